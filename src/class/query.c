@@ -12,6 +12,7 @@
 #include "data/schema.h"
 #include "job/text.h"
 #include "ranks/ranks.h"
+#include "trireme/collective.h"
 
 struct output {
     char *name;
@@ -422,25 +423,40 @@ enum { PIECE = 1 << 20 };
 /* What this rank has printed goes to rank 0, in pieces, the last of which is empty. */
 static int send_printed(const tr_query *q, char *piece)
 {
+    tr_context *tr = q->ask->tr;
     FILE *file = q->ask->out;
+    MPI_Request request;
     size_t n;
     rewind(file);
     do {
         n = fread(piece, 1, PIECE, file);
-        MPI_Send(piece, (int)n, MPI_BYTE, 0, TR_TAG_FIELD, q->ask->tr->world);
+        MPI_Isend(piece, (int)n, MPI_BYTE, 0, TR_TAG_FIELD, tr->world, &request);
+        TR_TRY(tr_wait_request(tr, &request, "rank 0 to take what is predicted"));
     } while (n > 0);
     return ferror(file) ? tr_fail(TR_ERR_IO, "predictions cannot be read back: %s", strerror(errno)) : TR_OK;
+}
+
+static bool is_here(const tr_context *tr, int rank, MPI_Message *message, int *bytes)
+{
+    int here = 0;
+    MPI_Status status;
+    MPI_Improbe(rank, TR_TAG_FIELD, tr->world, &here, message, &status);
+    if (here) MPI_Get_count(&status, MPI_BYTE, bytes);
+    return here;
 }
 
 /* What others have printed comes behind it, rank by rank, as each has the rows behind those of the one before. */
 static int receive_printed(const tr_query *q, char *piece)
 {
+    tr_context *tr = q->ask->tr;
     bool written = true;
-    for (int rank = 1; rank < q->ask->tr->size; rank++)
+    for (int rank = 1; rank < tr->size; rank++)
         for (int n = 1; n > 0;) {
-            MPI_Status message;
-            MPI_Recv(piece, PIECE, MPI_BYTE, rank, TR_TAG_FIELD, q->ask->tr->world, &message);
-            MPI_Get_count(&message, MPI_BYTE, &n);
+            MPI_Message message;
+            MPI_Request request;
+            TR_WAIT_UNTIL(tr, is_here(tr, rank, &message, &n), "rank %d to send what it has predicted", rank);
+            MPI_Imrecv(piece, n, MPI_BYTE, &message, &request);
+            TR_TRY(tr_wait_request(tr, &request, "the rest of what is predicted"));
             written = written && fwrite(piece, 1, (size_t)n, q->ask->out) == (size_t)n;
         }
     return written ? TR_OK : cannot_write(q);
@@ -455,10 +471,10 @@ static int collect(tr_query *q, int status)
     if (status == TR_OK) status = tr->rank == 0 ? receive_printed(q, piece) : send_printed(q, piece);
     free(piece);
     uint64_t counts[] = {q->unknown, q->unlabelled};
-    MPI_Allreduce(MPI_IN_PLACE, counts, 2, MPI_UINT64_T, MPI_SUM, tr->world);
+    int counted = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, counts, 2);
     q->unknown = counts[0];
     q->unlabelled = counts[1];
-    return status;
+    return status != TR_OK ? status : counted;
 }
 
 int tr_model_ask(struct tr_model *model, const struct tr_ask *ask)

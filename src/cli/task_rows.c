@@ -5,7 +5,7 @@
 
 #include "data/node_rows.h"
 #include "data/store.h"
-#include "shm/shm.h"
+#include "ranks/shm.h"
 #include "stage/stage.h"
 #include "trireme/collective.h"
 #include "trireme/model.h"
@@ -189,7 +189,7 @@ int tr_task_rows_open(tr_context *world, const bool *wanted, struct tr_task_rows
     *rows = r;
     if (status == TR_OK) status = TR_NEW(&r->of, job->tasks);
     status = tr_agree(world, status);
-    if (status == TR_OK) MPI_Bcast(told, (int)job->tasks, MPI_C_BOOL, 0, world->world);
+    if (status == TR_OK) status = tr_broadcast(world, TR_SET_ALL, 0, told, job->tasks * sizeof *told);
     if (status == TR_OK) {
         status = find_sets(job, told, r->of);
         r->n = number_sets(job->tasks, r->of);

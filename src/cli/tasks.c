@@ -144,6 +144,14 @@ static int follow(tr_context *world, const struct tr_run_options *options, struc
 
 /* ---- rank 0: who does what ---- */
 
+/* A word so short is gone at once. */
+static void tell(const struct director *d, int rank, const struct call *message)
+{
+    MPI_Request request;
+    MPI_Isend(message, sizeof *message, MPI_BYTE, rank, TR_TAG_TEAM, d->world->wire, &request);
+    tr_wait_alone(d->world, &request, "a rank to hear what its team does");
+}
+
 /* Tells the ranks of a team that rests that it is needed no more. */
 static void part_team(struct director *d, int task)
 {
@@ -151,8 +159,7 @@ static void part_team(struct director *d, int task)
     const struct call message = {.task = PART};
     for (int i = 0; i < team->n; i++) {
         d->rests[team->rank[i]] = -1;
-        if (team->rank[i] != 0)
-            MPI_Send(&message, sizeof message, MPI_BYTE, team->rank[i], TR_TAG_TEAM, d->world->wire);
+        if (team->rank[i] != 0) tell(d, team->rank[i], &message);
     }
     if (team->rank[0] == 0) part(d->resting); /* others are on the way */
 }
@@ -213,8 +220,7 @@ static void say_dropped(const struct director *d, int task)
 
 static void tell_others(const struct director *d, const struct call *message)
 {
-    for (int rank = 1; rank < d->world->size; rank++)
-        MPI_Send(message, sizeof *message, MPI_BYTE, rank, TR_TAG_TEAM, d->world->wire);
+    for (int rank = 1; rank < d->world->size; rank++) tell(d, rank, message);
 }
 
 /* Rows that no task takes any more are given back. */
@@ -284,16 +290,12 @@ static void end_task(struct director *d, const struct outcome *outcome)
 static int poll_outcomes(void *what, int *did)
 {
     struct director *d = what;
-    MPI_Status from;
-    int here = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_OUTCOME, d->world->wire, &here, &from);
-    if (!here) {
+    struct outcome outcome;
+    int from;
+    if (!tr_receive_here(d->world, TR_TAG_OUTCOME, &outcome, sizeof outcome, &from)) {
         note_status(d, tr_tasks_folder_renew(d->folder, false));
         return TR_OK;
     }
-    struct outcome outcome;
-    MPI_Recv(&outcome, sizeof outcome, MPI_BYTE, from.MPI_SOURCE, TR_TAG_OUTCOME, d->world->wire,
-             MPI_STATUS_IGNORE);
     end_task(d, &outcome);
     *did = 1;
     return TR_OK;
@@ -446,7 +448,8 @@ static void dismiss(const struct director *d, int status)
     tell_others(d, &(struct call){.task = ENDED, .n = status});
     part(d->resting);
     for (size_t i = 0; i < world->job->tasks; i++)
-        if (d->sent[i]) MPI_Waitall(d->call[i]->n, d->sent[i], MPI_STATUSES_IGNORE);
+        for (int k = 0; d->sent[i] && k < d->call[i]->n; k++)
+            tr_wait_alone(d->world, &d->sent[i][k], "the ranks of a task to hear of it");
 }
 
 /* A task that failed has said why. */

@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "shm/shm.h"
+#include "ranks/shm.h"
 
 /* One line in shared memory: a rank's words, or a node's view of all. */
 struct line {
@@ -56,11 +56,10 @@ static bool raise(_Atomic int64_t *word, int64_t value)
 
 static int poll_nodes(void *what, int *did);
 
-static void open_window(tr_context *tr, void *memory, size_t words, MPI_Win *window)
+static int open_window(tr_context *tr, void *memory, size_t words, MPI_Win *window)
 {
-    MPI_Win_create(memory, (MPI_Aint)(words * sizeof(int64_t)), sizeof(int64_t), MPI_INFO_NULL, tr->world,
-                   window);
-    MPI_Win_lock_all(MPI_MODE_NOCHECK, *window);
+    return tr_window_open(tr, memory, words * sizeof(int64_t), sizeof(int64_t),
+                          "all ranks to open their clocks", window);
 }
 
 int tr_clock_open(tr_context *tr, struct tr_clock **clock)
@@ -73,7 +72,7 @@ int tr_clock_open(tr_context *tr, struct tr_clock **clock)
     c->nodes = c->worlds = MPI_WIN_NULL;
     bool holds_board = tr->node_rank == 0;
     size_t bytes = sizeof(struct board) + 2 * (size_t)tr->node_size * sizeof(struct line);
-    TR_TRY(tr_shm_open(tr->node, holds_board ? bytes : 0, true, &c->memory));
+    TR_TRY(tr_shm_open(tr, tr->node, holds_board ? bytes : 0, true, &c->memory));
     c->board = (struct board *)(void *)c->memory.part[0].at;
     c->mine = &c->board->rank[tr->node_rank];
     c->doing = c->mine + tr->node_size;
@@ -87,8 +86,8 @@ int tr_clock_open(tr_context *tr, struct tr_clock **clock)
         if (tr->rank == 0) TR_TRY(TR_NEW(&c->heard, (size_t)tr->size));
         for (int rank = 0; c->heard && rank < tr->size; rank++)
             c->heard[rank] = (struct tr_rank_seen){.state = TR_RANK_STATES, .clock = -1};
-        open_window(tr, c->node_line, tr->rank == 0 ? nodes * TR_CLOCK_WORDS : 0, &c->nodes);
-        open_window(tr, &c->board->world, holds_board ? TR_CLOCK_WORDS : 0, &c->worlds);
+        TR_TRY(open_window(tr, c->node_line, tr->rank == 0 ? nodes * TR_CLOCK_WORDS : 0, &c->nodes));
+        TR_TRY(open_window(tr, &c->board->world, holds_board ? TR_CLOCK_WORDS : 0, &c->worlds));
     }
     return tr_poll_add(tr, poll_nodes, c);
 }
@@ -99,11 +98,8 @@ void tr_clock_close(struct tr_clock **clock)
     if (!c) return;
     tr_poll_remove(c->tr, poll_nodes, c);
     MPI_Win *window[] = {&c->nodes, &c->worlds};
-    for (int i = 0; i < 2; i++) {
-        if (*window[i] == MPI_WIN_NULL) continue;
-        MPI_Win_unlock_all(*window[i]);
-        MPI_Win_free(window[i]);
-    }
+    for (int i = 0; i < 2; i++)
+        tr_window_close(c->tr, c->tr->world, "all ranks to close their clocks", window[i]);
     tr_shm_close(&c->memory);
     free(c->node_line);
     free(c->head);

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm/persistent.h"
+#include "store/persistent.h"
 #include "data/dictionary.h"
 #include "data/scale.h"
 #include "data/store.h"
@@ -64,12 +64,12 @@ static int all_well(tr_context *tr, enum tr_set set, bool *well)
     return TR_OK;
 }
 
-static bool is_lowest_of_host(const tr_context *tr)
+static bool is_lowest_of_host(tr_context *tr)
 {
     if (tr->job->ranks.node_size == 0) return tr->node_rank == 0;
     MPI_Comm host;
     int rank;
-    MPI_Comm_split_type(tr->world, MPI_COMM_TYPE_SHARED, tr->rank, MPI_INFO_NULL, &host);
+    tr_comm_split_hosts(tr, "all ranks to find their hosts", &host);
     MPI_Comm_rank(host, &rank);
     MPI_Comm_free(&host);
     return rank == 0;

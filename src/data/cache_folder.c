@@ -16,7 +16,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
-#include "shm/persistent.h"
+#include "store/persistent.h"
 
 #define KIND "trireme-data"
 enum { SILENCE = 3600 }; /* seconds after which a run that says nothing is over */

@@ -1,7 +1,7 @@
 /* The folder of a job in the memory of this host, for data that are to outlive its processes but not the job; or in a folder
  * on a disk, where they outlive that, too. No MPI here.
  *
- * It is trireme-data-<user>-<hash of the output folder and the host>, in the first base (shm/persistent.h; in functions: NULL). The file `owner`
+ * It is trireme-data-<user>-<hash of the output folder and the host>, in the first base (store/persistent.h; in functions: NULL). The file `owner`
  * in it says which run it belongs to; the process that looks after the folder holds a lock on that, which ends with it
  * however it ends. So a folder that is not locked belongs to a run that is over, or that is about to be started again.
  */

@@ -13,7 +13,7 @@
 #include "data/cache.h"
 #include "data/scale.h"
 #include "data/stream.h"
-#include "shm/shm.h"
+#include "ranks/shm.h"
 
 /* ---- memory of a group ---- */
 
@@ -174,7 +174,7 @@ static int open_memory(struct move *m)
         return TR_OK;
     }
     uint64_t page = tr_page_bytes();
-    TR_TRY(tr_shm_open(tr->group, tr->me.member == 0 ? (size_t)(s->bytes + page) : 0, false, &s->memory));
+    TR_TRY(tr_shm_open(tr, tr->group, tr->me.member == 0 ? (size_t)(s->bytes + page) : 0, false, &s->memory));
     char *memory = s->memory.part[0].at;
     memory += (page - (uintptr_t)memory % page) % page;
     s->head = (struct head *)(void *)memory;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "ranks/ranks.h"
-#include "shm/shm.h"
+#include "ranks/shm.h"
 
 static MPI_Comm comm_of(const tr_context *tr, enum tr_set set)
 {
@@ -221,7 +221,7 @@ int tr_set_memory_open(tr_context *tr, enum tr_set set, size_t bytes, tr_set_mem
             "ranks that are to share memory are on several nodes: see ranks.group_size and data.partition");
     TR_TRY(TR_NEW(memory, 1));
     **memory = (struct tr_set_memory){.shm = TR_SHM_CLOSED, .tr = tr, .set = set};
-    return tr_shm_open(comm_of(tr, set), tr_set_rank(tr, set) == 0 ? COUNTER_BYTES + bytes : 0, true,
+    return tr_shm_open(tr, comm_of(tr, set), tr_set_rank(tr, set) == 0 ? COUNTER_BYTES + bytes : 0, true,
                        &(*memory)->shm);
 }
 

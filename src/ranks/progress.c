@@ -59,6 +59,18 @@ static void pause_a_little(const tr_context *tr, unsigned idle)
     tr_sleep(pause < 1e-3 ? pause : 1e-3);
 }
 
+/* A transfer may take longer than anybody is patient: at that rate a rank waits for no one else. */
+static bool bytes_move(struct tr_waiting *waiting, double now)
+{
+    const double often = 1, rate = 64 << 10; /* seconds; bytes a second: words of the lifeline are far less */
+    if (now - waiting->looked < often) return false;
+    uint64_t moved = tr_bytes_moved();
+    bool enough = waiting->looked > 0 && (double)(moved - waiting->moved) >= rate * (now - waiting->looked);
+    waiting->looked = now;
+    waiting->moved = moved;
+    return enough;
+}
+
 static double patience(const tr_context *tr)
 {
     return tr->job ? tr->job->ranks.patience : 60.0;
@@ -70,7 +82,7 @@ static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, cons
                           va_list arguments)
 {
     double now = tr_now(), limit = patience(tr);
-    if (waiting->since == 0) {
+    if (waiting->since == 0 || bytes_move(waiting, now)) {
         waiting->since = now;
         waiting->next = now + limit;
     }
@@ -113,6 +125,20 @@ int tr_wait_request(tr_context *tr, MPI_Request *request, const char *what)
     struct tr_waiting waiting = tr_waiting_begin();
     while (!tr_request_done(request)) TR_TRY(tr_waiting_turn(tr, &waiting, what ? "%s" : NULL, what));
     return TR_OK;
+}
+
+bool tr_receive_here(tr_context *tr, enum tr_tag tag, void *data, size_t bytes, int *from)
+{
+    int here = 0;
+    MPI_Message message;
+    MPI_Request request;
+    MPI_Status status;
+    MPI_Improbe(MPI_ANY_SOURCE, tag, tr->wire, &here, &message, &status);
+    if (!here) return false;
+    *from = status.MPI_SOURCE;
+    MPI_Imrecv(data, (int)bytes, MPI_BYTE, &message, &request);
+    tr_wait_alone(tr, &request, "the rest of a message");
+    return true;
 }
 
 int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what)

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "ranks/ranks.h"
 
+#include "trireme/collective.h"
 #include "trireme/model.h"
 
 #include <errno.h>
@@ -104,10 +105,11 @@ void tr_mpi_environment(void)
  * on one machine. */
 static void split_nodes(tr_context *tr, uint64_t node_size)
 {
-    MPI_Comm_split_type(tr->world, MPI_COMM_TYPE_SHARED, tr->rank, MPI_INFO_NULL, &tr->node);
+    tr_comm_split_hosts(tr, "all ranks to find their nodes", &tr->node);
     if (node_size == 0) return;
     MPI_Comm whole = tr->node;
-    MPI_Comm_split(whole, (int)((uint64_t)tr->rank / node_size), tr->rank, &tr->node);
+    tr_comm_split(tr, whole, (int)((uint64_t)tr->rank / node_size), tr->rank,
+                  "the ranks of this host to divide it", &tr->node);
     MPI_Comm_free(&whole);
 }
 
@@ -117,9 +119,9 @@ static int number_nodes(tr_context *tr)
     MPI_Comm_rank(tr->node, &tr->node_rank);
     MPI_Comm_size(tr->node, &tr->node_size);
     int head = tr->rank;
-    MPI_Bcast(&head, 1, MPI_INT, 0, tr->node);
+    TR_TRY(tr_broadcast(tr, TR_SET_NODE, 0, &head, sizeof head));
     TR_TRY(TR_NEW(&tr->node_of, (size_t)tr->size));
-    MPI_Allgather(&head, 1, MPI_INT, tr->node_of, 1, MPI_INT, tr->world);
+    TR_TRY(tr_all_gather(tr, TR_SET_ALL, &head, sizeof head, tr->node_of));
     int *number, nodes = 0;
     TR_TRY(TR_NEW(&number, (size_t)tr->size));
     for (int rank = 0; rank < tr->size; rank++) {
@@ -169,19 +171,25 @@ int tr_log_open(tr_context *tr, const char *folder, bool append)
     return status;
 }
 
-/* A context of the ranks of a communicator, which becomes its own. */
-static int start_on(MPI_Comm world, tr_context **out)
+/* A context without ranks. */
+static int begin(struct tr_lifeline *lifeline, double began, tr_context **out)
 {
     tr_context *tr;
     TR_TRY(TR_NEW(&tr, 1));
-    tr->node = tr->workers = tr->group = tr->leaders = tr->servers = MPI_COMM_NULL;
-    tr->world = world;
-    MPI_Comm_dup(world, &tr->wire);
-    MPI_Comm_rank(world, &tr->rank);
-    MPI_Comm_size(world, &tr->size);
-    begin_log(tr);
+    tr->world = tr->wire = tr->node = tr->workers = tr->group = tr->leaders = tr->servers = MPI_COMM_NULL;
+    tr->lifeline = lifeline;
+    tr->began = began;
     *out = tr;
     return TR_OK;
+}
+
+/* Its ranks are those of its world. */
+static void join_world(tr_context *tr)
+{
+    MPI_Comm_rank(tr->world, &tr->rank);
+    MPI_Comm_size(tr->world, &tr->size);
+    tr_comm_dup(tr, tr->world, "all ranks to open their wire", &tr->wire);
+    begin_log(tr);
 }
 
 /* At its end Open MPI 4 removes the folder that it had for temporary files. One with a comma in its name is a list of folders to
@@ -211,14 +219,14 @@ static int start(int *argc, char ***argv, tr_context **tr)
      * round trip of 8 bytes within a node takes 1.1 instead of 0.8 us. */
     if (!running && MPI_Init(argc, argv) != MPI_SUCCESS)
         return tr_fail(TR_ERR_SYSTEM, "MPI cannot be started");
-    MPI_Comm world;
-    MPI_Comm_dup(MPI_COMM_WORLD, &world);
-    TR_TRY(start_on(world, tr));
-    (*tr)->started_mpi = !running;
-    (*tr)->lifeline = lifeline;
-    (*tr)->began = began;
+    TR_TRY(begin(lifeline, began, tr));
     int here = ranks_here();
+    MPI_Comm_rank(MPI_COMM_WORLD, &(*tr)->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &(*tr)->size);
     (*tr)->crowded = (here > 0 ? here : (*tr)->size) > online_cores();
+    (*tr)->started_mpi = !running;
+    tr_comm_dup(*tr, MPI_COMM_WORLD, "all ranks to start", &(*tr)->world);
+    join_world(*tr);
     return TR_OK;
 }
 
@@ -231,20 +239,14 @@ int tr_ranks_start(int *argc, char ***argv, tr_context **tr)
 
 int tr_ranks_start_team(tr_context *of, const int *rank, int n, int number, tr_context **team)
 {
-    MPI_Group all, some;
-    MPI_Comm world;
-    MPI_Comm_group(of->world, &all);
-    MPI_Group_incl(all, n, rank, &some);
-    MPI_Comm_create_group(of->world, some, number, &world);
-    MPI_Group_free(&some);
-    MPI_Group_free(&all);
-    TR_TRY(start_on(world, team));
-    (*team)->lifeline = of->lifeline;
+    TR_TRY(begin(of->lifeline, of->began, team));
+    tr_comm_of_team(of, rank, n, number, "the ranks of a task to form a team", &(*team)->world);
     (*team)->crowded = of->crowded; /* the cores are shared with other teams */
-    (*team)->began = of->began;
+    join_world(*team);
     (*team)->node_rows = of->node_rows;
     if (!of->node_of) return TR_OK;
-    MPI_Comm_split(world, of->node_of[of->rank], (*team)->rank, &(*team)->node);
+    tr_comm_split(*team, (*team)->world, of->node_of[of->rank], (*team)->rank, "the team to find its nodes",
+                  &(*team)->node);
     return number_nodes(*team);
 }
 
@@ -284,7 +286,8 @@ int tr_worker_set_open(tr_context *tr, struct tr_worker_choice choice, struct tr
     *set = (struct tr_worker_set){
         .of = choice, .members = MPI_COMM_NULL, .participants = tr->world, .owned = true};
     find_own_numbers(tr, set);
-    MPI_Comm_split(tr->world, set->worker < 0 ? MPI_UNDEFINED : set->group, set->member, &set->members);
+    tr_comm_split(tr, tr->world, set->worker < 0 ? MPI_UNDEFINED : set->group, set->member,
+                  "all ranks to make groups of workers", &set->members);
     return TR_OK;
 }
 
@@ -292,8 +295,9 @@ int tr_worker_set_restrict(tr_context *tr, struct tr_worker_set *set, bool neede
 {
     needed = needed || set->worker >= 0 || tr->rank == 0;
     TR_TRY(TR_NEW(&set->participates, (size_t)tr->size));
-    MPI_Allgather(&needed, 1, MPI_C_BOOL, set->participates, 1, MPI_C_BOOL, tr->world);
-    MPI_Comm_split(tr->world, needed ? 0 : MPI_UNDEFINED, tr->rank, &set->participants);
+    TR_TRY(tr_all_gather(tr, TR_SET_ALL, &needed, sizeof needed, set->participates));
+    tr_comm_split(tr, tr->world, needed ? 0 : MPI_UNDEFINED, tr->rank,
+                  "all ranks to say whether a stage needs them", &set->participants);
     return TR_OK;
 }
 
@@ -356,13 +360,14 @@ static void take_back_roles(tr_context *tr)
 
 static void give_out_roles(tr_context *tr)
 {
+    static const char what[] = "all ranks to take their roles";
     tr->me = tr->layout.place[tr->rank];
     bool works = tr_is(tr, TR_SLAVE);
     int order = tr->me.group * tr->layout.group_size + tr->me.member;
-    MPI_Comm_split(tr->world, works ? 0 : MPI_UNDEFINED, order, &tr->workers);
-    MPI_Comm_split(tr->world, works ? tr->me.group : MPI_UNDEFINED, tr->me.member, &tr->group);
-    MPI_Comm_split(tr->world, tr_is(tr, TR_LEADER) ? 0 : MPI_UNDEFINED, tr->me.group, &tr->leaders);
-    MPI_Comm_split(tr->world, tr_is(tr, TR_SERVER) ? 0 : MPI_UNDEFINED, tr->rank, &tr->servers);
+    tr_comm_split(tr, tr->world, works ? 0 : MPI_UNDEFINED, order, what, &tr->workers);
+    tr_comm_split(tr, tr->world, works ? tr->me.group : MPI_UNDEFINED, tr->me.member, what, &tr->group);
+    tr_comm_split(tr, tr->world, tr_is(tr, TR_LEADER) ? 0 : MPI_UNDEFINED, tr->me.group, what, &tr->leaders);
+    tr_comm_split(tr, tr->world, tr_is(tr, TR_SERVER) ? 0 : MPI_UNDEFINED, tr->rank, what, &tr->servers);
 }
 
 int tr_ranks_assign(tr_context *tr)
@@ -423,6 +428,7 @@ int tr_ranks_stop(tr_context *tr)
     close_log(tr);
     if (tr->at_end) tr->at_end(tr);
     take_back_roles(tr);
+    if (tr->started_mpi) tr_meet(tr, tr->world, "all ranks to end");
     MPI_Comm *comms[] = {&tr->node, &tr->wire, &tr->world};
     free_comms(comms, sizeof comms / sizeof *comms);
     if (!tr->lent) tr_job_free(tr->job);

@@ -37,6 +37,7 @@ enum tr_tag {
     TR_TAG_SIGNAL,     /* others -> rank 0: signals that this process has got */
     TR_TAG_COPY,       /* rank -> rank: a piece of a file of a checkpoint in memory */
     TR_TAG_FETCH,      /* rank -> one that has it: a shard of such a checkpoint is wanted */
+    TR_TAG_MEET,       /* rank of a team <-> its first: it is here, so are all */
     TR_TAG_NONE,       /* never sent: who probes for it lets MPI work */
     TR_TAG_REPLY = 256 /* server -> client: + the request's number */
 };
@@ -237,6 +238,8 @@ int tr_progress(tr_context *tr, int *did);
 struct tr_waiting {
     double since, next; /* seconds: when it began, when patience ends; 0 before the first look at the clock */
     unsigned idle;
+    double looked;  /* when the bytes were last looked at that have moved over TCP … */
+    uint64_t moved; /* … and how many they were; as long as they move, waiting begins anew */
 };
 struct tr_waiting tr_waiting_begin(void);
 int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what, ...)
@@ -259,6 +262,37 @@ int tr_wait_request(tr_context *tr, MPI_Request *request, const char *what);
 
 /* Waits until all ranks of the communicator are here. */
 int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what);
+
+/* A message of that kind that is here is received; false: there is none. */
+bool tr_receive_here(tr_context *tr, enum tr_tag tag, void *data, size_t bytes, int *from);
+
+/* Bytes that this process has sent or received over TCP. */
+uint64_t tr_bytes_moved(void);
+
+/* ---- what blocks (blocking.c) ---- */
+
+/* As tr_wait_request(), but looks after no role meanwhile, and so cannot fail: for what is under way already, and where roles
+ * are not ready to be looked after. */
+void tr_wait_alone(tr_context *tr, MPI_Request *request, const char *what);
+
+/* Waits so until all ranks of the communicator are here. Before all that MPI has no nonblocking form of: */
+void tr_meet(tr_context *tr, MPI_Comm comm, const char *what);
+
+void tr_comm_dup(tr_context *tr, MPI_Comm of, const char *what, MPI_Comm *comm);
+void tr_comm_split(tr_context *tr, MPI_Comm of, int color, int key, const char *what, MPI_Comm *comm);
+void tr_comm_split_hosts(tr_context *tr, const char *what, MPI_Comm *host);
+
+/* Of some ranks, rank[0 .. n-1], which alone call it; number as for tr_ranks_start_team(). */
+void tr_comm_of_team(tr_context *of, const int *rank, int n, int number, const char *what, MPI_Comm *comm);
+
+/* A window of all ranks, locked for all. TR_ERR_SYSTEM, on all ranks, where MPI cannot open one. */
+int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const char *what, MPI_Win *window);
+
+/* A locked window of memory that the ranks of a node share; they have just met. */
+bool tr_window_share(MPI_Comm comm, size_t bytes, MPI_Win *window);
+
+/* comm has the ranks of the window; MPI_WIN_NULL is fine. */
+void tr_window_close(tr_context *tr, MPI_Comm comm, const char *what, MPI_Win *window);
 
 /* As tr_report_figure(). */
 int tr_context_report(tr_context *tr, const char *name, double value);

@@ -169,16 +169,13 @@ int tr_stage_poll_reports(void *what, int *did)
         !tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED))
         tr_stage_set_limit(run, true);
     if (tr_stage_is_checkpointed(run)) tr_stage_pace(run);
-    int here = 0;
-    MPI_Status status;
-    MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_REPORT, tr->wire, &here, &status);
-    if (!here) return TR_OK;
     struct tr_stage_report r;
-    MPI_Recv(&r, sizeof r, MPI_BYTE, status.MPI_SOURCE, TR_TAG_REPORT, tr->wire, MPI_STATUS_IGNORE);
+    int from;
+    if (!tr_receive_here(tr, TR_TAG_REPORT, &r, sizeof r, &from)) return TR_OK;
     struct tr_collection *c = collection_of(run, r.evaluation);
     if (!c) return tr_fail(TR_ERR_SYSTEM, "out of memory: a report");
     c->report[r.worker] = r;
-    tr_clock_hear(tr->sync->clock, status.MPI_SOURCE,
+    tr_clock_hear(tr->sync->clock, from,
                   (struct tr_rank_seen){.state = TR_RANK_STATES,
                                         .clock = run->ended + r.sums.clock,
                                         .seconds = r.compute_seconds});

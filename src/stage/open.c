@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trireme/collective.h"
+
 /* Rank 0 reads the file, all others get its text: a thousand ranks need not open it. */
 static int read_job(tr_context *tr, const struct tr_model_class *own, const char *path, int n,
                     char *const overrides[], tr_job **job)
@@ -19,10 +21,10 @@ static int read_job(tr_context *tr, const struct tr_model_class *own, const char
         return outcome;
     }
     uint64_t bytes = length;
-    MPI_Bcast(&bytes, 1, MPI_UINT64_T, 0, tr->world);
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &bytes, sizeof bytes));
     if (tr->rank != 0) status = TR_NEW(&text, (size_t)bytes + 1);
     TR_TRY(tr_agree(tr, status));
-    MPI_Bcast(text, (int)bytes, MPI_CHAR, 0, tr->world);
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, text, (size_t)bytes));
     if (tr->rank != 0)
         status = tr_job_parse_as(TR_JOB_STRICT, own, text, (size_t)bytes, path, n, overrides, job);
     free(text);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "ranks/ranks.h"
-#include "shm/shm.h"
+#include "ranks/shm.h"
 
 enum { ALIGNMENT = 64, MESSAGE = 1 << 30 };
 
@@ -17,6 +17,7 @@ struct tr_rotation {
     bool taken;
     int64_t given; /* rounds */
     bool shares;
+    MPI_Comm comm;        /* of the members, who may be no set of workers any more when they close it */
     struct tr_shm memory; /* shared: a part for each block */
     /* travelling */
     char *here, *coming; /* held lies here; the next comes there; one buffer in a group of one */
@@ -87,8 +88,11 @@ static int open_memory(tr_rotation *r, const tr_worker *me)
             "table.rotate is share, but the members of a group lie on several nodes, or their node has no "
             "room for all blocks in shared memory");
     r->shares = shares;
-    TR_TRY(shares ? tr_shm_open(r->tr->active->members, r->bytes[r->member], true, &r->memory)
-                  : open_travelling(r));
+    if (shares) {
+        MPI_Comm_idup(r->tr->active->members, &r->comm, &request);
+        TR_TRY(tr_wait_request(r->tr, &request, "the group to open a rotation"));
+    }
+    TR_TRY(shares ? tr_shm_open(r->tr, r->comm, r->bytes[r->member], true, &r->memory) : open_travelling(r));
     return tr_barrier(r->tr, r->tr->active->members, "the group to open a rotation");
 }
 
@@ -100,6 +104,7 @@ int tr_rotation_open(tr_worker *me, const size_t *bytes, tr_rotation **rotation)
                        .members = me->group_size,
                        .member = me->member,
                        .held = me->member,
+                       .comm = MPI_COMM_NULL,
                        .memory = TR_SHM_CLOSED};
     int status = TR_NEW(&r->bytes, (size_t)r->members);
     if (status == TR_OK) {
@@ -198,6 +203,7 @@ void tr_rotation_close(tr_rotation **rotation)
     if (!r) return;
     (void)catch_up(r);
     tr_shm_close(&r->memory);
+    if (r->comm != MPI_COMM_NULL) MPI_Comm_free(&r->comm);
     free(r->here);
     free(r->coming);
     free(r->sent);

@@ -102,7 +102,7 @@ static int receive(tr_context *tr, int worker, double *number)
     tr_clock_say(tr->sync->clock, before);
     if (*request == MPI_REQUEST_NULL) return TR_OK;
     MPI_Cancel(request);
-    MPI_Wait(request, MPI_STATUS_IGNORE);
+    tr_wait_alone(tr, request, "a message that is wanted no more");
     return TR_OK;
 }
 

@@ -198,24 +198,12 @@ static void pass_signals(struct tr_checkpoints *c)
     MPI_Isend(c->passed, 2, MPI_INT64_T, 0, TR_TAG_SIGNAL, c->tr->wire, &c->passing);
 }
 
-/* A message that is here is received; false: there is none. */
-static bool receive(tr_context *tr, enum tr_tag tag, void *data, size_t bytes, int *from)
-{
-    int here = 0;
-    MPI_Status status;
-    MPI_Iprobe(MPI_ANY_SOURCE, tag, tr->wire, &here, &status);
-    if (!here) return false;
-    *from = status.MPI_SOURCE;
-    MPI_Recv(data, (int)bytes, MPI_BYTE, *from, tag, tr->wire, MPI_STATUS_IGNORE);
-    return true;
-}
-
 /* Usually mpirun tells all ranks; so what each has got is taken for the same signal. */
 static void take_signals(struct tr_checkpoints *c)
 {
     int64_t got[2];
     int from;
-    if (!receive(c->tr, TR_TAG_SIGNAL, got, sizeof got, &from)) return;
+    if (!tr_receive_here(c->tr, TR_TAG_SIGNAL, got, sizeof got, &from)) return;
     if (got[0] && !tr_signals_stop()) tr_signals_pass(true);
     while (got[1] > tr_policy_asked(&c->policy)) tr_signals_pass(false);
 }
@@ -241,7 +229,8 @@ static int poll(void *what, int *did)
     if (c->now.any && c->now.in_memory) move_memory(c, did);
     tr_memory_serve(c->memory, did);
     if (c->sending != MPI_REQUEST_NULL) (void)tr_request_done(&c->sending);
-    if (c->tr->rank != 0 || !c->now.any || !receive(c->tr, TR_TAG_SHARD, &r, sizeof r, &from)) return TR_OK;
+    if (c->tr->rank != 0 || !c->now.any || !tr_receive_here(c->tr, TR_TAG_SHARD, &r, sizeof r, &from))
+        return TR_OK;
     ++*did;
     take_report(c, from, &r);
     return TR_OK;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/persistent.h"
+#include "store/persistent.h"
 #include "store/folder.h"
 #include "trireme/collective.h"
 
@@ -47,17 +47,20 @@ static int find_peers(struct tr_memory *m)
 
 int tr_memory_open(tr_context *tr, const char *to, struct tr_memory **out)
 {
+    static const char waiting_for[] = "all ranks to open checkpoints in memory";
     struct tr_memory *m;
     TR_TRY(TR_NEW(&m, 1));
     *out = m;
     m->tr = tr;
     m->to = to;
     m->asking = MPI_REQUEST_NULL;
-    MPI_Comm_split_type(tr->world, MPI_COMM_TYPE_SHARED, tr->rank, MPI_INFO_NULL, &m->host);
+    tr_comm_split_hosts(tr, waiting_for, &m->host);
     MPI_Comm_rank(m->host, &m->host_rank);
     MPI_Comm_size(m->host, &m->host_size);
     int first = tr->node_of[tr->rank];
-    MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, m->host);
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, m->host, &request);
+    TR_TRY(tr_wait_request(tr, &request, waiting_for));
     m->node = tr->node_of[tr->rank] - first;
     return find_peers(m);
 }

@@ -10,7 +10,7 @@
 
 #include <xxhash.h>
 
-#include "shm/persistent.h"
+#include "store/persistent.h"
 #include "store/folder.h"
 #include "store/memory.h"
 #include "store/state.h"
@@ -225,15 +225,12 @@ void tr_memory_serve(struct tr_memory *m, int *did)
         if (s->tr && s->over) tr_stream_close(s);
         if (!s->tr) unused = s;
     }
-    int here = 0;
-    MPI_Status from;
-    if (unused) MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_FETCH, m->tr->wire, &here, &from);
-    if (!here) return;
+    int from;
     uint64_t wanted[2];
-    MPI_Recv(wanted, 2, MPI_UINT64_T, from.MPI_SOURCE, TR_TAG_FETCH, m->tr->wire, MPI_STATUS_IGNORE);
+    if (!unused || !tr_receive_here(m->tr, TR_TAG_FETCH, wanted, sizeof wanted, &from)) return;
     ++*did;
     bool known = wanted[0] == m->found && wanted[1] < m->shards && m->here[wanted[1]];
-    tr_stream_send(unused, m->tr, from.MPI_SOURCE, wanted[0], known ? m->here[wanted[1]] : "",
+    tr_stream_send(unused, m->tr, from, wanted[0], known ? m->here[wanted[1]] : "",
                    known ? TR_OK : TR_ERR_INTERNAL, "it is not here");
 }
 

@@ -16,7 +16,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
-#include "shm/persistent.h"
+#include "store/persistent.h"
 #include "store/checked.h"
 #include "store/folder.h"
 #include "store/shard.h"

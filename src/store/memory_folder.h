@@ -1,4 +1,4 @@
-/* Where checkpoints in memory lie: files in persistent folders of this host (shm/persistent.h). No MPI here.
+/* Where checkpoints in memory lie: files in persistent folders of this host (store/persistent.h). No MPI here.
  *
  * A node has the folder trireme-<user>-<run>-<host>.<node>, with checkpoints by number in it as on the disk, but shards
  * alone, and the file owner, which says where the checkpoints on the disk are. There the file memory names the run: a folder

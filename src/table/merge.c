@@ -263,6 +263,8 @@ struct tr_view_state *tr_merged_view(const struct tr_table *t)
     return NULL;
 }
 
+static const char opening[] = "all ranks to open the merge of a table";
+
 /* Which servers and workers take part, and with which keys. */
 static int find_participants(struct tr_merge *m)
 {
@@ -274,7 +276,9 @@ static int find_participants(struct tr_merge *m)
     } mine = {tr->rank, view ? view->tag : 0}, *all;
     TR_TRY(TR_NEW(&all, (size_t)m->size));
     TR_TRY(TR_NEW(&m->rank, (size_t)m->size));
-    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, m->comm);
+    MPI_Request request;
+    MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, m->comm, &request);
+    tr_wait_alone(tr, &request, opening);
     for (int p = 0; p < m->size; p++) {
         int rank = all[p].rank;
         const struct tr_client *c = all[p].tag ? tr_server_client(m->table, rank, all[p].tag) : NULL;
@@ -310,12 +314,15 @@ int tr_merge_open(struct tr_table *t)
     tr_context *tr = t->tr;
     tr_merge_close(t);
     const struct tr_view_state *view = tr_merged_view(t);
-    double mine[2] = {view ? (double)view->keys.units : 0, t->updating_views > 0}, sum[2];
-    MPI_Allreduce(mine, sum, 2, MPI_DOUBLE, MPI_SUM, tr->world);
+    double sum[2] = {view ? (double)view->keys.units : 0, t->updating_views > 0};
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, sum, 2, MPI_DOUBLE, MPI_SUM, tr->world, &request);
+    tr_wait_alone(tr, &request, opening);
     if (sum[1] == 0) return TR_OK; /* nobody updates it */
     MPI_Comm comm = MPI_COMM_NULL;
     if (!t->merges_shared)
-        MPI_Comm_split(tr->world, t->server >= 0 || tr_works(tr) ? 0 : MPI_UNDEFINED, tr->rank, &comm);
+        tr_comm_split(tr, tr->world, t->server >= 0 || tr_works(tr) ? 0 : MPI_UNDEFINED, tr->rank, opening,
+                      &comm);
     if (!t->merges_shared && comm == MPI_COMM_NULL) return TR_OK;
     struct tr_merge *m;
     TR_TRY(TR_NEW(&m, 1));

@@ -109,10 +109,10 @@ int tr_shared_merge_open(struct tr_table *t, struct tr_shared_merge **merge)
     m->view = view ? &view->view : NULL;
     TR_TRY(TR_NEW(&m->source, (size_t)tr->size));
     TR_TRY(TR_NEW(&m->server, m->servers));
-    TR_TRY(tr_agree(tr, tr_shm_open(tr->node, lay_out(m, NULL), false, &m->memory)));
+    TR_TRY(tr_agree(tr, tr_shm_open(tr, tr->node, lay_out(m, NULL), false, &m->memory)));
     m->mine = (struct line *)(void *)m->memory.part[tr->rank].at;
     lay_out(m, m->mine);
-    MPI_Barrier(tr->node);
+    tr_meet(tr, tr->node, "the ranks of this node to open a merge");
     for (int rank = 0; rank < tr->size; rank++) {
         const struct tr_shm_part *part = &m->memory.part[rank];
         int server = tr_table_server_of(t, rank);

@@ -117,11 +117,15 @@ bool tr_node_pull_has_news(const struct tr_node_pull *p, int64_t least)
 
 /* ---- finding what is common ---- */
 
+static const char opening[] = "the ranks of this node to find what they pull together";
+
 static bool node_agrees(tr_context *tr, int status)
 {
-    int well = status == TR_OK, all = 0;
-    MPI_Allreduce(&well, &all, 1, MPI_INT, MPI_MIN, tr->node);
-    return all;
+    int well = status == TR_OK;
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &well, 1, MPI_INT, MPI_MIN, tr->node, &request);
+    tr_wait_alone(tr, &request, opening);
+    return well;
 }
 
 /* Who unites the lists for a server, keeps its cache and registers: the ranks of the node in turn. */
@@ -177,8 +181,10 @@ static bool unite_lists(struct tr_node_pull *p, const uint32_t *units, uint32_t 
     bool well = node_agrees(tr, status);
     if (well) {
         const uint32_t *own = count[tr->node_rank] ? p->view->channel[server].segment->position : NULL;
-        MPI_Gatherv(own, count[tr->node_rank], MPI_UINT32_T, list, count, at, MPI_UINT32_T,
-                    keeper_of(p, server), tr->node);
+        MPI_Request request;
+        MPI_Igatherv(own, count[tr->node_rank], MPI_UINT32_T, list, count, at, MPI_UINT32_T,
+                     keeper_of(p, server), tr->node, &request);
+        tr_wait_alone(tr, &request, opening);
         int readers = readers_before(p, units, server, tr->node_size);
         if (keeps) status = unite(p, server, list, sum, readers, &p->source[server].all);
         well = node_agrees(tr, status);
@@ -233,12 +239,15 @@ static bool share_unions(struct tr_node_pull *p)
         if (n > 0) kept[s] = (struct kept){n, bytes, p->table->next_tag++};
         bytes += kept_bytes(p, n);
     }
-    if (well) MPI_Allreduce(MPI_IN_PLACE, kept, (int)(3 * p->servers), MPI_UINT64_T, MPI_MAX, tr->node);
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (well)
+        MPI_Iallreduce(MPI_IN_PLACE, kept, (int)(3 * p->servers), MPI_UINT64_T, MPI_MAX, tr->node, &request);
+    tr_wait_alone(tr, &request, opening);
     for (uint32_t s = 0; well && s < p->servers; s++) some = some || kept[s].n > 0;
-    well = some && tr_shm_open(tr->node, bytes, false, &p->memory) == TR_OK;
+    well = some && tr_shm_open(tr, tr->node, bytes, false, &p->memory) == TR_OK;
     for (uint32_t s = 0; well && s < p->servers; s++)
         if (kept[s].n > 0) find_part(p, s, &kept[s]);
-    if (well) MPI_Barrier(tr->node); /* nobody reads a part before it is written */
+    if (well) tr_meet(tr, tr->node, opening); /* nobody reads a part before it is written */
     free(kept);
     return well;
 }
@@ -336,7 +345,10 @@ static bool build(struct tr_node_pull *p, uint32_t *units)
     bool well = true;
     for (uint32_t s = 0; p->view && s < p->servers; s++)
         if (!tr_same_node(tr, p->view->channel[s].rank)) mine[s] = p->view->channel[s].segment->n;
-    MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, units, (int)p->servers, MPI_UINT32_T, tr->node);
+    MPI_Request request;
+    MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, units, (int)p->servers, MPI_UINT32_T, tr->node,
+                   &request);
+    tr_wait_alone(tr, &request, opening);
     for (uint32_t s = 0; s < p->servers && well; s++)
         if (readers_before(p, units, s, tr->node_size) > 1) well = unite_lists(p, units, s);
     return well && share_unions(p) && node_agrees(tr, join(p, units));
@@ -382,13 +394,15 @@ static struct tr_view_state *find_view(const struct tr_table *t, int use, int i)
 
 static void open_all(struct tr_table *t)
 {
-    const tr_context *tr = t->tr;
+    tr_context *tr = t->tr;
     int views[USES] = {0};
     if ((tr->job && !tr->job->table.share_pulls) || tr->layout.nodes == 1 || tr->node_size == 1) return;
     if (t->hash || (t->use && t->use->function.read)) return;
     for (int use = 0; use < USES; use++)
         while (find_view(t, use, views[use])) views[use]++;
-    MPI_Allreduce(MPI_IN_PLACE, views, USES, MPI_INT, MPI_MAX, tr->node);
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, views, USES, MPI_INT, MPI_MAX, tr->node, &request);
+    tr_wait_alone(tr, &request, opening);
     for (int use = 0; use < USES; use++)
         for (int i = 0; i < views[use]; i++) open_one(t, find_view(t, use, i));
 }

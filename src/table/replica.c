@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "job/job.h"
+#include "trireme/collective.h"
 
 /* Keys of a chunk, where there is no job. */
 enum { CHUNK = 1024 };
@@ -103,10 +104,8 @@ static int open_window(struct tr_replica *l)
     TR_TRY(tr_agree(tr, TR_NEW(&l->first_of, (size_t)tr->layout.nodes)));
     for (int rank = tr->size - 1; rank >= 0; rank--) l->first_of[tr->node_of[rank]] = rank;
     const struct tr_shm_part *memory = &l->memory.part[0];
-    MPI_Win_create(memory->at, tr->node_rank == 0 ? (MPI_Aint)memory->bytes : 0, 1, MPI_INFO_NULL, tr->world,
-                   &l->window);
-    MPI_Win_lock_all(MPI_MODE_NOCHECK, l->window);
-    return TR_OK;
+    return tr_window_open(tr, memory->at, tr->node_rank == 0 ? memory->bytes : 0, 1,
+                          "all ranks to open a local model", &l->window);
 }
 
 /* ---- the file ---- */
@@ -139,8 +138,8 @@ static int share_file(struct tr_replica *l)
     l->folder = getenv("TMPDIR");
     if (!l->folder || !*l->folder) l->folder = "/tmp";
     int status = makes ? make_file(l, path, sizeof path) : TR_OK;
-    MPI_Bcast(path, sizeof path, MPI_CHAR, 0, l->tr->node);
-    if (!makes) status = open_file(l, path);
+    int told = tr_broadcast(l->tr, TR_SET_NODE, 0, path, sizeof path);
+    if (!makes) status = told == TR_OK ? open_file(l, path) : told;
     status = tr_agree(l->tr, status);
     if (makes && *path) unlink(path);
     return status;
@@ -213,9 +212,9 @@ static int open_replica(struct tr_replica *l, const tr_replica_options *options)
     uint64_t shared = options->shared;
     TR_TRY(tr_agree(tr, open_columns(l, options)));
     TR_TRY(tr_agree(tr, choose_sizes(l, options->chunk)));
-    MPI_Allreduce(MPI_IN_PLACE, &shared, 1, MPI_UINT64_T, MPI_MAX, tr->node);
+    TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_MAX, TR_I64, &shared, 1));
     size_t bytes = tr->node_rank == 0 ? lay_out(l, shared, NULL) : 0;
-    TR_TRY(tr_agree(tr, tr_shm_open(tr->node, bytes, true, &l->memory)));
+    TR_TRY(tr_agree(tr, tr_shm_open(tr, tr->node, bytes, true, &l->memory)));
     lay_out(l, shared, l->memory.part[0].at);
     TR_TRY(open_window(l));
     if (l->limited) {
@@ -254,10 +253,7 @@ int tr_replica_make(tr_context *tr, const tr_replica_options *options, struct tr
 void tr_replica_free(struct tr_replica **replica)
 {
     struct tr_replica *l = *replica;
-    if (l->window != MPI_WIN_NULL) {
-        MPI_Win_unlock_all(l->window);
-        MPI_Win_free(&l->window);
-    }
+    tr_window_close(l->tr, l->tr->world, "all ranks to close a local model", &l->window);
     tr_shm_close(&l->memory);
     if (l->file >= 0) close(l->file);
     void *arrays[] = {l->first_of, l->spare, l->list, l->chosen, l->slot, l->given_to};

@@ -13,7 +13,7 @@
 #ifndef TR_TABLE_REPLICA_H
 #define TR_TABLE_REPLICA_H
 
-#include "shm/shm.h"
+#include "ranks/shm.h"
 #include "table/table.h"
 #include "trireme/replica.h"
 

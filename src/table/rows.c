@@ -398,7 +398,7 @@ void tr_rows_pushed(struct tr_table *t)
 static void open_cache(struct tr_table *t)
 {
     enum { MOST = 1 << 26, FEWEST = 16, LEAST_UNIT = 32 }; /* bytes, entries, bytes */
-    const tr_context *tr = t->tr;
+    tr_context *tr = t->tr;
     const tr_job *job = tr->job;
     struct tr_rows *rows = t->rows;
     int workers = 0, servers = 0; /* workers of this node, servers on others */
@@ -416,10 +416,11 @@ static void open_cache(struct tr_table *t)
     entries = tr_min_size(entries, t->keys * t->pieces);
     size_t mine = tr->node_rank == 0 ? tr_cache_bytes(entries, t->unit_bytes) : 0;
     /* without memory every worker fetches for itself */
-    if (tr_shm_open(tr->node, mine, false, &rows->cache_memory) != TR_OK) return;
+    if (tr_shm_open(tr, tr->node, mine, false, &rows->cache_memory) != TR_OK) return;
     rows->cache = tr_cache_at(rows->cache_memory.part[0].at, entries, t->unit_bytes);
     if (tr->node_rank == 0) tr_cache_clear(&rows->cache);
-    MPI_Barrier(tr->node); /* nobody looks before it is empty */
+    tr_meet(tr, tr->node,
+            "the ranks of this node to open a cache of rows"); /* nobody looks before it is empty */
 }
 
 int tr_rows_begin(struct tr_table *t)

@@ -508,7 +508,9 @@ int tr_server_poll(struct tr_tables *tables, int *did)
         if (handled == 0) begin = tr_now();
         MPI_Get_count(&status, MPI_BYTE, &bytes);
         TR_TRY(TR_GROW(&tables->inbox, &tables->inbox_size, (size_t)bytes));
-        MPI_Mrecv(tables->inbox, bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE);
+        MPI_Request request;
+        MPI_Imrecv(tables->inbox, bytes, MPI_BYTE, &message, &request);
+        tr_wait_alone(tables->tr, &request, "the rest of a message to a server");
         struct tr_message m;
         memcpy(&m, tables->inbox, sizeof m);
         TR_TRY(handle(tables, status.MPI_SOURCE, &m, tables->inbox + sizeof m, (size_t)bytes - sizeof m));

@@ -55,20 +55,8 @@ static int open_window(struct tr_table *t)
     bool far = tr->layout.nodes > 1 || t->route == TR_ROUTE_GET;
     if (!far || t->hash || t->sparse) return TR_OK;
     void *own = t->server >= 0 ? t->share[t->server] : NULL;
-    MPI_Errhandler old;
-    MPI_Comm_get_errhandler(tr->world, &old);
-    MPI_Comm_set_errhandler(tr->world, MPI_ERRORS_RETURN);
-    bool failed = MPI_Win_create(own, own ? (MPI_Aint)values_bytes(t, t->share_units) : 0, 1, MPI_INFO_NULL,
-                                 tr->world, &t->window) != MPI_SUCCESS;
-    MPI_Comm_set_errhandler(tr->world, old);
-    int status =
-        failed ? tr_fail(TR_ERR_SYSTEM,
-                         "MPI cannot open an RMA window over %d nodes: with Open MPI 4 set OMPI_MCA_osc=^ucx",
-                         tr->layout.nodes)
-               : TR_OK;
-    TR_TRY(tr_agree(tr, status));
-    MPI_Win_lock_all(MPI_MODE_NOCHECK, t->window);
-    return TR_OK;
+    return tr_window_open(tr, own, own ? values_bytes(t, t->share_units) : 0, 1, "all ranks to open a table",
+                          &t->window);
 }
 
 int tr_share_open(struct tr_table *t, const tr_table_options *options)
@@ -77,7 +65,7 @@ int tr_share_open(struct tr_table *t, const tr_table_options *options)
     size_t bytes = t->server < 0 ? 0
                                  : values_bytes(t, t->share_units) + sizeof **t->line +
                                        (t->share_units / LOCK_UNITS + 1) * sizeof(atomic_uint);
-    TR_TRY(tr_agree(tr, tr_shm_open(tr->node, bytes, true, &t->memory)));
+    TR_TRY(tr_agree(tr, tr_shm_open(tr, tr->node, bytes, true, &t->memory)));
     for (uint32_t server = 0; server < t->partition.servers; server++) {
         int rank = tr_table_server_rank(t, server);
         if (!tr_same_node(tr, rank)) continue;
@@ -87,16 +75,14 @@ int tr_share_open(struct tr_table *t, const tr_table_options *options)
         if (units > 0) t->share[server] = share;
     }
     if (t->share_units > 0) fill_share(t, options);
-    MPI_Barrier(tr->node); /* nobody reads before the values are written */
+    tr_meet(tr, tr->node,
+            "the ranks of this node to fill a table"); /* nobody reads before the values are written */
     return open_window(t);
 }
 
 void tr_share_close(struct tr_table *t)
 {
-    if (t->window != MPI_WIN_NULL) {
-        MPI_Win_unlock_all(t->window);
-        MPI_Win_free(&t->window);
-    }
+    tr_window_close(t->tr, t->tr->world, "all ranks to close a table", &t->window);
     tr_shm_close(&t->memory);
 }
 

@@ -5,6 +5,7 @@
 
 #include "table/rows.h"
 #include "table/share.h"
+#include "trireme/collective.h"
 
 MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
 {
@@ -116,7 +117,8 @@ static int make_sparse_share(struct tr_table *t)
 static int agree_on_places(const struct tr_table *t)
 {
     uint64_t print = tr_partition_print(&t->partition), bounds[2] = {print, ~print};
-    MPI_Allreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MIN, t->tr->world);
+    TR_TRY(tr_all_reduce(t->tr, TR_SET_ALL, TR_MIN, TR_I64, bounds,
+                         2));                  /* signed: ~ turns their order as well */
     if (bounds[0] == ~bounds[1]) return TR_OK; /* the least is the greatest */
     return tr_agree(t->tr, tr_fail(TR_ERR_CONFIG,
                                    "table %s: ranks put its keys in different places: size, options and "

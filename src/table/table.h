@@ -30,7 +30,7 @@
 #include <stdatomic.h>
 
 #include "ranks/ranks.h"
-#include "shm/shm.h"
+#include "ranks/shm.h"
 #include "table/elements.h"
 #include "table/filter.h"
 #include "table/hashmap.h"

@@ -8,6 +8,7 @@
 #include "table/rows.h"
 #include "table/server.h"
 #include "table/view.h"
+#include "trireme/collective.h"
 
 /* ---- opening and closing ---- */
 
@@ -173,7 +174,7 @@ int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend)
     if (tables->count == 0) return TR_OK;
     TR_TRY(TR_NEW(&open, tables->count));
     for (size_t i = 0; i < tables->view_count; i++) open[tables->views[i]->view.table->index] = 1;
-    MPI_Allreduce(MPI_IN_PLACE, open, (int)tables->count, MPI_INT, MPI_MAX, tr->world);
+    int status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, open, tables->count);
     for (size_t i = 0; i < tables->count; i++) {
         const struct tr_table *t = tables->table[i];
         if (!open[i]) continue;
@@ -182,7 +183,7 @@ int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend)
         if (counts_pushers(t)) *can_suspend = false;
     }
     free(open);
-    return TR_OK;
+    return status;
 }
 
 /* What is open and what is suspended change places. */

@@ -1,10 +1,5 @@
-/* shm/ — memory that the ranks of a node share.
- *
- *   shm         memory of one set of ranks, each with a part of its own: tables, rows, clocks, blocks that rotate
- *   persistent  folders of files in this host's memory, which outlive processes
- *
- * MPI allocates the first (MPI_Win_allocate_shared), so that it goes when the processes do.
- */
+/* Memory that the ranks of a node share, each with a part of its own: tables, rows, clocks, blocks that rotate. MPI allocates
+ * it (MPI_Win_allocate_shared), so that it goes when the processes do. */
 #ifndef TR_SHM_H
 #define TR_SHM_H
 
@@ -13,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "trireme/context.h"
+
 /* One member's part of it, where this rank sees it. */
 struct tr_shm_part {
     char *at; /* a multiple of 64 */
@@ -20,6 +17,8 @@ struct tr_shm_part {
 };
 
 struct tr_shm {
+    tr_context *tr;
+    MPI_Comm comm;  /* of its members */
     MPI_Win window; /* locked for all; MPI_WIN_NULL: closed */
     int members;
     struct tr_shm_part *part; /* by rank of the communicator */
@@ -30,8 +29,8 @@ struct tr_shm {
 /* Allocates memory of the ranks of a communicator that lies within one node: `bytes` for this rank's part, which may be 0
  * and begins on a page of its own. zeroed: it is filled with zeros before anybody returns (which touches all of it).
  * Collective, and it waits without looking after other roles. TR_ERR_SYSTEM, on all of these ranks, where /dev/shm has no
- * room for it: touching it would kill the process. Free with tr_shm_close(), collective as well. */
-int tr_shm_open(MPI_Comm comm, size_t bytes, bool zeroed, struct tr_shm *shm);
+ * room for it: touching it would kill the process. Free with tr_shm_close(), collective as well, before the communicator. */
+int tr_shm_open(tr_context *tr, MPI_Comm comm, size_t bytes, bool zeroed, struct tr_shm *shm);
 void tr_shm_close(struct tr_shm *shm); /* a closed one is fine */
 
 /* Bytes of such memory that this node has room for; UINT64_MAX where that cannot be known. It is a file in memory:

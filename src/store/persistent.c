@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "shm/persistent.h"
+#include "store/persistent.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "shm/shm.h"
+#include "ranks/shm.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -6,8 +6,11 @@
 #include <sys/statvfs.h>
 
 #include "base/base.h"
+#include "ranks/ranks.h"
 
 enum { LINE = 64 };
+
+static const char waiting_for[] = "the ranks of this node to open memory that they share";
 
 /* MPI takes shared memory from files there. */
 uint64_t tr_shm_free(void)
@@ -17,25 +20,16 @@ uint64_t tr_shm_free(void)
 }
 
 /* There must be room for the parts of all members; one alone needs none. */
-static int check_room(MPI_Comm comm, int members, size_t bytes)
+static int check_room(tr_context *tr, MPI_Comm comm, int members, size_t bytes)
 {
     double all = (double)bytes, left = (double)tr_shm_free();
-    MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_DOUBLE, MPI_SUM, comm);
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &all, 1, MPI_DOUBLE, MPI_SUM, comm, &request);
+    tr_wait_alone(tr, &request, waiting_for);
     if (members == 1 || all <= left) return TR_OK;
     return tr_fail(TR_ERR_SYSTEM,
                    "this needs %.1f MB of shared memory on this node, but /dev/shm has %.1f MB free",
                    all / 1e6, left / 1e6);
-}
-
-static bool allocate(MPI_Comm comm, size_t bytes, MPI_Win *window)
-{
-    MPI_Info info;
-    void *own;
-    MPI_Info_create(&info);
-    MPI_Info_set(info, "alloc_shared_noncontig", "true"); /* each part on pages of its own, near its rank */
-    int failed = MPI_Win_allocate_shared((MPI_Aint)bytes, 1, info, comm, &own, window);
-    MPI_Info_free(&info);
-    return failed == MPI_SUCCESS;
 }
 
 /* MPI's memory begins behind a header of its own, anywhere in a line of the cache. */
@@ -52,18 +46,22 @@ static void find_parts(struct tr_shm *shm)
     }
 }
 
-int tr_shm_open(MPI_Comm comm, size_t bytes, bool zeroed, struct tr_shm *shm)
+int tr_shm_open(tr_context *tr, MPI_Comm comm, size_t bytes, bool zeroed, struct tr_shm *shm)
 {
     *shm = TR_SHM_CLOSED;
+    shm->tr = tr;
+    shm->comm = comm;
     int rank, status, worst;
+    MPI_Request request;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &shm->members);
     size_t padded = bytes > 0 ? bytes + LINE : 0;
     status = TR_NEW(&shm->part, (size_t)shm->members);
-    int room = check_room(comm, shm->members, padded);
+    int room = check_room(tr, comm, shm->members, padded);
     if (status == TR_OK) status = room;
-    MPI_Allreduce(&status, &worst, 1, MPI_INT, MPI_MAX, comm);
-    if (worst == TR_OK && !allocate(comm, padded, &shm->window))
+    MPI_Iallreduce(&status, &worst, 1, MPI_INT, MPI_MAX, comm, &request);
+    tr_wait_alone(tr, &request, waiting_for);
+    if (worst == TR_OK && !tr_window_share(comm, padded, &shm->window))
         worst = tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %zu bytes of shared memory", bytes);
     if (worst != TR_OK) {
         free(shm->part);
@@ -72,16 +70,15 @@ int tr_shm_open(MPI_Comm comm, size_t bytes, bool zeroed, struct tr_shm *shm)
     }
     find_parts(shm);
     if (zeroed && bytes > 0) memset(shm->part[rank].at, 0, bytes);
-    MPI_Win_lock_all(MPI_MODE_NOCHECK, shm->window);
-    if (zeroed) MPI_Barrier(comm);
+    if (zeroed) tr_meet(tr, comm, waiting_for);
     return TR_OK;
 }
 
 void tr_shm_close(struct tr_shm *shm)
 {
     if (shm->window == MPI_WIN_NULL) return;
-    MPI_Win_unlock_all(shm->window);
-    MPI_Win_free(&shm->window);
+    tr_window_close(shm->tr, shm->comm, "the ranks of this node to close memory that they share",
+                    &shm->window);
     free(shm->part);
     *shm = TR_SHM_CLOSED;
 }

@@ -1,0 +1,112 @@
+/* The only file that calls what MPI offers in no nonblocking form. Before each such call its ranks wait for one another in the
+ * loop that names what they wait for, so that a rank that does not come is found, and nobody is inside for long. */
+#include "ranks/ranks.h"
+
+#include "base/fault.h"
+
+void tr_wait_alone(tr_context *tr, MPI_Request *request, const char *what)
+{
+    struct tr_waiting waiting = tr_waiting_begin();
+    bool polling = tr->polling;
+    tr->polling = true;
+    while (!tr_request_done(request)) (void)tr_waiting_turn(tr, &waiting, "%s", what);
+    tr->polling = polling;
+}
+
+void tr_meet(tr_context *tr, MPI_Comm comm, const char *what)
+{
+    MPI_Request request;
+    if (TR_FAULT("meet") == TR_FAULT_HANG) {
+        MPI_Irecv(NULL, 0, MPI_BYTE, MPI_ANY_SOURCE, TR_TAG_NONE, comm, &request);
+        tr_wait_alone(tr, &request, "nothing, as TRIREME_FAULT wants it");
+    }
+    MPI_Ibarrier(comm, &request);
+    tr_wait_alone(tr, &request, what);
+}
+
+/* ---- communicators ---- */
+
+void tr_comm_dup(tr_context *tr, MPI_Comm of, const char *what, MPI_Comm *comm)
+{
+    tr_meet(tr, of, what);
+    MPI_Comm_dup(of, comm);
+}
+
+void tr_comm_split(tr_context *tr, MPI_Comm of, int color, int key, const char *what, MPI_Comm *comm)
+{
+    tr_meet(tr, of, what);
+    MPI_Comm_split(of, color, key, comm);
+}
+
+void tr_comm_split_hosts(tr_context *tr, const char *what, MPI_Comm *host)
+{
+    tr_meet(tr, tr->world, what);
+    MPI_Comm_split_type(tr->world, MPI_COMM_TYPE_SHARED, tr->rank, MPI_INFO_NULL, host);
+}
+
+/* There is no communicator yet that has these ranks alone: all tell the first that they are here, and it tells them. */
+static void meet_team(tr_context *of, const int *rank, int n, const char *what)
+{
+    MPI_Request request;
+    bool leads = rank[0] == of->rank;
+    for (int turn = 0; turn < 2; turn++)
+        for (int i = leads ? 1 : 0; i < (leads ? n : 1); i++) {
+            if (leads == (turn == 0)) MPI_Irecv(NULL, 0, MPI_BYTE, rank[i], TR_TAG_MEET, of->wire, &request);
+            else MPI_Isend(NULL, 0, MPI_BYTE, rank[i], TR_TAG_MEET, of->wire, &request);
+            tr_wait_alone(of, &request, what);
+        }
+}
+
+void tr_comm_of_team(tr_context *of, const int *rank, int n, int number, const char *what, MPI_Comm *comm)
+{
+    MPI_Group all, some;
+    meet_team(of, rank, n, what);
+    MPI_Comm_group(of->world, &all);
+    MPI_Group_incl(all, n, rank, &some);
+    MPI_Comm_create_group(of->world, some, number, comm);
+    MPI_Group_free(&some);
+    MPI_Group_free(&all);
+}
+
+/* ---- windows ---- */
+
+int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const char *what, MPI_Win *window)
+{
+    MPI_Errhandler old;
+    tr_meet(tr, tr->world, what);
+    MPI_Comm_get_errhandler(tr->world, &old);
+    MPI_Comm_set_errhandler(tr->world, MPI_ERRORS_RETURN);
+    int failed = MPI_Win_create(memory, (MPI_Aint)bytes, unit, MPI_INFO_NULL, tr->world, window);
+    MPI_Comm_set_errhandler(tr->world, old);
+    MPI_Errhandler_free(&old);
+    int status =
+        failed == MPI_SUCCESS
+            ? TR_OK
+            : tr_fail(TR_ERR_SYSTEM,
+                      "MPI cannot open an RMA window over %d nodes: with Open MPI 4 set OMPI_MCA_osc=^ucx",
+                      tr->layout.nodes);
+    status = tr_agree(tr, status);
+    if (status == TR_OK) MPI_Win_lock_all(MPI_MODE_NOCHECK, *window);
+    else *window = MPI_WIN_NULL;
+    return status;
+}
+
+bool tr_window_share(MPI_Comm comm, size_t bytes, MPI_Win *window)
+{
+    MPI_Info info;
+    void *own;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "alloc_shared_noncontig", "true"); /* each part on pages of its own, near its rank */
+    int failed = MPI_Win_allocate_shared((MPI_Aint)bytes, 1, info, comm, &own, window);
+    MPI_Info_free(&info);
+    if (failed == MPI_SUCCESS) MPI_Win_lock_all(MPI_MODE_NOCHECK, *window);
+    return failed == MPI_SUCCESS;
+}
+
+void tr_window_close(tr_context *tr, MPI_Comm comm, const char *what, MPI_Win *window)
+{
+    if (*window == MPI_WIN_NULL) return;
+    tr_meet(tr, comm, what);
+    MPI_Win_unlock_all(*window);
+    MPI_Win_free(window);
+}

@@ -1,0 +1,82 @@
+/* How long a rank is patient: what moves over TCP is no deadlock. */
+#include "unit.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "ranks/ranks.h"
+
+/* Two ends of a TCP connection to oneself. */
+static void connect_ends(int end[2])
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert(listener >= 0 && bind(listener, (struct sockaddr *)&at, size) == 0 && listen(listener, 1) == 0);
+    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&at, &size), 0);
+    end[0] = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(connect(end[0], (struct sockaddr *)&at, size), 0);
+    end[1] = accept(listener, NULL, NULL);
+    ck_assert(end[1] >= 0);
+    close(listener);
+}
+
+static void move(const int end[2], size_t bytes)
+{
+    char piece[1 << 12] = "";
+    for (size_t at = 0; at < bytes; at += sizeof piece) {
+        ck_assert_int_eq(write(end[0], piece, sizeof piece), sizeof piece);
+        for (ssize_t n = 0, more; n < (ssize_t)sizeof piece; n += more)
+            ck_assert_int_gt(more = read(end[1], piece, sizeof piece), 0);
+    }
+}
+
+START_TEST(moved_bytes_are_seen)
+{
+    int end[2];
+    connect_ends(end);
+    uint64_t before = tr_bytes_moved();
+    move(end, 1 << 20);
+    ck_assert_uint_ge(tr_bytes_moved(), before + (1 << 20));
+    close(end[0]);
+    close(end[1]);
+}
+END_TEST
+
+/* So many seconds of a wait, and whether it is still the one that it was. */
+static bool begins_anew(double seconds, const int *end, size_t bytes_a_turn)
+{
+    static tr_job job;
+    tr_context tr = {.job = &job};
+    struct tr_waiting waiting = tr_waiting_begin();
+    job.ranks.patience = 100;
+    while (waiting.since == 0) ck_assert_int_eq(tr_waiting_turn(&tr, &waiting, "bytes"), TR_OK);
+    for (double begin = waiting.since, until = tr_now() + seconds; tr_now() < until;) {
+        if (bytes_a_turn > 0) move(end, bytes_a_turn);
+        ck_assert_int_eq(tr_waiting_turn(&tr, &waiting, "bytes"), TR_OK);
+        if (waiting.since > begin) return true;
+    }
+    return false;
+}
+
+START_TEST(nothing_moves)
+{
+    ck_assert(!begins_anew(3.5, NULL, 0));
+}
+END_TEST
+
+START_TEST(a_transfer_is_no_deadlock)
+{
+    int end[2];
+    connect_ends(end);
+    ck_assert(begins_anew(60, end, 16 << 10));
+    close(end[0]);
+    close(end[1]);
+}
+END_TEST
+
+UNIT_MAIN("waiting", moved_bytes_are_seen, nothing_moves, a_transfer_is_no_deadlock)
