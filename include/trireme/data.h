@@ -85,7 +85,8 @@ typedef struct tr_data {
     const float *label; /* … ascending */
     uint64_t skipped;   /* malformed records left out (data.on_error: skip) */
     bool dense;         /* rows are; known on all ranks */
-    tr_batch rows;      /* of this worker */
+    bool on_disk;  /* rows lie there (data.storage), so that memory has little room; known on all ranks */
+    tr_batch rows; /* of this worker */
     const tr_key *keys; /* n_keys of them, ascending: what rows.column counts */
     size_t n_keys;
     const uint64_t *row; /* ratings, docword: the numbers of this worker's rows, ascending; NULL otherwise */
@@ -123,6 +124,10 @@ bool tr_data_column(const tr_data *data, const char *name, uint64_t *column);
 /* Frees the non-zeros of this worker's rows, for a model that has them in another form; their labels, numbers and counts
  * stay. Any rank, alone. Others who use the same data keep them; rows that a group has once go with its last member. */
 void tr_data_forget(tr_data *data);
+
+/* The first n of this worker's rows will not be read again: what memory of their non-zeros is nobody else's is given back already.
+ * Any rank, alone, and tr_data_forget() once all have come so far. */
+void tr_data_forget_rows(const tr_data *data, size_t n);
 
 /* A file that the job names: a relative path wherever data.folders has it. *found is to be freed. */
 int tr_data_find(const tr_job *job, const char *path, char **found);

@@ -161,6 +161,7 @@ static void show_rows(tr_data *data)
 {
     const struct tr_matrix *m = &data->state->rows;
     data->dense = tr_data_is_dense(data);
+    data->on_disk = data->state->on_disk;
     if (data->dense) data->rows = (tr_batch){.n = m->rows, .label = m->label, .dense = m->value};
     else data->rows = (tr_batch){m->rows, m->begin, m->column, m->value, m->label, NULL, NULL};
     data->rows.weight = data->state->weight;
@@ -245,6 +246,11 @@ void tr_data_forget(tr_data *data)
     data->rows.value = NULL;
     data->rows.dense = NULL;
     tr_store_forget(data->state->store);
+}
+
+void tr_data_forget_rows(const tr_data *data, size_t n)
+{
+    tr_store_forget_rows(data->state->store, n);
 }
 
 void tr_data_close(tr_data **data)

@@ -29,8 +29,9 @@ static int check(const tr_data *data)
     struct stat about;
     if (!(s->form & TR_DATA_PASSES))
         return refuse(
-            s->tr, "is for models that pass over rows, as kmeans, and linear ones with solve.method newton, "
-                   "dual or sgd; this one needs memory");
+            s->tr,
+            "is for models that pass over rows, as kmeans, trees, and linear ones with solve.method newton, "
+            "dual or sgd; this one needs memory");
     if (!*job->data.scratch) return refuse(s->tr, "needs data.scratch, a folder on a disk of each node");
     if (job->data.partition != TR_DATA_HORIZONTAL && s->tr->layout.group_size > 1)
         return refuse(s->tr, "needs data.partition: horizontal");

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "data/cache.h"
 #include "data/scale.h"
@@ -480,6 +481,23 @@ static void free_nonzeros(struct tr_matrix *m)
     m->begin = NULL;
     m->column = NULL;
     m->value = NULL;
+}
+
+static void give_back(void *memory, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)memory,
+                    begin = (at + page - 1) / page * page, end = (at + bytes) / page * page;
+    if (memory && begin < end) (void)madvise((char *)memory + (begin - at), end - begin, MADV_DONTNEED);
+}
+
+void tr_store_forget_rows(struct tr_store *store, size_t n)
+{
+    struct tr_data_state *s = store->data.state;
+    if (store->readers > 1 || s->cached || s->shared || s->stream) return;
+    size_t numbers = s->rows.begin ? (size_t)s->rows.begin[n] : n * s->rows.columns;
+    store->forgotten = true;
+    give_back(s->rows.value, numbers * sizeof *s->rows.value);
+    give_back(s->rows.column, numbers * sizeof *s->rows.column);
 }
 
 void tr_store_forget(struct tr_store *store)

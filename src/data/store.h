@@ -58,6 +58,9 @@ void tr_store_release(tr_context *tr, struct tr_store **store, bool forgot);
  * shared memory goes when all members of the group have come so far. */
 void tr_store_forget(struct tr_store *store);
 
+/* What the first n rows have of memory that is only this reader's is given back; none may come after it. */
+void tr_store_forget_rows(struct tr_store *store, size_t n);
+
 /* ---- one copy in a group ---- */
 
 struct tr_shared;

@@ -24,7 +24,7 @@ static int open_bytes(struct tr_binned *rows, size_t bundles)
     size_t width = 0;
     rows->bundles = bundles;
     for (size_t k = 0; k * TR_BLOCK < bundles; k++) width += tr_block_width(rows, k);
-    TR_TRY(TR_NEW(&rows->block, rows->n * width));
+    TR_TRY(TR_NEW(&rows->block, rows->n * width + 3)); /* three more may be read, but mean nothing */
     tr_trees_huge(rows->block, rows->n * width);
     return TR_OK;
 }
@@ -75,16 +75,20 @@ TR_CPU_CLONES static void find_bins(const float cut[TR_BINS], const float *x, si
 }
 
 /* Columns of more bins than a byte can say. */
-static int apply_wide(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
+static int open_wide(const struct tr_bins *bins, struct tr_binned *rows)
 {
     TR_TRY(TR_NEW(&rows->wide, bins->columns));
-    for (size_t c = 0; c < bins->columns; c++) {
-        if (bins->column[c].bins <= TR_BINS) continue;
-        TR_TRY(TR_NEW(&rows->wide[c], rows->n));
-        for (size_t i = 0; i < rows->n; i++)
-            rows->wide[c][i] = (uint16_t)bin_in(&bins->column[c], data->rows.dense[i * bins->columns + c]);
-    }
+    for (size_t c = 0; c < bins->columns; c++)
+        if (bins->column[c].bins > TR_BINS) TR_TRY(TR_NEW(&rows->wide[c], rows->n));
     return TR_OK;
+}
+
+static void apply_wide(const struct tr_bins *bins, const float *x, size_t first, size_t n,
+                       struct tr_binned *rows)
+{
+    for (size_t c = 0; c < bins->columns; c++)
+        for (size_t i = 0; i < n && rows->wide[c]; i++)
+            rows->wide[c][first + i] = (uint16_t)bin_in(&bins->column[c], x[i * bins->columns + c]);
 }
 
 /* One column of some rows. */
@@ -117,19 +121,22 @@ static void apply_block(const struct tr_bins *bins, size_t first, size_t end, co
                              width);
 }
 
+/* Some rows at a time: what has become bins is let go of. */
+enum { ROWS_AT_ONCE = 65536 };
 static int apply_dense(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
 {
     size_t columns = bins->columns;
     TR_TRY(tr_binned_open(bins, rows, columns));
+    TR_TRY(open_wide(bins, rows));
     for (size_t c = 0; c < columns; c++) rows->bundled[c] = (struct tr_bundled){.bundle = (uint32_t)c};
-    uint8_t *block = rows->block;
-    for (size_t k = 0; k * TR_BLOCK < columns; k++) {
-        size_t begin = k * TR_BLOCK, width = tr_block_width(rows, k);
-        apply_block(bins, begin, tr_min_size(columns, begin + TR_BLOCK), data->rows.dense + begin, rows->n,
-                    block, width);
-        block += rows->n * width;
+    for (size_t i = 0, n; (n = tr_data_ready(data, i, tr_min_size(ROWS_AT_ONCE, rows->n - i))) > 0;) {
+        const float *x = data->rows.dense + i * columns;
+        for (size_t begin = 0; begin < columns; begin += TR_BLOCK)
+            apply_block(bins, begin, tr_min_size(columns, begin + TR_BLOCK), x + begin, n,
+                        tr_byte_of(rows, i, begin), tr_block_width(rows, begin / TR_BLOCK));
+        apply_wide(bins, x, i, n, rows);
+        tr_data_forget_rows(data, i += n);
     }
-    TR_TRY(apply_wide(bins, data, rows));
     return tr_binned_list(bins, rows);
 }
 
@@ -160,7 +167,9 @@ static int apply_sparse(const struct tr_bins *bins, const tr_data *data, struct 
     size_t n = 0;
     TR_TRY(TR_NEW(&rows->begin, rows->n + 1));
     TR_TRY(TR_NEW(&rows->place, (size_t)from->begin[rows->n]));
-    for (size_t i = 0; i < rows->n; i++) {
+    for (size_t i = 0, there = 0; i < rows->n; i++) {
+        if (i % ROWS_AT_ONCE == 0) tr_data_forget_rows(data, i);
+        if (i == there && (there += tr_data_ready(data, i, rows->n - i)) == i) return TR_OK;
         for (uint64_t k = from->begin[i]; k < from->begin[i + 1]; k++) {
             const struct tr_column_bins *c = &bins->column[data->keys[from->column[k]]];
             uint32_t bin = bin_in(c, from->value ? from->value[k] : 1);

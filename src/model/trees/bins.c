@@ -84,7 +84,8 @@ static int draw(const struct maker *m, struct sample *s)
     double most = fmin(SAMPLE_ROWS, fmax(LEAST_ROWS, SAMPLE_NUMBERS / (double)columns));
     s->part = fmin(1, most / (double)data->total_rows);
     TR_TRY(TR_NEW(&s->count, columns));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0, there = 0; i < n; i++) {
+        if (i == there && (there += tr_data_ready(data, i, n - i)) == i) return TR_OK;
         bool drawn = is_drawn(m->number[i], m->seed, s->part);
         s->rows += drawn;
         if (data->rows.dense) count_dense(data->rows.dense + i * columns, columns, drawn, s->count);
@@ -122,8 +123,10 @@ static void take_row(const tr_data *data, size_t i, const struct range *range, s
 static int take_rows(const struct maker *m, const struct sample *s, const struct range *range, size_t *at)
 {
     size_t workers = (size_t)tr_workers(m->tr);
-    for (size_t i = 0; i < m->data->rows.n; i++)
+    for (size_t i = 0, there = 0, n = m->data->rows.n; i < n; i++) {
+        if (i == there && (there += tr_data_ready(m->data, i, n - i)) == i) return TR_OK;
         if (is_drawn(m->number[i], m->seed, s->part)) take_row(m->data, i, range, workers, at, s->value);
+    }
     return TR_OK;
 }
 

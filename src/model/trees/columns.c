@@ -132,17 +132,27 @@ static int swap_sparse(const struct tr_trees *m, const struct tr_binned *own, co
 
 /* ---- what else is known of rows ---- */
 
-/* In place of this member's numbers, of so many bytes, those of all. */
-static int gather(const struct tr_trees *m, const size_t *rows, size_t bytes, void **numbers)
+/* Numbers, of so many bytes, of the rows of all members. */
+static int gather_from(const struct tr_trees *m, const size_t *rows, size_t bytes, const void *own,
+                       void **all)
 {
-    char *all = NULL;
     size_t *count;
-    if (!*numbers) return TR_OK;
+    char *room = NULL;
     TR_TRY(TR_NEW(&count, m->members));
     for (size_t k = 0; k < m->members; k++) count[k] = rows[k] * bytes;
-    int status = TR_NEW(&all, sum_of(count, m->members));
-    if (status == TR_OK) status = tr_all_gather_lists(m->tr, TR_SET_GROUP, *numbers, count, all);
+    int status = TR_NEW(&room, sum_of(count, m->members));
+    if (status == TR_OK) status = tr_all_gather_lists(m->tr, TR_SET_GROUP, own, count, room);
     free(count);
+    *all = room;
+    return status;
+}
+
+/* … in place of this member's. */
+static int gather(const struct tr_trees *m, const size_t *rows, size_t bytes, void **numbers)
+{
+    void *all = NULL;
+    if (!*numbers) return TR_OK;
+    int status = gather_from(m, rows, bytes, *numbers, &all);
     free(*numbers);
     *numbers = all;
     return status;
@@ -164,7 +174,7 @@ int tr_trees_gather_scores(struct tr_trees *m, float *own, size_t apart)
 static int take_rows(struct tr_trees *m, const size_t *rows, struct tr_binned *all)
 {
     float *score = m->score;
-    void *label = m->label, *weight = m->weight, *number = m->number;
+    void *label = NULL, *weight = m->weight, *number = m->number;
     m->own_first = sum_of(rows, (size_t)tr_set_rank(m->tr, TR_SET_GROUP));
     tr_binned_free(&m->rows);
     m->rows = *all;
@@ -173,10 +183,10 @@ static int take_rows(struct tr_trees *m, const size_t *rows, struct tr_binned *a
     int status = TR_NEW(&m->score, m->rows.n * (size_t)m->outputs);
     if (status == TR_OK) status = tr_trees_gather_scores(m, score, m->own_rows);
     free(score);
-    if (status == TR_OK) status = gather(m, rows, sizeof *m->label, &label);
+    if (status == TR_OK) status = gather_from(m, rows, sizeof *m->label, m->label, &label);
     if (status == TR_OK) status = gather(m, rows, sizeof *m->weight, &weight);
     if (status == TR_OK) status = gather(m, rows, sizeof *m->number, &number);
-    m->label = label;
+    m->label = m->group_label = label;
     m->weight = weight;
     m->number = number;
     return status;
@@ -205,15 +215,11 @@ int tr_trees_divide_columns(struct tr_trees *m)
 
 /* ---- splits ---- */
 
-int tr_trees_tell_sides(struct tr_trees *m, size_t column, const uint8_t *left, const uint32_t *row, size_t n,
-                        bool all)
+int tr_trees_tell_sides(struct tr_trees *m, size_t column, size_t n)
 {
-    size_t owner = tr_trees_merge_owner(m->merge, column), bytes = (n + 7) / 8;
-    if (!m->side) TR_TRY(TR_NEW(&m->side, m->rows.n / 8 + 1));
-    if (m->rows.first <= column && column < m->rows.end)
-        tr_find_sides(&m->bins, &m->rows, column, left, row, n, all, m->side);
-    if (m->members == 1) return TR_OK;
+    size_t bytes = (n + 63) / 64 * sizeof *m->side;
     m->side_bytes += bytes;
     m->sides++;
-    return bytes > 0 ? tr_broadcast(m->tr, TR_SET_GROUP, (int)owner, m->side, bytes) : TR_OK;
+    if (bytes == 0) return TR_OK;
+    return tr_broadcast(m->tr, TR_SET_GROUP, (int)tr_trees_merge_owner(m->merge, column), m->side, bytes);
 }

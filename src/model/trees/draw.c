@@ -14,7 +14,7 @@ static int weigh_labels(const struct tr_trees *m, double *of)
     size_t labels = (size_t)m->labels;
     double *count;
     TR_TRY(TR_NEW(&count, labels));
-    for (size_t i = 0; m->label && i < m->train->rows.n; i++) count[(size_t)m->label[i]] += 1;
+    for (size_t i = 0; i < m->train->rows.n; i++) count[tr_trees_class_of(m, m->label[i])] += 1;
     int status = tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, count, labels);
     if (status == TR_OK)
         status = tr_class_weights_find(m->job, m->o->class_weights, m->label_name, count, labels, of);
@@ -29,7 +29,7 @@ static int fill(struct tr_trees *m, const double *of)
     TR_TRY(TR_NEW(&m->weight, rows->n));
     for (size_t i = 0; i < rows->n; i++) {
         m->weight[i] = rows->weight ? rows->weight[i] : 1;
-        if (of) m->weight[i] *= (float)of[(size_t)m->label[i]];
+        if (of) m->weight[i] *= (float)of[tr_trees_class_of(m, m->label[i])];
         most = fmax(most, (double)m->weight[i]);
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &most, 1));
@@ -52,14 +52,6 @@ int tr_trees_weigh(struct tr_trees *m)
     return status;
 }
 
-void tr_weigh_gradients(const struct tr_trees *m)
-{
-    for (size_t i = 0; i < m->rows.n && m->weight; i++) {
-        m->gradient[i] *= m->weight[i];
-        m->curvature[i] *= m->weight[i];
-    }
-}
-
 /* ---- rows of a tree ---- */
 
 static inline bool is_drawn(const struct tr_trees *m, uint64_t salt, size_t i)
@@ -67,26 +59,36 @@ static inline bool is_drawn(const struct tr_trees *m, uint64_t salt, size_t i)
     return (double)(tr_mix(salt ^ m->number[i]) >> 11) < m->o->rows * 0x1p53;
 }
 
+/* Of all rows' gradients. */
+static int find_sizes(struct tr_trees *m)
+{
+    float h[TR_GRADIENTS];
+    if (!m->scratch) TR_TRY(TR_NEW(&m->scratch, m->rows.n));
+    memset(m->drawn, 1, m->rows.n);
+    m->tree.largest = 0;
+    for (size_t i = 0, n; i < m->rows.n; i += n) {
+        n = tr_min_size(TR_GRADIENTS, m->rows.n - i);
+        tr_gradients_of(m, NULL, i, n, m->scratch + i, h);
+        for (size_t k = i; k < i + n; k++) m->scratch[k] = fabsf(m->scratch[k]);
+    }
+    return TR_OK;
+}
+
 /* Gradient-based one-side sampling (Ke et al., LightGBM, NIPS 2017): rows with the largest gradients are in any case, others by
  * chance, and count so much more. */
-int tr_draw_rows(struct tr_trees *m, uint64_t round)
+int tr_draw_rows(struct tr_trees *m)
 {
-    uint64_t salt = tr_mix(tr_mix(m->seed + 1) ^ round);
+    uint64_t salt = tr_mix(tr_mix(m->seed + 1) ^ m->tree.round);
     size_t n = m->rows.n;
-    float largest = INFINITY, factor = (float)(1 / m->o->rows);
+    struct tr_row_set own = {NULL, m->own_rows};
     if (m->o->rows >= 1) return TR_OK;
     if (!m->drawn) TR_TRY(TR_NEW(&m->drawn, n));
     if (m->o->top > 0) {
-        struct tr_row_set own = {NULL, m->own_rows};
-        for (size_t i = 0; i < n; i++) m->scratch[i] = fabsf(m->gradient[i]);
-        TR_TRY(tr_quantiles(m->tr, &own, 1, m->scratch + m->own_first, NULL, 1 - m->o->top, &largest));
+        TR_TRY(find_sizes(m));
+        TR_TRY(
+            tr_quantiles(m->tr, &own, 1, m->scratch + m->own_first, NULL, 1 - m->o->top, &m->tree.largest));
     }
-    for (size_t i = 0; i < n; i++) {
-        bool top = fabsf(m->gradient[i]) > largest;
-        m->drawn[i] = top || is_drawn(m, salt, i);
-        if (top || m->o->top == 0) continue;
-        m->gradient[i] *= factor;
-        m->curvature[i] *= factor;
-    }
+    for (size_t i = 0; i < n; i++)
+        m->drawn[i] = is_drawn(m, salt, i) || (m->o->top > 0 && m->scratch[i] > m->tree.largest);
     return TR_OK;
 }

@@ -31,11 +31,12 @@ static inline uint32_t random_of(uint32_t number, uint32_t salt)
     return x ^ (x >> 16);
 }
 
-TR_CPU_CLONES static void logistic(const float *score, const float *label, size_t n, float *g, float *h)
+TR_CPU_CLONES static void logistic(const float *score, const float *label, float positive, size_t n, float *g,
+                                   float *h)
 {
     for (size_t i = 0; i < n; i++) {
         float p = 1 / (1 + fast_exp(-score[i]));
-        g[i] = p - label[i];
+        g[i] = p - (label[i] == positive ? 1.0f : 0.0f);
         h[i] = p * (1 - p);
     }
 }
@@ -76,13 +77,13 @@ TR_CPU_CLONES static void poisson(const float *score, const float *label, size_t
     }
 }
 
-TR_CPU_CLONES static void softmax(const struct tr_trees *m, size_t output, size_t n, float *g, float *h)
+/* most, sum: of a row's scores. */
+TR_CPU_CLONES static void softmax(const float *score, const float *label, const float *most, const float *sum,
+                                  float name, float factor, size_t n, float *g, float *h)
 {
-    const float *score = m->score + output * n;
-    float factor = (float)m->outputs / (float)(m->outputs - 1);
     for (size_t i = 0; i < n; i++) {
-        float p = fast_exp(score[i] - m->most[i]) / m->sum[i];
-        g[i] = p - (float)(m->label[i] == (float)output);
+        float p = fast_exp(score[i] - most[i]) / sum[i];
+        g[i] = p - (label[i] == name ? 1.0f : 0.0f);
         h[i] = factor * p * (1 - p);
     }
 }
@@ -99,32 +100,68 @@ void tr_gradients_begin(struct tr_trees *m)
         for (size_t i = 0; i < n; i++) m->sum[i] += fast_exp(m->score[k * n + i] - m->most[i]);
 }
 
-static void find(struct tr_trees *m, size_t output)
+/* ---- of some rows: computed whenever they are needed, so that nothing is kept of each row ---- */
+
+/* What is known of n rows: of a list they are brought together in `room`. */
+static const float *numbers_of(const float *number, const uint32_t *row, size_t first, size_t n, float *room)
 {
-    size_t n = m->rows.n;
-    const float *score = m->score + output * n;
+    if (!row) return number + first;
+    for (size_t i = 0; i < n; i++) room[i] = number[row[i]];
+    return room;
+}
+
+static void find(const struct tr_trees *m, const uint32_t *row, size_t first, size_t n, float *g, float *h)
+{
+    float room[4][TR_GRADIENTS];
+    size_t output = m->tree.output;
+    const float *score = numbers_of(m->score + output * m->rows.n, row, first, n, room[0]),
+                *label = numbers_of(m->label, row, first, n, room[1]), *most, *sum;
     switch (m->objective) {
-    case TR_OBJECTIVE_LOGISTIC: logistic(score, m->label, n, m->gradient, m->curvature); break;
-    case TR_OBJECTIVE_POISSON: poisson(score, m->label, n, m->gradient, m->curvature); break;
-    case TR_OBJECTIVE_ABSOLUTE: pinball(score, m->label, 0.5f, n, m->gradient, m->curvature); break;
-    case TR_OBJECTIVE_QUANTILE:
-        pinball(score, m->label, (float)m->o->quantile, n, m->gradient, m->curvature);
+    case TR_OBJECTIVE_LOGISTIC: logistic(score, label, m->label_name[1], n, g, h); break;
+    case TR_OBJECTIVE_POISSON: poisson(score, label, n, g, h); break;
+    case TR_OBJECTIVE_ABSOLUTE: pinball(score, label, 0.5f, n, g, h); break;
+    case TR_OBJECTIVE_QUANTILE: pinball(score, label, (float)m->o->quantile, n, g, h); break;
+    case TR_OBJECTIVE_HUBER: huber(score, label, (float)m->o->delta, n, g, h); break;
+    case TR_OBJECTIVE_SOFTMAX:
+        most = numbers_of(m->most, row, first, n, room[2]);
+        sum = numbers_of(m->sum, row, first, n, room[3]);
+        softmax(score, label, most, sum, m->label_name[output], (float)m->outputs / (float)(m->outputs - 1),
+                n, g, h);
         break;
-    case TR_OBJECTIVE_HUBER: huber(score, m->label, (float)m->o->delta, n, m->gradient, m->curvature); break;
-    case TR_OBJECTIVE_SOFTMAX: softmax(m, output, n, m->gradient, m->curvature); break;
-    default: squared(score, m->label, n, m->gradient, m->curvature); break;
+    default: squared(score, label, n, g, h); break;
+    }
+    if (!m->weight) return;
+    const float *weight = numbers_of(m->weight, row, first, n, room[0]);
+    for (size_t i = 0; i < n; i++) {
+        g[i] *= weight[i];
+        h[i] *= weight[i];
+    }
+}
+
+void tr_gradients_of(const struct tr_trees *m, const uint32_t *row, size_t first, size_t n, float *g,
+                     float *h)
+{
+    float factor = (float)(1 / m->o->rows);
+    find(m, row, first, n, g, h);
+    for (size_t i = 0; i < n && m->drawn; i++) {
+        bool drawn = m->drawn[row ? row[i] : first + i],
+             top = m->o->top == 0 || fabsf(g[i]) > m->tree.largest;
+        float by = !drawn ? 0 : top ? 1 : factor;
+        g[i] *= by;
+        h[i] *= by;
     }
 }
 
 /* Down or up at random, so that the mean stays. */
-TR_CPU_CLONES static void round_all(const struct tr_trees *m, uint32_t salt, const struct tr_units *units,
-                                    uint32_t *pair)
+TR_CPU_CLONES static void round_some(const struct tr_trees *m, uint32_t salt, const struct tr_units *units,
+                                     const float *g, const float *h, const uint32_t *number, size_t n,
+                                     uint32_t *pair)
 {
-    const float *g = m->gradient, *h = m->curvature, most_h = (float)((1 << m->o->bits) - 1);
     const int32_t most_g = (1 << (m->o->bits - 1)) - 1;
-    float by_g = (float)(1 / units->gradient), by_h = (float)(1 / units->curvature);
-    for (size_t i = 0; i < m->rows.n; i++) {
-        uint32_t random = random_of((uint32_t)m->number[i], salt);
+    float by_g = (float)(1 / units->gradient), by_h = (float)(1 / units->curvature),
+          most_h = (float)((1 << m->o->bits) - 1);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t random = random_of(number[i], salt);
         float up_g = (float)(random & 0xffff) * 0x1p-16f, up_h = (float)(random >> 16) * 0x1p-16f;
         int32_t whole_g = (int32_t)floorf(g[i] * by_g + up_g);
         float whole_h = floorf(h[i] * by_h + up_h);
@@ -135,7 +172,7 @@ TR_CPU_CLONES static void round_all(const struct tr_trees *m, uint32_t salt, con
 
 TR_CPU_CLONES static void find_most(const float *g, const float *h, size_t n, float *most_g, float *most_h)
 {
-    float a = 0, b = 0;
+    float a = *most_g, b = *most_h;
     for (size_t i = 0; i < n; i++) {
         a = fabsf(g[i]) > a ? fabsf(g[i]) : a;
         b = h[i] > b ? h[i] : b;
@@ -144,19 +181,16 @@ TR_CPU_CLONES static void find_most(const float *g, const float *h, size_t n, fl
     *most_h = b;
 }
 
-int tr_gradients(struct tr_trees *m, size_t output, uint64_t round, struct tr_units *units)
+/* What the largest gradient, and the largest second derivative, are the most of that their bits can say. */
+static int find_units(struct tr_trees *m, struct tr_units *units)
 {
-    double most[2] = {0};
-    float most_g, most_h;
-    find(m, output);
-    tr_weigh_gradients(m);
-    TR_TRY(tr_draw_rows(m, round));
-    find_most(m->gradient, m->curvature, m->rows.n, &most_g, &most_h);
-    for (size_t i = 0; i < m->rows.n && m->drawn && m->members > 1;
-         i++) /* other rows are there, but count nothing */
-        if (!m->drawn[i]) m->gradient[i] = m->curvature[i] = 0;
-    most[0] = (double)most_g;
-    most[1] = (double)most_h;
+    float g[TR_GRADIENTS], h[TR_GRADIENTS], most_g = 0, most_h = 0;
+    for (size_t i = 0, n; i < m->rows.n; i += n) {
+        n = tr_min_size(TR_GRADIENTS, m->rows.n - i);
+        tr_gradients_of(m, NULL, i, n, g, h);
+        find_most(g, h, n, &most_g, &most_h);
+    }
+    double most[2] = {(double)most_g, (double)most_h};
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, most, 2));
     if (!isfinite(most[0]) || !isfinite(most[1]))
         return tr_fail(TR_ERR_DIVERGED,
@@ -166,8 +200,20 @@ int tr_gradients(struct tr_trees *m, size_t output, uint64_t round, struct tr_un
          same = !smooth && !m->weight && m->o->top == 0; /* all second derivatives are 1 */
     units->gradient = fmax(most[0], 1e-30) / ((1 << (m->o->bits - 1)) - 1);
     units->curvature = same ? 1 : fmax(most[1], 1e-30) / ((1 << m->o->bits) - 1);
-    uint32_t salt = (uint32_t)tr_mix(tr_mix(m->seed ^ round) + output);
-    round_all(m, salt, units, m->lists.pair[0]);
+    return TR_OK;
+}
+
+int tr_gradients(struct tr_trees *m)
+{
+    float g[TR_GRADIENTS], h[TR_GRADIENTS];
+    TR_TRY(tr_draw_rows(m));
+    TR_TRY(find_units(m, &m->tree.units));
+    uint32_t salt = (uint32_t)tr_mix(tr_mix(m->seed ^ m->tree.round) + m->tree.output);
+    for (size_t i = 0, n; i < m->rows.n; i += n) {
+        n = tr_min_size(TR_GRADIENTS, m->rows.n - i);
+        tr_gradients_of(m, NULL, i, n, g, h);
+        round_some(m, salt, &m->tree.units, g, h, m->number + i, n, m->pair + i);
+    }
     return TR_OK;
 }
 
@@ -178,21 +224,22 @@ bool tr_trees_is_quantile(const struct tr_trees *m, double *part)
 }
 
 /* Of one row, by the score of its label's class among those of all. */
-static double softmax_loss(const struct tr_trees *m, const float *score, size_t apart, double y)
+static double softmax_loss(const struct tr_trees *m, const float *score, size_t apart, size_t class)
 {
     double most = (double)score[0], total = 0;
     for (size_t k = 1; k < m->outputs; k++) most = fmax(most, (double)score[k * apart]);
     for (size_t k = 0; k < m->outputs; k++) total += exp((double)score[k * apart] - most);
-    return log(total) + most - (double)score[(size_t)y * apart];
+    return log(total) + most - (double)score[class * apart];
 }
 
-static double loss_of(const struct tr_trees *m, const float *score, size_t apart, double y)
+static double loss_of(const struct tr_trees *m, const float *score, size_t apart, float label)
 {
-    double s = (double)*score, error = s - y, delta = m->o->delta;
+    double s = (double)*score, y = (double)label, error = s - y, delta = m->o->delta;
     switch (m->objective) {
-    case TR_OBJECTIVE_LOGISTIC: return (s > 0 ? log1p(exp(-s)) + s : log1p(exp(s))) - y * s;
+    case TR_OBJECTIVE_LOGISTIC:
+        return (s > 0 ? log1p(exp(-s)) + s : log1p(exp(s))) - (double)tr_trees_class_of(m, label) * s;
     case TR_OBJECTIVE_POISSON: return exp(s) - y * s;
-    case TR_OBJECTIVE_SOFTMAX: return softmax_loss(m, score, apart, y);
+    case TR_OBJECTIVE_SOFTMAX: return softmax_loss(m, score, apart, tr_trees_class_of(m, label));
     case TR_OBJECTIVE_ABSOLUTE: return fabs(error);
     case TR_OBJECTIVE_QUANTILE: return error > 0 ? (1 - m->o->quantile) * error : -m->o->quantile * error;
     case TR_OBJECTIVE_HUBER:
@@ -206,6 +253,6 @@ double tr_trees_loss(const struct tr_trees *m, const float *label, const float *
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += (weight ? (double)weight[i] : 1) * loss_of(m, score + i, apart, (double)label[i]);
+        sum += (weight ? (double)weight[i] : 1) * loss_of(m, score + i, apart, label[i]);
     return sum;
 }

@@ -7,9 +7,8 @@
 enum { SPARE = 64 }; /* places behind a list that may be read, but mean nothing */
 
 struct leaf {
-    size_t begin, end; /* its rows are these of a list … */
-    int list;
-    bool all; /* … or simply all that there are */
+    size_t begin, end; /* its rows are these of the list */
+    bool all;          /* … which are simply all that there are, in their order */
     uint64_t depth;
     size_t node, slot;
     struct tr_leaf_sums sums;
@@ -63,11 +62,11 @@ static int build(struct tr_trees *m, const struct leaf *leaf)
     tr_pair *slot = g->slot + leaf->slot * g->share.bins, *local = tr_trees_merge_local(m->merge), sum = 0;
     bool merges = local && !m->voting;
     tr_pair *hist = merges ? local : slot;
-    const uint32_t *pair = m->lists.pair[leaf->list] + leaf->begin;
+    const uint32_t *pair = m->pair + leaf->begin;
     size_t n = leaf->end - leaf->begin;
     memset(hist + had.offset, 0, had.bins * sizeof *hist);
-    tr_histogram_add(&m->bins, &m->rows, m->lists.row[leaf->list] + leaf->begin, pair, n, leaf->all,
-                     (unsigned)m->o->bits, hist);
+    tr_histogram_add(&m->bins, &m->rows, m->row + leaf->begin, pair, n, leaf->all, (unsigned)m->o->bits,
+                     hist);
     if (merges) TR_TRY(tr_trees_merge_add(m->merge, NULL, slot));
     for (size_t i = 0; i < n && m->voting; i++) sum += tr_pair_of_row(pair[i]);
     if (m->voting) g->own[leaf->slot] = sum;
@@ -125,23 +124,20 @@ static struct tr_node leaf_node(void)
 static int begin_tree(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
-    struct tr_lists *l = &m->lists;
     struct leaf *root = &g->leaf[0];
-    size_t n = m->rows.n;
+    size_t n = 0;
     bool all = m->o->rows >= 1 || m->members > 1;
     int64_t sum[2] = {0};
     for (size_t i = m->own_first; i < m->own_first + m->own_rows; i++) {
         bool drawn = m->o->rows >= 1 || m->drawn[i];
-        sum[0] += drawn ? tr_pair_of_row(l->pair[0][i]) : 0;
+        sum[0] += drawn ? tr_pair_of_row(m->pair[i]) : 0;
         sum[1] += drawn;
     }
-    if (!all) {
-        n = 0;
-        for (size_t i = 0; i < m->rows.n; i++) {
-            l->row[0][n] = (uint32_t)i;
-            l->pair[0][n] = l->pair[0][i];
-            n += m->drawn[i];
-        }
+    for (; all && n < m->rows.n; n++) m->row[n] = (uint32_t)n;
+    for (size_t i = 0; !all && i < m->rows.n; i++) {
+        m->row[n] = (uint32_t)i;
+        m->pair[n] = m->pair[i];
+        n += m->drawn[i];
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, 2));
     *root = (struct leaf){.end = n, .all = all, .sums = {sum[0], -INFINITY, INFINITY}};
@@ -210,27 +206,21 @@ static void part_bounds(const struct tr_trees *m, struct leaf *left, struct leaf
 static int divide(struct tr_trees *m, struct leaf *leaf, struct leaf **new)
 {
     struct tr_trees_grower *g = m->grower;
-    struct tr_lists *l = &m->lists;
     struct leaf *right = &g->leaf[g->leaves++];
-    int here = leaf->list;
-    size_t from = leaf->begin;
+    uint32_t *row = m->row + leaf->begin;
+    size_t column = leaf->split.column, n = leaf->end - leaf->begin;
     TR_TRY(note_split(m, leaf));
-    bool sides = m->members > 1 || (m->rows.wide && m->rows.wide[leaf->split.column]);
-    if (sides)
-        TR_TRY(tr_trees_tell_sides(m, leaf->split.column, g->goes_left, l->row[here] + from, leaf->end - from,
-                                   leaf->all));
-    size_t stay = tr_divide_rows(&m->bins, &m->rows, leaf->split.column, g->goes_left, sides ? m->side : NULL,
-                                 l->row[here] + from, l->pair[here] + from, leaf->end - from, leaf->all,
-                                 l->row[here] + from, l->pair[here] + from, l->row[!here] + from,
-                                 l->pair[!here] + from);
-    *right = (struct leaf){.begin = from + stay,
+    if (m->rows.first <= column && column < m->rows.end)
+        tr_find_sides(&m->bins, &m->rows, column, g->goes_left, row, n, m->side);
+    if (m->members > 1) TR_TRY(tr_trees_tell_sides(m, column, n));
+    size_t middle = leaf->begin + tr_divide_rows(m->side, row, m->pair + leaf->begin, n);
+    *right = (struct leaf){.begin = middle,
                            .end = leaf->end,
-                           .list = !here,
                            .depth = leaf->depth + 1,
                            .node = g->nodes + 1,
                            .sums = {leaf->sums.sum - leaf->split.left, leaf->sums.low, leaf->sums.high}};
     if (m->direction && m->direction[leaf->split.column] != 0) part_bounds(m, leaf, right);
-    leaf->end = from + stay;
+    leaf->end = middle;
     leaf->all = false;
     leaf->depth++;
     leaf->node = g->nodes;
@@ -259,16 +249,16 @@ static int look_at(struct tr_trees *m, struct leaf *left, struct leaf *right)
 /* ---- what leaves add ---- */
 
 /* Of some rows, in steps. There are fewer than 2^31 (most_rows() in trees.c), and so few that no sum overflows. */
-TR_CPU_CLONES static void add_exactly(const float *gradient, const float *curvature, const int32_t *row,
-                                      size_t n, float by_g, float by_h, int64_t sum[2])
+TR_CPU_CLONES static void add_exactly(const float *gradient, const float *curvature, size_t n, float by_g,
+                                      float by_h, int64_t sum[2])
 {
     int64_t sum_g = 0, sum_h = 0;
     for (size_t i = 0; i < n; i++) {
-        sum_g += (int32_t)rintf(gradient[row[i]] * by_g);
-        sum_h += (int32_t)rintf(curvature[row[i]] * by_h);
+        sum_g += (int32_t)rintf(gradient[i] * by_g);
+        sum_h += (int32_t)rintf(curvature[i] * by_h);
     }
-    sum[0] = sum_g;
-    sum[1] = sum_h;
+    sum[0] += sum_g;
+    sum[1] += sum_h;
 }
 
 /* Of leaves whose rows all members of a group have, each sums up some. */
@@ -282,15 +272,16 @@ static int weigh_leaves(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
     double step_g = m->tree.units.gradient * 0x1p-20, step_h = m->tree.units.curvature * 0x1p-20;
-    float by_g = (float)(1 / step_g), by_h = (float)(1 / step_h);
+    float by_g = (float)(1 / step_g), by_h = (float)(1 / step_h), gradient[TR_GRADIENTS],
+          curvature[TR_GRADIENTS];
     for (size_t k = 0; k < g->leaves; k++) {
         const struct leaf *leaf = &g->leaf[k];
-        uint32_t *row = m->lists.row[leaf->list];
         g->sums[2 * k] = g->sums[2 * k + 1] = 0;
-        for (size_t i = leaf->begin; leaf->all && i < leaf->end; i++) row[i] = (uint32_t)i;
-        if (!is_mine(m, k)) continue;
-        add_exactly(m->gradient, m->curvature, (const int32_t *)row + leaf->begin, leaf->end - leaf->begin,
-                    by_g, by_h, g->sums + 2 * k);
+        for (size_t i = leaf->begin, n; is_mine(m, k) && i < leaf->end; i += n) {
+            n = tr_min_size(TR_GRADIENTS, leaf->end - i);
+            tr_gradients_of(m, m->row + i, 0, n, gradient, curvature);
+            add_exactly(gradient, curvature, n, by_g, by_h, g->sums + 2 * k);
+        }
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, g->sums, 2 * g->leaves));
     for (size_t k = 0; k < g->leaves; k++) {
@@ -301,22 +292,36 @@ static int weigh_leaves(struct tr_trees *m)
     return TR_OK;
 }
 
+/* What rows count, where they do not all count the same: their second derivatives, which for want of curvature are nothing else. */
+static int find_weights(const struct tr_trees *m, float **weight)
+{
+    float gradient[TR_GRADIENTS];
+    if (!m->weight && !m->drawn) return TR_OK;
+    TR_TRY(TR_NEW(weight, m->rows.n));
+    for (size_t i = 0, n; i < m->rows.n; i += n) {
+        n = tr_min_size(TR_GRADIENTS, m->rows.n - i);
+        tr_gradients_of(m, NULL, i, n, gradient, *weight + i);
+    }
+    return TR_OK;
+}
+
 /* Where the loss has no curvature: the quantile of what is left of the leaf's rows. */
 static int renew_leaves(struct tr_trees *m, double part)
 {
     struct tr_trees_grower *g = m->grower;
     struct tr_row_set *set;
-    float *value = NULL;
+    float *value = NULL, *weight = NULL;
     TR_TRY(TR_NEW(&set, g->leaves));
     int status = TR_NEW(&value, g->leaves);
-    for (size_t i = 0; i < m->rows.n; i++) m->scratch[i] = m->label[i] - m->score[i];
-    for (size_t k = 0; k < g->leaves; k++) {
-        const struct leaf *leaf = &g->leaf[k];
-        set[k] = (struct tr_row_set){leaf->all ? NULL : m->lists.row[leaf->list] + leaf->begin,
-                                     is_mine(m, k) ? leaf->end - leaf->begin : 0};
-    }
-    if (status == TR_OK) status = tr_quantiles(m->tr, set, g->leaves, m->scratch, m->curvature, part, value);
+    if (status == TR_OK && !m->scratch) status = TR_NEW(&m->scratch, m->rows.n);
+    if (status == TR_OK) status = find_weights(m, &weight);
+    for (size_t i = 0; i < m->rows.n && status == TR_OK; i++) m->scratch[i] = m->label[i] - m->score[i];
+    for (size_t k = 0; k < g->leaves; k++)
+        set[k] = (struct tr_row_set){m->row + g->leaf[k].begin,
+                                     is_mine(m, k) ? g->leaf[k].end - g->leaf[k].begin : 0};
+    if (status == TR_OK) status = tr_quantiles(m->tr, set, g->leaves, m->scratch, weight, part, value);
     for (size_t k = 0; k < g->leaves && status == TR_OK; k++) g->node[g->leaf[k].node].number = value[k];
+    free(weight);
     free(value);
     free(set);
     return status;
@@ -344,9 +349,8 @@ static int add_to_scores(struct tr_trees *m)
     if (m->o->rows < 1 && m->members == 1) return tr_trees_score(m, &m->rows, m->forest.trees - 1, m->score);
     for (size_t k = 0; k < g->leaves; k++) {
         const struct leaf *leaf = &g->leaf[k];
-        const uint32_t *row = m->lists.row[leaf->list];
         float value = g->node[leaf->node].number;
-        for (size_t i = leaf->begin; i < leaf->end; i++) score[row[i]] += value;
+        for (size_t i = leaf->begin; i < leaf->end; i++) score[m->row[i]] += value;
     }
     return TR_OK;
 }
@@ -356,7 +360,8 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
     struct tr_trees_grower *g = m->grower;
     m->tree.round = round;
     m->tree.output = output;
-    TR_TRY(tr_gradients(m, output, round, &m->tree.units));
+    m->tree.largest = INFINITY;
+    TR_TRY(tr_gradients(m));
     TR_TRY(begin_tree(m));
     for (struct leaf *leaf; g->leaves < m->o->leaves && (leaf = best_leaf(m));) {
         struct leaf *right;
@@ -374,15 +379,11 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
 static int open_lists(struct tr_trees *m)
 {
     size_t n = m->rows.n + SPARE;
-    for (int i = 0; i < 2; i++) {
-        TR_TRY(TR_NEW(&m->lists.row[i], n));
-        TR_TRY(TR_NEW(&m->lists.pair[i], n));
-        tr_trees_huge(m->lists.row[i], n * sizeof *m->lists.row[i]);
-        tr_trees_huge(m->lists.pair[i], n * sizeof *m->lists.pair[i]);
-    }
-    TR_TRY(TR_NEW(&m->gradient, n));
-    TR_TRY(TR_NEW(&m->scratch, n));
-    return TR_NEW(&m->curvature, n);
+    TR_TRY(TR_NEW(&m->row, n));
+    TR_TRY(TR_NEW(&m->pair, n));
+    tr_trees_huge(m->row, n * sizeof *m->row);
+    tr_trees_huge(m->pair, n * sizeof *m->pair);
+    return TR_NEW(&m->side, n / 64 + 1);
 }
 
 int tr_grower_open(struct tr_trees *m)
@@ -412,12 +413,8 @@ int tr_grower_open(struct tr_trees *m)
 void tr_grower_close(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
-    for (int i = 0; i < 2; i++) {
-        free(m->lists.row[i]);
-        free(m->lists.pair[i]);
-    }
-    free(m->gradient);
-    free(m->curvature);
+    free(m->row);
+    free(m->pair);
     free(m->scratch);
     free(m->drawn);
     free(m->side);

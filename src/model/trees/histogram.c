@@ -147,113 +147,93 @@ void tr_histogram_add(const struct tr_bins *bins, const struct tr_binned *rows, 
 
 /* ---- the rows of a leaf become those of two ---- */
 
-struct division {
-    const uint8_t *side;
-    const uint32_t *row, *pair;
-    uint32_t *to_row, *to_pair, *other_row, *other_pair;
-    size_t stay, go; /* where the next row goes that goes left, and right, from there down */
-    bool all;
+/* Where a column has its bytes, so far apart from row to row, and a bit for each byte that goes left. */
+struct side_bytes {
+    const uint8_t *byte;
+    size_t apart;
+    uint32_t left[TR_BINS / 32];
 };
+
+static bool bytes_of(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
+                     const uint8_t *left, struct side_bytes *of)
+{
+    if (!rows->block || (rows->wide && rows->wide[column])) return false;
+    struct tr_bundled at = rows->bundled[column];
+    *of =
+        (struct side_bytes){tr_byte_of(rows, 0, at.bundle), tr_block_width(rows, at.bundle / TR_BLOCK), {0}};
+    if (rows->of_bundle) *of = (struct side_bytes){rows->of_bundle + at.bundle * rows->n, 1, {0}};
+    for (uint32_t b = 0; b < TR_BINS; b++)
+        of->left[b / 32] |= (uint32_t)left[tr_bin_of_byte(&bins->column[column], at.first, b)] << b % 32;
+    return true;
+}
 
 #ifdef TR_CPU_LEVELS
 
-/* The lanes that are in a set of them, and then the others, four bits each. */
-static inline __attribute__((target("bmi2,popcnt"))) uint32_t in_order(unsigned set)
+/* Eight rows at a time. */
+static __attribute__((target("avx2"))) size_t find_eights(const struct side_bytes *of, const uint32_t *row,
+                                                          size_t n, uint64_t *side)
 {
-    const uint32_t lanes = 0x76543210, in = _pdep_u32(set, 0x11111111) * 15;
-    return _pext_u32(lanes, in) | (uint32_t)((uint64_t)_pext_u32(lanes, ~in) << 4 * __builtin_popcount(set));
-}
-
-/* Eight rows at a time, as long as there are eight: all eight are stored at either side, and those that do not belong there are
- * overwritten by the next. Returns how many rows are done. */
-static __attribute__((target("avx2,bmi2,popcnt"))) size_t
-divide_eights(struct division *d, const uint8_t *bin, const uint8_t *left, size_t n)
-{
-    uint32_t bits[8] = {0};
-    size_t stay = 0, go = n, i = 0;
-    for (unsigned b = 0; b < TR_BINS; b++) bits[b / 32] |= (uint32_t)left[b] << b % 32;
-    const __m256i goes_left = _mm256_loadu_si256((const void *)bits),
-                  lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), shift = _mm256_slli_epi32(lane, 2),
-                  low = _mm256_set1_epi32(255);
-    for (; i + 8 <= n; i += 8) {
-        __m256i of, pair = _mm256_loadu_si256((const void *)(d->pair + i)),
-                    row = d->all ? _mm256_add_epi32(lane, _mm256_set1_epi32((int)i))
-                                 : _mm256_loadu_si256((const void *)(d->row + i));
-        unsigned set;
-        if (d->side) {
-            set = d->side[i / 8];
-        } else {
-            if (d->all) of = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(bin + i)));
-            else of = _mm256_and_si256(_mm256_i32gather_epi32((const void *)bin, row, 1), low);
-            __m256i word = _mm256_permutevar8x32_epi32(goes_left, _mm256_srli_epi32(of, 5));
-            __m256i sign = _mm256_sllv_epi32(
-                word, _mm256_sub_epi32(_mm256_set1_epi32(31), _mm256_and_si256(of, _mm256_set1_epi32(31))));
-            set = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(sign));
+    const __m256i goes_left = _mm256_loadu_si256((const void *)of->left), low = _mm256_set1_epi32(255),
+                  last = _mm256_set1_epi32(31), apart = _mm256_set1_epi32((int)of->apart);
+    size_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        uint64_t bits = 0;
+        for (size_t k = 0; k < 64; k += 8) {
+            __m256i at = _mm256_mullo_epi32(_mm256_loadu_si256((const void *)(row + i + k)), apart),
+                    byte = _mm256_and_si256(_mm256_i32gather_epi32((const void *)of->byte, at, 1), low),
+                    word = _mm256_permutevar8x32_epi32(goes_left, _mm256_srli_epi32(byte, 5)),
+                    sign = _mm256_sllv_epi32(word, _mm256_sub_epi32(last, _mm256_and_si256(byte, last)));
+            bits |= (uint64_t)(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(sign)) << k;
         }
-        __m256i by = _mm256_srlv_epi32(_mm256_set1_epi32((int)in_order(set)), shift);
-        row = _mm256_permutevar8x32_epi32(row, by);
-        pair = _mm256_permutevar8x32_epi32(pair, by);
-        _mm256_storeu_si256((void *)(d->to_row + stay), row);
-        _mm256_storeu_si256((void *)(d->to_pair + stay), pair);
-        _mm256_storeu_si256((void *)(d->other_row + go - 8), row);
-        _mm256_storeu_si256((void *)(d->other_pair + go - 8), pair);
-        stay += (unsigned)__builtin_popcount(set);
-        go = n - (i + 8 - stay);
+        side[i / 64] = bits;
     }
-    d->stay = stay;
-    d->go = go;
     return i;
 }
 #endif
 
-/* Where the bytes of a column's bundle are, one row after the other, and which of them go left. */
-static const uint8_t *bytes_of(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
-                               const uint8_t *left, uint8_t *byte_left)
-{
-    if (!rows->of_bundle || (rows->wide && rows->wide[column])) return NULL;
-    struct tr_bundled at = rows->bundled[column];
-    for (uint32_t b = 0; b < TR_BINS; b++)
-        byte_left[b] = left[tr_bin_of_byte(&bins->column[column], at.first, b)];
-    return rows->of_bundle + at.bundle * rows->n;
-}
-
 void tr_find_sides(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
-                   const uint8_t *left, const uint32_t *row, size_t n, bool all, uint8_t *side)
+                   const uint8_t *left, const uint32_t *row, size_t n, uint64_t *side)
 {
-    uint8_t byte_left[TR_BINS];
-    const uint8_t *byte = bytes_of(bins, rows, column, left, byte_left);
-    memset(side, 0, (n + 7) / 8);
-    for (size_t i = 0; i < n; i++) {
-        uint32_t r = all ? (uint32_t)i : row[i];
-        uint8_t is_left = byte ? byte_left[byte[r]] : left[tr_bin_of(bins, rows, r, column)];
-        side[i / 8] |= (uint8_t)(is_left << i % 8);
-    }
-}
-
-size_t tr_divide_rows(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
-                      const uint8_t *left, const uint8_t *side, const uint32_t *row, const uint32_t *pair,
-                      size_t n, bool all, uint32_t *to_row, uint32_t *to_pair, uint32_t *other_row,
-                      uint32_t *other_pair)
-{
-    uint8_t byte_left[TR_BINS] = {0};
-    const uint8_t *byte = side ? NULL : bytes_of(bins, rows, column, left, byte_left);
-    struct division d = {side, row, pair, to_row, to_pair, other_row, other_pair, 0, n, all};
+    struct side_bytes of;
+    bool bytes = bytes_of(bins, rows, column, left, &of);
     size_t i = 0;
 #ifdef TR_CPU_LEVELS
-    if ((byte || side) && rows->n <= INT32_MAX && tr_cpu() >= TR_CPU_AVX2)
-        i = divide_eights(&d, byte, byte_left, n);
+    if (bytes && rows->n <= INT32_MAX / of.apart && tr_cpu() >= TR_CPU_AVX2)
+        i = find_eights(&of, row, n, side);
 #endif
     for (; i < n; i++) {
-        uint32_t r = all ? (uint32_t)i : row[i], p = pair[i];
-        bool is_left = side   ? side[i / 8] >> i % 8 & 1
-                       : byte ? byte_left[byte[r]]
-                              : left[tr_bin_of_sparse(bins, rows, r, column)];
-        to_row[d.stay] = r;
-        to_pair[d.stay] = p;
-        other_row[d.go - 1] = r;
-        other_pair[d.go - 1] = p;
-        d.stay += is_left;
-        d.go -= !is_left;
+        uint32_t byte = bytes ? of.byte[of.apart * row[i]] : 0;
+        uint64_t is_left =
+            bytes ? of.left[byte / 32] >> byte % 32 & 1 : left[tr_bin_of(bins, rows, row[i], column)];
+        side[i / 64] = (i % 64 > 0 ? side[i / 64] : 0) | is_left << i % 64;
     }
-    return d.stay;
+}
+
+static void swap(uint32_t *of, size_t a, size_t b)
+{
+    uint32_t at_a = of[a];
+    of[a] = of[b];
+    of[b] = at_a;
+}
+
+/* As many rows that go right lie where those that go left are to be as the other way round: each of the one changes places with one of
+ * the other. */
+TR_CPU_CLONES size_t tr_divide_rows(const uint64_t *side, uint32_t *row, uint32_t *pair, size_t n)
+{
+    size_t left = 0;
+    for (size_t k = 0; k * 64 < n; k++) left += (size_t)__builtin_popcountll(side[k]);
+    size_t there = left / 64;
+    uint64_t stay = left < n ? side[there] & ~(uint64_t)0 << left % 64 : 0;
+    for (size_t here = 0; here * 64 < left; here++) {
+        uint64_t go = ~side[here];
+        if (left - here * 64 < 64) go &= ((uint64_t)1 << left % 64) - 1;
+        for (; go; go &= go - 1, stay &= stay - 1) {
+            while (!stay) stay = side[++there];
+            size_t a = here * 64 + (size_t)__builtin_ctzll(go),
+                   b = there * 64 + (size_t)__builtin_ctzll(stay);
+            swap(row, a, b);
+            swap(pair, a, b);
+        }
+    }
+    return left;
 }

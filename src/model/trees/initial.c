@@ -100,8 +100,8 @@ int tr_trees_add_initial(const struct tr_trees *m, const tr_data *data, float *s
     size_t rows = data->rows.n;
     if (m->initial == 0) return TR_OK;
     int status = tr_scorer_open(&m->forest, 0, (size_t)m->columns, &s);
-    for (size_t i = 0; i < rows && status == TR_OK; i += TR_SIDE) {
-        size_t n = tr_min_size(TR_SIDE, rows - i);
+    for (size_t i = 0, n; status == TR_OK && (n = tr_data_ready(data, i, tr_min_size(TR_SIDE, rows - i))) > 0;
+         i += n) {
         tr_scorer_take(s, &data->rows, data->keys, (size_t)m->columns, i, n);
         tr_scorer_add(s, (size_t)m->outputs, n, score + i, rows);
     }

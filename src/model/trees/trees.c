@@ -59,6 +59,10 @@ static int check_data(const struct tr_trees *m)
         return tr_fail(TR_ERR_DATA,
                        "%s, and there are more than %d: expected classes, or model.objective squared",
                        tr_data_third_label(train), MOST_CLASSES);
+    size_t other = m->test && tr_trees_classify(m) ? tr_label_unknown(train, m->test) : 0;
+    if (m->test && tr_trees_classify(m) && other < m->test->labels)
+        return tr_fail(TR_ERR_DATA, "%s: label %.9g of data.test does not occur in the training data",
+                       tr_job_where(m->job, "data.test"), (double)m->test->label[other]);
     if (*m->o->class_weights && !tr_trees_classify(m))
         return tr_fail(TR_ERR_CONFIG, "%s: model.class_weights is for classes, and labels are numbers",
                        tr_job_where(m->job, "model.class_weights"));
@@ -85,21 +89,9 @@ static int find_values(struct tr_trees *m)
     return TR_OK;
 }
 
-/* The largest of two labels is the positive one; of more, each is known by its place. */
-static int take_labels(struct tr_trees *m, const tr_data *data, float **label)
+size_t tr_trees_class_of(const struct tr_trees *m, float label)
 {
-    size_t n = data->rows.n;
-    TR_TRY(TR_NEW(label, n));
-    for (size_t i = 0; i < n; i++) {
-        float y = data->rows.label[i];
-        size_t k = 0;
-        while (tr_trees_classify(m) && k < m->labels && m->label_name[k] != y) k++;
-        if (tr_trees_classify(m) && k == m->labels)
-            return tr_fail(TR_ERR_DATA, "%s: label %.9g of data.test does not occur in the training data",
-                           tr_job_where(m->job, "data.test"), (double)y);
-        (*label)[i] = tr_trees_classify(m) ? (float)k : y;
-    }
-    return TR_OK;
+    return tr_label_place(m->label_name, (size_t)m->labels, label);
 }
 
 static int name_labels(struct tr_trees *m)
@@ -145,7 +137,7 @@ static int find_members(struct tr_trees *m)
 
 static int open_rows(struct tr_trees *m)
 {
-    const enum tr_data_part form = TR_DATA_RAW | TR_DATA_DENSE | TR_DATA_CODES;
+    const enum tr_data_part form = TR_DATA_RAW | TR_DATA_DENSE | TR_DATA_CODES | TR_DATA_PASSES;
     const char *const *tests;
     TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN | form, NULL, &m->train));
     if (tr_job_files(m->job, "data.test", &tests) > 0)
@@ -161,8 +153,7 @@ static int open_rows(struct tr_trees *m)
     if (status == TR_OK) status = find_values(m);
     if (status == TR_OK) status = tr_trees_find_directions(m);
     bool works = tr_roles(m->tr) & TR_SLAVE;
-    if (status == TR_OK && works) status = take_labels(m, m->train, &m->label);
-    if (status == TR_OK && works && m->test) status = take_labels(m, m->test, &m->test_label);
+    m->label = m->train->rows.label;
     if (status == TR_OK && works) status = number_rows(m);
     TR_TRY(tr_agree(m->tr, status));
     TR_TRY(tr_agree(m->tr, tr_trees_weigh(m)));
@@ -221,8 +212,7 @@ static void close_model(void *model)
     tr_bins_free(&m->bins);
     tr_binned_free(&m->rows);
     tr_binned_free(&m->test_rows);
-    void *arrays[] = {m->label,      m->test_label, m->number, m->score,
-                      m->test_score, m->most,       m->sum,    m->weight};
+    void *arrays[] = {m->group_label, m->number, m->score, m->test_score, m->most, m->sum, m->weight};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     tr_data_close(&m->test);
     tr_data_close(&m->train);
@@ -234,13 +224,15 @@ static void close_model(void *model)
 static int sum_labels(const struct tr_trees *m, double most, int64_t *sum)
 {
     double heaviest = m->weight ? 0 : 1;
-    for (size_t i = 0; i < m->rows.n && m->weight; i++) heaviest = fmax(heaviest, (double)m->weight[i]);
+    size_t n = m->train->rows.n;
+    for (size_t i = 0; i < n && m->weight; i++) heaviest = fmax(heaviest, (double)m->weight[i]);
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, &heaviest, 1));
-    for (size_t i = 0; i < m->rows.n; i++) {
+    for (size_t i = 0; i < n; i++) {
         double w = (m->weight ? (double)m->weight[i] : 1) / heaviest, y = (double)m->label[i];
+        size_t class = tr_trees_classify(m) ? tr_trees_class_of(m, m->label[i]) : 0;
         sum[0] += llrint(w * 0x1p24);
-        if (m->objective == TR_OBJECTIVE_SOFTMAX) sum[1 + (size_t)m->label[i]] += llrint(w * 0x1p24);
-        else sum[1] += llrint(w * y / most * 0x1p24);
+        if (m->objective == TR_OBJECTIVE_SOFTMAX) sum[1 + class] += llrint(w * 0x1p24);
+        else sum[1] += llrint(w * (tr_trees_classify(m) ? (double)class : y / most) * 0x1p24);
     }
     return tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, (size_t)m->outputs + 1);
 }
@@ -262,7 +254,7 @@ static int find_base(struct tr_trees *m)
     double most = 1, part;
     int64_t *sum;
     size_t outputs = (size_t)m->outputs;
-    struct tr_row_set all = {NULL, m->rows.n};
+    struct tr_row_set all = {NULL, m->train->rows.n};
     float quantile;
     TR_TRY(TR_NEW(&m->base, outputs));
     if (tr_trees_is_quantile(m, &part) || m->objective == TR_OBJECTIVE_HUBER) {
@@ -291,6 +283,16 @@ static int open_scores(const struct tr_trees *m, const tr_data *data, float **sc
     return tr_trees_add_initial(m, data, *score);
 }
 
+/* Their numbers are needed no longer then. */
+static int take_rows(const struct tr_trees *m, tr_data *data, bool bundle, struct tr_binned *rows,
+                     float **score)
+{
+    if (m->initial > 0) TR_TRY(open_scores(m, data, score));
+    TR_TRY(tr_bins_apply(&m->bins, data, bundle, rows));
+    tr_data_forget(data);
+    return m->initial > 0 ? TR_OK : open_scores(m, data, score);
+}
+
 static int prepare(tr_worker *me, void *state)
 {
     struct tr_trees *m = state;
@@ -300,16 +302,12 @@ static int prepare(tr_worker *me, void *state)
     size_t votes = tr_votes_bytes(m->o, m->bins.columns);
     TR_TRY(tr_trees_merge_open(m->tr, &m->bins, m->members, tr_max_size(2 * sizeof(struct tr_split), votes),
                                &m->merge));
-    TR_TRY(tr_bins_apply(&m->bins, m->train, m->members == 1, &m->rows));
     if (!m->base) TR_TRY(find_base(m));
-    TR_TRY(open_scores(m, m->train, &m->score));
+    TR_TRY(take_rows(m, m->train, m->members == 1, &m->rows, &m->score));
+    if (m->test) TR_TRY(take_rows(m, m->test, true, &m->test_rows, &m->test_score));
     m->tested = m->initial;
-    tr_data_forget(m->train);
-    if (m->test) TR_TRY(tr_bins_apply(&m->bins, m->test, true, &m->test_rows));
-    if (m->test) TR_TRY(open_scores(m, m->test, &m->test_score));
-    if (m->test) tr_data_forget(m->test);
     TR_TRY(tr_trees_divide_columns(m));
-    TR_TRY(tr_bins_by_column(&m->rows));
+    if (!m->train->on_disk) TR_TRY(tr_bins_by_column(&m->rows)); /* splits are made faster by them */
     if (m->outputs > 1) {
         TR_TRY(TR_NEW(&m->most, m->rows.n));
         TR_TRY(TR_NEW(&m->sum, m->rows.n));
@@ -356,12 +354,14 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     for (size_t i = 0; i < m->own_rows; i++) report->sum[WEIGHT] += weight ? (double)weight[i] : 1;
     if (!m->test) return TR_OK;
     TR_TRY(score_test(m));
-    report->sum[TEST_LOSS] += tr_trees_loss(m, m->test_label, NULL, m->test_score, n, n);
+    const float *label = m->test->rows.label;
+    report->sum[TEST_LOSS] += tr_trees_loss(m, label, NULL, m->test_score, n, n);
     report->sum[TEST_ROWS] += (double)n;
     for (size_t i = 0; i < n; i++) {
-        float y = m->test_label[i], s = m->test_score[i];
-        double error = (double)(m->objective == TR_OBJECTIVE_POISSON ? expf(s) : s) - (double)y;
-        if (tr_trees_classify(m)) report->sum[TEST_RIGHT] += (float)class_of(m, m->test_score + i, n) == y;
+        float s = m->test_score[i];
+        double error = (double)(m->objective == TR_OBJECTIVE_POISSON ? expf(s) : s) - (double)label[i];
+        if (tr_trees_classify(m))
+            report->sum[TEST_RIGHT] += class_of(m, m->test_score + i, n) == tr_trees_class_of(m, label[i]);
         else report->sum[TEST_SQUARES] += error * error;
     }
     return TR_OK;
@@ -433,7 +433,8 @@ static int find_area(struct tr_trees *m)
     if (!m->test || m->objective != TR_OBJECTIVE_LOGISTIC) return TR_OK;
     TR_TRY(tr_agree(m->tr, score_test(m)));
     TR_TRY(tr_agree(m->tr, tr_area_open(m->test_rows.n, &area)));
-    for (size_t i = 0; i < m->test_rows.n; i++) tr_area_add(area, m->test_score[i], m->test_label[i] > 0);
+    for (size_t i = 0; i < m->test_rows.n; i++)
+        tr_area_add(area, m->test_score[i], tr_trees_class_of(m, m->test->rows.label[i]) > 0);
     int status = tr_area_find(m->tr, area, &auc);
     tr_area_close(&area);
     return status == TR_OK ? tr_report_figure(m->tr, "test_auc", auc) : status;
@@ -499,16 +500,17 @@ static int train_model(void *model)
     return find_area(m);
 }
 
-/* First the numbers and the bins that they become, and labels; then, without the numbers, bins twice and what is known of each row;
- * and histograms. */
+/* First the numbers, which go while they become bins, and labels; then bins and what is known of each row; and histograms. */
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
     const struct tr_trees_options *o = options;
-    double rows = size->records, numbers = rows * size->features;
+    bool csv = strcmp(size->format, "csv") == 0,
+         disk = tr_job_is(job, "data.storage", "disk") || tr_job_is(job, "data.storage", "memory_disk");
+    double rows = size->records, numbers = rows * size->features, blocks = 50e6 * size->workers,
+           read = csv ? 4 * numbers + 12 * rows : 1.2 * size->text,
+           trained = csv ? numbers + 20 * rows : 0.6 * size->text + 28 * rows;
     double weights = *o->class_weights || tr_job_given(job, "data.weight") ? 8 * rows : 0;
-    memory->worker = strcmp(size->format, "csv") == 0
-                         ? (fmax(5 * numbers + 16 * rows, 2 * numbers + 44 * rows) + weights) / size->workers
-                         : 1.2 * size->text / size->workers;
+    memory->worker = ((disk ? blocks + trained : fmax(read, trained)) + weights) / size->workers;
     memory->worker += 8.0 * (double)(o->bins + 1) * size->features * (1 + (double)o->leaves / size->workers);
     memory->server = 0;
 }

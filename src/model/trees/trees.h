@@ -130,8 +130,8 @@ struct tr_bundled {
     uint32_t first; /* the byte in the first bin that is not of 0; 0: the byte is the bin */
 };
 
-/* The rows of a worker. As bytes, one for each bundle: block k has the bundles 32 k …, a row after the other; of rows that trees are
- * grown on, each bundle's lie one after the other, too. Or as lists: places among the bins of all columns, ascending, of the numbers
+/* The rows of a worker. As bytes, one for each bundle: block k has the bundles 32 k …, a row after the other; and,
+ * where memory has room for them, once more, those of each bundle one after the other. Or as lists: places among the bins of all columns, ascending, of the numbers
  * that are not in the bin of 0. */
 struct tr_binned {
     size_t n, bundles, columns;
@@ -151,7 +151,7 @@ struct tr_binned {
 int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, const uint32_t *values,
                  size_t most, uint64_t least, uint64_t seed, struct tr_bins *bins);
 int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, bool bundle, struct tr_binned *rows);
-int tr_bins_by_column(struct tr_binned *rows); /* … of rows to grow trees on */
+int tr_bins_by_column(struct tr_binned *rows); /* once more, of rows to grow trees on */
 
 /* Room for the bytes of so many bundles; with `bundled` filled in, the columns of each; of lists, bundles, where a row's bytes are no more
  * than its list. */
@@ -299,26 +299,17 @@ int tr_quantiles(tr_context *tr, const struct tr_row_set *set, size_t n, const f
 
 /* ---- the rows of leaves ---- */
 
-/* Two lists of rows and of their rounded gradients: a leaf's are a part of one of them. */
-struct tr_lists {
-    uint32_t *row[2], *pair[2];
-};
-
 /* Adds the gradients of `n` rows to hist, which has the bins of all columns. all: the rows are 0 .. n - 1. bits: that gradients
  * have. */
 void tr_histogram_add(const struct tr_bins *bins, const struct tr_binned *rows, const uint32_t *row,
                       const uint32_t *pair, size_t n, bool all, unsigned bits, tr_pair *hist);
 
-/* Sets a bit for each row of a leaf that goes left. */
+/* Sets a bit for each row of a leaf that goes left, and none behind the last; left: whether the rows of a bin do. */
 void tr_find_sides(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
-                   const uint8_t *left, const uint32_t *row, size_t n, bool all, uint8_t *side);
+                   const uint8_t *left, const uint32_t *row, size_t n, uint64_t *side);
 
-/* Moves the rows of the list that go right to the end of the other list, from place n - 1 down, and those that go left to the
- * front. left: whether the rows of a bin go left; or side, if not NULL: a bit of each row that does. Returns how many do. all: the rows are still 0 .. n - 1. */
-size_t tr_divide_rows(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
-                      const uint8_t *left, const uint8_t *side, const uint32_t *row, const uint32_t *pair,
-                      size_t n, bool all, uint32_t *to_row, uint32_t *to_pair, uint32_t *other_row,
-                      uint32_t *other_pair);
+/* Moves the rows that go left before those that go right, and their gradients with them. Returns how many these are. */
+size_t tr_divide_rows(const uint64_t *side, uint32_t *row, uint32_t *pair, size_t n);
 
 /* ---- splits ---- */
 
@@ -451,27 +442,28 @@ struct tr_trees {
     const struct tr_trees_options *o;
     uint64_t seed;
     tr_data *train, *test;
-    float *label, *test_label; /* as the objective wants them: 0 and 1, the numbers of classes, or numbers */
-    uint32_t *number;          /* of rows */
+    const float *label; /* of rows, as the data have them … */
+    float *group_label; /* … or, where columns are divided, of those of a group */
+    uint32_t *number;   /* of rows */
     struct tr_bins bins;
     struct tr_binned rows, test_rows;
     float *score, *test_score; /* of each output, one after the other */
     size_t tested;             /* trees that test_score knows of */
     float *most,
-        *sum; /* softmax: of each row, this round: the largest score, and the sum of e^(score - that) */
-    float *gradient, *curvature;
-    float *weight;     /* of rows; NULL: all 1 */
+        *sum;      /* softmax: of each row, this round: the largest score, and the sum of e^(score - that) */
+    float *weight; /* of rows; NULL: all 1 */
     int8_t *direction; /* of each column: 1 up, -1 down; NULL: no constraints */
     size_t initial;    /* trees of model.init */
-    float *scratch;    /* a number of each row, where something needs it for a while */
+    float *scratch;    /* a number of each row, where something needs it for a while; NULL: nothing has yet */
     uint8_t *drawn;    /* rows that the next tree is grown on; NULL: all */
-    struct tr_lists lists;
+    uint32_t *row, *pair; /* rows and their rounded gradients: a leaf's are a part of these lists */
     struct tr_trees_grower *grower;
     struct { /* the tree that grows */
         struct tr_units units;
         double base; /* second derivative of a row, in the mean */
         uint64_t round;
         size_t output;
+        float largest; /* solve.top_share: rows whose gradient is larger are in any case */
     } tree;
     struct tr_category_scan *categories;
     struct tr_voting *voting; /* NULL: but for solve.parallel voting */
@@ -480,7 +472,7 @@ struct tr_trees {
         member; /* of a group, that columns are divided over, and this one's number: 1 and 0, but for solve.parallel feature */
     size_t own_first,
         own_rows;        /* of the rows, those that this worker has read; others of its group the rest */
-    uint8_t *side;       /* of the rows of the leaf that is divided, where columns are */
+    uint64_t *side;      /* of the rows of the leaf that is divided: a bit for each */
     uint64_t histograms; /* that workers have added up */
     uint64_t sides, side_bytes; /* splits that members have told each other; of rows */
     tr_evaluation last;
@@ -502,18 +494,23 @@ struct tr_trees {
     int output;                            /* of predict: TR_TREES_… */
 };
 
-/* Rounds down or up at random what the next tree of an output is to learn: fills the first list, in the order of rows. *unit:
- * what 1 stands for, of both. All workers. */
-int tr_gradients(struct tr_trees *m, size_t output, uint64_t round, struct tr_units *units);
+/* Draws the rows of the tree that begins, and rounds down or up at random what it is to learn: fills the list, in the order of rows,
+ * and tells what 1 stands for. All workers. */
+int tr_gradients(struct tr_trees *m);
+
+/* What the tree is to learn of at most TR_GRADIENTS rows: gradients and second derivatives, weighed, 0 of rows that are not drawn. row NULL:
+ * first .. first + n - 1. */
+enum { TR_GRADIENTS = 1024 };
+void tr_gradients_of(const struct tr_trees *m, const uint32_t *row, size_t first, size_t n, float *g,
+                     float *h);
 
 /* Begins a round: what all outputs need. */
 void tr_gradients_begin(struct tr_trees *m);
 
-/* All ranks, once labels are known: what rows weigh. The gradients times that. And which rows the next tree is grown on: others than
- * those with the largest gradients then count more. */
+/* All ranks, once labels are known: what rows weigh. And which rows the next tree is grown on: others than those with the largest
+ * gradients then count more. */
 int tr_trees_weigh(struct tr_trees *m);
-void tr_weigh_gradients(const struct tr_trees *m);
-int tr_draw_rows(struct tr_trees *m, uint64_t round);
+int tr_draw_rows(struct tr_trees *m);
 
 /* All ranks, once columns and labels are known: the trees of model.init, and what they add to the scores of rows; and columns of
  * model.monotone. */
@@ -530,11 +527,11 @@ int tr_vote(struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *
             const struct tr_leaf_sums *leaf, struct tr_split *best);
 
 /* Where columns are divided over the members of a group: rows change hands once bins and scores are there; scores that a member knows of
- * the rows that it has read come to all others; and of a split (without members, too) the side of each row of a leaf comes into m->side. All workers. */
+ * the rows that it has read come to all others; and of a split the side of each row of a leaf comes from who has the column into
+ * m->side. All workers. */
 int tr_trees_divide_columns(struct tr_trees *m);
 int tr_trees_gather_scores(struct tr_trees *m, float *own, size_t apart);
-int tr_trees_tell_sides(struct tr_trees *m, size_t column, const uint8_t *left, const uint32_t *row, size_t n,
-                        bool all);
+int tr_trees_tell_sides(struct tr_trees *m, size_t column, size_t n);
 
 /* Whether leaves are renewed as quantiles of what the trees before leave, and of which part. */
 bool tr_trees_is_quantile(const struct tr_trees *m, double *part);
@@ -545,8 +542,9 @@ double tr_trees_loss(const struct tr_trees *m, const float *label, const float *
 
 const char *tr_trees_objective_name(const struct tr_trees *m); /* "logistic" */
 
-/* Whether the objective is about classes. */
+/* Whether the objective is about classes; and which of them a label is: of two, the larger is class 1. */
 bool tr_trees_classify(const struct tr_trees *m);
+size_t tr_trees_class_of(const struct tr_trees *m, float label);
 
 /* Adds the trees from `first` on to the scores of binned rows. */
 int tr_trees_score(const struct tr_trees *m, const struct tr_binned *rows, size_t first, float *score);
