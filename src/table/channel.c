@@ -6,6 +6,7 @@
 #include "table/function.h"
 #include "table/server.h"
 #include "table/share.h"
+#include "table/squeeze.h"
 
 enum { SLOTS = 4 }; /* chunks of one request under way at once: one is copied while others travel */
 
@@ -310,7 +311,10 @@ static int take_answer(struct tr_channel *c, const struct tr_slot *slot)
     struct tr_encoded message;
     bool differs = tr_pull_differs(t, c->exact);
     memcpy(&head, slot->answer, sizeof head);
-    TR_TRY(tr_encoded_open(slot->answer + sizeof head, head.bytes, &slice, &message));
+    const void *body = slot->answer + sizeof head;
+    size_t bytes = head.bytes;
+    TR_TRY(tr_unsqueeze(&tables->squeezer, &slice, &body, &bytes));
+    TR_TRY(tr_encoded_open(body, bytes, &slice, &message));
     if (slot->first == 0) c->seen = c->version >= 0 ? c->version : head.version;
     tables->traffic.bytes_pulled += sizeof head + head.bytes;
     if (!c->segment->local && !differs)
@@ -433,7 +437,7 @@ static int write_update(struct tr_channel *c, const tr_view *view, const struct 
                         &tables->traffic.filtered);
     }
     *bytes = tr_encode(&slice, wire, packed, NULL, 0, rounds ? residual : NULL, out);
-    return TR_OK;
+    return wire.precision == TR_PRECISION_F8 ? tr_squeeze(&tables->squeezer, out, bytes) : TR_OK;
 }
 
 /* Sends the segment in chunks; the last one is acknowledged. */

@@ -5,6 +5,7 @@
 
 #include "table/function.h"
 #include "table/share.h"
+#include "table/squeeze.h"
 
 /* An update that waits for its clock to be served. */
 struct tr_held {
@@ -150,10 +151,12 @@ static int answer_packed(struct tr_table *t, int rank, const struct tr_message *
     struct tr_reply_head head = {.version = atomic_load(&t->line[t->server]->version)};
     struct tr_sending *reply;
     TR_TRY(tr_message_new(tables, sizeof head + tr_encode_room(&slice, wire), &reply));
-    head.bytes =
-        (uint32_t)tr_encode(&slice, wire, tables->packed, NULL, 0, NULL, (char *)reply->body + sizeof head);
+    char *body = (char *)reply->body + sizeof head;
+    size_t bytes = tr_encode(&slice, wire, tables->packed, NULL, 0, NULL, body);
+    if (told) TR_TRY(tell(t, &slice, body, bytes, told));
+    if (told) TR_TRY(tr_squeeze(&tables->squeezer, body, &bytes));
+    head.bytes = (uint32_t)bytes;
     memcpy(reply->body, &head, sizeof head);
-    if (told) TR_TRY(tell(t, &slice, reply->body + sizeof head, head.bytes, told));
     tr_message_reply(tables, reply, sizeof head + head.bytes, rank, m->reply);
     return TR_OK;
 }
@@ -272,6 +275,7 @@ static int open_update(struct tr_table *t, const struct tr_client *c, const stru
     struct tr_tables *tables = t->tr->tables;
     struct tr_slice slice = tr_slice_of(t, m->n);
     struct tr_encoded message;
+    TR_TRY(tr_unsqueeze(&tables->squeezer, &slice, &data, &bytes));
     TR_TRY(tr_encoded_open(data, bytes, &slice, &message));
     bool whole = message.encoding == TR_ENCODING_DENSE;
     TR_TRY(TR_GROW(&tables->unit, &tables->unit_size, m->n));

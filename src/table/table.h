@@ -3,7 +3,7 @@
  *
  *   partition  which server holds which unit
  *   keyset     the keys of a view, split by server
- *   elements   inner loops that move and add; encoding, filter: how values travel in messages
+ *   elements   inner loops that move and add; encoding, filter, squeeze: how values travel in messages
  *   table      a table: what it is, and its life; hashmap, sparse: shares of other kinds
  *   share      … its memory, shared by a node and opened by RMA, and adding to it under locks
  *   message    messages to servers, and their answers
@@ -142,6 +142,7 @@ struct tr_tables {
     char *packed; /* a message's values before or after encoding, and its units */
     uint32_t *unit;
     size_t packed_size, unit_size;
+    struct tr_squeezer *squeezer; /* of messages of 8-bit values */
     uint32_t next_request;
     uint32_t next_server; /* of the layout, where the next table on some servers begins */
     int64_t written;      /* updates of clocks < written are in the tables, as far as consistency/ has said */

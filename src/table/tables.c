@@ -7,6 +7,7 @@
 #include "table/node_pull.h"
 #include "table/rows.h"
 #include "table/server.h"
+#include "table/squeeze.h"
 #include "table/view.h"
 #include "trireme/collective.h"
 
@@ -94,6 +95,7 @@ void tr_tables_close(tr_context *tr)
     free(tables->inbox);
     free(tables->packed);
     free(tables->unit);
+    tr_squeezer_free(&tables->squeezer);
     free(tables);
     tr->tables = NULL;
 }
