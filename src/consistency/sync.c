@@ -449,6 +449,9 @@ static int settle(struct tr_sync *s)
 {
     tr_context *tr = s->tr;
     s->left = !tr_sync_lockstep(s);
+    /* a group's view that is to be read for the next clock will not be, by any of its members */
+    for (size_t i = 0; i < tr->tables->view_count; i++)
+        if (tr->tables->views[i]->ahead_clock > s->now) tr->tables->views[i]->ahead_wanted = false;
     TR_WAIT_UNTIL(tr, s->written >= s->now, "own updates of clock %lld to arrive", (long long)s->now - 1);
     if (tr_sync_lockstep(s))
         TR_WAIT_UNTIL(tr, written_by_all(s) >= s->now, "all updates of clock %lld to arrive",
