@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/cache_folder.h"
 #include "data/node_rows.h"
 #include "data/store.h"
 #include "ranks/shm.h"
+#include "store/persistent.h"
 #include "stage/stage.h"
 #include "trireme/collective.h"
 #include "trireme/model.h"
@@ -21,7 +23,9 @@ struct set {
 struct tr_task_rows {
     struct set *set;
     int n;
-    int *of; /* by task: its set, or -1 */
+    int *of;                       /* by task: its set, or -1 */
+    struct tr_cache_folder folder; /* in the node's memory: taken by one of its ranks … */
+    char *pool;                    /* … for rows that tasks make of these; NULL: there is none */
 };
 
 /* ---- who shares what ---- */
@@ -178,6 +182,24 @@ static void open_set(tr_context *world, int which, struct set *set)
 
 /* ---- all of it ---- */
 
+/* Tasks can do without it. Simulated nodes would have one. */
+static int open_pool(tr_context *world, struct tr_task_rows *r)
+{
+    char *path = NULL;
+    int status = TR_OK;
+    if (world->job->ranks.node_size > 0) return TR_OK;
+    if (world->node_rank == 0) (void)tr_cache_folder_take(NULL, world->job->output, &r->folder);
+    else status = tr_cache_folder_path(NULL, world->job->output, &path);
+    TR_TRY(tr_barrier(world, world->node, "a folder for rows"));
+    const char *folder = path ? path : r->folder.path;
+    if (status == TR_OK && folder) status = tr_format(&r->pool, "%s/" TR_CACHE_FILES, folder);
+    free(path);
+    if (status != TR_OK || !r->pool || tr_persistent_is_own(r->pool)) return status;
+    free(r->pool);
+    r->pool = NULL;
+    return TR_OK;
+}
+
 int tr_task_rows_open(tr_context *world, const bool *wanted, struct tr_task_rows **rows)
 {
     const tr_job *job = world->job;
@@ -187,6 +209,7 @@ int tr_task_rows_open(tr_context *world, const bool *wanted, struct tr_task_rows
     if (status == TR_OK && world->rank == 0) memcpy(told, wanted, job->tasks * sizeof *told);
     if (status == TR_OK) status = TR_NEW(&r, 1);
     *rows = r;
+    if (status == TR_OK) r->folder.lock = -1;
     if (status == TR_OK) status = TR_NEW(&r->of, job->tasks);
     status = tr_agree(world, status);
     if (status == TR_OK) status = tr_broadcast(world, TR_SET_ALL, 0, told, job->tasks * sizeof *told);
@@ -196,9 +219,11 @@ int tr_task_rows_open(tr_context *world, const bool *wanted, struct tr_task_rows
         if (status == TR_OK) status = TR_NEW(&r->set, (size_t)r->n);
         status = tr_agree(world, status);
     }
+    if (status == TR_OK && r->n > 0) status = tr_agree(world, open_pool(world, r));
     free(told);
     for (int i = 0; status == TR_OK && i < r->n; i++) {
         choose_job(job, r->of, i, &r->set[i]);
+        r->set[i].rows.folder = r->pool;
         open_set(world, i, &r->set[i]);
     }
     return status;
@@ -209,6 +234,8 @@ void tr_task_rows_close(tr_context *world, struct tr_task_rows **rows)
     struct tr_task_rows *r = *rows;
     if (!r) return;
     for (int i = 0; r->set && i < r->n; i++) close_set(world, &r->set[i]);
+    if (r->pool && world->node_rank == 0) tr_cache_folder_remove(&r->folder);
+    free(r->pool);
     free(r->set);
     free(r->of);
     free(r);

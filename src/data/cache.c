@@ -181,6 +181,7 @@ void tr_cached_free(struct tr_cached **cached)
 {
     struct tr_cached *c = *cached;
     if (!c) return;
+    if (c->pooled) tr_cache_file_leave(c->rows, c->rows_path);
     tr_cache_file_close(&c->rows);
     free(c->head);
     free(c->rows_path);
@@ -615,5 +616,62 @@ int tr_cache_keep(tr_data *data)
     unlink(s->cached->head); /* rows that were moved stay where they are as long as they are used */
     if (!shares || s->tr->me.member == 0) unlink(s->cached->rows_path);
     say_not_kept(s->tr, why);
+    return TR_OK;
+}
+
+/* ---- several teams ---- */
+
+/* Somebody else's file, in place of this rank's own arrays. */
+static bool take_pooled(tr_data *data, struct tr_cache_file *own)
+{
+    struct tr_cached *c = data->state->cached;
+    struct tr_cache_file *file;
+    struct slot slot[TR_CACHE_ARRAYS];
+    if (tr_cache_file_open(c->rows_path, c->generation, TR_CACHE_ARRAYS, 0, 0, &file) != TR_OK) return false;
+    if (!tr_cache_file_use(file, c->rows_path)) {
+        tr_cache_file_close(&file);
+        return false;
+    }
+    list_slots(data, slot);
+    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++) {
+        if (!*slot[i].array) continue;
+        if (!own) free(*slot[i].array);
+        *slot[i].array = tr_cache_file_at(file, i, NULL);
+    }
+    c->rows = file;
+    c->found = true;
+    return true;
+}
+
+/* Made under another name, so that nobody finds it before it is whole. If another was quicker, that one is taken. */
+static int make_pooled(tr_data *data)
+{
+    struct tr_cached *c = data->state->cached;
+    char *path = c->rows_path, *made;
+    TR_TRY(tr_format(&made, "%s.%ld", path, (long)getpid()));
+    c->rows_path = made;
+    int status = move_rows(data);
+    c->rows_path = path;
+    struct tr_cache_file *own = c->rows;
+    if (own) (void)tr_cache_file_use(own, made);
+    if (own && link(made, path) < 0 && take_pooled(data, own)) tr_cache_file_close(&own);
+    unlink(made);
+    free(made);
+    return status;
+}
+
+int tr_cache_pool(tr_data *data, const char *folder, const char *key)
+{
+    struct tr_data_state *s = data->state;
+    struct tr_cached *c;
+    TR_TRY(TR_NEW(&c, 1));
+    c->generation = tr_cache_key_of(key, strlen(key));
+    int status =
+        tr_format(&c->rows_path, "%s/%016llx%016llx", folder, (unsigned long long)c->generation.part[0],
+                  (unsigned long long)c->generation.part[1]);
+    s->cached = c;
+    if (status == TR_OK && !take_pooled(data, NULL)) (void)make_pooled(data);
+    c->pooled = c->rows != NULL;
+    if (!c->pooled) tr_cached_free(&s->cached);
     return TR_OK;
 }

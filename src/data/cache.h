@@ -29,6 +29,7 @@ struct tr_cached {
     char *head, *rows_path;              /* files: of this rank; of its rows, which may be all the group's */
     struct tr_cache_key key, generation; /* what it is made from; when */
     bool found;                          /* it was there */
+    bool pooled;                         /* there are no files but that of rows, which other teams use, too */
     struct tr_cache_file *rows;          /* where the rows lie; NULL: in other memory */
 };
 
@@ -47,7 +48,11 @@ int tr_cache_has_room(tr_data *data, uint64_t bytes, bool *enough);
  * be made. All members together. */
 int tr_cache_share(tr_data *data, const uint64_t *bytes);
 
-/* Gives back memory; files stay. *cached may be NULL. */
+/* Has the rows of this rank lie in the folder, a node's, where other teams use the same file that have the same rows, by the key.
+ * They stay where they are if that cannot be. Any rank, alone. */
+int tr_cache_pool(tr_data *data, const char *folder, const char *key);
+
+/* Gives back memory; files stay, but those of a pool go with the last who uses them. *cached may be NULL. */
 void tr_cached_free(struct tr_cached **cached);
 
 #endif

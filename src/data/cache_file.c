@@ -6,12 +6,14 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "store/checked.h"
 
 #define FORMAT "trireme-data"
@@ -294,6 +296,18 @@ int tr_cache_file_open(const char *path, struct tr_cache_key key, size_t n, size
     if (status == TR_OK && shares > 0) status = check_sums(*file, share, shares);
     if (status != TR_OK) tr_cache_file_close(file);
     return status;
+}
+
+/* ---- of several processes ---- */
+
+bool tr_cache_file_use(const struct tr_cache_file *file, const char *path)
+{
+    return flock(file->fd, LOCK_SH | LOCK_NB) == 0 && tr_is_still_at(file->fd, path);
+}
+
+void tr_cache_file_leave(const struct tr_cache_file *file, const char *path)
+{
+    if (flock(file->fd, LOCK_EX | LOCK_NB) == 0 && tr_is_still_at(file->fd, path)) unlink(path);
 }
 
 /* ---- on a disk ---- */

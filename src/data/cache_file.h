@@ -78,6 +78,11 @@ void tr_cache_file_spoil(const struct tr_cache_file *file);
 /* *file may be NULL. The file stays. */
 void tr_cache_file_close(struct tr_cache_file **file);
 
+/* Of a file that several processes use, whichever made it: it is used by this one from now on, if it is still there; and no more,
+ * when it goes with the last of them. */
+bool tr_cache_file_use(const struct tr_cache_file *file, const char *path);
+void tr_cache_file_leave(const struct tr_cache_file *file, const char *path);
+
 /* Copies n units into a file or elsewhere, and frees *array (from malloc, perhaps NULL), which becomes NULL: piece by
  * piece, so that together they take hardly more memory than one of them. */
 void tr_pages_move(void *to, void **array, uint64_t n, size_t unit);

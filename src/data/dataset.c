@@ -182,6 +182,7 @@ static int load(struct tr_store *store, struct tr_files *files, const tr_data *l
     if (status == TR_OK && !found) status = fill(&store->data, like);
     if (status == TR_OK && !found) status = tr_cache_keep(&store->data);
     if (status == TR_OK && !(s->form & TR_DATA_NODE)) status = tr_weights_read(&store->data);
+    if (status == TR_OK && s->node_rows) tr_node_rows_pool(&store->data);
     show_rows(&store->data);
     if (status == TR_OK) status = tr_storage_open(&store->data, found);
     s->load_seconds = tr_now() - begin;

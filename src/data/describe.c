@@ -41,7 +41,7 @@ static uint64_t nonzeros_here(const tr_data *data)
     return data->rows.begin ? data->rows.begin[data->rows.n] : data->rows.n * data->columns;
 }
 
-/* An earlier start of the job has read it. */
+/* An earlier start of the job has read it, or another team has made the same rows. */
 static bool is_found(const struct tr_data_state *s)
 {
     return s->cached && s->cached->found;
@@ -52,7 +52,7 @@ static void say_data(const tr_data *data, const char *what, char text[2][96])
 {
     tr_context *tr = data->state->tr;
     struct words words = words_of(data);
-    char tokens[64] = "", read[64] = "in memory already";
+    char tokens[64] = "", read[96] = "in memory already";
     char label[32]; /* as wide as all labels before the table of progress */
     snprintf(label, sizeof label, "%s:", what);
     if (data->format == TR_FORMAT_DOCWORD)
@@ -60,7 +60,9 @@ static void say_data(const tr_data *data, const char *what, char text[2][96])
     bool on_disk = data->state->on_disk;
     const struct tr_node_rows *node = data->state->node_rows;
     if (node && strcmp(node->task, tr->team ? tr->team : "") != 0)
-        snprintf(read, sizeof read, "rows of task %s", node->task);
+        snprintf(read, sizeof read, "rows of task %s%s", node->task,
+                 is_found(data->state) ? ", where another has them" : "");
+    else if (node && is_found(data->state)) snprintf(read, sizeof read, "where another task has them");
     else if (!node && data->state->store->opened == 1)
         snprintf(read, sizeof read, "%s in %.2f s",
                  is_found(data->state) ? on_disk ? "found on disk" : "found in memory"

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/cache.h"
 #include "data/hdf5.h"
 #include "data/node_table.h"
 
@@ -349,4 +350,17 @@ int tr_node_rows_take(tr_data *data, size_t reader, size_t readers, const struct
     if (triples) t.r.report.rows = t.r.report.nonzeros = part->triples.n;
     part->report = t.r.report;
     return status;
+}
+
+void tr_node_rows_pool(tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    const tr_context *tr = s->tr;
+    bool stays = !(s->form & TR_DATA_CODES) && !tr_data_is_triples(data);
+    char *key;
+    if (!s->node_rows->folder || s->shared || s->cached || !stays || !tr_is(tr, TR_SLAVE)) return;
+    if (tr_format(&key, "worker %d\n%s", tr->me.group * tr->layout.group_size + tr->me.member, s->store->key))
+        return;
+    (void)tr_cache_pool(data, s->node_rows->folder, key);
+    free(key);
 }

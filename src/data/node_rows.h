@@ -15,6 +15,7 @@
 struct tr_node_rows {
     struct tr_node_rows *next; /* of the same context */
     const char *task;          /* the first that wanted them */
+    const char *folder;        /* of the node, for rows that tasks have made of them; NULL: there is none */
     tr_data *train, *test;     /* test: NULL, where tasks have no files for it */
     char *train_key, *test_key;
     bool forgotten;
@@ -37,5 +38,9 @@ const struct tr_node_rows *tr_node_rows_find(const tr_data *data);
 /* What tr_read_matrix() would have read, out of data->state->node_rows: into data->state->rows, part->report and part->runs. */
 int tr_node_rows_take(tr_data *data, size_t reader, size_t readers, const struct tr_reader_options *options,
                       struct tr_part *part);
+
+/* Rows that a worker has made of them lie in the node once, for the workers of all teams who have made the same. Not of models that
+ * forget them, which would stay then. Any rank, alone. */
+void tr_node_rows_pool(tr_data *data);
 
 #endif

@@ -428,7 +428,8 @@ static void drop_all_held(tr_context *tr)
 void tr_store_hold(struct tr_store *store)
 {
     tr_context *tr = store->data.state->tr;
-    if (!tr->team || store->data.state->cached) return; /* whose files are the task's own */
+    const struct tr_cached *cached = store->data.state->cached;
+    if (!tr->team || (cached && !cached->pooled)) return; /* whose files are the task's own */
     store->users++; /* but no reader: who forgets the non-zeros, gives them back */
     store->held = true;
     tr->let_go = drop_all_held;

@@ -57,6 +57,24 @@ linear="sync.mode=bsp solve.method=newton solve.target_gap=1e-3"
     read_once "converted numbers" $linear data.train=dense.h5
 }
 
+# Workers of several teams who have made the same rows have them in memory once: of two tasks at a time one finds what the other has,
+# which stays while a third one is to come; of two seeds that hold out other rows none does. No file is left.
+cat >pool.yaml <<'END'
+data: {train: dense.csv, label: last}
+tasks:
+  one: {ranks: 1}
+  two: {ranks: 1, model.l2: 1e-2}
+  last: {after: [one, two], ranks: 1}
+END
+run pool 2 pool.yaml solve.method=newton sync.mode=bsp
+[ "$(grep -c '^[ot][a-z]*: training data: .* where another .*has them$' pool.out)" -eq 1 ] || fail "the same rows twice in memory: $(grep 'g data' pool.out)"
+run other 2 pool.yaml solve.method=newton sync.mode=bsp data.test=20% tasks.two.seed=7
+grep -q 'where another' other.out && fail "other rows are taken for the same: $(grep 'g data' other.out)"
+[ "$("$trireme" inspect pool/two 2>&1)" != "$("$trireme" inspect pool/one 2>&1)" ] || fail "one and two learn the same"
+for base in ${TRIREME_MEMORY:-/dev/shm}; do
+    grep -ls "^$here/" "$base"/trireme-data-*/owner && fail "rows are left in $base"
+done
+
 # Ratings, of users that are numbers or have one name far down, in a file that several unpack in turns; bags of words.
 "$trireme" generate ratings -o ratings users=100 items=90 ratings=2000 >out 2>&1 || fail "generate: $(cat out)"
 sed '1900s/^[0-9]*/somebody/' ratings >named
