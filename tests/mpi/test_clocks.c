@@ -444,7 +444,7 @@ MPI_CASE(a_clock_begins_while_the_last_update_is_on_its_way)
 {
     struct history h;
     begin(&h, "ranks.layout=colocated",
-          "sync.mode=ssp sync.staleness=2 table.route=request table.push=message");
+          "sync.mode=ssp sync.staleness=2 table.route=request table.push=message table.share_pulls=no");
     tr_stage stage = stage_of(&h);
     stage.compute = compute_beside_silence;
     if (workers(&h) > 1) {
