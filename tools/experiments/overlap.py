@@ -11,7 +11,7 @@ def jobs(quick):
     words = generated_as("docword", f"overlap-{part}.docword", documents=20_000 // part, words=10_000, tokens=5_000_000 // part,
                          topics=20)
     points = generated_as("dense", f"overlap-{part}.dense", rows=200_000 // part, columns=200, clusters=100)
-    return {"linear sgd": {"data.train": ctr_data(quick), "model.type": "logistic", "solve.method": "sgd", "solve.rate": 10,
+    return {"linear sgd": {"data.train": ctr_data(quick), "model.type": "logistic", "solve.method": "sgd", "solve.rate": 1,
                            "solve.batch": 5_000, "sync.push": "6 per epoch", "solve.epochs": 6},
             "K-means": {"data.train": points, "model.type": "kmeans", "model.clusters": 100, "solve.epochs": 10},
             "LDA": {"data.train": words, "model.type": "lda", "model.topics": 100, "solve.epochs": 10},

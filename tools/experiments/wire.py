@@ -46,6 +46,11 @@ def case_job(path, target, change, rows):
     return {key: value for key, value in job.items() if value is not None}
 
 
+def trained(run):
+    """The last evaluation of training: what follows, a stage for the bias, counts clocks of its own."""
+    return max(run.curve, key=lambda row: row["clock"])
+
+
 def wire(quick):
     if not on_two_hosts("wire", quick):
         return
@@ -61,10 +66,10 @@ def wire(quick):
     for name, of in runs.items():
         seconds = statistics.median(run.seconds_to(target) for run, _, _ in of)
         moved = statistics.median(received + sent for _, received, sent in of)
-        last = of[0][0].curve[-1]
+        last = trained(of[0][0])
         figures[name] = seconds, moved
         one, received, sent = begun[name]
-        later = (moved - received - sent) / max(1, last["clock"] - one.curve[-1]["clock"])
+        later = (moved - received - sent) / max(1, last["clock"] - trained(one)["clock"])
         rows.append([name, last["epoch"], last["clock"], later / 1e6, moved / 1e6, figures["naive"][1] / moved, seconds,
                      figures["naive"][0] / seconds])
     table(f"logistic regression on {path.rsplit('/', 1)[-1]} to {target:.6f} (1.001 x the best objective), {WORKERS} "
