@@ -111,8 +111,8 @@ same bad d-newton-1
 head -100 train.svm >huge.svm && truncate -s 10T huge.svm
 refuses "huge" 78 "set data.storage: disk and data.scratch" \
     "$trireme" train job.yaml data.train=huge.svm output=huge report.progress=no
-refuses "huge for trees" 78 ": use more nodes" \
-    "$trireme" train data.train=huge.svm model.type=trees output=huge report.progress=no
+refuses "huge for descent" 78 ": use more nodes" \
+    "$trireme" train data.train=huge.svm solve.method=descent model.l1=0.1 output=huge report.progress=no
 TRIREME_FAULT=load:#1 timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml data.train=huge.svm \
     solve.method=dual data.scratch=scratch output=huge >huge.out 2>&1 # though dual has its rows on all ranks of a host otherwise
 says "memory_disk, in scratch" huge
@@ -129,5 +129,4 @@ refuses "read-only" 73 "data.scratch: /proc/" \
     "$trireme" train job.yaml output=no data.storage=disk data.scratch=/proc report.progress=no
 refuses "no scratch" 78 "needs data.scratch" "$trireme" train job.yaml output=no data.storage=disk report.progress=no
 refuses "descent" 78 "needs memory" "$trireme" train job.yaml solve.method=descent model.l1=0.1 output=no $disk report.progress=no
-refuses "trees" 78 "needs memory" "$trireme" train data.train=train.svm model.type=trees output=no $disk report.progress=no
 exit $bad

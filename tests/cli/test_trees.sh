@@ -161,7 +161,7 @@ head -201 table.test.csv >named.csv
 same_margins table1 codes.csv named.csv
 # more values than a byte can say: each of 600 has its own bin
 awk 'BEGIN { srand(3); print "house,x,y"; for (i = 0; i < 6000; i++) { c = i % 600; x = rand(); printf "h%d,%.3f,%.3f\n", c, x, (c * 7 % 11 < 5) + (x > 0.5) + 0.1 * rand() } }' >wide.csv
-wide="data.train=wide.csv data.test=20% model.category_rows=5 model.category_smoothing=1 solve.epochs=30"
+wide="data.train=wide.csv data.test=20% model.category_values=32 model.category_rows=5 model.category_smoothing=1 solve.epochs=30"
 run wide1 1 job.yaml $wide
 run wide3 3 job.yaml $wide $columns
 sets="column_values category_begin category" same wide1 wide3

@@ -65,6 +65,12 @@ run million 2 job.yaml data.train=million.csv solve.epochs=2 solve.rate=1
 "$trireme" evaluate million million.csv >said || fail "evaluate million"
 awk '$1 == "accuracy" { right = $2 } END { exit !(right > 0.99) }' said || fail "a million different numbers: $(cat said)"
 
+# ---- a category that tells nothing, of many values: the fewer of them a split may choose, the less of it is learnt ----
+awk 'BEGIN { srand(4); print "word,x,y"; for (i = 0; i < 8000; i++) { x = rand(); printf "w%d,%.3f,%.3f\n", 300 * rand() ^ 2, x, (x > 0.5) + 4 * rand() } }' >noise.csv
+run noise 1 job.yaml data.train=noise.csv data.test=25% data.label=y model.min_rows=20 solve.epochs=60
+run chosen 1 job.yaml data.train=noise.csv data.test=25% data.label=y model.min_rows=20 solve.epochs=60 model.category_values=32 model.category_smoothing=10
+holds "few values of a category" "$(of noise test_rmse) < $(of chosen test_rmse)"
+
 # ---- weights ----
 of_ten '{ print 0 }' >zeros
 of_ten '{ print 1 - 2 * (NR == 4) }' >negative

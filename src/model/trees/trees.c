@@ -551,13 +551,13 @@ static const tr_option options[] = {
      .help = "sum of the second derivatives of a leaf's rows, at least"},
     {"model.l2", TR_KIND_REAL, AT(l2), "1", .help = "lambda of the values of leaves"},
     {"model.gamma", TR_KIND_REAL, AT(gamma), "0", .help = "what a split must gain, at least"},
-    {"model.category_values", TR_KIND_INTEGER, AT(category_values), "32", .least = 1, .most = TR_SPLIT_VALUES,
+    {"model.category_values", TR_KIND_INTEGER, AT(category_values), "8", .least = 1, .most = TR_SPLIT_VALUES,
      .help = "of a category with more than 4 values that a split may put on the smaller side, at most"},
     {"model.category_rows", TR_KIND_REAL, AT(category_rows), "100",
      .help = "rows that come with the values of a category on either side of a split, at least"},
     {"model.category_l2", TR_KIND_REAL, AT(category_l2), "10",
      .help = "what splits by more than 4 values add to model.l2 when they are weighed"},
-    {"model.category_smoothing", TR_KIND_REAL, AT(category_smoothing), "10",
+    {"model.category_smoothing", TR_KIND_REAL, AT(category_smoothing), "5",
      .help = "added to the sum of second derivatives by which a value's gradient is divided when values are "
              "sorted; "
              "values of fewer rows are not looked at"},
