@@ -204,8 +204,8 @@ static int close_target(struct target *t, const struct tr_ask *ask, int status)
         return status == TR_OK && failed ? cannot_write(TR_ERR_IO, "standard output") : status;
     }
     if (!t->part) return fclose(ask->out), status;
-    if (status == TR_OK && (fflush(ask->out) != 0 || (!t->in_place && fsync(fileno(ask->out)) != 0)))
-        status = cannot_write(TR_ERR_IO, t->path);
+    bool fails = ferror(ask->out) || fflush(ask->out) != 0 || (!t->in_place && fsync(fileno(ask->out)) != 0);
+    if (status == TR_OK && fails) status = cannot_write(TR_ERR_IO, t->path);
     if (fclose(ask->out) != 0 && status == TR_OK) status = cannot_write(TR_ERR_IO, t->path);
     if (status == TR_OK && !t->in_place && rename(t->part, t->path) < 0)
         status = cannot_write(TR_ERR_IO, t->path);

@@ -282,6 +282,7 @@ int tr_linear_read_text(void *model, const char *path, const char **type)
 struct tr_linear_text {
     char *path, *part; /* its name, and the one it has until it is complete */
     FILE *file;
+    bool complete;  /* and has its name */
     size_t outputs; /* weights of a line */
     char end[64];   /* what stands behind them */
     locale_t c;     /* numbers with a point for a point, whatever the user's language */
@@ -349,20 +350,20 @@ int tr_linear_text_append(struct tr_linear_text *t, enum tr_dtype dtype, const v
 int tr_linear_text_finish(struct tr_linear_text *t)
 {
     fputs(t->end, t->file);
-    if (fflush(t->file) != 0 || fsync(fileno(t->file)) < 0) return failed(TR_ERR_IO, t->path);
+    if (ferror(t->file) || fflush(t->file) != 0 || fsync(fileno(t->file)) < 0)
+        return failed(TR_ERR_IO, t->path);
     int closed = fclose(t->file);
     t->file = NULL;
-    return closed != 0 || rename(t->part, t->path) < 0 ? failed(TR_ERR_IO, t->path) : TR_OK;
+    t->complete = closed == 0 && rename(t->part, t->path) == 0;
+    return t->complete ? TR_OK : failed(TR_ERR_IO, t->path);
 }
 
 void tr_linear_text_close(struct tr_linear_text **text)
 {
     struct tr_linear_text *t = *text;
     if (!t) return;
-    if (t->file) {
-        fclose(t->file);
-        unlink(t->part);
-    }
+    if (t->file) fclose(t->file);
+    if (t->part && !t->complete) unlink(t->part);
     if (t->c) freelocale(t->c);
     free(t->path);
     free(t->part);

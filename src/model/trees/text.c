@@ -382,7 +382,8 @@ static int write_text(const struct tr_trees *m, struct text *text,
     text->file = fopen(text->part, "we");
     if (!text->file) return failed(text);
     int status = write(m, text->file);
-    if (status == TR_OK && (fflush(text->file) != 0 || fsync(fileno(text->file)) < 0)) status = failed(text);
+    bool fails = ferror(text->file) || fflush(text->file) != 0 || fsync(fileno(text->file)) < 0;
+    if (status == TR_OK && fails) status = failed(text);
     if (fclose(text->file) != 0 && status == TR_OK) status = failed(text);
     if (status == TR_OK && rename(text->part, text->path) < 0) status = failed(text);
     if (status != TR_OK) unlink(text->part);

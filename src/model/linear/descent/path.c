@@ -1,10 +1,12 @@
 /* The regularisation path: descent for one penalty after the other, from the smallest that leaves no weight down to a
  * thousandth of it, each from the weights of the one before. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "descent.h"
 
@@ -93,6 +95,11 @@ static void write_value(const struct tr_linear *m, size_t i, FILE *file)
     fputc('\n', file);
 }
 
+static int cannot_write(int status, const char *path)
+{
+    return tr_fail(status, "%s: cannot be written: %s", path, strerror(errno));
+}
+
 static int write_values(const struct tr_linear *m, const char *path, FILE *file)
 {
     const struct tr_linear_descent *d = m->descent;
@@ -101,21 +108,23 @@ static int write_values(const struct tr_linear *m, const char *path, FILE *file)
             d->folds.n > 0 ? ",held_out_loss,standard_error" : "");
     for (size_t i = 0; i < d->values && (d->done[i].alpha > 0 || d->folds.n > 0); i++)
         write_value(m, i, file);
-    if (!ferror(file)) return TR_OK;
-    return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    return ferror(file) || fflush(file) != 0 || fsync(fileno(file)) < 0 ? cannot_write(TR_ERR_IO, path)
+                                                                        : TR_OK;
 }
 
 int tr_descent_write_path(const struct tr_linear *m)
 {
     const char *folder;
-    char *path;
+    char *path, *part = NULL;
     TR_TRY(tr_job_string(m->job, "output", &folder));
     TR_TRY(tr_format(&path, "%s/path.csv", folder));
-    FILE *file = fopen(path, "w");
-    int status = file ? write_values(m, path, file)
-                      : tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be written: %s", path, strerror(errno));
-    if (file && fclose(file) != 0 && status == TR_OK)
-        status = tr_fail(TR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    int status = tr_format(&part, "%s.part", path);
+    FILE *file = part ? fopen(part, "we") : NULL;
+    if (status == TR_OK) status = file ? write_values(m, path, file) : cannot_write(TR_ERR_NO_OUTPUT, path);
+    if (file && fclose(file) != 0 && status == TR_OK) status = cannot_write(TR_ERR_IO, path);
+    if (status == TR_OK && rename(part, path) < 0) status = cannot_write(TR_ERR_IO, path);
+    if (part && status != TR_OK) unlink(part);
+    free(part);
     free(path);
     return status;
 }
