@@ -17,7 +17,7 @@ def routes(quick):
         for fraction, view in ((1, "dense"), (0.3, "scattered")):
             for route, push in cases:
                 figures = mpirun(2, bench, keys, fraction, 11, f"table.route={route}", f"table.push={push}")
-                pull, pushed, _, copy, gather, scatter, _ = map(float, figures.split())
+                pull, pushed, _, copy, gather, scatter, *_ = map(float, figures.split())
                 shown.append([keys, view, route, push, pull, f"{copy / pull:.2f}x", f"{pull / gather:.2f}",
                               pushed, f"{pushed / scatter:.2f}"])
                 raw.append([keys, view, route, push, pull, pushed, copy, gather, scatter])

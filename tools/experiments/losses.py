@@ -60,7 +60,7 @@ def one_death(data, rank, clock, settings):
     found = events(one.log)
     one.end()
     noticed, ended = (next((t for t, n, what, _ in found if n == 0 and what == w), None) for w in ("noticed", "ended"))
-    started, last = first(found, 0, "started"), [t for t, n, what, _ in found if n == 1 and what == "training"]
+    started, last = first(found, 0, "started"), [t for t, n, what, rest in found if n == 1 and what == "training" and rest == "stage 1"]
     back = first(found, 0, "checkpoint")
     clocks = [(t, int(re.sub(r"\D", "", rest) or 0)) for t, n, what, rest in found
               if n == 1 and what in ("clock", "checkpoint") and last and t >= last[-1]]
