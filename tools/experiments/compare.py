@@ -2,6 +2,7 @@
 job run with one and the other in turn, and what differs between them is shown as medians."""
 import csv, json, os, resource, shutil, statistics, subprocess, sys, tempfile, time
 
+from experiments import report
 from experiments.common import BUILD, ENV, ROOT, table
 
 
@@ -11,7 +12,7 @@ def build_of(commit):
     """The folder in which it is built; «.» is the build of this tree."""
     if commit == ".":
         return BUILD
-    full = subprocess.run(["git", "-C", ROOT, "rev-parse", "--verify", "-q", commit + "^{commit}"], capture_output=True, text=True).stdout.strip()
+    full = report.git("rev-parse", "--verify", "-q", commit + "^{commit}")
     if not full:
         sys.exit(f"bench: {commit} is no commit")
     folder = os.path.join(tempfile.gettempdir(), f"trireme-compare-{os.getuid()}", full)

@@ -13,6 +13,9 @@ DEBIAN = ("liblinear-tools", "libblis4", "libopenmpi3", "gcc")
 # ---- records ----
 
 def git(*words):
+    """What it says, or None where it is not installed or says that something is wrong."""
+    if not shutil.which("git"):
+        return None
     done = subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else None
 
