@@ -7,7 +7,8 @@
 
 struct tr_task_rows;
 
-/* wanted: of each task of the job, whether it will be run, on rank 0; what is wanted once or does not fit, each task reads for itself. All ranks. Free with tr_task_rows_close(), all ranks together, too. */
+/* wanted: of each task of the job, whether it will be run, on rank 0; what is wanted once or does not fit, each task reads for itself.
+ * All ranks. Free with tr_task_rows_close(), all ranks together, too. */
 int tr_task_rows_open(tr_context *world, const bool *wanted, struct tr_task_rows **rows);
 void tr_task_rows_close(tr_context *world, struct tr_task_rows **rows);
 

@@ -110,12 +110,12 @@ struct taking {
     struct order order;
     struct tr_reader r; /* who would read them */
     bool hdf5;          /* places are numbers of rows … */
-    struct tr_hdf5 *
-        table; /* … and which are held out depends on where they stood first, which this file says; NULL: it does not */
+    /* … and which are held out depends on where they stood first, which this file says; NULL: it does not */
+    struct tr_hdf5 *table;
     size_t *row; /* where they are */
     size_t n, capacity;
-    uint64_t
-        *piece; /* of each file, bytes of the pieces of its text that readers have in turns; 0: they do not */
+    /* of each file, bytes of the pieces of its text that readers have in turns; 0: they do not */
+    uint64_t *piece;
 };
 
 static bool leaves_out(const struct taking *t, size_t at)

@@ -63,9 +63,9 @@ static int find_overlap(tr_worker *me, struct tr_linear *m, double *overlap)
 {
     enum { SOME = 4096 };
     struct tr_linear_dual *d = m->dual;
-    size_t own = d->end - d->first, step = m->problem.rows.n / SOME + 1;
+    size_t step = m->problem.rows.n / SOME + 1;
     double sum[3] = {0, 0, 0};
-    for (size_t i = d->first; i < d->first + own; i += step) {
+    for (size_t i = d->first; i < d->end; i += step) {
         tr_add_rows_shared(&m->problem, i, 1, d->w);
         sum[1] += (double)d->norm[i];
         sum[2]++;
