@@ -7,11 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "store/persistent.h"
+#include "base/pages.h"
 #include "data/dictionary.h"
 #include "data/scale.h"
 #include "data/store.h"
 #include "data/stream.h"
+#include "store/persistent.h"
 #include "trireme/collective.h"
 
 /* ---- of a context ---- */

@@ -14,6 +14,7 @@
 #include "base/base.h"
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/pages.h"
 #include "store/checked.h"
 
 #define FORMAT "trireme-data"
@@ -39,40 +40,6 @@ struct tr_cache_file {
     struct directory *directory;
     bool *whole; /* of each piece: its sum has been compared, and is right; NULL: none has */
 };
-
-/* ---- memory ---- */
-
-size_t tr_page_bytes(void)
-{
-    long n = sysconf(_SC_PAGESIZE);
-    return n > 0 ? (size_t)n : 4096;
-}
-
-uint64_t tr_to_pages(uint64_t bytes)
-{
-    uint64_t page = tr_page_bytes();
-    return (bytes + page - 1) / page * page;
-}
-
-void tr_pages_give_back(char *memory, uint64_t bytes)
-{
-    uintptr_t page = tr_page_bytes(), begin = ((uintptr_t)memory + page - 1) / page * page,
-              end = ((uintptr_t)memory + bytes) / page * page;
-    if (end > begin) (void)madvise(memory + (begin - (uintptr_t)memory), end - begin, MADV_DONTNEED);
-}
-
-void tr_pages_move(void *to, void **array, uint64_t n, size_t unit)
-{
-    const uint64_t most = (uint64_t)4 << 20;
-    char *from = *array;
-    for (uint64_t at = 0; from && at < n * unit; at += most) {
-        uint64_t bytes = n * unit - at < most ? n * unit - at : most;
-        memcpy((char *)to + at, from + at, (size_t)bytes);
-        tr_pages_give_back(from + at, bytes);
-    }
-    free(from);
-    *array = NULL;
-}
 
 /* ---- what is in a file ---- */
 

@@ -83,14 +83,4 @@ void tr_cache_file_close(struct tr_cache_file **file);
 bool tr_cache_file_use(const struct tr_cache_file *file, const char *path);
 void tr_cache_file_leave(const struct tr_cache_file *file, const char *path);
 
-/* Copies n units into a file or elsewhere, and frees *array (from malloc, perhaps NULL), which becomes NULL: piece by
- * piece, so that together they take hardly more memory than one of them. */
-void tr_pages_move(void *to, void **array, uint64_t n, size_t unit);
-
-/* Gives back the whole pages of memory whose contents nobody needs any more, before it can be freed. */
-void tr_pages_give_back(char *memory, uint64_t bytes);
-
-size_t tr_page_bytes(void);
-uint64_t tr_to_pages(uint64_t bytes);
-
 #endif

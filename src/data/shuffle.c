@@ -3,9 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
+#include "base/pages.h"
 #include "data/exchange.h"
 
 /* ---- which row is whose ---- */
@@ -84,15 +83,6 @@ static int make_plan(tr_context *tr, const struct tr_triples *t, struct plan *pl
 }
 
 /* ---- on their way ---- */
-
-/* Gives back the memory of whole pages of an array that is no longer read; the array can still be freed. */
-static void drop_pages(void *array, size_t from, size_t to)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), base = (uintptr_t)array;
-    uintptr_t first = (base + from + page - 1) / page * page, last = (base + to) / page * page;
-    if (last > first)
-        madvise((void *)first, last - first, MADV_DONTNEED); /* nothing is lost where it fails */
-}
 
 /* What comes from all workers: worker w's are begin[w] .. begin[w + 1] - 1. */
 struct arrivals {
@@ -208,7 +198,7 @@ static int send_all(tr_context *tr, const struct plan *plan, struct tr_triples *
     for (uint64_t k = 0; k < rounds; k++) {
         size_t first = tr_min_size((size_t)k * ROUND, t->n), n = tr_min_size(ROUND, t->n - first);
         TR_TRY(send_some(tr, plan, t->triple + first, order ? order + first : NULL, n, in));
-        drop_pages(t->triple, first * sizeof *t->triple, (first + n) * sizeof *t->triple);
+        tr_pages_give_back(t->triple + first, n * sizeof *t->triple);
     }
     return TR_OK;
 }
@@ -302,11 +292,6 @@ static int place_rows(struct tr_triples *t, uint64_t row_numbers, struct tr_matr
 
 enum { SOME = 1 << 16 }; /* triples whose memory is given back at once */
 
-static void drop_triples(struct tr_triples *t, size_t first, size_t end)
-{
-    drop_pages(t->triple, first * sizeof *t->triple, end * sizeof *t->triple);
-}
-
 static void put_in_order(struct tr_triples *t, struct tr_matrix *m)
 {
     for (size_t first = 0; first < t->n; first += SOME) {
@@ -316,7 +301,7 @@ static void put_in_order(struct tr_triples *t, struct tr_matrix *m)
             m->column[i] = t->triple[i].column;
             m->value[i] = t->triple[i].value;
         }
-        drop_triples(t, first, end);
+        tr_pages_give_back(t->triple + first, (end - first) * sizeof *t->triple);
     }
 }
 
@@ -339,7 +324,7 @@ static int sort_by_column(struct tr_triples *t, size_t columns, struct entry **e
         size_t end = tr_min_size(first + SOME, t->n);
         for (size_t i = first; i < end; i++)
             (*entry)[next[t->triple[i].column]++] = (struct entry){t->triple[i].row, t->triple[i].value};
-        drop_triples(t, first, end);
+        tr_pages_give_back(t->triple + first, (end - first) * sizeof *t->triple);
     }
     return TR_OK;
 }

@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 
 #include "base/fault.h"
+#include "base/pages.h"
 
 /* ---- the first reading ---- */
 

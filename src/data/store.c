@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "base/pages.h"
 #include "data/cache.h"
 #include "data/scale.h"
 #include "data/stream.h"
@@ -200,7 +200,7 @@ static void move_columns(uint32_t *to, uint32_t **array, uint64_t n, const uint3
     for (uint64_t at = 0; at < n; at += most) {
         uint64_t end = at + (n - at < most ? n - at : most);
         for (uint64_t k = at; k < end; k++) to[k] = number[from[k]];
-        tr_pages_give_back((char *)(from + at), (end - at) * sizeof *from);
+        tr_pages_give_back(from + at, (end - at) * sizeof *from);
     }
     free(from);
     *array = NULL;
@@ -484,21 +484,14 @@ static void free_nonzeros(struct tr_matrix *m)
     m->value = NULL;
 }
 
-static void give_back(void *memory, size_t bytes)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)memory,
-                    begin = (at + page - 1) / page * page, end = (at + bytes) / page * page;
-    if (memory && begin < end) (void)madvise((char *)memory + (begin - at), end - begin, MADV_DONTNEED);
-}
-
 void tr_store_forget_rows(struct tr_store *store, size_t n)
 {
     struct tr_data_state *s = store->data.state;
     if (store->readers > 1 || s->cached || s->shared || s->stream) return;
     size_t numbers = s->rows.begin ? (size_t)s->rows.begin[n] : n * s->rows.columns;
     store->forgotten = true;
-    give_back(s->rows.value, numbers * sizeof *s->rows.value);
-    give_back(s->rows.column, numbers * sizeof *s->rows.column);
+    tr_pages_give_back(s->rows.value, numbers * sizeof *s->rows.value);
+    tr_pages_give_back(s->rows.column, numbers * sizeof *s->rows.column);
 }
 
 void tr_store_forget(struct tr_store *store)
