@@ -286,8 +286,8 @@ bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, siz
                    int lap, struct tr_file_part *part)
 {
     uint64_t start = 0, size = files->file[file].size;
-    uint64_t middle = lap_begin(files->total, reader, readers, chunk);
     if (size == 0) return false;
+    uint64_t middle = lap_begin(files->total, reader, readers, chunk);
     for (size_t i = 0; i < file; i++) start += files->file[i].size;
     uint64_t end = start + size;
     *part = (struct tr_file_part){.file = file};
@@ -305,4 +305,16 @@ bool tr_files_part(const struct tr_files *files, size_t file, size_t reader, siz
                    struct tr_file_part *part)
 {
     return tr_files_deal(files, file, reader, readers, divide_up(files->total, readers), 0, part);
+}
+
+int tr_files_each_part(const struct tr_files *files, size_t reader, size_t readers, uint64_t chunk,
+                       tr_part_fn *take, void *state)
+{
+    if (chunk == 0) chunk = divide_up(files->total, readers);
+    for (int lap = 0; lap < 2; lap++)
+        for (size_t file = 0; file < files->n; file++) {
+            struct tr_file_part part;
+            if (tr_files_deal(files, file, reader, readers, chunk, lap, &part)) TR_TRY(take(state, &part));
+        }
+    return TR_OK;
 }

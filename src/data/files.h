@@ -71,4 +71,10 @@ bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, siz
 bool tr_files_part(const struct tr_files *files, size_t file, size_t reader, size_t readers,
                    struct tr_file_part *part);
 
+/* Calls take() for each part of the files that is the reader's, in the order in which it reads them: chunks of so many bytes are
+ * dealt, or (0) each reader has one contiguous share. Anything but TR_OK ends it. */
+typedef int tr_part_fn(void *state, const struct tr_file_part *part);
+int tr_files_each_part(const struct tr_files *files, size_t reader, size_t readers, uint64_t chunk,
+                       tr_part_fn *take, void *state);
+
 #endif

@@ -21,7 +21,8 @@ struct pass {
     uint64_t *begin;                 /* sparse: where the rows at hand begin */
     float *value;                    /* sparse: their values, while all before are 1 */
     size_t begin_capacity, value_room;
-    uint64_t done; /* rows of all files that are read */
+    struct tr_files rows; /* the files as lists of rows */
+    uint64_t done;        /* rows of all files that are read */
 };
 
 /* ---- rows that are wrong ---- */
@@ -327,16 +328,16 @@ static int take_sparse(struct pass *p, uint64_t first, size_t n)
 
 /* ---- the share of a reader ---- */
 
-static int say_progress(const struct pass *p, const struct tr_files *rows)
+static int say_progress(const struct pass *p)
 {
     const struct tr_reader_options *o = p->r->options;
-    double share = rows->total > 0 ? (double)p->done / (double)rows->total : 1;
+    double share = (double)p->done / (double)p->rows.total;
     return o->progress ? o->progress(o->progress_state, (uint64_t)(share * (double)p->r->files->total))
                        : TR_OK;
 }
 
 /* Rows begin .. end - 1 of a file, some at a time. */
-static int take_rows(struct pass *p, const struct tr_files *rows, uint64_t begin, uint64_t end)
+static int take_rows(struct pass *p, uint64_t begin, uint64_t end)
 {
     struct tr_reader *r = p->r;
     const struct tr_hdf5 *t = &p->table;
@@ -352,8 +353,8 @@ static int take_rows(struct pass *p, const struct tr_files *rows, uint64_t begin
                            : take_dense(p, at, (size_t)n));
         TR_TRY(tr_reader_note_run(r, at, at + n, r->matrix.rows - before));
         p->done += n;
-        r->report.text_bytes += n * r->files->total / (rows->total + 1);
-        TR_TRY(say_progress(p, rows));
+        r->report.text_bytes += n * r->files->total / (p->rows.total + 1);
+        TR_TRY(say_progress(p));
         TR_TRY(tr_reader_hand_out(r));
     }
     return TR_OK;
@@ -369,12 +370,12 @@ static int check_table(const struct pass *p)
     return tr_fail(TR_ERR_IO, "%s: has become another while it was read", t->path);
 }
 
-static int take_part(struct pass *p, const struct tr_files *rows, struct tr_file_part part)
+static int take_part(struct pass *p, struct tr_file_part part)
 {
     TR_TRY(check_table(p));
     for (; part.end < part.limit + part.bytes && !p->r->enough; part.end += part.stride) {
         uint64_t begin = part.end > part.bytes ? part.end - part.bytes : 0;
-        TR_TRY(take_rows(p, rows, begin, part.end < part.limit ? part.end : part.limit));
+        TR_TRY(take_rows(p, begin, part.end < part.limit ? part.end : part.limit));
     }
     return TR_OK;
 }
@@ -414,29 +415,19 @@ int tr_hdf5_rows(const struct tr_reader *r, size_t readers, struct tr_files *row
     return TR_OK;
 }
 
-static int take_file(struct pass *p, const struct tr_files *rows, const struct tr_file_part *part)
+/* Files are divided by their rows, as files of text are by their bytes. */
+static int take_file(void *state, const struct tr_file_part *part)
 {
+    struct pass *p = state;
+    if (p->r->enough) return TR_OK;
     TR_TRY(tr_reader_enter(p->r, part->file));
     bool named = p->r->options->schema != NULL;
     int status = tr_hdf5_table_open(&p->r->files->file[part->file], &p->table);
     if (status == TR_OK && named) status = tr_hdf5_columns_open(&p->table, p->r, &p->columns);
-    if (status == TR_OK) status = take_part(p, rows, *part);
+    if (status == TR_OK) status = take_part(p, *part);
     tr_hdf5_columns_close(&p->columns);
     tr_hdf5_table_close(&p->table);
     return status;
-}
-
-/* Files are divided by their rows, as files of text are by their bytes. */
-static int take_files(struct pass *p, const struct tr_files *rows, uint64_t chunk, size_t reader,
-                      size_t readers)
-{
-    for (int lap = 0; lap < 2; lap++)
-        for (size_t file = 0; file < rows->n && !p->r->enough; file++) {
-            struct tr_file_part part;
-            if (tr_files_deal(rows, file, reader, readers, chunk, lap, &part))
-                TR_TRY(take_file(p, rows, &part));
-        }
-    return TR_OK;
 }
 
 /* Room for all rows of the share at once where they are kept, so that none is moved. */
@@ -459,16 +450,15 @@ static int reserve(struct tr_reader *r, const struct tr_files *rows, size_t read
 int tr_hdf5_read_share(struct tr_reader *r, size_t reader, size_t readers)
 {
     struct pass p = {.r = r};
-    struct tr_files rows;
     uint64_t chunk;
     struct tr_matrix *m = &r->matrix;
     TR_TRY(tr_reader_enter(r, tr_heads_first(r->options->heads, r->files->n)));
-    TR_TRY(tr_hdf5_rows(r, readers, &rows, &chunk));
+    TR_TRY(tr_hdf5_rows(r, readers, &p.rows, &chunk));
     const struct tr_schema *schema = r->options->schema;
     m->columns = schema ? schema->slots : r->head->sparse ? 0 : (size_t)r->head->fields;
-    int status = reserve(r, &rows, readers);
-    if (status == TR_OK && rows.total > 0) status = take_files(&p, &rows, chunk, reader, readers);
-    free(rows.file);
+    int status = reserve(r, &p.rows, readers);
+    if (status == TR_OK) status = tr_files_each_part(&p.rows, reader, readers, chunk, take_file, &p);
+    free(p.rows.file);
     free(p.begin);
     free(p.value);
     return status;

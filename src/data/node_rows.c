@@ -144,7 +144,7 @@ static int take_range(struct taking *t, size_t file, uint64_t begin, uint64_t en
 }
 
 /* Of a packed file the ranges go on to the end of the text, which is where the node has no more rows of it. */
-static int take_part(struct taking *t, const struct tr_file_part *part)
+static int take_ranges(struct taking *t, const struct tr_file_part *part)
 {
     size_t file = part->file, behind = first_from(&t->order, tr_origin(file + 1, 0));
     uint64_t text = part->limit;
@@ -162,13 +162,14 @@ static int take_part(struct taking *t, const struct tr_file_part *part)
 }
 
 /* Of HDF5 it is not the rows that are read once more, but which they were in the text that they come from. */
-static int take_hdf5_part(struct taking *t, const struct tr_file_part *part)
+static int take_part(void *state, const struct tr_file_part *part)
 {
+    struct taking *t = state;
     struct tr_hdf5 table;
-    if (t->r.options->held_out.to == 0) return take_part(t, part);
+    if (!t->hdf5 || t->r.options->held_out.to == 0) return take_ranges(t, part);
     int status = tr_hdf5_table_open(&t->r.files->file[part->file], &table);
     t->table = &table;
-    if (status == TR_OK) status = take_part(t, part);
+    if (status == TR_OK) status = take_ranges(t, part);
     t->table = NULL;
     tr_hdf5_table_close(&table);
     return status;
@@ -177,16 +178,10 @@ static int take_hdf5_part(struct taking *t, const struct tr_file_part *part)
 static int take_parts(struct taking *t, size_t reader, size_t readers)
 {
     struct tr_files rows = {.n = 0};
-    const struct tr_files *files = t->hdf5 ? &rows : t->r.files;
     uint64_t chunk = t->r.options->deal;
     int status = t->hdf5 ? tr_hdf5_rows(&t->r, readers, &rows, &chunk) : TR_OK;
-    for (int lap = 0; lap < (chunk > 0 ? 2 : 1); lap++)
-        for (size_t file = 0; file < files->n && status == TR_OK; file++) {
-            struct tr_file_part part;
-            bool mine = chunk > 0 ? tr_files_deal(files, file, reader, readers, chunk, lap, &part)
-                                  : tr_files_part(files, file, reader, readers, &part);
-            if (mine) status = t->hdf5 ? take_hdf5_part(t, &part) : take_part(t, &part);
-        }
+    if (status == TR_OK)
+        status = tr_files_each_part(t->hdf5 ? &rows : t->r.files, reader, readers, chunk, take_part, t);
     free(rows.file);
     return status;
 }

@@ -176,23 +176,22 @@ static int each_chunk(struct tr_reader *r, const struct tr_file_part *part, stru
     return TR_OK;
 }
 
-static int each_part(struct tr_reader *r, size_t reader, size_t readers)
+/* What a reader has come to. */
+struct progress {
+    struct tr_reader *r;
+    uint64_t done; /* stored bytes of the parts before */
+};
+
+static int read_part(void *state, const struct tr_file_part *part)
 {
-    const struct tr_reader_options *o = r->options;
-    uint64_t done = 0;
-    for (int lap = 0; lap < (o->deal > 0 ? 2 : 1); lap++)
-        for (size_t file = 0; file < r->files->n && !r->enough; file++) {
-            struct tr_file_part part;
-            struct tr_text *text;
-            bool mine = o->deal > 0 ? tr_files_deal(r->files, file, reader, readers, o->deal, lap, &part)
-                                    : tr_files_part(r->files, file, reader, readers, &part);
-            if (!mine) continue;
-            TR_TRY(tr_text_open(r->files, &part, o->chunk_bytes ? o->chunk_bytes : TR_TEXT_CHUNK, &text));
-            int status = each_chunk(r, &part, text, &done);
-            tr_text_close(text);
-            TR_TRY(status);
-        }
-    return TR_OK;
+    struct progress *p = state;
+    const struct tr_reader_options *o = p->r->options;
+    struct tr_text *text;
+    if (p->r->enough) return TR_OK;
+    TR_TRY(tr_text_open(p->r->files, part, o->chunk_bytes ? o->chunk_bytes : TR_TEXT_CHUNK, &text));
+    int status = each_chunk(p->r, part, text, &p->done);
+    tr_text_close(text);
+    return status;
 }
 
 static void finish_report(struct tr_reader *r)
@@ -216,7 +215,8 @@ static int read_text(struct tr_reader *r, size_t reader, size_t readers)
     const struct tr_format_reader *format = format_of(r);
     if (format->open) TR_TRY(format->open(r));
     TR_TRY(format->room(r, 0));
-    return each_part(r, reader, readers);
+    return tr_files_each_part(r->files, reader, readers, r->options->deal, read_part,
+                              &(struct progress){.r = r});
 }
 
 /* Tables with named columns are of csv, wherever they lie. */
