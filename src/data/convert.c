@@ -310,9 +310,7 @@ static int write_filled(struct work *w, const struct tr_matrix *m)
         n = tr_min_size(most, m->rows - first);
         TR_TRY(TR_GROW(&w->full, &w->full_capacity, n * columns));
         memset(w->full, 0, n * columns * sizeof *w->full);
-        for (size_t i = first; i < first + n; i++)
-            for (uint64_t k = m->begin[i]; k < m->begin[i + 1]; k++)
-                w->full[(i - first) * columns + m->column[k]] = m->value ? m->value[k] : 1;
+        tr_lists_fill(m->begin + first, n, m->column, m->value, columns, w->full);
         TR_TRY(tr_checked_append_to(&w->out, w->x, w->full, n * columns * sizeof *w->full));
     }
     return TR_OK;

@@ -20,6 +20,13 @@ uint64_t tr_matrix_limit(struct tr_matrix *m, uint32_t first_index, uint64_t col
     return all - kept;
 }
 
+void tr_lists_fill(const uint64_t *begin, size_t n, const uint32_t *column, const float *value,
+                   size_t columns, float *dense)
+{
+    for (size_t i = 0; i < n; i++, dense += columns)
+        for (uint64_t k = begin[i]; k < begin[i + 1]; k++) dense[column[k]] = value ? value[k] : 1;
+}
+
 int tr_matrix_to_sparse(const struct tr_matrix *dense, struct tr_matrix *sparse)
 {
     size_t n = tr_matrix_nonzeros(dense), kept = 0;
@@ -60,9 +67,7 @@ int tr_matrix_make_dense(struct tr_matrix *m, size_t columns)
     float *value;
     if (!m->begin) return TR_OK; /* it is, or has no rows */
     TR_TRY(TR_NEW(&value, m->rows * columns));
-    for (size_t i = 0; i < m->rows; i++)
-        for (uint64_t k = m->begin[i]; k < m->begin[i + 1]; k++)
-            value[i * columns + m->column[k]] = m->value ? m->value[k] : 1;
+    tr_lists_fill(m->begin, m->rows, m->column, m->value, columns, value);
     free(m->begin);
     free(m->column);
     free(m->value);

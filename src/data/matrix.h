@@ -35,6 +35,10 @@ static inline void tr_matrix_free(struct tr_matrix *m)
  * how many non-zeros were left out. */
 uint64_t tr_matrix_limit(struct tr_matrix *m, uint32_t first_index, uint64_t columns);
 
+/* Writes the non-zeros of n lists into dense rows of so many numbers, which are 0. value: NULL when every value is 1. */
+void tr_lists_fill(const uint64_t *begin, size_t n, const uint32_t *column, const float *value,
+                   size_t columns, float *dense);
+
 /* The numbers of dense rows that are not 0, without labels. Free with tr_matrix_free(), also after an error. */
 int tr_matrix_to_sparse(const struct tr_matrix *dense, struct tr_matrix *sparse);
 

@@ -37,72 +37,58 @@ static int hand_out(struct pass *p, const tr_batch *rows, uint64_t unknown, cons
 }
 
 /* Sparse rows as dense ones: some at once, since they may take much more memory. */
-static int hand_out_dense(struct pass *p, const struct tr_matrix *m, uint64_t unknown,
-                          const struct where *where)
+static int hand_out_dense(struct pass *p, const tr_batch *lists, uint64_t unknown, const struct where *where)
 {
     size_t columns = (size_t)p->options->columns, most = ((size_t)1 << 20) / columns + 1;
-    for (size_t first = 0; first < m->rows; first += most) {
-        size_t n = tr_min_size(most, m->rows - first);
+    for (size_t first = 0; first < lists->n; first += most) {
+        size_t n = tr_min_size(most, lists->n - first);
         TR_TRY(TR_GROW(&p->dense, &p->dense_capacity, n * columns));
         memset(p->dense, 0, n * columns * sizeof *p->dense);
-        for (size_t i = 0; i < n; i++)
-            for (uint64_t k = m->begin[first + i]; k < m->begin[first + i + 1]; k++)
-                p->dense[i * columns + m->column[k]] = m->value ? m->value[k] : 1;
+        tr_lists_fill(lists->begin + first, n, lists->column, lists->value, columns, p->dense);
         struct where here = {where->files, where->file, where->offset + first, where->text,
                              where->id ? where->id + first : NULL};
-        tr_batch rows = {.n = n, .label = m->label ? m->label + first : NULL, .dense = p->dense};
+        tr_batch rows = {.n = n, .label = lists->label ? lists->label + first : NULL, .dense = p->dense};
         TR_TRY(hand_out(p, &rows, first == 0 ? unknown : 0, &here));
     }
     return TR_OK;
 }
 
-static int take_sparse(void *state, struct tr_reader *r)
+/* Rows of keys, as a model has them; or those that were read, without columns that it does not know. *rows: they are the reader's,
+ * or *own, to be freed. */
+static int make_rows(const struct pass *p, struct tr_reader *r, struct tr_matrix *own,
+                     const struct tr_matrix **rows, uint64_t *unknown)
 {
-    struct pass *p = state;
+    const tr_read_options *o = p->options;
     struct tr_matrix *m = &r->matrix;
-    struct where where = {&p->files, r->file, r->place, r->id_text, r->id};
-    bool from_zero = r->options->format == TR_FORMAT_HDF5;
-    uint64_t unknown = tr_matrix_limit(m, from_zero ? 0 : p->options->first_index, p->options->columns);
-    if (p->options->form == TR_ROWS_DENSE) return hand_out_dense(p, m, unknown, &where);
-    tr_batch rows = {m->rows, m->begin, m->column, m->value, m->label, NULL, NULL};
-    return hand_out(p, &rows, unknown, &where);
-}
-
-static int take_dense(void *state, struct tr_reader *r)
-{
-    struct pass *p = state;
-    struct tr_matrix *m = &r->matrix, sparse = {0};
-    struct where where = {&p->files, r->file, r->place, r->id_text, r->id};
-    tr_batch rows = {.n = m->rows, .label = m->label, .dense = m->value};
-    if (p->options->form != TR_ROWS_SPARSE) return hand_out(p, &rows, 0, &where);
-    int status = tr_matrix_to_sparse(m, &sparse);
-    if (status == TR_OK) {
-        rows = (tr_batch){m->rows, sparse.begin, sparse.column, sparse.value, m->label, NULL, NULL};
-        status = hand_out(p, &rows, 0, &where);
+    *rows = own;
+    if (r->options->schema) {
+        *own = (struct tr_matrix){.rows = m->rows, .columns = m->columns};
+        TR_TRY(TR_NEW(&own->value, m->rows * m->columns)); /* the reader keeps its own */
+        memcpy(own->value, m->value, m->rows * m->columns * sizeof *m->value);
+        TR_TRY(tr_schema_expand(o->schema, NULL, own, unknown));
+        return !own->begin && o->form == TR_ROWS_SPARSE ? tr_matrix_make_sparse(own) : TR_OK;
     }
-    tr_matrix_free(&sparse);
-    return status;
+    if (!m->begin && o->form == TR_ROWS_SPARSE) return tr_matrix_to_sparse(m, own);
+    *rows = m;
+    bool from_zero = r->options->format == TR_FORMAT_HDF5;
+    if (m->begin) *unknown = tr_matrix_limit(m, from_zero ? 0 : o->first_index, o->columns);
+    return TR_OK;
 }
 
-/* Rows of keys, as a model has them. */
-static int take_table(void *state, struct tr_reader *r)
+static int take_rows(void *state, struct tr_reader *r)
 {
     struct pass *p = state;
-    const struct tr_schema *s = p->options->schema;
-    struct tr_matrix m = r->matrix, empty = {0};
     struct where where = {&p->files, r->file, r->place, r->id_text, r->id};
+    struct tr_matrix own = {0};
+    const struct tr_matrix *m;
     uint64_t unknown = 0;
-    TR_TRY(TR_NEW(&m.value, m.rows * m.columns)); /* the reader keeps its own */
-    memcpy(m.value, r->matrix.value, m.rows * m.columns * sizeof *m.value);
-    int status = tr_schema_expand(s, NULL, &m, &unknown);
-    if (status == TR_OK && !m.begin && p->options->form == TR_ROWS_SPARSE) status = tr_matrix_make_sparse(&m);
-    tr_batch rows = {.n = m.rows, .begin = m.begin, .column = m.column, .value = m.value, .label = m.label};
-    if (!m.begin) rows = (tr_batch){.n = m.rows, .label = m.label, .dense = m.value};
-    if (status == TR_OK && m.begin && p->options->form == TR_ROWS_DENSE)
-        status = hand_out_dense(p, &m, unknown, &where);
-    else if (status == TR_OK) status = hand_out(p, &rows, unknown, &where);
-    m.label = empty.label;
-    tr_matrix_free(&m);
+    int status = make_rows(p, r, &own, &m, &unknown);
+    tr_batch rows = {.n = m->rows, .label = r->matrix.label, .dense = m->value};
+    if (m->begin) rows = (tr_batch){m->rows, m->begin, m->column, m->value, r->matrix.label, NULL, NULL};
+    if (status == TR_OK)
+        status = m->begin && p->options->form == TR_ROWS_DENSE ? hand_out_dense(p, &rows, unknown, &where)
+                                                               : hand_out(p, &rows, unknown, &where);
+    tr_matrix_free(&own);
     return status;
 }
 
@@ -118,6 +104,7 @@ static int read_matrix(struct pass *p, struct tr_reader_options *options)
 {
     struct tr_matrix none;
     struct tr_read_report report;
+    options->piece = take_rows;
     options->piece_state = options->progress_state = p;
     /* where they go to the terminal, a bar would be in the way */
     if (!isatty(STDOUT_FILENO)) options->progress = show_progress;
@@ -136,8 +123,7 @@ static int read_libsvm(struct pass *p, const struct tr_head *heads)
     struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM,
                                         .heads = heads,
                                         .lowest_index = p->options->first_index,
-                                        .unlabelled = !p->options->labelled,
-                                        .piece = take_sparse};
+                                        .unlabelled = !p->options->labelled};
     return read_matrix(p, &options);
 }
 
@@ -152,7 +138,6 @@ static int read_table(struct pass *p, struct tr_head *heads)
     TR_TRY(tr_schema_bind(o->schema, &p->files, heads, false, &bindings));
     struct tr_reader_options options = {.format = TR_FORMAT_CSV,
                                         .heads = heads,
-                                        .piece = take_table,
                                         .schema = o->schema,
                                         .bindings = &bindings,
                                         .settled = true,
@@ -166,7 +151,7 @@ static int read_table(struct pass *p, struct tr_head *heads)
 static int read_csv(struct pass *p, const struct tr_head *heads)
 {
     const tr_read_options *o = p->options;
-    struct tr_reader_options options = {.format = TR_FORMAT_CSV, .heads = heads, .piece = take_dense};
+    struct tr_reader_options options = {.format = TR_FORMAT_CSV, .heads = heads};
     if (heads[tr_heads_first(heads, p->files.n)].named)
         return tr_fail(TR_ERR_DATA, "%s: its columns have names, but the model knows none",
                        p->files.file[0].path);
@@ -181,16 +166,11 @@ static int read_csv(struct pass *p, const struct tr_head *heads)
                    there, (size_t)o->columns);
 }
 
-static int take_hdf5(void *state, struct tr_reader *r)
-{
-    return r->matrix.begin ? take_sparse(state, r) : take_dense(state, r);
-}
-
 static int read_hdf5(struct pass *p, const struct tr_head *heads)
 {
     const tr_read_options *o = p->options;
     const struct tr_head *head = &heads[tr_heads_first(heads, p->files.n)];
-    struct tr_reader_options options = {.format = TR_FORMAT_HDF5, .heads = heads, .piece = take_hdf5};
+    struct tr_reader_options options = {.format = TR_FORMAT_HDF5, .heads = heads};
     if (head->sparse || o->columns == 0 || head->fields == o->columns || head->fields == 0)
         return read_matrix(p, &options);
     return tr_fail(TR_ERR_DATA, "%s: %llu columns, expected %llu as the model has", p->files.file[0].path,

@@ -204,8 +204,7 @@ static int write_dense(struct tr_spill *c, const struct tr_matrix *m)
         float *to = c->data->state->rows.value + c->row * columns;
         if (m->begin) {
             memset(to, 0, columns * sizeof *to);
-            for (uint64_t k = m->begin[i]; k < m->begin[i + 1]; k++)
-                to[m->column[k]] = m->value ? m->value[k] : 1;
+            tr_lists_fill(m->begin + i, 1, m->column, m->value, columns, to);
         } else {
             memcpy(to, m->value + i * columns, columns * sizeof *to);
         }
