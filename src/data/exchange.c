@@ -60,18 +60,18 @@ int tr_column_member(uint32_t column, int members)
 }
 
 /* Whether one member at least has some, which the others have to bring too then. */
-static int agree_on_any(tr_context *tr, bool mine, bool *any)
+static int agree_on_any(tr_context *tr, enum tr_set set, bool mine, bool *any)
 {
     int32_t one = mine;
-    TR_TRY(tr_all_reduce(tr, TR_SET_GROUP, TR_MAX, TR_I32, &one, 1));
+    TR_TRY(tr_all_reduce(tr, set, TR_MAX, TR_I32, &one, 1));
     *any = one;
     return TR_OK;
 }
 
 /* Values that are all 1 are written out if one member has others. */
-static int agree_on_values(tr_context *tr, struct tr_matrix *m, bool *any)
+static int agree_on_values(tr_context *tr, enum tr_set set, struct tr_matrix *m, bool *any)
 {
-    TR_TRY(agree_on_any(tr, m->value != NULL, any));
+    TR_TRY(agree_on_any(tr, set, m->value != NULL, any));
     if (!*any || m->value) return TR_OK;
     TR_TRY(TR_NEW(&m->value, tr_matrix_nonzeros(m)));
     for (size_t k = 0; k < tr_matrix_nonzeros(m); k++) m->value[k] = 1;
@@ -150,7 +150,7 @@ int tr_exchange_columns(tr_context *tr, struct tr_matrix *m)
 {
     struct parcels p = {0};
     bool valued;
-    TR_TRY(agree_on_values(tr, m, &valued));
+    TR_TRY(agree_on_values(tr, TR_SET_GROUP, m, &valued));
     int status = pack(m, tr->layout.group_size, &p);
     if (status == TR_OK) status = exchange(tr, m, &p);
     void *parts[] = {p.rows, p.length, p.column, p.value};
@@ -197,37 +197,37 @@ int tr_unite_keys(tr_context *tr, const uint32_t *keys, size_t n, uint32_t **pie
     return tr_keys_sort(*piece, n_piece);
 }
 
-/* ---- all rows of a group ---- */
+/* ---- all rows of a set ---- */
 
-static int replicate_begins(tr_context *tr, struct tr_matrix *m)
+static int replicate_begins(tr_context *tr, enum tr_set set, struct tr_matrix *m)
 {
     uint64_t total;
     uint32_t *length, *all;
     TR_TRY(TR_NEW(&length, m->rows));
     for (size_t i = 0; i < m->rows; i++) length[i] = (uint32_t)(m->begin[i + 1] - m->begin[i]);
-    TR_TRY(tr_gather_to_all(tr, TR_SET_GROUP, length, m->rows, sizeof *length, (void **)&all, &total));
+    TR_TRY(tr_gather_to_all(tr, set, length, m->rows, sizeof *length, (void **)&all, &total));
     free(length);
     int status = find_begins(all, total, m);
     free(all);
     return status;
 }
 
-int tr_replicate_rows(tr_context *tr, struct tr_matrix *m, uint64_t **row_number)
+int tr_replicate_rows(tr_context *tr, enum tr_set set, struct tr_matrix *m, uint64_t **row_number)
 {
     uint64_t rows = m->rows, nonzeros = tr_matrix_nonzeros(m), total;
     bool valued = true, labelled;
-    TR_TRY(agree_on_any(tr, m->label != NULL, &labelled));
+    TR_TRY(agree_on_any(tr, set, m->label != NULL, &labelled));
     if (m->columns == 0) {
-        TR_TRY(agree_on_values(tr, m, &valued));
-        TR_TRY(replicate_begins(tr, m));
-        TR_TRY(tr_replicate(tr, TR_SET_GROUP, (void **)&m->column, nonzeros, sizeof *m->column));
+        TR_TRY(agree_on_values(tr, set, m, &valued));
+        TR_TRY(replicate_begins(tr, set, m));
+        TR_TRY(tr_replicate(tr, set, (void **)&m->column, nonzeros, sizeof *m->column));
     }
-    if (valued) TR_TRY(tr_replicate(tr, TR_SET_GROUP, (void **)&m->value, nonzeros, sizeof *m->value));
-    if (labelled) TR_TRY(tr_replicate(tr, TR_SET_GROUP, (void **)&m->label, rows, sizeof *m->label));
-    if (row_number) TR_TRY(tr_replicate(tr, TR_SET_GROUP, (void **)row_number, rows, sizeof **row_number));
+    if (valued) TR_TRY(tr_replicate(tr, set, (void **)&m->value, nonzeros, sizeof *m->value));
+    if (labelled) TR_TRY(tr_replicate(tr, set, (void **)&m->label, rows, sizeof *m->label));
+    if (row_number) TR_TRY(tr_replicate(tr, set, (void **)row_number, rows, sizeof **row_number));
     if (m->columns == 0) return TR_OK;
     total = rows;
-    TR_TRY(tr_all_reduce(tr, TR_SET_GROUP, TR_SUM, TR_I64, &total, 1));
+    TR_TRY(tr_all_reduce(tr, set, TR_SUM, TR_I64, &total, 1));
     m->rows = (size_t)total;
     return TR_OK;
 }

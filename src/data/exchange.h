@@ -18,6 +18,10 @@ int tr_gather_to_all(tr_context *tr, enum tr_set set, const void *from, uint64_t
 /* The same for an array that becomes that of all members. */
 int tr_replicate(tr_context *tr, enum tr_set set, void **array, uint64_t n, size_t unit);
 
+/* The same for rows: each member's become those of all in their order. row_number may be NULL. Members without rows know how many
+ * columns dense ones have. */
+int tr_replicate_rows(tr_context *tr, enum tr_set set, struct tr_matrix *m, uint64_t **row_number);
+
 /* ---- inside a group: members only, together ---- */
 
 /* Hands each member the columns that are its own of all the group's rows: rows of all members in their order, columns of
@@ -28,8 +32,5 @@ int tr_column_member(uint32_t column, int members);
 /* The union of the ascending keys of all members, in ascending pieces of about equal size, one a member: *piece (to be
  * freed). */
 int tr_unite_keys(tr_context *tr, const uint32_t *keys, size_t n, uint32_t **piece, size_t *n_piece);
-
-/* Makes each member's rows those of all members in their order, where they share no memory. row_number may be NULL. */
-int tr_replicate_rows(tr_context *tr, struct tr_matrix *m, uint64_t **row_number);
 
 #endif

@@ -91,7 +91,7 @@ static int finish_triples(tr_data *data, struct tr_part *part)
     for (size_t k = 0; k < tr_matrix_nonzeros(m); k++) data->total_values += (double)m->value[k];
     data->total_rows = m->rows;
     data->total_nonzeros = tr_matrix_nonzeros(m);
-    if (tr_data_has_copy(tr)) TR_TRY(tr_replicate_rows(tr, m, &s->row_number));
+    if (tr_data_has_copy(tr)) TR_TRY(tr_replicate_rows(tr, TR_SET_GROUP, m, &s->row_number));
     return tr_part_number_keys(data, part);
 }
 

@@ -107,23 +107,11 @@ static int make_keys(const tr_data *data, const struct tr_column_seen *seen, str
                     mine && s->full && m->begin ? tr_matrix_make_dense(m, (size_t)data->columns) : TR_OK);
 }
 
-/* An array that the root has becomes one that all have; NULL stays so. */
-static int tell(tr_context *tr, void **array, size_t n, size_t unit)
-{
-    bool present = *array != NULL;
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, root_of(tr), &present, sizeof present));
-    return present ? tr_replicate(tr, TR_SET_ALL, array, tr->rank == root_of(tr) ? n : 0, unit) : TR_OK;
-}
-
+/* The rows that the root has, and nobody else. */
 static int tell_rows(tr_context *tr, struct tr_matrix *m)
 {
-    size_t nonzeros = tr_matrix_nonzeros(m);
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, root_of(tr), &m->rows, sizeof m->rows));
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, root_of(tr), &m->columns, sizeof m->columns));
-    TR_TRY(tell(tr, (void **)&m->begin, m->rows + 1, sizeof *m->begin));
-    TR_TRY(tell(tr, (void **)&m->column, nonzeros, sizeof *m->column));
-    TR_TRY(tell(tr, (void **)&m->value, nonzeros, sizeof *m->value));
-    return tell(tr, (void **)&m->label, m->rows, sizeof *m->label);
+    return tr_replicate_rows(tr, TR_SET_ALL, m, NULL);
 }
 
 /* Workers know the scale, and one tells the others what came out. */
