@@ -145,55 +145,36 @@ static double mean_of(double sum, double apart, double n)
     return unit * round(mean / unit);
 }
 
-/* The same of rows that were read one after the other, and are no more. */
-static int find_noted_means(tr_data *data, const int32_t *missing, const struct tr_spill_column *column)
+/* Of the columns in which a number is missing anywhere: Σ x, and then Σ (x - mean)². Rows on a disk were noted as they were read. */
+static int find_means(tr_data *data, const int32_t *missing, const struct tr_spill_column *noted)
 {
     struct tr_schema *s = data->state->schema;
-    for (size_t c = 0; c < s->n; c++) {
-        const struct tr_spill_column none = {.n = 0}, *mine = column ? &column[c] : &none;
-        double sum[2] = {mine->sum, mine->n};
-        if (!missing[c]) continue;
-        TR_TRY(tr_all_reduce(data->state->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2));
-        double from_all = sum[1] > 0 ? mine->mean - sum[0] / sum[1] : 0,
-               apart = mine->apart + mine->n * from_all * from_all;
-        TR_TRY(tr_all_reduce(data->state->tr, TR_SET_ALL, TR_SUM, TR_F64, &apart, 1));
-        s->column[c].mean = mean_of(sum[0], apart, sum[1]);
-    }
-    return TR_OK;
-}
-
-/* Of the columns in which a number is missing anywhere, in two passes: Σ x, and Σ (x - mean)². */
-static int find_means(tr_data *data, const int32_t *missing)
-{
-    struct tr_schema *s = data->state->schema;
-    const struct tr_matrix *m = &data->state->rows;
+    tr_context *tr = data->state->tr;
+    struct tr_spill_column *mine;
     double *sum, *count, *apart;
+    TR_TRY(TR_NEW(&mine, s->n));
     TR_TRY(TR_NEW(&sum, 3 * s->n));
     count = sum + s->n;
     apart = count + s->n;
-    for (int pass = 0; pass < 2; pass++) {
-        for (size_t c = 0; c < s->n; c++) {
-            double mean = pass > 0 && count[c] > 0 ? sum[c] / count[c] : 0;
-            if (!missing[c]) continue;
-            for (size_t i = 0; i < m->rows; i++) {
-                float x = m->value[i * m->columns + s->column[c].slot];
-                if (isnan(x)) continue;
-                if (pass > 0) apart[c] += ((double)x - mean) * ((double)x - mean);
-                else sum[c] += (double)x, count[c] += 1;
-            }
-        }
-        int status = pass > 0 ? tr_all_reduce(data->state->tr, TR_SET_ALL, TR_SUM, TR_F64, apart, s->n)
-                              : tr_all_reduce(data->state->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2 * s->n);
-        if (status != TR_OK) {
-            free(sum);
-            return status;
-        }
-    }
     for (size_t c = 0; c < s->n; c++) {
-        if (missing[c]) s->column[c].mean = mean_of(sum[c], apart[c], count[c]);
+        if (!missing[c]) continue;
+        if (noted) mine[c] = noted[c];
+        else if (!data->state->on_disk)
+            (void)tr_spill_note_numbers(&mine[c], &data->state->rows, s->column[c].slot);
+        sum[c] = mine[c].sum;
+        count[c] = mine[c].n;
     }
+    int status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2 * s->n);
+    for (size_t c = 0; c < s->n; c++) {
+        double from_all = count[c] > 0 ? mine[c].mean - sum[c] / count[c] : 0;
+        apart[c] = mine[c].apart + mine[c].n * from_all * from_all;
+    }
+    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, apart, s->n);
+    for (size_t c = 0; c < s->n; c++)
+        if (missing[c]) s->column[c].mean = mean_of(sum[c], apart[c], count[c]);
+    free(mine);
     free(sum);
-    return TR_OK;
+    return status;
 }
 
 static int settle_missing(tr_data *data, const struct tr_part *part)
@@ -210,9 +191,7 @@ static int settle_missing(tr_data *data, const struct tr_part *part)
         missing[c] = s->column[c].missing && !s->column[c].raw;
         any |= missing[c];
     }
-    if (status == TR_OK && any)
-        status = data->state->on_disk ? find_noted_means(data, missing, part->spill.column)
-                                      : find_means(data, missing);
+    if (status == TR_OK && any) status = find_means(data, missing, part->spill.column);
     free(missing);
     return status;
 }

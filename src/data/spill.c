@@ -31,8 +31,7 @@ static int note_values(struct tr_spill_column *c, const struct tr_matrix *m, siz
     return TR_OK;
 }
 
-/* How many non-zeros they become: a missing one is a mean, and a 1 that says so. */
-static uint64_t note_numbers(struct tr_spill_column *c, const struct tr_matrix *m, size_t slot)
+uint64_t tr_spill_note_numbers(struct tr_spill_column *c, const struct tr_matrix *m, size_t slot)
 {
     uint64_t nonzeros = 0;
     for (size_t i = 0; i < m->rows; i++) {
@@ -61,7 +60,7 @@ static int note_table(struct tr_spill *c, const struct tr_reader *r)
             c->nonzeros += r->matrix.rows;
             TR_TRY(note_values(&c->column[k], &r->matrix, column->slot, r->options->seen[k].values.n));
         } else {
-            c->nonzeros += note_numbers(&c->column[k], &r->matrix, column->slot);
+            c->nonzeros += tr_spill_note_numbers(&c->column[k], &r->matrix, column->slot);
         }
     }
     return TR_OK;

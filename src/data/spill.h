@@ -47,6 +47,9 @@ struct tr_spill {
     size_t block_capacity;
 };
 
+/* Notes the numbers of a column. Returns how many non-zeros they become: a missing one is a mean, and a 1 that says so. */
+uint64_t tr_spill_note_numbers(struct tr_spill_column *column, const struct tr_matrix *rows, size_t slot);
+
 /* Functions of tr_reader_options.piece, of the first reading and the second. */
 int tr_spill_note(void *spill, struct tr_reader *reader);
 int tr_spill_write(void *spill, struct tr_reader *reader);
