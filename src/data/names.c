@@ -137,8 +137,7 @@ static int exchange_ids(tr_context *tr, const struct tr_ids *list, const uint64_
     return status;
 }
 
-/* Everybody in the set gets the ids of all. */
-static int gather_ids(tr_context *tr, enum tr_set set, const struct tr_ids *list, struct tr_ids *all)
+int tr_ids_gather(tr_context *tr, enum tr_set set, const struct tr_ids *list, struct tr_ids *all)
 {
     struct packed p = describe(list, 0, list->n);
     char *sent, *received = NULL;
@@ -195,7 +194,7 @@ static int choose_splits(tr_context *tr, const struct tr_ids *ids, struct tr_ids
         struct id id = id_of(ids, ids->n * i / n);
         TR_TRY(append(&sample, &id));
     }
-    TR_TRY(gather_ids(tr, TR_SET_WORKERS, &sample, &all));
+    TR_TRY(tr_ids_gather(tr, TR_SET_WORKERS, &sample, &all));
     TR_TRY(sort_list(&all, &sorted));
     split->are_text = ids->are_text;
     for (size_t w = 1; w < workers && all.n > 0; w++) TR_TRY(append(split, &sorted[all.n * w / workers].id));
@@ -353,7 +352,7 @@ int tr_names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *kno
 
 int tr_names_gather(const tr_names *names, struct tr_ids *all)
 {
-    return tr_agree(names->tr, gather_ids(names->tr, TR_SET_ALL, &names->mine, all));
+    return tr_agree(names->tr, tr_ids_gather(names->tr, TR_SET_ALL, &names->mine, all));
 }
 
 int tr_names_of_list(tr_context *tr, struct tr_ids *list, tr_names **out)

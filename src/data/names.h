@@ -8,6 +8,7 @@
 
 #include "data/ids.h"
 #include "ranks/ranks.h"
+#include "trireme/collective.h"
 #include "trireme/data.h"
 
 /* All ranks together; ids are what this worker has met, empty elsewhere. number[i] becomes the number of the id in place
@@ -18,6 +19,10 @@ int tr_names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *kno
 /* Names that are in their order already: this worker's list, behind those of the workers before it, in whatever order. They move.
  * All ranks; agreed on. */
 int tr_names_of_list(tr_context *tr, struct tr_ids *list, tr_names **names);
+
+/* Everybody in the set gets the ids of all, those of its first member first, in a list that is not searched (to be freed, also after
+ * an error). All members together. */
+int tr_ids_gather(tr_context *tr, enum tr_set set, const struct tr_ids *mine, struct tr_ids *all);
 
 /* All names of text at all ranks. All ranks; agreed on. */
 int tr_names_gather(const tr_names *names, struct tr_ids *all);

@@ -19,63 +19,38 @@ static bool has_words(const struct tr_schema *s, size_t c)
     return named || s->column[c].type == TR_COLUMN_CATEGORY;
 }
 
-static uint64_t bytes_of(const struct tr_ids *words)
-{
-    return words->are_text && words->n > 0 ? words->begin[words->n] : 0;
-}
-
 static int check_room(tr_context *tr, const struct tr_ids *const words[], size_t n)
 {
     uint64_t bytes = 0;
-    for (size_t i = 0; i < n; i++) bytes += bytes_of(words[i]) + 32 * words[i]->n;
+    for (size_t i = 0; i < n; i++)
+        bytes +=
+            32 * words[i]->n + (words[i]->are_text && words[i]->n > 0 ? words[i]->begin[words[i]->n] : 0);
     TR_TRY(tr_all_reduce(tr, TR_SET_GROUP, TR_SUM, TR_I64, &bytes, 1));
     return bytes <= MOST_BYTES ? TR_OK
                                : tr_fail(TR_ERR_SYSTEM, "the words in them may need %.1f MB on each rank",
                                          (double)bytes / 1e6);
 }
 
-static int gather_numbers(tr_context *tr, const struct tr_ids *mine, struct tr_ids *all)
+static int add(struct tr_ids *ids, const struct tr_ids *from, size_t i, uint32_t *place)
 {
-    uint64_t *number = NULL, n = 0;
-    uint32_t place;
-    int status =
-        tr_gather_to_all(tr, TR_SET_GROUP, mine->number, mine->n, sizeof *number, (void **)&number, &n);
-    for (uint64_t i = 0; i < n && status == TR_OK; i++) status = tr_ids_add_number(all, number[i], &place);
-    free(number);
-    return status;
-}
-
-static int gather_texts(tr_context *tr, const struct tr_ids *mine, struct tr_ids *all)
-{
-    uint32_t *length = NULL, *lengths = NULL, place;
-    char *texts = NULL;
-    uint64_t n = 0, bytes = 0, at = 0;
-    TR_TRY(TR_NEW(&length, mine->n));
-    for (size_t i = 0; i < mine->n; i++) length[i] = (uint32_t)(mine->begin[i + 1] - mine->begin[i]);
-    int status = tr_gather_to_all(tr, TR_SET_GROUP, length, mine->n, sizeof *length, (void **)&lengths, &n);
-    if (status == TR_OK)
-        status = tr_gather_to_all(tr, TR_SET_GROUP, mine->text, bytes_of(mine), 1, (void **)&texts, &bytes);
-    for (uint64_t i = 0; i < n && status == TR_OK; at += lengths[i++])
-        status = tr_ids_add_text(all, texts + at, lengths[i], &place);
-    free(length);
-    free(lengths);
-    free(texts);
-    return status;
+    size_t n;
+    if (!from->are_text) return tr_ids_add_number(ids, from->number[i], place);
+    const char *text = tr_ids_text(from, i, &n);
+    return tr_ids_add_text(ids, text, n, place);
 }
 
 /* What all have met; and, from places among what this rank has, those among all (to be freed). */
 static int unite(tr_context *tr, const struct tr_ids *mine, struct tr_ids *all, uint32_t **number)
 {
+    struct tr_ids met;
+    uint32_t place;
     *all = (struct tr_ids){.are_text = mine->are_text};
     TR_TRY(TR_NEW(number, mine->n));
-    TR_TRY(mine->are_text ? gather_texts(tr, mine, all) : gather_numbers(tr, mine, all));
-    for (size_t i = 0; i < mine->n; i++) {
-        size_t n;
-        const char *text = mine->are_text ? tr_ids_text(mine, i, &n) : NULL;
-        if (text) (*number)[i] = tr_ids_find_text(all, text, n);
-        else TR_TRY(tr_ids_number(all, mine->number[i], &(*number)[i]));
-    }
-    return TR_OK;
+    int status = tr_ids_gather(tr, TR_SET_GROUP, mine, &met);
+    for (size_t i = 0; i < met.n && status == TR_OK; i++) status = add(all, &met, i, &place);
+    for (size_t i = 0; i < mine->n && status == TR_OK; i++) status = add(all, mine, i, &(*number)[i]);
+    tr_ids_free(&met);
+    return status;
 }
 
 static int unite_column(tr_data *data, size_t c, const struct tr_ids *mine)
