@@ -76,11 +76,7 @@ struct tr_hdf5 {
     struct tr_hdf5_array strings, string_begin, texts;
     struct tr_hdf5_array x, indices, indptr, y, origin;
     bool labelled; /* there is y */
-    uint64_t
-        *origins; /* of rows at hand, where there are and they are asked for; the first of which is that: */
-    uint64_t first_origin;
-    size_t origin_capacity;
-    bool full; /* rows are dense, or are to be made so */
+    bool full;     /* rows are dense, or are to be made so */
     uint64_t rows, columns, nonzeros;
     uint64_t first_index; /* what files of text call column 0: an attribute of the file, otherwise 0 */
     void *raw;            /* numbers before they are converted */

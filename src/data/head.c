@@ -62,6 +62,12 @@ static const char *behind_line(const char *p)
     return (const char *)rawmemchr(p, '\n') + 1;
 }
 
+/* Behind the mark of UTF-8, if it stands there. */
+static const char *pass_mark(const char *p, const char *end)
+{
+    return end - p > 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0 ? p + 3 : p;
+}
+
 /* A whole number and nothing else on the line. */
 static bool is_lone_number(const char *p, uint64_t *number)
 {
@@ -208,6 +214,8 @@ static enum content content_of(const char *p, const char *end)
 struct fields {
     uint64_t n, of[3];                               /* fields, and how many hold nothing, a number, a word */
     bool third_is_word, third_is_number, is_text[2]; /* of the first two: no whole number */
+    bool last_is_word;
+    const char *last; /* where that begins */
 };
 
 static bool is_text_id(const char *p, const char *end)
@@ -239,6 +247,8 @@ static struct fields look_at_fields(const char *p, char separator)
         if (f.n <= 2) f.is_text[f.n - 1] = is_text_id(field, p);
         if (f.n == 3) f.third_is_word = content == WORD;
         if (f.n == 3) f.third_is_number = content == NUMBER;
+        f.last_is_word = content == WORD;
+        f.last = field;
         if (ends) return f;
         field = next;
         p = next - 1;
@@ -280,8 +290,7 @@ static int look_like(const struct tr_files *files, size_t file, enum tr_format *
     *format = TR_FORMAT_AUTO;
     if (files->file[file].hdf5) return look_like_hdf5(&files->file[file], format);
     TR_TRY(open_first_lines(files, file, &first));
-    const char *p = first.begin, *end = first.end;
-    if (end - p > 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0) p += 3; /* the mark of UTF-8 */
+    const char *p = pass_mark(first.begin, first.end), *end = first.end;
     if (p != end)
         *format = looks_like_docword(p, end)  ? TR_FORMAT_DOCWORD
                   : looks_like_libsvm(p, end) ? TR_FORMAT_LIBSVM
@@ -299,30 +308,7 @@ int tr_format_detect(const struct tr_files *files, enum tr_format *format)
     return TR_OK;
 }
 
-/* ---- tables ---- */
-
 /* ---- which column has the labels ---- */
-
-/* The first and the last field of a line: where they begin and end. */
-struct ends {
-    const char *first, *first_end, *last, *last_end;
-};
-
-static struct ends find_ends(const char *p, char separator)
-{
-    struct ends e = {.first = p, .last = p};
-    for (bool quoted = false; *p != '\n'; p++) {
-        if (*p == '"') quoted = toggle_quotes(e.last, &p, quoted);
-        const char *next = quoted ? NULL : pass_separator(p, separator);
-        if (!next) continue;
-        if (!e.first_end) e.first_end = p;
-        e.last = next;
-        p = next - 1;
-    }
-    e.last_end = p;
-    if (!e.first_end) e.first_end = p;
-    return e;
-}
 
 bool tr_is_called_label(const char *text, size_t n)
 {
@@ -357,11 +343,10 @@ static int guess_label(const char *p, const char *end, char separator)
 {
     struct kinds first = {.n = 0}, last = {.n = 0};
     for (; p; p = next_text(behind_line(p), end)) {
-        struct ends e = find_ends(p, separator);
-        if (content_of(e.last, e.last_end) == WORD)
-            return TR_LABEL_LAST; /* names of classes stand there, as a rule */
-        add_kind(&first, e.first);
-        add_kind(&last, e.last);
+        struct fields f = look_at_fields(p, separator);
+        if (f.last_is_word) return TR_LABEL_LAST; /* names of classes stand there, as a rule */
+        add_kind(&first, p);
+        add_kind(&last, f.last);
     }
     return first.n < last.n ? TR_LABEL_FIRST : TR_LABEL_LAST;
 }
@@ -376,8 +361,7 @@ int tr_heads_label(const struct tr_head *heads, size_t n)
 static void look_at_table(const struct first_lines *first, enum tr_format format, int header,
                           struct tr_head *head)
 {
-    const char *begin = first->begin;
-    if (first->end - begin > 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) begin += 3; /* the mark of UTF-8 */
+    const char *begin = pass_mark(first->begin, first->end);
     head->begin = (uint64_t)(begin - first->begin);
     const char *p = next_text(begin, first->end);
     if (!p || format == TR_FORMAT_LIBSVM) return; /* which has no header */
@@ -429,11 +413,7 @@ int tr_head_fields(const struct tr_files *files, size_t file, const struct tr_he
     TR_TRY(open_first_lines(files, file, &first));
     int status = TR_OK;
     size_t line = 1;
-    const char *p = first.begin;
-    if (p && first.end - p > 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0) p += 3;
-    p = p ? next_text(p, first.end) : NULL;
-    const char *begin = p;
-    p = p ? next_text(p, first.end) : NULL;
+    const char *begin = next_text(pass_mark(first.begin, first.end), first.end), *p = begin;
     if (p && head->header)
         status = take_line(with_blanks(p, begin, head->separator), head->separator, 0, take, state);
     p = p ? next_text(first.begin + head->begin, first.end) : NULL;
