@@ -11,6 +11,8 @@
 #define AT_STAGE(field) offsetof(struct tr_job_stage, field)
 #define AT_TASK(field)  offsetof(struct tr_job_task, field)
 #define ANY_INT         2147483647.0
+#define ANY_COUNT                                                                                            \
+    1000000000.0 /* of passes over the data: times their clocks it is still a number of 64 bits */
 
 const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS] = {
     {"model", "what is learnt", NULL, false},
@@ -48,10 +50,10 @@ static const tr_option job_keys[] = {
 
     {"solve.method", TR_KIND_CHOICE, AT(solve.word), "auto",
      .help = "how it is learnt; auto = the first that the model has"},
-    {"solve.epochs", TR_KIND_INTEGER, AT(solve.epochs), "20", .least = 1, .may_change = true,
+    {"solve.epochs", TR_KIND_INTEGER, AT(solve.epochs), "20", .least = 1, .most = ANY_COUNT, .may_change = true,
      .help = "passes over the data at most"},
     {"solve.target", TR_KIND_REAL, AT(solve.target), "none", .words = TR_WORDS("none"), .may_change = true,
-     .help = "stop when the objective (lda: its negative) is not above this; under ssp and asp an estimate of it counts"},
+     .help = "stop when the objective (lda: its negative) is not above this"},
     {"solve.patience", TR_KIND_INTEGER, AT(solve.patience), "0", .may_change = true,
      .help = "stop after so many evaluations in a row without a better metric on data.test, and keep the best model; 0 = never"},
 
@@ -235,7 +237,7 @@ static const tr_option job_keys[] = {
      .help = "seconds that a clock takes every worker at least, the slow ones level times that; so that a few cores "
              "do for many workers"},
 
-    {"report.every", TR_KIND_INTEGER, AT(report.every), "1", .least = 1, .may_change = true,
+    {"report.every", TR_KIND_INTEGER, AT(report.every), "1", .least = 1, .most = ANY_COUNT, .may_change = true,
      .help = "epochs between two evaluations"},
     {"report.progress", TR_KIND_CHOICE, AT(report.progress), "auto", .words = TR_WORDS("auto", "yes", "no"),
      .may_change = true,

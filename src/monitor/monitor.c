@@ -78,12 +78,14 @@ static int poll(void *what, int *did)
     return TR_OK;
 }
 
-/* What is to rise, and begins high, has to be rising. */
+/* Estimates do not count. What is to rise, and begins high, has to be rising. */
 static void look_for_target(struct tr_monitor *m, bool ascends, double before)
 {
     struct tr_account *a = &m->account;
     double objective = a->last.evaluation.objective;
-    if (!tr_has_target(m->tr->job) || a->reached_target || (ascends && !(objective >= before))) return;
+    if (!tr_has_target(m->tr->job) || !a->last.exact || a->reached_target ||
+        (ascends && !(objective >= before)))
+        return;
     if (!((ascends ? -objective : objective) <= m->tr->job->solve.target)) return;
     a->reached_target = true;
     a->target = a->last;

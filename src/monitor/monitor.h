@@ -68,7 +68,7 @@
  *   load_seconds, train_seconds
  *   total_seconds     since the process started
  *   bytes_pulled, bytes_pushed, updates
- *   reached_target    whether an evaluation found solve.target: true, false; and the columns of the first that did:
+ *   reached_target    whether an exact evaluation found solve.target: true, false; and the columns of the first that did:
  *   target_time, target_training_time, target_updates
  *   slowed_workers    where the job slows some (experiment.slow), and what that came to: the mean time of a clock of
  *   level_reached     theirs over that of the others

@@ -70,15 +70,27 @@ void tr_comm_of_team(tr_context *of, const int *rank, int n, int number, const c
 
 /* ---- windows ---- */
 
+/* Errors of calls on the communicator are returned from now on; gives back what was done with them before. */
+static MPI_Errhandler return_errors(MPI_Comm comm)
+{
+    MPI_Errhandler before;
+    MPI_Comm_get_errhandler(comm, &before);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    return before;
+}
+
+static void treat_errors_as(MPI_Comm comm, MPI_Errhandler before)
+{
+    MPI_Comm_set_errhandler(comm, before);
+    MPI_Errhandler_free(&before);
+}
+
 int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const char *what, MPI_Win *window)
 {
-    MPI_Errhandler old;
     tr_meet(tr, tr->world, what);
-    MPI_Comm_get_errhandler(tr->world, &old);
-    MPI_Comm_set_errhandler(tr->world, MPI_ERRORS_RETURN);
+    MPI_Errhandler before = return_errors(tr->world);
     int failed = MPI_Win_create(memory, (MPI_Aint)bytes, unit, MPI_INFO_NULL, tr->world, window);
-    MPI_Comm_set_errhandler(tr->world, old);
-    MPI_Errhandler_free(&old);
+    treat_errors_as(tr->world, before);
     int status =
         failed == MPI_SUCCESS
             ? TR_OK
@@ -97,7 +109,9 @@ bool tr_window_share(MPI_Comm comm, size_t bytes, MPI_Win *window)
     void *own;
     MPI_Info_create(&info);
     MPI_Info_set(info, "alloc_shared_noncontig", "true"); /* each part on pages of its own, near its rank */
+    MPI_Errhandler before = return_errors(comm);
     int failed = MPI_Win_allocate_shared((MPI_Aint)bytes, 1, info, comm, &own, window);
+    treat_errors_as(comm, before);
     MPI_Info_free(&info);
     if (failed == MPI_SUCCESS) MPI_Win_lock_all(MPI_MODE_NOCHECK, *window);
     return failed == MPI_SUCCESS;

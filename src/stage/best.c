@@ -1,4 +1,5 @@
-/* Early stopping: the scheduler compares the metric of each evaluation with the best so far. When it is better, a pause is
+/* What is looked at in pauses, while all stand still. Without BSP, whether a stage that seems to be over by an estimate is.
+ * Early stopping: the scheduler compares the metric of each evaluation with the best so far. When it is better, a pause is
  * called, as for a checkpoint, in which all ranks keep what they have in memory: under BSP at the clock that was evaluated,
  * otherwise soon after it. When training ends, the best model takes the place of the last. */
 #include <math.h>
@@ -30,17 +31,40 @@ void tr_stage_judge(struct tr_stage_run *run, tr_evaluation *evaluation)
     if (p->since >= (int64_t)run->tr->job->solve.patience) evaluation->stop = true;
 }
 
+/* Without BSP, in a pause: what there is while all stand still. */
+static int evaluate_again(struct tr_stage_run *run)
+{
+    tr_context *tr = run->tr;
+    int64_t now = tr->sync->now;
+    run->looks_again = true;
+    TR_TRY(tr_stage_evaluate_now(run));
+    run->looks_again = false;
+    if (tr_works(tr)) tr->sync->now = now;
+    return TR_OK;
+}
+
+int tr_stage_prove(struct tr_stage_run *run)
+{
+    tr_context *tr = run->tr;
+    int seems_over = run->seems_over, stops;
+    if (tr_sync_lockstep(tr->sync)) return TR_OK;
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &seems_over, sizeof seems_over));
+    if (!seems_over) return TR_OK;
+    TR_TRY(evaluate_again(run));
+    run->seems_over = false;
+    stops = run->stopping;
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &stops, sizeof stops));
+    run->proven = stops;
+    return TR_OK;
+}
+
 /* Without BSP workers have gone on since the evaluation: what there is now is evaluated before it takes the place of
  * another. */
 static int look_again(struct tr_stage_run *run, int *is_best)
 {
     tr_context *tr = run->tr;
-    int64_t now = tr->sync->now;
     if (!*is_best || tr_sync_lockstep(tr->sync)) return TR_OK;
-    run->looks_again = true;
-    TR_TRY(tr_stage_evaluate_now(run));
-    run->looks_again = false;
-    if (tr_works(tr)) tr->sync->now = now;
+    TR_TRY(evaluate_again(run));
     *is_best = is_better(run, run->evaluation.metric, run->patience.kept);
     return tr_broadcast(tr, TR_SET_ALL, 0, is_best, sizeof *is_best);
 }

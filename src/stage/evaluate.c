@@ -127,6 +127,22 @@ static int name_worker(const struct tr_stage_run *run, const struct tr_collectio
     return status;
 }
 
+/* All workers have read the same parameters, and as they will be saved. */
+static bool is_exact(const struct tr_stage_run *run, const struct tr_collection *c)
+{
+    const tr_context *tr = run->tr;
+    return c->evaluation == TR_AT_END || (tr_sync_lockstep(tr->sync) && !tr_tables_round(tr->tables));
+}
+
+/* Estimates do not end a stage, where a pause can tell whether they are right. */
+static void doubt(struct tr_stage_run *run, struct tr_progress_row *row)
+{
+    if (!row->evaluation.stop || row->exact) return;
+    if (tr_sync_lockstep(run->tr->sync) || !tr_stage_is_checkpointed(run)) return;
+    row->evaluation.stop = false;
+    run->seems_over = true;
+}
+
 static void summarize(struct tr_stage_run *run, struct tr_collection *c)
 {
     tr_report sums = {.clock = 0};
@@ -140,7 +156,8 @@ static void summarize(struct tr_stage_run *run, struct tr_collection *c)
     int status = failed
                      ? TR_OK
                      : name_worker(run, c, run->stage->summarize(run->stage->state, &sums, &row.evaluation));
-    row.exact = tr_sync_lockstep(run->tr->sync) || c->evaluation == TR_AT_END;
+    row.exact = is_exact(run, c);
+    doubt(run, &row);
     row.clock = run->evaluated < 0 ? sums.clock : run->evaluated + run->evaluations + 1;
     if (isfinite(row.evaluation.epoch)) row.epoch = row.evaluation.epoch;
     run->epoch = row.epoch;

@@ -78,7 +78,7 @@ void tr_stage_pace(struct tr_stage_run *run)
         tr_stage_set_limit(run, false);
     if (next_pause(run) <= run->called || run->stopping) return;
     run->calling = tr_checkpoint_due(tr, clock);
-    if (run->calling == TR_NOT_DUE && run->is_best) run->calling = TR_DUE_BEST;
+    if (run->calling == TR_NOT_DUE && (run->is_best || run->seems_over)) run->calling = TR_DUE_EVALUATION;
     if (run->calling != TR_NOT_DUE) call(run);
 }
 
@@ -86,7 +86,7 @@ void tr_stage_call_for_best(struct tr_stage_run *run)
 {
     if (run->calling != TR_NOT_DUE || next_pause(run) <= run->called)
         return; /* there is a pause here anyway */
-    run->calling = TR_DUE_BEST;
+    run->calling = TR_DUE_EVALUATION;
     call(run);
 }
 
@@ -175,8 +175,9 @@ static int take(struct tr_stage_run *run, int64_t clock, enum tr_due due)
     tr_clock_say(tr->sync->clock, TR_RANK_SAVES);
     if (!tr_works(tr)) run->me.clock = clock; /* others have none of their own */
     if (stops || !tr_sync_lockstep(tr->sync)) TR_TRY(tr_sync_end(tr->sync));
+    TR_TRY(tr_stage_prove(run));
     if (tr_stage_is_patient(run)) TR_TRY(tr_stage_keep_best(run));
-    if (due != TR_DUE_BEST) TR_TRY(tr_checkpoint_take(tr, &facts, stops, tr_stage_list, run));
+    if (due != TR_DUE_EVALUATION) TR_TRY(tr_checkpoint_take(tr, &facts, stops, tr_stage_list, run));
     if (stops) return TR_ERR_STOPPED;
     run->called = tr_sync_lockstep(tr->sync) ? clock - run->base + 1 : 0;
     if (!tr_sync_lockstep(tr->sync)) {

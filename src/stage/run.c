@@ -5,30 +5,44 @@
 
 #include "base/fault.h"
 
+static int report_now(struct tr_stage_run *run)
+{
+    tr_context *tr = run->tr;
+    tr->sync->now++;
+    tr->tables->exact = true;
+    int status = tr_stage_send_reports(run, TR_AT_END, TR_AT_END);
+    tr->tables->exact = false;
+    TR_TRY(status);
+    return tr_wait_request(tr, &run->sending, "the scheduler to take the last report");
+}
+
 int tr_stage_evaluate_now(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    if (tr_works(tr)) {
-        tr->sync->now++;
-        TR_TRY(tr_stage_send_reports(run, TR_AT_END, TR_AT_END));
-        TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take the last report"));
-    }
+    if (tr_works(tr)) TR_TRY(report_now(run));
     /* not cleared before: the workers' reports may be here already */
     if (tr->rank == 0) TR_WAIT_UNTIL(tr, run->final, "the last reports of the workers");
     run->final = false;
     return TR_OK;
 }
 
-/* The evaluation of what the stage leaves behind; everything has arrived, so all workers see the same. Under
- * BSP a stage that was stopped has been evaluated where it stopped. */
+/* Under BSP a stage that was stopped has been evaluated where it stopped, and otherwise in a pause that proved that it is to
+ * stop. */
+static bool is_evaluated(const struct tr_stage_run *run)
+{
+    const tr_context *tr = run->tr;
+    bool stopped = tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED);
+    return run->proven || (stopped && tr_sync_lockstep(tr->sync) && !tr_tables_round(tr->tables));
+}
+
+/* The evaluation of what the stage leaves behind; everything has arrived, so all workers see the same. */
 static int evaluate_end(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     int64_t now = tr->sync->now;
     bool restored = false;
     if (!tr_stage_is_evaluated(run)) return TR_OK;
-    if (!(tr_sync_lockstep(tr->sync) && tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED)))
-        TR_TRY(tr_stage_evaluate_now(run));
+    if (!is_evaluated(run)) TR_TRY(tr_stage_evaluate_now(run));
     /* that the stage was stopped a server of another node may not have heard: it is not to decide by that */
     TR_TRY(tr_barrier(tr, tr->active->participants, "the last evaluation"));
     if (tr_stage_is_patient(run)) TR_TRY(tr_stage_restore_best(run, &restored));

@@ -62,6 +62,8 @@ struct tr_stage_run {
     struct tr_patience patience;
     bool is_best;             /* the best model so far has just been evaluated, and is to be kept */
     bool looks_again;         /* … as it is now, while all stand still */
+    bool seems_over;          /* by an estimate, and is to be evaluated in a pause … */
+    bool proven;              /* … in which it was: no more clocks. All ranks */
     bool is_over;             /* what is evaluated now is not compared any more */
     double epoch;             /* of the last evaluation */
     bool end_saved;           /* the stage is over, and a checkpoint says so */
@@ -103,7 +105,7 @@ int tr_stage_prepare(struct tr_stage_run *run);
 /* Runs its clocks. The participants; the outcome is agreed on among them. */
 int tr_stage_run(struct tr_stage_run *run);
 
-/* All workers evaluate what is there, while nothing is under way: all that views hold is pulled again. */
+/* All workers evaluate what is there, exactly, while nothing is under way: all that views hold is pulled again. */
 int tr_stage_evaluate_now(struct tr_stage_run *run);
 
 /* ---- evaluate.c: the scheduler ---- */
@@ -115,7 +117,10 @@ void tr_stage_set_limit(struct tr_stage_run *run, bool stop);
 int tr_stage_poll_reports(void *run, int *did);
 void tr_stage_drop_collections(struct tr_stage_run *run);
 
-/* ---- best.c: early stopping (solve.patience) ---- */
+/* ---- best.c: early stopping (solve.patience), and estimates that are proven ---- */
+
+/* Without BSP, if a stage seems to be over: evaluates it, and ends it if that is so. All ranks, in a pause; agreed on. */
+int tr_stage_prove(struct tr_stage_run *run);
 
 /* The best model is kept, and training ends when none has been better for so many evaluations. */
 bool tr_stage_is_patient(const struct tr_stage_run *run);

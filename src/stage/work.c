@@ -269,7 +269,7 @@ int tr_stage_work(struct tr_stage_run *run)
 {
     const tr_stage *stage = run->stage;
     struct tr_clock *clock = run->tr->sync->clock;
-    while (run->me.clock < stage->clocks) {
+    while (run->me.clock < stage->clocks && !run->proven) {
         TR_TRY(report_what_is_due(run));
         TR_WAIT_UNTIL(run->tr,
                       run->me.clock < clock_limit(run) || tr_clock_get(clock, TR_CLOCK_STOPPED) ||

@@ -8,8 +8,8 @@
 
 #include "job/job.h"
 
-/* TR_DUE_BEST: a pause, but only for the best model, which is kept in memory. */
-enum tr_due { TR_NOT_DUE, TR_DUE_BEST, TR_DUE, TR_DUE_AND_STOP };
+/* TR_DUE_EVALUATION: a pause, but only for what is evaluated in it; the best model is kept in memory. */
+enum tr_due { TR_NOT_DUE, TR_DUE_EVALUATION, TR_DUE, TR_DUE_AND_STOP };
 
 /* Of those on the disk, or of those in memory. */
 struct tr_pace {

@@ -164,11 +164,17 @@ static int start_get(struct tr_channel *c, void *into)
     return TR_OK;
 }
 
+/* What is read now is not rounded. */
+static bool reads_exactly(const struct tr_channel *c)
+{
+    return c->exact || c->table->tr->tables->exact;
+}
+
 /* No answer to a chunk is longer. */
 static size_t answer_bytes(const struct tr_channel *c)
 {
     struct tr_slice slice = tr_slice_of(c->table, tr_message_units(c->table));
-    return sizeof(struct tr_reply_head) + tr_encode_room(&slice, tr_pull_wire(c->table, c->exact));
+    return sizeof(struct tr_reply_head) + tr_encode_room(&slice, tr_pull_wire(c->table, true));
 }
 
 int tr_channel_open(struct tr_channel *c, bool accumulates)
@@ -264,7 +270,9 @@ static int ask_chunk(struct tr_channel *c, struct tr_slot *slot)
                                     .owner = c->owner,
                                     .first = slot->first,
                                     .n = slot->n,
-                                    .flags = c->exact ? TR_FLAG_EXACT : 0,
+                                    .flags = c->exact           ? TR_FLAG_EXACT
+                                             : reads_exactly(c) ? TR_FLAG_EXACT | TR_FLAG_ONCE
+                                                                : 0,
                                     .clock = c->version};
     tr_message_ask(tables, m, 0, c->rank, slot->answer, answer_bytes(c), &slot->received);
     tables->traffic.bytes_pulled += sizeof m->header;
@@ -309,7 +317,7 @@ static int take_answer(struct tr_channel *c, const struct tr_slot *slot)
     struct tr_slice slice = tr_slice_of(t, slot->n);
     struct tr_reply_head head;
     struct tr_encoded message;
-    bool differs = tr_pull_differs(t, c->exact);
+    bool differs = tr_pull_differs(t, reads_exactly(c)), tells = tr_pull_differs(t, c->exact);
     memcpy(&head, slot->answer, sizeof head);
     const void *body = slot->answer + sizeof head;
     size_t bytes = head.bytes;
@@ -330,6 +338,10 @@ static int take_answer(struct tr_channel *c, const struct tr_slot *slot)
         TR_TRY(find_told(c, slot, &told));
         tr_add_elements(t->dtype, slice.n * slice.width, packed, told);
         packed = told;
+    } else if (tells) {
+        char *told;
+        TR_TRY(find_told(c, slot, &told));
+        memcpy(told, packed, slot->n * t->unit_bytes);
     }
     if (c->segment->local)
         tr_scatter(c->segment->local + slot->first, slot->n, t->unit_bytes, packed, c->into);

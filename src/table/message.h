@@ -23,7 +23,8 @@ enum tr_message_kind {
     TR_MESSAGE_ROWS
 };
 
-enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4, TR_FLAG_EXACT = 8 };
+/* TR_FLAG_EXACT: what is read is not to be rounded; with TR_FLAG_ONCE, of a view that is told differences otherwise. */
+enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4, TR_FLAG_EXACT = 8, TR_FLAG_ONCE = 16 };
 
 struct tr_message {
     uint32_t kind, table, tag;

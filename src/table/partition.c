@@ -146,7 +146,7 @@ static uint64_t choose_block(const struct tr_partition_options *options, uint64_
     uint64_t longest = options->unbounded ? 64 : 65536, block = even / 64;
     if (options->kind == TR_PARTITION_RANGE) return even;
     if (options->kind == TR_PARTITION_HASH) return 1;
-    if (options->block > 0) return options->block;
+    if (options->block > 0) return tr_min_size(options->block, units);
     if (options->kind != TR_PARTITION_RANGE_HASH) block = (units + PLACED_BLOCKS - 1) / PLACED_BLOCKS;
     return block < longest ? block : longest;
 }

@@ -260,9 +260,13 @@ static int handle_pull(struct tr_table *t, int rank, const struct tr_message *m)
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
     struct tr_client *c = find_client(t, m->owner, m->tag);
     TR_TRY(read_units(t, c, m, tables->packed));
-    if (!tr_pull_differs(t, m->flags & TR_FLAG_EXACT)) return answer_packed(t, rank, m, NULL);
+    bool exact = m->flags & TR_FLAG_EXACT, once = m->flags & TR_FLAG_ONCE;
+    if (!tr_pull_differs(t, exact && !once)) return answer_packed(t, rank, m, NULL);
     if (!c->told) TR_TRY(TR_NEW(&c->told, c->n * t->unit_bytes));
-    return answer_packed(t, rank, m, c->told + m->first * t->unit_bytes);
+    char *told = c->told + m->first * t->unit_bytes;
+    if (!once) return answer_packed(t, rank, m, told);
+    memcpy(told, tables->packed, m->n * t->unit_bytes);
+    return answer_packed(t, rank, m, NULL);
 }
 
 /* ---- pushes ---- */

@@ -143,6 +143,7 @@ struct tr_tables {
     uint32_t *unit;
     size_t packed_size, unit_size;
     struct tr_squeezer *squeezer; /* of messages of 8-bit values */
+    bool exact;                   /* what views read now is not rounded, whatever table.precision is */
     uint32_t next_request;
     uint32_t next_server; /* of the layout, where the next table on some servers begins */
     int64_t written;      /* updates of clocks < written are in the tables, as far as consistency/ has said */
@@ -183,6 +184,14 @@ static inline bool tr_table_by_message(const struct tr_table *t)
 {
     return t->use || t->hash || t->sparse || t->push == TR_PUSH_MESSAGE || t->filter.kind != TR_FILTER_NONE ||
            t->wire.precision != TR_PRECISION_FULL;
+}
+
+/* Whether table.precision rounds what views read, unless tables->exact. */
+static inline bool tr_tables_round(const struct tr_tables *tables)
+{
+    for (size_t i = 0; i < tables->count; i++)
+        if (tables->table[i]->wire.precision != TR_PRECISION_FULL) return true;
+    return false;
 }
 
 /* tr_table_create_with(), with servers counted from the same one on as those of another table (NULL: as usual). */

@@ -43,8 +43,8 @@ TYPES = {"linear": ["logistic", "svm", "l2svm", "linear", "huber", "quantile", "
 CLASSES = ["linear", "kmeans", "mf", "lda", "trees"]
 OPTIMIZERS = ["momentum", "nesterov", "adagrad", "adadelta", "rmsprop", "adam", "ftrl"]
 SMALL = {"kmeans": ["model.clusters=3"], "mf": ["model.rank=3"], "lda": ["model.topics=3"], "trees": ["model.leaves=4", "model.min_rows=2"]}
-DATA = {"linear": ["rows.svm", "table.csv"], "kmeans": ["rows.svm", "numbers.csv"], "trees": ["rows.svm", "table.csv"], "mf": ["ratings"],
-        "lda": ["docword"]}
+ROWS = ["rows.svm", "table.csv", "rows.h5", "table.h5"]
+DATA = {"linear": ROWS, "kmeans": ["rows.svm", "numbers.csv", "rows.h5"], "trees": ROWS, "mf": ["ratings"], "lda": ["docword"]}
 
 
 # ---- keys ----
@@ -166,14 +166,14 @@ class Jobs:
         data = luck.choice(DATA[name])
         words = ["tasks.yaml"] if tasks else []
         words += [f"data.train={data}", f"model.type={luck.choice(TYPES.get(name, [name]))}", "output=out", "solve.epochs=3", *SMALL.get(name, [])]
-        words += ["data.label=label"] if data == "table.csv" else []
+        words += ["data.label=label"] if data.startswith("table.") else []
         # what is said twice is an error, and the last word is the drawn one's
         said = {word.split("=")[0] for word in own}
         words = [word for word in words + base if word.split("=")[0] not in said]
-        return [*words, *own, "--max-time", "2s"], luck.choice([1, 1, 1, 2, 3]), not good
+        return [*words, *own, "--max-time", "2s"], luck.choice([1, 1, 1, 2, 3, 4]), not good
 
 
-def write_data(folder):
+def write_data(folder, trireme):
     luck = random.Random(7)
 
     def write(name, lines):
@@ -189,6 +189,8 @@ def write_data(folder):
     write("docword", ["15", "20", "60"] + [f"{1 + i // 4} {w} {1 + i % 3}" for i in range(60) for w in [1 + (i * 7) % 20]])
     write("job.yaml", ["{}"])
     write("tasks.yaml", ["tasks:", "  one: {}", "  two: {after: [one]}"])
+    for text, table in (("rows.svm", "rows.h5"), ("table.csv", "table.h5")):
+        subprocess.run([trireme, "convert", text, table], cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 
 # ---- running them ----
@@ -255,9 +257,9 @@ def try_job(options, jobs, number, codes):
     launch = ["mpirun", *options.quiet, "--oversubscribe", "-n", str(ranks)] if ranks > 1 else []
     what = None
     for limit in (LIMIT, 3 * LIMIT):  # a busy machine may be slow once
-        with tempfile.TemporaryDirectory(prefix="trireme-keys-") as folder:
+        with tempfile.TemporaryDirectory(prefix="trireme-keys-") as parent:
+            folder = shutil.copytree(options.data, os.path.join(parent, "job"))
             os.mkdir(os.path.join(folder, "tmp"))
-            write_data(folder)
             code, said = run([*launch, options.trireme, "train", *words], folder, limit)
             what = wrong(code, said, folder, bad, words)
         if code is not None:
@@ -289,9 +291,11 @@ def main():
     options.quiet = ["-q"] if subprocess.run(["mpirun", "-q", "--version"], capture_output=True).returncode == 0 else []
     jobs, begun, done, found, codes = Jobs(options.trireme), time.monotonic(), 0, 0, {}
     end = math.inf if options.jobs is None and options.seconds is None else options.jobs or math.inf
-    while done < end and time.monotonic() - begun < (options.seconds or math.inf):
-        found += not try_job(options, jobs, options.seed + done, codes)
-        done += 1
+    with tempfile.TemporaryDirectory(prefix="trireme-keys-") as options.data:
+        write_data(options.data, options.trireme)
+        while done < end and time.monotonic() - begun < (options.seconds or math.inf):
+            found += not try_job(options, jobs, options.seed + done, codes)
+            done += 1
     print(f"{len(jobs.good) + len(jobs.bad)} settings; exit codes:", ", ".join(f"{code}: {n}" for code, n in sorted(codes.items(), key=str)))
     print(f"stat::number_of_executed_units: {done}")
     sys.exit(1 if found else 0)

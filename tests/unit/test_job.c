@@ -257,7 +257,7 @@ START_TEST(integers_are_exact)
         ck_refused(text, "expected an integer >= 0");
     }
     ck_refused("data: {features: 4294967296}", "expected an integer from 0 to 4294967295");
-    ck_refused("solve: {epochs: 0}", "jobs/x.yaml:1: solve.epochs is «0»: expected an integer >= 1");
+    ck_refused("solve: {epochs: 0}", "jobs/x.yaml:1: solve.epochs is «0»: expected an integer from 1 to 1000000000");
 }
 END_TEST
 

@@ -37,7 +37,7 @@ START_TEST(every_unit_has_a_place_of_its_own)
 {
     static const uint64_t units[] = {1, 2, 3, 7, 64, 1000, 4097, 100000};
     static const uint32_t servers[] = {1, 2, 3, 7, 16};
-    static const uint64_t blocks[] = {0, 1, 5, 4096};
+    static const uint64_t blocks[] = {0, 1, 5, UINT64_MAX};
     for (size_t u = 0; u < 8; u++)
         for (size_t s = 0; s < 5; s++)
             for (size_t b = 0; b < 4 * KINDS; b++) {
@@ -53,6 +53,7 @@ START_TEST(every_unit_has_a_place_of_its_own)
                 ck_assert_uint_eq(held, units[u]);
                 ck_assert_uint_ge(total, units[u]);
                 ck_assert_uint_lt(total, units[u] + p.block); /* only the last block is padded */
+                ck_assert_uint_le(p.block, units[u]);           /* larger ones would be room for nothing */
                 char *taken = calloc(total, 1);
                 uint64_t wrong = 0; /* a check of Check's writes to a file: too slow for every unit */
                 for (uint64_t unit = 0; unit < units[u]; unit++) {
