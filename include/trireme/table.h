@@ -139,7 +139,7 @@ int tr_view_pull(tr_view *view);
 /* Begins to read for the next clock into a second buffer while this one is computed; the next
  * tr_view_pull() hands it over with the worker's own updates added. Under BSP there is nothing to read
  * before everybody is done, and the reading begins as soon as they are. Does nothing where all values lie in
- * memory of the node. */
+ * memory of the node, nor where no clock comes next: in an evaluation while all stand still. */
 int tr_view_prefetch(tr_view *view);
 
 /* Sends delta off to be added to the table, and zeroes it; under BSP once a clock. The update travels, or is

@@ -497,6 +497,36 @@ MPI_CASE(an_early_stop_leaves_nobody_waiting)
     }
 }
 
+/* Reads ahead as computing does. That is for the next clock, if there is one: else nobody would wait for it, and servers would
+ * answer into memory of a view that is closed. */
+static int evaluate_and_read_ahead(tr_worker *me, void *state, tr_report *report)
+{
+    struct history *h = state;
+    const struct tr_view_state *v = h->view->state;
+    TR_TRY(tr_view_pull(h->view));
+    TR_TRY(tr_view_prefetch(h->view));
+    bool over = me->clock == h->clocks, ahead = v->ahead_wanted || v->ahead_started || tr_pull_busy(h->view);
+    mpi_check(!over || !ahead, "a view is read for a clock that does not come");
+    report->sum[0] = 1;
+    return TR_OK;
+}
+
+MPI_CASE(an_evaluation_of_the_end_leaves_nothing_on_its_way)
+{
+    static const char *const modes[] = {"bsp", "ssp sync.staleness=1", "asp"};
+    const char *layout;
+    for (int i = 0; (layout = mpi_layout(i)); i++) {
+        struct history h;
+        begin(&h, layout, "sync.mode=%s table.route=request", modes[i % 3]);
+        h.prefetch = true;
+        tr_stage stage = stage_of(&h);
+        stage.evaluate = evaluate_and_read_ahead;
+        stage.evaluate_every = 2;
+        mpi_ok(tr_run(h.tr, &stage));
+        end(&h);
+    }
+}
+
 /* ---- runs repeat ---- */
 
 struct walk {
@@ -584,4 +614,5 @@ MPI_MAIN(&bsp_is_exact_with_sparse_merge, &bsp_is_exact_with_dense_merge, &bsp_i
          &a_slow_reader_is_waited_for, &ssp_keeps_its_bound, &ssp_keeps_its_bound_with_messages,
          &ssp_keeps_its_bound_with_accumulate, &asp_waits_for_nobody,
          &servers_answer_while_their_rank_computes, &a_clock_begins_while_the_last_update_is_on_its_way,
-         &an_early_stop_leaves_nobody_waiting, &bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)
+         &an_early_stop_leaves_nobody_waiting, &an_evaluation_of_the_end_leaves_nothing_on_its_way,
+         &bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)
