@@ -2,7 +2,7 @@
 import os, re, resource, shutil, signal, statistics, subprocess, time
 
 from experiments.common import ENV, OUT, ctr_data, goal, has_key, interleaved, mpirun, program, table, train, write_csv
-from experiments.storm import Supervised
+from experiments.supervised import Supervised
 
 
 def middle(values):

@@ -1,179 +1,20 @@
 """Losing nothing (storm): jobs of a second or two under `trireme run`, half of them of JOBS, half drawn from all models,
-layouts, consistencies and storages, on one host or on two of tools/hosts. A rank or all of them, mpirun or the supervisor is
-killed, stopped or told to end at some moment, or a rank dies at a point that TRIREME_FAULT names, or the second host is out
-of reach or nearly so for a while, again and again until the job is done; who lost the supervisor gives the command again. Each has to end with 0 and with what the undisturbed job has learnt: under BSP with the
-same bits and the same metrics. It may not hang, and nothing of it may be left: no process, nothing in shared memory, no
-temporary file. A job that cannot be is refused by one line. And jobs whose disk is full."""
-import concurrent.futures, csv, glob, itertools, json, os, random, re, shutil, signal, statistics, subprocess, sys, threading, time
+layouts, consistencies and storages, on one host or on two of tools/hosts. Each is struck as experiments/blows.py has it until
+it is done; who lost the supervisor, or whose disk failed, gives the command again. Each has to end with 0 and with what the
+undisturbed job has learnt: under BSP with the same bits and the same metrics. It may not hang, and nothing of it may be
+left: no process, nothing in shared memory, no temporary file. A job that cannot be is refused by one line. And jobs whose
+disk is full from beginning to end.
+
+TRIREME_SEED=N tools/bench storm 1 repeats the job of that seed; TRIREME_BLOWS=full,lossy draws from these kinds of blows alone;
+with TRIREME_STORM_KEEP a job that hangs is left to a debugger."""
+import concurrent.futures, glob, os, random, re, shutil, statistics, subprocess, sys, threading, time
 from dataclasses import dataclass, field
 
-from experiments.common import ENV, OUT, ROOT, TRIREME, goal, run, table, write_csv
+from experiments.blows import POINTS, draw, faults
+from experiments.common import OUT, TRIREME, goal, run, table, write_csv
+from experiments.supervised import DISK, JUMP, Supervised, two_hosts
 
-LIMIT = 2  # seconds without a sign of life, after which a rank counts as dead
 TIME = 180  # seconds after which a job counts as hanging
-HOSTS = os.path.join(ROOT, "tools", "hosts")
-HEARD = f"--heartbeat 200ms --limit {LIMIT}s --max-restarts 20".split()
-
-
-# ---- a job under its supervisor ----
-
-def role_of(path, rank):
-    """Of the process that /proc has there, whose environment says this rank or none."""
-    if rank is not None:
-        return rank
-    try:
-        with open(path.replace("environ", "cmdline"), "rb") as f:
-            words = f.read().split(b"\0")
-    except OSError:
-        return None
-    program = os.path.basename(words[0])
-    return "mpirun" if program in (b"mpirun", b"orterun", b"prterun") else \
-        "supervisor" if program == b"trireme" and words[1] == b"run" else None
-
-
-def alone():
-    """Words that start a command with a /dev/shm of its own; none where this cannot be had."""
-    words = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
-    can = subprocess.run([*words, "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True).returncode == 0
-    return words if can else []
-
-
-def two_hosts():
-    """Whether tools/hosts can make them."""
-    return subprocess.run([HOSTS, "true"], capture_output=True).returncode == 0
-
-
-class Supervised:
-    """A job under trireme run, in a folder of its own. Its processes are known by a variable of the environment."""
-    number = itertools.count()
-    private = None
-
-    def __init__(self, folder, ranks, words, fault="", options=(), disk=None, hosts=False):
-        """hosts: half of the ranks are on another one; disk: checkpoints go to a file system of that size, of which `whole` tells which it has at last."""
-        if Supervised.private is None:
-            Supervised.private = alone()
-        self.folder, self.output = folder, os.path.join(folder, "run")
-        self.temporary, self.log = os.path.join(folder, "tmp"), os.path.join(folder, "log")
-        shutil.rmtree(folder, ignore_errors=True)
-        os.makedirs(self.temporary)
-        with open(os.path.join(folder, "job.yaml"), "w") as f:
-            f.write("name: storm\n")
-        self.mark, self.fault = f"TRIREME_BENCH={os.getpid()}.{next(self.number)}", fault
-        command = [TRIREME, "run", "job.yaml", "-n", str(ranks), *(options or HEARD), "--log", "log", "output=run", *words]
-        if hosts:
-            command = [HOSTS, "--slots", str((ranks + 1) // 2), *command]
-        if Supervised.private:
-            script = 'mount -t tmpfs tmpfs /dev/shm || exit 99; "$@"; code=$?; ls -A /dev/shm >shared; exit $code'
-            if disk:
-                os.makedirs(os.path.join(folder, "disk"))
-                script = f'mount -t tmpfs -o size={disk} tmpfs disk || exit 99; ' + script.replace("; ls", "; ls disk/*/manifest.h5 >whole; ls")
-                command.append("checkpoint.to=disk")
-            command = [*Supervised.private, "sh", "-c", script, "sh", *command]
-        self.command, self.began, self.seconds = command, time.time(), None
-        self.start()
-
-    def start(self):
-        """The command, for the first time or again."""
-        name, value = self.mark.split("=")
-        env = ENV | {name: value, "TMPDIR": self.temporary} | ({"TRIREME_FAULT": self.fault} if self.fault else {})
-        with open(os.path.join(self.folder, "out"), "a") as out, open(os.path.join(self.folder, "err"), "a") as err:
-            self.process = subprocess.Popen(self.command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=env,
-                                            cwd=self.folder, start_new_session=True)
-
-    def processes(self):
-        """Process numbers by rank of MPI_COMM_WORLD, "mpirun", "supervisor", and None: who started that."""
-        found, mark = {}, self.mark.encode()
-        for path in glob.glob("/proc/[0-9]*/environ"):
-            try:
-                with open(path, "rb") as f:
-                    words = f.read().split(b"\0")
-            except OSError:
-                continue
-            if mark in words:
-                rank = next((int(w[21:]) for w in words if w.startswith(b"OMPI_COMM_WORLD_RANK=")), None)
-                found.setdefault(role_of(path, rank), []).append(int(path.split("/")[2]))
-        return found
-
-    def strike(self, whom, number):
-        """Sends a signal to a rank, all of them ("all"), mpirun or the supervisor; whether there is one."""
-        there = self.processes()
-        pids = [p for role in there if isinstance(role, int) for p in there[role]] if whom == "all" else there.get(whom, [])
-        for pid in pids:
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                pass
-        return bool(pids)
-
-    def reach(self, how, seconds):
-        """For so long the second host cannot be reached, or at 100 kB/s; whether there is one."""
-        there = next(iter(self.processes().get(0, [])), None)
-        inside = ["nsenter", "--target", str(there), "--mount"]
-        begin, end = {"cut": ("ip -n switch link set port2 down", "ip -n switch link set port2 up"),
-                      "slow": ("tc -n h2 qdisc add dev eth0 root tbf rate 800kbit burst 16kb latency 20ms",
-                               "tc -n h2 qdisc del dev eth0 root")}[how]
-        # one process does both, since the ranks may have others' numbers by then
-        script = f"{begin} && {{ echo; sleep {seconds}; {end}; }}"
-        if not there:
-            return False
-        self.link = subprocess.Popen([*inside, "sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        return bool(self.link.stdout.readline())
-
-    def take(self, blow):
-        if blow.kind in LINKS:
-            return self.reach(blow.kind, blow.seconds)
-        return self.strike(blow.whom, getattr(signal, blow.kind))
-
-    def is_over(self):
-        if self.seconds is None and self.process.poll() is not None:
-            self.seconds = time.time() - self.began
-        return self.seconds is not None
-
-    def end(self):
-        """Whatever is left of it: by SIGKILL."""
-        for pid in itertools.chain(*self.processes().values()):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        self.process.wait()
-
-    def said(self, name="err"):
-        with open(os.path.join(self.folder, name), errors="replace") as f:
-            return f.read()
-
-    def summary(self):
-        try:
-            with open(os.path.join(self.output, "summary.json")) as f:
-                return json.load(f)
-        except (OSError, ValueError):
-            return {}
-
-    def numbers(self):
-        """What metrics.csv says of the training, not of its speed."""
-        columns = ["epoch", "clock", "objective", "gap", "test_metric", "updates"]
-        try:
-            with open(os.path.join(self.output, "metrics.csv")) as f:
-                return [[row[c] for c in columns] for row in csv.DictReader(f)]
-        except OSError:
-            return []
-
-    def left(self):
-        """What is there and ought not to be, in words; once it is over."""
-        found = [f"process {pid}" for pids in self.processes().values() for pid in pids]
-        if os.path.exists(os.path.join(self.folder, "shared")):
-            found += [f"/dev/shm/{name}" for name in self.said("shared").split()]
-        # an mpirun that is killed leaves empty folders; to remove them would be in the way of another that starts
-        found += [os.path.join(path, name) for path, _, files in os.walk(self.temporary) for name in files]
-        kept = os.path.join(self.output, "checkpoints")
-        whole = [n for n in sorted(os.listdir(kept)) if os.path.exists(os.path.join(kept, n, "manifest.h5"))] \
-            if os.path.isdir(kept) else []
-        for name in os.listdir(kept) if whole else []:
-            if name.isdigit() and name < whole[-1] and name not in whole:
-                found.append(f"checkpoint {name} without a manifest")
-        if len(whole) > 3:
-            found.append(f"{len(whole)} checkpoints")
-        return found
 
 
 # ---- jobs ----
@@ -289,7 +130,7 @@ def same_model(one, two):
 def what_is_wrong(job, one, blows):
     """Complaints about a job that is over."""
     found = one.left()
-    if any(b.kind == "SIGKILL" and b.whom == "supervisor" for b in blows):
+    if any(b.kind in ("SIGKILL", "SIGSEGV") and b.whom == "supervisor" for b in blows):
         # its mpirun is told to end then, and leaves its folder where it begins just now and knows no signals yet
         found = [x for x in found if f"{os.sep}ompi." not in x]
     alike = len({b.whom for b in blows}) == 1 or one.said().count(" while starting") >= 3
@@ -313,46 +154,6 @@ def what_is_wrong(job, one, blows):
 
 # ---- the storm ----
 
-@dataclass
-class Blow:
-    """What happens to a job."""
-    kind: str  # a signal or the name of a point
-    whom: object  # a rank, "all" of them, "mpirun" or "supervisor"
-    when: float  # seconds since the one before it, or the beginning; or at which visit of the point
-    seconds: float = 0  # that it lasts
-
-
-LINKS = ("cut", "slow")
-POINTS = {"checkpoint.write": 40, "checkpoint.shard": 6, "checkpoint.manifest": 5, "pull": 40, "merge": 40, "stage": 2,
-          "stage.end": 2, "load": 1}
-
-
-def draw(luck, job, seconds):
-    """One blow or several in a row, all of one kind."""
-    kinds = {"SIGKILL": 10, "SIGSTOP": 4, "SIGSEGV": 2, "SIGTERM": 2} | dict.fromkeys(POINTS, 1)
-    if job.hosts:
-        kinds |= dict.fromkeys(LINKS, 8)
-    ranks, kind = len(job.roles), luck.choices(list(kinds), list(kinds.values()))[0]
-    blows = []
-    while not blows or (len(blows) < 3 and luck.random() < 0.4):
-        whom = luck.randrange(ranks)
-        if kind in POINTS:
-            if kind == "checkpoint.manifest":
-                whom = 0
-            elif kind == "pull":
-                whom = luck.choice([r for r in range(ranks) if job.roles[r] in "lmr"] or [0])
-            blows.append(Blow(kind, whom, luck.randint(1, POINTS[kind])))
-            continue
-        if kind == "SIGTERM":
-            whom = "supervisor"
-        elif kind == "SIGKILL" and luck.random() < 0.3:
-            whom = luck.choice(["all", "mpirun", "supervisor"])
-        away = LIMIT if kind == "SIGSTOP" else 0
-        when = luck.uniform(away + 0.5, away + seconds) if blows else luck.uniform(0.05, 0.95 * seconds)
-        blows.append(Blow(kind, "link", when, luck.choice([0.3, 1, 5])) if kind in LINKS else Blow(kind, whom, when))
-    return blows
-
-
 def alone_again(one):
     """After its supervisor has ended: whether all others end by themselves, within a minute."""
     begin = time.time()
@@ -364,38 +165,47 @@ def alone_again(one):
 
 
 def through(one, blows, seconds=0):
-    """Strikes a job that takes so long undisturbed until it is over, and gives the command again where the supervisor
-    went; complaints."""
-    waiting, last, ends = [b for b in blows if b.kind not in POINTS], one.began, [b for b in blows if b.whom == "supervisor"]
+    """Strikes a job that takes so long undisturbed until it is over, and gives the command again where a blow may have ended
+    it; complaints."""
+    waiting, last, ends = [b for b in blows if b.kind not in POINTS], one.began, list(blows)
     while True:
-        if waiting and time.time() - last > waiting[0].when and one.take(waiting[0]):
+        if waiting and time.time() - last > waiting[0].when and waiting[0].land(one):
             waiting.pop(0)
             last = time.time()
         if one.is_over():
-            if one.process.returncode == 0 or not ends:
+            code = one.process.returncode
+            cause = next((b for b in ends if b.may_end(code)), None)
+            if code == 0 or not cause:
                 return []
             if not alone_again(one):
                 return [f"{sum(map(len, one.processes().values()))} processes a minute after the supervisor"]
-            ends.pop()
+            ends.remove(cause)
             one.seconds = None
             one.start()
         if time.time() - one.began > TIME + 5 * seconds:
-            said = one.processes()
-            one.end()
-            one.is_over()
-            return [f"hangs: {sum(map(len, said.values()))} processes after {TIME + 5 * seconds:.0f} s"]
+            return [hanging(one, TIME + 5 * seconds)]
         time.sleep(0.005)
+
+
+def hanging(one, seconds):
+    """What there is of a job that takes too long; ends it, unless TRIREME_STORM_KEEP is there: for a debugger."""
+    there = one.processes()
+    while os.environ.get("TRIREME_STORM_KEEP") and one.process.poll() is None:
+        print(f"  hangs: {one.folder}, {there}", flush=True)
+        time.sleep(30)
+    one.end()
+    one.is_over()
+    return f"hangs: {sum(map(len, there.values()))} processes after {seconds:.0f} s"
 
 
 def storm(job, data, folder, luck):
     """One job and its blows, until it is over: the blows, the job, and complaints."""
     blows = draw(luck, job, job.reference.seconds)
-    points = [b for b in blows if b.kind in POINTS]
-    fault = ",".join(f"{b.kind}=kill@{b.whom}:#{b.when}:0:{i}" for i, b in enumerate(points))
     extra = [f"checkpoint.every={luck.choice(['1 clocks', '3 clocks', '3 clocks', '150ms', '30s'])}"]
     if luck.random() < 0.5:
         extra.append(f"checkpoint.memory={luck.choice(['1 clocks', '50ms'])}")
-    one = Supervised(folder, len(job.roles), job.words(data) + extra, fault, hosts=job.hosts)
+    one = Supervised(folder, len(job.roles), job.words(data) + extra, faults(blows), hosts=job.hosts,
+                     disk=DISK if any(b.whom == "disk" for b in blows) else None, clock=any(b.kind == "clock" for b in blows))
     return blows, one, through(one, blows, job.reference.seconds) or what_is_wrong(job, one, blows)
 
 
@@ -497,16 +307,15 @@ def full_disk(data, folder):
     if Supervised.private:
         cases["a disk of 250 kB"] = ("", "250k")
     for what, (fault, disk) in cases.items():
-        one = Supervised(os.path.join(folder, "full"), len(job.roles), job.words(data) + ["checkpoint.every=4 clocks"], fault,
-                         disk=disk)
+        words = job.words(data) + ["checkpoint.every=4 clocks"] + (["output=run", "checkpoint.to=disk"] if disk else [])
+        one = Supervised(os.path.join(folder, "full"), len(job.roles), words, fault, disk=disk)
         one.process.wait(TIME)
         code, said = one.process.returncode, one.said() + one.said("out")
         warnings = said.count("is not written")
-        kept = glob.glob(os.path.join(one.output, "checkpoints", "*", "manifest.h5"))
-        whole = len(one.said("whole").split()) if disk else len(kept)
+        kept = glob.glob(os.path.join(one.folder if disk else one.output + "/checkpoints", "0*", "manifest.h5"))
         same = same_model(one, job.reference) and one.numbers() == job.reference.numbers()
-        wrong += not (code in ((74,) if disk else (0, 74)) and warnings > 0 and same and (whole > 0 or not disk))
-        rows.append([what, code, one.summary().get("checkpoints"), one.summary().get("checkpoints_failed"), warnings, whole,
+        wrong += not (code in ((74,) if disk else (0, 74)) and warnings > 0 and same and (kept or not disk))
+        rows.append([what, code, one.summary().get("checkpoints"), one.summary().get("checkpoints_failed"), warnings, len(kept),
                      "the same" if same else "another"])
     table("the disk is full", ["what", "exit code", "checkpoints", "failed", "warnings", "left there", "model"], rows)
     return wrong
@@ -518,6 +327,8 @@ def storms_of(quick):
     folder = os.path.join(OUT, f"storm-{os.getpid()}")
     data = make_data(os.path.join(folder, "data"))
     stories = storms(data, folder, n, seed)
+    if not os.path.exists(JUMP):
+        print("bench: clocks are not set: the tests are not built")
     if not Supervised.private:
         print("bench: /dev/shm cannot be made private here: what is left there is not looked at")
     show(stories)
