@@ -37,6 +37,33 @@ same() {
 warned() { [ "$(grep -c -- "$2" err)" -ge "$1" ] || fail "$name: fewer than $1 lines with «$2»: $(cat err)"; }
 whole() { ls "$1" | while read -r n; do [ ! -e "$1/$n/manifest.h5" ] || echo "$n"; done | tr '\n' ' '; }
 
+# ---- the wall clock is set while it works: nobody counts time by it ----
+
+# jumps RANK SECONDS: of that rank (-1: of processes that are none) as of now
+jumps() { python3 -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("=q", int(sys.argv[1])))' "$2" | dd of=clock bs=8 seek=$(($1 + 1)) conv=notrunc 2>/dev/null; }
+clocks="$(dirname "$trireme")/tests/jump_clock.so"
+if [ -e "$clocks" ]; then
+    name=jumps
+    head -c 64 /dev/zero >clock
+    export TR_CLOCK="$here/clock"
+    jumps -1 -40000000
+    [ "$(LD_PRELOAD=$clocks date +%s)" -lt $(($(date +%s) - 39999000)) ] || fail "jumps: it does not"
+    trains 0 steady 2
+    LD_PRELOAD=$clocks timeout -s KILL 120 "$trireme" run job.yaml -n 2 --heartbeat 100ms --limit 5s output=jumps checkpoint.memory="2 clocks" \
+        >out 2>err &
+    supervisor=$!
+    until grep -q "^epoch 4" out err 2>/dev/null || ! kill -0 $supervisor 2>/dev/null; do sleep 0.05; done
+    jumps -1 86400; jumps 0 -3600; jumps 1 40000000
+    wait $supervisor
+    is "jumps: exit" $? 0
+    says 0 "starting again"
+    same jumps steady
+    holds "jumps: its time" "$(of jumps total_seconds) >= 0 && $(of jumps total_seconds) < 200"
+    unset TR_CLOCK
+else
+    skip "no clock of one's own"
+fi
+
 # ---- a scheduler, a server, two groups of two: who dies where ----
 
 layout="ranks.layout=dedicated ranks.servers=1 ranks.group_size=2"
