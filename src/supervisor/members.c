@@ -372,15 +372,20 @@ enum tr_process_state tr_process_state(long pid, tr_start_time start, int *wait_
     return ended ? TR_PROCESS_ENDED : is_stopped(&l) ? TR_PROCESS_STOPPED : TR_PROCESS_RUNS;
 }
 
+bool tr_process_is_stopped(long pid)
+{
+    struct stat_line l;
+    return read_stat(pid, &l) && is_stopped(&l);
+}
+
 long tr_process_stopped_child(long parent)
 {
     char path[64];
     long pid = 0;
-    struct stat_line l;
     snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", parent, parent);
     FILE *file = fopen(path, "re");
     bool stopped = false;
-    while (file && !stopped && fscanf(file, "%ld", &pid) == 1) stopped = read_stat(pid, &l) && is_stopped(&l);
+    while (file && !stopped && fscanf(file, "%ld", &pid) == 1) stopped = tr_process_is_stopped(pid);
     if (file) fclose(file);
     return stopped ? pid : 0;
 }

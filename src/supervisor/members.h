@@ -79,6 +79,9 @@ enum tr_process_state { TR_PROCESS_NONE, TR_PROCESS_ENDED, TR_PROCESS_STOPPED, T
  * NULL: how it ended, as waitpid() has it, known from the moment when its files are closed; -1: not known. */
 enum tr_process_state tr_process_state(long pid, tr_start_time start, int *wait_status);
 
+/* Whether that process is stopped: of one's own child, whose pid cannot be another's yet. */
+bool tr_process_is_stopped(long pid);
+
 /* A child of that process that is stopped, or 0. */
 long tr_process_stopped_child(long parent);
 

@@ -48,6 +48,7 @@ struct supervisor {
     struct tr_segments segments; /* what it may leave behind in shared memory */
     double turned;               /* last time that the supervisor listened */
     double looked;               /* … and looked who is silent */
+    double launcher_ran;         /* … and found mpirun not stopped */
     bool said_missing;
     struct tr_life_state logged;
     int logged_clocks;
@@ -245,6 +246,15 @@ static long stopped_at_start(const struct supervisor *s)
     return tr_process_stopped_child(s->mpirun.pid);
 }
 
+/* mpirun itself is stopped, for longer than a rank may be: ranks that start or leave wait for it, and who has left is never
+ * told of. For so many seconds; 0: it is not. */
+static double launcher_stopped(struct supervisor *s)
+{
+    double now = tr_now();
+    if (!tr_process_is_stopped(s->mpirun.pid)) s->launcher_ran = now;
+    return now - s->launcher_ran > s->members.limit ? now - s->launcher_ran : 0;
+}
+
 static long first_missing(const struct tr_members *all)
 {
     for (long rank = 0;; rank++) {
@@ -262,16 +272,24 @@ static struct tr_failure look_for_failure(struct supervisor *s)
     struct tr_failure f;
     long pid = 0;
     bool stuck = is_stuck_at_start(s);
-    double now = tr_now();
+    double now = tr_now(), stopped = 0;
     if (all->dead) return failure_of(all->dead, TR_CAUSE_GONE, 0);
     if (now - s->looked >=
         s->options->heartbeat / 2) { /* it goes through all ranks, and so not for every beat */
         s->looked = now;
         m = tr_members_silent(all);
+        stopped = launcher_stopped(s);
     }
     if (m) {
         f = failure_of(m, TR_CAUSE_SILENT, (int)lround(tr_now() - m->beat));
         f.stopped = m->local && tr_process_state(m->pid, m->start, NULL) == TR_PROCESS_STOPPED;
+        return f;
+    }
+    if (stopped > 0) {
+        f = failure_of(NULL, TR_CAUSE_SILENT, (int)lround(stopped));
+        f.pid = s->mpirun.pid;
+        f.mpirun = f.stopped = true;
+        strcpy(f.host, all->host);
         return f;
     }
     if ((m = left_alone(all)) != NULL) return failure_of(m, TR_CAUSE_EXIT, m->status);
@@ -376,6 +394,7 @@ static int turn(struct supervisor *s)
     TR_TRY(tr_members_receive(&s->members));
     if (s->members.byes > 0) tr_mpirun_filter(&s->mpirun, s->failure.pid); /* ranks have no more to say */
     if (was_away) tr_members_excuse(&s->members);
+    if (was_away) s->launcher_ran = tr_now();
     s->turned = tr_now();
     pass_on_held(s);
     note_state(s);
@@ -424,7 +443,7 @@ static int start(struct supervisor *s, const char *const command[])
     s->holds = 0;
     s->failure = (struct tr_failure){.epoch = NAN};
     s->logged = s->members.farthest;
-    s->begun = s->turned = tr_now();
+    s->begun = s->turned = s->launcher_ran = tr_now();
     TR_TRY(tr_mpirun_start(command, &s->mpirun));
     note(s, "started", "mpirun %ld", (long)s->mpirun.pid);
     struct rlimit

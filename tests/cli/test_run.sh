@@ -145,7 +145,8 @@ if command -v script >/dev/null; then
     grep -q '^ *epoch  *time ' typescript || fail "seen: no table on a terminal: $(head -5 typescript)"
 fi
 
-# ---- a rank that stands still before it can say hello: the others wait for it in MPI_Init; or there are no others ----
+# ---- a rank that stands still before it can say hello: the others wait for it in MPI_Init; or there are no others; or it
+# is mpirun that stands still ----
 mkdir bin
 cat >bin/mpirun <<'END'
 #!/bin/bash
@@ -154,6 +155,7 @@ for word in "$@"; do
     case $word in */trireme) word=$STILL/wrapped ;; esac
     words+=("$word")
 done
+[ "$WHO" != mpirun ] || ! mkdir "$STILL/stood" 2>/dev/null || kill -STOP $$
 exec "$MPIRUN" "${words[@]}"
 END
 cat >wrapped <<'END'
@@ -170,7 +172,17 @@ says "trireme: rank 1 hangs: no sign of life for 3 s"
 rmdir stood
 WHO=0 supervised 0 2 alone -n 1 --limit 1s
 grep -q 'trireme: a rank (pid [0-9]*) is stopped: no sign of life for 3 s' err || fail "alone: $(cat err)"
+rmdir stood
+WHO=mpirun supervised 0 2 launched --limit 1s
+grep -q 'trireme: mpirun (pid [0-9]* on .*) is stopped: no sign of life for [1-9][0-9]* s' err || fail "launched: $(cat err)"
 PATH=$before
+in_background held
+kill -STOP "$mpirun"
+wait_for "another start" grep -q ' 1 clock ' log
+gone $ranks || fail "held: ranks are left"
+grep -q "^trireme: mpirun (pid $mpirun on .*) is stopped: no sign of life for" err || fail "held: $(cat err)"
+kill -USR1 "$supervisor"
+ended 75
 
 [ $bad -eq 0 ] && echo "ok run"
 exit $bad
