@@ -404,7 +404,7 @@ void tr_process_kill(long pid, tr_start_time start)
 static bool is_new_segment(const char *path, const struct tr_segments *s)
 {
     static const char *const begins[] = {"/dev/shm/vader_segment.", "/dev/shm/sm_segment.",
-                                         "/dev/shm/osc_rdma."};
+                                         "/dev/shm/osc_rdma.", "/dev/shm/osc_sm."};
     bool ours = false;
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
         ours = ours || strncmp(path, begins[i], strlen(begins[i])) == 0;
@@ -459,8 +459,8 @@ static void remove_matches(const char *pattern)
     globfree(&found);
 }
 
-/* PLACE_segment.HOST.USER.JOB.RANK: a rank that is still starting has not mapped those of all others. Open MPI 4 has
- * sessions in ompi.HOST.USER/pid.PID, later versions in prte.HOST.USER/dvm.PID. */
+/* PLACE_segment.HOST.USER.JOB.RANK: a rank that is still starting has not mapped those of all others; and of the job's
+ * windows, osc_sm.HOST.JOB.…, none has mapped one that is just being made. Open MPI 4 has sessions in ompi.HOST.USER/pid.PID, later versions in prte.HOST.USER/dvm.PID. */
 void tr_segments_remove(const struct tr_segments *s, long mpirun)
 {
     const char *set = getenv("TMPDIR"), *temporary = set ? set : "/tmp";
@@ -470,6 +470,10 @@ void tr_segments_remove(const struct tr_segments *s, long mpirun)
         bool of_rank = strstr(path, "_segment.") != NULL;
         int length = of_rank ? (int)(strrchr(path, '.') - path) : (int)strlen(path);
         snprintf(pattern, sizeof pattern, "%.*s%s", length, path, of_rank ? ".*" : "");
+        remove_matches(pattern);
+        const char *job = of_rank ? memrchr(path, '.', (size_t)length) : NULL;
+        if (!job) continue;
+        snprintf(pattern, sizeof pattern, "/dev/shm/osc_*%.*s.*", (int)(path + length - job), job);
         remove_matches(pattern);
     }
     snprintf(pattern, sizeof pattern, "%s/ompi.*.%ld/pid.%ld", temporary, (long)getuid(), mpirun);

@@ -98,8 +98,8 @@ struct tr_segments {
 int tr_segments_find(long pid, struct tr_segments *segments);
 void tr_segments_free(struct tr_segments *segments);
 
-/* After an mpirun that has ended without cleaning up: removes these, those of other ranks of their jobs, and the
- * folder of its session below that for temporary files, as far as they are ours. */
+/* After an mpirun that could not clean up, or whose ranks died while they made a window: removes these, those of other
+ * ranks and windows of their jobs, and the folder of its session below that for temporary files, as far as they are ours. */
 void tr_segments_remove(const struct tr_segments *segments, long mpirun);
 
 #endif

@@ -423,7 +423,7 @@ static int leave_nothing(struct supervisor *s)
     }
     if (tr_members_left(all, true) > 0)
         return tr_fail(TR_ERR_SYSTEM, "processes of the job cannot be ended, not even by SIGKILL");
-    if (abandoned) tr_segments_remove(&s->segments, s->mpirun.pid);
+    if (s->failure.kind != TR_CAUSE_NONE) tr_segments_remove(&s->segments, s->mpirun.pid);
     tr_segments_free(&s->segments);
     return TR_OK;
 }

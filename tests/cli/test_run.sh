@@ -133,6 +133,16 @@ gone $ranks || fail "launcher: ranks are left"
 for segment in $segments; do [ ! -e "$segment" ] || fail "launcher: $segment is left"; done
 [ -z "$(find "${TMPDIR:-/tmp}" -maxdepth 2 -name "pid.$mpirun" 2>/dev/null)" ] || fail "launcher: a session folder is left"
 grep -q "^trireme: mpirun (pid $mpirun.*SIGKILL" err || fail "launcher: $(cat err)"
+# mpirun does not know of the memory of a window that a rank was making when it died
+mpirun=$(sed -n 's/.* 1 started mpirun //p' log)
+ranks=$(cat "/proc/$mpirun/task/$mpirun/children")
+job=$(grep -o '/dev/shm/[a-z]*_segment.*' /proc/${ranks%% *}/maps | head -n 1 | sed 's/\.[0-9]*$//; s/.*\.//')
+window=/dev/shm/osc_sm.$(hostname).$job.0.77
+: >"$window"
+kill -KILL ${ranks%% *}
+wait_for "a third start" grep -q ' 2 clock ' log
+[ -n "$job" ] && [ ! -e "$window" ] || fail "launcher: $window is left"
+rm -f "$window"
 # ---- wishes: … and the same again
 kill -USR1 "$supervisor"
 ended 75
