@@ -163,7 +163,7 @@ static const tr_option job_keys[] = {
      .help = "how parameters are fetched: shared memory, one-sided, or asked of the server"},
     {"table.push", TR_KIND_CHOICE, AT(table.push), "auto",
      .words = TR_WORDS("auto", "merge", "accumulate", "message"), .may_change = true,
-     .help = "how updates reach the servers: merged collectively, one-sided, or as messages"},
+     .help = "how updates reach the servers: merged collectively, one-sided in whatever order they come, or as messages"},
     {"table.merge", TR_KIND_CHOICE, AT(table.merge), "auto", .words = TR_WORDS("auto", "sparse", "dense"),
      .may_change = true,
      .help = "how updates are merged: registered keys all-to-all, or whole shares in a tree"},
