@@ -432,13 +432,16 @@ void tr_monitor_say_stopped(struct tr_monitor *m)
                tr_checkpoint_found(m->tr) ? "continues from the last one" : "starts anew");
 }
 
-/* A run that failed before it had learnt anything must not stand where a model was. */
+/* A run that failed before it had learnt anything, or that has no model to go on to, must not stand where a model was. */
 static void put_back(const struct tr_monitor *m, int status)
 {
     const char *folder = m->tr->job->output;
-    bool nothing = isnan(m->account.last.evaluation.epoch) && status != TR_OK && status != TR_ERR_STOPPED;
-    if (nothing && m->moved && tr_output_put_back(folder, m->moved))
+    if (!m->moved || status == TR_OK || status == TR_ERR_STOPPED) return;
+    bool evaluated = m->account.last.seconds > 0;
+    if (!evaluated && tr_output_put_back(folder, m->moved))
         tr_say(m->tr, "output:        the earlier run is in %s again", folder);
+    else if (status == TR_ERR_DIVERGED && tr_output_exchange(folder, m->moved))
+        tr_say(m->tr, "output:        the earlier run is in %s again, this one in %s", folder, m->moved);
 }
 
 int tr_monitor_close(struct tr_monitor **monitor, int status)
@@ -457,10 +460,10 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
         tr_on_loading(m->tr, NULL, NULL);
         tr_metrics_close(&m->metrics);
         tr_status_close(&m->status);
-        put_back(m, status);
     }
     m->tr->before_run = NULL;
     tr_output_release(m->tr->job->output, m->lock);
+    if (m->writes) put_back(m, status);
     if (status == TR_OK) status = tr_agree(m->tr, outcome);
     free(m->stages);
     free(m->moved);

@@ -176,8 +176,21 @@ int tr_output_resume(const char *folder, int *lock)
     return take_folder(folder, NULL, lock);
 }
 
+/* Nothing is in it but what every run begins with. */
+static bool has_only_begun(const char *folder)
+{
+    DIR *files = opendir(folder);
+    if (!files) return false;
+    bool only = true;
+    for (struct dirent *file; (file = readdir(files));)
+        only = only && (!strcmp(file->d_name, ".") || !strcmp(file->d_name, "..") || is_begun(file->d_name));
+    closedir(files);
+    return only;
+}
+
 bool tr_output_put_back(const char *folder, const char *moved)
 {
+    if (!has_only_begun(folder)) return false;
     for (size_t i = 0; i < BEGUN; i++) {
         char *path;
         if (tr_format(&path, "%s/%s", folder, begun[i]) != TR_OK) return false;
@@ -185,6 +198,11 @@ bool tr_output_put_back(const char *folder, const char *moved)
         free(path);
     }
     return rmdir(folder) == 0 && rename(moved, folder) == 0;
+}
+
+bool tr_output_exchange(const char *folder, const char *moved)
+{
+    return renameat2(AT_FDCWD, folder, AT_FDCWD, moved, RENAME_EXCHANGE) == 0;
 }
 
 void tr_output_release(const char *folder, int lock)

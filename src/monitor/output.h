@@ -19,6 +19,10 @@ int tr_output_resume(const char *folder, int *lock);
  * names the earlier one, which tr_output_prepare() has moved, as it was. Whether it could. */
 bool tr_output_put_back(const char *folder, const char *moved);
 
+/* Gives the earlier run its name back, and the one that has failed the name that tr_output_prepare() had moved it to. Whether
+ * it could: not on all file systems. */
+bool tr_output_exchange(const char *folder, const char *moved);
+
 void tr_output_release(const char *folder, int lock); /* -1 is fine */
 
 #endif

@@ -259,7 +259,12 @@ int tr_checked_begin(struct tr_checked_writer *w, hid_t where, const char *name,
     return bytes > 0 ? add_area(w, first, bytes, piece) : TR_OK;
 }
 
-/* A piece is summed and written while it is in the cache. The disk starts on it at once: fsync has less to wait for. */
+static bool is_zero(const char *bytes, uint64_t n)
+{
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0;
+}
+
+/* A piece is summed and written while it is in the cache; zeros of a large array need not be: the file is new. The disk starts on it at once: fsync has less to wait for. */
 int tr_checked_append_to(struct tr_checked_writer *w, size_t area, const void *data, uint64_t bytes)
 {
     if (bytes == 0) return TR_OK;
@@ -271,7 +276,7 @@ int tr_checked_append_to(struct tr_checked_writer *w, size_t area, const void *d
         if (n > AT_ONCE) n = AT_ONCE;
         if (n > bytes) n = bytes;
         XXH3_64bits_update(p->state, from, n);
-        TR_TRY(put(w, from, n, a->first + p->at));
+        if (a->bytes < LARGE_ARRAY || !is_zero(from, n)) TR_TRY(put(w, from, n, a->first + p->at));
         if (w->durable && n == AT_ONCE)
             sync_file_range(w->fd, (off_t)(a->first + p->at), (off_t)n, SYNC_FILE_RANGE_WRITE);
         p->at += n;
@@ -340,6 +345,7 @@ static int put_all(struct tr_checked_writer *w, char *header, const char *layout
 {
     XXH3_64bits_reset(w->state);
     XXH3_64bits_update(w->state, header, w->header);
+    if (ftruncate(w->fd, (off_t)w->bytes) < 0) return write_failed(w, TR_ERR_IO);
     TR_TRY(put_structure(w, layout));
     w->digest = XXH3_64bits_digest(w->state);
     ((struct tr_checked_header *)(void *)header)->digest = w->digest;

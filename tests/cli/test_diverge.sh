@@ -49,7 +49,14 @@ timeout 60 "$trireme" train job.yaml output=keep solve.rate=0.01 solve.epochs=2 
 cp keep/model.txt good.txt
 timeout 60 "$trireme" train job.yaml output=keep solve.rate=1e9 >said 2>&1
 [ $? -eq 76 ] || fail "keep: $(cat said)"
-cmp -s good.txt keep/model.txt && [ ! -e keep.1 ] || fail "keep: the earlier model is gone"
+cmp -s good.txt keep/model.txt || fail "keep: the earlier model is gone"
+grep -q '"status": 76' keep.1/status.json || fail "keep: keep.1 is not the run that failed"
+# … also if this one only grows, and has checkpoints before that is seen
+timeout 60 "$trireme" train job.yaml output=keep solve.rate=1.5 solve.batch=400 checkpoint.every="1 clocks" >said 2>&1
+[ $? -eq 76 ] || fail "keep, grows: $(cat said)"
+cmp -s good.txt keep/model.txt || fail "keep, grows: the earlier model is gone"
+grep -q '"status": 76' keep.2/status.json && [ -e keep.2/metrics.csv ] && [ -e keep.2/checkpoints ] ||
+    fail "keep, grows: keep.2 is not the run that failed: $(ls keep.2)"
 
 [ $bad -eq 0 ] && echo "all well"
 exit $bad

@@ -125,6 +125,9 @@ static int read_scaled(struct tr_linear *m, uint64_t first, size_t n, double *va
     return tr_linear_unscale(m, first, n, m->outputs, values, m->saved.bias);
 }
 
+/* A line for each of more features than that is left out. */
+enum { MOST_LINES = 100000000 };
+
 /* Weights for model.h5 go into model.txt on their way. */
 static int fill_weights(void *model, uint64_t first, size_t n, void *values)
 {
@@ -132,6 +135,11 @@ static int fill_weights(void *model, uint64_t first, size_t n, void *values)
     const char *folder;
     TR_TRY(m->scale ? read_scaled(m, first, n, values) : tr_table_read(m->w, first, n, values));
     TR_TRY(tr_job_string(m->job, "output", &folder));
+    bool is_short = m->saved.features <= MOST_LINES;
+    if (first == 0 && !is_short)
+        tr_say(m->tr, "note:          model.txt is left out: it would have %llu lines",
+               (unsigned long long)m->saved.features);
+    if (!is_short) return TR_OK;
     if (first == 0) TR_TRY(tr_linear_text_create(folder, &m->saved, &m->text));
     TR_TRY(tr_linear_text_append(m->text, m->saved.dtype, values, n));
     return first + n == m->saved.features ? end_text(m) : TR_OK;
