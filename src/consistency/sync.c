@@ -118,6 +118,12 @@ static int64_t settled(const struct tr_sync *s)
 
 /* ---- pulling a view ---- */
 
+/* The merge of the clock before has brought the values that a clock reads. */
+static bool has_merged_value(const struct tr_sync *s, const struct tr_view_state *v, int64_t clock)
+{
+    return s->running && v->merged_for == clock;
+}
+
 /* A table that keeps versions is read at the highest one that all servers are known to have. What they have told may be
  * old: they have what everybody has written, and what this worker has. What a view reads together with others of its node
  * goes by clocks, which there are only inside a stage. */
@@ -125,6 +131,7 @@ static int start_pull(struct tr_sync *s, struct tr_view_state *v, void *into, in
 {
     int64_t version = -1;
     s->tr->tables->written = written_by_all(s);
+    if (has_merged_value(s, v, clock)) return tr_pull_start_merged(&v->view, into);
     if (v->node_pull && s->running && s->counting)
         return tr_pull_start_shared(&v->view, into, clock - s->staleness);
     if (keeps_versions(v->view.table)) {
@@ -225,7 +232,7 @@ static int read_view(struct tr_sync *s, struct tr_view_state *v, double *waited)
     }
     v->ahead_wanted = false;
     double begin = tr_now();
-    if (v->channel) TR_TRY(wait_to_read(s));
+    if (v->channel && !has_merged_value(s, v, s->now)) TR_TRY(wait_to_read(s));
     *waited = tr_now() - begin;
     v->holds = written_by_all(s);
     TR_TRY(start_pull(s, v, v->view.value, s->now));
@@ -424,7 +431,7 @@ int tr_sync_begin(struct tr_sync *s)
     s->counting = s->left = false;
     for (size_t i = 0; i < tr->tables->view_count; i++) {
         tr->tables->views[i]->view.clock = -1;
-        tr->tables->views[i]->push_clock = -1;
+        tr->tables->views[i]->push_clock = tr->tables->views[i]->merged_for = -1;
     }
     return TR_OK;
 }

@@ -1,228 +1,362 @@
-/* Merging: under BSP all updates of a clock travel together, by nonblocking collectives over the ranks that
- * serve or work, in chunks of the servers' shares, two chunks at once: while one travels, the next is packed and
- * the last one added (M5).
+/* Merging between nodes: under BSP all updates of a clock are added as one, by the rounds of rounds.h, in chunks of the servers'
+ * shares. Two chunks are under way at once: while one travels, the other one is packed or added (M5).
  *
- *   sparse  each worker sends each server just the values of its registered keys (all-to-all); the server adds
- *           them worker by worker. Bytes: the sum of the views.
- *   shared  on one node: nothing travels, see merge_shared.c
- *   dense   each chunk of a share is reduced onto its server in a tree. Bytes into a server: log2(P) shares,
- *           however many workers there are.
+ * A chunk goes up: in each round a rank sends a message to some others, waits for theirs, and adds up what they sent. After the
+ * last round the servers add the sums to their shares. Where all workers have read what they push to, they will want to read it
+ * again for the next clock, and the chunk goes down: the rounds run backwards, and bring each rank the new values of its keys.
+ * So a clock takes each rank as many messages as the rounds have, however many servers there are.
  *
- * Either adds in an order that depends on nothing but the ranks, so that runs repeat to the bit. And either
- * makes BSP exact: a server adds nothing before it has heard from every worker that it is done with this
- * clock's reading; in the sparse way a marker in the first chunk says so even for workers without keys. */
+ * Sums are taken in the order of ranks, so that runs repeat to the bit. And BSP is exact: in the first chunk everybody sends
+ * messages, empty ones too, and a server that has finished it has heard, through others, that all workers are done with
+ * this clock's reading. Nothing is added before.
+ *
+ * On one node nothing travels: see merge_shared.c. */
 #include "table/merge.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fault.h"
-#include "table/server.h"
+#include "table/rounds.h"
 #include "table/view.h"
 
 enum { IN_FLIGHT = 2, CHUNK_BYTES = 1 << 20 };
 
-struct step {
-    MPI_Request request;
-    uint32_t index;
-    int *send_count, *send_at, *receive_count,
-        *receive_at; /* by participant, in units: one block of memory */
-    char *send, *receive;
-    size_t send_room, receive_room;
+/* Who reads the table again after this merge, as far as a rank has heard. */
+struct readers {
+    uint32_t some;    /* reads what it pushes to, which lies on another node … */
+    uint32_t not_all; /* … and one does not, or not in this way */
 };
 
-struct participant {
-    int server; /* which one it is, or -1 */
-    bool works;
-    struct tr_segment keys; /* that it has registered at this server: positions alone, NULL: 0..n-1 */
+/* In front of the values of each message. */
+struct head {
+    struct readers readers;
+};
+
+/* A chunk under way. */
+struct lane {
+    uint32_t chunk;
+    size_t round;
+    bool busy, down, posted;
+    MPI_Request *request;
+    int requests;
+    char *out, *in, *held, *next; /* messages; units held before the round, and after it */
+    size_t out_room, in_room, held_room, next_room;
 };
 
 struct tr_merge {
     struct tr_table *table;
-    struct tr_shared_merge
-        *shared; /* merges in shared memory instead: nothing below but busy and done is used */
+    struct tr_shared_merge *shared; /* in shared memory instead: nothing below but busy and done is used */
     MPI_Comm comm;
-    MPI_Datatype unit;
-    int me, size;
-    struct participant *rank;
-    bool dense, busy;
-    uint32_t chunk, chunks; /* units of a share in one step; steps of the longest share */
-    uint32_t steps;
+    struct tr_rounds rounds;
+    struct tr_view_state *view; /* gives its delta */
+    bool busy;
     int64_t done;
-    tr_view *view; /* contributes to the running merge */
-    uint32_t posted, finished;
-    struct step step[IN_FLIGHT];
+    uint32_t begun, finished; /* chunks of the running merge */
+    struct readers readers;
+    bool heard_all; /* of all workers: the first chunk is up */
+    struct lane lane[IN_FLIGHT];
 };
 
-/* ---- slices of key sets that fall into a chunk ---- */
+/* ---- messages of a round ---- */
 
-struct slice {
-    uint32_t first, n;
-};
-
-static struct slice slice_of(const struct tr_merge *m, const struct tr_segment *keys, uint32_t chunk)
+/* A message is sent where it has values, or has to say that its sender is here. */
+static bool is_sent(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f)
 {
-    uint64_t from = (uint64_t)chunk * m->chunk, to = from + m->chunk;
-    uint32_t n = keys->n, first = (uint32_t)tr_min_size(from, n), end = (uint32_t)tr_min_size(to, n);
-    if (keys->position) {
-        first = from > UINT32_MAX ? n : tr_segment_find(keys, (uint32_t)from);
-        end = to > UINT32_MAX ? n : tr_segment_find(keys, (uint32_t)to);
-    }
-    return (struct slice){first, end - first};
+    return f->peer != m->rounds.me && (f->units[l->chunk] > 0 || (l->chunk == 0 && !l->down));
 }
 
-static struct tr_segment *own_segment(const struct tr_merge *m, int server)
+static size_t message_bytes(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f)
 {
-    return m->view ? &m->view->state->keys.segment[server] : NULL;
+    return sizeof(struct head) + f->units[l->chunk] * m->table->unit_bytes;
 }
 
-/* ---- sparse: all-to-all ---- */
-
-static int post_sparse(struct tr_merge *m, struct step *step)
+/* Room for a message of each flow, side by side. */
+static int make_room(const struct tr_merge *m, const struct lane *l, const struct tr_flow *flow, size_t n,
+                     char **memory, size_t *room)
 {
-    const struct participant *me = &m->rank[m->me];
-    size_t unit = m->table->unit_bytes, out = 0, in = 0;
-    bool marks = step->index == 0;
-    for (int p = 0; p < m->size; p++) {
-        const struct participant *other = &m->rank[p];
-        uint32_t to = 0, from = 0;
-        if (p != m->me && other->server >= 0 && me->works)
-            to = marks + (m->view ? slice_of(m, own_segment(m, other->server), step->index).n : 0);
-        if (p != m->me && me->server >= 0 && other->works)
-            from = marks + slice_of(m, &other->keys, step->index).n;
-        step->send_at[p] = (int)out;
-        step->receive_at[p] = (int)in;
-        step->send_count[p] = (int)to;
-        step->receive_count[p] = (int)from;
-        out += to;
-        in += from;
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++) bytes += message_bytes(m, l, &flow[i]);
+    return TR_GROW(memory, room, bytes);
+}
+
+/* Units that this rank holds for a flow, as they are packed in messages; and the other way round: units that have come. Before
+ * the first round they lie in the view. */
+static void take_held(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f, char *to)
+{
+    size_t bytes = m->table->unit_bytes;
+    if (l->round > 0) {
+        memcpy(to, l->held + f->at[l->chunk] * bytes, f->units[l->chunk] * bytes);
+        return;
     }
-    TR_TRY(TR_GROW(&step->send, &step->send_room, out * unit));
-    TR_TRY(TR_GROW(&step->receive, &step->receive_room, in * unit));
-    for (int p = 0; p < m->size; p++) {
-        if (step->send_count[p] == 0) continue;
-        char *to = step->send + (size_t)step->send_at[p] * unit;
-        if (marks) memset(to, 0, unit);
-        if (!m->view) continue;
-        struct tr_segment *s = own_segment(m, m->rank[p].server);
-        struct slice slice = slice_of(m, s, step->index);
-        tr_gather(s->local + slice.first, slice.n, unit, m->view->delta, to + (marks ? unit : 0));
+    for (int p = f->first; p < f->end; p++) {
+        struct tr_own_keys own = tr_rounds_own(&m->rounds, p, l->chunk);
+        if (own.n > 0) tr_gather(own.segment->local + own.first, own.n, bytes, m->view->view.delta, to);
+        to += own.n * bytes;
     }
-    m->table->tr->tables->traffic.bytes_pushed += out * unit;
-    MPI_Ialltoallv(step->send, step->send_count, step->send_at, m->unit, step->receive, step->receive_count,
-                   step->receive_at, m->unit, m->comm, &step->request);
+}
+
+static void put_held(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f,
+                     const char *from)
+{
+    size_t bytes = m->table->unit_bytes;
+    if (l->round > 0) {
+        memcpy(l->next + f->at[l->chunk] * bytes, from, f->units[l->chunk] * bytes);
+        return;
+    }
+    for (int p = f->first; p < f->end; p++) {
+        struct tr_own_keys own = tr_rounds_own(&m->rounds, p, l->chunk);
+        if (own.n > 0) tr_scatter(own.segment->local + own.first, own.n, bytes, from, m->view->merged_value);
+        from += own.n * bytes;
+    }
+}
+
+/* Adds units to what is held after the round, or to the share; and takes them from there. */
+static void add_to_sum(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f,
+                       const char *from, char *sum)
+{
+    const struct tr_table *t = m->table;
+    uint32_t at = f->at[l->chunk], n = f->units[l->chunk];
+    if (f->place) tr_add_packed_to_share(t->dtype, f->place + at, n, t->unit_width, from, sum);
+    else tr_add_packed_to_share(t->dtype, NULL, n, t->unit_width, from, sum + at * t->unit_bytes);
+}
+
+static void take_from_sum(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f,
+                          const char *sum, char *to)
+{
+    size_t bytes = m->table->unit_bytes;
+    uint32_t at = f->at[l->chunk], n = f->units[l->chunk];
+    if (f->place) tr_gather(f->place + at, n, bytes, sum, to);
+    else tr_gather(NULL, n, bytes, sum + at * bytes, to);
+}
+
+static bool is_last(const struct tr_merge *m, const struct lane *l)
+{
+    return l->round + 1 == m->rounds.n;
+}
+
+static char *own_share(const struct tr_merge *m)
+{
+    return m->table->server >= 0 ? m->table->share[m->table->server] : NULL;
+}
+
+/* Sends what the flows `to` have in `out`, and receives those of `from` into `in`. */
+static void post(struct tr_merge *m, struct lane *l, const struct tr_flow *to, size_t tos,
+                 const struct tr_flow *from, size_t froms)
+{
+    int tag = (int)(2 * l->chunk + l->down);
+    char *at = l->in;
+    l->requests = 0;
+    for (size_t i = 0; i < froms; at += message_bytes(m, l, &from[i++]))
+        if (is_sent(m, l, &from[i]))
+            MPI_Irecv(at, (int)message_bytes(m, l, &from[i]), MPI_BYTE, from[i].peer, tag, m->comm,
+                      &l->request[l->requests++]);
+    at = l->out;
+    for (size_t i = 0; i < tos; at += message_bytes(m, l, &to[i++]))
+        if (is_sent(m, l, &to[i]))
+            MPI_Isend(at, (int)message_bytes(m, l, &to[i]), MPI_BYTE, to[i].peer, tag, m->comm,
+                      &l->request[l->requests++]);
+}
+
+static uint64_t bytes_of(const struct tr_merge *m, const struct lane *l, const struct tr_flow *flow, size_t n)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        if (is_sent(m, l, &flow[i])) bytes += flow[i].units[l->chunk] * m->table->unit_bytes;
+    return bytes;
+}
+
+/* What this rank keeps for itself lies among the messages that leave by these flows. */
+static const char *kept(const struct tr_merge *m, const struct lane *l, const struct tr_flow *flow)
+{
+    const char *at = l->out;
+    for (; flow->peer != m->rounds.me; flow++) at += message_bytes(m, l, flow);
+    return at;
+}
+
+/* ---- up: updates to the servers ---- */
+
+static int post_up(struct tr_merge *m, struct lane *l)
+{
+    const struct tr_round *r = &m->rounds.round[l->round];
+    TR_TRY(make_room(m, l, r->out, r->outs, &l->out, &l->out_room));
+    TR_TRY(make_room(m, l, r->in, r->ins, &l->in, &l->in_room));
+    char *at = l->out;
+    for (size_t i = 0; i < r->outs; at += message_bytes(m, l, &r->out[i++])) {
+        memcpy(at, &(struct head){m->readers}, sizeof(struct head));
+        take_held(m, l, &r->out[i], at + sizeof(struct head));
+    }
+    post(m, l, r->out, r->outs, r->in, r->ins);
+    m->table->tr->tables->traffic.bytes_pushed += bytes_of(m, l, r->out, r->outs);
     return TR_OK;
 }
 
-/* Adds what came, worker by worker; the own update goes straight from the view. */
-static void finish_sparse(struct tr_merge *m, struct step *step)
+static int finish_up(struct tr_merge *m, struct lane *l)
 {
-    struct tr_table *t = m->table;
-    int server = m->rank[m->me].server;
-    if (server < 0) return;
-    char *share = t->share[server];
-    for (int p = 0; p < m->size; p++) {
-        const struct tr_segment *s = p == m->me ? own_segment(m, server) : &m->rank[p].keys;
-        if (!s || s->n == 0) continue;
-        struct slice slice = slice_of(m, s, step->index);
-        const char *from = step->receive + ((size_t)step->receive_at[p] + (step->index == 0)) * t->unit_bytes;
-        if (p == m->me)
-            tr_add_view_to_share(t->dtype, s, slice.first, slice.n, t->unit_width, m->view->delta, share);
-        else if (s->position)
-            tr_add_packed_to_share(t->dtype, s->position + slice.first, slice.n, t->unit_width, from, share);
-        else
-            tr_add_packed_to_share(t->dtype, NULL, slice.n, t->unit_width, from,
-                                   share + slice.first * t->unit_bytes);
+    const struct tr_round *r = &m->rounds.round[l->round];
+    char *sum = own_share(m);
+    if (!is_last(m, l)) {
+        size_t bytes = r->held[l->chunk] * m->table->unit_bytes;
+        TR_TRY(TR_GROW(&l->next, &l->next_room, bytes));
+        if (bytes > 0) memset(l->next, 0, bytes);
+        sum = l->next;
     }
-}
-
-/* ---- dense: reductions ---- */
-
-static struct slice dense_range(const struct tr_merge *m, uint32_t step, int *server)
-{
-    *server = (int)(step / m->chunks);
-    uint64_t share = tr_partition_share(&m->table->partition, (uint32_t)*server);
-    uint64_t first = (uint64_t)(step % m->chunks) * m->chunk;
-    uint64_t n = first >= share ? 0 : share - first < m->chunk ? share - first : m->chunk;
-    return (struct slice){(uint32_t)first, (uint32_t)n};
-}
-
-static int participant_of_server(const struct tr_merge *m, int server)
-{
-    for (int p = 0; p < m->size; p++)
-        if (m->rank[p].server == server) return p;
-    return 0;
-}
-
-static int post_dense(struct tr_merge *m, struct step *step)
-{
-    struct tr_table *t = m->table;
-    int server;
-    struct slice range = dense_range(m, step->index, &server);
-    size_t bytes = range.n * t->unit_bytes;
-    TR_TRY(TR_GROW(&step->send, &step->send_room, bytes));
-    if (bytes > 0) memset(step->send, 0, bytes);
-    if (m->view) {
-        const struct tr_segment *s = own_segment(m, server);
-        struct slice slice = slice_of(m, s, step->index % m->chunks);
-        for (uint32_t i = slice.first; i < slice.first + slice.n; i++)
-            memcpy(step->send + (s->position[i] - range.first) * t->unit_bytes,
-                   (char *)m->view->delta + s->local[i] * t->unit_bytes, t->unit_bytes);
+    const char *at = l->in;
+    for (size_t i = 0; i < r->ins; at += message_bytes(m, l, &r->in[i++])) {
+        const char *from = r->in[i].peer == m->rounds.me ? kept(m, l, r->out) : at;
+        struct head head;
+        if (l->chunk == 0) {
+            memcpy(&head, from, sizeof head);
+            m->readers.some |= head.readers.some;
+            m->readers.not_all |= head.readers.not_all;
+        }
+        if (r->in[i].units[l->chunk] > 0) add_to_sum(m, l, &r->in[i], from + sizeof(struct head), sum);
     }
-    int root = participant_of_server(m, server);
-    if (root != m->me) t->tr->tables->traffic.bytes_pushed += bytes;
-    MPI_Ireduce(root == m->me ? MPI_IN_PLACE : step->send, root == m->me ? step->send : NULL,
-                (int)(range.n * t->unit_width), tr_dtype_mpi(t->dtype), MPI_SUM, root, m->comm,
-                &step->request);
     return TR_OK;
 }
 
-static void finish_dense(struct tr_merge *m, struct step *step)
+/* ---- down: new values to those who push ---- */
+
+static int post_down(struct tr_merge *m, struct lane *l)
 {
-    struct tr_table *t = m->table;
-    int server;
-    struct slice range = dense_range(m, step->index, &server);
-    if (m->rank[m->me].server != server) return;
-    tr_add_elements(t->dtype, range.n * t->unit_width, step->send,
-                    (char *)t->share[server] + range.first * t->unit_bytes);
+    const struct tr_round *r = &m->rounds.round[l->round];
+    const char *sum = is_last(m, l) ? own_share(m) : l->held;
+    TR_TRY(make_room(m, l, r->in, r->ins, &l->out, &l->out_room));
+    TR_TRY(make_room(m, l, r->out, r->outs, &l->in, &l->in_room));
+    char *at = l->out;
+    for (size_t i = 0; i < r->ins; at += message_bytes(m, l, &r->in[i++]))
+        if (r->in[i].units[l->chunk] > 0) take_from_sum(m, l, &r->in[i], sum, at + sizeof(struct head));
+    post(m, l, r->in, r->ins, r->out, r->outs);
+    m->table->tr->tables->traffic.bytes_pulled += bytes_of(m, l, r->out, r->outs);
+    return TR_OK;
 }
 
-/* ---- both ---- */
+static int finish_down(struct tr_merge *m, struct lane *l)
+{
+    const struct tr_round *r = &m->rounds.round[l->round];
+    if (l->round > 0) {
+        uint32_t units = m->rounds.round[l->round - 1].held[l->chunk];
+        TR_TRY(TR_GROW(&l->next, &l->next_room, units * m->table->unit_bytes));
+    }
+    const char *at = l->in;
+    for (size_t i = 0; i < r->outs; at += message_bytes(m, l, &r->out[i++])) {
+        const char *from = r->out[i].peer == m->rounds.me ? kept(m, l, r->in) : at;
+        if (r->out[i].units[l->chunk] > 0) put_held(m, l, &r->out[i], from + sizeof(struct head));
+    }
+    return TR_OK;
+}
+
+/* ---- a merge ---- */
+
+static bool goes_down(const struct tr_merge *m)
+{
+    return m->readers.some && !m->readers.not_all;
+}
+
+static void swap_held(struct lane *l)
+{
+    char *held = l->held;
+    size_t room = l->held_room;
+    l->held = l->next;
+    l->held_room = l->next_room;
+    l->next = held;
+    l->next_room = room;
+}
+
+/* A round has ended: what comes next. */
+static int turn(struct tr_merge *m, struct lane *l)
+{
+    l->posted = false;
+    if (!l->down && !is_last(m, l)) {
+        l->round++;
+    } else if (!l->down) {
+        m->heard_all = true; /* the first chunk, or a later one */
+        l->down = goes_down(m);
+        l->busy = l->down;
+        if (l->down && m->view && !m->view->merged_value)
+            TR_TRY(TR_NEW(&m->view->merged_value, tr_view_bytes(&m->view->view)));
+        if (l->down) return TR_OK; /* the share is what is held */
+    } else if (l->round > 0) {
+        l->round--;
+    } else {
+        l->busy = false;
+    }
+    swap_held(l);
+    return TR_OK;
+}
+
+static int carry_on(struct tr_merge *m, struct lane *l, bool *moved)
+{
+    *moved = false;
+    if (!l->busy) {
+        if (m->begun == m->rounds.chunks) return TR_OK;
+        l->chunk = m->begun++;
+        l->round = 0;
+        l->busy = true;
+        l->down = l->posted = false;
+    }
+    if (!l->posted) {
+        TR_TRY(l->down ? post_down(m, l) : post_up(m, l));
+        l->posted = *moved = true;
+    }
+    int done;
+    MPI_Testall(l->requests, l->request, &done, MPI_STATUSES_IGNORE);
+    if (!done || (!l->down && is_last(m, l) && l->chunk > 0 && !m->heard_all)) return TR_OK;
+    TR_TRY(l->down ? finish_down(m, l) : finish_up(m, l));
+    *moved = true;
+    TR_TRY(turn(m, l));
+    m->finished += !l->busy;
+    return TR_OK;
+}
+
+static int carry_on_all(struct tr_merge *m, int *did)
+{
+    for (bool moved = true; moved && m->finished < m->rounds.chunks;) {
+        moved = false;
+        for (int i = 0; i < IN_FLIGHT; i++) {
+            bool this_one;
+            TR_TRY(carry_on(m, &m->lane[i], &this_one));
+            moved = moved || this_one;
+        }
+        *did += moved;
+    }
+    return TR_OK;
+}
 
 int tr_merge_poll(struct tr_table *t, int *did)
 {
     struct tr_merge *m = t->merge;
     if (!m || !m->busy) return TR_OK;
     if (m->shared && !tr_shared_merge_poll(m->shared, m->done, did)) return TR_OK;
-    while (m->finished < m->steps) {
-        while (m->posted < m->steps && m->posted < m->finished + IN_FLIGHT) {
-            struct step *step = &m->step[m->posted % IN_FLIGHT];
-            step->index = m->posted++;
-            TR_TRY(m->dense ? post_dense(m, step) : post_sparse(m, step));
-            ++*did;
-        }
-        struct step *step = &m->step[m->finished % IN_FLIGHT];
-        if (!tr_request_done(&step->request)) return TR_OK;
-        if (m->dense) finish_dense(m, step);
-        else finish_sparse(m, step);
-        m->finished++;
-        ++*did;
-    }
-    if (m->view) memset(m->view->delta, 0, tr_view_bytes(m->view));
+    if (!m->shared) TR_TRY(carry_on_all(m, did));
+    if (m->finished < m->rounds.chunks) return TR_OK;
+    if (m->view) memset(m->view->view.delta, 0, tr_view_bytes(&m->view->view));
     atomic_thread_fence(memory_order_release); /* what was added shows before the clock that says so */
     ++*did;
     m->busy = false;
     m->done++;
+    if (m->view && !m->shared && goes_down(m)) m->view->merged_for = m->done;
     return TR_OK;
+}
+
+/* Whether what the servers make of this merge is to come back to the view: it has been read for this clock, and the job does
+ * not say how it is to be. */
+static struct readers readers_of(const struct tr_view_state *v)
+{
+    if (!v) return (struct readers){0};
+    bool reads = v->view.clock == v->push_clock && v->view.table->route == TR_ROUTE_AUTO && !v->node_pull;
+    return (struct readers){.some = reads && !(v->channel && tr_view_reads_near(v)), .not_all = !reads};
 }
 
 int tr_merge_start(struct tr_table *t, tr_view *view)
 {
     struct tr_merge *m = t->merge;
     (void)TR_FAULT("merge");
-    m->view = view;
+    m->view = view ? view->state : NULL;
     m->busy = true;
-    m->posted = m->finished = 0;
+    m->begun = m->finished = 0;
+    m->heard_all = false;
+    m->readers = readers_of(m->view);
     if (m->shared) tr_shared_merge_start(m->shared, m->done);
     return TR_OK;
 }
@@ -244,15 +378,6 @@ int64_t tr_merge_done(const struct tr_table *t)
     return t->merge ? t->merge->done : INT64_MAX;
 }
 
-/* Sparse moves the sum of the views, dense a share per level of the tree and worker; the factor is measured
- * (reductions run at a third of the bandwidth of plain messages). */
-static bool dense_is_cheaper(const struct tr_table *t, double view_units, int ranks)
-{
-    double levels = 0;
-    for (int p = 1; p < ranks; p *= 2) levels++;
-    return view_units > 3.0 * levels * (double)t->partition.units;
-}
-
 struct tr_view_state *tr_merged_view(const struct tr_table *t)
 {
     const struct tr_tables *tables = t->tr->tables;
@@ -263,49 +388,25 @@ struct tr_view_state *tr_merged_view(const struct tr_table *t)
     return NULL;
 }
 
+/* ---- opening and closing ---- */
+
 static const char opening[] = "all ranks to open the merge of a table";
 
-/* Which servers and workers take part, and with which keys. */
-static int find_participants(struct tr_merge *m)
+static int open_rounds(struct tr_merge *m, double held)
 {
-    tr_context *tr = m->table->tr;
-    const struct tr_view_state *view = tr_merged_view(m->table);
-    struct {
-        int rank;
-        uint32_t tag;
-    } mine = {tr->rank, view ? view->tag : 0}, *all;
-    TR_TRY(TR_NEW(&all, (size_t)m->size));
-    TR_TRY(TR_NEW(&m->rank, (size_t)m->size));
-    MPI_Request request;
-    MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, m->comm, &request);
-    tr_wait_alone(tr, &request, opening);
-    for (int p = 0; p < m->size; p++) {
-        int rank = all[p].rank;
-        const struct tr_client *c = all[p].tag ? tr_server_client(m->table, rank, all[p].tag) : NULL;
-        m->rank[p].server = tr_table_server_of(m->table, rank);
-        m->rank[p].works = tr_worker_set_has(tr, tr->active, rank);
-        if (c) m->rank[p].keys = (struct tr_segment){.n = c->n, .position = c->position};
-    }
-    free(all);
-    return TR_OK;
-}
-
-/* A step's buffers hold one chunk of every share (sparse) or of one share (dense). */
-static int cut_into_steps(struct tr_merge *m)
-{
-    const struct tr_partition *partition = &m->table->partition;
-    uint64_t at_once = m->dense ? 1 : partition->servers;
-    m->chunk = (uint32_t)tr_max_size(CHUNK_BYTES / m->table->unit_bytes / at_once, 1024);
-    m->chunks = (uint32_t)((tr_partition_longest(partition) + m->chunk - 1) / m->chunk);
-    m->steps = m->dense ? m->chunks * partition->servers : m->chunks;
-    for (int i = 0; i < IN_FLIGHT; i++) {
-        struct step *step = &m->step[i];
-        step->request = MPI_REQUEST_NULL;
-        TR_TRY(TR_NEW(&step->send_count, 4 * (size_t)m->size));
-        step->send_at = step->send_count + m->size;
-        step->receive_count = step->send_at + m->size;
-        step->receive_at = step->receive_count + m->size;
-    }
+    const struct tr_table *t = m->table;
+    const struct tr_view_state *view = tr_merged_view(t);
+    int wish = t->tr->job ? t->tr->job->table.merge : TR_MERGE_AUTO, size, degree;
+    MPI_Comm_size(m->comm, &size);
+    degree = tr_rounds_choose_degree(size, held, (double)t->partition.units, t->unit_bytes);
+    if (wish == TR_MERGE_DIRECT) degree = size;
+    if (wish == TR_MERGE_ROUNDS) degree = 2;
+    size_t chunk = tr_max_size(CHUNK_BYTES / t->unit_bytes / t->partition.servers, 1024), most = 0;
+    TR_TRY(tr_rounds_open(t->tr, m->comm, t->server, view ? view->keys.segment : NULL,
+                          tr_partition_longest(&t->partition), (uint32_t)chunk, degree, &m->rounds));
+    for (size_t i = 0; i < m->rounds.n; i++)
+        most = tr_max_size(most, m->rounds.round[i].ins + m->rounds.round[i].outs);
+    for (int i = 0; i < IN_FLIGHT; i++) TR_TRY(TR_NEW(&m->lane[i].request, most));
     return TR_OK;
 }
 
@@ -329,15 +430,7 @@ int tr_merge_open(struct tr_table *t)
     t->merge = m;
     m->table = t;
     m->comm = comm;
-    if (t->merges_shared) return tr_shared_merge_open(t, &m->shared);
-    MPI_Comm_rank(comm, &m->me);
-    MPI_Comm_size(comm, &m->size);
-    MPI_Type_contiguous((int)t->unit_bytes, MPI_BYTE, &m->unit);
-    MPI_Type_commit(&m->unit);
-    TR_TRY(find_participants(m));
-    int wish = tr->job ? tr->job->table.merge : TR_MERGE_AUTO;
-    m->dense = wish == TR_MERGE_AUTO ? dense_is_cheaper(t, sum[0], m->size) : wish == TR_MERGE_DENSE;
-    return cut_into_steps(m);
+    return t->merges_shared ? tr_shared_merge_open(t, &m->shared) : open_rounds(m, sum[0]);
 }
 
 void tr_merge_close(struct tr_table *t)
@@ -347,15 +440,12 @@ void tr_merge_close(struct tr_table *t)
     t->merge = NULL;
     if (m->shared) tr_shared_merge_close(m->shared);
     for (int i = 0; i < IN_FLIGHT; i++) {
-        free(m->step[i].send_count);
-        free(m->step[i].send);
-        free(m->step[i].receive);
+        struct lane *l = &m->lane[i];
+        void *memory[] = {l->request, l->out, l->in, l->held, l->next};
+        for (size_t k = 0; k < sizeof memory / sizeof *memory; k++) free(memory[k]);
     }
-    if (m->comm != MPI_COMM_NULL) {
-        MPI_Type_free(&m->unit);
-        MPI_Comm_free(&m->comm);
-    }
-    free(m->rank);
+    tr_rounds_close(&m->rounds);
+    if (m->comm != MPI_COMM_NULL) MPI_Comm_free(&m->comm);
     free(m);
 }
 
@@ -364,10 +454,9 @@ void tr_merge_describe(const struct tr_table *t, char *text, size_t size)
     const struct tr_merge *m = t->merge;
     if (!m) snprintf(text, size, "not merged");
     else if (m->shared) snprintf(text, size, "merged near, in memory that the node shares");
-    else if (m->dense)
-        snprintf(text, size, "merged dense, by %u reductions a clock of at most %u keys each", m->steps,
-                 m->chunk);
+    else if (m->rounds.degree >= m->rounds.size)
+        snprintf(text, size, "merged direct, to each server, in %u chunks a clock", m->rounds.chunks);
     else
-        snprintf(text, size, "merged sparse, by %u all-to-alls a clock of at most %u keys of each share",
-                 m->steps, m->chunk);
+        snprintf(text, size, "merged in rounds of degree %d, in %u chunks a clock", m->rounds.degree,
+                 m->rounds.chunks);
 }

@@ -11,7 +11,8 @@
  *   server     answers registered key sets, pulls and pushes that come as messages
  *   channel    what a view has with one server: pulls by load, get or request; pushes by adding, accumulate or message
  *   node_cache what one worker of a node has fetched, for the others; node_pull: views of a node pulled as one with it
- *   merge      pushes of all workers of a clock at once, by nonblocking collectives (BSP)
+ *   rounds     who sends what to whom where pushes are merged between nodes
+ *   merge      pushes of all workers of a clock at once, in such rounds (BSP), which bring the new values back, too
  *   merge_shared … by plain adding, in memory that a node shares
  *   view       a worker's copies of some keys: pulls and pushes of all its channels
  *   rows       rows in any order, and what is added to sparse ones

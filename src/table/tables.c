@@ -144,7 +144,7 @@ void tr_tables_count_from(tr_context *tr, int64_t clocks)
         if (tables->table[i]->use) tables->table[i]->use->share.stable = clocks;
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_view_state *v = tables->views[i];
-        v->view.clock = -1;
+        v->view.clock = v->merged_for = -1;
         v->ahead_wanted = v->ahead_started = false;
     }
 }

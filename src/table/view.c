@@ -39,8 +39,7 @@ static bool needs_registration(const struct tr_view_state *v, const struct tr_ch
     const struct tr_table *t = v->view.table;
     if ((c->route == TR_ROUTE_REQUEST || c->measures) && c->segment->n > 0) return true;
     if (v->use == TR_VIEW_READ) return false;
-    if (v->merged) return !t->merges_shared && c->rank != t->tr->rank && c->segment->n > 0;
-    return c->way == TR_WAY_MESSAGE &&
+    return !v->merged && c->way == TR_WAY_MESSAGE &&
            (c->segment->n > 0 || t->lockstep || t->use); /* see tr_channel_push() */
 }
 
@@ -133,7 +132,7 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
     TR_TRY(TR_NEW(&v, 1));
     v->view = (tr_view){.table = t, .n = n, .width = t->width, .clock = -1, .state = v};
     v->use = use;
-    v->push_clock = -1;
+    v->push_clock = v->merged_for = -1;
     v->tag = t->next_tag++;
     v->merged = use != TR_VIEW_READ && t->lockstep && !tr_table_by_message(t) &&
                 (t->push == TR_PUSH_AUTO || t->push == TR_PUSH_MERGE);
@@ -179,19 +178,23 @@ void tr_view_close(tr_view **view)
     free(v->view.value);
     if (!v->lent) free(v->view.delta);
     free(v->ahead);
+    free(v->merged_value);
     free(v);
     *view = NULL;
 }
 
 /* ---- pulling ---- */
 
-bool tr_view_is_near(const tr_view *view)
+bool tr_view_reads_near(const struct tr_view_state *v)
 {
-    const struct tr_view_state *v = view->state;
-    if (v->group) return false; /* what the leader reads travels to the members */
     for (uint32_t server = 0; server < v->keys.servers; server++)
         if (v->channel[server].route != TR_ROUTE_LOAD && v->channel[server].segment->n > 0) return false;
     return true;
+}
+
+bool tr_view_is_near(const tr_view *view)
+{
+    return !view->state->group && tr_view_reads_near(view->state);
 }
 
 /* What the node reads from a server once for several of its workers; NULL: the view reads there for itself. */
@@ -203,19 +206,23 @@ static struct tr_node_pull *node_pull_at(const struct tr_view_state *v, uint32_t
 static int start_reading(struct tr_view_state *v)
 {
     (void)TR_FAULT("pull");
+    v->pull = PULL_READING;
+    if (v->takes_merged) {
+        memcpy(v->into, v->merged_value, tr_view_bytes(&v->view));
+        return TR_OK;
+    }
     for (uint32_t server = 0; server < v->keys.servers; server++) {
         struct tr_node_pull *shared = node_pull_at(v, server);
         if (shared) tr_node_pull_read(shared, server);
         else TR_TRY(tr_channel_read(&v->channel[server], v->into, v->version));
     }
-    v->pull = PULL_READING;
     return TR_OK;
 }
 
 static int carry_on_reading(struct tr_view_state *v, bool *all, int *did)
 {
     *all = true;
-    for (uint32_t server = 0; server < v->keys.servers; server++) {
+    for (uint32_t server = 0; server < v->keys.servers && !v->takes_merged; server++) {
         struct tr_node_pull *shared = node_pull_at(v, server);
         bool done;
         if (shared) TR_TRY(tr_node_pull_poll(shared, server, &done, did));
@@ -302,7 +309,7 @@ static int start_pull(struct tr_view_state *v, void *into)
 int tr_pull_start(tr_view *view, void *into, int64_t version)
 {
     struct tr_view_state *v = view->state;
-    v->joins = false;
+    v->joins = v->takes_merged = false;
     v->version = version;
     return start_pull(v, into);
 }
@@ -311,8 +318,17 @@ int tr_pull_start_shared(tr_view *view, void *into, int64_t least)
 {
     struct tr_view_state *v = view->state;
     v->joins = v->node_pull != NULL;
+    v->takes_merged = false;
     v->least = least;
     v->version = -1;
+    return start_pull(v, into);
+}
+
+int tr_pull_start_merged(tr_view *view, void *into)
+{
+    struct tr_view_state *v = view->state;
+    v->joins = false;
+    v->takes_merged = true;
     return start_pull(v, into);
 }
 

@@ -25,6 +25,9 @@ struct tr_view_state {
     struct tr_node_pull *node_pull; /* … from some of the servers; NULL: from none */
     bool ended;                     /* of a stage that will not run again: it can only be closed */
     bool lent;                      /* delta lies in memory of the merge */
+    char *merged_value;             /* the values after a merge, which has brought them … */
+    int64_t merged_for;             /* … to be read at this clock; -1: none */
+    bool takes_merged;              /* … and that is what is being read */
     void *into;
     void *ahead; /* second buffer of tr_view_prefetch() */
     int64_t ahead_clock;
@@ -41,8 +44,9 @@ int tr_views_ready(tr_context *tr);
 /* Ends what a view has with servers and others of its node: it can only be closed then. */
 void tr_view_end(struct tr_view_state *view);
 
-/* All its values are read directly from memory of this node. */
+/* All its values are read directly from memory of this node; what is read so, is, though a group may have to spread it. */
 bool tr_view_is_near(const tr_view *view);
+bool tr_view_reads_near(const struct tr_view_state *view);
 
 /* Starts to fill `into` (n × width elements) with what the servers have now, or had at a version, where they keep
  * versions (-1: now). In a group, the leader reads and spreads what it has read. */
@@ -51,6 +55,9 @@ int tr_pull_start(tr_view *view, void *into, int64_t version);
 /* The same, but what the node pulls as one may be what it has pulled already, if all updates of clocks < least are
  * in it and it is not too old for this view. Tables that keep versions are not read so. */
 int tr_pull_start_shared(tr_view *view, void *into, int64_t least);
+
+/* The same, with the values that the last merge has brought (merge.h) to its own rank, for the clock merged_for. */
+int tr_pull_start_merged(tr_view *view, void *into);
 bool tr_pull_busy(const tr_view *view);
 
 /* Starts to add delta to the table as part of this clock, and leaves a delta of zeros to be written. In a group,

@@ -42,9 +42,9 @@ explains 2 'way 2 add' sync.mode=ssp
 
 # merging
 explains 2 'table w: updates merged near' table.merge=auto
-explains 2 'table w: updates merged sparse' table.merge=sparse
-explains 2 'table w: updates merged dense' table.merge=dense
-explains 3 'table w: updates merged dense' table.merge=dense ranks.layout=dedicated
+explains 2 'table w: updates merged direct' table.merge=direct
+explains 3 'table w: updates merged in rounds of degree 2' table.merge=rounds
+explains 5 'table w: updates merged in rounds of degree 2' table.merge=rounds ranks.layout=dedicated
 
 # every class of models reads and pushes one-sided where the job says so, as MPI's calls show (the clock has
 # calls of its own, without requests); rows of factors, too, which als

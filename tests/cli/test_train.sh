@@ -340,15 +340,15 @@ if part routes; then
                 run far-$route-$push 3 $common table.route=$route table.push=$push ranks.node_size=1
             done
         done
-        for merge in sparse dense; do
+        for merge in direct rounds; do
             run merge-$merge 3 $common table.merge=$merge ranks.node_size=1
             run merge-group-$merge 5 $common table.merge=$merge ranks.node_size=2 ranks.servers=2 ranks.groups=1 ranks.group_size=2 data.partition=horizontal
         done
     }
-    for folder in *-merge *-accumulate *-message merge-sparse merge-dense; do
+    for folder in *-merge *-accumulate *-message merge-direct merge-rounds; do
         holds "$folder" "(f - o)^2 < 1e-12 * o^2" f="$(of "$folder" objective)" o="$(of auto objective)"
     done
-    holds "merge-group" "(f - o)^2 < 1e-12 * o^2" f="$(of merge-group-sparse objective)" o="$(of merge-group-dense objective)"
+    holds "merge-group" "(f - o)^2 < 1e-12 * o^2" f="$(of merge-group-direct objective)" o="$(of merge-group-rounds objective)"
 
     # a hash map adds the same in the same order
     # shellcheck disable=SC2086

@@ -184,13 +184,13 @@ static void bsp(int way, const char *push, bool quiet)
     }
 }
 
-MPI_CASE(bsp_is_exact_with_sparse_merge)
+MPI_CASE(bsp_is_exact_with_direct_merge)
 {
-    bsp(0, "table.push=merge table.merge=sparse", false);
+    bsp(0, "table.push=merge table.merge=direct", false);
 }
-MPI_CASE(bsp_is_exact_with_dense_merge)
+MPI_CASE(bsp_is_exact_with_merge_in_rounds)
 {
-    bsp(1, "table.push=merge table.merge=dense", true);
+    bsp(1, "table.push=merge table.merge=rounds", true);
 }
 MPI_CASE(bsp_is_exact_with_messages)
 {
@@ -255,7 +255,7 @@ static int read_only(tr_worker *me, void *state)
 
 MPI_CASE(a_slow_reader_is_waited_for)
 {
-    static const char *const ways[] = {"table.merge=sparse", "table.merge=dense", "table.push=accumulate"};
+    static const char *const ways[] = {"table.merge=direct", "table.merge=rounds", "table.push=accumulate"};
     for (size_t way = 0; way < 3; way++) {
         const char *layout;
         for (int i = 0; (layout = mpi_layout(i)); i++) {
@@ -591,8 +591,8 @@ static void take_walk(const char *settings, struct walk *w)
 
 MPI_CASE(bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)
 {
-    static const char *const ways[] = {"table.push=merge table.merge=sparse",
-                                       "table.push=merge table.merge=dense", "table.push=message"};
+    static const char *const ways[] = {"table.push=merge table.merge=direct",
+                                       "table.push=merge table.merge=rounds", "table.push=message"};
     for (size_t way = 0; way < 3; way++) {
         const char *layout;
         for (int i = 0; (layout = mpi_layout(i)); i++) {
@@ -609,7 +609,7 @@ MPI_CASE(bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)
     }
 }
 
-MPI_MAIN(&bsp_is_exact_with_sparse_merge, &bsp_is_exact_with_dense_merge, &bsp_is_exact_with_messages,
+MPI_MAIN(&bsp_is_exact_with_direct_merge, &bsp_is_exact_with_merge_in_rounds, &bsp_is_exact_with_messages,
          &bsp_is_exact_with_accumulate, &who_only_pushes_does_not_confuse_clocks,
          &a_slow_reader_is_waited_for, &ssp_keeps_its_bound, &ssp_keeps_its_bound_with_messages,
          &ssp_keeps_its_bound_with_accumulate, &asp_waits_for_nobody,

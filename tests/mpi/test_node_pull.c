@@ -232,7 +232,7 @@ MPI_CASE(bsp_is_exact_by_get)
 }
 MPI_CASE(bsp_is_exact_by_whatever_is_best)
 {
-    bsp("auto", "table.push=merge table.merge=dense");
+    bsp("auto", "table.push=merge table.merge=rounds");
 }
 
 /* ---- what travels ---- */

@@ -258,13 +258,13 @@ static void all_routes(int way, const char *push)
         }
 }
 
-MPI_CASE(sparse_merge_adds_all)
+MPI_CASE(direct_merge_adds_all)
 {
-    all_routes(0, "table.push=merge table.merge=sparse");
+    all_routes(0, "table.push=merge table.merge=direct");
 }
-MPI_CASE(dense_merge_adds_all)
+MPI_CASE(merge_in_rounds_adds_all)
 {
-    all_routes(1, "table.push=auto table.merge=dense");
+    all_routes(1, "table.push=auto table.merge=rounds");
 }
 MPI_CASE(accumulate_adds_all)
 {
@@ -279,12 +279,12 @@ MPI_CASE(messages_add_all)
 MPI_CASE(large_tables_go_in_chunks)
 {
     static const char *const ways[] = {
-        "table.push=merge table.merge=sparse ranks.servers=1",
-        "table.push=merge table.merge=dense table.route=request ranks.servers=1",
+        "table.push=merge table.merge=direct ranks.servers=1",
+        "table.push=merge table.merge=rounds table.route=request ranks.servers=1",
         "table.push=message table.route=request ranks.servers=1",
         "table.push=accumulate table.route=auto ranks.servers=1",
-        "table.push=merge table.merge=sparse ranks.node_size=1 table.virtual_nodes=1", /* of unequal shares */
-        "table.push=merge table.merge=dense ranks.node_size=1 table.virtual_nodes=1"};
+        "table.push=merge table.merge=direct ranks.node_size=1 table.virtual_nodes=1", /* of unequal shares */
+        "table.push=merge table.merge=rounds ranks.node_size=1 table.virtual_nodes=1"};
     static const struct shape vector = {TR_I64, 1, 300000};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         char settings[MPI_NOTE];
@@ -368,6 +368,6 @@ MPI_CASE(only_dense_tables_have_initial_values)
     mpi_check(tr_close(tr) == status, "the context ends otherwise");
 }
 
-MPI_MAIN(&random_values_are_as_random_as_said, &only_dense_tables_have_initial_values, &sparse_merge_adds_all,
-         &dense_merge_adds_all, &accumulate_adds_all, &messages_add_all, &large_tables_go_in_chunks,
+MPI_MAIN(&random_values_are_as_random_as_said, &only_dense_tables_have_initial_values, &direct_merge_adds_all,
+         &merge_in_rounds_adds_all, &accumulate_adds_all, &messages_add_all, &large_tables_go_in_chunks,
          &small_tables_spread, &wrong_places_are_refused)

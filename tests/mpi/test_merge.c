@@ -1,0 +1,93 @@
+/* Merging between nodes in rounds: how many messages that takes, and whether the new values come back with it. What is merged is
+ * checked by test_tables.c and test_clocks.c. */
+#include "mpi_unit.h"
+
+#include "table/view.h"
+#include "trireme/collective.h"
+
+enum { KEYS = 700, CLOCKS = 20, COUNTED_FROM = 5, SMALLEST = 64 };
+
+static long sent; /* messages of this rank with values in them */
+
+int MPI_Isend(const void *from, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    int size;
+    MPI_Type_size(type, &size);
+    if (n * size >= SMALLEST) sent++;
+    return PMPI_Isend(from, n, type, to, tag, comm, request);
+}
+
+struct trial {
+    tr_table *table;
+    tr_view *view;
+    bool lazy;    /* one worker does not read in odd clocks */
+    int brought;  /* clocks whose values had come with the merge of the one before */
+    long counted; /* of sent, when counting began */
+};
+
+static int prepare(tr_worker *me, void *state)
+{
+    struct trial *t = state;
+    (void)me;
+    tr_key keys[KEYS];
+    for (size_t i = 0; i < KEYS; i++) keys[i] = i;
+    return tr_view_open(t->table, keys, KEYS, TR_VIEW_UPDATE, &t->view);
+}
+
+static int compute(tr_worker *me, void *state)
+{
+    struct trial *t = state;
+    if (me->clock == COUNTED_FROM) t->counted = sent;
+    t->brought += t->view->state->merged_for == me->clock;
+    if (!t->lazy || me->worker > 0 || me->clock % 2 == 0) {
+        TR_TRY(tr_view_pull(t->view));
+        const int64_t *value = t->view->value;
+        for (size_t i = 0; i < KEYS; i++)
+            mpi_check(value[i] == me->clock * me->workers * (int64_t)i, "clock %lld: key %zu is %lld",
+                      (long long)me->clock, i, (long long)value[i]);
+    }
+    for (size_t i = 0; i < KEYS; i++) ((int64_t *)t->view->delta)[i] = (int64_t)i;
+    return tr_view_push(t->view);
+}
+
+/* Messages of all ranks in a clock. */
+static double run_trial(const char *merge, struct trial *t)
+{
+    char settings[MPI_NOTE];
+    snprintf(settings, sizeof settings, "ranks.node_size=1 table.merge=%s", merge);
+    tr_context *tr = mpi_context(settings);
+    mpi_ok(tr_table_create(tr, "t", TR_I64, 1, KEYS, &t->table));
+    mpi_ok(tr_run(
+        tr,
+        &(tr_stage){.name = "trial", .state = t, .clocks = CLOCKS, .prepare = prepare, .compute = compute}));
+    int64_t all = sent - t->counted;
+    mpi_ok(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &all, 1));
+    tr_view_close(&t->view);
+    mpi_ok(tr_close(tr));
+    return (double)all / (CLOCKS - COUNTED_FROM);
+}
+
+/* Up and down, a message in each round: the ranks are halved until they are alone. */
+MPI_CASE(rounds_take_few_messages)
+{
+    struct trial direct = {0}, rounds = {0};
+    double size = mpi_test.size, levels = 0;
+    while (1 << (int)levels < mpi_test.size) levels++;
+    double each = run_trial("direct", &direct);
+    mpi_check(each == 2 * size * (size - 1), "direct: %g messages", each);
+    each = run_trial("rounds", &rounds);
+    mpi_check(each <= 2 * size * levels, "rounds: %g messages", each);
+    if (mpi_test.size > 1)
+        mpi_check(rounds.brought == CLOCKS - 1, "%d clocks brought values", rounds.brought);
+}
+
+/* Values come only where all workers have read what they push to. */
+MPI_CASE(what_one_does_not_read_comes_to_none)
+{
+    struct trial lazy = {.lazy = true};
+    run_trial("rounds", &lazy);
+    if (mpi_test.size > 1) mpi_check(lazy.brought == CLOCKS / 2, "%d clocks brought values", lazy.brought);
+}
+
+MPI_MAIN(&rounds_take_few_messages, &what_one_does_not_read_comes_to_none)
