@@ -593,6 +593,19 @@ static int cut_blocks(const struct tr_row_stream *s, const struct tr_data_state 
     return TR_OK;
 }
 
+/* What was done before the stream was opened anew, whose thread has begun to read. */
+static void count_from(struct tr_row_stream *s, const struct tr_row_stream_counts *before)
+{
+    pthread_mutex_lock(&s->lock);
+    s->counts.memory_bytes = tr_max_size(s->counts.memory_bytes, before->memory_bytes);
+    s->counts.read_bytes += before->read_bytes;
+    s->counts.read_seconds += before->read_seconds;
+    s->counts.ready += before->ready;
+    s->counts.waited += before->waited;
+    s->counts.waited_seconds += before->waited_seconds;
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* Once, and where the parts are others than before: a block that two parts shared would be read for each of them. */
 static int follow_begins(const tr_data *data, const size_t *begin, size_t n)
 {
@@ -613,7 +626,7 @@ static int follow_begins(const tr_data *data, const size_t *begin, size_t n)
     state->block = blocks;
     state->blocks = count;
     TR_TRY(tr_row_stream_open((tr_data *)(uintptr_t)data, memory, whole, &state->stream));
-    state->stream->counts = counts;
+    count_from(state->stream, &counts);
     state->stream->parts = n;
     return TR_OK;
 }
