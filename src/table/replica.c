@@ -277,6 +277,7 @@ int tr_replica_note(struct tr_replica *l, int status)
 {
     int none = TR_OK;
     if (status == TR_OK || atomic_load(&l->head->failed) != TR_OK) return status;
+    if (atomic_exchange(&l->head->noted, 1)) return status; /* two at once would mix their texts */
     snprintf(l->head->why, sizeof l->head->why, "%s", tr_error_text());
     atomic_compare_exchange_strong(&l->head->failed, &none, status);
     return status;

@@ -37,8 +37,9 @@ struct tr_replica_chunk {
 struct tr_replica_head {
     _Atomic uint32_t arrived, round; /* workers that wait for the others, and how often all have come */
     _Atomic int64_t clock;           /* of those who wait */
-    _Atomic int failed;              /* status of the first failure … */
-    char why[512];                   /* … and its text; "": not of ours */
+    _Atomic uint32_t noted;          /* somebody writes, or has written: */
+    char why[512];                   /* the text of the first failure; "": not of ours */
+    _Atomic int failed;              /* its status, which others look at first */
     _Atomic uint32_t absent;         /* chunks */
     _Atomic uint32_t all_changed;    /* chunks may have been changed by those who do it for themselves */
     _Alignas(64) _Atomic uint64_t tick;
