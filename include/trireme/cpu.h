@@ -26,9 +26,9 @@
 extern "C" {
 #endif
 
-/* Before a function whose loops are to be compiled twice, with AVX2 and without: the processor chooses. Both come to the same bits
- * if sums do not depend on how many are made side by side: no product is added unrounded. Clang wants them before declarations, too. */
-#if defined(__x86_64__) && defined(__GNUC__) && defined(__GLIBC__) && !defined(__clang__)
+/* Before a function to be compiled twice, with AVX2 and without: the processor chooses, before ThreadSanitizer is there. Both come to
+ * the same bits if sums do not depend on how many are made side by side: no product is added unrounded. Clang wants it at declarations. */
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define TR_CPU_CLONES __attribute__((target_clones("avx2", "default")))
 #else
 #define TR_CPU_CLONES
