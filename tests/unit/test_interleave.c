@@ -1,0 +1,370 @@
+/* What ranks of a node do in memory that they share, in every order: the clock window, node caches, chunks of replicas and
+ * the barrier of those who use them. */
+#include "interleave.h"
+
+#include "consistency/sync.h"
+#include "table/node_cache.h"
+#include "table/replica.h"
+
+/* ---- the clock window ---- */
+
+#define raise raise_word /* which is a function of the C library */
+#include "consistency/clock.c"
+#undef raise
+
+enum { RANKS = 3, CLOCKS = 2 };
+
+static struct {
+    _Alignas(64) char memory[sizeof(struct board) + 2 * RANKS * sizeof(struct line)];
+    int node_of[RANKS];
+    tr_context tr[RANKS];
+    struct tr_clock clock[RANKS];
+    bool written[RANKS][CLOCKS + 1];
+} window;
+
+static void open_clocks(void)
+{
+    memset(&window, 0, sizeof window);
+    struct board *board = (struct board *)(void *)window.memory;
+    for (int r = 0; r < RANKS; r++) {
+        window.tr[r] = (tr_context){.rank = r,
+                                    .size = RANKS,
+                                    .node_rank = r,
+                                    .node_size = RANKS,
+                                    .node_of = window.node_of,
+                                    .layout = {.nodes = 1}};
+        window.clock[r] = (struct tr_clock){
+            .tr = &window.tr[r], .board = board, .mine = &board->rank[r], .doing = &board->rank[RANKS + r]};
+    }
+}
+
+/* Whoever sees a clock sees what all have written in it. One rank does all clocks at once. */
+static void raise_clocks(int self)
+{
+    struct tr_clock *c = &window.clock[self];
+    for (int64_t clock = self == 0 ? CLOCKS : 1; clock <= CLOCKS; clock++) {
+        interleave_check(tr_clock_get(c, TR_CLOCK_WRITTEN) < (self == 0 ? 1 : clock));
+        for (int64_t now = self == 0 ? 1 : clock; now <= clock; now++) window.written[self][now] = true;
+        tr_clock_raise(c, TR_CLOCK_WRITTEN, clock);
+        int64_t all = tr_clock_get(c, TR_CLOCK_WRITTEN);
+        for (int r = 0; r < RANKS; r++)
+            for (int64_t before = 1; before <= all; before++) interleave_check(window.written[r][before]);
+    }
+}
+
+static void check_clocks(void)
+{
+    for (int r = 0; r < RANKS; r++)
+        interleave_check(tr_clock_get(&window.clock[r], TR_CLOCK_WRITTEN) == CLOCKS);
+}
+
+START_TEST(the_clock_is_that_of_the_slowest)
+{
+    interleave((struct interleaving){RANKS, 3, open_clocks, raise_clocks, check_clocks});
+}
+END_TEST
+
+/* ---- node caches ---- */
+
+#include "table/node_cache.c"
+
+enum { WORKERS = 2 };
+
+static struct {
+    _Alignas(64) char memory[1024];
+    struct tr_node_cache cache[WORKERS];
+    _Atomic int64_t table;                              /* updates that have arrived there */
+    _Atomic int64_t has_read[WORKERS], pushed[WORKERS]; /* clocks, by worker */
+    int64_t staleness;
+} cached;
+
+static void open_cache(void)
+{
+    int64_t staleness = cached.staleness;
+    memset(&cached, 0, sizeof cached);
+    cached.staleness = staleness;
+    interleave_check(tr_cache_bytes(1, 2 * sizeof(int64_t)) <= sizeof cached.memory);
+    for (int w = 0; w < WORKERS; w++) cached.cache[w] = tr_cache_at(cached.memory, 1, 2 * sizeof(int64_t));
+    tr_cache_clear(&cached.cache[0]);
+}
+
+static int64_t least_clock(_Atomic int64_t *clock)
+{
+    int64_t least = INT64_MAX;
+    for (int w = 0; w < WORKERS; w++) {
+        int64_t its = atomic_load(&clock[w]);
+        if (its < least) least = its;
+    }
+    return least;
+}
+
+/* Two numbers that are the same, unless somebody writes while they are read. */
+static int64_t copy_value(const int64_t *value)
+{
+    int64_t first = value[0];
+    interleave_step();
+    interleave_check(value[1] == first);
+    return first;
+}
+
+/* As table/node_pull.c does it: what the table has, from the cache or as the one who fetches. */
+static int64_t read_through(struct tr_node_cache *c, const struct tr_cache_terms *terms, uint64_t *number)
+{
+    int64_t *value = tr_cache_value(c, 0), seen;
+    struct tr_cache_fetch fetch;
+    for (;; interleave_wait()) {
+        enum tr_cache_state state = tr_cache_take(c, 0, terms, &fetch);
+        if (state == TR_CACHE_HERE) {
+            seen = copy_value(value);
+            tr_cache_give_back(c, 0);
+            break;
+        }
+        if (state != TR_CACHE_NONE) continue;
+        if (tr_cache_claim(c, 0, terms, least_clock(cached.pushed)) != TR_CACHE_CLAIMED) continue;
+        value[0] = atomic_load(&cached.table);
+        interleave_step();
+        value[1] = value[0];
+        fetch = tr_cache_fetched(c, 0, 0);
+        seen = copy_value(value);
+        tr_cache_put(c, 0, true);
+        break;
+    }
+    *number = fetch.number;
+    interleave_check(fetch.holds >= terms->least);
+    return seen;
+}
+
+static void use_cache(int self)
+{
+    struct tr_node_cache *c = &cached.cache[self];
+    bool lockstep = cached.staleness == 0;
+    struct tr_cache_terms terms = {.lockstep = lockstep};
+    for (int64_t clock = 0; clock < CLOCKS; clock++) {
+        uint64_t number;
+        terms.least = clock - cached.staleness;
+        while (least_clock(cached.pushed) < terms.least) interleave_wait();
+        int64_t seen = read_through(c, &terms, &number);
+        if (lockstep) interleave_check(seen == WORKERS * clock);
+        interleave_check(seen >= WORKERS * terms.least);
+        interleave_check(seen >= clock); /* its own */
+        atomic_store(&cached.has_read[self], clock + 1);
+        while (lockstep && least_clock(cached.has_read) <= clock) interleave_wait();
+        atomic_fetch_add(&cached.table, 1);
+        if (!lockstep) terms.after = tr_cache_number(c);
+        atomic_store(&cached.pushed[self], clock + 1);
+    }
+}
+
+static void check_cache(void)
+{
+    interleave_check(atomic_load(&cached.table) == WORKERS * CLOCKS);
+}
+
+START_TEST(a_fetch_has_what_it_says)
+{
+    for (cached.staleness = 0; cached.staleness <= 1; cached.staleness++)
+        interleave((struct interleaving){WORKERS, 3, open_cache, use_cache, check_cache});
+}
+END_TEST
+
+/* ---- chunks of replicas ---- */
+
+/* A chunk's values are one number, and which chunk they are of. */
+struct values {
+    uint32_t chunk;
+    _Atomic int64_t number;
+};
+
+enum { CHUNKS = 2, VISITS = 2 };
+
+static struct {
+    struct tr_replica_head head;
+    struct tr_replica_chunk chunk[CHUNKS];
+    struct tr_replica_line line[WORKERS];
+    uint32_t heap[CHUNKS], owner[CHUNKS];
+    uint64_t stamp[CHUNKS];
+    struct values frame[CHUNKS], file[CHUNKS];
+    struct tr_table table;
+    tr_context tr[WORKERS];
+    struct tr_replica replica[WORKERS];
+    /* what is tried */
+    enum tr_update_mode mode;
+    size_t frames;
+} node_replica;
+
+static int move_values(struct tr_replica *l, bool writes, size_t chunk)
+{
+    (void)l;
+    struct values *frame = &node_replica.frame[node_replica.chunk[chunk].frame],
+                  *file = &node_replica.file[chunk];
+    if (writes) interleave_check(frame->chunk == chunk);
+    struct values *from = writes ? frame : file, *to = writes ? file : frame;
+    to->chunk = from->chunk;
+    int64_t number = atomic_load(&from->number);
+    atomic_store(&to->number, number);
+    return TR_OK;
+}
+
+static int fetch_values(struct tr_replica *l, const uint32_t *chunks, size_t n, unsigned arrays)
+{
+    (void)l, (void)arrays;
+    for (size_t i = 0; i < n; i++) {
+        struct values *frame = &node_replica.frame[node_replica.chunk[chunks[i]].frame];
+        frame->chunk = chunks[i];
+        atomic_store(&frame->number, 0);
+    }
+    return TR_OK;
+}
+
+#define tr_replica_transfer move_values
+#define tr_replica_fetch    fetch_values
+#include "table/replica_chunks.c"
+#undef tr_replica_transfer
+#undef tr_replica_fetch
+
+static void open_chunks(void)
+{
+    enum tr_update_mode mode = node_replica.mode;
+    size_t frames = node_replica.frames;
+    memset(&node_replica, 0, sizeof node_replica);
+    node_replica.mode = mode;
+    node_replica.frames = frames;
+    node_replica.table = (struct tr_table){.name = "w", .pieces = 1};
+    for (int w = 0; w < WORKERS; w++) {
+        node_replica.tr[w] = (tr_context){.rank = w, .node_rank = w, .node_size = WORKERS};
+        node_replica.replica[w] = (struct tr_replica){.tr = &node_replica.tr[w],
+                                                      .table = &node_replica.table,
+                                                      .model = TR_LOCAL_DEMAND,
+                                                      .mode = mode,
+                                                      .limited = frames < CHUNKS,
+                                                      .chunks = CHUNKS,
+                                                      .frames = frames,
+                                                      .batch = CHUNKS,
+                                                      .head = &node_replica.head,
+                                                      .line = node_replica.line,
+                                                      .chunk = node_replica.chunk,
+                                                      .heap = node_replica.heap,
+                                                      .owner = node_replica.owner,
+                                                      .heap_stamp = node_replica.stamp};
+    }
+    tr_replica_clear(&node_replica.replica[0], 0, 1, false);
+}
+
+/* Adds one to each chunk. */
+static void visit_chunks(int self)
+{
+    static const tr_key visited[WORKERS][VISITS] = {{0, 1}, {1, 0}};
+    struct tr_replica *l = &node_replica.replica[self];
+    interleave_check(tr_replica_bring_ahead(l, visited[self], VISITS) == TR_OK);
+    for (int i = 0; i < VISITS; i++) {
+        size_t c = visited[self][i];
+        interleave_check(tr_replica_get(l, c) == TR_OK);
+        struct values *v = &node_replica.frame[node_replica.chunk[c].frame];
+        interleave_check(v->chunk == c);
+        int64_t number = atomic_load(&v->number);
+        if (l->mode == TR_UPDATE_LOCKED) atomic_store(&v->number, number + 1);
+        else atomic_fetch_add(&v->number, 1);
+        atomic_store_explicit(&l->chunk[c].changed, 1, memory_order_relaxed);
+        tr_replica_let_go(l, c);
+    }
+}
+
+/* No visit is lost, wherever the chunk is now. */
+static void check_chunks(void)
+{
+    uint32_t absent = 0;
+    for (size_t c = 0; c < CHUNKS; c++) {
+        const struct tr_replica_chunk *chunk = &node_replica.chunk[c];
+        const struct values *v = chunk->here ? &node_replica.frame[chunk->frame] : &node_replica.file[c];
+        interleave_check(v->chunk == c);
+        interleave_check(v->number == WORKERS);
+        interleave_check(chunk->lock == 0);
+        absent += !chunk->here;
+    }
+    interleave_check(node_replica.head.absent == absent);
+}
+
+START_TEST(no_visit_of_a_chunk_is_lost)
+{
+    for (int mode = TR_UPDATE_LOCKED; mode <= TR_UPDATE_ATOMIC; mode++)
+        for (size_t frames = 1; frames <= CHUNKS; frames++) {
+            node_replica.mode = (enum tr_update_mode)mode;
+            node_replica.frames = frames;
+            interleave((struct interleaving){WORKERS, 2, open_chunks, visit_chunks, check_chunks});
+        }
+}
+END_TEST
+
+/* ---- the barrier of those who use a replica ---- */
+
+#include "consistency/replica.c"
+
+static struct {
+    struct tr_replica_head head;
+    struct tr_table table;
+    struct tr_worker_set set;
+    tr_context tr[RANKS];
+    struct tr_poll poll[RANKS];
+    struct tr_sync sync[RANKS];
+    struct tr_replica replica[RANKS];
+    bool came[RANKS][CLOCKS];
+    int fails; /* this rank does not come to the last barrier; -1: all do */
+} meeting;
+
+static void open_meeting(void)
+{
+    int fails = meeting.fails;
+    memset(&meeting, 0, sizeof meeting);
+    meeting.fails = fails;
+    meeting.table = (struct tr_table){.name = "w"};
+    for (int r = 0; r < RANKS; r++) {
+        struct tr_replica *l = &meeting.replica[r];
+        meeting.poll[r] = (struct tr_poll){watch, l};
+        meeting.sync[r] = (struct tr_sync){.tr = &meeting.tr[r], .running = true};
+        meeting.tr[r] = (tr_context){.rank = r,
+                                     .active = &meeting.set,
+                                     .sync = &meeting.sync[r],
+                                     .polls = &meeting.poll[r],
+                                     .poll_count = 1};
+        *l = (struct tr_replica){.tr = &meeting.tr[r], .table = &meeting.table, .head = &meeting.head};
+    }
+}
+
+/* One that has failed goes on to its next clock, and is looked for there. */
+static void come(int self)
+{
+    struct tr_replica *l = &meeting.replica[self];
+    const tr_worker me = {.worker = self, .workers = RANKS};
+    for (int clock = 0; clock < CLOCKS; clock++, l->tr->sync->now++) {
+        bool last = clock == CLOCKS - 1;
+        int did = 0;
+        interleave_check(watch(l, &did) == TR_OK);
+        if (last && self == meeting.fails) continue;
+        meeting.came[self][clock] = true;
+        int status = barrier(l, &me);
+        if (meeting.fails >= 0 && status != TR_OK) { /* of a barrier before, it may be told as well */
+            interleave_check(is_left(l));
+            continue;
+        }
+        interleave_check(!last || meeting.fails < 0);
+        interleave_check(status == TR_OK);
+        for (int r = 0; r < RANKS; r++) interleave_check(meeting.came[r][clock]);
+    }
+    while (self == meeting.fails && atomic_load(&l->head->failed) == TR_OK)
+        interleave_check(interleave_turn(l->tr) == TR_OK);
+}
+
+static void check_meeting(void)
+{
+    interleave_check(atomic_load(&meeting.head.failed) == (meeting.fails < 0 ? TR_OK : TR_ERR_PEER));
+}
+
+START_TEST(nobody_leaves_before_all_have_come)
+{
+    for (meeting.fails = -1; meeting.fails <= 0; meeting.fails++)
+        interleave((struct interleaving){RANKS, 2, open_meeting, come, check_meeting});
+}
+END_TEST
+
+UNIT_MAIN("interleave", the_clock_is_that_of_the_slowest, a_fetch_has_what_it_says,
+          no_visit_of_a_chunk_is_lost, nobody_leaves_before_all_have_come)
