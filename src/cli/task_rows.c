@@ -143,7 +143,7 @@ static int open_node(tr_context *world, int number, struct set *set)
 static uint64_t bytes_of(const tr_data *data)
 {
     const struct tr_data_state *s = data->state;
-    if (s->shared) return tr_shared_bytes(s->shared);
+    if (s->file) return tr_cache_file_bytes(s->file);
     uint64_t row = 2 * sizeof(uint64_t) + sizeof(float), number = s->rows.value ? 8 : 4;
     return (data->total_rows + 1) * (row + s->rows.columns * sizeof(float)) +
            (data->dense ? 0 : data->total_nonzeros * number) + data->n_keys * sizeof(tr_key);

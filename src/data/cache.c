@@ -178,16 +178,29 @@ static void list_slots(tr_data *data, struct slot slot[TR_CACHE_ARRAYS])
     slot[TR_CACHE_KEYS] = (struct slot){(void **)(uintptr_t)&data->keys, data->n_keys, sizeof *data->keys};
 }
 
-void tr_cached_free(struct tr_cached **cached)
+uint64_t tr_cache_measure(const struct tr_cache_shape *s, uint64_t bytes[TR_CACHE_ARRAYS])
 {
-    struct tr_cached *c = *cached;
+    uint64_t sum = 0;
+    bytes[TR_CACHE_BEGIN] = s->dense ? 0 : (s->rows + 1) * sizeof(uint64_t);
+    bytes[TR_CACHE_COLUMN] = s->dense ? 0 : s->nonzeros * sizeof(uint32_t);
+    bytes[TR_CACHE_VALUE] = s->dense || s->valued ? s->nonzeros * sizeof(float) : 0;
+    bytes[TR_CACHE_LABEL] = s->labelled ? s->rows * sizeof(float) : 0;
+    bytes[TR_CACHE_ROW] = s->numbered ? s->rows * sizeof(uint64_t) : 0;
+    bytes[TR_CACHE_KEYS] = s->keys * sizeof(tr_key);
+    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++) sum += tr_to_pages(bytes[i]);
+    return sum;
+}
+
+void tr_cache_close(struct tr_data_state *s)
+{
+    struct tr_cached *c = s->cached;
+    if (c && c->pooled) tr_cache_file_leave(s->file, c->rows_path);
+    tr_cache_file_close(&s->file);
     if (!c) return;
-    if (c->pooled) tr_cache_file_leave(c->rows, c->rows_path);
-    tr_cache_file_close(&c->rows);
     free(c->head);
     free(c->rows_path);
     free(c);
-    *cached = NULL;
+    s->cached = NULL;
 }
 
 /* ---- finding ---- */
@@ -302,7 +315,7 @@ static void drop(tr_data *data)
 {
     struct tr_data_state *s = data->state, kept = *s;
     tr_data_free_head(data);
-    tr_cache_file_close(&s->cached->rows);
+    tr_cache_file_close(&s->file);
     *s = (struct tr_data_state){.tr = kept.tr,
                                 .store = kept.store,
                                 .files = kept.files,
@@ -327,10 +340,10 @@ static int restore_rows(tr_data *data, const struct head *h)
                               shared       ? (size_t)s->tr->layout.group_size
                               : s->on_disk ? 0 /* checked when it is used */
                                            : 1,
-                              &c->rows));
+                              &s->file));
     list_slots(data, slot);
     for (size_t i = 0; i < TR_CACHE_ARRAYS; i++)
-        if (h->arrays & 1u << i) *slot[i].array = tr_cache_file_at(c->rows, i, NULL);
+        if (h->arrays & 1u << i) *slot[i].array = tr_cache_file_at(s->file, i, NULL);
     return TR_OK;
 }
 
@@ -425,32 +438,55 @@ int tr_cache_has_room(tr_data *data, uint64_t bytes, bool *enough)
     return TR_OK;
 }
 
-int tr_cache_share(tr_data *data, const uint64_t *bytes)
+/* *well: this member can write to it. Without a key nobody is to find it. */
+static int open_shared(tr_data *data, const char *path, const struct tr_cache_key *key, const uint64_t *bytes,
+                       bool *well)
 {
-    struct tr_cached *c = data->state->cached;
+    struct tr_cache_file **file = &data->state->file;
     tr_context *tr = data->state->tr;
-    bool first = tr->me.member == 0, well = true;
-    if (first)
-        well = tr_cache_file_create(c->rows_path, c->generation, bytes, TR_CACHE_ARRAYS, &c->rows) == TR_OK;
-    TR_TRY(all_well(tr, TR_SET_GROUP, &well));
-    if (well && !first) well = tr_cache_file_join(c->rows_path, &c->rows) == TR_OK;
-    if (well)
-        well = tr_cache_file_reserve(c->rows, (size_t)tr->me.member, (size_t)tr->layout.group_size) == TR_OK;
-    TR_TRY(all_well(tr, TR_SET_GROUP, &well));
-    if (well) return TR_OK;
-    tr_cache_file_close(&c->rows);
-    if (first) unlink(c->rows_path);
+    size_t member = (size_t)tr->me.member, members = (size_t)tr->layout.group_size;
+    const struct tr_cache_key none = {{0}};
+    *well =
+        member > 0 || tr_cache_file_create(path, key ? *key : none, bytes, TR_CACHE_ARRAYS, file) == TR_OK;
+    TR_TRY(all_well(tr, TR_SET_GROUP, well));
+    if (*well && member > 0) *well = tr_cache_file_join(path, file) == TR_OK;
+    TR_TRY(all_well(tr, TR_SET_GROUP, well));
+    if (*well && !key) tr_cache_file_hide(*file);
+    if (*well) *well = tr_cache_file_reserve(*file, member, members) == TR_OK;
+    TR_TRY(all_well(tr, TR_SET_GROUP, well));
+    if (*well) return TR_OK;
+    tr_cache_file_close(file);
+    if (member == 0) unlink(path);
     return TR_OK;
+}
+
+int tr_cache_share(tr_data *data, const uint64_t *bytes, bool kept)
+{
+    struct tr_data_state *s = data->state;
+    struct tr_persistent_bases bases;
+    char name[TR_HOST_BYTES + 32], path[TR_HOST_BYTES + 320] = "", *mine;
+    bool well = false;
+    if (kept) TR_TRY(open_shared(data, s->cached->rows_path, &s->cached->generation, bytes, &well));
+    if (well) return TR_OK;
+    tr_persistent_bases(&bases);
+    tr_host_name(name);
+    snprintf(name + strlen(name), 32, "-%ld", (long)getpid());
+    TR_TRY(tr_persistent_path(bases.base[0], "trireme-rows", name, &mine));
+    snprintf(path, sizeof path, "%s", mine);
+    free(mine);
+    TR_TRY(tr_broadcast(s->tr, TR_SET_GROUP, 0, path, sizeof path)); /* that of member 0 */
+    TR_TRY(open_shared(data, path, NULL, bytes, &well));
+    return well ? TR_OK : tr_fail(TR_ERR_SYSTEM, "%s: there is no room for rows that a group shares", path);
 }
 
 /* Each member has a part to sum. */
 static int seal_shared(struct tr_data_state *s, bool *well)
 {
-    *well = s->cached->rows != NULL; /* the same for all members */
+    *well = !tr_cache_file_is_hidden(s->file); /* the same for all members */
     if (!*well) return TR_OK;
-    tr_cache_file_sum(s->cached->rows, (size_t)s->tr->me.member, (size_t)s->tr->layout.group_size);
+    tr_cache_file_sum(s->file, (size_t)s->tr->me.member, (size_t)s->tr->layout.group_size);
     TR_TRY(tr_barrier(s->tr, s->tr->group, "the group to sum its rows"));
-    if (s->tr->me.member == 0) tr_cache_file_seal(s->cached->rows);
+    if (s->tr->me.member == 0) tr_cache_file_seal(s->file);
     return TR_OK;
 }
 
@@ -489,7 +525,7 @@ static int move_rows(tr_data *data)
     }
     tr_cache_file_sum(file, 0, 1);
     tr_cache_file_seal(file);
-    c->rows = file;
+    data->state->file = file;
     return TR_OK;
 }
 
@@ -593,9 +629,9 @@ static uint64_t bytes_to_move(tr_data *data)
 /* They lie there already. */
 static int seal_on_disk(tr_data *data)
 {
-    struct tr_cached *c = data->state->cached;
-    if (c->rows) TR_TRY(tr_cache_file_sum_on_disk(c->rows));
-    if (c->rows) tr_cache_file_seal(c->rows);
+    struct tr_cache_file *file = data->state->file;
+    if (file) TR_TRY(tr_cache_file_sum_on_disk(file));
+    if (file) tr_cache_file_seal(file);
     return write_head(data);
 }
 
@@ -639,7 +675,7 @@ static bool take_pooled(tr_data *data, struct tr_cache_file *own)
         if (!own) free(*slot[i].array);
         *slot[i].array = tr_cache_file_at(file, i, NULL);
     }
-    c->rows = file;
+    data->state->file = file;
     c->found = true;
     return true;
 }
@@ -653,7 +689,7 @@ static int make_pooled(tr_data *data)
     c->rows_path = made;
     int status = move_rows(data);
     c->rows_path = path;
-    struct tr_cache_file *own = c->rows;
+    struct tr_cache_file *own = data->state->file;
     if (own) (void)tr_cache_file_use(own, made);
     if (own && link(made, path) < 0 && take_pooled(data, own)) tr_cache_file_close(&own);
     unlink(made);
@@ -672,7 +708,7 @@ int tr_cache_pool(tr_data *data, const char *folder, const char *key)
                   (unsigned long long)c->generation.part[1]);
     s->cached = c;
     if (status == TR_OK && !take_pooled(data, NULL)) (void)make_pooled(data);
-    c->pooled = c->rows != NULL;
-    if (!c->pooled) tr_cached_free(&s->cached);
+    c->pooled = s->file != NULL;
+    if (!c->pooled) tr_cache_close(s);
     return TR_OK;
 }

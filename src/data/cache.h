@@ -24,13 +24,21 @@ enum {
     TR_CACHE_ARRAYS
 };
 
+/* What rows consist of. */
+struct tr_cache_shape {
+    uint64_t rows, nonzeros, keys; /* nonzeros of dense rows: all numbers */
+    bool dense, valued, labelled, numbered;
+};
+
+/* Bytes of each array of such rows. Returns how many they take in a file, in whole pages. */
+uint64_t tr_cache_measure(const struct tr_cache_shape *shape, uint64_t bytes[TR_CACHE_ARRAYS]);
+
 /* Of a data set that is kept, or is to be. */
 struct tr_cached {
     char *head, *rows_path;              /* files: of this rank; of its rows, which may be all the group's */
     struct tr_cache_key key, generation; /* what it is made from; when */
     bool found;                          /* it was there */
     bool pooled;                         /* there are no files but that of rows, which other teams use, too */
-    struct tr_cache_file *rows;          /* where the rows lie; NULL: in other memory */
 };
 
 /* Looks for what an earlier start has kept of the data that `key` describes; what: "training data" or "test data". *found:
@@ -44,15 +52,15 @@ int tr_cache_keep(tr_data *data);
  * All ranks together. */
 int tr_cache_has_room(tr_data *data, uint64_t bytes, bool *enough);
 
-/* Makes a file for the rows that a group shares, of TR_CACHE_ARRAYS arrays: data->state->cached->rows, or NULL if it cannot
- * be made. All members together. */
-int tr_cache_share(tr_data *data, const uint64_t *bytes);
+/* Makes a file in the node's memory for the rows that a group shares, of TR_CACHE_ARRAYS arrays: data->state->file. kept: the next
+ * start is to find it, if that can be; otherwise it has no name and goes with its users. All members together. */
+int tr_cache_share(tr_data *data, const uint64_t *bytes, bool kept);
 
 /* Has the rows of this rank lie in the folder, a node's, where other teams use the same file that have the same rows, by the key.
  * They stay where they are if that cannot be. Any rank, alone. */
 int tr_cache_pool(tr_data *data, const char *folder, const char *key);
 
-/* Gives back memory; files stay, but those of a pool go with the last who uses them. *cached may be NULL. */
-void tr_cached_free(struct tr_cached **cached);
+/* Closes the file of the rows, and gives back memory: files stay, but those of a pool go with the last who uses them. */
+void tr_cache_close(struct tr_data_state *state);
 
 #endif

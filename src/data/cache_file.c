@@ -38,6 +38,7 @@ struct tr_cache_file {
     struct tr_checked_area *area;
     uint64_t *sum;
     struct directory *directory;
+    bool hidden; /* it has no name */
     bool *whole; /* of each piece: its sum has been compared, and is right; NULL: none has */
 };
 
@@ -373,12 +374,32 @@ void tr_cache_file_spoil(const struct tr_cache_file *file)
     (void)unlink(file->path);
 }
 
+/* The lock is shared by all who still need the arrays. */
+void tr_cache_file_hide(struct tr_cache_file *file)
+{
+    (void)flock(file->fd, LOCK_SH);
+    (void)unlink(file->path); /* the first does */
+    file->hidden = true;
+}
+
+bool tr_cache_file_is_hidden(const struct tr_cache_file *file)
+{
+    return file->hidden;
+}
+
+uint64_t tr_cache_file_bytes(const struct tr_cache_file *file)
+{
+    return file->header->bytes;
+}
+
 void tr_cache_file_forget(struct tr_cache_file *file, size_t first, size_t last)
 {
-    uint64_t bytes;
-    char *begin = tr_cache_file_at(file, first, NULL), *end = tr_cache_file_at(file, last, &bytes);
-    if (end + tr_to_pages(bytes) == begin) return;
+    const struct place *begin = &file->directory->place[first], *end = &file->directory->place[last];
+    uint64_t n = end->first + tr_to_pages(end->bytes) - begin->first;
+    if (n == 0) return;
+    if (file->hidden && flock(file->fd, LOCK_EX | LOCK_NB) == 0)
+        (void)fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin->first, (off_t)n);
     /* not unmapped, so that closing need not know: nothing is there any more that could be read by mistake */
-    (void)mmap(begin, (size_t)(end - begin) + tr_to_pages(bytes), PROT_NONE,
+    (void)mmap(bytes_at(file, begin->first), (size_t)n, PROT_NONE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 }

@@ -48,7 +48,15 @@ void tr_cache_file_seal(struct tr_cache_file *file);
 int tr_cache_file_open(const char *path, struct tr_cache_key key, size_t n, size_t share, size_t shares,
                        struct tr_cache_file **file);
 
-/* Nobody here needs the arrays first .. last any more: they stay in the file. */
+/* Takes the name away from a file that several processes have open, who all call this: it goes with the last of them. */
+void tr_cache_file_hide(struct tr_cache_file *file);
+bool tr_cache_file_is_hidden(const struct tr_cache_file *file);
+
+/* Bytes of memory or of the disk that it takes. */
+uint64_t tr_cache_file_bytes(const struct tr_cache_file *file);
+
+/* Nobody here needs the arrays first .. last any more: they stay in the file, but of one without a name the last who needs them no
+ * more gives back their memory. */
 void tr_cache_file_forget(struct tr_cache_file *file, size_t first, size_t last);
 
 /* ---- of files on a disk: which parts of them are in memory; bytes first .. first + n - 1 of the file ---- */

@@ -38,8 +38,8 @@
 #include "trireme/data.h"
 
 struct tr_store;
-struct tr_shared;
 struct tr_cached;
+struct tr_cache_file;
 struct tr_scale;
 struct tr_row_stream;
 struct tr_data_block;
@@ -72,13 +72,13 @@ struct tr_data_state {
     float *weight;                   /* of these rows, this worker's own memory; NULL: all 1 */
     struct tr_stretch *stretch;      /* where that is NULL: the rows here, in the order of their numbers */
     size_t stretches;
-    /* where these three and the keys lie, all the group's; NULL: this worker's own memory */
-    struct tr_shared *shared;
+    /* in which the rows, their numbers and the keys lie, those of a group once; NULL: in this worker's own memory */
+    struct tr_cache_file *file;
     const struct tr_node_rows *node_rows; /* of which the rows were taken; NULL: files were read */
-    struct tr_cached *cached;    /* … or where the next start of the job finds them; NULL: nowhere */
-    bool on_disk;                /* that is a file on a disk, of which memory has some: stream.h */
-    uint64_t memory;             /* so many bytes of it, of this rank; 0: as few as may be */
-    struct tr_data_block *block; /* blocks + 1 of them */
+    struct tr_cached *cached;             /* where the next start of the job finds all this; NULL: nowhere */
+    bool on_disk;                         /* the file is one on a disk, of which memory has some: stream.h */
+    uint64_t memory;                      /* so many bytes of it, of this rank; 0: as few as may be */
+    struct tr_data_block *block;          /* blocks + 1 of them */
     size_t blocks;
     struct tr_row_stream *stream; /* NULL: rows are in memory */
     tr_names *row_names, *column_names;

@@ -353,7 +353,7 @@ void tr_node_rows_pool(tr_data *data)
     const tr_context *tr = s->tr;
     bool stays = !(s->form & TR_DATA_CODES) && !tr_data_is_triples(data);
     char *key;
-    if (!s->node_rows->folder || s->shared || s->cached || !stays || !tr_is(tr, TR_SLAVE)) return;
+    if (!s->node_rows->folder || s->file || s->cached || !stays || !tr_is(tr, TR_SLAVE)) return;
     if (tr_format(&key, "worker %d\n%s", tr->me.group * tr->layout.group_size + tr->me.member, s->store->key))
         return;
     (void)tr_cache_pool(data, s->node_rows->folder, key);

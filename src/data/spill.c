@@ -8,7 +8,6 @@
 #include <sys/statvfs.h>
 
 #include "base/fault.h"
-#include "base/pages.h"
 
 /* ---- the first reading ---- */
 
@@ -80,18 +79,6 @@ int tr_spill_note(void *spill, struct tr_reader *r)
 
 /* ---- the file ---- */
 
-static void measure(const struct tr_spill *c, uint64_t bytes[TR_CACHE_ARRAYS])
-{
-    const tr_data *data = c->data;
-    uint64_t cells = c->rows * data->columns, values = c->dense ? cells : c->valued ? c->nonzeros : 0;
-    memset(bytes, 0, TR_CACHE_ARRAYS * sizeof *bytes);
-    bytes[TR_CACHE_BEGIN] = c->dense ? 0 : (c->rows + 1) * sizeof(uint64_t);
-    bytes[TR_CACHE_COLUMN] = c->dense ? 0 : c->nonzeros * sizeof(uint32_t);
-    bytes[TR_CACHE_VALUE] = values * sizeof(float);
-    bytes[TR_CACHE_LABEL] = c->labelled ? c->rows * sizeof(float) : 0;
-    bytes[TR_CACHE_KEYS] = data->n_keys * sizeof(tr_key);
-}
-
 static int no_room(const struct tr_spill *c, uint64_t bytes)
 {
     const struct tr_data_state *s = c->data->state;
@@ -104,25 +91,24 @@ static int no_room(const struct tr_spill *c, uint64_t bytes)
                    s->test ? "test data" : "training data", (double)fs.f_bavail * (double)fs.f_frsize / 1e6);
 }
 
-static int open_file(struct tr_spill *c, const uint64_t *bytes)
+static int open_file(struct tr_spill *c, const uint64_t *bytes, uint64_t sum)
 {
-    struct tr_cached *cached = c->data->state->cached;
-    uint64_t sum = 0;
-    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++) sum += tr_to_pages(bytes[i]);
+    struct tr_data_state *s = c->data->state;
+    const struct tr_cached *cached = s->cached;
     int status =
-        tr_cache_file_create(cached->rows_path, cached->generation, bytes, TR_CACHE_ARRAYS, &cached->rows);
-    if (status == TR_OK) status = tr_cache_file_reserve(cached->rows, 0, 1);
+        tr_cache_file_create(cached->rows_path, cached->generation, bytes, TR_CACHE_ARRAYS, &s->file);
+    if (status == TR_OK) status = tr_cache_file_reserve(s->file, 0, 1);
     if (status == TR_OK) return TR_OK;
     int error = errno;
-    if (cached->rows) tr_cache_file_spoil(cached->rows);
-    tr_cache_file_close(&cached->rows);
+    if (s->file) tr_cache_file_spoil(s->file);
+    tr_cache_file_close(&s->file);
     return error == ENOSPC || error == EDQUOT ? no_room(c, sum) : status;
 }
 
 static void *array_at(const struct tr_spill *c, size_t i)
 {
     uint64_t bytes;
-    void *at = tr_cache_file_at(c->data->state->cached->rows, i, &bytes);
+    void *at = tr_cache_file_at(c->data->state->file, i, &bytes);
     return bytes > 0 ? at : NULL;
 }
 
@@ -131,16 +117,21 @@ int tr_spill_begin(struct tr_spill *c)
     tr_data *data = c->data;
     struct tr_data_state *s = data->state;
     uint64_t bytes[TR_CACHE_ARRAYS];
-    measure(c, bytes);
-    TR_TRY(open_file(c, bytes));
-    s->rows = (struct tr_matrix){
-        .rows = (size_t)c->rows,
-        .columns = c->dense ? (size_t)data->columns : 0,
-        .begin = array_at(c, TR_CACHE_BEGIN),
-        .column = c->dense ? NULL : tr_cache_file_at(s->cached->rows, TR_CACHE_COLUMN, NULL),
-        .value = array_at(c, TR_CACHE_VALUE),
-        .label = array_at(c, TR_CACHE_LABEL)};
-    tr_key *keys = tr_cache_file_at(s->cached->rows, TR_CACHE_KEYS, NULL);
+    struct tr_cache_shape shape = {.rows = c->rows,
+                                   .nonzeros = c->dense ? c->rows * data->columns : c->nonzeros,
+                                   .keys = data->n_keys,
+                                   .dense = c->dense,
+                                   .valued = c->valued,
+                                   .labelled = c->labelled};
+    uint64_t sum = tr_cache_measure(&shape, bytes);
+    TR_TRY(open_file(c, bytes, sum));
+    s->rows = (struct tr_matrix){.rows = (size_t)c->rows,
+                                 .columns = c->dense ? (size_t)data->columns : 0,
+                                 .begin = array_at(c, TR_CACHE_BEGIN),
+                                 .column = c->dense ? NULL : tr_cache_file_at(s->file, TR_CACHE_COLUMN, NULL),
+                                 .value = array_at(c, TR_CACHE_VALUE),
+                                 .label = array_at(c, TR_CACHE_LABEL)};
+    tr_key *keys = tr_cache_file_at(s->file, TR_CACHE_KEYS, NULL);
     memcpy(keys, data->keys, data->n_keys * sizeof *keys);
     free((void *)(uintptr_t)data->keys);
     data->keys = keys;
@@ -154,7 +145,7 @@ int tr_spill_begin(struct tr_spill *c)
 static void send(struct tr_spill *c, size_t i, uint64_t bytes)
 {
     const uint64_t piece = (uint64_t)4 << 20;
-    struct tr_cache_file *file = c->data->state->cached->rows;
+    struct tr_cache_file *file = c->data->state->file;
     uint64_t at = tr_cache_file_place(file, i);
     while (bytes - c->sent[i] >= piece) {
         tr_cache_file_settle(file, at + c->settled[i], c->sent[i] - c->settled[i]);

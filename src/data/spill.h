@@ -54,7 +54,7 @@ uint64_t tr_spill_note_numbers(struct tr_spill_column *column, const struct tr_m
 int tr_spill_note(void *spill, struct tr_reader *reader);
 int tr_spill_write(void *spill, struct tr_reader *reader);
 
-/* Between the two, when data->keys are known: makes the file, data->state->cached->rows, and has room for everything.
+/* Between the two, when data->keys are known: makes the file, data->state->file, and has room for everything.
  * TR_ERR_IO: there is none. */
 int tr_spill_begin(struct tr_spill *spill);
 

@@ -3,56 +3,18 @@
 
 #include "trireme/model.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "base/pages.h"
 #include "data/cache.h"
 #include "data/scale.h"
 #include "data/stream.h"
-#include "ranks/shm.h"
+#include "store/persistent.h"
 
 /* ---- memory of a group ---- */
-
-/* In front of the rows. */
-struct head {
-    atomic_int forgotten; /* members that need the non-zeros no more */
-};
-
-struct tr_shared {
-    tr_context *tr;
-    struct tr_shm memory; /* all member 0's */
-    uint64_t bytes;
-    struct head *head;
-    char *nonzeros, *nonzeros_end; /* whole pages: what goes when all members have forgotten */
-};
-
-void tr_shared_close(struct tr_shared **shared)
-{
-    struct tr_shared *s = *shared;
-    if (!s) return;
-    if (s->memory.window != MPI_WIN_NULL) /* roles are looked after until all are here */
-        (void)tr_barrier(s->tr, s->tr->group, NULL);
-    tr_shm_close(&s->memory);
-    free(s);
-    *shared = NULL;
-}
-
-uint64_t tr_shared_bytes(const struct tr_shared *shared)
-{
-    return shared ? shared->bytes : 0;
-}
-
-static void shared_forget(struct tr_shared *s)
-{
-    if (atomic_fetch_add(&s->head->forgotten, 1) + 1 < s->tr->layout.group_size) return;
-    if (s->nonzeros_end > s->nonzeros)
-        (void)madvise(s->nonzeros, (size_t)(s->nonzeros_end - s->nonzeros), MADV_REMOVE);
-}
 
 bool tr_store_shares(const tr_context *tr)
 {
@@ -83,34 +45,14 @@ struct move {
     uint32_t *piece;  /* of the group's keys, as many as mine.keys */
     uint32_t *number; /* of each own key among the group's */
     struct sums before, mine, all;
-    uint64_t size[TR_CACHE_ARRAYS]; /* bytes of each array, whole pages */
-    char *at[TR_CACHE_ARRAYS];
-    struct tr_shared *shared;
-    bool kept; /* it is a file that the next start of the job finds */
+    uint64_t size[TR_CACHE_ARRAYS]; /* bytes of each array, … */
+    uint64_t bytes;                 /* … and of the file */
+    bool kept;                      /* the next start of the job is to find them */
 };
 
 static bool is_dense(const struct move *m)
 {
     return m->data->state->rows.columns > 0;
-}
-
-static void measure(struct move *m)
-{
-    const struct sums *n = &m->all;
-    bool dense = is_dense(m);
-    const uint64_t bytes[TR_CACHE_ARRAYS] = {[TR_CACHE_BEGIN] = dense ? 0 : (n->rows + 1) * sizeof(uint64_t),
-                                             [TR_CACHE_COLUMN] = dense ? 0 : n->nonzeros * sizeof(uint32_t),
-                                             [TR_CACHE_VALUE] = n->valued ? n->nonzeros * sizeof(float) : 0,
-                                             [TR_CACHE_LABEL] = n->labelled ? n->rows * sizeof(float) : 0,
-                                             [TR_CACHE_ROW] = n->numbered ? n->rows * sizeof(uint64_t) : 0,
-                                             [TR_CACHE_KEYS] = n->keys * sizeof(tr_key)};
-    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++) m->size[i] = tr_to_pages(bytes[i]);
-}
-
-/* All arrays one after the other, page by page. */
-static void lay_out(struct move *m, char *memory)
-{
-    for (size_t i = 0; i < TR_CACHE_ARRAYS; memory += m->size[i++]) m->at[i] = memory;
 }
 
 static int count_all(struct move *m)
@@ -140,50 +82,41 @@ static int plan(struct move *m)
                             .labelled = s->rows.label != NULL,
                             .numbered = s->row_number != NULL};
     TR_TRY(count_all(m));
-    measure(m);
-    if (!m->all_columns) TR_TRY(TR_NEW(&m->number, m->n_own));
-    TR_TRY(TR_NEW(&m->shared, 1));
-    *m->shared =
-        (struct tr_shared){.tr = m->tr, .memory = TR_SHM_CLOSED, .bytes = tr_to_pages(sizeof(struct head))};
-    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++) m->shared->bytes += m->size[i];
-    return TR_OK;
+    struct tr_cache_shape shape = {.rows = m->all.rows,
+                                   .nonzeros = m->all.nonzeros,
+                                   .keys = m->all.keys,
+                                   .dense = is_dense(m),
+                                   .valued = m->all.valued,
+                                   .labelled = m->all.labelled,
+                                   .numbered = m->all.numbered};
+    m->bytes = tr_cache_measure(&shape, m->size);
+    return m->all_columns ? TR_OK : TR_NEW(&m->number, m->n_own);
 }
 
 /* All ranks of the node, each group's rows counted once. */
 static int check_room(tr_context *tr, uint64_t bytes)
 {
-    uint64_t room = tr_shm_free();
+    struct tr_persistent_bases bases;
+    tr_persistent_bases(&bases);
+    uint64_t room = tr_persistent_free(bases.base[0]);
     TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_SUM, TR_I64, &bytes, 1));
     if (bytes <= room) return TR_OK;
     return tr_fail(TR_ERR_SYSTEM,
                    "%s: data.partition: replicated rows need %.1f MB of shared memory on this node, "
-                   "but /dev/shm has %.1f MB free",
-                   tr_job_where(tr->job, "data.partition"), (double)bytes / 1e6, (double)room / 1e6);
+                   "but %s has %.1f MB free",
+                   tr_job_where(tr->job, "data.partition"), (double)bytes / 1e6, bases.base[0],
+                   (double)room / 1e6);
 }
 
-/* The memory is member 0's, but who writes first has the pages near. */
 static int open_memory(struct move *m)
 {
-    tr_context *tr = m->tr;
-    struct tr_shared *s = m->shared;
-    TR_TRY(tr_barrier(tr, tr->group, "the group to open its memory"));
-    if (m->kept) TR_TRY(tr_cache_share(m->data, m->size));
-    struct tr_cache_file *file = m->kept ? m->data->state->cached->rows : NULL;
-    m->kept = file != NULL;
-    if (file) {
-        lay_out(m, tr_cache_file_at(file, 0, NULL));
-        return TR_OK;
-    }
-    uint64_t page = tr_page_bytes();
-    TR_TRY(tr_shm_open(tr, tr->group, tr->me.member == 0 ? (size_t)(s->bytes + page) : 0, false, &s->memory));
-    char *memory = s->memory.part[0].at;
-    memory += (page - (uintptr_t)memory % page) % page;
-    s->head = (struct head *)(void *)memory;
-    lay_out(m, memory + tr_to_pages(sizeof(struct head)));
-    s->nonzeros = m->at[TR_CACHE_BEGIN];
-    s->nonzeros_end = m->at[TR_CACHE_LABEL];
-    if (tr->me.member == 0) atomic_init(&s->head->forgotten, 0);
-    return TR_OK;
+    TR_TRY(tr_barrier(m->tr, m->tr->group, "the group to open its memory"));
+    return tr_cache_share(m->data, m->size, m->kept);
+}
+
+static void *array_at(const struct move *m, size_t i)
+{
+    return tr_cache_file_at(m->data->state->file, i, NULL);
 }
 
 /* ---- each member's rows into their places ---- */
@@ -222,22 +155,22 @@ static void move_rows(struct move *m)
     struct tr_matrix *r = &s->rows;
     const struct sums *n = &m->mine, *before = &m->before;
     struct tr_matrix all = {.rows = (size_t)m->all.rows, .columns = r->columns};
-    uint64_t *row = m->all.numbered ? (uint64_t *)(void *)m->at[TR_CACHE_ROW] : NULL;
+    uint64_t *row = m->all.numbered ? array_at(m, TR_CACHE_ROW) : NULL;
     if (!is_dense(m)) {
-        all.begin = (uint64_t *)(void *)m->at[TR_CACHE_BEGIN];
-        all.column = (uint32_t *)(void *)m->at[TR_CACHE_COLUMN];
+        all.begin = array_at(m, TR_CACHE_BEGIN);
+        all.column = array_at(m, TR_CACHE_COLUMN);
         move_begins(m, all.begin, &r->begin);
         move_columns(all.column + before->nonzeros, &r->column, n->nonzeros,
                      m->all_columns ? NULL : m->number);
     }
     if (m->all.valued) {
-        all.value = (float *)(void *)m->at[TR_CACHE_VALUE];
+        all.value = array_at(m, TR_CACHE_VALUE);
         float *to = all.value + before->nonzeros;
         for (uint64_t k = 0; !r->value && k < n->nonzeros; k++) to[k] = 1;
         tr_pages_move(to, (void **)&r->value, n->nonzeros, sizeof *to);
     }
     if (m->all.labelled) {
-        all.label = (float *)(void *)m->at[TR_CACHE_LABEL];
+        all.label = array_at(m, TR_CACHE_LABEL);
         tr_pages_move(all.label + before->rows, (void **)&r->label, n->rows, sizeof *all.label);
     }
     if (row) tr_pages_move(row + before->rows, (void **)&s->row_number, n->rows, sizeof *row);
@@ -250,7 +183,7 @@ static void move_rows(struct move *m)
 static int move_all(struct move *m)
 {
     tr_data *data = m->data;
-    tr_key *keys = (tr_key *)(void *)m->at[TR_CACHE_KEYS];
+    tr_key *keys = array_at(m, TR_CACHE_KEYS);
     size_t u = 0;
     for (uint64_t i = 0; i < m->mine.keys; i++)
         keys[m->before.keys + i] = m->all_columns ? m->before.keys + i : m->piece[i];
@@ -262,8 +195,6 @@ static int move_all(struct move *m)
     move_rows(m);
     data->keys = keys;
     data->n_keys = (size_t)m->all.keys;
-    data->state->shared = m->shared;
-    m->shared = NULL;
     return tr_barrier(m->tr, m->tr->group, "the group to share rows");
 }
 
@@ -274,11 +205,11 @@ int tr_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all)
     struct move m = {.tr = tr, .data = data, .all_columns = all, .own = keys, .n_own = n_keys};
     int status = tr_agree(tr, takes_part ? plan(&m) : TR_OK);
     bool first = takes_part && tr->me.member == 0;
-    if (status == TR_OK) status = tr_agree(tr, check_room(tr, first ? m.shared->bytes : 0));
-    if (status == TR_OK) status = tr_cache_has_room(data, first ? m.shared->bytes : 0, &m.kept);
+    if (status == TR_OK) status = tr_agree(tr, check_room(tr, first ? m.bytes : 0));
+    if (status == TR_OK) status = tr_cache_has_room(data, first ? m.bytes : 0, &m.kept);
     if (status == TR_OK) status = tr_agree(tr, takes_part ? open_memory(&m) : TR_OK);
+    if (status != TR_OK) tr_cache_file_close(&data->state->file); /* rows are still elsewhere */
     if (status == TR_OK) status = tr_agree(tr, takes_part ? move_all(&m) : TR_OK);
-    tr_shared_close(&m.shared);
     free(m.piece);
     free(m.number);
     return status;
@@ -487,7 +418,7 @@ static void free_nonzeros(struct tr_matrix *m)
 void tr_store_forget_rows(struct tr_store *store, size_t n)
 {
     struct tr_data_state *s = store->data.state;
-    if (store->readers > 1 || s->cached || s->shared || s->stream) return;
+    if (store->readers > 1 || s->cached || s->file || s->stream) return;
     size_t numbers = s->rows.begin ? (size_t)s->rows.begin[n] : n * s->rows.columns;
     store->forgotten = true;
     tr_pages_give_back(s->rows.value, numbers * sizeof *s->rows.value);
@@ -500,9 +431,7 @@ void tr_store_forget(struct tr_store *store)
     if (--store->readers > 0) return;
     store->forgotten = true;
     tr_row_stream_close(&s->stream);
-    struct tr_cache_file *kept = s->cached ? s->cached->rows : NULL;
-    if (kept) tr_cache_file_forget(kept, TR_CACHE_BEGIN, TR_CACHE_VALUE);
-    else if (s->shared) shared_forget(s->shared);
+    if (s->file) tr_cache_file_forget(s->file, TR_CACHE_BEGIN, TR_CACHE_VALUE);
     else free_nonzeros(&s->rows);
 }
 
@@ -528,13 +457,12 @@ static void free_data(tr_data *data)
 {
     struct tr_data_state *s = data->state;
     tr_row_stream_close(&s->stream);
-    if (!s->shared && !(s->cached && s->cached->rows)) {
+    if (!s->file) {
         tr_matrix_free(&s->rows);
         free(s->row_number);
         free((void *)(uintptr_t)data->keys);
     }
-    tr_shared_close(&s->shared);
-    tr_cached_free(&s->cached);
+    tr_cache_close(s);
     tr_files_close(&s->files);
     tr_data_free_head(data);
     free(s);

@@ -63,8 +63,6 @@ void tr_store_forget_rows(struct tr_store *store, size_t n);
 
 /* ---- one copy in a group ---- */
 
-struct tr_shared;
-
 /* Whether this rank's group has its rows once, in memory that its members share. */
 bool tr_store_shares(const tr_context *tr);
 
@@ -74,13 +72,7 @@ bool tr_store_shares(const tr_context *tr);
  * (with nothing, where tr_store_shares() is false); errors are agreed on: no room in shared memory, above all. */
 int tr_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all);
 
-/* Gives back the window: all members together. */
-void tr_shared_close(struct tr_shared **shared);
-
 /* Frees what a data set knows of its rows besides them: names, labels, heads, the scale. */
 void tr_data_free_head(tr_data *data);
-
-/* Bytes of shared memory that this rank's group has its rows in; 0 if each has its own. */
-uint64_t tr_shared_bytes(const struct tr_shared *shared);
 
 #endif

@@ -302,7 +302,7 @@ int tr_row_stream_open(tr_data *data, uint64_t memory, bool checked, struct tr_r
     TR_TRY(TR_NEW(stream, 1));
     s = *stream;
     s->tr = state->tr;
-    s->file = state->cached->rows;
+    s->file = state->file;
     s->block = state->block;
     s->n = s->at = s->aside = state->blocks;
     s->memory = memory;

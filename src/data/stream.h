@@ -39,7 +39,7 @@ struct tr_row_stream_counts {
     double read_seconds, waited_seconds;
 };
 
-/* Begins to read the rows of data, whose arrays lie in data->state->cached->rows, in blocks that data->state has; memory:
+/* Begins to read the rows of data, whose arrays lie in data->state->file, in blocks that data->state has; memory:
  * bytes that may stay in memory from pass to pass; checked: the file's sums need not be compared. */
 int tr_row_stream_open(tr_data *data, uint64_t memory, bool checked, struct tr_row_stream **stream);
 void tr_row_stream_close(struct tr_row_stream **stream); /* *stream may be NULL */

@@ -993,7 +993,7 @@ static struct mapping check_memory(const tr_context *tr, const tr_data *data, bo
     mpi_check(!near || all_in, "not all lies there");
     mpi_check(!near || m.bytes < bytes + MORE, "%llu bytes are mapped for %llu", (unsigned long long)m.bytes,
               (unsigned long long)bytes);
-    uint64_t shared = tr_shared_bytes(data->state->shared);
+    uint64_t shared = data->state->file ? tr_cache_file_bytes(data->state->file) : 0;
     mpi_check(near ? shared >= bytes && shared <= m.bytes : shared == 0, "%llu bytes are shared",
               (unsigned long long)shared);
     return m;
@@ -1179,7 +1179,7 @@ static void use_twice(tr_context *tr, const char *path)
     struct mapping m = {0};
     const uint32_t *column = c->rows.column;
     size_t bytes = column ? (size_t)c->rows.begin[n] * sizeof *column : 0, before = 0;
-    if (tr_is(tr, TR_SLAVE) && c->state->shared) m = find_mapping(c->keys);
+    if (tr_is(tr, TR_SLAVE) && c->state->file) m = find_mapping(c->keys);
     if (m.inode) before = pages_of(column, bytes);
     MPI_Barrier(MPI_COMM_WORLD);
     tr_data_forget(c);
