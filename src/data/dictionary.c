@@ -210,226 +210,87 @@ static int count_all(struct rounds *r, struct owner *o)
     return TR_OK;
 }
 
-/* ---- sorting ---- */
+/* ---- numbering: by the order of texts that begin with the column and the count ---- */
 
-struct item {
-    uint64_t count, prefix; /* prefix: the first bytes of the text, as a number of the same order */
-    const char *text;
-    uint32_t column, length, place;
+enum { BEFORE_VALUE = sizeof(uint32_t) + sizeof(uint64_t) };
+
+/* The highest byte first, so that texts are in the order of the numbers. */
+static void put_number(char *to, uint64_t number, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) to[i] = (char)(number >> 8 * (bytes - 1 - i));
+}
+
+static uint32_t column_of(const char *text)
+{
+    uint32_t column = 0;
+    for (size_t i = 0; i < sizeof column; i++) column = column << 8 | (unsigned char)text[i];
+    return column;
+}
+
+/* The values that this worker owns and that are frequent enough: column, count (the largest first) and value of each, … */
+struct ordered {
+    struct tr_ids texts;
+    uint32_t *place, *number; /* … where it is among those owned, and its number among all of all columns */
 };
 
-static uint64_t prefix_of(const char *text, size_t n)
+/* total: how many such values each column has. */
+static int list_owned(const struct owner *o, uint64_t min_count, struct ordered *q, uint64_t *total)
 {
-    uint64_t prefix = 0;
-    for (size_t i = 0; i < sizeof prefix; i++) prefix = prefix << 8 | (i < n ? (unsigned char)text[i] : 0);
-    return prefix;
-}
-
-static int compare(const struct item *a, const struct item *b)
-{
-    if (a->column != b->column) return a->column < b->column ? -1 : 1;
-    if (a->count != b->count) return a->count > b->count ? -1 : 1;
-    if (a->prefix != b->prefix) return a->prefix < b->prefix ? -1 : 1;
-    int order = memcmp(a->text, b->text, tr_min_size(a->length, b->length));
-    return order ? order : (a->length > b->length) - (a->length < b->length);
-}
-
-static int by_frequency(const void *a, const void *b)
-{
-    return compare(a, b);
-}
-
-/* What is owned and frequent enough, in order. */
-static int sort_owned(const struct owner *o, uint64_t min_count, struct item **items, size_t *n)
-{
-    const struct tr_ids *ids = &o->d->owned;
-    TR_TRY(TR_NEW(items, ids->n));
-    *n = 0;
-    for (size_t i = 0; i < ids->n; i++) {
-        size_t length;
-        const char *key = tr_ids_text(ids, i, &length);
-        struct item item = {.count = o->count[i], .place = (uint32_t)i, .text = key + sizeof item.column};
-        memcpy(&item.column, key, sizeof item.column);
-        item.length = (uint32_t)(length - sizeof item.column);
-        item.prefix = prefix_of(item.text, item.length);
-        if (item.count >= min_count) (*items)[(*n)++] = item;
+    const struct tr_ids *owned = &o->d->owned;
+    char *text = NULL;
+    size_t capacity = 0, n;
+    uint32_t column, at;
+    TR_TRY(TR_NEW(&q->place, owned->n));
+    TR_TRY(TR_NEW(&q->number, owned->n));
+    int status = TR_OK;
+    for (size_t i = 0; i < owned->n && status == TR_OK; i++) {
+        const char *key = tr_ids_text(owned, i, &n);
+        if (o->count[i] < min_count) continue;
+        memcpy(&column, key, sizeof column);
+        n -= sizeof column;
+        status = TR_GROW(&text, &capacity, BEFORE_VALUE + n);
+        if (status != TR_OK) break;
+        put_number(text, column, sizeof column);
+        put_number(text + sizeof column, ~o->count[i], sizeof *o->count);
+        memcpy(text + BEFORE_VALUE, key + sizeof column, n);
+        status = tr_ids_append_text(&q->texts, text, BEFORE_VALUE + n, &at);
+        if (status != TR_OK) break;
+        q->place[at] = (uint32_t)i;
+        total[column]++;
     }
-    if (*n > 0) qsort(*items, *n, sizeof **items, by_frequency);
-    return TR_OK;
+    free(text);
+    return status;
 }
 
-static char *put_item(char *to, const struct item *item)
+/* The number in its column of what has this number among all; TR_NO_NUMBER: it gets none. */
+static uint32_t number_in_column(const char *text, uint64_t number, const uint64_t *begin,
+                                 uint64_t most_values)
 {
-    struct entry e = {item->count, item->column, item->length};
-    return put_entry(to, &e, item->text);
+    uint64_t k = number - begin[column_of(text)];
+    return k < most_values && k < TR_NO_NUMBER ? (uint32_t)k : TR_NO_NUMBER;
 }
 
-static size_t item_bytes(const struct item *item)
+/* Numbers what is owned; values of this worker's range of all go into the list. total: of all workers. */
+static int number_owned(struct tr_dictionary *d, const struct ordered *q, const tr_names *all, size_t n,
+                        uint64_t most_values, const uint64_t *total, struct tr_ids *list)
 {
-    return sizeof(struct entry) + filled(item->length);
-}
-
-static int list_entries(const char *from, const char *end, struct item **items, size_t *n)
-{
-    struct entry e;
-    const char *text;
-    *n = 0;
-    for (const char *p = from; p < end; ++*n) p = get_entry(p, &e, &text);
-    TR_TRY(TR_NEW(items, *n));
-    for (size_t i = 0; i < *n; i++) {
-        from = get_entry(from, &e, &text);
-        (*items)[i] =
-            (struct item){e.count, prefix_of(text, e.length), text, e.column, e.length, (uint32_t)i};
-    }
-    return TR_OK;
-}
-
-/* Where the ranges of workers but the first begin, by a sample of what each owns: *split points into *bytes. */
-static int choose_splits(tr_context *tr, const struct item *items, size_t n, size_t ranges,
-                         struct item **split, size_t *splits, char **bytes)
-{
-    enum { SAMPLES = 64 };
-    size_t samples = tr_min_size(n, SAMPLES), size = 0, all = 0;
-    char *mine, *to;
-    struct item *item = NULL;
-    uint64_t total = 0;
-    for (size_t i = 0; i < samples; i++) size += item_bytes(&items[n * i / samples]);
-    TR_TRY(TR_NEW(&mine, size));
-    to = mine;
-    for (size_t i = 0; i < samples; i++) to = put_item(to, &items[n * i / samples]);
-    int status = tr_gather_to_all(tr, TR_SET_WORKERS, mine, size, 1, (void **)bytes, &total);
-    free(mine);
-    if (status == TR_OK) status = list_entries(*bytes, *bytes + total, &item, &all);
-    TR_TRY(status);
-    if (all > 0) qsort(item, all, sizeof *item, by_frequency);
-    *splits = all > 0 ? ranges - 1 : 0;
-    for (size_t w = 1; w <= *splits; w++)
-        item[w - 1] = item[all * w / ranges < w - 1 ? w - 1 : all * w / ranges];
-    *split = item;
-    return TR_OK;
-}
-
-/* How many of the sorted items, and of their bytes, belong to the range of each worker. */
-static void count_for_ranges(const struct item *items, size_t n, const struct item *split, size_t splits,
-                             size_t workers, uint64_t *count, uint64_t *bytes)
-{
-    size_t i = 0;
-    for (size_t w = 0; w < workers; w++) {
-        count[w] = bytes[w] = 0;
-        for (; i < n && (w >= splits || compare(&items[i], &split[w]) < 0); i++) {
-            count[w]++;
-            bytes[w] += item_bytes(&items[i]);
-        }
-    }
-}
-
-/* ---- numbering ---- */
-
-/* A worker's range of the sorted values. */
-struct range {
-    char *bytes;
-    struct item *items;
-    size_t n;
-    uint64_t *count, *bytes_to, *count_from, *bytes_from; /* by worker: to their ranges, from owners */
-};
-
-static void range_close(struct range *g)
-{
-    free(g->bytes);
-    free(g->items);
-    free(g->count);
-}
-
-/* Items to who has their range: as many workers as own values. */
-static int send_to_ranges(tr_context *tr, const struct item *items, size_t n, size_t ranges, struct range *g)
-{
-    size_t workers = (size_t)tr_layout_workers(&tr->layout);
-    struct item *split = NULL;
-    size_t splits = 0, size = 0;
-    char *sample = NULL, *sent = NULL, *to;
-    uint64_t received = 0;
-    TR_TRY(TR_NEW(&g->count, 4 * workers));
-    g->bytes_to = g->count + workers;
-    g->count_from = g->bytes_to + workers;
-    g->bytes_from = g->count_from + workers;
-    int status = choose_splits(tr, items, n, ranges, &split, &splits, &sample);
-    if (status == TR_OK) count_for_ranges(items, n, split, splits, workers, g->count, g->bytes_to);
-    free(split);
-    free(sample);
-    for (size_t w = 0; w < workers; w++) size += g->bytes_to[w];
-    if (status == TR_OK) status = TR_NEW(&sent, size);
-    to = sent;
-    for (size_t i = 0; i < n && status == TR_OK; i++) to = put_item(to, &items[i]);
-    if (status == TR_OK)
-        status = tr_all_to_all(tr, TR_SET_WORKERS, sent, g->bytes_to, 1, (void **)&g->bytes, g->bytes_from);
-    free(sent);
-    for (size_t w = 0; w < workers; w++) received += g->bytes_from[w];
-    return status == TR_OK ? list_entries(g->bytes, g->bytes + received, &g->items, &g->n) : status;
-}
-
-/* How many values each column has at all workers, and so the place in all where it begins. */
-static int place_columns(tr_context *tr, const struct range *g, size_t n, uint64_t *total, uint64_t *begin,
-                         uint64_t *first)
-{
-    memset(total, 0, n * sizeof *total);
-    for (size_t i = 0; i < g->n; i++) total[g->items[i].column]++;
-    TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, total, n));
-    for (size_t c = 0, sum = 0; c < n; sum += total[c++]) begin[c] = sum;
-    return tr_sum_before(tr, TR_SET_WORKERS, g->n, first);
-}
-
-/* Numbers of the items by the order in which they came; values that keep theirs go into the list. */
-static int number_range(struct range *g, const uint64_t *begin, uint64_t first, uint64_t most_values,
-                        uint32_t *number, struct tr_ids *list)
-{
+    uint64_t *begin, first;
+    size_t length;
     uint32_t place;
-    list->are_text = true;
-    if (g->n > 0) qsort(g->items, g->n, sizeof *g->items, by_frequency);
-    for (size_t i = 0; i < g->n; i++) {
-        const struct item *item = &g->items[i];
-        uint64_t k = first + i - begin[item->column];
-        bool kept = k < most_values && k < TR_NO_NUMBER;
-        number[item->place] = kept ? (uint32_t)k : TR_NO_NUMBER;
-        if (kept) TR_TRY(tr_ids_append_text(list, item->text, item->length, &place));
+    TR_TRY(TR_NEW(&begin, n));
+    for (size_t c = 1; c < n; c++) begin[c] = begin[c - 1] + total[c - 1];
+    int status = TR_NEW(&d->number, d->owned.n);
+    for (size_t i = 0; i < d->owned.n && status == TR_OK; i++) d->number[i] = TR_NO_NUMBER;
+    for (size_t i = 0; i < q->texts.n && status == TR_OK; i++)
+        d->number[q->place[i]] =
+            number_in_column(tr_ids_text(&q->texts, i, &length), q->number[i], begin, most_values);
+    const struct tr_ids *range = tr_names_here(all, &first);
+    for (size_t i = 0; i < range->n && status == TR_OK; i++) {
+        const char *text = tr_ids_text(range, i, &length);
+        if (number_in_column(text, first + i, begin, most_values) != TR_NO_NUMBER)
+            status = tr_ids_append_text(list, text + BEFORE_VALUE, length - BEFORE_VALUE, &place);
     }
-    return TR_OK;
-}
-
-/* Owned values get their numbers from the ranges. */
-static int number_owned(tr_context *tr, struct owner *o, size_t n, uint64_t min_count, uint64_t most_values,
-                        uint64_t *total, struct tr_ids *list)
-{
-    size_t workers = (size_t)tr_layout_workers(&tr->layout), owned = 0;
-    struct item *items = NULL;
-    struct range g = {.n = 0};
-    uint64_t *begin = NULL, first = 0;
-    uint32_t *number = NULL, *back = NULL;
-    int status = sort_owned(o, min_count, &items, &owned);
-    if (status == TR_OK) status = send_to_ranges(tr, items, owned, (size_t)o->d->owners, &g);
-    if (status == TR_OK) status = TR_NEW(&begin, n);
-    if (status == TR_OK) status = TR_NEW(&number, g.n);
-    if (status == TR_OK) status = place_columns(tr, &g, n, total, begin, &first);
-    /* what came of each worker came in order */
-    for (size_t w = 0, at = 0; w < workers && status == TR_OK; w++) {
-        const char *from = g.bytes + at;
-        g.count_from[w] = 0;
-        for (const char *p = from; p < from + g.bytes_from[w]; g.count_from[w]++) {
-            struct entry e;
-            const char *text;
-            p = get_entry(p, &e, &text);
-        }
-        at += g.bytes_from[w];
-    }
-    if (status == TR_OK) status = number_range(&g, begin, first, most_values, number, list);
-    if (status == TR_OK)
-        status =
-            tr_all_to_all(tr, TR_SET_WORKERS, number, g.count_from, sizeof *number, (void **)&back, g.count);
-    if (status == TR_OK) status = TR_NEW(&o->d->number, o->d->owned.n);
-    for (size_t i = 0; i < o->d->owned.n && status == TR_OK; i++) o->d->number[i] = TR_NO_NUMBER;
-    for (size_t i = 0; i < owned && status == TR_OK; i++) o->d->number[items[i].place] = back[i];
-    range_close(&g);
-    void *parts[] = {items, begin, number, back};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+    free(begin);
     return status;
 }
 
@@ -492,10 +353,9 @@ int tr_dictionary_find(tr_context *tr, const struct tr_dictionary *dictionary, c
 
 /* ---- all of it ---- */
 
-/* met: how many values each column has before any are left out. */
-static int make(tr_context *tr, const struct tr_counted *mine, size_t n, uint64_t min_count,
-                uint64_t most_values, struct tr_dictionary *d, uint64_t *met, uint64_t *total,
-                struct tr_ids *list)
+/* met: how many values each column has before any are left out; total: after those that are not frequent enough. */
+static int count_owned(tr_context *tr, const struct tr_counted *mine, size_t n, uint64_t min_count,
+                       struct tr_dictionary *d, uint64_t *met, uint64_t *total, struct ordered *q)
 {
     struct rounds r;
     struct owner o = {.d = d};
@@ -508,8 +368,9 @@ static int make(tr_context *tr, const struct tr_counted *mine, size_t n, uint64_
         memcpy(&column, tr_ids_text(&d->owned, i, &length), sizeof column);
         met[column]++;
     }
+    if (status == TR_OK) status = list_owned(&o, min_count, q, total);
     if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, met, n);
-    if (status == TR_OK) status = number_owned(tr, &o, n, min_count, most_values, total, list);
+    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, total, n);
     rounds_close(&r);
     free(o.count);
     free(o.key);
@@ -521,7 +382,9 @@ int tr_dictionary_make(tr_context *tr, const struct tr_counted *mine, size_t n, 
                        struct tr_dictionary_column *column, uint32_t **number)
 {
     struct tr_dictionary *d = NULL;
+    struct ordered q = {.texts = {.are_text = true}};
     struct tr_ids list = {.are_text = true};
+    tr_names *all = NULL;
     uint64_t *met = NULL, *total = NULL;
     bool works = tr_is(tr, TR_SLAVE);
     if (most_values == 0) most_values = UINT64_MAX;
@@ -531,19 +394,23 @@ int tr_dictionary_make(tr_context *tr, const struct tr_counted *mine, size_t n, 
     if (d) d->owned.are_text = true;
     status = tr_agree(tr, status);
     if (status == TR_OK)
-        status =
-            tr_agree(tr, works ? make(tr, mine, n, min_count, most_values, d, met, total, &list) : TR_OK);
+        status = tr_agree(tr, works ? count_owned(tr, mine, n, min_count, d, met, total, &q) : TR_OK);
+    if (status == TR_OK) status = tr_names_unite(tr, &q.texts, NULL, (size_t)d->owners, q.number, &all);
+    if (status == TR_OK)
+        status = tr_agree(tr, works ? number_owned(d, &q, all, n, most_values, total, &list) : TR_OK);
     if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, met, n);
     if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, total, n);
     for (size_t c = 0; c < n && status == TR_OK; c++) {
         column[c].values = total[c] < most_values ? total[c] : most_values;
         column[c].others = met[c] > column[c].values;
     }
+    tr_names_free(&all);
     if (status == TR_OK) status = tr_names_of_list(tr, &list, &d->names);
     if (status == TR_OK) status = tr_dictionary_find(tr, d, mine, n, number);
+    tr_ids_free(&q.texts);
     tr_ids_free(&list);
-    free(met);
-    free(total);
+    void *parts[] = {q.place, q.number, met, total};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     if (status == TR_OK) *dictionary = d;
     else tr_dictionary_free(&d);
     return status;

@@ -1,8 +1,8 @@
 /* Values of categories, counted and numbered by all workers together (Angel's distributed counter).
  *
  * Each worker has counted the values that it has met. It sends them, in pieces, to the workers that own them by their hash; owners
- * add up the counts. What is frequent enough is then sorted by column, count and bytes, each worker a range of all, and so gets
- * its number; owners tell the numbers to whoever has asked. Nobody has all values, and equal hashes make no two values one.
+ * add up the counts. What is frequent enough is then sorted by column, count and bytes, as names are (names.h), and so gets its
+ * number; owners tell the numbers to whoever has asked. Nobody has all values, and equal hashes make no two values one.
  */
 #ifndef TR_DATA_DICTIONARY_H
 #define TR_DATA_DICTIONARY_H

@@ -45,8 +45,10 @@ static int number_ids(tr_data *data, const tr_data *like, struct tr_part *part)
     t->columns.are_text = part->text_columns;
     TR_TRY(TR_NEW(&row, t->rows.n));
     TR_TRY(TR_NEW(&column, t->columns.n));
-    TR_TRY(tr_names_unite(s->tr, &t->rows, like ? like->row_names : NULL, row, &s->row_names));
-    TR_TRY(tr_names_unite(s->tr, &t->columns, like ? like->column_names : NULL, column, &s->column_names));
+    size_t workers = (size_t)tr_layout_workers(&s->tr->layout);
+    TR_TRY(tr_names_unite(s->tr, &t->rows, like ? like->row_names : NULL, workers, row, &s->row_names));
+    TR_TRY(tr_names_unite(s->tr, &t->columns, like ? like->column_names : NULL, workers, column,
+                          &s->column_names));
     tr_ids_free(&t->rows);
     tr_ids_free(&t->columns);
     for (size_t i = 0; i < t->n; i++) {

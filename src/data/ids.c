@@ -170,10 +170,11 @@ int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
 int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *place)
 {
     TR_TRY(check_room(ids));
-    TR_TRY(TR_GROW(&ids->begin, &ids->begin_capacity, ids->n + 2));
+    if (ids->n + 2 > ids->begin_capacity) TR_TRY(TR_GROW(&ids->begin, &ids->begin_capacity, ids->n + 2));
     if (ids->n == 0) ids->begin[0] = 0;
     uint64_t begin = ids->begin[ids->n];
-    TR_TRY(TR_GROW(&ids->text, &ids->text_capacity, (size_t)begin + n + 1));
+    if (begin + n >= ids->text_capacity)
+        TR_TRY(TR_GROW(&ids->text, &ids->text_capacity, (size_t)begin + n + 1));
     memcpy(ids->text + begin, text, n);
     *place = (uint32_t)ids->n++;
     ids->begin[ids->n] = begin + n;
@@ -231,12 +232,14 @@ static int by_number(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* Those that are found directly are in order; the others are larger. */
+/* Those that are found directly are in order; the others are larger. A list that is not searched has neither. */
 static int sort_numbers(const struct tr_ids *ids, uint32_t *order)
 {
     struct numbered *large;
+    bool listed = ids->direct_size == 0 && ids->slots == 0;
     size_t n = 0, k = 0;
-    TR_TRY(TR_NEW(&large, ids->hashed));
+    TR_TRY(TR_NEW(&large, listed ? ids->n : ids->hashed));
+    for (size_t i = 0; i < ids->n && listed; i++) large[k++] = (struct numbered){ids->number[i], (uint32_t)i};
     for (uint64_t number = 0; number < ids->direct_size; number++)
         if (ids->direct[number]) order[n++] = ids->direct[number] - 1;
     for (size_t i = 0; i < ids->slots; i++)
@@ -254,20 +257,66 @@ struct word {
     uint32_t place;
 };
 
-static int by_bytes(const void *a, const void *b)
+/* Of texts whose first bytes, so many, are the same: by the byte behind these; what ends there comes first. */
+static size_t bucket_of(const struct word *w, size_t at)
 {
-    const struct word *x = a, *y = b;
-    int order = memcmp(x->text, y->text, tr_min_size(x->n, y->n));
-    return order ? order : (x->n > y->n) - (x->n < y->n);
+    return at < w->n ? (size_t)(unsigned char)w->text[at] + 1 : 0;
+}
+
+static int compare_words(const struct word *a, const struct word *b, size_t at)
+{
+    int order = memcmp(a->text + at, b->text + at, tr_min_size(a->n, b->n) - at);
+    return order ? order : (a->n > b->n) - (a->n < b->n);
+}
+
+static void sort_few(struct word *word, size_t n, size_t at)
+{
+    for (size_t i = 1; i < n; i++) {
+        struct word w = word[i];
+        size_t k = i;
+        for (; k > 0 && compare_words(&word[k - 1], &w, at) > 0; k--) word[k] = word[k - 1];
+        word[k] = w;
+    }
+}
+
+/* Radix sort, a byte at a time. It goes on with the largest bucket itself, so that it calls itself log n times deep at most. */
+static void sort_words(struct word *word, struct word *scratch, size_t n, size_t at)
+{
+    enum { FEW = 12, BUCKETS = 257 };
+    for (; n > FEW; at++) {
+        size_t end[BUCKETS + 1] = {0}, least = BUCKETS, most = 0;
+        for (size_t i = 0; i < n; i++) {
+            size_t b = bucket_of(&word[i], at);
+            end[b + 1]++;
+            least = tr_min_size(least, b);
+            most = tr_max_size(most, b);
+        }
+        if (least == most && least > 0) continue;
+        for (size_t b = least; b <= most; b++) end[b + 1] += end[b];
+        for (size_t i = 0; i < n; i++) scratch[end[bucket_of(&word[i], at)]++] = word[i];
+        memcpy(word, scratch, n * sizeof *word);
+        least = tr_max_size(least, 1);
+        size_t largest = least;
+        for (size_t b = least; b <= most; b++)
+            if (end[b] - end[b - 1] > end[largest] - end[largest - 1]) largest = b;
+        for (size_t b = least; b <= most; b++)
+            if (b != largest) sort_words(word + end[b - 1], scratch, end[b] - end[b - 1], at + 1);
+        word += end[largest - 1];
+        n = most > 0 ? end[largest] - end[largest - 1] : 0;
+    }
+    sort_few(word, n, at);
 }
 
 static int sort_texts(const struct tr_ids *ids, uint32_t *order)
 {
-    struct word *word;
-    TR_TRY(TR_NEW(&word, ids->n));
+    struct word *word, *scratch;
+    TR_TRY(TR_NEW(&word, 2 * ids->n));
+    scratch = word + ids->n;
     for (size_t i = 0; i < ids->n; i++)
         word[i] = (struct word){ids->text + ids->begin[i], length_of(ids, (uint32_t)i), (uint32_t)i};
-    qsort(word, ids->n, sizeof *word, by_bytes);
+    size_t ordered = 1; /* as what one worker alone has sorted */
+    while (ordered < ids->n && compare_words(&word[ordered - 1], &word[ordered], 0) <= 0) ordered++;
+    if (ordered < ids->n) sort_words(word, scratch, ids->n, 0);
     for (size_t i = 0; i < ids->n; i++) order[i] = word[i].place;
     free(word);
     return TR_OK;

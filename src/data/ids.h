@@ -67,7 +67,7 @@ static inline const char *tr_ids_text(const struct tr_ids *ids, size_t place, si
     return ids->text + ids->begin[place];
 }
 
-/* Lists the places in ascending order of numbers or of bytes: n of them, to be freed. */
+/* Lists the places in ascending order of numbers or of bytes: n of them, to be freed. Also of a list that is not searched. */
 int tr_ids_sort(const struct tr_ids *ids, uint32_t **order);
 
 #endif

@@ -119,7 +119,7 @@ static int exchange_ids(tr_context *tr, const struct tr_ids *list, const uint64_
     TR_TRY(TR_NEW(&sent, packed_bytes(&all) + workers * (sizeof all + 16)));
     to = sent;
     for (size_t w = 0; w < workers; at += count[w++]) {
-        char *end = pack(list, at, at + count[w], to);
+        char *end = count[w] > 0 ? pack(list, at, at + count[w], to) : to; /* nothing takes no message */
         bytes[w] = (uint64_t)(end - to);
         to = end;
     }
@@ -128,7 +128,7 @@ static int exchange_ids(tr_context *tr, const struct tr_ids *list, const uint64_
     *got = (struct tr_ids){.are_text = list->are_text};
     for (size_t w = 0; w < workers && status == TR_OK; w++) {
         size_t before = got->n;
-        status = append_packed(got, &from);
+        if (bytes[workers + w] > 0) status = append_packed(got, &from);
         got_count[w] = got->n - before;
     }
     free(bytes);
@@ -163,42 +163,25 @@ struct tr_names {
     struct tr_ids split; /* worker w has what is not below split w - 1, and below split w */
 };
 
-struct sorted {
-    struct id id;
-    size_t place;
-};
-
-static int by_id(const void *a, const void *b)
-{
-    const struct sorted *x = a, *y = b;
-    int order = compare(&x->id, &y->id);
-    return order ? order : (x->place > y->place) - (x->place < y->place);
-}
-
-static int sort_list(const struct tr_ids *list, struct sorted **sorted)
-{
-    TR_TRY(TR_NEW(sorted, list->n));
-    for (size_t i = 0; i < list->n; i++) (*sorted)[i] = (struct sorted){id_of(list, i), i};
-    qsort(*sorted, list->n, sizeof **sorted, by_id);
-    return TR_OK;
-}
-
 /* Of a sample of each worker's ids, one in so many. */
-static int choose_splits(tr_context *tr, const struct tr_ids *ids, struct tr_ids *split)
+static int choose_splits(tr_context *tr, const struct tr_ids *ids, size_t owners, struct tr_ids *split)
 {
     enum { SAMPLES = 64 };
-    size_t workers = (size_t)tr_layout_workers(&tr->layout), n = tr_min_size(ids->n, SAMPLES);
+    size_t n = tr_min_size(ids->n, SAMPLES);
     struct tr_ids sample = {.are_text = ids->are_text}, all;
-    struct sorted *sorted;
-    for (size_t i = 0; i < n && workers > 1; i++) {
+    uint32_t *order;
+    for (size_t i = 0; i < n && owners > 1; i++) {
         struct id id = id_of(ids, ids->n * i / n);
         TR_TRY(append(&sample, &id));
     }
     TR_TRY(tr_ids_gather(tr, TR_SET_WORKERS, &sample, &all));
-    TR_TRY(sort_list(&all, &sorted));
+    TR_TRY(tr_ids_sort(&all, &order));
     split->are_text = ids->are_text;
-    for (size_t w = 1; w < workers && all.n > 0; w++) TR_TRY(append(split, &sorted[all.n * w / workers].id));
-    free(sorted);
+    for (size_t w = 1; w < owners && all.n > 0; w++) {
+        struct id id = id_of(&all, order[all.n * w / owners]);
+        TR_TRY(append(split, &id));
+    }
+    free(order);
     tr_ids_free(&sample);
     tr_ids_free(&all);
     return TR_OK;
@@ -252,21 +235,23 @@ static bool is_known(const tr_names *known, const struct id *id, size_t *at, uin
 static int number_range(const struct tr_ids *got, const tr_names *known, tr_names *names, uint32_t *answer,
                         bool *is_new)
 {
-    struct sorted *sorted;
-    TR_TRY(sort_list(got, &sorted));
+    uint32_t *order;
+    struct id id, last = {0};
+    TR_TRY(tr_ids_sort(got, &order));
     int status = TR_OK;
-    for (size_t i = 0, at = 0; i < got->n && status == TR_OK; i++) {
-        size_t place = sorted[i].place;
-        if (i > 0 && compare(&sorted[i - 1].id, &sorted[i].id) == 0) {
-            answer[place] = answer[sorted[i - 1].place];
-            is_new[place] = is_new[sorted[i - 1].place];
-        } else if (!is_known(known, &sorted[i].id, &at, &answer[place])) {
+    for (size_t i = 0, at = 0; i < got->n && status == TR_OK; i++, last = id) {
+        size_t place = order[i];
+        id = id_of(got, place);
+        if (i > 0 && compare(&last, &id) == 0) {
+            answer[place] = answer[order[i - 1]];
+            is_new[place] = is_new[order[i - 1]];
+        } else if (!is_known(known, &id, &at, &answer[place])) {
             is_new[place] = true;
             answer[place] = (uint32_t)names->mine.n;
-            status = append(&names->mine, &sorted[i].id);
+            status = append(&names->mine, &id);
         }
     }
-    free(sorted);
+    free(order);
     return status;
 }
 
@@ -311,8 +296,8 @@ static int ask_owners(tr_context *tr, const struct tr_ids *sorted, const tr_name
     return status;
 }
 
-static int unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known, uint32_t *number,
-                 tr_names *names)
+static int unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known, size_t owners,
+                 uint32_t *number, tr_names *names)
 {
     struct tr_ids sorted = {.are_text = ids->are_text};
     uint32_t *order, *answers = NULL;
@@ -324,7 +309,8 @@ static int unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known
         status = append(&sorted, &id);
     }
     if (status == TR_OK)
-        status = known ? copy_list(&known->split, &names->split) : choose_splits(tr, &sorted, &names->split);
+        status = known ? copy_list(&known->split, &names->split)
+                       : choose_splits(tr, &sorted, owners, &names->split);
     if (status == TR_OK) status = ask_owners(tr, &sorted, known, names, &answers);
     for (size_t i = 0; i < ids->n && status == TR_OK; i++) number[order[i]] = answers[i];
     free(order);
@@ -333,14 +319,14 @@ static int unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known
     return status;
 }
 
-int tr_names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known, uint32_t *number,
-                   tr_names **out)
+int tr_names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known, size_t owners,
+                   uint32_t *number, tr_names **out)
 {
     tr_names *names;
     TR_TRY(TR_NEW(&names, 1));
     names->tr = tr;
     names->first = known ? known->first + known->count : 0;
-    int status = tr_agree(tr, tr_is(tr, TR_SLAVE) ? unite(tr, ids, known, number, names) : TR_OK);
+    int status = tr_agree(tr, tr_is(tr, TR_SLAVE) ? unite(tr, ids, known, owners, number, names) : TR_OK);
     uint64_t facts[2] = {names->count, ids->are_text}; /* those who do not work learn them */
     if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, facts, 2);
     names->count = facts[0];
@@ -379,6 +365,12 @@ void tr_names_free(tr_names **names)
     tr_ids_free(&(*names)->split);
     free(*names);
     *names = NULL;
+}
+
+const struct tr_ids *tr_names_here(const tr_names *names, uint64_t *first)
+{
+    *first = names->begin;
+    return &names->mine;
 }
 
 uint64_t tr_names_count(const tr_names *names)

@@ -13,9 +13,14 @@
 
 /* All ranks together; ids are what this worker has met, empty elsewhere. number[i] becomes the number of the id in place
  * i. What `known` names (NULL: nothing) keeps its number, and only others are in *names, numbered behind. *names is to
- * be freed, after all that know it. TR_ERR_SYSTEM if there would be more than 2^32 - 2 numbers. */
-int tr_names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known, uint32_t *number,
-                   tr_names **names);
+ * be freed, after all that know it. The first `owners` workers hold ranges (where some are known, those who hold these).
+ * TR_ERR_SYSTEM if there would be more than 2^32 - 2 numbers. */
+int tr_names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known, size_t owners,
+                   uint32_t *number, tr_names **names);
+
+/* The range that this worker holds, and the number of its first. */
+const struct tr_ids *tr_names_here(const tr_names *names, uint64_t *first);
+
 /* Names that are in their order already: this worker's list, behind those of the workers before it, in whatever order. They move.
  * All ranks; agreed on. */
 int tr_names_of_list(tr_context *tr, struct tr_ids *list, tr_names **names);
