@@ -8,7 +8,7 @@
 
 #include "data/dataset.h"
 #include "data/source.h"
-#include "data/store.h"
+#include "data/part.h"
 #include "trireme/collective.h"
 #include "trireme/model.h"
 #include "monitor/display.h"
@@ -217,7 +217,7 @@ static struct memory estimate(const tr_context *tr, const tr_data_size *size)
     const struct tr_layout *l = &tr->layout;
     struct memory m = {0};
     if (tr->job->class->memory) tr->job->class->memory(tr->job, tr->job->options, size, &m.role);
-    bool copies = tr->job->data.partition == TR_DATA_REPLICATED && !tr_store_shares(tr);
+    bool copies = tr->job->data.partition == TR_DATA_REPLICATED && !tr_data_shares(tr);
     if (copies) m.role.worker *= l->group_size;
     if (tr->job->data.hash > 0 &&
         tr->job->data.scale != TR_SCALE_NONE) /* sums of its columns, and their factors */

@@ -9,6 +9,7 @@
 
 #include "base/pages.h"
 #include "data/dictionary.h"
+#include "data/part.h"
 #include "data/scale.h"
 #include "data/store.h"
 #include "data/stream.h"
@@ -208,7 +209,7 @@ void tr_cache_close(struct tr_data_state *s)
 /* Whose rows this rank's file is of. */
 static int rank_of_rows(const tr_context *tr)
 {
-    return tr_store_shares(tr) ? tr->layout.worker_rank[tr->me.group * tr->layout.group_size] : tr->rank;
+    return tr_data_shares(tr) ? tr->layout.worker_rank[tr->me.group * tr->layout.group_size] : tr->rank;
 }
 
 /* Data are kept by rank: any other layout would have to divide them in another way. */
@@ -216,7 +217,7 @@ static int describe_ranks(const tr_context *tr, const char *key, char **text)
 {
     return tr_format(text, "%s: rank %d of %d, roles %u, group %d of %d, member %d of %d, shared %d\n%s",
                      TR_VERSION, tr->rank, tr->size, tr->me.roles, tr->me.group, tr->layout.groups,
-                     tr->me.member, tr->layout.group_size, tr_store_shares(tr), key);
+                     tr->me.member, tr->layout.group_size, tr_data_shares(tr), key);
 }
 
 static int name_files(tr_data *data, const char *what, const char *key)
@@ -333,7 +334,7 @@ static int restore_rows(tr_data *data, const struct head *h)
     struct tr_data_state *s = data->state;
     struct tr_cached *c = s->cached;
     struct slot slot[TR_CACHE_ARRAYS];
-    bool shared = tr_store_shares(s->tr);
+    bool shared = tr_data_shares(s->tr);
     if (h->arrays == 0) return TR_OK;
     TR_TRY(tr_cache_file_open(c->rows_path, h->generation, TR_CACHE_ARRAYS,
                               shared ? (size_t)s->tr->me.member : 0,
@@ -619,7 +620,7 @@ static uint64_t bytes_to_move(tr_data *data)
 {
     struct slot slot[TR_CACHE_ARRAYS];
     uint64_t bytes[TR_CACHE_ARRAYS], sum = 0;
-    if (tr_store_shares(data->state->tr)) return 0; /* there already */
+    if (tr_data_shares(data->state->tr)) return 0; /* there already */
     list_slots(data, slot);
     count_bytes(slot, bytes);
     for (size_t i = 0; i < TR_CACHE_ARRAYS; i++) sum += tr_to_pages(bytes[i]);
@@ -638,7 +639,7 @@ static int seal_on_disk(tr_data *data)
 int tr_cache_keep(tr_data *data)
 {
     struct tr_data_state *s = data->state;
-    bool well, shares = tr_store_shares(s->tr);
+    bool well, shares = tr_data_shares(s->tr);
     if (!s->cached) return TR_OK;
     if (s->on_disk) return tr_agree(s->tr, seal_on_disk(data));
     TR_TRY(tr_cache_has_room(data, bytes_to_move(data), &well));

@@ -10,6 +10,7 @@
 #include "data/part.h"
 #include "data/schema_all.h"
 #include "data/storage.h"
+#include "data/store.h"
 #include "data/weights.h"
 #include "trireme/model.h"
 
@@ -146,7 +147,7 @@ static int fill(tr_data *data, const tr_data *like)
     tr_triples_free(&part.triples);
     if (status == TR_OK && tr_data_is_partitioned(s->tr, TR_DATA_REPLICATED))
         status =
-            tr_store_share(data, part.keys, part.n_keys, tr_data_is_dense(data) || !s->tr->job->table.prune);
+            tr_data_share(data, part.keys, part.n_keys, tr_data_is_dense(data) || !s->tr->job->table.prune);
     tr_ids_free(&part.report.labels.bits);
     tr_spill_free(&part.spill);
     if (s->schema) tr_schema_seen_free(&part.seen, s->schema);

@@ -21,7 +21,8 @@
  *   batches        a worker's rows in shuffled mini-batches
  *   spill          files, read twice, become rows in a file on a disk
  *   stream         rows that lie on a disk: what is read ahead of a pass, and what stays in memory
- *   store          what was read, kept for all who use it; the rows of a group once, in memory that its members share
+ *   share          the rows of a group once, in memory that its members share
+ *   store          what was read, kept for all who use it
  *   node_rows, node_table   what a node has read once, for all tasks that learn from it; its words, of csv
  *   cache          what was read, for the next start of the same job, in files of the node's memory
  *   hdf5, hdf5_rows, convert   tables in HDF5; any table made one

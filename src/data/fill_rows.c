@@ -109,7 +109,7 @@ static int finish_rows(tr_data *data, struct tr_part *part)
     part->weight = NULL;
     if (s->on_disk) return prepare_spill(data, &part->spill);
     if (s->full && !tr_data_is_dense(data)) TR_TRY(tr_matrix_make_sparse(&s->rows));
-    if (tr_data_is_dense(data) && tr_store_shares(s->tr)) return TR_OK;
+    if (tr_data_is_dense(data) && tr_data_shares(s->tr)) return TR_OK;
     if (tr_data_has_copy(s->tr)) TR_TRY(tr_replicate_rows(s->tr, TR_SET_GROUP, &s->rows, NULL));
     return tr_data_is_dense(data) ? tr_part_take_keys(data, NULL, (size_t)data->columns)
                                   : tr_part_number_keys(data, part);

@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-#include "data/store.h"
-
 static int by_value(const void *a, const void *b)
 {
     const float *x = a, *y = b;

@@ -7,6 +7,7 @@
 #include "data/cache.h"
 #include "data/hdf5.h"
 #include "data/node_table.h"
+#include "data/store.h"
 
 /* ---- what a node has ---- */
 

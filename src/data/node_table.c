@@ -122,7 +122,7 @@ int tr_node_triples_unite(tr_data *data, struct tr_part *part)
         .rows = t->n, .columns = (size_t)data->columns, .value = (float *)(void *)t->triple};
     t->triple = NULL;
     TR_TRY(tr_number_rows(data, &part->runs));
-    return tr_store_shares(s->tr) ? TR_OK : tr_part_take_keys(data, NULL, (size_t)data->columns);
+    return tr_data_shares(s->tr) ? TR_OK : tr_part_take_keys(data, NULL, (size_t)data->columns);
 }
 
 /* ---- taking rows ---- */

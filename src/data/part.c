@@ -35,6 +35,18 @@ int tr_part_no_record(const tr_data *data)
                                                     : job->data.train.item[0]);
 }
 
+/* ---- groups ---- */
+
+bool tr_data_shares(const tr_context *tr)
+{
+    const struct tr_layout *layout = &tr->layout;
+    if (tr->job->data.partition != TR_DATA_REPLICATED || !tr_is(tr, TR_SLAVE) || layout->group_size < 2)
+        return false;
+    for (int m = 0; m < layout->group_size; m++)
+        if (!tr_same_node(tr, layout->worker_rank[tr->me.group * layout->group_size + m])) return false;
+    return true;
+}
+
 /* ---- keys ---- */
 
 int tr_part_unite_keys(tr_context *tr, uint32_t **keys, size_t *n, uint32_t **numbers)
@@ -76,7 +88,7 @@ int tr_part_number_keys(tr_data *data, struct tr_part *part)
     size_t n = 0;
     if (vertical) TR_TRY(tr_exchange_columns(tr, &s->rows));
     if (prune) TR_TRY(tr_renumber(&s->rows, 0, (uint32_t)(data->columns - 1), &columns, &n));
-    if (tr_store_shares(tr)) {
+    if (tr_data_shares(tr)) {
         part->keys = columns;
         part->n_keys = n;
         return TR_OK;

@@ -4,7 +4,6 @@
 
 #include "data/dataset.h"
 #include "data/spill.h"
-#include "data/store.h"
 
 static inline bool tr_data_is_triples(const tr_data *data)
 {
@@ -22,10 +21,13 @@ static inline bool tr_data_is_partitioned(const tr_context *tr, int partition)
     return tr->layout.group_size > 1 && tr->job->data.partition == partition;
 }
 
+/* Whether this rank's group has its rows once, in memory that its members share. */
+bool tr_data_shares(const tr_context *tr);
+
 /* All rows of the group, in this member's own memory. */
 static inline bool tr_data_has_copy(const tr_context *tr)
 {
-    return tr_data_is_partitioned(tr, TR_DATA_REPLICATED) && !tr_store_shares(tr);
+    return tr_data_is_partitioned(tr, TR_DATA_REPLICATED) && !tr_data_shares(tr);
 }
 
 static inline const struct tr_head *tr_data_hdf5_head(const tr_data *data)
@@ -87,5 +89,13 @@ int tr_part_number_keys(tr_data *data, struct tr_part *part);
 /* Reads libsvm, csv or hdf5; ratings or bags of words. All ranks; errors are agreed on. */
 int tr_fill_rows(tr_data *data, const tr_data *like, struct tr_part *part);
 int tr_fill_triples(tr_data *data, const tr_data *like, struct tr_part *part);
+
+/* ---- one copy in a group (share.c) ---- */
+
+/* Moves the rows of each such group to one place: those of member 0 first, and so on. Of each member: its rows in
+ * data->state, columns counted by `keys` (its own distinct ones, ascending, n_keys of them) or, if all is true, by all
+ * columns. Then data->state and data->keys point to shared memory, and columns count the keys of the group. All ranks
+ * (with nothing, where tr_data_shares() is false); errors are agreed on: no room in shared memory, above all. */
+int tr_data_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all);
 
 #endif

@@ -3,10 +3,6 @@
  * A store is what tr_data_open() has loaded. It counts its users, and goes when the last of them leaves. Whoever opens
  * the same files with the same settings while it is there gets it again (FlexPS, section 5.3: data that stay in memory
  * over the stages of a task).
- *
- * With data.partition: replicated the rows of a group whose members share memory lie in it once. Each member brings the
- * rows that it has read, with its columns numbered by the keys of all, and gives back its own copy piece by piece: while
- * the rows move, the node needs hardly more memory than they take.
  */
 #ifndef TR_DATA_STORE_H
 #define TR_DATA_STORE_H
@@ -60,17 +56,6 @@ void tr_store_forget(struct tr_store *store);
 
 /* What the first n rows have of memory that is only this reader's is given back; none may come after it. */
 void tr_store_forget_rows(struct tr_store *store, size_t n);
-
-/* ---- one copy in a group ---- */
-
-/* Whether this rank's group has its rows once, in memory that its members share. */
-bool tr_store_shares(const tr_context *tr);
-
-/* Moves the rows of each such group to one place: those of member 0 first, and so on. Of each member: its rows in
- * data->state, columns counted by `keys` (its own distinct ones, ascending, n_keys of them) or, if all is true, by all
- * columns. Then data->state and data->keys point to shared memory, and columns count the keys of the group. All ranks
- * (with nothing, where tr_store_shares() is false); errors are agreed on: no room in shared memory, above all. */
-int tr_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all);
 
 /* Frees what a data set knows of its rows besides them: names, labels, heads, the scale. */
 void tr_data_free_head(tr_data *data);
