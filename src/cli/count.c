@@ -9,6 +9,7 @@
 #include "base/terminal.h"
 #include "cli/cli.h"
 #include "cli/words.h"
+#include "data/dictionary.h"
 #include "data/exchange.h"
 #include "data/quantiles.h"
 #include "data/reader.h"
@@ -34,14 +35,12 @@ static const char usage[] =
 struct value {
     uint64_t count;
     const char *text;
-    size_t length, owner; /* the rank that adds up its counts */
+    size_t length;
 };
 
 struct values {
     struct value *value;
     size_t n;
-    struct tr_ids ids; /* what texts point into, … */
-    char *bytes;       /* … or that */
 };
 
 /* Of one column. */
@@ -65,7 +64,8 @@ struct count {
     struct tr_column_seen *seen;
     struct sum *sum;
     uint64_t rows;
-    tr_context *tr; /* of several ranks, which share the rows; NULL: this process has all */
+    tr_context *tr;      /* of several ranks, which share the rows; NULL: this process has all */
+    struct tr_ids texts; /* … of the most frequent values of all columns */
 };
 
 /* ---- reading ---- */
@@ -81,6 +81,16 @@ static int add_number(struct sum *s, float x)
     return tr_quantiles_add(&s->quantiles, x);
 }
 
+/* Room to count so many values. */
+static int cover(struct sum *s, size_t values)
+{
+    size_t before = s->capacity;
+    if (values <= before) return TR_OK;
+    TR_TRY(TR_GROW(&s->count, &s->capacity, values));
+    memset(s->count + before, 0, (s->capacity - before) * sizeof *s->count);
+    return TR_OK;
+}
+
 static int add_rows(void *state, struct tr_reader *r)
 {
     struct count *c = state;
@@ -90,11 +100,7 @@ static int add_rows(void *state, struct tr_reader *r)
         struct sum *s = &c->sum[k];
         if (column->type > TR_COLUMN_CATEGORY) continue;
         bool number = column->type == TR_COLUMN_NUMBER;
-        size_t values = c->seen[k].values.n, before = s->capacity;
-        if (!number && values > before) {
-            TR_TRY(TR_GROW(&s->count, &s->capacity, values));
-            memset(s->count + before, 0, (s->capacity - before) * sizeof *s->count);
-        }
+        if (!number) TR_TRY(cover(s, c->seen[k].values.n));
         for (size_t i = 0; i < m->rows; i++) {
             float x = m->value[i * m->columns + column->slot];
             if (number) TR_TRY(add_number(s, x));
@@ -105,22 +111,15 @@ static int add_rows(void *state, struct tr_reader *r)
     return TR_OK;
 }
 
-static void forget_values(struct values *v)
-{
-    free(v->value);
-    free(v->bytes);
-    tr_ids_free(&v->ids);
-    *v = (struct values){.n = 0};
-}
-
 static void forget(struct count *c)
 {
     for (size_t k = 0; c->sum && k < c->schema->n; k++) {
-        forget_values(&c->sum[k].top);
+        free(c->sum[k].top.value);
         free(c->sum[k].count);
         tr_quantiles_free(&c->sum[k].quantiles);
     }
     free(c->sum);
+    tr_ids_free(&c->texts);
     c->sum = NULL;
     c->rows = 0;
     if (c->schema) tr_schema_seen_free(&c->seen, c->schema);
@@ -185,6 +184,7 @@ static int read_table(struct count *c, const struct tr_files *files, struct tr_h
 {
     struct tr_bindings bindings = {.n = 0};
     int status = tr_schema_make(c->job, files, heads, &c->schema);
+    if (status == TR_OK) c->schema->hash = 0; /* values are counted, whatever keys a job makes of them */
     if (status == TR_OK) status = tr_schema_bind(c->schema, files, heads, true, &bindings);
     status = agree(c, status);
     for (bool again = true; again && status == TR_OK;) {
@@ -205,128 +205,79 @@ static int by_count(const void *a, const void *b)
     return order ? order : (x->length > y->length) - (x->length < y->length);
 }
 
-static void keep_top(struct values *v, size_t most)
+/* Rows whose value is empty miss it, and do not count. */
+static int take_missing(struct sum *s, const struct tr_ids *values)
 {
-    if (v->n > 0) qsort(v->value, v->n, sizeof *v->value, by_count);
-    v->n = tr_min_size(v->n, most);
-}
-
-/* Those that rows have. *missing: how many rows have none. */
-static int list_values(const struct tr_ids *ids, const uint64_t *count, struct values *v, uint64_t *missing)
-{
-    TR_TRY(TR_NEW(&v->value, ids->n));
-    v->n = 0;
-    for (size_t i = 0; i < ids->n; i++) {
-        struct value value = {.count = count[i]};
-        value.text = tr_ids_text(ids, i, &value.length);
-        if (value.length == 0) *missing = value.count;
-        else if (value.count > 0) v->value[v->n++] = value;
-    }
+    TR_TRY(cover(s, values->n));
+    uint32_t empty = tr_ids_find_text(values, "", 0);
+    if (empty == UINT32_MAX) return TR_OK;
+    s->missing = s->count[empty];
+    s->count[empty] = 0;
     return TR_OK;
 }
 
-/* Counts and texts one after the other, those of each owner together: size[rank] bytes. */
-static int pack_values(const struct values *v, size_t ranks, char **bytes, uint64_t *size)
+/* Of one process that has all rows. */
+static int find_top(const struct count *c, struct sum *s, const struct tr_ids *values)
 {
-    char **to;
-    uint64_t all = 0;
-    memset(size, 0, ranks * sizeof *size);
-    for (size_t i = 0; i < v->n; i++) size[v->value[i].owner] += 2 * sizeof(uint64_t) + v->value[i].length;
-    TR_TRY(TR_NEW(&to, ranks));
-    for (size_t r = 0; r < ranks; r++) all += size[r];
-    int status = TR_NEW(bytes, all);
-    for (size_t r = 0, at = 0; r < ranks && status == TR_OK; at += size[r++]) to[r] = *bytes + at;
-    for (size_t i = 0; i < v->n && status == TR_OK; i++) {
-        const struct value *value = &v->value[i];
-        const uint64_t head[2] = {value->count, value->length};
-        memcpy(to[value->owner], head, sizeof head);
-        memcpy(to[value->owner] + sizeof head, value->text, value->length);
-        to[value->owner] += sizeof head + value->length;
+    TR_TRY(TR_NEW(&s->top.value, values->n));
+    for (size_t i = 0; i < values->n; i++) {
+        struct value value = {.count = s->count[i]};
+        value.text = tr_ids_text(values, i, &value.length);
+        if (value.count > 0) s->top.value[s->n++] = value;
     }
-    free(to);
-    return status;
-}
-
-static int unpack_values(char *bytes, uint64_t size, struct values *v)
-{
-    size_t capacity = 0;
-    v->bytes = bytes;
-    for (uint64_t at = 0, head[2]; at < size; at += sizeof head + head[1]) {
-        memcpy(head, bytes + at, sizeof head);
-        TR_TRY(TR_GROW(&v->value, &capacity, v->n + 1));
-        v->value[v->n++] = (struct value){head[0], bytes + at + sizeof head, (size_t)head[1], 0};
-    }
+    if (s->n > 0) qsort(s->top.value, s->n, sizeof *s->top.value, by_count);
+    s->top.n = tr_min_size(s->n, c->top);
     return TR_OK;
 }
 
-/* What came of all ranks: a value is there once for each that has met it. */
-static int add_up(const struct values *met, struct values *sum)
+/* The values of a column that have numbers, in their order; the first of them is text `at` of all. */
+static int sum_top(struct count *c, struct sum *s, const struct tr_dictionary_column *column, size_t at,
+                   size_t met, const uint32_t *number)
 {
-    uint64_t *count = NULL, missing;
-    size_t capacity = 0;
-    uint32_t place;
-    int status = TR_OK;
-    sum->ids.are_text = true;
-    for (size_t i = 0; i < met->n && status == TR_OK; i++) {
-        size_t known = sum->ids.n;
-        status = tr_ids_add_text(&sum->ids, met->value[i].text, met->value[i].length, &place);
-        if (status == TR_OK) status = TR_GROW(&count, &capacity, sum->ids.n);
-        if (status != TR_OK) break;
-        if (sum->ids.n > known) count[place] = 0;
-        count[place] += met->value[i].count;
+    uint64_t *count;
+    size_t n = (size_t)column->values;
+    TR_TRY(TR_NEW(&count, n));
+    TR_TRY(TR_NEW(&s->top.value, n));
+    for (size_t i = 0; i < met; i++)
+        if (number[i] < n) count[number[i]] += s->count[i];
+    int status = tr_all_reduce(c->tr, TR_SET_ALL, TR_SUM, TR_I64, count, n);
+    for (size_t i = 0; i < n; i++) {
+        s->top.value[i].count = count[i];
+        s->top.value[i].text = tr_ids_text(&c->texts, at + i, &s->top.value[i].length);
     }
-    if (status == TR_OK) status = list_values(&sum->ids, count, sum, &missing);
+    s->n = column->met;
+    s->top.n = tr_min_size(n, c->top);
     free(count);
     return status;
 }
 
-/* Each value goes to the rank that its hash says, which adds up the counts: *mine has those of this rank. */
-static int share_values(const struct count *c, struct values *met, struct values *mine)
+/* Of several ranks: values are numbered as those of training data are, the most frequent first. */
+static int find_top_together(struct count *c)
 {
-    size_t ranks = (size_t)c->tr->size;
-    struct values got = {.n = 0};
-    char *sent = NULL, *received = NULL;
-    uint64_t *size, all = 0;
-    for (size_t i = 0; i < met->n; i++)
-        met->value[i].owner = (size_t)(tr_text_hash(met->value[i].text, met->value[i].length) >> 20) % ranks;
-    TR_TRY(TR_NEW(&size, 2 * ranks));
-    int status = pack_values(met, ranks, &sent, size);
-    if (status == TR_OK)
-        status = tr_all_to_all(c->tr, TR_SET_ALL, sent, size, 1, (void **)&received, size + ranks);
-    for (size_t r = 0; r < ranks; r++) all += size[ranks + r];
-    if (status == TR_OK) status = unpack_values(received, all, &got);
-    if (status == TR_OK) status = add_up(&got, mine);
-    forget_values(&got);
-    free(sent);
-    free(size);
+    static const struct tr_ids none = {.are_text = true};
+    size_t n = c->schema->n, at = 0;
+    struct tr_counted *met;
+    struct tr_dictionary_column *column;
+    struct tr_dictionary *dictionary = NULL;
+    uint32_t **number;
+    TR_TRY(TR_NEW(&met, n));
+    TR_TRY(TR_NEW(&column, n));
+    TR_TRY(TR_NEW(&number, n));
+    for (size_t k = 0; k < n; k++) {
+        bool category = c->schema->column[k].type == TR_COLUMN_CATEGORY;
+        met[k] = (struct tr_counted){category ? &c->seen[k].values : &none, c->sum[k].count};
+    }
+    int status = tr_dictionary_make(c->tr, met, n, 1, tr_max_size(c->top, 1), &dictionary, column, number);
+    if (status == TR_OK) status = tr_names_gather(tr_dictionary_names(dictionary), &c->texts);
+    for (size_t k = 0; k < n && status == TR_OK; at += (size_t)column[k++].values)
+        if (c->schema->column[k].type == TR_COLUMN_CATEGORY)
+            status = sum_top(c, &c->sum[k], &column[k], at, met[k].values->n, number[k]);
+    for (size_t k = 0; k < n; k++) free(number[k]);
+    tr_dictionary_free(&dictionary);
+    free(met);
+    free(column);
+    free(number);
     return status;
-}
-
-/* The most frequent of those that are so at their ranks. */
-static int gather_top(const struct count *c, struct values *top)
-{
-    uint64_t size, all = 0;
-    char *sent = NULL, *received = NULL;
-    TR_TRY(pack_values(top, 1, &sent, &size));
-    int status = tr_gather_to_all(c->tr, TR_SET_ALL, sent, size, 1, (void **)&received, &all);
-    free(sent);
-    forget_values(top);
-    if (status == TR_OK) status = unpack_values(received, all, top);
-    if (status == TR_OK) keep_top(top, c->top);
-    return status;
-}
-
-static int find_top(const struct count *c, size_t k)
-{
-    struct sum *s = &c->sum[k];
-    struct values met = {.n = 0};
-    int status = list_values(&c->seen[k].values, s->count, &met, &s->missing);
-    if (status == TR_OK && c->tr) status = share_values(c, &met, &s->top);
-    else if (status == TR_OK) s->top = met;
-    if (c->tr) forget_values(&met);
-    s->n = s->top.n;
-    if (status == TR_OK) keep_top(&s->top, c->top);
-    return status == TR_OK && c->tr ? gather_top(c, &s->top) : status;
 }
 
 /* ---- numbers ---- */
@@ -380,13 +331,15 @@ static int unite(struct count *c)
     for (size_t k = 0; k < c->schema->n; k++) {
         struct sum *s = &c->sum[k];
         int type = c->schema->column[k].type;
-        if (type == TR_COLUMN_CATEGORY) TR_TRY(find_top(c, k));
+        if (type == TR_COLUMN_CATEGORY) TR_TRY(take_missing(s, &c->seen[k].values));
+        if (type == TR_COLUMN_CATEGORY && !c->tr) TR_TRY(find_top(c, s, &c->seen[k].values));
         if (!c->tr || type > TR_COLUMN_CATEGORY) continue;
         if (type == TR_COLUMN_NUMBER) TR_TRY(join_numbers(c, s));
-        else TR_TRY(tr_all_reduce(c->tr, TR_SET_ALL, TR_SUM, TR_I64, &s->n, 1));
         TR_TRY(tr_all_reduce(c->tr, TR_SET_ALL, TR_SUM, TR_I64, &s->missing, 1));
     }
-    return c->tr ? tr_all_reduce(c->tr, TR_SET_ALL, TR_SUM, TR_I64, &c->rows, 1) : TR_OK;
+    if (!c->tr) return TR_OK;
+    TR_TRY(find_top_together(c));
+    return tr_all_reduce(c->tr, TR_SET_ALL, TR_SUM, TR_I64, &c->rows, 1);
 }
 
 /* ---- showing ---- */
@@ -466,7 +419,10 @@ static int count_together(struct count *c)
     int none = 0;
     char **nothing = NULL;
     TR_TRY(tr_ranks_start(&none, &nothing, &c->tr));
-    int status = count_files(c);
+    c->tr->job = c->job;
+    c->tr->lent = true; /* the job is ours to free */
+    int status = tr_agree(c->tr, tr_ranks_assign(c->tr));
+    if (status == TR_OK) status = count_files(c);
     forget(c);
     int outcome = tr_ranks_stop(c->tr);
     return status != TR_OK ? status : outcome;
@@ -474,7 +430,7 @@ static int count_together(struct count *c)
 
 static int parse_job(struct count *c)
 {
-    static const char usual[] = "data: {format: csv, label: none}\n";
+    static const char usual[] = "data: {format: csv, label: none}\nranks: {layout: colocated}\n";
     return tr_job_parse(usual, strlen(usual), "count", c->settings, c->setting, &c->job);
 }
 

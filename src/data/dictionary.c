@@ -403,6 +403,7 @@ int tr_dictionary_make(tr_context *tr, const struct tr_counted *mine, size_t n, 
     for (size_t c = 0; c < n && status == TR_OK; c++) {
         column[c].values = total[c] < most_values ? total[c] : most_values;
         column[c].others = met[c] > column[c].values;
+        column[c].met = met[c];
     }
     tr_names_free(&all);
     if (status == TR_OK) status = tr_names_of_list(tr, &list, &d->names);

@@ -23,6 +23,7 @@ struct tr_counted {
 struct tr_dictionary_column {
     uint64_t values; /* numbers are 0 .. values - 1 */
     bool others;     /* there are more, which have no number */
+    uint64_t met;    /* with these */
 };
 
 /* Numbers the values of n columns: the most frequent of a column 0, of two equally frequent ones that first by its bytes. Values

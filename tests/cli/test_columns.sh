@@ -251,6 +251,7 @@ done
 
 # ---- count ----
 "$trireme" count train.csv --top 100 >said || fail "count"
+"$trireme" count train.csv --top 100 data.hash=64 | cmp -s - said || fail "count with data.hash says something else"
 grep -q '^3000 rows, 6 columns' said || fail "count: $(cat said)"
 mpirun $quiet --oversubscribe -n 3 "$trireme" count train.csv --top 100 | cmp -s - said || fail "count on three ranks says something else"
 (cat train.csv; echo '"') >torn.csv
