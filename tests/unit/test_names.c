@@ -65,6 +65,37 @@ START_TEST(texts_are_told_apart_by_all_their_bytes)
 }
 END_TEST
 
+/* Some are there twice, some are the beginnings of others, and all have much in common. */
+START_TEST(lists_that_are_not_searched_are_sorted_too)
+{
+    enum { N = 4000 };
+    struct tr_ids texts = {.are_text = true}, numbers = {.are_text = false};
+    char text[512];
+    uint32_t place, *order;
+    memset(text, 'a', sizeof text);
+    for (size_t i = 0; i < N; i++) {
+        size_t n = (size_t)(tr_mix(i) % 400), at = (size_t)(tr_mix(i + N) % (n + 1));
+        text[at] = (char)(i % 5 == 0 ? 0 : 200 + i % 5);
+        ck_ok(tr_ids_append_text(&texts, text, n, &place));
+        ck_ok(tr_ids_append_number(&numbers, tr_mix(i % (N / 2)), &place));
+        text[at] = 'a';
+    }
+    ck_ok(tr_ids_sort(&texts, &order));
+    for (size_t i = 1; i < N; i++) {
+        size_t n, m;
+        const char *a = tr_ids_text(&texts, order[i - 1], &n), *b = tr_ids_text(&texts, order[i], &m);
+        int c = memcmp(a, b, tr_min_size(n, m));
+        ck_assert(c < 0 || (c == 0 && n <= m));
+    }
+    free(order);
+    ck_ok(tr_ids_sort(&numbers, &order));
+    for (size_t i = 1; i < N; i++) ck_assert(numbers.number[order[i - 1]] <= numbers.number[order[i]]);
+    free(order);
+    tr_ids_free(&texts);
+    tr_ids_free(&numbers);
+}
+END_TEST
+
 /* ---- names in memory ---- */
 
 START_TEST(names_are_found_by_what_they_are)
@@ -126,4 +157,5 @@ START_TEST(documents_are_handed_out_whole)
 END_TEST
 
 UNIT_MAIN("names", numbers_keep_the_places_where_they_were_first_met, texts_are_told_apart_by_all_their_bytes,
-          names_are_found_by_what_they_are, documents_are_handed_out_whole)
+          lists_that_are_not_searched_are_sorted_too, names_are_found_by_what_they_are,
+          documents_are_handed_out_whole)
