@@ -6,7 +6,6 @@
 #include "data/cache_folder.h"
 #include "data/node_rows.h"
 #include "data/store.h"
-#include "ranks/shm.h"
 #include "store/persistent.h"
 #include "stage/stage.h"
 #include "trireme/collective.h"
@@ -110,8 +109,10 @@ static void choose_job(const tr_job *job, const int *of, int which, struct set *
 static int check_room(const tr_job *job)
 {
     struct tr_files files = {.n = 0};
-    uint64_t need = 0, most = job->data.memory ? job->data.memory : UINT64_MAX, room = tr_shm_free(),
-             half = tr_memory_free() / 2;
+    struct tr_persistent_bases bases;
+    tr_persistent_bases(&bases);
+    uint64_t need = 0, most = job->data.memory ? job->data.memory : UINT64_MAX,
+             room = tr_persistent_free(bases.base[0]), half = tr_memory_free() / 2;
     TR_TRY(tr_data_files(job, false, &files));
     for (size_t i = 0; i < files.n; i++)
         need += files.file[i].size * (files.file[i].packing ? 8 : files.file[i].hdf5 ? 4 : 2);
