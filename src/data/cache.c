@@ -464,15 +464,11 @@ static int open_shared(tr_data *data, const char *path, const struct tr_cache_ke
 int tr_cache_share(tr_data *data, const uint64_t *bytes, bool kept)
 {
     struct tr_data_state *s = data->state;
-    struct tr_persistent_bases bases;
-    char name[TR_HOST_BYTES + 32], path[TR_HOST_BYTES + 320] = "", *mine;
+    char path[TR_HOST_BYTES + 320] = "", *mine;
     bool well = false;
     if (kept) TR_TRY(open_shared(data, s->cached->rows_path, &s->cached->generation, bytes, &well));
     if (well) return TR_OK;
-    tr_persistent_bases(&bases);
-    tr_host_name(name);
-    snprintf(name + strlen(name), 32, "-%ld", (long)getpid());
-    TR_TRY(tr_persistent_path(bases.base[0], "trireme-rows", name, &mine));
+    TR_TRY(tr_cache_passing_path(&mine));
     snprintf(path, sizeof path, "%s", mine);
     free(mine);
     TR_TRY(tr_broadcast(s->tr, TR_SET_GROUP, 0, path, sizeof path)); /* that of member 0 */

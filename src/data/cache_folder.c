@@ -1,8 +1,11 @@
 #define _GNU_SOURCE
 #include "data/cache_folder.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +21,8 @@
 #include "base/file.h"
 #include "store/persistent.h"
 
-#define KIND "trireme-data"
+#define KIND    "trireme-data"
+#define PASSING "trireme-rows"
 enum { SILENCE = 3600 }; /* seconds after which a run that says nothing is over */
 
 /* ---- names ---- */
@@ -200,10 +204,42 @@ static int clean_one(void *what, const char *path, const char *rest)
     return TR_OK;
 }
 
+/* ---- files that lose their names at once ---- */
+
+int tr_cache_passing_path(char **path)
+{
+    struct tr_persistent_bases bases;
+    char name[TR_HOST_BYTES + 32];
+    tr_persistent_bases(&bases);
+    tr_host_name(name);
+    snprintf(name + strlen(name), 32, "-%ld", (long)getpid());
+    return tr_persistent_path(bases.base[0], PASSING, name, path);
+}
+
+/* Of processes that are no more. */
+static void remove_passing(const char *host)
+{
+    struct tr_persistent_bases bases;
+    glob_t found;
+    char *pattern;
+    tr_persistent_bases(&bases);
+    if (tr_format(&pattern, "%s/" PASSING "-%u-%s-*", bases.base[0], (unsigned)geteuid(), host) != TR_OK)
+        return;
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            long pid = strtol(strrchr(found.gl_pathv[i], '-') + 1, NULL, 10);
+            if (pid > 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH) unlink(found.gl_pathv[i]);
+        }
+        globfree(&found);
+    }
+    free(pattern);
+}
+
 void tr_cache_clean(const char *ended)
 {
     struct cleaning c = {.ended = NULL};
     tr_host_name(c.host);
     if (!ended || whole_path(ended, &c.ended) == TR_OK) (void)tr_persistent_each(KIND, clean_one, &c);
+    remove_passing(c.host);
     free(c.ended);
 }

@@ -28,7 +28,10 @@ void tr_cache_folder_leave(struct tr_cache_folder *folder);
 /* Removes it with all that is in it, if it was taken. */
 void tr_cache_folder_remove(struct tr_cache_folder *folder);
 
-/* Removes this user's folders on this host that nobody looks after and whose runs are over: they have ended, or nobody has
+/* Where a file in this host's memory may be made that loses its name as soon as those who share it have it open; to be freed. */
+int tr_cache_passing_path(char **path);
+
+/* Removes such files of processes that are no more; and this user's folders on this host that nobody looks after and whose runs are over: they have ended, or nobody has
  * heard of them for an hour. Those of the run in the folder `ended` (NULL: of none), and of its tasks, are over in any
  * case: nobody will start it again. Also for who is no rank. */
 void tr_cache_clean(const char *ended);

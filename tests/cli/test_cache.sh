@@ -171,6 +171,15 @@ else
     skip "no file system of one's own"
 fi
 
+# A file of rows that a group was to share, of a process that was killed before the file had lost its name; and of one that lives.
+gone=$(sh -c 'echo $$') left="$base/trireme-rows-$(id -u)-$(hostname)"
+: >"$left-$gone"
+: >"$left-$$"
+starts 0 1 output=passing
+[ ! -e "$left-$gone" ] || fail "what a killed process has left stays"
+[ -e "$left-$$" ] || fail "what another process is about to share goes"
+rm -f "$left-$gone" "$left-$$"
+
 # ---- failures on purpose ----
 if TRIREME_FAULT=load=exit=7:1 "$trireme" train job.yaml output=faults >out 2>&1; then
     skip "built without faults"
