@@ -17,8 +17,8 @@
 #include "trireme/base.h"
 #include "trireme/collective.h"
 
-/* What is put together at once of an array. */
-enum { PIECE_BYTES = 1 << 26 };
+/* What is put together at once of an array: reading so much of a table takes ten times as much. */
+enum { PIECE_BYTES = 1 << 20 };
 
 struct tr_fields {
     void *model;

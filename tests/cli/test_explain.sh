@@ -121,4 +121,12 @@ if command -v script >/dev/null; then
     mv plain said
     says '^epoch 1.00'
 fi
+# ---- what a job says it will take of memory, it takes ----
+check wide "$trireme" generate ctr -o wide.svm rows=20k features=1M nonzeros=30
+for method in newton svrg katyusha dual; do
+    run 1 data.train=wide.svm data.features=1000000 solve.method=$method solve.epochs=1 output=took
+    asked=$(sed -n 's/^memory: *about \([0-9.]*\) MB a rank.*/\1/p' said) peak=$(of took peak_rss_bytes)
+    [ -n "${ASAN_OPTIONS:-}" ] ||
+        holds "$method: said $asked MB, took $peak bytes" "$asked * 1e6 > 0.75 * $peak && $asked * 1e6 < 1.33 * $peak"
+done
 exit $bad

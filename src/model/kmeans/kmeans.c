@@ -568,7 +568,8 @@ static int train_model(void *model)
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
     const struct tr_kmeans_options *o = options;
-    double centres = 4 * (double)o->clusters * size->features;
+    double centres = 4 * (double)o->clusters * size->features,
+           written = 44 * size->features; /* one of them */
     bool csv = strcmp(size->format, "csv") == 0, disk = tr_job_is(job, "data.storage", "disk"),
          some = tr_job_is(job, "data.storage", "memory_disk");
     double rows = (csv ? 4 * size->records * size->features : 0.6 * size->text) / size->workers,
@@ -576,7 +577,7 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
     if (disk || some)
         rows = fmin(rows, some ? tr_job_number(job, "data.memory") : 0) + blocks +
                24 * size->records / size->workers;
-    memory->worker = rows + 3 * centres;
+    memory->worker = rows + 5 * centres + written;
     memory->server = centres / size->servers;
 }
 

@@ -499,6 +499,18 @@ static double server_bytes(const tr_job *job, const tr_data_size *size, double e
     return (tables * (element + 20) * used + lists) / servers;
 }
 
+/* What a worker has beside its rows and a view of their keys: by Newton's method vectors of all that it looks after, with
+ * variance reduction some of all features, and its part of the node's replica. */
+static double method_bytes(const tr_job *job, const tr_data_size *size, double element, double keys)
+{
+    int method = tr_job_method(job);
+    double each = size->features / size->workers, means = method != TR_METHOD_SVRG;
+    if (solvers[method] == &tr_linear_newton)
+        return 64 * each + 16 * keys + 40 * size->records / size->workers;
+    if (solvers[method] != &tr_linear_variance) return 0;
+    return (32 + element) * size->features + (5 + 4 * means) * element * each;
+}
+
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
 {
     double element = ((const struct tr_linear_options *)options)->dtype == TR_F32 ? 4 : 8;
@@ -508,6 +520,7 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
     if (disk || some) rows = fmin(rows, some ? tr_job_number(job, "data.memory") : 0) + blocks;
     if (disk || some) rows += of_row * size->records / size->workers;
     m->worker = (solvers[tr_job_method(job)]->passes ? rows : 0.6 * text) + 3 * element * keys;
+    m->worker += method_bytes(job, size, element, keys);
     m->server = server_bytes(job, size, element, keys);
 }
 
