@@ -31,6 +31,12 @@ int tr_set_size(const tr_context *tr, enum tr_set set);
 int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
                   void *values, size_t n);
 
+/* Sums numbers over all members, each of whom gets a part of the sums: of the numbers that lie one after the other in
+ * `values`, counts[0] are member 0's, counts[1] member 1's, and so on, as all know. `values` is used for working. Each member
+ * sends log2(size) messages, and all numbers but its own once (recursive halving). */
+int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void *values, const size_t *counts,
+                      void *sum);
+
 /* The sum of a number over all members before this one; 0 at the first. */
 int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *before);
 
@@ -38,7 +44,7 @@ int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *bef
 int tr_broadcast(tr_context *tr, enum tr_set set, int root, void *data, size_t bytes);
 
 /* Every member's bytes, one after the other, at all: size × bytes of them; and the same of different lengths:
- * counts[i] bytes of member i, which all know; any amount. */
+ * counts[i] bytes of member i, which all know; any amount. In log2(size) rounds. */
 int tr_all_gather(tr_context *tr, enum tr_set set, const void *mine, size_t bytes, void *all);
 int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const size_t *counts, void *all);
 

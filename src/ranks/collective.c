@@ -93,48 +93,6 @@ int tr_broadcast(tr_context *tr, enum tr_set set, int root, void *data, size_t b
     return tr_wait_request(tr, &request, waiting_for(set));
 }
 
-int tr_all_gather(tr_context *tr, enum tr_set set, const void *mine, size_t bytes, void *all)
-{
-    TR_TRY(check(tr, set, bytes));
-    MPI_Request request;
-    MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, comm_of(tr, set), &request);
-    return tr_wait_request(tr, &request, waiting_for(set));
-}
-
-static int gather_pieces(tr_context *tr, enum tr_set set, const size_t *counts, char *all)
-{
-    const size_t most = (size_t)1 << 30;
-    for (int m = 0; m < tr_set_size(tr, set); all += counts[m++])
-        for (size_t at = 0; at < counts[m]; at += most)
-            TR_TRY(tr_broadcast(tr, set, m, all + at, tr_min_size(counts[m] - at, most)));
-    return TR_OK;
-}
-
-int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const size_t *counts, void *all)
-{
-    size_t n = (size_t)tr_set_size(tr, set), sum = 0, own = 0;
-    int *count, *begin, me = tr_set_rank(tr, set);
-    TR_TRY(check(tr, set, 0));
-    TR_TRY(TR_NEW(&count, 2 * n));
-    begin = count + n;
-    for (size_t i = 0; i < n; sum += counts[i++]) {
-        if ((int)i == me) own = sum;
-        count[i] = (int)counts[i];
-        begin[i] = (int)sum;
-    }
-    if (counts[me] > 0) memcpy((char *)all + own, mine, counts[me]);
-    MPI_Request request;
-    int status = TR_OK;
-    if (sum > INT_MAX) { /* more than MPI's counts can say */
-        status = gather_pieces(tr, set, counts, all);
-    } else {
-        MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, all, count, begin, MPI_BYTE, comm_of(tr, set), &request);
-        status = tr_wait_request(tr, &request, waiting_for(set));
-    }
-    free(count);
-    return status;
-}
-
 /* Messages under way: MPI's counts allow of 2 GiB - 1 each, and pieces of 64 MiB keep its buffers small. */
 struct messages {
     MPI_Request *request;
@@ -153,6 +111,14 @@ static int start(struct messages *m, char *memory, size_t bytes, int member, boo
         else MPI_Irecv(memory + at, n, MPI_BYTE, member, TAG, comm, request);
     }
     return TR_OK;
+}
+
+static int finish(tr_context *tr, enum tr_set set, struct messages *messages, int status)
+{
+    for (size_t i = 0; i < messages->n && status == TR_OK; i++)
+        status = tr_wait_request(tr, &messages->request[i], waiting_for(set));
+    free(messages->request);
+    return status;
 }
 
 static size_t sum_of(const size_t *bytes, int n)
@@ -179,9 +145,114 @@ int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t 
         int m = (me + turn) % members;
         status = start(&messages, out + sum_of(to_each, m), to_each[m], m, true, comm);
     }
-    for (size_t i = 0; i < messages.n && status == TR_OK; i++)
-        status = tr_wait_request(tr, &messages.request[i], waiting_for(set));
-    free(messages.request);
+    return finish(tr, set, &messages, status);
+}
+
+/* ---- in rounds, by halves ---- */
+
+/* A set is halved until its members are alone. In each half they are numbered from 0; a member has to do with those of the
+ * other half that have its own number there, modulo the size of the smaller half. */
+struct halves {
+    int own, members, other, others; /* where a half begins, and how many it has */
+};
+
+enum { MOST_HALVINGS = 32 };
+
+/* From the whole set down to the member itself: how often. */
+static int find_halves(const tr_context *tr, enum tr_set set, struct halves *h)
+{
+    int first = 0, end = tr_set_size(tr, set), me = tr_set_rank(tr, set), n = 0;
+    while (end - first > 1) {
+        int middle = first + (end - first) / 2;
+        bool low = me < middle;
+        h[n++] = low ? (struct halves){first, middle - first, middle, end - middle}
+                     : (struct halves){middle, end - middle, first, middle - first};
+        if (low) end = middle;
+        else first = middle;
+    }
+    return n;
+}
+
+/* Sends what is the other half's to one of them, and adds up what comes for the own one: at[i] is where the numbers of member i
+ * begin. */
+static int add_up(tr_context *tr, enum tr_set set, const struct halves *h, MPI_Datatype type, char *values,
+                  const size_t *at, char **spare, size_t *room)
+{
+    MPI_Comm comm = comm_of(tr, set);
+    int number = tr_set_rank(tr, set) - h->own, size, status = TR_OK;
+    MPI_Type_size(type, &size);
+    size_t bytes = (size_t)size, part = (at[h->own + h->members] - at[h->own]) * bytes, arrived = 0;
+    struct messages messages = {0};
+    TR_TRY(TR_GROW(spare, room, part * (size_t)(h->others / h->members + 1)));
+    for (int i = number; i < h->others && status == TR_OK; i += h->members)
+        status = start(&messages, *spare + part * arrived++, part, h->other + i, false, comm);
+    if (status == TR_OK)
+        status =
+            start(&messages, values + at[h->other] * bytes, (at[h->other + h->others] - at[h->other]) * bytes,
+                  h->other + number % h->others, true, comm);
+    status = finish(tr, set, &messages, status);
+    for (size_t i = 0; i < arrived && status == TR_OK; i++)
+        MPI_Reduce_local(*spare + part * i, values + at[h->own] * bytes, (int)(part / bytes), type, MPI_SUM);
+    return status;
+}
+
+int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void *values,
+                      const size_t *counts, void *sum)
+{
+    struct halves h[MOST_HALVINGS];
+    int members = tr_set_size(tr, set), me = tr_set_rank(tr, set), size, status = TR_OK;
+    TR_TRY(check(tr, set, sum_of(counts, members)));
+    int halvings = find_halves(tr, set, h);
+    size_t *at, room = 0;
+    char *spare = NULL;
+    MPI_Type_size(type_of(dtype), &size);
+    TR_TRY(TR_NEW(&at, (size_t)members + 1));
+    for (int i = 0; i < members; i++) at[i + 1] = at[i] + counts[i];
+    for (int i = 0; i < halvings && status == TR_OK; i++)
+        status = add_up(tr, set, &h[i], type_of(dtype), values, at, &spare, &room);
+    if (status == TR_OK && counts[me] > 0)
+        memcpy(sum, (char *)values + at[me] * (size_t)size, counts[me] * (size_t)size);
+    free(spare);
+    free(at);
+    return status;
+}
+
+/* Tells the other half what all members of this one have, and hears the same from it. */
+static int tell(tr_context *tr, enum tr_set set, const struct halves *h, char *all, const size_t *at)
+{
+    MPI_Comm comm = comm_of(tr, set);
+    int number = tr_set_rank(tr, set) - h->own;
+    struct messages messages = {0};
+    int status = start(&messages, all + at[h->other], at[h->other + h->others] - at[h->other],
+                       h->other + number % h->others, false, comm);
+    for (int i = number; i < h->others && status == TR_OK; i += h->members)
+        status = start(&messages, all + at[h->own], at[h->own + h->members] - at[h->own], h->other + i, true,
+                       comm);
+    return finish(tr, set, &messages, status);
+}
+
+int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const size_t *counts, void *all)
+{
+    struct halves h[MOST_HALVINGS];
+    int members = tr_set_size(tr, set), me = tr_set_rank(tr, set), status = TR_OK;
+    TR_TRY(check(tr, set, 0));
+    size_t *at;
+    TR_TRY(TR_NEW(&at, (size_t)members + 1));
+    for (int i = 0; i < members; i++) at[i + 1] = at[i] + counts[i];
+    if (counts[me] > 0) memcpy((char *)all + at[me], mine, counts[me]);
+    for (int i = find_halves(tr, set, h) - 1; i >= 0 && status == TR_OK; i--)
+        status = tell(tr, set, &h[i], all, at);
+    free(at);
+    return status;
+}
+
+int tr_all_gather(tr_context *tr, enum tr_set set, const void *mine, size_t bytes, void *all)
+{
+    size_t *counts, members = (size_t)tr_set_size(tr, set);
+    TR_TRY(TR_NEW(&counts, members));
+    for (size_t i = 0; i < members; i++) counts[i] = bytes;
+    int status = tr_all_gather_lists(tr, set, mine, counts, all);
+    free(counts);
     return status;
 }
 

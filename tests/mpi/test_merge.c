@@ -1,5 +1,5 @@
-/* Merging between nodes in rounds: how many messages that takes, and whether the new values come back with it. What is merged is
- * checked by test_tables.c and test_clocks.c. */
+/* Merging between nodes in rounds: how many messages that takes, and whether the new values come back with it (what is merged is
+ * checked by test_tables.c and test_clocks.c); and collective calls that go in rounds. */
 #include "mpi_unit.h"
 
 #include "table/view.h"
@@ -90,4 +90,34 @@ MPI_CASE(what_one_does_not_read_comes_to_none)
     if (mpi_test.size > 1) mpi_check(lazy.brought == CLOCKS / 2, "%d clocks brought values", lazy.brought);
 }
 
-MPI_MAIN(&rounds_take_few_messages, &what_one_does_not_read_comes_to_none)
+/* Member i gets i % 3 × 50 numbers, sums of what the members have: their number + 1, times where it lies. */
+MPI_CASE(sums_are_scattered_and_parts_gathered)
+{
+    tr_context *tr = mpi_context("ranks.node_size=1");
+    size_t size = (size_t)mpi_test.size, me = (size_t)mpi_test.rank, n = 0, first = 0;
+    size_t counts[64];
+    int64_t values[64 * 100], sum[100];
+    for (size_t i = 0; i < size; n += counts[i++]) {
+        counts[i] = i % 3 * 50;
+        if (i < me) first += counts[i];
+    }
+    for (size_t i = 0; i < n; i++) values[i] = (int64_t)((me + 1) * i);
+    long before = sent, levels = 0;
+    while (1 << levels < mpi_test.size) levels++;
+    mpi_ok(tr_reduce_scatter(tr, TR_SET_ALL, TR_I64, values, counts, sum));
+    for (size_t i = 0; i < counts[me]; i++)
+        mpi_check(sum[i] == (int64_t)(size * (size + 1) / 2 * (first + i)), "sum %zu is %lld", i,
+                  (long long)sum[i]);
+    mpi_check(sent - before <= levels, "%ld messages", sent - before);
+    int64_t all[64 * 8], mine[8];
+    for (int i = 0; i < 8; i++) mine[i] = 10 * (int64_t)me + i;
+    before = sent;
+    mpi_ok(tr_all_gather(tr, TR_SET_ALL, mine, sizeof mine, all));
+    for (size_t i = 0; i < 8 * size; i++)
+        mpi_check(all[i] == (int64_t)(i / 8 * 10 + i % 8), "number %zu is %lld", i, (long long)all[i]);
+    mpi_check(sent - before <= 2 * levels, "%ld messages tell all", sent - before);
+    mpi_ok(tr_close(tr));
+}
+
+MPI_MAIN(&sums_are_scattered_and_parts_gathered, &rounds_take_few_messages,
+         &what_one_does_not_read_comes_to_none)

@@ -1,6 +1,6 @@
 /* What workers tell each other while a tree grows. Each finds the splits of some columns, its share, and needs the sums of these over
  * the rows of all: where all workers are on one node they add up what the others have written into memory that they share,
- * otherwise each sends the others their shares. */
+ * otherwise each sends the others their shares, or sums of these of several workers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,7 +91,8 @@ int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t membe
         return TR_OK;
     }
     TR_TRY(TR_NEW(&g->local, bins->total));
-    TR_TRY(TR_NEW(&g->arrived, g->groups * (bins->total / g->workers + most_bins(bins) + 1)));
+    if (members > 1)
+        TR_TRY(TR_NEW(&g->arrived, g->groups * (bins->total / g->workers + most_bins(bins) + 1)));
     TR_TRY(TR_NEW(&g->bytes, 2 * g->workers));
     return TR_NEW(&g->told, g->workers * most_told);
 }
@@ -158,6 +159,16 @@ static int send_shares(struct tr_trees_merge *g, const struct tr_trees_share *sh
                        g->bytes + g->workers);
 }
 
+/* The same where all have the same columns: sums are made on the way. */
+static int scatter_sums(struct tr_trees_merge *g, const struct tr_trees_share *share, tr_pair *sum)
+{
+    for (size_t w = 0; w < g->workers; w++) {
+        g->bytes[w] = share[w].bins;
+        if (w != g->me) g->done.bytes += (double)(share[w].bins * sizeof *sum);
+    }
+    return tr_reduce_scatter(g->tr, TR_SET_WORKERS, TR_I64, g->local, g->bytes, sum);
+}
+
 int tr_trees_merge_add(struct tr_trees_merge *g, const struct tr_trees_share *share, tr_pair *sum)
 {
     if (!share) share = g->share;
@@ -169,6 +180,7 @@ int tr_trees_merge_add(struct tr_trees_merge *g, const struct tr_trees_share *sh
         memcpy(sum, g->local + own->offset, own->bins * sizeof *sum);
         return TR_OK;
     }
+    if (!g->memory && g->members == 1) return scatter_sums(g, share, sum);
     TR_TRY(g->memory ? tr_set_memory_meet(g->memory) : send_shares(g, share));
     for (size_t i = 0; i < g->groups; i++) {
         const tr_pair *shared = g->memory ? (void *)part_of(g, i * g->members + g->me % g->members) : NULL,
