@@ -254,9 +254,24 @@ static int put_columns(struct work *w)
     return status;
 }
 
+/* What put_columns() writes, or a little more. */
+static uint64_t column_bytes(const struct work *w)
+{
+    uint64_t bytes = 0;
+    for (size_t c = 0; w->schema && c < w->schema->n; c++) {
+        const struct tr_ids *values = &w->seen[c].values;
+        size_t n;
+        tr_ids_text(&w->schema->names, c, &n);
+        bytes += 2 * sizeof(uint64_t) + n;
+        if (values->n > 0) bytes += sizeof(uint64_t) * values->n + values->begin[values->n];
+    }
+    return bytes;
+}
+
 static int begin_file(struct work *w)
 {
     uint64_t bytes = w->c->sparse ? 16 * w->nonzeros + 8 * w->rows : 4 * w->rows * w->columns;
+    bytes += column_bytes(w);
     uint64_t header = tr_checked_header_bytes(AREAS, (bytes + 12 * w->rows) / PIECE + AREAS, 0);
     TR_TRY(tr_checked_create(&w->out, w->c->out, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, header, true,
                              "convert.write", "convert.name"));

@@ -98,6 +98,8 @@ done
 expect 65 "HDF5 file, expected" convert sparse.svm sparse.h5 twice.h5
 check "two files" "$trireme" convert sparse.svm ones.svm twice.h5
 grep -q "1800 rows" out || fail "two files: $(cat out)"
+awk 'BEGIN { s = "x"; while (length(s) < 8000) s = s s; print "a,y"; for (r = 0; r < 5500; r++) print r s "," r % 2 }' >long.csv
+check "texts of 45 MB" "$trireme" convert long.csv long.h5
 check "of HDF5" "$trireme" convert sparse.h5 again.h5
 h5dump -d X/data sparse.h5 | sed 1d >one; h5dump -d X/data again.h5 | sed 1d | cmp -s - one || fail "converted again: other values"
 check "no labels" "$trireme" convert full.svm plain.h5 && h5dump -d y plain.h5 >out || fail "full.svm: no labels"

@@ -511,7 +511,8 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
            trained = csv ? numbers + 20 * rows : 0.6 * size->text + 28 * rows;
     double weights = *o->class_weights || tr_job_given(job, "data.weight") ? 8 * rows : 0;
     memory->worker = ((disk ? blocks + trained : fmax(read, trained)) + weights) / size->workers;
-    memory->worker += 8.0 * (double)(o->bins + 1) * size->features * (1 + (double)o->leaves / size->workers);
+    memory->worker +=
+        8.0 * (fmin((double)o->bins, rows) + 1) * size->features * (1 + (double)o->leaves / size->workers);
     memory->server = 0;
 }
 
