@@ -41,3 +41,10 @@ void tr_blis_environment(void)
 {
     if (tr_cpu() == TR_CPU_AVX512) setenv("BLIS_ARCH_TYPE", "0", 0); /* skx */
 }
+
+void tr_cpu_lower(int level)
+{
+    const char *blis = getenv("BLIS_ARCH_TYPE");
+    setenv("TRIREME_CPU", names[level], 1);
+    if (level == TR_CPU_AVX2 && blis && strcmp(blis, "0") == 0) setenv("BLIS_ARCH_TYPE", "3", 1); /* haswell */
+}

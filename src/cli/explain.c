@@ -8,6 +8,7 @@
 
 #include "table/merge.h"
 #include "table/view.h"
+#include "trireme/cpu.h"
 
 extern char **environ;
 
@@ -105,6 +106,8 @@ int tr_explain_layout(tr_context *tr)
         while (last + 1 < tr->size && alike(tr, first, last + 1)) last++;
         explain_ranks(tr, first, last, hosts + (size_t)first * HOST);
     }
+    if (tr->rank == 0)
+        fprintf(stderr, "explain: kernels of %s, as all ranks can use them\n", tr_cpu_name(tr_cpu()));
     free(hosts);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "ranks/ranks.h"
 
 #include "trireme/collective.h"
+#include "trireme/cpu.h"
 #include "trireme/model.h"
 
 #include <errno.h>
@@ -206,6 +207,17 @@ static int check_temporary_folder(void)
                : TR_OK;
 }
 
+/* Where processors differ, all ranks use what each of them has: sums are rounded alike then, so that a job under BSP has the same
+ * model whichever hosts its ranks come to lie on. */
+static void agree_on_cpu(tr_context *tr)
+{
+    int least = tr_cpu();
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &least, 1, MPI_INT, MPI_MIN, tr->world, &request);
+    tr_wait_alone(tr, &request, "all ranks to say which instructions they have");
+    if (least < (int)tr_cpu()) tr_cpu_lower(least);
+}
+
 static int start(int *argc, char ***argv, tr_context **tr)
 {
     double began = tr_now();
@@ -227,6 +239,7 @@ static int start(int *argc, char ***argv, tr_context **tr)
     (*tr)->started_mpi = !running;
     tr_comm_dup(*tr, MPI_COMM_WORLD, "all ranks to start", &(*tr)->world);
     join_world(*tr);
+    agree_on_cpu(*tr);
     return TR_OK;
 }
 

@@ -29,6 +29,12 @@ explains() {
     says "^explain: .*$pattern"
 }
 
+# ranks on processors that differ use what all of them have
+words=mixed
+timeout 60 mpirun $quiet --oversubscribe -n 1 "$trireme" train job.yaml output=mixed --explain : \
+    -n 1 -x TRIREME_CPU=plain "$trireme" train job.yaml output=mixed --explain >said 2>&1 || fail "mixed: $(cat said)"
+says 'explain: kernels of plain, as all ranks can use them'
+
 # routes and ways, forced and chosen; ranks.node_size makes two nodes of this machine
 explains 2 'view of table w, .*route 2 load; way merge; no keys registered; 2 workers' table.route=load
 explains 2 'route 2 get' table.route=get
