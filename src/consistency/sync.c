@@ -478,6 +478,30 @@ int tr_sync_barrier(struct tr_sync *s)
     return tr_barrier(s->tr, s->tr->active->participants, s->works ? "all ranks to end a stage" : NULL);
 }
 
+static int push_held(struct tr_sync *s)
+{
+    struct tr_tables *tables = s->tr->tables;
+    for (size_t i = 0; i < tables->view_count; i++)
+        if (tables->views[i]->view.delta) TR_TRY(tr_view_push(&tables->views[i]->view));
+    TR_TRY(tr_sync_tick(s));
+    for (size_t i = 0; i < tables->view_count; i++) TR_TRY(wait_for_push(s, tables->views[i]));
+    return TR_OK;
+}
+
+int tr_sync_flush(struct tr_sync *s)
+{
+    struct tr_tables *tables = s->tr->tables;
+    bool filters = false;
+    for (size_t i = 0; i < tables->count; i++)
+        filters = filters || tables->table[i]->filter.kind != TR_FILTER_NONE;
+    if (!filters) return TR_OK;
+    tables->flushes = true;
+    int status = s->works ? push_held(s) : TR_OK;
+    tables->flushes = false;
+    TR_TRY(status);
+    return tr_sync_barrier(s);
+}
+
 int tr_sync_end(struct tr_sync *s)
 {
     s->running = s->counting = false;

@@ -112,6 +112,7 @@ static int run_clocks(struct tr_stage_run *run)
         TR_TRY(tr_sync_barrier(tr->sync));
         TR_TRY(tr_stage_pause(run, &again));
     }
+    TR_TRY(tr_sync_flush(tr->sync));
     TR_TRY(tr_sync_end(tr->sync));
     if (!tr_works(tr)) run->last = tr_now();
     return evaluate_end(run);

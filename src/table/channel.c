@@ -445,7 +445,8 @@ static int write_update(struct tr_channel *c, const tr_view *view, const struct 
         residual = c->residual + m->first * t->unit_bytes;
         if (tr_filter_reads_value(&t->filter))
             tr_gather(c->segment->local + m->first, m->n, t->unit_bytes, view->value, value);
-        tr_filter_apply(&t->filter, &slice, m->first, m->clock + tables->before, value, packed, residual,
+        const struct tr_filter none = {0}, *filter = tables->flushes ? &none : &t->filter;
+        tr_filter_apply(filter, &slice, m->first, m->clock + tables->before, value, packed, residual,
                         &tables->traffic.filtered);
     }
     *bytes = tr_encode(&slice, wire, packed, NULL, 0, rounds ? residual : NULL, out);

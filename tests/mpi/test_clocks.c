@@ -609,10 +609,72 @@ MPI_CASE(bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)
     }
 }
 
+/* ---- filters ---- */
+
+struct held {
+    tr_table *table;
+    tr_view *view;
+};
+
+enum { HELD_KEYS = 50, HELD_CLOCKS = 6 };
+
+static int prepare_held(tr_worker *me, void *state)
+{
+    struct held *h = state;
+    tr_key keys[HELD_KEYS];
+    (void)me;
+    for (size_t i = 0; i < HELD_KEYS; i++) keys[i] = i;
+    return tr_view_open(h->table, keys, HELD_KEYS, TR_VIEW_UPDATE, &h->view);
+}
+
+static int push_little(tr_worker *me, void *state)
+{
+    struct held *h = state;
+    (void)me;
+    TR_TRY(tr_view_pull(h->view));
+    for (size_t i = 0; i < HELD_KEYS; i++) {
+        mpi_check(((float *)h->view->value)[i] == 0, "key %zu came before the end", i);
+        ((float *)h->view->delta)[i] = 0.5F;
+    }
+    return tr_view_push(h->view);
+}
+
+static int find_all(tr_worker *me, void *state, tr_report *report)
+{
+    const struct held *h = state;
+    TR_TRY(tr_view_pull(h->view));
+    float value = *(float *)h->view->value, wanted = 0.5F * HELD_CLOCKS * (float)me->workers;
+    mpi_check(value == wanted, "%g of %g has arrived", (double)value, (double)wanted);
+    report->sum[0] = 1;
+    return TR_OK;
+}
+
+/* The last evaluation finds all of what a filter has held back until then. */
+MPI_CASE(what_filters_hold_comes_at_the_end)
+{
+    static const char *const modes[] = {"bsp", "ssp", "asp"};
+    for (int i = 0; i < 6; i++) {
+        char settings[MPI_NOTE];
+        snprintf(settings, sizeof settings, "sync.mode=%s table.filter=threshold table.filter_limit=100%s",
+                 modes[i % 3], i >= 3 ? " ranks.node_size=1" : "");
+        tr_context *tr = mpi_context(settings);
+        struct held held = {0};
+        mpi_ok(tr_table_create(tr, "t", TR_F32, 1, HELD_KEYS, &held.table));
+        mpi_ok(tr_run(tr, &(tr_stage){.name = "hold",
+                                      .state = &held,
+                                      .clocks = HELD_CLOCKS,
+                                      .prepare = prepare_held,
+                                      .compute = push_little,
+                                      .evaluate = find_all}));
+        tr_view_close(&held.view);
+        mpi_ok(tr_close(tr));
+    }
+}
+
 MPI_MAIN(&bsp_is_exact_with_direct_merge, &bsp_is_exact_with_merge_in_rounds, &bsp_is_exact_with_messages,
          &bsp_is_exact_with_accumulate, &who_only_pushes_does_not_confuse_clocks,
          &a_slow_reader_is_waited_for, &ssp_keeps_its_bound, &ssp_keeps_its_bound_with_messages,
          &ssp_keeps_its_bound_with_accumulate, &asp_waits_for_nobody,
          &servers_answer_while_their_rank_computes, &a_clock_begins_while_the_last_update_is_on_its_way,
-         &an_early_stop_leaves_nobody_waiting, &an_evaluation_of_the_end_leaves_nothing_on_its_way,
-         &bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)
+         &an_early_stop_leaves_nobody_waiting, &what_filters_hold_comes_at_the_end,
+         &an_evaluation_of_the_end_leaves_nothing_on_its_way, &bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)
