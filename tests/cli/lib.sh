@@ -17,7 +17,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # though all have ended by themselves. A sanitizer may still be at work then.
 [ -n "${ASAN_OPTIONS:-}${TSAN_OPTIONS:-}" ] || export OMPI_MCA_odls_base_sigkill_timeout=0
 # Under a sanitizer all takes longer: tools/sanitize says by how much, to Check as well.
-longer=${CK_TIMEOUT_MULTIPLIER:-1}
+slowdown=${CK_TIMEOUT_MULTIPLIER:-1}
 bad=0
 stack='^\[[^]]*:[0-9]*\] \(\[\|Signal\|Failing\)' # what Open MPI says of a rank that a signal ended
 quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
@@ -53,7 +53,7 @@ run() {
     into=$1 ranks=$2; shift 2
     launch="mpirun $quiet --oversubscribe -n $ranks"
     [ "$ranks" -gt 1 ] || launch=
-    timeout -s KILL $((120 * longer)) $launch "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
+    timeout -s KILL $((120 * slowdown)) $launch "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
     fail "$into: $launch trireme train $*: exit $?: $(grep -e error -e "$stack" "$into.out" || tail -3 "$into.out")"
     return 1
 }
@@ -61,7 +61,7 @@ run() {
 # refused EXIT PATTERN SETTING…: two ranks that train job.yaml end with that exit code and one error that matches
 refused() {
     code=$1 pattern=$2; shift 2
-    timeout -s KILL $((60 * longer)) mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=no "$@" >said 2>&1
+    timeout -s KILL $((60 * slowdown)) mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=no "$@" >said 2>&1
     [ $? -eq "$code" ] || fail "$*: not refused with $code: $(cat said)"
     grep '^trireme: error: ' said | grep -q -- "$pattern" || fail "$*: «$(grep error: said)» lacks «$pattern»"
     [ "$(grep -c '^trireme: error: ' said)" -eq 1 ] || fail "$*: not one line: $(cat said)"
@@ -70,7 +70,7 @@ refused() {
 # expect EXIT WORDS WORD…: trireme WORD… ends with that exit code and says the words
 expect() {
     code=$1 words=$2; shift 2
-    said=$(timeout -s KILL $((60 * longer)) "$trireme" "$@" 2>&1); got=$?
+    said=$(timeout -s KILL $((60 * slowdown)) "$trireme" "$@" 2>&1); got=$?
     [ $got -eq "$code" ] || fail "trireme $*: exit $got, expected $code: $said"
     case $said in
     *"$words"*) ;;
