@@ -3,6 +3,7 @@
 #
 #   $trireme, $jobs, $data   the program, the job files, and the folder of the public datasets (none: there is none)
 #   $quiet                   mpirun's option for not commenting on exit codes; Open MPI 5 has none
+#   $patience                seconds after which a command hangs: far more than any takes, however busy the machine is
 #   $bad                     1 after the first fail
 set -u
 trireme=$(realpath "${1:?usage: $0 TRIREME}")
@@ -17,14 +18,22 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # though all have ended by themselves. A sanitizer may still be at work then.
 [ -n "${ASAN_OPTIONS:-}${TSAN_OPTIONS:-}" ] || export OMPI_MCA_odls_base_sigkill_timeout=0
 # Under a sanitizer all takes longer: tools/sanitize says by how much, to Check as well.
-slowdown=${CK_TIMEOUT_MULTIPLIER:-1}
-bad=0
+bad=0 patience=$((600 * ${CK_TIMEOUT_MULTIPLIER:-1}))
 stack='^\[[^]]*:[0-9]*\] \(\[\|Signal\|Failing\)' # what Open MPI says of a rank that a signal ended
 quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
 
 fail() { echo "FAILED: $*"; bad=1; }
 skip() { echo "skipped: $*"; }
 
+# wait_for WHAT COMMAND…: until it succeeds
+wait_for() {
+    waits=$1 turns=0; shift
+    until "$@" >/dev/null 2>&1; do
+        turns=$((turns + 1))
+        [ $turns -lt $((10 * patience)) ] || { fail "waited in vain for $waits"; return 1; }
+        sleep 0.1
+    done
+}
 # of FOLDER MEMBER: of its summary.json
 of() { sed -n "s/^  \"$2\": \(.*[^,]\),\{0,1\}\$/\1/p" "$1/summary.json" 2>/dev/null | tr -d '"'; }
 # holds WHAT EXPRESSION: of awk
@@ -53,7 +62,7 @@ run() {
     into=$1 ranks=$2; shift 2
     launch="mpirun $quiet --oversubscribe -n $ranks"
     [ "$ranks" -gt 1 ] || launch=
-    timeout -s KILL $((120 * slowdown)) $launch "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
+    timeout -s KILL $patience $launch "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
     fail "$into: $launch trireme train $*: exit $?: $(grep -e error -e "$stack" "$into.out" || tail -3 "$into.out")"
     return 1
 }
@@ -61,7 +70,7 @@ run() {
 # refused EXIT PATTERN SETTING…: two ranks that train job.yaml end with that exit code and one error that matches
 refused() {
     code=$1 pattern=$2; shift 2
-    timeout -s KILL $((60 * slowdown)) mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=no "$@" >said 2>&1
+    timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=no "$@" >said 2>&1
     [ $? -eq "$code" ] || fail "$*: not refused with $code: $(cat said)"
     grep '^trireme: error: ' said | grep -q -- "$pattern" || fail "$*: «$(grep error: said)» lacks «$pattern»"
     [ "$(grep -c '^trireme: error: ' said)" -eq 1 ] || fail "$*: not one line: $(cat said)"
@@ -70,7 +79,7 @@ refused() {
 # expect EXIT WORDS WORD…: trireme WORD… ends with that exit code and says the words
 expect() {
     code=$1 words=$2; shift 2
-    said=$(timeout -s KILL $((60 * slowdown)) "$trireme" "$@" 2>&1); got=$?
+    said=$(timeout -s KILL $patience "$trireme" "$@" 2>&1); got=$?
     [ $got -eq "$code" ] || fail "trireme $*: exit $got, expected $code: $said"
     case $said in
     *"$words"*) ;;

@@ -9,10 +9,10 @@ train() {
     rm -rf out
     if [ $ranks -eq 1 ]; then
         ranks=3
-        timeout 60 "$trireme" train job.yaml "$@" >said 2>err
+        timeout $patience "$trireme" train job.yaml "$@" >said 2>err
     else
         ranks=1
-        timeout 60 mpirun $quiet --oversubscribe -n 3 "$trireme" train job.yaml "$@" >said 2>err
+        timeout $patience mpirun $quiet --oversubscribe -n 3 "$trireme" train job.yaml "$@" >said 2>err
     fi
 }
 

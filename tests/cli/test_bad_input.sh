@@ -11,7 +11,7 @@ refuses1() {
     code=$1 words=$2
     shift 2
     rm -rf out
-    timeout 60 "$@" >said 2>err
+    timeout $patience "$@" >said 2>err
     got=$?
     what=$(echo "$*" | sed "s|$trireme|trireme|; s|--oversubscribe ||")
     one_error "$what" $got "$code" "$words"
@@ -148,7 +148,7 @@ refuses_somewhere 78 "model.alpha is «1e308»: expected a number above 0 to 100
 refuses_somewhere 78 "model.beta is «1e300»: expected a number above 0 to 1000000" train data.train=good model.type=lda output=out model.beta=1e300
 # so many that counting them one by one would not end; the target is reached at once
 for method in svrg svrg++ katyusha; do
-    timeout -s KILL 60 "$trireme" $good solve.method=$method solve.epochs=4611686018427387904 solve.target=1 output=many >err 2>&1 ||
+    timeout -s KILL $patience "$trireme" $good solve.method=$method solve.epochs=4611686018427387904 solve.target=1 output=many >err 2>&1 ||
         fail "2^62 epochs of $method: exit $?: $(tail -1 err)"
 done
 refuses_somewhere 78 "data.train is missing" train job.yaml

@@ -31,21 +31,12 @@ starts() {
     code=$1 ranks=$2; shift 2
     launch="mpirun $quiet --oversubscribe -n $ranks"
     [ "$ranks" -gt 1 ] || launch=
-    timeout -s KILL 120 $launch "$trireme" train job.yaml "$@" >out 2>&1; got=$?
+    timeout -s KILL $patience $launch "$trireme" train job.yaml "$@" >out 2>&1; got=$?
     no_notices out
     case $code in
     killed) [ $got -ne 0 ] || fail "$*: not killed: $(cat out)" ;;
     *) [ $got -eq "$code" ] || fail "$*: exit $got, expected $code: $(tail -3 out)" ;;
     esac
-}
-# wait_for WHAT COMMAND…: until it succeeds
-wait_for() {
-    what=$1 turns=0; shift
-    until "$@" >/dev/null 2>&1; do
-        turns=$((turns + 1))
-        [ $turns -lt 600 ] || { fail "$what: waited in vain"; return 1; }
-        sleep 0.1
-    done
 }
 # leave FOLDER WORD…: a run of one rank that is killed while it trains, and leaves its data
 leave() {
@@ -206,7 +197,7 @@ else
     # supervised EXIT WORD…
     supervised() {
         code=$1; shift
-        timeout 100 "$trireme" run job.yaml -n 2 output=supervised "$@" >out 2>&1; got=$?
+        timeout $patience "$trireme" run job.yaml -n 2 output=supervised "$@" >out 2>&1; got=$?
         [ $got -eq "$code" ] || fail "trireme run: exit $got, expected $code: $(cat out)"
         is "trireme run: the end" "$(folders)" 0
     }

@@ -58,7 +58,7 @@ run patient 2 job.yaml data.train=noisy.svm data.test=30% solve.patience=2 # aut
 {
     run whole 2 $steps
     for clock in 60 90; do
-        TRIREME_FAULT=clock@1:#$clock,clock=delay=5:1 timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train $steps output=parts \
+        TRIREME_FAULT=clock@1:#$clock,clock=delay=5:1 timeout $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train $steps output=parts \
             "checkpoint.every=3 clocks" >parts.out 2>&1 && fail "killed at clock $clock, it ends well"
     done
     run parts 2 $steps "checkpoint.every=3 clocks"
@@ -136,7 +136,7 @@ sed 's/^1 /2 /' large.svm >other.svm
     run from 2 $begins solve.method=newton solve.epochs=50 model.init=base
     holds "from the optimum Newton's method needs few passes, $(of from epochs) of $(of base epochs)" \
         "$(of from epochs) <= 0.6 * $(of base epochs)"
-    refuses_init() { timeout 60 "$trireme" train $begins $still output=none "$@" >out 2>&1; got=$?; }
+    refuses_init() { timeout $patience "$trireme" train $begins $still output=none "$@" >out 2>&1; got=$?; }
     refuses_init model.init=base data.train=other.svm; [ $got -eq 65 ] && grep -q 'labels are not those' out || fail "other labels: $got $(cat out)"
     refuses_init model.init=none/model.h5; [ $got -eq 78 ] && grep -q 'folder of this run' out || fail "its own folder: $got $(cat out)"
     refuses_init model.init=nothing; [ $got -eq 66 ] || fail "no such model: $got $(cat out)"

@@ -42,7 +42,7 @@ set_() {
     rows=$(case $test in *.gz) gzip -dc "$name.test" ;; *) cat "$name.test" ;; esac | wc -l)
     for ranks in 1 2 8; do
         launch=; [ $ranks -eq 1 ] || launch="mpirun $quiet --oversubscribe -n $ranks"
-        timeout -s KILL 240 $launch "$trireme" train data.train="$name.train" data.test="$name.test" output="$name-$ranks" "$@" >"$name-$ranks.out" 2>&1 ||
+        timeout -s KILL $patience $launch "$trireme" train data.train="$name.train" data.test="$name.test" output="$name-$ranks" "$@" >"$name-$ranks.out" 2>&1 ||
             { fail "$name on $ranks ranks: $(grep error "$name-$ranks.out")"; continue; }
         found=$(of "$name-$ranks" "test_$metric")
         echo "$name $metric $reference $ranks $found"

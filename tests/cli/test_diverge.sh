@@ -10,7 +10,7 @@ diverges() {
     rm -rf out
     launch="mpirun $quiet --oversubscribe -n $ranks"
     [ "$ranks" -gt 1 ] || launch=
-    timeout 60 $launch "$trireme" train job.yaml output=out "$@" >said 2>&1
+    timeout $patience $launch "$trireme" train job.yaml output=out "$@" >said 2>&1
     got=$?
     [ $got -eq 76 ] || fail "$name: exit $got: $(cat said)"
     [ "$(grep -c '^trireme: error: ' said)" -eq 1 ] || fail "$name: not one line of error: $(cat said)"
@@ -45,9 +45,9 @@ tail -1 out/metrics.csv | grep -q "^[^,]*,[0-9.]*,[0-9]*,,," || fail "metrics.cs
 
 # an earlier run with a good model stays as it was
 rm -rf keep keep.1
-timeout 60 "$trireme" train job.yaml output=keep solve.rate=0.01 solve.epochs=2 >said 2>&1 || fail "keep: $(cat said)"
+timeout $patience "$trireme" train job.yaml output=keep solve.rate=0.01 solve.epochs=2 >said 2>&1 || fail "keep: $(cat said)"
 cp keep/model.txt good.txt
-timeout 60 "$trireme" train job.yaml output=keep solve.rate=1e9 >said 2>&1
+timeout $patience "$trireme" train job.yaml output=keep solve.rate=1e9 >said 2>&1
 [ $? -eq 76 ] || fail "keep: $(cat said)"
 cmp -s good.txt keep/model.txt || fail "keep: the earlier model is gone"
 grep -q '"status": 76' keep.1/status.json || fail "keep: keep.1 is not the run that failed"

@@ -35,7 +35,7 @@ while read -r line; do
     esac
     few=
     case $line in *train*) few="solve.epochs=2" ;; esac
-    timeout -s KILL 120 sh -c "$line $few" >out 2>&1 </dev/null
+    timeout -s KILL $patience sh -c "$line $few" >out 2>&1 </dev/null
     code=$?
     [ $code -eq 0 ] || { [ $code -eq 75 ] && [ "${line#*--max-time}" != "$line" ]; } || fail "$line: exit $code: $(tail -3 out)"
 done <commands

@@ -11,7 +11,7 @@ printf 'data: {train: train.svm}\nsolve: {method: dual, epochs: 2}\n' >job.yaml
 run() {
     ranks=$1
     shift
-    timeout 60 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train job.yaml "$@" >said 2>&1
+    timeout $patience mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train job.yaml "$@" >said 2>&1
     got=$?
     [ "$got" = 0 ] || fail "$ranks ranks, train $*: exit $got: $(cat said)"
 }
@@ -63,7 +63,7 @@ one_sided() {
     least=$1
     shift
     rm -f calls.*
-    TR_CALLS=$here/calls timeout 60 mpirun $quiet --oversubscribe -n 4 -x TR_CALLS -x LD_PRELOAD="$(dirname "$trireme")/tests/count_calls.so" \
+    TR_CALLS=$here/calls timeout $patience mpirun $quiet --oversubscribe -n 4 -x TR_CALLS -x LD_PRELOAD="$(dirname "$trireme")/tests/count_calls.so" \
         "$trireme" train none.yaml ranks.node_size=2 table.route=get table.push=accumulate report.progress=no "$@" >said 2>&1 ||
         fail "one-sided: $*: $(cat said)"
     gets=$(cat calls.* | awk '$1 == "MPI_Rget" { n += $2 } END { print n + 0 }') adds=$(cat calls.* | awk '$1 == "MPI_Raccumulate" { n += $2 } END { print n + 0 }')
@@ -110,7 +110,7 @@ says '^output: .*runs/job'
 words=report.progress=no
 run 2 report.progress=no
 [ ! -s said ] || fail "report.progress=no says $(cat said)"
-timeout 60 mpirun $quiet -n 2 "$trireme" train job.yaml report.progress=no data.train=nowhere.svm >said 2>&1
+timeout $patience mpirun $quiet -n 2 "$trireme" train job.yaml report.progress=no data.train=nowhere.svm >said 2>&1
 no_notices said
 [ "$(grep -c '' said)" = 1 ] || fail "an error with report.progress=no: $(cat said)"
 says '^trireme: error: '
@@ -118,7 +118,7 @@ says '^trireme: error: '
 # a terminal at the other end of mpirun gets the table, without carriage returns but the terminal's own
 if command -v script >/dev/null; then
     words="at a terminal"
-    launch="timeout 60 mpirun $quiet --oversubscribe -n 2 '$trireme' train job.yaml"
+    launch="timeout $patience mpirun $quiet --oversubscribe -n 2 '$trireme' train job.yaml"
     script -qc "$launch" said >/dev/null 2>&1 </dev/null
     says '^ *epoch  *time  *objective'
     says_not '^epoch 1.00'

@@ -20,7 +20,7 @@ is() { [ "$2" = "$3" ] || fail "$1: «$2», expected «$3»"; }
 # trains EXIT NAME RANKS SETTING…: what is said is in err
 trains() {
     code=$1 name=$2 ranks=$3; shift 3
-    timeout -s KILL 120 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train job.yaml output="$name" "$@" >err 2>&1
+    timeout -s KILL $patience mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train job.yaml output="$name" "$@" >err 2>&1
     got=$?
     no_notices err
     [ $got -eq "$code" ] || fail "$name: exit $got, expected $code: $(tail -3 err)"
@@ -49,7 +49,7 @@ if [ -e "$clocks" ]; then
     jumps -1 -40000000
     [ "$(LD_PRELOAD=$clocks date +%s)" -lt $(($(date +%s) - 39999000)) ] || fail "jumps: it does not"
     trains 0 steady 2
-    LD_PRELOAD=$clocks timeout -s KILL 120 "$trireme" run job.yaml -n 2 --heartbeat 100ms --limit 5s output=jumps checkpoint.memory="2 clocks" \
+    LD_PRELOAD=$clocks timeout -s KILL $patience "$trireme" run job.yaml -n 2 --heartbeat 100ms --limit 10s output=jumps checkpoint.memory="2 clocks" \
         >out 2>err &
     supervisor=$!
     until grep -q "^epoch 4" out err 2>/dev/null || ! kill -0 $supervisor 2>/dev/null; do sleep 0.05; done
@@ -71,7 +71,7 @@ trains 0 still 6 $layout
 # struck NAME RESTARTS RULES SETTING…: under the supervisor
 struck() {
     name=$1 restarts=$2 rules=$3; shift 3
-    TRIREME_FAULT=$rules timeout -s KILL 120 "$trireme" run job.yaml -n 6 --heartbeat 100ms --limit 1s report.progress=no \
+    TRIREME_FAULT=$rules timeout -s KILL $patience "$trireme" run job.yaml -n 6 --heartbeat 100ms --limit 3s report.progress=no \
         output="$name" $layout "$@" >out 2>err
     is "$name: exit" $? 0
     is "$name: restarts" "$(grep -c 'starting again' err)" "$restarts"
@@ -102,8 +102,8 @@ checkpoint: {every: 1 clocks}
 END
 for ends in "solve.method=newton solve.epochs=9" solve.method=dual "solve.method=sgd solve.batch=1000 solve.optimizer=adam solve.rate=0.1 solve.epochs=40 data.test=train.svm solve.patience=2"; do
     rm -rf over once
-    timeout -s KILL 120 mpirun $quiet --oversubscribe -n 2 "$trireme" train over.yaml output=once $ends >err 2>&1 || fail "$ends: $(cat err)"
-    TRIREME_FAULT=stage.end=kill@1:#1:0:0 timeout -s KILL 120 "$trireme" run over.yaml -n 2 output=over $ends >err 2>&1
+    timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train over.yaml output=once $ends >err 2>&1 || fail "$ends: $(cat err)"
+    TRIREME_FAULT=stage.end=kill@1:#1:0:0 timeout -s KILL $patience "$trireme" run over.yaml -n 2 output=over $ends >err 2>&1
     is "$ends: restarts" "$(grep -c 'starting again' err)" 1
     same over once
 done
@@ -119,7 +119,7 @@ warned 2 "^warning: .*is not written: .*shard-0001.h5: .*No space left on device
 says 1 "^trireme: error: the last checkpoint could not be written: .*No space left"
 is "a full disk: checkpoints" "$(whole full/checkpoints)" "00000001 "
 same full still
-TRIREME_FAULT=checkpoint.write=enospc@1:1 timeout -s KILL 120 "$trireme" run job.yaml -n 6 output=supervised $layout >err 2>&1
+TRIREME_FAULT=checkpoint.write=enospc@1:1 timeout -s KILL $patience "$trireme" run job.yaml -n 6 output=supervised $layout >err 2>&1
 got=$? name=supervised
 is "supervised: exit" $got 74
 says 0 "starting again"
@@ -146,7 +146,7 @@ ls small/kept >small-left
 exit \$code
 END
     name=small-run
-    timeout -s KILL 120 $private sh in_small.sh >err 2>&1
+    timeout -s KILL $patience $private sh in_small.sh >err 2>&1
     is "a small disk: exit" $? 74
     warned 1 "^warning: .*is not written: .*No space left on device"
     [ "$(grep -c '^0' small-left)" -ge 1 ] || fail "a small disk: no checkpoint is left: $(cat small-left)"
@@ -158,7 +158,7 @@ fi
 # ---- what is found is damaged ----
 
 trains 0 reference 2
-TRIREME_FAULT=pull=kill@1:#17 timeout -s KILL 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=torn >/dev/null 2>&1 &&
+TRIREME_FAULT=pull=kill@1:#17 timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=torn >/dev/null 2>&1 &&
     fail "torn: was not killed"
 set -- $(whole torn/checkpoints)
 [ $# -ge 2 ] || fail "torn: two checkpoints are needed: $*"

@@ -121,7 +121,7 @@ train sync.mode=as:sync.mode=asp
 train a.yaml data.train=fi:data.train=file.svm
 END
     command -v zsh >/dev/null || return
-    PATH=$PWD/bin:$PATH timeout -s KILL 60 zsh -f "$(dirname "$jobs")/tests/cli/complete.zsh" "$PWD/functions" "trireme ev" "trireme train solve.tar" \
+    PATH=$PWD/bin:$PATH timeout -s KILL $patience zsh -f "$(dirname "$jobs")/tests/cli/complete.zsh" "$PWD/functions" "trireme ev" "trireme train solve.tar" \
         "trireme train sync.mode=as" "trireme train a.yaml data.train=fi" "trireme train solve.epo" >said
     printf '%s\n' evaluate "train solve.target" "train sync.mode=asp" "train a.yaml data.train=file.svm" "train solve.epochs=" |
         cmp -s - said || fail "zsh completes: $(cat said)"

@@ -24,7 +24,7 @@ for job in jobs/*.yaml; do
     esac
     [ "$job" != jobs/straggler.yaml ] || line="$line solve.target=0.6" # else it is not done after three passes
     [ "$job" != jobs/lasso.yaml ] || line="$line solve.path=3 model.l2=0.01" # a path that ends where little regularises takes long
-    timeout -s KILL 120 sh -c "$line solve.epochs=3" >said 2>&1 || fail "$line: exit $?: $(tail -3 said)"
+    timeout -s KILL $patience sh -c "$line solve.epochs=3" >said 2>&1 || fail "$line: exit $?: $(tail -3 said)"
     name=$(basename "$job" .yaml)
     [ -s "runs/$name/summary.json" ] || fail "$line: no runs/$name/summary.json"
 done

@@ -18,7 +18,7 @@ mkdir memory && export TRIREME_MEMORY="$here/memory"
 train() {
     code=$1; shift
     # shellcheck disable=SC2086 # no word, or one
-    timeout -s KILL 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml "$@" >out 2>&1; got=$?
+    timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml "$@" >out 2>&1; got=$?
     if [ "$code" = any ]; then [ $got -ne 0 ]; else [ $got -eq "$code" ]; fi ||
         fail "train $*: exit $got, expected $code: $(tail -3 out)"
 }
@@ -59,7 +59,7 @@ if ! TRIREME_FAULT=load:1 "$trireme" train job.yaml output=try >out 2>&1; then
     rm -rf memory/trireme-*
 
     # nobody starts it again
-    TRIREME_FAULT=checkpoint.shard@1:#3 timeout -s KILL 60 "$trireme" run job.yaml -n 2 --max-restarts 1 output=lost \
+    TRIREME_FAULT=checkpoint.shard@1:#3 timeout -s KILL $patience "$trireme" run job.yaml -n 2 --max-restarts 1 output=lost \
         experiment.clock=0.01 >out 2>&1 && fail "given up: exit 0"
     grep -q '^continues: .* in memory' out || fail "given up: it never went on: $(cat out)"
     empty "given up"

@@ -8,7 +8,7 @@
 fails() {
     code=$1 pattern=$2
     shift 2
-    timeout 60 "$@" >out 2>&1
+    timeout $patience "$@" >out 2>&1
     got=$?
     [ $got = "$code" ] || fail "$*: exit $got, expected $code: $(cat out)"
     grep -q "$pattern" out || fail "$*: $(cat out)"

@@ -18,7 +18,7 @@ job() { # NAME TYPE DATA TEST
 trial() { # NAME RANKS SETTINGS…
     name=$1 ranks=$2; shift 2
     job "$name" logistic two test
-    check "$name: train" timeout 60 mpirun -n "$ranks" --oversubscribe "$trireme" train "$name.yaml" "$@"
+    check "$name: train" timeout $patience mpirun -n "$ranks" --oversubscribe "$trireme" train "$name.yaml" "$@"
     check "$name: evaluate" "$trireme" evaluate "runs/$name" test --json
     cp out "$name.json"
     near "$(number accuracy <"$name.json")" "$(of "runs/$name" test_metric)" 0.003 ||
@@ -73,7 +73,7 @@ grep -q '2 values belong to features' err || fail "predict: no note on unknown f
 
 # ---- regression, indices from 0 ----
 job reg linear real real
-check "regression" timeout 60 "$trireme" train reg.yaml solve.epochs=50
+check "regression" timeout $patience "$trireme" train reg.yaml solve.epochs=50
 check "regression: evaluate" "$trireme" evaluate runs/reg real --json
 near "$(number r2 <out)" 1 0.1 || fail "regression: $(cat out)"
 check "regression: lines" "$trireme" evaluate runs/reg real
@@ -147,7 +147,7 @@ else
     gzip -dc "$a9a/a9a.t.gz" >a9a.t
     for type in logistic svm l2svm; do
         job a9a_$type $type "$a9a/a9a.gz" "$a9a/a9a.t.gz"
-        check "a9a $type: train" timeout 60 mpirun -n 2 --oversubscribe "$trireme" train a9a_$type.yaml
+        check "a9a $type: train" timeout $patience mpirun -n 2 --oversubscribe "$trireme" train a9a_$type.yaml
         theirs=$(liblinear-predict a9a.t runs/a9a_$type/model.txt /dev/null | sed -n 's/.*(\([0-9]*\)\/.*/\1/p')
         ours=$("$trireme" evaluate runs/a9a_$type a9a.t --json | number right)
         [ -n "$ours" ] && [ "$ours" = "$theirs" ] || fail "a9a $type: LIBLINEAR has $theirs right, trireme $ours"

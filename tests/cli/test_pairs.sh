@@ -19,7 +19,7 @@ pair() {
         [ "$works$ranks" != refused2 ] || continue
         launch=; [ $ranks -eq 1 ] || launch="mpirun $quiet --oversubscribe -n $ranks"
         name=$format-$type-$ranks
-        timeout -s KILL 60 $launch "$trireme" train data.train=$format data.format=$format model.type=$type output="$name" \
+        timeout -s KILL $patience $launch "$trireme" train data.train=$format data.format=$format model.type=$type output="$name" \
             solve.epochs=200 "$@" >out 2>err
         got=$?
         if [ "$works" = works ]; then

@@ -29,11 +29,11 @@ near "$(of one objective)" "$(of three objective)" 1e-9 || fail "the loss depend
 grep -q "plugin: /.*libsoftmax.so" one/job.yaml || fail "job.yaml: $(grep plugin one/job.yaml)"
 run again 1 one/job.yaml
 near "$(of one objective)" "$(of again objective)" 1e-12 || fail "job.yaml trains another model"
-timeout 100 "$trireme" run -n 2 jobs/own.yaml output=watched >said 2>&1 || fail "trireme run: $(cat said)"
+timeout $patience "$trireme" run -n 2 jobs/own.yaml output=watched >said 2>&1 || fail "trireme run: $(cat said)"
 [ -e watched/model.h5 ] || fail "trireme run leaves no model"
 
 # ---- stopped, and gone on with ----
-timeout 60 "$trireme" train jobs/own.yaml output=parts checkpoint.every="20 clocks" solve.epochs=40 >said 2>&1 || fail "$(cat said)"
+timeout $patience "$trireme" train jobs/own.yaml output=parts checkpoint.every="20 clocks" solve.epochs=40 >said 2>&1 || fail "$(cat said)"
 [ -e parts/model.h5 ] || fail "no model"
 
 # ---- predictions ----

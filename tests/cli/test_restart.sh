@@ -18,7 +18,7 @@ starts() {
     code=$1 ranks=$2; shift 2
     launch="mpirun $quiet --oversubscribe -n $ranks"
     [ "$ranks" -gt 1 ] || launch=
-    timeout -s KILL 120 $launch "$trireme" train "$@" >out 2>&1; got=$?
+    timeout -s KILL $patience $launch "$trireme" train "$@" >out 2>&1; got=$?
     no_notices out
     [ $got -eq "$code" ] || fail "$launch train $*: exit $got, expected $code: $(tail -3 out)"
 }
@@ -38,15 +38,6 @@ same() {
     is "$1: updates" "$(of "$2" updates)" "$(of "$3" updates)"
     is "$1: objective" "$(of "$2" objective)" "$(of "$3" objective)"
     is "$1: accuracy" "$(of "$2" test_accuracy)" "$(of "$3" test_accuracy)"
-}
-# wait_for WHAT COMMAND…: until it succeeds
-wait_for() {
-    what=$1 turns=0; shift
-    until "$@" 2>/dev/null; do
-        turns=$((turns + 1))
-        [ $turns -lt 600 ] || { fail "$what: waited in vain"; return 1; }
-        sleep 0.1
-    done
 }
 
 # ---- a time limit that is over at once: a clock or more each time ----

@@ -80,7 +80,7 @@ holds "all: read once" "$(of all data_read_bytes) <= 2 * $(of all data_disk_byte
 # ---- killed while text becomes rows, or while these are summed: read again ----
 for point in data.spill cache.sum; do
     killed=killed-$point
-    TRIREME_FAULT="$point:#1" timeout 60 "$trireme" train job.yaml output=$killed $disk >killed.out 2>&1
+    TRIREME_FAULT="$point:#1" timeout $patience "$trireme" train job.yaml output=$killed $disk >killed.out 2>&1
     is "$point: exit" $? 137
     run $killed 1 job.yaml $disk
     says "training data.*written to disk" $killed
@@ -91,7 +91,7 @@ done
 sed "s/every: no/every: 1 clocks/" job.yaml >slow.yaml
 slow="slow.yaml solve.method=dual $disk"
 run whole 2 $slow
-TRIREME_FAULT="clock@1:#4" timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train $slow output=again >again.out 2>&1 &&
+TRIREME_FAULT="clock@1:#4" timeout $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train $slow output=again >again.out 2>&1 &&
     fail "again: not killed"
 run again 2 $slow
 says "found on disk" again
@@ -113,7 +113,7 @@ refuses "huge" 78 "set data.storage: disk and data.scratch" \
     "$trireme" train job.yaml data.train=huge.svm output=huge report.progress=no
 refuses "huge for descent" 78 ": use more nodes" \
     "$trireme" train data.train=huge.svm solve.method=descent model.l1=0.1 output=huge report.progress=no
-TRIREME_FAULT=load:#1 timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml data.train=huge.svm \
+TRIREME_FAULT=load:#1 timeout $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml data.train=huge.svm \
     solve.method=dual data.scratch=scratch output=huge >huge.out 2>&1 # though dual has its rows on all ranks of a host otherwise
 says "memory_disk, in scratch" huge
 run auto 2 job.yaml data.storage=auto data.scratch=scratch

@@ -7,8 +7,8 @@
 # sweep RANKS WORD…: what it says is in said
 sweep() {
     ranks=$1; shift
-    if [ "$ranks" -eq 1 ]; then timeout 120 "$trireme" sweep "$@" >said 2>&1
-    else timeout 120 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" sweep "$@" >said 2>&1
+    if [ "$ranks" -eq 1 ]; then timeout $patience "$trireme" sweep "$@" >said 2>&1
+    else timeout $patience mpirun $quiet --oversubscribe -n "$ranks" "$trireme" sweep "$@" >said 2>&1
     fi
 }
 table() { grep '^s[0-9]* .*=' said | sed 's/  *[0-9.:]* \(s\|min\) / /'; } # without times

@@ -166,7 +166,7 @@ END
 for ranks in 1 3; do
     launch="mpirun $quiet --oversubscribe -n $ranks"
     [ $ranks -gt 1 ] || launch=
-    timeout 60 $launch "$trireme" train fails.yaml output=fails$ranks >said 2>&1
+    timeout $patience $launch "$trireme" train fails.yaml output=fails$ranks >said 2>&1
     is "fails: exit code" $? 66
     is "fails: errors" "$(grep '^trireme: error' said)" "trireme: error: task bad: missing: no such file"
     grep -q '^trireme: task next is not run: it comes after bad, which failed$' said || fail "next is not named"
@@ -187,7 +187,7 @@ refuse 'task mean: there is no mean of what clusters' tasks.one.model.type=kmean
 refuse 'task mean: classifiers and regression have no mean' tasks.two.model.type=linear
 refuse 'task two is an average, and leaves no model' tasks.two.run=average tasks.two.after=one
 sed 's/, test: test//' job.yaml >untested.yaml
-timeout 60 "$trireme" train untested.yaml output=no >said 2>&1
+timeout $patience "$trireme" train untested.yaml output=no >said 2>&1
 is "no test data: exit code" $? 78
 is "no test data" "$(cat said)" \
     "trireme: error: untested.yaml:6: task mean evaluates on data.test, which names no files"
@@ -195,7 +195,7 @@ is "no test data" "$(cat said)" \
 
 # ---- stopped from outside: the folders of the job and of its tasks say so ----
 # the ranks are told by themselves, as a batch system tells them: mpirun kills them so soon that it is a race
-timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=ended tasks.one.ranks=1 tasks.two.ranks=1 \
+timeout $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=ended tasks.one.ranks=1 tasks.two.ranks=1 \
     solve.epochs=10000000 tasks.two.solve.epochs=10000000 tasks.two.solve.rate=0.1 >said 2>&1 &
 mpirun=$!
 tries=0

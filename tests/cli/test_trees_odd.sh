@@ -51,7 +51,7 @@ everywhere level level.csv 4.5
 # ---- more of something than there are rows ----
 run leaves 1 job.yaml model.leaves=65536
 [ "$("$trireme" predict leaves ten.csv --leaves | awk '$1 > 9 { exit 1 } END { print NR }')" = 10 ] || fail "a tree of ten rows has more leaves"
-timeout -s KILL 120 mpirun $quiet --oversubscribe -n 64 "$trireme" train job.yaml output=ranks >ranks.out 2>&1 || fail "64 ranks: $(tail -3 ranks.out)"
+timeout -s KILL $patience mpirun $quiet --oversubscribe -n 64 "$trireme" train job.yaml output=ranks >ranks.out 2>&1 || fail "64 ranks: $(tail -3 ranks.out)"
 same plain ranks
 run one 1 job.yaml model.min_rows=11
 everywhere one ten.csv 0.4 --probability
@@ -84,7 +84,7 @@ everywhere weighed ten.csv 1
 awk 'BEGIN { srand(1); for (i = 0; i < 3000; i++) { a = rand(); b = rand(); c = rand(); printf "%.4f,%.4f,%.4f,%d\n", a, b, c, (a > b) != (c > 0.6) } }' >rows.csv
 killed="data.train=rows.csv solve.epochs=30 model.min_rows=20 report.every=5"
 run never 1 job.yaml $killed checkpoint.every=no
-TRIREME_FAULT=clock@1:#12:0:0,clock@2:#20:0:1 timeout -s KILL 120 "$trireme" run job.yaml -n 4 --heartbeat 100ms --limit 10s --log log \
+TRIREME_FAULT=clock@1:#12:0:0,clock@2:#20:0:1 timeout -s KILL $patience "$trireme" run job.yaml -n 4 --heartbeat 100ms --limit 10s --log log \
     output=twice $killed checkpoint.every="1 clock" experiment.clock=0.05 >out 2>err || fail "killed twice: $(cat err)"
 [ "$(grep -c ' started ' log)" -eq 3 ] && [ "$(grep -c 'was killed by SIGKILL' err)" -eq 2 ] || fail "killed twice: $(cat err)"
 same never twice

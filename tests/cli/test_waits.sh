@@ -28,7 +28,7 @@ fi
 supervised() {
     name=$1 starts=$2; shift 2
     rm -f log
-    timeout -s KILL 100 "$trireme" run job.yaml -n 3 --heartbeat 100ms --limit 5s --log log report.progress=no \
+    timeout -s KILL $patience "$trireme" run job.yaml -n 3 --heartbeat 100ms --limit 5s --log log report.progress=no \
         output="$name" "$@" >out 2>err
     got=$?
     [ $got -eq 0 ] || fail "$name: exit $got: $(cat err)"

@@ -45,12 +45,8 @@ mkfifo runs/piped/metrics.csv
 watch() {
     "$trireme" watch "$@" >served 2>served.err &
     server=$!
-    for _ in $(seq 100); do
-        url=$(sed -n 's/^open: *//p' served)
-        [ -n "$url" ] && return
-        sleep 0.05
-    done
-    fail "trireme watch $*: $(cat served served.err)"
+    wait_for "trireme watch $*: its address" grep -q '^open: ' served
+    url=$(sed -n 's/^open: *//p' served)
 }
 # asks WHAT CODE WORDS PATH OPTION…: of curl
 asks() {
@@ -117,15 +113,13 @@ curl -s -I "$url/" | grep -q "Content-Security-Policy: default-src 'none'" || fa
 # ---- what changes ----
 
 : >events
-curl -s -N -m 20 "$url/events?since=$(curl -s "$url/runs" | sed 's/{"look": \([0-9]*\),.*/\1/;q')" >events &
+curl -s -N -m $patience "$url/events?since=$(curl -s "$url/runs" | sed 's/{"look": \([0-9]*\),.*/\1/;q')" >events &
 listener=$!
-until grep -q 'all is well' events; do sleep 0.05; done
+wait_for "the first event" grep -q 'all is well' events
 a_run runs/later training
 mv runs/torn runs/gone
-for _ in $(seq 100); do
-    grep -q '^data: {"id": "0/gone", "path"' events && grep -q '^data: {"id": "0/torn"}' events && break
-    sleep 0.1
-done
+wait_for "a run that is new" grep -q '^data: {"id": "0/gone", "path"' events
+wait_for "a run that is gone" grep -q '^data: {"id": "0/torn"}' events
 kill $listener 2>/dev/null
 wait $listener 2>/dev/null
 grep -q '^data: {"id": "0/later", "path"' events || fail "a new run is not told: $(cat events)"
@@ -146,7 +140,7 @@ checkpoint: {every: 10 clocks}
 END
     "$trireme" run real.yaml -n 6 output=runs/real -- --oversubscribe >real.out 2>&1 &
     real=$!
-    timeout 250 python3 -B "$tests/watch_in_browser.py" "$url" runs >page 2>&1 || fail "the browser: exit $?"
+    timeout $patience python3 -B "$tests/watch_in_browser.py" "$url" runs >page 2>&1 || fail "the browser: exit $?"
     kill -TERM $real; wait $real
     [ $? -eq 75 ] || fail "the real run: $(cat real.out)"
     [ "$(ls -s pictures/*.png 2>/dev/null | awk '$1 >= 8' | wc -l)" -eq 4 ] || fail "pictures: $(ls -s pictures)"
@@ -162,12 +156,8 @@ import os, shutil
 for i in range(500):
     shutil.copytree("runs/good", f"runs/many/{i}")
 END
-for _ in $(seq 100); do
-    asks "500 runs" 200 '"runs"' /runs
-    [ "$(grep -c '"id": "0/many/' body)" -lt 500 ] || break
-    sleep 0.2
-done
-[ "$(grep -c '"id": "0/many/' body)" -eq 500 ] || fail "of 500 runs there are $(grep -c '"id": "0/many/' body)"
+all_there() { asks "500 runs" 200 '"runs"' /runs; [ "$(grep -c '"id": "0/many/' body)" -eq 500 ]; }
+wait_for "500 runs" all_there
 
 # ---- ports, words, the end ----
 
@@ -176,7 +166,7 @@ refuses "no folder" 66 "no-such-folder: No such file" "$trireme" watch no-such-f
 refuses "a file" 64 "expected a folder" "$trireme" watch secret
 refuses "no port" 64 "expected a number from 1 to 65535 behind --port" "$trireme" watch --port 99999
 refuses "a flag" 64 "unexpected --prot" "$trireme" watch --prot 1
-curl -s -N -m 20 "$url/events" >/dev/null &
+curl -s -N -m $patience "$url/events" >/dev/null &
 sleep 0.1
 kill $server
 wait $server || fail "ends with $? at SIGTERM: $(cat served.err)"
