@@ -107,6 +107,13 @@ int tr_turn_end(tr_context *tr, int status);
 /* Sums n numbers over the members of the group, in place; the same on all of them. */
 int tr_group_sum(tr_worker *me, double *numbers, size_t n);
 
+/* The same while the members go on: a sum begins with a copy of n numbers, and ends where it is waited for, which writes
+ * what has become of them and sets *sum to NULL. All members begin and end the same sums in the same order. Where a member
+ * has failed one may never end: then *sum stays as it is, and there is nothing more to do in this stage. */
+typedef struct tr_sum tr_sum;
+int tr_group_sum_begin(tr_worker *me, const double *numbers, size_t n, tr_sum **sum);
+int tr_group_sum_end(tr_worker *me, tr_sum **sum, double *numbers);
+
 /* The least of what the members of the group have, n times, in place; of equal values the one with the lower place. */
 typedef struct tr_least {
     double value;

@@ -133,18 +133,21 @@ static int end_taking(struct tr_replica *l, const tr_worker *me, double begin, i
     l->taken = status == TR_OK;
     l->astray = false;
     l->tr->tables->traffic.pull_seconds += tr_now() - begin;
+    tr_wait_end(l->tr->tables);
     return status;
 }
 
 int tr_replica_take(tr_replica *l, tr_worker *me)
 {
     double begin = tr_now();
+    tr_wait_begin(l->tr->tables);
     return end_taking(l, me, begin, take(l, me));
 }
 
 int tr_replica_take_from(tr_replica *l, tr_worker *me, int group, unsigned again)
 {
     double begin = tr_now();
+    tr_wait_begin(l->tr->tables);
     return end_taking(l, me, begin, take_from(l, me, group, again));
 }
 
@@ -155,6 +158,7 @@ static int end_using(struct tr_replica *l, const tr_worker *me, bool gives)
     if (!l->taken)
         return tr_fail(TR_ERR_INTERNAL, "table %s: its local model is given, but was not taken",
                        l->table->name);
+    tr_wait_begin(l->tr->tables);
     int status = barrier(l, me);
     double met = tr_now();
     l->taken = false;
@@ -162,6 +166,7 @@ static int end_using(struct tr_replica *l, const tr_worker *me, bool gives)
     else if (is_left(l)) status = TR_OK;
     traffic->wait_seconds += met - begin;
     traffic->push_seconds += tr_now() - met;
+    tr_wait_end(l->tr->tables);
     return status;
 }
 

@@ -249,6 +249,7 @@ int tr_view_pull(tr_view *view)
     double begin = tr_now(), pushed, waited = 0;
     if (!is_fresh_enough(s, v)) {
         enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_PULLS);
+        tr_wait_begin(s->tr->tables);
         if (!has_read_ahead(s, v)) TR_TRY(wait_for_push(s, v));
         pushed = tr_now();
         TR_TRY(read_view(s, v, &waited));
@@ -256,6 +257,7 @@ int tr_view_pull(tr_view *view)
         traffic->wait_seconds += waited;
         traffic->pull_seconds += tr_now() - pushed - waited;
         s->tr->tables->service.under_way += tr_push_busy(view);
+        tr_wait_end(s->tr->tables);
         tr_clock_say(s->clock, before);
     }
     view->clock = s->now;
@@ -279,6 +281,7 @@ int tr_view_push(tr_view *view)
     if (tr->before_push) TR_TRY(tr->before_push(tr->before_push_state));
     double begin = tr_now(), waited = 0;
     enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_PUSHES);
+    tr_wait_begin(tr->tables);
     TR_TRY(wait_for_push(s, v));
     TR_TRY(take_over(s, v));
     if (v->ahead_started) { /* the prefetched copy lacks the update that leaves now */
@@ -299,6 +302,7 @@ int tr_view_push(tr_view *view)
     TR_TRY(tr_push_start(view, s->now));
     tr->tables->traffic.wait_seconds += waited;
     tr->tables->traffic.push_seconds += tr_now() - begin - waited;
+    tr_wait_end(tr->tables);
     tr_clock_say(s->clock, before);
     return TR_OK;
 }
@@ -332,6 +336,7 @@ int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void
     if (s->running && lockstep && has_pushed_a_view(s))
         return tr_fail(TR_ERR_INTERNAL,
                        "rows of table %s are pulled after a view was pushed in the same clock", t->name);
+    tr_wait_begin(t->tr->tables);
     TR_WAIT_UNTIL(t->tr, !is_pushing(t), "the servers of table %s to take an update", t->name);
     pushed = tr_now();
     TR_TRY(wait_to_read(s));
@@ -347,6 +352,7 @@ int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void
     traffic->wait_seconds += waited - pushed;
     tr_clock_say(s->clock, before);
     traffic->pull_seconds += tr_now() - waited - computed;
+    tr_wait_end(t->tr->tables);
     return status;
 }
 
@@ -354,7 +360,9 @@ int tr_rows_push(tr_table *t, const tr_row *rows, size_t n)
 {
     double begin = tr_now();
     enum tr_rank_state before = tr_clock_say(t->tr->sync->clock, TR_RANK_PUSHES);
+    tr_wait_begin(t->tr->tables);
     int status = tr_rows_add(t, rows, n, t->tr->sync->now);
+    tr_wait_end(t->tr->tables);
     tr_clock_say(t->tr->sync->clock, before);
     t->tr->tables->traffic.push_seconds += tr_now() - begin;
     return status;

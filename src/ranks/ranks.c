@@ -346,15 +346,19 @@ static bool is_spread(const tr_context *tr)
 
 /* The workers of a node do best as a group, if nobody wishes otherwise. Where parameters rotate: what they change
  * never meets. Under BSP over several nodes: what they push leaves the node once, and what they read comes to it once;
- * where clocks differ they would wait for each other. */
+ * where clocks differ they would wait for each other. Under BSP parameters rotate over all nodes: only blocks travel,
+ * while workers compute; but not over so many workers that a round is hardly longer than a message takes. */
 static void group_by_node(const tr_context *tr, struct tr_layout_options *options)
 {
+    enum { MOST_ROTATE = 64 };
     bool open = options->groups == 0 && options->group_size == 0 && options->servers == 0 &&
                 (options->kind == TR_ROLES_AUTO || options->kind == TR_ROLES_COLOCATED);
     bool merges = tr->staleness == 0 && tr->job->data.partition == TR_DATA_HORIZONTAL && is_spread(tr);
     const tr_method *method = &tr->job->class->methods[tr_job_method(tr->job)];
     bool together = method->in_groups && (!method->in_step || tr->staleness == 0);
-    if (open && (merges || together)) options->group_size = even_node_size(tr);
+    bool rotates = method->in_groups && !method->in_step && tr->staleness == 0 && tr->size <= MOST_ROTATE;
+    if (open && rotates) options->group_size = tr->size;
+    else if (open && (merges || together)) options->group_size = even_node_size(tr);
 }
 
 static void free_comms(MPI_Comm *const *comms, size_t n)

@@ -4,33 +4,71 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "consistency/sync.h"
 #include "ranks/ranks.h"
 #include "ranks/shm.h"
+#include "table/tables.h"
 
-enum { ALIGNMENT = 64, MESSAGE = 1 << 30 };
+enum { ALIGNMENT = 64, MESSAGE = 1 << 30, MOST_DEPTH = 2 };
+
+/* In front of a block in shared memory. */
+struct shared_head {
+    _Atomic int64_t given; /* rounds that members have had it */
+    char pad[ALIGNMENT - sizeof(int64_t)];
+};
+
+/* Memory for a block that travels: it comes, is worked on, and leaves. */
+struct slot {
+    char *memory;
+    bool comes, leaves;
+    MPI_Request *received, *sent; /* by message */
+};
 
 struct tr_rotation {
     tr_context *tr;
-    int members, member;
+    int members, member, depth, blocks;
     size_t *bytes; /* by block */
-    int held;      /* the block that this member has, or that is on its way to it */
     bool taken;
+    bool halted;   /* a block could not be given on, since a member has failed */
+    bool closes;   /* all members catch up: what is waited for comes */
     int64_t given; /* rounds */
     bool shares;
     MPI_Comm comm;        /* of the members, who may be no set of workers any more when they close it */
-    struct tr_shm memory; /* shared: a part for each block */
-    /* travelling */
-    char *here, *coming; /* held lies here; the next comes there; one buffer in a group of one */
-    size_t messages;     /* of the largest block */
-    MPI_Request *sent, *received;
+    struct tr_shm memory; /* shared: a part for each member's first blocks */
+    /* travelling: the block of round r lies in slot r mod slots */
+    int slots;
+    struct slot slot[MOST_DEPTH + 1];
+    size_t messages; /* of the largest block */
 };
 
-bool tr_rotation_schedule(const tr_worker *me, int64_t rotations, tr_command *commands)
+int tr_rotation_schedule(tr_worker *me, void *state, tr_command *commands, bool *again)
 {
-    if (me->round >= rotations * me->group_size) return false;
-    for (int m = 0; m < me->group_size; m++)
-        commands[m] = (tr_command){{(m + me->round) % me->group_size, me->round / me->group_size}};
-    return true;
+    (void)state;
+    (void)commands;
+    *again = me->round == 0;
+    return TR_OK;
+}
+
+/* Whether a group has members on several nodes: the same for all groups, so that all have as many rounds. */
+static bool is_spread(const tr_context *tr)
+{
+    const struct tr_layout *l = &tr->layout;
+    for (int worker = 0; worker < tr_layout_workers(l); worker++) {
+        int first = worker / l->group_size * l->group_size;
+        if (tr->node_of[l->worker_rank[worker]] != tr->node_of[l->worker_rank[first]]) return true;
+    }
+    return false;
+}
+
+int tr_rotation_depth(const tr_context *tr)
+{
+    return is_spread(tr) ? MOST_DEPTH : 1;
+}
+
+/* The block of the round that comes `rounds` after the next one of this member. */
+static int block_of(const tr_rotation *r, int rounds)
+{
+    return (int)(((int64_t)r->member * r->depth + r->given + rounds) % r->blocks);
 }
 
 /* ---- opening ---- */
@@ -41,37 +79,69 @@ static int rank_of(const tr_rotation *r, int member)
     return tr_worker_rank(r->tr, set, set->group * r->members + member);
 }
 
+static size_t shared_bytes(const tr_rotation *r, int block)
+{
+    return sizeof(struct shared_head) + (r->bytes[block] + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 /* Whether all members lie on one node, and it has room for the blocks. Those of its other groups may ask for as much
  * at the same time. */
 static bool can_share(const tr_rotation *r, const tr_worker *me)
 {
     double needed = 0;
-    for (int m = 0; m < r->members; m++) {
+    for (int m = 0; m < r->members; m++)
         if (!tr_same_node(r->tr, rank_of(r, m))) return false;
-        needed += (double)r->bytes[m];
-    }
+    for (int b = 0; b < r->blocks; b++) needed += (double)shared_bytes(r, b);
     return (double)tr_shm_free() > 1.05 * needed * me->groups;
 }
 
-static int open_buffer(size_t bytes, char **buffer)
+static int open_slot(const tr_rotation *r, size_t bytes, struct slot *slot)
 {
     size_t padded = (bytes / ALIGNMENT + 1) * ALIGNMENT;
-    *buffer = aligned_alloc(ALIGNMENT, padded);
-    if (!*buffer) return tr_fail(TR_ERR_SYSTEM, "out of memory: a block of %zu bytes", bytes);
-    memset(*buffer, 0, padded);
+    slot->memory = aligned_alloc(ALIGNMENT, padded);
+    if (!slot->memory) return tr_fail(TR_ERR_SYSTEM, "out of memory: a block of %zu bytes", bytes);
+    memset(slot->memory, 0, padded);
+    TR_TRY(TR_NEW(&slot->sent, r->messages));
+    TR_TRY(TR_NEW(&slot->received, r->messages));
+    for (size_t i = 0; i < r->messages; i++) slot->sent[i] = slot->received[i] = MPI_REQUEST_NULL;
+    return TR_OK;
+}
+
+static bool all_done(const tr_rotation *r, MPI_Request *requests)
+{
+    int done = 0;
+    MPI_Testall((int)r->messages, requests, &done, MPI_STATUSES_IGNORE);
+    return done;
+}
+
+/* Blocks move on whenever somebody looks around. */
+static int poll_slots(void *what, int *did)
+{
+    tr_rotation *r = what;
+    for (struct slot *s = r->slot; s < r->slot + r->slots; s++) {
+        bool arrives = s->comes && all_done(r, s->received), has_left = s->leaves && all_done(r, s->sent);
+        if (arrives) s->comes = false;
+        if (has_left) s->leaves = false;
+        for (int ended = arrives + has_left; ended > 0; ended--, ++*did) tr_way_end(r->tr->tables);
+    }
     return TR_OK;
 }
 
 static int open_travelling(tr_rotation *r)
 {
     size_t largest = 0;
-    for (int b = 0; b < r->members; b++) largest = tr_max_size(largest, r->bytes[b]);
+    for (int b = 0; b < r->blocks; b++) largest = tr_max_size(largest, r->bytes[b]);
     r->messages = largest / MESSAGE + 1;
-    TR_TRY(TR_NEW(&r->sent, r->messages));
-    TR_TRY(TR_NEW(&r->received, r->messages));
-    for (size_t i = 0; i < r->messages; i++) r->sent[i] = r->received[i] = MPI_REQUEST_NULL;
-    TR_TRY(open_buffer(largest, &r->here));
-    return r->members > 1 ? open_buffer(largest, &r->coming) : TR_OK;
+    r->slots = r->members > 1 ? r->depth + 1 : r->depth;
+    for (int i = 0; i < r->slots; i++) TR_TRY(open_slot(r, largest, &r->slot[i]));
+    return r->members > 1 ? tr_poll_add(r->tr, poll_slots, r) : TR_OK;
+}
+
+static int open_shared(tr_rotation *r)
+{
+    size_t bytes = 0;
+    for (int d = 0; d < r->depth; d++) bytes += shared_bytes(r, r->member * r->depth + d);
+    return tr_shm_open(r->tr, r->comm, bytes, true, &r->memory);
 }
 
 static int open_memory(tr_rotation *r, const tr_worker *me)
@@ -92,23 +162,25 @@ static int open_memory(tr_rotation *r, const tr_worker *me)
         MPI_Comm_idup(r->tr->active->members, &r->comm, &request);
         TR_TRY(tr_wait_request(r->tr, &request, "the group to open a rotation"));
     }
-    TR_TRY(shares ? tr_shm_open(r->tr, r->comm, r->bytes[r->member], true, &r->memory) : open_travelling(r));
+    TR_TRY(shares ? open_shared(r) : open_travelling(r));
     return tr_barrier(r->tr, r->tr->active->members, "the group to open a rotation");
 }
 
 int tr_rotation_open(tr_worker *me, const size_t *bytes, tr_rotation **rotation)
 {
     tr_rotation *r;
+    int depth = tr_rotation_depth(me->tr);
     TR_TRY(TR_NEW(&r, 1));
     *r = (tr_rotation){.tr = me->tr,
                        .members = me->group_size,
                        .member = me->member,
-                       .held = me->member,
+                       .depth = depth,
+                       .blocks = depth * me->group_size,
                        .comm = MPI_COMM_NULL,
                        .memory = TR_SHM_CLOSED};
-    int status = TR_NEW(&r->bytes, (size_t)r->members);
+    int status = TR_NEW(&r->bytes, (size_t)r->blocks);
     if (status == TR_OK) {
-        memcpy(r->bytes, bytes, (size_t)r->members * sizeof *bytes);
+        memcpy(r->bytes, bytes, (size_t)r->blocks * sizeof *bytes);
         status = open_memory(r, me);
     }
     *rotation = r;
@@ -117,62 +189,115 @@ int tr_rotation_open(tr_worker *me, const size_t *bytes, tr_rotation **rotation)
 
 /* ---- rounds ---- */
 
-/* Sends or receives a block in as many messages as it takes. */
-static void move(const tr_rotation *r, char *memory, int block, int member, bool sends, MPI_Request *requests)
+static struct shared_head *shared_block(const tr_rotation *r, int block)
+{
+    char *at = r->memory.part[block / r->depth].at;
+    for (int b = block - block % r->depth; b < block; b++) at += shared_bytes(r, b);
+    return (struct shared_head *)at;
+}
+
+/* Starts to send or to receive a block in as many messages as it takes. */
+static void start_moving(const tr_rotation *r, char *memory, int block, int member, bool sends,
+                         MPI_Request *requests)
 {
     size_t left = r->bytes[block];
+    int rank = rank_of(r, (member + r->members) % r->members);
     for (size_t i = 0; left > 0; i++) {
         size_t n = tr_min_size(left, MESSAGE);
-        int rank = rank_of(r, member);
         if (sends) MPI_Isend(memory, (int)n, MPI_BYTE, rank, TR_TAG_BLOCK, r->tr->wire, &requests[i]);
         else MPI_Irecv(memory, (int)n, MPI_BYTE, rank, TR_TAG_BLOCK, r->tr->wire, &requests[i]);
         memory += n;
         left -= n;
     }
+    tr_way_begin(r->tr->tables);
 }
 
-static int wait_for(const tr_rotation *r, MPI_Request *requests, const char *what)
+/* Whether the block of the round that comes `rounds` after the next one is here: where it is shared, the members before
+ * this one have had it in every D-th round. */
+static bool is_here(const tr_rotation *r, int rounds)
 {
-    for (size_t i = 0; i < r->messages; i++) TR_TRY(tr_wait_request(r->tr, &requests[i], what));
+    int64_t round = r->given + rounds;
+    if (!r->shares) return !r->slot[round % r->slots].comes;
+    return atomic_load_explicit(&shared_block(r, block_of(r, rounds))->given, memory_order_acquire) >=
+           round / r->depth;
+}
+
+static bool has_failed(const tr_rotation *r)
+{
+    return tr_clock_get(r->tr->sync->clock, TR_CLOCK_FAILED) != 0;
+}
+
+static int wait_for_block(const tr_rotation *r, int rounds)
+{
+    if (is_here(r, rounds)) return TR_OK;
+    double begin = tr_now();
+    tr_wait_begin(r->tr->tables);
+    enum tr_rank_state before = tr_clock_say(r->tr->sync->clock, TR_RANK_WAITS);
+    TR_WAIT_UNTIL(r->tr, is_here(r, rounds) || has_failed(r), "a block from the next member of the group");
+    tr_clock_say(r->tr->sync->clock, before);
+    tr_wait_end(r->tr->tables);
+    r->tr->tables->traffic.pull_seconds += tr_now() - begin;
     return TR_OK;
 }
 
-int tr_rotation_look(tr_rotation *r, tr_block *block)
+static int wait_for_slot(const tr_rotation *r, const struct slot *slot)
 {
-    if (!r->shares) TR_TRY(wait_for(r, r->received, "a block from the next member of the group"));
-    *block = (tr_block){r->held, r->shares ? r->memory.part[r->held].at : r->here, r->bytes[r->held]};
+    if (!slot->leaves) return TR_OK;
+    double begin = tr_now();
+    tr_wait_begin(r->tr->tables);
+    TR_WAIT_UNTIL(r->tr, !slot->leaves || (!r->closes && has_failed(r)), "the member before to take a block");
+    tr_wait_end(r->tr->tables);
+    r->tr->tables->traffic.push_seconds += tr_now() - begin;
     return TR_OK;
 }
 
-int tr_rotation_take(tr_rotation *r, const tr_worker *me, tr_block *block)
+int tr_rotation_look(tr_rotation *r, int rounds, tr_block *block)
 {
-    if (r->taken || r->held != (int)me->command.word[0])
-        return tr_fail(TR_ERR_INTERNAL,
-                       "round %d wants block %lld, but block %d is next: each round takes and gives once",
-                       me->round, (long long)me->command.word[0], r->held);
-    TR_TRY(tr_rotation_look(r, block));
-    atomic_thread_fence(memory_order_seq_cst);
-    r->taken = true;
+    int number = block_of(r, rounds);
+    *block = (tr_block){.number = number, .bytes = r->bytes[number]};
+    if (r->halted) return TR_OK;
+    TR_TRY(wait_for_block(r, rounds));
+    if (!is_here(r, rounds)) return TR_OK;
+    block->memory =
+        r->shares ? (char *)(shared_block(r, number) + 1) : r->slot[(r->given + rounds) % r->slots].memory;
     return TR_OK;
 }
 
-/* Rounds end with a message to the leader and begin with one from it, so that shared memory needs no more than order. */
+int tr_rotation_take(tr_rotation *r, tr_block *block)
+{
+    if (r->taken)
+        return tr_fail(TR_ERR_INTERNAL, "block %d is taken twice: each round takes and gives once",
+                       block_of(r, 0));
+    TR_TRY(tr_rotation_look(r, 0, block));
+    r->taken = block->memory != NULL;
+    return TR_OK;
+}
+
+/* The memory of the block that left in the round before is free, once it has left, for the one that comes. */
+static int send_on(tr_rotation *r)
+{
+    struct slot *leaving = &r->slot[r->given % r->slots];
+    struct slot *coming = &r->slot[(r->given + r->depth) % r->slots];
+    int block = block_of(r, 0), next = block_of(r, r->depth);
+    TR_TRY(wait_for_slot(r, coming));
+    r->halted = coming->leaves;
+    if (r->halted) return TR_OK;
+    leaving->leaves = coming->comes = true;
+    start_moving(r, leaving->memory, block, r->member - 1, true, leaving->sent);
+    start_moving(r, coming->memory, next, r->member + 1, false, coming->received);
+    r->tr->tables->traffic.bytes_pushed += r->bytes[block];
+    r->tr->tables->traffic.bytes_pulled += r->bytes[next];
+    return TR_OK;
+}
+
 int tr_rotation_give(tr_rotation *r)
 {
-    int next = (r->held + 1) % r->members;
     r->taken = false;
-    r->given++;
-    atomic_thread_fence(memory_order_seq_cst);
-    if (!r->shares && r->members > 1) {
-        TR_TRY(wait_for(r, r->sent, "the member before to take a block"));
-        char *leaving = r->here;
-        move(r, leaving, r->held, (r->member + r->members - 1) % r->members, true, r->sent);
-        /* what left in the round before has left: its memory is free for what comes */
-        r->here = r->coming;
-        r->coming = leaving;
-        move(r, r->here, next, (r->member + 1) % r->members, false, r->received);
-    }
-    r->held = next;
+    if (r->shares)
+        atomic_store_explicit(&shared_block(r, block_of(r, 0))->given, r->given / r->depth + 1,
+                              memory_order_release);
+    else if (r->members > 1) TR_TRY(send_on(r));
+    r->given += !r->halted;
     return TR_OK;
 }
 
@@ -181,33 +306,39 @@ const char *tr_rotation_way(const tr_rotation *r)
     return r->members == 1 ? "alone" : r->shares ? "share" : "travel";
 }
 
-/* A member that failed may have given less often than the others, whose blocks would wait for it forever. */
+/* ---- closing ---- */
+
+/* Members that were stopped by a failure may have given less often than others, whose blocks would be waited for for ever.
+ * What they give now nobody works on. */
 static int catch_up(tr_rotation *r)
 {
     int64_t most = r->given;
     MPI_Request request;
+    r->closes = true;
     MPI_Iallreduce(MPI_IN_PLACE, &most, 1, MPI_INT64_T, MPI_MAX, r->tr->active->members, &request);
     TR_TRY(tr_wait_request(r->tr, &request, "the group to close a rotation"));
-    while (!r->shares && r->messages > 0 && r->given < most) {
-        TR_TRY(wait_for(r, r->received, "a block from the next member of the group"));
+    while (r->given < most) {
+        TR_WAIT_UNTIL(r->tr, is_here(r, 0), "a block from the next member of the group");
         TR_TRY(tr_rotation_give(r));
     }
-    if (!r->sent || !r->received) return TR_OK;
-    TR_TRY(wait_for(r, r->received, "a block from the next member of the group"));
-    return wait_for(r, r->sent, "the member before to take a block");
+    for (const struct slot *s = r->slot; s < r->slot + r->slots; s++)
+        TR_WAIT_UNTIL(r->tr, !s->comes && !s->leaves, "blocks of the group to arrive");
+    return TR_OK;
 }
 
 void tr_rotation_close(tr_rotation **rotation)
 {
     tr_rotation *r = *rotation;
     if (!r) return;
-    (void)catch_up(r);
+    if (r->shares || r->slots > r->depth) (void)catch_up(r);
+    tr_poll_remove(r->tr, poll_slots, r);
     tr_shm_close(&r->memory);
     if (r->comm != MPI_COMM_NULL) MPI_Comm_free(&r->comm);
-    free(r->here);
-    free(r->coming);
-    free(r->sent);
-    free(r->received);
+    for (int i = 0; i < r->slots; i++) {
+        free(r->slot[i].memory);
+        free(r->slot[i].sent);
+        free(r->slot[i].received);
+    }
     free(r->bytes);
     free(r);
     *rotation = NULL;

@@ -2,6 +2,8 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/fault.h"
 
@@ -171,8 +173,48 @@ int tr_group_sum(tr_worker *me, double *numbers, size_t n)
 {
     if (me->group_size == 1) return TR_OK;
     MPI_Request request;
+    tr_wait_begin(me->tr->tables);
     MPI_Iallreduce(MPI_IN_PLACE, numbers, (int)n, MPI_DOUBLE, MPI_SUM, me->tr->active->members, &request);
-    return tr_wait_request(me->tr, &request, "the margins of the other members of the group");
+    int status = tr_wait_request(me->tr, &request, "the margins of the other members of the group");
+    tr_wait_end(me->tr->tables);
+    return status;
+}
+
+struct tr_sum {
+    size_t n;
+    MPI_Request request;
+    double numbers[];
+};
+
+int tr_group_sum_begin(tr_worker *me, const double *numbers, size_t n, tr_sum **sum)
+{
+    tr_sum *s = malloc(sizeof *s + n * sizeof *numbers);
+    if (!s) return tr_fail(TR_ERR_SYSTEM, "out of memory: a sum of %zu numbers", n);
+    s->n = n;
+    s->request = MPI_REQUEST_NULL;
+    memcpy(s->numbers, numbers, n * sizeof *numbers);
+    if (me->group_size > 1)
+        MPI_Iallreduce(MPI_IN_PLACE, s->numbers, (int)n, MPI_DOUBLE, MPI_SUM, me->tr->active->members,
+                       &s->request);
+    *sum = s;
+    return TR_OK;
+}
+
+int tr_group_sum_end(tr_worker *me, tr_sum **sum, double *numbers)
+{
+    tr_sum *s = *sum;
+    tr_context *tr = me->tr;
+    double begin = tr_now();
+    tr_wait_begin(tr->tables);
+    TR_WAIT_UNTIL(tr, tr_request_done(&s->request) || tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED),
+                  "the numbers of the other members of the group");
+    tr_wait_end(tr->tables);
+    tr->tables->traffic.wait_seconds += tr_now() - begin;
+    if (s->request != MPI_REQUEST_NULL) return TR_OK; /* MPI may still write into it */
+    memcpy(numbers, s->numbers, s->n * sizeof *numbers);
+    free(s);
+    *sum = NULL;
+    return TR_OK;
 }
 
 int tr_group_least(tr_worker *me, tr_least *least, size_t n)
@@ -180,9 +222,11 @@ int tr_group_least(tr_worker *me, tr_least *least, size_t n)
     for (size_t at = 0; me->group_size > 1 && at < n; at += INT_MAX) {
         MPI_Request request;
         int some = (int)tr_min_size(n - at, INT_MAX);
+        tr_wait_begin(me->tr->tables);
         MPI_Iallreduce(MPI_IN_PLACE, least + at, some, MPI_DOUBLE_INT, MPI_MINLOC, me->tr->active->members,
                        &request);
         TR_TRY(tr_wait_request(me->tr, &request, "the nearest of the other members of the group"));
+        tr_wait_end(me->tr->tables);
     }
     return TR_OK;
 }

@@ -137,7 +137,9 @@ int tr_turns_wait(tr_context *tr, int parallelism)
     int before = parallelism > 0 ? tr->active->worker - parallelism : -1;
     double nothing, begin = tr_now();
     if (before < 0) return TR_OK;
+    tr_wait_begin(tr->tables);
     int status = receive(tr, before, &nothing);
+    tr_wait_end(tr->tables);
     tr->tables->traffic.wait_seconds += tr_now() - begin;
     return status;
 }
@@ -188,7 +190,9 @@ static int hand_on(tr_context *tr, struct turns_stage *s, double *seconds)
 {
     TR_TRY(tr_turns_pass(tr, tr->turns->parallelism));
     double begin = tr_now();
+    tr_wait_begin(tr->tables);
     TR_TRY(end_together(tr, seconds));
+    tr_wait_end(tr->tables);
     tr->tables->traffic.wait_seconds += tr_now() - begin;
     if (s->wished == TR_AUTO_DEGREE) tr_degree_report(&s->degree, seconds, 1);
     return TR_OK;

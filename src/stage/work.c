@@ -11,23 +11,10 @@ static double transfer_seconds(const struct tr_traffic *t)
     return t->wait_seconds + t->pull_seconds + t->push_seconds;
 }
 
-/* Seconds in which something was on its way and this rank did not wait for it, or had nothing else to do. */
-static double seconds_behind(const struct tr_tables *tables)
+/* Workers wait for each other's turns, or in a round for what others give on. */
+static bool waits_for_others(const struct tr_stage_run *run)
 {
-    return tr_way_seconds(tables) - transfer_seconds(&tables->traffic);
-}
-
-/* What has been on its way while this rank computed, or evaluated, from then on. */
-static void add_hidden(struct tr_tables *tables, double before)
-{
-    double behind = seconds_behind(tables) - before;
-    if (behind > 0) tables->traffic.hidden_seconds += behind;
-}
-
-/* Workers wait for each other's turns. */
-static bool takes_turns(const struct tr_stage_run *run)
-{
-    return run->at_once > 0 || run->tr->turns;
+    return run->at_once > 0 || run->tr->turns || run->stage->schedule;
 }
 
 /* What ranks do for each other goes on while this one computes. */
@@ -63,16 +50,17 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
                                   .sums = {.clock = run->me.clock}};
     /* What an evaluation reads and waits for, the next clock would have had to; only the rest is lost on it. */
     const struct tr_traffic *t = &tr->tables->traffic;
-    double begin = tr_now() - transfer_seconds(t), behind = seconds_behind(tr->tables);
+    double begin = tr_now() - transfer_seconds(t);
     enum tr_rank_state before = tr_clock_say(tr->sync->clock, TR_RANK_EVALUATES);
+    tr_way_compute(tr->tables, true);
     open_seams(run);
     if (run->status == TR_OK && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
         tr_stage_note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
     close_seams();
-    if (run->status != TR_OK && takes_turns(run)) tr_turns_fail(tr);
+    tr_way_compute(tr->tables, false);
+    if (run->status != TR_OK && waits_for_others(run)) tr_turns_fail(tr);
     tr_clock_say(tr->sync->clock, before);
     run->evaluate_seconds += tr_now() - transfer_seconds(t) - begin;
-    add_hidden(tr->tables, behind);
     r->evaluate_seconds = run->evaluate_seconds;
     r->status = run->status;
     for (r->evaluation = first;; r->evaluation++) {
@@ -88,6 +76,7 @@ static int stand_in(struct tr_stage_run *run)
 {
     const struct tr_tables *tables = run->tr->tables;
     int64_t now = run->tr->sync->now;
+    if (run->status != TR_OK && waits_for_others(run)) tr_turns_fail(run->tr);
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_view_state *v = tables->views[i];
         if (!v->group) continue;
@@ -106,8 +95,9 @@ static int compute(struct tr_stage_run *run)
     if (run->status != TR_OK || (!in_round && tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED)))
         return stand_in(run);
     struct tr_traffic *t = &run->tr->tables->traffic;
-    double begin = tr_now() - transfer_seconds(t), behind = seconds_behind(run->tr->tables);
+    double begin = tr_now() - transfer_seconds(t);
     tr_clock_say(run->tr->sync->clock, TR_RANK_COMPUTES);
+    tr_way_compute(run->tr->tables, true);
     tr_stage_note(run, tr_turns_wait(run->tr, run->at_once));
     double turn = tr_now();
     tr_straggler_begin(&run->straggler);
@@ -118,10 +108,9 @@ static int compute(struct tr_stage_run *run)
     if (run->at_once > 0) tr_timeline_add(run->tr, run->stage->name, turn, tr_now());
     tr_stage_note(run, tr_turns_pass(run->tr, run->at_once));
     run->compute_seconds += tr_now() - transfer_seconds(t) - begin;
-    add_hidden(run->tr->tables, behind);
+    tr_way_compute(run->tr->tables, false);
     tr_clock_say(run->tr->sync->clock, TR_RANK_WAITS);
     if (run->status == TR_OK) return TR_OK;
-    if (takes_turns(run)) tr_turns_fail(run->tr);
     return stand_in(run);
 }
 

@@ -92,12 +92,14 @@ static int open_window(struct tr_pull *p)
 /* From here on, until it stops, time is that of row(). */
 static void begin_computing(struct tr_pull *p)
 {
+    tr_wait_end(p->table->tr->tables);
     p->computing_since = tr_now();
 }
 
 static void stop_computing(struct tr_pull *p)
 {
     p->computed += tr_now() - p->computing_since;
+    tr_wait_begin(p->table->tr->tables);
 }
 
 /* Between two rows. */

@@ -130,8 +130,12 @@ struct tr_tables {
     size_t count, capacity;
     struct tr_traffic traffic;
     struct tr_service service;
-    unsigned on_way;              /* pulls and pushes … */
-    double since;                 /* … without a break */
+    struct tr_way_now {
+        unsigned under_way; /* pulls and pushes */
+        bool computes;
+        unsigned waits; /* within each other */
+        double since;   /* when one of these changed */
+    } way;
     struct tr_view_state **views; /* open ones, for the poll */
     size_t view_count, view_capacity;
     struct tr_functions *functions; /* known by name */

@@ -102,19 +102,45 @@ void tr_tables_close(tr_context *tr)
 
 /* ---- time on the way ---- */
 
+/* Counts the time since the last change of what this rank does, or of what is on its way. */
+static void count_way(struct tr_tables *tables)
+{
+    struct tr_way_now *way = &tables->way;
+    double now = tr_now(), passed = way->under_way > 0 ? now - way->since : 0;
+    tables->traffic.way_seconds += passed;
+    if (way->computes && way->waits == 0) tables->traffic.hidden_seconds += passed;
+    way->since = now;
+}
+
 void tr_way_begin(struct tr_tables *tables)
 {
-    if (tables->on_way++ == 0) tables->since = tr_now();
+    count_way(tables);
+    tables->way.under_way++;
 }
 
 void tr_way_end(struct tr_tables *tables)
 {
-    if (--tables->on_way == 0) tables->traffic.way_seconds += tr_now() - tables->since;
+    count_way(tables);
+    tables->way.under_way--;
 }
 
-double tr_way_seconds(const struct tr_tables *tables)
+void tr_way_compute(struct tr_tables *tables, bool computes)
 {
-    return tables->traffic.way_seconds + (tables->on_way > 0 ? tr_now() - tables->since : 0);
+    count_way(tables);
+    tables->way.computes = computes;
+    tables->way.waits = 0; /* one that failed did not say that it ended */
+}
+
+void tr_wait_begin(struct tr_tables *tables)
+{
+    count_way(tables);
+    tables->way.waits++;
+}
+
+void tr_wait_end(struct tr_tables *tables)
+{
+    count_way(tables);
+    if (tables->way.waits > 0) tables->way.waits--;
 }
 
 /* ---- stages ---- */

@@ -51,6 +51,11 @@ void tr_tables_end(tr_context *tr, struct tr_suspended *suspended);
 /* A pull or push of this rank begins, and is over: its time counts as way_seconds, that of several at once but once. */
 void tr_way_begin(struct tr_tables *tables);
 void tr_way_end(struct tr_tables *tables);
-double tr_way_seconds(const struct tr_tables *tables); /* so far, what is under way included */
+
+/* This rank begins to compute, and stops; and while it computes it begins to wait, or to move something, and goes on. What
+ * is on its way while it computes and does not wait counts as hidden_seconds. */
+void tr_way_compute(struct tr_tables *tables, bool computes);
+void tr_wait_begin(struct tr_tables *tables);
+void tr_wait_end(struct tr_tables *tables);
 
 #endif

@@ -137,8 +137,8 @@ static void end(struct history *h)
 {
     tr_view_close(&h->view);
     tr_view_close(&h->quiet_view);
-    mpi_check(h->tr->tables->on_way == 0, "%u pulls and pushes are still on their way",
-              h->tr->tables->on_way);
+    mpi_check(h->tr->tables->way.under_way == 0, "%u pulls and pushes are still on their way",
+              h->tr->tables->way.under_way);
     bool to_the_end = h->clock >= h->clocks; /* who is stopped early may have nothing to tell yet */
     mpi_check(!works(h) || !to_the_end || h->tr->tables->traffic.way_seconds > 0, "nothing was on its way");
     mpi_check(h->tr->tables->traffic.hidden_seconds <= h->tr->tables->traffic.way_seconds,

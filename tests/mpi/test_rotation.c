@@ -3,7 +3,7 @@
 
 #include "trireme/rotation.h"
 
-enum { CLOCKS = 3, ROTATIONS = 2, MOST = 16 };
+enum { CLOCKS = 3, ROTATIONS = 2, MOST = 32 };
 
 /* In front of every block; the rest of it is filled with the number of visits. */
 struct head {
@@ -25,66 +25,80 @@ static size_t size_of(int block)
     return sizeof(struct head) + (size_t)block * 1000 + (block == 1 ? 300001 : 0);
 }
 
+static int blocks_of(const struct crew *c)
+{
+    return tr_rotation_depth(c->tr) * c->tr->layout.group_size;
+}
+
 static int prepare(tr_worker *me, void *state)
 {
     struct crew *c = state;
-    for (int b = 0; b < me->group_size; b++) c->bytes[b] = size_of(b);
+    for (int b = 0; b < blocks_of(c); b++) c->bytes[b] = size_of(b);
     return tr_rotation_open(me, c->bytes, &c->rotation);
 }
 
-static int schedule(tr_worker *me, void *state, tr_command *commands, bool *again)
-{
-    (void)state;
-    *again = tr_rotation_schedule(me, ROTATIONS, commands);
-    return TR_OK;
-}
-
-static void check_visit(const struct crew *c, const tr_worker *me, const tr_block *block)
+static void check_visit(const struct crew *c, const tr_worker *me, int64_t round, const tr_block *block)
 {
     struct head *head = block->memory;
-    int64_t round = me->clock * ROTATIONS * me->group_size + me->round;
+    int depth = tr_rotation_depth(c->tr);
     int64_t before = (me->member + 1) % me->group_size;
-    mpi_check(block->number == (me->member + me->round) % me->group_size,
-              "round %d of member %d has block %d", me->round, me->member, block->number);
-    mpi_check(me->command.word[1] == me->round / me->group_size, "rotation %lld",
-              (long long)me->command.word[1]);
+    mpi_check(block->number == (me->member * depth + round) % blocks_of(c),
+              "round %lld of member %d has block %d", (long long)round, me->member, block->number);
     mpi_check(block->bytes == c->bytes[block->number], "%zu bytes", block->bytes);
     mpi_check((uintptr_t)block->memory % 64 == 0, "block %d is not aligned", block->number);
-    mpi_check(head->visits == round, "block %d has been visited %lld times before round %lld", block->number,
-              (long long)head->visits, (long long)round);
-    if (round == 0) return;
-    mpi_check(head->number == block->number && head->last_round == round - 1 && head->last_member == before,
+    mpi_check(head->visits == round / depth, "block %d has been visited %lld times before round %lld",
+              block->number, (long long)head->visits, (long long)round);
+    if (round < depth) return;
+    mpi_check(head->number == block->number && head->last_round == round - depth &&
+                  head->last_member == before,
               "block %d comes from member %lld in round %lld", block->number, (long long)head->last_member,
               (long long)head->last_round);
     const unsigned char *byte = (const unsigned char *)(head + 1),
                         *end = (const unsigned char *)head + block->bytes;
     for (; byte < end; byte++)
-        if (*byte != (unsigned char)round) {
+        if (*byte != (unsigned char)head->visits) {
             mpi_check(false, "byte %td of block %d is %d in round %lld", byte - (const unsigned char *)head,
                       block->number, *byte, (long long)round);
             return;
         }
 }
 
+static int work_on(struct crew *c, const tr_worker *me, int64_t round, const tr_block *block)
+{
+    struct head *head = block->memory;
+    check_visit(c, me, round, block);
+    mpi_check(head->holder == 0, "block %d is with worker %lld too", block->number,
+              (long long)head->holder - 1);
+    head->holder = me->worker + 1;
+    if (me->worker == c->fail_worker && me->clock == 1) return tr_fail(TR_ERR_DIVERGED, "on purpose");
+    head->number = block->number;
+    head->last_round = round;
+    head->last_member = me->member;
+    memset(head + 1, (int)++head->visits, block->bytes - sizeof *head);
+    c->visited[block->number]++;
+    c->rounds++;
+    head->holder = 0;
+    return TR_OK;
+}
+
+/* Before a clock members look at all the blocks that they have. */
 static int compute(tr_worker *me, void *state)
 {
     struct crew *c = state;
     tr_block block;
-    TR_TRY(tr_rotation_take(c->rotation, me, &block));
-    struct head *head = block.memory;
-    check_visit(c, me, &block);
-    mpi_check(head->holder == 0, "block %d is with worker %lld too", block.number,
-              (long long)head->holder - 1);
-    head->holder = me->worker + 1;
-    if (me->worker == c->fail_worker && me->clock == 1) return tr_fail(TR_ERR_DIVERGED, "on purpose");
-    head->number = block.number;
-    head->last_round = me->clock * ROTATIONS * me->group_size + me->round;
-    head->last_member = me->member;
-    memset(head + 1, (int)++head->visits, block.bytes - sizeof *head);
-    c->visited[block.number]++;
-    c->rounds++;
-    head->holder = 0;
-    return tr_rotation_give(c->rotation);
+    int depth = tr_rotation_depth(c->tr), rounds = ROTATIONS * blocks_of(c);
+    for (int d = 0; d < depth; d++) {
+        TR_TRY(tr_rotation_look(c->rotation, d, &block));
+        mpi_check(!block.memory || block.number == me->member * depth + d, "member %d looks at block %d",
+                  me->member, block.number);
+    }
+    for (int round = 0; round < rounds; round++) {
+        TR_TRY(tr_rotation_take(c->rotation, &block));
+        if (!block.memory) return TR_OK;
+        TR_TRY(work_on(c, me, me->clock * rounds + round, &block));
+        TR_TRY(tr_rotation_give(c->rotation));
+    }
+    return TR_OK;
 }
 
 static void begin(struct crew *c, const char *settings)
@@ -99,16 +113,17 @@ static int run(struct crew *c)
                                      .clocks = CLOCKS,
                                      .prepare = prepare,
                                      .compute = compute,
-                                     .schedule = schedule});
+                                     .schedule = tr_rotation_schedule});
 }
 
-/* Layouts with groups of several, in which all ranks form one group, and others. */
+/* Layouts with groups of several: in which all ranks form one group, on one node and on nodes of two, and others. */
 static bool settings_of(int i, char *settings, size_t size)
 {
     static const char *const ways[] = {"auto", "travel"};
-    char whole[64];
-    snprintf(whole, sizeof whole, "ranks.layout=colocated ranks.groups=1 ranks.group_size=%d", mpi_test.size);
-    const char *layout = i / 2 == 0 && mpi_test.size > 1 ? whole : mpi_layout(i / 2);
+    char whole[96];
+    snprintf(whole, sizeof whole, "ranks.layout=colocated ranks.groups=1 ranks.group_size=%d%s",
+             mpi_test.size, i / 2 == 1 ? " ranks.node_size=2" : "");
+    const char *layout = i / 2 < 2 ? whole : mpi_layout(i / 2 - 2);
     if (!layout) return false;
     snprintf(settings, size, "%s table.rotate=%s", layout, ways[i % 2]);
     return true;
@@ -121,13 +136,13 @@ MPI_CASE(every_slave_has_every_block_once_in_a_rotation)
         struct crew c;
         begin(&c, settings);
         mpi_ok(run(&c));
-        int members = c.tr->layout.group_size;
+        int members = c.tr->layout.group_size, blocks = blocks_of(&c);
         if (tr_is(c.tr, TR_SLAVE)) {
             const char *way = tr_rotation_way(c.rotation);
-            for (int b = 0; b < members; b++)
+            for (int b = 0; b < blocks; b++)
                 mpi_check(c.visited[b] == CLOCKS * ROTATIONS, "block %d was here %lld times", b,
                           (long long)c.visited[b]);
-            mpi_check(c.rounds == CLOCKS * ROTATIONS * members, "%lld rounds", (long long)c.rounds);
+            mpi_check(c.rounds == CLOCKS * ROTATIONS * blocks, "%lld rounds", (long long)c.rounds);
             mpi_check(members > 1 || strcmp(way, "alone") == 0, "a group of one: %s", way);
             mpi_check(members == 1 || i % 2 == 0 || strcmp(way, "travel") == 0, "%s", way);
             mpi_check(members == 1 || i % 2 == 1 || c.tr->layout.nodes > 1 || strcmp(way, "share") == 0, "%s",

@@ -9,7 +9,6 @@
 
 struct pull {
     struct tr_lda *m;
-    void *block;
     tr_key *again; /* words whose rows came in parts that do not fit together */
     size_t n_again;
 };
@@ -28,16 +27,24 @@ static int take_row(void *state, const tr_row *row)
         m->counts[0][n++] = (struct tr_lda_count){row->column[i], (uint32_t)value[i]};
         tokens += (uint64_t)value[i];
     }
+    uint64_t place = m->layout.place[row->key];
     if (tr_in_lockstep(m->tr) || tokens <= m->layout.tokens[row->key])
-        return tr_lda_row_write(&m->layout, p->block, m->layout.place[row->key], m->counts[0], n);
+        return tr_lda_row_write(&m->layout, tr_lda_memory_of(m, place), place, m->counts[0], n);
     p->again[p->n_again++] = row->key;
     return TR_OK;
 }
 
-int tr_lda_list_words(struct tr_lda *m, int number)
+void *tr_lda_memory_of(const struct tr_lda *m, uint64_t place)
+{
+    int d = 0;
+    while (place >= m->layout.first[m->block[d].number + 1]) d++;
+    return m->block[d].memory;
+}
+
+int tr_lda_list_words(struct tr_lda *m)
 {
     const struct tr_lda_layout *l = &m->layout;
-    uint64_t first = l->first[number], end = l->first[number + 1];
+    uint64_t first = l->first[m->block[0].number], end = l->first[m->block[0].number + m->depth];
     if (m->first_words) return TR_OK;
     TR_TRY(TR_NEW(&m->first_words, end - first));
     for (uint64_t w = 0; w < l->words; w++)
@@ -46,12 +53,19 @@ int tr_lda_list_words(struct tr_lda *m, int number)
     return TR_OK;
 }
 
-int tr_lda_pull_block(struct tr_lda *m, const tr_block *block, bool copy)
+static void copy_blocks(struct tr_lda *m)
+{
+    for (int d = 0; d < m->depth; d++) {
+        size_t bytes = m->layout.bytes[m->block[d].number];
+        memcpy((char *)m->block[d].memory + bytes, m->block[d].memory, bytes);
+    }
+}
+
+int tr_lda_pull_blocks(struct tr_lda *m, bool copy)
 {
     enum { TRIES = 10000 };
-    struct pull p = {.m = m, .block = block->memory};
-    size_t bytes = m->layout.bytes[block->number];
-    TR_TRY(tr_lda_list_words(m, block->number));
+    struct pull p = {.m = m};
+    TR_TRY(tr_lda_list_words(m));
     TR_TRY(TR_NEW(&p.again, m->n_first_words));
     int status = tr_rows_pull(m->table, m->first_words, m->n_first_words, take_row, &p);
     for (int i = 0; p.n_again > 0 && status == TR_OK; i++) {
@@ -61,7 +75,7 @@ int tr_lda_pull_block(struct tr_lda *m, const tr_block *block, bool copy)
             status = tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has more tokens than there are", key + 1);
         else status = tr_rows_pull(m->table, &key, 1, take_row, &p);
     }
-    if (status == TR_OK && copy) memcpy((char *)block->memory + bytes, block->memory, bytes);
+    if (status == TR_OK && copy) copy_blocks(m);
     free(p.again);
     return status;
 }

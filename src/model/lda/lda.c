@@ -7,9 +7,6 @@
 /* What workers sum up for an evaluation. */
 enum { LOG_DOCUMENTS, LOG_WORDS, LOG_TOTALS };
 
-/* Another member of the group has failed, and says why itself: there is nothing more to do. */
-enum { HALTED = -1 };
-
 /* Numbers that are summed over all workers at once. */
 enum { PIECE = 1 << 16 };
 
@@ -71,6 +68,7 @@ static int open_sampler(struct tr_lda *m)
                                      .cpu = tr_cpu()};
     TR_TRY(tr_lda_open(&options, &m->layout, &train->rows, train->keys, train->row, &m->sampler));
     TR_TRY(TR_NEW(&m->total, topics));
+    TR_TRY(TR_NEW(&m->known, topics));
     TR_TRY(TR_NEW(&m->numbers, 2 * topics + 3));
     TR_TRY(TR_NEW(&m->counts[0], topics));
     TR_TRY(TR_NEW(&m->counts[1], topics));
@@ -88,7 +86,7 @@ static int open_sampler(struct tr_lda *m)
 static int open_worker(struct tr_lda *m)
 {
     uint64_t *tokens;
-    int status = TR_NEW(&tokens, m->words), blocks = tr_group_size(m->tr);
+    int status = TR_NEW(&tokens, m->words), blocks = tr_group_size(m->tr) * m->depth;
     TR_TRY(tr_agree(m->tr, status));
     if (works(m)) status = count_words(m, tokens);
     if (works(m) && status == TR_OK)
@@ -133,6 +131,7 @@ static int open_model(tr_context *tr, const void *settings, void *model)
     m->job = tr_context_job(tr);
     m->o = settings;
     m->topics = m->o->topics;
+    m->depth = tr_rotation_depth(tr);
     TR_TRY(open_data(m));
     TR_TRY(tr_agree(tr, read_vocabulary(m)));
     TR_TRY(open_worker(m));
@@ -152,70 +151,104 @@ static void close_model(void *model)
     tr_lda_saved_close(&m->saved);
     tr_data_close(&m->test);
     tr_data_close(&m->train);
-    void *arrays[] = {m->alpha,     m->total,  m->numbers, m->counts[0],
-                      m->counts[1], m->column, m->value,   m->first_words};
+    void *arrays[] = {m->alpha,     m->total,  m->known, m->numbers,    m->counts[0],
+                      m->counts[1], m->column, m->value, m->first_words};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 
 /* ---- what the members of a group do together ---- */
 
+int tr_lda_look(struct tr_lda *m)
+{
+    for (int d = 0; d < m->depth; d++) {
+        TR_TRY(tr_rotation_look(m->rotation, d, &m->block[d]));
+        if (!m->block[d].memory) return TR_LDA_HALTED;
+    }
+    return TR_OK;
+}
+
+/* What a clock's function returns to the stage. */
+static int end_clock(int status)
+{
+    return status == TR_LDA_HALTED ? TR_OK : status;
+}
+
 /* Sums over the group. A member that has failed takes part, and so all learn of it: it returns why, the others
- * HALTED. */
+ * TR_LDA_HALTED. */
 static int sum_up(tr_worker *me, int status, double *numbers, size_t n)
 {
     numbers[n] = status != TR_OK;
     int sent = tr_group_sum(me, numbers, n + 1);
     if (status != TR_OK) return status;
     TR_TRY(sent);
-    return numbers[n] > 0 ? HALTED : TR_OK;
-}
-
-/* Adds to n_k by how much the samplers of all members differ from it. */
-static int add_to_totals(tr_worker *me, struct tr_lda *m, int status)
-{
-    size_t topics = m->layout.topics;
-    for (size_t k = 0; k < topics; k++) m->numbers[k] = (double)(m->sampler->total[k] - m->total[k]);
-    TR_TRY(sum_up(me, status, m->numbers, topics));
-    for (size_t k = 0; k < topics; k++) m->total[k] += (int64_t)m->numbers[k];
-    tr_lda_set_totals(m->sampler, m->total);
-    return TR_OK;
+    return numbers[n] > 0 ? TR_LDA_HALTED : TR_OK;
 }
 
 /* n_k of the group, from what the members' blocks have. */
-static int sum_totals(tr_worker *me, struct tr_lda *m, const tr_block *block, int status)
+static int sum_totals(tr_worker *me, struct tr_lda *m, int status)
 {
-    memset(m->total, 0, m->layout.topics * sizeof *m->total);
+    size_t topics = m->layout.topics;
+    memset(m->total, 0, topics * sizeof *m->total);
+    for (int d = 0; d < m->depth && status == TR_OK; d++)
+        tr_lda_block_totals(&m->layout, m->block[d].number, m->block[d].memory, m->total);
+    for (size_t k = 0; k < topics; k++) m->numbers[k] = (double)m->total[k];
+    TR_TRY(sum_up(me, status, m->numbers, topics));
+    for (size_t k = 0; k < topics; k++) m->total[k] = (int64_t)m->numbers[k];
     tr_lda_set_totals(m->sampler, m->total);
-    if (status == TR_OK) tr_lda_block_totals(&m->layout, block->number, block->memory, m->sampler->total);
-    return add_to_totals(me, m, status);
-}
-
-/* After a round: n_k as all members have changed it. */
-static int sum_moves(tr_worker *me, struct tr_lda *m, int status)
-{
-    int64_t *delta = tr_lda_exchanges(me) ? m->totals_view->delta : NULL;
-    for (size_t k = 0; delta && k < m->layout.topics; k++) delta[k] += m->sampler->total[k] - m->total[k];
-    return add_to_totals(me, m, status);
-}
-
-static bool is_last_round(const tr_worker *me)
-{
-    return me->round == me->group_size - 1;
-}
-
-static int schedule(tr_worker *me, void *state, tr_command *commands, bool *again)
-{
-    (void)state;
-    *again = tr_rotation_schedule(me, 1, commands);
     return TR_OK;
 }
 
-/* What a round's function returns to the stage. */
-static int end_round(struct tr_lda *m, int status)
+/* ---- sums of moves: by how much members have changed n_k in a round ---- */
+
+/* Those of the last round begin to be summed, with word of whether this member has failed. */
+static int begin_sum(tr_worker *me, struct tr_lda *m, int status, tr_sum **sum)
 {
-    int given = tr_rotation_give(m->rotation);
-    if (status == HALTED) return TR_OK;
-    return status != TR_OK ? status : given;
+    size_t topics = m->layout.topics;
+    int64_t *delta = tr_lda_exchanges(me) ? m->totals_view->delta : NULL;
+    for (size_t k = 0; k < topics; k++) {
+        int64_t moves = m->sampler->total[k] - m->known[k];
+        if (delta) delta[k] += moves;
+        m->numbers[k] = (double)moves;
+    }
+    m->numbers[topics] = status != TR_OK;
+    return tr_group_sum_begin(me, m->numbers, topics + 1, sum);
+}
+
+/* n_k as all members have changed it, and this one's moves that are not summed yet: those of the round after. */
+static int end_sum(tr_worker *me, struct tr_lda *m, tr_sum **sum)
+{
+    size_t topics = m->layout.topics;
+    if (!*sum) return TR_OK;
+    TR_TRY(tr_group_sum_end(me, sum, m->numbers));
+    if (*sum) return TR_LDA_HALTED;
+    for (size_t k = 0; k < topics; k++) m->total[k] += (int64_t)m->numbers[k];
+    return m->numbers[topics] > 0 ? TR_LDA_HALTED : TR_OK;
+}
+
+/* What the next round begins with: n_k, with this member's moves of the last one where their sum is still under way. */
+static void set_totals(struct tr_lda *m, bool with_moves)
+{
+    for (size_t k = 0; k < m->layout.topics; k++) {
+        int64_t moves = with_moves ? m->sampler->total[k] - m->known[k] : 0;
+        m->known[k] = m->total[k] + moves;
+    }
+    tr_lda_set_totals(m->sampler, m->known);
+}
+
+/* After a round: its moves begin to be summed, and the sum of the round before ends, or within a node this one's. That a
+ * member has failed all learn at the same round, and leave no sum that they have begun. */
+static int sum_moves(tr_worker *me, struct tr_lda *m, int failed, tr_sum **before)
+{
+    tr_sum *sum;
+    TR_TRY(begin_sum(me, m, failed, &sum));
+    int status = end_sum(me, m, before);
+    if (m->depth == 1 || status != TR_OK) {
+        int last = end_sum(me, m, &sum);
+        if (status == TR_OK) status = last;
+    }
+    *before = sum;
+    if (status == TR_OK) set_totals(m, sum != NULL);
+    return status;
 }
 
 /* ---- counting the topics that tokens begin with: one rotation ---- */
@@ -237,35 +270,50 @@ static int prepare_count(tr_worker *me, void *state)
 {
     struct tr_lda *m = state;
     size_t *bytes, copies = tr_lda_exchanges(me) ? 2 : 1;
-    TR_TRY(TR_NEW(&bytes, (size_t)me->group_size));
-    for (int b = 0; b < me->group_size; b++) bytes[b] = m->layout.bytes[b] * copies;
+    TR_TRY(TR_NEW(&bytes, (size_t)m->layout.blocks));
+    for (int b = 0; b < m->layout.blocks; b++) bytes[b] = m->layout.bytes[b] * copies;
     int status = tr_rotation_open(me, bytes, &m->rotation);
     free(bytes);
     TR_TRY(status);
     return tr_lda_exchanges(me) ? open_totals(me, m) : TR_OK;
 }
 
-/* Adds the rows of a block, and its part of the totals, to tables that are zeros. */
-static int tell_block(struct tr_lda *m, const tr_block *block)
+/* Adds the rows of this worker's blocks, and their part of the totals, to tables that are zeros. */
+static int tell_blocks(struct tr_lda *m)
 {
-    TR_TRY(tr_lda_push_block(m, block, false));
-    tr_lda_block_totals(&m->layout, block->number, block->memory, m->totals_view->delta);
+    for (int d = 0; d < m->depth; d++) {
+        const tr_block *block = &m->block[d];
+        TR_TRY(tr_lda_push_block(m, block, false));
+        tr_lda_block_totals(&m->layout, block->number, block->memory, m->totals_view->delta);
+    }
     return tr_view_push(m->totals_view);
 }
 
-static int count_round(tr_worker *me, void *state)
+/* A run that goes on fills the blocks itself. Who has failed passes them on untouched. */
+static int count_rounds(struct tr_lda *m)
+{
+    int status = TR_OK;
+    bool counts = !tr_context_continues(m->tr);
+    for (int round = 0; round < m->layout.blocks; round++) {
+        tr_block block;
+        TR_TRY(tr_rotation_take(m->rotation, &block));
+        if (!block.memory) return TR_LDA_HALTED;
+        if (counts && status == TR_OK) status = tr_lda_count_block(m->sampler, block.number, block.memory);
+        TR_TRY(tr_rotation_give(m->rotation));
+    }
+    return status;
+}
+
+static int count_tokens(tr_worker *me, void *state)
 {
     struct tr_lda *m = state;
-    tr_block block;
-    TR_TRY(tr_rotation_take(m->rotation, me, &block));
-    /* a run that goes on fills the blocks itself */
-    bool counts = !tr_context_continues(m->tr);
-    int status = counts ? tr_lda_count_block(m->sampler, block.number, block.memory) : TR_OK;
-    if (is_last_round(me)) {
-        status = sum_totals(me, m, &block, status);
-        if (status == TR_OK && tr_lda_exchanges(me)) status = tell_block(m, &block);
-    }
-    return end_round(m, status);
+    int status = count_rounds(m);
+    if (status == TR_LDA_HALTED) return TR_OK;
+    int looked = tr_lda_look(m);
+    if (looked != TR_OK) return end_clock(looked);
+    status = sum_totals(me, m, status);
+    if (status == TR_OK && tr_lda_exchanges(me)) status = tell_blocks(m);
+    return end_clock(status);
 }
 
 /* ---- the priors ---- */
@@ -277,12 +325,13 @@ bool tr_lda_fits_before(const struct tr_lda *m, int64_t clock)
     return m->o->optimize && clock % every == 0 && clock / every >= 2;
 }
 
-static int count_words_of(const struct tr_lda *m, const tr_block *block, struct tr_lda_histogram *words)
+static int count_topics_of_words(const struct tr_lda *m, struct tr_lda_histogram *words)
 {
     const struct tr_lda_layout *l = &m->layout;
     TR_TRY(tr_lda_histogram_open(1, words));
-    for (uint64_t p = l->first[block->number]; p < l->first[block->number + 1]; p++)
-        for (struct tr_lda_cursor c = tr_lda_row(l, block->memory, p); tr_lda_next(&c);)
+    int first = m->block[0].number;
+    for (uint64_t p = l->first[first]; p < l->first[first + m->depth]; p++)
+        for (struct tr_lda_cursor c = tr_lda_row(l, tr_lda_memory_of(m, p), p); tr_lda_next(&c);)
             TR_TRY(tr_lda_histogram_add(words, 0, c.count, 1));
     return tr_lda_histogram_sort(words);
 }
@@ -307,14 +356,14 @@ static int fit_both(tr_worker *me, struct tr_lda *m, const struct tr_lda_histogr
 }
 
 /* All members, each with its part of the words and, of documents, of what tr_lda_pull_documents() says. */
-static int fit_priors(tr_worker *me, struct tr_lda *m, const tr_block *block, int status)
+static int fit_priors(tr_worker *me, struct tr_lda *m, int status)
 {
     struct tr_lda_histogram documents = {0}, words = {0};
     TR_TRY(tr_turn_begin(m->tr, "priors"));
     if (status == TR_OK)
         status = tr_lda_exchanges(me) ? tr_lda_pull_documents(m, me, &documents)
                                       : tr_lda_count_documents(m, &documents);
-    if (status == TR_OK) status = count_words_of(m, block, &words);
+    if (status == TR_OK) status = count_topics_of_words(m, &words);
     status = sum_up(me, tr_turn_end(m->tr, status), m->numbers, 0);
     if (status == TR_OK) status = fit_both(me, m, &documents, &words);
     if (status == TR_OK) tr_lda_priors(m->sampler, m->alpha, m->beta);
@@ -327,33 +376,37 @@ static int fit_priors(tr_worker *me, struct tr_lda *m, const tr_block *block, in
 
 /* A run goes on whose only group had the counts in its blocks. There may be several groups now: one of them tells the
  * table, which has none. */
-static int begin_from_blocks(tr_worker *me, struct tr_lda *m, const tr_block *block)
+static int begin_from_blocks(tr_worker *me, struct tr_lda *m)
 {
     if (!tr_lda_exchanges(me)) return TR_OK;
-    size_t bytes = m->layout.bytes[block->number];
-    char *copy = (char *)block->memory + bytes;
-    if (me->group == 0) memset(copy, 0, bytes);
-    else memcpy(copy, block->memory, bytes);
-    if (me->group == 0) tr_lda_block_totals(&m->layout, block->number, block->memory, m->totals_view->delta);
-    return sum_totals(me, m, block, TR_OK);
+    for (int d = 0; d < m->depth; d++) {
+        const tr_block *block = &m->block[d];
+        size_t bytes = m->layout.bytes[block->number];
+        char *copy = (char *)block->memory + bytes;
+        if (me->group == 0) memset(copy, 0, bytes);
+        else memcpy(copy, block->memory, bytes);
+        if (me->group == 0)
+            tr_lda_block_totals(&m->layout, block->number, block->memory, m->totals_view->delta);
+    }
+    return sum_totals(me, m, TR_OK);
 }
 
-/* Before the first round: other groups' tokens, and priors. Without BSP a block was pushed by another member than the
- * one that is to pull it: it must have arrived. */
-static int begin_sweep(tr_worker *me, struct tr_lda *m, const tr_block *block)
+/* Before the first round: other groups' tokens, and priors. Without BSP blocks were pushed by other members than the
+ * one that is to pull them: they must have arrived. */
+static int begin_sweep(tr_worker *me, struct tr_lda *m)
 {
     int status = TR_OK;
     bool first = me->clock == m->first_clock && m->groups_before > 0;
     if (first && m->groups_before == 1) {
-        TR_TRY(begin_from_blocks(me, m, block));
+        TR_TRY(begin_from_blocks(me, m));
     } else if (first || tr_lda_exchanges(me)) {
         if (!tr_in_lockstep(m->tr)) {
             status = tr_rows_settle(m->table);
             TR_TRY(sum_up(me, status, m->numbers, 0));
         }
-        TR_TRY(sum_totals(me, m, block, tr_lda_pull_block(m, block, tr_lda_exchanges(me))));
+        TR_TRY(sum_totals(me, m, tr_lda_pull_blocks(m, tr_lda_exchanges(me))));
     }
-    return tr_lda_fits_before(m, me->clock) ? fit_priors(me, m, block, status) : TR_OK;
+    return tr_lda_fits_before(m, me->clock) ? fit_priors(me, m, status) : TR_OK;
 }
 
 /* When somebody will ask; without BSP that is known too late. */
@@ -364,32 +417,62 @@ static bool is_evaluated(const struct tr_lda *m, int64_t clock)
            ended == (int64_t)tr_job_number(m->job, "solve.epochs");
 }
 
-/* After the last round: what of this block others are to know. */
-static int end_sweep(tr_worker *me, struct tr_lda *m, const tr_block *block)
+/* In its last round of the clock: what of a block others are to know. */
+static int end_block(const tr_worker *me, struct tr_lda *m, const tr_block *block)
 {
-    if (!tr_lda_exchanges(me)) {
-        if (is_evaluated(m, me->clock))
-            m->log_words = tr_lda_log_block(&m->layout, block->number, block->memory, m->beta);
-        return TR_OK;
-    }
-    TR_TRY(tr_lda_push_block(m, block, true));
-    return tr_lda_fits_before(m, me->clock + 1) ? tr_lda_push_documents(m) : TR_OK;
+    if (tr_lda_exchanges(me)) return tr_lda_push_block(m, block, true);
+    if (is_evaluated(m, me->clock))
+        m->log_words += tr_lda_log_block(&m->layout, block->number, block->memory, m->beta);
+    return TR_OK;
 }
 
-static int sweep_round(tr_worker *me, void *state)
+static int sample_block(const tr_worker *me, struct tr_lda *m, bool last)
 {
-    struct tr_lda *m = state;
     tr_block block;
-    TR_TRY(tr_rotation_take(m->rotation, me, &block));
-    int status = me->round == 0 ? begin_sweep(me, m, &block) : TR_OK;
-    if (status != TR_OK) return end_round(m, status); /* all members know */
+    TR_TRY(tr_rotation_take(m->rotation, &block));
+    if (!block.memory) return TR_LDA_HALTED;
     TR_TRY(tr_turn_begin(m->tr, "sample"));
     tr_lda_sample(m->sampler, block.number, block.memory);
     TR_TRY(tr_turn_end(m->tr, TR_OK));
-    if (is_last_round(me)) status = end_sweep(me, m, &block);
-    status = sum_moves(me, m, status);
-    if (status == TR_OK && is_last_round(me) && tr_lda_exchanges(me)) status = tr_view_push(m->totals_view);
-    return end_round(m, status);
+    if (last) TR_TRY(end_block(me, m, &block));
+    return tr_rotation_give(m->rotation);
+}
+
+/* Who has failed has no use for its turn. */
+static int pass_turn(struct tr_lda *m)
+{
+    TR_TRY(tr_turn_begin(m->tr, "sample"));
+    return tr_turn_end(m->tr, TR_OK);
+}
+
+/* All rounds of a clock. A member that fails takes part in sums and turns until the others know. */
+static int sample_rounds(tr_worker *me, struct tr_lda *m)
+{
+    tr_sum *sum = NULL;
+    int failed = TR_OK, blocks = m->layout.blocks;
+    memcpy(m->known, m->total, m->layout.topics * sizeof *m->known);
+    for (int round = 0; round < blocks; round++) {
+        int status = failed == TR_OK ? sample_block(me, m, round + m->depth >= blocks) : pass_turn(m);
+        if (status == TR_LDA_HALTED) return status;
+        if (failed == TR_OK) failed = status;
+        status = sum_moves(me, m, failed, &sum);
+        if (status != TR_OK) return failed != TR_OK ? failed : status;
+    }
+    int status = end_sum(me, m, &sum);
+    if (status == TR_OK) set_totals(m, false);
+    return failed != TR_OK ? failed : status;
+}
+
+static int sweep(tr_worker *me, void *state)
+{
+    struct tr_lda *m = state;
+    int status = tr_lda_look(m);
+    if (status == TR_OK) status = begin_sweep(me, m);
+    if (is_evaluated(m, me->clock)) m->log_words = 0;
+    if (status == TR_OK) status = sample_rounds(me, m);
+    if (status != TR_OK || !tr_lda_exchanges(me)) return end_clock(status);
+    if (tr_lda_fits_before(m, me->clock + 1)) TR_TRY(tr_lda_push_documents(m));
+    return tr_view_push(m->totals_view);
 }
 
 /* ---- evaluation ---- */
@@ -445,12 +528,12 @@ static int clear_tables(tr_context *tr, void *state)
     return TR_OK;
 }
 
-static int store_round(tr_worker *me, void *state)
+static int store_counts(tr_worker *me, void *state)
 {
     struct tr_lda *m = state;
-    tr_block block;
-    TR_TRY(tr_rotation_take(m->rotation, me, &block));
-    return end_round(m, me->round == 0 ? tell_block(m, &block) : TR_OK);
+    (void)me;
+    int status = tr_lda_look(m);
+    return end_clock(status == TR_OK ? tell_blocks(m) : status);
 }
 
 /* How well half of each document of data.test is told by the other half. */
@@ -474,8 +557,8 @@ static int train_model(void *model)
                       .state = m,
                       .clocks = 1,
                       .prepare = prepare_count,
-                      .compute = count_round,
-                      .schedule = schedule};
+                      .compute = count_tokens,
+                      .schedule = tr_rotation_schedule};
     tr_stage train = {.name = "train",
                       .state = m,
                       .clocks = (int64_t)tr_job_number(m->job, "solve.epochs"),
@@ -483,8 +566,8 @@ static int train_model(void *model)
                       .epochs_per_clock = 1,
                       .objective_name = "log p/token",
                       .ascends = true,
-                      .compute = sweep_round,
-                      .schedule = schedule,
+                      .compute = sweep,
+                      .schedule = tr_rotation_schedule,
                       .evaluate = evaluate,
                       .summarize = summarize,
                       .snapshot = tr_lda_snapshot};
@@ -493,8 +576,7 @@ static int train_model(void *model)
                       .clocks = 1,
                       .prepare = open_totals,
                       .begin = clear_tables,
-                      .compute = store_round,
-                      .schedule = schedule};
+                      .compute = store_counts};
     TR_TRY(tr_run(m->tr, &count));
     TR_TRY(tr_run(m->tr, &train));
     if (tr_groups(m->tr) == 1) TR_TRY(tr_run(m->tr, &store));

@@ -1,12 +1,12 @@
 /* Topics (latent Dirichlet allocation), learnt by many workers.
  *
- * Documents, the topics of their tokens and the counts n_dk stay with their worker. Words lie in as many blocks as a
- * group has members (counts.h), which go round in it: in each round a member samples its tokens of the block at hand,
- * and after every round the group adds up by how much the totals n_k have changed. A clock is one rotation, so one
- * sweep over all tokens.
+ * Documents, the topics of their tokens and the counts n_dk stay with their worker. Words lie in blocks (counts.h), which
+ * go round in a group: in each round a member samples its tokens of the block at hand, and after every round the group
+ * adds up by how much the totals n_k have changed. Across nodes that sum is waited for a round later, when it has long
+ * arrived. A clock is one rotation, so one sweep over all tokens.
  *
  * With one group that is all: the table `words` is written at the end. With several, the table holds n_wk of all groups.
- * Who has a block in a clock's first round makes it what the table says, and a copy of it; who has it in the last round
+ * Who has a block in a clock's first rounds makes it what the table says, and a copy of it; who has it in the last rounds
  * adds to the table by how much the block differs from that copy, which is just what the group has done. So each
  * update counts once, and the group's own are in what it reads in the next clock: under BSP because all are, otherwise
  * because a group waits until its own have arrived. Others' may be there or not. As each group's own counts are never
@@ -64,16 +64,19 @@ struct tr_lda {
     struct tr_lda_layout layout;
     struct tr_lda_sampler *sampler;
     tr_rotation *rotation;
+    int depth;         /* blocks that this worker has between two clocks … */
+    tr_block block[2]; /* … which these are, after tr_lda_look() */
     tr_view *totals_view;
     int64_t *total;                 /* n_k as this group knows them */
+    int64_t *known;                 /* … with this worker's own moves, as its sampler began the round */
     double *numbers;                /* 2 topics + 3, for sums */
     struct tr_lda_count *counts[2]; /* topics each, for rows */
     uint32_t *column;               /* topics, as the next */
     int32_t *value;
-    tr_key *first_words; /* several groups: of the block of a clock's first round, ascending */
+    tr_key *first_words; /* of the blocks of a clock's first rounds, ascending */
     size_t n_first_words;
     struct tr_lda_histogram told;  /* several groups: what this worker has added to the histograms */
-    double log_words;              /* one group: log p of the block of the last round */
+    double log_words;              /* one group: log p of the blocks of the last rounds */
     uint64_t numbers_of_documents; /* those of documents are less */
     /* Where the run goes on from a checkpoint: the clock that it goes on with, and how many groups there were. With one
      * group the blocks have the counts, with several the table. */
@@ -91,11 +94,14 @@ void tr_lda_saved_close(struct tr_lda_saved *saved);
 /* exchange.c: what groups of workers tell each other of their topics, blocks of words and histograms, through sparse
  * tables; and what those are asked who know the model only from its tables. */
 
-/* Lists the words that occur of a block, that of a clock's first round, as m->first_words. */
-int tr_lda_list_words(struct tr_lda *lda, int number);
+/* Lists the words that occur of m->block, those of a clock's first rounds, as m->first_words. */
+int tr_lda_list_words(struct tr_lda *lda);
 
-/* Makes the block, that of a clock's first round, what the table says; with copy, memory behind it gets one, as large. */
-int tr_lda_pull_block(struct tr_lda *lda, const tr_block *block, bool copy);
+/* The memory of that of them which has the word at this place. */
+void *tr_lda_memory_of(const struct tr_lda *lda, uint64_t place);
+
+/* Makes them what the table says; with copy, memory behind each gets one, as large. */
+int tr_lda_pull_blocks(struct tr_lda *lda, bool copy);
 
 /* Adds to the table by how much the block differs from that copy; copied false: from nothing. */
 int tr_lda_push_block(struct tr_lda *lda, const tr_block *block, bool copied);
@@ -117,6 +123,12 @@ int tr_lda_read_tables(struct tr_lda *lda, const tr_key *words, size_t n, struct
 
 /* Adds how well this worker's documents are completed; outside of tr_run() as well. */
 int tr_lda_complete_data(struct tr_lda *lda, const tr_data *data, struct tr_lda_completion *sum);
+
+/* Another member of the group has failed, and says why itself: there is nothing more to do. */
+enum { TR_LDA_HALTED = -1 };
+
+/* Between two clocks: fills m->block, once all of them are here, or returns TR_LDA_HALTED. */
+int tr_lda_look(struct tr_lda *lda);
 
 /* snapshot.c: what checkpoints keep of it. */
 int tr_lda_snapshot(tr_worker *me, void *lda, tr_snapshot *snapshot);

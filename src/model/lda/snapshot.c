@@ -68,16 +68,20 @@ static uint32_t pair_size(const struct tr_lda *m, uint64_t place)
     return m->layout.kind[place] == TR_LDA_WIDE ? 2 : 1;
 }
 
-static void take_word(const struct tr_lda *m, const tr_block *block, uint64_t place, uint32_t *number)
+static struct tr_lda_cursor counts_of(const struct tr_lda *m, uint64_t place)
 {
-    for (struct tr_lda_cursor c = tr_lda_row(&m->layout, block->memory, place); tr_lda_next(&c);) {
+    return tr_lda_row(&m->layout, tr_lda_memory_of(m, place), place);
+}
+
+static void take_word(const struct tr_lda *m, uint64_t place, uint32_t *number)
+{
+    for (struct tr_lda_cursor c = counts_of(m, place); tr_lda_next(&c);) {
         *number++ = pair_size(m, place) == 2 ? c.topic : c.topic | c.count << 16;
         if (pair_size(m, place) == 2) *number++ = c.count;
     }
 }
 
-static int give_word(struct tr_lda *m, const tr_block *block, uint64_t place, const uint32_t *number,
-                     uint32_t n)
+static int give_word(struct tr_lda *m, uint64_t place, const uint32_t *number, uint32_t n)
 {
     uint32_t size = pair_size(m, place);
     if (n / size > m->layout.topics)
@@ -86,10 +90,10 @@ static int give_word(struct tr_lda *m, const tr_block *block, uint64_t place, co
     for (uint32_t i = 0; i < n / size; i++, number += size)
         m->counts[0][i] = size == 2 ? (struct tr_lda_count){number[0], number[1]}
                                     : (struct tr_lda_count){number[0] & 0xffff, number[0] >> 16};
-    return tr_lda_row_write(&m->layout, block->memory, place, m->counts[0], n / size);
+    return tr_lda_row_write(&m->layout, tr_lda_memory_of(m, place), place, m->counts[0], n / size);
 }
 
-static int list_words(struct tr_lda *m, tr_snapshot *snapshot, const tr_block *block, struct list *w)
+static int list_words(struct tr_lda *m, tr_snapshot *snapshot, struct list *w)
 {
     size_t n = m->n_first_words;
     const tr_key *words = m->first_words;
@@ -97,26 +101,24 @@ static int list_words(struct tr_lda *m, tr_snapshot *snapshot, const tr_block *b
     bool restores = tr_snapshot_restores(snapshot);
     TR_TRY(TR_NEW(&w->n, n));
     for (size_t i = 0; i < n && !restores; i++)
-        for (struct tr_lda_cursor c = tr_lda_row(&m->layout, block->memory, place[words[i]]);
-             tr_lda_next(&c);)
+        for (struct tr_lda_cursor c = counts_of(m, place[words[i]]); tr_lda_next(&c);)
             w->n[i] += pair_size(m, place[words[i]]);
     TR_TRY(tr_snapshot_rows(snapshot, "numbers_of_words", TR_I32, m->words, 1, words, 0, n, w->n));
     TR_TRY(open_list(n, w->n, 4, w));
-    for (size_t i = 0; i < n && !restores; i++) take_word(m, block, place[words[i]], w->number + w->begin[i]);
+    for (size_t i = 0; i < n && !restores; i++) take_word(m, place[words[i]], w->number + w->begin[i]);
     TR_TRY(
         tr_snapshot_lists(snapshot, "counts_of_words", TR_I32, m->words, words, 0, n, w->begin, w->number));
     for (size_t i = 0; i < n && restores; i++)
-        TR_TRY(give_word(m, block, place[words[i]], w->number + w->begin[i], w->n[i]));
+        TR_TRY(give_word(m, place[words[i]], w->number + w->begin[i], w->n[i]));
     return TR_OK;
 }
 
 static int keep_words(struct tr_lda *m, tr_snapshot *snapshot)
 {
     struct list words = {0};
-    tr_block block;
-    TR_TRY(tr_rotation_look(m->rotation, &block));
-    TR_TRY(tr_lda_list_words(m, block.number));
-    int status = list_words(m, snapshot, &block, &words);
+    TR_TRY(tr_lda_look(m));
+    TR_TRY(tr_lda_list_words(m));
+    int status = list_words(m, snapshot, &words);
     free_list(&words);
     return status;
 }

@@ -1,8 +1,8 @@
 /* Stochastic gradient descent on tables.
  *
- * A clock is a full rotation on one part of the users: in its round r, slave i has block (i + r) mod K of the items and
- * steps on what its users of the part have rated there, so that no two slaves touch a row at once and every rating is
- * trained on once an epoch. Users' factors stay with their worker until the end. Between groups a block's rows are what
+ * A clock is a full rotation on one part of the users: in each of its rounds a slave has a block of the items and steps
+ * on what its users of the part have rated there, so that no two slaves touch a row at once and every rating is trained
+ * on once an epoch. Users' factors stay with their worker until the end. Between groups a block's rows are what
  * the table "items" has at the clock's start, and their change is added to it at its end; with one group the block is
  * what counts, and the table follows. A clock may have several such rotations, each on some of the part's users: what
  * users and items learn from each other gets round sooner, at the price of shorter rounds.
@@ -22,20 +22,22 @@
 struct tr_mf_sgd {
     struct tr_mf *m;
     bool adagrad, plain_l2;         /* plain_l2: model.l2_weighted no */
-    size_t blocks, parts;           /* clocks of an epoch: parts … */
+    size_t depth, blocks;           /* a worker has `depth` blocks between two clocks; blocks of all */
+    size_t parts;                   /* clocks of an epoch … */
     size_t turns;                   /* … and rotations of a clock */
     size_t pad;                     /* floats of a row */
     float factor, bias;             /* what a factor and a bias are in the tables, if they are 1 here */
     uint64_t *first_item;           /* of each block, and behind the last */
-    float *user_start, *item_start; /* first biases of users, and of items of the first block */
+    float *user_start, *item_start; /* first biases of users, and of items of the first blocks */
     float *item_share;              /* plain λ: of these items, as in struct tr_mf_rows */
     tr_rotation *rotation;
     struct tr_mf_tiling tiling;
     float *memory, *spare; /* of the users; a row */
     struct tr_mf_rows user;
-    tr_view *items; /* of the block that this worker has in the last round */
+    tr_view *
+        items; /* of the blocks that this worker has in the last rounds; after training, of those that it has */
     tr_view *users; /* after training */
-    tr_key *keys;   /* of the block that it has in the first */
+    tr_key *keys;   /* of the blocks that it has in the first rounds */
 
     double squares, ratings; /* of the errors on the ratings of this epoch, and how many */
 
@@ -110,15 +112,21 @@ static size_t items_of(const struct tr_mf_sgd *s, size_t block)
     return (size_t)(s->first_item[block + 1] - s->first_item[block]);
 }
 
-/* The blocks that this worker has in the first and in the last round of a clock. */
-static size_t first_block(const tr_worker *me)
+/* Of the `depth` blocks that a worker has between two clocks. */
+static size_t items_from(const struct tr_mf_sgd *s, size_t block)
 {
-    return (size_t)me->member;
+    return (size_t)(s->first_item[block + s->depth] - s->first_item[block]);
+}
+
+/* The first of the blocks that this worker has in the first rounds of a clock, and in the last. */
+static size_t first_block(const struct tr_mf_sgd *s, const tr_worker *me)
+{
+    return (size_t)me->member * s->depth;
 }
 
 static size_t last_block(const struct tr_mf_sgd *s, const tr_worker *me)
 {
-    return ((size_t)me->member + s->blocks - 1) % s->blocks;
+    return (first_block(s, me) + s->blocks - s->depth) % s->blocks;
 }
 
 /* ---- before the first clock: blocks, and where biases begin ---- */
@@ -143,16 +151,20 @@ static int sum_ratings(const struct tr_mf_sgd *s, tr_worker *me, double *count, 
 /* Rotations of a clock, each on some of the users. In the first, members learn factors of their own that have to be
  * reconciled afterwards, so it should be short; but a round should take longer than passing on the blocks. (Generated
  * ratings, 9M of rank 32, two workers, 3 epochs, held-out RMSE with 1, 2, 4, 8 and 16 rotations an epoch: 0.772, 0.767,
- * 0.764, 0.762, 0.762.) */
-static size_t choose_turns(const struct tr_mf_sgd *s, double ratings)
+ * 0.764, 0.762, 0.762.) Between hosts an item's row takes as long as the steps on some 60 of its ratings, whatever the
+ * rank, at 1 Gbit/s: there each visit to it has twice as many and more. */
+static size_t choose_turns(const struct tr_mf_sgd *s, const tr_worker *me, double ratings)
 {
-    enum { LEAST_ROUND = 16384, MOST_TURNS = 8 };
-    double rounds = (double)s->parts * (double)s->blocks * (double)s->blocks;
-    return (size_t)fmax(1, fmin(MOST_TURNS, ratings / rounds / LEAST_ROUND));
+    enum { LEAST_ROUND = 16384, LEAST_VISIT = 150, MOST_TURNS = 8 };
+    double members = me->group_size, rounds = (double)s->parts * members * (double)s->blocks;
+    double visits = (double)s->parts * members * (double)s->m->items;
+    double turns = fmin(MOST_TURNS, ratings / rounds / LEAST_ROUND);
+    if (s->depth > 1) turns = fmin(turns, ratings / visits / LEAST_VISIT);
+    return (size_t)fmax(1, turns);
 }
 
 /* Blocks have about equally many of the group's ratings. */
-static int plan_blocks(struct tr_mf_sgd *s, const double *count)
+static int plan_blocks(struct tr_mf_sgd *s, const tr_worker *me, const double *count)
 {
     const tr_data *train = s->m->train;
     size_t *bound;
@@ -160,7 +172,7 @@ static int plan_blocks(struct tr_mf_sgd *s, const double *count)
     TR_TRY(TR_NEW(&s->first_item, s->blocks + 1));
     TR_TRY(TR_NEW(&bound, s->blocks + 1));
     for (size_t j = 0; j < train->n_keys; j++) all += count[j];
-    s->turns = choose_turns(s, all);
+    s->turns = choose_turns(s, me, all);
     tr_mf_divide(train->n_keys, count, s->blocks, bound);
     for (size_t b = 1; b < s->blocks; b++)
         s->first_item[b] =
@@ -195,17 +207,17 @@ static int start_users(struct tr_mf_sgd *s, const float *item)
     return TR_OK;
 }
 
-/* Of all items of the group, to know the users'; of those of this worker's first block to keep. */
+/* Of all items of the group, to know the users'; of those of this worker's first blocks to keep. */
 static int start_biases(struct tr_mf_sgd *s, size_t block, const double *count, const double *sum)
 {
     const tr_data *train = s->m->train;
     uint64_t first = s->first_item[block];
     float *start;
     TR_TRY(TR_NEW(&start, train->n_keys));
-    int status = TR_NEW(&s->item_start, items_of(s, block));
+    int status = TR_NEW(&s->item_start, items_from(s, block));
     for (size_t j = 0; j < train->n_keys && status == TR_OK; j++) {
         start[j] = start_of(s, count[j], sum[j] - count[j] * s->m->average);
-        if (train->keys[j] >= first && train->keys[j] - first < items_of(s, block))
+        if (train->keys[j] >= first && train->keys[j] - first < items_from(s, block))
             s->item_start[train->keys[j] - first] = start[j];
     }
     if (status == TR_OK) status = start_users(s, start);
@@ -218,13 +230,13 @@ static int start_biases(struct tr_mf_sgd *s, size_t block, const double *count, 
 static int share_items(struct tr_mf_sgd *s, const tr_worker *me, const double *count)
 {
     const tr_data *train = s->m->train;
-    size_t block = first_block(me);
+    size_t block = first_block(s, me);
+    uint64_t first = s->first_item[block], n = items_from(s, block);
     double groups = s->m->averages ? 1 : me->groups;
-    TR_TRY(TR_NEW(&s->item_share, items_of(s, block)));
+    TR_TRY(TR_NEW(&s->item_share, n));
     for (size_t j = 0; j < train->n_keys; j++)
-        if (train->keys[j] >= s->first_item[block] && train->keys[j] < s->first_item[block + 1] &&
-            count[j] > 0)
-            s->item_share[train->keys[j] - s->first_item[block]] = (float)(1 / (count[j] * groups));
+        if (train->keys[j] >= first && train->keys[j] - first < n && count[j] > 0)
+            s->item_share[train->keys[j] - first] = (float)(1 / (count[j] * groups));
     return TR_OK;
 }
 
@@ -232,12 +244,13 @@ static int plan(struct tr_mf_sgd *s, tr_worker *me)
 {
     size_t keys = s->m->train->n_keys;
     double *count = NULL, *sum = NULL;
-    s->blocks = (size_t)me->group_size;
+    s->depth = (size_t)tr_rotation_depth(me->tr);
+    s->blocks = (size_t)me->group_size * s->depth;
     int status = TR_NEW(&count, keys);
     if (status == TR_OK) status = TR_NEW(&sum, keys);
     if (status == TR_OK) status = sum_ratings(s, me, count, sum);
-    if (status == TR_OK) status = plan_blocks(s, count);
-    if (status == TR_OK && s->m->bias) status = start_biases(s, first_block(me), count, sum);
+    if (status == TR_OK) status = plan_blocks(s, me, count);
+    if (status == TR_OK && s->m->bias) status = start_biases(s, first_block(s, me), count, sum);
     if (status == TR_OK && s->plain_l2) status = share_items(s, me, count);
     free(count);
     free(sum);
@@ -280,7 +293,7 @@ static int make_users(struct tr_mf_sgd *s)
 
 static int list_keys(const struct tr_mf_sgd *s, size_t block, tr_key **keys)
 {
-    size_t n = items_of(s, block);
+    size_t n = items_from(s, block);
     TR_TRY(TR_NEW(keys, n));
     for (size_t i = 0; i < n; i++) (*keys)[i] = s->first_item[block] + i;
     return TR_OK;
@@ -291,10 +304,10 @@ static int open_items(struct tr_mf_sgd *s, const tr_worker *me)
     size_t last = last_block(s, me);
     tr_key *keys;
     TR_TRY(list_keys(s, last, &keys));
-    int status = tr_view_open(s->m->item_table, keys, items_of(s, last), TR_VIEW_UPDATE, &s->items);
+    int status = tr_view_open(s->m->item_table, keys, items_from(s, last), TR_VIEW_UPDATE, &s->items);
     free(keys);
     TR_TRY(status);
-    return list_keys(s, first_block(me), &s->keys);
+    return list_keys(s, first_block(s, me), &s->keys);
 }
 
 /* Items' rows of a tile: half of a usual L2 cache; but where rows are long, rather more of them than shorter visits. */
@@ -342,33 +355,32 @@ static int take_row(void *state, const tr_row *row)
 static int fill_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const struct tr_mf_rows *rows,
                       float *before)
 {
-    size_t n = items_of(s, block);
+    size_t n = items_of(s, block), skip = (size_t)(s->first_item[block] - s->keys[0]);
     struct arriving arriving = {s, rows};
     bool kept = me->clock == s->first_clock && s->groups_before == 1;
     bool pulls = me->clock > 0 && !kept && (me->groups > 1 || me->clock == s->first_clock);
     for (size_t i = 0; i < n && me->clock == 0; i++) {
         first_row(s, TR_MF_ITEM, s->first_item[block] + i, rows, i);
-        if (s->item_start) rows->bias[i] = s->item_start[i];
+        if (s->item_start) rows->bias[i] = s->item_start[skip + i];
     }
     if (s->plain_l2 && me->clock == s->first_clock)
-        memcpy(rows->share, s->item_share, n * sizeof *rows->share);
-    if (pulls) TR_TRY(tr_rows_pull(s->m->item_table, s->keys, n, take_row, &arriving));
+        memcpy(rows->share, s->item_share + skip, n * sizeof *rows->share);
+    if (pulls) TR_TRY(tr_rows_pull(s->m->item_table, s->keys + skip, n, take_row, &arriving));
     for (size_t i = 0; i < n && me->groups > 1; i++) row_out(s, rows, i, before + i * s->m->width);
     return TR_OK;
 }
 
-/* Sends what has become of the block. The table begins with zeros, or with what one group has said of its blocks: from
+/* What has become of a block, as an update. The table begins with zeros, or with what one group has said of its blocks: from
  * there to the first values is pushed by one group, or by all where they are averaged. */
-static int push_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const struct tr_mf_rows *rows,
-                      const float *before)
+static void list_changes(struct tr_mf_sgd *s, const tr_worker *me, size_t block,
+                         const struct tr_mf_rows *rows, const float *before)
 {
-    size_t n = items_of(s, block), width = s->m->width;
+    size_t width = s->m->width;
+    size_t skip = (size_t)(s->first_item[block] - s->first_item[last_block(s, me)]) * width;
     bool alone = me->groups == 1, begins = me->clock == 0 || s->groups_before == 1;
     bool all = me->clock == s->first_clock && begins && (me->group == 0 || s->m->averages);
-    if (alone && s->groups_before > 1) TR_TRY(tr_view_pull(s->items));
-    if (alone) s->groups_before = 1;
-    float *delta = s->items->delta, *known = s->items->value;
-    for (size_t i = 0; i < n; i++) {
+    float *delta = (float *)s->items->delta + skip, *known = (float *)s->items->value + skip;
+    for (size_t i = 0; i < items_of(s, block); i++) {
         row_out(s, rows, i, s->spare);
         for (size_t k = 0; k < width; k++) {
             float old = alone || all ? known[i * width + k] : before[i * width + k];
@@ -376,7 +388,6 @@ static int push_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const st
             if (alone) known[i * width + k] = s->spare[k];
         }
     }
-    return tr_view_push(s->items);
 }
 
 /* ---- a clock ---- */
@@ -424,41 +435,60 @@ static void train_block(struct tr_mf_sgd *s, const tr_worker *me, size_t turn, s
     }
 }
 
-static int schedule(tr_worker *me, void *state, tr_command *commands, bool *again)
-{
-    *again = tr_rotation_schedule(me, (int64_t)((struct tr_mf *)state)->sgd->turns, commands);
-    return TR_OK;
-}
-
-/* One group's table is read in evaluations, and after the last clock. */
+/* One group's table is read in evaluations on test data; after the last clock it is told everything. */
 static bool table_is_due(const struct tr_mf_sgd *s, const tr_worker *me)
 {
     int64_t every = (int64_t)s->m->report_every * (int64_t)s->parts, now = me->clock + 1;
-    return me->groups > 1 || every == 0 || now % every == 0 || now == me->clocks;
+    return me->groups > 1 || (s->m->test && (every == 0 || now % every == 0));
 }
 
-static int work_on(struct tr_mf_sgd *s, tr_worker *me, const tr_block *block)
+static struct tr_mf_rows rows_of(const struct tr_mf_sgd *s, const tr_block *block, float **before)
 {
-    size_t number = (size_t)block->number;
+    return rows_in(s, block->memory, items_of(s, (size_t)block->number), before);
+}
+
+static int fill_blocks(struct tr_mf_sgd *s, tr_worker *me)
+{
+    for (size_t d = 0; d < s->depth; d++) {
+        tr_block block;
+        float *before;
+        TR_TRY(tr_rotation_look(s->rotation, (int)d, &block));
+        if (!block.memory) return TR_OK;
+        struct tr_mf_rows rows = rows_of(s, &block, &before);
+        TR_TRY(fill_block(s, me, (size_t)block.number, &rows, before));
+    }
+    return TR_OK;
+}
+
+/* One block in one turn; in the last rounds its changes are listed for the table. */
+static int work_on(struct tr_mf_sgd *s, const tr_worker *me, size_t turn, const tr_block *block, bool last)
+{
     float *before;
-    struct tr_mf_rows rows = rows_in(s, block->memory, items_of(s, number), &before);
-    size_t turn = (size_t)me->command.word[1];
-    if (me->round == 0) TR_TRY(fill_block(s, me, number, &rows, before));
+    struct tr_mf_rows rows = rows_of(s, block, &before);
     TR_TRY(tr_turn_begin(s->m->tr, "rotate"));
-    train_block(s, me, turn, number, &rows);
+    train_block(s, me, turn, (size_t)block->number, &rows);
     TR_TRY(tr_turn_end(s->m->tr, TR_OK));
-    bool last = me->round == (int)s->turns * me->group_size - 1;
-    return last && table_is_due(s, me) ? push_block(s, me, number, &rows, before) : TR_OK;
+    if (last) list_changes(s, me, (size_t)block->number, &rows, before);
+    return TR_OK;
 }
 
 static int compute(tr_worker *me, void *state)
 {
     struct tr_mf_sgd *s = ((struct tr_mf *)state)->sgd;
-    if (me->round == 0 && (size_t)me->clock % s->parts == 0) s->squares = s->ratings = 0;
-    tr_block block;
-    TR_TRY(tr_rotation_take(s->rotation, me, &block));
-    TR_TRY(work_on(s, me, &block));
-    return tr_rotation_give(s->rotation);
+    size_t rounds = s->turns * s->blocks;
+    bool due = table_is_due(s, me);
+    if ((size_t)me->clock % s->parts == 0) s->squares = s->ratings = 0;
+    TR_TRY(fill_blocks(s, me));
+    if (me->groups == 1 && s->groups_before > 1) TR_TRY(tr_view_pull(s->items));
+    if (me->groups == 1) s->groups_before = 1;
+    for (size_t round = 0; round < rounds; round++) {
+        tr_block block;
+        TR_TRY(tr_rotation_take(s->rotation, &block));
+        if (!block.memory) return TR_OK;
+        TR_TRY(work_on(s, me, round / s->blocks, &block, due && round + s->depth >= rounds));
+        TR_TRY(tr_rotation_give(s->rotation));
+    }
+    return due ? tr_view_push(s->items) : TR_OK;
 }
 
 static const float *user_row(const struct tr_mf *m, size_t i)
@@ -489,25 +519,70 @@ static int snapshot_users(struct tr_mf_sgd *s, tr_snapshot *snapshot)
     return tr_snapshot_rows(snapshot, "user_squares", TR_F32, users, 1, row, 0, n, s->user.sum);
 }
 
-/* The block at hand, and what the table has been told of the one that was there in the last round. With several groups
- * the table has the items; every group has squares of its own then, and a group that there was not those of another. */
-static int snapshot_block(tr_worker *me, struct tr_mf_sgd *s, int64_t groups, tr_snapshot *snapshot)
+/* The numbers of a block's items of one kind: factors, biases or squares. */
+typedef float *part_fn(const struct tr_mf_rows *rows);
+
+static float *factors_of(const struct tr_mf_rows *rows)
 {
-    tr_block block;
-    TR_TRY(tr_rotation_look(s->rotation, &block));
-    size_t number = (size_t)block.number, n = items_of(s, number), last = last_block(s, me);
-    struct tr_mf_rows rows = rows_in(s, block.memory, n, NULL);
+    return rows->row;
+}
+
+static float *biases_of(const struct tr_mf_rows *rows)
+{
+    return rows->bias;
+}
+
+static float *squares_of(const struct tr_mf_rows *rows)
+{
+    return rows->sum;
+}
+
+/* Copies them between the blocks at hand and memory where they follow each other. */
+static int copy_blocks(struct tr_mf_sgd *s, part_fn *part, size_t columns, float *memory, bool out)
+{
+    for (size_t d = 0; d < s->depth; d++) {
+        tr_block block;
+        TR_TRY(tr_rotation_look(s->rotation, (int)d, &block));
+        if (!block.memory) return TR_OK;
+        struct tr_mf_rows rows = rows_of(s, &block, NULL);
+        size_t n = items_of(s, (size_t)block.number) * columns;
+        if (out) memcpy(memory, part(&rows), n * sizeof *memory);
+        else memcpy(part(&rows), memory, n * sizeof *memory);
+        memory += n;
+    }
+    return TR_OK;
+}
+
+/* items: all that there are; first: number of this worker's first one among them. */
+static int snapshot_items(struct tr_mf_sgd *s, tr_snapshot *snapshot, const char *name, uint64_t items,
+                          uint64_t first, size_t n, size_t columns, part_fn *part)
+{
+    float *memory;
+    TR_TRY(TR_NEW(&memory, n * columns));
+    int status = copy_blocks(s, part, columns, memory, true);
+    if (status == TR_OK)
+        status = tr_snapshot_rows(snapshot, name, TR_F32, items, columns, NULL, first, n, memory);
+    if (status == TR_OK && tr_snapshot_restores(snapshot))
+        status = copy_blocks(s, part, columns, memory, false);
+    free(memory);
+    return status;
+}
+
+/* The blocks at hand, and what the table has been told of those that were there in the last rounds. With several groups
+ * the table has the items; every group has squares of its own then, and a group that there was not those of another. */
+static int snapshot_blocks(tr_worker *me, struct tr_mf_sgd *s, int64_t groups, tr_snapshot *snapshot)
+{
+    size_t number = first_block(s, me), n = items_from(s, number), last = last_block(s, me);
     uint64_t items = s->m->items, first = s->first_item[number], group = (uint64_t)(me->group % groups);
     if (groups == 1) {
-        TR_TRY(tr_snapshot_rows(snapshot, "items", TR_F32, items, s->pad, NULL, first, n, rows.row));
-        if (s->m->bias)
-            TR_TRY(tr_snapshot_rows(snapshot, "item_biases", TR_F32, items, 1, NULL, first, n, rows.bias));
+        TR_TRY(snapshot_items(s, snapshot, "items", items, first, n, s->pad, factors_of));
+        if (s->m->bias) TR_TRY(snapshot_items(s, snapshot, "item_biases", items, first, n, 1, biases_of));
         TR_TRY(tr_snapshot_rows(snapshot, "items_told", TR_F32, items, s->m->width, NULL, s->first_item[last],
-                                items_of(s, last), s->items->value));
+                                items_from(s, last), s->items->value));
     }
     if (!s->adagrad) return TR_OK;
-    return tr_snapshot_rows(snapshot, "item_squares", TR_F32, (uint64_t)groups * items, 1, NULL,
-                            group * items + first, n, rows.sum);
+    return snapshot_items(s, snapshot, "item_squares", (uint64_t)groups * items, group * items + first, n, 1,
+                          squares_of);
 }
 
 static int snapshot(tr_worker *me, void *state, tr_snapshot *list)
@@ -526,23 +601,46 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *list)
         s->groups_before = groups;
     }
     TR_TRY(snapshot_users(s, list));
-    return me->worker < 0 ? TR_OK : snapshot_block(me, s, groups, list);
+    return me->worker < 0 ? TR_OK : snapshot_blocks(me, s, groups, list);
 }
 
-/* ---- users, once they are trained ---- */
+/* ---- once they are trained: users, and one group's items ---- */
 
-static int prepare_users(tr_worker *me, void *state)
+static int prepare_end(tr_worker *me, void *state)
 {
-    (void)me;
     struct tr_mf *m = state;
-    return tr_view_open(m->user_table, m->train->row, m->train->rows.n, TR_VIEW_UPDATE, &m->sgd->users);
+    struct tr_mf_sgd *s = m->sgd;
+    TR_TRY(tr_view_open(m->user_table, m->train->row, m->train->rows.n, TR_VIEW_UPDATE, &s->users));
+    if (me->groups > 1) return TR_OK;
+    tr_view_close(&s->items);
+    return tr_view_open(m->item_table, s->keys, items_from(s, first_block(s, me)), TR_VIEW_UPDATE, &s->items);
 }
 
-static int push_users(tr_worker *me, void *state)
+/* Of blocks that are ahead of the table: not those that no clock has filled, since several groups had ended the training. */
+static int push_items(tr_worker *me, struct tr_mf_sgd *s)
 {
-    (void)me;
+    if (me->groups > 1 || s->groups_before != 1) return TR_OK;
+    TR_TRY(tr_view_pull(s->items));
+    float *delta = s->items->delta;
+    const float *value = s->items->value;
+    for (size_t d = 0; d < s->depth; d++) {
+        tr_block block;
+        TR_TRY(tr_rotation_look(s->rotation, (int)d, &block));
+        if (!block.memory) return TR_OK;
+        struct tr_mf_rows rows = rows_of(s, &block, NULL);
+        for (size_t i = 0; i < items_of(s, (size_t)block.number); i++) {
+            row_out(s, &rows, i, s->spare);
+            for (size_t k = 0; k < s->m->width; k++) *delta++ = s->spare[k] - *value++;
+        }
+    }
+    return tr_view_push(s->items);
+}
+
+static int push_end(tr_worker *me, void *state)
+{
     const struct tr_mf *m = state;
     tr_view *users = m->sgd->users;
+    TR_TRY(push_items(me, m->sgd));
     for (size_t i = 0; i < users->n; i++)
         row_out(m->sgd, &m->sgd->user, i, (float *)users->delta + i * m->width);
     return tr_view_push(users);
@@ -585,13 +683,12 @@ int tr_mf_sgd_train(struct tr_mf *m)
                       .metric_name = m->test ? "test rmse" : NULL,
                       .prepare = prepare,
                       .compute = compute,
-                      .schedule = schedule,
+                      .schedule = tr_rotation_schedule,
                       .evaluate = evaluate,
                       .summarize = tr_mf_summarize,
                       .snapshot = snapshot};
     tr_table_leave_out(m->user_table); /* zeros until users are pushed */
     TR_TRY(tr_run(m->tr, &train));
-    tr_stage users = {
-        .name = "users", .state = m, .clocks = 1, .prepare = prepare_users, .compute = push_users};
-    return tr_run(m->tr, &users);
+    tr_stage end = {.name = "end", .state = m, .clocks = 1, .prepare = prepare_end, .compute = push_end};
+    return tr_run(m->tr, &end);
 }
