@@ -356,7 +356,7 @@ static void group_by_node(const tr_context *tr, struct tr_layout_options *option
     bool merges = tr->staleness == 0 && tr->job->data.partition == TR_DATA_HORIZONTAL && is_spread(tr);
     const tr_method *method = &tr->job->class->methods[tr_job_method(tr->job)];
     bool together = method->in_groups && (!method->in_step || tr->staleness == 0);
-    bool rotates = method->in_groups && !method->in_step && tr->staleness == 0 && tr->size <= MOST_ROTATE;
+    bool rotates = method->rotates && tr->staleness == 0 && tr->size <= MOST_ROTATE;
     if (open && rotates) options->group_size = tr->size;
     else if (open && (merges || together)) options->group_size = even_node_size(tr);
 }

@@ -73,7 +73,7 @@ echo 'name: one-sided' >none.yaml
 if [ -z "${ASAN_OPTIONS:-}" ]; then # which wants to be the first library itself
     one_sided 1 data.train=train.svm model.type=logistic solve.method=sgd solve.rate=1 solve.epochs=2
     one_sided 1 data.train=dense model.type=kmeans model.clusters=4 solve.epochs=2
-    one_sided 1 data.train=ratings model.type=mf model.rank=8 solve.epochs=2
+    one_sided 1 data.train=ratings model.type=mf model.rank=8 solve.epochs=2 ranks.groups=2
     # all workers read once more of all servers, and twice the bias alone, to settle it behind dual coordinate descent
     dual="data.train=train.svm model.type=logistic solve.method=dual solve.epochs=2 solve.target_gap=0 table.share_pulls=no"
     one_sided 1 $dual model.bias_l2=yes
@@ -81,7 +81,7 @@ if [ -z "${ASAN_OPTIONS:-}" ]; then # which wants to be the first library itself
     one_sided 1 $dual model.bias_l2=no
     [ $((gets - plain)) -le 24 ] || fail "the bias: $gets gets, without $plain"
     one_sided 150 data.train=ratings model.type=mf model.rank=8 solve.method=als solve.epochs=2 table.row_bytes=1024
-    one_sided 1 data.train=words model.type=lda model.topics=4 solve.epochs=2
+    one_sided 1 data.train=words model.type=lda model.topics=4 solve.epochs=2 ranks.groups=2
 fi
 
 # the rest: settings, layout, tables, and all of it before the first epoch

@@ -615,7 +615,7 @@ static const tr_option options[] = {
 
 static const tr_method methods[] = {
     {"gibbs", "collapsed Gibbs sampling, words going round",
-     .stages = TR_WORDS("sample", "priors", "evaluate"), .in_groups = true},
+     .stages = TR_WORDS("sample", "priors", "evaluate"), .in_groups = true, .rotates = true},
     {.name = NULL},
 };
 

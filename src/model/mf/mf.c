@@ -256,7 +256,7 @@ static const tr_option options[] = {
 
 static const tr_method methods[] = {
     [TR_MF_SGD] = {"sgd", "stochastic gradient descent, items going round",
-                   .stages = TR_WORDS("rotate", "evaluate"), .in_groups = true},
+                   .stages = TR_WORDS("rotate", "evaluate"), .in_groups = true, .rotates = true},
     [TR_MF_ALS] = {"als", "alternating least squares", .stages = TR_WORDS("users", "items", "evaluate")},
     {.name = NULL},
 };
