@@ -22,15 +22,10 @@
 
 enum { IN_FLIGHT = 2, CHUNK_BYTES = 1 << 20 };
 
-/* Who reads the table again after this merge, as far as a rank has heard. */
+/* Who reads the table again after this merge, as far as a rank has heard: in front of the values of each message. */
 struct readers {
     uint32_t some;    /* reads what it pushes to, which lies on another node … */
     uint32_t not_all; /* … and one does not, or not in this way */
-};
-
-/* In front of the values of each message. */
-struct head {
-    struct readers readers;
 };
 
 /* A chunk under way. */
@@ -68,7 +63,7 @@ static bool is_sent(const struct tr_merge *m, const struct lane *l, const struct
 
 static size_t message_bytes(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f)
 {
-    return sizeof(struct head) + f->units[l->chunk] * m->table->unit_bytes;
+    return sizeof(struct readers) + f->units[l->chunk] * m->table->unit_bytes;
 }
 
 /* Room for a message of each flow, side by side. */
@@ -85,6 +80,7 @@ static int make_room(const struct tr_merge *m, const struct lane *l, const struc
 static void take_held(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f, char *to)
 {
     size_t bytes = m->table->unit_bytes;
+    if (f->units[l->chunk] == 0) return;
     if (l->round > 0) {
         memcpy(to, l->held + f->at[l->chunk] * bytes, f->units[l->chunk] * bytes);
         return;
@@ -183,8 +179,8 @@ static int post_up(struct tr_merge *m, struct lane *l)
     TR_TRY(make_room(m, l, r->in, r->ins, &l->in, &l->in_room));
     char *at = l->out;
     for (size_t i = 0; i < r->outs; at += message_bytes(m, l, &r->out[i++])) {
-        memcpy(at, &(struct head){m->readers}, sizeof(struct head));
-        take_held(m, l, &r->out[i], at + sizeof(struct head));
+        memcpy(at, &m->readers, sizeof m->readers);
+        take_held(m, l, &r->out[i], at + sizeof(struct readers));
     }
     post(m, l, r->out, r->outs, r->in, r->ins);
     m->table->tr->tables->traffic.bytes_pushed += bytes_of(m, l, r->out, r->outs);
@@ -204,13 +200,13 @@ static int finish_up(struct tr_merge *m, struct lane *l)
     const char *at = l->in;
     for (size_t i = 0; i < r->ins; at += message_bytes(m, l, &r->in[i++])) {
         const char *from = r->in[i].peer == m->rounds.me ? kept(m, l, r->out) : at;
-        struct head head;
         if (l->chunk == 0) {
-            memcpy(&head, from, sizeof head);
-            m->readers.some |= head.readers.some;
-            m->readers.not_all |= head.readers.not_all;
+            struct readers heard;
+            memcpy(&heard, from, sizeof heard);
+            m->readers.some |= heard.some;
+            m->readers.not_all |= heard.not_all;
         }
-        if (r->in[i].units[l->chunk] > 0) add_to_sum(m, l, &r->in[i], from + sizeof(struct head), sum);
+        if (r->in[i].units[l->chunk] > 0) add_to_sum(m, l, &r->in[i], from + sizeof(struct readers), sum);
     }
     return TR_OK;
 }
@@ -225,7 +221,7 @@ static int post_down(struct tr_merge *m, struct lane *l)
     TR_TRY(make_room(m, l, r->out, r->outs, &l->in, &l->in_room));
     char *at = l->out;
     for (size_t i = 0; i < r->ins; at += message_bytes(m, l, &r->in[i++]))
-        if (r->in[i].units[l->chunk] > 0) take_from_sum(m, l, &r->in[i], sum, at + sizeof(struct head));
+        if (r->in[i].units[l->chunk] > 0) take_from_sum(m, l, &r->in[i], sum, at + sizeof(struct readers));
     post(m, l, r->in, r->ins, r->out, r->outs);
     m->table->tr->tables->traffic.bytes_pulled += bytes_of(m, l, r->out, r->outs);
     return TR_OK;
@@ -241,7 +237,7 @@ static int finish_down(struct tr_merge *m, struct lane *l)
     const char *at = l->in;
     for (size_t i = 0; i < r->outs; at += message_bytes(m, l, &r->out[i++])) {
         const char *from = r->out[i].peer == m->rounds.me ? kept(m, l, r->in) : at;
-        if (r->out[i].units[l->chunk] > 0) put_held(m, l, &r->out[i], from + sizeof(struct head));
+        if (r->out[i].units[l->chunk] > 0) put_held(m, l, &r->out[i], from + sizeof(struct readers));
     }
     return TR_OK;
 }
@@ -275,7 +271,7 @@ static int turn(struct tr_merge *m, struct lane *l)
         l->busy = l->down;
         if (l->down && m->view && !m->view->merged_value)
             TR_TRY(TR_NEW(&m->view->merged_value, tr_view_bytes(&m->view->view)));
-        if (l->down) return TR_OK; /* the share is what is held */
+        if (l->down) return TR_OK; /* begins where it is, with the share */
     } else if (l->round > 0) {
         l->round--;
     } else {
