@@ -84,6 +84,9 @@ void tr_lifeline_kept(struct tr_lifeline *line, int64_t clock);
  * wait for one another. */
 void tr_lifeline_wait(struct tr_lifeline *line, double seconds);
 
+/* Goes into MPI_Finalize, where it waits for all others and for Open MPI's daemons: for longer than that it has no patience. */
+void tr_lifeline_leave(struct tr_lifeline *line, double patience);
+
 /* A thread of this rank is at work (or no more), whatever the rank itself waits for. The rank's own thread says both: once
  * it knows of the end its waiting begins anew. */
 void tr_lifeline_work(struct tr_lifeline *line, bool works);

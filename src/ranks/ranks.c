@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/terminal.h"
+#include "base/fault.h"
 
 /* ---- starting MPI ---- */
 
@@ -448,10 +449,12 @@ int tr_ranks_stop(tr_context *tr)
     if (tr->started_mpi) tr_meet(tr, tr->world, "all ranks to end");
     MPI_Comm *comms[] = {&tr->node, &tr->wire, &tr->world};
     free_comms(comms, sizeof comms / sizeof *comms);
+    if (tr->started_mpi) tr_lifeline_leave(tr->lifeline, tr->job ? tr->job->ranks.patience : 60);
     if (!tr->lent) tr_job_free(tr->job);
     free(tr->polls);
     free(tr->node_of);
     if (tr->started_mpi) {
+        while (TR_FAULT("leave") == TR_FAULT_HANG) tr_sleep(1);
         MPI_Finalize();
         tr_lifeline_stop(&tr->lifeline, status);
     }

@@ -99,6 +99,11 @@ says "is stopped: no sign of life"
 TRIREME_FAULT=clock=hang@1:#7:0:0 supervised 0 2 waiting ranks.patience=1
 says "all ranks have been waiting for one another for"
 [ "$(of waiting objective)" = "$(of plain objective)" ] || fail "waiting: another objective"
+# … in MPI_Finalize as well, when all is done
+TRIREME_FAULT=leave=hang@1:1 supervised 0 1 leaving ranks.patience=1
+says "all ranks have been waiting for one another for"
+says ", when all was done"
+[ "$(of leaving objective)" = "$(of plain objective)" ] || fail "leaving: another objective"
 # … which they do not while one of them computes, or its thread writes
 TRIREME_FAULT=clock=delay=6000@1:#7 supervised 0 1 patient ranks.patience=1
 TRIREME_FAULT=checkpoint.shard=delay=6000:#1 supervised 0 1 writing ranks.patience=1 checkpoint.every="40 clocks"
