@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/terminal.h"
 #include "base/fault.h"
+#include "base/terminal.h"
 
 /* ---- starting MPI ---- */
 

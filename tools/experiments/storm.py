@@ -133,6 +133,8 @@ def what_is_wrong(job, one, blows):
     if any(b.kind in ("SIGKILL", "SIGSEGV") and b.whom == "supervisor" for b in blows):
         # its mpirun is told to end then, and leaves its folder where it begins just now and knows no signals yet
         found = [x for x in found if f"{os.sep}ompi." not in x]
+    if any(b.whom in ("daemon", "host") for b in blows):
+        found = [x for x in found if not x.startswith("/dev/shm/")]  # of a host that is lost nobody cleans up
     alike = len({b.whom for b in blows}) == 1 or one.said().count(" while starting") >= 3
     if len(blows) >= 3 and alike and "the same failure 3 times in a row" in one.said():
         return found  # and so they were
