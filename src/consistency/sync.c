@@ -496,13 +496,13 @@ static int push_held(struct tr_sync *s)
     return TR_OK;
 }
 
-int tr_sync_flush(struct tr_sync *s)
+int tr_sync_flush(struct tr_sync *s, bool *flushed)
 {
     struct tr_tables *tables = s->tr->tables;
-    bool filters = false;
+    *flushed = false;
     for (size_t i = 0; i < tables->count; i++)
-        filters = filters || tables->table[i]->filter.kind != TR_FILTER_NONE;
-    if (!filters) return TR_OK;
+        *flushed = *flushed || tables->table[i]->filter.kind != TR_FILTER_NONE;
+    if (!*flushed) return TR_OK;
     tables->flushes = true;
     int status = s->works ? push_held(s) : TR_OK;
     tables->flushes = false;

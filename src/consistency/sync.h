@@ -63,8 +63,8 @@ int tr_sync_tick(struct tr_sync *sync);
 int tr_sync_barrier(struct tr_sync *sync);
 
 /* After the barrier, what filters have held back goes to the servers, as the update of one more clock, and all meet again: all
- * participants. Nothing without filters. */
-int tr_sync_flush(struct tr_sync *sync);
+ * participants. Nothing without filters; *flushed: whether there are any. */
+int tr_sync_flush(struct tr_sync *sync, bool *flushed);
 
 /* Ends the stage after the barrier: all participants. */
 int tr_sync_end(struct tr_sync *sync);

@@ -29,11 +29,12 @@ int tr_stage_evaluate_now(struct tr_stage_run *run)
 }
 
 /* Under BSP a stage that was stopped has been evaluated where it stopped, and otherwise in a pause that proved that it is to
- * stop. */
+ * stop; but what filters had held back until then came later. */
 static bool is_evaluated(const struct tr_stage_run *run)
 {
     const tr_context *tr = run->tr;
     bool stopped = tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED);
+    if (run->flushed) return false;
     return run->proven || (stopped && tr_sync_lockstep(tr->sync) && !tr_tables_round(tr->tables));
 }
 
@@ -114,7 +115,7 @@ static int run_clocks(struct tr_stage_run *run)
         TR_TRY(tr_sync_barrier(tr->sync));
         TR_TRY(tr_stage_pause(run, &again));
     }
-    TR_TRY(tr_sync_flush(tr->sync));
+    TR_TRY(tr_sync_flush(tr->sync, &run->flushed));
     TR_TRY(tr_sync_end(tr->sync));
     if (!tr_works(tr)) run->last = tr_now();
     return evaluate_end(run);

@@ -64,6 +64,7 @@ struct tr_stage_run {
     bool looks_again;         /* … as it is now, while all stand still */
     bool seems_over;          /* by an estimate, and is to be evaluated in a pause … */
     bool proven;              /* … in which it was: no more clocks. All ranks */
+    bool flushed;             /* what filters had held back has come since. All ranks */
     bool is_over;             /* what is evaluated now is not compared any more */
     double epoch;             /* of the last evaluation */
     bool end_saved;           /* the stage is over, and a checkpoint says so */

@@ -97,6 +97,11 @@ for filter in threshold:1e-3 significant:0.05 skip:0; do
     below filter objective "$goal"
     above filter filter_held 100
 done
+# a run that stops at its target says what the model is worth with all that was held back
+run held 3 job.yaml solve.rate=0.5 model.l2=0 solve.target=0.6 table.filter=threshold table.filter_limit=0.05
+"$trireme" evaluate held rows --json >said 2>/dev/null
+awk -v a="$(of held objective)" -v b="$(number log_loss <said)" 'BEGIN { exit !(a != "" && (a - b) ^ 2 < 1e-12) }' ||
+    fail "held: objective $(of held objective), log loss $(number log_loss <said)"
 
 # ---- what cannot be ----
 refused 78 "job.yaml\|command line.*sync.weight is for solve.method sgd" solve.method=dual sync.weight=dyn
