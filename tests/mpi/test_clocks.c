@@ -630,10 +630,9 @@ static int prepare_held(tr_worker *me, void *state)
 static int push_little(tr_worker *me, void *state)
 {
     struct held *h = state;
-    (void)me;
-    TR_TRY(tr_view_pull(h->view));
+    TR_TRY(tr_view_pull(h->view)); /* own updates may be seen */
     for (size_t i = 0; i < HELD_KEYS; i++) {
-        mpi_check(((float *)h->view->value)[i] == 0, "key %zu came before the end", i);
+        mpi_check(((float *)h->view->value)[i] <= 0.5F * (float)me->clock, "key %zu came before the end", i);
         ((float *)h->view->delta)[i] = 0.5F;
     }
     return tr_view_push(h->view);
