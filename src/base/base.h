@@ -31,7 +31,7 @@ long tr_number_in(const char *variable, long otherwise);
  * use AVX2 kernels where AVX-512 is there. Sets BLIS_ARCH_TYPE where the user has not set it. */
 void tr_blis_environment(void);
 
-/* From now on tr_cpu() is that level at most, and BLIS uses no instructions above it: before its first call. */
+/* From now on tr_cpu() is that level at most, and BLIS uses AVX2 where it was to use AVX-512: before its first call. */
 void tr_cpu_lower(int level);
 
 #endif

@@ -46,5 +46,5 @@ void tr_cpu_lower(int level)
 {
     const char *blis = getenv("BLIS_ARCH_TYPE");
     setenv("TRIREME_CPU", names[level], 1);
-    if (level == TR_CPU_AVX2 && blis && strcmp(blis, "0") == 0) setenv("BLIS_ARCH_TYPE", "3", 1); /* haswell */
+    if (level < TR_CPU_AVX512 && blis && strcmp(blis, "0") == 0) setenv("BLIS_ARCH_TYPE", "3", 1); /* haswell */
 }

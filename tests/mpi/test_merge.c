@@ -2,6 +2,7 @@
  * checked by test_tables.c and test_clocks.c); and collective calls that go in rounds. */
 #include "mpi_unit.h"
 
+#include "table/rounds.h"
 #include "table/view.h"
 #include "trireme/collective.h"
 
@@ -119,5 +120,15 @@ MPI_CASE(sums_are_scattered_and_parts_gathered)
     mpi_ok(tr_close(tr));
 }
 
-MPI_MAIN(&sums_are_scattered_and_parts_gathered, &rounds_take_few_messages,
-         &what_one_does_not_read_comes_to_none)
+/* Few bytes for many ranks: rounds. Many that no two ranks have in common: direct, since rounds would send them several times. */
+MPI_CASE(the_degree_follows_messages_and_bytes)
+{
+    int few = tr_rounds_choose_degree(64, 64 * 1000., 1000, 4),
+        many = tr_rounds_choose_degree(8, 8e6, 8e7, 4);
+    mpi_check(few < 64, "degree %d for 64 ranks that all have 1000 keys", few);
+    mpi_check(many == 8, "degree %d for 8 ranks of a million keys each among 80 million", many);
+    mpi_check(tr_rounds_choose_degree(2, 10, 10, 4) == 2, "two ranks have one round");
+}
+
+MPI_MAIN(&the_degree_follows_messages_and_bytes, &sums_are_scattered_and_parts_gathered,
+         &rounds_take_few_messages, &what_one_does_not_read_comes_to_none)
