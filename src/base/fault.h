@@ -7,7 +7,7 @@
  *   POINT    where: load, pull, merge, stage, checkpoint.write, …: whatever stands in a TR_FAULT()
  *   ACTION   kill (the default: SIGKILL to itself), segv, exit[=code] (70), stop (SIGSTOP to itself), delay[=milliseconds]
  *            (10); enospc, eio, short: the caller is told to behave as if the system had said so; hang: to wait for
- *            ever, as one does whose message was lost (at `clock`, `meet`, `leave`)
+ *            ever, as one does whose message was lost (at `enter`, `clock`, `meet`, `leave`)
  *   RANK     of MPI_COMM_WORLD; without it, all
  *   CHANCE   of each visit of the point, 0 to 1; or #N: at the Nth visit, from 1 on
  *   SEED     the same rule with the same seed fails at the same visits of the same ranks (0)

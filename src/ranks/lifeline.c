@@ -31,7 +31,8 @@ struct tr_lifeline {
     _Atomic int ended, status;
     _Atomic int working;                 /* threads */
     _Atomic double waits, waits_said_at; /* seconds; as tr_now() */
-    _Atomic double leaves, patience;     /* since when it leaves MPI, as tr_now(), 0: not yet; seconds */
+    _Atomic double inside,
+        patience; /* since when it is in MPI_Init or MPI_Finalize, as tr_now(), 0: it is not; seconds */
 
     /* clocks of this stage that were told at once: the first shows that all is back, and the next that it moves */
     int said;
@@ -73,8 +74,9 @@ static void tell_hello(const struct tr_lifeline *l)
 static long waits(const struct tr_lifeline *l)
 {
     const double fresh = 3, told = 2e-3 * l->period;
-    double leaves = atomic_load(&l->leaves), left = tr_now() - leaves;
-    if (leaves > 0) return left > fresh + told && left > atomic_load(&l->patience) ? lround(left) : 0;
+    double inside = atomic_load(&l->inside), since = tr_now() - inside, patience = atomic_load(&l->patience);
+    if (patience <= 0) patience = 1e-3 * TR_LIFELINE_STARTS * l->limit;
+    if (inside > 0) return since > fresh + told && since > patience ? lround(since) : 0;
     if (atomic_load(&l->working) > 0 || tr_now() - atomic_load(&l->waits_said_at) > fresh) return 0;
     double seconds = atomic_load(&l->waits);
     return seconds > fresh + told ? lround(seconds) : 0;
@@ -340,11 +342,16 @@ void tr_lifeline_wait(struct tr_lifeline *l, double seconds)
     atomic_store(&l->waits_said_at, tr_now());
 }
 
-void tr_lifeline_leave(struct tr_lifeline *l, double patience)
+void tr_lifeline_enter(struct tr_lifeline *l, double patience)
 {
     if (!l) return;
     atomic_store(&l->patience, patience);
-    atomic_store(&l->leaves, tr_now());
+    atomic_store(&l->inside, tr_now());
+}
+
+void tr_lifeline_through(struct tr_lifeline *l)
+{
+    if (l) atomic_store(&l->inside, 0);
 }
 
 void tr_lifeline_work(struct tr_lifeline *l, bool works)

@@ -30,6 +30,9 @@
 
 enum { TR_LIFELINE_VERSION = 2, TR_LIFELINE_LINE = 512 };
 
+/* So many times its limit, by default 50 s, the supervisor waits for the first rank, and ranks for one another in MPI_Init. */
+enum { TR_LIFELINE_STARTS = 5 };
+
 enum tr_life_phase { TR_LIFE_STARTING, TR_LIFE_LOADING, TR_LIFE_TRAINING };
 
 /* Where a rank stands. */
@@ -84,8 +87,10 @@ void tr_lifeline_kept(struct tr_lifeline *line, int64_t clock);
  * wait for one another. */
 void tr_lifeline_wait(struct tr_lifeline *line, double seconds);
 
-/* Goes into MPI_Finalize, where it waits for all others and for Open MPI's daemons: for longer than that it has no patience. */
-void tr_lifeline_leave(struct tr_lifeline *line, double patience);
+/* Goes into MPI_Init or MPI_Finalize, where it waits for all others and for Open MPI's daemons: for longer than that it has
+ * no patience (0: TR_LIFELINE_STARTS times the supervisor's limit). tr_lifeline_through(): it is out again. */
+void tr_lifeline_enter(struct tr_lifeline *line, double patience);
+void tr_lifeline_through(struct tr_lifeline *line);
 
 /* A thread of this rank is at work (or no more), whatever the rank itself waits for. The rank's own thread says both: once
  * it knows of the end its waiting begins anew. */

@@ -8,11 +8,18 @@
 
 #include "base/base.h"
 
+/* No rank has come, and why is not known. */
+static bool is_of_none(const struct tr_failure *f)
+{
+    return f->kind == TR_CAUSE_SILENT && !f->mpirun && f->rank < 0 && f->pid == 0;
+}
+
 static void print_who(const struct tr_failure *f, FILE *to)
 {
     if (f->kind == TR_CAUSE_STUCK)
         fprintf(to, "all ranks have been waiting for one another for %d s,", f->number);
     else if (f->mpirun) fputs("mpirun", to);
+    else if (is_of_none(f)) fputs("no rank has started: mpirun waits for a host or its daemon there and", to);
     else if (f->rank >= 0) fprintf(to, "rank %ld", f->rank);
     else fputs("a rank", to);
     if (f->pid > 0) fprintf(to, " (pid %ld%s%s)", f->pid, *f->host ? " on " : "", f->host);

@@ -246,6 +246,13 @@ static long stopped_at_start(const struct supervisor *s)
     return tr_process_stopped_child(s->mpirun.pid);
 }
 
+/* Nobody has got through, and none is stopped that we could see: mpirun waits for a host that is cut off, or for its daemon
+ * there. MPI_Init gets as much time from a rank (src/ranks/lifeline.c). */
+static bool nobody_comes(const struct supervisor *s)
+{
+    return s->members.known == 0 && tr_now() - s->begun > TR_LIFELINE_STARTS * s->members.limit;
+}
+
 /* mpirun itself is stopped, for longer than a rank may be: ranks that start or leave wait for it, and who has left is never
  * told of. For so many seconds; 0: it is not. */
 static double launcher_stopped(struct supervisor *s)
@@ -293,7 +300,7 @@ static struct tr_failure look_for_failure(struct supervisor *s)
         return f;
     }
     if ((m = left_alone(all)) != NULL) return failure_of(m, TR_CAUSE_EXIT, m->status);
-    if (stuck || (pid = stopped_at_start(s)) > 0) {
+    if (stuck || (pid = stopped_at_start(s)) > 0 || nobody_comes(s)) {
         f = failure_of(NULL, TR_CAUSE_SILENT, (int)lround(now - s->begun));
         f.rank = stuck ? first_missing(all) : -1;
         f.pid = pid;
@@ -546,7 +553,8 @@ static bool is_the_end(struct supervisor *s, int *code)
         return true;
     }
     bool killed = f->kind == TR_CAUSE_SIGNAL || (exits && f->number > 128); /* mpirun says so of a rank */
-    bool began = s->members.known > 0 || s->history.restarts > 0 || killed || f->stopped;
+    bool silent = f->kind == TR_CAUSE_SILENT;
+    bool began = s->members.known > 0 || s->history.restarts > 0 || killed || silent;
     if (!began) return true; /* mpirun has said why */
     f->epoch = sees && seen.epoch > 0 ? seen.epoch : NAN;
     if (!s->asked) return false;

@@ -99,7 +99,11 @@ says "is stopped: no sign of life"
 TRIREME_FAULT=clock=hang@1:#7:0:0 supervised 0 2 waiting ranks.patience=1
 says "all ranks have been waiting for one another for"
 [ "$(of waiting objective)" = "$(of plain objective)" ] || fail "waiting: another objective"
-# … in MPI_Finalize as well, when all is done
+# … in MPI_Init as well
+TRIREME_FAULT=enter=hang@1:1:0:0 supervised 0 2 entering --limit 2s
+says "while starting"
+says "all ranks have been waiting for one another for"
+# … and in MPI_Finalize, when all is done
 TRIREME_FAULT=leave=hang@1:1 supervised 0 1 leaving ranks.patience=1
 says "all ranks have been waiting for one another for"
 says ", when all was done"
