@@ -13,7 +13,7 @@ enum { SLOTS = 4 }; /* chunks of one request under way at once: one is copied wh
 struct tr_slot {
     MPI_Request received;
     uint32_t first, n;
-    char *answer; /* tr_reply_head, then values */
+    struct tr_sending *answer; /* its body: tr_reply_head, then values */
 };
 
 /* ---- opening ---- */
@@ -191,7 +191,8 @@ static int open_slots(struct tr_channel *c)
     if (c->slot) return TR_OK;
     TR_TRY(TR_NEW(&c->slot, SLOTS));
     for (int i = 0; i < SLOTS; i++) c->slot[i].received = MPI_REQUEST_NULL;
-    for (int i = 0; i < SLOTS; i++) TR_TRY(TR_NEW(&c->slot[i].answer, answer_bytes(c)));
+    for (int i = 0; i < SLOTS; i++)
+        TR_TRY(tr_message_new(c->table->tr->tables, answer_bytes(c), &c->slot[i].answer));
     return TR_OK;
 }
 
@@ -239,15 +240,37 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
     return TR_OK;
 }
 
+void tr_channel_forget(struct tr_channel *c)
+{
+    struct tr_tables *tables = c->table->tr->tables;
+    if (c->registered) (void)tr_message_forget(c->table, c->rank, c->tag); /* without memory it stays there */
+    c->registered = false;
+    for (int i = 0; c->slot && i < SLOTS; i++) {
+        struct tr_slot *slot = &c->slot[i];
+        if (!slot->answer) continue;
+        if (slot->received == MPI_REQUEST_NULL) tr_message_release(tables, slot->answer);
+        else tr_message_await(tables, slot->answer, slot->received);
+    }
+    free(c->slot);
+    c->slot = NULL;
+}
+
+/* A get writes into memory that is freed next, and an accumulate reads such. Their targets need only be inside MPI. */
+static int complete_access(struct tr_channel *c)
+{
+    TR_WAIT_UNTIL(c->table->tr, tr_request_done(&c->get) && tr_request_done(&c->accumulate),
+                  "rank %d to let a closed view of table %s go", c->rank, c->table->name);
+    return TR_OK;
+}
+
 void tr_channel_close(struct tr_channel *c)
 {
+    (void)complete_access(c); /* it fails when all of it ends */
     tr_message_orphan(c->table->tr->tables, &c->sending);
-    if (c->registered) (void)tr_message_forget(c->table, c->rank, c->tag); /* without memory it stays there */
+    tr_channel_forget(c);
     if (c->here != MPI_DATATYPE_NULL) MPI_Type_free(&c->here);
     if (c->there != MPI_DATATYPE_NULL) MPI_Type_free(&c->there);
-    for (int i = 0; c->slot && i < SLOTS; i++) free(c->slot[i].answer);
     free_stretches(c->stretches);
-    free(c->slot);
     free(c->packed);
     free(c->residual);
     free(c->told);
@@ -274,7 +297,7 @@ static int ask_chunk(struct tr_channel *c, struct tr_slot *slot)
                                              : reads_exactly(c) ? TR_FLAG_EXACT | TR_FLAG_ONCE
                                                                 : 0,
                                     .clock = c->version};
-    tr_message_ask(tables, m, 0, c->rank, slot->answer, answer_bytes(c), &slot->received);
+    tr_message_ask(tables, m, 0, c->rank, slot->answer->body, answer_bytes(c), &slot->received);
     tables->traffic.bytes_pulled += sizeof m->header;
     return TR_OK;
 }
@@ -318,8 +341,8 @@ static int take_answer(struct tr_channel *c, const struct tr_slot *slot)
     struct tr_reply_head head;
     struct tr_encoded message;
     bool differs = tr_pull_differs(t, reads_exactly(c)), tells = tr_pull_differs(t, c->exact);
-    memcpy(&head, slot->answer, sizeof head);
-    const void *body = slot->answer + sizeof head;
+    memcpy(&head, slot->answer->body, sizeof head);
+    const void *body = slot->answer->body + sizeof head;
     size_t bytes = head.bytes;
     TR_TRY(tr_unsqueeze(&tables->squeezer, &slice, &body, &bytes));
     TR_TRY(tr_encoded_open(body, bytes, &slice, &message));

@@ -60,6 +60,10 @@ int tr_channel_measure(struct tr_channel *channel);
 /* Tells the server the segment's positions and waits until it knows them; flags TR_FLAG_PUSHES or 0. */
 int tr_channel_register(struct tr_channel *channel, uint32_t flags);
 
+/* The first half of closing: the server forgets the segment if this rank has registered it, and answers that are still to
+ * come do so in memory that is kept until then (in tables->sending). */
+void tr_channel_forget(struct tr_channel *channel);
+
 /* Frees what the channel has, and lets the server forget the segment if this rank has registered it. */
 void tr_channel_close(struct tr_channel *channel);
 

@@ -68,6 +68,12 @@ void tr_message_ask(struct tr_tables *tables, struct tr_sending *m, size_t bytes
     tr_message_send(tables, m, bytes, rank, NULL);
 }
 
+void tr_message_await(struct tr_tables *tables, struct tr_sending *m, MPI_Request received)
+{
+    m->acknowledged = received;
+    list(tables, m);
+}
+
 void tr_message_reply(struct tr_tables *tables, struct tr_sending *m, size_t bytes, int rank, uint32_t number)
 {
     MPI_Isend(m->body, (int)bytes, MPI_BYTE, rank, TR_TAG_REPLY + (int)number, tables->tr->wire, &m->sent);

@@ -72,6 +72,10 @@ void tr_message_ask(struct tr_tables *tables, struct tr_sending *message, size_t
 void tr_message_reply(struct tr_tables *tables, struct tr_sending *message, size_t bytes, int rank,
                       uint32_t number);
 
+/* Nobody wants any more what is being received into the body: its memory stays among the messages on their way until that
+ * has come. */
+void tr_message_await(struct tr_tables *tables, struct tr_sending *message, MPI_Request received);
+
 /* Takes back one that is not sent. */
 void tr_message_release(struct tr_tables *tables, struct tr_sending *message);
 

@@ -310,9 +310,7 @@ void tr_node_pull_forget(struct tr_table *t)
     for (struct tr_node_pull *p = t->node_pulls; p; p = p->next) {
         if (p->view) tr_node_pull_leave(p);
         for (uint32_t s = 0; s < p->servers; s++) {
-            struct tr_channel *c = &p->source[s].channel;
-            if (c->registered) (void)tr_message_forget(t, c->rank, c->tag);
-            c->registered = false;
+            if (p->source[s].cache.head) tr_channel_forget(&p->source[s].channel);
         }
     }
 }

@@ -159,6 +159,8 @@ void tr_view_end(struct tr_view_state *v)
     struct tr_table *t = v->view.table;
     if (v->ended) return;
     v->ended = true;
+    if (v->pull != PULL_IDLE) tr_way_end(t->tr->tables);
+    if (v->push != PUSH_IDLE) tr_way_end(t->tr->tables);
     bool open = take_out(t->tr->tables, v);
     if (v->node_pull) tr_node_pull_leave(v->node_pull);
     if (open && v->channel && v->merged) t->updating_views--;

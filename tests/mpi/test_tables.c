@@ -3,10 +3,13 @@
  * checked. */
 #include "mpi_unit.h"
 #include "../elements.h"
+#include "table/message.h"
+#include "table/tables.h"
+#include "table/view.h"
 
 #include <math.h>
 
-enum { CLOCKS = 3, TABLES = 3 };
+enum { CLOCKS = 3, TABLES = 3, KEYS_READ = 4000 };
 
 struct shape {
     enum tr_dtype dtype;
@@ -368,6 +371,41 @@ MPI_CASE(only_dense_tables_have_initial_values)
     mpi_check(tr_close(tr) == status, "the context ends otherwise");
 }
 
+/* Closes a view while its servers cannot answer what it has asked for, as they wait for this rank. */
+static int close_while_read(tr_worker *me, void *state)
+{
+    struct one *o = state;
+    tr_key keys[KEYS_READ];
+    tr_view *view;
+    size_t awaited = 0;
+    (void)me;
+    for (tr_key k = 0; k < KEYS_READ; k++) keys[k] = k;
+    TR_TRY(tr_view_open(o->table, keys, KEYS_READ, TR_VIEW_READ, &view));
+    tr_context *tr = o->table->tr;
+    TR_TRY(tr_barrier(tr, tr->world, "all workers to have registered"));
+    MPI_Barrier(MPI_COMM_WORLD);
+    TR_TRY(tr_pull_start(view, view->value, -1));
+    tr_view_close(&view);
+    for (struct tr_sending *m = tr->tables->sending; m; m = m->next)
+        awaited += m->acknowledged != MPI_REQUEST_NULL;
+    MPI_Barrier(MPI_COMM_WORLD);
+    mpi_check(awaited > 0, "nobody keeps the memory of an answer that is still to come");
+    return TR_OK;
+}
+
+MPI_CASE(answers_to_closed_views_have_memory)
+{
+    struct one o = {0};
+    if (mpi_test.size == 1) return;
+    tr_context *tr =
+        mpi_context("ranks.layout=colocated ranks.node_size=1 table.route=request table.partition=range");
+    mpi_ok(tr_table_create(tr, "t", TR_F32, 1, KEYS_READ, &o.table));
+    mpi_ok(tr_run(tr, &(tr_stage){.name = "close", .state = &o, .clocks = 1, .compute = close_while_read}));
+    mpi_ok(tr_tables_forget_views(tr));
+    mpi_check(!tr->tables->sending, "an answer has not come");
+    mpi_ok(tr_close(tr));
+}
+
 MPI_MAIN(&random_values_are_as_random_as_said, &only_dense_tables_have_initial_values, &direct_merge_adds_all,
          &merge_in_rounds_adds_all, &accumulate_adds_all, &messages_add_all, &large_tables_go_in_chunks,
-         &small_tables_spread, &wrong_places_are_refused)
+         &small_tables_spread, &answers_to_closed_views_have_memory, &wrong_places_are_refused)
