@@ -84,7 +84,7 @@ def somebody(luck, job, kind):
     if kind in ("SIGKILL", "SIGSEGV") and luck.random() < 0.3:
         return luck.choice(["all", "mpirun", "supervisor", *more])
     if kind == "SIGSTOP" and luck.random() < 0.3:
-        return luck.choice(["all", "mpirun"])  # no supervisor sees a stopped daemon elsewhere before ranks have come: it waits
+        return luck.choice(["all", "mpirun", *more])
     return rank
 
 
