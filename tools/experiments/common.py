@@ -59,6 +59,8 @@ class Run:
     explained: str
     messages: int = 0  # of all ranks, with `counts`: between any two, those of collectives as well
     bytes: int = 0
+    collective: int = 0  # messages of collectives among them
+    first: int = 0  # messages of rank 0, which schedules, among them
 
     def first_below(self, target):
         """The first evaluation with an objective at the target or below, or None. Under SSP and ASP that is an
@@ -85,20 +87,23 @@ class Run:
 
 # Open MPI counts messages itself where it is asked to; it says what it counted only where it does not watch windows, too.
 COUNTED = os.path.join(OUT, "counted")
-COUNTS = ["--mca", "pml", "ob1,monitoring", "--mca", "osc", "^ucx,monitoring", "--mca", "pml_monitoring_enable", "1",
+COUNTS = ["--mca", "pml", "ob1,monitoring", "--mca", "osc", "^ucx,monitoring", "--mca", "pml_monitoring_enable", "2",
           "--mca", "pml_monitoring_enable_output", "3", "--mca", "pml_monitoring_filename", COUNTED]
 
 
 def counted():
-    """Messages and bytes that all ranks of the last run have sent."""
-    messages = sent = 0
+    """Messages and bytes that all ranks of the last run have sent; messages of its collectives, and of rank 0, among them."""
+    messages = sent = collective = first = 0
     for file in glob.glob(glob.escape(COUNTED) + ".*.prof"):
         with open(file) as f:
             words = [line.split("\t") for line in f if line[0] in "EI" and "msgs" in line]
         sent += sum(int(w[3].split()[0]) for w in words)
-        messages += sum(int(w[4].split()[0]) for w in words)
+        each = [int(w[4].split()[0]) for w in words]
+        messages += sum(each)
+        collective += sum(n for n, w in zip(each, words) if w[0] == "I")
+        first += sum(each) if file.endswith(".0.prof") else 0
         os.remove(file)
-    return messages, sent
+    return messages, sent, collective, first
 
 
 def train(ranks, job, host=None, explain=False, counts=False, before=()):

@@ -1,15 +1,18 @@
 """What ranks send and hold as they grow (growth), and what clusters would take by that (model). Every rank is taken for a node, so
 that all they tell each other is sent and counted: by Open MPI, messages and their bytes, those of collectives as well; by the
 tables, what is pulled and pushed. Few cores show this as well as many."""
-import itertools, math, os
+import itertools, json, math, os, statistics, subprocess, time
 
-from experiments.common import ROOT, generated_as, goal, plot, program, run, shown, table, train, write_csv
+from experiments.common import ENV, OUT, ROOT, TRIREME, generated_as, goal, interleaved, mpirun, plot, program, run, shown, table, train, write_csv
 from experiments.speedup import BANDWIDTH, LATENCY
 
-SHORT, LONG = 4, 24  # passes: what both have, starting and ending, is no part of a pass
-COUNTS = ("messages", "kB in messages", "kB of tables", "MB held")
+SHORT, LONG, FEW = 4, 24, 8  # passes: what both have, starting and ending, is no part of a pass; few are enough for many ranks
+COUNTS = ("messages", "of collectives", "of rank 0", "kB in messages", "kB of tables", "MB held")
 TERMS = {"1/P": lambda p: 1 / p, "1": lambda p: 1, "log P": lambda p: math.log2(p), "P": lambda p: p}
 CLUSTER = (64, 512, 4096)
+MESSAGE = 1e-6  # seconds of a processor that a message takes
+DELAYS = (4, 16)  # milliseconds
+TIMES = 3
 SIZE = 1000  # a pass of the jobs below, so many times larger, is what clusters are asked for: rows grow, the model does not
 
 
@@ -32,18 +35,16 @@ def jobs():
 
 # ---- counting ----
 
-def of_a_pass(job, ranks, **more):
-    """Of a rank and pass: COUNTS, and seconds of computing of all ranks together."""
+def of_a_pass(job, ranks):
+    """Of a rank and pass: COUNTS."""
     made = []
-    for passes in (SHORT, LONG):
-        done = train(ranks, job | {"solve.epochs": passes, "report.every": 1000, "ranks.node_size": 1} | more, counts=ranks > 1)
+    for passes in (SHORT, FEW if ranks > 16 else LONG):
+        done = train(ranks, job | {"solve.epochs": passes, "report.every": 1000, "ranks.node_size": 1}, counts=ranks > 1)
         last = done.curve[-1]
-        made.append([last["epoch"], done.messages, done.bytes, last["bytes_pulled"] + last["bytes_pushed"], last["compute_seconds"],
-                     last["peak_rss_bytes"]])
-    short, last = made
-    passes = max(1, last[0] - short[0])
-    share = [max(0, b - a) / (ranks * passes) for a, b in zip(short, last)]
-    return [share[1], share[2] / 1e3, share[3] / 1e3, last[5] / 1e6], share[4] * ranks
+        made.append([last["epoch"], done.messages / ranks, done.collective / ranks, done.first, done.bytes / ranks / 1e3,
+                     (last["bytes_pulled"] + last["bytes_pushed"]) / ranks / 1e3])
+    passes = max(1, made[1][0] - made[0][0])
+    return [max(0, b - a) / passes for a, b in zip(*made)][1:] + [last["peak_rss_bytes"] / 1e6]
 
 
 def solve(rows, wanted):
@@ -87,102 +88,198 @@ def written_out(formula):
 
 
 def count(quick):
-    """{job: ({count: {ranks: value}}, seconds of computing of a pass on one rank)}"""
-    found = {}
+    """{job: {count: {ranks: value}}}. What this very program was counted to do before is not counted again."""
+    file, of_program = os.path.join(OUT, "growth-counts.json"), str(os.stat(TRIREME).st_mtime_ns)
+    known = json.load(open(file)) if os.path.exists(file) else {}
+    known, found = {of_program: known.get(of_program, {})}, {}
     for name, job in jobs().items():
-        counts, one = {what: {} for what in COUNTS}, None
+        counts = found[name] = {what: {} for what in COUNTS}
         for ranks in (1, 2, 4, 8) if quick else (1, 2, 4, 8, 16, 32, 64):
-            each, computing = of_a_pass(job, ranks)
-            one = computing if one is None else one
-            for what, number in zip(COUNTS, each):
+            key = f"{name}, {ranks} ranks"
+            if key not in known[of_program]:
+                known[of_program][key] = of_a_pass(job, ranks)
+                with open(file, "w") as f:
+                    json.dump(known, f)
+            for what, number in zip(COUNTS, known[of_program][key]):
                 counts[what][ranks] = number
-            print("   ", name, ranks, *map(shown, each), flush=True)
-        found[name] = counts, one
+            print("   ", name, ranks, *map(shown, known[of_program][key]), flush=True)
     return found
 
 
 def formulas(found):
     """{job: {count: (formula, error)}}: of several ranks, since one sends nothing."""
-    return {name: {what: fit({p: v for p, v in of.items() if p > 1}) for what, of in counts.items()} for name, (counts, _) in found.items()}
+    return {name: {what: fit({p: v for p, v in of.items() if p > 1}) for what, of in counts.items()} for name, counts in found.items()}
 
 
 def growth(quick):
     found = count(quick)
     fitted = formulas(found)
     rows = [[name, what, *of.values(), written_out(fitted[name][what][0]), fitted[name][what][1]]
-            for name, (counts, _) in found.items() for what, of in counts.items()]
-    ranks = list(next(iter(found.values()))[0][COUNTS[0]])
+            for name, counts in found.items() for what, of in counts.items()]
+    ranks = list(next(iter(found.values()))[COUNTS[0]])
     head = ["job", "of a rank and pass", *(f"{p} ranks" for p in ranks), "formula", "misses"]
     table("growth: what a rank sends in a pass and holds; P is the number of ranks", head, rows)
     write_csv("growth", head, rows)
-    plot("growth", [(what, "ranks", what, {name: sorted(counts[what].items()) for name, (counts, _) in found.items()}) for what in COUNTS],
+    plot("growth", [(what, "ranks", what, {name: sorted(counts[what].items()) for name, counts in found.items()}) for what in COUNTS],
          logx=True, logy=True)
     print("\ngoals")
     for name, of in fitted.items():
         formula = of["messages"][0]
         share = formula.get("P", 0) * CLUSTER[-1] / value(formula, CLUSTER[-1]) if formula else 0
-        steps = value(formula, CLUSTER[-1]) / value(formula, CLUSTER[0]) if formula else 0
-        goal("growth messages", steps, f"{name}, {shown(share)} of it by a term that grows with ranks")
+        goal("growth messages", grows(formula), f"{name}, {shown(share)} of it by a term that grows with ranks")
+        goal("growth memory", grows(of["MB held"][0]), name)
+        most = ranks[-1]
+        goal("growth rank 0", found[name]["of rank 0"][most] / max(1, found[name]["messages"][most]), f"{name}, {most} ranks")
+    goal("growth start", *start(quick))
+    goal("growth idle", idle(), "the busiest of 2")
+
+
+def grows(formula):
+    return value(formula, CLUSTER[-1]) / value(formula, CLUSTER[0]) if formula else 0
+
+
+def start(quick):
+    """How much longer than bare processes a job of one row takes from its command to its end, and of how many ranks."""
+    ranks, file = 8 if quick else CLUSTER[0], os.path.join(OUT, "one.svm")
+    with open(file, "w") as f:
+        f.write("1 1:1\n-1 1:2\n" * ranks)
+    words = [TRIREME, "train", f"data.train={file}", "model.type=logistic", "solve.method=sgd", "solve.rate=1", "solve.epochs=1",
+             f"output={os.path.join(OUT, 'one')}", "--fresh"]
+    took = interleaved(TIMES, {"bare": lambda: seconds_of(mpirun, ranks, "hostname"), "job": lambda: seconds_of(mpirun, ranks, *words)})
+    bare, job = (statistics.median(took[name]) for name in ("bare", "job"))
+    return job / bare, f"{ranks} ranks, {shown(job)} s"
+
+
+def seconds_of(run, *words):
+    begin = time.time()
+    run(*words)
+    return time.time() - begin
+
+
+def processor_seconds(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def idle():
+    """The share of a core that servers take which nobody asks for anything: workers are busy for seconds with a clock."""
+    job = ["data.train=" + jobs()["linear sgd"]["data.train"], "model.type=logistic", "solve.method=sgd", "solve.rate=1", "sync.push=every 100",
+           "solve.epochs=1", "ranks.layout=dedicated", "ranks.servers=2", "experiment.clock=20", f"output={os.path.join(OUT, 'idle')}"]
+    done = subprocess.Popen(["mpirun", "-q", "-n", "4", "--oversubscribe", TRIREME, "train", *job], env=ENV, cwd=ROOT,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(10)
+    ranks = subprocess.run(["pgrep", "-P", str(done.pid)], capture_output=True, text=True).stdout.split()[1:3]
+    before = [processor_seconds(pid) for pid in ranks]
+    time.sleep(8)
+    share = [(processor_seconds(pid) - b) / 8 for pid, b in zip(ranks, before)]
+    done.terminate()
+    done.wait()
+    return max(share, default=None)
+
+
+# ---- steps ----
+
+def over_links(job, hosts, *words):
+    """Of a pass of a worker on each of so many hosts, over links as tools/hosts has them by these words: seconds, what of them a
+    worker computed, and the share that is hidden of what is on its way."""
+    before = [os.path.join(ROOT, "tools", "hosts"), "--hosts", str(hosts), "--slots", "1", *map(str, words)]
+    short, long = (train(hosts, job | {"solve.epochs": n, "report.every": 1000}, before=before) for n in (SHORT, LONG))
+    first, last = short.curve[-1], long.curve[-1]
+    passes = max(1, last["epoch"] - first["epoch"])
+    return ((last["training_time"] - first["training_time"]) / passes, (last["compute_seconds"] - first["compute_seconds"]) / passes / hosts,
+            long.summary.get("hidden") or 0)
+
+
+def steps(quick):
+    """{job: {hosts: how often in a pass somebody has to wait for a message to arrive}}: by how much longer a pass takes where each
+    arrives later. What is hidden by computing does not count, as delays are long beside it."""
+    found = {}
+    for name, job in jobs().items():
+        found[name] = {}
+        for hosts in (2, 4) if quick else (2, 4, 8):
+            short, long = (over_links(job, hosts, "--delay", d)[0] for d in DELAYS)
+            found[name][hosts] = max(0, long - short) / (DELAYS[1] - DELAYS[0]) * 1e3
+        print("   ", name, "steps", found[name], flush=True)
+    return found
 
 
 # ---- clusters ----
 
-def parts(fitted, one, ranks, size=1.0, latency=LATENCY, bandwidth=BANDWIDTH):
-    """Seconds of a pass by cause. size: of the rows, so many times those that were counted; the model stays."""
+def parts(fitted, computing, ranks, hidden, latency=LATENCY, bandwidth=BANDWIDTH):
+    """Seconds of a pass by cause: computing, and what of messages, steps and bytes no computation hides. hidden: the share that
+    is, where there is enough to compute."""
     of = {what: value(formula, ranks) for what, (formula, _) in fitted.items()}
-    return {"computing": size * one / ranks, "messages": of["messages"] * latency,
-            "bytes": (of["kB in messages"] + of["kB of tables"]) * 1e3 / bandwidth}
-
-
-def over_link(job, before):
-    """Seconds of a pass of two workers on two hosts, and what of it they computed."""
-    short, last = (train(2, job | {"solve.epochs": passes, "report.every": 1000}, before=before).curve[-1] for passes in (SHORT, LONG))
-    passes = max(1, last["epoch"] - short["epoch"])
-    return (last["seconds"] - short["seconds"]) / passes, (last["compute_seconds"] - short["compute_seconds"]) / passes / 2
+    way = {"steps": of["steps"] * latency, "messages": of["messages"] * MESSAGE,
+           "bytes": max(of["kB in messages"], of["kB of tables"]) * 1e3 / bandwidth}
+    total = sum(way.values())
+    seen = max((1 - hidden) * total, total - computing) / total if total > 0 else 0
+    return {"computing": computing} | {cause: seconds * seen for cause, seconds in way.items()}
 
 
 def check(fitted):
-    """Rows of what was predicted of two hosts and what they took, and the worst error. What a message takes there, bare MPI says."""
-    rows, wrong = [], 0.0
+    """Rows of what was predicted of two hosts and what they took; by job, the worst error; by job, the share that is hidden. What a
+    message takes there, bare MPI says in the same minute; what is computed, the run itself."""
+    rows, wrong, shares = [], {}, {}
     for rate, bandwidth in (("1gbit", 125e6), ("10gbit", 1.25e9)):
-        before = [os.path.join(ROOT, "tools", "hosts"), "--rate", rate, "--slots", "1"]
-        figures = run(*before, "mpirun", "-q", "-n", 2, program("bench_table"), 64, 1, 500).split()
-        latency = float(figures[7]) / 1e3 / 2  # there and back
-        for name, job in jobs().items():
-            took, computed = over_link(job, before)
-            of = parts(fitted[name], 0, 2, latency=latency, bandwidth=bandwidth)
-            predicted = computed + of["messages"] + of["bytes"]
-            wrong = max(wrong, abs(predicted / took - 1))
-            rows.append([name, rate, 1e6 * latency, 1e3 * computed, 1e3 * of["messages"], 1e3 * of["bytes"], 1e3 * predicted,
-                         1e3 * took, predicted / took])
-    return rows, wrong
+        for delay in (0, 1):
+            words = ["--rate", rate, *(["--delay", delay] if delay else [])]
+            for name, job in jobs().items():
+                figures = run(os.path.join(ROOT, "tools", "hosts"), *words, "--slots", "1", "mpirun", "-q", "-n", 2, program("bench_table"),
+                              64, 1, 500).split()
+                latency = float(figures[7]) / 1e3 / 2  # there and back
+                runs = [over_links(job, 2, *words) for _ in range(TIMES)]
+                took, computed, hidden = (statistics.median(r[i] for r in runs) for i in range(3))
+                predicted = sum(parts(fitted[name], computed, 2, hidden, latency, bandwidth).values())
+                wrong[name] = max(wrong.get(name, 0), abs(predicted / took - 1))
+                shares[name] = max(shares.get(name, 0), hidden)
+                rows.append([name, rate, delay, 1e6 * latency, 1e3 * computed, hidden, 1e3 * predicted, 1e3 * took, predicted / took])
+                print("   ", *map(shown, rows[-1]), flush=True)
+    return rows, wrong, shares
 
 
-def stops(fitted, one, size):
+def stops(fitted, one, hidden):
     """The ranks, a power of two, from which on more than half of a pass is no computing; and what it is then."""
     for power in range(1, 21):
-        of = parts(fitted, one, 2 ** power, size)
+        of = parts(fitted, one / 2 ** power, 2 ** power, hidden)
         if of["computing"] < sum(of.values()) / 2:
-            return 2 ** power, max(("messages", "bytes"), key=of.get)
+            return 2 ** power, max(("steps", "messages", "bytes"), key=of.get)
     return None, "-"
 
 
-def model(quick):
-    found = count(quick)
-    fitted, rows = formulas(found), []
-    for name, (_, one) in found.items():
-        of = [sum(parts(fitted[name], one, p, SIZE).values()) for p in CLUSTER]
-        rows.append([name, SIZE * one, *(1e3 * s for s in of), *(SIZE * one / s for s in of), *stops(fitted[name], one, SIZE)])
-    head = ["job", "one rank, s", *(f"{p}, ms" for p in CLUSTER), *(f"speed-up {p}" for p in CLUSTER), "half lost at", "to"]
+def computing(job):
+    """Seconds of a pass of one rank."""
+    last, first = (train(1, job | {"solve.epochs": n, "report.every": 1000}).curve[-1] for n in (LONG, SHORT))
+    return (last["compute_seconds"] - first["compute_seconds"]) / max(1, last["epoch"] - first["epoch"])
+
+
+def predict(fitted, shares):
+    rows = []
+    for name, job in jobs().items():
+        one = SIZE * statistics.median(computing(job) for _ in range(TIMES))
+        of = [sum(parts(fitted[name], one / p, p, shares[name]).values()) for p in CLUSTER]
+        rows.append([name, one, shares[name], *(1e3 * s for s in of), *(one / s for s in of), *stops(fitted[name], one, shares[name])])
+    head = ["job", "one rank, s", "hidden", *(f"{p}, ms" for p in CLUSTER), *(f"speed-up {p}" for p in CLUSTER), "half lost at", "to"]
     table(f"model: a pass over {SIZE} times the rows, model as it is, on nodes of one rank with 100 Gbit/s and {1e6 * LATENCY:g} µs; "
           "ranks at which half of it is no computing any more", head, rows)
     write_csv("model", head, rows)
-    print("\ngoals")
+
+
+def model(quick):
     if run(os.path.join(ROOT, "tools", "hosts"), "echo", "yes", check=False).strip() != "yes":
+        print("\ngoals")
         goal("model link", None, "network namespaces cannot be made here")
         return
-    checked, wrong = check(fitted)
-    head = ["job", "link", "µs a message", "computing", "messages", "bytes", "predicted", "took", "ratio"]
+    found, stepped = count(quick), steps(quick)
+    fitted = formulas({name: counts | {"steps": stepped[name]} for name, counts in found.items()})
+    checked, wrong, shares = check(fitted)
+    predict(fitted, shares)
+    head = ["job", "link", "ms later", "µs a message", "computing", "hidden", "predicted", "took", "ratio"]
     table("milliseconds of a pass of two workers on two hosts", head, checked)
     write_csv("model-link", head, checked)
-    goal("model link", wrong, "the worst of all jobs and links")
+    rows = [[name, *of.values(), written_out(fitted[name]["steps"][0]), fitted[name]["steps"][1]] for name, of in stepped.items()]
+    head = ["job", *(f"{p} hosts" for p in next(iter(stepped.values()))), "formula", "misses"]
+    table("steps of a pass: messages that must arrive one after the other", head, rows)
+    write_csv("model-steps", head, rows)
+    print("\ngoals")
+    for name, worst in wrong.items():
+        goal("model link", worst, f"{name}, the worst of all links")
