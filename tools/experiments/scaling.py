@@ -3,7 +3,8 @@ that all they tell each other is sent and counted: by Open MPI, messages and the
 tables, what is pulled and pushed. Few cores show this as well as many."""
 import itertools, json, math, os, statistics, subprocess, time
 
-from experiments.common import ENV, OUT, ROOT, TRIREME, generated_as, goal, interleaved, mpirun, plot, program, run, shown, table, train, write_csv
+from experiments.common import ENV, OUT, ROOT, TRIREME, generated_as, goal, interleaved, mpirun, plot, program, run, \
+    shown, table, train, write_csv
 from experiments.speedup import BANDWIDTH, LATENCY
 
 SHORT, LONG, FEW = 4, 24, 8  # passes: what both have, starting and ending, is no part of a pass; few are enough for many ranks
