@@ -36,8 +36,9 @@ int tr_rotation_depth(const tr_context *tr);
 /* Makes a rotation of D blocks for each member of the group; block b has bytes[b] bytes, zeros at first. All members, in a
  * stage's prepare function or later, with the same sizes. table.rotate says how blocks get round: in memory that the
  * members share, where their node has room for it, or from each to the one before. Memory of a member: D blocks, or where
- * they travel D + 1 of the largest. Free with tr_rotation_close(). */
-int tr_rotation_open(tr_worker *me, const size_t *bytes, tr_rotation **rotation);
+ * they travel D + 1 of the largest. `parts`, 1 and more, is what tr_rotation_pass() sends a block in at most: 1 for who does
+ * not call it. Free with tr_rotation_close(). */
+int tr_rotation_open(tr_worker *me, const size_t *bytes, int parts, tr_rotation **rotation);
 
 /* All members, after the stage; NULL inside is fine. */
 void tr_rotation_close(tr_rotation **rotation);
@@ -51,6 +52,11 @@ int tr_rotation_schedule(tr_worker *me, void *state, tr_command *commands, bool 
  * gives nothing on: there is nothing more to do in this stage. */
 int tr_rotation_take(tr_rotation *rotation, tr_block *block);
 int tr_rotation_give(tr_rotation *rotation);
+
+/* Between take and give: so many bytes from the block's beginning on will not be changed by this member any more. Where
+ * blocks travel they may leave, in parts, while it works on the rest, which it still has to give. Costs nothing to speak
+ * of when called often. */
+void tr_rotation_pass(tr_rotation *rotation, size_t bytes);
 
 /* Between two clocks, or before the first round of one: waits for the block that this member will have in the round after
  * `rounds` more, 0 .. D - 1. It stays with it. */

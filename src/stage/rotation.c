@@ -9,6 +9,9 @@
 #include "ranks/shm.h"
 #include "table/tables.h"
 
+/* A part of less is no message of its own: one of this size goes at once, whether its receiver waits for it or not, where
+ * MPI's limit for that is the usual one of 64 KB. */
+enum { LEAST_PART = 56 << 10 };
 enum { ALIGNMENT = 64, MESSAGE = 1 << 30, MOST_DEPTH = 2 };
 
 /* In front of a block in shared memory. */
@@ -20,7 +23,9 @@ struct shared_head {
 /* Memory for a block that travels: it comes, is worked on, and leaves. */
 struct slot {
     char *memory;
-    bool comes, leaves;
+    bool comes;
+    bool awaited; /* what comes is counted as on its way: since this member gave its last one */
+    bool leaves;  /* messages of it are on their way to the member before */
     MPI_Request *received, *sent; /* by message */
 };
 
@@ -32,13 +37,16 @@ struct tr_rotation {
     bool halted;   /* a block could not be given on, since a member has failed */
     bool closes;   /* all members catch up: what is waited for comes */
     int64_t given; /* rounds */
+    size_t parts;  /* messages of a block at most, but for those of more than MESSAGE bytes */
     bool shares;
     MPI_Comm comm;        /* of the members, who may be no set of workers any more when they close it */
     struct tr_shm memory; /* shared: a part for each member's first blocks */
     /* travelling: the block of round r lies in slot r mod slots */
     int slots;
     struct slot slot[MOST_DEPTH + 1];
-    size_t messages; /* of the largest block */
+    size_t messages; /* of a block at most */
+    int64_t posted;  /* the first round whose block is not received yet, nor is to be */
+    size_t passed;   /* messages of the block of this round that have been sent */
 };
 
 int tr_rotation_schedule(tr_worker *me, void *state, tr_command *commands, bool *again)
@@ -95,6 +103,88 @@ static bool can_share(const tr_rotation *r, const tr_worker *me)
     return (double)tr_shm_free() > 1.05 * needed * me->groups;
 }
 
+/* Bytes of each message of a block but the last. */
+static size_t part_bytes(const tr_rotation *r, int block)
+{
+    size_t part = (r->bytes[block] / r->parts / ALIGNMENT + 1) * ALIGNMENT;
+    return tr_min_size(tr_max_size(part, LEAST_PART), MESSAGE);
+}
+
+static size_t messages_of(const tr_rotation *r, int block)
+{
+    size_t part = part_bytes(r, block);
+    return (r->bytes[block] + part - 1) / part;
+}
+
+/* ---- messages ---- */
+
+static void *message_of(const tr_rotation *r, const struct slot *slot, int block, size_t i, int *bytes)
+{
+    size_t part = part_bytes(r, block), at = i * part;
+    *bytes = (int)tr_min_size(part, r->bytes[block] - at);
+    return slot->memory + at;
+}
+
+/* Sends the messages of the block of this round up to the n-th. */
+static void send_until(tr_rotation *r, size_t n)
+{
+    int block = block_of(r, 0), rank = rank_of(r, (r->member + r->members - 1) % r->members);
+    struct slot *slot = &r->slot[r->given % r->slots];
+    if (r->passed >= n) return;
+    if (!slot->leaves) tr_way_begin(r->tr->tables);
+    slot->leaves = true;
+    for (; r->passed < n; r->passed++) {
+        int bytes;
+        void *at = message_of(r, slot, block, r->passed, &bytes);
+        MPI_Isend(at, bytes, MPI_BYTE, rank, TR_TAG_BLOCK, r->tr->wire, &slot->sent[r->passed]);
+    }
+}
+
+/* The memory of the block that left in the round before is free, once it has left, for the one that comes: what the next
+ * member sends of it while this one computes finds its place. */
+static void receive_next(tr_rotation *r)
+{
+    int64_t round = r->given + r->depth;
+    struct slot *slot = &r->slot[round % r->slots];
+    int block = block_of(r, r->depth), rank = rank_of(r, (r->member + 1) % r->members);
+    if (r->posted > round || slot->leaves) return;
+    for (size_t i = 0; i < messages_of(r, block); i++) {
+        int bytes;
+        void *at = message_of(r, slot, block, i, &bytes);
+        MPI_Irecv(at, bytes, MPI_BYTE, rank, TR_TAG_BLOCK, r->tr->wire, &slot->received[i]);
+    }
+    slot->comes = true;
+    r->posted = round + 1;
+}
+
+static bool all_done(const tr_rotation *r, MPI_Request *requests)
+{
+    int done = 0;
+    MPI_Testall((int)r->messages, requests, &done, MPI_STATUSES_IGNORE);
+    return done;
+}
+
+static void test_slot(tr_rotation *r, struct slot *s, int *did)
+{
+    bool arrives = s->comes && all_done(r, s->received), has_left = s->leaves && all_done(r, s->sent);
+    if (arrives && s->awaited) tr_way_end(r->tr->tables);
+    if (arrives) s->comes = s->awaited = false;
+    if (has_left) tr_way_end(r->tr->tables);
+    if (has_left) s->leaves = false;
+    *did += arrives + has_left;
+}
+
+/* Blocks move on whenever somebody looks around. */
+static int poll_slots(void *what, int *did)
+{
+    tr_rotation *r = what;
+    for (struct slot *s = r->slot; s < r->slot + r->slots; s++) test_slot(r, s, did);
+    if (r->taken) receive_next(r);
+    return TR_OK;
+}
+
+/* ---- memory ---- */
+
 static int open_slot(const tr_rotation *r, size_t bytes, struct slot *slot)
 {
     size_t padded = (bytes / ALIGNMENT + 1) * ALIGNMENT;
@@ -107,31 +197,13 @@ static int open_slot(const tr_rotation *r, size_t bytes, struct slot *slot)
     return TR_OK;
 }
 
-static bool all_done(const tr_rotation *r, MPI_Request *requests)
-{
-    int done = 0;
-    MPI_Testall((int)r->messages, requests, &done, MPI_STATUSES_IGNORE);
-    return done;
-}
-
-/* Blocks move on whenever somebody looks around. */
-static int poll_slots(void *what, int *did)
-{
-    tr_rotation *r = what;
-    for (struct slot *s = r->slot; s < r->slot + r->slots; s++) {
-        bool arrives = s->comes && all_done(r, s->received), has_left = s->leaves && all_done(r, s->sent);
-        if (arrives) s->comes = false;
-        if (has_left) s->leaves = false;
-        for (int ended = arrives + has_left; ended > 0; ended--, ++*did) tr_way_end(r->tr->tables);
-    }
-    return TR_OK;
-}
-
 static int open_travelling(tr_rotation *r)
 {
     size_t largest = 0;
-    for (int b = 0; b < r->blocks; b++) largest = tr_max_size(largest, r->bytes[b]);
-    r->messages = largest / MESSAGE + 1;
+    for (int b = 0; b < r->blocks; b++) {
+        largest = tr_max_size(largest, r->bytes[b]);
+        r->messages = tr_max_size(r->messages, messages_of(r, b));
+    }
     r->slots = r->members > 1 ? r->depth + 1 : r->depth;
     for (int i = 0; i < r->slots; i++) TR_TRY(open_slot(r, largest, &r->slot[i]));
     return r->members > 1 ? tr_poll_add(r->tr, poll_slots, r) : TR_OK;
@@ -166,7 +238,7 @@ static int open_memory(tr_rotation *r, const tr_worker *me)
     return tr_barrier(r->tr, r->tr->active->members, "the group to open a rotation");
 }
 
-int tr_rotation_open(tr_worker *me, const size_t *bytes, tr_rotation **rotation)
+int tr_rotation_open(tr_worker *me, const size_t *bytes, int parts, tr_rotation **rotation)
 {
     tr_rotation *r;
     int depth = tr_rotation_depth(me->tr);
@@ -176,6 +248,8 @@ int tr_rotation_open(tr_worker *me, const size_t *bytes, tr_rotation **rotation)
                        .member = me->member,
                        .depth = depth,
                        .blocks = depth * me->group_size,
+                       .parts = (size_t)parts,
+                       .posted = depth,
                        .comm = MPI_COMM_NULL,
                        .memory = TR_SHM_CLOSED};
     int status = TR_NEW(&r->bytes, (size_t)r->blocks);
@@ -194,22 +268,6 @@ static struct shared_head *shared_block(const tr_rotation *r, int block)
     char *at = r->memory.part[block / r->depth].at;
     for (int b = block - block % r->depth; b < block; b++) at += shared_bytes(r, b);
     return (struct shared_head *)at;
-}
-
-/* Starts to send or to receive a block in as many messages as it takes. */
-static void start_moving(const tr_rotation *r, char *memory, int block, int member, bool sends,
-                         MPI_Request *requests)
-{
-    size_t left = r->bytes[block];
-    int rank = rank_of(r, (member + r->members) % r->members);
-    for (size_t i = 0; left > 0; i++) {
-        size_t n = tr_min_size(left, MESSAGE);
-        if (sends) MPI_Isend(memory, (int)n, MPI_BYTE, rank, TR_TAG_BLOCK, r->tr->wire, &requests[i]);
-        else MPI_Irecv(memory, (int)n, MPI_BYTE, rank, TR_TAG_BLOCK, r->tr->wire, &requests[i]);
-        memory += n;
-        left -= n;
-    }
-    tr_way_begin(r->tr->tables);
 }
 
 /* Whether the block of the round that comes `rounds` after the next one is here: where it is shared, the members before
@@ -273,18 +331,23 @@ int tr_rotation_take(tr_rotation *r, tr_block *block)
     return TR_OK;
 }
 
-/* The memory of the block that left in the round before is free, once it has left, for the one that comes. */
+void tr_rotation_pass(tr_rotation *r, size_t bytes)
+{
+    if (r->taken && !r->shares && r->members > 1) send_until(r, bytes / part_bytes(r, block_of(r, 0)));
+}
+
 static int send_on(tr_rotation *r)
 {
-    struct slot *leaving = &r->slot[r->given % r->slots];
     struct slot *coming = &r->slot[(r->given + r->depth) % r->slots];
     int block = block_of(r, 0), next = block_of(r, r->depth);
     TR_TRY(wait_for_slot(r, coming));
     r->halted = coming->leaves;
     if (r->halted) return TR_OK;
-    leaving->leaves = coming->comes = true;
-    start_moving(r, leaving->memory, block, r->member - 1, true, leaving->sent);
-    start_moving(r, coming->memory, next, r->member + 1, false, coming->received);
+    receive_next(r);
+    send_until(r, messages_of(r, block));
+    r->passed = 0;
+    coming->awaited = coming->comes;
+    if (coming->comes) tr_way_begin(r->tr->tables);
     r->tr->tables->traffic.bytes_pushed += r->bytes[block];
     r->tr->tables->traffic.bytes_pulled += r->bytes[next];
     return TR_OK;
@@ -308,11 +371,22 @@ const char *tr_rotation_way(const tr_rotation *r)
 
 /* ---- closing ---- */
 
+/* A block of which nobody will send anything. */
+static void refuse(const tr_rotation *r, struct slot *slot)
+{
+    for (size_t i = 0; slot->comes && i < r->messages; i++) {
+        if (slot->received[i] == MPI_REQUEST_NULL) continue;
+        MPI_Cancel(&slot->received[i]);
+        tr_wait_alone(r->tr, &slot->received[i], "a block that is wanted no more");
+    }
+    slot->comes = false;
+}
+
 /* Members that were stopped by a failure may have given less often than others, whose blocks would be waited for for ever.
  * What they give now nobody works on. */
 static int catch_up(tr_rotation *r)
 {
-    int64_t most = r->given;
+    int64_t most = r->given + (r->passed > 0);
     MPI_Request request;
     r->closes = true;
     MPI_Iallreduce(MPI_IN_PLACE, &most, 1, MPI_INT64_T, MPI_MAX, r->tr->active->members, &request);
@@ -321,6 +395,7 @@ static int catch_up(tr_rotation *r)
         TR_WAIT_UNTIL(r->tr, is_here(r, 0), "a block from the next member of the group");
         TR_TRY(tr_rotation_give(r));
     }
+    if (!r->shares && r->posted > r->given + r->depth) refuse(r, &r->slot[(r->posted - 1) % r->slots]);
     for (const struct slot *s = r->slot; s < r->slot + r->slots; s++)
         TR_WAIT_UNTIL(r->tr, !s->comes && !s->leaves, "blocks of the group to arrive");
     return TR_OK;

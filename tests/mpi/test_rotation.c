@@ -16,7 +16,8 @@ struct crew {
     size_t bytes[MOST];
     int64_t visited[MOST]; /* by block: rounds in which this member had it */
     int64_t rounds;
-    int fail_worker; /* in clock 1, with a block taken; -1: nobody */
+    int parts;       /* in which blocks are passed on */
+    int fail_worker; /* in clock 1, with a block taken, of which a part has left; -1: nobody */
 };
 
 /* Blocks of different sizes, one of them empty but for its head. */
@@ -34,7 +35,7 @@ static int prepare(tr_worker *me, void *state)
 {
     struct crew *c = state;
     for (int b = 0; b < blocks_of(c); b++) c->bytes[b] = size_of(b);
-    return tr_rotation_open(me, c->bytes, &c->rotation);
+    return tr_rotation_open(me, c->bytes, c->parts, &c->rotation);
 }
 
 static void check_visit(const struct crew *c, const tr_worker *me, int64_t round, const tr_block *block)
@@ -63,6 +64,17 @@ static void check_visit(const struct crew *c, const tr_worker *me, int64_t round
         }
 }
 
+/* Blocks leave as they are filled. */
+static void fill(const struct crew *c, const tr_block *block)
+{
+    enum { PIECE = 10000 };
+    struct head *head = block->memory;
+    for (size_t at = sizeof *head; at < block->bytes; at += PIECE) {
+        memset((char *)block->memory + at, (int)head->visits, tr_min_size(PIECE, block->bytes - at));
+        tr_rotation_pass(c->rotation, at);
+    }
+}
+
 static int work_on(struct crew *c, const tr_worker *me, int64_t round, const tr_block *block)
 {
     struct head *head = block->memory;
@@ -70,14 +82,18 @@ static int work_on(struct crew *c, const tr_worker *me, int64_t round, const tr_
     mpi_check(head->holder == 0, "block %d is with worker %lld too", block->number,
               (long long)head->holder - 1);
     head->holder = me->worker + 1;
-    if (me->worker == c->fail_worker && me->clock == 1) return tr_fail(TR_ERR_DIVERGED, "on purpose");
+    if (me->worker == c->fail_worker && me->clock == 1) {
+        tr_rotation_pass(c->rotation, block->bytes / 2);
+        return tr_fail(TR_ERR_DIVERGED, "on purpose");
+    }
     head->number = block->number;
     head->last_round = round;
     head->last_member = me->member;
-    memset(head + 1, (int)++head->visits, block->bytes - sizeof *head);
+    head->visits++;
+    head->holder = 0;
+    fill(c, block);
     c->visited[block->number]++;
     c->rounds++;
-    head->holder = 0;
     return TR_OK;
 }
 
@@ -101,9 +117,9 @@ static int compute(tr_worker *me, void *state)
     return TR_OK;
 }
 
-static void begin(struct crew *c, const char *settings)
+static void begin(struct crew *c, const char *settings, int parts)
 {
-    *c = (struct crew){.tr = mpi_context(settings), .fail_worker = -1};
+    *c = (struct crew){.tr = mpi_context(settings), .parts = parts, .fail_worker = -1};
 }
 
 static int run(struct crew *c)
@@ -116,7 +132,7 @@ static int run(struct crew *c)
                                      .schedule = tr_rotation_schedule});
 }
 
-/* Layouts with groups of several: in which all ranks form one group, on one node and on nodes of two, and others. */
+/* Blocks go whole, in two parts or in three: the largest one does. Layouts with groups of several: in which all ranks form one group, on one node and on nodes of two, and others. */
 static bool settings_of(int i, char *settings, size_t size)
 {
     static const char *const ways[] = {"auto", "travel"};
@@ -134,7 +150,7 @@ MPI_CASE(every_slave_has_every_block_once_in_a_rotation)
     char settings[MPI_NOTE];
     for (int i = 0; settings_of(i, settings, sizeof settings); i++) {
         struct crew c;
-        begin(&c, settings);
+        begin(&c, settings, 1 + i % 3);
         mpi_ok(run(&c));
         int members = c.tr->layout.group_size, blocks = blocks_of(&c);
         if (tr_is(c.tr, TR_SLAVE)) {
@@ -158,7 +174,7 @@ MPI_CASE(a_member_that_fails_with_a_block_leaves_nobody_waiting)
     char settings[MPI_NOTE];
     for (int i = 0; settings_of(i, settings, sizeof settings); i++) {
         struct crew c;
-        begin(&c, settings);
+        begin(&c, settings, 1 + i % 3);
         c.fail_worker = tr_layout_workers(&c.tr->layout) - 1;
         int status = run(&c);
         mpi_check(status == TR_ERR_DIVERGED, "status %d", status);
@@ -175,7 +191,7 @@ MPI_CASE(sharing_across_nodes_is_refused)
              "ranks.layout=colocated ranks.groups=1 ranks.group_size=%d ranks.node_size=1 table.rotate=share",
              mpi_test.size);
     struct crew c;
-    begin(&c, settings);
+    begin(&c, settings, 1);
     int status = run(&c);
     mpi_check(status == TR_ERR_CONFIG, "status %d", status);
     tr_rotation_close(&c.rotation);

@@ -10,6 +10,14 @@ enum { LOG_DOCUMENTS, LOG_WORDS, LOG_TOTALS };
 /* Numbers that are summed over all workers at once. */
 enum { PIECE = 1 << 16 };
 
+/* Parts in which a block leaves while the rest of it is sampled: what comes behind it, and who waits for it, waits for the
+ * last of them alone. */
+enum { PARTS = 16 };
+
+/* Sums of moves in a sweep, or a few less. More make no better topics: a sum of K numbers is several messages for each
+ * rank, and who is ahead waits for it. */
+enum { SUMS = 8 };
+
 static const double usual_alpha = 0.1;
 
 /* ---- before the first clock ---- */
@@ -59,6 +67,13 @@ static int count_words(struct tr_lda *m, uint64_t *tokens)
     return TR_OK;
 }
 
+/* The rows of a block leave as they are sampled. */
+static void pass_words(void *who, uint64_t bytes)
+{
+    struct tr_lda *m = who;
+    tr_rotation_pass(m->rotation, bytes);
+}
+
 static int open_sampler(struct tr_lda *m)
 {
     const tr_data *train = m->train;
@@ -67,6 +82,8 @@ static int open_sampler(struct tr_lda *m)
                                      .stream = (uint64_t)tr_set_rank(m->tr, TR_SET_WORKERS),
                                      .cpu = tr_cpu()};
     TR_TRY(tr_lda_open(&options, &m->layout, &train->rows, train->keys, train->row, &m->sampler));
+    m->sampler->done = pass_words;
+    m->sampler->who = m;
     TR_TRY(TR_NEW(&m->total, topics));
     TR_TRY(TR_NEW(&m->known, topics));
     TR_TRY(TR_NEW(&m->numbers, 2 * topics + 3));
@@ -198,9 +215,9 @@ static int sum_totals(tr_worker *me, struct tr_lda *m, int status)
     return TR_OK;
 }
 
-/* ---- sums of moves: by how much members have changed n_k in a round ---- */
+/* ---- sums of moves: by how much members have changed n_k in a round or several ---- */
 
-/* Those of the last round begin to be summed, with word of whether this member has failed. */
+/* Those since the last sum begin to be summed, with word of whether this member has failed. */
 static int begin_sum(tr_worker *me, struct tr_lda *m, int status, tr_sum **sum)
 {
     size_t topics = m->layout.topics;
@@ -225,7 +242,7 @@ static int end_sum(tr_worker *me, struct tr_lda *m, tr_sum **sum)
     return m->numbers[topics] > 0 ? TR_LDA_HALTED : TR_OK;
 }
 
-/* What the next round begins with: n_k, with this member's moves of the last one where their sum is still under way. */
+/* What the next round begins with: n_k, with this member's moves in the last ones where their sum is still under way. */
 static void set_totals(struct tr_lda *m, bool with_moves)
 {
     for (size_t k = 0; k < m->layout.topics; k++) {
@@ -235,8 +252,8 @@ static void set_totals(struct tr_lda *m, bool with_moves)
     tr_lda_set_totals(m->sampler, m->known);
 }
 
-/* After a round: its moves begin to be summed, and the sum of the round before ends, or within a node this one's. That a
- * member has failed all learn at the same round, and leave no sum that they have begun. */
+/* After some rounds: their moves begin to be summed, and the sum before ends, or within a node this one. That a member has
+ * failed all learn at the same round, and leave no sum that they have begun. */
 static int sum_moves(tr_worker *me, struct tr_lda *m, int failed, tr_sum **before)
 {
     tr_sum *sum;
@@ -272,7 +289,7 @@ static int prepare_count(tr_worker *me, void *state)
     size_t *bytes, copies = tr_lda_exchanges(me) ? 2 : 1;
     TR_TRY(TR_NEW(&bytes, (size_t)m->layout.blocks));
     for (int b = 0; b < m->layout.blocks; b++) bytes[b] = m->layout.bytes[b] * copies;
-    int status = tr_rotation_open(me, bytes, &m->rotation);
+    int status = tr_rotation_open(me, bytes, PARTS, &m->rotation);
     free(bytes);
     TR_TRY(status);
     return tr_lda_exchanges(me) ? open_totals(me, m) : TR_OK;
@@ -426,47 +443,63 @@ static int end_block(const tr_worker *me, struct tr_lda *m, const tr_block *bloc
     return TR_OK;
 }
 
-static int sample_block(const tr_worker *me, struct tr_lda *m, bool last)
+static int sample_taken(const tr_worker *me, struct tr_lda *m, const tr_block *block, bool last)
 {
-    tr_block block;
-    TR_TRY(tr_rotation_take(m->rotation, &block));
-    if (!block.memory) return TR_LDA_HALTED;
     TR_TRY(tr_turn_begin(m->tr, "sample"));
-    tr_lda_sample(m->sampler, block.number, block.memory);
+    tr_lda_sample(m->sampler, block->number, block->memory);
     TR_TRY(tr_turn_end(m->tr, TR_OK));
-    if (last) TR_TRY(end_block(me, m, &block));
-    return tr_rotation_give(m->rotation);
+    return last ? end_block(me, m, block) : TR_OK;
 }
 
-/* Who has failed has no use for its turn. */
+/* Who has failed takes its turn, and gives the block on as it is. */
 static int pass_turn(struct tr_lda *m)
 {
     TR_TRY(tr_turn_begin(m->tr, "sample"));
     return tr_turn_end(m->tr, TR_OK);
 }
 
-/* All rounds of a clock. A member that fails takes part in sums and turns until the others know. */
+/* A round, but for giving the block on. *failed: why this member has failed, here or before. */
+static int sample_block(const tr_worker *me, struct tr_lda *m, bool last, int *failed)
+{
+    tr_block block;
+    TR_TRY(tr_rotation_take(m->rotation, &block));
+    if (!block.memory) return TR_LDA_HALTED;
+    int status = *failed == TR_OK ? sample_taken(me, m, &block, last) : pass_turn(m);
+    if (*failed == TR_OK) *failed = status;
+    return TR_OK;
+}
+
+/* All rounds of a clock. A member that fails takes part in them, in sums and in turns until the others know. The last sum,
+ * which is waited for, goes before what is left of the last block, which is not. */
 static int sample_rounds(tr_worker *me, struct tr_lda *m)
 {
     tr_sum *sum = NULL;
-    int failed = TR_OK, blocks = m->layout.blocks;
+    int failed = TR_OK, blocks = m->layout.blocks, rounds = (blocks + SUMS - 1) / SUMS;
     memcpy(m->known, m->total, m->layout.topics * sizeof *m->known);
     for (int round = 0; round < blocks; round++) {
-        int status = failed == TR_OK ? sample_block(me, m, round + m->depth >= blocks) : pass_turn(m);
-        if (status == TR_LDA_HALTED) return status;
-        if (failed == TR_OK) failed = status;
-        status = sum_moves(me, m, failed, &sum);
+        bool last = round + 1 == blocks;
+        int status = sample_block(me, m, round + m->depth >= blocks, &failed);
+        if (status == TR_OK && !last) status = tr_rotation_give(m->rotation);
+        if (status == TR_OK && (last || (round + 1) % rounds == 0)) status = sum_moves(me, m, failed, &sum);
+        if (status == TR_OK && last) status = end_sum(me, m, &sum);
         if (status != TR_OK) return failed != TR_OK ? failed : status;
     }
-    int status = end_sum(me, m, &sum);
-    if (status == TR_OK) set_totals(m, false);
-    return failed != TR_OK ? failed : status;
+    set_totals(m, false);
+    TR_TRY(tr_rotation_give(m->rotation));
+    return failed;
+}
+
+/* Whether this sweep begins with what only all blocks of this worker say. */
+static bool looks_first(const tr_worker *me, const struct tr_lda *m)
+{
+    bool continues = me->clock == m->first_clock && m->groups_before > 0;
+    return continues || tr_lda_exchanges(me) || tr_lda_fits_before(m, me->clock);
 }
 
 static int sweep(tr_worker *me, void *state)
 {
     struct tr_lda *m = state;
-    int status = tr_lda_look(m);
+    int status = looks_first(me, m) ? tr_lda_look(m) : TR_OK;
     if (status == TR_OK) status = begin_sweep(me, m);
     if (is_evaluated(m, me->clock)) m->log_words = 0;
     if (status == TR_OK) status = sample_rounds(me, m);

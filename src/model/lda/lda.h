@@ -1,9 +1,9 @@
 /* Topics (latent Dirichlet allocation), learnt by many workers.
  *
  * Documents, the topics of their tokens and the counts n_dk stay with their worker. Words lie in blocks (counts.h), which
- * go round in a group: in each round a member samples its tokens of the block at hand, and after every round the group
- * adds up by how much the totals n_k have changed. Across nodes that sum is waited for a round later, when it has long
- * arrived. A clock is one rotation, so one sweep over all tokens.
+ * go round in a group: in each round a member samples its tokens of the block at hand, and some times in a sweep, after
+ * every round where they are few, the group adds up by how much the totals n_k have changed. Across nodes that sum is
+ * waited for when the next one begins, when it has long arrived. A clock is one rotation, so one sweep over all tokens.
  *
  * With one group that is all: the table `words` is written at the end. With several, the table holds n_wk of all groups.
  * Who has a block in a clock's first rounds makes it what the table says, and a copy of it; who has it in the last rounds

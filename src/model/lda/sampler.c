@@ -178,6 +178,13 @@ static void end_list(struct tr_lda_sampler *s, uint32_t *row)
     s->n_touched = 0;
 }
 
+/* Now and then: rows before this place in the block are done with. */
+static inline void between_words(const struct tr_lda_sampler *s, uint64_t bytes)
+{
+    if (s->done) s->done(s->who, bytes);
+    tr_seam();
+}
+
 #define NAME(f) f##_plain
 #include "sampler_kernel.h"
 #ifdef TR_CPU_LEVELS

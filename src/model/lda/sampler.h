@@ -48,8 +48,13 @@ struct tr_lda_random {
     uint64_t a, b;
 };
 
-/* To be changed by sampler.c alone; rng is kept by snapshots. */
+/* Told now and then how many bytes from the beginning of the block at hand no draw will change any more. */
+typedef void tr_lda_done_fn(void *who, uint64_t bytes);
+
+/* To be changed by sampler.c alone, but for `done` and `who`; rng is kept by snapshots. */
 struct tr_lda_sampler {
+    tr_lda_done_fn *done; /* NULL, at first: nobody is told */
+    void *who;
     const struct tr_lda_layout *layout;
     enum tr_cpu cpu;
     uint64_t seed;

@@ -404,7 +404,7 @@ static void NAME(sample)(struct tr_lda_sampler *s, int number, void *block)
     NAME(fill_q)(s, true);
     for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
         if (s->begin[p] == s->begin[p + 1]) continue;
-        if (p % 4 == 0) tr_seam();
+        if (p % 4 == 0) between_words(s, l->row[p]);
         void *row = (char *)block + l->row[p];
         NAME(begin_word)(s, (enum tr_lda_row)l->kind[p], row);
         for (uint64_t i = s->begin[p], end; i < s->begin[p + 1]; i = end) {

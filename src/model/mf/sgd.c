@@ -265,7 +265,7 @@ static int open_rotation(struct tr_mf_sgd *s, tr_worker *me)
     TR_TRY(TR_NEW(&bytes, s->blocks));
     for (size_t b = 0; b < s->blocks; b++)
         bytes[b] = floats_of(s, items_of(s, b), me->groups > 1) * sizeof(float);
-    int status = tr_rotation_open(me, bytes, &s->rotation);
+    int status = tr_rotation_open(me, bytes, 1, &s->rotation);
     free(bytes);
     return status;
 }
@@ -449,6 +449,7 @@ static struct tr_mf_rows rows_of(const struct tr_mf_sgd *s, const tr_block *bloc
 
 static int fill_blocks(struct tr_mf_sgd *s, tr_worker *me)
 {
+    if (me->groups == 1 && me->clock > 0 && me->clock != s->first_clock) return TR_OK;
     for (size_t d = 0; d < s->depth; d++) {
         tr_block block;
         float *before;
