@@ -39,6 +39,7 @@ struct tr_cache_file {
     uint64_t *sum;
     struct directory *directory;
     bool hidden; /* it has no name */
+    bool stays;  /* what is dropped may stay in the system's cache */
     bool *whole; /* of each piece: its sum has been compared, and is right; NULL: none has */
 };
 
@@ -317,12 +318,23 @@ int tr_cache_file_fetch(const struct tr_cache_file *file, uint64_t first, uint64
     return 0; /* else pages come when they are touched */
 }
 
+void tr_cache_file_set_stays(struct tr_cache_file *file, bool stays)
+{
+    file->stays = stays;
+}
+
+bool tr_cache_file_stays(const struct tr_cache_file *file)
+{
+    return file->stays;
+}
+
 void tr_cache_file_drop(const struct tr_cache_file *file, uint64_t first, uint64_t n, bool follows)
 {
     const uint64_t before = follows ? (uint64_t)1 << 20 : 0; /* the system holds more than a page together */
     to_whole_pages(&first, &n, false);
     if (n == 0) return;
     (void)madvise(bytes_at(file, first), n, MADV_DONTNEED);
+    if (file->stays) return;
     uint64_t more = first < before ? first : before;
     (void)posix_fadvise(file->fd, (off_t)(first - more), (off_t)(n + more), POSIX_FADV_DONTNEED);
 }

@@ -73,6 +73,11 @@ int tr_cache_file_fetch(const struct tr_cache_file *file, uint64_t first, uint64
  * held together with these; where others are still wanted there, they would be read twice. */
 void tr_cache_file_drop(const struct tr_cache_file *file, uint64_t first, uint64_t n, bool follows);
 
+/* Whether what is dropped may stay in the system's cache (no, until it is set): then only this process lets go of it, and who
+ * fetches it again need not wait for the disk, unless the system has needed its memory since. */
+void tr_cache_file_set_stays(struct tr_cache_file *file, bool stays);
+bool tr_cache_file_stays(const struct tr_cache_file *file);
+
 /* It is to go to the disk; and it is there when the second returns, and out of memory. */
 void tr_cache_file_send(const struct tr_cache_file *file, uint64_t first, uint64_t n);
 void tr_cache_file_settle(const struct tr_cache_file *file, uint64_t first, uint64_t n);

@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 
 #include "base/fault.h"
+#include "data/storage.h"
 
 /* ---- the first reading ---- */
 
@@ -125,6 +126,7 @@ int tr_spill_begin(struct tr_spill *c)
                                    .labelled = c->labelled};
     uint64_t sum = tr_cache_measure(&shape, bytes);
     TR_TRY(open_file(c, bytes, sum));
+    tr_storage_use_cache(s);
     s->rows = (struct tr_matrix){.rows = (size_t)c->rows,
                                  .columns = c->dense ? (size_t)data->columns : 0,
                                  .begin = array_at(c, TR_CACHE_BEGIN),

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include "base/fault.h"
 #include "data/cache.h"
 #include "data/store.h"
 #include "data/stream.h"
@@ -55,7 +56,16 @@ int tr_storage_choose(tr_data *data)
     TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_SUM, TR_I64, &workers, 1));
     uint64_t memory = job->data.memory ? job->data.memory : tr_memory_free() / 2;
     s->memory = workers > 0 ? memory / workers : 0;
+    s->node_free = workers > 0 ? tr_memory_free() / workers : 0;
     return TR_OK;
+}
+
+/* The system's cache is too small to be of use to passes over a file that it has not all of: what comes next is what it has just
+ * given up. A quarter of what is free is left to it where that is enough. */
+void tr_storage_use_cache(const struct tr_data_state *s)
+{
+    bool full = TR_FAULT("data.room") == TR_FAULT_ENOSPC;
+    tr_cache_file_set_stays(s->file, !full && tr_cache_file_bytes(s->file) <= s->node_free / 4);
 }
 
 /* ---- what is used ---- */
@@ -65,6 +75,7 @@ int tr_storage_open(tr_data *data, bool found)
     struct tr_data_state *s = data->state;
     bool stays = level_of(s->tr) == TR_LEVEL_MEMORY_DISK && !s->test;
     if (!s->on_disk) return TR_OK;
+    if (s->file) tr_storage_use_cache(s);
     return tr_agree(s->tr, tr_is(s->tr, TR_SLAVE)
                                ? tr_row_stream_open(data, stays ? s->memory : 0, !found, &s->stream)
                                : TR_OK);
@@ -76,6 +87,7 @@ static void add_counts(struct tr_row_stream_counts *sum, const struct tr_row_str
     sum->disk_bytes += c.disk_bytes;
     sum->memory_bytes += c.memory_bytes;
     sum->read_bytes += c.read_bytes;
+    sum->dropped_bytes += c.dropped_bytes;
     sum->ready += c.ready;
     sum->waited += c.waited;
     sum->read_seconds += c.read_seconds;
@@ -92,11 +104,12 @@ int tr_storage_report(tr_context *tr)
         add_counts(&c, s->stream);
     }
     if (!any) return TR_OK;
-    double sum[] = {(double)c.disk_bytes, (double)c.memory_bytes, (double)c.read_bytes, (double)c.ready,
-                    (double)c.waited,     c.read_seconds,         c.waited_seconds};
+    double sum[] = {(double)c.disk_bytes,    (double)c.memory_bytes, (double)c.read_bytes,
+                    (double)c.dropped_bytes, (double)c.ready,        (double)c.waited,
+                    c.read_seconds,          c.waited_seconds};
     static const char *const names[] = {"data_disk_bytes",    "data_memory_bytes",  "data_read_bytes",
-                                        "data_blocks_ready",  "data_blocks_waited", "data_read_seconds",
-                                        "data_waited_seconds"};
+                                        "data_dropped_bytes", "data_blocks_ready",  "data_blocks_waited",
+                                        "data_read_seconds",  "data_waited_seconds"};
     enum { FIGURES = sizeof sum / sizeof *sum };
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, FIGURES));
     for (int i = 0; i < FIGURES; i++) TR_TRY(tr_context_report(tr, names[i], sum[i]));

@@ -8,6 +8,9 @@
  * job says, does not suit it. */
 int tr_storage_choose(tr_data *data);
 
+/* When their file is there: whether the system's cache may keep it. */
+void tr_storage_use_cache(const struct tr_data_state *state);
+
 /* When the rows are there: begins to read ahead of passes over those on a disk. found: an earlier start has written them. */
 int tr_storage_open(tr_data *data, bool found);
 

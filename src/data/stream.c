@@ -223,6 +223,7 @@ static void *read_ahead(void *stream)
             s->held[behind] = s->held[--n];
             s->state[b] = ABSENT;
             s->resident -= bytes_of(s, b);
+            if (!tr_cache_file_stays(s->file)) s->counts.dropped_bytes += bytes_of(s, b);
             drop_block(s, b);
         } else if ((b = find_wanted(s)) < s->n) {
             take_block(s, b);
@@ -599,6 +600,7 @@ static void count_from(struct tr_row_stream *s, const struct tr_row_stream_count
     pthread_mutex_lock(&s->lock);
     s->counts.memory_bytes = tr_max_size(s->counts.memory_bytes, before->memory_bytes);
     s->counts.read_bytes += before->read_bytes;
+    s->counts.dropped_bytes += before->dropped_bytes;
     s->counts.read_seconds += before->read_seconds;
     s->counts.ready += before->ready;
     s->counts.waited += before->waited;

@@ -35,6 +35,7 @@ struct tr_row_stream_counts {
     uint64_t disk_bytes;    /* of all rows */
     uint64_t memory_bytes;  /* of the most that were in memory at once */
     uint64_t read_bytes;    /* from the file, or from what the system still had of it */
+    uint64_t dropped_bytes; /* of these, which the system was told to forget */
     uint64_t ready, waited; /* blocks that a pass found in memory; that it had to wait for */
     double read_seconds, waited_seconds;
 };

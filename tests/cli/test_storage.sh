@@ -38,6 +38,7 @@ for ranks in 1 2; do
         holds "$on_disk: read again each epoch" "$(of $on_disk data_read_bytes) > 2 * $(of $on_disk data_disk_bytes)"
         holds "$on_disk: no more often" "$(of $on_disk data_read_bytes) < 20 * $(of $on_disk data_disk_bytes)"
         near "$(of $memory objective)" "$(of $on_disk objective)" 0.01 || fail "$on_disk: $(of $on_disk objective)"
+        is "$on_disk: the system's cache keeps it" "$(of $on_disk data_dropped_bytes)" 0
         mv $on_disk first
         run $on_disk $ranks $job $disk # finds what the first has written
         says "training data.*found on disk" $on_disk
@@ -68,6 +69,13 @@ for pair in table.csv:lloyd train.svm:minibatch; do
     done
     cmp m.centres d.centres && [ -s d.centres ] || fail "$pair: other centres on disk"
 done
+
+# ---- the system's cache has no room: each pass reads the disk ----
+export TRIREME_FAULT=data.room=enospc:1
+run crowded 1 job.yaml $disk
+unset TRIREME_FAULT
+holds "crowded: forgotten" "$(of crowded data_dropped_bytes) > $(of crowded data_disk_bytes)"
+same crowded d-newton-1
 
 # ---- as much as there is room for ----
 run some 1 job.yaml data.storage=memory_disk data.scratch=scratch data.memory=1300K

@@ -1,5 +1,6 @@
-"""Where rows are (E5): ten epochs of logistic regression with all rows in memory, half of them, and next to none, as often read from
-the disk; and the same under a limit of memory that the rows alone exceed."""
+"""Where rows are (E5): ten epochs of logistic regression with all rows in memory, half of them, and next to none, which are read from
+the disk once where the system's cache has room for them, and else as often as they are used; and the same under a limit of memory
+that the rows alone exceed."""
 import os, shutil, statistics, subprocess
 from experiments.common import ENV, OUT, TRIREME, goal, run as program, table, train, write_csv
 
@@ -83,9 +84,10 @@ def e5(quick):
             read, waited = middle("data_read_seconds"), middle("data_waited_seconds")
             ratio[method, level] = statistics.median(a["train_seconds"] / b["train_seconds"] for a, b in zip(of, runs["memory"]))
             rows.append([method, level, middle("train_seconds"), ratio[method, level], middle("data_read_bytes") / 1e6,
+                         middle("data_dropped_bytes") / 1e6,
                          max(0, 1 - waited / read) if read else None, middle("data_memory_bytes") / 1e6,
                          middle("peak_rss_bytes") / 1e6, of[0]["objective"]])
-    head = ["method", "storage", "train s", "times memory", "MB read", "hidden", "MB in memory", "peak MB a rank", "objective"]
+    head = ["method", "storage", "train s", "times memory", "MB read", "MB forgotten", "hidden", "MB in memory", "peak MB a rank", "objective"]
     table(f"E5: 10 epochs, 2 ranks, {bytes_of / 1e6:.0f} MB of rows; memory_disk has room for half of them", head, rows)
     write_csv("E5", head, rows)
     limited = peaks(data, bytes_of * 3 // 4 + 2 * 24_000_000)  # the programs and their libraries
