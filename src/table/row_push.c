@@ -116,6 +116,9 @@ int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
     if (!t->sparse)
         return tr_fail(TR_ERR_INTERNAL, "table %s: only sparse rows are pushed as rows: views push others",
                        t->name);
+    if (t->rests)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: rows are pushed while it rests (tr_table_rest())",
+                       t->name);
     TR_TRY(open_push(t));
     for (size_t i = 0; i < n; i++) TR_TRY(check_added(t, &rows[i]));
     for (size_t i = 0; i < n; i++) TR_TRY(add_row(t, tr_walk_to(&walker, rows[i].key), &rows[i], clock));
@@ -124,7 +127,7 @@ int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
 
 int tr_rows_end_clock(struct tr_table *t, int64_t clock)
 {
-    if (!t->sparse || (!t->lockstep && !t->row_push)) return TR_OK;
+    if (!t->sparse || t->rests || (!t->lockstep && !t->row_push)) return TR_OK;
     TR_TRY(open_push(t));
     bool pushed = false;
     for (uint32_t s = 0; s < t->partition.servers; s++) {

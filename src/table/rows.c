@@ -31,8 +31,16 @@ static bool is_near(const struct tr_table *t, uint32_t server)
     return t->share[server] && (t->route == TR_ROUTE_AUTO || t->route == TR_ROUTE_LOAD);
 }
 
+void tr_table_rest(struct tr_table *t, bool rests)
+{
+    t->rests = rests;
+}
+
 static int check_pull(const struct tr_table *t, const tr_key *keys, size_t n)
 {
+    if (t->rests)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: rows are pulled while it rests (tr_table_rest())",
+                       t->name);
     if (t->use && t->use->function.read)
         return tr_fail(TR_ERR_INTERNAL, "table %s keeps versions: it is read through views", t->name);
     if (n * t->pieces > UINT32_MAX)
@@ -431,7 +439,7 @@ int tr_rows_begin(struct tr_table *t)
     open_cache(t);
     rows->after = rows->pulled = rows->cache.head ? tr_cache_number(&rows->cache) : 0;
     if (t->sparse && t->lockstep && t->server >= 0)
-        t->pushing_clients = (size_t)tr_worker_set_size(t->tr->active);
+        t->pushing_clients = t->rests ? 0 : (size_t)tr_worker_set_size(t->tr->active);
     return TR_OK;
 }
 

@@ -16,7 +16,7 @@ enum { PARTS = 16 };
 
 /* Sums of moves in a sweep, or a few less. More make no better topics: a sum of K numbers is several messages for each
  * rank, and who is ahead waits for it. */
-enum { SUMS = 8 };
+enum { SUMS = 16 };
 
 static const double usual_alpha = 0.1;
 
@@ -583,6 +583,13 @@ static int complete(struct tr_lda *m)
     return tr_report_figure(m->tr, "test_perplexity", perplexity);
 }
 
+/* One group has all counts in its blocks, but for a run that goes on and may have been one of several groups. */
+static void rest_tables(const struct tr_lda *m, bool alone)
+{
+    tr_table_rest(m->table, alone && !tr_context_continues(m->tr));
+    if (m->histograms) tr_table_rest(m->histograms, alone);
+}
+
 static int train_model(void *model)
 {
     struct tr_lda *m = model;
@@ -610,8 +617,10 @@ static int train_model(void *model)
                       .prepare = open_totals,
                       .begin = clear_tables,
                       .compute = store_counts};
+    rest_tables(m, tr_groups(m->tr) == 1);
     TR_TRY(tr_run(m->tr, &count));
     TR_TRY(tr_run(m->tr, &train));
+    rest_tables(m, false);
     if (tr_groups(m->tr) == 1) TR_TRY(tr_run(m->tr, &store));
     return complete(m);
 }

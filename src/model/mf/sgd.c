@@ -173,6 +173,7 @@ static int plan_blocks(struct tr_mf_sgd *s, const tr_worker *me, const double *c
     TR_TRY(TR_NEW(&bound, s->blocks + 1));
     for (size_t j = 0; j < train->n_keys; j++) all += count[j];
     s->turns = choose_turns(s, me, all);
+    TR_TRY(tr_report_figure(s->m->tr, "rotations_per_clock", (double)s->turns));
     tr_mf_divide(train->n_keys, count, s->blocks, bound);
     for (size_t b = 1; b < s->blocks; b++)
         s->first_item[b] =
