@@ -705,6 +705,34 @@ static int misuse(tr_worker *me, void *state)
     return TR_OK;
 }
 
+/* Nobody tells servers of such a table anything: clocks go on without. */
+static int use_what_rests(tr_worker *me, void *state)
+{
+    struct trial *t = state;
+    (void)me;
+    const uint32_t column = 0;
+    const int32_t value = 1;
+    const tr_row row = {.key = 0, .n = 1, .column = &column, .value = &value};
+    const tr_key key = 0;
+    uint64_t before = t->tr->tables->traffic.bytes_pushed;
+    int pushed = tr_rows_push(t->table, &row, 1), pulled = tr_rows_pull(t->table, &key, 1, NULL, NULL);
+    mpi_check(pushed == TR_ERR_INTERNAL && pulled == TR_ERR_INTERNAL,
+              "status %d and %d of a table that rests", pushed, pulled);
+    mpi_check(before == 0, "%llu bytes were pushed to a table that rests", (unsigned long long)before);
+    return TR_OK;
+}
+
+MPI_CASE(a_table_that_rests_is_told_nothing)
+{
+    struct trial t;
+    begin(&t, "", TR_I32, 50, 100, true);
+    tr_table_rest(t.table, true);
+    tr_stage stage = {
+        .name = "rest", .state = &t, .clocks = 3, .prepare = prepare_nothing, .compute = use_what_rests};
+    mpi_ok(tr_run(t.tr, &stage));
+    end(&t);
+}
+
 MPI_CASE(misuse_is_an_error)
 {
     struct trial t;
@@ -722,4 +750,5 @@ MPI_CASE(misuse_is_an_error)
 MPI_MAIN(&bsp_is_exact_at_every_clock, &ssp_keeps_its_bound, &asp_sees_own_updates,
          &a_node_fetches_each_row_once_a_clock, &memory_in_flight_is_bounded, &failures_leave_nobody_waiting,
          &pulls_may_cross, &sparse_rows_are_exact_under_bsp, &sparse_rows_keep_the_bound_of_ssp,
-         &sparse_rows_show_own_updates_under_asp, &long_rows_go_in_parts, &misuse_is_an_error)
+         &sparse_rows_show_own_updates_under_asp, &long_rows_go_in_parts, &a_table_that_rests_is_told_nothing,
+         &misuse_is_an_error)
