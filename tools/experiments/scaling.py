@@ -128,7 +128,7 @@ def growth(quick):
         formula = of["messages"][0]
         share = formula.get("P", 0) * CLUSTER[-1] / value(formula, CLUSTER[-1]) if formula else 0
         goal("growth messages", grows(formula), f"{name}, {shown(share)} of it by a term that grows with ranks")
-        goal("growth memory", grows(of["MB held"][0]), name)
+        goal("growth formula", max(of["messages"][1], of["MB held"][1]), name)
         most = ranks[-1]
         goal("growth rank 0", found[name]["of rank 0"][most] / max(1, found[name]["messages"][most]), f"{name}, {most} ranks")
     goal("growth start", *start(quick))

@@ -499,14 +499,17 @@ static double server_bytes(const tr_job *job, const tr_data_size *size, double e
     return (tables * (element + 20) * used + lists) / servers;
 }
 
-/* What a worker has beside its rows and a view of their keys: by Newton's method vectors of all that it looks after, with
- * variance reduction some of all features, and its part of the node's replica. */
+/* What a worker has beside its rows and a view of their keys: by Newton's method vectors of all that it looks after, by the dual
+ * one what it knows of rows and a mean of weights, by descent its rows once more as columns, with variance reduction some
+ * vectors of all features, and its part of the node's replica. */
 static double method_bytes(const tr_job *job, const tr_data_size *size, double element, double keys)
 {
     int method = tr_job_method(job);
     double each = size->features / size->workers, means = method != TR_METHOD_SVRG;
     if (solvers[method] == &tr_linear_newton)
         return 64 * each + 16 * keys + 40 * size->records / size->workers;
+    if (solvers[method] == &tr_linear_dual) return 20 * size->records / size->workers + 2 * element * keys;
+    if (solvers[method] == &tr_linear_descent) return 0.6 * size->text / size->workers;
     if (solvers[method] != &tr_linear_variance) return 0;
     return (32 + element) * size->features + (5 + 4 * means) * element * each;
 }
@@ -519,7 +522,8 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
     double rows = 0.6 * text, of_row = 24, blocks = 50e6;
     if (disk || some) rows = fmin(rows, some ? tr_job_number(job, "data.memory") : 0) + blocks;
     if (disk || some) rows += of_row * size->records / size->workers;
-    m->worker = (solvers[tr_job_method(job)]->passes ? rows : 0.6 * text) + 3 * element * keys;
+    double merged = size->workers > 1; /* new values come while those of before are still read */
+    m->worker = (solvers[tr_job_method(job)]->passes ? rows : 0.6 * text) + (3 + merged) * element * keys;
     m->worker += method_bytes(job, size, element, keys);
     m->server = server_bytes(job, size, element, keys);
 }

@@ -218,14 +218,16 @@ static void close_model(void *model)
     free(m->method);
 }
 
-/* Ratings once by user and once by item, which is about as much as reading takes, 20 bytes each; als has some more. And
- * factors: of this worker's users and of all items, with what changes them. */
+/* Ratings once by user and once by item, which is about as much as reading takes, 20 bytes each. And factors: of this
+ * worker's users and of all items, with what changes them. By als rows of what others have rated come from servers, too. */
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
-    double workers = size->workers, row = 4 * (double)((const struct tr_mf_options *)options)->rank;
-    double each = tr_job_method(job) == TR_MF_ALS ? 32 : 20;
-    memory->worker = each * size->records / workers + 2.5 * row * (size->users / workers + size->items);
-    memory->server = row * (size->users + size->items) / size->servers;
+    double workers = size->workers, row = 4 * (double)((const struct tr_mf_options *)options)->rank,
+           all = row * (size->users + size->items), mine = row * (size->users / workers + size->items);
+    bool als = tr_job_method(job) == TR_MF_ALS;
+    memory->worker = (als ? 32 : 20) * size->records / workers + (als ? 2.5 : 1.2) * mine;
+    if (als && workers > 1) memory->worker += 2.5 * all;
+    memory->server = all / size->servers;
 }
 
 #define AT(field) offsetof(struct tr_mf_options, field)
