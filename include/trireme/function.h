@@ -147,6 +147,7 @@ int tr_table_ask(tr_table *table, const char *answer, const void *question, size
  *   nonzeros  nothing → uint64_t   how many are not 0
  *   dot       tr_key a, b → struct tr_dot
  *   top       uint32_t k → struct tr_top with room for k pairs; tables of one row
+ *   present   struct tr_range → uint64_t: how many of its keys lie in the shares; with hash storage, those that were updated
  *   soft      struct tr_soft → n × columns doubles (one row: n): the keys from `first` on, every element v as
  *             sign(v) max(|v| - threshold, 0): the proximal step of l1
  */
@@ -164,6 +165,11 @@ struct tr_top {
         tr_key key;
         double value;
     } pair[];
+};
+
+/* Keys first .. first + n - 1. */
+struct tr_range {
+    tr_key first, n;
 };
 
 struct tr_soft {

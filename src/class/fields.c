@@ -16,6 +16,7 @@
 #include "table/view.h"
 #include "trireme/base.h"
 #include "trireme/collective.h"
+#include "trireme/function.h"
 
 /* What is put together at once of an array: reading so much of a table takes ten times as much. */
 enum { PIECE_BYTES = 1 << 20 };
@@ -318,10 +319,27 @@ static int wait_for_pull(const tr_view *view)
     return TR_OK;
 }
 
+/* With hash storage most of what there could be is often not there, and need not be looked for key by key. */
+static int are_absent(tr_table *table, tr_key first, size_t n, bool *absent)
+{
+    struct tr_range range = {first, n};
+    uint64_t present = 1;
+    size_t bytes = sizeof present;
+    if (table->hash) TR_TRY(tr_table_ask(table, "present", &range, sizeof range, &present, &bytes));
+    *absent = present == 0;
+    return TR_OK;
+}
+
 int tr_table_read(tr_table *table, tr_key first, size_t n, void *values)
 {
     tr_key *keys;
     tr_view *view = NULL;
+    bool absent;
+    TR_TRY(are_absent(table, first, n, &absent));
+    if (absent) {
+        memset(values, 0, n * table->width * tr_dtype_size(table->dtype));
+        return TR_OK;
+    }
     TR_TRY(TR_NEW(&keys, n));
     for (size_t i = 0; i < n; i++) keys[i] = first + i;
     int status = tr_view_open(table, keys, n, TR_VIEW_READ, &view);

@@ -192,6 +192,25 @@ static int combine_tops(void *result, size_t *bytes, size_t room, const void *pa
     return TR_OK;
 }
 
+/* ---- present ---- */
+
+/* Looks through whichever is shorter: what the share has, or what is asked for. */
+static int get_present(const tr_share *share, const void *question, size_t question_bytes, void *result,
+                       size_t *bytes)
+{
+    struct tr_range range;
+    uint64_t present = 0;
+    TR_TRY(take_question("present", question, question_bytes, &range, sizeof range));
+    for (size_t unit = 0; unit < share->units && share->units < range.n; unit++)
+        present += tr_share_key(share, unit) - range.first < range.n;
+    for (tr_key k = 0; k < range.n && share->units >= range.n; k++)
+        for (uint32_t piece = 0; piece < tr_share_pieces(share); piece++) {
+            size_t unit;
+            present += tr_share_find(share, range.first + k, piece, &unit);
+        }
+    return give_result("present", &present, sizeof present, result, bytes);
+}
+
 /* ---- soft ---- */
 
 static double soften(double v, double threshold)
@@ -231,7 +250,8 @@ static const tr_answer sum1 = {"sum1", true, get_sum1, tr_answer_add_doubles};
 static const tr_answer nonzeros = {"nonzeros", true, get_nonzeros, add_count};
 static const tr_answer dot = {"dot", true, get_dot, add_dot};
 static const tr_answer top = {"top", true, get_top, combine_tops};
+static const tr_answer present = {"present", true, get_present, add_count};
 static const tr_answer soft = {"soft", true, get_soft, tr_answer_add_doubles};
 
-const tr_answer *const tr_builtin_answers[] = {&squares, &sum1, &nonzeros, &dot, &top, &soft};
+const tr_answer *const tr_builtin_answers[] = {&squares, &sum1, &nonzeros, &dot, &top, &present, &soft};
 const size_t tr_builtin_answer_count = sizeof tr_builtin_answers / sizeof *tr_builtin_answers;

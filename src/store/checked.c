@@ -264,6 +264,13 @@ static bool is_zero(const char *bytes, uint64_t n)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0;
 }
 
+/* Zeros that were reserved take no room on the disk, where a file system can. */
+static void give_back(const struct tr_checked_writer *w, uint64_t first, uint64_t bytes)
+{
+    if (bytes == AT_ONCE)
+        (void)fallocate(w->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first, (off_t)bytes);
+}
+
 /* A piece is summed and written while it is in the cache; zeros of a large array need not be: the file is new. The disk starts on it at once: fsync has less to wait for. */
 int tr_checked_append_to(struct tr_checked_writer *w, size_t area, const void *data, uint64_t bytes)
 {
@@ -277,6 +284,7 @@ int tr_checked_append_to(struct tr_checked_writer *w, size_t area, const void *d
         if (n > bytes) n = bytes;
         XXH3_64bits_update(p->state, from, n);
         if (a->bytes < LARGE_ARRAY || !is_zero(from, n)) TR_TRY(put(w, from, n, a->first + p->at));
+        else give_back(w, a->first + p->at, n);
         if (w->durable && n == AT_ONCE)
             sync_file_range(w->fd, (off_t)(a->first + p->at), (off_t)n, SYNC_FILE_RANGE_WRITE);
         p->at += n;
@@ -418,9 +426,21 @@ void tr_checked_abandon(struct tr_checked_writer *w)
 
 /* ---- reading ---- */
 
+/* Whether nothing was ever written there: zeros, which the system would have to make pages of. */
+static bool is_hole(const struct tr_checked *f, uint64_t first, uint64_t bytes)
+{
+    off_t next = lseek(f->fd, (off_t)first, SEEK_DATA);
+    return next < 0 ? errno == ENXIO && lseek(f->fd, 0, SEEK_END) >= (off_t)(first + bytes)
+                    : (uint64_t)next >= first + bytes;
+}
+
 static int read_bytes(const struct tr_checked *f, void *data, uint64_t first, uint64_t bytes)
 {
     char *to = data;
+    if (bytes >= LARGE_ARRAY && is_hole(f, first, bytes)) {
+        memset(data, 0, bytes);
+        return TR_OK;
+    }
     while (bytes > 0) {
         ssize_t n = pread(f->fd, to, bytes < (1u << 30) ? bytes : 1u << 30, (off_t)first);
         if (n < 0 && errno == EINTR) continue;

@@ -281,16 +281,43 @@ static int check_shape(const struct tr_h5_reader *r, const struct item *i, const
     return tr_fail(TR_ERR_DATA, "%s: damaged: %s is not there in full", r->path, name);
 }
 
+/* An array into memory of zeros: where nothing was ever written the file has zeros, too, and no page of that memory is
+ * touched. */
+static int read_written(const struct tr_h5_reader *r, const struct item *i, const char *name, uint64_t bytes,
+                        char *values)
+{
+    off_t begin = (off_t)H5Dget_offset(i->set), at = begin, end = begin + (off_t)bytes;
+    int fd = r->checked.fd;
+    while ((at = lseek(fd, at, SEEK_DATA)) >= 0 && at < end) {
+        off_t hole = lseek(fd, at, SEEK_HOLE);
+        for (ssize_t n; at < end && at < hole; at += n) {
+            n = pread(fd, values + (at - begin), (size_t)((hole < end ? hole : end) - at), at);
+            if (n <= 0) return unreadable(r, name);
+        }
+    }
+    return TR_OK;
+}
+
+static int read_values(const struct tr_h5_reader *r, const struct item *i, const char *name, hid_t type,
+                       uint64_t bytes, char *values)
+{
+    enum { LARGE = 1 << 26 };
+    if (bytes >= LARGE && H5Tequal(i->type, type) > 0 && H5Dget_offset(i->set) != HADDR_UNDEF)
+        return read_written(r, i, name, bytes, values);
+    return H5Dread(i->set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0 ? unreadable(r, name) : TR_OK;
+}
+
 int tr_h5_get(struct tr_h5_reader *r, const char *name, enum tr_h5_type type, uint64_t rows, uint64_t columns,
               void *values_pointer)
 {
+    uint64_t bytes = 0;
     struct item i = open_item(r, name, false);
     char *values = NULL;
     int status = check_shape(r, &i, name, rows, columns);
     if (status == TR_OK && i.is_text) status = missing(r, name);
-    if (status == TR_OK) status = TR_NEW(&values, i.extent[0] * i.extent[1] * H5Tget_size(memory_type(type)));
-    if (status == TR_OK && H5Dread(i.set, memory_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
-        status = unreadable(r, name);
+    if (status == TR_OK) bytes = i.extent[0] * i.extent[1] * H5Tget_size(memory_type(type));
+    if (status == TR_OK) status = TR_NEW(&values, bytes);
+    if (status == TR_OK) status = read_values(r, &i, name, memory_type(type), bytes, values);
     close_item(&i);
     if (status == TR_OK) *(void **)values_pointer = values;
     else free(values);

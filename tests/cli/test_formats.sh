@@ -76,8 +76,16 @@ for odd in query marked; do
 done
 echo '1 5000000000:1' >wide.svm
 expect 65 "wide.svm:1: '5000000000:1': the index is too large, expected at most 4294967294" train data.train=wide.svm
-printf '1 3:1 4000000000:1\n-1 5:1\n' >vast.svm
-expect 65 "data.train: 4000000000 features, 1 weight" train data.train=vast.svm table.storage=hash
+printf '1 3:1 4000000000:1\n2 5:1\n3 6:1\n' >vast.svm
+expect 65 "data.train: 4000000000 features, 3 weight" train data.train=vast.svm table.storage=hash
+# weights that are zeros are neither looked for, nor do they take room on the disk
+printf '1 3:1 300000000:1\n-1 5:1\n1 300000000:2\n-1 5:2 6:1\n' >vast.svm
+for ranks in 1 2; do
+    run vast $ranks data.train=vast.svm table.storage=hash || continue
+    [ "$(du -k vast/model.h5 | cut -f 1)" -lt 20000 ] || fail "vast.svm: model.h5 takes $(du -k vast/model.h5)"
+    check "vast.svm: predict" "$trireme" predict vast vast.svm
+    [ "$(tr '\n' ' ' <out)" = "1 -1 1 -1 " ] || fail "vast.svm: predicts $(cat out)"
+done
 
 # packed files are told by their first bytes; a folder means its files
 mkdir folder; cp sparse.svm folder/a; : >folder/.hidden

@@ -176,11 +176,11 @@ static int check(const tr_job *job, const void *options)
 /* Tables may hold but the features that occur; model.h5 and model.txt have a weight of each. */
 static int check_size(const struct tr_linear *m)
 {
-    const uint64_t most = (uint64_t)1 << 31;
+    const uint64_t most = (uint64_t)1 << 32;
     if (m->train->columns <= most / m->outputs) return TR_OK;
     return tr_fail(TR_ERR_DATA,
                    "data.train: %llu features, %zu weight(s) each: the files of a model have all, expected "
-                   "at most 2^31 weights",
+                   "at most 2^32 weights",
                    (unsigned long long)m->train->columns, m->outputs);
 }
 
