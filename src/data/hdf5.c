@@ -87,11 +87,23 @@ static int find_shape(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
     return TR_OK;
 }
 
+/* A few bytes may claim to be any number of rows, which would all be read as zeros. */
+static bool claims_too_much(const struct tr_hdf5_array *a, H5D_layout_t layout)
+{
+    const uint64_t most = 1 << 20;
+    bool stores = layout == H5D_CHUNKED || layout == H5D_CONTIGUOUS; /* others have their values elsewhere */
+    return stores && a->rows * a->columns > most && H5Dget_storage_size(a->set) == 0;
+}
+
 /* How it is stored; compressed only in a way that this HDF5 knows. */
 static int find_layout(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
 {
     hid_t how = H5Dget_create_plist(a->set);
     hsize_t chunk[2] = {0, 1};
+    if (claims_too_much(a, H5Pget_layout(how))) {
+        H5Pclose(how);
+        return wrong(t, a, "nothing was ever written into it, expected numbers");
+    }
     if (H5Pget_layout(how) == H5D_CHUNKED && H5Pget_chunk(how, 2, chunk) == a->dimensions)
         a->chunk_rows = chunk[0];
     char name[64] = "";

@@ -502,6 +502,15 @@ START_TEST(arrays_that_are_none_are_refused)
     H5Fclose(file);
     refused("odd.h5", "", ":/y[1]: is not a number (NaN)");
     skips("odd.h5", 1);
+
+    const uint64_t many = (uint64_t)1 << 40;
+    const struct layout whole = {2, {many, 5}, {0}, false}, chunks = {2, {many, 5}, {1024, 5}, false};
+    file = make("odd.h5");
+    put(file, "X", H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, whole, NULL);
+    put(file, "features", H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, chunks, NULL);
+    H5Fclose(file);
+    refused("odd.h5", "", ":/X: nothing was ever written into it");
+    refused("odd.h5", ":/features", ":/features: nothing was ever written into it");
 }
 END_TEST
 
