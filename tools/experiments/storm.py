@@ -44,6 +44,7 @@ def dedicated(servers, size):
 
 LINEAR = {"model.type": "logistic", "model.l2": 1e-3, "sync.push": "2 per epoch"}
 DUAL = LINEAR | {"solve.method": "dual", "solve.target_gap": 0, "solve.epochs": 20}
+SETTLED = {"solve.target_gap": 5e-4, "solve.epochs": 300}
 SGD = LINEAR | {"solve.method": "sgd", "solve.epochs": 20, "solve.batch": 100}
 SVRG = {"model.type": "logistic", "model.l2": 1e-3, "model.dtype": "f64", "solve.method": "svrg", "solve.epochs": 12,
         "stages.inner.parallelism": 1}
@@ -67,7 +68,7 @@ JOBS = {
     "dual, hosts": Job("clll", DUAL, "rows", hosts=True),
     "mf, hosts": Job("cslmlm", MF | dedicated(1, 2) | {"solve.method": "sgd"}, "ratings", hosts=True),
     "growing": Job("clll", LINEAR | {"solve.method": "growing", "solve.rate": 0.5}, "rows", exact=False, clock=0.002),
-    "dual, ssp": Job("csslll", DUAL | dedicated(2, 1) | {"sync.mode": "ssp"}, "rows", exact=False),
+    "dual, ssp": Job("csslll", DUAL | SETTLED | dedicated(2, 1) | {"sync.mode": "ssp"}, "rows", exact=False),
     "sgd dyn, asp": Job("clll", SGD | {"sync.mode": "asp", "sync.weight": "dyn", "solve.rate": 0.1}, "rows", exact=False),
 }
 NAMES = {"c": "scheduler", "s": "server", "l": "leader", "m": "member", "r": "rank"}
@@ -98,6 +99,8 @@ def drawn(luck):
     settings |= some(0.7, experiment__clock=[0.002, 0.02])
     if settings.get("solve.method") == "sgd":
         settings["solve.rate"] = 0.1  # to look for one takes longer than such a job
+    if settings.get("sync.mode") and settings.get("solve.method") == "dual" and data == "rows":
+        settings |= SETTLED
     if "data.storage" in settings:
         settings |= {"data.scratch": ".", "data.memory": "1MB"}
     exact = "sync.mode" not in settings and settings.get("solve.method") != "growing" and settings.get("table.push") != "accumulate"
@@ -127,6 +130,14 @@ def same_model(one, two):
     return subprocess.run(["h5diff", "--exclude-path", "/job", *models], capture_output=True).returncode == 0
 
 
+def how_near(job):
+    """Where a job without steps in common has to end, of where it ends undisturbed: what is proven to be near the best does so
+    nearly exactly; other methods stop after some epochs, on their way, and clusters settle in one of many local optima."""
+    if 0 < float(job.settings.get("solve.target_gap", 0)) < 1e-3:
+        return 1e-3
+    return 0.2 if job.settings.get("model.type") == "kmeans" else 0.05
+
+
 def what_is_wrong(job, one, blows):
     """Complaints about a job that is over."""
     found = one.left()
@@ -145,7 +156,7 @@ def what_is_wrong(job, one, blows):
         found.append(f"objective {mine}, undisturbed {theirs}: a summary without one")
     elif job.exact and mine != theirs:
         found.append(f"objective {mine}, undisturbed {theirs}")
-    elif not job.exact and abs(mine - theirs) > 0.05 * abs(theirs):
+    elif not job.exact and abs(mine - theirs) > how_near(job) * abs(theirs):
         found.append(f"objective {mine}, undisturbed {theirs}")
     if job.exact and not same_model(one, job.reference):
         found.append("another model")
