@@ -418,7 +418,7 @@ static int turn(struct supervisor *s)
 /* Nothing of it is to be left: neither processes nor, where mpirun could not, what they had. */
 static int leave_nothing(struct supervisor *s)
 {
-    const double patience = 10;
+    const double patience = 60; /* a machine with hundreds of processes takes its time to end one */
     double begin = tr_now();
     struct tr_members *all = &s->members;
     bool abandoned = WIFSIGNALED(s->mpirun.wait_status);

@@ -31,6 +31,14 @@ for ranks in 2 8; do # that share nothing but what they merge, as nodes do
     run groups.$ranks $ranks job.yaml model.type=svm solve.method=auto ranks.group_size=1 && few groups.$ranks "$(of svm.1 epochs)"
 done
 
+# wide and sparse rows on nodes that merge often enough: 3 passes on one rank, 4 on two; 15 by one merge in a pass
+wide="data.train=$data/rcv1-small/rcv1-small.train.libsvm.gz solve.method=auto ranks.node_size=1"
+if [ -r "$data/rcv1-small/rcv1-small.train.libsvm.gz" ]; then
+    run wide 2 job.yaml $wide && few wide 3
+    run seldom 2 job.yaml $wide "sync.push=1 per epoch" && run often 2 job.yaml $wide "sync.push=32 per epoch" &&
+        holds "sync.push has an effect" "$(of often gap) < 0.5 * $(of wide gap) && $(of often epochs) < $(of seldom epochs)"
+fi
+
 # support vectors that are stopped early: better than a constant, whose objective is 0.4816, and soon as good as they get
 for ranks in 1 2; do
     run early.$ranks $ranks job.yaml model.type=svm solve.epochs=8 && holds early.$ranks "$(of early.$ranks objective) < 0.42"

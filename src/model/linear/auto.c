@@ -90,15 +90,17 @@ static void close_auto(struct tr_linear *m)
 
 /* ---- watching ---- */
 
-/* How many epochs there are to the target if the logarithm of the gap goes on to fall as in the later half of those that
- * have been; INFINITY if it does not fall. */
+/* How many epochs there are to the target if the gap goes on to fall as in the later half of the evaluations that have been:
+ * between as many as if it falls by the same factor in each epoch, and as if by a power of their number, as it does where
+ * workers merge copies. INFINITY if it does not fall. */
 static double epochs_left(const struct tr_linear_auto *a, double goal)
 {
     int64_t last = a->n - 1, watched = a->n < WATCHED ? a->n : WATCHED, before = last - watched / 2;
     double gap = a->gap[last % WATCHED], old = a->gap[before % WATCHED];
-    double epochs = a->epoch[last % WATCHED] - a->epoch[before % WATCHED];
+    double epoch = a->epoch[last % WATCHED], first = a->epoch[before % WATCHED];
     if (!(gap > 0) || !(old > gap)) return INFINITY;
-    return log(gap / goal) / log(old / gap) * epochs;
+    double to_go = log(gap / goal) / log(old / gap);
+    return (to_go * (epoch - first) + epoch * (pow(epoch / first, to_go) - 1)) / 2;
 }
 
 /* A run that goes on from a checkpoint of a later stage has left dual coordinate descent already. */

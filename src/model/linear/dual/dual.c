@@ -31,20 +31,26 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
 
 /* ---- opening ---- */
 
-/* Workers that merge often disturb each other less (a9a on two ranks: 44 epochs to a gap of 1e-4 with 22 clocks in
- * each, with 4 not in 100), but a clock costs a pull and a push of the whole view: it should compute on several
- * non-zeros for each key, and longer than a message takes. */
+/* Workers that merge often disturb each other less. On the way to a gap of 1e-3 nodes need so many merges rather than so many
+ * passes, until those are as few as on one of them (two nodes, with 1, 4 and 16 turns in a pass: amazon-access 172, 41 and 15
+ * passes, frappe 41, 18 and 17, rcv1 15, 4 and 4; four nodes: frappe above 100, 63 and 32). But a turn costs a pull and a push
+ * of the whole view: beyond four it should compute on several non-zeros for each key, and longer than a message takes. */
 static int64_t usual_turns(const struct tr_linear *m, int workers)
 {
     if (workers == 1) return 1;
-    double nonzeros = (double)m->train->total_nonzeros / workers, least = tr_nodes(m->tr) == 1 ? 1e4 : 1e5;
-    return (int64_t)fmax(1, fmin(64, fmin(nonzeros / least, nonzeros / (4 * (double)m->train->columns))));
+    bool far = tr_nodes(m->tr) > 1;
+    double nonzeros = (double)m->train->total_nonzeros / workers, least = far ? 2e4 : 1e4;
+    double most = fmin(64, fmin(nonzeros / least, nonzeros / (4 * (double)m->train->columns)));
+    return (int64_t)fmax(far ? 4 : 1, most);
 }
 
 int64_t tr_linear_dual_turns(struct tr_linear *m, int64_t usual, int64_t *every)
 {
     double rows = (double)m->train->total_rows, batch = (double)m->o->batch;
+    struct tr_job_often push;
     int64_t turns = batch > 0 ? (int64_t)fmax(1, round(rows / batch)) : usual;
+    if (tr_job_often(m->job, "sync.push", &push) == TR_OK && push.unit == TR_OFTEN_PER_EPOCH)
+        turns = (int64_t)fmax((double)turns, (double)push.n);
     *every = tr_linear_batches_of_clock(m, turns, 1);
     m->clocks_per_epoch = (turns + *every - 1) / *every;
     return turns;
