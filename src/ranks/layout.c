@@ -16,6 +16,35 @@ static bool first_rank_serves(const struct tr_layout_options *options, int ranks
            1 + (int64_t)l->groups * l->group_size == ranks;
 }
 
+static int count_nodes(int ranks, const int *node_of)
+{
+    int nodes = 0;
+    for (int rank = 0; rank < ranks; rank++) nodes = tr_max_int(nodes, node_of[rank] + 1);
+    return nodes;
+}
+
+/* Ranks of every node if all have as many, else 0. */
+static int even_node_size(int ranks, const int *node_of)
+{
+    int nodes = count_nodes(ranks, node_of), most = 0, *count = NULL;
+    if (TR_NEW(&count, (size_t)nodes) != TR_OK) return 0;
+    for (int rank = 0; rank < ranks; rank++) most = tr_max_int(most, ++count[node_of[rank]]);
+    free(count);
+    return nodes * most == ranks ? most : 0;
+}
+
+/* Workers of a group where the job says nothing of layouts; 0: it says something, or each is for itself. */
+static int usual_group_size(const struct tr_layout_options *options, int ranks, const int *node_of)
+{
+    enum { MOST_TOGETHER = 64 };
+    bool open = options->groups == 0 && options->group_size == 0 && options->servers == 0 &&
+                (options->kind == TR_ROLES_AUTO || options->kind == TR_ROLES_COLOCATED);
+    if (!open || options->grouping == TR_GROUP_OF_ONE) return 0;
+    if (options->grouping == TR_GROUP_OF_ALL && ranks <= MOST_TOGETHER) return ranks;
+    if (options->grouping == TR_GROUP_OF_SPREAD && count_nodes(ranks, node_of) == 1) return 0;
+    return even_node_size(ranks, node_of);
+}
+
 /* How many work in a group: those who can work are divided among the groups that the job wants. */
 static int choose_group_size(const struct tr_layout_options *options, int can_work)
 {
@@ -140,12 +169,14 @@ static int place_groups(struct tr_layout *l, const int *node_of, bool take_serve
     return TR_OK;
 }
 
-int tr_layout_choose(const struct tr_layout_options *options, int ranks, const int *node_of,
+int tr_layout_choose(const struct tr_layout_options *wish, int ranks, const int *node_of,
                      struct tr_layout *layout)
 {
-    struct tr_layout l = {.ranks = ranks};
+    struct tr_layout l = {.ranks = ranks, .nodes = count_nodes(ranks, node_of)};
+    struct tr_layout_options usual = *wish, *options = &usual;
+    int size = usual_group_size(wish, ranks, node_of);
+    if (size > 0) usual.group_size = size;
     TR_TRY(choose_numbers(options, ranks, &l));
-    for (int rank = 0; rank < ranks; rank++) l.nodes = tr_max_int(l.nodes, node_of[rank] + 1);
     int status = TR_NEW(&l.place, (size_t)ranks);
     if (status == TR_OK) status = TR_NEW(&l.server_rank, (size_t)l.servers);
     if (status == TR_OK) status = TR_NEW(&l.worker_rank, (size_t)tr_layout_workers(&l));

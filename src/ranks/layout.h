@@ -7,10 +7,16 @@
 
 enum tr_layout_kind { TR_ROLES_AUTO, TR_ROLES_DEDICATED, TR_ROLES_COLOCATED, TR_ROLES_ALONE };
 
+/* Who are a group where the job leaves that open and ranks are colocated: each worker for itself; those of a node; those of a
+ * node if there are several; all, or if those are more than 64 those of a node, as a round is then hardly longer than a message
+ * takes. Nodes do not make groups if some have more ranks than others. */
+enum tr_grouping { TR_GROUP_OF_ONE, TR_GROUP_OF_NODE, TR_GROUP_OF_SPREAD, TR_GROUP_OF_ALL };
+
 /* What the job file asks for; 0 leaves a number to be chosen. */
 struct tr_layout_options {
     enum tr_layout_kind kind;
     int servers, groups, group_size;
+    enum tr_grouping grouping;
 };
 
 struct tr_place {
@@ -39,7 +45,7 @@ struct tr_layout {
  * compute; a number of servers that leaves room for the groups makes it dedicated. Servers are spread over
  * the nodes, a group lies within one node where it fits. Fails with TR_ERR_CONFIG where that takes more
  * ranks than there are. Free with tr_layout_free(). */
-int tr_layout_choose(const struct tr_layout_options *options, int ranks, const int *node_of,
+int tr_layout_choose(const struct tr_layout_options *wish, int ranks, const int *node_of,
                      struct tr_layout *layout);
 void tr_layout_free(struct tr_layout *layout);
 

@@ -329,40 +329,17 @@ void tr_worker_set_close(struct tr_worker_set *set)
 
 /* ---- roles ---- */
 
-/* Ranks of every node if all have as many, else 0. */
-static int even_node_size(const tr_context *tr)
-{
-    int nodes = 0, most = 0, *count = NULL;
-    for (int rank = 0; rank < tr->size; rank++) nodes = tr_max_int(nodes, tr->node_of[rank] + 1);
-    if (TR_NEW(&count, (size_t)nodes) != TR_OK) return 0;
-    for (int rank = 0; rank < tr->size; rank++) most = tr_max_int(most, ++count[tr->node_of[rank]]);
-    bool even = nodes * most == tr->size;
-    free(count);
-    return even ? most : 0;
-}
-
-static bool is_spread(const tr_context *tr)
-{
-    for (int rank = 1; rank < tr->size; rank++)
-        if (tr->node_of[rank] != tr->node_of[0]) return true;
-    return false;
-}
-
 /* The workers of a node do best as a group, if nobody wishes otherwise. Where parameters rotate: what they change
  * never meets. Under BSP over several nodes: what they push leaves the node once, and what they read comes to it once;
  * where clocks differ they would wait for each other. Under BSP parameters rotate over all nodes: only blocks travel,
- * while workers compute; but not over so many workers that a round is hardly longer than a message takes. */
-static void group_by_node(const tr_context *tr, struct tr_layout_options *options)
+ * while workers compute. */
+static enum tr_grouping usual_grouping(const tr_context *tr)
 {
-    enum { MOST_ROTATE = 64 };
-    bool open = options->groups == 0 && options->group_size == 0 && options->servers == 0 &&
-                (options->kind == TR_ROLES_AUTO || options->kind == TR_ROLES_COLOCATED);
-    bool merges = tr->staleness == 0 && tr->job->data.partition == TR_DATA_HORIZONTAL && is_spread(tr);
     const tr_method *method = &tr->job->class->methods[tr_job_method(tr->job)];
-    bool together = method->in_groups && (!method->in_step || tr->staleness == 0);
-    bool rotates = method->rotates && tr->staleness == 0 && tr->size <= MOST_ROTATE;
-    if (open && rotates) options->group_size = tr->size;
-    else if (open && (merges || together)) options->group_size = even_node_size(tr);
+    bool bsp = tr->staleness == 0;
+    if (method->rotates && bsp) return TR_GROUP_OF_ALL;
+    if (method->in_groups && (!method->in_step || bsp)) return TR_GROUP_OF_NODE;
+    return bsp && tr->job->data.partition == TR_DATA_HORIZONTAL ? TR_GROUP_OF_SPREAD : TR_GROUP_OF_ONE;
 }
 
 static void free_comms(MPI_Comm *const *comms, size_t n)
@@ -398,9 +375,8 @@ int tr_ranks_assign(tr_context *tr)
     if (tr->job)
         options = (struct tr_layout_options){(enum tr_layout_kind)tr->job->ranks.layout,
                                              (int)tr->job->ranks.servers, (int)tr->job->ranks.groups,
-                                             (int)tr->job->ranks.group_size};
+                                             (int)tr->job->ranks.group_size, usual_grouping(tr)};
     if (!tr->node_of) TR_TRY(tr_ranks_find_nodes(tr, tr->job ? tr->job->ranks.node_size : 0));
-    if (tr->job) group_by_node(tr, &options);
     TR_TRY(tr_layout_choose(&options, tr->size, tr->node_of, &layout));
     if (tr_layout_equal(&layout, &tr->layout)) {
         tr_layout_free(&layout);

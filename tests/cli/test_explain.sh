@@ -90,20 +90,12 @@ if [ -z "${ASAN_OPTIONS:-}" ]; then # which wants to be the first library itself
     one_sided 1 data.train=words model.type=lda model.topics=4 solve.epochs=2 ranks.groups=2
 fi
 
-# parameters that rotate do so over all nodes, in one group of up to 64 workers
+# parameters that rotate do so over all nodes
 words="rotating over nodes"
 mv job.yaml dual.yaml
 echo "solve: {epochs: 2}" >job.yaml
 run 4 ranks.node_size=2 data.train=ratings model.type=mf
 says '^layout: .*colocated: 4 ranks on 2 nodes: 4 servers, 1 group of 4$'
-topics="data.train=words model.type=lda model.topics=4 solve.epochs=1"
-# shellcheck disable=SC2086
-{
-    run 64 ranks.node_size=32 $topics
-    says '^layout: .*64 ranks on 2 nodes: .*, 1 group of 64$'
-    run 66 ranks.node_size=33 $topics
-    says '^layout: .*66 ranks on 2 nodes: .*, 2 groups of 33$'
-}
 # … and, between nodes, go round as often in an epoch as an item has 150 ratings and more in each visit: here 157, or 144
 for items in 430 470; do
     check "$items items" "$trireme" generate ratings -o many users=5000 items=$items ratings=270k
