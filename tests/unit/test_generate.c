@@ -91,6 +91,7 @@ START_TEST(rows_are_as_asked_for)
     size_t positive = 0;
     for (size_t i = 0; i < csr.rows; i++) positive += csr.label[i] > 0;
     ck_assert_double_eq_tol((double)positive / (double)csr.rows, 0.3, 0.02);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
 }
 END_TEST
@@ -105,6 +106,7 @@ START_TEST(real_values_lie_between_0_and_1)
     generate_rows(options, &csr, &report);
     ck_assert_ptr_nonnull(csr.value);
     for (size_t i = 0; i < report.nonzeros; i++) ck_assert(csr.value[i] > 0 && csr.value[i] <= 1);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
 }
 END_TEST
@@ -129,6 +131,7 @@ START_TEST(popularity_follows_the_power)
     qsort(counts, 10001, sizeof *counts, descending);
     /* the continuous law lies half a step beside the discrete one: wide tolerance */
     ck_assert_double_eq_tol((double)counts[10] / counts[100], 11.5, 3);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
 }
 END_TEST
@@ -143,6 +146,7 @@ START_TEST(rows_may_hold_every_feature)
         options.features = options.nonzeros = features;
         generate_rows(options, &csr, &report);
         for (size_t i = 0; i < report.nonzeros; i++) ck_assert_uint_eq(csr.column[i], 1 + i % features);
+        tr_ids_free(&report.labels.bits);
         tr_matrix_free(&csr);
     }
 }

@@ -100,6 +100,7 @@ START_TEST(rows_are_read_as_they_stand)
     ck_assert_uint_eq(report.lowest, 1);
     ck_assert_uint_eq(report.highest, 4294967294u);
     ck_assert_ptr_nonnull(csr.value);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
 }
 END_TEST
@@ -110,9 +111,11 @@ START_TEST(values_are_kept_only_if_one_is_not_1)
     struct tr_read_report report;
     ck_ok(read_text("1 1:1 2:1\n0 3:1.0\n", 18, from_one, &csr, &report));
     ck_assert_ptr_null(csr.value);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
     ck_ok(read_text("1 1:1 2:1\n0 3:2 4:1\n", 20, from_one, &csr, &report));
     ck_assert_mem_eq(csr.value, ((float[]){1, 1, 2, 1}), 16);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
 }
 END_TEST
@@ -130,6 +133,7 @@ START_TEST(the_first_three_labels_have_places)
     ck_ok(tr_files_line(&files, report.labels.place[2].file, report.labels.place[2].offset, &line));
     ck_assert_uint_eq(line, 5);
     tr_files_close(&files);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
 }
 END_TEST
@@ -267,6 +271,7 @@ START_TEST(bad_records_can_be_skipped)
     ck_assert_uint_eq(report.nonzeros, 2);
     ck_assert_ptr_null(csr.value); /* the value 3 went with its record */
     ck_assert_mem_eq(csr.column, ((uint32_t[]){1, 3}), 8);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
 }
 END_TEST
@@ -284,6 +289,7 @@ START_TEST(endless_lines_are_refused)
     memcpy(text + n - 7, "\n2 2:1\n", 7);
     ck_ok(read_text(text, n, skip, &csr, &report)); /* just short enough, but no number of this size */
     ck_assert_uint_eq(report.skipped, 1);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
     n += 16;
     text = realloc(text, n);
@@ -294,6 +300,7 @@ START_TEST(endless_lines_are_refused)
     ck_ok(read_text(text, n, skip, &csr, &report));
     ck_assert_uint_eq(report.rows, 2);
     ck_assert_uint_eq(report.skipped, 1);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
     struct tr_files files;
     size_t rows = 0, skipped = 0;
@@ -303,6 +310,7 @@ START_TEST(endless_lines_are_refused)
         ck_ok(tr_read_matrix(&files, k, 2, &skip, &csr, &report));
         rows += report.rows;
         skipped += report.skipped;
+        tr_ids_free(&report.labels.bits);
         tr_matrix_free(&csr);
     }
     ck_assert_uint_eq(rows, 2);
@@ -411,6 +419,7 @@ static void check_dealing(const struct tr_files *files, size_t lines, size_t rea
             descents += i > 0 && csr.label[i - 1] >= csr.label[i];
         }
         ck_assert_uint_le(descents, deal > 0 && readers > 1);
+        tr_ids_free(&report.labels.bits);
         tr_matrix_free(&csr);
     }
     for (size_t i = 0; i < lines; i++)
@@ -551,6 +560,7 @@ static void add_labels(const struct tr_files *files, size_t reader, size_t reade
     struct tr_read_report report;
     ck_ok(tr_read_matrix(files, reader, readers, &options, &csr, &report));
     for (size_t i = 0; i < (size_t)(part * (double)csr.rows); i++) count[(size_t)csr.label[i]]++;
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
 }
 
@@ -652,6 +662,7 @@ START_TEST(loads_are_equal_over_many_small_files)
             bytes += report.text_bytes;
             read += report.rows;
             done += mine;
+            tr_ids_free(&report.labels.bits);
             tr_matrix_free(&csr);
         }
         ck_assert_uint_eq(bytes, total);
@@ -750,6 +761,7 @@ START_TEST(dealt_bad_records_are_named_with_their_line)
             struct tr_read_report report;
             int status = tr_read_matrix(&files, k, READERS, &options, &csr, &report);
             if (status == TR_OK) {
+                tr_ids_free(&report.labels.bits);
                 tr_matrix_free(&csr);
                 continue;
             }
@@ -808,6 +820,7 @@ START_TEST(chunk_borders_do_not_matter)
     struct tr_matrix whole, csr;
     struct tr_read_report report;
     ck_ok(read_text(text, sizeof text - 1, from_one, &whole, &report));
+    tr_ids_free(&report.labels.bits);
     for (size_t bytes = 1; bytes < sizeof text + 2; bytes++) {
         struct tr_reader_options options = {
             .format = TR_FORMAT_LIBSVM, .lowest_index = 1, .chunk_bytes = bytes};
@@ -817,6 +830,7 @@ START_TEST(chunk_borders_do_not_matter)
         ck_assert_mem_eq(csr.begin, whole.begin, 8 * (whole.rows + 1));
         ck_assert_mem_eq(csr.column, whole.column, 4 * report.nonzeros);
         ck_assert_mem_eq(csr.value, whole.value, 4 * report.nonzeros);
+        tr_ids_free(&report.labels.bits);
         tr_matrix_free(&csr);
     }
     tr_matrix_free(&whole);
@@ -840,6 +854,7 @@ START_TEST(progress_is_told_and_can_stop)
     for (size_t i = 0; i < sizeof text; i += 6) memcpy(text + i, "1 1:1\n", 6);
     ck_ok(read_text(text, 600, options, &csr, &report));
     ck_assert_uint_eq(bytes, 600);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
     ck_assert_int_eq(read_text(text, sizeof text, options, &csr, &report), TR_ERR_STOPPED);
 }

@@ -659,6 +659,7 @@ START_TEST(a9a_is_solved_to_eight_digits)
                            .l2 = 1 / (double)csr.rows,
                            .n = (double)csr.rows};
     converge(&p, (double[]){115, 130, 50});
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
     tr_files_close(&files);
     free(path);
