@@ -100,7 +100,7 @@ static int choose_numbers(const struct tr_layout_options *options, int ranks, st
     if (l->kind == TR_ROLES_AUTO) {
         int64_t least = (int64_t)tr_max_int(options->groups, 1) * tr_max_int(options->group_size, 1);
         if (ranks == 1) l->kind = TR_ROLES_ALONE;
-        else if (options->servers > 0 && 1 + options->servers + least <= ranks) l->kind = TR_ROLES_DEDICATED;
+        else if (options->servers > 0 && 1 + least + options->servers <= ranks) l->kind = TR_ROLES_DEDICATED;
         else l->kind = TR_ROLES_COLOCATED;
     }
     if (l->kind == TR_ROLES_ALONE && ranks > 1)
