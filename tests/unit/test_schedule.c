@@ -92,7 +92,8 @@ START_TEST(ranks_may_lie_on_nodes_in_any_order)
     struct tr_schedule *s;
     ck_ok(tr_schedule_open(6, node_of, 2, &s));
     s->task[0].wanted = 2;
-    s->task[1].wanted = s->task[1].data = 3;
+    s->task[1].wanted = 3;
+    s->task[1].data = 1;
     expect_ranks(s, 0, 0, WANT(3, 1));
     expect_ranks(s, 0, 1, WANT(4, 2, 0));
     tr_schedule_close(s);
