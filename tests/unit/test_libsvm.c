@@ -182,6 +182,7 @@ START_TEST(a_real_file_is_read_whole)
     ck_assert_uint_eq(report.highest, 123);
     ck_assert_uint_eq(report.labels.bits.n, 2);
     ck_assert_ptr_null(csr.value);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
     tr_files_close(&files);
     free(path);
