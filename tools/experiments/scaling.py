@@ -163,32 +163,34 @@ def processor_seconds(pid):
 
 
 def idle():
-    """The share of a core that servers take which nobody asks for anything: workers are busy for seconds with a clock."""
-    job = ["data.train=" + jobs()["linear sgd"]["data.train"], "model.type=logistic", "solve.method=sgd", "solve.rate=1", "sync.push=every 100",
-           "solve.epochs=1", "ranks.layout=dedicated", "ranks.servers=2", "experiment.clock=20", f"output={os.path.join(OUT, 'idle')}"]
+    """The share of a core that servers take which nobody asks for anything: a worker computes for a second and more in each clock."""
+    points = generated_as("dense", "growth.many", rows=400_000, columns=32, clusters=32)
+    job = ["data.train=" + points, "model.type=kmeans", "model.clusters=1000", "solve.epochs=1000", "solve.tolerance=0", "ranks.layout=dedicated",
+           "ranks.servers=2", f"output={os.path.join(OUT, 'idle')}"]
     done = subprocess.Popen(["mpirun", "-q", "-n", "4", "--oversubscribe", TRIREME, "train", *job], env=ENV, cwd=ROOT,
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(10)
-    ranks = subprocess.run(["pgrep", "-P", str(done.pid)], capture_output=True, text=True).stdout.split()[1:3]
+    time.sleep(15)
+    ranks = subprocess.run(["pgrep", "-P", str(done.pid)], capture_output=True, text=True).stdout.split()  # in their order: c s s w
     before = [processor_seconds(pid) for pid in ranks]
-    time.sleep(8)
-    share = [(processor_seconds(pid) - b) / 8 for pid, b in zip(ranks, before)]
+    time.sleep(10)
+    share = [(processor_seconds(pid) - b) / 10 for pid, b in zip(ranks, before)]
     done.terminate()
     done.wait()
-    return max(share, default=None)
+    if len(share) < 4 or share[3] < 0.3:
+        return None  # it has ended, or the worker does not compute
+    return max(share[1:3])
 
 
 # ---- steps ----
 
-def over_links(job, hosts, *words):
-    """Of a pass of a worker on each of so many hosts, over links as tools/hosts has them by these words: seconds, what of them a
-    worker computed, and the share that is hidden of what is on its way."""
+def over_links(job, hosts, *words, passes=(SHORT, LONG)):
+    """Of a pass of a worker on each of so many hosts, over links as tools/hosts has them by these words: seconds, and the share that
+    is hidden of what is on its way."""
     before = [os.path.join(ROOT, "tools", "hosts"), "--hosts", str(hosts), "--slots", "1", *map(str, words)]
-    short, long = (train(hosts, job | {"solve.epochs": n, "report.every": 1000}, before=before) for n in (SHORT, LONG))
+    short, long = (train(hosts, job | {"solve.epochs": n, "report.every": 1000}, before=before) for n in passes)
     first, last = short.curve[-1], long.curve[-1]
     passes = max(1, last["epoch"] - first["epoch"])
-    return ((last["training_time"] - first["training_time"]) / passes, (last["compute_seconds"] - first["compute_seconds"]) / passes / hosts,
-            long.summary.get("hidden") or 0)
+    return (last["training_time"] - first["training_time"]) / passes, long.summary.get("hidden") or 0
 
 
 def steps(quick):
@@ -198,13 +200,19 @@ def steps(quick):
     for name, job in jobs().items():
         found[name] = {}
         for hosts in (2, 4) if quick else (2, 4, 8):
-            short, long = (over_links(job, hosts, "--delay", d)[0] for d in DELAYS)
+            short, long = (over_links(job, hosts, "--delay", d, passes=(SHORT, 3 * SHORT))[0] for d in DELAYS)
             found[name][hosts] = max(0, long - short) / (DELAYS[1] - DELAYS[0]) * 1e3
         print("   ", name, "steps", found[name], flush=True)
     return found
 
 
 # ---- clusters ----
+
+def computing(job, ranks=1):
+    """Seconds of a pass that each of so many ranks of this host computes: over a link, some wait while they do."""
+    last, first = (train(ranks, job | {"solve.epochs": n, "report.every": 1000}).curve[-1] for n in (LONG, SHORT))
+    return (last["compute_seconds"] - first["compute_seconds"]) / max(1, last["epoch"] - first["epoch"]) / ranks
+
 
 def parts(fitted, computing, ranks, hidden, latency=LATENCY, bandwidth=BANDWIDTH):
     """Seconds of a pass by cause: computing, and what of messages, steps and bytes no computation hides. hidden: the share that
@@ -219,7 +227,7 @@ def parts(fitted, computing, ranks, hidden, latency=LATENCY, bandwidth=BANDWIDTH
 
 def check(fitted):
     """Rows of what was predicted of two hosts and what they took; by job, the worst error; by job, the share that is hidden. What a
-    message takes there, bare MPI says in the same minute; what is computed, the run itself."""
+    message takes there, bare MPI says in the same minute; what is computed, a run on one host."""
     rows, wrong, shares = [], {}, {}
     for rate, bandwidth in (("1gbit", 125e6), ("10gbit", 1.25e9)):
         for delay in (0, 1):
@@ -228,8 +236,8 @@ def check(fitted):
                 figures = run(os.path.join(ROOT, "tools", "hosts"), *words, "--slots", "1", "mpirun", "-q", "-n", 2, program("bench_table"),
                               64, 1, 500).split()
                 latency = float(figures[7]) / 1e3 / 2  # there and back
-                runs = [over_links(job, 2, *words) for _ in range(TIMES)]
-                took, computed, hidden = (statistics.median(r[i] for r in runs) for i in range(3))
+                runs = [(*over_links(job, 2, *words), computing(job, 2)) for _ in range(TIMES)]
+                took, hidden, computed = (statistics.median(r[i] for r in runs) for i in range(3))
                 predicted = sum(parts(fitted[name], computed, 2, hidden, latency, bandwidth).values())
                 wrong[name] = max(wrong.get(name, 0), abs(predicted / took - 1))
                 shares[name] = max(shares.get(name, 0), hidden)
@@ -245,12 +253,6 @@ def stops(fitted, one, hidden):
         if of["computing"] < sum(of.values()) / 2:
             return 2 ** power, max(("steps", "messages", "bytes"), key=of.get)
     return None, "-"
-
-
-def computing(job):
-    """Seconds of a pass of one rank."""
-    last, first = (train(1, job | {"solve.epochs": n, "report.every": 1000}).curve[-1] for n in (LONG, SHORT))
-    return (last["compute_seconds"] - first["compute_seconds"]) / max(1, last["epoch"] - first["epoch"])
 
 
 def predict(fitted, shares):
