@@ -160,7 +160,7 @@ def e17(quick):
     ctr = {"data.train": ctr_data(quick), "model.type": "logistic", "solve.method": "dual", "solve.target_gap": 0,
            "solve.epochs": 20 if quick else 120, "report.every": 10}
     big = {"data.train": ctr_data(quick), "model.type": "logistic", "solve.method": "sgd", "solve.optimizer": "adam",
-           "solve.rate": 0.001, "solve.batch": 2000, "sync.push": "5 per epoch", "data.features": 4_000_000 if quick else 16_000_000,
+           "solve.rate": 0.03, "solve.batch": 2000, "sync.push": "5 per epoch", "data.features": 4_000_000 if quick else 16_000_000,
            "solve.epochs": 2 if quick else 10, "report.every": 10}
     rows = cost("ctr (4 MB)", ctr, 2 if quick else 10, times)
     rows += cost(f"sgd with adam ({48 if quick else 192} MB)", big, 2 if quick else 10, times)
