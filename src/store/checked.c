@@ -455,6 +455,15 @@ static int read_bytes(const struct tr_checked *f, void *data, uint64_t first, ui
     return TR_OK;
 }
 
+int tr_checked_fill(const struct tr_checked *f, void *zeros, uint64_t first, uint64_t bytes)
+{
+    for (uint64_t at = 0, n; at < bytes; at += n) {
+        n = bytes - at < AT_ONCE ? bytes - at : AT_ONCE;
+        if (!is_hole(f, first + at, n)) TR_TRY(read_bytes(f, (char *)zeros + at, first + at, n));
+    }
+    return TR_OK;
+}
+
 static int damaged(const struct tr_checked *f)
 {
     return tr_fail(TR_ERR_DATA, "%s: damaged: its structure is not what was written", f->path);

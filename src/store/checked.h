@@ -134,6 +134,9 @@ void tr_checked_close(struct tr_checked *f);
 /* Checks the areas, too. TR_ERR_DATA. */
 int tr_checked_verify(struct tr_checked *f);
 
+/* Bytes of a file that has been verified, into memory of zeros: of what was never written no page of that memory is touched. */
+int tr_checked_fill(const struct tr_checked *f, void *zeros, uint64_t first, uint64_t bytes);
+
 /* n elements of `size` bytes that are the whole area which begins there. The name is for messages. */
 struct tr_checked_array {
     const char *name;

@@ -281,29 +281,13 @@ static int check_shape(const struct tr_h5_reader *r, const struct item *i, const
     return tr_fail(TR_ERR_DATA, "%s: damaged: %s is not there in full", r->path, name);
 }
 
-/* An array into memory of zeros: where nothing was ever written the file has zeros, too, and no page of that memory is
- * touched. */
-static int read_written(const struct tr_h5_reader *r, const struct item *i, const char *name, uint64_t bytes,
-                        char *values)
-{
-    off_t begin = (off_t)H5Dget_offset(i->set), at = begin, end = begin + (off_t)bytes;
-    int fd = r->checked.fd;
-    while ((at = lseek(fd, at, SEEK_DATA)) >= 0 && at < end) {
-        off_t hole = lseek(fd, at, SEEK_HOLE);
-        for (ssize_t n; at < end && at < hole; at += n) {
-            n = pread(fd, values + (at - begin), (size_t)((hole < end ? hole : end) - at), at);
-            if (n <= 0) return unreadable(r, name);
-        }
-    }
-    return TR_OK;
-}
-
+/* Into memory of zeros. A large array lies in the file as it is read, and mostly not written at all. */
 static int read_values(const struct tr_h5_reader *r, const struct item *i, const char *name, hid_t type,
                        uint64_t bytes, char *values)
 {
     enum { LARGE = 1 << 26 };
-    if (bytes >= LARGE && H5Tequal(i->type, type) > 0 && H5Dget_offset(i->set) != HADDR_UNDEF)
-        return read_written(r, i, name, bytes, values);
+    haddr_t at = bytes >= LARGE && H5Tequal(i->type, type) > 0 ? H5Dget_offset(i->set) : HADDR_UNDEF;
+    if (at != HADDR_UNDEF) return tr_checked_fill(&r->checked, values, at, bytes);
     return H5Dread(i->set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0 ? unreadable(r, name) : TR_OK;
 }
 
