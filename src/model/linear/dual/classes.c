@@ -53,14 +53,12 @@ static bool shares_w(const struct tr_linear *m)
            tr_job_is(m->job, "sync.mode", "auto");
 }
 
-/* A clock costs a pull and a push of the whole view: it should compute on several non-zeros for each key, and longer than a
- * message takes. Where nobody steps on the same classes, an epoch is one. */
+/* Where nobody steps on the same classes, an epoch is one. */
 static int64_t usual_turns(const struct tr_linear *m)
 {
     int workers = tr_workers(m->tr);
-    if ((size_t)workers <= parts_of_classes(m) || (shares_w(m) && tr_groups(m->tr) == 1)) return 1;
-    double nonzeros = (double)m->train->total_nonzeros / workers;
-    return (int64_t)fmax(1, fmin(64, fmin(nonzeros / 1e4, nonzeros / (4 * (double)m->train->columns))));
+    bool alone = (size_t)workers <= parts_of_classes(m) || (shares_w(m) && tr_groups(m->tr) == 1);
+    return tr_linear_dual_usual_turns(m, alone ? 1 : workers);
 }
 
 static size_t view_bytes(const struct tr_linear *m)

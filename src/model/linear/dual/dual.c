@@ -35,13 +35,11 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
  * passes, until those are as few as on one of them (two nodes, with 1, 4 and 16 turns in a pass: amazon-access 172, 41 and 15
  * passes, frappe 41, 18 and 17, rcv1 15, 4 and 4; four nodes: frappe above 100, 63 and 32). But a turn costs a pull and a push
  * of the whole view: beyond four it should compute on several non-zeros for each key, and longer than a message takes. */
-static int64_t usual_turns(const struct tr_linear *m, int workers)
+int64_t tr_linear_dual_usual_turns(const struct tr_linear *m, int workers)
 {
-    if (workers == 1) return 1;
-    bool far = tr_nodes(m->tr) > 1;
-    double nonzeros = (double)m->train->total_nonzeros / workers, least = far ? 2e4 : 1e4;
-    double most = fmin(64, fmin(nonzeros / least, nonzeros / (4 * (double)m->train->columns)));
-    return (int64_t)fmax(far ? 4 : 1, most);
+    double nonzeros = (double)m->train->total_nonzeros / workers;
+    double most = fmin(64, fmin(nonzeros / 1e4, nonzeros / (4 * (double)m->train->columns)));
+    return workers == 1 ? 1 : (int64_t)fmax(tr_nodes(m->tr) > 1 ? 4 : 1, most);
 }
 
 int64_t tr_linear_dual_turns(struct tr_linear *m, int64_t usual, int64_t *every)
@@ -112,8 +110,8 @@ static int open_dual(struct tr_linear *m)
     struct tr_linear_dual *d;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->dual, 1)));
     d = m->dual;
-    d->turns = tr_linear_dual_turns(m, usual_turns(m, shares_w(m) ? tr_groups(m->tr) : tr_workers(m->tr)),
-                                    &d->every);
+    d->turns = tr_linear_dual_turns(
+        m, tr_linear_dual_usual_turns(m, shares_w(m) ? tr_groups(m->tr) : tr_workers(m->tr)), &d->every);
     if (tr_workers(m->tr) == 1 || (shares_w(m) && tr_groups(m->tr) == 1)) TR_TRY(tr_linear_dual_open_mean(m));
     return tr_agree(m->tr, open_group(m));
 }

@@ -80,6 +80,9 @@ int tr_linear_dual_norms(struct tr_linear *m, size_t first, size_t n, float *nor
 /* What the dual value lacks for a bias that is not quite right, as part of the conjugate; own: its b'. */
 double tr_linear_cost_of_bias(const struct tr_linear *m, double bias, double own);
 
+/* Turns in an epoch of so many workers that each have a w of their own. */
+int64_t tr_linear_dual_usual_turns(const struct tr_linear *m, int workers);
+
 /* Into how many turns an epoch's rows are parted, as solve.batch says or the usual number; *every: how many of them a clock
  * takes. Sets m->clocks_per_epoch. */
 int64_t tr_linear_dual_turns(struct tr_linear *m, int64_t usual, int64_t *every);
