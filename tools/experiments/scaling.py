@@ -193,13 +193,13 @@ def over_links(job, hosts, *words, passes=(SHORT, LONG)):
     return (last["training_time"] - first["training_time"]) / passes, long.summary.get("hidden") or 0
 
 
-def steps(quick):
+def steps():
     """{job: {hosts: how often in a pass somebody has to wait for a message to arrive}}: by how much longer a pass takes where each
     arrives later. What is hidden by computing does not count, as delays are long beside it."""
     found = {}
     for name, job in jobs().items():
         found[name] = {}
-        for hosts in (2, 4) if quick else (2, 4, 8):
+        for hosts in (2, 4):
             short, long = (over_links(job, hosts, "--delay", d, passes=(SHORT, 3 * SHORT))[0] for d in DELAYS)
             found[name][hosts] = max(0, long - short) / (DELAYS[1] - DELAYS[0]) * 1e3
         print("   ", name, "steps", found[name], flush=True)
@@ -214,10 +214,13 @@ def computing(job, ranks=1):
     return (last["compute_seconds"] - first["compute_seconds"]) / max(1, last["epoch"] - first["epoch"]) / ranks
 
 
-def parts(fitted, computing, ranks, hidden, latency=LATENCY, bandwidth=BANDWIDTH):
-    """Seconds of a pass by cause: computing, and what of messages, steps and bytes no computation hides. hidden: the share that
-    is, where there is enough to compute."""
-    of = {what: value(formula, ranks) for what, (formula, _) in fitted.items()}
+def values(fitted, ranks):
+    return {what: value(formula, ranks) for what, (formula, _) in fitted.items()}
+
+
+def parts(of, computing, hidden, latency=LATENCY, bandwidth=BANDWIDTH):
+    """Seconds of a pass by cause: computing, and what of messages, steps and bytes (of: how many) no computation hides. hidden: the
+    share that is, where there is enough to compute."""
     way = {"steps": of["steps"] * latency, "messages": of["messages"] * MESSAGE,
            "bytes": max(of["kB in messages"], of["kB of tables"]) * 1e3 / bandwidth}
     total = sum(way.values())
@@ -225,9 +228,9 @@ def parts(fitted, computing, ranks, hidden, latency=LATENCY, bandwidth=BANDWIDTH
     return {"computing": computing} | {cause: seconds * seen for cause, seconds in way.items()}
 
 
-def check(fitted):
+def check(found):
     """Rows of what was predicted of two hosts and what they took; by job, the worst error; by job, the share that is hidden. What a
-    message takes there, bare MPI says in the same minute; what is computed, a run on one host."""
+    message takes there, bare MPI says in the same minute; what is computed, a run on one host; the rest was counted on two."""
     rows, wrong, shares = [], {}, {}
     for rate, bandwidth in (("1gbit", 125e6), ("10gbit", 1.25e9)):
         for delay in (0, 1):
@@ -238,7 +241,7 @@ def check(fitted):
                 latency = float(figures[7]) / 1e3 / 2  # there and back
                 runs = [(*over_links(job, 2, *words), computing(job, 2)) for _ in range(TIMES)]
                 took, hidden, computed = (statistics.median(r[i] for r in runs) for i in range(3))
-                predicted = sum(parts(fitted[name], computed, 2, hidden, latency, bandwidth).values())
+                predicted = sum(parts({what: counted[2] for what, counted in found[name].items()}, computed, hidden, latency, bandwidth).values())
                 wrong[name] = max(wrong.get(name, 0), abs(predicted / took - 1))
                 shares[name] = max(shares.get(name, 0), hidden)
                 rows.append([name, rate, delay, 1e6 * latency, 1e3 * computed, hidden, 1e3 * predicted, 1e3 * took, predicted / took])
@@ -249,7 +252,7 @@ def check(fitted):
 def stops(fitted, one, hidden):
     """The ranks, a power of two, from which on more than half of a pass is no computing; and what it is then."""
     for power in range(1, 21):
-        of = parts(fitted, one / 2 ** power, 2 ** power, hidden)
+        of = parts(values(fitted, 2 ** power), one / 2 ** power, hidden)
         if of["computing"] < sum(of.values()) / 2:
             return 2 ** power, max(("steps", "messages", "bytes"), key=of.get)
     return None, "-"
@@ -259,7 +262,7 @@ def predict(fitted, shares):
     rows = []
     for name, job in jobs().items():
         one = SIZE * statistics.median(computing(job) for _ in range(TIMES))
-        of = [sum(parts(fitted[name], one / p, p, shares[name]).values()) for p in CLUSTER]
+        of = [sum(parts(values(fitted[name], p), one / p, shares[name]).values()) for p in CLUSTER]
         rows.append([name, one, shares[name], *(1e3 * s for s in of), *(one / s for s in of), *stops(fitted[name], one, shares[name])])
     head = ["job", "one rank, s", "hidden", *(f"{p}, ms" for p in CLUSTER), *(f"speed-up {p}" for p in CLUSTER), "half lost at", "to"]
     table(f"model: a pass over {SIZE} times the rows, model as it is, on nodes of one rank with 100 Gbit/s and {1e6 * LATENCY:g} µs; "
@@ -272,9 +275,10 @@ def model(quick):
         print("\ngoals")
         goal("model link", None, "network namespaces cannot be made here")
         return
-    found, stepped = count(quick), steps(quick)
-    fitted = formulas({name: counts | {"steps": stepped[name]} for name, counts in found.items()})
-    checked, wrong, shares = check(fitted)
+    found, stepped = count(quick), steps()
+    found = {name: counts | {"steps": stepped[name]} for name, counts in found.items()}
+    fitted = formulas(found)
+    checked, wrong, shares = check(found)
     predict(fitted, shares)
     head = ["job", "link", "ms later", "µs a message", "computing", "hidden", "predicted", "took", "ratio"]
     table("milliseconds of a pass of two workers on two hosts", head, checked)
