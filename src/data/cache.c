@@ -325,7 +325,7 @@ static void drop(tr_data *data)
                                 .test = kept.test,
                                 .on_disk = kept.on_disk,
                                 .memory = kept.memory,
-                                .node_free = kept.node_free,
+                                .cacheable = kept.cacheable,
                                 .cached = kept.cached};
     *data = (tr_data){.state = s};
 }

@@ -79,8 +79,9 @@ struct tr_data_state {
     struct tr_cached *cached;             /* where the next start of the job finds all this; NULL: nowhere */
     bool on_disk;                         /* the file is one on a disk, of which memory has some: stream.h */
     uint64_t memory;                      /* so many bytes of it, of this rank; 0: as few as may be */
-    uint64_t node_free;                   /* bytes that were free on the node before, a worker's share of them */
-    struct tr_data_block *block;          /* blocks + 1 of them */
+    uint64_t
+        cacheable; /* bytes of it that the system's cache may keep: a quarter of what was free, of this rank */
+    struct tr_data_block *block; /* blocks + 1 of them */
     size_t blocks;
     struct tr_row_stream *stream; /* NULL: rows are in memory */
     tr_names *row_names, *column_names;

@@ -56,16 +56,16 @@ int tr_storage_choose(tr_data *data)
     TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_SUM, TR_I64, &workers, 1));
     uint64_t memory = job->data.memory ? job->data.memory : tr_memory_free() / 2;
     s->memory = workers > 0 ? memory / workers : 0;
-    s->node_free = workers > 0 ? tr_memory_free() / workers : 0;
+    s->cacheable = workers > 0 ? tr_memory_free() / workers / 4 : 0;
     return TR_OK;
 }
 
 /* The system's cache is too small to be of use to passes over a file that it has not all of: what comes next is what it has just
- * given up. A quarter of what is free is left to it where that is enough. */
+ * given up. It is left a part of what is free where that is enough. */
 void tr_storage_use_cache(const struct tr_data_state *s)
 {
     bool full = TR_FAULT("data.room") == TR_FAULT_ENOSPC;
-    tr_cache_file_set_stays(s->file, !full && tr_cache_file_bytes(s->file) <= s->node_free / 4);
+    tr_cache_file_set_stays(s->file, !full && tr_cache_file_bytes(s->file) <= s->cacheable);
 }
 
 /* ---- what is used ---- */

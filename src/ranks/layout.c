@@ -173,10 +173,10 @@ int tr_layout_choose(const struct tr_layout_options *wish, int ranks, const int 
                      struct tr_layout *layout)
 {
     struct tr_layout l = {.ranks = ranks, .nodes = count_nodes(ranks, node_of)};
-    struct tr_layout_options usual = *wish, *options = &usual;
+    struct tr_layout_options options = *wish;
     int size = usual_group_size(wish, ranks, node_of);
-    if (size > 0) usual.group_size = size;
-    TR_TRY(choose_numbers(options, ranks, &l));
+    if (size > 0) options.group_size = size;
+    TR_TRY(choose_numbers(&options, ranks, &l));
     int status = TR_NEW(&l.place, (size_t)ranks);
     if (status == TR_OK) status = TR_NEW(&l.server_rank, (size_t)l.servers);
     if (status == TR_OK) status = TR_NEW(&l.worker_rank, (size_t)tr_layout_workers(&l));
@@ -184,7 +184,7 @@ int tr_layout_choose(const struct tr_layout_options *wish, int ranks, const int 
         for (int rank = 0; rank < ranks; rank++) l.place[rank] = (struct tr_place){0, -1, -1, -1};
         bool dedicated = l.kind == TR_ROLES_DEDICATED;
         l.place[0].roles = TR_SCHEDULER;
-        if (first_rank_serves(options, ranks, &l)) serve(&l, 0, 0);
+        if (first_rank_serves(&options, ranks, &l)) serve(&l, 0, 0);
         else place_servers(&l, node_of, dedicated ? 1 : 0);
         status = place_groups(&l, node_of, !dedicated, dedicated ? 1 : 0);
     }

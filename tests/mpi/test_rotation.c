@@ -132,7 +132,8 @@ static int run(struct crew *c)
                                      .schedule = tr_rotation_schedule});
 }
 
-/* Blocks go whole, in two parts or in three: the largest one does. Layouts with groups of several: in which all ranks form one group, on one node and on nodes of two, and others. */
+/* Layouts with groups of several: in which all ranks form one group, on one node and on nodes of two, and others. (Blocks go
+ * whole in the first, in two parts in the next, and in three.) */
 static bool settings_of(int i, char *settings, size_t size)
 {
     static const char *const ways[] = {"auto", "travel"};

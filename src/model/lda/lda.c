@@ -474,13 +474,13 @@ static int sample_block(const tr_worker *me, struct tr_lda *m, bool last, int *f
 static int sample_rounds(tr_worker *me, struct tr_lda *m)
 {
     tr_sum *sum = NULL;
-    int failed = TR_OK, blocks = m->layout.blocks, rounds = (blocks + SUMS - 1) / SUMS;
+    int failed = TR_OK, blocks = m->layout.blocks, of_sum = (blocks + SUMS - 1) / SUMS; /* rounds */
     memcpy(m->known, m->total, m->layout.topics * sizeof *m->known);
     for (int round = 0; round < blocks; round++) {
         bool last = round + 1 == blocks;
         int status = sample_block(me, m, round + m->depth >= blocks, &failed);
         if (status == TR_OK && !last) status = tr_rotation_give(m->rotation);
-        if (status == TR_OK && (last || (round + 1) % rounds == 0)) status = sum_moves(me, m, failed, &sum);
+        if (status == TR_OK && (last || (round + 1) % of_sum == 0)) status = sum_moves(me, m, failed, &sum);
         if (status == TR_OK && last) status = end_sum(me, m, &sum);
         if (status != TR_OK) return failed != TR_OK ? failed : status;
     }

@@ -448,6 +448,8 @@ static struct tr_mf_rows rows_of(const struct tr_mf_sgd *s, const tr_block *bloc
     return rows_in(s, block->memory, items_of(s, (size_t)block->number), before);
 }
 
+/* The blocks that a worker begins a clock with. One group has all factors in them from its first clock on, and need not wait
+ * here for those that are still on their way. */
 static int fill_blocks(struct tr_mf_sgd *s, tr_worker *me)
 {
     if (me->groups == 1 && me->clock > 0 && me->clock != s->first_clock) return TR_OK;
