@@ -93,6 +93,9 @@ void tr_mpi_environment(void)
     if (!has_fast_network()) setenv("OMPI_MCA_pml", "ob1", 0); /* searching for one costs 0.2 s of start-up */
     if (!started_by_launcher())
         setenv("OMPI_MCA_ess_singleton_isolated", "1", 0); /* no daemon for one process */
+    /* By default what is longer than 64 kB is put into place when its receiver says where to, over the connection that carries
+     * what the receiver itself sends, and after that: of two that send to each other, one waits until the other is done. */
+    setenv("OMPI_MCA_btl_tcp_flags", "send,inplace", 0);
     int here = ranks_here();
     if (here > online_cores()) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     /* On a single host TCP is not needed, and Open MPI 5 complains where it finds no two interfaces that match. */

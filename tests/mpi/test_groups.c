@@ -1,5 +1,8 @@
-/* Groups: rounds and commands, sums inside a group, and how failures end a stage. */
+/* Groups: rounds and commands, sums inside a group, how failures end a stage, and that hosts send to each other at once. */
 #include "mpi_unit.h"
+
+#include <inttypes.h>
+
 #include "trireme/collective.h"
 
 enum { CLOCKS = 4, ROUNDS = 3, KEYS = 90 };
@@ -248,6 +251,48 @@ MPI_CASE(members_of_a_group_share_memory)
     }
 }
 
+/* ---- between hosts ---- */
+
+/* Bytes that this host has sent, or has received, through the network of tools/hosts. */
+static uint64_t bytes_through_network(bool sent)
+{
+    char line[512];
+    uint64_t received = 0, out = 0;
+    FILE *file = fopen("/proc/self/net/dev", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, " eth0: %" SCNu64 " %*u %*u %*u %*u %*u %*u %*u %" SCNu64, &received, &out) == 2)
+            break;
+    if (file) fclose(file);
+    return sent ? out : received;
+}
+
+/* The last rank begins to send when some of what the first one sends to it is here. Where a receiver's word is needed before a long
+ * message goes, and stands behind what it sends itself, all of the one is here before the other leaves. */
+MPI_CASE(long_messages_go_both_ways_at_once)
+{
+    enum { BYTES = 1 << 25, SOME = 1 << 20 };
+    int last = mpi_test.size - 1, done = 0;
+    if (!mpi_test.hosts) return;
+    if (mpi_test.rank == 0 || mpi_test.rank == last) {
+        int other = mpi_test.rank == 0 ? last : 0;
+        char *mine = calloc(1, BYTES), *theirs = calloc(1, BYTES);
+        MPI_Request received, sent;
+        uint64_t before_in = bytes_through_network(false), before_out = bytes_through_network(true);
+        MPI_Irecv(theirs, BYTES, MPI_BYTE, other, 0, MPI_COMM_WORLD, &received);
+        while (mpi_test.rank == last && !done && bytes_through_network(false) - before_in < SOME)
+            MPI_Test(&received, &done, MPI_STATUS_IGNORE);
+        MPI_Isend(mine, BYTES, MPI_BYTE, other, 0, MPI_COMM_WORLD, &sent);
+        while (!done) MPI_Test(&received, &done, MPI_STATUS_IGNORE);
+        uint64_t out = bytes_through_network(true) - before_out;
+        mpi_check(mpi_test.rank == 0 || out > BYTES / 4,
+                  "%" PRIu64 " of %d bytes have left when the other's are here", out, (int)BYTES);
+        MPI_Wait(&sent, MPI_STATUS_IGNORE);
+        free(mine);
+        free(theirs);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 MPI_MAIN(&rounds_reach_all_members_and_sum_once, &vertical_members_push_their_own_keys,
          &a_failure_to_prepare_leaves_nobody_waiting, &a_failure_ends_the_stage_on_all_ranks,
-         &members_of_a_group_share_memory)
+         &members_of_a_group_share_memory, &long_messages_go_both_ways_at_once)
