@@ -51,13 +51,19 @@ check ratings "$trireme" generate ratings -o ratings users=300 items=200 ratings
 als="train data.train=ratings data.format=ratings model.type=mf solve.method=als model.rank=16 solve.epochs=2 ranks.node_size=1 --explain"
 words=mixed
 # shellcheck disable=SC2086
-timeout 60 mpirun $quiet --oversubscribe -n 1 "$trireme" $als output=cpu-mixed : \
+timeout $patience mpirun $quiet --oversubscribe -n 1 "$trireme" $als output=cpu-mixed : \
     -n 1 -x TRIREME_CPU=plain "$trireme" $als output=cpu-mixed >said 2>&1 || fail "mixed: $(cat said)"
 says 'explain: kernels of plain, as all ranks can use them'
 # shellcheck disable=SC2086
-TRIREME_CPU=plain timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" $als output=cpu-plain >said 2>&1 || fail "plain: $(cat said)"
+TRIREME_CPU=plain timeout $patience mpirun $quiet --oversubscribe -n 2 "$trireme" $als output=cpu-plain >said 2>&1 || fail "plain: $(cat said)"
 for cpu in cpu-mixed cpu-plain; do h5dump -d items $cpu/model.h5 | tail -n +2 >$cpu.items; done
 [ -s cpu-plain.items ] && cmp -s cpu-mixed.items cpu-plain.items || fail "ranks on processors that differ have other factors"
+
+# several groups pull and push blocks of items: these lie on a few of the servers, not a row on each
+words="blocks of items"
+timeout $patience mpirun $quiet --oversubscribe -n 8 "$trireme" train data.train=ratings data.format=ratings model.type=mf ranks.node_size=1 \
+    ranks.group_size=2 ranks.groups=4 solve.epochs=1 output=blocks --explain >said 2>&1 || fail "blocks: $(cat said)"
+says 'view of table items, update: .* [34] without keys'
 
 # every class of models reads and pushes one-sided where the job says so, as MPI's calls show (the clock has
 # calls of its own, without requests); rows of factors, too, which als

@@ -185,9 +185,13 @@ static int open_model(tr_context *tr, const void *options, void *model)
     TR_TRY(tr_agree(tr, read_settings(m, tr_context_job(tr), options)));
     TR_TRY(open_data(m));
     TR_TRY(describe_ratings(m));
+    /* Of several groups each pulls and pushes whole blocks of items, clock by clock: these lie on as few servers as can be. */
+    bool in_blocks = !m->by_als && tr_groups(tr) > 1 && !tr_job_given(tr_context_job(tr), "table.block");
+    tr_table_options items = {.block = in_blocks ? m->items / (uint64_t)tr_servers(tr) + 1 : 0};
     /* a table of one row would have a key for each column */
     TR_TRY(tr_table_create(tr, "users", TR_F32, m->users + (m->users == 1), m->width, &m->user_table));
-    TR_TRY(tr_table_create(tr, "items", TR_F32, m->items + (m->items == 1), m->width, &m->item_table));
+    TR_TRY(tr_table_create_with(tr, "items", TR_F32, m->items + (m->items == 1), m->width, &items,
+                                &m->item_table));
     bool has_tests = m->test && tr_set_rank(tr, TR_SET_WORKERS) >= 0;
     TR_TRY(tr_agree(tr, has_tests ? tr_mf_by_user(tr, m->train, m->test, &m->tests) : TR_OK));
     if (m->test) tr_data_forget(m->test);
