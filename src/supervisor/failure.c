@@ -37,6 +37,12 @@ static void print_what(const struct tr_failure *f, FILE *to)
     case TR_CAUSE_SILENT:
         fprintf(to, " %s: no sign of life for %d s", f->stopped ? "is stopped" : "hangs", f->number);
         break;
+    case TR_CAUSE_HOST:
+        fputs(" could not start its daemon on a host, or lost it: expected that ssh reaches every host and "
+              "finds Open MPI "
+              "there",
+              to);
+        break;
     case TR_CAUSE_STUCK: break; /* print_who() has said it */
     case TR_CAUSE_GONE: fputs(" is gone", to); break;
     case TR_CAUSE_NONE: fputs(" is well", to); break;
@@ -45,6 +51,7 @@ static void print_what(const struct tr_failure *f, FILE *to)
 
 static void print_where(const struct tr_failure *f, FILE *to)
 {
+    if (f->kind == TR_CAUSE_HOST) return;
     if (f->at.phase == TR_LIFE_STARTING) fputs(" while starting", to);
     if (f->at.phase == TR_LIFE_LOADING) fputs(" while loading data", to);
     if (f->at.phase != TR_LIFE_TRAINING) return;

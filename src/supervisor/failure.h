@@ -12,6 +12,7 @@ enum tr_cause_kind {
     TR_CAUSE_SIGNAL, /* killed by it */
     TR_CAUSE_EXIT,   /* left with this code */
     TR_CAUSE_SILENT, /* not heard of for so many seconds; stopped, perhaps */
+    TR_CAUSE_HOST,   /* mpirun could not start its daemon on a host, or lost it, before ranks came */
     TR_CAUSE_STUCK,  /* all ranks have waited for one another for so many seconds */
     TR_CAUSE_GONE    /* how is not known */
 };

@@ -89,11 +89,10 @@ void tr_relay_take(struct tr_relay *r)
 static bool is_to_be_held(struct tr_relay *r)
 {
     static const char dashes[] = "----------------------------------------";
-    const double patience = 0.3;
     if (r->filters || r->taken <= 0 || !memmem(r->chunk, (size_t)r->taken, dashes, sizeof dashes - 1))
         return false;
     if (r->held == 0) r->held = tr_now();
-    return tr_now() - r->held < patience;
+    return tr_now() - r->held < r->patience;
 }
 
 void tr_relay_give(struct tr_relay *r)
@@ -139,6 +138,14 @@ bool tr_relay_blames(const struct tr_relay *r, long *rank, int *signal, int *exi
     if (!rank_of_name(r->banner, rank) || !number_behind(r->banner, "Exit code: ", &number)) return false;
     *exit_code = (int)number;
     return true;
+}
+
+bool tr_relay_misses_daemon(const struct tr_relay *r)
+{
+    static const char daemon[] = "daemon";
+    bool held = r->held > 0 && r->taken > 0;
+    return strstr(r->banner, daemon) ||
+           (held && memmem(r->chunk, (size_t)r->taken, daemon, sizeof daemon - 1));
 }
 
 /* ---- the process ---- */
@@ -219,11 +226,11 @@ void tr_mpirun_close(struct tr_mpirun *m)
     struct tr_relay *const relays[] = {&m->out, &m->err};
     for (int i = 0; i < 2; i++) {
         struct tr_relay *r = relays[i];
+        r->patience = 0;
         do {
             tr_relay_give(r);
-            if (r->held > 0) tr_sleep(0.01);
-            else tr_relay_take(r);
-        } while (r->held > 0 || r->taken > 0);
+            tr_relay_take(r);
+        } while (r->taken > 0);
         tr_relay_give(r);
         if (r->from < 0) continue;
         tr_relay_pass(r, NULL, 0); /* a stranger holds the other end */

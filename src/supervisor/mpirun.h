@@ -17,6 +17,7 @@ struct tr_relay {
     char chunk[16384]; /* taken … */
     ssize_t taken;     /* … so much; 0: nothing, -1: the end */
     double held;       /* since when it is held back, as tr_now(); 0: it is not */
+    double patience;   /* … for so many seconds at most, where it has a line of dashes */
     char line[4096];
     size_t filled;
     char banner[2048]; /* what mpirun said between its dashes, as one line */
@@ -46,13 +47,16 @@ void tr_mpirun_close(struct tr_mpirun *mpirun);
 void tr_relay_pass(struct tr_relay *relay, const char *text, size_t n);
 
 /* take: reads what is there without waiting. give: hands it on, closing `from` at its end. Between the two the supervisor
- * looks whether a rank has died: what mpirun says of that it says later. What has a line of dashes is held back a little,
- * and nothing more is taken meanwhile: ranks of other hosts may be quicker to complain of a death than its news is. */
+ * looks whether a rank has died: what mpirun says of that it says later. What has a line of dashes is held back, and
+ * nothing more is taken meanwhile: ranks of other hosts may be quicker to complain of a death than its news is. */
 void tr_relay_take(struct tr_relay *relay);
 void tr_relay_give(struct tr_relay *relay);
 
 /* What mpirun says of the first process that failed, in either version's words: false if it has not said that. A number
  * that it does not tell is -1. */
 bool tr_relay_blames(const struct tr_relay *relay, long *rank, int *signal, int *exit_code);
+
+/* Whether mpirun says between its dashes, held back or left out, that it could not start its daemon on a host or lost it. */
+bool tr_relay_misses_daemon(const struct tr_relay *relay);
 
 #endif

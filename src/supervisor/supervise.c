@@ -334,6 +334,8 @@ static struct tr_failure conclude(const struct supervisor *s)
     if (m) return failure_of(m, TR_CAUSE_EXIT, m->status);
     if (well) f.kind = TR_CAUSE_NONE;
     strcpy(f.host, s->members.host);
+    if (left && !well && s->members.known == 0 && tr_relay_misses_daemon(&s->mpirun.err))
+        f.kind = TR_CAUSE_HOST;
     if (f.kind != TR_CAUSE_EXIT || !tr_relay_blames(&s->mpirun.err, &f.rank, &number, &code)) return f;
     f.mpirun = false; /* of a rank that never got through to us */
     f.pid = 0;
@@ -396,6 +398,8 @@ static int turn(struct supervisor *s)
     bool was_away =
         tr_now() - s->turned > s->options->limit / 2; /* stopped itself, or nobody read what it wrote */
     take_signals(s);
+    out->patience = err->patience =
+        s->members.known > 0 ? 0.3 : INFINITY; /* until it is known what mpirun means */
     tr_relay_take(out);
     tr_relay_take(err);
     TR_TRY(tr_members_receive(&s->members));
@@ -473,7 +477,7 @@ static int run_once(struct supervisor *s, const char *const command[])
     if (!s->ending) {
         remember_segments(s);
         s->noticed = tr_now();
-        if (s->members.known > 0) tr_mpirun_filter(&s->mpirun, 0);
+        if (s->members.known > 0 || tr_relay_misses_daemon(&s->mpirun.err)) tr_mpirun_filter(&s->mpirun, 0);
         if (s->members.dead) s->failure = failure_of(s->members.dead, TR_CAUSE_GONE, 0);
     }
     tr_mpirun_close(&s->mpirun);
@@ -555,7 +559,8 @@ static bool is_the_end(struct supervisor *s, int *code)
     bool killed = f->kind == TR_CAUSE_SIGNAL || (exits && f->number > 128); /* mpirun says so of a rank */
     bool silent = f->kind == TR_CAUSE_SILENT;
     bool began = s->members.known > 0 || s->history.restarts > 0 || killed || silent;
-    if (!began) return true; /* mpirun has said why */
+    if (!began && f->kind == TR_CAUSE_HOST) print_failure(f, "");
+    if (!began) return true; /* mpirun has said why, if it was not that */
     f->epoch = sees && seen.epoch > 0 ? seen.epoch : NAN;
     if (!s->asked) return false;
     bool obeyed = s->hurry || (f->kind == TR_CAUSE_SIGNAL && (f->number == s->asked || f->number == SIGTERM));

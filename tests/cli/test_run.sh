@@ -61,6 +61,20 @@ refuses "a word behind a value" 64 "unexpected more behind --" "$trireme" run jo
 refuses "no option of mpirun's" 64 "unexpected localhost behind --" "$trireme" run job.yaml -n 2 -- localhost
 refuses "no mpirun" 66 "mpirun cannot be started" env PATH=/nowhere "$trireme" run job.yaml -n 2
 
+# a host that ssh does not reach: its own line, and ours instead of Open MPI's pages
+cat >ssh <<'END'
+#!/bin/sh
+echo "ssh: connect to host $1 port 22: No route to host" >&2
+exit 255
+END
+chmod +x ssh
+OMPI_MCA_plm_rsh_agent="$here/ssh" PRTE_MCA_plm_ssh_agent="$here/ssh" timeout $patience "$trireme" run job.yaml -n 2 output=unreached \
+    -- --host faraway:2 >out 2>err
+got=$? name=unreached
+[ $got -eq 69 ] || fail "unreached: exit $got: $(cat err)"
+says "could not start its daemon on a host"
+[ "$(grep -v '^ssh: ' err | wc -l)" -eq 1 ] || fail "unreached: not one line of ours: $(cat err)"
+
 # ---- what ends by itself ----
 
 supervised 0 1 plain
@@ -121,9 +135,12 @@ unset TRIREME_FAULT
 # ---- who dies beside them ----
 
 in_background without
+wait_for "a checkpoint" kept
 kill -KILL "$supervisor"
 wait_for "the ranks to end without a supervisor" gone $mpirun $ranks
 wait "$supervisor" 2>/dev/null
+supervised 0 1 without solve.epochs=50
+grep -q ',,restart,checkpoint ' without/events.csv || fail "without: the same command does not go on: $(cat without/events.csv)"
 
 in_background launcher
 segments=$(cat /proc/${ranks%% *}/maps | grep -o '/dev/shm/vader_segment.*' | sort -u)

@@ -147,6 +147,32 @@ START_TEST(exit_codes_are_read_in_both_versions_words)
 }
 END_TEST
 
+START_TEST(pages_are_held_back_until_it_is_known_what_they_mean)
+{
+    static const char text[] = DASHES "ORTE was unable to reliably start one or more daemons.\n" DASHES;
+    int from[2], to[2];
+    char out[sizeof text] = "";
+    ck_assert_int_eq(pipe(from) + pipe(to), 0);
+    fcntl(to[0], F_SETFL, O_NONBLOCK);
+    struct tr_relay r = {.from = from[0], .to = to[1], .patience = INFINITY};
+    ck_assert_int_eq(write(from[1], text, sizeof text - 1), sizeof text - 1);
+    tr_relay_take(&r);
+    tr_relay_give(&r);
+    ck_assert(tr_relay_misses_daemon(&r));
+    ck_assert_int_eq(read(to[0], out, sizeof out), -1);
+    r.patience = 0; /* all is well: ranks have come */
+    tr_relay_give(&r);
+    ck_assert_int_eq(read(to[0], out, sizeof out), sizeof text - 1);
+    ck_assert_str_eq(out, text);
+    ck_assert_str_eq(passed(true, 0, text, 1000, &r), "");
+    ck_assert(tr_relay_misses_daemon(&r));
+    for (int i = 0; i < 2; i++) {
+        close(from[i]);
+        close(to[i]);
+    }
+}
+END_TEST
+
 /* ---- failures ---- */
 
 static struct tr_failure killed(long rank, long long clock, long long kept)
@@ -462,8 +488,8 @@ END_TEST
 
 UNIT_MAIN("supervisor", rules_of_faults_are_read, wrong_rules_of_faults_are_refused,
           faults_are_those_of_their_seed, all_passes_while_all_is_well, what_comes_of_a_failure_is_left_out,
-          exit_codes_are_read_in_both_versions_words, failures_are_said_in_a_line,
-          the_same_failure_three_times_is_enough, progress_is_no_repetition, restarts_are_counted,
-          a_death_is_noticed_and_the_others_die, one_that_is_stopped_is_silent, a_good_bye_is_no_death,
-          strangers_stay_outside, ranks_die_with_their_supervisor, a_wish_kills_nobody,
-          all_wait_or_nobody_does)
+          exit_codes_are_read_in_both_versions_words, pages_are_held_back_until_it_is_known_what_they_mean,
+          failures_are_said_in_a_line, the_same_failure_three_times_is_enough, progress_is_no_repetition,
+          restarts_are_counted, a_death_is_noticed_and_the_others_die, one_that_is_stopped_is_silent,
+          a_good_bye_is_no_death, strangers_stay_outside, ranks_die_with_their_supervisor,
+          a_wish_kills_nobody, all_wait_or_nobody_does)
