@@ -155,9 +155,47 @@ else
     skip "no file system of one's own"
 fi
 
+# A disk that is full or read-only for a while: it goes on, and all that was to be written is there in the end.
+# for_a_while NAME FAIL MEND TEXT: the file system of the output fails between two clocks, at each of which rank 0 is stopped
+for_a_while() {
+    name=$1
+    cat >on_disk.sh <<END
+mount -t tmpfs -o size=64m tmpfs disk || exit 99
+TRIREME_FAULT=clock=stop@0:#4,clock=stop@0:#16 mpirun $quiet --oversubscribe -n 2 $trireme train job.yaml output=disk/run checkpoint.every="1 clocks" &
+stopped() {
+    until grep -q ') T ' "/proc/\$rank/stat" 2>/dev/null; do
+        kill -0 \$! || return
+        rank=\$(sed -n 's/^  "pid": \([0-9]*\).*/\1/p' disk/run/status.json 2>/dev/null)
+        sleep 0.05
+    done
+}
+stopped; $2; kill -CONT \$rank
+stopped; $3; kill -CONT \$rank
+wait \$!
+code=\$?
+cp -r disk/run $name
+exit \$code
+END
+    timeout -s KILL $patience $private sh on_disk.sh >err 2>&1
+    is "$name: exit" $? 0
+    warned 1 "^warning: .*is not written: .*$4"
+    same "$name" reference
+    is "$name: checkpoints" "$(ls "$name"/checkpoints | grep -c '^0')" 3
+}
+trains 0 reference 2
+mkdir disk
+if $private mount -t tmpfs tmpfs disk 2>/dev/null; then
+    for_a_while full-disk 'mount -o remount,size=$(($(df --output=used -k disk | tail -n 1) + 4))k disk' "mount -o remount,size=64m disk" \
+        "No space left on device"
+    for_a_while read-only "mount --bind disk disk && mount -o remount,ro,bind disk" "umount -l disk" "Read-only file system"
+    name=unwritable
+    $private sh -c 'mount -t tmpfs -o ro tmpfs disk && exec "$@"' sh mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=disk/run >err 2>&1
+    is "a disk that is read-only: exit" $? 73
+    says 1 "^trireme: error: .*Read-only file system"
+fi
+
 # ---- what is found is damaged ----
 
-trains 0 reference 2
 TRIREME_FAULT=pull=kill@1:#17 timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=torn >/dev/null 2>&1 &&
     fail "torn: was not killed"
 set -- $(whole torn/checkpoints)

@@ -72,6 +72,7 @@ JOBS = {
     "sgd dyn, asp": Job("clll", SGD | {"sync.mode": "asp", "sync.weight": "dyn", "solve.rate": 0.1}, "rows", exact=False),
 }
 NAMES = {"c": "scheduler", "s": "server", "l": "leader", "m": "member", "r": "rank"}
+COUNTS = {"kmeans": "sizes", "lda": "topic_tokens"}  # arrays of model.h5 that add up to what the data have
 REFUSED = (64, 65, 76, 78)  # exit codes of a job that cannot be, or diverges
 
 
@@ -130,6 +131,14 @@ def same_model(one, two):
     return subprocess.run(["h5diff", "--exclude-path", "/job", *models], capture_output=True).returncode == 0
 
 
+def counted(one, name):
+    """The sum of an array of whole numbers of its model; None where h5dump is not there."""
+    if not shutil.which("h5dump"):
+        return None
+    dump = subprocess.run(["h5dump", "-y", "-w", "0", "-d", name, os.path.join(one.output, "model.h5")], capture_output=True, text=True)
+    return sum(map(int, re.findall(r"\d+", dump.stdout.partition("DATA {")[2])))
+
+
 def how_near(job):
     """Where a job without steps in common has to end, of where it ends undisturbed: what is proven to be near the best does so
     nearly exactly; other methods stop after some epochs, on their way, and clusters settle in one of many local optima."""
@@ -158,6 +167,9 @@ def what_is_wrong(job, one, blows):
         found.append(f"objective {mine}, undisturbed {theirs}")
     elif not job.exact and abs(mine - theirs) > how_near(job) * abs(theirs):
         found.append(f"objective {mine}, undisturbed {theirs}")
+    name = COUNTS.get(job.settings.get("model.type"))  # also without steps in common each row, each token counts once
+    if name and counted(one, name) != counted(job.reference, name):
+        found.append(f"{name} add up to {counted(one, name)}, undisturbed {counted(job.reference, name)}")
     if job.exact and not same_model(one, job.reference):
         found.append("another model")
     if job.exact and one.numbers() != job.reference.numbers():
