@@ -24,24 +24,42 @@ void tr_meet(tr_context *tr, MPI_Comm comm, const char *what)
     tr_wait_alone(tr, &request, what);
 }
 
+/* Around each such call. All ranks have met, so that one that does not come out is waited for by the others or waits itself: in
+ * there it cannot say so. */
+static void enter(const tr_context *tr)
+{
+    tr_lifeline_enter(tr->lifeline, tr_patience(tr));
+}
+
+static void leave(const tr_context *tr)
+{
+    tr_lifeline_through(tr->lifeline);
+}
+
 /* ---- communicators ---- */
 
 void tr_comm_dup(tr_context *tr, MPI_Comm of, const char *what, MPI_Comm *comm)
 {
     tr_meet(tr, of, what);
+    enter(tr);
     MPI_Comm_dup(of, comm);
+    leave(tr);
 }
 
 void tr_comm_split(tr_context *tr, MPI_Comm of, int color, int key, const char *what, MPI_Comm *comm)
 {
     tr_meet(tr, of, what);
+    enter(tr);
     MPI_Comm_split(of, color, key, comm);
+    leave(tr);
 }
 
 void tr_comm_split_hosts(tr_context *tr, const char *what, MPI_Comm *host)
 {
     tr_meet(tr, tr->world, what);
+    enter(tr);
     MPI_Comm_split_type(tr->world, MPI_COMM_TYPE_SHARED, tr->rank, MPI_INFO_NULL, host);
+    leave(tr);
 }
 
 /* There is no communicator yet that has these ranks alone: all tell the first that they are here, and it tells them. */
@@ -63,7 +81,9 @@ void tr_comm_of_team(tr_context *of, const int *rank, int n, int number, const c
     meet_team(of, rank, n, what);
     MPI_Comm_group(of->world, &all);
     MPI_Group_incl(all, n, rank, &some);
+    enter(of);
     MPI_Comm_create_group(of->world, some, number, comm);
+    leave(of);
     MPI_Group_free(&some);
     MPI_Group_free(&all);
 }
@@ -89,7 +109,9 @@ int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const c
 {
     tr_meet(tr, tr->world, what);
     MPI_Errhandler before = return_errors(tr->world);
+    enter(tr);
     int failed = MPI_Win_create(memory, (MPI_Aint)bytes, unit, MPI_INFO_NULL, tr->world, window);
+    leave(tr);
     treat_errors_as(tr->world, before);
     int status =
         failed == MPI_SUCCESS
@@ -103,14 +125,17 @@ int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const c
     return status;
 }
 
-bool tr_window_share(MPI_Comm comm, size_t bytes, MPI_Win *window)
+bool tr_window_share(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *window)
 {
+    if (TR_FAULT("window") != TR_FAULT_NONE) return false; /* as this rank alone, which happens to Open MPI */
     MPI_Info info;
     void *own;
     MPI_Info_create(&info);
     MPI_Info_set(info, "alloc_shared_noncontig", "true"); /* each part on pages of its own, near its rank */
     MPI_Errhandler before = return_errors(comm);
+    enter(tr);
     int failed = MPI_Win_allocate_shared((MPI_Aint)bytes, 1, info, comm, &own, window);
+    leave(tr);
     treat_errors_as(comm, before);
     MPI_Info_free(&info);
     if (failed == MPI_SUCCESS) MPI_Win_lock_all(MPI_MODE_NOCHECK, *window);
@@ -122,5 +147,7 @@ void tr_window_close(tr_context *tr, MPI_Comm comm, const char *what, MPI_Win *w
     if (*window == MPI_WIN_NULL) return;
     tr_meet(tr, comm, what);
     MPI_Win_unlock_all(*window);
+    enter(tr);
     MPI_Win_free(window);
+    leave(tr);
 }

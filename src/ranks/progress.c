@@ -71,7 +71,7 @@ static bool bytes_move(struct tr_waiting *waiting, double now)
     return enough;
 }
 
-static double patience(const tr_context *tr)
+double tr_patience(const tr_context *tr)
 {
     return tr->job ? tr->job->ranks.patience : 60.0;
 }
@@ -81,7 +81,7 @@ static double patience(const tr_context *tr)
 static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, const char *what,
                           va_list arguments)
 {
-    double now = tr_now(), limit = patience(tr);
+    double now = tr_now(), limit = tr_patience(tr);
     if (waiting->since == 0 || bytes_move(waiting, now)) {
         waiting->since = now;
         waiting->next = now + limit;

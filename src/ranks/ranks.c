@@ -431,7 +431,7 @@ int tr_ranks_stop(tr_context *tr)
     if (tr->started_mpi) tr_meet(tr, tr->world, "all ranks to end");
     MPI_Comm *comms[] = {&tr->node, &tr->wire, &tr->world};
     free_comms(comms, sizeof comms / sizeof *comms);
-    if (tr->started_mpi) tr_lifeline_enter(tr->lifeline, tr->job ? tr->job->ranks.patience : 60);
+    if (tr->started_mpi) tr_lifeline_enter(tr->lifeline, tr_patience(tr));
     if (!tr->lent) tr_job_free(tr->job);
     free(tr->polls);
     free(tr->node_of);

@@ -269,6 +269,9 @@ bool tr_receive_here(tr_context *tr, enum tr_tag tag, void *data, size_t bytes, 
 /* Bytes that this process has sent or received over TCP. */
 uint64_t tr_bytes_moved(void);
 
+/* Seconds for which a rank waits for others before it says so: ranks.patience. */
+double tr_patience(const tr_context *tr);
+
 /* ---- what blocks (blocking.c) ---- */
 
 /* As tr_wait_request(), but looks after no role meanwhile, and so cannot fail: for what is under way already, and where roles
@@ -289,7 +292,7 @@ void tr_comm_of_team(tr_context *of, const int *rank, int n, int number, const c
 int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const char *what, MPI_Win *window);
 
 /* A locked window of memory that the ranks of a node share; they have just met. */
-bool tr_window_share(MPI_Comm comm, size_t bytes, MPI_Win *window);
+bool tr_window_share(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *window);
 
 /* comm has the ranks of the window; MPI_WIN_NULL is fine. */
 void tr_window_close(tr_context *tr, MPI_Comm comm, const char *what, MPI_Win *window);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "ranks/ranks.h"
@@ -19,17 +20,19 @@ uint64_t tr_shm_free(void)
     return statvfs("/dev/shm", &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
 }
 
-/* There must be room for the parts of all members; one alone needs none. */
+/* There must be room for the parts of all members, each on pages of its own, and for what MPI keeps of them: Open MPI 4 does not
+ * tell the other ranks that the first one had none, and they wait for it for ever. One alone needs none. */
 static int check_room(tr_context *tr, MPI_Comm comm, int members, size_t bytes)
 {
-    double all = (double)bytes, left = (double)tr_shm_free();
+    const double page = (double)sysconf(_SC_PAGESIZE), state = 4 * page;
+    double all = (double)bytes + page, left = (double)tr_shm_free();
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, &all, 1, MPI_DOUBLE, MPI_SUM, comm, &request);
     tr_wait_alone(tr, &request, waiting_for);
-    if (members == 1 || all <= left) return TR_OK;
+    if (members == 1 || all + state <= left) return TR_OK;
     return tr_fail(TR_ERR_SYSTEM,
-                   "this needs %.1f MB of shared memory on this node, but /dev/shm has %.1f MB free",
-                   all / 1e6, left / 1e6);
+                   "this needs %.2f MB of shared memory on this node, but /dev/shm has %.2f MB free",
+                   (all + state) / 1e6, left / 1e6);
 }
 
 /* MPI's memory begins behind a header of its own, anywhere in a line of the cache. */
@@ -61,7 +64,7 @@ int tr_shm_open(tr_context *tr, MPI_Comm comm, size_t bytes, bool zeroed, struct
     if (status == TR_OK) status = room;
     MPI_Iallreduce(&status, &worst, 1, MPI_INT, MPI_MAX, comm, &request);
     tr_wait_alone(tr, &request, waiting_for);
-    if (worst == TR_OK && !tr_window_share(comm, padded, &shm->window))
+    if (worst == TR_OK && !tr_window_share(tr, comm, padded, &shm->window))
         worst = tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %zu bytes of shared memory", bytes);
     if (worst != TR_OK) {
         free(shm->part);

@@ -194,6 +194,15 @@ if $private mount -t tmpfs tmpfs disk 2>/dev/null; then
     says 1 "^trireme: error: .*Read-only file system"
 fi
 
+# Shared memory that has no room for MPI's windows: said by a rank, instead of a wait inside of MPI for ever.
+name=no-memory
+if $private sh -c 'mount -t tmpfs -o size=4k tmpfs /dev/shm' 2>/dev/null; then
+    $private sh -c 'mount -t tmpfs -o size=4k tmpfs /dev/shm && exec "$@"' sh \
+        timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=no-memory >err 2>&1
+    is "no shared memory: exit" $? 71
+    says 1 "^trireme: error: this needs .* MB of shared memory on this node, but /dev/shm has 0.00 MB free"
+fi
+
 # ---- what is found is damaged ----
 
 TRIREME_FAULT=pull=kill@1:#17 timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=torn >/dev/null 2>&1 &&

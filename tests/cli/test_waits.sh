@@ -44,6 +44,9 @@ lost() {
 lost 4                    # roles
 lost 9                    # a table
 lost 14 ranks.node_size=1 # windows
+# inside of MPI: one rank alone is told that there is no memory for a window, the others wait for it there
+TRIREME_FAULT=window=enospc@1:#1:0:0 supervised inside 2
+grep -q 'all ranks have been waiting for one another for' err || fail "$name: $(cat err)"
 TRIREME_FAULT=meet=stop@1:#6:0:0 supervised stopped 2
 grep -q 'rank 1 (pid .* is stopped: no sign of life' err || fail "stopped: $(cat err)"
 grep -q 'rank [02] has been waiting [0-9]* s for \(all\|the\) ranks' err || fail "stopped: nobody says whom he waits for: $(cat err)"
