@@ -102,6 +102,8 @@ def drawn(luck):
         settings["solve.rate"] = 0.1  # to look for one takes longer than such a job
     if settings.get("sync.mode") and settings.get("solve.method") == "dual" and data == "rows":
         settings |= SETTLED
+    if settings.get("sync.mode") and settings.get("solve.method") == "als":
+        settings["solve.epochs"] = 40  # eight undisturbed runs of 5 epochs end at 0.76 to 1.85, of 40 at 0.730 to 0.735
     if "data.storage" in settings:
         settings |= {"data.scratch": ".", "data.memory": "1MB"}
     exact = "sync.mode" not in settings and settings.get("solve.method") != "growing" and settings.get("table.push") != "accumulate"
@@ -141,7 +143,8 @@ def counted(one, name):
 
 def how_near(job):
     """Where a job without steps in common has to end, of where it ends undisturbed: what is proven to be near the best does so
-    nearly exactly; other methods stop after some epochs, on their way, and clusters settle in one of many local optima."""
+    nearly exactly; other methods stop after some epochs, on their way, and clusters settle in one of many local optima: twelve
+    undisturbed runs of one job under ssp or asp lie up to 5.6 % apart."""
     if 0 < float(job.settings.get("solve.target_gap", 0)) < 1e-3:
         return 1e-3
     return 0.2 if job.settings.get("model.type") == "kmeans" else 0.05
