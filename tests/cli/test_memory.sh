@@ -79,4 +79,14 @@ empty "little room"
 export TRIREME_MEMORY="$here/nowhere"
 train 0 output=full experiment.clock=0.01 solve.epochs=3
 [ "$(grep -c 'is not in memory: ' out)" -eq 1 ] || fail "no room: not said once: $(cat out)"
+# … as on a file system that is too small
+export TRIREME_MEMORY="$here/memory"
+small() { unshare --mount sh -c 'mount -t tmpfs -o size=8k tmpfs "$TRIREME_MEMORY" && "$@"' sh "$@"; }
+if small true 2>/dev/null; then
+    small timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=small experiment.clock=0.01 solve.epochs=3 \
+        >out 2>&1 || fail "a small file system: exit $?: $(tail -3 out)"
+    [ "$(grep -c 'is not in memory: ' out)" -eq 1 ] || fail "a small file system: not said once: $(cat out)"
+else
+    skip "no file system of one's own"
+fi
 exit $bad
