@@ -266,7 +266,7 @@ def predict(fitted, shares):
         rows.append([name, one, shares[name], *(1e3 * s for s in of), *(one / s for s in of), *stops(fitted[name], one, shares[name])])
     head = ["job", "one rank, s", "hidden", *(f"{p}, ms" for p in CLUSTER), *(f"speed-up {p}" for p in CLUSTER), "half lost at", "to"]
     table(f"model: a pass over {SIZE} times the rows, model as it is, on nodes of one rank with 100 Gbit/s and {1e6 * LATENCY:g} µs; "
-          "ranks at which half of it is no computing any more", head, rows)
+          "ranks at which half of it is no computing any more; what rotates, in one group of all (ranks.group_size)", head, rows)
     write_csv("model", head, rows)
 
 
