@@ -136,8 +136,8 @@ void tr_live_bar(FILE *out, const char *what, double part, const char *more)
     int done = (int)(part * width);
     if (width < LEAST) snprintf(line, sizeof line, "%s  %.0f %%  %s", what, 100 * part, more);
     else
-        snprintf(line, sizeof line, "%s  [%.*s%.*s] %3.0f %%  %s", what, done, full, width - done, empty,
-                 100 * part, more);
+        snprintf(line, sizeof line, "%.200s  [%.*s%.*s] %3.0f %%  %.200s", what, done, full, width - done,
+                 empty, 100 * part, more);
     tr_live_show(out, line);
 }
 
