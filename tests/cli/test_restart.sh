@@ -123,16 +123,32 @@ for type in logistic svm; do
 done
 
 # ---- signals, and a run that is killed ----
-"$trireme" train job.yaml output=asked experiment.clock=0.3 >asked.out 2>&1 &
+run alone 1 job.yaml
+# in the background, where a shell has SIGINT ignored, and then a program has its reasons not to hear it
+for signal in USR1 TERM INT; do
+    env --default-signal=INT "$trireme" train job.yaml output=asked.$signal experiment.clock=1 >asked.out 2>&1 &
+    pid=$!
+    wait_for "$signal: training" grep -q '^.*,3,' asked.$signal/metrics.csv
+    kill -$signal $pid
+    wait $pid
+    is "$signal: exit" $? 75
+    is "$signal: state" "$(state asked.$signal)" stopped
+    starts 0 1 job.yaml output=asked.$signal
+    same "$signal" asked.$signal alone
+done
+# one that only has a checkpoint written
+"$trireme" train job.yaml output=kept experiment.clock=1 checkpoint.every=no >kept.out 2>&1 &
 pid=$!
-wait_for "USR1: training" grep -q '^.*,3,' asked/metrics.csv
+wait_for "USR2: training" grep -q '^.*,2,' kept/metrics.csv
+kill -USR2 $pid
+wait_for "USR2: a checkpoint" test -e kept/checkpoints/00000001/manifest.h5
+wait_for "USR2: going on" grep -q '^.*,4,' kept/metrics.csv
 kill -USR1 $pid
 wait $pid
-is "USR1: exit" $? 75
-is "USR1: state" "$(state asked)" stopped
-starts 0 1 job.yaml output=asked
-run alone 1 job.yaml
-same "USR1" asked alone
+is "USR2: exit" $? 75
+starts 0 1 job.yaml output=kept
+says "^continues: .*from checkpoint 2 " "USR2"
+same "USR2" kept alone
 
 "$trireme" train job.yaml output=killed experiment.clock=1 checkpoint.every="1 clock" >killed.out 2>&1 &
 pid=$!

@@ -208,7 +208,7 @@ kill -STOP "$mpirun"
 wait_for "another start" grep -q ' 1 clock ' log
 gone $ranks || fail "held: ranks are left"
 grep -q "^trireme: mpirun (pid $mpirun on .*) is stopped: no sign of life for" err || fail "held: $(cat err)"
-kill -USR1 "$supervisor"
+kill -TERM "$supervisor"
 ended 75
 
 [ $bad -eq 0 ] && echo "ok run"
