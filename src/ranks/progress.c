@@ -44,19 +44,23 @@ struct tr_waiting tr_waiting_begin(void)
     return (struct tr_waiting){.since = 0};
 }
 
-/* First spin (an answer on the node comes within a microsecond), then give the core away, then sleep: a
- * rank that waits long costs no core, and one that waits briefly loses no time. */
-static void pause_a_little(const tr_context *tr, unsigned idle)
+/* First spin (an answer on the node comes within a microsecond), then give the core away, then sleep, from some time on for a
+ * hundredth of what has been waited: a rank that waits long costs no core, and one that waits briefly loses no time. Between
+ * hosts not as long: see tr_progress(). Whether it slept for a millisecond or more. */
+static bool pause_a_little(const tr_context *tr, unsigned idle)
 {
+    enum { SHORT = 50, LONGER = 128 }; /* naps up to a millisecond; naps after which they take one more */
+    const double longest = tr->layout.nodes > 1 ? 1e-3 : 5e-3;
     unsigned spins = tr->crowded ? 2 : 2000, yields = tr->crowded ? 20 : 200;
-    if (idle < spins) return;
+    if (idle < spins) return false;
     if (idle < spins + yields) {
         sched_yield();
-        return;
+        return false;
     }
     unsigned slept = idle - spins - yields;
-    double pause = 20e-6 * (1 + slept);
-    tr_sleep(pause < 1e-3 ? pause : 1e-3);
+    double pause = slept < SHORT ? 20e-6 * (1 + slept) : 1e-3 * (1 + (double)(slept - SHORT) / LONGER);
+    tr_sleep(pause < longest ? pause : longest);
+    return slept >= SHORT;
 }
 
 /* A transfer may take longer than anybody is patient: at that rate a rank waits for no one else. */
@@ -104,8 +108,8 @@ int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what
         *waiting = tr_waiting_begin();
         return TR_OK;
     }
-    pause_a_little(tr, waiting->idle++);
-    if (waiting->idle % 256) return TR_OK; /* looking at the clock costs as much as a poll */
+    bool slept = pause_a_little(tr, waiting->idle++);
+    if (!slept && waiting->idle % 256) return TR_OK; /* looking at the clock costs as much as a poll */
     va_list arguments;
     va_start(arguments, what);
     lose_patience(tr, waiting, what, arguments);
