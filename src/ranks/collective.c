@@ -210,7 +210,7 @@ int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void
     for (int i = 0; i < members; i++) at[i + 1] = at[i] + counts[i];
     for (int i = 0; i < halvings && status == TR_OK; i++)
         status = add_up(tr, set, &h[i], type_of(dtype), values, at, &spare, &room);
-    if (status == TR_OK && counts[me] > 0)
+    if (status == TR_OK && sum && counts[me] > 0)
         memcpy(sum, (char *)values + at[me] * (size_t)size, counts[me] * (size_t)size);
     free(spare);
     free(at);

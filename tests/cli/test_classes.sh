@@ -96,6 +96,11 @@ for ranks in 1 2; do
     run parts $ranks "$@" solve.epochs=5
     run parts $ranks "$@"
     cmp -s whole/model.txt parts/model.txt || fail "$ranks ranks: in two parts another model"
+    set -- "$@" solve.method=newton model.classes=one-against-rest solve.target_gap=1e-9 solve.epochs=40 report.every=1
+    run newton-whole $ranks "$@"
+    run newton-parts $ranks "$@" solve.epochs=7
+    run newton-parts $ranks "$@"
+    cmp -s newton-whole/model.txt newton-parts/model.txt || fail "newton, $ranks ranks: in two parts another model"
 done
 
 sed 's/^0 /3 /; s/^1 /100 /; s/^2 /7.5 /' three.svm >odd.svm

@@ -288,7 +288,7 @@ void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation);
 double tr_linear_epochs_before(const struct tr_linear *m);
 int tr_linear_keep_watch(struct tr_linear *m, tr_snapshot *snapshot);
 
-/* Whether newton, which is open, has so few columns that it factors the Hessian. All ranks come to the same. */
+/* Whether newton, which is open, has so few columns that it factors the whole Hessian. All ranks come to the same. */
 bool tr_linear_newton_is_exact(const struct tr_linear *m);
 
 /* Whether the last objective is better than that of the best constant, or, without a bias, of weights of zero: all ranks,

@@ -41,7 +41,8 @@ static int open_newton(struct tr_linear *m)
     m->clocks_per_epoch = 1;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->newton, 1)));
     if (!m->target)
-        m->problem = (struct tr_problem){.outputs = m->outputs, .bias = m->o->bias, .n = m->total_weight};
+        m->problem = (struct tr_problem){
+            .outputs = m->outputs, .softmax = m->softmax, .bias = m->o->bias, .n = m->total_weight};
     m->newton->options = (struct tr_newton_options){.tr = m->tr,
                                                     .problem = &m->problem,
                                                     .keys = m->train->keys,
@@ -53,7 +54,7 @@ static int open_newton(struct tr_linear *m)
 
 bool tr_linear_newton_is_exact(const struct tr_linear *m)
 {
-    return tr_newton_is_dense(&m->newton->options);
+    return tr_newton_is_exact(&m->newton->options);
 }
 
 static void close_newton(struct tr_linear *m)

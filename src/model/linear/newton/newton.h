@@ -6,7 +6,8 @@
  * do not depend on how many workers there are. Margins are kept by row, X s comes out of the products, and so a line search
  * costs no pass (Galli and Lin 2021, Truncated Newton methods for linear classification). The preconditioner is
  *   dense     for few columns: the Cholesky factor of the whole Hessian, summed over the workers, kept for later steps as
- *             long as it does well (with a new one each step this is the exact Newton method)
+ *             long as it does well (with a new one each step this is the exact Newton method); of several classes, if these
+ *             and the columns are too many for that, of each class's block on the diagonal
  *   diagonal  for many: the Hessian's diagonal, mixed with λ (Hsia, Chiang and Lin 2018, section 4)
  *
  * With α_i = -φ'(m_i), Fenchel's equality makes F(w) - D(α) = |∇F(w)|² / (2 λ): the gap is known with the gradient. A bias
@@ -39,8 +40,8 @@ struct tr_newton_options {
     enum tr_preconditioner preconditioner;
 };
 
-/* Whether that becomes dense. The same on all ranks: keys and rows are not looked at. */
-bool tr_newton_is_dense(const struct tr_newton_options *options);
+/* Whether the factors are of all that the Hessian has. The same on all ranks: keys and rows are not looked at. */
+bool tr_newton_is_exact(const struct tr_newton_options *options);
 
 struct tr_newton;
 
@@ -76,7 +77,7 @@ int tr_newton_look(struct tr_newton *newton, struct tr_newton_state *state);
 int tr_newton_step(struct tr_newton *newton, struct tr_newton_state *state);
 
 /* For snapshot functions of a stage whose workers have these rows of data. On ranks that do not work newton is NULL, and of
- * the options tr, columns, nonzeros, preconditioner and of the problem outputs, bias and n are those of the others. */
+ * the options tr, columns, nonzeros, preconditioner and of the problem outputs, softmax, bias and n are those of the others. */
 int tr_newton_keep(const struct tr_newton_options *options, struct tr_newton *newton, const tr_data *data,
                    tr_snapshot *snapshot);
 

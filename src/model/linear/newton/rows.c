@@ -193,16 +193,20 @@ static int add_one_by_one(const struct tr_problem *p, size_t first, size_t n, co
     return status;
 }
 
-static void fill_tile(const struct tr_problem *p, size_t first, size_t n, const double *c,
-                      const tr_key *place, size_t columns, double *tile)
+/* Of rows with c > 0 alone. How many these are. */
+static size_t fill_tile(const struct tr_problem *p, size_t first, size_t n, const double *c,
+                        const tr_key *place, size_t columns, double *tile)
 {
-    memset(tile, 0, n * columns * sizeof *tile);
-    for (size_t i = 0; i < n; i++, tile += columns) {
-        double root = sqrt(c[i]);
+    size_t filled = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!(c[i] > 0)) continue;
+        double root = sqrt(c[i]), *to = tile + filled++ * columns;
+        memset(to, 0, columns * sizeof *to);
         struct tr_data_row x = tr_row_of(p, first + i);
-        for (size_t k = 0; k < x.n; k++) tile[place[tr_row_key(&x, k)]] = root * (double)tr_row_value(&x, k);
-        if (p->bias) tile[place[p->keys]] = root;
+        for (size_t k = 0; k < x.n; k++) to[place[tr_row_key(&x, k)]] = root * (double)tr_row_value(&x, k);
+        if (p->bias) to[place[p->keys]] = root;
     }
+    return filled;
 }
 
 static double mean_cells(const struct tr_problem *p, size_t first, size_t n)
@@ -221,9 +225,9 @@ static int add_outer(const struct tr_problem *p, size_t first, size_t n, const d
     TR_TRY(TR_NEW(&tile, (size_t)TILE * columns));
     for (size_t at = 0; at < n; at += TILE) {
         size_t rows = tr_min_size(TILE, n - at);
-        fill_tile(p, first + at, rows, c + at, place, columns, tile);
-        cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int)columns, (int)rows, 1, tile, (int)columns, 1,
-                    h, (int)columns);
+        size_t filled = fill_tile(p, first + at, rows, c + at, place, columns, tile);
+        cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int)columns, (int)filled, 1, tile, (int)columns,
+                    1, h, (int)columns);
     }
     free(tile);
     return TR_OK;
@@ -234,6 +238,33 @@ int tr_newton_add_outer(const struct tr_problem *p, size_t first, size_t n, cons
 {
     for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some)
         TR_TRY(add_outer(p, first + at, some, c + at, place, columns, h));
+    return TR_OK;
+}
+
+static int subtract_outer(const struct tr_problem *p, size_t first, size_t n, const double *c,
+                          const tr_key *place, size_t columns, double *h)
+{
+    size_t outputs = p->outputs, side = columns * outputs;
+    double *tile;
+    TR_TRY(TR_NEW(&tile, n * side));
+    for (size_t i = 0; i < n; i++, c += outputs) {
+        double *to = tile + i * side;
+        struct tr_data_row x = tr_row_of(p, first + i);
+        for (size_t k = 0; k < x.n; k++)
+            axpy(outputs, (double)tr_row_value(&x, k), c, to + place[tr_row_key(&x, k)] * outputs);
+        if (p->bias) axpy(outputs, 1, c, to + place[p->keys] * outputs);
+    }
+    cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int)side, (int)n, -1, tile, (int)side, 1, h,
+                (int)side);
+    free(tile);
+    return TR_OK;
+}
+
+int tr_newton_subtract_outer(const struct tr_problem *p, size_t first, size_t n, const double *c,
+                             const tr_key *place, size_t columns, double *h)
+{
+    for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some)
+        TR_TRY(subtract_outer(p, first + at, some, c + at * p->outputs, place, columns, h));
     return TR_OK;
 }
 

@@ -19,7 +19,11 @@ void tr_newton_add_squares(const struct tr_problem *problem, size_t first, size_
 int tr_newton_add_outer(const struct tr_problem *problem, size_t first, size_t n, const double *c,
                         const tr_key *place, size_t columns, double *h);
 
-/* How long that takes beside a product with H, X' C X v, for rows with so many non-zeros. */
+/* H -= Σ (x ⊗ c) (x ⊗ c)' over the rows: c has K numbers for each row, and so has H columns for each key. */
+int tr_newton_subtract_outer(const struct tr_problem *problem, size_t first, size_t n, const double *c,
+                             const tr_key *place, size_t columns, double *h);
+
+/* How long the first takes beside a product with H, X' C X v, for rows with so many non-zeros. */
 double tr_newton_outer_cost(double nonzeros, double columns);
 
 /* Cholesky's factor of a symmetric matrix of which the lower triangle is given, in its place. Where what is left of a

@@ -17,6 +17,13 @@ enum { BLOCK = 256 };
 static const double first_width = 4, narrower = 0.7, least_width = 1e-4, few_times = 10;
 enum { FEW_PRODUCTS = 10 };
 
+/* What is factored of the Hessian: of each class its block on the diagonal, which is all that it has where each is against the
+ * rest; or, where a softmax couples few classes and columns, all of it. */
+struct factors {
+    size_t n, side; /* so many matrices of side × side; 0: none */
+    double cost;    /* to make them, in products with the Hessian */
+};
+
 struct tr_newton {
     struct tr_newton_options o;
     struct tr_problem rounded; /* the options' problem; of the hinge, with a width of its corner */
@@ -30,7 +37,8 @@ struct tr_newton {
     double *shift; /* of the corner, by row: margins are less by that here. Without corners 0 */
     /* over this worker's columns */
     double *w, *gradient, *step, *residual, *direction, *product, *solved, *diagonal;
-    size_t all;     /* columns, with the bias */
+    size_t all; /* columns, with the bias */
+    struct factors factors;
     double *factor; /* of the Hessian of some step before; NULL: the diagonal preconditions */
     bool has_factor, has_gradient, restored;
     int64_t iterations; /* of the last step's conjugate gradients */
@@ -47,17 +55,55 @@ static bool has_corner(const struct tr_newton *t)
 /* ---- opening ---- */
 
 /* A factor takes longer to make than a pass, but saves passes in every step (most on unscaled columns: covtype, 23 passes
- * instead of 244). Its matrix goes over all workers, who factor it each. */
-bool tr_newton_is_dense(const struct tr_newton_options *o)
+ * instead of 244). A whole one goes over all workers, who factor it each; blocks are divided among them. */
+static bool can_factor(const struct tr_newton_options *o, struct factors *f, double nonzeros)
 {
-    enum { MOST_COLUMNS = 1024 };
+    enum { MOST_SIDE = 1024, MOST_NUMBERS = 1 << 23 };
+    double n = (double)f->side, workers = o->tr ? tr_workers(o->tr) : 1;
+    if (n > MOST_SIDE || (f->n > 1 && n * n * (double)f->n > MOST_NUMBERS)) return false;
+    double nanoseconds = n * n * (n / 30 + 8 * (workers > 1)) * ceil((double)f->n / workers) * workers;
+    f->cost = tr_newton_outer_cost(nonzeros, n);
+    return f->cost + nanoseconds / (2 * o->nonzeros * (double)o->problem->outputs + 1e6) < 60;
+}
+
+static struct factors choose_factors(const struct tr_newton_options *o)
+{
     const struct tr_problem *p = o->problem;
-    double n = (double)o->columns + p->bias, workers = o->tr ? tr_workers(o->tr) : 1;
-    if (o->preconditioner != TR_PRECONDITION_AUTO) return o->preconditioner == TR_PRECONDITION_DENSE;
-    if (n > MOST_COLUMNS || n * (double)p->outputs > MOST_COLUMNS * 32) return false;
+    size_t all = (size_t)o->columns + p->bias;
     double each = o->nonzeros / fmax(p->n, 1) + p->bias;
-    double nanoseconds = n * n * (n / 30 + 8 * (workers > 1)) * workers;
-    return tr_newton_outer_cost(each, n) + nanoseconds / (2 * o->nonzeros + 1e6) < 60;
+    struct factors whole = {1, all * p->outputs, 0}, blocks = {p->outputs, all, 0}, none = {0};
+    if (o->preconditioner == TR_PRECONDITION_DIAGONAL) return none;
+    if (p->softmax && can_factor(o, &whole, each * (double)p->outputs)) return whole;
+    return can_factor(o, &blocks, each) || o->preconditioner == TR_PRECONDITION_DENSE ? blocks : none;
+}
+
+bool tr_newton_is_exact(const struct tr_newton_options *o)
+{
+    struct factors f = choose_factors(o);
+    return f.n == 1 || (f.n > 1 && !o->problem->softmax);
+}
+
+/* Numbers of a factor. */
+static size_t square(const struct factors *f)
+{
+    return f->side * f->side;
+}
+
+/* Those that a worker makes and solves by. */
+struct part {
+    size_t first, end;
+};
+
+static struct part part_of(const struct factors *f, int worker, int workers)
+{
+    size_t w = (size_t)worker, all = (size_t)workers;
+    if (f->n == 1 || worker < 0) return (struct part){0, worker < 0 ? 0 : f->n};
+    return (struct part){f->n * w / all, f->n * (w + 1) / all};
+}
+
+static struct part own_part(const tr_context *tr, const struct factors *f)
+{
+    return tr ? part_of(f, tr_set_rank(tr, TR_SET_WORKERS), tr_workers(tr)) : part_of(f, 0, 1);
 }
 
 static int open_vectors(struct tr_newton *t)
@@ -71,7 +117,8 @@ static int open_vectors(struct tr_newton *t)
         local, local, 3 * BLOCK * t->outputs, rows, rows, rows, rows, rows, own, own, own, own, own, own,
         own,   own};
     for (size_t i = 0; i < sizeof n / sizeof *n; i++) TR_TRY(TR_NEW(vectors[i], n[i]));
-    if (tr_newton_is_dense(&t->o)) TR_TRY(TR_NEW(&t->factor, t->all * t->all));
+    t->factors = choose_factors(&t->o);
+    if (t->factors.n > 0) TR_TRY(TR_NEW(&t->factor, t->factors.n * square(&t->factors)));
     return TR_OK;
 }
 
@@ -286,17 +333,24 @@ static int sum_losses(struct tr_newton *t, double by, const double *shift, doubl
 static int sum_bias(struct tr_newton *t, double *sums)
 {
     size_t outputs = t->outputs;
-    double *slope = t->part, *unit = slope + BLOCK * outputs, *column = unit + BLOCK * outputs;
+    double *slope = t->part, *hessian = sums + outputs;
     memset(sums, 0, outputs * (outputs + 1) * sizeof *sums);
     for (size_t done = 0, n; done < t->o.n; done += n) {
         n = block(t, done);
         slopes_and_curvature(t, done, n, slope);
-        for (size_t i = 0; i < n * outputs; i++) sums[i % outputs] += slope[i];
-        for (size_t k = 0; k < outputs; k++) {
-            for (size_t i = 0; i < n * outputs; i++) unit[i] = i % outputs == k;
-            product_of_rows(t, done, n, unit, column);
-            for (size_t i = 0; i < n * outputs; i++) sums[outputs * (k + 1) + i % outputs] += column[i];
+        const double *curvature = t->curvature + done * outputs;
+        for (size_t i = 0; i < n; i++, slope += outputs, curvature += outputs) {
+            axpy(outputs, 1, slope, sums);
+            double weight = 0;
+            for (size_t k = 0; k < outputs; k++) {
+                hessian[k * outputs + k] += curvature[k];
+                weight += curvature[k];
+            }
+            if (!t->problem->softmax || !(weight > 0)) continue;
+            for (size_t k = 0; k < outputs; k++)
+                axpy(k + 1, -curvature[k] / weight, curvature, hessian + k * outputs);
         }
+        slope = t->part;
     }
     return tr_columns_sum_rows(&t->columns, sums, outputs * (outputs + 1));
 }
@@ -404,26 +458,86 @@ int tr_newton_moved(struct tr_newton *t)
 
 /* ---- preconditioning ---- */
 
-/* The Hessian, of several outputs the mean of its blocks on the diagonal, becomes a factor. */
+/* The blocks on the Hessian's diagonal, of this worker's rows. */
+static int add_blocks(struct tr_newton *t, double *blocks)
+{
+    size_t outputs = t->outputs;
+    double *of_class = t->part + BLOCK * outputs;
+    for (size_t done = 0, n; done < t->o.n; done += n) {
+        n = block(t, done);
+        diagonal_of_rows(t, done, n, t->part);
+        for (size_t k = 0; k < outputs; k++) {
+            for (size_t i = 0; i < n; i++) of_class[i] = t->part[i * outputs + k];
+            TR_TRY(tr_newton_add_outer(t->problem, t->o.first + done, n, of_class, t->keys, t->all,
+                                       blocks + k * t->all * t->all));
+        }
+    }
+    return TR_OK;
+}
+
+/* All of a softmax's: X' (diag(q) - q q') X for the probabilities q of a row. */
+static int add_whole(struct tr_newton *t, double *whole)
+{
+    size_t outputs = t->outputs, all = t->all, side = t->factors.side;
+    double *blocks;
+    TR_TRY(TR_NEW(&blocks, outputs * all * all));
+    int status = TR_OK;
+    for (size_t done = 0, n; done < t->o.n && status == TR_OK; done += n) {
+        n = block(t, done);
+        const double *curvature = t->curvature + done * outputs;
+        for (size_t i = 0; i < n * outputs; i += outputs) {
+            double weight = 0;
+            for (size_t k = 0; k < outputs; k++) weight += curvature[i + k];
+            for (size_t k = 0; k < outputs; k++)
+                t->part[i + k] = weight > 0 ? curvature[i + k] / sqrt(weight) : 0;
+        }
+        status = tr_newton_subtract_outer(t->problem, t->o.first + done, n, t->part, t->keys, all, whole);
+        for (size_t k = 0; k < outputs && status == TR_OK; k++) {
+            for (size_t i = 0; i < n; i++) t->part[i] = curvature[i * outputs + k];
+            status = tr_newton_add_outer(t->problem, t->o.first + done, n, t->part, t->keys, all,
+                                         blocks + k * all * all);
+        }
+    }
+    for (size_t k = 0; k < outputs; k++)
+        for (size_t i = 0; i < all; i++)
+            for (size_t j = 0; j <= i; j++)
+                whole[(i * outputs + k) * side + j * outputs + k] += blocks[(k * all + i) * all + j];
+    free(blocks);
+    return status;
+}
+
+/* All workers' sums: of blocks each gets its own. */
+static int sum_factors(struct tr_newton *t)
+{
+    const struct factors *f = &t->factors;
+    int workers = t->columns.workers;
+    size_t *counts;
+    if (f->n == 1 || workers == 1) return tr_columns_sum_rows(&t->columns, t->factor, f->n * square(f));
+    TR_TRY(TR_NEW(&counts, (size_t)workers));
+    for (int w = 0; w < workers; w++) {
+        struct part part = part_of(f, w, workers);
+        counts[w] = (part.end - part.first) * square(f);
+    }
+    int status = tr_reduce_scatter(t->o.tr, TR_SET_WORKERS, TR_F64, t->factor, counts, NULL);
+    free(counts);
+    return status;
+}
+
+/* The Hessian, or its blocks, become factors. */
 static int make_factor(struct tr_newton *t)
 {
-    size_t all = t->all, outputs = t->outputs;
-    memset(t->factor, 0, all * all * sizeof *t->factor);
-    for (size_t done = 0, n; done < t->o.n; done += n) {
-        n = tr_min_size(BLOCK, t->o.n - done);
-        diagonal_of_rows(t, done, n, t->part);
-        for (size_t i = 0; i < n; i++) {
-            double sum = 0;
-            for (size_t k = 0; k < outputs; k++) sum += t->part[i * outputs + k];
-            t->part[i] = sum / (double)outputs;
-        }
-        TR_TRY(tr_newton_add_outer(t->problem, t->o.first + done, n, t->part, t->keys, all, t->factor));
+    const struct factors *f = &t->factors;
+    struct part part = own_part(t->o.tr, f);
+    size_t side = f->side, lambdas = regularised(t) * side / own(t);
+    memset(t->factor, 0, f->n * square(f) * sizeof *t->factor);
+    TR_TRY((side > t->all ? add_whole : add_blocks)(t, t->factor));
+    TR_TRY(sum_factors(t));
+    for (size_t k = part.first; k < part.end; k++) {
+        double *h = t->factor + k * square(f), share = 1 / t->problem->n;
+        for (size_t j = 0; j < square(f); j++) h[j] *= share;
+        for (size_t j = 0; j < lambdas; j++) h[j * side + j] += t->problem->l2;
+        tr_cholesky(side, h);
     }
-    TR_TRY(tr_columns_sum_rows(&t->columns, t->factor, all * all));
-    double part = 1 / t->problem->n;
-    for (size_t j = 0; j < all * all; j++) t->factor[j] *= part;
-    for (size_t j = 0; j < regularised(t) / outputs; j++) t->factor[j * all + j] += t->problem->l2;
-    tr_cholesky(all, t->factor);
     t->has_factor = true;
     t->iterations = 0;
     t->state.passes++;
@@ -435,8 +549,7 @@ static int make_factor(struct tr_newton *t)
  * leave them, change the Hessian too much for that. */
 static int64_t most_corrections(const struct tr_newton *t)
 {
-    double each = t->o.nonzeros / fmax(t->problem->n, 1) + t->problem->bias;
-    return (int64_t)fmax(4, tr_newton_outer_cost(each, (double)t->all) / 3);
+    return (int64_t)fmax(4, t->factors.cost / 3);
 }
 
 static int precondition(struct tr_newton *t, int64_t *most)
@@ -449,22 +562,56 @@ static int precondition(struct tr_newton *t, int64_t *most)
     return serves ? TR_OK : make_factor(t);
 }
 
+static double mean_of(size_t n, const double *x, size_t stride)
+{
+    double sum = 0;
+    for (size_t k = 0; k < n; k++) sum += x[k * stride];
+    return sum / (double)n;
+}
+
+/* Solves by the classes' blocks, each worker by its own. What all weights of a column have in common does not change a
+ * softmax's probabilities: along it the Hessian is λ, and blocks are asked about the rest alone. */
+static int solve_blocks(struct tr_newton *t, const double *r, double *out)
+{
+    size_t outputs = t->outputs, all = t->all, free_bias = regularised(t) / outputs;
+    struct part part = own_part(t->o.tr, &t->factors);
+    bool softmax = t->problem->softmax;
+    double *of_class = t->product, l2 = t->problem->l2; /* nobody needs the last product any more */
+    memset(of_class, 0, own(t) * sizeof *of_class);
+    for (size_t k = part.first; k < part.end; k++) {
+        double *x = of_class + k * all;
+        for (size_t j = 0; j < all; j++)
+            x[j] = r[j * outputs + k] - (softmax ? mean_of(outputs, r + j * outputs, 1) : 0);
+        tr_cholesky_solve(all, t->factor + k * square(&t->factors), 1, x);
+    }
+    TR_TRY(tr_columns_sum_rows(&t->columns, of_class, own(t)));
+    for (size_t j = 0; j < all; j++) {
+        double more = 0;
+        if (softmax) more -= mean_of(outputs, of_class + j, all);
+        if (softmax && l2 > 0 && j < free_bias) more += mean_of(outputs, r + j * outputs, 1) / l2;
+        for (size_t k = 0; k < outputs; k++) out[j * outputs + k] = of_class[k * all + j] + more;
+    }
+    return TR_OK;
+}
+
 /* Hsia, Chiang and Lin 2018: a hundredth of the diagonal and the rest of the identity, which is λ here. A free bias has its
  * diagonal alone. */
-static void apply_preconditioner(const struct tr_newton *t, const double *r, double *out)
+static int apply_preconditioner(struct tr_newton *t, const double *r, double *out)
 {
     const double share = 0.01;
     double l2 = t->problem->l2, n = t->problem->n;
     size_t free_bias = regularised(t);
+    if (t->factors.n > 1) return solve_blocks(t, r, out);
     if (t->factor) {
         memcpy(out, r, own(t) * sizeof *out);
-        tr_cholesky_solve(t->all, t->factor, t->outputs, out);
-        return;
+        tr_cholesky_solve(t->factors.side, t->factor, 1, out);
+        return TR_OK;
     }
     for (size_t j = 0; j < own(t); j++) {
         double diagonal = j < free_bias && l2 > 0 ? l2 + share * t->diagonal[j] / n : t->diagonal[j] / n;
         out[j] = diagonal > 0 ? r[j] / diagonal : 0;
     }
+    return TR_OK;
 }
 
 /* ---- a step ---- */
@@ -473,7 +620,7 @@ static void apply_preconditioner(const struct tr_newton *t, const double *r, dou
 static int measure_residual(struct tr_newton *t, double *squares)
 {
     size_t n = own(t);
-    apply_preconditioner(t, t->residual, t->solved);
+    TR_TRY(apply_preconditioner(t, t->residual, t->solved));
     squares[0] = dot(n, t->residual, t->solved);
     squares[1] = dot(n, t->residual, t->residual);
     return tr_columns_sum_parts(&t->columns, squares, 2);
@@ -515,44 +662,95 @@ static int solve(struct tr_newton *t, int64_t most)
     return TR_OK;
 }
 
-/* Of Σ φ / n along the step: its slope and its curvature so far on it. */
-static int slope_along(struct tr_newton *t, double by, double *sums)
+/* How far the step goes for one class, between what has been found too short and too long. */
+struct along {
+    double by, low, high, first; /* first: the slope when it goes as far as it says itself */
+    double sums[2];              /* slope and curvature of Σ φ / n so far on it */
+    double squares[2];           /* weights · step, |step|² */
+    bool found;
+};
+
+static int slopes_along(struct tr_newton *t, struct along *along, double *sums)
 {
     const struct tr_problem *p = t->problem;
-    sums[0] = sums[1] = 0;
-    for (size_t i = 0; i < t->o.n * t->outputs; i++) {
-        size_t row = t->o.first + i / t->outputs;
-        double y = tr_row_target(p, row, i % t->outputs), d = t->step_margin[i], m = t->margin[i] + by * d;
+    size_t outputs = t->outputs;
+    memset(sums, 0, 2 * outputs * sizeof *sums);
+    for (size_t i = 0; i < t->o.n * outputs; i++) {
+        size_t row = t->o.first + i / outputs, k = i % outputs;
+        double y = tr_row_target(p, row, k), d = t->step_margin[i], m = t->margin[i] + along[k].by * d;
         double weight = p->weight ? (double)p->weight[row] : 1;
-        sums[0] += weight * d * tr_shaped_slope(p->model, p->shape, m, y);
-        sums[1] += weight * d * d * tr_shaped_curvature(p->model, p->shape, m, y);
+        if (i % 4096 == 0) tr_seam();
+        sums[2 * k] += weight * d * tr_shaped_slope(p->model, p->shape, m, y);
+        sums[2 * k + 1] += weight * d * d * tr_shaped_curvature(p->model, p->shape, m, y);
     }
-    TR_TRY(tr_columns_sum_rows(&t->columns, sums, 2));
-    sums[0] /= p->n;
-    sums[1] /= p->n;
+    TR_TRY(tr_columns_sum_rows(&t->columns, sums, 2 * outputs));
+    for (size_t k = 0; k < outputs; k++)
+        for (size_t i = 0; i < 2; i++) along[k].sums[i] = sums[2 * k + i] / p->n;
     return TR_OK;
 }
 
-/* The minimum along the step, as a step goes past corners that it does not know of, and half of it or all is rarely right:
- * Newton's method for the slope, between what has been found too short and too long. */
-static int search_corners(struct tr_newton *t, double *by)
+static int measure_step(struct tr_newton *t, struct along *along, double *sums)
+{
+    size_t outputs = t->outputs;
+    memset(sums, 0, 2 * outputs * sizeof *sums);
+    for (size_t j = 0; j < regularised(t); j++) {
+        sums[2 * (j % outputs)] += t->w[j] * t->step[j];
+        sums[2 * (j % outputs) + 1] += t->step[j] * t->step[j];
+    }
+    TR_TRY(tr_columns_sum_parts(&t->columns, sums, 2 * outputs));
+    for (size_t k = 0; k < outputs; k++)
+        along[k] = (struct along){.by = 1, .high = INFINITY, .squares = {sums[2 * k], sums[2 * k + 1]}};
+    return TR_OK;
+}
+
+/* Newton's method for the slope. */
+static void go_along(struct along *a, double l2, bool is_first)
+{
+    double slope = a->sums[0] + l2 * (a->squares[0] + a->by * a->squares[1]),
+           next = a->by - slope / (a->sums[1] + l2 * a->squares[1]);
+    if (is_first) a->first = fabs(slope);
+    a->found = fabs(slope) <= 1e-3 * a->first || a->high - a->low < 1e-6 * a->high;
+    if (a->found) return;
+    if (slope > 0) a->high = a->by;
+    else a->low = a->by;
+    a->by = next > a->low && next < a->high ? next : isfinite(a->high) ? (a->low + a->high) / 2 : 2 * a->low;
+}
+
+static int find_minima(struct tr_newton *t, struct along *along, double *sums)
 {
     enum { MOST = 40 };
-    size_t n = regularised(t);
-    double w[] = {dot(n, t->w, t->step), dot(n, t->step, t->step)}, l2 = t->problem->l2;
-    double low = 0, high = INFINITY, first = 0, along[2];
-    TR_TRY(tr_columns_sum_parts(&t->columns, w, 2));
-    *by = 1;
-    for (int turn = 0; turn < MOST; turn++) {
-        TR_TRY(slope_along(t, *by, along));
-        double slope = along[0] + l2 * (w[0] + *by * w[1]), next = *by - slope / (along[1] + l2 * w[1]);
-        if (turn == 0) first = fabs(slope);
-        if (fabs(slope) <= 1e-3 * first || high - low < 1e-6 * high) break;
-        if (slope > 0) high = *by;
-        else low = *by;
-        *by = next > low && next < high ? next : isfinite(high) ? (low + high) / 2 : 2 * low;
+    bool all_found = false;
+    TR_TRY(measure_step(t, along, sums));
+    for (int turn = 0; turn < MOST && !all_found; turn++) {
+        TR_TRY(slopes_along(t, along, sums));
+        all_found = true;
+        for (size_t k = 0; k < t->outputs; k++) {
+            if (!along[k].found) go_along(&along[k], t->problem->l2, turn == 0);
+            all_found = all_found && along[k].found;
+        }
     }
-    return sum_losses(t, *by, NULL, &t->loss);
+    return TR_OK;
+}
+
+/* Stretches each class's part of the step to the minimum along it, as it goes past corners that it does not know of, and half
+ * of it or all is rarely right. */
+static int search_corners(struct tr_newton *t, double *by)
+{
+    size_t outputs = t->outputs;
+    struct along *along;
+    double *sums = NULL;
+    TR_TRY(TR_NEW(&along, outputs));
+    int status = TR_NEW(&sums, 2 * outputs);
+    if (status == TR_OK) status = find_minima(t, along, sums);
+    if (status == TR_OK) {
+        for (size_t j = 0; j < own(t); j++) t->step[j] *= along[j % outputs].by;
+        for (size_t i = 0; i < t->o.n * outputs; i++) t->step_margin[i] *= along[i % outputs].by;
+        *by = 1;
+        status = sum_losses(t, *by, NULL, &t->loss);
+    }
+    free(sums);
+    free(along);
+    return status;
 }
 
 /* Halves the step until the objective falls by a ten-thousandth of what the slope says (Armijo), but for rounding. */
@@ -650,6 +848,7 @@ int tr_newton_keep(const struct tr_newton_options *o, struct tr_newton *t, const
     bool restores = tr_snapshot_restores(snapshot),
          alike = t && (restores || tr_set_rank(o->tr, TR_SET_WORKERS) == 0);
     size_t all = (size_t)o->columns + o->problem->bias, outputs = o->problem->outputs;
+    struct factors factors = choose_factors(o);
     double numbers[NUMBERS] = {0};
     if (t)
         memcpy(numbers,
@@ -663,9 +862,12 @@ int tr_newton_keep(const struct tr_newton_options *o, struct tr_newton *t, const
     TR_TRY(keep_margins(t, "margin", t ? t->margin : NULL, outputs, data, snapshot));
     if (o->problem->model == TR_LOSS_SVM)
         TR_TRY(keep_margins(t, "shift", t ? t->shift : NULL, outputs, data, snapshot));
-    if (tr_newton_is_dense(o))
-        TR_TRY(
-            tr_snapshot_rows(snapshot, "factor", TR_F64, 1, all * all, NULL, 0, alike, t ? t->factor : NULL));
+    struct part part = own_part(o->tr, &factors);
+    bool has_factor = t && (factors.n > 1 || alike) && part.end > part.first;
+    if (factors.n > 0)
+        TR_TRY(tr_snapshot_rows(snapshot, "factor", TR_F64, factors.n, square(&factors), NULL, part.first,
+                                has_factor ? part.end - part.first : 0,
+                                t ? t->factor + part.first * square(&factors) : NULL));
     if (!t || !restores) return TR_OK;
     t->state.decrease = numbers[0];
     t->state.passes = numbers[1];
