@@ -86,6 +86,23 @@ bool tr_is_an_echo(void)
     return rank && atoi(rank) > 0;
 }
 
+/* How late the system may end a nap of this process. Where ranks wait they nap for microseconds, and not for 50 more. */
+static void set_timer_slack(double seconds)
+{
+    prctl(PR_SET_TIMERSLACK, (unsigned long)(seconds * 1e9));
+}
+
+static const double prompt = 1e-6;
+
+/* In MPI_Init and MPI_Finalize each rank naps for 100 us at a time until all have come. 64 ranks on two cores that wake so often
+ * take both cores from those for whom they wait; so all ranks of a host together wake as often as one would. */
+static void nap_in_turn(void)
+{
+    const double nap = 100e-6;
+    int here = ranks_here();
+    set_timer_slack(here > online_cores() ? here * nap : prompt);
+}
+
 void tr_mpi_environment(void)
 {
     /* Debian configures osc=^ucx,pt2pt; what remains cannot open windows over TCP (MPI_ERR_WIN). */
@@ -103,7 +120,7 @@ void tr_mpi_environment(void)
         setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
     tr_blis_environment();
     keep_windows_apart();
-    prctl(PR_SET_TIMERSLACK, 1000UL); /* naps of microseconds, not of 50 more */
+    nap_in_turn();
 }
 
 /* The ranks that share memory, or a part of them: so many neighbours, where the job wants several nodes seen
@@ -238,6 +255,7 @@ static int start(int *argc, char ***argv, tr_context **tr)
     if (!running && MPI_Init(argc, argv) != MPI_SUCCESS)
         return tr_fail(TR_ERR_SYSTEM, "MPI cannot be started");
     tr_lifeline_through(lifeline);
+    set_timer_slack(prompt);
     TR_TRY(begin(lifeline, began, tr));
     int here = ranks_here();
     MPI_Comm_rank(MPI_COMM_WORLD, &(*tr)->rank);
@@ -437,6 +455,7 @@ int tr_ranks_stop(tr_context *tr)
     free(tr->node_of);
     if (tr->started_mpi) {
         while (TR_FAULT("leave") == TR_FAULT_HANG) tr_sleep(1);
+        nap_in_turn();
         MPI_Finalize();
         tr_lifeline_stop(&tr->lifeline, status);
     }
