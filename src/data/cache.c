@@ -66,14 +66,10 @@ static int all_well(tr_context *tr, enum tr_set set, bool *well)
     return TR_OK;
 }
 
-static bool is_lowest_of_host(tr_context *tr)
+static bool is_lowest_of_host(const tr_context *tr)
 {
-    if (tr->job->ranks.node_size == 0) return tr->node_rank == 0;
-    MPI_Comm host;
     int rank;
-    tr_comm_split_hosts(tr, "all ranks to find their hosts", &host);
-    MPI_Comm_rank(host, &rank);
-    MPI_Comm_free(&host);
+    MPI_Comm_rank(tr->host, &rank);
     return rank == 0;
 }
 

@@ -102,13 +102,12 @@ struct messages {
 static int start(struct messages *m, char *memory, size_t bytes, int member, bool sends, MPI_Comm comm)
 {
     const size_t most = (size_t)64 << 20;
-    enum { TAG = 1 }; /* these communicators carry no other messages from one to one */
     for (size_t at = 0; at < bytes; at += most) {
         int n = (int)tr_min_size(bytes - at, most);
         TR_TRY(TR_GROW(&m->request, &m->capacity, m->n + 1));
         MPI_Request *request = &m->request[m->n++];
-        if (sends) MPI_Isend(memory + at, n, MPI_BYTE, member, TAG, comm, request);
-        else MPI_Irecv(memory + at, n, MPI_BYTE, member, TAG, comm, request);
+        if (sends) MPI_Isend(memory + at, n, MPI_BYTE, member, TR_TAG_SET, comm, request);
+        else MPI_Irecv(memory + at, n, MPI_BYTE, member, TR_TAG_SET, comm, request);
     }
     return TR_OK;
 }

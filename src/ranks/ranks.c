@@ -16,6 +16,7 @@
 
 #include "base/fault.h"
 #include "base/terminal.h"
+#include "ranks/shm.h"
 
 /* ---- starting MPI ---- */
 
@@ -127,12 +128,11 @@ void tr_mpi_environment(void)
  * on one machine. */
 static void split_nodes(tr_context *tr, uint64_t node_size)
 {
-    tr_comm_split_hosts(tr, "all ranks to find their nodes", &tr->node);
+    tr_comm_split_hosts(tr, "all ranks to find their nodes", &tr->host);
+    tr->node = tr->host;
     if (node_size == 0) return;
-    MPI_Comm whole = tr->node;
-    tr_comm_split(tr, whole, (int)((uint64_t)tr->rank / node_size), tr->rank,
+    tr_comm_split(tr, tr->host, (int)((uint64_t)tr->rank / node_size), tr->rank,
                   "the ranks of this host to divide it", &tr->node);
-    MPI_Comm_free(&whole);
 }
 
 /* Numbers the nodes by their lowest rank. */
@@ -198,7 +198,8 @@ static int begin(struct tr_lifeline *lifeline, double began, tr_context **out)
 {
     tr_context *tr;
     TR_TRY(TR_NEW(&tr, 1));
-    tr->world = tr->wire = tr->node = tr->workers = tr->group = tr->leaders = tr->servers = MPI_COMM_NULL;
+    tr->world = tr->wire = tr->node = tr->host = tr->workers = tr->group = tr->leaders = tr->servers =
+        MPI_COMM_NULL;
     tr->lifeline = lifeline;
     tr->began = began;
     *out = tr;
@@ -285,6 +286,8 @@ int tr_ranks_start_team(tr_context *of, const int *rank, int n, int number, tr_c
     if (!of->node_of) return TR_OK;
     tr_comm_split(*team, (*team)->world, of->node_of[of->rank], (*team)->rank, "the team to find its nodes",
                   &(*team)->node);
+    (*team)->host = (*team)->node;
+    if (of->host != of->node) tr_comm_split_hosts(*team, "the team to find its hosts", &(*team)->host);
     return number_nodes(*team);
 }
 
@@ -373,20 +376,65 @@ static void take_back_roles(tr_context *tr)
 {
     MPI_Comm *comms[] = {&tr->servers, &tr->leaders, &tr->group, &tr->workers};
     if (tr->let_go) tr->let_go(tr);
+    for (size_t i = 0; i < sizeof comms / sizeof *comms; i++)
+        if (*comms[i] == tr->wire || *comms[i] == MPI_COMM_SELF) *comms[i] = MPI_COMM_NULL;
+    if (tr->group == tr->workers) tr->group = MPI_COMM_NULL;
     free_comms(comms, sizeof comms / sizeof *comms);
     tr_layout_free(&tr->layout);
 }
 
+/* By what number a rank comes in the communicator of a role; -1: it has another one. */
+typedef int tr_order_fn(const struct tr_layout *layout, int rank);
+
+static int order_of_worker(const struct tr_layout *layout, int rank)
+{
+    const struct tr_place *place = &layout->place[rank];
+    return place->roles & TR_SLAVE ? place->group * layout->group_size + place->member : -1;
+}
+
+static int order_of_leader(const struct tr_layout *layout, int rank)
+{
+    return layout->place[rank].roles & TR_LEADER ? layout->place[rank].group : -1;
+}
+
+static int order_of_server(const struct tr_layout *layout, int rank)
+{
+    return layout->place[rank].roles & TR_SERVER ? rank : -1;
+}
+
+/* All ranks make together only what differs from the communicators that there are. */
+static void make_comm(tr_context *tr, tr_order_fn *order_of, MPI_Comm *comm)
+{
+    int mine = order_of(&tr->layout, tr->rank), members = 0, in_order = 0;
+    for (int rank = 0; rank < tr->size; rank++) {
+        int order = order_of(&tr->layout, rank);
+        members += order >= 0;
+        in_order += order == rank;
+    }
+    if (in_order == tr->size) *comm = tr->wire;
+    else if (members == 1) *comm = mine < 0 ? MPI_COMM_NULL : MPI_COMM_SELF;
+    else
+        tr_comm_split(tr, tr->world, mine < 0 ? MPI_UNDEFINED : 0, mine, "all ranks to take their roles",
+                      comm);
+}
+
+static void make_group(tr_context *tr)
+{
+    bool works = tr_is(tr, TR_SLAVE);
+    if (tr->layout.group_size == 1) tr->group = works ? MPI_COMM_SELF : MPI_COMM_NULL;
+    else if (tr->layout.groups == 1) tr->group = tr->workers;
+    else
+        tr_comm_split(tr, tr->world, works ? tr->me.group : MPI_UNDEFINED, tr->me.member,
+                      "all ranks to take their roles", &tr->group);
+}
+
 static void give_out_roles(tr_context *tr)
 {
-    static const char what[] = "all ranks to take their roles";
     tr->me = tr->layout.place[tr->rank];
-    bool works = tr_is(tr, TR_SLAVE);
-    int order = tr->me.group * tr->layout.group_size + tr->me.member;
-    tr_comm_split(tr, tr->world, works ? 0 : MPI_UNDEFINED, order, what, &tr->workers);
-    tr_comm_split(tr, tr->world, works ? tr->me.group : MPI_UNDEFINED, tr->me.member, what, &tr->group);
-    tr_comm_split(tr, tr->world, tr_is(tr, TR_LEADER) ? 0 : MPI_UNDEFINED, tr->me.group, what, &tr->leaders);
-    tr_comm_split(tr, tr->world, tr_is(tr, TR_SERVER) ? 0 : MPI_UNDEFINED, tr->rank, what, &tr->servers);
+    make_comm(tr, order_of_worker, &tr->workers);
+    make_comm(tr, order_of_leader, &tr->leaders);
+    make_comm(tr, order_of_server, &tr->servers);
+    make_group(tr);
 }
 
 int tr_ranks_assign(tr_context *tr)
@@ -419,6 +467,7 @@ void tr_ranks_rest(tr_context *team)
     *team = (tr_context){.world = team->world,
                          .wire = team->wire,
                          .node = team->node,
+                         .host = team->host,
                          .workers = team->workers,
                          .group = team->group,
                          .leaders = team->leaders,
@@ -428,6 +477,7 @@ void tr_ranks_rest(tr_context *team)
                          .node_rank = team->node_rank,
                          .node_size = team->node_size,
                          .node_of = team->node_of,
+                         .slots = team->slots,
                          .layout = team->layout,
                          .me = team->me,
                          .lent = true,
@@ -446,8 +496,10 @@ int tr_ranks_stop(tr_context *tr)
     close_log(tr);
     if (tr->at_end) tr->at_end(tr);
     take_back_roles(tr);
+    tr_shm_end(tr);
     if (tr->started_mpi) tr_meet(tr, tr->world, "all ranks to end");
-    MPI_Comm *comms[] = {&tr->node, &tr->wire, &tr->world};
+    MPI_Comm *comms[] = {&tr->node, &tr->host, &tr->wire, &tr->world};
+    if (tr->host == tr->node) tr->host = MPI_COMM_NULL;
     free_comms(comms, sizeof comms / sizeof *comms);
     if (tr->started_mpi) tr_lifeline_enter(tr->lifeline, tr_patience(tr));
     if (!tr->lent) tr_job_free(tr->job);

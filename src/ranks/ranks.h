@@ -38,6 +38,7 @@ enum tr_tag {
     TR_TAG_COPY,       /* rank -> rank: a piece of a file of a checkpoint in memory */
     TR_TAG_FETCH,      /* rank -> one that has it: a shard of such a checkpoint is wanted */
     TR_TAG_MEET,       /* rank of a team <-> its first: it is here, so are all */
+    TR_TAG_SET,        /* collectives that are made of messages (collective.c) */
     TR_TAG_NONE,       /* never sent: who probes for it lets MPI work */
     TR_TAG_REPLY = 256 /* server -> client: + the request's number */
 };
@@ -89,10 +90,13 @@ struct tr_context {
     MPI_Comm world;   /* all ranks: collectives that everybody takes part in */
     MPI_Comm wire;    /* all ranks: point-to-point messages */
     MPI_Comm node;    /* ranks that share memory with this one */
-    MPI_Comm workers; /* all slaves, by group and member; MPI_COMM_NULL elsewhere */
-    MPI_Comm group;   /* this rank's group, by member; MPI_COMM_NULL elsewhere */
-    MPI_Comm leaders; /* first members of groups, by group; MPI_COMM_NULL elsewhere */
-    MPI_Comm servers; /* all servers, by rank; MPI_COMM_NULL elsewhere */
+    MPI_Comm host;    /* ranks of this host: `node`, unless ranks.node_size divides it */
+    /* Of roles: MPI_COMM_NULL where this rank has another one. One of all ranks in order is `wire`, as collectives are
+     * none of its messages; one of this rank alone is MPI_COMM_SELF. */
+    MPI_Comm workers; /* all slaves, by group and member */
+    MPI_Comm group;   /* this rank's group, by member */
+    MPI_Comm leaders; /* first members of groups, by group */
+    MPI_Comm servers; /* all servers, by rank */
     struct {
         const char *name;
         double value;
@@ -144,6 +148,7 @@ struct tr_context {
     void *before_push_state;
     int (*loading)(void *who, const struct tr_loading *progress);
     void *loading_state;
+    struct tr_shm_slots *slots; /* of small memory that the node shares (shm.h); NULL: none yet */
     struct tr_poll *polls;
     size_t poll_count, poll_capacity;
     bool polling; /* a poll that waits must not poll again */

@@ -20,68 +20,155 @@ uint64_t tr_shm_free(void)
     return statvfs("/dev/shm", &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
 }
 
-/* There must be room for the parts of all members, each on pages of its own, and for what MPI keeps of them: Open MPI 4 does not
- * tell the other ranks that the first one had none, and they wait for it for ever. One alone needs none. */
-static int check_room(tr_context *tr, MPI_Comm comm, int members, size_t bytes)
-{
-    const double page = (double)sysconf(_SC_PAGESIZE), state = 4 * page;
-    double all = (double)bytes + page, left = (double)tr_shm_free();
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &all, 1, MPI_DOUBLE, MPI_SUM, comm, &request);
-    tr_wait_alone(tr, &request, waiting_for);
-    if (members == 1 || all + state <= left) return TR_OK;
-    return tr_fail(TR_ERR_SYSTEM,
-                   "this needs %.2f MB of shared memory on this node, but /dev/shm has %.2f MB free",
-                   (all + state) / 1e6, left / 1e6);
-}
-
 /* MPI's memory begins behind a header of its own, anywhere in a line of the cache. */
-static void find_parts(struct tr_shm *shm)
+static void find_parts(MPI_Win window, int members, struct tr_shm_part *part)
 {
-    for (int member = 0; member < shm->members; member++) {
+    for (int member = 0; member < members; member++) {
         MPI_Aint size;
         int unit;
         char *memory;
-        MPI_Win_shared_query(shm->window, member, &size, &unit, &memory);
+        MPI_Win_shared_query(window, member, &size, &unit, &memory);
         if (size == 0) continue;
         size_t shift = (LINE - (uintptr_t)memory % LINE) % LINE;
-        shm->part[member] = (struct tr_shm_part){memory + shift, (size_t)size - LINE};
+        part[member] = (struct tr_shm_part){memory + shift, (size_t)size - LINE};
     }
+}
+
+static int share_window(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *window)
+{
+    return tr_window_share(tr, comm, bytes, window)
+               ? TR_OK
+               : tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %zu bytes of shared memory", bytes);
+}
+
+/* ---- slots ---- */
+
+enum { SLOTS = 16, SLOT_BYTES = 16 << 10, ALL_SLOTS = SLOTS * SLOT_BYTES };
+
+/* All ranks of a node open and close memory in the same order, and so agree on what is in use. */
+struct tr_shm_slots {
+    MPI_Win window;           /* MPI_WIN_NULL: not open yet */
+    unsigned used;            /* as bits */
+    struct tr_shm_part *part; /* by rank on the node: all slots of its part */
+};
+
+static int begin_slots(tr_context *tr)
+{
+    if (tr->slots) return TR_OK;
+    TR_TRY(TR_NEW(&tr->slots, 1));
+    tr->slots->window = MPI_WIN_NULL;
+    return TR_NEW(&tr->slots->part, (size_t)tr->node_size);
+}
+
+/* Whether the members are the ranks of the node, and may have a slot: the same for all. left: bytes that there is room for. */
+static bool may_have_slot(const struct tr_shm *shm, double left)
+{
+    const tr_context *tr = shm->tr;
+    const struct tr_shm_slots *slots = tr->slots;
+    int same;
+    if (shm->members < 2 || shm->members != tr->node_size || slots->used == (1u << SLOTS) - 1) return false;
+    if (slots->window == MPI_WIN_NULL && (double)(ALL_SLOTS + LINE) * tr->node_size > left) return false;
+    MPI_Comm_compare(shm->comm, tr->node, &same);
+    return same == MPI_IDENT || same == MPI_CONGRUENT;
+}
+
+static int take_slot(struct tr_shm *shm)
+{
+    tr_context *tr = shm->tr;
+    struct tr_shm_slots *slots = tr->slots;
+    if (slots->window == MPI_WIN_NULL) {
+        TR_TRY(share_window(tr, tr->node, ALL_SLOTS + LINE, &slots->window));
+        find_parts(slots->window, tr->node_size, slots->part);
+    }
+    shm->slot = 0;
+    while (slots->used >> shm->slot & 1) shm->slot++;
+    slots->used |= 1u << shm->slot;
+    shm->window = slots->window;
+    for (int member = 0; member < shm->members; member++)
+        shm->part[member] = (struct tr_shm_part){slots->part[member].at + shm->slot * SLOT_BYTES, SLOT_BYTES};
+    return TR_OK;
+}
+
+void tr_shm_end(tr_context *tr)
+{
+    if (!tr->slots) return;
+    tr_window_close(tr, tr->node, "the ranks of this node to close memory that they share",
+                    &tr->slots->window);
+    free(tr->slots->part);
+    free(tr->slots);
+    tr->slots = NULL;
+}
+
+/* ---- opening and closing ---- */
+
+/* What the members ask for, added up: as doubles, of which sums are exact here. */
+struct wishes {
+    double bytes, large, failed; /* of all; members whose part is larger than a slot; that cannot go on */
+    double left; /* bytes that there is room for, as each sees it: a moment earlier or later */
+};
+_Static_assert(sizeof(struct wishes) == 4 * sizeof(double), "they are added up as an array");
+
+static void add_wishes(const struct tr_shm *shm, struct wishes *wishes)
+{
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, wishes, 4, MPI_DOUBLE, MPI_SUM, shm->comm, &request);
+    tr_wait_alone(shm->tr, &request, waiting_for);
+    wishes->left /= shm->members;
+}
+
+/* There must be room for the parts of all members, each on pages of its own, and for what MPI keeps of them: Open MPI 4 does not
+ * tell the other ranks that the first one had none, and they wait for it for ever. One alone needs none. */
+static int check_room(const struct tr_shm *shm, const struct wishes *wishes)
+{
+    double pages = (double)(shm->members + 4) * (double)sysconf(_SC_PAGESIZE), all = wishes->bytes + pages;
+    if (shm->members == 1 || all <= wishes->left) return TR_OK;
+    return tr_fail(TR_ERR_SYSTEM,
+                   "this needs %.2f MB of shared memory on this node, but /dev/shm has %.2f MB free",
+                   all / 1e6, wishes->left / 1e6);
+}
+
+static int open_memory(struct tr_shm *shm, size_t bytes, int status)
+{
+    struct wishes wishes = {(double)bytes, bytes > SLOT_BYTES, status != TR_OK, (double)tr_shm_free()};
+    add_wishes(shm, &wishes);
+    TR_TRY(status);
+    if (wishes.failed > 0) return tr_fail(TR_ERR_SYSTEM, "another rank of this node is out of memory");
+    TR_TRY(check_room(shm, &wishes));
+    if (wishes.large == 0 && may_have_slot(shm, wishes.left)) return take_slot(shm);
+    TR_TRY(share_window(shm->tr, shm->comm, bytes, &shm->window));
+    find_parts(shm->window, shm->members, shm->part);
+    return TR_OK;
 }
 
 int tr_shm_open(tr_context *tr, MPI_Comm comm, size_t bytes, bool zeroed, struct tr_shm *shm)
 {
+    int rank;
     *shm = TR_SHM_CLOSED;
     shm->tr = tr;
     shm->comm = comm;
-    int rank, status, worst;
-    MPI_Request request;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &shm->members);
-    size_t padded = bytes > 0 ? bytes + LINE : 0;
-    status = TR_NEW(&shm->part, (size_t)shm->members);
-    int room = check_room(tr, comm, shm->members, padded);
-    if (status == TR_OK) status = room;
-    MPI_Iallreduce(&status, &worst, 1, MPI_INT, MPI_MAX, comm, &request);
-    tr_wait_alone(tr, &request, waiting_for);
-    if (worst == TR_OK && !tr_window_share(tr, comm, padded, &shm->window))
-        worst = tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %zu bytes of shared memory", bytes);
-    if (worst != TR_OK) {
+    int status = TR_NEW(&shm->part, (size_t)shm->members);
+    if (status == TR_OK) status = begin_slots(tr);
+    status = open_memory(shm, bytes > 0 ? bytes + LINE : 0, status);
+    if (status != TR_OK) {
         free(shm->part);
         *shm = TR_SHM_CLOSED;
-        return worst;
+        return status;
     }
-    find_parts(shm);
-    if (zeroed && bytes > 0) memset(shm->part[rank].at, 0, bytes);
+    if (bytes > 0) memset(shm->part[rank].at, 0, bytes);
     if (zeroed) tr_meet(tr, comm, waiting_for);
     return TR_OK;
 }
 
+/* A slot has a next user only after all members have come to open memory, and so have left this. */
 void tr_shm_close(struct tr_shm *shm)
 {
     if (shm->window == MPI_WIN_NULL) return;
-    tr_window_close(shm->tr, shm->comm, "the ranks of this node to close memory that they share",
-                    &shm->window);
+    if (shm->slot < 0)
+        tr_window_close(shm->tr, shm->comm, "the ranks of this node to close memory that they share",
+                        &shm->window);
+    else shm->tr->slots->used &= ~(1u << shm->slot);
     free(shm->part);
     *shm = TR_SHM_CLOSED;
 }

@@ -54,7 +54,7 @@ int tr_memory_open(tr_context *tr, const char *to, struct tr_memory **out)
     m->tr = tr;
     m->to = to;
     m->asking = MPI_REQUEST_NULL;
-    tr_comm_split_hosts(tr, waiting_for, &m->host);
+    m->host = tr->host;
     MPI_Comm_rank(m->host, &m->host_rank);
     MPI_Comm_size(m->host, &m->host_size);
     int first = tr->node_of[tr->rank];
@@ -86,7 +86,6 @@ void tr_memory_close(struct tr_memory **out, uint64_t run, bool removes)
               tr_barrier(m->tr, m->host, "all ranks of a host to close their checkpoints") == TR_OK;
     if (removes && m->tr->rank == 0) tr_memory_unname(m->to);
     if (removes && m->host_rank == 0) tr_memory_remove(run, 0, 0);
-    MPI_Comm_free(&m->host);
     tr_memory_files_free(m->file, m->files);
     void *memory[] = {m->here, m->holder, m->fetched, m->folder, m->source, m->peer, m};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);

@@ -15,7 +15,8 @@ struct line {
     _Atomic int64_t
         ready; /* worker: its deltas of clocks < ready are complete, and it has read for these clocks */
     _Atomic int64_t added; /* server: it has added everybody's deltas of clocks < added */
-    char pad[48];
+    int64_t updates;       /* worker: lists and a delta follow */
+    char pad[40];
 };
 
 /* A worker's keys for one server, in its part at these offsets. */
@@ -55,7 +56,7 @@ static uint64_t put(struct line *part, size_t *at, const void *from, size_t byte
 static size_t lay_out(const struct tr_shared_merge *m, struct line *part)
 {
     size_t at = sizeof *part;
-    if (part) memset(part, 0, sizeof *part);
+    if (part) *part = (struct line){.updates = m->view != NULL};
     if (!m->view) return at;
     const struct tr_keyset *keys = &m->view->state->keys;
     uint64_t directory = put(part, &at, NULL, m->servers * sizeof(struct entry));
@@ -87,7 +88,7 @@ static struct source find_source(const struct tr_shared_merge *m, const struct t
 {
     struct source source = {.line = (const struct line *)(void *)part->at};
     int server = m->table->server;
-    if (server < 0 || part->bytes <= sizeof(struct line)) return source;
+    if (server < 0 || !source.line->updates) return source;
     const struct entry *e = (const struct entry *)(void *)(part->at + sizeof(struct line)) + server;
     source.delta = part->at + e->delta;
     source.segment = (struct tr_segment){.n = e->n,

@@ -251,6 +251,47 @@ MPI_CASE(members_of_a_group_share_memory)
     }
 }
 
+/* A memory of a node: each rank has a number in it. */
+static tr_set_memory *open_numbers(tr_context *tr, size_t bytes)
+{
+    tr_set_memory *memory = NULL;
+    mpi_ok(tr_set_memory_open(tr, TR_SET_NODE, bytes, &memory));
+    const int *number = tr_set_memory_at(memory);
+    for (int m = 0; m < tr_set_size(tr, TR_SET_NODE); m++)
+        mpi_check(number[m] == 0, "%d is there", number[m]);
+    mpi_ok(tr_set_memory_meet(memory));
+    return memory;
+}
+
+static void check_numbers(tr_context *tr, tr_set_memory *memory, int base)
+{
+    const int *number = tr_set_memory_at(memory);
+    for (int m = 0; m < tr_set_size(tr, TR_SET_NODE); m++)
+        mpi_check(number[m] == base + m, "%d, expected %d", number[m], base + m);
+}
+
+/* Small ones are slots of one window, of which there are fewer than there is memory here; large ones are between them. */
+MPI_CASE(memories_do_not_meet_each_other_and_begin_with_zeros)
+{
+    enum { MEMORIES = 24, LARGE = 1 << 20, TURNS = 3 };
+    tr_context *tr = mpi_context("ranks.node_size=3");
+    tr_set_memory *memory[MEMORIES];
+    int me = tr_set_rank(tr, TR_SET_NODE);
+    for (int i = 0; i < MEMORIES; i++) memory[i] = open_numbers(tr, i % 5 == 4 ? LARGE : 1000);
+    for (int turn = 1; turn <= TURNS; turn++) {
+        for (int i = 0; i < MEMORIES; i++)
+            ((int *)tr_set_memory_at(memory[i]))[me] = turn * 1000 + i * 10 + me;
+        for (int i = 0; i < MEMORIES; i++) mpi_ok(tr_set_memory_meet(memory[i]));
+        for (int i = 0; i < MEMORIES; i++) check_numbers(tr, memory[i], turn * 1000 + i * 10);
+        for (int i = 0; i < MEMORIES; i++) mpi_ok(tr_set_memory_meet(memory[i]));
+        for (int i = turn % 2; i < MEMORIES; i += 2) tr_set_memory_close(&memory[i]);
+        for (int i = 1 - turn % 2; i < MEMORIES; i += 2) check_numbers(tr, memory[i], turn * 1000 + i * 10);
+        for (int i = turn % 2; i < MEMORIES; i += 2) memory[i] = open_numbers(tr, 500);
+    }
+    for (int i = 0; i < MEMORIES; i++) tr_set_memory_close(&memory[i]);
+    mpi_ok(tr_close(tr));
+}
+
 /* ---- between hosts ---- */
 
 /* Bytes that this host has sent, or has received, through the network of tools/hosts. */
@@ -295,4 +336,5 @@ MPI_CASE(long_messages_go_both_ways_at_once)
 
 MPI_MAIN(&rounds_reach_all_members_and_sum_once, &vertical_members_push_their_own_keys,
          &a_failure_to_prepare_leaves_nobody_waiting, &a_failure_ends_the_stage_on_all_ranks,
-         &members_of_a_group_share_memory, &long_messages_go_both_ways_at_once)
+         &members_of_a_group_share_memory, &memories_do_not_meet_each_other_and_begin_with_zeros,
+         &long_messages_go_both_ways_at_once)
