@@ -59,8 +59,8 @@ int tr_train_here(tr_context *tr, const tr_model_class *class, void *model,
     *objective = NAN;
     int status = check_format(job, class);
     if (status == TR_OK && class->check) status = class->check(job, job->options);
+    if (status == TR_OK && !model) status = tr_new(&model, 1, class->model_size, "model");
     status = tr_agree(tr, status);
-    if (status == TR_OK && !model) status = tr_agree(tr, tr_new(&model, 1, class->model_size, "model"));
     if (status == TR_OK) status = tr_services_open(tr, options->fresh);
     if (status == TR_OK && options->explain) status = explain(tr);
     if (status == TR_OK) status = train(tr, class, model);

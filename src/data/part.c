@@ -12,8 +12,10 @@ int tr_part_totals(tr_context *tr, const struct tr_read_report *report, struct t
     *t = (struct tr_totals){report->rows,   report->nonzeros, report->skipped, report->unlabelled,
                             report->lowest, report->highest,  report->queries};
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &t->rows, 4));
-    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MIN, TR_I64, &t->lowest, 1));
-    return tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &t->highest, 2);
+    t->lowest = ~t->lowest; /* their order turned round */
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &t->lowest, 3));
+    t->lowest = ~t->lowest;
+    return TR_OK;
 }
 
 int tr_part_no_record(const tr_data *data)

@@ -47,17 +47,18 @@ enum { SLOTS = 16, SLOT_BYTES = 16 << 10, ALL_SLOTS = SLOTS * SLOT_BYTES };
 
 /* All ranks of a node open and close memory in the same order, and so agree on what is in use. */
 struct tr_shm_slots {
-    MPI_Win window;           /* MPI_WIN_NULL: not open yet */
-    unsigned used;            /* as bits */
-    struct tr_shm_part *part; /* by rank on the node: all slots of its part */
+    MPI_Win window;            /* MPI_WIN_NULL: not open yet */
+    unsigned used;             /* as bits */
+    struct tr_shm_part part[]; /* by rank on the node: all slots of its part */
 };
 
 static int begin_slots(tr_context *tr)
 {
     if (tr->slots) return TR_OK;
-    TR_TRY(TR_NEW(&tr->slots, 1));
+    size_t parts = (size_t)tr->node_size * sizeof(struct tr_shm_part);
+    TR_TRY(tr_new((void **)&tr->slots, 1, sizeof *tr->slots + parts, "slots of shared memory"));
     tr->slots->window = MPI_WIN_NULL;
-    return TR_NEW(&tr->slots->part, (size_t)tr->node_size);
+    return TR_OK;
 }
 
 /* Whether the members are the ranks of the node, and may have a slot: the same for all. left: bytes that there is room for. */
@@ -94,7 +95,6 @@ void tr_shm_end(tr_context *tr)
     if (!tr->slots) return;
     tr_window_close(tr, tr->node, "the ranks of this node to close memory that they share",
                     &tr->slots->window);
-    free(tr->slots->part);
     free(tr->slots);
     tr->slots = NULL;
 }

@@ -6,29 +6,47 @@
 
 #include "trireme/collective.h"
 
-/* Rank 0 reads the file, all others get its text: a thousand ranks need not open it. */
-static int read_job(tr_context *tr, const struct tr_model_class *own, const char *path, int n,
+/* What rank 0 tells the others of the job's text: all of it at once, unless it is long. */
+struct told {
+    uint64_t bytes;
+    char text[4096 - sizeof(uint64_t)];
+};
+
+/* All have the text that rank 0 has. */
+static int tell_text(tr_context *tr, char **text, size_t *length)
+{
+    struct told told = {.bytes = *length};
+    size_t at_once = tr_min_size(*length, sizeof told.text);
+    if (tr->rank == 0 && at_once > 0) memcpy(told.text, *text, at_once);
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &told, sizeof told));
+    *length = (size_t)told.bytes;
+    int status = tr->rank == 0 ? TR_OK : TR_NEW(text, *length + 1);
+    if (*length > sizeof told.text) {
+        TR_TRY(tr_agree(tr, status));
+        return tr_broadcast(tr, TR_SET_ALL, 0, *text, *length);
+    }
+    if (status == TR_OK && tr->rank != 0) memcpy(*text, told.text, *length);
+    return status;
+}
+
+/* Rank 0 reads the file, all others get its text: a thousand ranks need not open it. status: whether all is well so far. */
+static int read_job(tr_context *tr, int status, const struct tr_model_class *own, const char *path, int n,
                     char *const overrides[], tr_job **job)
 {
     char *text = NULL;
     size_t length = 0;
-    int status = tr->rank == 0 ? tr_job_read_text(path, &text, &length) : TR_OK;
+    if (status == TR_OK && tr->rank == 0) status = tr_job_read_text(path, &text, &length);
     if (status == TR_OK && tr->rank == 0)
         status = tr_job_parse_as(TR_JOB_STRICT, own, text, length, path, n, overrides, job);
-    int outcome = tr_agree(tr, status);
-    if (outcome != TR_OK) {
-        free(text);
-        return outcome;
+    status = tr_agree(tr, status);
+    if (status == TR_OK) {
+        status = tell_text(tr, &text, &length);
+        if (status == TR_OK && tr->rank != 0)
+            status = tr_job_parse_as(TR_JOB_STRICT, own, text, length, path, n, overrides, job);
+        status = tr_agree(tr, status);
     }
-    uint64_t bytes = length;
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &bytes, sizeof bytes));
-    if (tr->rank != 0) status = TR_NEW(&text, (size_t)bytes + 1);
-    TR_TRY(tr_agree(tr, status));
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, text, (size_t)bytes));
-    if (tr->rank != 0)
-        status = tr_job_parse_as(TR_JOB_STRICT, own, text, (size_t)bytes, path, n, overrides, job);
     free(text);
-    return tr_agree(tr, status);
+    return status;
 }
 
 int tr_context_assign(tr_context *tr, tr_job *job)
@@ -37,11 +55,13 @@ int tr_context_assign(tr_context *tr, tr_job *job)
     tr->staleness = job->sync.mode == TR_SYNC_SSP   ? (int64_t)job->sync.staleness
                     : job->sync.mode == TR_SYNC_ASP ? INT64_MAX
                                                     : 0;
-    TR_TRY(tr_agree(tr, tr_ranks_assign(tr)));
-    TR_TRY(tr_agree(tr, tr_tables_open(tr)));
-    TR_TRY(tr_agree(tr, tr_sync_open(tr)));
-    TR_TRY(tr_agree(tr, tr_timeline_open(tr)));
-    return tr_agree(tr, tr_turns_open(tr));
+    int status = tr_ranks_assign(tr);
+    if (status == TR_OK) status = tr_tables_open(tr);
+    TR_TRY(tr_agree(tr, status));
+    status = tr_sync_open(tr);
+    if (status == TR_OK) status = tr_timeline_open(tr);
+    if (status == TR_OK) status = tr_turns_open(tr);
+    return tr_agree(tr, status);
 }
 
 void tr_context_describe(const tr_context *tr)
@@ -58,13 +78,11 @@ int tr_context_read(int *argc, char ***argv, const struct tr_model_class *own, t
     int status = own ? tr_class_check((*argv)[0], "its class of models", own, true) : TR_OK;
     if (status == TR_OK && *argc < 2)
         status = tr_fail(TR_ERR_USAGE, "usage: %s [JOB.yaml] [section.key=value …]", (*argv)[0]);
-    status = tr_agree(tr, status);
-    if (status == TR_OK) {
-        const char *word = (*argv)[1]; /* an option that is not known is said to be one */
-        int file = !tr_job_is_setting(word) && (word[0] != '-' || !word[1]);
-        const char *path = !file ? TR_NO_JOB_FILE : strcmp(word, "-") == 0 ? TR_STANDARD_INPUT : word;
-        status = read_job(tr, own, path, *argc - 1 - file, *argv + 1 + file, &tr->job);
-    }
+    const char *word = status == TR_OK ? (*argv)[1] : "";
+    int file = !tr_job_is_setting(word) &&
+               (word[0] != '-' || !word[1]); /* an option that is not known is said to be one */
+    const char *path = !file ? TR_NO_JOB_FILE : strcmp(word, "-") == 0 ? TR_STANDARD_INPUT : word;
+    status = read_job(tr, status, own, path, *argc - 1 - file, *argv + 1 + file, &tr->job);
     if (status != TR_OK) {
         tr_context_close(tr);
         return status;

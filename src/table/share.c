@@ -30,7 +30,6 @@ double tr_initial_element(enum tr_initial initial, double scale, uint64_t seed, 
 /* Writes the initial values of this rank's share. */
 static void fill_share(struct tr_table *t, const tr_table_options *options)
 {
-    if (options->initial == TR_INITIAL_ZERO) return;
     void *share = t->share[t->server];
     for (uint64_t position = 0; position < t->share_units; position++) {
         uint64_t unit = tr_partition_unit(&t->partition, (uint32_t)t->server, (uint32_t)position);
@@ -65,7 +64,8 @@ int tr_share_open(struct tr_table *t, const tr_table_options *options)
     size_t bytes = t->server < 0 ? 0
                                  : values_bytes(t, t->share_units) + sizeof **t->line +
                                        (t->share_units / LOCK_UNITS + 1) * sizeof(atomic_uint);
-    TR_TRY(tr_agree(tr, tr_shm_open(tr, tr->node, bytes, true, &t->memory)));
+    TR_TRY(
+        tr_agree(tr, tr_shm_open(tr, tr->node, bytes, false, &t->memory))); /* zeros, once all have agreed */
     for (uint32_t server = 0; server < t->partition.servers; server++) {
         int rank = tr_table_server_rank(t, server);
         if (!tr_same_node(tr, rank)) continue;
@@ -74,6 +74,7 @@ int tr_share_open(struct tr_table *t, const tr_table_options *options)
         t->line[server] = (struct tr_share_line *)(void *)(share + values_bytes(t, units));
         if (units > 0) t->share[server] = share;
     }
+    if (options->initial == TR_INITIAL_ZERO) return open_window(t);
     if (t->share_units > 0) fill_share(t, options);
     tr_meet(tr, tr->node,
             "the ranks of this node to fill a table"); /* nobody reads before the values are written */

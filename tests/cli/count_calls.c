@@ -1,12 +1,22 @@
 /* Counts what a program asks of MPI, from outside: loaded before it (LD_PRELOAD), each process writes lines "CALL N" into
- * $TR_CALLS.RANK when it ends. test_explain.sh does that. */
+ * $TR_CALLS.RANK when it ends. test_explain.sh and test_start.sh do that. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 
-enum { RGET, RACCUMULATE, CALLS };
-static const char *const name[CALLS] = {"MPI_Rget", "MPI_Raccumulate"};
+/* Communicators and windows that are made, collectives that are waited for, and by how many nanoseconds naps may be late
+ * in MPI_Init and MPI_Finalize. */
+enum { RGET, RACCUMULATE, COMMUNICATORS, WINDOWS, COLLECTIVES, LATE_IN_INIT, LATE_IN_FINALIZE, CALLS };
+static const char *const name[CALLS] = {"MPI_Rget",    "MPI_Raccumulate", "communicators",   "windows",
+                                        "collectives", "late_in_init",    "late_in_finalize"};
 static long calls[CALLS];
+
+int MPI_Init(int *argc, char ***argv)
+{
+    calls[LATE_IN_INIT] = prctl(PR_GET_TIMERSLACK);
+    return PMPI_Init(argc, argv);
+}
 
 int MPI_Rget(void *to, int n, MPI_Datatype type, int rank, MPI_Aint at, int count, MPI_Datatype there,
              MPI_Win win, MPI_Request *request)
@@ -22,10 +32,78 @@ int MPI_Raccumulate(const void *from, int n, MPI_Datatype type, int rank, MPI_Ai
     return PMPI_Raccumulate(from, n, type, rank, at, count, there, op, win, request);
 }
 
+/* ---- what all ranks do together ---- */
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *out)
+{
+    calls[COMMUNICATORS]++;
+    return PMPI_Comm_dup(comm, out);
+}
+
+int MPI_Comm_idup(MPI_Comm comm, MPI_Comm *out, MPI_Request *request)
+{
+    calls[COMMUNICATORS]++;
+    return PMPI_Comm_idup(comm, out, request);
+}
+
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *out)
+{
+    calls[COMMUNICATORS]++;
+    return PMPI_Comm_split(comm, color, key, out);
+}
+
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *out)
+{
+    calls[COMMUNICATORS]++;
+    return PMPI_Comm_split_type(comm, type, key, info, out);
+}
+
+int MPI_Win_allocate_shared(MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, void *memory,
+                            MPI_Win *win)
+{
+    calls[WINDOWS]++;
+    return PMPI_Win_allocate_shared(bytes, unit, info, comm, memory, win);
+}
+
+int MPI_Win_create(void *memory, MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
+{
+    calls[WINDOWS]++;
+    return PMPI_Win_create(memory, bytes, unit, info, comm, win);
+}
+
+int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
+{
+    calls[COLLECTIVES]++;
+    return PMPI_Ibarrier(comm, request);
+}
+
+int MPI_Ibcast(void *data, int n, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request *request)
+{
+    calls[COLLECTIVES]++;
+    return PMPI_Ibcast(data, n, type, root, comm, request);
+}
+
+int MPI_Iallreduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                   MPI_Request *request)
+{
+    calls[COLLECTIVES]++;
+    return PMPI_Iallreduce(from, to, n, type, op, comm, request);
+}
+
+int MPI_Ialltoall(const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype there,
+                  MPI_Comm comm, MPI_Request *request)
+{
+    calls[COLLECTIVES]++;
+    return PMPI_Ialltoall(from, n, type, to, m, there, comm, request);
+}
+
+/* ---- the end ---- */
+
 int MPI_Finalize(void)
 {
     char path[4096];
     int rank;
+    calls[LATE_IN_FINALIZE] = prctl(PR_GET_TIMERSLACK);
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     snprintf(path, sizeof path, "%s.%d", getenv("TR_CALLS"), rank);
     FILE *file = fopen(path, "w");
