@@ -214,14 +214,19 @@ typedef struct tr_data_size {
     const char *format; /* "libsvm" */
     double text;        /* bytes, compressed files as they will be */
     double features;    /* libsvm, csv */
+    double values;      /* libsvm: different numbers that features have, 256 at most */
     double records;     /* rows of csv, lines of ratings and docword */
     double users, items;
     double words, tokens;
     int workers, servers;
+    int node_workers; /* of the node that has most of them */
 } tr_data_size;
 
+/* Bytes. What a server has lies in memory of its node, and the workers there read it where it is. */
 typedef struct tr_memory {
-    double worker, server; /* bytes of one of each */
+    double rows;           /* of a worker's part of the data, and what is known of each of these rows */
+    double worker, server; /* of one of each, besides */
+    double node;           /* that the workers of a node share besides, and all come to use */
 } tr_memory;
 
 /* ---- the class ---- */

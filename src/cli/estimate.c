@@ -15,31 +15,44 @@
 
 /* ---- what is known of the data before they are read ---- */
 
-/* The beginning of a file, or its end. */
+/* Whole lines of the beginning of a file, and of its middle where that can be read for itself. */
 struct sample {
     char *text; /* ends with a newline and NUL */
     size_t n;
     double packing; /* bytes of text for one that is stored */
+    double end;     /* of the file's text that lies before the last line here, and this line */
 };
 
-/* Whole lines of the first bytes of a file, compressed or not; none if it cannot be read. */
-static int take_sample(const struct tr_file *file, struct sample *sample)
+/* Adds whole lines from the offset on; none if they cannot be read. */
+static void read_lines(const struct tr_file *file, uint64_t offset, size_t most, struct sample *sample)
 {
-    enum { SAMPLE = 1 << 18 };
-    *sample = (struct sample){.packing = 1};
-    TR_TRY(TR_NEW(&sample->text, SAMPLE + 1));
     struct tr_source source;
-    size_t n = 0, got = 1;
-    int status = tr_source_open(&source, file, 0);
-    for (; status == TR_OK && got > 0 && n < SAMPLE; n += got) {
+    char *text = sample->text + sample->n;
+    size_t n = 0, got = 1, begin = 0;
+    int status = tr_source_open(&source, file, offset);
+    for (; status == TR_OK && got > 0 && n < most; n += got) {
         got = 0;
-        status = tr_source_read(&source, sample->text + n, SAMPLE - n, &got);
+        status = tr_source_read(&source, text + n, most - n, &got);
     }
     if (n > 0 && file->packing)
         sample->packing = (double)n / fmax(1, fmin((double)source.stored, (double)file->size));
     tr_source_close(&source);
-    while (n == SAMPLE && sample->text[n - 1] != '\n' && memchr(sample->text, '\n', n)) n--;
-    sample->n = n;
+    while (n == most && text[n - 1] != '\n' && memchr(text, '\n', n)) n--;
+    while (offset > 0 && begin < n && text[begin++] != '\n') {
+    } /* of a line that begins before it */
+    memmove(text, text + begin, n - begin);
+    sample->n += n - begin;
+    if (n > begin) sample->end = (double)(offset + n);
+}
+
+static int take_sample(const struct tr_file *file, struct sample *sample)
+{
+    enum { SAMPLE = 1 << 17 };
+    *sample = (struct sample){.packing = 1};
+    TR_TRY(TR_NEW(&sample->text, 2 * SAMPLE + 1));
+    bool halves = !file->packing && file->size > 4 * SAMPLE;
+    read_lines(file, 0, halves ? SAMPLE : 2 * SAMPLE, sample);
+    if (halves) read_lines(file, file->size / 2, SAMPLE, sample);
     sample->text[sample->n] = '\0';
     return TR_OK;
 }
@@ -55,6 +68,20 @@ static double highest_index(const char *text)
         if (index <= TR_LIBSVM_MAX_INDEX) highest = fmax(highest, index);
     }
     return highest;
+}
+
+/* Different numbers behind the first colons, as they are written; up to 256. */
+static double count_values(const char *text)
+{
+    enum { MOST = 256, COLONS = 4096 };
+    const char *value[MOST], *colon = text;
+    size_t n = 0;
+    for (int i = 0; n < MOST && i < COLONS && (colon = strchr(colon, ':')); i++, colon++) {
+        size_t length = strcspn(colon + 1, " \t\r\n") + 1, at = 0;
+        while (at < n && strncmp(value[at], colon + 1, length) != 0) at++;
+        if (at == n) value[n++] = colon + 1;
+    }
+    return (double)n;
 }
 
 static double count_lines(const char *text)
@@ -101,7 +128,7 @@ static void guess_ids(const struct sample *sample, double text, tr_data_size *si
         item = fmax(item, three[1]);
     }
     double records = lines * text / (double)sample->n;
-    if (ascends) user *= text / (double)sample->n;
+    if (ascends) user *= fmax(1, text / sample->end);
     size->users = fmax(size->users, fmin(user > 0 ? user : records / 20, records));
     size->items = fmax(size->items, fmin(item > 0 ? item : records / 50, records));
 }
@@ -133,6 +160,7 @@ static int add_file(const struct tr_file *file, int format, tr_data_size *size)
         else size->records += lines * text / (double)sample.n;
         if (format == TR_FORMAT_RATINGS) guess_ids(&sample, text, size);
         if (format == TR_FORMAT_LIBSVM) size->features = fmax(size->features, highest_index(sample.text));
+        if (format == TR_FORMAT_LIBSVM) size->values = fmax(size->values, count_values(sample.text));
     }
     free(sample.text);
     return TR_OK;
@@ -150,6 +178,7 @@ static int add_tables(const struct tr_files *files, int format, tr_data_size *si
         size->text += pair * (double)heads[i].nonzeros;
         *full |= heads[i].full;
     }
+    size->values = 256;
     free(heads);
     return TR_OK;
 }
@@ -195,21 +224,37 @@ struct memory {
     double rank, node; /* of the fullest */
 };
 
-/* What the ranks of one node take together; m->rank grows to the fullest of them. */
-static double add_up_node(const tr_context *tr, int node, struct memory *m)
+struct ranks {
+    int all, workers, servers; /* a rank may be both */
+};
+
+static struct ranks count_node(const tr_context *tr, int node)
 {
-    const double program = 32e6; /* the program itself and MPI */
-    double sum = 0;
+    struct ranks n = {0};
     for (int r = 0; r < tr->layout.ranks; r++) {
         if (tr->node_of[r] != node) continue;
-        unsigned roles = tr->layout.place[r].roles;
-        double rank = program;
-        if (roles & TR_SLAVE) rank += m->role.worker;
-        if (roles & TR_SERVER) rank += m->role.server;
-        m->rank = fmax(m->rank, rank);
-        sum += rank;
+        n.all++;
+        n.workers += (tr->layout.place[r].roles & TR_SLAVE) != 0;
+        n.servers += (tr->layout.place[r].roles & TR_SERVER) != 0;
     }
-    return sum;
+    return n;
+}
+
+/* What the ranks of one node take together, where what they share counts once. In what one of them takes all counts that it
+ * uses, as the system has it; m->rank grows to the fullest of them. */
+static double add_up_node(const tr_context *tr, int node, struct memory *m)
+{
+    const double program = 32e6,
+                 libraries = 20e6; /* the program itself and MPI, and what processes share of it */
+    bool replicated = tr->job->data.partition == TR_DATA_REPLICATED, once = replicated && tr_data_shares(tr);
+    struct ranks n = count_node(tr, node);
+    double read = m->role.rows * (replicated ? tr->layout.group_size : 1), held = once ? m->role.rows : read,
+           shared = n.servers * m->role.server + (n.workers > 0 ? m->role.node : 0),
+           rank = n.workers > 0   ? read + m->role.worker + shared
+                  : n.servers > 0 ? m->role.server
+                                  : 0;
+    m->rank = fmax(m->rank, program + rank);
+    return libraries + n.all * (program - libraries) + n.workers * (held + m->role.worker) + shared;
 }
 
 static struct memory estimate(const tr_context *tr, const tr_data_size *size)
@@ -217,8 +262,6 @@ static struct memory estimate(const tr_context *tr, const tr_data_size *size)
     const struct tr_layout *l = &tr->layout;
     struct memory m = {0};
     if (tr->job->class->memory) tr->job->class->memory(tr->job, tr->job->options, size, &m.role);
-    bool copies = tr->job->data.partition == TR_DATA_REPLICATED && !tr_data_shares(tr);
-    if (copies) m.role.worker *= l->group_size;
     if (tr->job->data.hash > 0 &&
         tr->job->data.scale != TR_SCALE_NONE) /* sums of its columns, and their factors */
         m.role.worker += 3 * sizeof(double) * size->features / fmax(1, size->workers);
@@ -289,6 +332,8 @@ static int say_estimate(tr_context *tr)
         return tr_fail(TR_ERR_CONFIG, "%s: data.train is missing: the files to learn from",
                        tr_job_where(job, "data.train"));
     tr_data_size size = {.workers = tr_layout_workers(&tr->layout), .servers = tr->layout.servers};
+    for (int node = 0; node < tr->layout.nodes; node++)
+        size.node_workers = tr_max_int(size.node_workers, count_node(tr, node).workers);
     int format = TR_FORMAT_AUTO;
     TR_TRY(add_size(job, false, &format, &size));
     TR_TRY(add_size(job, true, &format, &size));

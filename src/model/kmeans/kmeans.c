@@ -577,8 +577,9 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
     if (disk || some)
         rows = fmin(rows, some ? tr_job_number(job, "data.memory") : 0) + blocks +
                24 * size->records / size->workers;
-    memory->worker = rows + 5 * centres + written;
-    memory->server = centres / size->servers;
+    memory->rows = rows;
+    memory->worker = (9 + (size->workers > 1)) * centres + written;
+    memory->server = 2 * centres / size->servers;
 }
 
 /* ---- the class ---- */

@@ -626,15 +626,17 @@ static int train_model(void *model)
 }
 
 /* Words as they are read, 12 bytes for each of a document, or tokens with their topics; the layout of the table, 48 bytes
- * a word at each worker; and the table of words and topics, most of which are zeros that are not stored where there are
- * fewer tokens than that. */
+ * a word at each worker; and the table of words and topics, where a word has 2 bytes a topic or 4 a token, whichever is less. */
 static void estimate(const tr_job *job, const void *settings, const tr_data_size *size, tr_memory *memory)
 {
     const struct tr_lda_settings *o = settings;
     (void)job;
-    double table = fmin(4 * size->words * (double)o->topics, 8 * size->tokens);
-    memory->worker = fmax(12 * size->records, 7 * size->tokens) / size->workers + table + 48 * size->words;
-    memory->server = 0.5 * table / size->servers;
+    double table = 0.8 * fmin(2 * size->words * (double)o->topics, 4 * size->tokens);
+    memory->rows = fmax(12 * size->records, 7 * size->tokens) / size->workers;
+    memory->worker = 48 * size->words;
+    memory->server = table / size->servers;
+    if (size->node_workers == size->workers) memory->node = table; /* all blocks; elsewhere three of 2 P */
+    else memory->worker += 1.5 * table / size->workers;
 }
 
 /* ---- the class ---- */

@@ -499,19 +499,23 @@ static double server_bytes(const tr_job *job, const tr_data_size *size, double e
     return (tables * (element + 20) * used + lists) / servers;
 }
 
-/* What a worker has beside its rows and a view of their keys: by Newton's method vectors of all that it looks after, by the dual
- * one what it knows of rows and a mean of weights, by descent its rows once more as columns, with variance reduction some
- * vectors of all features, and its part of the node's replica. */
-static double method_bytes(const tr_job *job, const tr_data_size *size, double element, double keys)
+/* What a method has besides rows and views of their keys: by Newton's method vectors of all that a worker looks after, by the
+ * dual one what is known of rows and a mean of weights, by descent rows once more as columns, with variance reduction some
+ * vectors of all features, and a replica of the node. */
+static void add_method(const tr_job *job, const tr_data_size *size, double element, double keys, tr_memory *m)
 {
     int method = tr_job_method(job);
-    double each = size->features / size->workers, means = method != TR_METHOD_SVRG;
+    double records = size->records / size->workers, means = method != TR_METHOD_SVRG;
     if (solvers[method] == &tr_linear_newton)
-        return 64 * each + 16 * keys + 40 * size->records / size->workers;
-    if (solvers[method] == &tr_linear_dual) return 20 * size->records / size->workers + 2 * element * keys;
-    if (solvers[method] == &tr_linear_descent) return 0.6 * size->text / size->workers;
-    if (solvers[method] != &tr_linear_variance) return 0;
-    return (32 + element) * size->features + (5 + 4 * means) * element * each;
+        m->worker += 64 * size->features / size->workers + 16 * keys + 40 * records;
+    if (solvers[method] == &tr_linear_dual) {
+        m->rows += 20 * records;
+        m->worker += 2 * element * keys;
+    }
+    if (solvers[method] == &tr_linear_descent) m->worker += 0.6 * size->text / size->workers;
+    if (solvers[method] != &tr_linear_variance) return;
+    m->worker += (32 + element) * size->features;
+    m->node = (5 + 4 * means) * element * size->features;
 }
 
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
@@ -523,8 +527,9 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
     if (disk || some) rows = fmin(rows, some ? tr_job_number(job, "data.memory") : 0) + blocks;
     if (disk || some) rows += of_row * size->records / size->workers;
     double merged = size->workers > 1; /* new values come while those of before are still read */
-    m->worker = (solvers[tr_job_method(job)]->passes ? rows : 0.6 * text) + (3 + merged) * element * keys;
-    m->worker += method_bytes(job, size, element, keys);
+    m->rows = solvers[tr_job_method(job)]->passes ? rows : 0.6 * text;
+    m->worker = (3 + merged) * element * keys;
+    add_method(job, size, element, keys, m);
     m->server = server_bytes(job, size, element, keys);
 }
 

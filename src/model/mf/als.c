@@ -168,13 +168,14 @@ static int open_worker(struct tr_mf_als *als)
     for (int s = 0; s < 2; s++) TR_TRY(plan_batches(als, &als->side[s]));
     for (size_t a = 0; a < 2; a++) TR_TRY(open_arena(als, a, &als->arena[a]));
     size_t sums = tr_solver_sums(als->solver), rows = tr_max_size(als->side[0].n, als->side[1].n);
-    als->begun_most = tr_min_size(als->limits.sums_bytes / (sums * sizeof(float)), rows);
+    als->ahead = tr_job_number(tr_context_job(m->tr), "table.ahead") > 0 &&
+                 (tr_nodes(m->tr) > 1 || als->limits.quantum > 0);
+    als->begun_most = als->ahead ? tr_min_size(als->limits.sums_bytes / (sums * sizeof(float)), rows) : 0;
     TR_TRY(tr_mf_memory((void **)&als->sums, (als->begun_most + 1) * sums, sizeof(float)));
     TR_TRY(TR_NEW(&als->begun_at, als->begun_most));
     TR_TRY(TR_NEW(&als->other, TR_ALS_CHUNK));
     TR_TRY(TR_NEW(&als->target, TR_ALS_CHUNK));
     TR_TRY(TR_NEW(&als->x, m->width));
-    als->ahead = tr_job_number(tr_context_job(m->tr), "table.ahead") > 0;
     als->look_every = tr_max_size(
         (size_t)tr_job_number(tr_context_job(m->tr), "table.row_bytes") / (m->width * sizeof(float)), 1);
     return m->implicit ? TR_NEW(&als->gram, tr_solver_gram(als->solver)) : TR_OK;

@@ -75,7 +75,7 @@ struct tr_mf_als {
     struct tr_als_side side[2]; /* by enum tr_mf_side */
     struct tr_mf_lists by_item;
     tr_key *item_number;
-    bool ahead;          /* rows are under way while others are worked on */
+    bool ahead;          /* rows are under way, from other nodes, while others are worked on */
     size_t stride;       /* floats of a row in an arena */
     const float **other; /* some ratings of a row: their rows … */
     float *target;       /* … and targets */

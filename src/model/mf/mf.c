@@ -222,16 +222,18 @@ static void close_model(void *model)
     free(m->method);
 }
 
-/* Ratings once by user and once by item, which is about as much as reading takes, 20 bytes each. And factors: of this
- * worker's users and of all items, with what changes them. By als rows of what others have rated come from servers, too. */
+/* Ratings once by user and once by item, which is about as much as reading takes, 20 bytes each. And factors with what changes
+ * them: by sgd of this worker's users and of blocks of items, which all come by; by als of its users and its items, and rows of
+ * the other side from servers, as many as are kept at once. */
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
     double workers = size->workers, row = 4 * (double)((const struct tr_mf_options *)options)->rank,
            all = row * (size->users + size->items), mine = row * (size->users / workers + size->items);
-    bool als = tr_job_method(job) == TR_MF_ALS;
-    memory->worker = (als ? 32 : 20) * size->records / workers + (als ? 2.5 : 1.2) * mine;
-    if (als && workers > 1) memory->worker += 2.5 * all;
+    memory->rows = 20 * size->records / workers;
     memory->server = all / size->servers;
+    if (tr_job_method(job) == TR_MF_ALS)
+        memory->worker = 2 * all / workers + fmin(row * fmax(size->users, size->items), 512e6);
+    else memory->worker = 1.2 * mine;
 }
 
 #define AT(field) offsetof(struct tr_mf_options, field)

@@ -510,9 +510,12 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
            read = csv ? 4 * numbers + 12 * rows : 1.2 * size->text,
            trained = csv ? numbers + 20 * rows : 0.6 * size->text + 28 * rows;
     double weights = *o->class_weights || tr_job_given(job, "data.weight") ? 8 * rows : 0;
-    memory->worker = ((disk ? blocks + trained : fmax(read, trained)) + weights) / size->workers;
-    memory->worker +=
-        8.0 * (fmin((double)o->bins, rows) + 1) * size->features * (1 + (double)o->leaves / size->workers);
+    memory->rows = ((disk ? blocks + trained : fmax(read, trained)) + weights) / size->workers;
+    double bins = fmin((double)o->bins, fmin(rows, csv ? rows : size->values + 1)) + 1,
+           sums = 8 * bins * size->features;
+    memory->worker = sums * (double)o->leaves / size->workers;
+    if (size->node_workers == size->workers) memory->node = size->workers * sums;
+    else memory->worker += sums;
     memory->server = 0;
 }
 
