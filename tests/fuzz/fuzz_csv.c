@@ -11,13 +11,17 @@
 
 /* ---- the slow reading of one line, by the C library ---- */
 
-/* Cuts a field off at its end; all separators but blanks stand alone. */
+/* Cuts a field off at its end; all separators but blanks stand alone, and in quotes they are text. */
 static char *cut_field(char **rest, char separator)
 {
-    if (separator == ' ') return strtok_r(NULL, " \t", rest);
+    const char separators[] = {separator, separator == ' ' ? '\t' : 0, 0};
     char *field = *rest;
-    if (!field) return NULL;
-    char *end = strchr(field, separator);
+    if (field && separator == ' ') field += strspn(field, separators);
+    if (!field || (separator == ' ' && !*field)) return NULL;
+    char *quote = field;
+    while ((*quote == ' ' || *quote == '\t') && *quote != separator) quote++;
+    char *closing = *quote == '"' ? strchr(quote + 1, '"') : NULL,
+         *end = strpbrk(closing ? closing : field, separators);
     *rest = end ? end + 1 : NULL;
     if (end) *end = 0;
     return field;
@@ -37,9 +41,8 @@ static void check_line(char *line, char separator, int label, const struct tr_ma
 {
     size_t n = d->columns + (label != TR_LABEL_NONE), at = label == TR_LABEL_FIRST ? 0 : n - 1, column = 0;
     char *rest = line;
-    if (separator == ' ') rest = line + strspn(line, " \t");
     for (size_t k = 0; k < n; k++) {
-        char *field = separator == ' ' && k == 0 ? strtok_r(rest, " \t", &rest) : cut_field(&rest, separator);
+        char *field = cut_field(&rest, separator);
         DEMAND(field);
         float value = read_field(field);
         if (label != TR_LABEL_NONE && k == at) DEMAND(same_bits(value, d->label[row]));

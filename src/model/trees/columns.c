@@ -196,9 +196,9 @@ int tr_trees_divide_columns(struct tr_trees *m)
 {
     size_t *rows = NULL;
     struct parcel p;
-    struct tr_trees_share own = tr_trees_merge_columns(m->merge, (size_t)tr_set_rank(m->tr, TR_SET_GROUP));
-    struct tr_binned all = {.columns = m->bins.columns, .first = own.first, .end = own.last};
     if (m->members == 1) return TR_OK;
+    struct tr_trees_share own = tr_trees_merge_columns(m->merge, m->member);
+    struct tr_binned all = {.columns = m->bins.columns, .first = own.first, .end = own.last};
     int status = open_parcel(&p, m->members);
     if (status == TR_OK) status = TR_NEW(&rows, m->members);
     if (status == TR_OK) status = tr_all_gather(m->tr, TR_SET_GROUP, &m->rows.n, sizeof m->rows.n, rows);
