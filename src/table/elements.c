@@ -20,6 +20,7 @@ void tr_copy_share_to_view(const struct tr_segment *s, size_t bytes, const void 
 
 void tr_gather(const uint32_t *at, size_t n, size_t bytes, const void *from, void *to)
 {
+    if (n == 0) return; /* nor need there be memory */
     if (!at) memcpy(to, from, n * bytes);
     else
         TR_FOR_SIZE(bytes, {
