@@ -33,8 +33,8 @@ int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, 
 
 /* Sums numbers over all members, each of whom gets a part of the sums: of the numbers that lie one after the other in
  * `values`, counts[0] are member 0's, counts[1] member 1's, and so on, as all know. `values` is used for working; where sum is
- * NULL the member's own numbers stay at their place of it. Each member
- * sends log2(size) messages, and all numbers but its own once (recursive halving). */
+ * NULL the member's own numbers stay at their place of it. Each member sends log2(size) messages, and all numbers but its own
+ * once (recursive halving). */
 int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void *values,
                       const size_t *counts, void *sum);
 

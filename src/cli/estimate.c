@@ -38,8 +38,8 @@ static void read_lines(const struct tr_file *file, uint64_t offset, size_t most,
         sample->packing = (double)n / fmax(1, fmin((double)source.stored, (double)file->size));
     tr_source_close(&source);
     while (n == most && text[n - 1] != '\n' && memchr(text, '\n', n)) n--;
-    while (offset > 0 && begin < n && text[begin++] != '\n') {
-    } /* of a line that begins before it */
+    const char *newline = offset > 0 ? memchr(text, '\n', n) : NULL; /* of a line that begins before it */
+    if (offset > 0) begin = newline ? (size_t)(newline - text) + 1 : n;
     memmove(text, text + begin, n - begin);
     sample->n += n - begin;
     if (n > begin) sample->end = (double)(offset + n);

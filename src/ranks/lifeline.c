@@ -31,7 +31,7 @@ struct tr_lifeline {
     _Atomic int ended, status;
     _Atomic int working;                 /* threads */
     _Atomic double waits, waits_said_at; /* seconds; as tr_now() */
-    _Atomic double inside;   /* since when it is in MPI_Init or MPI_Finalize, as tr_now(); 0: it is not */
+    _Atomic double inside;   /* since when it is in a call of MPI that blocks, as tr_now(); 0: it is not */
     _Atomic double patience; /* seconds that it may be */
 
     /* clocks of this stage that were told at once: the first shows that all is back, and the next that it moves */

@@ -31,7 +31,7 @@ struct tr_shm {
 #define TR_SHM_CLOSED ((struct tr_shm){.window = MPI_WIN_NULL, .slot = -1})
 
 /* Allocates memory of the ranks of a communicator that lies within one node: `bytes` for this rank's part, which may be 0
- * and begins on a page of its own. It is filled with zeros (which touches all of it), zeroed: before anybody returns.
+ * and begins on a page of its own. It begins with zeros; zeroed: all of it has been touched before anybody returns.
  * Collective, and it waits without looking after other roles. TR_ERR_SYSTEM, on all of these ranks, where /dev/shm has no
  * room for it: touching it would kill the process. Free with tr_shm_close(), collective as well, before the communicator. */
 int tr_shm_open(tr_context *tr, MPI_Comm comm, size_t bytes, bool zeroed, struct tr_shm *shm);

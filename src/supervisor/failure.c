@@ -38,10 +38,7 @@ static void print_what(const struct tr_failure *f, FILE *to)
         fprintf(to, " %s: no sign of life for %d s", f->stopped ? "is stopped" : "hangs", f->number);
         break;
     case TR_CAUSE_HOST:
-        fputs(" could not start its daemon on a host, or lost it: expected that ssh reaches every host and "
-              "finds Open MPI "
-              "there",
-              to);
+        fputs(" could not start its daemon on a host, or lost it: expected ssh and Open MPI on each", to);
         break;
     case TR_CAUSE_STUCK: break; /* print_who() has said it */
     case TR_CAUSE_GONE: fputs(" is gone", to); break;

@@ -64,8 +64,10 @@ int tr_share_open(struct tr_table *t, const tr_table_options *options)
     size_t bytes = t->server < 0 ? 0
                                  : values_bytes(t, t->share_units) + sizeof **t->line +
                                        (t->share_units / LOCK_UNITS + 1) * sizeof(atomic_uint);
-    TR_TRY(
-        tr_agree(tr, tr_shm_open(tr, tr->node, bytes, false, &t->memory))); /* zeros, once all have agreed */
+    int status = tr_shm_open(tr, tr->node, bytes, false, &t->memory);
+    if (status == TR_OK && bytes > 0) /* zeros already, but of pages that are to be near this rank */
+        memset(t->memory.part[tr->node_rank].at, 0, bytes);
+    TR_TRY(tr_agree(tr, status));
     for (uint32_t server = 0; server < t->partition.servers; server++) {
         int rank = tr_table_server_rank(t, server);
         if (!tr_same_node(tr, rank)) continue;

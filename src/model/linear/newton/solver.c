@@ -338,10 +338,10 @@ static int sum_bias(struct tr_newton *t, double *sums)
     for (size_t done = 0, n; done < t->o.n; done += n) {
         n = block(t, done);
         slopes_and_curvature(t, done, n, slope);
-        const double *curvature = t->curvature + done * outputs;
-        for (size_t i = 0; i < n; i++, slope += outputs, curvature += outputs) {
-            axpy(outputs, 1, slope, sums);
+        for (size_t i = 0; i < n; i++) {
+            const double *curvature = t->curvature + (done + i) * outputs;
             double weight = 0;
+            axpy(outputs, 1, slope + i * outputs, sums);
             for (size_t k = 0; k < outputs; k++) {
                 hessian[k * outputs + k] += curvature[k];
                 weight += curvature[k];
@@ -350,7 +350,6 @@ static int sum_bias(struct tr_newton *t, double *sums)
             for (size_t k = 0; k < outputs; k++)
                 axpy(k + 1, -curvature[k] / weight, curvature, hessian + k * outputs);
         }
-        slope = t->part;
     }
     return tr_columns_sum_rows(&t->columns, sums, outputs * (outputs + 1));
 }
