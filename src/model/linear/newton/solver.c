@@ -1,14 +1,10 @@
+/* Newton's method: opening, how good the weights are, steps, and what checkpoints keep of them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../columns.h"
-#include "../loss.h"
-#include "newton.h"
 #include "rows.h"
-
-/* Rows that are worked on at once: what is computed of them stays in the cache until it is added up. */
-enum { BLOCK = 256 };
+#include "solver.h"
 
 /* Widths of the hinge's corner: at first, where all rows are in it at weights of zero; what is left of it each time that the
  * corners move, if the step before took few products; and the least. They move once the rest of the gap is a few times their
@@ -17,108 +13,26 @@ enum { BLOCK = 256 };
 static const double first_width = 4, narrower = 0.7, least_width = 1e-4, few_times = 10;
 enum { FEW_PRODUCTS = 10 };
 
-/* What is factored of the Hessian: of each class its block on the diagonal, which is all that it has where each is against the
- * rest; or, where a softmax couples few classes and columns, all of it. */
-struct factors {
-    size_t n, side; /* so many matrices of side × side; 0: none */
-    double cost;    /* to make them, in products with the Hessian */
-};
-
-struct tr_newton {
-    struct tr_newton_options o;
-    struct tr_problem rounded; /* the options' problem; of the hinge, with a width of its corner */
-    const struct tr_problem *problem;
-    size_t outputs;
-    struct tr_columns columns;
-    tr_key *keys;     /* of the rows, and the bias */
-    double *in, *out; /* vectors over these keys */
-    double *part;     /* of one block: slopes or products, and room for a row's more */
-    double *margin, *step_margin, *direction_margin, *curvature; /* by row */
-    double *shift; /* of the corner, by row: margins are less by that here. Without corners 0 */
-    /* over this worker's columns */
-    double *w, *gradient, *step, *residual, *direction, *product, *solved, *diagonal;
-    size_t all; /* columns, with the bias */
-    struct factors factors;
-    double *factor; /* of the Hessian of some step before; NULL: the diagonal preconditions */
-    bool has_factor, has_gradient, restored;
-    int64_t iterations; /* of the last step's conjugate gradients */
-    double loss;        /* Σ φ / n, of the rounded hinge where there is one */
-    double corner_gap;  /* the part of the gap that its corner makes */
-    struct tr_newton_state state;
-};
-
-static bool has_corner(const struct tr_newton *t)
-{
-    return t->rounded.model == TR_LOSS_SVM;
-}
-
 /* ---- opening ---- */
 
-/* A factor takes longer to make than a pass, but saves passes in every step (most on unscaled columns: covtype, 23 passes
- * instead of 244). A whole one goes over all workers, who factor it each; blocks are divided among them. */
-static bool can_factor(const struct tr_newton_options *o, struct factors *f, double nonzeros)
+static int make(double **const *vectors, size_t n_vectors, size_t n)
 {
-    enum { MOST_SIDE = 1024, MOST_NUMBERS = 1 << 23 };
-    double n = (double)f->side, workers = o->tr ? tr_workers(o->tr) : 1;
-    if (n > MOST_SIDE || (f->n > 1 && n * n * (double)f->n > MOST_NUMBERS)) return false;
-    double nanoseconds = n * n * (n / 30 + 8 * (workers > 1)) * ceil((double)f->n / workers) * workers;
-    f->cost = tr_newton_outer_cost(nonzeros, n);
-    return f->cost + nanoseconds / (2 * o->nonzeros * (double)o->problem->outputs + 1e6) < 60;
-}
-
-static struct factors choose_factors(const struct tr_newton_options *o)
-{
-    const struct tr_problem *p = o->problem;
-    size_t all = (size_t)o->columns + p->bias;
-    double each = o->nonzeros / fmax(p->n, 1) + p->bias;
-    struct factors whole = {1, all * p->outputs, 0}, blocks = {p->outputs, all, 0}, none = {0};
-    if (o->preconditioner == TR_PRECONDITION_DIAGONAL) return none;
-    if (p->softmax && can_factor(o, &whole, each * (double)p->outputs)) return whole;
-    return can_factor(o, &blocks, each) || o->preconditioner == TR_PRECONDITION_DENSE ? blocks : none;
-}
-
-bool tr_newton_is_exact(const struct tr_newton_options *o)
-{
-    struct factors f = choose_factors(o);
-    return f.n == 1 || (f.n > 1 && !o->problem->softmax);
-}
-
-/* Numbers of a factor. */
-static size_t square(const struct factors *f)
-{
-    return f->side * f->side;
-}
-
-/* Those that a worker makes and solves by. */
-struct part {
-    size_t first, end;
-};
-
-static struct part part_of(const struct factors *f, int worker, int workers)
-{
-    size_t w = (size_t)worker, all = (size_t)workers;
-    if (f->n == 1 || worker < 0) return (struct part){0, worker < 0 ? 0 : f->n};
-    return (struct part){f->n * w / all, f->n * (w + 1) / all};
-}
-
-static struct part own_part(const tr_context *tr, const struct factors *f)
-{
-    return tr ? part_of(f, tr_set_rank(tr, TR_SET_WORKERS), tr_workers(tr)) : part_of(f, 0, 1);
+    for (size_t i = 0; i < n_vectors; i++) TR_TRY(TR_NEW(vectors[i], n));
+    return TR_OK;
 }
 
 static int open_vectors(struct tr_newton *t)
 {
-    size_t local = t->columns.local * t->outputs, own = t->columns.n * t->outputs, rows = t->o.n * t->outputs;
-    double **vectors[] = {
-        &t->in,        &t->out,       &t->part,   &t->margin,   &t->step_margin, &t->direction_margin,
-        &t->shift,     &t->curvature, &t->w,      &t->gradient, &t->step,        &t->residual,
-        &t->direction, &t->product,   &t->solved, &t->diagonal};
-    const size_t n[] = {
-        local, local, 3 * BLOCK * t->outputs, rows, rows, rows, rows, rows, own, own, own, own, own, own,
-        own,   own};
-    for (size_t i = 0; i < sizeof n / sizeof *n; i++) TR_TRY(TR_NEW(vectors[i], n[i]));
-    t->factors = choose_factors(&t->o);
-    if (t->factors.n > 0) TR_TRY(TR_NEW(&t->factor, t->factors.n * square(&t->factors)));
+    size_t k = t->outputs;
+    TR_TRY(make((double **[]){&t->in, &t->out}, 2, t->columns.local * k));
+    TR_TRY(make((double **[]){&t->margin, &t->step_margin, &t->direction_margin, &t->shift, &t->curvature}, 5,
+                t->o.n * k));
+    TR_TRY(make((double **[]){&t->w, &t->gradient, &t->step, &t->residual, &t->direction, &t->product,
+                              &t->solved, &t->diagonal},
+                8, tr_newton_own(t)));
+    TR_TRY(TR_NEW(&t->part, 3 * TR_NEWTON_BLOCK * k));
+    t->factors = tr_newton_choose_factors(&t->o);
+    if (t->factors.n > 0) TR_TRY(TR_NEW(&t->factor, t->factors.n * tr_newton_square(&t->factors)));
     return TR_OK;
 }
 
@@ -142,7 +56,7 @@ int tr_newton_open(const struct tr_newton_options *options, struct tr_newton **n
                             .outputs = options->problem->outputs,
                             .state = {.decrease = 1}};
     t->problem = &t->rounded;
-    if (has_corner(t)) t->rounded.shape = first_width;
+    if (tr_newton_has_corner(t)) t->rounded.shape = first_width;
     int status = open_solver(t);
     if (status != TR_OK) tr_newton_close(&t);
     *newton = t;
@@ -166,240 +80,6 @@ void tr_newton_close(struct tr_newton **newton)
 struct tr_newton_weights tr_newton_weights(struct tr_newton *t)
 {
     return (struct tr_newton_weights){t->w, t->columns.first, t->columns.n, t->columns.whole};
-}
-
-/* ---- vectors over columns ---- */
-
-/* Elements of this worker's part of a vector that λ counts for: all but a free bias, which is the last. */
-static size_t regularised(const struct tr_newton *t)
-{
-    bool has_last = t->columns.first + t->columns.n == t->all;
-    bool free_bias = t->problem->bias && !t->o.bias_l2 && has_last;
-    return (t->columns.n - free_bias) * t->outputs;
-}
-
-static size_t own(const struct tr_newton *t)
-{
-    return t->columns.n * t->outputs;
-}
-
-static double dot(size_t n, const double *x, const double *y)
-{
-    double s[8] = {0};
-    size_t j = 0;
-    for (; j + 8 <= n; j += 8)
-        for (size_t u = 0; u < 8; u++) s[u] += x[j + u] * y[j + u];
-    for (; j < n; j++) s[0] += x[j] * y[j];
-    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
-}
-
-static void axpy(size_t n, double a, const double *restrict x, double *restrict y)
-{
-    for (size_t j = 0; j < n; j++) y[j] += a * x[j];
-}
-
-/* own = (what the workers have in t->out, summed) / n + λ w */
-static int finish(struct tr_newton *t, const double *w, double *sum)
-{
-    double part = 1 / t->problem->n;
-    TR_TRY(tr_columns_sum(&t->columns, t->out, sum));
-    for (size_t j = 0; j < own(t); j++) sum[j] *= part;
-    axpy(regularised(t), t->problem->l2, w, sum);
-    return TR_OK;
-}
-
-/* ---- passes ---- */
-
-/* Rows of the block that begins behind `done` of this worker's. */
-static size_t block(const struct tr_newton *t, size_t done)
-{
-    return tr_min_size(BLOCK, t->o.n - done);
-}
-
-/* φ'' by row, as numbers that product_of_row() goes by: of softmax the probabilities, times the row's weight. */
-static void slopes_and_curvature(struct tr_newton *t, size_t done, size_t n, double *slope)
-{
-    const struct tr_problem *p = t->problem;
-    size_t outputs = t->outputs, first = t->o.first + done;
-    const double *margin = t->margin + done * outputs;
-    double *curvature = t->curvature + done * outputs;
-    memcpy(slope, margin, n * outputs * sizeof *slope);
-    for (size_t i = 0; i < n; i++, slope += outputs, curvature += outputs, margin += outputs) {
-        double weight = p->weight ? (double)p->weight[first + i] : 1, y = (double)p->target[first + i];
-        if (i % 512 == 0) tr_seam();
-        tr_row_slopes(p, first + i, slope);
-        for (size_t k = 0; k < outputs; k++) {
-            bool is = outputs == 1 || (size_t)y == k;
-            double at = weight > 0 ? fabs(slope[k]) / weight : 0;
-            curvature[k] = p->softmax ? slope[k] + (is ? weight : 0)
-                           : p->model == TR_LOSS_LOGISTIC
-                               ? weight * at * (1 - at) /* without exp() once more */
-                               : weight * tr_shaped_curvature(p->model, p->shape, margin[k],
-                                                              outputs == 1 ? y
-                                                              : is         ? 1
-                                                                           : -1);
-        }
-    }
-}
-
-static void product_of_rows(const struct tr_newton *t, size_t done, size_t n, const double *z, double *out)
-{
-    size_t outputs = t->outputs;
-    const double *curvature = t->curvature + done * outputs;
-    if (!t->problem->softmax) {
-        for (size_t i = 0; i < n * outputs; i++) out[i] = curvature[i] * z[i];
-        return;
-    }
-    for (size_t i = 0; i < n; i++, curvature += outputs, z += outputs, out += outputs) {
-        double weight = 0, mean = 0;
-        for (size_t k = 0; k < outputs; k++) weight += curvature[k], mean += curvature[k] * z[k];
-        if (weight > 0) mean /= weight;
-        for (size_t k = 0; k < outputs; k++) out[k] = curvature[k] * (z[k] - mean);
-    }
-}
-
-static void diagonal_of_rows(const struct tr_newton *t, size_t done, size_t n, double *out)
-{
-    size_t outputs = t->outputs;
-    const double *curvature = t->curvature + done * outputs;
-    for (size_t i = 0; i < n; i++, curvature += outputs, out += outputs) {
-        double weight = 0;
-        for (size_t k = 0; k < outputs; k++) weight += curvature[k];
-        for (size_t k = 0; k < outputs; k++)
-            out[k] = !t->problem->softmax ? curvature[k]
-                     : weight > 0         ? curvature[k] * (1 - curvature[k] / weight)
-                                          : 0;
-    }
-}
-
-/* The gradient at the margins as they are, and, where it preconditions, the Hessian's diagonal. */
-static int gradient_pass(struct tr_newton *t)
-{
-    double *squares = t->in, *part = t->part, *more = part + BLOCK * t->outputs;
-    size_t local = t->columns.local * t->outputs;
-    memset(t->out, 0, local * sizeof *t->out);
-    memset(squares, 0, local * sizeof *squares);
-    TR_TRY(tr_turn_begin(t->o.tr, "gradient"));
-    for (size_t done = 0, n; done < t->o.n; done += n) {
-        n = block(t, done);
-        slopes_and_curvature(t, done, n, part);
-        tr_newton_add(t->problem, t->o.first + done, n, part, t->out);
-        if (t->factor) continue;
-        diagonal_of_rows(t, done, n, more);
-        tr_newton_add_squares(t->problem, t->o.first + done, n, more, squares);
-    }
-    TR_TRY(tr_turn_end(t->o.tr, TR_OK));
-    TR_TRY(finish(t, t->w, t->gradient));
-    t->has_gradient = true;
-    return t->factor ? TR_OK : tr_columns_sum(&t->columns, squares, t->diagonal);
-}
-
-/* product = H d; X d stays by row. */
-static int hessian_pass(struct tr_newton *t, const double *direction, double *product)
-{
-    TR_TRY(tr_columns_fetch(&t->columns, direction, t->in));
-    memset(t->out, 0, t->columns.local * t->outputs * sizeof *t->out);
-    TR_TRY(tr_turn_begin(t->o.tr, "gradient"));
-    for (size_t done = 0, n; done < t->o.n; done += n) {
-        n = block(t, done);
-        double *z = t->direction_margin + done * t->outputs;
-        tr_newton_times(t->problem, t->o.first + done, n, t->in, z);
-        product_of_rows(t, done, n, z, t->part);
-        tr_newton_add(t->problem, t->o.first + done, n, t->part, t->out);
-    }
-    TR_TRY(tr_turn_end(t->o.tr, TR_OK));
-    t->state.passes++;
-    return finish(t, direction, product);
-}
-
-/* Σ φ / n at margin + by × step's margins, over all workers' rows. */
-static int sum_losses(struct tr_newton *t, double by, const double *shift, double *loss)
-{
-    double sum = 0;
-    for (size_t i = 0; i < t->o.n; i++) {
-        const double *margin = t->margin + i * t->outputs, *moved = t->step_margin + i * t->outputs;
-        if (i % 512 == 0) tr_seam();
-        for (size_t k = 0; k < t->outputs; k++) t->part[k] = margin[k] + by * (shift ? shift[k] : moved[k]);
-        sum += tr_row_loss(t->problem, t->o.first + i, t->part);
-    }
-    TR_TRY(tr_columns_sum_rows(&t->columns, &sum, 1));
-    *loss = sum / t->problem->n;
-    return TR_OK;
-}
-
-/* ---- a bias without λ ---- */
-
-/* Slopes summed over the rows, and their derivatives by the bias: outputs, and as many squared. */
-static int sum_bias(struct tr_newton *t, double *sums)
-{
-    size_t outputs = t->outputs;
-    double *slope = t->part, *hessian = sums + outputs;
-    memset(sums, 0, outputs * (outputs + 1) * sizeof *sums);
-    for (size_t done = 0, n; done < t->o.n; done += n) {
-        n = block(t, done);
-        slopes_and_curvature(t, done, n, slope);
-        for (size_t i = 0; i < n; i++) {
-            const double *curvature = t->curvature + (done + i) * outputs;
-            double weight = 0;
-            axpy(outputs, 1, slope + i * outputs, sums);
-            for (size_t k = 0; k < outputs; k++) {
-                hessian[k * outputs + k] += curvature[k];
-                weight += curvature[k];
-            }
-            if (!t->problem->softmax || !(weight > 0)) continue;
-            for (size_t k = 0; k < outputs; k++)
-                axpy(k + 1, -curvature[k] / weight, curvature, hessian + k * outputs);
-        }
-    }
-    return tr_columns_sum_rows(&t->columns, sums, outputs * (outputs + 1));
-}
-
-static void move_bias(struct tr_newton *t, double by, const double *shift)
-{
-    size_t outputs = t->outputs, at = regularised(t);
-    for (size_t i = 0; i < t->o.n * outputs; i++) t->margin[i] += by * shift[i % outputs];
-    if (at < own(t)) axpy(outputs, by, shift, t->w + at);
-}
-
-/* One Newton step of the bias alone; *moved becomes false where there is nothing left to gain. */
-static int step_bias(struct tr_newton *t, double *sums, bool *moved)
-{
-    size_t outputs = t->outputs;
-    double n = t->problem->n, gain = 0, loss;
-    TR_TRY(sum_bias(t, sums));
-    double *shift = sums, *hessian = sums + outputs;
-    *moved = false;
-    for (size_t k = 0; k < outputs; k++) {
-        if (!(hessian[k * outputs + k] > 1e-12 * n)) hessian[k * outputs + k] = n; /* flat: a careful step */
-        hessian[k * outputs + k] *= 1 + 1e-9; /* of softmax one direction is flat */
-    }
-    double *slope = hessian + outputs * outputs;
-    memcpy(slope, sums, outputs * sizeof *slope);
-    tr_cholesky(outputs, hessian);
-    tr_cholesky_solve(outputs, hessian, 1, shift);
-    gain = dot(outputs, slope, shift) / n;
-    if (gain <= 1e-15 * (t->loss + 1e-300)) return TR_OK;
-    for (double by = -1; by < -1e-6; by /= 2) {
-        TR_TRY(sum_losses(t, by, shift, &loss));
-        if (!(loss < t->loss)) continue;
-        move_bias(t, by, shift);
-        *moved = gain > 1e-12 * t->loss;
-        t->loss = loss;
-        break;
-    }
-    return TR_OK;
-}
-
-static int settle_bias(struct tr_newton *t)
-{
-    double *sums;
-    bool moved = true;
-    if (!t->problem->bias || t->o.bias_l2) return TR_OK;
-    TR_TRY(TR_NEW(&sums, t->outputs * (t->outputs + 2)));
-    int status = TR_OK;
-    for (int turn = 0; turn < 30 && moved && status == TR_OK; turn++) status = step_bias(t, sums, &moved);
-    free(sums);
-    return status;
 }
 
 /* ---- how good the weights are ---- */
@@ -426,19 +106,19 @@ static int measure_corner(struct tr_newton *t, double *sums)
 int tr_newton_look(struct tr_newton *t, struct tr_newton_state *state)
 {
     double l2 = t->problem->l2, sums[2], corner[2] = {0};
-    size_t n = regularised(t);
+    size_t n = tr_newton_regularised(t);
     if (!t->has_gradient && !t->restored) {
-        TR_TRY(sum_losses(t, 0, NULL, &t->loss));
-        TR_TRY(settle_bias(t));
+        TR_TRY(tr_newton_sum_losses(t, 0, NULL, &t->loss));
+        TR_TRY(tr_newton_settle_bias(t));
         t->state.passes++;
     }
-    if (!t->has_gradient) TR_TRY(gradient_pass(t));
+    if (!t->has_gradient) TR_TRY(tr_newton_gradient_pass(t));
     t->restored = false;
-    sums[0] = dot(n, t->w, t->w);
-    sums[1] = dot(n, t->gradient, t->gradient);
+    sums[0] = tr_newton_dot(n, t->w, t->w);
+    sums[1] = tr_newton_dot(n, t->gradient, t->gradient);
     TR_TRY(tr_columns_sum_parts(&t->columns, sums, 2));
-    if (has_corner(t)) TR_TRY(measure_corner(t, corner));
-    t->state.objective = (has_corner(t) ? corner[0] : t->loss) + l2 / 2 * sums[0];
+    if (tr_newton_has_corner(t)) TR_TRY(measure_corner(t, corner));
+    t->state.objective = (tr_newton_has_corner(t) ? corner[0] : t->loss) + l2 / 2 * sums[0];
     t->state.gap = l2 > 0 ? sums[1] / (2 * l2) + corner[1] : (double)NAN;
     t->corner_gap = corner[1];
     *state = t->state;
@@ -449,167 +129,9 @@ int tr_newton_moved(struct tr_newton *t)
 {
     TR_TRY(tr_columns_fetch(&t->columns, t->w, t->in));
     tr_newton_times(t->problem, t->o.first, t->o.n, t->in, t->margin);
-    axpy(t->o.n * t->outputs, -1, t->shift, t->margin);
+    tr_newton_axpy(t->o.n * t->outputs, -1, t->shift, t->margin);
     t->has_gradient = t->has_factor = t->state.stuck = false;
     t->state.passes++;
-    return TR_OK;
-}
-
-/* ---- preconditioning ---- */
-
-/* The blocks on the Hessian's diagonal, of this worker's rows. */
-static int add_blocks(struct tr_newton *t, double *blocks)
-{
-    size_t outputs = t->outputs;
-    double *of_class = t->part + BLOCK * outputs;
-    for (size_t done = 0, n; done < t->o.n; done += n) {
-        n = block(t, done);
-        diagonal_of_rows(t, done, n, t->part);
-        for (size_t k = 0; k < outputs; k++) {
-            for (size_t i = 0; i < n; i++) of_class[i] = t->part[i * outputs + k];
-            TR_TRY(tr_newton_add_outer(t->problem, t->o.first + done, n, of_class, t->keys, t->all,
-                                       blocks + k * t->all * t->all));
-        }
-    }
-    return TR_OK;
-}
-
-/* All of a softmax's: X' (diag(q) - q q') X for the probabilities q of a row. */
-static int add_whole(struct tr_newton *t, double *whole)
-{
-    size_t outputs = t->outputs, all = t->all, side = t->factors.side;
-    double *blocks;
-    TR_TRY(TR_NEW(&blocks, outputs * all * all));
-    int status = TR_OK;
-    for (size_t done = 0, n; done < t->o.n && status == TR_OK; done += n) {
-        n = block(t, done);
-        const double *curvature = t->curvature + done * outputs;
-        for (size_t i = 0; i < n * outputs; i += outputs) {
-            double weight = 0;
-            for (size_t k = 0; k < outputs; k++) weight += curvature[i + k];
-            for (size_t k = 0; k < outputs; k++)
-                t->part[i + k] = weight > 0 ? curvature[i + k] / sqrt(weight) : 0;
-        }
-        status = tr_newton_subtract_outer(t->problem, t->o.first + done, n, t->part, t->keys, all, whole);
-        for (size_t k = 0; k < outputs && status == TR_OK; k++) {
-            for (size_t i = 0; i < n; i++) t->part[i] = curvature[i * outputs + k];
-            status = tr_newton_add_outer(t->problem, t->o.first + done, n, t->part, t->keys, all,
-                                         blocks + k * all * all);
-        }
-    }
-    for (size_t k = 0; k < outputs; k++)
-        for (size_t i = 0; i < all; i++)
-            for (size_t j = 0; j <= i; j++)
-                whole[(i * outputs + k) * side + j * outputs + k] += blocks[(k * all + i) * all + j];
-    free(blocks);
-    return status;
-}
-
-/* All workers' sums: of blocks each gets its own. */
-static int sum_factors(struct tr_newton *t)
-{
-    const struct factors *f = &t->factors;
-    int workers = t->columns.workers;
-    size_t *counts;
-    if (f->n == 1 || workers == 1) return tr_columns_sum_rows(&t->columns, t->factor, f->n * square(f));
-    TR_TRY(TR_NEW(&counts, (size_t)workers));
-    for (int w = 0; w < workers; w++) {
-        struct part part = part_of(f, w, workers);
-        counts[w] = (part.end - part.first) * square(f);
-    }
-    int status = tr_reduce_scatter(t->o.tr, TR_SET_WORKERS, TR_F64, t->factor, counts, NULL);
-    free(counts);
-    return status;
-}
-
-/* The Hessian, or its blocks, become factors. */
-static int make_factor(struct tr_newton *t)
-{
-    const struct factors *f = &t->factors;
-    struct part part = own_part(t->o.tr, f);
-    size_t side = f->side, lambdas = regularised(t) * side / own(t);
-    memset(t->factor, 0, f->n * square(f) * sizeof *t->factor);
-    TR_TRY((side > t->all ? add_whole : add_blocks)(t, t->factor));
-    TR_TRY(sum_factors(t));
-    for (size_t k = part.first; k < part.end; k++) {
-        double *h = t->factor + k * square(f), share = 1 / t->problem->n;
-        for (size_t j = 0; j < square(f); j++) h[j] *= share;
-        for (size_t j = 0; j < lambdas; j++) h[j * side + j] += t->problem->l2;
-        tr_cholesky(side, h);
-    }
-    t->has_factor = true;
-    t->iterations = 0;
-    t->state.passes++;
-    return TR_OK;
-}
-
-/* A factor of a Hessian some steps before serves until it takes as many products to correct it as a third of the time that
- * a new one takes is worth, but for three; then the step ends, and the next has a new one. Rows that come into corners, or
- * leave them, change the Hessian too much for that. */
-static int64_t most_corrections(const struct tr_newton *t)
-{
-    return (int64_t)fmax(4, t->factors.cost / 3);
-}
-
-static int precondition(struct tr_newton *t, int64_t *most)
-{
-    enum { MOST = 250 };
-    *most = MOST;
-    if (!t->factor) return TR_OK;
-    bool serves = t->has_factor && t->iterations < most_corrections(t) && !has_corner(t);
-    if (serves) *most = most_corrections(t);
-    return serves ? TR_OK : make_factor(t);
-}
-
-static double mean_of(size_t n, const double *x, size_t stride)
-{
-    double sum = 0;
-    for (size_t k = 0; k < n; k++) sum += x[k * stride];
-    return sum / (double)n;
-}
-
-/* Solves by the classes' blocks, each worker by its own. What all weights of a column have in common does not change a
- * softmax's probabilities: along it the Hessian is λ, and blocks are asked about the rest alone. */
-static int solve_blocks(struct tr_newton *t, const double *r, double *out)
-{
-    size_t outputs = t->outputs, all = t->all, free_bias = regularised(t) / outputs;
-    struct part part = own_part(t->o.tr, &t->factors);
-    bool softmax = t->problem->softmax;
-    double *of_class = t->product, l2 = t->problem->l2; /* nobody needs the last product any more */
-    memset(of_class, 0, own(t) * sizeof *of_class);
-    for (size_t k = part.first; k < part.end; k++) {
-        double *x = of_class + k * all;
-        for (size_t j = 0; j < all; j++)
-            x[j] = r[j * outputs + k] - (softmax ? mean_of(outputs, r + j * outputs, 1) : 0);
-        tr_cholesky_solve(all, t->factor + k * square(&t->factors), 1, x);
-    }
-    TR_TRY(tr_columns_sum_rows(&t->columns, of_class, own(t)));
-    for (size_t j = 0; j < all; j++) {
-        double more = 0;
-        if (softmax) more -= mean_of(outputs, of_class + j, all);
-        if (softmax && l2 > 0 && j < free_bias) more += mean_of(outputs, r + j * outputs, 1) / l2;
-        for (size_t k = 0; k < outputs; k++) out[j * outputs + k] = of_class[k * all + j] + more;
-    }
-    return TR_OK;
-}
-
-/* Hsia, Chiang and Lin 2018: a hundredth of the diagonal and the rest of the identity, which is λ here. A free bias has its
- * diagonal alone. */
-static int apply_preconditioner(struct tr_newton *t, const double *r, double *out)
-{
-    const double share = 0.01;
-    double l2 = t->problem->l2, n = t->problem->n;
-    size_t free_bias = regularised(t);
-    if (t->factors.n > 1) return solve_blocks(t, r, out);
-    if (t->factor) {
-        memcpy(out, r, own(t) * sizeof *out);
-        tr_cholesky_solve(t->factors.side, t->factor, 1, out);
-        return TR_OK;
-    }
-    for (size_t j = 0; j < own(t); j++) {
-        double diagonal = j < free_bias && l2 > 0 ? l2 + share * t->diagonal[j] / n : t->diagonal[j] / n;
-        out[j] = diagonal > 0 ? r[j] / diagonal : 0;
-    }
     return TR_OK;
 }
 
@@ -618,10 +140,10 @@ static int apply_preconditioner(struct tr_newton *t, const double *r, double *ou
 /* The preconditioned residual, and its square by the preconditioner and as it is. */
 static int measure_residual(struct tr_newton *t, double *squares)
 {
-    size_t n = own(t);
-    TR_TRY(apply_preconditioner(t, t->residual, t->solved));
-    squares[0] = dot(n, t->residual, t->solved);
-    squares[1] = dot(n, t->residual, t->residual);
+    size_t n = tr_newton_own(t);
+    TR_TRY(tr_newton_apply_preconditioner(t, t->residual, t->solved));
+    squares[0] = tr_newton_dot(n, t->residual, t->solved);
+    squares[1] = tr_newton_dot(n, t->residual, t->residual);
     return tr_columns_sum_parts(&t->columns, squares, 2);
 }
 
@@ -633,7 +155,7 @@ static int measure_residual(struct tr_newton *t, double *squares)
 static int solve(struct tr_newton *t, int64_t most)
 {
     const double enough = 0.2 * 0.2, little = 0.1;
-    size_t n = own(t);
+    size_t n = tr_newton_own(t);
     double decrease = 0, square[2], first[2];
     memset(t->step, 0, n * sizeof *t->step);
     memset(t->step_margin, 0, t->o.n * t->outputs * sizeof *t->step_margin);
@@ -642,139 +164,29 @@ static int solve(struct tr_newton *t, int64_t most)
     memcpy(t->direction, t->solved, n * sizeof *t->direction);
     memcpy(first, square, sizeof first);
     for (t->iterations = 0; t->iterations < most && square[0] > 0;) {
-        TR_TRY(hessian_pass(t, t->direction, t->product));
-        double curvature = dot(n, t->direction, t->product);
+        TR_TRY(tr_newton_hessian_pass(t, t->direction, t->product));
+        double curvature = tr_newton_dot(n, t->direction, t->product);
         TR_TRY(tr_columns_sum_parts(&t->columns, &curvature, 1));
         if (!(curvature > 0)) break;
         double a = square[0] / curvature, gained = a * square[0] / 2, before = square[0];
-        axpy(n, a, t->direction, t->step);
-        axpy(n, -a, t->product, t->residual);
-        axpy(t->o.n * t->outputs, a, t->direction_margin, t->step_margin);
+        tr_newton_axpy(n, a, t->direction, t->step);
+        tr_newton_axpy(n, -a, t->product, t->residual);
+        tr_newton_axpy(t->o.n * t->outputs, a, t->direction_margin, t->step_margin);
         decrease += gained;
         t->iterations++;
         if ((double)t->iterations * gained <= little * decrease) break;
         TR_TRY(measure_residual(t, square));
-        if (square[0] <= enough * first[0] && (has_corner(t) || square[1] <= enough * first[1])) break;
+        if (square[0] <= enough * first[0] && (tr_newton_has_corner(t) || square[1] <= enough * first[1]))
+            break;
         for (size_t j = 0; j < n; j++) t->direction[j] = t->solved[j] + square[0] / before * t->direction[j];
     }
     t->state.decrease = decrease / t->state.objective;
     return TR_OK;
 }
 
-/* How far the step goes for one class, between what has been found too short and too long. */
-struct along {
-    double by, low, high, first; /* first: the slope when it goes as far as it says itself */
-    double sums[2];              /* slope and curvature of Σ φ / n so far on it */
-    double squares[2];           /* weights · step, |step|² */
-    bool found;
-};
-
-static int slopes_along(struct tr_newton *t, struct along *along, double *sums)
-{
-    const struct tr_problem *p = t->problem;
-    size_t outputs = t->outputs;
-    memset(sums, 0, 2 * outputs * sizeof *sums);
-    for (size_t i = 0; i < t->o.n * outputs; i++) {
-        size_t row = t->o.first + i / outputs, k = i % outputs;
-        double y = tr_row_target(p, row, k), d = t->step_margin[i], m = t->margin[i] + along[k].by * d;
-        double weight = p->weight ? (double)p->weight[row] : 1;
-        if (i % 4096 == 0) tr_seam();
-        sums[2 * k] += weight * d * tr_shaped_slope(p->model, p->shape, m, y);
-        sums[2 * k + 1] += weight * d * d * tr_shaped_curvature(p->model, p->shape, m, y);
-    }
-    TR_TRY(tr_columns_sum_rows(&t->columns, sums, 2 * outputs));
-    for (size_t k = 0; k < outputs; k++)
-        for (size_t i = 0; i < 2; i++) along[k].sums[i] = sums[2 * k + i] / p->n;
-    return TR_OK;
-}
-
-static int measure_step(struct tr_newton *t, struct along *along, double *sums)
-{
-    size_t outputs = t->outputs;
-    memset(sums, 0, 2 * outputs * sizeof *sums);
-    for (size_t j = 0; j < regularised(t); j++) {
-        sums[2 * (j % outputs)] += t->w[j] * t->step[j];
-        sums[2 * (j % outputs) + 1] += t->step[j] * t->step[j];
-    }
-    TR_TRY(tr_columns_sum_parts(&t->columns, sums, 2 * outputs));
-    for (size_t k = 0; k < outputs; k++)
-        along[k] = (struct along){.by = 1, .high = INFINITY, .squares = {sums[2 * k], sums[2 * k + 1]}};
-    return TR_OK;
-}
-
-/* Newton's method for the slope. */
-static void go_along(struct along *a, double l2, bool is_first)
-{
-    double slope = a->sums[0] + l2 * (a->squares[0] + a->by * a->squares[1]),
-           next = a->by - slope / (a->sums[1] + l2 * a->squares[1]);
-    if (is_first) a->first = fabs(slope);
-    a->found = fabs(slope) <= 1e-3 * a->first || a->high - a->low < 1e-6 * a->high;
-    if (a->found) return;
-    if (slope > 0) a->high = a->by;
-    else a->low = a->by;
-    a->by = next > a->low && next < a->high ? next : isfinite(a->high) ? (a->low + a->high) / 2 : 2 * a->low;
-}
-
-static int find_minima(struct tr_newton *t, struct along *along, double *sums)
-{
-    enum { MOST = 40 };
-    bool all_found = false;
-    TR_TRY(measure_step(t, along, sums));
-    for (int turn = 0; turn < MOST && !all_found; turn++) {
-        TR_TRY(slopes_along(t, along, sums));
-        all_found = true;
-        for (size_t k = 0; k < t->outputs; k++) {
-            if (!along[k].found) go_along(&along[k], t->problem->l2, turn == 0);
-            all_found = all_found && along[k].found;
-        }
-    }
-    return TR_OK;
-}
-
-/* Stretches each class's part of the step to the minimum along it, as it goes past corners that it does not know of, and half
- * of it or all is rarely right. */
-static int search_corners(struct tr_newton *t, double *by)
-{
-    size_t outputs = t->outputs;
-    struct along *along;
-    double *sums = NULL;
-    TR_TRY(TR_NEW(&along, outputs));
-    int status = TR_NEW(&sums, 2 * outputs);
-    if (status == TR_OK) status = find_minima(t, along, sums);
-    if (status == TR_OK) {
-        for (size_t j = 0; j < own(t); j++) t->step[j] *= along[j % outputs].by;
-        for (size_t i = 0; i < t->o.n * outputs; i++) t->step_margin[i] *= along[i % outputs].by;
-        *by = 1;
-        status = sum_losses(t, *by, NULL, &t->loss);
-    }
-    free(sums);
-    free(along);
-    return status;
-}
-
-/* Halves the step until the objective falls by a ten-thousandth of what the slope says (Armijo), but for rounding. */
-static int search(struct tr_newton *t, double *by)
-{
-    size_t n = regularised(t);
-    double sums[] = {dot(own(t), t->gradient, t->step), dot(n, t->w, t->w), dot(n, t->w, t->step),
-                     dot(n, t->step, t->step)};
-    double l2 = t->problem->l2, before, loss;
-    TR_TRY(tr_columns_sum_parts(&t->columns, sums, 4));
-    before = t->loss + l2 / 2 * sums[1];
-    for (*by = 1; *by > 1e-9; *by /= 2) {
-        TR_TRY(sum_losses(t, *by, NULL, &loss));
-        double now = loss + l2 / 2 * (sums[1] + 2 * *by * sums[2] + *by * *by * sums[3]);
-        if (!(now <= before + 1e-4 * *by * sums[0] + 1e-15 * before)) continue;
-        t->loss = loss;
-        return TR_OK;
-    }
-    *by = 0;
-    return TR_OK;
-}
-
 static bool is_corners_turn(const struct tr_newton *t)
 {
-    return has_corner(t) && t->state.gap - t->corner_gap <= few_times * t->corner_gap;
+    return tr_newton_has_corner(t) && t->state.gap - t->corner_gap <= few_times * t->corner_gap;
 }
 
 /* The method of multipliers (Rockafellar 1976): the prox function's centre moves from 1/2 to where the dual variable is, which
@@ -790,10 +202,10 @@ static int move_corners(struct tr_newton *t)
         t->margin[i] += before - t->shift[i];
     }
     p->shape = width;
-    TR_TRY(sum_losses(t, 0, NULL, &t->loss));
-    TR_TRY(settle_bias(t));
+    TR_TRY(tr_newton_sum_losses(t, 0, NULL, &t->loss));
+    TR_TRY(tr_newton_settle_bias(t));
     t->state.passes++;
-    return gradient_pass(t);
+    return tr_newton_gradient_pass(t);
 }
 
 int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
@@ -802,15 +214,16 @@ int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
     int64_t most;
     TR_TRY(tr_newton_look(t, state));
     if (is_corners_turn(t)) TR_TRY(move_corners(t));
-    TR_TRY(precondition(t, &most));
+    TR_TRY(tr_newton_precondition(t, &most));
     TR_TRY(solve(t, most));
-    if (t->iterations > 0) TR_TRY((has_corner(t) ? search_corners : search)(t, &by));
-    axpy(own(t), by, t->step, t->w);
-    axpy(t->o.n * t->outputs, by, t->step_margin, t->margin);
+    if (t->iterations > 0)
+        TR_TRY((tr_newton_has_corner(t) ? tr_newton_search_corners : tr_newton_search)(t, &by));
+    tr_newton_axpy(tr_newton_own(t), by, t->step, t->w);
+    tr_newton_axpy(t->o.n * t->outputs, by, t->step_margin, t->margin);
     bool stuck = by == 0 || t->state.decrease < 1e-15;
     if (by > 0) {
-        TR_TRY(settle_bias(t));
-        TR_TRY(gradient_pass(t));
+        TR_TRY(tr_newton_settle_bias(t));
+        TR_TRY(tr_newton_gradient_pass(t));
         t->state.passes++;
     }
     TR_TRY(tr_newton_look(t, state));
@@ -847,7 +260,7 @@ int tr_newton_keep(const struct tr_newton_options *o, struct tr_newton *t, const
     bool restores = tr_snapshot_restores(snapshot),
          alike = t && (restores || tr_set_rank(o->tr, TR_SET_WORKERS) == 0);
     size_t all = (size_t)o->columns + o->problem->bias, outputs = o->problem->outputs;
-    struct factors factors = choose_factors(o);
+    struct tr_newton_factors factors = tr_newton_choose_factors(o);
     double numbers[NUMBERS] = {0};
     if (t)
         memcpy(numbers,
@@ -861,12 +274,12 @@ int tr_newton_keep(const struct tr_newton_options *o, struct tr_newton *t, const
     TR_TRY(keep_margins(t, "margin", t ? t->margin : NULL, outputs, data, snapshot));
     if (o->problem->model == TR_LOSS_SVM)
         TR_TRY(keep_margins(t, "shift", t ? t->shift : NULL, outputs, data, snapshot));
-    struct part part = own_part(o->tr, &factors);
+    struct tr_newton_part part = tr_newton_own_part(o->tr, &factors);
     bool has_factor = t && (factors.n > 1 || alike) && part.end > part.first;
     if (factors.n > 0)
-        TR_TRY(tr_snapshot_rows(snapshot, "factor", TR_F64, factors.n, square(&factors), NULL, part.first,
-                                has_factor ? part.end - part.first : 0,
-                                t ? t->factor + part.first * square(&factors) : NULL));
+        TR_TRY(tr_snapshot_rows(snapshot, "factor", TR_F64, factors.n, tr_newton_square(&factors), NULL,
+                                part.first, has_factor ? part.end - part.first : 0,
+                                t ? t->factor + part.first * tr_newton_square(&factors) : NULL));
     if (!t || !restores) return TR_OK;
     t->state.decrease = numbers[0];
     t->state.passes = numbers[1];
@@ -890,5 +303,5 @@ int tr_newton_gradient(struct tr_newton *t, const double **gradient)
 
 int tr_newton_product(struct tr_newton *t, const double *direction, double *product)
 {
-    return hessian_pass(t, direction, product);
+    return tr_newton_hessian_pass(t, direction, product);
 }
