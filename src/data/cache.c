@@ -461,7 +461,7 @@ static int open_shared(tr_data *data, const char *path, const struct tr_cache_ke
 int tr_cache_share(tr_data *data, const uint64_t *bytes, bool kept)
 {
     struct tr_data_state *s = data->state;
-    char path[TR_HOST_BYTES + 320] = "", *mine;
+    char path[TR_HOST_BYTES + 400] = "", *mine;
     bool well = false;
     if (kept) TR_TRY(open_shared(data, s->cached->rows_path, &s->cached->generation, bytes, &well));
     if (well) return TR_OK;

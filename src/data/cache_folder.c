@@ -56,24 +56,28 @@ int tr_cache_folder_path(const char *base, const char *output, char **path)
 
 struct owner {
     char output[PATH_MAX], host[TR_HOST_BYTES];
+    char view[TR_VIEW_BYTES]; /* of files, in which output is a path */
 };
 
 static bool read_owner(int fd, struct owner *owner)
 {
-    char text[PATH_MAX + TR_HOST_BYTES + 16], format[40];
+    char text[PATH_MAX + TR_HOST_BYTES + TR_VIEW_BYTES + 16], format[40];
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = '\0';
-    snprintf(format, sizeof format, "%%%d[^\n]\nhost %%%ds", PATH_MAX - 1, TR_HOST_BYTES - 1);
-    return sscanf(text, format, owner->output, owner->host) == 2;
+    snprintf(format, sizeof format, "%%%d[^\n]\nhost %%%ds\nfiles %%%ds", PATH_MAX - 1, TR_HOST_BYTES - 1,
+             TR_VIEW_BYTES - 1);
+    return sscanf(text, format, owner->output, owner->host, owner->view) == 3;
 }
 
 static void sign(int fd, const char *output)
 {
-    char *whole, host[TR_HOST_BYTES];
+    char *whole, host[TR_HOST_BYTES], view[TR_VIEW_BYTES];
     if (whole_path(output, &whole) != TR_OK) return;
     tr_host_name(host);
+    tr_view_of_files(view);
     /* without it the folder cannot be told from one whose run is not known, which goes as well */
-    if (ftruncate(fd, 0) == 0 && dprintf(fd, "%s\nhost %s\n", whole, host) < 0) (void)ftruncate(fd, 0);
+    if (ftruncate(fd, 0) == 0 && dprintf(fd, "%s\nhost %s\nfiles %s\n", whole, host, view) < 0)
+        (void)ftruncate(fd, 0);
     free(whole);
 }
 
@@ -166,15 +170,16 @@ static bool is_below(const char *path, const char *folder)
 }
 
 struct cleaning {
-    char *ended, host[TR_HOST_BYTES];
+    char *ended, host[TR_HOST_BYTES], view[TR_VIEW_BYTES];
 };
 
-/* Whether the run is over whose folder this is; so it is for one that has no owner. */
+/* Whether the run is over whose folder this is; so it is for one that has no owner. Only who sees the same files can tell by the
+ * folder of the run: others leave it. */
 static bool is_over(const struct cleaning *c, int fd)
 {
     struct owner owner;
     if (!read_owner(fd, &owner)) return true;
-    bool here = strcmp(owner.host, c->host) == 0;
+    bool here = !strcmp(owner.host, c->host) && !strcmp(owner.view, c->view);
     return here && ((c->ended && is_below(owner.output, c->ended)) || has_ended(owner.output));
 }
 
@@ -209,21 +214,24 @@ static int clean_one(void *what, const char *path, const char *rest)
 int tr_cache_passing_path(char **path)
 {
     struct tr_persistent_bases bases;
-    char name[TR_HOST_BYTES + 32];
+    char host[TR_HOST_BYTES], view[TR_VIEW_BYTES], name[TR_HOST_BYTES + TR_VIEW_BYTES + 32];
     tr_persistent_bases(&bases);
-    tr_host_name(name);
-    snprintf(name + strlen(name), 32, "-%ld", (long)getpid());
+    tr_host_name(host);
+    tr_view_of_processes(view);
+    snprintf(name, sizeof name, "%s-%s-%ld", host, view, (long)getpid());
     return tr_persistent_path(bases.base[0], PASSING, name, path);
 }
 
-/* Of processes that are no more. */
+/* Of processes that are no more, and that this process would know. */
 static void remove_passing(const char *host)
 {
     struct tr_persistent_bases bases;
     glob_t found;
-    char *pattern;
+    char *pattern, view[TR_VIEW_BYTES];
     tr_persistent_bases(&bases);
-    if (tr_format(&pattern, "%s/" PASSING "-%u-%s-*", bases.base[0], (unsigned)geteuid(), host) != TR_OK)
+    tr_view_of_processes(view);
+    if (tr_format(&pattern, "%s/" PASSING "-%u-%s-%s-*", bases.base[0], (unsigned)geteuid(), host, view) !=
+        TR_OK)
         return;
     if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
         for (size_t i = 0; i < found.gl_pathc; i++) {
@@ -239,6 +247,7 @@ void tr_cache_clean(const char *ended)
 {
     struct cleaning c = {.ended = NULL};
     tr_host_name(c.host);
+    tr_view_of_files(c.view);
     if (!ended || whole_path(ended, &c.ended) == TR_OK) (void)tr_persistent_each(KIND, clean_one, &c);
     remove_passing(c.host);
     free(c.ended);

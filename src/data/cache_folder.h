@@ -32,7 +32,7 @@ void tr_cache_folder_remove(struct tr_cache_folder *folder);
 int tr_cache_passing_path(char **path);
 
 /* Removes such files of processes that are no more; and this user's folders on this host that nobody looks after and whose runs are over: they have ended, or nobody has
- * heard of them for an hour. Those of the run in the folder `ended` (NULL: of none), and of its tasks, are over in any
+ * heard of them for an hour. Who sees other files than such a run did, in a container or chroot, leaves its folder. Those of the run in the folder `ended` (NULL: of none), and of its tasks, are over in any
  * case: nobody will start it again. Also for who is no rank. */
 void tr_cache_clean(const char *ended);
 

@@ -56,24 +56,15 @@ static int for_each_folder(struct visit *v)
 
 /* ---- making ---- */
 
-/* The root of the file system that this process sees: containers that share the memory of a node need not share that, nor
- * the folders of each other's runs. */
-static void root_id(char id[static 48])
-{
-    struct stat root;
-    if (stat("/", &root) < 0) memset(&root, 0, sizeof root);
-    snprintf(id, 48, "root %llx:%llx\n", (unsigned long long)root.st_dev, (unsigned long long)root.st_ino);
-}
-
 /* Ranks of a node may do it at the same time. */
 static int make_owner(const char *folder, const char *to)
 {
-    char *path, *real = realpath(to, NULL), root[48];
-    root_id(root);
+    char *path, *real = realpath(to, NULL), view[TR_VIEW_BYTES];
+    tr_view_of_files(view);
     int status = tr_format(&path, "%s/owner", folder);
     if (status == TR_OK) {
         int fd = access(path, F_OK) == 0 ? -2 : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        if (fd == -1 || (fd >= 0 && dprintf(fd, "%s\n%s", real ? real : to, root) < 0))
+        if (fd == -1 || (fd >= 0 && dprintf(fd, "%s\nfiles %s\n", real ? real : to, view) < 0))
             status = tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
         if (fd >= 0) close(fd);
         free(path);
@@ -213,21 +204,21 @@ void tr_memory_remove(uint64_t run, uint64_t number, uint64_t other)
     (void)for_each_folder(&v);
 }
 
-/* Whether the folder is not named where its owner says. That it cannot be looked up is no reason, nor can it be in a
- * container that has other files. */
+/* Whether the folder is not named where its owner says. That it cannot be looked up is no reason, nor can it be by who sees
+ * other files. */
 static bool is_left_over(const char *folder, uint64_t run)
 {
     enum { YOUNG = 600 };
-    char *path, to[PATH_MAX] = "", root[48], its_root[48] = "";
+    char *path, to[PATH_MAX] = "", view[TR_VIEW_BYTES], its_view[TR_VIEW_BYTES] = "";
     struct stat about;
-    root_id(root);
+    tr_view_of_files(view);
     if (tr_format(&path, "%s/owner", folder) != TR_OK) return false;
     FILE *file = fopen(path, "r");
     bool hidden = !file && errno != ENOENT;
     free(path);
     if (hidden) return false;
     if (file && fgets(to, sizeof to, file)) to[strcspn(to, "\n")] = '\0';
-    bool elsewhere = file && fgets(its_root, sizeof its_root, file) && strcmp(its_root, root) != 0;
+    bool elsewhere = file && fscanf(file, "files %63s", its_view) == 1 && strcmp(its_view, view) != 0;
     if (file) fclose(file);
     if (elsewhere) return false;
     if (!*to) /* nobody has written it, or not yet */

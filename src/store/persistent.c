@@ -54,6 +54,26 @@ void tr_host_name(char host[TR_HOST_BYTES])
         if (*c == '/') *c = '_';
 }
 
+/* 0: there is no /proc, or no such namespace. */
+static unsigned long long namespace_of(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 ? (unsigned long long)status.st_ino : 0;
+}
+
+void tr_view_of_files(char view[TR_VIEW_BYTES])
+{
+    struct stat root = {.st_ino = 0};
+    (void)stat("/", &root);
+    snprintf(view, TR_VIEW_BYTES, "%llu:%llx:%llx", namespace_of("/proc/self/ns/mnt"),
+             (unsigned long long)root.st_dev, (unsigned long long)root.st_ino);
+}
+
+void tr_view_of_processes(char view[TR_VIEW_BYTES])
+{
+    snprintf(view, TR_VIEW_BYTES, "%llu", namespace_of("/proc/self/ns/pid"));
+}
+
 int tr_persistent_path(const char *base, const char *kind, const char *name, char **path)
 {
     return tr_format(path, "%s/%s-%u-%s", base, kind, (unsigned)geteuid(), name);

@@ -12,7 +12,7 @@
 /* Folders, with : between them, that are used instead of /dev/shm and, where that is too small, of $TMPDIR or /tmp. */
 #define TR_PERSISTENT_VARIABLE "TRIREME_MEMORY"
 
-enum { TR_PERSISTENT_BASES = 4, TR_HOST_BYTES = 256 };
+enum { TR_PERSISTENT_BASES = 4, TR_HOST_BYTES = 256, TR_VIEW_BYTES = 64 };
 
 struct tr_persistent_bases {
     size_t n;
@@ -25,6 +25,12 @@ uint64_t tr_persistent_free(const char *base);
 
 /* This host's name, to be part of a folder's: hosts may be one machine. */
 void tr_host_name(char host[TR_HOST_BYTES]);
+
+/* Which files this process sees, and by which numbers it knows processes, as words without blanks. Containers and chroots of a
+ * host may share its memory, but not its other files or its processes: what a path or a number means there, only those can tell
+ * who have the same words. */
+void tr_view_of_files(char view[TR_VIEW_BYTES]);
+void tr_view_of_processes(char view[TR_VIEW_BYTES]);
 
 /* The name of a folder; to be freed. */
 int tr_persistent_path(const char *base, const char *kind, const char *name, char **path);

@@ -163,13 +163,29 @@ else
 fi
 
 # A file of rows that a group was to share, of a process that was killed before the file had lost its name; and of one that lives.
-gone=$(sh -c 'echo $$') left="$base/trireme-rows-$(id -u)-$(hostname)"
+gone=$(sh -c 'echo $$') left="$base/trireme-rows-$(id -u)-$(hostname)-$(stat -L -c %i /proc/self/ns/pid)"
 : >"$left-$gone"
 : >"$left-$$"
 starts 0 1 output=passing
 [ ! -e "$left-$gone" ] || fail "what a killed process has left stays"
 [ -e "$left-$$" ] || fail "what another process is about to share goes"
+if unshare --pid --fork true 2>/dev/null; then
+    unshare --pid --fork "$trireme" train job.yaml output=passing >out 2>&1 || fail "processes of its own: $(tail -3 out)"
+    [ -e "$left-$$" ] || fail "what a process of another container is about to share goes"
+fi
 rm -f "$left-$gone" "$left-$$"
+
+# A container that shares the memory, but has other files where the run has its folder, cannot tell that it is over.
+if unshare --mount sh -c 'mount -t tmpfs tmpfs .tmp' 2>/dev/null; then
+    leave seven
+    unshare --mount sh -c 'mount -t tmpfs tmpfs seven && "$@"' sh "$trireme" train job.yaml output=second >out 2>&1 ||
+        fail "other files: $(tail -3 out)"
+    is "a run of a container with other files" "$(folders)" 1
+    starts 0 1 output=seven data.cache=memory
+    found "after a job in a container with other files"
+else
+    skip "no files of one's own"
+fi
 
 # ---- failures on purpose ----
 if TRIREME_FAULT=load=exit=7:1 "$trireme" train job.yaml output=faults >out 2>&1; then

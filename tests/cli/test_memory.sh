@@ -52,7 +52,7 @@ if ! TRIREME_FAULT=load:1 "$trireme" train job.yaml output=try >out 2>&1; then
     empty gone
     # … but not where another container's files cannot be seen
     begin container
-    sed -i 's/^root .*/root 0:0/' memory/trireme-*/owner
+    sed -i 's/^files .*/files 0:0:0/' memory/trireme-*/owner
     rm -rf container
     train 0 output=other checkpoint.memory=no
     [ -n "$(ls -A memory)" ] || fail "container: removed by a job that does not see its files"
