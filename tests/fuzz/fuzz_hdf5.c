@@ -33,6 +33,13 @@ static double number(struct input *in)
     return byte < 240 ? byte % 16 : odd[byte % (sizeof odd / sizeof *odd)];
 }
 
+/* What has no whole number, as 1e300 and NaN, is the least. */
+static int64_t whole_number(struct input *in)
+{
+    double value = number(in);
+    return value >= -0x1p63 && value < 0x1p63 ? (int64_t)value : INT64_MIN;
+}
+
 static hid_t make_type(unsigned byte)
 {
     const hid_t plain[] = {H5T_IEEE_F32LE, H5T_IEEE_F64BE, H5T_STD_I8LE,  H5T_STD_U8LE,  H5T_STD_I16BE,
@@ -83,7 +90,7 @@ static void put_indptr(struct input *in, hid_t where, hsize_t n, hsize_t nonzero
     int64_t at[33] = {0};
     for (hsize_t i = 1; i < n; i++) at[i] = at[i - 1] + next(in) % 3;
     unsigned byte = next(in);
-    if (n > 0 && byte >= 200) at[byte % n] = (int64_t)number(in);
+    if (n > 0 && byte >= 200) at[byte % n] = whole_number(in);
     else if (n > 0) at[n - 1] = (int64_t)nonzeros;
     hid_t space = H5Screate_simple(1, &n, NULL);
     hid_t set = H5Dcreate2(where, "indptr", H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
@@ -96,7 +103,7 @@ static void put_shape(struct input *in, hid_t where, hsize_t rows)
 {
     unsigned byte = next(in);
     hsize_t n = byte % 16 == 15 ? 3 : 2;
-    int64_t shape[3] = {byte < 220 ? (int64_t)rows : (int64_t)number(in), (int64_t)number(in), 1};
+    int64_t shape[3] = {byte < 220 ? (int64_t)rows : whole_number(in), whole_number(in), 1};
     if (byte % 8 == 7) return;
     hid_t space = H5Screate_simple(1, &n, NULL);
     hid_t a = H5Acreate2(where, byte % 2 ? "shape" : "h5sparse_shape", H5T_STD_I64LE, space, H5P_DEFAULT,
