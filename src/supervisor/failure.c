@@ -95,14 +95,16 @@ int tr_failure_code(const struct tr_failure *f)
     }
 }
 
-bool tr_code_is_final(int code)
+bool tr_failure_is_final(const struct tr_failure *f, const struct tr_history *before)
 {
     static const int final[] = {TR_OK,           TR_ERR_USAGE,     TR_ERR_DATA,
                                 TR_ERR_NO_INPUT, TR_ERR_NO_OUTPUT, TR_ERR_STOPPED,
                                 TR_ERR_DIVERGED, TR_ERR_CONFIG};
+    if (f->kind != TR_CAUSE_EXIT) return false;
     for (size_t i = 0; i < sizeof final / sizeof *final; i++)
-        if (final[i] == code) return true;
-    return false;
+        if (final[i] == f->number) return true;
+    return f->number == TR_ERR_SYSTEM && f->at.phase < TR_LIFE_TRAINING &&
+           before->best.phase < TR_LIFE_TRAINING;
 }
 
 /* The same failure at the same place. Others may have ended the clock in which one failed, or not: by chance. */

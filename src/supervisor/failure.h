@@ -38,9 +38,6 @@ void tr_failure_loss(const struct tr_failure *failure, char *text, size_t size);
 /* The exit code of a job that ends by this. */
 int tr_failure_code(const struct tr_failure *failure);
 
-/* An exit code on purpose: the job would end with it again. */
-bool tr_code_is_final(int code);
-
 /* All starts of a job so far; begins as {.best = TR_LIFE_NOWHERE}. */
 struct tr_history {
     int restarts;
@@ -49,6 +46,10 @@ struct tr_history {
     struct tr_failure last;
     struct tr_life_state best; /* farthest that the job ever was, and its newest checkpoint */
 };
+
+/* Whether the job would end so again: an exit code on purpose, or the system has no room for it, which a rank has said, and no
+ * start has got as far as training. */
+bool tr_failure_is_final(const struct tr_failure *failure, const struct tr_history *before);
 
 enum tr_decision { TR_START_AGAIN, TR_FAILS_ALIKE, TR_FAILS_TOO_OFTEN };
 

@@ -546,7 +546,7 @@ static bool is_the_end(struct supervisor *s, int *code)
     struct tr_status_seen seen;
     bool exits = f->kind == TR_CAUSE_EXIT;
     *code = tr_failure_code(f);
-    if (f->kind == TR_CAUSE_NONE || (exits && tr_code_is_final(f->number))) return true;
+    if (f->kind == TR_CAUSE_NONE || tr_failure_is_final(f, &s->history)) return true;
     bool sees = sees_status(s, &seen);
     if (sees && exits && is_trained(s, &seen)) return true;
     if (sees && !exits && seen.done) { /* all that was left was to leave */

@@ -205,6 +205,12 @@ if $private sh -c 'mount -t tmpfs -o size=4k tmpfs /dev/shm' 2>/dev/null; then
         timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=no-memory >err 2>&1
     is "no shared memory: exit" $? 71
     says 1 "^trireme: error: this needs .* MB of shared memory on this node, but /dev/shm has 0.00 MB free"
+    # the same under the supervisor: no other start would have more
+    $private sh -c 'mount -t tmpfs -o size=4k tmpfs /dev/shm && exec "$@"' sh \
+        timeout -s KILL $patience "$trireme" run job.yaml -n 2 output=no-memory >err 2>&1
+    is "no shared memory under a supervisor: exit" $? 71
+    says 1 "^trireme: error: this needs .* MB of shared memory on this node, but /dev/shm has 0.00 MB free"
+    says 0 "starting again"
 fi
 
 # ---- what is found is damaged ----

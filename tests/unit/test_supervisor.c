@@ -244,6 +244,23 @@ START_TEST(progress_is_no_repetition)
 }
 END_TEST
 
+START_TEST(what_has_no_room_is_not_started_again)
+{
+    struct tr_history h = {.best = TR_LIFE_NOWHERE};
+    struct tr_failure f = {.kind = TR_CAUSE_EXIT, .number = TR_ERR_SYSTEM, .at = TR_LIFE_NOWHERE};
+    ck_assert(tr_failure_is_final(&f, &h));
+    f.at.phase = TR_LIFE_TRAINING;
+    ck_assert(!tr_failure_is_final(&f, &h));
+    f.at.phase = TR_LIFE_LOADING;
+    h.best.phase = TR_LIFE_TRAINING; /* an earlier start had room */
+    ck_assert(!tr_failure_is_final(&f, &h));
+    f.number = TR_ERR_CONFIG;
+    ck_assert(tr_failure_is_final(&f, &h));
+    f.kind = TR_CAUSE_SIGNAL;
+    ck_assert(!tr_failure_is_final(&f, &h));
+}
+END_TEST
+
 START_TEST(restarts_are_counted)
 {
     struct tr_history h = {.best = TR_LIFE_NOWHERE};
@@ -490,6 +507,6 @@ UNIT_MAIN("supervisor", rules_of_faults_are_read, wrong_rules_of_faults_are_refu
           faults_are_those_of_their_seed, all_passes_while_all_is_well, what_comes_of_a_failure_is_left_out,
           exit_codes_are_read_in_both_versions_words, pages_are_held_back_until_it_is_known_what_they_mean,
           failures_are_said_in_a_line, the_same_failure_three_times_is_enough, progress_is_no_repetition,
-          restarts_are_counted, a_death_is_noticed_and_the_others_die, one_that_is_stopped_is_silent,
-          a_good_bye_is_no_death, strangers_stay_outside, ranks_die_with_their_supervisor,
-          a_wish_kills_nobody, all_wait_or_nobody_does)
+          what_has_no_room_is_not_started_again, restarts_are_counted, a_death_is_noticed_and_the_others_die,
+          one_that_is_stopped_is_silent, a_good_bye_is_no_death, strangers_stay_outside,
+          ranks_die_with_their_supervisor, a_wish_kills_nobody, all_wait_or_nobody_does)
