@@ -20,14 +20,22 @@
 #include "monitor/status.h"
 #include "monitor/summary.h"
 
-/* Every case works in a folder of its own. */
+/* Every case works in a folder of its own, which its process removes at its exit. */
 static char folder[64];
+
+static void remove_folder(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    if (system(command) != 0) perror(folder);
+}
 
 static void go_to_new_folder(void)
 {
     strcpy(folder, "/tmp/test_monitor_XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(folder));
     ck_assert_int_eq(chdir(folder), 0);
+    atexit(remove_folder);
 }
 
 static char *contents(const char *path)
