@@ -186,7 +186,9 @@ static int predict_piece(struct tr_average *a, const struct tr_model *m, tr_quer
         }
         begin[i + 1] = at;
     }
-    tr_records records = {.rows = {n, begin, column, value, b->label + first, NULL}, .first = first};
+    tr_records records = {
+        .rows = {.n = n, .begin = begin, .column = column, .value = value, .label = b->label + first},
+        .first = first};
     if (status == TR_OK) status = m->class->predict(m->model, q, &records, a->out + first * a->width);
     free(begin);
     free(column);

@@ -29,7 +29,7 @@ static void write_seconds(FILE *file, const char *name, double seconds)
 static void write_quality(FILE *file, const struct tr_outcome *o)
 {
     const struct tr_evaluation *last = &o->account->last.evaluation;
-    enum tr_test_metric metric = o->account->metric;
+    enum tr_test_metric metric = (enum tr_test_metric)o->account->metric;
     tr_json_real_member(file, "objective", last->objective);
     tr_json_real_member(file, "gap", last->gap);
     tr_json_real_member(file, "test_accuracy",

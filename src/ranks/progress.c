@@ -137,7 +137,7 @@ bool tr_receive_here(tr_context *tr, enum tr_tag tag, void *data, size_t bytes, 
     MPI_Message message;
     MPI_Request request;
     MPI_Status status;
-    MPI_Improbe(MPI_ANY_SOURCE, tag, tr->wire, &here, &message, &status);
+    MPI_Improbe(MPI_ANY_SOURCE, (int)tag, tr->wire, &here, &message, &status);
     if (!here) return false;
     *from = status.MPI_SOURCE;
     MPI_Imrecv(data, (int)bytes, MPI_BYTE, &message, &request);

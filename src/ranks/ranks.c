@@ -233,7 +233,7 @@ static int check_temporary_folder(void)
  * model whichever hosts its ranks come to lie on. */
 static void agree_on_cpu(tr_context *tr)
 {
-    int least = tr_cpu();
+    int least = (int)tr_cpu();
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, &least, 1, MPI_INT, MPI_MIN, tr->world, &request);
     tr_wait_alone(tr, &request, "all ranks to say which instructions they have");

@@ -100,7 +100,7 @@ static void check_division(const struct tr_files *files, struct tr_reader_option
     DEMAND(n == whole->n);
 }
 
-static void check_reading(const struct tr_files *files, const struct tr_head *shape, int format,
+static void check_reading(const struct tr_files *files, const struct tr_head *shape, enum tr_format format,
                           uint8_t choice, const uint8_t *data, size_t n)
 {
     uint64_t records;
@@ -131,7 +131,8 @@ static void check_reading(const struct tr_files *files, const struct tr_head *sh
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     if (n < 2) return 0;
-    int fd, format = data[0] & 1 ? TR_FORMAT_DOCWORD : TR_FORMAT_RATINGS;
+    int fd;
+    enum tr_format format = data[0] & 1 ? TR_FORMAT_DOCWORD : TR_FORMAT_RATINGS;
     struct tr_files files;
     struct tr_head *shape = NULL;
     open_bytes(data + 1, n - 1, &fd, &files);

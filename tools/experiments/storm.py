@@ -14,7 +14,7 @@ from experiments.blows import POINTS, draw, faults
 from experiments.common import OUT, TRIREME, goal, run, table, write_csv
 from experiments.supervised import DISK, JUMP, Supervised, two_hosts
 
-TIME = 180  # seconds after which a job counts as hanging
+TIME = 180  # seconds without a word after which a job counts as hanging; ten times that, whatever it says
 
 
 # ---- jobs ----
@@ -196,6 +196,7 @@ def through(one, blows, seconds=0):
     """Strikes a job that takes so long undisturbed until it is over, and gives the command again where a blow may have ended
     it; complaints."""
     waiting, last, ends = [b for b in blows if b.kind not in POINTS], one.began, list(blows)
+    patience, heard, since = TIME + 5 * seconds, 0, one.began
     while True:
         if waiting and time.time() - last > waiting[0].when and waiting[0].land(one):
             waiting.pop(0)
@@ -210,8 +211,10 @@ def through(one, blows, seconds=0):
             ends.remove(cause)
             one.seconds = None
             one.start()
-        if time.time() - one.began > TIME + 5 * seconds:
-            return [hanging(one, TIME + 5 * seconds)]
+        if one.heard() > heard:
+            heard, since = one.heard(), time.time()
+        if time.time() > min(since + patience, one.began + 10 * patience):
+            return [hanging(one, time.time() - one.began)]
         time.sleep(0.005)
 
 

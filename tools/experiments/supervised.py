@@ -168,6 +168,11 @@ class Supervised:
         except OSError:
             return ""
 
+    def heard(self):
+        """How many bytes it has said."""
+        paths = [os.path.join(self.folder, name) for name in ("out", "err", "log")]
+        return sum(os.path.getsize(path) for path in paths if os.path.exists(path))
+
     def summary(self):
         try:
             with open(os.path.join(self.output, "summary.json")) as f:
