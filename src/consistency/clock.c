@@ -5,11 +5,10 @@
 
 #include "ranks/shm.h"
 
-/* One line in shared memory: a rank's words, or a node's view of all. */
+/* In shared memory: a rank's words, or a node's view of all, in lines of the cache to themselves. */
 struct line {
-    _Atomic int64_t word[TR_CLOCK_WORDS];
+    _Alignas(64) _Atomic int64_t word[TR_CLOCK_WORDS];
 };
-_Static_assert(sizeof(struct line) == 64, "a line is one of the cache");
 
 /* Shared by a node: what all its ranks know of the world, its own minima, and a line per rank; behind these another one
  * per rank, of what it does. */

@@ -14,6 +14,7 @@ enum tr_clock_word {
     /* The minimum over all ranks that count … */
     TR_CLOCK_WRITTEN, /* every update that a rank owes for clocks < written is in the tables */
     TR_CLOCK_READ,    /* a rank has finished reading for clocks < read */
+    TR_CLOCK_PUSHED,  /* what a rank has pushed as rows in clocks < pushed has reached its servers (BSP) */
     TR_CLOCK_VERSION, /* the shares of a server hold an update of clock version - 1 (DynSGD, section 6) */
     TR_CLOCK_MINIMA,
     /* … the maximum … */

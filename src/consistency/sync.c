@@ -78,7 +78,7 @@ static void tell_version(struct tr_sync *s)
 }
 
 /* A rank that only serves takes part in every merge that is sure to come. Updates that came as messages show when
- * everybody has read for their clock. */
+ * everybody has read for their clock; and rows when, besides, everybody's have come. */
 static int serve(struct tr_sync *s, int *did)
 {
     for (size_t i = 0; i < s->tr->tables->count; i++) {
@@ -88,7 +88,8 @@ static int serve(struct tr_sync *s, int *did)
             TR_TRY(tr_merge_start(t, NULL));
             ++*did;
         }
-        if (tr_server_holds_clock(t) && tr_clock_get(s->clock, TR_CLOCK_READ) > t->served) {
+        if (tr_server_holds_clock(t) &&
+            tr_clock_get(s->clock, t->sparse ? TR_CLOCK_PUSHED : TR_CLOCK_READ) > t->served) {
             TR_TRY(tr_server_apply_held(t));
             ++*did;
         }
@@ -110,10 +111,30 @@ static int64_t settled(const struct tr_sync *s)
         int64_t merged = tr_merge_done(t), sending = tr_rows_sending(t);
         if (merged < least) least = merged;
         if (sending < least) least = sending;
-        if (t->lockstep && tr_table_by_message(t) && t->pushing_clients > 0 && t->served < least)
-            least = t->served;
+        if (tr_server_holds(t) && t->served < least) least = t->served;
     }
     return least;
+}
+
+/* Under BSP: the clocks of which all rows that this worker has pushed have reached their servers. */
+static int64_t pushed_rows(const struct tr_sync *s)
+{
+    const struct tr_tables *tables = s->tr->tables;
+    int64_t least = s->now;
+    for (size_t i = 0; i < tables->count; i++) {
+        int64_t sending = tr_rows_sending(tables->table[i]);
+        if (sending < least) least = sending;
+    }
+    return least;
+}
+
+/* Some of the tables have rows that may be pushed in this stage, and are held back. */
+static bool holds_rows(const struct tr_sync *s)
+{
+    const struct tr_tables *tables = s->tr->tables;
+    for (size_t i = 0; i < tables->count; i++)
+        if (tr_rows_wait(tables->table[i])) return true;
+    return false;
 }
 
 /* ---- pulling a view ---- */
@@ -414,6 +435,7 @@ static int poll_sync(void *what, int *did)
     if (tables->status != TR_OK && !tr_clock_get(s->clock, TR_CLOCK_FAILED))
         tr_clock_raise(s->clock, TR_CLOCK_FAILED, 1);
     TR_TRY(serve(s, did));
+    if (s->tells_rows) tr_clock_raise(s->clock, TR_CLOCK_PUSHED, pushed_rows(s));
     for (size_t i = 0; i < tables->view_count; i++)
         if (tables->views[i]->ahead_wanted) TR_TRY(start_prefetch(s, tables->views[i]));
     int64_t now = settled(s);
@@ -430,8 +452,11 @@ int tr_sync_begin(struct tr_sync *s)
 {
     tr_context *tr = s->tr;
     bool works = tr_works(tr), owes = works || (tr_is(tr, TR_SERVER) && tr_sync_lockstep(s));
-    const bool counts[TR_CLOCK_MINIMA] = {
-        [TR_CLOCK_WRITTEN] = owes, [TR_CLOCK_READ] = works, [TR_CLOCK_VERSION] = own_version(s) != INT64_MAX};
+    s->tells_rows = works && holds_rows(s);
+    const bool counts[TR_CLOCK_MINIMA] = {[TR_CLOCK_WRITTEN] = owes,
+                                          [TR_CLOCK_READ] = works,
+                                          [TR_CLOCK_PUSHED] = s->tells_rows,
+                                          [TR_CLOCK_VERSION] = own_version(s) != INT64_MAX};
     TR_TRY(tr_clock_reset(s->clock, counts));
     s->now = s->written = 0;
     s->works = works;

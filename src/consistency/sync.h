@@ -29,6 +29,7 @@ struct tr_sync {
     int64_t staleness; /* INT64_MAX: asynchronous */
     bool caching;      /* views are read again only when staleness demands it */
     bool running;      /* between begin and end of a stage */
+    bool tells_rows;   /* … and others wait to hear that the rows that it has pushed have arrived */
     bool counting;     /* all views are open, so it is known what this rank owes */
     bool works;        /* this rank computes */
     bool left;         /* … but has ended its last clock */

@@ -37,7 +37,7 @@ static int send_message(struct tr_table *t, uint32_t server, uint32_t flags)
     bool here = rank == t->tr->rank, last = flags & TR_FLAG_LAST;
     m->header.first = p->messages++;
     m->header.flags = flags;
-    m->header.reply = last && !t->lockstep && !here ? tr_request_number(tables) : 0;
+    m->header.reply = last && !here ? tr_request_number(tables) : 0;
     p->open = NULL;
     tables->traffic.bytes_pushed += sizeof m->header + p->bytes;
     if (!here) {
@@ -127,14 +127,11 @@ int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
 
 int tr_rows_end_clock(struct tr_table *t, int64_t clock)
 {
-    if (!t->sparse || t->rests || (!t->lockstep && !t->row_push)) return TR_OK;
-    TR_TRY(open_push(t));
     bool pushed = false;
-    for (uint32_t s = 0; s < t->partition.servers; s++) {
+    for (uint32_t s = 0; t->row_push && s < t->partition.servers; s++) {
         struct tr_row_push *p = &t->row_push[s];
-        bool silent = !p->open && p->messages == 0;
-        pushed = pushed || !silent;
-        if (silent && !t->lockstep) continue;
+        if (!p->open && p->messages == 0) continue;
+        pushed = true;
         if (!p->open) TR_TRY(open_message(t, s, clock));
         TR_TRY(send_message(t, s, TR_FLAG_LAST));
         p->messages = 0;

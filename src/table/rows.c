@@ -438,8 +438,6 @@ int tr_rows_begin(struct tr_table *t)
     struct tr_rows *rows = t->rows;
     open_cache(t);
     rows->after = rows->pulled = rows->cache.head ? tr_cache_number(&rows->cache) : 0;
-    if (t->sparse && t->lockstep && t->server >= 0)
-        t->pushing_clients = t->rests ? 0 : (size_t)tr_worker_set_size(t->tr->active);
     return TR_OK;
 }
 

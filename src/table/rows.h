@@ -13,7 +13,8 @@
  *
  * Pushing. What is added to sparse rows is written into a message for each server, which leaves when it is full, before
  * this worker pulls from the table, and at the end of the clock. Under BSP servers hold such messages like those of
- * views until all workers have said that this was their last of the clock.
+ * views; the last one to each server in a clock is acknowledged, and the clock window says when those of all workers are.
+ * So who has nothing for a server tells it nothing.
  */
 #ifndef TR_TABLE_ROWS_H
 #define TR_TABLE_ROWS_H
@@ -40,8 +41,14 @@ int tr_rows_add(struct tr_table *table, const tr_row *rows, size_t n, int64_t cl
 /* Sends what has been added so far. */
 int tr_rows_flush(struct tr_table *table);
 
-/* The worker's clock ends: what it has added to sparse tables leaves; in lockstep servers are told that it was all. */
+/* The worker's clock ends: what it has added to sparse tables leaves, and each server acknowledges the last of it. */
 int tr_rows_end_clock(struct tr_table *table, int64_t clock);
+
+/* Whether rows that are pushed are held back until those of all workers are there, if somebody pushes any in this stage. */
+static inline bool tr_rows_wait(const struct tr_table *t)
+{
+    return t->sparse && t->lockstep && !t->rests;
+}
 
 /* The lowest clock of which something that was sent has not arrived; INT64_MAX: nothing. */
 int64_t tr_rows_sending(const struct tr_table *table);

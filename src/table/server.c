@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "table/function.h"
+#include "table/rows.h"
 #include "table/share.h"
 #include "table/squeeze.h"
 
@@ -365,9 +366,15 @@ static int by_rank_tag_first(const void *a, const void *b)
     return (x->message.first > y->message.first) - (x->message.first < y->message.first);
 }
 
+bool tr_server_holds(const struct tr_table *t)
+{
+    if (t->server < 0 || !t->lockstep) return false;
+    return t->sparse ? tr_rows_wait(t) : tr_table_by_message(t) && t->pushing_clients > 0;
+}
+
 bool tr_server_holds_clock(const struct tr_table *t)
 {
-    return t->lockstep && t->pushing_clients > 0 && t->held_last == t->pushing_clients;
+    return tr_server_holds(t) && (t->sparse || t->held_last == t->pushing_clients);
 }
 
 /* In a fixed order, so that runs repeat. What a worker that need not read has sent for later clocks stays. */

@@ -30,8 +30,10 @@ void tr_server_forget_all(struct tr_table *table);
 void tr_server_forget_slots(struct tr_table *table); /* the map was emptied: keys are to be looked up again */
 const struct tr_client *tr_server_client(const struct tr_table *table, int rank, uint32_t tag); /* or NULL */
 
-/* In lockstep, updates that came as messages are held back: whether all of the clock served next are here, and
- * adding them, for whoever knows that everybody has read for that clock. */
+/* In lockstep, updates that come as messages are held back: whether there may be some; whether all of the clock served
+ * next are here, of rows as far as whoever asks knows that everybody's have come; and adding them, for whoever knows that
+ * everybody has read for that clock. */
+bool tr_server_holds(const struct tr_table *table);
 bool tr_server_holds_clock(const struct tr_table *table);
 int tr_server_apply_held(struct tr_table *table);
 

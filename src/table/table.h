@@ -102,7 +102,7 @@ struct tr_table {
 
     struct tr_client **client; /* key sets registered with this server */
     size_t clients, client_capacity;
-    size_t pushing_clients;
+    size_t pushing_clients; /* whose views push */
     bool rests; /* as tr_table_rest() says */
     int64_t served;       /* clocks of this stage of which all pushed messages have been applied (lockstep) */
     struct tr_held *held; /* messages of the clock served next, and of later ones */

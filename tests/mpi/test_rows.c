@@ -733,6 +733,47 @@ MPI_CASE(a_table_that_rests_is_told_nothing)
     end(&t);
 }
 
+/* All workers push to one row in each clock; and at last every one has seen what all have. */
+static int push_to_one(tr_worker *me, void *state)
+{
+    struct trial *t = state;
+    const uint32_t column = 0;
+    const int32_t value = 1;
+    const tr_row row = {.key = 7, .n = 1, .column = &column, .value = &value};
+    (void)me;
+    return tr_rows_push(t->table, &row, 1);
+}
+
+static int take_count(void *state, const tr_row *row)
+{
+    *(int32_t *)state = *(const int32_t *)row->value;
+    return TR_OK;
+}
+
+MPI_CASE(a_server_is_told_nothing_by_who_has_nothing_for_it)
+{
+    const char *layout;
+    for (int i = 0; (layout = mpi_layout(i)); i++) {
+        struct trial t;
+        char settings[MPI_NOTE];
+        snprintf(settings, sizeof settings, "%s sync.mode=bsp", layout);
+        begin(&t, settings, TR_I32, 50, 100, true);
+        tr_stage stage = {
+            .name = "one", .state = &t, .clocks = CLOCKS, .prepare = prepare_nothing, .compute = push_to_one};
+        mpi_ok(tr_run(t.tr, &stage));
+        int home = tr_table_server_rank(t.table, tr_partition_locate(&t.table->partition, 7).server);
+        bool sends = tr_is(t.tr, TR_SLAVE) && home != t.tr->rank;
+        mpi_check(t.tr->tables->traffic.messages == (sends ? CLOCKS : 0),
+                  "%llu messages of rows for one other rank in %d clocks",
+                  (unsigned long long)t.tr->tables->traffic.messages, CLOCKS);
+        const tr_key key = 7;
+        int32_t sum = 0;
+        mpi_ok(tr_agree(t.tr, mpi_test.rank == 0 ? tr_rows_pull(t.table, &key, 1, take_count, &sum) : TR_OK));
+        mpi_check(mpi_test.rank != 0 || sum == CLOCKS * workers(&t), "the row has %d", (int)sum);
+        end(&t);
+    }
+}
+
 MPI_CASE(misuse_is_an_error)
 {
     struct trial t;
@@ -751,4 +792,4 @@ MPI_MAIN(&bsp_is_exact_at_every_clock, &ssp_keeps_its_bound, &asp_sees_own_updat
          &a_node_fetches_each_row_once_a_clock, &memory_in_flight_is_bounded, &failures_leave_nobody_waiting,
          &pulls_may_cross, &sparse_rows_are_exact_under_bsp, &sparse_rows_keep_the_bound_of_ssp,
          &sparse_rows_show_own_updates_under_asp, &long_rows_go_in_parts, &a_table_that_rests_is_told_nothing,
-         &misuse_is_an_error)
+         &a_server_is_told_nothing_by_who_has_nothing_for_it, &misuse_is_an_error)
