@@ -244,6 +244,38 @@ MPI_CASE(some_have_nothing_to_do)
         check_layout(&tiny, layout, i % 2 ? "ssp" : "bsp", 5);
 }
 
+/* In groups of two of 4 ranks and more a member's words are on half of the servers at most, or on one more where nothing
+ * divides; where the job says how words are to lie, they lie so. */
+static void check_words(const char *partition, bool in_blocks)
+{
+    char settings[MPI_NOTE], path[64];
+    struct tr_lda *m;
+    snprintf(settings, sizeof settings,
+             "ranks.layout=colocated ranks.groups=%d ranks.group_size=2 model.topics=4 %s", mpi_test.size / 2,
+             partition);
+    tr_context *tr = begin(&small, settings, path, &m);
+    bool used[2][16] = {{false}};
+    int servers = tr_servers(tr), n[2] = {0};
+    for (uint64_t p = 0; p < m->layout.words; p++) {
+        uint32_t server = tr_partition_locate(&m->table->partition, m->layout.word[p]).server;
+        int member = p >= m->layout.first[m->depth];
+        n[member] += !used[member][server];
+        used[member][server] = true;
+    }
+    for (int i = 0; i < 2 && tr_is(tr, TR_SLAVE); i++) {
+        if (in_blocks) mpi_check(n[i] <= servers / 2 + 1, "words of member %d lie on %d servers", i, n[i]);
+        else mpi_check(n[i] == servers, "words of member %d lie on %d servers", i, n[i]);
+    }
+    end(tr, &m, path);
+}
+
+MPI_CASE(words_of_a_block_lie_on_few_servers)
+{
+    if (mpi_test.size < 4 || mpi_test.size > 16) return;
+    check_words("", true);
+    check_words("table.partition=hash", false);
+}
+
 /* ---- histograms ---- */
 
 static int add_bins(void *state, const tr_row *row)
@@ -470,6 +502,6 @@ MPI_CASE(the_file_has_what_the_tables_have)
 }
 
 MPI_MAIN(&counts_are_those_of_the_topics_after_every_sweep, &without_lockstep_no_count_is_lost_or_made_twice,
-         &some_have_nothing_to_do, &groups_know_how_often_each_count_occurs,
-         &topics_are_found_by_however_many, &a_document_of_training_is_recognised, &runs_repeat,
-         &the_file_has_what_the_tables_have)
+         &some_have_nothing_to_do, &words_of_a_block_lie_on_few_servers,
+         &groups_know_how_often_each_count_occurs, &topics_are_found_by_however_many,
+         &a_document_of_training_is_recognised, &runs_repeat, &the_file_has_what_the_tables_have)

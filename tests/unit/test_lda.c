@@ -185,6 +185,37 @@ START_TEST(blocks_have_about_as_many_tokens)
 }
 END_TEST
 
+/* Fewer parts than blocks, more, and a number that nothing divides. */
+START_TEST(parts_are_of_few_blocks_and_have_about_as_many_tokens)
+{
+    enum { BLOCKS = 8 };
+    static const uint32_t numbers[] = {1, 3, 8, 11, 24};
+    uint64_t tokens[2000];
+    for (size_t w = 0; w < 2000; w++) tokens[w] = 100000 / (w + 1000);
+    struct tr_lda_layout l;
+    ck_ok(tr_lda_layout_open(tokens, 2000, 100, BLOCKS, &l));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        uint32_t parts = numbers[i];
+        uint64_t sum[24] = {0}, of_block[24] = {0}, all = 0;
+        for (int b = 0; b < BLOCKS; b++) {
+            for (uint64_t p = l.first[b]; p < l.first[b + 1]; p++) {
+                uint32_t part = tr_lda_layout_part(&l, p, parts);
+                ck_assert_uint_lt(part, parts);
+                sum[part] += tokens[l.word[p]];
+                all += tokens[l.word[p]];
+                of_block[part] |= UINT64_C(1) << b;
+            }
+        }
+        for (uint32_t part = 0; part < parts; part++) {
+            ck_assert_int_le(__builtin_popcountll(of_block[part]), 1 + BLOCKS / (int)parts);
+            ck_assert_uint_le(sum[part], 2 * all / parts + 100);
+            ck_assert_uint_gt(sum[part], 0);
+        }
+    }
+    tr_lda_layout_close(&l);
+}
+END_TEST
+
 START_TEST(impossible_topics_and_words_are_refused)
 {
     uint64_t tokens[] = {3, UINT64_C(1) << 31};
@@ -668,9 +699,9 @@ START_TEST(a_worker_may_have_no_documents)
 END_TEST
 
 UNIT_MAIN("lda", a_layout_places_every_word_once_and_rows_apart, blocks_have_about_as_many_tokens,
-          impossible_topics_and_words_are_refused, counts_that_are_no_counts_are_refused,
-          rows_add_and_read_back, states_are_visited_as_often_as_they_are_probable,
-          a_wrong_sampler_is_found_out, the_likelihood_is_that_of_the_definition,
-          topics_behind_a_corpus_are_found, counts_agree_with_topics_after_every_sweep,
-          a_start_does_not_depend_on_blocks_or_workers, counts_come_back_from_topics,
-          a_very_long_document_is_sampled, a_worker_may_have_no_documents)
+          parts_are_of_few_blocks_and_have_about_as_many_tokens, impossible_topics_and_words_are_refused,
+          counts_that_are_no_counts_are_refused, rows_add_and_read_back,
+          states_are_visited_as_often_as_they_are_probable, a_wrong_sampler_is_found_out,
+          the_likelihood_is_that_of_the_definition, topics_behind_a_corpus_are_found,
+          counts_agree_with_topics_after_every_sweep, a_start_does_not_depend_on_blocks_or_workers,
+          counts_come_back_from_topics, a_very_long_document_is_sampled, a_worker_may_have_no_documents)

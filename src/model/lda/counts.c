@@ -146,6 +146,19 @@ void tr_lda_layout_close(struct tr_lda_layout *l)
     *l = (struct tr_lda_layout){0};
 }
 
+/* Frequent words come first in a block, so its words are dealt out to its parts. */
+uint32_t tr_lda_layout_part(const struct tr_lda_layout *l, uint64_t place, uint32_t parts)
+{
+    uint64_t block = 0, blocks = (uint64_t)l->blocks;
+    for (uint64_t end = blocks; end - block > 1;) {
+        uint64_t middle = block + (end - block) / 2;
+        if (place < l->first[middle]) end = middle;
+        else block = middle;
+    }
+    uint64_t first = block * parts / blocks, n = (block + 1) * parts / blocks - first;
+    return (uint32_t)(first + (place - l->first[block]) % (n + !n));
+}
+
 /* ---- rows ---- */
 
 static int by_topic(const void *x, const void *y)

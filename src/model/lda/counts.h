@@ -42,6 +42,10 @@ int tr_lda_layout_open(const uint64_t *tokens, uint64_t words, uint32_t topics, 
                        struct tr_lda_layout *layout);
 void tr_lda_layout_close(struct tr_lda_layout *layout);
 
+/* Cuts the words into parts of about as many tokens, each from few blocks, as neighbours in the order of blocks have
+ * neighbouring parts: to which of them the word at this place belongs. */
+uint32_t tr_lda_layout_part(const struct tr_lda_layout *layout, uint64_t place, uint32_t parts);
+
 /* One (topic, count) of a row or of a document. */
 struct tr_lda_count {
     uint32_t topic;

@@ -194,20 +194,31 @@ static int add_row(void *state, const tr_row *row)
     return TR_OK;
 }
 
+/* The words of this worker's part, which lie on about as many servers as there are to a worker. */
+static int list_part(const struct tr_lda *m, const tr_worker *me, tr_key **keys, size_t *n)
+{
+    const struct tr_lda_layout *l = &m->layout;
+    uint32_t part = (uint32_t)me->worker, parts = (uint32_t)me->workers;
+    size_t capacity = 0;
+    *n = 0;
+    for (uint64_t p = 0; p < l->words; p++) {
+        if (tr_lda_layout_part(l, p, parts) != part) continue;
+        TR_TRY(TR_GROW(keys, &capacity, *n + 1));
+        (*keys)[(*n)++] = l->word[p];
+    }
+    return TR_OK;
+}
+
 int tr_lda_log_table(struct tr_lda *m, const tr_worker *me, double *sum)
 {
-    struct likelihood l;
-    tr_key *keys;
-    uint64_t parts = (uint64_t)me->workers, part = (uint64_t)me->worker, n = m->words / parts,
-             left = m->words % parts;
-    uint64_t first = n * part + tr_min_size(part, left);
-    n += part < left;
-    TR_TRY(TR_NEW(&keys, n));
-    int status = TR_NEW(&l.row, n);
+    struct likelihood l = {.row = NULL};
+    tr_key *keys = NULL;
+    size_t n;
+    int status = list_part(m, me, &keys, &n);
+    if (status == TR_OK) status = TR_NEW(&l.row, n);
     tr_lda_rises_make(m->beta, &l.rises);
-    for (uint64_t i = 0; i < n; i++) keys[i] = first + i;
     if (status == TR_OK) status = tr_rows_pull(m->table, keys, n, add_row, &l);
-    for (uint64_t i = 0; i < n && status == TR_OK; i++) *sum += l.row[i];
+    for (size_t i = 0; i < n && status == TR_OK; i++) *sum += l.row[i];
     free(keys);
     free(l.row);
     return status;

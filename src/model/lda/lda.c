@@ -54,15 +54,31 @@ static int read_vocabulary(struct tr_lda *m)
     return status;
 }
 
-/* Tokens of each word, of all workers. */
-static int count_words(struct tr_lda *m, uint64_t *tokens)
+/* Several groups pull and push whole blocks in every sweep: the words of one lie on few servers, where every rank can list
+ * which has which, and the job does not say where they are to lie. */
+static bool lie_in_blocks(const struct tr_lda *m)
+{
+    const uint64_t most = 1 << 24;
+    return tr_groups(m->tr) > 1 && m->words <= most && !tr_job_given(m->job, "table.partition") &&
+           !tr_job_given(m->job, "table.block");
+}
+
+static uint32_t server_of(void *who, uint64_t word, uint64_t words, uint32_t servers)
+{
+    const struct tr_lda *m = who;
+    (void)words;
+    return tr_lda_layout_part(&m->layout, m->layout.place[word], servers);
+}
+
+/* Tokens of each word, of all workers: on all ranks where `by` is all. */
+static int count_words(struct tr_lda *m, enum tr_set by, uint64_t *tokens)
 {
     const tr_batch *rows = &m->train->rows;
     for (uint64_t i = 0; rows->n > 0 && i < rows->begin[rows->n]; i++)
         tokens[m->train->keys[rows->column[i]]] += rows->value ? (uint64_t)rows->value[i] : 1;
     for (uint64_t at = 0; at < m->words; at += PIECE) {
         size_t n = tr_min_size(PIECE, m->words - at);
-        TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, tokens + at, n));
+        TR_TRY(tr_all_reduce(m->tr, by, TR_SUM, TR_I64, tokens + at, n));
     }
     return TR_OK;
 }
@@ -99,14 +115,15 @@ static int open_sampler(struct tr_lda *m)
     return TR_OK;
 }
 
-/* All workers, whatever becomes of one: they count together. */
+/* All workers, whatever becomes of one: they count together. Where words lie in blocks all ranks have to know these. */
 static int open_worker(struct tr_lda *m)
 {
     uint64_t *tokens;
+    bool all = lie_in_blocks(m);
     int status = TR_NEW(&tokens, m->words), blocks = tr_group_size(m->tr) * m->depth;
     TR_TRY(tr_agree(m->tr, status));
-    if (works(m)) status = count_words(m, tokens);
-    if (works(m) && status == TR_OK)
+    if (all || works(m)) status = count_words(m, all ? TR_SET_ALL : TR_SET_WORKERS, tokens);
+    if ((all || works(m)) && status == TR_OK)
         status = tr_lda_layout_open(tokens, m->words, (uint32_t)m->topics, blocks, &m->layout);
     if (works(m) && status == TR_OK) status = open_sampler(m);
     free(tokens);
@@ -115,9 +132,12 @@ static int open_worker(struct tr_lda *m)
 
 static int make_tables(struct tr_lda *m)
 {
-    tr_table_options sparse = {.sparse = true};
+    tr_table_options sparse = {.sparse = true},
+                     in_blocks = {.sparse = true, .block = 1, .place = server_of, .who = m};
     uint64_t topics = m->o->topics;
-    TR_TRY(tr_table_create_with(m->tr, "words", TR_I32, m->words, topics, &sparse, &m->table));
+    TR_TRY(tr_table_create_with(m->tr, "words", TR_I32, m->words, topics,
+                                lie_in_blocks(m) ? &in_blocks : &sparse, &m->table));
+    if (!works(m)) tr_lda_layout_close(&m->layout);
     TR_TRY(tr_table_create(m->tr, "totals", TR_I64, 1, topics, &m->totals));
     if (!m->o->optimize) return TR_OK; /* one group has no use for it, but may go on as several */
     return tr_table_create_with(m->tr, "histograms", TR_I32, topics + 1, (uint64_t)UINT32_MAX + 1, &sparse,
