@@ -220,7 +220,10 @@ typedef struct tr_data_size {
     double words, tokens;
     int workers, servers;
     int node_workers; /* of the node that has most of them */
+    double occurring; /* features that are not 0 in some row */
+    double frequent;  /* … in TR_FREQUENT_ROWS rows or more */
 } tr_data_size;
+enum { TR_FREQUENT_ROWS = 20 };
 
 /* Bytes. What a server has lies in memory of its node, and the workers there read it where it is. */
 typedef struct tr_memory {

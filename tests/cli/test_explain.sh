@@ -176,14 +176,17 @@ for ranks in 1 2; do
     for method in newton svrg katyusha dual sgd; do
         takes $ranks $method data.train=wide.svm data.features=1000000 solve.method=$method
     done
+    takes $ranks growing data.train=long.svm data.features=1000000 solve.method=growing
     takes $ranks descent data.train=long.svm solve.method=descent model.l1=0.001
 done
+takes 4 growing data.train=wide.svm data.features=1000000 solve.method=growing
 echo "name: others" >job.yaml
 for ranks in 1 2; do
     takes $ranks "mf sgd" data.train=rates data.format=ratings model.type=mf model.rank=48 solve.method=sgd
     takes $ranks "mf als" data.train=rates data.format=ratings model.type=mf model.rank=48 solve.method=als
     takes $ranks lda data.train=words data.format=docword model.type=lda model.topics=200
     takes $ranks trees data.train=events.csv model.type=trees
+    takes $ranks "sparse trees" data.train=sparse.svm data.format=libsvm model.type=trees
     takes $ranks kmeans data.train=dense.csv model.type=kmeans model.clusters=20
     takes $ranks "sparse kmeans" data.train=sparse.svm data.format=libsvm model.type=kmeans model.clusters=10
 done

@@ -499,10 +499,21 @@ static double server_bytes(const tr_job *job, const tr_data_size *size, double e
     return (tables * (element + 20) * used + lists) / servers;
 }
 
+/* Each phase of growing batches has views of its own, of all that a group's rows have, and memory in which the workers of a node
+ * add up; so has evaluating. */
+static void add_phases(double phases, const tr_data_size *size, double element, tr_memory *m)
+{
+    double text = size->text * size->node_workers / size->workers, keys = fmin(size->occurring, text / 9);
+    phases = fmin(phases, TR_GROWING_PHASES);
+    m->worker = ((3 * element + 8) * phases + element + 8) * keys;
+    m->node = 2 * element * keys * phases * size->node_workers;
+}
+
 /* What a method has besides rows and views of their keys: by Newton's method vectors of all that a worker looks after, by the
  * dual one what is known of rows and a mean of weights, by descent rows once more as columns, with variance reduction some
  * vectors of all features, and a replica of the node. */
-static void add_method(const tr_job *job, const tr_data_size *size, double element, double keys, tr_memory *m)
+static void add_method(const tr_job *job, double phases, const tr_data_size *size, double element,
+                       double keys, tr_memory *m)
 {
     int method = tr_job_method(job);
     double records = size->records / size->workers, means = method != TR_METHOD_SVRG;
@@ -512,6 +523,7 @@ static void add_method(const tr_job *job, const tr_data_size *size, double eleme
         m->rows += 20 * records;
         m->worker += 2 * element * keys;
     }
+    if (solvers[method] == &tr_linear_growing) add_phases(phases, size, element, m);
     if (solvers[method] == &tr_linear_descent) m->worker += 0.6 * size->text / size->workers;
     if (solvers[method] != &tr_linear_variance) return;
     m->worker += (32 + element) * size->features;
@@ -529,7 +541,7 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
     double merged = size->workers > 1; /* new values come while those of before are still read */
     m->rows = solvers[tr_job_method(job)]->passes ? rows : 0.6 * text;
     m->worker = (3 + merged) * element * keys;
-    add_method(job, size, element, keys, m);
+    add_method(job, (double)((const struct tr_linear_options *)options)->phases, size, element, keys, m);
     m->server = server_bytes(job, size, element, keys);
 }
 

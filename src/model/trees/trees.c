@@ -500,20 +500,28 @@ static int train_model(void *model)
     return find_area(m);
 }
 
+/* Of all columns. Sparse ones that few rows have are left out, and have one bin; and there are no more than numbers. */
+static double count_bins(const struct tr_trees_options *o, const tr_data_size *size)
+{
+    bool csv = strcmp(size->format, "csv") == 0;
+    double most = fmin((double)o->bins, fmin(size->records, csv ? size->records : size->values + 1)) + 1;
+    double kept = o->min_rows < TR_FREQUENT_ROWS ? size->occurring : size->frequent;
+    return csv ? most * size->features : size->features + fmin((most - 1) * kept, size->text / 9);
+}
+
 /* First the numbers, which go while they become bins, and labels; then bins and what is known of each row; and histograms. */
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
     const struct tr_trees_options *o = options;
     bool csv = strcmp(size->format, "csv") == 0,
          disk = tr_job_is(job, "data.storage", "disk") || tr_job_is(job, "data.storage", "memory_disk");
-    double rows = size->records, numbers = rows * size->features, blocks = 50e6 * size->workers,
+    double rows = size->records, numbers = rows * size->features, blocks = 50e6 * size->workers, column = 40,
            read = csv ? 4 * numbers + 12 * rows : 1.2 * size->text,
            trained = csv ? numbers + 20 * rows : 0.6 * size->text + 28 * rows;
     double weights = *o->class_weights || tr_job_given(job, "data.weight") ? 8 * rows : 0;
-    memory->rows = ((disk ? blocks + trained : fmax(read, trained)) + weights) / size->workers;
-    double bins = fmin((double)o->bins, fmin(rows, csv ? rows : size->values + 1)) + 1,
-           sums = 8 * bins * size->features;
-    memory->worker = sums * (double)o->leaves / size->workers;
+    double sums = 8 * count_bins(o, size), histograms = sums * (double)o->leaves;
+    memory->rows = ((disk ? blocks : 0) + trained + weights) / size->workers;
+    memory->worker = fmax(histograms, disk ? 0 : read - trained) / size->workers + column * size->features;
     if (size->node_workers == size->workers) memory->node = size->workers * sums;
     else memory->worker += sums;
     memory->server = 0;
