@@ -85,6 +85,9 @@ for ranks in 1 2; do
     [ "$(du -k vast/model.h5 | cut -f 1)" -lt 20000 ] || fail "vast.svm: model.h5 takes $(du -k vast/model.h5)"
     check "vast.svm: predict" "$trireme" predict vast vast.svm
     [ "$(tr '\n' ' ' <out)" = "1 -1 1 -1 " ] || fail "vast.svm: predicts $(cat out)"
+    check "vast.svm: inspect" "$trireme" inspect vast --top 1
+    [ "$(sed -n 's/^weights  *\([0-9]*\) not zero.*/\1/p; s/^  *\([0-9]*\)  [+-].*/\1/p' out | tr '\n' ' ')" = "4 300000000 5 " ] ||
+        fail "vast.svm: inspect says $(cat out)"
 done
 
 # packed files are told by their first bytes; a folder means its files

@@ -238,7 +238,9 @@ static int show_top(const struct tr_linear_model *m, tr_query *q, size_t output,
         snprintf(of, sizeof of, " for label %s", label);
     }
     TR_TRY(TR_NEW(&top.feature, top.most));
-    for (uint64_t i = 0; i < m->features; i++) offer(&top, m, i, sign);
+    uint64_t weights = m->features * m->outputs;
+    for (uint64_t i = tr_linear_model_next(m, 0); i < weights; i = tr_linear_model_next(m, i + 1))
+        if (i % m->outputs == output) offer(&top, m, i / m->outputs, sign);
     int status = top.n == 0 ? TR_OK
                             : tr_print(q, "\nlargest %s weights%s\n%12s  weight\n",
                                        sign > 0 ? "positive" : "negative", of, "feature");
@@ -275,12 +277,16 @@ int tr_linear_inspect(void *model, tr_query *q)
     uint64_t nonzero = 0;
     double squares = 0, least = INFINITY, most = -INFINITY;
     uint64_t weights = m->features * m->outputs;
-    for (uint64_t i = 0; i < weights; i++) {
+    for (uint64_t i = tr_linear_model_next(m, 0); i < weights; i = tr_linear_model_next(m, i + 1)) {
         double w = tr_linear_model_weight(m, i);
-        nonzero += w != 0;
+        nonzero++;
         squares += w * w;
         least = fmin(least, w);
         most = fmax(most, w);
+    }
+    if (nonzero < weights) {
+        least = fmin(least, 0);
+        most = fmax(most, 0);
     }
     if (m->outputs > 1) TR_TRY(show_labels(m, q));
     else if (tr_linear_model_classifies(m)) {

@@ -352,6 +352,10 @@ static inline double tr_linear_model_weight(const struct tr_linear_model *model,
                                   : ((const double *)model->weight)[i];
 }
 
+/* The next weight from `from` on that is not zero; features * outputs: there is none. Most features of a model with hash storage
+ * have none, whose memory is looked at and never filled. */
+uint64_t tr_linear_model_next(const struct tr_linear_model *model, uint64_t from);
+
 /* "logistic", as model.type has it. */
 const char *tr_linear_model_name(int type);
 

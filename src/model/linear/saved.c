@@ -25,9 +25,27 @@ void tr_linear_model_free(struct tr_linear_model *model)
     model->label = NULL;
 }
 
+uint64_t tr_linear_model_next(const struct tr_linear_model *m, uint64_t from)
+{
+    static const char zeros[1 << 14];
+    uint64_t n = m->features * m->outputs, size = m->dtype == TR_F32 ? sizeof(float) : sizeof(double),
+             block = sizeof zeros / size;
+    const char *weight = m->weight;
+    for (uint64_t i = from; i < n;) {
+        if (n - i >= block && memcmp(weight + i * size, zeros, sizeof zeros) == 0) {
+            i += block;
+            continue;
+        }
+        for (uint64_t end = n - i < block ? n : i + block; i < end; i++)
+            if (tr_linear_model_weight(m, i) != 0) return i;
+    }
+    return n;
+}
+
 int tr_linear_model_check(const struct tr_linear_model *m, const char *path)
 {
-    for (uint64_t i = 0; i < m->features * m->outputs; i++)
+    uint64_t weights = m->features * m->outputs;
+    for (uint64_t i = tr_linear_model_next(m, 0); i < weights; i = tr_linear_model_next(m, i + 1))
         if (!isfinite(tr_linear_model_weight(m, i)))
             return tr_fail(TR_ERR_DATA, "%s: weight %llu is not a finite number", path,
                            (unsigned long long)i);
