@@ -1,10 +1,12 @@
-/* How long a rank is patient: what moves over TCP is no deadlock. */
+#define _GNU_SOURCE
+/* How long a rank is patient: what moves over TCP is no deadlock; and how long it naps. */
 #include "unit.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -79,4 +81,66 @@ START_TEST(a_transfer_is_no_deadlock)
 }
 END_TEST
 
-UNIT_MAIN("waiting", moved_bytes_are_seen, nothing_moves, a_transfer_is_no_deadlock)
+/* ---- how long it naps ---- */
+
+static struct {
+    bool counted; /* instead of slept */
+    long n;
+    double seconds, longest;
+} naps;
+
+int nanosleep(const struct timespec *time, struct timespec *left)
+{
+    double seconds = (double)time->tv_sec + 1e-9 * (double)time->tv_nsec;
+    if (!naps.counted) return clock_nanosleep(CLOCK_REALTIME, 0, time, left);
+    naps.n++;
+    naps.seconds += seconds;
+    if (seconds > naps.longest) naps.longest = seconds;
+    return 0;
+}
+
+/* A wait that naps for so many seconds. */
+static void wait_for(int nodes, double seconds)
+{
+    static tr_job job;
+    tr_context tr = {.job = &job, .polling = true, .layout.nodes = nodes};
+    struct tr_waiting waiting = tr_waiting_begin();
+    job.ranks.patience = 1e9;
+    naps.n = 0;
+    naps.seconds = naps.longest = 0;
+    naps.counted = true;
+    while (naps.seconds < seconds) ck_assert_int_eq(tr_waiting_turn(&tr, &waiting, "nothing"), TR_OK);
+    naps.counted = false;
+}
+
+/* Idle servers, or ranks that outnumber cores, wake 200 times a second and not a thousand times. */
+START_TEST(who_waits_long_wakes_seldom)
+{
+    wait_for(1, 2);
+    long before = naps.n;
+    wait_for(1, 12);
+    ck_assert_int_le(naps.n - before, 2100);
+    ck_assert_int_ge(naps.n - before, 1900);
+    ck_assert_double_le(naps.longest, 5e-3);
+}
+END_TEST
+
+START_TEST(who_waits_briefly_loses_no_time)
+{
+    wait_for(1, 1e-3);
+    ck_assert_double_le(naps.longest, 0.25e-3);
+    wait_for(1, 0.1);
+    ck_assert_double_le(naps.longest, 2e-3);
+}
+END_TEST
+
+/* What other hosts do to a window goes on only while its rank is in MPI. */
+START_TEST(between_hosts_naps_are_short)
+{
+    wait_for(2, 12);
+    ck_assert_double_le(naps.longest, 1e-3);
+}
+END_TEST
+
+UNIT_MAIN("waiting", moved_bytes_are_seen, nothing_moves, a_transfer_is_no_deadlock,
+          who_waits_long_wakes_seldom, who_waits_briefly_loses_no_time, between_hosts_naps_are_short)
