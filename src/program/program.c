@@ -53,8 +53,10 @@ int tr_services_open(tr_context *tr, bool fresh)
     int ended = tr->rank == 0 && !fresh && tr_status_look(tr->job->output).done;
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &ended, sizeof ended));
     TR_TRY(tr_checkpoints_open(tr, fresh ? TR_BEGIN_ANEW : ended ? TR_GO_FURTHER : TR_GO_ON));
-    TR_TRY(tr_monitor_open(tr, &tr->monitor));
-    return tr_monitor_enter(tr->monitor, TR_LOADING);
+    int status = tr_monitor_open(tr, &tr->monitor);
+    if (status == TR_OK) return tr_monitor_enter(tr->monitor, TR_LOADING);
+    tr_checkpoints_leave(tr);
+    return status;
 }
 
 struct members {

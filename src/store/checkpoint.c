@@ -316,6 +316,12 @@ int tr_checkpoints_close(tr_context *tr, bool ended, int status)
     return status;
 }
 
+void tr_checkpoints_leave(tr_context *tr)
+{
+    destroy(tr->checkpoints, false);
+    tr->checkpoints = NULL;
+}
+
 const struct tr_manifest *tr_checkpoint_found(const tr_context *tr)
 {
     return tr->checkpoints && tr->checkpoints->continues ? &tr->checkpoints->found : NULL;

@@ -37,6 +37,9 @@ int tr_checkpoints_open(tr_context *tr, enum tr_beginning beginning);
  * context is fine. Returns status, or TR_ERR_IO if that was TR_OK but checkpoints could not be written. */
 int tr_checkpoints_close(tr_context *tr, bool ended, int status);
 
+/* Closes it without a word: what is in memory stays for the next start. */
+void tr_checkpoints_leave(tr_context *tr);
+
 /* The checkpoint that the run goes on from, or NULL: the same on all ranks. */
 const struct tr_manifest *tr_checkpoint_found(const tr_context *tr);
 
