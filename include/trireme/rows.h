@@ -82,9 +82,9 @@ int tr_rows_push(tr_table *table, const tr_row *rows, size_t n);
 /* Waits until all that this worker has pushed has arrived: without BSP, before somebody else is to read it. */
 int tr_rows_settle(tr_table *table);
 
-/* Sparse rows: whether nobody pulls them or pushes to them in the stages to come. Under BSP each worker tells each server of
- * such a table in every clock that it has pushed all, or nothing, which a table that rests spares it. All ranks, before
- * tr_run(); pulling from one that rests and pushing to it are TR_ERR_INTERNAL. */
+/* Sparse rows: whether nobody pulls them or pushes to them in the stages to come. Under BSP all ranks wait in every clock to
+ * hear that what was pushed to such tables has arrived, which tables that rest spare them. All ranks, before tr_run();
+ * pulling from one that rests and pushing to it are TR_ERR_INTERNAL. */
 void tr_table_rest(tr_table *table, bool rests);
 
 #ifdef __cplusplus
