@@ -152,7 +152,9 @@ static int sum_ratings(const struct tr_mf_sgd *s, tr_worker *me, double *count, 
  * reconciled afterwards, so it should be short; but a round should take longer than passing on the blocks. (Generated
  * ratings, 9M of rank 32, two workers, 3 epochs, held-out RMSE with 1, 2, 4, 8 and 16 rotations an epoch: 0.772, 0.767,
  * 0.764, 0.762, 0.762.) Between hosts an item's row takes as long as the steps on some 60 of its ratings, whatever the
- * rank, at 1 Gbit/s: there each visit to it has twice as many and more. */
+ * rank, at 1 Gbit/s: there each visit to it has twice as many and more. Public data gain nothing by more. Jester sends 31 kB
+ * a rank and pass on 2 hosts, 49 on 16, 22 on 32, and MovieLens 100K 274 on 2 and 275 on 16; in 8 rotations (the latter on 16
+ * hosts: 2) it is 117, 137 and 169, 1833 and 468, and the held-out RMSE after 8 epochs is the same within 0.0002. */
 static size_t choose_turns(const struct tr_mf_sgd *s, const tr_worker *me, double ratings)
 {
     enum { LEAST_ROUND = 16384, LEAST_VISIT = 150, MOST_TURNS = 8 };
