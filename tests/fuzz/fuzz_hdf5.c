@@ -158,8 +158,8 @@ static int read_by(const struct tr_files *files, const struct tr_head *head, siz
         TR_TRY(tr_read_matrix(files, k, readers, &options, &m, &report));
         check_rows(&m, head);
         sum[0] += (double)m.rows;
-        for (size_t i = 0, n = m.value ? tr_matrix_nonzeros(&m) : 0; i < n; i++)
-            sum[1] += fmod((double)m.value[i], 1024);
+        for (size_t i = 0, n = m.value || m.begin ? tr_matrix_nonzeros(&m) : 0; i < n; i++)
+            sum[1] += m.value ? fmod((double)m.value[i], 1024) : 1; /* without values all are 1 */
         tr_matrix_free(&m);
         tr_ids_free(&report.labels.bits);
     }
