@@ -82,6 +82,12 @@ int tr_terminal_columns(FILE *out, int otherwise)
     return columns < LEAST ? otherwise : columns > MOST ? MOST : (int)columns;
 }
 
+void tr_stderr_by_lines(void)
+{
+    static char line[BUFSIZ]; /* what has been written without a buffer gets none by itself */
+    setvbuf(stderr, line, _IOLBF, sizeof line);
+}
+
 void tr_put_wrapped(FILE *out, const char *line, int indent)
 {
     int columns = tr_terminal_columns(out, 0), length = (int)strlen(line);

@@ -13,6 +13,10 @@ bool tr_terminal_shows(FILE *out);
  * none. */
 int tr_terminal_columns(FILE *out, int otherwise);
 
+/* From now on stderr is written line by line: lines of several processes never mix within one. Else each fprintf() writes by
+ * itself, and glibc 2.37 and later in pieces of 128 bytes. */
+void tr_stderr_by_lines(void);
+
 /* Puts a line that may be longer than the terminal is wide: broken between words, what follows behind so many blanks. */
 void tr_put_wrapped(FILE *out, const char *line, int indent);
 

@@ -70,6 +70,7 @@ static int show_version(void)
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "help";
+    tr_stderr_by_lines();
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
     if (strcmp(name, "--version") == 0) return tr_is_an_echo() ? TR_OK : show_version();
     if (strcmp(name, "help") == 0 && tr_is_an_echo()) return TR_OK;

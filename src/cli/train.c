@@ -99,8 +99,6 @@ int tr_train_command(int argc, char **argv)
     argv[0] = name;
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
         return tr_is_an_echo() ? TR_OK : tr_help_command(1, (char *[]){"train", NULL});
-    /* lines of several tasks, which are written piece by piece, stay whole */
-    setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
     struct tr_run_options options = {.fresh = false};
     int status = tr_run_options_take(&argc, argv, &options);
     if (status != TR_OK) return tr_is_an_echo() ? TR_OK : tr_complain(status);

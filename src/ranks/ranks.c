@@ -246,6 +246,7 @@ static int start(int *argc, char ***argv, tr_context **tr)
     tr_mpi_environment();
     int running = 0;
     MPI_Initialized(&running);
+    if (!running) tr_stderr_by_lines();
     struct tr_lifeline *lifeline = NULL;
     if (!running) TR_TRY(check_temporary_folder());
     if (!running) TR_TRY(tr_lifeline_start(&lifeline));
