@@ -129,6 +129,73 @@ static int draw_scale(FILE *script, const struct plot *p)
     return TR_OK;
 }
 
+static int column_over(const struct plot *p)
+{
+    return strcmp(p->over, "epoch") == 0 ? 2 : 1;
+}
+
+static void put_file(FILE *script, const struct plot *p, int run)
+{
+    tr_drawing_quote(script, p->run[run], "/metrics.csv");
+    fputs(" using ", script);
+}
+
+/* Of a run's point on that curve, in the words of gnuplot. */
+static void put_height(FILE *script, const struct plot *p, const struct curve *curve, int run)
+{
+    /* which only rows a second has a place for */
+    fprintf(script, curve->using, number_of(p->run[run], "rows"));
+}
+
+static int has_curve(const struct plot *p, const struct curve *curve, int run, bool *has)
+{
+    TR_TRY(look(p->run[run], curve->column, has));
+    if (strchr(curve->using, '%') && isnan(number_of(p->run[run], "rows"))) *has = false;
+    return TR_OK;
+}
+
+/* Takes what gnuplot has found of a run into the range of the curve. */
+static void put_widening(FILE *script, const char *name, char of)
+{
+    fprintf(script,
+            " nooutput\nif (STATS_min < %s_min_%c) { %s_min_%c = STATS_min }\n"
+            "if (STATS_max > %s_max_%c) { %s_max_%c = STATS_max }\n",
+            name, of, name, of, name, of, name, of);
+}
+
+/* Has gnuplot find the curve's least and greatest values, which it cannot in the middle of a multiplot. */
+static int find_range(FILE *script, const struct plot *p, const struct curve *curve)
+{
+    const char *name = curve->name;
+    for (const char *of = "xy"; *of; of++)
+        fprintf(script, "%s_min_%c = 1e300\n%s_max_%c = -1e300\n", name, *of, name, *of);
+    for (int i = 0; i < p->runs; i++) {
+        bool has;
+        TR_TRY(has_curve(p, curve, i, &has));
+        if (!has) continue;
+        fputs("stats ", script);
+        put_file(script, p, i);
+        fprintf(script, "(valid(%d) ? column(%d) : NaN)", curve->column, column_over(p));
+        put_widening(script, name, 'x');
+        fputs("stats ", script);
+        put_file(script, p, i);
+        put_height(script, p, curve, i);
+        put_widening(script, name, 'y');
+    }
+    return TR_OK;
+}
+
+/* A range that is empty, of one point or a level line, is widened; gnuplot 6 would warn of it. */
+static void set_ranges(FILE *script, const char *name)
+{
+    for (const char *of = "xy"; *of; of++)
+        fprintf(script,
+                "set autoscale %c\nwidth = %s_min_%c == 0 ? 1 : 0.01 * abs(%s_min_%c)\n"
+                "if (%s_max_%c - %s_min_%c < 1e-6 * width) { set %crange [%s_min_%c - width:%s_max_%c + "
+                "width] }\n",
+                *of, name, *of, name, *of, name, *of, name, *of, *of, name, *of, name, *of);
+}
+
 /* One diagram with a curve for each run that has it. */
 static int draw(FILE *script, const struct plot *p, const struct curve *curve, bool *drawn)
 {
@@ -136,18 +203,17 @@ static int draw(FILE *script, const struct plot *p, const struct curve *curve, b
     fprintf(script, "set title '%s'\n%sset logscale y\n", curve->label, curve->logarithmic ? "" : "un");
     for (int i = 0; i < p->runs; i++) {
         bool has;
-        TR_TRY(look(p->run[i], curve->column, &has));
-        double rows = number_of(p->run[i], "rows");
-        if (!has || (strchr(curve->using, '%') && isnan(rows))) continue;
+        TR_TRY(has_curve(p, curve, i, &has));
+        if (!has) continue;
         if (!any) {
+            set_ranges(script, curve->name);
             fputs("unset arrow\n", script);
             for (int k = 0; k < p->runs; k++) draw_marks(script, p, k);
         }
         fputs(any ? ", " : "plot ", script);
-        tr_drawing_quote(script, p->run[i], "/metrics.csv");
-        fprintf(script, " using %d:", strcmp(p->over, "epoch") == 0 ? 2 : 1);
-        fprintf(script, curve->using,
-                number_of(p->run[i], "rows")); /* which only rows a second has a place for */
+        put_file(script, p, i);
+        fprintf(script, "%d:", column_over(p));
+        put_height(script, p, curve, i);
         fprintf(script, " with lines linetype %d title ", i + 1);
         tr_drawing_quote(script, p->run[i], "");
         any = true;
@@ -168,8 +234,10 @@ static int write_script(struct tr_drawing *d, const struct plot *p)
     FILE *script = d->script;
     fprintf(script, "set datafile separator ','\nset key below autotitle columnhead\nset xlabel '%s'\n",
             strcmp(p->over, "epoch") == 0 ? "epoch" : "seconds");
-    if (metric) fputs("set multiplot layout 2,1\n", script);
     if (chosen && !chosen->using) return draw_scale(script, p);
+    TR_TRY(find_range(script, p, chosen ? chosen : &curves[0]));
+    if (metric) TR_TRY(find_range(script, p, &curves[1]));
+    if (metric) fputs("set multiplot layout 2,1\n", script);
     TR_TRY(draw(script, p, chosen ? chosen : &curves[0], &drawn));
     if (metric) TR_TRY(draw(script, p, &curves[1], &drawn));
     if (metric) fputs("unset multiplot\n", script);
