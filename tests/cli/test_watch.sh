@@ -98,7 +98,9 @@ for path in /run/0/../../secret /run/0/good/../../../secret /run/0/%2e%2e/secret
 done
 asks "a pipe for a file" 404 'no such file' /run/0/piped/metrics.csv
 asks "another site's name" 403 'by an address or as localhost' /runs -H 'Host: evil.example'
-asks "no name" 403 '' /runs -H 'Host:'
+# libmicrohttpd 1 refuses that by itself, as malformed
+got=$(curl -s -m 10 -o body -w '%{http_code}' -H 'Host:' "$url/runs")
+case $got in 400 | 403) ;; *) fail "no name: $got, expected 400 or 403: $(head -c 200 body)" ;; esac
 asks "an address" 200 '"runs"' /runs -H 'Host: 127.0.0.1:1'
 asks "the other end of a tunnel" 200 '"runs"' /runs -H 'Host: localhost:9000'
 asks "writing" 405 'read only' /runs -X POST -d x

@@ -196,6 +196,8 @@ def write_data(folder, trireme):
 # ---- running them ----
 
 TROUBLE = re.compile(r"Sanitizer|runtime error|MPI_ABORT|MPI_ERR|\*\*\* |Signal:|^-{20,}|Assertion|backtrace|stack smashing|corrupted", re.M)
+# what mpirun of Open MPI 5 says after any exit code but 0, and has no option for leaving out
+NOTICE = re.compile(r"^-{20,}\nprterun detected that one or more processes exited with non-zero status,\n(?s:.*?)Exit code:.*\n-{20,}\n", re.M)
 
 
 def limit_memory():
@@ -223,7 +225,7 @@ def run(command, folder, limit):
             pass
         process.wait()
         said.seek(0)
-        return code, said.read(1 << 20)
+        return code, NOTICE.sub("", said.read(1 << 20))
 
 
 def wrong(code, said, folder, bad, words):
