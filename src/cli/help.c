@@ -190,11 +190,11 @@ static bool is_of_job(const char *name)
 }
 
 /* On a terminal help goes through less, or what PAGER names, which ends by itself where all fits; no line is wider than the
- * terminal. */
+ * terminal. A rank has no keyboard, though Open MPI 5 gives it a terminal to write to, wherever that is copied to. */
 static FILE *open_pager(int *terminal)
 {
     char command[128];
-    if (!isatty(STDOUT_FILENO)) return NULL;
+    if (!isatty(STDOUT_FILENO) || getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK")) return NULL;
     setenv("LESS", "FRX", 0);
     snprintf(command, sizeof command, "fold -s -w %d | ${PAGER:-$(command -v less || echo cat)}",
              tr_terminal_columns(stdout, 80));
