@@ -109,8 +109,11 @@ void tr_mpi_environment(void)
     /* Debian configures osc=^ucx,pt2pt; what remains cannot open windows over TCP (MPI_ERR_WIN). */
     setenv("OMPI_MCA_osc", "^ucx", 0);
     if (!has_fast_network()) setenv("OMPI_MCA_pml", "ob1", 0); /* searching for one costs 0.2 s of start-up */
-    if (!started_by_launcher())
-        setenv("OMPI_MCA_ess_singleton_isolated", "1", 0); /* no daemon for one process */
+    /* One process alone needs no daemon, and no memory to share with others, whose file Open MPI 5 leaves behind. */
+    if (!started_by_launcher()) {
+        setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+        setenv("OMPI_MCA_btl", "self", 0);
+    }
     /* By default what is longer than 64 kB is put into place when its receiver says where to, over the connection that carries
      * what the receiver itself sends, and after that: of two that send to each other, one waits until the other is done. */
     setenv("OMPI_MCA_btl_tcp_flags", "send,inplace", 0);

@@ -40,5 +40,16 @@ if [ "$cores" -ge 2 ]; then
     counted 2
     [ "$(most late_in_init)" -le 1000 ] || fail "2 ranks on $cores cores: late_in_init is $(most late_in_init) ns"
 fi
+
+# One process alone, which shares memory with nobody, leaves none behind either.
+private="unshare --mount"; [ "$(id -u)" -eq 0 ] || private="$private --map-root-user"
+if $private mount -t tmpfs tmpfs /dev/shm 2>/dev/null; then
+    # shellcheck disable=SC2016 # the words are of the inner shell
+    $private sh -c 'mount -t tmpfs tmpfs /dev/shm && "$@" && ls -A /dev/shm >left' sh \
+        "$trireme" train data.train=train.svm model.type=logistic output=alone >said 2>&1 || fail "alone: $(cat said)"
+    [ ! -s left ] || fail "one process alone left $(cat left)"
+else
+    skip "no /dev/shm of one's own"
+fi
 [ $bad -eq 0 ] && echo "ok start"
 exit $bad
