@@ -350,8 +350,9 @@ static void check_topics(const struct counted *c)
     mpi_check(10 * right > 9 * all, "%lld of %lld tokens", (long long)right, (long long)all);
 }
 
-/* What one rank comes to. */
-static const double log_p_alone = -2.95;
+/* What one rank comes to; how far from it several may be. Without steps in common no two runs are alike: of 150 on two ranks
+ * the lowest came to -3.009. Words drawn at random have -3.7. */
+static const double log_p_alone = -2.95, near_by = 0.06, near_by_ssp = 0.2;
 
 MPI_CASE(topics_are_found_by_however_many)
 {
@@ -368,7 +369,7 @@ MPI_CASE(topics_are_found_by_however_many)
         double log_p = learn(layout, 60, &c, prior);
         if (mpi_test.rank != 0) continue;
         check_topics(&c);
-        mpi_check(fabs(log_p - log_p_alone) < 0.06, "log p %g", log_p);
+        mpi_check(fabs(log_p - log_p_alone) < (i == 2 ? near_by_ssp : near_by), "log p %g", log_p);
     }
 }
 
