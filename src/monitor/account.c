@@ -24,7 +24,7 @@ static void add_counts(struct tr_counts *sum, const struct tr_counts *one)
 }
 
 /* Of this rank, with what was counted before on rank 0. */
-static int copy_counts(const struct tr_counted *before, tr_context *tr, tr_snapshot *snapshot)
+static int copy_counts(const struct tr_tally *before, tr_context *tr, tr_snapshot *snapshot)
 {
     struct tr_counts now = before->counts;
     const struct tr_traffic *t = &tr->tables->traffic;
@@ -33,33 +33,40 @@ static int copy_counts(const struct tr_counted *before, tr_context *tr, tr_snaps
                             1, &now);
 }
 
-static int restore_counts(struct tr_counted *c, tr_context *tr, tr_snapshot *snapshot)
+static int restore_counts(struct tr_tally *before, tr_context *tr, tr_snapshot *snapshot)
 {
     const struct tr_facts *facts = &tr_checkpoint_found(tr)->facts;
     size_t ranks = (size_t)facts->ranks, mine = tr->rank == 0 ? ranks : 0;
     struct tr_counts *each;
     TR_TRY(TR_NEW(&each, ranks));
     int status = tr_snapshot_rows(snapshot, "counted", TR_I64, ranks, COUNTS, NULL, 0, mine, each);
-    for (size_t i = 0; status == TR_OK && i < mine; i++) add_counts(&c->counts, &each[i]);
+    for (size_t i = 0; status == TR_OK && i < mine; i++) add_counts(&before->counts, &each[i]);
     free(each);
     return status;
 }
 
-int tr_counted_snapshot(struct tr_counted *c, tr_context *tr, const struct tr_progress_row *last,
+int tr_tallies_snapshot(struct tr_tallies *t, tr_context *tr, const struct tr_progress_row *last,
                         tr_snapshot *snapshot)
 {
-    if (!tr_snapshot_restores(snapshot)) return copy_counts(c, tr, snapshot);
-    *c = (struct tr_counted){.compute_seconds = last->compute_seconds,
-                             .evaluate_seconds = last->evaluate_seconds};
-    snprintf(c->stage, sizeof c->stage, "%s", tr_checkpoint_found(tr)->facts.stage);
-    return restore_counts(c, tr, snapshot);
+    if (!tr_snapshot_restores(snapshot)) return copy_counts(&t->before, tr, snapshot);
+    *t = (struct tr_tallies){
+        .before = {.compute_seconds = last->compute_seconds, .evaluate_seconds = last->evaluate_seconds}};
+    return restore_counts(&t->before, tr, snapshot);
 }
 
-void tr_counted_add(struct tr_counted *c, const tr_stage *stage, struct tr_progress_row *row)
+void tr_tallies_add(struct tr_tallies *t, struct tr_progress_row *row)
 {
-    if (*c->stage && strcmp(stage->name, c->stage) != 0) *c = (struct tr_counted){.stage = ""};
-    tr_traffic_add(&row->traffic, &c->counts.traffic);
-    row->updates += c->counts.updates;
-    row->compute_seconds += c->compute_seconds;
-    row->evaluate_seconds += c->evaluate_seconds;
+    t->stage = (struct tr_tally){{row->traffic, row->updates}, row->compute_seconds, row->evaluate_seconds};
+    tr_traffic_add(&row->traffic, &t->before.counts.traffic);
+    row->updates += t->before.counts.updates;
+    row->compute_seconds += t->before.compute_seconds;
+    row->evaluate_seconds += t->before.evaluate_seconds;
+}
+
+void tr_tallies_end_stage(struct tr_tallies *t)
+{
+    add_counts(&t->before.counts, &t->stage.counts);
+    t->before.compute_seconds += t->stage.compute_seconds;
+    t->before.evaluate_seconds += t->stage.evaluate_seconds;
+    t->stage = (struct tr_tally){.compute_seconds = 0};
 }

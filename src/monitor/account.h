@@ -24,22 +24,29 @@ struct tr_account {
 /* Lists it: all ranks. */
 int tr_account_snapshot(struct tr_account *account, tr_snapshot *snapshot);
 
-/* What the workers have counted in the stage that was checkpointed, before this part of the run; zeros in a run that
- * began now. Their own counters began at 0. On rank 0. */
-struct tr_counted {
-    char stage[64];
+/* What the workers have counted. Their own counters begin at 0 with each stage, and with each part of the run. On rank 0. */
+struct tr_tally {
     struct tr_counts {
         struct tr_traffic traffic;
         uint64_t updates;
     } counts;
-    double compute_seconds, evaluate_seconds; /* as of the last evaluation */
+    double compute_seconds, evaluate_seconds;
+};
+
+/* … before the stage at hand, or before the checkpoint in it that this part of the run goes on from; and since then, as of the
+ * last evaluation. */
+struct tr_tallies {
+    struct tr_tally before, stage;
 };
 
 /* Lists what has been counted until now, by ranks: all ranks. Filling: what all have, on rank 0. */
-int tr_counted_snapshot(struct tr_counted *counted, tr_context *tr, const struct tr_progress_row *last,
+int tr_tallies_snapshot(struct tr_tallies *tallies, tr_context *tr, const struct tr_progress_row *last,
                         tr_snapshot *snapshot);
 
-/* A row as it would be without a restart; forgets all when another stage has begun. */
-void tr_counted_add(struct tr_counted *counted, const tr_stage *stage, struct tr_progress_row *row);
+/* A row of the stage at hand becomes one of the whole run, whatever stages and parts it has. */
+void tr_tallies_add(struct tr_tallies *tallies, struct tr_progress_row *row);
+
+/* The stage at hand is over. */
+void tr_tallies_end_stage(struct tr_tallies *tallies);
 
 #endif

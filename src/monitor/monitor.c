@@ -33,7 +33,7 @@ struct tr_monitor {
     enum tr_monitor_state state;
     double entered;              /* when the state was, less what the run had spent in it before */
     struct tr_account account;   /* of rank 0 */
-    struct tr_counted counted;   /* … before the checkpoint that it goes on from */
+    struct tr_tallies tallies;   /* of all workers, on rank 0 */
     struct tr_stage_sum *stages; /* of the last task that had several; so many */
     size_t stage_count;
     double ranks_due;    /* when ranks.json is to be renewed */
@@ -118,7 +118,7 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
     double before = row->evaluation.objective;
     *row = *seen;
     row->seconds = tr_now() - m->entered; /* since training began, of which the stage is the last part */
-    tr_counted_add(&m->counted, stage, row);
+    tr_tallies_add(&m->tallies, row);
     look_for_target(m, stage->ascends, before);
     m->account.metric = metric_of(stage);
     tr_display_row(&m->display, stage, row);
@@ -211,7 +211,7 @@ static int snapshot_account(void *who, tr_snapshot *snapshot)
         now.metrics_bytes = tr_metrics_length(&m->metrics);
     }
     TR_TRY(tr_account_snapshot(&now, snapshot));
-    TR_TRY(tr_counted_snapshot(&m->counted, m->tr, &now.last, snapshot));
+    TR_TRY(tr_tallies_snapshot(&m->tallies, m->tr, &now.last, snapshot));
     if (!fills || !m->writes) return TR_OK;
     m->account = now;
     return resume(m, restarts);
@@ -301,8 +301,9 @@ static int begin(struct tr_monitor *m)
     return tr_poll_add(tr, poll, m);
 }
 
-static int begin_training(tr_context *tr)
+static int begin_stage(tr_context *tr)
 {
+    tr_tallies_end_stage(&tr->monitor->tallies); /* of the last one */
     return tr->monitor->state < TR_TRAINING ? tr_monitor_enter(tr->monitor, TR_TRAINING) : TR_OK;
 }
 
@@ -319,7 +320,7 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
         m->account.target.seconds = NAN;
         if (tr->rank == 0) status = begin(m);
         tr_on_snapshot(tr, snapshot_account, m);
-        tr->before_run = begin_training;
+        tr->before_run = begin_stage;
     }
     int outcome = tr_agree(tr, status);
     if (outcome == TR_OK) *monitor = m;

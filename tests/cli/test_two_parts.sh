@@ -43,13 +43,21 @@ cut() {
         fail "$1: no checkpoint $3"
 }
 
-# same ONE TWO: models, and what they reached
+# grows FOLDER: what workers have counted, over all stages
+grows() {
+    awk -F, 'NR > 1 { for (i = 7; i <= 16; i++) { if (i != 15 && $i < last[i]) exit 1; last[i] = $i } }' "$1/metrics.csv" ||
+        fail "$1: what was counted falls: $(command cut -d, -f2,7-16 "$1/metrics.csv")"
+}
+
+# same ONE TWO: models, what they reached, and in how many updates
 same() {
     grep -q '^continues:' "$2.out" || fail "$2: began anew"
     h5diff --exclude-path /job "$1/model.h5" "$2/model.h5" >differences 2>&1 ||
         fail "$2: other models: $(head -3 differences)"
     [ "$(of "$1" objective)" = "$(of "$2" objective)" ] ||
         fail "$1: $(of "$1" objective), in two parts $(of "$2" objective)"
+    [ "$(of "$1" updates)" = "$(of "$2" updates)" ] || fail "$1: $(of "$1" updates) updates, in two parts $(of "$2" updates)"
+    grows "$1" && grows "$2"
 }
 
 # parts NAME RANKS CLOCKS OTHER DISTANCE JOB SETTING…: in one part and in two, and in two of which the second has other
