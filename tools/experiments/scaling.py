@@ -196,12 +196,12 @@ def over_links(job, hosts, *words, passes=(SHORT, LONG)):
 
 def steps():
     """{job: {hosts: how often in a pass somebody has to wait for a message to arrive}}: by how much longer a pass takes where each
-    arrives later. What is hidden by computing does not count, as delays are long beside it."""
+    arrives later. So these waits are what no computing hides."""
     found = {}
     for name, job in jobs().items():
         found[name] = {}
         for hosts in (2, 4):
-            short, long = (over_links(job, hosts, "--delay", d, passes=(SHORT, 3 * SHORT))[0] for d in DELAYS)
+            short, long = (over_links(job, hosts, "--delay", d)[0] for d in DELAYS)
             found[name][hosts] = max(0, long - short) / (DELAYS[1] - DELAYS[0]) * 1e3
         print("   ", name, "steps", found[name], flush=True)
     return found
@@ -210,8 +210,9 @@ def steps():
 # ---- clusters ----
 
 def computing(job, ranks=1):
-    """Seconds of a pass that each of so many ranks of this host computes: over a link, some wait while they do."""
-    last, first = (train(ranks, job | {"solve.epochs": n, "report.every": 1000}).curve[-1] for n in (LONG, SHORT))
+    """Seconds of a pass that each of so many ranks of this host computes, as if they were nodes: over a link, some wait while they do."""
+    apart = {"ranks.node_size": 1, "report.every": 1000}
+    last, first = (train(ranks, job | apart | {"solve.epochs": n}).curve[-1] for n in (LONG, SHORT))
     return (last["compute_seconds"] - first["compute_seconds"]) / max(1, last["epoch"] - first["epoch"]) / ranks
 
 
@@ -220,13 +221,12 @@ def values(fitted, ranks):
 
 
 def parts(of, computing, hidden, latency=LATENCY, bandwidth=BANDWIDTH):
-    """Seconds of a pass by cause: computing, and what of messages, steps and bytes (of: how many) no computation hides. hidden: the
-    share that is, where there is enough to compute."""
-    way = {"steps": of["steps"] * latency, "messages": of["messages"] * MESSAGE,
-           "bytes": max(of["kB in messages"], of["kB of tables"]) * 1e3 / bandwidth}
+    """Seconds of a pass by cause: computing, steps, and what of messages and bytes (of: how many) no computation hides. hidden: the
+    share that is, where there is enough to compute. Bytes of tables are those of both ways, which do not meet."""
+    way = {"messages": of["messages"] * MESSAGE, "bytes": max(of["kB in messages"], of["kB of tables"] / 2) * 1e3 / bandwidth}
     total = sum(way.values())
     seen = max((1 - hidden) * total, total - computing) / total if total > 0 else 0
-    return {"computing": computing} | {cause: seconds * seen for cause, seconds in way.items()}
+    return {"computing": computing, "steps": of["steps"] * latency} | {cause: seconds * seen for cause, seconds in way.items()}
 
 
 def check(found):
