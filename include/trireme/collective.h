@@ -27,7 +27,8 @@ enum tr_operation { TR_SUM, TR_MIN, TR_MAX };
 int tr_set_rank(const tr_context *tr, enum tr_set set);
 int tr_set_size(const tr_context *tr, enum tr_set set);
 
-/* Combines n numbers of every member, in place; all get the result. */
+/* Combines n numbers of every member, in place; all get the result, which is the same to the last bit. Sums of 64 kB and more go in
+ * parts, so that a member sends them twice however many there are. */
 int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
                   void *values, size_t n);
 
@@ -45,7 +46,7 @@ int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *bef
 int tr_broadcast(tr_context *tr, enum tr_set set, int root, void *data, size_t bytes);
 
 /* Every member's bytes, one after the other, at all: size × bytes of them; and the same of different lengths:
- * counts[i] bytes of member i, which all know; any amount. In log2(size) rounds. */
+ * counts[i] bytes of member i, which all know; any amount. In log2(size) rounds. `mine` may lie where it comes to lie in `all`. */
 int tr_all_gather(tr_context *tr, enum tr_set set, const void *mine, size_t bytes, void *all);
 int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const size_t *counts, void *all);
 

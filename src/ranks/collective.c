@@ -60,16 +60,43 @@ static MPI_Datatype type_of(enum tr_dtype dtype)
     return types[dtype];
 }
 
+static size_t size_of(enum tr_dtype dtype)
+{
+    int size;
+    MPI_Type_size(type_of(dtype), &size);
+    return (size_t)size;
+}
+
 static MPI_Op operation_of(enum tr_operation operation)
 {
     const MPI_Op operations[] = {[TR_SUM] = MPI_SUM, [TR_MIN] = MPI_MIN, [TR_MAX] = MPI_MAX};
     return operations[operation];
 }
 
+/* From so many bytes on. Open MPI's own nonblocking call sends all of them up a tree and down again, one way at a time. */
+enum { LONG = 1 << 16 };
+
+/* Each member sums a part and tells it. */
+static int sum_long(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void *values, size_t n)
+{
+    size_t members = (size_t)tr_set_size(tr, set), me = (size_t)tr_set_rank(tr, set), size = size_of(dtype),
+           *counts;
+    TR_TRY(TR_NEW(&counts, members));
+    for (size_t i = 0; i < members; i++) counts[i] = n * (i + 1) / members - n * i / members;
+    int status = tr_reduce_scatter(tr, set, dtype, values, counts, NULL);
+    for (size_t i = 0; i < members; i++) counts[i] *= size;
+    if (status == TR_OK)
+        status = tr_all_gather_lists(tr, set, (char *)values + n * me / members * size, counts, values);
+    free(counts);
+    return status;
+}
+
 int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
                   void *values, size_t n)
 {
     TR_TRY(check(tr, set, n));
+    if (operation == TR_SUM && n * size_of(dtype) >= LONG && tr_set_size(tr, set) > 1)
+        return sum_long(tr, set, dtype, values, n);
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, values, (int)n, type_of(dtype), operation_of(operation), comm_of(tr, set),
                    &request);
@@ -238,7 +265,7 @@ int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const
     size_t *at;
     TR_TRY(TR_NEW(&at, (size_t)members + 1));
     for (int i = 0; i < members; i++) at[i + 1] = at[i] + counts[i];
-    if (counts[me] > 0) memcpy((char *)all + at[me], mine, counts[me]);
+    if (counts[me] > 0) memmove((char *)all + at[me], mine, counts[me]);
     for (int i = find_halves(tr, set, h) - 1; i >= 0 && status == TR_OK; i--)
         status = tell(tr, set, &h[i], all, at);
     free(at);

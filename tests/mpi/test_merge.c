@@ -8,14 +8,14 @@
 
 enum { KEYS = 700, CLOCKS = 20, COUNTED_FROM = 5, SMALLEST = 64 };
 
-static long sent; /* messages of this rank with values in them */
+static long sent, sent_bytes; /* messages of this rank with values in them */
 
 int MPI_Isend(const void *from, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm,
               MPI_Request *request)
 {
     int size;
     MPI_Type_size(type, &size);
-    if (n * size >= SMALLEST) sent++;
+    if (n * size >= SMALLEST) sent++, sent_bytes += n * size;
     return PMPI_Isend(from, n, type, to, tag, comm, request);
 }
 
@@ -120,6 +120,29 @@ MPI_CASE(sums_are_scattered_and_parts_gathered)
     mpi_ok(tr_close(tr));
 }
 
+/* A sum of many numbers goes in parts, which all members make at the same time: nobody sends more than twice all, in the mean less;
+ * up and down a tree, one sends all to several. */
+MPI_CASE(long_sums_go_in_parts)
+{
+    enum { N = 20001 };
+    tr_context *tr = mpi_context("ranks.node_size=1");
+    double *values, size = mpi_test.size;
+    mpi_ok(TR_NEW(&values, N));
+    for (int i = 0; i < N; i++) values[i] = (mpi_test.rank + 1) * (double)i;
+    long before = sent_bytes;
+    mpi_ok(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, values, N));
+    int wrong = 0;
+    for (int i = 0; i < N; i++) wrong += values[i] != size * (size + 1) / 2 * i;
+    mpi_check(wrong == 0, "%d sums of %d", wrong, N);
+    int64_t all = sent_bytes - before;
+    mpi_ok(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &all, 1));
+    if (mpi_test.size > 1)
+        mpi_check(all > 0 && all <= (int64_t)(2 * (size - 1) * N * sizeof *values), "%lld bytes",
+                  (long long)all);
+    free(values);
+    mpi_ok(tr_close(tr));
+}
+
 /* Few bytes for many ranks: rounds. Many that no two ranks have in common: direct, since rounds would send them several times. */
 MPI_CASE(the_degree_follows_messages_and_bytes)
 {
@@ -131,4 +154,4 @@ MPI_CASE(the_degree_follows_messages_and_bytes)
 }
 
 MPI_MAIN(&the_degree_follows_messages_and_bytes, &sums_are_scattered_and_parts_gathered,
-         &rounds_take_few_messages, &what_one_does_not_read_comes_to_none)
+         &long_sums_go_in_parts, &rounds_take_few_messages, &what_one_does_not_read_comes_to_none)
