@@ -84,20 +84,25 @@ END_TEST
 /* ---- relay ---- */
 
 /* What comes out of a relay for this text, in pieces of this size. */
-static char *passed(bool filters, long first, const char *text, size_t piece, struct tr_relay *r)
+static char *passed_bytes(bool filters, long first, const char *text, size_t n, size_t piece,
+                          struct tr_relay *r)
 {
     static char out[4096];
     int ends[2];
     ck_assert_int_eq(pipe(ends), 0);
     *r = (struct tr_relay){.from = -1, .to = ends[1], .filters = filters, .first = first};
-    for (size_t at = 0, n = strlen(text); at < n; at += piece)
-        tr_relay_pass(r, text + at, at + piece < n ? piece : n - at);
+    for (size_t at = 0; at < n; at += piece) tr_relay_pass(r, text + at, at + piece < n ? piece : n - at);
     tr_relay_pass(r, NULL, 0);
     close(ends[1]);
-    ssize_t n = read(ends[0], out, sizeof out - 1);
+    ssize_t length = read(ends[0], out, sizeof out - 1);
     close(ends[0]);
-    out[n > 0 ? n : 0] = '\0';
+    out[length > 0 ? length : 0] = '\0';
     return out;
+}
+
+static char *passed(bool filters, long first, const char *text, size_t piece, struct tr_relay *r)
+{
+    return passed_bytes(filters, first, text, strlen(text), piece, r);
 }
 
 #define DASHES "--------------------------------------------------------------------------\n"
@@ -107,6 +112,14 @@ START_TEST(all_passes_while_all_is_well)
     struct tr_relay r;
     const char *text = "a\n" DASHES "b\n[vm:1] c\nno end";
     ck_assert_str_eq(passed(false, 0, text, 3, &r), text);
+}
+END_TEST
+
+START_TEST(ends_of_strings_do_not_pass)
+{
+    struct tr_relay r;
+    const char text[] = "a\n\0b\0\n";
+    ck_assert_str_eq(passed_bytes(true, 0, text, sizeof text, 2, &r), "a\nb\n");
 }
 END_TEST
 
@@ -503,10 +516,11 @@ START_TEST(all_wait_or_nobody_does)
 }
 END_TEST
 
-UNIT_MAIN("supervisor", rules_of_faults_are_read, wrong_rules_of_faults_are_refused,
-          faults_are_those_of_their_seed, all_passes_while_all_is_well, what_comes_of_a_failure_is_left_out,
-          exit_codes_are_read_in_both_versions_words, pages_are_held_back_until_it_is_known_what_they_mean,
-          failures_are_said_in_a_line, the_same_failure_three_times_is_enough, progress_is_no_repetition,
+UNIT_MAIN("supervisor", ends_of_strings_do_not_pass, rules_of_faults_are_read,
+          wrong_rules_of_faults_are_refused, faults_are_those_of_their_seed, all_passes_while_all_is_well,
+          what_comes_of_a_failure_is_left_out, exit_codes_are_read_in_both_versions_words,
+          pages_are_held_back_until_it_is_known_what_they_mean, failures_are_said_in_a_line,
+          the_same_failure_three_times_is_enough, progress_is_no_repetition,
           what_has_no_room_is_not_started_again, restarts_are_counted, a_death_is_noticed_and_the_others_die,
           one_that_is_stopped_is_silent, a_good_bye_is_no_death, strangers_stay_outside,
           ranks_die_with_their_supervisor, a_wish_kills_nobody, all_wait_or_nobody_does)
