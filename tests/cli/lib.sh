@@ -2,6 +2,7 @@
 # of their own, which goes when they end.
 #
 #   $trireme, $jobs, $data   the program, the job files, and the folder of the public datasets (none: there is none)
+#   $sanitized               yes where the program is built with a sanitizer, which wants to be its first library
 #   $quiet                   mpirun's option for not commenting on exit codes; Open MPI 5 has none
 #   $patience                seconds after which a command hangs: far more than any takes, however busy the machine is
 #   $bad                     1 after the first fail
@@ -9,6 +10,7 @@ set -u
 trireme=$(realpath "${1:?usage: $0 TRIREME}")
 jobs=$(realpath "$(dirname "$0")/../../jobs")
 data=${TRIREME_DATA:-none}
+sanitized=$(grep -aqE '__(asan|tsan)_init' "$trireme" && echo yes)
 here=$(mktemp -d) && cd "$here" || exit 1
 # mpirun has its folder in there, too: in one that several share, one that ends may remove what another has just made
 export TMPDIR="$here/.tmp" && mkdir "$TMPDIR" || exit 1
@@ -16,7 +18,7 @@ trap 'cd /; rm -rf "$here"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # After an exit code but 0 mpirun waits a second before it ends the other ranks by SIGTERM, and another before SIGKILL,
 # though all have ended by themselves. A sanitizer may still be at work then.
-[ -n "${ASAN_OPTIONS:-}${TSAN_OPTIONS:-}" ] || export OMPI_MCA_odls_base_sigkill_timeout=0
+[ "$sanitized" ] || export OMPI_MCA_odls_base_sigkill_timeout=0
 # Under a sanitizer all takes longer: tools/sanitize says by how much, to Check as well.
 bad=0 patience=$((600 * ${CK_TIMEOUT_MULTIPLIER:-1}))
 stack='^\[[^]]*:[0-9]*\] \(\[\|Signal\|Failing\)' # what Open MPI says of a rank that a signal ended

@@ -83,7 +83,7 @@ one_sided() {
     [ "$gets" -ge "$least" ] && [ "$adds" -gt 0 ] || fail "one-sided: $*: $gets gets, $adds accumulates"
 }
 echo 'name: one-sided' >none.yaml
-if [ -z "${ASAN_OPTIONS:-}" ]; then # which wants to be the first library itself
+if [ -z "$sanitized" ]; then # which wants to be the first library itself
     one_sided 1 data.train=train.svm model.type=logistic solve.method=sgd solve.rate=1 solve.epochs=2
     one_sided 1 data.train=dense model.type=kmeans model.clusters=4 solve.epochs=2
     one_sided 1 data.train=ratings model.type=mf model.rank=8 solve.epochs=2 ranks.groups=2
@@ -163,7 +163,7 @@ takes() {
     run $ranks solve.epochs=1 output=took "$@"
     asked=$(sed -n 's/^memory: *about \([0-9.]*\) MB a rank.*/\1/p' said) peak=$(of took peak_rss_bytes)
     node=$(sed -n 's/^memory: .* a rank, \([0-9.]*\) MB a node.*/\1/p' said)
-    [ -n "${ASAN_OPTIONS:-}" ] || holds "$name: said $asked MB, took $peak bytes" "$asked * 1e6 > 0.8 * $peak && $asked * 1e6 < 1.25 * $peak"
+    [ "$sanitized" ] || holds "$name: said $asked MB, took $peak bytes" "$asked * 1e6 > 0.8 * $peak && $asked * 1e6 < 1.25 * $peak"
     holds "$name: said $asked MB a rank, $node MB a node" "$node >= $asked && $node <= $ranks * $asked"
 }
 check wide "$trireme" generate ctr -o wide.svm rows=20k features=1M nonzeros=30

@@ -2,7 +2,7 @@
 # What a small job asks of MPI before it trains and after: all that ranks do together takes long where they outnumber cores.
 # Usage: test_start.sh TRIREME
 . "$(dirname "$0")/lib.sh"
-if [ -n "${ASAN_OPTIONS:-}" ]; then # which wants to be the first library itself
+if [ "$sanitized" ]; then # which wants to be the first library itself
     skip "calls of MPI are not counted under AddressSanitizer"
     exit 0
 fi

@@ -90,7 +90,7 @@ TRIREME_FAULT=clock@1:#12:0:0,clock@2:#20:0:1 timeout -s KILL $patience "$trirem
 same never twice
 
 # ---- memory: of numbers no more than there are and what is known of a row; on a disk, the same model without them; the job says so beforehand ----
-if [ -z "${ASAN_OPTIONS:-}" ]; then
+if [ -z "$sanitized" ]; then
     "$trireme" generate events -o large.csv rows=500k >/dev/null 2>&1 && head -200000 large.csv >small.csv || fail "generate events"
     unset MALLOC_PERTURB_ # it touches all that is allocated
     once="data.cache=no solve.epochs=1 checkpoint.every=no"
