@@ -11,6 +11,7 @@
 #include "job/job.h"
 #include "job/schema.h"
 #include "job/text.h"
+#include "ranks/ranks.h"
 
 struct topic {
     const char *name;
@@ -194,7 +195,7 @@ static bool is_of_job(const char *name)
 static FILE *open_pager(int *terminal)
 {
     char command[128];
-    if (!isatty(STDOUT_FILENO) || getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK")) return NULL;
+    if (!isatty(STDOUT_FILENO) || tr_started_by_launcher()) return NULL;
     setenv("LESS", "FRX", 0);
     snprintf(command, sizeof command, "fold -s -w %d | ${PAGER:-$(command -v less || echo cat)}",
              tr_terminal_columns(stdout, 80));

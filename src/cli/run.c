@@ -280,7 +280,7 @@ int tr_run_command(int argc, char **argv)
         fputs(usage, argc == 0 ? stderr : stdout);
         return argc == 0 ? TR_ERR_USAGE : TR_OK;
     }
-    if (getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK"))
+    if (tr_started_by_launcher())
         return tr_complain(
             tr_fail(TR_ERR_USAGE, "run: starts mpirun by itself, and is not to be started by it"));
     int status = TR_NEW(&o.setting, (size_t)argc + 2);

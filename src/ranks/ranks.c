@@ -20,7 +20,7 @@
 
 /* ---- starting MPI ---- */
 
-static bool started_by_launcher(void)
+bool tr_started_by_launcher(void)
 {
     return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK");
 }
@@ -110,7 +110,7 @@ void tr_mpi_environment(void)
     setenv("OMPI_MCA_osc", "^ucx", 0);
     if (!has_fast_network()) setenv("OMPI_MCA_pml", "ob1", 0); /* searching for one costs 0.2 s of start-up */
     /* One process alone needs no daemon, and no memory to share with others, whose file Open MPI 5 leaves behind. */
-    if (!started_by_launcher()) {
+    if (!tr_started_by_launcher()) {
         setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
         setenv("OMPI_MCA_btl", "self", 0);
     }
