@@ -56,19 +56,6 @@ static int take_sample(const struct tr_file *file, struct sample *sample)
 
 /* ---- what it tells of LIBSVM text ---- */
 
-/* The largest number before a colon; beyond TR_LIBSVM_MAX_INDEX it is an error that reading will tell. */
-static double highest_index(const char *text)
-{
-    double highest = 0;
-    for (const char *colon = text; (colon = strchr(colon, ':')); colon++) {
-        const char *digit = colon;
-        while (digit > text && digit[-1] >= '0' && digit[-1] <= '9') digit--;
-        double index = strtod(digit, NULL);
-        if (index <= TR_LIBSVM_MAX_INDEX) highest = fmax(highest, index);
-    }
-    return highest;
-}
-
 /* Different numbers behind the first colons, as they are written; up to 256. */
 static double count_values(const char *text)
 {
@@ -91,8 +78,9 @@ static double extrapolate(double half, double all, double times)
     return all * pow(fmax(1, times), grows);
 }
 
-/* Features that occur at all, and in so many rows that a model may tell them apart: a sample of a tenth of the rows has those
- * twice. Features that share a counter are few. */
+/* The highest feature: a number before a colon; beyond TR_LIBSVM_MAX_INDEX it is an error that reading will tell. Features that
+ * occur at all, and in so many rows that a model may tell them apart: a sample of a tenth of the rows has those twice. Features
+ * that share a counter are few. */
 static int count_features(const struct sample *sample, double text, tr_data_size *size)
 {
     enum { COUNTERS = 1 << 20, TENTH = TR_FREQUENT_ROWS / 2 };
@@ -102,7 +90,9 @@ static int count_features(const struct sample *sample, double text, tr_data_size
     for (const char *colon = sample->text; (colon = strchr(colon, ':')); colon++) {
         const char *digit = colon;
         while (digit > sample->text && digit[-1] >= '0' && digit[-1] <= '9') digit--;
-        uint8_t *times = &seen[strtoull(digit, NULL, 10) % COUNTERS];
+        uint64_t index = strtoull(digit, NULL, 10);
+        if (index <= TR_LIBSVM_MAX_INDEX) size->features = fmax(size->features, (double)index);
+        uint8_t *times = &seen[index % COUNTERS];
         bool second = (size_t)(colon - sample->text) > sample->n / 2;
         if (*times < 2) n[1][*times]++;
         if (*times < 2 && !second) n[0][*times]++;
@@ -115,13 +105,16 @@ static int count_features(const struct sample *sample, double text, tr_data_size
     return TR_OK;
 }
 
+static const char *next_line(const char *line)
+{
+    const char *newline = strchr(line, '\n');
+    return newline ? newline + 1 : line + strlen(line);
+}
+
 static double count_lines(const char *text)
 {
     double lines = 0;
-    for (; *text; lines++) {
-        const char *newline = strchr(text, '\n');
-        text = newline ? newline + 1 : text + strlen(text);
-    }
+    for (; *text; text = next_line(text)) lines++;
     return fmax(lines, 1);
 }
 
@@ -139,12 +132,6 @@ static int read_three(const char *line, double number[3])
         line = end;
     }
     return n;
-}
-
-static const char *next_line(const char *line)
-{
-    const char *newline = strchr(line, '\n');
-    return newline ? newline + 1 : line + strlen(line);
 }
 
 /* Ratings: what a sample tells of ids. Where users ascend there are as many more as there is more text; otherwise the
@@ -196,7 +183,6 @@ static int add_file(const struct tr_file *file, double files, int format, tr_dat
         if (format == TR_FORMAT_DOCWORD) read_bag(&sample, size);
         else size->records += lines * text / (double)sample.n;
         if (format == TR_FORMAT_RATINGS) guess_ids(&sample, text, size);
-        if (format == TR_FORMAT_LIBSVM) size->features = fmax(size->features, highest_index(sample.text));
         if (format == TR_FORMAT_LIBSVM) size->values = fmax(size->values, count_values(sample.text));
         if (format == TR_FORMAT_LIBSVM) status = count_features(&sample, files * text, size);
     }
