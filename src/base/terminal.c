@@ -85,7 +85,9 @@ int tr_terminal_columns(FILE *out, int otherwise)
 void tr_stderr_by_lines(void)
 {
     static char line[BUFSIZ]; /* what has been written without a buffer gets none by itself */
-    setvbuf(stderr, line, _IOLBF, sizeof line);
+    static bool done;         /* a second time would lose a line that is begun */
+    if (!done) setvbuf(stderr, line, _IOLBF, sizeof line);
+    done = true;
 }
 
 void tr_put_wrapped(FILE *out, const char *line, int indent)

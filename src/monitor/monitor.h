@@ -56,7 +56,7 @@
  *                     last line
  *   test_metric       as the model names it: accuracy, rmse
  *   bytes_pulled, bytes_pushed, pulls, pushes, compute_seconds, wait_seconds, pull_seconds, push_seconds
- *                     summed over the workers and all stages
+ *                     summed over the workers, and all stages that are evaluated
  *   peak_rss_bytes    of the largest worker
  *   updates           pushes of all groups; what the members of a group push together is one
  *   training_time     time without evaluating: less what evaluating has taken the workers in the mean. Under BSP they

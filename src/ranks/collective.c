@@ -226,18 +226,17 @@ int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void
                       const size_t *counts, void *sum)
 {
     struct halves h[MOST_HALVINGS];
-    int members = tr_set_size(tr, set), me = tr_set_rank(tr, set), size, status = TR_OK;
+    int members = tr_set_size(tr, set), me = tr_set_rank(tr, set), status = TR_OK;
     TR_TRY(check(tr, set, sum_of(counts, members)));
     int halvings = find_halves(tr, set, h);
-    size_t *at, room = 0;
+    size_t *at, room = 0, size = size_of(dtype);
     char *spare = NULL;
-    MPI_Type_size(type_of(dtype), &size);
     TR_TRY(TR_NEW(&at, (size_t)members + 1));
     for (int i = 0; i < members; i++) at[i + 1] = at[i] + counts[i];
     for (int i = 0; i < halvings && status == TR_OK; i++)
         status = add_up(tr, set, &h[i], type_of(dtype), values, at, &spare, &room);
     if (status == TR_OK && sum && counts[me] > 0)
-        memcpy(sum, (char *)values + at[me] * (size_t)size, counts[me] * (size_t)size);
+        memcpy(sum, (char *)values + at[me] * size, counts[me] * size);
     free(spare);
     free(at);
     return status;
