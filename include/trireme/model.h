@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* Changes with this header. */
-enum { TR_MODEL_ABI = 5 };
+enum { TR_MODEL_ABI = 6 };
 
 /* A value of solve.method. */
 typedef struct tr_method {

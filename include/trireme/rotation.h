@@ -43,11 +43,7 @@ int tr_rotation_open(tr_worker *me, const size_t *bytes, int parts, tr_rotation 
 /* All members, after the stage; NULL inside is fine. */
 void tr_rotation_close(tr_rotation **rotation);
 
-/* The schedule function of a stage whose compute function takes and gives the blocks of all rounds of a clock: the leader
- * begins each clock, or none of the group does. */
-int tr_rotation_schedule(tr_worker *me, void *state, tr_command *commands, bool *again);
-
-/* For compute functions: waits for the block of this member's next round, which is its own until it gives it on. Every
+/* For compute functions of stages that say so (tr_stage.rotates): waits for the block of this member's next round, which is its own until it gives it on. Every
  * clock takes and gives as often as there are rounds in its rotations. block->memory is NULL where a member has failed, who
  * gives nothing on: there is nothing more to do in this stage. */
 int tr_rotation_take(tr_rotation *rotation, tr_block *block);

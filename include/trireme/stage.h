@@ -80,6 +80,8 @@ typedef struct tr_stage {
     /* Leaders, before every round: fills a command for each member and sets *again, or leaves it false to end
      * the clock. NULL: one round a clock, without commands. */
     int (*schedule)(tr_worker *me, void *state, tr_command *commands, bool *again);
+    /* Compute takes and gives the blocks of a rotation (trireme/rotation.h): members of a group wait for each other in it. */
+    bool rotates;
     /* Slaves, at the clocks that evaluate_every says and at the end: adds this worker's part to the sums. Under
      * BSP all workers evaluate the same parameters; under SSP and ASP each evaluates what it sees, at the end of
      * its clock when the first of them gets to such a clock (workers in groups: when they get there themselves). */
@@ -104,7 +106,8 @@ int tr_run(tr_context *tr, const tr_stage *stage);
 int tr_turn_begin(tr_context *tr, const char *stage);
 int tr_turn_end(tr_context *tr, int status);
 
-/* Sums n numbers over the members of the group, in place; the same on all of them. */
+/* Sums n numbers over the members of the group, in place; the same on all of them. In a stage that rotates blocks a member that
+ * has failed takes no part: the two functions below do not wait for it. */
 int tr_group_sum(tr_worker *me, double *numbers, size_t n);
 
 /* The same while the members go on: a sum begins with a copy of n numbers, and ends where it is waited for, which writes

@@ -407,7 +407,9 @@ int tr_sync_tick(struct tr_sync *s)
     struct tr_tables *tables = tr->tables;
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_view_state *v = tables->views[i];
-        if (tr_sync_lockstep(s) && v->view.delta && v->push_clock < s->now) TR_TRY(tr_view_push(&v->view));
+        if (!tr_sync_lockstep(s) || !v->view.delta || v->push_clock >= s->now) continue;
+        TR_TRY(tr_view_push(&v->view));
+        tables->traffic.pushes--; /* others may wait for it, but there is no update in it */
     }
     for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_rows_end_clock(tables->table[i], s->now));
     for (size_t i = 0; i < tables->count; i++) { /* merges that this rank has nothing to give to */

@@ -39,7 +39,9 @@ struct tr_rotation {
     int64_t given; /* rounds */
     size_t parts;  /* messages of a block at most, but for those of more than MESSAGE bytes */
     bool shares;
-    MPI_Comm comm;        /* of the members, who may be no set of workers any more when they close it */
+    MPI_Comm
+        comm; /* of the members, who may be no set of workers any more when they close it; none of their sums
+                             that a failure has left is on its way in it */
     struct tr_shm memory; /* shared: a part for each member's first blocks */
     /* travelling: the block of round r lies in slot r mod slots */
     int slots;
@@ -48,14 +50,6 @@ struct tr_rotation {
     int64_t posted;  /* the first round whose block is not received yet, nor is to be */
     size_t passed;   /* messages of the block of this round that have been sent */
 };
-
-int tr_rotation_schedule(tr_worker *me, void *state, tr_command *commands, bool *again)
-{
-    (void)state;
-    (void)commands;
-    *again = me->round == 0;
-    return TR_OK;
-}
 
 /* Whether a group has members on several nodes: the same for all groups, so that all have as many rounds. */
 static bool is_spread(const tr_context *tr)
@@ -230,10 +224,8 @@ static int open_memory(tr_rotation *r, const tr_worker *me)
             "table.rotate is share, but the members of a group lie on several nodes, or their node has no "
             "room for all blocks in shared memory");
     r->shares = shares;
-    if (shares) {
-        MPI_Comm_idup(r->tr->active->members, &r->comm, &request);
-        TR_TRY(tr_wait_request(r->tr, &request, "the group to open a rotation"));
-    }
+    MPI_Comm_idup(r->tr->active->members, &r->comm, &request);
+    TR_TRY(tr_wait_request(r->tr, &request, "the group to open a rotation"));
     TR_TRY(shares ? open_shared(r) : open_travelling(r));
     return tr_barrier(r->tr, r->tr->active->members, "the group to open a rotation");
 }
@@ -389,7 +381,7 @@ static int catch_up(tr_rotation *r)
     int64_t most = r->given + (r->passed > 0);
     MPI_Request request;
     r->closes = true;
-    MPI_Iallreduce(MPI_IN_PLACE, &most, 1, MPI_INT64_T, MPI_MAX, r->tr->active->members, &request);
+    MPI_Iallreduce(MPI_IN_PLACE, &most, 1, MPI_INT64_T, MPI_MAX, r->comm, &request);
     TR_TRY(tr_wait_request(r->tr, &request, "the group to close a rotation"));
     while (r->given < most) {
         TR_WAIT_UNTIL(r->tr, is_here(r, 0), "a block from the next member of the group");

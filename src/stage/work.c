@@ -11,10 +11,17 @@ static double transfer_seconds(const struct tr_traffic *t)
     return t->wait_seconds + t->pull_seconds + t->push_seconds;
 }
 
-/* Workers wait for each other's turns, or in a round for what others give on. */
+/* Workers wait for each other's turns, or for what other members of the group give on. */
 static bool waits_for_others(const struct tr_stage_run *run)
 {
-    return run->at_once > 0 || run->tr->turns || run->stage->schedule;
+    return run->at_once > 0 || run->tr->turns || run->stage->schedule || run->stage->rotates;
+}
+
+/* The leader begins and ends each round of the group. Blocks that rotate need that where clocks do not: a member that goes on
+ * to its next clock may pull what others have not pushed yet. */
+static bool has_rounds(const struct tr_stage_run *run)
+{
+    return run->stage->schedule || (run->stage->rotates && !tr_sync_lockstep(run->tr->sync));
 }
 
 /* What ranks do for each other goes on while this one computes. */
@@ -87,12 +94,11 @@ static int stand_in(struct tr_stage_run *run)
 }
 
 /* Computes, and keeps the time without that of pulling and pushing. That somebody elsewhere has failed is seen by each
- * rank in its own time: in a round, where members may wait for each other, it is the leader who looks, before all
- * begin. */
+ * rank in its own time: in rounds of a leader, where members may wait for each other, it is the leader who looks, before
+ * all begin. */
 static int compute(struct tr_stage_run *run)
 {
-    bool in_round = run->stage->schedule != NULL;
-    if (run->status != TR_OK || (!in_round && tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED)))
+    if (run->status != TR_OK || (!has_rounds(run) && tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED)))
         return stand_in(run);
     struct tr_traffic *t = &run->tr->tables->traffic;
     double begin = tr_now() - transfer_seconds(t);
@@ -122,6 +128,13 @@ struct order {
     tr_command command;
 };
 
+static int next_round(struct tr_stage_run *run, tr_command *commands, bool *again)
+{
+    if (run->stage->schedule) return run->stage->schedule(&run->me, run->stage->state, commands, again);
+    *again = run->me.round == 0;
+    return TR_OK;
+}
+
 static int run_rounds_as_leader(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
@@ -136,7 +149,7 @@ static int run_rounds_as_leader(struct tr_stage_run *run)
     for (run->me.round = 0; again; run->me.round++) {
         again = false;
         if (run->status == TR_OK && !run->halted && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
-            tr_stage_note(run, run->stage->schedule(&run->me, run->stage->state, commands, &again));
+            tr_stage_note(run, next_round(run, commands, &again));
         again = again && run->status == TR_OK;
         requests[0] = MPI_REQUEST_NULL;
         for (int m = 1; m < members; m++) {
@@ -184,7 +197,7 @@ static int one_clock(struct tr_stage_run *run)
     TR_TRY(tr_sync_next(run->tr->sync));
     if (TR_FAULT("clock") == TR_FAULT_HANG)
         TR_WAIT_UNTIL(run->tr, false, "nothing, as TRIREME_FAULT wants it");
-    if (!run->stage->schedule) compute(run);
+    if (!has_rounds(run)) compute(run);
     else if (run->me.member == 0) TR_TRY(run_rounds_as_leader(run));
     else TR_TRY(run_rounds_as_slave(run));
     run->me.round = 0;
@@ -222,7 +235,7 @@ static int report_what_is_due(struct tr_stage_run *run)
 static bool group_works_together(const struct tr_stage_run *run)
 {
     const struct tr_tables *tables = run->tr->tables;
-    bool together = run->stage->schedule != NULL;
+    bool together = run->stage->schedule || run->stage->rotates;
     for (size_t i = 0; i < tables->view_count; i++) together = together || tables->views[i]->group;
     return together && run->me.group_size > 1;
 }

@@ -1,6 +1,7 @@
 /* Rotation: who has which block when, that what is in it stays, and that a failure leaves nobody waiting. */
 #include "mpi_unit.h"
 
+#include "ranks/ranks.h"
 #include "trireme/rotation.h"
 
 enum { CLOCKS = 3, ROTATIONS = 2, MOST = 32 };
@@ -9,6 +10,16 @@ enum { CLOCKS = 3, ROTATIONS = 2, MOST = 32 };
 struct head {
     int64_t number, visits, last_round, last_member, holder;
 };
+
+/* What leaders have sent to slaves: in lockstep blocks alone say what comes next. */
+static int commands;
+
+int MPI_Isend(const void *data, int n, MPI_Datatype type, int rank, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    commands += tag == TR_TAG_COMMAND;
+    return PMPI_Isend(data, n, type, rank, tag, comm, request);
+}
 
 struct crew {
     tr_context *tr;
@@ -97,11 +108,17 @@ static int work_on(struct crew *c, const tr_worker *me, int64_t round, const tr_
     return TR_OK;
 }
 
-/* Before a clock members look at all the blocks that they have. */
+/* Before a clock members sum something, and look at all the blocks that they have. */
 static int compute(tr_worker *me, void *state)
 {
     struct crew *c = state;
     tr_block block;
+    tr_sum *sum;
+    double one = 1;
+    TR_TRY(tr_group_sum_begin(me, &one, 1, &sum));
+    TR_TRY(tr_group_sum_end(me, &sum, &one));
+    if (sum) return TR_OK;
+    mpi_check(one == me->group_size, "%g members", one);
     int depth = tr_rotation_depth(c->tr), rounds = ROTATIONS * blocks_of(c);
     for (int d = 0; d < depth; d++) {
         TR_TRY(tr_rotation_look(c->rotation, d, &block));
@@ -129,7 +146,7 @@ static int run(struct crew *c)
                                      .clocks = CLOCKS,
                                      .prepare = prepare,
                                      .compute = compute,
-                                     .schedule = tr_rotation_schedule});
+                                     .rotates = true});
 }
 
 /* Layouts with groups of several: in which all ranks form one group, on one node and on nodes of two, and others. (Blocks go
@@ -152,7 +169,9 @@ MPI_CASE(every_slave_has_every_block_once_in_a_rotation)
     for (int i = 0; settings_of(i, settings, sizeof settings); i++) {
         struct crew c;
         begin(&c, settings, 1 + i % 3);
+        commands = 0;
         mpi_ok(run(&c));
+        mpi_check(commands == 0, "%d commands", commands);
         int members = c.tr->layout.group_size, blocks = blocks_of(&c);
         if (tr_is(c.tr, TR_SLAVE)) {
             const char *way = tr_rotation_way(c.rotation);

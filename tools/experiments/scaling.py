@@ -12,6 +12,7 @@ COUNTS = ("messages", "of collectives", "of rank 0", "kB in messages", "kB of ta
 TERMS = {"1/P": lambda p: 1 / p, "1": lambda p: 1, "log P": lambda p: math.log2(p), "P": lambda p: p}
 CLUSTER = (64, 512, 4096)
 MESSAGE = 1e-6  # seconds of a processor that a message takes
+NEAR = 0.1  # a formula that misses nothing by more needs no more terms
 DELAYS = (4, 16)  # milliseconds
 TIMES = 3
 SIZE = 1000  # a pass of the jobs below, so many times larger, is what clusters are asked for: rows grow, the model does not
@@ -77,6 +78,8 @@ def fit(points):
             missed = max(abs(value(formula, p) / v - 1) for p, v in points.items())
             if missed < 0.8 * error:  # a term more has to be worth it
                 best, error = formula, missed
+        if error < NEAR:
+            break
     return best, error
 
 

@@ -214,11 +214,13 @@ static int end_clock(int status)
  * TR_LDA_HALTED. */
 static int sum_up(tr_worker *me, int status, double *numbers, size_t n)
 {
+    tr_sum *sum;
     numbers[n] = status != TR_OK;
-    int sent = tr_group_sum(me, numbers, n + 1);
+    int sent = tr_group_sum_begin(me, numbers, n + 1, &sum);
+    if (sent == TR_OK) sent = tr_group_sum_end(me, &sum, numbers);
     if (status != TR_OK) return status;
     TR_TRY(sent);
-    return numbers[n] > 0 ? TR_LDA_HALTED : TR_OK;
+    return sum || numbers[n] > 0 ? TR_LDA_HALTED : TR_OK;
 }
 
 /* n_k of the group, from what the members' blocks have. */
@@ -618,7 +620,7 @@ static int train_model(void *model)
                       .clocks = 1,
                       .prepare = prepare_count,
                       .compute = count_tokens,
-                      .schedule = tr_rotation_schedule};
+                      .rotates = true};
     tr_stage train = {.name = "train",
                       .state = m,
                       .clocks = (int64_t)tr_job_number(m->job, "solve.epochs"),
@@ -627,7 +629,7 @@ static int train_model(void *model)
                       .objective_name = "log p/token",
                       .ascends = true,
                       .compute = sweep,
-                      .schedule = tr_rotation_schedule,
+                      .rotates = true,
                       .evaluate = evaluate,
                       .summarize = summarize,
                       .snapshot = tr_lda_snapshot};

@@ -302,6 +302,12 @@ static int list_keys(const struct tr_mf_sgd *s, size_t block, tr_key **keys)
     return TR_OK;
 }
 
+/* Whether somebody reads the table before training has ended: other groups, tests, and who goes on from other groups. */
+static bool asks_table(const struct tr_mf_sgd *s, const tr_worker *me)
+{
+    return me->groups > 1 || s->m->test || tr_context_continues(s->m->tr);
+}
+
 static int open_items(struct tr_mf_sgd *s, const tr_worker *me)
 {
     size_t last = last_block(s, me);
@@ -309,8 +315,7 @@ static int open_items(struct tr_mf_sgd *s, const tr_worker *me)
     TR_TRY(list_keys(s, last, &keys));
     int status = tr_view_open(s->m->item_table, keys, items_from(s, last), TR_VIEW_UPDATE, &s->items);
     free(keys);
-    TR_TRY(status);
-    return list_keys(s, first_block(s, me), &s->keys);
+    return status;
 }
 
 /* Items' rows of a tile: half of a usual L2 cache; but where rows are long, rather more of them than shorter visits. */
@@ -332,7 +337,8 @@ static int prepare(tr_worker *me, void *state)
                               m->average, 1 / m->spread, &s->tiling));
     TR_TRY(make_users(s));
     tr_data_forget(m->train); /* ratings as they were read would be as much again */
-    TR_TRY(open_items(s, me));
+    TR_TRY(list_keys(s, first_block(s, me), &s->keys));
+    if (asks_table(s, me)) TR_TRY(open_items(s, me));
     return tr_mf_open_tests(m);
 }
 
@@ -574,6 +580,18 @@ static int snapshot_items(struct tr_mf_sgd *s, tr_snapshot *snapshot, const char
     return status;
 }
 
+/* A table that nobody asks has been told nothing. */
+static int snapshot_told(const struct tr_mf_sgd *s, tr_snapshot *snapshot, size_t last)
+{
+    size_t n = items_from(s, last), width = s->m->width;
+    float *nothing = NULL;
+    if (!s->items) TR_TRY(TR_NEW(&nothing, n * width));
+    int status = tr_snapshot_rows(snapshot, "items_told", TR_F32, s->m->items, width, NULL,
+                                  s->first_item[last], n, s->items ? s->items->value : nothing);
+    free(nothing);
+    return status;
+}
+
 /* The blocks at hand, and what the table has been told of those that were there in the last rounds. With several groups
  * the table has the items; every group has squares of its own then, and a group that there was not those of another. */
 static int snapshot_blocks(tr_worker *me, struct tr_mf_sgd *s, int64_t groups, tr_snapshot *snapshot)
@@ -583,8 +601,7 @@ static int snapshot_blocks(tr_worker *me, struct tr_mf_sgd *s, int64_t groups, t
     if (groups == 1) {
         TR_TRY(snapshot_items(s, snapshot, "items", items, first, n, s->pad, factors_of));
         if (s->m->bias) TR_TRY(snapshot_items(s, snapshot, "item_biases", items, first, n, 1, biases_of));
-        TR_TRY(tr_snapshot_rows(snapshot, "items_told", TR_F32, items, s->m->width, NULL, s->first_item[last],
-                                items_from(s, last), s->items->value));
+        TR_TRY(snapshot_told(s, snapshot, last));
     }
     if (!s->adagrad) return TR_OK;
     return snapshot_items(s, snapshot, "item_squares", (uint64_t)groups * items, group * items + first, n, 1,
@@ -689,7 +706,7 @@ int tr_mf_sgd_train(struct tr_mf *m)
                       .metric_name = m->test ? "test rmse" : NULL,
                       .prepare = prepare,
                       .compute = compute,
-                      .schedule = tr_rotation_schedule,
+                      .rotates = true,
                       .evaluate = evaluate,
                       .summarize = tr_mf_summarize,
                       .snapshot = snapshot};
