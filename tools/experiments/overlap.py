@@ -8,15 +8,15 @@ MODES = {"bsp": {"sync.mode": "bsp"}, "ssp": {"sync.mode": "ssp", "sync.stalenes
 def jobs(quick):
     """As many rows for each parameter as data of such a kind have, or fewer, whatever the size: what is computed for a byte
     follows from that. (Avazu's clicks have 600 non-zeros a feature, here 250; Netflix 5,600 ratings an item, MovieLens 20M 740,
-    here 1,000; the New York Times of UCI 1,000 tokens a word, here 500.) Points lie in more clusters than there are centres: of as
-    many the start finds each, and nothing is left to compute."""
+    here 1,000; the New York Times of UCI 1,000 tokens a word, here 500.) Clusters of points overlap: of
+    others the start finds each, and nothing is left to compute."""
     part = 4 if quick else 1
     clicks = generated_as("ctr", f"overlap-{part}.svm", rows=500_000 // part, features=100_000 // part, nonzeros=50)
     ratings = generated_as("ratings", f"overlap-by-{part}.ratings", users=50_000 // part, items=5_000 // part,
                            ratings=5_000_000 // part)
     words = generated_as("docword", f"overlap-by-{part}.docword", documents=20_000 // part, words=10_000 // part,
                          tokens=5_000_000 // part, topics=20)
-    points = generated_as("dense", f"overlap-by-{part}.dense", rows=200_000 // part, columns=200, clusters=1_000)
+    points = generated_as("dense", f"overlap-of-{part}.dense", rows=200_000 // part, columns=200, clusters=100, spread=0.5)
     return {"linear sgd": {"data.train": clicks, "model.type": "logistic", "solve.method": "sgd", "solve.rate": 1,
                            "solve.batch": 5_000 // part, "sync.push": "6 per epoch", "solve.epochs": 6},
             "K-means": {"data.train": points, "model.type": "kmeans", "model.clusters": 100, "solve.epochs": 10},
@@ -27,7 +27,7 @@ def jobs(quick):
 def measured(job):
     """Of a clock and worker: milliseconds of computing, and of all else from the first evaluation to the last; the share
     that summary.json says is hidden; MB; clocks; the objective."""
-    run = train(WORKERS, job | {"ranks.layout": "colocated", "report.every": 1}, host="h1:1,h2:1")
+    run = train(WORKERS, job | {"ranks.layout": "colocated", "report.every": job["solve.epochs"] // 2}, host="h1:1,h2:1")
     first, last = run.curve[0], run.curve[-1]
     clocks = max(1, last["clock"] - first["clock"])
     computed = (last["compute_seconds"] - first["compute_seconds"]) / WORKERS / clocks
