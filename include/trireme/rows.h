@@ -61,6 +61,14 @@ typedef int tr_row_fn(void *state, const tr_row *row);
  * has been pushed in the same clock. */
 int tr_rows_pull(tr_table *table, const tr_key *keys, size_t n, tr_row_fn *row, void *state);
 
+/* Says that after each update of a table this worker pulls rows by this very list. Under BSP, where they are merged, these then come
+ * of themselves behind each update, by as many messages as merging takes and not one to each server and one back, and once to a
+ * node for all of its workers; as long as table.route is auto, rows have no more than 16 KiB, and what a node subscribes to fits
+ * into 256 MiB, which its workers share. Elsewhere this changes nothing, nor for pulls by other lists. Inside a stage's prepare
+ * function, once for a table; keys ascend, and are copied.
+ * TR_ERR_INTERNAL: keys that do not, or that the table does not have; the second list for a table. */
+int tr_rows_subscribe(tr_table *table, const tr_key *keys, size_t n);
+
 /* Answers whom this rank serves, and takes what has arrived for it: for functions that compute long. Costs about a
  * microsecond where there is nothing to do. */
 int tr_rows_meanwhile(tr_table *table);

@@ -98,6 +98,11 @@ int tr_table_resize(tr_table *table, uint32_t servers, uint64_t *moved);
  * gradient that is (scale). All ranks, before views are open. */
 void tr_table_filter_l1(tr_table *table, double alpha, double scale);
 
+/* Updates come only in clocks `first`, first + every, first + 2 every … of the stages to come, 0 <= first < every; at first in all
+ * of them. Under BSP, where updates are merged, the merges of the other clocks are left out: views need not be pushed in these,
+ * and pushing one is TR_ERR_INTERNAL. All ranks, before tr_run(). */
+void tr_table_update_every(tr_table *table, int64_t every, int64_t first);
+
 uint64_t tr_table_keys(const tr_table *table);
 size_t tr_table_width(const tr_table *table); /* elements of one key */
 

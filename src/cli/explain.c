@@ -169,7 +169,7 @@ static void explain_messages(const struct tr_table *t)
 /* Rank 0 may have no part in merging; server 0 always knows. */
 static int explain_table(tr_context *tr, const struct tr_table *t)
 {
-    char merge[128];
+    char merge[160];
     tr_merge_describe(t, merge, sizeof merge);
     MPI_Request request;
     MPI_Ibcast(merge, sizeof merge, MPI_CHAR, tr->layout.server_rank[0], tr->world, &request);

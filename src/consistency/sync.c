@@ -104,7 +104,8 @@ static int64_t settled(const struct tr_sync *s)
     int64_t least = s->works && !s->left ? s->now : INT64_MAX;
     for (size_t i = 0; i < tables->view_count; i++) {
         const struct tr_view_state *v = tables->views[i];
-        if (tr_push_busy(&v->view) && v->push_clock < least) least = v->push_clock;
+        bool merges = v->merged && v->channel; /* what its table says below is enough */
+        if (!merges && tr_push_busy(&v->view) && v->push_clock < least) least = v->push_clock;
     }
     for (size_t i = 0; i < tables->count; i++) {
         const struct tr_table *t = tables->table[i];
@@ -139,10 +140,17 @@ static bool holds_rows(const struct tr_sync *s)
 
 /* ---- pulling a view ---- */
 
-/* The merge of the clock before has brought the values that a clock reads. */
+/* The last merge has brought the values that a clock reads. */
 static bool has_merged_value(const struct tr_sync *s, const struct tr_view_state *v, int64_t clock)
 {
-    return s->running && v->merged_for == clock;
+    int64_t since = clock - v->merged_for;
+    return s->running && v->merged_for >= 0 && since >= 0 && since < v->view.table->every;
+}
+
+/* Updates of the view go by merges, and there is none of its table in this clock. */
+static bool rests(const struct tr_sync *s, const struct tr_view_state *v)
+{
+    return v->merged && tr_table_next_update(v->view.table, s->now) > s->now;
 }
 
 /* A table that keeps versions is read at the highest one that all servers are known to have. What they have told may be
@@ -299,6 +307,9 @@ int tr_view_push(tr_view *view)
     if (tr_sync_lockstep(s) && v->push_clock == s->now)
         return tr_fail(TR_ERR_INTERNAL, "a view of table %s was pushed twice in a clock under BSP",
                        view->table->name);
+    if (rests(s, v))
+        return tr_fail(TR_ERR_INTERNAL, "a view of table %s was pushed in a clock without updates of it",
+                       view->table->name);
     if (tr->before_push) TR_TRY(tr->before_push(tr->before_push_state));
     double begin = tr_now(), waited = 0;
     enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_PUSHES);
@@ -358,7 +369,8 @@ int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void
         return tr_fail(TR_ERR_INTERNAL,
                        "rows of table %s are pulled after a view was pushed in the same clock", t->name);
     tr_wait_begin(t->tr->tables);
-    TR_WAIT_UNTIL(t->tr, !is_pushing(t), "the servers of table %s to take an update", t->name);
+    if (!lockstep) /* or the clock says so */
+        TR_WAIT_UNTIL(t->tr, !is_pushing(t), "the servers of table %s to take an update", t->name);
     pushed = tr_now();
     TR_TRY(wait_to_read(s));
     waited = tr_now();
@@ -395,8 +407,10 @@ int tr_sync_next(struct tr_sync *s)
 {
     struct tr_tables *tables = s->tr->tables;
     double begin = tr_now();
-    for (size_t i = 0; i < tables->view_count; i++) /* the delta of others is zeroed at once */
-        if (tables->views[i]->merged || tables->views[i]->group) TR_TRY(wait_for_push(s, tables->views[i]));
+    for (size_t i = 0; i < tables->view_count; i++) { /* the delta of others is zeroed at once */
+        const struct tr_view_state *v = tables->views[i];
+        if ((v->merged || v->group) && !rests(s, v)) TR_TRY(wait_for_push(s, v));
+    }
     tables->traffic.push_seconds += tr_now() - begin;
     return TR_OK;
 }
@@ -407,14 +421,14 @@ int tr_sync_tick(struct tr_sync *s)
     struct tr_tables *tables = tr->tables;
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_view_state *v = tables->views[i];
-        if (!tr_sync_lockstep(s) || !v->view.delta || v->push_clock >= s->now) continue;
+        if (!tr_sync_lockstep(s) || !v->view.delta || v->push_clock >= s->now || rests(s, v)) continue;
         TR_TRY(tr_view_push(&v->view));
         tables->traffic.pushes--; /* others may wait for it, but there is no update in it */
     }
     for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_rows_end_clock(tables->table[i], s->now));
     for (size_t i = 0; i < tables->count; i++) { /* merges that this rank has nothing to give to */
         struct tr_table *t = tables->table[i];
-        if (!t->merge || t->updating_views > 0) continue;
+        if (!t->merge || t->updating_views > 0 || tr_table_next_update(t, s->now) > s->now) continue;
         TR_WAIT_UNTIL(tr, !tr_merge_busy(t), "the merge of table %s", t->name);
         TR_TRY(tr_merge_start(t, NULL));
     }
@@ -488,6 +502,13 @@ static bool nothing_ahead(const struct tr_tables *tables)
     return true;
 }
 
+static bool nothing_merged(const struct tr_tables *tables)
+{
+    for (size_t i = 0; i < tables->count; i++)
+        if (tr_merge_busy(tables->table[i])) return false;
+    return true;
+}
+
 /* A worker that has ended early, because it was told to stop, holds up nobody's reading; under BSP all end at the same
  * clock, and servers may still be adding what the workers have long sent. */
 static int settle(struct tr_sync *s)
@@ -510,14 +531,17 @@ int tr_sync_barrier(struct tr_sync *s)
 {
     if (s->works) TR_TRY(settle(s));
     /* for servers and the scheduler this is the whole of training */
-    return tr_barrier(s->tr, s->tr->active->participants, s->works ? "all ranks to end a stage" : NULL);
+    TR_TRY(tr_barrier(s->tr, s->tr->active->participants, s->works ? "all ranks to end a stage" : NULL));
+    TR_WAIT_UNTIL(s->tr, nothing_merged(s->tr->tables), "the last merges to bring new values");
+    return TR_OK;
 }
 
 static int push_held(struct tr_sync *s)
 {
     struct tr_tables *tables = s->tr->tables;
     for (size_t i = 0; i < tables->view_count; i++)
-        if (tables->views[i]->view.delta) TR_TRY(tr_view_push(&tables->views[i]->view));
+        if (tables->views[i]->view.delta && !rests(s, tables->views[i]))
+            TR_TRY(tr_view_push(&tables->views[i]->view));
     TR_TRY(tr_sync_tick(s));
     for (size_t i = 0; i < tables->view_count; i++) TR_TRY(wait_for_push(s, tables->views[i]));
     return TR_OK;

@@ -160,7 +160,8 @@ static const tr_option job_keys[] = {
      .help = "room for every key, or a map of the keys that were ever updated"},
     {"table.route", TR_KIND_CHOICE, AT(table.route), "auto", .words = TR_WORDS("auto", "load", "get", "request"),
      .may_change = true,
-     .help = "how parameters are fetched: shared memory, one-sided, or asked of the server"},
+     .help = "how parameters are fetched: shared memory, one-sided, or asked of the server; auto = what is faster, or "
+             "behind the merge of updates, unasked"},
     {"table.push", TR_KIND_CHOICE, AT(table.push), "auto",
      .words = TR_WORDS("auto", "merge", "accumulate", "message"), .may_change = true,
      .help = "how updates reach the servers: merged collectively, one-sided in whatever order they come, or as messages"},

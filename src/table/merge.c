@@ -4,7 +4,8 @@
  * A chunk goes up: in each round a rank sends a message to some others, waits for theirs, and adds up what they sent. After the
  * last round the servers add the sums to their shares. Where all workers have read what they push to, they will want to read it
  * again for the next clock, and the chunk goes down: the rounds run backwards, and bring each rank the new values of its keys.
- * So a clock takes each rank as many messages as the rounds have, however many servers there are.
+ * So a clock takes each rank as many messages as the rounds have, however many servers there are. Where workers subscribe to
+ * rows (subscription.h), which may be others than they push to, the chunk goes down by rounds of theirs instead.
  *
  * Sums are taken in the order of ranks, so that runs repeat to the bit. And BSP is exact: in the first chunk everybody sends
  * messages, empty ones too, and a server that has finished it has heard, through others, that all workers are done with
@@ -18,6 +19,7 @@
 
 #include "base/fault.h"
 #include "table/rounds.h"
+#include "table/subscription.h"
 #include "table/view.h"
 
 enum { IN_FLIGHT = 2, CHUNK_BYTES = 1 << 20 };
@@ -44,14 +46,22 @@ struct tr_merge {
     struct tr_shared_merge *shared; /* in shared memory instead: nothing below but busy and done is used */
     MPI_Comm comm;
     struct tr_rounds rounds;
+    struct tr_rounds spread;    /* down, to what workers subscribe to; without rounds: nobody does */
     struct tr_view_state *view; /* gives its delta */
     bool busy;
-    int64_t done;
-    uint32_t begun, finished; /* chunks of the running merge */
+    int64_t clock;                   /* of the running merge */
+    int64_t done;                    /* updates of clocks before are in the share */
+    uint32_t begun, added, finished; /* chunks of the running merge */
     struct readers readers;
     bool heard_all; /* of all workers: the first chunk is up */
     struct lane lane[IN_FLIGHT];
 };
+
+/* By which rounds a chunk travels. */
+static const struct tr_rounds *plan_of(const struct tr_merge *m, const struct lane *l)
+{
+    return l->down && m->spread.n > 0 ? &m->spread : &m->rounds;
+}
 
 /* ---- messages of a round ---- */
 
@@ -95,14 +105,16 @@ static void take_held(const struct tr_merge *m, const struct lane *l, const stru
 static void put_held(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f,
                      const char *from)
 {
+    const struct tr_rounds *plan = plan_of(m, l);
     size_t bytes = m->table->unit_bytes;
     if (l->round > 0) {
         memcpy(l->next + f->at[l->chunk] * bytes, from, f->units[l->chunk] * bytes);
         return;
     }
+    char *to = plan == &m->spread ? tr_subscription_memory(m->table->subscription) : m->view->merged_value;
     for (int p = f->first; p < f->end; p++) {
-        struct tr_own_keys own = tr_rounds_own(&m->rounds, p, l->chunk);
-        if (own.n > 0) tr_scatter(own.segment->local + own.first, own.n, bytes, from, m->view->merged_value);
+        struct tr_own_keys own = tr_rounds_own(plan, p, l->chunk);
+        if (own.n > 0) tr_scatter(own.segment->local + own.first, own.n, bytes, from, to);
         from += own.n * bytes;
     }
 }
@@ -128,7 +140,7 @@ static void take_from_sum(const struct tr_merge *m, const struct lane *l, const 
 
 static bool is_last(const struct tr_merge *m, const struct lane *l)
 {
-    return l->round + 1 == m->rounds.n;
+    return l->round + 1 == plan_of(m, l)->n;
 }
 
 static char *own_share(const struct tr_merge *m)
@@ -215,7 +227,7 @@ static int finish_up(struct tr_merge *m, struct lane *l)
 
 static int post_down(struct tr_merge *m, struct lane *l)
 {
-    const struct tr_round *r = &m->rounds.round[l->round];
+    const struct tr_round *r = &plan_of(m, l)->round[l->round];
     const char *sum = is_last(m, l) ? own_share(m) : l->held;
     TR_TRY(make_room(m, l, r->in, r->ins, &l->out, &l->out_room));
     TR_TRY(make_room(m, l, r->out, r->outs, &l->in, &l->in_room));
@@ -229,9 +241,9 @@ static int post_down(struct tr_merge *m, struct lane *l)
 
 static int finish_down(struct tr_merge *m, struct lane *l)
 {
-    const struct tr_round *r = &m->rounds.round[l->round];
+    const struct tr_round *r = &plan_of(m, l)->round[l->round];
     if (l->round > 0) {
-        uint32_t units = m->rounds.round[l->round - 1].held[l->chunk];
+        uint32_t units = plan_of(m, l)->round[l->round - 1].held[l->chunk];
         TR_TRY(TR_GROW(&l->next, &l->next_room, units * m->table->unit_bytes));
     }
     const char *at = l->in;
@@ -239,14 +251,21 @@ static int finish_down(struct tr_merge *m, struct lane *l)
         const char *from = r->out[i].peer == m->rounds.me ? kept(m, l, r->in) : at;
         if (r->out[i].units[l->chunk] > 0) put_held(m, l, &r->out[i], from + sizeof(struct readers));
     }
+    if (l->round == 0 && m->spread.n > 0) tr_subscription_put(m->table->subscription, l->chunk);
     return TR_OK;
 }
 
 /* ---- a merge ---- */
 
+/* To the views that push, or to who has subscribed. */
+static bool returns_to_views(const struct tr_merge *m)
+{
+    return m->spread.n == 0 && m->readers.some && !m->readers.not_all;
+}
+
 static bool goes_down(const struct tr_merge *m)
 {
-    return m->readers.some && !m->readers.not_all;
+    return m->spread.n > 0 || returns_to_views(m);
 }
 
 static void swap_held(struct lane *l)
@@ -267,11 +286,13 @@ static int turn(struct tr_merge *m, struct lane *l)
         l->round++;
     } else if (!l->down) {
         m->heard_all = true; /* the first chunk, or a later one */
+        m->added++;
         l->down = goes_down(m);
         l->busy = l->down;
-        if (l->down && m->view && !m->view->merged_value)
+        if (returns_to_views(m) && m->view && !m->view->merged_value)
             TR_TRY(TR_NEW(&m->view->merged_value, tr_view_bytes(&m->view->view)));
-        if (l->down) return TR_OK; /* begins where it is, with the share */
+        if (m->spread.n > 0) l->round = m->spread.n - 1;
+        if (l->down) return TR_OK; /* begins with the last round, and the share */
     } else if (l->round > 0) {
         l->round--;
     } else {
@@ -323,24 +344,29 @@ int tr_merge_poll(struct tr_table *t, int *did)
 {
     struct tr_merge *m = t->merge;
     if (!m || !m->busy) return TR_OK;
-    if (m->shared && !tr_shared_merge_poll(m->shared, m->done, did)) return TR_OK;
+    if (m->shared && !tr_shared_merge_poll(m->shared, m->clock, did)) return TR_OK;
     if (!m->shared) TR_TRY(carry_on_all(m, did));
+    if (m->added == m->rounds.chunks && m->done == m->clock) {
+        atomic_thread_fence(memory_order_release); /* what was added shows before the clock that says so */
+        m->done = tr_table_next_update(t, m->clock + 1);
+        ++*did;
+    }
     if (m->finished < m->rounds.chunks) return TR_OK;
     if (m->view) memset(m->view->view.delta, 0, tr_view_bytes(&m->view->view));
-    atomic_thread_fence(memory_order_release); /* what was added shows before the clock that says so */
     ++*did;
     m->busy = false;
-    m->done++;
-    if (m->view && !m->shared && goes_down(m)) m->view->merged_for = m->done;
+    if (m->view && !m->shared && returns_to_views(m)) m->view->merged_for = m->clock + 1;
     return TR_OK;
 }
 
-/* Whether what the servers make of this merge is to come back to the view: it has been read for this clock, and the job does
- * not say how it is to be. */
+/* Whether what the servers make of this merge is to come back to the view: it has been read since the last merge, and the job
+ * does not say how it is to be. */
 static struct readers readers_of(const struct tr_view_state *v)
 {
     if (!v) return (struct readers){0};
-    bool reads = v->view.clock == v->push_clock && v->view.table->route == TR_ROUTE_AUTO && !v->node_pull;
+    const struct tr_table *t = v->view.table;
+    bool read = v->view.clock >= 0 && v->view.clock > v->push_clock - t->every;
+    bool reads = read && t->route == TR_ROUTE_AUTO && !v->node_pull;
     return (struct readers){.some = reads && !(v->channel && tr_view_reads_near(v)), .not_all = !reads};
 }
 
@@ -350,17 +376,20 @@ int tr_merge_start(struct tr_table *t, tr_view *view)
     (void)TR_FAULT("merge");
     m->view = view ? view->state : NULL;
     m->busy = true;
-    m->begun = m->finished = 0;
+    m->clock = m->done;
+    m->begun = m->added = m->finished = 0;
     m->heard_all = false;
     m->readers = readers_of(m->view);
-    if (m->shared) tr_shared_merge_start(m->shared, m->done);
+    if (t->subscription) tr_subscription_next(t->subscription);
+    if (m->shared) tr_shared_merge_start(m->shared, m->clock);
     return TR_OK;
 }
 
 void tr_merge_begin(struct tr_table *t)
 {
     if (!t->merge) return;
-    t->merge->done = 0;
+    t->merge->done = tr_table_next_update(t, 0);
+    if (t->subscription) tr_subscription_reset(t->subscription);
     if (t->merge->shared) tr_shared_merge_begin(t->merge->shared);
 }
 
@@ -388,21 +417,61 @@ struct tr_view_state *tr_merged_view(const struct tr_table *t)
 
 static const char opening[] = "all ranks to open the merge of a table";
 
+/* The degree of rounds of which all together begin with so many units. */
+static int degree_of(const struct tr_merge *m, double held)
+{
+    const struct tr_table *t = m->table;
+    int wish = t->tr->job ? t->tr->job->table.merge : TR_MERGE_AUTO, size;
+    MPI_Comm_size(m->comm, &size);
+    if (wish == TR_MERGE_DIRECT) return size;
+    if (wish == TR_MERGE_ROUNDS) return 2;
+    return tr_rounds_choose_degree(size, held, (double)t->partition.units, t->unit_bytes);
+}
+
+/* Positions of a share in a chunk. */
+static uint32_t chunk_of(const struct tr_table *t)
+{
+    return (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / t->partition.servers, 1024);
+}
+
+static size_t most_flows(const struct tr_rounds *rounds)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < rounds->n; i++)
+        most = tr_max_size(most, rounds->round[i].ins + rounds->round[i].outs);
+    return most;
+}
+
 static int open_rounds(struct tr_merge *m, double held)
 {
     const struct tr_table *t = m->table;
     const struct tr_view_state *view = tr_merged_view(t);
-    int wish = t->tr->job ? t->tr->job->table.merge : TR_MERGE_AUTO, size, degree;
-    MPI_Comm_size(m->comm, &size);
-    degree = tr_rounds_choose_degree(size, held, (double)t->partition.units, t->unit_bytes);
-    if (wish == TR_MERGE_DIRECT) degree = size;
-    if (wish == TR_MERGE_ROUNDS) degree = 2;
-    size_t chunk = tr_max_size(CHUNK_BYTES / t->unit_bytes / t->partition.servers, 1024), most = 0;
-    TR_TRY(tr_rounds_open(t->tr, m->comm, t->server, view ? view->keys.segment : NULL,
-                          tr_partition_longest(&t->partition), (uint32_t)chunk, degree, &m->rounds));
-    for (size_t i = 0; i < m->rounds.n; i++)
-        most = tr_max_size(most, m->rounds.round[i].ins + m->rounds.round[i].outs);
+    const struct tr_subscription *s = t->subscription;
+    uint64_t longest = tr_partition_longest(&t->partition);
+    double comes = s ? (double)tr_subscription_units(s) : 0;
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &comes, 1, MPI_DOUBLE, MPI_SUM, m->comm, &request);
+    tr_wait_alone(t->tr, &request, opening);
+    TR_TRY(tr_rounds_open(t->tr, m->comm, t->server, view ? view->keys.segment : NULL, longest, chunk_of(t),
+                          degree_of(m, held), &m->rounds));
+    if (comes > 0)
+        TR_TRY(tr_rounds_open(t->tr, m->comm, t->server, tr_subscription_segments(s), longest, chunk_of(t),
+                              degree_of(m, comes), &m->spread));
+    size_t most = tr_max_size(most_flows(&m->rounds), most_flows(&m->spread));
     for (int i = 0; i < IN_FLIGHT; i++) TR_TRY(TR_NEW(&m->lane[i].request, most));
+    return TR_OK;
+}
+
+/* Rows come behind merges where the job does not say how they are to be read, and each row is one unit. */
+static int open_subscription(struct tr_table *t, bool wanted)
+{
+    bool comes = wanted && !t->merges_shared && t->route == TR_ROUTE_AUTO && t->pieces == 1;
+    uint32_t chunk = chunk_of(t);
+    if (comes)
+        return tr_subscription_open(t, chunk,
+                                    (uint32_t)((tr_partition_longest(&t->partition) + chunk - 1) / chunk));
+    free(t->subscribed);
+    t->subscribed = NULL;
     return TR_OK;
 }
 
@@ -411,10 +480,11 @@ int tr_merge_open(struct tr_table *t)
     tr_context *tr = t->tr;
     tr_merge_close(t);
     const struct tr_view_state *view = tr_merged_view(t);
-    double sum[2] = {view ? (double)view->keys.units : 0, t->updating_views > 0};
+    double sum[3] = {view ? (double)view->keys.units : 0, t->updating_views > 0, t->subscribed != NULL};
     MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, sum, 2, MPI_DOUBLE, MPI_SUM, tr->world, &request);
+    MPI_Iallreduce(MPI_IN_PLACE, sum, 3, MPI_DOUBLE, MPI_SUM, tr->world, &request);
     tr_wait_alone(tr, &request, opening);
+    TR_TRY(open_subscription(t, sum[1] > 0 && sum[2] > 0));
     if (sum[1] == 0) return TR_OK; /* nobody updates it */
     MPI_Comm comm = MPI_COMM_NULL;
     if (!t->merges_shared)
@@ -426,12 +496,14 @@ int tr_merge_open(struct tr_table *t)
     t->merge = m;
     m->table = t;
     m->comm = comm;
+    m->done = tr_table_next_update(t, 0);
     return t->merges_shared ? tr_shared_merge_open(t, &m->shared) : open_rounds(m, sum[0]);
 }
 
 void tr_merge_close(struct tr_table *t)
 {
     struct tr_merge *m = t->merge;
+    tr_subscription_close(t);
     if (!m) return;
     t->merge = NULL;
     if (m->shared) tr_shared_merge_close(m->shared);
@@ -441,18 +513,27 @@ void tr_merge_close(struct tr_table *t)
         for (size_t k = 0; k < sizeof memory / sizeof *memory; k++) free(memory[k]);
     }
     tr_rounds_close(&m->rounds);
+    tr_rounds_close(&m->spread);
     if (m->comm != MPI_COMM_NULL) MPI_Comm_free(&m->comm);
     free(m);
+}
+
+/* "direct", "in rounds of degree 4". */
+static void describe_rounds(const struct tr_rounds *r, char *text, size_t size)
+{
+    if (r->degree >= r->size) snprintf(text, size, "direct");
+    else snprintf(text, size, "in rounds of degree %d", r->degree);
 }
 
 void tr_merge_describe(const struct tr_table *t, char *text, size_t size)
 {
     const struct tr_merge *m = t->merge;
+    char up[32], down[32];
     if (!m) snprintf(text, size, "not merged");
-    else if (m->shared) snprintf(text, size, "merged near, in memory that the node shares");
-    else if (m->rounds.degree >= m->rounds.size)
-        snprintf(text, size, "merged direct, to each server, in %u chunks a clock", m->rounds.chunks);
-    else
-        snprintf(text, size, "merged in rounds of degree %d, in %u chunks a clock", m->rounds.degree,
-                 m->rounds.chunks);
+    if (m && m->shared) snprintf(text, size, "merged near, in memory that the node shares");
+    if (!m || m->shared) return;
+    describe_rounds(&m->rounds, up, sizeof up);
+    describe_rounds(&m->spread, down, sizeof down);
+    int n = snprintf(text, size, "merged %s, in %u chunks a clock", up, m->rounds.chunks);
+    if (m->spread.n > 0) snprintf(text + n, size - (size_t)n, "; rows come behind that %s", down);
 }

@@ -9,13 +9,13 @@
 int tr_merge_open(struct tr_table *table);
 void tr_merge_close(struct tr_table *table);
 
-/* Takes part in the merge of the next clock with this view's delta, or with nothing (NULL). Every rank that
- * serves or updates the table does so once a clock. */
+/* Takes part in the next merge with this view's delta, or with nothing (NULL). Every rank that serves or updates the table does
+ * so in each clock in which the table is updated. */
 int tr_merge_start(struct tr_table *table, tr_view *view);
 bool tr_merge_busy(const struct tr_table *table);
-void tr_merge_begin(
-    struct tr_table *table); /* the next clock is 0 again; before the participants begin a stage */
-/* clocks merged and applied here; INT64_MAX: no merge here */
+/* The next clock is 0 again; before the participants begin a stage, and once more if it does not begin with its first clock. */
+void tr_merge_begin(struct tr_table *table);
+/* Updates of clocks < this are in the table's share here; the next merge is of this clock. INT64_MAX: no merge here. */
 int64_t tr_merge_done(const struct tr_table *table);
 int tr_merge_poll(struct tr_table *table, int *did);
 

@@ -6,6 +6,7 @@
 #include "table/function.h"
 #include "table/rows_parts.h"
 #include "table/share.h"
+#include "table/subscription.h"
 #include "table/tables.h"
 
 /* What the job may leave open where there is none. */
@@ -53,7 +54,8 @@ static int check_pull(const struct tr_table *t, const tr_key *keys, size_t n)
     return TR_OK;
 }
 
-/* Splits the list by server, in two passes: count, then fill. Hash storage has one piece a row, and no positions. */
+/* Splits the list by server, in two passes: count, then fill, without rows that come by themselves. Hash storage has one piece a
+ * row, and no positions. */
 static int split(struct tr_pull *p)
 {
     struct tr_table *t = p->table;
@@ -62,11 +64,13 @@ static int split(struct tr_pull *p)
     p->wants = p->n * t->pieces;
     TR_TRY(TR_NEW(&p->want, p->wants));
     TR_TRY(TR_NEW(&p->source, servers));
+    for (uint32_t s = 0; s < servers; s++) p->source[s].near = is_near(t, s);
     for (uint64_t piece = 0; piece < t->pieces; piece++)
-        for (size_t i = 0; i < p->n; i++)
-            p->source[tr_walk_to(&walker, piece * t->keys + p->keys[i]).server].end++;
+        for (size_t i = 0; i < p->n; i++) {
+            struct tr_pull_source *s = &p->source[tr_walk_to(&walker, piece * t->keys + p->keys[i]).server];
+            s->end += s->near || !p->subscribed;
+        }
     for (uint32_t s = 0, at = 0; s < servers; s++) {
-        p->source[s].near = is_near(t, s);
         p->source[s].next = at;
         at += p->source[s].end;
         p->source[s].end = p->source[s].next;
@@ -74,6 +78,7 @@ static int split(struct tr_pull *p)
     for (size_t i = 0; i < p->n; i++) /* all pieces of a row, then the next row: see `window` */
         for (uint32_t piece = 0; piece < t->pieces; piece++) {
             struct tr_location at = tr_walk_to(&walker, (uint64_t)piece * t->keys + p->keys[i]);
+            if (p->subscribed && !p->source[at.server].near) continue;
             p->want[p->source[at.server].end++] =
                 (struct tr_pull_want){at.position, (uint32_t)(i * t->pieces + piece)};
         }
@@ -198,6 +203,19 @@ static int hand_over_near_rows(struct tr_pull *p, bool *did)
     return TR_OK;
 }
 
+/* Some of those that come by themselves. */
+static int hand_over_subscribed(struct tr_pull *p, bool *did)
+{
+    const struct tr_table *t = p->table;
+    struct tr_subscribed rows;
+    if (!p->subscribed || !tr_subscription_take(t->subscription, &rows)) return TR_OK;
+    *did = true;
+    for (size_t i = 0; i < rows.n; i++)
+        TR_TRY(
+            tr_rows_hand_over(p, rows.place[i], t->width, NULL, rows.value + rows.slot[i] * t->unit_bytes));
+    return TR_OK;
+}
+
 /* ---- what is here ---- */
 
 static int hand_over_units(struct tr_pull *p, const struct tr_pull_request *r)
@@ -269,7 +287,8 @@ static int carry_on(struct tr_pull *p, bool *did)
         *did = true;
         status = hand_over_answer(p);
     } else {
-        status = hand_over_elsewhere(p, did);
+        status = hand_over_subscribed(p, did);
+        if (status == TR_OK) status = hand_over_elsewhere(p, did);
         if (status == TR_OK) status = hand_over_near_rows(p, did);
     }
     stop_computing(p);
@@ -334,6 +353,7 @@ static int open_pull(struct tr_pull *p)
     p->here_end = &p->here;
     p->left = p->n;
     p->looked = tr_now();
+    p->subscribed = t->lockstep && p->terms->shared && tr_subscription_begin(t, p->keys, p->n);
     TR_TRY(split(p));
     TR_TRY(open_window(p));
     size_t requests = p->ahead > 0 ? p->ahead * t->partition.servers : 1;

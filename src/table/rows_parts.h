@@ -70,6 +70,7 @@ struct tr_pull {
     size_t flying_n;
     uint64_t ahead, row_bytes;
     struct tr_pull_part *parts; /* of sparse rows that were cut */
+    bool subscribed;            /* rows of other nodes come behind the last merge */
 
     double computed, computing_since; /* seconds: by row() before it was called in turn, as it is now */
     double looked;                    /* when messages were last looked after */

@@ -134,6 +134,7 @@ void tr_table_free(struct tr_table *t)
     if (t->map) tr_hashmap_close(t->map);
     free(t->map);
     tr_rows_free(t);
+    free(t->subscribed);
     free(t->share);
     free(t->line);
     free(t->name);
@@ -174,6 +175,7 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
     t->memory = TR_SHM_CLOSED;
     t->window = MPI_WIN_NULL;
     t->next_tag = 1;
+    t->every = 1;
     t->lockstep = tr->staleness == 0;
     int status = tr_copy_string(name, &t->name);
     if (status == TR_OK && (t->keys == 0 || t->width == 0))
@@ -234,6 +236,12 @@ void tr_table_clear(struct tr_table *t)
     if (t->server >= 0 && t->share[t->server]) memset(t->share[t->server], 0, t->share_units * t->unit_bytes);
     for (uint64_t i = 0; t->sparse_share && i < t->sparse_share->rows; i++)
         (void)tr_sparse_set(t->sparse_share, i, 0, NULL, NULL);
+}
+
+void tr_table_update_every(struct tr_table *t, int64_t every, int64_t first)
+{
+    t->every = every;
+    t->first = first;
 }
 
 void tr_table_filter_l1(struct tr_table *t, double alpha, double scale)

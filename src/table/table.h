@@ -15,6 +15,7 @@
  *   merge      pushes of all workers of a clock at once, in such rounds (BSP), which bring the new values back, too
  *   merge_shared … by plain adding, in memory that a node shares
  *   view       a worker's copies of some keys: pulls and pushes of all its channels
+ *   subscription rows that come behind each merge to workers that read them after it
  *   rows       rows in any order, and what is added to sparse ones
  *   rows_ask   … asked of servers, and their answers
  *   replica    a node's own copy of a table; transfer: handed from node to node
@@ -103,18 +104,23 @@ struct tr_table {
     struct tr_client **client; /* key sets registered with this server */
     size_t clients, client_capacity;
     size_t pushing_clients; /* whose views push */
-    bool rests; /* as tr_table_rest() says */
+    bool rests;             /* as tr_table_rest() says */
     int64_t served;       /* clocks of this stage of which all pushed messages have been applied (lockstep) */
     struct tr_held *held; /* messages of the clock served next, and of later ones */
     size_t held_last;     /* clients of which all of the clock served next is here */
 
     uint32_t next_tag;
     uint32_t updating_views; /* of this worker */
+    int64_t every, first;    /* as tr_table_update_every() says */
     bool merges_shared;      /* in memory that the node shares */
     struct tr_merge *merge;
-    struct tr_node_pull *node_pulls; /* what this rank's node pulls as one: a list */
-    struct tr_rows *rows;            /* what this rank pulls row by row */
-    struct tr_row_push *row_push;    /* … and pushes, by server; NULL before the first time */
+    tr_key *
+        subscribed; /* rows that this worker has subscribed to since the stage's merges were opened; NULL: none … */
+    size_t subscribed_n;
+    struct tr_subscription *subscription; /* … and before */
+    struct tr_node_pull *node_pulls;      /* what this rank's node pulls as one: a list */
+    struct tr_rows *rows;                 /* what this rank pulls row by row */
+    struct tr_row_push *row_push;         /* … and pushes, by server; NULL before the first time */
 };
 
 /* Bytes of the values that this rank serves. */
@@ -204,6 +210,13 @@ static inline bool tr_tables_round(const struct tr_tables *tables)
 /* tr_table_create_with(), with servers counted from the same one on as those of another table (NULL: as usual). */
 int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
                   const tr_table_options *options, const struct tr_table *like, struct tr_table **table);
+
+/* The first clock of this stage, from `clock` on, in which the table is updated. */
+static inline int64_t tr_table_next_update(const struct tr_table *t, int64_t clock)
+{
+    int64_t over = (t->tr->tables->before + clock - t->first) % t->every;
+    return over == 0 ? clock : clock + (over > 0 ? t->every : 0) - over;
+}
 
 /* Frees a table, once nothing but its own memory is left of it. All ranks. */
 void tr_table_free(struct tr_table *table);

@@ -166,8 +166,10 @@ void tr_tables_count_from(tr_context *tr, int64_t clocks)
 {
     struct tr_tables *tables = tr->tables;
     tables->before = clocks;
-    for (size_t i = 0; i < tables->count; i++)
+    for (size_t i = 0; i < tables->count; i++) {
         if (tables->table[i]->use) tables->table[i]->use->share.stable = clocks;
+        tr_merge_begin(tables->table[i]);
+    }
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_view_state *v = tables->views[i];
         v->view.clock = v->merged_for = -1;
@@ -226,8 +228,9 @@ static void swap(struct tr_tables *tables, struct tr_suspended *s)
     tables->view_capacity = was.view_capacity;
     for (size_t i = 0; i < s->tables; i++) {
         struct tr_table *t = tables->table[i];
-        struct tr_suspended_table opened = {t->merge, t->updating_views};
+        struct tr_suspended_table opened = {t->merge, t->subscription, t->updating_views};
         t->merge = s->table[i].merge;
+        t->subscription = s->table[i].subscription;
         t->updating_views = s->table[i].updating_views;
         s->table[i] = opened;
     }

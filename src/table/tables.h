@@ -30,6 +30,7 @@ struct tr_suspended {
     size_t view_count, view_capacity;
     struct tr_suspended_table {
         struct tr_merge *merge;
+        struct tr_subscription *subscription;
         uint32_t updating_views;
     } * table; /* of the first `tables` tables of the context */
     size_t tables;

@@ -66,6 +66,18 @@ timeout $patience mpirun $quiet --oversubscribe -n 8 "$trireme" train data.train
     ranks.group_size=2 ranks.groups=4 solve.epochs=1 output=blocks --explain >said 2>&1 || fail "blocks: $(cat said)"
 says 'view of table items, update: .* [34] without keys'
 
+# als: rows that are read after each update come behind it, unless the job says how they are to be read
+als_rows() { explains 4 "table $1: updates merged direct, in 1 chunks a clock$2; an RMA window" data.train=ratings data.format=ratings model.type=mf \
+    solve.method=als model.rank=8 solve.epochs=2 ranks.node_size="$3" table.route="$4"; }
+mv job.yaml dual.yaml
+echo 'name: als' >job.yaml
+for table in users items; do
+    als_rows $table '; rows come behind that direct' 1 auto
+    als_rows $table '; rows come behind that direct' 2 auto
+    als_rows $table '' 1 request
+done
+mv dual.yaml job.yaml
+
 # every class of models reads and pushes one-sided where the job says so, as MPI's calls show (the clock has
 # calls of its own, without requests); rows of factors, too, which als
 # asks for in many small parts

@@ -1,12 +1,15 @@
 /* Merging between nodes in rounds: how many messages that takes, and whether the new values come back with it (what is merged is
- * checked by test_tables.c and test_clocks.c); and collective calls that go in rounds. */
+ * checked by test_tables.c and test_clocks.c); rows that come behind merges; and collective calls that go in rounds. */
 #include "mpi_unit.h"
 
+#include "table/merge.h"
 #include "table/rounds.h"
+#include "table/tables.h"
 #include "table/view.h"
 #include "trireme/collective.h"
+#include "trireme/rows.h"
 
-enum { KEYS = 700, CLOCKS = 20, COUNTED_FROM = 5, SMALLEST = 64 };
+enum { KEYS = 700, CLOCKS = 20, COUNTED_FROM = 6, SMALLEST = 64 };
 
 static long sent, sent_bytes; /* messages of this rank with values in them */
 
@@ -22,6 +25,7 @@ int MPI_Isend(const void *from, int n, MPI_Datatype type, int to, int tag, MPI_C
 struct trial {
     tr_table *table;
     tr_view *view;
+    int every;    /* clocks: from one update to the next */
     bool lazy;    /* one worker does not read in odd clocks */
     int brought;  /* clocks whose values had come with the merge of the one before */
     long counted; /* of sent, when counting began */
@@ -41,12 +45,13 @@ static int compute(tr_worker *me, void *state)
     struct trial *t = state;
     if (me->clock == COUNTED_FROM) t->counted = sent;
     t->brought += t->view->state->merged_for == me->clock;
+    if (me->clock % t->every > 0) return TR_OK;
     if (!t->lazy || me->worker > 0 || me->clock % 2 == 0) {
         TR_TRY(tr_view_pull(t->view));
         const int64_t *value = t->view->value;
         for (size_t i = 0; i < KEYS; i++)
-            mpi_check(value[i] == me->clock * me->workers * (int64_t)i, "clock %lld: key %zu is %lld",
-                      (long long)me->clock, i, (long long)value[i]);
+            mpi_check(value[i] == me->clock / t->every * me->workers * (int64_t)i,
+                      "clock %lld: key %zu is %lld", (long long)me->clock, i, (long long)value[i]);
     }
     for (size_t i = 0; i < KEYS; i++) ((int64_t *)t->view->delta)[i] = (int64_t)i;
     return tr_view_push(t->view);
@@ -59,6 +64,7 @@ static double run_trial(const char *merge, struct trial *t)
     snprintf(settings, sizeof settings, "ranks.node_size=1 table.merge=%s", merge);
     tr_context *tr = mpi_context(settings);
     mpi_ok(tr_table_create(tr, "t", TR_I64, 1, KEYS, &t->table));
+    tr_table_update_every(t->table, t->every, 0);
     mpi_ok(tr_run(
         tr,
         &(tr_stage){.name = "trial", .state = t, .clocks = CLOCKS, .prepare = prepare, .compute = compute}));
@@ -72,7 +78,7 @@ static double run_trial(const char *merge, struct trial *t)
 /* Up and down, a message in each round: the ranks are halved until they are alone. */
 MPI_CASE(rounds_take_few_messages)
 {
-    struct trial direct = {0}, rounds = {0};
+    struct trial direct = {.every = 1}, rounds = {.every = 1};
     double size = mpi_test.size, levels = 0;
     while (1 << (int)levels < mpi_test.size) levels++;
     double each = run_trial("direct", &direct);
@@ -86,9 +92,108 @@ MPI_CASE(rounds_take_few_messages)
 /* Values come only where all workers have read what they push to. */
 MPI_CASE(what_one_does_not_read_comes_to_none)
 {
-    struct trial lazy = {.lazy = true};
+    struct trial lazy = {.every = 1, .lazy = true};
     run_trial("rounds", &lazy);
     if (mpi_test.size > 1) mpi_check(lazy.brought == CLOCKS / 2, "%d clocks brought values", lazy.brought);
+}
+
+/* Clocks without updates take no messages, and what came before is still what the next update's clock reads. */
+MPI_CASE(merges_leave_clocks_without_updates_out)
+{
+    struct trial second = {.every = 2};
+    double size = mpi_test.size, updates = (CLOCKS - COUNTED_FROM) / 2;
+    double each = run_trial("direct", &second);
+    mpi_check(each == updates * 2 * size * (size - 1) / (CLOCKS - COUNTED_FROM), "%g messages", each);
+}
+
+/* ---- rows that workers subscribe to ---- */
+
+enum { ROWS = 300, WIDTH = 8 };
+
+struct subscribed {
+    tr_table *table;
+    tr_view *view;
+    int64_t every, first;
+    tr_key own[ROWS], wanted[ROWS];
+    size_t n, wants, came;
+    int64_t clock, asked; /* messages of this worker to servers, before */
+};
+
+/* Each worker changes rows of its own, and reads two thirds of all, others than the other workers. */
+static int subscribe(tr_worker *me, void *state)
+{
+    struct subscribed *s = state;
+    for (tr_key r = 0; r < ROWS; r++) {
+        if (r % (tr_key)me->workers == (tr_key)me->worker) s->own[s->n++] = r;
+        if (tr_mix(r * 64 + (tr_key)me->worker) % 3 > 0) s->wanted[s->wants++] = r;
+    }
+    TR_TRY(tr_rows_subscribe(s->table, s->wanted, s->wants));
+    mpi_check(tr_rows_subscribe(s->table, s->wanted, s->wants) == TR_ERR_INTERNAL, "subscribed twice");
+    return tr_view_open(s->table, s->own, s->n, TR_VIEW_UPDATE, &s->view);
+}
+
+/* Updates of clocks before this one. */
+static int64_t updates_before(const struct subscribed *s, int64_t clock)
+{
+    return (clock + s->every - 1 - s->first) / s->every;
+}
+
+static int check_row(void *state, const tr_row *row)
+{
+    struct subscribed *s = state;
+    float wanted = (float)(updates_before(s, s->clock) * (int64_t)(row->key + 1));
+    mpi_check(row->place < s->wants && row->key == s->wanted[row->place], "place %zu", row->place);
+    for (size_t k = 0; k < WIDTH; k++)
+        mpi_check(((const float *)row->value)[k] == wanted, "clock %lld: row %llu is %g, not %g",
+                  (long long)s->clock, (unsigned long long)row->key, (double)((const float *)row->value)[k],
+                  (double)wanted);
+    s->came++;
+    return TR_OK;
+}
+
+static int read_and_update(tr_worker *me, void *state)
+{
+    struct subscribed *s = state;
+    bool updates = (me->clock - s->first) % s->every == 0;
+    s->clock = me->clock;
+    s->came = 0;
+    if (me->clock == s->first + 1) s->asked = (int64_t)me->tr->tables->traffic.messages;
+    TR_TRY(tr_rows_pull(s->table, s->wanted, s->wants, check_row, s));
+    mpi_check(s->came == s->wants, "%zu rows of %zu", s->came, s->wants);
+    if (!updates) {
+        if (s->table->merge)
+            mpi_check(tr_view_push(s->view) == TR_ERR_INTERNAL, "pushed in a clock without updates");
+        return TR_OK;
+    }
+    for (size_t i = 0; i < s->n * WIDTH; i++) ((float *)s->view->delta)[i] = (float)(s->own[i / WIDTH] + 1);
+    return tr_view_push(s->view);
+}
+
+/* Messages of one worker to servers from the first update on: none, as nothing is asked for and nothing is pushed by message. */
+static void run_subscribed(const char *settings, int64_t every, int64_t first)
+{
+    struct subscribed s = {.every = every, .first = first};
+    tr_context *tr = mpi_context(settings);
+    mpi_ok(tr_table_create(tr, "t", TR_F32, ROWS, WIDTH, &s.table));
+    tr_table_update_every(s.table, every, first);
+    mpi_ok(tr_run(tr, &(tr_stage){.name = "trial",
+                                  .state = &s,
+                                  .clocks = CLOCKS,
+                                  .prepare = subscribe,
+                                  .compute = read_and_update}));
+    mpi_check(tr->tables->traffic.messages == (uint64_t)s.asked, "%s: %d messages to servers", settings,
+              (int)((int64_t)tr->tables->traffic.messages - s.asked));
+    tr_view_close(&s.view);
+    mpi_ok(tr_close(tr));
+}
+
+MPI_CASE(subscribed_rows_come_unasked)
+{
+    const char *layout;
+    for (int i = 0; (layout = mpi_layout(i)); i++)
+        for (int64_t every = 1; every <= 2; every++) run_subscribed(layout, every, every - 1);
+    run_subscribed("ranks.node_size=1 table.merge=rounds", 2, 0);
+    run_subscribed("ranks.node_size=1 table.merge=direct", 1, 0);
 }
 
 /* Member i gets i % 3 × 50 numbers, sums of what the members have: their number + 1, times where it lies. */
@@ -154,4 +259,5 @@ MPI_CASE(the_degree_follows_messages_and_bytes)
 }
 
 MPI_MAIN(&the_degree_follows_messages_and_bytes, &sums_are_scattered_and_parts_gathered,
-         &long_sums_go_in_parts, &rounds_take_few_messages, &what_one_does_not_read_comes_to_none)
+         &long_sums_go_in_parts, &rounds_take_few_messages, &what_one_does_not_read_comes_to_none,
+         &merges_leave_clocks_without_updates_out, &subscribed_rows_come_unasked)

@@ -257,6 +257,19 @@ static int open_gram(struct tr_mf_als *als, struct tr_als_side *side)
 
 /* ---- the stage ---- */
 
+/* What is solved in one batch reads the same rows after each update of these. */
+static int subscribe(const struct tr_als_side *side)
+{
+    if (side->batches != 1) return TR_OK;
+    const struct tr_als_batch *batch = &side->batch[0];
+    tr_key *keys;
+    TR_TRY(TR_NEW(&keys, batch->n));
+    for (size_t i = 0; i < batch->n; i++) keys[i] = side->keys[batch->place[i]];
+    int status = tr_rows_subscribe(side->from, keys, batch->n);
+    free(keys);
+    return status;
+}
+
 static int prepare(tr_worker *me, void *state)
 {
     (void)me;
@@ -265,6 +278,7 @@ static int prepare(tr_worker *me, void *state)
         struct tr_als_side *side = &m->als->side[s];
         TR_TRY(tr_view_open(side->own, side->number, side->n, TR_VIEW_UPDATE, &side->view));
         if (m->implicit) TR_TRY(open_gram(m->als, side));
+        TR_TRY(subscribe(side));
     }
     return tr_mf_open_tests(m);
 }
@@ -335,6 +349,11 @@ int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits)
     for (int s = 0; m->implicit && s < 2; s++)
         TR_TRY(
             tr_table_create(m->tr, gram_name[s], TR_F64, 1, m->rank * m->rank, &m->als->side[s].gram_table));
+    for (int s = 0; s < 2; s++) {
+        struct tr_als_side *side = &m->als->side[s];
+        tr_table_update_every(s == TR_MF_USER ? m->user_table : m->item_table, 2, s);
+        if (m->implicit) tr_table_update_every(side->gram_table, 2, s);
+    }
     tr_stage train = {.name = "train",
                       .state = m,
                       .clocks = 2 * (int64_t)m->epochs,

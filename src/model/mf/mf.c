@@ -224,16 +224,20 @@ static void close_model(void *model)
 
 /* Ratings once by user and once by item, which is about as much as reading takes, 20 bytes each. And factors with what changes
  * them: by sgd of this worker's users and of blocks of items, which all come by; by als of its users and its items, and rows of
- * the other side from servers, as many as are kept at once. */
+ * the other side from servers, as many as are kept at once; and what comes to a node from others, of each side. */
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
     double workers = size->workers, row = 4 * (double)((const struct tr_mf_options *)options)->rank,
            all = row * (size->users + size->items), mine = row * (size->users / workers + size->items);
     memory->rows = 20 * size->records / workers;
     memory->server = all / size->servers;
-    if (tr_job_method(job) == TR_MF_ALS)
-        memory->worker = 2 * all / workers + fmin(row * fmax(size->users, size->items), 512e6);
-    else memory->worker = 1.2 * mine;
+    if (tr_job_method(job) != TR_MF_ALS) {
+        memory->worker = 1.2 * mine;
+        return;
+    }
+    double others = 1 - size->node_workers / workers;
+    memory->worker = 2 * all / workers + fmin(row * fmax(size->users, size->items), 512e6);
+    memory->node = fmin(others * row * size->users, 268e6) + fmin(others * row * size->items, 268e6);
 }
 
 #define AT(field) offsetof(struct tr_mf_options, field)
