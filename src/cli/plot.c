@@ -29,45 +29,37 @@ static const char usage[] = "trireme plot RUN... [-o FILE] [--what W] [--over ti
                             "                over their ranks)\n"
                             "  --over X      epoch, or time (the default)\n";
 
-/* What can be drawn: columns of metrics.csv, which are counted from 1. */
+/* What can be drawn: the sum of some columns of metrics.csv, which are counted from 1, over that of others. */
+struct columns {
+    int first, last;
+};
+enum { COLUMNS = 14 };
 static const struct curve {
-    const char *name, *using, *label;
-    int column; /* that must not be empty */
+    const char *name, *label;
+    struct columns top, bottom; /* none below: 1 */
+    double unit;                /* 0: one */
+    bool by_rows;               /* times the run's rows */
     bool logarithmic;
-} curves[] = {{"objective", "4", "objective", 4, false},
-              {"metric", "6", "test metric", 6, false},
-              {"gap", "5", "gap", 5, true},
-              {"speed", "($2/$1)", "epochs per second", 2, false},
-              {"rows", "($2*%.17g/$1)", "rows per second", 2, false},
-              {"bytes", "(($7+$8)/1e6)", "MB pulled and pushed", 7, false},
-              {"scale", NULL, "seconds of training", 0, true},
-              {"waits", "(($12+$13+$14)/($11+$12+$13+$14))", "part of time waited", 12, false}};
-enum { CURVES = sizeof curves / sizeof *curves };
+} curves[] = {{"objective", "objective", .top = {4, 4}},
+              {"metric", "test metric", .top = {6, 6}},
+              {"gap", "gap", .top = {5, 5}, .logarithmic = true},
+              {"speed", "epochs per second", .top = {2, 2}, .bottom = {1, 1}},
+              {"rows", "rows per second", .top = {2, 2}, .bottom = {1, 1}, .by_rows = true},
+              {"bytes", "MB pulled and pushed", .top = {7, 8}, .unit = 1e6},
+              {"scale", "seconds of training", .top = {0}},
+              {"waits", "part of time waited", .top = {12, 14}, .bottom = {11, 14}}};
+enum { OBJECTIVE, METRIC, CURVES = sizeof curves / sizeof *curves };
 
 struct plot {
     char **run;
     int runs;
+    bool *has; /* by run: points on the curve at hand */
     const char *output, *what, *over;
 };
 
-/* Whether any line of the run's metrics.csv has a number in that column. */
-static int look(const char *run, int column, bool *any)
-{
-    char *path, line[4096];
-    TR_TRY(tr_format(&path, "%s/metrics.csv", run));
-    FILE *file = fopen(path, "re");
-    free(path);
-    *any = false;
-    if (!file) return tr_fail(TR_ERR_NO_INPUT, "%s: no run: there is no metrics.csv in it", run);
-    bool header = true;
-    for (; !*any && fgets(line, sizeof line, file); header = false) {
-        const char *at = line;
-        for (int i = 1; i < column && at; i++) at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
-        *any = !header && at && strchr(",\n", *at) == NULL;
-    }
-    fclose(file);
-    return TR_OK;
-}
+struct range {
+    double least, most;
+};
 
 /* A number of the run's summary.json, or of status.json where there is none yet; NaN: none. */
 static double number_of(const char *run, const char *name)
@@ -129,97 +121,86 @@ static int draw_scale(FILE *script, const struct plot *p)
     return TR_OK;
 }
 
-static int column_over(const struct plot *p)
+/* The columns of a line of metrics.csv; NaN: empty, or missing. */
+static void take_columns(char *line, double column[COLUMNS + 1])
 {
-    return strcmp(p->over, "epoch") == 0 ? 2 : 1;
-}
-
-static void put_file(FILE *script, const struct plot *p, int run)
-{
-    tr_drawing_quote(script, p->run[run], "/metrics.csv");
-    fputs(" using ", script);
-}
-
-/* Of a run's point on that curve, in the words of gnuplot. */
-static void put_height(FILE *script, const struct plot *p, const struct curve *curve, int run)
-{
-    /* which only rows a second has a place for */
-    fprintf(script, curve->using, number_of(p->run[run], "rows"));
-}
-
-static int has_curve(const struct plot *p, const struct curve *curve, int run, bool *has)
-{
-    TR_TRY(look(p->run[run], curve->column, has));
-    if (strchr(curve->using, '%') && isnan(number_of(p->run[run], "rows"))) *has = false;
-    return TR_OK;
-}
-
-/* Takes what gnuplot has found of a run into the range of the curve. */
-static void put_widening(FILE *script, const char *name, char of)
-{
-    fprintf(script,
-            " nooutput\nif (STATS_min < %s_min_%c) { %s_min_%c = STATS_min }\n"
-            "if (STATS_max > %s_max_%c) { %s_max_%c = STATS_max }\n",
-            name, of, name, of, name, of, name, of);
-}
-
-/* Has gnuplot find the curve's least and greatest values, which it cannot in the middle of a multiplot. */
-static int find_range(FILE *script, const struct plot *p, const struct curve *curve)
-{
-    const char *name = curve->name;
-    for (const char *of = "xy"; *of; of++)
-        fprintf(script, "%s_min_%c = 1e300\n%s_max_%c = -1e300\n", name, *of, name, *of);
-    for (int i = 0; i < p->runs; i++) {
-        bool has;
-        TR_TRY(has_curve(p, curve, i, &has));
-        if (!has) continue;
-        fputs("stats ", script);
-        put_file(script, p, i);
-        fprintf(script, "(valid(%d) ? column(%d) : NaN)", curve->column, column_over(p));
-        put_widening(script, name, 'x');
-        fputs("stats ", script);
-        put_file(script, p, i);
-        put_height(script, p, curve, i);
-        put_widening(script, name, 'y');
+    for (int i = 1; i <= COLUMNS; i++) {
+        char *field = strsep(&line, ","), *end = field;
+        double value = field ? strtod(field, &end) : NAN;
+        column[i] = end == field ? NAN : value;
     }
+}
+
+static double sum_columns(const double *column, struct columns of)
+{
+    double sum = 0;
+    for (int i = of.first; i <= of.last; i++) sum += column[i];
+    return sum;
+}
+
+static void grow(struct range *range, double value)
+{
+    range->least = fmin(range->least, value);
+    range->most = fmax(range->most, value);
+}
+
+/* Puts the points of a run on that curve into a block of data of the script, unless that is NULL, and into the ranges. */
+static int put_points(FILE *script, const struct plot *p, const struct curve *curve, int run, struct range *x,
+                      struct range *y)
+{
+    char *path, line[4096];
+    double column[COLUMNS + 1], scale = curve->by_rows ? number_of(p->run[run], "rows") : 1;
+    bool header = true;
+    TR_TRY(tr_format(&path, "%s/metrics.csv", p->run[run]));
+    FILE *file = fopen(path, "re");
+    free(path);
+    if (!file) return tr_fail(TR_ERR_NO_INPUT, "%s: no run: there is no metrics.csv in it", p->run[run]);
+    p->has[run] = false;
+    if (script) fprintf(script, "$%s%d << end\n", curve->name, run);
+    for (; fgets(line, sizeof line, file); header = false) {
+        take_columns(line, column);
+        double across = column[strcmp(p->over, "epoch") == 0 ? 2 : 1],
+               up = scale * sum_columns(column, curve->top) / (curve->unit > 0 ? curve->unit : 1);
+        if (curve->bottom.first > 0) up /= sum_columns(column, curve->bottom);
+        if (header || !isfinite(across) || !isfinite(up) || (curve->logarithmic && up <= 0)) continue;
+        if (script) fprintf(script, "%.9g %.9g\n", across, up);
+        grow(x, across);
+        grow(y, up);
+        p->has[run] = true;
+    }
+    if (script) fputs("end\n", script);
+    fclose(file);
     return TR_OK;
 }
 
 /* A range that is empty, of one point or a level line, is widened; gnuplot 6 would warn of it. */
-static void set_ranges(FILE *script, const char *name)
+static void set_range(FILE *script, char axis, struct range range)
 {
-    for (const char *of = "xy"; *of; of++)
-        fprintf(script,
-                "set autoscale %c\nwidth = %s_min_%c == 0 ? 1 : 0.01 * abs(%s_min_%c)\n"
-                "if (%s_max_%c - %s_min_%c < 1e-6 * width) { set %crange [%s_min_%c - width:%s_max_%c + "
-                "width] }\n",
-                *of, name, *of, name, *of, name, *of, name, *of, *of, name, *of, name, *of);
+    double width = range.least == 0 ? 1 : 0.01 * fabs(range.least);
+    if (range.most - range.least >= 1e-6 * width) fprintf(script, "set %crange [*:*]\n", axis);
+    else fprintf(script, "set %crange [%.9g:%.9g]\n", axis, range.least - width, range.most + width);
 }
 
-/* One diagram with a curve for each run that has it. */
+/* One diagram with a curve for each run that has it; *drawn becomes true if any has. */
 static int draw(FILE *script, const struct plot *p, const struct curve *curve, bool *drawn)
 {
-    bool any = false;
-    fprintf(script, "set title '%s'\n%sset logscale y\n", curve->label, curve->logarithmic ? "" : "un");
+    struct range x = {INFINITY, -INFINITY}, y = x;
+    const char *before = "plot ";
+    for (int i = 0; i < p->runs; i++) TR_TRY(put_points(script, p, curve, i, &x, &y));
+    if (x.least > x.most) return TR_OK;
+    *drawn = true;
+    fprintf(script, "set title '%s'\n%sset logscale y\nunset arrow\n", curve->label,
+            curve->logarithmic ? "" : "un");
+    set_range(script, 'x', x);
+    set_range(script, 'y', y);
+    for (int i = 0; i < p->runs; i++) draw_marks(script, p, i);
     for (int i = 0; i < p->runs; i++) {
-        bool has;
-        TR_TRY(has_curve(p, curve, i, &has));
-        if (!has) continue;
-        if (!any) {
-            set_ranges(script, curve->name);
-            fputs("unset arrow\n", script);
-            for (int k = 0; k < p->runs; k++) draw_marks(script, p, k);
-        }
-        fputs(any ? ", " : "plot ", script);
-        put_file(script, p, i);
-        fprintf(script, "%d:", column_over(p));
-        put_height(script, p, curve, i);
-        fprintf(script, " with lines linetype %d title ", i + 1);
+        if (!p->has[i]) continue;
+        fprintf(script, "%s$%s%d with lines linetype %d title ", before, curve->name, i, i + 1);
         tr_drawing_quote(script, p->run[i], "");
-        any = true;
+        before = ", ";
     }
     fputc('\n', script);
-    *drawn = *drawn || any;
     return TR_OK;
 }
 
@@ -229,17 +210,17 @@ static int write_script(struct tr_drawing *d, const struct plot *p)
     bool metric = false, drawn = false;
     for (int i = 0; i < CURVES && p->what; i++)
         if (strcmp(p->what, curves[i].name) == 0) chosen = &curves[i];
-    for (int i = 0; i < p->runs && !metric && !chosen; i++) TR_TRY(look(p->run[i], 6, &metric));
+    for (int i = 0; i < p->runs && !metric && !chosen; i++) {
+        TR_TRY(put_points(NULL, p, &curves[METRIC], i, &(struct range){0}, &(struct range){0}));
+        metric = p->has[i];
+    }
     TR_TRY(tr_drawing_open(d, "plot", p->output, metric ? 2 : 1));
     FILE *script = d->script;
-    fprintf(script, "set datafile separator ','\nset key below autotitle columnhead\nset xlabel '%s'\n",
-            strcmp(p->over, "epoch") == 0 ? "epoch" : "seconds");
-    if (chosen && !chosen->using) return draw_scale(script, p);
-    TR_TRY(find_range(script, p, chosen ? chosen : &curves[0]));
-    if (metric) TR_TRY(find_range(script, p, &curves[1]));
+    fprintf(script, "set key below\nset xlabel '%s'\n", strcmp(p->over, "epoch") == 0 ? "epoch" : "seconds");
+    if (chosen && chosen->top.first == 0) return draw_scale(script, p);
     if (metric) fputs("set multiplot layout 2,1\n", script);
-    TR_TRY(draw(script, p, chosen ? chosen : &curves[0], &drawn));
-    if (metric) TR_TRY(draw(script, p, &curves[1], &drawn));
+    TR_TRY(draw(script, p, chosen ? chosen : &curves[OBJECTIVE], &drawn));
+    if (metric) TR_TRY(draw(script, p, &curves[METRIC], &drawn));
     if (metric) fputs("unset multiplot\n", script);
     if (drawn) return TR_OK;
     return tr_fail(TR_ERR_NO_INPUT, "%s: nothing of that has been evaluated%s", p->run[0],
@@ -281,8 +262,10 @@ int tr_plot_command(int argc, char **argv)
     struct tr_drawing drawing = {.script = NULL};
     if (tr_wants_help(argc, argv)) return fputs(usage, stdout), TR_OK;
     int status = TR_NEW(&p.run, (size_t)argc + 1);
+    if (status == TR_OK) status = TR_NEW(&p.has, (size_t)argc + 1);
     if (status == TR_OK) status = take_words(&p, argc, argv);
     if (status == TR_OK) status = tr_drawing_close(&drawing, write_script(&drawing, &p));
+    free(p.has);
     free(p.run);
     return tr_complain(status);
 }
