@@ -132,7 +132,7 @@ if command -v dpkg-buildpackage >/dev/null && command -v dh >/dev/null; then
     check "it has all that is installed, but the module" sh -c "
         cd '$work$prefix' && find . -type f ! -path '*/modulefiles/*' | sort >'$work/here'
         cd '$work/unpacked/usr' && find . -type f ! -path '*/share/doc/trireme/*' | sed 's/[.]gz\$//' | sort | diff - '$work/here'"
-    check "its library is found by pkg-config" grep -qx prefix=/usr "$work"/unpacked/usr/lib/*/pkgconfig/trireme.pc
+    check "its library is found by pkg-config" sh -c "find '$work/unpacked/usr' -path '*/pkgconfig/trireme.pc' -exec cat {} + | grep -qx prefix=/usr"
 fi
 if [ -e "$root/.git" ] && command -v git >/dev/null; then
     check "meson dist" sh -c "meson dist -C '$build' --no-tests --allow-dirty --formats gztar &&
