@@ -27,20 +27,11 @@ enum { SILENCE = 3600 }; /* seconds after which a run that says nothing is over 
 
 /* ---- names ---- */
 
-/* The same from everywhere, whether or not it is there. */
-static int whole_path(const char *output, char **path)
-{
-    char real[PATH_MAX], here[PATH_MAX];
-    if (realpath(output, real)) return tr_copy_string(real, path);
-    if (*output == '/' || !getcwd(here, sizeof here)) return tr_copy_string(output, path);
-    return tr_format(path, "%s/%s", here, output);
-}
-
 int tr_cache_folder_path(const char *base, const char *output, char **path)
 {
     struct tr_persistent_bases bases;
     char *whole, *name = NULL, host[TR_HOST_BYTES];
-    TR_TRY(whole_path(output, &whole));
+    TR_TRY(tr_whole_path(output, &whole));
     tr_persistent_bases(&bases);
     tr_host_name(host);
     int status = tr_format(&name, "%s\n%s", whole, host);
@@ -53,33 +44,6 @@ int tr_cache_folder_path(const char *base, const char *output, char **path)
 }
 
 /* ---- owners ---- */
-
-struct owner {
-    char output[PATH_MAX], host[TR_HOST_BYTES];
-    char view[TR_VIEW_BYTES]; /* of files, in which output is a path */
-};
-
-static bool read_owner(int fd, struct owner *owner)
-{
-    char text[PATH_MAX + TR_HOST_BYTES + TR_VIEW_BYTES + 16], format[40];
-    ssize_t n = pread(fd, text, sizeof text - 1, 0);
-    text[n > 0 ? n : 0] = '\0';
-    snprintf(format, sizeof format, "%%%d[^\n]\nhost %%%ds\nfiles %%%ds", PATH_MAX - 1, TR_HOST_BYTES - 1,
-             TR_VIEW_BYTES - 1);
-    return sscanf(text, format, owner->output, owner->host, owner->view) == 3;
-}
-
-static void sign(int fd, const char *output)
-{
-    char *whole, host[TR_HOST_BYTES], view[TR_VIEW_BYTES];
-    if (whole_path(output, &whole) != TR_OK) return;
-    tr_host_name(host);
-    tr_view_of_files(view);
-    /* without it the folder cannot be told from one whose run is not known, which goes as well */
-    if (ftruncate(fd, 0) == 0 && dprintf(fd, "%s\nhost %s\nfiles %s\n", whole, host, view) < 0)
-        (void)ftruncate(fd, 0);
-    free(whole);
-}
 
 /* The lock of the folder, or -1. */
 static int lock_folder(const char *folder, bool make)
@@ -114,7 +78,9 @@ int tr_cache_folder_take(const char *base, const char *output, struct tr_cache_f
     folder->lock = -1;
     TR_TRY(tr_cache_folder_path(base, output, &folder->path));
     int status = take(folder);
-    if (status == TR_OK) sign(folder->lock, output);
+    /* without an owner the folder cannot be told from one whose run is not known, which goes as well */
+    if (status == TR_OK && ftruncate(folder->lock, 0) == 0 && !tr_owner_write(folder->lock, output))
+        (void)ftruncate(folder->lock, 0);
     if (status == TR_OK) status = tr_format(&files, "%s/" TR_CACHE_FILES, folder->path);
     if (status == TR_OK) status = tr_persistent_make(files);
     free(files);
@@ -169,27 +135,23 @@ static bool is_below(const char *path, const char *folder)
     return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
 }
 
-struct cleaning {
-    char *ended, host[TR_HOST_BYTES], view[TR_VIEW_BYTES];
-};
-
-/* Whether the run is over whose folder this is; so it is for one that has no owner. Only who sees the same files can tell by the
- * folder of the run: others leave it. */
-static bool is_over(const struct cleaning *c, int fd)
+/* Whether the run is over whose folder this is, one in the folder `ended` at any rate; so it is for one that has no owner. Only who
+ * sees the same files can tell by the folder of the run: others leave it. */
+static bool is_over(const char *ended, int fd)
 {
-    struct owner owner;
-    if (!read_owner(fd, &owner)) return true;
-    bool here = !strcmp(owner.host, c->host) && !strcmp(owner.view, c->view);
-    return here && ((c->ended && is_below(owner.output, c->ended)) || has_ended(owner.output));
+    char output[PATH_MAX];
+    bool here;
+    if (!tr_owner_read(fd, output, &here)) return true;
+    return here && ((ended && is_below(output, ended)) || has_ended(output));
 }
 
 /* Looks without the lock first: a run that goes on may be about to take it. */
-static bool seems_over(const struct cleaning *c, const char *folder)
+static bool seems_over(const char *ended, const char *folder)
 {
     char *path;
     if (tr_format(&path, "%s/owner", folder) != TR_OK) return false;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    bool over = fd < 0 || is_over(c, fd);
+    bool over = fd < 0 || is_over(ended, fd);
     if (fd >= 0) close(fd);
     free(path);
     return over;
@@ -197,14 +159,14 @@ static bool seems_over(const struct cleaning *c, const char *folder)
 
 static int clean_one(void *what, const char *path, const char *rest)
 {
-    const struct cleaning *c = what;
-    if (strspn(rest, "0123456789abcdef") != 16 || rest[16] || !seems_over(c, path)) return TR_OK;
+    const char *ended = what;
+    if (strspn(rest, "0123456789abcdef") != 16 || rest[16] || !seems_over(ended, path)) return TR_OK;
     int lock = lock_folder(path, false);
     if (lock < 0) {
         (void)rmdir(path); /* of somebody who was killed between two calls; not if there is anything in it */
         return TR_OK;
     }
-    if (is_over(c, lock)) tr_persistent_remove(path);
+    if (is_over(ended, lock)) tr_persistent_remove(path);
     close(lock);
     return TR_OK;
 }
@@ -223,12 +185,13 @@ int tr_cache_passing_path(char **path)
 }
 
 /* Of processes that are no more, and that this process would know. */
-static void remove_passing(const char *host)
+static void remove_passing(void)
 {
     struct tr_persistent_bases bases;
     glob_t found;
-    char *pattern, view[TR_VIEW_BYTES];
+    char *pattern, host[TR_HOST_BYTES], view[TR_VIEW_BYTES];
     tr_persistent_bases(&bases);
+    tr_host_name(host);
     tr_view_of_processes(view);
     if (tr_format(&pattern, "%s/" PASSING "-%u-%s-%s-*", bases.base[0], (unsigned)geteuid(), host, view) !=
         TR_OK)
@@ -245,10 +208,8 @@ static void remove_passing(const char *host)
 
 void tr_cache_clean(const char *ended)
 {
-    struct cleaning c = {.ended = NULL};
-    tr_host_name(c.host);
-    tr_view_of_files(c.view);
-    if (!ended || whole_path(ended, &c.ended) == TR_OK) (void)tr_persistent_each(KIND, clean_one, &c);
-    remove_passing(c.host);
-    free(c.ended);
+    char *whole = NULL;
+    if (!ended || tr_whole_path(ended, &whole) == TR_OK) (void)tr_persistent_each(KIND, clean_one, whole);
+    remove_passing();
+    free(whole);
 }

@@ -59,17 +59,13 @@ static int for_each_folder(struct visit *v)
 /* Ranks of a node may do it at the same time. */
 static int make_owner(const char *folder, const char *to)
 {
-    char *path, *real = realpath(to, NULL), view[TR_VIEW_BYTES];
-    tr_view_of_files(view);
-    int status = tr_format(&path, "%s/owner", folder);
-    if (status == TR_OK) {
-        int fd = access(path, F_OK) == 0 ? -2 : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        if (fd == -1 || (fd >= 0 && dprintf(fd, "%s\nfiles %s\n", real ? real : to, view) < 0))
-            status = tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
-        if (fd >= 0) close(fd);
-        free(path);
-    }
-    free(real);
+    char *path;
+    TR_TRY(tr_format(&path, "%s/owner", folder));
+    int status = TR_OK, fd = access(path, F_OK) == 0 ? -2 : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd == -1 || (fd >= 0 && !tr_owner_write(fd, to)))
+        status = tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    free(path);
     return status;
 }
 
@@ -209,24 +205,21 @@ void tr_memory_remove(uint64_t run, uint64_t number, uint64_t other)
 static bool is_left_over(const char *folder, uint64_t run)
 {
     enum { YOUNG = 600 };
-    char *path, to[PATH_MAX] = "", view[TR_VIEW_BYTES], its_view[TR_VIEW_BYTES] = "";
     struct stat about;
-    tr_view_of_files(view);
+    char *path, to[PATH_MAX];
+    bool here;
     if (tr_format(&path, "%s/owner", folder) != TR_OK) return false;
-    FILE *file = fopen(path, "r");
-    bool hidden = !file && errno != ENOENT;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool hidden = fd < 0 && errno != ENOENT, known = fd >= 0 && tr_owner_read(fd, to, &here);
+    if (fd >= 0) close(fd);
     free(path);
     if (hidden) return false;
-    if (file && fgets(to, sizeof to, file)) to[strcspn(to, "\n")] = '\0';
-    bool elsewhere = file && fscanf(file, "files %63s", its_view) == 1 && strcmp(its_view, view) != 0;
-    if (file) fclose(file);
-    if (elsewhere) return false;
-    if (!*to) /* nobody has written it, or not yet */
+    if (!known) /* nobody has written it, or not yet */
         return stat(folder, &about) == 0 && time(NULL) > about.st_mtime + YOUNG;
-    if (tr_format(&path, "%s/" NAME, to) != TR_OK) return false;
-    bool none = access(path, F_OK) < 0, known = !none || errno == ENOENT || errno == ENOTDIR;
+    if (!here || tr_format(&path, "%s/" NAME, to) != TR_OK) return false;
+    bool none = access(path, F_OK) < 0, seen = !none || errno == ENOENT || errno == ENOTDIR;
     free(path);
-    return known && (none || tr_memory_run(to) != run);
+    return seen && (none || tr_memory_run(to) != run);
 }
 
 static int clean(struct visit *v, const char *folder, uint64_t run)

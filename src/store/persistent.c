@@ -115,6 +115,44 @@ int tr_persistent_each(const char *kind, tr_persistent_fn *look, void *who)
     return status;
 }
 
+int tr_whole_path(const char *path, char **whole)
+{
+    char real[PATH_MAX], here[PATH_MAX];
+    if (realpath(path, real)) return tr_copy_string(real, whole);
+    if (*path == '/' || !getcwd(here, sizeof here)) return tr_copy_string(path, whole);
+    return tr_format(whole, "%s/%s", here, path);
+}
+
+enum { MARK = TR_HOST_BYTES + TR_VIEW_BYTES + 16 };
+
+static void mark(char text[MARK])
+{
+    char host[TR_HOST_BYTES], view[TR_VIEW_BYTES];
+    tr_host_name(host);
+    tr_view_of_files(view);
+    snprintf(text, MARK, "host %s\nfiles %s\n", host, view);
+}
+
+bool tr_owner_write(int fd, const char *path)
+{
+    char text[MARK], *whole;
+    if (tr_whole_path(path, &whole) != TR_OK) return false;
+    mark(text);
+    int written = dprintf(fd, "%s\n%s", whole, text);
+    free(whole);
+    return written > 0;
+}
+
+bool tr_owner_read(int fd, char path[PATH_MAX], bool *here)
+{
+    char text[PATH_MAX + MARK] = "", own[MARK], *rest = text;
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    snprintf(path, PATH_MAX, "%s", strsep(&rest, "\n"));
+    mark(own);
+    *here = rest && strcmp(rest, own) == 0;
+    return rest && *rest && text[n - 1] == '\n';
+}
+
 void tr_persistent_remove(const char *path)
 {
     DIR *dir = opendir(path);

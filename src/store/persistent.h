@@ -5,6 +5,7 @@
 #ifndef TR_PERSISTENT_H
 #define TR_PERSISTENT_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,6 +45,14 @@ bool tr_persistent_is_own(const char *path);
 /* All own folders of the kind that are in any base; anything but TR_OK ends it. */
 typedef int tr_persistent_fn(void *who, const char *path, const char *name);
 int tr_persistent_each(const char *kind, tr_persistent_fn *look, void *who);
+
+/* The same path from everywhere, whether or not there is something; to be freed. */
+int tr_whole_path(const char *path, char **whole);
+
+/* What the file `owner` says: a path, and whether it means the same here, on this host among these files. Reading fails where that
+ * has not been written. */
+bool tr_owner_read(int fd, char path[PATH_MAX], bool *here);
+bool tr_owner_write(int fd, const char *path);
 
 /* Removes a folder with its files and those of folders in it; `owner` goes last: without it nobody could tell later whose
  * the rest is. */
