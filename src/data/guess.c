@@ -34,7 +34,8 @@ static void read_lines(const struct tr_file *file, uint64_t offset, size_t most,
     if (n > 0 && file->packing)
         sample->packing = (double)n / fmax(1, fmin((double)source.stored, (double)file->size));
     tr_source_close(&source);
-    while (n == most && text[n - 1] != '\n' && memchr(text, '\n', n)) n--;
+    const char *last = n == most ? memrchr(text, '\n', n) : NULL; /* behind it is a part of a line */
+    if (last) n = (size_t)(last - text) + 1;
     const char *newline = offset > 0 ? memchr(text, '\n', n) : NULL; /* of a line that begins before it */
     if (offset > 0) begin = newline ? (size_t)(newline - text) + 1 : n;
     memmove(text, text + begin, n - begin);
