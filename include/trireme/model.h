@@ -32,8 +32,8 @@ typedef struct tr_method {
     const char *const *stages;
     bool in_groups; /* workers of a group share parameters or rows: by default a group is a node's workers */
     bool in_step;   /* … under sync.mode bsp and auto alone */
-    bool
-        rotates; /* parameters go round the workers of a group: under sync.mode bsp by default one over all nodes */
+    bool rotates;   /* parameters go round the workers of a group: under bsp by default one over all nodes */
+    bool by_node;   /* … or one of each node, if all have several: such groups learn as much from passes */
 } tr_method;
 
 /* What a class, or some of its methods, makes of a key that is not its own: another default, or no use at all, and then a

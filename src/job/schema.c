@@ -139,7 +139,8 @@ static const tr_option job_keys[] = {
     {"ranks.groups", TR_KIND_INTEGER, AT(ranks.groups), "0", .most = ANY_INT, .may_change = true,
      .help = "groups of workers; 0 = chosen from the ranks and nodes"},
     {"ranks.group_size", TR_KIND_INTEGER, AT(ranks.group_size), "0", .most = ANY_INT, .may_change = true,
-     .help = "workers in a group; 0 = all that there are, divided by ranks.groups; or chosen from the ranks and nodes"},
+     .help = "workers in a group; 0 = all that there are, divided by ranks.groups; without that those of a node, or all (up to 64) "
+             "where factors rotate under bsp, and topics over nodes of one rank, or one where workers have nothing to share"},
     {"ranks.node_size", TR_KIND_INTEGER, AT(ranks.node_size), "0", .most = ANY_INT, .may_change = true,
      .help = "ranks to be taken for one node, for experiments; 0 = those that share memory"},
     {"ranks.patience", TR_KIND_REAL, AT(ranks.patience), "60", .above = true, .may_change = true,

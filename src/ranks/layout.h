@@ -8,9 +8,16 @@
 enum tr_layout_kind { TR_ROLES_AUTO, TR_ROLES_DEDICATED, TR_ROLES_COLOCATED, TR_ROLES_ALONE };
 
 /* Who are a group where the job leaves that open and ranks are colocated: each worker for itself; those of a node; those of a
- * node if there are several; all, or if those are more than 64 those of a node, as a round is then hardly longer than a message
- * takes. Nodes do not make groups if some have more ranks than others. */
-enum tr_grouping { TR_GROUP_OF_ONE, TR_GROUP_OF_NODE, TR_GROUP_OF_SPREAD, TR_GROUP_OF_ALL };
+ * node if there are several nodes; all; those of a node if all nodes have several ranks, else all. Where all are more than 64
+ * it is those of a node, as a round is then hardly longer than a message takes. Nodes do not make groups if some have more
+ * ranks than others. */
+enum tr_grouping {
+    TR_GROUP_OF_ONE,
+    TR_GROUP_OF_NODE,
+    TR_GROUP_OF_SPREAD,
+    TR_GROUP_OF_ALL,
+    TR_GROUP_OF_NODE_OR_ALL
+};
 
 /* What the job file asks for; 0 leaves a number to be chosen. */
 struct tr_layout_options {

@@ -360,12 +360,12 @@ void tr_worker_set_close(struct tr_worker_set *set)
 /* The workers of a node do best as a group, if nobody wishes otherwise. Where parameters rotate: what they change
  * never meets. Under BSP over several nodes: what they push leaves the node once, and what they read comes to it once;
  * where clocks differ they would wait for each other. Under BSP parameters rotate over all nodes: only blocks travel,
- * while workers compute. */
+ * while workers compute; unless groups of a node learn as much with fewer bytes between them. */
 static enum tr_grouping usual_grouping(const tr_context *tr)
 {
     const tr_method *method = &tr->job->class->methods[tr_job_method(tr->job)];
     bool bsp = tr->staleness == 0;
-    if (method->rotates && bsp) return TR_GROUP_OF_ALL;
+    if (method->rotates && bsp) return method->by_node ? TR_GROUP_OF_NODE_OR_ALL : TR_GROUP_OF_ALL;
     if (method->in_groups && (!method->in_step || bsp)) return TR_GROUP_OF_NODE;
     return bsp && tr->job->data.partition == TR_DATA_HORIZONTAL ? TR_GROUP_OF_SPREAD : TR_GROUP_OF_ONE;
 }

@@ -109,12 +109,17 @@ if [ -z "$sanitized" ]; then # which wants to be the first library itself
     one_sided 1 data.train=words model.type=lda model.topics=4 solve.epochs=2 ranks.groups=2
 fi
 
-# parameters that rotate do so over all nodes
+# parameters that rotate do so over all nodes; topics within each, if all have several ranks
 words="rotating over nodes"
 mv job.yaml dual.yaml
 echo "solve: {epochs: 2}" >job.yaml
 run 4 ranks.node_size=2 data.train=ratings model.type=mf
 says '^layout: .*colocated: 4 ranks on 2 nodes: 4 servers, 1 group of 4$'
+run 4 ranks.node_size=2 data.train=words model.type=lda --explain
+says '^layout: .*colocated: 4 ranks on 2 nodes: 4 servers, 2 groups of 2$'
+says '^explain: ranks 2-3 on node 1 (.*): servers, workers of group 1$'
+run 4 ranks.node_size=1 data.train=words model.type=lda
+says '^layout: .*colocated: 4 ranks on 4 nodes: 4 servers, 1 group of 4$'
 # … and, between nodes, go round as often in an epoch as an item has 150 ratings and more in each visit: here 157, or 144
 for items in 430 470; do
     check "$items items" "$trireme" generate ratings -o many users=5000 items=$items ratings=270k

@@ -23,6 +23,11 @@ trial one 1
 trial group 4
 trial groups 4 ranks.groups=2 ranks.group_size=2
 trial alone 3 ranks.group_size=1 sync.mode=ssp
+# … two nodes of several ranks: a group each, which learn as much as one group of all
+trial nodes 8 ranks.node_size=4
+grep -q '"layout": ".*: 8 servers, 2 groups of 4"' nodes/summary.json || fail "nodes: $(grep layout nodes/summary.json)"
+trial together 8 ranks.node_size=4 ranks.groups=1
+holds "two nodes: log p as of one group" "$(of nodes objective) > $(of together objective) - 0.05"
 trial servers 7 ranks.servers=2 ranks.groups=2 ranks.group_size=2 table.rotate=travel
 
 # ---- a target counts only while log p rises: it is met at once here, but log p falls at first ----

@@ -118,11 +118,13 @@ START_TEST(workers_are_grouped_by_nodes_or_all_together)
     static const struct {
         enum tr_grouping grouping;
         int ranks, nodes, groups, size;
-    } all[] = {{TR_GROUP_OF_ONE, 4, 2, 4, 1},    {TR_GROUP_OF_NODE, 4, 1, 1, 4},
-               {TR_GROUP_OF_NODE, 6, 2, 2, 3},   {TR_GROUP_OF_SPREAD, 4, 1, 4, 1},
-               {TR_GROUP_OF_SPREAD, 6, 3, 3, 2}, {TR_GROUP_OF_ALL, 64, 2, 1, 64},
-               {TR_GROUP_OF_ALL, 66, 2, 2, 33},  {TR_GROUP_OF_ALL, 65, 2, 65, 1}, /* 33 and 32: of one */
-               {TR_GROUP_OF_ALL, 3, 2, 1, 3}};
+    } all[] = {{TR_GROUP_OF_ONE, 4, 2, 4, 1},         {TR_GROUP_OF_NODE, 4, 1, 1, 4},
+               {TR_GROUP_OF_NODE, 6, 2, 2, 3},        {TR_GROUP_OF_SPREAD, 4, 1, 4, 1},
+               {TR_GROUP_OF_SPREAD, 6, 3, 3, 2},      {TR_GROUP_OF_ALL, 64, 2, 1, 64},
+               {TR_GROUP_OF_ALL, 66, 2, 2, 33},       {TR_GROUP_OF_ALL, 65, 2, 65, 1}, /* 33 and 32: of one */
+               {TR_GROUP_OF_ALL, 3, 2, 1, 3},         {TR_GROUP_OF_NODE_OR_ALL, 8, 2, 2, 4},
+               {TR_GROUP_OF_NODE_OR_ALL, 8, 1, 1, 8}, {TR_GROUP_OF_NODE_OR_ALL, 4, 4, 1, 4},
+               {TR_GROUP_OF_NODE_OR_ALL, 7, 2, 1, 7}}; /* 4 and 3 */
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         int node_of[66];
         for (int rank = 0; rank < all[i].ranks; rank++) node_of[rank] = rank % all[i].nodes;

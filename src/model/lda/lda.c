@@ -681,7 +681,7 @@ static const tr_option options[] = {
 
 static const tr_method methods[] = {
     {"gibbs", "collapsed Gibbs sampling, words going round",
-     .stages = TR_WORDS("sample", "priors", "evaluate"), .in_groups = true, .rotates = true},
+     .stages = TR_WORDS("sample", "priors", "evaluate"), .in_groups = true, .rotates = true, .by_node = true},
     {.name = NULL},
 };
 
