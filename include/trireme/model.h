@@ -219,9 +219,10 @@ typedef struct tr_data_size {
     double users, items;
     double words, tokens;
     int workers, servers;
-    int node_workers; /* of the node that has most of them */
-    double occurring; /* features that are not 0 in some row */
-    double frequent;  /* … in TR_FREQUENT_ROWS rows or more */
+    int node_workers;  /* of the node that has most of them */
+    int group_workers; /* of each group */
+    double occurring;  /* features that are not 0 in some row */
+    double frequent;   /* … in TR_FREQUENT_ROWS rows or more */
 } tr_data_size;
 enum { TR_FREQUENT_ROWS = 20 };
 
@@ -230,6 +231,7 @@ typedef struct tr_memory {
     double rows;           /* of a worker's part of the data, and what is known of each of these rows */
     double worker, server; /* of one of each, besides */
     double node;           /* that the workers of a node share besides, and all come to use */
+    double group;          /* the same of a group that lies on one node */
 } tr_memory;
 
 /* ---- the class ---- */

@@ -41,13 +41,15 @@ static double add_up_node(const tr_context *tr, int node, struct memory *m)
                  libraries = 20e6; /* the program itself and MPI, and what processes share of it */
     bool replicated = tr->job->data.partition == TR_DATA_REPLICATED, once = replicated && tr_data_shares(tr);
     struct ranks n = count_node(tr, node);
+    int size = tr->layout.group_size, groups = (n.workers + size - 1) / size;
     double read = m->role.rows * (replicated ? tr->layout.group_size : 1), held = once ? m->role.rows : read,
            shared = n.servers * m->role.server + (n.workers > 0 ? m->role.node : 0),
-           rank = n.workers > 0   ? read + m->role.worker + shared
+           rank = n.workers > 0   ? read + m->role.worker + m->role.group + shared
                   : n.servers > 0 ? m->role.server
                                   : 0;
     m->rank = fmax(m->rank, program + rank);
-    return libraries + n.all * (program - libraries) + n.workers * (held + m->role.worker) + shared;
+    return libraries + n.all * (program - libraries) + n.workers * (held + m->role.worker) +
+           groups * m->role.group + shared;
 }
 
 static struct memory estimate(const tr_context *tr, const tr_data_size *size)
@@ -124,7 +126,9 @@ static int say_estimate(tr_context *tr)
     if (job->data.train.n == 0)
         return tr_fail(TR_ERR_CONFIG, "%s: data.train is missing: the files to learn from",
                        tr_job_where(job, "data.train"));
-    tr_data_size size = {.workers = tr_layout_workers(&tr->layout), .servers = tr->layout.servers};
+    tr_data_size size = {.workers = tr_layout_workers(&tr->layout),
+                         .servers = tr->layout.servers,
+                         .group_workers = tr->layout.group_size};
     for (int node = 0; node < tr->layout.nodes; node++)
         size.node_workers = tr_max_int(size.node_workers, count_node(tr, node).workers);
     TR_TRY(tr_data_guess(job, &size));

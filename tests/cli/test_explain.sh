@@ -188,6 +188,7 @@ check long "$trireme" generate ctr -o long.svm rows=60k features=1M nonzeros=50
 check sparse "$trireme" generate ctr -o sparse.svm rows=20k features=100k nonzeros=50
 check rates "$trireme" generate ratings -o rates users=100k items=20k ratings=2M
 check words "$trireme" generate docword -o words documents=20k words=20k
+check "many words" "$trireme" generate docword -o many documents=2k words=2M
 check events "$trireme" generate events -o events.csv rows=200k
 check dense "$trireme" generate dense -o dense.csv rows=200k columns=50
 for ranks in 1 2; do
@@ -208,4 +209,12 @@ for ranks in 1 2; do
     takes $ranks kmeans data.train=dense.csv model.type=kmeans model.clusters=20
     takes $ranks "sparse kmeans" data.train=sparse.svm data.format=libsvm model.type=kmeans model.clusters=10
 done
+# … of several groups each has all topics, and every rank lists on which servers words lie
+lda="data.train=words data.format=docword model.type=lda model.topics=200 ranks.groups=2"
+takes 4 "lda of two groups" $lda
+takes 4 "lda of two nodes" $lda ranks.node_size=2
+takes 2 "lda of many words" $lda data.train=many
+listed=$asked
+takes 2 "lda of many words, not listed" $lda data.train=many table.partition=range
+holds "a list of words" "$listed - $asked > 20 && $listed - $asked < 28"
 exit $bad

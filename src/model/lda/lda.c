@@ -56,11 +56,15 @@ static int read_vocabulary(struct tr_lda *m)
 
 /* Several groups pull and push whole blocks in every sweep: the words of one lie on few servers, where every rank can list
  * which has which, and the job does not say where they are to lie. */
-static bool lie_in_blocks(const struct tr_lda *m)
+static bool lie_in_blocks(const tr_job *job, bool several, double words)
 {
-    const uint64_t most = 1 << 24;
-    return tr_groups(m->tr) > 1 && m->words <= most && !tr_job_given(m->job, "table.partition") &&
-           !tr_job_given(m->job, "table.block");
+    return several && words <= 1 << 24 && !tr_job_given(job, "table.partition") &&
+           !tr_job_given(job, "table.block");
+}
+
+static bool has_blocks(const struct tr_lda *m)
+{
+    return lie_in_blocks(m->job, tr_groups(m->tr) > 1, (double)m->words);
 }
 
 static uint32_t server_of(void *who, uint64_t word, uint64_t words, uint32_t servers)
@@ -119,7 +123,7 @@ static int open_sampler(struct tr_lda *m)
 static int open_worker(struct tr_lda *m)
 {
     uint64_t *tokens;
-    bool all = lie_in_blocks(m);
+    bool all = has_blocks(m);
     int status = TR_NEW(&tokens, m->words), blocks = tr_group_size(m->tr) * m->depth;
     TR_TRY(tr_agree(m->tr, status));
     if (all || works(m)) status = count_words(m, all ? TR_SET_ALL : TR_SET_WORKERS, tokens);
@@ -136,7 +140,7 @@ static int make_tables(struct tr_lda *m)
                      in_blocks = {.sparse = true, .block = 1, .place = server_of, .who = m};
     uint64_t topics = m->o->topics;
     TR_TRY(tr_table_create_with(m->tr, "words", TR_I32, m->words, topics,
-                                lie_in_blocks(m) ? &in_blocks : &sparse, &m->table));
+                                has_blocks(m) ? &in_blocks : &sparse, &m->table));
     if (!works(m)) tr_lda_layout_close(&m->layout);
     TR_TRY(tr_table_create(m->tr, "totals", TR_I64, 1, topics, &m->totals));
     if (!m->o->optimize) return TR_OK; /* one group has no use for it, but may go on as several */
@@ -647,18 +651,23 @@ static int train_model(void *model)
     return complete(m);
 }
 
-/* Words as they are read, 12 bytes for each of a document, or tokens with their topics; the layout of the table, 48 bytes
- * a word at each worker; and the table of words and topics, where a word has 2 bytes a topic or 4 a token, whichever is less. */
+/* Words as they are read, 12 bytes for each of a document, or tokens with their topics; the layout of the table, 80 bytes a
+ * word at each worker while it is made, and where groups read and push blocks 12 more, on which servers words lie; and the
+ * table of words and topics, where a word has 2 bytes a topic or 4 a token, whichever is less. A group has all blocks of it,
+ * those of several twice, as they are and as they were read: on one node its workers share them, elsewhere each has three of
+ * 2 P. */
 static void estimate(const tr_job *job, const void *settings, const tr_data_size *size, tr_memory *memory)
 {
     const struct tr_lda_settings *o = settings;
-    (void)job;
-    double table = 0.8 * fmin(2 * size->words * (double)o->topics, 4 * size->tokens);
+    bool several = size->group_workers < size->workers;
+    double table = 0.8 * fmin(2 * size->words * (double)o->topics, 4 * size->tokens),
+           blocks = several ? 2 * table : table;
     memory->rows = fmax(12 * size->records, 7 * size->tokens) / size->workers;
-    memory->worker = 48 * size->words;
+    memory->worker = 80 * size->words;
+    if (lie_in_blocks(job, several, size->words)) memory->worker += 12 * size->words;
     memory->server = table / size->servers;
-    if (size->node_workers == size->workers) memory->node = table; /* all blocks; elsewhere three of 2 P */
-    else memory->worker += 1.5 * table / size->workers;
+    if (size->group_workers <= size->node_workers) memory->group = blocks;
+    else memory->worker += 1.5 * blocks / size->group_workers;
 }
 
 /* ---- the class ---- */
