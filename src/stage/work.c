@@ -93,6 +93,14 @@ static int stand_in(struct tr_stage_run *run)
     return run->status;
 }
 
+static int compute_stage(struct tr_stage_run *run)
+{
+    if (TR_FAULT("compute") == TR_FAULT_EIO)
+        return tr_fail(TR_ERR_SYSTEM, "clock %lld fails, as TRIREME_FAULT wants it",
+                       (long long)run->me.clock);
+    return run->stage->compute(&run->me, run->stage->state);
+}
+
 /* Computes, and keeps the time without that of pulling and pushing. That somebody elsewhere has failed is seen by each
  * rank in its own time: in rounds of a leader, where members may wait for each other, it is the leader who looks, before
  * all begin. */
@@ -108,7 +116,7 @@ static int compute(struct tr_stage_run *run)
     double turn = tr_now();
     tr_straggler_begin(&run->straggler);
     open_seams(run);
-    tr_stage_note(run, run->stage->compute(&run->me, run->stage->state));
+    tr_stage_note(run, compute_stage(run));
     close_seams();
     tr_stage_note(run, tr_straggler_end(&run->straggler));
     if (run->at_once > 0) tr_timeline_add(run->tr, run->stage->name, turn, tr_now());
@@ -249,6 +257,23 @@ static int64_t clock_limit(const struct tr_stage_run *run)
 
 enum next { GO, LEAVE };
 
+/* The leader's word, to all. (No broadcast: sums that a failure has left may still be on their way there.) */
+static int tell_members(const struct tr_stage_run *run, int64_t *word)
+{
+    tr_context *tr = run->tr;
+    bool leads = run->me.member == 0;
+    int first = run->me.group * run->me.group_size;
+    int begin = leads ? first + 1 : first, end = leads ? first + run->me.group_size : first + 1;
+    for (int worker = begin; worker < end; worker++) {
+        MPI_Request request;
+        int rank = tr_worker_rank(tr, tr->active, worker);
+        if (leads) MPI_Isend(word, 1, MPI_INT64_T, rank, TR_TAG_COMMAND, tr->wire, &request);
+        else MPI_Irecv(word, 1, MPI_INT64_T, rank, TR_TAG_COMMAND, tr->wire, &request);
+        TR_TRY(tr_wait_request(tr, &request, "the leader to begin a clock"));
+    }
+    return TR_OK;
+}
+
 /* Whether another clock begins. Without BSP the members of a group might hear of a stop, or of a pause, at different
  * clocks and wait for each other for ever: there the leader decides. */
 static int decide(struct tr_stage_run *run, enum next *next)
@@ -259,10 +284,8 @@ static int decide(struct tr_stage_run *run, enum next *next)
     bool on = !tr_clock_get(clock, TR_CLOCK_STOPPED) || (lockstep && run->me.clock < clock_limit(run));
     *next = on && !tr_stage_is_called(run) ? GO : LEAVE;
     if (lockstep || !group_works_together(run)) return TR_OK;
-    MPI_Request request;
-    int word = (int)*next;
-    MPI_Ibcast(&word, 1, MPI_INT, 0, tr->active->members, &request);
-    TR_TRY(tr_wait_request(tr, &request, "the leader to begin a clock"));
+    int64_t word = (int64_t)*next;
+    TR_TRY(tell_members(run, &word));
     *next = (enum next)word;
     return TR_OK;
 }

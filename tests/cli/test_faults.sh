@@ -95,6 +95,26 @@ struck turns 2 turn@3:#9:0:0,turn=stop@5:#6:0:1 stages.gradient.parallelism=1
 says 1 "rank 3 (pid .*SIGKILL"
 says 1 "rank 5 (pid .* is stopped"
 
+# ---- the clock of one rank fails, between what it and the others of its group do together ----
+
+"$trireme" generate ratings -o r users=400 items=200 ratings=10k >/dev/null && "$trireme" generate docword -o w documents=300 words=400 tokens=20k topics=5 >/dev/null &&
+    "$trireme" generate dense -o d rows=2k columns=10 clusters=8 >/dev/null || fail "generate"
+# one_fails NAME RANKS RANK SETTING…: whichever mode it is
+one_fails() {
+    name=$1 ranks=$2 rank=$3; shift 3
+    for mode in bsp ssp; do
+        TRIREME_FAULT="compute=eio@$rank:#2" refuses "$name: rank $rank, $mode" 71 "clock 1 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe \
+            -n "$ranks" "$trireme" train sync.mode=$mode report.progress=no output=fails --fresh "$@"
+    done
+}
+lda="data.train=w model.type=lda model.topics=8 model.optimize=yes solve.optimize_every=1"
+for rank in 0 1; do
+    one_fails factors 4 $rank data.train=r data.format=ratings model.type=mf model.rank=8 solve.method=sgd ranks.groups=2 ranks.group_size=2
+    TRIREME_FAULT="compute=eio@$rank:#4" refuses "topics: rank $rank" 71 "clock 2 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe \
+        -n 2 "$trireme" train sync.mode=asp report.progress=no output=fails --fresh $lda
+done
+one_fails points 3 2 data.train=d model.type=kmeans model.clusters=8
+
 # ---- all is learnt, but not yet written: what was over goes on no further ----
 
 cat >over.yaml <<'END'
