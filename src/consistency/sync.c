@@ -6,6 +6,7 @@
 #include "consistency/functions.h"
 #include "table/rows.h"
 #include "table/node_pull.h"
+#include "table/subscription.h"
 
 static int64_t written_by_all(const struct tr_sync *s)
 {
@@ -364,7 +365,8 @@ int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void
     struct tr_sync *s = t->tr->sync;
     struct tr_traffic *traffic = &t->tr->tables->traffic;
     double begin = tr_now(), pushed, waited, computed = 0;
-    bool lockstep = tr_sync_lockstep(s);
+    bool lockstep = tr_sync_lockstep(s), inside = s->running && s->counting;
+    bool subscribed = lockstep && inside && tr_subscription_has(t, keys, n);
     if (s->running && lockstep && has_pushed_a_view(s))
         return tr_fail(TR_ERR_INTERNAL,
                        "rows of table %s are pulled after a view was pushed in the same clock", t->name);
@@ -372,11 +374,12 @@ int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void
     if (!lockstep) /* or the clock says so */
         TR_WAIT_UNTIL(t->tr, !is_pushing(t), "the servers of table %s to take an update", t->name);
     pushed = tr_now();
-    TR_TRY(wait_to_read(s));
+    if (!subscribed) TR_TRY(wait_to_read(s));
     waited = tr_now();
     struct tr_rows_terms terms = {.still = lockstep || !s->running,
                                   .exact = !s->running,
-                                  .shared = s->running && s->counting,
+                                  .shared = inside,
+                                  .subscribed = subscribed,
                                   .least = s->staleness == INT64_MAX ? 0 : s->now - s->staleness,
                                   .holds = lockstep ? s->now : written_by_all(s)};
     enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_PULLS);

@@ -191,10 +191,11 @@ uint32_t tr_rows_next_near(const struct tr_pull *p)
     return s;
 }
 
-/* Until an answer has come, or there are no more of them. */
+/* Until an answer has come, or there are no more of them; not before all updates are in them. */
 static int hand_over_near_rows(struct tr_pull *p, bool *did)
 {
     uint32_t servers = p->table->partition.servers, s;
+    if (p->subscribed && p->table->tr->tables->written < p->terms->least) return TR_OK;
     while (!p->here && (s = tr_rows_next_near(p)) < servers) {
         struct tr_pull_source *source = &p->source[s];
         *did = true;
@@ -353,7 +354,8 @@ static int open_pull(struct tr_pull *p)
     p->here_end = &p->here;
     p->left = p->n;
     p->looked = tr_now();
-    p->subscribed = t->lockstep && p->terms->shared && tr_subscription_begin(t, p->keys, p->n);
+    p->subscribed = p->terms->subscribed;
+    if (p->subscribed) tr_subscription_begin(t->subscription);
     TR_TRY(split(p));
     TR_TRY(open_window(p));
     size_t requests = p->ahead > 0 ? p->ahead * t->partition.servers : 1;

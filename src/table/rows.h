@@ -29,6 +29,9 @@ struct tr_rows_terms {
     bool shared;   /* other workers of the node may have fetched a row, if … */
     int64_t least; /* … all updates of clocks < least are in it; in lockstep, no others either */
     int64_t holds; /* all updates of clocks < holds are in the tables now */
+    /* Rows of other nodes come behind the last merge (subscription.h), so pulling has not waited for it: those of this node are taken
+     * when all updates of clocks < least are known to be in the tables. */
+    bool subscribed;
 };
 
 /* tr_rows_pull(), at once. *computed: seconds spent in row(). */

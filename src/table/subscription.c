@@ -245,15 +245,17 @@ void tr_subscription_reset(struct tr_subscription *s)
 
 /* ---- taking it ---- */
 
-bool tr_subscription_begin(struct tr_table *t, const tr_key *keys, size_t n)
+bool tr_subscription_has(const struct tr_table *t, const tr_key *keys, size_t n)
 {
-    struct tr_subscription *s = t->subscription;
-    if (!s || !s->behind || s->wanted == 0 || n != s->n || memcmp(keys, s->key, n * sizeof *keys) != 0)
-        return false;
+    const struct tr_subscription *s = t->subscription;
+    return s && s->behind && s->wanted > 0 && n == s->n && memcmp(keys, s->key, n * sizeof *keys) == 0;
+}
+
+void tr_subscription_begin(struct tr_subscription *s)
+{
     s->lefts = 0;
     for (uint32_t p = 0; p < (uint32_t)s->members * s->chunks; p++)
         if (s->begin[p + 1] > s->begin[p]) s->left[s->lefts++] = p;
-    return true;
 }
 
 bool tr_subscription_take(struct tr_subscription *s, struct tr_subscribed *rows)

@@ -37,9 +37,10 @@ void tr_subscription_next(struct tr_subscription *subscription);
 void tr_subscription_put(struct tr_subscription *subscription, uint32_t chunk);
 void tr_subscription_reset(struct tr_subscription *subscription);
 
-/* Begins to take the rows of this list, if it is the one subscribed to and a merge has been: true; those on the node itself are not
- * among them. Then takes some that have come; false: none now. */
-bool tr_subscription_begin(struct tr_table *table, const tr_key *keys, size_t n);
+/* Whether the rows of this list come behind the last merge, but for those on the node itself. Then begins to take them; takes some
+ * that have come: what no later update is in, and all earlier ones are. False: none now. */
+bool tr_subscription_has(const struct tr_table *table, const tr_key *keys, size_t n);
+void tr_subscription_begin(struct tr_subscription *subscription);
 bool tr_subscription_take(struct tr_subscription *subscription, struct tr_subscribed *rows);
 
 #endif
