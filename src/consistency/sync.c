@@ -244,6 +244,12 @@ static bool has_read_ahead(const struct tr_sync *s, const struct tr_view_state *
     return v->ahead_started && v->ahead_clock == s->now;
 }
 
+/* Who stands in waits for what its group reads, but all others have ended the clock without. */
+static bool is_left_out(const struct tr_sync *s, const struct tr_view_state *v)
+{
+    return s->stands_in && v->pull == PULL_SPREADING && tr_clock_get(s->clock, TR_CLOCK_READ) > s->now;
+}
+
 /* Fills the view with the prefetched copy for this clock or, where there is none, from the servers. */
 static int read_view(struct tr_sync *s, struct tr_view_state *v, double *waited)
 {
@@ -266,8 +272,9 @@ static int read_view(struct tr_sync *s, struct tr_view_state *v, double *waited)
     *waited = tr_now() - begin;
     v->holds = written_by_all(s);
     TR_TRY(start_pull(s, v, v->view.value, s->now));
-    TR_WAIT_UNTIL(s->tr, !tr_pull_busy(&v->view), "the servers of table %s to send %zu keys",
-                  v->view.table->name, v->view.n);
+    TR_WAIT_UNTIL(s->tr, !tr_pull_busy(&v->view) || is_left_out(s, v),
+                  "the servers of table %s to send %zu keys", v->view.table->name, v->view.n);
+    if (tr_pull_busy(&v->view)) tr_pull_leave(&v->view);
     return TR_OK;
 }
 
@@ -291,6 +298,19 @@ int tr_view_pull(tr_view *view)
         tr_clock_say(s->clock, before);
     }
     view->clock = s->now;
+    return TR_OK;
+}
+
+int tr_sync_stand_in(struct tr_sync *s)
+{
+    const struct tr_tables *tables = s->tr->tables;
+    tr_clock_raise(s->clock, TR_CLOCK_READ, s->now + 1);
+    s->stands_in = true;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        struct tr_view_state *v = tables->views[i];
+        if (v->group) TR_TRY(tr_view_pull(&v->view));
+    }
+    s->stands_in = false;
     return TR_OK;
 }
 

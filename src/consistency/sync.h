@@ -33,6 +33,7 @@ struct tr_sync {
     bool counting;     /* all views are open, so it is known what this rank owes */
     bool works;        /* this rank computes */
     bool left;         /* … but has ended its last clock */
+    bool stands_in;    /* … but does not compute */
     int64_t now;       /* this worker's clock: it has ended so many */
     int64_t written;   /* last told to the clock window */
 };
@@ -51,6 +52,10 @@ int tr_sync_begin(struct tr_sync *sync);
 
 /* All views of the stage are open and the tables are ready for what they push: the first clock begins. */
 void tr_sync_count(struct tr_sync *sync);
+
+/* For a worker that does not compute, or evaluate, as somebody has failed: it takes part in what its group pulls together in this
+ * clock. So other members, who may not know yet, are not left waiting; nor is it, where all others end the clock without. */
+int tr_sync_stand_in(struct tr_sync *sync);
 
 /* Begins this worker's next clock: its deltas may be written again. */
 int tr_sync_next(struct tr_sync *sync);

@@ -63,6 +63,7 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
     open_seams(run);
     if (run->status == TR_OK && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
         tr_stage_note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
+    else TR_TRY(tr_sync_stand_in(run->tr->sync));
     close_seams();
     tr_way_compute(tr->tables, false);
     if (run->status != TR_OK && waits_for_others(run)) tr_turns_fail(tr);
@@ -77,18 +78,16 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
     }
 }
 
-/* A worker that has failed, or that computes for servers who have, takes part in what its group does together in a
- * clock: pulling and pushing the views of the group, so that the other members are not left waiting. */
+/* A worker that has failed, or that computes for servers who have, pushes with its group, too. */
 static int stand_in(struct tr_stage_run *run)
 {
     const struct tr_tables *tables = run->tr->tables;
     int64_t now = run->tr->sync->now;
     if (run->status != TR_OK && waits_for_others(run)) tr_turns_fail(run->tr);
+    TR_TRY(tr_sync_stand_in(run->tr->sync));
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_view_state *v = tables->views[i];
-        if (!v->group) continue;
-        TR_TRY(tr_view_pull(&v->view));
-        if (v->view.delta && v->push_clock < now) TR_TRY(tr_view_push(&v->view));
+        if (v->group && v->view.delta && v->push_clock < now) TR_TRY(tr_view_push(&v->view));
     }
     return run->status;
 }

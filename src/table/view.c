@@ -271,6 +271,11 @@ static void end_pull(struct tr_view_state *v)
     tr_way_end(v->view.table->tr->tables);
 }
 
+void tr_pull_leave(tr_view *view)
+{
+    end_pull(view->state);
+}
+
 static int carry_on_pull(struct tr_view_state *v, int *did)
 {
     if (v->pull == PULL_READING) {

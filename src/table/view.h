@@ -60,6 +60,9 @@ int tr_pull_start_shared(tr_view *view, void *into, int64_t least);
 int tr_pull_start_merged(tr_view *view, void *into);
 bool tr_pull_busy(const tr_view *view);
 
+/* What others of a group give is waited for no more: it may still come into the view's memory while the stage lasts. */
+void tr_pull_leave(tr_view *view);
+
 /* Starts to add delta to the table as part of this clock, and leaves a delta of zeros to be written. In a group,
  * the members' deltas are summed first, and only the leader goes on. */
 int tr_push_start(tr_view *view, int64_t clock);

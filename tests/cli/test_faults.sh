@@ -103,7 +103,7 @@ says 1 "rank 5 (pid .* is stopped"
 one_fails() {
     name=$1 ranks=$2 rank=$3; shift 3
     for mode in bsp ssp; do
-        TRIREME_FAULT="compute=eio@$rank:#2" refuses "$name: rank $rank, $mode" 71 "clock 1 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe \
+        TRIREME_FAULT="compute=eio@$rank:#3" refuses "$name: rank $rank, $mode" 71 "clock 2 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe \
             -n "$ranks" "$trireme" train sync.mode=$mode report.progress=no output=fails --fresh "$@"
     done
 }
@@ -113,7 +113,9 @@ for rank in 0 1; do
     TRIREME_FAULT="compute=eio@$rank:#4" refuses "topics: rank $rank" 71 "clock 2 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe \
         -n 2 "$trireme" train sync.mode=asp report.progress=no output=fails --fresh $lda
 done
-one_fails points 3 2 data.train=d model.type=kmeans model.clusters=8
+TRIREME_FAULT="compute=eio@1:#1" refuses "rows that are counted" 71 "clock 0 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe -n 4 \
+    "$trireme" train data.train=train.svm model.type=logistic solve.method=sgd solve.rate=0.1 ranks.groups=2 ranks.group_size=2 report.progress=no output=fails --fresh
+for rank in 2 3; do one_fails points 4 $rank data.train=d model.type=kmeans model.clusters=8 ranks.node_size=2; done
 
 # ---- all is learnt, but not yet written: what was over goes on no further ----
 
