@@ -156,7 +156,8 @@ int tr_shm_open(tr_context *tr, MPI_Comm comm, size_t bytes, bool zeroed, struct
         *shm = TR_SHM_CLOSED;
         return status;
     }
-    if (bytes > 0 && (zeroed || shm->slot >= 0)) memset(shm->part[rank].at, 0, bytes);
+    bool used = shm->slot >= 0 || shm->members == 1; /* may be: of one alone it is memory like any */
+    if (bytes > 0 && (zeroed || used)) memset(shm->part[rank].at, 0, bytes);
     if (zeroed) tr_meet(tr, comm, waiting_for);
     return TR_OK;
 }

@@ -167,7 +167,6 @@ static int open_memory(struct tr_subscription *s, const struct bits *bits)
     s->units = units;
     s->behind = (_Atomic int64_t *)(void *)s->memory.part[0].at;
     s->value = s->memory.part[0].at + flags;
-    if (t->tr->node_rank == 0) memset(s->memory.part[0].at, 0, flags);
     tr_meet(t->tr, t->tr->node, opening);
     TR_TRY(find_slice(s, bits));
     return find_parts(s, bits);
