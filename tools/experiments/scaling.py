@@ -76,7 +76,7 @@ def fit(points):
                 continue
             formula = dict(zip(names, factors))
             missed = max(abs(value(formula, p) / v - 1) for p, v in points.items())
-            if missed < 0.8 * error:  # a term more has to be worth it
+            if missed < 0.7 * error:  # a term more has to be worth it
                 best, error = formula, missed
         if error < NEAR:
             break
