@@ -204,7 +204,7 @@ def steps():
     for name, job in jobs().items():
         found[name] = {}
         for hosts in (2, 4):
-            short, long = (over_links(job, hosts, "--delay", d)[0] for d in DELAYS)
+            short, long = (statistics.median(over_links(job, hosts, "--delay", d)[0] for _ in range(TIMES)) for d in DELAYS)
             found[name][hosts] = max(0, long - short) / (DELAYS[1] - DELAYS[0]) * 1e3
         print("   ", name, "steps", found[name], flush=True)
     return found
