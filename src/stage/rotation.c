@@ -39,9 +39,9 @@ struct tr_rotation {
     int64_t given; /* rounds */
     size_t parts;  /* messages of a block at most, but for those of more than MESSAGE bytes */
     bool shares;
-    MPI_Comm
-        comm; /* of the members, who may be no set of workers any more when they close it; none of their sums
-                             that a failure has left is on its way in it */
+    /* Of the members, who may be no set of workers any more when they close it. No sum that a failure has left is on its way
+     * here. */
+    MPI_Comm comm;
     struct tr_shm memory; /* shared: a part for each member's first blocks */
     /* travelling: the block of round r lies in slot r mod slots */
     int slots;

@@ -34,8 +34,9 @@ struct tr_mf_sgd {
     struct tr_mf_tiling tiling;
     float *memory, *spare; /* of the users; a row */
     struct tr_mf_rows user;
-    tr_view *
-        items; /* of the blocks that this worker has in the last rounds; after training, of those that it has */
+    /* Of the blocks that this worker has in the last rounds, or NULL where nobody reads the table; after training, of those that it
+     * has. */
+    tr_view *items;
     tr_view *users; /* after training */
     tr_key *keys;   /* of the blocks that it has in the first rounds */
 
