@@ -117,6 +117,22 @@ TRIREME_FAULT="compute=eio@1:#1" refuses "rows that are counted" 71 "clock 0 fai
     "$trireme" train data.train=train.svm model.type=logistic solve.method=sgd solve.rate=0.1 ranks.groups=2 ranks.group_size=2 report.progress=no output=fails --fresh
 for rank in 2 3; do one_fails points 4 $rank data.train=d model.type=kmeans model.clusters=8 ranks.node_size=2; done
 
+# ---- one worker has ended its clocks when the checkpoint is taken that another goes on from ----
+
+name=apart
+"$trireme" generate dense -o k rows=3k columns=6 clusters=4 spread=1 label=last format=csv >/dev/null || fail "generate"
+cat >apart.yaml <<'END'
+data: {train: k}
+solve: {method: dual, epochs: 8, target_gap: 0}
+sync: {mode: asp}
+ranks: {layout: dedicated, servers: 1, patience: 5}
+checkpoint: {every: 3 clocks}
+END
+TRIREME_FAULT="clock=kill@3:#6:0:0,clock=delay=30@3:1" timeout -s KILL $patience "$trireme" run apart.yaml -n 4 --heartbeat 100ms >err 2>&1
+is "apart: exit" $? 0
+says 1 "starting again"
+says 1 "^continues: .*from checkpoint"
+
 # ---- all is learnt, but not yet written: what was over goes on no further ----
 
 cat >over.yaml <<'END'

@@ -27,7 +27,6 @@ struct tr_linear_dual_classes {
     int64_t ordered;           /* … which is number ordered - 1 */
     float *a, *norm;           /* of each row: its own classes' dual variables, and |x|² */
     double *anchor, *moved;    /* of each class; and what it moved by in this clock */
-    bool restored;
     tr_set_memory *memory; /* of the group: … */
     void *w;               /* its w, or NULL … */
     float *before;         /* … and what a was before this clock */
@@ -215,11 +214,10 @@ static int pass_together(tr_worker *me, struct tr_linear *m, size_t begin, size_
     return tr_barrier_of(m->tr, TR_SET_GROUP);
 }
 
-/* Anchors that another worker had. */
+/* Anchors that another worker had. (Not in the first clock: without BSP a worker may have ended its last one.) */
 static int find_anchors(struct tr_linear *m)
 {
     struct tr_linear_dual_classes *d = m->dual_classes;
-    d->restored = false;
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, d->anchor, m->outputs));
     for (size_t k = 0; k < m->outputs; k++)
         if (!d->anchors || k < d->own.first || k >= d->own.first + d->own.n) d->anchor[k] = 0;
@@ -230,7 +228,6 @@ static int compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_dual_classes *d = m->dual_classes;
-    if (d->restored) TR_TRY(find_anchors(m));
     shuffle(m, me->clock / m->clocks_per_epoch);
     TR_TRY(tr_view_pull(m->view));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
@@ -308,8 +305,8 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     float *all;
     TR_TRY(tr_linear_keep_summary(m, snapshot));
     TR_TRY(tr_model_keep_sums(me, snapshot, "anchor", m->outputs, m->dual_classes->anchor));
+    if (tr_snapshot_restores(snapshot) && me->worker >= 0) TR_TRY(find_anchors(m));
     TR_TRY(TR_NEW(&all, m->train->rows.n));
-    m->dual_classes->restored = tr_snapshot_restores(snapshot);
     int status = TR_OK;
     for (size_t k = 0; k < m->outputs && status == TR_OK; k++) status = keep_class(m, snapshot, k, all);
     free(all);
