@@ -144,10 +144,10 @@ def counted(one, name):
 def how_near(job):
     """Where a job without steps in common has to end, of where it ends undisturbed: what is proven to be near the best does so
     nearly exactly; other methods stop after some epochs, on their way, and clusters settle in one of many local optima: twelve
-    undisturbed runs of one job under ssp or asp lie up to 5.6 % apart."""
+    undisturbed runs of one job under ssp or asp lie up to 5.6 % apart, and eight passes over classes end at 0.24 to 0.31."""
     if 0 < float(job.settings.get("solve.target_gap", 0)) < 1e-3:
         return 1e-3
-    return 0.2 if job.settings.get("model.type") == "kmeans" else 0.05
+    return 0.3 if job.data == "classes" else 0.2 if job.settings.get("model.type") == "kmeans" else 0.05
 
 
 def what_is_wrong(job, one, blows):
