@@ -157,8 +157,8 @@ struct tr_context {
 /* Sets what Open MPI needs to work well here and the user has not set; before MPI_Init. */
 void tr_mpi_environment(void);
 
-/* Whether mpirun or srun has started this process; the ranks that it has started together, and whether this is one but the first of them: before MPI_Init. What all
- * would say alike is said once so. */
+/* Whether mpirun or srun has started this process; the ranks that it has started together, and whether this is one but the
+ * first of them: before MPI_Init. What all would say alike is said once so. */
 bool tr_started_by_launcher(void);
 int tr_started_ranks(void);
 bool tr_is_an_echo(void);

@@ -16,8 +16,8 @@ struct tr_subscription {
     struct tr_keyset slice; /* what this rank receives, … */
     size_t first;           /* … from this slot on */
     struct tr_shm memory;   /* the first rank's: */
-    _Atomic int64_t
-        *behind;    /* by chunk and member: the number of the merge behind which the rows have come … */
+    /* By chunk and member, the number of the merge behind which the rows have come … */
+    _Atomic int64_t *behind;
     char *value;    /* … by slot */
     int64_t merge;  /* merges that this rank has taken part in, … */
     int64_t wanted; /* … the last one of this stage, or 0 */
