@@ -115,7 +115,12 @@ for rank in 0 1; do
 done
 TRIREME_FAULT="compute=eio@1:#1" refuses "rows that are counted" 71 "clock 0 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe -n 4 \
     "$trireme" train data.train=train.svm model.type=logistic solve.method=sgd solve.rate=0.1 ranks.groups=2 ranks.group_size=2 report.progress=no output=fails --fresh
-for rank in 2 3; do one_fails points 4 $rank data.train=d model.type=kmeans model.clusters=8 ranks.node_size=2; done
+for at in 2 3 4 3; do # whether others evaluate before they have heard of it is a matter of luck: so several times
+    for rank in 2 3; do
+        TRIREME_FAULT="compute=eio@$rank:#$at" refuses "points: rank $rank, visit $at" 71 "fails, as TRIREME_FAULT" timeout -s KILL $patience mpirun $quiet \
+            --oversubscribe -n 4 "$trireme" train sync.mode=bsp report.progress=no output=fails --fresh data.train=d model.type=kmeans model.clusters=8 ranks.node_size=2
+    done
+done
 
 # ---- one worker has ended its clocks when the checkpoint is taken that another goes on from ----
 
