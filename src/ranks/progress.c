@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/terminal.h"
 
@@ -80,6 +81,13 @@ double tr_patience(const tr_context *tr)
     return tr->job ? tr->job->ranks.patience : 60.0;
 }
 
+/* Others may wait in a sum for this rank, whose part of the clock has failed: nobody would ever come to agree on it. */
+static void end_alone(const tr_context *tr)
+{
+    tr_say_error(tr, tr_error_text());
+    _exit(tr->failed);
+}
+
 /* Says what is waited for, each time after twice as long: a rank that loads data for hours is no news. That all wait
  * is. */
 static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, const char *what,
@@ -90,6 +98,7 @@ static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, cons
         waiting->since = now;
         waiting->next = now + limit;
     }
+    if (tr->failed && now - waiting->since >= limit / 2) end_alone(tr); /* before it is said that all wait */
     if (now - waiting->since >= limit) tr_lifeline_wait(tr->lifeline, now - waiting->since);
     if (!what || now < waiting->next) return;
     waiting->next = now + 2 * (now - waiting->since);

@@ -521,6 +521,14 @@ int tr_ranks_stop(tr_context *tr)
 
 /* ---- one outcome of many ---- */
 
+void tr_say_error(const tr_context *tr, const char *text)
+{
+    tr_live_end();
+    fprintf(stderr, "trireme: error: %s%s%s%s\n", tr->team ? "task " : "", tr->team ? tr->team : "",
+            tr->team ? ": " : "", text);
+    if (tr->log) fprintf(tr->log, "error: %s\n", text);
+}
+
 int tr_agree(tr_context *tr, int status)
 {
     return tr_agree_among(tr, tr->world, status);
@@ -533,6 +541,7 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
     MPI_Request request;
     MPI_Iallreduce(&mine, &first, 1, MPI_INT64_T, MPI_MIN, comm, &request);
     TR_TRY(tr_wait_request(tr, &request, "all ranks to agree that all is well"));
+    tr->failed = TR_OK;
     if (first == INT64_MAX) return TR_OK;
     int agreed = (int)(first & INT32_MAX), failed = (int)(first >> 32);
     /* rank 0 prints, so that the line is in one place and in order with the rest */
@@ -547,10 +556,7 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
     if (tr->rank == 0 && tr->quiet) {
         tr_fail(agreed, "%s", text);
     } else if (tr->rank == 0) {
-        tr_live_end();
-        fprintf(stderr, "trireme: error: %s%s%s%s\n", tr->team ? "task " : "", tr->team ? tr->team : "",
-                tr->team ? ": " : "", text);
-        if (tr->log) fprintf(tr->log, "error: %s\n", text);
+        tr_say_error(tr, text);
         tr_fail(agreed, "%s", text);
     } else if (failed != tr->rank) {
         tr_fail(agreed, "rank %d failed", failed);

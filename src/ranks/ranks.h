@@ -111,6 +111,7 @@ struct tr_context {
     const struct tr_worker_set *active; /* of the stage that runs, or is made ready; &all between stages */
     int64_t staleness;                  /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
     int status;                         /* first failure agreed on */
+    int failed;                         /* what this rank's clock ended with, until all have agreed on it */
     bool quiet;                         /* it is not said */
     int broken; /* what went wrong where no status could be returned: the stage that runs takes it for its own */
     bool started_mpi;             /* and so ends it */
@@ -308,5 +309,8 @@ int tr_context_report(tr_context *tr, const char *name, double value);
 
 /* tr_agree() among the ranks of a communicator that rank 0 is one of. */
 int tr_agree_among(tr_context *tr, MPI_Comm comm, int status);
+
+/* What ended the job, to the user: one rank says it. */
+void tr_say_error(const tr_context *tr, const char *text);
 
 #endif

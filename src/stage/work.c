@@ -67,6 +67,7 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
     close_seams();
     tr_way_compute(tr->tables, false);
     if (run->status != TR_OK && waits_for_others(run)) tr_turns_fail(tr);
+    tr->failed = run->status;
     tr_clock_say(tr->sync->clock, before);
     run->evaluate_seconds += tr_now() - transfer_seconds(t) - begin;
     r->evaluate_seconds = run->evaluate_seconds;
@@ -124,6 +125,7 @@ static int compute(struct tr_stage_run *run)
     tr_way_compute(run->tr->tables, false);
     tr_clock_say(run->tr->sync->clock, TR_RANK_WAITS);
     if (run->status == TR_OK) return TR_OK;
+    run->tr->failed = run->status;
     return stand_in(run);
 }
 

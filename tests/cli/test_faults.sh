@@ -121,6 +121,11 @@ for at in 2 3 4 3; do # whether others evaluate before they have heard of it is 
             --oversubscribe -n 4 "$trireme" train sync.mode=bsp report.progress=no output=fails --fresh data.train=d model.type=kmeans model.clusters=8 ranks.node_size=2
     done
 done
+# all wait in a sum for the rank whose clock has failed: after half of ranks.patience it says so and ends by itself
+for method in newton dual; do
+    TRIREME_FAULT="compute=eio@2:#1" refuses "$method: who is waited for in a sum" 71 "clock 0 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe -n 4 \
+        "$trireme" train data.train=train.svm model.type=logistic solve.method=$method ranks.patience=12 report.progress=no output=fails --fresh
+done
 
 # ---- one worker has ended its clocks when the checkpoint is taken that another goes on from ----
 
