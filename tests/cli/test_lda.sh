@@ -48,6 +48,12 @@ command -v h5diff >/dev/null && for layout in "ranks.groups=1 ranks.group_size=3
     h5diff again/model.h5 again.1/model.h5 >out 2>&1 || fail "a second run with $layout gives another model"
 done
 
+# ---- the last seeds there are, which no double tells apart, are two ----
+for seed in 18446744073709551614 18446744073709551615; do
+    check "seed $seed: train" "$trireme" train news.yaml output=$seed seed=$seed solve.epochs=2
+done
+holds "seeds that differ by 1: log p" "$(of 18446744073709551614 objective) != $(of 18446744073709551615 objective)"
+
 # ---- predict ----
 check predict "$trireme" predict one bag -o mixtures
 [ "$(wc -l <mixtures)" -eq 600 ] || fail "predict: $(wc -l <mixtures) lines for 600 documents"

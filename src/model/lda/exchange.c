@@ -282,13 +282,14 @@ static int complete_rows(struct tr_lda *m, const tr_data *data, const struct tr_
                          struct tr_lda_completion *sum)
 {
     const tr_batch *b = &data->rows;
+    uint64_t seed;
     float *half;
+    TR_TRY(tr_job_integer(m->job, "seed", &seed));
     TR_TRY(TR_NEW(&half, 2 * data->n_keys)); /* a document has each word once at most */
     for (size_t d = 0; d < b->n; d++) {
         uint64_t first = b->begin[d];
-        tr_lda_complete(phi, (uint64_t)tr_job_number(m->job, "seed"), data->row[d], b->begin[d + 1] - first,
-                        b->column + first, b->value ? b->value + first : NULL, half, half + data->n_keys,
-                        sum);
+        tr_lda_complete(phi, seed, data->row[d], b->begin[d + 1] - first, b->column + first,
+                        b->value ? b->value + first : NULL, half, half + data->n_keys, sum);
     }
     free(half);
     return TR_OK;

@@ -98,9 +98,8 @@ static int open_sampler(struct tr_lda *m)
 {
     const tr_data *train = m->train;
     size_t topics = m->layout.topics;
-    struct tr_lda_options options = {.seed = (uint64_t)tr_job_number(m->job, "seed"),
-                                     .stream = (uint64_t)tr_set_rank(m->tr, TR_SET_WORKERS),
-                                     .cpu = tr_cpu()};
+    struct tr_lda_options options = {.stream = (uint64_t)tr_set_rank(m->tr, TR_SET_WORKERS), .cpu = tr_cpu()};
+    TR_TRY(tr_job_integer(m->job, "seed", &options.seed));
     TR_TRY(tr_lda_open(&options, &m->layout, &train->rows, train->keys, train->row, &m->sampler));
     m->sampler->done = pass_words;
     m->sampler->who = m;
