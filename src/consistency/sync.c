@@ -301,19 +301,6 @@ int tr_view_pull(tr_view *view)
     return TR_OK;
 }
 
-int tr_sync_stand_in(struct tr_sync *s)
-{
-    const struct tr_tables *tables = s->tr->tables;
-    tr_clock_raise(s->clock, TR_CLOCK_READ, s->now + 1);
-    s->stands_in = true;
-    for (size_t i = 0; i < tables->view_count; i++) {
-        struct tr_view_state *v = tables->views[i];
-        if (v->group) TR_TRY(tr_view_pull(&v->view));
-    }
-    s->stands_in = false;
-    return TR_OK;
-}
-
 /* ---- pushing a view ---- */
 
 int tr_view_push(tr_view *view)
@@ -357,6 +344,25 @@ int tr_view_push(tr_view *view)
     tr->tables->traffic.push_seconds += tr_now() - begin - waited;
     tr_wait_end(tr->tables);
     tr_clock_say(s->clock, before);
+    return TR_OK;
+}
+
+/* ---- for a group ---- */
+
+int tr_sync_stand_in(struct tr_sync *s, bool pushes)
+{
+    const struct tr_tables *tables = s->tr->tables;
+    tr_clock_raise(s->clock, TR_CLOCK_READ, s->now + 1);
+    s->stands_in = true;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        struct tr_view_state *v = tables->views[i];
+        if (v->group) TR_TRY(tr_view_pull(&v->view));
+    }
+    s->stands_in = false;
+    for (size_t i = 0; i < tables->view_count && pushes; i++) {
+        struct tr_view_state *v = tables->views[i];
+        if (v->group && v->view.delta && v->push_clock < s->now) TR_TRY(tr_view_push(&v->view));
+    }
     return TR_OK;
 }
 

@@ -54,8 +54,9 @@ int tr_sync_begin(struct tr_sync *sync);
 void tr_sync_count(struct tr_sync *sync);
 
 /* For a worker that does not compute, or evaluate, as somebody has failed: it takes part in what its group pulls together in this
- * clock. So other members, who may not know yet, are not left waiting; nor is it, where all others end the clock without. */
-int tr_sync_stand_in(struct tr_sync *sync);
+ * clock, and pushes, if it is one of computing. So other members, who may not know yet, are not left waiting; nor is it, where all
+ * others end the clock without. */
+int tr_sync_stand_in(struct tr_sync *sync, bool pushes);
 
 /* Begins this worker's next clock: its deltas may be written again. */
 int tr_sync_next(struct tr_sync *sync);

@@ -63,7 +63,7 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
     open_seams(run);
     if (run->status == TR_OK && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
         tr_stage_note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
-    else TR_TRY(tr_sync_stand_in(run->tr->sync));
+    else TR_TRY(tr_sync_stand_in(run->tr->sync, false));
     close_seams();
     tr_way_compute(tr->tables, false);
     if (run->status != TR_OK && waits_for_others(run)) tr_turns_fail(tr);
@@ -79,17 +79,11 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
     }
 }
 
-/* A worker that has failed, or that computes for servers who have, pushes with its group, too. */
+/* In the clock of a worker that has failed, or that computes for servers who have. */
 static int stand_in(struct tr_stage_run *run)
 {
-    const struct tr_tables *tables = run->tr->tables;
-    int64_t now = run->tr->sync->now;
     if (run->status != TR_OK && waits_for_others(run)) tr_turns_fail(run->tr);
-    TR_TRY(tr_sync_stand_in(run->tr->sync));
-    for (size_t i = 0; i < tables->view_count; i++) {
-        struct tr_view_state *v = tables->views[i];
-        if (v->group && v->view.delta && v->push_clock < now) TR_TRY(tr_view_push(&v->view));
-    }
+    TR_TRY(tr_sync_stand_in(run->tr->sync, true));
     return run->status;
 }
 
