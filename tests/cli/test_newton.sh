@@ -49,6 +49,10 @@ holds "changed to newton" "$(of changes newton_from_epoch) >= 6 && $(of changes 
 holds "epochs are those of both" "$(of changes epochs) > $(of changes newton_from_epoch)"
 cut -d, -f2 changes/metrics.csv | sed 1d | sort -nc || fail "epochs fall: $(cut -d, -f2 changes/metrics.csv)"
 grep -q '^method: .*newton from epoch' changes.out || fail "that newton takes over is not said: $(cat changes.out)"
+# shellcheck disable=SC2086
+timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml data.train=wide data.scale=none sync.mode=ssp solve.epochs=30 \
+    output=kept report.progress=yes >kept.out 2>&1 # too few passes to learn anything
+[ "$(grep -c '^hint: .*newton would take over' kept.out)" = 1 ] || fail "that the mode keeps newton away: $(cat kept.out)"
 run stays 2 job.yaml data.train=wide
 [ -z "$(of stays newton_from_epoch)" ] || fail "scaled columns need no newton"
 run hinge 2 job.yaml model.type=svm

@@ -17,6 +17,7 @@ static const double passes_of_newton = 50;
 struct tr_linear_auto {
     const struct tr_linear_method *first;
     bool may_change;
+    bool may_advise; /* only sync.mode keeps it from changing, which has not been said */
     /* the scheduler's */
     int64_t n;                           /* evaluations */
     double epoch[WATCHED], gap[WATCHED]; /* of the last ones: evaluation i lies at i % WATCHED */
@@ -36,9 +37,14 @@ static bool is_patient(const tr_job *job)
     return tr_job_number(job, "solve.patience") > 0;
 }
 
+static bool newton_could(int type, const tr_job *job, const struct tr_linear_options *o)
+{
+    return (type != TR_LOSS_SVM || o->l2 != 0) && tr_linear_newton.losses >> type & 1 && !is_patient(job);
+}
+
 static bool newton_can(int type, const tr_job *job, const struct tr_linear_options *o)
 {
-    return (type != TR_LOSS_SVM || o->l2 != 0) && tr_linear_newton.losses >> type & 1 && !is_patient(job) &&
+    return newton_could(type, job, o) &&
            (tr_job_is(job, "sync.mode", "bsp") || tr_job_is(job, "sync.mode", "auto"));
 }
 
@@ -80,6 +86,7 @@ static int open_auto(struct tr_linear *m)
     a->first = m->outputs > 1 ? tr_linear_dual.of_classes : &tr_linear_dual;
     if (newton && (!dual || prefers_newton(m))) a->first = &tr_linear_newton;
     a->may_change = newton && a->first != &tr_linear_newton && m->o->target_gap > 0;
+    a->may_advise = !newton && newton_could(m->type, m->job, m->o) && m->o->target_gap > 0;
     return a->first == &tr_linear_newton ? TR_OK : a->first->open(m);
 }
 
@@ -108,7 +115,7 @@ static double epochs_left(const struct tr_linear_auto *a, double goal)
 void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation)
 {
     struct tr_linear_auto *a = m->chooser;
-    if (!a || !a->may_change || m->solver != a->first) return;
+    if (!a || !(a->may_change || a->may_advise) || m->solver != a->first) return;
     double epoch = (double)((a->n + 1) * m->report_every), left;
     bool has_left = tr_context_continues(m->tr);
     a->epoch[a->n % WATCHED] = epoch;
@@ -117,6 +124,14 @@ void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation)
     if ((evaluation->stop || a->n < LEAST_WATCHED) && !has_left) return;
     left = epochs_left(a, m->o->target_gap);
     if (left <= passes_of_newton && !has_left) return;
+    if (a->may_advise) {
+        tr_say(
+            m->tr,
+            "hint:          the gap of %.2g falls slowly: in sync.mode auto, or bsp, newton would take over",
+            evaluation->gap);
+        a->may_advise = false;
+        return;
+    }
     if (!has_left)
         tr_say(m->tr, "method:        newton from epoch %g on, as the gap of %.2g falls slowly", epoch,
                evaluation->gap);
