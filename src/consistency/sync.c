@@ -576,12 +576,18 @@ static int push_held(struct tr_sync *s)
     return TR_OK;
 }
 
+/* What rounding has taken is left where a function would take it for one more gradient. */
+static bool holds_back(const struct tr_table *t)
+{
+    return t->filter.kind != TR_FILTER_NONE || (t->wire.precision != TR_PRECISION_FULL && !t->use);
+}
+
 int tr_sync_flush(struct tr_sync *s, bool *flushed)
 {
     struct tr_tables *tables = s->tr->tables;
     *flushed = false;
     for (size_t i = 0; i < tables->count; i++)
-        *flushed = *flushed || tables->table[i]->filter.kind != TR_FILTER_NONE;
+        *flushed = *flushed || holds_back(tables->table[i]);
     if (!*flushed) return TR_OK;
     tables->flushes = true;
     int status = s->works ? push_held(s) : TR_OK;

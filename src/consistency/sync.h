@@ -69,8 +69,8 @@ int tr_sync_tick(struct tr_sync *sync);
  * of them changes anything in tables after that, until they end the stage or continue. */
 int tr_sync_barrier(struct tr_sync *sync);
 
-/* After the barrier, what filters have held back goes to the servers, as the update of one more clock, and all meet again: all
- * participants. Nothing without filters; *flushed: whether there are any. */
+/* After the barrier, what filters have held back, and rounding has taken, goes to the servers, as the update of one more clock, and
+ * all meet again: all participants. Nothing without them; *flushed: whether there are any. */
 int tr_sync_flush(struct tr_sync *sync, bool *flushed);
 
 /* Ends the stage after the barrier: all participants. */

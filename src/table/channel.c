@@ -459,7 +459,7 @@ static int write_update(struct tr_channel *c, const tr_view *view, const struct 
     struct tr_slice slice = tr_slice_of(t, m->n);
     struct tr_wire wire = tr_push_wire(t);
     size_t length = m->n * t->unit_bytes;
-    bool filters = t->filter.kind != TR_FILTER_NONE, rounds = wire.precision != TR_PRECISION_FULL;
+    bool filters = t->filter.kind != TR_FILTER_NONE, rounds = t->wire.precision != TR_PRECISION_FULL;
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, 2 * length));
     char *packed = tables->packed, *value = packed + length, *residual = NULL;
     tr_gather(c->segment->local + m->first, m->n, t->unit_bytes, view->delta, packed);
@@ -472,6 +472,7 @@ static int write_update(struct tr_channel *c, const tr_view *view, const struct 
         tr_filter_apply(filter, &slice, m->first, m->clock + tables->before, value, packed, residual,
                         &tables->traffic.filtered);
     }
+    rounds = wire.precision != TR_PRECISION_FULL;
     *bytes = tr_encode(&slice, wire, packed, NULL, 0, rounds ? residual : NULL, out);
     return wire.precision == TR_PRECISION_F8 ? tr_squeeze(&tables->squeezer, out, bytes) : TR_OK;
 }

@@ -133,7 +133,8 @@ uint32_t tr_message_units(const struct tr_table *t)
 struct tr_wire tr_push_wire(const struct tr_table *t)
 {
     bool all = t->use && !t->use->function.sparse;
-    return (struct tr_wire){all ? TR_ENCODING_DENSE : t->wire.encoding, t->wire.precision};
+    return (struct tr_wire){all ? TR_ENCODING_DENSE : t->wire.encoding,
+                            t->tr->tables->flushes ? TR_PRECISION_FULL : t->wire.precision};
 }
 
 struct tr_wire tr_pull_wire(const struct tr_table *t, bool exact)

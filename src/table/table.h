@@ -162,7 +162,7 @@ struct tr_tables {
     /* Clocks of this stage that an earlier part of the run has ended: they count on for server functions and filters,
      * though the stage's own begin at 0. */
     int64_t before;
-    bool flushes; /* filters hold nothing back: what they have is sent, too */
+    bool flushes; /* filters hold nothing back, and nothing is rounded: what was is sent, too */
 };
 
 /* The rank of a table's server, and the other way round: -1 where a rank is none of them. The servers of the

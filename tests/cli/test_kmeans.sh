@@ -85,6 +85,13 @@ awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "objective") at = i } NR 
 # groups that are not in step read ahead for the next clock: a checkpoint does not wait for that
 run ahead 4 batches.yaml solve.method=minibatch sync.mode=ssp ranks.group_size=2 ranks.node_size=2 solve.epochs=4 report.every=1 "checkpoint.every=2 clocks"
 
+# rounded on their way, rows are counted all the same: what rounding has taken comes when the stage ends
+for mode in bsp ssp; do
+    run $mode 3 batches.yaml solve.method=minibatch solve.batch=200 solve.epochs=5 sync.mode=$mode table.precision=f8
+    h5dump -y -o sizes -d sizes $mode/model.h5 >/dev/null
+    holds "sizes of $mode" "$(tr -d ' \n' <sizes | tr ',' '+') == 5 * 2000"
+done
+
 # ---- what cannot be ----
 refused 78 'model.clusters is 3000, but there are 2000 rows' model.clusters=3000
 refused 78 'model.clusters is «0»' model.clusters=0
