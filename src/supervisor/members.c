@@ -412,19 +412,45 @@ static bool is_new_segment(const char *path, const struct tr_segments *s)
     return ours;
 }
 
+static int add_segment(struct tr_segments *s, const char *path)
+{
+    TR_TRY(TR_GROW(&s->path, &s->capacity, s->n + 1));
+    TR_TRY(tr_copy_string(path, &s->path[s->n]));
+    s->n++;
+    return TR_OK;
+}
+
+/* Open MPI 4 tells its ranks the number by which it calls the job's segments. One that is just being made nobody has mapped. */
+static int find_job(long pid, struct tr_segments *s)
+{
+    static const char variable[] = "PMIX_NAMESPACE=";
+    char name[64], path[64], *word = NULL, *end;
+    size_t room = 0, length = sizeof variable - 1;
+    int status = TR_OK;
+    snprintf(name, sizeof name, "/proc/%ld/environ", pid);
+    FILE *file = fopen(name, "re");
+    while (file && status == TR_OK && getdelim(&word, &room, '\0', file) > 0) {
+        if (strncmp(word, variable, length) != 0) continue;
+        unsigned long job = strtoul(word + length, &end, 10);
+        if (job == 0 || *end) continue;
+        snprintf(path, sizeof path, "/dev/shm/*_segment.*.%lx.0", job);
+        status = add_segment(s, path);
+    }
+    if (file) fclose(file);
+    free(word);
+    return status;
+}
+
 int tr_segments_find(long pid, struct tr_segments *s)
 {
     char name[64], line[PATH_MAX + 128];
-    int status = TR_OK;
+    int status = find_job(pid, s);
     snprintf(name, sizeof name, "/proc/%ld/maps", pid);
     FILE *file = fopen(name, "re");
     while (file && status == TR_OK && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
         const char *path = strstr(line, "/dev/shm/");
-        if (!path || !is_new_segment(path, s)) continue;
-        status = TR_GROW(&s->path, &s->capacity, s->n + 1);
-        if (status == TR_OK) status = tr_copy_string(path, &s->path[s->n]);
-        s->n += status == TR_OK;
+        if (path && is_new_segment(path, s)) status = add_segment(s, path);
     }
     if (file) fclose(file);
     return status;

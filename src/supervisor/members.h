@@ -89,12 +89,12 @@ long tr_process_stopped_child(long parent);
 void tr_process_kill(long pid, tr_start_time start);
 
 struct tr_segments {
-    char **path;
+    char **path; /* or patterns */
     size_t n, capacity;
 };
 
-/* Files below /dev/shm that a living process has mapped and that were made by Open MPI. What else lies there may be meant
- * to stay. */
+/* Files below /dev/shm that a living process has mapped and that were made by Open MPI, and what it calls others of this job.
+ * What else lies there may be meant to stay. */
 int tr_segments_find(long pid, struct tr_segments *segments);
 void tr_segments_free(struct tr_segments *segments);
 

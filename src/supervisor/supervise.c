@@ -102,6 +102,17 @@ static void note_state(struct supervisor *s)
     s->logged = *now;
 }
 
+/* What one rank has mapped all have, on its host. When the end is noticed they may all be dead: so when they come, whose job is
+ * known then, and when they train, too. */
+static void remember_segments(struct supervisor *s)
+{
+    for (size_t i = 0; i < s->members.n && s->segments.n == 0; i++) {
+        const struct tr_member *m = s->members.member[i];
+        if (m->local && tr_process_state(m->pid, m->start, NULL) > TR_PROCESS_ENDED)
+            (void)tr_segments_find(m->pid, &s->segments);
+    }
+}
+
 /* ---- signals ---- */
 
 static int open_signals(struct supervisor *s)
@@ -185,16 +196,6 @@ static bool find_end(struct supervisor *s)
         f->number = number > 0 ? number : code;
     }
     return f->kind != TR_CAUSE_GONE;
-}
-
-/* What one rank has mapped all have, on its host. */
-static void remember_segments(struct supervisor *s)
-{
-    for (size_t i = 0; i < s->members.n && s->segments.n == 0; i++) {
-        const struct tr_member *m = s->members.member[i];
-        if (m->local && tr_process_state(m->pid, m->start, NULL) > TR_PROCESS_ENDED)
-            (void)tr_segments_find(m->pid, &s->segments);
-    }
 }
 
 static void begin_ending(struct supervisor *s, struct tr_failure failure)
@@ -402,7 +403,9 @@ static int turn(struct supervisor *s)
         s->members.known > 0 ? 0.3 : INFINITY; /* until it is known what mpirun means */
     tr_relay_take(out);
     tr_relay_take(err);
+    size_t known = s->members.known;
     TR_TRY(tr_members_receive(&s->members));
+    if (s->members.known > known || s->members.farthest.phase != s->logged.phase) remember_segments(s);
     if (s->members.byes > 0) tr_mpirun_filter(&s->mpirun, s->failure.pid); /* ranks have no more to say */
     if (was_away) tr_members_excuse(&s->members);
     if (was_away) s->launcher_ran = tr_now();

@@ -44,7 +44,7 @@ in_background() {
     ranks=$(cat "/proc/$mpirun/task/$mpirun/children")
 }
 
-gone() { for pid; do ! [ -e "/proc/$pid/stat" ] || grep -q ') Z ' "/proc/$pid/stat" || return 1; done; }
+gone() { for pid; do case $(cat "/proc/$pid/stat" 2>/dev/null) in "" | *") Z "*) ;; *) return 1 ;; esac done; }
 ended() { wait "$supervisor"; got=$?; [ $got -eq "$1" ] || fail "$name: exit $got, expected $1: $(cat err)"; }
 
 # ---- what is wrong with the command ----

@@ -516,6 +516,38 @@ START_TEST(all_wait_or_nobody_does)
 }
 END_TEST
 
+/* Of a rank that Open MPI has just begun to start: it has mapped nothing yet. */
+START_TEST(segments_of_a_job_are_known_by_its_number)
+{
+    char variable[64], path[2][64];
+    unsigned long job = (unsigned long)getpid() << 8;
+    snprintf(variable, sizeof variable, "PMIX_NAMESPACE=%lu", job);
+    for (int i = 0; i < 2; i++) { /* another job's, too */
+        snprintf(path[i], sizeof path[i], "/dev/shm/vader_segment.here.0.%lx.7", job + (unsigned long)i);
+        FILE *file = fopen(path[i], "w");
+        ck_assert_ptr_nonnull(file);
+        fclose(file);
+    }
+    int ready[2];
+    ck_assert_int_eq(pipe2(ready, O_CLOEXEC), 0); /* closed where the child has its own environment */
+    pid_t rank = fork();
+    if (rank == 0) execle("/bin/sleep", "sleep", "60", NULL, (char *[]){"A=1", variable, "B=2", NULL});
+    close(ready[1]);
+    ck_assert_int_eq(read(ready[0], variable, 1), 0);
+    close(ready[0]);
+    struct tr_segments segments = {0};
+    ck_ok(tr_segments_find(rank, &segments));
+    ck_assert_uint_eq(segments.n, 1);
+    kill(rank, SIGKILL);
+    waitpid(rank, NULL, 0);
+    tr_segments_remove(&segments, rank);
+    tr_segments_free(&segments);
+    ck_assert_int_ne(access(path[0], F_OK), 0);
+    ck_assert_int_eq(access(path[1], F_OK), 0);
+    unlink(path[1]);
+}
+END_TEST
+
 UNIT_MAIN("supervisor", ends_of_strings_do_not_pass, rules_of_faults_are_read,
           wrong_rules_of_faults_are_refused, faults_are_those_of_their_seed, all_passes_while_all_is_well,
           what_comes_of_a_failure_is_left_out, exit_codes_are_read_in_both_versions_words,
@@ -523,4 +555,5 @@ UNIT_MAIN("supervisor", ends_of_strings_do_not_pass, rules_of_faults_are_read,
           the_same_failure_three_times_is_enough, progress_is_no_repetition,
           what_has_no_room_is_not_started_again, restarts_are_counted, a_death_is_noticed_and_the_others_die,
           one_that_is_stopped_is_silent, a_good_bye_is_no_death, strangers_stay_outside,
-          ranks_die_with_their_supervisor, a_wish_kills_nobody, all_wait_or_nobody_does)
+          ranks_die_with_their_supervisor, a_wish_kills_nobody, all_wait_or_nobody_does,
+          segments_of_a_job_are_known_by_its_number)
