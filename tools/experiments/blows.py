@@ -27,7 +27,8 @@ class Blow:
 
     def may_end(self, code):
         """Whether it may be the reason that the job ends with this code, and is there for the next command to go on from."""
-        return self.whom == "supervisor" or code in {"disk": (73, 74), "memory": (71,)}.get(self.whom, ())
+        codes = {"disk": (73, 74), "memory": (71,), "daemon": (69,), "host": (69,)} # of these before there is a rank
+        return self.whom == "supervisor" or code in codes.get(self.whom, ())
 
 
 DROP = "bpf da bytecode '4,32 0 0 4294963256,53 0 1 128849018,6 0 0 0,6 0 0 2'"  # 3 % of 2^32, by SKF_AD_RANDOM
