@@ -48,7 +48,7 @@ hid_t tr_creation(hid_t class)
 {
     hid_t how = H5Pcreate(class);
     H5Pset_obj_track_times(how, false);
-    if (H5Pget_class(how) == H5P_DATASET_CREATE) H5Pset_fill_time(how, H5D_FILL_TIME_NEVER);
+    if (class == H5P_DATASET_CREATE) H5Pset_fill_time(how, H5D_FILL_TIME_NEVER);
     return how;
 }
 
