@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -506,4 +507,22 @@ void tr_segments_remove(const struct tr_segments *s, long mpirun)
     remove_matches(pattern);
     snprintf(pattern, sizeof pattern, "%s/prte.*.%ld/dvm.%ld", temporary, (long)getuid(), mpirun);
     remove_matches(pattern);
+}
+
+void tr_segments_remove_trials(void)
+{
+    const double moment = 0.1; /* seconds, of which such a file lives microseconds */
+    struct timespec now;
+    struct stat status;
+    glob_t found;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (glob("/dev/shm/open_mpi.[0-9][0-9][0-9][0-9]", GLOB_NOSORT, NULL, &found) != 0) return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        if (lstat(found.gl_pathv[i], &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != getuid())
+            continue;
+        double age = (double)(now.tv_sec - status.st_ctim.tv_sec) +
+                     1e-9 * (double)(now.tv_nsec - status.st_ctim.tv_nsec);
+        if (age > moment) unlink(found.gl_pathv[i]);
+    }
+    globfree(&found);
 }

@@ -102,4 +102,7 @@ void tr_segments_free(struct tr_segments *segments);
  * ranks and windows of their jobs, and the folder of its session below that for temporary files, as far as they are ours. */
 void tr_segments_remove(const struct tr_segments *segments, long mpirun);
 
+/* Of ours, too: what a process has left that was killed while it tried, in MPI_Init, whether there is shared memory. */
+void tr_segments_remove_trials(void);
+
 #endif

@@ -693,6 +693,7 @@ int tr_supervise(const struct tr_supervision *options)
         status = run_all(&s);
     }
     if (status != TR_OK && *tr_error_text()) fprintf(stderr, "trireme: error: %s\n", tr_error_text());
+    if (s.history.restarts > 0 || s.failure.kind != TR_CAUSE_NONE) tr_segments_remove_trials();
     tr_segments_free(&s.segments);
     if (s.members.ready > 0) tr_members_close(&s.members);
     if (s.log) fclose(s.log);

@@ -548,6 +548,25 @@ START_TEST(segments_of_a_job_are_known_by_its_number)
 }
 END_TEST
 
+/* By name and age alone: whoever makes one now takes it away at once. */
+START_TEST(trials_of_shared_memory_do_not_stay)
+{
+    char old[64], other[64], young[64];
+    snprintf(old, sizeof old, "/dev/shm/open_mpi.%04d", (int)getpid() % 10000);
+    snprintf(other, sizeof other, "/dev/shm/open_mpi.%d.mine", (int)getpid());
+    snprintf(young, sizeof young, "/dev/shm/open_mpi.%04d", ((int)getpid() + 1) % 10000);
+    close(open(old, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    close(open(other, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    tr_sleep(0.2);
+    close(open(young, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    tr_segments_remove_trials();
+    ck_assert_int_ne(access(old, F_OK), 0);
+    ck_assert_int_eq(access(other, F_OK), 0);
+    unlink(other);
+    unlink(young);
+}
+END_TEST
+
 UNIT_MAIN("supervisor", ends_of_strings_do_not_pass, rules_of_faults_are_read,
           wrong_rules_of_faults_are_refused, faults_are_those_of_their_seed, all_passes_while_all_is_well,
           what_comes_of_a_failure_is_left_out, exit_codes_are_read_in_both_versions_words,
@@ -556,4 +575,4 @@ UNIT_MAIN("supervisor", ends_of_strings_do_not_pass, rules_of_faults_are_read,
           what_has_no_room_is_not_started_again, restarts_are_counted, a_death_is_noticed_and_the_others_die,
           one_that_is_stopped_is_silent, a_good_bye_is_no_death, strangers_stay_outside,
           ranks_die_with_their_supervisor, a_wish_kills_nobody, all_wait_or_nobody_does,
-          segments_of_a_job_are_known_by_its_number)
+          segments_of_a_job_are_known_by_its_number, trials_of_shared_memory_do_not_stay)
