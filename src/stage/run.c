@@ -184,8 +184,12 @@ int tr_group_sum(tr_worker *me, double *numbers, size_t n)
 struct tr_sum {
     size_t n;
     MPI_Request request;
+    struct tr_sum *next;
     double numbers[];
 };
+
+/* Sums that never ended, since a member has failed: MPI may still write into them. */
+static struct tr_sum *never_ended;
 
 int tr_group_sum_begin(tr_worker *me, const double *numbers, size_t n, tr_sum **sum)
 {
@@ -211,7 +215,11 @@ int tr_group_sum_end(tr_worker *me, tr_sum **sum, double *numbers)
                   "the numbers of the other members of the group");
     tr_wait_end(tr->tables);
     tr->tables->traffic.wait_seconds += tr_now() - begin;
-    if (s->request != MPI_REQUEST_NULL) return TR_OK; /* MPI may still write into it */
+    if (s->request != MPI_REQUEST_NULL) {
+        s->next = never_ended;
+        never_ended = s;
+        return TR_OK;
+    }
     memcpy(numbers, s->numbers, s->n * sizeof *numbers);
     free(s);
     *sum = NULL;
