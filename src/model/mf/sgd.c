@@ -365,7 +365,7 @@ static int take_row(void *state, const tr_row *row)
 static int fill_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const struct tr_mf_rows *rows,
                       float *before)
 {
-    size_t n = items_of(s, block), skip = (size_t)(s->first_item[block] - s->keys[0]);
+    size_t n = items_of(s, block), skip = n > 0 ? (size_t)(s->first_item[block] - s->keys[0]) : 0;
     struct arriving arriving = {s, rows};
     bool kept = me->clock == s->first_clock && s->groups_before == 1;
     bool pulls = me->clock > 0 && !kept && (me->groups > 1 || me->clock == s->first_clock);
