@@ -3,6 +3,7 @@
 # was just cloned and built, and, so that it does not take long, for a few passes only.
 . "$(dirname "$0")/lib.sh"
 root=$(dirname "$jobs")
+unset BUILD # tools/data takes build, as it says
 mkdir tools build datasets
 cp "$root/tools/data" tools
 cp -r "$root/datasets/clusters" datasets
