@@ -38,7 +38,7 @@ static int bad_weights(const tr_job *job, const char *at)
     return tr_fail(
         TR_ERR_CONFIG,
         "%s: model.class_weights, at «%.40s»: expected balanced, or label:weight pairs with blanks "
-        "between them, no weight below 0",
+        "between them, weights from 0 to 1e12",
         tr_job_where(job, "model.class_weights"), at);
 }
 
@@ -49,7 +49,7 @@ static int next_pair(const tr_job *job, const char **at, float *label, double *w
     *label = strtof(*at, &end);
     if (end == *at || *end != ':' || !isfinite(*label)) return bad_weights(job, *at);
     *weight = strtod(end + 1, &behind);
-    if (behind == end + 1 || (*behind && !strchr(" ,", *behind)) || !isfinite(*weight) || *weight < 0)
+    if (behind == end + 1 || (*behind && !strchr(" ,", *behind)) || !(*weight >= 0 && *weight <= 1e12))
         return bad_weights(job, *at);
     *at = behind + strspn(behind, " ,");
     return TR_OK;

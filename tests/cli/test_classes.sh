@@ -134,6 +134,7 @@ run balanced 2 job.yaml data.train=repeated.svm data.test=two.svm solve.epochs=1
 "$trireme" predict balanced repeated.svm | grep -c '^1' >more
 [ "$(cat more)" -gt "$(cat plain)" ] || fail "balanced weights: label 1 is predicted $(cat more) times, without them $(cat plain)"
 refused 78 "model.class_weights, at «0:-1»: expected balanced" model.class_weights="2:3 0:-1"
+refused 78 "model.class_weights, at «0:1e300»: expected balanced" model.class_weights="2:3 0:1e300"
 refused 78 "model.class_weights has label 7, which no row has" model.class_weights="7:2"
 refused 78 "leaves no row a weight above 0" model.class_weights="0:0 1:0 2:0"
 refused 78 "model.class_weights is for classifiers" model.class_weights=balanced model.type=linear

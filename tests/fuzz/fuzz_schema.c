@@ -39,9 +39,13 @@ static uint64_t perhaps(struct input *in, uint64_t usual)
 static void put(struct input *in, struct tr_h5_writer *w, const char *name, enum tr_h5_type type,
                 uint64_t rows, uint64_t columns, const void *values)
 {
+    static const float others[MOST * (1 + TR_CROSS_MOST) + 256];
     unsigned byte = next(in);
     if (byte >= ODD && byte % 16 == 0) return; /* it is missing */
-    if (byte >= ODD && byte % 16 == 1) type = TR_H5_F32;
+    if (byte >= ODD && byte % 16 == 1 && rows * tr_max_size(columns, 1) <= sizeof others / sizeof *others) {
+        type = TR_H5_F32;
+        values = others; /* where there were bytes these are more */
+    }
     if (byte >= ODD && byte % 16 == 2) rows = columns = 0;
     if (byte >= ODD && byte % 16 == 3 && rows > 0) rows--;
     DEMAND(tr_h5_put(w, name, type, rows, columns, values) == TR_OK);

@@ -34,6 +34,9 @@ static int fill(struct tr_trees *m, const double *of)
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &most, 1));
     const char *key = *m->o->class_weights ? "model.class_weights" : "data.weight";
+    if (!isfinite(most))
+        return tr_fail(TR_ERR_CONFIG, "%s: %s gives a row a weight above 3e38", tr_job_where(m->job, key),
+                       key);
     if (!(most > 0))
         return tr_fail(TR_ERR_CONFIG, "%s: %s leaves no row a weight above 0", tr_job_where(m->job, key),
                        key);
