@@ -67,7 +67,7 @@ else
     sweep 4 $words output=four || fail "on four ranks: $(cat said)"
     table >whole
     for visit in 1 3; do
-        export TRIREME_FAULT="stage.end=kill@2:#$visit"
+        export TRIREME_FAULT="stage.end=kill:#$visit" # whoever is the first to end so many tasks
         sweep 4 $words output=struck && fail "struck at $visit: it ended well"
         unset TRIREME_FAULT
         [ ! -e struck/best/model.h5 ] || fail "struck at $visit: there is a best one"
