@@ -576,18 +576,21 @@ static int push_held(struct tr_sync *s)
     return TR_OK;
 }
 
-/* What rounding has taken is left where a function would take it for one more gradient. */
-static bool holds_back(const struct tr_table *t)
+/* What rounding has taken is left where a function would take it, or the zeros of another table, for one more gradient. */
+static bool holds_back(const struct tr_tables *tables)
 {
-    return t->filter.kind != TR_FILTER_NONE || (t->wire.precision != TR_PRECISION_FULL && !t->use);
+    bool functions = false;
+    for (size_t i = 0; i < tables->count; i++) {
+        if (tables->table[i]->filter.kind != TR_FILTER_NONE) return true;
+        functions = functions || tables->table[i]->use;
+    }
+    return tr_tables_round(tables) && !functions;
 }
 
 int tr_sync_flush(struct tr_sync *s, bool *flushed)
 {
     struct tr_tables *tables = s->tr->tables;
-    *flushed = false;
-    for (size_t i = 0; i < tables->count; i++)
-        *flushed = *flushed || holds_back(tables->table[i]);
+    *flushed = holds_back(tables);
     if (!*flushed) return TR_OK;
     tables->flushes = true;
     int status = s->works ? push_held(s) : TR_OK;

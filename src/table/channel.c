@@ -472,8 +472,8 @@ static int write_update(struct tr_channel *c, const tr_view *view, const struct 
         tr_filter_apply(filter, &slice, m->first, m->clock + tables->before, value, packed, residual,
                         &tables->traffic.filtered);
     }
-    rounds = wire.precision != TR_PRECISION_FULL;
-    *bytes = tr_encode(&slice, wire, packed, NULL, 0, rounds ? residual : NULL, out);
+    *bytes =
+        tr_encode(&slice, wire, packed, NULL, 0, wire.precision != TR_PRECISION_FULL ? residual : NULL, out);
     return wire.precision == TR_PRECISION_F8 ? tr_squeeze(&tables->squeezer, out, bytes) : TR_OK;
 }
 
