@@ -472,14 +472,22 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
     return 0;
 }
 
-/* Files, and folders with what is in them. */
-static void remove_matches(const char *pattern)
+static double seconds_since(const struct timespec *then)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)(now.tv_sec - then->tv_sec) + 1e-9 * (double)(now.tv_nsec - then->tv_nsec);
+}
+
+/* Files, and folders with what is in them, that are at least so many seconds old; 0: however old. */
+static void remove_matches(const char *pattern, double age)
 {
     struct stat status;
     glob_t found;
     if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0) return;
     for (size_t i = 0; i < found.gl_pathc; i++) {
         if (lstat(found.gl_pathv[i], &status) != 0 || status.st_uid != getuid()) continue;
+        if (age > 0 && seconds_since(&status.st_ctim) < age) continue;
         if (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))
             nftw(found.gl_pathv[i], remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
     }
@@ -497,32 +505,19 @@ void tr_segments_remove(const struct tr_segments *s, long mpirun)
         bool of_rank = strstr(path, "_segment.") != NULL;
         int length = of_rank ? (int)(strrchr(path, '.') - path) : (int)strlen(path);
         snprintf(pattern, sizeof pattern, "%.*s%s", length, path, of_rank ? ".*" : "");
-        remove_matches(pattern);
+        remove_matches(pattern, 0);
         const char *job = of_rank ? memrchr(path, '.', (size_t)length) : NULL;
         if (!job) continue;
         snprintf(pattern, sizeof pattern, "/dev/shm/osc_*%.*s.*", (int)(path + length - job), job);
-        remove_matches(pattern);
+        remove_matches(pattern, 0);
     }
     snprintf(pattern, sizeof pattern, "%s/ompi.*.%ld/pid.%ld", temporary, (long)getuid(), mpirun);
-    remove_matches(pattern);
+    remove_matches(pattern, 0);
     snprintf(pattern, sizeof pattern, "%s/prte.*.%ld/dvm.%ld", temporary, (long)getuid(), mpirun);
-    remove_matches(pattern);
+    remove_matches(pattern, 0);
 }
 
 void tr_segments_remove_trials(void)
 {
-    const double moment = 0.1; /* seconds, of which such a file lives microseconds */
-    struct timespec now;
-    struct stat status;
-    glob_t found;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (glob("/dev/shm/open_mpi.[0-9][0-9][0-9][0-9]", GLOB_NOSORT, NULL, &found) != 0) return;
-    for (size_t i = 0; i < found.gl_pathc; i++) {
-        if (lstat(found.gl_pathv[i], &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != getuid())
-            continue;
-        double age = (double)(now.tv_sec - status.st_ctim.tv_sec) +
-                     1e-9 * (double)(now.tv_nsec - status.st_ctim.tv_nsec);
-        if (age > moment) unlink(found.gl_pathv[i]);
-    }
-    globfree(&found);
+    remove_matches("/dev/shm/open_mpi.[0-9][0-9][0-9][0-9]", 0.1); /* one in use lives microseconds */
 }
