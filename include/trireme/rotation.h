@@ -44,8 +44,8 @@ int tr_rotation_open(tr_worker *me, const size_t *bytes, int parts, tr_rotation 
 void tr_rotation_close(tr_rotation **rotation);
 
 /* For compute functions of stages that say so (tr_stage.rotates): waits for the block of this member's next round, which is
- * its own until it gives it on. Every clock takes and gives as often as there are rounds in its rotations. block->memory is NULL where a member has failed, who
- * gives nothing on: there is nothing more to do in this stage. */
+ * its own until it gives it on. Every clock takes and gives as often as there are rounds in its rotations. block->memory is
+ * NULL where a member has failed, who gives nothing on: there is nothing more to do in this stage. */
 int tr_rotation_take(tr_rotation *rotation, tr_block *block);
 int tr_rotation_give(tr_rotation *rotation);
 
