@@ -65,6 +65,7 @@ for ranks in 1 2 5; do
 done
 [ "$(of class5 histogram_bytes)" = 0 ] || fail "one node: $(of class5 histogram_bytes) bytes travel"
 holds "two nodes: 8 x bins x (ranks - 1) / ranks" "$(of class2 histogram_bytes) == 4 * 5 * 255"
+holds "leaves are looked into together" "$(of class2 histogram_merges) < 40 * 10 && $(of class2 histograms) < 40 * 18 && $(of class5 histogram_merges) == 40 * 14"
 run votes 3 job.yaml data.train=sparse.svm data.test=sparse.test.svm solve.epochs=10 model.min_rows=5 solve.parallel=voting solve.votes=2 ranks.node_size=1
 holds "with two votes each, four columns of two bins travel" "$(of votes test_accuracy) > 0.99 && $(of votes histogram_bytes) <= 8 * 4 * 2 * 2 / 3 + 1"
 holds "classes" "$(of class1 test_accuracy) > 0.95 && $(of class1 test_auc) > 0.99"
@@ -239,7 +240,7 @@ same goss1 goss3
 holds "rows with large gradients" "$(of goss1 test_accuracy) > 0.94"
 
 # ---- constraints, and more trees for a model ----
-for ranks in 1 3; do run monotone$ranks $ranks job.yaml data.train=all.number.csv data.test=test.all.number.csv "model.monotone=4: up, 1: down"; done
+for ranks in 1 3; do run monotone$ranks $ranks job.yaml data.train=all.number.csv data.test=test.all.number.csv "model.monotone=4: up, 1: down" ranks.node_size=$((ranks == 3)); done
 same monotone1 monotone3
 awk 'BEGIN { for (i = 0; i < 20; i++) for (x = -1; x < 1; x += 0.05) printf "%s,%s,%s,%s,0\n", i / 10 - 1, i % 3 - 1, i % 5 / 3 - 0.5, x }' >rising.csv
 "$trireme" predict monotone1 rising.csv | awk 'NR % 40 != 1 && $1 < before - 1e-6 { exit 1 } { before = $1 }' || fail "predictions do not rise with column 4"
@@ -254,7 +255,7 @@ same sparse1 sparse_more
 # of categories: the same table; one with more cities, which come in another order of their numbers; names of labels
 category="model.category_rows=20 model.init=first_table"
 run first_table 2 job.yaml data.train=table.csv data.test=table.test.csv model.category_rows=20 solve.epochs=20
-run more_table 3 job.yaml data.train=table.csv data.test=table.test.csv $category solve.epochs=20
+run more_table 3 job.yaml ranks.node_size=1 data.train=table.csv data.test=table.test.csv $category solve.epochs=20
 sets="column_values category_begin category" same table1 more_table
 awk -F, -v OFS=, 'NR == 1 { print; next } { print; if ($1 ~ /^c3?[5-9]$/ || NR % 3 == 0) print "new" NR % 7, $2, $3, $4; if ($1 == "c39") for (i = 0; i < 50; i++) print }' table.csv >wider.csv
 run wider 2 job.yaml data.train=wider.csv $category solve.epochs=1 solve.rate=1e-9

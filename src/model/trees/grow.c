@@ -11,16 +11,21 @@ struct leaf {
     bool all;          /* … which are simply all that there are, in their order */
     uint64_t depth;
     size_t node, slot;
+    struct leaf *child; /* two, once its rows are divided; NULL: they are not */
     struct tr_leaf_sums sums;
     struct tr_split split;
 };
 
 struct tr_trees_grower {
-    struct tr_trees_share share; /* this worker's columns */
-    tr_pair *slot;               /* of all rows, their bins: for each leaf … */
-    tr_pair *own;                /* … with votes: of this worker's rows, all bins, and here their sums */
-    struct leaf *leaf;
-    size_t leaves, rows; /* rows of all workers that the tree is grown on */
+    struct tr_trees_share share;  /* this worker's columns */
+    tr_pair *slot;                /* of all rows, their bins: for each leaf … */
+    tr_pair *own;                 /* … with votes: of this worker's rows, all bins, and here their sums */
+    struct leaf *pool;            /* all that have been looked at … */
+    struct leaf **leaf;           /* … and of these the leaves of the tree so far */
+    size_t pooled, leaves, slots; /* in use */
+    size_t ahead;                 /* of these leaves have children already */
+    size_t rows;                  /* of all workers that the tree is grown on */
+    double numbers;               /* that a worker adds up of the root's rows, in the mean */
     struct tr_node *node;
     struct tr_node_note *note;
     uint8_t *goes_left; /* of the split that is made, by bin */
@@ -54,23 +59,26 @@ static void find_zeros(const struct tr_trees *m, tr_pair sum, tr_pair *slot)
     }
 }
 
-/* Of the rows of a leaf, over all workers; each gets its columns'. With votes: of this worker's rows. */
-static int build(struct tr_trees *m, const struct leaf *leaf)
+/* Of the rows of n leaves that have slots one after the other, over all workers; each gets its columns'. With votes: of one leaf, of
+ * this worker's rows. */
+static int build(struct tr_trees *m, struct leaf *const *leaf, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
     struct tr_trees_share had = tr_trees_merge_columns(m->merge, m->member);
-    tr_pair *slot = g->slot + leaf->slot * g->share.bins, *local = tr_trees_merge_local(m->merge), sum = 0;
+    tr_pair *slot = g->slot + leaf[0]->slot * g->share.bins, *local = tr_trees_merge_local(m->merge), sum = 0;
     bool merges = local && !m->voting;
-    tr_pair *hist = merges ? local : slot;
-    const uint32_t *pair = m->pair + leaf->begin;
-    size_t n = leaf->end - leaf->begin;
-    memset(hist + had.offset, 0, had.bins * sizeof *hist);
-    tr_histogram_add(&m->bins, &m->rows, m->row + leaf->begin, pair, n, leaf->all, (unsigned)m->o->bits,
-                     hist);
-    if (merges) TR_TRY(tr_trees_merge_add(m->merge, NULL, slot));
-    for (size_t i = 0; i < n && m->voting; i++) sum += tr_pair_of_row(pair[i]);
-    if (m->voting) g->own[leaf->slot] = sum;
-    if (m->bins.sparse) find_zeros(m, m->voting ? sum : leaf->sums.sum, slot);
+    for (size_t k = 0; k < n; k++) {
+        tr_pair *hist = merges ? local + k * m->bins.total : slot + k * g->share.bins;
+        size_t first = leaf[k]->begin, rows = leaf[k]->end - first;
+        memset(hist + had.offset, 0, had.bins * sizeof *hist);
+        tr_histogram_add(&m->bins, &m->rows, m->row + first, m->pair + first, rows, leaf[k]->all,
+                         (unsigned)m->o->bits, hist);
+    }
+    if (merges) TR_TRY(tr_trees_merge_add(m->merge, NULL, n, slot));
+    for (size_t i = leaf[0]->begin; i < leaf[0]->end && m->voting; i++) sum += tr_pair_of_row(m->pair[i]);
+    if (m->voting) g->own[leaf[0]->slot] = sum;
+    for (size_t k = 0; k < n && m->bins.sparse; k++)
+        find_zeros(m, m->voting ? sum : leaf[k]->sums.sum, slot + k * g->share.bins);
     return TR_OK;
 }
 
@@ -92,7 +100,7 @@ static void find_split(struct tr_trees *m, struct leaf *leaf)
 static int find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
-    char mine[2 * sizeof(struct tr_split)];
+    char mine[2 * TR_MOST_TOGETHER * sizeof(struct tr_split)];
     size_t bytes = g->told_bytes;
     for (size_t i = 0; i < n; i++) {
         struct tr_leaf_sums own = leaf[i]->sums;
@@ -124,7 +132,7 @@ static struct tr_node leaf_node(void)
 static int begin_tree(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
-    struct leaf *root = &g->leaf[0];
+    struct leaf *root = g->leaf[0] = &g->pool[0];
     size_t n = 0;
     bool all = m->o->rows >= 1 || m->members > 1;
     int64_t sum[2] = {0};
@@ -143,25 +151,50 @@ static int begin_tree(struct tr_trees *m)
     *root = (struct leaf){.end = n, .all = all, .sums = {sum[0], -INFINITY, INFINITY}};
     g->rows = (size_t)sum[1];
     m->tree.base = curvature_of(m, root->sums.sum) / fmax((double)g->rows, 1);
-    g->leaves = g->nodes = 1;
+    g->pooled = g->leaves = g->slots = g->nodes = 1;
+    g->ahead = 0;
     g->node[0] = leaf_node();
-    TR_TRY(build(m, root));
+    TR_TRY(build(m, &root, 1));
     return find_splits(m, &root, 1);
 }
 
-static struct leaf *best_leaf(const struct tr_trees *m)
+/* Of the leaves that can be divided the best after this one, or of all; NONE: there is no other. */
+enum { NONE = -1 }; /* as a size_t */
+static size_t next_leaf(const struct tr_trees *m, size_t after)
 {
-    struct tr_trees_grower *g = m->grower;
-    struct leaf *best = NULL;
-    for (size_t i = 0; i < g->leaves; i++) {
-        struct leaf *leaf = &g->leaf[i];
-        if (leaf->split.gain <= 0 || (m->o->depth > 0 && leaf->depth >= m->o->depth)) continue;
-        if (!best || leaf->split.gain > best->split.gain) best = leaf;
+    const struct tr_trees_grower *g = m->grower;
+    size_t best = (size_t)NONE;
+    float bound = after == (size_t)NONE ? INFINITY : g->leaf[after]->split.gain;
+    for (size_t k = 0; k < g->leaves; k++) {
+        float gain = g->leaf[k]->split.gain;
+        if (gain <= 0 || (m->o->depth > 0 && g->leaf[k]->depth >= m->o->depth)) continue;
+        bool follows = gain < bound || (gain == bound && (after == (size_t)NONE || k > after));
+        if (follows && (best == (size_t)NONE || gain > g->leaf[best]->split.gain)) best = k;
     }
     return best;
 }
 
-/* Which bins of the column go left. No row of training may have been without a number: then they go where more rows do. */
+/* No row of training may have been without a number: then they go where more rows do. */
+static bool missing_goes_left(const struct tr_trees *m, const struct leaf *leaf)
+{
+    const struct tr_split *s = &leaf->split;
+    if (m->bins.column[s->column].missing) return s->missing_left;
+    return 2 * (uint64_t)tr_pair_curvature(s->left) >= tr_pair_curvature(leaf->sums.sum);
+}
+
+/* Which bins of the column go left. */
+static void find_bins_left(const struct tr_trees *m, const struct leaf *leaf)
+{
+    uint8_t *left = m->grower->goes_left;
+    const struct tr_split *s = &leaf->split;
+    const struct tr_column_bins *column = &m->bins.column[s->column];
+    memset(left, 0, m->grower->most_bins);
+    for (size_t i = 0; i < s->values; i++) left[s->value[i]] = 1;
+    if (s->values > 0) return;
+    for (size_t b = 0; b < column->bins; b++) left[b] = b <= s->bin;
+    left[column->bins - column->missing] = missing_goes_left(m, leaf);
+}
+
 static int note_split(struct tr_trees *m, const struct leaf *leaf)
 {
     struct tr_trees_grower *g = m->grower;
@@ -169,30 +202,24 @@ static int note_split(struct tr_trees *m, const struct leaf *leaf)
     const struct tr_column_bins *column = &m->bins.column[s->column];
     struct tr_node *node = &g->node[leaf->node];
     size_t cuts = (size_t)column->bins - 1 - column->missing;
-    uint8_t *left = g->goes_left;
     *node = (struct tr_node){.feature = s->column, .child = (uint32_t)g->nodes};
     g->note[leaf->node] = (struct tr_node_note){s->gain, (float)curvature_of(m, leaf->sums.sum)};
     g->node[g->nodes] = g->node[g->nodes + 1] = leaf_node();
-    memset(left, 0, g->most_bins);
     if (s->values > 0) {
         uint32_t value[TR_SPLIT_VALUES];
-        for (size_t i = 0; i < s->values; i++) left[value[i] = s->value[i]] = 1;
+        for (size_t i = 0; i < s->values; i++) value[i] = s->value[i];
         return tr_forest_add_set(&m->forest, value, s->values, node);
     }
-    bool most_left = 2 * (uint64_t)tr_pair_curvature(s->left) >= tr_pair_curvature(leaf->sums.sum),
-         missing_left = column->missing ? s->missing_left : most_left;
-    for (size_t b = 0; b < column->bins; b++) left[b] = b <= s->bin;
-    left[column->bins - column->missing] = missing_left;
     node->number = s->bin < cuts ? column->cut[s->bin] : INFINITY;
-    node->flags = missing_left ? TR_NODE_MISSING_LEFT : 0;
+    node->flags = missing_goes_left(m, leaf) ? TR_NODE_MISSING_LEFT : 0;
     return TR_OK;
 }
 
 /* The middle between the values of two children is a bound for all below them. */
-static void part_bounds(const struct tr_trees *m, struct leaf *left, struct leaf *right)
+static void part_bounds(const struct tr_trees *m, size_t column, struct leaf *left, struct leaf *right)
 {
-    bool up = m->direction[left->split.column] > 0;
-    tr_pair sum[2] = {left->split.left, right->sums.sum};
+    bool up = m->direction[column] > 0;
+    tr_pair sum[2] = {left->sums.sum, right->sums.sum};
     double middle = 0;
     for (int k = 0; k < 2; k++) {
         double value = -gradient_of(m, sum[k]) / fmax(curvature_of(m, sum[k]) + m->o->l2, 1e-30);
@@ -202,48 +229,91 @@ static void part_bounds(const struct tr_trees *m, struct leaf *left, struct leaf
     *(up ? &right->sums.low : &right->sums.high) = (float)middle;
 }
 
-/* The leaf becomes its left child, and the right one is new. */
-static int divide(struct tr_trees *m, struct leaf *leaf, struct leaf **new)
+/* Divides the rows of a leaf between its children. */
+static int divide(struct tr_trees *m, struct leaf *leaf)
 {
     struct tr_trees_grower *g = m->grower;
-    struct leaf *right = &g->leaf[g->leaves++];
+    struct leaf *left = leaf->child = &g->pool[g->pooled], *right = left + 1;
     uint32_t *row = m->row + leaf->begin;
     size_t column = leaf->split.column, n = leaf->end - leaf->begin;
-    TR_TRY(note_split(m, leaf));
+    find_bins_left(m, leaf);
     if (m->rows.first <= column && column < m->rows.end)
         tr_find_sides(&m->bins, &m->rows, column, g->goes_left, row, n, m->side);
     if (m->members > 1) TR_TRY(tr_trees_tell_sides(m, column, n));
     size_t middle = leaf->begin + tr_divide_rows(m->side, row, m->pair + leaf->begin, n);
-    *right = (struct leaf){.begin = middle,
-                           .end = leaf->end,
-                           .depth = leaf->depth + 1,
-                           .node = g->nodes + 1,
-                           .sums = {leaf->sums.sum - leaf->split.left, leaf->sums.low, leaf->sums.high}};
-    if (m->direction && m->direction[leaf->split.column] != 0) part_bounds(m, leaf, right);
-    leaf->end = middle;
-    leaf->all = false;
-    leaf->depth++;
-    leaf->node = g->nodes;
-    leaf->sums.sum = leaf->split.left;
-    g->nodes += 2;
-    *new = right;
+    *left = *right =
+        (struct leaf){.begin = leaf->begin, .end = leaf->end, .depth = leaf->depth + 1, .sums = leaf->sums};
+    left->end = right->begin = middle;
+    left->sums.sum = leaf->split.left;
+    right->sums.sum -= leaf->split.left;
+    if (m->direction && m->direction[column] != 0) part_bounds(m, column, left, right);
+    g->pooled += 2;
     return TR_OK;
 }
 
-/* The smaller child's histogram is built, the other's is what is left of the parent's. */
-static int look_at(struct tr_trees *m, struct leaf *left, struct leaf *right)
+/* Splits of the children of n leaves. The smaller child's histogram is built, the other's is what is left of the parent's. */
+static int look_at_children(struct tr_trees *m, struct leaf *const *parent, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
-    bool left_is_smaller = tr_pair_curvature(left->sums.sum) <= tr_pair_curvature(right->sums.sum);
-    struct leaf *small = left_is_smaller ? left : right, *large = left_is_smaller ? right : left;
-    large->slot = left->slot; /* the parent's */
-    small->slot = g->leaves - 1;
-    TR_TRY(build(m, small));
-    tr_pair *from = g->slot + large->slot * g->share.bins;
-    const tr_pair *less = g->slot + small->slot * g->share.bins;
-    for (size_t b = 0; b < g->share.bins; b++) from[b] -= less[b];
-    if (m->voting) g->own[large->slot] -= g->own[small->slot];
-    return find_splits(m, (struct leaf *const[]){left, right}, 2);
+    struct leaf *child[2 * TR_MOST_TOGETHER], *small[TR_MOST_TOGETHER] = {NULL}, *large[TR_MOST_TOGETHER];
+    for (size_t i = 0; i < n; i++) {
+        struct leaf *left = child[2 * i] = parent[i]->child, *right = child[2 * i + 1] = left + 1;
+        bool left_is_smaller = tr_pair_curvature(left->sums.sum) <= tr_pair_curvature(right->sums.sum);
+        small[i] = left_is_smaller ? left : right;
+        large[i] = left_is_smaller ? right : left;
+        large[i]->slot = parent[i]->slot;
+        small[i]->slot = g->slots++;
+    }
+    TR_TRY(build(m, small, n));
+    for (size_t i = 0; i < n; i++) {
+        tr_pair *from = g->slot + large[i]->slot * g->share.bins;
+        const tr_pair *less = g->slot + small[i]->slot * g->share.bins;
+        for (size_t b = 0; b < g->share.bins; b++) from[b] -= less[b];
+        if (m->voting) g->own[large[i]->slot] -= g->own[small[i]->slot];
+    }
+    return find_splits(m, child, 2 * n);
+}
+
+/* Whether it costs little if a leaf's children are not needed in the end: their histogram is made in the time of a few messages. */
+enum { FEW_NUMBERS = 1 << 18 };
+static bool is_small(const struct tr_trees_grower *g, const struct leaf *leaf)
+{
+    uint32_t all = tr_pair_curvature(leaf->sums.sum), left = tr_pair_curvature(leaf->split.left);
+    double whole = tr_pair_curvature(g->pool[0].sums.sum), small = left < all - left ? left : all - left;
+    return g->numbers * small <= FEW_NUMBERS * whole;
+}
+
+/* Divides the rows of the best leaf, and looks at its children. Where it takes messages to find splits, those of other leaves come with
+ * them: of as many as may yet be divided, the better half. Whatever turns out to be divided, the tree is the same. */
+static int look_into(struct tr_trees *m, size_t best)
+{
+    struct tr_trees_grower *g = m->grower;
+    struct leaf *leaf[TR_MOST_TOGETHER];
+    size_t missing = m->o->leaves - g->leaves, n = 0,
+           most = tr_max_size(tr_trees_merge_together(m->merge), g->ahead + 1) - g->ahead;
+    leaf[n++] = g->leaf[best];
+    for (size_t k = best, before = 1; n < most && before < (missing + 1) / 2; before++) {
+        k = next_leaf(m, k);
+        if (k == (size_t)NONE) break;
+        if (!g->leaf[k]->child && is_small(g, g->leaf[k])) leaf[n++] = g->leaf[k];
+    }
+    for (size_t i = 0; i < n; i++) TR_TRY(divide(m, leaf[i]));
+    g->ahead += n;
+    return missing > 1 ? look_at_children(m, leaf, n) : TR_OK;
+}
+
+/* Its children take a leaf's place in the tree. */
+static int split(struct tr_trees *m, size_t k)
+{
+    struct tr_trees_grower *g = m->grower;
+    struct leaf *leaf = g->leaf[k];
+    TR_TRY(note_split(m, leaf));
+    g->leaf[k] = &leaf->child[0];
+    g->leaf[g->leaves++] = &leaf->child[1];
+    leaf->child[0].node = g->nodes++;
+    leaf->child[1].node = g->nodes++;
+    g->ahead--;
+    return TR_OK;
 }
 
 /* ---- what leaves add ---- */
@@ -275,7 +345,7 @@ static int weigh_leaves(struct tr_trees *m)
     float by_g = (float)(1 / step_g), by_h = (float)(1 / step_h), gradient[TR_GRADIENTS],
           curvature[TR_GRADIENTS];
     for (size_t k = 0; k < g->leaves; k++) {
-        const struct leaf *leaf = &g->leaf[k];
+        const struct leaf *leaf = g->leaf[k];
         g->sums[2 * k] = g->sums[2 * k + 1] = 0;
         for (size_t i = leaf->begin, n; is_mine(m, k) && i < leaf->end; i += n) {
             n = tr_min_size(TR_GRADIENTS, leaf->end - i);
@@ -286,8 +356,8 @@ static int weigh_leaves(struct tr_trees *m)
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, g->sums, 2 * g->leaves));
     for (size_t k = 0; k < g->leaves; k++) {
         double G = (double)g->sums[2 * k] * step_g, H = (double)g->sums[2 * k + 1] * step_h;
-        g->node[g->leaf[k].node].number = (float)(-G / fmax(H + m->o->l2, 1e-30));
-        g->note[g->leaf[k].node] = (struct tr_node_note){0, (float)H};
+        g->node[g->leaf[k]->node].number = (float)(-G / fmax(H + m->o->l2, 1e-30));
+        g->note[g->leaf[k]->node] = (struct tr_node_note){0, (float)H};
     }
     return TR_OK;
 }
@@ -317,10 +387,10 @@ static int renew_leaves(struct tr_trees *m, double part)
     if (status == TR_OK) status = find_weights(m, &weight);
     for (size_t i = 0; i < m->rows.n && status == TR_OK; i++) m->scratch[i] = m->label[i] - m->score[i];
     for (size_t k = 0; k < g->leaves; k++)
-        set[k] = (struct tr_row_set){m->row + g->leaf[k].begin,
-                                     is_mine(m, k) ? g->leaf[k].end - g->leaf[k].begin : 0};
+        set[k] = (struct tr_row_set){m->row + g->leaf[k]->begin,
+                                     is_mine(m, k) ? g->leaf[k]->end - g->leaf[k]->begin : 0};
     if (status == TR_OK) status = tr_quantiles(m->tr, set, g->leaves, m->scratch, weight, part, value);
-    for (size_t k = 0; k < g->leaves && status == TR_OK; k++) g->node[g->leaf[k].node].number = value[k];
+    for (size_t k = 0; k < g->leaves && status == TR_OK; k++) g->node[g->leaf[k]->node].number = value[k];
     free(weight);
     free(value);
     free(set);
@@ -334,7 +404,7 @@ static int value_leaves(struct tr_trees *m)
     TR_TRY(weigh_leaves(m));
     if (tr_trees_is_quantile(m, &part)) TR_TRY(renew_leaves(m, part));
     for (size_t k = 0; k < g->leaves; k++) {
-        const struct leaf *leaf = &g->leaf[k];
+        const struct leaf *leaf = g->leaf[k];
         float *value = &g->node[leaf->node].number;
         *value = (float)(rate * (double)fminf(fmaxf(*value, leaf->sums.low), leaf->sums.high));
     }
@@ -348,7 +418,7 @@ static int add_to_scores(struct tr_trees *m)
     float *score = m->score + m->tree.output * m->rows.n;
     if (m->o->rows < 1 && m->members == 1) return tr_trees_score(m, &m->rows, m->forest.trees - 1, m->score);
     for (size_t k = 0; k < g->leaves; k++) {
-        const struct leaf *leaf = &g->leaf[k];
+        const struct leaf *leaf = g->leaf[k];
         float value = g->node[leaf->node].number;
         for (size_t i = leaf->begin; i < leaf->end; i++) score[m->row[i]] += value;
     }
@@ -363,11 +433,9 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
     m->tree.largest = INFINITY;
     TR_TRY(tr_gradients(m));
     TR_TRY(begin_tree(m));
-    for (struct leaf *leaf; g->leaves < m->o->leaves && (leaf = best_leaf(m));) {
-        struct leaf *right;
-        TR_TRY(divide(m, leaf, &right));
-        if (g->leaves == m->o->leaves) break;
-        TR_TRY(look_at(m, leaf, right));
+    for (size_t k; g->leaves < m->o->leaves && (k = next_leaf(m, (size_t)NONE)) != (size_t)NONE;) {
+        if (!g->leaf[k]->child) TR_TRY(look_into(m, k));
+        TR_TRY(split(m, k));
     }
     TR_TRY(value_leaves(m));
     TR_TRY(tr_forest_add(&m->forest, g->node, g->note, g->nodes));
@@ -375,6 +443,17 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
 }
 
 /* ---- opening ---- */
+
+static int count_numbers(struct tr_trees *m)
+{
+    const struct tr_binned *rows = &m->rows;
+    double n = rows->block   ? (double)rows->n * (double)rows->bundles
+               : rows->n > 0 ? (double)rows->begin[rows->n]
+                             : 0;
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, &n, 1));
+    m->grower->numbers = n / tr_workers(m->tr);
+    return TR_OK;
+}
 
 static int open_lists(struct tr_trees *m)
 {
@@ -389,7 +468,7 @@ static int open_lists(struct tr_trees *m)
 int tr_grower_open(struct tr_trees *m)
 {
     struct tr_trees_grower *g;
-    size_t leaves = (size_t)m->o->leaves;
+    size_t leaves = (size_t)m->o->leaves, most = leaves + tr_trees_merge_together(m->merge);
     TR_TRY(TR_NEW(&m->grower, 1));
     g = m->grower;
     TR_TRY(open_lists(m));
@@ -398,16 +477,18 @@ int tr_grower_open(struct tr_trees *m)
         g->most_bins = tr_max_size(g->most_bins, m->bins.column[c].bins + 1);
     TR_TRY(TR_NEW(&g->goes_left, g->most_bins));
     TR_TRY(tr_category_scan_open(g->most_bins, &m->categories));
-    g->told_bytes = offsetof(struct tr_split, value) + (m->values ? sizeof g->leaf->split.value : 0);
+    g->told_bytes = tr_split_bytes(m);
     TR_TRY(tr_voting_open(m));
     g->share = *tr_trees_merge_share(m->merge);
     if (m->voting) g->share = (struct tr_trees_share){0, m->bins.columns, 0, m->bins.total};
-    TR_TRY(TR_NEW(&g->own, leaves));
-    TR_TRY(TR_NEW(&g->slot, leaves * g->share.bins));
+    TR_TRY(TR_NEW(&g->own, most));
+    TR_TRY(TR_NEW(&g->slot, most * g->share.bins));
+    TR_TRY(TR_NEW(&g->pool, 2 * most));
     TR_TRY(TR_NEW(&g->leaf, leaves));
     TR_TRY(TR_NEW(&g->sums, 2 * leaves));
     TR_TRY(TR_NEW(&g->node, 2 * leaves));
-    return TR_NEW(&g->note, 2 * leaves);
+    TR_TRY(TR_NEW(&g->note, 2 * leaves));
+    return count_numbers(m);
 }
 
 void tr_grower_close(struct tr_trees *m)
@@ -422,7 +503,7 @@ void tr_grower_close(struct tr_trees *m)
     tr_trees_merge_close(&m->merge);
     tr_category_scan_close(&m->categories);
     if (!g) return;
-    void *arrays[] = {g->goes_left, g->slot, g->own, g->leaf, g->sums, g->node, g->note};
+    void *arrays[] = {g->goes_left, g->slot, g->own, g->pool, g->leaf, g->sums, g->node, g->note};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     free(g);
     m->grower = NULL;

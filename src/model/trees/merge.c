@@ -13,7 +13,9 @@ struct tr_trees_merge {
     struct tr_trees_share *share; /* of each worker */
     tr_set_memory *memory; /* of each worker: sums of all bins, and what it tells; NULL: not on one node */
     size_t apart;          /* bytes from one worker's to the next one's */
-    tr_pair *local;        /* sums of this worker's rows, all bins */
+    size_t together, bins; /* histograms that are added up at once, at most; bins of one */
+    tr_pair *local;        /* … of this worker's rows, all bins */
+    tr_pair *packed;       /* the same, by worker; NULL: of one */
     tr_pair *arrived;      /* without that memory: what others have sent; and the numbers of bytes */
     size_t *bytes;
     char *told;
@@ -70,7 +72,7 @@ static size_t most_bins(const struct tr_bins *bins)
 }
 
 int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t members, size_t most_told,
-                        struct tr_trees_merge **merge)
+                        size_t together, struct tr_trees_merge **merge)
 {
     struct tr_trees_merge *g;
     TR_TRY(TR_NEW(merge, 1));
@@ -79,6 +81,8 @@ int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t membe
                                  .workers = (size_t)tr_workers(tr),
                                  .me = (size_t)tr_set_rank(tr, TR_SET_WORKERS),
                                  .members = members,
+                                 .together = 1,
+                                 .bins = bins->total,
                                  .told_at = bins->total * sizeof *g->local,
                                  .most_told = most_told};
     g->groups = g->workers / members;
@@ -90,11 +94,14 @@ int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t membe
         g->local = (void *)part_of(g, g->me);
         return TR_OK;
     }
-    TR_TRY(TR_NEW(&g->local, bins->total));
+    if (members == 1 && g->told_at > 0)
+        g->together = tr_max_size(1, tr_min_size(together, TR_BYTES_TOGETHER / g->told_at));
+    if (g->together > 1) TR_TRY(TR_NEW(&g->packed, g->together * bins->total));
+    TR_TRY(TR_NEW(&g->local, g->together * bins->total));
     if (members > 1)
         TR_TRY(TR_NEW(&g->arrived, g->groups * (bins->total / g->workers + most_bins(bins) + 1)));
     TR_TRY(TR_NEW(&g->bytes, 2 * g->workers));
-    return TR_NEW(&g->told, g->workers * most_told);
+    return TR_NEW(&g->told, g->workers * g->together * most_told);
 }
 
 void tr_trees_merge_close(struct tr_trees_merge **merge)
@@ -103,7 +110,7 @@ void tr_trees_merge_close(struct tr_trees_merge **merge)
     if (!g) return;
     if (!g->memory) free(g->local);
     tr_set_memory_close(&g->memory);
-    void *arrays[] = {g->share, g->arrived, g->bytes, g->told, g};
+    void *arrays[] = {g->share, g->packed, g->arrived, g->bytes, g->told, g};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     *merge = NULL;
 }
@@ -111,6 +118,11 @@ void tr_trees_merge_close(struct tr_trees_merge **merge)
 const struct tr_trees_share *tr_trees_merge_share(const struct tr_trees_merge *g)
 {
     return &g->share[g->me];
+}
+
+size_t tr_trees_merge_together(const struct tr_trees_merge *g)
+{
+    return g->together;
 }
 
 tr_pair *tr_trees_merge_local(const struct tr_trees_merge *g)
@@ -160,27 +172,31 @@ static int send_shares(struct tr_trees_merge *g, const struct tr_trees_share *sh
 }
 
 /* The same where all have the same columns: sums are made on the way. */
-static int scatter_sums(struct tr_trees_merge *g, const struct tr_trees_share *share, tr_pair *sum)
+static int scatter_sums(struct tr_trees_merge *g, const struct tr_trees_share *share, size_t n, tr_pair *sum)
 {
+    tr_pair *to = g->packed;
     for (size_t w = 0; w < g->workers; w++) {
-        g->bytes[w] = share[w].bins;
-        if (w != g->me) g->done.bytes += (double)(share[w].bins * sizeof *sum);
+        g->bytes[w] = n * share[w].bins;
+        if (w != g->me) g->done.bytes += (double)(g->bytes[w] * sizeof *sum);
+        for (size_t k = 0; k < n && n > 1; k++, to += share[w].bins)
+            memcpy(to, g->local + k * g->bins + share[w].offset, share[w].bins * sizeof *to);
     }
-    return tr_reduce_scatter(g->tr, TR_SET_WORKERS, TR_I64, g->local, g->bytes, sum);
+    return tr_reduce_scatter(g->tr, TR_SET_WORKERS, TR_I64, n > 1 ? g->packed : g->local, g->bytes, sum);
 }
 
-int tr_trees_merge_add(struct tr_trees_merge *g, const struct tr_trees_share *share, tr_pair *sum)
+int tr_trees_merge_add(struct tr_trees_merge *g, const struct tr_trees_share *share, size_t n, tr_pair *sum)
 {
     if (!share) share = g->share;
     const struct tr_trees_share *own = &share[g->me];
-    g->done.histograms++;
+    g->done.merges++;
+    g->done.histograms += (double)n;
     for (size_t i = 0; i < g->groups; i++)
-        g->done.bins += (double)share[i * g->members + g->me % g->members].bins;
+        g->done.bins += (double)(n * share[i * g->members + g->me % g->members].bins);
     if (g->groups == 1) {
         memcpy(sum, g->local + own->offset, own->bins * sizeof *sum);
         return TR_OK;
     }
-    if (!g->memory && g->members == 1) return scatter_sums(g, share, sum);
+    if (!g->memory && g->members == 1) return scatter_sums(g, share, n, sum);
     TR_TRY(g->memory ? tr_set_memory_meet(g->memory) : send_shares(g, share));
     for (size_t i = 0; i < g->groups; i++) {
         const tr_pair *shared = g->memory ? (void *)part_of(g, i * g->members + g->me % g->members) : NULL,

@@ -130,3 +130,8 @@ bool tr_split_is_better(const struct tr_split *a, const struct tr_split *b)
 {
     return a->gain > b->gain || (a->gain == b->gain && a->gain > 0 && a->column < b->column);
 }
+
+size_t tr_split_bytes(const struct tr_trees *m)
+{
+    return m->values ? sizeof(struct tr_split) : offsetof(struct tr_split, value);
+}

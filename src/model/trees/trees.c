@@ -299,9 +299,10 @@ static int prepare(tr_worker *me, void *state)
     (void)me;
     TR_TRY(tr_bins_make(m->tr, m->train, m->number, m->values, (size_t)m->o->bins, m->o->min_rows, m->seed,
                         &m->bins));
-    size_t votes = tr_votes_bytes(m->o, m->bins.columns);
-    TR_TRY(tr_trees_merge_open(m->tr, &m->bins, m->members, tr_max_size(2 * sizeof(struct tr_split), votes),
-                               &m->merge));
+    bool votes = m->o->parallel == TR_PARALLEL_VOTING;
+    size_t told = tr_max_size(2 * tr_split_bytes(m), votes ? tr_votes_bytes(m->o, m->bins.columns) : 0),
+           together = votes ? 1 : tr_min_size(TR_MOST_TOGETHER, (size_t)m->o->leaves / 2);
+    TR_TRY(tr_trees_merge_open(m->tr, &m->bins, m->members, told, together, &m->merge));
     if (!m->base) TR_TRY(find_base(m));
     TR_TRY(take_rows(m, m->train, m->members == 1, &m->rows, &m->score));
     if (m->test) TR_TRY(take_rows(m, m->test, true, &m->test_rows, &m->test_score));
@@ -442,7 +443,7 @@ static int find_area(struct tr_trees *m)
 
 /* What travels: sums of columns, to their owners among those who have the same columns, unless all ranks share memory; and where
  * columns are divided, a bit for each row of a leaf that is. */
-enum { SENT, HISTOGRAMS, BINS, SIDES, SIDE_BYTES, TOLD };
+enum { SENT, HISTOGRAMS, MERGES, BINS, SIDES, SIDE_BYTES, TOLD };
 static int tell_bytes(const struct tr_trees *m)
 {
     double workers = tr_workers(m->tr), sum[TOLD] = {0}, groups = workers;
@@ -452,6 +453,7 @@ static int tell_bytes(const struct tr_trees *m)
         groups /= (double)m->members;
         struct tr_trees_merged done = tr_trees_merge_done(m->merge);
         sum[HISTOGRAMS] = done.histograms;
+        sum[MERGES] = done.merges;
         sum[SENT] = done.bytes / fmax(done.histograms, 1);
         sum[BINS] = done.bins / fmax(done.histograms, 1);
         sum[SIDES] = (double)m->sides;
@@ -462,9 +464,11 @@ static int tell_bytes(const struct tr_trees *m)
     if (groups < 2) snprintf(how, sizeof how, "nothing travels");
     else if (sum[SENT] > 0)
         snprintf(how, sizeof how,
-                 "for each %.0f bytes from a rank to the others; 8 x bins x (%s - 1) / %s: %.0f", sum[SENT],
-                 m->members > 1 ? "groups" : "ranks", m->members > 1 ? "groups" : "ranks",
-                 8 * sum[BINS] * (groups - 1) / groups);
+                 "added up in %.0f merges, for each %.0f bytes from a rank to the others; 8 x bins x (%s - "
+                 "1) / %s: "
+                 "%.0f",
+                 sum[MERGES], sum[SENT], m->members > 1 ? "groups" : "ranks",
+                 m->members > 1 ? "groups" : "ranks", 8 * sum[BINS] * (groups - 1) / groups);
     tr_say(m->tr, "histograms:    %.0f of %.0f bins, %s", sum[HISTOGRAMS], sum[BINS], how);
     if (m->members > 1)
         tr_say(m->tr,
@@ -472,6 +476,7 @@ static int tell_bytes(const struct tr_trees *m)
                "of the leaf",
                sum[SIDES], sum[SIDE_BYTES] / fmax(sum[SIDES], 1));
     TR_TRY(tr_report_figure(m->tr, "histograms", sum[HISTOGRAMS]));
+    TR_TRY(tr_report_figure(m->tr, "histogram_merges", sum[MERGES]));
     if (m->members > 1) TR_TRY(tr_report_figure(m->tr, "side_bytes", sum[SIDE_BYTES]));
     return tr_report_figure(m->tr, "histogram_bytes", sum[SENT]);
 }
@@ -519,11 +524,12 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
            read = csv ? 4 * numbers + 12 * rows : 1.2 * size->text,
            trained = csv ? numbers + 20 * rows : 0.6 * size->text + 28 * rows;
     double weights = *o->class_weights || tr_job_given(job, "data.weight") ? 8 * rows : 0;
-    double sums = 8 * count_bins(o, size), histograms = sums * (double)o->leaves;
+    double sums = 8 * count_bins(o, size), histograms = sums * (double)o->leaves,
+           together = fmin(fmin(TR_MOST_TOGETHER, (double)(o->leaves / 2)) * sums, TR_BYTES_TOGETHER);
     memory->rows = ((disk ? blocks : 0) + trained + weights) / size->workers;
     memory->worker = fmax(histograms, disk ? 0 : read - trained) / size->workers + column * size->features;
     if (size->node_workers == size->workers) memory->node = size->workers * sums;
-    else memory->worker += sums;
+    else memory->worker += fmax(sums, 2 * together) + together / size->workers;
     memory->server = 0;
 }
 

@@ -18,7 +18,8 @@
  * the same for a row wherever it is; sums of integers do not depend on their order, so any number of ranks grows the same
  * trees, bit for bit. For each split the workers add up the histogram of the smaller child by a reduce-scatter (the other is
  * the parent's less that), each gets the sums of its share of the columns, finds the best split there, and tells the others
- * (split finding where the sums lie: Jiang et al., DimBoost, SIGMOD 2018). No histogram is ever whole.
+ * (split finding where the sums lie: Jiang et al., DimBoost, SIGMOD 2018). No histogram is ever whole. Over a network the children of
+ * leaves that will most likely be divided are looked at together, so that a tree of 31 leaves waits for messages half as often.
  */
 #ifndef TR_TREES_H
 #define TR_TREES_H
@@ -359,6 +360,7 @@ bool tr_scan_begin(const struct tr_trees *m, const struct tr_leaf_sums *leaf, do
 void tr_scan_column(const struct tr_trees *m, const struct tr_scan *s, const tr_pair *hist, size_t column,
                     struct tr_split *best);
 bool tr_split_is_better(const struct tr_split *a, const struct tr_split *b); /* of different columns */
+size_t tr_split_bytes(const struct tr_trees *m);                             /* that tell all of one */
 
 /* Bins 0 .. t go left, for each t below n, `before` too: where children lie in this direction (0: any) and within the bounds. */
 void tr_scan_bounded(const struct tr_scan *s, int direction, const tr_pair *hist, size_t n, tr_pair before,
@@ -380,10 +382,11 @@ struct tr_trees_share {
     size_t offset, bins; /* of them */
 };
 
-/* Takes part in a stage; all workers. members: of a group, that its columns are divided over; most_told: bytes that a worker tells at once. Closing NULL is fine. */
+/* Takes part in a stage; all workers. members: of a group, that its columns are divided over; most_told: bytes that a worker tells of
+ * a histogram at once; together: histograms that would be added up at once. Closing NULL is fine. */
 struct tr_trees_merge;
 int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t members, size_t most_told,
-                        struct tr_trees_merge **merge);
+                        size_t together, struct tr_trees_merge **merge);
 void tr_trees_merge_close(struct tr_trees_merge **merge);
 
 const struct tr_trees_share *tr_trees_merge_share(const struct tr_trees_merge *merge); /* this worker's */
@@ -391,26 +394,32 @@ const struct tr_trees_share *tr_trees_merge_share(const struct tr_trees_merge *m
 /* The columns of a member of each group, and whose a column is. */
 struct tr_trees_share tr_trees_merge_columns(const struct tr_trees_merge *merge, size_t member);
 size_t tr_trees_merge_owner(const struct tr_trees_merge *merge, size_t column);
-tr_pair *
-tr_trees_merge_local(const struct tr_trees_merge
-                         *merge); /* its sums of all bins, to be filled; NULL: there is no other worker */
+
+/* How many histograms are added up at once, at most: 1, but where they go from node to node; then it is messages that they wait for,
+ * unless they are long. */
+enum { TR_MOST_TOGETHER = 32, TR_BYTES_TOGETHER = 1 << 20 };
+size_t tr_trees_merge_together(const struct tr_trees_merge *merge);
+
+/* This worker's histograms of all bins, one after the other, to be filled; NULL: there is no other worker. */
+tr_pair *tr_trees_merge_local(const struct tr_trees_merge *merge);
 
 /* Divides columns (NULL: all), of which the local sums hold one after the other, so that each worker has about equally many bins; first
  * and last count these columns. */
 void tr_trees_merge_divide(const struct tr_trees_merge *merge, const struct tr_bins *bins,
                            const uint32_t *column, size_t columns, struct tr_trees_share *share);
 
-/* Sums of this worker's share over what all workers have filled in; share: of each worker, NULL: as they have all columns. All workers, who
- * call tr_trees_merge_tell() before they fill in anything again. */
-int tr_trees_merge_add(struct tr_trees_merge *merge, const struct tr_trees_share *share, tr_pair *sum);
+/* Sums of this worker's share of n histograms, one after the other, over what all workers have filled in; share: of each worker, NULL: as
+ * they have all columns. All workers, who call tr_trees_merge_tell() before they fill in anything again. */
+int tr_trees_merge_add(struct tr_trees_merge *merge, const struct tr_trees_share *share, size_t n,
+                       tr_pair *sum);
 
 /* Tells all workers some bytes, as many each; what one has told stays until the next tr_trees_merge_add(). All workers. */
 int tr_trees_merge_tell(struct tr_trees_merge *merge, const void *mine, size_t bytes);
 const void *tr_trees_merge_told(const struct tr_trees_merge *merge, size_t worker);
 
-/* What this worker has added up with others so far: histograms, their bins, and bytes that it has sent. */
+/* What this worker has added up with others so far: histograms, in so many merges, their bins, and bytes that it has sent. */
 struct tr_trees_merged {
-    double histograms, bins, bytes;
+    double histograms, merges, bins, bytes;
 };
 struct tr_trees_merged tr_trees_merge_done(const struct tr_trees_merge *merge);
 

@@ -106,7 +106,7 @@ static int add_chosen(struct tr_trees *m, const tr_pair *hist)
         at += column->bins;
     }
     tr_trees_merge_divide(m->merge, &m->bins, v->chosen, v->most, v->share);
-    return tr_trees_merge_add(m->merge, v->share, v->sum);
+    return tr_trees_merge_add(m->merge, v->share, 1, v->sum);
 }
 
 int tr_vote(struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *own,
