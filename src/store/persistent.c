@@ -79,19 +79,27 @@ int tr_persistent_path(const char *base, const char *kind, const char *name, cha
     return tr_format(path, "%s/%s-%u-%s", base, kind, (unsigned)geteuid(), name);
 }
 
+static bool is_own(const struct stat *status)
+{
+    return S_ISDIR(status->st_mode) && status->st_uid == geteuid() && (status->st_mode & 077) == 0;
+}
+
+/* Who cleans up behind jobs that are over may remove a folder that is empty yet. */
 int tr_persistent_make(const char *path)
 {
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
-    if (tr_persistent_is_own(path)) return TR_OK;
+    struct stat status = {.st_mode = 0};
+    do {
+        if (mkdir(path, 0700) < 0 && errno != EEXIST)
+            return tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
+    } while (lstat(path, &status) < 0 && errno == ENOENT);
+    if (is_own(&status)) return TR_OK;
     return tr_fail(TR_ERR_NO_OUTPUT, "%s: is not a folder of this user alone", path);
 }
 
 bool tr_persistent_is_own(const char *path)
 {
     struct stat status;
-    return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
-           (status.st_mode & 077) == 0;
+    return lstat(path, &status) == 0 && is_own(&status);
 }
 
 int tr_persistent_each(const char *kind, tr_persistent_fn *look, void *who)

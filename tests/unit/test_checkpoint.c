@@ -20,6 +20,7 @@
 #include "base/base.h"
 #include "store/folder.h"
 #include "store/manifest.h"
+#include "store/persistent.h"
 #include "store/policy.h"
 
 enum { RUN = 77, NUMBER = 12, SHARDS = 3, PARTS = 6, ROWS = 40, COLUMNS = 5, CUT = 3 };
@@ -754,6 +755,29 @@ START_TEST(folders_are_made_with_those_above)
 }
 END_TEST
 
+/* As jobs do that clean up behind others: what is made just now is empty, too. */
+START_TEST(folders_are_made_beside_who_removes_empty_ones)
+{
+    enum { FOLDERS = 20000 };
+    char path[96], gone[96];
+    make_folder();
+    snprintf(path, sizeof path, "%s/kept", to);
+    snprintf(gone, sizeof gone, "%s/gone", to);
+    pid_t cleaner = fork();
+    if (cleaner == 0)
+        for (;;) (void)rmdir(path);
+    ck_assert_int_gt(cleaner, 0);
+    for (int i = 0; i < FOLDERS; i++) {
+        ck_ok(tr_persistent_make(path));
+        if (rename(path, gone) == 0) rmdir(gone);
+    }
+    kill(cleaner, SIGKILL);
+    ck_assert_int_eq(waitpid(cleaner, NULL, 0), cleaner);
+    rmdir(path);
+    remove_folder();
+}
+END_TEST
+
 START_TEST(old_checkpoints_are_pruned)
 {
     make_folder();
@@ -815,4 +839,5 @@ UNIT_MAIN("checkpoint", what_is_written_reads_back, pieces_are_read_as_they_are_
           no_damage_goes_unnoticed, damaged_values_are_named, what_is_something_else_is_refused,
           limits_of_a_process_are_errors, full_disks_are_errors, any_write_may_fail,
           what_cannot_be_created_is_an_error, folders_are_listed_by_number, folders_are_made_with_those_above,
-          old_checkpoints_are_pruned, only_a_second_wish_to_end_ends)
+          folders_are_made_beside_who_removes_empty_ones, old_checkpoints_are_pruned,
+          only_a_second_wish_to_end_ends)
