@@ -91,10 +91,11 @@ else
 fi
 
 # ---- after 100,000 clocks and thousands of checkpoints a rank has as much memory as after a fifth of them ----
+# … but under AddressSanitizer, which keeps what is freed for a while
 export TRIREME_MEMORY="$here/memory"
 for mode in bsp ssp; do
     train 0 output=$mode sync.mode=$mode solve.rate=0.01 solve.epochs=5000 report.every=1000 "checkpoint.every=500 clocks" "checkpoint.memory=20 clocks"
-    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } NR == 2 { first = $at["peak_rss_bytes"] }
+    [ "$sanitized" ] || awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } NR == 2 { first = $at["peak_rss_bytes"] }
         { last = $at["peak_rss_bytes"] } END { exit !($at["clock"] >= 100000 && last < 1.02 * first) }' $mode/metrics.csv ||
         fail "memory grows: $(cat $mode/metrics.csv)"
 done
