@@ -60,7 +60,7 @@ printf '%s\n' '# settings' "solve.epochs=3 sync.push='1 per epoch'" '' model.l2=
 # A program with a main of its own: ridge regression of the course, which takes as long.
 course=$(realpath "$jobs/../docs/course")
 build=$(dirname "$trireme")
-cc -O1 "$course/5-group.c" -o ridge -I"$course/../../include" -L"$build" -ltrireme -lm -Wl,-rpath,"$build" || fail "5-group.c does not build"
+cc -O1 ${sanitized:+-fsanitize=address} "$course/5-group.c" -o ridge -I"$course/../../include" -L"$build" -ltrireme -lm -Wl,-rpath,"$build" || fail "5-group.c does not build"
 sed '/^model:\|^solve:\|^sync:/d' job.yaml >own.yaml
 cat >>own.yaml <<'END'
 solve: {epochs: 30}
