@@ -101,8 +101,8 @@ int tr_stage_tell_best(struct tr_stage_run *run)
     if (since >= (int64_t)tr->job->solve.patience)
         snprintf(why, sizeof why, ", none better in %lld evaluations", (long long)since);
     tr_say(tr, "best model:    %s %.5f at epoch %.2f%s", run->stage->metric_name, run->evaluation.metric,
-           run->epoch, why);
-    return tr_context_report(tr, "best_epoch", run->epoch);
+           run->tr->epoch, why);
+    return tr_context_report(tr, "best_epoch", run->tr->epoch);
 }
 
 int tr_stage_list_best(struct tr_stage_run *run, tr_snapshot *snapshot)

@@ -160,7 +160,7 @@ static void summarize(struct tr_stage_run *run, struct tr_collection *c)
     doubt(run, &row);
     row.clock = run->evaluated < 0 ? sums.clock : run->evaluated + run->evaluations + 1;
     if (isfinite(row.evaluation.epoch)) row.epoch = row.evaluation.epoch;
-    run->epoch = row.epoch;
+    run->tr->epoch = row.epoch;
     if (!failed && status == TR_OK && !run->is_over && !run->looks_again)
         tr_stage_judge(run, &row.evaluation);
     else if (run->is_over) row.evaluation.stop = true;

@@ -66,7 +66,6 @@ struct tr_stage_run {
     bool proven;              /* … in which it was: no more clocks. All ranks */
     bool flushed;             /* what filters had held back has come since. All ranks */
     bool is_over;             /* what is evaluated now is not compared any more */
-    double epoch;             /* of the last evaluation */
     bool end_saved;           /* the stage is over, and a checkpoint says so */
     int64_t met;              /* clock of the slowest worker when the clocks of consistency/ began at 0 */
     int64_t horizon;          /* as far as the clock limit may rise */

@@ -436,7 +436,7 @@ static int list(void *what, tr_snapshot *snapshot)
 /* All ranks. *agreed: whether the task is to stop. */
 static int take_checkpoint(struct task *k, bool stops, int *agreed)
 {
-    struct tr_facts facts = {.clock = k->at.ended, .evaluations = k->at.evaluations};
+    struct tr_facts facts = {.clock = k->at.ended, .evaluations = k->at.evaluations, .epoch = k->tr->epoch};
     snprintf(facts.stage, sizeof facts.stage, "%s", k->task->name);
     TR_TRY(tr_checkpoint_take(k->tr, &facts, stops, list, k));
     if (stops) *agreed = tr_fail(TR_ERR_STOPPED, "stopped on request");
@@ -465,6 +465,7 @@ static int restore(struct task *k)
     if (!k->task->snapshot)
         return tr_agree(tr, tr_fail(TR_ERR_DATA, "checkpoint: task %s keeps nothing now", k->task->name));
     TR_TRY(tr_checkpoint_restore(tr, list, k, &facts));
+    tr->epoch = facts.epoch;
     if (tr_works(tr)) tr_lifeline_clock(tr->lifeline, facts.clock);
     tr->tables->before = 0; /* every run begins with clock 0 */
     if (k->at.group >= tr->layout.groups) k->at.group = 0;
