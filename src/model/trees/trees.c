@@ -464,9 +464,8 @@ static int tell_bytes(const struct tr_trees *m)
     if (groups < 2) snprintf(how, sizeof how, "nothing travels");
     else if (sum[SENT] > 0)
         snprintf(how, sizeof how,
-                 "added up in %.0f merges, for each %.0f bytes from a rank to the others; 8 x bins x (%s - "
-                 "1) / %s: "
-                 "%.0f",
+                 "added up in %.0f merges, for each %.0f bytes from a rank to the others; "
+                 "8 x bins x (%s - 1) / %s: %.0f",
                  sum[MERGES], sum[SENT], m->members > 1 ? "groups" : "ranks",
                  m->members > 1 ? "groups" : "ranks", 8 * sum[BINS] * (groups - 1) / groups);
     tr_say(m->tr, "histograms:    %.0f of %.0f bins, %s", sum[HISTOGRAMS], sum[BINS], how);
