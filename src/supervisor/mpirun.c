@@ -79,19 +79,27 @@ void tr_relay_pass(struct tr_relay *r, const char *text, size_t n)
 
 void tr_relay_take(struct tr_relay *r)
 {
-    if (r->held > 0) return;
-    r->taken = 0;
-    if (r->from < 0) return;
-    ssize_t n = read(r->from, r->chunk, sizeof r->chunk);
+    size_t room = sizeof r->chunk - (size_t)r->taken;
+    if (r->from < 0 || room == 0) return;
+    ssize_t n = read(r->from, r->chunk + r->taken, room);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    r->taken = n > 0 ? n : -1;
+    if (n > 0) r->taken += n;
+    else if (r->taken == 0) r->taken = -1;
+}
+
+static bool has_taken(const struct tr_relay *r, const char *words)
+{
+    return r->taken > 0 && memmem(r->chunk, (size_t)r->taken, words, strlen(words));
+}
+
+static bool has_page(const struct tr_relay *r)
+{
+    return has_taken(r, "----------------------------------------");
 }
 
 static bool is_to_be_held(struct tr_relay *r)
 {
-    static const char dashes[] = "----------------------------------------";
-    if (r->filters || r->taken <= 0 || !memmem(r->chunk, (size_t)r->taken, dashes, sizeof dashes - 1))
-        return false;
+    if (r->filters || !has_page(r)) return false;
     if (r->held == 0) r->held = tr_now();
     return tr_now() - r->held < r->patience;
 }
@@ -143,10 +151,7 @@ bool tr_relay_blames(const struct tr_relay *r, long *rank, int *signal, int *exi
 
 bool tr_relay_misses_daemon(const struct tr_relay *r)
 {
-    static const char daemon[] = "daemon";
-    bool held = r->held > 0 && r->taken > 0;
-    return strstr(r->banner, daemon) ||
-           (held && memmem(r->chunk, (size_t)r->taken, daemon, sizeof daemon - 1));
+    return strstr(r->banner, "daemon") || (has_page(r) && has_taken(r, "daemon"));
 }
 
 /* ---- the process ---- */

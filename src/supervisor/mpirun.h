@@ -15,7 +15,7 @@ struct tr_relay {
     long first; /* pid of the process that failed first; 0: not known */
     bool in_banner;
     char chunk[16384]; /* taken … */
-    ssize_t taken;     /* … so much; 0: nothing, -1: the end */
+    ssize_t taken;     /* … so much, and not given; 0: nothing, -1: the end */
     double held;       /* since when it is held back, as tr_now(); 0: it is not */
     double patience;   /* … for so many seconds at most, where it has a line of dashes */
     char line[4096];
@@ -47,8 +47,8 @@ void tr_mpirun_close(struct tr_mpirun *mpirun);
 void tr_relay_pass(struct tr_relay *relay, const char *text, size_t n);
 
 /* take: reads what is there without waiting. give: hands it on, closing `from` at its end. Between the two the supervisor
- * looks whether a rank has died: what mpirun says of that it says later. What has a line of dashes is held back, and
- * nothing more is taken meanwhile: ranks of other hosts may be quicker to complain of a death than its news is. */
+ * looks whether a rank has died: what mpirun says of that it says later. What has a line of dashes is held back, and what
+ * is taken meanwhile, too: ranks of other hosts may be quicker to complain of a death than its news is. */
 void tr_relay_take(struct tr_relay *relay);
 void tr_relay_give(struct tr_relay *relay);
 

@@ -480,6 +480,7 @@ static int run_once(struct supervisor *s, const char *const command[])
     if (!s->ending) {
         remember_segments(s);
         s->noticed = tr_now();
+        tr_relay_take(&s->mpirun.err); /* its last words */
         if (s->members.known > 0 || tr_relay_misses_daemon(&s->mpirun.err)) tr_mpirun_filter(&s->mpirun, 0);
         if (s->members.dead) s->failure = failure_of(s->members.dead, TR_CAUSE_GONE, 0);
     }

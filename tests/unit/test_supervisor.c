@@ -168,10 +168,16 @@ START_TEST(pages_are_held_back_until_it_is_known_what_they_mean)
     ck_assert_int_eq(pipe(from) + pipe(to), 0);
     fcntl(to[0], F_SETFL, O_NONBLOCK);
     struct tr_relay r = {.from = from[0], .to = to[1], .patience = INFINITY};
-    ck_assert_int_eq(write(from[1], text, sizeof text - 1), sizeof text - 1);
+    fcntl(from[0], F_SETFL, O_NONBLOCK);
+    ck_assert_int_eq(write(from[1], text, sizeof DASHES - 1), sizeof DASHES - 1);
     tr_relay_take(&r);
     tr_relay_give(&r);
+    ck_assert(!tr_relay_misses_daemon(&r));
+    ck_assert_int_eq(write(from[1], text + sizeof DASHES - 1, sizeof text - sizeof DASHES),
+                     sizeof text - sizeof DASHES);
+    tr_relay_take(&r);
     ck_assert(tr_relay_misses_daemon(&r));
+    tr_relay_give(&r);
     ck_assert_int_eq(read(to[0], out, sizeof out), -1);
     r.patience = 0; /* all is well: ranks have come */
     tr_relay_give(&r);
