@@ -222,17 +222,21 @@ static void close_model(void *model)
     free(m->method);
 }
 
-/* Ratings once by user and once by item, which is about as much as reading takes, 20 bytes each. And factors with what changes
- * them: by sgd of this worker's users and of blocks of items, which all come by; by als of its users and its items, and rows of
- * the other side from servers, as many as are kept at once; and what comes to a node from others, of each side. */
+/* Ratings once by user and once by item, which is about as much as reading takes, 20 bytes each, and what comes from others as they
+ * are dealt. And factors with what changes them: by sgd of this worker's users and of blocks of items, which all come by, two
+ * for each worker, on one node in memory that they share; by als of its users and its items, and rows of the other side from
+ * servers, as many as are kept at once; and what comes to a node from others, of each side. */
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
     double workers = size->workers, row = 4 * (double)((const struct tr_mf_options *)options)->rank,
            all = row * (size->users + size->items), mine = row * (size->users / workers + size->items);
-    memory->rows = 20 * size->records / workers;
+    memory->rows = (workers > 1 ? 25 : 20) * size->records / workers;
     memory->server = all / size->servers;
     if (tr_job_method(job) != TR_MF_ALS) {
-        memory->worker = 1.2 * mine;
+        double blocks = workers > 1 ? 2 * row * size->items : 0;
+        bool near = size->node_workers == workers;
+        memory->worker = 1.2 * mine + (near ? 0 : blocks / workers);
+        memory->group = near ? blocks : 0;
         return;
     }
     double others = 1 - size->node_workers / workers;
