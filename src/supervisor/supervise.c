@@ -552,14 +552,15 @@ static bool is_the_end(struct supervisor *s, int *code)
     *code = tr_failure_code(f);
     if (f->kind == TR_CAUSE_NONE || tr_failure_is_final(f, &s->history)) return true;
     bool sees = sees_status(s, &seen);
-    if (sees && exits && is_trained(s, &seen)) return true;
-    if (sees && !exits && seen.done) { /* all that was left was to leave */
+    bool says = exits && !s->members.dead; /* the rank itself, or mpirun */
+    if (sees && seen.done && !says) { /* all that was left was to leave */
         char what[512];
         tr_failure_describe(f, what, sizeof what);
         fprintf(stderr, "trireme: %s, when all was done\n", what);
         *code = TR_OK;
         return true;
     }
+    if (sees && exits && is_trained(s, &seen)) return true;
     bool killed = f->kind == TR_CAUSE_SIGNAL || (exits && f->number > 128); /* mpirun says so of a rank */
     bool silent = f->kind == TR_CAUSE_SILENT;
     bool began = s->members.known > 0 || s->history.restarts > 0 || killed || silent;

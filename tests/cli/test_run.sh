@@ -122,6 +122,12 @@ TRIREME_FAULT=leave=hang@1:1 supervised 0 1 leaving ranks.patience=1
 says "all ranks have been waiting for one another for"
 says ", when all was done"
 [ "$(of leaving objective)" = "$(of plain objective)" ] || fail "leaving: another objective"
+# … where one may die, too, whatever code mpirun tells of it
+for how in exit=9 kill; do
+    TRIREME_FAULT=leave=$how@1:1 supervised 0 1 dying
+    says ", when all was done"
+    rm -rf dying
+done
 # … which they do not while one of them computes, or its thread writes
 TRIREME_FAULT=clock=delay=6000@1:#7 supervised 0 1 patient ranks.patience=1
 TRIREME_FAULT=checkpoint.shard=delay=6000:#1 supervised 0 1 writing ranks.patience=1 checkpoint.every="40 clocks"
