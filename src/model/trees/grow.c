@@ -59,8 +59,8 @@ static void find_zeros(const struct tr_trees *m, tr_pair sum, tr_pair *slot)
     }
 }
 
-/* Of the rows of n leaves that have slots one after the other, over all workers; each gets its columns'. With votes: of one leaf, of
- * this worker's rows. */
+/* Of the rows of n leaves that have slots one after the other, over all workers; each gets its columns'. With votes: of one
+ * leaf, of this worker's rows. */
 static int build(struct tr_trees *m, struct leaf *const *leaf, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
@@ -159,17 +159,17 @@ static int begin_tree(struct tr_trees *m)
 }
 
 /* Of the leaves that can be divided the best after this one, or of all; NONE: there is no other. */
-enum { NONE = -1 }; /* as a size_t */
+static const size_t NONE = SIZE_MAX;
 static size_t next_leaf(const struct tr_trees *m, size_t after)
 {
     const struct tr_trees_grower *g = m->grower;
-    size_t best = (size_t)NONE;
-    float bound = after == (size_t)NONE ? INFINITY : g->leaf[after]->split.gain;
+    size_t best = NONE;
+    float bound = after == NONE ? INFINITY : g->leaf[after]->split.gain;
     for (size_t k = 0; k < g->leaves; k++) {
         float gain = g->leaf[k]->split.gain;
         if (gain <= 0 || (m->o->depth > 0 && g->leaf[k]->depth >= m->o->depth)) continue;
-        bool follows = gain < bound || (gain == bound && (after == (size_t)NONE || k > after));
-        if (follows && (best == (size_t)NONE || gain > g->leaf[best]->split.gain)) best = k;
+        bool follows = gain < bound || (gain == bound && (after == NONE || k > after));
+        if (follows && (best == NONE || gain > g->leaf[best]->split.gain)) best = k;
     }
     return best;
 }
@@ -283,23 +283,23 @@ static bool is_small(const struct tr_trees_grower *g, const struct leaf *leaf)
     return g->numbers * small <= FEW_NUMBERS * whole;
 }
 
-/* Divides the rows of the best leaf, and looks at its children. Where it takes messages to find splits, those of other leaves come with
- * them: of as many as may yet be divided, the better half. Whatever turns out to be divided, the tree is the same. */
+/* Divides the rows of the best leaf, and looks at its children. Where it takes messages to find splits, those of other leaves
+ * come with them: of as many as may yet be divided, the better half. Whatever turns out to be divided, the tree is the same. */
 static int look_into(struct tr_trees *m, size_t best)
 {
     struct tr_trees_grower *g = m->grower;
     struct leaf *leaf[TR_MOST_TOGETHER];
-    size_t missing = m->o->leaves - g->leaves, n = 0,
+    size_t splits = m->o->leaves - g->leaves, n = 0,
            most = tr_max_size(tr_trees_merge_together(m->merge), g->ahead + 1) - g->ahead;
     leaf[n++] = g->leaf[best];
-    for (size_t k = best, before = 1; n < most && before < (missing + 1) / 2; before++) {
+    for (size_t k = best, before = 1; n < most && before < (splits + 1) / 2; before++) {
         k = next_leaf(m, k);
-        if (k == (size_t)NONE) break;
+        if (k == NONE) break;
         if (!g->leaf[k]->child && is_small(g, g->leaf[k])) leaf[n++] = g->leaf[k];
     }
     for (size_t i = 0; i < n; i++) TR_TRY(divide(m, leaf[i]));
     g->ahead += n;
-    return missing > 1 ? look_at_children(m, leaf, n) : TR_OK;
+    return splits > 1 ? look_at_children(m, leaf, n) : TR_OK;
 }
 
 /* Its children take a leaf's place in the tree. */
@@ -433,7 +433,7 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
     m->tree.largest = INFINITY;
     TR_TRY(tr_gradients(m));
     TR_TRY(begin_tree(m));
-    for (size_t k; g->leaves < m->o->leaves && (k = next_leaf(m, (size_t)NONE)) != (size_t)NONE;) {
+    for (size_t k; g->leaves < m->o->leaves && (k = next_leaf(m, NONE)) != NONE;) {
         if (!g->leaf[k]->child) TR_TRY(look_into(m, k));
         TR_TRY(split(m, k));
     }
@@ -450,6 +450,7 @@ static int count_numbers(struct tr_trees *m)
     double n = rows->block   ? (double)rows->n * (double)rows->bundles
                : rows->n > 0 ? (double)rows->begin[rows->n]
                              : 0;
+    if (tr_trees_merge_together(m->merge) == 1) return TR_OK; /* nobody asks */
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, &n, 1));
     m->grower->numbers = n / tr_workers(m->tr);
     return TR_OK;
