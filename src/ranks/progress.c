@@ -81,7 +81,7 @@ double tr_patience(const tr_context *tr)
     return tr->job ? tr->job->ranks.patience : 60.0;
 }
 
-/* Others may wait in a sum for this rank, whose part of the clock has failed: nobody would ever come to agree on it. */
+/* Others may wait in a sum for this rank, whose part of the stage has failed: nobody would ever come to agree on it. */
 static void end_alone(const tr_context *tr)
 {
     tr_say_error(tr, tr_error_text());

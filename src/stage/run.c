@@ -92,11 +92,18 @@ int tr_stage_begin(struct tr_stage_run *run)
     return tr_sync_begin(run->tr->sync);
 }
 
+static int make_ready(struct tr_stage_run *run)
+{
+    if (TR_FAULT("prepare") == TR_FAULT_EIO)
+        return tr_fail(TR_ERR_SYSTEM, "a stage is not made ready, as TRIREME_FAULT wants it");
+    return run->stage->prepare(&run->me, run->stage->state);
+}
+
 int tr_stage_prepare(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    if (tr_works(tr) && run->stage->prepare)
-        tr_stage_note(run, run->stage->prepare(&run->me, run->stage->state));
+    if (tr_works(tr) && run->stage->prepare) tr_stage_note(run, make_ready(run));
+    tr->failed = run->status;
     TR_TRY(tr_agree(tr, run->status));
     TR_TRY(tr_agree(tr, tr_tables_ready(tr)));
     return tr->ready ? tr_agree(tr, tr->ready(tr->ready_state, run->stage)) : TR_OK;

@@ -127,6 +127,11 @@ for method in newton dual; do
     TRIREME_FAULT="compute=eio@2:#1" refuses "$method: who is waited for in a sum" 71 "clock 0 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe -n 4 \
         "$trireme" train data.train=train.svm model.type=logistic solve.method=$method ranks.patience=12 report.progress=no output=fails --fresh
 done
+# … or that could not make its stage ready
+for job in "data.train=r data.format=ratings model.type=mf model.rank=8 solve.method=sgd" "data.train=w model.type=lda model.topics=8"; do
+    TRIREME_FAULT="prepare=eio@1:#1" refuses "not ready: $job" 71 "is not made ready" timeout -s KILL $patience mpirun $quiet --oversubscribe -n 4 \
+        "$trireme" train $job ranks.patience=12 report.progress=no output=fails --fresh
+done
 
 # ---- one worker has ended its clocks when the checkpoint is taken that another goes on from ----
 
