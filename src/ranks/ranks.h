@@ -112,7 +112,7 @@ struct tr_context {
     int64_t staleness;                  /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
     int status;                         /* first failure agreed on */
     double epoch;                       /* rank 0: of the last evaluation */
-    int failed;                         /* what this rank's part of the stage ended with, until all have agreed on it */
+    int failed;                         /* what this rank's part ended with, until all have agreed on it */
     bool quiet;                         /* it is not said */
     int broken; /* what went wrong where no status could be returned: the stage that runs takes it for its own */
     bool started_mpi;             /* and so ends it */
