@@ -168,6 +168,9 @@ never 2 "stages.full.parallelism is 6, but there are 2 workers" job.yaml stages.
 never 2 "stages.phase-2.parallelism is 9, but there are 2 workers" job.yaml solve.method=growing stages.phase-2.parallelism=9
 never 2 "stages.assign.parallelism is 3, but there are 2 workers" $clusters stages.assign.parallelism=3
 never 4 "stages.inner.parallelism is 3, but there are 2 workers on a node" job.yaml ranks.node_size=2 stages.inner.parallelism=3
+for size in 1 4; do
+    never 4 "needs the workers of a node in one group, which has no others" job.yaml ranks.node_size=2 ranks.group_size=$size
+done
 never 2 "not for data.partition vertical" job.yaml solve.method=sgd data.partition=vertical stages.gradient.parallelism=1
 expect 78 "workers take turns in stage gradient: expected sync.mode bsp" train job.yaml solve.method=sgd sync.mode=asp stages.gradient.parallelism=1
 expect 78 "clocks are of no use" train job.yaml stages.full.clocks=2

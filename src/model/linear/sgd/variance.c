@@ -112,19 +112,21 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
     return TR_OK;
 }
 
-/* The rows of a node's ranks lie once in its memory only if they are of one group. */
+/* The rows of a node's ranks lie once in its memory only if they are of one group, and its replica is all that there is of the
+ * model between two full stages only if that group has no other node. */
 static int check_groups(const struct tr_linear *m)
 {
     enum { NONE = 1 << 30 };
     int worker = tr_set_rank(m->tr, TR_SET_WORKERS);
     int32_t group = worker / tr_group_size(m->tr), least = worker < 0 ? NONE : group,
-            most = worker < 0 ? -1 : group, rows = worker < 0 ? 1 : m->train->rows.n > 0;
+            most = worker < 0 ? -1 : group, here = worker >= 0, rows = worker < 0 ? 1 : m->train->rows.n > 0;
     TR_TRY(tr_all_reduce(m->tr, TR_SET_NODE, TR_MIN, TR_I32, &least, 1));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_NODE, TR_MAX, TR_I32, &most, 1));
-    if (most > least)
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_NODE, TR_SUM, TR_I32, &here, 1));
+    if (most > least || (here > 0 && here != tr_group_size(m->tr)))
         return tr_fail(TR_ERR_CONFIG,
-                       "%s: variance reduction needs the workers of a node in one group, and groups are of "
-                       "equal size: start as many ranks on each node, and leave ranks.groups and "
+                       "%s: variance reduction needs the workers of a node in one group, which has no others, and "
+                       "groups are of equal size: start as many ranks on each node, and leave ranks.groups and "
                        "ranks.group_size out",
                        tr_job_where(m->job, "solve.method"));
     if (rows == 0)
