@@ -514,6 +514,7 @@ int tr_ranks_stop(tr_context *tr)
         nap_in_turn();
         MPI_Finalize();
         tr_lifeline_stop(&tr->lifeline, status);
+        (void)TR_FAULT("left");
     }
     free(tr);
     return status;

@@ -262,13 +262,20 @@ static bool listens(const struct tr_member *m)
     return m->known && m->socket >= 0;
 }
 
+/* It has said its last word, and its process does not end: mpirun waits for it. */
+static bool is_stopped_at_end(const struct tr_member *m, double since)
+{
+    return m->bye && m->socket < 0 && m->local && m->broke < since &&
+           tr_process_state(m->pid, m->start, NULL) == TR_PROCESS_STOPPED;
+}
+
 const struct tr_member *tr_members_silent(const struct tr_members *c)
 {
     const struct tr_member *longest = NULL;
-    double now = tr_now();
+    double since = tr_now() - c->limit;
     for (size_t i = 0; i < c->n; i++) {
         const struct tr_member *m = c->member[i];
-        bool silent = listens(m) && now - m->beat > c->limit;
+        bool silent = (listens(m) && m->beat < since) || is_stopped_at_end(m, since);
         if (silent && (!longest || m->beat < longest->beat)) longest = m;
     }
     return longest;
@@ -291,7 +298,7 @@ void tr_members_excuse(struct tr_members *c)
 {
     double now = tr_now();
     for (size_t i = 0; i < c->n; i++) {
-        c->member[i]->beat = now;
+        c->member[i]->beat = c->member[i]->broke = now;
         c->member[i]->waits = 0;
     }
 }

@@ -55,7 +55,8 @@ int tr_members_address(const struct tr_members *members, char **address);
 /* Receives what has come, and turns away strangers; never waits. */
 int tr_members_receive(struct tr_members *members);
 
-/* One that was not heard of for longer than the limit, or NULL. */
+/* One that was not heard of for longer than the limit, or that has said its last word and been stopped, here, before it ended;
+ * or NULL. */
 const struct tr_member *tr_members_silent(const struct tr_members *members);
 
 /* All ranks are there and have lost patience, whatever they wait for: for so many seconds at least; 0: not so. */

@@ -128,6 +128,10 @@ for how in exit=9 kill; do
     says ", when all was done"
     rm -rf dying
 done
+# … or be stopped, with its last word said
+TRIREME_FAULT=left=stop@1:1 supervised 0 1 standing --limit 2s
+says "is stopped: no sign of life"
+says ", when all was done"
 # … which they do not while one of them computes, or its thread writes
 TRIREME_FAULT=clock=delay=6000@1:#7 supervised 0 1 patient ranks.patience=1
 TRIREME_FAULT=checkpoint.shard=delay=6000:#1 supervised 0 1 writing ranks.patience=1 checkpoint.every="40 clocks"
