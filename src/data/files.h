@@ -40,6 +40,10 @@ struct tr_files {
 int tr_files_open(char *const patterns[], size_t n, struct tr_files *files);
 void tr_files_close(struct tr_files *files);
 
+/* A number that tells files that have changed from what they were, wherever they lie: of their sizes, and of a MiB of their
+ * bytes, spread over them all. Never 0. */
+uint64_t tr_files_digest(const struct tr_files *files);
+
 /* Puts before a relative pattern the first of the folders in which it matches something; an absolute one is copied as it is.
  * *found is to be freed; NULL: it matches nowhere. */
 int tr_files_find(const char *pattern, char *const folders[], size_t n, char **found);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "class/class.h"
+#include "data/dataset.h"
 #include "data/storage.h"
 #include "monitor/json.h"
 #include "monitor/status.h"
@@ -48,8 +49,19 @@ int tr_run_options_take(int *argc, char **argv, struct tr_run_options *o)
 
 /* ---- services ---- */
 
+/* What cannot be opened is said when it is read. */
+static uint64_t digest_data(const tr_job *job)
+{
+    struct tr_files files;
+    if (job->data.train.n == 0 || tr_data_files(job, false, &files) != TR_OK) return 0;
+    uint64_t digest = tr_files_digest(&files);
+    tr_files_close(&files);
+    return digest;
+}
+
 int tr_services_open(tr_context *tr, bool fresh)
 {
+    if (tr->rank == 0) tr->data_digest = digest_data(tr->job);
     int ended = tr->rank == 0 && !fresh && tr_status_look(tr->job->output).done;
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &ended, sizeof ended));
     TR_TRY(tr_checkpoints_open(tr, fresh ? TR_BEGIN_ANEW : ended ? TR_GO_FURTHER : TR_GO_ON));

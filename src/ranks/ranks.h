@@ -132,6 +132,7 @@ struct tr_context {
         uint64_t rows, columns, nonzeros;
         bool dense;
     } trained_on;                      /* the training data, once they are read */
+    uint64_t data_digest;              /* rank 0: of their files, before; 0: not known */
     int (*before_run)(tr_context *tr); /* before stages are run: all ranks; NULL: nothing */
     struct tr_cache *cache;            /* data for the next start; NULL before data are read */
     void (*at_end)(tr_context *tr);    /* before its job ends; NULL: nothing */

@@ -124,7 +124,7 @@ int tr_stage_list(void *what, tr_snapshot *snapshot)
     bool found;
     TR_TRY(tr_snapshot_own(snapshot, "clock_of_worker", &run->me.clock, sizeof run->me.clock, &found));
     if (tr_snapshot_restores(snapshot) && !found)
-        run->me.clock = clock_of(run, &tr_checkpoint_found(run->tr)->facts);
+        run->me.clock = tr_checkpoint_found(run->tr)->facts.clock;
     if (tr_stage_is_evaluated(run)) TR_TRY(list_verdict(run, snapshot));
     if (tr_stage_is_patient(run)) TR_TRY(tr_stage_list_best(run, snapshot));
     return run->stage->snapshot(&run->me, run->stage->state, snapshot);
@@ -164,12 +164,19 @@ static int settle_reports(struct tr_stage_run *run, int64_t clock)
     return TR_OK;
 }
 
+static double epochs_per_evaluation(const struct tr_stage_run *run)
+{
+    const tr_stage *stage = run->stage;
+    return stage->evaluate_every > 0 ? (double)stage->evaluate_every * stage->epochs_per_clock : 0;
+}
+
 static int take(struct tr_stage_run *run, int64_t clock, enum tr_due due)
 {
     bool stops = due == TR_DUE_AND_STOP;
     tr_context *tr = run->tr;
     struct tr_facts facts = {.clock = clock,
                              .evaluations = run->evaluations,
+                             .epochs_per_evaluation = epochs_per_evaluation(run),
                              .epoch = (double)clock * run->stage->epochs_per_clock};
     snprintf(facts.stage, sizeof facts.stage, "%s", run->stage->name);
     tr_clock_say(tr->sync->clock, TR_RANK_SAVES);
@@ -217,6 +224,14 @@ static int judge_again(struct tr_stage_run *run)
     return TR_OK;
 }
 
+/* Evaluations that are behind a run that goes on at this clock: as many as were made, unless report.every was another one. */
+static int64_t evaluated_by(const struct tr_stage_run *run, int64_t clock, const struct tr_facts *facts)
+{
+    bool as_often = fabs(facts->epochs_per_evaluation - epochs_per_evaluation(run)) < 1e-6;
+    return as_often || run->stage->evaluate_every <= 0 ? facts->evaluations
+                                                       : clock / run->stage->evaluate_every;
+}
+
 int tr_stage_restore(struct tr_stage_run *run)
 {
     bool restores;
@@ -226,9 +241,10 @@ int tr_stage_restore(struct tr_stage_run *run)
     TR_TRY(tr_agree(run->tr, tr_checkpoint_enter(run->tr, run->stage->name, &restores)));
     if (!restores) return TR_OK;
     TR_TRY(tr_checkpoint_restore(run->tr, tr_stage_list, run, &facts));
-    run->evaluations = run->reported = facts.evaluations;
+    run->met = run->paced_clock = clock_of(run, &facts);
+    run->me.clock += run->met - facts.clock;
     run->base = run->me.clock;
     if (tr_works(run->tr)) tr_lifeline_clock(run->tr->lifeline, run->base);
-    run->met = run->paced_clock = clock_of(run, &facts);
+    run->evaluations = run->reported = evaluated_by(run, run->met, &facts);
     return tr_agree(run->tr, judge_again(run));
 }

@@ -393,6 +393,7 @@ static int make_manifest(struct tr_checkpoints *c, const struct tr_facts *facts)
     m->facts.servers = l->servers;
     m->facts.groups = l->groups;
     m->facts.group_size = l->group_size;
+    m->facts.data = tr->data_digest;
     m->facts.seconds = c->before + tr_now() - c->began;
     TR_TRY(TR_NEW(&m->seal, m->shards));
     return tr_job_as_text(tr->job, &m->job);

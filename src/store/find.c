@@ -136,7 +136,7 @@ static bool is_whole(struct tr_checkpoints *c, uint64_t number, int rank)
     return false;
 }
 
-/* A job that has changed where it may not is refused, and not started afresh: nobody wants to lose days by a typing
+/* A job or data that have changed where they may not are refused, and not started afresh: nobody wants to lose days by a typing
  * error. */
 static int check_job(const struct tr_checkpoints *c)
 {
@@ -144,7 +144,12 @@ static int check_job(const struct tr_checkpoints *c)
     TR_TRY(tr_job_compare(c->tr->job, c->found.job, &change));
     if (change) tr_say(c->tr, "note:          the job has changed: %s", change);
     free(change);
-    return TR_OK;
+    uint64_t was = c->found.facts.data, is = c->tr->data_digest;
+    if (was == 0 || is == 0 || was == is) return TR_OK;
+    return tr_fail(TR_ERR_DATA,
+                   "%s: the files have changed since checkpoint %" PRIu64
+                   " was written: expected the same data; --fresh begins anew",
+                   tr_job_where(c->tr->job, "data.train"), c->found.number);
 }
 
 /* The newest first, wherever it is; of equal numbers, which there are only where one has failed, that on the disk. */

@@ -16,7 +16,7 @@
 
 #include "store/shard.h"
 
-enum { TR_MANIFEST_RUNS = 1 << 12, TR_MANIFEST_VERSION = 2 };
+enum { TR_MANIFEST_RUNS = 1 << 12, TR_MANIFEST_VERSION = 3 };
 
 /* Where the run stood. */
 struct tr_facts {
@@ -24,10 +24,12 @@ struct tr_facts {
     int64_t stage_number; /* of the runs of stages and tasks of this context, counted from 0 */
     int64_t clock;        /* workers have ended so many (the slowest) */
     int64_t evaluations;  /* … and were judged so often */
+    double epochs_per_evaluation;
     int64_t ended;        /* 1: that stage was over */
     int64_t ranks, servers, groups, group_size;
     double seconds; /* of all runs so far, since the first one started */
     double epoch;   /* passes over the data, as progress counts them */
+    uint64_t data;  /* tr_files_digest() of what is learned from; 0: not known */
 };
 
 struct tr_manifest {

@@ -84,6 +84,26 @@ cmp -s once/model.txt more.1/model.txt || fail "in two parts it comes to another
 cut -d, -f2-6 once/metrics.csv >left; cut -d, -f2-6 more.1/metrics.csv >right
 cmp -s left right || fail "in two parts it comes to other metrics: $(diff left right | head -3)"
 ! grep -q '^continues: ' more.out || fail "with as many epochs it goes on"
+# … evaluated more or less often than before
+# shellcheck disable=SC2086
+for every in "1 3 1 2 3 4 6 9 10" "3 1 3 5 6 7 8 9 10"; do
+    set -- $every; before=$1 then=$2; shift 2
+    TRIREME_FAULT=clock@1:#180,clock=delay=5:1 timeout $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train $longer solve.epochs=10 \
+        report.every=$before "checkpoint.every=3 clocks" output=often --fresh >often.out 2>&1 && fail "killed, it ends well"
+    run often 2 $longer solve.epochs=10 report.every=$then "checkpoint.every=3 clocks"
+    epochs=$(column often 2 | tr '\n' ' ')
+    [ "$epochs" = "$* " ] || fail "report.every $before, then $then: evaluated at $epochs, not $*"
+done
+# … and not with other data
+# shellcheck disable=SC2086
+cp rows.svm moved.svm
+run moved 2 $longer data.train=moved.svm solve.epochs=4 "checkpoint.every=10 clocks"
+tac rows.svm >moved.svm
+refuses "other data" 65 "the files have changed since checkpoint" mpirun $quiet --oversubscribe -n 2 "$trireme" train $longer data.train=moved.svm \
+    solve.epochs=9 output=moved "checkpoint.every=10 clocks" report.progress=no
+cp rows.svm moved.svm
+run moved 2 $longer data.train=moved.svm solve.epochs=9 "checkpoint.every=10 clocks"
+cmp -s once/model.txt moved/model.txt || fail "written anew, the same data come to another model"
 
 # ---- solve.rate auto: whatever the optimizer and the size of the numbers, sgd comes near to the optimum in ten epochs ----
 awk 'BEGIN { srand(3); for (i = 0; i < 3000; i++) { m = 0; row = "";

@@ -147,7 +147,16 @@ static void write_checkpoint(struct tr_shard_seal *seal)
     for (uint32_t s = 0; s < SHARDS; s++) write_shard(s, &seal[s]);
     struct tr_manifest m = {
         .run = RUN, .number = NUMBER, .job = (char *)"a: 1\n", .shards = SHARDS, .seal = seal};
-    m.facts = (struct tr_facts){"train", 1, 20, 3, 0, 4, 2, 2, 1, 1.5, 2.5};
+    m.facts = (struct tr_facts){.stage = "train",
+                                .stage_number = 1,
+                                .clock = 20,
+                                .evaluations = 3,
+                                .ranks = 4,
+                                .servers = 2,
+                                .groups = 2,
+                                .group_size = 1,
+                                .seconds = 1.5,
+                                .epoch = 2.5};
     ck_ok(tr_manifest_write(folder(), &m, true));
 }
 
