@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -111,6 +112,34 @@ int tr_replace_file(const char *folder, const char *name, const char *text, size
     free(temporary);
     free(path);
     return status;
+}
+
+bool tr_lock_file(const char *path, int *fd, char *who, size_t size)
+{
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (*fd < 0 || flock(*fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
+    ssize_t n = pread(*fd, who, size - 1, 0);
+    who[n > 0 ? n : 0] = '\0';
+    who[strcspn(who, "\n")] = '\0';
+    if (!*who) snprintf(who, size, "its process is not known");
+    close(*fd);
+    *fd = -1;
+    return false;
+}
+
+void tr_sign_lock(int fd)
+{
+    char host[256] = "unknown", text[320];
+    gethostname(host, sizeof host - 1);
+    int n = snprintf(text, sizeof text, "process %ld on host %s\n", (long)getpid(), host);
+    if (ftruncate(fd, 0) == 0) (void)tr_write_all(fd, text, (size_t)n); /* without it others know less */
+}
+
+void tr_unlock_file(const char *path, int fd)
+{
+    if (fd < 0) return;
+    if (tr_is_still_at(fd, path)) unlink(path);
+    close(fd);
 }
 
 bool tr_is_still_at(int fd, const char *path)

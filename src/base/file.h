@@ -24,6 +24,14 @@ int tr_file_failed(const char *path, const char *what, int error);
  * TR_ERR_IO if it cannot be written. */
 int tr_replace_file(const char *folder, const char *name, const char *text, size_t length, bool durable);
 
+/* Takes a lock of the kernel on the file, which is made, for as long as *fd is open in this process: it ends with the process however
+ * that ends. File systems that have no locks let everybody in. False: another process has the lock, and `who` says which, on
+ * which host, if it has signed. *fd is -1 then, and where the file cannot be opened (errno). Given back by
+ * tr_unlock_file(), which removes the file; -1 is fine. */
+bool tr_lock_file(const char *path, int *fd, char *who, size_t size);
+void tr_sign_lock(int fd);
+void tr_unlock_file(const char *path, int fd);
+
 /* Whether the open file is still the one at that path: somebody may have moved its folder away or removed it. */
 bool tr_is_still_at(int fd, const char *path);
 

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -91,29 +90,15 @@ static int move_away(const char *folder, char **moved)
 
 /* ---- the lock ---- */
 
-/* A lock of the kernel, so that it ends with its process however that ends. File systems that have no locks let everybody
- * in. One that another run has names that run. */
+/* One that another run has names that run. */
 static int take_lock(const char *folder, const char *path, int *fd)
 {
-    char who[400] = "";
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (*fd < 0) return no_folder(folder, strerror(errno));
-    if (flock(*fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return TR_OK;
-    ssize_t n = pread(*fd, who, sizeof who - 1, 0);
-    close(*fd);
-    who[n > 0 ? n : 0] = '\0';
-    who[strcspn(who, "\n")] = '\0';
-    return tr_fail(TR_ERR_NO_OUTPUT,
-                   "output %s: another run is writing there now (%s): choose another output", folder,
-                   *who ? who : "its process is not known");
-}
-
-static void sign(int fd)
-{
-    char host[256] = "unknown", text[320];
-    gethostname(host, sizeof host - 1);
-    int n = snprintf(text, sizeof text, "process %ld on host %s\n", (long)getpid(), host);
-    if (ftruncate(fd, 0) == 0) (void)tr_write_all(fd, text, (size_t)n); /* without it others know less */
+    char who[400];
+    if (!tr_lock_file(path, fd, who, sizeof who))
+        return tr_fail(TR_ERR_NO_OUTPUT,
+                       "output %s: another run is writing there now (%s): choose another output", folder,
+                       who);
+    return *fd < 0 ? no_folder(folder, strerror(errno)) : TR_OK;
 }
 
 /* ---- taking a folder ---- */
@@ -138,7 +123,7 @@ static int try_to_take(const char *folder, const char *path, char **moved, int *
         ours = false;
     }
     if (status == TR_OK && ours) {
-        sign(fd);
+        tr_sign_lock(fd);
         *lock = fd;
     } else {
         close(fd);
@@ -209,9 +194,10 @@ void tr_output_release(const char *folder, int lock)
 {
     char *path;
     if (lock < 0) return;
-    if (tr_format(&path, "%s/" LOCK_NAME, folder) == TR_OK) {
-        if (tr_is_still_at(lock, path)) unlink(path);
-        free(path);
+    if (tr_format(&path, "%s/" LOCK_NAME, folder) != TR_OK) {
+        close(lock);
+        return;
     }
-    close(lock);
+    tr_unlock_file(path, lock);
+    free(path);
 }

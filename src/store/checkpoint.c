@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fault.h"
+#include "base/file.h"
 #include "store/folder.h"
 #include "store/state.h"
 
@@ -247,6 +248,19 @@ int tr_checkpoint_settle(tr_context *tr)
 
 /* ---- opening and closing ---- */
 
+/* A folder that checkpoint.to names is one run's alone, as long as that lasts. One that is not there yet is nobody's. */
+static int lock_folder(struct tr_checkpoints *c)
+{
+    char who[400];
+    if (!c->locked || c->lock >= 0) return TR_OK;
+    if (!tr_lock_file(c->locked, &c->lock, who, sizeof who))
+        return tr_fail(TR_ERR_NO_OUTPUT,
+                       "checkpoint.to %s: another run is writing there now (%s): choose another folder",
+                       c->to, who);
+    if (c->lock >= 0) tr_sign_lock(c->lock);
+    return TR_OK;
+}
+
 static int make(tr_context *tr, struct tr_checkpoints **out)
 {
     struct tr_checkpoints *c;
@@ -255,9 +269,12 @@ static int make(tr_context *tr, struct tr_checkpoints **out)
     tr_signals_open();
     c->tr = tr;
     c->sending = c->passing = MPI_REQUEST_NULL;
+    c->lock = -1;
     c->began = c->taken = tr_now();
     tr_policy_open(&c->policy, tr->job, tr->began);
     TR_TRY(tr_checkpoints_place(tr->job->checkpoint.to, tr->job->output, &c->to));
+    if (tr->rank == 0 && *tr->job->checkpoint.to) TR_TRY(tr_format(&c->locked, "%s/.lock", c->to));
+    TR_TRY(lock_folder(c));
     TR_TRY(tr_memory_open(tr, c->to, &c->memory));
     return tr_poll_add(tr, poll, c);
 }
@@ -272,6 +289,8 @@ static void destroy(struct tr_checkpoints *c, bool forgets)
     tr_manifest_free(&c->found);
     tr_manifest_free(&c->now.manifest);
     tr_snapshot_close(&c->best);
+    if (c->locked) tr_unlock_file(c->locked, c->lock);
+    free(c->locked);
     free(c->lister);
     free(c->to);
     free(c);
@@ -417,6 +436,7 @@ static int begin(struct tr_checkpoints *c, const struct tr_facts *facts, bool in
         int status = make_manifest(c, facts);
         if (status == TR_OK)
             status = in_memory ? tr_memory_name(c->to, c->run) : tr_checkpoint_make(c->to, now->number);
+        if (status == TR_OK && !in_memory) status = lock_folder(c);
         well = status == TR_OK;
         if (!well) {
             warn(c, tr_error_text());

@@ -47,6 +47,8 @@ struct tr_being_written {
 struct tr_checkpoints {
     tr_context *tr;
     char *to;
+    char *locked;                  /* rank 0: the file, if checkpoint.to names the folder … */
+    int lock;                      /* … once this run has it; or -1 */
     uint64_t run, attempt, number; /* number: of the last one begun */
     bool continues, restored;
     struct tr_memory *memory;

@@ -169,6 +169,15 @@ rm -r apart
 starts 0 1 job.yaml output=apart checkpoint.to=aside
 silent "^continues: " "after --fresh, checkpoints aside"
 
+"$trireme" train job.yaml output=first checkpoint.to=both experiment.clock=1 checkpoint.every="1 clock" >first.out 2>&1 &
+pid=$!
+wait_for "two runs: a checkpoint" test -e both/00000001/manifest.h5
+refuses "checkpoints of a run that is alive" 73 "checkpoint.to both: another run is writing there now (process $pid on host" \
+    "$trireme" train job.yaml output=second checkpoint.to=both report.progress=no
+kill -TERM $pid
+wait $pid 2>/dev/null
+[ ! -e both/.lock ] || fail "checkpoint.to: its lock is left"
+
 # ---- several tasks ----
 cat >tasks.yaml <<'EOF'
 data: {train: train, test: test}
