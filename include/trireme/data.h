@@ -178,6 +178,9 @@ int tr_data_row_numbers(const tr_data *data, uint64_t **number);
 /* Where the third kind of label was met, and what it is; for messages, if there are more than two. */
 const char *tr_data_third_label(const tr_data *data);
 
+/* Whether these are test data that are a share of data.train. */
+bool tr_data_is_held_out(const tr_data *data);
+
 /* The first n rows of the files of libsvm or csv data, in their order, whoever has them; only rows that differ from all
  * before where they must be distinct. Fewer if there are not so many. Their columns are keys, 0..data->columns-1, not
  * numbers of this worker's keys. All ranks, outside tr_run(); errors are agreed on. Free with tr_batch_free(). */

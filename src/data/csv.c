@@ -163,6 +163,14 @@ static const char *parse_numbers(struct tr_reader *r, const char *p)
 
 /* ---- one line of anything ---- */
 
+/* Whatever the rows that are left for training have not, is one more label where chance has taken it from them. */
+static uint32_t find_label(const struct tr_reader *r, const char *text, size_t n)
+{
+    const struct tr_ids *labels = &r->options->schema->labels;
+    uint32_t place = tr_ids_find_text(labels, text, n);
+    return place == TR_NO_VALUE && r->options->reads_held_out ? (uint32_t)labels->n : place;
+}
+
 int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size_t n, uint32_t *place)
 {
     const struct tr_schema *s = r->options->schema;
@@ -170,7 +178,7 @@ int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size
     *place = TR_NO_VALUE;
     if (label && n == 0) return TR_OK;
     if (label && s->positive) *place = strlen(s->positive) == n && memcmp(s->positive, text, n) == 0;
-    else if (label && (s->labels.n > 0 || !r->options->seen)) *place = tr_ids_find_text(&s->labels, text, n);
+    else if (label && (s->labels.n > 0 || !r->options->seen)) *place = find_label(r, text, n);
     else if (!label && s->hash > 0)
         *place = (uint32_t)(tr_mix(tr_text_hash(text, n) ^ s->column[column].seed) % s->hash);
     else if (!label && s->values) *place = tr_ids_find_text(&s->values[column], text, n);

@@ -238,6 +238,11 @@ const char *tr_data_third_label(const tr_data *data)
     return data->state->third_label ? data->state->third_label : "";
 }
 
+bool tr_data_is_held_out(const tr_data *data)
+{
+    return data->state->test && data->state->held_out.to > 0;
+}
+
 void tr_data_forget(tr_data *data)
 {
     struct tr_data_user *user = (struct tr_data_user *)(void *)data;

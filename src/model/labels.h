@@ -4,14 +4,16 @@
 
 #include "trireme/trireme.h"
 
-/* Whether labels look like classes, where a job leaves it open: there are two at most, or few, which are whole numbers, and the test
- * data (NULL: none) have no others. */
-bool tr_labels_are_classes(const tr_data *train, const tr_data *test);
+/* Whether labels look like classes, where a job leaves it open: there are two at most, or few, which are whole numbers. */
+bool tr_labels_are_classes(const tr_data *train);
 
 /* The place of a label among n that ascend; n: it is none. And of the first of the test data's labels that is none of the training
  * data's; test->labels: all are. */
 size_t tr_label_place(const float *labels, size_t n, float label);
 size_t tr_label_unknown(const tr_data *train, const tr_data *test);
+
+/* Says how many of the test rows have such a label, where these are a share of data.train, and that is chance. All ranks. */
+int tr_labels_note_unknown(tr_context *tr, const tr_data *train, const tr_data *test);
 
 /* Whether the key's text is «balanced», or pairs «label:weight», or empty. TR_ERR_CONFIG. */
 int tr_class_weights_check(const tr_job *job, const char *text);

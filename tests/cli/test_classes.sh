@@ -116,6 +116,28 @@ refused 65 "four.svm: label 4, expected 0 or another up to 2 as in the training 
 refuses "a new label" 65 "four.svm:1: label 4, expected one of the 3 of training" "$trireme" evaluate softmax four.svm
 refused 78 "model.classes softmax is for model.type logistic" model.classes=softmax model.type=svm
 
+# ---- a label that chance has held out altogether: what is learnt follows from the other rows, and such a row is wrong ----
+
+awk 'BEGIN { for (i = 0; i < 60; i++) print (i == 7 ? "rare" : i % 3 ? "b" : "a") "," (i % 3 > 0) "," i % 7 }' >rare.csv
+sed 's/^a/0/; s/^b/1/; s/^rare/9/; s/,/ 1:/; s/,/ 2:/' rare.csv >rare.svm
+for held in "2 rare.csv data.label=first" "3 rare.svm"; do
+    for ranks in 1 2; do
+        for more in model.type=auto model.type=trees "model.type=logistic solve.method=sgd data.partition=vertical ranks.groups=1"; do
+            case $more$held in *vertical*csv*) continue ;; esac
+            what="$held, $ranks ranks, $more"
+            run rare "$ranks" data.test=50% $more seed=${held%% *} data.train=${held#* } || continue
+            grep -q '^note: *rows of data.test whose label no training row has: 1, wrong in any case' rare.out || fail "$what: nothing is said of the rare row"
+            [ "$more" = model.type=trees ] || holds "$what" "$(of rare test_auc) == 1"
+            holds "$what" "$(of rare test_accuracy) < 1"
+        done
+    done
+done
+awk 'BEGIN { for (i = 1; i <= 200; i++) print i % 7 "," (i == 9 ? 3 : i % 3) }' >few.csv
+for type in auto trees; do
+    run few 1 data.train=few.csv data.label=last data.test=20% model.type=$type seed=2
+    grep -q '3 classes\|softmax, since labels are 3 different' few.out || fail "labels of test rows decide on $type: $(cat few.out)"
+done
+
 # ---- weights of classes: as if rows stood there so many times ----
 
 grep -v '^0' three.svm >two.svm

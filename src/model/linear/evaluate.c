@@ -50,7 +50,8 @@ static double test_error(const struct tr_problem *p, double m, double y)
 
 static void add_test(const struct tr_problem *p, size_t i, const double *margin, double *sum)
 {
-    double y = (double)p->target[i], m = *margin;
+    double y = (double)p->target[i],
+           m = *margin; /* a label that is in no training row is no class: it is never right */
     sum[TEST_ROWS] += 1;
     if (p->outputs > 1) {
         sum[TEST_RIGHT] += tr_largest(margin, p->outputs) == (size_t)y;
@@ -309,7 +310,8 @@ static int score_rows(tr_worker *me, void *state)
         tr_margins(p, first, n, m->test_view->value, m->margin);
         if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n));
         for (size_t i = 0; i < n && (!m->vertical || me->member == 0); i++)
-            tr_area_add(m->area, (float)m->margin[i], p->target[first + i] > 0);
+            if (!isnan(p->target[first + i]))
+                tr_area_add(m->area, (float)m->margin[i], p->target[first + i] > 0);
     }
     return TR_OK;
 }

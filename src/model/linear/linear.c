@@ -53,7 +53,7 @@ static const struct tr_linear_method *solver_of(const tr_job *job, const struct 
 
 /* ---- checking ---- */
 
-/* What a label that training has not seen should be counted as, nobody knows. */
+/* What a label that training has not seen should be counted as, nobody knows: it is refused, unless it came about by chance. */
 static int check_test_labels(const struct tr_linear *m)
 {
     const tr_data *train = m->train;
@@ -62,6 +62,7 @@ static int check_test_labels(const struct tr_linear *m)
     (void)tr_job_files(m->job, "data.test", &files);
     size_t i = tr_label_unknown(train, m->test);
     if (i == m->test->labels) return TR_OK;
+    if (tr_data_is_held_out(m->test)) return tr_labels_note_unknown(m->tr, train, m->test);
     return tr_fail(TR_ERR_DATA, "%s: label %.9g, expected %.9g %s %.9g as in the training data", files[0],
                    (double)m->test->label[i], (double)train->label[0],
                    train->labels > 2 ? "or another up to" : "or", (double)train->label[train->labels - 1]);
@@ -72,7 +73,7 @@ static int type_of_labels(const struct tr_linear *m)
 {
     const tr_data *train = m->train;
     bool told = tr_job_given(m->job, "model.classes") || tr_job_given(m->job, "model.class_weights");
-    int type = told || tr_labels_are_classes(train, m->test) ? TR_LOSS_LOGISTIC : TR_LOSS_LINEAR;
+    int type = told || tr_labels_are_classes(train) ? TR_LOSS_LOGISTIC : TR_LOSS_LINEAR;
     if (type == TR_LOSS_LINEAR)
         tr_say(m->tr, "model.type:    linear, since labels are %s%zu different numbers",
                train->labels > 65535 ? "more than " : "", train->labels - (train->labels > 65535));
@@ -355,8 +356,10 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
     float positive = m->train->label[m->train->labels > 0 ? m->train->labels - 1 : 0];
     for (size_t i = 0; i < data->rows.n; i++) {
         float label = data->rows.label[i];
+        bool unknown = m->train->labels == 2 && tr_linear_label(m->train, label) == 2;
         (*target)[i] = !tr_linear_classifies(m) ? label
                        : m->outputs > 1         ? (float)tr_linear_label(m->train, label)
+                       : unknown                ? NAN
                        : label == positive      ? 1.0f
                                                 : -1.0f;
     }

@@ -10,7 +10,7 @@
 #include "../initial.h"
 
 /* What workers sum up for an evaluation. */
-enum { LOSS, WEIGHT, TEST_LOSS, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
+enum { LOSS, WEIGHT, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
 
 /* More distinct labels are numbers, not classes; more than the second are none in any case. */
 enum { MOST_CLASSES = 1000 };
@@ -33,7 +33,7 @@ static void choose_objective(struct tr_trees *m)
     const tr_data *train = m->train;
     m->objective = (uint64_t)m->o->objective;
     if (m->objective != TR_OBJECTIVE_AUTO) return;
-    bool classes = tr_labels_are_classes(train, m->test);
+    bool classes = tr_labels_are_classes(train);
     m->objective = train->labels <= 2 ? TR_OBJECTIVE_LOGISTIC
                    : classes          ? TR_OBJECTIVE_SOFTMAX
                                       : TR_OBJECTIVE_SQUARED;
@@ -60,9 +60,13 @@ static int check_data(const struct tr_trees *m)
                        "%s, and there are more than %d: expected classes, or model.objective squared",
                        tr_data_third_label(train), MOST_CLASSES);
     size_t other = m->test && tr_trees_classify(m) ? tr_label_unknown(train, m->test) : 0;
-    if (m->test && tr_trees_classify(m) && other < m->test->labels)
-        return tr_fail(TR_ERR_DATA, "%s: label %.9g of data.test does not occur in the training data",
+    bool unknown = m->test && tr_trees_classify(m) && other < m->test->labels;
+    if (unknown && !tr_data_is_held_out(m->test))
+        return tr_fail(TR_ERR_DATA,
+                       "%s: label %.9g of data.test does not occur in the training data: expected one that "
+                       "does, or model.objective squared",
                        tr_job_where(m->job, "data.test"), (double)m->test->label[other]);
+    if (unknown) TR_TRY(tr_labels_note_unknown(m->tr, train, m->test));
     if (*m->o->class_weights && !tr_trees_classify(m))
         return tr_fail(TR_ERR_CONFIG, "%s: model.class_weights is for classes, and labels are numbers",
                        tr_job_where(m->job, "model.class_weights"));
@@ -356,7 +360,6 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     if (!m->test) return TR_OK;
     TR_TRY(score_test(m));
     const float *label = m->test->rows.label;
-    report->sum[TEST_LOSS] += tr_trees_loss(m, label, NULL, m->test_score, n, n);
     report->sum[TEST_ROWS] += (double)n;
     for (size_t i = 0; i < n; i++) {
         float s = m->test_score[i];
@@ -435,7 +438,8 @@ static int find_area(struct tr_trees *m)
     TR_TRY(tr_agree(m->tr, score_test(m)));
     TR_TRY(tr_agree(m->tr, tr_area_open(m->test_rows.n, &area)));
     for (size_t i = 0; i < m->test_rows.n; i++)
-        tr_area_add(area, m->test_score[i], tr_trees_class_of(m, m->test->rows.label[i]) > 0);
+        if (tr_trees_class_of(m, m->test->rows.label[i]) < m->labels)
+            tr_area_add(area, m->test_score[i], tr_trees_class_of(m, m->test->rows.label[i]) > 0);
     int status = tr_area_find(m->tr, area, &auc);
     tr_area_close(&area);
     return status == TR_OK ? tr_report_figure(m->tr, "test_auc", auc) : status;
