@@ -156,6 +156,21 @@ sed 's/^1 /2 /' large.svm >other.svm
     run from 2 $begins solve.method=newton solve.epochs=50 model.init=base
     holds "from the optimum Newton's method needs few passes, $(of from epochs) of $(of base epochs)" \
         "$(of from epochs) <= 0.6 * $(of base epochs)"
+    # weights come back to their columns, also of data that begin at 0
+    awk 'BEGIN { srand(1); print "a,b,y" >"in.csv"
+        for (i = 0; i < 300; i++) { a = rand() - 0.5; b = rand() - 0.5; y = 3 * a - 2 * b + rand() > 0.6
+            print a "," b "," y >"in.csv"; print y, "0:" a, "1:" b >"zero.svm" } }'
+    for table in "in.csv data.label=y" zero.svm; do
+        for model in model.h5 model.txt; do
+            rm -rf base2 from2
+            run base2 1 data.train=$table model.type=logistic
+            run from2 1 data.train=$table model.type=logistic model.init=base2/$model $still
+            near "$(of from2 objective)" "$(of base2 objective)" 1e-6 ||
+                fail "$table: from $model it begins at $(of from2 objective), not $(of base2 objective)"
+        done
+    done
+    "$trireme" predict base2/model.h5 zero.svm --margin >expected
+    "$trireme" predict base2/model.txt zero.svm --margin | cmp -s - expected || fail "model.txt predicts otherwise than model.h5"
     refuses_init() { timeout $patience "$trireme" train $begins $still output=none "$@" >out 2>&1; got=$?; }
     refuses_init model.init=base data.train=other.svm; [ $got -eq 65 ] && grep -q 'labels are not those' out || fail "other labels: $got $(cat out)"
     refuses_init model.init=none/model.h5; [ $got -eq 78 ] && grep -q 'folder of this run' out || fail "its own folder: $got $(cat out)"

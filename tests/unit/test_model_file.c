@@ -192,6 +192,7 @@ START_TEST(both_files_read_back_bit_by_bit)
         ck_assert_str_eq(job_text, opened.text);
         ck_ok(read_model(in_folder("model.txt"), &read));
         expect_equal(&m, &read);
+        ck_assert_uint_eq(m.first_index, read.first_index);
         tr_linear_model_free(&m);
         remove_folder();
     }

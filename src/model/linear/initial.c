@@ -27,7 +27,9 @@ static int check_labels(const struct tr_linear *m, const struct tr_linear_model 
 static int take_weights(struct tr_linear *m, const struct tr_linear_model *s, const char *path)
 {
     size_t outputs = m->outputs;
-    uint64_t columns = m->train->columns, from_zero = m->train->first_index;
+    bool table =
+        m->train->format == TR_FORMAT_CSV; /* whose columns have no numbers, and are in the same order */
+    uint64_t columns = m->train->columns, from_zero = table ? s->first_index : m->train->first_index;
     for (uint64_t i = 0; i < s->features; i++)
         for (size_t o = 0; o < outputs; o++) {
             double w = tr_linear_model_weight(s, i * outputs + o);

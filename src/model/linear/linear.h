@@ -56,7 +56,7 @@ struct tr_linear_model {
     int type;              /* TR_LOSS_… */
     enum tr_dtype dtype;   /* of the weights: TR_F32 or TR_F64 */
     uint64_t features;     /* weight i belongs to index first_index + i of the data */
-    uint64_t first_index;  /* 0 or 1; model.txt does not know it: 1 */
+    uint64_t first_index;  /* 0 or 1, as in a model.txt that does not say */
     uint64_t label_column; /* csv: TR_LABEL_…; AUTO where the file does not say */
     size_t outputs;        /* weights of a feature: 1, or as many as there are labels … */
     bool softmax;          /* … whose margins one softmax makes probabilities of */
@@ -371,9 +371,10 @@ int tr_linear_model_check_labels(const struct tr_linear_model *model, bool *fine
 
 /* Writes a model.txt, which can be used with liblinear-predict: its features are numbered from 1, so its line i (from 1)
  * behind «w» is weight i - 1, of index i - 1 + first_index of the data. For data that begin at index 1, as nearly all do,
- * these are the same; for data that begin at 0, add 1 to each index before using LIBLINEAR. LIBLINEAR's labels are whole
- * numbers: others are written as they are, which it does not read (Trireme does). Of several outputs it knows those that
- * are each against the rest; a softmax is told by a last line, which it does not look at, and predicts the same labels.
+ * these are the same; for data that begin at 0, add 1 to each index before using LIBLINEAR: a last line, at which it does
+ * not look, says «first_index 0». LIBLINEAR's labels are whole numbers: others are written as they are, which it does not
+ * read (Trireme does). Of several outputs it knows those that are each against the rest; a softmax is told by such a line,
+ * too, and predicts the same labels.
  * One process: create, append the weights of n features at a time and then the bias, finish; close in any case. */
 struct tr_linear_text;
 int tr_linear_text_create(const char *folder, const struct tr_linear_model *head,

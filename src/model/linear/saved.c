@@ -158,7 +158,10 @@ static int fill_weights(void *model, uint64_t first, size_t n, void *values)
         tr_say(m->tr, "note:          model.txt is left out: it would have %llu lines",
                (unsigned long long)m->saved.features);
     if (!is_short) return TR_OK;
-    if (first == 0) TR_TRY(tr_linear_text_create(folder, &m->saved, &m->text));
+    struct tr_linear_model head = m->saved;
+    if (m->train->format == TR_FORMAT_CSV)
+        head.first_index = 1; /* its columns have no numbers: LIBLINEAR's will do */
+    if (first == 0) TR_TRY(tr_linear_text_create(folder, &head, &m->text));
     TR_TRY(tr_linear_text_append(m->text, m->saved.dtype, values, n));
     return first + n == m->saved.features ? end_text(m) : TR_OK;
 }

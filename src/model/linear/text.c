@@ -101,7 +101,7 @@ static int read_labels(struct scanner *s, struct tr_linear_model *m)
 
 static int read_count(struct scanner *s, double least, double most, uint64_t *count)
 {
-    double number;
+    double number = 0;
     TR_TRY(next_number(s, &number));
     if (!(number >= least && number <= most) || number != floor(number))
         return bad_text(s, "this count is impossible");
@@ -188,19 +188,30 @@ static int read_line(struct scanner *s, struct tr_linear_model *m, double *weigh
     return end_line(s);
 }
 
+/* The next word of this line, or of one behind it; empty at the end of the text. */
+static void next_word_of_any_line(struct scanner *s, char word[64])
+{
+    for (; s->at < s->end && *s->at && strchr(" \t\r\n", *s->at); s->at++) s->line += *s->at == '\n';
+    next_word(s, word);
+}
+
 /* What LIBLINEAR has no word for stands behind the weights, where it does not look. */
 static int read_end(struct scanner *s, struct tr_linear_model *m)
 {
     char word[64];
-    bool known;
-    next_word(s, word);
+    uint64_t first = 0;
+    next_word_of_any_line(s, word);
     m->softmax = m->outputs > 1 && strcmp(word, "softmax") == 0;
     for (int type = TR_LOSS_HUBER; type <= TR_LOSS_POISSON && m->type == TR_LOSS_LINEAR; type++)
         if (strcmp(word, tr_linear_model_name(type)) == 0) m->type = type;
-    known = m->softmax || m->type >= TR_LOSS_HUBER;
     if (m->type == TR_LOSS_HUBER || m->type == TR_LOSS_QUANTILE) TR_TRY(next_number(s, &m->shape));
-    while (s->at < s->end && strchr(" \t\r\n", *s->at) && *s->at) s->at++;
-    return s->at == s->end && (known || !*word)
+    if (m->softmax || m->type >= TR_LOSS_HUBER) next_word_of_any_line(s, word);
+    if (strcmp(word, "first_index") == 0) {
+        TR_TRY(read_count(s, 0, 1, &first));
+        m->first_index = first;
+        next_word_of_any_line(s, word);
+    }
+    return s->at == s->end && !*word
                ? TR_OK
                : bad_text(s, "expected the end, found more weights than nr_feature says");
 }
@@ -284,7 +295,7 @@ struct tr_linear_text {
     FILE *file;
     bool complete;  /* and has its name */
     size_t outputs; /* weights of a line */
-    char end[64];   /* what stands behind them */
+    char end[96];   /* what stands behind them */
     locale_t c;     /* numbers with a point for a point, whatever the user's language */
 };
 
@@ -324,6 +335,8 @@ int tr_linear_text_create(const char *folder, const struct tr_linear_model *head
     locale_t old = uselocale(t->c);
     if (head->shape > 0)
         snprintf(t->end, sizeof t->end, "%s %.17g\n", tr_linear_model_name(head->type), head->shape);
+    if (head->first_index == 0)
+        snprintf(t->end + strlen(t->end), sizeof t->end - strlen(t->end), "first_index 0\n");
     for (size_t i = 0; classifies && i < head->labels; i++)
         fprintf(t->file, "%s %.9g", i == 0 ? "label" : "", (double)head->label[i]);
     uselocale(old);
