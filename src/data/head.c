@@ -106,22 +106,56 @@ static bool looks_like_docword(const char *p, const char *end)
     return tr_at_line_end(p);
 }
 
-/* A number, and behind it index:value; rows before it may have no features. */
-static bool looks_like_libsvm(const char *p, const char *end)
+/* A number, and behind it index:value; of a row to predict for there may be no number. */
+static bool is_libsvm_row(const char *p)
 {
     float label;
     uint64_t index;
-    const char *pair = NULL;
-    for (p = next_text(p, end); p; p = next_text(behind_line(p), end)) {
-        pair = tr_read_float(p, &label);
-        if (*p != '#' && (!pair || !tr_at_line_end(skip_blanks(pair)))) break;
-        pair = NULL;
-    }
-    if (!p) return false;
-    pair = pair && tr_is_blank(*pair) ? skip_blanks(pair) : p; /* or a row to predict for, without a label */
+    const char *pair = tr_read_float(p, &label);
+    pair = pair && tr_is_blank(*pair) ? skip_blanks(pair) : p;
     const char *colon = tr_read_whole(pair, &index);
     if (strncmp(pair, "qid:", 4) == 0) return true;
     return colon != pair && *colon == ':' && colon[1] != ':';
+}
+
+/* Whether the word at p is number:number. */
+static bool is_pair(const char *p)
+{
+    float number;
+    p = tr_read_float(p, &number);
+    p = p && *p == ':' ? tr_read_float(p + 1, &number) : NULL;
+    return p && (tr_is_blank(*p) || tr_at_line_end(p));
+}
+
+/* A number, or several with commas between them, and nothing but pairs behind; or at least one pair behind anything, and a row
+ * in the next line. A time of day in a table, 12:30, is not enough. */
+static bool is_faulty_libsvm_row(const char *p, const char *end)
+{
+    float number;
+    size_t words = 0, pairs = 0;
+    const char *label = tr_read_float(p, &number), *next = next_text(behind_line(p), end);
+    bool several = label && *label == ',';
+    while (label && *label == ',') label = tr_read_float(label + 1, &number);
+    while (!tr_is_blank(*p) && !tr_at_line_end(p)) p++;
+    bool labels = label == p;
+    for (p = skip_blanks(p); !tr_at_line_end(p); p = skip_blanks(p), words++) {
+        pairs += is_pair(p);
+        while (!tr_is_blank(*p) && !tr_at_line_end(p)) p++;
+    }
+    if (labels && pairs == words && pairs > several) return true;
+    return pairs > 0 && next && is_libsvm_row(next);
+}
+
+/* Rows before the first that is looked at may have no features. */
+static bool looks_like_libsvm(const char *p, const char *end)
+{
+    float label;
+    for (p = next_text(p, end); p; p = next_text(behind_line(p), end)) {
+        const char *behind = tr_read_float(p, &label);
+        if (*p != '#' && (!behind || !tr_at_line_end(skip_blanks(behind))))
+            return is_libsvm_row(p) || is_faulty_libsvm_row(p, end);
+    }
+    return false;
 }
 
 /* The first lines of a file, or nothing: begin == end. To be freed. */

@@ -109,6 +109,10 @@ record 'yes 1:1' "'yes': the label is not a number"
 record '1 1:' "'1:': the value is missing"
 record '1 one:1' "'one:1': the index is not a number"
 record '7 1:1' "label 7 is the third kind" solve.method=growing
+printf '1 -1:1 2:3\n0 1:1 2:4\n1 1:2 2:9\n' >first # in the first line, too, which tells the format
+refuses 65 "first:1: '-1:1': the index is negative" $good data.train=first
+printf '1,2 1:1 2:3\n2,3 1:1 2:4\n' >several
+refuses 65 "several:1: '1,2': several labels" $good data.train=several
 printf '1 1:1\n7 1:1\n' >strange
 refuses 65 "strange: label 7, expected -1 or 1" $good data.test=strange
 printf '# nothing\n\n' >comments

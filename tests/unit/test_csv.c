@@ -287,6 +287,17 @@ static const struct {
     {"1::2::3\n", TR_FORMAT_CSV},
     {"a b c\n", TR_FORMAT_AUTO},
     {"1 2 3\n", TR_FORMAT_CSV},
+    /* with something wrong in the first line, which LIBSVM's reader is to name */
+    {"1 -1:1 2:3\n", TR_FORMAT_LIBSVM},
+    {"1,3 1:1 2:1\n2,4 1:1 2:2\n", TR_FORMAT_LIBSVM},
+    {"spam 1:1\n1 1:1\n", TR_FORMAT_LIBSVM},
+    {"1 x:1 2:2\n1 1:1\n", TR_FORMAT_LIBSVM},
+    /* times of day */
+    {"1,12:30\n0,12:31\n", TR_FORMAT_CSV},
+    {"1,3 12:30\n0,3 12:31\n", TR_FORMAT_CSV},
+    {"y\ttime\n1\t12:30\n0\t12:31\n", TR_FORMAT_CSV},
+    {"2020-01-01 12:30 1\n2020-01-01 12:31 0\n", TR_FORMAT_CSV},
+    {"Mon 9:30 17:45 1\nTue 9:30 17:45 0\n", TR_FORMAT_CSV},
 };
 
 START_TEST(formats_are_told_by_their_first_lines)
