@@ -471,6 +471,17 @@ static int add_item(const struct tr_job_slot *slot, const struct tr_job_setting 
     return TR_OK;
 }
 
+/* «{a: up, "b": down}», as a file has it, becomes «a: up,b: down». */
+static void take_off_braces(char *text)
+{
+    size_t n = strlen(text);
+    char *to = text;
+    if (n < 2 || text[0] != '{' || text[n - 1] != '}') return;
+    for (const char *p = text + 1; p < text + n - 1; p++)
+        if (*p != '"' && !(*p == ' ' && (to == text || to[-1] == ','))) *to++ = *p;
+    *to = '\0';
+}
+
 /* In a list on the command line, a comma ends an item: a path that holds one can only be named in the file. */
 static int set_list(const struct tr_job_slot *slot, const struct tr_job_setting *s, const char *name)
 {
@@ -481,6 +492,7 @@ static int set_list(const struct tr_job_slot *slot, const struct tr_job_setting 
     char *copy, *rest;
     TR_TRY(tr_copy_string(s->item[0], &copy));
     int status = TR_OK;
+    if (slot->key->kind == TR_KIND_PAIRS) take_off_braces(copy);
     rest = copy;
     for (char *item; status == TR_OK && (item = strsep(&rest, ","));) status = add_item(slot, s, name, item);
     free(copy);

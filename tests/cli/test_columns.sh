@@ -51,6 +51,8 @@ for ranks in 2 4; do
     h5dump -d dictionary_text many/model.h5 2>/dev/null | tail -n +2 >d
     cmp -s c d || fail "another dictionary on $ranks ranks"
 done
+learn braces 1 data.train=train.csv data.label=price model.type=linear 'data.columns={id: id, "not*": ignore}'
+says braces "1 number, 2 categories (city 3, road, no 39), 2 ignored; label price"
 learn served 3 data.train=train.csv data.label=price model.type=linear "$types" ranks.layout=dedicated ranks.servers=1
 "$trireme" evaluate one train.csv | awk '$1 == "rmse" && $2 > 0.1 { exit 1 }' || fail "cities and roads are not learnt"
 "$trireme" inspect one/model.h5 --top 50 >shown

@@ -241,7 +241,7 @@ same goss1 goss3
 holds "rows with large gradients" "$(of goss1 test_accuracy) > 0.94"
 
 # ---- constraints, and more trees for a model ----
-for ranks in 1 3; do run monotone$ranks $ranks job.yaml data.train=all.number.csv data.test=test.all.number.csv "model.monotone=4: up, 1: down" ranks.node_size=$((ranks == 3)); done
+for ranks in 1 3; do run monotone$ranks $ranks job.yaml data.train=all.number.csv data.test=test.all.number.csv "model.monotone={4: up, 1: down}" ranks.node_size=$((ranks == 3)); done
 same monotone1 monotone3
 awk 'BEGIN { for (i = 0; i < 20; i++) for (x = -1; x < 1; x += 0.05) printf "%s,%s,%s,%s,0\n", i / 10 - 1, i % 3 - 1, i % 5 / 3 - 0.5, x }' >rising.csv
 "$trireme" predict monotone1 rising.csv | awk 'NR % 40 != 1 && $1 < before - 1e-6 { exit 1 } { before = $1 }' || fail "predictions do not rise with column 4"
