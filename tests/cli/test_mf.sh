@@ -34,6 +34,19 @@ done
 "$trireme" evaluate three test 2>notes | grep -q '^rmse ' || fail "evaluate"
 grep -q 'of .* ratings 1 are of users and 1 of items that the model does not know' notes || fail "cold: $(cat notes)"
 
+# ---- the default rate: more epochs fit better; with solve.decay the first of them are the same, however many follow ----
+"$trireme" generate ratings -o more users=300 items=250 ratings=18000 >/dev/null 2>&1 || fail "generate: exit $?"
+last=9
+for epochs in 5 20 40; do
+    run epochs$epochs 1 data.train=more model.type=mf solve.epochs=$epochs
+    now=$(of epochs$epochs objective)
+    holds "training rmse after $epochs epochs" "$now < $last - 0.02"
+    last=$now
+    run decay$epochs 1 data.train=more model.type=mf solve.epochs=$epochs solve.decay=1 report.every=5
+    grep '^epoch 5.00 ' decay$epochs.out | sed 's/.* train rmse \([0-9.]*\).*/\1/' >fifth.$epochs
+    cmp -s fifth.5 fifth.$epochs || fail "solve.decay: the fifth of $epochs epochs: $(cat fifth.$epochs), of 5: $(cat fifth.5)"
+done
+
 # ---- the file ----
 if command -v h5dump >/dev/null; then
     for name in users items user_bias item_bias user_ids item_ids; do

@@ -261,7 +261,10 @@ static const tr_option options[] = {
     {"model.confidence", TR_KIND_REAL, AT(confidence), "40", .above = true,
      .help = "implicit: a rating r weighs 1 + confidence r"},
     {"solve.rate", TR_KIND_REAL, AT(rate), "auto", .above = true, .words = TR_WORDS("auto"),
-     .may_change = true, .methods = "sgd", .help = "size of the first step; auto = as suits the optimizer"},
+     .may_change = true, .methods = "sgd",
+     .help =
+         "size of the first step; auto = 0.28/sqrt(solve.epochs) but at most 0.16, or 0.1 with solve.decay, "
+         "or 0.02 with optimizer sgd"},
     {"solve.decay", TR_KIND_REAL, AT(decay), "0", .may_change = true, .methods = "sgd",
      .help = "the rate of clock c is rate/sqrt(decay*c+1); with 0 it falls to 0 at the last epoch"},
     {"solve.optimizer", TR_KIND_CHOICE, AT(optimizer), "adagrad", .words = TR_WORDS("sgd", "adagrad"),

@@ -402,13 +402,24 @@ static void list_changes(struct tr_mf_sgd *s, const tr_worker *me, size_t block,
 
 /* ---- a clock ---- */
 
-static double rate_at(const struct tr_mf_sgd *s, int64_t clock)
+/* With adagrad more epochs go further: in all as far as the root of their number. At a rate that falls as 1 / epochs more of
+ * them ended further from the minimum, and at the same rate for all 20 overfit where 5 have hardly begun. (RMSE in
+ * training and held out after 5, 20 and 40 epochs, rank 32: MovieLens 100K .857 .922, .797 .911, .766 .910; Jester 3.55 4.034,
+ * 3.20 4.028, 3.10 4.039; at 0.7 / epochs MovieLens .847 .919, .864 .931, .869 .934.) What follows solve.decay may go on to any
+ * number of epochs, and does not depend on it. */
+static double first_rate(const struct tr_mf_sgd *s)
 {
     const struct tr_mf_options *o = s->m->o;
-    double epochs = (double)s->m->epochs, rate = o->rate, all = epochs * (double)s->parts;
-    if (rate == TR_JOB_AUTO) rate = s->adagrad ? fmax(0.02, fmin(0.16, 0.7 / epochs)) : 0.02;
-    if (o->decay > 0) return rate / sqrt(o->decay * (double)clock + 1);
-    return rate * pow(1 - (double)clock / all, 0.7);
+    if (o->rate != TR_JOB_AUTO) return o->rate;
+    if (!s->adagrad) return 0.02;
+    return o->decay > 0 ? 0.1 : fmin(0.16, 0.28 / sqrt((double)s->m->epochs));
+}
+
+static double rate_at(const struct tr_mf_sgd *s, int64_t clock)
+{
+    double decay = s->m->o->decay, all = (double)s->m->epochs * (double)s->parts;
+    if (decay > 0) return first_rate(s) / sqrt(decay * (double)clock + 1);
+    return first_rate(s) * pow(1 - (double)clock / all, 0.7);
 }
 
 static struct tr_mf_pass pass_at(const struct tr_mf_sgd *s, const tr_worker *me)
