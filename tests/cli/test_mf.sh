@@ -93,6 +93,24 @@ fails 65 'wrong:1:' "$@" data.train=wrong
 printf 'a;b;1\n' >lone # one user, one item
 run single 2 job.yaml data.train=lone data.test=lone && "$trireme" evaluate single lone >/dev/null || fail "single"
 
+# ---- als: the training error of what fits nearly exactly, for rows with few ratings, many, and more than are looked up at
+# a time ----
+awk 'BEGIN { for (u = 0; u < 10; u++) for (i = 0; i < 10; i++) print u, i, 5 }' >five10
+awk 'BEGIN { for (u = 0; u < 1100; u++) for (i = 0; i < 3; i++) print u, i, 5 }' >five1100
+awk 'BEGIN { srand(1); for (i = 0; i < 90; i++) for (k = 0; k < 2; k++) p[i, k] = 2 * rand()
+    for (u = 0; u < 90; u++) for (i = 0; i < 60; i++) if (rand() < 0.5)
+        printf "%d %d %.4f\n", u, i, 1000 + p[u, 0] * p[i, 0] + p[u, 1] * p[i, 1] + 0.2 * rand() }' >offset
+for way in "five10 model.rank=1" "five1100 model.rank=1" "offset model.rank=4" "offset model.rank=40" "offset model.bias=yes" \
+    "offset model.nonnegative=yes model.rank=4" "five10 model.implicit=yes model.rank=1"; do
+    set -- $way
+    data_train=$1
+    shift
+    run fits 1 data.train=$data_train model.type=mf solve.method=als model.l2=1e-5 "$@" || continue
+    case $way in *implicit*) continue ;; esac
+    holds "$way: evaluate beside summary" "($(of fits objective) - $("$trireme" evaluate fits $data_train --json 2>/dev/null |
+        number rmse)) ^ 2 < (1e-5 + 1e-3 * $(of fits objective)) ^ 2"
+done
+
 # ---- MovieLens 100K ----
 if [ -r "$data/ml-100k/u1.base.gz" ]; then
     for method in sgd als; do

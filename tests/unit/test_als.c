@@ -121,13 +121,24 @@ static double objective(const float *x, double *slope)
     return sum;
 }
 
-static void check_fit(const struct tr_solver *solver, const float *x)
+static void check_fit(struct tr_solver *solver, const float *x)
 {
     double slope[WIDTH], norm = 0, value = objective(x, slope);
     for (size_t a = 0; a < r.order; a++) norm += (double)x[a] * (double)x[a];
     struct tr_solve_fit fit = tr_solver_fit(solver);
     ck_assert_double_eq_tol(fit.penalty, r.ridge * norm, 1e-5 * (1 + r.ridge * norm));
     ck_assert_double_eq_tol(fit.loss + fit.penalty, value, 1e-4 * (1 + r.squares));
+    if (r.problem.implicit) return;
+    double loss = 0;
+    for (size_t i = 0; i < r.n; i++) {
+        double error = (double)r.target[i];
+        for (size_t a = 0; a < r.order; a++) error -= (double)x[a] * factor(i, a);
+        loss += error * error;
+    }
+    ck_assert_double_eq_tol(tr_solve_loss(solver, r.n, r.other, r.target, x), loss,
+                            1e-4 * loss + 1e-10 * r.squares);
+    ck_assert(fit.cancels || fabs(fit.loss - loss) < 1e-3 * loss);
+    ck_assert(!fit.cancels || loss < 0.02 * r.squares);
 }
 
 static void check_solved(enum tr_cpu level, const float *x, const char *how)

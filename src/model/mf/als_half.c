@@ -54,6 +54,19 @@ static void add_to(struct tr_mf_als *als, const struct tr_als_arena *arena, size
     }
 }
 
+/* The loss of row i as als->x has it, from its ratings. */
+static double loss_of(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i)
+{
+    const struct tr_als_side *side = als->now;
+    double loss = 0;
+    for (uint64_t k = side->begin[i], end; k < side->begin[i + 1]; k = end) {
+        end = side->begin[i + 1] - k > TR_ALS_CHUNK ? k + TR_ALS_CHUNK : side->begin[i + 1];
+        size_t n = look_up(als, arena, k, end, 0);
+        loss += tr_solve_loss(als->solver, n, als->other, als->target, als->x);
+    }
+    return loss;
+}
+
 /* Solves for row i, whose sums may be begun; puts what changes into the view. */
 static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t turn)
 {
@@ -75,7 +88,9 @@ static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, si
         delta[k] = als->x[k] - value[k];
         value[k] = als->x[k];
     }
-    side->loss += tr_solver_fit(als->solver).loss;
+    struct tr_solve_fit fit = tr_solver_fit(als->solver);
+    bool asked = side->which == TR_MF_ITEM; /* evaluations take the items' */
+    side->loss += fit.cancels && asked ? loss_of(als, arena, i) : fit.loss;
     return TR_OK;
 }
 

@@ -54,6 +54,8 @@ struct kernel {
 /* What f32 can be trusted with: a pivot that keeps this part of what it was before elimination; and where λ' is this
  * part of the matrix's trace, that holds anyway. */
 static const float LEAST_PIVOT = 1e-5f, SAFE_PART = 1e-4f;
+/* A difference is wrong by some 1e-6 of what it is of: where less than this part is left, it says too little. */
+static const double CANCELS = 1e-2;
 
 struct tr_solver {
     struct tr_solve_problem problem;
@@ -396,10 +398,12 @@ static double dot(const float *a, const float *b, size_t n)
 static int finish(struct tr_solver *s, const float *x, double squares, double gain, double ridge)
 {
     size_t width = s->problem.rank + s->problem.bias;
-    double penalty = ridge * dot(x, x, width);
-    s->fit = (struct tr_solve_fit){squares - gain - penalty, penalty};
-    if (isfinite(s->fit.loss)) return TR_OK;
-    return tr_fail(TR_ERR_DIVERGED, "least squares: a row's solution is not finite");
+    double penalty = ridge * dot(x, x, width), loss = squares - gain - penalty;
+    if (!isfinite(loss)) return tr_fail(TR_ERR_DIVERGED, "least squares: a row's solution is not finite");
+    s->fit = (struct tr_solve_fit){.loss = fmax(0, loss),
+                                   .penalty = penalty,
+                                   .cancels = !s->problem.implicit && loss < CANCELS * squares};
+    return TR_OK;
 }
 
 static void add_gram(const struct tr_solver *s, float *matrix)
@@ -475,6 +479,27 @@ static int solve_few(struct tr_solver *s, size_t n, const float *const *other, c
     double gain = 0; /* what is left over of a target is λ' a */
     for (size_t i = 0; i < n; i++) gain += (double)target[i] * ((double)target[i] - ridge * (double)a[i]);
     return finish(s, x, squares_of(s, n, target), gain, ridge);
+}
+
+double tr_solve_loss(struct tr_solver *s, size_t n, const float *const *other, const float *target,
+                     const float *x)
+{
+    const struct kernel *k = s->kernel;
+    size_t rank = s->problem.rank;
+    float *row = s->right[0], *product = s->weight, bias = s->problem.bias ? x[rank] : 0;
+    double sum = 0;
+    memset(row, 0, s->n * sizeof *row);
+    memcpy(row, x, rank * sizeof *row);
+    for (size_t done = 0, now; done < n; done += now) {
+        now = tr_min_size(n - done, DEPTH);
+        k->pack(other + done, NULL, now, rank, s->panel, s->ld, s->n);
+        k->dots(s->panel, s->ld, now, row, s->n, product);
+        for (size_t i = 0; i < now; i++) {
+            double error = (double)target[done + i] - (double)bias - (double)product[i];
+            sum += error * error;
+        }
+    }
+    return sum;
 }
 
 int tr_solve(struct tr_solver *s, size_t n, const float *const *other, const float *target, float *x)

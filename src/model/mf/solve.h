@@ -50,11 +50,17 @@ void tr_solve_add(struct tr_solver *solver, size_t n, const float *const *other,
                   float *sums);
 int tr_solve_sums(struct tr_solver *solver, size_t n, float *sums, float *x);
 
-/* How well the row solved last fits: what is minimised (above) is loss + penalty, with penalty = λ' (|x|² + b²). */
+/* How well the row solved last fits: what is minimised (above) is loss + penalty, with penalty = λ' (|x|² + b²). The loss is
+ * a difference of sums. */
 struct tr_solve_fit {
     double loss, penalty;
+    bool cancels; /* explicit: so small a difference that tr_solve_loss() should say what it is */
 };
 struct tr_solve_fit tr_solver_fit(const struct tr_solver *solver);
+
+/* explicit: the loss of x, as it was solved for, on some of its ratings, from these. */
+double tr_solve_loss(struct tr_solver *solver, size_t n, const float *const *other, const float *target,
+                     const float *x);
 
 /* implicit: Σ v vᵀ over n rows, `stride` floats apart, is added to the matrix, of tr_solver_gram() doubles, which is
  * then to be summed over all who have rows; and what it is while solving. */
