@@ -70,6 +70,11 @@ awk '$1 != "reader02" { exit 1 } { split($2, b, "-"); if (b[2] % 2) exit 1 } NR 
     fail "top: $(cat top)"
 "$trireme" predict three/model.h5 test --top 2 >tops 2>/dev/null || fail "predict --top DATA: exit $?"
 [ "$(wc -l <tops)" = $((2 * $(cut -d';' -f1 test | sort -u | wc -l))) ] || fail "tops: $(wc -l <tops) lines"
+for way in "test" "--user nobody"; do
+    "$trireme" predict three/model.h5 $way --top 2 2>notes >/dev/null || fail "$way: exit $?"
+    grep -q 'does not know 1 of the users' notes || fail "$way: no note: $(cat notes)"
+done
+"$trireme" predict three/model.h5 --user reader02 --top 2 2>notes >/dev/null && [ ! -s notes ] || fail "a known user: $(cat notes)"
 "$trireme" inspect three/model.h5 >shown || fail "inspect: exit $?"
 grep -q '^users  *60, ' shown && grep -q '^items  *40, ' shown && grep -q '^rank  *4, and biases' shown || fail "inspect: $(cat shown)"
 "$trireme" inspect three/model.h5 --user reader02 --top 3 | tail -1 | grep -q 'book-' || fail "inspect --user"

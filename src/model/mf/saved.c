@@ -168,6 +168,16 @@ static void note_cold(const struct asking *a)
                        : "they count with the mean of all");
 }
 
+/* … of those whose best items are told. */
+static void note_cold_users(const struct asking *a)
+{
+    if (a->cold_users == 0) return;
+    fprintf(stderr, "trireme: note: the model does not know %llu of the users: %s\n",
+            (unsigned long long)a->cold_users,
+            a->m->bias ? "for them items count with the mean and their own constant"
+                       : "for them all items count with the mean of all");
+}
+
 static int print_rating(tr_query *query, double value)
 {
     char text[TR_NUMBER_ROOM + 1];
@@ -220,6 +230,7 @@ static int predict_user(void *state, const tr_rating *rating)
         if (a->cold && strlen(a->cold) == n && memcmp(a->cold, rating->user, n) == 0) return TR_OK;
         free(a->cold);
         TR_TRY(tr_format(&a->cold, "%.*s", (int)n, rating->user));
+        a->cold_users++;
     }
     return print_best(a, rating->user, n, user);
 }
@@ -240,11 +251,14 @@ static int predict(struct asking *a)
     if (id) {
         uint64_t user = number_of(a->m, TR_MF_USER, id, strlen(id));
         if (user == UINT64_MAX && !a->m->bias) return unknown_user(id);
+        a->cold_users = user == UINT64_MAX;
+        note_cold_users(a);
         return print_best(a, id, strlen(id), user);
     }
     if (top) TR_TRY(TR_NEW(&a->seen, (size_t)a->m->users));
     TR_TRY(tr_read_ratings(files, n, true, top ? predict_user : predict_pair, a));
-    note_cold(a);
+    if (top) note_cold_users(a);
+    else note_cold(a);
     return TR_OK;
 }
 
