@@ -4,6 +4,52 @@
 # continued; and an array of them. Usage: test_slurm.sh TRIREME; skipped where Slurm cannot be started
 . "$(dirname "$0")/lib.sh"
 scripts=$(realpath "$jobs/../slurm")
+
+# ---- the scripts alone, with commands that answer in place of Slurm's ----
+mkdir mock
+printf '%s\n' '#!/bin/sh' 'echo N/A' >mock/squeue
+printf '%s\n' '#!/bin/sh' "[ \"\$1\" != show ] || echo 'JobId=7 Command=$scripts/sweep.sbatch WorkDir=/'" >mock/scontrol
+printf '%s\n' '#!/bin/bash' '[ "$1" != --mpi=list ] || { echo pmix; exit; }' 'while [[ $1 == --* ]]; do shift; done; exec "$@"' >mock/srun
+printf '%s\n' '#!/bin/sh' 'echo "$*" >said; exit 75' >mock/stops # a program that stops at once
+chmod +x mock/*
+# mocked NAME=VALUE… SCRIPT WORD…
+mocked() { env PATH="$PWD/mock:$PATH" SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=n1 TRIREME_LAUNCH=srun "$@" >mock.out 2>&1; }
+
+mocked TRIREME=mock/stops "$scripts/train.sbatch" job.yaml --fresh output=a
+[ "$(cat said)" = 'train job.yaml --fresh output=a' ] || fail "--fresh: the first part runs $(cat said)"
+mocked TRIREME=mock/stops SLURM_RESTART_COUNT=1 "$scripts/train.sbatch" job.yaml --fresh output=a
+[ "$(cat said)" = 'train job.yaml output=a' ] || fail "--fresh: the second part runs $(cat said)"
+
+printf '%s\n' solve.epochs=3 "solve.epochs=4 checkpoint.to=4" >lines.txt
+mocked TRIREME=mock/stops SLURM_ARRAY_TASK_ID=1 "$scripts/sweep.sbatch" job.yaml lines.txt
+awk '$1 == 1 { print $3 }' runs/lines/summary.txt | grep -qx 75 || fail "an element that goes on: $(cat runs/lines/summary.txt)"
+
+# Elements have their own checkpoints, though the job names one folder.
+"$trireme" generate ctr -o ctr.svm rows=500 features=200 nonzeros=8 2>/dev/null
+cat >shared.yaml <<'END'
+data: {train: ctr.svm}
+model: {type: logistic}
+solve: {method: dual, target_gap: 0}
+checkpoint: {every: 1 clocks, to: shared}
+END
+for element in 1 2; do
+    mocked TRIREME="$trireme" SLURM_ARRAY_TASK_ID=$element "$scripts/sweep.sbatch" shared.yaml lines.txt || fail "element $element: $(cat mock.out)"
+done
+[ -d runs/lines/1/checkpoints ] && [ -d 4 ] && [ ! -e shared ] || fail "elements share their checkpoints: $(ls -d shared 4 runs/lines/*/*)"
+
+# Two signals at once: it waits for the program all the same.
+for turn in $(seq 16); do
+    mocked TRIREME="$trireme" "$scripts/train.sbatch" shared.yaml checkpoint.to=twice$turn.to output=twice$turn experiment.clock=0.1 solve.epochs=1000 &
+    script=$!
+    wait_for "training to begin" grep -q '^epoch' mock.out || break
+    script=$(pgrep -P $script) # of the shell in the background; env has become the script
+    kill -USR1 $script; kill -USR1 $script
+    wait
+    grep -q '^train.sbatch: stopped with a checkpoint' mock.out || { fail "two signals at once: $(cat mock.out)"; break; }
+    : >mock.out
+done
+rm -rf mock runs 4 twice* said
+
 box=$(realpath "$jobs/../tools/slurm-in-a-box")
 "$box" start --at "$here/slurm" --cpus 8 --first 6 2>err
 case $? in
