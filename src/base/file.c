@@ -114,6 +114,8 @@ int tr_replace_file(const char *folder, const char *name, const char *text, size
     return status;
 }
 
+/* ---- locks ---- */
+
 bool tr_lock_file(const char *path, int *fd, char *who, size_t size)
 {
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -147,4 +149,39 @@ bool tr_is_still_at(int fd, const char *path)
     struct stat open, there;
     return fstat(fd, &open) == 0 && stat(path, &there) == 0 && open.st_ino == there.st_ino &&
            open.st_dev == there.st_dev;
+}
+
+/* ---- outputs ---- */
+
+int tr_target_of(const char *name, struct tr_target *t)
+{
+    struct stat there, link;
+    bool exists = stat(name, &there) == 0;
+    *t = (struct tr_target){.in_place = exists && !S_ISREG(there.st_mode)};
+    if (exists && !t->in_place && lstat(name, &link) == 0 && S_ISLNK(link.st_mode))
+        t->path = realpath(name, NULL);
+    if (!t->path) TR_TRY(tr_copy_string(name, &t->path));
+    return tr_format(&t->part, "%s%s", t->path, t->in_place ? "" : ".part");
+}
+
+int tr_target_finish(struct tr_target *t, int status)
+{
+    if (t->part && !t->in_place) {
+        if (status == TR_OK && rename(t->part, t->path) < 0)
+            status = tr_file_failed(t->path, "created", errno);
+        if (status != TR_OK) unlink(t->part);
+    }
+    free(t->path);
+    free(t->part);
+    *t = (struct tr_target){0};
+    return status;
+}
+
+int tr_check_not_input(const char *output, const char *input)
+{
+    struct stat to, from;
+    if (stat(output, &to) < 0 || stat(input, &from) < 0 || !S_ISREG(to.st_mode)) return TR_OK;
+    if (to.st_dev != from.st_dev || to.st_ino != from.st_ino) return TR_OK;
+    return tr_fail(TR_ERR_USAGE, "%s: is read, and cannot be the output as well: expected another name",
+                   output);
 }

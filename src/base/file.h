@@ -32,6 +32,20 @@ bool tr_lock_file(const char *path, int *fd, char *who, size_t size);
 void tr_sign_lock(int fd);
 void tr_unlock_file(const char *path, int fd);
 
+/* A file that somebody names as an output. It gets its name when it is complete; of a symbolic link what it leads to is
+ * replaced, beside which it is written. What is there and no regular file, a device or a pipe, is written in place. */
+struct tr_target {
+    char *path, *part; /* part: the name to write it under */
+    bool in_place;
+};
+int tr_target_of(const char *name, struct tr_target *t);
+
+/* Where all is well so far, names what has been written; else removes it. Frees the target. TR_ERR_NO_OUTPUT, TR_ERR_IO. */
+int tr_target_finish(struct tr_target *t, int status);
+
+/* Refuses an output that is an input as well: it would be replaced by what is made of it. TR_ERR_USAGE. */
+int tr_check_not_input(const char *output, const char *input);
+
 /* Whether the open file is still the one at that path: somebody may have moved its folder away or removed it. */
 bool tr_is_still_at(int fd, const char *path);
 

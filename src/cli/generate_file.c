@@ -181,48 +181,43 @@ static int write_directly(const struct tr_generate_job *job)
     return status;
 }
 
-/* A file gets its name when it is complete. */
-static int write_and_rename(const struct tr_generate_job *job, const char *temporary, uint64_t *lines)
+static int write_part(const struct tr_generate_job *job, const char *part, uint64_t *lines)
 {
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return tr_file_failed(temporary, "created", errno);
-    int status = write_lines(job, fd, temporary, true, lines);
-    if (close(fd) < 0 && status == TR_OK) status = tr_file_failed(temporary, "written", errno);
-    if (status == TR_OK && rename(temporary, job->file) < 0)
-        status = tr_file_failed(job->file, "created", errno);
-    if (status != TR_OK) unlink(temporary);
+    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return tr_file_failed(part, "created", errno);
+    int status = write_lines(job, fd, part, true, lines);
+    if (close(fd) < 0 && status == TR_OK) status = tr_file_failed(part, "written", errno);
     return status;
 }
 
 /* Folders that cannot be written to are found before a line is made. */
-static int write_file(const struct tr_generate_job *job)
+static int write_file(const struct tr_generate_job *job, const struct tr_target *target, uint64_t *lines)
 {
-    double begin = tr_now();
-    char *temporary;
-    struct stat made;
-    uint64_t lines = 0;
-    TR_TRY(tr_format(&temporary, "%s.tmp", job->file));
-    char *slash = strrchr(temporary, '/');
+    char *slash = strrchr(target->part, '/');
     int status = TR_OK;
-    if (slash && slash > temporary) {
+    if (slash && slash > target->part) {
         *slash = '\0';
-        status = tr_make_folder(temporary, false);
+        status = tr_make_folder(target->part, false);
         *slash = '/';
     }
-    if (status == TR_OK) status = write_and_rename(job, temporary, &lines);
-    free(temporary);
-    if (status == TR_OK && stat(job->file, &made) == 0)
-        fprintf(stderr, "generate: %s: %llu %s, %.1f MB, %s\n", job->file, (unsigned long long)lines,
-                job->what, (double)made.st_size * 1e-6, tr_duration(tr_now() - begin).text);
-    return status;
+    return status == TR_OK ? write_part(job, target->part, lines) : status;
 }
 
 int tr_generate_file(const struct tr_generate_job *job)
 {
-    struct stat status;
-    bool there = stat(job->file, &status) == 0;
-    if (there && S_ISDIR(status.st_mode))
+    double begin = tr_now();
+    struct stat there, made;
+    struct tr_target target = {.part = NULL};
+    uint64_t lines = 0;
+    if (stat(job->file, &there) == 0 && S_ISDIR(there.st_mode))
         return tr_fail(TR_ERR_NO_OUTPUT, "%s: is a folder, expected the name of a file", job->file);
-    if (strcmp(job->file, "-") == 0 || (there && !S_ISREG(status.st_mode))) return write_directly(job);
-    return write_file(job);
+    if (strcmp(job->file, "-") == 0) return write_directly(job);
+    int status = tr_target_of(job->file, &target);
+    bool directly = target.in_place;
+    if (status == TR_OK) status = directly ? write_directly(job) : write_file(job, &target, &lines);
+    status = tr_target_finish(&target, status);
+    if (status == TR_OK && !directly && stat(job->file, &made) == 0)
+        fprintf(stderr, "generate: %s: %llu %s, %.1f MB, %s\n", job->file, (unsigned long long)lines,
+                job->what, (double)made.st_size * 1e-6, tr_duration(tr_now() - begin).text);
+    return status;
 }

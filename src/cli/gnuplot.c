@@ -42,7 +42,7 @@ static void put_screen(FILE *script, int columns, int diagrams)
             22 * diagrams, style, columns, 22 * diagrams);
 }
 
-static int put_terminal(const struct tr_drawing *d, int diagrams)
+static int put_terminal(struct tr_drawing *d, int diagrams)
 {
     static const char *const kinds[][2] = {{".svg", "svg noenhanced size 900,%d"},
                                            {".png", "pngcairo noenhanced size 900,%d"},
@@ -56,10 +56,11 @@ static int put_terminal(const struct tr_drawing *d, int diagrams)
     const char *ends = strrchr(d->output, '.');
     for (int i = 0; i < 3; i++) {
         if (!ends || strcmp(ends, kinds[i][0]) != 0) continue;
+        TR_TRY(tr_target_of(d->output, &d->target));
         fputs("set term ", script);
         fprintf(script, kinds[i][1], (i == 2 ? 5 : 450) * diagrams);
         fputs("\nset output ", script);
-        tr_drawing_quote(script, d->output, ".part");
+        tr_drawing_quote(script, d->target.part, "");
         fputc('\n', script);
         return TR_OK;
     }
@@ -78,21 +79,13 @@ int tr_drawing_open(struct tr_drawing *d, const char *command, const char *outpu
 /* The script is whole before gnuplot sees it, so that no error leaves half a drawing. */
 static int run_gnuplot(const struct tr_drawing *d)
 {
-    char *part = NULL;
     if (system("command -v gnuplot >/dev/null") != 0)
         return tr_fail(TR_ERR_SYSTEM, "%s: gnuplot is not installed here (Debian: gnuplot-nox)", d->command);
     fflush(stdout);
     FILE *gnuplot = popen("exec gnuplot", "w");
     if (!gnuplot) return tr_fail(TR_ERR_SYSTEM, "%s: gnuplot cannot be started", d->command);
     fputs(d->text, gnuplot);
-    int status = pclose(gnuplot) == 0 ? TR_OK : tr_fail(TR_ERR_SYSTEM, "%s: gnuplot failed", d->command);
-    if (!d->output) return status;
-    TR_TRY(tr_format(&part, "%s.part", d->output));
-    if (status == TR_OK && rename(part, d->output) < 0)
-        status = tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be written", d->output);
-    if (status != TR_OK) unlink(part);
-    free(part);
-    return status;
+    return pclose(gnuplot) == 0 ? TR_OK : tr_fail(TR_ERR_SYSTEM, "%s: gnuplot failed", d->command);
 }
 
 int tr_drawing_close(struct tr_drawing *d, int status)
@@ -100,5 +93,5 @@ int tr_drawing_close(struct tr_drawing *d, int status)
     if (d->script) fclose(d->script);
     if (status == TR_OK) status = run_gnuplot(d);
     free(d->text);
-    return status;
+    return d->target.part ? tr_target_finish(&d->target, status) : status;
 }

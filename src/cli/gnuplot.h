@@ -4,11 +4,14 @@
 
 #include <stdio.h>
 
+#include "base/file.h"
+
 struct tr_drawing {
     FILE *script; /* to be written by who draws */
     char *text;
     size_t length;
     const char *command, *output; /* a name that ends in .svg, .png or .pdf; NULL: the terminal */
+    struct tr_target target;
 };
 
 /* Begins one of so many diagrams below each other. To be closed in any case. TR_ERR_USAGE. */

@@ -5,12 +5,14 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "cli/cli.h"
 #include "cli/gnuplot.h"
+#include "data/dataset.h"
+#include "data/files.h"
 #include "ranks/ranks.h"
 
 static const char *const command_name[] = {
@@ -173,44 +175,52 @@ static int cannot_write(int status, const char *path)
     return tr_fail(status, "%s: cannot be written: %s", path, strerror(errno));
 }
 
-/* A file gets its name only when it is complete; what is there and no regular file, /dev/null say, is written in place. Ranks
- * but the first write into one that has no name. */
-struct target {
-    const char *path;
-    char *part;
-    bool in_place;
-};
-
-static int open_target(struct target *t, struct tr_ask *ask)
+/* Neither the model nor what it is applied to may be where the predictions go. */
+static int check_inputs(const struct tr_ask *ask, const struct tr_model *model, const char *output)
 {
-    struct stat there;
+    int status = tr_check_not_input(output, model->path);
+    for (size_t i = 0; i < ask->files && status == TR_OK; i++) {
+        char *found = NULL;
+        struct tr_files files = {.file = NULL};
+        if (model->job) status = tr_data_find(model->job, ask->file[i], &found);
+        /* whoever reads them says what is wrong with them */
+        if (status == TR_OK && tr_files_open(found ? &found : (char **)&ask->file[i], 1, &files) == TR_OK)
+            for (size_t k = 0; k < files.n && status == TR_OK; k++)
+                status = tr_check_not_input(output, files.file[k].path);
+        tr_files_close(&files);
+        free(found);
+    }
+    return status;
+}
+
+/* Ranks but the first write into a file that has no name. */
+static int open_target(struct tr_target *t, const struct tr_words *w, const struct tr_model *model,
+                       struct tr_ask *ask)
+{
     if (ask->tr && ask->tr->rank > 0) {
         ask->out = tmpfile();
         return ask->out ? TR_OK : tr_fail(TR_ERR_IO, "no file for predictions: %s", strerror(errno));
     }
-    if (!t->path) return TR_OK;
-    t->in_place = stat(t->path, &there) == 0 && !S_ISREG(there.st_mode);
-    TR_TRY(tr_format(&t->part, "%s%s", t->path, t->in_place ? "" : ".part"));
+    if (w->command != TR_PREDICT || !w->output) return TR_OK;
+    TR_TRY(check_inputs(ask, model, w->output));
+    TR_TRY(tr_target_of(w->output, t));
     ask->out = fopen(t->part, "we");
-    ask->output = t->path;
-    return ask->out ? TR_OK : cannot_write(TR_ERR_NO_OUTPUT, t->path);
+    ask->output = w->output;
+    return ask->out ? TR_OK : cannot_write(TR_ERR_NO_OUTPUT, w->output);
 }
 
-static int close_target(struct target *t, const struct tr_ask *ask, int status)
+static int close_target(struct tr_target *t, const struct tr_ask *ask, int status)
 {
-    if (!ask->out) return status;
+    if (!ask->out) return tr_target_finish(t, status);
     if (ask->out == stdout) {
         bool failed = fflush(stdout) != 0 || ferror(stdout);
         return status == TR_OK && failed ? cannot_write(TR_ERR_IO, "standard output") : status;
     }
     if (!t->part) return fclose(ask->out), status;
     bool fails = ferror(ask->out) || fflush(ask->out) != 0 || (!t->in_place && fsync(fileno(ask->out)) != 0);
-    if (status == TR_OK && fails) status = cannot_write(TR_ERR_IO, t->path);
-    if (fclose(ask->out) != 0 && status == TR_OK) status = cannot_write(TR_ERR_IO, t->path);
-    if (status == TR_OK && !t->in_place && rename(t->part, t->path) < 0)
-        status = cannot_write(TR_ERR_IO, t->path);
-    if (status != TR_OK && !t->in_place) unlink(t->part);
-    return status;
+    if (status == TR_OK && fails) status = cannot_write(TR_ERR_IO, ask->output);
+    if (fclose(ask->out) != 0 && status == TR_OK) status = cannot_write(TR_ERR_IO, ask->output);
+    return tr_target_finish(t, status);
 }
 
 /* ---- curves of evaluate ---- */
@@ -250,7 +260,7 @@ static int draw_curves(void *state, const struct tr_curve *curve, size_t n)
 int tr_ask_model(const char *path, const struct tr_words *w, tr_context *tr)
 {
     struct tr_model model;
-    struct target target = {.path = w->command == TR_PREDICT ? w->output : NULL};
+    struct tr_target target = {.part = NULL};
     struct tr_ask ask = {.command = w->command,
                          .file = w->word + 1,
                          .files = w->words - 1,
@@ -266,11 +276,10 @@ int tr_ask_model(const char *path, const struct tr_words *w, tr_context *tr)
                          .tr = tr};
     int status = tr_model_open(path, w->plugin, &model);
     bool opened = status == TR_OK;
-    if (opened) status = open_target(&target, &ask);
+    if (opened) status = open_target(&target, w, &model, &ask);
     if (tr) status = tr_agree(tr, status);
     if (status == TR_OK) status = tr_model_ask(&model, &ask);
     if (opened) status = close_target(&target, &ask, status);
-    free(target.part);
     if (opened) tr_model_close(&model);
     return status;
 }

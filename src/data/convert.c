@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "data/dataset.h"
 #include "data/hdf5.h"
 #include "data/schema_all.h"
@@ -24,6 +25,7 @@ struct work {
     bool dense;            /* rows are so in memory */
     uint64_t rows, nonzeros, lowest, highest;
     uint64_t columns, first_index;
+    struct tr_target target; /* of which the writer gives the name */
     struct tr_checked_writer out;
     size_t x, indices, indptr, y, origin; /* areas */
     uint64_t written, pairs;              /* rows and non-zeros in the file */
@@ -273,8 +275,8 @@ static int begin_file(struct work *w)
     uint64_t bytes = w->c->sparse ? 16 * w->nonzeros + 8 * w->rows : 4 * w->rows * w->columns;
     bytes += column_bytes(w);
     uint64_t header = tr_checked_header_bytes(AREAS, (bytes + 12 * w->rows) / PIECE + AREAS, 0);
-    TR_TRY(tr_checked_create(&w->out, w->c->out, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, header, true,
-                             "convert.write", "convert.name"));
+    TR_TRY(tr_checked_create(&w->out, w->target.path, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, header, true,
+                             "convert.write", w->target.in_place ? NULL : "convert.name"));
     TR_TRY(tr_attributes_of_format(w->out.file, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, TR_VERSION));
     TR_TRY(tr_attribute_count(w->out.file, "first_index", w->first_index));
     TR_TRY(tr_attribute_count(w->out.file, "dense", w->dense || !w->c->sparse));
@@ -413,6 +415,8 @@ static int convert(struct work *w)
 {
     struct tr_conversion *c = w->c;
     TR_TRY(tr_files_of(c->job, c->files, c->n, &w->files));
+    for (size_t i = 0; i < w->files.n; i++) TR_TRY(tr_check_not_input(c->out, w->files.file[i].path));
+    TR_TRY(tr_target_of(c->out, &w->target));
     TR_TRY(look(w));
     TR_TRY(read_all(w, measure_rows));
     if (w->rows == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", w->files.file[0].path);
@@ -436,6 +440,8 @@ int tr_convert(struct tr_conversion *c)
     struct work w = {.c = c, .out = {.fd = -1, .layout = -1, .file = -1, .array = -1}};
     int status = convert(&w);
     tr_checked_abandon(&w.out);
+    free(w.target.path);
+    free(w.target.part);
     if (w.schema) tr_schema_seen_free(&w.seen, w.schema);
     tr_schema_release(&w.schema);
     tr_bindings_free(&w.bindings);

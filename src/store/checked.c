@@ -198,7 +198,9 @@ int tr_checked_create(struct tr_checked_writer *w, const char *path, const char 
     w->layout = memfd_create("layout", MFD_CLOEXEC);
     if (!w->state || w->layout < 0) return tr_fail(TR_ERR_SYSTEM, "no memory to write %s", path);
     w->fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    struct stat there;
     if (w->fd < 0) return write_failed(w, TR_ERR_NO_OUTPUT);
+    w->in_place = !fault_name && fstat(w->fd, &there) == 0 && !S_ISREG(there.st_mode);
     w->file = create_layout(w);
     return w->file >= 0 ? TR_OK : tr_layout_failed("a file");
 }
@@ -206,7 +208,8 @@ int tr_checked_create(struct tr_checked_writer *w, const char *path, const char 
 /* Room for all of an array now, where a file system can: a disk that is too full says so before it is written. */
 static int reserve(const struct tr_checked_writer *w, const struct tr_checked_area *a)
 {
-    if (a->bytes < LARGE_ARRAY || fallocate(w->fd, 0, (off_t)a->first, (off_t)a->bytes) == 0) return TR_OK;
+    if (w->in_place || a->bytes < LARGE_ARRAY || fallocate(w->fd, 0, (off_t)a->first, (off_t)a->bytes) == 0)
+        return TR_OK;
     bool cannot = errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == EINTR;
     return cannot ? TR_OK : write_failed(w, TR_ERR_IO);
 }
@@ -353,12 +356,12 @@ static int put_all(struct tr_checked_writer *w, char *header, const char *layout
 {
     XXH3_64bits_reset(w->state);
     XXH3_64bits_update(w->state, header, w->header);
-    if (ftruncate(w->fd, (off_t)w->bytes) < 0) return write_failed(w, TR_ERR_IO);
+    if (!w->in_place && ftruncate(w->fd, (off_t)w->bytes) < 0) return write_failed(w, TR_ERR_IO);
     TR_TRY(put_structure(w, layout));
     w->digest = XXH3_64bits_digest(w->state);
     ((struct tr_checked_header *)(void *)header)->digest = w->digest;
     TR_TRY(put(w, header, w->header, 0));
-    return w->durable && fsync(w->fd) < 0 ? write_failed(w, TR_ERR_IO) : TR_OK;
+    return w->durable && !w->in_place && fsync(w->fd) < 0 ? write_failed(w, TR_ERR_IO) : TR_OK;
 }
 
 int tr_checked_seal(struct tr_checked_writer *w, const void *directory, uint64_t directory_bytes)
@@ -420,7 +423,7 @@ int tr_checked_finish(struct tr_checked_writer *w)
 
 void tr_checked_abandon(struct tr_checked_writer *w)
 {
-    if (w->file >= 0 || w->fd >= 0 || w->bytes > 0) unlink(w->part);
+    if (!w->in_place && (w->file >= 0 || w->fd >= 0 || w->bytes > 0)) unlink(w->part);
     free_writer(w);
 }
 

@@ -56,10 +56,10 @@ struct tr_checked_writer {
     char format[24];
     uint32_t version;
     const char *fault_write, *fault_name; /* fault points: of its writes, of giving it its name */
-    bool durable;
-    int fd, layout;        /* the file; memory in which HDF5 lays it out */
-    hid_t file, array;     /* of the layout; the array begun last, -1: none */
-    uint64_t header, laid; /* bytes of the header, of all arrays */
+    bool durable, in_place; /* in_place: it is no regular file, /dev/null say, and stays what it is */
+    int fd, layout;         /* the file; memory in which HDF5 lays it out */
+    hid_t file, array;      /* of the layout; the array begun last, -1: none */
+    uint64_t header, laid;  /* bytes of the header, of all arrays */
     struct tr_checked_area *area;
     struct tr_checked_progress *progress; /* of each area */
     uint64_t *sum;

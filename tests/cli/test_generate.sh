@@ -67,12 +67,12 @@ expect 64 "add -o FILE" generate ctr rows=5
 expect 64 "usage: trireme generate" generate
 expect 73 "is a folder" generate ctr -o new rows=5
 expect 73 "is a file" generate ctr -o end.svm/b rows=5
-[ ! -e b ] && [ ! -e b.tmp ] && [ ! -e c ] || fail "a failed call left a file"
+[ ! -e b ] && [ ! -e b.part ] && [ ! -e c ] || fail "a failed call left a file"
 if [ -c /dev/full ]; then
     expect 74 "No space left" generate ctr -o /dev/full rows=5
-    ln -s /dev/full full.tmp
+    ln -s /dev/full full.part
     expect 74 "No space left" generate ctr -o full $small
-    ln -s /dev/full full.gz.tmp
+    ln -s /dev/full full.gz.part
     expect 74 "" generate ctr -o full.gz $small
     [ ! -e full ] && [ ! -e full.gz ] || fail "a full disk left a file"
 fi

@@ -129,6 +129,27 @@ refuses "no data" 66 "no such file" "$trireme" predict runs/one nothing
 refuses "data as model" 65 "not a model" "$trireme" predict test test
 refuses "no output" 73 "cannot be written" "$trireme" predict runs/one test -o no/folder/out
 refuses "full disk" 74 "No space left" "$trireme" predict runs/one test -o /dev/full
+# What a link leads to is replaced, and a device stays one; nobody writes over what he reads.
+mkdir elsewhere; ln -s elsewhere/out link; ln -s elsewhere/out.svg link.svg
+for command in "predict runs/one test -o" "convert test" "generate ctr rows=50 features=9 nonzeros=3 -o" "plot runs/one -o"; do
+    case $command in
+    plot*) command -v gnuplot >/dev/null || continue; name=link.svg device=null.svg ;;
+    *) name=link device=null ;;
+    esac
+    : >"elsewhere/out${name#link}"
+    check "$command $name" "$trireme" $command $name
+    [ -L $name ] && [ -s "elsewhere/out${name#link}" ] && [ ! -e $name.part ] || fail "$command: not what the link leads to"
+    mknod $device c 1 3 2>/dev/null && : 2>/dev/null >$device || { rm -f $device; continue; }
+    check "$command $device" "$trireme" $command $device
+    [ -c $device ] || fail "$command: the device is a file now"
+    rm -f $device
+done
+ln -s test same
+refuses "model as output" 64 "cannot be the output as well" "$trireme" predict runs/one test -o runs/one/model.h5
+refuses "data as output" 64 "cannot be the output as well" "$trireme" predict runs/one 'tes[t]' -o test
+refuses "data as output, by a link" 64 "cannot be the output as well" "$trireme" predict runs/one test -o same
+refuses "converted into itself" 64 "cannot be the output as well" "$trireme" convert real test test
+head -500 two | cmp -s - test && "$trireme" inspect runs/one >/dev/null || fail "an input was written over"
 refuses "probability" 64 "expects a logistic model" "$trireme" predict runs/reg real --probability
 printf '1 1:1\n7 1:1\n' >strange
 refuses "unknown label" 65 "strange:2: label 7, expected 1 or 2" "$trireme" evaluate runs/one strange
