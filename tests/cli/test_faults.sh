@@ -272,7 +272,7 @@ fi
 
 # ---- what is found is damaged ----
 
-TRIREME_FAULT=pull=kill@1:#17 timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=torn >/dev/null 2>&1 &&
+TRIREME_FAULT=checkpoint.manifest=kill@0:#3 timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=torn >/dev/null 2>&1 &&
     fail "torn: was not killed"
 set -- $(whole torn/checkpoints)
 [ $# -ge 2 ] || fail "torn: two checkpoints are needed: $*"
