@@ -166,9 +166,10 @@ static const char *parse_numbers(struct tr_reader *r, const char *p)
 /* Whatever the rows that are left for training have not, is one more label where chance has taken it from them. */
 static uint32_t find_label(const struct tr_reader *r, const char *text, size_t n)
 {
-    const struct tr_ids *labels = &r->options->schema->labels;
-    uint32_t place = tr_ids_find_text(labels, text, n);
-    return place == TR_NO_VALUE && r->options->reads_held_out ? (uint32_t)labels->n : place;
+    const struct tr_reader_options *o = r->options;
+    uint32_t place = tr_ids_find_text(&o->schema->labels, text, n);
+    bool by_chance = o->reads_held_out && o->held_out.to > 0;
+    return place == TR_NO_VALUE && by_chance ? (uint32_t)o->schema->labels.n : place;
 }
 
 int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size_t n, uint32_t *place)

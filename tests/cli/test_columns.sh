@@ -145,6 +145,9 @@ refuses "no row has the label rose" 65 "no row has the label rose" "$trireme" tr
 sed 's/virginica/tulip/' iris.csv >tulip.csv
 refuses "column kind: 'tulip' is no label of the " 65 "column kind: 'tulip' is no label of the training data" "$trireme" evaluate names tulip.csv
 
+refuses "a tulip in a test file" 65 "tulip.csv:3: column kind: 'tulip' is no label of the training data" \
+    "$trireme" train data.train=iris.csv data.test=tulip.csv output=no report.progress=no
+
 # ---- a column of weights does what a file of them does, however rows lie ----
 awk 'BEGIN { srand(1); print "a,w,b,y" >"weighed.csv"; print "a,b,y" >"plain.csv"
     for (i = 0; i < 1000; i++) { a = rand(); b = rand(); w = int(3 * rand()); y = 3 * a - b + (w == 2 ? 5 : 0) + rand()
