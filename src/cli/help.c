@@ -1,12 +1,15 @@
 #define _GNU_SOURCE
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base.h"
+#include "base/file.h"
 #include "base/terminal.h"
 #include "job/job.h"
 #include "job/schema.h"
@@ -242,5 +245,7 @@ int tr_help_command(int argc, char **argv)
     FILE *pager = open_pager(&terminal);
     int status = tr_say_help(argc, argv);
     if (pager) close_pager(pager, terminal);
+    else if ((fflush(stdout) != 0 || ferror(stdout)) && status == TR_OK)
+        status = tr_complain(tr_file_failed("standard output", "written", errno));
     return status;
 }

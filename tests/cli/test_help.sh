@@ -21,6 +21,11 @@ expect 0 "tasks.NAME.run" help tasks.NAME.run
 expect 64 "did you mean tasks.one.after?" help job tasks.one.afer
 expect 0 "trireme train [JOB.yaml]" train --help
 expect 0 "first_row" generate --help
+if [ -c /dev/full ]; then
+    for topic in train job "job all"; do
+        "$trireme" help $topic >/dev/full 2>err; one_error "help $topic where nothing can be written" $? 74 "No space left"
+    done
+fi
 expect 64 "did you mean train?" help tran
 expect 64 "no help on zzz" help zzz
 expect 64 "did you mean solve" help job solv
