@@ -39,7 +39,7 @@ forms worker two model.type=logistic solve.method=sgd solve.optimizer=momentum s
 # these step on single non-zeros
 expected=false
 forms svrg two model.type=logistic solve.method=svrg solve.rate=0.02 solve.epochs=4
-close=2e-3
+close=1e-2 # two workers change the same weights at once, and may be apart for as long as the machine likes
 forms growing two model.type=logistic solve.method=growing solve.rate=0.02
 close=1e-4
 forms descent two model.type=logistic model.l1=0.01

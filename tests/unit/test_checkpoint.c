@@ -539,7 +539,7 @@ START_TEST(what_is_something_else_is_refused)
     n = load(in_folder("manifest.h5"), &bytes);
     bytes[24]++;
     store(in_folder("manifest.h5"), bytes, n);
-    ck_fails(read_manifest(NULL), TR_ERR_DATA, "format version 3, expected 2");
+    ck_fails(read_manifest(NULL), TR_ERR_DATA, "format version 4, expected 3");
     free(bytes);
     unlink(in_folder("manifest.h5"));
     ck_fails(read_manifest(NULL), TR_ERR_NO_INPUT, "manifest.h5: No such file");
