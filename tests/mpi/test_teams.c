@@ -252,12 +252,13 @@ static int count_mapped(void)
 
 static int count_named(void)
 {
-    char ours[32];
+    char ours[32], *end = NULL;
     int n = 0;
     const char *job = getenv("PMIX_NAMESPACE");
-    DIR *folder = job ? opendir("/dev/shm") : NULL;
+    unsigned long number = job ? strtoul(job, &end, 10) : 0;
+    DIR *folder = number > 0 && !*end ? opendir("/dev/shm") : NULL; /* Open MPI 5 does not number jobs */
     if (!folder) return 0;
-    snprintf(ours, sizeof ours, ".%lx.", strtoul(job, NULL, 10)); /* as Open MPI names them */
+    snprintf(ours, sizeof ours, ".%lx.", number); /* as Open MPI 4 names them */
     for (struct dirent *entry; (entry = readdir(folder));)
         n += strncmp(entry->d_name, "osc_", 4) == 0 && strstr(entry->d_name, ours);
     closedir(folder);
