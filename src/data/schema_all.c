@@ -485,4 +485,12 @@ void tr_schema_say(const tr_data *data)
         add(&l, "; weight %s%s", s->named ? "" : "column ", name);
     }
     tr_say(tr, "columns:       %s", l.text);
+    for (size_t c = 0; c < s->n; c++) {
+        if (!s->column[c].rounded || (s->column[c].type != TR_COLUMN_NUMBER && c != s->label)) continue;
+        tr_schema_column_text(s, c, name);
+        tr_say(tr,
+               "note:          column %s: its numbers differ behind the 24 bits that are kept of them: "
+               "subtract an offset",
+               name);
+    }
 }

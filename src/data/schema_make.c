@@ -16,11 +16,18 @@ static const char *const type_words[] = {"number", "category", "label", "label",
 
 /* ---- names and types: what a column's first value is ---- */
 
+/* Of a column, the last number, how many were another one than that before, and how many of these the same in single precision. */
+struct steps {
+    double last;
+    size_t n, differ, lost;
+};
+
 struct look {
     const char *path;
     struct tr_ids *names;
     struct tr_column *column; /* NULL: names alone */
     bool *known;              /* a value of theirs has been seen */
+    struct steps *steps;
     size_t n;
     const struct tr_schema *schema;
 };
@@ -49,14 +56,29 @@ static bool is_number(const char *text, size_t n)
     return tr_read_float(number, &value) == number + n || tr_token_is_special(number);
 }
 
+static void take_step(struct steps *s, const char *text, size_t n)
+{
+    char number[TR_TOKEN_ROOM];
+    memcpy(number, text, n);
+    number[n] = '\0';
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    double now = strtod_l(number, NULL, c);
+    freelocale(c);
+    bool differs = s->n++ > 0 && now != s->last;
+    s->differ += differs;
+    s->lost += differs && (float)now == (float)s->last;
+    s->last = now;
+}
+
 static int take_field(void *state, size_t line, size_t field, const char *text, size_t n)
 {
     struct look *l = state;
     if (line == 0) return take_name(l, field, text, n);
-    if (!l->column || field >= l->n || l->known[field] || tr_schema_is_missing(l->schema, text, n))
-        return TR_OK;
+    if (!l->column || field >= l->n || tr_schema_is_missing(l->schema, text, n)) return TR_OK;
+    bool number = is_number(text, n);
+    if (number) take_step(&l->steps[field], text, n);
+    if (!l->known[field] && !number) l->column[field].type = TR_COLUMN_CATEGORY;
     l->known[field] = true;
-    if (!is_number(text, n)) l->column[field].type = TR_COLUMN_CATEGORY;
     return TR_OK;
 }
 
@@ -99,9 +121,13 @@ static int look_at_first(const struct tr_files *files, const struct tr_head *hea
     struct look look = {
         .path = files->file[file].path, .names = &s->names, .column = s->column, .n = s->n, .schema = s};
     TR_TRY(TR_NEW(&look.known, s->n));
-    int status = tr_head_fields(files, file, &heads[file], take_field, &look);
+    int status = TR_NEW(&look.steps, s->n);
+    if (status == TR_OK) status = tr_head_fields(files, file, &heads[file], take_field, &look);
+    for (size_t c = 0; c < s->n && status == TR_OK; c++)
+        s->column[c].rounded = 2 * look.steps[c].lost > look.steps[c].differ;
     if (status == TR_OK && heads[file].named) status = take_kinds(&files->file[file], s);
     free(look.known);
+    free(look.steps);
     TR_TRY(status);
     if (!s->named) TR_TRY(name_by_number(&s->names, s->n));
     if (s->names.n == s->n) return TR_OK;

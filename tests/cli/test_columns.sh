@@ -148,6 +148,14 @@ refuses "column kind: 'tulip' is no label of the " 65 "column kind: 'tulip' is n
 refuses "a tulip in a test file" 65 "tulip.csv:3: column kind: 'tulip' is no label of the training data" \
     "$trireme" train data.train=iris.csv data.test=tulip.csv output=no report.progress=no
 
+# ---- numbers that single precision does not tell apart ----
+awk 'BEGIN { print "t,x,y"; for (i = 0; i < 200; i++) printf "%.0f,%.0f,%.0f\n", 1700000000 + i, 1000000 + i % 7, 20000000000 + i % 2 }' >fine.csv
+"$trireme" train data.train=fine.csv data.label=y output=fine >said 2>&1
+for column in t y; do
+    grep -q "^note: *column $column: its numbers differ behind the 24 bits" said || fail "column $column is not noted: $(cat said)"
+done
+! grep -q "column x" said || fail "column x is noted: $(cat said)"
+
 # ---- a column of weights does what a file of them does, however rows lie ----
 awk 'BEGIN { srand(1); print "a,w,b,y" >"weighed.csv"; print "a,b,y" >"plain.csv"
     for (i = 0; i < 1000; i++) { a = rand(); b = rand(); w = int(3 * rand()); y = 3 * a - b + (w == 2 ? 5 : 0) + rand()
