@@ -602,13 +602,13 @@ END_TEST
 START_TEST(help_shows_a_section_or_a_key)
 {
     static const char *const cases[][3] = {{"solve", "solve.rate", "sync.mode"},
-                                           {"solve.rate", "solve.rate", "solve.decay"},
+                                           {"solve.rate", "solve.rate", "solve.batch"},
                                            {"slove", "did you mean solve?", "solve.rate"},
                                            {"stages", "stages.NAME.parallelism", "tasks.NAME.after"},
                                            {"tasks", "tasks.NAME.after", "stages.NAME.parallelism"},
                                            {"tasks.NAME.run", "tasks.NAME.run", "tasks.NAME.after"},
                                            {"stages.full.clocks", "stages.NAME.clocks", "parallelism"},
-                                           {"tasks.one.solve.rate", "solve.rate", "solve.decay"},
+                                           {"tasks.one.solve.rate", "solve.rate", "solve.batch"},
                                            {"tasks.one.afer", "did you mean tasks.one.after?", "NAME"},
                                            {"zzz", "the sections are model, solve", "solve.rate"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
