@@ -307,32 +307,43 @@ static uint64_t bytes_through_network(bool sent)
     return sent ? out : received;
 }
 
-/* The last rank begins to send when some of what the first one sends to it is here. Where a receiver's word is needed before a long
- * message goes, and stands behind what it sends itself, all of the one is here before the other leaves. */
+/* How many bytes of its own message the last rank has sent when that of the first one, of which some was here before, is there. */
+static uint64_t leave_meanwhile(int other, size_t bytes, size_t some)
+{
+    int done = 0;
+    char *mine = calloc(1, bytes), *theirs = calloc(1, bytes);
+    MPI_Request received, sent;
+    uint64_t before_in = bytes_through_network(false), before_out = bytes_through_network(true);
+    MPI_Irecv(theirs, (int)bytes, MPI_BYTE, other, 0, MPI_COMM_WORLD, &received);
+    while (mpi_test.rank > other && !done && bytes_through_network(false) - before_in < some)
+        MPI_Test(&received, &done, MPI_STATUS_IGNORE);
+    MPI_Isend(mine, (int)bytes, MPI_BYTE, other, 0, MPI_COMM_WORLD, &sent);
+    while (!done) MPI_Test(&received, &done, MPI_STATUS_IGNORE);
+    uint64_t out = bytes_through_network(true) - before_out;
+    MPI_Wait(&sent, MPI_STATUS_IGNORE);
+    free(mine);
+    free(theirs);
+    return out;
+}
+
+/* Where a receiver's word is needed before a long message goes, and stands behind what it sends itself, all of the one is here
+ * before the other leaves, each time. Where it is not, that may still happen on a loaded machine, but not each time. */
 MPI_CASE(long_messages_go_both_ways_at_once)
 {
-    enum { BYTES = 1 << 25, SOME = 1 << 20 };
-    int last = mpi_test.size - 1, done = 0;
+    enum { BYTES = 1 << 25, SOME = 1 << 20, TRIES = 8 };
+    int last = mpi_test.size - 1;
+    uint64_t most = 0;
     if (!getenv("SLOW_LINK"))
         return; /* where it is as fast as memory one call may send all, whatever comes meanwhile */
-    if (mpi_test.rank == 0 || mpi_test.rank == last) {
-        int other = mpi_test.rank == 0 ? last : 0;
-        char *mine = calloc(1, BYTES), *theirs = calloc(1, BYTES);
-        MPI_Request received, sent;
-        uint64_t before_in = bytes_through_network(false), before_out = bytes_through_network(true);
-        MPI_Irecv(theirs, BYTES, MPI_BYTE, other, 0, MPI_COMM_WORLD, &received);
-        while (mpi_test.rank == last && !done && bytes_through_network(false) - before_in < SOME)
-            MPI_Test(&received, &done, MPI_STATUS_IGNORE);
-        MPI_Isend(mine, BYTES, MPI_BYTE, other, 0, MPI_COMM_WORLD, &sent);
-        while (!done) MPI_Test(&received, &done, MPI_STATUS_IGNORE);
-        uint64_t out = bytes_through_network(true) - before_out;
-        mpi_check(mpi_test.rank == 0 || out > BYTES / 4,
-                  "%" PRIu64 " of %d bytes have left when the other's are here", out, (int)BYTES);
-        MPI_Wait(&sent, MPI_STATUS_IGNORE);
-        free(mine);
-        free(theirs);
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t out = 0;
+        if (mpi_test.rank == 0) leave_meanwhile(last, BYTES, SOME);
+        if (mpi_test.rank == last) out = leave_meanwhile(0, BYTES, SOME);
+        if (out > most) most = out;
+        MPI_Barrier(MPI_COMM_WORLD);
     }
-    MPI_Barrier(MPI_COMM_WORLD);
+    mpi_check(mpi_test.rank != last || most > BYTES / 4,
+              "%" PRIu64 " of %d bytes at most have left when the other's are here", most, (int)BYTES);
 }
 
 MPI_MAIN(&rounds_reach_all_members_and_sum_once, &vertical_members_push_their_own_keys,
