@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fault.h"
 #include "base/file.h"
@@ -253,11 +254,17 @@ static int lock_folder(struct tr_checkpoints *c)
 {
     char who[400];
     if (!c->locked || c->lock >= 0) return TR_OK;
-    if (!tr_lock_file(c->locked, &c->lock, who, sizeof who))
-        return tr_fail(TR_ERR_NO_OUTPUT,
-                       "checkpoint.to %s: another run is writing there now (%s): choose another folder",
-                       c->to, who);
-    if (c->lock >= 0) tr_sign_lock(c->lock);
+    while (c->lock < 0) {
+        if (!tr_lock_file(c->locked, &c->lock, who, sizeof who))
+            return tr_fail(TR_ERR_NO_OUTPUT,
+                           "checkpoint.to %s: another run is writing there now (%s): choose another folder",
+                           c->to, who);
+        if (c->lock < 0) return TR_OK;
+        if (tr_is_still_at(c->lock, c->locked)) break;
+        close(c->lock); /* that of a run that has just ended, and taken its file away */
+        c->lock = -1;
+    }
+    tr_sign_lock(c->lock);
     return TR_OK;
 }
 
