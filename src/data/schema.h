@@ -45,9 +45,8 @@ enum { TR_NAME_LONGEST = 1000 };   /* of the name of a column, or of a label */
 
 struct tr_column {
     uint8_t type;
-    bool fixed; /* the job says it: a word in a column of numbers is an error */
-    bool
-        rounded; /* number, label: in the first rows most are the next one's in single precision, and differ; where it was made */
+    bool fixed;     /* the job says it: a word in a column of numbers is an error */
+    bool rounded;   /* number, label: most of the first rows' are alike in single precision alone */
     bool missing;   /* number: there is a key for rows where it is missing */
     bool others;    /* category: there is a key for values that the dictionary leaves out */
     bool raw;       /* number, category: see above; both have no key of their own then */

@@ -50,8 +50,7 @@ static double test_error(const struct tr_problem *p, double m, double y)
 
 static void add_test(const struct tr_problem *p, size_t i, const double *margin, double *sum)
 {
-    double y = (double)p->target[i],
-           m = *margin; /* a label that is in no training row is no class: it is never right */
+    double y = (double)p->target[i], m = *margin; /* NaN: never right */
     sum[TEST_ROWS] += 1;
     if (p->outputs > 1) {
         sum[TEST_RIGHT] += tr_largest(margin, p->outputs) == (size_t)y;
