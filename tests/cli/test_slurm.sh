@@ -39,6 +39,7 @@ done
 
 # Two signals at once: it waits for the program all the same.
 for turn in $(seq 16); do
+    : >mock.out # what an earlier one said is not this one's
     mocked TRIREME="$trireme" "$scripts/train.sbatch" shared.yaml checkpoint.to=twice$turn.to output=twice$turn experiment.clock=0.1 solve.epochs=1000 &
     script=$!
     wait_for "training to begin" grep -q '^epoch' mock.out || break
@@ -46,7 +47,6 @@ for turn in $(seq 16); do
     kill -USR1 $script; kill -USR1 $script
     wait
     grep -q '^train.sbatch: stopped with a checkpoint' mock.out || { fail "two signals at once: $(cat mock.out)"; break; }
-    : >mock.out
 done
 rm -rf mock runs 4 twice* said
 
