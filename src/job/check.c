@@ -87,10 +87,25 @@ int tr_job_held_out(const struct tr_job *job, struct tr_job_held_out *held)
         tr_shown(text).text);
 }
 
+/* An earlier run in the output folder is moved away before data are read. */
+static int check_place(const struct tr_job *job, const char *key, const struct tr_job_list *files)
+{
+    size_t n = strlen(job->output);
+    while (n > 1 && job->output[n - 1] == '/') n--;
+    for (size_t i = 0; i < files->n; i++)
+        if (strncmp(files->item[i], job->output, n) == 0 && files->item[i][n] == '/')
+            return tr_job_fail(tr_job_where(job, key),
+                               "%s: %s is in the folder of this run: expected another output", key,
+                               files->item[i]);
+    return TR_OK;
+}
+
 static int check_settings(const struct tr_job *job)
 {
     struct tr_job_held_out held;
     TR_TRY(tr_job_held_out(job, &held));
+    TR_TRY(check_place(job, "data.train", &job->data.train));
+    TR_TRY(check_place(job, "data.test", &job->data.test));
     if (job->solve.patience > 0 && job->data.test.n == 0)
         return tr_job_fail(tr_job_where(job, "solve.patience"),
                            "solve.patience needs data.test: files, or a share of data.train as 10%%");

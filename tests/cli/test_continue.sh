@@ -53,6 +53,20 @@ refused 78 'solve.patience is of no use' data.train=rows.svm solve.method=svrg s
 refused 78 'solve.patience is of no use' data.train=rows.svm solve.method=newton solve.patience=2
 run patient 2 job.yaml data.train=noisy.svm data.test=30% solve.patience=2 # auto: by a method that can go back
 
+# … which is not refused for its objective, as one that is stopped in full flight
+awk 'BEGIN {
+    srand(1)
+    for (i = 0; i < 600; i++) {
+        printf "%d", class = int(3 * rand())
+        for (j = 0; j < 30; j++) printf " %d:%.4f", j + 1, (j % 3 == class) + 7 * (rand() + rand() - 1)
+        print ""
+    }
+}' >three.svm
+run flying 1 job.yaml data.train=three.svm data.test=30% solve.method=dual model.l2=1e-6 solve.patience=2
+grep -q 'a larger solve.patience may do' flying.out || fail "a poor objective is not told: $(cat flying.out)"
+refused 78 'in the folder of this run' data.train=here/rows.svm output=here
+refused 78 'in the folder of this run' data.train=rows.svm "data.test=here/*.svm" output=here/
+
 # … killed behind the best, it goes on with it
 # shellcheck disable=SC2086
 {

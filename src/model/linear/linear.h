@@ -292,7 +292,7 @@ int tr_linear_keep_watch(struct tr_linear *m, tr_snapshot *snapshot);
 bool tr_linear_newton_is_exact(const struct tr_linear *m);
 
 /* Whether the last objective is better than that of the best constant, or, without a bias, of weights of zero: all ranks,
- * after training. TR_ERR_DIVERGED. */
+ * after training. TR_ERR_DIVERGED; with solve.patience, where the test data judge, a warning. */
 int tr_linear_check_worth(struct tr_linear *m);
 
 /* The stage «train» of methods that count epochs in clocks; they add prepare, compute, snapshot and what they do otherwise. */
