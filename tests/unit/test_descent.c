@@ -107,7 +107,8 @@ static struct tr_descent_rows make_rows(void)
         }
         begin[i + 1] = (i + 1) * EACH;
     }
-    return (struct tr_descent_rows){ROWS, MANY, begin, column, value, entries};
+    return (struct tr_descent_rows){
+        .n = ROWS, .columns = MANY, .begin = begin, .column = column, .value = value, .entries = entries};
 }
 
 static void check_block(struct tr_column_block *block, size_t first)

@@ -13,13 +13,21 @@ struct position {
     size_t row;
 };
 
-static void fill(const struct tr_descent_rows *rows, const uint32_t *place, struct tr_column_block *blocks,
-                 struct position *at)
+/* Of all columns, which ones the blocks have (a bit each: most entries are of others, and bits stay in the caches), and at what
+ * place. */
+struct places {
+    uint64_t *has;
+    uint32_t *of;
+};
+
+static void fill(const struct tr_descent_rows *rows, const struct places *place,
+                 struct tr_column_block *blocks, struct position *at)
 {
     for (size_t i = 0; i < rows->n; i++)
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
-            uint32_t to = place[rows->column[k]];
-            if (to == UINT32_MAX) continue;
+            uint32_t column = rows->column[k];
+            if (!(place->has[column / 64] >> column % 64 & 1)) continue;
+            uint32_t to = place->of[column];
             struct tr_column_block *block = &blocks[to / TR_BLOCK_COLUMNS];
             struct position *p = &at[to / TR_BLOCK_COLUMNS];
             if (p->row != i + 1) {
@@ -44,16 +52,17 @@ static int open_block(struct tr_column_block *block, size_t columns, size_t rows
 }
 
 static int lay_out(const struct tr_descent_rows *rows, const uint32_t *columns, size_t n,
-                   struct tr_column_block *blocks, uint32_t *place, struct position *at)
+                   struct tr_column_block *blocks, const struct places *place, struct position *at)
 {
-    memset(place, 0xff, rows->columns * sizeof *place);
     for (size_t first = 0, b = 0; first < n; first += TR_BLOCK_COLUMNS, b++) {
         size_t end = tr_min_size(first + TR_BLOCK_COLUMNS, n);
         uint64_t entries = 0;
         for (size_t k = first; k < end; k++) {
-            if (columns[k] == UINT32_MAX) continue;
-            place[columns[k]] = (uint32_t)k;
-            entries += rows->entries[columns[k]];
+            uint32_t column = columns[k];
+            if (column == UINT32_MAX) continue;
+            place->has[column / 64] |= (uint64_t)1 << column % 64;
+            place->of[column] = (uint32_t)k;
+            entries += rows->entries[column];
         }
         blocks[b] = (struct tr_column_block){.n = 0};
         TR_TRY(open_block(&blocks[b], end - first, rows->n, entries));
@@ -66,12 +75,14 @@ static int lay_out(const struct tr_descent_rows *rows, const uint32_t *columns, 
 int tr_blocks_make(const struct tr_descent_rows *rows, const uint32_t *columns, size_t n,
                    struct tr_column_block *blocks)
 {
-    uint32_t *place = NULL;
+    struct places place = {NULL, NULL};
     struct position *at = NULL;
-    int status = TR_NEW(&place, rows->columns);
+    int status = TR_NEW(&place.has, rows->columns / 64 + 1);
+    if (status == TR_OK) status = TR_NEW(&place.of, rows->columns);
     if (status == TR_OK) status = TR_NEW(&at, n / TR_BLOCK_COLUMNS + 1);
-    if (status == TR_OK) status = lay_out(rows, columns, n, blocks, place, at);
-    free(place);
+    if (status == TR_OK) status = lay_out(rows, columns, n, blocks, &place, at);
+    free(place.has);
+    free(place.of);
     free(at);
     return status;
 }

@@ -16,9 +16,11 @@ enum { TR_BLOCK_COLUMNS = 256 };
 struct tr_descent_rows {
     size_t n, columns;
     uint64_t *begin; /* n + 1 */
-    uint32_t *column;
-    float *value;
-    uint32_t *entries; /* of each column */
+    const uint32_t *column;
+    const float *value;
+    uint32_t *entries;    /* of each column */
+    uint32_t *own_column; /* where they are no other's: the memory of column … */
+    float *own_value;     /* … and value */
 };
 
 /* The loss as a function of a row's margin, up to the second order, and how far the margin has moved. */

@@ -5,20 +5,26 @@
 #include "descent.h"
 
 /* What bounds a column's gradient wherever the objective is no higher than at the beginning: Σ |x|, Σ x², and the gradient
- * there. The first is then the place of what becomes of the column. */
-enum { ABSOLUTES, SQUARES, GRADIENT, SUMS };
+ * there. The first is then the place of what becomes of the column. And how many rows have it. */
+enum { ABSOLUTES, SQUARES, GRADIENT, ENTRIES, SUMS };
 enum { STAYS = -1, LEAVES };
+
+/* Columns come in no order: their sums are fetched before they are needed. */
+enum { AHEAD = 24 };
 
 static void add_up_columns(const struct tr_linear *m, double *sums)
 {
     const tr_batch *rows = &m->problem.rows;
+    uint64_t end = rows->begin[rows->n];
     for (size_t i = 0; i < rows->n; i++) {
         double weight = tr_descent_weight(m->descent, i), slope = m->descent->model[i].slope;
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
             double x = rows->value ? (double)rows->value[k] : 1, *sum = sums + (size_t)rows->column[k] * SUMS;
+            if (k + AHEAD < end) __builtin_prefetch(sums + (size_t)rows->column[k + AHEAD] * SUMS, 1);
             sum[ABSOLUTES] += weight * fabs(x);
             sum[SQUARES] += weight * x * x;
             sum[GRADIENT] += slope * x;
+            sum[ENTRIES] += 1;
         }
     }
 }
@@ -33,12 +39,15 @@ static bool stays(const struct tr_linear *m, const double *sum, double alpha)
     return limit * (1 + 1e-6) <= alpha;
 }
 
-/* Sums over the workers, at those who have vectors of the columns; they find which ones stay 0. */
+/* Sums over the workers, at those who have vectors of the columns; they find which ones stay 0. Where these have few entries
+ * of all, they are not worth copying rows without them: all leave. */
 static int screen(struct tr_linear *m, struct tr_columns *columns, double *local, double *own)
 {
+    const double few = 0.2;
     struct tr_linear_descent *d = m->descent;
-    double most = 0;
+    double most = 0, entries[2] = {0, 0};
     add_up_columns(m, local);
+    for (size_t j = 0; j < columns->local; j++) d->rows.entries[j] = (uint32_t)local[j * SUMS + ENTRIES];
     TR_TRY(tr_columns_sum(columns, local, own));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, &d->at.loss, 1));
     for (size_t j = 0; j < columns->n; j++) most = fmax(most, fabs(own[j * SUMS + GRADIENT]));
@@ -48,51 +57,74 @@ static int screen(struct tr_linear *m, struct tr_columns *columns, double *local
     for (size_t k = 0; k < d->folds.n; k++) share = fmin(share, d->folds.share[k]);
     for (size_t j = 0; j < columns->n; j++) {
         double *sum = own + j * SUMS;
-        sum[0] = stays(m, sum, share * least) ? STAYS : LEAVES;
+        bool is_zero = stays(m, sum, share * least);
+        entries[is_zero] += sum[ENTRIES];
+        sum[0] = is_zero ? STAYS : LEAVES;
     }
+    TR_TRY(tr_columns_sum_parts(columns, entries, 2));
+    for (size_t j = 0; j < columns->n && entries[1] < few * entries[0]; j++) own[j * SUMS] = LEAVES;
     return tr_columns_fetch(columns, own, local);
 }
 
-static int open_rows(struct tr_linear *m, const double *local, uint32_t **number)
+/* Takes out those that stay 0, and numbers the others. */
+static void number_columns(struct tr_linear *m, const double *local, uint32_t *number)
 {
-    struct tr_linear_descent *d = m->descent;
-    const tr_batch *from = &m->problem.rows;
-    struct tr_descent_rows *to = &d->rows;
-    uint64_t n = 0;
-    TR_TRY(TR_NEW(number, m->train->n_keys));
-    for (size_t j = 0; j < m->train->n_keys; j++)
-        (*number)[j] = local[j * SUMS] < 0 ? UINT32_MAX : (uint32_t)to->columns++;
-    TR_TRY(TR_NEW(&d->key, to->columns));
-    TR_TRY(TR_NEW(&to->entries, to->columns));
-    for (size_t j = 0; j < m->train->n_keys; j++)
-        if ((*number)[j] != UINT32_MAX) d->key[(*number)[j]] = m->train->keys[j];
-    for (uint64_t k = from->begin[0]; k < from->begin[from->n]; k++) {
-        uint32_t j = (*number)[from->column[k]];
-        if (j == UINT32_MAX) continue;
-        to->entries[j]++;
-        n++;
+    struct tr_descent_rows *to = &m->descent->rows;
+    for (size_t j = 0; j < m->train->n_keys; j++) {
+        number[j] = UINT32_MAX;
+        if (local[j * SUMS] < 0) continue;
+        m->descent->key[to->columns] = m->train->keys[j];
+        to->entries[to->columns] = to->entries[j];
+        number[j] = (uint32_t)to->columns++;
     }
-    TR_TRY(TR_NEW(&to->column, n));
-    return TR_NEW(&to->value, n);
 }
 
 /* The rows without the columns that stay 0. */
-static int copy_rows(struct tr_linear *m, const double *local)
+static int copy_rows(struct tr_linear *m, const uint32_t *number)
 {
     const tr_batch *from = &m->problem.rows;
     struct tr_descent_rows *to = &m->descent->rows;
-    uint32_t *number = NULL;
     uint64_t n = 0;
-    int status = open_rows(m, local, &number);
-    for (size_t i = 0; i < from->n && status == TR_OK; i++) {
+    for (size_t j = 0; j < to->columns; j++) n += to->entries[j];
+    TR_TRY(TR_NEW(&to->own_column, n));
+    TR_TRY(TR_NEW(&to->own_value, n));
+    n = 0;
+    for (size_t i = 0; i < from->n; i++) {
         for (uint64_t k = from->begin[i]; k < from->begin[i + 1]; k++) {
             uint32_t j = number[from->column[k]];
             if (j == UINT32_MAX) continue;
-            to->column[n] = j;
-            to->value[n++] = from->value ? from->value[k] : 1;
+            to->own_column[n] = j;
+            to->own_value[n++] = from->value ? from->value[k] : 1;
         }
         to->begin[i + 1] = n;
     }
+    to->column = to->own_column;
+    to->value = to->own_value;
+    return TR_OK;
+}
+
+/* Where all columns may leave, the rows are those of the data. */
+static int take_rows(struct tr_linear *m)
+{
+    const tr_batch *from = &m->problem.rows;
+    struct tr_descent_rows *to = &m->descent->rows;
+    uint64_t first = from->begin[0], n = from->begin[from->n] - first;
+    for (size_t i = 0; i <= from->n; i++) to->begin[i] = from->begin[i] - first;
+    to->column = from->column ? from->column + first : NULL;
+    to->value = from->value ? from->value + first : NULL;
+    if (from->value) return TR_OK;
+    TR_TRY(TR_NEW(&to->own_value, n));
+    for (uint64_t k = 0; k < n; k++) to->own_value[k] = 1;
+    to->value = to->own_value;
+    return TR_OK;
+}
+
+static int open_rows(struct tr_linear *m, const double *local)
+{
+    uint32_t *number;
+    TR_TRY(TR_NEW(&number, m->train->n_keys));
+    number_columns(m, local, number);
+    int status = m->descent->rows.columns == m->train->n_keys ? take_rows(m) : copy_rows(m, number);
     free(number);
     return status;
 }
@@ -132,11 +164,14 @@ int tr_descent_find_columns(struct tr_linear *m)
 {
     struct tr_columns columns = {.n = 0};
     double *local = NULL, *own = NULL;
+    struct tr_linear_descent *d = m->descent;
+    TR_TRY(TR_NEW(&d->key, m->train->n_keys));
+    TR_TRY(TR_NEW(&d->rows.entries, m->train->n_keys));
     int status = tr_columns_open(&columns, m->tr, m->train->keys, m->train->n_keys, m->train->columns, SUMS);
     if (status == TR_OK) status = TR_NEW(&local, columns.local * SUMS);
     if (status == TR_OK) status = TR_NEW(&own, columns.n * SUMS);
     if (status == TR_OK) status = screen(m, &columns, local, own);
-    if (status == TR_OK) status = copy_rows(m, local);
+    if (status == TR_OK) status = open_rows(m, local);
     free(local);
     free(own);
     tr_columns_close(&columns);
