@@ -9,7 +9,11 @@ from experiments.speedup import BANDWIDTH, LATENCY
 
 SHORT, LONG, FEW = 4, 24, 8  # passes: what both have, starting and ending, is no part of a pass; few are enough for many ranks
 COUNTS = ("messages", "of collectives", "of rank 0", "kB in messages", "kB of tables", "MB held")
-TERMS = {"1/P": lambda p: 1 / p, "1": lambda p: 1, "log P": lambda p: math.log2(p), "P": lambda p: p}
+DIRECT = 8  # ranks that merge by sending to each other: what is counted with more says what clusters do
+TERMS = {"1/P": lambda p: 1 / p, "1": lambda p: 1, "log P": lambda p: math.log2(p), "P": lambda p: p,
+         f"log(P/{DIRECT})": lambda p: max(0, math.log2(p / DIRECT))}
+FEW_RANKS, SENT, BYTES = ("1/P", "1", "log P", "P"), ("1", f"log(P/{DIRECT})", "P"), ("1", "1/P", f"log(P/{DIRECT})")
+MANY_RANKS = dict(zip(COUNTS, (SENT, SENT, SENT, BYTES, BYTES, ("1", "P")))) | {"steps": SENT}
 CLUSTER = (64, 512, 4096)
 MESSAGE = 1e-6  # seconds of a processor that a message takes
 NEAR = 0.1  # a formula that misses nothing by more needs no more terms
@@ -65,12 +69,16 @@ def solve(rows, wanted):
     return [m[i][n] / m[i][i] for i in range(n)]
 
 
-def fit(points):
-    """The few terms, none below zero, that explain {ranks: value} best; what they miss at most, as a share of the value."""
-    points = {p: v for p, v in points.items() if v > 0}
+def fit(points, what):
+    """The few terms, none below zero, that explain {ranks: value} of a count best, from 16 ranks on where enough of those were
+    counted; what they miss at most, as a share of the value."""
+    points, terms = {p: v for p, v in points.items() if v > 0}, FEW_RANKS
+    many = {p: v for p, v in points.items() if p > DIRECT}
+    if len(many) > 2:
+        points, terms = many, MANY_RANKS[what]
     best, error = {}, 0 if not points else math.inf
-    for n in range(1, min(len(TERMS), max(1, len(points) - 1)) + 1 if points else 0):
-        for names in itertools.combinations(TERMS, n):
+    for n in range(1, min(len(terms), max(1, len(points) - 1)) + 1 if points else 0):
+        for names in itertools.combinations(terms, n):
             factors = solve([[TERMS[t](p) / v for t in names] for p, v in points.items()], [1] * len(points))
             if not factors or min(factors) < 0:
                 continue
@@ -112,7 +120,7 @@ def count(quick):
 
 def formulas(found):
     """{job: {count: (formula, error)}}: of several ranks, since one sends nothing."""
-    return {name: {what: fit({p: v for p, v in of.items() if p > 1}) for what, of in counts.items()} for name, counts in found.items()}
+    return {name: {what: fit({p: v for p, v in of.items() if p > 1}, what) for what, of in counts.items()} for name, counts in found.items()}
 
 
 def growth(quick):
