@@ -8,6 +8,7 @@ from experiments.common import ENV, OUT, ROOT, TRIREME, generated_as, goal, inte
 from experiments.speedup import BANDWIDTH, LATENCY
 
 SHORT, LONG, FEW = 4, 24, 8  # passes: what both have, starting and ending, is no part of a pass; few are enough for many ranks
+TIMED = 124  # of which some take a tenth of a millisecond
 COUNTS = ("messages", "of collectives", "of rank 0", "kB in messages", "kB of tables", "MB held")
 DIRECT = 8  # ranks that merge by sending to each other: what is counted with more says what clusters do
 TERMS = {"1/P": lambda p: 1 / p, "1": lambda p: 1, "log P": lambda p: math.log2(p), "P": lambda p: p,
@@ -99,22 +100,28 @@ def written_out(formula):
     return " + ".join(shown(factor) + ("" if term == "1" else f" {term}") for term, factor in formula.items()) or "0"
 
 
-def count(quick):
-    """{job: {count: {ranks: value}}}. What this very program was counted to do before is not counted again."""
-    file, of_program = os.path.join(OUT, "growth-counts.json"), str(os.stat(TRIREME).st_mtime_ns)
+def once(name, key, measure):
+    """What measure() returns, as JSON has it. What this very program was measured to do before is not measured again."""
+    file, program = os.path.join(OUT, name + ".json"), str(os.stat(TRIREME).st_mtime_ns)
     known = json.load(open(file)) if os.path.exists(file) else {}
-    known, found = {of_program: known.get(of_program, {})}, {}
+    known = {program: known.get(program, {})}
+    if key not in known[program]:
+        known[program][key] = measure()
+        with open(file, "w") as f:
+            json.dump(known, f)
+    return known[program][key]
+
+
+def count(quick):
+    """{job: {count: {ranks: value}}}."""
+    found = {}
     for name, job in jobs().items():
         counts = found[name] = {what: {} for what in COUNTS}
         for ranks in (1, 2, 4, 8) if quick else (1, 2, 4, 8, 16, 32, 64):
-            key = f"{name}, {ranks} ranks"
-            if key not in known[of_program]:
-                known[of_program][key] = of_a_pass(job, ranks)
-                with open(file, "w") as f:
-                    json.dump(known, f)
-            for what, number in zip(COUNTS, known[of_program][key]):
+            counted = once("growth-counts", f"{name}, {ranks} ranks", lambda: of_a_pass(job, ranks))
+            for what, number in zip(COUNTS, counted):
                 counts[what][ranks] = number
-            print("   ", name, ranks, *map(shown, known[of_program][key]), flush=True)
+            print("   ", name, ranks, *map(shown, counted), flush=True)
     return found
 
 
@@ -210,37 +217,36 @@ def steps():
     arrives later. So these waits are what no computing hides."""
     found = {}
     for name, job in jobs().items():
-        found[name] = {}
-        for hosts in (2, 4):
-            short, long = (statistics.median(over_links(job, hosts, "--delay", d)[0] for _ in range(TIMES)) for d in DELAYS)
-            found[name][hosts] = max(0, long - short) / (DELAYS[1] - DELAYS[0]) * 1e3
+        found[name] = {hosts: once("model-steps", f"{name}, {hosts} hosts", lambda: waits(job, hosts)) for hosts in (2, 4)}
         print("   ", name, "steps", found[name], flush=True)
     return found
 
 
+def waits(job, hosts):
+    short, long = (statistics.median(over_links(job, hosts, "--delay", d)[0] for _ in range(TIMES)) for d in DELAYS)
+    return max(0, long - short) / (DELAYS[1] - DELAYS[0]) * 1e3
+
+
 # ---- clusters ----
 
-def computing(job, ranks=1):
-    """Seconds of a pass of so many ranks of this host, as if they were nodes: those that each computes (over a link, some wait while
-    they do), and what is left, which the engine takes for a clock even where messages arrive at once."""
+def computing(job, ranks=1, passes=(SHORT, LONG)):
+    """Seconds of a pass that each of so many ranks of this host computes, as if they were nodes: over a link, some wait while they do."""
     apart = {"ranks.node_size": 1, "report.every": 1000}
-    last, first = (train(ranks, job | apart | {"solve.epochs": n}).curve[-1] for n in (LONG, SHORT))
-    passes = max(1, last["epoch"] - first["epoch"])
-    computed = (last["compute_seconds"] - first["compute_seconds"]) / passes / ranks
-    return computed, max(0, (last["training_time"] - first["training_time"]) / passes - computed)
+    first, last = (train(ranks, job | apart | {"solve.epochs": n}).curve[-1] for n in passes)
+    return (last["compute_seconds"] - first["compute_seconds"]) / max(1, last["epoch"] - first["epoch"]) / ranks
 
 
 def values(fitted, ranks):
     return {what: value(formula, ranks) for what, (formula, _) in fitted.items()}
 
 
-def parts(of, computing, engine, hidden, latency=LATENCY, bandwidth=BANDWIDTH):
-    """Seconds of a pass by cause: computing, the engine's own, steps, and what of messages and bytes (of: how many) no computation
-    hides. hidden: the share that is, where there is enough to compute. Bytes of tables are those of both ways, which do not meet."""
+def parts(of, computing, hidden, latency=LATENCY, bandwidth=BANDWIDTH):
+    """Seconds of a pass by cause: computing, steps, and what of messages and bytes (of: how many) no computation hides. hidden: the
+    share that is, where there is enough to compute. Bytes of tables are those of both ways, which do not meet."""
     way = {"messages": of["messages"] * MESSAGE, "bytes": max(of["kB in messages"], of["kB of tables"] / 2) * 1e3 / bandwidth}
     total = sum(way.values())
     seen = max((1 - hidden) * total, total - computing) / total if total > 0 else 0
-    return {"computing": computing, "engine": engine, "steps": of["steps"] * latency} | {cause: seconds * seen for cause, seconds in way.items()}
+    return {"computing": computing, "steps": of["steps"] * latency} | {cause: seconds * seen for cause, seconds in way.items()}
 
 
 def check(found):
@@ -254,35 +260,33 @@ def check(found):
                 figures = run(os.path.join(ROOT, "tools", "hosts"), *words, "--slots", "1", "mpirun", "-q", "-n", 2, program("bench_table"),
                               64, 1, 500).split()
                 latency = float(figures[7]) / 1e3 / 2  # there and back
-                runs = [(*over_links(job, 2, *words), *computing(job, 2)) for _ in range(TIMES)]
-                took, hidden, *here = (statistics.median(r[i] for r in runs) for i in range(4))
-                of = {what: counted[2] for what, counted in found[name].items()}
-                predicted = sum(parts(of, *here, hidden, latency, bandwidth).values())
+                passes = SHORT, TIMED
+                runs = [(*over_links(job, 2, *words, passes=passes), computing(job, 2, passes)) for _ in range(TIMES)]
+                took, hidden, computed = (statistics.median(r[i] for r in runs) for i in range(3))
+                predicted = sum(parts({what: counted[2] for what, counted in found[name].items()}, computed, hidden, latency, bandwidth).values())
                 wrong[name] = max(wrong.get(name, 0), abs(predicted / took - 1))
                 shares[name] = max(shares.get(name, 0), hidden)
-                rows.append([name, rate, delay, 1e6 * latency, *(1e3 * s for s in here), hidden, 1e3 * predicted, 1e3 * took, predicted / took])
+                rows.append([name, rate, delay, 1e6 * latency, 1e3 * computed, hidden, 1e3 * predicted, 1e3 * took, predicted / took])
                 print("   ", *map(shown, rows[-1]), flush=True)
     return rows, wrong, shares
 
 
-def stops(fitted, one, engine, hidden):
+def stops(fitted, one, hidden):
     """The ranks, a power of two, from which on more than half of a pass is no computing; and what it is then."""
     for power in range(1, 21):
-        of = parts(values(fitted, 2 ** power), one / 2 ** power, engine, hidden)
+        of = parts(values(fitted, 2 ** power), one / 2 ** power, hidden)
         if of["computing"] < sum(of.values()) / 2:
-            return 2 ** power, max(("engine", "steps", "messages", "bytes"), key=of.get)
+            return 2 ** power, max(("steps", "messages", "bytes"), key=of.get)
     return None, "-"
 
 
 def predict(fitted, shares):
     rows = []
     for name, job in jobs().items():
-        one = SIZE * statistics.median(computing(job)[0] for _ in range(TIMES))
-        engine = statistics.median(computing(job, 2)[1] for _ in range(TIMES))
-        of = [sum(parts(values(fitted[name], p), one / p, engine, shares[name]).values()) for p in CLUSTER]
-        rows.append([name, one, 1e3 * engine, shares[name], *(1e3 * s for s in of), *(one / s for s in of),
-                     *stops(fitted[name], one, engine, shares[name])])
-    head = ["job", "one rank, s", "engine, ms", "hidden", *(f"{p}, ms" for p in CLUSTER), *(f"speed-up {p}" for p in CLUSTER), "half lost at", "to"]
+        one = SIZE * statistics.median(computing(job) for _ in range(TIMES))
+        of = [sum(parts(values(fitted[name], p), one / p, shares[name]).values()) for p in CLUSTER]
+        rows.append([name, one, shares[name], *(1e3 * s for s in of), *(one / s for s in of), *stops(fitted[name], one, shares[name])])
+    head = ["job", "one rank, s", "hidden", *(f"{p}, ms" for p in CLUSTER), *(f"speed-up {p}" for p in CLUSTER), "half lost at", "to"]
     table(f"model: a pass over {SIZE} times the rows, model as it is, on nodes of one rank with 100 Gbit/s and {1e6 * LATENCY:g} µs; "
           "ranks at which half of it is no computing any more; what rotates, in one group of all (ranks.group_size)", head, rows)
     write_csv("model", head, rows)
@@ -298,7 +302,7 @@ def model(quick):
     fitted = formulas(found)
     checked, wrong, shares = check(found)
     predict(fitted, shares)
-    head = ["job", "link", "ms later", "µs a message", "computing", "engine", "hidden", "predicted", "took", "ratio"]
+    head = ["job", "link", "ms later", "µs a message", "computing", "hidden", "predicted", "took", "ratio"]
     table("milliseconds of a pass of two workers on two hosts", head, checked)
     write_csv("model-link", head, checked)
     rows = [[name, *of.values(), written_out(fitted[name]["steps"][0]), fitted[name]["steps"][1]] for name, of in stepped.items()]
