@@ -1,6 +1,7 @@
 /* Whether the settings of a job are of use to its class and method, and suit each other. */
 #include "job/schema.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,16 +88,21 @@ int tr_job_held_out(const struct tr_job *job, struct tr_job_held_out *held)
         tr_shown(text).text);
 }
 
-/* An earlier run in the output folder is moved away before data are read. */
+/* An earlier run in the output folder is moved away before data are read. (What is not there may be in one of data.folders.) */
 static int check_place(const struct tr_job *job, const char *key, const struct tr_job_list *files)
 {
     size_t n = strlen(job->output);
     while (n > 1 && job->output[n - 1] == '/') n--;
-    for (size_t i = 0; i < files->n; i++)
-        if (strncmp(files->item[i], job->output, n) == 0 && files->item[i][n] == '/')
+    for (size_t i = 0; i < files->n; i++) {
+        const char *file = files->item[i];
+        glob_t found;
+        if (strncmp(file, job->output, n) != 0 || file[n] != '/') continue;
+        int status = glob(file, GLOB_NOSORT, NULL, &found);
+        if (status == 0) globfree(&found);
+        if (status == 0)
             return tr_job_fail(tr_job_where(job, key),
-                               "%s: %s is in the folder of this run: expected another output", key,
-                               files->item[i]);
+                               "%s: %s is in the folder of this run: expected another output", key, file);
+    }
     return TR_OK;
 }
 

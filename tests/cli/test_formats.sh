@@ -143,10 +143,10 @@ with h5py.File("py.h5", "w") as f:
 END
     run text 1 data.train=table.csv solve.epochs=5
     for at in train train/X packed packed/data; do
-        run py 1 data.train=py.h5:/$at solve.epochs=5 && cmp -s py/model.txt text/model.txt ||
+        run py 1 data.train=py.h5:/$at solve.epochs=5 && grep -v '^first_index' py/model.txt >py.txt && cmp -s py.txt text/model.txt ||
             [ $at = packed ] || [ $at = packed/data ] || fail "h5py: $at: another model"
     done
-    sed 1,8d py/model.txt >weights; sed 1,8d text/model.txt | cmp -s - weights || fail "h5py: packed: other weights"
+    sed 1,8d py.txt >weights; sed 1,8d text/model.txt | cmp -s - weights || fail "h5py: packed: other weights"
     run py 1 data.train=py.h5:/lists model.type=kmeans model.clusters=3 && "$trireme" predict py py.h5:/lists | sort | uniq -c >out
     [ "$(awk '{ n += $1 } END { print n }' out)" = 900 ] || fail "h5py: lists: $(cat out)"
     expect 65 "/names: texts, expected numbers" train data.train=py.h5:/names
