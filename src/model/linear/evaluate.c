@@ -269,7 +269,8 @@ int tr_linear_check_worth(struct tr_linear *m)
     if (status != TR_OK || objective <= constant * (1 + 1e-3) + 1e-12) return status;
     const char *of = m->o->bias ? "the best constant" : "weights of zero";
     if (tr_job_number(m->job, "solve.patience") > 0) { /* the test data are to say which model is good */
-        tr_warn(m->tr, "the objective is %.8g, worse than %.8g of %s: a larger solve.patience may do",
+        tr_warn(m->tr,
+                "warning:       the objective is %.8g, worse than %.8g of %s: a larger solve.patience may do",
                 objective, constant, of);
         return TR_OK;
     }
