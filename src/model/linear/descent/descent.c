@@ -407,9 +407,9 @@ static void close_descent(struct tr_linear *m)
     tr_view_close(&d->initial);
     void *arrays[] = {
         d->probe,    d->mine,        d->rows.entries, d->rows.begin, d->rows.own_column, d->rows.own_value,
-        d->key,      d->all_margins, d->model,        d->partial,    d->gradient,    d->weight,
-        d->entries,  d->working,     d->set.key,      d->set.weight, d->set.next,    d->set.column,
-        d->set.slot, d->set.block,   d->done,         d->best.key,   d->best.weight, d};
+        d->key,      d->all_margins, d->model,        d->partial,    d->gradient,        d->weight,
+        d->entries,  d->working,     d->set.key,      d->set.weight, d->set.next,        d->set.column,
+        d->set.slot, d->set.block,   d->done,         d->best.key,   d->best.weight,     d};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     m->descent = NULL;
 }
