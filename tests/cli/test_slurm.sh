@@ -127,18 +127,27 @@ wrong=$(submit --job-name=wrong --time=5 "$train" job.yaml solve.epoch=3 output=
 folds=$(submit --job-name=folds --time=5 "$train" sweep job.yaml model.l2=1e-3,1 solve.epochs=3 experiment.clock=0 output=folds)
 sweep=$(submit --job-name=sweep --array=1-3 --ntasks=1 --time=5 "$scripts/sweep.sbatch" job.yaml list.txt)
 [ "$limit" ] && [ "$sweep" ] || fail "sbatch does not take jobs"
-for folder in signal cancel killed killed_mpirun supervised own; do until_true trains $folder; done
-for folder in killed killed_mpirun supervised; do until_true test -e $folder/checkpoints/00000001/manifest.h5; done
-scancel --batch --signal=USR1 "$signal"
-scancel --batch --signal=USR1 "$own"
-scancel "$cancel"
-for folder in killed killed_mpirun supervised; do
-    rank=$(second_rank $folder)
-    kill -9 "$rank" || fail "$folder: which is its second rank? «$rank»"
-done
-until_true grep -q '^continues:' supervised.out
-until_true trains supervised
-scancel --batch --signal=USR1 "$supervised"
+# Each is dealt with as soon as it trains, however long others take to begin.
+act() { (folder=$1; shift; bad=0; until_true trains "$folder"; "$@"; exit $bad) & acts="$acts $!"; }
+kill_second() {
+    until_true test -e "$1/checkpoints/00000001/manifest.h5"
+    rank=$(second_rank "$1")
+    kill -9 "$rank" || fail "$1: which is its second rank? «$rank»"
+}
+kill_and_stop() {
+    kill_second supervised
+    until_true grep -q '^continues:' supervised.out
+    until_true trains supervised
+    scancel --batch --signal=USR1 "$supervised"
+}
+acts=
+act signal scancel --batch --signal=USR1 "$signal"
+act own scancel --batch --signal=USR1 "$own"
+act cancel scancel "$cancel"
+act killed kill_second killed
+act killed_mpirun kill_second killed_mpirun
+act supervised kill_and_stop
+for act in $acts; do wait "$act" || bad=1; done
 run undisturbed 2 job.yaml experiment.clock=0
 until_true gone
 
