@@ -50,6 +50,10 @@ size_t tr_job_files(const tr_job *job, const char *key, const char *const **file
  * tr_fail(TR_ERR_CONFIG, "%s: model.rank …", tr_job_where(job, "model.rank")). */
 const char *tr_job_where(const tr_job *job, const char *key);
 
+/* Whether the path is the folder of the job's output, or in there, by its name. An earlier run in it is moved away before anything
+ * is read. */
+bool tr_job_output_has(const tr_job *job, const char *path);
+
 /* Whether the job speaks of stages of these names only. TR_ERR_CONFIG, which names what was meant. */
 int tr_job_check_stages(const tr_job *job, const char *const *names, size_t n);
 

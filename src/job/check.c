@@ -88,20 +88,23 @@ int tr_job_held_out(const struct tr_job *job, struct tr_job_held_out *held)
         tr_shown(text).text);
 }
 
-/* An earlier run in the output folder is moved away before data are read. (What is not there may be in one of data.folders.) */
-static int check_place(const struct tr_job *job, const char *key, const struct tr_job_list *files)
+bool tr_job_output_has(const struct tr_job *job, const char *path)
 {
     size_t n = strlen(job->output);
     while (n > 1 && job->output[n - 1] == '/') n--;
+    return strncmp(path, job->output, n) == 0 && (!path[n] || path[n] == '/');
+}
+
+/* Data may not be in the output folder. (A name may say so, and the file be in one of data.folders.) */
+static int check_place(const struct tr_job *job, const char *key, const struct tr_job_list *files)
+{
     for (size_t i = 0; i < files->n; i++) {
         const char *file = files->item[i];
         glob_t found;
-        if (strncmp(file, job->output, n) != 0 || file[n] != '/') continue;
-        int status = glob(file, GLOB_NOSORT, NULL, &found);
-        if (status == 0) globfree(&found);
-        if (status == 0)
-            return tr_job_fail(tr_job_where(job, key),
-                               "%s: %s is in the folder of this run: expected another output", key, file);
+        if (!tr_job_output_has(job, file) || glob(file, GLOB_NOSORT, NULL, &found) != 0) continue;
+        globfree(&found);
+        return tr_job_fail(tr_job_where(job, key),
+                           "%s: %s is in the folder of this run: expected another output", key, file);
     }
     return TR_OK;
 }

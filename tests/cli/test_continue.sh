@@ -193,6 +193,7 @@ sed 's/^1 /2 /' large.svm >other.svm
     refuses_init() { timeout $patience "$trireme" train $begins $still output=none "$@" >out 2>&1; got=$?; }
     refuses_init model.init=base data.train=other.svm; [ $got -eq 65 ] && grep -q 'labels are not those' out || fail "other labels: $got $(cat out)"
     refuses_init model.init=none/model.h5; [ $got -eq 78 ] && grep -q 'folder of this run' out || fail "its own folder: $got $(cat out)"
+    refuses_init model.init=none/model.h5 output=none/; [ $got -eq 78 ] && grep -q 'folder of this run' out || fail "its own folder, with a slash: $got $(cat out)"
     refuses_init model.init=nothing; [ $got -eq 66 ] || fail "no such model: $got $(cat out)"
     for ranks in 1 3; do
         run sparse $ranks $begins model.l1=0.01

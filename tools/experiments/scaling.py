@@ -14,7 +14,7 @@ DIRECT = 8  # ranks that merge by sending to each other: what is counted with mo
 TERMS = {"1/P": lambda p: 1 / p, "1": lambda p: 1, "log P": lambda p: math.log2(p), "P": lambda p: p,
          f"log(P/{DIRECT})": lambda p: max(0, math.log2(p / DIRECT))}
 FEW_RANKS, SENT, BYTES = ("1/P", "1", "log P", "P"), ("1", f"log(P/{DIRECT})", "P"), ("1", "1/P", f"log(P/{DIRECT})")
-MANY_RANKS = dict(zip(COUNTS, (SENT, SENT, SENT, BYTES, BYTES, ("1", "P")))) | {"steps": SENT}
+MANY_RANKS = dict(zip(COUNTS, (SENT, SENT, SENT, BYTES, BYTES, ("1", "P"))))
 CLUSTER = (64, 512, 4096)
 MESSAGE = 1e-6  # seconds of a processor that a message takes
 NEAR = 0.1  # a formula that misses nothing by more needs no more terms

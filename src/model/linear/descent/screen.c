@@ -45,7 +45,7 @@ static int screen(struct tr_linear *m, struct tr_columns *columns, double *local
 {
     const double few = 0.2;
     struct tr_linear_descent *d = m->descent;
-    double most = 0, entries[2] = {0, 0};
+    double most = 0, entries[2] = {0, 0}; /* of columns that leave, and that stay */
     add_up_columns(m, local);
     for (size_t j = 0; j < columns->local; j++) d->rows.entries[j] = (uint32_t)local[j * SUMS + ENTRIES];
     TR_TRY(tr_columns_sum(columns, local, own));
@@ -62,7 +62,8 @@ static int screen(struct tr_linear *m, struct tr_columns *columns, double *local
         sum[0] = is_zero ? STAYS : LEAVES;
     }
     TR_TRY(tr_columns_sum_parts(columns, entries, 2));
-    for (size_t j = 0; j < columns->n && entries[1] < few * entries[0]; j++) own[j * SUMS] = LEAVES;
+    bool all = entries[1] < few * entries[0];
+    for (size_t j = 0; all && j < columns->n; j++) own[j * SUMS] = LEAVES;
     return tr_columns_fetch(columns, own, local);
 }
 
