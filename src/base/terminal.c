@@ -2,6 +2,7 @@
 #include "base/terminal.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -167,4 +168,39 @@ void tr_show_part(const char *what, double part)
     long left = (long)((now - begun) * (1 - part) / part);
     snprintf(more, sizeof more, "%ld:%02ld left", left / 60, left % 60);
     tr_live_bar(stderr, what, part, more);
+}
+
+/* ---- numbers for people ---- */
+
+struct tr_number_text tr_duration(double seconds)
+{
+    struct tr_number_text d = {"-"};
+    if (!isfinite(seconds)) return d;
+    long s = lround(seconds);
+    if (seconds < 59.5) snprintf(d.text, sizeof d.text, "%.2f s", seconds);
+    else if (s < 3600) snprintf(d.text, sizeof d.text, "%ld:%02ld min", s / 60, s % 60);
+    else snprintf(d.text, sizeof d.text, "%ld:%02ld:%02ld h", s / 3600, s / 60 % 60, s % 60);
+    return d;
+}
+
+/* Three digits and a decimal prefix: "10k"; with a space and a unit "10 kB". */
+static struct tr_number_text with_prefix(double number, const char *space, const char *unit)
+{
+    static const char *const prefix[] = {"", "k", "M", "G", "T"};
+    struct tr_number_text t = {"-"};
+    size_t i = 0;
+    if (!isfinite(number)) return t;
+    for (; number >= 999.5 && i + 1 < sizeof prefix / sizeof *prefix; i++) number /= 1000;
+    snprintf(t.text, sizeof t.text, "%.3g%s%s%s", number, space, prefix[i], unit);
+    return t;
+}
+
+struct tr_number_text tr_bytes(double bytes)
+{
+    return with_prefix(bytes, " ", "B");
+}
+
+struct tr_number_text tr_rate(double per_second)
+{
+    return with_prefix(per_second, "", "");
 }

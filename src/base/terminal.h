@@ -20,6 +20,21 @@ void tr_stderr_by_lines(void);
 /* Puts a line that may be longer than the terminal is wide: broken between words, what follows behind so many blanks. */
 void tr_put_wrapped(FILE *out, const char *line, int indent);
 
+/* ---- numbers for people ---- */
+
+struct tr_number_text {
+    char text[32];
+};
+
+/* "0.82 s", "12:07 min", "3:05:00 h"; "-" if the number is not finite, as below. */
+struct tr_number_text tr_duration(double seconds);
+
+/* "640 B", "45.1 MB", "1.21 GB" */
+struct tr_number_text tr_bytes(double bytes);
+
+/* "640", "45.1M": rows/s, for example. */
+struct tr_number_text tr_rate(double per_second);
+
 /* ---- a line that is written over ---- */
 
 /* Shows it in place of the one shown before, cut to what the terminal has room for. All others who print call

@@ -6,8 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "monitor/display.h"
-#include "monitor/status.h"
+#include "base/terminal.h"
 
 /* What the tasks before one have come to, or of n = 0 nothing that can be compared. */
 struct merit {

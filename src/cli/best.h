@@ -4,7 +4,7 @@
 #ifndef TR_CLI_BEST_H
 #define TR_CLI_BEST_H
 
-#include "monitor/tasks.h"
+#include "monitor/monitor.h"
 #include "stage/schedule.h"
 
 /* Whether there is something to compare them by, before anything has run; TR_ERR_CONFIG. */

@@ -9,7 +9,6 @@
 #include "base/terminal.h"
 #include "data/convert.h"
 #include "job/job.h"
-#include "monitor/display.h"
 #include "trireme/model.h"
 
 /* What training knows of reading tables; of no model. */

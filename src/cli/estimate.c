@@ -10,7 +10,7 @@
 #include "data/part.h"
 #include "trireme/collective.h"
 #include "trireme/model.h"
-#include "monitor/display.h"
+#include "base/terminal.h"
 
 struct memory {
     tr_memory role;    /* bytes of one rank in each */

@@ -15,8 +15,6 @@
 #include "base/base.h"
 #include "base/terminal.h"
 #include "base/file.h"
-#include "monitor/display.h"
-#include "monitor/output.h"
 
 /* What one of several threads writes. Gzip files may follow each other as text files may. */
 struct part {

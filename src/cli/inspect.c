@@ -13,7 +13,6 @@
 #include "base/terminal.h"
 #include "cli/words.h"
 #include "data/source.h"
-#include "monitor/display.h"
 #include "table/partition.h"
 #include "data/files.h"
 #include "trireme/records.h"

@@ -9,8 +9,7 @@
 #include "cli/average.h"
 #include "cli/best.h"
 #include "cli/task_rows.h"
-#include "monitor/status.h"
-#include "monitor/tasks.h"
+#include "monitor/monitor.h"
 #include "stage/schedule.h"
 #include "stage/stage.h"
 

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "monitor/display.h"
+#include "monitor/record.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,36 +11,6 @@ enum tr_display_style tr_display_choose(int setting, FILE *out)
 {
     if (setting == TR_PROGRESS_NO) return TR_DISPLAY_SILENT;
     return setting == TR_PROGRESS_YES || tr_terminal_shows(out) ? TR_DISPLAY_TABLE : TR_DISPLAY_LINES;
-}
-
-/* ---- numbers as people read them ---- */
-
-struct tr_number_text tr_duration(double seconds)
-{
-    struct tr_number_text d = {"-"};
-    if (!isfinite(seconds)) return d;
-    long s = lround(seconds);
-    if (seconds < 59.5) snprintf(d.text, sizeof d.text, "%.2f s", seconds);
-    else if (s < 3600) snprintf(d.text, sizeof d.text, "%ld:%02ld min", s / 60, s % 60);
-    else snprintf(d.text, sizeof d.text, "%ld:%02ld:%02ld h", s / 3600, s / 60 % 60, s % 60);
-    return d;
-}
-
-/* "10k", and with a space and a unit behind it "10 kB". */
-static struct tr_number_text scale(double number, const char *space, const char *unit)
-{
-    static const char *const letters[] = {"", "k", "M", "G", "T"};
-    struct tr_number_text t = {"-"};
-    size_t i = 0;
-    if (!isfinite(number)) return t;
-    for (; number >= 999.5 && i + 1 < sizeof letters / sizeof *letters; i++) number /= 1000;
-    snprintf(t.text, sizeof t.text, "%.3g%s%s%s", number, space, letters[i], unit);
-    return t;
-}
-
-struct tr_number_text tr_bytes(double bytes)
-{
-    return scale(bytes, " ", "B");
 }
 
 /* What is shown of a row, some of which comes from the one shown before it. A gap that is an estimate, as under SSP
@@ -90,7 +60,7 @@ static struct shown derive(const struct tr_display *d, const struct tr_progress_
     bool over = e->stop || row->clock >= d->clocks;
     if (isfinite(e->objective)) snprintf(s.objective.text, sizeof s.objective.text, "%.8g", e->objective);
     if (isfinite(e->gap)) snprintf(s.gap.text, sizeof s.gap.text, "%s%.2e", row->exact ? "" : "~", e->gap);
-    s.rate = scale(d->rows ? epochs * (double)d->rows : epochs, "", "");
+    s.rate = tr_rate(d->rows ? epochs * (double)d->rows : epochs);
     s.time = tr_duration(row->seconds);
     bool estimated;
     double most = tr_display_left(d, row, &estimated);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "job/text.h"
-#include "monitor/output.h"
 #include "trireme/base.h"
 #include "base/file.h"
 

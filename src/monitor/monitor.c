@@ -1,44 +1,61 @@
 #define _GNU_SOURCE
 #include "monitor/monitor.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "base/terminal.h"
-#include "stage/timeline.h"
+#include "base/file.h"
+#include "monitor/json.h"
+#include "monitor/record.h"
+#include "stage/schedule.h"
 #include "stage/turns.h"
 #include "store/folder.h"
-#include "monitor/account.h"
-#include "monitor/display.h"
-#include "monitor/metrics.h"
-#include "monitor/output.h"
-#include "monitor/ranks.h"
-#include "monitor/status.h"
-#include "monitor/summary.h"
 #include "trireme/collective.h"
-#include "base/file.h"
 
 struct tr_monitor {
     tr_context *tr;
-    bool writes; /* rank 0, once the folder is there */
-    int lock;    /* what keeps other runs out of it, or -1 */
-    char *moved; /* where the earlier run in the folder is now; NULL: there was none */
+    bool writes; /* rank 0, once the folder exists */
+    int lock;    /* of the folder, or -1 */
+    char *moved; /* new name of the earlier run that was in the folder; NULL: there was none */
+    struct tr_record record;
     struct tr_status_file status;
     struct tr_metrics metrics;
-    struct tr_display display, logged; /* on the terminal, or where that is led; in the file `log` */
-    enum tr_monitor_state state;
-    double entered;              /* when the state was, less what the run had spent in it before */
-    struct tr_account account;   /* of rank 0 */
-    struct tr_tallies tallies;   /* of all workers, on rank 0 */
-    struct tr_stage_sum *stages; /* of the last task that had several; so many */
-    size_t stage_count;
-    double ranks_due;    /* when ranks.json is to be renewed */
-    int64_t checkpoints; /* of this part of the run, as events.csv has them */
+    struct tr_display display, logged; /* on stderr; in the file `log` */
+    double ranks_due;                  /* when ranks.json is to be rewritten */
+    int64_t checkpoints;               /* of this part of the run that are in events.csv */
 };
+
+/* ---- sums over stages ---- */
+
+static void add_counts(struct tr_counts *sum, const struct tr_counts *one)
+{
+    tr_traffic_add(&sum->traffic, &one->traffic);
+    sum->updates += one->updates;
+}
+
+/* A row of the current stage becomes one of the whole run, over all its stages and parts. */
+static void record_add_earlier_stages(struct tr_record *r, struct tr_progress_row *row)
+{
+    r->stage = (struct tr_tally){{row->traffic, row->updates}, row->compute_seconds, row->evaluate_seconds};
+    tr_traffic_add(&row->traffic, &r->before.counts.traffic);
+    row->updates += r->before.counts.updates;
+    row->compute_seconds += r->before.compute_seconds;
+    row->evaluate_seconds += r->before.evaluate_seconds;
+}
+
+static void record_end_stage(struct tr_record *r)
+{
+    add_counts(&r->before.counts, &r->stage.counts);
+    r->before.compute_seconds += r->stage.compute_seconds;
+    r->before.evaluate_seconds += r->stage.evaluate_seconds;
+    r->stage = (struct tr_tally){.compute_seconds = 0};
+}
 
 /* ---- while it runs ---- */
 
@@ -46,14 +63,14 @@ static void add_event(const struct tr_monitor *m, const char *event, double epoc
                       int64_t clock)
 {
     char text[96];
-    bool trains = m->state == TR_TRAINING;
-    double seconds = trains ? tr_now() - m->entered : m->account.spent[TR_TRAINING];
+    const struct tr_record *r = &m->record;
+    double seconds = r->state == TR_TRAINING ? tr_now() - r->entered : r->account.spent[TR_TRAINING];
     snprintf(text, sizeof text, "checkpoint %" PRIu64 " at clock %" PRId64, checkpoint, clock);
     tr_event_add(m->tr->job->output, event,
-                 (struct tr_event_place){seconds, epoch, (double)m->account.last.updates}, -1, text);
+                 (struct tr_event_place){seconds, epoch, (double)r->account.last.updates}, -1, text);
 }
 
-/* status.json, and what goes with it for those who watch. */
+/* Rewrites status.json, ranks.json and events.csv. */
 static int renew_status(struct tr_monitor *m)
 {
     struct tr_checkpoint_counts counts;
@@ -61,15 +78,15 @@ static int renew_status(struct tr_monitor *m)
     if (counts.written > m->checkpoints) add_event(m, "checkpoint", counts.epoch, counts.last, counts.clock);
     m->checkpoints = counts.written;
     double begin = tr_now();
-    if (m->state == TR_TRAINING && begin >= m->ranks_due) {
+    if (m->record.state == TR_TRAINING && begin >= m->ranks_due) {
         TR_TRY(tr_ranks_write(m->tr, m->tr->job->output));
-        m->ranks_due = begin + fmin(1000 * (tr_now() - begin), 10); /* it is to cost next to nothing */
+        m->ranks_due = begin + fmin(1000 * (tr_now() - begin), 10); /* at most a thousandth of the time */
     }
     return tr_status_write(&m->status);
 }
 
-/* Renews status.json while the others work. That it cannot be written is said at the next evaluation: here,
- * in the middle of a wait, the others would not learn of it. */
+/* Rewrites status.json while the workers compute. A failure to write it is reported at the next evaluation: during a wait
+ * it would not reach the other ranks. */
 static int poll(void *what, int *did)
 {
     struct tr_monitor *m = what;
@@ -78,10 +95,11 @@ static int poll(void *what, int *did)
     return TR_OK;
 }
 
-/* Estimates do not count. What is to rise, and begins high, has to be rising. */
+/* Records the first exact evaluation that reaches solve.target. An objective that is maximized can start above the target;
+ * it counts only while it rises. */
 static void look_for_target(struct tr_monitor *m, bool ascends, double before)
 {
-    struct tr_account *a = &m->account;
+    struct tr_account *a = &m->record.account;
     double objective = a->last.evaluation.objective;
     if (!tr_has_target(m->tr->job) || !a->last.exact || a->reached_target ||
         (ascends && !(objective >= before)))
@@ -98,32 +116,28 @@ static enum tr_test_metric metric_of(const tr_stage *stage)
     return strstr(stage->metric_name, "rmse") ? TR_RMSE : TR_NO_METRIC;
 }
 
-static void show_in_status(struct tr_monitor *m)
+static void estimate_time_left(struct tr_monitor *m)
 {
-    const struct tr_progress_row *row = &m->account.last;
-    m->status.epoch = row->epoch;
-    m->status.clock = row->clock;
-    m->status.objective = row->evaluation.objective;
-    m->status.gap = row->evaluation.gap;
     bool by_gap;
-    m->status.left = m->display.clocks ? tr_display_left(&m->display, row, &by_gap) : (double)NAN;
+    m->record.left =
+        m->display.clocks ? tr_display_left(&m->display, &m->record.account.last, &by_gap) : (double)NAN;
 }
 
-/* Stages that run again because they came before the one that was checkpointed have been seen. */
+/* Stages before the one of the checkpoint run again after a restart; they are in the record already. */
 static int observe(void *who, const tr_stage *stage, const struct tr_progress_row *seen)
 {
     struct tr_monitor *m = who;
     if (tr_context_continues(m->tr)) return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
-    struct tr_progress_row *row = &m->account.last;
+    struct tr_progress_row *row = &m->record.account.last;
     double before = row->evaluation.objective;
     *row = *seen;
-    row->seconds = tr_now() - m->entered; /* since training began, of which the stage is the last part */
-    tr_tallies_add(&m->tallies, row);
+    row->seconds = tr_now() - m->record.entered; /* since training began */
+    record_add_earlier_stages(&m->record, row);
     look_for_target(m, stage->ascends, before);
-    m->account.metric = metric_of(stage);
+    m->record.account.metric = metric_of(stage);
     tr_display_row(&m->display, stage, row);
     tr_display_row(&m->logged, stage, row);
-    show_in_status(m);
+    estimate_time_left(m);
     TR_TRY(tr_metrics_add(&m->metrics, row));
     return tr_status_due(&m->status) ? renew_status(m) : TR_OK;
 }
@@ -142,36 +156,46 @@ static int on_task(void *who, const struct tr_stage_sum *sums, size_t n)
     if (shows && m->display.style != TR_DISPLAY_SILENT)
         tr_display_stages(m->display.out, m->tr->team, sums, n);
     if (shows && m->logged.style != TR_DISPLAY_SILENT) tr_display_stages(m->logged.out, NULL, sums, n);
-    free(m->stages);
-    TR_TRY(TR_NEW(&m->stages, n));
-    memcpy(m->stages, sums, n * sizeof *sums);
-    m->stage_count = n;
+    free(m->record.stages);
+    TR_TRY(TR_NEW(&m->record.stages, n));
+    memcpy(m->record.stages, sums, n * sizeof *sums);
+    m->record.stage_count = n;
     return TR_OK;
 }
 
 static int on_loading(void *who, const struct tr_loading *loading)
 {
     struct tr_monitor *m = who;
-    m->status.loaded = loading->total > 0 ? loading->done / loading->total : 1;
+    m->record.loaded = loading->total > 0 ? loading->done / loading->total : 1;
     tr_display_loading(&m->display, loading);
     return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
 }
 
-/* ---- going on ---- */
+/* ---- continuing from a checkpoint ---- */
+
+/* Seconds since this process was started, before main(); NaN if the system does not tell. */
+static double process_seconds(void)
+{
+    uint64_t ticks = tr_start_ticks();
+    struct timespec now;
+    if (ticks == 0 || clock_gettime(CLOCK_BOOTTIME, &now) < 0) return NAN;
+    double started = (double)ticks / (double)sysconf(_SC_CLK_TCK);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 - started;
+}
 
 static double total_seconds(const struct tr_monitor *m)
 {
-    double here = tr_now() - m->status.begin, process = m->tr->team ? here : tr_process_seconds();
-    return m->account.total + (process >= here ? process : here);
+    double here = tr_now() - m->record.begin, process = m->tr->team ? here : process_seconds();
+    return m->record.account.total + (process >= here ? process : here);
 }
 
-/* With what has been done in this part of the run. */
+/* The account of all parts of the run, including this one. */
 static struct tr_account account_until_now(const struct tr_monitor *m)
 {
-    struct tr_account now = m->account;
+    struct tr_account now = m->record.account;
     struct tr_checkpoint_counts counts;
     tr_checkpoint_count(m->tr, &counts);
-    now.spent[m->state] += tr_now() - m->entered;
+    now.spent[m->record.state] += tr_now() - m->record.entered;
     now.total = total_seconds(m);
     now.checkpoints += (uint64_t)counts.written;
     now.failed += (uint64_t)counts.failed;
@@ -179,65 +203,99 @@ static struct tr_account account_until_now(const struct tr_monitor *m)
     return now;
 }
 
-/* metrics.csv as it was then; the seconds of training count on. */
+/* Truncates metrics.csv to its length at the checkpoint; the seconds of training continue. */
 static int resume(struct tr_monitor *m, uint64_t restarts)
 {
-    struct tr_account *a = &m->account;
+    struct tr_account *a = &m->record.account;
     bool lacking;
     if (restarts > a->restarts) a->restarts = restarts;
     else a->restarts++;
-    m->status.continued = a->restarts;
-    a->checkpoints++; /* the one that all this comes from */
-    m->entered = tr_now() - a->spent[m->state];
-    a->spent[m->state] = 0;
-    show_in_status(m);
+    a->checkpoints++; /* the one that the run continues from */
+    m->record.entered = tr_now() - a->spent[m->record.state];
+    a->spent[m->record.state] = 0;
+    estimate_time_left(m);
     const struct tr_manifest *from = tr_checkpoint_found(m->tr);
     add_event(m, "restart", a->last.epoch, from->number, from->facts.clock);
     m->display.shown_epoch = m->logged.shown_epoch = a->last.epoch;
     m->display.shown_seconds = m->logged.shown_seconds = a->last.seconds;
     TR_TRY(tr_metrics_cut(&m->metrics, a->metrics_bytes, &lacking));
-    if (lacking) tr_say(m->tr, "note:          metrics.csv has lost lines, and goes on from what there is");
+    if (lacking)
+        tr_say(m->tr,
+               "note:          metrics.csv has lost lines, and continues with the lines that are left");
     return TR_OK;
+}
+
+/* The account and the tallies are saved as numbers of 8 bytes. */
+enum {
+    ACCOUNT = sizeof(struct tr_account) / sizeof(int64_t),
+    COUNTS = sizeof(struct tr_counts) / sizeof(int64_t)
+};
+static_assert(sizeof(struct tr_account) % sizeof(int64_t) == 0 &&
+                  sizeof(struct tr_counts) % sizeof(int64_t) == 0,
+              "both are saved as numbers of 8 bytes");
+
+/* Saves the counts of this rank. Rank 0 adds those of earlier stages. */
+static int save_counts(const struct tr_record *r, tr_snapshot *snapshot)
+{
+    const tr_context *tr = r->tr;
+    const struct tr_traffic *t = &tr->tables->traffic;
+    struct tr_counts now = r->before.counts;
+    if (tr_works(tr)) add_counts(&now, &(struct tr_counts){*t, tr->active->member == 0 ? t->pushes : 0});
+    return tr_snapshot_rows(snapshot, "counted", TR_I64, (uint64_t)tr->size, COUNTS, NULL, (uint64_t)tr->rank,
+                            1, &now);
+}
+
+/* Sums the counts of the ranks that the checkpoint was taken on, on rank 0. */
+static int restore_counts(struct tr_record *r, const struct tr_progress_row *last, tr_snapshot *snapshot)
+{
+    const struct tr_facts *facts = &tr_checkpoint_found(r->tr)->facts;
+    size_t ranks = (size_t)facts->ranks, mine = r->tr->rank == 0 ? ranks : 0;
+    struct tr_counts *each;
+    r->before = (struct tr_tally){.compute_seconds = last->compute_seconds,
+                                  .evaluate_seconds = last->evaluate_seconds};
+    r->stage = (struct tr_tally){.compute_seconds = 0};
+    TR_TRY(TR_NEW(&each, ranks));
+    int status = tr_snapshot_rows(snapshot, "counted", TR_I64, ranks, COUNTS, NULL, 0, mine, each);
+    for (size_t i = 0; status == TR_OK && i < mine; i++) add_counts(&r->before.counts, &each[i]);
+    free(each);
+    return status;
 }
 
 static int snapshot_account(void *who, tr_snapshot *snapshot)
 {
     struct tr_monitor *m = who;
-    bool fills = tr_snapshot_restores(snapshot);
-    uint64_t restarts = m->account.restarts;
-    struct tr_account now = m->account;
-    if (!fills && m->writes) {
+    bool restores = tr_snapshot_restores(snapshot);
+    uint64_t restarts = m->record.account.restarts;
+    struct tr_account now = m->record.account;
+    if (!restores && m->writes) {
         now = account_until_now(m);
         now.metrics_bytes = tr_metrics_length(&m->metrics);
     }
-    TR_TRY(tr_account_snapshot(&now, snapshot));
-    TR_TRY(tr_tallies_snapshot(&m->tallies, m->tr, &now.last, snapshot));
-    if (!fills || !m->writes) return TR_OK;
-    m->account = now;
+    TR_TRY(tr_snapshot_common(snapshot, "account", TR_I64, ACCOUNT, &now));
+    TR_TRY(restores ? restore_counts(&m->record, &now.last, snapshot) : save_counts(&m->record, snapshot));
+    if (!restores || !m->writes) return TR_OK;
+    m->record.account = now;
     return resume(m, restarts);
 }
 
-/* ---- beginning ---- */
+/* ---- start ---- */
 
-static int write_job(const struct tr_job *job)
+/* Takes the folder of the context's job, locked, and writes job.yaml. continues: it is that of the earlier run. *moved: the
+ * new name of an earlier run that was in it (to be freed), or NULL. */
+static int take_folder(tr_context *tr, bool continues, char **moved, int *lock)
 {
+    const struct tr_job *job = tr->job;
     char *text = NULL;
+    *moved = NULL;
+    TR_TRY(continues ? tr_output_resume(job->output, lock) : tr_output_prepare(job->output, moved, lock));
+    if (*moved) tr_say(tr, "output:        the earlier run in %s is now %s", job->output, *moved);
     int status = tr_job_as_text(job, &text);
     if (status == TR_OK) status = tr_replace_file(job->output, "job.yaml", text, strlen(text), true);
     free(text);
     return status;
 }
 
-int tr_monitor_folder(tr_context *tr, bool goes_on, char **moved, int *lock)
-{
-    const struct tr_job *job = tr->job;
-    *moved = NULL;
-    TR_TRY(goes_on ? tr_output_resume(job->output, lock) : tr_output_prepare(job->output, moved, lock));
-    if (*moved) tr_say(tr, "output:        the earlier run in %s is now %s", job->output, *moved);
-    return write_job(job);
-}
-
-/* When its manifest was written, which is last; NaN where that cannot be known. */
+/* Seconds since the checkpoint was completed, when its manifest was written; NaN if that is not known. */
 static double checkpoint_age(const struct tr_job *job, uint64_t number)
 {
     char *to = NULL, *folder = NULL, *path = NULL;
@@ -270,29 +328,24 @@ static void say_continues(const struct tr_monitor *m, const struct tr_manifest *
            tr_duration(checkpoint_age(m->tr->job, from->number)).text);
 }
 
-/* The folder, and the files in it that there are from the beginning. */
-static int begin_folder(struct tr_monitor *m)
+/* Rank 0: the folder, its first files, and the displays. */
+static int start(struct tr_monitor *m)
 {
-    const struct tr_job *job = m->tr->job;
-    const struct tr_manifest *from = tr_checkpoint_found(m->tr);
-    TR_TRY(tr_monitor_folder(m->tr, from != NULL, &m->moved, &m->lock));
-    if (from) m->account.restarts = tr_status_look(job->output).continued + 1;
-    TR_TRY(tr_status_open(&m->status, job->output, job->name));
-    m->status.continued = m->account.restarts;
-    TR_TRY(tr_log_open(m->tr, job->output, from != NULL));
+    tr_context *tr = m->tr;
+    const struct tr_job *job = tr->job;
+    const struct tr_manifest *from = tr_checkpoint_found(tr);
+    TR_TRY(take_folder(tr, from != NULL, &m->moved, &m->lock));
+    if (from) m->record.account.restarts = tr_status_look(job->output).continued + 1;
+    TR_TRY(tr_status_open(&m->status, &m->record));
+    TR_TRY(tr_log_open(tr, job->output, from != NULL));
     m->writes = true;
     tr_status_guard(&m->status);
     TR_TRY(tr_status_write(&m->status));
     if (from) say_continues(m, from);
-    return from ? tr_metrics_resume(job->output, &m->metrics) : tr_metrics_open(job->output, &m->metrics);
-}
-
-static int begin(struct tr_monitor *m)
-{
-    tr_context *tr = m->tr;
-    TR_TRY(begin_folder(m));
-    enum tr_display_style style = tr_display_choose(tr->job->report.progress, stderr);
-    if (tr->team && style == TR_DISPLAY_TABLE) style = TR_DISPLAY_LINES; /* several tasks take turns */
+    TR_TRY(from ? tr_metrics_resume(job->output, &m->metrics) : tr_metrics_open(job->output, &m->metrics));
+    enum tr_display_style style = tr_display_choose(job->report.progress, stderr);
+    if (tr->team && style == TR_DISPLAY_TABLE)
+        style = TR_DISPLAY_LINES; /* lines of several tasks alternate */
     m->display = (struct tr_display){.style = style, .out = stderr, .task = tr->team};
     m->logged = (struct tr_display){.style = tr->log ? TR_DISPLAY_LINES : TR_DISPLAY_SILENT, .out = tr->log};
     tr_observe(tr, observe, m);
@@ -303,8 +356,8 @@ static int begin(struct tr_monitor *m)
 
 static int begin_stage(tr_context *tr)
 {
-    tr_tallies_end_stage(&tr->monitor->tallies); /* of the last one */
-    return tr->monitor->state < TR_TRAINING ? tr_monitor_enter(tr->monitor, TR_TRAINING) : TR_OK;
+    record_end_stage(&tr->monitor->record); /* the one before */
+    return tr->monitor->record.state < TR_TRAINING ? tr_monitor_enter(tr->monitor, TR_TRAINING) : TR_OK;
 }
 
 int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
@@ -314,11 +367,8 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
     if (status == TR_OK) {
         m->tr = tr;
         m->metrics.fd = m->lock = -1;
-        m->entered = tr_now();
-        m->account.last.evaluation =
-            (tr_evaluation){.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
-        m->account.target.seconds = NAN;
-        if (tr->rank == 0) status = begin(m);
+        tr_record_open(tr, &m->record);
+        if (tr->rank == 0) status = start(m);
         tr_on_snapshot(tr, snapshot_account, m);
         tr->before_run = begin_stage;
     }
@@ -332,12 +382,13 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
 
 static int enter(struct tr_monitor *m, enum tr_monitor_state state)
 {
+    struct tr_record *r = &m->record;
     double now = tr_now();
-    m->account.spent[m->state] += now - m->entered;
-    m->entered = now;
-    m->state = m->status.state = state;
-    if (state == TR_TRAINING) m->status.loaded = 1;
-    m->display.rows = m->logged.rows = m->status.rows = m->tr->trained_on.rows;
+    r->account.spent[r->state] += now - r->entered;
+    r->entered = now;
+    r->state = state;
+    if (state == TR_TRAINING) r->loaded = 1;
+    m->display.rows = m->logged.rows = m->tr->trained_on.rows;
     if (!m->writes) return TR_OK;
     tr_live_end();
     end_rows(m);
@@ -351,12 +402,12 @@ int tr_monitor_enter(struct tr_monitor *m, enum tr_monitor_state state)
 
 double tr_monitor_objective(const struct tr_monitor *m)
 {
-    return m->account.last.evaluation.objective;
+    return m->record.account.last.evaluation.objective;
 }
 
 /* ---- the end ---- */
 
-/* What all servers together have done and hold. */
+/* Sums over all servers: seconds of work, bytes of tables. */
 static int sum_service(tr_context *tr, struct tr_service *sum)
 {
     const struct tr_service *own = &tr->tables->service;
@@ -371,10 +422,10 @@ static int sum_service(tr_context *tr, struct tr_service *sum)
     return TR_OK;
 }
 
-/* One line on whether and when. */
+/* Prints whether and when solve.target was reached. */
 static void say_target(const struct tr_monitor *m)
 {
-    const struct tr_account *a = &m->account;
+    const struct tr_account *a = &m->record.account;
     const struct tr_progress_row *t = &a->target;
     if (!tr_has_target(m->tr->job)) return;
     if (a->reached_target)
@@ -389,29 +440,20 @@ static void say_target(const struct tr_monitor *m)
             m->tr->job->solve.target, a->last.evaluation.objective);
 }
 
-int tr_monitor_summary(struct tr_monitor *m, const struct tr_summary *summary)
+int tr_monitor_summary(struct tr_monitor *m, tr_summary_members *more, void *who)
 {
-    char layout[256];
-    TR_TRY(tr_turns_show(m->tr));
-    struct tr_account account = account_until_now(m);
-    struct tr_outcome outcome = {.account = &account,
-                                 .model = summary,
-                                 .peak_rss = (double)tr_peak_rss(),
-                                 .stages = m->stages,
-                                 .stage_count = m->stage_count,
-                                 .layout = layout,
-                                 .host = m->status.host,
-                                 .ranks = m->tr->size};
-    tr_layout_describe(&m->tr->layout, layout, sizeof layout);
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &outcome.peak_rss, 1));
-    TR_TRY(sum_service(m->tr, &outcome.service));
-    struct tr_span *spans;
-    TR_TRY(tr_timeline_gather(m->tr, &spans, &outcome.span_count));
-    outcome.spans = spans;
+    tr_context *tr = m->tr;
+    TR_TRY(tr_turns_show(tr));
+    struct tr_record record = m->record;
+    record.account = account_until_now(m);
+    struct tr_outcome outcome = {.peak_rss = (double)tr_peak_rss(), .more = more, .who = who};
+    tr_layout_describe(&tr->layout, outcome.layout, sizeof outcome.layout);
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_F64, &outcome.peak_rss, 1));
+    TR_TRY(sum_service(tr, &outcome.service));
+    TR_TRY(tr_timeline_gather(tr, &outcome.spans, &outcome.span_count));
     if (m->writes) say_target(m);
-    int status =
-        tr_agree(m->tr, m->writes ? tr_outcome_write(&outcome, m->tr->job, m->tr->job->output) : TR_OK);
-    free(spans);
+    int status = tr_agree(tr, m->writes ? tr_summary_write(&record, &outcome, tr->job->output) : TR_OK);
+    free(outcome.spans);
     return status;
 }
 
@@ -421,7 +463,7 @@ void tr_monitor_say_stopped(struct tr_monitor *m)
     end_rows(m);
     struct tr_checkpoint_counts counts;
     tr_checkpoint_count(m->tr, &counts);
-    double after = total_seconds(m) - m->account.total;
+    double after = total_seconds(m) - m->record.account.total;
     if (counts.written > 0)
         tr_say(m->tr,
                "stopped:       after %s at epoch %.2f, checkpoint %" PRIu64
@@ -430,16 +472,16 @@ void tr_monitor_say_stopped(struct tr_monitor *m)
     else
         tr_say(m->tr, "stopped:       after %s; no checkpoint could be written, the same command %s",
                tr_duration(after).text,
-               tr_checkpoint_found(m->tr) ? "continues from the last one" : "starts anew");
+               tr_checkpoint_found(m->tr) ? "continues from the last one" : "starts over");
 }
 
-/* A run that failed before it had learnt anything, or that has no model to go on to, must not stand where a model was. */
+/* A run that failed before its first evaluation, or diverged, must not replace an earlier model: the earlier run gets its
+ * name back. */
 static void put_back(const struct tr_monitor *m, int status)
 {
     const char *folder = m->tr->job->output;
     if (!m->moved || status == TR_OK || status == TR_ERR_STOPPED) return;
-    bool evaluated = m->account.last.seconds > 0;
-    if (!evaluated && tr_output_put_back(folder, m->moved))
+    if (!tr_record_is_evaluated(&m->record) && tr_output_put_back(folder, m->moved))
         tr_say(m->tr, "output:        the earlier run is in %s again", folder);
     else if (status == TR_ERR_DIVERGED && tr_output_exchange(folder, m->moved))
         tr_say(m->tr, "output:        the earlier run is in %s again, this one in %s", folder, m->moved);
@@ -452,9 +494,9 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
     int outcome = TR_OK;
     if (m->writes) {
         char error[1024];
-        snprintf(error, sizeof error, "%s", tr_error_text()); /* writing may fail, too, and then says so */
-        m->status.code = status;
-        m->status.error = status == TR_OK || status == TR_ERR_STOPPED ? NULL : error;
+        snprintf(error, sizeof error, "%s", tr_error_text()); /* before writing, which may fail as well */
+        m->record.code = status;
+        m->record.error = status == TR_OK || status == TR_ERR_STOPPED ? NULL : error;
         outcome = enter(m, status == TR_OK ? TR_DONE : status == TR_ERR_STOPPED ? TR_STOPPED : TR_FAILED);
         tr_poll_remove(m->tr, poll, m);
         tr_observe(m->tr, NULL, NULL);
@@ -466,9 +508,137 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
     tr_output_release(m->tr->job->output, m->lock);
     if (m->writes) put_back(m, status);
     if (status == TR_OK) status = tr_agree(m->tr, outcome);
-    free(m->stages);
+    free(m->record.stages);
     free(m->moved);
     free(m);
     *monitor = NULL;
     return status;
+}
+
+/* ---- a job of several tasks ---- */
+
+struct tr_tasks_folder {
+    struct tr_record record;
+    struct tr_status_file status;
+    uint64_t readings; /* of data that several tasks learn from */
+    int lock;
+};
+
+static bool is_stopped(const struct tr_task_row *row)
+{
+    return row->scheduled->state == TR_TASK_FAILED && row->status == TR_ERR_STOPPED;
+}
+
+static void tasks_say_row(const struct tr_record *r, const struct tr_task_row *row, int width)
+{
+    const struct tr_scheduled *t = row->scheduled;
+    if (t->ranks == 0 && t->state == TR_TASK_DONE) {
+        tr_say(r->tr, "%-*s  %5s  %11s  %11s  done before", width, row->name, "-", "-", "-");
+        return;
+    }
+    if (t->ranks == 0) {
+        tr_say(r->tr, "%-*s  %5s  %11s  %11s  not run%s%s", width, row->name, "-", "-", "-",
+               t->because >= 0 ? ": it comes after " : "", t->because >= 0 ? r->task[t->because].name : "");
+        return;
+    }
+    char outcome[64] = "done";
+    if (is_stopped(row)) snprintf(outcome, sizeof outcome, "stopped");
+    else if (t->state == TR_TASK_FAILED)
+        snprintf(outcome, sizeof outcome, "failed, exit code %d", row->status);
+    else if (isfinite(row->objective))
+        snprintf(outcome, sizeof outcome, "done, objective %.8g", row->objective);
+    tr_say(r->tr, "%-*s  %5d  %11s  %11s  %s", width, row->name, t->ranks,
+           tr_duration(t->begin - t->since).text, tr_duration(t->end - t->begin).text, outcome);
+}
+
+static void tasks_say_table(const struct tr_record *r)
+{
+    int width = 4;
+    for (size_t i = 0; i < r->tasks; i++) width = tr_max_int(width, (int)strlen(r->task[i].name));
+    tr_say(r->tr, "%-*s  %5s  %11s  %11s  outcome", width, "task", "ranks", "waited", "took");
+    for (size_t i = 0; i < r->tasks; i++) tasks_say_row(r, &r->task[i], width);
+}
+
+static size_t tasks_count_done(const struct tr_record *r)
+{
+    size_t done = 0;
+    for (size_t i = 0; i < r->tasks; i++) done += r->task[i].scheduled->state == TR_TASK_DONE;
+    return done;
+}
+
+static int tasks_start(struct tr_tasks_folder *f, bool continues)
+{
+    struct tr_record *r = &f->record;
+    char *moved;
+    int status = take_folder(r->tr, continues, &moved, &f->lock);
+    free(moved);
+    TR_TRY(status);
+    if (continues) r->account.restarts = tr_status_look(r->tr->job->output).continued + 1;
+    TR_TRY(tr_status_open(&f->status, r));
+    r->state = TR_TRAINING;
+    tr_status_guard(&f->status);
+    if (continues) tr_say(r->tr, "continues:     %zu of %zu tasks are done", tasks_count_done(r), r->tasks);
+    return tr_status_write(&f->status);
+}
+
+static void tasks_folder_free(struct tr_tasks_folder **folder)
+{
+    struct tr_tasks_folder *f = *folder;
+    tr_status_close(&f->status);
+    tr_output_release(f->record.tr->job->output, f->lock);
+    free(f);
+    *folder = NULL;
+}
+
+int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_t n, bool continues,
+                         struct tr_tasks_folder **folder)
+{
+    struct tr_tasks_folder *f;
+    TR_TRY(TR_NEW(&f, 1));
+    tr_record_open(world, &f->record);
+    f->record.task = row;
+    f->record.tasks = n;
+    f->lock = -1;
+    *folder = f;
+    int status = tasks_start(f, continues);
+    if (status != TR_OK) tasks_folder_free(folder);
+    return status;
+}
+
+void tr_tasks_folder_note_readings(struct tr_tasks_folder *f, uint64_t readings)
+{
+    f->readings = readings;
+}
+
+int tr_tasks_folder_renew(struct tr_tasks_folder *f, bool at_once)
+{
+    return at_once || tr_status_due(&f->status) ? tr_status_write(&f->status) : TR_OK;
+}
+
+int tr_tasks_folder_close(struct tr_tasks_folder **folder, int status)
+{
+    struct tr_tasks_folder *f = *folder;
+    if (!f) return status;
+    struct tr_record *r = &f->record;
+    char error
+        [1024]; /* of the first task that ended with this status; or else of this rank, before writing fails as well */
+    snprintf(error, sizeof error, "%s", tr_error_text());
+    for (size_t i = r->tasks; i-- > 0;)
+        if (r->task[i].scheduled->state == TR_TASK_FAILED && r->task[i].status == status)
+            snprintf(error, sizeof error, "task %s: %s", r->task[i].name, r->task[i].error);
+    bool stopped = status == TR_ERR_STOPPED;
+    r->state = status == TR_OK ? TR_DONE : stopped ? TR_STOPPED : TR_FAILED;
+    r->code = status;
+    r->error = status == TR_OK || stopped ? NULL : error;
+    r->account.total = process_seconds();
+    int outcome = tr_summary_write_tasks(r, f->readings, r->tr->job->output);
+    int last = tr_status_write(&f->status);
+    if (outcome == TR_OK) outcome = last;
+    tasks_say_table(r);
+    if (stopped)
+        tr_say(r->tr, "stopped:       after %s, %zu of %zu tasks done; the same command continues",
+               tr_duration(process_seconds()).text, tasks_count_done(r), r->tasks);
+    if (outcome == TR_OK) tr_say(r->tr, "output:        %s", r->tr->job->output);
+    tasks_folder_free(folder);
+    return status != TR_OK ? status : outcome;
 }

@@ -1,92 +1,100 @@
-/* monitor/ — what a run shows and leaves behind: its folder, its progress, its state, its summary.
+/* monitor/ — the record of a run, and what a run shows and leaves behind: its folder, progress, state and summary.
  *
- *   output    the folder, and files that are whole or not there
- *   json      text and numbers that any reader of JSON takes
- *   status    status.json: what the job is doing now, and how it ended
- *   display   a table on a terminal, lines elsewhere; at the end what the stages of a task have taken
- *   metrics   metrics.csv: every evaluation
- *   account   what a run has taken so far, also where it goes on from a checkpoint
- *   summary   summary.json: the outcome
- *   tasks     the folder of a job of several tasks, each of which has its own in it
+ *   monitor   the record of a run (record.h) and its states; the record of a job of several tasks
+ *   files     status.json, metrics.csv, summary.json, ranks.json and events.csv: renderings of the record
+ *   display   a table on a terminal, lines elsewhere; at the end a table of the stages
+ *   folder    the folder of a run, locked while the run lasts
+ *   json      text and numbers in JSON
  *
- * Only rank 0 shows and writes; the others call the same functions, so that a full disk is everybody's error.
- * Nothing here knows what is being learnt. What a run leaves in its folder:
+ * Only rank 0 shows and writes; the others call the same functions, so that a full disk is an error on all ranks.
+ * Nothing here depends on the class of models. The files that a run leaves in its folder:
  *
  *   job.yaml      the job with every key resolved; reads back as the same job
- *   status.json   always whole; renewed at every change of state, and about once a second meanwhile
- *   metrics.csv   one line an evaluation, empty where there is no number
+ *   status.json   always complete; rewritten at every change of state, and about once a second
+ *   metrics.csv   one line for each evaluation; a field is empty if there is no number
  *   summary.json  the outcome, flat, and the whole resolved job as `job`
- *   ranks.json    what each rank does while it trains, renewed with status.json
+ *   ranks.json    what each rank does while it trains, rewritten with status.json
  *   events.csv    a line for each checkpoint, restart and failure
  *
- * While it lasts a run holds a lock, the file .lock, so that no other run takes the folder for an old one.
+ * A run holds a lock, the file .lock, while it lasts, so that no other run takes the folder for that of an earlier run.
  *
  * Members of status.json:
  *
- *   state             starting, loading, training, writing, done, failed, stopped (on request, to be gone on with)
+ *   state             starting, loading, training, writing, done, failed, stopped (on request; it can continue)
  *   name              of the job
  *   epoch, clock, objective, gap
  *   loaded            part of the files being read (training, then test data) that is done, an estimate
  *   seconds           since the start
- *   left              … until training ends, at most, as of the last evaluation
+ *   left              seconds until training ends, at most, as of the last evaluation
  *   rows              of the training data; 0 before they are read
- *   continued         how often the run went on from a checkpoint
+ *   continued         how often the run continued from a checkpoint
  *   status, error     exit code and text, both null until the end; SIGTERM and SIGINT leave 128 + signal
  *   pid, host, started, updated (UTC)
  *
  * Members of ranks.json, by rank:
  *
- *   does              a letter for each: c computes, e evaluates, p pulls, u pushes, w waits for other workers, s saves a
- *                     checkpoint, - none of these (it serves, or takes no part), ? not known: it is on another node
- *   node              that it runs on
- *   clock             of a worker, else -1; on another node than rank 0 as of its last evaluation, as is:
- *   compute           seconds that it has computed in this stage
- *   serving, held     of a server of the node of rank 0: seconds that messages have taken it in this run, and bytes of its
- *                     shares of tables; elsewhere 0
- *   updated           when that was, in seconds since 1970
+ *   does              one letter for each rank: c computes, e evaluates, p pulls, u pushes, w waits for other workers, s
+ *                     saves a checkpoint, - none of these (it serves or does not take part), ? not known: on another node
+ *   node              its node
+ *   clock             of a worker, else -1
+ *   compute           seconds of computing in this stage
+ *   serving, held     of a server on the node of rank 0: seconds of handling messages in this run, and bytes of its shards
+ *                     of tables; elsewhere 0
+ *   updated           when the file was written, in seconds since 1970
+ *
+ * On other nodes than that of rank 0, clock and compute are those of the last evaluation.
  *
  * Columns of events.csv: when (seconds since 1970), time, epoch and updates as in metrics.csv, rank, event (checkpoint,
- * restart, failure), text (the rest of the line). What is not known is empty.
+ * restart, failure), text (the rest of the line). A field that is not known is empty.
  *
- * Columns of metrics.csv, in this order; new ones will come last:
+ * Columns of metrics.csv, in this order; new columns are added at the end:
  *
  *   time              seconds since training began, as train_seconds of the summary counts
  *   epoch, clock, objective
- *   gap               proven relative distance from the optimum; under SSP and ASP an estimate, but in the
- *                     last line
+ *   gap               proven relative distance from the optimum; under SSP and ASP an estimate, except in the last line
  *   test_metric       as the model names it: accuracy, rmse
  *   bytes_pulled, bytes_pushed, pulls, pushes, compute_seconds, wait_seconds, pull_seconds, push_seconds
  *                     summed over the workers, and all stages that are evaluated
  *   peak_rss_bytes    of the largest worker
- *   updates           pushes of all groups; what the members of a group push together is one
- *   training_time     time without evaluating: less what evaluating has taken the workers in the mean. Under BSP they
- *                     evaluate side by side, otherwise each when it gets there, without the others
+ *   updates           pushes of all groups; a push of all members of a group together counts once
+ *   training_time     time minus the time of evaluating, the mean over the workers. Under BSP they evaluate at the same
+ *                     time, otherwise each on its own
  *
- * Members of summary.json; null where there is none:
+ * Members of summary.json, null if there is no value:
  *
  *   objective, gap, test_accuracy, test_auc, test_rmse, test_perplexity, epochs
  *   load_seconds, train_seconds
  *   total_seconds     since the process started
  *   bytes_pulled, bytes_pushed, updates
- *   reached_target    whether an exact evaluation found solve.target: true, false; and the columns of the first that did:
- *   target_time, target_training_time, target_updates
- *   slowed_workers    where the job slows some (experiment.slow), and what that came to: the mean time of a clock of
- *   level_reached     theirs over that of the others
+ *   reached_target    whether an exact evaluation reached solve.target: true, false
+ *   target_time, target_training_time, target_updates   columns of the first evaluation that did
+ *   slowed_workers    the number of workers that the job slows (experiment.slow)
+ *   level_reached     the mean time of a clock of these workers divided by that of the others
  *   peak_rss_bytes    of the largest rank
- *   stages            where a method has several: a list of name, runs, fewest and most workers, clocks, seconds,
+ *   stages            of a method with several stages: a list of name, runs, fewest and most workers, clocks, seconds,
  *                     worker_seconds, transition_seconds (median, from the stage before), and how the number of workers
  *                     was found (search)
- *   restarts          how often the run went on from a checkpoint
- *   checkpoints       that were written
- *   checkpoints_failed
- *   checkpoint_seconds  for which training waited while they were copied
+ *   restarts          how often the run continued from a checkpoint
+ *   checkpoints, checkpoints_failed   written; that could not be written
+ *   checkpoint_seconds  seconds in which training waited for checkpoints to be copied
  *   rows, features, nonzeros, dense, layout, ranks, version, host, job
  *
- * A run that goes on does so in its folder: metrics.csv is cut back to what it was when the checkpoint was taken, and all
- * that counts and sums does so as if the run had never stopped, in another layout as well.
+ * A run that continues does so in its folder: metrics.csv is truncated to its length when the checkpoint was taken, and all
+ * counts and sums continue as if the run had never stopped, in another layout as well.
  *
- * A job of several tasks has status.json, summary.json and job.yaml of its own, with a list of its tasks: see tasks.h. In
- * the folder of a task total_seconds are those of the task.
+ * A job of several tasks has job.yaml, status.json and summary.json of its own in its folder; each task has a folder of its
+ * own in it, where total_seconds is that of the task. Both JSON files of the job have a member `tasks`, an object for each
+ * task in the order of the job:
+ *
+ *   name, state       waiting, running, done, failed, stopped, not run (a task that it comes after failed)
+ *   ranks             on which it runs or ran; null before, and if an earlier part of the run has done it
+ *   waited, seconds   from when it could have begun until it did; since then
+ *   objective         of the last evaluation, or null
+ *   status, error     exit code and text, null while there is none
+ *   output            its own folder
+ *
+ * summary.json of the job has besides: total_seconds, status (exit code of the first task that failed, or 0), readings (how
+ * often training data were read from their files, by one task or for several), ranks, version, host, job.
  */
 #ifndef TR_MONITOR_H
 #define TR_MONITOR_H
@@ -97,43 +105,100 @@
 #include "stage/stage.h"
 
 struct tr_monitor;
+struct tr_scheduled;
 
 enum tr_monitor_state { TR_STARTING, TR_LOADING, TR_TRAINING, TR_WRITING, TR_DONE, TR_FAILED, TR_STOPPED };
 
-/* Prepares the job's folder, with job.yaml and status.json in it, and listens to what tr_run() evaluates. The
- * folder of an earlier run is renamed <folder>.1, .2, … and never overwritten, unless the context goes on from a
- * checkpoint of that run (tr_checkpoints_open(), before); it gets its name back if this run fails before its first
- * evaluation. All ranks; agreed on. TR_ERR_NO_OUTPUT: there can be no such folder. */
+/* Prepares the job's folder, with job.yaml and status.json in it, and records the evaluations of tr_run(). The folder of an
+ * earlier run is renamed to <folder>.1, .2, … and never overwritten, unless the context continues from a checkpoint of that
+ * run (tr_checkpoints_open(), before). It gets its name back if this run fails before its first evaluation. All ranks;
+ * agreed on. TR_ERR_NO_OUTPUT: there can be no such folder. */
 int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor);
 
-/* The first part of that, on one rank: a folder, locked, with job.yaml in it, for the context's job. goes_on: that of the
- * earlier run. *moved: the new name of the earlier run that was in it (to be freed), or NULL. */
-int tr_monitor_folder(tr_context *tr, bool goes_on, char **moved, int *lock);
-
-/* The job turns to something else; it turns to training by itself when the first stage is run. All ranks; agreed on. */
+/* Changes the state of the run; it becomes training by itself when the first stage runs. All ranks; agreed on. */
 int tr_monitor_enter(struct tr_monitor *monitor, enum tr_monitor_state state);
 
-/* What only the model knows of a run. */
-struct tr_summary {
-    uint64_t rows, features, nonzeros;
-    bool dense;                          /* rows are */
-    double test_auc, test_perplexity;    /* NaN: none */
-    double test_accuracy, test_rmse;     /* … these two where no evaluation of the run has told them */
-    void (*more)(FILE *file, void *who); /* writes members of its own, each with a comma behind it; or NULL */
-    void *who;
-};
-
-/* The last objective that was evaluated, on rank 0; NaN before. */
+/* The objective of the last evaluation, on rank 0; NaN before. */
 double tr_monitor_objective(const struct tr_monitor *monitor);
 
-/* Writes summary.json. All ranks; agreed on. */
-int tr_monitor_summary(struct tr_monitor *monitor, const struct tr_summary *summary);
+/* Writes members of the caller's own to summary.json, each followed by a comma. */
+typedef void tr_summary_members(FILE *file, void *who);
 
-/* One line, where the run stops on request and could go on. */
+/* Writes summary.json, with the figures that the model has reported (tr_report_figure()). more may be NULL. All ranks;
+ * agreed on. */
+int tr_monitor_summary(struct tr_monitor *monitor, tr_summary_members *more, void *who);
+
+/* Prints one line if the run stops on request and can continue. */
 void tr_monitor_say_stopped(struct tr_monitor *monitor);
 
-/* Writes down how the job ended, and forgets the monitor (NULL is fine). All ranks, with the agreed status;
- * returns it, or, where all was well until here, that of this last write. */
+/* Records how the job ended, and frees the monitor (*monitor may be NULL). All ranks, with the agreed status; returns it,
+ * or, if that is TR_OK, the status of this last write. */
 int tr_monitor_close(struct tr_monitor **monitor, int status);
+
+/* ---- a job of several tasks: rank 0 alone ---- */
+
+struct tr_task_row {
+    const char *name, *output;
+    const struct tr_scheduled *scheduled; /* done without ranks: an earlier part of the run has done it */
+    double objective;                     /* NaN: none */
+    uint64_t readings;                    /* of training data by its team */
+    int status;                           /* once it has ended */
+    char error[512];                      /* "" if there is none */
+};
+
+struct tr_tasks_folder;
+
+/* Prepares the folder of the job of `world`, or takes that of the run that continues. The n rows stay the caller's, who
+ * updates them. TR_ERR_NO_OUTPUT: there can be no such folder. */
+int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_t n, bool continues,
+                         struct tr_tasks_folder **folder);
+
+/* Sets how many readings were made for several tasks. */
+void tr_tasks_folder_note_readings(struct tr_tasks_folder *folder, uint64_t readings);
+
+/* Writes status.json, at once or if about a second has passed. */
+int tr_tasks_folder_renew(struct tr_tasks_folder *folder, bool at_once);
+
+/* Records how the job ended, prints the table of tasks, and frees the folder (*folder may be NULL). Returns the status, or,
+ * if that is TR_OK, the status of this last write. */
+int tr_tasks_folder_close(struct tr_tasks_folder **folder, int status);
+
+/* ---- folders of other runs, on one rank or in another process ---- */
+
+/* Creates the folder of a new run and locks it until tr_output_release() or the end of this process. A folder that another
+ * run has locked is an error, which names that run's process and host. A folder with an earlier run (job.yaml, status.json
+ * or checkpoints) is renamed to the first free name of <folder>.1, .2, …, which is put in *moved (to be freed; else NULL).
+ * An empty folder is taken as it is; any other is an error, as its files may be valuable. */
+int tr_output_prepare(const char *folder, char **moved, int *lock);
+
+void tr_output_release(const char *folder, int lock); /* lock may be -1 */
+
+/* What the status.json in a folder says. */
+struct tr_status_seen {
+    bool any, done;
+    uint64_t continued, pid; /* pid: of rank 0 */
+    double objective, epoch; /* NaN: none */
+};
+
+/* A file that cannot be read counts as missing. */
+struct tr_status_seen tr_status_look(const char *folder);
+
+/* The result of a run that is done, from its summary.json: its metric on data.test, or else its objective. */
+struct tr_outcome_seen {
+    const char *name; /* "accuracy" */
+    double value;     /* NaN: none */
+    bool ascends;     /* a greater value is better */
+    double seconds;   /* of the whole run */
+};
+struct tr_outcome_seen tr_outcome_look(const char *folder);
+
+/* Where in a run an event happened; NaN: not known. */
+struct tr_event_place {
+    double seconds, epoch, updates;
+};
+
+/* Appends a line to folder/events.csv; rank -1: none in particular. Failing to write it is not reported. */
+void tr_event_add(const char *folder, const char *event, struct tr_event_place place, long rank,
+                  const char *text);
 
 #endif

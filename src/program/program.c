@@ -1,15 +1,12 @@
 #define _GNU_SOURCE
 #include "program/program.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "class/class.h"
 #include "data/dataset.h"
 #include "data/storage.h"
-#include "monitor/json.h"
-#include "monitor/status.h"
 #include "stage/stage.h"
 #include "store/checkpoint.h"
 #include "trireme/collective.h"
@@ -71,49 +68,10 @@ int tr_services_open(tr_context *tr, bool fresh)
     return status;
 }
 
-struct members {
-    const tr_context *tr;
-    void (*more)(FILE *file, void *who);
-    void *who;
-};
-
-/* Figures that not every summary has. */
-static void put_members(FILE *file, void *who)
-{
-    const struct members *m = who;
-    for (size_t i = 0; i < m->tr->figures; i++)
-        if (m->tr->figure[i].name) tr_json_real_member(file, m->tr->figure[i].name, m->tr->figure[i].value);
-    if (m->more) m->more(file, m->who);
-}
-
 int tr_services_summary(tr_context *tr, void (*more)(FILE *file, void *who), void *who)
 {
-    struct members members = {tr, more, who};
     TR_TRY(tr_storage_report(tr));
-    struct tr_summary s = {.rows = tr->trained_on.rows,
-                           .features = tr->trained_on.columns,
-                           .nonzeros = tr->trained_on.nonzeros,
-                           .dense = tr->trained_on.dense,
-                           .test_auc = NAN,
-                           .test_perplexity = NAN,
-                           .test_accuracy = NAN,
-                           .test_rmse = NAN,
-                           .more = put_members,
-                           .who = &members};
-    struct {
-        const char *name;
-        double *value;
-    } known[] = {{"test_auc", &s.test_auc},
-                 {"test_perplexity", &s.test_perplexity},
-                 {"test_accuracy", &s.test_accuracy},
-                 {"test_rmse", &s.test_rmse}};
-    for (size_t i = 0; i < tr->figures; i++)
-        for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
-            if (!tr->figure[i].name || strcmp(tr->figure[i].name, known[k].name) != 0) continue;
-            *known[k].value = tr->figure[i].value;
-            tr->figure[i].name = NULL;
-        }
-    return tr_monitor_summary(tr->monitor, &s);
+    return tr_monitor_summary(tr->monitor, more, who);
 }
 
 int tr_services_close(tr_context *tr, int status)

@@ -16,8 +16,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "monitor/ranks.h"
-#include "monitor/status.h"
+#include "monitor/monitor.h"
 #include "supervisor/failure.h"
 #include "supervisor/members.h"
 #include "supervisor/mpirun.h"

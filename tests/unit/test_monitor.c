@@ -13,12 +13,8 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/terminal.h"
-#include "monitor/display.h"
 #include "monitor/json.h"
-#include "monitor/metrics.h"
-#include "monitor/output.h"
-#include "monitor/status.h"
-#include "monitor/summary.h"
+#include "monitor/record.h"
 
 /* Every case works in a folder of its own, which its process removes at its exit. */
 static char folder[64];
@@ -343,12 +339,12 @@ static void ck_json(const char *text)
 /* Writes the summary of a run, and reads it. */
 static const char *summary_of(const char *job_text, const struct tr_account *account)
 {
-    struct tr_job *job;
-    const struct tr_summary model = {.test_auc = NAN, .rows = 7};
-    const struct tr_outcome outcome = {.account = account, .model = &model, .layout = "alone", .host = "h"};
-    ck_ok(tr_job_parse(job_text, strlen(job_text), "x.yaml", 0, NULL, &job));
-    ck_ok(tr_outcome_write(&outcome, job, "."));
-    tr_job_free(job);
+    struct tr_context tr = {.size = 1, .trained_on.rows = 7};
+    const struct tr_outcome outcome = {.layout = "alone"};
+    ck_ok(tr_job_parse(job_text, strlen(job_text), "x.yaml", 0, NULL, &tr.job));
+    struct tr_record record = {.tr = &tr, .account = *account};
+    ck_ok(tr_summary_write(&record, &outcome, "."));
+    tr_job_free(tr.job);
     ck_json(contents("summary.json"));
     return contents("summary.json");
 }
@@ -384,20 +380,32 @@ END_TEST
 
 /* ---- status ---- */
 
+/* Opens the status file of a job of this name in the current folder. */
+static struct tr_record record;
+static void open_status(const char *name, struct tr_status_file *s)
+{
+    static char folder_name[] = ".", job_name[64];
+    static struct tr_job job = {.name = job_name, .output = folder_name};
+    static struct tr_context tr = {.job = &job};
+    snprintf(job_name, sizeof job_name, "%s", name);
+    tr_record_open(&tr, &record);
+    if (tr_status_open(s, &record) != TR_OK) abort();
+}
+
 START_TEST(status_says_how_it_goes_and_ends)
 {
     struct tr_status_file s;
     go_to_new_folder();
-    ck_ok(tr_status_open(&s, ".", "job \"7\""));
-    s.code = 9;
+    open_status("job \"7\"", &s);
+    record.code = 9;
     ck_ok(tr_status_write(&s));
     ck_json(contents("status.json"));
     ck_assert_ptr_nonnull(
         strstr(contents("status.json"), "\"state\": \"starting\",\n  \"name\": \"job \\\"7\\\"\""));
     ck_assert_ptr_nonnull(strstr(contents("status.json"), "\"status\": null,\n  \"error\": null"));
     ck_assert(!tr_status_due(&s));
-    s.state = TR_FAILED;
-    s.error = "line\none";
+    record.state = TR_FAILED;
+    record.error = "line\none";
     ck_ok(tr_status_write(&s));
     ck_json(contents("status.json"));
     ck_assert_ptr_nonnull(strstr(contents("status.json"), "\"status\": 9,\n  \"error\": \"line\\u000aone\""));
@@ -409,7 +417,7 @@ START_TEST(status_is_whole_at_any_moment)
 {
     struct tr_status_file s;
     go_to_new_folder();
-    ck_ok(tr_status_open(&s, ".", "atomic"));
+    open_status("atomic", &s);
     ck_ok(tr_status_write(&s));
     pid_t writer = fork();
     for (int i = 0; writer == 0 && i < 2000; i++)
@@ -434,7 +442,7 @@ START_TEST(a_signal_leaves_a_last_word)
     pid_t job = fork();
     if (job == 0) {
         signal(SIGTERM, SIG_DFL); /* Check has a handler */
-        if (tr_status_open(&s, ".", "x") != TR_OK) _exit(1);
+        open_status("x", &s);
         tr_status_guard(&s);
         if (tr_status_write(&s) != TR_OK) _exit(1);
         raise(SIGTERM);
@@ -685,17 +693,17 @@ START_TEST(an_earlier_status_is_read)
     go_to_new_folder();
     struct tr_status_seen seen = tr_status_look(".");
     ck_assert(!seen.any && !seen.done && seen.continued == 0 && isnan(seen.objective));
-    ck_ok(tr_status_open(&s, ".", "a \"state\": \"done\","));
-    s.state = TR_STOPPED;
-    s.code = TR_ERR_STOPPED;
-    s.continued = 3;
+    open_status("a \"state\": \"done\",", &s);
+    record.state = TR_STOPPED;
+    record.code = TR_ERR_STOPPED;
+    record.account.restarts = 3;
     ck_ok(tr_status_write(&s));
     ck_assert_ptr_nonnull(strstr(contents("status.json"), "\"state\": \"stopped\","));
     ck_assert_ptr_nonnull(strstr(contents("status.json"), "\"status\": 75,\n  \"error\": null,"));
     seen = tr_status_look(".");
     ck_assert(seen.any && !seen.done && seen.continued == 3 && isnan(seen.objective));
-    s.state = TR_DONE;
-    s.objective = 0.25;
+    record.state = TR_DONE;
+    record.account.last.evaluation.objective = 0.25;
     ck_ok(tr_status_write(&s));
     seen = tr_status_look(".");
     ck_assert(seen.any && seen.done && seen.objective == 0.25);

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "monitor/output.h"
+#include "monitor/record.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,0 +1,637 @@
+#define _GNU_SOURCE
+#include "monitor/record.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "job/text.h"
+#include "monitor/json.h"
+#include "stage/schedule.h"
+
+/* ---- tasks of a job, in its status.json and summary.json ---- */
+
+static const char *task_state(const struct tr_task_row *row)
+{
+    static const char *const name[] = {[TR_TASK_WAITING] = "waiting",
+                                       [TR_TASK_RUNNING] = "running",
+                                       [TR_TASK_DONE] = "done",
+                                       [TR_TASK_FAILED] = "failed",
+                                       [TR_TASK_DROPPED] = "not run"};
+    enum tr_task_state state = row->scheduled->state;
+    return state == TR_TASK_FAILED && row->status == TR_ERR_STOPPED ? "stopped" : name[state];
+}
+
+static void write_tasks(FILE *file, const struct tr_record *r)
+{
+    fputs("  \"tasks\": [", file);
+    for (size_t i = 0; i < r->tasks; i++) {
+        const struct tr_task_row *row = &r->task[i];
+        const struct tr_scheduled *t = row->scheduled;
+        bool ended = t->state == TR_TASK_DONE || t->state == TR_TASK_FAILED;
+        double end = t->state == TR_TASK_RUNNING ? tr_now() : t->end;
+        fputs(i ? ",\n    {\"name\": " : "\n    {\"name\": ", file);
+        tr_json_text(file, row->name);
+        tr_json_text_behind(file, "state", task_state(row));
+        tr_json_real_behind(file, "ranks", t->ranks > 0 ? t->ranks : (double)NAN);
+        tr_json_real_behind(file, "waited", tr_milliseconds(t->begin - t->since));
+        tr_json_real_behind(file, "seconds", tr_milliseconds(end - t->begin));
+        tr_json_real_behind(file, "objective", row->objective);
+        tr_json_real_behind(file, "status", ended ? row->status : (double)NAN);
+        tr_json_text_behind(file, "error", *row->error ? row->error : NULL);
+        tr_json_text_behind(file, "output", row->output);
+        fputc('}', file);
+    }
+    fputs("\n  ],\n", file);
+}
+
+/* ---- status.json ---- */
+
+static void format_time(char text[32])
+{
+    time_t now = time(NULL);
+    struct tm parts;
+    gmtime_r(&now, &parts);
+    strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", &parts);
+}
+
+void tr_record_open(tr_context *tr, struct tr_record *r)
+{
+    *r = (struct tr_record){.tr = tr, .begin = tr_now(), .entered = tr_now(), .loaded = NAN, .left = NAN};
+    r->account.last.evaluation = (tr_evaluation){.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
+    r->account.target.seconds = NAN;
+    if (gethostname(r->host, sizeof r->host - 1) < 0) strcpy(r->host, "unknown");
+    format_time(r->started);
+}
+
+static int status_write_file(FILE *file, const void *what)
+{
+    static const char *const state_name[] = {"starting", "loading", "training", "writing",
+                                             "done",     "failed",  "stopped"};
+    static_assert(sizeof state_name / sizeof *state_name == TR_MONITOR_STATES, "a name for each state");
+    const struct tr_record *r = what;
+    const struct tr_progress_row *last = &r->account.last;
+    bool ended = r->state == TR_DONE || r->state == TR_FAILED || r->state == TR_STOPPED;
+    char now[32];
+    format_time(now);
+    fputs("{\n", file);
+    tr_json_text_member(file, "state", state_name[r->state]);
+    tr_json_text_member(file, "name", r->tr->job->name);
+    tr_json_real_member(file, "epoch", tr_record_is_evaluated(r) ? last->epoch : (double)NAN);
+    tr_json_count_member(file, "clock", (uint64_t)last->clock);
+    tr_json_real_member(file, "objective", last->evaluation.objective);
+    tr_json_real_member(file, "gap", last->evaluation.gap);
+    tr_json_real_member(file, "loaded", tr_milliseconds(r->loaded));
+    tr_json_real_member(file, "seconds", tr_milliseconds(tr_now() - r->begin));
+    tr_json_real_member(file, "left", ended ? (double)NAN : tr_milliseconds(r->left));
+    tr_json_count_member(file, "rows", r->tr->trained_on.rows);
+    tr_json_real_member(file, "status", ended ? (double)r->code : (double)NAN);
+    tr_json_text_member(file, "error", ended ? r->error : NULL);
+    tr_json_count_member(file, "pid", (uint64_t)getpid());
+    tr_json_text_member(file, "host", r->host);
+    tr_json_text_member(file, "started", r->started);
+    tr_json_count_member(file, "continued", r->account.restarts);
+    if (r->tasks > 0) write_tasks(file, r);
+    fprintf(file, "  \"updated\": \"%s\"\n}\n", now);
+    return TR_OK;
+}
+
+/* A signal handler may not even format a number. So the text that it has to write is prepared in advance, in one of two
+ * copies, while the other one is being rewritten. Signals belong to the process, not to a context; hence this variable. */
+static const int signals[] = {SIGTERM, SIGINT};
+enum { GUARDS = 2 };
+
+static _Atomic(const struct tr_last_words *) current[GUARDS];
+
+static void last_words_write(const struct tr_last_words *w, int i)
+{
+    int fd = open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return;
+    bool whole = write(fd, w->text[i], w->length[i]) == (ssize_t)w->length[i];
+    close(fd);
+    if (whole) rename(w->temporary, w->path);
+    else unlink(w->temporary);
+}
+
+static void on_signal(int number)
+{
+    int i = number != signals[0];
+    for (int guard = 0; guard < GUARDS; guard++) {
+        const struct tr_last_words *w = atomic_load(&current[guard]);
+        if (w && w->text[i]) last_words_write(w, i);
+    }
+    raise(number); /* SA_RESETHAND: the default action, once this handler returns */
+}
+
+static int last_words_prepare(struct tr_status_file *s)
+{
+    struct tr_last_words *w = &s->words[atomic_load(&current[s->guard - 1]) == &s->words[0]];
+    for (int i = 0; i < TR_LAST_WORDS; i++) {
+        struct tr_record end = *s->record;
+        end.state = TR_FAILED;
+        end.code = 128 + signals[i];
+        end.error = signals[i] == SIGTERM ? "ended by SIGTERM" : "ended by SIGINT";
+        free(w->text[i]);
+        w->text[i] = NULL;
+        TR_TRY(tr_json_render(status_write_file, &end, &w->text[i], &w->length[i]));
+    }
+    atomic_store(&current[s->guard - 1], w);
+    return TR_OK;
+}
+
+/* Replaces the handler `from`, where it is set, by `to`. */
+static void last_words_change_handlers(void (*from)(int), struct sigaction to)
+{
+    for (int i = 0; i < TR_LAST_WORDS; i++) {
+        struct sigaction old;
+        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == from)
+            sigaction(signals[i], &to, NULL);
+    }
+}
+
+void tr_status_guard(struct tr_status_file *s)
+{
+    int guard = 0;
+    while (guard < GUARDS && atomic_load(&current[guard])) guard++;
+    if (guard == GUARDS) return;
+    s->guard = guard + 1;
+    for (int copy = 0; copy < 2; copy++)
+        s->words[copy] = (struct tr_last_words){.path = s->path, .temporary = s->temporary};
+    atomic_store(&current[guard], &s->words[0]);
+    last_words_change_handlers(SIG_DFL,
+                               (struct sigaction){.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND});
+}
+
+static void status_stop_guarding(struct tr_status_file *s)
+{
+    bool others = false;
+    if (!s->guard) return;
+    atomic_store(&current[s->guard - 1], NULL);
+    for (int guard = 0; guard < GUARDS; guard++) others = others || atomic_load(&current[guard]);
+    if (!others) last_words_change_handlers(on_signal, (struct sigaction){.sa_handler = SIG_DFL});
+    for (int copy = 0; copy < 2; copy++)
+        for (int i = 0; i < TR_LAST_WORDS; i++) free(s->words[copy].text[i]);
+    s->guard = 0;
+}
+
+int tr_status_open(struct tr_status_file *s, const struct tr_record *record)
+{
+    *s = (struct tr_status_file){.record = record};
+    TR_TRY(tr_format(&s->path, "%s/status.json", record->tr->job->output));
+    /* not the name that tr_replace_file() uses: the signal may interrupt that */
+    return tr_format(&s->temporary, "%s.end", s->path);
+}
+
+void tr_status_close(struct tr_status_file *s)
+{
+    status_stop_guarding(s);
+    free(s->path);
+    free(s->temporary);
+    *s = (struct tr_status_file){0};
+}
+
+int tr_status_write(struct tr_status_file *s)
+{
+    s->written = tr_now();
+    s->stale = true;
+    int status =
+        tr_json_replace(s->record->tr->job->output, "status.json", false, status_write_file, s->record);
+    if (status == TR_OK && s->guard) status = last_words_prepare(s);
+    s->stale = status != TR_OK;
+    return status;
+}
+
+bool tr_status_due(const struct tr_status_file *s)
+{
+    return s->stale || tr_now() - s->written >= 1;
+}
+
+/* ---- reading the files of other runs ---- */
+
+/* The text behind "name": in the line that begins with it, as the functions above write it; "" if there is none. */
+static struct tr_number_text seen_member(const char *text, const char *name)
+{
+    struct tr_number_text sought, value = {""};
+    snprintf(sought.text, sizeof sought.text, "\n  \"%s\": ", name);
+    const char *at = strstr(text, sought.text);
+    if (at) at += strlen(sought.text);
+    if (at) snprintf(value.text, sizeof value.text, "%.*s", (int)tr_min_size(strcspn(at, ",\n"), 31), at);
+    return value;
+}
+
+static double seen_real(const char *text, const char *name)
+{
+    struct tr_number_text value = seen_member(text, name);
+    return *value.text && strcmp(value.text, "null") != 0 ? strtod(value.text, NULL) : (double)NAN;
+}
+
+/* Reads the beginning of a file; "" if there is none. */
+enum { LOOKED_AT = 4096 };
+static void seen_read(const char *folder, const char *name, char text[LOOKED_AT])
+{
+    char *path;
+    text[0] = '\0';
+    if (tr_format(&path, "%s/%s", folder, name) != TR_OK) return;
+    FILE *file = fopen(path, "r");
+    free(path);
+    if (!file) return;
+    text[fread(text, 1, LOOKED_AT - 1, file)] = '\0';
+    fclose(file);
+}
+
+struct tr_outcome_seen tr_outcome_look(const char *folder)
+{
+    static const struct {
+        const char *member, *name;
+        bool ascends;
+    } kinds[] = {{"test_accuracy", "accuracy", true},
+                 {"test_rmse", "RMSE", false},
+                 {"test_perplexity", "perplexity", false},
+                 {"objective", "objective", false}};
+    char text[LOOKED_AT];
+    struct tr_outcome_seen seen = {.name = "objective", .value = NAN};
+    seen_read(folder, "summary.json", text);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && isnan(seen.value); i++)
+        seen = (struct tr_outcome_seen){kinds[i].name, seen_real(text, kinds[i].member), kinds[i].ascends,
+                                        seen_real(text, "total_seconds")};
+    return seen;
+}
+
+struct tr_status_seen tr_status_look(const char *folder)
+{
+    char text[LOOKED_AT];
+    seen_read(folder, "status.json", text);
+    struct tr_number_text state = seen_member(text, "state");
+    return (struct tr_status_seen){.any = *state.text,
+                                   .done = !strcmp(state.text, "\"done\""),
+                                   .continued = strtoull(seen_member(text, "continued").text, NULL, 10),
+                                   .pid = strtoull(seen_member(text, "pid").text, NULL, 10),
+                                   .objective = seen_real(text, "objective"),
+                                   .epoch = seen_real(text, "epoch")};
+}
+
+/* ---- metrics.csv: one line for each evaluation ---- */
+
+static const char metrics_header[] =
+    "time,epoch,clock,objective,gap,test_metric,bytes_pulled,bytes_pushed,pulls,pushes,"
+    "compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes,updates,training_time\n";
+
+/* Appends whole lines only: on failure the file is truncated to its length before. */
+static int metrics_append(struct tr_metrics *m, const char *text, size_t length)
+{
+    off_t end = lseek(m->fd, 0, SEEK_END);
+    int error = tr_write_all(m->fd, text, length);
+    if (!error) return TR_OK;
+    if (end >= 0 && ftruncate(m->fd, end) < 0) error = errno;
+    return tr_file_failed(m->path, "written", error);
+}
+
+static int metrics_open_file(const char *folder, int flags, struct tr_metrics *m)
+{
+    *m = (struct tr_metrics){.fd = -1};
+    TR_TRY(tr_format(&m->path, "%s/metrics.csv", folder));
+    m->fd = open(m->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
+    return m->fd < 0 ? tr_file_failed(m->path, "created", errno) : TR_OK;
+}
+
+int tr_metrics_open(const char *folder, struct tr_metrics *m)
+{
+    TR_TRY(metrics_open_file(folder, O_TRUNC, m));
+    int status = metrics_append(m, metrics_header, sizeof metrics_header - 1);
+    if (status != TR_OK) unlink(m->path);
+    return status;
+}
+
+int tr_metrics_resume(const char *folder, struct tr_metrics *m)
+{
+    TR_TRY(metrics_open_file(folder, 0, m));
+    return tr_metrics_length(m) == 0 ? metrics_append(m, metrics_header, sizeof metrics_header - 1) : TR_OK;
+}
+
+int64_t tr_metrics_length(const struct tr_metrics *m)
+{
+    off_t end = lseek(m->fd, 0, SEEK_END);
+    return end < 0 ? 0 : (int64_t)end;
+}
+
+/* The end of the last whole line at or before `end`. */
+static int64_t metrics_line_end(const struct tr_metrics *m, int64_t end)
+{
+    char last;
+    while (end > 0 && pread(m->fd, &last, 1, (off_t)end - 1) == 1 && last != '\n') end--;
+    return end;
+}
+
+int tr_metrics_cut(struct tr_metrics *m, int64_t length, bool *lacking)
+{
+    int64_t there = tr_metrics_length(m);
+    *lacking = there < length;
+    if (*lacking) length = metrics_line_end(m, there);
+    if (ftruncate(m->fd, (off_t)length) < 0) return tr_file_failed(m->path, "written", errno);
+    return length == 0 ? metrics_append(m, metrics_header, sizeof metrics_header - 1) : TR_OK;
+}
+
+void tr_metrics_close(struct tr_metrics *m)
+{
+    if (m->fd >= 0) close(m->fd);
+    free(m->path);
+    *m = (struct tr_metrics){.fd = -1};
+}
+
+/* Empty if the value is not finite. */
+static struct tr_number_text metrics_number(double value)
+{
+    struct tr_number_text n = {""};
+    if (isfinite(value)) snprintf(n.text, sizeof n.text, "%.15g", value);
+    return n;
+}
+
+int tr_metrics_add(struct tr_metrics *m, const struct tr_progress_row *row)
+{
+    const struct tr_traffic *t = &row->traffic;
+    const tr_evaluation *v = &row->evaluation;
+    char line[512];
+    int length =
+        snprintf(line, sizeof line,
+                 "%.6f,%s,%" PRId64 ",%s,%s,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                 ",%.6f,%.6f,%.6f,%.6f,%.0f,%" PRIu64 ",%.6f\n",
+                 row->seconds, metrics_number(row->epoch).text, row->clock, metrics_number(v->objective).text,
+                 metrics_number(v->gap).text, metrics_number(v->metric).text, t->bytes_pulled,
+                 t->bytes_pushed, t->pulls, t->pushes, row->compute_seconds, t->wait_seconds, t->pull_seconds,
+                 t->push_seconds, row->peak_rss, row->updates, row->seconds - row->evaluate_seconds);
+    return metrics_append(m, line, (size_t)length);
+}
+
+/* ---- summary.json: the result of a run in flat keys, for scripts ---- */
+
+static void summary_write_seconds(FILE *file, const char *name, double seconds)
+{
+    tr_json_real_member(file, name, tr_milliseconds(seconds));
+}
+
+/* Figures on data.test that every summary has: of the last evaluation, or as the model has reported them. */
+static const struct {
+    const char *name;
+    enum tr_test_metric metric;
+} summary_figure[] = {{"test_accuracy", TR_ACCURACY},
+                      {"test_auc", TR_NO_METRIC},
+                      {"test_rmse", TR_RMSE},
+                      {"test_perplexity", TR_NO_METRIC}};
+enum { SUMMARY_FIGURES = sizeof summary_figure / sizeof *summary_figure };
+
+static void summary_write_quality(FILE *file, const struct tr_record *r)
+{
+    const struct tr_evaluation *last = &r->account.last.evaluation;
+    tr_json_real_member(file, "objective", last->objective);
+    tr_json_real_member(file, "gap", last->gap);
+    for (size_t k = 0; k < SUMMARY_FIGURES; k++) {
+        double value = NAN;
+        for (size_t i = 0; i < r->tr->figures; i++)
+            if (!strcmp(r->tr->figure[i].name, summary_figure[k].name)) value = r->tr->figure[i].value;
+        bool evaluated =
+            summary_figure[k].metric != TR_NO_METRIC && r->account.metric == summary_figure[k].metric;
+        tr_json_real_member(file, summary_figure[k].name, evaluated ? last->metric : value);
+    }
+}
+
+/* All other figures that the model has reported. */
+static void summary_write_figures(FILE *file, const tr_context *tr)
+{
+    for (size_t i = 0; i < tr->figures; i++) {
+        bool written = false;
+        for (size_t k = 0; k < SUMMARY_FIGURES; k++)
+            written = written || !strcmp(tr->figure[i].name, summary_figure[k].name);
+        if (!written) tr_json_real_member(file, tr->figure[i].name, tr->figure[i].value);
+    }
+}
+
+static void summary_write_cost(FILE *file, const struct tr_record *r, const struct tr_outcome *o)
+{
+    const struct tr_account *a = &r->account;
+    const struct tr_traffic *t = &a->last.traffic;
+    summary_write_seconds(file, "load_seconds", a->spent[TR_LOADING]);
+    summary_write_seconds(file, "train_seconds", a->spent[TR_TRAINING]);
+    summary_write_seconds(file, "total_seconds", a->total);
+    tr_json_count_member(file, "bytes_pulled", t->bytes_pulled);
+    tr_json_count_member(file, "bytes_pushed", t->bytes_pushed);
+    summary_write_seconds(file, "way_seconds", t->way_seconds);
+    /* the part of way_seconds in which workers computed */
+    tr_json_real_member(file, "hidden",
+                        t->way_seconds > 0 ? t->hidden_seconds / t->way_seconds : (double)NAN);
+    tr_json_count_member(file, "updates", a->last.updates);
+    tr_json_count_member(file, "filter_seen", t->filtered.seen);
+    tr_json_count_member(file, "filter_held", t->filtered.held);
+    tr_json_count_member(file, "filter_dropped", t->filtered.dropped);
+    summary_write_seconds(file, "serve_seconds", o->service.seconds);
+    tr_json_count_member(file, "served_while_computing", (uint64_t)o->service.at_seams);
+    tr_json_count_member(file, "updates_under_way", (uint64_t)o->service.under_way);
+    tr_json_count_member(file, "table_bytes", (uint64_t)o->service.share_bytes);
+    tr_json_count_member(file, "version_bytes", (uint64_t)o->service.version_bytes);
+}
+
+static void summary_write_target(FILE *file, const struct tr_record *r)
+{
+    const struct tr_account *a = &r->account;
+    const struct tr_progress_row *target = &a->target;
+    const char *reached = !tr_has_target(r->tr->job) ? "null" : a->reached_target ? "true" : "false";
+    fprintf(file, "  \"reached_target\": %s,\n", reached);
+    summary_write_seconds(file, "target_time", target->seconds);
+    summary_write_seconds(file, "target_training_time", target->seconds - target->evaluate_seconds);
+    tr_json_real_member(file, "target_updates", a->reached_target ? (double)target->updates : (double)NAN);
+}
+
+static void summary_write_sizes(FILE *file, const struct tr_record *r, const struct tr_outcome *o)
+{
+    const struct tr_account *a = &r->account;
+    const struct tr_heterogeneity *h = &a->last.heterogeneity;
+    tr_json_real_member(file, "slowed_workers", h->slowed ? h->slowed : (double)NAN);
+    tr_json_real_member(file, "level_reached", h->slowed ? tr_milliseconds(h->reached) : (double)NAN);
+    tr_json_count_member(file, "peak_rss_bytes", (uint64_t)o->peak_rss);
+    tr_json_real_member(file, "epochs", a->last.epoch);
+    tr_json_count_member(file, "rows", r->tr->trained_on.rows);
+    tr_json_count_member(file, "features", r->tr->trained_on.columns);
+    tr_json_count_member(file, "nonzeros", r->tr->trained_on.nonzeros);
+    fprintf(file, "  \"dense\": %s,\n", r->tr->trained_on.dense ? "true" : "false");
+    tr_json_count_member(file, "restarts", a->restarts);
+    tr_json_count_member(file, "checkpoints", a->checkpoints);
+    tr_json_count_member(file, "checkpoints_failed", a->failed);
+    summary_write_seconds(file, "checkpoint_seconds", a->copying);
+}
+
+static void summary_write_stages(FILE *file, const struct tr_record *r)
+{
+    const struct tr_stage_sum *sums = r->stages;
+    size_t n = r->stage_count;
+    double first = INFINITY;
+    for (size_t i = 0; i < n; i++)
+        if (sums[i].clocks > 0) first = fmin(first, sums[i].began);
+    fputs("  \"stages\": [", file);
+    for (size_t i = 0; i < n; i++) {
+        const struct tr_stage_sum *s = &sums[i];
+        fputs(i ? ",\n    {\"name\": " : "\n    {\"name\": ", file);
+        tr_json_text(file, s->name);
+        fprintf(file, ", \"runs\": %d, \"fewest_workers\": %d, \"most_workers\": %d, \"clocks\": %lld",
+                s->runs, s->fewest, s->most, (long long)s->clocks);
+        tr_json_real_behind(file, "begin_seconds", s->clocks > 0 ? s->began - first : (double)NAN);
+        tr_json_real_behind(file, "end_seconds", s->clocks > 0 ? s->ended - first : (double)NAN);
+        tr_json_real_behind(file, "seconds", s->seconds);
+        tr_json_real_behind(file, "worker_seconds", s->worker_seconds);
+        tr_json_real_behind(file, "transition_seconds", s->transition);
+        tr_json_text_behind(file, "search", s->degree);
+        fputc('}', file);
+    }
+    fputs("\n  ],\n", file);
+}
+
+/* One line for each rank. */
+static void summary_write_timeline(FILE *file, const struct tr_outcome *o)
+{
+    const struct tr_span *span = o->spans;
+    size_t n = o->span_count;
+    fputs("  \"timeline\": [", file);
+    for (size_t i = 0; i < n; i++) {
+        bool begins = i == 0 || span[i].rank != span[i - 1].rank;
+        fprintf(file, begins && i ? ",\n    " : begins ? "\n    " : ", ");
+        fprintf(file, "{\"rank\": %lld, \"stage\": ", (long long)span[i].rank);
+        tr_json_text(file, span[i].stage);
+        fprintf(file, ", \"begin\": %.6f, \"end\": %.6f}", span[i].begin, span[i].end);
+    }
+    fputs(n > 0 ? "\n  ],\n" : "],\n", file);
+}
+
+/* Ends a summary: ranks, version, host, and the whole resolved job. */
+static int summary_write_end(FILE *file, const struct tr_record *r)
+{
+    tr_json_count_member(file, "ranks", (uint64_t)r->tr->size);
+    tr_json_text_member(file, "version", TR_VERSION);
+    tr_json_text_member(file, "host", r->host);
+    fputs("  \"job\": ", file);
+    int status = tr_job_write_json(r->tr->job, file, 2);
+    fputs("\n}\n", file);
+    return status;
+}
+
+struct summary {
+    const struct tr_record *record;
+    const struct tr_outcome *outcome; /* of a run */
+    uint64_t readings;                /* of a job of several tasks */
+};
+
+static int summary_write_run(FILE *file, const void *what)
+{
+    const struct summary *s = what;
+    const struct tr_record *r = s->record;
+    const struct tr_outcome *o = s->outcome;
+    fputs("{\n", file);
+    summary_write_quality(file, r);
+    summary_write_cost(file, r, o);
+    summary_write_target(file, r);
+    summary_write_sizes(file, r, o);
+    summary_write_figures(file, r->tr);
+    if (o->more) o->more(file, o->who);
+    if (r->stages) summary_write_stages(file, r);
+    summary_write_timeline(file, o);
+    tr_json_text_member(file, "layout", o->layout);
+    return summary_write_end(file, r);
+}
+
+int tr_summary_write(const struct tr_record *record, const struct tr_outcome *outcome, const char *folder)
+{
+    return tr_json_replace(folder, "summary.json", true, summary_write_run,
+                           &(struct summary){record, outcome, 0});
+}
+
+static int summary_write_job(FILE *file, const void *what)
+{
+    const struct summary *s = what;
+    const struct tr_record *r = s->record;
+    uint64_t readings = s->readings;
+    for (size_t i = 0; i < r->tasks; i++) readings += r->task[i].readings;
+    fputs("{\n", file);
+    write_tasks(file, r);
+    tr_json_real_member(file, "total_seconds", tr_milliseconds(r->account.total));
+    tr_json_count_member(file, "status", (uint64_t)r->code);
+    tr_json_count_member(file, "readings", readings);
+    return summary_write_end(file, r);
+}
+
+int tr_summary_write_tasks(const struct tr_record *record, uint64_t readings, const char *folder)
+{
+    return tr_json_replace(folder, "summary.json", true, summary_write_job,
+                           &(struct summary){record, NULL, readings});
+}
+
+/* ---- ranks.json ---- */
+
+struct ranks_file {
+    const tr_context *tr;
+    struct tr_rank_seen *seen;
+};
+
+static int ranks_write_file(FILE *file, const void *what)
+{
+    static const char letter[] = "-cepuws?"; /* by enum tr_rank_state */
+    const struct ranks_file *f = what;
+    int n = f->tr->size;
+    fputs("{\n  \"does\": \"", file);
+    for (int rank = 0; rank < n; rank++) fputc(letter[f->seen[rank].state], file);
+    fputs("\",\n  \"node\": [", file);
+    for (int rank = 0; rank < n; rank++) fprintf(file, "%s%d", rank ? "," : "", f->tr->node_of[rank]);
+    fputs("],\n  \"clock\": [", file);
+    for (int rank = 0; rank < n; rank++)
+        fprintf(file, "%s%lld", rank ? "," : "", (long long)f->seen[rank].clock);
+    fputs("],\n  \"compute\": [", file);
+    for (int rank = 0; rank < n; rank++) fprintf(file, "%s%.3f", rank ? "," : "", f->seen[rank].seconds);
+    fputs("],\n  \"serving\": [", file);
+    for (int rank = 0; rank < n; rank++) fprintf(file, "%s%.3f", rank ? "," : "", f->seen[rank].serving);
+    fputs("],\n  \"held\": [", file);
+    for (int rank = 0; rank < n; rank++) fprintf(file, "%s%.0f", rank ? "," : "", f->seen[rank].held);
+    fprintf(file, "],\n  \"updated\": %lld\n}\n", (long long)time(NULL));
+    return TR_OK;
+}
+
+int tr_ranks_write(const tr_context *tr, const char *folder)
+{
+    struct ranks_file f = {.tr = tr};
+    TR_TRY(TR_NEW(&f.seen, (size_t)tr->size));
+    tr_clock_see(tr->sync->clock, f.seen);
+    int status = tr_json_replace(folder, "ranks.json", false, ranks_write_file, &f);
+    free(f.seen);
+    return status;
+}
+
+/* ---- events.csv ---- */
+
+void tr_event_add(const char *folder, const char *event, struct tr_event_place place, long rank,
+                  const char *text)
+{
+    const double number[] = {place.seconds, place.epoch, place.updates,
+                             rank < 0 ? (double)NAN : (double)rank};
+    char *path, *line = NULL;
+    size_t length = 0;
+    if (tr_format(&path, "%s/events.csv", folder) != TR_OK) return;
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    free(path);
+    if (fd < 0) return;
+    FILE *file = open_memstream(&line, &length);
+    if (file) {
+        if (lseek(fd, 0, SEEK_END) == 0) fputs("when,time,epoch,updates,rank,event,text\n", file);
+        fprintf(file, "%lld,", (long long)time(NULL));
+        for (int i = 0; i < 4; i++) fprintf(file, isnan(number[i]) ? "," : "%.9g,", number[i]);
+        fprintf(file, "%s,", event);
+        tr_put_line(file, text);
+        fputc('\n', file);
+        if (fclose(file) == 0) (void)tr_write_all(fd, line, length);
+    }
+    free(line);
+    close(fd);
+}
