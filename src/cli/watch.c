@@ -13,13 +13,16 @@
 static const char usage[] =
     "trireme watch [FOLDER...] [--port N] [--host ADDRESS]\n"
     "\n"
-    "Serves a web page for the runs in these folders and below (without any: runs, or the one it is started\n"
-    "in): what each does or did, curves, ranks, the job, and several side by side. It reads the files of\n"
-    "the runs alone, so it can be started and ended at any time, on any machine that has the folders.\n"
-    "  --port N        otherwise 8642, or the next that is free\n"
-    "  --host ADDRESS  to listen at; without it 127.0.0.1: from elsewhere it is reached by the ssh line "
-    "that\n"
-    "                  is printed, and other users of this machine are turned away\n";
+    "Serves a web page for the runs in these folders and below (default: runs, or the current folder): the\n"
+    "state of each run, curves, ranks, the job, and comparisons. It only reads the files of the runs, so it\n"
+    "can be started and stopped at any time, on any machine that has the folders.\n"
+    "  --port N        default: 8642, or the next free port\n"
+    "  --host ADDRESS  address to listen on; default: 127.0.0.1. Use ssh -L, as printed, to reach the page\n"
+    "                  from another machine; ssh also encrypts it\n"
+    "\n"
+    "Access: the same user on this machine, which includes the user's ssh tunnels. Another user needs the\n"
+    "token in the printed URL; with a --host of another address than loopback everybody needs it. Keep\n"
+    "the token secret: it is new at each start.\n";
 
 #ifndef TR_WITH_WATCH
 int tr_watch(const struct tr_watch_options *options)
@@ -40,7 +43,7 @@ static int read_words(int argc, char **argv, struct tr_watch_options *o)
             const char *value = i + 1 < argc ? argv[++i] : "";
             long number = port ? strtol(value, &end, 10) : 1;
             if (!*value || (port && *end) || number < 1 || number > 65535)
-                return tr_fail(TR_ERR_USAGE, "watch: expected %s behind %s",
+                return tr_fail(TR_ERR_USAGE, "watch: expected %s after %s",
                                port ? "a number from 1 to 65535" : "an address", port ? "--port" : "--host");
             if (port) o->port = (int)number;
             else o->host = value;

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,10 +25,10 @@ int tr_watched_file_number(const char *name)
     return -1;
 }
 
-/* ---- the list ---- */
+/* ---- the list of runs, sorted by id ---- */
 
-/* Its place, or where it belongs. */
-static size_t place_of(const struct tr_watched_runs *w, const char *id)
+/* The index of the run with this id, or the index at which it must be inserted. */
+static size_t find_index(const struct tr_watched_runs *w, const char *id)
 {
     size_t low = 0, high = w->n;
     while (low < high) {
@@ -40,7 +41,7 @@ static size_t place_of(const struct tr_watched_runs *w, const char *id)
 
 const struct tr_watched_run *tr_watched_find(const struct tr_watched_runs *w, const char *id)
 {
-    size_t i = place_of(w, id);
+    size_t i = find_index(w, id);
     return i < w->n && strcmp(w->run[i].id, id) == 0 && w->run[i].there ? &w->run[i] : NULL;
 }
 
@@ -54,16 +55,16 @@ static void free_run(struct tr_watched_run *run)
 static int find_or_add(struct tr_watched_runs *w, const char *id, const char *path,
                        struct tr_watched_run **run)
 {
-    size_t i = place_of(w, id);
+    size_t i = find_index(w, id);
     if (i == w->n || strcmp(w->run[i].id, id) != 0) {
-        struct tr_watched_run fresh = {.id = NULL};
+        struct tr_watched_run added = {.id = NULL};
         int status = TR_GROW(&w->run, &w->capacity, w->n + 1);
-        if (status == TR_OK) status = tr_copy_string(id, &fresh.id);
-        if (status == TR_OK) status = tr_copy_string(path, &fresh.path);
-        if (status == TR_OK) status = tr_copy_string("", &fresh.status);
-        if (status != TR_OK) return free_run(&fresh), status;
+        if (status == TR_OK) status = tr_copy_string(id, &added.id);
+        if (status == TR_OK) status = tr_copy_string(path, &added.path);
+        if (status == TR_OK) status = tr_copy_string("", &added.status);
+        if (status != TR_OK) return free_run(&added), status;
         memmove(&w->run[i + 1], &w->run[i], (w->n++ - i) * sizeof *w->run);
-        w->run[i] = fresh;
+        w->run[i] = added;
     }
     *run = &w->run[i];
     return TR_OK;
@@ -76,25 +77,52 @@ void tr_watched_free(struct tr_watched_runs *w)
     *w = (struct tr_watched_runs){.folder = NULL};
 }
 
-/* ---- looking ---- */
+/* ---- opening without following symbolic links ---- */
 
-int tr_watched_open(const struct tr_watched_run *run, int file)
+/* Opens a folder by its absolute path, one component at a time: a folder of the path that was replaced by a symbolic link
+ * since the scan is not followed. Returns a descriptor for openat(), or -1. */
+static int open_folder(const char *path)
 {
-    char *path;
-    struct stat seen;
-    if (tr_format(&path, "%s/%s", run->path, tr_watched_file[file]) != TR_OK) return -1;
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    free(path);
-    if (fd >= 0 && fstat(fd, &seen) == 0 && S_ISREG(seen.st_mode)) return fd;
+    int fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (; fd >= 0 && *(path += strspn(path, "/")); path += strcspn(path, "/")) {
+        char name[NAME_MAX + 1];
+        size_t length = strcspn(path, "/");
+        int above = fd;
+        fd = -1;
+        if (length <= NAME_MAX) {
+            snprintf(name, sizeof name, "%.*s", (int)length, path);
+            fd = openat(above, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        }
+        close(above);
+    }
+    return fd;
+}
+
+static int open_file(int folder, int file)
+{
+    struct stat found;
+    int fd = openat(folder, tr_watched_file[file], O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &found) == 0 && S_ISREG(found.st_mode)) return fd;
     if (fd >= 0) close(fd);
     return -1;
 }
 
-static int read_status(struct tr_watched_run *run)
+int tr_watched_open(const struct tr_watched_run *run, int file)
+{
+    int folder = open_folder(run->path);
+    if (folder < 0) return -1;
+    int fd = open_file(folder, file);
+    close(folder);
+    return fd;
+}
+
+/* ---- the scan ---- */
+
+static int read_status(struct tr_watched_run *run, int folder)
 {
     char *text = NULL;
     size_t length = 0;
-    int fd = tr_watched_open(run, STATUS);
+    int fd = open_file(folder, STATUS);
     int status = TR_NEW(&text, LONGEST_STATUS + 1);
     for (ssize_t n = 1; fd >= 0 && status == TR_OK && n > 0 && length < LONGEST_STATUS;) {
         n = read(fd, text + length, LONGEST_STATUS - length);
@@ -108,24 +136,23 @@ static int read_status(struct tr_watched_run *run)
     return TR_OK;
 }
 
-/* What has become of its files since the last look. */
-static int look_at_run(struct tr_watched_runs *w, int folder, const bool *has, const char *id,
-                       const char *path)
+/* Adds the run, or updates it if one of its files has changed since the last scan. */
+static int scan_run(struct tr_watched_runs *w, int folder, const bool *has, const char *id, const char *path)
 {
     struct tr_watched_run *run;
     TR_TRY(find_or_add(w, id, path, &run));
     bool changed = !run->there, status_changed = changed;
     run->there = true;
-    run->seen = w->looks;
+    run->seen = w->scans;
     for (int i = 0; i < TR_WATCHED_FILES; i++) {
-        struct stat seen;
+        struct stat found;
         int64_t size = -1;
         uint64_t mark = 0;
-        if (has[i] && fstatat(folder, tr_watched_file[i], &seen, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(seen.st_mode)) {
-            size = seen.st_size;
-            mark = tr_mix(tr_mix((uint64_t)seen.st_mtim.tv_nsec) + (uint64_t)seen.st_mtim.tv_sec) +
-                   tr_mix((uint64_t)seen.st_ino) + (uint64_t)size;
+        if (has[i] && fstatat(folder, tr_watched_file[i], &found, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(found.st_mode)) {
+            size = found.st_size;
+            mark = tr_mix(tr_mix((uint64_t)found.st_mtim.tv_nsec) + (uint64_t)found.st_mtim.tv_sec) +
+                   tr_mix((uint64_t)found.st_ino) + (uint64_t)size;
         }
         if (mark == run->mark[i] && size == run->size[i]) continue;
         changed = true;
@@ -133,71 +160,69 @@ static int look_at_run(struct tr_watched_runs *w, int folder, const bool *has, c
         run->mark[i] = mark;
         run->size[i] = size;
     }
-    if (changed) run->changed = w->looks;
-    return status_changed ? read_status(run) : TR_OK;
+    if (changed) run->changed = w->scans;
+    return status_changed ? read_status(run, folder) : TR_OK;
 }
 
-static int look_below(struct tr_watched_runs *w, const char *id, const char *path, int depth);
-
-static int look_at_folder(struct tr_watched_runs *w, DIR *folder, bool *has, const char *id, const char *path,
-                          int depth)
+/* Scans the folder `name` of the open folder `above`, and its subfolders. A folder that cannot be opened is skipped. */
+static int scan_folder(struct tr_watched_runs *w, int above, const char *name, const char *id,
+                       const char *path, int depth)
 {
-    int status = TR_OK;
+    bool has[TR_WATCHED_FILES] = {false};
+    int status = TR_OK, fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!folder) {
+        if (fd >= 0) close(fd);
+        return TR_OK;
+    }
     for (struct dirent *e; status == TR_OK && (e = readdir(folder)) != NULL;) {
-        struct stat seen;
-        char *below = NULL, *name = NULL;
+        struct stat found;
+        char *subpath = NULL, *subid = NULL;
         w->cut = w->cut || ++w->entries > MOST_ENTRIES;
-        if (w->cut) return TR_OK;
+        if (w->cut) break;
         int file = tr_watched_file_number(e->d_name);
         if (file >= 0 && (e->d_type == DT_REG || e->d_type == DT_UNKNOWN)) has[file] = true;
         bool is_folder = e->d_type == DT_DIR;
         if (e->d_type == DT_UNKNOWN)
-            is_folder =
-                fstatat(dirfd(folder), e->d_name, &seen, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(seen.st_mode);
+            is_folder = fstatat(fd, e->d_name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(found.st_mode);
         if (!is_folder || *e->d_name == '.' || strcmp(e->d_name, "checkpoints") == 0 || depth == DEEPEST)
             continue;
-        status = tr_format(&below, "%s/%s", path, e->d_name);
-        if (status == TR_OK) status = tr_format(&name, "%s/%s", id, e->d_name);
-        if (status == TR_OK) status = look_below(w, name, below, depth + 1);
-        free(below);
-        free(name);
+        status = tr_format(&subpath, "%s/%s", path, e->d_name);
+        if (status == TR_OK) status = tr_format(&subid, "%s/%s", id, e->d_name);
+        if (status == TR_OK) status = scan_folder(w, fd, e->d_name, subid, subpath, depth + 1);
+        free(subpath);
+        free(subid);
     }
-    return status;
-}
-
-static int look_below(struct tr_watched_runs *w, const char *id, const char *path, int depth)
-{
-    bool has[TR_WATCHED_FILES] = {false};
-    DIR *folder = opendir(path);
-    if (!folder) return TR_OK;
-    int status = look_at_folder(w, folder, has, id, path, depth);
     if (status == TR_OK && (has[STATUS] || has[METRICS] || has[SUMMARY]))
-        status = look_at_run(w, dirfd(folder), has, id, path);
+        status = scan_run(w, fd, has, id, path);
     closedir(folder);
     return status;
 }
 
-int tr_watched_look(struct tr_watched_runs *w)
+int tr_watched_scan(struct tr_watched_runs *w)
 {
     double begin = tr_now();
     int status = TR_OK;
     if (begin < w->next) return TR_OK;
-    w->looks++;
+    w->scans++;
     w->entries = 0;
     w->cut = false;
     for (size_t i = 0; i < w->folders && status == TR_OK; i++) {
         char id[24];
+        int folder = open_folder(w->folder[i]);
+        if (folder < 0) continue;
         snprintf(id, sizeof id, "%zu", i);
-        status = look_below(w, id, w->folder[i], 0);
+        status = scan_folder(w, folder, ".", id, w->folder[i], 0);
+        close(folder);
     }
     for (size_t i = 0; i < w->n && !w->cut && status == TR_OK; i++) {
         struct tr_watched_run *run = &w->run[i];
-        if (!run->there || run->seen == w->looks) continue;
+        if (!run->there || run->seen == w->scans) continue;
         run->there = false;
-        run->changed = w->looks;
+        run->changed = w->scans;
     }
-    double took = tr_now() - begin;
-    w->next = begin + took + (took > 0.1 ? 9 * took : 1 - took);
+    double seconds = tr_now() - begin;
+    w->next = begin + seconds + (seconds > 0.1 ? 9 * seconds : 1 - seconds);
     return status;
 }
 

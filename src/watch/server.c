@@ -1,21 +1,30 @@
-/* Who may ask: a browser of this user on this machine, also at the end of an ssh tunnel. The page of another site can make a
- * browser ask, too, and with a name of its own that it lets point at this machine it would even get to read the answer: so
- * the name that was asked for has to be an address, localhost or this machine's. On a machine that many share, others can
- * connect to 127.0.0.1 as well: the kernel says whose a connection is. Only GET and HEAD are answered, and only with files
- * that runs.c has found. */
+/* The HTTP server of trireme watch. It answers GET and HEAD with the page, the list of runs, and files that runs.c found.
+ *
+ * Access. On a loopback address the kernel names the user at the other end of a connection: the user of this process has
+ * access. Everybody else, and everybody on another address, needs the token. The check fails closed. The Host header must be an
+ * address or a name of this machine: a page of another site whose name was pointed at this machine (DNS rebinding) would
+ * otherwise be able to read the answers. Limits on connections, streams and time apply per peer, and a share of the
+ * connections is reserved for peers with access. docs/security.md lists the attacks. */
 #define _GNU_SOURCE
 #include "watch/watch.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
 #include <microhttpd.h>
 #include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,33 +33,256 @@
 #include "watch/runs.h"
 #include "page.h"
 
-enum { MOST_CONNECTIONS = 200, MOST_STREAMS = 100, MOST_OF_FILE = 8 << 20 };
+enum {
+    CONNECTIONS = 200,          /* of all peers */
+    STRANGER_CONNECTIONS = 100, /* of all peers without access: the rest is reserved for peers with access */
+    PEER_CONNECTIONS = 24,      /* of one peer that is not this user */
+    OWN_STREAMS = 100,          /* event streams of this user */
+    PEER_STREAMS = 12,          /* event streams of another peer */
+    REQUEST_SECONDS = 10, /* from the start of a connection, or the last response, to a complete request */
+    SEND_SECONDS = 30,    /* without progress in sending a response */
+    REQUEST_BYTES = 32 << 10,      /* of a request's line and headers */
+    FILE_BYTES = 8 << 20,          /* of a file in one response */
+    TABLE_SIZE = CONNECTIONS + 56, /* of peers and connections: libmicrohttpd may report an end late */
+    TOKEN_DIGITS = 32,
+    OVERFLOW_UID = 65534 /* the kernel reports all users without an id in this user namespace as this one */
+};
 
-static const char rules[] = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-                            "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/* The other end of connections: a user if the server listens on a loopback address, otherwise an address. */
+struct peer {
+    int64_t user; /* -1: unknown, or of another machine */
+    unsigned char
+        network[16]; /* IPv4 address as a v4-mapped one, first 64 bits of an IPv6 address; 0 for a user */
+    bool own;        /* the user of this process */
+    bool has_access; /* own, or has sent the token */
+    int connections, streams;
+};
 
-struct server {
+struct client {
+    struct peer *peer; /* NULL: unused */
+    int fd;
+    bool busy;    /* a response is being sent */
+    double since; /* start of the connection or end of its last response, as tr_now() */
+};
+
+struct tr_watch_server {
     struct tr_watched_runs runs;
-    pthread_mutex_t lock; /* of the runs */
-    atomic_int streams;
+    pthread_mutex_t lock; /* of runs */
+    struct peer peer[TABLE_SIZE];
+    struct client client[TABLE_SIZE];
+    pthread_mutex_t client_lock; /* of peer and client */
     atomic_bool ends;
-    bool foreign; /* other machines may ask, and so everybody */
+    bool foreign; /* listens on an address that is not a loopback address */
     const char *host;
-    char name[256]; /* of this machine */
+    int port;
+    struct sockaddr_storage address; /* that the server listens on */
+    char name[256];                  /* of this machine */
+    char token[TOKEN_DIGITS + 1], cookie[32];
+    struct MHD_Daemon *daemon;
 };
 
 typedef struct MHD_Connection connection;
 
-/* ---- answers ---- */
+/* ---- peers ---- */
+
+struct endpoint {
+    unsigned char address[16]; /* IPv4 as v4-mapped */
+    uint16_t port;             /* network byte order */
+};
+
+static const unsigned char v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+static struct endpoint endpoint_of(int family, const void *address, uint16_t port)
+{
+    struct endpoint e = {.port = port};
+    bool v4 = family == AF_INET;
+    if (v4) memcpy(e.address, v4_mapped, 12);
+    memcpy(e.address + (v4 ? 12 : 0), address, v4 ? 4 : 16);
+    return e;
+}
+
+static struct endpoint endpoint_of_socket(const void *any)
+{
+    const struct sockaddr_in *v4 = any;
+    const struct sockaddr_in6 *v6 = any;
+    if (v4->sin_family == AF_INET6) return endpoint_of(AF_INET6, &v6->sin6_addr, v6->sin6_port);
+    return endpoint_of(AF_INET, &v4->sin_addr, v4->sin_port);
+}
+
+static bool endpoint_is_v4(const struct endpoint *e)
+{
+    return memcmp(e->address, v4_mapped, 12) == 0;
+}
+
+static bool endpoint_is_loopback(const struct endpoint *e)
+{
+    return endpoint_is_v4(e) ? e->address[12] == 127 : memcmp(e->address, &in6addr_loopback, 16) == 0;
+}
+
+static bool endpoint_equals(const struct endpoint *a, const struct endpoint *b)
+{
+    return a->port == b->port && memcmp(a->address, b->address, 16) == 0;
+}
+
+/* The user who owns the socket at the other end of a TCP connection within this machine, from the kernel's sock_diag interface.
+ * -1: the kernel does not know such a socket, or it has no owner. A socket that was closed has no inode, and the kernel
+ * reports root as its owner. A new socket may reuse the port of a closed one, but it is not connected: SYN_SENT does not count. */
+static int64_t user_at(const struct endpoint *peer, const struct endpoint *server)
+{
+    int64_t user = -1;
+    bool v4 = endpoint_is_v4(peer) && endpoint_is_v4(server);
+    size_t from = v4 ? 12 : 0, size = v4 ? 4 : 16;
+    struct {
+        struct nlmsghdr head;
+        struct inet_diag_req_v2 body;
+    } request = {.head = {.nlmsg_len = sizeof request,
+                          .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                          .nlmsg_flags = NLM_F_REQUEST},
+                 .body = {.sdiag_family = v4 ? AF_INET : AF_INET6,
+                          .sdiag_protocol = IPPROTO_TCP,
+                          .idiag_states = UINT32_MAX,
+                          .id = {.idiag_sport = peer->port,
+                                 .idiag_dport = server->port,
+                                 .idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}}};
+    struct {
+        struct nlmsghdr head;
+        struct inet_diag_msg body;
+        char attributes[1024];
+    } reply;
+    struct sockaddr_nl kernel = {.nl_family = AF_NETLINK}, sender = {.nl_pid = 1};
+    socklen_t length = sizeof sender;
+    memcpy(request.body.id.idiag_src, peer->address + from, size);
+    memcpy(request.body.id.idiag_dst, server->address + from, size);
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+    if (fd < 0) return -1;
+    ssize_t n = sendto(fd, &request, sizeof request, 0, (struct sockaddr *)&kernel, sizeof kernel);
+    if (n >= 0) n = recvfrom(fd, &reply, sizeof reply, MSG_DONTWAIT, (struct sockaddr *)&sender, &length);
+    close(fd);
+    if (n < (ssize_t)(sizeof reply.head + sizeof reply.body) || sender.nl_pid != 0) return -1;
+    if (reply.head.nlmsg_type != SOCK_DIAG_BY_FAMILY) return -1;
+    const struct inet_diag_msg *found = &reply.body;
+    struct endpoint source = endpoint_of(found->idiag_family, found->id.idiag_src, found->id.idiag_sport);
+    struct endpoint target = endpoint_of(found->idiag_family, found->id.idiag_dst, found->id.idiag_dport);
+    bool connected = found->idiag_state == TCP_ESTABLISHED || found->idiag_state == TCP_FIN_WAIT1 ||
+                     found->idiag_state == TCP_FIN_WAIT2 || found->idiag_state == TCP_CLOSE_WAIT;
+    if (connected && found->idiag_inode != 0 && endpoint_equals(&source, peer) &&
+        endpoint_equals(&target, server))
+        user = found->idiag_uid;
+    return user;
+}
+
+/* The entry of the peer with this address; a new one replaces an idle one. Call with client_lock. */
+static struct peer *find_peer(struct tr_watch_server *s, const struct sockaddr *address)
+{
+    struct endpoint at = endpoint_of_socket(address), server = endpoint_of_socket(&s->address);
+    struct peer wanted = {.user = -1}, *unused = NULL;
+    if (s->foreign) memcpy(wanted.network, at.address, endpoint_is_v4(&at) ? 16 : 8);
+    else wanted.user = user_at(&at, &server);
+    for (struct peer *p = s->peer; p < s->peer + TABLE_SIZE; p++) {
+        bool idle = p->connections == 0 && p->streams == 0;
+        if (idle && (!unused || !p->has_access)) unused = p;
+        bool is_set = !idle || p->has_access;
+        if (is_set && p->user == wanted.user && memcmp(p->network, wanted.network, 16) == 0) return p;
+    }
+    wanted.own = wanted.user == geteuid() && wanted.user != OVERFLOW_UID;
+    wanted.has_access = wanted.own;
+    if (unused) *unused = wanted;
+    return unused;
+}
+
+/* libmicrohttpd asks for each new connection, before it takes one of the slots. */
+static enum MHD_Result admit_connection(void *what, const struct sockaddr *address, socklen_t length)
+{
+    struct tr_watch_server *s = what;
+    int strangers = 0;
+    (void)length;
+    pthread_mutex_lock(&s->client_lock);
+    for (int i = 0; i < TABLE_SIZE; i++)
+        if (!s->peer[i].has_access) strangers += s->peer[i].connections;
+    const struct peer *peer = find_peer(s, address);
+    bool admitted = peer && (peer->own || (peer->connections < PEER_CONNECTIONS &&
+                                           (peer->has_access || strangers < STRANGER_CONNECTIONS)));
+    pthread_mutex_unlock(&s->client_lock);
+    return admitted ? MHD_YES : MHD_NO;
+}
+
+/* libmicrohttpd reports the start and the end of each connection. */
+static void track_connection(void *what, connection *c, void **context,
+                             enum MHD_ConnectionNotificationCode event)
+{
+    struct tr_watch_server *s = what;
+    struct client *client = *context;
+    pthread_mutex_lock(&s->client_lock);
+    if (event == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *address =
+            MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        const union MHD_ConnectionInfo *fd = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+        struct peer *peer = address && fd ? find_peer(s, address->client_addr) : NULL;
+        for (client = s->client; peer && client < s->client + TABLE_SIZE; client++) {
+            if (client->peer) continue;
+            *client = (struct client){.peer = peer, .fd = fd->connect_fd, .since = tr_now()};
+            peer->connections++;
+            *context = client;
+            break;
+        }
+    } else if (client) {
+        client->peer->connections--;
+        client->peer = NULL;
+        *context = NULL;
+    }
+    pthread_mutex_unlock(&s->client_lock);
+}
+
+static struct client *client_of(connection *c)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+/* libmicrohttpd reports the end of each response. */
+static void finish_response(void *what, connection *c, void **state, enum MHD_RequestTerminationCode code)
+{
+    struct tr_watch_server *s = what;
+    struct client *client = client_of(c);
+    (void)state, (void)code;
+    if (!client) return;
+    pthread_mutex_lock(&s->client_lock);
+    client->busy = false;
+    client->since = tr_now();
+    pthread_mutex_unlock(&s->client_lock);
+}
+
+/* The timeout of libmicrohttpd starts again with each byte. This limit is on the time of the whole request. */
+static void close_slow_connections(struct tr_watch_server *s)
+{
+    double now = tr_now();
+    pthread_mutex_lock(&s->client_lock);
+    for (struct client *client = s->client; client < s->client + TABLE_SIZE; client++)
+        if (client->peer && !client->busy && now - client->since > REQUEST_SECONDS)
+            shutdown(client->fd, SHUT_RDWR);
+    pthread_mutex_unlock(&s->client_lock);
+}
+
+/* ---- responses ---- */
 
 static enum MHD_Result send_response(connection *c, unsigned code, const char *type, struct MHD_Response *r)
 {
+    static const char *const header[][2] = {
+        {"Cache-Control", "no-store"},
+        {"X-Content-Type-Options", "nosniff"},
+        {"X-Frame-Options", "DENY"},
+        {"Referrer-Policy", "no-referrer"},
+        {"Cross-Origin-Opener-Policy", "same-origin"},
+        {"Cross-Origin-Embedder-Policy", "require-corp"},
+        {"Cross-Origin-Resource-Policy", "same-origin"},
+        {"Content-Security-Policy",
+         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+    };
     if (!r) return MHD_NO;
     MHD_add_response_header(r, "Content-Type", type);
-    MHD_add_response_header(r, "Cache-Control", "no-store");
-    MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
-    MHD_add_response_header(r, "Referrer-Policy", "no-referrer");
-    MHD_add_response_header(r, "Content-Security-Policy", rules);
+    for (size_t i = 0; i < sizeof header / sizeof *header; i++)
+        MHD_add_response_header(r, header[i][0], header[i][1]);
     enum MHD_Result result = MHD_queue_response(c, code, r);
     MHD_destroy_response(r);
     return result;
@@ -63,21 +295,21 @@ static enum MHD_Result send_text(connection *c, unsigned code, const char *text)
         MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY));
 }
 
-/* Of the runs: takes a look if it is time. */
-static void lock_runs(struct server *s)
+/* Locks the list of runs, and scans the folders if a scan is due. */
+static void lock_runs(struct tr_watch_server *s)
 {
     pthread_mutex_lock(&s->lock);
-    if (tr_watched_look(&s->runs) != TR_OK) fprintf(stderr, "trireme: %s\n", tr_error_text());
+    if (tr_watched_scan(&s->runs) != TR_OK) fprintf(stderr, "trireme: %s\n", tr_error_text());
 }
 
-static enum MHD_Result send_runs(struct server *s, connection *c)
+static enum MHD_Result send_runs(struct tr_watch_server *s, connection *c)
 {
     char *text = NULL;
     size_t length = 0;
     FILE *file = open_memstream(&text, &length);
     if (!file) return MHD_NO;
     lock_runs(s);
-    fprintf(file, "{\"look\": %llu, \"cut\": %s, \"folders\": [", (unsigned long long)s->runs.looks,
+    fprintf(file, "{\"look\": %llu, \"cut\": %s, \"folders\": [", (unsigned long long)s->runs.scans,
             s->runs.cut ? "true" : "false");
     for (size_t i = 0; i < s->runs.folders; i++) {
         if (i > 0) fputs(", ", file);
@@ -98,7 +330,7 @@ static enum MHD_Result send_runs(struct server *s, connection *c)
                          MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_FREE));
 }
 
-/* ?from=N: what is behind the first N bytes; from=-N: the last N. */
+/* With ?from=N the bytes after the first N; with ?from=-N the last N. At most FILE_BYTES. */
 static enum MHD_Result send_file(connection *c, int fd)
 {
     const char *from = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "from");
@@ -106,7 +338,7 @@ static enum MHD_Result send_file(connection *c, int fd)
     char *text = NULL;
     if (at < 0) at = size + at > 0 ? size + at : 0;
     int64_t length = at < size ? size - at : 0;
-    if (length > MOST_OF_FILE) length = MOST_OF_FILE;
+    if (length > FILE_BYTES) length = FILE_BYTES;
     if (TR_NEW(&text, (size_t)length + 1) != TR_OK) return MHD_NO;
     ssize_t got = pread(fd, text, (size_t)length, at);
     if (got < 0) return free(text), send_text(c, MHD_HTTP_FORBIDDEN, "this file cannot be read\n");
@@ -115,7 +347,7 @@ static enum MHD_Result send_file(connection *c, int fd)
 }
 
 /* /run/ID/FILE */
-static enum MHD_Result send_file_of_run(struct server *s, connection *c, const char *path)
+static enum MHD_Result send_file_of_run(struct tr_watch_server *s, connection *c, const char *path)
 {
     char id[PATH_MAX];
     const char *slash = strrchr(path, '/');
@@ -133,81 +365,97 @@ static enum MHD_Result send_file_of_run(struct server *s, connection *c, const c
     return result;
 }
 
-/* ---- the stream of what changes ---- */
+/* ---- the stream of changes ---- */
 
 struct stream {
-    struct server *server;
-    uint64_t look;  /* what came after it has not been told */
-    double written; /* when something was last, as tr_now() */
-    char *text;     /* still to be sent */
-    size_t length, at;
+    struct tr_watch_server *server;
+    struct peer *peer;
+    int fd;
+    uint64_t scan;  /* changes up to this scan have been sent */
+    double written; /* time of the last write, as tr_now() */
+    char *text;     /* to be sent */
+    size_t length, sent;
 };
 
 static bool render_changes(struct stream *s)
 {
-    struct server *server = s->server;
+    struct tr_watch_server *server = s->server;
     FILE *file = open_memstream(&s->text, &s->length);
     if (!file) return false;
     lock_runs(server);
     for (size_t i = 0; i < server->runs.n; i++) {
-        if (server->runs.run[i].changed <= s->look) continue;
-        fprintf(file, "id: %llu\ndata: ", (unsigned long long)server->runs.looks);
+        if (server->runs.run[i].changed <= s->scan) continue;
+        fprintf(file, "id: %llu\ndata: ", (unsigned long long)server->runs.scans);
         tr_watched_write(file, &server->runs.run[i]);
         fputs("\n\n", file);
     }
-    s->look = server->runs.looks;
+    s->scan = server->runs.scans;
     pthread_mutex_unlock(&server->lock);
     if (s->written == 0 || tr_now() - s->written > 10) fputs(": all is well\n\n", file);
-    s->at = 0;
+    s->sent = 0;
     return fclose(file) == 0;
 }
 
-/* Waits until there is something. */
-static ssize_t read_stream(void *what, uint64_t position, char *to, size_t room)
+/* Copies the next bytes of the stream to the buffer. Waits for a change; ends when the client closes its connection. */
+static ssize_t read_stream(void *what, uint64_t position, char *buffer, size_t size)
 {
     struct stream *s = what;
     (void)position;
-    while (s->at == s->length) {
-        if (s->written > 0) tr_sleep(0.25);
+    while (s->sent == s->length) {
+        struct pollfd end = {.fd = s->fd, .events = POLLRDHUP};
+        if (s->written > 0 && poll(&end, 1, 250) > 0) return MHD_CONTENT_READER_END_OF_STREAM;
         if (s->server->ends) return MHD_CONTENT_READER_END_OF_STREAM;
         free(s->text);
         s->text = NULL;
-        s->length = s->at = 0;
+        s->length = s->sent = 0;
         if (!render_changes(s)) return MHD_CONTENT_READER_END_WITH_ERROR;
     }
     s->written = tr_now();
-    size_t n = tr_min_size(room, s->length - s->at);
-    memcpy(to, s->text + s->at, n);
-    s->at += n;
+    size_t n = tr_min_size(size, s->length - s->sent);
+    memcpy(buffer, s->text + s->sent, n);
+    s->sent += n;
     return (ssize_t)n;
+}
+
+/* Adds 1 or -1 to the number of the peer's streams; false: it has the maximum. */
+static bool count_stream(struct tr_watch_server *s, struct peer *peer, int change)
+{
+    pthread_mutex_lock(&s->client_lock);
+    bool allowed = change < 0 || peer->streams < (peer->own ? OWN_STREAMS : PEER_STREAMS);
+    if (allowed) peer->streams += change;
+    pthread_mutex_unlock(&s->client_lock);
+    return allowed;
 }
 
 static void end_stream(void *what)
 {
     struct stream *s = what;
-    s->server->streams--;
+    count_stream(s->server, s->peer, -1);
     free(s->text);
     free(s);
 }
 
-static enum MHD_Result send_stream(struct server *server, connection *c)
+static enum MHD_Result send_stream(struct tr_watch_server *server, connection *c, struct client *client)
 {
     const char *since = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "since");
     const char *last = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Last-Event-ID");
     struct stream *s;
-    if (last) since = last; /* the browser comes again */
-    if (atomic_fetch_add(&server->streams, 1) >= MOST_STREAMS) {
-        server->streams--;
-        return send_text(c, MHD_HTTP_SERVICE_UNAVAILABLE, "too many look at this page\n");
-    }
+    if (last) since = last; /* the browser reconnects */
     if (TR_NEW(&s, 1) != TR_OK) return MHD_NO;
-    *s = (struct stream){.server = server, .look = since ? strtoull(since, NULL, 10) : 0};
+    *s = (struct stream){.server = server,
+                         .peer = client->peer,
+                         .fd = client->fd,
+                         .scan = since ? strtoull(since, NULL, 10) : 0};
+    if (!count_stream(server, s->peer, 1)) {
+        free(s);
+        return send_text(c, MHD_HTTP_SERVICE_UNAVAILABLE, "this page is open too many times\n");
+    }
     return send_response(
         c, MHD_HTTP_OK, "text/event-stream",
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_stream, s, end_stream));
 }
 
-/* ---- questions ---- */
+/* ---- requests ---- */
 
 static bool is_address(const char *text)
 {
@@ -215,34 +463,46 @@ static bool is_address(const char *text)
     return inet_pton(AF_INET, text, address) == 1 || inet_pton(AF_INET6, text, address) == 1;
 }
 
-/* Of a connection within this machine: whether this user, or root, made it, as /proc/net/tcp says. */
-static bool is_own(const struct server *s, connection *c)
-{
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    if (s->foreign || !info || info->client_addr->sa_family != AF_INET) return true;
-    const struct sockaddr_in *peer = (const struct sockaddr_in *)(const void *)info->client_addr;
-    FILE *file = fopen("/proc/net/tcp", "re");
-    bool own = true;
-    unsigned address, port, uid;
-    for (char line[256]; file && fgets(line, sizeof line, file);)
-        if (sscanf(line, " %*d: %x:%x %*x:%*x 01 %*x:%*x %*x:%*x %*x %u", &address, &port, &uid) == 3 &&
-            address == peer->sin_addr.s_addr && port == ntohs(peer->sin_port))
-            own = uid == 0 || uid == getuid();
-    if (file) fclose(file);
-    return own;
-}
-
-/* Host: an address, localhost, or a name of this machine. */
-static bool knows_host(const struct server *s, const char *asked)
+/* Whether the Host header is an address, localhost, or a name of this machine; with a port or without. */
+static bool host_is_allowed(const struct tr_watch_server *s, const char *header)
 {
     char host[256];
-    bool bracket = asked && *asked == '[';
-    if (!asked || strlen(asked) >= sizeof host) return false;
-    strcpy(host, asked + bracket);
-    char *end = bracket ? strchr(host, ']') : strrchr(host, ':');
-    if (end) *end = '\0';
+    bool bracket = header && *header == '[';
+    if (!header) return false;
+    size_t length = strcspn(header += bracket, bracket ? "]" : ":");
+    const char *port = header + length;
+    if (length >= sizeof host || (bracket && *port++ != ']')) return false;
+    if (*port && (*port != ':' || port[1 + strspn(port + 1, "0123456789")])) return false;
+    memcpy(host, header, length);
+    host[length] = '\0';
     return is_address(host) || strcasecmp(host, "localhost") == 0 || strcasecmp(host, s->host) == 0 ||
            (s->foreign && strcasecmp(host, s->name) == 0);
+}
+
+/* Compares in a time that does not depend on the position of the first difference. */
+static bool token_is_right(const struct tr_watch_server *s, const char *given)
+{
+    int difference = 0;
+    if (!given || strlen(given) != TOKEN_DIGITS) return false;
+    for (int i = 0; i < TOKEN_DIGITS; i++) difference |= given[i] ^ s->token[i];
+    return difference == 0;
+}
+
+/* Answers a request that has the token in its URL: the browser gets the token as a cookie, and the URL of the page without it.
+ * This user needs no cookie. Browsers send cookies of a host to servers on all of its ports, also to those of other users. */
+static enum MHD_Result send_cookie(struct tr_watch_server *s, connection *c, struct client *client)
+{
+    char cookie[128];
+    struct MHD_Response *r = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    if (!r) return MHD_NO;
+    pthread_mutex_lock(&s->client_lock);
+    client->peer->has_access = true;
+    bool own = client->peer->own;
+    pthread_mutex_unlock(&s->client_lock);
+    snprintf(cookie, sizeof cookie, "%s=%s; Path=/; HttpOnly; SameSite=Strict", s->cookie, s->token);
+    if (!own) MHD_add_response_header(r, MHD_HTTP_HEADER_SET_COOKIE, cookie);
+    MHD_add_response_header(r, MHD_HTTP_HEADER_LOCATION, "/");
+    return send_response(c, MHD_HTTP_SEE_OTHER, "text/plain; charset=utf-8", r);
 }
 
 static enum MHD_Result send_page(connection *c, const char *path)
@@ -259,120 +519,175 @@ static enum MHD_Result send_page(connection *c, const char *path)
 static enum MHD_Result answer(void *what, connection *c, const char *path, const char *method,
                               const char *version, const char *upload, size_t *upload_size, void **state)
 {
-    struct server *s = what;
+    struct tr_watch_server *s = what;
+    struct client *client = client_of(c);
     (void)version, (void)upload, (void)upload_size, (void)state;
-    if (!knows_host(s, MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host")))
+    if (!client) return MHD_NO;
+    pthread_mutex_lock(&s->client_lock);
+    client->busy = true;
+    bool own = client->peer->own;
+    pthread_mutex_unlock(&s->client_lock);
+    if (!host_is_allowed(s, MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST)))
         return send_text(c, MHD_HTTP_FORBIDDEN, "ask for this page by an address or as localhost\n");
-    if (!is_own(s, c)) return send_text(c, MHD_HTTP_FORBIDDEN, "this page is another user's\n");
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-        return send_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "this page is to be read only\n");
-    if (strcmp(path, "/runs") == 0) return send_runs(s, c);
-    if (strcmp(path, "/events") == 0) return send_stream(s, c);
-    if (strncmp(path, "/run/", 5) == 0) return send_file_of_run(s, c, path + 5);
+        return send_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "this page is read only\n");
+    if (token_is_right(s, MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "token")))
+        return send_cookie(s, c, client);
+    if (!own && !token_is_right(s, MHD_lookup_connection_value(c, MHD_COOKIE_KIND, s->cookie)))
+        return send_text(c, MHD_HTTP_FORBIDDEN,
+                         "access denied: open the URL with the token that trireme watch has printed\n");
+    bool runs = strcmp(path, "/runs") == 0, events = strcmp(path, "/events") == 0;
+    bool file = strncmp(path, "/run/", 5) == 0;
+    const char *site = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Sec-Fetch-Site");
+    if ((runs || events || file) && site && strcmp(site, "same-origin") != 0 && strcmp(site, "none") != 0)
+        return send_text(c, MHD_HTTP_FORBIDDEN, "a page of another site asks for this file\n");
+    if (runs) return send_runs(s, c);
+    if (events) return send_stream(s, c, client);
+    if (file) return send_file_of_run(s, c, path + 5);
     return send_page(c, path);
 }
 
-/* ---- listening ---- */
+/* ---- start and end ---- */
 
-static int open_port(const struct addrinfo *a, int port)
+static int open_port(struct tr_watch_server *s, const struct addrinfo *a, int port)
 {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } address;
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
     if (fd < 0) return -1;
-    memcpy(&address, a->ai_addr, a->ai_addrlen);
-    if (a->ai_family == AF_INET) address.v4.sin_port = htons((uint16_t)port);
-    else address.v6.sin6_port = htons((uint16_t)port);
+    memcpy(&s->address, a->ai_addr, a->ai_addrlen);
+    if (a->ai_family == AF_INET6) ((struct sockaddr_in6 *)&s->address)->sin6_port = htons((uint16_t)port);
+    else ((struct sockaddr_in *)&s->address)->sin_port = htons((uint16_t)port);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (bind(fd, &address.any, a->ai_addrlen) == 0 && listen(fd, 64) == 0) return fd;
+    if (bind(fd, (struct sockaddr *)&s->address, a->ai_addrlen) == 0 && listen(fd, 64) == 0) return fd;
     int error = errno;
     close(fd);
     errno = error;
     return -1;
 }
 
-static bool is_loopback(const struct addrinfo *a)
-{
-    if (a->ai_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a->ai_addr)->sin6_addr);
-    return *(const unsigned char *)&((const struct sockaddr_in *)(const void *)a->ai_addr)->sin_addr == 127;
-}
-
-static int listen_at(struct server *s, const struct tr_watch_options *o, int *fd, int *port)
+static int open_listener(struct tr_watch_server *s, const struct tr_watch_options *o, int *fd)
 {
     struct addrinfo *a, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     int error = getaddrinfo(o->host, NULL, &hints, &a);
     if (error) return tr_fail(TR_ERR_USAGE, "watch: --host %s: %s", o->host, gai_strerror(error));
     int first = o->port ? o->port : TR_WATCH_PORT, ports = o->port ? 1 : TR_WATCH_PORTS;
-    s->foreign = !is_loopback(a);
     *fd = -1;
     for (int i = 0; i < ports && *fd < 0 && (i == 0 || errno == EADDRINUSE); i++)
-        *fd = open_port(a, *port = first + i);
+        *fd = open_port(s, a, s->port = first + i);
     freeaddrinfo(a);
+    struct endpoint listener = endpoint_of_socket(&s->address);
+    s->foreign = !endpoint_is_loopback(&listener);
     if (*fd >= 0) return TR_OK;
-    return tr_fail(TR_ERR_SYSTEM, "watch: port %d at %s: %s%s", *port, o->host, strerror(errno),
+    return tr_fail(TR_ERR_SYSTEM, "watch: port %d at %s: %s%s", s->port, o->host, strerror(errno),
                    errno == EADDRINUSE && o->port ? "; without --port a free one is found" : "");
 }
 
-static void say_where(const struct server *s, const struct tr_watch_options *o, int port)
+static int find_folders(struct tr_watch_server *s, const struct tr_watch_options *o)
 {
-    const char *user = getenv("USER");
-    bool six = strchr(o->host, ':') != NULL;
+    char **folder;
+    TR_TRY(TR_NEW(&folder, o->folders));
+    s->runs.folder = folder;
+    s->runs.folders = o->folders;
+    for (size_t i = 0; i < o->folders; i++) {
+        DIR *opened = opendir(o->folder[i]);
+        if (opened) folder[i] = realpath(o->folder[i], NULL);
+        int error = errno;
+        if (opened) closedir(opened);
+        if (!folder[i]) return tr_fail(TR_ERR_NO_INPUT, "watch: %s: %s", o->folder[i], strerror(error));
+    }
+    return TR_OK;
+}
+
+int tr_watch_start(const struct tr_watch_options *o, struct tr_watch_server **server)
+{
+    struct tr_watch_server *s;
+    unsigned char random[TOKEN_DIGITS / 2];
+    int fd = -1;
+    TR_TRY(TR_NEW(&s, 1));
+    s->host = o->host;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->client_lock, NULL);
+    gethostname(s->name, sizeof s->name - 1);
+    int status = find_folders(s, o);
+    if (status == TR_OK && getrandom(random, sizeof random, 0) != sizeof random)
+        status = tr_fail(TR_ERR_SYSTEM, "watch: no random numbers for the token: %s", strerror(errno));
+    if (status == TR_OK) status = open_listener(s, o, &fd);
+    if (status == TR_OK) {
+        for (size_t i = 0; i < sizeof random; i++) snprintf(s->token + 2 * i, 3, "%02x", random[i]);
+        snprintf(s->cookie, sizeof s->cookie, "trireme-%d", s->port);
+        s->daemon = MHD_start_daemon(
+            MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD, (uint16_t)s->port,
+            admit_connection, s, answer, s, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+            (unsigned)CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SEND_SECONDS,
+            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_BYTES, MHD_OPTION_NOTIFY_CONNECTION,
+            track_connection, s, MHD_OPTION_NOTIFY_COMPLETED, finish_response, s, MHD_OPTION_END);
+        if (!s->daemon) {
+            close(fd);
+            status = tr_fail(TR_ERR_SYSTEM, "watch: the server cannot be started");
+        }
+    }
+    if (status != TR_OK) tr_watch_stop(s);
+    else *server = s;
+    return status;
+}
+
+void tr_watch_stop(struct tr_watch_server *s)
+{
+    char *const *folder = s->runs.folder;
+    size_t folders = s->runs.folders;
+    s->ends = true;
+    if (s->daemon) MHD_stop_daemon(s->daemon);
+    tr_watched_free(&s->runs);
+    for (size_t i = 0; i < folders; i++) free(folder[i]);
+    free((void *)(uintptr_t)folder);
+    pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->client_lock);
+    free(s);
+}
+
+int tr_watch_port(const struct tr_watch_server *s)
+{
+    return s->port;
+}
+
+const char *tr_watch_token(const struct tr_watch_server *s)
+{
+    return s->token;
+}
+
+static void print_addresses(const struct tr_watch_server *s)
+{
+    const char *user = getenv("USER"), *name = s->foreign ? s->name : s->host;
+    bool bracket = strchr(name, ':') != NULL;
+    char url[400];
+    snprintf(url, sizeof url, "http://%s%s%s:%d/", bracket ? "[" : "", name, bracket ? "]" : "", s->port);
     printf("watching:      ");
     for (size_t i = 0; i < s->runs.folders; i++) printf("%s%s", i ? ", " : "", s->runs.folder[i]);
-    printf("\nopen:          http://%s%s%s:%d/\n", six ? "[" : "", s->foreign ? s->name : o->host,
-           six ? "]" : "", port);
-    if (s->foreign) printf("note:          whoever reaches this machine can read it\n");
-    else
-        printf("from afar:     ssh -N -L %d:%s:%d %s%s%s, then open http://localhost:%d/\n", port, o->host,
-               port, user ? user : "", user ? "@" : "", s->name, port);
+    if (s->foreign) {
+        printf("\nopen:          %s?token=%s\n", url, s->token);
+        printf("note:          the connection is not encrypted: without --host, ssh -L encrypts it\n");
+    } else {
+        printf("\nopen:          %s\n", url);
+        printf("from afar:     ssh -N -L %d:%s%s%s:%d %s%s%s, then open http://localhost:%d/\n", s->port,
+               bracket ? "[" : "", s->host, bracket ? "]" : "", s->port, user ? user : "", user ? "@" : "",
+               s->name, s->port);
+        printf("other users:   need the token: %s?token=%s\n", url, s->token);
+    }
     printf("to end:        Ctrl-C\n");
     fflush(stdout);
 }
 
-static int serve(struct server *s, const struct tr_watch_options *o)
+int tr_watch(const struct tr_watch_options *o)
 {
-    int fd = -1, port = 0, number;
+    struct tr_watch_server *s;
     sigset_t end;
-    TR_TRY(listen_at(s, o, &fd, &port));
     sigemptyset(&end);
     sigaddset(&end, SIGINT);
     sigaddset(&end, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &end, NULL);
     signal(SIGPIPE, SIG_IGN);
-    struct MHD_Daemon *daemon =
-        MHD_start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD, (uint16_t)port,
-                         NULL, NULL, answer, s, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-                         (unsigned)MOST_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, 30u, MHD_OPTION_END);
-    if (!daemon) {
-        close(fd);
-        return tr_fail(TR_ERR_SYSTEM, "watch: the server cannot be started");
-    }
-    say_where(s, o, port);
-    sigwait(&end, &number);
-    s->ends = true;
-    MHD_stop_daemon(daemon);
+    TR_TRY(tr_watch_start(o, &s));
+    print_addresses(s);
+    while (sigtimedwait(&end, NULL, &(struct timespec){.tv_sec = 1}) < 0) close_slow_connections(s);
+    tr_watch_stop(s);
     return TR_OK;
-}
-
-int tr_watch(const struct tr_watch_options *o)
-{
-    struct server s = {.host = o->host, .lock = PTHREAD_MUTEX_INITIALIZER};
-    char **folder;
-    int status = TR_NEW(&folder, o->folders);
-    gethostname(s.name, sizeof s.name - 1);
-    for (size_t i = 0; i < o->folders && status == TR_OK; i++) {
-        folder[i] = realpath(o->folder[i], NULL);
-        if (!folder[i]) status = tr_fail(TR_ERR_NO_INPUT, "watch: %s: %s", o->folder[i], strerror(errno));
-    }
-    s.runs.folder = folder;
-    s.runs.folders = o->folders;
-    if (status == TR_OK) status = serve(&s, o);
-    tr_watched_free(&s.runs);
-    for (size_t i = 0; folder && i < o->folders; i++) free(folder[i]);
-    free(folder);
-    return status;
 }
