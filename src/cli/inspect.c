@@ -13,7 +13,7 @@
 #include "base/terminal.h"
 #include "cli/words.h"
 #include "data/source.h"
-#include "table/partition.h"
+#include "table/plan.h"
 #include "data/files.h"
 #include "trireme/records.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "table/elements.h"
+#include "table/codec.h"
 
 /* A run, and who has read it. */
 struct read {

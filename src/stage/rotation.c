@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "consistency/sync.h"
+#include "table/sync.h"
 #include "ranks/ranks.h"
 #include "ranks/shm.h"
-#include "table/tables.h"
+#include "table/table.h"
 
 /* A part of less is no message of its own: one of this size goes at once, whether its receiver waits for it or not, where
  * MPI's limit for that is the usual one of 64 KB. */

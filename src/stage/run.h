@@ -46,7 +46,7 @@ struct tr_stage_run {
     tr_worker me;
     int status;     /* what this worker's functions returned first; the protocol goes on, the work does not */
     bool halted;    /* a slave of this leader failed: no more rounds */
-    int64_t base;   /* clocks that this worker had ended when the clocks of consistency/ began at 0 */
+    int64_t base;   /* clocks that this worker had ended when the clock window began at 0 */
     int64_t called; /* number of the last pause */
     double compute_seconds, evaluate_seconds;
     struct tr_straggler straggler;
@@ -67,7 +67,7 @@ struct tr_stage_run {
     bool flushed;             /* what filters had held back has come since. All ranks */
     bool is_over;             /* what is evaluated now is not compared any more */
     bool end_saved;           /* the stage is over, and a checkpoint says so */
-    int64_t met;              /* clock of the slowest worker when the clocks of consistency/ began at 0 */
+    int64_t met;              /* clock of the slowest worker when the clock window began at 0 */
     int64_t horizon;          /* as far as the clock limit may rise */
     double paced;             /* when the slowest worker was last seen … */
     int64_t paced_clock;      /* … at this clock; so that … */

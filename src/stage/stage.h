@@ -14,7 +14,7 @@
 #define TR_STAGE_H
 
 #include "stage/straggler.h"
-#include "consistency/sync.h"
+#include "table/sync.h"
 #include "table/view.h"
 #include "trireme/stage.h"
 #include "trireme/task.h"

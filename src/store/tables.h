@@ -23,7 +23,7 @@
 #include "store/snapshot.h"
 #include "table/function.h"
 #include "table/server.h"
-#include "table/tables.h"
+#include "table/table.h"
 #include "table/view.h"
 
 /* What tables/NAME_about says, number by number. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "store/tables.h"
-#include "table/channel.h"
+#include "table/route.h"
 
 /* Units that a rank has residuals of, and these, side by side. */
 struct residuals {

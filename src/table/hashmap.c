@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "table/hashmap.h"
+#include "table/storage.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,26 +1,637 @@
-/* Merging between nodes: under BSP all updates of a clock are added as one, by the rounds of rounds.h, in chunks of the servers'
+#include "table/merge.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "table/node.h"
+#include "table/view.h"
+
+/* ======== the plan of rounds ======== */
+
+/* Rounds: who sends what to whom when updates of many ranks are merged. Nothing moves here; merge.c follows the plan.
+ *
+ * Participants are numbered 0 .. n-1, and some of them are servers. In each round those among whom a rank is are divided into
+ * `degree` parts of neighbours. A rank sends what it holds for the servers of another part to one member of that part, and adds
+ * up what it gets for its own part, which is whom the next round is among. After the last round each server has the sum of
+ * all updates of its share. A rank so sends (degree - 1) log n messages, not n - 1; the price is that values travel
+ * more than once. With a degree of n there is one round: everybody sends to each server directly.
+ *
+ * Which keys a rank has does not change from clock to clock, so keys travel once, when the plan is made, and values without them
+ * from then on (H. Zhao and J. Canny 2014, "Kylix: a sparse allreduce for commodity clusters"). The same way back brings each
+ * rank the sums of its keys, or whatever the servers make of them.
+ *
+ * All of it is cut into chunks, ranges of positions that are the same in every share, which are merged independently. */
+
+/* What one participant gets from this rank in a round, or this rank from it. A rank also keeps something for itself: then it is
+ * its own peer. */
+struct flow {
+    int peer;
+    int first, end;  /* to a peer: the participants whose shares these units belong to */
+    uint32_t *units; /* by chunk */
+    uint32_t *
+        at; /* by chunk: to a peer, the first of them among what is held; from a peer, the first of their places … */
+    uint32_t *place; /* … which say where they are added, each by itself; NULL: side by side, from `at` on */
+};
+
+struct round {
+    int first, end; /* the participants among whom the next round is */
+    size_t outs, ins;
+    struct flow *out, *in; /* ascending by peer */
+    uint32_t *held; /* by chunk: units held after the round; none after the last: they are in the share */
+};
+
+struct rounds {
+    int me, size, degree;
+    int *server;                   /* by participant: which server it is, or -1 */
+    const struct tr_segment *keys; /* of this rank, by server, or NULL: what is held before the first round */
+    uint32_t chunk, chunks; /* positions of a share in a chunk; how many chunks the longest share has */
+    size_t n;
+    struct round *round;
+};
+
+/* The keys of a chunk that this rank has at a participant: from `first` on in its segment. */
+struct own_keys {
+    const struct tr_segment *segment;
+    uint32_t first, n;
+};
+
+/* ---- own keys ---- */
+
+static struct own_keys rounds_own(const struct rounds *r, int participant, uint32_t chunk)
+{
+    int server = r->server[participant];
+    if (!r->keys || server < 0) return (struct own_keys){0};
+    const struct tr_segment *s = &r->keys[server];
+    uint64_t from = (uint64_t)chunk * r->chunk, to = from + r->chunk;
+    uint32_t first = from > UINT32_MAX ? s->n : tr_segment_find(s, (uint32_t)from);
+    uint32_t end = to > UINT32_MAX ? s->n : tr_segment_find(s, (uint32_t)to);
+    return (struct own_keys){s, first, end - first};
+}
+
+/* ---- what a rank holds, while the plan is made ---- */
+
+/* Positions in the shares of the participants first .. end-1: by chunk, then by participant, ascending. */
+struct holding {
+    int first, end;
+    uint32_t *n; /* by chunk and participant: how many */
+    uint32_t *position;
+    size_t total;
+};
+
+static void holding_free(struct holding *h)
+{
+    free(h->n);
+    free(h->position);
+    *h = (struct holding){0};
+}
+
+static size_t holding_width(const struct holding *h)
+{
+    return (size_t)(h->end - h->first);
+}
+
+/* Makes room for positions, after n has been filled in. */
+static int holding_allocate(const struct rounds *r, struct holding *h)
+{
+    h->total = 0;
+    for (size_t i = 0; i < r->chunks * holding_width(h); i++) h->total += h->n[i];
+    return TR_NEW(&h->position, h->total);
+}
+
+static int holding_of_own_keys(const struct rounds *r, struct holding *h)
+{
+    *h = (struct holding){.end = r->size};
+    TR_TRY(TR_NEW(&h->n, r->chunks * holding_width(h)));
+    for (uint32_t c = 0; c < r->chunks; c++)
+        for (int p = 0; p < r->size; p++) h->n[c * holding_width(h) + (size_t)p] = rounds_own(r, p, c).n;
+    TR_TRY(holding_allocate(r, h));
+    uint32_t *to = h->position;
+    for (uint32_t c = 0; c < r->chunks; c++)
+        for (int p = 0; p < r->size; p++) {
+            struct own_keys own = rounds_own(r, p, c);
+            if (own.n > 0) memcpy(to, own.segment->position + own.first, own.n * sizeof *to);
+            to += own.n;
+        }
+    return TR_OK;
+}
+
+/* What is held for the participants of a flow, and where in each chunk that is. */
+static int holding_cut(const struct rounds *r, const struct holding *h, const struct flow *f,
+                       struct holding *part)
+{
+    *part = (struct holding){.first = f->first, .end = f->end};
+    TR_TRY(TR_NEW(&part->n, r->chunks * holding_width(part)));
+    for (uint32_t c = 0; c < r->chunks; c++)
+        memcpy(part->n + c * holding_width(part), h->n + c * holding_width(h) + (f->first - h->first),
+               holding_width(part) * sizeof *part->n);
+    TR_TRY(holding_allocate(r, part));
+    const uint32_t *from = h->position;
+    uint32_t *to = part->position;
+    for (uint32_t c = 0; c < r->chunks; c++) {
+        const uint32_t *begin = from;
+        for (int p = h->first; p < h->end; p++) {
+            uint32_t n = h->n[c * holding_width(h) + (size_t)(p - h->first)];
+            if (p == f->first) f->at[c] = (uint32_t)(from - begin);
+            if (p >= f->first && p < f->end) {
+                if (n > 0) memcpy(to, from, n * sizeof *to);
+                to += n;
+                f->units[c] += n;
+            }
+            from += n;
+        }
+    }
+    return TR_OK;
+}
+
+/* Both ascending lists as one. */
+static uint32_t holding_unite_lists(const uint32_t *a, uint32_t n, const uint32_t *b, uint32_t m,
+                                    uint32_t *both)
+{
+    uint32_t i = 0, k = 0, all = 0;
+    while (i < n && k < m) {
+        uint32_t next = a[i] < b[k] ? a[i] : b[k];
+        i += a[i] == next;
+        k += b[k] == next;
+        both[all++] = next;
+    }
+    for (; i < n; i++) both[all++] = a[i];
+    for (; k < m; k++) both[all++] = b[k];
+    return all;
+}
+
+/* All that the parts have, once each. */
+static int holding_unite(const struct rounds *r, const struct holding *part, size_t parts, struct holding *h)
+{
+    *h = (struct holding){.first = part->first, .end = part->end};
+    TR_TRY(TR_NEW(&h->n, r->chunks * holding_width(h)));
+    size_t most = 0;
+    for (size_t i = 0; i < parts; i++) most += part[i].total;
+    uint32_t *spare = NULL;
+    size_t *at = NULL; /* in each part */
+    int status = TR_NEW(&h->position, most);
+    if (status == TR_OK) status = TR_NEW(&spare, most);
+    if (status == TR_OK) status = TR_NEW(&at, parts);
+    uint32_t *to = h->position;
+    for (size_t cell = 0; cell < r->chunks * holding_width(h) && status == TR_OK; cell++) {
+        uint32_t n = 0;
+        for (size_t i = 0; i < parts; i++) {
+            memcpy(spare, to, n * sizeof *to);
+            n = holding_unite_lists(spare, n, part[i].position + at[i], part[i].n[cell], to);
+            at[i] += part[i].n[cell];
+        }
+        h->n[cell] = n;
+        to += n;
+    }
+    h->total = (size_t)(to - h->position);
+    free(spare);
+    free(at);
+    return status;
+}
+
+/* ---- flows ---- */
+
+static int flow_open(const struct rounds *r, struct flow *f, int peer, int first, int end)
+{
+    *f = (struct flow){.peer = peer, .first = first, .end = end};
+    TR_TRY(TR_NEW(&f->units, r->chunks));
+    return TR_NEW(&f->at, r->chunks);
+}
+
+static void flow_free(struct flow *f)
+{
+    free(f->units);
+    free(f->at);
+    free(f->place);
+}
+
+/* Leaves the list of places out where the units of each chunk go side by side. */
+static void flow_drop_places(const struct rounds *r, struct flow *f)
+{
+    const uint32_t *place = f->place;
+    for (uint32_t c = 0; c < r->chunks; place += f->units[c++])
+        if (f->units[c] > 0 && place[f->units[c] - 1] - place[0] + 1 != f->units[c]) return;
+    place = f->place;
+    for (uint32_t c = 0; c < r->chunks; place += f->units[c++]) f->at[c] = f->units[c] > 0 ? place[0] : 0;
+    free(f->place);
+    f->place = NULL;
+}
+
+/* Where each unit of a part lies in what is held after the round, or in the share where that is NULL. */
+static int flow_find_places(const struct rounds *r, struct flow *f, const struct holding *part,
+                            const struct holding *held)
+{
+    TR_TRY(TR_NEW(&f->place, part->total));
+    size_t at = 0, first = 0;
+    for (uint32_t c = 0; c < r->chunks; c++) {
+        uint32_t before = 0;
+        f->at[c] = (uint32_t)at;
+        for (size_t p = 0; p < holding_width(part); p++) {
+            uint32_t n = part->n[c * holding_width(part) + p],
+                     all = held ? held->n[c * holding_width(part) + p] : 0;
+            for (uint32_t i = 0, k = 0; i < n; i++) {
+                uint32_t position = part->position[at + i];
+                while (held && held->position[first + k] != position) k++;
+                f->place[at + i] = held ? before + k : position;
+            }
+            at += n;
+            before += all;
+            first += all;
+        }
+        f->units[c] = (uint32_t)at - f->at[c];
+    }
+    flow_drop_places(r, f);
+    return TR_OK;
+}
+
+/* ---- keys travel ---- */
+
+struct requests {
+    MPI_Request *request;
+    size_t n, capacity;
+};
+
+/* Starts to send or receive numbers, in messages that MPI can count. */
+static int rounds_start(struct requests *all, uint32_t *number, size_t n, int peer, bool sends, MPI_Comm comm)
+{
+    const size_t most = (size_t)1 << 28;
+    for (size_t at = 0; at < n; at += most) {
+        int count = (int)tr_min_size(n - at, most);
+        TR_TRY(TR_GROW(&all->request, &all->capacity, all->n + 1));
+        MPI_Request *request = &all->request[all->n++];
+        if (sends) MPI_Isend(number + at, count, MPI_UINT32_T, peer, TR_TAG_NONE, comm, request);
+        else MPI_Irecv(number + at, count, MPI_UINT32_T, peer, TR_TAG_NONE, comm, request);
+    }
+    return TR_OK;
+}
+
+static void rounds_wait(tr_context *tr, struct requests *all)
+{
+    for (size_t i = 0; i < all->n; i++)
+        tr_wait_alone(tr, &all->request[i], "other ranks to say which keys they merge");
+    all->n = 0;
+}
+
+/* Tells each peer which units it will get from this rank, and hears which this one will get. */
+static int rounds_exchange_keys(tr_context *tr, MPI_Comm comm, const struct rounds *r,
+                                const struct round *round, struct holding *out, struct holding *in)
+{
+    struct requests all = {0};
+    for (int turn = 0; turn < 2; turn++) { /* how many, then which */
+        for (size_t i = 0; i < round->ins; i++) {
+            if (round->in[i].peer == r->me) continue;
+            if (turn == 0) TR_TRY(TR_NEW(&in[i].n, r->chunks * holding_width(&in[i])));
+            else TR_TRY(holding_allocate(r, &in[i]));
+            TR_TRY(rounds_start(&all, turn == 0 ? in[i].n : in[i].position,
+                                turn == 0 ? r->chunks * holding_width(&in[i]) : in[i].total,
+                                round->in[i].peer, false, comm));
+        }
+        for (size_t i = 0; i < round->outs; i++)
+            if (round->out[i].peer != r->me)
+                TR_TRY(rounds_start(&all, turn == 0 ? out[i].n : out[i].position,
+                                    turn == 0 ? r->chunks * holding_width(&out[i]) : out[i].total,
+                                    round->out[i].peer, true, comm));
+        rounds_wait(tr, &all);
+    }
+    free(all.request);
+    return TR_OK;
+}
+
+/* ---- rounds ---- */
+
+/* Where part k of the participants first .. end-1 begins: parts differ by one at most. */
+static int rounds_part_start(int first, int end, int parts, int k)
+{
+    return first + (int)((int64_t)(end - first) * k / parts);
+}
+
+/* Who gets what from whom among the participants first .. end-1. A rank sends to the member of a part that has its own number
+ * there, or the first one where that part is smaller. */
+static int round_find_peers(const struct rounds *r, struct round *round, int first, int end)
+{
+    int parts = r->degree < end - first ? r->degree : end - first, mine = 0;
+    while (rounds_part_start(first, end, parts, mine + 1) <= r->me) mine++;
+    round->first = rounds_part_start(first, end, parts, mine);
+    round->end = rounds_part_start(first, end, parts, mine + 1);
+    int number = r->me - round->first, members = round->end - round->first;
+    TR_TRY(TR_NEW(&round->out, (size_t)parts));
+    TR_TRY(TR_NEW(&round->in, 2 * (size_t)parts));
+    TR_TRY(TR_NEW(&round->held, r->chunks));
+    for (int k = 0; k < parts; k++) {
+        int begin = rounds_part_start(first, end, parts, k),
+            size = rounds_part_start(first, end, parts, k + 1) - begin;
+        TR_TRY(flow_open(r, &round->out[round->outs++], begin + number % size, begin, begin + size));
+        for (int i = number; i < size; i += members)
+            TR_TRY(flow_open(r, &round->in[round->ins++], begin + i, round->first, round->end));
+    }
+    return TR_OK;
+}
+
+static struct flow *flow_of_peer(struct flow *flow, int peer)
+{
+    while (flow->peer != peer) flow++;
+    return flow;
+}
+
+static int round_plan_flows(tr_context *tr, MPI_Comm comm, struct rounds *r, struct round *round,
+                            struct holding *h, struct holding *out, struct holding *in)
+{
+    for (size_t i = 0; i < round->ins; i++)
+        in[i] = (struct holding){.first = round->first, .end = round->end};
+    for (size_t i = 0; i < round->outs; i++) TR_TRY(holding_cut(r, h, &round->out[i], &out[i]));
+    TR_TRY(rounds_exchange_keys(tr, comm, r, round, out, in));
+    struct holding *kept = &out[flow_of_peer(round->out, r->me) - round->out];
+    in[flow_of_peer(round->in, r->me) - round->in] = *kept;
+    *kept = (struct holding){0};
+    holding_free(h);
+    bool last = round->end - round->first == 1;
+    if (!last) TR_TRY(holding_unite(r, in, round->ins, h));
+    for (size_t i = 0; i < round->ins; i++)
+        TR_TRY(flow_find_places(r, &round->in[i], &in[i], last ? NULL : h));
+    for (uint32_t c = 0; c < r->chunks && !last; c++)
+        for (size_t p = 0; p < holding_width(h); p++) round->held[c] += h->n[c * holding_width(h) + p];
+    return TR_OK;
+}
+
+static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first, int end, struct holding *h)
+{
+    struct round *round = &r->round[r->n++];
+    TR_TRY(round_find_peers(r, round, first, end));
+    struct holding *out;
+    TR_TRY(TR_NEW(&out, round->outs + round->ins));
+    int status = round_plan_flows(tr, comm, r, round, h, out, out + round->outs);
+    for (size_t i = 0; i < round->outs + round->ins; i++) holding_free(&out[i]);
+    free(out);
+    return status;
+}
+
+static int rounds_open(tr_context *tr, MPI_Comm comm, int server, const struct tr_segment *keys,
+                       uint64_t longest, uint32_t chunk, int degree, struct rounds *r)
+{
+    enum { MOST = 32 }; /* of two parts each */
+    *r = (struct rounds){.degree = degree, .keys = keys, .chunk = chunk};
+    r->chunks = (uint32_t)((longest + chunk - 1) / chunk);
+    MPI_Comm_rank(comm, &r->me);
+    MPI_Comm_size(comm, &r->size);
+    TR_TRY(TR_NEW(&r->server, (size_t)r->size));
+    TR_TRY(TR_NEW(&r->round, MOST));
+    MPI_Request request;
+    MPI_Iallgather(&server, 1, MPI_INT, r->server, 1, MPI_INT, comm, &request);
+    tr_wait_alone(tr, &request, "all ranks to open the merge of a table");
+    struct holding h;
+    TR_TRY(holding_of_own_keys(r, &h));
+    int first = 0, end = r->size, status = TR_OK;
+    do {
+        status = round_plan(tr, comm, r, first, end, &h);
+        first = r->round[r->n - 1].first;
+        end = r->round[r->n - 1].end;
+    } while (status == TR_OK && end - first > 1);
+    holding_free(&h);
+    return status;
+}
+
+static void rounds_close(struct rounds *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        struct round *round = &r->round[i];
+        for (size_t k = 0; k < round->outs; k++) flow_free(&round->out[k]);
+        for (size_t k = 0; k < round->ins; k++) flow_free(&round->in[k]);
+        free(round->out);
+        free(round->in);
+        free(round->held);
+    }
+    free(r->round);
+    free(r->server);
+    *r = (struct rounds){0};
+}
+
+/* ---- the degree ---- */
+
+/* Seconds of all rounds. Keys of ranks are taken for independent, so that what they hold together is overestimated where all
+ * have the frequent ones; the constants are those of a common cluster. */
+static double rounds_seconds(int n, double density, double bytes, int degree)
+{
+    const double round = 2e-5, message = 3e-6, bandwidth = 1e9;
+    double seconds = 0, among = n;
+    while (among > 1) {
+        double parts = fmin(degree, among), ranks = n / among;
+        double held = bytes * among / n * (1 - pow(1 - density, ranks));
+        seconds += round + (parts - 1) * message + held * (parts - 1) / parts / bandwidth;
+        among /= parts;
+    }
+    return seconds;
+}
+
+int tr_merge_choose_degree(int n, double held, double units, size_t unit_bytes)
+{
+    const int degrees[] = {n, 2, 4, 8}; /* equals for the first: fewer rounds */
+    int best = n;
+    double density = fmin(1, held / (units * n)), least = INFINITY;
+    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++) {
+        double seconds = rounds_seconds(n, density, units * (double)unit_bytes, degrees[i]);
+        if (degrees[i] > n || seconds >= least) continue;
+        best = degrees[i];
+        least = seconds;
+    }
+    return best < 2 ? 2 : best;
+}
+
+/* ======== merging in memory that a node shares ======== */
+
+/* Shared-memory merge, on one node: no update travels at all. The deltas of the workers lie in memory that the node
+ * shares; once every worker is done with its clock, each server adds to its share what is for it, worker by worker in
+ * the order of their ranks, straight from there. One pass over the deltas is all it takes: a collective copies them
+ * twice before the server sees them.
+ *
+ * A rank's part of the memory: a line with its progress; of a worker then, for each server, where the lists of its
+ * keys are; these lists; its delta. */
+
+struct line {
+    _Atomic int64_t
+        ready; /* worker: its deltas of clocks < ready are complete, and it has read for these clocks */
+    _Atomic int64_t added; /* server: it has added everybody's deltas of clocks < added */
+    int64_t updates;       /* worker: lists and a delta follow */
+    char pad[40];
+};
+
+/* A worker's keys for one server, in its part at these offsets. */
+struct entry {
+    uint32_t n, runs;
+    uint64_t local, position, run, delta;
+};
+
+/* A worker of the node, as a server sees it. */
+struct source {
+    const struct line *line;
+    const char *delta;
+    struct tr_segment segment; /* in that worker's memory */
+};
+
+struct shared_merge {
+    struct tr_table *table;
+    struct tr_shm memory; /* by rank: on one node all communicators count alike */
+    struct line *mine;
+    size_t workers, servers;
+    struct source *source;      /* by worker, in the order of ranks */
+    const struct line **server; /* by server */
+    tr_view *view;              /* whose delta lies in this rank's part */
+    size_t next;                /* server: the worker to be added next in the running merge */
+};
+
+/* Takes the next so many bytes of a part, and fills them if there is a part: its offset. */
+static uint64_t shared_put(struct line *part, size_t *at, const void *from, size_t bytes)
+{
+    uint64_t offset = *at;
+    if (part && from) memcpy((char *)part + offset, from, bytes);
+    *at += (bytes + 63) & ~(size_t)63;
+    return offset;
+}
+
+/* Fills this rank's part; without memory it just says how long that is. */
+static size_t shared_lay_out(const struct shared_merge *m, struct line *part)
+{
+    size_t at = sizeof *part;
+    if (part) *part = (struct line){.updates = m->view != NULL};
+    if (!m->view) return at;
+    const struct tr_keyset *keys = &m->view->state->keys;
+    uint64_t directory = shared_put(part, &at, NULL, m->servers * sizeof(struct entry));
+    struct entry *entry = part ? (struct entry *)(void *)((char *)part + directory) : NULL;
+    for (uint32_t s = 0; s < keys->servers; s++) {
+        const struct tr_segment *segment = &keys->segment[s];
+        struct entry e = {.n = segment->n, .runs = segment->runs};
+        if (e.runs) {
+            e.run = shared_put(part, &at, segment->run, e.runs * sizeof *segment->run);
+        } else {
+            e.local = shared_put(part, &at, segment->local, e.n * sizeof *segment->local);
+            e.position = shared_put(part, &at, segment->position, e.n * sizeof *segment->position);
+        }
+        if (entry) entry[s] = e;
+    }
+    uint64_t delta = shared_put(part, &at, NULL, tr_view_bytes(m->view));
+    for (uint32_t s = 0; entry && s < keys->servers; s++) entry[s].delta = delta;
+    if (part) {
+        free(m->view->delta);
+        m->view->delta = (char *)part + delta;
+        memset(m->view->delta, 0, tr_view_bytes(m->view));
+        m->view->state->lent = true;
+    }
+    return at;
+}
+
+/* What a worker's part says of this rank's share. */
+static struct source shared_source(const struct shared_merge *m, const struct tr_shm_part *part)
+{
+    struct source source = {.line = (const struct line *)(void *)part->at};
+    int server = m->table->server;
+    if (server < 0 || !source.line->updates) return source;
+    const struct entry *e = (const struct entry *)(void *)(part->at + sizeof(struct line)) + server;
+    source.delta = part->at + e->delta;
+    source.segment = (struct tr_segment){.n = e->n,
+                                         .runs = e->runs,
+                                         .run = (struct tr_run *)(void *)(part->at + e->run),
+                                         .local = (uint32_t *)(void *)(part->at + e->local),
+                                         .position = (uint32_t *)(void *)(part->at + e->position)};
+    return source;
+}
+
+static int shared_merge_open(struct tr_table *t, struct shared_merge **merge)
+{
+    tr_context *tr = t->tr;
+    struct tr_view_state *view = tr_merged_view(t);
+    struct shared_merge *m;
+    TR_TRY(TR_NEW(&m, 1));
+    *m = (struct shared_merge){.table = t, .servers = t->partition.servers, .memory = TR_SHM_CLOSED};
+    *merge = m;
+    m->view = view ? &view->view : NULL;
+    TR_TRY(TR_NEW(&m->source, (size_t)tr->size));
+    TR_TRY(TR_NEW(&m->server, m->servers));
+    TR_TRY(tr_agree(tr, tr_shm_open(tr, tr->node, shared_lay_out(m, NULL), false, &m->memory)));
+    m->mine = (struct line *)(void *)m->memory.part[tr->rank].at;
+    shared_lay_out(m, m->mine);
+    tr_meet(tr, tr->node, "the ranks of this node to open a merge");
+    for (int rank = 0; rank < tr->size; rank++) {
+        const struct tr_shm_part *part = &m->memory.part[rank];
+        int server = tr_table_server_of(t, rank);
+        if (tr_worker_set_has(tr, tr->active, rank)) m->source[m->workers++] = shared_source(m, part);
+        if (server >= 0) m->server[server] = (const struct line *)(void *)part->at;
+    }
+    return TR_OK;
+}
+
+static void shared_merge_close(struct shared_merge *m)
+{
+    struct tr_view_state *v = tr_merged_view(m->table);
+    if (v && &v->view == m->view && v->lent) { /* it may be used again: by the next stage, say */
+        v->view.delta = NULL;
+        (void)TR_NEW((char **)&v->view.delta, tr_view_bytes(&v->view));
+        v->lent = false;
+    }
+    tr_shm_close(&m->memory);
+    free(m->source);
+    free(m->server);
+    free(m);
+}
+
+static void shared_merge_begin(struct shared_merge *m)
+{
+    atomic_store_explicit(&m->mine->ready, 0, memory_order_relaxed);
+    atomic_store_explicit(&m->mine->added, 0, memory_order_relaxed);
+}
+
+static void shared_merge_start(struct shared_merge *m, int64_t clock)
+{
+    m->next = 0;
+    if (m->view) m->table->tr->tables->traffic.bytes_pushed += tr_view_bytes(m->view);
+    atomic_store_explicit(&m->mine->ready, clock + 1, memory_order_release);
+}
+
+static bool shared_all_ready(const struct shared_merge *m, int64_t clock)
+{
+    for (size_t w = 0; w < m->workers; w++)
+        if (atomic_load_explicit(&m->source[w].line->ready, memory_order_acquire) <= clock) return false;
+    return true;
+}
+
+static bool shared_all_added(const struct shared_merge *m, int64_t clock)
+{
+    for (size_t s = 0; s < m->servers; s++)
+        if (atomic_load_explicit(&m->server[s]->added, memory_order_acquire) <= clock) return false;
+    return true;
+}
+
+static bool shared_merge_poll(struct shared_merge *m, int64_t clock, int *did)
+{
+    struct tr_table *t = m->table;
+    if (t->server >= 0 && m->mine->added <= clock) {
+        if (m->next == 0 && !shared_all_ready(m, clock)) return false;
+        const struct source *source = &m->source[m->next];
+        if (source->delta)
+            tr_add_segment_to_share(t->dtype, &source->segment, t->unit_width, source->delta,
+                                    t->share[t->server]);
+        ++*did;
+        if (++m->next < m->workers) return false; /* the other roles of this rank come in between */
+        atomic_store_explicit(&m->mine->added, clock + 1, memory_order_release);
+    }
+    return !tr_works(t->tr) || shared_all_added(m, clock);
+}
+
+/* ======== merging in rounds ======== */
+
+/* Merging between nodes: under BSP all updates of a clock are added as one, by the rounds above, in chunks of the servers'
  * shares. Two chunks are under way at once: while one travels, the other one is packed or added (M5).
  *
  * A chunk goes up: in each round a rank sends a message to some others, waits for theirs, and adds up what they sent. After the
  * last round the servers add the sums to their shares. Where all workers have read what they push to, they will want to read it
  * again for the next clock, and the chunk goes down: the rounds run backwards, and bring each rank the new values of its keys.
  * So a clock takes each rank as many messages as the rounds have, however many servers there are. Where workers subscribe to
- * rows (subscription.h), which may be others than they push to, the chunk goes down by rounds of theirs instead.
+ * rows (node.h), which may be others than they push to, the chunk goes down by rounds of theirs instead.
  *
  * Sums are taken in the order of ranks, so that runs repeat to the bit. And BSP is exact: in the first chunk everybody sends
  * messages, empty ones too, and a server that has finished it has heard, through others, that all workers are done with
  * this clock's reading. Nothing is added before.
  *
- * On one node nothing travels: see merge_shared.c. */
-#include "table/merge.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/fault.h"
-#include "table/rounds.h"
-#include "table/subscription.h"
-#include "table/view.h"
+ * On one node nothing travels: see above. */
 
 enum { IN_FLIGHT = 2, CHUNK_BYTES = 1 << 20 };
 
@@ -43,10 +654,10 @@ struct lane {
 
 struct tr_merge {
     struct tr_table *table;
-    struct tr_shared_merge *shared; /* in shared memory instead: nothing below but busy and done is used */
+    struct shared_merge *shared; /* in shared memory instead: nothing below but busy and done is used */
     MPI_Comm comm;
-    struct tr_rounds rounds;
-    struct tr_rounds spread;    /* down, to what workers subscribe to; without rounds: nobody does */
+    struct rounds rounds;
+    struct rounds spread;       /* down, to what workers subscribe to; without rounds: nobody does */
     struct tr_view_state *view; /* gives its delta */
     bool busy;
     int64_t clock;                   /* of the running merge */
@@ -58,7 +669,7 @@ struct tr_merge {
 };
 
 /* By which rounds a chunk travels. */
-static const struct tr_rounds *plan_of(const struct tr_merge *m, const struct lane *l)
+static const struct rounds *lane_rounds(const struct tr_merge *m, const struct lane *l)
 {
     return l->down && m->spread.n > 0 ? &m->spread : &m->rounds;
 }
@@ -66,28 +677,28 @@ static const struct tr_rounds *plan_of(const struct tr_merge *m, const struct la
 /* ---- messages of a round ---- */
 
 /* A message is sent where it has values, or has to say that its sender is here. */
-static bool is_sent(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f)
+static bool lane_sends(const struct tr_merge *m, const struct lane *l, const struct flow *f)
 {
     return f->peer != m->rounds.me && (f->units[l->chunk] > 0 || (l->chunk == 0 && !l->down));
 }
 
-static size_t message_bytes(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f)
+static size_t lane_message_bytes(const struct tr_merge *m, const struct lane *l, const struct flow *f)
 {
     return sizeof(struct readers) + f->units[l->chunk] * m->table->unit_bytes;
 }
 
 /* Room for a message of each flow, side by side. */
-static int make_room(const struct tr_merge *m, const struct lane *l, const struct tr_flow *flow, size_t n,
-                     char **memory, size_t *room)
+static int lane_allocate(const struct tr_merge *m, const struct lane *l, const struct flow *flow, size_t n,
+                         char **memory, size_t *room)
 {
     size_t bytes = 0;
-    for (size_t i = 0; i < n; i++) bytes += message_bytes(m, l, &flow[i]);
+    for (size_t i = 0; i < n; i++) bytes += lane_message_bytes(m, l, &flow[i]);
     return TR_GROW(memory, room, bytes);
 }
 
 /* Units that this rank holds for a flow, as they are packed in messages; and the other way round: units that have come. Before
  * the first round they lie in the view. */
-static void take_held(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f, char *to)
+static void lane_pack_held(const struct tr_merge *m, const struct lane *l, const struct flow *f, char *to)
 {
     size_t bytes = m->table->unit_bytes;
     if (f->units[l->chunk] == 0) return;
@@ -96,16 +707,16 @@ static void take_held(const struct tr_merge *m, const struct lane *l, const stru
         return;
     }
     for (int p = f->first; p < f->end; p++) {
-        struct tr_own_keys own = tr_rounds_own(&m->rounds, p, l->chunk);
+        struct own_keys own = rounds_own(&m->rounds, p, l->chunk);
         if (own.n > 0) tr_gather(own.segment->local + own.first, own.n, bytes, m->view->view.delta, to);
         to += own.n * bytes;
     }
 }
 
-static void put_held(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f,
-                     const char *from)
+static void lane_unpack_held(const struct tr_merge *m, const struct lane *l, const struct flow *f,
+                             const char *from)
 {
-    const struct tr_rounds *plan = plan_of(m, l);
+    const struct rounds *plan = lane_rounds(m, l);
     size_t bytes = m->table->unit_bytes;
     if (l->round > 0) {
         memcpy(l->next + f->at[l->chunk] * bytes, from, f->units[l->chunk] * bytes);
@@ -113,15 +724,15 @@ static void put_held(const struct tr_merge *m, const struct lane *l, const struc
     }
     char *to = plan == &m->spread ? tr_subscription_memory(m->table->subscription) : m->view->merged_value;
     for (int p = f->first; p < f->end; p++) {
-        struct tr_own_keys own = tr_rounds_own(plan, p, l->chunk);
+        struct own_keys own = rounds_own(plan, p, l->chunk);
         if (own.n > 0) tr_scatter(own.segment->local + own.first, own.n, bytes, from, to);
         from += own.n * bytes;
     }
 }
 
 /* Adds units to what is held after the round, or to the share; and takes them from there. */
-static void add_to_sum(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f,
-                       const char *from, char *sum)
+static void lane_add(const struct tr_merge *m, const struct lane *l, const struct flow *f, const char *from,
+                     char *sum)
 {
     const struct tr_table *t = m->table;
     uint32_t at = f->at[l->chunk], n = f->units[l->chunk];
@@ -129,7 +740,7 @@ static void add_to_sum(const struct tr_merge *m, const struct lane *l, const str
     else tr_add_packed_to_share(t->dtype, NULL, n, t->unit_width, from, sum + at * t->unit_bytes);
 }
 
-static void take_from_sum(const struct tr_merge *m, const struct lane *l, const struct tr_flow *f,
+static void lane_pack_sum(const struct tr_merge *m, const struct lane *l, const struct flow *f,
                           const char *sum, char *to)
 {
     size_t bytes = m->table->unit_bytes;
@@ -138,118 +749,118 @@ static void take_from_sum(const struct tr_merge *m, const struct lane *l, const 
     else tr_gather(NULL, n, bytes, sum + at * bytes, to);
 }
 
-static bool is_last(const struct tr_merge *m, const struct lane *l)
+static bool lane_is_last(const struct tr_merge *m, const struct lane *l)
 {
-    return l->round + 1 == plan_of(m, l)->n;
+    return l->round + 1 == lane_rounds(m, l)->n;
 }
 
-static char *own_share(const struct tr_merge *m)
+static char *merge_own_share(const struct tr_merge *m)
 {
     return m->table->server >= 0 ? m->table->share[m->table->server] : NULL;
 }
 
 /* Sends what the flows `to` have in `out`, and receives those of `from` into `in`. */
-static void post(struct tr_merge *m, struct lane *l, const struct tr_flow *to, size_t tos,
-                 const struct tr_flow *from, size_t froms)
+static void lane_post(struct tr_merge *m, struct lane *l, const struct flow *to, size_t tos,
+                      const struct flow *from, size_t froms)
 {
     int tag = (int)(2 * l->chunk + l->down);
     char *at = l->in;
     l->requests = 0;
-    for (size_t i = 0; i < froms; at += message_bytes(m, l, &from[i++]))
-        if (is_sent(m, l, &from[i]))
-            MPI_Irecv(at, (int)message_bytes(m, l, &from[i]), MPI_BYTE, from[i].peer, tag, m->comm,
+    for (size_t i = 0; i < froms; at += lane_message_bytes(m, l, &from[i++]))
+        if (lane_sends(m, l, &from[i]))
+            MPI_Irecv(at, (int)lane_message_bytes(m, l, &from[i]), MPI_BYTE, from[i].peer, tag, m->comm,
                       &l->request[l->requests++]);
     at = l->out;
-    for (size_t i = 0; i < tos; at += message_bytes(m, l, &to[i++]))
-        if (is_sent(m, l, &to[i]))
-            MPI_Isend(at, (int)message_bytes(m, l, &to[i]), MPI_BYTE, to[i].peer, tag, m->comm,
+    for (size_t i = 0; i < tos; at += lane_message_bytes(m, l, &to[i++]))
+        if (lane_sends(m, l, &to[i]))
+            MPI_Isend(at, (int)lane_message_bytes(m, l, &to[i]), MPI_BYTE, to[i].peer, tag, m->comm,
                       &l->request[l->requests++]);
 }
 
-static uint64_t bytes_of(const struct tr_merge *m, const struct lane *l, const struct tr_flow *flow, size_t n)
+static uint64_t lane_bytes(const struct tr_merge *m, const struct lane *l, const struct flow *flow, size_t n)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < n; i++)
-        if (is_sent(m, l, &flow[i])) bytes += flow[i].units[l->chunk] * m->table->unit_bytes;
+        if (lane_sends(m, l, &flow[i])) bytes += flow[i].units[l->chunk] * m->table->unit_bytes;
     return bytes;
 }
 
 /* What this rank keeps for itself lies among the messages that leave by these flows. */
-static const char *kept(const struct tr_merge *m, const struct lane *l, const struct tr_flow *flow)
+static const char *lane_kept(const struct tr_merge *m, const struct lane *l, const struct flow *flow)
 {
     const char *at = l->out;
-    for (; flow->peer != m->rounds.me; flow++) at += message_bytes(m, l, flow);
+    for (; flow->peer != m->rounds.me; flow++) at += lane_message_bytes(m, l, flow);
     return at;
 }
 
 /* ---- up: updates to the servers ---- */
 
-static int post_up(struct tr_merge *m, struct lane *l)
+static int lane_post_up(struct tr_merge *m, struct lane *l)
 {
-    const struct tr_round *r = &m->rounds.round[l->round];
-    TR_TRY(make_room(m, l, r->out, r->outs, &l->out, &l->out_room));
-    TR_TRY(make_room(m, l, r->in, r->ins, &l->in, &l->in_room));
+    const struct round *r = &m->rounds.round[l->round];
+    TR_TRY(lane_allocate(m, l, r->out, r->outs, &l->out, &l->out_room));
+    TR_TRY(lane_allocate(m, l, r->in, r->ins, &l->in, &l->in_room));
     char *at = l->out;
-    for (size_t i = 0; i < r->outs; at += message_bytes(m, l, &r->out[i++])) {
+    for (size_t i = 0; i < r->outs; at += lane_message_bytes(m, l, &r->out[i++])) {
         memcpy(at, &m->readers, sizeof m->readers);
-        take_held(m, l, &r->out[i], at + sizeof(struct readers));
+        lane_pack_held(m, l, &r->out[i], at + sizeof(struct readers));
     }
-    post(m, l, r->out, r->outs, r->in, r->ins);
-    m->table->tr->tables->traffic.bytes_pushed += bytes_of(m, l, r->out, r->outs);
+    lane_post(m, l, r->out, r->outs, r->in, r->ins);
+    m->table->tr->tables->traffic.bytes_pushed += lane_bytes(m, l, r->out, r->outs);
     return TR_OK;
 }
 
-static int finish_up(struct tr_merge *m, struct lane *l)
+static int lane_finish_up(struct tr_merge *m, struct lane *l)
 {
-    const struct tr_round *r = &m->rounds.round[l->round];
-    char *sum = own_share(m);
-    if (!is_last(m, l)) {
+    const struct round *r = &m->rounds.round[l->round];
+    char *sum = merge_own_share(m);
+    if (!lane_is_last(m, l)) {
         size_t bytes = r->held[l->chunk] * m->table->unit_bytes;
         TR_TRY(TR_GROW(&l->next, &l->next_room, bytes));
         if (bytes > 0) memset(l->next, 0, bytes);
         sum = l->next;
     }
     const char *at = l->in;
-    for (size_t i = 0; i < r->ins; at += message_bytes(m, l, &r->in[i++])) {
-        const char *from = r->in[i].peer == m->rounds.me ? kept(m, l, r->out) : at;
+    for (size_t i = 0; i < r->ins; at += lane_message_bytes(m, l, &r->in[i++])) {
+        const char *from = r->in[i].peer == m->rounds.me ? lane_kept(m, l, r->out) : at;
         if (l->chunk == 0) {
             struct readers heard;
             memcpy(&heard, from, sizeof heard);
             m->readers.some |= heard.some;
             m->readers.not_all |= heard.not_all;
         }
-        if (r->in[i].units[l->chunk] > 0) add_to_sum(m, l, &r->in[i], from + sizeof(struct readers), sum);
+        if (r->in[i].units[l->chunk] > 0) lane_add(m, l, &r->in[i], from + sizeof(struct readers), sum);
     }
     return TR_OK;
 }
 
 /* ---- down: new values to those who push ---- */
 
-static int post_down(struct tr_merge *m, struct lane *l)
+static int lane_post_down(struct tr_merge *m, struct lane *l)
 {
-    const struct tr_round *r = &plan_of(m, l)->round[l->round];
-    const char *sum = is_last(m, l) ? own_share(m) : l->held;
-    TR_TRY(make_room(m, l, r->in, r->ins, &l->out, &l->out_room));
-    TR_TRY(make_room(m, l, r->out, r->outs, &l->in, &l->in_room));
+    const struct round *r = &lane_rounds(m, l)->round[l->round];
+    const char *sum = lane_is_last(m, l) ? merge_own_share(m) : l->held;
+    TR_TRY(lane_allocate(m, l, r->in, r->ins, &l->out, &l->out_room));
+    TR_TRY(lane_allocate(m, l, r->out, r->outs, &l->in, &l->in_room));
     char *at = l->out;
-    for (size_t i = 0; i < r->ins; at += message_bytes(m, l, &r->in[i++]))
-        if (r->in[i].units[l->chunk] > 0) take_from_sum(m, l, &r->in[i], sum, at + sizeof(struct readers));
-    post(m, l, r->in, r->ins, r->out, r->outs);
-    m->table->tr->tables->traffic.bytes_pulled += bytes_of(m, l, r->out, r->outs);
+    for (size_t i = 0; i < r->ins; at += lane_message_bytes(m, l, &r->in[i++]))
+        if (r->in[i].units[l->chunk] > 0) lane_pack_sum(m, l, &r->in[i], sum, at + sizeof(struct readers));
+    lane_post(m, l, r->in, r->ins, r->out, r->outs);
+    m->table->tr->tables->traffic.bytes_pulled += lane_bytes(m, l, r->out, r->outs);
     return TR_OK;
 }
 
-static int finish_down(struct tr_merge *m, struct lane *l)
+static int lane_finish_down(struct tr_merge *m, struct lane *l)
 {
-    const struct tr_round *r = &plan_of(m, l)->round[l->round];
+    const struct round *r = &lane_rounds(m, l)->round[l->round];
     if (l->round > 0) {
-        uint32_t units = plan_of(m, l)->round[l->round - 1].held[l->chunk];
+        uint32_t units = lane_rounds(m, l)->round[l->round - 1].held[l->chunk];
         TR_TRY(TR_GROW(&l->next, &l->next_room, units * m->table->unit_bytes));
     }
     const char *at = l->in;
-    for (size_t i = 0; i < r->outs; at += message_bytes(m, l, &r->out[i++])) {
-        const char *from = r->out[i].peer == m->rounds.me ? kept(m, l, r->in) : at;
-        if (r->out[i].units[l->chunk] > 0) put_held(m, l, &r->out[i], from + sizeof(struct readers));
+    for (size_t i = 0; i < r->outs; at += lane_message_bytes(m, l, &r->out[i++])) {
+        const char *from = r->out[i].peer == m->rounds.me ? lane_kept(m, l, r->in) : at;
+        if (r->out[i].units[l->chunk] > 0) lane_unpack_held(m, l, &r->out[i], from + sizeof(struct readers));
     }
     if (l->round == 0 && m->spread.n > 0) tr_subscription_put(m->table->subscription, l->chunk);
     return TR_OK;
@@ -258,17 +869,17 @@ static int finish_down(struct tr_merge *m, struct lane *l)
 /* ---- a merge ---- */
 
 /* To the views that push, or to who has subscribed. */
-static bool returns_to_views(const struct tr_merge *m)
+static bool merge_returns_to_views(const struct tr_merge *m)
 {
     return m->spread.n == 0 && m->readers.some && !m->readers.not_all;
 }
 
-static bool goes_down(const struct tr_merge *m)
+static bool merge_goes_down(const struct tr_merge *m)
 {
-    return m->spread.n > 0 || returns_to_views(m);
+    return m->spread.n > 0 || merge_returns_to_views(m);
 }
 
-static void swap_held(struct lane *l)
+static void lane_swap(struct lane *l)
 {
     char *held = l->held;
     size_t room = l->held_room;
@@ -279,17 +890,17 @@ static void swap_held(struct lane *l)
 }
 
 /* A round has ended: what comes next. */
-static int turn(struct tr_merge *m, struct lane *l)
+static int lane_next(struct tr_merge *m, struct lane *l)
 {
     l->posted = false;
-    if (!l->down && !is_last(m, l)) {
+    if (!l->down && !lane_is_last(m, l)) {
         l->round++;
     } else if (!l->down) {
         m->heard_all = true; /* the first chunk, or a later one */
         m->added++;
-        l->down = goes_down(m);
+        l->down = merge_goes_down(m);
         l->busy = l->down;
-        if (returns_to_views(m) && m->view && !m->view->merged_value)
+        if (merge_returns_to_views(m) && m->view && !m->view->merged_value)
             TR_TRY(TR_NEW(&m->view->merged_value, tr_view_bytes(&m->view->view)));
         if (m->spread.n > 0) l->round = m->spread.n - 1;
         if (l->down) return TR_OK; /* begins with the last round, and the share */
@@ -298,11 +909,11 @@ static int turn(struct tr_merge *m, struct lane *l)
     } else {
         l->busy = false;
     }
-    swap_held(l);
+    lane_swap(l);
     return TR_OK;
 }
 
-static int carry_on(struct tr_merge *m, struct lane *l, bool *moved)
+static int lane_advance(struct tr_merge *m, struct lane *l, bool *moved)
 {
     *moved = false;
     if (!l->busy) {
@@ -313,26 +924,26 @@ static int carry_on(struct tr_merge *m, struct lane *l, bool *moved)
         l->down = l->posted = false;
     }
     if (!l->posted) {
-        TR_TRY(l->down ? post_down(m, l) : post_up(m, l));
+        TR_TRY(l->down ? lane_post_down(m, l) : lane_post_up(m, l));
         l->posted = *moved = true;
     }
     int done;
     MPI_Testall(l->requests, l->request, &done, MPI_STATUSES_IGNORE);
-    if (!done || (!l->down && is_last(m, l) && l->chunk > 0 && !m->heard_all)) return TR_OK;
-    TR_TRY(l->down ? finish_down(m, l) : finish_up(m, l));
+    if (!done || (!l->down && lane_is_last(m, l) && l->chunk > 0 && !m->heard_all)) return TR_OK;
+    TR_TRY(l->down ? lane_finish_down(m, l) : lane_finish_up(m, l));
     *moved = true;
-    TR_TRY(turn(m, l));
+    TR_TRY(lane_next(m, l));
     m->finished += !l->busy;
     return TR_OK;
 }
 
-static int carry_on_all(struct tr_merge *m, int *did)
+static int merge_advance(struct tr_merge *m, int *did)
 {
     for (bool moved = true; moved && m->finished < m->rounds.chunks;) {
         moved = false;
         for (int i = 0; i < IN_FLIGHT; i++) {
             bool this_one;
-            TR_TRY(carry_on(m, &m->lane[i], &this_one));
+            TR_TRY(lane_advance(m, &m->lane[i], &this_one));
             moved = moved || this_one;
         }
         *did += moved;
@@ -344,8 +955,8 @@ int tr_merge_poll(struct tr_table *t, int *did)
 {
     struct tr_merge *m = t->merge;
     if (!m || !m->busy) return TR_OK;
-    if (m->shared && !tr_shared_merge_poll(m->shared, m->clock, did)) return TR_OK;
-    if (!m->shared) TR_TRY(carry_on_all(m, did));
+    if (m->shared && !shared_merge_poll(m->shared, m->clock, did)) return TR_OK;
+    if (!m->shared) TR_TRY(merge_advance(m, did));
     if (m->added == m->rounds.chunks && m->done == m->clock) {
         atomic_thread_fence(memory_order_release); /* what was added shows before the clock that says so */
         m->done = tr_table_next_update(t, m->clock + 1);
@@ -355,13 +966,13 @@ int tr_merge_poll(struct tr_table *t, int *did)
     if (m->view) memset(m->view->view.delta, 0, tr_view_bytes(&m->view->view));
     ++*did;
     m->busy = false;
-    if (m->view && !m->shared && returns_to_views(m)) m->view->merged_for = m->clock + 1;
+    if (m->view && !m->shared && merge_returns_to_views(m)) m->view->merged_for = m->clock + 1;
     return TR_OK;
 }
 
 /* Whether what the servers make of this merge is to come back to the view: it has been read since the last merge, and the job
  * does not say how it is to be. */
-static struct readers readers_of(const struct tr_view_state *v)
+static struct readers merge_readers(const struct tr_view_state *v)
 {
     if (!v) return (struct readers){0};
     const struct tr_table *t = v->view.table;
@@ -379,9 +990,9 @@ int tr_merge_start(struct tr_table *t, tr_view *view)
     m->clock = m->done;
     m->begun = m->added = m->finished = 0;
     m->heard_all = false;
-    m->readers = readers_of(m->view);
+    m->readers = merge_readers(m->view);
     if (t->subscription) tr_subscription_next(t->subscription);
-    if (m->shared) tr_shared_merge_start(m->shared, m->clock);
+    if (m->shared) shared_merge_start(m->shared, m->clock);
     return TR_OK;
 }
 
@@ -390,7 +1001,7 @@ void tr_merge_begin(struct tr_table *t)
     if (!t->merge) return;
     t->merge->done = tr_table_next_update(t, 0);
     if (t->subscription) tr_subscription_reset(t->subscription);
-    if (t->merge->shared) tr_shared_merge_begin(t->merge->shared);
+    if (t->merge->shared) shared_merge_begin(t->merge->shared);
 }
 
 bool tr_merge_busy(const struct tr_table *t)
@@ -418,23 +1029,23 @@ struct tr_view_state *tr_merged_view(const struct tr_table *t)
 static const char opening[] = "all ranks to open the merge of a table";
 
 /* The degree of rounds of which all together begin with so many units. */
-static int degree_of(const struct tr_merge *m, double held)
+static int merge_degree(const struct tr_merge *m, double held)
 {
     const struct tr_table *t = m->table;
     int wish = t->tr->job ? t->tr->job->table.merge : TR_MERGE_AUTO, size;
     MPI_Comm_size(m->comm, &size);
     if (wish == TR_MERGE_DIRECT) return size;
     if (wish == TR_MERGE_ROUNDS) return 2;
-    return tr_rounds_choose_degree(size, held, (double)t->partition.units, t->unit_bytes);
+    return tr_merge_choose_degree(size, held, (double)t->partition.units, t->unit_bytes);
 }
 
 /* Positions of a share in a chunk. */
-static uint32_t chunk_of(const struct tr_table *t)
+static uint32_t merge_chunk(const struct tr_table *t)
 {
     return (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / t->partition.servers, 1024);
 }
 
-static size_t most_flows(const struct tr_rounds *rounds)
+static size_t merge_most_flows(const struct rounds *rounds)
 {
     size_t most = 0;
     for (size_t i = 0; i < rounds->n; i++)
@@ -442,7 +1053,7 @@ static size_t most_flows(const struct tr_rounds *rounds)
     return most;
 }
 
-static int open_rounds(struct tr_merge *m, double held)
+static int merge_open_rounds(struct tr_merge *m, double held)
 {
     const struct tr_table *t = m->table;
     const struct tr_view_state *view = tr_merged_view(t);
@@ -452,21 +1063,21 @@ static int open_rounds(struct tr_merge *m, double held)
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, &comes, 1, MPI_DOUBLE, MPI_SUM, m->comm, &request);
     tr_wait_alone(t->tr, &request, opening);
-    TR_TRY(tr_rounds_open(t->tr, m->comm, t->server, view ? view->keys.segment : NULL, longest, chunk_of(t),
-                          degree_of(m, held), &m->rounds));
+    TR_TRY(rounds_open(t->tr, m->comm, t->server, view ? view->keys.segment : NULL, longest, merge_chunk(t),
+                       merge_degree(m, held), &m->rounds));
     if (comes > 0)
-        TR_TRY(tr_rounds_open(t->tr, m->comm, t->server, tr_subscription_segments(s), longest, chunk_of(t),
-                              degree_of(m, comes), &m->spread));
-    size_t most = tr_max_size(most_flows(&m->rounds), most_flows(&m->spread));
+        TR_TRY(rounds_open(t->tr, m->comm, t->server, tr_subscription_segments(s), longest, merge_chunk(t),
+                           merge_degree(m, comes), &m->spread));
+    size_t most = tr_max_size(merge_most_flows(&m->rounds), merge_most_flows(&m->spread));
     for (int i = 0; i < IN_FLIGHT; i++) TR_TRY(TR_NEW(&m->lane[i].request, most));
     return TR_OK;
 }
 
 /* Rows come behind merges where the job does not say how they are to be read, and each row is one unit. */
-static int open_subscription(struct tr_table *t, bool wanted)
+static int merge_open_subscription(struct tr_table *t, bool wanted)
 {
     bool comes = wanted && !t->merges_shared && t->route == TR_ROUTE_AUTO && t->pieces == 1;
-    uint32_t chunk = chunk_of(t);
+    uint32_t chunk = merge_chunk(t);
     if (comes)
         return tr_subscription_open(t, chunk,
                                     (uint32_t)((tr_partition_longest(&t->partition) + chunk - 1) / chunk));
@@ -484,7 +1095,7 @@ int tr_merge_open(struct tr_table *t)
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, sum, 3, MPI_DOUBLE, MPI_SUM, tr->world, &request);
     tr_wait_alone(tr, &request, opening);
-    TR_TRY(open_subscription(t, sum[1] > 0 && sum[2] > 0));
+    TR_TRY(merge_open_subscription(t, sum[1] > 0 && sum[2] > 0));
     if (sum[1] == 0) return TR_OK; /* nobody updates it */
     MPI_Comm comm = MPI_COMM_NULL;
     if (!t->merges_shared)
@@ -497,7 +1108,7 @@ int tr_merge_open(struct tr_table *t)
     m->table = t;
     m->comm = comm;
     m->done = tr_table_next_update(t, 0);
-    return t->merges_shared ? tr_shared_merge_open(t, &m->shared) : open_rounds(m, sum[0]);
+    return t->merges_shared ? shared_merge_open(t, &m->shared) : merge_open_rounds(m, sum[0]);
 }
 
 void tr_merge_close(struct tr_table *t)
@@ -506,20 +1117,20 @@ void tr_merge_close(struct tr_table *t)
     tr_subscription_close(t);
     if (!m) return;
     t->merge = NULL;
-    if (m->shared) tr_shared_merge_close(m->shared);
+    if (m->shared) shared_merge_close(m->shared);
     for (int i = 0; i < IN_FLIGHT; i++) {
         struct lane *l = &m->lane[i];
         void *memory[] = {l->request, l->out, l->in, l->held, l->next};
         for (size_t k = 0; k < sizeof memory / sizeof *memory; k++) free(memory[k]);
     }
-    tr_rounds_close(&m->rounds);
-    tr_rounds_close(&m->spread);
+    rounds_close(&m->rounds);
+    rounds_close(&m->spread);
     if (m->comm != MPI_COMM_NULL) MPI_Comm_free(&m->comm);
     free(m);
 }
 
 /* "direct", "in rounds of degree 4". */
-static void describe_rounds(const struct tr_rounds *r, char *text, size_t size)
+static void merge_describe_rounds(const struct rounds *r, char *text, size_t size)
 {
     if (r->degree >= r->size) snprintf(text, size, "direct");
     else snprintf(text, size, "in rounds of degree %d", r->degree);
@@ -532,8 +1143,8 @@ void tr_merge_describe(const struct tr_table *t, char *text, size_t size)
     if (!m) snprintf(text, size, "not merged");
     if (m && m->shared) snprintf(text, size, "merged near, in memory that the node shares");
     if (!m || m->shared) return;
-    describe_rounds(&m->rounds, up, sizeof up);
-    describe_rounds(&m->spread, down, sizeof down);
+    merge_describe_rounds(&m->rounds, up, sizeof up);
+    merge_describe_rounds(&m->spread, down, sizeof down);
     int n = snprintf(text, size, "merged %s, in %u chunks a clock", up, m->rounds.chunks);
     if (m->spread.n > 0) snprintf(text + n, size - (size_t)n, "; rows come behind that %s", down);
 }

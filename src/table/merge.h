@@ -1,5 +1,5 @@
-/* Merging: under BSP all updates of a clock are added as one, see merge.c. On one node they need not travel: see
- * merge_shared.c. */
+/* Merging: under BSP all updates of a clock are added as one sum. On one node, servers read the updates in shared memory;
+ * between nodes, updates travel in rounds. See merge.c. */
 #ifndef TR_TABLE_MERGE_H
 #define TR_TABLE_MERGE_H
 
@@ -25,13 +25,8 @@ void tr_merge_describe(const struct tr_table *table, char *text, size_t size);
 /* The view whose delta this rank gives to the table's merges, or NULL. */
 struct tr_view_state *tr_merged_view(const struct tr_table *table);
 
-/* Merging in memory that the node shares. Opening and closing are for all ranks; polling says when the merge of a
- * clock is complete for this rank. */
-struct tr_shared_merge;
-int tr_shared_merge_open(struct tr_table *table, struct tr_shared_merge **merge);
-void tr_shared_merge_close(struct tr_shared_merge *merge);
-void tr_shared_merge_begin(struct tr_shared_merge *merge); /* this rank's next clock is 0 again */
-void tr_shared_merge_start(struct tr_shared_merge *merge, int64_t clock);
-bool tr_shared_merge_poll(struct tr_shared_merge *merge, int64_t clock, int *did);
+/* The degree of rounds that should be fastest for n participants that together hold `held` units of a table of `units`,
+ * each of unit_bytes. */
+int tr_merge_choose_degree(int n, double held, double units, size_t unit_bytes);
 
 #endif

@@ -1,10 +1,16 @@
-/* The ways of a replica's values: from and to the tables, and directly from another node. */
+#include "table/replica.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "table/channel.h"
-#include "table/replica.h"
-#include "table/share.h"
+#include "table/sync.h"
+#include "job/job.h"
+#include "table/route.h"
+#include "table/storage.h"
+
+/* ======== moving ======== */
+
+/* The ways of a replica's values: from and to the tables, and directly from another node. */
 
 /* ---- some chunks of one array, from or to its table ---- */
 
@@ -34,7 +40,7 @@ struct stretches {
     uint32_t piece;
 };
 
-static bool next_stretch(const struct move *m, struct stretches *at, struct stretch *s)
+static bool stretch_next(const struct move *m, struct stretches *at, struct stretch *s)
 {
     const struct tr_replica *l = m->replica;
     const struct tr_table *t = m->table;
@@ -55,7 +61,7 @@ static bool next_stretch(const struct move *m, struct stretches *at, struct stre
     return true;
 }
 
-static bool reaches_all(const struct tr_table *t)
+static bool move_reaches_all(const struct tr_table *t)
 {
     for (uint32_t s = 0; s < t->partition.servers; s++)
         if (!t->share[s]) return false;
@@ -63,16 +69,16 @@ static bool reaches_all(const struct tr_table *t)
 }
 
 /* Lists the stretches at servers of other nodes, in two passes: count, then fill. */
-static int open_far(struct move *m)
+static int move_open_far(struct move *m)
 {
     struct tr_table *t = m->table;
     struct stretch s;
     uint32_t servers = t->partition.servers;
-    if (reaches_all(t)) return TR_OK;
+    if (move_reaches_all(t)) return TR_OK;
     TR_TRY(TR_NEW(&m->segment, servers));
     TR_TRY(TR_NEW(&m->channel, servers));
     m->servers = servers;
-    for (struct stretches at = {.piece = 0}; next_stretch(m, &at, &s);)
+    for (struct stretches at = {.piece = 0}; stretch_next(m, &at, &s);)
         if (!t->share[s.server]) m->segment[s.server].runs++;
     for (uint32_t i = 0; i < servers; i++) {
         TR_TRY(TR_NEW(&m->segment[i].run, m->segment[i].runs));
@@ -80,7 +86,7 @@ static int open_far(struct move *m)
         m->channel[i] = tr_channel_of(t, i, &m->segment[i], 0);
         m->channel[i].route = TR_ROUTE_GET;
     }
-    for (struct stretches at = {.piece = 0}; next_stretch(m, &at, &s);) {
+    for (struct stretches at = {.piece = 0}; stretch_next(m, &at, &s);) {
         struct tr_segment *segment = &m->segment[s.server];
         if (t->share[s.server]) continue;
         segment->run[segment->runs++] = s.run;
@@ -91,28 +97,28 @@ static int open_far(struct move *m)
     return TR_OK;
 }
 
-static uint64_t bytes_of(const struct move *m)
+static uint64_t move_bytes_of(const struct move *m)
 {
     uint64_t keys = 0;
     for (size_t i = 0; i < m->n; i++) keys += tr_replica_keys_of(m->replica, m->chunks[i]);
     return keys * m->table->width * tr_dtype_size(m->table->dtype);
 }
 
-static bool has_moved(const struct move *m)
+static bool move_is_done(const struct move *m)
 {
     bool all = true;
     for (uint32_t s = 0; s < m->servers; s++) all = tr_request_done(&m->channel[s].get) && all;
     return all;
 }
 
-static int end_far(const struct move *m)
+static int move_end_far(const struct move *m)
 {
-    TR_WAIT_UNTIL(m->table->tr, has_moved(m), "the servers of table %s to move a local model",
+    TR_WAIT_UNTIL(m->table->tr, move_is_done(m), "the servers of table %s to move a local model",
                   m->table->name);
     return TR_OK;
 }
 
-static void close_move(struct move *m)
+static void move_close(struct move *m)
 {
     for (uint32_t s = 0; s < m->servers; s++) {
         tr_channel_close(&m->channel[s]);
@@ -123,29 +129,29 @@ static void close_move(struct move *m)
     free(m->packed);
 }
 
-static int fetch(struct move *m)
+static int move_fetch(struct move *m)
 {
     struct tr_table *t = m->table;
     struct stretch s;
     struct tr_traffic *traffic = &t->tr->tables->traffic;
-    int status = open_far(m);
+    int status = move_open_far(m);
     for (uint32_t i = 0; i < m->servers && status == TR_OK; i++)
         tr_channel_read(&m->channel[i], m->values, -1);
-    for (struct stretches at = {.piece = 0}; status == TR_OK && next_stretch(m, &at, &s);) {
+    for (struct stretches at = {.piece = 0}; status == TR_OK && stretch_next(m, &at, &s);) {
         if (!t->share[s.server]) continue;
         size_t bytes = s.run.length * t->unit_bytes;
         memcpy(m->values + s.run.local * t->unit_bytes,
                (const char *)t->share[s.server] + s.run.position * t->unit_bytes, bytes);
         traffic->bytes_pulled += bytes;
     }
-    if (status == TR_OK) status = end_far(m);
-    close_move(m);
+    if (status == TR_OK) status = move_end_far(m);
+    move_close(m);
     traffic->pulls++;
     return status;
 }
 
 /* Packs what goes to a server, and starts to add it there; bytes. */
-static size_t accumulate(struct tr_channel *c, const char *delta, char *packed)
+static size_t move_accumulate(struct tr_channel *c, const char *delta, char *packed)
 {
     struct tr_table *t = c->table;
     const struct tr_segment *s = c->segment;
@@ -160,34 +166,34 @@ static size_t accumulate(struct tr_channel *c, const char *delta, char *packed)
     return bytes;
 }
 
-static int start_to_add(struct move *m)
+static int move_start_to_add(struct move *m)
 {
-    TR_TRY(open_far(m));
+    TR_TRY(move_open_far(m));
     if (m->servers == 0) return TR_OK;
-    TR_TRY(TR_NEW(&m->packed, bytes_of(m)));
+    TR_TRY(TR_NEW(&m->packed, move_bytes_of(m)));
     char *packed = m->packed;
     for (uint32_t s = 0; s < m->servers; s++)
-        if (m->segment[s].n > 0) packed += accumulate(&m->channel[s], m->values, packed);
+        if (m->segment[s].n > 0) packed += move_accumulate(&m->channel[s], m->values, packed);
     return TR_OK;
 }
 
 /* Nobody else adds to these keys meanwhile, so that adding here and accumulating elsewhere do not meet. A request tells
  * that its values have left; that they are complete at their target, MPI tells only by a flush. */
-static int add(struct move *m)
+static int move_add(struct move *m)
 {
     struct tr_table *t = m->table;
     struct stretch s;
-    int status = start_to_add(m);
-    for (struct stretches at = {.piece = 0}; status == TR_OK && next_stretch(m, &at, &s);) {
+    int status = move_start_to_add(m);
+    for (struct stretches at = {.piece = 0}; status == TR_OK && stretch_next(m, &at, &s);) {
         struct tr_run run = s.run;
         struct tr_segment segment = {.n = run.length, .runs = 1, .run = &run};
         if (t->share[s.server]) tr_share_add_view(t, s.server, &segment, m->values);
     }
-    if (status == TR_OK) status = end_far(m);
+    if (status == TR_OK) status = move_end_far(m);
     for (uint32_t i = 0; i < m->servers && status == TR_OK; i++)
         if (m->segment[i].n > 0) MPI_Win_flush(m->channel[i].rank, t->window);
-    uint64_t bytes = bytes_of(m);
-    close_move(m);
+    uint64_t bytes = move_bytes_of(m);
+    move_close(m);
     t->tr->tables->traffic.pushes++;
     t->tr->tables->traffic.bytes_pushed += bytes;
     tr_replica_own_counts(m->replica)->given += m->n;
@@ -198,8 +204,8 @@ static int add(struct move *m)
 /* ---- taking ---- */
 
 /* An array's part in these chunks, into its frames. */
-static int fetch_column(struct tr_replica *l, const struct tr_replica_column *c, const uint32_t *chunks,
-                        size_t n)
+static int replica_fetch_column(struct tr_replica *l, const struct tr_replica_column *c,
+                                const uint32_t *chunks, size_t n)
 {
     uint32_t first = l->chunk[chunks[0]].frame;
     for (size_t i = 0; i < n; i++)
@@ -211,8 +217,8 @@ static int fetch_column(struct tr_replica *l, const struct tr_replica_column *c,
                      .slots = l->slot,
                      .n = n,
                      .values = c->values + first * c->chunk_bytes};
-    TR_TRY(fetch(&m));
-    tr_replica_own_counts(l)->bytes_fetched += bytes_of(&m);
+    TR_TRY(move_fetch(&m));
+    tr_replica_own_counts(l)->bytes_fetched += move_bytes_of(&m);
     return TR_OK;
 }
 
@@ -221,7 +227,7 @@ int tr_replica_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n, uns
     for (size_t i = 0; i < l->columns; i++) {
         const struct tr_replica_column *c = &l->column[i];
         if (!(arrays >> i & 1)) continue;
-        if (c->table) TR_TRY(fetch_column(l, c, chunks, n));
+        if (c->table) TR_TRY(replica_fetch_column(l, c, chunks, n));
         for (size_t k = 0; k < n && !c->table; k++)
             memset(c->values + l->chunk[chunks[k]].frame * c->chunk_bytes, 0, c->chunk_bytes);
     }
@@ -293,7 +299,7 @@ DIFFER(i32, int32_t)
 DIFFER(i64, int64_t)
 #undef DIFFER
 
-static bool differ(enum tr_dtype dtype, size_t n, void *now, void *value)
+static bool replica_differ(enum tr_dtype dtype, size_t n, void *now, void *value)
 {
     switch (dtype) {
     case TR_F32: return differ_f32(n, now, value);
@@ -305,7 +311,7 @@ static bool differ(enum tr_dtype dtype, size_t n, void *now, void *value)
 }
 
 /* Fetches what the tables have of the chunks in the list, each array's behind the one before; or adds what differs. */
-static int move_batch(struct tr_replica *l, size_t n, bool adds)
+static int replica_move_batch(struct tr_replica *l, size_t n, bool adds)
 {
     char *spare = l->spare;
     for (size_t i = 0; i < l->columns; i++) {
@@ -318,14 +324,14 @@ static int move_batch(struct tr_replica *l, size_t n, bool adds)
             l->chosen[m.n] = l->list[k];
             l->slot[m.n++] = (uint32_t)k;
         }
-        if (m.n > 0) TR_TRY(adds ? add(&m) : fetch(&m));
+        if (m.n > 0) TR_TRY(adds ? move_add(&m) : move_fetch(&m));
         spare += l->batch * c->chunk_bytes;
     }
     return TR_OK;
 }
 
 /* Chunk k of the list: finishes it, and finds what differs in it. */
-static int settle_chunk(struct tr_replica *l, size_t k, bool gives)
+static int replica_settle_chunk(struct tr_replica *l, size_t k, bool gives)
 {
     size_t c = l->list[k];
     char *spare = l->spare;
@@ -339,8 +345,8 @@ static int settle_chunk(struct tr_replica *l, size_t k, bool gives)
     for (size_t i = 0; i < l->columns && gives; i++) {
         const struct tr_replica_column *col = &l->column[i];
         if (!col->given) continue;
-        if (differ(col->table->dtype, keys * col->table->width, col->values + place * col->key_bytes,
-                   spare + k * col->chunk_bytes))
+        if (replica_differ(col->table->dtype, keys * col->table->width, col->values + place * col->key_bytes,
+                           spare + k * col->chunk_bytes))
             l->given_to[k] |= 1u << i;
         spare += l->batch * col->chunk_bytes;
     }
@@ -350,16 +356,16 @@ static int settle_chunk(struct tr_replica *l, size_t k, bool gives)
     return TR_OK;
 }
 
-static int give_batch(struct tr_replica *l, size_t n, bool gives)
+static int replica_give_batch(struct tr_replica *l, size_t n, bool gives)
 {
     if (n == 0) return TR_OK;
-    if (gives) TR_TRY(move_batch(l, n, false));
-    for (size_t k = 0; k < n; k++) TR_TRY(settle_chunk(l, k, gives));
-    return gives ? move_batch(l, n, true) : TR_OK;
+    if (gives) TR_TRY(replica_move_batch(l, n, false));
+    for (size_t k = 0; k < n; k++) TR_TRY(replica_settle_chunk(l, k, gives));
+    return gives ? replica_move_batch(l, n, true) : TR_OK;
 }
 
 /* What has been written to the file counts as stored before it counts as unchanged. */
-static bool is_changed(const struct tr_replica *l, size_t c, bool all)
+static bool replica_is_changed(const struct tr_replica *l, size_t c, bool all)
 {
     const struct tr_replica_chunk *chunk = &l->chunk[c];
     return l->finish || (all && tr_replica_is_here(chunk)) || atomic_load(&chunk->changed) ||
@@ -371,10 +377,188 @@ int tr_replica_give_part(struct tr_replica *l, int part, int parts, bool gives)
     bool all = atomic_load(&l->head->all_changed);
     size_t n = 0;
     for (size_t c = tr_replica_part(l, part, parts), to = tr_replica_part(l, part + 1, parts); c < to; c++) {
-        if (is_changed(l, c, all)) l->list[n++] = (uint32_t)c;
+        if (replica_is_changed(l, c, all)) l->list[n++] = (uint32_t)c;
         if (n < l->batch) continue;
-        TR_TRY(give_batch(l, n, gives));
+        TR_TRY(replica_give_batch(l, n, gives));
         n = 0;
     }
-    return give_batch(l, n, gives);
+    return replica_give_batch(l, n, gives);
+}
+
+/* ======== taking and giving ======== */
+
+/* When a replica is taken and given: see trireme/replica.h; what it is made of: table/replica.h.
+ *
+ * Its workers wait for each other in words that they share. One that fails goes on with its clocks, but computes no more,
+ * and so would be waited for in vain: the others are told by its polls, which find that it has come to a later clock than
+ * those who wait. */
+
+static int replica_watch(void *replica, int *did)
+{
+    struct tr_replica *l = replica;
+    const struct tr_sync *s = l->tr->sync;
+    struct tr_replica_head *head = l->head;
+    (void)did;
+    if (l->waiting || atomic_load_explicit(&head->arrived, memory_order_acquire) == 0) return TR_OK;
+    if (!s->running || !tr_works(l->tr) || s->now <= atomic_load(&head->clock)) return TR_OK;
+    int none = TR_OK;
+    atomic_compare_exchange_strong(&head->failed, &none, TR_ERR_PEER);
+    return TR_OK;
+}
+
+int tr_replica_open_with(tr_context *tr, const tr_replica_options *options, tr_replica **replica)
+{
+    struct tr_replica *l;
+    TR_TRY(tr_replica_make(tr, options, &l));
+    int status = tr_agree(tr, tr_poll_add(tr, replica_watch, l));
+    if (status != TR_OK) tr_replica_close(&l);
+    else *replica = l;
+    return status;
+}
+
+int tr_replica_open(tr_table *table, tr_replica **replica)
+{
+    const tr_replica_array array = {.table = table, .given = true};
+    return tr_replica_open_with(table->tr, &(tr_replica_options){.array = &array, .arrays = 1}, replica);
+}
+
+void tr_replica_close(tr_replica **replica)
+{
+    if (!*replica) return;
+    tr_poll_remove((*replica)->tr, replica_watch, *replica);
+    tr_replica_free(replica);
+}
+
+/* ---- waiting for each other ---- */
+
+/* Whether another worker has failed in what it does by itself: it says why when the stage ends, which nobody who waited
+ * for it should hide. Until then there is nothing to be read, and what is given is worth nothing. */
+static bool replica_is_left(const struct tr_replica *l)
+{
+    return atomic_load(&l->head->failed) != TR_OK && !*l->head->why;
+}
+
+static int replica_wait(struct tr_replica *l, uint32_t round)
+{
+    struct tr_replica_head *head = l->head;
+    TR_WAIT_UNTIL(l->tr,
+                  atomic_load_explicit(&head->round, memory_order_acquire) != round ||
+                      atomic_load(&head->failed) != TR_OK,
+                  "the other workers of the node that share table %s", l->table->name);
+    return tr_replica_failure(l);
+}
+
+static int replica_barrier(struct tr_replica *l, const tr_worker *me)
+{
+    struct tr_replica_head *head = l->head;
+    uint32_t round = atomic_load(&head->round);
+    TR_TRY(tr_replica_failure(l));
+    atomic_store(&head->clock, l->tr->sync->now);
+    l->waiting = true;
+    int status = TR_OK;
+    if (atomic_fetch_add(&head->arrived, 1) + 1 == (uint32_t)me->workers) {
+        atomic_store(&head->arrived, 0);
+        atomic_store(&head->round, round + 1);
+    } else {
+        status = replica_wait(l, round);
+    }
+    l->waiting = false;
+    return status;
+}
+
+/* ---- taking and giving ---- */
+
+static int replica_check_workers(const struct tr_replica *l)
+{
+    const tr_context *tr = l->tr;
+    for (int w = 0; w < tr_worker_set_size(tr->active); w++)
+        if (!tr_same_node(tr, tr_worker_rank(tr, tr->active, w)))
+            return tr_fail(
+                TR_ERR_CONFIG,
+                "table %s: the workers of a stage with a local model must be of one node, but worker "
+                "%d is of another: see ranks.groups and ranks.group_size",
+                l->table->name, w);
+    return TR_OK;
+}
+
+static int replica_take_part(struct tr_replica *l, const tr_worker *me)
+{
+    if (l->tr->status != TR_OK && atomic_load(&l->head->failed) != TR_OK)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: its local model was left by a stage that has failed",
+                       l->table->name);
+    TR_TRY(replica_check_workers(l));
+    tr_replica_clear(l, me->worker, me->workers, false);
+    if (l->model != TR_LOCAL_INTEGRAL) return TR_OK;
+    TR_TRY(replica_barrier(l, me)); /* before absent chunks are counted down */
+    return tr_replica_fetch_part(l, me->worker, me->workers, UINT32_MAX);
+}
+
+static int replica_take_part_from(struct tr_replica *l, const tr_worker *me, int group, unsigned again)
+{
+    const tr_context *tr = l->tr;
+    int node = tr->node_of[group < 0 ? tr->rank : tr->layout.worker_rank[group * tr->layout.group_size]];
+    TR_TRY(replica_check_workers(l));
+    if (l->model != TR_LOCAL_INTEGRAL)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: a local model on demand goes through its table",
+                       l->table->name);
+    tr_replica_clear(l, me->worker, me->workers, true);
+    if (node != tr->node_of[tr->rank]) TR_TRY(tr_replica_fetch_from(l, node, me->worker, me->workers));
+    else if (again) TR_TRY(tr_replica_fetch_part(l, me->worker, me->workers, again));
+    return TR_OK;
+}
+
+static int replica_end_taking(struct tr_replica *l, const tr_worker *me, double begin, int status)
+{
+    status = tr_replica_note(l, status);
+    if (status == TR_OK) status = replica_barrier(l, me);
+    l->idle = status != TR_OK && replica_is_left(l);
+    if (l->idle) status = TR_OK;
+    l->taken = status == TR_OK;
+    l->astray = false;
+    l->tr->tables->traffic.pull_seconds += tr_now() - begin;
+    tr_wait_end(l->tr->tables);
+    return status;
+}
+
+int tr_replica_take(tr_replica *l, tr_worker *me)
+{
+    double begin = tr_now();
+    tr_wait_begin(l->tr->tables);
+    return replica_end_taking(l, me, begin, replica_take_part(l, me));
+}
+
+int tr_replica_take_from(tr_replica *l, tr_worker *me, int group, unsigned again)
+{
+    double begin = tr_now();
+    tr_wait_begin(l->tr->tables);
+    return replica_end_taking(l, me, begin, replica_take_part_from(l, me, group, again));
+}
+
+static int replica_end_using(struct tr_replica *l, const tr_worker *me, bool gives)
+{
+    struct tr_traffic *traffic = &l->tr->tables->traffic;
+    double begin = tr_now();
+    if (!l->taken)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: its local model is given, but was not taken",
+                       l->table->name);
+    tr_wait_begin(l->tr->tables);
+    int status = replica_barrier(l, me);
+    double met = tr_now();
+    l->taken = false;
+    if (status == TR_OK) status = tr_replica_note(l, tr_replica_give_part(l, me->worker, me->workers, gives));
+    else if (replica_is_left(l)) status = TR_OK;
+    traffic->wait_seconds += met - begin;
+    traffic->push_seconds += tr_now() - met;
+    tr_wait_end(l->tr->tables);
+    return status;
+}
+
+int tr_replica_give(tr_replica *l, tr_worker *me)
+{
+    return replica_end_using(l, me, true);
+}
+
+int tr_replica_leave(tr_replica *l, tr_worker *me)
+{
+    return replica_end_using(l, me, false);
 }

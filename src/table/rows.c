@@ -4,10 +4,282 @@
 #include <string.h>
 
 #include "table/function.h"
-#include "table/rows_parts.h"
-#include "table/share.h"
-#include "table/subscription.h"
-#include "table/tables.h"
+#include "table/server.h"
+#include "table/storage.h"
+#include "table/node.h"
+#include "table/table.h"
+
+/* A unit of the list, by server in the order of the list. */
+struct pull_want {
+    uint32_t position; /* at its server */
+    uint32_t unit;     /* number of its row in the list × pieces + piece */
+};
+
+/* One unit that is asked for. */
+struct pull_ask {
+    uint32_t want; /* number in the list of wants */
+    uint32_t from; /* sparse: a part of the row has come, the rest begins at this column */
+    bool claimed;  /* its entry of the node cache */
+};
+
+/* A request, and its answer. */
+struct pull_request {
+    struct pull_request *next;
+    uint32_t server, n;
+    bool got; /* by an RMA get: the answer is values alone, behind where their head would be */
+    struct pull_ask *ask;
+    char *answer;
+    size_t ask_room, answer_room;
+    struct tr_sparse_head head;
+};
+
+/* What is wanted from one server. */
+struct pull_source {
+    bool near;              /* this rank reads it directly */
+    uint32_t next, end;     /* wants that have not been looked at */
+    struct pull_ask *again; /* to be asked for before them */
+    size_t agains, room;
+    size_t asked;                 /* for so many units it was asked */
+    uint64_t under_way, requests; /* of all requests, those without an answer */
+};
+
+/* A sparse row, or the first part of one. */
+struct pull_part {
+    struct pull_part *next;
+    uint32_t want, n;
+    uint32_t *column, *value;
+    size_t column_room, value_room;
+};
+
+struct pull {
+    struct tr_table *table;
+    const struct tr_rows_terms *terms;
+    struct tr_node_cache *cache; /* NULL: this pull shares nothing */
+    struct tr_cache_terms cache_terms;
+    const tr_key *keys;
+    tr_row_fn *row;
+    void *state;
+    size_t n, left; /* rows */
+    struct pull_want *want;
+    struct pull_source *source; /* by server */
+    uint32_t *elsewhere; /* wants that other workers of the node fetch or have fetched: a ring of all wants */
+    size_t wants, elsewhere_first, elsewhere_n;
+    struct pull_request *here, **here_end; /* answered */
+    struct pull_request **flying;          /* not answered … */
+    MPI_Request *received;                 /* … and what would tell */
+    int *arrived;                          /* numbers among them */
+    size_t flying_n;
+    uint64_t ahead, row_bytes;
+    struct pull_part *parts; /* of sparse rows that were cut */
+    bool subscribed;         /* rows of other nodes come behind the last merge */
+
+    double computed, computing_since; /* seconds: by row() before it was called in turn, as it is now */
+    double looked;                    /* when messages were last looked after */
+
+    /* rows of several pieces */
+    size_t base, window; /* rows below base are complete; those from base + window on are not begun */
+    uint32_t *missing;   /* by row % window: pieces */
+    char *whole;         /* … and their values */
+    char *scratch;       /* one row */
+};
+
+/* What a table keeps on this rank from one pull to the next. */
+struct tr_rows {
+    struct pull *pull; /* NULL: none */
+    struct pull_request *spare;
+    double row_bytes;       /* sparse: in messages, lately */
+    struct pull_part part;  /* sparse: one row */
+    char *decoded, *cached; /* dense: one answer that is handed over, and one that goes to the cache */
+    size_t decoded_room, cached_room;
+
+    struct tr_node_cache cache; /* an item a unit; none: nothing is shared */
+    struct tr_shm cache_memory;
+    bool looked_for_cache;
+    uint64_t after, pulled; /* fetches before lack own updates; the latest when the last pull began */
+};
+
+/* The row of a want: its number in the list; and its unit, as the table numbers them. */
+static inline size_t rows_place(const struct pull *p, uint32_t want)
+{
+    return p->want[want].unit / p->table->pieces;
+}
+static inline uint64_t rows_unit(const struct pull *p, uint32_t want)
+{
+    const struct tr_table *t = p->table;
+    return p->want[want].unit % t->pieces * t->keys + p->keys[rows_place(p, want)];
+}
+
+/* Whether the next want of a source may be begun. */
+static inline bool rows_may_begin(const struct pull *p, const struct pull_source *s)
+{
+    return s->next < s->end && (p->table->pieces == 1 || rows_place(p, s->next) < p->base + p->window);
+}
+
+/* ======== pushing sparse rows ======== */
+
+/* Pushing sparse rows: see table/rows.h. */
+
+/* What is added at one server. */
+struct tr_row_push {
+    struct tr_sending *open; /* the message that is being written … */
+    size_t bytes;            /* … so far */
+    uint32_t sending;        /* messages on their way */
+    uint32_t messages;       /* sent in this clock */
+};
+
+/* A message to be written, as soon as not too many are on their way to its server. */
+static int row_push_open_message(struct tr_table *t, uint32_t server, int64_t clock)
+{
+    enum { MOST_SENDING = 4 };
+    struct tr_row_push *p = &t->row_push[server];
+    TR_WAIT_UNTIL(t->tr, p->sending < MOST_SENDING, "server rank %d to take what is added to table %s",
+                  tr_table_server_rank(t, server), t->name);
+    TR_TRY(tr_message_new(t->tr->tables, TR_MESSAGE_BYTES, &p->open));
+    p->open->header = (struct tr_message){.kind = TR_MESSAGE_PUSH, .table = t->index, .clock = clock};
+    p->bytes = 0;
+    return TR_OK;
+}
+
+/* Sends what has been written for a server, if it is only that it is the last of the clock. */
+static int row_push_send(struct tr_table *t, uint32_t server, uint32_t flags)
+{
+    struct tr_tables *tables = t->tr->tables;
+    struct tr_row_push *p = &t->row_push[server];
+    struct tr_sending *m = p->open;
+    int rank = tr_table_server_rank(t, server);
+    bool here = rank == t->tr->rank, last = flags & TR_FLAG_LAST;
+    m->header.first = p->messages++;
+    m->header.flags = flags;
+    m->header.reply = last && !here ? tr_request_number(tables) : 0;
+    p->open = NULL;
+    tables->traffic.bytes_pushed += sizeof m->header + p->bytes;
+    if (!here) {
+        tr_message_send(tables, m, p->bytes, rank, &p->sending);
+        return TR_OK;
+    }
+    int status = tr_server_push_here(t, &m->header, m->body, p->bytes);
+    tr_message_release(tables, m);
+    return status;
+}
+
+static int rows_flush(struct tr_table *t)
+{
+    for (uint32_t s = 0; t->row_push && s < t->partition.servers; s++)
+        if (t->row_push[s].open) TR_TRY(row_push_send(t, s, 0));
+    return TR_OK;
+}
+
+static int row_push_check(const struct tr_table *t, const tr_row *row)
+{
+    if (row->key >= t->keys)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: row %llu is pushed, but there are %llu", t->name,
+                       (unsigned long long)row->key, (unsigned long long)t->keys);
+    for (size_t i = 0; i < row->n; i++)
+        if (row->column[i] >= t->width || (i > 0 && row->column[i] <= row->column[i - 1]))
+            return tr_fail(
+                TR_ERR_INTERNAL,
+                "table %s: entry %zu of a row that is pushed is in column %u: columns must ascend and lie "
+                "below %zu",
+                t->name, i, row->column[i], t->width);
+    return TR_OK;
+}
+
+/* Writes what fits of a row, and how many entries that is. */
+static size_t row_push_write(const struct tr_table *t, struct tr_row_push *p, uint32_t position,
+                             const tr_row *row, size_t first)
+{
+    const uint32_t *value = row->value;
+    size_t bytes;
+    memcpy(p->open->body + p->bytes, &position, sizeof position);
+    p->bytes += sizeof position;
+    uint32_t n =
+        tr_sparse_write(t->dtype == TR_F32, (uint32_t)(row->n - first), row->column + first, value + first,
+                        p->open->body + p->bytes, TR_MESSAGE_BYTES - p->bytes, &bytes);
+    p->bytes += bytes;
+    return n;
+}
+
+/* In one message if it can be, so that nobody sees half of it without BSP. */
+static int row_push_add(struct tr_table *t, struct tr_location at, const tr_row *row, int64_t clock)
+{
+    enum { LEAST = sizeof at.position + TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST };
+    struct tr_row_push *p = &t->row_push[at.server];
+    for (size_t first = 0; first < row->n;) {
+        if (p->open && p->bytes + LEAST > TR_MESSAGE_BYTES) TR_TRY(row_push_send(t, at.server, 0));
+        if (!p->open) TR_TRY(row_push_open_message(t, at.server, clock));
+        size_t before = p->bytes, written = row_push_write(t, p, at.position, row, first);
+        if (first + written < row->n && before > 0) {
+            p->bytes = before;
+            TR_TRY(row_push_send(t, at.server, 0));
+            continue;
+        }
+        first += written;
+    }
+    return TR_OK;
+}
+
+static int row_push_open(struct tr_table *t)
+{
+    return t->row_push ? TR_OK : TR_NEW(&t->row_push, t->partition.servers);
+}
+
+int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
+{
+    struct tr_walker walker = {.partition = &t->partition};
+    if (!t->sparse)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: only sparse rows are pushed as rows: views push others",
+                       t->name);
+    if (t->rests)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: rows are pushed while it rests (tr_table_rest())",
+                       t->name);
+    TR_TRY(row_push_open(t));
+    for (size_t i = 0; i < n; i++) TR_TRY(row_push_check(t, &rows[i]));
+    for (size_t i = 0; i < n; i++) TR_TRY(row_push_add(t, tr_walk_to(&walker, rows[i].key), &rows[i], clock));
+    return TR_OK;
+}
+
+int tr_rows_end_clock(struct tr_table *t, int64_t clock)
+{
+    bool pushed = false;
+    for (uint32_t s = 0; t->row_push && s < t->partition.servers; s++) {
+        struct tr_row_push *p = &t->row_push[s];
+        if (!p->open && p->messages == 0) continue;
+        pushed = true;
+        if (!p->open) TR_TRY(row_push_open_message(t, s, clock));
+        TR_TRY(row_push_send(t, s, TR_FLAG_LAST));
+        p->messages = 0;
+    }
+    t->tr->tables->traffic.pushes += pushed; /* all of a clock is one update */
+    return TR_OK;
+}
+
+int64_t tr_rows_sending(const struct tr_table *t)
+{
+    int64_t least = INT64_MAX;
+    for (const struct tr_sending *m = t->row_push ? t->tr->tables->sending : NULL; m; m = m->next) {
+        bool pushes = m->pending && m->header.kind == TR_MESSAGE_PUSH && m->header.table == t->index;
+        if (pushes && m->header.clock < least) least = m->header.clock;
+    }
+    return least;
+}
+
+int tr_rows_settle(struct tr_table *t)
+{
+    TR_WAIT_UNTIL(t->tr, tr_rows_sending(t) == INT64_MAX, "the servers to take rows of table %s", t->name);
+    return TR_OK;
+}
+
+static void row_push_free(struct tr_table *t)
+{
+    for (uint32_t s = 0; t->row_push && s < t->partition.servers; s++) {
+        if (t->row_push[s].open) tr_message_release(t->tr->tables, t->row_push[s].open);
+        tr_message_orphan(t->tr->tables, &t->row_push[s].sending);
+    }
+    free(t->row_push);
+    t->row_push = NULL;
+}
+
+/* ======== pulling rows ======== */
 
 /* What the job may leave open where there is none. */
 enum { AHEAD = 4, ROW_BYTES = 1 << 18 };
@@ -26,7 +298,7 @@ int tr_rows_open(struct tr_table *t)
 
 /* ---- what is wanted ---- */
 
-static bool is_near(const struct tr_table *t, uint32_t server)
+static bool rows_is_near(const struct tr_table *t, uint32_t server)
 {
     if (t->sparse) return (int)server == t->server;
     return t->share[server] && (t->route == TR_ROUTE_AUTO || t->route == TR_ROUTE_LOAD);
@@ -37,7 +309,7 @@ void tr_table_rest(struct tr_table *t, bool rests)
     t->rests = rests;
 }
 
-static int check_pull(const struct tr_table *t, const tr_key *keys, size_t n)
+static int rows_check_pull(const struct tr_table *t, const tr_key *keys, size_t n)
 {
     if (t->rests)
         return tr_fail(TR_ERR_INTERNAL, "table %s: rows are pulled while it rests (tr_table_rest())",
@@ -56,7 +328,7 @@ static int check_pull(const struct tr_table *t, const tr_key *keys, size_t n)
 
 /* Splits the list by server, in two passes: count, then fill, without rows that come by themselves. Hash storage has one piece a
  * row, and no positions. */
-static int split(struct tr_pull *p)
+static int rows_split(struct pull *p)
 {
     struct tr_table *t = p->table;
     uint32_t servers = t->partition.servers;
@@ -64,10 +336,10 @@ static int split(struct tr_pull *p)
     p->wants = p->n * t->pieces;
     TR_TRY(TR_NEW(&p->want, p->wants));
     TR_TRY(TR_NEW(&p->source, servers));
-    for (uint32_t s = 0; s < servers; s++) p->source[s].near = is_near(t, s);
+    for (uint32_t s = 0; s < servers; s++) p->source[s].near = rows_is_near(t, s);
     for (uint64_t piece = 0; piece < t->pieces; piece++)
         for (size_t i = 0; i < p->n; i++) {
-            struct tr_pull_source *s = &p->source[tr_walk_to(&walker, piece * t->keys + p->keys[i]).server];
+            struct pull_source *s = &p->source[tr_walk_to(&walker, piece * t->keys + p->keys[i]).server];
             s->end += s->near || !p->subscribed;
         }
     for (uint32_t s = 0, at = 0; s < servers; s++) {
@@ -80,13 +352,13 @@ static int split(struct tr_pull *p)
             struct tr_location at = tr_walk_to(&walker, (uint64_t)piece * t->keys + p->keys[i]);
             if (p->subscribed && !p->source[at.server].near) continue;
             p->want[p->source[at.server].end++] =
-                (struct tr_pull_want){at.position, (uint32_t)(i * t->pieces + piece)};
+                (struct pull_want){at.position, (uint32_t)(i * t->pieces + piece)};
         }
     return TR_OK;
 }
 
 /* Rows of several pieces are put together in memory for so many rows. */
-static int open_window(struct tr_pull *p)
+static int rows_open_window(struct pull *p)
 {
     const struct tr_table *t = p->table;
     size_t bytes = t->pieces * t->unit_bytes;
@@ -100,161 +372,460 @@ static int open_window(struct tr_pull *p)
     return TR_OK;
 }
 
+static int part_grow(struct pull_part *part, size_t n)
+{
+    TR_TRY(TR_GROW(&part->column, &part->column_room, part->n + n));
+    return TR_GROW(&part->value, &part->value_room, part->n + n);
+}
+
+static uint32_t rows_next_near(const struct pull *p)
+{
+    uint32_t servers = p->table->partition.servers, s = 0;
+    while (s < servers && !(p->source[s].near && rows_may_begin(p, &p->source[s]))) s++;
+    return s;
+}
+
+/* ---- asking ---- */
+
+static int rows_ask_again(struct pull_source *s, struct pull_ask ask)
+{
+    TR_TRY(TR_GROW(&s->again, &s->room, s->agains + 1));
+    s->again[s->agains++] = ask;
+    return TR_OK;
+}
+
+/* The next unit to be asked for; false: there is none. What others of the node fetch is put aside. */
+static bool request_choose(struct pull *p, struct pull_source *s, struct pull_ask *ask)
+{
+    while (s->agains > 0 || rows_may_begin(p, s)) {
+        *ask = s->agains > 0 ? s->again[--s->agains] : (struct pull_ask){.want = s->next++};
+        if (!p->cache) return true;
+        enum tr_cache_state state =
+            tr_cache_claim(p->cache, rows_unit(p, ask->want), &p->cache_terms, p->terms->holds);
+        ask->claimed = state == TR_CACHE_CLAIMED;
+        if (ask->claimed || state == TR_CACHE_NONE) return true;
+        p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->wants] = ask->want;
+    }
+    return false;
+}
+
+/* How many rows of a sparse table fill an answer is a guess. The first requests are short, so that computing begins as
+ * soon as some rows are here. */
+static size_t request_most(const struct pull *p, const struct pull_source *s)
+{
+    enum { FIRST = 8 };
+    const struct tr_table *t = p->table;
+    double rows = (double)p->row_bytes / t->rows->row_bytes;
+    size_t most = t->sparse ? (size_t)rows : p->row_bytes / t->unit_bytes;
+    most = tr_min_size(most, p->row_bytes / sizeof(struct tr_sparse_request));
+    if (p->ahead > 0) most = tr_min_size(most, tr_max_size(most / FIRST, s->asked));
+    return tr_max_size(1, most);
+}
+
+static size_t request_sparse_room(const struct pull *p)
+{
+    return tr_max_size(p->row_bytes, TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST);
+}
+
+/* Bytes of the answer at most. */
+static size_t request_answer_room(const struct pull *p, const struct pull_request *r)
+{
+    const struct tr_table *t = p->table;
+    enum { PLACE = 5, HEADS = sizeof(struct tr_reply_head) + TR_ENCODING_HEADER + sizeof(uint64_t) };
+    if (t->sparse) return sizeof(struct tr_sparse_head) + request_sparse_room(p);
+    return HEADS + r->n * (t->unit_bytes + PLACE); /* a gap is longer than a bit */
+}
+
+static unsigned char *request_write(const struct pull *p, const struct pull_ask *ask, unsigned char *out)
+{
+    const struct tr_table *t = p->table;
+    struct tr_sparse_request wish = {p->want[ask->want].position, ask->from};
+    tr_key key = p->keys[rows_place(p, ask->want)];
+    const void *from = t->hash ? (void *)&key : (void *)&wish; /* which begins with the position */
+    size_t bytes = t->hash ? sizeof key : t->sparse ? sizeof wish : sizeof wish.position;
+    memcpy(out, from, bytes);
+    return out + bytes;
+}
+
+/* Starts to get the rows by RMA: their server need only be inside MPI. */
+static int request_get(struct pull *p, struct pull_request *r)
+{
+    struct tr_table *t = p->table;
+    MPI_Datatype unit, there;
+    int *position;
+    TR_TRY(TR_NEW(&position, r->n));
+    for (uint32_t i = 0; i < r->n; i++) position[i] = (int)p->want[r->ask[i].want].position;
+    MPI_Type_contiguous((int)t->unit_width, tr_dtype_mpi(t->dtype), &unit);
+    MPI_Type_create_indexed_block((int)r->n, 1, position, unit, &there);
+    MPI_Type_commit(&there);
+    MPI_Rget(r->answer + sizeof(struct tr_reply_head), (int)(r->n * t->unit_width), tr_dtype_mpi(t->dtype),
+             tr_table_server_rank(t, r->server), 0, 1, there, t->window, &p->received[p->flying_n]);
+    MPI_Type_free(&there);
+    MPI_Type_free(&unit);
+    free(position);
+    return TR_OK;
+}
+
+static int request_send_message(struct pull *p, struct pull_request *r, size_t room)
+{
+    struct tr_table *t = p->table;
+    struct tr_tables *tables = t->tr->tables;
+    struct tr_sending *m;
+    int rank = tr_table_server_rank(t, r->server);
+    TR_TRY(tr_message_new(tables, r->n * sizeof(tr_key), &m));
+    m->header = (struct tr_message){.kind = TR_MESSAGE_ROWS,
+                                    .table = t->index,
+                                    .n = r->n,
+                                    .flags = p->terms->exact ? TR_FLAG_EXACT : 0,
+                                    .clock = (int64_t)request_sparse_room(p)};
+    unsigned char *end = m->body;
+    for (uint32_t i = 0; i < r->n; i++) end = request_write(p, &r->ask[i], end);
+    size_t bytes = (size_t)(end - m->body);
+    tables->traffic.bytes_pulled += sizeof m->header + bytes;
+    tr_message_ask(tables, m, bytes, rank, r->answer, room, &p->received[p->flying_n]);
+    return TR_OK;
+}
+
+/* Hash storage and sparse rows have no window, and messages alone round. */
+static int request_send(struct pull *p, struct pull_request *r)
+{
+    const struct tr_table *t = p->table;
+    size_t room = request_answer_room(p, r);
+    TR_TRY(TR_GROW(&r->answer, &r->answer_room, room));
+    r->got = t->route == TR_ROUTE_GET && t->window != MPI_WIN_NULL;
+    TR_TRY(r->got ? request_get(p, r) : request_send_message(p, r, room));
+    p->flying[p->flying_n++] = r;
+    p->source[r->server].under_way++;
+    p->source[r->server].requests++;
+    return TR_OK;
+}
+
+/* Sends one request to a server; *sent false: there is nothing to ask for. */
+static int request_one(struct pull *p, uint32_t server, bool *sent)
+{
+    struct tr_rows *rows = p->table->rows;
+    struct pull_source *s = &p->source[server];
+    *sent = false;
+    if (s->agains == 0 && !rows_may_begin(p, s)) return TR_OK;
+    if (!rows->spare) TR_TRY(TR_NEW(&rows->spare, 1));
+    struct pull_request *r = rows->spare;
+    size_t most = request_most(p, s);
+    TR_TRY(TR_GROW(&r->ask, &r->ask_room, most));
+    r->server = server;
+    r->n = 0;
+    while (r->n < most && request_choose(p, s, &r->ask[r->n])) r->n++;
+    if (r->n == 0) return TR_OK;
+    s->asked += r->n;
+    *sent = true;
+    rows->spare = r->next;
+    return request_send(p, r);
+}
+
+/* table.ahead = 0: one request to all servers together, when nothing else is left to do. */
+static int request_only(struct pull *p)
+{
+    bool sent = p->flying_n > 0 || p->here || rows_next_near(p) < p->table->partition.servers;
+    for (uint32_t s = 0; s < p->table->partition.servers && !sent; s++)
+        if (!p->source[s].near) TR_TRY(request_one(p, s, &sent));
+    return TR_OK;
+}
+
+static int rows_ask_more(struct pull *p)
+{
+    uint32_t servers = p->table->partition.servers, first = (uint32_t)p->table->tr->rank;
+    if (p->ahead == 0) return request_only(p);
+    for (uint32_t i = 0; i < servers; i++) {
+        struct pull_source *s = &p->source[(first + i) % servers];
+        bool sent = !s->near;
+        while (sent && s->under_way < p->ahead && s->requests <= p->ahead)
+            TR_TRY(request_one(p, (first + i) % servers, &sent));
+    }
+    return TR_OK;
+}
+
+/* ---- answers ---- */
+
+static int answer_decode(const struct pull *p, const struct pull_request *r, char **memory, size_t *room,
+                         const char **value)
+{
+    const struct tr_table *t = p->table;
+    struct tr_slice slice = tr_slice_of(t, r->n);
+    struct tr_encoded message;
+    *value = r->answer + sizeof(struct tr_reply_head);
+    if (r->got) return TR_OK;
+    TR_TRY(tr_encoded_open(r->answer + sizeof(struct tr_reply_head), r->head.bytes, &slice, &message));
+    *value = message.value;
+    if (message.encoding == TR_ENCODING_DENSE && message.precision == TR_PRECISION_FULL) return TR_OK;
+    TR_TRY(TR_GROW(memory, room, r->n * t->unit_bytes));
+    *value = *memory;
+    return tr_decode_packed(&message, *memory);
+}
+
+/* What was claimed in the cache can be taken from there from now on. */
+static int answer_open_dense(struct pull *p, struct pull_request *r)
+{
+    struct tr_table *t = p->table;
+    struct tr_rows *rows = t->rows;
+    struct tr_reply_head head = {.bytes = (uint32_t)(r->n * t->unit_bytes)};
+    const char *value = NULL;
+    bool claimed = false;
+    if (!r->got) memcpy(&head, r->answer, sizeof head);
+    r->head = (struct tr_sparse_head){.bytes = head.bytes, .rows = r->n};
+    t->tr->tables->traffic.bytes_pulled += sizeof head + head.bytes;
+    for (uint32_t i = 0; i < r->n; i++) claimed = claimed || r->ask[i].claimed;
+    if (!claimed) return TR_OK;
+    int status = answer_decode(p, r, &rows->cached, &rows->cached_room, &value);
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->ask[i].claimed) {
+            uint64_t unit = rows_unit(p, r->ask[i].want);
+            if (status == TR_OK)
+                memcpy(tr_cache_value(&rows->cache, unit), value + i * t->unit_bytes, t->unit_bytes);
+            tr_cache_put(&rows->cache, unit, status == TR_OK);
+        }
+    return status;
+}
+
+/* What the server did not get to is asked for again, the rest of a row first. */
+static int answer_open_sparse(struct pull *p, struct pull_request *r)
+{
+    struct tr_table *t = p->table;
+    struct pull_source *s = &p->source[r->server];
+    memcpy(&r->head, r->answer, sizeof r->head);
+    t->tr->tables->traffic.bytes_pulled += sizeof r->head + r->head.bytes;
+    uint32_t rows = r->head.rows + r->head.cut;
+    if (rows == 0 || rows > r->n)
+        return tr_fail(TR_ERR_PEER, "table %s: an answer has %u rows of %u", t->name, rows, r->n);
+    t->rows->row_bytes += ((double)r->head.bytes / rows - t->rows->row_bytes) / 2;
+    for (uint32_t i = r->n; i-- > rows;) TR_TRY(rows_ask_again(s, r->ask[i]));
+    r->n = rows;
+    if (!r->head.cut) return TR_OK;
+    return rows_ask_again(s, (struct pull_ask){.want = r->ask[rows - 1].want, .from = r->head.from});
+}
+
+static int answer_take(struct pull *p, struct pull_request *r)
+{
+    int status = p->table->sparse ? answer_open_sparse(p, r) : answer_open_dense(p, r);
+    r->next = NULL;
+    *p->here_end = r;
+    p->here_end = &r->next;
+    p->source[r->server].under_way--;
+    return status;
+}
+
+/* Looks once for all, since each look lets MPI work. */
+static int rows_take_answers(struct pull *p, bool *did)
+{
+    int arrived = 0, status = TR_OK;
+    if (p->flying_n == 0) return TR_OK;
+    MPI_Testsome((int)p->flying_n, p->received, &arrived, p->arrived, MPI_STATUSES_IGNORE);
+    for (int i = 0; i < arrived; i++) {
+        struct pull_request *r = p->flying[p->arrived[i]];
+        int taken = answer_take(p, r);
+        if (status == TR_OK) status = taken;
+        *did = true;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < p->flying_n && arrived > 0; i++) {
+        if (p->received[i] == MPI_REQUEST_NULL) continue;
+        p->received[n] = p->received[i];
+        p->flying[n++] = p->flying[i];
+    }
+    if (arrived > 0) p->flying_n = n;
+    return status;
+}
+
 /* ---- handing over ---- */
 
 /* From here on, until it stops, time is that of row(). */
-static void begin_computing(struct tr_pull *p)
+static void rows_begin_computing(struct pull *p)
 {
     tr_wait_end(p->table->tr->tables);
     p->computing_since = tr_now();
 }
 
-static void stop_computing(struct tr_pull *p)
+static void rows_stop_computing(struct pull *p)
 {
     p->computed += tr_now() - p->computing_since;
     tr_wait_begin(p->table->tr->tables);
 }
 
 /* Between two rows. */
-static int look_around(struct tr_pull *p)
+static int rows_look_around(struct pull *p)
 {
     int did = 0;
-    stop_computing(p);
+    rows_stop_computing(p);
     TR_TRY(tr_progress(p->table->tr, &did));
-    if (p->ahead > 0) TR_TRY(tr_rows_ask_more(p));
-    begin_computing(p);
+    if (p->ahead > 0) TR_TRY(rows_ask_more(p));
+    rows_begin_computing(p);
     p->looked = p->computing_since;
     return TR_OK;
 }
 
-int tr_rows_hand_over(struct tr_pull *p, size_t place, size_t n, const uint32_t *column, const void *value)
+static int rows_deliver(struct pull *p, size_t place, size_t n, const uint32_t *column, const void *value)
 {
     tr_row row = {.key = p->keys[place], .place = place, .n = n, .column = column, .value = value};
     p->left--;
     TR_TRY(p->row(p->state, &row));
-    return tr_now() - p->looked > look_after ? look_around(p) : TR_OK;
+    return tr_now() - p->looked > look_after ? rows_look_around(p) : TR_OK;
 }
 
 /* One unit of a dense table: a row, or a piece of one. */
-static int hand_over_unit(struct tr_pull *p, uint32_t want, const void *value)
+static int rows_deliver_unit(struct pull *p, uint32_t want, const void *value)
 {
     const struct tr_table *t = p->table;
-    size_t place = tr_rows_place_of(p, want);
-    if (t->pieces == 1) return tr_rows_hand_over(p, place, t->width, NULL, value);
+    size_t place = rows_place(p, want);
+    if (t->pieces == 1) return rows_deliver(p, place, t->width, NULL, value);
     char *whole = p->whole + place % p->window * t->pieces * t->unit_bytes;
     memcpy(whole + p->want[want].unit % t->pieces * t->unit_bytes, value, t->unit_bytes);
     if (--p->missing[place % p->window] > 0) return TR_OK;
-    int status = tr_rows_hand_over(p, place, t->width, NULL, whole);
+    int status = rows_deliver(p, place, t->width, NULL, whole);
     for (; p->base < p->n && p->missing[p->base % p->window] == 0; p->base++)
         p->missing[p->base % p->window] = t->pieces;
     return status;
 }
 
+/* ---- sparse rows out of answers ---- */
+
+static struct pull_part **part_find(struct pull *p, uint32_t want)
+{
+    struct pull_part **link = &p->parts;
+    while (*link && (*link)->want != want) link = &(*link)->next;
+    return link;
+}
+
+static void part_free(struct pull_part **link)
+{
+    struct pull_part *part = *link;
+    *link = part->next;
+    free(part->column);
+    free(part->value);
+    free(part);
+}
+
+static int rows_deliver_list(struct pull *p, const struct pull_request *r, uint32_t i,
+                             const unsigned char **at)
+{
+    const struct tr_table *t = p->table;
+    const unsigned char *end = (const unsigned char *)r->answer + sizeof r->head + r->head.bytes;
+    uint32_t want = r->ask[i].want, n;
+    bool cut = i >= r->head.rows, partly = cut || r->ask[i].from > 0;
+    struct pull_part **link = part_find(p, want), *part = partly ? *link : &t->rows->part;
+    if (!part) {
+        TR_TRY(TR_NEW(link, 1));
+        part = *link;
+    }
+    part->want = want;
+    if (!partly) part->n = 0;
+    if (!tr_sparse_next(*at, end, &n))
+        return tr_fail(TR_ERR_PEER, "table %s: rows that came are malformed", t->name);
+    TR_TRY(part_grow(part, (size_t)n + 1));
+    if (!tr_sparse_read(t->dtype == TR_F32, t->width, at, end, part->column + part->n, part->value + part->n))
+        return tr_fail(TR_ERR_PEER, "table %s: rows that came are malformed", t->name);
+    part->n += n;
+    if (cut) return TR_OK;
+    int status = rows_deliver(p, rows_place(p, want), part->n, part->column, part->value);
+    if (partly) part_free(part_find(p, want));
+    return status;
+}
+
+static int rows_deliver_lists(struct pull *p, const struct pull_request *r)
+{
+    const unsigned char *at = (const unsigned char *)r->answer + sizeof r->head;
+    for (uint32_t i = 0; i < r->n; i++) TR_TRY(rows_deliver_list(p, r, i, &at));
+    return TR_OK;
+}
+
 /* ---- from memory of this rank or its node ---- */
 
-int tr_rows_grow(struct tr_pull_part *part, size_t n)
+static int rows_deliver_own_sparse(struct pull *p, uint32_t want)
 {
-    TR_TRY(TR_GROW(&part->column, &part->column_room, part->n + n));
-    return TR_GROW(&part->value, &part->value_room, part->n + n);
-}
-
-static int hand_over_own_list(struct tr_pull *p, uint32_t want)
-{
-    struct tr_pull_part *copy = &p->table->rows->part;
+    struct pull_part *copy = &p->table->rows->part;
     const struct tr_sparse_row *row = &p->table->sparse_share->row[p->want[want].position];
-    size_t place = tr_rows_place_of(p, want), bytes = row->n * sizeof *row->column;
+    size_t place = rows_place(p, want), bytes = row->n * sizeof *row->column;
     copy->n = 0;
-    TR_TRY(tr_rows_grow(copy, tr_max_size(row->n, 1)));
-    if (row->n == 0) return tr_rows_hand_over(p, place, 0, copy->column, copy->value);
-    if (p->terms->still) return tr_rows_hand_over(p, place, row->n, row->column, tr_sparse_values(row));
+    TR_TRY(part_grow(copy, tr_max_size(row->n, 1)));
+    if (row->n == 0) return rows_deliver(p, place, 0, copy->column, copy->value);
+    if (p->terms->still) return rows_deliver(p, place, row->n, row->column, tr_sparse_values(row));
     memcpy(copy->column, row->column, bytes);
     memcpy(copy->value, tr_sparse_values(row), bytes);
-    return tr_rows_hand_over(p, place, row->n, copy->column, copy->value);
+    return rows_deliver(p, place, row->n, copy->column, copy->value);
 }
 
-static int hand_over_near(struct tr_pull *p, uint32_t server, uint32_t want)
+static int rows_deliver_near(struct pull *p, uint32_t server, uint32_t want)
 {
     struct tr_table *t = p->table;
-    if (t->sparse) return hand_over_own_list(p, want);
+    if (t->sparse) return rows_deliver_own_sparse(p, want);
     uint32_t position = p->want[want].position;
     const char *value = (const char *)t->share[server] + position * t->unit_bytes;
     t->tr->tables->traffic.bytes_pulled += t->unit_bytes;
-    if (p->terms->still) return hand_over_unit(p, want, value);
+    if (p->terms->still) return rows_deliver_unit(p, want, value);
     tr_share_copy(t, server, position, p->scratch);
-    return hand_over_unit(p, want, p->scratch);
-}
-
-uint32_t tr_rows_next_near(const struct tr_pull *p)
-{
-    uint32_t servers = p->table->partition.servers, s = 0;
-    while (s < servers && !(p->source[s].near && tr_rows_may_begin(p, &p->source[s]))) s++;
-    return s;
+    return rows_deliver_unit(p, want, p->scratch);
 }
 
 /* Until an answer has come, or there are no more of them; not before all updates are in them. */
-static int hand_over_near_rows(struct tr_pull *p, bool *did)
+static int rows_deliver_all_near(struct pull *p, bool *did)
 {
     uint32_t servers = p->table->partition.servers, s;
     if (p->subscribed && p->table->tr->tables->written < p->terms->least) return TR_OK;
-    while (!p->here && (s = tr_rows_next_near(p)) < servers) {
-        struct tr_pull_source *source = &p->source[s];
+    while (!p->here && (s = rows_next_near(p)) < servers) {
+        struct pull_source *source = &p->source[s];
         *did = true;
-        while (!p->here && tr_rows_may_begin(p, source)) TR_TRY(hand_over_near(p, s, source->next++));
+        while (!p->here && rows_may_begin(p, source)) TR_TRY(rows_deliver_near(p, s, source->next++));
     }
     return TR_OK;
 }
 
 /* Some of those that come by themselves. */
-static int hand_over_subscribed(struct tr_pull *p, bool *did)
+static int rows_deliver_subscribed(struct pull *p, bool *did)
 {
     const struct tr_table *t = p->table;
     struct tr_subscribed rows;
     if (!p->subscribed || !tr_subscription_take(t->subscription, &rows)) return TR_OK;
     *did = true;
     for (size_t i = 0; i < rows.n; i++)
-        TR_TRY(
-            tr_rows_hand_over(p, rows.place[i], t->width, NULL, rows.value + rows.slot[i] * t->unit_bytes));
+        TR_TRY(rows_deliver(p, rows.place[i], t->width, NULL, rows.value + rows.slot[i] * t->unit_bytes));
     return TR_OK;
 }
 
 /* ---- what is here ---- */
 
-static int hand_over_units(struct tr_pull *p, const struct tr_pull_request *r)
+static int rows_deliver_units(struct pull *p, const struct pull_request *r)
 {
     struct tr_rows *rows = p->table->rows;
     const char *value;
-    TR_TRY(tr_rows_decode(p, r, &rows->decoded, &rows->decoded_room, &value));
+    TR_TRY(answer_decode(p, r, &rows->decoded, &rows->decoded_room, &value));
     for (uint32_t i = 0; i < r->n; i++)
-        TR_TRY(hand_over_unit(p, r->ask[i].want, value + i * p->table->unit_bytes));
+        TR_TRY(rows_deliver_unit(p, r->ask[i].want, value + i * p->table->unit_bytes));
     return TR_OK;
 }
 
 /* A request that is done with is kept for the next one. */
-static void put_back(struct tr_rows *rows, struct tr_pull_request *r)
+static void rows_put_back(struct tr_rows *rows, struct pull_request *r)
 {
     r->next = rows->spare;
     rows->spare = r;
 }
 
-static int hand_over_answer(struct tr_pull *p)
+static int rows_deliver_answer(struct pull *p)
 {
-    struct tr_pull_request *r = p->here;
+    struct pull_request *r = p->here;
     p->here = r->next;
     if (!p->here) p->here_end = &p->here;
-    int status = p->table->sparse ? tr_rows_hand_over_lists(p, r) : hand_over_units(p, r);
+    int status = p->table->sparse ? rows_deliver_lists(p, r) : rows_deliver_units(p, r);
     p->source[r->server].requests--;
-    put_back(p->table->rows, r);
+    rows_put_back(p->table->rows, r);
     return status;
 }
 
-static int take_from_cache(struct tr_pull *p, uint32_t want, bool *did)
+static int rows_take_from_cache(struct pull *p, uint32_t want, bool *did)
 {
     uint32_t server = 0;
-    uint64_t unit = tr_rows_unit_of(p, want);
+    uint64_t unit = rows_unit(p, want);
     enum tr_cache_state state = tr_cache_take(p->cache, unit, &p->cache_terms, NULL);
     *did = *did || state != TR_CACHE_COMING;
     if (state == TR_CACHE_HERE) {
-        int status = hand_over_unit(p, want, tr_cache_value(p->cache, unit));
+        int status = rows_deliver_unit(p, want, tr_cache_value(p->cache, unit));
         tr_cache_give_back(p->cache, unit);
         return status;
     }
@@ -263,46 +834,46 @@ static int take_from_cache(struct tr_pull *p, uint32_t want, bool *did)
         return TR_OK;
     }
     while (want >= p->source[server].end) server++; /* wants are in the order of servers */
-    return tr_rows_ask_again(&p->source[server], (struct tr_pull_ask){.want = want});
+    return rows_ask_again(&p->source[server], (struct pull_ask){.want = want});
 }
 
 /* Goes round once, unless an answer comes. */
-static int hand_over_elsewhere(struct tr_pull *p, bool *did)
+static int rows_deliver_elsewhere(struct pull *p, bool *did)
 {
     for (size_t left = p->elsewhere_n; left > 0 && !p->here; left--) {
         uint32_t want = p->elsewhere[p->elsewhere_first];
         p->elsewhere_first = (p->elsewhere_first + 1) % p->wants;
         p->elsewhere_n--;
-        TR_TRY(take_from_cache(p, want, did));
+        TR_TRY(rows_take_from_cache(p, want, did));
     }
     return TR_OK;
 }
 
-static int carry_on(struct tr_pull *p, bool *did)
+static int rows_advance(struct pull *p, bool *did)
 {
     int status = TR_OK;
-    TR_TRY(tr_rows_take_answers(p, did));
-    TR_TRY(tr_rows_ask_more(p));
-    begin_computing(p);
+    TR_TRY(rows_take_answers(p, did));
+    TR_TRY(rows_ask_more(p));
+    rows_begin_computing(p);
     if (p->here) {
         *did = true;
-        status = hand_over_answer(p);
+        status = rows_deliver_answer(p);
     } else {
-        status = hand_over_subscribed(p, did);
-        if (status == TR_OK) status = hand_over_elsewhere(p, did);
-        if (status == TR_OK) status = hand_over_near_rows(p, did);
+        status = rows_deliver_subscribed(p, did);
+        if (status == TR_OK) status = rows_deliver_elsewhere(p, did);
+        if (status == TR_OK) status = rows_deliver_all_near(p, did);
     }
-    stop_computing(p);
+    rows_stop_computing(p);
     return status;
 }
 
-static int hand_over_all(struct tr_pull *p)
+static int rows_deliver_all(struct pull *p)
 {
     tr_context *tr = p->table->tr;
     struct tr_waiting waiting = tr_waiting_begin();
     while (p->left > 0) {
         bool did = false;
-        TR_TRY(carry_on(p, &did));
+        TR_TRY(rows_advance(p, &did));
         if (did) waiting = tr_waiting_begin();
         else
             TR_TRY(tr_waiting_turn(tr, &waiting, "the servers of table %s to send %zu rows", p->table->name,
@@ -314,7 +885,7 @@ static int hand_over_all(struct tr_pull *p)
 /* ---- pulling ---- */
 
 /* After a failure: answers still come, and others of the node may wait for them. */
-static int wait_for_answers(struct tr_pull *p, int status)
+static int rows_wait_for_answers(struct pull *p, int status)
 {
     char text[1024];
     snprintf(text, sizeof text, "%s", tr_error_text());
@@ -322,15 +893,15 @@ static int wait_for_answers(struct tr_pull *p, int status)
     return tr_fail(status, "%s", text);
 }
 
-static void close_pull(struct tr_pull *p)
+static void rows_close_pull(struct pull *p)
 {
     struct tr_rows *rows = p->table->rows;
     while (p->here) {
-        struct tr_pull_request *r = p->here;
+        struct pull_request *r = p->here;
         p->here = r->next;
-        put_back(rows, r);
+        rows_put_back(rows, r);
     }
-    while (p->parts) tr_rows_free_part(&p->parts);
+    while (p->parts) part_free(&p->parts);
     for (uint32_t s = 0; p->source && s < p->table->partition.servers; s++) free(p->source[s].again);
     free(p->source);
     free(p->want);
@@ -344,7 +915,7 @@ static void close_pull(struct tr_pull *p)
     rows->pull = NULL;
 }
 
-static int open_pull(struct tr_pull *p)
+static int rows_open_pull(struct pull *p)
 {
     struct tr_table *t = p->table;
     struct tr_rows *rows = t->rows;
@@ -356,8 +927,8 @@ static int open_pull(struct tr_pull *p)
     p->looked = tr_now();
     p->subscribed = p->terms->subscribed;
     if (p->subscribed) tr_subscription_begin(t->subscription);
-    TR_TRY(split(p));
-    TR_TRY(open_window(p));
+    TR_TRY(rows_split(p));
+    TR_TRY(rows_open_window(p));
     size_t requests = p->ahead > 0 ? p->ahead * t->partition.servers : 1;
     TR_TRY(TR_NEW(&p->flying, requests));
     TR_TRY(TR_NEW(&p->received, requests));
@@ -373,30 +944,30 @@ static int open_pull(struct tr_pull *p)
 int tr_rows_move(struct tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void *state,
                  const struct tr_rows_terms *terms, double *computed)
 {
-    struct tr_pull p = {.table = t, .terms = terms, .keys = keys, .n = n, .row = row, .state = state};
+    struct pull p = {.table = t, .terms = terms, .keys = keys, .n = n, .row = row, .state = state};
     struct tr_rows *rows = t->rows;
     *computed = 0;
     if (rows->pull)
         return tr_fail(TR_ERR_INTERNAL, "rows of table %s are pulled while rows of it are handed over",
                        t->name);
-    TR_TRY(check_pull(t, keys, n));
-    if (!t->lockstep) TR_TRY(tr_rows_flush(t));
+    TR_TRY(rows_check_pull(t, keys, n));
+    if (!t->lockstep) TR_TRY(rows_flush(t));
     t->tr->tables->traffic.pulls++;
     rows->pull = &p;
     tr_way_begin(t->tr->tables);
-    int status = open_pull(&p);
-    if (status == TR_OK) status = hand_over_all(&p);
-    if (status != TR_OK && p.flying_n > 0) status = wait_for_answers(&p, status);
+    int status = rows_open_pull(&p);
+    if (status == TR_OK) status = rows_deliver_all(&p);
+    if (status != TR_OK && p.flying_n > 0) status = rows_wait_for_answers(&p, status);
     *computed = p.computed;
     tr_way_end(t->tr->tables);
-    close_pull(&p);
+    rows_close_pull(&p);
     return status;
 }
 
 int tr_rows_meanwhile(tr_table *t)
 {
     int did = 0;
-    if (t->rows->pull) return look_around(t->rows->pull);
+    if (t->rows->pull) return rows_look_around(t->rows->pull);
     return tr_progress(t->tr, &did);
 }
 
@@ -404,7 +975,7 @@ int tr_rows_meanwhile(tr_table *t)
 int tr_rows_poll(struct tr_table *t, int *did)
 {
     bool moved = false;
-    if (t->rows->pull) TR_TRY(tr_rows_take_answers(t->rows->pull, &moved));
+    if (t->rows->pull) TR_TRY(rows_take_answers(t->rows->pull, &moved));
     *did += moved;
     return TR_OK;
 }
@@ -412,7 +983,7 @@ int tr_rows_poll(struct tr_table *t, int *did)
 size_t tr_rows_memory(const struct tr_table *t)
 {
     size_t bytes = t->rows->decoded_room + t->rows->cached_room;
-    for (const struct tr_pull_request *r = t->rows->spare; r; r = r->next) bytes += r->answer_room;
+    for (const struct pull_request *r = t->rows->spare; r; r = r->next) bytes += r->answer_room;
     return bytes;
 }
 
@@ -427,7 +998,7 @@ void tr_rows_pushed(struct tr_table *t)
 
 /* Four times what all workers of the node have in flight at most, so that none of them is soon left behind: entries of
  * rows that lie on this node stay empty. */
-static void open_cache(struct tr_table *t)
+static void rows_open_cache(struct tr_table *t)
 {
     enum { MOST = 1 << 26, FEWEST = 16, LEAST_UNIT = 32 }; /* bytes, entries, bytes */
     tr_context *tr = t->tr;
@@ -458,7 +1029,7 @@ static void open_cache(struct tr_table *t)
 int tr_rows_begin(struct tr_table *t)
 {
     struct tr_rows *rows = t->rows;
-    open_cache(t);
+    rows_open_cache(t);
     rows->after = rows->pulled = rows->cache.head ? tr_cache_number(&rows->cache) : 0;
     return TR_OK;
 }
@@ -467,9 +1038,9 @@ void tr_rows_free(struct tr_table *t)
 {
     struct tr_rows *rows = t->rows;
     if (!rows) return;
-    tr_row_push_free(t);
+    row_push_free(t);
     while (rows->spare) {
-        struct tr_pull_request *r = rows->spare;
+        struct pull_request *r = rows->spare;
         rows->spare = r->next;
         free(r->ask);
         free(r->answer);

@@ -1,5 +1,5 @@
 /* Rows in any order: what one rank has asked servers for and not yet handed over, and what it adds to sparse rows and
- * has not yet sent. trireme/rows.h says what it is for; when it is allowed is decided by consistency/.
+ * has not yet sent. trireme/rows.h says what it is for; sync.c decides when it is allowed.
  *
  * Pulling. The list is split by server. Rows that this rank reaches directly wait until nothing else is there to do;
  * for the others there are requests: up to table.ahead are under way to each server, each for as many rows as fit
@@ -7,7 +7,7 @@
  * has gone by, messages are looked after: answers are taken, further requests leave, and this rank's own server
  * answers others; the more is here and the fewer ranks wait for this one, the less often, since looks are time taken
  * from computing. So a request leaves as soon as there is room, not when the caller has got round to it. What other
- * workers of the node are fetching or have fetched is taken from a node cache (node_cache.h). A sparse row tells its
+ * workers of the node are fetching or have fetched is taken from a node cache (node.h). A sparse row tells its
  * length only in the answer: the server fills table.row_bytes, and rows that it did not get to, or the rest of one,
  * are asked for again at once.
  *
@@ -29,7 +29,7 @@ struct tr_rows_terms {
     bool shared;   /* other workers of the node may have fetched a row, if … */
     int64_t least; /* … all updates of clocks < least are in it; in lockstep, no others either */
     int64_t holds; /* all updates of clocks < holds are in the tables now */
-    /* Rows of other nodes come behind the last merge (subscription.h), so pulling has not waited for it: those of this node are taken
+    /* Rows of other nodes come behind the last merge (node.h), so pulling has not waited for it: those of this node are taken
      * when all updates of clocks < least are known to be in the tables. */
     bool subscribed;
 };
@@ -40,9 +40,6 @@ int tr_rows_move(struct tr_table *table, const tr_key *keys, size_t n, tr_row_fn
 
 /* tr_rows_push(), as part of a clock. */
 int tr_rows_add(struct tr_table *table, const tr_row *rows, size_t n, int64_t clock);
-
-/* Sends what has been added so far. */
-int tr_rows_flush(struct tr_table *table);
 
 /* The worker's clock ends: what it has added to sparse tables leaves, and each server acknowledges the last of it. */
 int tr_rows_end_clock(struct tr_table *table, int64_t clock);
@@ -72,8 +69,5 @@ int tr_rows_poll(struct tr_table *table, int *did);
 
 /* With all ranks of the node. */
 void tr_rows_free(struct tr_table *table);
-
-/* Forgets what has not been sent. */
-void tr_row_push_free(struct tr_table *table);
 
 #endif

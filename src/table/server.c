@@ -1,12 +1,155 @@
 #include "table/server.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "table/function.h"
 #include "table/rows.h"
-#include "table/share.h"
-#include "table/squeeze.h"
+#include "table/storage.h"
+#include "table/codec.h"
+
+/* ======== messages ======== */
+
+static_assert(sizeof(struct tr_message) % 16 == 0, "the body follows its header");
+
+/* Long messages, which are all about as long, use the memory of earlier ones: fresh pages cost more than copying. */
+enum { LONG = 1 << 16 };
+
+int tr_message_new(struct tr_tables *tables, size_t room, struct tr_sending **message)
+{
+    struct tr_sending *m = room < LONG ? NULL : tables->spare;
+    if (m && m->room >= room) {
+        tables->spare = m->next;
+    } else {
+        *message = m = malloc(sizeof *m + room);
+        if (!m) return tr_fail(TR_ERR_SYSTEM, "out of memory: a message of %zu bytes", room);
+        m->room = room;
+    }
+    m->sent = m->acknowledged = MPI_REQUEST_NULL;
+    m->pending = NULL;
+    *message = m;
+    return TR_OK;
+}
+
+void tr_message_release(struct tr_tables *tables, struct tr_sending *m)
+{
+    if (m->room < LONG) {
+        free(m);
+        return;
+    }
+    m->next = tables->spare;
+    tables->spare = m;
+}
+
+static void message_list(struct tr_tables *tables, struct tr_sending *m)
+{
+    m->next = tables->sending;
+    tables->sending = m;
+}
+
+void tr_message_send(struct tr_tables *tables, struct tr_sending *m, size_t bytes, int rank,
+                     uint32_t *pending)
+{
+    MPI_Comm wire = tables->tr->wire;
+    uint32_t kind = m->header.kind;
+    int length = (int)(sizeof m->header + bytes);
+    if ((kind == TR_MESSAGE_REGISTER || kind == TR_MESSAGE_PUSH) && m->header.reply > 0)
+        MPI_Irecv(NULL, 0, MPI_BYTE, rank, TR_TAG_REPLY + (int)m->header.reply, wire, &m->acknowledged);
+    if (kind == TR_MESSAGE_FORGET) /* synchronous: it leaves the list when it has been received */
+        MPI_Issend(&m->header, length, MPI_BYTE, rank, TR_TAG_SERVER, wire, &m->sent);
+    else MPI_Isend(&m->header, length, MPI_BYTE, rank, TR_TAG_SERVER, wire, &m->sent);
+    if (pending) ++*pending;
+    m->pending = pending;
+    tables->traffic.messages += kind != TR_MESSAGE_REGISTER && kind != TR_MESSAGE_FORGET;
+    message_list(tables, m);
+}
+
+void tr_message_ask(struct tr_tables *tables, struct tr_sending *m, size_t bytes, int rank, void *answer,
+                    size_t room, MPI_Request *received)
+{
+    m->header.reply = tr_request_number(tables);
+    MPI_Irecv(answer, (int)room, MPI_BYTE, rank, TR_TAG_REPLY + (int)m->header.reply, tables->tr->wire,
+              received);
+    tr_message_send(tables, m, bytes, rank, NULL);
+}
+
+void tr_message_await(struct tr_tables *tables, struct tr_sending *m, MPI_Request received)
+{
+    m->acknowledged = received;
+    message_list(tables, m);
+}
+
+void tr_message_reply(struct tr_tables *tables, struct tr_sending *m, size_t bytes, int rank, uint32_t number)
+{
+    MPI_Isend(m->body, (int)bytes, MPI_BYTE, rank, TR_TAG_REPLY + (int)number, tables->tr->wire, &m->sent);
+    message_list(tables, m);
+}
+
+void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending)
+{
+    for (struct tr_sending *m = tables->sending; m && *pending > 0; m = m->next)
+        if (m->pending == pending) m->pending = NULL;
+}
+
+int tr_message_forget(struct tr_table *t, int rank, uint32_t tag)
+{
+    struct tr_sending *m = NULL;
+    TR_TRY(tr_message_new(t->tr->tables, 0, &m));
+    m->header = (struct tr_message){.kind = TR_MESSAGE_FORGET, .table = t->index, .tag = tag};
+    tr_message_send(t->tr->tables, m, 0, rank, NULL);
+    return TR_OK;
+}
+
+uint32_t tr_request_number(struct tr_tables *tables)
+{
+    enum { NUMBERS = 16384 }; /* far more than are ever under way, well below MPI's smallest tag limit */
+    tables->next_request = tables->next_request % NUMBERS + 1;
+    return tables->next_request;
+}
+
+void tr_messages_poll(struct tr_tables *tables, int *did)
+{
+    for (struct tr_sending **link = &tables->sending; *link;) {
+        struct tr_sending *m = *link;
+        if (!tr_request_done(&m->sent) || !tr_request_done(&m->acknowledged)) {
+            link = &m->next;
+            continue;
+        }
+        *link = m->next;
+        if (m->pending) --*m->pending;
+        ++*did;
+        tr_message_release(tables, m);
+    }
+}
+
+void tr_messages_free(struct tr_tables *tables)
+{
+    for (struct tr_sending *m; (m = tables->spare);) {
+        tables->spare = m->next;
+        free(m);
+    }
+}
+
+uint32_t tr_message_units(const struct tr_table *t)
+{
+    return (uint32_t)tr_max_size(1, TR_MESSAGE_BYTES / t->unit_bytes);
+}
+
+struct tr_wire tr_push_wire(const struct tr_table *t)
+{
+    bool all = t->use && !t->use->function.sparse;
+    return (struct tr_wire){all ? TR_ENCODING_DENSE : t->wire.encoding,
+                            t->tr->tables->flushes ? TR_PRECISION_FULL : t->wire.precision};
+}
+
+struct tr_wire tr_pull_wire(const struct tr_table *t, bool exact)
+{
+    int rounded = t->wire.precision == TR_PRECISION_F8 ? TR_PRECISION_F16 : t->wire.precision;
+    return (struct tr_wire){t->wire.encoding, exact ? TR_PRECISION_FULL : rounded};
+}
+
+/* ======== the server role ======== */
 
 /* An update that waits for its clock to be served. */
 struct tr_held {
@@ -19,7 +162,7 @@ struct tr_held {
 
 /* ---- registered key sets, sorted by rank and tag ---- */
 
-static int by_rank_tag(const void *a, const void *b)
+static int client_compare(const void *a, const void *b)
 {
     const struct tr_client *x = *(const struct tr_client *const *)a, *y = *(const struct tr_client *const *)b;
     if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
@@ -27,24 +170,24 @@ static int by_rank_tag(const void *a, const void *b)
 }
 
 /* Where a client is in the table's list, or NULL. */
-static struct tr_client **find_place(const struct tr_table *t, int rank, uint32_t tag)
+static struct tr_client **client_place(const struct tr_table *t, int rank, uint32_t tag)
 {
     struct tr_client key = {.rank = rank, .tag = tag}, *wanted = &key;
-    return t->clients > 0 ? bsearch(&wanted, t->client, t->clients, sizeof wanted, by_rank_tag) : NULL;
+    return t->clients > 0 ? bsearch(&wanted, t->client, t->clients, sizeof wanted, client_compare) : NULL;
 }
 
-static struct tr_client *find_client(const struct tr_table *t, int rank, uint32_t tag)
+static struct tr_client *client_find(const struct tr_table *t, int rank, uint32_t tag)
 {
-    struct tr_client **place = find_place(t, rank, tag);
+    struct tr_client **place = client_place(t, rank, tag);
     return place ? *place : NULL;
 }
 
 const struct tr_client *tr_server_client(const struct tr_table *t, int rank, uint32_t tag)
 {
-    return find_client(t, rank, tag);
+    return client_find(t, rank, tag);
 }
 
-static int add_client(struct tr_table *t, int rank, uint32_t tag)
+static int client_add(struct tr_table *t, int rank, uint32_t tag)
 {
     struct tr_client *c;
     size_t i;
@@ -52,13 +195,13 @@ static int add_client(struct tr_table *t, int rank, uint32_t tag)
     TR_TRY(TR_NEW(&c, 1));
     c->rank = rank;
     c->tag = tag;
-    for (i = t->clients++; i > 0 && by_rank_tag(&t->client[i - 1], &c) > 0; i--)
+    for (i = t->clients++; i > 0 && client_compare(&t->client[i - 1], &c) > 0; i--)
         t->client[i] = t->client[i - 1];
     t->client[i] = c;
     return TR_OK;
 }
 
-static void free_client(struct tr_client *c)
+static void client_free(struct tr_client *c)
 {
     free(c->arriving.unit);
     free(c->arriving.value);
@@ -68,19 +211,19 @@ static void free_client(struct tr_client *c)
     free(c);
 }
 
-static void forget_client(struct tr_table *t, int rank, uint32_t tag)
+static void client_forget(struct tr_table *t, int rank, uint32_t tag)
 {
-    struct tr_client **place = find_place(t, rank, tag);
+    struct tr_client **place = client_place(t, rank, tag);
     if (!place) return;
     t->pushing_clients -= (*place)->pushes;
-    free_client(*place);
+    client_free(*place);
     size_t behind = (size_t)(t->client + --t->clients - place);
     memmove(place, place + 1, behind * sizeof *place);
 }
 
 void tr_server_forget_all(struct tr_table *t)
 {
-    for (size_t i = 0; i < t->clients; i++) free_client(t->client[i]);
+    for (size_t i = 0; i < t->clients; i++) client_free(t->client[i]);
     free(t->client);
     t->client = NULL;
     t->clients = t->client_capacity = t->pushing_clients = t->held_last = 0;
@@ -105,7 +248,7 @@ int tr_server_reply(struct tr_table *t, int rank, uint32_t number, const struct 
     return TR_OK;
 }
 
-static int acknowledge(struct tr_table *t, int rank, const struct tr_message *m)
+static int reply_acknowledge(struct tr_table *t, int rank, const struct tr_message *m)
 {
     struct tr_sending *reply;
     if (m->reply == 0) return TR_OK;
@@ -115,7 +258,7 @@ static int acknowledge(struct tr_table *t, int rank, const struct tr_message *m)
 }
 
 /* Takes from packed values what a client has of them: beside that, the difference is small, or not. */
-static bool take_from(enum tr_dtype dtype, size_t n, const void *told, void *packed)
+static bool reply_subtract(enum tr_dtype dtype, size_t n, const void *told, void *packed)
 {
     double differs = 0, has = 0;
     tr_subtract_elements(dtype, n, told, packed);
@@ -130,8 +273,8 @@ static bool take_from(enum tr_dtype dtype, size_t n, const void *told, void *pac
 }
 
 /* Notes what a client will have when it has added the difference that it is sent. */
-static int tell(struct tr_table *t, const struct tr_slice *slice, const void *message, size_t bytes,
-                char *told)
+static int reply_note_difference(struct tr_table *t, const struct tr_slice *slice, const void *message,
+                                 size_t bytes, char *told)
 {
     struct tr_encoded sent;
     TR_TRY(tr_encoded_open(message, bytes, slice, &sent));
@@ -142,19 +285,19 @@ static int tell(struct tr_table *t, const struct tr_slice *slice, const void *me
 
 /* Answers with the packed units that have been read; or by how much they differ from those that the client was told, at 8
  * bits, or at 16 where that is not little (at first, for one). */
-static int answer_packed(struct tr_table *t, int rank, const struct tr_message *m, char *told)
+static int reply_packed(struct tr_table *t, int rank, const struct tr_message *m, char *told)
 {
     struct tr_tables *tables = t->tr->tables;
     struct tr_slice slice = tr_slice_of(t, m->n);
     struct tr_wire wire = tr_pull_wire(t, m->flags & TR_FLAG_EXACT);
-    if (told && take_from(t->dtype, m->n * t->unit_width, told, tables->packed))
+    if (told && reply_subtract(t->dtype, m->n * t->unit_width, told, tables->packed))
         wire.precision = TR_PRECISION_F8;
     struct tr_reply_head head = {.version = atomic_load(&t->line[t->server]->version)};
     struct tr_sending *reply;
     TR_TRY(tr_message_new(tables, sizeof head + tr_encode_room(&slice, wire), &reply));
     char *body = (char *)reply->body + sizeof head;
     size_t bytes = tr_encode(&slice, wire, tables->packed, NULL, 0, NULL, body);
-    if (told) TR_TRY(tell(t, &slice, body, bytes, told));
+    if (told) TR_TRY(reply_note_difference(t, &slice, body, bytes, told));
     if (told) TR_TRY(tr_squeeze(&tables->squeezer, body, &bytes));
     head.bytes = (uint32_t)bytes;
     memcpy(reply->body, &head, sizeof head);
@@ -165,8 +308,8 @@ static int answer_packed(struct tr_table *t, int rank, const struct tr_message *
 /* ---- kinds of messages ---- */
 
 /* The keys or positions of a registration, behind those that have come before. */
-static int take_entries(struct tr_table *t, struct tr_client *c, int rank, const struct tr_message *m,
-                        const unsigned char *data, size_t bytes)
+static int register_entries(struct tr_table *t, struct tr_client *c, int rank, const struct tr_message *m,
+                            const unsigned char *data, size_t bytes)
 {
     uint64_t *entry;
     TR_TRY(TR_NEW(&entry, m->n));
@@ -184,25 +327,26 @@ static int take_entries(struct tr_table *t, struct tr_client *c, int rank, const
     return status;
 }
 
-static int handle_register(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
+static int server_register(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
                            size_t bytes)
 {
-    if (m->first == 0) TR_TRY(add_client(t, rank, m->tag));
-    struct tr_client *c = find_client(t, rank, m->tag);
+    if (m->first == 0) TR_TRY(client_add(t, rank, m->tag));
+    struct tr_client *c = client_find(t, rank, m->tag);
     if (!(m->flags & TR_FLAG_IDENTITY) && (m->n > 0 || t->hash))
-        TR_TRY(take_entries(t, c, rank, m, data, bytes));
+        TR_TRY(register_entries(t, c, rank, m, data, bytes));
     c->n = m->first + m->n;
     if (m->first == 0 && (m->flags & TR_FLAG_PUSHES)) {
         c->pushes = true;
         t->pushing_clients++;
     }
-    return acknowledge(t, rank, m);
+    return reply_acknowledge(t, rank, m);
 }
 
 /* ---- pulls ---- */
 
 /* What a function makes of those of n slots that there are; the others read as zeros. */
-static int read_present(struct tr_table *t, int64_t version, uint32_t n, const uint32_t *slot, char *packed)
+static int pull_read_present(struct tr_table *t, int64_t version, uint32_t n, const uint32_t *slot,
+                             char *packed)
 {
     uint64_t *present;
     uint32_t some = 0;
@@ -225,19 +369,19 @@ static int read_present(struct tr_table *t, int64_t version, uint32_t n, const u
     return status;
 }
 
-static int read_slots(struct tr_table *t, struct tr_client *c, const struct tr_message *m, char *packed)
+static int pull_read_slots(struct tr_table *t, struct tr_client *c, const struct tr_message *m, char *packed)
 {
     const uint32_t *slot = c->keys.slot + m->first;
     tr_hash_list_refresh(&c->keys, t->map);
-    if (t->use && t->use->function.read) return read_present(t, m->clock, m->n, slot, packed);
+    if (t->use && t->use->function.read) return pull_read_present(t, m->clock, m->n, slot, packed);
     tr_copy_slots_to_packed(slot, m->n, t->unit_bytes, t->map->array[0].at, packed);
     return TR_OK;
 }
 
 /* n units of a client's segment into packed memory: what is in the share, or what a function makes of it. */
-static int read_units(struct tr_table *t, struct tr_client *c, const struct tr_message *m, char *packed)
+static int pull_read_units(struct tr_table *t, struct tr_client *c, const struct tr_message *m, char *packed)
 {
-    if (t->hash) return read_slots(t, c, m, packed);
+    if (t->hash) return pull_read_slots(t, c, m, packed);
     const char *share = t->share[t->server];
     const uint32_t *position = c->position ? c->position + m->first : NULL;
     if (t->use && t->use->function.read) {
@@ -255,27 +399,27 @@ static int read_units(struct tr_table *t, struct tr_client *c, const struct tr_m
     return TR_OK;
 }
 
-static int handle_pull(struct tr_table *t, int rank, const struct tr_message *m)
+static int server_pull(struct tr_table *t, int rank, const struct tr_message *m)
 {
     struct tr_tables *tables = t->tr->tables;
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
-    struct tr_client *c = find_client(t, m->owner, m->tag);
-    TR_TRY(read_units(t, c, m, tables->packed));
+    struct tr_client *c = client_find(t, m->owner, m->tag);
+    TR_TRY(pull_read_units(t, c, m, tables->packed));
     bool exact = m->flags & TR_FLAG_EXACT, once = m->flags & TR_FLAG_ONCE;
-    if (!tr_pull_differs(t, exact && !once)) return answer_packed(t, rank, m, NULL);
+    if (!tr_pull_differs(t, exact && !once)) return reply_packed(t, rank, m, NULL);
     if (!c->told) TR_TRY(TR_NEW(&c->told, c->n * t->unit_bytes));
     char *told = c->told + m->first * t->unit_bytes;
-    if (!once) return answer_packed(t, rank, m, told);
+    if (!once) return reply_packed(t, rank, m, told);
     memcpy(told, tables->packed, m->n * t->unit_bytes);
-    return answer_packed(t, rank, m, NULL);
+    return reply_packed(t, rank, m, NULL);
 }
 
 /* ---- pushes ---- */
 
 /* The units that a message brings, by their places in the share, and their values: in memory of the message or of
  * tables. */
-static int open_update(struct tr_table *t, const struct tr_client *c, const struct tr_message *m,
-                       const void *data, size_t bytes, uint32_t *n, const uint32_t **unit, const void **value)
+static int push_open(struct tr_table *t, const struct tr_client *c, const struct tr_message *m,
+                     const void *data, size_t bytes, uint32_t *n, const uint32_t **unit, const void **value)
 {
     struct tr_tables *tables = t->tr->tables;
     struct tr_slice slice = tr_slice_of(t, m->n);
@@ -303,7 +447,7 @@ static int open_update(struct tr_table *t, const struct tr_client *c, const stru
 
 /* With hash storage, makes slots of an update's places in the list of keys, and room for those that are absent. Units
  * of zeros need none, so that the first update does not make all keys present that a view has. */
-static int make_slots(struct tr_table *t, struct tr_client *c, uint32_t *n, const void **value)
+static int push_make_slots(struct tr_table *t, struct tr_client *c, uint32_t *n, const void **value)
 {
     struct tr_tables *tables = t->tr->tables;
     uint32_t *unit = tables->unit;
@@ -319,8 +463,8 @@ static int make_slots(struct tr_table *t, struct tr_client *c, uint32_t *n, cons
 }
 
 /* A part of an update for a function, which gets whole updates only. */
-static int assemble(struct tr_table *t, struct tr_client *c, const struct tr_message *m, uint32_t n,
-                    const uint32_t *unit, const void *value)
+static int push_assemble(struct tr_table *t, struct tr_client *c, const struct tr_message *m, uint32_t n,
+                         const uint32_t *unit, const void *value)
 {
     bool first = m->first == 0, last = m->flags & TR_FLAG_LAST;
     if (first && last) {
@@ -339,17 +483,17 @@ static int assemble(struct tr_table *t, struct tr_client *c, const struct tr_mes
 }
 
 /* An update that arrived. Others may be adding to the share, or, in lockstep, nobody: locks cost little then. */
-static int apply_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
+static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
                       size_t bytes)
 {
     if (t->sparse) return tr_sparse_take(t->sparse_share, t->width, data, bytes);
-    struct tr_client *c = find_client(t, rank, m->tag);
+    struct tr_client *c = client_find(t, rank, m->tag);
     uint32_t n = 0;
     const uint32_t *unit;
     const void *value;
-    TR_TRY(open_update(t, c, m, data, bytes, &n, &unit, &value));
-    if (t->hash) TR_TRY(make_slots(t, c, &n, &value));
-    if (t->use) return assemble(t, c, m, n, unit, value);
+    TR_TRY(push_open(t, c, m, data, bytes, &n, &unit, &value));
+    if (t->hash) TR_TRY(push_make_slots(t, c, &n, &value));
+    if (t->use) return push_assemble(t, c, m, n, unit, value);
     if (t->hash) { /* nobody else writes there */
         tr_add_packed_to_share(t->dtype, unit, n, t->unit_width, value, t->map->array[0].at);
         return TR_OK;
@@ -358,7 +502,7 @@ static int apply_push(struct tr_table *t, int rank, const struct tr_message *m, 
     return TR_OK;
 }
 
-static int by_rank_tag_first(const void *a, const void *b)
+static int held_compare(const void *a, const void *b)
 {
     const struct tr_held *x = *(const struct tr_held *const *)a, *y = *(const struct tr_held *const *)b;
     if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
@@ -396,11 +540,11 @@ int tr_server_apply_held(struct tr_table *t)
         if (held->message.clock == t->served + 1 && held->message.flags & TR_FLAG_LAST) t->held_last++;
         link = &held->next;
     }
-    qsort(sorted, n, sizeof *sorted, by_rank_tag_first);
+    qsort(sorted, n, sizeof *sorted, held_compare);
     int status = TR_OK;
     for (size_t i = 0; i < n; i++) {
         if (status == TR_OK)
-            status = apply_push(t, sorted[i]->rank, &sorted[i]->message, sorted[i]->data, sorted[i]->bytes);
+            status = push_apply(t, sorted[i]->rank, &sorted[i]->message, sorted[i]->data, sorted[i]->bytes);
         free(sorted[i]);
     }
     free(sorted);
@@ -409,7 +553,7 @@ int tr_server_apply_held(struct tr_table *t)
     return status;
 }
 
-static int hold_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data, size_t bytes)
+static int push_hold(struct tr_table *t, int rank, const struct tr_message *m, const void *data, size_t bytes)
 {
     struct tr_held *held = malloc(sizeof *held + bytes);
     if (!held) return tr_fail(TR_ERR_SYSTEM, "out of memory: an update of %zu bytes of rank %d", bytes, rank);
@@ -423,21 +567,21 @@ static int hold_push(struct tr_table *t, int rank, const struct tr_message *m, c
     return TR_OK;
 }
 
-static int handle_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
+static int server_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
                        size_t bytes)
 {
-    TR_TRY(t->lockstep ? hold_push(t, rank, m, data, bytes) : apply_push(t, rank, m, data, bytes));
-    return acknowledge(t, rank, m);
+    TR_TRY(t->lockstep ? push_hold(t, rank, m, data, bytes) : push_apply(t, rank, m, data, bytes));
+    return reply_acknowledge(t, rank, m);
 }
 
 int tr_server_push_here(struct tr_table *t, const struct tr_message *m, const void *data, size_t bytes)
 {
-    return handle_push(t, t->tr->rank, m, data, bytes);
+    return server_push(t, t->tr->rank, m, data, bytes);
 }
 
 /* ---- rows ---- */
 
-static int check_rows(const struct tr_table *t, int rank, const struct tr_message *m, size_t bytes)
+static int rows_check(const struct tr_table *t, int rank, const struct tr_message *m, size_t bytes)
 {
     size_t each = t->hash ? sizeof(tr_key) : t->sparse ? sizeof(struct tr_sparse_request) : sizeof(uint32_t);
     if (bytes == m->n * each) return TR_OK;
@@ -445,7 +589,7 @@ static int check_rows(const struct tr_table *t, int rank, const struct tr_messag
                    bytes);
 }
 
-static int answer_sparse(struct tr_table *t, int rank, const struct tr_message *m, const void *wishes)
+static int rows_answer_sparse(struct tr_table *t, int rank, const struct tr_message *m, const void *wishes)
 {
     struct tr_sparse_head head = {0};
     struct tr_sending *reply;
@@ -459,7 +603,7 @@ static int answer_sparse(struct tr_table *t, int rank, const struct tr_message *
 }
 
 /* The units at a list of positions, or with hash storage the keys, that a message brings. */
-static int read_listed(struct tr_table *t, uint32_t n, const void *list, char *packed)
+static int rows_read(struct tr_table *t, uint32_t n, const void *list, char *packed)
 {
     struct tr_tables *tables = t->tr->tables;
     TR_TRY(TR_GROW(&tables->unit, &tables->unit_size, n));
@@ -481,30 +625,30 @@ static int read_listed(struct tr_table *t, uint32_t n, const void *list, char *p
     return TR_OK;
 }
 
-static int handle_rows(struct tr_table *t, int rank, const struct tr_message *m, const void *list,
+static int server_rows(struct tr_table *t, int rank, const struct tr_message *m, const void *list,
                        size_t bytes)
 {
     struct tr_tables *tables = t->tr->tables;
-    TR_TRY(check_rows(t, rank, m, bytes));
-    if (t->sparse) return answer_sparse(t, rank, m, list);
+    TR_TRY(rows_check(t, rank, m, bytes));
+    if (t->sparse) return rows_answer_sparse(t, rank, m, list);
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
-    TR_TRY(read_listed(t, m->n, list, tables->packed));
-    return answer_packed(t, rank, m, NULL);
+    TR_TRY(rows_read(t, m->n, list, tables->packed));
+    return reply_packed(t, rank, m, NULL);
 }
 
 /* ---- all ---- */
 
-static int handle(struct tr_tables *tables, int rank, const struct tr_message *m, const void *data,
-                  size_t bytes)
+static int server_handle(struct tr_tables *tables, int rank, const struct tr_message *m, const void *data,
+                         size_t bytes)
 {
     struct tr_table *t = tables->table[m->table];
     switch ((enum tr_message_kind)m->kind) {
-    case TR_MESSAGE_REGISTER: return handle_register(t, rank, m, data, bytes);
-    case TR_MESSAGE_FORGET: forget_client(t, rank, m->tag); return TR_OK;
-    case TR_MESSAGE_PULL: return handle_pull(t, rank, m);
-    case TR_MESSAGE_PUSH: return handle_push(t, rank, m, data, bytes);
+    case TR_MESSAGE_REGISTER: return server_register(t, rank, m, data, bytes);
+    case TR_MESSAGE_FORGET: client_forget(t, rank, m->tag); return TR_OK;
+    case TR_MESSAGE_PULL: return server_pull(t, rank, m);
+    case TR_MESSAGE_PUSH: return server_push(t, rank, m, data, bytes);
     case TR_MESSAGE_ASK: return tr_use_answer(t, rank, m, data);
-    case TR_MESSAGE_ROWS: return handle_rows(t, rank, m, data, bytes);
+    case TR_MESSAGE_ROWS: return server_rows(t, rank, m, data, bytes);
     }
     return tr_fail(TR_ERR_INTERNAL, "rank %d sent a message of unknown kind %u", rank, m->kind);
 }
@@ -528,7 +672,8 @@ int tr_server_poll(struct tr_tables *tables, int *did)
         tr_wait_alone(tables->tr, &request, "the rest of a message to a server");
         struct tr_message m;
         memcpy(&m, tables->inbox, sizeof m);
-        TR_TRY(handle(tables, status.MPI_SOURCE, &m, tables->inbox + sizeof m, (size_t)bytes - sizeof m));
+        TR_TRY(
+            server_handle(tables, status.MPI_SOURCE, &m, tables->inbox + sizeof m, (size_t)bytes - sizeof m));
         ++*did;
     }
     if (begin > 0) tables->service.seconds += tr_now() - begin;

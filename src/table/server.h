@@ -1,10 +1,120 @@
-/* The server role: whatever comes with TR_TAG_SERVER is handled in the order of its arrival, and nothing here waits. Key
- * sets are kept by (rank, tag), so that pulls and pushes carry no keys. */
+/* Messages between workers and the servers of tables.
+ *
+ * What a worker cannot do in memory itself it asks a server for: a message with TR_TAG_SERVER, struct tr_message in
+ * front. The server answers with TR_TAG_REPLY + the number that the message brought, where it brought one: with
+ * values behind a struct tr_reply_head, or with nothing, as an acknowledgement. Messages leave without waiting, and
+ * their memory is kept here until they have.
+ */
 #ifndef TR_TABLE_SERVER_H
 #define TR_TABLE_SERVER_H
 
-#include "table/hashmap.h"
-#include "table/message.h"
+#include "table/codec.h"
+#include "table/storage.h"
+#include "table/table.h"
+
+/* Bytes of values in one message of a pull or a push. */
+enum { TR_MESSAGE_BYTES = 1 << 18 };
+
+enum tr_message_kind {
+    TR_MESSAGE_REGISTER,
+    TR_MESSAGE_FORGET,
+    TR_MESSAGE_PULL,
+    TR_MESSAGE_PUSH,
+    TR_MESSAGE_ASK,
+    TR_MESSAGE_ROWS
+};
+
+/* TR_FLAG_EXACT: what is read is not to be rounded; with TR_FLAG_ONCE, of a view that is told differences otherwise. */
+enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4, TR_FLAG_EXACT = 8, TR_FLAG_ONCE = 16 };
+
+struct tr_message {
+    uint32_t kind, table, tag;
+    uint32_t reply; /* number of the answer's tag; 0: no answer wanted */
+    /* slice of the client's segment; ask: which answer, and bytes of the question; rows: n of them, listed behind this;
+     * push of sparse rows: number of the message in its clock */
+    uint32_t first, n;
+    uint32_t flags;
+    int32_t owner; /* pull: the rank that has registered the tag, any of the asker's node */
+    /* push: of the pusher; pull: the version to be read; ask, and rows that are sparse: bytes of room for the answer */
+    int64_t clock;
+    int64_t seen; /* push: version of the share that the pusher knows */
+};
+
+/* In front of every answer that carries something. */
+struct tr_reply_head {
+    int64_t version; /* of the share */
+    uint32_t bytes;  /* that follow */
+    uint32_t failed; /* they are the text of an error */
+};
+
+/* A message being written or on its way: a header and a body to a server, or a body alone as an answer. */
+struct tr_sending {
+    struct tr_sending *next;
+    MPI_Request sent, acknowledged;
+    uint32_t *pending;
+    size_t room; /* of the body */
+    _Alignas(16) struct tr_message header;
+    unsigned char body[];
+};
+
+/* Memory for a message of up to `room` bytes in its body. One of the next two functions takes it over. */
+int tr_message_new(struct tr_tables *tables, size_t room, struct tr_sending **message);
+
+/* Sends header and body, of so many bytes, to a server. *pending (NULL: none) is one more from now on until the message
+ * has left and, where a registration or push wants that, has been acknowledged; it must live that long. */
+void tr_message_send(struct tr_tables *tables, struct tr_sending *message, size_t bytes, int rank,
+                     uint32_t *pending);
+
+/* Sends a message that wants an answer of up to `room` bytes: *received is complete when it is there. */
+void tr_message_ask(struct tr_tables *tables, struct tr_sending *message, size_t bytes, int rank,
+                    void *answer, size_t room, MPI_Request *received);
+
+/* Sends the body as an answer. */
+void tr_message_reply(struct tr_tables *tables, struct tr_sending *message, size_t bytes, int rank,
+                      uint32_t number);
+
+/* Nobody wants any more what is being received into the body: its memory stays among the messages on their way until that
+ * has come. */
+void tr_message_await(struct tr_tables *tables, struct tr_sending *message, MPI_Request received);
+
+/* Takes back one that is not sent. */
+void tr_message_release(struct tr_tables *tables, struct tr_sending *message);
+
+/* What counted in *pending does so no more: its memory goes. */
+void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending);
+
+/* Lets a server forget a key set: leaves without waiting, and has been received when tables->sending is empty. */
+int tr_message_forget(struct tr_table *table, int rank, uint32_t tag);
+
+/* For header.reply: different for all under way. */
+uint32_t tr_request_number(struct tr_tables *tables);
+
+/* Takes back the memory of messages that have left, for the next ones; frees all of it. */
+void tr_messages_poll(struct tr_tables *tables, int *did);
+void tr_messages_free(struct tr_tables *tables);
+
+/* Units of one message of a pull or push. */
+uint32_t tr_message_units(const struct tr_table *table);
+
+/* n units as they travel, and in which form: those of an update, or those that are read (exact: never rounded). */
+static inline struct tr_slice tr_slice_of(const struct tr_table *t, uint32_t n)
+{
+    return (struct tr_slice){.dtype = t->dtype, .n = n, .width = t->unit_width};
+}
+struct tr_wire tr_push_wire(const struct tr_table *table);
+struct tr_wire tr_pull_wire(const struct tr_table *table, bool exact);
+
+/* Whether a view is told by how much its values differ from those that it was told last, with table.precision f8: both
+ * ends keep these, and whatever rounding takes from a difference is part of the next. */
+static inline bool tr_pull_differs(const struct tr_table *t, bool exact)
+{
+    return !exact && t->wire.precision == TR_PRECISION_F8 && (t->dtype == TR_F32 || t->dtype == TR_F64);
+}
+
+/* ======== the server role ======== */
+
+/* The server role: whatever comes with TR_TAG_SERVER is handled in the order of its arrival, and nothing here waits. Key
+ * sets are kept by (rank, tag), so that pulls and pushes carry no keys. */
 
 /* A key set as its server knows it. */
 struct tr_client {

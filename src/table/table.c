@@ -3,9 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "table/function.h"
+#include "table/merge.h"
+#include "table/node.h"
 #include "table/rows.h"
-#include "table/share.h"
+#include "table/server.h"
+#include "table/storage.h"
+#include "table/codec.h"
+#include "table/view.h"
 #include "trireme/collective.h"
+
+/* ======== one table ======== */
 
 MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
 {
@@ -19,7 +27,7 @@ MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
 }
 
 /* Rows wider than this are cut, so that one row's pieces lie on several servers (2-D blocks). */
-static uint32_t pieces_of_row(size_t width, size_t element)
+static uint32_t table_pieces(size_t width, size_t element)
 {
     enum { LONGEST = 16384 };
     for (size_t pieces = 1; pieces <= 1024; pieces++)
@@ -29,8 +37,8 @@ static uint32_t pieces_of_row(size_t width, size_t element)
 
 /* Chooses the servers of a table. A table on some of them begins behind the last such, so that several small
  * ones do not crowd on the first servers; all ranks make the same tables and so count alike. */
-static int choose_servers(struct tr_table *t, const tr_table_options *options, const struct tr_table *like,
-                          uint32_t *servers)
+static int table_choose_servers(struct tr_table *t, const tr_table_options *options,
+                                const struct tr_table *like, uint32_t *servers)
 {
     const tr_job *job = t->tr->job;
     uint32_t all = (uint32_t)t->tr->layout.servers;
@@ -49,7 +57,7 @@ static int choose_servers(struct tr_table *t, const tr_table_options *options, c
 }
 
 /* As the options say, and where they are silent, the job. */
-static int partition_table(struct tr_table *t, const tr_table_options *options, const struct tr_table *like)
+static int table_partition(struct tr_table *t, const tr_table_options *options, const struct tr_table *like)
 {
     const tr_job *job = t->tr->job;
     struct tr_partition_options wish = {
@@ -66,7 +74,7 @@ static int partition_table(struct tr_table *t, const tr_table_options *options, 
         wish.who = options->who;
     }
     uint32_t servers = 0;
-    TR_TRY(choose_servers(t, options, like, &servers));
+    TR_TRY(table_choose_servers(t, options, like, &servers));
     TR_TRY(tr_partition_make(&wish, t->keys * t->pieces, servers, &t->partition));
     t->server = tr_table_server_of(t, t->tr->rank);
     if (t->server >= 0 && !t->sparse) t->share_units = tr_partition_share(&t->partition, (uint32_t)t->server);
@@ -91,7 +99,7 @@ int tr_table_check_hash(const tr_context *tr)
 
 /* Only the server of a share knows what is in its map. So nobody finds memory of it in t->share, and all ways to read
  * and push are those to a server far away. */
-static int make_map(struct tr_table *t)
+static int table_make_map(struct tr_table *t)
 {
     if (!t->hash) return TR_OK;
     TR_TRY(tr_table_check_hash(t->tr));
@@ -101,7 +109,7 @@ static int make_map(struct tr_table *t)
 }
 
 /* Sparse rows, too: lists move when they grow. */
-static int make_sparse_share(struct tr_table *t)
+static int table_make_sparse(struct tr_table *t)
 {
     if (!t->sparse) return TR_OK;
     if ((t->dtype != TR_F32 && t->dtype != TR_I32) || t->hash || t->width > UINT64_C(1) << 32)
@@ -114,7 +122,7 @@ static int make_sparse_share(struct tr_table *t)
 }
 
 /* A place function that does not say the same everywhere would mix up parameters without a word. */
-static int agree_on_places(const struct tr_table *t)
+static int table_agree_on_places(const struct tr_table *t)
 {
     uint64_t print = tr_partition_print(&t->partition), bounds[2] = {print, ~print};
     TR_TRY(tr_all_reduce(t->tr, TR_SET_ALL, TR_MIN, TR_I64, bounds,
@@ -169,7 +177,7 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
     t->width = rows == 1 && !t->sparse ? 1 : columns;
     bool by_job = !t->sparse && !options->place;
     t->hash = options->hash || (by_job && tr->job && tr->job->table.storage == TR_STORAGE_HASH);
-    t->pieces = options->place || t->hash || t->sparse ? 1 : pieces_of_row(t->width, tr_dtype_size(dtype));
+    t->pieces = options->place || t->hash || t->sparse ? 1 : table_pieces(t->width, tr_dtype_size(dtype));
     t->unit_width = t->width / t->pieces;
     t->unit_bytes = t->unit_width * tr_dtype_size(dtype);
     t->memory = TR_SHM_CLOSED;
@@ -195,16 +203,16 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
                                        .seed = tr_mix(tr->job->seed + (uint64_t)tr->rank)};
     }
     t->merges_shared = t->merges_shared && t->lockstep && tr->layout.nodes == 1 && !t->hash && !t->sparse;
-    if (status == TR_OK) status = partition_table(t, options, like);
-    if (status == TR_OK) status = make_map(t);
-    if (status == TR_OK) status = make_sparse_share(t);
+    if (status == TR_OK) status = table_partition(t, options, like);
+    if (status == TR_OK) status = table_make_map(t);
+    if (status == TR_OK) status = table_make_sparse(t);
     if (status == TR_OK) status = tr_rows_open(t);
     uint32_t servers = t->partition.servers;
     if (status == TR_OK) status = TR_NEW(&t->share, servers);
     if (status == TR_OK) status = TR_NEW(&t->line, servers);
     if (status == TR_OK) status = TR_GROW(&tables->table, &tables->capacity, tables->count + 1);
     status = tr_agree(tr, status);
-    if (status == TR_OK) status = agree_on_places(t);
+    if (status == TR_OK) status = table_agree_on_places(t);
     if (status != TR_OK) {
         tr_table_free(t);
         return status;
@@ -248,4 +256,364 @@ void tr_table_filter_l1(struct tr_table *t, double alpha, double scale)
 {
     t->filter.alpha = alpha;
     t->filter.scale = scale;
+}
+
+/* ======== more or fewer servers ======== */
+
+/* Tables on more or fewer servers (M39, elastic): the units that another server holds from now on move to it, all others
+ * stay where they are in memory of the same rank. On a ring (table.partition: ring) that is the least there is: a new
+ * server takes its part from all others, and a leaving one gives its own to all others (PS, section 4.3). */
+
+static int resize_check(const struct tr_table *t, uint32_t servers)
+{
+    if (t->hash || t->sparse || t->use || t->partition.kind == TR_PARTITION_OWN)
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "table %s: only dense tables without server function and place function move to other servers",
+            t->name);
+    if (servers < 1 || servers > (uint32_t)t->tr->layout.servers)
+        return tr_fail(TR_ERR_CONFIG, "table %s: it cannot lie on %u servers, there are %d", t->name, servers,
+                       t->tr->layout.servers);
+    if (t->clients > 0 || t->updating_views > 0 || t->merge)
+        return tr_fail(TR_ERR_INTERNAL, "table %s moves to other servers while views of it are open",
+                       t->name);
+    return TR_OK;
+}
+
+/* Copies what this rank holds in the old table to where the new one has it: a run of units at a time, as long as both
+ * keep neighbours together. */
+static uint64_t resize_move(const struct tr_table *old, const struct tr_table *new)
+{
+    uint64_t moved = 0;
+    size_t unit = old->unit_bytes;
+    struct tr_walker to = {.partition = &new->partition};
+    for (uint64_t position = 0; position < old->share_units;) {
+        uint64_t first = tr_partition_unit(&old->partition, (uint32_t)old->server, (uint32_t)position);
+        if (first == UINT64_MAX) {
+            position++;
+            continue;
+        }
+        struct tr_location at = tr_walk_to(&to, first);
+        uint64_t end = first - first % old->partition.block + old->partition.block;
+        if (to.end < end) end = to.end;
+        if (old->partition.units < end) end = old->partition.units;
+        size_t bytes = (size_t)(end - first) * unit;
+        const char *from = (const char *)old->share[old->server] + position * unit;
+        if (new->share[at.server])
+            memcpy((char *)new->share[at.server] + (size_t)at.position *unit, from, bytes);
+        else
+            MPI_Put(from, (int)bytes, MPI_BYTE, tr_table_server_rank(new, at.server),
+                    (MPI_Aint)((size_t)at.position * unit), (int)bytes, MPI_BYTE, new->window);
+        if (tr_table_server_rank(new, at.server) != old->tr->rank) moved += bytes;
+        position += end - first;
+    }
+    if (new->window != MPI_WIN_NULL) MPI_Win_flush_all(new->window);
+    return moved;
+}
+
+/* Whoever knows the table goes on knowing it; what is not of its shares stays. */
+static void resize_exchange(struct tr_table *a, struct tr_table *b)
+{
+    struct tr_table was = *a;
+    *a = *b;
+    *b = was;
+    b->index = a->index;
+    a->index = was.index;
+    a->left_out = was.left_out;
+    a->fallback = was.fallback;
+    a->filter = was.filter;
+    a->next_tag = was.next_tag;
+}
+
+int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
+{
+    tr_context *tr = t->tr;
+    struct tr_table *new = NULL;
+    uint64_t bytes = 0;
+    *moved = 0;
+    if (t->partition.servers == servers) return TR_OK;
+    TR_TRY(tr_tables_forget_views(tr));
+    TR_TRY(tr_agree(tr, resize_check(t, servers)));
+    tr_table_options options = {.servers = servers, .block = t->partition.block};
+    if (t->partition.kind == TR_PARTITION_RANGE || t->partition.kind == TR_PARTITION_HASH) options.block = 0;
+    TR_TRY(tr_table_make(tr, t->name, t->dtype, t->width == 1 ? 1 : t->keys,
+                         t->width == 1 ? t->keys : t->width, &options, t, &new));
+    if (t->server >= 0) bytes = resize_move(t, new);
+    MPI_Request request;
+    MPI_Iallreduce(&bytes, moved, 1, MPI_UINT64_T, MPI_SUM, tr->world, &request);
+    TR_TRY(tr_wait_request(tr, &request, "all servers to hand over their shares"));
+    resize_exchange(t, new);
+    return tr_table_drop(&new);
+}
+
+/* ======== all tables ======== */
+
+/* ---- opening and closing ---- */
+
+/* Merges, messages, rows and views of all tables. */
+static int tables_poll(void *what, int *did)
+{
+    struct tr_tables *tables = what;
+    tr_messages_poll(tables, did);
+    TR_TRY(tr_server_poll(tables, did));
+    for (size_t i = 0; i < tables->count; i++) {
+        TR_TRY(tr_merge_poll(tables->table[i], did));
+        TR_TRY(tr_rows_poll(tables->table[i], did));
+    }
+    for (size_t i = 0; i < tables->view_count; i++) TR_TRY(tr_view_poll(tables->views[i], did));
+    return TR_OK;
+}
+
+/* Said before anything is read, while it costs nothing. */
+static int tables_check_servers(const tr_context *tr)
+{
+    if (!tr->job || tr->job->table.servers <= (uint64_t)tr->layout.servers) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "%s: table.servers is %llu, but there are %d servers: see ranks.servers",
+                   tr_job_where(tr->job, "table.servers"), (unsigned long long)tr->job->table.servers,
+                   tr->layout.servers);
+}
+
+int tr_tables_open(tr_context *tr)
+{
+    TR_TRY(tables_check_servers(tr));
+    if (tr->job && tr->job->table.storage == TR_STORAGE_HASH) TR_TRY(tr_table_check_hash(tr));
+    TR_TRY(TR_NEW(&tr->tables, 1));
+    tr->tables->tr = tr;
+    TR_TRY(tr_functions_open(tr->tables));
+    return tr_poll_add(tr, tables_poll, tr->tables);
+}
+
+int tr_tables_forget_views(tr_context *tr)
+{
+    struct tr_tables *tables = tr->tables;
+    for (size_t i = 0; i < tables->count; i++) tr_node_pull_forget(tables->table[i]);
+    TR_WAIT_UNTIL(tr, !tables->sending, "the servers to forget closed views");
+    TR_TRY(tr_barrier(tr, tr->world, "all ranks to close views"));
+    for (size_t i = 0; i < tables->count; i++) tr_node_pull_free(tables->table[i]);
+    return TR_OK;
+}
+
+/* Nothing of its views is left. */
+static void tables_free_table(struct tr_table *t)
+{
+    tr_merge_close(t);
+    tr_server_forget_all(t);
+    tr_use_free(t);
+    tr_table_free(t);
+}
+
+int tr_table_drop(tr_table **table)
+{
+    struct tr_tables *tables = (*table)->tr->tables;
+    /* what its views have sent must be handled while the numbers of the tables still hold */
+    TR_TRY(tr_tables_forget_views(tables->tr));
+    size_t index = (*table)->index;
+    tables_free_table(*table);
+    tables->count--;
+    for (size_t i = index; i < tables->count; i++) {
+        tables->table[i] = tables->table[i + 1];
+        tables->table[i]->index = (uint32_t)i;
+    }
+    *table = NULL;
+    return TR_OK;
+}
+
+void tr_tables_close(tr_context *tr)
+{
+    struct tr_tables *tables = tr->tables;
+    if (!tables) return;
+    (void)tr_tables_forget_views(tr);
+    tr_poll_remove(tr, tables_poll, tables);
+    while (tables->count > 0) tables_free_table(tables->table[--tables->count]);
+    tr_functions_close(tables);
+    tr_messages_free(tables);
+    free(tables->table);
+    free(tables->views);
+    free(tables->inbox);
+    free(tables->packed);
+    free(tables->unit);
+    tr_squeezer_free(&tables->squeezer);
+    free(tables);
+    tr->tables = NULL;
+}
+
+/* ---- time on the way ---- */
+
+/* Counts the time since the last change of what this rank does, or of what is on its way. */
+static void way_count(struct tr_tables *tables)
+{
+    struct tr_way_now *way = &tables->way;
+    double now = tr_now(), passed = way->under_way > 0 ? now - way->since : 0;
+    tables->traffic.way_seconds += passed;
+    if (way->computes && way->waits == 0) tables->traffic.hidden_seconds += passed;
+    way->since = now;
+}
+
+void tr_way_begin(struct tr_tables *tables)
+{
+    way_count(tables);
+    tables->way.under_way++;
+}
+
+void tr_way_end(struct tr_tables *tables)
+{
+    way_count(tables);
+    tables->way.under_way--;
+}
+
+void tr_way_compute(struct tr_tables *tables, bool computes)
+{
+    way_count(tables);
+    tables->way.computes = computes;
+    tables->way.waits = 0; /* one that failed did not say that it ended */
+}
+
+void tr_wait_begin(struct tr_tables *tables)
+{
+    way_count(tables);
+    tables->way.waits++;
+}
+
+void tr_wait_end(struct tr_tables *tables)
+{
+    way_count(tables);
+    if (tables->way.waits > 0) tables->way.waits--;
+}
+
+/* ---- stages ---- */
+
+int tr_tables_ready(tr_context *tr)
+{
+    struct tr_tables *tables = tr->tables;
+    TR_TRY(tr_tables_forget_views(tr));
+    TR_TRY(tr_views_ready(tr));
+    tables->before = 0;
+    for (size_t i = 0; i < tables->count; i++) {
+        tables->table[i]->served = 0;
+        TR_TRY(tr_use_begin(tables->table[i]));
+        TR_TRY(tr_rows_begin(tables->table[i]));
+    }
+    TR_TRY(tr_node_pull_open(tr)); /* registers, and merges keep places of what is registered */
+    TR_TRY(tr_views_measure(tr));
+    for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_merge_open(tables->table[i]));
+    return TR_OK;
+}
+
+void tr_tables_count_from(tr_context *tr, int64_t clocks)
+{
+    struct tr_tables *tables = tr->tables;
+    tables->before = clocks;
+    for (size_t i = 0; i < tables->count; i++) {
+        if (tables->table[i]->use) tables->table[i]->use->share.stable = clocks;
+        tr_merge_begin(tables->table[i]);
+    }
+    for (size_t i = 0; i < tables->view_count; i++) {
+        struct tr_view_state *v = tables->views[i];
+        v->view.clock = v->merged_for = -1;
+        v->ahead_wanted = v->ahead_started = false;
+    }
+}
+
+int tr_tables_settle(tr_context *tr)
+{
+    bool used = false;
+    for (size_t i = 0; i < tr->tables->count; i++) {
+        used = used || tr->tables->table[i]->use;
+        tr_use_end(tr->tables->table[i]);
+    }
+    if (!used) return TR_OK;
+    return tr_barrier(tr, tr->active->participants, "the servers to settle what they keep apart");
+}
+
+/* ---- suspended stages ---- */
+
+static bool table_counts_pushers(const struct tr_table *t)
+{
+    return t->sparse || tr_table_by_message(t);
+}
+
+int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend)
+{
+    const struct tr_tables *tables = tr->tables;
+    int *open; /* by table: views of any rank */
+    *needed = false;
+    *can_suspend = true;
+    if (tables->count == 0) return TR_OK;
+    TR_TRY(TR_NEW(&open, tables->count));
+    for (size_t i = 0; i < tables->view_count; i++) open[tables->views[i]->view.table->index] = 1;
+    int status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, open, tables->count);
+    for (size_t i = 0; i < tables->count; i++) {
+        const struct tr_table *t = tables->table[i];
+        if (!open[i]) continue;
+        bool serves = tr->layout.nodes > 1 || t->merge || table_counts_pushers(t);
+        if (serves && t->server >= 0) *needed = true;
+        if (table_counts_pushers(t)) *can_suspend = false;
+    }
+    free(open);
+    return status;
+}
+
+/* What is open and what is suspended change places. */
+static void suspended_swap(struct tr_tables *tables, struct tr_suspended *s)
+{
+    struct tr_suspended was = *s;
+    s->views = tables->views;
+    s->view_count = tables->view_count;
+    s->view_capacity = tables->view_capacity;
+    tables->views = was.views;
+    tables->view_count = was.view_count;
+    tables->view_capacity = was.view_capacity;
+    for (size_t i = 0; i < s->tables; i++) {
+        struct tr_table *t = tables->table[i];
+        struct tr_suspended_table opened = {t->merge, t->subscription, t->updating_views};
+        t->merge = s->table[i].merge;
+        t->subscription = s->table[i].subscription;
+        t->updating_views = s->table[i].updating_views;
+        s->table[i] = opened;
+    }
+}
+
+static void suspended_free(struct tr_suspended *s)
+{
+    free(s->views);
+    free(s->table);
+    *s = (struct tr_suspended){0};
+}
+
+int tr_tables_suspend(tr_context *tr, bool resumes, struct tr_suspended *s)
+{
+    struct tr_tables *tables = tr->tables;
+    suspended_free(s);
+    TR_TRY(TR_NEW(&s->table, tables->count));
+    s->tables = tables->count;
+    while (!resumes && tables->view_count > 0) /* servers are not to wait for them in other stages */
+        tr_view_end(tables->views[0]);
+    suspended_swap(tables, s);
+    return TR_OK;
+}
+
+int tr_tables_resume(tr_context *tr, struct tr_suspended *s)
+{
+    struct tr_tables *tables = tr->tables;
+    if (tables->view_count > 0)
+        return tr_fail(TR_ERR_INTERNAL, "a view was left open between two stages of a task");
+    suspended_swap(tables, s);
+    tables->before = 0;
+    for (size_t i = 0; i < s->tables; i++) {
+        tables->table[i]->served = 0;
+        tr_merge_begin(tables->table[i]);
+        TR_TRY(tr_rows_begin(tables->table[i]));
+    }
+    suspended_free(s);
+    return TR_OK;
+}
+
+void tr_tables_end(tr_context *tr, struct tr_suspended *s)
+{
+    struct tr_tables *tables = tr->tables;
+    suspended_swap(tables, s);
+    for (size_t i = 0; i < s->tables; i++) tr_merge_close(tables->table[i]);
+    while (tables->view_count > 0) tr_view_end(tables->views[0]);
+    suspended_swap(tables, s);
+    suspended_free(s);
 }

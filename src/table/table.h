@@ -1,43 +1,32 @@
-/* table/ — parameters: shares in memory of their servers, views of workers, and the routes between them. From the
- * bottom up:
+/* table/: parameter tables, and the consistency of what workers read. From the bottom up:
  *
- *   partition  which server holds which unit
- *   keyset     the keys of a view, split by server
- *   elements   inner loops that move and add; encoding, filter, squeeze: how values travel in messages
- *   table      a table: what it is, and its life; hashmap, sparse: shares of other kinds
- *   share      … its memory, shared by a node and opened by RMA, and adding to it under locks
- *   message    messages to servers, and their answers
- *   function   server functions: what a table's servers do with updates, and the answers they compute
- *   server     answers registered key sets, pulls and pushes that come as messages
- *   channel    what a view has with one server: pulls by load, get or request; pushes by adding, accumulate or message
- *   node_cache what one worker of a node has fetched, for the others; node_pull: views of a node pulled as one with it
- *   rounds     who sends what to whom where pushes are merged between nodes
- *   merge      pushes of all workers of a clock at once, in such rounds (BSP), which bring the new values back, too
- *   merge_shared … by plain adding, in memory that a node shares
- *   view       a worker's copies of some keys: pulls and pushes of all its channels
- *   subscription rows that come behind each merge to workers that read them after it
- *   rows       rows in any order, and what is added to sparse ones
- *   rows_ask   … asked of servers, and their answers
- *   replica    a node's own copy of a table; transfer: handed from node to node
- *   tables     all tables from stage to stage; resize: more or fewer servers
+ *   plan       which server holds which unit (partition); the keys of a view or a list of rows, split by server
+ *   codec      element loops; encodings, Huffman codes and filters of values in messages
+ *   storage    the memory of a server's share: dense (shared by the node, open to RMA) and sparse rows; hashmap: hash storage
+ *   server     messages between workers and servers, and the server role: key sets, pulls, pushes, rows
+ *   function   server functions and answers: the registry, and their calls; functions: those that are built in
+ *   route      a channel: a worker's access to one server by load, get or request, and its pushes by add, accumulate, message
+ *   node       reads that the workers of a node share: caches, node pulls, subscriptions
+ *   merge      one sum of all updates of a clock (BSP), in shared memory or in rounds between nodes
+ *   view       a worker's copy of some keys: pulls and pushes through its channels
+ *   rows       rows in any order, pulled as a stream; updates of sparse rows
+ *   replica    a node's own copy of a table
+ *   table      creation, resizing and the life of all tables from stage to stage
+ *   clock      the clock window: how far each rank has come
+ *   sync       consistency: when a worker may read, when its clock ends, when updates become visible
  *
- * This room moves values when it is told to; when that is allowed is decided by consistency/.
- *
- * A unit is what lies in one piece at one place: an element of a vector, a row of a matrix, or, where rows
- * are cut (2-D blocks), a piece of a row.
- */
-#ifndef TR_TABLE_H
-#define TR_TABLE_H
+ * A unit is what lies in one piece at one place: an element of a vector, a row of a matrix, or, where rows are cut (2-D
+ * blocks), a piece of a row. All files but clock and sync move values when they are told to; sync decides when. */
+#ifndef TR_TABLE_TABLE_H
+#define TR_TABLE_TABLE_H
 
 #include <stdatomic.h>
 
 #include "ranks/ranks.h"
 #include "ranks/shm.h"
-#include "table/elements.h"
-#include "table/filter.h"
-#include "table/hashmap.h"
-#include "table/partition.h"
-#include "table/sparse.h"
+#include "table/codec.h"
+#include "table/storage.h"
+#include "table/plan.h"
 #include "trireme/table.h"
 
 /* What has moved, as counted by the worker that asked for it; bytes of values, with headers of messages. */
@@ -158,7 +147,7 @@ struct tr_tables {
     bool exact;                   /* what views read now is not rounded, whatever table.precision is */
     uint32_t next_request;
     uint32_t next_server; /* of the layout, where the next table on some servers begins */
-    int64_t written;      /* updates of clocks < written are in the tables, as far as consistency/ has said */
+    int64_t written;      /* updates of clocks < written are in the tables, as far as sync.c has said */
     /* Clocks of this stage that an earlier part of the run has ended: they count on for server functions and filters,
      * though the stage's own begin at 0. */
     int64_t before;
@@ -223,5 +212,64 @@ void tr_table_free(struct tr_table *table);
 
 /* TR_ERR_CONFIG where the job wishes for what hash storage cannot do. */
 int tr_table_check_hash(const tr_context *tr);
+
+/* ======== all tables of a context ======== */
+
+/* All tables of a context from stage to stage: they are made ready for the views that a stage has opened, settled
+ * when it ends, and suspended while another one runs: a stage that runs again and again, in turns with others, finds
+ * its views and merges as it left them, instead of opening them anew, which takes all ranks and far longer than a
+ * short stage. */
+
+int tr_tables_open(tr_context *tr);
+void tr_tables_close(tr_context *tr); /* all ranks */
+
+/* Ends what views of a node pull as one, and waits until no message of a closed view is under way any more: all ranks,
+ * outside of stages. */
+int tr_tables_forget_views(tr_context *tr);
+
+/* Makes ready to receive by all ways what views push: all ranks, after all views of a stage are open. */
+int tr_tables_ready(tr_context *tr);
+
+/* The stage that has just been made ready goes on where an earlier part of the run stood: so many clocks are over.
+ * Called on all ranks before its first clock. What views hold is to be read again. */
+void tr_tables_count_from(tr_context *tr, int64_t clocks);
+
+/* The stage's last update has arrived everywhere: what functions keep apart becomes part of the values. All ranks. */
+int tr_tables_settle(tr_context *tr);
+
+/* What a suspended stage has opened. */
+struct tr_suspended {
+    struct tr_view_state **views;
+    size_t view_count, view_capacity;
+    struct tr_suspended_table {
+        struct tr_merge *merge;
+        struct tr_subscription *subscription;
+        uint32_t updating_views;
+    } * table; /* of the first `tables` tables of the context */
+    size_t tables;
+};
+
+/* What this rank has to do with the stage that has just been made ready: whether others need it as a server, and (the
+ * same on all ranks) whether the stage can be suspended: not with server functions, hash storage, sparse rows or
+ * updates as messages, whose servers count who pushes. All ranks. */
+int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend);
+
+/* Suspends what is open, and resumes it as it was before the first clock. Each participant for itself. With resumes
+ * false it waits only to be ended. */
+int tr_tables_suspend(tr_context *tr, bool resumes, struct tr_suspended *suspended);
+int tr_tables_resume(tr_context *tr, struct tr_suspended *suspended);
+
+/* Ends what was suspended (zeros: nothing): its views can only be closed. All ranks. */
+void tr_tables_end(tr_context *tr, struct tr_suspended *suspended);
+
+/* A pull or push of this rank begins, and is over: its time counts as way_seconds, that of several at once but once. */
+void tr_way_begin(struct tr_tables *tables);
+void tr_way_end(struct tr_tables *tables);
+
+/* This rank begins to compute, and stops; and while it computes it begins to wait, or to move something, and goes on. What
+ * is on its way while it computes and does not wait counts as hidden_seconds. */
+void tr_way_compute(struct tr_tables *tables, bool computes);
+void tr_wait_begin(struct tr_tables *tables);
+void tr_wait_end(struct tr_tables *tables);
 
 #endif

@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "base/fault.h"
-#include "table/channel.h"
+#include "table/route.h"
 #include "table/function.h"
 #include "table/merge.h"
+#include "table/node.h"
 #include "table/rows.h"
-#include "table/node_pull.h"
-#include "table/tables.h"
+#include "table/table.h"
 
 /* How a group of several members shares a view: two communicators, because pulls and pushes of its members
  * need not start in the same order. */
@@ -25,7 +25,7 @@ struct tr_group_share {
 
 /* Direct adding is 4 times faster than an RMA accumulate (measured), but the two must not meet in one share:
  * the one is locked, the other atomic inside MPI. So over several nodes `accumulate` means RMA for all. */
-static enum tr_way choose_way(const struct tr_table *t, uint32_t server)
+static enum tr_way view_choose_way(const struct tr_table *t, uint32_t server)
 {
     if (tr_table_by_message(t)) return TR_WAY_MESSAGE;
     if (t->push == TR_PUSH_ACCUMULATE) return t->tr->layout.nodes > 1 ? TR_WAY_ACCUMULATE : TR_WAY_ADD;
@@ -34,7 +34,7 @@ static enum tr_way choose_way(const struct tr_table *t, uint32_t server)
 
 /* ---- opening and closing ---- */
 
-static bool needs_registration(const struct tr_view_state *v, const struct tr_channel *c)
+static bool view_needs_registration(const struct tr_view_state *v, const struct tr_channel *c)
 {
     const struct tr_table *t = v->view.table;
     if ((c->route == TR_ROUTE_REQUEST || c->measures) && c->segment->n > 0) return true;
@@ -43,14 +43,14 @@ static bool needs_registration(const struct tr_view_state *v, const struct tr_ch
            (c->segment->n > 0 || t->lockstep || t->use); /* see tr_channel_push() */
 }
 
-static int open_channel(struct tr_view_state *v, struct tr_channel *c)
+static int view_open_channel(struct tr_view_state *v, struct tr_channel *c)
 {
     TR_TRY(tr_channel_open(c, v->use != TR_VIEW_READ && !v->merged && c->way == TR_WAY_ACCUMULATE));
-    if (!needs_registration(v, c)) return TR_OK;
+    if (!view_needs_registration(v, c)) return TR_OK;
     return tr_channel_register(c, v->use != TR_VIEW_READ ? TR_FLAG_PUSHES : 0);
 }
 
-static int open_group_share(struct tr_view_state *v)
+static int view_open_group(struct tr_view_state *v)
 {
     enum { CHUNK = 1 << 18 };
     struct tr_group_share *g;
@@ -62,7 +62,7 @@ static int open_group_share(struct tr_view_state *v)
     return TR_NEW(&g->push.request, (size_t)g->chunks);
 }
 
-static int join_group(tr_context *tr, struct group_way *way)
+static int view_join_group(tr_context *tr, struct group_way *way)
 {
     MPI_Request request;
     MPI_Comm_idup(tr->active->members, &way->comm, &request);
@@ -75,13 +75,13 @@ int tr_views_ready(tr_context *tr)
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_group_share *g = tables->views[i]->group;
         if (!g || g->push.comm != MPI_COMM_NULL) continue;
-        TR_TRY(join_group(tr, &g->pull));
-        TR_TRY(join_group(tr, &g->push));
+        TR_TRY(view_join_group(tr, &g->pull));
+        TR_TRY(view_join_group(tr, &g->push));
     }
     return TR_OK;
 }
 
-static void close_group_share(struct tr_group_share *g)
+static void view_close_group(struct tr_group_share *g)
 {
     if (g->pull.comm != MPI_COMM_NULL) MPI_Comm_free(&g->pull.comm);
     if (g->push.comm != MPI_COMM_NULL) MPI_Comm_free(&g->push.comm);
@@ -91,7 +91,7 @@ static void close_group_share(struct tr_group_share *g)
 }
 
 /* What this rank has with the servers, if it reads and pushes for itself or for its group. */
-static int open_channels(struct tr_view_state *v, const tr_key *keys, size_t n)
+static int view_open_channels(struct tr_view_state *v, const tr_key *keys, size_t n)
 {
     struct tr_table *t = v->view.table;
     uint32_t servers = t->partition.servers;
@@ -102,22 +102,22 @@ static int open_channels(struct tr_view_state *v, const tr_key *keys, size_t n)
     t->updating_views += v->merged;
     for (uint32_t server = 0; server < servers; server++) {
         v->channel[server] = tr_channel_of(t, server, &v->keys.segment[server], v->tag);
-        v->channel[server].way = choose_way(t, server);
+        v->channel[server].way = view_choose_way(t, server);
         v->channel[server].exact = v->use == TR_VIEW_READ;
     }
-    for (uint32_t server = 0; server < servers; server++) TR_TRY(open_channel(v, &v->channel[server]));
+    for (uint32_t server = 0; server < servers; server++) TR_TRY(view_open_channel(v, &v->channel[server]));
     return TR_OK;
 }
 
-static int fill_view(struct tr_view_state *v, const tr_key *keys, size_t n)
+static int view_fill(struct tr_view_state *v, const tr_key *keys, size_t n)
 {
     struct tr_tables *tables = v->view.table->tr->tables;
     size_t bytes = tr_view_bytes(&v->view);
     bool shared = v->use == TR_VIEW_GROUP && tables->tr->active->of.group_size > 1;
     TR_TRY(TR_NEW((char **)&v->view.value, bytes));
     if (v->use != TR_VIEW_READ) TR_TRY(TR_NEW((char **)&v->view.delta, bytes));
-    if (shared) TR_TRY(open_group_share(v));
-    if (!shared || tables->tr->active->member == 0) TR_TRY(open_channels(v, keys, n));
+    if (shared) TR_TRY(view_open_group(v));
+    if (!shared || tables->tr->active->member == 0) TR_TRY(view_open_channels(v, keys, n));
     TR_TRY(TR_GROW(&tables->views, &tables->view_capacity, tables->view_count + 1));
     tables->views[tables->view_count++] = v;
     return TR_OK;
@@ -137,14 +137,14 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
     v->merged = use != TR_VIEW_READ && t->lockstep && !tr_table_by_message(t) &&
                 (t->push == TR_PUSH_AUTO || t->push == TR_PUSH_MERGE);
     tr_view *opened = &v->view;
-    int status = fill_view(v, keys, n);
+    int status = view_fill(v, keys, n);
     if (status != TR_OK) tr_view_close(&opened);
     else *view = opened;
     return status;
 }
 
 /* Takes it from the open ones; false if it was put aside before. */
-static bool take_out(struct tr_tables *tables, const struct tr_view_state *v)
+static bool view_unlist(struct tr_tables *tables, const struct tr_view_state *v)
 {
     for (size_t i = 0; i < tables->view_count; i++) {
         if (tables->views[i] != v) continue;
@@ -161,7 +161,7 @@ void tr_view_end(struct tr_view_state *v)
     v->ended = true;
     if (v->pull != PULL_IDLE) tr_way_end(t->tr->tables);
     if (v->push != PUSH_IDLE) tr_way_end(t->tr->tables);
-    bool open = take_out(t->tr->tables, v);
+    bool open = view_unlist(t->tr->tables, v);
     if (v->node_pull) tr_node_pull_leave(v->node_pull);
     if (open && v->channel && v->merged) t->updating_views--;
     for (uint32_t server = 0; v->channel && server < t->partition.servers; server++)
@@ -176,7 +176,7 @@ void tr_view_close(tr_view **view)
     struct tr_view_state *v = (*view)->state;
     tr_view_end(v);
     tr_keyset_free(&v->keys);
-    if (v->group) close_group_share(v->group);
+    if (v->group) view_close_group(v->group);
     free(v->view.value);
     if (!v->lent) free(v->view.delta);
     free(v->ahead);
@@ -200,12 +200,12 @@ bool tr_view_is_near(const tr_view *view)
 }
 
 /* What the node reads from a server once for several of its workers; NULL: the view reads there for itself. */
-static struct tr_node_pull *node_pull_at(const struct tr_view_state *v, uint32_t server)
+static struct tr_node_pull *view_node_pull(const struct tr_view_state *v, uint32_t server)
 {
     return v->joins && tr_node_pull_shares(v->node_pull, server) ? v->node_pull : NULL;
 }
 
-static int start_reading(struct tr_view_state *v)
+static int view_start_reading(struct tr_view_state *v)
 {
     (void)TR_FAULT("pull");
     v->pull = PULL_READING;
@@ -214,18 +214,18 @@ static int start_reading(struct tr_view_state *v)
         return TR_OK;
     }
     for (uint32_t server = 0; server < v->keys.servers; server++) {
-        struct tr_node_pull *shared = node_pull_at(v, server);
+        struct tr_node_pull *shared = view_node_pull(v, server);
         if (shared) tr_node_pull_read(shared, server);
         else TR_TRY(tr_channel_read(&v->channel[server], v->into, v->version));
     }
     return TR_OK;
 }
 
-static int carry_on_reading(struct tr_view_state *v, bool *all, int *did)
+static int view_advance_reading(struct tr_view_state *v, bool *all, int *did)
 {
     *all = true;
     for (uint32_t server = 0; server < v->keys.servers && !v->takes_merged; server++) {
-        struct tr_node_pull *shared = node_pull_at(v, server);
+        struct tr_node_pull *shared = view_node_pull(v, server);
         bool done;
         if (shared) TR_TRY(tr_node_pull_poll(shared, server, &done, did));
         else TR_TRY(tr_channel_poll(&v->channel[server], &done, did));
@@ -236,7 +236,7 @@ static int carry_on_reading(struct tr_view_state *v, bool *all, int *did)
 
 /* Starts to move an array of the view within the group, chunk by chunk (M5): what the leader has read to all members, or
  * the sum of what they have computed to the leader. */
-static void start_in_group(struct tr_view_state *v, void *array, struct group_way *way, bool sums)
+static void group_start(struct tr_view_state *v, void *array, struct group_way *way, bool sums)
 {
     size_t elements = v->view.n * v->view.width, chunks = (size_t)v->group->chunks;
     size_t chunk = chunks ? (elements + chunks - 1) / chunks : 0;
@@ -252,20 +252,20 @@ static void start_in_group(struct tr_view_state *v, void *array, struct group_wa
     }
 }
 
-static bool done_in_group(const struct tr_view_state *v, const struct group_way *way)
+static bool group_done(const struct tr_view_state *v, const struct group_way *way)
 {
     int done = 0;
     MPI_Testall(v->group->chunks, way->request, &done, MPI_STATUSES_IGNORE);
     return done;
 }
 
-static void start_spreading(struct tr_view_state *v)
+static void pull_spread(struct tr_view_state *v)
 {
-    start_in_group(v, v->into, &v->group->pull, false);
+    group_start(v, v->into, &v->group->pull, false);
     v->pull = PULL_SPREADING;
 }
 
-static void end_pull(struct tr_view_state *v)
+static void pull_end(struct tr_view_state *v)
 {
     v->pull = PULL_IDLE;
     tr_way_end(v->view.table->tr->tables);
@@ -273,44 +273,44 @@ static void end_pull(struct tr_view_state *v)
 
 void tr_pull_leave(tr_view *view)
 {
-    end_pull(view->state);
+    pull_end(view->state);
 }
 
-static int carry_on_pull(struct tr_view_state *v, int *did)
+static int pull_advance(struct tr_view_state *v, int *did)
 {
     if (v->pull == PULL_READING) {
         bool all;
-        TR_TRY(carry_on_reading(v, &all, did));
+        TR_TRY(view_advance_reading(v, &all, did));
         if (!all) return TR_OK;
         ++*did;
-        if (v->group) start_spreading(v);
-        else end_pull(v);
+        if (v->group) pull_spread(v);
+        else pull_end(v);
     }
-    if (v->pull == PULL_SPREADING && done_in_group(v, &v->group->pull)) {
-        end_pull(v);
+    if (v->pull == PULL_SPREADING && group_done(v, &v->group->pull)) {
+        pull_end(v);
         ++*did;
     }
     return TR_OK;
 }
 
 /* A view of a group is complete when all members have opened it. */
-static int check_complete(const struct tr_view_state *v)
+static int view_check_complete(const struct tr_view_state *v)
 {
     if (!v->group || v->group->push.comm != MPI_COMM_NULL) return TR_OK;
     return tr_fail(TR_ERR_INTERNAL, "table %s: a view of a group can be used from the first clock on",
                    v->view.table->name);
 }
 
-static int start_pull(struct tr_view_state *v, void *into)
+static int pull_start(struct tr_view_state *v, void *into)
 {
-    TR_TRY(check_complete(v));
+    TR_TRY(view_check_complete(v));
     v->into = into;
     v->view.table->tr->tables->traffic.pulls++;
     tr_way_begin(v->view.table->tr->tables);
-    if (v->channel) TR_TRY(start_reading(v));
-    else start_spreading(v);
+    if (v->channel) TR_TRY(view_start_reading(v));
+    else pull_spread(v);
     int did = 0;
-    return carry_on_pull(v, &did);
+    return pull_advance(v, &did);
 }
 
 int tr_pull_start(tr_view *view, void *into, int64_t version)
@@ -318,7 +318,7 @@ int tr_pull_start(tr_view *view, void *into, int64_t version)
     struct tr_view_state *v = view->state;
     v->joins = v->takes_merged = false;
     v->version = version;
-    return start_pull(v, into);
+    return pull_start(v, into);
 }
 
 int tr_pull_start_shared(tr_view *view, void *into, int64_t least)
@@ -328,7 +328,7 @@ int tr_pull_start_shared(tr_view *view, void *into, int64_t least)
     v->takes_merged = false;
     v->least = least;
     v->version = -1;
-    return start_pull(v, into);
+    return pull_start(v, into);
 }
 
 int tr_pull_start_merged(tr_view *view, void *into)
@@ -336,7 +336,7 @@ int tr_pull_start_merged(tr_view *view, void *into)
     struct tr_view_state *v = view->state;
     v->joins = false;
     v->takes_merged = true;
-    return start_pull(v, into);
+    return pull_start(v, into);
 }
 
 bool tr_pull_busy(const tr_view *view)
@@ -346,7 +346,7 @@ bool tr_pull_busy(const tr_view *view)
 
 /* ---- pushing ---- */
 
-static int start_sending(struct tr_view_state *v)
+static int push_send(struct tr_view_state *v)
 {
     for (uint32_t server = 0; server < v->keys.servers; server++)
         TR_TRY(tr_channel_push(&v->channel[server], &v->view, v->push_clock));
@@ -354,7 +354,7 @@ static int start_sending(struct tr_view_state *v)
     return TR_OK;
 }
 
-static bool sending_done(struct tr_view_state *v)
+static bool push_sent(struct tr_view_state *v)
 {
     bool done = true;
     for (uint32_t server = 0; server < v->keys.servers; server++)
@@ -363,17 +363,17 @@ static bool sending_done(struct tr_view_state *v)
 }
 
 /* A request tells that its values have left; that they are complete at their target, MPI tells only so. */
-static void flush_accumulates(struct tr_view_state *v)
+static void push_flush(struct tr_view_state *v)
 {
     for (uint32_t server = 0; v->channel && server < v->keys.servers; server++)
         if (v->channel[server].way == TR_WAY_ACCUMULATE && v->channel[server].segment->n > 0)
             MPI_Win_flush(v->channel[server].rank, v->view.table->window);
 }
 
-static int carry_on_push(struct tr_view_state *v, int *did)
+static int push_advance(struct tr_view_state *v, int *did)
 {
     if (v->push == PUSH_GATHERING) {
-        if (!done_in_group(v, &v->group->push)) return TR_OK;
+        if (!group_done(v, &v->group->push)) return TR_OK;
         ++*did;
         v->push = v->channel ? PUSH_WAITING : PUSH_IDLE;
         if (!v->channel) memset(v->view.delta, 0, tr_view_bytes(&v->view));
@@ -381,13 +381,13 @@ static int carry_on_push(struct tr_view_state *v, int *did)
     }
     if (v->push == PUSH_WAITING) {
         if (v->merged && tr_merge_busy(v->view.table)) return TR_OK;
-        TR_TRY(v->merged ? tr_merge_start(v->view.table, &v->view) : start_sending(v));
+        TR_TRY(v->merged ? tr_merge_start(v->view.table, &v->view) : push_send(v));
         v->push = PUSH_SENDING;
         ++*did;
     }
     if (v->push == PUSH_SENDING) {
-        if (v->merged ? tr_merge_busy(v->view.table) : !sending_done(v)) return TR_OK;
-        if (!v->merged) flush_accumulates(v);
+        if (v->merged ? tr_merge_busy(v->view.table) : !push_sent(v)) return TR_OK;
+        if (!v->merged) push_flush(v);
         if (v->node_pull) tr_node_pull_pushed(v->node_pull);
         tr_rows_pushed(v->view.table);
         v->push = PUSH_IDLE;
@@ -400,15 +400,15 @@ static int carry_on_push(struct tr_view_state *v, int *did)
 int tr_push_start(tr_view *view, int64_t clock)
 {
     struct tr_view_state *v = view->state;
-    TR_TRY(check_complete(v));
+    TR_TRY(view_check_complete(v));
     view->table->tr->tables->traffic.pushes++;
     tr_way_begin(view->table->tr->tables);
     v->push_clock = clock;
     v->push = v->group ? PUSH_GATHERING : PUSH_WAITING;
-    if (v->group) start_in_group(v, view->delta, &v->group->push, true);
+    if (v->group) group_start(v, view->delta, &v->group->push, true);
     if (v->group && !v->channel) view->table->tr->tables->traffic.bytes_pushed += tr_view_bytes(view);
     int did = 0;
-    return carry_on_push(v, &did);
+    return push_advance(v, &did);
 }
 
 bool tr_push_busy(const tr_view *view)
@@ -418,14 +418,14 @@ bool tr_push_busy(const tr_view *view)
 
 int tr_view_poll(struct tr_view_state *v, int *did)
 {
-    if (v->pull != PULL_IDLE) TR_TRY(carry_on_pull(v, did));
-    return v->push != PUSH_IDLE ? carry_on_push(v, did) : TR_OK;
+    if (v->pull != PULL_IDLE) TR_TRY(pull_advance(v, did));
+    return v->push != PUSH_IDLE ? push_advance(v, did) : TR_OK;
 }
 
 /* ---- which route is faster ---- */
 
 /* One server tells for all that are as far; a registration that is needed no longer is forgotten. */
-static int measure(struct tr_view_state *v)
+static int view_measure(struct tr_view_state *v)
 {
     const struct tr_channel *measured = NULL;
     for (uint32_t server = 0; v->channel && server < v->keys.servers; server++) {
@@ -436,7 +436,7 @@ static int measure(struct tr_view_state *v)
         else if (!shared) c->route = measured->route;
         if (!shared && !measured) measured = c;
         c->measures = false;
-        if (needs_registration(v, c)) continue;
+        if (view_needs_registration(v, c)) continue;
         TR_TRY(tr_message_forget(v->view.table, c->rank, c->tag));
         c->registered = false;
     }
@@ -448,7 +448,7 @@ int tr_views_measure(tr_context *tr)
     int status = TR_OK;
     if (tr->layout.nodes == 1 || tr->active != &tr->all) return TR_OK; /* see tr_node_pull_open() */
     for (size_t i = 0; i < tr->tables->view_count && status == TR_OK; i++)
-        status = measure(tr->tables->views[i]);
+        status = view_measure(tr->tables->views[i]);
     TR_TRY(tr_agree(tr, status));
     return tr_node_pull_measure(tr);
 }
@@ -466,7 +466,8 @@ struct tr_measured tr_view_measured(const tr_view *view)
 }
 
 /* "2 load, 1 request": how many of each kind there are. */
-static void list_counts(const char *const names[], const unsigned counts[], size_t n, char *text, size_t size)
+static void view_list_counts(const char *const names[], const unsigned counts[], size_t n, char *text,
+                             size_t size)
 {
     size_t length = 0;
     *text = '\0';
@@ -476,7 +477,7 @@ static void list_counts(const char *const names[], const unsigned counts[], size
                                        names[i]);
 }
 
-static const char *registered_words(const struct tr_view_state *v)
+static const char *view_registered(const struct tr_view_state *v)
 {
     size_t keys = 0;
     for (uint32_t server = 0; server < v->keys.servers; server++)
@@ -504,11 +505,11 @@ void tr_view_describe(const tr_view *view, char *text, size_t size)
         ways[c->way]++;
     }
     char route[WORDS], way[WORDS] = "none";
-    list_counts(route_name, routes, NOTHING + 1, route, sizeof route);
+    view_list_counts(route_name, routes, NOTHING + 1, route, sizeof route);
     if (v->merged) strcpy(way, "merge");
-    else if (v->use != TR_VIEW_READ) list_counts(way_name, ways, TR_WAY_MESSAGE + 1, way, sizeof way);
+    else if (v->use != TR_VIEW_READ) view_list_counts(way_name, ways, TR_WAY_MESSAGE + 1, way, sizeof way);
     char together[64] = "";
     if (v->node_pull) tr_node_pull_describe(v->node_pull, together, sizeof together);
     snprintf(text, size, "table %s, %s: route %s%s; way %s; %s keys registered", view->table->name,
-             use_name[v->use], route, together, way, registered_words(v));
+             use_name[v->use], route, together, way, view_registered(v));
 }

@@ -1,11 +1,11 @@
 /* Views: a worker's copies of some keys of a table, and how their pulls and pushes go on. A view has a channel to
  * each server; under BSP what it pushes is merged with the updates of all others instead (merge.h), and what several
- * workers of a node pull from another node may travel once (node_pull.h). When a pull or push is allowed,
- * consistency/ decides. */
+ * workers of a node pull from another node may travel once (node.h). sync.c decides when a pull or
+ * push is allowed. */
 #ifndef TR_TABLE_VIEW_H
 #define TR_TABLE_VIEW_H
 
-#include "table/channel.h"
+#include "table/route.h"
 #include "table/table.h"
 
 struct tr_view_state {

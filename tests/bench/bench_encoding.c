@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "table/filter.h"
+#include "table/codec.h"
 
 struct bench {
     struct tr_slice slice;

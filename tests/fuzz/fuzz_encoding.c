@@ -5,9 +5,7 @@
  * packed values say, and for values that are others after they have been encoded again.
  */
 
-#include "table/elements.h"
-#include "table/encoding.h"
-#include "table/squeeze.h"
+#include "table/codec.h"
 #include "fuzz.h"
 
 enum { HEAD = 8 };

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "consistency/functions.h"
+#include "table/function.h"
 #include "../elements.h"
 
 enum { CLOCKS = 4, PUSHERS = 16, STATES = 2 };

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "consistency/functions.h"
+#include "table/function.h"
 #include "../elements.h"
 
 enum { KEYS = 700, CLOCKS = 4 };

@@ -3,8 +3,7 @@
 #include "mpi_unit.h"
 
 #include "table/merge.h"
-#include "table/rounds.h"
-#include "table/tables.h"
+#include "table/table.h"
 #include "table/view.h"
 #include "trireme/collective.h"
 #include "trireme/rows.h"
@@ -251,11 +250,11 @@ MPI_CASE(long_sums_go_in_parts)
 /* Few bytes for many ranks: rounds. Many that no two ranks have in common: direct, since rounds would send them several times. */
 MPI_CASE(the_degree_follows_messages_and_bytes)
 {
-    int few = tr_rounds_choose_degree(64, 64 * 1000., 1000, 4),
-        many = tr_rounds_choose_degree(8, 8e6, 8e7, 4);
+    int few = tr_merge_choose_degree(64, 64 * 1000., 1000, 4),
+        many = tr_merge_choose_degree(8, 8e6, 8e7, 4);
     mpi_check(few < 64, "degree %d for 64 ranks that all have 1000 keys", few);
     mpi_check(many == 8, "degree %d for 8 ranks of a million keys each among 80 million", many);
-    mpi_check(tr_rounds_choose_degree(2, 10, 10, 4) == 2, "two ranks have one round");
+    mpi_check(tr_merge_choose_degree(2, 10, 10, 4) == 2, "two ranks have one round");
 }
 
 MPI_MAIN(&the_degree_follows_messages_and_bytes, &sums_are_scattered_and_parts_gathered,

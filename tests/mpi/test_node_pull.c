@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "table/encoding.h"
-#include "table/node_pull.h"
+#include "table/codec.h"
+#include "table/node.h"
 
 enum { KEYS = 1200, CLOCKS = 5 };
 

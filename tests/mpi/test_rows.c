@@ -3,7 +3,7 @@
 #include "mpi_unit.h"
 #include "../elements.h"
 
-#include "table/encoding.h"
+#include "table/codec.h"
 #include "table/rows.h"
 
 enum { CLOCKS = 4 };

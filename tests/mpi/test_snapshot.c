@@ -7,7 +7,7 @@
 #include "mpi_unit.h"
 
 #include "../elements.h"
-#include "consistency/sync.h"
+#include "table/sync.h"
 #include "store/folder.h"
 #include "store/snapshot.h"
 #include "trireme/optimizer.h"

@@ -3,8 +3,8 @@
  * checked. */
 #include "mpi_unit.h"
 #include "../elements.h"
-#include "table/message.h"
-#include "table/tables.h"
+#include "table/server.h"
+#include "table/table.h"
 #include "table/view.h"
 
 #include <math.h>

@@ -4,10 +4,8 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "table/elements.h"
-#include "table/encoding.h"
+#include "table/codec.h"
 #include "table/half.h"
-#include "table/squeeze.h"
 #include "trireme/base.h"
 #include "../elements.h"
 
@@ -271,7 +269,7 @@ static size_t gap_size(size_t gap)
     return gap < 128 ? 1 : gap < 16384 ? 2 : gap < 2097152 ? 3 : 4;
 }
 
-/* Bytes of a message by the words of encoding.h. */
+/* Bytes of a message by the words of codec.h. */
 static size_t promised(const struct trial *t, int encoding, int precision)
 {
     size_t width = t->slice.width, count = 0, gaps = 0, next = 0;

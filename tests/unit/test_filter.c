@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "table/elements.h"
-#include "table/filter.h"
+#include "table/codec.h"
 #include "../elements.h"
 
 enum { N = 1000, CLOCKS = 20 };

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "table/hashmap.h"
+#include "table/storage.h"
 
 /* An assertion that costs nothing while it holds: Check's write to a file. */
 #define expect(condition)                                                                                    \

@@ -2,14 +2,14 @@
  * the barrier of those who use them. */
 #include "interleave.h"
 
-#include "consistency/sync.h"
-#include "table/node_cache.h"
+#include "table/sync.h"
+#include "table/node.h"
 #include "table/replica.h"
 
 /* ---- the clock window ---- */
 
 #define raise raise_word /* which is a function of the C library */
-#include "consistency/clock.c"
+#include "table/clock.c"
 #undef raise
 
 enum { RANKS = 3, CLOCKS = 2 };
@@ -66,7 +66,7 @@ END_TEST
 
 /* ---- node caches ---- */
 
-#include "table/node_cache.c"
+#include "table/node.c"
 
 enum { WORKERS = 2 };
 
@@ -107,7 +107,7 @@ static int64_t copy_value(const int64_t *value)
     return first;
 }
 
-/* As table/node_pull.c does it: what the table has, from the cache or as the one who fetches. */
+/* As table/node.c does it: what the table has, from the cache or as the one who fetches. */
 static int64_t read_through(struct tr_node_cache *c, const struct tr_cache_terms *terms, uint64_t *number)
 {
     int64_t *value = tr_cache_value(c, 0), seen;
@@ -297,7 +297,7 @@ END_TEST
 
 /* ---- the barrier of those who use a replica ---- */
 
-#include "consistency/replica.c"
+#include "table/replica_move.c"
 
 static struct {
     struct tr_replica_head head;
@@ -319,7 +319,7 @@ static void open_meeting(void)
     meeting.table = (struct tr_table){.name = "w"};
     for (int r = 0; r < RANKS; r++) {
         struct tr_replica *l = &meeting.replica[r];
-        meeting.poll[r] = (struct tr_poll){watch, l};
+        meeting.poll[r] = (struct tr_poll){replica_watch, l};
         meeting.sync[r] = (struct tr_sync){.tr = &meeting.tr[r], .running = true};
         meeting.tr[r] = (tr_context){.rank = r,
                                      .active = &meeting.set,
@@ -338,12 +338,12 @@ static void come(int self)
     for (int clock = 0; clock < CLOCKS; clock++, l->tr->sync->now++) {
         bool last = clock == CLOCKS - 1;
         int did = 0;
-        interleave_check(watch(l, &did) == TR_OK);
+        interleave_check(replica_watch(l, &did) == TR_OK);
         if (last && self == meeting.fails) continue;
         meeting.came[self][clock] = true;
-        int status = barrier(l, &me);
+        int status = replica_barrier(l, &me);
         if (meeting.fails >= 0 && status != TR_OK) { /* of a barrier before, it may be told as well */
-            interleave_check(is_left(l));
+            interleave_check(replica_is_left(l));
             continue;
         }
         interleave_check(!last || meeting.fails < 0);

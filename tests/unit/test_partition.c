@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "table/keyset.h"
+#include "table/plan.h"
 
 enum { KINDS = 5, POINTS = 128 };
 static const enum tr_partition_kind kinds[] = {TR_PARTITION_RANGE, TR_PARTITION_HASH, TR_PARTITION_RANGE_HASH,

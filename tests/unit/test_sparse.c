@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "table/sparse.h"
+#include "table/storage.h"
 
 enum { ROWS = 7, WIDTH = 300 };
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "consistency/functions.h"
+#include "table/function.h"
 
 /* ---- optimizers ---- */
 

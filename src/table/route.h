@@ -3,8 +3,8 @@
 #ifndef TR_TABLE_CHANNEL_H
 #define TR_TABLE_CHANNEL_H
 
-#include "table/keyset.h"
-#include "table/message.h"
+#include "table/plan.h"
+#include "table/server.h"
 
 /* How updates reach a server where they are not merged: added in memory that the node shares, added by RMA, or sent. */
 enum tr_way { TR_WAY_ADD, TR_WAY_ACCUMULATE, TR_WAY_MESSAGE };

@@ -1,12 +1,11 @@
-#include "consistency/sync.h"
+#include "table/sync.h"
 
 #include <sched.h>
 #include <stdlib.h>
 
-#include "consistency/functions.h"
+#include "table/function.h"
+#include "table/node.h"
 #include "table/rows.h"
-#include "table/node_pull.h"
-#include "table/subscription.h"
 
 static int64_t written_by_all(const struct tr_sync *s)
 {
@@ -16,16 +15,16 @@ static int64_t written_by_all(const struct tr_sync *s)
 /* ---- waiting ---- */
 
 /* Whether a clock's pull may read: every update of clocks < clock - staleness is in the tables. */
-static bool may_read(const struct tr_sync *s, int64_t clock)
+static bool sync_may_read(const struct tr_sync *s, int64_t clock)
 {
     return !s->running || s->staleness == INT64_MAX || written_by_all(s) >= clock - s->staleness;
 }
 
 static int wait_to_read(struct tr_sync *s)
 {
-    if (may_read(s, s->now)) return TR_OK;
+    if (sync_may_read(s, s->now)) return TR_OK;
     enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_WAITS);
-    TR_WAIT_UNTIL(s->tr, may_read(s, s->now),
+    TR_WAIT_UNTIL(s->tr, sync_may_read(s, s->now),
                   "clock %lld of the slowest worker (this one is at %lld, the slowest at %lld)",
                   (long long)(s->now - s->staleness), (long long)s->now, (long long)written_by_all(s));
     tr_clock_say(s->clock, before);
@@ -177,7 +176,7 @@ static int start_prefetch(struct tr_sync *s, struct tr_view_state *v)
     if (!v->ahead_wanted || v->pull != PULL_IDLE || tr_push_busy(&v->view)) return TR_OK;
     /* a group's own update is known only when it has been gathered: its leader reads after that */
     if (v->group && s->now < v->ahead_clock) return TR_OK;
-    if (v->channel && !may_read(s, v->ahead_clock)) return TR_OK;
+    if (v->channel && !sync_may_read(s, v->ahead_clock)) return TR_OK;
     v->ahead_wanted = false;
     v->ahead_started = true;
     return start_pull(s, v, v->ahead, v->ahead_clock);
@@ -219,7 +218,7 @@ static int take_over(struct tr_sync *s, struct tr_view_state *v)
 {
     int64_t next = s->now + 1;
     if (!v->node_pull || tr_sync_lockstep(s) || !s->counting || !adds_own_update(s, v)) return TR_OK;
-    if (v->ahead_started || tr_pull_busy(&v->view) || !may_read(s, next)) return TR_OK;
+    if (v->ahead_started || tr_pull_busy(&v->view) || !sync_may_read(s, next)) return TR_OK;
     return tr_node_pull_has_news(v->node_pull, next - s->staleness) ? want_prefetch(s, v) : TR_OK;
 }
 

@@ -1,6 +1,10 @@
-#include "table/partition.h"
+#include "table/plan.h"
 
 #include <stdlib.h>
+
+#include "table/codec.h"
+
+/* ======== partitions ======== */
 
 const char *tr_partition_name(enum tr_partition_kind kind)
 {
@@ -13,7 +17,7 @@ const char *tr_partition_name(enum tr_partition_kind kind)
 /* A pseudo-random bijection of 0..blocks-1 or, `back`, its inverse: a four-round Feistel network over the next even
  * number of bits, walked until it falls into the range again (fewer than four steps on average). Backwards the halves
  * change places and the rounds come in reverse order; what the walk passes lies outside the range. */
-static inline uint64_t permute(const struct tr_partition *p, uint64_t block, bool back)
+static inline uint64_t partition_permute(const struct tr_partition *p, uint64_t block, bool back)
 {
     uint64_t mask = (UINT64_C(1) << p->half_bits) - 1;
     do {
@@ -31,32 +35,32 @@ static inline uint64_t permute(const struct tr_partition *p, uint64_t block, boo
 
 /* ---- placed: ring, own ---- */
 
-static bool is_placed(const struct tr_partition *p)
+static bool partition_is_placed(const struct tr_partition *p)
 {
     return !p->unbounded && (p->kind == TR_PARTITION_RING || p->kind == TR_PARTITION_OWN);
 }
 
-static int by_place(const void *a, const void *b)
+static int ring_compare(const void *a, const void *b)
 {
     const struct tr_ring_point *x = a, *y = b;
     return (x->at > y->at) - (x->at < y->at);
 }
 
 /* A server's points depend on its number alone. All are different, since tr_mix() is a bijection. */
-static int make_points(const struct tr_partition *p, struct tr_ring_point **points)
+static int ring_points(const struct tr_partition *p, struct tr_ring_point **points)
 {
     TR_TRY(TR_NEW(points, (size_t)p->servers * p->points));
     struct tr_ring_point *next = *points;
     for (uint64_t server = 0; server < p->servers; server++)
         for (uint32_t i = 0; i < p->points; i++)
             *next++ = (struct tr_ring_point){tr_mix(server << 32 | i), (uint32_t)server};
-    qsort(*points, (size_t)(next - *points), sizeof **points, by_place);
+    qsort(*points, (size_t)(next - *points), sizeof **points, ring_compare);
     return TR_OK;
 }
 
 /* A block belongs to the first point at or behind its hash, and behind the last point to the first of all. ~block is no
  * number of a point, so that no block falls on the hash of a point by construction. */
-static uint32_t owner(const struct tr_ring_point *points, size_t n, uint64_t block)
+static uint32_t ring_owner(const struct tr_ring_point *points, size_t n, uint64_t block)
 {
     uint64_t at = tr_mix(~block);
     size_t low = 0, high = n;
@@ -68,17 +72,18 @@ static uint32_t owner(const struct tr_ring_point *points, size_t n, uint64_t blo
     return points[low < n ? low : 0].server;
 }
 
-static int place_on_ring(struct tr_partition *p)
+static int partition_place_on_ring(struct tr_partition *p)
 {
     struct tr_ring_point *points;
-    TR_TRY(make_points(p, &points));
+    TR_TRY(ring_points(p, &points));
     size_t n = (size_t)p->servers * p->points;
-    for (uint64_t block = 0; block < p->blocks; block++) p->placed[block].server = owner(points, n, block);
+    for (uint64_t block = 0; block < p->blocks; block++)
+        p->placed[block].server = ring_owner(points, n, block);
     free(points);
     return TR_OK;
 }
 
-static int place_by_user(const struct tr_partition_options *options, struct tr_partition *p)
+static int partition_place_by_user(const struct tr_partition_options *options, struct tr_partition *p)
 {
     for (uint64_t block = 0; block < p->blocks; block++) {
         uint32_t server = options->place(options->who, block, p->blocks, p->servers);
@@ -93,7 +98,7 @@ static int place_by_user(const struct tr_partition_options *options, struct tr_p
 }
 
 /* Gives every block a server, and numbers the blocks of each in ascending order. */
-static int place_blocks(const struct tr_partition_options *options, struct tr_partition *p)
+static int partition_place_blocks(const struct tr_partition_options *options, struct tr_partition *p)
 {
     if (p->blocks > TR_MOST_PLACED_BLOCKS)
         return tr_fail(
@@ -105,7 +110,7 @@ static int place_blocks(const struct tr_partition_options *options, struct tr_pa
     TR_TRY(TR_NEW(&p->placed, (size_t)p->blocks));
     TR_TRY(TR_NEW(&p->block_at, (size_t)p->blocks));
     TR_TRY(TR_NEW(&p->first, (size_t)p->servers + 1));
-    TR_TRY(p->kind == TR_PARTITION_RING ? place_on_ring(p) : place_by_user(options, p));
+    TR_TRY(p->kind == TR_PARTITION_RING ? partition_place_on_ring(p) : partition_place_by_user(options, p));
     for (uint64_t block = 0; block < p->blocks; block++)
         p->placed[block].position = p->first[p->placed[block].server + 1]++;
     for (uint32_t server = 0; server < p->servers; server++) p->first[server + 1] += p->first[server];
@@ -116,7 +121,7 @@ static int place_blocks(const struct tr_partition_options *options, struct tr_pa
 
 /* ---- unbounded ---- */
 
-static int open_unbounded(const struct tr_partition_options *options, struct tr_partition *p)
+static int partition_open_unbounded(const struct tr_partition_options *options, struct tr_partition *p)
 {
     if (p->units > UINT64_C(1) << 63)
         return tr_fail(TR_ERR_CONFIG, "table %s: %llu keys are more than 2^63", options->table,
@@ -125,13 +130,13 @@ static int open_unbounded(const struct tr_partition_options *options, struct tr_
         return tr_fail(TR_ERR_CONFIG,
                        "table %s: with hash storage its keys cannot be placed by a function of one's own",
                        options->table);
-    return p->kind == TR_PARTITION_RING ? make_points(p, &p->ring) : TR_OK;
+    return p->kind == TR_PARTITION_RING ? ring_points(p, &p->ring) : TR_OK;
 }
 
-static uint32_t unbounded_server(const struct tr_partition *p, uint64_t block)
+static uint32_t partition_unbounded_server(const struct tr_partition *p, uint64_t block)
 {
     if (p->kind == TR_PARTITION_RANGE) return (uint32_t)block;
-    if (p->kind == TR_PARTITION_RING) return owner(p->ring, (size_t)p->servers * p->points, block);
+    if (p->kind == TR_PARTITION_RING) return ring_owner(p->ring, (size_t)p->servers * p->points, block);
     /* by another hash than that of keys in the servers' maps, which would find some of its bits alike in all */
     return (uint32_t)((tr_mix(~block) >> 32) * p->servers >> 32);
 }
@@ -140,7 +145,8 @@ static uint32_t unbounded_server(const struct tr_partition *p, uint64_t block)
 
 /* 64 blocks a server keep the shares of range-hash within some per cent of each other; blocks above 65536 units
  * gain nothing more for runs. Unbounded ones have no runs; 64 keys save looking each of neighbours up. */
-static uint64_t choose_block(const struct tr_partition_options *options, uint64_t even, uint64_t units)
+static uint64_t partition_choose_block(const struct tr_partition_options *options, uint64_t even,
+                                       uint64_t units)
 {
     enum { PLACED_BLOCKS = 65536 };
     uint64_t longest = options->unbounded ? 64 : 65536, block = even / 64;
@@ -151,15 +157,15 @@ static uint64_t choose_block(const struct tr_partition_options *options, uint64_
     return block < longest ? block : longest;
 }
 
-static uint64_t blocks_of(const struct tr_partition *p, uint32_t server)
+static uint64_t partition_blocks(const struct tr_partition *p, uint32_t server)
 {
     if (p->unbounded) return 0;
-    if (is_placed(p)) return p->first[server + 1] - p->first[server];
+    if (partition_is_placed(p)) return p->first[server + 1] - p->first[server];
     return p->blocks / p->servers + (server < p->blocks % p->servers);
 }
 
-static int check_share(const struct tr_partition_options *options, const struct tr_partition *p,
-                       uint64_t units)
+static int partition_check_share(const struct tr_partition_options *options, const struct tr_partition *p,
+                                 uint64_t units)
 {
     if (units <= UINT32_MAX) return TR_OK;
     return tr_fail(TR_ERR_CONFIG,
@@ -168,14 +174,15 @@ static int check_share(const struct tr_partition_options *options, const struct 
                    options->table, (unsigned long long)p->units, p->servers);
 }
 
-static int lay_out(const struct tr_partition_options *options, struct tr_partition *p, uint64_t even)
+static int partition_lay_out(const struct tr_partition_options *options, struct tr_partition *p,
+                             uint64_t even)
 {
-    if (p->unbounded) return open_unbounded(options, p);
-    if (is_placed(p)) {
-        TR_TRY(place_blocks(options, p));
-        return check_share(options, p, tr_partition_longest(p));
+    if (p->unbounded) return partition_open_unbounded(options, p);
+    if (partition_is_placed(p)) {
+        TR_TRY(partition_place_blocks(options, p));
+        return partition_check_share(options, p, tr_partition_longest(p));
     }
-    TR_TRY(check_share(options, p, even + p->block));
+    TR_TRY(partition_check_share(options, p, even + p->block));
     while ((UINT64_C(1) << (2 * p->half_bits)) < p->blocks) p->half_bits++;
     return TR_OK;
 }
@@ -189,10 +196,10 @@ int tr_partition_make(const struct tr_partition_options *options, uint64_t units
                              .servers = servers,
                              .points = options->points};
     uint64_t even = (units + servers - 1) / servers; /* an even share, rounded up */
-    p.block = choose_block(options, even, units);
+    p.block = partition_choose_block(options, even, units);
     if (p.block < 1) p.block = 1;
     p.blocks = (units + p.block - 1) / p.block;
-    int status = lay_out(options, &p, even);
+    int status = partition_lay_out(options, &p, even);
     if (status == TR_OK) *partition = p;
     else tr_partition_free(&p);
     return status;
@@ -209,7 +216,7 @@ void tr_partition_free(struct tr_partition *p)
 
 uint64_t tr_partition_share(const struct tr_partition *p, uint32_t server)
 {
-    return blocks_of(p, server) * p->block;
+    return partition_blocks(p, server) * p->block;
 }
 
 uint64_t tr_partition_longest(const struct tr_partition *p)
@@ -222,11 +229,11 @@ uint64_t tr_partition_longest(const struct tr_partition *p)
     return longest;
 }
 
-static struct tr_location locate_block(const struct tr_partition *p, uint64_t block)
+static struct tr_location partition_locate_block(const struct tr_partition *p, uint64_t block)
 {
-    if (is_placed(p)) return p->placed[block];
-    if (p->unbounded) return (struct tr_location){.server = unbounded_server(p, block)};
-    if (p->kind != TR_PARTITION_RANGE) block = permute(p, block, false);
+    if (partition_is_placed(p)) return p->placed[block];
+    if (p->unbounded) return (struct tr_location){.server = partition_unbounded_server(p, block)};
+    if (p->kind != TR_PARTITION_RANGE) block = partition_permute(p, block, false);
     return (struct tr_location){(uint32_t)(block % p->servers), (uint32_t)(block / p->servers)};
 }
 
@@ -234,23 +241,25 @@ void tr_partition_count(const struct tr_partition *p, uint64_t *count)
 {
     for (uint32_t server = 0; server < p->servers; server++) count[server] = tr_partition_share(p, server);
     for (uint64_t block = 0; p->unbounded && block < p->blocks; block++)
-        count[locate_block(p, block).server] += p->block;
-    if (p->blocks > 0) count[locate_block(p, p->blocks - 1).server] -= p->blocks * p->block - p->units;
+        count[partition_locate_block(p, block).server] += p->block;
+    if (p->blocks > 0)
+        count[partition_locate_block(p, p->blocks - 1).server] -= p->blocks * p->block - p->units;
 }
 
 struct tr_location tr_partition_locate(const struct tr_partition *p, uint64_t unit)
 {
     uint64_t block = unit / p->block, offset = unit % p->block;
-    struct tr_location at = locate_block(p, block);
+    struct tr_location at = partition_locate_block(p, block);
     return (struct tr_location){at.server, (uint32_t)(at.position * p->block + offset)};
 }
 
 uint64_t tr_partition_unit(const struct tr_partition *p, uint32_t server, uint32_t position)
 {
     uint64_t at = position / p->block, block;
-    if (is_placed(p)) block = p->block_at[p->first[server] + at];
+    if (partition_is_placed(p)) block = p->block_at[p->first[server] + at];
     else block = at * p->servers + server;
-    if (p->kind == TR_PARTITION_HASH || p->kind == TR_PARTITION_RANGE_HASH) block = permute(p, block, true);
+    if (p->kind == TR_PARTITION_HASH || p->kind == TR_PARTITION_RANGE_HASH)
+        block = partition_permute(p, block, true);
     uint64_t unit = block * p->block + position % p->block;
     return unit < p->units ? unit : UINT64_MAX;
 }
@@ -261,7 +270,112 @@ uint64_t tr_partition_print(const struct tr_partition *p)
     print = tr_mix(print ^ p->units);
     print = tr_mix(print ^ p->block);
     print = tr_mix(print ^ p->servers);
-    for (uint64_t block = 0; is_placed(p) && block < p->blocks; block++)
+    for (uint64_t block = 0; partition_is_placed(p) && block < p->blocks; block++)
         print = tr_mix(print ^ p->placed[block].server);
     return print;
+}
+
+/* ======== key sets ======== */
+
+/* A memcpy call pays from about this many units on; below, indexed loops win. */
+enum { MEAN_RUN_WORTH_IT = 16 };
+
+int tr_segment_find_runs(struct tr_segment *s)
+{
+    uint32_t runs = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        runs += i == 0 || s->position[i] != s->position[i - 1] + 1 || s->local[i] != s->local[i - 1] + 1;
+    if (s->n == 0 || s->n / runs < MEAN_RUN_WORTH_IT) return TR_OK;
+    TR_TRY(TR_NEW(&s->run, runs));
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (i == 0 || s->position[i] != s->position[i - 1] + 1 || s->local[i] != s->local[i - 1] + 1)
+            s->run[s->runs++] = (struct tr_run){s->local[i], s->position[i], 0};
+        s->run[s->runs - 1].length++;
+    }
+    return TR_OK;
+}
+
+/* Blocks are permuted, so that positions ascend only inside each block. */
+static int segment_sort(struct tr_segment *s)
+{
+    uint64_t *entry;
+    uint32_t ascending = 1;
+    while (ascending < s->n && s->position[ascending - 1] < s->position[ascending]) ascending++;
+    if (ascending < s->n) {
+        TR_TRY(TR_NEW(&entry, 2 * (size_t)s->n));
+        for (uint32_t i = 0; i < s->n; i++) entry[i] = (uint64_t)s->position[i] << 32 | s->local[i];
+        tr_sort_by_upper_half(entry, entry + s->n, s->n);
+        for (uint32_t i = 0; i < s->n; i++) {
+            s->position[i] = (uint32_t)(entry[i] >> 32);
+            s->local[i] = (uint32_t)entry[i];
+        }
+        free(entry);
+    }
+    return tr_segment_find_runs(s);
+}
+
+/* Distributes the units over the segments, in two passes: count, then fill. Keys of an unbounded partition stay in
+ * order. */
+static int keyset_split(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces,
+                        const tr_key *keys, size_t n, struct tr_keyset *set)
+{
+    struct tr_walker walker = {.partition = partition};
+    for (uint32_t piece = 0; piece < pieces; piece++)
+        for (size_t i = 0; i < n; i++)
+            set->segment[tr_walk_to(&walker, piece * table_keys + keys[i]).server].n++;
+    for (uint32_t server = 0; server < set->servers; server++) {
+        struct tr_segment *s = &set->segment[server];
+        TR_TRY(TR_NEW(&s->local, s->n));
+        TR_TRY(partition->unbounded ? TR_NEW(&s->key, s->n) : TR_NEW(&s->position, s->n));
+        s->n = 0;
+    }
+    for (uint32_t piece = 0; piece < pieces; piece++)
+        for (size_t i = 0; i < n; i++) {
+            struct tr_location at = tr_walk_to(&walker, piece * table_keys + keys[i]);
+            struct tr_segment *s = &set->segment[at.server];
+            s->local[s->n] = (uint32_t)(i * pieces + piece);
+            if (partition->unbounded) s->key[s->n++] = keys[i];
+            else s->position[s->n++] = at.position;
+        }
+    for (uint32_t server = 0; server < set->servers && !partition->unbounded; server++)
+        TR_TRY(segment_sort(&set->segment[server]));
+    return TR_OK;
+}
+
+int tr_keyset_make(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces,
+                   const tr_key *keys, size_t n, struct tr_keyset *keyset)
+{
+    if (n * pieces > UINT32_MAX)
+        return tr_fail(TR_ERR_INTERNAL, "a view has at most 2^32 units, not %zu", n * pieces);
+    for (size_t i = 0; i < n; i++) {
+        if (keys[i] >= table_keys || (i > 0 && keys[i] <= keys[i - 1]))
+            return tr_fail(TR_ERR_INTERNAL, "key %zu of a view is %llu: keys must ascend and lie below %llu",
+                           i, (unsigned long long)keys[i], (unsigned long long)table_keys);
+    }
+    struct tr_keyset set = {.servers = partition->servers, .units = n * pieces};
+    TR_TRY(TR_NEW(&set.segment, set.servers));
+    int status = keyset_split(partition, table_keys, pieces, keys, n, &set);
+    if (status != TR_OK) {
+        tr_keyset_free(&set);
+        return status;
+    }
+    *keyset = set;
+    return TR_OK;
+}
+
+void tr_keyset_free(struct tr_keyset *keyset)
+{
+    for (uint32_t server = 0; keyset->segment && server < keyset->servers; server++) {
+        free(keyset->segment[server].local);
+        free(keyset->segment[server].position);
+        free(keyset->segment[server].key);
+        free(keyset->segment[server].run);
+    }
+    free(keyset->segment);
+    *keyset = (struct tr_keyset){0};
+}
+
+uint32_t tr_segment_find(const struct tr_segment *s, uint32_t position)
+{
+    return (uint32_t)tr_place_u32(s->position, s->n, position);
 }

@@ -1,4 +1,4 @@
-#include "consistency/clock.h"
+#include "table/sync.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

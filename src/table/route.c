@@ -1,12 +1,12 @@
-#include "table/channel.h"
+#include "table/route.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "table/function.h"
 #include "table/server.h"
-#include "table/share.h"
-#include "table/squeeze.h"
+#include "table/storage.h"
+#include "table/codec.h"
 
 enum { SLOTS = 4 }; /* chunks of one request under way at once: one is copied while others travel */
 
@@ -36,7 +36,7 @@ struct tr_channel tr_channel_of(struct tr_table *t, uint32_t server, const struc
 /* On the node nothing beats reading memory. Over a network a get needs nothing of the server but that it is inside MPI, and
  * a request brings only what is wanted: which is faster is measured, and until then a get is for whole runs. A get would
  * not tell the version that functions count, and does not round. */
-static int choose_route(struct tr_channel *c)
+static int channel_choose_route(struct tr_channel *c)
 {
     const struct tr_table *t = c->table;
     bool near = t->share[c->server] != NULL || c->segment->n == 0, full = c->exact;
@@ -90,16 +90,16 @@ struct tr_stretches {
 
 /* Bytes that are fetched rather than left out. Measured: a piece takes 12 bytes of description and 50 ns over TCP, and
  * 700 ns on one node. */
-static uint32_t gap_worth(const struct tr_table *t, uint32_t server)
+static uint32_t stretches_gap(const struct tr_table *t, uint32_t server)
 {
     enum { FAR = 32, NEAR = 4096 };
     return (uint32_t)((t->share[server] ? NEAR : FAR) / t->unit_bytes);
 }
 
-static void find_stretches(const struct tr_channel *c, struct tr_stretches *all, int *position, int *length)
+static void stretches_find(const struct tr_channel *c, struct tr_stretches *all, int *position, int *length)
 {
     const struct tr_segment *s = c->segment;
-    uint32_t gap = gap_worth(c->table, c->server);
+    uint32_t gap = stretches_gap(c->table, c->server);
     for (uint32_t i = 0; i < s->n; i++) {
         uint32_t skipped = i == 0 ? 0 : s->position[i] - s->position[i - 1] - 1;
         if (i == 0 || skipped > gap) {
@@ -113,7 +113,7 @@ static void find_stretches(const struct tr_channel *c, struct tr_stretches *all,
     }
 }
 
-static void free_stretches(struct tr_stretches *all)
+static void stretches_free(struct tr_stretches *all)
 {
     if (!all) return;
     if (all->there != MPI_DATATYPE_NULL) MPI_Type_free(&all->there);
@@ -122,7 +122,7 @@ static void free_stretches(struct tr_stretches *all)
     free(all);
 }
 
-static int open_stretches(struct tr_channel *c)
+static int stretches_open(struct tr_channel *c)
 {
     const struct tr_table *t = c->table;
     uint32_t n = c->segment->n;
@@ -134,7 +134,7 @@ static int open_stretches(struct tr_channel *c)
     TR_TRY(TR_NEW(&all->at, n));
     TR_TRY(TR_NEW(&position, 2 * (size_t)n));
     int *length = position + n, status;
-    find_stretches(c, all, position, length);
+    stretches_find(c, all, position, length);
     status = TR_NEW(&all->fetched, all->units * t->unit_bytes);
     if (status == TR_OK) {
         MPI_Datatype unit;
@@ -148,7 +148,7 @@ static int open_stretches(struct tr_channel *c)
 }
 
 /* What a get takes is made when it is first used. */
-static int start_get(struct tr_channel *c, void *into)
+static int channel_get(struct tr_channel *c, void *into)
 {
     const struct tr_table *t = c->table;
     if (c->segment->runs) {
@@ -156,7 +156,7 @@ static int start_get(struct tr_channel *c, void *into)
         MPI_Rget(into, 1, c->here, c->rank, 0, 1, c->there, t->window, &c->get);
         return TR_OK;
     }
-    if (!c->stretches) TR_TRY(open_stretches(c));
+    if (!c->stretches) TR_TRY(stretches_open(c));
     struct tr_stretches *all = c->stretches;
     all->under_way = true;
     MPI_Rget(all->fetched, (int)(all->units * t->unit_width), tr_dtype_mpi(t->dtype), c->rank, 0, 1,
@@ -165,13 +165,13 @@ static int start_get(struct tr_channel *c, void *into)
 }
 
 /* What is read now is not rounded. */
-static bool reads_exactly(const struct tr_channel *c)
+static bool channel_reads_exactly(const struct tr_channel *c)
 {
     return c->exact || c->table->tr->tables->exact;
 }
 
 /* No answer to a chunk is longer. */
-static size_t answer_bytes(const struct tr_channel *c)
+static size_t channel_answer_bytes(const struct tr_channel *c)
 {
     struct tr_slice slice = tr_slice_of(c->table, tr_message_units(c->table));
     return sizeof(struct tr_reply_head) + tr_encode_room(&slice, tr_pull_wire(c->table, true));
@@ -179,26 +179,26 @@ static size_t answer_bytes(const struct tr_channel *c)
 
 int tr_channel_open(struct tr_channel *c, bool accumulates)
 {
-    TR_TRY(choose_route(c));
+    TR_TRY(channel_choose_route(c));
     if (c->segment->n == 0) return TR_OK;
     if (!accumulates) return TR_OK;
     return tr_channel_open_types(c);
 }
 
 /* Made when first used: a view whose node pulls as one has another channel that reads. */
-static int open_slots(struct tr_channel *c)
+static int channel_open_slots(struct tr_channel *c)
 {
     if (c->slot) return TR_OK;
     TR_TRY(TR_NEW(&c->slot, SLOTS));
     for (int i = 0; i < SLOTS; i++) c->slot[i].received = MPI_REQUEST_NULL;
     for (int i = 0; i < SLOTS; i++)
-        TR_TRY(tr_message_new(c->table->tr->tables, answer_bytes(c), &c->slot[i].answer));
+        TR_TRY(tr_message_new(c->table->tr->tables, channel_answer_bytes(c), &c->slot[i].answer));
     return TR_OK;
 }
 
 /* Entries first .. first + n - 1 of the segment. */
-static int write_entries(const struct tr_channel *c, uint32_t first, uint32_t n, unsigned char *out,
-                         size_t *bytes)
+static int channel_write_entries(const struct tr_channel *c, uint32_t first, uint32_t n, unsigned char *out,
+                                 size_t *bytes)
 {
     const struct tr_segment *s = c->segment;
     uint64_t *entry;
@@ -230,7 +230,7 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
                                         .n = n,
                                         .reply = tr_request_number(tables),
                                         .flags = (identity ? TR_FLAG_IDENTITY : 0u) | flags};
-        if (!identity) TR_TRY(write_entries(c, first, n, m->body, &bytes));
+        if (!identity) TR_TRY(channel_write_entries(c, first, n, m->body, &bytes));
         tr_message_send(tables, m, bytes, c->rank, &c->sending);
         TR_WAIT_UNTIL(t->tr, c->sending == 0, "server rank %d to register keys of table %s", c->rank,
                       t->name);
@@ -256,7 +256,7 @@ void tr_channel_forget(struct tr_channel *c)
 }
 
 /* A get writes into memory that is freed next, and an accumulate reads such. Their targets need only be inside MPI. */
-static int complete_access(struct tr_channel *c)
+static int channel_complete_access(struct tr_channel *c)
 {
     TR_WAIT_UNTIL(c->table->tr, tr_request_done(&c->get) && tr_request_done(&c->accumulate),
                   "rank %d to let a closed view of table %s go", c->rank, c->table->name);
@@ -265,12 +265,12 @@ static int complete_access(struct tr_channel *c)
 
 void tr_channel_close(struct tr_channel *c)
 {
-    (void)complete_access(c); /* it fails when all of it ends */
+    (void)channel_complete_access(c); /* it fails when all of it ends */
     tr_message_orphan(c->table->tr->tables, &c->sending);
     tr_channel_forget(c);
     if (c->here != MPI_DATATYPE_NULL) MPI_Type_free(&c->here);
     if (c->there != MPI_DATATYPE_NULL) MPI_Type_free(&c->there);
-    free_stretches(c->stretches);
+    stretches_free(c->stretches);
     free(c->packed);
     free(c->residual);
     free(c->told);
@@ -278,7 +278,7 @@ void tr_channel_close(struct tr_channel *c)
 
 /* ---- reading ---- */
 
-static int ask_chunk(struct tr_channel *c, struct tr_slot *slot)
+static int channel_ask(struct tr_channel *c, struct tr_slot *slot)
 {
     struct tr_table *t = c->table;
     struct tr_tables *tables = t->tr->tables;
@@ -293,11 +293,11 @@ static int ask_chunk(struct tr_channel *c, struct tr_slot *slot)
                                     .owner = c->owner,
                                     .first = slot->first,
                                     .n = slot->n,
-                                    .flags = c->exact           ? TR_FLAG_EXACT
-                                             : reads_exactly(c) ? TR_FLAG_EXACT | TR_FLAG_ONCE
-                                                                : 0,
+                                    .flags = c->exact                   ? TR_FLAG_EXACT
+                                             : channel_reads_exactly(c) ? TR_FLAG_EXACT | TR_FLAG_ONCE
+                                                                        : 0,
                                     .clock = c->version};
-    tr_message_ask(tables, m, 0, c->rank, slot->answer->body, answer_bytes(c), &slot->received);
+    tr_message_ask(tables, m, 0, c->rank, slot->answer->body, channel_answer_bytes(c), &slot->received);
     tables->traffic.bytes_pulled += sizeof m->header;
     return TR_OK;
 }
@@ -315,16 +315,16 @@ int tr_channel_read(struct tr_channel *c, void *into, int64_t version)
         c->seen = atomic_load_explicit(&t->line[c->server]->version, memory_order_acquire);
         tr_copy_share_to_view(c->segment, t->unit_bytes, t->share[c->server], into);
     } else if (c->route == TR_ROUTE_GET) {
-        TR_TRY(start_get(c, into));
+        TR_TRY(channel_get(c, into));
     } else {
-        TR_TRY(open_slots(c));
-        for (int i = 0; i < SLOTS && c->asked < n; i++) TR_TRY(ask_chunk(c, &c->slot[i]));
+        TR_TRY(channel_open_slots(c));
+        for (int i = 0; i < SLOTS && c->asked < n; i++) TR_TRY(channel_ask(c, &c->slot[i]));
     }
     return TR_OK;
 }
 
 /* What has been read of a slot's units so far, zeros at first: what lies side by side stays where it was read to. */
-static int find_told(struct tr_channel *c, const struct tr_slot *slot, char **told)
+static int channel_find_told(struct tr_channel *c, const struct tr_slot *slot, char **told)
 {
     size_t bytes = c->table->unit_bytes;
     if (!c->told && c->segment->local) TR_TRY(TR_NEW(&c->told, c->segment->n * bytes));
@@ -333,14 +333,14 @@ static int find_told(struct tr_channel *c, const struct tr_slot *slot, char **to
 }
 
 /* The values of an answer go where they are wanted. */
-static int take_answer(struct tr_channel *c, const struct tr_slot *slot)
+static int channel_read_answer(struct tr_channel *c, const struct tr_slot *slot)
 {
     struct tr_table *t = c->table;
     struct tr_tables *tables = t->tr->tables;
     struct tr_slice slice = tr_slice_of(t, slot->n);
     struct tr_reply_head head;
     struct tr_encoded message;
-    bool differs = tr_pull_differs(t, reads_exactly(c)), tells = tr_pull_differs(t, c->exact);
+    bool differs = tr_pull_differs(t, channel_reads_exactly(c)), tells = tr_pull_differs(t, c->exact);
     memcpy(&head, slot->answer->body, sizeof head);
     const void *body = slot->answer->body + sizeof head;
     size_t bytes = head.bytes;
@@ -358,12 +358,12 @@ static int take_answer(struct tr_channel *c, const struct tr_slot *slot)
     }
     if (differs) {
         char *told;
-        TR_TRY(find_told(c, slot, &told));
+        TR_TRY(channel_find_told(c, slot, &told));
         tr_add_elements(t->dtype, slice.n * slice.width, packed, told);
         packed = told;
     } else if (tells) {
         char *told;
-        TR_TRY(find_told(c, slot, &told));
+        TR_TRY(channel_find_told(c, slot, &told));
         memcpy(told, packed, slot->n * t->unit_bytes);
     }
     if (c->segment->local)
@@ -372,7 +372,7 @@ static int take_answer(struct tr_channel *c, const struct tr_slot *slot)
 }
 
 /* What was asked for, of what was fetched. */
-static void take_out(const struct tr_channel *c, struct tr_stretches *all)
+static void stretches_copy(const struct tr_channel *c, struct tr_stretches *all)
 {
     struct tr_segment there = {.n = c->segment->n, .local = c->segment->local, .position = all->at};
     if (!all->under_way) return;
@@ -387,16 +387,16 @@ int tr_channel_poll(struct tr_channel *c, bool *done, int *did)
     if (c->segment->n == 0) return TR_OK;
     if (c->route == TR_ROUTE_GET) {
         *done = tr_request_done(&c->get);
-        if (*done && c->stretches) take_out(c, c->stretches);
+        if (*done && c->stretches) stretches_copy(c, c->stretches);
     }
     if (c->route != TR_ROUTE_REQUEST) return TR_OK;
     for (int i = 0; c->slot && i < SLOTS; i++) {
         struct tr_slot *slot = &c->slot[i];
         if (slot->received == MPI_REQUEST_NULL || !tr_request_done(&slot->received)) continue;
         ++*did;
-        TR_TRY(take_answer(c, slot));
+        TR_TRY(channel_read_answer(c, slot));
         c->got += slot->n;
-        if (c->asked < c->segment->n) TR_TRY(ask_chunk(c, slot));
+        if (c->asked < c->segment->n) TR_TRY(channel_ask(c, slot));
     }
     *done = c->got == c->segment->n;
     return TR_OK;
@@ -404,7 +404,7 @@ int tr_channel_poll(struct tr_channel *c, bool *done, int *did)
 
 /* ---- which route is faster ---- */
 
-static int time_reading(struct tr_channel *c, int route, void *into, double *least)
+static int channel_time_reading(struct tr_channel *c, int route, void *into, double *least)
 {
     double begin = tr_now();
     bool done = false;
@@ -436,8 +436,9 @@ int tr_channel_measure(struct tr_channel *c)
     trial.owner = c->owner;
     trial.exact = c->exact;
     for (int i = 0; i < ROUNDS && status == TR_OK; i++) {
-        status = time_reading(&trial, TR_ROUTE_GET, into, &c->measured.get);
-        if (status == TR_OK) status = time_reading(&trial, TR_ROUTE_REQUEST, into, &c->measured.request);
+        status = channel_time_reading(&trial, TR_ROUTE_GET, into, &c->measured.get);
+        if (status == TR_OK)
+            status = channel_time_reading(&trial, TR_ROUTE_REQUEST, into, &c->measured.request);
     }
     tr_channel_close(&trial);
     free(into);
@@ -451,8 +452,8 @@ int tr_channel_measure(struct tr_channel *c)
 /* ---- pushing ---- */
 
 /* Writes units first .. first + n - 1 of the segment as the table's filter and encoding have it; bytes. */
-static int write_update(struct tr_channel *c, const tr_view *view, const struct tr_message *m, void *out,
-                        size_t *bytes)
+static int channel_write_update(struct tr_channel *c, const tr_view *view, const struct tr_message *m,
+                                void *out, size_t *bytes)
 {
     struct tr_table *t = c->table;
     struct tr_tables *tables = t->tr->tables;
@@ -478,7 +479,7 @@ static int write_update(struct tr_channel *c, const tr_view *view, const struct 
 }
 
 /* Sends the segment in chunks; the last one is acknowledged. */
-static int push_messages(struct tr_channel *c, const tr_view *view, int64_t clock)
+static int channel_push_messages(struct tr_channel *c, const tr_view *view, int64_t clock)
 {
     struct tr_table *t = c->table;
     struct tr_tables *tables = t->tr->tables;
@@ -499,7 +500,7 @@ static int push_messages(struct tr_channel *c, const tr_view *view, int64_t cloc
                                         .reply = last ? tr_request_number(tables) : 0,
                                         .clock = clock,
                                         .seen = c->seen};
-        TR_TRY(write_update(c, view, &m->header, m->body, &bytes));
+        TR_TRY(channel_write_update(c, view, &m->header, m->body, &bytes));
         tr_message_send(tables, m, bytes, c->rank, &c->sending);
         tables->traffic.bytes_pushed += sizeof m->header + bytes;
         first += n;
@@ -515,7 +516,7 @@ int tr_channel_push(struct tr_channel *c, const tr_view *view, int64_t clock)
     size_t bytes = s->n * t->unit_bytes;
     if (c->way == TR_WAY_MESSAGE)
         /* in lockstep a server waits for all pushing views, and functions count versions over all of them */
-        return s->n > 0 || t->lockstep || t->use ? push_messages(c, view, clock) : TR_OK;
+        return s->n > 0 || t->lockstep || t->use ? channel_push_messages(c, view, clock) : TR_OK;
     if (s->n == 0) return TR_OK;
     t->tr->tables->traffic.bytes_pushed += bytes;
     if (c->way == TR_WAY_ADD) {

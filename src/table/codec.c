@@ -1,0 +1,903 @@
+#include "table/codec.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <tgmath.h> /* fabs() of a float is one of floats */
+#include <zlib.h>
+
+#include "base/base.h"
+#include "table/half.h"
+#include "table/storage.h"
+#include "trireme/cpu.h"
+
+/* ======== elements ======== */
+
+/* ---- copies: only the size of a unit matters ---- */
+
+void tr_copy_share_to_view(const struct tr_segment *s, size_t bytes, const void *share, void *view)
+{
+    const uint32_t *local = s->local, *position = s->position;
+    const char *from = share;
+    char *to = view;
+    for (uint32_t r = 0; r < s->runs; r++)
+        memcpy(to + s->run[r].local * bytes, from + s->run[r].position * bytes, s->run[r].length * bytes);
+    if (s->runs) return;
+    TR_FOR_SIZE(bytes, {
+        for (size_t i = 0, n = s->n; i < n; i++)
+            memcpy(to + local[i] * SIZE, from + position[i] * SIZE, SIZE);
+    })
+}
+
+void tr_gather(const uint32_t *at, size_t n, size_t bytes, const void *from, void *to)
+{
+    if (n == 0) return; /* nor need there be memory */
+    if (!at) memcpy(to, from, n * bytes);
+    else
+        TR_FOR_SIZE(bytes, {
+            for (size_t i = 0; i < n; i++)
+                memcpy((char *)to + i * SIZE, (const char *)from + at[i] * SIZE, SIZE);
+        })
+}
+
+void tr_scatter(const uint32_t *at, size_t n, size_t bytes, const void *from, void *to)
+{
+    TR_FOR_SIZE(bytes, {
+        for (size_t i = 0; i < n; i++) memcpy((char *)to + at[i] * SIZE, (const char *)from + i * SIZE, SIZE);
+    })
+}
+
+void tr_copy_slots_to_packed(const uint32_t *slot, size_t n, size_t bytes, const void *slots, void *packed)
+{
+    const char *from = slots;
+    char *to = packed;
+    TR_FOR_SIZE(bytes, {
+        for (size_t i = 0; i < n; i++) {
+            if (slot[i] == TR_NO_SLOT) memset(to + i * SIZE, 0, SIZE);
+            else memcpy(to + i * SIZE, from + slot[i] * SIZE, SIZE);
+        }
+    })
+}
+
+uint32_t tr_leave_zeros_out(uint32_t n, size_t bytes, uint32_t *unit, const void *values, void *to)
+{
+    uint32_t left = 0;
+    const char *from = values;
+    TR_FOR_SIZE(bytes, {
+        for (uint32_t i = 0; i < n; i++) { /* written in any case: a branch would be mispredicted */
+            bool any = !tr_is_zero(from + i * SIZE, SIZE);
+            unit[left] = unit[i];
+            memmove((char *)to + left * SIZE, from + i * SIZE, SIZE);
+            left += any;
+        }
+    })
+    return left;
+}
+
+/* By 11 bits at a time, the lowest first, which leaves out bits that are alike in all. */
+void tr_sort_by_upper_half(uint64_t *entry, uint64_t *spare, size_t n)
+{
+    enum { BITS = 11, DIGITS = 1 << BITS };
+    size_t first[DIGITS];
+    uint64_t *to = spare, *now = entry;
+    for (unsigned shift = 32; shift < 64; shift += BITS) {
+        memset(first, 0, sizeof first);
+        for (size_t i = 0; i < n; i++) first[now[i] >> shift & (DIGITS - 1)]++;
+        if (n == 0 || first[now[0] >> shift & (DIGITS - 1)] == n) continue;
+        size_t sum = 0, count;
+        for (size_t d = 0; d < DIGITS; d++) count = first[d], first[d] = sum, sum += count;
+        for (size_t i = 0; i < n; i++) to[first[now[i] >> shift & (DIGITS - 1)]++] = now[i];
+        uint64_t *last = now;
+        now = to;
+        to = last;
+    }
+    if (now != entry) memcpy(entry, now, n * sizeof *entry);
+}
+
+/* ---- sums: the type matters ---- */
+
+void tr_add_elements(enum tr_dtype dtype, size_t n, const void *a, void *b)
+{
+    TR_FOR_TYPE(dtype, {
+        const T *restrict from = a;
+        T *restrict to = b;
+        for (size_t i = 0; i < n; i++) to[i] += from[i];
+    })
+}
+
+void tr_subtract_elements(enum tr_dtype dtype, size_t n, const void *a, void *b)
+{
+    TR_FOR_TYPE(dtype, {
+        const T *restrict from = a;
+        T *restrict to = b;
+        for (size_t i = 0; i < n; i++) to[i] -= from[i];
+    })
+}
+
+void tr_add_packed_to_share(enum tr_dtype dtype, const uint32_t *position, size_t n, size_t width,
+                            const void *packed, void *share)
+{
+    if (!position) tr_add_elements(dtype, n * width, packed, share);
+    else
+        TR_FOR_TYPE(dtype, {
+            const T *from = packed;
+            T *to = share;
+            if (width == 1)
+                for (size_t i = 0; i < n; i++) to[position[i]] += from[i];
+            else
+                for (size_t i = 0; i < n; i++)
+                    tr_add_elements(dtype, width, from + i * width, to + position[i] * width);
+        })
+}
+
+void tr_add_view_to_share(enum tr_dtype dtype, const struct tr_segment *s, uint32_t first, uint32_t n,
+                          size_t width, const void *view, void *share)
+{
+    const uint32_t *local = s->local + first, *position = s->position + first;
+    TR_FOR_TYPE(dtype, {
+        const T *from = view;
+        T *to = share;
+        if (width == 1)
+            for (uint32_t i = 0; i < n; i++) to[position[i]] += from[local[i]];
+        else
+            for (uint32_t i = 0; i < n; i++)
+                for (size_t k = 0; k < width; k++) to[position[i] * width + k] += from[local[i] * width + k];
+    })
+}
+
+void tr_add_segment_to_share(enum tr_dtype dtype, const struct tr_segment *s, size_t width, const void *view,
+                             void *share)
+{
+    size_t bytes = width * tr_dtype_size(dtype);
+    if (!s->runs) tr_add_view_to_share(dtype, s, 0, s->n, width, view, share);
+    for (uint32_t r = 0; r < s->runs; r++)
+        tr_add_elements(dtype, s->run[r].length * width, (const char *)view + s->run[r].local * bytes,
+                        (char *)share + s->run[r].position * bytes);
+}
+
+/* ======== encodings ======== */
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Units whose places are read at once, or that are filtered at once. */
+enum { BLOCK = 256 };
+
+/* Elements seen as their bits. */
+typedef uint8_t bits8;
+typedef uint16_t __attribute__((may_alias)) bits16;
+typedef uint32_t __attribute__((may_alias)) bits32;
+typedef uint64_t __attribute__((may_alias)) bits64;
+typedef float __attribute__((may_alias)) real32;
+typedef double __attribute__((may_alias)) real64;
+
+/* ---- rounding and widening ---- */
+
+/* How reals of one type are rounded to one format. */
+struct narrowing {
+    void (*narrow)(size_t n, const void *x, void *narrow);
+    void (*widen)(size_t n, const void *narrow, void *x);
+    void (*keep_rest)(size_t n, const void *x, const void *narrow, void *rest); /* rest += x - narrow */
+};
+
+/* FORMAT is f16, bf16 or f8, of so many BITS; reals of TYPE are made f32 by TO_FLOAT. Where x is not finite the rest is a
+ * NaN, and nothing is kept. */
+#define NARROWING(NAME, TYPE, FORMAT, BITS, TO_FLOAT)                                                        \
+    TR_CPU_CLONES static void round_##NAME(size_t n, const void *x, void *narrow)                            \
+    {                                                                                                        \
+        const TYPE *from = x;                                                                                \
+        bits##BITS *to = narrow;                                                                             \
+        for (size_t i = 0; i < n; i++) to[i] = tr_##FORMAT##_round(TO_FLOAT(from[i]));                       \
+    }                                                                                                        \
+    TR_CPU_CLONES static void widen_##NAME(size_t n, const void *narrow, void *x)                            \
+    {                                                                                                        \
+        const bits##BITS *from = narrow;                                                                     \
+        TYPE *to = x;                                                                                        \
+        for (size_t i = 0; i < n; i++) to[i] = tr_##FORMAT##_widen(from[i]);                                 \
+    }                                                                                                        \
+    TR_CPU_CLONES static void keep_rest_##NAME(size_t n, const void *x, const void *narrow, void *rest)      \
+    {                                                                                                        \
+        const TYPE *from = x;                                                                                \
+        const bits##BITS *rounded = narrow;                                                                  \
+        TYPE *to = rest;                                                                                     \
+        for (size_t i = 0; i < n; i++) {                                                                     \
+            TYPE taken = from[i] - (TYPE)tr_##FORMAT##_widen(rounded[i]);                                    \
+            to[i] += taken == taken ? taken : 0;                                                             \
+        }                                                                                                    \
+    }                                                                                                        \
+    static const struct narrowing NAME = {round_##NAME, widen_##NAME, keep_rest_##NAME};
+
+#define AS_IT_IS
+NARROWING(f32_f16, real32, f16, 16, AS_IT_IS)
+NARROWING(f32_bf16, real32, bf16, 16, AS_IT_IS)
+NARROWING(f32_f8, real32, f8, 8, AS_IT_IS)
+NARROWING(f64_f16, real64, f16, 16, tr_odd_float)
+NARROWING(f64_bf16, real64, bf16, 16, tr_odd_float)
+NARROWING(f64_f8, real64, f8, 8, tr_odd_float)
+
+/* How elements look in a message. */
+struct form {
+    int precision;
+    const struct narrowing *narrowing; /* NULL: in full */
+    size_t element, unit;              /* bytes of one */
+    uint64_t mask; /* the bits of an element that make it no zero: all but the sign of a real */
+};
+
+static struct form codec_form(const struct tr_slice *s, int precision)
+{
+    static const struct {
+        const struct narrowing *f32, *f64;
+        size_t bytes;
+    } known[] = {[TR_PRECISION_F16] = {&f32_f16, &f64_f16, 2},
+                 [TR_PRECISION_BF16] = {&f32_bf16, &f64_bf16, 2},
+                 [TR_PRECISION_F8] = {&f32_f8, &f64_f8, 1}};
+    bool real = s->dtype == TR_F32 || s->dtype == TR_F64;
+    struct form form = {.precision = real ? precision : TR_PRECISION_FULL,
+                        .element = tr_dtype_size(s->dtype)};
+    if (form.precision != TR_PRECISION_FULL) {
+        form.narrowing = s->dtype == TR_F32 ? known[precision].f32 : known[precision].f64;
+        form.element = known[precision].bytes;
+    }
+    form.unit = s->width * form.element;
+    form.mask = UINT64_MAX >> (64 - 8 * form.element) >> real;
+    return form;
+}
+
+/* ---- which units are not zero: a bit for each, in words ---- */
+
+static size_t codec_words(size_t n)
+{
+    return (n + 63) / 64;
+}
+
+/* Eight bytes of 0 or 1 as bits: the multiplication moves byte i's to bit 56 + i, and nothing else there. */
+INLINE uint64_t gather_bits(const uint8_t flag[8])
+{
+    uint64_t eight;
+    memcpy(&eight, flag, sizeof eight);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    eight = __builtin_bswap64(eight);
+#endif
+    return (eight * 0x0102040810204080u) >> 56;
+}
+
+/* Elements of so many bytes as their bits: B is their type. */
+#define FOR_BITS(bytes, ...)                                                                                 \
+    switch (bytes) {                                                                                         \
+        CASE_BITS(1, bits8, __VA_ARGS__)                                                                     \
+        CASE_BITS(2, bits16, __VA_ARGS__)                                                                    \
+        CASE_BITS(4, bits32, __VA_ARGS__)                                                                    \
+        CASE_BITS(8, bits64, __VA_ARGS__)                                                                    \
+    }
+#define CASE_BITS(BYTES, TYPE, ...)                                                                          \
+    case BYTES: {                                                                                            \
+        typedef TYPE B;                                                                                      \
+        __VA_ARGS__                                                                                          \
+    } break;
+
+TR_CPU_CLONES static void codec_mark(const struct form *form, size_t n, size_t width, const void *value,
+                                     uint64_t *bits)
+{
+    FOR_BITS(form->element, {
+        const B *v = value, mask = (B)form->mask;
+        for (size_t i = 0; i < n; i += 64) {
+            uint8_t flag[64] = {0};
+            for (size_t k = 0; k < 64 && width == 1 && i + 64 <= n; k++) flag[k] = (v[i + k] & mask) != 0;
+            for (size_t k = 0; k < n - i && k < 64 && (width > 1 || i + 64 > n); k++) {
+                B any = 0;
+                for (size_t j = 0; j < width; j++) any |= v[(i + k) * width + j] & mask;
+                flag[k] = any != 0;
+            }
+            uint64_t word = 0;
+            for (unsigned k = 0; k < 64; k += 8) word |= gather_bits(flag + k) << k;
+            bits[i / 64] = word;
+        }
+    })
+}
+
+/* The same for a single unit. */
+static bool codec_is_zero(const struct form *form, const char *unit)
+{
+    uint64_t any = 0;
+    FOR_BITS(form->element, {
+        for (const B *at = (const B *)unit; (const char *)at < unit + form->unit; at++)
+            any |= *at & form->mask;
+    })
+    return !any;
+}
+
+TR_CPU_CLONES static size_t codec_count_bits(size_t n, const uint64_t *word)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) count += (size_t)__builtin_popcountll(word[i]);
+    return count;
+}
+
+/* For each set bit of the words, with its number in i. */
+#define FOR_EACH_BIT(i, n_words, word)                                                                       \
+    for (size_t w_ = 0, i; w_ < (n_words); w_++)                                                             \
+        for (uint64_t left_ = (word)[w_]; left_ && (i = w_ * 64 + (size_t)__builtin_ctzll(left_), true);     \
+             left_ &= left_ - 1)
+
+/* ---- moving units ---- */
+
+/* Puts the marked units of `from` together; `to` may be `from` itself. */
+static void codec_compact(size_t n_words, const uint64_t *word, size_t unit_bytes, const void *from, void *to)
+{
+    char *out = to;
+    TR_FOR_SIZE(unit_bytes, {
+        FOR_EACH_BIT(i, n_words, word)
+        {
+            memmove(out, (const char *)from + i * SIZE, SIZE);
+            out += SIZE;
+}
+})
+}
+
+/* ---- gaps ---- */
+
+/* Most gaps are one byte; the loop is for the others. */
+static size_t gaps_bytes(size_t n_words, const uint64_t *word)
+{
+    size_t bytes = 0, next = 0;
+    FOR_EACH_BIT(i, n_words, word)
+    {
+        bytes++;
+        for (size_t gap = i - next; gap >= 128; gap >>= 7) bytes++;
+        next = i + 1;
+    }
+    return bytes;
+}
+
+static unsigned char *gaps_write(size_t n_words, const uint64_t *word, unsigned char *out)
+{
+    size_t next = 0;
+    FOR_EACH_BIT(i, n_words, word)
+    {
+        out = tr_put_gap(i - next, out);
+        next = i + 1;
+    }
+    return out;
+}
+
+/* ---- encoding ---- */
+
+/* Places of a bitmap, and more than the gaps of any sparse message that is not longer than one. If sparse is asked for,
+ * the longest has all units, with a byte each: a longer gap leaves out more than it costs. */
+static size_t encode_place_bytes(const struct tr_slice *s, int encoding)
+{
+    size_t bitmap = codec_words(s->n) * sizeof(uint64_t);
+    return encoding == TR_ENCODING_SPARSE ? tr_max_size(s->n, bitmap) : bitmap;
+}
+
+/* Where in the room the bits are noted while values and places are written. */
+static size_t encode_bits_offset(const struct tr_slice *s, struct tr_wire wire)
+{
+    size_t most =
+        TR_ENCODING_HEADER + s->n * codec_form(s, wire.precision).unit + encode_place_bytes(s, wire.encoding);
+    return (most + 7) / 8 * 8;
+}
+
+size_t tr_encode_room(const struct tr_slice *s, struct tr_wire wire)
+{
+    return encode_bits_offset(s, wire) + codec_words(s->n) * sizeof(uint64_t);
+}
+
+/* Writes the units of the list that are not zero, and marks them. Returns how many there are. */
+static size_t encode_touched(const struct tr_slice *s, const struct form *form, const char *value,
+                             const uint32_t *touched, size_t touched_n, char *residual, char *out,
+                             uint64_t *bits)
+{
+    size_t bytes = s->width * tr_dtype_size(s->dtype), count = 0;
+    memset(bits, 0, codec_words(s->n) * sizeof *bits);
+    for (size_t i = 0; i < touched_n; i++) bits[touched[i] / 64] |= UINT64_C(1) << touched[i] % 64;
+    FOR_EACH_BIT(i, codec_words(s->n), bits)
+    {
+        const char *unit = value + i * bytes;
+        char *to = out + count * form->unit;
+        if (!form->narrowing) memcpy(to, unit, bytes);
+        else form->narrowing->narrow(s->width, unit, to);
+        if (form->narrowing && residual) form->narrowing->keep_rest(s->width, unit, to, residual + i * bytes);
+        if (!codec_is_zero(form, to)) count++;
+        else bits[i / 64] &= ~(UINT64_C(1) << i % 64);
+    }
+    return count;
+}
+
+/* The shortest way; of equals the one that is read faster. */
+static int encode_choose(const struct tr_slice *s, const struct form *form, size_t count,
+                         const uint64_t *bits)
+{
+    size_t bitmap = codec_words(s->n) * sizeof *bits, places = bitmap;
+    if (count < bitmap) places = tr_min_size(bitmap, gaps_bytes(codec_words(s->n), bits));
+    if ((s->n - count) * form->unit <= places) return TR_ENCODING_DENSE;
+    return places < bitmap ? TR_ENCODING_SPARSE : TR_ENCODING_BITMAP;
+}
+
+/* Head, and the places behind the values. */
+static size_t encode_finish(const struct tr_slice *s, const struct form *form, int encoding, size_t count,
+                            const uint64_t *bits, char *out)
+{
+    uint32_t count32 = (uint32_t)count;
+    const char head[4] = {(char)encoding, (char)form->precision, (char)s->dtype, 0};
+    memcpy(out, head, sizeof head);
+    memcpy(out + sizeof head, &count32, sizeof count32);
+    size_t bytes = TR_ENCODING_HEADER + count * form->unit, bitmap = codec_words(s->n) * sizeof *bits;
+    if (encoding == TR_ENCODING_DENSE) return bytes;
+    if (encoding == TR_ENCODING_SPARSE) {
+        unsigned char *place = (unsigned char *)out + bytes;
+        return bytes + (size_t)(gaps_write(codec_words(s->n), bits, place) - place);
+    }
+    memcpy(out + bytes, bits, bitmap);
+    return bytes + bitmap;
+}
+
+size_t tr_encode(const struct tr_slice *s, struct tr_wire wire, const void *value, const uint32_t *touched,
+                 size_t touched_n, void *residual, void *out)
+{
+    struct form form = codec_form(s, wire.precision);
+    int encoding = wire.encoding;
+    char *values = (char *)out + TR_ENCODING_HEADER;
+    uint64_t *bits = (uint64_t *)((char *)out + encode_bits_offset(s, wire));
+    /* so few that looking at each costs less than at all, and that dense is out of the question */
+    if (touched && touched_n < s->n / 32 && encoding != TR_ENCODING_DENSE) {
+        size_t count = encode_touched(s, &form, value, touched, touched_n, residual, values, bits);
+        if (encoding == TR_ENCODING_AUTO) encoding = encode_choose(s, &form, count, bits);
+        return encode_finish(s, &form, encoding, count, bits, out);
+    }
+    const void *from = value;
+    size_t count = s->n;
+    if (form.narrowing) {
+        form.narrowing->narrow(s->n * s->width, value, values);
+        if (residual) form.narrowing->keep_rest(s->n * s->width, value, values, residual);
+        from = values;
+    }
+    if (encoding != TR_ENCODING_DENSE) {
+        codec_mark(&form, s->n, s->width, from, bits);
+        count = codec_count_bits(codec_words(s->n), bits);
+    }
+    if (encoding == TR_ENCODING_AUTO) encoding = encode_choose(s, &form, count, bits);
+    if (encoding != TR_ENCODING_DENSE) codec_compact(codec_words(s->n), bits, form.unit, from, values);
+    else if (from != values && s->n > 0) memcpy(values, from, s->n * form.unit);
+    return encode_finish(s, &form, encoding, encoding == TR_ENCODING_DENSE ? s->n : count, bits, out);
+}
+
+/* ---- decoding ---- */
+
+static int codec_malformed(const struct tr_slice *s, const char *what)
+{
+    return tr_fail(TR_ERR_PEER, "a message of %u units of %zu elements is damaged: %s", s->n, s->width, what);
+}
+
+/* Words of a bitmap lie behind values of any size: not aligned. */
+static uint64_t decode_bitmap_word(const struct tr_encoded *e, size_t i)
+{
+    uint64_t word;
+    memcpy(&word, e->place + i * sizeof word, sizeof word);
+    return word;
+}
+
+static int decode_check_bitmap(const struct tr_encoded *e)
+{
+    uint64_t word[64];
+    size_t n = codec_words(e->slice.n), count = 0;
+    if ((size_t)(e->end - e->place) != n * sizeof *word)
+        return codec_malformed(&e->slice, "its bitmap has another size");
+    for (size_t i = 0; i < n; i += 64) {
+        size_t some = tr_min_size(64, n - i);
+        memcpy(word, e->place + i * sizeof *word, some * sizeof *word);
+        count += codec_count_bits(some, word);
+    }
+    if (e->slice.n % 64 && decode_bitmap_word(e, n - 1) >> e->slice.n % 64)
+        return codec_malformed(&e->slice, "its bitmap has bits behind the last unit");
+    return count == e->count ? TR_OK : codec_malformed(&e->slice, "its bitmap does not fit its count");
+}
+
+int tr_encoded_open(const void *bytes, size_t size, const struct tr_slice *s, struct tr_encoded *message)
+{
+    const unsigned char *head = bytes;
+    if ((uintptr_t)bytes % 8)
+        return tr_fail(TR_ERR_INTERNAL, "a message must be aligned to 8 bytes to be decoded");
+    if (size < TR_ENCODING_HEADER) return codec_malformed(s, "it is shorter than its head");
+    struct tr_encoded e = {.slice = *s, .encoding = head[0], .precision = head[1]};
+    if (e.encoding < TR_ENCODING_DENSE || e.encoding > TR_ENCODING_BITMAP || e.precision > TR_PRECISION_F8)
+        return codec_malformed(s, "an unknown encoding");
+    struct form form = codec_form(s, e.precision);
+    if (head[2] != s->dtype || head[3] || form.precision != e.precision)
+        return codec_malformed(s, "elements of another type");
+    memcpy(&e.count, head + 4, sizeof e.count);
+    if (e.count > s->n || (e.encoding == TR_ENCODING_DENSE && e.count != s->n))
+        return codec_malformed(s, "another number of units");
+    if ((size - TR_ENCODING_HEADER) / form.unit < e.count) return codec_malformed(s, "it ends too early");
+    e.value = head + TR_ENCODING_HEADER;
+    e.place = head + TR_ENCODING_HEADER + e.count * form.unit;
+    e.end = head + size;
+    if ((e.encoding == TR_ENCODING_DENSE || (e.encoding == TR_ENCODING_SPARSE && e.count == 0)) &&
+        e.place != e.end)
+        return codec_malformed(s, "it is too long");
+    if (e.encoding == TR_ENCODING_BITMAP) TR_TRY(decode_check_bitmap(&e));
+    *message = e;
+    return TR_OK;
+}
+
+/* Reading places block by block; begins with e and place = e->place. */
+struct reader {
+    const struct tr_encoded *e;
+    const unsigned char *place; /* sparse: the next gap */
+    uint32_t done;              /* units so far */
+    uint64_t next;              /* sparse: the first unit that may follow */
+    size_t word;                /* bitmap: the next word, and what is left of the one before */
+    uint64_t left;
+};
+
+static int decode_gap(struct reader *r)
+{
+    const struct tr_slice *s = &r->e->slice;
+    const unsigned char *from = r->place;
+    uint64_t gap;
+    if (!tr_take_gap(&r->place, r->e->end, &gap)) return codec_malformed(s, "its places end too early");
+    if (r->place - from > 5) return codec_malformed(s, "a gap of too many bytes");
+    r->next += gap;
+    return r->next < s->n ? TR_OK : codec_malformed(s, "a place behind the last unit");
+}
+
+/* Eight gaps of one byte each, if they are and surely end before the last unit. */
+static bool decode_short_gaps(struct reader *r, uint32_t *unit)
+{
+    uint64_t eight;
+    if (r->e->end - r->place < 8 || r->next + 8 * 128 > r->e->slice.n) return false;
+    memcpy(&eight, r->place, sizeof eight);
+    if (eight & 0x8080808080808080u) return false;
+    uint32_t at = (uint32_t)r->next;
+    for (int k = 0; k < 8; k++) {
+        at += r->place[k];
+        unit[k] = at++;
+    }
+    r->place += 8;
+    r->next = at;
+    return true;
+}
+
+static int decode_sparse(struct reader *r, uint32_t n, uint32_t *unit)
+{
+    for (uint32_t i = 0; i < n;) {
+        if (n - i >= 8 && decode_short_gaps(r, unit + i)) {
+            i += 8;
+            continue;
+        }
+        TR_TRY(decode_gap(r));
+        unit[i++] = (uint32_t)r->next++;
+    }
+    return TR_OK;
+}
+
+/* The bitmap has been counted: there are as many bits. */
+static void decode_bitmap(struct reader *r, uint32_t n, uint32_t *unit)
+{
+    for (uint32_t i = 0; i < n;) {
+        while (r->left == 0) r->left = decode_bitmap_word(r->e, r->word++);
+        uint32_t first = (uint32_t)(r->word - 1) * 64;
+        for (; r->left && i < n; r->left &= r->left - 1)
+            unit[i++] = first + (uint32_t)__builtin_ctzll(r->left);
+    }
+}
+
+static int decode_places(struct reader *r, uint32_t n, uint32_t *unit)
+{
+    if (r->e->encoding == TR_ENCODING_BITMAP) decode_bitmap(r, n, unit);
+    else TR_TRY(decode_sparse(r, n, unit));
+    r->done += n;
+    if (r->done == r->e->count && r->e->encoding == TR_ENCODING_SPARSE && r->place != r->e->end)
+        return codec_malformed(&r->e->slice, "it is too long");
+    return TR_OK;
+}
+
+/* Units `first` to `first + n - 1` of those in the message, in full. */
+static void decode_values(const struct tr_encoded *e, size_t first, size_t n, void *to)
+{
+    struct form form = codec_form(&e->slice, e->precision);
+    const char *from = (const char *)e->value + first * form.unit;
+    if (n == 0) return; /* `to` may be no memory at all */
+    if (!form.narrowing) memcpy(to, from, n * form.unit);
+    else form.narrowing->widen(n * e->slice.width, from, to);
+}
+
+/* Values of a block of units to their places. Narrow halves are widened together first. */
+static void decode_values_to(const struct tr_encoded *e, size_t first, size_t n, const uint32_t *unit,
+                             void *packed)
+{
+    struct form form = codec_form(&e->slice, e->precision);
+    size_t bytes = e->slice.width * tr_dtype_size(e->slice.dtype);
+    double room[BLOCK];
+    if (!form.narrowing) tr_scatter(unit, n, bytes, (const char *)e->value + first * bytes, packed);
+    else if (n * bytes <= sizeof room) {
+        decode_values(e, first, n, room);
+        tr_scatter(unit, n, bytes, room, packed);
+    } else
+        for (size_t i = 0; i < n; i++) decode_values(e, first + i, 1, (char *)packed + unit[i] * bytes);
+}
+
+int tr_decode_packed(const struct tr_encoded *e, void *packed)
+{
+    const struct tr_slice *s = &e->slice;
+    if (e->encoding == TR_ENCODING_DENSE) {
+        decode_values(e, 0, s->n, packed);
+        return TR_OK;
+    }
+    memset(packed, 0, s->n * s->width * tr_dtype_size(s->dtype));
+    struct reader r = {e, .place = e->place};
+    uint32_t unit[BLOCK];
+    while (r.done < e->count) {
+        uint32_t first = r.done, n = e->count - first < BLOCK ? e->count - first : BLOCK;
+        TR_TRY(decode_places(&r, n, unit));
+        decode_values_to(e, first, n, unit, packed);
+    }
+    return TR_OK;
+}
+
+/* Those of a dense message, without the zeros among them. */
+static uint32_t decode_dense(const struct tr_encoded *e, uint32_t *unit, char *value)
+{
+    struct form form = codec_form(&e->slice, e->precision);
+    size_t bytes = e->slice.width * tr_dtype_size(e->slice.dtype);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->slice.n; i += 64) {
+        uint32_t some = e->slice.n - i < 64 ? e->slice.n - i : 64;
+        char *to = value + n * bytes;
+        uint64_t live;
+        codec_mark(&form, some, e->slice.width, (const char *)e->value + i * form.unit, &live);
+        decode_values(e, i, some, to);
+        if (codec_count_bits(1, &live) < some) codec_compact(1, &live, bytes, to, to);
+        for (uint64_t left = live; left; left &= left - 1) unit[n++] = i + (uint32_t)__builtin_ctzll(left);
+    }
+    return n;
+}
+
+int tr_decode_units(const struct tr_encoded *e, uint32_t *unit, void *value, uint32_t *n)
+{
+    if (e->encoding == TR_ENCODING_DENSE) {
+        *n = decode_dense(e, unit, value);
+        return TR_OK;
+    }
+    struct reader r = {e, .place = e->place};
+    TR_TRY(decode_places(&r, e->count, unit));
+    decode_values(e, 0, e->count, value);
+    *n = e->count;
+    return TR_OK;
+}
+
+/* ---- lists of ascending numbers ---- */
+
+enum { AS_GAPS, AS_BITMAP };
+
+static size_t ascending_write_bitmap(uint32_t n, const uint64_t *number, unsigned char *out)
+{
+    unsigned char *end = tr_put_gap(number[0], out);
+    uint64_t word = 0, from = number[0];
+    for (uint32_t i = 0; i < n; i++) {
+        for (; number[i] - from >= 64; from += 64, end += sizeof word, word = 0)
+            memcpy(end, &word, sizeof word);
+        word |= UINT64_C(1) << (number[i] - from);
+    }
+    memcpy(end, &word, sizeof word);
+    return (size_t)(end - out) + sizeof word;
+}
+
+size_t tr_put_ascending(uint32_t n, const uint64_t *number, unsigned char *out)
+{
+    unsigned char *end = out + 1;
+    uint64_t next = 0;
+    out[0] = n > 0 && (number[n - 1] - number[0]) / 64 * sizeof(uint64_t) + sizeof(uint64_t) < n;
+    if (out[0] == AS_BITMAP) return 1 + ascending_write_bitmap(n, number, end);
+    for (uint32_t i = 0; i < n; i++) {
+        end = tr_put_gap(number[i] - next, end);
+        next = number[i] + 1;
+    }
+    return (size_t)(end - out);
+}
+
+static bool ascending_read_bitmap(const unsigned char *at, const unsigned char *end, uint64_t limit,
+                                  uint32_t n, uint64_t *number)
+{
+    uint64_t from, word;
+    uint32_t found = 0;
+    if (!tr_take_gap(&at, end, &from)) return false;
+    for (; (size_t)(end - at) >= sizeof word && from < limit; at += sizeof word, from += 64) {
+        for (memcpy(&word, at, sizeof word); word; word &= word - 1) {
+            uint64_t one = from + (uint64_t)__builtin_ctzll(word);
+            if (found == n || one < from || one >= limit) return false;
+            number[found++] = one;
+        }
+    }
+    return at == end && found == n;
+}
+
+bool tr_take_ascending(const unsigned char *at, size_t size, uint64_t limit, uint32_t n, uint64_t *number)
+{
+    const unsigned char *end = at + size;
+    uint64_t next = 0, gap;
+    if (size < 1 || at[0] > AS_BITMAP) return false;
+    if (*at++ == AS_BITMAP) return ascending_read_bitmap(at, end, limit, n, number);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!tr_take_gap(&at, end, &gap) || next >= limit || gap >= limit - next) return false;
+        number[i] = next + gap;
+        next = number[i] + 1;
+    }
+    return at == end;
+}
+
+/* ======== Huffman codes ======== */
+
+enum { SQUEEZED = 3, SQUEEZED_SIZE = sizeof(uint32_t), SQUEEZED_START = TR_ENCODING_HEADER + SQUEEZED_SIZE };
+
+struct tr_squeezer {
+    z_stream deflate, inflate;
+    bool deflates, inflates;
+    char *memory;
+    size_t room;
+};
+
+static int squeeze_open(struct tr_squeezer **s)
+{
+    enum { RAW = -9, MEMORY = 8 }; /* no window to speak of; 16 K bytes have a code of their own */
+    if (*s) return TR_OK;
+    TR_TRY(TR_NEW(s, 1));
+    (*s)->deflates = deflateInit2(&(*s)->deflate, 1, Z_DEFLATED, RAW, MEMORY, Z_HUFFMAN_ONLY) == Z_OK;
+    (*s)->inflates = inflateInit2(&(*s)->inflate, RAW) == Z_OK;
+    if ((*s)->deflates && (*s)->inflates) return TR_OK;
+    tr_squeezer_free(s);
+    return tr_fail(TR_ERR_SYSTEM, "out of memory: zlib's");
+}
+
+void tr_squeezer_free(struct tr_squeezer **s)
+{
+    if (!*s) return;
+    if ((*s)->deflates) deflateEnd(&(*s)->deflate);
+    if ((*s)->inflates) inflateEnd(&(*s)->inflate);
+    free((*s)->memory);
+    free(*s);
+    *s = NULL;
+}
+
+int tr_squeeze(struct tr_squeezer **squeezer, void *message, size_t *bytes)
+{
+    unsigned char *at = message;
+    if (*bytes <= SQUEEZED_START) return TR_OK;
+    TR_TRY(squeeze_open(squeezer));
+    struct tr_squeezer *s = *squeezer;
+    uint32_t size = (uint32_t)(*bytes - TR_ENCODING_HEADER);
+    TR_TRY(TR_GROW(&s->memory, &s->room, size));
+    deflateReset(&s->deflate);
+    s->deflate.next_in = at + TR_ENCODING_HEADER;
+    s->deflate.avail_in = size;
+    s->deflate.next_out = (unsigned char *)s->memory;
+    s->deflate.avail_out = size - SQUEEZED_SIZE;
+    if (deflate(&s->deflate, Z_FINISH) != Z_STREAM_END || s->deflate.avail_out == 0) return TR_OK;
+    at[SQUEEZED] = 1;
+    memcpy(at + TR_ENCODING_HEADER, &size, SQUEEZED_SIZE);
+    memcpy(at + SQUEEZED_START, s->memory, s->deflate.total_out);
+    *bytes = SQUEEZED_START + s->deflate.total_out;
+    return TR_OK;
+}
+
+int tr_unsqueeze(struct tr_squeezer **squeezer, const struct tr_slice *slice, const void **message,
+                 size_t *bytes)
+{
+    const unsigned char *at = *message;
+    uint32_t size;
+    if (*bytes < SQUEEZED_START || at[SQUEEZED] != 1) return TR_OK;
+    memcpy(&size, at + TR_ENCODING_HEADER, SQUEEZED_SIZE);
+    struct tr_wire longest = {TR_ENCODING_SPARSE, TR_PRECISION_FULL};
+    if (size > tr_encode_room(slice, longest))
+        return codec_malformed(slice, "it says that it is longer than any");
+    TR_TRY(squeeze_open(squeezer));
+    struct tr_squeezer *s = *squeezer;
+    TR_TRY(TR_GROW(&s->memory, &s->room, TR_ENCODING_HEADER + (size_t)size));
+    memcpy(s->memory, at, TR_ENCODING_HEADER);
+    s->memory[SQUEEZED] = 0;
+    inflateReset(&s->inflate);
+    s->inflate.next_in = (unsigned char *)(uintptr_t)(at + SQUEEZED_START);
+    s->inflate.avail_in = (unsigned)(*bytes - SQUEEZED_START);
+    s->inflate.next_out = (unsigned char *)s->memory + TR_ENCODING_HEADER;
+    s->inflate.avail_out = size;
+    if (inflate(&s->inflate, Z_FINISH) != Z_STREAM_END || s->inflate.avail_out > 0 || s->inflate.avail_in > 0)
+        return codec_malformed(slice, "it cannot be inflated");
+    *message = s->memory;
+    *bytes = TR_ENCODING_HEADER + (size_t)size;
+    return TR_OK;
+}
+
+/* ======== filters ======== */
+
+/* Every filter is a bound for each unit: held are those all of whose elements are below it. A bound of 0 or
+ * less holds nothing, and what is not finite is below none. */
+
+/* How one call filters. */
+struct pass {
+    int kind;
+    enum tr_dtype dtype;
+    size_t width;
+    double limit; /* kkt: of |u|, rather than of the gradient */
+    uint64_t hash, chance;
+    bool drops;
+};
+
+/* What elements of type T are compared as: R. Whole numbers as doubles. */
+#define COMPARED_AS_R typedef __typeof__(_Generic((T)0, float : 0.0F, default : 0.0)) R
+
+/* The bounds of n units of which the first is number `first` of the pusher. */
+static void filter_bounds(const struct pass *p, uint64_t first, size_t n, const void *value, void *bounds)
+{
+    TR_FOR_TYPE(p->dtype, {
+        COMPARED_AS_R;
+        static const R none_or_all[] = {0, (R)INFINITY}; /* for a branch would be mispredicted */
+        const T *w = value;
+        R *bound = bounds, limit = (R)p->limit;
+        for (size_t i = 0; i < n; i++) bound[i] = limit;
+        for (size_t i = 0; i < n && p->kind == TR_FILTER_SIGNIFICANT; i++) {
+            R most = 0;
+            for (size_t j = i * p->width; j < (i + 1) * p->width; j++)
+                most = fabs((R)w[j]) > most ? fabs((R)w[j]) : most;
+            bound[i] *= most;
+        }
+        for (size_t i = 0; i < n && p->kind == TR_FILTER_KKT; i++) {
+            bool zero = true;
+            for (size_t j = i * p->width; j < (i + 1) * p->width; j++) zero &= w[j] == 0;
+            bound[i] = zero ? limit : 0;
+        }
+        /* 53 uniform bits are below `chance`, which is the probability times 2^53 */
+        for (size_t i = 0; i < n && p->kind == TR_FILTER_SKIP; i++)
+            bound[i] = none_or_all[tr_mix(p->hash + first + i) >> 11 < p->chance];
+    })
+}
+
+/* Adds what was kept to n units, and keeps those below their bounds. Compiled for a width of 1 besides. */
+#define HOLD_BACK(WIDTH)                                                                                     \
+    for (size_t i = 0; i < n; i++) {                                                                         \
+        T *u = (T *)delta + i * (WIDTH), *k = (T *)kept + i * (WIDTH);                                       \
+        bool below = true, any = false;                                                                      \
+        for (size_t j = 0; j < (WIDTH); j++) {                                                               \
+            u[j] += k[j];                                                                                    \
+            below &= fabs((R)u[j]) < bound[i];                                                               \
+            any |= u[j] != 0;                                                                                \
+        }                                                                                                    \
+        for (size_t j = 0; j < (WIDTH); j++) {                                                               \
+            T whole = u[j];                                                                                  \
+            u[j] = below ? 0 : whole;                                                                        \
+            k[j] = below && !p->drops ? whole : 0;                                                           \
+        }                                                                                                    \
+        seen += any;                                                                                         \
+        held += any & below;                                                                                 \
+    }
+
+static void filter_hold_back(const struct pass *p, size_t n, const void *bounds, void *delta, void *kept,
+                             struct tr_filter_counts *counts)
+{
+    uint32_t seen = 0, held = 0;
+    TR_FOR_TYPE(p->dtype, {
+        COMPARED_AS_R;
+        const R *bound = bounds;
+        if (p->width == 1) HOLD_BACK(1)
+        else HOLD_BACK(p->width)
+    })
+    counts->seen += seen;
+    *(p->drops ? &counts->dropped : &counts->held) += held;
+}
+
+void tr_filter_apply(const struct tr_filter *f, const struct tr_slice *s, uint64_t first, int64_t clock,
+                     const void *value, void *delta, void *kept, struct tr_filter_counts *counts)
+{
+    struct pass p = {
+        .kind = f->kind, .dtype = s->dtype, .width = s->width, .drops = f->kind == TR_FILTER_KKT};
+    double bound[BLOCK];
+    size_t bytes = s->width * tr_dtype_size(s->dtype);
+    if (f->kind == TR_FILTER_THRESHOLD || f->kind == TR_FILTER_SIGNIFICANT) p.limit = f->limit;
+    if (f->kind == TR_FILTER_KKT) p.limit = fabs(f->scale) * (f->alpha - f->limit);
+    if (f->kind == TR_FILTER_SKIP) {
+        p.hash = tr_mix(tr_mix(f->seed) ^ (uint64_t)clock);
+        p.chance = (uint64_t)(f->skip * 0x1p53);
+    }
+    for (size_t i = 0; i < s->n; i += BLOCK) {
+        size_t some = tr_min_size(BLOCK, s->n - i);
+        filter_bounds(&p, first + i, some, value ? (const char *)value + i * bytes : NULL, bound);
+        filter_hold_back(&p, some, bound, (char *)delta + i * bytes, (char *)kept + i * bytes, counts);
+    }
+}

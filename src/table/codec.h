@@ -1,0 +1,295 @@
+/* Moving and adding elements: the inner loops of pulling and pushing, and how any loop is made for all element types.
+ *
+ * "packed" is a buffer in which the units of a segment follow each other; "share" is a server's memory, "view" a view's.
+ * Loops take a slice [first, first + n) of a segment; `width` is elements of one unit.
+ */
+#ifndef TR_TABLE_CODEC_H
+#define TR_TABLE_CODEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "job/job.h" /* TR_ENCODING_…, TR_PRECISION_… */
+#include "table/plan.h"
+#include "trireme/table.h"
+
+/* TR_FOR_TYPE(dtype, { … }): compiles the block for every element type, and runs that of dtype; T is the type in it. */
+#define TR_FOR_TYPE(dtype, ...)                                                                              \
+    switch (dtype) {                                                                                         \
+        TR_CASE_TYPE(TR_F32, float, __VA_ARGS__)                                                             \
+        TR_CASE_TYPE(TR_F64, double, __VA_ARGS__)                                                            \
+        TR_CASE_TYPE(TR_I32, int32_t, __VA_ARGS__)                                                           \
+        TR_CASE_TYPE(TR_I64, int64_t, __VA_ARGS__)                                                           \
+    }
+
+/* The same where there can only be TR_F32 and TR_F64; other types do nothing. */
+#define TR_FOR_REAL(dtype, ...)                                                                              \
+    switch (dtype) {                                                                                         \
+        TR_CASE_TYPE(TR_F32, float, __VA_ARGS__)                                                             \
+        TR_CASE_TYPE(TR_F64, double, __VA_ARGS__)                                                            \
+    default: break;                                                                                          \
+    }
+
+#define TR_CASE_TYPE(DTYPE, TYPE, ...)                                                                       \
+    case DTYPE: {                                                                                            \
+        typedef TYPE T;                                                                                      \
+        __VA_ARGS__                                                                                          \
+    } break;
+
+/* TR_FOR_SIZE(bytes, { … }): compiles the block for units of any SIZE, and for those of 1, 2, 4 and 8 bytes, which are
+ * moved by one instruction. */
+#define TR_FOR_SIZE(bytes, ...)                                                                              \
+    switch (bytes) {                                                                                         \
+        TR_CASE_SIZE(case 1, 1, __VA_ARGS__)                                                                 \
+        TR_CASE_SIZE(case 2, 2, __VA_ARGS__)                                                                 \
+        TR_CASE_SIZE(case 4, 4, __VA_ARGS__)                                                                 \
+        TR_CASE_SIZE(case 8, 8, __VA_ARGS__)                                                                 \
+        TR_CASE_SIZE(default, bytes, __VA_ARGS__)                                                            \
+    }
+
+#define TR_CASE_SIZE(CASE, BYTES, ...)                                                                       \
+    CASE : {                                                                                                 \
+        const size_t SIZE = (BYTES);                                                                         \
+        __VA_ARGS__                                                                                          \
+    } break;
+
+static inline size_t tr_dtype_size(enum tr_dtype dtype)
+{
+    return dtype == TR_F32 || dtype == TR_I32 ? 4 : 8;
+}
+
+/* Whether a unit is all zeros: -0 counts as something, and does no harm. */
+static inline bool tr_is_zero(const char *unit, size_t bytes)
+{
+    uint64_t both;
+    uint32_t word;
+    if (bytes == sizeof both) return memcpy(&both, unit, sizeof both), both == 0;
+    for (size_t i = 0; i < bytes; i += sizeof word) {
+        memcpy(&word, unit + i, sizeof word);
+        if (word) return false;
+    }
+    return true;
+}
+
+/* view[local] = share[position]: a pull from memory that can be read directly. */
+void tr_copy_share_to_view(const struct tr_segment *s, size_t unit_bytes, const void *share, void *view);
+
+/* to[i] = from[at[i]], and to[at[i]] = from[i], for n units. tr_gather() with at NULL: to[i] = from[i]. */
+void tr_gather(const uint32_t *at, size_t n, size_t unit_bytes, const void *from, void *to);
+void tr_scatter(const uint32_t *at, size_t n, size_t unit_bytes, const void *from, void *to);
+
+/* packed[i] = slots[slot[i]] of hash storage, zeros for TR_NO_SLOT. */
+void tr_copy_slots_to_packed(const uint32_t *slot, size_t n, size_t unit_bytes, const void *slots,
+                             void *packed);
+
+/* Copies what is not all zeros of n packed units, and the numbers in `unit` with it. What is left of n. to may be
+ * from. */
+uint32_t tr_leave_zeros_out(uint32_t n, size_t unit_bytes, uint32_t *unit, const void *from, void *to);
+
+/* Sorts n entries by their upper halves; equal ones keep their order. spare has as much room. */
+void tr_sort_by_upper_half(uint64_t *entry, uint64_t *spare, size_t n);
+
+/* share[position[i]] += packed[i]: an update arrives. position NULL: the identity. */
+void tr_add_packed_to_share(enum tr_dtype dtype, const uint32_t *position, size_t n, size_t width,
+                            const void *packed, void *share);
+
+/* share[position] += view[local] for the slice: an update by direct access. */
+void tr_add_view_to_share(enum tr_dtype dtype, const struct tr_segment *s, uint32_t first, uint32_t n,
+                          size_t width, const void *view, void *share);
+
+/* share[position] += view[local] for the whole segment, by runs where it has them. */
+void tr_add_segment_to_share(enum tr_dtype dtype, const struct tr_segment *s, size_t width, const void *view,
+                             void *share);
+
+/* to[i] += from[i], and to[i] -= from[i], for n elements. */
+void tr_add_elements(enum tr_dtype dtype, size_t n, const void *from, void *to);
+void tr_subtract_elements(enum tr_dtype dtype, size_t n, const void *from, void *to);
+
+/* ======== encodings ======== */
+
+/* How the values of a message are written: which units, and with how many bits.
+ *
+ * A slice of n units × width elements, packed, most of them perhaps zeros, is written in one of three ways:
+ *
+ *   dense   all units
+ *   sparse  the units that are not zero; where they lie, as gaps of 1 to 5 bytes (7 bits a byte, lowest first, the
+ *           upper bit says that more follow): the units left out since the unit before
+ *   bitmap  the units that are not zero; where they lie, as a bit for each of the n
+ *
+ * with values in full or, if they are reals, rounded to f16, bf16 or f8 (half.h). Which way is left to TR_ENCODING_AUTO:
+ * exact counts decide, equals for the one that is read faster. A message is
+ *
+ *   8 bytes   encoding, precision, element type, 0, and how many units follow (uint32)
+ *   values    that many units × width elements
+ *   places    nothing, gaps, or ⌈n / 64⌉ words
+ *
+ * in the byte order of the machine, as all messages. n, width and element type are known at both ends; values come
+ * first so that they are aligned.
+ *
+ * The way makes no difference to what arrives: the units of which some element is not zero after rounding (-0 is a
+ * zero), with their values to the last bit. In a list of units they are just these, even from a dense message.
+ *
+ * Rounding loses nothing if the sender keeps what it took and adds it to its next update: error feedback, as Seide et
+ * al. 2014 (1-bit SGD), section 3.
+ */
+
+/* What both ends know of a message. */
+struct tr_slice {
+    enum tr_dtype dtype;
+    uint32_t n;   /* units */
+    size_t width; /* elements of one, at least 1 */
+};
+
+/* How its sender wants it written. Integers travel in full whatever the precision. */
+struct tr_wire {
+    int encoding, precision;
+};
+
+enum { TR_ENCODING_HEADER = 8 };
+
+/* Bytes that tr_encode() needs room for: no message is longer, and some serve it as working space. */
+size_t tr_encode_room(const struct tr_slice *slice, struct tr_wire wire);
+
+/* Writes the slice's value (n × width) to out and returns the bytes to be sent.
+ *   touched   NULL, or a list of touched_n units (in any order, repeats are fine) outside of which all is zero: where
+ *             it is short, the rest is not looked at
+ *   residual  NULL, or n × width: what rounding took is added; nothing is for infinities and NaNs
+ *   out       tr_encode_room() bytes, aligned to 8; overlaps nothing */
+size_t tr_encode(const struct tr_slice *slice, struct tr_wire wire, const void *value,
+                 const uint32_t *touched, size_t touched_n, void *residual, void *out);
+
+/* A message that has arrived, its head checked. Points into it: the values of a dense message in full are packed values
+ * as they lie there. */
+struct tr_encoded {
+    struct tr_slice slice;
+    int encoding, precision;
+    uint32_t count;                   /* units that follow */
+    const void *value;                /* count × width, at the precision */
+    const unsigned char *place, *end; /* end: of the message */
+};
+
+/* Opens any bytes (aligned to 8) as a message of this slice. TR_ERR_PEER: they are none. */
+int tr_encoded_open(const void *bytes, size_t size, const struct tr_slice *slice, struct tr_encoded *message);
+
+/* Writes all n units, zeros where nothing came. TR_ERR_PEER, with anything in packed: it is no message after all. */
+int tr_decode_packed(const struct tr_encoded *message, void *packed);
+
+/* Lists the units that came and are not zero, ascending, and their values: room for message->count of both. *n: how
+ * many. TR_ERR_PEER as above. */
+int tr_decode_units(const struct tr_encoded *message, uint32_t *unit, void *value, uint32_t *n);
+
+/* ---- gaps: ascending numbers, as the distances between them, of 1 to 10 bytes each: 7 bits a byte, lowest first ---- */
+
+enum { TR_GAP_BYTES = 10 };
+
+/* Writes a number's distance from the one before; the end of what is written. */
+static inline unsigned char *tr_put_gap(uint64_t gap, unsigned char *out)
+{
+    for (; gap >= 128; gap >>= 7) *out++ = (unsigned char)(gap | 128);
+    *out++ = (unsigned char)gap;
+    return out;
+}
+
+/* Reads the next; false where the bytes end or are none. */
+static inline bool tr_take_gap(const unsigned char **at, const unsigned char *end, uint64_t *gap)
+{
+    *gap = 0;
+    for (unsigned shift = 0; shift < 64 && *at < end; shift += 7) {
+        unsigned char byte = *(*at)++;
+        *gap |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) return true;
+    }
+    return false;
+}
+
+/* ---- lists of ascending numbers: as gaps, or as a bitmap behind the first of them where that is shorter ---- */
+
+/* Bytes of n numbers at most. */
+static inline size_t tr_ascending_room(uint32_t n)
+{
+    return 1 + TR_GAP_BYTES * ((size_t)n + 1);
+}
+
+/* Writes n numbers that ascend; bytes. */
+size_t tr_put_ascending(uint32_t n, const uint64_t *number, unsigned char *out);
+
+/* Reads just n numbers below a limit; false: these bytes are none. */
+bool tr_take_ascending(const unsigned char *bytes, size_t size, uint64_t limit, uint32_t n, uint64_t *number);
+
+/* ======== Huffman codes ======== */
+
+/* Messages of 8-bit values, shorter by Huffman codes: exponents, signs and gaps are far from evenly spread, and a third of a
+ * message goes. It is done by zlib, which does not look for repeats: there are none.
+ *
+ * A squeezed message begins with the head of encoding.h, of which the fourth byte is 1; then come the bytes behind the head
+ * as it was (uint32), and these as a raw stream of deflate. */
+
+/* What zlib needs, and memory for one message; NULL: not needed yet. */
+struct tr_squeezer;
+void tr_squeezer_free(struct tr_squeezer **squeezer);
+
+/* Squeezes an encoded message where it lies, if that makes it shorter. */
+int tr_squeeze(struct tr_squeezer **squeezer, void *message, size_t *bytes);
+
+/* The message as it was, where it lies or in memory that the next call uses again. TR_ERR_PEER: it is damaged, or longer than
+ * any of this slice. */
+int tr_unsqueeze(struct tr_squeezer **squeezer, const struct tr_slice *slice, const void **message,
+                 size_t *bytes);
+
+/* ======== filters ======== */
+
+/* Filters: which units of an update stay behind on the worker (PS: user-defined filters; Li et al. 2014b, "Communication
+ * efficient distributed machine learning with the parameter server").
+ *
+ * A unit is sent or held as a whole; |u| is the largest of its elements, |w| that of its value as last pulled.
+ *
+ *   threshold    held if |u| < limit. DynSGD drops these (section 5.3: 1e-6); they are not lost here
+ *   significant  held if |u| < limit |w|: a parameter that is 0 moves at once
+ *   kkt          for problems with α |w|₁: dropped if w = 0 and its gradient lies inside (-α + limit, α - limit), where
+ *                a proximal step leaves w at 0. Dropping is its definition: the gradient is computed anew next time,
+ *                and the sum of old ones would say nothing
+ *   skip         held with probability `skip`, by a hash of seed, clock and unit: in whatever order and pieces an
+ *                update is filtered, the same units go
+ *
+ * What is held lies in `kept` and is added to the next update first: besides what kkt drops, nothing is lost. A last
+ * update without a filter (and at full precision) brings all of it. What is not finite is always sent.
+ *
+ * An update is sent in this order: tr_filter_apply() adds kept and holds back; tr_encode() (encoding.h) takes kept as
+ * its residual and adds what rounding took. Both want packed slices, so kept lies in the order of packed values.
+ */
+
+struct tr_filter {
+    int kind;     /* TR_FILTER_… of job/job.h */
+    double limit; /* threshold: absolute; significant: relative to |w|; kkt: δ, how far inside α */
+    double skip;  /* skip: a probability; 1 holds all, for ever */
+    /* kkt: the factor of |w|₁ in what u is the gradient of: the part of the pusher alone, where many push parts of a
+     * sum */
+    double alpha;
+    double scale;  /* kkt: u = scale × gradient, of any sign: the rate, where updates are steps */
+    uint64_t seed; /* skip: of this pusher, another one for each */
+};
+
+/* Units that were not zero, added up over calls. */
+struct tr_filter_counts {
+    uint64_t seen, held, dropped; /* held and dropped are parts of seen; the others were sent */
+};
+
+/* Whether tr_filter_apply() reads value. */
+static inline bool tr_filter_reads_value(const struct tr_filter *filter)
+{
+    return filter->kind == TR_FILTER_SIGNIFICANT || filter->kind == TR_FILTER_KKT;
+}
+
+/* Filters a slice of n × width elements in place.
+ *   first   number of its first unit among those of the pusher
+ *   clock   of the update
+ *   value   the parameters, n × width; NULL where they are not read
+ *   delta   comes with the update, leaves with what is to be sent, zeros elsewhere
+ *   kept    n × width, zeros at first; comes with what was held back so far, leaves with what is now */
+void tr_filter_apply(const struct tr_filter *filter, const struct tr_slice *slice, uint64_t first,
+                     int64_t clock, const void *value, void *delta, void *kept,
+                     struct tr_filter_counts *counts);
+
+#endif

@@ -1,0 +1,904 @@
+#include "table/node.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "table/route.h"
+#include "table/function.h"
+#include "trireme/rows.h"
+
+/* ======== caches ======== */
+
+struct cache_entry {
+    atomic_uint lock;
+    uint32_t readers;
+    enum { EMPTY, COMING, HERE } state;
+    uint64_t item;
+    struct tr_cache_fetch fetch;
+};
+
+struct tr_cache_head {
+    _Atomic uint64_t fetches;
+    char pad[56];
+    struct cache_entry entry[];
+};
+
+/* ---- memory ---- */
+
+static size_t node_padded(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+static size_t cache_values_offset(uint64_t entries)
+{
+    return node_padded(sizeof(struct tr_cache_head) + entries * sizeof(struct cache_entry));
+}
+
+size_t tr_cache_bytes(uint64_t entries, size_t value_bytes)
+{
+    return cache_values_offset(entries) + entries * node_padded(value_bytes);
+}
+
+struct tr_node_cache tr_cache_at(void *memory, uint64_t entries, size_t value_bytes)
+{
+    return (struct tr_node_cache){memory, (char *)memory + cache_values_offset(entries), entries,
+                                  node_padded(value_bytes)};
+}
+
+void tr_cache_clear(struct tr_node_cache *c)
+{
+    memset(c->head, 0, cache_values_offset(c->entries));
+}
+
+uint64_t tr_cache_number(const struct tr_node_cache *c)
+{
+    return atomic_load(&c->head->fetches);
+}
+
+void *tr_cache_value(const struct tr_node_cache *c, uint64_t item)
+{
+    return c->value + item % c->entries * c->stride;
+}
+
+/* ---- entries ---- */
+
+static struct cache_entry *cache_lock(struct tr_node_cache *c, uint64_t item)
+{
+    struct cache_entry *e = &c->head->entry[item % c->entries];
+    while (atomic_exchange_explicit(&e->lock, 1, memory_order_acquire)) sched_yield();
+    return e;
+}
+
+static void cache_unlock(struct cache_entry *e)
+{
+    atomic_store_explicit(&e->lock, 0, memory_order_release);
+}
+
+/* Whether an entry has the item, or will have it, new enough; and with what is wanted. */
+static bool cache_is_new(const struct cache_entry *e, uint64_t item, const struct tr_cache_terms *terms)
+{
+    return e->state != EMPTY && e->item == item && e->fetch.number > terms->after;
+}
+
+static bool cache_suits(const struct cache_entry *e, uint64_t item, const struct tr_cache_terms *terms)
+{
+    bool holds = terms->lockstep ? e->fetch.holds == terms->least : e->fetch.holds >= terms->least;
+    return holds && cache_is_new(e, item, terms);
+}
+
+enum tr_cache_state tr_cache_claim(struct tr_node_cache *c, uint64_t item, const struct tr_cache_terms *terms,
+                                   int64_t holds)
+{
+    struct cache_entry *e = cache_lock(c, item);
+    enum tr_cache_state state = TR_CACHE_NONE;
+    if (cache_suits(e, item, terms)) {
+        state = e->state == HERE ? TR_CACHE_HERE : TR_CACHE_COMING;
+    } else if (e->state != COMING && e->readers == 0) {
+        e->state = COMING;
+        e->item = item;
+        e->fetch.holds = holds;
+        e->fetch.number = atomic_fetch_add(&c->head->fetches, 1) + 1;
+        state = TR_CACHE_CLAIMED;
+    }
+    cache_unlock(e);
+    return state;
+}
+
+struct tr_cache_fetch tr_cache_fetched(struct tr_node_cache *c, uint64_t item, int64_t version)
+{
+    struct cache_entry *e = cache_lock(c, item);
+    e->fetch.version = version;
+    struct tr_cache_fetch fetch = e->fetch;
+    cache_unlock(e);
+    return fetch;
+}
+
+void tr_cache_put(struct tr_node_cache *c, uint64_t item, bool fetched)
+{
+    struct cache_entry *e = cache_lock(c, item);
+    e->state = fetched ? HERE : EMPTY;
+    cache_unlock(e);
+}
+
+enum tr_cache_state tr_cache_take(struct tr_node_cache *c, uint64_t item, const struct tr_cache_terms *terms,
+                                  struct tr_cache_fetch *fetch)
+{
+    struct cache_entry *e = cache_lock(c, item);
+    enum tr_cache_state state = TR_CACHE_NONE;
+    if (cache_suits(e, item, terms)) {
+        state = e->state == HERE ? TR_CACHE_HERE : TR_CACHE_COMING;
+        e->readers += state == TR_CACHE_HERE;
+        if (fetch) *fetch = e->fetch;
+    }
+    cache_unlock(e);
+    return state;
+}
+
+void tr_cache_give_back(struct tr_node_cache *c, uint64_t item)
+{
+    struct cache_entry *e = cache_lock(c, item);
+    e->readers--;
+    cache_unlock(e);
+}
+
+bool tr_cache_has_news(struct tr_node_cache *c, uint64_t item, const struct tr_cache_terms *terms)
+{
+    struct cache_entry *e = cache_lock(c, item);
+    bool news = cache_is_new(e, item, terms) && (e->state == COMING || e->fetch.holds >= terms->least);
+    cache_unlock(e);
+    return news;
+}
+
+/* ======== pulls ======== */
+
+enum { USES = TR_VIEW_GROUP + 1 };
+
+/* What the node has with one server, as this rank sees it. */
+struct node_source {
+    struct tr_node_cache cache; /* one item: the values of the union. None: every worker reads for itself */
+    struct tr_segment all;      /* the union: entry i of position is unit i of the values */
+    struct tr_segment own;      /* the view's keys, positions: among those. local is the view's */
+    struct tr_channel channel;  /* fetches the union */
+    bool prefers;               /* to fetch, if several want to at the same time */
+    uint64_t after;             /* fetches up to this one lack an own update, or have been used */
+    unsigned waited;            /* polls */
+    enum { NOTHING, WANTED, FETCHING } state;
+};
+
+struct tr_node_pull {
+    struct tr_node_pull *next;
+    struct tr_table *table;
+    struct tr_view_state *view; /* of this rank; NULL: none, or it has been closed */
+    uint32_t servers;
+    struct tr_shm memory;       /* by rank: unions and caches that it keeps */
+    struct node_source *source; /* by server */
+};
+
+/* ---- reading ---- */
+
+bool tr_node_pull_shares(const struct tr_node_pull *p, uint32_t server)
+{
+    return p->source[server].own.n > 0;
+}
+
+void tr_node_pull_read(struct tr_node_pull *p, uint32_t server)
+{
+    p->source[server].state = WANTED;
+    p->source[server].waited = 0;
+}
+
+static struct tr_cache_terms node_pull_terms(const struct tr_node_pull *p, const struct node_source *s,
+                                             int64_t least)
+{
+    return (struct tr_cache_terms){p->table->lockstep, least, p->table->lockstep ? 0 : s->after};
+}
+
+/* Copies the view's keys out of values that nobody writes. */
+static void node_pull_copy(struct tr_node_pull *p, uint32_t server, const struct tr_cache_fetch *fetch)
+{
+    struct node_source *s = &p->source[server];
+    struct tr_view_state *v = p->view;
+    tr_copy_share_to_view(&s->own, p->table->unit_bytes, tr_cache_value(&s->cache, 0), v->into);
+    v->channel[server].seen = fetch->version;
+    if (fetch->holds < v->holds) v->holds = fetch->holds;
+    s->after = fetch->number;
+    s->state = NOTHING;
+}
+
+/* Takes the latest fetch if it will do, or becomes the one who fetches. Where several workers want to at the same
+ * time, they divide the servers: each at first claims only those that it prefers. */
+static int node_pull_take_or_claim(struct tr_node_pull *p, uint32_t server)
+{
+    struct node_source *s = &p->source[server];
+    struct tr_cache_terms terms = node_pull_terms(p, s, p->view->least);
+    struct tr_cache_fetch fetch;
+    enum tr_cache_state state = tr_cache_take(&s->cache, 0, &terms, &fetch);
+    if (state == TR_CACHE_HERE) {
+        node_pull_copy(p, server, &fetch);
+        tr_cache_give_back(&s->cache, 0);
+    }
+    if (state != TR_CACHE_NONE || (!s->prefers && s->waited++ == 0)) return TR_OK;
+    if (tr_cache_claim(&s->cache, 0, &terms, p->table->tr->tables->written) != TR_CACHE_CLAIMED) return TR_OK;
+    s->state = FETCHING;
+    return tr_channel_read(&s->channel, tr_cache_value(&s->cache, 0), -1);
+}
+
+int tr_node_pull_poll(struct tr_node_pull *p, uint32_t server, bool *done, int *did)
+{
+    struct node_source *s = &p->source[server];
+    int before = (int)s->state;
+    bool here = false;
+    if (s->state == WANTED) TR_TRY(node_pull_take_or_claim(p, server));
+    if (s->state == FETCHING) TR_TRY(tr_channel_poll(&s->channel, &here, did));
+    if (here) {
+        struct tr_cache_fetch fetch = tr_cache_fetched(&s->cache, 0, s->channel.seen);
+        node_pull_copy(p, server, &fetch); /* while nobody can claim it again */
+        tr_cache_put(&s->cache, 0, true);
+    }
+    *did += (int)s->state != before;
+    *done = s->state == NOTHING;
+    return TR_OK;
+}
+
+void tr_node_pull_pushed(struct tr_node_pull *p)
+{
+    for (uint32_t s = 0; s < p->servers; s++)
+        if (p->source[s].own.n > 0) p->source[s].after = tr_cache_number(&p->source[s].cache);
+}
+
+bool tr_node_pull_has_news(const struct tr_node_pull *p, int64_t least)
+{
+    for (uint32_t s = 0; s < p->servers; s++) {
+        struct tr_cache_terms terms = node_pull_terms(p, &p->source[s], least);
+        if (p->source[s].own.n > 0 && !tr_cache_has_news(&p->source[s].cache, 0, &terms)) return false;
+    }
+    return true;
+}
+
+/* ---- finding what is common ---- */
+
+static const char opening[] = "the ranks of this node to find what they pull together";
+
+static bool node_agrees(tr_context *tr, int status)
+{
+    int well = status == TR_OK;
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &well, 1, MPI_INT, MPI_MIN, tr->node, &request);
+    tr_wait_alone(tr, &request, opening);
+    return well;
+}
+
+/* Who unites the lists for a server, keeps its cache and registers: the ranks of the node in turn. */
+static int node_pull_keeper(const struct tr_node_pull *p, uint32_t server)
+{
+    return (int)(server % (uint32_t)p->table->tr->node_size);
+}
+
+/* Ranks before a number of the node that read from a server on another node. */
+static int node_pull_readers(const struct tr_node_pull *p, const uint32_t *units, uint32_t server,
+                             int node_rank)
+{
+    int readers = 0;
+    for (int r = 0; r < node_rank; r++) readers += units[(size_t)r * p->servers + server] > 0;
+    return readers;
+}
+
+/* The units that any of these lists of some readers has, ascending; nothing where fetching them for all would not save a
+ * fifth. Under BSP they are fetched once a clock; else more often the more readers there are, who are not in step: 1.6 times by
+ * four (measured). */
+static int node_pull_unite(const struct tr_node_pull *p, uint32_t server, const uint32_t *list, size_t n,
+                           int readers, struct tr_segment *all)
+{
+    uint64_t fifths = p->table->lockstep ? 5 : 4 + (uint64_t)readers;
+    uint64_t *has, words = tr_partition_share(&p->table->partition, server) / 64 + 1;
+    TR_TRY(TR_NEW(&has, words));
+    for (size_t i = 0; i < n; i++) has[list[i] / 64] |= UINT64_C(1) << list[i] % 64;
+    for (uint64_t w = 0; w < words; w++) all->n += (uint32_t)__builtin_popcountll(has[w]);
+    if (all->n * fifths > n * 4) all->n = 0;
+    int status = all->n > 0 ? TR_NEW(&all->position, all->n) : TR_OK;
+    size_t at = 0;
+    for (uint64_t w = 0; w < words && all->position; w++)
+        for (uint64_t bits = has[w]; bits; bits &= bits - 1)
+            all->position[at++] = (uint32_t)(64 * w + (uint64_t)__builtin_ctzll(bits));
+    free(has);
+    return status;
+}
+
+/* Gathers the lists of all ranks for a server at its keeper. */
+static bool node_pull_unite_lists(struct tr_node_pull *p, const uint32_t *units, uint32_t server)
+{
+    tr_context *tr = p->table->tr;
+    int *count = NULL, *at = NULL, status = TR_NEW(&count, 2 * (size_t)tr->node_size);
+    bool keeps = node_pull_keeper(p, server) == tr->node_rank;
+    uint32_t *list = NULL;
+    size_t sum = 0;
+    for (int r = 0; count && r < tr->node_size; r++) {
+        at = count + tr->node_size;
+        at[r] = (int)sum;
+        count[r] = (int)units[(size_t)r * p->servers + server];
+        sum += (size_t)count[r];
+    }
+    if (status == TR_OK && keeps) status = TR_NEW(&list, sum);
+    bool well = node_agrees(tr, status);
+    if (well) {
+        const uint32_t *own = count[tr->node_rank] ? p->view->channel[server].segment->position : NULL;
+        MPI_Request request;
+        MPI_Igatherv(own, count[tr->node_rank], MPI_UINT32_T, list, count, at, MPI_UINT32_T,
+                     node_pull_keeper(p, server), tr->node, &request);
+        tr_wait_alone(tr, &request, opening);
+        int readers = node_pull_readers(p, units, server, tr->node_size);
+        if (keeps) status = node_pull_unite(p, server, list, sum, readers, &p->source[server].all);
+        well = node_agrees(tr, status);
+    }
+    free(count);
+    free(list);
+    return well;
+}
+
+/* ---- what is in shared memory ---- */
+
+/* What the keeper of a server tells the others: units of the union, where the list of their positions begins in its
+ * memory, with the cache behind it, and the tag. Nothing for what every worker reads for itself. */
+struct node_union {
+    uint64_t n, at, tag;
+};
+
+static size_t node_pull_kept_bytes(const struct tr_node_pull *p, uint64_t n)
+{
+    return n == 0 ? 0 : node_padded(n * sizeof(uint32_t)) + tr_cache_bytes(1, n * p->table->unit_bytes);
+}
+
+/* Finds a server's part, which its keeper writes. The list of positions is read there from now on. */
+static void node_pull_find_part(struct tr_node_pull *p, uint32_t server, const struct node_union *kept)
+{
+    tr_context *tr = p->table->tr;
+    struct node_source *s = &p->source[server];
+    int keeper = node_pull_keeper(p, server), owner = 0;
+    char *part = p->memory.part[keeper].at + kept->at;
+    size_t list = kept->n * sizeof(uint32_t);
+    s->cache = tr_cache_at(part + node_padded(list), 1, kept->n * p->table->unit_bytes);
+    if (keeper == tr->node_rank) {
+        memcpy(part, s->all.position, list);
+        tr_cache_clear(&s->cache);
+        memset(tr_cache_value(&s->cache, 0), 0, kept->n * p->table->unit_bytes); /* see tr_pull_differs() */
+    }
+    free(s->all.position);
+    s->all = (struct tr_segment){.n = (uint32_t)kept->n, .position = (uint32_t *)(void *)part};
+    while (!tr_same_node(tr, owner) || tr_node_rank(tr, owner) != keeper) owner++;
+    s->channel = tr_channel_of(p->table, server, &s->all, (uint32_t)kept->tag);
+    s->channel.owner = owner;
+}
+
+static bool node_pull_share(struct tr_node_pull *p)
+{
+    tr_context *tr = p->table->tr;
+    struct node_union *kept = NULL;
+    size_t bytes = 0;
+    bool some = false, well = node_agrees(tr, TR_NEW(&kept, p->servers));
+    for (uint32_t s = 0; well && s < p->servers; s++) {
+        uint64_t n = p->source[s].all.n; /* 0 but at the keeper */
+        if (n > 0) kept[s] = (struct node_union){n, bytes, p->table->next_tag++};
+        bytes += node_pull_kept_bytes(p, n);
+    }
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (well)
+        MPI_Iallreduce(MPI_IN_PLACE, kept, (int)(3 * p->servers), MPI_UINT64_T, MPI_MAX, tr->node, &request);
+    tr_wait_alone(tr, &request, opening);
+    for (uint32_t s = 0; well && s < p->servers; s++) some = some || kept[s].n > 0;
+    well = some && tr_shm_open(tr, tr->node, bytes, false, &p->memory) == TR_OK;
+    for (uint32_t s = 0; well && s < p->servers; s++)
+        if (kept[s].n > 0) node_pull_find_part(p, s, &kept[s]);
+    if (well) tr_meet(tr, tr->node, opening); /* nobody reads a part before it is written */
+    free(kept);
+    return well;
+}
+
+/* ---- what is the view's ---- */
+
+/* Where the view's units lie among the values. */
+static int node_pull_find_own(struct node_source *s, const struct tr_segment *view)
+{
+    TR_TRY(TR_NEW(&s->own.position, view->n));
+    s->own.local = view->local;
+    s->own.n = view->n;
+    for (uint32_t i = 0, at = 0; i < view->n; i++) {
+        while (s->all.position[at] != view->position[i]) at++;
+        s->own.position[i] = at;
+    }
+    return tr_segment_find_runs(&s->own);
+}
+
+/* The runs of a union decide on its route, and are what a get is made of. */
+static int node_pull_find_runs(struct tr_segment *all)
+{
+    TR_TRY(TR_NEW(&all->local, all->n));
+    for (uint32_t i = 0; i < all->n; i++) all->local[i] = i;
+    int status = tr_segment_find_runs(all);
+    free(all->local);
+    all->local = NULL;
+    return status;
+}
+
+static int node_pull_join(struct tr_node_pull *p, const uint32_t *units)
+{
+    int me = p->table->tr->node_rank, all = p->table->tr->node_size;
+    for (uint32_t server = 0; p->view && server < p->servers; server++) {
+        struct node_source *s = &p->source[server];
+        const struct tr_channel *own = &p->view->channel[server];
+        if (!s->cache.head || units[(size_t)me * p->servers + server] == 0) continue;
+        TR_TRY(node_pull_find_own(s, own->segment));
+        TR_TRY(node_pull_find_runs(&s->all));
+        s->channel.exact = own->exact;
+        TR_TRY(tr_channel_open(&s->channel, false));
+        uint32_t readers = (uint32_t)node_pull_readers(p, units, server, all);
+        s->prefers = (int)(server % readers) == node_pull_readers(p, units, server, me);
+        p->view->node_pull = p;
+    }
+    return TR_OK;
+}
+
+/* ---- opening and closing ---- */
+
+void tr_node_pull_leave(struct tr_node_pull *p)
+{
+    for (uint32_t s = 0; s < p->servers; s++) p->source[s].own.n = 0;
+    p->view->node_pull = NULL;
+    p->view = NULL;
+}
+
+void tr_node_pull_forget(struct tr_table *t)
+{
+    for (struct tr_node_pull *p = t->node_pulls; p; p = p->next) {
+        if (p->view) tr_node_pull_leave(p);
+        for (uint32_t s = 0; s < p->servers; s++) {
+            if (p->source[s].cache.head) tr_channel_forget(&p->source[s].channel);
+        }
+    }
+}
+
+static void node_pull_free_one(struct tr_node_pull *p)
+{
+    if (p->view && p->view->node_pull == p) tr_node_pull_leave(p);
+    for (uint32_t i = 0; p->source && i < p->servers; i++) {
+        struct node_source *s = &p->source[i];
+        if (s->cache.head) tr_channel_close(&s->channel);
+        else free(s->all.position);
+        free(s->all.run);
+        free(s->own.position);
+        free(s->own.run);
+    }
+    tr_shm_close(&p->memory);
+    free(p->source);
+    free(p);
+}
+
+void tr_node_pull_free(struct tr_table *t)
+{
+    for (struct tr_node_pull *p; (p = t->node_pulls); node_pull_free_one(p)) t->node_pulls = p->next;
+}
+
+static bool node_pull_build(struct tr_node_pull *p, uint32_t *units)
+{
+    tr_context *tr = p->table->tr;
+    uint32_t *mine = units + (size_t)tr->node_rank * p->servers;
+    bool well = true;
+    for (uint32_t s = 0; p->view && s < p->servers; s++)
+        if (!tr_same_node(tr, p->view->channel[s].rank)) mine[s] = p->view->channel[s].segment->n;
+    MPI_Request request;
+    MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, units, (int)p->servers, MPI_UINT32_T, tr->node,
+                   &request);
+    tr_wait_alone(tr, &request, opening);
+    for (uint32_t s = 0; s < p->servers && well; s++)
+        if (node_pull_readers(p, units, s, tr->node_size) > 1) well = node_pull_unite_lists(p, units, s);
+    return well && node_pull_share(p) && node_agrees(tr, node_pull_join(p, units));
+}
+
+/* One set of views, one of each worker of the node or none; all ranks of the node. */
+static void node_pull_open_one(struct tr_table *t, struct tr_view_state *view)
+{
+    tr_context *tr = t->tr;
+    uint32_t *units = NULL;
+    struct tr_node_pull *p = NULL;
+    int status = TR_NEW(&p, 1);
+    if (p)
+        *p = (struct tr_node_pull){
+            .table = t, .view = view, .servers = t->partition.servers, .memory = TR_SHM_CLOSED};
+    if (p) status = TR_NEW(&p->source, p->servers);
+    if (status == TR_OK) status = TR_NEW(&units, (size_t)tr->node_size * p->servers);
+    bool well = node_agrees(tr, status) && node_pull_build(p, units);
+    free(units);
+    if (well) {
+        p->next = t->node_pulls;
+        t->node_pulls = p;
+    } else if (p) {
+        node_pull_free_one(p);
+    }
+}
+
+/* The i-th view that was opened for a use, or NULL: tags ascend. Members that their leader serves do not count. */
+static struct tr_view_state *node_pull_find_view(const struct tr_table *t, int use, int i)
+{
+    const struct tr_tables *tables = t->tr->tables;
+    for (uint32_t tag = 0;; i--) {
+        struct tr_view_state *next = NULL;
+        for (size_t k = 0; k < tables->view_count; k++) {
+            struct tr_view_state *v = tables->views[k];
+            if (v->view.table != t || (int)v->use != use || !v->channel || v->tag <= tag) continue;
+            if (!next || v->tag < next->tag) next = v;
+        }
+        if (!next || i == 0) return next;
+        tag = next->tag;
+    }
+}
+
+static void node_pull_open_table(struct tr_table *t)
+{
+    tr_context *tr = t->tr;
+    int views[USES] = {0};
+    if ((tr->job && !tr->job->table.share_pulls) || tr->layout.nodes == 1 || tr->node_size == 1) return;
+    if (t->hash || (t->use && t->use->function.read)) return;
+    for (int use = 0; use < USES; use++)
+        while (node_pull_find_view(t, use, views[use])) views[use]++;
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, views, USES, MPI_INT, MPI_MAX, tr->node, &request);
+    tr_wait_alone(tr, &request, opening);
+    for (int use = 0; use < USES; use++)
+        for (int i = 0; i < views[use]; i++) node_pull_open_one(t, node_pull_find_view(t, use, i));
+}
+
+static int node_pull_register(struct tr_table *t)
+{
+    for (struct tr_node_pull *p = t->node_pulls; p; p = p->next)
+        for (uint32_t s = 0; s < p->servers; s++)
+            if (p->source[s].cache.head && node_pull_keeper(p, s) == t->tr->node_rank)
+                TR_TRY(tr_channel_register(&p->source[s].channel, 0));
+    return TR_OK;
+}
+
+/* The keeper of some servers measures one of them for all. */
+static int node_pull_measure_table(struct tr_node_pull *p)
+{
+    const struct tr_channel *measured = NULL;
+    for (uint32_t s = 0; s < p->servers; s++) {
+        struct tr_channel *c = &p->source[s].channel;
+        if (!p->source[s].cache.head || node_pull_keeper(p, s) != p->table->tr->node_rank || !c->measures)
+            continue;
+        if (!measured) TR_TRY(tr_channel_measure(c));
+        else c->route = measured->route;
+        if (!measured) measured = c;
+    }
+    return TR_OK;
+}
+
+/* Every worker of the node reads as the keeper has found. */
+static int node_pull_share_routes(struct tr_node_pull *p)
+{
+    tr_context *tr = p->table->tr;
+    MPI_Request request;
+    int *route, status;
+    TR_TRY(TR_NEW(&route, p->servers));
+    for (uint32_t s = 0; s < p->servers; s++)
+        if (node_pull_keeper(p, s) == tr->node_rank) route[s] = p->source[s].channel.route;
+    MPI_Iallreduce(MPI_IN_PLACE, route, (int)p->servers, MPI_INT, MPI_MAX, tr->node, &request);
+    status = tr_wait_request(tr, &request, "the other ranks of the node to measure routes");
+    for (uint32_t s = 0; s < p->servers && status == TR_OK; s++)
+        if (p->source[s].channel.measures && route[s] != TR_ROUTE_AUTO) p->source[s].channel.route = route[s];
+    free(route);
+    return status;
+}
+
+int tr_node_pull_measure(tr_context *tr)
+{
+    int status = TR_OK;
+    for (size_t i = 0; i < tr->tables->count && status == TR_OK; i++)
+        for (struct tr_node_pull *p = tr->tables->table[i]->node_pulls; p && status == TR_OK; p = p->next)
+            status = node_pull_measure_table(p);
+    TR_TRY(tr_agree(tr, status));
+    for (size_t i = 0; i < tr->tables->count; i++)
+        for (struct tr_node_pull *p = tr->tables->table[i]->node_pulls; p; p = p->next)
+            TR_TRY(node_pull_share_routes(p));
+    return TR_OK;
+}
+
+void tr_node_pull_measured(const struct tr_node_pull *p, struct tr_measured *measured)
+{
+    for (uint32_t s = 0; s < p->servers; s++)
+        if (p->source[s].channel.measured.get > 0) *measured = p->source[s].channel.measured;
+}
+
+int tr_node_pull_route(const struct tr_node_pull *p, uint32_t server)
+{
+    return p->source[server].channel.route;
+}
+
+int tr_node_pull_open(tr_context *tr)
+{
+    int status = TR_OK;
+    if (tr->active != &tr->all) return TR_OK; /* not all ranks are there when a stage of a task reads */
+    /* first what nodes do among themselves without polling, then what needs the servers of other nodes */
+    for (size_t i = 0; i < tr->tables->count; i++) node_pull_open_table(tr->tables->table[i]);
+    for (size_t i = 0; i < tr->tables->count && status == TR_OK; i++)
+        status = node_pull_register(tr->tables->table[i]);
+    return tr_agree(tr, status);
+}
+
+void tr_node_pull_describe(const struct tr_node_pull *p, char *text, size_t size)
+{
+    unsigned servers = 0;
+    for (uint32_t s = 0; s < p->servers; s++) servers += p->source[s].own.n > 0;
+    snprintf(text, size, " (%u together with the node)", servers);
+}
+
+/* ======== subscriptions ======== */
+
+struct tr_subscription {
+    struct tr_table *table;
+    tr_key *key; /* of this worker: what it has subscribed to */
+    size_t n;
+    int members, member; /* workers of this node, and which this one is; -1: none */
+    uint32_t chunk, chunks;
+
+    size_t units;           /* of the node's union: so many slots */
+    struct tr_keyset slice; /* what this rank receives, … */
+    size_t first;           /* … from this slot on */
+    struct tr_shm memory;   /* the first rank's: */
+    /* By chunk and member, the number of the merge behind which the rows have come … */
+    _Atomic int64_t *behind;
+    char *value;    /* … by slot */
+    int64_t merge;  /* merges that this rank has taken part in, … */
+    int64_t wanted; /* … the last one of this stage, or 0 */
+
+    /* own rows that come, by chunk and member: a part begins at each of these */
+    uint32_t *begin, *place, *slot;
+    uint32_t *left; /* parts that have not been taken, ascending */
+    size_t lefts;
+};
+
+int tr_rows_subscribe(struct tr_table *t, const tr_key *keys, size_t n)
+{
+    if (t->subscribed)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: a worker subscribes to rows of it twice", t->name);
+    for (size_t i = 0; i < n; i++)
+        if (keys[i] >= t->keys || (i > 0 && keys[i] <= keys[i - 1]))
+            return tr_fail(TR_ERR_INTERNAL,
+                           "table %s: rows that are subscribed to must ascend and lie below %llu", t->name,
+                           (unsigned long long)t->keys);
+    TR_TRY(TR_NEW(&t->subscribed, n));
+    if (n > 0) memcpy(t->subscribed, keys, n * sizeof *keys);
+    t->subscribed_n = n;
+    return TR_OK;
+}
+
+/* ---- the union ---- */
+
+static const char subscribing[] = "the ranks of this node to find what they subscribe to";
+
+/* A bit for each key of the table, in memory of the node, and how many are set before each word. */
+struct bits {
+    struct tr_shm memory;
+    _Atomic uint64_t *word;
+    uint32_t *before;
+    size_t words;
+};
+
+static bool subscription_is_far(const struct tr_table *t, struct tr_location at)
+{
+    return !t->share[at.server];
+}
+
+static int subscription_mark(const struct tr_subscription *s, struct bits *bits)
+{
+    const struct tr_table *t = s->table;
+    struct tr_walker walker = {.partition = &t->partition};
+    for (size_t i = 0; i < s->n; i++)
+        if (subscription_is_far(t, tr_walk_to(&walker, s->key[i])))
+            atomic_fetch_or_explicit(&bits->word[s->key[i] / 64], UINT64_C(1) << s->key[i] % 64,
+                                     memory_order_relaxed);
+    tr_meet(t->tr, t->tr->node, subscribing);
+    TR_TRY(TR_NEW(&bits->before, bits->words + 1));
+    for (size_t w = 0; w < bits->words; w++)
+        bits->before[w + 1] = bits->before[w] + (uint32_t)__builtin_popcountll(bits->word[w]);
+    return TR_OK;
+}
+
+static uint32_t subscription_slot(const struct bits *bits, tr_key key)
+{
+    uint64_t below = bits->word[key / 64] & ((UINT64_C(1) << key % 64) - 1);
+    return bits->before[key / 64] + (uint32_t)__builtin_popcountll(below);
+}
+
+/* Slices differ by one at most. */
+static size_t subscription_slice_start(const struct tr_subscription *s, size_t member)
+{
+    return s->units * member / (size_t)s->members;
+}
+
+static int subscription_find_slice(struct tr_subscription *s, const struct bits *bits)
+{
+    const struct tr_table *t = s->table;
+    if (s->member < 0) return TR_OK;
+    size_t first = s->first = subscription_slice_start(s, (size_t)s->member),
+           end = subscription_slice_start(s, (size_t)s->member + 1), n = 0;
+    tr_key *keys;
+    TR_TRY(TR_NEW(&keys, end - first));
+    for (size_t w = 0; w < bits->words; w++) {
+        if (bits->before[w + 1] <= first || bits->before[w] >= end) continue;
+        size_t slot = bits->before[w];
+        for (uint64_t left = bits->word[w]; left; left &= left - 1, slot++)
+            if (slot >= first && slot < end) keys[n++] = 64 * w + (uint64_t)__builtin_ctzll(left);
+    }
+    int status = tr_keyset_make(&t->partition, t->keys, 1, keys, n, &s->slice);
+    free(keys);
+    return status;
+}
+
+/* ---- parts ---- */
+
+static size_t subscription_part(const struct tr_subscription *s, uint32_t slot, uint32_t position)
+{
+    size_t members = (size_t)s->members, member = slot * members / s->units;
+    while (subscription_slice_start(s, member + 1) <= slot) member++;
+    return position / s->chunk * members + member;
+}
+
+/* Own rows by the parts that they come in: first how many, then which. */
+static int subscription_find_parts(struct tr_subscription *s, const struct bits *bits)
+{
+    const struct tr_table *t = s->table;
+    size_t parts = (size_t)s->members * s->chunks;
+    TR_TRY(TR_NEW(&s->begin, parts + 2));
+    TR_TRY(TR_NEW(&s->left, parts));
+    TR_TRY(TR_NEW(&s->place, s->n));
+    TR_TRY(TR_NEW(&s->slot, s->n));
+    for (int turn = 0; turn < 2; turn++) {
+        struct tr_walker walker = {.partition = &t->partition};
+        for (size_t i = 0; i < s->n; i++) {
+            struct tr_location at = tr_walk_to(&walker, s->key[i]);
+            if (!subscription_is_far(t, at)) continue;
+            uint32_t slot = subscription_slot(bits, s->key[i]),
+                     *to = &s->begin[subscription_part(s, slot, at.position) + 2 - (size_t)turn];
+            if (turn == 1) {
+                s->place[*to] = (uint32_t)i;
+                s->slot[*to] = slot;
+            }
+            ++*to;
+        }
+        for (size_t p = 2; p <= parts && turn == 0; p++) s->begin[p] += s->begin[p - 1];
+    }
+    return TR_OK;
+}
+
+/* ---- subscribing and closing ---- */
+
+static void subscription_find_members(struct tr_subscription *s)
+{
+    const tr_context *tr = s->table->tr;
+    s->member = -1;
+    for (int w = 0; w < tr_worker_set_size(tr->active); w++) {
+        int rank = tr_worker_rank(tr, tr->active, w);
+        if (rank == tr->rank) s->member = s->members;
+        s->members += tr_same_node(tr, rank);
+    }
+}
+
+/* Memory for the union, if the node has it; without it the node subscribes to nothing. */
+static int subscription_open_memory(struct tr_subscription *s, const struct bits *bits)
+{
+    const struct tr_table *t = s->table;
+    const size_t most = (size_t)1 << 28;
+    size_t flags = (size_t)s->members * s->chunks * sizeof *s->behind, units = bits->before[bits->words];
+    flags = (flags + 63) & ~(size_t)63;
+    if (units == 0 || units * t->unit_bytes > most) return TR_OK;
+    size_t bytes = t->tr->node_rank == 0 ? flags + units * t->unit_bytes : 0;
+    if (tr_shm_open(t->tr, t->tr->node, bytes, false, &s->memory) != TR_OK) return TR_OK;
+    s->units = units;
+    s->behind = (_Atomic int64_t *)(void *)s->memory.part[0].at;
+    s->value = s->memory.part[0].at + flags;
+    tr_meet(t->tr, t->tr->node, subscribing);
+    TR_TRY(subscription_find_slice(s, bits));
+    return subscription_find_parts(s, bits);
+}
+
+int tr_subscription_open(struct tr_table *t, uint32_t chunk, uint32_t chunks)
+{
+    tr_context *tr = t->tr;
+    struct bits bits = {.memory = TR_SHM_CLOSED, .words = t->keys / 64 + 1};
+    TR_TRY(TR_NEW(&t->subscription, 1));
+    struct tr_subscription *s = t->subscription;
+    *s = (struct tr_subscription){.table = t,
+                                  .key = t->subscribed,
+                                  .n = t->subscribed_n,
+                                  .chunk = chunk,
+                                  .chunks = chunks,
+                                  .memory = TR_SHM_CLOSED};
+    t->subscribed = NULL;
+    subscription_find_members(s);
+    if (tr_shm_open(tr, tr->node, tr->node_rank == 0 ? bits.words * sizeof *bits.word : 0, true,
+                    &bits.memory) != TR_OK)
+        return TR_OK;
+    bits.word = (_Atomic uint64_t *)(void *)bits.memory.part[0].at;
+    int status = subscription_mark(s, &bits);
+    if (status == TR_OK) status = subscription_open_memory(s, &bits);
+    tr_shm_close(&bits.memory);
+    free(bits.before);
+    return status;
+}
+
+void tr_subscription_close(struct tr_table *t)
+{
+    struct tr_subscription *s = t->subscription;
+    if (!s) return;
+    t->subscription = NULL;
+    tr_shm_close(&s->memory);
+    tr_keyset_free(&s->slice);
+    void *parts[] = {s->key, s->begin, s->place, s->slot, s->left, s};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+}
+
+/* ---- what comes ---- */
+
+const struct tr_segment *tr_subscription_segments(const struct tr_subscription *s)
+{
+    return s->slice.segment;
+}
+
+size_t tr_subscription_units(const struct tr_subscription *s)
+{
+    return s->slice.units;
+}
+
+char *tr_subscription_memory(const struct tr_subscription *s)
+{
+    return s->value + s->first * s->table->unit_bytes;
+}
+
+void tr_subscription_next(struct tr_subscription *s)
+{
+    s->wanted = ++s->merge;
+}
+
+void tr_subscription_put(struct tr_subscription *s, uint32_t chunk)
+{
+    if (!s->behind || s->member < 0) return;
+    atomic_store_explicit(&s->behind[(size_t)chunk * (size_t)s->members + (size_t)s->member], s->merge,
+                          memory_order_release);
+}
+
+void tr_subscription_reset(struct tr_subscription *s)
+{
+    s->wanted = 0;
+}
+
+/* ---- taking it ---- */
+
+bool tr_subscription_has(const struct tr_table *t, const tr_key *keys, size_t n)
+{
+    const struct tr_subscription *s = t->subscription;
+    return s && s->behind && s->wanted > 0 && n == s->n && memcmp(keys, s->key, n * sizeof *keys) == 0;
+}
+
+void tr_subscription_begin(struct tr_subscription *s)
+{
+    s->lefts = 0;
+    for (uint32_t p = 0; p < (uint32_t)s->members * s->chunks; p++)
+        if (s->begin[p + 1] > s->begin[p]) s->left[s->lefts++] = p;
+}
+
+bool tr_subscription_take(struct tr_subscription *s, struct tr_subscribed *rows)
+{
+    enum { LOOK = 256 }; /* at these: chunks come about in their order */
+    for (size_t i = 0; i < s->lefts && i < LOOK; i++) {
+        uint32_t p = s->left[i];
+        if (atomic_load_explicit(&s->behind[p], memory_order_acquire) < s->wanted) continue;
+        memmove(&s->left[i], &s->left[i + 1], (--s->lefts - i) * sizeof *s->left);
+        *rows = (struct tr_subscribed){.n = s->begin[p + 1] - s->begin[p],
+                                       .place = s->place + s->begin[p],
+                                       .slot = s->slot + s->begin[p],
+                                       .value = s->value};
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,217 @@
+/* Shares: the memory in which the servers of a table keep their units. A share lies in memory that its node shares, where
+ * ranks of the node read and add directly; an RMA window opens it to others. Behind the values lie a line of facts, and a
+ * lock for every so many units, which adding takes. */
+#ifndef TR_TABLE_STORAGE_H
+#define TR_TABLE_STORAGE_H
+
+#include "base/base.h"
+#include "table/plan.h"
+#include "trireme/table.h"
+
+/* Allocates the share of this rank with its initial values and finds those of its node; opens them to other nodes where
+ * these will read or write them. All ranks. The memory is freed with tr_share_close(), by all ranks too. */
+int tr_share_open(struct tr_table *table, const tr_table_options *options);
+void tr_share_close(struct tr_table *table);
+
+/* Adds a view's slice to a share that this rank reaches directly: the workers of its node and its server may do so at the
+ * same time. */
+void tr_share_add_view(struct tr_table *table, uint32_t server, const struct tr_segment *segment,
+                       const void *view);
+
+/* Adds n packed units to the own share: at these ascending positions, or (NULL) side by side from `first` on. */
+void tr_share_add(struct tr_table *table, const uint32_t *position, uint32_t first, uint32_t n,
+                  const char *values);
+
+/* Copies a unit of a share that this rank reaches directly, as it is between two additions. */
+void tr_share_copy(const struct tr_table *table, uint32_t server, uint32_t position, void *to);
+
+/* ======== hash maps ======== */
+
+/* What a server keeps of a table with hash storage: a map from keys to slots, and arrays indexed by slot.
+ *
+ * A key that is added gets the next slot, 0, 1, 2, …, and keeps it for ever; keys are never taken out. Beside the
+ * map lie arrays with a fixed number of bytes a slot (values, state of server functions), zeros at first. They
+ * grow without being copied, so that addresses into them hold only until a key is added.
+ *
+ * The index is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, 1979, section 2):
+ * some bits of the hash choose, through a directory, a page of 64 buckets; a page that has filled up is split in
+ * two by one more bit. A bucket is a cache line of 12 places, each a byte of the hash and a slot, so that a
+ * look-up costs one cache miss in the index and, where the byte fits, one in the array of keys. No call moves
+ * more keys than one page holds; 6.4 to 12.8 bytes of index go with the 8 of each key, and memory follows the
+ * keys present, not the space they come from. Only the directory, 4 bytes for some 500 keys, is doubled at once.
+ *
+ * Threads take turns by themselves: there are no locks in here.
+ */
+
+/* Where an absent key lies. */
+#define TR_NO_SLOT UINT32_MAX
+
+/* TR_HASH_PAGE_KEYS: what one call moves at most. */
+enum { TR_HASH_ARRAYS = 8, TR_HASH_BUCKETS = 64, TR_HASH_PLACES = 12 };
+enum { TR_HASH_PAGE_KEYS = TR_HASH_BUCKETS * TR_HASH_PLACES };
+
+/* Memory that grows in place or moves without a copy; zeros where nothing was written. */
+struct tr_hash_area {
+    void *at;
+    size_t bytes;
+};
+
+struct tr_hashmap {
+    uint32_t count;    /* keys, and slots in use */
+    uint32_t capacity; /* slots that all arrays have room for */
+    uint32_t arrays;
+    size_t slot_bytes[TR_HASH_ARRAYS];
+    struct tr_hash_area array[TR_HASH_ARRAYS]; /* array[i].at: capacity × slot_bytes[i] */
+    struct tr_hash_area key;                   /* by slot */
+
+    struct tr_hash_area page, fill, directory;
+    uint32_t pages;
+    unsigned depth; /* the directory has 2^depth entries */
+    uint64_t moved; /* keys that splits have put in a new place so far */
+};
+
+/* Makes an empty map with so many arrays beside it, of slot_bytes[i] > 0 bytes a slot each. Free it with
+ * tr_hashmap_close(). TR_ERR_SYSTEM without memory, TR_ERR_INTERNAL for more than TR_HASH_ARRAYS arrays. */
+int tr_hashmap_open(const size_t *slot_bytes, uint32_t arrays, struct tr_hashmap *map);
+void tr_hashmap_close(struct tr_hashmap *map);
+
+/* One more array of zeros, the last one; the others stay where they are. Errors as above: nothing has changed. */
+int tr_hashmap_add_array(struct tr_hashmap *map, size_t slot_bytes);
+
+/* Gives back all arrays but the first ones. */
+void tr_hashmap_keep_arrays(struct tr_hashmap *map, uint32_t arrays);
+
+/* Takes all keys out; the arrays remain, of zeros. TR_ERR_SYSTEM: there is nothing left but to close it. */
+int tr_hashmap_clear(struct tr_hashmap *map);
+
+/* The slot of a key, or TR_NO_SLOT. */
+uint32_t tr_hashmap_find(const struct tr_hashmap *map, tr_key key);
+
+/* The same for n keys in any order, twice as fast as one by one. */
+void tr_hashmap_find_all(const struct tr_hashmap *map, const tr_key *key, size_t n, uint32_t *slot);
+
+/* The slots of n keys in any order, new ones for those that have none. TR_ERR_SYSTEM without memory: the keys before
+ * the one that failed have been added, and slot says nothing. */
+int tr_hashmap_add_all(struct tr_hashmap *map, const tr_key *key, size_t n, uint32_t *slot);
+
+static inline tr_key tr_hashmap_key(const struct tr_hashmap *map, uint32_t slot)
+{
+    return ((const tr_key *)map->key.at)[slot];
+}
+
+/* Bytes that have been touched, of index, keys and arrays; address space held in reserve does not count. */
+size_t tr_hashmap_memory(const struct tr_hashmap *map);
+
+/* A list of keys whose slots are remembered: what a server keeps of each client's registered keys. Slots hold
+ * for ever, so that only absent keys are looked up again, and only when the map has grown since. */
+struct tr_hash_list {
+    uint32_t n;
+    tr_key *key;     /* ascending */
+    uint32_t *slot;  /* TR_NO_SLOT: absent when last looked up */
+    uint32_t absent; /* how many of them are */
+    uint32_t seen;   /* keys of the map then */
+};
+
+/* Lengthens a list, of zeros at first, by n ascending keys above those that it has. They are copied, and none of
+ * them looked up. Free it with tr_hash_list_free(). TR_ERR_SYSTEM without memory: the list is as before. */
+int tr_hash_list_append(struct tr_hash_list *list, const tr_key *key, uint32_t n);
+void tr_hash_list_free(struct tr_hash_list *list);
+
+/* All keys are absent again: the map has been cleared. */
+void tr_hash_list_forget(struct tr_hash_list *list);
+
+/* Before reading: finds out which of the absent keys have come into being. */
+void tr_hash_list_refresh(struct tr_hash_list *list, const struct tr_hashmap *map);
+
+/* Before writing to n keys of the list, those with the ascending numbers at[0 .. n-1]: adds the absent ones.
+ * Errors as tr_hashmap_add_all(); both stay right, and calling it again goes on. */
+int tr_hash_list_add(struct tr_hash_list *list, struct tr_hashmap *map, const uint32_t *at, uint32_t n);
+
+/* ======== sparse rows ======== */
+
+/* Shares whose rows are sparse: what a server keeps of such a table, and how rows travel.
+ *
+ * Each row is a compact list: its columns, ascending, and their values in an array of its own beside them, zeros left
+ * out. 8 bytes an entry, a quarter more where a row has grown, and 16 bytes a row.
+ *
+ * In messages an entry is its column's distance from the one before and its value, both as few bytes as they need: 7
+ * bits a byte, lowest first, the upper bit says that more follow. Whole numbers are written with their sign in the
+ * lowest bit (Protocol Buffers call it zigzag), reals as 4 bytes in the order of the machine. A row, or a part of one,
+ * has the number of its entries (uint32) in front. So counts of words and topics take 2 to 3 bytes.
+ */
+
+struct tr_sparse_row {
+    uint32_t n, room;
+    uint32_t *column; /* room of them; the values, 4 bytes each, follow */
+};
+
+struct tr_sparse {
+    bool real; /* TR_F32; else TR_I32 */
+    uint64_t rows;
+    struct tr_sparse_row *row;
+    uint64_t entry_bytes;     /* of all rows, with their spare room */
+    uint32_t *column, *value; /* one row of a message */
+    size_t column_room, value_room;
+};
+
+static inline void *tr_sparse_values(const struct tr_sparse_row *row)
+{
+    return row->column + row->room;
+}
+
+/* Rows of zeros. TR_ERR_SYSTEM without memory. */
+int tr_sparse_open(enum tr_dtype dtype, uint64_t rows, struct tr_sparse **sparse);
+void tr_sparse_close(struct tr_sparse **sparse);
+
+/* Adds n values at ascending columns to a row, and leaves out what becomes zero. value: n int32_t or float. TR_ERR_SYSTEM
+ * without memory: the row is as before. Whole numbers that exceed 32 bits wrap. */
+int tr_sparse_add(struct tr_sparse *sparse, uint64_t row, uint32_t n, const uint32_t *column,
+                  const void *value);
+
+/* Makes a row just these n entries, as tr_sparse_add() to an empty one. */
+int tr_sparse_set(struct tr_sparse *sparse, uint64_t row, uint32_t n, const uint32_t *column,
+                  const void *value);
+
+/* Bytes of the share: rows, entries and their spare room. */
+uint64_t tr_sparse_bytes(const struct tr_sparse *sparse);
+
+/* ---- rows in messages ---- */
+
+enum { TR_SPARSE_HEAD = 4, TR_SPARSE_ENTRY_MOST = 10 };
+
+/* Writes as many of n entries as fit into `room` bytes (TR_SPARSE_HEAD and TR_SPARSE_ENTRY_MOST at least), and their
+ * number in front. *bytes: how long that is. Returns how many. */
+uint32_t tr_sparse_write(bool real, uint32_t n, const uint32_t *column, const void *value, unsigned char *out,
+                         size_t room, size_t *bytes);
+
+/* The number of entries of the row that comes next; false where the bytes end or the row cannot be in them. */
+bool tr_sparse_next(const unsigned char *at, const unsigned char *end, uint32_t *n);
+
+/* Reads such a row: room for that many columns, which ascend below `width`, and values. false: it is none. */
+bool tr_sparse_read(bool real, uint64_t width, const unsigned char **at, const unsigned char *end,
+                    uint32_t *column, void *value);
+
+/* ---- requests ---- */
+
+/* One row that is asked for. */
+struct tr_sparse_request {
+    uint32_t position, from; /* only columns from there on */
+};
+
+/* In front of the rows of an answer, in the order of the requests. Only a row that is longer than an answer is cut. */
+struct tr_sparse_head {
+    uint32_t bytes; /* that follow */
+    uint32_t rows;  /* that are complete */
+    uint32_t cut;   /* one more follows, of which the rest is to be asked for … */
+    uint32_t from;  /* … from this column on */
+};
+
+/* Answers n requests (4 bytes each for position and column, unaligned) into `room` bytes behind the head. TR_ERR_PEER: a
+ * row that is not there. */
+int tr_sparse_answer(const struct tr_sparse *sparse, uint32_t n, const void *requests, unsigned char *out,
+                     size_t room, struct tr_sparse_head *head);
+
+/* Adds an update, rows with their positions (uint32) in front. TR_ERR_PEER: it is none. */
+int tr_sparse_take(struct tr_sparse *sparse, uint64_t width, const void *update, size_t bytes);
+
+#endif
