@@ -1,4 +1,16 @@
-/* What every program needs and C does not bring: memory that fails in order, text, time, random numbers. */
+/* Basic services: memory allocation with error reports, text, time, random numbers, searching and sorting.
+ *
+ * Example:
+ *
+ *     float *value;
+ *     TR_TRY(TR_NEW(&value, n));                 // n zeros, or an error with a text
+ *     struct tr_rng rng;
+ *     tr_rng_seed(&rng, seed, worker, pass);     // the same numbers on any schedule
+ *     for (size_t i = 0; i < n; i++) value[i] = (float)tr_rng_normal(&rng);
+ *     free(value);
+ *
+ * All functions may be called on any rank, alone, without a context.
+ */
 #ifndef TRIREME_BASE_H
 #define TRIREME_BASE_H
 
@@ -14,60 +26,90 @@ extern "C" {
 
 /* ---- memory ---- */
 
-/* TR_TRY(TR_NEW(&array, n)): allocates n zeroed elements of array's type (n may be 0). Free with free(). */
+/* Allocates an array of zeros.
+ *
+ * @param [out] pointer  address of a pointer; receives the array. Free it with free().
+ * @param [in]  n        number of elements; may be 0
+ * @return TR_OK, or TR_ERR_SYSTEM if memory is exhausted
+ */
 #define TR_NEW(pointer, n) tr_new((void **)(pointer), (n), sizeof **(pointer), #pointer)
 int tr_new(void **pointer, size_t n, size_t size, const char *what);
 
-/* TR_TRY(TR_GROW(&array, &capacity, n)): makes room for at least n elements, keeping the old ones; the new
- * ones are not initialised. Grows by half, so that appending is linear. */
+/* Enlarges an array to at least n elements. Existing elements are preserved; new ones are uninitialised. The
+ * capacity grows by half, so that n appends take O(n) time.
+ *
+ * @param [in,out] pointer   address of the array; *pointer may be NULL if *capacity is 0
+ * @param [in,out] capacity  number of elements that are allocated
+ * @param [in]     n         number of elements that are needed
+ * @return TR_OK, or TR_ERR_SYSTEM if memory is exhausted; the array is unchanged then
+ */
 #define TR_GROW(pointer, capacity, n)                                                                        \
     tr_grow((void **)(pointer), (capacity), (n), sizeof **(pointer), #pointer)
 int tr_grow(void **pointer, size_t *capacity, size_t n, size_t size, const char *what);
 
-/* Gives back what TR_GROW took too much; keeps the array as it is when that fails. */
+/* Reduces the allocation of an array to n elements. If that fails the array stays as it is. */
 #define TR_SHRINK(pointer, n) tr_shrink((void **)(pointer), (n), sizeof **(pointer))
 void tr_shrink(void **pointer, size_t n, size_t size);
 
-/* A copy of the string (to be freed), or NULL without memory. */
+/* Copies a string.
+ *
+ * @param [out] copy  receives the copy. Free it with free().
+ * @return TR_OK, or TR_ERR_SYSTEM if memory is exhausted
+ */
 int tr_copy_string(const char *from, char **copy);
 
-/* printf into fresh memory (to be freed). */
+/* Formats a string as printf does.
+ *
+ * @param [out] text  receives the string. Free it with free().
+ * @return TR_OK, or TR_ERR_SYSTEM if memory is exhausted
+ */
 int tr_format(char **text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- numbers as text, with as few digits as it takes to read them back exactly: 9 and 17 at most ---- */
+/* ---- numbers as text ---- */
 
-enum { TR_NUMBER_ROOM = 32 };
+enum { TR_NUMBER_ROOM = 32 }; /* size in bytes of a buffer for one number */
 
-/* Writes the number at `at` and returns the end; no zero byte follows. f64 goes through the C library and so
- * writes what the user's language has for a point. */
+/* Writes a number with the fewest digits that read back as the same number (at most 9 for f32, 17 for f64).
+ *
+ * @param [out] at  buffer of TR_NUMBER_ROOM bytes; no terminating zero is written
+ * @return the address after the last character
+ *
+ * tr_put_f64() uses the C library and therefore the decimal point of the current locale.
+ */
 char *tr_put_f32(char *at, float x);
 char *tr_put_f64(char *at, double x);
 
 /* ---- time ---- */
 
 double tr_now(void);           /* seconds on a monotonic clock */
-void tr_sleep(double seconds); /* gives the core away */
+void tr_sleep(double seconds); /* suspends the thread */
 
-/* A seam of a long computation. In compute() and evaluate() of a stage whoever asks this rank for what it serves is answered
- * here, and what it has sent and asked for itself moves on, once in 100 us; a call costs 30 ns otherwise, so there should be
- * one every few microseconds. Elsewhere it does nothing. The computation must not be changing what servers read: tables are
- * only changed by pushes, so that holds by itself. */
+/* Poll point of a long computation. Inside compute() and evaluate() of a stage it answers requests of other ranks
+ * and advances this rank's own messages, at most once in 100 µs; other calls cost about 30 ns. Call it every few
+ * microseconds. Outside a stage it does nothing. The caller must not be changing memory that servers read; tables
+ * change by pushes only, so this holds unless a server function is running.
+ */
 void tr_seam(void);
 
-/* ---- random numbers: xoshiro256**, one stream per (seed, who, what), independent of scheduling ---- */
+/* ---- random numbers ---- */
 
+/* A xoshiro256** generator. There is one stream per (seed, who, what), so that results do not depend on the order
+ * in which ranks run. */
 struct tr_rng {
     uint64_t s[4];
 };
 
+/* Starts the stream (seed, who, what), for example (job's seed, worker, pass). */
 void tr_rng_seed(struct tr_rng *rng, uint64_t seed, uint64_t who, uint64_t what);
-uint64_t tr_rng_next(struct tr_rng *rng);                               /* 64 uniform bits */
-uint64_t tr_rng_below(struct tr_rng *rng, uint64_t n);                  /* uniform in 0..n-1, n > 0 */
-double tr_rng_uniform(struct tr_rng *rng);                              /* uniform in [0, 1) with 53 bits */
-void tr_rng_permutation(struct tr_rng *rng, uint32_t *order, size_t n); /* of 0..n-1, all equally probable */
-double tr_rng_normal(struct tr_rng *rng);                               /* mean 0, variance 1 */
+uint64_t tr_rng_next(struct tr_rng *rng);              /* 64 uniform bits */
+uint64_t tr_rng_below(struct tr_rng *rng, uint64_t n); /* uniform in 0 .. n - 1; requires n > 0 */
+double tr_rng_uniform(struct tr_rng *rng);             /* uniform in [0, 1) with 53 bits */
+double tr_rng_normal(struct tr_rng *rng);              /* mean 0, variance 1 */
 
-/* A good 64-bit mix of one number (splitmix64's finaliser): hashing keys and seeds. */
+/* Fills order with a uniformly distributed permutation of 0 .. n - 1. */
+void tr_rng_permutation(struct tr_rng *rng, uint32_t *order, size_t n);
+
+/* Mixes the bits of one number (finaliser of splitmix64): a hash of keys and seeds. */
 static inline uint64_t tr_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
@@ -75,6 +117,8 @@ static inline uint64_t tr_mix(uint64_t x)
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
 }
+
+/* ---- minimum, maximum, searching, sorting ---- */
 
 static inline int tr_min_int(int a, int b)
 {
@@ -85,7 +129,18 @@ static inline int tr_max_int(int a, int b)
 {
     return a > b ? a : b;
 }
-/* The place of the first of n ascending numbers that is not below x; n if there is none. */
+
+static inline size_t tr_min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t tr_max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Lower bound: the smallest i with ascending[i] >= x, or n if all n numbers are below x. */
 static inline size_t tr_place_u64(const uint64_t *ascending, size_t n, uint64_t x)
 {
     size_t low = 0;
@@ -96,6 +151,7 @@ static inline size_t tr_place_u64(const uint64_t *ascending, size_t n, uint64_t 
     }
     return low;
 }
+
 static inline size_t tr_place_u32(const uint32_t *ascending, size_t n, uint32_t x)
 {
     size_t low = 0;
@@ -107,17 +163,12 @@ static inline size_t tr_place_u32(const uint32_t *ascending, size_t n, uint32_t 
     return low;
 }
 
-/* Sorts n numbers, ascending, in time that goes with n; other: room for as many. */
+/* Sorts n numbers in ascending order by radix sort, in O(n).
+ *
+ * @param [in,out] number  the n numbers
+ * @param [out]    other   scratch memory of n numbers
+ */
 void tr_sort_u32(uint32_t *number, uint32_t *other, size_t n);
-
-static inline size_t tr_min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-static inline size_t tr_max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,15 @@
-/* Collective calls: small exchanges among sets of ranks.
+/* Collective calls: small exchanges among sets of ranks. Parameters belong in tables.
  *
- * All ranks of the set make the same call, in the same order. While a rank waits in one it looks after its other roles (a
- * server answers, the scheduler publishes clocks), so that these calls may stand wherever a model likes: before the stages,
- * and inside compute functions, as long as all members of the set get there. Parameters belong in tables, not here.
+ * All ranks of the set must make the same calls in the same order. A rank that waits in a call continues to serve its
+ * other roles (a server answers requests, the scheduler publishes clocks). Therefore these calls may be used before the
+ * stages and inside compute functions, provided that all ranks of the set reach them. Every function returns TR_OK or
+ * TR_ERR_PEER unless stated otherwise.
+ *
+ * Example: the mean of a value over all workers.
+ *
+ *     double sum[2] = {value, 1};
+ *     TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_F64, sum, 2));
+ *     double mean = sum[0] / sum[1];
  */
 #ifndef TRIREME_COLLECTIVE_H
 #define TRIREME_COLLECTIVE_H
@@ -17,58 +24,91 @@
 extern "C" {
 #endif
 
-/* Sets of ranks. A rank may call only for a set that it belongs to. Members are numbered from 0: all ranks and the servers
- * by rank, workers by group and member, members of a group from its leader on, leaders by group, ranks of a node by rank. */
+/* Sets of ranks. A rank may call only for a set that it belongs to. Members are numbered from 0: TR_SET_ALL,
+ * TR_SET_SERVERS and TR_SET_NODE by rank, TR_SET_WORKERS by group and member, TR_SET_GROUP by member with the leader
+ * first, TR_SET_LEADERS by group. */
 enum tr_set { TR_SET_ALL, TR_SET_SERVERS, TR_SET_WORKERS, TR_SET_GROUP, TR_SET_LEADERS, TR_SET_NODE };
 
 enum tr_operation { TR_SUM, TR_MIN, TR_MAX };
 
-/* This rank's number in the set (-1: it is not in it), and how many it has (0 then). */
+/* This rank's number in the set, -1 if it does not belong to it; and the number of members, 0 in that case. */
 int tr_set_rank(const tr_context *tr, enum tr_set set);
 int tr_set_size(const tr_context *tr, enum tr_set set);
 
-/* Combines n numbers of every member, in place; all get the result, which is the same to the last bit. Sums of 64 kB and more go in
- * parts, so that a member sends them twice however many there are. */
+/* Combines n numbers of every member element by element. The result has the same bits on all members.
+ *
+ * @param [in,out] values  n numbers of type dtype; receives the result
+ *
+ * From 64 kB on the sum is computed in parts, so that each member sends its data twice, whatever the number of members.
+ */
 int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
                   void *values, size_t n);
 
-/* Sums numbers over all members, each of whom gets a part of the sums: of the numbers that lie one after the other in
- * `values`, counts[0] are member 0's, counts[1] member 1's, and so on, as all know. `values` is used for working; where sum is
- * NULL the member's own numbers stay at their place of it. Each member sends log2(size) messages, and all numbers but its own
- * once (recursive halving). */
+/* Sums numbers over all members; each member receives a part of the sums. Recursive halving: each member sends
+ * log2(size) messages, and every number except its own once.
+ *
+ * @param [in,out] values  counts[0] + counts[1] + … numbers: those of member 0, of member 1, …; destroyed
+ * @param [in]     counts  length of each member's part; the same on all members
+ * @param [out]    sum     counts[own number] sums; NULL: they replace the member's own part of values
+ */
 int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void *values,
                       const size_t *counts, void *sum);
 
-/* The sum of a number over all members before this one; 0 at the first. */
+/* Exclusive prefix sum.
+ *
+ * @param [out] before  sum of value over the members with lower numbers; 0 at member 0
+ */
 int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *before);
 
-/* The root's bytes, at all. */
+/* Copies the root's bytes to all members.
+ *
+ * @param [in,out] data  bytes to send at member `root`, bytes received at the others
+ */
 int tr_broadcast(tr_context *tr, enum tr_set set, int root, void *data, size_t bytes);
 
-/* Every member's bytes, one after the other, at all: size × bytes of them; and the same of different lengths:
- * counts[i] bytes of member i, which all know; any amount. In log2(size) rounds. `mine` may lie where it comes to lie in `all`. */
+/* Concatenates the bytes of all members, in member order, on all members. log2(size) rounds; any amount.
+ *
+ * @param [in]  mine    `bytes` bytes, or counts[own number] bytes; may point to its final position in `all`
+ * @param [in]  counts  bytes of each member; the same on all members
+ * @param [out] all     size × bytes, or the sum of counts
+ */
 int tr_all_gather(tr_context *tr, enum tr_set set, const void *mine, size_t bytes, void *all);
 int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const size_t *counts, void *all);
 
-/* To each member its own bytes: to_each[i] bytes for member i, one after the other in `sent`; from_each[i] bytes of member i
- * come to lie one after the other in `received`. The second finds out how many come: from_each has room for as many counts
- * as there are members. Any amount. */
+/* Sends different bytes to each member (all-to-all); any amount.
+ *
+ * @param [in]  sent       bytes for member 0, for member 1, …
+ * @param [in]  to_each    number of bytes for each member
+ * @param [out] received   bytes from member 0, from member 1, …
+ * @param [in]  from_each  number of bytes from each member, as tr_exchange_counts() returns them
+ */
 int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t *to_each, void *received,
                 const size_t *from_each);
 int tr_exchange_counts(tr_context *tr, enum tr_set set, const size_t *to_each, size_t *from_each);
 
-/* Waits until all members are here. */
+/* Waits until all members have called it. */
 int tr_barrier_of(tr_context *tr, enum tr_set set);
 
-/* Memory that all members share, zeros at first, which each of them sees at an address of its own: all members with the same
- * number of bytes, outside tr_run() or where no member can wait for another one's roles. TR_ERR_CONFIG: they are not of one
- * node; TR_ERR_SYSTEM: no room. All members close it; NULL inside is fine. */
+/* ---- memory that the members share ---- */
+
 typedef struct tr_set_memory tr_set_memory;
+
+/* Allocates shared memory. Each member maps it at an address of its own. All members must call it with the same size,
+ * outside tr_run() or where no member can wait for another one's roles.
+ *
+ * @param [in]  bytes   size; the memory is zero at first
+ * @param [out] memory  free it with tr_set_memory_close(), on all members
+ * @return TR_OK, TR_ERR_CONFIG if the members are on several nodes, TR_ERR_SYSTEM if shared memory is exhausted
+ */
 int tr_set_memory_open(tr_context *tr, enum tr_set set, size_t bytes, tr_set_memory **memory);
+
+/* Returns this member's address of the memory. */
 void *tr_set_memory_at(const tr_set_memory *memory);
 
-/* Waits until all members are here: as tr_barrier_of(), without a message. What each has written there before, all see now. */
+/* Barrier through the shared memory, without messages. Afterwards every member sees all earlier writes. */
 int tr_set_memory_meet(tr_set_memory *memory);
+
+/* Frees the memory and sets *memory to NULL. *memory may be NULL. */
 void tr_set_memory_close(tr_set_memory **memory);
 
 #ifdef __cplusplus

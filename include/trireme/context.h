@@ -1,10 +1,20 @@
-/* The context: one per job and process. Everything hangs from it; there is no global state.
+/* The context: one per job and process. All state belongs to it; there are no global variables.
  *
- * MPI ranks carry roles, and a rank may carry several at once (Angel, section 4; PS, section 3):
- *   scheduler  rank 0: keeps the clock, sums up reports, decides when to stop
- *   server     holds a share of every table and answers pulls and pushes
+ * MPI ranks have roles, and a rank may have several (Angel, section 4; Parameter Server, section 3):
+ *   scheduler  rank 0: maintains the clock, combines reports, decides when to stop
+ *   server     stores a shard of every table, answers pulls and pushes
  *   leader     first rank of a worker group: runs the stage's schedule function
- *   slave      computes; every member of a group, its leader too, is one
+ *   member     computes; every rank of a group, including its leader (the papers' «slave», TR_SLAVE)
+ *
+ * Example:
+ *
+ *     int main(int argc, char **argv)
+ *     {
+ *         tr_context *tr;
+ *         TR_TRY(tr_open(&argc, &argv, &tr));
+ *         tr_agree(tr, train(tr));               // every rank learns the outcome
+ *         return tr_close(tr);
+ *     }
  */
 #ifndef TRIREME_CONTEXT_H
 #define TRIREME_CONTEXT_H
@@ -23,50 +33,54 @@ typedef struct tr_context tr_context;
 
 enum tr_role { TR_SCHEDULER = 1, TR_SERVER = 2, TR_LEADER = 4, TR_SLAVE = 8 };
 
-/* Starts MPI, reads the job file argv[1] with the section.key=value settings behind it, gives every rank its
- * roles and prints the layout. All ranks call it first. On failure every rank gets the same status, and
- * rank 0 has printed why. The job has the engine's keys; tr_open_as() (trireme/model.h) brings keys of one's own. */
+/* Starts MPI, reads the job file argv[1] and the settings section.key=value that follow it, assigns roles and prints
+ * the layout. All ranks must call it first. tr_open_as() (trireme/model.h) accepts additional job keys.
+ *
+ * @param [in,out] argc, argv  arguments of main()
+ * @param [out]    tr          the context; free it with tr_close()
+ * @return TR_OK; on failure the same code on every rank, and rank 0 has printed the reason
+ */
 int tr_open(int *argc, char ***argv, tr_context **tr);
 
-/* Ends MPI and frees the context. All ranks call it last; returns the status that the process should exit
- * with: that of the first tr_ call that failed on any rank and was agreed on, or TR_OK. */
+/* Ends MPI and frees the context. All ranks must call it last.
+ *
+ * @return the exit code of the process: the first status other than TR_OK that the ranks agreed on, or TR_OK
+ */
 int tr_close(tr_context *tr);
 
-int tr_rank(const tr_context *tr);
-int tr_size(const tr_context *tr);
+/* ---- layout: the same on all ranks unless stated otherwise ---- */
 
-/* Workers in all groups together. */
-int tr_workers(const tr_context *tr);
+int tr_rank(const tr_context *tr);       /* this rank */
+int tr_size(const tr_context *tr);       /* number of ranks */
+int tr_workers(const tr_context *tr);    /* number of workers in all groups */
+int tr_groups(const tr_context *tr);     /* number of worker groups */
+int tr_group_size(const tr_context *tr); /* number of members of each group */
+int tr_servers(const tr_context *tr);    /* number of ranks that store shards of tables */
+int tr_nodes(const tr_context *tr);      /* number of nodes: sets of ranks that share memory */
+unsigned tr_roles(const tr_context *tr); /* roles of this rank, a set of enum tr_role */
 
-/* Groups of workers, and members of each. */
-int tr_groups(const tr_context *tr);
-int tr_group_size(const tr_context *tr);
-
-/* Ranks that hold shares of tables. */
-int tr_servers(const tr_context *tr);
-
-/* Nodes that the ranks lie on: sets of ranks that share memory. */
-int tr_nodes(const tr_context *tr);
-
-/* BSP: all workers see the same parameters at the same clock. */
+/* Returns whether the job runs under BSP: all workers see the same parameters at the same clock. */
 bool tr_in_lockstep(const tr_context *tr);
 
-/* The run goes on from a checkpoint, and the stage that was checkpointed has not begun yet: what stages before it make is
- * needed only as far as it is not kept. The same on all ranks. */
+/* Returns whether the run resumes from a checkpoint and the stage that the checkpoint belongs to has not begun yet.
+ * Results of the stages before it are needed only where the checkpoint does not contain them. */
 bool tr_context_continues(const tr_context *tr);
 
-/* The roles of this rank: a set of enum tr_role. */
-unsigned tr_roles(const tr_context *tr);
-
-/* The job's settings, to be read by their names: see trireme/job.h. */
+/* Returns the job's settings (trireme/job.h). Owned by the context. */
 const tr_job *tr_context_job(const tr_context *tr);
 
-/* Makes one outcome of many: every rank calls it with its own status, and all return that of the lowest rank
- * that failed (TR_OK if none did). That rank's error text is printed once, as `trireme: …`. */
+/* ---- errors and messages ---- */
+
+/* Agrees on one outcome. All ranks must call it.
+ *
+ * @param [in] status  this rank's outcome
+ * @return on every rank the status of the lowest rank that failed, or TR_OK. The error text of that rank is printed
+ *         once as «trireme: …».
+ */
 int tr_agree(tr_context *tr, int status);
 
-/* Words to the user: rank 0 prints a line on stderr, the others do nothing. tr_say() is silent where report.progress is
- * no; tr_warn() never is: something is lost, though it is no error yet. */
+/* Prints a line on the stderr of rank 0; other ranks do nothing. tr_say() is silent if report.progress is no. tr_warn()
+ * always prints: something is lost although it is not an error yet. */
 void tr_say(const tr_context *tr, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void tr_warn(const tr_context *tr, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

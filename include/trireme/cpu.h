@@ -1,7 +1,7 @@
-/* Which vector instructions this processor has, for kernels that are compiled several times.
+/* Vector instruction levels of the processor, for kernels that are compiled once per level.
  *
- * A kernel is a header, x_kernel.h, of static functions whose names end in NAME(…). The file x.c includes it once for
- * each level, with the instructions of the level switched on for just these lines, and chooses when it is called:
+ * A kernel is a header x_kernel.h of static functions whose names end in NAME(…). The file x.c includes it once per
+ * level, with the instructions of that level enabled for these lines, and selects the level at run time:
  *
  *     #define NAME(f) f##_plain
  *     #include "x_kernel.h"
@@ -13,9 +13,10 @@
  *     #pragma GCC pop_options
  *     #endif
  *
- * and once more with the first seven of these for NAME(f) f##_avx2; a pragma takes no macro for the list. Kernels are
- * written with GCC's vector types (a vector of 64 bytes becomes whatever the level has), and with intrinsics under
- * #ifdef __AVX512F__ where those do better. Where levels round differently, tests compare them.
+ * and a third time with the first seven instruction sets for NAME(f) f##_avx2 (the pragma does not expand macros, so
+ * the list is repeated). Kernels use GCC's vector types: a vector of 64 bytes maps to the registers of the level.
+ * Intrinsics under #ifdef __AVX512F__ are used where they are faster. Where levels round differently, a test compares
+ * them.
  */
 #ifndef TRIREME_CPU_H
 #define TRIREME_CPU_H
@@ -26,8 +27,9 @@
 extern "C" {
 #endif
 
-/* Before a function to be compiled twice, with AVX2 and without: the processor chooses, before ThreadSanitizer is there. Both come to
- * the same bits if sums do not depend on how many are made side by side: no product is added unrounded. Clang wants it at declarations. */
+/* Compiles the function that follows for AVX2 and for the baseline; the loader selects one. Both give the same bits if
+ * no sum depends on the vector length and no product is added without rounding (FMA). Not available under clang, which
+ * requires it at declarations, nor under ThreadSanitizer, which is initialised after the selection. */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define TR_CPU_CLONES __attribute__((target_clones("avx2", "default")))
 #else
@@ -36,14 +38,14 @@ extern "C" {
 
 enum tr_cpu { TR_CPU_PLAIN, TR_CPU_AVX2, TR_CPU_AVX512 };
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) /* which ignores these pragmas */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) /* clang ignores these pragmas */
 #define TR_CPU_LEVELS
 #endif
 
-/* The best level of this processor; TRIREME_CPU=plain|avx2|avx512 in the environment lowers it. */
+/* Returns the highest level that this processor supports. TRIREME_CPU=plain|avx2|avx512 in the environment lowers it. */
 enum tr_cpu tr_cpu(void);
 
-/* "avx512" */
+/* Returns the name of a level: "plain", "avx2" or "avx512". */
 const char *tr_cpu_name(enum tr_cpu level);
 
 #ifdef __cplusplus

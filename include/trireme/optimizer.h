@@ -1,8 +1,8 @@
-/* Gradient optimizers: as server functions (tr_table_use), where updates are gradients and the servers keep the
- * state, and for workers that keep it themselves.
+/* Gradient optimizers, as server functions (tr_table_use(); the servers keep the optimizer state) and as local steps for
+ * workers that keep the state themselves.
  *
- * One step changes every element w by its gradient g; c is the clock, counted from 0, and r = rate / sqrt(decay c
- * + 1), or rate (1 - c / horizon), the rate of that clock. Beside w each keeps arrays of its size, zeros at first:
+ * A step changes every element w by its gradient g. c is the clock, counted from 0. The rate of clock c is
+ * r = rate / sqrt(decay c + 1), or rate (1 - c / horizon). State arrays have the size of w and start at zero:
  *
  *   sgd             w -= r g
  *   momentum     m  m = μ m + r g;  w -= m                                (Polyak 1964; FlexPs-lite, 3.2.1)
@@ -18,21 +18,23 @@
  *                   w = 0 where |z| ≤ l1, else
  *                   w = -(z - sign(z) l1) / ((ε + √s) / rate + l2)        (McMahan et al. 2013, algorithm 1)
  *
- * μ is momentum, ρ memory, ε epsilon. Under nesterov w is the point ahead, θ - μ m in the paper's terms: what
- * workers read and compute their gradients at, so that the method is exact although a table has but one value a
- * key. ftrl has no decay: its rates fall by themselves, and z is right only for one rate; its ε is the paper's β,
- * and l1 and l2 weigh against the sum of all gradients so far, not against each. With both 0 it steps as adagrad
- * does. A w that its gradients have not led to, because it began so or others have changed it, is taken as it is.
+ * μ is momentum, ρ is memory, ε is epsilon. With nesterov the table stores the look-ahead point θ - μ m: workers compute
+ * gradients at the value that they read, so the method is exact with one stored value per key. ftrl has no decay: its
+ * rates decrease by themselves and z is valid for one rate only; its ε is the paper's β, and l1 and l2 weigh against the
+ * sum of all gradients. With l1 = l2 = 0 it steps as adagrad does. A w that does not result from its gradients, because
+ * of an initial value or another writer, is accepted as it is.
  *
- * Sparse updates: a step changes the elements it names, their state included, and no others. What a local step names
- * is up to the caller, and an element named with a gradient of 0 has made a step; servers name the units (keys, or
- * pieces of wide rows) whose gradient is not all zeros. For sgd, adagrad and ftrl that makes no difference but for weight
- * decay. The others are the usual lazy variants: m and s of an element stand still while it is not named, so that they
- * are means over the steps that named it, and w does not drift by momentum between them; to make up for the steps
- * between would take another array, and a look at it in every read. Adam's correction goes by the clock, as published,
- * not by a count for each element, which would be a third array: for keys that are named every clock that is exact,
- * while a key named for the first time late begins with a step of (1-μ)/√(1-ρ) times the rate (3.2 with μ = 0.9 and the
- * default ρ).
+ * Sparse updates: a step changes the elements that it names, including their state, and no others. A local step names
+ * the elements that the caller passes, even with a gradient of 0. A server step names the units (keys, or pieces of wide
+ * rows) whose gradient is not all zeros. For sgd, adagrad and ftrl this changes nothing except weight decay. The others
+ * become the usual lazy variants: m and s are averages over the steps that name the element, and momentum does not move
+ * w between them. Adam's bias correction uses the clock, as published: exact for keys that are named in every clock. A
+ * key that is first named late starts with a step of (1-μ)/√(1-ρ) times the rate (3.2 for μ = 0.9 and the default ρ).
+ *
+ * Example:
+ *
+ *     tr_optimizer adam = {.kind = TR_ADAM, .rate = 0.01, .momentum = 0.9};
+ *     TR_TRY(tr_table_use(table, tr_optimizer_name(adam.kind), &adam));
  */
 #ifndef TRIREME_OPTIMIZER_H
 #define TRIREME_OPTIMIZER_H
@@ -57,41 +59,49 @@ enum tr_optimizer_kind {
     TR_FTRL
 };
 
-/* The argument of the server functions sgd, momentum, nesterov, adagrad, adadelta, rmsprop, adam and ftrl, whose
- * name must agree with the kind. */
+/* Parameters of an optimizer; the argument of the server function of the same name as the kind. */
 typedef struct tr_optimizer {
     enum tr_optimizer_kind kind;
-    double rate, decay; /* the rate of clock c is rate / sqrt(decay c + 1); ftrl's is always `rate` */
-    double horizon;     /* above 0: that rate falls on a line besides, to 0 at this clock; ftrl's too */
+    double rate, decay; /* rate of clock c: rate / sqrt(decay c + 1); ftrl ignores decay */
+    double horizon;     /* above 0: the rate also decreases linearly to 0 at this clock (ftrl too) */
     double momentum;    /* μ in [0, 1): momentum, nesterov, adam */
     double memory;      /* ρ in (0, 1): adadelta, rmsprop, adam. 0 or less: 0.99, 0.99, 0.999 */
-    double epsilon;     /* ε: all that divide. 0 or less: 1e-8, for adadelta 1e-6 */
+    double epsilon;     /* ε of the kinds that divide. 0 or less: 1e-8, for adadelta 1e-6 */
     double l1;          /* ftrl */
-    double l2; /* 0 or more; ftrl: as above; all others: weight decay, which makes each gradient g + l2 w.
-                           Elements that are not named do not decay */
+    /* 0 or more. ftrl: as above. Others: weight decay, the gradient becomes g + l2 w; elements that a step does not name
+     * do not decay. */
+    double l2;
 } tr_optimizer;
 
-/* "sgd", "momentum", …: the name of the server function, too. NULL for what is no kind. */
+/* Returns the name of a kind and of its server function ("sgd", "momentum", …), or NULL for an unknown kind. */
 const char *tr_optimizer_name(enum tr_optimizer_kind kind);
 
-/* Arrays of the parameters' size that the optimizer keeps as its state: 0 to 2. */
+/* Returns the number of state arrays of a kind, 0 to 2. */
 size_t tr_optimizer_arrays(enum tr_optimizer_kind kind);
 
-/* A copy of the optimizer with its defaults filled in, checked: TR_ERR_CONFIG for a kind that does not exist and
- * for numbers outside their range, which may not be used below. */
+/* Copies an optimizer, fills in defaults and checks it.
+ *
+ * @param [out] resolved  the copy
+ * @return TR_OK, or TR_ERR_CONFIG for an unknown kind or a number outside its range; the functions below require
+ *         valid parameters
+ */
 int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved);
 
-/* The rate of a clock. */
+/* Returns the rate of a clock. */
 double tr_optimizer_rate(const tr_optimizer *optimizer, int64_t clock);
 
-/* One step on n units of `width` elements (TR_F32 or TR_F64; others are left alone), without or with
- * tr_optimizer_resolve() before it. No communication; anybody may call it on memory of its own.
- *   clock     from 0
- *   unit      which units, in any order, each at most once; NULL: 0 .. n-1
- *   gradient  n × width, packed
- *   value     indexed by unit: units × width
- *   state     tr_optimizer_arrays() arrays like value, zeros at first; NULL for sgd
- * gradient, value and the arrays of the state do not overlap. */
+/* Performs one step on n units of `width` elements. No communication; any rank, on its own memory.
+ *
+ * @param [in]     optimizer  resolved or not
+ * @param [in]     dtype      TR_F32 or TR_F64; other types are left unchanged
+ * @param [in]     clock      from 0
+ * @param [in]     unit       n distinct units in any order; NULL: 0 .. n - 1
+ * @param [in]     gradient   n × width elements, packed
+ * @param [in,out] value      units × width elements, indexed by unit
+ * @param [in,out] state      tr_optimizer_arrays() arrays of the shape of value, zeros at first; NULL for sgd
+ *
+ * gradient, value and the state arrays must not overlap.
+ */
 void tr_optimizer_step(const tr_optimizer *optimizer, enum tr_dtype dtype, int64_t clock, size_t n,
                        size_t width, const uint32_t *unit, const void *gradient, void *value,
                        void *const state[]);

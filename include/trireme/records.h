@@ -1,5 +1,17 @@
-/* Records in files of text: which formats there are, and reading rows in order, by one process, without keeping them, as
- * predicting and evaluating do. Training reads in parallel what it keeps: see trireme/data.h.
+/* Records of data files: formats, and reading rows in order by one process without storing them, as predict and evaluate
+ * do. Training reads in parallel and stores the rows: see trireme/data.h.
+ *
+ * Example: the number of positive labels of a file.
+ *
+ *     static int count(void *state, const tr_records *records)
+ *     {
+ *         for (size_t i = 0; i < records->rows.n; i++) *(size_t *)state += records->rows.label[i] > 0;
+ *         return TR_OK;
+ *     }
+ *     …
+ *     size_t positive = 0;
+ *     tr_read_options options = {.format = TR_FORMAT_LIBSVM, .labelled = true};
+ *     TR_TRY(tr_read_rows(files, n, &options, count, &positive));
  */
 #ifndef TRIREME_RECORDS_H
 #define TRIREME_RECORDS_H
@@ -15,12 +27,13 @@
 extern "C" {
 #endif
 
-/* Plain text, or packed (gzip, bzip2, xz, zstd, lz4), told apart by the first bytes. Lines may end with CRLF, a file may begin with the mark of UTF-8.
- *   libsvm    label index:value index:value …, indices ascending; # begins a comment
- *   csv       numbers separated by commas, semicolons, tabs or blanks, as many in each line, with a header or without
- *   ratings   user, item, rating, and anything more; separated by tabs, ::, semicolons, commas or blanks
- *   docword   three lines with the numbers of documents, words and records; then document, word, count from 1
- *   hdf5      no text: an array X, dense or as data, indices, indptr, and labels y; d.h5:/train/X chooses */
+/* Formats of files. Text may be compressed (gzip, bzip2, xz, zstd, lz4), which is detected by the first bytes. Lines may
+ * end with CRLF, and a file may start with a UTF-8 byte order mark.
+ *   libsvm    label index:value index:value …, indices in ascending order; # starts a comment
+ *   csv       fields separated by commas, semicolons, tabs or blanks, the same number in each line, with or without header
+ *   ratings   user, item, rating, and further fields; separated by tabs, ::, semicolons, commas or blanks
+ *   docword   three lines with the numbers of documents, words and records; then document, word, count, counted from 1
+ *   hdf5      an array X, dense or as data, indices, indptr, and labels y; d.h5:/train/X selects an object */
 enum tr_format {
     TR_FORMAT_AUTO,
     TR_FORMAT_LIBSVM,
@@ -29,106 +42,115 @@ enum tr_format {
     TR_FORMAT_DOCWORD,
     TR_FORMAT_HDF5
 };
-/* csv: which column is a label; NAMED: another than the first and the last */
-enum { TR_LABEL_NONE, TR_LABEL_FIRST, TR_LABEL_LAST, TR_LABEL_AUTO, TR_LABEL_NAMED };
-enum {
-    TR_HEADER_AUTO,
-    TR_HEADER_YES,
-    TR_HEADER_NO
-}; /* csv, ratings: whether the first line is none of numbers */
 
-/* Some rows. Row i holds the non-zeros begin[i] .. begin[i + 1] - 1 of column and value; its columns ascend. Where rows
- * come from tr_data_open(), columns number the keys of the data, as a view of these keys does. Owned by who hands them
- * out. */
+/* csv: the label column; NAMED: neither the first nor the last */
+enum { TR_LABEL_NONE, TR_LABEL_FIRST, TR_LABEL_LAST, TR_LABEL_AUTO, TR_LABEL_NAMED };
+
+/* csv, ratings: whether the first line is a header */
+enum { TR_HEADER_AUTO, TR_HEADER_YES, TR_HEADER_NO };
+
+/* Some rows, sparse or dense. Row i of sparse rows has the non-zeros begin[i] .. begin[i + 1] - 1 of column and value, in
+ * ascending order of columns. Columns of rows from tr_data_open() are indices into the keys of the data, as in a view of
+ * these keys. Owned by the function that returns them. */
 typedef struct tr_batch {
-    size_t n; /* rows */
+    size_t n; /* number of rows */
     const uint64_t *begin;
     const uint32_t *column;
-    const float *value; /* NULL when every value is 1 */
-    const float *label; /* NULL where rows have none: ratings, docword, and csv without data.label */
-    /* n rows of as many numbers as there are columns, one after the other; begin, column and value are NULL then. Rows of csv
-     * and of dense hdf5 are dense, those of libsvm and sparse hdf5 where they are better so; NULL for all others */
+    const float *value; /* NULL if all values are 1 */
+    const float *label; /* NULL if rows have no labels: ratings, docword, csv without data.label */
+    /* n × columns values, row by row; begin, column and value are NULL then. Rows of csv and dense hdf5 are dense; those of
+     * libsvm and sparse hdf5 if that is smaller. NULL for sparse rows. */
     const float *dense;
-    const float *weight; /* what rows count, with data.weight; NULL: all 1 */
+    const float *weight; /* weights of the rows (data.weight); NULL if all are 1 */
 } tr_batch;
 
 enum tr_row_form { TR_ROWS_AS_READ, TR_ROWS_SPARSE, TR_ROWS_DENSE };
 
 struct tr_schema;
 
-/* What is to be read. All zero is a good start. */
+/* Options of tr_read_rows(). All members may be zero. */
 typedef struct tr_read_options {
-    enum tr_format
-        format; /* not ratings; TR_FORMAT_AUTO: hdf5, libsvm, csv or docword, as the first file looks */
-    enum tr_row_form
-        form; /* libsvm and csv: TR_ROWS_SPARSE makes sparse rows of csv, without the zeros; TR_ROWS_DENSE makes
-                            * dense rows of libsvm, and needs `columns` */
-    /* Rows have the columns 0 .. columns - 1, those of a model: others are left out and counted, and csv must have as many.
-     * 0: any number */
+    /* Format of the files, except ratings; TR_FORMAT_AUTO detects hdf5, libsvm, csv or docword from the first file. */
+    enum tr_format format;
+    /* libsvm and csv: TR_ROWS_SPARSE converts csv to sparse rows without zeros; TR_ROWS_DENSE converts libsvm to dense rows
+     * and requires columns. */
+    enum tr_row_form form;
+    /* Number of columns of the model, 0: any. Other columns are dropped and counted; csv must have this number. */
     uint64_t columns;
-    uint32_t first_index; /* libsvm: the file's index of column 0: 0 or 1, where an index 0 is an error */
+    uint32_t first_index; /* libsvm: index of column 0 in the file, 0 or 1; with 1, index 0 is an error */
     bool labelled;        /* libsvm: a line without a label is an error; otherwise its label is NaN */
-    int label; /* csv: TR_LABEL_…; where `columns` are given and the file has no more, its rows have no labels */
-    int header; /* csv: TR_HEADER_… */
-    /* csv: the columns of a model's training data, which make keys of those of the files; label and first_index mean nothing
-     * then. `labelled`: rows whose label is missing are left out, and counted in *unlabelled (NULL: not asked for) */
+    int label;            /* csv: TR_LABEL_…; a file with just `columns` columns has no labels */
+    int header;           /* csv: TR_HEADER_… */
+    /* csv: the columns of a model's training data, which map the columns of the files to keys; label and first_index are
+     * ignored. With labelled, rows without a label are skipped and counted in *unlabelled, which may be NULL. */
     const struct tr_schema *schema;
     uint64_t *unlabelled;
-    const char *id; /* … a column of theirs by name, or by number from 1, for tr_records_id(); NULL: none */
-    /* Only the rows of one of so many readers (0: there is one), numbered from 0: of docword the first has all. */
+    const char *id; /* with schema: a column, by name or by number from 1, for tr_records_id(); NULL: none */
+    /* Reads the rows of one of several readers only; readers = 0: all rows. The first reader has all rows of docword. */
     size_t reader, readers;
 } tr_read_options;
 
-/* Some neighbouring rows, until the function returns that they are handed to. */
+/* Consecutive rows. Valid until the callback that receives them returns. */
 typedef struct tr_records {
     tr_batch rows;
-    uint64_t first;    /* rows before them; docword: the number of the first document, from 0 */
-    uint64_t unknown;  /* non-zeros of theirs that were left out */
-    const void *where; /* they stand, for tr_records_fail() */
+    uint64_t first;    /* number of rows before these; docword: number of the first document, from 0 */
+    uint64_t unknown;  /* number of non-zeros that were dropped, because the model has no such column */
+    const void *where; /* position in the files, for tr_records_fail() */
 } tr_records;
 
 typedef int tr_records_fn(void *state, const tr_records *records);
 
-/* Hands all rows of the files (n names or shell globs) to `records`, in order, until that returns anything but TR_OK. Of docword
- * all documents, without words too; a file of docword is held in memory. One process, which needs not be a rank. Errors:
- * TR_ERR_NO_INPUT, and TR_ERR_DATA as `file:line: what was found, what was expected`. */
+/* Reads all rows of files in order. One process, which need not be a rank.
+ *
+ * @param [in] files    n file names or shell globs
+ * @param [in] records  called for consecutive rows until it returns anything but TR_OK. For docword it receives all
+ *                      documents, including empty ones; a docword file is stored in memory
+ * @return the status of the callback, TR_ERR_NO_INPUT, or TR_ERR_DATA with a text «file:line: found, expected»
+ */
 int tr_read_rows(char *const files[], size_t n, const tr_read_options *options, tr_records_fn *records,
                  void *state);
 
-/* Fails with TR_ERR_DATA: `file:line: what`, for the i-th of these rows. Not for docword. */
+/* Fails with TR_ERR_DATA and the text «file:line: what» for row i. Not for docword. */
 int tr_records_fail(const tr_records *records, size_t i, const char *what);
 
-/* What the column `id` says of the i-th of these rows. */
+/* Returns the content of the column tr_read_options.id in row i. */
 const char *tr_records_id(const tr_records *records, size_t i);
 
 /* One rating. */
 typedef struct tr_rating {
-    const char *user, *item; /* as in the file, without quotes; not ended by NUL */
+    const char *user, *item; /* as in the file, without quotes; not terminated */
     size_t user_length, item_length;
-    float value; /* NaN where there is none */
+    float value; /* NaN if missing */
 } tr_rating;
 
 typedef int tr_rating_fn(void *state, const tr_rating *rating);
 
-/* Hands all ratings of the files to `rating`, in order, until that returns anything but TR_OK. third_may_miss: lines of a user
- * and an item alone are fine. Otherwise as tr_read_rows(). */
+/* Reads all ratings of files in order, as tr_read_rows() does.
+ *
+ * @param [in] third_may_miss  accept lines of a user and an item without a rating
+ */
 int tr_read_ratings(char *const files[], size_t n, bool third_may_miss, tr_rating_fn *rating, void *state);
 
 /* ---- names in memory ---- */
 
-/* What users or items are called, in the order of their numbers: ascending, by number if all are whole numbers, by bytes
- * otherwise. Nothing is copied. */
+/* Names of users or items in the order of their numbers: ascending by value if all names are whole numbers, otherwise by
+ * bytes. The list refers to memory of its owner. */
 struct tr_name_list {
     size_t n;
-    const uint64_t *number; /* NULL: text */
-    const uint64_t *begin;  /* text: name i is text[begin[i]] .. text[begin[i + 1] - 1], n + 1 of them */
+    const uint64_t *number; /* names that are whole numbers; NULL for text */
+    const uint64_t *begin;  /* text: name i is text[begin[i]] .. text[begin[i + 1] - 1], n + 1 offsets */
     const char *text;
 };
 
-/* The number of the id that stands there; false if there is none of that name. */
+/* Finds the number of a name.
+ *
+ * @param [in]  id, length  the name, not terminated
+ * @param [out] number      its number; unchanged if not found
+ * @return whether the name exists
+ */
 bool tr_name_find(const struct tr_name_list *list, const char *id, size_t length, uint64_t *number);
 
-/* Prints name i. TR_ERR_IO, without a text. */
+/* Prints name i. Returns TR_ERR_IO, without an error text, if writing fails. */
 int tr_name_print(const struct tr_name_list *list, size_t i, FILE *file);
 
 #ifdef __cplusplus

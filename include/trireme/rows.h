@@ -1,13 +1,22 @@
-/* Rows of a table in any order, as they arrive: for models whose parameters are matrices of many rows.
+/* Pipelined access to rows of a table, for models whose parameters are matrices of many rows (Angel, section
+ * «Pipelining pulling», algorithm 2).
  *
- * A worker that needs each row for one piece of work (solving for a user, sampling a word) says which rows it needs
- * and what to do with one. Requests for later rows are under way while it computes, rows that lie in memory of its
- * node are handed over where they lie, and what the workers of a node need at about the same time travels to the node
- * once (Angel, section "Pipelining pulling", algorithm 2). Nothing is registered beforehand: lists may be others in
- * every clock, and others on every worker.
+ * A worker that needs each row for one piece of work (solving for a user, sampling a word) passes the list of rows and
+ * a function that processes one row. Requests for later rows are in flight while it computes. Rows in memory of the
+ * node are passed without a copy, and a row that several workers of a node need at the same time is sent to the node
+ * once. Nothing is registered in advance: lists may differ between clocks and workers.
  *
- * It is the only way to read and change tables whose rows are sparse (tr_table_options.sparse): counts of words and
- * topics, say, of which most are zero.
+ * Tables with sparse rows (tr_table_options.sparse) are read and changed through this interface only.
+ *
+ * Example:
+ *
+ *     static int solve_user(void *state, const tr_row *row)
+ *     {
+ *         struct als *als = state;
+ *         return update_factors(als, row->place, row->value);
+ *     }
+ *     …
+ *     TR_TRY(tr_rows_pull(items, needed, n, solve_user, als));
  */
 #ifndef TRIREME_ROWS_H
 #define TRIREME_ROWS_H
@@ -24,75 +33,72 @@ extern "C" {
 /* One row. */
 typedef struct tr_row {
     tr_key key;
-    size_t place;           /* where it stands in the list that was asked for; of no meaning in a push */
-    size_t n;               /* values: the table's width, or, of a sparse table, the row's entries */
-    const uint32_t *column; /* sparse: the n columns, ascending; NULL otherwise */
-    const void *value;      /* n elements of the table's type; sparse: none of those pulled is zero */
+    size_t place; /* index in the list of keys that was passed; unused in a push */
+    size_t n;     /* number of values: the table's width, or the number of entries of a sparse row */
+    const uint32_t *column; /* sparse: n columns in ascending order; NULL otherwise */
+    const void *value;      /* n elements of the table's type; pulled sparse rows contain no zeros */
 } tr_row;
 
-/* What is done with a row. Its memory is valid, and its values stay the same, until the function returns; it is not to
- * be written. Anything but TR_OK ends the pull, which returns it. The function may push (tr_rows_push()) and may pull
- * rows of other tables, but not of the same. */
+/* Processes one row. The row is read-only and valid until the function returns. The function may call tr_rows_push(),
+ * and tr_rows_pull() for other tables, but not for the same table.
+ *
+ * @return TR_OK; any other status ends the pull, which returns it
+ */
 typedef int tr_row_fn(void *state, const tr_row *row);
 
-/* Hands over the rows with the n given keys, each once for every time that it is listed, in any order.
- *   keys   below the table's number of keys, in any order; not used any more once the call returns. Lists that ascend,
- *          or that are alike on the workers of a node, cost least
- *   row    called n times on success, in this thread and never inside itself
+/* Pulls rows and calls a function for each, in any order.
  *
- * Called by a worker inside compute() or evaluate(); workers need not call it equally often, nor with the same lists.
- * At clock c it waits until the consistency of the job allows to read, as tr_view_pull() does: all updates of clocks
- * < c - s are in every row. Under BSP rows are exactly those of clock c, whenever in the clock they are pulled, as long
- * as no view has been pushed before (tr_rows_push() does no harm). Under SSP and ASP rows that are handed over one after
- * the other may be of different times. Own updates are always seen; those of the other members of a group, which
- * share a view, when they have arrived.
+ * @param [in] keys  n keys below tr_table_keys(), in any order, repetitions allowed; may be freed after the call.
+ *                   Ascending lists, and equal lists on the workers of a node, cost least
+ * @param [in] row   called n times on success, in this thread, never recursively
+ * @return TR_ERR_INTERNAL for a key that does not exist, for a call inside row() for the same table, and under BSP
+ *         after a view was pushed in the same clock
  *
- * Outside of tr_run() any ranks may call it, one or several, while all others wait in tr_agree(): so models are saved.
+ * Called by a worker inside compute() or evaluate(); workers may call it different numbers of times. At clock c it waits
+ * as tr_view_pull() does: every row includes all updates of clocks below c - staleness. Under BSP the rows are exactly
+ * those of clock c (tr_rows_push() does not affect them). Under SSP and ASP consecutive rows may be of different times.
+ * Own updates are always included; updates of other members of a group when they have arrived. Outside tr_run() any
+ * ranks may call it while all others wait in tr_agree(): models are saved in this way.
  *
- * Memory in flight is at most (table.ahead + 1) × table.row_bytes for each server that holds some of the rows, one row
- * at least, and two such requests besides that are being decoded. With table.ahead = 0 there is never more than one
- * request under way, and no row is computed meanwhile. Rows wider than 16 KiB lie in pieces on several servers, and are
- * put together here.
- *
- * The time that it takes, without that spent in row(), counts as time of pulling. A row() that computes for long keeps
- * other ranks waiting for what this one serves: tr_rows_meanwhile() lets it answer.
- *
- * TR_ERR_INTERNAL: a key that the table does not have; a call inside row() for the same table; under BSP, after a view
- * has been pushed in the same clock. */
+ * Memory in flight is at most (table.ahead + 1) × table.row_bytes per server that stores some of the rows, at least one
+ * row each, plus two requests that are being decoded. table.ahead = 0 disables the overlap. Rows above 16 KiB are stored in pieces on several servers and assembled here. The time of the
+ * call without row() counts as pull time. A row() that computes for long should call tr_rows_meanwhile().
+ */
 int tr_rows_pull(tr_table *table, const tr_key *keys, size_t n, tr_row_fn *row, void *state);
 
-/* Says that after each update of a table this worker pulls rows by this very list. Under BSP, where they are merged, these then come
- * of themselves behind each update, by as many messages as merging takes and not one to each server and one back, and once to a
- * node for all of its workers; as long as table.route is auto, rows have no more than 16 KiB, and what a node subscribes to fits
- * into 256 MiB, which its workers share. Elsewhere this changes nothing, nor for pulls by other lists. Inside a stage's prepare
- * function, once for a table; keys ascend, and are copied.
- * TR_ERR_INTERNAL: keys that do not, or that the table does not have; the second list for a table. */
+/* Declares that this worker pulls the same rows after each update of the table. Under BSP with merged updates, the rows
+ * are then sent with each update, once per node, instead of being requested. This applies if table.route is auto, rows
+ * have at most 16 KiB, and the subscriptions of a node fit into 256 MiB, which its workers share; otherwise the call has
+ * no effect. Called in a stage's prepare function, once per table.
+ *
+ * @param [in] keys  n keys in ascending order; copied
+ * @return TR_ERR_INTERNAL if keys do not ascend or do not exist, or on a second list for a table
+ */
 int tr_rows_subscribe(tr_table *table, const tr_key *keys, size_t n);
 
-/* Answers whom this rank serves, and takes what has arrived for it: for functions that compute long. Costs about a
- * microsecond where there is nothing to do. */
+/* Serves other ranks and receives arrived messages, for functions that compute long. About 1 µs if there is nothing to
+ * do. */
 int tr_rows_meanwhile(tr_table *table);
 
-/* Adds n sparse rows to a sparse table: the values of each to the elements at its columns, which ascend. Elements that
- * become zero are not kept. Rows may be listed in any order, and more than once; they are copied, and travel while the
- * worker goes on. Called by a worker inside compute(), as often in a clock as it likes: what has been pushed in a clock
- * is part of that clock's update. Under BSP it shows when all updates of the clock are there; otherwise as it arrives.
- * Where more is pushed than the servers take, it waits for them, so that a few messages for each server are kept at
- * most.
+/* Adds n sparse rows to a sparse table. Elements that become zero are not stored.
  *
- * Without BSP, whoever reads meanwhile sees all that one push adds to a row or nothing of it, as long as that is less
- * than 256 KiB as it travels (26000 entries at least); and reads a row as it is at one time, as long as that is less
- * than table.row_bytes.
+ * @param [in] rows  n rows in any order, repetitions allowed, columns ascending; copied
+ * @return TR_ERR_INTERNAL if the table is not sparse, a key or column does not exist, or columns do not ascend
  *
- * TR_ERR_INTERNAL: the table is not sparse; a key or column that it does not have; columns that do not ascend. */
+ * Called by a worker inside compute(), any number of times per clock. The rows are part of the clock's update: under BSP
+ * they become visible when all updates of the clock have arrived, otherwise on arrival. The transfer proceeds in the
+ * background; at most a few messages per server are in flight. Without BSP a reader sees either all or nothing of what
+ * one push adds to a row if that is less than 256 KiB in encoded form (at least 26000 entries), and a consistent row if
+ * the row is smaller than table.row_bytes.
+ */
 int tr_rows_push(tr_table *table, const tr_row *rows, size_t n);
 
-/* Waits until all that this worker has pushed has arrived: without BSP, before somebody else is to read it. */
+/* Waits until all rows that this worker has pushed have arrived. Needed without BSP before another worker reads them. */
 int tr_rows_settle(tr_table *table);
 
-/* Sparse rows: whether nobody pulls them or pushes to them in the stages to come. Under BSP all ranks wait in every clock to
- * hear that what was pushed to such tables has arrived, which tables that rest spare them. All ranks, before tr_run();
- * pulling from one that rests and pushing to it are TR_ERR_INTERNAL. */
+/* Declares whether a sparse table is unused in the next stages. Under BSP all ranks otherwise wait in every clock for the
+ * confirmation that its updates have arrived. Pulls from and pushes to an unused table are TR_ERR_INTERNAL. All ranks,
+ * before tr_run(). */
 void tr_table_rest(tr_table *table, bool rests);
 
 #ifdef __cplusplus

@@ -1,23 +1,23 @@
-/* Trireme: training large models on many ranks. This header includes the whole public interface.
+/* Trireme: training of large machine-learning models on many MPI ranks. This header includes the whole interface.
  *
- *   status.h     codes and how errors travel
- *   base.h       memory, text, time, random numbers
- *   cpu.h        which vector instructions there are
- *   context.h    start, roles, end
- *   job.h        the job's settings by name
- *   collective.h small exchanges among ranks
- *   records.h    records of text, read in order by one process
- *   data.h       records, read in parallel
- *   table.h      tables and views: parameters
- *   rows.h       rows of tables, as they arrive
- *   function.h   what servers do with updates, and answers they compute
- *   optimizer.h  gradient optimizers
- *   stage.h      clocks, groups, running
- *   task.h       stages one after the other
- *   snapshot.h   what a stage keeps in checkpoints
- *   model.h      a class of models: one description
- *   replica.h    a node's own copy of a table
- *   rotation.h   blocks that go round a group
+ *   status.h      status codes and error messages
+ *   base.h        memory, text, time, random numbers
+ *   cpu.h         vector instruction levels
+ *   context.h     start, roles, end
+ *   job.h         settings of the job; job keys of a model class
+ *   collective.h  small exchanges among ranks
+ *   records.h     rows of files, read in order by one process
+ *   data.h        rows of files, read in parallel
+ *   table.h       tables and views: parameters
+ *   rows.h        rows of tables, pulled while others are processed
+ *   function.h    server functions: updates and queries where the parameters are stored
+ *   optimizer.h   gradient optimizers
+ *   stage.h       stages: iterations of all workers
+ *   task.h        sequences of stages with different parallelism
+ *   snapshot.h    state of a stage in checkpoints
+ *   model.h       model classes and plugins
+ *   replica.h     a node's copy of tables
+ *   rotation.h    blocks that rotate through a group
  */
 #ifndef TRIREME_H
 #define TRIREME_H
@@ -30,12 +30,12 @@
 #include "trireme/function.h"
 #include "trireme/job.h"
 #include "trireme/model.h"
-#include "trireme/records.h"
-#include "trireme/snapshot.h"
-#include "trireme/replica.h"
 #include "trireme/optimizer.h"
+#include "trireme/records.h"
+#include "trireme/replica.h"
 #include "trireme/rotation.h"
 #include "trireme/rows.h"
+#include "trireme/snapshot.h"
 #include "trireme/stage.h"
 #include "trireme/status.h"
 #include "trireme/table.h"
