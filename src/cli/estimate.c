@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "data/guess.h"
-#include "data/part.h"
+#include "data/cache.h"
 #include "trireme/collective.h"
 #include "trireme/model.h"
 #include "base/terminal.h"
@@ -39,7 +39,8 @@ static double add_up_node(const tr_context *tr, int node, struct memory *m)
 {
     const double program = 32e6,
                  libraries = 20e6; /* the program itself and MPI, and what processes share of it */
-    bool replicated = tr->job->data.partition == TR_DATA_REPLICATED, once = replicated && tr_data_shares(tr);
+    bool replicated = tr->job->data.partition == TR_DATA_REPLICATED,
+         once = replicated && tr_data_is_shared(tr);
     struct ranks n = count_node(tr, node);
     int size = tr->layout.group_size, groups = (n.workers + size - 1) / size;
     double read = m->role.rows * (replicated ? tr->layout.group_size : 1), held = once ? m->role.rows : read,

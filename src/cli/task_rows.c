@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/cache_folder.h"
+#include "data/cache.h"
 #include "data/node_rows.h"
 #include "data/store.h"
 #include "store/persistent.h"
@@ -144,7 +144,7 @@ static int open_node(tr_context *world, int number, struct set *set)
 static uint64_t bytes_of(const tr_data *data)
 {
     const struct tr_data_state *s = data->state;
-    if (s->file) return tr_cache_file_bytes(s->file);
+    if (s->file) return tr_row_file_bytes(s->file);
     uint64_t row = 2 * sizeof(uint64_t) + sizeof(float), number = s->rows.value ? 8 : 4;
     return (data->total_rows + 1) * (row + s->rows.columns * sizeof(float)) +
            (data->dense ? 0 : data->total_nonzeros * number) + data->n_keys * sizeof(tr_key);
@@ -189,7 +189,7 @@ static int open_pool(tr_context *world, struct tr_task_rows *r)
     char *path = NULL;
     int status = TR_OK;
     if (world->job->ranks.node_size > 0) return TR_OK;
-    if (world->node_rank == 0) (void)tr_cache_folder_take(NULL, world->job->output, &r->folder);
+    if (world->node_rank == 0) (void)tr_cache_folder_lock(NULL, world->job->output, &r->folder);
     else status = tr_cache_folder_path(NULL, world->job->output, &path);
     TR_TRY(tr_barrier(world, world->node, "a folder for rows"));
     const char *folder = path ? path : r->folder.path;

@@ -1,37 +1,34 @@
-/* data/ — from files of text to the rows that a worker trains on.
+/* data/ — from input files to the rows that a worker trains on.
  *
- *   files, source, text   which bytes of which file are whose, unpacked, and whole lines out of them
- *   head           what the first lines of a file say: its format, its header
+ *   files, source, text   which reader reads which bytes of which file, unpacked and cut into lines
+ *   head           what the first lines of a file show: its format, its header
  *   reader         one driver for all formats, and the functions of formats: libsvm, csv, triples (ratings, docword)
- *   number, token  what stands in a line
- *   schema…        csv: columns by name and type, and the keys they become
+ *   number, token  fields of a line
+ *   schema…        csv: columns by name and type, and the keys that they become
  *   dictionary     csv: values of categories, counted and numbered by all workers together
  *   schema_all     csv: the schema on all ranks, agreed on and turned into keys
  *   quantiles      of numbers, in one pass
- *   records        rows handed out in order, by one process, without keeping them
+ *   records        one process reads rows in order, without keeping them
  *   matrix         sparse or dense rows
- *   ids, names     what users and items are called, numbered: of one reader, of all
+ *   ids, names     users and items by text or number, numbered: of one reader, of all
  *   exchange       lists of any length between ranks; the rows and keys of a group
- *   shuffle        records as whole rows at the workers that the rows belong to
+ *   shuffle        records become rows at the workers that own them
  *   renumber       the columns that occur, numbered 0..n-1
- *   dataset        the parallel side: every worker reads its part, and all agree on what the whole is
- *   part, fill_rows, fill_triples, describe   what a worker has read; rows made of it; what is shown of them
+ *   dataset        tr_data_open(): each worker reads a range of the files, all agree on the whole, rows are made
+ *   store          data sets that are open, with a reference count
+ *   row_store      the arrays of rows, and files of them
+ *   cache          rows in files of the node: shared by a group or by teams, or kept for the next start
+ *   disk           rows in a file on a disk: written in two passes, read ahead of a pass over them
+ *   node_rows      rows that a node reads once for several tasks
+ *   access         mini-batches, numbers and descriptions of rows for the models
  *   scale          columns brought to one size
- *   weights        what rows count
- *   batches        a worker's rows in shuffled mini-batches
- *   spill          files, read twice, become rows in a file on a disk
- *   stream         rows that lie on a disk: what is read ahead of a pass, and what stays in memory
- *   share          the rows of a group once, in memory that its members share
- *   store          what was read, kept for all who use it
- *   node_rows, node_table   what a node has read once, for all tasks that learn from it; its words, of csv
- *   cache          what was read, for the next start of the same job, in files of the node's memory
  *   hdf5, hdf5_rows, convert   tables in HDF5; any table made one
- *   first_rows, row_numbers   the first rows of the files; which rows of the files are whose
- *   draw, generate… data made up: clicks, ratings, documents, clusters
+ *   draw, generate… artificial data: clicks, ratings, documents, clusters
  */
 #ifndef TR_DATA_DATASET_H
 #define TR_DATA_DATASET_H
 
+#include "data/disk.h"
 #include "data/exchange.h"
 #include "data/names.h"
 #include "data/reader.h"
@@ -40,13 +37,10 @@
 
 struct tr_store;
 struct tr_cached;
-struct tr_cache_file;
 struct tr_scale;
-struct tr_row_stream;
-struct tr_data_block;
 struct tr_node_rows;
 
-/* Added to enum tr_data_part: rows of a node for all tasks; data->state->row_number says where each stood in the files. */
+/* Added to enum tr_data_part: rows of a node for several tasks; data->state->row_number is the place of each row in the files. */
 enum { TR_DATA_NODE = 1 << 16 };
 
 /* Rows at .. at + n - 1 here have the numbers first, first + 1, … among all rows in the order of the files. */
@@ -57,45 +51,89 @@ struct tr_stretch {
 
 struct tr_data_state {
     tr_context *tr;
-    struct tr_store *store; /* which has all this */
+    struct tr_store *store; /* the owner of all this */
     struct tr_files files;
-    struct tr_head *heads;           /* of each file */
-    struct tr_schema *schema;        /* csv; that of test data is the training data's */
-    struct tr_bindings bindings;     /* … of each file to the schema */
-    uint64_t unknown, unlabelled;    /* … values of categories that no key stands for; rows left out */
-    int form;                        /* TR_DATA_SPARSE and the like, as in tr_data_open() */
-    bool full;                       /* rows are of csv, or of libsvm that are made dense */
-    struct tr_scale *scale;          /* of training data; NULL: not scaled */
-    struct tr_job_held_out held_out; /* of the files' records: for test data, and not for training */
-    bool test;                       /* they are test data */
-    struct tr_matrix rows;           /* this worker's */
-    uint64_t *row_number;            /* as tr_data.row */
-    float *weight;                   /* of these rows, this worker's own memory; NULL: all 1 */
-    struct tr_stretch *stretch;      /* where that is NULL: the rows here, in the order of their numbers */
+    struct tr_head *heads;       /* of each file */
+    struct tr_schema *schema;    /* csv; test data use that of the training data */
+    struct tr_bindings bindings; /* csv: of each file to the schema */
+    uint64_t unknown,
+        unlabelled;         /* csv: values of categories that have no key; rows without a label, left out */
+    int form;               /* TR_DATA_SPARSE and the like, as in tr_data_open() */
+    bool full;              /* rows are those of a table, or dense */
+    struct tr_scale *scale; /* of training data; NULL: not scaled */
+    struct tr_job_held_out held_out; /* the records that are test data, and not training data */
+    bool test;                       /* these are test data */
+
+    /* The rows of this worker, or those of its group (see row_store.h). */
+    struct tr_matrix rows;
+    uint64_t *row_number;       /* as tr_data.row */
+    float *weight;              /* of these rows, in the heap; NULL: all 1 */
+    struct tr_stretch *stretch; /* if row_number is NULL: the rows here, in the order of their numbers */
     size_t stretches;
-    /* in which the rows, their numbers and the keys lie, those of a group once; NULL: in this worker's own memory */
-    struct tr_cache_file *file;
-    const struct tr_node_rows *node_rows; /* of which the rows were taken; NULL: files were read */
-    struct tr_cached *cached;             /* where the next start of the job finds all this; NULL: nowhere */
-    bool on_disk;                         /* the file is one on a disk, of which memory has some: stream.h */
-    uint64_t memory;                      /* so many bytes of it, of this rank; 0: as few as may be */
+    struct tr_row_file *file; /* holds the rows, their numbers and the keys; NULL: they lie in the heap */
+    struct tr_cached *cached; /* the files for the next start of the job; NULL: none */
+    const struct tr_node_rows *node_rows; /* the rows were copied from these; NULL: files were read */
+
+    bool on_disk;    /* the file lies on a disk (disk.h) */
+    uint64_t memory; /* bytes of it that this rank may keep in memory; 0: as few as possible */
     uint64_t
-        cacheable; /* bytes of it that the system's cache may keep: a quarter of what was free, of this rank */
+        cacheable; /* bytes that the page cache may hold of it: a quarter of the free memory, of this rank */
     struct tr_data_block *block; /* blocks + 1 of them */
     size_t blocks;
     struct tr_row_stream *stream; /* NULL: rows are in memory */
+
     tr_names *row_names, *column_names;
     double load_seconds;
-    char *third_label;    /* where and what it is, when there are more than two kinds */
-    struct tr_ids *words; /* rows of a node: of each column of csv, of users and items, what places count … */
-    size_t word_lists;    /* … so many of them */
+    char *third_label; /* its place and text, if there are more than two labels */
+    struct tr_ids
+        *words; /* rows of a node: for each csv column, or for users and items, the texts by number */
+    size_t word_lists;
 };
 
-/* A pass over rows in mini-batches: batches.c. */
+static inline bool tr_data_is_triples(const tr_data *data)
+{
+    return data->format == TR_FORMAT_RATINGS || data->format == TR_FORMAT_DOCWORD;
+}
+
+static inline bool tr_data_is_dense(const tr_data *data)
+{
+    return data->state->full && !(data->state->form & TR_DATA_SPARSE);
+}
+
+/* There are groups, and they have their rows in this way (data.partition). */
+static inline bool tr_data_is_partitioned(const tr_context *tr, int partition)
+{
+    return tr->layout.group_size > 1 && tr->job->data.partition == partition;
+}
+
+static inline const struct tr_head *tr_data_hdf5_head(const tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    return &s->heads[tr_heads_first(s->heads, s->files.n)];
+}
+
+/* What a worker has read of the files, before it becomes data->state. */
+struct tr_reading {
+    struct tr_read_report report;
+    struct tr_read_runs runs;
+    struct tr_triples triples;
+    uint64_t *records; /* ratings, docword: of each file */
+    bool text_rows, text_columns;
+    size_t columns;              /* triples: columns are below this */
+    struct tr_column_seen *seen; /* csv: of each column */
+    float *weight;               /* csv: of each row, if a column has weights */
+    uint32_t
+        *keys; /* of rows that a group is to share: the columns that occur, ascending; the rows count these */
+    size_t n_keys;
+    struct tr_disk_writer writer; /* of rows on a disk */
+    bool second;                  /* this is the second pass of the writer */
+};
+
+/* A pass over rows in mini-batches: access.c. */
 struct tr_batches {
     uint32_t *order; /* rows of data->rows */
     size_t next, end, size;
-    uint64_t *begin; /* the batch at hand, copied together; the next three have room for the largest */
+    uint64_t *begin; /* the present batch; the following arrays have the size of the largest one */
     uint32_t *column;
     float *value, *label, *weight;
     size_t order_capacity, begin_capacity, column_capacity, value_capacity, label_capacity, weight_capacity;
@@ -103,15 +141,14 @@ struct tr_batches {
 
 void tr_batches_free(struct tr_batches *batches);
 
-/* Who has opened data of a store. */
+/* A user of a store. */
 struct tr_data_user {
     tr_data data; /* a copy of the store's */
-    bool forgot;  /* … but for the non-zeros */
+    bool forgot;  /* tr_data_forget() was called: without the non-zeros */
     struct tr_batches batches;
 };
 
-/* How far loading is. One worker is asked for all, as all have equal parts: rank 0 where it works, else worker 0. So
- * it is an estimate. */
+/* The progress of loading, estimated from one worker, as all have equal ranges: rank 0 if it is a worker, else worker 0. */
 struct tr_loading {
     const char *what;   /* "training data" */
     double done, total; /* stored bytes of all workers */
@@ -125,18 +162,18 @@ void tr_on_loading(tr_context *tr, tr_loading_fn *loading, void *who);
 /* Opens files by their names, relative ones wherever data.folders has them. */
 int tr_files_of(const tr_job *job, char *const names[], size_t n, struct tr_files *files);
 
-/* Opens the files of data.train or data.test, relative paths wherever data.folders has them; a share of the training data that
- * is held out is in the files of these. */
+/* Opens the files of data.train or data.test, relative paths wherever data.folders has them. Test data that are held out of the training
+ * data are in the files of data.train. */
 int tr_data_files(const tr_job *job, bool test, struct tr_files *files);
 
-/* The format of a job's data, by what the job says and the files look like. TR_ERR_DATA if the first file certainly has
- * another format than the job says: one line that says which. */
+/* The format of a job's data, from the job and the first lines of the files. TR_ERR_DATA if the first file certainly has another format
+ * than the job says. */
 int tr_data_format(const tr_job *job, const struct tr_files *files, enum tr_format *format);
 
-/* What the job says of reading data in their format, like the training data if they are for test (NULL: they are not). */
+/* The job's options of reading data. like: the training data, for test data; otherwise NULL. */
 struct tr_reader_options tr_data_reading(const tr_data *data, const tr_data *like);
 
-/* Numbers the rows that workers hold from what each has read, as data->state->stretch has it. Workers only, together. */
+/* Numbers the rows of all workers in the order of the files: fills data->state->stretch. Workers only, together. */
 int tr_number_rows(tr_data *data, const struct tr_read_runs *runs);
 
 #endif

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "data/node_rows.h"
 
 #include <math.h>
@@ -6,10 +7,10 @@
 
 #include "data/cache.h"
 #include "data/hdf5.h"
-#include "data/node_table.h"
+#include "data/number.h"
 #include "data/store.h"
 
-/* ---- what a node has ---- */
+/* ---- the rows of a node ---- */
 
 static void free_rows(struct tr_node_rows *rows)
 {
@@ -20,7 +21,7 @@ static void free_rows(struct tr_node_rows *rows)
     rows->train_key = rows->test_key = NULL;
 }
 
-static int open_part(tr_context *node, int part, const tr_data *like, tr_data **data, char **key)
+static int open_files(tr_context *node, int part, const tr_data *like, tr_data **data, char **key)
 {
     TR_TRY(tr_data_open(node, (enum tr_data_part)(part | TR_DATA_RAW | TR_DATA_NODE), like, data));
     return tr_agree(node, tr_store_rows_key(node->job, &(*data)->state->files, key));
@@ -28,9 +29,9 @@ static int open_part(tr_context *node, int part, const tr_data *like, tr_data **
 
 int tr_node_rows_open(tr_context *node, tr_context *world, struct tr_node_rows *rows)
 {
-    int status = open_part(node, TR_DATA_TRAIN, NULL, &rows->train, &rows->train_key);
+    int status = open_files(node, TR_DATA_TRAIN, NULL, &rows->train, &rows->train_key);
     if (status == TR_OK && node->job->data.test.n > 0)
-        status = open_part(node, TR_DATA_TEST, rows->train, &rows->test, &rows->test_key);
+        status = open_files(node, TR_DATA_TEST, rows->train, &rows->test, &rows->test_key);
     if (status != TR_OK) {
         free_rows(rows);
         return status;
@@ -56,6 +57,12 @@ void tr_node_rows_forget(struct tr_node_rows *rows)
     if (rows->test) tr_data_forget(rows->test);
 }
 
+/* Whether the data set is read from the files of data.test. */
+static bool has_test_files(const struct tr_data_state *s)
+{
+    return s->test && s->held_out.to == 0;
+}
+
 const struct tr_node_rows *tr_node_rows_find(const tr_data *data)
 {
     const struct tr_data_state *s = data->state;
@@ -63,289 +70,13 @@ const struct tr_node_rows *tr_node_rows_find(const tr_data *data)
     char *key = NULL;
     bool never = s->on_disk || s->cached || s->form & TR_DATA_NODE;
     if (never || !s->tr->node_rows || tr_store_rows_key(s->tr->job, &s->files, &key) != TR_OK) return NULL;
-    bool test = s->test && s->held_out.to == 0;
     for (struct tr_node_rows *r = s->tr->node_rows; r && !found; r = r->next) {
         if (r->forgotten) continue;
-        const char *has = test ? r->test_key : r->train_key;
+        const char *has = has_test_files(s) ? r->test_key : r->train_key;
         if (has && strcmp(has, key) == 0 && r->train->format == data->format) found = r;
     }
     free(key);
     return found;
-}
-
-/* ---- where a row is ---- */
-
-/* The rows of a node are in the order in which its ranks have read them; here they are counted in the order of the files. */
-struct order {
-    const struct tr_data_state *s; /* the node's */
-    size_t n;                      /* rows */
-};
-
-static size_t at_of(const struct order *o, size_t number)
-{
-    const struct tr_stretch *stretch = o->s->stretch;
-    size_t low = 0, high = o->s->stretches;
-    while (high - low > 1) {
-        size_t middle = (low + high) / 2;
-        if (stretch[middle].first <= number) low = middle;
-        else high = middle;
-    }
-    return stretch[low].at + (number - (size_t)stretch[low].first);
-}
-
-/* The first row that does not stand before this place. */
-static size_t first_from(const struct order *o, uint64_t origin)
-{
-    size_t low = 0, high = o->n;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (o->s->row_number[at_of(o, middle)] < origin) low = middle + 1;
-        else high = middle;
-    }
-    return low;
-}
-
-/* ---- which rows a reader gets ---- */
-
-struct taking {
-    struct order order;
-    struct tr_reader r; /* who would read them */
-    bool hdf5;          /* places are numbers of rows … */
-    /* … and which are held out depends on where they stood first, which this file says; NULL: it does not */
-    struct tr_hdf5 *table;
-    size_t *row; /* where they are */
-    size_t n, capacity;
-    /* of each file, bytes of the pieces of its text that readers have in turns; 0: they do not */
-    uint64_t *piece;
-};
-
-static bool leaves_out(const struct taking *t, size_t at)
-{
-    uint64_t place = t->order.s->row_number[at] - tr_origin(t->r.file, 0);
-    if (t->r.options->held_out.to == 0) return false;
-    if (t->r.options->format == TR_FORMAT_DOCWORD) /* documents are */
-        place = tr_node_triple(t->order.s, at).row - t->r.documents + 1;
-    return t->hdf5 ? tr_hdf5_leaves_out(&t->r, place) : tr_reader_leaves_out(&t->r, t->r.file, place);
-}
-
-static int take_range(struct taking *t, size_t file, uint64_t begin, uint64_t end)
-{
-    uint64_t base = tr_origin(file, 0);
-    size_t first = first_from(&t->order, base + begin), last = first_from(&t->order, base + end),
-           before = t->n;
-    t->r.file = file;
-    t->r.documents = tr_docword_base(t->r.files, t->r.options->heads, file);
-    if (t->table) TR_TRY(tr_hdf5_read_origins(t->table, &t->r, begin, (size_t)(end - begin)));
-    TR_TRY(TR_GROW(&t->row, &t->capacity, t->n + (last - first)));
-    for (size_t number = first; number < last; number++) {
-        size_t at = at_of(&t->order, number);
-        if (!leaves_out(t, at)) t->row[t->n++] = at;
-    }
-    return t->n > before ? tr_reader_note_run(&t->r, begin, end, t->n - before) : TR_OK;
-}
-
-/* Of a packed file the ranges go on to the end of the text, which is where the node has no more rows of it. */
-static int take_ranges(struct taking *t, const struct tr_file_part *part)
-{
-    size_t file = part->file, behind = first_from(&t->order, tr_origin(file + 1, 0));
-    uint64_t text = part->limit;
-    if (t->r.files->file[file].packing) {
-        size_t last = behind > 0 ? at_of(&t->order, behind - 1) : 0;
-        uint64_t origin = behind > 0 ? t->order.s->row_number[last] : 0;
-        t->piece[file] = part->readers > 1 ? part->bytes : 0;
-        text = origin >= tr_origin(file, 0) ? origin - tr_origin(file, 0) + 1 : 0;
-    }
-    for (uint64_t end = part->end;; end += part->stride) {
-        uint64_t begin = end > part->bytes ? end - part->bytes : 0;
-        if (begin >= text) return TR_OK;
-        TR_TRY(take_range(t, file, begin, end < text ? end : text));
-    }
-}
-
-/* Of HDF5 it is not the rows that are read once more, but which they were in the text that they come from. */
-static int take_part(void *state, const struct tr_file_part *part)
-{
-    struct taking *t = state;
-    struct tr_hdf5 table;
-    if (!t->hdf5 || t->r.options->held_out.to == 0) return take_ranges(t, part);
-    int status = tr_hdf5_table_open(&t->r.files->file[part->file], &table);
-    t->table = &table;
-    if (status == TR_OK) status = take_ranges(t, part);
-    t->table = NULL;
-    tr_hdf5_table_close(&table);
-    return status;
-}
-
-static int take_parts(struct taking *t, size_t reader, size_t readers)
-{
-    struct tr_files rows = {.n = 0};
-    uint64_t chunk = t->r.options->deal;
-    int status = t->hdf5 ? tr_hdf5_rows(&t->r, readers, &rows, &chunk) : TR_OK;
-    if (status == TR_OK)
-        status = tr_files_each_part(t->hdf5 ? &rows : t->r.files, reader, readers, chunk, take_part, t);
-    free(rows.file);
-    return status;
-}
-
-/* ---- copies of them ---- */
-
-/* Columns as they are in the files, where those of text may count from 1. */
-static int make_sparse_rows(const struct taking *t, const tr_data *node, struct tr_matrix *m)
-{
-    const struct tr_matrix *from = &t->order.s->rows;
-    uint32_t first = t->hdf5 ? 0 : node->first_index;
-    size_t nonzeros = 0;
-    for (size_t i = 0; i < t->n; i++)
-        nonzeros += (size_t)(from->begin[t->row[i] + 1] - from->begin[t->row[i]]);
-    TR_TRY(TR_NEW(&m->begin, t->n + 1));
-    TR_TRY(TR_NEW(&m->column, nonzeros));
-    if (from->value) TR_TRY(TR_NEW(&m->value, nonzeros));
-    for (size_t i = 0; i < t->n; i++) {
-        uint64_t k = from->begin[t->row[i]], to = m->begin[i], n = from->begin[t->row[i] + 1] - k;
-        for (uint64_t j = 0; j < n; j++)
-            m->column[to + j] = (uint32_t)node->keys[from->column[k + j]] + first;
-        if (m->value) memcpy(m->value + to, from->value + k, n * sizeof *m->value);
-        m->begin[i + 1] = to + n;
-    }
-    return TR_OK;
-}
-
-/* Of the i-th row that is taken, where the reader is. */
-static size_t go_to(struct taking *t, size_t i)
-{
-    uint64_t place = t->order.s->row_number[t->row[i]];
-    t->r.file = (size_t)(place >> 48);
-    t->r.offset = place - tr_origin(t->r.file, 0);
-    return t->row[i];
-}
-
-static int take_labels(struct taking *t, struct tr_matrix *m)
-{
-    const float *label = t->order.s->rows.label;
-    if (!label) return TR_OK;
-    TR_TRY(TR_NEW(&m->label, t->n));
-    for (size_t i = 0; i < t->n; i++) {
-        m->label[i] = label[go_to(t, i)];
-        TR_TRY(tr_reader_note_label(&t->r, m->label[i]));
-    }
-    return TR_OK;
-}
-
-static int make_dense_rows(const struct taking *t, struct tr_matrix *m)
-{
-    const struct tr_matrix *from = &t->order.s->rows;
-    m->columns = from->columns;
-    TR_TRY(TR_NEW(&m->value, t->n * m->columns));
-    for (size_t i = 0; i < t->n; i++)
-        memcpy(m->value + i * m->columns, from->value + t->row[i] * m->columns,
-               m->columns * sizeof *m->value);
-    return TR_OK;
-}
-
-static int fill_table(struct taking *t, struct tr_node_table *table, struct tr_matrix *m, float *weight)
-{
-    for (size_t i = 0; i < t->n; i++) {
-        size_t at = go_to(t, i);
-        float label;
-        TR_TRY(tr_node_table_take(table, at, m->value + i * m->columns, &label));
-        if (weight) weight[i] = t->order.s->weight[at];
-        if (!m->label) continue;
-        m->label[i] = label;
-        TR_TRY(tr_reader_note_label(&t->r, label));
-    }
-    return TR_OK;
-}
-
-static int make_table(struct taking *t, struct tr_matrix *m)
-{
-    const struct tr_data_state *node = t->order.s;
-    const struct tr_reader_options *o = t->r.options;
-    struct tr_node_table *table = NULL;
-    m->columns = node->schema->slots;
-    TR_TRY(TR_NEW(&m->value, t->n * m->columns));
-    if (node->rows.label) TR_TRY(TR_NEW(&m->label, t->n));
-    if (o->weight) TR_TRY(TR_NEW(o->weight, t->n));
-    int status = tr_node_table_open(node, &t->r, &table);
-    if (status == TR_OK) status = fill_table(t, table, m, o->weight ? *o->weight : NULL);
-    tr_node_table_close(&table);
-    return status;
-}
-
-static int make_triples(struct taking *t, struct tr_node_table *table)
-{
-    struct tr_triples *to = &t->r.triples;
-    TR_TRY(TR_NEW(&to->triple, t->n));
-    to->triple_capacity = t->n;
-    for (size_t i = 0; i < t->n; i++) {
-        struct tr_triple triple;
-        bool taken;
-        size_t at = go_to(t, i);
-        TR_TRY(tr_node_triple_take(table, at, &triple, &taken));
-        if (t->r.report.text_rows || t->r.report.text_columns) return TR_OK;
-        if (!taken) continue;
-        uint64_t piece = t->piece[t->r.file];
-        TR_TRY(tr_reader_note_triples(&t->r, piece > 0 ? t->r.offset / piece : 0));
-        to->triple[to->n++] = triple;
-    }
-    return TR_OK;
-}
-
-static int take_triples(struct taking *t, size_t reader, struct tr_part *part)
-{
-    const struct tr_reader_options *o = t->r.options;
-    struct tr_node_table *table = NULL;
-    t->r.triples.rows.are_text = o->text_rows;
-    t->r.triples.columns.are_text = o->text_columns;
-    for (size_t i = 0; i < t->r.files->n; i++) /* as the node has seen */
-        o->records[i] = reader == 0 ? o->heads[i].nonzeros : 0;
-    int status = tr_node_table_open(t->order.s, &t->r, &table);
-    if (status == TR_OK) status = make_triples(t, table);
-    tr_node_table_close(&table);
-    part->triples = t->r.triples;
-    return status;
-}
-
-static int make_rows(struct taking *t, const tr_data *node, struct tr_matrix *m)
-{
-    m->rows = t->n;
-    if (t->r.options->schema) return make_table(t, m);
-    TR_TRY(node->dense ? make_dense_rows(t, m) : make_sparse_rows(t, node, m));
-    return take_labels(t, m);
-}
-
-/* What all readers of the files together would have found. */
-static void report(const tr_data *node, size_t reader, const struct tr_matrix *m, struct tr_read_report *r)
-{
-    r->rows = m->rows;
-    r->nonzeros = tr_matrix_nonzeros(m);
-    r->lowest = node->n_keys > 0 ? (uint32_t)node->keys[0] + node->first_index : UINT32_MAX;
-    r->highest = node->first_index + (uint32_t)(node->columns - 1);
-    r->skipped += reader == 0 ? node->skipped : 0;
-    r->unlabelled = reader == 0 ? node->state->unlabelled : 0;
-}
-
-int tr_node_rows_take(tr_data *data, size_t reader, size_t readers, const struct tr_reader_options *options,
-                      struct tr_part *part)
-{
-    struct tr_data_state *s = data->state;
-    const tr_data *node = s->test && s->held_out.to == 0 ? s->node_rows->test : s->node_rows->train;
-    struct taking t = {.order = {node->state, (size_t)node->total_rows},
-                       .r = {.files = &s->files,
-                             .options = options,
-                             .head = &s->heads[tr_heads_first(s->heads, s->files.n)],
-                             .last_label = NAN}};
-    t.hdf5 = tr_reader_is_hdf5(&t.r);
-    TR_TRY(TR_NEW(&t.piece, s->files.n));
-    int status = take_parts(&t, reader, readers);
-    bool triples = tr_data_is_triples(data);
-    if (status == TR_OK) status = triples ? take_triples(&t, reader, part) : make_rows(&t, node, &s->rows);
-    free(t.row);
-    free(t.piece);
-    free(t.r.origin);
-    report(node, reader, &s->rows, &t.r.report);
-    if (triples) t.r.report.rows = t.r.report.nonzeros = part->triples.n;
-    part->report = t.r.report;
-    return status;
 }
 
 void tr_node_rows_pool(tr_data *data)
@@ -359,4 +90,468 @@ void tr_node_rows_pool(tr_data *data)
         return;
     (void)tr_cache_pool(data, s->node_rows->folder, key);
     free(key);
+}
+
+/* ---- the words of a node ---- */
+
+enum { MOST_BYTES = 256 << 20 }; /* of all columns, on each rank */
+
+/* Whether the slots of a column, or its labels, are numbers of words. */
+static bool column_has_words(const struct tr_schema *s, size_t c)
+{
+    bool named = s->column[c].type == TR_COLUMN_NAMED_LABEL && !s->positive; /* otherwise 0 and 1 */
+    return named || s->column[c].type == TR_COLUMN_CATEGORY;
+}
+
+static int words_open(struct tr_data_state *s, const struct tr_ids *const mine[], size_t n)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += 32 * mine[i]->n + (mine[i]->are_text && mine[i]->n > 0 ? mine[i]->begin[mine[i]->n] : 0);
+    TR_TRY(tr_all_reduce(s->tr, TR_SET_GROUP, TR_SUM, TR_I64, &bytes, 1));
+    if (bytes > MOST_BYTES)
+        return tr_fail(TR_ERR_SYSTEM, "the words in them may need %.1f MB on each rank", (double)bytes / 1e6);
+    TR_TRY(TR_NEW(&s->words, n));
+    s->word_lists = n;
+    return TR_OK;
+}
+
+static int words_add(struct tr_ids *ids, const struct tr_ids *from, size_t i, uint32_t *number)
+{
+    size_t n;
+    if (!from->are_text) return tr_ids_add_number(ids, from->number[i], number);
+    const char *text = tr_ids_text(from, i, &n);
+    return tr_ids_add_text(ids, text, n, number);
+}
+
+/* The union of the words of all ranks; and, for each word of this rank, its number in it (to be freed). */
+static int words_unite(tr_context *tr, const struct tr_ids *mine, struct tr_ids *all, uint32_t **number)
+{
+    struct tr_ids met;
+    uint32_t at;
+    *all = (struct tr_ids){.are_text = mine->are_text};
+    TR_TRY(TR_NEW(number, mine->n));
+    int status = tr_ids_gather(tr, TR_SET_GROUP, mine, &met);
+    for (size_t i = 0; i < met.n && status == TR_OK; i++) status = words_add(all, &met, i, &at);
+    for (size_t i = 0; i < mine->n && status == TR_OK; i++) status = words_add(all, mine, i, &(*number)[i]);
+    tr_ids_free(&met);
+    return status;
+}
+
+int tr_node_rows_unite_words(tr_data *data, const struct tr_column_seen *seen)
+{
+    struct tr_data_state *s = data->state;
+    const struct tr_schema *schema = s->schema;
+    struct tr_matrix *m = &s->rows;
+    const struct tr_ids **mine;
+    TR_TRY(TR_NEW(&mine, schema->n));
+    for (size_t c = 0; c < schema->n; c++) mine[c] = &seen[c].values;
+    int status = words_open(s, mine, schema->n);
+    for (size_t c = 0; c < schema->n && status == TR_OK; c++) {
+        uint32_t *number = NULL;
+        bool label = schema->column[c].type == TR_COLUMN_NAMED_LABEL;
+        if (!column_has_words(schema, c)) continue;
+        status = words_unite(s->tr, mine[c], &s->words[c], &number);
+        for (size_t i = 0; i < m->rows && status == TR_OK; i++) {
+            float *slot = label ? &m->label[i] : &m->value[i * m->columns + schema->column[c].slot];
+            *slot = label ? (float)number[(size_t)*slot] : tr_slot_of_place(number[tr_slot_place(*slot)]);
+        }
+        free(number);
+    }
+    free(mine);
+    return status;
+}
+
+int tr_node_rows_unite_ids(tr_data *data, struct tr_triples *t)
+{
+    struct tr_data_state *s = data->state;
+    const struct tr_ids *mine[] = {&t->rows, &t->columns};
+    uint32_t *number[] = {NULL, NULL};
+    TR_TRY(words_open(s, mine, 2));
+    int status = TR_OK;
+    for (int k = 0; k < 2 && status == TR_OK; k++)
+        status = words_unite(s->tr, mine[k], &s->words[k], &number[k]);
+    for (size_t i = 0; i < t->n && status == TR_OK; i++) {
+        t->triple[i].row = number[0][t->triple[i].row];
+        t->triple[i].column = number[1][t->triple[i].column];
+    }
+    free(number[0]);
+    free(number[1]);
+    return status;
+}
+
+/* ---- a reader of a node's rows ---- */
+
+#define NOT_YET (TR_NO_VALUE - 1) /* the number of a word that the reader has not looked up */
+
+struct node_reader {
+    const struct tr_data_state *s; /* of the node */
+    size_t all;                    /* number of its rows */
+    struct tr_reader r;            /* stands for the reader of the files */
+    bool hdf5;                     /* places in the files are numbers of rows … */
+    /* … and this file has the places in the text that it was made from, which decide about held-out rows; NULL: it has not */
+    struct tr_hdf5 *table;
+    size_t *row; /* the rows to copy */
+    size_t n, capacity;
+    uint64_t *
+        piece; /* of each file, bytes of the pieces of its text that readers unpack in turn; 0: they do not */
+    size_t *word_column, word_columns; /* columns of words */
+    uint32_t **word; /* of each of them, by the node's number of a word: the reader's number */
+};
+
+/* ---- the position of a row: the node has rows in the order of reading; these numbers are in the order of the files ---- */
+
+static size_t position_of(const struct node_reader *t, size_t number)
+{
+    const struct tr_stretch *stretch = t->s->stretch;
+    size_t low = 0, high = t->s->stretches;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (stretch[middle].first <= number) low = middle;
+        else high = middle;
+    }
+    return stretch[low].at + (number - (size_t)stretch[low].first);
+}
+
+/* The number of the first row at or behind this place. */
+static size_t first_number_from(const struct node_reader *t, uint64_t place)
+{
+    size_t low = 0, high = t->all;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (t->s->row_number[position_of(t, middle)] < place) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static struct tr_triple triple_at(const struct tr_data_state *node, size_t at)
+{
+    struct tr_triple triple;
+    memcpy(&triple, node->rows.value + at * node->rows.columns, sizeof triple);
+    return triple;
+}
+
+/* ---- which rows a reader gets ---- */
+
+static bool leaves_out(const struct node_reader *t, size_t at)
+{
+    uint64_t place = t->s->row_number[at] - tr_origin(t->r.file, 0);
+    if (t->r.options->held_out.to == 0) return false;
+    if (t->r.options->format == TR_FORMAT_DOCWORD) /* documents are held out */
+        place = triple_at(t->s, at).row - t->r.documents + 1;
+    return t->hdf5 ? tr_hdf5_leaves_out(&t->r, place) : tr_reader_leaves_out(&t->r, t->r.file, place);
+}
+
+static int choose_range(struct node_reader *t, size_t file, uint64_t begin, uint64_t end)
+{
+    uint64_t base = tr_origin(file, 0);
+    size_t first = first_number_from(t, base + begin), last = first_number_from(t, base + end), before = t->n;
+    t->r.file = file;
+    t->r.documents = tr_docword_base(t->r.files, t->r.options->heads, file);
+    if (t->table) TR_TRY(tr_hdf5_read_origins(t->table, &t->r, begin, (size_t)(end - begin)));
+    TR_TRY(TR_GROW(&t->row, &t->capacity, t->n + (last - first)));
+    for (size_t number = first; number < last; number++) {
+        size_t at = position_of(t, number);
+        if (!leaves_out(t, at)) t->row[t->n++] = at;
+    }
+    return t->n > before ? tr_reader_note_run(&t->r, begin, end, t->n - before) : TR_OK;
+}
+
+/* The ranges of a packed file end with its text, which is where the node has no more rows of it. */
+static int choose_ranges(struct node_reader *t, const struct tr_file_part *part)
+{
+    size_t file = part->file, behind = first_number_from(t, tr_origin(file + 1, 0));
+    uint64_t text = part->limit;
+    if (t->r.files->file[file].packing) {
+        uint64_t last = behind > 0 ? t->s->row_number[position_of(t, behind - 1)] : 0;
+        t->piece[file] = part->readers > 1 ? part->bytes : 0;
+        text = last >= tr_origin(file, 0) ? last - tr_origin(file, 0) + 1 : 0;
+    }
+    for (uint64_t end = part->end;; end += part->stride) {
+        uint64_t begin = end > part->bytes ? end - part->bytes : 0;
+        if (begin >= text) return TR_OK;
+        TR_TRY(choose_range(t, file, begin, end < text ? end : text));
+    }
+}
+
+/* Of HDF5, the rows are not read again, but their places in the text that they come from are. */
+static int choose_rows_of_file(void *state, const struct tr_file_part *part)
+{
+    struct node_reader *t = state;
+    struct tr_hdf5 table;
+    if (!t->hdf5 || t->r.options->held_out.to == 0) return choose_ranges(t, part);
+    int status = tr_hdf5_table_open(&t->r.files->file[part->file], &table);
+    t->table = &table;
+    if (status == TR_OK) status = choose_ranges(t, part);
+    t->table = NULL;
+    tr_hdf5_table_close(&table);
+    return status;
+}
+
+static int choose_rows(struct node_reader *t, size_t reader, size_t readers)
+{
+    struct tr_files rows = {.n = 0};
+    uint64_t chunk = t->r.options->deal;
+    int status = t->hdf5 ? tr_hdf5_rows(&t->r, readers, &rows, &chunk) : TR_OK;
+    if (status == TR_OK)
+        status =
+            tr_files_each_part(t->hdf5 ? &rows : t->r.files, reader, readers, chunk, choose_rows_of_file, t);
+    free(rows.file);
+    return status;
+}
+
+/* ---- words: those of the node become those of the reader ---- */
+
+static int lookup_open(struct node_reader *t)
+{
+    TR_TRY(TR_NEW(&t->word_column, t->s->word_lists));
+    TR_TRY(TR_NEW(&t->word, t->s->word_lists));
+    for (size_t c = 0; c < t->s->word_lists; c++) {
+        uint32_t **word = &t->word[t->word_columns];
+        if (t->s->schema && !column_has_words(t->s->schema, c)) continue;
+        TR_TRY(TR_NEW(word, t->s->words[c].n));
+        for (size_t i = 0; i < t->s->words[c].n; i++) (*word)[i] = NOT_YET;
+        t->word_column[t->word_columns++] = c;
+    }
+    return TR_OK;
+}
+
+static int refuse_word(const struct tr_reader *r, size_t c, const char *text, size_t n, const char *what)
+{
+    char name[TR_SHOWN_NAME], problem[256];
+    const struct tr_file_place place = {r->file, r->offset};
+    tr_schema_column_text(r->options->schema, c, name);
+    snprintf(problem, sizeof problem, "column %s: '%.*s' %s", name, (int)tr_min_size(n, 32), text, what);
+    return tr_place_fail(r->files, &place, problem);
+}
+
+/* A word in a column that this reader reads as numbers: rows of other readers have made it a column of words. */
+static int lookup_number(const struct node_reader *t, size_t c, const char *text, size_t n, float *to)
+{
+    const struct tr_reader_options *o = t->r.options;
+    struct tr_column_seen *seen = &o->seen[c];
+    char number[64];
+    seen->missing = seen->missing || n == 0;
+    *to = NAN;
+    if (n == 0) return TR_OK;
+    if (n < sizeof number) {
+        memcpy(number, text, n);
+        number[n] = '\n';
+        const char *end = tr_read_float(number, to);
+        if (end == number + n && isfinite(*to)) return TR_OK;
+    }
+    if (o->settled) return refuse_word(&t->r, c, text, n, "is not a number");
+    *to = 0;
+    if (seen->word) return TR_OK;
+    seen->word = true;
+    seen->place = (struct tr_file_place){t->r.file, t->r.offset};
+    snprintf(seen->text, sizeof seen->text, "%.*s", (int)n, text);
+    return TR_OK;
+}
+
+/* Of the k-th column of words. */
+static int lookup_word(struct node_reader *t, size_t k, float *to)
+{
+    const struct tr_schema *s = t->r.options->schema;
+    size_t c = t->word_column[k];
+    bool label = t->s->schema->column[c].type == TR_COLUMN_NAMED_LABEL;
+    size_t n, word = label ? (size_t)*to : tr_slot_place(*to);
+    uint32_t *number = &t->word[k][word];
+    const char *text = tr_ids_text(&t->s->words[c], word, &n);
+    if (s->column[c].type == TR_COLUMN_NUMBER || s->column[c].type == TR_COLUMN_LABEL)
+        return lookup_number(t, c, text, n, to);
+    if (*number == NOT_YET) TR_TRY(tr_csv_find_value(&t->r, c, text, n, number));
+    if (label && *number == TR_NO_VALUE)
+        return refuse_word(&t->r, c, text, n, "is no label of the training data");
+    *to = label ? (float)*number : tr_slot_of_place(*number);
+    return TR_OK;
+}
+
+/* A user (k = 0) or an item (k = 1). *is_text: it is no number, and the reader has numbers. */
+static int lookup_id(struct node_reader *t, int k, uint32_t *id, bool *is_text)
+{
+    const struct tr_ids *words = &t->s->words[k];
+    struct tr_ids *ids = k == 0 ? &t->r.triples.rows : &t->r.triples.columns;
+    uint32_t *found = &t->word[k][*id];
+    uint64_t number = 0;
+    char digits[24];
+    size_t n = 0;
+    const char *text = words->are_text ? tr_ids_text(words, *id, &n) : digits;
+    if (!words->are_text) {
+        number = words->number[*id];
+        n = (size_t)snprintf(digits, sizeof digits, "%llu", (unsigned long long)number);
+    }
+    *is_text = !ids->are_text && words->are_text && !tr_id_number(text, n, &number);
+    if (*is_text) return TR_OK;
+    if (*found == NOT_YET)
+        TR_TRY(ids->are_text ? tr_ids_add_text(ids, text, n, found) : tr_ids_add_number(ids, number, found));
+    *id = *found;
+    return TR_OK;
+}
+
+/* ---- copies of rows ---- */
+
+/* Sets the reader's position to that of the i-th chosen row. */
+static size_t go_to(struct node_reader *t, size_t i)
+{
+    uint64_t place = t->s->row_number[t->row[i]];
+    t->r.file = (size_t)(place >> 48);
+    t->r.offset = place - tr_origin(t->r.file, 0);
+    return t->row[i];
+}
+
+/* Columns as they are in the files; those of text may count from 1. */
+static int copy_sparse_rows(struct node_reader *t, const tr_data *node, struct tr_matrix *m)
+{
+    const struct tr_matrix *from = &t->s->rows;
+    uint32_t first = t->hdf5 ? 0 : node->first_index;
+    TR_TRY(TR_NEW(&m->begin, t->n + 1));
+    for (size_t i = 0; i < t->n; i++)
+        m->begin[i + 1] = m->begin[i] + from->begin[t->row[i] + 1] - from->begin[t->row[i]];
+    size_t nonzeros = (size_t)m->begin[t->n];
+    TR_TRY(TR_NEW(&m->column, nonzeros));
+    if (from->value) TR_TRY(TR_NEW(&m->value, nonzeros));
+    for (size_t i = 0; i < t->n; i++) {
+        uint64_t k = from->begin[t->row[i]], to = m->begin[i], n = m->begin[i + 1] - to;
+        for (uint64_t j = 0; j < n; j++)
+            m->column[to + j] = (uint32_t)node->keys[from->column[k + j]] + first;
+        if (m->value) memcpy(m->value + to, from->value + k, n * sizeof *m->value);
+    }
+    return TR_OK;
+}
+
+/* A row as the reader would have read it. TR_ERR_DATA: it would have failed. */
+static int copy_table_row(struct node_reader *t, size_t at, float *row, float *label)
+{
+    const struct tr_matrix *m = &t->s->rows;
+    const struct tr_schema *s = t->s->schema;
+    memcpy(row, m->value + at * m->columns, m->columns * sizeof *row);
+    if (!tr_are_finite(row, m->columns))
+        for (size_t c = 0; c < s->n; c++)
+            if (s->column[c].type == TR_COLUMN_NUMBER && isnan(row[s->column[c].slot]))
+                t->r.options->seen[c].missing = true;
+    for (size_t k = 0; k < t->word_columns; k++) {
+        const struct tr_column *column = &s->column[t->word_column[k]];
+        bool is_label = column->type == TR_COLUMN_NAMED_LABEL;
+        TR_TRY(lookup_word(t, k, is_label ? label : &row[column->slot]));
+    }
+    return TR_OK;
+}
+
+static int copy_rows(struct node_reader *t, const tr_data *node, struct tr_matrix *m)
+{
+    const struct tr_matrix *from = &t->s->rows;
+    const struct tr_reader_options *o = t->r.options;
+    float *weight = NULL;
+    m->rows = t->n;
+    if (!o->schema && !node->dense) TR_TRY(copy_sparse_rows(t, node, m));
+    else {
+        m->columns = o->schema ? t->s->schema->slots : from->columns;
+        TR_TRY(TR_NEW(&m->value, t->n * m->columns));
+    }
+    if (from->label) TR_TRY(TR_NEW(&m->label, t->n));
+    if (o->schema && o->weight) {
+        TR_TRY(TR_NEW(&weight, t->n));
+        *o->weight = weight;
+    }
+    if (o->schema) TR_TRY(lookup_open(t));
+    for (size_t i = 0; i < t->n; i++) {
+        size_t at = go_to(t, i);
+        float label = from->label ? from->label[at] : NAN;
+        if (o->schema) TR_TRY(copy_table_row(t, at, m->value + i * m->columns, &label));
+        else if (m->columns > 0)
+            memcpy(m->value + i * m->columns, from->value + at * m->columns, m->columns * sizeof *m->value);
+        if (weight) weight[i] = t->s->weight[at];
+        if (!m->label) continue;
+        m->label[i] = label;
+        TR_TRY(tr_reader_note_label(&t->r, label));
+    }
+    return TR_OK;
+}
+
+static int refuse_id(struct node_reader *t, const char *what)
+{
+    const struct tr_file_place place = {t->r.file, t->r.offset};
+    char problem[96];
+    snprintf(problem, sizeof problem, "the %s is no whole number, as those of the training data are", what);
+    if (!t->r.options->skip_errors) return tr_place_fail(t->r.files, &place, problem);
+    t->r.report.skipped++;
+    return TR_OK;
+}
+
+/* *skips: the record is malformed for this reader. */
+static int copy_triple(struct node_reader *t, size_t at, struct tr_triple *triple, bool *skips)
+{
+    const struct tr_reader_options *o = t->r.options;
+    bool text[2] = {false, false};
+    *triple = triple_at(t->s, at);
+    *skips = false;
+    if (o->format != TR_FORMAT_RATINGS) return TR_OK;
+    TR_TRY(lookup_id(t, 0, &triple->row, &text[0]));
+    *skips = text[0];
+    if (text[0] && o->known_rows) return refuse_id(t, "user");
+    TR_TRY(lookup_id(t, 1, &triple->column, &text[1]));
+    *skips = text[0] || text[1];
+    if (text[1] && o->known_columns) return refuse_id(t, "item");
+    t->r.report.text_rows |= text[0];
+    t->r.report.text_columns |= text[1];
+    return TR_OK;
+}
+
+static int copy_triples(struct node_reader *t, size_t reader)
+{
+    const struct tr_reader_options *o = t->r.options;
+    struct tr_triples *to = &t->r.triples;
+    to->rows.are_text = o->text_rows;
+    to->columns.are_text = o->text_columns;
+    for (size_t i = 0; i < t->r.files->n; i++) /* the node has checked them */
+        o->records[i] = reader == 0 ? o->heads[i].nonzeros : 0;
+    TR_TRY(lookup_open(t));
+    TR_TRY(TR_NEW(&to->triple, t->n));
+    to->triple_capacity = t->n;
+    for (size_t i = 0; i < t->n; i++) {
+        struct tr_triple triple;
+        bool skips;
+        TR_TRY(copy_triple(t, go_to(t, i), &triple, &skips));
+        if (t->r.report.text_rows || t->r.report.text_columns) return TR_OK; /* all read again, as text */
+        if (skips) continue;
+        uint64_t piece = t->piece[t->r.file];
+        TR_TRY(tr_reader_note_triples(&t->r, piece > 0 ? t->r.offset / piece : 0));
+        to->triple[to->n++] = triple;
+    }
+    return TR_OK;
+}
+
+int tr_node_rows_read(tr_data *data, size_t reader, size_t readers, const struct tr_reader_options *options,
+                      struct tr_reading *in)
+{
+    struct tr_data_state *s = data->state;
+    const tr_data *node = has_test_files(s) ? s->node_rows->test : s->node_rows->train;
+    struct node_reader t = {.s = node->state,
+                            .all = (size_t)node->total_rows,
+                            .r = {.files = &s->files,
+                                  .options = options,
+                                  .head = &s->heads[tr_heads_first(s->heads, s->files.n)],
+                                  .last_label = NAN}};
+    struct tr_read_report *report = &t.r.report;
+    bool triples = tr_data_is_triples(data);
+    t.hdf5 = tr_reader_is_hdf5(&t.r);
+    TR_TRY(TR_NEW(&t.piece, s->files.n));
+    int status = choose_rows(&t, reader, readers);
+    if (status == TR_OK) status = triples ? copy_triples(&t, reader) : copy_rows(&t, node, &s->rows);
+    if (triples) in->triples = t.r.triples;
+    for (size_t k = 0; t.word && k < t.word_columns; k++) free(t.word[k]);
+    void *arrays[] = {t.word, t.word_column, t.row, t.piece, t.r.origin};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+
+    /* what all readers of the files together would have found */
+    report->rows = triples ? in->triples.n : s->rows.rows;
+    report->nonzeros = triples ? in->triples.n : tr_matrix_nonzeros(&s->rows);
+    report->lowest = node->n_keys > 0 ? (uint32_t)node->keys[0] + node->first_index : UINT32_MAX;
+    report->highest = node->first_index + (uint32_t)(node->columns - 1);
+    report->skipped += reader == 0 ? node->skipped : 0;
+    report->unlabelled = reader == 0 ? node->state->unlabelled : 0;
+    in->report = *report;
+    return status;
 }

@@ -146,11 +146,11 @@ static double mean_of(double sum, double apart, double n)
 }
 
 /* Of the columns in which a number is missing anywhere: Σ x, and then Σ (x - mean)². Rows on a disk were noted as they were read. */
-static int find_means(tr_data *data, const int32_t *missing, const struct tr_spill_column *noted)
+static int find_means(tr_data *data, const int32_t *missing, const struct tr_disk_column *noted)
 {
     struct tr_schema *s = data->state->schema;
     tr_context *tr = data->state->tr;
-    struct tr_spill_column *mine;
+    struct tr_disk_column *mine;
     double *sum, *count, *apart;
     TR_TRY(TR_NEW(&mine, s->n));
     TR_TRY(TR_NEW(&sum, 3 * s->n));
@@ -160,7 +160,7 @@ static int find_means(tr_data *data, const int32_t *missing, const struct tr_spi
         if (!missing[c]) continue;
         if (noted) mine[c] = noted[c];
         else if (!data->state->on_disk)
-            (void)tr_spill_note_numbers(&mine[c], &data->state->rows, s->column[c].slot);
+            (void)tr_disk_note_numbers(&mine[c], &data->state->rows, s->column[c].slot);
         sum[c] = mine[c].sum;
         count[c] = mine[c].n;
     }
@@ -177,9 +177,9 @@ static int find_means(tr_data *data, const int32_t *missing, const struct tr_spi
     return status;
 }
 
-static int settle_missing(tr_data *data, const struct tr_part *part)
+static int settle_missing(tr_data *data, const struct tr_reading *in)
 {
-    const struct tr_column_seen *seen = part->seen;
+    const struct tr_column_seen *seen = in->seen;
     struct tr_schema *s = data->state->schema;
     tr_context *tr = data->state->tr;
     int32_t *missing, any = 0;
@@ -191,7 +191,7 @@ static int settle_missing(tr_data *data, const struct tr_part *part)
         missing[c] = s->column[c].missing && !s->column[c].raw;
         any |= missing[c];
     }
-    if (status == TR_OK && any) status = find_means(data, missing, part->spill.column);
+    if (status == TR_OK && any) status = find_means(data, missing, in->writer.column);
     free(missing);
     return status;
 }
@@ -207,7 +207,7 @@ static void counted_free(struct tr_counted **counted, size_t n)
 
 /* How many rows have each value of each category; of rows on a disk that was noted. */
 static int count_values(const struct tr_schema *s, const struct tr_column_seen *seen,
-                        const struct tr_matrix *m, const struct tr_spill_column *noted,
+                        const struct tr_matrix *m, const struct tr_disk_column *noted,
                         struct tr_counted **counted)
 {
     static const struct tr_ids none = {.are_text = true};
@@ -235,7 +235,7 @@ static void numbers_free(uint32_t ***number, size_t n)
 
 /* Numbers for the values that this worker has met; of training data they are found out. Agreed on. */
 static int number_values(tr_data *data, bool makes, const struct tr_column_seen *seen,
-                         const struct tr_matrix *m, const struct tr_spill_column *noted, uint32_t ***number)
+                         const struct tr_matrix *m, const struct tr_disk_column *noted, uint32_t ***number)
 {
     struct tr_schema *s = data->state->schema;
     tr_context *tr = data->state->tr;
@@ -343,31 +343,31 @@ static bool any_missing(const struct tr_schema *s, const struct tr_column_seen *
 }
 
 /* The rows become rows of keys now, or when they are written. */
-static int make_rows(tr_data *data, struct tr_part *part, uint32_t ***number)
+static int make_rows(tr_data *data, struct tr_reading *in, uint32_t ***number)
 {
     struct tr_data_state *state = data->state;
     struct tr_schema *s = state->schema;
     bool plain = s->keys == s->slots && !tr_schema_has_categories(s);
-    if (!tr_is(state->tr, TR_SLAVE) || (plain && !any_missing(s, part->seen))) return TR_OK;
+    if (!tr_is(state->tr, TR_SLAVE) || (plain && !any_missing(s, in->seen))) return TR_OK;
     if (!state->on_disk) return tr_schema_expand(s, *number, &state->rows, &state->unknown);
-    part->spill.makes_keys = true;
-    part->spill.columns = s->n;
-    part->spill.number = *number;
+    in->writer.makes_keys = true;
+    in->writer.columns = s->n;
+    in->writer.number = *number;
     *number = NULL;
     return TR_OK;
 }
 
-int tr_schema_make_keys(tr_data *data, const tr_data *like, struct tr_part *part)
+int tr_schema_make_keys(tr_data *data, const tr_data *like, struct tr_reading *in)
 {
     struct tr_data_state *state = data->state;
     struct tr_schema *s = state->schema;
     tr_context *tr = state->tr;
     uint32_t **number = NULL;
     state->unknown = 0;
-    if (!like) TR_TRY(settle_missing(data, part));
-    if (!like) TR_TRY(settle_labels(data, part->seen, &part->report.labels));
+    if (!like) TR_TRY(settle_missing(data, in));
+    if (!like) TR_TRY(settle_labels(data, in->seen, &in->report.labels));
     if (tr_schema_has_dictionaries(s))
-        TR_TRY(number_values(data, !like, part->seen, &state->rows, part->spill.column, &number));
+        TR_TRY(number_values(data, !like, in->seen, &state->rows, in->writer.column, &number));
     int status = like ? TR_OK : tr_schema_number(s);
     if (status == TR_OK && s->keys == 0)
         status = tr_fail(TR_ERR_DATA, "%s: there is no column besides that of data.label",
@@ -375,13 +375,13 @@ int tr_schema_make_keys(tr_data *data, const tr_data *like, struct tr_part *part
     if (status == TR_OK && s->hash > 0 && !tr_schema_has_categories(s))
         status = tr_fail(TR_ERR_CONFIG, "%s: data.hash is for categories, and there are none",
                          tr_job_where(tr->job, "data.hash"));
-    if (status == TR_OK) status = make_rows(data, part, &number);
+    if (status == TR_OK) status = make_rows(data, in, &number);
     numbers_free(&number, s->n);
     status = tr_agree(tr, status);
     data->columns = s->keys;
     if (state->on_disk && s->keys == s->slots && !tr_schema_has_categories(s))
         return status; /* as they were read */
-    data->total_nonzeros = state->on_disk ? part->spill.nonzeros : tr_matrix_nonzeros(&state->rows);
+    data->total_nonzeros = state->on_disk ? in->writer.nonzeros : tr_matrix_nonzeros(&state->rows);
     if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &data->total_nonzeros, 1);
     return status == TR_OK ? tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &state->unknown, 1) : status;
 }

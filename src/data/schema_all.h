@@ -2,7 +2,7 @@
 #ifndef TR_DATA_SCHEMA_ALL_H
 #define TR_DATA_SCHEMA_ALL_H
 
-#include "data/part.h"
+#include "data/dataset.h"
 
 /* Rank 0 finds out what the columns are, or finds those of the training data (like) in the files of test data; all ranks learn it.
  * The heads are read, on rank 0. All ranks; agreed on. */
@@ -16,8 +16,8 @@ int tr_schema_change(tr_data *data, const struct tr_column_seen *seen, bool *aga
 bool tr_schema_take_words(struct tr_schema *s, const struct tr_column_seen *seen);
 
 /* Finds means, dictionaries and names of labels, or takes those of the training data, and makes keys of the workers' rows: those in
- * memory, or those that part->spill will write. Changes the labels that part->report has as rows'. All ranks; agreed on. */
-int tr_schema_make_keys(tr_data *data, const tr_data *like, struct tr_part *part);
+ * memory, or those that in->writer will write. Changes the labels that in->report has as rows'. All ranks; agreed on. */
+int tr_schema_make_keys(tr_data *data, const tr_data *like, struct tr_reading *in);
 
 /* The same for some more rows that one worker has read like these, and others perhaps too; m: NULL where there are none. All ranks;
  * agreed on. */

@@ -1,8 +1,6 @@
 #define _GNU_SOURCE
 #include "data/store.h"
 
-#include "trireme/model.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +8,13 @@
 
 #include "base/pages.h"
 #include "data/cache.h"
-#include "data/scale.h"
-#include "data/stream.h"
+#include "data/disk.h"
+#include "trireme/collective.h"
+#include "trireme/model.h"
 
-/* ---- what rows are made from ---- */
+/* ---- keys ---- */
 
-/* A file that is written anew is another file. */
+/* Times, device and inode of each file: a file that was rewritten is another file. */
 static void print_files(FILE *text, const struct tr_files *files)
 {
     for (size_t i = 0; i < files->n; i++) {
@@ -46,7 +45,7 @@ static void print_lists(FILE *text, const struct tr_job_list *const lists[], siz
     }
 }
 
-/* What the job says of how files are read. */
+/* The settings of reading files. */
 static void print_reading(FILE *text, const tr_job *job)
 {
     const struct tr_job_list *lists[] = {&job->data.columns, &job->data.missing, &job->data.cross};
@@ -57,7 +56,7 @@ static void print_reading(FILE *text, const tr_job *job)
     print_lists(text, lists, 3);
 }
 
-/* All that the rows depend on. */
+/* Everything that determines the rows. */
 static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_data_part part,
                     const tr_data *like, char **key)
 {
@@ -75,7 +74,7 @@ static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_
     if (held_out.to > 0)
         fprintf(text, " %s %a to %a of %llu", part & TR_DATA_TEST ? "the" : "without the", held_out.from,
                 held_out.to, (unsigned long long)job->seed);
-    const char *const *formats = job->class->data_formats; /* which say it where the job leaves it open */
+    const char *const *formats = job->class->data_formats; /* they decide where data.format is auto */
     for (size_t i = 0; job->data.format == TR_FORMAT_AUTO && formats[i]; i++)
         fprintf(text, " %s", formats[i]);
     print_files(text, files);
@@ -96,7 +95,7 @@ int tr_store_rows_key(const tr_job *job, const struct tr_files *files, char **ke
 
 /* ---- stores ---- */
 
-static struct tr_store *look_up(const tr_context *tr, const char *key)
+static struct tr_store *store_look_up(const tr_context *tr, const char *key)
 {
     for (size_t i = 0; tr->stores && i < tr->stores->n; i++) {
         struct tr_store *store = tr->stores->store[i];
@@ -105,8 +104,8 @@ static struct tr_store *look_up(const tr_context *tr, const char *key)
     return NULL;
 }
 
-/* A store that is not whole on all ranks is none: some may have forgotten it, or see a file otherwise. */
-static int agree_on_store(tr_context *tr, struct tr_store **store)
+/* *store = NULL unless all ranks have found the same one: some may have forgotten it, or see another version of a file. */
+static int store_agree(tr_context *tr, struct tr_store **store)
 {
     uint64_t number = *store ? (*store)->number : 0, bounds[2] = {number, ~number};
     MPI_Request request;
@@ -116,7 +115,7 @@ static int agree_on_store(tr_context *tr, struct tr_store **store)
     return TR_OK;
 }
 
-static int add_store(tr_context *tr, enum tr_data_part part, char **key, struct tr_store **out)
+static int store_add(tr_context *tr, enum tr_data_part part, char **key, struct tr_store **out)
 {
     if (!tr->stores) TR_TRY(TR_NEW(&tr->stores, 1));
     struct tr_stores *all = tr->stores;
@@ -140,8 +139,8 @@ static int add_store(tr_context *tr, enum tr_data_part part, char **key, struct 
     return TR_OK;
 }
 
-/* What the team holds for tasks to come: all of it, or what none of this task has opened. */
-static void drop_held(tr_context *tr, bool all)
+/* Releases the stores that the team holds for its next task: all of them, or those that the present task has not opened. */
+static void store_drop_held(tr_context *tr, bool all)
 {
     for (size_t i = tr->stores ? tr->stores->n : 0; i-- > 0;) {
         struct tr_store *store = tr->stores->store[i];
@@ -151,32 +150,32 @@ static void drop_held(tr_context *tr, bool all)
     }
 }
 
-static void drop_all_held(tr_context *tr)
+static void store_drop_all_held(tr_context *tr)
 {
-    drop_held(tr, true);
+    store_drop_held(tr, true);
 }
 
 void tr_store_hold(struct tr_store *store)
 {
     tr_context *tr = store->data.state->tr;
     const struct tr_cached *cached = store->data.state->cached;
-    if (!tr->team || (cached && !cached->pooled)) return; /* whose files are the task's own */
-    store->users++; /* but no reader: who forgets the non-zeros, gives them back */
+    if (!tr->team || (cached && !cached->pooled)) return; /* its files belong to the task */
+    store->users++; /* but no reader: a task that forgets the non-zeros frees them */
     store->held = true;
-    tr->let_go = drop_all_held;
+    tr->let_go = store_drop_all_held;
 }
 
-int tr_store_take(tr_context *tr, const struct tr_files *files, enum tr_data_part part, const tr_data *like,
+int tr_store_find(tr_context *tr, const struct tr_files *files, enum tr_data_part part, const tr_data *like,
                   struct tr_store **store, bool *found)
 {
     char *key = NULL;
     TR_TRY(tr_agree(tr, make_key(tr, files, part, like, &key)));
-    *store = look_up(tr, key);
-    int status = agree_on_store(tr, store);
+    *store = store_look_up(tr, key);
+    int status = store_agree(tr, store);
     *found = *store != NULL;
     if (status == TR_OK && !*found) {
-        drop_held(tr, false);
-        status = tr_agree(tr, add_store(tr, part, &key, store));
+        store_drop_held(tr, false);
+        status = tr_agree(tr, store_add(tr, part, &key, store));
         if (*store) (*store)->number = ++tr->stores->loaded;
     }
     free(key);
@@ -205,16 +204,6 @@ void tr_store_keep(struct tr_store *store)
     store->readers++;
 }
 
-static void free_nonzeros(struct tr_matrix *m)
-{
-    free(m->begin);
-    free(m->column);
-    free(m->value);
-    m->begin = NULL;
-    m->column = NULL;
-    m->value = NULL;
-}
-
 void tr_store_forget_rows(struct tr_store *store, size_t n)
 {
     struct tr_data_state *s = store->data.state;
@@ -231,44 +220,22 @@ void tr_store_forget(struct tr_store *store)
     if (--store->readers > 0) return;
     store->forgotten = true;
     tr_row_stream_close(&s->stream);
-    if (s->file) tr_cache_file_forget(s->file, TR_CACHE_BEGIN, TR_CACHE_VALUE);
-    else free_nonzeros(&s->rows);
+    if (s->file) tr_row_file_forget(s->file, TR_ROWS_LABEL);
+    else tr_row_store_free(&store->data, TR_ROWS_LABEL);
 }
 
-void tr_data_free_head(tr_data *data)
-{
-    struct tr_data_state *s = data->state;
-    tr_names_free(&s->row_names);
-    tr_names_free(&s->column_names);
-    free(s->heads);
-    free((void *)(uintptr_t)data->label);
-    free(s->stretch);
-    free(s->block);
-    free(s->weight);
-    free(s->third_label);
-    for (size_t i = 0; i < s->word_lists; i++) tr_ids_free(&s->words[i]);
-    free(s->words);
-    tr_scale_free(&s->scale);
-    tr_schema_release(&s->schema);
-    tr_bindings_free(&s->bindings);
-}
-
-static void free_data(tr_data *data)
+static void store_free_data(tr_data *data)
 {
     struct tr_data_state *s = data->state;
     tr_row_stream_close(&s->stream);
-    if (!s->file) {
-        tr_matrix_free(&s->rows);
-        free(s->row_number);
-        free((void *)(uintptr_t)data->keys);
-    }
+    if (!s->file) tr_row_store_free(data, TR_ROW_ARRAYS);
     tr_cache_close(s);
     tr_files_close(&s->files);
     tr_data_free_head(data);
     free(s);
 }
 
-static void remove_store(tr_context *tr, const struct tr_store *store)
+static void store_remove(tr_context *tr, const struct tr_store *store)
 {
     struct tr_stores *all = tr->stores;
     size_t kept = 0;
@@ -287,12 +254,34 @@ void tr_store_release(tr_context *tr, struct tr_store **store, bool forgot)
     *store = NULL;
     if (!s) return;
     if (--s->users > 0) {
-        if (!forgot && s->held) s->readers--; /* there may be one again */
+        if (!forgot && s->held) s->readers--; /* the next task may read them again */
         else if (!forgot) tr_store_forget(s);
         return;
     }
-    remove_store(tr, s);
-    free_data(&s->data);
+    store_remove(tr, s);
+    store_free_data(&s->data);
     free(s->key);
     free(s);
+}
+
+int tr_store_report(tr_context *tr)
+{
+    struct tr_row_stream_counts c = {.disk_bytes = 0};
+    bool any = false;
+    for (size_t i = 0; tr->stores && i < tr->stores->n; i++) {
+        const struct tr_data_state *s = tr->stores->store[i]->data.state;
+        any = any || s->on_disk;
+        tr_row_stream_count(s->stream, &c);
+    }
+    if (!any) return TR_OK;
+    double sum[] = {(double)c.disk_bytes,    (double)c.memory_bytes, (double)c.read_bytes,
+                    (double)c.dropped_bytes, (double)c.ready,        (double)c.waited,
+                    c.read_seconds,          c.waited_seconds};
+    static const char *const names[] = {"data_disk_bytes",    "data_memory_bytes",  "data_read_bytes",
+                                        "data_dropped_bytes", "data_blocks_ready",  "data_blocks_waited",
+                                        "data_read_seconds",  "data_waited_seconds"};
+    enum { FIGURES = sizeof sum / sizeof *sum };
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, FIGURES));
+    for (int i = 0; i < FIGURES; i++) TR_TRY(tr_context_report(tr, names[i], sum[i]));
+    return TR_OK;
 }

@@ -1,8 +1,7 @@
-/* The data store: rows in memory, loaded once for all tasks that use them, and once for all workers of a node.
+/* Data sets that are open: each is loaded once for all tasks that use it.
  *
- * A store is what tr_data_open() has loaded. It counts its users, and goes when the last of them leaves. Whoever opens
- * the same files with the same settings while it is there gets it again (FlexPS, section 5.3: data that stay in memory
- * over the stages of a task).
+ * A store is a data set that tr_data_open() has loaded, with a reference count. While it exists, a task that opens the same files
+ * with the same settings uses it, too (FlexPS, section 5.3: data stay in memory over the stages of a task). The last user frees it.
  */
 #ifndef TR_DATA_STORE_H
 #define TR_DATA_STORE_H
@@ -10,54 +9,54 @@
 #include "data/dataset.h"
 
 struct tr_store {
-    tr_data data;    /* as all users see it */
-    char *key;       /* what it was loaded from, and how */
-    uint64_t number; /* it is the number-th that was loaded: the same on all ranks, 1 at least */
-    int opened;      /* so many times, so far */
-    int users;
-    int readers;       /* users that have not forgotten the non-zeros */
-    bool forgotten;    /* they are gone, on this rank */
-    bool held;         /* one of the users is the team, for tasks to come */
-    const tr_job *job; /* the task that has opened it last */
+    tr_data data;
+    char *key;         /* its files and settings, as text */
+    uint64_t number;   /* counts the stores that were loaded, from 1; the same on all ranks */
+    int opened;        /* number of times */
+    int users;         /* the reference count */
+    int readers;       /* users that still need the non-zeros */
+    bool forgotten;    /* the non-zeros were freed on this rank */
+    bool held;         /* one of the users is the team, for its next task */
+    const tr_job *job; /* the task that opened it last */
 };
 
-/* All stores of a context; NULL while there is none. */
+/* All stores of a context; NULL if there is none. */
 struct tr_stores {
     struct tr_store **store;
     size_t n, capacity;
-    uint64_t loaded; /* so many, so far */
+    uint64_t loaded; /* number of stores that were loaded so far */
 };
 
-/* The store that was loaded from these files with what the job says of them, and for test data with the training data
- * `like`; a new one (*found false) to be loaded if there is none. It has one user more. All ranks; errors are agreed on.
- */
-int tr_store_take(tr_context *tr, const struct tr_files *files, enum tr_data_part part, const tr_data *like,
+/* The store of these files and settings; of test data with the training data `like`. If there is none, a new one: *found = false, the
+ * caller loads it. Counts one user more. All ranks; errors are agreed on. */
+int tr_store_find(tr_context *tr, const struct tr_files *files, enum tr_data_part part, const tr_data *like,
                   struct tr_store **store, bool *found);
 
-/* What rows depend on before anything is done with them: how they are read, and the files (NULL: as the job names those to train on);
- * to be freed. */
+/* The files (NULL: the names of data.train in the job) and the settings of reading them, as text; to be freed. Equal keys: equal rows
+ * before they are scaled or divided. */
 int tr_store_rows_key(const tr_job *job, const struct tr_files *files, char **key);
 
-/* Data that a task's team has loaded stay for its next task, until that loads others or the team ends. All ranks. */
+/* Keeps data that a team of tasks has loaded for its next task, until that loads others or the team ends. All ranks. */
 void tr_store_hold(struct tr_store *store);
 
-/* The columns of the training data that were loaded last and are still there; NULL: none, or not of csv. */
+/* The schema of the training data that were loaded last and are still open; NULL: there are none, or they are not csv. */
 const struct tr_schema *tr_store_schema(const tr_context *tr);
 
-/* One user more, which keeps the rows for another to come. */
+/* Counts one user more. */
 void tr_store_keep(struct tr_store *store);
 
-/* One user less, who has forgotten the non-zeros or not; the last frees it. All ranks together, outside tr_run(). */
+/* Counts one user less; forgot: that user has called tr_store_forget(). The last user frees the store. All ranks together, outside
+ * tr_run(). */
 void tr_store_release(tr_context *tr, struct tr_store **store, bool forgot);
 
-/* One reader less of a user that stays; when the last has gone, the memory of the non-zeros is given back. Any rank, alone:
- * shared memory goes when all members of the group have come so far. */
+/* A user does not need the non-zeros any more: the last one frees their memory. Any rank, alone: memory that a group shares is freed
+ * by its last member. */
 void tr_store_forget(struct tr_store *store);
 
-/* What the first n rows have of memory that is only this reader's is given back; none may come after it. */
+/* Frees the memory of the non-zeros of the first n rows, if nobody else uses it. No user may be added afterwards. */
 void tr_store_forget_rows(struct tr_store *store, size_t n);
 
-/* Frees what a data set knows of its rows besides them: names, labels, heads, the scale. */
-void tr_data_free_head(tr_data *data);
+/* Reports the figures of all data on disks for summary.json. All ranks. */
+int tr_store_report(tr_context *tr);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "class/class.h"
 #include "data/dataset.h"
-#include "data/storage.h"
+#include "data/store.h"
 #include "stage/stage.h"
 #include "store/checkpoint.h"
 #include "trireme/collective.h"
@@ -70,7 +70,7 @@ int tr_services_open(tr_context *tr, bool fresh)
 
 int tr_services_summary(tr_context *tr, void (*more)(FILE *file, void *who), void *who)
 {
-    TR_TRY(tr_storage_report(tr));
+    TR_TRY(tr_store_report(tr));
     return tr_monitor_summary(tr->monitor, more, who);
 }
 

@@ -7,7 +7,6 @@
 #include <zlib.h>
 
 #include "data/cache.h"
-#include "data/cache_folder.h"
 #include "data/store.h"
 
 enum { ROWS = 203, COLUMNS = 97, OWN = 8 };
@@ -992,7 +991,7 @@ static struct mapping check_memory(const tr_context *tr, const tr_data *data, bo
     mpi_check(!near || all_in, "not all lies there");
     mpi_check(!near || m.bytes < bytes + MORE, "%llu bytes are mapped for %llu", (unsigned long long)m.bytes,
               (unsigned long long)bytes);
-    uint64_t shared = data->state->file ? tr_cache_file_bytes(data->state->file) : 0;
+    uint64_t shared = data->state->file ? tr_row_file_bytes(data->state->file) : 0;
     mpi_check(near ? shared >= bytes && shared <= m.bytes : shared == 0, "%llu bytes are shared",
               (unsigned long long)shared);
     return m;
@@ -1507,7 +1506,7 @@ static void damage_and_read(enum damage damage, const struct text_file *f)
     struct both b = open_both(settings);
     uint64_t hash = b.hash;
     snprintf(head, sizeof head, "%s", b.train->state->cached->head);
-    snprintf(rows, sizeof rows, "%s", b.train->state->cached->rows_path);
+    snprintf(rows, sizeof rows, "%s", b.train->state->cached->rows);
     if (last) copy_file(rows, old);
     if (damage == OF_ANOTHER_START) {
         end_well(&b);

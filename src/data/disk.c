@@ -1,0 +1,952 @@
+#define _GNU_SOURCE
+#include "data/disk.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "data/cache.h"
+#include "trireme/collective.h"
+#include "trireme/model.h"
+
+/* A pass in another order than that of the file uses GROUP blocks from all over the file at once, and mixes their rows. The thread
+ * reads up to AHEAD blocks in advance. */
+enum { GROUP = 8, AHEAD = 8 };
+
+/* ---- what the job says ---- */
+
+static int disk_level(const tr_context *tr)
+{
+    return tr->storage != TR_LEVEL_AUTO ? tr->storage : tr->job->data.storage;
+}
+
+static int disk_refuse(const tr_context *tr, const char *why)
+{
+    static const char *const words[] = {"auto", "memory", "disk", "memory_disk"};
+    return tr_fail(TR_ERR_CONFIG, "%s: data.storage: %s %s", tr_job_where(tr->job, "data.storage"),
+                   words[disk_level(tr)], why);
+}
+
+static int disk_check(const tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    const tr_job *job = s->tr->job;
+    struct stat about;
+    if (!(s->form & TR_DATA_PASSES))
+        return disk_refuse(
+            s->tr,
+            "is for models that pass over rows, as kmeans, trees, and linear ones with solve.method newton, "
+            "dual or sgd; this one needs memory");
+    if (!*job->data.scratch) return disk_refuse(s->tr, "needs data.scratch, a folder on a disk of each node");
+    if (job->data.partition != TR_DATA_HORIZONTAL && s->tr->layout.group_size > 1)
+        return disk_refuse(s->tr, "needs data.partition: horizontal");
+    if (job->data.scale != TR_SCALE_AUTO && job->data.scale != TR_SCALE_NONE)
+        return disk_refuse(s->tr, "leaves columns as they are: data.scale: none");
+    if (stat(job->data.scratch, &about) < 0 || !S_ISDIR(about.st_mode))
+        return tr_fail(TR_ERR_NO_OUTPUT, "%s: data.scratch: %s: there is no such folder",
+                       tr_job_where(job, "data.scratch"), job->data.scratch);
+    return TR_OK;
+}
+
+int tr_disk_choose(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    const tr_job *job = tr->job;
+    uint64_t workers = tr_is(tr, TR_SLAVE);
+    s->on_disk = disk_level(tr) == TR_LEVEL_DISK || disk_level(tr) == TR_LEVEL_MEMORY_DISK;
+    if (!s->on_disk) return TR_OK;
+    TR_TRY(tr_agree(tr, disk_check(data)));
+    TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_SUM, TR_I64, &workers, 1));
+    uint64_t memory = job->data.memory ? job->data.memory : tr_memory_free() / 2;
+    s->memory = workers > 0 ? memory / workers : 0;
+    s->cacheable = workers > 0 ? tr_memory_free() / workers / 4 : 0;
+    return TR_OK;
+}
+
+/* A page cache that cannot hold the whole file is useless to passes: it has just dropped the block that comes next. It is used where
+ * free memory is large enough. */
+static void disk_use_page_cache(const struct tr_data_state *s)
+{
+    bool full = TR_FAULT("data.room") == TR_FAULT_ENOSPC;
+    s->file->stays = !full && tr_row_file_bytes(s->file) <= s->cacheable;
+}
+
+/* ---- writing: the first pass ---- */
+
+static int disk_note_values(struct tr_disk_column *c, const struct tr_matrix *m, size_t slot, size_t values)
+{
+    size_t before = c->capacity;
+    TR_TRY(TR_GROW(&c->count, &c->capacity, values));
+    if (c->capacity > before) memset(c->count + before, 0, (c->capacity - before) * sizeof *c->count);
+    for (size_t i = 0; i < m->rows; i++) {
+        uint32_t place = tr_slot_place(m->value[i * m->columns + slot]);
+        if (place < values) c->count[place]++;
+    }
+    return TR_OK;
+}
+
+uint64_t tr_disk_note_numbers(struct tr_disk_column *c, const struct tr_matrix *m, size_t slot)
+{
+    uint64_t nonzeros = 0;
+    for (size_t i = 0; i < m->rows; i++) {
+        float x = m->value[i * m->columns + slot];
+        nonzeros += isnan(x) ? 2 : x != 0;
+        if (isnan(x)) continue;
+        double from_old = (double)x - c->mean;
+        c->mean += from_old / ++c->n;
+        c->apart += from_old * ((double)x - c->mean);
+        c->sum += (double)x;
+    }
+    return nonzeros;
+}
+
+/* A value of a category is at most one key. */
+static int disk_note_table(struct tr_disk_writer *c, const struct tr_reader *r)
+{
+    const struct tr_schema *s = r->options->schema;
+    if (!c->column) TR_TRY(TR_NEW(&c->column, s->n));
+    c->columns = s->n;
+    for (size_t k = 0; k < s->n; k++) {
+        const struct tr_column *column = &s->column[k];
+        if (column->type > TR_COLUMN_CATEGORY) continue;
+        c->valued = c->valued || column->type == TR_COLUMN_NUMBER || s->hash > 0;
+        if (column->type == TR_COLUMN_CATEGORY) {
+            c->nonzeros += r->matrix.rows;
+            TR_TRY(disk_note_values(&c->column[k], &r->matrix, column->slot, r->options->seen[k].values.n));
+        } else {
+            c->nonzeros += tr_disk_note_numbers(&c->column[k], &r->matrix, column->slot);
+        }
+    }
+    return TR_OK;
+}
+
+int tr_disk_note(void *writer, struct tr_reader *r)
+{
+    struct tr_disk_writer *c = writer;
+    const struct tr_matrix *m = &r->matrix;
+    size_t values = tr_matrix_nonzeros(m);
+    c->rows += m->rows;
+    c->labelled = c->labelled || m->label;
+    if (r->options->schema) return disk_note_table(c, r);
+    c->valued = c->valued || m->value;
+    if (c->expands)
+        for (size_t k = 0; k < values; k++) c->nonzeros += m->value[k] != 0;
+    else c->nonzeros += values;
+    return m->begin && c->prunes ? tr_columns_note(&c->seen, m) : TR_OK;
+}
+
+/* ---- writing: the file ---- */
+
+int tr_disk_begin(struct tr_disk_writer *c)
+{
+    tr_data *data = c->data;
+    struct tr_data_state *s = data->state;
+    const tr_job *job = s->tr->job;
+    const struct tr_cached *cached = s->cached;
+    struct tr_row_shape shape = {.rows = c->rows,
+                                 .values = c->dense ? c->rows * data->columns : c->nonzeros,
+                                 .keys = data->n_keys,
+                                 .arrays = 1u << TR_ROWS_KEYS};
+    if (!c->dense) shape.arrays |= 1u << TR_ROWS_BEGIN | 1u << TR_ROWS_COLUMN;
+    if (c->dense || c->valued) shape.arrays |= 1u << TR_ROWS_VALUE;
+    if (c->labelled) shape.arrays |= 1u << TR_ROWS_LABEL;
+    uint64_t bytes[TR_ROW_ARRAYS], sum = tr_row_store_measure(&shape, bytes);
+
+    int status = tr_row_file_create(cached->rows, cached->generation, bytes, TR_ROW_ARRAYS, &s->file);
+    if (status == TR_OK) status = tr_row_file_reserve(s->file, 0, 1);
+    if (status != TR_OK) {
+        int error = errno;
+        struct statvfs fs = {.f_bavail = 0};
+        if (s->file) (void)unlink(cached->rows);
+        tr_row_file_close(&s->file);
+        if (error != ENOSPC && error != EDQUOT) return status;
+        (void)statvfs(job->data.scratch, &fs);
+        return tr_fail(
+            TR_ERR_IO, "%s: data.scratch: %s: rank %d needs %.1f MB there for its %s, %.1f MB are free",
+            tr_job_where(job, "data.scratch"), job->data.scratch, s->tr->rank, (double)sum / 1e6,
+            s->test ? "test data" : "training data", (double)fs.f_bavail * (double)fs.f_frsize / 1e6);
+    }
+    disk_use_page_cache(s);
+    memcpy(tr_row_file_at(s->file, TR_ROWS_KEYS, NULL), data->keys, data->n_keys * sizeof *data->keys);
+    free((void *)(uintptr_t)data->keys);
+    s->rows = (struct tr_matrix){.rows = (size_t)c->rows, .columns = c->dense ? (size_t)data->columns : 0};
+    tr_row_store_attach(data, shape.arrays);
+
+    /* data.memory holds the blocks of two groups and those ahead twice over */
+    const uint64_t least = (uint64_t)16 << 10, usual = (uint64_t)2 << 20;
+    uint64_t wanted = s->memory / (4 * (GROUP + AHEAD));
+    c->block_bytes = s->memory == 0 || wanted > usual ? usual : wanted < least ? least : wanted;
+    return TR_OK;
+}
+
+/* ---- writing: the second pass ---- */
+
+static uint64_t disk_values(const struct tr_disk_writer *c)
+{
+    return c->dense ? c->row * c->data->columns : c->nonzero;
+}
+
+/* Arrays that are streamed, and the bytes of each one that belong to some rows with some values. The last element of TR_ROWS_BEGIN,
+ * the end of the last row, is not counted. */
+enum { STREAMED = TR_ROWS_LABEL + 1 };
+
+static uint64_t disk_array_bytes(size_t i, uint64_t rows, uint64_t values)
+{
+    bool by_row = i == TR_ROWS_BEGIN || i == TR_ROWS_LABEL;
+    return tr_row_unit[i] * (by_row ? rows : values);
+}
+
+/* Sends what was written to the disk in pieces: the last piece is on the way while the next one is filled. */
+static void disk_send(struct tr_disk_writer *c)
+{
+    const uint64_t piece = (uint64_t)4 << 20;
+    for (size_t i = 0; i < STREAMED; i++) {
+        const char *at = *tr_row_store_array(c->data, i);
+        uint64_t bytes = at ? disk_array_bytes(i, c->row, disk_values(c)) : 0;
+        for (; bytes - c->sent[i] >= piece; c->sent[i] += piece) {
+            tr_row_file_settle(c->data->state->file, at + c->settled[i], c->sent[i] - c->settled[i]);
+            c->settled[i] = c->sent[i];
+            tr_row_file_send(c->data->state->file, at + c->sent[i], piece);
+        }
+    }
+}
+
+static int disk_begin_block(struct tr_disk_writer *c)
+{
+    struct tr_data_state *s = c->data->state;
+    TR_TRY(TR_GROW(&s->block, &c->block_capacity, s->blocks + 2));
+    s->block[s->blocks] = (struct tr_data_block){c->row, disk_values(c)};
+    c->in_block = 0;
+    return TR_OK;
+}
+
+/* One more row has been written, with this number of values. */
+static int disk_end_row(struct tr_disk_writer *c, uint64_t values)
+{
+    const struct tr_matrix *rows = &c->data->state->rows;
+    c->row++;
+    c->in_block +=
+        values * ((rows->column ? sizeof *rows->column : 0) + (rows->value ? sizeof *rows->value : 0));
+    c->in_block += (rows->begin ? sizeof *rows->begin : 0) + (rows->label ? sizeof *rows->label : 0);
+    if (c->in_block < c->block_bytes) return TR_OK;
+    c->data->state->blocks++;
+    return disk_begin_block(c);
+}
+
+static int disk_write_dense(struct tr_disk_writer *c, const struct tr_matrix *m)
+{
+    size_t columns = (size_t)c->data->columns;
+    for (size_t i = 0; i < m->rows; i++) {
+        float *to = c->data->state->rows.value + c->row * columns;
+        if (m->begin) {
+            memset(to, 0, columns * sizeof *to);
+            tr_lists_fill(m->begin + i, 1, m->column, m->value, columns, to);
+        } else {
+            memcpy(to, m->value + i * columns, columns * sizeof *to);
+        }
+        TR_TRY(disk_end_row(c, columns));
+    }
+    return TR_OK;
+}
+
+static int disk_write_sparse(struct tr_disk_writer *c, struct tr_matrix *m)
+{
+    struct tr_matrix *to = &c->data->state->rows;
+    uint64_t n = tr_matrix_nonzeros(m), at = c->nonzero;
+    if (n > c->nonzeros - c->nonzero) return TR_OK; /* tr_disk_end() reports it */
+    if (c->prunes && !c->expands) tr_columns_apply(&c->seen, c->first_index, m);
+    for (uint64_t k = 0; k < n; k++) to->column[at + k] = c->united ? c->united[m->column[k]] : m->column[k];
+    if (to->value && m->value) memcpy(to->value + at, m->value, n * sizeof *to->value);
+    for (uint64_t k = 0; k < n && to->value && !m->value; k++) to->value[at + k] = 1;
+    to->begin[0] = 0;
+    for (size_t i = 0; i < m->rows; i++) {
+        c->nonzero = at + m->begin[i + 1];
+        to->begin[c->row + 1] = c->nonzero;
+        TR_TRY(disk_end_row(c, m->begin[i + 1] - m->begin[i]));
+    }
+    return TR_OK;
+}
+
+static int disk_write_matrix(struct tr_disk_writer *c, struct tr_matrix *m)
+{
+    struct tr_matrix sparse = {0};
+    if (m->begin) (void)tr_matrix_limit(m, c->first_index, c->data->columns);
+    if (c->dense) return disk_write_dense(c, m);
+    if (m->begin) return disk_write_sparse(c, m);
+    int status = tr_matrix_to_sparse(m, &sparse);
+    if (status == TR_OK) status = disk_write_sparse(c, &sparse);
+    tr_matrix_free(&sparse);
+    return status;
+}
+
+int tr_disk_write(void *writer, struct tr_reader *r)
+{
+    struct tr_disk_writer *c = writer;
+    struct tr_data_state *s = c->data->state;
+    const struct tr_matrix *m = &r->matrix;
+    (void)TR_FAULT("data.spill");
+    if (m->rows > c->rows - c->row) { /* another process is writing the input files */
+        c->rows = 0;
+        r->enough = true;
+        return TR_OK;
+    }
+    if (s->blocks == 0 && c->row == 0) TR_TRY(disk_begin_block(c));
+    if (s->rows.label) memcpy(s->rows.label + c->row, m->label, m->rows * sizeof(float));
+    if (c->makes_keys) { /* in memory of their own: the reader uses its memory for the next rows */
+        struct tr_matrix keys = {.rows = m->rows, .columns = m->columns};
+        uint64_t unknown = 0;
+        TR_TRY(TR_NEW(&keys.value, m->rows * m->columns));
+        memcpy(keys.value, m->value, m->rows * m->columns * sizeof *m->value);
+        int status = tr_schema_expand(s->schema, c->number, &keys, &unknown);
+        s->unknown += unknown;
+        if (status == TR_OK) status = disk_write_matrix(c, &keys);
+        tr_matrix_free(&keys);
+        TR_TRY(status);
+    } else {
+        TR_TRY(disk_write_matrix(c, &r->matrix));
+    }
+    disk_send(c);
+    return TR_OK;
+}
+
+int tr_disk_end(struct tr_disk_writer *c)
+{
+    struct tr_data_state *s = c->data->state;
+    if (c->row != c->rows)
+        return tr_fail(TR_ERR_DATA, "%s: the files have changed while they were read", s->files.file[0].path);
+    if (s->rows.begin && c->rows == 0) s->rows.begin[0] = 0;
+    if (c->in_block > 0) s->block[++s->blocks] = (struct tr_data_block){c->row, 0};
+    if (s->blocks > 0) s->block[s->blocks].nonzero = disk_values(c);
+    return TR_OK;
+}
+
+void tr_disk_forget(struct tr_disk_writer *c)
+{
+    for (size_t k = 0; k < c->columns; k++) {
+        if (c->column) free(c->column[k].count);
+        if (c->number) free(c->number[k]);
+    }
+    free(c->column);
+    free(c->number);
+    c->column = NULL;
+    c->number = NULL;
+    c->columns = 0;
+    c->valued = c->labelled = false;
+    c->rows = c->nonzeros = 0;
+}
+
+void tr_disk_free(struct tr_disk_writer *c)
+{
+    tr_disk_forget(c);
+    tr_columns_free(&c->seen);
+    free(c->united);
+}
+
+/* ---- reading: blocks ---- */
+
+enum block_state { ABSENT, READING, PRESENT };
+
+/* An order of all blocks. */
+struct plan {
+    uint32_t *block; /* in this order */
+    uint32_t *rank;  /* of each block in it */
+    size_t group;    /* number of blocks that are used at the same time */
+};
+
+struct tr_row_stream {
+    tr_context *tr;
+    struct tr_row_file *file;
+    const struct tr_data_block *block;
+    size_t n;
+    const char *array[STREAMED]; /* NULL: absent */
+    bool *keeps;                 /* by block: it stays in memory after its first use */
+    bool *checked;               /* by block: its sums are right */
+    size_t *held;                /* the thread's: blocks in memory that do not stay there */
+    struct plan plans[2];        /* the order of the file; the order of the last tr_data_permute() */
+    uint32_t *order;             /* scratch for an order of the blocks */
+    bool *listed;                /* scratch: which blocks are in it */
+    uint64_t *group_row;         /* of the second plan: number of rows before each group, and the end */
+    uint64_t memory;             /* arguments of stream_open() */
+    bool whole;
+    size_t parts;    /* no block has rows of two parts unless it has all of them; 0: parts are not known */
+    size_t last;     /* the block that was asked for last */
+    bool mixes;      /* the second plan has been used */
+    size_t mixed_at; /* `at` of its last use */
+    int strays;      /* blocks asked for since then that the plan does not have near there */
+
+    pthread_t thread;
+    bool runs; /* the thread does */
+    pthread_mutex_t lock;
+    pthread_cond_t moved, ready;
+    enum block_state *state; /* by block; this and the rest are protected by the lock */
+    const struct plan *plan;
+    size_t at;    /* the pass uses the group of the plan that begins here; n: it has not begun */
+    size_t aside; /* one more block that is needed now; or n */
+    bool ends;
+    int error; /* errno of a failed read; EBADMSG: wrong sums of block `bad` */
+    size_t bad;
+    uint64_t resident;
+    struct tr_row_stream_counts counts;
+};
+
+static size_t stream_block_of(const struct tr_row_stream *s, uint64_t row)
+{
+    size_t low = 0, high = s->n, last = s->last;
+    if (row >= s->block[last].row && row < s->block[last + 1].row) return last;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (s->block[middle].row <= row) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+static uint64_t stream_bytes_between(const struct tr_row_stream *s, const struct tr_data_block *from,
+                                     const struct tr_data_block *to)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < STREAMED; i++)
+        if (s->array[i]) sum += disk_array_bytes(i, to->row - from->row, to->nonzero - from->nonzero);
+    return sum;
+}
+
+static uint64_t stream_block_bytes(const struct tr_row_stream *s, size_t b)
+{
+    return stream_bytes_between(s, &s->block[b], &s->block[b + 1]);
+}
+
+/* The bytes of array i that belong to a block. Reading the block needs one more element of TR_ROWS_BEGIN: it is on the same page, or is
+ * read on the first access. */
+static const char *stream_range(const struct tr_row_stream *s, size_t i, size_t b, uint64_t *n)
+{
+    const struct tr_data_block *block = &s->block[b];
+    *n = s->array[i] ? disk_array_bytes(i, block[1].row - block->row, block[1].nonzero - block->nonzero) : 0;
+    return s->array[i] ? s->array[i] + disk_array_bytes(i, block->row, block->nonzero) : NULL;
+}
+
+static int stream_read_block(struct tr_row_stream *s, size_t b)
+{
+    uint64_t n;
+    for (size_t i = 0; i < STREAMED; i++) {
+        const char *at = stream_range(s, i, b, &n);
+        int error = n > 0 ? tr_row_file_fetch(s->file, at, n) : 0;
+        if (error) return error;
+    }
+    if (TR_FAULT("data.block") == TR_FAULT_EIO) return EIO;
+    for (size_t i = 0; i < STREAMED && !s->checked[b]; i++) {
+        const char *at = stream_range(s, i, b, &n);
+        if (n > 0 && !tr_row_file_is_whole(s->file, at, n)) return EBADMSG;
+    }
+    s->checked[b] = true;
+    return 0;
+}
+
+static void stream_ask_for_block(struct tr_row_stream *s, size_t b)
+{
+    uint64_t n;
+    for (size_t i = 0; i < STREAMED; i++) {
+        const char *at = stream_range(s, i, b, &n);
+        if (n > 0) tr_row_file_ask(s->file, at, n);
+    }
+}
+
+static void stream_drop_block(struct tr_row_stream *s, size_t b)
+{
+    uint64_t n;
+    for (size_t i = 0; i < STREAMED; i++) {
+        const char *at = stream_range(s, i, b, &n);
+        if (n > 0) tr_row_file_drop(s->file, at, n, s->plan == &s->plans[0]);
+    }
+}
+
+/* ---- reading: the thread ---- */
+
+static size_t stream_group_end(const struct tr_row_stream *s)
+{
+    return tr_min_size(s->at + s->plan->group, s->n);
+}
+
+/* Number of blocks, from the position of the pass on, that should be in memory. */
+static size_t stream_window(const struct tr_row_stream *s)
+{
+    return tr_min_size(stream_group_end(s) - s->at + AHEAD, s->n);
+}
+
+/* The i-th block from the position of the pass; the first block follows the last. */
+static size_t stream_block_ahead(const struct tr_row_stream *s, size_t i)
+{
+    return s->plan->block[(s->at + i) % s->n];
+}
+
+static bool stream_needs(const struct tr_row_stream *s, size_t b)
+{
+    return b == s->aside || (s->plan->rank[b] + s->n - s->at) % s->n < stream_window(s);
+}
+
+/* The block to read next, or s->n. */
+static size_t stream_find_wanted(const struct tr_row_stream *s)
+{
+    if (s->aside < s->n && s->state[s->aside] == ABSENT) return s->aside;
+    for (size_t i = 0, n = stream_window(s); i < n; i++)
+        if (s->state[stream_block_ahead(s, i)] == ABSENT) return stream_block_ahead(s, i);
+    return s->n;
+}
+
+/* Reads a block without the lock; meanwhile the system reads the next two. */
+static void stream_load_block(struct tr_row_stream *s, size_t b)
+{
+    size_t next[2], n = 0;
+    double begin = tr_now();
+    s->state[b] = READING;
+    for (size_t i = 0; i < stream_window(s) && n < 2; i++)
+        if (s->state[stream_block_ahead(s, i)] == ABSENT) next[n++] = stream_block_ahead(s, i);
+    pthread_mutex_unlock(&s->lock);
+    stream_ask_for_block(s, b);
+    for (size_t i = 0; i < n; i++) stream_ask_for_block(s, next[i]);
+    int error = stream_read_block(s, b);
+    pthread_mutex_lock(&s->lock);
+    s->counts.read_seconds += tr_now() - begin;
+    s->counts.read_bytes += stream_block_bytes(s, b);
+    s->resident += stream_block_bytes(s, b);
+    if (s->resident > s->counts.memory_bytes) s->counts.memory_bytes = s->resident;
+    s->state[b] = PRESENT;
+    if (!error) return;
+    s->error = error;
+    s->bad = b;
+}
+
+static void *stream_read_ahead(void *stream)
+{
+    struct tr_row_stream *s = stream;
+    size_t n = 0; /* blocks in s->held */
+    pthread_mutex_lock(&s->lock);
+    while (!s->ends && !s->error) {
+        size_t behind = 0, b;
+        while (behind < n && stream_needs(s, s->held[behind])) behind++;
+        if (behind < n) {
+            b = s->held[behind];
+            s->held[behind] = s->held[--n];
+            s->state[b] = ABSENT;
+            s->resident -= stream_block_bytes(s, b);
+            if (!s->file->stays) s->counts.dropped_bytes += stream_block_bytes(s, b);
+            stream_drop_block(s, b);
+        } else if ((b = stream_find_wanted(s)) < s->n) {
+            stream_load_block(s, b);
+            if (!s->keeps[b]) s->held[n++] = b;
+            pthread_cond_signal(&s->ready);
+        } else {
+            pthread_cond_wait(&s->moved, &s->lock);
+        }
+    }
+    pthread_cond_signal(&s->ready);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- reading: opening ---- */
+
+static int stream_make_plan(struct tr_row_stream *s, struct plan *plan, size_t group)
+{
+    plan->group = group;
+    TR_TRY(TR_NEW(&plan->block, s->n));
+    TR_TRY(TR_NEW(&plan->rank, s->n));
+    for (size_t b = 0; b < s->n; b++) plan->block[b] = plan->rank[b] = (uint32_t)b;
+    return TR_OK;
+}
+
+/* Blocks that stay in memory lie between the others: while a pass uses them, others can be read. */
+static void stream_choose_kept(struct tr_row_stream *s)
+{
+    uint64_t moving = 0, all = 0, kept = 0;
+    for (size_t b = 0; b < s->n; b++) {
+        all += stream_block_bytes(s, b);
+        if (b < 2 * GROUP + AHEAD) moving += stream_block_bytes(s, b);
+    }
+    double ratio = s->memory > moving && all > 0 ? (double)(s->memory - moving) / (double)all : 0;
+    for (size_t b = 0; b < s->n; b++) {
+        s->keeps[b] = (uint64_t)(ratio * (double)(b + 1)) > kept;
+        kept += s->keeps[b];
+    }
+    s->counts.disk_bytes = all;
+}
+
+/* memory: bytes that may stay in memory from pass to pass; checked: the sums need not be compared. */
+static int stream_open(struct tr_data_state *state, uint64_t memory, bool checked)
+{
+    struct tr_row_stream *s;
+    sigset_t all, before;
+    if (state->blocks == 0) return TR_OK;
+    TR_TRY(TR_NEW(&s, 1));
+    state->stream = s;
+    s->tr = state->tr;
+    s->file = state->file;
+    s->block = state->block;
+    s->n = s->at = s->aside = state->blocks;
+    s->memory = memory;
+    s->whole = checked;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->moved, NULL);
+    pthread_cond_init(&s->ready, NULL);
+    s->plan = &s->plans[0];
+    const void *const arrays[] = {state->rows.begin, state->rows.column, state->rows.value,
+                                  state->rows.label};
+    for (size_t i = 0; i < STREAMED; i++) s->array[i] = arrays[i];
+    TR_TRY(stream_make_plan(s, &s->plans[0], 1));
+    TR_TRY(stream_make_plan(s, &s->plans[1], GROUP));
+    TR_TRY(TR_NEW(&s->group_row, s->n / GROUP + 2));
+    TR_TRY(TR_NEW(&s->state, s->n));
+    TR_TRY(TR_NEW(&s->keeps, s->n));
+    TR_TRY(TR_NEW(&s->checked, s->n));
+    TR_TRY(TR_NEW(&s->held, s->n));
+    TR_TRY(TR_NEW(&s->order, s->n));
+    TR_TRY(TR_NEW(&s->listed, s->n));
+    for (size_t b = 0; b < s->n; b++) s->checked[b] = checked;
+    stream_choose_kept(s);
+    sigfillset(&all); /* signals are for the thread that trains */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&s->thread, NULL, stream_read_ahead, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) return tr_fail(TR_ERR_SYSTEM, "a thread to read data cannot be started: %s", strerror(error));
+    s->runs = true;
+    return TR_OK;
+}
+
+int tr_disk_open(tr_data *data, bool found)
+{
+    struct tr_data_state *s = data->state;
+    bool stays = disk_level(s->tr) == TR_LEVEL_MEMORY_DISK && !s->test;
+    if (!s->on_disk) return TR_OK;
+    if (s->file) disk_use_page_cache(s);
+    return tr_agree(s->tr, tr_is(s->tr, TR_SLAVE) ? stream_open(s, stays ? s->memory : 0, !found) : TR_OK);
+}
+
+static void stream_stop(struct tr_row_stream *s)
+{
+    if (!s->runs) return;
+    pthread_mutex_lock(&s->lock);
+    s->ends = true;
+    pthread_cond_signal(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    s->runs = false;
+}
+
+void tr_row_stream_close(struct tr_row_stream **stream)
+{
+    struct tr_row_stream *s = *stream;
+    *stream = NULL;
+    if (!s) return;
+    stream_stop(s);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->moved);
+    pthread_cond_destroy(&s->ready);
+    void *arrays[] = {s->plans[0].block, s->plans[0].rank, s->plans[1].block, s->plans[1].rank,
+                      s->group_row,      s->state,         s->keeps,          s->checked,
+                      s->held,           s->order,         s->listed};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    free(s);
+}
+
+void tr_row_stream_count(const struct tr_row_stream *stream, struct tr_row_stream_counts *sum)
+{
+    struct tr_row_stream *s = (struct tr_row_stream *)(uintptr_t)stream;
+    if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    const struct tr_row_stream_counts c = s->counts;
+    pthread_mutex_unlock(&s->lock);
+    sum->disk_bytes += c.disk_bytes;
+    sum->memory_bytes += c.memory_bytes;
+    sum->read_bytes += c.read_bytes;
+    sum->dropped_bytes += c.dropped_bytes;
+    sum->ready += c.ready;
+    sum->waited += c.waited;
+    sum->read_seconds += c.read_seconds;
+    sum->waited_seconds += c.waited_seconds;
+}
+
+/* ---- reading: the position of a pass ---- */
+
+/* Unlocks. Passes do not return a status: an error is noted for the stage that runs. */
+static bool stream_unlock(struct tr_row_stream *s)
+{
+    bool damaged = s->error == EBADMSG;
+    pthread_mutex_unlock(&s->lock);
+    if (!s->error) return true;
+    const struct tr_data_block *b = &s->block[s->bad];
+    if (s->tr->broken != TR_OK) return false;
+    if (damaged) (void)unlink(s->file->path); /* so that the next start does not find it */
+    s->tr->broken = tr_fail(damaged ? TR_ERR_DATA : TR_ERR_IO, "%s: rows %llu to %llu: %s", s->file->path,
+                            (unsigned long long)b->row, (unsigned long long)b[1].row - 1,
+                            damaged ? "damaged: not what was written; the next start reads the text again"
+                                    : strerror(s->error));
+    return false;
+}
+
+static void stream_await_block(struct tr_row_stream *s, size_t b)
+{
+    if (s->state[b] == PRESENT) {
+        s->counts.ready++;
+        return;
+    }
+    double begin = tr_now();
+    while (s->state[b] != PRESENT && !s->error) pthread_cond_wait(&s->ready, &s->lock);
+    s->counts.waited++;
+    s->counts.waited_seconds += tr_now() - begin;
+}
+
+/* The pass needs the block of this rank in the plan: waits until its group is in memory. */
+static void stream_move_to(struct tr_row_stream *s, const struct plan *plan, size_t rank)
+{
+    size_t at = rank / plan->group * plan->group;
+    if (s->plan == plan && s->at == at) return;
+    s->plan = plan;
+    s->at = at;
+    s->aside = s->n;
+    if (plan == &s->plans[1]) s->mixed_at = at;
+    pthread_cond_signal(&s->moved);
+    for (size_t i = at; i < stream_group_end(s); i++) stream_await_block(s, plan->block[i]);
+}
+
+/* A pass over mixed parts asks for consecutive rows, as one in the order of the file does. A part may begin or end in a block that the
+ * plan has elsewhere. */
+static void stream_wait_for(struct tr_row_stream *s, size_t b)
+{
+    const struct plan *file = &s->plans[0], *mixed = &s->plans[1];
+    bool follows = b == s->last || b == s->last + 1,
+         near = s->mixes && (mixed->rank[b] + s->n - s->mixed_at) % s->n < 2 * GROUP;
+    if (b == s->aside) return;
+    if (s->plan == file ? near && !follows : near) {
+        s->strays = 0;
+        stream_move_to(s, mixed, mixed->rank[b]);
+    } else if (s->plan == mixed && s->strays++ < 2) {
+        s->aside = b;
+        pthread_cond_signal(&s->moved);
+        stream_await_block(s, b);
+    } else {
+        stream_move_to(s, file, b);
+    }
+}
+
+size_t tr_data_ready(const tr_data *data, size_t first, size_t n)
+{
+    struct tr_row_stream *s = data->state->stream;
+    if (!s || n == 0) return n;
+    size_t b = stream_block_of(s, first);
+    pthread_mutex_lock(&s->lock);
+    stream_wait_for(s, b);
+    s->last = b;
+    return stream_unlock(s) ? tr_min_size(n, (size_t)s->block[b + 1].row - first) : 0;
+}
+
+size_t tr_data_ready_in(const tr_data *data, const uint32_t *order, size_t at, size_t n)
+{
+    struct tr_row_stream *s = data->state->stream;
+    if (!s || n == 0) return n;
+    const struct plan *plan = &s->plans[1];
+    size_t b = stream_block_of(s, order[at]);
+    pthread_mutex_lock(&s->lock);
+    stream_move_to(s, plan, plan->rank[b]);
+    s->last = b;
+    if (!stream_unlock(s)) return 0;
+    return tr_min_size(n, (size_t)s->group_row[plan->rank[b] / GROUP + 1] - at);
+}
+
+/* ---- reading: orders ---- */
+
+/* The next pass uses the blocks in this order. */
+static void stream_set_plan(struct tr_row_stream *s, const uint32_t *block)
+{
+    struct plan *plan = &s->plans[1];
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->n; i++) {
+        plan->block[i] = block[i];
+        plan->rank[block[i]] = (uint32_t)i;
+    }
+    s->plan = plan;
+    s->at = s->n;
+    s->aside = s->n;
+    s->mixed_at = 0;
+    s->mixes = true;
+    s->strays = 0;
+    pthread_cond_signal(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* A random order of the blocks. */
+static void stream_mix_blocks(struct tr_row_stream *s, struct tr_rng *rng)
+{
+    const struct plan *plan = &s->plans[1];
+    tr_rng_permutation(rng, s->order, s->n);
+    stream_set_plan(s, s->order);
+    for (size_t g = 0, i = 0; i < s->n; g++)
+        for (s->group_row[g + 1] = s->group_row[g]; i < tr_min_size((g + 1) * GROUP, s->n); i++) {
+            const struct tr_data_block *b = &s->block[plan->block[i]];
+            s->group_row[g + 1] += b[1].row - b->row;
+        }
+}
+
+/* A random order of the rows of a group of blocks. */
+static void stream_mix_group(const struct tr_row_stream *s, struct tr_rng *rng, size_t g, uint32_t *order)
+{
+    const struct plan *plan = &s->plans[1];
+    uint64_t before[GROUP + 1] = {0};
+    size_t n = tr_min_size(GROUP, s->n - g * GROUP);
+    for (size_t i = 0; i < n; i++) {
+        const struct tr_data_block *b = &s->block[plan->block[g * GROUP + i]];
+        before[i + 1] = before[i] + b[1].row - b->row;
+    }
+    tr_rng_permutation(rng, order, (size_t)before[n]);
+    for (size_t r = 0; r < before[n]; r++) {
+        size_t i = 0;
+        while (order[r] >= before[i + 1]) i++;
+        order[r] = (uint32_t)(s->block[plan->block[g * GROUP + i]].row + order[r] - before[i]);
+    }
+}
+
+void tr_data_permute(const tr_data *data, struct tr_rng *rng, size_t first, size_t n, uint32_t *order)
+{
+    struct tr_row_stream *s = data->state->stream;
+    if (!s) {
+        tr_rng_permutation(rng, order, n);
+        for (size_t i = 0; i < n; i++) order[i] += (uint32_t)first;
+        return;
+    }
+    stream_mix_blocks(s, rng);
+    for (size_t g = 0; g * GROUP < s->n; g++) stream_mix_group(s, rng, g, order + s->group_row[g]);
+}
+
+/* ---- reading: parts ---- */
+
+static struct tr_data_block stream_position(const struct tr_data_state *state, uint64_t row)
+{
+    const struct tr_matrix *m = &state->rows;
+    return (struct tr_data_block){row, m->begin ? m->begin[row] : row * m->columns};
+}
+
+/* Blocks of about the present size, none of which has rows of two parts unless it has all of them. */
+static int stream_cut_blocks(const struct tr_row_stream *s, const struct tr_data_state *state,
+                             const size_t *begin, size_t n, struct tr_data_block **blocks, size_t *count)
+{
+    struct tr_data_block start = {.row = 0}, last, *to = NULL;
+    uint64_t most = stream_block_bytes(s, 0), rows = state->rows.rows;
+    size_t capacity = 0, k = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct tr_data_block from = stream_position(state, begin[i]);
+        last = stream_position(state, i + 1 < n ? begin[i + 1] : rows);
+        TR_TRY(TR_GROW(&to, &capacity, k + 3));
+        if (start.row < from.row && stream_bytes_between(s, &start, &last) > most) {
+            to[k++] = start;
+            start = from;
+        }
+        while (stream_bytes_between(s, &start, &last) > most + most / 4) {
+            TR_TRY(TR_GROW(&to, &capacity, k + 3));
+            to[k++] = start;
+            uint64_t low = start.row + 1, high = last.row; /* the first row with `most` bytes before it */
+            while (low < high) {
+                uint64_t middle = low + (high - low) / 2;
+                struct tr_data_block at = stream_position(state, middle);
+                if (stream_bytes_between(s, &start, &at) < most) low = middle + 1;
+                else high = middle;
+            }
+            start = stream_position(state, low);
+        }
+    }
+    if (start.row < rows) to[k++] = start;
+    to[k] = stream_position(state, rows);
+    *blocks = to;
+    *count = k;
+    return TR_OK;
+}
+
+/* Cuts the blocks anew where the parts are others than before: a block that two parts use would be read twice. */
+static int stream_follow_begins(struct tr_data_state *state, const size_t *begin, size_t n)
+{
+    struct tr_row_stream *s = state->stream;
+    struct tr_data_block *blocks;
+    size_t count;
+    if (s->parts == n) return TR_OK;
+    TR_TRY(stream_cut_blocks(s, state, begin, n, &blocks, &count));
+    stream_stop(s);
+    for (size_t b = 0; b < s->n; b++)
+        if (s->state[b] == PRESENT) stream_drop_block(s, b);
+    struct tr_row_stream_counts before = s->counts;
+    uint64_t memory = s->memory;
+    bool whole = s->whole;
+    tr_row_stream_close(&state->stream);
+    free(state->block);
+    state->block = blocks;
+    state->blocks = count;
+    TR_TRY(stream_open(state, memory, whole));
+    s = state->stream;
+    s->parts = n;
+    pthread_mutex_lock(&s->lock); /* the thread has begun to read */
+    s->counts.memory_bytes = tr_max_size(s->counts.memory_bytes, before.memory_bytes);
+    s->counts.read_bytes += before.read_bytes;
+    s->counts.dropped_bytes += before.dropped_bytes;
+    s->counts.read_seconds += before.read_seconds;
+    s->counts.ready += before.ready;
+    s->counts.waited += before.waited;
+    s->counts.waited_seconds += before.waited_seconds;
+    pthread_mutex_unlock(&s->lock);
+    return TR_OK;
+}
+
+/* Parts are larger than blocks: the blocks follow the order of the parts. */
+static void stream_follow_parts(struct tr_row_stream *s, const size_t *begin, size_t n, const uint32_t *order)
+{
+    bool *listed = s->listed;
+    size_t k = 0;
+    memset(listed, 0, s->n * sizeof *listed);
+    for (size_t i = 0; i < n; i++) {
+        size_t part = order[i], b = stream_block_of(s, begin[part]);
+        uint64_t end = part + 1 < n ? begin[part + 1] : s->block[s->n].row;
+        for (; b < s->n && s->block[b].row < end; b++) {
+            if (listed[b]) continue;
+            listed[b] = true;
+            s->order[k++] = (uint32_t)b;
+        }
+    }
+    for (size_t b = 0; b < s->n; b++)
+        if (!listed[b]) s->order[k++] = (uint32_t)b;
+    stream_set_plan(s, s->order);
+}
+
+/* Parts are smaller than blocks: the parts of a group of blocks, mixed; then those of the next group. */
+static int stream_mix_parts(struct tr_row_stream *s, struct tr_rng *rng, const size_t *begin, size_t n,
+                            uint32_t *order)
+{
+    uint32_t *mixed;
+    size_t *end;
+    TR_TRY(TR_NEW(&end, s->n / GROUP + 2));
+    int status = TR_NEW(&mixed, n);
+    if (status == TR_OK) {
+        stream_mix_blocks(s, rng);
+        tr_rng_permutation(rng, mixed, n);
+        const uint32_t *rank = s->plans[1].rank;
+        for (size_t i = 0; i < n; i++) end[rank[stream_block_of(s, begin[i])] / GROUP + 1]++;
+        for (size_t g = 1; g < s->n / GROUP + 2; g++) end[g] += end[g - 1];
+        for (size_t i = 0; i < n; i++)
+            order[end[rank[stream_block_of(s, begin[mixed[i]])] / GROUP]++] = mixed[i];
+    }
+    free(mixed);
+    free(end);
+    return status;
+}
+
+int tr_data_permute_parts(const tr_data *data, struct tr_rng *rng, const size_t *begin, size_t n,
+                          uint32_t *order)
+{
+    if (data->state->stream && n > 0) TR_TRY(stream_follow_begins(data->state, begin, n));
+    struct tr_row_stream *s = data->state->stream;
+    if (!s || n <= s->n) tr_rng_permutation(rng, order, n);
+    if (s && n > 0 && n <= s->n) stream_follow_parts(s, begin, n, order);
+    return s && n > s->n ? stream_mix_parts(s, rng, begin, n, order) : TR_OK;
+}
