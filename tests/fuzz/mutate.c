@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -157,7 +158,7 @@ static void change(struct input *in, struct tr_rng *rng)
 static void keep(int number)
 {
     char name[4096], text[4200];
-    snprintf(name, sizeof name, "%s%s-%llu-%llu", wish.prefix, number == SIGALRM ? "timeout" : "crash",
+    snprintf(name, sizeof name, "%s%s-%llu-%llu", wish.prefix, number == SIGPROF ? "timeout" : "crash",
              (unsigned long long)wish.seed, (unsigned long long)fed);
     int said = snprintf(text, sizeof text, "mutate: the input is in %s\n", name);
     int file = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -168,6 +169,13 @@ static void keep(int number)
     raise(number);
 }
 
+/* Of CPU time, so that no other load on the machine counts; 0 for none. */
+static void limit_cpu(unsigned seconds)
+{
+    struct itimerval limit = {.it_value.tv_sec = seconds};
+    setitimer(ITIMER_PROF, &limit, NULL);
+}
+
 /* The harness gets a copy of just the size, so that sanitizers see reading beyond it. */
 static void feed(void)
 {
@@ -175,9 +183,9 @@ static void feed(void)
     if (!copy) abort();
     memcpy(copy, now.bytes, now.size);
     fed++;
-    alarm(wish.timeout);
+    limit_cpu(wish.timeout);
     LLVMFuzzerTestOneInput(copy, now.size);
-    alarm(0);
+    limit_cpu(0);
     free(copy);
 }
 
@@ -249,7 +257,7 @@ int main(int argc, char **argv)
             argv[0]);
         return 64;
     }
-    catch (SIGABRT), catch (SIGSEGV), catch (SIGBUS), catch (SIGFPE), catch (SIGALRM);
+    catch (SIGABRT), catch (SIGSEGV), catch (SIGBUS), catch (SIGFPE), catch (SIGPROF);
     time_t begun = time(NULL);
     for (size_t i = 0; i < seeds; i++) {
         now = seed[i];

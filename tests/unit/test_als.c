@@ -329,8 +329,7 @@ END_TEST
 
 int main(void)
 {
-    TCase *cases = tcase_create("als");
-    tcase_set_timeout(cases, 120);
+    TCase *cases = unit_cases("als");
     tcase_add_loop_test(cases, a_row_solves_the_normal_equations, 0, 2);
     tcase_add_loop_test(cases, nonnegative_rows_have_no_way_down, 0, 2);
     tcase_add_test(cases, implicit_ratings_count_by_their_confidence);
@@ -338,11 +337,5 @@ int main(void)
     tcase_add_test(cases, a_row_without_ratings_is_zero);
     tcase_add_test(cases, equations_without_one_solution_are_solved_carefully);
     tcase_add_test(cases, what_is_not_finite_is_said);
-    Suite *suite = suite_create("als");
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return unit_run("als", cases);
 }

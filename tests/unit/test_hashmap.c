@@ -363,9 +363,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("hashmap");
-    TCase *cases = tcase_create("hashmap");
-    tcase_set_timeout(cases, 120);
+    TCase *cases = unit_cases("hashmap");
     tcase_add_loop_test(cases, random_operations_agree_with_a_plain_list, 0, FAMILIES);
     tcase_add_loop_test(cases, batches_agree_with_single_keys, 0, FAMILIES);
     tcase_add_loop_test(cases, no_call_moves_more_than_a_page, 0, FAMILIES);
@@ -376,10 +374,5 @@ int main(void)
     tcase_add_test(cases, the_end_of_memory_leaves_the_map_whole);
     tcase_add_test(cases, keys_made_to_meet_do_no_harm);
     tcase_add_test(cases, lists_of_keys_follow_the_map);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return unit_run("hashmap", cases);
 }
