@@ -494,7 +494,7 @@ static size_t shared_lay_out(const struct shared_merge *m, struct line *part)
     size_t at = sizeof *part;
     if (part) *part = (struct line){.updates = m->view != NULL};
     if (!m->view) return at;
-    const struct tr_keyset *keys = &m->view->state->keys;
+    const struct tr_plan *keys = &m->view->state->keys;
     uint64_t directory = shared_put(part, &at, NULL, m->servers * sizeof(struct entry));
     struct entry *entry = part ? (struct entry *)(void *)((char *)part + directory) : NULL;
     for (uint32_t s = 0; s < keys->servers; s++) {

@@ -161,6 +161,7 @@ struct node_source {
     struct tr_node_cache cache; /* one item: the values of the union. None: every worker reads for itself */
     struct tr_segment all;      /* the union: entry i of position is unit i of the values */
     struct tr_segment own;      /* the view's keys, positions: among those. local is the view's */
+    uint64_t *list;             /* keeper: the positions of the union, until they lie in shared memory */
     struct tr_channel channel;  /* fetches the union */
     bool prefers;               /* to fetch, if several want to at the same time */
     uint64_t after;             /* fetches up to this one lack an own update, or have been used */
@@ -286,132 +287,100 @@ static int node_pull_readers(const struct tr_node_pull *p, const uint32_t *units
     return readers;
 }
 
-/* The units that any of these lists of some readers has, ascending; nothing where fetching them for all would not save a
- * fifth. Under BSP they are fetched once a clock; else more often the more readers there are, who are not in step: 1.6 times by
- * four (measured). */
-static int node_pull_unite(const struct tr_node_pull *p, uint32_t server, const uint32_t *list, size_t n,
-                           int readers, struct tr_segment *all)
+/* Ranks of the node that read from a server together, if fetching the union of their units once for all saves a fifth. Under
+ * BSP it is fetched once a clock; else more often the more readers there are, which are not in step: 1.6 times by four
+ * (measured). */
+static bool node_pull_pays(const struct tr_node_pull *p, const uint32_t *units, uint32_t server, uint32_t all)
 {
-    uint64_t fifths = p->table->lockstep ? 5 : 4 + (uint64_t)readers;
-    uint64_t *has, words = tr_partition_share(&p->table->partition, server) / 64 + 1;
-    TR_TRY(TR_NEW(&has, words));
-    for (size_t i = 0; i < n; i++) has[list[i] / 64] |= UINT64_C(1) << list[i] % 64;
-    for (uint64_t w = 0; w < words; w++) all->n += (uint32_t)__builtin_popcountll(has[w]);
-    if (all->n * fifths > n * 4) all->n = 0;
-    int status = all->n > 0 ? TR_NEW(&all->position, all->n) : TR_OK;
-    size_t at = 0;
-    for (uint64_t w = 0; w < words && all->position; w++)
-        for (uint64_t bits = has[w]; bits; bits &= bits - 1)
-            all->position[at++] = (uint32_t)(64 * w + (uint64_t)__builtin_ctzll(bits));
-    free(has);
-    return status;
+    int size = p->table->tr->node_size;
+    uint64_t sum = 0;
+    for (int r = 0; r < size; r++) sum += units[(size_t)r * p->servers + server];
+    uint64_t fifths = p->table->lockstep ? 5 : 4 + (uint64_t)node_pull_readers(p, units, server, size);
+    return all * fifths <= sum * 4;
 }
 
-/* Gathers the lists of all ranks for a server at its keeper. */
-static bool node_pull_unite_lists(struct tr_node_pull *p, const uint32_t *units, uint32_t server)
+/* Finds the union of each server's units that several ranks of the node read, and where this rank's lie in it. The keeper
+ * lists the positions of the union. False where a rank has no memory for it. */
+static bool node_pull_unite(struct tr_node_pull *p, const uint32_t *units)
 {
     tr_context *tr = p->table->tr;
-    int *count = NULL, *at = NULL, status = TR_NEW(&count, 2 * (size_t)tr->node_size);
-    bool keeps = node_pull_keeper(p, server) == tr->node_rank;
-    uint32_t *list = NULL;
-    size_t sum = 0;
-    for (int r = 0; count && r < tr->node_size; r++) {
-        at = count + tr->node_size;
-        at[r] = (int)sum;
-        count[r] = (int)units[(size_t)r * p->servers + server];
-        sum += (size_t)count[r];
+    const struct tr_partition *partition = &p->table->partition;
+    struct tr_union u;
+    int status = TR_OK;
+    if (tr_union_open(tr, tr_partition_longest(partition), &u) != TR_OK) return false;
+    for (uint32_t server = 0; server < p->servers; server++) {
+        struct node_source *s = &p->source[server];
+        bool reads = units[(size_t)tr->node_rank * p->servers + server] > 0;
+        const struct tr_segment *view = reads ? p->view->channel[server].segment : NULL;
+        if (node_pull_readers(p, units, server, tr->node_size) < 2) continue;
+        for (uint32_t i = 0; view && i < view->n; i++) tr_union_add(&u, view->position[i]);
+        tr_union_seal(&u, opening);
+        s->all.n = tr_union_size(&u);
+        if (!node_pull_pays(p, units, server, s->all.n)) s->all.n = 0;
+        if (s->all.n > 0 && node_pull_keeper(p, server) == tr->node_rank && status == TR_OK)
+            status = TR_NEW(&s->list, s->all.n);
+        if (s->list) tr_union_list(&u, 0, s->all.n, s->list);
+        if (s->all.n > 0 && view && status == TR_OK) status = TR_NEW(&s->own.position, view->n);
+        for (uint32_t i = 0; s->own.position && i < view->n; i++)
+            s->own.position[i] = tr_union_index(&u, view->position[i]);
+        tr_union_clear(&u, opening);
     }
-    if (status == TR_OK && keeps) status = TR_NEW(&list, sum);
-    bool well = node_agrees(tr, status);
-    if (well) {
-        const uint32_t *own = count[tr->node_rank] ? p->view->channel[server].segment->position : NULL;
-        MPI_Request request;
-        MPI_Igatherv(own, count[tr->node_rank], MPI_UINT32_T, list, count, at, MPI_UINT32_T,
-                     node_pull_keeper(p, server), tr->node, &request);
-        tr_wait_alone(tr, &request, opening);
-        int readers = node_pull_readers(p, units, server, tr->node_size);
-        if (keeps) status = node_pull_unite(p, server, list, sum, readers, &p->source[server].all);
-        well = node_agrees(tr, status);
-    }
-    free(count);
-    free(list);
-    return well;
+    tr_union_close(&u);
+    return node_agrees(tr, status);
 }
 
 /* ---- what is in shared memory ---- */
-
-/* What the keeper of a server tells the others: units of the union, where the list of their positions begins in its
- * memory, with the cache behind it, and the tag. Nothing for what every worker reads for itself. */
-struct node_union {
-    uint64_t n, at, tag;
-};
 
 static size_t node_pull_kept_bytes(const struct tr_node_pull *p, uint64_t n)
 {
     return n == 0 ? 0 : node_padded(n * sizeof(uint32_t)) + tr_cache_bytes(1, n * p->table->unit_bytes);
 }
 
-/* Finds a server's part, which its keeper writes. The list of positions is read there from now on. */
-static void node_pull_find_part(struct tr_node_pull *p, uint32_t server, const struct node_union *kept)
-{
-    tr_context *tr = p->table->tr;
-    struct node_source *s = &p->source[server];
-    int keeper = node_pull_keeper(p, server), owner = 0;
-    char *part = p->memory.part[keeper].at + kept->at;
-    size_t list = kept->n * sizeof(uint32_t);
-    s->cache = tr_cache_at(part + node_padded(list), 1, kept->n * p->table->unit_bytes);
-    if (keeper == tr->node_rank) {
-        memcpy(part, s->all.position, list);
-        tr_cache_clear(&s->cache);
-        memset(tr_cache_value(&s->cache, 0), 0, kept->n * p->table->unit_bytes); /* see tr_pull_differs() */
-    }
-    free(s->all.position);
-    s->all = (struct tr_segment){.n = (uint32_t)kept->n, .position = (uint32_t *)(void *)part};
-    while (!tr_same_node(tr, owner) || tr_node_rank(tr, owner) != keeper) owner++;
-    s->channel = tr_channel_of(p->table, server, &s->all, (uint32_t)kept->tag);
-    s->channel.owner = owner;
-}
-
+/* Gives each union its place in the memory of its keeper, which writes the list of positions there and, behind it, an empty
+ * cache; and the keeper's channel to the server, that all ranks of the node read through. */
 static bool node_pull_share(struct tr_node_pull *p)
 {
-    tr_context *tr = p->table->tr;
-    struct node_union *kept = NULL;
-    size_t bytes = 0;
-    bool some = false, well = node_agrees(tr, TR_NEW(&kept, p->servers));
-    for (uint32_t s = 0; well && s < p->servers; s++) {
-        uint64_t n = p->source[s].all.n; /* 0 but at the keeper */
-        if (n > 0) kept[s] = (struct node_union){n, bytes, p->table->next_tag++};
-        bytes += node_pull_kept_bytes(p, n);
-    }
-    MPI_Request request = MPI_REQUEST_NULL;
-    if (well)
-        MPI_Iallreduce(MPI_IN_PLACE, kept, (int)(3 * p->servers), MPI_UINT64_T, MPI_MAX, tr->node, &request);
+    struct tr_table *t = p->table;
+    tr_context *tr = t->tr;
+    size_t bytes = 0, at;
+    bool some = false;
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &t->next_tag, 1, MPI_UINT32_T, MPI_MAX, tr->node, &request);
     tr_wait_alone(tr, &request, opening);
-    for (uint32_t s = 0; well && s < p->servers; s++) some = some || kept[s].n > 0;
-    well = some && tr_shm_open(tr, tr->node, bytes, false, &p->memory) == TR_OK;
-    for (uint32_t s = 0; well && s < p->servers; s++)
-        if (kept[s].n > 0) node_pull_find_part(p, s, &kept[s]);
-    if (well) tr_meet(tr, tr->node, opening); /* nobody reads a part before it is written */
-    free(kept);
-    return well;
+    uint32_t tag = t->next_tag;
+    t->next_tag += p->servers;
+    for (uint32_t s = 0; s < p->servers; s++) {
+        some = some || p->source[s].all.n > 0;
+        if (node_pull_keeper(p, s) == tr->node_rank) bytes += node_pull_kept_bytes(p, p->source[s].all.n);
+    }
+    if (!some || tr_shm_open(tr, tr->node, bytes, false, &p->memory) != TR_OK) return false;
+    for (uint32_t server = 0; server < p->servers; server++) {
+        struct node_source *s = &p->source[server];
+        uint32_t n = s->all.n;
+        int keeper = node_pull_keeper(p, server), owner = 0;
+        if (n == 0) continue;
+        at = 0;
+        for (uint32_t k = 0; k < server; k++)
+            if (node_pull_keeper(p, k) == keeper) at += node_pull_kept_bytes(p, p->source[k].all.n);
+        char *part = p->memory.part[keeper].at + at;
+        s->all.position = (uint32_t *)(void *)part;
+        s->cache = tr_cache_at(part + node_padded(n * sizeof(uint32_t)), 1, n * t->unit_bytes);
+        if (keeper == tr->node_rank) {
+            for (uint32_t i = 0; i < n; i++) s->all.position[i] = (uint32_t)s->list[i];
+            tr_cache_clear(&s->cache);
+            memset(tr_cache_value(&s->cache, 0), 0, n * t->unit_bytes); /* see tr_pull_differs() */
+        }
+        while (!tr_same_node(tr, owner) || tr_node_rank(tr, owner) != keeper) owner++;
+        s->channel = tr_channel_of(t, server, &s->all, tag + server);
+        s->channel.owner = owner;
+    }
+    tr_meet(tr, tr->node, opening); /* nobody reads a part before it is written */
+    return true;
 }
 
 /* ---- what is the view's ---- */
 
-/* Where the view's units lie among the values. */
-static int node_pull_find_own(struct node_source *s, const struct tr_segment *view)
-{
-    TR_TRY(TR_NEW(&s->own.position, view->n));
-    s->own.local = view->local;
-    s->own.n = view->n;
-    for (uint32_t i = 0, at = 0; i < view->n; i++) {
-        while (s->all.position[at] != view->position[i]) at++;
-        s->own.position[i] = at;
-    }
-    return tr_segment_find_runs(&s->own);
-}
-
-/* The runs of a union decide on its route, and are what a get is made of. */
+/* Lists the runs of a union, which decide on its route and make up a get: its values lie in the order of its positions. */
 static int node_pull_find_runs(struct tr_segment *all)
 {
     TR_TRY(TR_NEW(&all->local, all->n));
@@ -429,7 +398,9 @@ static int node_pull_join(struct tr_node_pull *p, const uint32_t *units)
         struct node_source *s = &p->source[server];
         const struct tr_channel *own = &p->view->channel[server];
         if (!s->cache.head || units[(size_t)me * p->servers + server] == 0) continue;
-        TR_TRY(node_pull_find_own(s, own->segment));
+        s->own.local = own->segment->local;
+        s->own.n = own->segment->n;
+        TR_TRY(tr_segment_find_runs(&s->own));
         TR_TRY(node_pull_find_runs(&s->all));
         s->channel.exact = own->exact;
         TR_TRY(tr_channel_open(&s->channel, false));
@@ -465,7 +436,7 @@ static void node_pull_free_one(struct tr_node_pull *p)
     for (uint32_t i = 0; p->source && i < p->servers; i++) {
         struct node_source *s = &p->source[i];
         if (s->cache.head) tr_channel_close(&s->channel);
-        else free(s->all.position);
+        free(s->list);
         free(s->all.run);
         free(s->own.position);
         free(s->own.run);
@@ -484,16 +455,13 @@ static bool node_pull_build(struct tr_node_pull *p, uint32_t *units)
 {
     tr_context *tr = p->table->tr;
     uint32_t *mine = units + (size_t)tr->node_rank * p->servers;
-    bool well = true;
     for (uint32_t s = 0; p->view && s < p->servers; s++)
         if (!tr_same_node(tr, p->view->channel[s].rank)) mine[s] = p->view->channel[s].segment->n;
     MPI_Request request;
     MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, units, (int)p->servers, MPI_UINT32_T, tr->node,
                    &request);
     tr_wait_alone(tr, &request, opening);
-    for (uint32_t s = 0; s < p->servers && well; s++)
-        if (node_pull_readers(p, units, s, tr->node_size) > 1) well = node_pull_unite_lists(p, units, s);
-    return well && node_pull_share(p) && node_agrees(tr, node_pull_join(p, units));
+    return node_pull_unite(p, units) && node_pull_share(p) && node_agrees(tr, node_pull_join(p, units));
 }
 
 /* One set of views, one of each worker of the node or none; all ranks of the node. */
@@ -641,10 +609,10 @@ struct tr_subscription {
     int members, member; /* workers of this node, and which this one is; -1: none */
     uint32_t chunk, chunks;
 
-    size_t units;           /* of the node's union: so many slots */
-    struct tr_keyset slice; /* what this rank receives, … */
-    size_t first;           /* … from this slot on */
-    struct tr_shm memory;   /* the first rank's: */
+    size_t units;         /* of the node's union: so many slots */
+    struct tr_plan slice; /* what this rank receives, … */
+    size_t first;         /* … from this slot on */
+    struct tr_shm memory; /* the first rank's: */
     /* By chunk and member, the number of the merge behind which the rows have come … */
     _Atomic int64_t *behind;
     char *value;    /* … by slot */
@@ -676,38 +644,9 @@ int tr_rows_subscribe(struct tr_table *t, const tr_key *keys, size_t n)
 
 static const char subscribing[] = "the ranks of this node to find what they subscribe to";
 
-/* A bit for each key of the table, in memory of the node, and how many are set before each word. */
-struct bits {
-    struct tr_shm memory;
-    _Atomic uint64_t *word;
-    uint32_t *before;
-    size_t words;
-};
-
 static bool subscription_is_far(const struct tr_table *t, struct tr_location at)
 {
     return !t->share[at.server];
-}
-
-static int subscription_mark(const struct tr_subscription *s, struct bits *bits)
-{
-    const struct tr_table *t = s->table;
-    struct tr_walker walker = {.partition = &t->partition};
-    for (size_t i = 0; i < s->n; i++)
-        if (subscription_is_far(t, tr_walk_to(&walker, s->key[i])))
-            atomic_fetch_or_explicit(&bits->word[s->key[i] / 64], UINT64_C(1) << s->key[i] % 64,
-                                     memory_order_relaxed);
-    tr_meet(t->tr, t->tr->node, subscribing);
-    TR_TRY(TR_NEW(&bits->before, bits->words + 1));
-    for (size_t w = 0; w < bits->words; w++)
-        bits->before[w + 1] = bits->before[w] + (uint32_t)__builtin_popcountll(bits->word[w]);
-    return TR_OK;
-}
-
-static uint32_t subscription_slot(const struct bits *bits, tr_key key)
-{
-    uint64_t below = bits->word[key / 64] & ((UINT64_C(1) << key % 64) - 1);
-    return bits->before[key / 64] + (uint32_t)__builtin_popcountll(below);
 }
 
 /* Slices differ by one at most. */
@@ -716,21 +655,19 @@ static size_t subscription_slice_start(const struct tr_subscription *s, size_t m
     return s->units * member / (size_t)s->members;
 }
 
-static int subscription_find_slice(struct tr_subscription *s, const struct bits *bits)
+static int subscription_find_slice(struct tr_subscription *s, const struct tr_union *rows)
 {
     const struct tr_table *t = s->table;
     if (s->member < 0) return TR_OK;
-    size_t first = s->first = subscription_slice_start(s, (size_t)s->member),
-           end = subscription_slice_start(s, (size_t)s->member + 1), n = 0;
+    size_t end = subscription_slice_start(s, (size_t)s->member + 1);
     tr_key *keys;
-    TR_TRY(TR_NEW(&keys, end - first));
-    for (size_t w = 0; w < bits->words; w++) {
-        if (bits->before[w + 1] <= first || bits->before[w] >= end) continue;
-        size_t slot = bits->before[w];
-        for (uint64_t left = bits->word[w]; left; left &= left - 1, slot++)
-            if (slot >= first && slot < end) keys[n++] = 64 * w + (uint64_t)__builtin_ctzll(left);
-    }
-    int status = tr_keyset_make(&t->partition, t->keys, 1, keys, n, &s->slice);
+    s->first = subscription_slice_start(s, (size_t)s->member);
+    TR_TRY(TR_NEW(&keys, end - s->first));
+    size_t n = tr_union_list(rows, s->first, end, keys);
+    int status = tr_plan_make(
+        &(struct tr_plan_keys){
+            .partition = &t->partition, .table_keys = t->keys, .pieces = 1, .key = keys, .n = n},
+        &s->slice);
     free(keys);
     return status;
 }
@@ -745,7 +682,7 @@ static size_t subscription_part(const struct tr_subscription *s, uint32_t slot, 
 }
 
 /* Own rows by the parts that they come in: first how many, then which. */
-static int subscription_find_parts(struct tr_subscription *s, const struct bits *bits)
+static int subscription_find_parts(struct tr_subscription *s, const struct tr_union *rows)
 {
     const struct tr_table *t = s->table;
     size_t parts = (size_t)s->members * s->chunks;
@@ -758,7 +695,7 @@ static int subscription_find_parts(struct tr_subscription *s, const struct bits 
         for (size_t i = 0; i < s->n; i++) {
             struct tr_location at = tr_walk_to(&walker, s->key[i]);
             if (!subscription_is_far(t, at)) continue;
-            uint32_t slot = subscription_slot(bits, s->key[i]),
+            uint32_t slot = tr_union_index(rows, s->key[i]),
                      *to = &s->begin[subscription_part(s, slot, at.position) + 2 - (size_t)turn];
             if (turn == 1) {
                 s->place[*to] = (uint32_t)i;
@@ -785,11 +722,11 @@ static void subscription_find_members(struct tr_subscription *s)
 }
 
 /* Memory for the union, if the node has it; without it the node subscribes to nothing. */
-static int subscription_open_memory(struct tr_subscription *s, const struct bits *bits)
+static int subscription_open_memory(struct tr_subscription *s, const struct tr_union *rows)
 {
     const struct tr_table *t = s->table;
     const size_t most = (size_t)1 << 28;
-    size_t flags = (size_t)s->members * s->chunks * sizeof *s->behind, units = bits->before[bits->words];
+    size_t flags = (size_t)s->members * s->chunks * sizeof *s->behind, units = tr_union_size(rows);
     flags = (flags + 63) & ~(size_t)63;
     if (units == 0 || units * t->unit_bytes > most) return TR_OK;
     size_t bytes = t->tr->node_rank == 0 ? flags + units * t->unit_bytes : 0;
@@ -798,14 +735,13 @@ static int subscription_open_memory(struct tr_subscription *s, const struct bits
     s->behind = (_Atomic int64_t *)(void *)s->memory.part[0].at;
     s->value = s->memory.part[0].at + flags;
     tr_meet(t->tr, t->tr->node, subscribing);
-    TR_TRY(subscription_find_slice(s, bits));
-    return subscription_find_parts(s, bits);
+    TR_TRY(subscription_find_slice(s, rows));
+    return subscription_find_parts(s, rows);
 }
 
 int tr_subscription_open(struct tr_table *t, uint32_t chunk, uint32_t chunks)
 {
-    tr_context *tr = t->tr;
-    struct bits bits = {.memory = TR_SHM_CLOSED, .words = t->keys / 64 + 1};
+    struct tr_union rows;
     TR_TRY(TR_NEW(&t->subscription, 1));
     struct tr_subscription *s = t->subscription;
     *s = (struct tr_subscription){.table = t,
@@ -816,14 +752,13 @@ int tr_subscription_open(struct tr_table *t, uint32_t chunk, uint32_t chunks)
                                   .memory = TR_SHM_CLOSED};
     t->subscribed = NULL;
     subscription_find_members(s);
-    if (tr_shm_open(tr, tr->node, tr->node_rank == 0 ? bits.words * sizeof *bits.word : 0, true,
-                    &bits.memory) != TR_OK)
-        return TR_OK;
-    bits.word = (_Atomic uint64_t *)(void *)bits.memory.part[0].at;
-    int status = subscription_mark(s, &bits);
-    if (status == TR_OK) status = subscription_open_memory(s, &bits);
-    tr_shm_close(&bits.memory);
-    free(bits.before);
+    if (tr_union_open(t->tr, t->keys, &rows) != TR_OK) return TR_OK;
+    struct tr_walker walker = {.partition = &t->partition};
+    for (size_t i = 0; i < s->n; i++)
+        if (subscription_is_far(t, tr_walk_to(&walker, s->key[i]))) tr_union_add(&rows, s->key[i]);
+    tr_union_seal(&rows, subscribing);
+    int status = subscription_open_memory(s, &rows);
+    tr_union_close(&rows);
     return status;
 }
 
@@ -833,7 +768,7 @@ void tr_subscription_close(struct tr_table *t)
     if (!s) return;
     t->subscription = NULL;
     tr_shm_close(&s->memory);
-    tr_keyset_free(&s->slice);
+    tr_plan_free(&s->slice);
     void *parts[] = {s->key, s->begin, s->place, s->slot, s->left, s};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
 }

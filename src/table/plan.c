@@ -1,7 +1,9 @@
 #include "table/plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "ranks/ranks.h"
 #include "table/codec.h"
 
 /* ======== partitions ======== */
@@ -275,13 +277,13 @@ uint64_t tr_partition_print(const struct tr_partition *p)
     return print;
 }
 
-/* ======== key sets ======== */
-
-/* A memcpy call pays from about this many units on; below, indexed loops win. */
-enum { MEAN_RUN_WORTH_IT = 16 };
+/* ======== plans ======== */
 
 int tr_segment_find_runs(struct tr_segment *s)
 {
+    enum {
+        MEAN_RUN_WORTH_IT = 16
+    }; /* units: shorter runs are copied faster by indexed loops than by memcpy() */
     uint32_t runs = 0;
     for (uint32_t i = 0; i < s->n; i++)
         runs += i == 0 || s->position[i] != s->position[i - 1] + 1 || s->local[i] != s->local[i - 1] + 1;
@@ -295,87 +297,142 @@ int tr_segment_find_runs(struct tr_segment *s)
     return TR_OK;
 }
 
-/* Blocks are permuted, so that positions ascend only inside each block. */
+/* Sorts a segment by position. A permutation of blocks leaves positions ascending only within each block. */
 static int segment_sort(struct tr_segment *s)
 {
     uint64_t *entry;
     uint32_t ascending = 1;
     while (ascending < s->n && s->position[ascending - 1] < s->position[ascending]) ascending++;
-    if (ascending < s->n) {
-        TR_TRY(TR_NEW(&entry, 2 * (size_t)s->n));
-        for (uint32_t i = 0; i < s->n; i++) entry[i] = (uint64_t)s->position[i] << 32 | s->local[i];
-        tr_sort_by_upper_half(entry, entry + s->n, s->n);
-        for (uint32_t i = 0; i < s->n; i++) {
-            s->position[i] = (uint32_t)(entry[i] >> 32);
-            s->local[i] = (uint32_t)entry[i];
-        }
-        free(entry);
+    if (ascending >= s->n) return TR_OK;
+    TR_TRY(TR_NEW(&entry, 2 * (size_t)s->n));
+    for (uint32_t i = 0; i < s->n; i++) entry[i] = (uint64_t)s->position[i] << 32 | s->local[i];
+    tr_sort_by_upper_half(entry, entry + s->n, s->n);
+    for (uint32_t i = 0; i < s->n; i++) {
+        s->position[i] = (uint32_t)(entry[i] >> 32);
+        s->local[i] = (uint32_t)entry[i];
     }
-    return tr_segment_find_runs(s);
+    free(entry);
+    return TR_OK;
 }
 
-/* Distributes the units over the segments, in two passes: count, then fill. Keys of an unbounded partition stay in
- * order. */
-static int keyset_split(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces,
-                        const tr_key *keys, size_t n, struct tr_keyset *set)
+/* Memory for all units that have been counted; the segments lie side by side in it. */
+static int plan_allocate(struct tr_plan *p, bool unbounded)
 {
-    struct tr_walker walker = {.partition = partition};
-    for (uint32_t piece = 0; piece < pieces; piece++)
-        for (size_t i = 0; i < n; i++)
-            set->segment[tr_walk_to(&walker, piece * table_keys + keys[i]).server].n++;
-    for (uint32_t server = 0; server < set->servers; server++) {
-        struct tr_segment *s = &set->segment[server];
-        TR_TRY(TR_NEW(&s->local, s->n));
-        TR_TRY(partition->unbounded ? TR_NEW(&s->key, s->n) : TR_NEW(&s->position, s->n));
+    for (uint32_t server = 0; server < p->servers; server++) p->units += p->segment[server].n;
+    TR_TRY(TR_NEW(&p->local, p->units));
+    TR_TRY(unbounded ? TR_NEW(&p->key, p->units) : TR_NEW(&p->position, p->units));
+    size_t first = 0;
+    for (uint32_t server = 0; server < p->servers; server++) {
+        struct tr_segment *s = &p->segment[server];
+        s->local = p->local + first;
+        if (unbounded) s->key = p->key + first;
+        else s->position = p->position + first;
+        first += s->n;
         s->n = 0;
     }
-    for (uint32_t piece = 0; piece < pieces; piece++)
-        for (size_t i = 0; i < n; i++) {
-            struct tr_location at = tr_walk_to(&walker, piece * table_keys + keys[i]);
-            struct tr_segment *s = &set->segment[at.server];
-            s->local[s->n] = (uint32_t)(i * pieces + piece);
-            if (partition->unbounded) s->key[s->n++] = keys[i];
-            else s->position[s->n++] = at.position;
-        }
-    for (uint32_t server = 0; server < set->servers && !partition->unbounded; server++)
-        TR_TRY(segment_sort(&set->segment[server]));
     return TR_OK;
 }
 
-int tr_keyset_make(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces,
-                   const tr_key *keys, size_t n, struct tr_keyset *keyset)
+/* Counts the units of each server, then fills the segments. */
+static int plan_fill(const struct tr_plan_keys *k, struct tr_plan *p)
 {
-    if (n * pieces > UINT32_MAX)
-        return tr_fail(TR_ERR_INTERNAL, "a view has at most 2^32 units, not %zu", n * pieces);
-    for (size_t i = 0; i < n; i++) {
-        if (keys[i] >= table_keys || (i > 0 && keys[i] <= keys[i - 1]))
+    const bool listed = k->order == TR_PLAN_LISTED, unbounded = k->partition->unbounded;
+    const size_t outer = listed ? k->n : k->pieces, inner = listed ? k->pieces : k->n;
+    struct tr_walker walker = {.partition = k->partition};
+    TR_TRY(TR_NEW(&p->segment, p->servers));
+    for (int fills = 0; fills < 2; fills++) {
+        if (fills) TR_TRY(plan_allocate(p, unbounded));
+        for (size_t a = 0; a < outer; a++)
+            for (size_t b = 0; b < inner; b++) {
+                size_t i = listed ? a : b, piece = listed ? b : a;
+                struct tr_location at = tr_walk_to(&walker, piece * k->table_keys + k->key[i]);
+                struct tr_segment *s = &p->segment[at.server];
+                if (k->skip && k->skip[at.server]) continue;
+                if (fills) s->local[s->n] = (uint32_t)(i * k->pieces + piece);
+                if (fills && unbounded) s->key[s->n] = k->key[i];
+                else if (fills) s->position[s->n] = at.position;
+                s->n++;
+            }
+    }
+    for (uint32_t server = 0; server < p->servers && !listed && !unbounded; server++) {
+        TR_TRY(segment_sort(&p->segment[server]));
+        TR_TRY(tr_segment_find_runs(&p->segment[server]));
+    }
+    return TR_OK;
+}
+
+int tr_plan_make(const struct tr_plan_keys *k, struct tr_plan *plan)
+{
+    if (k->n * k->pieces > UINT32_MAX)
+        return tr_fail(TR_ERR_INTERNAL, "a view has at most 2^32 units, not %zu", k->n * k->pieces);
+    for (size_t i = 0; i < k->n && k->order == TR_PLAN_ASCENDING; i++)
+        if (k->key[i] >= k->table_keys || (i > 0 && k->key[i] <= k->key[i - 1]))
             return tr_fail(TR_ERR_INTERNAL, "key %zu of a view is %llu: keys must ascend and lie below %llu",
-                           i, (unsigned long long)keys[i], (unsigned long long)table_keys);
-    }
-    struct tr_keyset set = {.servers = partition->servers, .units = n * pieces};
-    TR_TRY(TR_NEW(&set.segment, set.servers));
-    int status = keyset_split(partition, table_keys, pieces, keys, n, &set);
-    if (status != TR_OK) {
-        tr_keyset_free(&set);
-        return status;
-    }
-    *keyset = set;
-    return TR_OK;
+                           i, (unsigned long long)k->key[i], (unsigned long long)k->table_keys);
+    struct tr_plan p = {.servers = k->partition->servers};
+    int status = plan_fill(k, &p);
+    if (status == TR_OK) *plan = p;
+    else tr_plan_free(&p);
+    return status;
 }
 
-void tr_keyset_free(struct tr_keyset *keyset)
+void tr_plan_free(struct tr_plan *plan)
 {
-    for (uint32_t server = 0; keyset->segment && server < keyset->servers; server++) {
-        free(keyset->segment[server].local);
-        free(keyset->segment[server].position);
-        free(keyset->segment[server].key);
-        free(keyset->segment[server].run);
-    }
-    free(keyset->segment);
-    *keyset = (struct tr_keyset){0};
+    for (uint32_t server = 0; plan->segment && server < plan->servers; server++)
+        free(plan->segment[server].run);
+    free(plan->segment);
+    free(plan->local);
+    free(plan->position);
+    free(plan->key);
+    *plan = (struct tr_plan){0};
 }
 
 uint32_t tr_segment_find(const struct tr_segment *s, uint32_t position)
 {
     return (uint32_t)tr_place_u32(s->position, s->n, position);
+}
+
+/* ======== unions ======== */
+
+int tr_union_open(tr_context *tr, uint64_t limit, struct tr_union *u)
+{
+    size_t words = (size_t)(limit / 64 + 1),
+           bytes = words * sizeof *u->word + (words + 1) * sizeof *u->before;
+    *u = (struct tr_union){.tr = tr, .words = words, .memory = TR_SHM_CLOSED};
+    TR_TRY(tr_shm_open(tr, tr->node, tr->node_rank == 0 ? bytes : 0, true, &u->memory));
+    u->word = (_Atomic uint64_t *)(void *)u->memory.part[0].at;
+    u->before = (uint32_t *)(void *)(u->word + words);
+    return TR_OK;
+}
+
+void tr_union_close(struct tr_union *u)
+{
+    tr_shm_close(&u->memory);
+}
+
+void tr_union_seal(struct tr_union *u, const char *whom)
+{
+    tr_meet(u->tr, u->tr->node, whom);
+    for (size_t w = 0; w < u->words && u->tr->node_rank == 0; w++)
+        u->before[w + 1] = u->before[w] + (uint32_t)__builtin_popcountll(u->word[w]);
+    tr_meet(u->tr, u->tr->node, whom);
+}
+
+void tr_union_clear(struct tr_union *u, const char *whom)
+{
+    tr_meet(u->tr, u->tr->node, whom);
+    if (u->tr->node_rank == 0) memset((void *)u->word, 0, u->words * sizeof *u->word);
+    tr_meet(u->tr, u->tr->node, whom);
+}
+
+size_t tr_union_list(const struct tr_union *u, size_t first, size_t end, uint64_t *number)
+{
+    size_t n = 0;
+    for (size_t w = 0; w < u->words; w++) {
+        if (u->before[w + 1] <= first || u->before[w] >= end) continue;
+        size_t index = u->before[w];
+        for (uint64_t left = u->word[w]; left; left &= left - 1, index++)
+            if (index >= first && index < end) number[n++] = 64 * w + (uint64_t)__builtin_ctzll(left);
+    }
+    return n;
 }

@@ -21,7 +21,10 @@
 #ifndef TR_TABLE_PLAN_H
 #define TR_TABLE_PLAN_H
 
+#include <stdatomic.h>
+
 #include "base/base.h"
+#include "ranks/shm.h"
 #include "trireme/table.h"
 
 /* The first four in the order of table.partition's words. */
@@ -120,44 +123,96 @@ const char *tr_partition_name(enum tr_partition_kind kind);
 /* One number that tells partitions apart: ranks compare it. */
 uint64_t tr_partition_print(const struct tr_partition *partition);
 
-/* ======== key sets ======== */
-
-/* The keys of a view, split by server: where each lies there, and where it goes in the view.
+/* ======== plans: keys → segments by server ========
  *
- * A segment lists the units that the view has at one server by ascending position; local[i] is the unit's
- * number in the view. Where neighbours are mostly kept together (whole ranges), runs say the same in less
- * space, and values move by memcpy. With hash storage servers alone know positions, and a segment lists keys.
- */
-
+ * A plan says where each unit of some keys lies: at which server, at which position of its share, and where its values go in
+ * the caller's memory. Views, lists of rows, unions of a node and subscriptions all read and write by plans.
+ *
+ * A segment lists the units at one server. In TR_PLAN_ASCENDING order, positions ascend, and where neighbours are mostly
+ * kept together (whole ranges), runs say the same in less space, and values move by memcpy(). In TR_PLAN_LISTED order, all
+ * pieces of the first key come first, then those of the second. With hash storage only servers know positions, and a segment
+ * lists keys instead, in the caller's order. */
 struct tr_run {
     uint32_t local, position, length;
 };
 
 struct tr_segment {
-    uint32_t n;         /* units of the view at this server */
-    uint32_t *local;    /* their numbers in the view … */
-    uint32_t *position; /* … and at the server, ascending; NULL with hash storage … */
-    tr_key *key;        /* … where the keys say what is meant, ascending; else NULL */
+    uint32_t n;         /* units at this server */
+    uint32_t *local;    /* their numbers in the caller's memory: number of the key × pieces + piece */
+    uint32_t *position; /* their positions in the server's share; NULL with hash storage */
+    tr_key *key;        /* hash storage: their keys; else NULL */
     uint32_t runs;      /* > 0: the same as runs, because they are long */
     struct tr_run *run;
 };
 
-struct tr_keyset {
+struct tr_plan {
     uint32_t servers;
-    size_t units;
-    struct tr_segment *segment; /* by server */
+    size_t units;               /* in all segments */
+    struct tr_segment *segment; /* by server; their arrays lie side by side in these: */
+    uint32_t *local, *position;
+    tr_key *key;
 };
 
-/* Splits n ascending keys of `pieces` units each (one, where the partition is unbounded). TR_ERR_INTERNAL where they do
- * not ascend or lie outside. */
-int tr_keyset_make(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces,
-                   const tr_key *keys, size_t n, struct tr_keyset *keyset);
-void tr_keyset_free(struct tr_keyset *keyset);
+enum tr_plan_order { TR_PLAN_ASCENDING, TR_PLAN_LISTED };
 
-/* Lists the runs of a segment where they are long enough to be worth it. */
+struct tr_plan_keys {
+    const struct tr_partition *partition;
+    uint64_t table_keys;
+    uint32_t pieces; /* units of a key: unit number of piece p of key k is p × table_keys + k */
+    const tr_key *key;
+    size_t n;
+    enum tr_plan_order order;
+    const bool *skip; /* by server: its units are left out; NULL: of no server */
+};
+
+/* Splits n keys by server. TR_ERR_INTERNAL for more than 2^32 units and, in ascending order, for keys that do not ascend or
+ * are not below table_keys (the caller has checked keys in listed order). Free with tr_plan_free(). */
+int tr_plan_make(const struct tr_plan_keys *keys, struct tr_plan *plan);
+void tr_plan_free(struct tr_plan *plan);
+
+/* Lists the runs of a segment in ascending order if they have 16 units on average. */
 int tr_segment_find_runs(struct tr_segment *segment);
 
-/* The first entry of a segment at or behind a position: cuts segments into chunks. */
+/* The first entry of a segment at or behind a position; segment->n: there is none. Cuts segments into chunks. */
 uint32_t tr_segment_find(const struct tr_segment *segment, uint32_t position);
+
+/* ======== unions of numbers that the ranks of a node have ========
+ *
+ * A bitmap in memory that the node shares. Collective over the ranks of the node: open, seal, clear, close. Between open (or
+ * clear) and seal each rank adds its numbers; from seal on each rank looks up. */
+struct tr_union {
+    tr_context *tr;
+    size_t words;
+    _Atomic uint64_t *word; /* bit i % 64 of word i / 64: some rank has number i */
+    uint32_t *before;       /* by word, and one more: numbers of the union below it */
+    struct tr_shm memory;
+};
+
+/* For numbers < limit. TR_ERR_SYSTEM, on all ranks of the node: there is no memory for it. */
+int tr_union_open(tr_context *tr, uint64_t limit, struct tr_union *u);
+void tr_union_close(struct tr_union *u);
+void tr_union_seal(struct tr_union *u,
+                   const char *whom); /* whom: «the ranks of this node to …», for a wait that is too long */
+void tr_union_clear(struct tr_union *u, const char *whom);
+
+static inline void tr_union_add(struct tr_union *u, uint64_t number)
+{
+    atomic_fetch_or_explicit(&u->word[number / 64], UINT64_C(1) << number % 64, memory_order_relaxed);
+}
+
+static inline uint32_t tr_union_size(const struct tr_union *u)
+{
+    return u->before[u->words];
+}
+
+/* The index of a number that is in the union: how many lower ones it has. */
+static inline uint32_t tr_union_index(const struct tr_union *u, uint64_t number)
+{
+    uint64_t below = u->word[number / 64] & ((UINT64_C(1) << number % 64) - 1);
+    return u->before[number / 64] + (uint32_t)__builtin_popcountll(below);
+}
+
+/* Lists the numbers with indices first .. end - 1, ascending, and returns how many there are. */
+size_t tr_union_list(const struct tr_union *u, size_t first, size_t end, uint64_t *number);
 
 #endif

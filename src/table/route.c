@@ -53,11 +53,20 @@ static int channel_choose_route(struct tr_channel *c)
                    c->rank);
 }
 
+MPI_Datatype tr_type_of_units(const struct tr_table *t, size_t n, const int *length, const int *position)
+{
+    MPI_Datatype unit, type;
+    MPI_Type_contiguous((int)t->unit_width, tr_dtype_mpi(t->dtype), &unit);
+    if (length) MPI_Type_indexed((int)n, length, position, unit, &type);
+    else MPI_Type_create_indexed_block((int)n, 1, position, unit, &type);
+    MPI_Type_commit(&type);
+    MPI_Type_free(&unit);
+    return type;
+}
+
 int tr_channel_open_types(struct tr_channel *c)
 {
-    const struct tr_table *t = c->table;
     const struct tr_segment *s = c->segment;
-    MPI_Datatype unit;
     size_t pieces = s->runs ? s->runs : s->n;
     int *local, *position, *length;
     TR_TRY(TR_NEW(&local, 3 * pieces));
@@ -68,12 +77,8 @@ int tr_channel_open_types(struct tr_channel *c)
         position[i] = (int)(s->runs ? s->run[i].position : s->position[i]);
         length[i] = (int)(s->runs ? s->run[i].length : 1);
     }
-    MPI_Type_contiguous((int)t->unit_width, tr_dtype_mpi(t->dtype), &unit);
-    MPI_Type_indexed((int)pieces, length, local, unit, &c->here);
-    MPI_Type_indexed((int)pieces, length, position, unit, &c->there);
-    MPI_Type_commit(&c->here);
-    MPI_Type_commit(&c->there);
-    MPI_Type_free(&unit);
+    c->here = tr_type_of_units(c->table, pieces, length, local);
+    c->there = tr_type_of_units(c->table, pieces, length, position);
     free(local);
     return TR_OK;
 }
@@ -136,13 +141,7 @@ static int stretches_open(struct tr_channel *c)
     int *length = position + n, status;
     stretches_find(c, all, position, length);
     status = TR_NEW(&all->fetched, all->units * t->unit_bytes);
-    if (status == TR_OK) {
-        MPI_Datatype unit;
-        MPI_Type_contiguous((int)t->unit_width, tr_dtype_mpi(t->dtype), &unit);
-        MPI_Type_indexed((int)all->n, length, position, unit, &all->there);
-        MPI_Type_commit(&all->there);
-        MPI_Type_free(&unit);
-    }
+    if (status == TR_OK) all->there = tr_type_of_units(t, all->n, length, position);
     free(position);
     return status;
 }

@@ -50,6 +50,10 @@ struct tr_channel tr_channel_of(struct tr_table *table, uint32_t server, const s
 /* Chooses how the channel reads, and makes what that takes. TR_ERR_CONFIG where the job wishes for what cannot be. */
 int tr_channel_open(struct tr_channel *channel, bool accumulates);
 
+/* An MPI datatype of n blocks of units, for the caller to free: block i begins at unit position[i] and has length[i] units
+ * (length NULL: one). */
+MPI_Datatype tr_type_of_units(const struct tr_table *table, size_t n, const int *length, const int *position);
+
 /* Makes the datatypes of get and accumulate alone, for a channel whose route is known. */
 int tr_channel_open_types(struct tr_channel *channel);
 

@@ -7,17 +7,12 @@
 #include "table/server.h"
 #include "table/storage.h"
 #include "table/node.h"
+#include "table/route.h"
 #include "table/table.h"
-
-/* A unit of the list, by server in the order of the list. */
-struct pull_want {
-    uint32_t position; /* at its server */
-    uint32_t unit;     /* number of its row in the list × pieces + piece */
-};
 
 /* One unit that is asked for. */
 struct pull_ask {
-    uint32_t want; /* number in the list of wants */
+    uint32_t want; /* its number in the plan */
     uint32_t from; /* sparse: a part of the row has come, the rest begins at this column */
     bool claimed;  /* its entry of the node cache */
 };
@@ -59,11 +54,11 @@ struct pull {
     const tr_key *keys;
     tr_row_fn *row;
     void *state;
-    size_t n, left; /* rows */
-    struct pull_want *want;
+    size_t n, left;             /* rows */
+    struct tr_plan plan;        /* units of the list by server; a «want» is a number in it */
     struct pull_source *source; /* by server */
     uint32_t *elsewhere; /* wants that other workers of the node fetch or have fetched: a ring of all wants */
-    size_t wants, elsewhere_first, elsewhere_n;
+    size_t elsewhere_first, elsewhere_n;
     struct pull_request *here, **here_end; /* answered */
     struct pull_request **flying;          /* not answered … */
     MPI_Request *received;                 /* … and what would tell */
@@ -101,12 +96,12 @@ struct tr_rows {
 /* The row of a want: its number in the list; and its unit, as the table numbers them. */
 static inline size_t rows_place(const struct pull *p, uint32_t want)
 {
-    return p->want[want].unit / p->table->pieces;
+    return p->plan.local[want] / p->table->pieces;
 }
 static inline uint64_t rows_unit(const struct pull *p, uint32_t want)
 {
     const struct tr_table *t = p->table;
-    return p->want[want].unit % t->pieces * t->keys + p->keys[rows_place(p, want)];
+    return p->plan.local[want] % t->pieces * t->keys + p->keys[rows_place(p, want)];
 }
 
 /* Whether the next want of a source may be begun. */
@@ -326,34 +321,30 @@ static int rows_check_pull(const struct tr_table *t, const tr_key *keys, size_t 
     return TR_OK;
 }
 
-/* Splits the list by server, in two passes: count, then fill, without rows that come by themselves. Hash storage has one piece a
- * row, and no positions. */
+/* Splits the list by server, without rows that come behind merges: those of other nodes, where rows are subscribed. */
 static int rows_split(struct pull *p)
 {
     struct tr_table *t = p->table;
     uint32_t servers = t->partition.servers;
-    struct tr_walker walker = {.partition = &t->partition};
-    p->wants = p->n * t->pieces;
-    TR_TRY(TR_NEW(&p->want, p->wants));
+    bool *skip = NULL;
     TR_TRY(TR_NEW(&p->source, servers));
     for (uint32_t s = 0; s < servers; s++) p->source[s].near = rows_is_near(t, s);
-    for (uint64_t piece = 0; piece < t->pieces; piece++)
-        for (size_t i = 0; i < p->n; i++) {
-            struct pull_source *s = &p->source[tr_walk_to(&walker, piece * t->keys + p->keys[i]).server];
-            s->end += s->near || !p->subscribed;
-        }
-    for (uint32_t s = 0, at = 0; s < servers; s++) {
-        p->source[s].next = at;
-        at += p->source[s].end;
-        p->source[s].end = p->source[s].next;
+    if (p->subscribed) TR_TRY(TR_NEW(&skip, servers));
+    for (uint32_t s = 0; skip && s < servers; s++) skip[s] = !p->source[s].near;
+    int status = tr_plan_make(&(struct tr_plan_keys){.partition = &t->partition,
+                                                     .table_keys = t->keys,
+                                                     .pieces = t->pieces,
+                                                     .key = p->keys,
+                                                     .n = p->n,
+                                                     .order = TR_PLAN_LISTED,
+                                                     .skip = skip},
+                              &p->plan);
+    free(skip);
+    TR_TRY(status);
+    for (uint32_t s = 0, first = 0; s < servers; s++) {
+        p->source[s].next = first;
+        p->source[s].end = first += p->plan.segment[s].n;
     }
-    for (size_t i = 0; i < p->n; i++) /* all pieces of a row, then the next row: see `window` */
-        for (uint32_t piece = 0; piece < t->pieces; piece++) {
-            struct tr_location at = tr_walk_to(&walker, (uint64_t)piece * t->keys + p->keys[i]);
-            if (p->subscribed && !p->source[at.server].near) continue;
-            p->want[p->source[at.server].end++] =
-                (struct pull_want){at.position, (uint32_t)(i * t->pieces + piece)};
-        }
     return TR_OK;
 }
 
@@ -404,7 +395,7 @@ static bool request_choose(struct pull *p, struct pull_source *s, struct pull_as
             tr_cache_claim(p->cache, rows_unit(p, ask->want), &p->cache_terms, p->terms->holds);
         ask->claimed = state == TR_CACHE_CLAIMED;
         if (ask->claimed || state == TR_CACHE_NONE) return true;
-        p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->wants] = ask->want;
+        p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->plan.units] = ask->want;
     }
     return false;
 }
@@ -439,7 +430,7 @@ static size_t request_answer_room(const struct pull *p, const struct pull_reques
 static unsigned char *request_write(const struct pull *p, const struct pull_ask *ask, unsigned char *out)
 {
     const struct tr_table *t = p->table;
-    struct tr_sparse_request wish = {p->want[ask->want].position, ask->from};
+    struct tr_sparse_request wish = {p->plan.position ? p->plan.position[ask->want] : 0, ask->from};
     tr_key key = p->keys[rows_place(p, ask->want)];
     const void *from = t->hash ? (void *)&key : (void *)&wish; /* which begins with the position */
     size_t bytes = t->hash ? sizeof key : t->sparse ? sizeof wish : sizeof wish.position;
@@ -451,17 +442,14 @@ static unsigned char *request_write(const struct pull *p, const struct pull_ask 
 static int request_get(struct pull *p, struct pull_request *r)
 {
     struct tr_table *t = p->table;
-    MPI_Datatype unit, there;
+    MPI_Datatype there;
     int *position;
     TR_TRY(TR_NEW(&position, r->n));
-    for (uint32_t i = 0; i < r->n; i++) position[i] = (int)p->want[r->ask[i].want].position;
-    MPI_Type_contiguous((int)t->unit_width, tr_dtype_mpi(t->dtype), &unit);
-    MPI_Type_create_indexed_block((int)r->n, 1, position, unit, &there);
-    MPI_Type_commit(&there);
+    for (uint32_t i = 0; i < r->n; i++) position[i] = (int)p->plan.position[r->ask[i].want];
+    there = tr_type_of_units(t, r->n, NULL, position);
     MPI_Rget(r->answer + sizeof(struct tr_reply_head), (int)(r->n * t->unit_width), tr_dtype_mpi(t->dtype),
              tr_table_server_rank(t, r->server), 0, 1, there, t->window, &p->received[p->flying_n]);
     MPI_Type_free(&there);
-    MPI_Type_free(&unit);
     free(position);
     return TR_OK;
 }
@@ -676,7 +664,7 @@ static int rows_deliver_unit(struct pull *p, uint32_t want, const void *value)
     size_t place = rows_place(p, want);
     if (t->pieces == 1) return rows_deliver(p, place, t->width, NULL, value);
     char *whole = p->whole + place % p->window * t->pieces * t->unit_bytes;
-    memcpy(whole + p->want[want].unit % t->pieces * t->unit_bytes, value, t->unit_bytes);
+    memcpy(whole + p->plan.local[want] % t->pieces * t->unit_bytes, value, t->unit_bytes);
     if (--p->missing[place % p->window] > 0) return TR_OK;
     int status = rows_deliver(p, place, t->width, NULL, whole);
     for (; p->base < p->n && p->missing[p->base % p->window] == 0; p->base++)
@@ -740,7 +728,7 @@ static int rows_deliver_lists(struct pull *p, const struct pull_request *r)
 static int rows_deliver_own_sparse(struct pull *p, uint32_t want)
 {
     struct pull_part *copy = &p->table->rows->part;
-    const struct tr_sparse_row *row = &p->table->sparse_share->row[p->want[want].position];
+    const struct tr_sparse_row *row = &p->table->sparse_share->row[p->plan.position[want]];
     size_t place = rows_place(p, want), bytes = row->n * sizeof *row->column;
     copy->n = 0;
     TR_TRY(part_grow(copy, tr_max_size(row->n, 1)));
@@ -755,7 +743,7 @@ static int rows_deliver_near(struct pull *p, uint32_t server, uint32_t want)
 {
     struct tr_table *t = p->table;
     if (t->sparse) return rows_deliver_own_sparse(p, want);
-    uint32_t position = p->want[want].position;
+    uint32_t position = p->plan.position[want];
     const char *value = (const char *)t->share[server] + position * t->unit_bytes;
     t->tr->tables->traffic.bytes_pulled += t->unit_bytes;
     if (p->terms->still) return rows_deliver_unit(p, want, value);
@@ -830,7 +818,7 @@ static int rows_take_from_cache(struct pull *p, uint32_t want, bool *did)
         return status;
     }
     if (state == TR_CACHE_COMING) {
-        p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->wants] = want;
+        p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->plan.units] = want;
         return TR_OK;
     }
     while (want >= p->source[server].end) server++; /* wants are in the order of servers */
@@ -842,7 +830,7 @@ static int rows_deliver_elsewhere(struct pull *p, bool *did)
 {
     for (size_t left = p->elsewhere_n; left > 0 && !p->here; left--) {
         uint32_t want = p->elsewhere[p->elsewhere_first];
-        p->elsewhere_first = (p->elsewhere_first + 1) % p->wants;
+        p->elsewhere_first = (p->elsewhere_first + 1) % p->plan.units;
         p->elsewhere_n--;
         TR_TRY(rows_take_from_cache(p, want, did));
     }
@@ -904,7 +892,7 @@ static void rows_close_pull(struct pull *p)
     while (p->parts) part_free(&p->parts);
     for (uint32_t s = 0; p->source && s < p->table->partition.servers; s++) free(p->source[s].again);
     free(p->source);
-    free(p->want);
+    tr_plan_free(&p->plan);
     free(p->elsewhere);
     free(p->flying);
     free(p->received);
@@ -938,7 +926,7 @@ static int rows_open_pull(struct pull *p)
     p->cache_terms = (struct tr_cache_terms){t->lockstep, p->terms->least, rows->after};
     if (!t->lockstep) p->cache_terms.after = tr_max_size(rows->after, rows->pulled);
     rows->pulled = tr_cache_number(p->cache);
-    return TR_NEW(&p->elsewhere, p->wants);
+    return TR_NEW(&p->elsewhere, p->plan.units);
 }
 
 int tr_rows_move(struct tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void *state,

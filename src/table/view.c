@@ -97,7 +97,10 @@ static int view_open_channels(struct tr_view_state *v, const tr_key *keys, size_
     uint32_t servers = t->partition.servers;
     if (v->merged && t->updating_views > 0)
         return tr_fail(TR_ERR_INTERNAL, "table %s: a worker can update it through one view only", t->name);
-    TR_TRY(tr_keyset_make(&t->partition, t->keys, t->pieces, keys, n, &v->keys));
+    TR_TRY(tr_plan_make(
+        &(struct tr_plan_keys){
+            .partition = &t->partition, .table_keys = t->keys, .pieces = t->pieces, .key = keys, .n = n},
+        &v->keys));
     TR_TRY(TR_NEW(&v->channel, servers));
     t->updating_views += v->merged;
     for (uint32_t server = 0; server < servers; server++) {
@@ -175,7 +178,7 @@ void tr_view_close(tr_view **view)
     if (!*view) return;
     struct tr_view_state *v = (*view)->state;
     tr_view_end(v);
-    tr_keyset_free(&v->keys);
+    tr_plan_free(&v->keys);
     if (v->group) view_close_group(v->group);
     free(v->view.value);
     if (!v->lent) free(v->view.delta);

@@ -13,7 +13,7 @@ struct tr_view_state {
     enum tr_view_use use;
     bool merged; /* its updates go by merge */
     uint32_t tag;
-    struct tr_keyset keys;
+    struct tr_plan keys;
     struct tr_channel *channel; /* by server; NULL for a member that its leader serves */
     enum { PULL_IDLE, PULL_READING, PULL_SPREADING } pull;
     enum { PUSH_IDLE, PUSH_GATHERING, PUSH_WAITING, PUSH_SENDING } push;

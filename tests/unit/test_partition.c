@@ -53,7 +53,7 @@ START_TEST(every_unit_has_a_place_of_its_own)
                 ck_assert_uint_eq(held, units[u]);
                 ck_assert_uint_ge(total, units[u]);
                 ck_assert_uint_lt(total, units[u] + p.block); /* only the last block is padded */
-                ck_assert_uint_le(p.block, units[u]);           /* larger ones would be room for nothing */
+                ck_assert_uint_le(p.block, units[u]);         /* larger ones would be room for nothing */
                 char *taken = calloc(total, 1);
                 uint64_t wrong = 0; /* a check of Check's writes to a file: too slow for every unit */
                 for (uint64_t unit = 0; unit < units[u]; unit++) {
@@ -343,16 +343,25 @@ START_TEST(unbounded_partitions_count_and_refuse)
 }
 END_TEST
 
+static int plan(const struct tr_partition *p, uint64_t table_keys, uint32_t pieces, const tr_key *keys,
+                size_t n, struct tr_plan *plan)
+{
+    return tr_plan_make(
+        &(struct tr_plan_keys){
+            .partition = p, .table_keys = table_keys, .pieces = pieces, .key = keys, .n = n},
+        plan);
+}
+
 /* Every key is in the segment of its server, by its number, however large. */
 START_TEST(key_sets_of_unbounded_partitions_list_keys)
 {
     enum { KEYS = 5000 };
     static tr_key keys[KEYS];
     struct tr_partition p;
-    struct tr_keyset set;
+    struct tr_plan set;
     for (tr_key k = 0; k < KEYS; k++) keys[k] = (UINT64_C(1) << 63) - (KEYS - k) * (k < KEYS / 2 ? 1000 : 1);
     make_unbounded(TR_PARTITION_RANGE_HASH, UINT64_C(1) << 63, 0, 4, &p);
-    ck_ok(tr_keyset_make(&p, UINT64_C(1) << 63, 1, keys, KEYS, &set));
+    ck_ok(plan(&p, UINT64_C(1) << 63, 1, keys, KEYS, &set));
     size_t units = 0;
     for (uint32_t server = 0; server < 4; server++) {
         const struct tr_segment *s = &set.segment[server];
@@ -365,10 +374,47 @@ START_TEST(key_sets_of_unbounded_partitions_list_keys)
         }
     }
     ck_assert_uint_eq(units, KEYS);
-    tr_keyset_free(&set);
+    tr_plan_free(&set);
     keys[KEYS - 1] = UINT64_C(1) << 63;
-    ck_fails(tr_keyset_make(&p, UINT64_C(1) << 63, 1, keys, KEYS, &set), TR_ERR_INTERNAL, "lie below");
+    ck_fails(plan(&p, UINT64_C(1) << 63, 1, keys, KEYS, &set), TR_ERR_INTERNAL, "lie below");
     tr_partition_free(&p);
+}
+END_TEST
+
+/* In listed order a segment has its units in the order of the list, which may repeat keys; skipped servers have none. */
+START_TEST(listed_keys_keep_their_order)
+{
+    enum { KEYS = 500, SERVERS = 4 };
+    for (uint32_t pieces = 1; pieces <= 3; pieces += 2) {
+        struct tr_partition p;
+        struct tr_plan set;
+        tr_key keys[KEYS];
+        const bool skip[SERVERS] = {false, true, false, false};
+        ck_ok(make(TR_PARTITION_RANGE_HASH, KEYS * pieces, 4, SERVERS, &p));
+        for (uint64_t i = 0; i < KEYS; i++) keys[i] = tr_mix(i) % KEYS;
+        ck_ok(tr_plan_make(&(struct tr_plan_keys){.partition = &p,
+                                                  .table_keys = KEYS,
+                                                  .pieces = pieces,
+                                                  .key = keys,
+                                                  .n = KEYS,
+                                                  .order = TR_PLAN_LISTED,
+                                                  .skip = skip},
+                           &set));
+        size_t units = 0;
+        for (uint32_t unit = 0; unit < KEYS * pieces; unit++) {
+            struct tr_location at = tr_partition_locate(&p, unit % pieces * KEYS + keys[unit / pieces]);
+            struct tr_segment *s = &set.segment[at.server];
+            if (skip[at.server]) continue;
+            ck_assert_uint_gt(s->n, 0); /* the next one of its segment */
+            ck_assert_uint_eq(*s->local, unit);
+            ck_assert_uint_eq(*s->position, at.position);
+            s->local++, s->position++, s->n--, units++;
+        }
+        ck_assert_uint_eq(set.segment[1].n, 0);
+        ck_assert_uint_eq(units, set.units);
+        tr_plan_free(&set);
+        tr_partition_free(&p);
+    }
 }
 END_TEST
 
@@ -384,8 +430,8 @@ START_TEST(key_sets_are_split_by_server)
         size_t n = 0;
         for (tr_key k = 0; k < KEYS; k++)
             if (tr_mix(k + (uint64_t)trial * KEYS) % 3 <= (uint64_t)trial % 3) keys[n++] = k;
-        struct tr_keyset set;
-        ck_ok(tr_keyset_make(&p, KEYS, pieces, keys, n, &set));
+        struct tr_plan set;
+        ck_ok(plan(&p, KEYS, pieces, keys, n, &set));
         size_t units = 0;
         bool seen[KEYS * 3] = {false};
         for (uint32_t server = 0; server < servers; server++) {
@@ -412,7 +458,7 @@ START_TEST(key_sets_are_split_by_server)
                 ck_assert_uint_eq(s->runs, 1);
         }
         ck_assert_uint_eq(units, n * pieces);
-        tr_keyset_free(&set);
+        tr_plan_free(&set);
         tr_partition_free(&p);
     }
 }
@@ -421,12 +467,12 @@ END_TEST
 START_TEST(keys_must_ascend_and_exist)
 {
     struct tr_partition p;
-    struct tr_keyset set;
+    struct tr_plan set;
     ck_ok(make(TR_PARTITION_RANGE, 10, 0, 2, &p));
-    ck_fails(tr_keyset_make(&p, 10, 1, (tr_key[]){1, 1}, 2, &set), TR_ERR_INTERNAL, "ascend");
-    ck_fails(tr_keyset_make(&p, 10, 1, (tr_key[]){10}, 1, &set), TR_ERR_INTERNAL, "below 10");
-    ck_ok(tr_keyset_make(&p, 10, 1, NULL, 0, &set));
-    tr_keyset_free(&set);
+    ck_fails(plan(&p, 10, 1, (tr_key[]){1, 1}, 2, &set), TR_ERR_INTERNAL, "ascend");
+    ck_fails(plan(&p, 10, 1, (tr_key[]){10}, 1, &set), TR_ERR_INTERNAL, "below 10");
+    ck_ok(plan(&p, 10, 1, NULL, 0, &set));
+    tr_plan_free(&set);
 }
 END_TEST
 
@@ -434,5 +480,5 @@ UNIT_MAIN("partition", every_unit_has_a_place_of_its_own, hashes_balance_a_hot_r
           too_much_for_the_servers_is_refused, any_place_knows_its_unit, a_ring_is_balanced,
           a_ring_moves_little, a_user_places_blocks, what_cannot_be_placed_is_refused,
           prints_tell_partitions_apart, unbounded_partitions_spread_keys,
-          unbounded_partitions_count_and_refuse, key_sets_are_split_by_server,
+          unbounded_partitions_count_and_refuse, key_sets_are_split_by_server, listed_keys_keep_their_order,
           key_sets_of_unbounded_partitions_list_keys, keys_must_ascend_and_exist)
