@@ -141,7 +141,7 @@ starts() { words=$1 code=$2; shift 2; rm -rf starts; refuses "$*" $code "$words"
 starts 'tasks wait for each other: clusters -> topics -> again -> clusters' 78 tasks.topics.after=again
 starts 'task clusters is to begin with the model of topic, which is no task' 78 tasks.clusters.model.init='task topic'
 starts 'task clusters is to run after itself' 78 tasks.clusters.model.init='task clusters'
-starts 'solve.start is of no use where model.init has the first centres' 78 tasks.again.solve.start=random
+starts 'solve.start has no effect, because model.init has the initial centres' 78 tasks.again.solve.start=random
 # ends WORDS SETTING: the job fails in task again, and says it once
 ends() {
     rm -rf ends

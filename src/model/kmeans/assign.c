@@ -11,13 +11,13 @@
 #include <immintrin.h>
 #endif
 
-/* Half the distance from 1 to the next number of f32. */
+/* Unit roundoff of f32. */
 #define ROUNDING 0x1p-24f
 
-/* Rows that are looked at together: they stay in cache from the test of their bounds to their scores. */
+/* Rows that are processed together, so that they stay in cache between the test of bounds and the scores. */
 enum { CHUNK = 1024 };
 
-/* In one of so many chunks it is tried whether tighter upper bounds pay: they do if they spare one row in so many. */
+/* Tighter upper bounds are tried in every TRY_EVERY-th chunk, and used if they exclude one row in PAYS. */
 enum { TRY_EVERY = 16, PAYS = 24 };
 
 typedef float tr_f32x4 __attribute__((vector_size(16)));
@@ -25,7 +25,7 @@ typedef int32_t tr_i32x4 __attribute__((vector_size(16)));
 typedef float tr_f32x8 __attribute__((vector_size(32)));
 typedef double tr_f64x8 __attribute__((vector_size(64)));
 
-/* The two least scores of the rows of a tile, whose the least is, and what follows from them. */
+/* The two smallest scores of each row of a tile, the index of the smallest, and the resulting bounds. */
 struct tr_leaders {
     _Alignas(64) float best[TR_TILE_MOST], second[TR_TILE_MOST];
     _Alignas(64) int which[TR_TILE_MOST];
@@ -98,13 +98,13 @@ static double value_of(const struct tr_sparse_row *x, size_t i)
 
 /* ---- centres ---- */
 
-/* k rounded up to what the kernels take at once. */
+/* k rounded up to the granularity of the kernels. */
 static size_t padded(const struct tr_centres *c)
 {
     return c->sparse ? c->width : (c->k + TR_PANEL - 1) / TR_PANEL * TR_PANEL;
 }
 
-/* Zeros on a cache line of their own. */
+/* Allocates zeros, aligned to a cache line. */
 static int new_lines(float **array, size_t n)
 {
     size_t bytes = tr_max_size((n * sizeof **array + 63) / 64 * 64, 64);
@@ -147,7 +147,7 @@ static float round_up(double x)
     return (float)(x * (1 + 4 * (double)ROUNDING));
 }
 
-/* Squared distance of two dense vectors, summed column after column. */
+/* Squared distance of two dense vectors, summed by columns. */
 static double apart(const float *x, const float *y, size_t columns)
 {
     double sum = 0;
@@ -172,7 +172,6 @@ static void pack(struct tr_centres *c)
     }
 }
 
-/* How far dense centres have moved. */
 static void measure_moves(struct tr_centres *c)
 {
     for (size_t j = 0; j < c->k; j++)
@@ -180,8 +179,8 @@ static void measure_moves(struct tr_centres *c)
             round_up(sqrt(apart(c->value + j * c->columns, c->before + j * c->columns, c->columns)));
 }
 
-/* Of sparse rows' centres some columns are here, in which no row has anything but zeros elsewhere. So the others act as
- * one coordinate, their length: a centre has moved in the columns here, and by what that has changed. */
+/* A rank has only the columns in which its rows have non-zeros. The other columns act as one coordinate, their length: the
+ * movement of a centre consists of its movement in the columns here and the change of that length. */
 static int measure_sparse_moves(struct tr_centres *c)
 {
     double *squares, *here;
@@ -284,7 +283,7 @@ static uint32_t nearest_sparse(const struct tr_centres *c, const struct tr_spars
     return best;
 }
 
-/* ---- what is known of rows ---- */
+/* ---- labels and bounds ---- */
 
 static double dense_square(const float *x, size_t columns)
 {
@@ -330,7 +329,7 @@ void tr_assigned_set(struct tr_assigned *to, size_t row, uint32_t label)
 
 /* ---- a pass ---- */
 
-/* What tr_assign() was called with. */
+/* Arguments of tr_assign(). */
 struct pass {
     struct level level;
     const struct tr_centres *c;
@@ -349,8 +348,8 @@ static uint32_t nearest(const struct pass *pass, size_t row)
     return nearest_sparse(c, &x);
 }
 
-/* Where the two least are too close, either may be the own one. */
-static void take(const struct pass *pass, const struct tr_leaders *at, size_t r, size_t row)
+/* Stores label and bounds of one row. If the two smallest scores are too close, f64 decides. */
+static void store_label(const struct pass *pass, const struct tr_leaders *at, size_t r, size_t row)
 {
     struct tr_assigned *to = pass->to;
     uint32_t lead = (uint32_t)at->which[r], label = lead, old = to->label[row];
@@ -367,8 +366,8 @@ static void take(const struct pass *pass, const struct tr_leaders *at, size_t r,
     if (pass->changed) pass->changed(pass->who, row, old, label);
 }
 
-/* A seam whenever some ten microseconds of such work (multiplications, about) have come together. */
-static void look_up_from(size_t *work, size_t more)
+/* Polls after about ten microseconds of work. work: multiplications since the last poll. */
+static void poll_after(size_t *work, size_t more)
 {
     enum { ENOUGH = 1 << 18 };
     *work += more;
@@ -383,15 +382,15 @@ static void assign_dense(const struct pass *pass, const uint32_t *list, size_t n
     const float *row[TR_TILE_MOST];
     size_t tile = pass->level.tile, columns = pass->c->columns, work = 0;
     for (size_t i = 0; i < n; i += tile) {
-        look_up_from(&work, tile * pass->c->k * columns);
-        for (size_t r = 0; r < tile; r++) { /* the last row fills up a tile */
+        poll_after(&work, tile * pass->c->k * columns);
+        for (size_t r = 0; r < tile; r++) { /* the last row pads the tile */
             size_t which = first + list[tr_min_size(i + r, n - 1)];
             row[r] = pass->rows->dense + which * columns;
             at.square[r] = pass->to->square[which];
         }
         pass->level.lead(row, pass->c, pass->c->scratch, &at);
         pass->level.conclude(&at, tile, pass->wrong, pass->c->longest);
-        for (size_t r = 0; r < tile && i + r < n; r++) take(pass, &at, r, first + list[i + r]);
+        for (size_t r = 0; r < tile && i + r < n; r++) store_label(pass, &at, r, first + list[i + r]);
     }
 }
 
@@ -400,7 +399,7 @@ static void assign_sparse(const struct pass *pass, const uint32_t *list, size_t 
     struct tr_leaders at = {0};
     size_t tile = pass->level.tile, work = 0;
     for (size_t i = 0; i < n; i += tile) {
-        look_up_from(&work, tile * pass->c->k * 100);
+        poll_after(&work, tile * pass->c->k * 100);
         size_t m = tr_min_size(tile, n - i);
         for (size_t r = 0; r < m; r++) {
             size_t which = first + list[i + r];
@@ -410,11 +409,12 @@ static void assign_sparse(const struct pass *pass, const uint32_t *list, size_t 
             at.square[r] = pass->to->square[which];
         }
         pass->level.conclude(&at, m, pass->wrong, pass->c->longest);
-        for (size_t r = 0; r < m; r++) take(pass, &at, r, first + list[i + r]);
+        for (size_t r = 0; r < m; r++) store_label(pass, &at, r, first + list[i + r]);
     }
 }
 
-/* Lists those of rows first .. first+n-1 whose bounds, after centres have moved, do not tell their label any more. */
+/* Updates the bounds of rows first .. first + n - 1 by the movement of the centres, and lists the rows whose label the
+ * bounds no longer prove. Returns their number. */
 static size_t test_bounds(const struct pass *pass, size_t first, size_t n, uint32_t *list)
 {
     const struct tr_centres *c = pass->c;
@@ -435,7 +435,7 @@ static size_t test_bounds(const struct pass *pass, size_t first, size_t n, uint3
     return m;
 }
 
-/* At least the distance of a row from its own centre. */
+/* Upper bound of the distance between a row and its own centre. */
 static float above_own(const struct pass *pass, size_t row, uint32_t label)
 {
     const struct tr_centres *c = pass->c;
@@ -449,7 +449,7 @@ static float above_own(const struct pass *pass, size_t row, uint32_t label)
     return round_up(sqrt(fmax(0, sparse_distance(c, &x, label)) + unsure));
 }
 
-/* Leaves out those whose distance from their own centre, computed, is below the lower bound. */
+/* Computes the distance of the listed rows to their own centre and removes those that are below the lower bound. */
 static size_t tighten(const struct pass *pass, size_t first, uint32_t *list, size_t n)
 {
     struct tr_assigned *to = pass->to;

@@ -1,9 +1,9 @@
-/* Scores of rows against centres, once for each level of instructions: see base/cpu.h. Included by assign.c.
+/* Scores of rows against centres, compiled once per instruction level (trireme/cpu.h). Included by assign.c.
  *
- * A lane is a row. TILE rows lie transposed, so that a column of them is RUNS vectors; a panel is PANEL centres, whose
- * numbers of one column lie together and are spread over the lanes one by one. BLOCK × RUNS sums stay in registers over
- * all columns, then the least, the second least, and which one it was, are kept per lane: the matrix of products
- * never exists. */
+ * Each vector lane is a row. TILE rows are transposed, so that one column of them is RUNS vectors. A panel is TR_PANEL
+ * centres whose values of one column are contiguous and are broadcast one by one. BLOCK × RUNS sums stay in registers over
+ * all columns; then each lane keeps the smallest score, the second smallest and the index of the smallest. The matrix of
+ * products is never stored. */
 #undef LANES
 #undef RUNS
 #undef BLOCK
@@ -60,7 +60,7 @@ static inline tr_f32x4 NAME(choose)(tr_i32x4 where, tr_f32x4 a, tr_f32x4 b)
 #endif
 #define TILE ((size_t)LANES * RUNS)
 
-/* Four columns of LANES rows, from column p on. */
+/* Transposes columns p .. p + 3 of LANES rows. */
 static inline void NAME(turn)(const float *const *row, size_t p, float *turned)
 {
     for (size_t r = 0; r < LANES; r += 4) {
@@ -93,7 +93,7 @@ static void NAME(turn_tile)(const float *const *row, size_t columns, float *turn
         for (size_t r = 0; r < TILE; r++) turned[p * TILE + r] = row[r][p];
 }
 
-/* BLOCK centres from number first on against a tile. */
+/* Scores of the centres first .. first + BLOCK - 1 against a tile. */
 static inline __attribute__((always_inline)) void NAME(block)(const float *turned, const float *packed,
                                                               const float *half, size_t columns, int first,
                                                               struct tr_leaders *at)
@@ -144,8 +144,8 @@ static void NAME(lead)(const float *const *row, const struct tr_centres *centres
     }
 }
 
-/* What the leaders say of rows: bounds of distances, and whether the least score may not be the least.
- * wrong: by how much a score of f32 can be, as a part of |c|²/2 + |x| |c| + |x|². */
+/* Computes the bounds of distances from the two smallest scores, and whether the smallest may be wrong.
+ * wrong: bound of the error of a f32 score, relative to |c|²/2 + |x| |c| + |x|². */
 static void NAME(conclude)(struct tr_leaders *at, size_t rows, float wrong, float longest)
 {
     float half = longest * longest / 2;
@@ -159,7 +159,7 @@ static void NAME(conclude)(struct tr_leaders *at, size_t rows, float wrong, floa
     }
 }
 
-/* VECTORS × LANES scores of a sparse row, against centres that lie column after column. */
+/* vectors × LANES scores of a sparse row against centres stored by columns. */
 static inline __attribute__((always_inline)) void NAME(score_some)(const struct tr_sparse_row *x,
                                                                    const float *value, size_t width,
                                                                    const float *half, float *score,
@@ -188,7 +188,7 @@ static void NAME(score)(const struct tr_sparse_row *x, const struct tr_centres *
     for (; j < c->width; j += LANES) NAME(score_some)(x, c->value + j, c->width, c->half + j, score + j, 1);
 }
 
-/* The least and the second least of the scores of one row. */
+/* Finds the smallest and the second smallest score of one row. */
 static void NAME(pick)(const float *score, size_t width, float *best, float *second, int *which)
 {
     vf least = *(const vf *)score, next = SPREAD(FLT_MAX);
@@ -217,7 +217,7 @@ static void NAME(pick)(const float *score, size_t width, float *best, float *sec
     }
 }
 
-/* Squared distances of a row from the centres of some panels, each summed in f64 in the order of columns. */
+/* Squared distances between a row and the centres of some panels, each summed in f64 in the order of columns. */
 static inline __attribute__((always_inline)) void
 NAME(exact_some)(const float *x, const float *packed, size_t columns, int panels, double *distance)
 {
@@ -249,7 +249,7 @@ static void NAME(exact)(const float *x, const float *packed, size_t columns, siz
         NAME(exact_some)(x, packed + i * columns * TR_PANEL, columns, 1, distance + i * TR_PANEL);
 }
 
-/* Squared distance of two vectors to f32's precision. */
+/* Squared distance of two vectors in f32 precision. */
 static float NAME(apart)(const float *x, const float *c, size_t columns)
 {
     vf sum[2] = {SPREAD(0), SPREAD(0)};

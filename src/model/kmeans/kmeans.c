@@ -6,10 +6,10 @@
 
 #include "../initial.h"
 
-/* What workers sum up for an evaluation. */
+/* Sums of an evaluation. */
 enum { INERTIA, MOVED, TEST_INERTIA };
 
-/* Empty centres that get a row in one clock, at most. */
+/* Maximum number of empty centres that receive a row in one clock. */
 enum { SEEDS = 64 };
 
 /* ---- settings ---- */
@@ -19,7 +19,8 @@ static int check(const tr_job *job, const void *options)
     const struct tr_kmeans_options *o = options;
     if (*o->init) TR_TRY(tr_check_initial(job, o->init));
     if (*o->init && tr_job_given(job, "solve.start"))
-        return tr_fail(TR_ERR_CONFIG, "%s: solve.start is of no use where model.init has the first centres",
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: solve.start has no effect, because model.init has the initial centres",
                        tr_job_where(job, "solve.start"));
     if (tr_job_is(job, "data.partition", "vertical"))
         return tr_fail(TR_ERR_CONFIG,
@@ -33,7 +34,7 @@ static int check(const tr_job *job, const void *options)
 
 /* ---- opening ---- */
 
-static void take_rows(const struct tr_kmeans *m, struct tr_kmeans_side *side)
+static void set_rows(const struct tr_kmeans *m, struct tr_kmeans_side *side)
 {
     side->rows = side->data->rows;
     side->keys = m->sparse ? side->data->keys : NULL;
@@ -48,8 +49,7 @@ static int check_rows(const struct tr_kmeans *m)
                    tr_job_where(m->job, "model.clusters"), m->k, (unsigned long long)rows);
 }
 
-/* Rows of a mini-batch if the job leaves it open: some of them for every centre, and so many that computing on them is
- * worth a pull of all columns. */
+/* Default number of rows per mini-batch: several per centre, and enough computation to be worth a pull of all columns. */
 static double enough_rows(const struct tr_kmeans *m)
 {
     const tr_data *data = m->train.data;
@@ -79,8 +79,8 @@ static int open_rows(struct tr_kmeans *m)
     bool table =
         m->train.data->format == TR_FORMAT_CSV || (m->train.data->format == TR_FORMAT_HDF5 && !m->sparse);
     m->first_index = table ? 1 : m->train.data->first_index;
-    take_rows(m, &m->train);
-    if (m->test.data) take_rows(m, &m->test);
+    set_rows(m, &m->train);
+    if (m->test.data) set_rows(m, &m->test);
     return TR_OK;
 }
 
@@ -132,8 +132,8 @@ static void close_model(void *model)
 
 /* ---- before the first clock ---- */
 
-/* Where each column of the start's rows is among the columns here, if it is. */
-static size_t place_of(const struct tr_kmeans_side *side, uint32_t column)
+/* Index of a column among the columns of this worker; n_keys if it is not one of them. */
+static size_t local_column(const struct tr_kmeans_side *side, uint32_t column)
 {
     if (!side->keys) return column;
     size_t at = tr_place_u64(side->keys, side->n_keys, column);
@@ -151,7 +151,7 @@ void tr_kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side)
             continue;
         }
         for (uint64_t i = start->begin[row]; i < start->begin[row + 1]; i++) {
-            size_t place = place_of(side, start->column[i]);
+            size_t place = local_column(side, start->column[i]);
             c->norm[j] += (double)start->value[i] * (double)start->value[i];
             if (place < side->n_keys) c->value[place * c->width + j] = start->value[i];
         }
@@ -198,7 +198,7 @@ static void count_change(void *state, size_t row, uint32_t from, uint32_t to)
     tr_kmeans_change(m, row, from, to);
 }
 
-/* Where members of a group have the same rows but each other centres: the nearest of each, then of all. */
+/* Replicated rows: each member finds the nearest of its centres, then the group the nearest of all. */
 static int assign_together(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_side *side, size_t first,
                            size_t last, tr_changed_fn *changed)
 {
@@ -231,7 +231,7 @@ static int assign(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_side *sid
     return tr_turn_end(m->tr, TR_OK);
 }
 
-/* This worker's part of the inertia; in a group whose members have the same rows, the leader's is of all. */
+/* Returns this worker's part of the inertia. With replicated rows the leader returns that of the group, the others 0. */
 static double inertia_of(const struct tr_kmeans *m, const tr_worker *me, const struct tr_kmeans_side *side)
 {
     double sum = 0;
@@ -245,14 +245,14 @@ static double inertia_of(const struct tr_kmeans *m, const tr_worker *me, const s
     return sum;
 }
 
-/* Without BSP the centres of the next clock are read while rows are labelled. Norms of sparse ones are the servers' answer to
- * what was pulled, and would not fit. */
+/* Without BSP the centres of the next clock are read during the assignment. Not for sparse rows, whose norms must belong to
+ * the pulled centres. */
 static int read_ahead(struct tr_kmeans *m)
 {
     return m->sparse || tr_in_lockstep(m->tr) ? TR_OK : tr_view_prefetch(m->train.view);
 }
 
-/* Pulls, and labels all rows, unless that has been done in this clock. */
+/* Pulls the centres and assigns all rows, unless both were done in this clock. */
 static int refresh(struct tr_kmeans *m, tr_worker *me)
 {
     if (m->fresh) return TR_OK;
@@ -270,7 +270,7 @@ static int refresh(struct tr_kmeans *m, tr_worker *me)
 
 /* ---- empty centres ---- */
 
-/* A row that may get a centre of its own. */
+/* A row that may become the centre of an empty cluster. */
 struct seed {
     double distance;
     uint64_t hash;
@@ -278,7 +278,7 @@ struct seed {
     uint32_t row;
 };
 
-/* The farthest rows come first, then by what is in them. */
+/* By descending distance, then by the hash of the values. */
 static int by_distance(const void *a, const void *b)
 {
     const struct seed *x = a, *y = b;
@@ -294,7 +294,7 @@ static double distance_of(const struct tr_kmeans *m, size_t row)
                          : tr_distance(&side->centres, &side->rows, row, side->label[row]);
 }
 
-/* This worker's farthest rows, at most n. */
+/* Finds this worker's n rows with the largest distances; unused entries have distance -1. */
 static int propose(const struct tr_kmeans *m, const tr_worker *me, struct seed *seeds, size_t n)
 {
     struct seed *all;
@@ -316,7 +316,7 @@ static int propose(const struct tr_kmeans *m, const tr_worker *me, struct seed *
     return TR_OK;
 }
 
-/* Gives a row to an empty centre; where members of a group have the same rows, they all do. */
+/* Assigns a row to an empty centre. With replicated rows all members of the group do so. */
 static void plant(struct tr_kmeans *m, const tr_worker *me, const struct seed *seed, uint32_t centre)
 {
     bool mine = m->replicated ? seed->group == me->group : seed->worker == me->worker;
@@ -327,7 +327,7 @@ static void plant(struct tr_kmeans *m, const tr_worker *me, const struct seed *s
     if (!m->replicated) tr_assigned_set(&side->assigned, seed->row, centre);
 }
 
-/* All workers have pulled the same counts, and so see the same centres empty. */
+/* All workers have pulled the same counts and therefore find the same empty centres. */
 static int seed_empty(struct tr_kmeans *m, tr_worker *me, const uint32_t *empty, size_t n)
 {
     struct seed *mine, *all;
@@ -344,7 +344,7 @@ static int seed_empty(struct tr_kmeans *m, tr_worker *me, const uint32_t *empty,
     return TR_OK;
 }
 
-/* Lists the centres that have no rows; in a group whose members have a share of them each, over all shares. */
+/* Lists at most SEEDS centres without rows, over all members of the group. */
 static int find_empty(struct tr_kmeans *m, tr_worker *me, uint32_t *empty, size_t *n)
 {
     double *count;
@@ -359,7 +359,7 @@ static int find_empty(struct tr_kmeans *m, tr_worker *me, uint32_t *empty, size_
     return status;
 }
 
-/* Only in lockstep; otherwise workers do not see the same, and an empty centre stays where it is. */
+/* Under BSP only: otherwise workers see different counts, and an empty centre keeps its position. */
 static int fill_empty(struct tr_kmeans *m, tr_worker *me)
 {
     uint32_t empty[SEEDS];
@@ -386,7 +386,7 @@ static int lloyd(tr_worker *me, void *state)
     return update(m);
 }
 
-/* A new order of mini-batches, the same for all members of a group. */
+/* Draws the order of the mini-batches of an epoch, the same on all members of a group. */
 static void shuffle(struct tr_kmeans *m, const tr_worker *me, int64_t epoch)
 {
     struct tr_rng rng;
@@ -421,8 +421,8 @@ static int minibatch(tr_worker *me, void *state)
 
 /* ---- evaluation ---- */
 
-/* Centres without rows are where they are for training. */
-static void stay(struct tr_kmeans *m)
+/* An empty cluster keeps the centre of the training side. */
+static void keep_empty_centres(struct tr_kmeans *m)
 {
     const struct tr_centres *c = &m->train.centres;
     memcpy(m->test.centres.value, c->value, c->k * c->columns * sizeof *c->value);
@@ -435,7 +435,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     report->sum[INERTIA] += m->inertia;
     report->sum[MOVED] += (double)m->moved;
     if (!m->test.data) return TR_OK;
-    if (!m->sparse) stay(m);
+    if (!m->sparse) keep_empty_centres(m);
     TR_TRY(tr_kmeans_pull(m, &m->test));
     TR_TRY(assign(m, me, &m->test, 0, m->test.rows.n, NULL));
     report->sum[TEST_INERTIA] += inertia_of(m, me, &m->test);
@@ -466,11 +466,11 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
 
 /* ---- checkpoints ---- */
 
-/* What they hold beside the table: where the centres started, since those that never get a row are
- * saved as that; where they are, since one that loses its rows stays there; and to which centre each row was counted,
- * since there it is taken from. Sums, bounds and the order of mini-batches follow from these. */
+/* State besides the table: the initial centres, because centres that never receive a row are saved as these; the current
+ * centres, because an empty cluster keeps its centre; and the pushed label of each row, because its values are subtracted
+ * from that centre. Sums, bounds and the order of mini-batches follow from these. */
 
-/* Dense centres are the same in all groups, so those of one are enough. */
+/* Dense centres are equal in all groups; the first group stores them. */
 static int snapshot_dense(const tr_worker *me, struct tr_kmeans *m, tr_snapshot *s)
 {
     bool lists = me->worker >= 0 && (tr_snapshot_restores(s) || me->group == 0);
@@ -478,8 +478,8 @@ static int snapshot_dense(const tr_worker *me, struct tr_kmeans *m, tr_snapshot 
                             lists ? m->mine : 0, m->train.centres.value);
 }
 
-/* Of sparse ones each worker has the columns that its rows have. Where members of a group have a part of the centres
- * each, and now other parts than then, those without rows go on from where they started. */
+/* Of sparse centres each worker stores its columns. If the centres are divided among the members of a group differently
+ * after a restart, empty centres start again from their initial positions. */
 static int snapshot_sparse(const tr_worker *me, struct tr_kmeans *m, struct tr_kmeans_side *side,
                            const char *name, tr_snapshot *s)
 {
@@ -506,8 +506,8 @@ static int snapshot_centres(const tr_worker *me, struct tr_kmeans *m, tr_snapsho
     return TR_OK;
 }
 
-/* Nobody has looked at the rows yet whose labels these are. */
-static void put_labels(struct tr_kmeans *m)
+/* Sets the labels of all rows to the restored ones. */
+static void restore_labels(struct tr_kmeans *m)
 {
     struct tr_kmeans_side *side = &m->train;
     for (size_t i = 0; i < side->rows.n; i++) {
@@ -517,7 +517,7 @@ static void put_labels(struct tr_kmeans *m)
     if (!m->sparse) tr_kmeans_recount(m);
 }
 
-/* Mini-batches add rows for good, whatever label they had before. */
+/* Mini-batches never subtract rows, so they do not need the labels. */
 static int snapshot_labels(const tr_worker *me, struct tr_kmeans *m, tr_snapshot *s)
 {
     struct tr_kmeans_side *side = &m->train;
@@ -525,7 +525,7 @@ static int snapshot_labels(const tr_worker *me, struct tr_kmeans *m, tr_snapshot
     if (m->batches) return TR_OK;
     if (works && !m->sparse && !m->fresh) memcpy(m->pushed, side->label, side->rows.n * sizeof *m->pushed);
     TR_TRY(tr_data_keep(side->data, s, "labels", TR_I32, m->pushed));
-    if (works && tr_snapshot_restores(s)) put_labels(m);
+    if (works && tr_snapshot_restores(s)) restore_labels(m);
     return TR_OK;
 }
 
@@ -564,12 +564,12 @@ static int train_model(void *model)
     return tr_run(m->tr, &stage);
 }
 
-/* Rows, dense or sparse, or what of them is not on a disk and 24 bytes of each, and some copies of the centres. */
+/* Estimates memory: the rows (or the part in memory plus 24 bytes per row) and some copies of the centres. */
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
     const struct tr_kmeans_options *o = options;
     double centres = 4 * (double)o->clusters * size->features,
-           written = 44 * size->features; /* one of them */
+           written = 44 * size->features; /* for writing one centre */
     bool csv = strcmp(size->format, "csv") == 0, disk = tr_job_is(job, "data.storage", "disk"),
          some = tr_job_is(job, "data.storage", "memory_disk");
     double rows = (csv ? 4 * size->records * size->features : 0.6 * size->text) / size->workers,
@@ -588,31 +588,34 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
 
 static const tr_option options[] = {
     {"model.clusters", TR_KIND_INTEGER, AT(clusters), "8", .least = 1, .most = INT32_MAX,
-     .help = "how many centres"},
+     .help = "number of centres"},
     {"model.init", TR_KIND_TEXT, AT(init), "",
-     .help = "a run's folder or a model.h5: the first centres are those of its clusters, or the documents "
-             "that its topics are; task NAME: of another task of the job"},
+     .help = "run folder or model.h5 whose clusters, or topics as documents, are the initial centres; task "
+             "NAME: the "
+             "model of another task of the job"},
     {"solve.batch", TR_KIND_INTEGER, AT(batch), "0", .methods = "minibatch",
-     .help = "rows over all groups of one mini-batch; 0 = chosen from the data"},
+     .help = "rows per mini-batch over all groups; 0 = chosen from the data"},
     {"solve.start", TR_KIND_CHOICE, AT(start), "kmeans++",
      .words = TR_WORDS("kmeans++", "kmeans||", "random", "first"),
-     .help =
-         "first centres: drawn far from each other one by one or some at a time, random rows, or the first "
-         "distinct rows"},
+     .help = "initial centres: kmeans++ or kmeans|| (distant rows, one by one or several at a time), random "
+             "rows, or "
+             "the first distinct rows"},
     {"solve.bounds", TR_KIND_CHOICE, AT(bounds), "auto", .words = TR_WORDS("auto", "no", "yes"),
      .methods = "lloyd",
-     .help = "whether distances that the triangle inequality makes needless are left out"},
+     .help = "skip distances that the triangle inequality makes unnecessary (Hamerly's bounds)"},
     {"solve.tolerance", TR_KIND_REAL, AT(tolerance), "1e-4", .may_change = true, .methods = "lloyd",
-     .help = "stop when the inertia falls by less than this part of it; 0 = when no row moves"},
+     .help =
+         "stop when the inertia decreases by less than this fraction; 0 = when no row changes its centre"},
     {.name = NULL},
 };
 
 static const tr_method methods[] = {
-    [TR_LLOYD] = {"lloyd", "every clock looks at all rows",
+    [TR_LLOYD] = {"lloyd", "every iteration assigns all rows",
                   .stages = TR_WORDS("start", "assign", "update", "evaluate")},
-    [TR_MINIBATCH] = {"minibatch",
-                      "every clock looks at some rows, each centre being the mean of all that it ever got",
-                      .stages = TR_WORDS("start", "assign", "update", "evaluate")},
+    [TR_MINIBATCH] =
+        {"minibatch",
+         "every iteration assigns some rows; a centre is the mean of all rows it has ever received",
+         .stages = TR_WORDS("start", "assign", "update", "evaluate")},
     {.name = NULL},
 };
 
@@ -623,8 +626,8 @@ static const tr_rule rules[] = {
 };
 
 static const tr_flag flags[] = {
-    {"--distance", NULL, TR_PREDICT, .help = "the distance to the centre behind its number"},
-    {"--top", "N", TR_INSPECT, 0, 1000, "the N largest columns of each centre"},
+    {"--distance", NULL, TR_PREDICT, .help = "print the distance to the centre after its number"},
+    {"--top", "N", TR_INSPECT, 0, 1000, "print the N largest columns of each centre"},
     {.name = NULL},
 };
 
@@ -632,9 +635,10 @@ const tr_model_class tr_kmeans_class = {
     .abi = TR_MODEL_ABI,
     .name = "kmeans",
     .types = TR_WORDS("kmeans"),
-    .help = "clusters of rows, each around a centre, the mean of its rows",
+    .help = "clusters of rows; a centre is the mean of its rows",
     .predicts = "the number of the nearest centre, from 0",
-    .evaluates = "inertia: the sum of squared distances to the nearest centres, and how clusters meet labels",
+    .evaluates =
+        "inertia (the sum of squared distances to the nearest centres) and the agreement with labels",
     .noun = "clusters",
     .format = "trireme-kmeans",
     .format_version = 1,

@@ -1,17 +1,17 @@
-/* K-means (M33): k centres, each the mean of the rows that are nearer to it than to any other.
+/* K-means (M33): k centres, each the mean of the rows that are nearest to it.
  *
- * One table, "sums", has for every column a key as wide as there are centres: Σ of that column over the rows of each
- * centre; and one key more that counts these rows. Lying by columns, it serves sparse rows too: a worker pulls the
- * columns that its rows have, and nothing else (pruned pulls), and norms of whole centres are answered by the servers. Each
- * worker's part of the sums is of its rows' present labels: it pushes what has changed, so rows that stay cost
- * nothing, and a centre is sum / count. All numbers are rounded to a step that makes f64's sums exact: they do not depend
- * on their order, and any number of ranks gets the same centres, bit by bit.
+ * The table "sums" has one key per column, as wide as the number of centres: the sum of that column over the rows of each
+ * centre. One more key counts these rows. A centre is sum / count. The layout by columns supports sparse rows: a worker
+ * pulls only the columns that its rows have (pruned pull), and the servers compute the norms of whole centres. A worker
+ * pushes the changes of its rows' labels, so rows that keep their label cost nothing. All values are rounded to a step that
+ * makes sums in f64 exact: they do not depend on the order of additions, and any number of ranks gets the same centres bit
+ * by bit.
  *
- * Where a group's members all hold its rows (data.partition: replicated), each looks after a share of the centres, a
- * part of every column's key, and the group takes the nearest of all.
+ * If the members of a group all have its rows (data.partition: replicated), each is responsible for some of the centres, a
+ * part of every column's key, and the group selects the nearest of all.
  *
- * Mini-batches (Sculley, Web-scale k-means clustering, WWW 2010) add rows to sums for good: a centre is the mean of all
- * rows that it ever got, which is what his per-centre rates come to.
+ * With mini-batches (Sculley, Web-scale k-means clustering, WWW 2010) rows are never subtracted: a centre is the mean of all
+ * rows that it has ever received, which is equivalent to his per-centre rates.
  */
 #ifndef TR_KMEANS_H
 #define TR_KMEANS_H
@@ -19,7 +19,7 @@
 #include "assign.h"
 #include "trireme/trireme.h"
 
-/* Rows over all columns, the same on all ranks; dense or sparse as the data. */
+/* Initial centres: rows over all columns, the same on all ranks; dense or sparse as the data. */
 struct tr_start {
     size_t n;
     tr_batch rows;
@@ -29,17 +29,17 @@ struct tr_start {
     size_t dense_room, value_room, begin_room, column_room;
 };
 
-/* The rows of training or of test data, what they need of the centres, and their labels. */
+/* Rows of training or test data, the columns of the centres that they need, and their labels. */
 struct tr_kmeans_side {
     tr_data *data;
     tr_batch rows;
-    const tr_key *keys; /* that the columns of sparse rows number; NULL: all columns */
+    const tr_key *keys; /* keys of the columns of sparse rows; NULL: all columns */
     size_t n_keys;
     tr_view *view;
     struct tr_centres centres;
     struct tr_assigned assigned;
-    uint32_t *label;        /* numbers of centres, over all members of the group */
-    struct tr_least *least; /* replicated: distance from the nearest centre */
+    uint32_t *label;        /* index of the centre, over all members of the group */
+    struct tr_least *least; /* replicated: distance to the nearest centre */
 };
 
 /* Settings of the job. */
@@ -58,19 +58,19 @@ enum { TR_BOUNDS_AUTO, TR_BOUNDS_NO, TR_BOUNDS_YES };
 struct tr_kmeans_evaluation;
 
 struct tr_kmeans {
-    /* what model.h5 has */
+    /* content of model.h5 */
     uint64_t clusters, columns;
-    uint64_t first_index; /* number of the first column: in the files, or 1 for those of CSV */
-    uint64_t total_rows;  /* it was trained on */
-    double objective;     /* inertia of these */
-    float *centre;        /* clusters × columns; NULL while it is trained */
-    uint64_t *size;       /* rows of each */
+    uint64_t first_index; /* index of the first column in the files; 1 for csv */
+    uint64_t total_rows;  /* number of training rows */
+    double objective;     /* their inertia */
+    float *centre;        /* clusters × columns; NULL during training */
+    uint64_t *size;       /* rows per centre */
 
-    /* asked for rows */
+    /* predict and evaluate */
     struct tr_centres asked;
     struct tr_kmeans_evaluation *evaluation;
 
-    /* in training */
+    /* training */
     tr_context *tr;
     const tr_job *job;
     const struct tr_kmeans_options *o;
@@ -79,68 +79,82 @@ struct tr_kmeans {
     bool sparse, batches, replicated;
     uint64_t seed;
     double epochs, target;
-    int group_size, member; /* member: -1 on ranks that do not work */
+    int group_size, member; /* member: -1 on ranks that do not compute */
     int64_t clocks_per_epoch;
-    struct tr_start start; /* first centres */
+    struct tr_start start; /* initial centres */
 
-    /* how centres lie in the table: parts of every column's key … */
-    size_t parts, width;         /* … so many keys a column, each so many centres wide */
-    size_t my_parts, first_part; /* this worker's … */
-    size_t span, first,
-        mine; /* … elements of a column in its view; its centres: so many from number first on */
+    /* Layout of the table: a column has `parts` keys, each `width` centres wide. */
+    size_t parts, width;
+    size_t my_parts, first_part; /* parts of this worker */
+    size_t span;                 /* elements per column in its view */
+    size_t first, mine;          /* its centres: first .. first + mine - 1 */
 
-    /* a worker's */
+    /* state of a worker */
     struct tr_kmeans_side train, test;
-    double *round; /* what rounds the numbers of a column: see tr_kmeans_round(); sparse: one for all */
-    double norm_round, norm_round_rest; /* sparse: the same for squares in norms, and for what that leaves */
-    double *shift;                      /* dense: mean of all rows … */
-    double spread;                      /* … and Σ |x - shift|² over this worker's */
-    double *total;                      /* dense: Σ of its rows by centre, mine × columns */
-    double *total_count;
-    double *sent; /* … as it has been pushed */
-    double *sent_count;
-    uint32_t *pushed; /* the labels by which rows have been pushed; dense: while others may be fresh */
-    bool fresh;       /* labels are of the centres pulled for this clock */
-    double inertia;   /* … and this is their worker's part of it */
-    uint64_t moved;   /* rows whose label the last pass changed */
-    int64_t *order;   /* mini-batches of an epoch, … */
-    int64_t ordered;  /* … one more than its number */
+    double *round; /* rounding constant of each column, see tr_kmeans_round(); sparse: one for all columns */
+    double norm_round, norm_round_rest; /* sparse: the same for squares in norms, and for their remainders */
+    double *shift;                      /* dense: mean of all rows */
+    double spread;                      /* dense: sum of |x - shift|² over this worker's rows */
+    double *total;                      /* dense: sums of its rows by centre, mine × columns */
+    double *total_count;                /* dense: number of its rows by centre */
+    double *sent, *sent_count;          /* the values of total and total_count that were pushed */
+    uint32_t *pushed;                   /* labels of the rows in the pushed sums */
+    bool fresh;                         /* labels belong to the centres pulled for this clock */
+    double inertia;                     /* this worker's part of the inertia of these labels */
+    uint64_t moved;                     /* number of rows whose label the last pass changed */
+    int64_t *order;                     /* order of the mini-batches of an epoch */
+    int64_t ordered;                    /* that epoch + 1 */
 
-    /* the scheduler's */
+    /* state of the scheduler */
     tr_evaluation last;
-    double before; /* inertia of the evaluation before; NaN: none */
+    double before; /* inertia of the previous evaluation; NaN: none */
 
-    double *saved_count; /* rows of each centre: of the rank that writes the model */
+    double *saved_count; /* rows per centre, on the rank that writes the model */
 };
 
-/* start.c: chooses m->k rows of m->train into m->start: all ranks, outside tr_run(). TR_ERR_CONFIG where the data have fewer
- * distinct rows. For snapshot functions: these rows. */
+/* ---- initial centres (start.c) ---- */
+
+/* Selects m->k rows of m->train as m->start. All ranks, outside tr_run(). TR_ERR_CONFIG if the data have fewer distinct
+ * rows. */
 int tr_kmeans_choose(struct tr_kmeans *m);
 void tr_start_free(struct tr_start *start);
-int tr_start_keep(struct tr_start *start, tr_snapshot *snapshot, size_t k, uint64_t columns, bool sparse);
-uint64_t tr_kmeans_hash(const struct tr_kmeans_side *side, uint64_t columns,
-                        size_t row); /* of a row's numbers */
 
-/* Centres where they start. */
+/* Lists the initial centres in a snapshot. */
+int tr_start_keep(struct tr_start *start, tr_snapshot *snapshot, size_t k, uint64_t columns, bool sparse);
+
+/* Hash of the values of a row, independent of its distribution. */
+uint64_t tr_kmeans_hash(const struct tr_kmeans_side *side, uint64_t columns, size_t row);
+
+/* Copies the initial centres to side->centres. */
 void tr_kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side);
 
-/* x as a multiple of the step. */
+/* ---- sums (sums.c) ---- */
+
+/* Rounds x to a multiple of the step that belongs to the constant. */
 static inline double tr_kmeans_round(double x, double by)
 {
     return (x + by) - by;
 }
 
-/* sums.c */
+/* Create the table, and compute the rounding constants. All ranks. */
 int tr_kmeans_make_table(struct tr_kmeans *m);
-int tr_kmeans_make_steps(struct tr_kmeans *m); /* all ranks: what numbers are rounded to */
+int tr_kmeans_make_steps(struct tr_kmeans *m);
+
 int tr_kmeans_open_view(struct tr_kmeans *m, struct tr_kmeans_side *side, bool pushes);
-int tr_kmeans_pull(struct tr_kmeans *m, struct tr_kmeans_side *side); /* centres, ready for tr_assign() */
+
+/* Pulls the centres and prepares them for tr_assign(). */
+int tr_kmeans_pull(struct tr_kmeans *m, struct tr_kmeans_side *side);
+
+/* Moves a row from one centre to another in the sums. */
 void tr_kmeans_change(struct tr_kmeans *m, size_t row, uint32_t from, uint32_t to);
 int tr_kmeans_push(struct tr_kmeans *m);
-double tr_kmeans_inertia(const struct tr_kmeans *m); /* of dense rows, from sums */
-void tr_kmeans_recount(struct tr_kmeans *m); /* of dense rows: sums of what has been pushed, from `pushed` */
 
-/* saved.c */
+/* Dense rows: the inertia of this worker's rows, from the sums; and the sums of the pushed labels, from m->pushed. */
+double tr_kmeans_inertia(const struct tr_kmeans *m);
+void tr_kmeans_recount(struct tr_kmeans *m);
+
+/* ---- model file, predict, evaluate, inspect (saved.c) ---- */
+
 int tr_kmeans_fields(void *kmeans, tr_fields *fields);
 int tr_kmeans_ready(void *kmeans, tr_query *query);
 int tr_kmeans_predict(void *kmeans, tr_query *query, const tr_records *records, double *out);

@@ -1,7 +1,7 @@
-/* Clusters in a file, and what they are asked there.
+/* The model file of clusters, and predict, evaluate and inspect.
  *
- * model.h5 has /centres (clusters × columns, f32) and /sizes (rows of each centre), and the attributes clusters, columns,
- * first_index (of CSV's columns 1), rows and inertia.
+ * model.h5 has /centres (clusters × columns, f32) and /sizes (rows per centre), and the attributes clusters, columns,
+ * first_index (1 for csv), rows and inertia.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -9,18 +9,18 @@
 
 #include "kmeans.h"
 
-/* Columns up to which rows are taken as dense ones. */
+/* Number of columns up to which rows are read as dense ones. */
 enum { DENSE_COLUMNS = 4096 };
 
-/* Kinds of labels that are compared with centres, at most: more are no classes. */
+/* Maximum number of distinct labels that are compared with centres. */
 enum { MOST_KINDS = 1000 };
 
-/* Bytes of columns that are fetched at once to be written. */
+/* Bytes of columns that are read from the table at a time. */
 enum { PIECE_BYTES = 1 << 24 };
 
 /* ================ the file ================ */
 
-/* Rows of each centre, at the rank that writes. */
+/* Reads the number of rows per centre, on the rank that writes. */
 static int read_counts(struct tr_kmeans *m)
 {
     TR_TRY(TR_NEW(&m->saved_count, m->parts * m->width));
@@ -36,8 +36,8 @@ static int fill_sizes(void *model, uint64_t first, size_t n, void *values)
     return TR_OK;
 }
 
-/* A centre that has no rows: where it started. */
-static void take_start(const struct tr_kmeans *m, size_t centre, float *to)
+/* Writes the initial position of a centre that has no rows. */
+static void copy_start(const struct tr_kmeans *m, size_t centre, float *to)
 {
     const tr_batch *start = &m->start.rows;
     if (start->dense) memcpy(to, start->dense + centre * m->columns, (size_t)m->columns * sizeof *to);
@@ -46,7 +46,7 @@ static void take_start(const struct tr_kmeans *m, size_t centre, float *to)
             to[start->column[i]] = start->value[i];
 }
 
-/* Centres first .. first + n - 1, whole: all columns are fetched once for each call. */
+/* Writes the centres first .. first + n - 1. Each call reads all columns of the table once. */
 static int fill_centres(void *model, uint64_t first, size_t n, void *values)
 {
     struct tr_kmeans *m = model;
@@ -70,7 +70,7 @@ static int fill_centres(void *model, uint64_t first, size_t n, void *values)
     }
     free(sum);
     for (size_t j = (size_t)first; j < last; j++)
-        if (!(count[j] > 0)) take_start(m, j, centre + (j - (size_t)first) * columns);
+        if (!(count[j] > 0)) copy_start(m, j, centre + (j - (size_t)first) * columns);
     return TR_OK;
 }
 
@@ -98,11 +98,10 @@ int tr_kmeans_fields(void *model, tr_fields *f)
     TR_TRY(tr_field_real(f, "inertia", &m->objective));
     TR_TRY(check_shape(m));
     TR_TRY(tr_field_filled(f, "sizes", TR_FIELD_U64, m->clusters, 0,
-                           m->batches ? "rows that each centre is the mean of, over all passes"
-                                      : "rows that each centre is the mean of",
-                           fill_sizes, &m->size));
+                           m->batches ? "rows per centre, over all passes" : "rows per centre", fill_sizes,
+                           &m->size));
     return tr_field_filled(f, "centres", TR_FIELD_F32, m->clusters, m->columns,
-                           "a row is a centre, a column a feature of the data", fill_centres, &m->centre);
+                           "a row per centre, a column per feature", fill_centres, &m->centre);
 }
 
 /* ================ rows with their centres ================ */
@@ -114,8 +113,8 @@ struct pair {
 
 struct tr_kmeans_evaluation {
     uint64_t rows;
-    double inertia, distance; /* Σ of squares, and of distances */
-    bool labelled;            /* all rows are */
+    double inertia, distance; /* sums of squared distances, and of distances */
+    bool labelled;            /* all rows have a label */
     struct pair *pair;
     size_t capacity;
 };
@@ -170,7 +169,7 @@ int tr_kmeans_predict(void *model, tr_query *q, const tr_records *records, doubl
 
 /* ================ evaluate ================ */
 
-/* How well centres and labels tell the same; NaN where rows have none, all the same, or too many. */
+/* Agreement of centres and labels; NaN if rows have no labels, one label, or too many. */
 struct agreement {
     size_t kinds;
     double purity, rand, information;
@@ -203,7 +202,7 @@ static double pairs(double n)
     return n * (n - 1) / 2;
 }
 
-/* Entropy of parts of n rows, in nats, less that of one part. */
+/* Entropy of a partition of n rows, in nats. */
 static double entropy(const double *part, size_t parts, double n)
 {
     double sum = 0;
@@ -212,8 +211,8 @@ static double entropy(const double *part, size_t parts, double n)
     return sum;
 }
 
-/* table: kinds × k counts. Purity; the adjusted Rand index (Hubert and Arabie 1985); and mutual information, relative
- * to the mean of both entropies. */
+/* Computes purity, the adjusted Rand index (Hubert and Arabie 1985) and the mutual information relative to the mean of
+ * both entropies. table: kinds × k counts. */
 static void measure(const double *table, const double *of_kind, const double *of_centre, size_t k, double n,
                     struct agreement *a)
 {
@@ -300,7 +299,7 @@ static int show_sizes(const struct tr_kmeans *m, tr_query *q)
     return TR_OK;
 }
 
-/* The columns of a centre with the largest numbers, largest first. */
+/* Prints the columns of a centre with the largest absolute values, in descending order. top: scratch memory. */
 static int show_columns(const struct tr_kmeans *m, tr_query *q, size_t centre, uint32_t *top, size_t most)
 {
     const float *c = m->centre + centre * m->columns;

@@ -1,16 +1,16 @@
-/* The first centres: rows, chosen by all ranks together.
+/* Selection of the initial centres.
  *
- * Chance is a hash of a row's numbers and the job's seed, so what is drawn does not depend on who holds which rows; rows
- * that are equal count as one. A row is drawn with a probability in proportion to its weight by a race: the least of
- * -log(u) / weight wins.
+ * Random numbers are hashes of a row's values and the job's seed, so that the selection does not depend on the distribution
+ * of rows; equal rows count as one. To draw a row with a probability proportional to its weight, the row with the smallest
+ * -log(u) / weight is taken.
  *
  *   first      the first distinct rows of the files
- *   random     any rows
- *   kmeans++   one after the other, each by its squared distance from the nearest so far (Arthur and Vassilvitskii,
- *              SODA 2007)
+ *   random     uniformly drawn rows
+ *   kmeans++   one after the other, with probability proportional to the squared distance to the nearest centre so far
+ *              (Arthur and Vassilvitskii, SODA 2007)
  *   model.init the centres of another model
- *   kmeans||   about k in each of some rounds, in the same way; of these, weighted by the rows nearest to them, kmeans++
- *              takes k (Bahmani et al., VLDB 2012)
+ *   kmeans||   about k rows in each of some rounds, drawn in the same way; kmeans++ selects k of them, weighted by the
+ *              number of rows nearest to each (Bahmani et al., VLDB 2012)
  */
 #include "kmeans.h"
 
@@ -18,10 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rounds of kmeans||, in each of which as many rows are drawn as there are to be centres, in the mean. */
+/* Number of rounds of kmeans||; each draws k rows on average. */
 enum { ROUNDS = 5 };
 
-/* ---- chance ---- */
+/* ---- random numbers ---- */
 
 static uint64_t mix_in(uint64_t hash, uint64_t word)
 {
@@ -29,7 +29,7 @@ static uint64_t mix_in(uint64_t hash, uint64_t word)
     return hash ^ (hash >> 28);
 }
 
-/* Zeros count as if they were not there. */
+/* Zeros are skipped, so that sparse and dense rows have equal hashes. */
 uint64_t tr_kmeans_hash(const struct tr_kmeans_side *side, uint64_t columns, size_t row)
 {
     const tr_batch *rows = &side->rows;
@@ -47,13 +47,13 @@ uint64_t tr_kmeans_hash(const struct tr_kmeans_side *side, uint64_t columns, siz
     return tr_mix(hash);
 }
 
-/* Uniform in (0, 1), of a row and a draw. */
+/* Uniform in (0, 1), a function of a row and a draw. */
 static double chance(uint64_t hash, uint64_t draw)
 {
     return ((double)(tr_mix(hash ^ draw) >> 11) + 0.5) * 0x1p-53;
 }
 
-/* ---- rows that all ranks have ---- */
+/* ---- rows on all ranks ---- */
 
 void tr_start_free(struct tr_start *s)
 {
@@ -70,7 +70,7 @@ static void point(struct tr_start *s, bool sparse)
                      : (tr_batch){.n = s->n, .dense = s->dense};
 }
 
-/* Room for one row more, of so many non-zeros. */
+/* Allocates one more row with the given number of non-zeros. */
 static int grow(struct tr_start *s, uint64_t columns, bool sparse, size_t nonzeros)
 {
     if (!sparse) return TR_GROW(&s->dense, &s->dense_room, (s->n + 1) * (size_t)columns);
@@ -83,7 +83,7 @@ static int grow(struct tr_start *s, uint64_t columns, bool sparse, size_t nonzer
     return TR_OK;
 }
 
-/* Room for k rows with so many non-zeros. */
+/* Allocates k rows with the given number of non-zeros in total. */
 static int make_room(struct tr_start *s, size_t k, uint64_t columns, bool sparse, size_t nonzeros)
 {
     if (!sparse) return TR_GROW(&s->dense, &s->dense_room, k * (size_t)columns);
@@ -105,7 +105,7 @@ int tr_start_keep(struct tr_start *s, tr_snapshot *snapshot, size_t k, uint64_t 
     return tr_snapshot_common(snapshot, "start_value", TR_F32, (size_t)nonzeros, s->value);
 }
 
-/* Appends a row of a batch whose columns number keys (NULL: are keys). */
+/* Appends a row of a batch. keys: keys of its columns; NULL: columns are keys. */
 static int append(struct tr_start *s, const tr_batch *rows, const tr_key *keys, uint64_t columns, size_t row)
 {
     bool sparse = !rows->dense;
@@ -123,7 +123,7 @@ static int append(struct tr_start *s, const tr_batch *rows, const tr_key *keys, 
     return TR_OK;
 }
 
-/* Appends a row of one rank on all. */
+/* Appends a row of rank `root` on all ranks. */
 static int share_row(struct tr_kmeans *m, struct tr_start *s, int root, size_t row)
 {
     tr_context *tr = m->tr;
@@ -150,9 +150,9 @@ static int share_row(struct tr_kmeans *m, struct tr_start *s, int root, size_t r
 /* ---- rows drawn by several workers ---- */
 
 struct drawn {
-    uint64_t rank; /* the least come first: of chance … */
-    uint64_t hash; /* … and this of what is in the row */
-    int32_t at;    /* the rank that has it */
+    uint64_t rank; /* random order, ascending */
+    uint64_t hash; /* of the row's values; breaks ties */
+    int32_t at;    /* rank that has the row */
     uint32_t row;
 };
 
@@ -164,7 +164,7 @@ static int by_rank(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Puts the lists of all ranks together, sorted, each row once; to be freed. */
+/* Concatenates the lists of all ranks, sorted and without duplicates. The caller frees *all. */
 static int gather(tr_context *tr, const struct drawn *mine, size_t n, struct drawn **all, size_t *total)
 {
     size_t *counts, bytes = n * sizeof *mine, sum = 0;
@@ -188,19 +188,19 @@ static int too_few(const struct tr_kmeans *m, size_t found)
                    tr_job_where(m->job, "model.clusters"), m->k, found);
 }
 
-/* ---- what a rank knows of its rows while it draws ---- */
+/* ---- distances of a rank's rows during the selection ---- */
 
 struct pool {
     struct tr_kmeans *m;
     const tr_batch *rows;
-    const tr_key *keys;   /* that their columns number; NULL: all columns */
-    size_t here;          /* columns here */
-    const double *weight; /* NULL: 1 */
+    const tr_key *keys;   /* keys of their columns; NULL: all columns */
+    size_t here;          /* number of columns on this rank */
+    const double *weight; /* weights of rows; NULL: 1 */
     uint64_t *hash;
     double *square;  /* |x|² */
-    double *least;   /* squared distance from the nearest centre so far, INFINITY at first */
-    uint32_t *which; /* … and which it is */
-    float *spread;   /* sparse: a centre, over the columns here */
+    double *least;   /* squared distance to the nearest centre so far, INFINITY at first */
+    uint32_t *which; /* index of that centre */
+    float *spread;   /* sparse: a centre as a dense vector over the columns of this rank */
 };
 
 static void close_pool(struct pool *p)
@@ -216,7 +216,7 @@ static double square_of(const struct pool *p, size_t row)
 {
     double sum = 0;
     const tr_batch *b = p->rows;
-    if (b->dense) return 0; /* not needed */
+    if (b->dense) return 0; /* unused */
     for (uint64_t i = b->begin[row]; i < b->begin[row + 1]; i++)
         sum += b->value ? (double)b->value[i] * (double)b->value[i] : 1;
     return sum;
@@ -240,7 +240,7 @@ static int open_pool(struct tr_kmeans *m, const tr_batch *rows, const tr_key *ke
     return TR_OK;
 }
 
-/* ---- distances from the nearest centre so far ---- */
+/* ---- distances to the nearest centre so far ---- */
 
 static void spread_centre(struct pool *p, const tr_batch *centres, size_t c, bool clear)
 {
@@ -250,7 +250,7 @@ static void spread_centre(struct pool *p, const tr_batch *centres, size_t c, boo
         if (!p->keys) at = column;
         else
             while (at < p->here && p->keys[at] < column) at++;
-        if (at >= p->here) break; /* a rank without rows has no columns, and no keys either */
+        if (at >= p->here) break; /* a rank without rows has no columns and no keys */
         if (p->keys && p->keys[at] != column) continue;
         p->spread[at] = clear ? 0 : centres->value[i];
     }
@@ -264,7 +264,7 @@ static void lower_sparse(struct pool *p, const tr_batch *centres, size_t c)
     spread_centre(p, centres, c, false);
     for (size_t i = 0; i < p->rows->n; i++) {
         double d = p->square[i] + norm - 2 * tr_row_dot(p->rows, i, p->spread);
-        if (d < 0x1p-40 * norm) d = 0; /* what rounding leaves of nothing */
+        if (d < 0x1p-40 * norm) d = 0; /* rounding error of 0 */
         if (!(d < p->least[i])) continue;
         p->least[i] = d;
         p->which[i] = (uint32_t)c;
@@ -272,7 +272,7 @@ static void lower_sparse(struct pool *p, const tr_batch *centres, size_t c)
     spread_centre(p, centres, c, true);
 }
 
-/* One centre more. */
+/* Updates the distances with centre c. */
 static void lower(struct pool *p, const tr_batch *centres, size_t c)
 {
     if (p->m->sparse) lower_sparse(p, centres, c);
@@ -298,7 +298,7 @@ static void copy_centres(struct pool *p, const tr_batch *from, size_t first, str
     }
 }
 
-/* Centres first .. last-1, all at once. */
+/* Updates the distances with the centres first .. last - 1. */
 static int lower_by_many(struct pool *p, const tr_batch *from, size_t first, size_t last)
 {
     struct tr_centres c;
@@ -322,7 +322,8 @@ static int lower_by_many(struct pool *p, const tr_batch *from, size_t first, siz
     return status;
 }
 
-/* The winner of a race among these rows: INFINITY, if all are centres. In the first race all are alike. */
+/* Draws a row with probability proportional to its squared distance (uniformly if there is no centre yet). Returns its
+ * -log(u) / weight, which the ranks compare; INFINITY if all rows are centres. */
 static double race(const struct pool *p, uint64_t draw, size_t *winner)
 {
     double best = INFINITY;
@@ -343,7 +344,7 @@ static uint64_t draw_number(const struct tr_kmeans *m, uint64_t which)
     return tr_mix(m->seed + tr_mix(which));
 }
 
-/* kmeans++ over all workers' rows: appends to the start until there are n. */
+/* kmeans++ over the rows of all workers: appends to s until it has n rows. */
 static int draw_apart(struct pool *p, struct tr_start *s, size_t n)
 {
     tr_context *tr = p->m->tr;
@@ -362,7 +363,7 @@ static int draw_apart(struct pool *p, struct tr_start *s, size_t n)
     return TR_OK;
 }
 
-/* ---- the ways to start ---- */
+/* ---- solve.start ---- */
 
 static int start_apart(struct tr_kmeans *m)
 {
@@ -374,7 +375,7 @@ static int start_apart(struct tr_kmeans *m)
     return status;
 }
 
-/* The k rows of the least hashes: each worker's first. */
+/* Takes the k rows with the smallest random numbers. */
 static int start_random(struct tr_kmeans *m)
 {
     size_t n = m->train.rows.n, total = 0;
@@ -399,7 +400,7 @@ static int start_random(struct tr_kmeans *m)
     return status;
 }
 
-/* Each row with a probability in proportion to its squared distance, so that k are drawn in the mean. */
+/* Draws each row with a probability proportional to its squared distance, k rows on average. */
 static int draw_round(struct pool *p, struct tr_start *s, uint64_t round)
 {
     struct tr_kmeans *m = p->m;
@@ -422,7 +423,7 @@ static int draw_round(struct pool *p, struct tr_start *s, uint64_t round)
     return status;
 }
 
-/* kmeans++ over weighted candidates, which all ranks have: the same on all of them. */
+/* kmeans++ over weighted candidates. All ranks have the candidates and make the same selection. */
 static int choose_among(struct tr_kmeans *m, const struct tr_start *candidates, const double *weight)
 {
     struct pool p;
@@ -445,7 +446,7 @@ static int weigh(const struct pool *p, size_t n, double **weight)
     return tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, *weight, n);
 }
 
-/* Where the candidates are too few, all rows are. */
+/* If there are fewer than k candidates, kmeans++ over all rows replaces the selection. */
 static int start_parallel(struct tr_kmeans *m)
 {
     struct pool p;
@@ -472,7 +473,7 @@ static int start_parallel(struct tr_kmeans *m)
     return start_apart(m);
 }
 
-/* Sparse rows that training takes for dense ones become so. */
+/* Appends a row of the files; converts sparse rows if training uses dense ones. */
 static int append_first(struct tr_kmeans *m, const tr_batch *rows, size_t row)
 {
     if (m->sparse || rows->dense) return append(&m->start, rows, NULL, m->columns, row);
@@ -496,16 +497,16 @@ static int start_first(struct tr_kmeans *m)
     return status;
 }
 
-/* ---- the centres of another model ---- */
+/* ---- centres of another model ---- */
 
 static int check_centres(const struct tr_kmeans *m, const tr_saved_centres *c)
 {
     if (c->n == m->k) return TR_OK;
-    return tr_fail(TR_ERR_DATA, "%s: model.init %s has %llu centres: expected as many as model.clusters, %zu",
+    return tr_fail(TR_ERR_DATA, "%s: model.init %s has %llu centres: expected model.clusters, %zu",
                    tr_job_where(m->job, "model.init"), m->o->init, (unsigned long long)c->n, m->k);
 }
 
-/* A centre over the columns of the data. */
+/* Writes a centre of the model as a row over the columns of the data. */
 static int place_centre(const struct tr_kmeans *m, const tr_saved_centres *c, size_t centre, float *row)
 {
     memset(row, 0, (size_t)m->columns * sizeof *row);
@@ -515,15 +516,15 @@ static int place_centre(const struct tr_kmeans *m, const tr_saved_centres *c, si
         if (value == 0) continue;
         if (index < m->first_index || index - m->first_index >= m->columns)
             return tr_fail(TR_ERR_DATA,
-                           "%s: model.init %s has a column %llu, which the training data have not: expected "
-                           "data.features to say how many there are",
+                           "%s: model.init %s has a column %llu, which the training data do not have: set "
+                           "data.features to the number of columns",
                            tr_job_where(m->job, "model.init"), m->o->init, (unsigned long long)index);
         row[index - m->first_index] = value;
     }
     return TR_OK;
 }
 
-/* column: room for the numbers of all. */
+/* column: scratch memory for the indices of all columns. */
 static int append_centre(struct tr_kmeans *m, float *row, uint32_t *column)
 {
     tr_batch one = {.n = 1, .dense = row};
@@ -538,7 +539,7 @@ static int append_centre(struct tr_kmeans *m, float *row, uint32_t *column)
     return append(&m->start, &one, NULL, m->columns, 0);
 }
 
-/* Rank 0 reads them, and tells all one after the other. */
+/* Rank 0 reads the model and broadcasts its centres one after the other. */
 static int start_given(struct tr_kmeans *m)
 {
     tr_saved_centres c = {0};

@@ -4,7 +4,7 @@
 
 #include "kmeans.h"
 
-/* Centres that a key is wide at most: rows of tables that are not wider lie in one piece. */
+/* Maximum number of centres per key: rows of tables up to this width are stored in one piece. */
 enum { WIDEST = 2048 };
 
 static size_t divide_up(size_t a, size_t b)
@@ -12,10 +12,10 @@ static size_t divide_up(size_t a, size_t b)
     return (a + b - 1) / b;
 }
 
-/* ---- norms, from the servers ---- */
+/* ---- norms, computed by the servers ---- */
 
-/* What they are asked: the norms of the centres in parts first_part .. first_part + parts - 1; counts follow, one a
- * centre. The answer is two sums a centre, of which the second holds what the first leaves. Both are exact. */
+/* A query for the norms of the centres in parts first_part .. first_part + parts - 1, followed by the count of each centre.
+ * The answer has two exact sums per centre; the second contains the remainders of the first. */
 struct question {
     uint64_t all_parts, first_part, parts, width, columns;
     double round, round_rest;
@@ -110,8 +110,8 @@ static void find_largest(const struct tr_kmeans *m, double *largest)
     }
 }
 
-/* 1.5 × 2^52 steps, where so many numbers, none larger than largest, add up to less than 2^52 steps: a number added to
- * it loses what is less than a step. */
+/* Returns the rounding constant of values up to `largest`, `numbers` of which are summed: 1.5 × 2^52 steps, where the sum
+ * stays below 2^52 steps. Adding and subtracting it rounds a value to a multiple of the step. */
 static double rounder(double largest, double numbers)
 {
     int bits, more;
@@ -120,7 +120,7 @@ static double rounder(double largest, double numbers)
     return largest > 0 ? ldexp(1.5, bits + more) : 1;
 }
 
-/* The mean of all rows, and how far this worker's lie from it. */
+/* Computes the mean of all rows and the squared distances of this worker's rows to it. */
 static int find_spread(struct tr_kmeans *m)
 {
     const tr_batch *rows = &m->train.rows;
@@ -159,15 +159,15 @@ int tr_kmeans_make_steps(struct tr_kmeans *m)
     return TR_OK;
 }
 
-/* ---- from sums to centres ---- */
+/* ---- centres from sums ---- */
 
 static const double *counts_of(const struct tr_kmeans *m, const struct tr_kmeans_side *side)
 {
     return (const double *)side->view->value + side->n_keys * m->span;
 }
 
-/* A centre without rows stays where it is. */
-static void take_centres(struct tr_kmeans *m, struct tr_kmeans_side *side)
+/* A centre without rows keeps its position. */
+static void copy_centres(struct tr_kmeans *m, struct tr_kmeans_side *side)
 {
     const double *sum = side->view->value, *count = counts_of(m, side);
     struct tr_centres *c = &side->centres;
@@ -200,17 +200,17 @@ static int ask_norms(struct tr_kmeans *m, struct tr_kmeans_side *side)
 int tr_kmeans_pull(struct tr_kmeans *m, struct tr_kmeans_side *side)
 {
     TR_TRY(tr_view_pull(side->view));
-    take_centres(m, side);
+    copy_centres(m, side);
     if (m->sparse) TR_TRY(ask_norms(m, side));
     return tr_centres_ready(&side->centres);
 }
 
-/* ---- from labels to sums ---- */
+/* ---- sums from labels ---- */
 
 static void add_dense(struct tr_kmeans *m, size_t row, uint32_t centre, double sign)
 {
     size_t columns = (size_t)m->columns, j = centre - m->first;
-    if (j >= m->mine) return; /* of another member */
+    if (j >= m->mine) return; /* a centre of another member */
     const float *x = m->train.rows.dense + row * columns;
     double *total = m->total + j * columns;
     const double *by = m->round;
@@ -229,7 +229,7 @@ static void add_sparse(struct tr_kmeans *m, size_t row, uint32_t centre, double 
     delta[m->train.n_keys * m->span + j] += sign;
 }
 
-/* Sums of sparse rows are the update itself, which can only be written to when it is pushed. */
+/* Sums of sparse rows are the update itself, which is written in tr_kmeans_push(). */
 void tr_kmeans_change(struct tr_kmeans *m, size_t row, uint32_t from, uint32_t to)
 {
     if (m->sparse) return;
@@ -280,8 +280,8 @@ int tr_kmeans_push(struct tr_kmeans *m)
     return tr_view_push(m->train.view);
 }
 
-/* Σ |x - c|² over the rows of a centre, from their sum s and number n, is Σ |x|² - 2 c·s + n |c|²; all of it is taken
- * from the mean of all rows, so that not much is lost of large numbers. */
+/* The sum of |x - c|² over the n rows of a centre with the sum s is Σ |x|² - 2 c·s + n |c|². All positions are relative to
+ * the mean of all rows, which reduces cancellation. */
 double tr_kmeans_inertia(const struct tr_kmeans *m)
 {
     size_t columns = (size_t)m->columns;
