@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "job/text.h"
 #include "monitor/json.h"
-#include "stage/schedule.h"
+#include "stage/scheduler.h"
 
 /* ---- tasks of a job, in its status.json and summary.json ---- */
 

@@ -13,8 +13,7 @@
 #include "base/file.h"
 #include "monitor/json.h"
 #include "monitor/record.h"
-#include "stage/schedule.h"
-#include "stage/turns.h"
+#include "stage/scheduler.h"
 #include "store/folder.h"
 #include "trireme/collective.h"
 
@@ -370,7 +369,7 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
         tr_record_open(tr, &m->record);
         if (tr->rank == 0) status = start(m);
         tr_on_snapshot(tr, snapshot_account, m);
-        tr->before_run = begin_stage;
+        tr_before_run(tr, begin_stage);
     }
     int outcome = tr_agree(tr, status);
     if (outcome == TR_OK) *monitor = m;
@@ -504,7 +503,7 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
         tr_metrics_close(&m->metrics);
         tr_status_close(&m->status);
     }
-    m->tr->before_run = NULL;
+    tr_before_run(m->tr, NULL);
     tr_output_release(m->tr->job->output, m->lock);
     if (m->writes) put_back(m, status);
     if (status == TR_OK) status = tr_agree(m->tr, outcome);

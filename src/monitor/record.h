@@ -7,7 +7,6 @@
 #include "base/terminal.h"
 #include "data/dataset.h"
 #include "monitor/monitor.h"
-#include "stage/timeline.h"
 #include "store/checkpoint.h"
 
 enum { TR_MONITOR_STATES = TR_STOPPED + 1 };

@@ -26,13 +26,11 @@ enum tr_tag {
     TR_TAG_BLOCK,      /* slave -> slave before it in the group: a block of a rotation */
     TR_TAG_ERROR,      /* failed rank -> rank 0: its error text */
     TR_TAG_LOADING,    /* worker 0 -> rank 0, if that is no worker: how much of its data it has read */
-    TR_TAG_ASSIGN,     /* rank 0 -> others: which stage is next */
+    TR_TAG_ORDER,      /* rank 0 -> others: work to do, of the scheduler */
     TR_TAG_TURN,       /* worker -> worker: it may begin, or all have ended */
-    TR_TAG_TIMES,      /* worker 0 of a stage -> rank 0: how long its clocks took */
+    TR_TAG_OUTCOME,    /* a rank -> rank 0: an order of the scheduler has been carried out */
     TR_TAG_NAMES,      /* worker -> rank 0: what its rows or columns are called */
     TR_TAG_FIELD,      /* rank -> rank 0: its part of an array for model.h5 */
-    TR_TAG_TEAM,       /* rank 0 -> others: which task of the job is theirs, and who runs it */
-    TR_TAG_OUTCOME,    /* first rank of a team -> rank 0: how its task ended */
     TR_TAG_SHARD,      /* others -> rank 0: how the writing of a shard ended */
     TR_TAG_SIGNAL,     /* others -> rank 0: signals that this process has got */
     TR_TAG_COPY,       /* rank -> rank: a piece of a file of a checkpoint in memory */
@@ -69,10 +67,8 @@ struct tr_worker_set {
     bool owned;                /* the communicators are its own */
 };
 
-struct tr_stage;
-struct tr_progress_row;
 struct tr_loading;
-struct tr_stage_sum;
+struct tr_stages;
 struct tr_stores;
 struct tr_checkpoints;
 struct tr_monitor;
@@ -111,7 +107,6 @@ struct tr_context {
     const struct tr_worker_set *active; /* of the stage that runs, or is made ready; &all between stages */
     int64_t staleness;                  /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
     int status;                         /* first failure agreed on */
-    double epoch;                       /* rank 0: of the last evaluation */
     int failed;                         /* what this rank's part ended with, until all have agreed on it */
     bool quiet;                         /* it is not said */
     int broken; /* what went wrong where no status could be returned: the stage that runs takes it for its own */
@@ -120,6 +115,7 @@ struct tr_context {
     /* more ranks than cores on this node: spinning only steals the core from whom we wait for */
     bool crowded;
     struct tr_tables *tables; /* set by the rooms above */
+    struct tr_stages *stages; /* of stage/: observers, turns, timeline */
     struct tr_sync *sync;
     int storage;              /* TR_LEVEL_… of this run; TR_LEVEL_AUTO: as the job says */
     struct tr_stores *stores; /* data that were read; NULL while there are none */
@@ -131,22 +127,13 @@ struct tr_context {
     struct {
         uint64_t rows, columns, nonzeros;
         bool dense;
-    } trained_on;                      /* the training data, once they are read */
-    uint64_t data_digest;              /* rank 0: of their files, before; 0: not known */
-    int (*before_run)(tr_context *tr); /* before stages are run: all ranks; NULL: nothing */
-    struct tr_cache *cache;            /* data for the next start; NULL before data are read */
-    void (*at_end)(tr_context *tr);    /* before its job ends; NULL: nothing */
+    } trained_on;                   /* the training data, once they are read */
+    uint64_t data_digest;           /* rank 0: of their files, before; 0: not known */
+    struct tr_cache *cache;         /* data for the next start; NULL before data are read */
+    void (*at_end)(tr_context *tr); /* before its job ends; NULL: nothing */
     void (*let_go)(
         tr_context *tr); /* before roles change or end: what uses their communicators; NULL: nothing */
     double began;        /* when MPI was started, as tr_now() */
-    int (*observer)(void *who, const struct tr_stage *stage, const struct tr_progress_row *row);
-    void *observer_state;
-    int (*ready)(void *who, const struct tr_stage *stage);
-    void *ready_state;
-    int (*task_observer)(void *who, const struct tr_stage_sum *sums, size_t n);
-    void *task_observer_state;
-    struct tr_timeline *timeline;  /* which rank did what when; NULL: nobody keeps it */
-    struct tr_turns *turns;        /* of the stages that the method names; NULL: it names none */
     int (*before_push)(void *who); /* before a view is pushed; NULL: nothing */
     void *before_push_state;
     int (*loading)(void *who, const struct tr_loading *progress);

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "stage/degree.h"
+#include "stage/scheduler.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,11 +1,332 @@
+/* One run of a stage: its clock limit, its evaluations, the best model, pauses for checkpoints, and the run itself.
+ *
+ * Checkpoints and the best model are copied in pauses, in which no rank computes. Under BSP the scheduler keeps the clock
+ * limit only a little ahead of the slowest worker, and calls the pause at that limit: all workers reach it, and none passes
+ * it. Otherwise every worker pauses when its clock ends. Nothing is under way then, so the copies of all ranks are
+ * consistent. */
 #include "stage/run.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fault.h"
+#include "trireme/collective.h"
+
+/* What a worker sends to the scheduler at an evaluation is collected here until all workers have reported. */
+struct tr_collection {
+    struct tr_collection *next;
+    int64_t evaluation;
+    int arrived;
+    struct tr_stage_report report[]; /* by worker: summed in this order, so that sums are reproducible */
+};
+
+/* Checkpoints are taken of this run. */
+static bool is_checkpointed(const struct tr_stage_run *run)
+{
+    return run->evaluated < 0 && run->stage->snapshot && tr_checkpoints_are_on(run->tr);
+}
+
+/* Early stopping: the best model is kept, and training ends when it has not improved for solve.patience evaluations. */
+static bool is_patient(const struct tr_stage_run *run)
+{
+    const tr_stage *stage = run->stage;
+    return run->tr->job && run->tr->job->solve.patience > 0 && stage->metric_name &&
+           stage->evaluate_every > 0 && tr_stage_is_evaluated(run) && is_checkpointed(run);
+}
+
+/* ---- rank 0: the clock limit, and calling pauses ---- */
+
+/* The limit is ahead by clocks of about this many seconds. With less, fast workers would wait for the scheduler; with more, a
+ * stop would take longer. It is ahead by two clocks at least: the next one must be allowed while one is computed. */
+static const double ahead_seconds = 0.02;
+enum { LEAST_AHEAD = 2, MOST_AHEAD = 4096 };
+
+/* The clock of the slowest worker that still runs; false: all have left. */
+static bool slowest_clock(const struct tr_stage_run *run, int64_t *clock)
+{
+    int64_t written = tr_clock_get(run->tr->sync->clock, TR_CLOCK_WRITTEN);
+    if (written == INT64_MAX) return false;
+    *clock = run->met + written;
+    return true;
+}
+
+/* Under BSP: the greatest clock limit that allows a pause to be reached soon. */
+static int64_t horizon(struct tr_stage_run *run)
+{
+    int64_t clock;
+    if (run->calling != TR_NOT_DUE || !slowest_clock(run, &clock)) return run->horizon;
+    int64_t clocks = clock - run->paced_clock;
+    double now = tr_now(), seconds = now - run->paced;
+    if (clocks > 0 &&
+        seconds > ahead_seconds / 4) { /* in a shorter time, a late message looks like a fast worker */
+        double wanted = (double)clocks / seconds * ahead_seconds;
+        run->ahead = wanted < MOST_AHEAD ? (int64_t)wanted : MOST_AHEAD;
+        run->paced_clock = clock;
+        run->paced = now;
+    }
+    int64_t limit = clock + (run->ahead > LEAST_AHEAD ? run->ahead : LEAST_AHEAD);
+    if (limit > run->horizon) run->horizon = limit;
+    return run->horizon;
+}
+
+/* Lets the workers run up to the next evaluation, or stops them. Under BSP no worker starts an epoch before the last
+ * evaluation is complete; otherwise they run until they are told to stop. */
+static void set_limit(struct tr_stage_run *run, bool stop)
+{
+    const tr_stage *stage = run->stage;
+    struct tr_sync *sync = run->tr->sync;
+    bool lockstep = tr_sync_lockstep(sync);
+    run->stopping = run->stopping || stop;
+    run->limit = stage->clocks;
+    if (lockstep && tr_stage_is_evaluated(run) && stage->evaluate_every > 0) {
+        int64_t next = (run->evaluations + 1) * stage->evaluate_every;
+        if (run->stopping) next = run->evaluations * stage->evaluate_every;
+        if (next < run->limit) run->limit = next;
+    } else if (run->stopping) {
+        run->limit = 0;
+    }
+    if (lockstep && is_checkpointed(run)) {
+        int64_t most = horizon(run);
+        if (most < run->limit) run->limit = most;
+    }
+    tr_clock_raise(sync->clock, TR_CLOCK_LIMIT, lockstep ? run->limit - run->base : run->limit);
+    tr_clock_raise(sync->clock, TR_CLOCK_STOPPED, run->stopping);
+}
+
+/* The number of the pause that could be called now. */
+static int64_t next_pause(const struct tr_stage_run *run)
+{
+    return tr_sync_lockstep(run->tr->sync) ? run->limit - run->base + 1 : run->called + 1;
+}
+
+static void call_pause(struct tr_stage_run *run)
+{
+    run->horizon = run->limit;
+    tr_clock_raise(run->tr->sync->clock, TR_CLOCK_CALLED, next_pause(run));
+}
+
+/* Calls a pause if a checkpoint or another evaluation is due. Called again and again while clocks run. */
+static void pace(struct tr_stage_run *run)
+{
+    enum { SELDOM = 16 };
+    tr_context *tr = run->tr;
+    int64_t clock;
+    if (run->calling != TR_NOT_DUE || !tr->sync->counting || !slowest_clock(run, &clock)) return;
+    /* Reading the time can take longer than a clock, so it is not read in every turn of a wait. */
+    if (clock == run->looked && ++run->turns % SELDOM != 0) return;
+    run->looked = clock;
+    bool is_short = run->limit - clock <= tr_max_int((int)run->ahead, LEAST_AHEAD) / 2;
+    if (tr_sync_lockstep(tr->sync) && is_short && run->limit < run->stage->clocks) set_limit(run, false);
+    if (next_pause(run) <= run->called || run->stopping) return;
+    run->calling = tr_checkpoint_due(tr, clock);
+    if (run->calling == TR_NOT_DUE && (run->is_best || run->seems_over)) run->calling = TR_DUE_EVALUATION;
+    if (run->calling != TR_NOT_DUE) call_pause(run);
+}
+
+/* Under BSP, when all workers are at the clock limit: calls a pause there for the best model. */
+static void call_pause_for_best(struct tr_stage_run *run)
+{
+    if (run->calling != TR_NOT_DUE || next_pause(run) <= run->called) return; /* a pause is called already */
+    run->calling = TR_DUE_EVALUATION;
+    call_pause(run);
+}
+
+bool tr_stage_is_called(const struct tr_stage_run *run)
+{
+    const struct tr_sync *sync = run->tr->sync;
+    int64_t called = tr_clock_get(sync->clock, TR_CLOCK_CALLED);
+    return called > run->called && (!tr_sync_lockstep(sync) || called == sync->now + 1);
+}
+
+/* ---- rank 0: evaluations ---- */
+
+/* Whether a metric is better than another one. A metric that is not finite is worse than any other. */
+static bool is_better(const struct tr_stage_run *run, double metric, double than)
+{
+    if (!isfinite(metric) || !isfinite(than)) return isfinite(metric);
+    return run->stage->metric_ascends ? metric > than : metric < than;
+}
+
+/* Notes whether an evaluation is the best so far, and stops the stage if there was no better one for too long. */
+static void judge(struct tr_stage_run *run, tr_evaluation *evaluation)
+{
+    struct tr_patience *p = &run->patience;
+    if (!is_patient(run)) return;
+    bool better = is_better(run, evaluation->metric, p->best);
+    if (better) p->best = evaluation->metric;
+    run->is_best = run->is_best || better;
+    p->since = better ? 0 : p->since + 1;
+    if (p->since >= (int64_t)run->tr->job->solve.patience) evaluation->stop = true;
+}
+
+static struct tr_collection *collection_of(struct tr_stage_run *run, int64_t evaluation)
+{
+    for (struct tr_collection *c = run->collections; c; c = c->next)
+        if (c->evaluation == evaluation) return c;
+    size_t workers = (size_t)tr_worker_set_size(run->tr->active);
+    struct tr_collection *c = calloc(1, sizeof *c + workers * sizeof c->report[0]);
+    if (!c) return NULL;
+    c->evaluation = evaluation;
+    c->next = run->collections;
+    return run->collections = c;
+}
+
+static void drop_collection(struct tr_stage_run *run, struct tr_collection *dropped)
+{
+    struct tr_collection **link = &run->collections;
+    while (*link != dropped) link = &(*link)->next;
+    *link = dropped->next;
+    free(dropped);
+}
+
+void tr_traffic_add(struct tr_traffic *sum, const struct tr_traffic *one)
+{
+    sum->bytes_pulled += one->bytes_pulled;
+    sum->bytes_pushed += one->bytes_pushed;
+    sum->pulls += one->pulls;
+    sum->pushes += one->pushes;
+    sum->messages += one->messages;
+    sum->filtered.seen += one->filtered.seen;
+    sum->filtered.held += one->filtered.held;
+    sum->filtered.dropped += one->filtered.dropped;
+    sum->wait_seconds += one->wait_seconds;
+    sum->pull_seconds += one->pull_seconds;
+    sum->push_seconds += one->push_seconds;
+    sum->way_seconds += one->way_seconds;
+    sum->hidden_seconds += one->hidden_seconds;
+}
+
+/* Sums the reports of the workers; false if one of them has failed. */
+static bool sum_up(const struct tr_stage_run *run, const struct tr_collection *c, tr_report *sums,
+                   struct tr_progress_row *row)
+{
+    int workers = tr_worker_set_size(run->tr->active);
+    int64_t clocks = 0;
+    bool well = true;
+    for (int w = 0; w < workers; w++) {
+        const struct tr_stage_report *r = &c->report[w];
+        if (r->sums.clock > sums->clock) sums->clock = r->sums.clock;
+        for (int i = 0; i < TR_SUMS; i++) sums->sum[i] += r->sums.sum[i];
+        tr_traffic_add(&row->traffic, &r->traffic);
+        if (w % run->tr->active->of.group_size == 0) row->updates += r->traffic.pushes;
+        clocks += r->sums.clock;
+        row->compute_seconds += r->compute_seconds;
+        row->evaluate_seconds += r->evaluate_seconds / workers;
+        row->peak_rss = fmax(row->peak_rss, r->peak_rss);
+        well = well && r->status == TR_OK;
+    }
+    row->epoch = (double)clocks / workers * run->stage->epochs_per_clock;
+    return well;
+}
+
+/* Measures how much slower the clocks of the slowed workers were than those of the others. */
+static void measure_heterogeneity(struct tr_stage_run *run, const struct tr_collection *c)
+{
+    int workers = tr_worker_set_size(run->tr->active), count[2] = {0};
+    const tr_job *job = run->tr->job;
+    double seconds[2] = {0};
+    if (!job || tr_slowed_workers(job, workers) == 0) return;
+    for (int w = 0; w < workers; w++) {
+        const struct tr_stage_report *r = &c->report[w];
+        seconds[r->slowed] += r->busy_seconds / (double)r->sums.clock;
+        count[r->slowed]++;
+    }
+    double level = (seconds[true] / count[true]) / (seconds[false] / count[false]);
+    run->heterogeneity = (struct tr_heterogeneity){.slowed = count[true],
+                                                   .workers = workers,
+                                                   .asked = job->experiment.level,
+                                                   .reached = isfinite(level) ? level : (double)NAN};
+}
+
+/* If the model diverged: adds to the error the lowest worker that has reported a sum that is not finite. The model has only
+ * seen the sums over the workers. */
+static int name_worker(const struct tr_stage_run *run, const struct tr_collection *c, int status)
+{
+    char text[1024];
+    if (status != TR_ERR_DIVERGED) return status;
+    snprintf(text, sizeof text, "%s", tr_error_text());
+    for (int i = 0; i < TR_SUMS; i++)
+        for (int w = 0; w < tr_worker_set_size(run->tr->active); w++)
+            if (!isfinite(c->report[w].sums.sum[i]))
+                return tr_fail(status, "%s (worker %d is the first whose part is not finite)", text, w);
+    return status;
+}
+
+/* Under other modes than BSP an evaluation is an estimate; it does not end a stage if a pause can verify it. */
+static void doubt_estimate(struct tr_stage_run *run, struct tr_progress_row *row)
+{
+    if (!row->evaluation.stop || row->exact) return;
+    if (tr_sync_lockstep(run->tr->sync) || !is_checkpointed(run)) return;
+    row->evaluation.stop = false;
+    run->seems_over = true;
+}
+
+/* All workers have reported: sums, judges and shows the evaluation, and sets the next clock limit. */
+static void summarize(struct tr_stage_run *run, struct tr_collection *c)
+{
+    struct tr_stages *stages = run->tr->stages;
+    tr_report sums = {.clock = 0};
+    struct tr_progress_row row = {.seconds = tr_now() - run->begin,
+                                  .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
+    /* after a failure nothing is evaluated, so that its message stays */
+    bool failed = !sum_up(run, c, &sums, &row) || run->status != TR_OK ||
+                  tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED);
+    measure_heterogeneity(run, c);
+    row.heterogeneity = run->heterogeneity;
+    int status = failed
+                     ? TR_OK
+                     : name_worker(run, c, run->stage->summarize(run->stage->state, &sums, &row.evaluation));
+    /* all workers have read the same parameters, and as they will be saved */
+    row.exact =
+        c->evaluation == TR_AT_END || (tr_sync_lockstep(run->tr->sync) && !tr_tables_round(run->tr->tables));
+    doubt_estimate(run, &row);
+    row.clock = run->evaluated < 0 ? sums.clock : run->evaluated + run->evaluations + 1;
+    if (isfinite(row.evaluation.epoch)) row.epoch = row.evaluation.epoch;
+    stages->epoch = row.epoch;
+    if (!failed && status == TR_OK && !run->is_over && !run->looks_again) judge(run, &row.evaluation);
+    else if (run->is_over) row.evaluation.stop = true;
+    run->evaluation = row.evaluation;
+    run->sums = sums;
+    if (!failed && stages->observer) {
+        int shown = stages->observer(stages->observer_state, run->shown, &row);
+        if (status == TR_OK) status = shown;
+    }
+    if (run->status == TR_OK) run->status = status;
+    run->evaluations++;
+    run->final = c->evaluation == TR_AT_END;
+    bool stop = row.evaluation.stop || failed || status != TR_OK;
+    if (run->is_best && !stop && !run->final && tr_sync_lockstep(run->tr->sync)) call_pause_for_best(run);
+    set_limit(run, stop);
+}
+
+/* Receives reports of workers. */
+static int poll_reports(void *what, int *did)
+{
+    struct tr_stage_run *run = what;
+    tr_context *tr = run->tr;
+    if (tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED) && !tr_sync_lockstep(tr->sync) &&
+        !tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED))
+        set_limit(run, true);
+    if (is_checkpointed(run)) pace(run);
+    struct tr_stage_report r;
+    int from;
+    if (!tr_receive_here(tr, TR_TAG_REPORT, &r, sizeof r, &from)) return TR_OK;
+    struct tr_collection *c = collection_of(run, r.evaluation);
+    if (!c) return tr_fail(TR_ERR_SYSTEM, "out of memory: a report");
+    c->report[r.worker] = r;
+    tr_clock_hear(tr->sync->clock, from,
+                  (struct tr_rank_seen){.state = TR_RANK_STATES,
+                                        .clock = run->ended + r.sums.clock,
+                                        .seconds = r.compute_seconds});
+    ++*did;
+    if (++c->arrived < tr_worker_set_size(tr->active)) return TR_OK;
+    summarize(run, c);
+    drop_collection(run, c);
+    return TR_OK;
+}
+
+/* ---- evaluating while no worker computes ---- */
 
 static int report_now(struct tr_stage_run *run)
 {
@@ -18,7 +339,8 @@ static int report_now(struct tr_stage_run *run)
     return tr_wait_request(tr, &run->sending, "the scheduler to take the last report");
 }
 
-int tr_stage_evaluate_now(struct tr_stage_run *run)
+/* All workers evaluate the parameters exactly while nothing is under way: the contents of all views are pulled again. */
+static int evaluate_now(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     if (tr_works(tr)) TR_TRY(report_now(run));
@@ -28,51 +350,286 @@ int tr_stage_evaluate_now(struct tr_stage_run *run)
     return TR_OK;
 }
 
-/* Under BSP a stage that was stopped has been evaluated where it stopped, and otherwise in a pause that proved that it is to
- * stop; but what filters had held back until then came later. */
-static bool is_evaluated(const struct tr_stage_run *run)
+/* In a pause, under other modes than BSP: evaluates the parameters as they are now. */
+static int evaluate_again(struct tr_stage_run *run)
 {
-    const tr_context *tr = run->tr;
-    bool stopped = tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED);
-    if (run->flushed) return false;
-    return run->proven || (stopped && tr_sync_lockstep(tr->sync) && !tr_tables_round(tr->tables));
+    tr_context *tr = run->tr;
+    int64_t now = tr->sync->now;
+    run->looks_again = true;
+    TR_TRY(evaluate_now(run));
+    run->looks_again = false;
+    if (tr_works(tr)) tr->sync->now = now;
+    return TR_OK;
 }
 
-/* The evaluation of what the stage leaves behind; everything has arrived, so all workers see the same. */
+/* ---- what a checkpoint has to keep of a run ---- */
+
+/* The sums of the last evaluation, and whether it ended the stage. */
+static int list_verdict(struct tr_stage_run *run, tr_snapshot *snapshot)
+{
+    double number[2 + TR_SUMS] = {(double)run->sums.clock, run->evaluation.stop};
+    memcpy(number + 2, run->sums.sum, sizeof run->sums.sum);
+    TR_TRY(tr_snapshot_common(snapshot, "last_report", TR_F64, 2 + TR_SUMS, number));
+    run->sums.clock = (int64_t)number[0];
+    run->evaluation.stop = number[1] != 0;
+    memcpy(run->sums.sum, number + 2, sizeof run->sums.sum);
+    return TR_OK;
+}
+
+static int list_best(struct tr_stage_run *run, tr_snapshot *snapshot)
+{
+    struct tr_patience patience = run->patience;
+    bool same, found;
+    if (tr_snapshot_in_process(snapshot)) return TR_OK;
+    TR_TRY(tr_snapshot_own(snapshot, "patience", &patience, sizeof patience, &same));
+    TR_TRY(tr_best_list(run->tr, snapshot, &found));
+    if (tr_snapshot_restores(snapshot) && same) run->patience = patience;
+    return TR_OK;
+}
+
+/* The state of the stage, and the clock of this worker. what: a struct tr_stage_run. */
+static int list_run(void *what, tr_snapshot *snapshot)
+{
+    struct tr_stage_run *run = what;
+    bool found;
+    TR_TRY(tr_snapshot_own(snapshot, "clock_of_worker", &run->me.clock, sizeof run->me.clock, &found));
+    if (tr_snapshot_restores(snapshot) && !found) run->me.clock = tr_checkpoint_found(run->tr)->facts.clock;
+    if (tr_stage_is_evaluated(run)) TR_TRY(list_verdict(run, snapshot));
+    if (is_patient(run)) TR_TRY(list_best(run, snapshot));
+    return run->stage->snapshot(&run->me, run->stage->state, snapshot);
+}
+
+/* ---- the best model ---- */
+
+/* Under other modes than BSP, if a stage seems to be over: evaluates it exactly, and ends it if that confirms it. All ranks, in
+ * a pause; agreed on. */
+static int prove_end(struct tr_stage_run *run)
+{
+    tr_context *tr = run->tr;
+    int seems_over = run->seems_over, stops;
+    if (tr_sync_lockstep(tr->sync)) return TR_OK;
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &seems_over, sizeof seems_over));
+    if (!seems_over) return TR_OK;
+    TR_TRY(evaluate_again(run));
+    run->seems_over = false;
+    stops = run->stopping;
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &stops, sizeof stops));
+    run->proven = stops;
+    return TR_OK;
+}
+
+/* Under other modes than BSP the workers have continued since the evaluation: evaluates the parameters of now before they
+ * replace the model that is kept. */
+static int look_again(struct tr_stage_run *run, int *is_best)
+{
+    tr_context *tr = run->tr;
+    if (!*is_best || tr_sync_lockstep(tr->sync)) return TR_OK;
+    TR_TRY(evaluate_again(run));
+    *is_best = is_better(run, run->evaluation.metric, run->patience.kept);
+    return tr_broadcast(tr, TR_SET_ALL, 0, is_best, sizeof *is_best);
+}
+
+/* Keeps the model if it is the best: all ranks, in a pause; agreed on. */
+static int keep_best(struct tr_stage_run *run)
+{
+    int is_best = run->is_best;
+    TR_TRY(tr_broadcast(run->tr, TR_SET_ALL, 0, &is_best, sizeof is_best));
+    TR_TRY(look_again(run, &is_best));
+    run->is_best = false;
+    if (!is_best) return TR_OK;
+    run->patience.kept = run->evaluation.metric;
+    return tr_best_keep(run->tr, list_run, run);
+}
+
+/* Restores the best model if it is better than the last one: all ranks, when the stage is over. */
+static int restore_best(struct tr_stage_run *run, bool *restored)
+{
+    double kept = run->patience.kept, last = run->evaluation.metric;
+    int better = run->status == TR_OK &&
+                 (is_better(run, kept, last) || (run->patience.since > 0 && !is_better(run, last, kept)));
+    better = better && isfinite(kept);
+    TR_TRY(tr_broadcast(run->tr, TR_SET_ALL, 0, &better, sizeof better));
+    *restored = better;
+    run->is_over = true;
+    return better ? tr_best_restore(run->tr, list_run, run) : TR_OK;
+}
+
+/* Rank 0 says which model is the best, after its evaluation. */
+static int say_best(struct tr_stage_run *run)
+{
+    tr_context *tr = run->tr;
+    char why[64] = "";
+    int64_t since = run->patience.since;
+    if (tr->rank != 0 || !isfinite(run->evaluation.metric)) return TR_OK;
+    if (since >= (int64_t)tr->job->solve.patience)
+        snprintf(why, sizeof why, ", none better in %lld evaluations", (long long)since);
+    tr_say(tr, "best model:    %s %.5f at epoch %.2f%s", run->stage->metric_name, run->evaluation.metric,
+           run->tr->stages->epoch, why);
+    return tr_context_report(tr, "best_epoch", run->tr->stages->epoch);
+}
+
+/* ---- pauses ---- */
+
+/* The clock at which a run continues: on other ranks, clocks can have another length. */
+static int64_t clock_of(const struct tr_stage_run *run, const struct tr_facts *facts)
+{
+    double length = run->stage->epochs_per_clock;
+    return length > 0 ? (int64_t)(facts->epoch / length + 1e-6) : facts->clock;
+}
+
+/* The least of all participants: whether all are well, minus what rank 0 wants, and the clock of the slowest worker. */
+struct vote {
+    int64_t well, due, clock;
+};
+
+static int count_votes(struct tr_stage_run *run, struct vote *vote)
+{
+    tr_context *tr = run->tr;
+    if (tr->rank == 0 && run->calling == TR_NOT_DUE && !run->end_saved && tr_checkpoint_due_at_end(tr)) {
+        run->calling = TR_DUE;
+        run->end_saved = true;
+    }
+    bool well = run->status == TR_OK && tr->tables->status == TR_OK &&
+                !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED);
+    *vote = (struct vote){well, -(int64_t)(tr->rank == 0 ? run->calling : TR_NOT_DUE),
+                          tr_works(tr) ? run->me.clock : INT64_MAX};
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, vote, 3, MPI_INT64_T, MPI_MIN, tr->active->participants, &request);
+    return tr_wait_request(tr, &request, "all ranks to say whether a checkpoint can be taken");
+}
+
+/* Waits until all evaluations before the pause are complete, so that they are saved; the one of the last clock comes later. */
+static int settle_reports(struct tr_stage_run *run, int64_t clock)
+{
+    tr_context *tr = run->tr;
+    const tr_stage *stage = run->stage;
+    if (tr_works(tr)) TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
+    if (tr->rank != 0 || !tr_stage_is_evaluated(run) || stage->evaluate_every <= 0) return TR_OK;
+    int64_t due = (clock < stage->clocks ? clock : stage->clocks - 1) / stage->evaluate_every;
+    if (tr_sync_lockstep(tr->sync))
+        TR_WAIT_UNTIL(tr, run->evaluations >= due, "the last reports of the workers");
+    return TR_OK;
+}
+
+static double epochs_per_evaluation(const struct tr_stage_run *run)
+{
+    const tr_stage *stage = run->stage;
+    return stage->evaluate_every > 0 ? (double)stage->evaluate_every * stage->epochs_per_clock : 0;
+}
+
+/* Takes the checkpoint, or keeps the best model, at the clock of the slowest worker. TR_ERR_STOPPED: the run is to stop. */
+static int pause_at(struct tr_stage_run *run, int64_t clock, enum tr_due due)
+{
+    bool stops = due == TR_DUE_AND_STOP;
+    tr_context *tr = run->tr;
+    struct tr_facts facts = {.clock = clock,
+                             .evaluations = run->evaluations,
+                             .epochs_per_evaluation = epochs_per_evaluation(run),
+                             .epoch = (double)clock * run->stage->epochs_per_clock};
+    snprintf(facts.stage, sizeof facts.stage, "%s", run->stage->name);
+    tr_clock_say(tr->sync->clock, TR_RANK_SAVES);
+    if (!tr_works(tr)) run->me.clock = clock; /* others have none of their own */
+    if (stops || !tr_sync_lockstep(tr->sync)) TR_TRY(tr_sync_end(tr->sync));
+    TR_TRY(prove_end(run));
+    if (is_patient(run)) TR_TRY(keep_best(run));
+    if (due != TR_DUE_EVALUATION) TR_TRY(tr_checkpoint_take(tr, &facts, stops, list_run, run));
+    if (stops) return TR_ERR_STOPPED;
+    run->called = tr_sync_lockstep(tr->sync) ? clock - run->base + 1 : 0;
+    if (!tr_sync_lockstep(tr->sync)) {
+        run->base = run->me.clock;
+        run->met = clock;
+    }
+    TR_TRY(tr_sync_continue(tr->sync));
+    if (!tr_sync_lockstep(tr->sync)) tr_tables_count_from(tr, clock);
+    run->calling = TR_NOT_DUE;
+    tr_clock_say(tr->sync->clock, tr_works(tr) ? TR_RANK_WAITS : TR_RANK_STANDS);
+    return TR_OK;
+}
+
+/* All participants, when their clocks have stopped. *again: a pause was called, and the clocks continue; otherwise the stage is
+ * over. TR_ERR_STOPPED: it is, and the run is to stop. */
+static int pause_if_called(struct tr_stage_run *run, bool *again)
+{
+    *again = false;
+    if (!is_checkpointed(run)) return TR_OK;
+    struct vote vote;
+    TR_TRY(count_votes(run, &vote));
+    if (!vote.well || vote.due == TR_NOT_DUE) return TR_OK;
+    TR_TRY(settle_reports(run, vote.clock));
+    *again = true;
+    return pause_at(run, vote.clock, (enum tr_due) - vote.due);
+}
+
+/* ---- continuing from a checkpoint ---- */
+
+/* A stage that was over remains so, unless the job now has other bounds. */
+static int judge_again(struct tr_stage_run *run)
+{
+    tr_evaluation evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
+    if (run->tr->rank != 0 || !run->evaluation.stop) return TR_OK;
+    TR_TRY(run->stage->summarize(run->stage->state, &run->sums, &evaluation));
+    judge(run, &evaluation);
+    run->evaluation = evaluation;
+    run->stopping = evaluation.stop;
+    return TR_OK;
+}
+
+/* The number of evaluations before a clock: as many as were made, unless report.every has changed. */
+static int64_t evaluated_by(const struct tr_stage_run *run, int64_t clock, const struct tr_facts *facts)
+{
+    bool as_often = fabs(facts->epochs_per_evaluation - epochs_per_evaluation(run)) < 1e-6;
+    return as_often || run->stage->evaluate_every <= 0 ? facts->evaluations
+                                                       : clock / run->stage->evaluate_every;
+}
+
+/* Restores the stage if the checkpoint that the run continues from was taken in it. All ranks, after the stage is prepared;
+ * agreed on. */
+static int restore_run(struct tr_stage_run *run)
+{
+    bool restores;
+    struct tr_facts facts;
+    if (!run->stage->snapshot)
+        return TR_OK; /* it is not counted among the stages: the number of such stages may depend on the ranks */
+    TR_TRY(tr_agree(run->tr, tr_checkpoint_enter(run->tr, run->stage->name, &restores)));
+    if (!restores) return TR_OK;
+    TR_TRY(tr_checkpoint_restore(run->tr, list_run, run, &facts));
+    run->met = run->paced_clock = clock_of(run, &facts);
+    run->me.clock += run->met - facts.clock;
+    run->base = run->me.clock;
+    if (tr_works(run->tr)) tr_lifeline_clock(run->tr->lifeline, run->base);
+    run->evaluations = run->reported = evaluated_by(run, run->met, &facts);
+    return tr_agree(run->tr, judge_again(run));
+}
+
+/* ---- a run ---- */
+
+/* Evaluates the parameters that the stage leaves, unless that was done. All updates have been applied, so all workers see the
+ * same. A stage that was stopped under BSP has been evaluated where it stopped; under other modes in the pause that confirmed
+ * its end. Updates that filters had held back until then came later. */
 static int evaluate_end(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     int64_t now = tr->sync->now;
     bool restored = false;
     if (!tr_stage_is_evaluated(run)) return TR_OK;
-    if (!is_evaluated(run)) TR_TRY(tr_stage_evaluate_now(run));
-    /* that the stage was stopped a server of another node may not have heard: it is not to decide by that */
+    bool stopped = tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED);
+    bool evaluated = !run->flushed &&
+                     (run->proven || (stopped && tr_sync_lockstep(tr->sync) && !tr_tables_round(tr->tables)));
+    if (!evaluated) TR_TRY(evaluate_now(run));
+    /* servers on other nodes may learn late that the stage was stopped: nothing below depends on it */
     TR_TRY(tr_barrier(tr, tr->active->participants, "the last evaluation"));
-    if (tr_stage_is_patient(run)) TR_TRY(tr_stage_restore_best(run, &restored));
+    if (is_patient(run)) TR_TRY(restore_best(run, &restored));
     if (restored) {
-        TR_TRY(tr_stage_evaluate_now(run));
+        TR_TRY(evaluate_now(run));
         TR_TRY(tr_barrier(tr, tr->active->participants, "the evaluation of the best model"));
     }
     if (tr_works(tr)) tr->sync->now = now;
-    return tr_stage_is_patient(run) ? tr_stage_tell_best(run) : TR_OK;
-}
-
-static void describe_worker(struct tr_stage_run *run)
-{
-    const struct tr_worker_set *set = run->tr->active;
-    run->me = (tr_worker){.tr = run->tr,
-                          .group = set->group,
-                          .groups = set->of.groups,
-                          .member = set->member,
-                          .group_size = set->of.group_size,
-                          .worker = set->worker,
-                          .workers = tr_worker_set_size(set),
-                          .clocks = run->stage->clocks,
-                          .whole = run->stage->clocks};
+    return is_patient(run) ? say_best(run) : TR_OK;
 }
 
 void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *run)
 {
+    const struct tr_worker_set *set = tr->active;
     *run = (struct tr_stage_run){.tr = tr,
                                  .stage = stage,
                                  .shown = stage,
@@ -80,11 +637,19 @@ void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *r
                                  .begin = tr_now(),
                                  .sending = MPI_REQUEST_NULL,
                                  .patience = {.best = NAN, .kept = NAN},
-                                 .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
-    describe_worker(run);
+                                 .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN},
+                                 .me = {.tr = tr,
+                                        .group = set->group,
+                                        .groups = set->of.groups,
+                                        .member = set->member,
+                                        .group_size = set->of.group_size,
+                                        .worker = set->worker,
+                                        .workers = tr_worker_set_size(set),
+                                        .clocks = stage->clocks,
+                                        .whole = stage->clocks}};
 }
 
-/* Clocks begin behind a barrier, which is there for what the stage begins with, too. */
+/* Clocks start after a barrier, which also waits for begin(). */
 int tr_stage_begin(struct tr_stage_run *run)
 {
     const tr_stage *stage = run->stage;
@@ -92,7 +657,7 @@ int tr_stage_begin(struct tr_stage_run *run)
     return tr_sync_begin(run->tr->sync);
 }
 
-static int make_ready(struct tr_stage_run *run)
+static int prepare_worker(struct tr_stage_run *run)
 {
     if (TR_FAULT("prepare") == TR_FAULT_EIO)
         return tr_fail(TR_ERR_SYSTEM, "a stage is not made ready, as TRIREME_FAULT wants it");
@@ -102,25 +667,26 @@ static int make_ready(struct tr_stage_run *run)
 int tr_stage_prepare(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    if (tr_works(tr) && run->stage->prepare) tr_stage_note(run, make_ready(run));
+    if (tr_works(tr) && run->stage->prepare) tr_stage_note(run, prepare_worker(run));
     tr->failed = run->status;
     TR_TRY(tr_agree(tr, run->status));
     TR_TRY(tr_agree(tr, tr_tables_ready(tr)));
-    return tr->ready ? tr_agree(tr, tr->ready(tr->ready_state, run->stage)) : TR_OK;
+    const struct tr_stages *stages = tr->stages;
+    return stages->ready ? tr_agree(tr, stages->ready(stages->ready_state, run->stage)) : TR_OK;
 }
 
-/* Everything between the first clock and the last evaluation. Whoever fails goes on with the protocol. */
+/* From the first clock to the last evaluation. A rank that fails continues with the protocol. */
 static int run_clocks(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     bool again = true;
     tr_sync_count(tr->sync);
     while (again) {
-        if (tr->rank == 0) tr_stage_set_limit(run, false);
+        if (tr->rank == 0) set_limit(run, false);
         if (tr_works(tr)) TR_TRY(tr_stage_work(run));
         if (tr_works(tr)) run->last = tr_now();
         TR_TRY(tr_sync_barrier(tr->sync));
-        TR_TRY(tr_stage_pause(run, &again));
+        TR_TRY(pause_if_called(run, &again));
     }
     TR_TRY(tr_sync_flush(tr->sync, &run->flushed));
     TR_TRY(tr_sync_end(tr->sync));
@@ -128,20 +694,12 @@ static int run_clocks(struct tr_stage_run *run)
     return evaluate_end(run);
 }
 
-/* All know that the run stops, and that this is no error. */
-static int stop(tr_context *tr)
-{
-    tr_clock_leave(tr->sync->clock);
-    if (tr->status == TR_OK) tr->status = TR_ERR_STOPPED;
-    return tr_fail(TR_ERR_STOPPED, "stopped on request");
-}
-
 int tr_stage_run(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    bool kept = tr_stage_is_checkpointed(run);
+    bool kept = is_checkpointed(run);
     if (kept) tr_signals_catch();
-    if (tr->rank == 0) TR_TRY(tr_poll_add(tr, tr_stage_poll_reports, run));
+    if (tr->rank == 0) TR_TRY(tr_poll_add(tr, poll_reports, run));
     if (tr_works(tr)) tr_straggler_open(tr, run->me.worker, &run->straggler);
     run->first = tr_now();
     tr_clock_count(tr->sync->clock,
@@ -149,10 +707,14 @@ int tr_stage_run(struct tr_stage_run *run)
     int status = run_clocks(run);
     tr_clock_say(tr->sync->clock, TR_RANK_STANDS);
     tr_straggler_close(&run->straggler);
-    if (tr->rank == 0) tr_poll_remove(tr, tr_stage_poll_reports, run);
-    tr_stage_drop_collections(run);
+    if (tr->rank == 0) tr_poll_remove(tr, poll_reports, run);
+    while (run->collections) drop_collection(run, run->collections);
     if (kept) tr_signals_release();
-    if (status == TR_ERR_STOPPED) return stop(tr);
+    if (status == TR_ERR_STOPPED) { /* on all ranks, and no error */
+        tr_clock_leave(tr->sync->clock);
+        if (tr->status == TR_OK) tr->status = TR_ERR_STOPPED;
+        return tr_fail(TR_ERR_STOPPED, "stopped on request");
+    }
     tr_stage_note(run, status);
     if (tr->tables->status != TR_OK) tr_stage_note(run, tr_fail(tr->tables->status, "%s", tr->tables->why));
     tr_clock_leave(tr->sync->clock);
@@ -162,99 +724,17 @@ int tr_stage_run(struct tr_stage_run *run)
 int tr_run(tr_context *tr, const tr_stage *stage)
 {
     struct tr_stage_run run;
-    if (tr->before_run) TR_TRY(tr->before_run(tr));
+    if (tr->stages->before_run) TR_TRY(tr->stages->before_run(tr));
     tr_stage_open(tr, stage, &run);
     tr_lifeline_stage(tr->lifeline);
     (void)TR_FAULT("stage");
     TR_TRY(tr_stage_begin(&run));
     int status = tr_stage_prepare(&run);
-    if (status == TR_OK) status = tr_stage_restore(&run);
+    if (status == TR_OK) status = restore_run(&run);
     tr->tables->traffic = (struct tr_traffic){0};
     if (status == TR_OK) status = tr_stage_run(&run);
     (void)TR_FAULT("stage.end");
     if (run.me.kept && stage->release) stage->release(run.me.kept);
     if (status == TR_OK) tr_heterogeneity_say(tr, &run.heterogeneity);
     return status;
-}
-
-int tr_group_sum(tr_worker *me, double *numbers, size_t n)
-{
-    if (me->group_size == 1) return TR_OK;
-    MPI_Request request;
-    tr_wait_begin(me->tr->tables);
-    MPI_Iallreduce(MPI_IN_PLACE, numbers, (int)n, MPI_DOUBLE, MPI_SUM, me->tr->active->members, &request);
-    int status = tr_wait_request(me->tr, &request, "the margins of the other members of the group");
-    tr_wait_end(me->tr->tables);
-    return status;
-}
-
-struct tr_sum {
-    size_t n;
-    MPI_Request request;
-    struct tr_sum *next;
-    double numbers[];
-};
-
-/* Sums that never ended, since a member has failed: MPI may still write into them. */
-static struct tr_sum *never_ended;
-
-int tr_group_sum_begin(tr_worker *me, const double *numbers, size_t n, tr_sum **sum)
-{
-    tr_sum *s = malloc(sizeof *s + n * sizeof *numbers);
-    if (!s) return tr_fail(TR_ERR_SYSTEM, "out of memory: a sum of %zu numbers", n);
-    s->n = n;
-    s->request = MPI_REQUEST_NULL;
-    memcpy(s->numbers, numbers, n * sizeof *numbers);
-    if (me->group_size > 1)
-        MPI_Iallreduce(MPI_IN_PLACE, s->numbers, (int)n, MPI_DOUBLE, MPI_SUM, me->tr->active->members,
-                       &s->request);
-    *sum = s;
-    return TR_OK;
-}
-
-int tr_group_sum_end(tr_worker *me, tr_sum **sum, double *numbers)
-{
-    tr_sum *s = *sum;
-    tr_context *tr = me->tr;
-    double begin = tr_now();
-    tr_wait_begin(tr->tables);
-    TR_WAIT_UNTIL(tr, tr_request_done(&s->request) || tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED),
-                  "the numbers of the other members of the group");
-    tr_wait_end(tr->tables);
-    tr->tables->traffic.wait_seconds += tr_now() - begin;
-    if (s->request != MPI_REQUEST_NULL) {
-        s->next = never_ended;
-        never_ended = s;
-        return TR_OK;
-    }
-    memcpy(numbers, s->numbers, s->n * sizeof *numbers);
-    free(s);
-    *sum = NULL;
-    return TR_OK;
-}
-
-int tr_group_least(tr_worker *me, tr_least *least, size_t n)
-{
-    for (size_t at = 0; me->group_size > 1 && at < n; at += INT_MAX) {
-        MPI_Request request;
-        int some = (int)tr_min_size(n - at, INT_MAX);
-        tr_wait_begin(me->tr->tables);
-        MPI_Iallreduce(MPI_IN_PLACE, least + at, some, MPI_DOUBLE_INT, MPI_MINLOC, me->tr->active->members,
-                       &request);
-        TR_TRY(tr_wait_request(me->tr, &request, "the nearest of the other members of the group"));
-        tr_wait_end(me->tr->tables);
-    }
-    return TR_OK;
-}
-
-void tr_observe(tr_context *tr, tr_observer *observer, void *who)
-{
-    tr->observer = observer;
-    tr->observer_state = who;
-}
-
-void tr_on_ready(tr_context *tr, tr_ready_fn *ready, void *who)
-{
-    tr->ready = ready;
-    tr->ready_state = who;
 }

@@ -1,4 +1,4 @@
-#include "stage/straggler.h"
+#include "stage/stage.h"
 
 #include <math.h>
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "stage/schedule.h"
+#include "stage/scheduler.h"
 #include "trireme/trireme.h"
 
 static struct tr_schedule *make(int workers, int tasks, struct tr_rng *rng)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "stage/degree.h"
+#include "stage/scheduler.h"
 
 /* ---- a stage that takes simulated time: a/p + b + c p seconds a clock with p workers ---- */
 

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "stage/schedule.h"
+#include "stage/scheduler.h"
 
 /* ---- short words for the cases ---- */
 

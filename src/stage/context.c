@@ -1,0 +1,234 @@
+/* What this room keeps in a context: observers, turns and the timeline; and opening contexts and teams. */
+#define _GNU_SOURCE
+#include "stage/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "trireme/collective.h"
+
+/* ---- observers ---- */
+
+void tr_observe(tr_context *tr, tr_observer *observer, void *who)
+{
+    tr->stages->observer = observer;
+    tr->stages->observer_state = who;
+}
+
+void tr_on_ready(tr_context *tr, tr_ready_fn *ready, void *who)
+{
+    tr->stages->ready = ready;
+    tr->stages->ready_state = who;
+}
+
+void tr_on_task(tr_context *tr, tr_task_observer *observer, void *who)
+{
+    tr->stages->task_observer = observer;
+    tr->stages->task_observer_state = who;
+}
+
+void tr_before_run(tr_context *tr, int (*before)(tr_context *tr))
+{
+    tr->stages->before_run = before;
+}
+
+/* ---- timeline ---- */
+
+enum { MOST_SPANS = 256, MOST_SPANS_OF_ALL = 1 << 16 };
+
+struct tr_timeline {
+    size_t most, n; /* capacity, and the number of spans so far: span i is in span[i % most] */
+    double before;  /* the time since 1970 minus tr_now() */
+    struct tr_span span[];
+};
+
+static double since_1970(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int timeline_open(tr_context *tr)
+{
+    size_t most = tr_max_size(16, tr_min_size(MOST_SPANS, MOST_SPANS_OF_ALL / (size_t)tr->size));
+    TR_TRY(tr_new((void **)&tr->stages->timeline, 1,
+                  sizeof(struct tr_timeline) + most * sizeof(struct tr_span), "the timeline"));
+    tr->stages->timeline->most = most;
+    tr->stages->timeline->before = since_1970() - tr_now();
+    return TR_OK;
+}
+
+void tr_timeline_add(tr_context *tr, const char *stage, double from, double until)
+{
+    struct tr_timeline *t = tr->stages->timeline;
+    if (!t) return;
+    struct tr_span *span = &t->span[t->n++ % t->most];
+    *span = (struct tr_span){.rank = tr->rank, .begin = from + t->before, .end = until + t->before};
+    snprintf(span->stage, sizeof span->stage, "%s", stage);
+}
+
+/* Copies the spans of this rank, the oldest first. */
+static size_t timeline_copy(const struct tr_timeline *t, struct tr_span *span)
+{
+    size_t kept = tr_min_size(t->n, t->most);
+    for (size_t i = 0; i < kept; i++) span[i] = t->span[(t->n - kept + i) % t->most];
+    return kept;
+}
+
+int tr_timeline_gather(tr_context *tr, struct tr_span **all, size_t *n)
+{
+    struct tr_span *mine = NULL;
+    size_t *bytes = NULL, sum = 0;
+    *all = NULL;
+    *n = 0;
+    int status = TR_NEW(&mine, tr->stages->timeline->most);
+    if (status == TR_OK) status = TR_NEW(&bytes, (size_t)tr->size);
+    status = tr_agree(tr, status);
+    size_t own = status == TR_OK ? timeline_copy(tr->stages->timeline, mine) * sizeof *mine : 0;
+    if (status == TR_OK) status = tr_all_gather(tr, TR_SET_ALL, &own, sizeof own, bytes);
+    for (int r = 0; status == TR_OK && r < tr->size; r++) sum += bytes[r];
+    if (status == TR_OK) status = tr_agree(tr, tr_new((void **)all, 1, sum, "the timeline"));
+    if (status == TR_OK) status = tr_all_gather_lists(tr, TR_SET_ALL, mine, bytes, *all);
+    *n = sum / sizeof *mine;
+    free(mine);
+    free(bytes);
+    return status;
+}
+
+/* ---- the job ---- */
+
+/* The text of the job in one message, unless it is long. */
+struct job_message {
+    uint64_t bytes;
+    char text[4096 - sizeof(uint64_t)];
+};
+
+/* Gives all ranks the text that rank 0 has. */
+static int share_text(tr_context *tr, char **text, size_t *length)
+{
+    struct job_message message = {.bytes = *length};
+    size_t at_once = tr_min_size(*length, sizeof message.text);
+    if (tr->rank == 0 && at_once > 0) memcpy(message.text, *text, at_once);
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &message, sizeof message));
+    *length = (size_t)message.bytes;
+    int status = tr->rank == 0 ? TR_OK : TR_NEW(text, *length + 1);
+    if (*length > sizeof message.text) {
+        TR_TRY(tr_agree(tr, status));
+        return tr_broadcast(tr, TR_SET_ALL, 0, *text, *length);
+    }
+    if (status == TR_OK && tr->rank != 0) memcpy(*text, message.text, *length);
+    return status;
+}
+
+/* Rank 0 reads the file, and all others get its text, so that a thousand ranks need not open it. status: of the caller so far;
+ * agreed on. */
+static int read_job(tr_context *tr, int status, const struct tr_model_class *own, const char *path, int n,
+                    char *const overrides[], tr_job **job)
+{
+    char *text = NULL;
+    size_t length = 0;
+    if (status == TR_OK && tr->rank == 0) status = tr_job_read_text(path, &text, &length);
+    if (status == TR_OK && tr->rank == 0)
+        status = tr_job_parse_as(TR_JOB_STRICT, own, text, length, path, n, overrides, job);
+    status = tr_agree(tr, status);
+    if (status == TR_OK) {
+        status = share_text(tr, &text, &length);
+        if (status == TR_OK && tr->rank != 0)
+            status = tr_job_parse_as(TR_JOB_STRICT, own, text, length, path, n, overrides, job);
+        status = tr_agree(tr, status);
+    }
+    free(text);
+    return status;
+}
+
+/* ---- contexts and teams ---- */
+
+int tr_context_assign(tr_context *tr, tr_job *job)
+{
+    tr->job = job;
+    tr->staleness = job->sync.mode == TR_SYNC_SSP   ? (int64_t)job->sync.staleness
+                    : job->sync.mode == TR_SYNC_ASP ? INT64_MAX
+                                                    : 0;
+    int status = tr_ranks_assign(tr);
+    if (status == TR_OK) status = tr_tables_open(tr);
+    TR_TRY(tr_agree(tr, status));
+    status = tr_sync_open(tr);
+    if (status == TR_OK) status = TR_NEW(&tr->stages, 1);
+    if (status == TR_OK) status = timeline_open(tr);
+    if (status == TR_OK) status = tr_turns_open(tr);
+    return tr_agree(tr, status);
+}
+
+void tr_context_describe(const tr_context *tr)
+{
+    char text[256];
+    tr_layout_describe(&tr->layout, text, sizeof text);
+    tr_say(tr, "layout:        %s", text);
+}
+
+int tr_context_read(int *argc, char ***argv, const struct tr_model_class *own, tr_context **out)
+{
+    tr_context *tr;
+    TR_TRY(tr_ranks_start(argc, argv, &tr));
+    int status = own ? tr_class_check((*argv)[0], "its class of models", own, true) : TR_OK;
+    if (status == TR_OK && *argc < 2)
+        status = tr_fail(TR_ERR_USAGE, "usage: %s [JOB.yaml] [section.key=value …]", (*argv)[0]);
+    const char *word = status == TR_OK ? (*argv)[1] : "";
+    int file = !tr_job_is_setting(word) &&
+               (word[0] != '-' || !word[1]); /* else it is reported as an unknown option */
+    const char *path = !file ? TR_NO_JOB_FILE : strcmp(word, "-") == 0 ? TR_STANDARD_INPUT : word;
+    status = read_job(tr, status, own, path, *argc - 1 - file, *argv + 1 + file, &tr->job);
+    if (status != TR_OK) {
+        tr_context_close(tr);
+        return status;
+    }
+    *out = tr;
+    return TR_OK;
+}
+
+int tr_team_again(tr_context *team, const char *name, tr_job *job)
+{
+    team->team = name;
+    team->lent = true;
+    TR_TRY(tr_context_assign(team, job));
+    tr_context_describe(team);
+    return TR_OK;
+}
+
+int tr_team_open(tr_context *of, const int *rank, int n, int number, const char *name, tr_job *job,
+                 tr_context **out)
+{
+    tr_context *tr;
+    TR_TRY(tr_ranks_start_team(of, rank, n, number, &tr));
+    int status = tr_team_again(tr, name, job);
+    if (status == TR_OK) *out = tr;
+    else tr_context_close(tr);
+    return status;
+}
+
+static void stages_close(tr_context *tr)
+{
+    if (!tr->stages) return;
+    tr_turns_close(tr);
+    free(tr->stages->timeline);
+    free(tr->stages);
+    tr->stages = NULL;
+}
+
+void tr_team_rest(tr_context *team)
+{
+    stages_close(team);
+    tr_sync_close(team);
+    tr_tables_close(team);
+    tr_ranks_rest(team);
+}
+
+int tr_context_close(tr_context *tr)
+{
+    stages_close(tr);
+    tr_sync_close(tr);
+    tr_tables_close(tr);
+    return tr_ranks_stop(tr);
+}

@@ -1,0 +1,619 @@
+/* A worker: its clocks and rounds, sums over its group, and turns. */
+#include "stage/run.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "job/schema.h"
+#include "stage/scheduler.h"
+#include "trireme/collective.h"
+
+/* ---- turns ---- */
+
+/* The end of a turn is announced along a tree in which each worker has up to this many children. */
+enum { FAN_OUT = 16 };
+
+struct turns_stage {
+    const char *name;
+    uint64_t wished; /* workers at a time, TR_ALL or TR_AUTO_DEGREE */
+    struct tr_degree degree;
+    struct tr_stage_sum sum;
+};
+
+struct tr_turns {
+    struct turns_stage *stage;
+    size_t n;
+    struct turns_stage *now; /* the stage whose turn this worker has */
+    int parallelism;         /* the number of workers at a time in it; 0: no limit */
+    double called, began;    /* when it asked for its turn, and when it got it */
+};
+
+static int turns_check_degree(const tr_context *tr, const struct tr_job_stage *stage)
+{
+    char key[96];
+    int workers = tr_layout_workers(&tr->layout);
+    uint64_t wished = stage->parallelism;
+    if (wished == TR_ALL || wished == TR_AUTO_DEGREE || wished <= (uint64_t)workers) return TR_OK;
+    snprintf(key, sizeof key, "stages.%s.parallelism", stage->name);
+    return tr_fail(TR_ERR_CONFIG, "%s: %s is %llu, but there %s %d worker%s", tr_job_where(tr->job, key), key,
+                   (unsigned long long)wished, workers == 1 ? "is" : "are", workers, workers == 1 ? "" : "s");
+}
+
+/* Workers can take turns only if they wait for each other. */
+static int turns_check_order(const tr_context *tr, const struct tr_job_stage *stage)
+{
+    if (stage->parallelism == TR_ALL || tr->staleness == 0) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "%s: workers take turns in stage %s: expected sync.mode bsp",
+                   tr_job_where(tr->job, "sync.mode"), stage->name);
+}
+
+static void turns_open_stage(const tr_context *tr, const char *name, struct turns_stage *s)
+{
+    const tr_job *job = tr->job;
+    s->name = name;
+    s->wished = TR_ALL;
+    for (size_t i = 0; i < job->stages; i++)
+        if (strcmp(job->stage[i].name, name) == 0) s->wished = job->stage[i].parallelism;
+    snprintf(s->sum.name, sizeof s->sum.name, "%s", name);
+    s->sum.transition = NAN;
+    struct tr_degree_options options = {.most = tr_layout_workers(&tr->layout),
+                                        .clocks = (int64_t)fmax(1, tr_job_number(job, "solve.epochs"))};
+    tr_degree_begin(&s->degree, &options);
+}
+
+int tr_turns_open(tr_context *tr)
+{
+    const tr_job *job = tr->job;
+    const char *const *names = tr_job_chosen_method(job)->stages;
+    struct tr_turns *t;
+    if (!names || !names[0]) return TR_OK;
+    for (size_t i = 0; i < job->stages; i++) {
+        TR_TRY(turns_check_degree(tr, &job->stage[i]));
+        TR_TRY(turns_check_order(tr, &job->stage[i]));
+    }
+    TR_TRY(TR_NEW(&t, 1));
+    tr->stages->turns = t;
+    while (names[t->n]) t->n++;
+    TR_TRY(TR_NEW(&t->stage, t->n));
+    for (size_t i = 0; i < t->n; i++) turns_open_stage(tr, names[i], &t->stage[i]);
+    return TR_OK;
+}
+
+void tr_turns_close(tr_context *tr)
+{
+    if (tr->stages->turns) free(tr->stages->turns->stage);
+    free(tr->stages->turns);
+    tr->stages->turns = NULL;
+}
+
+/* Waits until a message of that worker is here, or a worker has failed, which may not send its own. */
+static int turns_receive(tr_context *tr, int worker, double *number)
+{
+    MPI_Request received, *request = &received;
+    MPI_Irecv(number, 1, MPI_DOUBLE, tr_worker_rank(tr, tr->active, worker), TR_TAG_TURN, tr->wire, request);
+    enum tr_rank_state before = tr_clock_say(tr->sync->clock, TR_RANK_WAITS);
+    TR_WAIT_UNTIL(tr, tr_request_done(request) || tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED),
+                  "another worker to end its turn");
+    tr_clock_say(tr->sync->clock, before);
+    if (*request == MPI_REQUEST_NULL) return TR_OK;
+    MPI_Cancel(request);
+    tr_wait_alone(tr, request, "a message that is wanted no more");
+    return TR_OK;
+}
+
+static int turns_send(tr_context *tr, int worker, double number)
+{
+    MPI_Request request;
+    MPI_Isend(&number, 1, MPI_DOUBLE, tr_worker_rank(tr, tr->active, worker), TR_TAG_TURN, tr->wire,
+              &request);
+    return tr_wait_request(tr, &request, "another worker to take its turn");
+}
+
+/* Waits until all workers have ended. *seconds becomes the maximum over all of them: up a tree and down again. */
+static int turns_end_together(tr_context *tr, double *seconds)
+{
+    int me = tr->active->worker, workers = tr_worker_set_size(tr->active);
+    int first = me * FAN_OUT + 1, last = tr_min_int(first + FAN_OUT, workers);
+    for (int worker = first; worker < last; worker++) {
+        double other = 0;
+        TR_TRY(turns_receive(tr, worker, &other));
+        *seconds = fmax(*seconds, other);
+    }
+    if (me > 0) TR_TRY(turns_send(tr, (me - 1) / FAN_OUT, *seconds));
+    if (me > 0) TR_TRY(turns_receive(tr, (me - 1) / FAN_OUT, seconds));
+    for (int worker = first; worker < last; worker++) TR_TRY(turns_send(tr, worker, *seconds));
+    return TR_OK;
+}
+
+/* Waits for the worker that is `parallelism` before this one; 0: for none. */
+static int turns_wait(tr_context *tr, int parallelism)
+{
+    int before = parallelism > 0 ? tr->active->worker - parallelism : -1;
+    double nothing, begin = tr_now();
+    if (before < 0) return TR_OK;
+    tr_wait_begin(tr->tables);
+    int status = turns_receive(tr, before, &nothing);
+    tr_wait_end(tr->tables);
+    tr->tables->traffic.wait_seconds += tr_now() - begin;
+    return status;
+}
+
+/* Lets the worker that is `parallelism` after this one begin. */
+static int turns_pass(tr_context *tr, int parallelism)
+{
+    int next = parallelism > 0 ? tr->active->worker + parallelism : INT_MAX;
+    return next < tr_worker_set_size(tr->active) ? turns_send(tr, next, 0) : TR_OK;
+}
+
+static int turns_degree(const tr_context *tr, struct turns_stage *s)
+{
+    if (s->wished == TR_ALL || tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED)) return 0;
+    if (s->wished == TR_AUTO_DEGREE) return tr_degree_next(&s->degree, INT32_MAX).parallelism;
+    return (int)s->wished;
+}
+
+int tr_turn_begin(tr_context *tr, const char *stage)
+{
+    struct tr_turns *t = tr ? tr->stages->turns : NULL;
+    if (!t || !tr_works(tr)) return TR_OK;
+    for (size_t i = 0; i < t->n; i++)
+        if (strcmp(t->stage[i].name, stage) == 0) t->now = &t->stage[i];
+    if (!t->now) return TR_OK; /* a method that others use may name fewer stages */
+    t->parallelism = turns_degree(tr, t->now);
+    t->called = t->began = tr_now();
+    int status = turns_wait(tr, t->parallelism);
+    t->began = tr_now();
+    (void)TR_FAULT("turn");
+    return status;
+}
+
+static void turns_count(const tr_context *tr, struct turns_stage *s, double seconds, double now)
+{
+    struct tr_stage_sum *sum = &s->sum;
+    int workers =
+        tr->stages->turns->parallelism > 0 ? tr->stages->turns->parallelism : tr_worker_set_size(tr->active);
+    sum->fewest = sum->runs == 0 ? workers : tr_min_int(sum->fewest, workers);
+    sum->most = tr_max_int(sum->most, workers);
+    if (sum->runs == 0) sum->began = tr->stages->turns->called;
+    sum->ended = now;
+    sum->runs++;
+    sum->clocks++;
+    sum->seconds += seconds;
+    sum->worker_seconds += seconds * workers;
+}
+
+static int turns_pass_and_end(tr_context *tr, struct turns_stage *s, double *seconds)
+{
+    TR_TRY(turns_pass(tr, tr->stages->turns->parallelism));
+    double begin = tr_now();
+    tr_wait_begin(tr->tables);
+    TR_TRY(turns_end_together(tr, seconds));
+    tr_wait_end(tr->tables);
+    tr->tables->traffic.wait_seconds += tr_now() - begin;
+    if (s->wished == TR_AUTO_DEGREE) tr_degree_report(&s->degree, seconds, 1);
+    return TR_OK;
+}
+
+int tr_turn_end(tr_context *tr, int status)
+{
+    struct tr_turns *t = tr ? tr->stages->turns : NULL;
+    struct turns_stage *s = t ? t->now : NULL;
+    if (!s) return status;
+    t->now = NULL;
+    double now = tr_now(), seconds = now - t->called;
+    tr_timeline_add(tr, s->name, t->began, now);
+    int handed = t->parallelism > 0 ? turns_pass_and_end(tr, s, &seconds) : TR_OK;
+    turns_count(tr, s, seconds, tr_now());
+    return status != TR_OK ? status : handed;
+}
+
+/* A worker that has failed takes no more turns; the others do not wait for it. */
+static void turns_fail(tr_context *tr)
+{
+    tr_clock_raise(tr->sync->clock, TR_CLOCK_FAILED, 1);
+}
+
+bool tr_turns_are_shown(const tr_context *tr)
+{
+    return !tr->stages->turns || tr->job->stages > 0;
+}
+
+/* Rank 0 may not be a worker, and gets the sums of worker 0. */
+int tr_turns_show(tr_context *tr)
+{
+    struct tr_turns *t = tr->stages->turns;
+    struct tr_stage_sum *sums;
+    size_t n = 0;
+    if (!t) return TR_OK;
+    TR_TRY(tr_agree(tr, TR_NEW(&sums, t->n)));
+    for (size_t i = 0; i < t->n; i++) {
+        struct turns_stage *s = &t->stage[i];
+        if (s->wished == TR_AUTO_DEGREE) tr_degree_describe(&s->degree, s->sum.degree, sizeof s->sum.degree);
+        sums[i] = s->sum;
+    }
+    int status = tr_broadcast(tr, TR_SET_ALL, tr->layout.worker_rank[0], sums, t->n * sizeof *sums);
+    for (size_t i = 0; i < t->n; i++)
+        if (sums[i].runs > 0) sums[n++] = sums[i];
+    if (status == TR_OK && tr->rank == 0 && tr->stages->task_observer && n > 0)
+        status = tr->stages->task_observer(tr->stages->task_observer_state, sums, n);
+    free(sums);
+    return status;
+}
+
+/* ---- evaluating ---- */
+
+static double transfer_seconds(const struct tr_traffic *t)
+{
+    return t->wait_seconds + t->pull_seconds + t->push_seconds;
+}
+
+/* Whether workers wait for each other in a clock: for turns, or for other members of the group. */
+static bool waits_for_others(const struct tr_stage_run *run)
+{
+    return run->at_once > 0 || run->tr->stages->turns || run->stage->schedule || run->stage->rotates;
+}
+
+/* Whether the leader starts and ends each round of the group. Rotating blocks need that where clocks do not synchronize the
+ * workers: a member that starts its next clock could pull what others have not pushed yet. */
+static bool has_rounds(const struct tr_stage_run *run)
+{
+    return run->stage->schedule || (run->stage->rotates && !tr_sync_lockstep(run->tr->sync));
+}
+
+/* Handles messages of other ranks while this rank computes. */
+static void poll_while_computing(void *what)
+{
+    struct tr_stage_run *run = what;
+    int did = 0;
+    tr_stage_note(run, tr_progress(run->tr, &did));
+    run->tr->tables->service.at_seams += did > 0;
+}
+
+static void set_poll_point(struct tr_stage_run *run)
+{
+    if (run->tr->size > 1) tr_seam_set(poll_while_computing, run);
+}
+
+static void clear_poll_point(void)
+{
+    tr_seam_set(NULL, NULL);
+}
+
+int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
+{
+    tr_context *tr = run->tr;
+    TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
+    struct tr_stage_report *r = &run->outgoing;
+    *r = (struct tr_stage_report){.worker = run->me.worker,
+                                  .compute_seconds = run->compute_seconds,
+                                  .peak_rss = (double)tr_peak_rss(),
+                                  .traffic = tr->tables->traffic,
+                                  .slowed = run->straggler.slowed,
+                                  .busy_seconds = run->straggler.seconds,
+                                  .sums = {.clock = run->me.clock}};
+    /* the next clock would have pulled and waited as well: only the rest of the time is the cost of the evaluation */
+    const struct tr_traffic *t = &tr->tables->traffic;
+    double begin = tr_now() - transfer_seconds(t);
+    enum tr_rank_state before = tr_clock_say(tr->sync->clock, TR_RANK_EVALUATES);
+    tr_way_compute(tr->tables, true);
+    set_poll_point(run);
+    if (run->status == TR_OK && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
+        tr_stage_note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
+    else TR_TRY(tr_sync_stand_in(run->tr->sync, false));
+    clear_poll_point();
+    tr_way_compute(tr->tables, false);
+    if (run->status != TR_OK && waits_for_others(run)) turns_fail(tr);
+    tr->failed = run->status;
+    tr_clock_say(tr->sync->clock, before);
+    run->evaluate_seconds += tr_now() - transfer_seconds(t) - begin;
+    r->evaluate_seconds = run->evaluate_seconds;
+    r->status = run->status;
+    for (r->evaluation = first;; r->evaluation++) {
+        MPI_Isend(r, sizeof *r, MPI_BYTE, 0, TR_TAG_REPORT, tr->wire, &run->sending);
+        if (r->evaluation == last) return TR_OK;
+        TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
+    }
+}
+
+/* ---- a clock ---- */
+
+/* Takes part in a clock without computing, if this worker or another rank has failed. */
+static int stand_in(struct tr_stage_run *run)
+{
+    if (run->status != TR_OK && waits_for_others(run)) turns_fail(run->tr);
+    TR_TRY(tr_sync_stand_in(run->tr->sync, true));
+    return run->status;
+}
+
+static int compute_stage(struct tr_stage_run *run)
+{
+    if (TR_FAULT("compute") == TR_FAULT_EIO)
+        return tr_fail(TR_ERR_SYSTEM, "clock %lld fails, as TRIREME_FAULT wants it",
+                       (long long)run->me.clock);
+    return run->stage->compute(&run->me, run->stage->state);
+}
+
+/* Computes, and measures the time without that of pulls and pushes. Each rank learns at its own time that another one has
+ * failed; in rounds, whose members may wait for each other, the leader looks for a failure before all of them begin. */
+static int compute(struct tr_stage_run *run)
+{
+    if (run->status != TR_OK || (!has_rounds(run) && tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED)))
+        return stand_in(run);
+    struct tr_traffic *t = &run->tr->tables->traffic;
+    double begin = tr_now() - transfer_seconds(t);
+    tr_clock_say(run->tr->sync->clock, TR_RANK_COMPUTES);
+    tr_way_compute(run->tr->tables, true);
+    tr_stage_note(run, turns_wait(run->tr, run->at_once));
+    double turn = tr_now();
+    tr_straggler_begin(&run->straggler);
+    set_poll_point(run);
+    tr_stage_note(run, compute_stage(run));
+    clear_poll_point();
+    tr_stage_note(run, tr_straggler_end(&run->straggler));
+    if (run->at_once > 0) tr_timeline_add(run->tr, run->stage->name, turn, tr_now());
+    tr_stage_note(run, turns_pass(run->tr, run->at_once));
+    run->compute_seconds += tr_now() - transfer_seconds(t) - begin;
+    tr_way_compute(run->tr->tables, false);
+    tr_clock_say(run->tr->sync->clock, TR_RANK_WAITS);
+    if (run->status == TR_OK) return TR_OK;
+    run->tr->failed = run->status;
+    return stand_in(run);
+}
+
+/* What the leader sends to each member before a round; the member answers with a status. These are messages, not nonblocking
+ * collectives, which take four times as long: 15 instead of 4 microseconds for two ranks of a node. */
+struct order {
+    int64_t again; /* a round is to be computed; else the clock ends */
+    int64_t status;
+    tr_command command;
+};
+
+static int next_round(struct tr_stage_run *run, tr_command *commands, bool *again)
+{
+    if (run->stage->schedule) return run->stage->schedule(&run->me, run->stage->state, commands, again);
+    *again = run->me.round == 0;
+    return TR_OK;
+}
+
+static int run_rounds_as_leader(struct tr_stage_run *run)
+{
+    tr_context *tr = run->tr;
+    int members = run->me.group_size, first = run->me.group * members;
+    tr_command *commands = NULL;
+    struct order *orders = NULL;
+    MPI_Request *requests = NULL;
+    TR_TRY(TR_NEW(&commands, (size_t)members));
+    TR_TRY(TR_NEW(&orders, (size_t)members));
+    TR_TRY(TR_NEW(&requests, (size_t)members));
+    bool again = true;
+    for (run->me.round = 0; again; run->me.round++) {
+        again = false;
+        if (run->status == TR_OK && !run->halted && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
+            tr_stage_note(run, next_round(run, commands, &again));
+        again = again && run->status == TR_OK;
+        requests[0] = MPI_REQUEST_NULL;
+        for (int m = 1; m < members; m++) {
+            orders[m] = (struct order){.again = again, .command = commands[m]};
+            MPI_Isend(&orders[m], sizeof orders[m], MPI_BYTE, tr_worker_rank(tr, tr->active, first + m),
+                      TR_TAG_COMMAND, tr->wire, &requests[m]);
+        }
+        run->me.command = commands[0];
+        if (again) compute(run);
+        for (int m = 1; m < members; m++)
+            TR_TRY(tr_wait_request(tr, &requests[m], "a member of the group to receive its command"));
+        for (int m = 1; again && m < members; m++) {
+            int64_t status;
+            MPI_Irecv(&status, 1, MPI_INT64_T, tr_worker_rank(tr, tr->active, first + m), TR_TAG_DONE,
+                      tr->wire, &requests[m]);
+            TR_TRY(tr_wait_request(tr, &requests[m], "a member of the group to end its round"));
+            if (status != TR_OK) run->halted = true; /* the member reports the reason */
+        }
+    }
+    free(commands);
+    free(orders);
+    free(requests);
+    return TR_OK;
+}
+
+static int run_rounds_as_member(struct tr_stage_run *run)
+{
+    tr_context *tr = run->tr;
+    int leader = tr_worker_rank(tr, tr->active, run->me.group * run->me.group_size);
+    for (run->me.round = 0;; run->me.round++) {
+        struct order order;
+        MPI_Request request;
+        MPI_Irecv(&order, sizeof order, MPI_BYTE, leader, TR_TAG_COMMAND, tr->wire, &request);
+        TR_TRY(tr_wait_request(tr, &request, "the leader's command"));
+        if (!order.again) return TR_OK;
+        run->me.command = order.command;
+        int64_t status = compute(run);
+        MPI_Isend(&status, 1, MPI_INT64_T, leader, TR_TAG_DONE, tr->wire, &request);
+        TR_TRY(tr_wait_request(tr, &request, "the leader to hear of a round's end"));
+    }
+}
+
+static int one_clock(struct tr_stage_run *run)
+{
+    TR_TRY(tr_sync_next(run->tr->sync));
+    if (TR_FAULT("clock") == TR_FAULT_HANG)
+        TR_WAIT_UNTIL(run->tr, false, "nothing, as TRIREME_FAULT wants it");
+    if (!has_rounds(run)) compute(run);
+    else if (run->me.member == 0) TR_TRY(run_rounds_as_leader(run));
+    else TR_TRY(run_rounds_as_member(run));
+    run->me.round = 0;
+    TR_TRY(tr_sync_tick(run->tr->sync));
+    run->me.clock = run->base + run->tr->sync->now;
+    tr_lifeline_clock(run->tr->lifeline, run->ended + run->me.clock);
+    tr_clock_count(run->tr->sync->clock, (struct tr_rank_seen){.state = TR_RANK_WAITS,
+                                                               .clock = run->ended + run->me.clock,
+                                                               .seconds = run->compute_seconds});
+    return TR_OK;
+}
+
+/* ---- all clocks ---- */
+
+/* Evaluates if an evaluation is due. Under BSP, and in groups, whose members evaluate together, each worker's own clock decides.
+ * Otherwise the first worker that reaches an evaluation asks for it, and the others evaluate when their current clock ends:
+ * if each waited for its own clock, the sum would mix parameters of different times. */
+static int report_if_due(struct tr_stage_run *run)
+{
+    struct tr_sync *sync = run->tr->sync;
+    int64_t every = run->stage->evaluate_every, first = run->reported + 1;
+    if (!tr_stage_is_evaluated(run) || every <= 0) return TR_OK;
+    int64_t due = run->me.clock / every;
+    if (!tr_sync_lockstep(sync) && run->me.group_size == 1) {
+        tr_clock_raise(sync->clock, TR_CLOCK_ASKED, due);
+        int64_t asked =
+            tr_clock_get(sync->clock, TR_CLOCK_ASKED); /* on another node it may not be known yet */
+        if (asked > due) due = asked;
+    }
+    if (due < first) return TR_OK;
+    run->reported = due;
+    return tr_stage_send_reports(run, first, due);
+}
+
+/* Whether members of the group wait for each other in every clock: for a view that they share, or for rounds. */
+static bool group_works_together(const struct tr_stage_run *run)
+{
+    const struct tr_tables *tables = run->tr->tables;
+    bool together = run->stage->schedule || run->stage->rotates;
+    for (size_t i = 0; i < tables->view_count; i++) together = together || tables->views[i]->group;
+    return together && run->me.group_size > 1;
+}
+
+/* The clock limit in the clocks of this worker. */
+static int64_t clock_limit(const struct tr_stage_run *run)
+{
+    int64_t clocks = tr_clock_get(run->tr->sync->clock, TR_CLOCK_LIMIT);
+    return tr_sync_lockstep(run->tr->sync) ? run->base + clocks : clocks;
+}
+
+enum next { GO, LEAVE };
+
+/* Sends the decision of the leader to all members. (Not a broadcast: sums that a failure left may still be on their way.) */
+static int share_decision(const struct tr_stage_run *run, int64_t *word)
+{
+    tr_context *tr = run->tr;
+    bool leads = run->me.member == 0;
+    int first = run->me.group * run->me.group_size;
+    int begin = leads ? first + 1 : first, end = leads ? first + run->me.group_size : first + 1;
+    for (int worker = begin; worker < end; worker++) {
+        MPI_Request request;
+        int rank = tr_worker_rank(tr, tr->active, worker);
+        if (leads) MPI_Isend(word, 1, MPI_INT64_T, rank, TR_TAG_COMMAND, tr->wire, &request);
+        else MPI_Irecv(word, 1, MPI_INT64_T, rank, TR_TAG_COMMAND, tr->wire, &request);
+        TR_TRY(tr_wait_request(tr, &request, "the leader to begin a clock"));
+    }
+    return TR_OK;
+}
+
+/* Whether another clock begins. Under other modes than BSP the members of a group could learn of a stop or of a pause at
+ * different clocks and wait for each other for ever: there the leader decides. */
+static int decide(struct tr_stage_run *run, enum next *next)
+{
+    tr_context *tr = run->tr;
+    const struct tr_clock *clock = tr->sync->clock;
+    bool lockstep = tr_sync_lockstep(tr->sync);
+    bool on = !tr_clock_get(clock, TR_CLOCK_STOPPED) || (lockstep && run->me.clock < clock_limit(run));
+    *next = on && !tr_stage_is_called(run) ? GO : LEAVE;
+    if (lockstep || !group_works_together(run)) return TR_OK;
+    int64_t word = (int64_t)*next;
+    TR_TRY(share_decision(run, &word));
+    *next = (enum next)word;
+    return TR_OK;
+}
+
+int tr_stage_work(struct tr_stage_run *run)
+{
+    const tr_stage *stage = run->stage;
+    struct tr_clock *clock = run->tr->sync->clock;
+    while (run->me.clock < stage->clocks && !run->proven) {
+        TR_TRY(report_if_due(run));
+        TR_WAIT_UNTIL(run->tr,
+                      run->me.clock < clock_limit(run) || tr_clock_get(clock, TR_CLOCK_STOPPED) ||
+                          tr_stage_is_called(run),
+                      "the scheduler to evaluate at clock %lld", (long long)run->me.clock);
+        enum next next;
+        TR_TRY(decide(run, &next));
+        if (next == LEAVE) break;
+        double begin = tr_now();
+        TR_TRY(one_clock(run));
+        run->times.seconds[run->times.clocks++ % TR_TIMED_CLOCKS] = tr_now() - begin;
+    }
+    return TR_OK;
+}
+
+/* ---- sums over a group ---- */
+
+int tr_group_sum(tr_worker *me, double *numbers, size_t n)
+{
+    if (me->group_size == 1) return TR_OK;
+    MPI_Request request;
+    tr_wait_begin(me->tr->tables);
+    MPI_Iallreduce(MPI_IN_PLACE, numbers, (int)n, MPI_DOUBLE, MPI_SUM, me->tr->active->members, &request);
+    int status = tr_wait_request(me->tr, &request, "the margins of the other members of the group");
+    tr_wait_end(me->tr->tables);
+    return status;
+}
+
+struct tr_sum {
+    size_t n;
+    MPI_Request request;
+    struct tr_sum *next;
+    double numbers[];
+};
+
+/* Sums that did not end because a member failed: MPI may still write to them. */
+static struct tr_sum *never_ended;
+
+int tr_group_sum_begin(tr_worker *me, const double *numbers, size_t n, tr_sum **sum)
+{
+    tr_sum *s = malloc(sizeof *s + n * sizeof *numbers);
+    if (!s) return tr_fail(TR_ERR_SYSTEM, "out of memory: a sum of %zu numbers", n);
+    s->n = n;
+    s->request = MPI_REQUEST_NULL;
+    memcpy(s->numbers, numbers, n * sizeof *numbers);
+    if (me->group_size > 1)
+        MPI_Iallreduce(MPI_IN_PLACE, s->numbers, (int)n, MPI_DOUBLE, MPI_SUM, me->tr->active->members,
+                       &s->request);
+    *sum = s;
+    return TR_OK;
+}
+
+int tr_group_sum_end(tr_worker *me, tr_sum **sum, double *numbers)
+{
+    tr_sum *s = *sum;
+    tr_context *tr = me->tr;
+    double begin = tr_now();
+    tr_wait_begin(tr->tables);
+    TR_WAIT_UNTIL(tr, tr_request_done(&s->request) || tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED),
+                  "the numbers of the other members of the group");
+    tr_wait_end(tr->tables);
+    tr->tables->traffic.wait_seconds += tr_now() - begin;
+    if (s->request != MPI_REQUEST_NULL) {
+        s->next = never_ended;
+        never_ended = s;
+        return TR_OK;
+    }
+    memcpy(numbers, s->numbers, s->n * sizeof *numbers);
+    free(s);
+    *sum = NULL;
+    return TR_OK;
+}
+
+int tr_group_least(tr_worker *me, tr_least *least, size_t n)
+{
+    for (size_t at = 0; me->group_size > 1 && at < n; at += INT_MAX) {
+        MPI_Request request;
+        int some = (int)tr_min_size(n - at, INT_MAX);
+        tr_wait_begin(me->tr->tables);
+        MPI_Iallreduce(MPI_IN_PLACE, least + at, some, MPI_DOUBLE_INT, MPI_MINLOC, me->tr->active->members,
+                       &request);
+        TR_TRY(tr_wait_request(me->tr, &request, "the nearest of the other members of the group"));
+        tr_wait_end(me->tr->tables);
+    }
+    return TR_OK;
+}
