@@ -142,7 +142,12 @@ checkpoint: {every: 10 clocks}
 END
     "$trireme" run real.yaml -n 6 output=runs/real -- --oversubscribe >real.out 2>&1 &
     real=$!
-    timeout $patience python3 -B "$tests/watch_in_browser.py" "$url" runs >page 2>&1 || fail "the browser: exit $?"
+    "$trireme" watch runs --host 0.0.0.0 >with-token 2>served.err &
+    other=$!
+    wait_for "a server that requires the token" grep -q '^to end: ' with-token
+    timeout $patience python3 -B "$tests/watch_in_browser.py" "$url" runs \
+        "$(sed -n 's,^open: *http://[^:]*,http://127.0.0.1,p' with-token)" >page 2>&1 || fail "the browser: exit $?"
+    kill $other; wait $other
     kill -TERM $real; wait $real
     [ $? -eq 75 ] || fail "the real run: $(cat real.out)"
     [ "$(ls -s pictures/*.png 2>/dev/null | awk '$1 >= 8' | wc -l)" -eq 4 ] || fail "pictures: $(ls -s pictures)"

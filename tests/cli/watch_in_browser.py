@@ -1,9 +1,10 @@
 """What a browser shows of the runs that test_watch.sh has made up, and of one that trains meanwhile (real: six ranks, of which
-two are slow, under a supervisor): watch_in_browser.py URL FOLDER-OF-RUNS. Says what is wrong; pictures are in ./pictures."""
+two are slow, under a supervisor): watch_in_browser.py URL FOLDER-OF-RUNS URL-WITH-TOKEN. The third one is of a server that requires
+the token. Says what is wrong; pictures are in ./pictures."""
 import json, os, signal, sys, time
 from browser import browser
 
-url, folder = sys.argv[1:]
+url, folder, with_token = sys.argv[1:]
 HEADER = "when,time,epoch,updates,rank,event,text\n"
 
 
@@ -87,7 +88,7 @@ with browser() as page:
     check("what servers hold", page.js(show + ".includes('servers hold 3 MB at most; the busiest has served for')"))
     write("live/events.csv", HEADER + f"{time.time():.0f},,8,,812,failure,rank 812 was killed by SIGKILL\n{time.time():.0f},8,8,64,,restart,checkpoint 1 at clock 8\n")
     check("a dead rank is red", page.until("(document.querySelector('.dying')?.getAttribute('d') ?? 'undefined') !== 'undefined'"))
-    check("what befell it", page.js(show + ".includes('rank 812 was killed by SIGKILL')"))
+    check("its events", page.js(show + ".includes('rank 812 was killed by SIGKILL')"))
     train("live", 0.625)
     check("a new objective", page.until(show + ".includes('0.625')"))
     check("nobody is slow any more", page.until(show + ".includes('no worker is slower')"))
@@ -100,6 +101,10 @@ with browser() as page:
         check(f"{where} fits 400 pixels", page.until("document.documentElement.scrollWidth <= 400", 5))
     check("the dark is dark", page.js("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 26)")
     check("two runs are compared", page.until("document.querySelectorAll('.chart .line').length > 1"))
+    page.open(with_token)
+    check("the page with a token is live", page.until("location.search === '' && document.querySelector('#live.on') !== null"))
+    check("its list", page.until("document.querySelectorAll('.runs tbody tr').length > 4"))
+    check("scripts cannot read the cookie", page.js("document.cookie") == "")
     check(f"complaints: {page.complaints}", not page.complaints)
-    elsewhere = [asked for asked in page.asked if not asked.startswith((url, "data:", "about:"))]
+    elsewhere = [asked for asked in page.asked if not asked.startswith((url, with_token.split("?")[0], "data:", "about:"))]
     check(f"it asks elsewhere: {elsewhere}", not elsewhere)

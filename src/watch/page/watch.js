@@ -1,5 +1,6 @@
-// The page of trireme watch. The server hands out the files of runs as they lie there, and tells which have changed
-// (src/watch/server.c); all else is done here. Text from files gets into the page as text alone, never as HTML.
+// The page of trireme watch. The server (src/watch/server.c) sends the files of runs unchanged, and reports which have
+// changed; this script parses and draws them. Text from files is only added as text nodes and attribute values, never as
+// HTML, and links are built from encoded ids.
 
 // ---- elements ----
 
@@ -16,7 +17,7 @@ function fill(node, attributes, children) {
 const el = (name, attributes, ...children) => fill(document.createElement(name), attributes, children);
 const svg = (name, attributes, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
 
-// ---- numbers as people read them ----
+// ---- formatting of numbers ----
 
 const is = x => typeof x === "number" && Number.isFinite(x);
 
@@ -43,14 +44,14 @@ function duration(s) {
     return Math.floor(s / 3600) + ":" + two(s / 60 % 60) + ":" + two(s % 60) + " h";
 }
 
-// ---- what is known of the runs ----
+// ---- state of the runs ----
 
 const runs = new Map();   // by id: {id, path, name, status, state, problem, files}
-const ticked = new Set(); // ids to be compared
+const ticked = new Set(); // ids of the runs to compare
 let folders = [], cut = false;
 
 const ENDED = ["done", "failed", "stopped"];
-const SILENT = 60; // seconds: a run renews its status about once a second
+const SILENT = 60; // seconds without an update of status.json, which a run writes about once a second
 
 function take(entry) {
     if (!entry.path) return runs.delete(entry.id);
@@ -68,7 +69,7 @@ function take(entry) {
     } catch {
         run.problem = "status.json is torn: it cannot be read now";
     }
-    run.status = status ?? run.status ?? {}; // what was read last, if it is torn only now
+    run.status = status ?? run.status ?? {}; // the last complete status if the current one is incomplete
     run.updated = Date.parse(run.status.updated);
     run.shown = null;
     return runs.set(run.id, run);
@@ -99,7 +100,7 @@ async function get(run, file, from = 0) {
 
 const cache = new Map(); // "id file" -> {mark, value}
 
-// The text of a file, which is read again when it has changed; null: there is none.
+// The text of a file, read again if the file has changed; null: the run has no such file.
 async function text(run, file, from) {
     if (!run.files[file]) return null;
     const key = run.id + " " + file + (from ?? ""), mark = run.files[file][1], old = cache.get(key);
@@ -119,14 +120,15 @@ async function json(run, file, problems) {
     }
 }
 
-// Columns of a csv file, of which only what is new is read. A run that goes on from a checkpoint cuts it back.
+// The columns of a CSV file. Reads only new lines, or the whole file if it has become shorter: a run that resumes from a
+// checkpoint truncates it.
 async function table(run, file) {
     if (!run.files[file]) return null;
     const key = run.id + " " + file, [size, mark] = run.files[file];
     let t = cache.get(key);
     if (t?.mark === mark) return t;
     if (!t || t.bytes > size || t.part !== run.status.continued)
-        t = { bytes: 0, names: null, column: {}, n: 0, bad: 0, part: run.status.continued };
+        t = { bytes: 0, names: null, column: Object.create(null), n: 0, bad: 0, part: run.status.continued };
     for (let whole = 1; whole > 0;) {
         const got = await get(run, file, t.bytes);
         whole = got.lastIndexOf(10) + 1;
@@ -154,7 +156,7 @@ function addLine(t, line) {
     t.n++;
 }
 
-// What befell a run: checkpoints, restarts, failures.
+// The events of a run: checkpoints, restarts, failures.
 async function events(run, problems) {
     const all = await text(run, "events.csv").catch(error => (problems.push(error.message), null));
     return (all ?? "").split("\n").slice(1, -1).map(line => {
@@ -165,9 +167,9 @@ async function events(run, problems) {
 
 // ---- charts ----
 
-const view = { over: "time", log: false }; // what all charts of a page go over
-let cursor = null;                         // where the pointer is, in the unit of that
-const charts = new Set();                  // those on the page
+const view = { over: "time", log: false }; // x axis of all charts, and whether the objective is logarithmic
+let cursor = null;                         // position of the pointer in units of the x axis; null: none
+const charts = new Set();                  // the charts on the page
 
 function ticks(low, high, wanted) {
     const raw = (high - low) / wanted || 1, power = 10 ** Math.floor(Math.log10(raw));
@@ -189,7 +191,7 @@ function range(values) {
     return low <= high ? [low, high] : null;
 }
 
-// The path of a line: of many points that fall into one pixel, the least and the most.
+// The SVG path of a line. Of the points in one pixel column it has the first, last, lowest and highest.
 function path(xs, ys, x, y) {
     let d = "", pen = "M", pixel = null;
     const flush = () => {
@@ -223,8 +225,8 @@ function nearest(xs, x) {
     return Math.abs(xs[low] - x) <= Math.abs(xs[high] - x) ? low : high;
 }
 
-// A panel with one chart. spec: {title, lines: [{name, xs, ys, colour}], show (a number as text), log, area (lines are
-// stacked shares), marks: [{x, kind, text}], x: {name, show}}
+// A panel with one chart. spec: {title, lines: [{name, xs, ys, colour}], show (formats a number), log, area (stacked
+// shares instead of lines), marks: [{x, kind, text}], x: {name, show}}
 function chart() {
     const value = el("b"), title = el("span"), legend = el("div", { class: "legend" });
     const drawing = svg("svg", { tabindex: 0, role: "img" });
@@ -278,7 +280,7 @@ function chart() {
         follow();
     }
 
-    // Shows what the lines are at the cursor, or at their ends.
+    // Shows the values of the lines at the cursor, or their last values.
     function follow() {
         if (!self.spec || !line) return;
         const { lines, show } = self.spec, away = cursor === null;
@@ -317,7 +319,7 @@ const slope = (a, over) => a.map((v, i) => {
     return change > 0 && length > 0 ? change / length : NaN;
 });
 
-// All curves that a metrics.csv has: {key, title, lines: [{name, ys}], …}
+// The curves in a metrics.csv: [{key, title, lines: [{name, ys}], …}]
 function curves(t, rows) {
     const c = t.column, parts = ["compute_seconds", "pull_seconds", "push_seconds", "wait_seconds"].map(name => slope(c[name], c.time));
     const all = i => parts.reduce((sum, part) => sum + (is(part[i]) ? part[i] : 0), 0);
@@ -348,7 +350,7 @@ const isUsable = t => t?.names && REQUIRED.every(name => t.column[name]);
 // ---- pages ----
 
 const page = document.getElementById("page");
-let shown = null; // the page on view: {update, ids (those it is about; null: all), keys}
+let shown = null; // the current page: {update, ids (of its runs; undefined: all), keys}
 
 function lines(curve, t, colour) {
     return curve.lines.map(([name, ys, own], k) => {
@@ -372,7 +374,7 @@ function choose(changes) {
 
 const settings = { e: () => choose({ over: "epoch" }), t: () => choose({ over: "time" }), u: () => choose({ over: "updates" }), l: () => choose({ log: !view.log }) };
 
-// All runs.
+// The list of all runs.
 function listPage() {
     const filter = el("input", { type: "search", placeholder: "filter  ( / )", "aria-label": "filter runs", oninput: update });
     const count = el("span", { class: "soft" }), body = el("tbody"), note = el("div");
@@ -398,7 +400,7 @@ function listPage() {
             cell("epoch", is(s.epoch) ? number(s.epoch, 5) : ""), cell("time", duration(s.seconds)), cell("left", is(s.left) && stateOf(run) !== "silent" ? duration(s.left) : ""), cell("restarts", s.continued ? String(s.continued) : ""),
             cell("host", String(s.host ?? "")), cell("started", is(Date.parse(s.started)) ? new Date(s.started).toLocaleString() : ""), sketch(run)];
     }
-    // A small curve of the objective, drawn once the row is seen.
+    // A small curve of the objective, drawn when the row becomes visible.
     function sketch(run) {
         const cell = el("td", { class: "minor" });
         cell.run = run;
@@ -441,7 +443,7 @@ function listPage() {
         compare.textContent = `compare ${ticked.size || ""} (c)`;
         compare.disabled = ticked.size === 0;
         note.replaceChildren(...[runs.size === 0 && el("p", { class: "note" }, "No run lies in " + folders.join(", ") + " or below yet: a run is a folder with status.json, metrics.csv or summary.json."),
-            cut && el("p", { class: "note" }, "There are more files below these folders than are looked at: start trireme watch with folders of runs.")].filter(Boolean));
+            cut && el("p", { class: "note" }, "The list is incomplete: these folders contain too many files. Start trireme watch with the folders of the runs.")].filter(Boolean));
     }
     function step(by) {
         const i = order.findIndex(run => run.id === at), next = order[Math.max(0, Math.min(order.length - 1, i + by))];
@@ -456,7 +458,7 @@ function listPage() {
 
 const link = id => "#/run/" + encodeURIComponent(id);
 
-// One run.
+// The page of one run.
 function runPage(id) {
     const top = el("div"), grid = el("div", { class: "grid" }), rest = el("div", { class: "grid" }), tools = el("div");
     page.replaceChildren(top, tools, grid, rest);
@@ -480,23 +482,23 @@ function runPage(id) {
         problems.push(...problemsOf(t));
         top.replaceChildren(...head(run, summary, problems));
         tools.replaceChildren(axes());
-        const befell = await events(run, problems), ranks = await json(run, "ranks.json", problems);
+        const happened = await events(run, problems), ranks = await json(run, "ranks.json", problems);
         const log = await text(run, "log", -16384).catch(() => null);
         const list = isUsable(t) ? curves(t, summary?.rows ?? run.status.rows) : [];
-        const marks = befell.filter(e => is(e[view.over]) && e.event !== "failure").map(e => ({ x: e[view.over], kind: e.event, text: e.event + ": " + e.text }));
+        const marks = happened.filter(e => is(e[view.over]) && e.event !== "failure").map(e => ({ x: e[view.over], kind: e.event, text: e.event + ": " + e.text }));
         for (const [key, c] of drawn) if (!list.some(curve => curve.key === key)) (c.node.remove(), charts.delete(c), drawn.delete(key));
         for (const curve of list) {
             if (!drawn.has(curve.key)) (drawn.set(curve.key, chart()), grid.append(drawn.get(curve.key).node));
             drawn.get(curve.key).draw({ ...curve, lines: lines(curve, t), marks, x: OVER[view.over] });
         }
         const logged = log && el("pre", {}, log);
-        rest.replaceChildren(...[tasksPanel(run), stagesPanel(summary), befell.length && befellPanel(befell),
+        rest.replaceChildren(...[tasksPanel(run), stagesPanel(summary), happened.length && eventsPanel(happened),
             log && el("section", { class: "panel wide" }, el("h2", {}, "last lines of the log"), logged), job && jobPanel(job)].filter(Boolean));
         if (logged) logged.scrollTop = logged.scrollHeight;
         const under = !ENDED.includes(stateOf(run)) || run.status.state === "failed";
         if (!ranks || !under || !ranksAre(ranks)) return void ranksView.node.remove();
         if (!ranksView.node.isConnected) grid.before(ranksView.node);
-        ranksView.draw(ranks, befell);
+        ranksView.draw(ranks, happened);
     }
     return { update, ids: [id], keys: settings };
 }
@@ -515,20 +517,20 @@ function head(run, summary, problems) {
 
 const DOES = { c: ["computes", "c0"], e: ["evaluates", "c6"], p: ["pulls", "c2"], u: ["pushes", "c5"], w: ["waits", "c7"], s: ["saves", "c4"],
     "-": ["serves or stands by", "idle"], "?": ["is on another node", "idle"], x: ["has died", "dead"] };
-const SLOW = 1.3; // times the median of a clock
+const SLOW = 1.3; // times the median seconds per clock
 
 const ranksAre = r => typeof r.does === "string" && ["node", "clock", "compute"].every(name => Array.isArray(r[name]) && r[name].length === r.does.length);
 
-// A grid of ranks, coloured by what they do; below it what a clock takes each worker, and how far it has got.
+// A grid of ranks, coloured by state, with seconds per clock and progress of each worker below it.
 function ranksPanel() {
     const said = el("b"), drawing = svg("svg", { tabindex: 0, role: "img", "aria-label": "ranks" }), legend = el("div", { class: "legend" }), slow = el("div"), servers = el("div", { class: "soft" });
     const clocks = svg("svg", { class: "clocks", role: "img", "aria-label": "clocks of the workers" });
     const node = el("section", { class: "panel wide ranks" }, el("h2", {}, "ranks", said), el("div", { class: "both" }, drawing, el("div", {}, clocks, slow, servers)), legend);
     let at = null, describe = () => "", n = 0, columns = 1, size = 10;
 
-    function draw(r, befell) {
+    function draw(r, happened) {
         n = r.does.length;
-        const dead = new Map(befell.filter(e => e.event === "failure" && is(e.rank) && e.when + 5 > r.updated).map(e => [e.rank, e.text]));
+        const dead = new Map(happened.filter(e => e.event === "failure" && is(e.rank) && e.when + 5 > r.updated).map(e => [e.rank, e.text]));
         const does = [...r.does].map((letter, rank) => dead.has(rank) ? "x" : DOES[letter] ? letter : "?");
         const pace = r.clock.map((clock, rank) => clock > 0 && r.compute[rank] > 0 ? r.compute[rank] / clock : NaN);
         const sorted = pace.filter(is).sort((a, b) => a - b), median = sorted[(sorted.length - 1) >> 1];
@@ -565,7 +567,7 @@ function ranksPanel() {
             ...n <= 64 ? does.map((_, rank) => svg("text", { x: rank % columns * size + (size - gap) / 2, y: Math.floor(rank / columns) * size + size / 2 + 2.5, "text-anchor": "middle" }, String(rank))) : []);
     }
 
-    // Two strips over the workers: seconds of a clock, with the median, and clocks behind the foremost.
+    // Two bar charts over the workers: seconds per clock with the median, and clocks behind the fastest worker.
     function bars(pace, median, slower, clock) {
         const width = clocks.clientWidth || 400, HEIGHT = 52, most = Math.max(...pace.filter(is), 0), first = Math.max(...clock), step = width / n;
         const wide = Math.max(step * 0.8, 0.6), lag = Math.max(4, ...clock.map(c => c >= 0 ? first - c : 0)), d = { fine: "", slow: "", lag: "" };
@@ -598,7 +600,7 @@ function ranksPanel() {
     return { node, draw };
 }
 
-// ---- stages and tasks, and what befell ----
+// ---- stages, tasks and events ----
 
 // rows: [{name, from, length (seconds), colour, text, href}]
 function gantt(title, rows) {
@@ -608,7 +610,7 @@ function gantt(title, rows) {
         svg("svg", { height: 16 }, svg("rect", { class: "cell " + row.colour, x: percent(row.from - begin), width: percent(row.length), height: 16 })), el("span", { class: "soft" }, row.text))));
 }
 
-// Stages that take turns overlap: each is drawn from its first clock to its last.
+// Each stage is drawn from its first clock to its last, so stages that alternate overlap.
 function stagesPanel(summary) {
     if (!Array.isArray(summary?.stages) || summary.stages.length === 0) return null;
     return gantt("stages", summary.stages.map((stage, i) => {
@@ -633,8 +635,8 @@ function tasksPanel(run) {
     return gantt("tasks", rows);
 }
 
-function befellPanel(befell) {
-    return el("section", { class: "panel wide" }, el("h2", {}, "what befell it"), el("table", {}, el("tbody", {}, befell.filter((e, i) => e.event !== "checkpoint" || i >= befell.length - 4).slice(-12).toReversed().map(e =>
+function eventsPanel(happened) {
+    return el("section", { class: "panel wide" }, el("h2", {}, "events"), el("table", {}, el("tbody", {}, happened.filter((e, i) => e.event !== "checkpoint" || i >= happened.length - 4).slice(-12).toReversed().map(e =>
         el("tr", {}, el("td", { class: "mono" }, is(e.when) ? new Date(1000 * e.when).toLocaleString() : ""), el("td", { class: e.event === "failure" ? "bad" : "" }, e.event),
             el("td", { class: "mono" }, is(e.epoch) ? "epoch " + number(e.epoch, 5) : ""), el("td", { class: "words" }, e.text))))));
 }
@@ -646,7 +648,7 @@ function jobPanel(job) {
     return el("section", { class: "panel wide" }, el("h2", {}, "job", all), text);
 }
 
-// Several runs: their curves over each other, where they ended, and where their jobs differ.
+// The comparison of several runs: curves in common charts, outcomes, and differences of their jobs.
 function comparePage(ids) {
     const names = el("div", { class: "legend" }), grid = el("div", { class: "grid" }), rest = el("div", { class: "grid" }), tools = el("div");
     const drawn = new Map(), wanted = ["objective", "gap", "metric", "rate"];
@@ -682,7 +684,7 @@ function outcomes(loaded) {
     return side("outcome", loaded, rows.filter(([, cells]) => cells.some(cell => cell !== "–")));
 }
 
-// Keys of a job.yaml as a run writes it: section.key by their indentation, without what stands in comments.
+// The keys of a job.yaml in the format that a run writes: section.key from the indentation, without comments.
 function keysOf(job) {
     const keys = new Map(), above = [];
     for (const line of (job ?? "").split("\n")) {
@@ -702,7 +704,7 @@ function differences(loaded) {
     return rows.length ? side("where the jobs differ", loaded, rows) : null;
 }
 
-// ---- which page, keys, and what changes ----
+// ---- navigation, keys, updates ----
 
 function open() {
     const [, name = "", rest = ""] = /^#\/?(\w*)\/?(.*)$/.exec(location.hash) ?? [];
@@ -755,6 +757,6 @@ async function start() {
     events.onopen = () => live(true);
     events.onerror = () => live(false);
     events.onmessage = e => { const entry = JSON.parse(e.data); take(entry); changed(entry.id); };
-    setInterval(() => shown?.ids || shown?.update(), 10000); // who has fallen silent
+    setInterval(() => shown?.ids || shown?.update(), 10000); // runs that have become silent
 }
 start().catch(() => live(false));
