@@ -296,9 +296,9 @@ MPI_CASE(groups_know_how_often_each_count_occurs)
         "ranks.layout=colocated ranks.group_size=1 solve.epochs=8 solve.optimize_every=2 model.topics=4",
         path, &m);
     mpi_ok(tr_lda_class.train(m));
-    for (size_t k = 0; k + 1 < m->told.rows; k++)
-        for (uint64_t i = m->told.begin[k]; i < m->told.begin[k + 1]; i++)
-            told[k][m->told.bin[i].count] += m->told.bin[i].times;
+    for (size_t k = 0; k + 1 < m->sent.rows; k++)
+        for (uint64_t i = m->sent.begin[k]; i < m->sent.begin[k + 1]; i++)
+            told[k][m->sent.bin[i].count] += m->sent.bin[i].times;
     for (uint64_t d = 0; m->sampler && d < m->sampler->documents; d++) told[4][m->sampler->length[d]]++;
     MPI_Allreduce(MPI_IN_PLACE, told, (MOST_TOPICS + 1) * LONGEST, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
     tr_key key[] = {0, 1, 2, 3, 4};

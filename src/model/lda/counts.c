@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 64, WIDEST = 65535 /* tokens whose counts fit in 16 bits */ };
+enum { LINE = 64, WIDEST = 65535 /* maximum of a 16-bit count */ };
 
 /* ---- the layout ---- */
 
@@ -26,7 +26,7 @@ static enum tr_lda_row row_kind(uint64_t tokens, uint32_t topics)
     return 2 * tokens < topics ? TR_LDA_LIST : TR_LDA_DENSE;
 }
 
-/* Rows that are read by vectors take whole lines. */
+/* Rows with a count per topic occupy whole cache lines, because they are read by vectors. */
 static uint64_t row_bytes(enum tr_lda_row kind, uint64_t tokens, uint32_t topics)
 {
     if (kind == TR_LDA_EMPTY) return 0;
@@ -34,7 +34,7 @@ static uint64_t row_bytes(enum tr_lda_row kind, uint64_t tokens, uint32_t topics
     return ((uint64_t)topics * (kind == TR_LDA_DENSE ? 2 : 4) + LINE - 1) / LINE * LINE;
 }
 
-/* Adds to the number on top of a heap, the least, and moves it to where it belongs. */
+/* Adds to the smallest number of a heap and restores the heap. */
 static void add_to_least(uint64_t *heap, size_t n, uint64_t by)
 {
     uint64_t top = heap[0] + by;
@@ -48,11 +48,11 @@ static void add_to_least(uint64_t *heap, size_t n, uint64_t by)
     heap[at] = top;
 }
 
-/* Gives each word, frequent ones first, to the block with the fewest tokens so far. Words that occur nowhere count as
- * one token, so that a vocabulary's unused part is spread as well. heap: load of a block × blocks + block. */
+/* Assigns each word, in descending order of frequency, to the block with the fewest tokens so far. Words without tokens
+ * count as one token, so that they are distributed too. heap: load of a block × blocks + block. */
 static void spread(struct tr_lda_layout *l, const struct word *words, int *block, uint64_t *heap)
 {
-    uint64_t blocks = (uint64_t)l->blocks, *next = l->bytes; /* bytes counts places for a while */
+    uint64_t blocks = (uint64_t)l->blocks, *next = l->bytes; /* temporarily the next place of each block */
     for (uint64_t b = 0; b < blocks; b++) heap[b] = b;
     for (uint64_t i = 0; i < l->words; i++) {
         block[i] = (int)(heap[0] % blocks);
@@ -70,7 +70,7 @@ static void spread(struct tr_lda_layout *l, const struct word *words, int *block
     }
 }
 
-/* Frequent words come first, so dense rows lie before lists, and all of them at multiples of a line. */
+/* Frequent words come first, so that dense rows precede lists and all of them start at a cache line. */
 static void lay_rows(struct tr_lda_layout *l)
 {
     for (int b = 0; b < l->blocks; b++) {
@@ -146,7 +146,7 @@ void tr_lda_layout_close(struct tr_lda_layout *l)
     *l = (struct tr_lda_layout){0};
 }
 
-/* Frequent words come first in a block, so its words are dealt out to its parts. */
+/* Words of a block are in descending order of frequency and are dealt to its parts in turn. */
 uint32_t tr_lda_layout_part(const struct tr_lda_layout *l, uint64_t place, uint32_t parts)
 {
     uint64_t block = 0, blocks = (uint64_t)l->blocks;
@@ -175,9 +175,9 @@ size_t tr_lda_collect(struct tr_lda_cursor cursor, struct tr_lda_count *counts)
     return n;
 }
 
-/* at: where in a list. */
-static int put(const struct tr_lda_layout *l, uint64_t place, void *row, uint32_t at, uint32_t topic,
-               uint64_t count)
+/* at: index in a list. */
+static int write_count(const struct tr_lda_layout *l, uint64_t place, void *row, uint32_t at, uint32_t topic,
+                       uint64_t count)
 {
     enum tr_lda_row kind = (enum tr_lda_row)l->kind[place];
     uint64_t word = l->word[place];
@@ -203,7 +203,7 @@ int tr_lda_row_add(const struct tr_lda_layout *l, void *block, uint64_t place, u
     } else if (l->kind[place] != TR_LDA_EMPTY && topic < l->topics) {
         count = l->kind[place] == TR_LDA_DENSE ? ((uint16_t *)row)[topic] : list[topic];
     }
-    TR_TRY(put(l, place, row, at, topic, count + 1));
+    TR_TRY(write_count(l, place, row, at, topic, count + 1));
     if (l->kind[place] == TR_LDA_LIST && at == list[0]) list[0]++;
     return TR_OK;
 }
@@ -215,7 +215,7 @@ int tr_lda_row_write(const struct tr_lda_layout *l, void *block, uint64_t place,
     uint32_t *row = (void *)((char *)block + l->row[place]), length = 0;
     if (kind == TR_LDA_DENSE || kind == TR_LDA_WIDE) memset(row, 0, row_bytes(kind, 1, l->topics));
     for (size_t i = 0; i < n; i++)
-        if (counts[i].count) TR_TRY(put(l, place, row, length++, counts[i].topic, counts[i].count));
+        if (counts[i].count) TR_TRY(write_count(l, place, row, length++, counts[i].topic, counts[i].count));
     if (kind == TR_LDA_LIST) row[0] = length;
     return TR_OK;
 }

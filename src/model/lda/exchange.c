@@ -9,13 +9,13 @@
 
 struct pull {
     struct tr_lda *m;
-    tr_key *again; /* words whose rows came in parts that do not fit together */
+    tr_key *again; /* words whose rows arrived in inconsistent parts */
     size_t n_again;
 };
 
-/* Rows have just the room that their word needs. Without BSP a row may come in parts, and others' tokens may have
- * changed topics between two of them, so that more are found than there are: such a row is asked for once more. */
-static int take_row(void *state, const tr_row *row)
+/* Stores a row in its block, which has room for the tokens of the word only. Without BSP a row may arrive in parts, and
+ * tokens of other workers may have changed their topic in between, so that it has too many: it is pulled again. */
+static int store_row(void *state, const tr_row *row)
 {
     struct pull *p = state;
     struct tr_lda *m = p->m;
@@ -23,7 +23,7 @@ static int take_row(void *state, const tr_row *row)
     uint64_t tokens = 0;
     size_t n = 0;
     for (size_t i = 0; i < row->n; i++) {
-        if (value[i] <= 0) continue; /* torn in the other direction: below 0 is no count */
+        if (value[i] <= 0) continue; /* inconsistent parts may also give negative counts */
         m->counts[0][n++] = (struct tr_lda_count){row->column[i], (uint32_t)value[i]};
         tokens += (uint64_t)value[i];
     }
@@ -67,20 +67,19 @@ int tr_lda_pull_blocks(struct tr_lda *m, bool copy)
     struct pull p = {.m = m};
     TR_TRY(tr_lda_list_words(m));
     TR_TRY(TR_NEW(&p.again, m->n_first_words));
-    int status = tr_rows_pull(m->table, m->first_words, m->n_first_words, take_row, &p);
+    int status = tr_rows_pull(m->table, m->first_words, m->n_first_words, store_row, &p);
     for (int i = 0; p.n_again > 0 && status == TR_OK; i++) {
-        tr_key key =
-            p.again[--p.n_again]; /* asked for alone it comes whole, once what is being added to it is */
+        tr_key key = p.again[--p.n_again]; /* a single row arrives complete once its update is */
         if (i == TRIES)
             status = tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has more tokens than there are", key + 1);
-        else status = tr_rows_pull(m->table, &key, 1, take_row, &p);
+        else status = tr_rows_pull(m->table, &key, 1, store_row, &p);
     }
     if (status == TR_OK && copy) copy_blocks(m);
     free(p.again);
     return status;
 }
 
-/* now - before, of two ascending lists. Returns how many differ. */
+/* Subtracts two lists in ascending order of topics, m->counts[0] - m->counts[1]. Returns the number of differences. */
 static size_t subtract(struct tr_lda *m, size_t n_now, size_t n_before)
 {
     const struct tr_lda_count *now = m->counts[0], *before = m->counts[1];
@@ -125,7 +124,7 @@ int tr_lda_count_documents(struct tr_lda *m, struct tr_lda_histogram *h)
     return tr_lda_histogram_sort(h);
 }
 
-/* Adds bins to a row of the table, or takes them away. */
+/* Adds the bins of a row to the table (sign 1) or subtracts them (sign -1). */
 static int push_bins(struct tr_lda *m, const struct tr_lda_histogram *h, size_t row, int sign)
 {
     enum { BINS = 256 };
@@ -142,25 +141,25 @@ static int push_bins(struct tr_lda *m, const struct tr_lda_histogram *h, size_t 
     return TR_OK;
 }
 
-/* Documents' lengths, the last row, never change: they are pushed once. */
+/* The last row, lengths of documents, does not change and is pushed once. */
 int tr_lda_push_documents(struct tr_lda *m)
 {
     struct tr_lda_histogram now = {0};
-    bool first = m->told.rows == 0;
+    bool first = m->sent.rows == 0;
     int status = tr_lda_count_documents(m, &now);
     for (size_t k = 0; k < now.rows - !first && status == TR_OK; k++) {
         status = push_bins(m, &now, k, 1);
-        if (status == TR_OK && !first) status = push_bins(m, &m->told, k, -1);
+        if (status == TR_OK && !first) status = push_bins(m, &m->sent, k, -1);
     }
-    tr_lda_histogram_close(&m->told);
-    m->told = now;
+    tr_lda_histogram_close(&m->sent);
+    m->sent = now;
     return status;
 }
 
-static int take_bins(void *state, const tr_row *row)
+static int store_bins(void *state, const tr_row *row)
 {
     const int32_t *value = row->value;
-    for (size_t i = 0; i < row->n; i++) /* without BSP an update may be on its way in parts */
+    for (size_t i = 0; i < row->n; i++) /* without BSP a part of an update may be missing */
         if (value[i] > 0) TR_TRY(tr_lda_histogram_add(state, row->key, row->column[i], (uint32_t)value[i]));
     return TR_OK;
 }
@@ -173,7 +172,7 @@ int tr_lda_pull_documents(struct tr_lda *m, const tr_worker *me, struct tr_lda_h
     TR_TRY(TR_NEW(&keys, topics + 1));
     for (size_t k = (size_t)me->member; k < topics; k += (size_t)me->group_size) keys[n++] = k;
     if (me->member == 0) keys[n++] = topics;
-    int status = tr_rows_pull(m->histograms, keys, n, take_bins, h);
+    int status = tr_rows_pull(m->histograms, keys, n, store_bins, h);
     free(keys);
     return status == TR_OK ? tr_lda_histogram_sort(h) : status;
 }
@@ -182,19 +181,19 @@ int tr_lda_pull_documents(struct tr_lda *m, const tr_worker *me, struct tr_lda_h
 
 struct likelihood {
     struct tr_lda_rises rises;
-    double *row; /* rows arrive in any order, and sums are to repeat */
+    double *row; /* sum per row: rows arrive in any order, but the total must be reproducible */
 };
 
 static int add_row(void *state, const tr_row *row)
 {
     struct likelihood *l = state;
     const int32_t *value = row->value;
-    for (size_t i = 0; i < row->n; i++) /* without BSP an update may be on its way in parts */
+    for (size_t i = 0; i < row->n; i++) /* without BSP a part of an update may be missing */
         if (value[i] > 0) l->row[row->place] += tr_lda_rise(&l->rises, (uint32_t)value[i]);
     return TR_OK;
 }
 
-/* The words of this worker's part, which lie on about as many servers as there are to a worker. */
+/* Lists the words of this worker's part. They are stored on few servers. */
 static int list_part(const struct tr_lda *m, const tr_worker *me, tr_key **keys, size_t *n)
 {
     const struct tr_lda_layout *l = &m->layout;
@@ -238,7 +237,7 @@ static int read_row(void *state, const tr_row *row)
     const int32_t *value = row->value;
     uint64_t at = s->begin[row->place];
     if (row->n != s->begin[row->place + 1] - at)
-        return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has changed while the model is read", row->key + 1);
+        return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " changed while the model was read", row->key + 1);
     for (size_t i = 0; i < row->n; i++) {
         if (value[i] < 0)
             return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has a count below 0", row->key + 1);
@@ -285,7 +284,7 @@ static int complete_rows(struct tr_lda *m, const tr_data *data, const struct tr_
     uint64_t seed;
     float *half;
     TR_TRY(tr_job_integer(m->job, "seed", &seed));
-    TR_TRY(TR_NEW(&half, 2 * data->n_keys)); /* a document has each word once at most */
+    TR_TRY(TR_NEW(&half, 2 * data->n_keys)); /* a document lists each word at most once */
     for (size_t d = 0; d < b->n; d++) {
         uint64_t first = b->begin[d];
         tr_lda_complete(phi, seed, data->row[d], b->begin[d + 1] - first, b->column + first,

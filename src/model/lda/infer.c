@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum { STEPS = 200 };
-static const double still = 1e-4; /* change of θ, summed over topics, at which it has arrived */
+static const double still = 1e-4; /* sum of the changes of θ at which the iteration ends */
 
 int tr_lda_phi_open(uint32_t topics, uint64_t words, const int64_t *total, const double *alpha, double beta,
                     const uint64_t *begin, const uint16_t *topic, const uint32_t *count,
@@ -31,7 +31,7 @@ void tr_lda_phi_close(struct tr_lda_phi *phi)
     *phi = (struct tr_lda_phi){0};
 }
 
-/* share_k = θ_k / (n_k + Vβ): with it, p(word) = β Σ share + Σ n_wk share_k. Returns the first part. */
+/* Computes share_k = θ_k / (n_k + Vβ), so that p(word) = β Σ share + Σ n_wk share_k. Returns the first term. */
 static double set_shares(const struct tr_lda_phi *phi, const double *theta)
 {
     double sum = 0;
@@ -50,8 +50,8 @@ static double counted(const struct tr_lda_phi *phi, uint32_t word)
     return sum;
 }
 
-/* next: expected tokens of each topic, given θ = now. Returns by how much now has changed, which becomes α + next, in
- * proportion to all. */
+/* One step of expectation maximisation: next = expected tokens of each topic given θ = now, then now ∝ α + next. Returns the
+ * change of now. */
 static double step(const struct tr_lda_phi *phi, double tokens, size_t n, const uint32_t *word,
                    const float *count)
 {

@@ -1,9 +1,9 @@
-/* Folding in: which topics a document has that training has not seen, and how probable its words are.
+/* Inference for new documents: their mixture of topics, and the probability of their words.
  *
- * The topics' words stay as they are. Of the document's mixture θ, what is found is the most probable one given its
- * words, under a Dirichlet prior with parameters α + 1; it is θ ∝ α + expected tokens of each topic, by expectation
- * maximisation. With these parameters that is as good as sampling or variational inference; there is one maximum, so it
- * needs no random numbers. A step costs the entries that the document's words have in the model, not words × topics.
+ * The topics are fixed. The mixture θ is the mode of its posterior under a Dirichlet prior with parameters α + 1, computed
+ * by expectation maximisation: θ ∝ α + expected tokens of each topic. With these parameters the result is as good as that of
+ * sampling or variational inference. The mode is unique, so no random numbers are needed. A step costs the number of entries
+ * of the document's words in the model, not words × topics.
  *
  * Source: Asuncion, Welling, Smyth and Teh, On smoothing and inference for topic models, UAI 2009, sections 3.4 and 4;
  * Wallach, Murray, Salakhutdinov and Mimno, Evaluation methods for topic models, ICML 2009, section 5 (document
@@ -14,37 +14,48 @@
 
 #include "trireme/base.h"
 
-/* Words of a model; nothing is owned but `weight`. */
+/* The topics of a model. Owns `weight` only. */
 struct tr_lda_phi {
     uint32_t topics;
-    const uint64_t *begin; /* entries of row i: begin[i] .. begin[i + 1] - 1 of … */
+    const uint64_t *begin; /* row i has the entries begin[i] .. begin[i + 1] - 1 of topic and count */
     const uint16_t *topic;
     const uint32_t *count;
     const double *alpha;
     double alpha_sum, beta;
     double *weight;                     /* 1 / (n_k + words × β) */
-    double *now, *next, *share, *theta; /* for use here */
+    double *now, *next, *share, *theta; /* scratch memory */
 };
 
-/* total: n_k; words: all of the vocabulary, also where rows are of some only. What is pointed to must stay. Free with
- * tr_lda_phi_close(). */
+/* Prepares the topics.
+ *
+ * @param [in]  words  size of the whole vocabulary, even if there are rows for some words only
+ * @param [in]  total  n_k; this and the other arrays must outlive phi
+ * @param [out] phi    free it with tr_lda_phi_close()
+ */
 int tr_lda_phi_open(uint32_t topics, uint64_t words, const int64_t *total, const double *alpha, double beta,
                     const uint64_t *begin, const uint16_t *topic, const uint32_t *count,
                     struct tr_lda_phi *phi);
-void tr_lda_phi_close(struct tr_lda_phi *phi); /* zeros inside are fine */
+void tr_lda_phi_close(struct tr_lda_phi *phi);
 
-/* θ of a document of n words, given by their rows, with their counts (0 is fine): shares that sum to 1. Without words
- * they are those of the prior. */
+/* Computes the mixture of a document.
+ *
+ * @param [in]  word   n rows of the model
+ * @param [in]  count  their counts; may be 0
+ * @param [out] theta  topics shares with the sum 1; without words those of the prior
+ */
 void tr_lda_infer(const struct tr_lda_phi *phi, size_t n, const uint32_t *word, const float *count,
                   double *theta);
 
-/* Σ count × log p(word | θ). */
+/* Returns the sum of count × log p(word | θ). */
 double tr_lda_log_words(const struct tr_lda_phi *phi, const double *theta, size_t n, const uint32_t *word,
                         const float *count);
 
-/* How well documents are completed: half of a document's tokens, drawn at random, say what its mixture is, the other
- * half what that is worth. Adds the log-probability and the number of the latter. count NULL: all are 1.
- * seen, held: room for n each. */
+/* Document completion: a random half of the tokens determines the mixture, and the other half is evaluated. Adds its
+ * log-probability and its number of tokens to *sum.
+ *
+ * @param [in] count       NULL: all are 1
+ * @param      seen, held  scratch memory of n numbers each
+ */
 struct tr_lda_completion {
     double log_p;
     uint64_t tokens;
@@ -53,7 +64,7 @@ void tr_lda_complete(const struct tr_lda_phi *phi, uint64_t seed, uint64_t docum
                      const uint32_t *word, const float *count, float *seen, float *held,
                      struct tr_lda_completion *sum);
 
-/* exp(-log p per token); NaN without tokens. */
+/* Returns exp(-log p per token), or NaN without tokens. */
 double tr_lda_perplexity(const struct tr_lda_completion *sum);
 
 #endif

@@ -4,21 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What workers sum up for an evaluation. */
+/* Sums of an evaluation. */
 enum { LOG_DOCUMENTS, LOG_WORDS, LOG_TOTALS };
 
-/* Numbers that are summed over all workers at once. */
+/* Numbers per sum over all workers. */
 enum { PIECE = 1 << 16 };
 
-/* Parts in which a block leaves while the rest of it is sampled: what comes behind it, and who waits for it, waits for the
- * last of them alone. */
+/* Parts in which a block is sent while the rest of it is sampled, so that the receiver waits for the last part only. */
 enum { PARTS = 16 };
 
-/* Sums of moves in a sweep, or a few less. More make no better topics: a sum of K numbers is several messages for each
- * rank, and who is ahead waits for it. */
+/* Maximum number of sums of the totals per sweep. More do not improve the topics, and each sum of K numbers costs several
+ * messages per rank and a wait for the slowest member. */
 enum { SUMS = 16 };
 
-static const double usual_alpha = 0.1;
+static const double default_alpha = 0.1;
 
 /* ---- before the first clock ---- */
 
@@ -42,7 +41,6 @@ static bool works(const struct tr_lda *m)
     return tr_roles(m->tr) & TR_SLAVE;
 }
 
-/* All ranks: whichever writes the model has it. */
 static int read_vocabulary(struct tr_lda *m)
 {
     const char *const *files;
@@ -54,9 +52,9 @@ static int read_vocabulary(struct tr_lda *m)
     return status;
 }
 
-/* Several groups pull and push whole blocks in every sweep: the words of one lie on few servers, where every rank can list
- * which has which, and the job does not say where they are to lie. */
-static bool lie_in_blocks(const tr_job *job, bool several, double words)
+/* Several groups pull and push whole blocks in every sweep. The words of a block are then placed on few servers, unless the
+ * vocabulary is too large for a list on every rank or the job sets the placement. */
+static bool places_by_block(const tr_job *job, bool several, double words)
 {
     return several && words <= 1 << 24 && !tr_job_given(job, "table.partition") &&
            !tr_job_given(job, "table.block");
@@ -64,7 +62,7 @@ static bool lie_in_blocks(const tr_job *job, bool several, double words)
 
 static bool has_blocks(const struct tr_lda *m)
 {
-    return lie_in_blocks(m->job, tr_groups(m->tr) > 1, (double)m->words);
+    return places_by_block(m->job, tr_groups(m->tr) > 1, (double)m->words);
 }
 
 static uint32_t server_of(void *who, uint64_t word, uint64_t words, uint32_t servers)
@@ -74,7 +72,7 @@ static uint32_t server_of(void *who, uint64_t word, uint64_t words, uint32_t ser
     return tr_lda_layout_part(&m->layout, m->layout.place[word], servers);
 }
 
-/* Tokens of each word, of all workers: on all ranks where `by` is all. */
+/* Counts the tokens of each word over all workers. by: the ranks that receive the result. */
 static int count_words(struct tr_lda *m, enum tr_set by, uint64_t *tokens)
 {
     const tr_batch *rows = &m->train->rows;
@@ -87,7 +85,7 @@ static int count_words(struct tr_lda *m, enum tr_set by, uint64_t *tokens)
     return TR_OK;
 }
 
-/* The rows of a block leave as they are sampled. */
+/* Sends the rows of a block that are complete. */
 static void pass_words(void *who, uint64_t bytes)
 {
     struct tr_lda *m = who;
@@ -111,14 +109,15 @@ static int open_sampler(struct tr_lda *m)
     TR_TRY(TR_NEW(&m->column, topics));
     TR_TRY(TR_NEW(&m->value, topics));
     TR_TRY(TR_NEW(&m->alpha, topics));
-    for (size_t k = 0; k < topics; k++) m->alpha[k] = m->o->alpha == TR_JOB_AUTO ? usual_alpha : m->o->alpha;
+    for (size_t k = 0; k < topics; k++)
+        m->alpha[k] = m->o->alpha == TR_JOB_AUTO ? default_alpha : m->o->alpha;
     m->beta = m->o->beta;
     tr_lda_priors(m->sampler, m->alpha, m->beta);
     tr_lda_start(m->sampler);
     return TR_OK;
 }
 
-/* All workers, whatever becomes of one: they count together. Where words lie in blocks all ranks have to know these. */
+/* All workers count words together, even if one has failed. If words are placed by blocks, all ranks need the layout. */
 static int open_worker(struct tr_lda *m)
 {
     uint64_t *tokens;
@@ -142,7 +141,7 @@ static int make_tables(struct tr_lda *m)
                                 has_blocks(m) ? &in_blocks : &sparse, &m->table));
     if (!works(m)) tr_lda_layout_close(&m->layout);
     TR_TRY(tr_table_create(m->tr, "totals", TR_I64, 1, topics, &m->totals));
-    if (!m->o->optimize) return TR_OK; /* one group has no use for it, but may go on as several */
+    if (!m->o->optimize) return TR_OK; /* one group needs no histograms, but may resume as several */
     return tr_table_create_with(m->tr, "histograms", TR_I32, topics + 1, (uint64_t)UINT32_MAX + 1, &sparse,
                                 &m->histograms);
 }
@@ -158,7 +157,7 @@ static int open_data(struct tr_lda *m)
     const char *const *files;
     tr_job_files(m->job, "data.train", &files);
     if (m->tokens == 0 || m->words == 0)
-        return tr_agree(m->tr, tr_fail(TR_ERR_NO_INPUT, "%s: there is no word in any document", files[0]));
+        return tr_agree(m->tr, tr_fail(TR_ERR_NO_INPUT, "%s: no document contains a word", files[0]));
     if (tr_job_files(m->job, "data.test", &files) == 0) return TR_OK;
     TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train, &m->test));
     return tr_data_describe(m->test, "test data");
@@ -175,7 +174,7 @@ static int open_model(tr_context *tr, const void *settings, void *model)
     TR_TRY(open_data(m));
     TR_TRY(tr_agree(tr, read_vocabulary(m)));
     TR_TRY(open_worker(m));
-    if (!m->test) tr_data_close(&m->train); /* the sampler has what it needs */
+    if (!m->test) tr_data_close(&m->train); /* the sampler has copied the documents */
     return make_tables(m);
 }
 
@@ -186,7 +185,7 @@ static void close_model(void *model)
     tr_rotation_close(&m->rotation);
     tr_lda_close(&m->sampler);
     tr_lda_layout_close(&m->layout);
-    tr_lda_histogram_close(&m->told);
+    tr_lda_histogram_close(&m->sent);
     tr_lda_vocabulary_close(&m->vocabulary);
     tr_lda_saved_close(&m->saved);
     tr_data_close(&m->test);
@@ -196,7 +195,7 @@ static void close_model(void *model)
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 
-/* ---- what the members of a group do together ---- */
+/* ---- operations of a group ---- */
 
 int tr_lda_look(struct tr_lda *m)
 {
@@ -207,14 +206,14 @@ int tr_lda_look(struct tr_lda *m)
     return TR_OK;
 }
 
-/* What a clock's function returns to the stage. */
+/* Converts the outcome of a clock to the status that the stage expects. */
 static int end_clock(int status)
 {
     return status == TR_LDA_HALTED ? TR_OK : status;
 }
 
-/* Sums over the group. A member that has failed takes part, and so all learn of it: it returns why, the others
- * TR_LDA_HALTED. */
+/* Sums over the group. A member that has failed takes part, so that all learn of the failure: it returns its status, the
+ * others TR_LDA_HALTED. */
 static int sum_up(tr_worker *me, int status, double *numbers, size_t n)
 {
     tr_sum *sum;
@@ -226,7 +225,7 @@ static int sum_up(tr_worker *me, int status, double *numbers, size_t n)
     return sum || numbers[n] > 0 ? TR_LDA_HALTED : TR_OK;
 }
 
-/* n_k of the group, from what the members' blocks have. */
+/* Computes n_k of the group from the blocks of its members. */
 static int sum_totals(tr_worker *me, struct tr_lda *m, int status)
 {
     size_t topics = m->layout.topics;
@@ -240,9 +239,9 @@ static int sum_totals(tr_worker *me, struct tr_lda *m, int status)
     return TR_OK;
 }
 
-/* ---- sums of moves: by how much members have changed n_k in a round or several ---- */
+/* ---- sums of the changes of n_k over the members, each over one or more rounds ---- */
 
-/* Those since the last sum begin to be summed, with word of whether this member has failed. */
+/* Starts the sum of the changes since the last sum, and of a flag that this member has failed. */
 static int begin_sum(tr_worker *me, struct tr_lda *m, int status, tr_sum **sum)
 {
     size_t topics = m->layout.topics;
@@ -256,7 +255,7 @@ static int begin_sum(tr_worker *me, struct tr_lda *m, int status, tr_sum **sum)
     return tr_group_sum_begin(me, m->numbers, topics + 1, sum);
 }
 
-/* n_k as all members have changed it, and this one's moves that are not summed yet: those of the round after. */
+/* Waits for a sum and adds it to n_k. Sets *sum to NULL. */
 static int end_sum(tr_worker *me, struct tr_lda *m, tr_sum **sum)
 {
     size_t topics = m->layout.topics;
@@ -267,7 +266,7 @@ static int end_sum(tr_worker *me, struct tr_lda *m, tr_sum **sum)
     return m->numbers[topics] > 0 ? TR_LDA_HALTED : TR_OK;
 }
 
-/* What the next round begins with: n_k, with this member's moves in the last ones where their sum is still under way. */
+/* Sets the totals for the next round: n_k, plus this member's own changes whose sum is still in progress. */
 static void set_totals(struct tr_lda *m, bool with_moves)
 {
     for (size_t k = 0; k < m->layout.topics; k++) {
@@ -277,8 +276,8 @@ static void set_totals(struct tr_lda *m, bool with_moves)
     tr_lda_set_totals(m->sampler, m->known);
 }
 
-/* After some rounds: their moves begin to be summed, and the sum before ends, or within a node this one. That a member has
- * failed all learn at the same round, and leave no sum that they have begun. */
+/* Starts the sum of the last rounds and waits for the previous one, or within a node for this one. All members learn of a
+ * failure in the same round and leave no started sum unfinished. */
 static int sum_moves(tr_worker *me, struct tr_lda *m, int failed, tr_sum **before)
 {
     tr_sum *sum;
@@ -293,7 +292,7 @@ static int sum_moves(tr_worker *me, struct tr_lda *m, int failed, tr_sum **befor
     return status;
 }
 
-/* ---- counting the topics that tokens begin with: one rotation ---- */
+/* ---- counting the initial topics: one rotation ---- */
 
 static int open_totals(tr_worker *me, void *state)
 {
@@ -320,8 +319,8 @@ static int prepare_count(tr_worker *me, void *state)
     return tr_lda_exchanges(me) ? open_totals(me, m) : TR_OK;
 }
 
-/* Adds the rows of this worker's blocks, and their part of the totals, to tables that are zeros. */
-static int tell_blocks(struct tr_lda *m)
+/* Adds the rows of this worker's blocks, and their part of the totals, to the empty tables. */
+static int push_blocks(struct tr_lda *m)
 {
     for (int d = 0; d < m->depth; d++) {
         const tr_block *block = &m->block[d];
@@ -331,7 +330,7 @@ static int tell_blocks(struct tr_lda *m)
     return tr_view_push(m->totals_view);
 }
 
-/* A run that goes on fills the blocks itself. Who has failed passes them on untouched. */
+/* A resumed run restores the blocks later. A member that has failed passes blocks on unchanged. */
 static int count_rounds(struct tr_lda *m)
 {
     int status = TR_OK;
@@ -354,13 +353,13 @@ static int count_tokens(tr_worker *me, void *state)
     int looked = tr_lda_look(m);
     if (looked != TR_OK) return end_clock(looked);
     status = sum_totals(me, m, status);
-    if (status == TR_OK && tr_lda_exchanges(me)) status = tell_blocks(m);
+    if (status == TR_OK && tr_lda_exchanges(me)) status = push_blocks(m);
     return end_clock(status);
 }
 
 /* ---- the priors ---- */
 
-/* Before the sweep of this clock. At first topics are too much alike to say anything. */
+/* In the first clocks the topics are too similar for a fit. */
 bool tr_lda_fits_before(const struct tr_lda *m, int64_t clock)
 {
     int64_t every = (int64_t)m->o->optimize_every;
@@ -378,7 +377,7 @@ static int count_topics_of_words(const struct tr_lda *m, struct tr_lda_histogram
     return tr_lda_histogram_sort(words);
 }
 
-/* A step of a fit is a turn. */
+/* Sums over the members; a step of a fit counts as one turn of the stage. */
 static int sum_steps(void *who, double *numbers, size_t n)
 {
     tr_worker *me = who;
@@ -386,18 +385,19 @@ static int sum_steps(void *who, double *numbers, size_t n)
     return status == TR_OK ? tr_turn_begin(me->tr, "priors") : status;
 }
 
-/* The fits of both priors, to what the members have counted. */
+/* Fits both priors to the counts of all members. */
 static int fit_both(tr_worker *me, struct tr_lda *m, const struct tr_lda_histogram *documents,
                     const struct tr_lda_histogram *words)
 {
-    double most = tr_in_lockstep(m->tr) ? INFINITY : 2; /* without BSP the histograms are of no one moment */
+    double most =
+        tr_in_lockstep(m->tr) ? INFINITY : 2; /* without BSP the histograms are of different times */
     TR_TRY(tr_turn_begin(m->tr, "priors"));
     TR_TRY(tr_lda_fit_alpha(documents, most, sum_steps, me, m->numbers, m->alpha));
     TR_TRY(tr_lda_fit_beta(words, m->total, m->layout.topics, m->words, sum_steps, me, &m->beta));
     return tr_turn_end(m->tr, TR_OK);
 }
 
-/* All members, each with its part of the words and, of documents, of what tr_lda_pull_documents() says. */
+/* Fits the priors on all members. Each has the words of its blocks, and its part of the histograms of documents. */
 static int fit_priors(tr_worker *me, struct tr_lda *m, int status)
 {
     struct tr_lda_histogram documents = {0}, words = {0};
@@ -416,8 +416,8 @@ static int fit_priors(tr_worker *me, struct tr_lda *m, int status)
 
 /* ---- a sweep ---- */
 
-/* A run goes on whose only group had the counts in its blocks. There may be several groups now: one of them tells the
- * table, which has none. */
+/* The first clock after a restart from a checkpoint of one group: the blocks have the counts and the table is empty. If there
+ * are several groups now, the first one adds the counts to the table. */
 static int begin_from_blocks(tr_worker *me, struct tr_lda *m)
 {
     if (!tr_lda_exchanges(me)) return TR_OK;
@@ -433,8 +433,8 @@ static int begin_from_blocks(tr_worker *me, struct tr_lda *m)
     return sum_totals(me, m, TR_OK);
 }
 
-/* Before the first round: other groups' tokens, and priors. Without BSP blocks were pushed by other members than the
- * one that is to pull them: they must have arrived. */
+/* Before the first round: reads the counts of all groups and fits the priors. Without BSP the updates of other members, which
+ * pushed the blocks that this one reads, must have arrived. */
 static int begin_sweep(tr_worker *me, struct tr_lda *m)
 {
     int status = TR_OK;
@@ -451,7 +451,7 @@ static int begin_sweep(tr_worker *me, struct tr_lda *m)
     return tr_lda_fits_before(m, me->clock) ? fit_priors(me, m, status) : TR_OK;
 }
 
-/* When somebody will ask; without BSP that is known too late. */
+/* Returns whether this clock is evaluated. Without BSP this is not known in advance. */
 static bool is_evaluated(const struct tr_lda *m, int64_t clock)
 {
     int64_t ended = clock + 1;
@@ -459,7 +459,7 @@ static bool is_evaluated(const struct tr_lda *m, int64_t clock)
            ended == (int64_t)tr_job_number(m->job, "solve.epochs");
 }
 
-/* In its last round of the clock: what of a block others are to know. */
+/* After the last round of a block in this clock: pushes it, or evaluates its words. */
 static int end_block(const tr_worker *me, struct tr_lda *m, const tr_block *block)
 {
     if (tr_lda_exchanges(me)) return tr_lda_push_block(m, block, true);
@@ -476,14 +476,14 @@ static int sample_taken(const tr_worker *me, struct tr_lda *m, const tr_block *b
     return last ? end_block(me, m, block) : TR_OK;
 }
 
-/* Who has failed takes its turn, and gives the block on as it is. */
+/* A member that has failed takes its turn without work. */
 static int pass_turn(struct tr_lda *m)
 {
     TR_TRY(tr_turn_begin(m->tr, "sample"));
     return tr_turn_end(m->tr, TR_OK);
 }
 
-/* A round, but for giving the block on. *failed: why this member has failed, here or before. */
+/* A round without passing the block on. failed: first failure of this member. */
 static int sample_block(const tr_worker *me, struct tr_lda *m, bool last, int *failed)
 {
     tr_block block;
@@ -494,8 +494,8 @@ static int sample_block(const tr_worker *me, struct tr_lda *m, bool last, int *f
     return TR_OK;
 }
 
-/* All rounds of a clock. A member that fails takes part in them, in sums and in turns until the others know. The last sum,
- * which is waited for, goes before what is left of the last block, which is not. */
+/* All rounds of a clock. A member that fails takes part in rounds, sums and turns until the others know. The last sum, which
+ * all wait for, is sent before the rest of the last block, which nobody waits for. */
 static int sample_rounds(tr_worker *me, struct tr_lda *m)
 {
     tr_sum *sum = NULL;
@@ -514,7 +514,7 @@ static int sample_rounds(tr_worker *me, struct tr_lda *m)
     return failed;
 }
 
-/* Whether this sweep begins with what only all blocks of this worker say. */
+/* Returns whether all blocks of this worker are needed before the first round of this sweep. */
 static bool looks_first(const tr_worker *me, const struct tr_lda *m)
 {
     bool continues = me->clock == m->first_clock && m->groups_before > 0;
@@ -545,7 +545,7 @@ static int add_likelihoods(tr_worker *me, struct tr_lda *m, tr_report *report)
         TR_TRY(tr_lda_log_table(m, me, &report->sum[LOG_WORDS]));
         if (me->worker == 0) TR_TRY(tr_view_pull(m->totals_view));
         total = m->totals_view->value;
-        /* without BSP a token may have left its topic already, for this reader, before it came there */
+        /* without BSP a reader may see the decrement of a total before the increment */
         for (size_t k = 0; me->worker == 0 && k < m->topics; k++)
             if (total[k] < 0) total[k] = 0;
     }
@@ -566,7 +566,7 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
     const double *sum = report->sum;
     double target = tr_job_number(m->job, "solve.target");
     evaluation->objective = (sum[LOG_DOCUMENTS] + sum[LOG_WORDS] + sum[LOG_TOTALS]) / (double)m->tokens;
-    /* each document begins with one topic, which is likelier than what follows: only a likelihood that rises counts */
+    /* The initial state, one topic per document, is more likely than the next ones: only an increasing likelihood counts. */
     bool rises = m->last.objective != 0 && evaluation->objective >= m->last.objective;
     if (target != TR_JOB_AUTO && rises && -evaluation->objective <= target) evaluation->stop = true;
     m->last = *evaluation;
@@ -576,7 +576,7 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
 
 /* ---- one group: the table is written at the end ---- */
 
-/* A run may have begun with several groups, whose tables they are. */
+/* A resumed run may have tables that several groups wrote. */
 static int clear_tables(tr_context *tr, void *state)
 {
     (void)tr;
@@ -591,10 +591,10 @@ static int store_counts(tr_worker *me, void *state)
     struct tr_lda *m = state;
     (void)me;
     int status = tr_lda_look(m);
-    return end_clock(status == TR_OK ? tell_blocks(m) : status);
+    return end_clock(status == TR_OK ? push_blocks(m) : status);
 }
 
-/* How well half of each document of data.test is told by the other half. */
+/* Evaluates data.test by document completion: half of each document is predicted from the other half. */
 static int complete(struct tr_lda *m)
 {
     struct tr_lda_completion mine = {0};
@@ -608,7 +608,7 @@ static int complete(struct tr_lda *m)
     return tr_report_figure(m->tr, "test_perplexity", perplexity);
 }
 
-/* One group has all counts in its blocks, but for a run that goes on and may have been one of several groups. */
+/* One group has all counts in its blocks, unless a resumed run was one of several groups. */
 static void rest_tables(const struct tr_lda *m, bool alone)
 {
     tr_table_rest(m->table, alone && !tr_context_continues(m->tr));
@@ -650,11 +650,10 @@ static int train_model(void *model)
     return complete(m);
 }
 
-/* Words as they are read, 12 bytes for each of a document, or tokens with their topics; the layout of the table, 80 bytes a
- * word at each worker while it is made, and where groups read and push blocks 12 more, on which servers words lie; and the
- * table of words and topics, where a word has 2 bytes a topic or 4 a token, whichever is less. A group has all blocks of it,
- * those of several twice, as they are and as they were read: on one node its workers share them, elsewhere each has three of
- * 2 P. */
+/* Estimates memory. Rows: 12 bytes per word of a document during reading, or tokens with their topics. Layout: 80 bytes per
+ * word on each worker while it is built, and 12 more for the servers of words if groups exchange blocks. Table: per word the
+ * smaller of 2 bytes per topic and 4 bytes per token. A group has all blocks, with several groups twice (current and as
+ * read): within a node its workers share them, otherwise each has three of 2 P. */
 static void estimate(const tr_job *job, const void *settings, const tr_data_size *size, tr_memory *memory)
 {
     const struct tr_lda_settings *o = settings;
@@ -663,7 +662,7 @@ static void estimate(const tr_job *job, const void *settings, const tr_data_size
            blocks = several ? 2 * table : table;
     memory->rows = fmax(12 * size->records, 7 * size->tokens) / size->workers;
     memory->worker = 80 * size->words;
-    if (lie_in_blocks(job, several, size->words)) memory->worker += 12 * size->words;
+    if (places_by_block(job, several, size->words)) memory->worker += 12 * size->words;
     memory->server = table / size->servers;
     if (size->group_workers <= size->node_workers) memory->group = blocks;
     else memory->worker += 1.5 * blocks / size->group_workers;
@@ -675,25 +674,25 @@ static void estimate(const tr_job *job, const void *settings, const tr_data_size
 
 static const tr_option options[] = {
     {"model.topics", TR_KIND_INTEGER, AT(topics), "100", .least = 1, .most = 65535,
-     .help = "how many topics"},
+     .help = "number of topics"},
     {"model.alpha", TR_KIND_REAL, AT(alpha), "auto", .above = true, .most = 1e6, .words = TR_WORDS("auto"),
      .help = "prior of each topic in a document; auto = 0.1"},
     {"model.beta", TR_KIND_REAL, AT(beta), "0.01", .above = true, .most = 1e6,
      .help = "prior of each word in a topic"},
     {"model.optimize", TR_KIND_BOOL, AT(optimize), "yes",
-     .help = "whether the priors are fitted to the data, alpha to each topic alone"},
+     .help = "fit the priors to the data, with one alpha per topic"},
     {"solve.optimize_every", TR_KIND_INTEGER, AT(optimize_every), "10", .least = 1,
-     .help = "passes between two fits of the priors"},
+     .help = "epochs between two fits of the priors"},
     {.name = NULL},
 };
 
 static const tr_method methods[] = {
-    {"gibbs", "collapsed Gibbs sampling, words going round",
+    {"gibbs", "collapsed Gibbs sampling with rotation of words",
      .stages = TR_WORDS("sample", "priors", "evaluate"), .in_groups = true, .rotates = true, .by_node = true},
     {.name = NULL},
 };
 
-/* Topics are counted: updates must arrive whole, and once. */
+/* Updates are counts and must arrive exactly. */
 static const tr_rule rules[] = {
     {"table.precision", .unused = true},
     {"table.filter", .unused = true},
@@ -710,8 +709,8 @@ static const tr_rule rules[] = {
 
 static const tr_flag flags[] = {
     {"--top", "N", TR_PREDICT | TR_INSPECT, 0, 1000,
-     "the N largest topics of a document, or N words of each topic"},
-    {"--vocabulary", "FILE", TR_INSPECT, .help = "names of the words, one a line"},
+     "print the N largest topics of a document, or N words of each topic"},
+    {"--vocabulary", "FILE", TR_INSPECT, .help = "file with the names of the words, one per line"},
     {.name = NULL},
 };
 
@@ -721,7 +720,7 @@ const tr_model_class tr_lda_class = {
     .types = TR_WORDS("lda"),
     .help = "topics of documents (latent Dirichlet allocation)",
     .predicts = "the topics of each document, topic:share, largest first",
-    .evaluates = "log-likelihood of a word, and perplexity",
+    .evaluates = "log-likelihood per word, and perplexity",
     .noun = "a model of topics",
     .format = "trireme-lda",
     .format_version = 1,

@@ -1,16 +1,16 @@
-/* Topics (latent Dirichlet allocation), learnt by many workers.
+/* Topic models (latent Dirichlet allocation) on many workers.
  *
- * Documents, the topics of their tokens and the counts n_dk stay with their worker. Words lie in blocks (counts.h), which
- * go round in a group: in each round a member samples its tokens of the block at hand, and some times in a sweep, after
- * every round where they are few, the group adds up by how much the totals n_k have changed. Across nodes that sum is
- * waited for when the next one begins, when it has long arrived. A clock is one rotation, so one sweep over all tokens.
+ * Documents, the topics of their tokens and the counts n_dk stay with their worker. Words are divided into blocks
+ * (counts.h), which rotate through the group. In each round a member samples its tokens of the words in its current block.
+ * At most SUMS times per sweep the group sums the changes of the totals n_k. Across nodes a sum is waited for when the
+ * next one begins. A clock is one rotation, which is one sweep over all tokens.
  *
- * With one group that is all: the table `words` is written at the end. With several, the table holds n_wk of all groups.
- * Who has a block in a clock's first rounds makes it what the table says, and a copy of it; who has it in the last rounds
- * adds to the table by how much the block differs from that copy, which is just what the group has done. So each
- * update counts once, and the group's own are in what it reads in the next clock: under BSP because all are, otherwise
- * because a group waits until its own have arrived. Others' may be there or not. As each group's own counts are never
- * negative, no sum of them is, and a worker finds all its own tokens in the block whatever it has missed of others.
+ * With one group the table `words` is written at the end only. With several groups it contains n_wk of all groups. The
+ * member that has a block in the first rounds of a clock reads it from the table and makes a copy. The member that has it
+ * in the last rounds adds the difference from that copy, which is the change made by the group, to the table. Each update
+ * thus counts once. A group reads its own updates in the next clock: under BSP together with all others, otherwise because
+ * a group waits until its own have arrived. The counts of each group are never negative, hence no sum of them is, and a
+ * worker finds all of its own tokens in the block even if updates of other groups are missing.
  *
  * Source: Newman et al., Distributed algorithms for topic models, JMLR 2009; Yu et al., Angel, section 5 (LDA by
  * rotation); Wang et al., STRADS (totals that are a round old).
@@ -34,7 +34,7 @@ struct tr_lda_settings {
     uint64_t optimize_every;
 };
 
-/* A model in a file, or some of its words: counts of words, as saved.c says. */
+/* Counts of all or some words, in the form of the model file (saved.c). */
 struct tr_lda_saved {
     uint64_t *begin;
     uint16_t *topic;
@@ -47,43 +47,44 @@ struct tr_lda {
     tr_context *tr;
     const tr_job *job;
     const struct tr_lda_settings *o;
-    uint64_t topics, documents, words, tokens; /* the latter of all training data */
-    double *alpha, beta;                       /* of a worker, or of the file */
-    double log_likelihood; /* log p(w, z | α, β) per token, of the file; NaN: not known */
+    uint64_t topics, documents, words, tokens; /* of all training data */
+    double *alpha, beta;                       /* on workers, or from the file */
+    double log_likelihood; /* log p(w, z | α, β) per token, from the file; NaN: unknown */
     struct tr_lda_saved saved;
     tr_data *test;                       /* NULL: none */
-    struct tr_lda_vocabulary vocabulary; /* where the model is written */
+    struct tr_lda_vocabulary vocabulary; /* on all ranks */
     tr_table *table;                     /* n_wk: words × topics, sparse */
     tr_table *totals;                    /* n_k */
-    tr_table
-        *histograms;    /* several groups: row k: how many documents have n_dk = column; one more: lengths */
-    tr_evaluation last; /* at the scheduler */
+    /* Row k: the number of documents with n_dk = column; the last row: lengths of documents. */
+    tr_table *histograms;
+    tr_evaluation last; /* on the scheduler */
 
-    /* what follows is a worker's */
-    tr_data *train; /* until prepared */
+    /* state of a worker */
+    tr_data *train; /* closed after preparation unless there are test data */
     struct tr_lda_layout layout;
     struct tr_lda_sampler *sampler;
     tr_rotation *rotation;
-    int depth;         /* blocks that this worker has between two clocks … */
-    tr_block block[2]; /* … which these are, after tr_lda_look() */
+    int depth;         /* number of blocks that this worker has between two clocks */
+    tr_block block[2]; /* these blocks, after tr_lda_look() */
     tr_view *totals_view;
-    int64_t *total;                 /* n_k as this group knows them */
-    int64_t *known;                 /* … with this worker's own moves, as its sampler began the round */
+    int64_t *total;                 /* n_k as summed by the group */
+    int64_t *known;                 /* total and this worker's own changes, at the begin of the round */
     double *numbers;                /* 2 topics + 3, for sums */
-    struct tr_lda_count *counts[2]; /* topics each, for rows */
-    uint32_t *column;               /* topics, as the next */
+    struct tr_lda_count *counts[2]; /* topics elements each, for rows */
+    uint32_t *column;               /* topics elements, for rows */
     int32_t *value;
-    tr_key *first_words; /* of the blocks of a clock's first rounds, ascending */
+    tr_key *first_words; /* words of the blocks in a clock's first rounds, ascending */
     size_t n_first_words;
-    struct tr_lda_histogram told;  /* several groups: what this worker has added to the histograms */
+    struct tr_lda_histogram sent;  /* several groups: the histograms that this worker has pushed */
     double log_words;              /* one group: log p of the blocks of the last rounds */
-    uint64_t numbers_of_documents; /* those of documents are less */
-    /* Where the run goes on from a checkpoint: the clock that it goes on with, and how many groups there were. With one
-     * group the blocks have the counts, with several the table. */
+    uint64_t numbers_of_documents; /* upper bound of the numbers of documents */
+    /* After a restart: the first clock, and the number of groups in the checkpoint. With one group the counts were stored
+     * with the blocks, with several in the table. */
     int64_t first_clock, groups_before;
 };
 
-/* saved.c */
+/* ---- model file, predict, evaluate, inspect (saved.c) ---- */
+
 int tr_lda_fields(void *lda, tr_fields *fields);
 int tr_lda_answer(void *lda, tr_query *query);
 int tr_lda_inspect(void *lda, tr_query *query);
@@ -91,52 +92,53 @@ int tr_lda_centres(const void *lda, tr_saved_centres *centres);
 int tr_lda_saved_phi(const struct tr_lda *lda, struct tr_lda_saved *saved); /* opens saved->phi */
 void tr_lda_saved_close(struct tr_lda_saved *saved);
 
-/* exchange.c: what groups of workers tell each other of their topics, blocks of words and histograms, through sparse
- * tables; and what those are asked who know the model only from its tables. */
+/* ---- exchange of counts between groups through sparse tables, and reading of these tables (exchange.c) ---- */
 
-/* Lists the words that occur of m->block, those of a clock's first rounds, as m->first_words. */
+/* Lists the words with tokens of m->block, the blocks of a clock's first rounds, in m->first_words. */
 int tr_lda_list_words(struct tr_lda *lda);
 
-/* The memory of that of them which has the word at this place. */
+/* Returns the memory of the block in m->block that has the word at this place. */
 void *tr_lda_memory_of(const struct tr_lda *lda, uint64_t place);
 
-/* Makes them what the table says; with copy, memory behind each gets one, as large. */
+/* Reads the blocks m->block from the table. With copy, a second copy is written behind each block. */
 int tr_lda_pull_blocks(struct tr_lda *lda, bool copy);
 
-/* Adds to the table by how much the block differs from that copy; copied false: from nothing. */
+/* Adds the difference between the block and its copy to the table; without a copy, the whole block. */
 int tr_lda_push_block(struct tr_lda *lda, const tr_block *block, bool copied);
 
-/* What this worker's documents say about α, for tr_lda_fit_alpha(). */
+/* Counts this worker's documents for tr_lda_fit_alpha(). */
 int tr_lda_count_documents(struct tr_lda *lda, struct tr_lda_histogram *documents);
 
-/* The same from all workers: rows of this member's part of the topics, others are empty; lengths at member 0. All must
- * have pushed theirs in an earlier clock. */
+/* The same over all workers: each worker pushes its histograms; a clock later each member pulls the rows of its part of the
+ * topics (other rows are empty), and member 0 the lengths. */
 int tr_lda_push_documents(struct tr_lda *lda);
 int tr_lda_pull_documents(struct tr_lda *lda, const tr_worker *me, struct tr_lda_histogram *documents);
 
-/* Σ log Γ(n_wk + β) - log Γ(β) over this worker's part of the words, as the table has them. */
+/* Adds log Γ(n_wk + β) - log Γ(β) over this worker's part of the words in the table to *sum. */
 int tr_lda_log_table(struct tr_lda *lda, const tr_worker *me, double *sum);
 
-/* Outside of tr_run(), while the others wait: reads n words (NULL: 0, 1, …) and all totals from the tables. What
- * `saved` has is freed first. Free with tr_lda_saved_close(), also after an error. */
+/* Reads n words (NULL: 0, 1, …) and all totals from the tables. Outside tr_run(), while other ranks wait.
+ *
+ * @param [in,out] saved  freed first; free it with tr_lda_saved_close(), also after an error
+ */
 int tr_lda_read_tables(struct tr_lda *lda, const tr_key *words, size_t n, struct tr_lda_saved *saved);
 
-/* Adds how well this worker's documents are completed; outside of tr_run() as well. */
+/* Adds the result of document completion on this worker's documents. Outside tr_run(). */
 int tr_lda_complete_data(struct tr_lda *lda, const tr_data *data, struct tr_lda_completion *sum);
 
-/* Another member of the group has failed, and says why itself: there is nothing more to do. */
+/* Status: another member of the group has failed and reports the error; the stage ends. */
 enum { TR_LDA_HALTED = -1 };
 
-/* Between two clocks: fills m->block, once all of them are here, or returns TR_LDA_HALTED. */
+/* Waits, between two clocks, for the blocks of this worker and stores them in m->block. */
 int tr_lda_look(struct tr_lda *lda);
 
-/* snapshot.c: what checkpoints keep of it. */
+/* Lists the state in checkpoints (snapshot.c). */
 int tr_lda_snapshot(tr_worker *me, void *lda, tr_snapshot *snapshot);
 
-/* Whether the priors are fitted before the sweep of this clock. */
+/* Returns whether the priors are fitted before the sweep of this clock. */
 bool tr_lda_fits_before(const struct tr_lda *lda, int64_t clock);
 
-/* Several groups: blocks are exchanged through the table. */
+/* Returns whether there are several groups, which exchange blocks through the table. */
 static inline bool tr_lda_exchanges(const tr_worker *me)
 {
     return me->groups > 1;

@@ -5,10 +5,10 @@
 #include <string.h>
 
 enum {
-    FEW = 32,   /* smaller counts are counted in an array */
-    STEPS = 200 /* at most: from one fit to the next the priors change little */
+    FEW = 32,   /* counts below this are stored in an array */
+    STEPS = 200 /* maximum number of steps: between two fits the priors change little */
 };
-static const double still = 1e-5; /* relative change of a prior at which it has arrived */
+static const double still = 1e-5; /* relative change of a prior at which the iteration ends */
 
 /* ---- histograms ---- */
 
@@ -66,7 +66,7 @@ int tr_lda_histogram_sort(struct tr_lda_histogram *h)
 
 /* ---- slopes ---- */
 
-/* Ψ(x), x > 0: by the recurrence to where the asymptotic series is exact to double precision. */
+/* Ψ(x), x > 0: the recurrence up to an argument for which the asymptotic series has double precision. */
 static double digamma(double x)
 {
     double below = 0;
@@ -78,7 +78,7 @@ static double digamma(double x)
 
 double tr_lda_histogram_slope(const struct tr_lda_histogram *h, size_t row, double a)
 {
-    enum { NEAR = 16 }; /* steps that cost less than two Ψ */
+    enum { NEAR = 16 }; /* terms that cost less than two evaluations of Ψ */
     double sum = 0, rise = 0;
     uint32_t at = 0;
     for (uint64_t i = h->begin[row]; i < h->begin[row + 1]; i++) {
@@ -95,7 +95,7 @@ double tr_lda_histogram_slope(const struct tr_lda_histogram *h, size_t row, doub
 
 /* ---- fits ---- */
 
-/* Where a prior goes in a step, and how far that is, in proportion. */
+/* Sets a prior and returns its relative change. */
 static double step(double *prior, double to)
 {
     double old = *prior;
@@ -103,8 +103,8 @@ static double step(double *prior, double to)
     return fabs(*prior - old) / old;
 }
 
-/* One step of all. *change is the largest, and on entry that of the step before: when nobody's prior has moved, all
- * learn it from the same sum, so that none goes on alone. */
+/* One step for all topics. *change: largest relative change, on entry that of the previous step. All participants learn from
+ * the same sum whether any prior still changes, so that all stop in the same step; *change is then -1. */
 static int step_alpha(const struct tr_lda_histogram *documents, tr_lda_sum_fn *sum, void *who, double *alpha,
                       double *slope, double *change)
 {
@@ -116,7 +116,7 @@ static int step_alpha(const struct tr_lda_histogram *documents, tr_lda_sum_fn *s
     slope[topics + 1] = *change > still;
     TR_TRY(sum(who, slope, topics + 2));
     double below = slope[topics];
-    bool moves = slope[topics + 1] > 0 && below > 0; /* where there are no documents it does not */
+    bool moves = slope[topics + 1] > 0 && below > 0; /* false without documents */
     *change = 0;
     for (size_t k = 0; moves && k < topics; k++)
         *change = fmax(*change, step(&alpha[k], alpha[k] * slope[k] / below));

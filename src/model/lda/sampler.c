@@ -10,26 +10,26 @@
 #include <immintrin.h>
 #endif
 
-/* How the counts of a document lie: in records of whole cache lines, of three kinds.
+/* The counts of a document are a record of whole cache lines, in one of three forms:
  *
- *   dense  uint16_t count[topics], if topics are few and no document is long: all of it is read for every token, and
- *          that is less work than to keep a list
- *   list   uint32_t: the number of pairs, then pairs topic | count << 16 without order, then zeros
- *   wide   a line that begins with WIDE, then uint32_t count[topics]: a document of more than 65535 tokens among lists
+ *   dense  uint16_t count[topics], for few topics and no long document: every token reads all of it, which costs less than
+ *          maintaining a list
+ *   list   uint32_t number of pairs, then pairs topic | count << 16 in any order, then zeros
+ *   wide   a line that starts with WIDE, then uint32_t count[topics]: a document of more than 65535 tokens
  */
 enum {
     LINE = 64,
     LANES = TR_LDA_LANES,
-    AHEAD = 16,         /* tokens between asking for a record and using it */
-    DENSE_TOPICS = 256, /* at most, for dense records */
-    LONGEST = 65535     /* tokens of a document whose counts fit in 16 bits */
+    AHEAD = 16,         /* prefetch distance in tokens */
+    DENSE_TOPICS = 256, /* maximum number of topics for dense records */
+    LONGEST = 65535     /* maximum number of tokens for 16-bit counts */
 };
 #define WIDE   UINT32_MAX
-#define INLINE static inline __attribute__((always_inline)) /* with sizes that are then known */
+#define INLINE static inline __attribute__((always_inline)) /* specialised by constant arguments */
 
 static const size_t huge_page = 2 << 20;
 
-/* ---- random numbers: xoroshiro128+ (Blackman and Vigna), inline because every token needs one ---- */
+/* ---- random numbers: xoroshiro128+ (Blackman and Vigna), inline because every token uses one ---- */
 
 static inline uint64_t next(struct tr_lda_random *r)
 {
@@ -40,7 +40,7 @@ static inline uint64_t next(struct tr_lda_random *r)
     return sum;
 }
 
-/* Two independent numbers in [0, 1) from the bits of one. */
+/* Two independent numbers in [0, 1) from different bits of one random number. */
 static inline float uniform(uint64_t bits)
 {
     return (float)(int32_t)(bits >> 40) * 0x1p-24f;
@@ -85,7 +85,7 @@ static inline void fetch(const struct tr_lda_sampler *s, uint32_t line, uint64_t
     for (uint64_t i = 0; i < lines; i++) __builtin_prefetch(r + i * LINE, 1);
 }
 
-/* The lines of a list behind its first, which has come by now. */
+/* Prefetches the remaining lines of a list. Its first line has arrived. */
 static inline void fetch_list(const struct tr_lda_sampler *s, uint32_t line)
 {
     const uint32_t *list = record(s, line);
@@ -95,7 +95,7 @@ static inline void fetch_list(const struct tr_lda_sampler *s, uint32_t line)
 
 /* ---- changes of counts ---- */
 
-/* q_k as it would be without one token of the word. */
+/* q_k without one token of the word. */
 static inline float without_one(const struct tr_lda_sampler *s, uint32_t k)
 {
     return ((float)(int32_t)(s->count[k] - 1) + (float)s->beta) /
@@ -121,7 +121,7 @@ static inline void shift(struct tr_lda_sampler *s, uint32_t k, int by)
     set_q(s, k, ((float)(int32_t)s->count[k] + (float)s->beta) * g);
 }
 
-/* A token of the word goes from topic k to z. */
+/* Moves a token of the word from topic k to z. */
 static inline void move_word(struct tr_lda_sampler *s, uint32_t k, uint32_t z)
 {
     shift(s, k, -1);
@@ -132,7 +132,7 @@ static inline void move_word(struct tr_lda_sampler *s, uint32_t k, uint32_t z)
     }
 }
 
-/* A token of the document goes from the pair at one place to that at another, or, if this is 0, to a new one. */
+/* Moves a token of the document between two pairs of its list. to: index of the pair; 0: a new pair for the topic. */
 static inline void move_pair(uint32_t *list, size_t from, size_t to, uint32_t topic)
 {
     const uint32_t one = 1 << 16;
@@ -178,7 +178,7 @@ static void end_list(struct tr_lda_sampler *s, uint32_t *row)
     s->n_touched = 0;
 }
 
-/* Now and then: rows before this place in the block are done with. */
+/* Called every few words: the first `bytes` bytes of the block are complete. */
 static inline void between_words(const struct tr_lda_sampler *s, uint64_t bytes)
 {
     if (s->done) s->done(s->who, bytes);
@@ -212,7 +212,7 @@ void tr_lda_sample(struct tr_lda_sampler *s, int number, void *block)
 
 /* ---- opening ---- */
 
-/* Zeroed memory in huge pages where the system gives them: tokens go to documents that lie anywhere. */
+/* Allocates zeros in huge pages if available, because tokens access documents at random. */
 static int big(size_t bytes, char **memory)
 {
     size_t room = (bytes + huge_page - 1) / huge_page * huge_page;
@@ -223,7 +223,7 @@ static int big(size_t bytes, char **memory)
     return TR_OK;
 }
 
-/* Zeros that begin at a line. */
+/* Allocates zeros aligned to a cache line. */
 static int lines(size_t n, size_t size, void *array)
 {
     void *memory = aligned_alloc(LINE, (n * size + LINE - 1) / LINE * LINE);
@@ -303,7 +303,7 @@ static int make_arrays(struct tr_lda_sampler *s)
 {
     uint32_t topics = s->layout->topics;
     s->vectors = (topics + LANES - 1) / LANES;
-    /* A draw from the prior looks through the parts, then through one of them. */
+    /* A draw from the prior searches the parts, then one part. */
     for (s->part_shift = 4; 1u << (2 * s->part_shift - 2) < topics;) s->part_shift++;
     s->parts = (s->vectors * LANES + (1u << s->part_shift) - 1) >> s->part_shift;
     s->part_vectors = (s->parts + LANES - 1) / LANES;
@@ -317,7 +317,7 @@ static int make_arrays(struct tr_lda_sampler *s)
     TR_TRY(TR_NEW(&s->count, s->room));
     TR_TRY(lines(s->room, sizeof(float), &s->alpha));
     TR_TRY(lines(s->room, sizeof(float), &s->g));
-    TR_TRY(lines(s->room + LANES, sizeof(float), &s->q)); /* a list's header is looked up, too */
+    TR_TRY(lines(s->room + LANES, sizeof(float), &s->q)); /* the header of a list is used as an index too */
     TR_TRY(lines((s->vectors + 1) * LANES, sizeof(float), &s->draw.sums));
     size_t run = (size_t)1 << s->part_shift, parts = s->part_vectors * LANES;
     return lines(run > parts ? run : parts, sizeof(float), &s->prior_draw.sums);
@@ -384,7 +384,7 @@ void tr_lda_priors(struct tr_lda_sampler *s, const double *alpha, double beta)
     for (uint32_t k = 0; k < s->layout->topics; k++) {
         s->alpha_exact[k] = alpha[k];
         s->alpha[k] =
-            alpha[k] > 1e-20 ? (float)alpha[k] : 1e-20f; /* so that there is always something to draw */
+            alpha[k] > 1e-20 ? (float)alpha[k] : 1e-20f; /* the sum of the weights must be positive */
         s->alpha_log[k] = lgamma(alpha[k]);
         s->alpha_sum += alpha[k];
     }
@@ -425,7 +425,7 @@ static void count_topics(struct tr_lda_sampler *s)
 
 void tr_lda_start(struct tr_lda_sampler *s)
 {
-    for (uint64_t d = 0; d < s->documents; d++) { /* the topic stands where the counts will be, for now */
+    for (uint64_t d = 0; d < s->documents; d++) { /* the record temporarily contains the topic */
         uint64_t bits = tr_mix(s->seed ^ tr_mix(s->number[d]));
         *(uint32_t *)record(s, s->line[d]) = (uint32_t)((bits >> 32) * s->layout->topics >> 32);
     }
@@ -437,7 +437,7 @@ void tr_lda_start(struct tr_lda_sampler *s)
 int tr_lda_topics(struct tr_lda_sampler *s, const uint64_t *begin, void *topics, bool restore)
 {
     int bytes = s->topic_bytes;
-    uint64_t *next; /* by line: where the document's next topic is */
+    uint64_t *next; /* by line: position of the document's next topic */
     TR_TRY(TR_NEW(&next, s->lines));
     for (uint64_t d = 0; d < s->documents; d++) next[s->line[d]] = begin[d] * (4 / (uint64_t)bytes);
     for (uint64_t w = 0; w < s->layout->words; w++) {
@@ -452,7 +452,7 @@ int tr_lda_topics(struct tr_lda_sampler *s, const uint64_t *begin, void *topics,
     return TR_OK;
 }
 
-/* The list of a document; NULL: it has none. */
+/* Returns the list of a document, or NULL if its record has another form. */
 static uint32_t *list_of(const struct tr_lda_sampler *s, uint64_t document)
 {
     uint32_t *list = record(s, s->line[document]);
@@ -468,7 +468,7 @@ uint32_t tr_lda_order(const struct tr_lda_sampler *s, uint64_t document, uint64_
     return n;
 }
 
-static int other_topics(const struct tr_lda_sampler *s, uint64_t document)
+static int wrong_topics(const struct tr_lda_sampler *s, uint64_t document)
 {
     return tr_fail(TR_ERR_DATA, "document %" PRIu64 " has other topics", s->number[document] + 1);
 }
@@ -485,17 +485,17 @@ int tr_lda_recount(struct tr_lda_sampler *s, const uint32_t *n, const uint64_t *
         uint32_t *list = list_of(s, d);
         uint64_t first = begin[d] * (4 / (uint64_t)s->topic_bytes);
         if (!list) continue;
-        if (n[d] > s->length[d] || n[d] > topics) return other_topics(s, d);
+        if (n[d] > s->length[d] || n[d] > topics) return wrong_topics(s, d);
         list[0] = n[d];
         for (uint32_t i = 0; i < n[d]; i++) list[1 + i] = get(order, s->topic_bytes, first + i);
     }
     count_topics(s);
     for (uint64_t d = 0; d < s->documents; d++) {
         const uint32_t *list = list_of(s, d);
-        if (n[d] == 0 || !list) continue; /* it had no list, or has none now */
-        if (list[0] != n[d]) return other_topics(s, d);
+        if (n[d] == 0 || !list) continue; /* no list in the checkpoint or here */
+        if (list[0] != n[d]) return wrong_topics(s, d);
         for (uint32_t i = 1; i <= n[d]; i++)
-            if (!(list[i] >> 16)) return other_topics(s, d);
+            if (!(list[i] >> 16)) return wrong_topics(s, d);
     }
     return TR_OK;
 }
@@ -534,7 +534,7 @@ double tr_lda_rise(const struct tr_lda_rises *r, uint32_t n)
     return n < TR_LDA_RISES ? r->of[n] : lgamma(n + r->a) - r->log_gamma;
 }
 
-/* The same where a is another one each time. */
+/* The same for varying a. */
 static double rise(uint32_t n, double a, double log_gamma_a)
 {
     if (n > 8) return lgamma(n + a) - log_gamma_a;

@@ -1,16 +1,16 @@
-/* Collapsed Gibbs sampling of latent Dirichlet allocation, in one process, over the tokens of this worker's documents in
- * one block of words at a time.
+/* Collapsed Gibbs sampling of latent Dirichlet allocation in one process: the tokens of this worker's documents, one block
+ * of words at a time.
  *
- * A token's topic is drawn from p(z = k | all others) ∝ (n_dk + α_k) (n_wk + β) / (n_k + Vβ). Documents and their counts
- * n_dk stay with the worker, and so do its tokens; the rows n_wk of a block are lent for the call (counts.h); the totals
- * n_k are the worker's own copy, which it changes as it goes, and others learn of its changes when the caller sums them.
- * So one worker alone samples exactly; several with disjoint blocks differ from that only in n_k being a little old.
+ * A token's topic is drawn from p(z = k | all others) ∝ (n_dk + α_k) (n_wk + β) / (n_k + Vβ). The sampler owns the documents,
+ * their counts n_dk and their tokens. The caller passes the rows n_wk of a block (counts.h). The totals n_k are a copy that
+ * every draw updates; the caller sums the changes of all workers. One worker alone samples exactly. Several workers with
+ * disjoint blocks differ from that only because their n_k is not the newest.
  *
  * Source: Griffiths and Steyvers, Finding scientific topics, PNAS 2004, eq. 5 (the conditional) and 2 (the likelihood);
  * Yao, Mimno and McCallum, KDD 2009 (the split of the mass by what is zero); Yu et al., A scalable asynchronous
  * distributed algorithm for topic modeling, WWW 2015 (word by word, blocks of words that rotate).
  *
- * A sampler is used by one thread; nothing here knows of MPI.
+ * A sampler is used by one thread and does not use MPI.
  */
 #ifndef TR_MODEL_LDA_SAMPLER_H
 #define TR_MODEL_LDA_SAMPLER_H
@@ -19,41 +19,41 @@
 #include "counts.h"
 #include "trireme/data.h"
 
-/* How counts of documents are kept; all but the first for tests. */
+/* Form of the counts of documents; all except the first are for tests. */
 enum tr_lda_records {
-    TR_LDA_FASTEST, /* as suits the topics and documents */
-    TR_LDA_LISTS,   /* in lists, even where topics are few */
-    TR_LDA_WIDES    /* with 32 bits for each topic, as documents of more than 65535 tokens have them */
+    TR_LDA_FASTEST, /* chosen by the number of topics and the lengths of documents */
+    TR_LDA_LISTS,   /* lists, even for few topics */
+    TR_LDA_WIDES    /* 32 bits per topic, as for documents of more than 65535 tokens */
 };
 
 struct tr_lda_options {
-    uint64_t seed;   /* of the job: what topics tokens begin with depends on nothing else */
-    uint64_t stream; /* of this worker: its draws */
-    enum tr_cpu cpu; /* instructions to use: tr_cpu() */
+    uint64_t seed;   /* of the job; determines the initial topics */
+    uint64_t stream; /* of this worker; determines its draws together with the seed */
+    enum tr_cpu cpu; /* instruction level: tr_cpu() */
     enum tr_lda_records records;
 };
 
 enum { TR_LDA_LANES = 16 /* weights in a vector */ };
 
-/* What a draw is made from: see sampler_kernel.h. */
+/* Prefix sums of the weights of a draw: see sampler_kernel.h. */
 struct tr_lda_draw {
     float lanes[2 * TR_LDA_LANES] __attribute__((aligned(64))); /* zeros, then prefix sums over the lanes */
     float *sums;                                                /* vectors × TR_LDA_LANES */
     size_t vectors;
-    float sum;  /* of all */
-    bool ready; /* made for the document of the next token, and still right */
+    float sum;  /* of all weights */
+    bool ready; /* still valid for the document of the next token */
 };
 
 struct tr_lda_random {
     uint64_t a, b;
 };
 
-/* Told now and then how many bytes from the beginning of the block at hand no draw will change any more. */
+/* Called repeatedly with the number of bytes at the begin of the current block that will not change further. */
 typedef void tr_lda_done_fn(void *who, uint64_t bytes);
 
-/* To be changed by sampler.c alone, but for `done` and `who`; rng is kept by snapshots. */
+/* Only sampler.c may change the members, except done and who. Snapshots contain rng. */
 struct tr_lda_sampler {
-    tr_lda_done_fn *done; /* NULL, at first: nobody is told */
+    tr_lda_done_fn *done; /* NULL at first */
     void *who;
     const struct tr_lda_layout *layout;
     enum tr_cpu cpu;
@@ -61,92 +61,103 @@ struct tr_lda_sampler {
 
     /* documents */
     uint64_t documents, tokens;
-    uint64_t *number;      /* of each among those of all workers */
-    uint32_t *length;      /* tokens */
-    uint32_t *line;        /* where its record begins, in lines */
-    char *records;         /* line by line */
-    uint64_t lines;        /* of all records */
-    bool lists;            /* records are lists and wide ones, not dense */
-    uint64_t record_lines; /* of a dense record */
-    uint32_t longest;      /* document with a list; longer ones are wide */
+    uint64_t *number;      /* global numbers */
+    uint32_t *length;      /* tokens per document */
+    uint32_t *line;        /* first cache line of the document's record */
+    char *records;         /* records in cache lines */
+    uint64_t lines;        /* cache lines of all records */
+    bool lists;            /* records are lists or wide, not dense */
+    uint64_t record_lines; /* cache lines of a dense record */
+    uint32_t longest;      /* maximum length of a document with a list; longer ones are wide */
 
-    /* tokens, in the order of blocks, words and documents */
-    uint64_t *begin; /* by place: tokens of the word; words + 1 */
-    uint32_t *at;    /* line of the document's record */
-    void *topic;     /* one or two bytes */
+    /* tokens in the order of blocks, words and documents */
+    uint64_t *begin; /* by place, words + 1: first token of the word */
+    uint32_t *at;    /* first cache line of the document's record */
+    void *topic;     /* topic_bytes bytes each */
     int topic_bytes;
 
-    /* priors and totals; arrays of floats have zeros from `topics` to `room` */
+    /* priors and totals; arrays of floats are padded with zeros to `room` elements */
     size_t room;
     double *alpha_exact, *alpha_log /* ln Γ(α_k) */, alpha_sum, beta, words_beta;
     float *alpha;
-    int64_t *total; /* n_k, which follows each draw */
+    int64_t *total; /* n_k, updated by each draw */
 
-    /* the word at hand */
+    /* the current word */
     uint32_t *count; /* n_wk */
     float *g, *q;    /* 1 / (n_k + Vβ); (n_wk + β) g_k */
-    bool q_empty;    /* q is β g_k but for the topics touched */
-    uint8_t *marked; /* topics that stand in touched */
+    bool q_empty;    /* q is β g_k except for the topics in touched */
+    uint8_t *marked; /* whether a topic is in touched */
     uint32_t *touched;
     size_t n_touched;
     double *part, prior; /* sums of α_k q_k over 2^part_shift topics each, and over all */
     size_t parts, part_vectors;
-    int part_shift; /* at least 4: whole vectors */
+    int part_shift; /* at least 4, so that parts are whole vectors */
 
     size_t vectors; /* of topics */
     struct tr_lda_draw draw, prior_draw;
     struct tr_lda_random rng;
 };
 
-/* Takes the documents of this worker: row d holds (column, count) for the words it has, keys[column] being the word's
- * number in the layout (keys NULL: column is that number), and number[d] is the document's number among those of all
- * workers (NULL: d). Counts are whole and above 0. Nothing of these is needed afterwards but the layout, which must
- * stay. Tokens have no topic yet.
+/* Creates a sampler for documents. Tokens have no topic yet: see tr_lda_start().
  *
- * Memory: z of 1 byte a token (2 if topics > 256) and 4 bytes a token for its document, and what documents and words
- * need: about 8 bytes × min(tokens, topics) a document. TR_ERR_DATA if a count is not whole or a document has 2³² tokens
- * or more, TR_ERR_SYSTEM without memory. */
+ * @param [in]  layout     must outlive the sampler
+ * @param [in]  documents  a row per document: columns are words, values are counts (whole numbers above 0)
+ * @param [in]  keys       words of the columns; NULL: columns are words
+ * @param [in]  number     global numbers of the documents; NULL: 0, 1, …
+ * @param [out] sampler    free it with tr_lda_close()
+ * @return TR_ERR_DATA if a count is not a whole number or a document has 2³² tokens or more, TR_ERR_SYSTEM if memory is
+ *         exhausted
+ *
+ * Memory per token: 1 byte for its topic (2 if topics > 256) and 4 bytes for its document. Memory per document: about
+ * 8 bytes × min(tokens, topics).
+ */
 int tr_lda_open(const struct tr_lda_options *options, const struct tr_lda_layout *layout,
                 const tr_batch *documents, const tr_key *keys, const uint64_t *number,
                 struct tr_lda_sampler **sampler);
 void tr_lda_close(struct tr_lda_sampler **sampler);
 
-/* The priors: α_k > 0 of each topic, and β > 0, all finite. Copied. Before the first draw, and as often as they change;
- * they may change between any two calls. */
+/* Sets the priors, α_k > 0 of each topic and β > 0, all finite; copied. Required before the first draw. */
 void tr_lda_priors(struct tr_lda_sampler *sampler, const double *alpha, double beta);
 
-/* Gives all tokens of a document one topic, drawn from (seed, document number): the same for any number of workers and
- * blocks; and counts n_dk. From here topics are told apart in fewer sweeps than from a topic of its own for each token:
- * on news, held-out tokens are as likely after 20 sweeps as they are then after 30. */
+/* Assigns one topic to all tokens of a document, a function of seed and document number, and counts n_dk. Topics separate in
+ * fewer sweeps than with one random topic per token: on 20 newsgroups, held-out tokens are as likely after 20 sweeps as
+ * after 30. */
 void tr_lda_start(struct tr_lda_sampler *sampler);
 
-/* Adds this worker's tokens to the rows of the block, n_wk. Not to the totals: see tr_lda_block_totals(). */
+/* Adds this worker's tokens to the rows n_wk of the block, not to the totals (tr_lda_block_totals()). */
 int tr_lda_count_block(const struct tr_lda_sampler *sampler, int number, void *block);
 
-/* Sets the totals n_k, over all workers. By how much this worker has changed them since is seen in sampler->total. */
+/* Sets the totals n_k over all workers. sampler->total then contains them with this worker's later changes. */
 void tr_lda_set_totals(struct tr_lda_sampler *sampler, const int64_t *total);
 
-/* Draws a new topic for each of this worker's tokens in the block. Totals, rows and documents follow each draw. */
+/* Draws a new topic for each of this worker's tokens in the block. Each draw updates totals, rows and documents. */
 void tr_lda_sample(struct tr_lda_sampler *sampler, int number, void *block);
 
-/* The topics of a document and how many of its tokens have them, n_dk. */
+/* Returns an iterator over the counts n_dk of a document. */
 struct tr_lda_cursor tr_lda_document(const struct tr_lda_sampler *sampler, uint64_t document);
 
-/* The topics of all tokens by document, each document's in the order of its words' numbers: what does not depend on
- * blocks. They are as many bytes as topic_bytes says, those of document d from the 32-bit number begin[d] on. They are
- * copied, or, with restore, put back; tr_lda_recount() is to follow. */
+/* Copies the topics of all tokens by document, in the order of words, which does not depend on blocks.
+ *
+ * @param [in]     begin    position of document d in topics, in units of 32 bits
+ * @param [in,out] topics   topic_bytes bytes per token
+ * @param [in]     restore  copy from topics; tr_lda_recount() must follow
+ */
 int tr_lda_topics(struct tr_lda_sampler *sampler, const uint64_t *begin, void *topics, bool restore);
 
-/* The order in which the topics of a document lie in its list, on which draws depend: written as above (topics NULL:
- * only counted). Returns how many they are, 0 where there is no list. */
+/* Writes the order of topics in the list of a document, on which draws depend, in the form above (topics NULL: nothing is
+ * written). Returns the length of the list; 0 if the document has none. */
 uint32_t tr_lda_order(const struct tr_lda_sampler *sampler, uint64_t document, uint64_t begin, void *topics);
 
-/* Makes n_dk agree with the topics of the tokens, with the lists in these orders, n[d] topics each; or, where that is 0,
- * in that of the tokens. TR_ERR_DATA if a topic is too high or a document has others. */
+/* Computes n_dk from the topics of the tokens.
+ *
+ * @param [in] n      number of topics of document d in order; 0: the list is built in the order of tokens
+ * @param [in] order  order of topics in the lists, in the form above
+ * @return TR_ERR_DATA if a topic is too high or an order does not have the topics of its document
+ */
 int tr_lda_recount(struct tr_lda_sampler *sampler, const uint32_t *n, const uint64_t *begin,
                    const void *order);
 
-/* Begins another stream of draws. */
+/* Starts another stream of random numbers. */
 void tr_lda_reseed(struct tr_lda_sampler *sampler, uint64_t stream, uint64_t time);
 
 /* ln Γ(n + a) - ln Γ(a), with a table for small n. */
@@ -157,8 +168,8 @@ struct tr_lda_rises {
 void tr_lda_rises_make(double a, struct tr_lda_rises *rises);
 double tr_lda_rise(const struct tr_lda_rises *rises, uint32_t n);
 
-/* log p(w, z | α, β) in three parts: of this worker's documents; of the words of a block; of the totals. Their sum, the
- * first over workers, the second over blocks, the third once, is that of the corpus. */
+/* log p(w, z | α, β) in three terms: of this worker's documents, of the words of a block, and of the totals. The value of the
+ * corpus is the sum of the first over workers, of the second over blocks, and of the third. */
 double tr_lda_log_documents(const struct tr_lda_sampler *sampler);
 double tr_lda_log_block(const struct tr_lda_layout *layout, int number, const void *block, double beta);
 double tr_lda_log_totals(const struct tr_lda_layout *layout, const int64_t *total, double beta);

@@ -1,16 +1,16 @@
-/* Sampling a block, for one level of instructions: included by sampler.c with NAME(f) defined (base/cpu.h says how). No
- * include guard.
+/* Sampling of a block, compiled once per instruction level (trireme/cpu.h). Included by sampler.c with NAME(f) defined, hence
+ * no include guard.
  *
- * A draw from weights w_0, w_1, … that stand in vectors of 16: sums over the vectors are kept lane by lane (sums[v] is
- * the sum of vectors 0 .. v), then the lane is drawn by the prefix sums over the 16 lanes of the last one, then the
- * vector by the sums of this lane. With AVX-512 these steps are written with intrinsics: a sweep takes half the time
- * that it takes with what GCC 12 makes of the loops (20 newsgroups, 100 topics).
+ * To draw from weights w_0, w_1, … in vectors of 16, sums over the vectors are stored lane by lane (sums[v] is the sum of
+ * vectors 0 .. v). The lane is drawn from the prefix sums over the 16 lanes of the last one, then the vector from the sums of
+ * this lane. With AVX-512 these steps use intrinsics: a sweep takes half the time of the loops as GCC 12 compiles them (20
+ * newsgroups, 100 topics).
  *
- * The weights of the conditional leave the token at hand out. Taking it out of the counts and putting it back would cost
- * most of the work where topics hardly change any more, so weights are made with the token in them, which can only be
- * too much and only for its own topic. When that is drawn, it is kept with the probability (weight without the token) /
- * (weight with it), else drawn again: rejection sampling, and exact. What other workers do to n_k in the meantime is
- * not known here; n_wk can then exceed n_k, and a probability above 1 counts as 1.
+ * The conditional excludes the current token. Removing it from the counts and adding it back would be most of the work once
+ * topics rarely change. Therefore the weights include the token, which makes only the weight of its own topic too large. If
+ * that topic is drawn, it is accepted with the probability (weight without the token) / (weight with it), otherwise the draw
+ * is repeated: rejection sampling, which is exact. Concurrent changes of n_k by other workers are unknown here; n_wk can then
+ * exceed n_k, and a probability above 1 counts as 1.
  */
 
 #ifdef __AVX512F__
@@ -28,7 +28,7 @@ static inline __m512 NAME(scan)(__m512 x)
 }
 #endif
 
-/* What is left of a sum once vectors are through: prefix sums over lanes behind one zero, and the sum of all. */
+/* Computes the prefix sums over the lanes of the last vector of sums. Returns the sum of all weights. */
 static inline float NAME(finish)(struct tr_lda_draw *d, const float *last)
 {
 #ifdef __AVX512F__
@@ -40,8 +40,8 @@ static inline float NAME(finish)(struct tr_lda_draw *d, const float *last)
     return d->lanes[2 * LANES - 1];
 }
 
-/* The place of the weight that u, below the sum of all, falls on. Rounding can carry it on to a place that has none:
- * callers draw again then. */
+/* Returns the index of the weight that u falls on; u is below the sum of all weights. Rounding may give an index without a
+ * weight: callers repeat the draw then. */
 INLINE size_t NAME(pick)(const struct tr_lda_draw *d, size_t vectors, float u)
 {
     const float *sums = d->sums;
@@ -67,14 +67,14 @@ INLINE size_t NAME(pick)(const struct tr_lda_draw *d, size_t vectors, float u)
     return (v < vectors ? v : vectors - 1) * LANES + lane;
 }
 
-/* Where there are no such instructions, or it does not matter: the weight of element i is an expression. */
+/* The portable form; weight is an expression for the weight of element i. */
 #define WEIGH(draw, n_vectors, weight)                                                                       \
     float sum[LANES] = {0};                                                                                  \
     for (size_t v = 0; v < (n_vectors); v++)                                                                 \
         for (size_t j = 0, i = v * LANES; j < LANES; j++, i++) (draw)->sums[i] = sum[j] += (weight);         \
     return NAME(finish)((draw), sum)
 
-/* ---- the weights of all topics: documents with a count for each ---- */
+/* ---- weights of all topics: dense documents ---- */
 
 /* (n_dk + α_k) q_k */
 INLINE float NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *count, size_t vectors,
@@ -98,9 +98,9 @@ INLINE float NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *c
 #endif
 }
 
-/* ---- the weights of a document's own topics: lists ---- */
+/* ---- weights of a document's own topics: lists ---- */
 
-/* n_dk q_k of the pairs in a list of this many vectors; the first place is the header, whose count is 0. */
+/* n_dk q_k of the pairs in a list; element 0 is the header, whose count is 0. */
 static inline float NAME(weigh_list)(const float *q, const uint32_t *list, size_t vectors,
                                      struct tr_lda_draw *d)
 {
@@ -127,7 +127,7 @@ static float NAME(weigh_wide)(const struct tr_lda_sampler *s, const uint32_t *co
     WEIGH(d, s->vectors, (float)count[i] * s->q[i]);
 }
 
-/* α_k q_k of neighbours. */
+/* α_k q_k of consecutive topics. */
 static inline float NAME(weigh_prior)(const float *q, const float *alpha, size_t vectors,
                                       struct tr_lda_draw *d)
 {
@@ -145,7 +145,7 @@ static inline float NAME(weigh_prior)(const float *q, const float *alpha, size_t
 #endif
 }
 
-/* Sums of whole parts. */
+/* Sums of parts. */
 static inline float NAME(weigh_parts)(const double *part, size_t vectors, struct tr_lda_draw *d)
 {
 #ifdef __AVX512F__
@@ -164,7 +164,7 @@ static inline float NAME(weigh_parts)(const double *part, size_t vectors, struct
 #endif
 }
 
-/* The place of the topic in a list, or 0. */
+/* Returns the index of a topic in a list, or 0. */
 static inline size_t NAME(find)(const uint32_t *list, size_t vectors, uint32_t topic)
 {
 #ifdef __AVX512F__
@@ -183,10 +183,10 @@ static inline size_t NAME(find)(const uint32_t *list, size_t vectors, uint32_t t
     return 0;
 }
 
-/* ---- the word ---- */
+/* ---- the current word ---- */
 
-/* For lists, Σ_k α_k q_k and its sums over parts are kept up to date in double precision, in which thousands of small
- * changes do no harm; a draw from it is rare enough to look through one part. */
+/* For lists, Σ_k α_k q_k and its sums over parts are updated in double precision, so that thousands of small changes do not
+ * accumulate errors. Draws from it are rare enough to search one part. */
 static void NAME(parts)(struct tr_lda_sampler *s)
 {
     size_t run = (size_t)1 << s->part_shift;
@@ -201,7 +201,7 @@ static void NAME(parts)(struct tr_lda_sampler *s)
     }
 }
 
-/* q of the word whose counts are here; empty: they are all 0. */
+/* Computes q of the current word. empty: all counts are 0. */
 static void NAME(fill_q)(struct tr_lda_sampler *s, bool empty)
 {
     float beta = (float)s->beta;
@@ -239,7 +239,7 @@ static void NAME(end_word)(struct tr_lda_sampler *s, enum tr_lda_row kind, void 
 
 /* ---- draws ---- */
 
-/* A topic from α_k q_k, or one too high if rounding led astray: first the part, then the topic in it. */
+/* Draws a topic from α_k q_k: first the part, then the topic. Rounding may give a topic that does not exist. */
 static inline size_t NAME(draw_prior)(struct tr_lda_sampler *s)
 {
     struct tr_lda_draw *d = &s->prior_draw;
@@ -252,7 +252,7 @@ static inline size_t NAME(draw_prior)(struct tr_lda_sampler *s)
     return first + NAME(pick)(d, vectors, uniform_low(bits) * sum);
 }
 
-/* One token with topic k of a document that has a count for each topic. */
+/* Draws the topic of a token with topic k, in a dense document. */
 INLINE uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, uint16_t *count, size_t vectors, uint32_t k,
                                  bool again)
 {
@@ -275,16 +275,16 @@ INLINE uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, uint16_t *count, size
     }
 }
 
-/* The weights of a list after the pair at this place has changed. */
-static inline void NAME(mend)(struct tr_lda_draw *d, const float *q, const uint32_t *list, size_t at)
+/* Updates the sums of a list after the pair at index `at` has changed. */
+static inline void NAME(update_sums)(struct tr_lda_draw *d, const float *q, const uint32_t *list, size_t at)
 {
     float *sum = d->sums + at, old = at < LANES ? sum[0] : sum[0] - sum[-LANES];
     float by = (float)(int32_t)(list[at] >> 16) * q[list[at] & 0xffff] - old;
     for (size_t i = at; i < d->vectors * LANES; i += LANES, sum += LANES) *sum += by;
 }
 
-/* A token goes from topic k to z, which is at this place of the list or, if 0, not yet in it. If the next token is of the
- * same document, the weights follow; they do not depend on anything else that has changed. */
+/* Moves a token from topic k to z. to: index of z in the list; 0: unknown. If the next token belongs to the same document,
+ * the sums are updated; they depend on nothing else that has changed. */
 static inline void NAME(move_list)(struct tr_lda_sampler *s, uint32_t *list, uint32_t k, size_t to,
                                    uint32_t z, bool again)
 {
@@ -294,13 +294,13 @@ static inline void NAME(move_list)(struct tr_lda_sampler *s, uint32_t *list, uin
     move_pair(list, from, to, z);
     d->ready = again && list[0] / LANES < d->vectors;
     if (!d->ready) return;
-    NAME(mend)(d, s->q, list, from);
-    if (to != from) NAME(mend)(d, s->q, list, to ? to : list[0]);
-    if (last != from && last != to) NAME(mend)(d, s->q, list, last);
+    NAME(update_sums)(d, s->q, list, from);
+    if (to != from) NAME(update_sums)(d, s->q, list, to ? to : list[0]);
+    if (last != from && last != to) NAME(update_sums)(d, s->q, list, last);
     d->sum = NAME(finish)(d, d->sums + (d->vectors - 1) * LANES);
 }
 
-/* A token of a document whose topics are in a list. */
+/* Draws the topic of a token with topic k, in a document with a list. */
 static inline uint32_t NAME(draw_list)(struct tr_lda_sampler *s, uint32_t *list, uint32_t k, bool again)
 {
     struct tr_lda_draw *d = &s->draw;
@@ -333,7 +333,7 @@ static inline uint32_t NAME(draw_list)(struct tr_lda_sampler *s, uint32_t *list,
     }
 }
 
-/* A token of a document too long for lists: a 32-bit count for each topic. */
+/* Draws the topic of a token with topic k, in a wide document. */
 static uint32_t NAME(draw_wide)(struct tr_lda_sampler *s, uint32_t *count, uint32_t k)
 {
     for (;;) {
@@ -366,7 +366,7 @@ INLINE void NAME(sample_vectors)(struct tr_lda_sampler *s, uint64_t begin, uint6
     }
 }
 
-/* The number of vectors is known to the compiler where they are few: then sums stay in registers. */
+/* Small numbers of vectors are compile-time constants, so that sums stay in registers. */
 static void NAME(sample_dense)(struct tr_lda_sampler *s, uint64_t begin, uint64_t end)
 {
     switch (s->vectors) {
@@ -399,7 +399,7 @@ static void NAME(sample)(struct tr_lda_sampler *s, int number, void *block)
 {
     const struct tr_lda_layout *l = s->layout;
     float all = (float)s->words_beta;
-    enum { PIECE = 512 }; /* tokens: tens of microseconds */
+    enum { PIECE = 512 }; /* tokens between two polls: tens of microseconds */
     for (uint32_t k = 0; k < l->topics; k++) s->g[k] = 1 / ((float)s->total[k] + all);
     NAME(fill_q)(s, true);
     for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {

@@ -1,8 +1,8 @@
-/* model.h5 of topics, and what is asked of one that has been read.
+/* The model file of topics, and predict, evaluate and inspect.
  *
- * The counts n_wk are written sparse, as scipy's csr_matrix has them: entries row_begin[w] .. row_begin[w + 1] - 1 of
- * `topic` and `count` belong to word w. With alpha, topic_tokens and the attribute beta, that is the whole model: a word's
- * probability in a topic is (n_wk + beta) / (topic_tokens[k] + words × beta). Topics and words are numbered from 0.
+ * The counts n_wk are stored sparse, in the form of scipy's csr_matrix: entries row_begin[w] .. row_begin[w + 1] - 1 of
+ * `topic` and `count` belong to word w. Together with alpha, topic_tokens and the attribute beta they are the whole model: the
+ * probability of a word in a topic is (n_wk + beta) / (topic_tokens[k] + words × beta). Topics and words are numbered from 0.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 
 /* ================ the file ================ */
 
-/* In the file a text is as long as the longest word, without the zero byte. */
+/* In the file all words have the length of the longest one, without a terminating zero. */
 static int fill_words(void *lda, uint64_t first, size_t n, void *values)
 {
     const struct tr_lda_vocabulary *v = &((struct tr_lda *)lda)->vocabulary;
@@ -41,13 +41,13 @@ static int check_priors(const struct tr_lda *m)
     bool good = m->beta > 0 && isfinite(m->beta);
     for (uint64_t k = 0; k < m->topics; k++)
         good = good && m->alpha[k] > 0 && isfinite(m->alpha[k]) && m->saved.total[k] >= 0;
-    return good ? TR_OK : damaged("priors and totals of topics are not all above 0");
+    return good ? TR_OK : damaged("a prior or total of a topic is not above 0");
 }
 
 static int check_rows(const struct tr_lda *m)
 {
     const uint64_t *begin = m->saved.begin;
-    if (begin[0] != 0) return damaged("row_begin does not begin with 0");
+    if (begin[0] != 0) return damaged("row_begin does not start with 0");
     for (uint64_t w = 0; w < m->words; w++)
         if (begin[w + 1] < begin[w]) return damaged("row_begin does not ascend");
     return begin[m->words] <= m->words * m->topics ? TR_OK : damaged("there are too many entries");
@@ -69,8 +69,8 @@ static int check_entries(const struct tr_lda *m)
 
 /* ---- in both directions ---- */
 
-/* What workers know, or the scheduler, all do then; the one who writes looks through the table. */
-static int tell_all(struct tr_lda *m)
+/* Sends values of workers and of the scheduler to all ranks; the rank that writes reads the table. */
+static int share_values(struct tr_lda *m)
 {
     m->log_likelihood = m->last.objective;
     TR_TRY(tr_model_tell(m->tr, 1, &m->log_likelihood));
@@ -90,7 +90,7 @@ static int list_vocabulary(struct tr_lda *m, tr_fields *f)
     return TR_OK;
 }
 
-/* A document of mean length that is all of one topic; files number words from 1 on. */
+/* The centre of a topic is a document of mean length with this topic only. Files number words from 1. */
 int tr_lda_centres(const void *lda, tr_saved_centres *c)
 {
     const struct tr_lda *m = lda;
@@ -110,7 +110,7 @@ int tr_lda_fields(void *lda, tr_fields *f)
     struct tr_lda *m = lda;
     struct tr_lda_saved *s = &m->saved;
     bool reads = tr_fields_read(f);
-    if (!reads) TR_TRY(tell_all(m));
+    if (!reads) TR_TRY(share_values(m));
     TR_TRY(tr_field_count(f, "topics", &m->topics));
     TR_TRY(tr_field_count(f, "words", &m->words));
     TR_TRY(tr_field_count(f, "documents", &m->documents));
@@ -123,12 +123,11 @@ int tr_lda_fields(void *lda, tr_fields *f)
     TR_TRY(tr_field_array(f, "topic_tokens", TR_FIELD_I64, m->topics, 0, "tokens of each topic", &s->total));
     if (reads) TR_TRY(check_priors(m));
     TR_TRY(tr_field_array(f, "row_begin", TR_FIELD_U64, m->words + 1, 0,
-                          "where each word's entries begin in topic and count", &s->begin));
+                          "first entry of each word in topic and count", &s->begin));
     if (reads) TR_TRY(check_rows(m));
     uint64_t entries = s->begin ? s->begin[m->words] : 0;
-    TR_TRY(tr_field_array(f, "topic", TR_FIELD_U16, entries, 0, "topics of words, ascending in each",
-                          &s->topic));
-    TR_TRY(tr_field_array(f, "count", TR_FIELD_U32, entries, 0, "tokens of the word that have this topic",
+    TR_TRY(tr_field_array(f, "topic", TR_FIELD_U16, entries, 0, "topics of each word, ascending", &s->topic));
+    TR_TRY(tr_field_array(f, "count", TR_FIELD_U32, entries, 0, "tokens of the word with this topic",
                           &s->count));
     if (reads) TR_TRY(check_entries(m));
     return list_vocabulary(m, f);
@@ -152,16 +151,16 @@ void tr_lda_saved_close(struct tr_lda_saved *s)
 
 /* ================ documents ================ */
 
-/* Documents of files, one after the other, as the model sees them. */
+/* Reads documents of files one by one. */
 struct reading {
     struct tr_lda *m;
     tr_query *query;
-    uint32_t *word; /* of this document, those that the model knows */
-    float *count;   /* theirs, and 2 × n more: halves */
+    uint32_t *word; /* n words of this document that the model has */
+    float *count;   /* their counts, and 2 × n numbers of scratch memory */
     size_t n, word_capacity, count_capacity;
-    uint64_t unknown;             /* tokens of others */
-    double *theta;                /* predict */
-    struct share *share;          /* … largest first */
+    uint64_t unknown;             /* tokens of words that the model does not have */
+    double *theta;                /* predict: the mixture */
+    struct share *share;          /* predict: the mixture in descending order */
     struct tr_lda_completion sum; /* evaluate */
     uint64_t documents;
     int (*document)(struct reading *r, uint64_t number);
@@ -201,7 +200,7 @@ static int read_all(struct reading *r)
 
 /* ---- predict ---- */
 
-/* Without --top: the least share of a topic in a document that is worth a word. */
+/* Without --top: minimum share of a topic that is printed. */
 static const double least_share = 0.01;
 
 struct share {
@@ -218,7 +217,7 @@ static int largest_first(const void *x, const void *y)
 
 static int predict_document(struct reading *r, uint64_t number)
 {
-    size_t topics = (size_t)r->m->topics, n = 1; /* the largest share is always shown */
+    size_t topics = (size_t)r->m->topics, n = 1; /* the largest share is always printed */
     (void)number;
     tr_lda_infer(&r->m->saved.phi, r->n, r->word, r->count, r->theta);
     for (uint32_t k = 0; k < topics; k++) r->share[k] = (struct share){k, r->theta[k]};
@@ -256,7 +255,7 @@ static int evaluate(struct reading *r)
     r->document = evaluate_document;
     TR_TRY(read_all(r));
     if (r->sum.tokens == 0)
-        return tr_fail(TR_ERR_NO_INPUT, "%s: there is no document with two words that the model knows",
+        return tr_fail(TR_ERR_NO_INPUT, "%s: no document has two words of the model's vocabulary",
                        tr_query_files(r->query, &files)[0]);
     double likelihood = r->sum.log_p / (double)r->sum.tokens, perplexity = tr_lda_perplexity(&r->sum);
     TR_TRY(tr_figure(r->query, "documents", (double)r->documents, "%" PRIu64, r->documents));
@@ -282,8 +281,8 @@ int tr_lda_answer(void *lda, tr_query *query)
 
 /* ================ inspect ================ */
 
-/* The most relevant words of each topic, `most` places a topic: λ log p(w|k) + (1 - λ) log (p(w|k) / p(w)), so that words
- * which are everywhere do not crowd out those that tell a topic. Sievert and Shirley, LDAvis, 2014, whose λ is 0.6. */
+/* The `most` most relevant words of each topic: relevance λ log p(w|k) + (1 - λ) log (p(w|k) / p(w)) prefers words that
+ * distinguish topics to words that are frequent in all. Sievert and Shirley, LDAvis, 2014, with λ = 0.6. */
 struct top {
     size_t most;
     struct top_word {
@@ -364,7 +363,7 @@ static void show_head(const struct tr_lda *m, tr_query *query)
         sum += m->alpha[k];
     }
     tr_line(query, "topics", "%" PRIu64, m->topics);
-    tr_line(query, "words", "%" PRIu64 ", of which %" PRIu64 " occur, in %.1f topics in the mean", m->words,
+    tr_line(query, "words", "%" PRIu64 ", %" PRIu64 " with tokens, in %.1f topics on average", m->words,
             occurring, occurring > 0 ? (double)m->saved.begin[m->words] / (double)occurring : 0);
     tr_line(query, "alpha", "%.4g to %.4g, sum %.4g", least, most, sum);
     tr_line(query, "beta", "%.4g", m->beta);
@@ -374,7 +373,7 @@ static void show_head(const struct tr_lda *m, tr_query *query)
 
 int tr_lda_inspect(void *lda, tr_query *query)
 {
-    enum { TOP = 10 }; /* words of a topic, without --top */
+    enum { TOP = 10 }; /* words per topic without --top */
     struct tr_lda *m = lda;
     struct tr_lda_vocabulary given = {0};
     const char *path = tr_query_text(query, "--vocabulary");

@@ -1,14 +1,14 @@
-/* What checkpoints keep of topics: those of all tokens, by document; in which order documents and words have theirs in
- * lists, on which draws and the last bits of sums depend; with one group n_wk, which several have in the table; priors;
- * and the state of the draws. With another layout all of that goes on but the draws, which are other ones.
+/* State of topic models in checkpoints: the topics of all tokens by document; the order of topics in the lists of documents
+ * and words, on which draws and the last bits of sums depend; with one group n_wk (several have them in the table); the
+ * priors; and the state of the random numbers. With another layout everything except the random numbers is restored.
  */
 #include <stdlib.h>
 
 #include "lda.h"
 
-/* A list of 32-bit numbers for each document or word. */
+/* A list of 32-bit numbers per document or word. */
 struct list {
-    uint32_t *n; /* what each has */
+    uint32_t *n; /* lengths */
     uint64_t *begin;
     uint32_t *number;
 };
@@ -20,7 +20,7 @@ static void free_list(struct list *l)
     free(l->number);
 }
 
-/* n[i] things of this many bytes. */
+/* Allocates lists of n[i] elements of `bytes` bytes. */
 static int open_list(uint64_t rows, const uint32_t *n, int bytes, struct list *l)
 {
     TR_TRY(TR_NEW(&l->begin, rows + 1));
@@ -62,7 +62,7 @@ static int keep_documents(struct tr_lda *m, tr_snapshot *snapshot)
 
 /* ---- words: with one group ---- */
 
-/* A topic and its count take one number, or two where a word has many tokens. */
+/* 32-bit numbers per topic and count: two for words with many tokens, otherwise one. */
 static uint32_t pair_size(const struct tr_lda *m, uint64_t place)
 {
     return m->layout.kind[place] == TR_LDA_WIDE ? 2 : 1;
@@ -73,7 +73,7 @@ static struct tr_lda_cursor counts_of(const struct tr_lda *m, uint64_t place)
     return tr_lda_row(&m->layout, tr_lda_memory_of(m, place), place);
 }
 
-static void take_word(const struct tr_lda *m, uint64_t place, uint32_t *number)
+static void copy_word(const struct tr_lda *m, uint64_t place, uint32_t *number)
 {
     for (struct tr_lda_cursor c = counts_of(m, place); tr_lda_next(&c);) {
         *number++ = pair_size(m, place) == 2 ? c.topic : c.topic | c.count << 16;
@@ -81,7 +81,7 @@ static void take_word(const struct tr_lda *m, uint64_t place, uint32_t *number)
     }
 }
 
-static int give_word(struct tr_lda *m, uint64_t place, const uint32_t *number, uint32_t n)
+static int restore_word(struct tr_lda *m, uint64_t place, const uint32_t *number, uint32_t n)
 {
     uint32_t size = pair_size(m, place);
     if (n / size > m->layout.topics)
@@ -105,11 +105,11 @@ static int list_words(struct tr_lda *m, tr_snapshot *snapshot, struct list *w)
             w->n[i] += pair_size(m, place[words[i]]);
     TR_TRY(tr_snapshot_rows(snapshot, "numbers_of_words", TR_I32, m->words, 1, words, 0, n, w->n));
     TR_TRY(open_list(n, w->n, 4, w));
-    for (size_t i = 0; i < n && !restores; i++) take_word(m, place[words[i]], w->number + w->begin[i]);
+    for (size_t i = 0; i < n && !restores; i++) copy_word(m, place[words[i]], w->number + w->begin[i]);
     TR_TRY(
         tr_snapshot_lists(snapshot, "counts_of_words", TR_I32, m->words, words, 0, n, w->begin, w->number));
     for (size_t i = 0; i < n && restores; i++)
-        TR_TRY(give_word(m, place[words[i]], w->number + w->begin[i], w->n[i]));
+        TR_TRY(restore_word(m, place[words[i]], w->number + w->begin[i], w->n[i]));
     return TR_OK;
 }
 
@@ -123,9 +123,9 @@ static int keep_words(struct tr_lda *m, tr_snapshot *snapshot)
     return status;
 }
 
-/* ---- what is one for all ---- */
+/* ---- values of all workers ---- */
 
-/* What all workers have alike: the first gives it. With several groups totals are summed before each sweep. */
+/* Values that are equal on all workers; the first worker stores them. Several groups sum totals before each sweep. */
 static int keep_numbers(const tr_worker *me, struct tr_lda *m, int64_t groups, tr_snapshot *snapshot)
 {
     size_t topics = m->layout.topics;
@@ -156,15 +156,15 @@ static int keep_draws(const tr_worker *me, struct tr_lda *m, tr_snapshot *snapsh
     return TR_OK;
 }
 
-/* Histograms of documents in the table are used at the clock after they were told, if at all: then they are those of the
- * documents as they are. Otherwise all tell theirs anew. */
+/* The histograms in the table are used in the clock after they were pushed, if at all. In that clock they belong to the
+ * restored documents. Otherwise the table is cleared and all workers push them again. */
 static int keep_histograms(const tr_worker *me, struct tr_lda *m, tr_snapshot *snapshot)
 {
     if (!m->histograms || !tr_snapshot_restores(snapshot)) return TR_OK;
     bool used = m->groups_before > 1 && tr_lda_fits_before(m, me->clock);
     if (!used) tr_table_clear(m->histograms);
     if (!used || me->worker < 0) return TR_OK;
-    return tr_lda_count_documents(m, &m->told);
+    return tr_lda_count_documents(m, &m->sent);
 }
 
 static int keep_of_worker(tr_worker *me, struct tr_lda *m, int64_t groups, tr_snapshot *snapshot)

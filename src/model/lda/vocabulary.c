@@ -7,7 +7,7 @@
 #include <string.h>
 #include <zlib.h>
 
-/* Appends all lines to *text, each with a zero byte. A line that is longer than a word may be does not fit. */
+/* Appends all lines to *text as strings. The buffer is large enough to detect a word that is too long. */
 static int read_lines(gzFile file, const char *path, char **text, struct tr_lda_vocabulary *v)
 {
     char line[TR_LDA_LONGEST_WORD + 4];
@@ -41,10 +41,10 @@ int tr_lda_vocabulary_read(const char *path, uint64_t words, struct tr_lda_vocab
     int status = read_lines(file, path, &text, &v);
     gzclose(file);
     if (status == TR_OK && words > 0 && v.words != words)
-        status = tr_fail(TR_ERR_DATA,
-                         "%s: a vocabulary of %" PRIu64 " lines, expected one for each of the data's %" PRIu64
-                         " words",
-                         path, v.words, words);
+        status =
+            tr_fail(TR_ERR_DATA,
+                    "%s: a vocabulary of %" PRIu64 " lines: expected %" PRIu64 ", one per word of the data",
+                    path, v.words, words);
     if (status == TR_OK) status = TR_NEW(&v.text, v.words * v.stride);
     from = text;
     for (uint64_t i = 0; i < v.words && status == TR_OK; i++, from += strlen(from) + 1)
