@@ -1,6 +1,7 @@
 #!/bin/sh
 # Golden models: every file of jobs/, trained on small data with sync.mode bsp on 1, 2 and 5 ranks, gives the arrays of
-# tests/golden/models.txt: those of model.h5, of predict, and of metrics.csv without times.
+# tests/golden/models.txt: those of model.h5, of predict, and of metrics.csv without times. So do some of them with other
+# losses and methods, on 2 ranks.
 #
 #   sh tests/cli/test_golden.sh [PROGRAM]                   compares PROGRAM (build/trireme) with the file
 #   sh tests/cli/test_golden.sh --update [PROGRAM]          writes the file
@@ -67,7 +68,7 @@ settings() {
     case $1 in
     *-trees) echo solve.epochs=10 ;;
     lasso) echo sync.mode=bsp solve.epochs=3 solve.path=5 model.l2=0.01 ;; # else the last weights are ill-conditioned
-    news-topics) echo sync.mode=bsp solve.epochs=12 model.topics=20 ;; # the priors are fitted after ten passes
+    news-topics) echo sync.mode=bsp solve.epochs=12 model.topics=20 ;;     # the priors are fitted after ten passes
     movielens) echo sync.mode=bsp solve.epochs=3 model.rank=8 ;;
     svrg) echo sync.mode=bsp solve.epochs=3 stages.full.parallelism=all ;;
     ensemble) echo sync.mode=bsp tasks.sparse.solve.epochs=3 ;;
@@ -82,9 +83,38 @@ settings() {
     esac
 }
 
-# predicted JOB: the options of predict, and its data
+# Losses and methods that no job file has: NAME JOB SETTING…, each on two ranks.
+variants() {
+    for loss in svm l2svm linear huber quantile; do
+        echo $loss-auto a9a model.type=$loss
+        echo $loss-sgd a9a model.type=$loss solve.method=sgd
+        [ $loss = quantile ] || echo $loss-newton a9a model.type=$loss solve.method=newton
+    done
+    for method in newton katyusha svrg++; do echo logistic-$method a9a solve.method=$method; done
+    # with parallelism auto the measured speed decides
+    echo logistic-growing a9a solve.method=growing solve.phases=2 stages.phase-1.parallelism=1 stages.phase-2.parallelism=2
+    for loss in logistic l2svm linear; do
+        echo $loss-descent a9a model.type=$loss model.l1=1e-3 solve.method=descent
+    done
+    for optimizer in momentum adagrad adam; do
+        echo logistic-$optimizer a9a solve.method=sgd solve.optimizer=$optimizer
+    done
+    clusters="data.train=clusters/train.csv data.test=clusters/test.csv data.label=last" # a count
+    for method in sgd newton; do
+        echo poisson-$method a9a model.type=poisson solve.method=$method $clusters
+    done
+    for objective in absolute huber quantile; do echo trees-$objective flights-trees model.objective=$objective; done
+    echo trees-poisson flights-trees model.objective=poisson data.label=TaxiOut
+    echo als movielens solve.method=als
+    echo als-implicit movielens solve.method=als model.implicit=yes
+}
+
+# predicted NAME JOB: the options of predict, and its data
 predicted() {
     case $1 in
+    poisson-*) echo datasets/clusters/test.csv; return ;;
+    esac
+    case $2 in
     a9a | ensemble | straggler | svrg) echo --margin datasets/a9a/a9a.t.gz ;;
     ctr) echo --margin datasets/ctr.svm ;;
     ctr-small | lasso) echo --margin datasets/ctr-small.test.svm ;;
@@ -95,31 +125,39 @@ predicted() {
     movielens) echo datasets/ml-100k/u1.test.gz ;;
     multiclass) echo --margin datasets/20news-classes/test.svm.gz ;;
     news-topics) echo datasets/20news/docword.20news.test.txt.gz ;;
-    *) fail "jobs/$1.yaml: predicted() of $0 does not know its data" ;;
+    *) fail "jobs/$2.yaml: predicted() of $0 does not know its data" ;;
     esac
 }
 
-# models PROGRAM FOLDER: trains all jobs into FOLDER/JOB/RANKS
+# model FOLDER RANKS SETTING…: trains $job into FOLDER/RANKS, and predicts
+model() {
+    at=$1 ranks=$2
+    shift 2
+    # shellcheck disable=SC2046 # words on purpose
+    run "$at/$ranks" "$ranks" "$jobs/$job.yaml" $(settings "$job" "$ranks") "$@" </dev/null || return
+    rm "$at/$ranks.out"
+    find "$at/$ranks" -name model.h5 >found
+    while read -r file; do
+        # shellcheck disable=SC2086
+        check "$at/$ranks: predict" "$trireme" predict "$file" $options -o "${file%/*}/predictions" </dev/null
+    done <found
+}
+
+# models PROGRAM FOLDER: trains all jobs and variants
 models() {
-    for file in "$jobs"/*.yaml; do
-        job=$(basename "$file" .yaml)
-        case " ${JOBS:-$job} " in *" $job "*) ;; *) continue ;; esac
-        options=$(predicted "$job")
-        [ -e "${options##* }" ] || { [ "$2" != new ] || skip "$job: no ${options##* }"; continue; }
-        for ranks in 1 2 5; do
-            into=$2/$job/$ranks
-            mkdir -p "$2/$job"
-            trireme=$1
-            # shellcheck disable=SC2046 # words on purpose
-            run "$into" $ranks "$file" $(settings "$job" $ranks) || continue
-            rm "$into.out"
-            find "$into" -name model.h5 >found
-            while read -r model; do
-                # shellcheck disable=SC2086
-                check "$job, $ranks ranks: predict" "$1" predict "$model" $options -o "${model%/*}/predictions" </dev/null
-            done <found
-        done
-    done
+    trireme=$1
+    { for file in "$jobs"/*.yaml; do basename "$file" .yaml; done | sed 's/.*/& &/'; variants; } >all
+    while read -r name job more; do
+        case " ${JOBS:-$name} " in *" $name "*) ;; *) continue ;; esac
+        options=$(predicted "$name" "$job")
+        [ -e "${options##* }" ] || { [ "$2" != new ] || skip "$name: no ${options##* }"; continue; }
+        mkdir -p "$2/$name"
+        # shellcheck disable=SC2086
+        case $more in
+        '') for ranks in 1 2 5; do model "$2/$name" $ranks; done ;;
+        *) model "$2/$name" 2 $more ;;
+        esac
+    done <all
 }
 
 compared() { "$script" compare "$@" || bad=1; }
@@ -140,8 +178,9 @@ else
         {
             echo "# Written by tests/cli/test_golden.sh --update. Job, ranks, array, type, shape, then the value of a scalar, the"
             echo "# checksum of integers and text, or of real numbers: sum, norm, three projections, how many are not finite."
-            cat new.list
-        } >"$golden"
+            # selected by JOBS: the lines of others stay
+            awk 'NR == FNR { new[$1]; next } !/^#/ && !($1 in new)' new.list "$golden" | LC_ALL=C sort -s -k 1,1 - new.list
+        } >updated && cp updated "$golden"
     elif [ "$action" = compare ]; then
         compared "$golden" new.list
     fi
