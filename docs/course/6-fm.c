@@ -2,7 +2,7 @@
  *
  *   cc -shared -fPIC 6-fm.c -o libfm.so $(pkg-config --cflags --libs trireme) -lm
  *   trireme train fm.yaml model.plugin=./libfm.so
- *   trireme predict runs/fm clicks.svm        trireme evaluate runs/fm clicks.svm        trireme inspect runs/fm
+ *   trireme predict runs/fm clicks.svm --plugin ./libfm.so     (evaluate and inspect in the same way)
  *
  * A class is one description: its keys of the job, its methods, what a model consists of, and functions. All else follows:
  * `trireme train` with its progress, checkpoints and restarts, help, model.h5, predict, evaluate, inspect, `trireme run`.

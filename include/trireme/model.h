@@ -6,7 +6,8 @@
  *
  *     const tr_model_class tr_plugin = {.abi = TR_MODEL_ABI, .name = "fm", …};
  *
- * and is named by the job: model.plugin: ./libfm.so, relative to the job file.
+ * and is named by the job: model.plugin: ./libfm.so, relative to the job file; or by --plugin FILE. Models contain its name and
+ * checksum, but only the user says which file is loaded.
  */
 #ifndef TRIREME_MODEL_H
 #define TRIREME_MODEL_H

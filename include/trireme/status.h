@@ -34,6 +34,7 @@ enum tr_status {
     TR_ERR_IO = 74,        /* reading or writing failed (disk full) */
     TR_ERR_STOPPED = 75,   /* stopped early on request: the same command resumes */
     TR_ERR_DIVERGED = 76,  /* the objective is no longer finite */
+    TR_ERR_NO_PERM = 77,   /* a file that another user could have written is not used */
     TR_ERR_CONFIG = 78     /* job file: unknown key, wrong type, impossible value */
 };
 

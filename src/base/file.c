@@ -114,6 +114,51 @@ int tr_replace_file(const char *folder, const char *name, const char *text, size
     return status;
 }
 
+/* ---- files that other users must not be able to change ---- */
+
+static int check_owner(const char *what, const struct stat *s)
+{
+    if (s->st_uid != geteuid() && s->st_uid != 0)
+        return tr_fail(TR_ERR_NO_PERM,
+                       "%s belongs to user %u, expected you or root: copy the file to a folder of yours",
+                       what, (unsigned)s->st_uid);
+    if (s->st_mode & (S_IWGRP | S_IWOTH))
+        return tr_fail(
+            TR_ERR_NO_PERM,
+            "other users can write to %s (mode %o): chmod go-w, or copy the file to a folder of yours", what,
+            (unsigned)s->st_mode & 07777);
+    return TR_OK;
+}
+
+int tr_open_code(const char *path, int *fd)
+{
+    struct stat folder, file;
+    char *above;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    TR_TRY(tr_format(&above, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : "."));
+    int at = open(above, O_PATH | O_DIRECTORY | O_CLOEXEC), error = errno;
+    free(above);
+    *fd = at < 0 ? -1 : openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (at >= 0) error = errno;
+    int status = TR_OK;
+    if (*fd < 0 && error == ELOOP)
+        status = tr_fail(TR_ERR_NO_PERM, "is a symbolic link: expected the file that it leads to");
+    else if (*fd < 0) status = tr_fail(TR_ERR_NO_INPUT, "%s", strerror(error));
+    else if (fstat(*fd, &file) < 0 || fstat(at, &folder) < 0)
+        status = tr_fail(TR_ERR_NO_INPUT, "%s", strerror(errno));
+    else if (!S_ISREG(file.st_mode))
+        status = tr_fail(TR_ERR_NO_INPUT, "is a %s, expected a shared object",
+                         S_ISDIR(file.st_mode) ? "folder" : "pipe or device");
+    if (status == TR_OK) status = check_owner("it", &file);
+    if (status == TR_OK) status = check_owner("its folder", &folder);
+    if (at >= 0) close(at);
+    if (status != TR_OK && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    return status;
+}
+
 /* ---- locks ---- */
 
 bool tr_lock_file(const char *path, int *fd, char *who, size_t size)

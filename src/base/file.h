@@ -46,6 +46,11 @@ int tr_target_finish(struct tr_target *t, int status);
 /* Refuses an output that is an input as well: it would be replaced by what is made of it. TR_ERR_USAGE. */
 int tr_check_not_input(const char *output, const char *input);
 
+/* Opens a file whose code this process will run. It must be a regular file, not a symbolic link; it and its folder must belong to
+ * this user or to root, and neither group nor others may write to them. The caller checks and loads the open file, so the file
+ * cannot be exchanged in between. TR_ERR_NO_INPUT, TR_ERR_NO_PERM; the text of the error does not contain the path. */
+int tr_open_code(const char *path, int *fd);
+
 /* Whether the open file is still the one at that path: somebody may have moved its folder away or removed it. */
 bool tr_is_still_at(int fd, const char *path);
 

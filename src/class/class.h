@@ -30,14 +30,16 @@ struct tr_model {
     struct tr_schema
         *schema; /* the columns of the tables it was trained on; NULL: not known. Once it is read */
     void *model;
-    const char *type; /* of model.type; once it is read */
+    const char *type;  /* of model.type; once it is read */
+    bool other_plugin; /* the file of the plugin is not the one that trained it */
 };
 
 /* What kind of file it is, by its first bytes. TR_ERR_NO_INPUT. */
 enum tr_file_kind { TR_FILE_OTHER, TR_FILE_MODEL_H5, TR_FILE_MODEL_TEXT, TR_FILE_FOLDER };
 int tr_file_kind(const char *path, enum tr_file_kind *kind);
 
-/* Which class a file is of, or that in a folder; plugin: where that of a plugin is, NULL: where the file says. */
+/* Finds the class of the model in a file or a folder. plugin: the shared object that the user names; NULL or "": none, then
+ * the class is built in or of a plugin that is loaded. TR_ERR_USAGE: the model needs a plugin. */
 int tr_model_open(const char *path, const char *plugin, struct tr_model *model);
 
 /* The same, of the job's class. */

@@ -10,6 +10,7 @@
 #include "class/class.h"
 #include "class/saved_schema.h"
 #include "data/store.h"
+#include "job/text.h"
 #include "ranks/ranks.h"
 #include "store/h5.h"
 #include "table/table.h"
@@ -427,11 +428,18 @@ int tr_report_figure(tr_context *tr, const char *name, double value)
 int tr_model_write(tr_context *tr, const tr_model_class *class, void *model, const char *folder)
 {
     struct tr_fields f = {.model = model, .tr = tr};
+    const struct tr_plugin *plugin = tr_plugin_of(class);
     bool writes = tr->rank == 0;
     char *job = NULL;
     int status = writes ? tr_job_as_text(tr->job, &job) : TR_OK;
     if (writes && status == TR_OK)
         status = tr_h5_create(folder, class->format, class->format_version, job, NULL, &f.writer);
+    if (f.writer && plugin) {
+        char checksum[17];
+        snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)plugin->checksum);
+        status = tr_h5_put_text(f.writer, "plugin", plugin->name);
+        if (status == TR_OK) status = tr_h5_put_text(f.writer, "plugin_checksum", checksum);
+    }
     status = tr_agree(tr, status);
     if (status == TR_OK) {
         status = class->fields(model, &f);
@@ -455,34 +463,46 @@ int tr_model_check_fields(tr_context *tr, const tr_model_class *class, void *mod
 
 /* ---- reading ---- */
 
-static int parse_job(struct tr_model *m, enum tr_job_reader reader, char *plugin)
+/* Whether the plugin that reads the model is the file that trained it. */
+static int compare_plugin(struct tr_model *m, struct tr_h5_reader *r)
 {
-    if (!m->text) return TR_OK;
-    return tr_job_parse_as(reader, NULL, m->text, strlen(m->text), m->path, plugin != NULL, &plugin, &m->job);
+    const struct tr_plugin *p = tr_plugin_of(m->class);
+    char *was, is[17];
+    if (!p || !tr_h5_has(r, "plugin_checksum")) return TR_OK;
+    TR_TRY(tr_h5_get_text(r, "plugin_checksum", &was));
+    snprintf(is, sizeof is, "%016llx", (unsigned long long)p->checksum);
+    m->other_plugin = strcmp(was, is) != 0;
+    free(was);
+    return TR_OK;
 }
 
-/* The class of a format that is none of Trireme's own is that of the plugin which the job names; that of a program with a
- * main of its own is in no file that the job names. */
-static int find_class(struct tr_model *m, const char *format, const char *plugin)
+/* The class of this format is built in, or the user has named its plugin: the model's file never says where to load it from. */
+static int find_class(struct tr_model *m, struct tr_h5_reader *r, const char *plugin)
 {
-    char *setting = NULL;
+    char *setting = NULL, *name = NULL;
+    const char *format = tr_h5_format(r);
     if (plugin) TR_TRY(tr_format(&setting, "model.plugin=%s", plugin));
     const tr_model_class *own = tr_model_class_of_format(format);
-    int status = parse_job(m, TR_JOB_WRITTEN, setting);
+    int status = m->text ? tr_job_parse_as(TR_JOB_WRITTEN, NULL, m->text, strlen(m->text), m->path,
+                                           plugin != NULL, &setting, &m->job)
+                         : TR_OK;
     free(setting);
     m->class = own ? own : m->job ? m->job->class : NULL;
     if (own) return TR_OK;
-    if (m->class && strcmp(m->class->format, format) == 0) return TR_OK;
-    if (status != TR_OK) {
-        char why[640];
-        snprintf(why, sizeof why, "%s", tr_error_text());
-        if (plugin || (parse_job(m, TR_JOB_FOREIGN, NULL) == TR_OK && *m->job->model.plugin))
-            return tr_fail(status, "%s", why);
+    if (m->class && strcmp(m->class->format, format) == 0) return compare_plugin(m, r);
+    if (plugin && status != TR_OK) return status;
+    if (!plugin && tr_h5_has(r, "plugin")) {
+        TR_TRY(tr_h5_get_text(r, "plugin", &name));
+        status = tr_fail(
+            TR_ERR_USAGE,
+            "%s: the model needs its plugin, %s: add --plugin FILE, the path of this shared object",
+            m->path, tr_shown(name).text);
+        free(name);
+        return status;
     }
     return tr_fail(TR_ERR_DATA, "%s: the model has the format %.40s, which %s", m->path, format,
-                   plugin
-                       ? "the plugin does not know"
-                       : "this version of Trireme does not know: --plugin names the shared object that does");
+                   plugin ? "the plugin does not know"
+                          : "no built-in class has: add --plugin FILE, the shared object of its class");
 }
 
 /* The class whose files of text begin like this; NULL: none. */
@@ -527,7 +547,7 @@ static int open_h5(const char *path, const char *plugin, struct tr_model *m)
     struct tr_h5_reader *r = NULL;
     TR_TRY(tr_h5_open(path, NULL, 0, &r));
     int status = tr_h5_get_job(r, &m->text);
-    if (status == TR_OK) status = find_class(m, tr_h5_format(r), plugin);
+    if (status == TR_OK) status = find_class(m, r, plugin);
     tr_h5_close(&r);
     return status;
 }
@@ -560,6 +580,7 @@ static int open_file(const char *path, const char *plugin, struct tr_model *m)
 int tr_model_open(const char *path, const char *plugin, struct tr_model *m)
 {
     *m = (struct tr_model){0};
+    if (plugin && !*plugin) plugin = NULL;
     int status = open_file(path, plugin, m);
     if (status != TR_OK) tr_model_close(m);
     return status;
@@ -592,6 +613,9 @@ int tr_model_read(struct tr_model *m)
     m->type = m->class->name;
     if (m->job) TR_TRY(tr_job_string(m->job, "model.type", &m->type));
     TR_TRY(read_fields(m, m->model, NULL));
+    if (m->other_plugin && !tr_is_an_echo())
+        fprintf(stderr, "warning:       %s: another version of the plugin %s trained this model\n", m->path,
+                tr_plugin_of(m->class)->name);
     return read_schema(m);
 }
 

@@ -26,7 +26,8 @@ struct topic {
 /* clang-format off */
 static const struct topic topics[] = {
     {"train", "learn a model from data, as a job file says",
-     "trireme train [JOB.yaml] [section.key=value ...] [--max-time T] [--fresh] [--explain]\n"
+     "trireme train [JOB.yaml] [section.key=value ...] [--max-time T] [--plugin FILE] [--fresh]\n"
+     "              [--explain]\n"
      "mpirun -n RANKS trireme train [JOB.yaml] ...\n"
      "\n"
      "Learns a model. Without mpirun, one process does everything; with it, the ranks share the work as\n"
@@ -38,6 +39,8 @@ static const struct topic topics[] = {
      "writes one and stops with exit code 75, USR2 writes one and goes on.\n"
      "  --max-time T  stop so early that a checkpoint is written when the program has run for this long: minutes,\n"
      "                minutes:seconds, hours:minutes:seconds, days-hours, or with a unit, as 90s or 2h\n"
+     "  --plugin FILE the shared object of a model of one's own, as model.plugin; FILE and its folder must belong to\n"
+     "                you or root, and no other user may be able to write to them\n"
      "  --fresh       begin anew; what an earlier run has left is kept aside\n"
      "  --explain     say all that was decided before training starts: settings of MPI, roles of the ranks,\n"
      "                where tables lie, and how parameters and updates travel\n", NULL},
@@ -129,6 +132,7 @@ static const struct topic topics[] = {
      "  74  reading or writing failed half way, as on a full disk\n"
      "  75  stopped early on request: start again to go on\n"
      "  76  the objective is not finite any more\n"
+     "  77  a plugin, file or folder that other users can change is not used\n"
      "  78  job file: unknown key, wrong type, impossible value\n", NULL},
 };
 /* clang-format on */

@@ -24,7 +24,8 @@ static const char help[] =
     "Shows what is in a model (model.h5 or model.txt), a LIBSVM data file, or the folder of a run.\n\n";
 
 static const char help_of_servers[] =
-    "  --plugin FILE     the shared object of a model of one's own, if it is elsewhere than in training\n"
+    "  --plugin FILE     the shared object of a model of one's own: it is never loaded because a model names "
+    "it\n"
     "  --servers N       how the model's keys lie on N servers, and how many would move with one server "
     "more; as the\n"
     "                    model's own job says, unless one of these says otherwise:\n"

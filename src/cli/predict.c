@@ -51,10 +51,10 @@ static int show_help(enum tr_asked command)
              "calibration\n"
              "  -o FILE           … into FILE, which ends in .svg, .png or .pdf");
     tr_words_help(command);
-    puts(
-        "  --format F        of DATA: libsvm, csv, ratings, docword, hdf5, if it is another than in "
-        "training\n"
-        "  --plugin FILE     the shared object of a model of one's own, if it is elsewhere than in training");
+    puts("  --format F        of DATA: libsvm, csv, ratings, docword, hdf5, if it is another than in "
+         "training\n"
+         "  --plugin FILE     the shared object of a model of one's own: it is never loaded because a model "
+         "names it");
     return TR_OK;
 }
 

@@ -30,16 +30,17 @@ static const char usage[] =
     "  --heartbeat TIME  each rank says so often that it is alive (1s)\n"
     "  --limit TIME      one that was not heard of for so long hangs, as one that is stopped does (10s)\n"
     "  --log FILE        add a line for every event: started, noticed, ended, ...\n"
-    "  --fresh, --max-time TIME, --explain   as of trireme train; the time is that of all starts together\n"
+    "  --fresh, --max-time TIME, --plugin FILE, --explain   as of trireme train; the time is that of all "
+    "starts together\n"
     "A failure that repeats three times in a row at the same clock, without a checkpoint in between, ends "
     "the job.\n"
-    "So do errors that would come again: exit codes 64, 65, 66, 73, 76 and 78. SIGUSR1, SIGUSR2, SIGTERM "
+    "So do errors that would come again: exit codes 64, 65, 66, 73, 76, 77 and 78. SIGUSR1, SIGUSR2, SIGTERM "
     "and\n"
     "SIGINT are passed on to the ranks; a second SIGINT or SIGTERM ends them at once.\n";
 
 struct run_options {
     const char *job, *program; /* program: of one's own; NULL: trireme train */
-    const char *ranks, *hosts, *hostfile, *log, *restarts, *max_time;
+    const char *ranks, *hosts, *hostfile, *log, *restarts, *max_time, *plugin;
     double heartbeat, limit; /* seconds */
     bool fresh, explain;
     char **setting;
@@ -67,6 +68,7 @@ static const struct option known_options[] = {
     {"--hostfile", TEXT, AT(hostfile), 0, 0},
     {"--log", TEXT, AT(log), 0, 0},
     {"--max-time", ONCE, AT(max_time), 0, 0},
+    {"--plugin", ONCE, AT(plugin), 0, 0},
 };
 
 static const struct option *find_option(const char *word)
@@ -88,7 +90,7 @@ static bool read_time(const char *text, double *seconds)
 
 static int take_value(const struct option *option, const char *text, struct run_options *o)
 {
-    static const char *const expected[] = {"a word", "a time, and once", "a number",
+    static const char *const expected[] = {"a word", "a value, and once", "a number",
                                            "a time such as 500ms, 10s or 1min"};
     void *at = (char *)o + option->at;
     bool fits = text != NULL;
@@ -273,7 +275,7 @@ static int run(const struct run_options *o, int words)
 int tr_run_command(int argc, char **argv)
 {
     struct run_options o = {.restarts = "5", .heartbeat = 1, .limit = 10};
-    char *max_time = NULL;
+    char *max_time = NULL, *plugin = NULL;
     int own = 0;
     while (own < argc && strcmp(argv[own], "--") != 0) own++;
     if (argc == 0 || tr_wants_help(own, argv)) {
@@ -286,10 +288,13 @@ int tr_run_command(int argc, char **argv)
     int status = TR_NEW(&o.setting, (size_t)argc + 2);
     if (status == TR_OK) status = read_words(argc, argv, &o);
     if (status == TR_OK && o.max_time) status = tr_format(&max_time, "checkpoint.max_time=%s", o.max_time);
+    if (status == TR_OK && o.plugin) status = tr_format(&plugin, "model.plugin=%s", o.plugin);
     if (max_time) o.setting[o.settings++] = max_time;
+    if (plugin) o.setting[o.settings++] = plugin;
     tr_complain(status);
     if (status == TR_OK) status = run(&o, argc);
     free(max_time);
+    free(plugin);
     free(o.setting);
     return status;
 }

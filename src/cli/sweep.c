@@ -39,7 +39,7 @@ static const char usage[] =
     "  --list FILE    a combination a line, KEY=VALUE KEY=VALUE …; empty lines and those with # in front are "
     "left out\n"
     "  --parallel N   so many at the same time; otherwise as many as there are ranks\n"
-    "  --fresh, --max-time T, --explain   as for train\n";
+    "  --fresh, --max-time T, --plugin FILE, --explain   as for train\n";
 
 enum { MOST_TASKS = 1024 };
 

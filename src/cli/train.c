@@ -104,6 +104,6 @@ int tr_train_command(int argc, char **argv)
     if (status != TR_OK) return tr_is_an_echo() ? TR_OK : tr_complain(status);
     if (options.explain) tr_explain_settings();
     status = run(argc, argv, &options);
-    free(options.time_setting);
+    tr_run_options_free(&options);
     return status;
 }

@@ -102,8 +102,10 @@ struct tr_job_setting {
 /* Who reads a job: what it has no use for is an error, or means nothing. */
 enum tr_job_reader {
     TR_JOB_STRICT,
-    TR_JOB_WRITTEN, /* Trireme has written the text into a file; older versions wrote keys that are not used */
-    TR_JOB_FOREIGN  /* a program reads it, whose class this process does not know */
+    /* The text comes from a model or a checkpoint, perhaps of another user: it loads no plugin. Its class is one of the program or
+     * of the plugins that are loaded. Older versions wrote keys that are not used. */
+    TR_JOB_WRITTEN,
+    TR_JOB_FOREIGN /* a program reads it, whose class this process does not know */
 };
 
 /* A resolved job: every key has its value. The meaning of each is in schema.c and in `trireme help job`.
@@ -285,8 +287,20 @@ extern const size_t tr_model_class_count;
 int tr_class_check(const char *place, const char *what, const struct tr_model_class *class,
                    bool trains_itself);
 
-/* Loads a plugin, once; path as it is. TR_ERR_CONFIG, with a text that begins with this place. */
+/* Loads the plugin in this file, once for each file. Call it only for a path that the user names now, never for one that a model
+ * or a checkpoint names. The file must pass tr_open_code(). TR_ERR_NO_INPUT, TR_ERR_NO_PERM, TR_ERR_CONFIG; the text of the error
+ * begins with the place. */
 int tr_plugin_load(const char *path, const char *place, const struct tr_model_class **class);
+
+struct tr_plugin {
+    char *name;                       /* of the file, without its folder */
+    uint64_t checksum, device, inode; /* XXH3 of the file; where it is */
+    const struct tr_model_class *class;
+};
+
+/* The i-th plugin that this process has loaded, and the one that brought the class; NULL: there is none. */
+const struct tr_plugin *tr_plugin_number(size_t i);
+const struct tr_plugin *tr_plugin_of(const struct tr_model_class *class);
 
 /* The class of a name or the format of a model file; NULL. The plugin's is not among them. */
 const struct tr_model_class *tr_model_class_of_format(const char *format);

@@ -3,10 +3,18 @@
 #include "job/schema.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "job/text.h"
+
+#define OTHER_VERSION "it is for version %d of trireme/model.h, this is version %d"
 
 /* The class, and what is wrong with it. */
 static int refuse(const char *place, const char *what, const char *why)
@@ -34,8 +42,7 @@ int tr_class_check(const char *place, const char *what, const tr_model_class *c,
 {
     char text[200];
     if (c->abi != TR_MODEL_ABI) {
-        snprintf(text, sizeof text, "it is for version %d of trireme/model.h, this is version %d", c->abi,
-                 TR_MODEL_ABI);
+        snprintf(text, sizeof text, OTHER_VERSION, c->abi, TR_MODEL_ABI);
         return refuse(place, what, text);
     }
     if (!c->name || !c->types || !c->types[0] || !c->noun || !c->help || !c->format)
@@ -60,16 +67,95 @@ int tr_class_check(const char *place, const char *what, const tr_model_class *c,
     return TR_OK;
 }
 
-/* A library that is there already is not loaded again; none is ever given back. */
+/* ---- loading ---- */
+
+enum { MOST_PLUGINS = 64 };
+
+/* The plugins of this process. None is unloaded, and each keeps its descriptor open: dlopen() takes a name that it knows for the
+ * same library, and the name is that of the descriptor. */
+static struct tr_plugin loaded[MOST_PLUGINS];
+static size_t n_loaded;
+
+const struct tr_plugin *tr_plugin_number(size_t i)
+{
+    return i < n_loaded ? &loaded[i] : NULL;
+}
+
+const struct tr_plugin *tr_plugin_of(const tr_model_class *class)
+{
+    for (size_t i = 0; i < n_loaded; i++)
+        if (loaded[i].class == class) return &loaded[i];
+    return NULL;
+}
+
+static int plugin_checksum(int fd, uint64_t *checksum)
+{
+    enum { BYTES = 1 << 16 };
+    char *piece;
+    ssize_t n = 0;
+    XXH3_state_t *state = XXH3_createState();
+    if (!state) return tr_fail(TR_ERR_SYSTEM, "out of memory for a checksum");
+    int status = TR_NEW(&piece, BYTES);
+    if (status == TR_OK) {
+        XXH3_64bits_reset(state);
+        for (off_t at = 0; (n = pread(fd, piece, BYTES, at)) > 0; at += n)
+            XXH3_64bits_update(state, piece, (size_t)n);
+        if (n < 0) status = tr_fail(TR_ERR_NO_INPUT, "cannot be read: %s", strerror(errno));
+        *checksum = XXH3_64bits_digest(state);
+        free(piece);
+    }
+    XXH3_freeState(state);
+    return status;
+}
+
+/* Loads the open file; the texts of its errors do not contain the path. */
+static int plugin_load(int fd, struct tr_plugin *p)
+{
+    char name[32];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    if (n_loaded == MOST_PLUGINS) return tr_fail(TR_ERR_CONFIG, "more than %d plugins", MOST_PLUGINS);
+    TR_TRY(plugin_checksum(fd, &p->checksum));
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        const char *why = dlerror();
+        size_t n = strlen(name);
+        bool names_it = strncmp(why, name, n) == 0 && strncmp(why + n, ": ", 2) == 0;
+        return tr_fail(TR_ERR_NO_INPUT, "%s", names_it ? why + n + 2 : why);
+    }
+    p->class = dlsym(library, "tr_plugin");
+    if (!p->class)
+        return tr_fail(TR_ERR_NO_INPUT, "it has no tr_plugin: expected a tr_model_class of this name");
+    if (p->class->abi != TR_MODEL_ABI)
+        return tr_fail(TR_ERR_NO_INPUT, OTHER_VERSION, p->class->abi, TR_MODEL_ABI);
+    return TR_OK;
+}
+
 int tr_plugin_load(const char *path, const char *place, const struct tr_model_class **class)
 {
+    struct tr_plugin new = {.checksum = 0};
+    struct stat file;
+    const char *slash = strrchr(path, '/');
+    int fd, status = tr_open_code(path, &fd);
+    if (status == TR_OK && fstat(fd, &file) < 0) status = tr_fail(TR_ERR_NO_INPUT, "%s", strerror(errno));
+    for (size_t i = 0; status == TR_OK && i < n_loaded; i++)
+        if (loaded[i].device == file.st_dev && loaded[i].inode == file.st_ino) {
+            close(fd);
+            *class = loaded[i].class;
+            return TR_OK;
+        }
     char what[200];
     snprintf(what, sizeof what, "model.plugin %s", tr_shown(path).text);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) return refuse(place, what, dlerror());
-    const tr_model_class *c = dlsym(library, "tr_plugin");
-    if (!c) return refuse(place, what, "it has no tr_plugin: expected a tr_model_class of this name");
-    TR_TRY(tr_class_check(place, what, c, false));
-    *class = c;
+    if (status == TR_OK) status = plugin_load(fd, &new);
+    if (status != TR_OK) {
+        char why[640];
+        snprintf(why, sizeof why, "%s", tr_error_text());
+        return tr_fail(status, "%s: %s: %s", place, what, why);
+    }
+    TR_TRY(tr_class_check(place, what, new.class, false));
+    new.device = file.st_dev;
+    new.inode = file.st_ino;
+    TR_TRY(tr_copy_string(slash ? slash + 1 : path, &new.name));
+    loaded[n_loaded++] = new;
+    *class = new.class;
     return TR_OK;
 }

@@ -94,7 +94,7 @@ int tr_job_type(const struct tr_job *job)
     return i;
 }
 
-/* What is at the folder of the job file, if a file says it, else at the present one. */
+/* The path is relative to the folder of the job file, or to the current folder if it comes from the command line. */
 static int load_plugin(struct tr_job *job, const struct tr_job_setting *s,
                        const struct tr_model_class **class)
 {
@@ -103,13 +103,13 @@ static int load_plugin(struct tr_job *job, const struct tr_job_setting *s,
     char *whole, *real;
     TR_TRY(by_file ? tr_format(&whole, "%.*s/%s", (int)(slash - job->path), job->path, path)
                    : tr_format(&whole, "%s%s", *path == '/' ? "" : "./", path));
-    real = realpath(whole, NULL);
-    int status = tr_plugin_load(real ? real : whole, s->where, class);
+    int status = tr_plugin_load(whole, s->where, class);
+    real = status == TR_OK ? realpath(whole, NULL) : NULL;
     free(whole);
-    if (status == TR_OK && real) {
+    if (real) {
         free(s->item[0]);
         s->item[0] = real;
-    } else free(real);
+    }
     return status;
 }
 
@@ -126,11 +126,16 @@ static int choose(struct sources *from, tr_option *key, const char *name, const 
     return s ? tr_job_set(&slot, s, name) : tr_job_set_default(&slot, otherwise);
 }
 
-/* The program's own; or those that Trireme brings, and behind them that of the plugin (NULL: none). */
+/* The program's own; or the built-in classes and then the plugin's (NULL: none). A job that Trireme has written may be of any
+ * plugin that is loaded. */
 static const tr_model_class *class_at(const struct tr_job *job, size_t i, const tr_model_class *extra)
 {
     if (job->own) return i == 0 ? job->own : NULL;
-    return i < tr_model_class_count ? tr_model_classes[i] : i == tr_model_class_count ? extra : NULL;
+    if (i < tr_model_class_count) return tr_model_classes[i];
+    i -= tr_model_class_count;
+    if (extra) return i == 0 ? extra : NULL;
+    const struct tr_plugin *p = job->reader == TR_JOB_WRITTEN ? tr_plugin_number(i) : NULL;
+    return p ? p->class : NULL;
 }
 
 static int choose_class(struct sources *from)
@@ -140,7 +145,8 @@ static int choose_class(struct sources *from)
     const tr_model_class *extra = NULL, *class;
     const char **words = NULL;
     size_t n = 0, capacity = 0;
-    bool loads = plugin && !plugin->list && *plugin->item[0] && job->reader != TR_JOB_FOREIGN;
+    bool named_now = plugin && (job->reader == TR_JOB_STRICT || plugin->commanded);
+    bool loads = named_now && !plugin->list && *plugin->item[0] && job->reader != TR_JOB_FOREIGN;
     if (loads && job->own)
         return tr_job_fail(plugin->where, "model.plugin: this program brings its class of models itself");
     if (loads) TR_TRY(load_plugin(job, plugin, &extra));

@@ -46,7 +46,8 @@ static const tr_option job_keys[] = {
     {"model.type", TR_KIND_CHOICE, AT(model.type), "auto",
      .help = "what is learnt; auto = logistic regression of labels that are two or whole numbers, least squares of others"},
     {"model.plugin", TR_KIND_TEXT, AT(model.plugin), "",
-     .help = "a shared object with a class of models of one's own, relative to the job file"},
+     .help = "a shared object with a class of models of one's own, relative to the job file; it and its folder must belong to you or "
+             "root, and no other user may be able to write to them"},
 
     {"solve.method", TR_KIND_CHOICE, AT(solve.word), "auto",
      .help = "how it is learnt; auto = the first that the model has"},

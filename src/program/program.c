@@ -13,35 +13,49 @@
 
 /* ---- options ---- */
 
-/* «--max-time T» takes two words, «--max-time=T» one. A word that is missing becomes a setting without value, which is
- * refused where all settings are. */
-static int take_time(char **word, int left, int *used, char **setting)
+/* Options that are settings of the job under another name. */
+static const struct {
+    const char *name, *key;
+} setting_options[] = {{"--max-time", "checkpoint.max_time"}, {"--plugin", "model.plugin"}};
+_Static_assert(sizeof setting_options / sizeof *setting_options == TR_RUN_SETTINGS, "one setting for each");
+
+/* Reads «--max-time T», two words, or «--max-time=T», one. A value that is missing makes a setting without value, which is
+ * refused with the other settings. *used: the number of words. */
+static int read_setting_option(char **word, int left, int *used, char **setting)
 {
-    static const char name[] = "--max-time";
-    size_t length = sizeof name - 1;
     *used = 0;
-    if (strncmp(*word, name, length) != 0 || ((*word)[length] && (*word)[length] != '=')) return TR_OK;
-    bool behind = (*word)[length] == '=';
-    const char *time = behind ? *word + length + 1 : left > 1 ? word[1] : "";
-    *used = behind || left == 1 ? 1 : 2;
-    free(*setting);
-    return tr_format(setting, "checkpoint.max_time=%s", time);
+    for (size_t i = 0; i < TR_RUN_SETTINGS; i++) {
+        size_t length = strlen(setting_options[i].name);
+        char behind = strncmp(*word, setting_options[i].name, length) == 0 ? (*word)[length] : '?';
+        if (behind && behind != '=') continue;
+        const char *value = behind ? *word + length + 1 : left > 1 ? word[1] : "";
+        *used = behind || left == 1 ? 1 : 2;
+        free(setting[i]);
+        return tr_format(&setting[i], "%s=%s", setting_options[i].key, value);
+    }
+    return TR_OK;
 }
 
 int tr_run_options_take(int *argc, char **argv, struct tr_run_options *o)
 {
     int kept = 1, used, all = *argc;
     for (int i = 1; i < all; i++) {
-        TR_TRY(take_time(argv + i, all - i, &used, &o->time_setting));
+        TR_TRY(read_setting_option(argv + i, all - i, &used, o->setting));
         if (strcmp(argv[i], "--explain") == 0) o->explain = true;
         else if (strcmp(argv[i], "--fresh") == 0) o->fresh = true;
         else if (used > 0) i += used - 1;
         else argv[kept++] = argv[i];
     }
-    if (o->time_setting && kept > 1) argv[kept++] = o->time_setting;
+    for (size_t i = 0; i < TR_RUN_SETTINGS && kept > 1; i++)
+        if (o->setting[i]) argv[kept++] = o->setting[i];
     if (kept < all) argv[kept] = NULL;
     *argc = kept;
     return TR_OK;
+}
+
+void tr_run_options_free(struct tr_run_options *o)
+{
+    for (size_t i = 0; i < TR_RUN_SETTINGS; i++) free(o->setting[i]);
 }
 
 /* ---- services ---- */
@@ -122,7 +136,7 @@ int tr_open_as(int *argc, char ***argv, const tr_model_class *class, tr_context 
     tr_signals_open(); /* one that asks for a checkpoint, perhaps before there is anything to keep, must not end the process */
     int status = tr_run_options_take(argc, *argv, &options);
     if (status == TR_OK) status = tr_context_read(argc, argv, class, &tr);
-    free(options.time_setting);
+    tr_run_options_free(&options);
     TR_TRY(status);
     status = open_all(tr, options.fresh);
     if (status == TR_OK) {

@@ -8,14 +8,18 @@
 #include "ranks/ranks.h"
 
 /* Options that may stand among the words behind the job file. */
+enum { TR_RUN_SETTINGS = 2 };
+
 struct tr_run_options {
-    bool explain;       /* --explain: all that was decided is said */
-    bool fresh;         /* --fresh: nothing is gone on with; what an earlier run has left is kept aside */
-    char *time_setting; /* of --max-time, for the job; to be freed */
+    bool explain; /* --explain: all that was decided is said */
+    bool fresh;   /* --fresh: nothing is gone on with; what an earlier run has left is kept aside */
+    char *setting[TR_RUN_SETTINGS]; /* of the job, by --max-time and --plugin; NULL: not given */
 };
 
-/* Takes the options out of the words, wherever they stand behind the first; the time limit becomes the last word. */
+/* Removes the options from the words behind the first and adds their settings at the end. tr_run_options_free() after the job is
+ * read. */
 int tr_run_options_take(int *argc, char **argv, struct tr_run_options *options);
+void tr_run_options_free(struct tr_run_options *options);
 
 /* Begins a run of the context's job, whose roles are assigned: in its folder, going on from the newest checkpoint there
  * unless `fresh`. All ranks; agreed on. Afterwards tr->monitor is there. */

@@ -99,7 +99,7 @@ bool tr_failure_is_final(const struct tr_failure *f, const struct tr_history *be
 {
     static const int final[] = {TR_OK,           TR_ERR_USAGE,     TR_ERR_DATA,
                                 TR_ERR_NO_INPUT, TR_ERR_NO_OUTPUT, TR_ERR_STOPPED,
-                                TR_ERR_DIVERGED, TR_ERR_CONFIG};
+                                TR_ERR_DIVERGED, TR_ERR_NO_PERM,   TR_ERR_CONFIG};
     if (f->kind != TR_CAUSE_EXIT) return false;
     for (size_t i = 0; i < sizeof final / sizeof *final; i++)
         if (final[i] == f->number) return true;

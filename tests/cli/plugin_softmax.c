@@ -234,6 +234,17 @@ static const tr_method methods[] = {{.name = "descent", .help = "gradient descen
 #ifdef NO_SYMBOL
 #define tr_plugin another_name
 #endif
+#ifdef ANOTHER_BUILD
+const int tr_another_build = 1;
+#endif
+#ifdef MARK
+/* Shows that code of the plugin has run. */
+__attribute__((constructor)) static void mark(void)
+{
+    FILE *file = fopen(MARK, "w");
+    if (file) fclose(file);
+}
+#endif
 #ifdef OTHER_ABI
 #define ABI (TR_MODEL_ABI + 1)
 #else

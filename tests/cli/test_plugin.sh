@@ -37,18 +37,30 @@ timeout $patience "$trireme" train jobs/own.yaml output=parts checkpoint.every="
 [ -e parts/model.h5 ] || fail "no model"
 
 # ---- predictions ----
-"$trireme" predict one data/rows.svm >labels || fail "predict"
+plugin="--plugin libsoftmax.so"
+"$trireme" predict one data/rows.svm $plugin >labels || fail "predict"
 [ "$(wc -l <labels)" -eq 900 ] && grep -qE '^[012] 0\.[0-9]+$' labels || fail "predict: $(head -2 labels)"
-"$trireme" evaluate one data/rows.svm >said || fail "evaluate"
+"$trireme" evaluate one data/rows.svm $plugin >said || fail "evaluate"
 awk '/^accuracy/ { exit !($2 > 0.7) }' said || fail "evaluate: $(cat said)"
-"$trireme" evaluate one data/rows.svm --json | grep -q '"model": "softmax", "rows": 900, "accuracy": 0' || fail "evaluate --json"
-"$trireme" inspect one/model.h5 >said || fail "inspect"
+"$trireme" evaluate one data/rows.svm --json $plugin | grep -q '"model": "softmax", "rows": 900, "accuracy": 0' || fail "evaluate --json"
+"$trireme" inspect one/model.h5 $plugin >said 2>err || fail "inspect"
+[ ! -s err ] || fail "inspect says $(cat err)"
 grep -q '^weights  *7 × 3 f64: a row is a feature' said && grep -q '^classes  *3$' said || fail "inspect: $(cat said)"
 
-# ---- elsewhere ----
+# ---- elsewhere, and another version ----
 mkdir away && mv libsoftmax.so away/
-refuses "a plugin that is gone" 78 "libsoftmax.so: cannot open shared object" "$trireme" predict one data/rows.svm
+for command in predict evaluate inspect; do
+    rows=data/rows.svm; [ $command != inspect ] || rows=
+    refuses "$command without a plugin" 64 "one/model.h5: the model needs its plugin, libsoftmax.so: add --plugin FILE" "$trireme" $command one/model.h5 $rows
+done
 "$trireme" predict one data/rows.svm --plugin away/libsoftmax.so | cmp -s - labels || fail "--plugin"
+build other.so -DANOTHER_BUILD
+"$trireme" predict one data/rows.svm --plugin other.so 2>err | cmp -s - labels || fail "--plugin other.so"
+grep -qx "warning:       one/model.h5: another version of the plugin other.so trained this model" err || fail "no warning: $(cat err)"
+"$trireme" train data.train=data/rows.svm model.type=softmax model.classes=3 output=named --plugin=away/libsoftmax.so >said 2>&1 || fail "train --plugin: $(cat said)"
+timeout $patience "$trireme" run -n 2 data.train=data/rows.svm model.type=softmax model.classes=3 output=ran --plugin away/libsoftmax.so >said 2>&1 || fail "run --plugin: $(cat said)"
+"$trireme" sweep data.train=data/rows.svm solve.rate=1,3 solve.epochs=5 model.type=softmax model.classes=3 output=swept --folds 2 --plugin away/libsoftmax.so >said 2>&1 || fail "sweep --plugin: $(cat said)"
+refuses "no file behind --plugin" 78 "model.plugin has no value" "$trireme" train data.train=data/rows.svm --plugin
 
 # ---- what is refused ----
 build abi.so -DOTHER_ABI
@@ -58,10 +70,10 @@ build kind.so -DNO_KIND
 build field.so -DFIELD_TWICE
 build one.so -DFAIL_ON_ONE
 job="jobs/own.yaml output=no"
-refuses "a plugin that is missing" 78 "jobs/own.yaml:1: model.plugin " "$trireme" train $job
+refuses "a plugin that is missing" 66 "jobs/own.yaml:1: model.plugin " "$trireme" train $job
 abi=$(sed -n 's/^enum { TR_MODEL_ABI = \([0-9]*\) };/\1/p' "$tests/../../include/trireme/model.h")
-refuses "another version" 78 "abi.so: it is for version $((abi + 1)) of trireme/model.h, this is version $abi" "$trireme" train $job model.plugin=abi.so
-refuses "no symbol" 78 "none.so: it has no tr_plugin" "$trireme" train $job model.plugin=none.so
+refuses "another version" 66 "abi.so: it is for version $((abi + 1)) of trireme/model.h, this is version $abi" "$trireme" train $job model.plugin=abi.so
+refuses "no symbol" 66 "none.so: it has no tr_plugin" "$trireme" train $job model.plugin=none.so
 refuses "an option twice" 78 "twice.so: option model.classes is there twice" "$trireme" train $job model.plugin=twice.so
 refuses "an option without a kind" 78 "kind.so: option model.more has no kind" "$trireme" train $job model.plugin=kind.so
 refuses "a field twice" 78 "model.plugin: field loss is there twice" "$trireme" train $job model.plugin=field.so

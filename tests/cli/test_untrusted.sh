@@ -5,7 +5,77 @@
 tests=$(realpath "$(dirname "$0")")
 . "$(dirname "$0")/lib.sh"
 
+[ "$(id -u)" -eq 0 ] && as_root=yes || as_root=
+[ "$as_root" ] || skip "attacks of another user: they need root"
+
+awk 'BEGIN { srand(5); for (i = 0; i < 300; i++) { k = i % 2; row = k
+    for (j = 1; j <= 4; j++) row = row " " j ":" (rand() + (j % 2 == k ? 0.7 : 0)); print row } }' >rows.svm
+
 # ---- plugins ----
+# A model, a checkpoint and a job that name a plugin, which leaves the file «ran» wherever it is loaded.
+mkdir plugins
+${CC:-cc} -std=c17 -shared -fPIC -I"$tests/../../include" -DMARK="\"$here/ran\"" "$tests/plugin_softmax.c" -o plugins/mark.so -lm ||
+    fail "the plugin does not compile"
+softmax="data.train=rows.svm model.type=softmax model.classes=2 solve.epochs=20"
+check "a plugin that the command line names" "$trireme" train $softmax checkpoint.every="5 clocks" output=theirs --plugin plugins/mark.so
+[ -e ran ] || fail "the plugin that the command line names is not loaded"
+# a run that was stopped, with its checkpoint
+check "a part of a run" sh -c "'$trireme' train $softmax checkpoint.every='5 clocks' output=part --plugin plugins/mark.so solve.epochs=1000000 --max-time 2s; [ \$? -eq 75 ]"
+[ -e part/checkpoints ] || fail "no checkpoint: $(ls part)"
+rm -f ran
+
+unloaded() { # unloaded NAME EXIT WORDS COMMAND…
+    refuses "$@"
+    [ ! -e ran ] || fail "$1: the plugin was loaded"
+    rm -f ran
+}
+needs="theirs/model.h5: the model needs its plugin, mark.so: add --plugin FILE"
+unloaded inspect 64 "$needs" "$trireme" inspect theirs/model.h5
+unloaded "inspect --servers" 64 "$needs" "$trireme" inspect theirs/model.h5 --servers 2
+unloaded predict 64 "$needs" "$trireme" predict theirs/model.h5 rows.svm
+unloaded "an option of predict" 64 "predict: unexpected --more" "$trireme" predict theirs/model.h5 rows.svm --more
+unloaded evaluate 64 "$needs" "$trireme" evaluate theirs/model.h5 rows.svm
+unloaded convert 65 "theirs/model.h5:" "$trireme" convert theirs/model.h5 out.h5
+linear="data.train=rows.svm solve.epochs=2 report.progress=no"
+check "a job with model.init" sh -c "! '$trireme' train $linear model.init=theirs/model.h5 output=init"
+grep -q "$needs" err || fail "model.init: $(cat err)"
+check "a run that goes on" sh -c "! '$trireme' train $linear output=part checkpoint.every='5 clocks'"
+grep -q "the job of the earlier run cannot be read" err || fail "resume: $(cat err)"
+"$trireme" inspect theirs >out 2>&1
+"$trireme" plot theirs >out 2>&1
+[ ! -e ran ] || fail "model.init, resume or inspect of a folder: the plugin was loaded"
+
+# the model says the name and the checksum of the plugin
+for word in plugin plugin_checksum; do
+    ! command -v h5dump >/dev/null || h5dump -A theirs/model.h5 | grep -q "\"$word\"" || fail "model.h5 has no $word"
+done
+
+with() { echo "$trireme train $softmax output=no --plugin $1"; }
+ln -s mark.so plugins/link.so && mkdir plugins/folder.so && mkfifo plugins/pipe.so
+mkdir open sticky && cp plugins/mark.so open && cp plugins/mark.so sticky && chmod 777 open && chmod 1777 sticky
+cp plugins/mark.so plugins/written.so && chmod 666 plugins/written.so
+cp plugins/mark.so plugins/group.so && chmod 664 plugins/group.so
+echo "no library" >plugins/text.so
+unloaded "a symbolic link" 77 "plugins/link.so: is a symbolic link" $(with plugins/link.so)
+unloaded "a folder" 66 "plugins/folder.so: is a folder" $(with plugins/folder.so)
+unloaded "a pipe" 66 "plugins/pipe.so: is a pipe" $(with plugins/pipe.so)
+unloaded "a missing plugin" 66 "plugins/none.so: No such file" $(with plugins/none.so)
+unloaded "no library" 66 "plugins/text.so: " $(with plugins/text.so)
+unloaded "a plugin that others can write" 77 "plugins/written.so: other users can write to it (mode 666)" $(with plugins/written.so)
+unloaded "a plugin that the group can write" 77 "plugins/group.so: other users can write to it (mode 664)" $(with plugins/group.so)
+unloaded "a folder that others can write" 77 "open/mark.so: other users can write to its folder (mode 777)" $(with open/mark.so)
+unloaded "a sticky folder" 77 "sticky/mark.so: other users can write to its folder (mode 1777)" $(with sticky/mark.so)
+unloaded "a plugin of a job" 77 "plugins/link.so: is a symbolic link" "$trireme" train $softmax model.plugin=plugins/link.so output=no
+unloaded "predict with such a plugin" 77 "plugins/link.so: is a symbolic link" "$trireme" predict theirs rows.svm --plugin plugins/link.so
+unloaded "run with such a plugin" 77 "plugins/link.so: is a symbolic link" "$trireme" run -n 2 $softmax output=no --plugin plugins/link.so
+if [ "$as_root" ]; then
+    cp plugins/mark.so plugins/other.so && chown 65534 plugins/other.so
+    unloaded "a plugin of another user" 77 "plugins/other.so: it belongs to user 65534" $(with plugins/other.so)
+    mkdir others && cp plugins/mark.so others && chown 65534 others
+    unloaded "a folder of another user" 77 "others/mark.so: its folder belongs to user 65534" $(with others/mark.so)
+fi
+check "predict with its plugin" "$trireme" predict theirs rows.svm --plugin plugins/mark.so
+[ -e ran ] || fail "predict --plugin does not load the plugin"
 
 # ---- HDF5 files that refer to other files ----
 

@@ -239,7 +239,8 @@ def wrong(code, said, folder, bad, words):
         return f"exit code {code}"
     if code not in (0, 75) and len(errors) != 1 or code == 0 and errors:
         return f"exit code {code} with {len(errors)} lines of error"
-    if bad and code not in (64, 78):
+    plugin = any(word.startswith("model.plugin=") for word in words)
+    if bad and code not in ((64, 66, 77, 78) if plugin else (64, 78)):
         return f"exit code {code} for a value that cannot be"
     if code == 0 and "output=out" in words and "tasks.yaml" not in words:
         try:
