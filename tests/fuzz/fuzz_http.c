@@ -7,7 +7,9 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -115,7 +117,7 @@ static size_t converse(const struct tr_watch_server *s, const char *request, siz
     size_t n = 0;
     DEMAND(fd >= 0 && setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &yes, sizeof yes) == 0);
     DEMAND(bind(fd, (struct sockaddr *)&from, sizeof from) == 0);
-    DEMAND(connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) expect(false, strerror(errno));
     for (size_t at = 0; at < length;) {
         ssize_t sent = send(fd, request + at, length - at, MSG_NOSIGNAL);
         if (sent <= 0) break; /* the server has refused it */
@@ -139,6 +141,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     size_t length;
     bool has_token;
     if (!server[0]) {
+        struct sigaction timer; /* that libFuzzer uses: it must not interrupt connect() */
+        DEMAND(sigaction(SIGALRM, NULL, &timer) == 0);
+        timer.sa_flags |= SA_RESTART;
+        DEMAND(sigaction(SIGALRM, &timer, NULL) == 0);
         start_servers();
         atexit(stop_servers);
     }
