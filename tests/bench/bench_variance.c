@@ -20,12 +20,12 @@
 #include <unistd.h>
 
 #include "data/reader.h"
-#include "model/linear/loss.h"
+#include "model/loss.h"
 #include "model/linear/sgd/steps.h"
 
 /* ---- the problem ---- */
 
-static int read_problem(const char *path, int model, struct tr_problem *p)
+static int read_problem(const char *path, const struct tr_loss *model, struct tr_problem *p)
 {
     struct tr_files files;
     struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM, .lowest_index = 0};
@@ -39,7 +39,7 @@ static int read_problem(const char *path, int model, struct tr_problem *p)
     for (uint64_t k = 0; k < csr.begin[csr.rows]; k++) most = csr.column[k] > most ? csr.column[k] : most;
     *p = (struct tr_problem){
         .outputs = 1,
-        .model = model,
+        .loss = model,
         .dtype = TR_F64,
         .rows = {.n = csr.rows, .begin = csr.begin, .column = csr.column, .value = csr.value},
         .target = csr.label,
@@ -47,7 +47,8 @@ static int read_problem(const char *path, int model, struct tr_problem *p)
         .keys = (size_t)most + 1,
         .n = (double)csr.rows};
     p->l2 = 1 / p->n;
-    for (size_t i = 0; model != TR_LOSS_LINEAR && i < csr.rows; i++) csr.label[i] = csr.label[i] > 0 ? 1 : -1;
+    for (size_t i = 0; model != &tr_loss_linear && i < csr.rows; i++)
+        csr.label[i] = csr.label[i] > 0 ? 1 : -1;
     return TR_OK;
 }
 
@@ -150,7 +151,7 @@ static int follow(const struct tr_problem *p, int method, double L, double facto
     struct run r;
     TR_TRY(open_run(p, &r));
     double rate =
-        tr_variance_rate(method == TR_METHOD_GROWING ? TR_METHOD_SVRG : method, p->model, L) * factor;
+        tr_variance_rate(method == TR_METHOD_GROWING ? TR_METHOD_SVRG : method, p->loss, L) * factor;
     struct tr_variance_options o = {.method = method, .rate = rate, .batch = 1};
     for (*n = 0; *n < most && r.passes < passes;) {
         double f = full_stage(&r);
@@ -204,7 +205,7 @@ static double time_plain(const struct tr_problem *p, struct run *r)
         size_t row = (size_t)tr_rng_below(&r->rng, p->rows.n);
         double slope;
         tr_margins(p, row, 1, r->model.w, &slope);
-        slope = tr_loss_slope(p->model, slope, (double)p->target[row]);
+        slope = p->loss->slope(slope, (double)p->target[row], 0);
         tr_add_rows(p, row, 1, &slope, 1e-3, NULL, NULL, r->model.w);
     }
     return tr_now() - begin;
@@ -336,9 +337,9 @@ int main(int argc, char **argv)
         return status;
     }
 #define NUMBER(i, other) (argc > (i) ? atof(argv[i]) : (other))
-    int model = !strcmp(argv[3], "linear")  ? TR_LOSS_LINEAR
-                : !strcmp(argv[3], "l2svm") ? TR_LOSS_L2SVM
-                                            : TR_LOSS_LOGISTIC;
+    const struct tr_loss *model = !strcmp(argv[3], "linear")  ? &tr_loss_linear
+                                  : !strcmp(argv[3], "l2svm") ? &tr_loss_l2svm
+                                                              : &tr_loss_logistic;
     status = read_problem(argv[2], model, &p);
     if (status == TR_OK && NUMBER(6, 0) > 0 && !strcmp(argv[1], "curves")) p.l2 = NUMBER(6, 0);
     if (status != TR_OK) fprintf(stderr, "%s\n", tr_error_text());

@@ -36,7 +36,7 @@ pair() {
 for type in auto logistic svm l2svm; do
     pair libsvm $type works; pair csv $type works; pair ratings $type refused; pair docword $type refused; pair hdf5 $type works
 done
-for type in linear huber quantile; do
+for type in linear huber quantile logcosh; do
     pair libsvm $type works; pair csv $type works; pair ratings $type refused; pair docword $type refused; pair hdf5 $type works
 done
 pair libsvm poisson works solve.method=sgd; pair csv poisson works solve.method=sgd

@@ -39,7 +39,7 @@ TEXTS = {
     "experiment.level": ["1", "1.5", "3"],
     "tasks.NAME.after": ["[two]", "[one]", "[nothing]"],
 }
-TYPES = {"linear": ["logistic", "svm", "l2svm", "linear", "huber", "quantile", "poisson"]}
+TYPES = {"linear": ["logistic", "svm", "l2svm", "linear", "huber", "quantile", "poisson", "logcosh"]}
 CLASSES = ["linear", "kmeans", "mf", "lda", "trees"]
 OPTIMIZERS = ["momentum", "nesterov", "adagrad", "adadelta", "rmsprop", "adam", "ftrl"]
 SMALL = {"kmeans": ["model.clusters=3"], "mf": ["model.rank=3"], "lda": ["model.topics=3"], "trees": ["model.leaves=4", "model.min_rows=2"]}

@@ -67,22 +67,24 @@ static double odd_number(struct tr_rng *rng)
 enum { FEATURES = 5000, FIRST = 3000 };
 
 /* Of one output, or several classifiers'; a softmax if it is logistic. */
-static struct tr_linear_model some_model_of(int type, enum tr_dtype dtype, bool biased, size_t outputs)
+static struct tr_linear_model some_model_of(const struct tr_loss *loss, enum tr_dtype dtype, bool biased,
+                                            size_t outputs)
 {
     static const float labels[] = {2, -3, 0.5f, 100, 7};
-    struct tr_linear_model m = {.type = type,
+    struct tr_linear_model m = {.loss = loss,
                                 .dtype = dtype,
                                 .features = FEATURES,
-                                .first_index = type == TR_LOSS_LINEAR ? 0 : 1,
+                                .first_index = loss == &tr_loss_linear ? 0 : 1,
                                 .outputs = outputs,
-                                .softmax = outputs > 1 && type == TR_LOSS_LOGISTIC,
+                                .softmax = outputs > 1 && loss == &tr_loss_logistic,
                                 .biased = biased,
+                                .shape = loss->shape == TR_SHAPE_NONE ? 0 : 0.3,
                                 .labels = outputs > 1 ? outputs : 2,
                                 .l2 = 1e-4,
                                 .objective = 0.25,
                                 .rows = 12345};
     struct tr_rng rng;
-    tr_rng_seed(&rng, 7, (uint64_t)type, (uint64_t)dtype);
+    tr_rng_seed(&rng, 7, (uint64_t)loss->type[0], (uint64_t)dtype);
     float *f32;
     double *f64;
     ck_ok(TR_NEW(&f64, FEATURES * outputs));
@@ -101,9 +103,9 @@ static struct tr_linear_model some_model_of(int type, enum tr_dtype dtype, bool 
     return m;
 }
 
-static struct tr_linear_model some_model(int type, enum tr_dtype dtype, bool biased)
+static struct tr_linear_model some_model(const struct tr_loss *loss, enum tr_dtype dtype, bool biased)
 {
-    return some_model_of(type, dtype, biased, 1);
+    return some_model_of(loss, dtype, biased, 1);
 }
 
 static const char job_text[] = "model:\n  type: svm # «x»\n";
@@ -117,9 +119,10 @@ static void save_h5(const struct tr_linear_model *m)
     float f32[8];
     for (size_t k = 0; k < m->outputs; k++) f32[k] = (float)m->bias[k];
     ck_ok(tr_h5_create(folder, "trireme-linear", 1, job_text, NULL, &w));
-    ck_ok(tr_h5_put_text(w, "model", tr_linear_model_name(m->type)));
+    ck_ok(tr_h5_put_text(w, "model", m->loss->type));
     ck_ok(tr_h5_put_count(w, "features", m->features));
     ck_ok(tr_h5_put_count(w, "first_index", m->first_index));
+    if (m->loss->shape != TR_SHAPE_NONE) ck_ok(tr_h5_put_real(w, tr_shape_name[m->loss->shape], m->shape));
     ck_ok(tr_h5_put_real(w, "l2", m->l2));
     ck_ok(tr_h5_put_real(w, "objective", m->objective));
     ck_ok(tr_h5_put_count(w, "rows", m->rows));
@@ -163,7 +166,8 @@ static int read_model(const char *from, struct tr_linear_model *model)
 
 static void expect_equal(const struct tr_linear_model *a, const struct tr_linear_model *b)
 {
-    ck_assert_int_eq(a->type, b->type);
+    ck_assert_ptr_eq(a->loss, b->loss);
+    ck_assert_double_eq(a->shape, b->shape);
     ck_assert_int_eq(a->dtype, b->dtype);
     ck_assert_uint_eq(a->features, b->features);
     ck_assert_int_eq(a->biased, b->biased);
@@ -179,10 +183,13 @@ static void expect_equal(const struct tr_linear_model *a, const struct tr_linear
 
 START_TEST(both_files_read_back_bit_by_bit)
 {
-    for (int i = 0; i < 32; i++) {
-        size_t outputs = i & 16 && (i & 3) != TR_LOSS_LINEAR ? 5 : 1;
+    size_t losses = 0;
+    while (tr_losses[losses]) losses++;
+    for (size_t i = 0; i < 8 * losses; i++) {
+        const struct tr_loss *loss = tr_losses[i / 8];
+        size_t outputs = i & 1 && tr_loss_classifies(loss) ? 5 : 1;
         make_folder();
-        struct tr_linear_model m = some_model_of(i & 3, i & 4 ? TR_F64 : TR_F32, i & 8, outputs), read;
+        struct tr_linear_model m = some_model_of(loss, i & 2 ? TR_F64 : TR_F32, i & 4, outputs), read;
         save(&m);
         ck_ok(read_model(folder, &read));
         expect_equal(&m, &read);
@@ -230,7 +237,7 @@ START_TEST(a_truncated_model_is_refused)
     static const char *const names[] = {"model.h5", "model.txt"};
     for (int f = 0; f < 2; f++) {
         make_folder();
-        struct tr_linear_model m = some_model(TR_LOSS_LOGISTIC, TR_F32, true), read;
+        struct tr_linear_model m = some_model(&tr_loss_logistic, TR_F32, true), read;
         save(&m);
         size_t n;
         char *bytes = read_file(names[f], &n);
@@ -257,7 +264,7 @@ START_TEST(a_damaged_h5_never_crashes)
     return;
 #endif
     make_folder();
-    struct tr_linear_model m = some_model(TR_LOSS_SVM, TR_F32, true), read;
+    struct tr_linear_model m = some_model(&tr_loss_svm, TR_F32, true), read;
     save(&m);
     size_t n;
     char *bytes = read_file("model.h5", &n);
@@ -316,7 +323,7 @@ START_TEST(liblinears_own_text_is_read)
         "w\n0.10000000000000001 \n-3 \n0.5 \n";
     struct tr_linear_model m;
     ck_ok(tr_linear_model_parse_text(text, strlen(text), "m", &m));
-    ck_assert_int_eq(m.type, TR_LOSS_L2SVM);
+    ck_assert_ptr_eq(m.loss, &tr_loss_l2svm);
     ck_assert_int_eq(m.dtype, TR_F64);
     ck_assert(m.label[0] == -1 && m.label[1] == 1 && *m.bias == 1);
     struct tr_linear linear = {.saved = m, .output = TR_OUT_MARGIN};
@@ -348,7 +355,7 @@ static void put_number(const char *name, const char *attribute, int value)
 START_TEST(a_malformed_h5_is_refused)
 {
     make_folder();
-    struct tr_linear_model m = some_model(TR_LOSS_LOGISTIC, TR_F32, false), read;
+    struct tr_linear_model m = some_model(&tr_loss_logistic, TR_F32, false), read;
     save(&m);
     put_number("model.h5", "format_version", 99);
     ck_fails(read_model(folder, &read), TR_ERR_DATA, "format version 99, expected 1");
@@ -375,7 +382,7 @@ END_TEST
 START_TEST(nothing_is_left_where_writing_fails)
 {
     make_folder();
-    struct tr_linear_model m = some_model(TR_LOSS_LOGISTIC, TR_F32, false);
+    struct tr_linear_model m = some_model(&tr_loss_logistic, TR_F32, false);
     struct tr_linear_text *t;
     ck_ok(tr_linear_text_create(folder, &m, &t));
     ck_ok(tr_linear_text_append(t, m.dtype, m.weight, FIRST));

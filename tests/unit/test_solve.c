@@ -4,140 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/linear/loss.h"
+#include "model/loss.h"
 #include "model/linear/pass.h"
 
-static const int models[] = {TR_LOSS_LOGISTIC, TR_LOSS_LINEAR, TR_LOSS_SVM, TR_LOSS_L2SVM};
+static const struct tr_loss *const models[] = {&tr_loss_logistic, &tr_loss_linear, &tr_loss_svm,
+                                               &tr_loss_l2svm};
 enum { MODELS = 4 };
 
-static bool classifies(int model)
+static bool classifies(const struct tr_loss *model)
 {
-    return model != TR_LOSS_LINEAR;
+    return model != &tr_loss_linear;
 }
-
-/* Margins and labels to try, away from the kinks of the hinge. */
-static const double margins[] = {-40, -3.1, -0.7, 0.2, 0.93, 1.4, 6, 40};
-enum { MARGINS = sizeof margins / sizeof *margins };
-
-START_TEST(slopes_are_the_derivatives_of_losses)
-{
-    for (int k = 0; k < MODELS; k++)
-        for (int i = 0; i < MARGINS; i++)
-            for (double y = -1; y <= 1; y += 2) {
-                double m = margins[i], h = 1e-6;
-                double slope = (tr_loss(models[k], m + h, y) - tr_loss(models[k], m - h, y)) / (2 * h);
-                ck_assert_double_eq_tol(tr_loss_slope(models[k], m, y), slope, 1e-5 * (1 + fabs(slope)));
-            }
-}
-END_TEST
-
-/* φ(m) + φ*(-α) + α m ≥ 0 for every α, and 0 where -α is the slope at m (Fenchel and Young). */
-START_TEST(conjugates_bound_losses_and_touch_them)
-{
-    for (int k = 0; k < MODELS; k++)
-        for (int i = 0; i < MARGINS; i++)
-            for (double y = -1; y <= 1; y += 2) {
-                int model = models[k];
-                double m = margins[i], sign = classifies(model) ? y : 1;
-                for (double a = 0; a <= 1; a += 0.125)
-                    ck_assert_double_ge(tr_loss(model, m, y) + tr_loss_conjugate(model, a, y) + sign * a * m,
-                                        -1e-9);
-                double touching = -sign * tr_loss_slope(model, m, y);
-                double sum =
-                    tr_loss(model, m, y) + tr_loss_conjugate(model, touching, y) + sign * touching * m;
-                ck_assert_double_eq_tol(sum, 0, 1e-8 * (1 + fabs(touching * m)));
-            }
-}
-END_TEST
-
-START_TEST(a_dual_step_is_the_minimum_of_its_coordinate)
-{
-    static const double curvatures[] = {0.01, 1, 80};
-    for (int k = 0; k < MODELS; k++)
-        for (int i = 0; i < MARGINS; i++)
-            for (int c = 0; c < 3; c++)
-                for (double old = 0; old <= 1; old += 0.25) {
-                    int model = models[k];
-                    double m = margins[i], y = i % 2 ? 1 : -1, q = curvatures[c],
-                           sign = classifies(model) ? y : 1;
-                    double best = tr_dual_step(model, old, m, y, q);
-#define VALUE(a) (tr_loss_conjugate(model, a, y) + sign * m * ((a)-old) + q / 2 * ((a)-old) * ((a)-old))
-                    double lowest = VALUE(best);
-                    for (double a = classifies(model) ? 0 : -2; a <= 1; a += 1.0 / 64)
-                        ck_assert_double_le(lowest, VALUE(a) + 1e-3 * fabs(VALUE(a)) + 1e-9);
-                }
-}
-END_TEST
-
-/* However near to 0 or 1 it begins: by bisection of the slope. */
-START_TEST(a_dual_step_of_logistic_loss_is_right_near_its_ends)
-{
-    static const double olds[] = {0, 1e-10, 1e-3, 0.9, 0.999, 1 - 1e-7, 1}, factors[] = {0.001, 1, 100, 1e4};
-    for (int i = 0; i < 7; i++)
-        for (double m = -100; m <= 100; m += 10)
-            for (int c = 0; c < 4; c++) {
-                double old = olds[i], q = factors[c], low = 0, high = 1;
-                double found = tr_dual_step(TR_LOSS_LOGISTIC, old, m, 1, q);
-                for (int k = 0; k < 60; k++) {
-                    double z = (low + high) / 2, slope = log(z / (1 - z)) + m + q * (z - old);
-                    if (slope > 0) high = z;
-                    else low = z;
-                }
-                ck_assert_double_eq_tol(found, low, 1e-3 * fmin(low, 1 - low) + 1e-6);
-            }
-}
-END_TEST
-
-/* Those with a shape: between which numbers their dual variables lie, and none for counts. */
-static const struct {
-    int model;
-    double shape, least, most;
-} shaped[] = {{TR_LOSS_HUBER, 1.5, -1.5, 1.5},
-              {TR_LOSS_QUANTILE, 0.3, -0.7, 0.3},
-              {TR_LOSS_LINEAR, 0, -3, 3},
-              {TR_LOSS_POISSON, 0, 0, 0},
-              {TR_LOSS_LOGISTIC, 0, 0, 0}};
-enum { SHAPED = sizeof shaped / sizeof *shaped };
-
-START_TEST(slopes_and_curvatures_of_all_losses_are_their_derivatives)
-{
-    for (int k = 0; k < SHAPED; k++)
-        for (int i = 0; i < MARGINS; i++)
-            for (double y = shaped[k].model == TR_LOSS_POISSON ? 0 : -1; y <= 1; y++) {
-                int model = shaped[k].model;
-                double s = shaped[k].shape, m = margins[i], h = 1e-5;
-                if (y == 0 && model == TR_LOSS_LOGISTIC) continue;
-                double slope =
-                    (tr_shaped_loss(model, s, m + h, y) - tr_shaped_loss(model, s, m - h, y)) / (2 * h);
-                double curve =
-                    (tr_shaped_slope(model, s, m + h, y) - tr_shaped_slope(model, s, m - h, y)) / (2 * h);
-                ck_assert_double_eq_tol(tr_shaped_slope(model, s, m, y), slope, 1e-5 * (1 + fabs(slope)));
-                ck_assert_double_eq_tol(tr_shaped_curvature(model, s, m, y), curve, 1e-5 * (1 + fabs(curve)));
-            }
-}
-END_TEST
-
-START_TEST(conjugates_and_steps_suit_losses_with_a_shape)
-{
-    for (int k = 0; k < 3; k++)
-        for (int i = 0; i < MARGINS; i++)
-            for (double q = 0.01; q < 100; q *= 9) {
-                int model = shaped[k].model;
-                double s = shaped[k].shape, m = margins[i], y = i % 2 ? 1 : -2.5, old = 0.1;
-                double step = tr_shaped_step(model, s, old, m, y, q);
-                ck_assert(step >= shaped[k].least || model == TR_LOSS_LINEAR);
-                ck_assert(step <= shaped[k].most || model == TR_LOSS_LINEAR);
-                double touching = -tr_shaped_slope(model, s, m, y), loss = tr_shaped_loss(model, s, m, y);
-                ck_assert_double_eq_tol(loss + tr_shaped_conjugate(model, touching, y) + touching * m, 0,
-                                        1e-8 * (1 + loss));
-                for (double a = shaped[k].least; a <= shaped[k].most; a += 0.05) {
-                    ck_assert_double_ge(loss + tr_shaped_conjugate(model, a, y) + a * m, -1e-9);
-#define AT(a) (tr_shaped_conjugate(model, a, y) + m * ((a)-old) + q / 2 * ((a)-old) * ((a)-old))
-                    ck_assert_double_le(AT(step), AT(a) + 1e-9);
-                }
-            }
-}
-END_TEST
 
 /* A softmax, and classes each against the rest, with weights of rows. */
 START_TEST(slopes_of_several_outputs_are_derivatives)
@@ -145,7 +22,7 @@ START_TEST(slopes_of_several_outputs_are_derivatives)
     enum { CLASSES = 4, WIDE_ROWS = 3 };
     static const float target[WIDE_ROWS] = {2, 0, 3}, weight[WIDE_ROWS] = {1, 0, 2.5f};
     for (int k = 0; k < MODELS + 1; k++) {
-        struct tr_problem p = {.model = k < MODELS ? models[k] : TR_LOSS_LOGISTIC,
+        struct tr_problem p = {.loss = k < MODELS ? models[k] : &tr_loss_logistic,
                                .target = target,
                                .weight = weight,
                                .outputs = CLASSES,
@@ -178,7 +55,7 @@ struct fixture {
     float value[ROWS * KEYS], label[ROWS];
 };
 
-static void make(struct fixture *f, int model, enum tr_dtype dtype, bool binary, bool bias)
+static void make(struct fixture *f, const struct tr_loss *model, enum tr_dtype dtype, bool binary, bool bias)
 {
     struct tr_rng rng;
     tr_rng_seed(&rng, 7, 0, 0);
@@ -194,7 +71,7 @@ static void make(struct fixture *f, int model, enum tr_dtype dtype, bool binary,
     }
     f->begin[ROWS] = n;
     f->problem = (struct tr_problem){.outputs = 1,
-                                     .model = model,
+                                     .loss = model,
                                      .dtype = dtype,
                                      .rows = {ROWS, f->begin, f->column, binary ? NULL : f->value, f->label},
                                      .target = f->label,
@@ -216,7 +93,7 @@ static double objective(const struct fixture *f, const double *w)
 {
     double sum = 0, squares = 0;
     for (int i = 0; i < ROWS; i++)
-        sum += tr_loss(f->problem.model, reference_margin(f, i, w), (double)f->label[i]);
+        sum += f->problem.loss->value(reference_margin(f, i, w), (double)f->label[i], 0);
     for (int j = 0; j < KEYS; j++) squares += w[j] * w[j];
     return sum / ROWS + f->problem.l2 / 2 * squares;
 }
@@ -225,7 +102,7 @@ START_TEST(margins_are_dot_products)
 {
     for (int form = 0; form < 8; form++) {
         struct fixture f;
-        make(&f, TR_LOSS_LOGISTIC, form & 1 ? TR_F64 : TR_F32, form & 2, form & 4);
+        make(&f, &tr_loss_logistic, form & 1 ? TR_F64 : TR_F32, form & 2, form & 4);
         double w64[KEYS + 1], margin[ROWS];
         float w32[KEYS + 1];
         for (int j = 0; j <= KEYS; j++) w64[j] = (double)(w32[j] = (float)sin(j));
@@ -249,7 +126,7 @@ START_TEST(a_gradient_step_agrees_with_finite_differences)
             for (uint64_t z = 0; z < f.begin[ROWS]; z++) reg[f.column[z]] += 1;
             for (int j = 0; j < KEYS; j++) reg[j] = (float)(f.problem.l2 * ROWS / (double)reg[j]);
             tr_margins(&f.problem, 0, ROWS, w, slope);
-            for (int i = 0; i < ROWS; i++) slope[i] = tr_loss_slope(models[k], slope[i], (double)f.label[i]);
+            for (int i = 0; i < ROWS; i++) slope[i] = models[k]->slope(slope[i], (double)f.label[i], 0);
             tr_add_rows(&f.problem, 0, ROWS, slope, 1e-3, reg, w, moved);
             for (int j = 0; j <= KEYS; j++) {
                 double at = w[j], h = 1e-6;
@@ -301,7 +178,7 @@ START_TEST(dual_passes_of_several_classes_reach_the_optimum)
     for (int k = 0; k < 2 * (MODELS + 1); k++) {
         struct fixture f;
         bool softmax = k / 2 == MODELS;
-        int model = softmax ? TR_LOSS_LOGISTIC : models[k / 2];
+        const struct tr_loss *model = softmax ? &tr_loss_logistic : models[k / 2];
         if (!classifies(model) || (softmax && k % 2)) continue;
         make(&f, model, TR_F64, false, true);
         float weight[ROWS], norm[ROWS], a[2][ROWS * CLASSES] = {0}, zeros[ROWS * CLASSES] = {0};
@@ -372,7 +249,7 @@ static void open_forms(struct forms *f, size_t keys, size_t outputs, enum tr_dty
         f->begin[i + 1] = n;
         f->target[i] = outputs > 1 ? (float)(i % outputs) : i % 3 ? 1 : -1;
     }
-    f->sparse = (struct tr_problem){.model = TR_LOSS_LOGISTIC,
+    f->sparse = (struct tr_problem){.loss = &tr_loss_logistic,
                                     .dtype = dtype,
                                     .rows = {MANY_ROWS, f->begin, f->column, f->value, f->target, NULL},
                                     .target = f->target,
@@ -468,10 +345,7 @@ START_TEST(dense_rows_shrink_all_features)
 }
 END_TEST
 
-UNIT_MAIN("solve", slopes_are_the_derivatives_of_losses, conjugates_bound_losses_and_touch_them,
-          a_dual_step_is_the_minimum_of_its_coordinate, a_dual_step_of_logistic_loss_is_right_near_its_ends,
-          slopes_and_curvatures_of_all_losses_are_their_derivatives,
-          conjugates_and_steps_suit_losses_with_a_shape, slopes_of_several_outputs_are_derivatives,
-          margins_are_dot_products, a_gradient_step_agrees_with_finite_differences,
-          dual_passes_reach_the_optimum, dual_passes_of_several_classes_reach_the_optimum,
-          dense_rows_give_what_sparse_rows_do, dense_rows_shrink_all_features)
+UNIT_MAIN("solve", slopes_of_several_outputs_are_derivatives, margins_are_dot_products,
+          a_gradient_step_agrees_with_finite_differences, dual_passes_reach_the_optimum,
+          dual_passes_of_several_classes_reach_the_optimum, dense_rows_give_what_sparse_rows_do,
+          dense_rows_shrink_all_features)

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "data/reader.h"
-#include "model/linear/loss.h"
+#include "model/loss.h"
 #include "model/linear/sgd/steps.h"
 
 /* ---- a problem ---- */
@@ -21,7 +21,7 @@ static uint32_t column[ROWS * KEYS];
 static float value[ROWS * KEYS], label[ROWS];
 static struct tr_problem problem;
 
-static void make(int model, enum tr_dtype dtype, bool binary, double l2)
+static void make(const struct tr_loss *model, enum tr_dtype dtype, bool binary, double l2)
 {
     struct tr_rng rng;
     tr_rng_seed(&rng, 7, 0, 0);
@@ -33,13 +33,13 @@ static void make(int model, enum tr_dtype dtype, bool binary, double l2)
             column[n] = k;
             value[n++] = binary ? 1.0f : (float)tr_rng_normal(&rng);
         }
-        label[i] = model == TR_LOSS_LINEAR ? (float)tr_rng_normal(&rng)
-                   : tr_rng_next(&rng) & 1 ? 1.0f
-                                           : -1.0f;
+        label[i] = model == &tr_loss_linear ? (float)tr_rng_normal(&rng)
+                   : tr_rng_next(&rng) & 1  ? 1.0f
+                                            : -1.0f;
     }
     begin[ROWS] = n;
     problem = (struct tr_problem){.outputs = 1,
-                                  .model = model,
+                                  .loss = model,
                                   .dtype = dtype,
                                   .rows = {ROWS, begin, column, binary ? NULL : value, label},
                                   .target = label,
@@ -59,7 +59,7 @@ static double margin(size_t i, const double *w)
 
 static double slope_at(size_t i, const double *w)
 {
-    return tr_loss_slope(problem.model, margin(i, w), (double)label[i]);
+    return problem.loss->slope(margin(i, w), (double)label[i], 0);
 }
 
 /* into += by x_i */
@@ -73,7 +73,7 @@ static void add(size_t i, double by, double *into)
 static double total_loss(size_t first, size_t n, const double *w)
 {
     double sum = 0;
-    for (size_t i = first; i < first + n; i++) sum += tr_loss(problem.model, margin(i, w), (double)label[i]);
+    for (size_t i = first; i < first + n; i++) sum += problem.loss->value(margin(i, w), (double)label[i], 0);
     return sum;
 }
 
@@ -228,7 +228,7 @@ static void compare(const struct tr_variance_options *o, double tolerance)
 
 static const int methods[] = {TR_METHOD_SVRG, TR_METHOD_SVRGPP, TR_METHOD_KATYUSHA, TR_METHOD_GROWING};
 enum { METHODS = 4 };
-static const int smooth[] = {TR_LOSS_LOGISTIC, TR_LOSS_LINEAR, TR_LOSS_L2SVM};
+static const struct tr_loss *const smooth[] = {&tr_loss_logistic, &tr_loss_linear, &tr_loss_l2svm};
 
 static struct tr_variance_options usual(int method, uint64_t steps, size_t batch)
 {
@@ -239,12 +239,13 @@ static struct tr_variance_options usual(int method, uint64_t steps, size_t batch
 START_TEST(lazy_steps_are_dense_steps)
 {
     for (int form = 0; form < METHODS * 3 * 2 * 2; form++) {
-        int method = methods[form % METHODS], model = smooth[form / METHODS % 3];
+        int method = methods[form % METHODS];
+        const struct tr_loss *model = smooth[form / METHODS % 3];
         struct tr_variance_options o = usual(method, 400, form / METHODS / 3 % 2 ? 3 : 1);
         make(model, TR_F64, form & 1, form / METHODS / 6 ? 0.05 : 0);
         compare(&o, 1e-12);
     }
-    make(TR_LOSS_SVM, TR_F64, false, 0.05);
+    make(&tr_loss_svm, TR_F64, false, 0.05);
     struct tr_variance_options o = usual(TR_METHOD_GROWING, 400, 8);
     compare(&o, 1e-12);
 }
@@ -256,7 +257,7 @@ START_TEST(long_gaps_are_closed_exactly)
     for (int k = 0; k < METHODS; k++)
         for (int l2 = 0; l2 < 2; l2++) {
             struct tr_variance_options o = usual(methods[k], 40001, 1);
-            make(TR_LOSS_LOGISTIC, TR_F64, false, l2 ? 1e-3 : 0);
+            make(&tr_loss_logistic, TR_F64, false, l2 ? 1e-3 : 0);
             compare(&o, 1e-11);
         }
 }
@@ -266,7 +267,7 @@ START_TEST(floats_follow_doubles)
 {
     for (int k = 0; k < METHODS; k++) {
         struct tr_variance_options o = usual(methods[k], 400, 1);
-        make(TR_LOSS_LOGISTIC, TR_F32, k & 1, 0.05);
+        make(&tr_loss_logistic, TR_F32, k & 1, 0.05);
         compare(&o, 2e-5);
     }
 }
@@ -276,7 +277,8 @@ END_TEST
 
 START_TEST(gradients_agree_with_finite_differences)
 {
-    static const int all[] = {TR_LOSS_LOGISTIC, TR_LOSS_LINEAR, TR_LOSS_L2SVM, TR_LOSS_SVM};
+    static const struct tr_loss *const all[] = {&tr_loss_logistic, &tr_loss_linear, &tr_loss_l2svm,
+                                                &tr_loss_svm};
     for (int k = 0; k < 4; k++)
         for (int binary = 0; binary < 2; binary++) {
             make(all[k], TR_F64, binary, 0.05);
@@ -305,7 +307,7 @@ START_TEST(slopes_kept_and_gradient_agree)
 {
     static struct memory m;
     for (int dtype = TR_F32; dtype <= TR_F64; dtype++) {
-        make(TR_LOSS_LOGISTIC, (enum tr_dtype)dtype, false, 0);
+        make(&tr_loss_logistic, (enum tr_dtype)dtype, false, 0);
         prepare(&m);
         double gradient[ALL] = {0}, expected[ALL] = {0};
         tr_variance_gradient(&problem, 0, ROWS, m.snapshot, NULL, m.slope, gradient);
@@ -317,7 +319,7 @@ END_TEST
 
 START_TEST(smoothness_bounds_the_curvature)
 {
-    make(TR_LOSS_LOGISTIC, TR_F64, false, 0.05);
+    make(&tr_loss_logistic, TR_F64, false, 0.05);
     double largest = 0, w[ALL] = {0}, other[ALL];
     for (size_t i = 0; i < ROWS; i++) {
         double x[ALL] = {0}, norm = 0;
@@ -327,7 +329,7 @@ START_TEST(smoothness_bounds_the_curvature)
     }
     ck_assert_double_eq_tol(tr_variance_largest_norm(&problem, 0, ROWS), largest, 1e-9);
     for (int k = 0; k < 3; k++) {
-        problem.model = smooth[k];
+        problem.loss = smooth[k];
         double L = tr_variance_smoothness(&problem, largest);
         for (size_t i = 0; i < ROWS; i++) {
             memcpy(other, w, sizeof w);
@@ -347,10 +349,10 @@ START_TEST(what_cannot_be_is_refused)
 {
     struct tr_variance *v;
     struct tr_variance_options o = usual(TR_METHOD_SVRG, 10, 1);
-    make(TR_LOSS_SVM, TR_F64, false, 0.05);
+    make(&tr_loss_svm, TR_F64, false, 0.05);
     ck_fails(tr_variance_open(&problem, &o, &v), TR_ERR_CONFIG, "smooth");
     ck_assert_ptr_null(v);
-    problem.model = TR_LOSS_LOGISTIC;
+    problem.loss = &tr_loss_logistic;
     o.rate = -1;
     ck_fails(tr_variance_open(&problem, &o, &v), TR_ERR_CONFIG, "positive");
     o.rate = NAN;
@@ -383,7 +385,7 @@ START_TEST(one_worker_computes_the_same_bits_under_any_control)
     static struct memory alone, raced;
     for (int form = 0; form < METHODS * 2 * 2; form++) {
         struct tr_variance_options o = usual(methods[form % METHODS], 500, form / METHODS % 2 ? 3 : 1);
-        make(TR_LOSS_LOGISTIC, form / METHODS / 2 ? TR_F32 : TR_F64, form & 1, 0.01);
+        make(&tr_loss_logistic, form / METHODS / 2 ? TR_F32 : TR_F64, form & 1, 0.01);
         prepare(&alone);
         inner(&alone, &o, true, NULL);
         for (int kind = TR_UPDATE_LOCKED; kind <= TR_UPDATE_HOGWILD; kind++)
@@ -436,7 +438,7 @@ static void together(struct memory *m, struct tr_variance *v, bool slopes, uint6
 START_TEST(no_change_of_a_row_is_lost)
 {
     enum { STEPS = 20000 };
-    make(TR_LOSS_SVM, TR_F64, false, 0);
+    make(&tr_loss_svm, TR_F64, false, 0);
     struct tr_variance_options o = {
         .method = TR_METHOD_GROWING, .rate = 1e-7, .steps = WORKERS * STEPS, .batch = 1};
     for (int kind = TR_UPDATE_LOCKED; kind <= TR_UPDATE_ATOMIC; kind++) {
@@ -466,7 +468,7 @@ END_TEST
 START_TEST(no_missed_step_is_lost_or_taken_twice)
 {
     enum { STEPS = 20000 };
-    make(TR_LOSS_LOGISTIC, TR_F64, false, 0);
+    make(&tr_loss_logistic, TR_F64, false, 0);
     memset(value, 0, sizeof value);
     problem.bias = false;
     struct tr_variance_options o = {
@@ -504,7 +506,7 @@ START_TEST(workers_together_reach_the_optimum)
 {
     for (int k = 0; k < 3; k++)
         for (int kind = TR_UPDATE_LOCKED; kind <= TR_UPDATE_HOGWILD; kind++) {
-            make(TR_LOSS_LOGISTIC, TR_F64, false, 0.05);
+            make(&tr_loss_logistic, TR_F64, false, 0.05);
             struct memory *m = share();
             tr_updates race = {.mode = (enum tr_update_mode)kind, .lock = m->lock, .shift = 2};
             struct tr_variance *v;
@@ -512,7 +514,7 @@ START_TEST(workers_together_reach_the_optimum)
             double L = tr_variance_smoothness(&problem, tr_variance_largest_norm(&problem, 0, ROWS)),
                    gradient, before;
             objective(m, &before);
-            o.rate = tr_variance_rate(o.method, problem.model, L) / 2;
+            o.rate = tr_variance_rate(o.method, problem.loss, L) / 2;
             for (int epoch = 0; epoch < 40; epoch++) {
                 full(m);
                 ck_ok(tr_variance_open(&problem, &o, &v));
@@ -586,7 +588,7 @@ static void epoch(struct run *r, int method, uint64_t number)
     struct tr_variance *v;
     double L = tr_variance_smoothness(p, tr_variance_largest_norm(p, 0, p->rows.n));
     struct tr_variance_options o = {.method = method, .smoothness = L, .epoch = number, .batch = 1};
-    if (method == TR_METHOD_GROWING) o.rate = tr_variance_rate(TR_METHOD_SVRG, p->model, L);
+    if (method == TR_METHOD_GROWING) o.rate = tr_variance_rate(TR_METHOD_SVRG, p->loss, L);
     o.steps = tr_variance_epoch_steps(method, p->n, 2, 1, number);
     ck_ok(tr_variance_open(p, &o, &v));
     tr_variance_start(v, &r->model, 0, r->model.n);
@@ -650,7 +652,7 @@ START_TEST(a9a_is_solved_to_eight_digits)
     ck_ok(tr_files_open((char *[]){path}, 1, &files));
     ck_ok(tr_read_matrix(&files, 0, 1, &options, &csr, &report));
     struct tr_problem p = {.outputs = 1,
-                           .model = TR_LOSS_LOGISTIC,
+                           .loss = &tr_loss_logistic,
                            .dtype = TR_F64,
                            .rows = {csr.rows, csr.begin, csr.column, csr.value, csr.label},
                            .target = csr.label,

@@ -13,6 +13,11 @@ struct tr_linear_evaluation {
     double mean, spread;                /* of the labels: running mean, and Σ (y - mean)² (Welford) */
 };
 
+static bool has_probabilities(const struct tr_loss *loss)
+{
+    return loss->mean && tr_loss_classifies(loss);
+}
+
 int tr_linear_ready(void *model, tr_query *q)
 {
     struct tr_linear *m = model;
@@ -20,16 +25,17 @@ int tr_linear_ready(void *model, tr_query *q)
     bool probability = tr_query_given(q, "--probability"), margin = tr_query_given(q, "--margin");
     if (probability && margin)
         return tr_fail(TR_ERR_USAGE, "predict: unexpected --margin beside --probability");
-    if (probability && s->type != TR_LOSS_LOGISTIC)
+    if (probability && !has_probabilities(s->loss))
         return tr_fail(TR_ERR_USAGE, "--probability expects a logistic model, and this one is of type %s",
-                       tr_linear_model_name(s->type));
+                       s->loss->type);
     bool margins =
         (tr_query_command(q) == TR_EVALUATE && !probability) || margin || !tr_linear_model_classifies(s);
     TR_TRY(TR_NEW(&m->evaluation, 1));
     if (tr_linear_model_classifies(s)) TR_TRY(tr_classified_open(s->labels, &m->evaluation->classified));
     m->output = probability ? TR_OUT_PROBABILITY : margins ? TR_OUT_MARGIN : TR_OUT_LABEL;
     tr_query_rows(q, TR_ROWS_SPARSE, s->features, s->first_index);
-    if (s->type == TR_LOSS_POISSON && tr_query_command(q) == TR_PREDICT && !margin) m->output = TR_OUT_MEAN;
+    bool mean = s->loss->mean && !tr_linear_model_classifies(s);
+    if (mean && tr_query_command(q) == TR_PREDICT && !margin) m->output = TR_OUT_MEAN;
     if (s->label_column < TR_LABEL_AUTO) tr_query_label(q, (int)s->label_column);
     const char *what = probability ? "probability" : margins ? "margin" : "label";
     size_t columns = m->output == TR_OUT_LABEL ? 1 : s->outputs;
@@ -52,13 +58,13 @@ int tr_linear_mean(const tr_job *const *jobs, size_t n, const char **flag, size_
 {
     size_t logistic = 0, regression = 0;
     for (size_t i = 0; i < n; i++) {
-        int type = tr_job_type(jobs[i]);
-        if (type == TR_LOSS_AUTO) type = TR_LOSS_LOGISTIC; /* others are to be named, to have a mean */
-        if (type == TR_LOSS_POISSON)
-            return tr_fail(TR_ERR_CONFIG, "models of type poisson predict no margins, which have a mean");
-        logistic += type == TR_LOSS_LOGISTIC;
-        regression += !tr_loss_classifies(type);
-        if (type != TR_LOSS_LOGISTIC) *by = i; /* which has no log loss */
+        const struct tr_loss *loss = tr_linear_loss(jobs[i]);
+        if (loss->mean && !tr_loss_classifies(loss))
+            return tr_fail(TR_ERR_CONFIG, "models of type %s predict no margins, which have a mean",
+                           loss->type);
+        logistic += has_probabilities(loss);
+        regression += !tr_loss_classifies(loss);
+        if (!has_probabilities(loss)) *by = i; /* it has no log loss */
     }
     *flag = logistic == n ? "--probability" : NULL;
     return regression == 0 || regression == n
@@ -80,7 +86,7 @@ static void to_probabilities(const struct tr_linear_model *s, double *margin)
 {
     double sum = 0, most = margin[tr_largest(margin, s->outputs)];
     for (size_t k = 0; k < s->outputs; k++)
-        sum += margin[k] = s->softmax ? exp(margin[k] - most) : 1 / (1 + exp(-margin[k]));
+        sum += margin[k] = s->softmax ? exp(margin[k] - most) : tr_loss_logistic.mean(margin[k]);
     for (size_t k = 0; k < s->outputs; k++) margin[k] /= sum;
 }
 
@@ -110,8 +116,8 @@ int tr_linear_predict(void *model, tr_query *q, const tr_records *records, doubl
             continue;
         }
         if (m->output == TR_OUT_PROBABILITY && s->outputs > 1) to_probabilities(s, margin);
-        else if (m->output == TR_OUT_MEAN) *margin = exp(*margin);
-        else if (m->output == TR_OUT_PROBABILITY) *margin = 1 / (1 + exp(-*margin));
+        else if (m->output == TR_OUT_PROBABILITY || m->output == TR_OUT_MEAN)
+            *margin = s->loss->mean(*margin);
         memcpy(out, margin, n * sizeof *out);
     }
     free(margin);
@@ -142,16 +148,16 @@ static int add_classified(struct tr_linear_evaluation *e, const struct tr_linear
              (double)s->label[1], (double)s->label[0]);
     if (!positive && label != s->label[1]) return tr_records_fail(records, i, text);
     return tr_classified_add(e->classified, positive, margin > 0,
-                             tr_loss(TR_LOSS_LOGISTIC, margin, positive ? 1 : -1), margin);
+                             tr_loss_logistic.value(margin, positive ? 1 : -1, 0), margin);
 }
 
 static void add_regressed(struct tr_linear_evaluation *e, const struct tr_linear_model *s, double y,
                           double margin)
 {
-    double from_old = y - e->mean, error = (s->type == TR_LOSS_POISSON ? exp(margin) : margin) - y;
+    double from_old = y - e->mean, error = (s->loss->mean ? s->loss->mean(margin) : margin) - y;
     e->squares += error * error;
     e->absolutes += fabs(error);
-    e->special += (s->type == TR_LOSS_POISSON ? 2 : 1) * tr_shaped_loss(s->type, s->shape, margin, y);
+    e->special += s->loss->figure_times * s->loss->value(margin, y, s->shape);
     e->mean += from_old / (double)++e->rows;
     e->spread += from_old * (y - e->mean);
 }
@@ -160,10 +166,7 @@ static int regression_figures(const struct tr_linear_model *s, const struct tr_l
                               tr_query *q)
 {
     double n = (double)e->rows, r2 = e->spread > 0 ? 1 - e->squares / e->spread : (double)NAN;
-    const char *special = s->type == TR_LOSS_POISSON    ? "deviance"
-                          : s->type == TR_LOSS_QUANTILE ? "pinball"
-                          : s->type == TR_LOSS_HUBER    ? "huber"
-                                                        : NULL;
+    const char *special = s->loss->figure;
     TR_TRY(tr_figure(q, "rmse", sqrt(e->squares / n), "%.6f", sqrt(e->squares / n)));
     TR_TRY(tr_figure(q, "mae", e->absolutes / n, "%.6f", e->absolutes / n));
     if (special) TR_TRY(tr_figure(q, special, e->special / n, "%.6f", e->special / n));
@@ -200,7 +203,7 @@ int tr_linear_figures(void *model, tr_query *q, uint64_t rows)
     bool two = s->outputs == 1; /* whose first label is the positive one */
     return tr_classified_figures(m->evaluation->classified, q,
                                  two ? (float[]){s->label[1], s->label[0]} : s->label,
-                                 s->type == TR_LOSS_LOGISTIC);
+                                 has_probabilities(s->loss));
 }
 
 /* ---- inspect ---- */
@@ -303,7 +306,7 @@ int tr_linear_inspect(void *model, tr_query *q)
     if (m->biased && m->outputs == 1) tr_line(q, "bias", "%.6g", *m->bias);
     else if (m->biased) tr_line(q, "bias", "%.6g for label %.9g, …", *m->bias, (double)*m->label);
     else tr_line(q, "bias", "none");
-    if (m->shape > 0) tr_line(q, m->type == TR_LOSS_HUBER ? "delta" : "quantile", "%.6g", m->shape);
+    if (m->loss->shape != TR_SHAPE_NONE) tr_line(q, tr_shape_name[m->loss->shape], "%.6g", m->shape);
     if (m->rows > 0) tr_line(q, "trained on", "%llu rows", (unsigned long long)m->rows);
     if (!isnan(m->l2)) tr_line(q, "l2", "%.6g", m->l2);
     if (!isnan(m->objective)) tr_line(q, "objective", "%.9g", m->objective);

@@ -26,9 +26,9 @@ struct tr_linear_auto {
 
 /* ---- which methods can ---- */
 
-static bool dual_can(int type, const struct tr_linear_options *o)
+static bool dual_can(const struct tr_loss *loss, const struct tr_linear_options *o)
 {
-    return tr_linear_dual.losses >> type & 1 && o->l2 != 0;
+    return tr_linear_dual.minimises(loss) && o->l2 != 0;
 }
 
 /* Newton's method does not go back to an earlier model. */
@@ -37,28 +37,37 @@ static bool is_patient(const tr_job *job)
     return tr_job_number(job, "solve.patience") > 0;
 }
 
-static bool newton_could(int type, const tr_job *job, const struct tr_linear_options *o)
+static bool newton_could(const struct tr_loss *loss, const tr_job *job, const struct tr_linear_options *o)
 {
-    return (type != TR_LOSS_SVM || o->l2 != 0) && tr_linear_newton.losses >> type & 1 && !is_patient(job);
+    return (loss != &tr_loss_svm || o->l2 != 0) && tr_linear_newton.minimises(loss) && !is_patient(job);
 }
 
-static bool newton_can(int type, const tr_job *job, const struct tr_linear_options *o)
+static bool newton_can(const struct tr_loss *loss, const tr_job *job, const struct tr_linear_options *o)
 {
-    return newton_could(type, job, o) &&
+    return newton_could(loss, job, o) &&
            (tr_job_is(job, "sync.mode", "bsp") || tr_job_is(job, "sync.mode", "auto"));
+}
+
+static bool minimises(const struct tr_loss *loss)
+{
+    return tr_linear_dual.minimises(loss) || tr_linear_newton.minimises(loss);
 }
 
 static int check(const tr_job *job, const struct tr_linear_options *o)
 {
-    int type = tr_job_type(job) == TR_LOSS_AUTO ? TR_LOSS_LOGISTIC : tr_job_type(job);
-    bool newton = newton_can(type, job, o);
-    if (is_patient(job) && !dual_can(type, o))
+    const struct tr_loss *loss = tr_linear_loss(job);
+    bool newton = newton_can(loss, job, o);
+    if (is_patient(job) && !dual_can(loss, o))
         return tr_linear_refuse(job, "solve.patience", "solve.patience needs solve.method sgd here");
+    if (!newton && !tr_linear_dual.minimises(loss))
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: model.type %s needs sync.mode bsp, for Newton's method: or use solve.method sgd",
+                       tr_job_where(job, "sync.mode"), loss->type);
     if (*o->init && !newton)
         return tr_linear_refuse(
             job, "model.init",
             "model.init needs Newton's method here, and that sync.mode bsp: or use solve.method sgd");
-    bool needs_l2 = type == TR_LOSS_SVM && o->l2 == 0; /* as it says by itself */
+    bool needs_l2 = loss == &tr_loss_svm && o->l2 == 0; /* as it says by itself */
     return newton || needs_l2 ? tr_linear_newton.check(job, o) : tr_linear_dual.check(job, o);
 }
 
@@ -70,15 +79,15 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
  * theirs (on two of them more than 200 on each; by Newton's method, on any number, 34, 86, 86 and 95). */
 static bool prefers_newton(const struct tr_linear *m)
 {
-    if (m->type == TR_LOSS_SVM && tr_groups(m->tr) > 1) return true;
-    return (m->type != TR_LOSS_SVM || m->outputs > 1) && tr_linear_newton_is_exact(m);
+    if (m->loss == &tr_loss_svm && tr_groups(m->tr) > 1) return true;
+    return (m->loss != &tr_loss_svm || m->outputs > 1) && tr_linear_newton_is_exact(m);
 }
 
 /* Dual coordinate descent begins with zeros. */
 static int open_auto(struct tr_linear *m)
 {
     struct tr_linear_auto *a;
-    bool newton = newton_can(m->type, m->job, m->o), dual = dual_can(m->type, m->o) && !*m->o->init;
+    bool newton = newton_can(m->loss, m->job, m->o), dual = dual_can(m->loss, m->o) && !*m->o->init;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->chooser, 1)));
     a = m->chooser;
     a->changed = -1;
@@ -86,7 +95,7 @@ static int open_auto(struct tr_linear *m)
     a->first = m->outputs > 1 ? tr_linear_dual.of_classes : &tr_linear_dual;
     if (newton && (!dual || prefers_newton(m))) a->first = &tr_linear_newton;
     a->may_change = newton && a->first != &tr_linear_newton && m->o->target_gap > 0;
-    a->may_advise = !newton && newton_could(m->type, m->job, m->o) && m->o->target_gap > 0;
+    a->may_advise = !newton && newton_could(m->loss, m->job, m->o) && m->o->target_gap > 0;
     return a->first == &tr_linear_newton ? TR_OK : a->first->open(m);
 }
 
@@ -178,5 +187,5 @@ const struct tr_linear_method tr_linear_auto = {.check = check,
                                                 .close = close_auto,
                                                 .many_outputs = true,
                                                 .weighs_rows = true,
-                                                .losses = (1 << TR_LOSSES) - 1,
+                                                .minimises = minimises,
                                                 .diverged = "set solve.method"};

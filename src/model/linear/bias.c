@@ -37,8 +37,9 @@ static int sum_up(tr_worker *me, const struct settling *s, double by, double *su
     for (size_t i = tr_data_part_begin(s->m->train, me); i < tr_data_part_end(s->m->train, me); i++) {
         double margin = s->margin[i] + by, weight = p->weight ? (double)p->weight[i] : 1;
         sum[0] += tr_row_loss(p, i, &margin);
-        sum[1] += weight * tr_shaped_slope(p->model, p->shape, margin, (double)p->target[i]);
-        sum[2] += weight * tr_shaped_curvature(p->model, p->shape, margin, (double)p->target[i]);
+        double y = (double)p->target[i], slope = p->loss->slope(margin, y, p->shape);
+        sum[1] += weight * slope;
+        sum[2] += weight * p->loss->curvature(margin, y, slope, p->shape);
     }
     return tr_all_reduce(me->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sum, 3);
 }
@@ -96,7 +97,7 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
 int tr_linear_settle_bias(struct tr_linear *m)
 {
     struct settling s = {.m = m};
-    bool is_free = m->o->bias && !m->o->bias_l2 && m->outputs == 1 && tr_loss_is_smooth(m->type);
+    bool is_free = m->o->bias && !m->o->bias_l2 && m->outputs == 1 && !m->loss->corner;
     if (!is_free || tr_job_number(m->job, "solve.patience") > 0 || !tr_job_is(m->job, "table.filter", "none"))
         return TR_OK;
     tr_view_close(&m->view);

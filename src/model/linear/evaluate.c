@@ -41,13 +41,6 @@ static void add_loss(const struct tr_problem *p, size_t i, const double *margin,
     sum[LOSS] += tr_row_loss(p, i, margin);
 }
 
-/* Of a regression: its square; deviance and pinball loss of those that minimise them. */
-static double test_error(const struct tr_problem *p, double m, double y)
-{
-    if (p->model == TR_LOSS_POISSON) return 2 * tr_loss(p->model, m, y);
-    return p->model == TR_LOSS_QUANTILE ? tr_shaped_loss(p->model, p->shape, m, y) : (m - y) * (m - y);
-}
-
 static void add_test(const struct tr_problem *p, size_t i, const double *margin, double *sum)
 {
     double y = (double)p->target[i], m = *margin; /* NaN: never right */
@@ -56,7 +49,9 @@ static void add_test(const struct tr_problem *p, size_t i, const double *margin,
         sum[TEST_RIGHT] += tr_largest(margin, p->outputs) == (size_t)y;
     } else {
         sum[TEST_RIGHT] += m * y > 0 || (m == 0 && y < 0);
-        sum[TEST_ERRORS] += test_error(p, m, y);
+        sum[TEST_ERRORS] += p->loss->metric == TR_METRIC_FIGURE
+                                ? p->loss->figure_times * p->loss->value(m, y, p->shape)
+                                : (m - y) * (m - y);
     }
 }
 
@@ -132,7 +127,8 @@ static int fail_diverged(const struct tr_linear *m, double epoch, const char *wh
 /* An objective that has grown a thousandfold does not come back, even where it takes long to leave the numbers. */
 static int check_divergence(struct tr_linear *m, double epoch, double objective)
 {
-    double one = m->softmax ? log((double)m->outputs) : (double)m->outputs * tr_loss(m->type, 0, 1);
+    double one =
+        m->softmax ? log((double)m->outputs) : (double)m->outputs * m->loss->value(0, 1, tr_linear_shape(m));
     if (m->usual == 0) m->usual = fmax(objective, one);
     if (isfinite(objective) && objective <= 1000 * m->usual) return TR_OK;
     char what[64] = "not finite any more";
@@ -166,9 +162,8 @@ void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation
 double tr_linear_test_metric(const struct tr_linear *m, const tr_report *report)
 {
     const double *sum = report->sum;
-    bool squares = m->type == TR_LOSS_LINEAR || m->type == TR_LOSS_HUBER;
     double mean = sum[tr_linear_classifies(m) ? TEST_RIGHT : TEST_ERRORS] / sum[TEST_ROWS];
-    return squares ? sqrt(mean) : mean;
+    return m->loss->metric == TR_METRIC_RMSE ? sqrt(mean) : mean;
 }
 
 int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
@@ -195,9 +190,9 @@ int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot)
 
 const char *tr_linear_metric(const struct tr_linear *m)
 {
-    if (!m->test) return NULL;
-    if (tr_linear_classifies(m)) return "accuracy";
-    return m->type == TR_LOSS_POISSON ? "deviance" : m->type == TR_LOSS_QUANTILE ? "pinball" : "rmse";
+    const char *const names[] = {
+        [TR_METRIC_ACCURACY] = "accuracy", [TR_METRIC_RMSE] = "rmse", [TR_METRIC_FIGURE] = m->loss->figure};
+    return m->test ? names[m->loss->metric] : NULL;
 }
 
 /* ---- whether training was worth it ---- */
@@ -214,25 +209,14 @@ static void sum_targets(const struct tr_linear *m, size_t first, size_t end, dou
     }
 }
 
-/* The margin of the best constant where a part of the rows is positive; the two are what the loss makes of it. */
-static double best_margin(int model, double part)
-{
-    part = fmin(fmax(part, 1e-12), 1 - 1e-12);
-    return model == TR_LOSS_LOGISTIC ? log(part / (1 - part))
-           : model == TR_LOSS_SVM    ? (part > 0.5 ? 1 : -1)
-                                     : 2 * part - 1;
-}
-
-/* The constants become the best ones without weights; of Huber's loss and of quantiles the mean, which is near. */
+/* The margins of the best model without weights. */
 static void find_constants(const struct tr_linear *m, const double *sums, double *margin)
 {
     double mean = sums[1] / sums[0];
     for (size_t k = 0; k < m->outputs; k++) {
         double part = m->outputs > 1 ? sums[1 + k] / sums[0] : (1 + mean) / 2;
-        margin[k] = m->softmax                   ? log(fmax(part, 1e-12))
-                    : tr_linear_classifies(m)    ? best_margin(m->type, part)
-                    : m->type == TR_LOSS_POISSON ? log(fmax(mean, 1e-12))
-                                                 : mean;
+        margin[k] =
+            m->softmax ? log(fmax(part, 1e-12)) : m->loss->constant(tr_linear_classifies(m) ? part : mean);
     }
 }
 

@@ -38,13 +38,7 @@ static const struct tr_linear_method *const solvers[] = {
 };
 /* clang-format on */
 
-/* Sets of losses. */
-enum {
-    CLASSIFIERS = 1 << TR_LOSS_LOGISTIC | 1 << TR_LOSS_SVM | 1 << TR_LOSS_L2SVM,
-    USUAL_LOSSES = CLASSIFIERS | 1 << TR_LOSS_LINEAR
-};
-
-/* An l1 penalty is for descent. */
+/* With an l1 penalty, auto is descent. */
 static const struct tr_linear_method *solver_of(const tr_job *job, const struct tr_linear_options *o)
 {
     int method = tr_job_method(job);
@@ -68,20 +62,26 @@ static int check_test_labels(const struct tr_linear *m)
                    train->labels > 2 ? "or another up to" : "or", (double)train->label[train->labels - 1]);
 }
 
-/* model.type auto. */
-static int type_of_labels(const struct tr_linear *m)
+const struct tr_loss *tr_linear_loss(const tr_job *job)
+{
+    const struct tr_loss *loss = tr_losses[tr_job_type(job)];
+    return loss ? loss : &tr_loss_logistic;
+}
+
+/* The loss of model.type auto. */
+static const struct tr_loss *loss_of_labels(const struct tr_linear *m)
 {
     const tr_data *train = m->train;
     bool told = tr_job_given(m->job, "model.classes") || tr_job_given(m->job, "model.class_weights");
-    int type = told || tr_labels_are_classes(train) ? TR_LOSS_LOGISTIC : TR_LOSS_LINEAR;
-    if (type == TR_LOSS_LINEAR)
+    const struct tr_loss *loss = told || tr_labels_are_classes(train) ? &tr_loss_logistic : &tr_loss_linear;
+    if (loss == &tr_loss_linear)
         tr_say(m->tr, "model.type:    linear, since labels are %s%zu different numbers",
                train->labels > 65535 ? "more than " : "", train->labels - (train->labels > 65535));
     else if (train->labels > 2)
         tr_say(m->tr,
                "model.type:    logistic, of %zu classes: labels are few whole numbers (otherwise: linear)",
                train->labels);
-    return type;
+    return loss;
 }
 
 static int check_labels(const struct tr_linear *m)
@@ -106,30 +106,39 @@ static int check_labels(const struct tr_linear *m)
     return check_test_labels(m);
 }
 
-/* Whether the method minimises the loss, and no key is for another loss. A job that was written down has all keys. */
+/* The keys that are for some losses only. A job that was written down has all keys, so the values are compared. */
+static int check_keys_of_losses(const tr_job *job, const struct tr_linear_options *o)
+{
+    const struct tr_loss *loss = tr_linear_loss(job);
+    bool classifies = tr_loss_classifies(loss);
+    if (o->delta != 1 && loss->shape != TR_SHAPE_DELTA)
+        return tr_linear_refuse(job, "model.delta", "model.delta is for model.type huber");
+    if (o->quantile != 0.5 && loss->shape != TR_SHAPE_QUANTILE)
+        return tr_linear_refuse(job, "model.quantile", "model.quantile is for model.type quantile");
+    if (o->classes == TR_CLASSES_SOFTMAX && classifies && loss != &tr_loss_logistic)
+        return tr_linear_refuse(job, "model.classes", "model.classes softmax is for model.type logistic");
+    if (o->classes != TR_CLASSES_AUTO && !classifies)
+        return tr_linear_refuse(job, "model.classes", "model.classes is for classifiers");
+    if (*o->class_weights && !classifies)
+        return tr_linear_refuse(job, "model.class_weights", "model.class_weights is for classifiers");
+    return TR_OK;
+}
+
+/* Whether the method minimises the loss; the error names the methods that do. */
 static int check_loss(const tr_job *job, const struct tr_linear_options *o)
 {
-    const struct {
-        const char *key;
-        bool changed;
-        unsigned losses;
-        const char *why;
-    } keys[] = {
-        {"model.delta", o->delta != 1, 1 << TR_LOSS_HUBER, "model.delta is for model.type huber"},
-        {"model.quantile", o->quantile != 0.5, 1 << TR_LOSS_QUANTILE,
-         "model.quantile is for model.type quantile"},
-        {"model.classes", o->classes != TR_CLASSES_AUTO, CLASSIFIERS, "model.classes is for classifiers"},
-        {"model.class_weights", *o->class_weights, CLASSIFIERS, "model.class_weights is for classifiers"}};
-    int type = tr_job_type(job);
-    if (type == TR_LOSS_AUTO) type = TR_LOSS_LOGISTIC;
-    unsigned losses = solver_of(job, o)->losses;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i].changed && !(keys[i].losses >> type & 1))
-            return tr_linear_refuse(job, keys[i].key, keys[i].why);
-    if ((losses ? losses : USUAL_LOSSES) >> type & 1) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG, "%s: solve.method %s does not minimise the loss of model.type %s",
-                   tr_job_where(job, "solve.method"), methods[tr_job_method(job)].name,
-                   tr_linear_model_name(type));
+    const struct tr_loss *loss = tr_linear_loss(job);
+    char others[128] = "sgd with solve.optimizer ftrl, for model.l1 > 0";
+    if (solver_of(job, o)->minimises(loss)) return TR_OK;
+    size_t n = 0, length = 0;
+    for (size_t i = 0; o->l1 == 0 && methods[i].name; i++) {
+        if (!solvers[i]->minimises(loss) || solvers[i] == &tr_linear_descent) continue;
+        int more =
+            snprintf(others + length, sizeof others - length, "%s%s", n++ > 0 ? ", " : "", methods[i].name);
+        length += (size_t)more;
+    }
+    return tr_fail(TR_ERR_CONFIG, "%s: solve.method %s does not minimise the loss of model.type %s: use %s",
+                   tr_job_where(job, "solve.method"), methods[tr_job_method(job)].name, loss->type, others);
 }
 
 static int check_weights(const tr_job *job, const struct tr_linear_options *o)
@@ -149,9 +158,7 @@ static int check_weights(const tr_job *job, const struct tr_linear_options *o)
 static int check(const tr_job *job, const void *options)
 {
     const struct tr_linear_options *o = options;
-    int type = tr_job_type(job);
-    if (o->classes == TR_CLASSES_SOFTMAX && type != TR_LOSS_LOGISTIC && type != TR_LOSS_AUTO)
-        return tr_linear_refuse(job, "model.classes", "model.classes softmax is for model.type logistic");
+    TR_TRY(check_keys_of_losses(job, o));
     TR_TRY(check_loss(job, o));
     TR_TRY(check_weights(job, o));
     TR_TRY(tr_check_initial(job, o->init));
@@ -185,14 +192,14 @@ static int check_size(const struct tr_linear *m)
                    (unsigned long long)m->train->columns, m->outputs);
 }
 
-/* No mean of counts is negative, whatever features are. */
+/* Counts are not negative. */
 static int check_counts(const struct tr_linear *m)
 {
     const float *label = m->train->rows.label;
-    for (size_t i = 0; m->type == TR_LOSS_POISSON && label && i < m->train->rows.n; i++)
+    for (size_t i = 0; m->loss->labels == TR_LABELS_COUNTS && label && i < m->train->rows.n; i++)
         if (!(label[i] >= 0))
-            return tr_fail(TR_ERR_DATA, "data.train: label %.9g, expected 0 or more for model.type poisson",
-                           (double)label[i]);
+            return tr_fail(TR_ERR_DATA, "data.train: label %.9g, expected 0 or more for model.type %s",
+                           (double)label[i], m->loss->type);
     return TR_OK;
 }
 
@@ -213,7 +220,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     const tr_job *job = m->job = tr_context_job(tr);
     m->tr = tr;
     m->o = options;
-    m->type = tr_job_type(job);
+    m->loss = tr_losses[tr_job_type(job)]; /* auto: NULL, until the labels are known */
     m->method = tr_job_method(job);
     m->solver = solver_of(job, m->o);
     m->rate = m->o->rate;
@@ -228,11 +235,11 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     TR_TRY(tr_data_open(tr, (enum tr_data_part)(TR_DATA_TRAIN | form), NULL, &m->train));
     if (tr_job_number(job, "data.test") > 0)
         TR_TRY(tr_data_open(tr, (enum tr_data_part)(TR_DATA_TEST | form), m->train, &m->test));
-    if (m->type == TR_LOSS_AUTO) m->type = type_of_labels(m);
+    if (!m->loss) m->loss = loss_of_labels(m);
     m->l2 = m->o->l2 < 0 ? 1 / (double)m->train->total_rows : m->o->l2;
     m->outputs = tr_linear_classifies(m) && m->train->labels > 2 ? m->train->labels : 1;
     bool softmax =
-        m->o->classes == TR_CLASSES_AUTO ? m->type == TR_LOSS_LOGISTIC : m->o->classes == TR_CLASSES_SOFTMAX;
+        m->o->classes == TR_CLASSES_AUTO ? m->loss == &tr_loss_logistic : m->o->classes == TR_CLASSES_SOFTMAX;
     m->softmax = m->outputs > 1 && softmax;
     if (m->outputs > 1 && m->solver->of_classes) m->solver = m->solver->of_classes;
     TR_TRY(tr_agree(tr, check_labels(m)));
@@ -264,10 +271,10 @@ static int train(void *model)
             "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs%s may do",
             goal, m->last.gap,
             m->solver == &tr_linear_dual && m->method == TR_METHOD_DUAL ? ", or solve.method auto," : "");
-    if (m->test && m->type == TR_LOSS_QUANTILE)
-        return tr_report_figure(m->tr, "test_pinball", m->last.metric);
-    if (m->test && m->type == TR_LOSS_POISSON)
-        return tr_report_figure(m->tr, "test_deviance", m->last.metric);
+    if (m->test && m->loss->metric == TR_METRIC_FIGURE) {
+        snprintf(m->figure, sizeof m->figure, "test_%s", m->loss->figure);
+        return tr_report_figure(m->tr, m->figure, m->last.metric);
+    }
     if (!m->test || !tr_linear_classifies(m) || m->outputs > 1) return TR_OK;
     TR_TRY(tr_linear_auc(m, &area));
     return tr_report_figure(m->tr, "test_auc", area);
@@ -330,17 +337,12 @@ tr_worker tr_linear_self(tr_context *tr)
     return (tr_worker){.tr = tr, .member = tr_set_rank(tr, TR_SET_GROUP), .group_size = tr_group_size(tr)};
 }
 
-double tr_linear_shape(const struct tr_linear_options *o, int type)
-{
-    return type == TR_LOSS_HUBER ? o->delta : type == TR_LOSS_QUANTILE ? o->quantile : 0;
-}
-
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data, struct tr_problem *p,
                           float **target)
 {
-    *p = (struct tr_problem){.model = m->type,
+    *p = (struct tr_problem){.loss = m->loss,
                              .dtype = (enum tr_dtype)m->o->dtype,
-                             .shape = tr_linear_shape(m->o, m->type),
+                             .shape = tr_linear_shape(m),
                              .rows = data->rows,
                              .data = data,
                              .outputs = m->outputs,
@@ -655,10 +657,10 @@ static const tr_flag flags[] = {
 const tr_model_class tr_linear_class = {
     .abi = TR_MODEL_ABI,
     .name = "linear",
-    .types = TR_WORDS("logistic", "linear", "svm", "l2svm", "huber", "quantile", "poisson", "auto"),
+    .types = tr_loss_types,
     .help = "logistic regression, support vectors with hinge (svm) or squared hinge loss (l2svm); regression "
             "by least "
-            "squares (linear), robust (huber), of quantiles, and of counts (poisson)",
+            "squares (linear), robust (huber, logcosh), of quantiles, and of counts (poisson)",
     .predicts = "the label, or the value for regression",
     .evaluates = "accuracy, area under the ROC curve and mean log-loss of a classifier, of several classes "
                  "precision and "

@@ -5,7 +5,7 @@
  *   evaluate    evaluation: objective, test data, gap, and the area under the ROC curve
  *   bias        what it lacks behind dual coordinate descent
  *   initial     weights to begin with, of another model
- *   pass        passes over rows; losses: loss.h; row: rows of both forms, and the arithmetic of dense ones
+ *   pass        passes over rows; row: rows of both forms, and the arithmetic of dense ones
  *   columns     vectors over all columns, divided among workers
  *   scale       … of scaled rows, turned back to the files' numbers
  *   saved       models in files; text: LIBLINEAR's; answers: what they are asked there
@@ -22,7 +22,7 @@
 #define TR_LINEAR_H
 
 #include "../auc.h"
-#include "loss.h"
+#include "../loss.h"
 #include "pass.h"
 #include "trireme/model.h"
 #include "trireme/trireme.h"
@@ -53,7 +53,7 @@ enum { TR_PLAIN_SGD };
 
 /* A trained model as one process holds it: read back from model.h5 or model.txt. */
 struct tr_linear_model {
-    int type;              /* TR_LOSS_… */
+    const struct tr_loss *loss;
     enum tr_dtype dtype;   /* of the weights: TR_F32 or TR_F64 */
     uint64_t features;     /* weight i belongs to index first_index + i of the data */
     uint64_t first_index;  /* 0 or 1, as in a model.txt that does not say */
@@ -88,9 +88,8 @@ struct tr_linear_method {
     bool many_outputs;                         /* it learns more than two classes */
     const struct tr_linear_method *of_classes; /* takes its place for more than two classes */
     bool weighs_rows;                          /* it knows model.class_weights */
-    unsigned
-        losses;  /* that it minimises: 1 << TR_LOSS_… of each; 0: those without a shape, but for poisson */
-    bool passes; /* it only passes over rows, which need not be in memory then */
+    bool (*minimises)(const struct tr_loss *loss);
+    bool passes;      /* it only passes over rows, which need not be in memory then */
     bool sparse_rows; /* it steps on single non-zeros: dense rows would gain nothing, and are made sparse */
     bool counts_rows; /* it makes a second table, of the rows that have a feature */
     bool weighs_updates;  /* it knows sync.weight */
@@ -115,7 +114,8 @@ struct tr_linear {
     const tr_job *job;
     const struct tr_linear_options *o;
     const struct tr_linear_method *solver;
-    int type, method;
+    const struct tr_loss *loss;
+    int method;
     uint64_t seed;
     bool sums;             /* sync.weight is sum: updates are added as they are */
     bool vertical;         /* members of a group hold features of the same rows */
@@ -156,6 +156,7 @@ struct tr_linear {
     /* the scheduler's */
     tr_evaluation last; /* the latest evaluation */
     double epoch;       /* … and when it was */
+    char figure[32];    /* name of the test figure in summary.json, which keeps the pointer */
     double usual;       /* objective of the first, or of weights of zero if that is higher; 0 before */
 
     /* written, or read back */
@@ -174,7 +175,12 @@ extern const tr_model_class tr_linear_class;
 /* Whether the model learns two kinds, and not numbers. */
 static inline bool tr_linear_classifies(const struct tr_linear *m)
 {
-    return tr_loss_classifies(m->type);
+    return tr_loss_classifies(m->loss);
+}
+
+static inline double tr_linear_shape(const struct tr_linear *m)
+{
+    return tr_loss_shape(m->loss, m->o->delta, m->o->quantile);
 }
 
 /* Opens a view of w, or of a table like it, by the keys of these data; or of a range of keys. */
@@ -206,8 +212,8 @@ size_t tr_linear_label(const tr_data *train, float label);
 int tr_linear_weigh(struct tr_linear *m);
 double tr_linear_weight(const struct tr_linear *m, size_t i);
 
-/* The loss's shape as the job has it. */
-double tr_linear_shape(const struct tr_linear_options *o, int type);
+/* The loss of model.type; for auto, which follows from the labels, that of classifiers. */
+const struct tr_loss *tr_linear_loss(const tr_job *job);
 
 /* Fills what passes over these rows have to know; target (to be freed) is what it points to. */
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data,
@@ -342,7 +348,7 @@ int tr_linear_auc(struct tr_linear *m, double *auc);
 
 static inline bool tr_linear_model_classifies(const struct tr_linear_model *model)
 {
-    return tr_loss_classifies(model->type);
+    return tr_loss_classifies(model->loss);
 }
 
 /* Weight i of all: that of feature i / outputs for output i % outputs. */
@@ -355,9 +361,6 @@ static inline double tr_linear_model_weight(const struct tr_linear_model *model,
 /* The next weight from `from` on that is not zero; features * outputs: there is none. Most features of a model with hash storage
  * have none, whose memory is looked at and never filled. */
 uint64_t tr_linear_model_next(const struct tr_linear_model *model, uint64_t from);
-
-/* "logistic", as model.type has it. */
-const char *tr_linear_model_name(int type);
 
 /* Reads the text of a model.txt, LIBLINEAR's format, which a zero byte follows. The path
  * serves messages. The weights are finite. TR_ERR_DATA. */

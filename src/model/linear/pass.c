@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "loss.h"
+#include "../loss_inline.h"
 #include "row.h"
 
 static double row_weight(const struct tr_problem *p, size_t i)
@@ -63,8 +63,8 @@ static void set_row(const struct tr_problem *p, size_t i, struct tr_class_block 
     if (p->softmax) softmax_step(own.n, q, a, margin, next);
     for (size_t k = 0; k < own.n; k++)
         a[k] = (float)(p->softmax ? next[k]
-                                  : tr_shaped_step(p->model, p->shape, (double)a[k], margin[k],
-                                                   tr_row_target(p, i, own.first + k), q));
+                                  : tr_loss_step(p->loss, (double)a[k], margin[k],
+                                                 tr_row_target(p, i, own.first + k), q, p->shape));
 }
 
 #define REAL    float
@@ -108,7 +108,7 @@ double tr_row_loss(const struct tr_problem *p, size_t i, const double *margin)
     if (p->softmax) sum = log_sum(p->outputs, margin) - margin[(size_t)p->target[i]];
     else
         for (size_t k = 0; k < p->outputs; k++)
-            sum += tr_shaped_loss(p->model, p->shape, margin[k], tr_row_target(p, i, k));
+            sum += tr_loss_value(p->loss, margin[k], tr_row_target(p, i, k), p->shape);
     return row_weight(p, i) * sum;
 }
 
@@ -118,7 +118,7 @@ void tr_row_slopes(const struct tr_problem *p, size_t i, double *margin)
     for (size_t k = 0; k < p->outputs; k++)
         margin[k] =
             weight * (p->softmax ? exp(margin[k] - sum) - ((size_t)p->target[i] == k)
-                                 : tr_shaped_slope(p->model, p->shape, margin[k], tr_row_target(p, i, k)));
+                                 : tr_loss_slope(p->loss, margin[k], tr_row_target(p, i, k), p->shape));
 }
 
 void tr_add_rows(const struct tr_problem *p, size_t first, size_t n, const double *slope, double rate,
@@ -162,7 +162,7 @@ double tr_dual_sum(const struct tr_problem *p, size_t first, size_t n, const flo
 {
     double sum = 0;
     for (size_t i = first; i < first + n; i++)
-        sum += row_weight(p, i) * tr_shaped_conjugate(p->model, (double)a[i], (double)p->target[i]);
+        sum += row_weight(p, i) * p->loss->conjugate((double)a[i], (double)p->target[i]);
     return sum;
 }
 
@@ -188,9 +188,7 @@ double tr_dual_sum_classes(const struct tr_problem *p, struct tr_class_block own
     for (size_t i = base; i < base + n; i++, a += own.n)
         for (size_t k = 0; k < own.n; k++) {
             double q = (double)a[k], y = tr_row_target(p, i, own.first + k);
-            sum += row_weight(p, i) * (!p->softmax ? tr_shaped_conjugate(p->model, q, y)
-                                       : q > 0     ? q * log(q)
-                                                   : 0);
+            sum += row_weight(p, i) * (!p->softmax ? p->loss->conjugate(q, y) : q > 0 ? q * log(q) : 0);
         }
     return sum;
 }

@@ -5,6 +5,7 @@
 #ifndef TR_LINEAR_PASS_H
 #define TR_LINEAR_PASS_H
 
+#include "../loss.h"
 #include "trireme/base.h"
 #include "trireme/data.h"
 
@@ -23,8 +24,8 @@ enum {
 
 /* What every pass needs to know of the problem. */
 struct tr_problem {
-    int model;    /* TR_LOSS_… */
-    double shape; /* model.delta, model.quantile */
+    const struct tr_loss *loss;
+    double shape; /* of the loss */
     enum tr_dtype dtype;
     tr_batch rows;
     const tr_data *data; /* asked whether rows are there before they are used (tr_data_ready()) */

@@ -163,14 +163,14 @@ static inline __attribute__((always_inline)) void NAME(dual_steps)(const struct 
 {
     enum { AHEAD = 4 };
     double step = 1 / (p->l2 * p->n);
-    bool signs = tr_loss_classifies(p->model);
+    bool signs = tr_loss_classifies(p->loss);
     for (size_t s = 0; s < n; s++) {
         if (s + AHEAD < n) NAME(fetch)(p, order[s + AHEAD]);
         size_t i = order[s];
         double y = (double)p->target[i], old = (double)a[i], m = NAME(dot)(p, i, w);
         double weight = p->weight ? (double)p->weight[i] : 1;
         float moved =
-            (float)tr_shaped_step(p->model, p->shape, old, m, y, weight * sigma * step * (double)norm[i]);
+            (float)tr_loss_step(p->loss, old, m, y, weight * sigma * step * (double)norm[i], p->shape);
         double by = (double)moved - old; /* what is stored, so that w stays the sum of the rows */
         if (by == 0) continue;
         a[i] = moved;

@@ -5,16 +5,6 @@
 
 #include "linear.h"
 
-static const char *const names[] = {
-    [TR_LOSS_LOGISTIC] = "logistic", [TR_LOSS_LINEAR] = "linear", [TR_LOSS_SVM] = "svm",
-    [TR_LOSS_L2SVM] = "l2svm",       [TR_LOSS_HUBER] = "huber",   [TR_LOSS_QUANTILE] = "quantile",
-    [TR_LOSS_POISSON] = "poisson"};
-
-const char *tr_linear_model_name(int type)
-{
-    return names[type];
-}
-
 void tr_linear_model_free(struct tr_linear_model *model)
 {
     free(model->weight);
@@ -93,7 +83,7 @@ static int name_labels(const tr_data *train, struct tr_linear_model *s)
 static int describe(struct tr_linear *m)
 {
     tr_linear_model_free(&m->saved);
-    m->saved = (struct tr_linear_model){.type = m->type,
+    m->saved = (struct tr_linear_model){.loss = m->loss,
                                         .dtype = m->train->scaling ? TR_F64 : (enum tr_dtype)m->o->dtype,
                                         .features = m->train->columns,
                                         .first_index = m->train->first_index,
@@ -101,7 +91,7 @@ static int describe(struct tr_linear *m)
                                         .outputs = m->outputs,
                                         .softmax = m->softmax,
                                         .biased = m->o->bias,
-                                        .shape = tr_linear_shape(m->o, m->type),
+                                        .shape = tr_linear_shape(m),
                                         .l2 = m->l2,
                                         .objective = m->last.objective,
                                         .rows = m->train->total_rows};
@@ -168,23 +158,21 @@ static int fill_weights(void *model, uint64_t first, size_t n, void *values)
 
 static int read_type(struct tr_linear_model *s, char *name)
 {
-    for (s->type = TR_LOSSES - 1; s->type >= 0; s->type--)
-        if (strcmp(tr_linear_model_name(s->type), name) == 0) break;
+    s->loss = tr_loss_of_type(name);
     int status =
-        s->type >= 0 ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: the model is of the unknown kind %.40s", name);
+        s->loss ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: the model is of the unknown kind %.40s", name);
     free(name);
     return status;
 }
 
 static int head_fields(struct tr_linear_model *s, tr_fields *f)
 {
-    char *name = (char *)(uintptr_t)tr_linear_model_name(s->type);
+    char *name = s->loss ? (char *)(uintptr_t)s->loss->type : NULL;
     TR_TRY(tr_field_text(f, "model", &name));
     if (tr_fields_read(f)) TR_TRY(read_type(s, name));
     TR_TRY(tr_field_count(f, "features", &s->features));
     TR_TRY(tr_field_count(f, "first_index", &s->first_index));
-    if (s->type == TR_LOSS_HUBER) TR_TRY(tr_field_real(f, "delta", &s->shape));
-    if (s->type == TR_LOSS_QUANTILE) TR_TRY(tr_field_real(f, "quantile", &s->shape));
+    if (s->loss->shape != TR_SHAPE_NONE) TR_TRY(tr_field_real(f, tr_shape_name[s->loss->shape], &s->shape));
     TR_TRY(tr_field_real(f, "l2", &s->l2));
     TR_TRY(tr_field_real(f, "objective", &s->objective));
     TR_TRY(tr_field_count(f, "rows", &s->rows));

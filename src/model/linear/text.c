@@ -59,20 +59,14 @@ static int next_number(struct scanner *s, double *number)
     return TR_OK;
 }
 
-static int solver_type(const struct scanner *s, const char *word, int *type)
+static int read_solver_type(const struct scanner *s, const char *word, const struct tr_loss **loss)
 {
-    static const struct {
-        const char *name;
-        int type;
-    } solvers[] = {{"L2R_LR", TR_LOSS_LOGISTIC},           {"L2R_LR_DUAL", TR_LOSS_LOGISTIC},
-                   {"L1R_LR", TR_LOSS_LOGISTIC},           {"L2R_L1LOSS_SVC_DUAL", TR_LOSS_SVM},
-                   {"L2R_L2LOSS_SVC", TR_LOSS_L2SVM},      {"L2R_L2LOSS_SVC_DUAL", TR_LOSS_L2SVM},
-                   {"L1R_L2LOSS_SVC", TR_LOSS_L2SVM},      {"MCSVM_CS", TR_LOSS_SVM},
-                   {"L2R_L2LOSS_SVR", TR_LOSS_LINEAR},     {"L2R_L2LOSS_SVR_DUAL", TR_LOSS_LINEAR},
-                   {"L2R_L1LOSS_SVR_DUAL", TR_LOSS_LINEAR}};
-    for (size_t i = 0; i < sizeof solvers / sizeof *solvers; i++)
-        if (strcmp(solvers[i].name, word) == 0) {
-            *type = solvers[i].type;
+    size_t length = strlen(word);
+    for (size_t i = 0; length > 0 && tr_losses[i]; i++)
+        for (const char *at = tr_losses[i]->liblinear; at; at = strchr(at, ' ')) {
+            at += *at == ' ';
+            if (strncmp(at, word, length) != 0 || (at[length] && at[length] != ' ')) continue;
+            *loss = tr_losses[i];
             return TR_OK;
         }
     return bad_text(s, "this solver_type is none of a linear model of classes or of regression");
@@ -129,7 +123,7 @@ static int read_head_line(struct scanner *s, struct tr_linear_model *m, struct h
         *more = false;
     } else if (strcmp(word, "solver_type") == 0) {
         next_word(s, word);
-        TR_TRY(solver_type(s, word, &m->type));
+        TR_TRY(read_solver_type(s, word, &m->loss));
         head->joint = strcmp(word, "MCSVM_CS") == 0;
         head->solver = true;
     } else if (strcmp(word, "nr_class") == 0) {
@@ -202,10 +196,10 @@ static int read_end(struct scanner *s, struct tr_linear_model *m)
     uint64_t first = 0;
     next_word_of_any_line(s, word);
     m->softmax = m->outputs > 1 && strcmp(word, "softmax") == 0;
-    for (int type = TR_LOSS_HUBER; type <= TR_LOSS_POISSON && m->type == TR_LOSS_LINEAR; type++)
-        if (strcmp(word, tr_linear_model_name(type)) == 0) m->type = type;
-    if (m->type == TR_LOSS_HUBER || m->type == TR_LOSS_QUANTILE) TR_TRY(next_number(s, &m->shape));
-    if (m->softmax || m->type >= TR_LOSS_HUBER) next_word_of_any_line(s, word);
+    const struct tr_loss *other = m->loss == &tr_loss_linear ? tr_loss_of_type(word) : NULL;
+    if (other && !other->liblinear) m->loss = other;
+    if (m->loss->shape != TR_SHAPE_NONE) TR_TRY(next_number(s, &m->shape));
+    if (m->softmax || !m->loss->liblinear) next_word_of_any_line(s, word);
     if (strcmp(word, "first_index") == 0) {
         TR_TRY(read_count(s, 0, 1, &first));
         m->first_index = first;
@@ -284,7 +278,7 @@ int tr_linear_read_text(void *model, const char *path, const char **type)
         saved->label_column = TR_LABEL_AUTO;
     }
     free(text);
-    if (status == TR_OK) *type = tr_linear_model_name(saved->type);
+    if (status == TR_OK) *type = saved->loss->type;
     return status;
 }
 
@@ -304,17 +298,6 @@ static int failed(int status, const char *path)
     return tr_fail(status, "%s: cannot be written: %s", path, strerror(errno));
 }
 
-/* LIBLINEAR's solver that minimises the same, in whose hands the model then is. */
-static const char *solver_name(int type)
-{
-    switch (type) {
-    case TR_LOSS_LOGISTIC: return "L2R_LR";
-    case TR_LOSS_SVM: return "L2R_L1LOSS_SVC_DUAL";
-    case TR_LOSS_L2SVM: return "L2R_L2LOSS_SVC";
-    default: return "L2R_L2LOSS_SVR";
-    }
-}
-
 int tr_linear_text_create(const char *folder, const struct tr_linear_model *head,
                           struct tr_linear_text **text)
 {
@@ -327,14 +310,15 @@ int tr_linear_text_create(const char *folder, const struct tr_linear_model *head
     t->file = fopen(t->part, "we");
     if (!t->file) return failed(TR_ERR_NO_OUTPUT, t->path);
     t->outputs = head->outputs;
-    if (head->softmax) snprintf(t->end, sizeof t->end, "softmax\n");
-    if (head->type == TR_LOSS_POISSON) snprintf(t->end, sizeof t->end, "poisson\n");
     bool classifies = tr_linear_model_classifies(head);
-    fprintf(t->file, "solver_type %s\nnr_class %zu\n", solver_name(head->type),
+    const char *solver = head->loss->liblinear ? head->loss->liblinear : tr_loss_linear.liblinear;
+    fprintf(t->file, "solver_type %.*s\nnr_class %zu\n", (int)strcspn(solver, " "), solver,
             classifies ? head->labels : 2);
     locale_t old = uselocale(t->c);
-    if (head->shape > 0)
-        snprintf(t->end, sizeof t->end, "%s %.17g\n", tr_linear_model_name(head->type), head->shape);
+    if (head->softmax) snprintf(t->end, sizeof t->end, "softmax\n");
+    else if (!head->loss->liblinear && head->loss->shape != TR_SHAPE_NONE)
+        snprintf(t->end, sizeof t->end, "%s %.17g\n", head->loss->type, head->shape);
+    else if (!head->loss->liblinear) snprintf(t->end, sizeof t->end, "%s\n", head->loss->type);
     if (head->first_index == 0)
         snprintf(t->end + strlen(t->end), sizeof t->end - strlen(t->end), "first_index 0\n");
     for (size_t i = 0; classifies && i < head->labels; i++)

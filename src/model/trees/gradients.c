@@ -3,25 +3,6 @@
 
 #include "trees.h"
 
-/* exp(x) for |x| up to 87, by the polynomial that is nearest to 2^f for f from -1/2 to 1/2: without a call, so that loops of it become
- * vectors. Errs by at most 3e-7, for |x| > 1 by about 1e-7 |x|, relatively. */
-static inline float fast_exp(float x)
-{
-    x = x > 87 ? 87 : x < -87 ? -87 : x;
-    float t = x * 1.44269504f, whole = (t + 12582912.0f) - 12582912.0f, f = t - whole;
-    float p = 1.3254603e-3f;
-    p = p * f + 9.6719991e-3f;
-    p = p * f + 5.5507794e-2f;
-    p = p * f + 2.4022232e-1f;
-    p = p * f + 6.9314694e-1f;
-    p = p * f + 1;
-    union {
-        int32_t bits;
-        float value;
-    } power = {((int32_t)whole + 127) << 23};
-    return p * power.value;
-}
-
 /* Of row i: the same 32 random bits wherever the row is. */
 static inline uint32_t random_of(uint32_t number, uint32_t salt)
 {
@@ -31,58 +12,12 @@ static inline uint32_t random_of(uint32_t number, uint32_t salt)
     return x ^ (x >> 16);
 }
 
-TR_CPU_CLONES static void logistic(const float *score, const float *label, float positive, size_t n, float *g,
-                                   float *h)
-{
-    for (size_t i = 0; i < n; i++) {
-        float p = 1 / (1 + fast_exp(-score[i]));
-        g[i] = p - (label[i] == positive ? 1.0f : 0.0f);
-        h[i] = p * (1 - p);
-    }
-}
-
-TR_CPU_CLONES static void squared(const float *score, const float *label, size_t n, float *g, float *h)
-{
-    for (size_t i = 0; i < n; i++) {
-        g[i] = score[i] - label[i];
-        h[i] = 1;
-    }
-}
-
-/* Slopes of a loss that is linear on either side. */
-TR_CPU_CLONES static void pinball(const float *score, const float *label, float part, size_t n, float *g,
-                                  float *h)
-{
-    for (size_t i = 0; i < n; i++) {
-        g[i] = score[i] > label[i] ? 1 - part : score[i] < label[i] ? -part : 0;
-        h[i] = 1;
-    }
-}
-
-TR_CPU_CLONES static void huber(const float *score, const float *label, float delta, size_t n, float *g,
-                                float *h)
-{
-    for (size_t i = 0; i < n; i++) {
-        float error = score[i] - label[i];
-        g[i] = error > delta ? delta : error < -delta ? -delta : error;
-        h[i] = 1;
-    }
-}
-
-TR_CPU_CLONES static void poisson(const float *score, const float *label, size_t n, float *g, float *h)
-{
-    for (size_t i = 0; i < n; i++) {
-        h[i] = fast_exp(score[i]);
-        g[i] = h[i] - label[i];
-    }
-}
-
 /* most, sum: of a row's scores. */
 TR_CPU_CLONES static void softmax(const float *score, const float *label, const float *most, const float *sum,
                                   float name, float factor, size_t n, float *g, float *h)
 {
     for (size_t i = 0; i < n; i++) {
-        float p = fast_exp(score[i] - most[i]) / sum[i];
+        float p = tr_fast_exp(score[i] - most[i]) / sum[i];
         g[i] = p - (label[i] == name ? 1.0f : 0.0f);
         h[i] = factor * p * (1 - p);
     }
@@ -97,7 +32,7 @@ void tr_gradients_begin(struct tr_trees *m)
         for (size_t i = 0; i < n; i++) m->most[i] = fmaxf(m->most[i], m->score[k * n + i]);
     for (size_t i = 0; i < n; i++) m->sum[i] = 0;
     for (size_t k = 0; k < m->outputs; k++)
-        for (size_t i = 0; i < n; i++) m->sum[i] += fast_exp(m->score[k * n + i] - m->most[i]);
+        for (size_t i = 0; i < n; i++) m->sum[i] += tr_fast_exp(m->score[k * n + i] - m->most[i]);
 }
 
 /* ---- of some rows: computed whenever they are needed, so that nothing is kept of each row ---- */
@@ -116,19 +51,14 @@ static void find(const struct tr_trees *m, const uint32_t *row, size_t first, si
     size_t output = m->tree.output;
     const float *score = numbers_of(m->score + output * m->rows.n, row, first, n, room[0]),
                 *label = numbers_of(m->label, row, first, n, room[1]), *most, *sum;
-    switch (m->objective) {
-    case TR_OBJECTIVE_LOGISTIC: logistic(score, label, m->label_name[1], n, g, h); break;
-    case TR_OBJECTIVE_POISSON: poisson(score, label, n, g, h); break;
-    case TR_OBJECTIVE_ABSOLUTE: pinball(score, label, 0.5f, n, g, h); break;
-    case TR_OBJECTIVE_QUANTILE: pinball(score, label, (float)m->o->quantile, n, g, h); break;
-    case TR_OBJECTIVE_HUBER: huber(score, label, (float)m->o->delta, n, g, h); break;
-    case TR_OBJECTIVE_SOFTMAX:
+    if (m->loss->joint) {
         most = numbers_of(m->most, row, first, n, room[2]);
         sum = numbers_of(m->sum, row, first, n, room[3]);
         softmax(score, label, most, sum, m->label_name[output], (float)m->outputs / (float)(m->outputs - 1),
                 n, g, h);
-        break;
-    default: squared(score, label, n, g, h); break;
+    } else {
+        float parameter = tr_trees_classify(m) ? m->label_name[1] : (float)tr_trees_shape(m);
+        m->loss->trees.gradients(score, label, n, parameter, g, h);
     }
     if (!m->weight) return;
     const float *weight = numbers_of(m->weight, row, first, n, room[0]);
@@ -195,9 +125,7 @@ static int find_units(struct tr_trees *m, struct tr_units *units)
     if (!isfinite(most[0]) || !isfinite(most[1]))
         return tr_fail(TR_ERR_DIVERGED,
                        "trees: gradients are not finite: lower solve.rate, or the labels are too large");
-    bool smooth = m->objective == TR_OBJECTIVE_LOGISTIC || m->objective == TR_OBJECTIVE_POISSON ||
-                  m->objective == TR_OBJECTIVE_SOFTMAX,
-         same = !smooth && !m->weight && m->o->top == 0; /* all second derivatives are 1 */
+    bool same = m->loss->trees.unit_curvature && !m->weight && m->o->top == 0;
     units->gradient = fmax(most[0], 1e-30) / ((1 << (m->o->bits - 1)) - 1);
     units->curvature = same ? 1 : fmax(most[1], 1e-30) / ((1 << m->o->bits) - 1);
     return TR_OK;
@@ -219,8 +147,8 @@ int tr_gradients(struct tr_trees *m)
 
 bool tr_trees_is_quantile(const struct tr_trees *m, double *part)
 {
-    *part = m->objective == TR_OBJECTIVE_QUANTILE ? m->o->quantile : 0.5;
-    return m->objective == TR_OBJECTIVE_QUANTILE || m->objective == TR_OBJECTIVE_ABSOLUTE;
+    *part = m->loss->shape == TR_SHAPE_QUANTILE ? m->o->quantile : 0.5;
+    return m->loss->trees.quantile;
 }
 
 /* Of one row, by the score of its label's class among those of all. */
@@ -232,27 +160,17 @@ static double softmax_loss(const struct tr_trees *m, const float *score, size_t 
     return log(total) + most - (double)score[class * apart];
 }
 
-static double loss_of(const struct tr_trees *m, const float *score, size_t apart, float label)
-{
-    double s = (double)*score, y = (double)label, error = s - y, delta = m->o->delta;
-    switch (m->objective) {
-    case TR_OBJECTIVE_LOGISTIC:
-        return (s > 0 ? log1p(exp(-s)) + s : log1p(exp(s))) - (double)tr_trees_class_of(m, label) * s;
-    case TR_OBJECTIVE_POISSON: return exp(s) - y * s;
-    case TR_OBJECTIVE_SOFTMAX: return softmax_loss(m, score, apart, tr_trees_class_of(m, label));
-    case TR_OBJECTIVE_ABSOLUTE: return fabs(error);
-    case TR_OBJECTIVE_QUANTILE: return error > 0 ? (1 - m->o->quantile) * error : -m->o->quantile * error;
-    case TR_OBJECTIVE_HUBER:
-        return fabs(error) <= delta ? error * error / 2 : delta * (fabs(error) - delta / 2);
-    default: return error * error / 2;
-    }
-}
-
 double tr_trees_loss(const struct tr_trees *m, const float *label, const float *weight, const float *score,
                      size_t n, size_t apart)
 {
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (weight ? (double)weight[i] : 1) * loss_of(m, score + i, apart, label[i]);
+    double sum = 0, shape = tr_trees_shape(m);
+    bool classes = tr_trees_classify(m);
+    for (size_t i = 0; i < n; i++) {
+        size_t class = classes ? tr_trees_class_of(m, label[i]) : 0;
+        double y = classes ? (class > 0 ? 1 : -1) : (double)label[i];
+        double loss = m->loss->joint ? softmax_loss(m, score + i, apart, class)
+                                     : m->loss->value((double)score[i], y, shape);
+        sum += (weight ? (double)weight[i] : 1) * loss;
+    }
     return sum;
 }

@@ -14,7 +14,7 @@ static int check_fit(const struct tr_trees *m, const struct tr_trees *from)
 {
     if (from->columns != m->columns || from->first_index != m->first_index)
         return unfit(m, "it has other columns than the training data");
-    if (from->objective != m->objective || from->outputs != m->outputs)
+    if (from->loss != m->loss || from->outputs != m->outputs)
         return unfit(m, "it has another model.objective");
     if (from->labels != m->labels ||
         (m->labels > 0 &&

@@ -37,7 +37,7 @@ int tr_trees_find_directions(struct tr_trees *m)
     if (list->n == 0) return TR_OK;
     if (m->outputs > 1 || tr_trees_is_quantile(m, &part))
         return tr_fail(TR_ERR_CONFIG, "%s: model.monotone is not for model.objective %s",
-                       tr_job_where(m->job, "model.monotone"), tr_trees_objective_name(m));
+                       tr_job_where(m->job, "model.monotone"), m->loss->objective);
     TR_TRY(TR_NEW(&m->direction, (size_t)m->columns));
     for (size_t i = 0; i < list->n; i++) TR_TRY(take(m, list->item[i]));
     return TR_OK;

@@ -26,14 +26,6 @@ enum {
 /* Columns up to which rows are taken as dense ones. */
 enum { DENSE_COLUMNS = 4096 };
 
-static const char *const names[] = {"auto",    "logistic", "squared",  "poisson",
-                                    "softmax", "absolute", "quantile", "huber"};
-
-const char *tr_trees_objective_name(const struct tr_trees *m)
-{
-    return names[m->objective];
-}
-
 /* ================ the file ================ */
 
 static int bad(const char *what)
@@ -192,13 +184,12 @@ static int category_fields(struct tr_trees *m, tr_fields *f, struct columns *c)
 static int head_fields(struct tr_trees *m, tr_fields *f)
 {
     uint64_t trees = m->forest.trees, nodes = m->forest.nodes, label_column = (uint64_t)m->label_column;
-    char *objective = (char *)(uintptr_t)names[m->objective];
+    char *objective = m->loss ? (char *)(uintptr_t)m->loss->objective : NULL;
     TR_TRY(tr_field_text(f, "objective", &objective));
     if (tr_fields_read(f)) {
-        for (m->objective = TR_OBJECTIVE_LOGISTIC; m->objective < TR_OBJECTIVES; m->objective++)
-            if (strcmp(objective, names[m->objective]) == 0) break;
+        m->loss = tr_loss_of_objective(objective);
         free(objective);
-        if (m->objective == TR_OBJECTIVES) return bad("its objective is unknown");
+        if (!m->loss) return bad("its objective is unknown");
     }
     TR_TRY(tr_field_count(f, "trees", &trees));
     TR_TRY(tr_field_count(f, "nodes", &nodes));
@@ -276,7 +267,7 @@ static int choose_output(struct tr_trees *m, const tr_query *q)
     if (m->output == PREDICT_PROBABILITY && !tr_trees_classify(m))
         return tr_fail(TR_ERR_USAGE,
                        "--probability expects trees that tell classes apart, and these are of objective %s",
-                       names[m->objective]);
+                       m->loss->objective);
     if (m->output == PREDICT_CONTRIBUTIONS && m->columns > DENSE_COLUMNS)
         return tr_fail(TR_ERR_USAGE,
                        "--contributions expects a model of at most %d features, and this has %llu",
@@ -414,7 +405,7 @@ int tr_trees_predict(void *model, tr_query *q, const tr_records *records, double
     for (size_t i = 0; i < n; i++) {
         double *of = margin + i * outputs;
         if (m->output == PREDICT_PROBABILITY) to_probabilities(m, of);
-        if (m->output == PREDICT_MEAN && m->objective == TR_OBJECTIVE_POISSON) *of = exp(*of);
+        if (m->output == PREDICT_MEAN && m->loss->mean) *of = m->loss->mean(*of);
         if (m->output == PREDICT_LABEL) out[i] = (double)m->label_name[class_of(m, of)];
     }
     if (m->output != PREDICT_LABEL) memcpy(out, margin, n * outputs * sizeof *out);
@@ -435,7 +426,7 @@ static int add_classified(struct tr_trees *m, const tr_records *records, size_t 
              (unsigned long long)m->labels);
     if (is == m->labels) return tr_records_fail(records, i, text);
     if (outputs == 1) {
-        double z = is == 1 ? *margin : -*margin, loss = z > 0 ? log1p(exp(-z)) : log1p(exp(z)) - z;
+        double loss = m->loss->value(*margin, is == 1 ? 1 : -1, 0);
         return tr_classified_add(e->classified, is, class_of(m, margin), loss, *margin);
     }
     double most = margin[class_of(m, margin)], sum = 0;
@@ -446,7 +437,7 @@ static int add_classified(struct tr_trees *m, const tr_records *records, size_t 
 static void add_number(struct tr_trees *m, double y, double margin)
 {
     struct tr_trees_evaluation *e = m->evaluation;
-    double error = (m->objective == TR_OBJECTIVE_POISSON ? exp(margin) : margin) - y, from_old = y - e->mean;
+    double error = (m->loss->mean ? m->loss->mean(margin) : margin) - y, from_old = y - e->mean;
     e->squares += error * error;
     e->absolutes += fabs(error);
     e->mean += from_old / (double)(e->rows + 1);
@@ -588,7 +579,7 @@ int tr_trees_inspect(void *model, tr_query *q)
         return draw_tree(m, q, f->node + f->begin[tree], (size_t)(f->begin[tree + 1] - f->begin[tree]));
     if (tree >= 0) return show_node(m, q, f->node + f->begin[tree], 0, 0);
     if (all) return show_importance(m, q, (size_t)m->columns);
-    tr_line(q, "objective", "%s, %.9g", names[m->objective], m->best);
+    tr_line(q, "objective", "%s, %.9g", m->loss->objective, m->best);
     tr_line(q, "trees", "%zu, of %.1f leaves on average", f->trees,
             ((double)f->nodes / fmax(1, (double)f->trees) + 1) / 2);
     if (m->outputs > 1) tr_line(q, "outputs", "%llu, one for each label", (unsigned long long)m->outputs);

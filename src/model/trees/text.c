@@ -187,16 +187,9 @@ static void begin_lightgbm(FILE *file, const struct tr_trees *m)
         "tree\nversion=v3\nnum_class=%llu\nnum_tree_per_iteration=%llu\nlabel_index=%llu\nmax_feature_idx=%"
         "llu\n",
         outputs, outputs, m->label_column == TR_LABEL_LAST ? columns : 0, columns - 1);
-    switch (m->objective) {
-    case TR_OBJECTIVE_LOGISTIC: fputs("objective=binary sigmoid:1\n", file); break;
-    case TR_OBJECTIVE_SOFTMAX: fprintf(file, "objective=multiclass num_class:%llu\n", outputs); break;
-    case TR_OBJECTIVE_POISSON: fputs("objective=poisson\n", file); break;
-    case TR_OBJECTIVE_ABSOLUTE: fputs("objective=regression_l1\n", file); break;
-    case TR_OBJECTIVE_QUANTILE: fputs("objective=quantile\n", file); break;
-    case TR_OBJECTIVE_HUBER: fputs("objective=huber\n", file); break;
-    default: fputs("objective=regression\n", file); break;
-    }
-    fputs("feature_names=", file);
+    fprintf(file, "objective=%s", m->loss->trees.lightgbm);
+    if (m->loss->joint) fprintf(file, " num_class:%llu", outputs);
+    fputs("\nfeature_names=", file);
     for (uint64_t c = 0; c < columns; c++)
         fprintf(file, "%sColumn_%llu", c > 0 ? " " : "", (unsigned long long)(c + m->first_index - shift));
     fputs("\nfeature_infos=", file);
@@ -326,26 +319,13 @@ static void end_json(FILE *file, const struct tr_trees *m)
             "]},\"name\":\"gbtree\"},\"learner_model_param\":{\"base_score\":\"%s\",\"boost_from_average\":"
             "\"1\",\"num_class\":"
             "\"%llu\",\"num_feature\":\"%llu\",\"num_target\":\"1\"},\"objective\":",
-            m->objective == TR_OBJECTIVE_LOGISTIC  ? "5E-1" /* which is 0 as a margin … */
-            : m->objective == TR_OBJECTIVE_POISSON ? "1"    /* … and so is this */
-                                                   : "0",
-            outputs > 1 ? outputs : 0, (unsigned long long)(m->columns + shift_of(m)));
-    switch (m->objective) {
-    case TR_OBJECTIVE_LOGISTIC:
-        fputs("{\"name\":\"binary:logistic\",\"reg_loss_param\":{\"scale_pos_weight\":\"1\"}}", file);
-        break;
-    case TR_OBJECTIVE_SOFTMAX:
-        fprintf(file, "{\"name\":\"multi:softprob\",\"softmax_multiclass_param\":{\"num_class\":\"%llu\"}}",
-                outputs);
-        break;
-    case TR_OBJECTIVE_POISSON:
-        fputs("{\"name\":\"count:poisson\",\"poisson_regression_param\":{\"max_delta_step\":\"0\"}}", file);
-        break;
-    default:
-        fputs("{\"name\":\"reg:squarederror\",\"reg_loss_param\":{\"scale_pos_weight\":\"1\"}}", file);
-        break;
-    }
-    fputs("},\"version\":[1,7,0]}\n", file);
+            m->loss->trees.xgboost.base_score, outputs > 1 ? outputs : 0,
+            (unsigned long long)(m->columns + shift_of(m)));
+    char classes[32];
+    snprintf(classes, sizeof classes, "%llu", outputs);
+    fprintf(file, "{\"name\":\"%s\",\"%s\":{\"%s\":\"%s\"}}},\"version\":[1,7,0]}\n",
+            m->loss->trees.xgboost.name, m->loss->trees.xgboost.group, m->loss->trees.xgboost.key,
+            m->loss->trees.xgboost.value ? m->loss->trees.xgboost.value : classes);
 }
 
 static int write_xgboost(const struct tr_trees *m, FILE *file)

@@ -21,23 +21,16 @@ static uint64_t most_rows(const struct tr_trees_options *o)
     return UINT32_MAX / ((1u << o->bits) - 1);
 }
 
-bool tr_trees_classify(const struct tr_trees *m)
-{
-    return m->objective == TR_OBJECTIVE_LOGISTIC || m->objective == TR_OBJECTIVE_SOFTMAX;
-}
-
 /* ---- opening ---- */
 
-static void choose_objective(struct tr_trees *m)
+static void choose_loss(struct tr_trees *m)
 {
     const tr_data *train = m->train;
-    m->objective = (uint64_t)m->o->objective;
-    if (m->objective != TR_OBJECTIVE_AUTO) return;
+    m->loss = tr_objective_losses[m->o->objective];
+    if (m->loss) return; /* not auto */
     bool classes = tr_labels_are_classes(train);
-    m->objective = train->labels <= 2 ? TR_OBJECTIVE_LOGISTIC
-                   : classes          ? TR_OBJECTIVE_SOFTMAX
-                                      : TR_OBJECTIVE_SQUARED;
-    tr_say(m->tr, "objective:     %s, since labels are %s%zu different %s", tr_trees_objective_name(m),
+    m->loss = train->labels <= 2 ? &tr_loss_logistic : classes ? &tr_loss_softmax : &tr_loss_linear;
+    tr_say(m->tr, "objective:     %s, since labels are %s%zu different %s", m->loss->objective,
            train->labels > 65535 ? "more than " : "", train->labels - (train->labels > 65535),
            classes ? "whole numbers" : "numbers");
 }
@@ -52,10 +45,10 @@ static int check_data(const struct tr_trees *m)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: %s has no labels, but trees learn them: expected data.label first or last",
                        tr_job_where(m->job, "data.label"), lacks);
-    if (m->objective == TR_OBJECTIVE_LOGISTIC && train->labels > 2)
+    if (tr_trees_classify(m) && !m->loss->joint && train->labels > 2)
         return tr_fail(TR_ERR_DATA, "%s: expected two kinds, or model.objective softmax or squared",
                        tr_data_third_label(train));
-    if (m->objective == TR_OBJECTIVE_SOFTMAX && train->labels > MOST_CLASSES)
+    if (m->loss->joint && train->labels > MOST_CLASSES)
         return tr_fail(TR_ERR_DATA,
                        "%s, and there are more than %d: expected classes, or model.objective squared",
                        tr_data_third_label(train), MOST_CLASSES);
@@ -70,9 +63,9 @@ static int check_data(const struct tr_trees *m)
     if (*m->o->class_weights && !tr_trees_classify(m))
         return tr_fail(TR_ERR_CONFIG, "%s: model.class_weights is for classes, and labels are numbers",
                        tr_job_where(m->job, "model.class_weights"));
-    if (m->objective == TR_OBJECTIVE_POISSON && train->labels > 0 && train->label[0] < 0)
-        return tr_fail(TR_ERR_DATA, "%s: label %g is negative: expected counts for model.objective poisson",
-                       tr_job_where(m->job, "model.objective"), (double)train->label[0]);
+    if (m->loss->labels == TR_LABELS_COUNTS && train->labels > 0 && train->label[0] < 0)
+        return tr_fail(TR_ERR_DATA, "%s: label %g is negative: expected counts for model.objective %s",
+                       tr_job_where(m->job, "model.objective"), (double)train->label[0], m->loss->objective);
     if (train->total_rows > most_rows(m->o))
         return tr_fail(TR_ERR_CONFIG, "%s: %llu rows are too many for gradients of %llu bits: at most %llu",
                        tr_job_where(m->job, "solve.gradient_bits"), (unsigned long long)train->total_rows,
@@ -150,9 +143,9 @@ static int open_rows(struct tr_trees *m)
     m->total_rows = m->train->total_rows;
     m->first_index = m->train->format == TR_FORMAT_CSV ? 1 : m->train->first_index;
     m->label_column = m->train->label_column;
-    choose_objective(m);
+    choose_loss(m);
     TR_TRY(tr_agree(m->tr, check_data(m)));
-    m->outputs = m->objective == TR_OBJECTIVE_SOFTMAX ? tr_max_size(m->train->labels, 2) : 1;
+    m->outputs = m->loss->joint ? tr_max_size(m->train->labels, 2) : 1;
     int status = name_labels(m);
     if (status == TR_OK) status = find_values(m);
     if (status == TR_OK) status = tr_trees_find_directions(m);
@@ -173,15 +166,16 @@ static int refuse(const tr_job *job, const char *key, const char *why)
 static int check(const tr_job *job, const void *options)
 {
     const struct tr_trees_options *o = options;
-    bool classes = o->objective == TR_OBJECTIVE_AUTO || o->objective == TR_OBJECTIVE_LOGISTIC ||
-                   o->objective == TR_OBJECTIVE_SOFTMAX;
-    if (tr_job_given(job, "model.quantile") && o->objective != TR_OBJECTIVE_QUANTILE)
+    const struct tr_loss *loss = tr_objective_losses[o->objective]; /* NULL: auto */
+    enum tr_loss_shape shape = loss ? loss->shape : TR_SHAPE_NONE;
+    if (tr_job_given(job, "model.quantile") && shape != TR_SHAPE_QUANTILE)
         return refuse(job, "model.quantile", "for model.objective quantile");
-    if (tr_job_given(job, "model.delta") && o->objective != TR_OBJECTIVE_HUBER)
+    if (tr_job_given(job, "model.delta") && shape != TR_SHAPE_DELTA)
         return refuse(job, "model.delta", "for model.objective huber");
     if (tr_job_given(job, "solve.votes") && o->parallel != TR_PARALLEL_VOTING)
         return refuse(job, "solve.votes", "for solve.parallel voting");
-    if (*o->class_weights && !classes) return refuse(job, "model.class_weights", "for classes");
+    if (*o->class_weights && loss && !tr_loss_classifies(loss))
+        return refuse(job, "model.class_weights", "for classes");
     if (o->top > 0 && o->rows >= 1)
         return refuse(job, "solve.top_share",
                       "of rows that are there in any case: solve.row_share is of the others");
@@ -235,7 +229,7 @@ static int sum_labels(const struct tr_trees *m, double most, int64_t *sum)
         double w = (m->weight ? (double)m->weight[i] : 1) / heaviest, y = (double)m->label[i];
         size_t class = tr_trees_classify(m) ? tr_trees_class_of(m, m->label[i]) : 0;
         sum[0] += llrint(w * 0x1p24);
-        if (m->objective == TR_OBJECTIVE_SOFTMAX) sum[1 + class] += llrint(w * 0x1p24);
+        if (m->loss->joint) sum[1 + class] += llrint(w * 0x1p24);
         else sum[1] += llrint(w * (tr_trees_classify(m) ? (double)class : y / most) * 0x1p24);
     }
     return tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, (size_t)m->outputs + 1);
@@ -244,12 +238,10 @@ static int sum_labels(const struct tr_trees *m, double most, int64_t *sum)
 /* Of the part that an output has of all labels, or their mean; least: half a row's part. */
 static double base_of(const struct tr_trees *m, double mean, double least)
 {
-    switch (m->objective) {
-    case TR_OBJECTIVE_SOFTMAX: return log(fmax(mean, least));
-    case TR_OBJECTIVE_POISSON: return log(fmax(mean, 1e-9));
-    case TR_OBJECTIVE_LOGISTIC: mean = fmin(fmax(mean, least), 1 - least); return log(mean / (1 - mean));
-    default: return mean;
-    }
+    if (m->loss->joint) mean = fmax(mean, least);
+    else if (tr_trees_classify(m)) mean = fmin(fmax(mean, least), 1 - least);
+    else if (m->loss->labels == TR_LABELS_COUNTS) mean = fmax(mean, 1e-9);
+    return m->loss->constant(mean);
 }
 
 /* Each output begins with what is best without a tree; of Huber's loss that is near the median. */
@@ -261,7 +253,7 @@ static int find_base(struct tr_trees *m)
     struct tr_row_set all = {NULL, m->train->rows.n};
     float quantile;
     TR_TRY(TR_NEW(&m->base, outputs));
-    if (tr_trees_is_quantile(m, &part) || m->objective == TR_OBJECTIVE_HUBER) {
+    if (tr_trees_is_quantile(m, &part) || m->loss->trees.median) {
         TR_TRY(tr_quantiles(m->tr, &all, 1, m->label, m->weight, part, &quantile));
         m->base[0] = (double)quantile;
         return TR_OK;
@@ -271,7 +263,7 @@ static int find_base(struct tr_trees *m)
         most = fmax(most, fabs((double)m->train->label[i]));
     int status = sum_labels(m, most, sum);
     for (size_t k = 0; k < outputs && status == TR_OK; k++) {
-        double mean = (double)sum[1 + k] * (m->objective == TR_OBJECTIVE_SOFTMAX ? 1 : most) / (double)sum[0];
+        double mean = (double)sum[1 + k] * (m->loss->joint ? 1 : most) / (double)sum[0];
         m->base[k] = (double)(float)base_of(m, mean, 0.5 / (double)m->total_rows);
     }
     free(sum);
@@ -363,7 +355,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     report->sum[TEST_ROWS] += (double)n;
     for (size_t i = 0; i < n; i++) {
         float s = m->test_score[i];
-        double error = (double)(m->objective == TR_OBJECTIVE_POISSON ? expf(s) : s) - (double)label[i];
+        double error = (m->loss->mean ? m->loss->mean((double)s) : (double)s) - (double)label[i];
         if (tr_trees_classify(m))
             report->sum[TEST_RIGHT] += class_of(m, m->test_score + i, n) == tr_trees_class_of(m, label[i]);
         else report->sum[TEST_SQUARES] += error * error;
@@ -434,7 +426,7 @@ static int find_area(struct tr_trees *m)
 {
     struct tr_area *area = NULL;
     double auc = NAN;
-    if (!m->test || m->objective != TR_OBJECTIVE_LOGISTIC) return TR_OK;
+    if (!m->test || m->loss != &tr_loss_logistic) return TR_OK;
     TR_TRY(tr_agree(m->tr, score_test(m)));
     TR_TRY(tr_agree(m->tr, tr_area_open(m->test_rows.n, &area)));
     for (size_t i = 0; i < m->test_rows.n; i++)
@@ -541,8 +533,7 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
 #define AT(field) offsetof(struct tr_trees_options, field)
 
 static const tr_option options[] = {
-    {"model.objective", TR_KIND_CHOICE, AT(objective), "auto",
-     .words = TR_WORDS("auto", "logistic", "squared", "poisson", "softmax", "absolute", "quantile", "huber"),
+    {"model.objective", TR_KIND_CHOICE, AT(objective), "auto", .words = tr_loss_objectives,
      .help = "what trees minimise; auto = as the labels are: two kinds, whole numbers up to 100 of them, or "
              "other numbers"},
     {"model.quantile", TR_KIND_REAL, AT(quantile), "0.5", .above = true, .most = 1,

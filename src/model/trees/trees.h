@@ -24,6 +24,7 @@
 #ifndef TR_TREES_H
 #define TR_TREES_H
 
+#include "../loss.h"
 #include "trireme/trireme.h"
 
 /* ---- trees as they are kept ---- */
@@ -254,18 +255,6 @@ static inline uint32_t tr_pair_curvature(tr_pair p)
     return (uint32_t)p;
 }
 
-enum {
-    TR_OBJECTIVE_AUTO,
-    TR_OBJECTIVE_LOGISTIC,
-    TR_OBJECTIVE_SQUARED,
-    TR_OBJECTIVE_POISSON,
-    TR_OBJECTIVE_SOFTMAX,
-    TR_OBJECTIVE_ABSOLUTE,
-    TR_OBJECTIVE_QUANTILE,
-    TR_OBJECTIVE_HUBER,
-    TR_OBJECTIVES
-};
-
 /* ---- quantiles ---- */
 
 /* Numbers as unsigned ones in the same order; -0 is 0. */
@@ -487,7 +476,8 @@ struct tr_trees {
     tr_evaluation last;
 
     /* what is kept */
-    uint64_t objective, outputs; /* trees of a round */
+    const struct tr_loss *loss;
+    uint64_t outputs; /* trees of a round */
     uint64_t columns, first_index, total_rows, labels;
     int64_t label_column;
     double best;       /* the objective */
@@ -549,10 +539,17 @@ bool tr_trees_is_quantile(const struct tr_trees *m, double *part);
 double tr_trees_loss(const struct tr_trees *m, const float *label, const float *weight, const float *score,
                      size_t n, size_t apart);
 
-const char *tr_trees_objective_name(const struct tr_trees *m); /* "logistic" */
+static inline bool tr_trees_classify(const struct tr_trees *m)
+{
+    return tr_loss_classifies(m->loss);
+}
 
-/* Whether the objective is about classes; and which of them a label is: of two, the larger is class 1. */
-bool tr_trees_classify(const struct tr_trees *m);
+static inline double tr_trees_shape(const struct tr_trees *m)
+{
+    return tr_loss_shape(m->loss, m->o->delta, m->o->quantile);
+}
+
+/* The class of a label: of two classes, the larger label is class 1. */
 size_t tr_trees_class_of(const struct tr_trees *m, float label);
 
 /* Adds the trees from `first` on to the scores of binned rows. */

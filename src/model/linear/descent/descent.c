@@ -414,12 +414,17 @@ static void close_descent(struct tr_linear *m)
     m->descent = NULL;
 }
 
+/* Quadratic models of the loss need its curvature, and the gap its conjugate. Shapes are not passed on. */
+static bool minimises(const struct tr_loss *loss)
+{
+    return loss->conjugate && isfinite(loss->most_curvature) && loss->shape == TR_SHAPE_NONE;
+}
+
 const struct tr_linear_method tr_linear_descent = {.check = check,
                                                    .sparse_rows = true,
                                                    .open = open_descent,
                                                    .train = train,
                                                    .close = close_descent,
                                                    .weighs_rows = true,
-                                                   .losses = 1 << TR_LOSS_LOGISTIC | 1 << TR_LOSS_L2SVM |
-                                                             1 << TR_LOSS_LINEAR,
+                                                   .minimises = minimises,
                                                    .diverged = "raise model.l1 or model.l2"};

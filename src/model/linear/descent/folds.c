@@ -97,7 +97,7 @@ int tr_descent_judge(struct tr_linear *m)
     for (size_t i = 0; i < d->rows.n; i++) {
         if (f->of[i] != f->lap) continue;
         double weight = m->problem.weight ? (double)m->problem.weight[d->first_row + i] : 1;
-        sums[0] += weight * tr_loss(m->type, d->margin[i], (double)d->target[i]);
+        sums[0] += weight * m->loss->value(d->margin[i], (double)d->target[i], 0);
         sums[1] += weight;
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sums, 2));

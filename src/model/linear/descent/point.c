@@ -1,17 +1,11 @@
 /* Where the weights stand: the rows' losses, the gradient, the objective and what is proven of it. */
+#include "../../loss_inline.h"
 #include "descent.h"
 
 #include <math.h>
 #include <string.h>
 
 /* ---- the rows' losses ---- */
-
-static double curve_of(int type, double slope, double margin, double y)
-{
-    if (type == TR_LOSS_LINEAR) return 1;
-    if (type == TR_LOSS_L2SVM) return y * margin < 1 ? 2 : 0;
-    return fabs(slope) * (1 - fabs(slope));
-}
 
 /* Where the curvature is all but 0, the model would be of no use far off. */
 static const double LEAST_CURVE = 1e-6;
@@ -21,11 +15,11 @@ void tr_descent_model_rows(const struct tr_linear *m, struct tr_descent_point *a
     const struct tr_linear_descent *d = m->descent;
     at->loss = at->slope = at->curve = 0;
     for (size_t i = 0; i < d->rows.n; i++) {
-        double y = (double)d->target[i], margin = d->margin[i], slope = tr_loss_slope(m->type, margin, y);
+        double y = (double)d->target[i], margin = d->margin[i], slope = tr_loss_slope(m->loss, margin, y, 0);
         double weight = tr_descent_weight(d, i),
-               curve = weight * fmax(curve_of(m->type, slope, margin, y), LEAST_CURVE);
+               curve = weight * fmax(tr_loss_curvature(m->loss, margin, y, slope, 0), LEAST_CURVE);
         d->model[i] = (struct tr_row_model){.slope = weight * slope, .curve = (float)curve, .move = 0};
-        at->loss += weight * tr_loss(m->type, margin, y);
+        at->loss += weight * tr_loss_value(m->loss, margin, y, 0);
         at->slope += weight * slope;
         at->curve += curve;
     }
@@ -38,9 +32,9 @@ static int bias_slope(struct tr_linear *m, double change, double *slope, double 
     double sums[2] = {0, 0};
     for (size_t i = 0; i < d->rows.n; i++) {
         double y = (double)d->target[i], margin = d->margin[i] + change,
-               one = tr_loss_slope(m->type, margin, y), weight = tr_descent_weight(d, i);
+               one = tr_loss_slope(m->loss, margin, y, 0), weight = tr_descent_weight(d, i);
         sums[0] += weight * one;
-        sums[1] += weight * curve_of(m->type, one, margin, y);
+        sums[1] += weight * tr_loss_curvature(m->loss, margin, y, one, 0);
     }
     TR_TRY(tr_descent_sum(m, sums, 2));
     *slope = sums[0] + d->bias_l2 * (d->bias + change);
@@ -128,10 +122,10 @@ static int bound(struct tr_linear *m)
     double conjugate[2] = {0, 0};
     int scales = d->l2 > 0 ? 2 : 1;
     for (size_t i = 0; i < d->rows.n; i++) {
-        double y = (double)d->target[i], a = -tr_loss_slope(m->type, d->margin[i], y);
+        double y = (double)d->target[i], a = -tr_loss_slope(m->loss, d->margin[i], y, 0);
         if (tr_linear_classifies(m)) a *= y;
         for (int k = 0; k < scales; k++)
-            conjugate[k] += tr_descent_weight(d, i) * tr_loss_conjugate(m->type, scale[k] * a, y);
+            conjugate[k] += tr_descent_weight(d, i) * m->loss->conjugate(scale[k] * a, y);
     }
     TR_TRY(tr_descent_sum(m, conjugate, 2));
     for (int k = 0; k < scales; k++) {

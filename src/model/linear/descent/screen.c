@@ -29,13 +29,12 @@ static void add_up_columns(const struct tr_linear *m, double *sums)
     }
 }
 
-/* Whether a column stays 0 for this alpha: |Σ x φ'| ≤ Σ |x| where |φ'| ≤ 1, and ≤ |x| |φ'| with |φ'|² ≤ 2 L Σ φ, as φ is at
- * least 0 and φ'' at most L (1/4, 1, 2). */
+/* Whether the weight of a column stays 0 for this alpha: |Σ x φ'| ≤ Σ |x| where |φ'| ≤ 1, and ≤ |x| |φ'| with |φ'|² ≤ 2 L Σ φ,
+ * as φ ≥ 0 and φ'' ≤ L. */
 static bool stays(const struct tr_linear *m, const double *sum, double alpha)
 {
-    double most = m->type == TR_LOSS_LOGISTIC ? 0.25 : m->type == TR_LOSS_LINEAR ? 1 : 2;
-    double limit = sqrt(sum[SQUARES] * 2 * most * m->descent->at.loss);
-    if (m->type == TR_LOSS_LOGISTIC) limit = fmin(limit, sum[ABSOLUTES]);
+    double limit = sqrt(sum[SQUARES] * 2 * m->loss->most_curvature * m->descent->at.loss);
+    if (m->loss->bounded_slope) limit = fmin(limit, sum[ABSOLUTES]);
     return limit * (1 + 1e-6) <= alpha;
 }
 

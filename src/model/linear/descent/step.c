@@ -1,4 +1,5 @@
 /* A step: the quadratic model of the loss minimised over the set of columns, and a line search along that. */
+#include "../../loss_inline.h"
 #include "descent.h"
 
 #include <math.h>
@@ -25,7 +26,7 @@ static int find_products(struct tr_linear *m, struct tr_column_block *block, flo
     return TR_OK;
 }
 
-/* With every step, as the losses' curvature changes; that of squares does not. */
+/* With every step, as the losses' curvature changes; a quadratic loss has one curvature. */
 static int find_all_products(struct tr_linear *m)
 {
     struct tr_descent_set *s = &m->descent->set;
@@ -34,7 +35,7 @@ static int find_all_products(struct tr_linear *m)
     int status = TR_OK;
     for (size_t b = 0; status == TR_OK && b < s->blocks; b++) {
         size_t n = s->block[b].n;
-        if (m->type != TR_LOSS_LINEAR || s->block[b].gram[(n + 1) * (n + 1) - 1] == 0)
+        if (!m->loss->quadratic || s->block[b].gram[(n + 1) * (n + 1) - 1] == 0)
             status = find_products(m, &s->block[b], triangle);
     }
     free(triangle);
@@ -141,8 +142,8 @@ static int search(struct tr_linear *m, double *t)
         double sums[3] = {0, 0, 0};
         for (size_t i = 0; i < d->rows.n; i++)
             sums[0] += tr_descent_weight(d, i) *
-                       tr_loss(m->type, d->margin[i] + *t * ((double)d->model[i].move + d->bias_move),
-                               (double)d->target[i]);
+                       tr_loss_value(m->loss, d->margin[i] + *t * ((double)d->model[i].move + d->bias_move),
+                                     (double)d->target[i], 0);
         if (is_first(m)) sums[1] = penalty_change(d, *t);
         if (*t == 1) sums[2] = promised(d);
         TR_TRY(tr_descent_sum(m, sums, 3));

@@ -383,6 +383,11 @@ static int train(struct tr_linear *m)
     return status;
 }
 
+static bool minimises(const struct tr_loss *loss)
+{
+    return loss->step != NULL;
+}
+
 const struct tr_linear_method tr_linear_dual = {.check = check,
                                                 .open = open_dual,
                                                 .train = train,
@@ -390,5 +395,5 @@ const struct tr_linear_method tr_linear_dual = {.check = check,
                                                 .of_classes = &tr_linear_dual_classes,
                                                 .weighs_rows = true,
                                                 .passes = true,
-                                                .losses = (1 << TR_LOSS_POISSON) - 1,
+                                                .minimises = minimises,
                                                 .diverged = "raise solve.sigma"};

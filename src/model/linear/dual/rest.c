@@ -12,14 +12,14 @@ enum { MOST_SWEEPS = 8 };
 
 bool tr_linear_dual_rests(const struct tr_linear *m)
 {
-    return m->dual->table && (m->type == TR_LOSS_SVM || m->type == TR_LOSS_L2SVM);
+    return m->dual->table && (m->loss == &tr_loss_svm || m->loss == &tr_loss_l2svm);
 }
 
 void tr_linear_dual_see(struct tr_linear *m, size_t row, double margin)
 {
     struct tr_linear_dual *d = m->dual;
     double a = (double)d->a[row], z = margin * (double)m->problem.target[row];
-    d->rests[row] = (a <= 0 && z > 1 + distance) || (m->type == TR_LOSS_SVM && a >= 1 && z < 1 - distance);
+    d->rests[row] = (a <= 0 && z > 1 + distance) || (m->loss == &tr_loss_svm && a >= 1 && z < 1 - distance);
 }
 
 uint64_t tr_linear_dual_resting(const struct tr_linear_dual *d)

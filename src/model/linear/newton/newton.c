@@ -21,7 +21,7 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
 {
     if (o->l1 > 0)
         return tr_linear_refuse(job, "model.l1", "model.l1 is not smooth: not for solve.method newton");
-    if (o->l2 == 0 && tr_job_type(job) == TR_LOSS_SVM)
+    if (o->l2 == 0 && tr_linear_loss(job) == &tr_loss_svm)
         return tr_linear_refuse(job, "model.l2",
                                 "model.type svm needs model.l2 > 0, or use solve.method sgd");
     if (!tr_job_is(job, "sync.mode", "bsp") && !tr_job_is(job, "sync.mode", "auto"))
@@ -204,7 +204,10 @@ static int train(struct tr_linear *m)
     return tr_run(m->tr, &train);
 }
 
-enum { LOSSES = (1 << TR_LOSSES) - 1 - (1 << TR_LOSS_QUANTILE) };
+static bool minimises(const struct tr_loss *loss)
+{
+    return loss->curvature != NULL;
+}
 
 const struct tr_linear_method tr_linear_newton = {.check = check,
                                                   .passes = true,
@@ -213,5 +216,5 @@ const struct tr_linear_method tr_linear_newton = {.check = check,
                                                   .close = close_newton,
                                                   .many_outputs = true,
                                                   .weighs_rows = true,
-                                                  .losses = LOSSES,
+                                                  .minimises = minimises,
                                                   .diverged = "set model.dtype to f64"};

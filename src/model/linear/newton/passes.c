@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../loss_inline.h"
 #include "rows.h"
 #include "solver.h"
 
@@ -32,14 +33,13 @@ static void slopes_and_curvature(struct tr_newton *t, size_t done, size_t n, dou
         tr_row_slopes(p, first + i, slope);
         for (size_t k = 0; k < outputs; k++) {
             bool is = outputs == 1 || (size_t)y == k;
-            double at = weight > 0 ? fabs(slope[k]) / weight : 0;
+            double at = weight > 0 ? slope[k] / weight : 0;
             curvature[k] = p->softmax ? slope[k] + (is ? weight : 0)
-                           : p->model == TR_LOSS_LOGISTIC
-                               ? weight * at * (1 - at) /* without exp() once more */
-                               : weight * tr_shaped_curvature(p->model, p->shape, margin[k],
-                                                              outputs == 1 ? y
-                                                              : is         ? 1
-                                                                           : -1);
+                                      : weight * tr_loss_curvature(p->loss, margin[k],
+                                                                   outputs == 1 ? y
+                                                                   : is         ? 1
+                                                                                : -1,
+                                                                   at, p->shape);
         }
     }
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../loss_inline.h"
 #include "solver.h"
 
 /* How far the step goes for one class, between what has been found too short and too long. */
@@ -23,8 +24,9 @@ static int slopes_along(struct tr_newton *t, struct along *along, double *sums)
         double y = tr_row_target(p, row, k), d = t->step_margin[i], m = t->margin[i] + along[k].by * d;
         double weight = p->weight ? (double)p->weight[row] : 1;
         if (i % 4096 == 0) tr_seam();
-        sums[2 * k] += weight * d * tr_shaped_slope(p->model, p->shape, m, y);
-        sums[2 * k + 1] += weight * d * d * tr_shaped_curvature(p->model, p->shape, m, y);
+        double slope = tr_loss_slope(p->loss, m, y, p->shape);
+        sums[2 * k] += weight * d * slope;
+        sums[2 * k + 1] += weight * d * d * tr_loss_curvature(p->loss, m, y, slope, p->shape);
     }
     TR_TRY(tr_columns_sum_rows(&t->columns, sums, 2 * outputs));
     for (size_t k = 0; k < outputs; k++)

@@ -92,8 +92,8 @@ static int measure_corner(struct tr_newton *t, double *sums)
     for (size_t i = 0; i < t->o.n * t->outputs; i++) {
         size_t row = t->o.first + i / t->outputs;
         double weight = p->weight ? (double)p->weight[row] : 1, y = tr_row_target(p, row, i % t->outputs);
-        double loss = tr_loss(p->model, t->margin[i] + t->shift[i], y);
-        double a = -y * tr_shaped_slope(p->model, p->shape, t->margin[i], y);
+        double loss = p->loss->value(t->margin[i] + t->shift[i], y, 0);
+        double a = -y * p->loss->slope(t->margin[i], y, p->shape);
         sums[0] += weight * loss;
         sums[1] += weight * (loss - a * (1 - y * (t->margin[i] + t->shift[i])));
     }
@@ -197,7 +197,7 @@ static int move_corners(struct tr_newton *t)
     double width = t->iterations <= FEW_PRODUCTS ? fmax(p->shape * narrower, least_width) : p->shape;
     for (size_t i = 0; i < t->o.n * t->outputs; i++) {
         double y = tr_row_target(p, t->o.first + i / t->outputs, i % t->outputs), before = t->shift[i];
-        double a = -y * tr_shaped_slope(p->model, p->shape, t->margin[i], y);
+        double a = -y * p->loss->slope(t->margin[i], y, p->shape);
         t->shift[i] = y * width * (a - 0.5);
         t->margin[i] += before - t->shift[i];
     }
@@ -272,7 +272,7 @@ int tr_newton_keep(const struct tr_newton_options *o, struct tr_newton *t, const
     TR_TRY(tr_snapshot_rows(snapshot, "weights", TR_F64, all, outputs, NULL, has_part ? t->columns.first : 0,
                             has_part ? t->columns.n : 0, t ? t->w : NULL));
     TR_TRY(keep_margins(t, "margin", t ? t->margin : NULL, outputs, data, snapshot));
-    if (o->problem->model == TR_LOSS_SVM)
+    if (o->problem->loss->corner)
         TR_TRY(keep_margins(t, "shift", t ? t->shift : NULL, outputs, data, snapshot));
     struct tr_newton_part part = tr_newton_own_part(o->tr, &factors);
     bool has_factor = t && (factors.n > 1 || alike) && part.end > part.first;

@@ -4,7 +4,7 @@
 #define TR_LINEAR_NEWTON_SOLVER_H
 
 #include "../columns.h"
-#include "../loss.h"
+#include "../pass.h"
 #include "newton.h"
 
 /* Rows that are worked on at once: what is computed of them stays in the cache until it is added up. */
@@ -44,7 +44,7 @@ struct tr_newton {
 
 static inline bool tr_newton_has_corner(const struct tr_newton *t)
 {
-    return t->rounded.model == TR_LOSS_SVM;
+    return t->rounded.loss->corner;
 }
 
 /* Elements of this worker's part of a vector that λ counts for: all but a free bias, which is the last. */

@@ -162,10 +162,10 @@ static int measure_rows(const struct tr_linear *m, struct norms *norms)
  * steps.) */
 static double good_rate(const struct tr_linear *m, double batch, struct norms norms)
 {
-    struct tr_problem flat = {.model = m->type};
-    double curvature = flat.model == TR_LOSS_SVM ? 0.25 : tr_variance_smoothness(&flat, 1);
+    struct tr_problem flat = {.loss = m->loss};
+    double curvature = m->loss->corner ? tr_loss_logistic.most_curvature : tr_variance_smoothness(&flat, 1);
     double smoothness = curvature * (norms.mean + norms.largest / batch) + m->l2;
-    double times = flat.model == TR_LOSS_LOGISTIC ? 2 : 1;
+    double times = m->loss->rarely_curved ? 2 : 1;
     return smoothness > 0 ? times / smoothness : 1;
 }
 
@@ -365,7 +365,14 @@ static int train(struct tr_linear *m)
     return status;
 }
 
+/* The step needs a bound. Shapes are not passed on. */
+static bool minimises(const struct tr_loss *loss)
+{
+    return (isfinite(loss->most_curvature) || loss->bounded_slope) && loss->shape == TR_SHAPE_NONE;
+}
+
 const struct tr_linear_method tr_linear_growing = {.check = check,
+                                                   .minimises = minimises,
                                                    .sparse_rows = true,
                                                    .open = open_growing,
                                                    .train = train,

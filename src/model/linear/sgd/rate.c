@@ -39,10 +39,9 @@ static int guess(struct tr_linear *m, double *rate)
 {
     double norm, spread, plain;
     TR_TRY(measure(m, &norm, &spread));
-    bool scales = m->type == TR_LOSS_LINEAR || m->type == TR_LOSS_HUBER || m->type == TR_LOSS_QUANTILE;
-    double size = scales && spread > 0 ? spread : 1;
+    double size = m->loss->labels == TR_LABELS_NUMBERS && spread > 0 ? spread : 1;
     plain = norm > 0 ? 1 / norm : 1;
-    if (m->type == TR_LOSS_HUBER || m->type == TR_LOSS_QUANTILE) plain *= size; /* whose slopes are bounded */
+    if (m->loss->bounded_slope) plain *= size;
     switch (m->o->optimizer) {
     case TR_SGD: *rate = plain; break;
     case TR_MOMENTUM:

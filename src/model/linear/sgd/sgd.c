@@ -425,6 +425,11 @@ static int train(struct tr_linear *m)
     return m->o->rate == TR_JOB_AUTO ? tr_report_figure(m->tr, "rate", m->rate) : TR_OK;
 }
 
+static bool minimises(const struct tr_loss *loss)
+{
+    return loss->slope != NULL;
+}
+
 const struct tr_linear_method tr_linear_sgd = {.check = check_sgd,
                                                .passes = true,
                                                .servers = servers,
@@ -433,7 +438,7 @@ const struct tr_linear_method tr_linear_sgd = {.check = check_sgd,
                                                .close = close_sgd,
                                                .many_outputs = true,
                                                .weighs_rows = true,
-                                               .losses = (1 << TR_LOSSES) - 1,
+                                               .minimises = minimises,
                                                .counts_rows = true,
                                                .weighs_updates = true,
                                                .diverged = "lower solve.rate"};

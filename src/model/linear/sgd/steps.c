@@ -1,11 +1,10 @@
+#include "../../loss_inline.h"
 #include "steps.h"
 
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "../loss.h"
 
 /* What the state of a coordinate consists of: w; w and its sum; y, z and the sum. */
 enum shape { PLAIN, MEAN, KATYUSHA, SNAPSHOT /* only read: the snapshot */ };
@@ -248,7 +247,7 @@ static double total_weight(const struct tr_variance *v, uint64_t steps)
 
 static int check(const struct tr_problem *p, const struct tr_variance_options *o, double rate)
 {
-    if (p->model == TR_LOSS_SVM && o->method != TR_METHOD_GROWING)
+    if (p->loss->corner && o->method != TR_METHOD_GROWING)
         return tr_fail(TR_ERR_CONFIG,
                        "variance reduction needs a smooth loss, and that of svm is not: expected "
                        "logistic, linear or l2svm");
@@ -292,7 +291,7 @@ int tr_variance_open(const struct tr_problem *problem, const struct tr_variance_
                      struct tr_variance **variance)
 {
     enum { NEAR = 1 << 20 };
-    double rate = o->rate != 0 ? o->rate : tr_variance_rate(o->method, problem->model, o->smoothness);
+    double rate = o->rate != 0 ? o->rate : tr_variance_rate(o->method, problem->loss, o->smoothness);
     *variance = NULL;
     TR_TRY(check(problem, o, rate));
     struct tr_variance *v;
@@ -341,21 +340,15 @@ double tr_variance_largest_norm(const struct tr_problem *p, size_t first, size_t
 
 double tr_variance_smoothness(const struct tr_problem *p, double largest_norm)
 {
-    switch (p->model) {
-    case TR_LOSS_LOGISTIC: return largest_norm / 4 + p->l2;
-    case TR_LOSS_LINEAR: return largest_norm + p->l2;
-    case TR_LOSS_L2SVM: return 2 * largest_norm + p->l2;
-    default: return 0;
-    }
+    return isfinite(p->loss->most_curvature) ? p->loss->most_curvature * largest_norm + p->l2 : 0;
 }
 
-double tr_variance_rate(int method, int model, double smoothness)
+double tr_variance_rate(int method, const struct tr_loss *loss, double smoothness)
 {
-    bool is_soft = model == TR_LOSS_LOGISTIC;
     switch (method) {
-    case TR_METHOD_SVRG: return (is_soft ? 0.75 : 0.5) / smoothness;
+    case TR_METHOD_SVRG: return (loss->rarely_curved ? 0.75 : 0.5) / smoothness;
     case TR_METHOD_SVRGPP: return 1 / smoothness;
-    case TR_METHOD_KATYUSHA: return (is_soft ? 4.0 / 3 : 1) / smoothness;
+    case TR_METHOD_KATYUSHA: return (loss->rarely_curved ? 4.0 / 3 : 1) / smoothness;
     default: return 0;
     }
 }
@@ -370,11 +363,12 @@ uint64_t tr_variance_epoch_steps(int method, double n, double inner, size_t batc
 /* ---- the full stage ---- */
 
 /* Replaces margins by slopes, and returns the sum of the losses if `loss` is given. */
-static double slopes(int model, size_t n, const float *target, double *margin, const double *loss)
+static double slopes(const struct tr_loss *of, size_t n, const float *target, double *margin,
+                     const double *loss)
 {
     double sum = 0;
-    for (size_t r = 0; loss && r < n; r++) sum += tr_loss(model, margin[r], (double)target[r]);
-    for (size_t r = 0; r < n; r++) margin[r] = tr_loss_slope(model, margin[r], (double)target[r]);
+    for (size_t r = 0; loss && r < n; r++) sum += tr_loss_value(of, margin[r], (double)target[r], 0);
+    for (size_t r = 0; r < n; r++) margin[r] = tr_loss_slope(of, margin[r], (double)target[r], 0);
     return sum;
 }
 

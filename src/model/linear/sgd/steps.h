@@ -77,8 +77,8 @@ void tr_variance_close(struct tr_variance **variance);
 /* The largest |x_i|² of the rows first .. first + n - 1, with the bias; of all workers' the largest counts. */
 double tr_variance_largest_norm(const struct tr_problem *problem, size_t first, size_t n);
 
-/* L of one row's loss and regularisation: largest |x_i|² · (1/4 logistic, 1 linear, 2 l2svm) + λ. 0 for svm, whose loss
- * is not smooth. */
+/* L of one row's loss and regularisation: largest |x_i|² · the loss's most_curvature + λ; 0 for a loss whose curvature has no
+ * bound. */
 double tr_variance_smoothness(const struct tr_problem *problem, double largest_norm);
 
 /* The rate without tuning, or 0 for growing, which needs one: svrg 1/(2L), svrg++ and katyusha 1/L; for logistic, whose
@@ -88,7 +88,7 @@ double tr_variance_smoothness(const struct tr_problem *problem, double largest_n
  * regression has come to 10^-5.6, 10^-5.4 and 10^-8.0 above the least objective in 30 passes. Twice the rate ended at
  * 10^-1.2, 10^-4.2 and 10^-7.7 there, and makes katyusha diverge for l2svm; four times the rate is of no use with any
  * of them. */
-double tr_variance_rate(int method, int model, double smoothness);
+double tr_variance_rate(int method, const struct tr_loss *loss, double smoothness);
 
 /* Steps of epoch number `epoch` (from 0), if the first has `inner` passes over the rows of the whole data set. */
 uint64_t tr_variance_epoch_steps(int method, double n, double inner, size_t batch, uint64_t epoch);

@@ -75,10 +75,6 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
 {
     TR_TRY(tr_job_check_stages(job, stage_names, STAGES));
     const char *method = tr_job_where(job, "solve.method");
-    if (tr_job_type(job) == TR_LOSS_SVM)
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: variance reduction needs a smooth loss: model.type svm has none, l2svm does",
-                       method);
     if (!tr_job_is(job, "sync.mode", "bsp"))
         return tr_fail(TR_ERR_CONFIG,
                        "%s: with variance reduction stages wait for each other: expected sync.mode bsp",
@@ -124,11 +120,12 @@ static int check_groups(const struct tr_linear *m)
     TR_TRY(tr_all_reduce(m->tr, TR_SET_NODE, TR_MAX, TR_I32, &most, 1));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_NODE, TR_SUM, TR_I32, &here, 1));
     if (most > least || (here > 0 && here != tr_group_size(m->tr)))
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: variance reduction needs the workers of a node in one group, which has no others, and "
-                       "groups are of equal size: start as many ranks on each node, and leave ranks.groups and "
-                       "ranks.group_size out",
-                       tr_job_where(m->job, "solve.method"));
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "%s: variance reduction needs the workers of a node in one group, which has no others, and "
+            "groups are of equal size: start as many ranks on each node, and leave ranks.groups and "
+            "ranks.group_size out",
+            tr_job_where(m->job, "solve.method"));
     if (rows == 0)
         return tr_fail(
             TR_ERR_DATA, "%s: variance reduction needs rows in every group, and there are only %llu for %d",
@@ -283,7 +280,7 @@ static int find_smoothness(struct tr_linear *m)
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &largest, 1));
     struct tr_problem p = m->problem; /* of rank 0 too, which may not work */
-    p.model = m->type;
+    p.loss = m->loss;
     p.l2 = m->l2;
     m->variance->smoothness = tr_variance_smoothness(&p, largest);
     return TR_OK;
@@ -642,7 +639,14 @@ static int train(struct tr_linear *m)
     return report_replicas(m);
 }
 
+/* The step needs a bound of the curvature. Shapes are not passed on. */
+static bool minimises(const struct tr_loss *loss)
+{
+    return isfinite(loss->most_curvature) && loss->shape == TR_SHAPE_NONE;
+}
+
 const struct tr_linear_method tr_linear_variance = {.check = check,
+                                                    .minimises = minimises,
                                                     .sparse_rows = true,
                                                     .servers = tr_linear_few_servers,
                                                     .open = open_variance,
