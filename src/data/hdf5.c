@@ -428,7 +428,7 @@ static int open_file(struct tr_hdf5 *t)
         (void)done(t, t->file >= 0);
         H5Pclose(access);
     }
-    return t->file >= 0 ? TR_OK : cannot_read(t, "");
+    return t->file >= 0 ? tr_hdf5_check(t->file, t->path) : cannot_read(t, "");
 }
 
 /* An attribute of one number; otherwise: where there is none. */

@@ -695,6 +695,65 @@ int tr_checked_get(struct tr_checked *f, const struct tr_checked_array *a, void 
     return tr_checked_read(f, a, 0, a->n, values);
 }
 
+/* ---- HDF5 files of other users ---- */
+
+enum { DEEPEST_GROUP = 64 };
+
+/* Whether the dataset has its values in this file alone. */
+static int check_dataset(hid_t set, const char *path, const char *name)
+{
+    int status = TR_OK;
+    size_t sources = 0;
+    char source[256] = "";
+    hid_t how = H5Dget_create_plist(set);
+    if (how < 0) return tr_fail(TR_ERR_DATA, "%s:/%s: HDF5 cannot read it", path, name);
+    if (H5Pget_external_count(how) != 0)
+        status = tr_fail(TR_ERR_DATA, "%s:/%s: its values are in another file (external storage): not read",
+                         path, name);
+    bool is_virtual = H5Pget_layout(how) == H5D_VIRTUAL;
+    if (is_virtual && H5Pget_virtual_count(how, &sources) < 0) status = TR_ERR_DATA;
+    for (size_t i = 0; status == TR_OK && i < sources; i++)
+        if (H5Pget_virtual_filename(how, i, source, sizeof source) < 0 || strcmp(source, ".") != 0)
+            status =
+                tr_fail(TR_ERR_DATA, "%s:/%s: its values are in another file (a virtual dataset): not read",
+                        path, name);
+    H5Pclose(how);
+    return status;
+}
+
+struct link_check {
+    const char *path;
+    int status;
+};
+
+static herr_t check_link(hid_t group, const char *name, const H5L_info_t *link, void *check)
+{
+    struct link_check *c = check;
+    int depth = 0;
+    for (const char *at = name; *at; at++) depth += *at == '/';
+    if (depth > DEEPEST_GROUP)
+        c->status = tr_fail(TR_ERR_DATA, "%s:/%.200s: more than %d groups inside one another", c->path, name,
+                            DEEPEST_GROUP);
+    else if (link->type != H5L_TYPE_HARD && link->type != H5L_TYPE_SOFT)
+        c->status = tr_fail(TR_ERR_DATA, "%s:/%s: a link to another file (external link): not followed",
+                            c->path, name);
+    else if (link->type == H5L_TYPE_HARD) {
+        hid_t object = H5Oopen(group, name, H5P_DEFAULT);
+        if (object >= 0 && H5Iget_type(object) == H5I_DATASET)
+            c->status = check_dataset(object, c->path, name);
+        if (object >= 0) H5Oclose(object);
+    }
+    return c->status == TR_OK ? 0 : 1;
+}
+
+int tr_hdf5_check(hid_t file, const char *path)
+{
+    struct link_check c = {path, TR_OK};
+    herr_t end = H5Lvisit(file, H5_INDEX_NAME, H5_ITER_NATIVE, check_link, &c);
+    if (c.status != TR_OK || end >= 0) return c.status;
+    return tr_fail(TR_ERR_DATA, "%s: HDF5 cannot list its objects", path);
+}
+
 hid_t tr_hdf5_open(int fd)
 {
     char name[32];

@@ -154,4 +154,8 @@ int tr_checked_get(struct tr_checked *f, const struct tr_checked_array *a, void 
 /* Opens a file by HDF5 by its descriptor: what was checked is what is read. Negative: HDF5 cannot. */
 hid_t tr_hdf5_open(int fd);
 
+/* Refuses a file that refers to other files: external storage, external links, virtual datasets of other files. The error names
+ * the object. Call it after opening any file that this process has not just written. TR_ERR_DATA. */
+int tr_hdf5_check(hid_t file, const char *path);
+
 #endif

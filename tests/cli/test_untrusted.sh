@@ -78,6 +78,22 @@ check "predict with its plugin" "$trireme" predict theirs rows.svm --plugin plug
 [ -e ran ] || fail "predict --plugin does not load the plugin"
 
 # ---- HDF5 files that refer to other files ----
+hdf5=$(pkg-config --exists hdf5-serial && echo hdf5-serial || echo hdf5)
+if ${CC:-cc} $(pkg-config --cflags $hdf5) "$tests/hdf5_links.c" -o links $(pkg-config --libs $hdf5) && ./links; then
+    for command in "convert FILE out.h5" "train data.train=FILE output=no model.type=kmeans model.clusters=2 report.progress=no"; do
+        for kind in "external external storage" "link external link" "virtual a virtual dataset"; do
+            file=${kind%% *}.h5
+            refuses "$command: $file" 65 "$file:/X: " "$trireme" $(echo "$command" | sed "s/FILE/$file/")
+            grep -q "(${kind#* })" err || fail "$command: $(cat err)"
+        done
+    done
+    for command in inspect "predict FILE rows.svm"; do
+        for file in external.h5 link.h5 virtual.h5; do
+            refuses "a model, $file" 65 "$file:/X: " "$trireme" $(case $command in inspect) echo "inspect $file" ;; *) echo "predict $file rows.svm" ;; esac)
+        done
+    done
+    check "a soft link" "$trireme" convert soft.h5 out.h5
+else skip "HDF5 files that refer to other files: the program that writes them does not compile"; fi
 
 # ---- text from files, on terminals, pages, in JSON and plots ----
 
