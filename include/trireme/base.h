@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "trireme/status.h"
 
@@ -64,6 +65,16 @@ int tr_copy_string(const char *from, char **copy);
  * @return TR_OK, or TR_ERR_SYSTEM if memory is exhausted
  */
 int tr_format(char **text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- text from outside ---- */
+
+/* Prints like fprintf, but text in the arguments cannot act on a terminal: control characters, bytes that are not UTF-8 and
+ * characters that reverse text become visible (\x1b, \u202e); of line feeds only those of the format remain.
+ * tr_fail() and tr_say() escape their text in the same way.
+ *
+ * @return a negative number on failure
+ */
+int tr_printf(FILE *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- numbers as text ---- */
 

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "base/base.h"
+#include "base/escape.h"
 
 #include <errno.h>
 #include <math.h>
@@ -21,7 +22,7 @@ int tr_fail(int status, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    memcpy(error_text, text, sizeof text);
+    tr_escape(error_text, sizeof error_text, text, strlen(text));
     return status;
 }
 

@@ -131,7 +131,7 @@ static void read_environment(void)
     const char *text = getenv("TRIREME_FAULT");
     if (!text) return;
     if (tr_faults_parse(text, &planned) != TR_OK) {
-        fprintf(stderr, "trireme: error: %s\n", tr_error_text());
+        tr_printf(stderr, "trireme: error: %s\n", tr_error_text());
         _exit(TR_ERR_USAGE);
     }
     long rank = tr_number_in("OMPI_COMM_WORLD_RANK", tr_number_in("PMIX_RANK", 0));

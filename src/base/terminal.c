@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/escape.h"
 
 /* The program that a process runs is one that starts ranks and passes on what they write. */
 static bool is_launcher(pid_t process)
@@ -91,6 +92,13 @@ void tr_stderr_by_lines(void)
     done = true;
 }
 
+/* The largest length up to n at which no character of the text is cut. */
+static int whole_characters(const char *text, int n)
+{
+    while (n > 1 && (text[n] & 0xc0) == 0x80) n--;
+    return n;
+}
+
 void tr_put_wrapped(FILE *out, const char *line, int indent)
 {
     int columns = tr_terminal_columns(out, 0), length = (int)strlen(line);
@@ -98,13 +106,13 @@ void tr_put_wrapped(FILE *out, const char *line, int indent)
     while (columns > 2 * indent && length + (first ? 0 : indent) > columns) {
         int room = columns - (first ? 0 : indent), end = room;
         while (end > room / 2 && line[end] != ' ') end--;
-        if (line[end] != ' ') end = room;
-        fprintf(out, "%*s%.*s\n", first ? 0 : indent, "", end, line);
+        if (line[end] != ' ') end = whole_characters(line, room);
+        tr_printf(out, "%*s%.*s\n", first ? 0 : indent, "", end, line);
         for (line += end; *line == ' ';) line++;
         length = (int)strlen(line);
         first = false;
     }
-    fprintf(out, "%*s%s\n", first ? 0 : indent, "", line);
+    tr_printf(out, "%*s%s\n", first ? 0 : indent, "", line);
 }
 
 /* ---- a line that is written over ---- */
@@ -117,8 +125,9 @@ static struct {
 void tr_live_show(FILE *out, const char *line)
 {
     int most = tr_terminal_columns(out, 80) - 1, length = (int)strlen(line);
-    if (length > most) length = most;
-    fprintf(out, "\r%.*s%*s", length, line, live.out && live.length > length ? live.length - length : 0, "");
+    if (length > most) length = whole_characters(line, most);
+    fputc('\r', out);
+    tr_printf(out, "%.*s%*s", length, line, live.out && live.length > length ? live.length - length : 0, "");
     fflush(out);
     live.out = out;
     live.length = length;
@@ -127,7 +136,7 @@ void tr_live_show(FILE *out, const char *line)
 void tr_live_end(void)
 {
     if (!live.out) return;
-    fprintf(live.out, "\r%*s\r", live.length, "");
+    fprintf(live.out, "\r%*c", live.length, '\r');
     fflush(live.out);
     live.out = NULL;
 }

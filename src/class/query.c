@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/escape.h"
 #include "class/class.h"
 #include "data/schema.h"
 #include "job/text.h"
@@ -101,7 +102,7 @@ int tr_print(tr_query *q, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    int n = vfprintf(q->ask->out, format, arguments);
+    int n = tr_vprintf(q->ask->out, format, arguments);
     va_end(arguments);
     return n < 0 ? cannot_write(q) : TR_OK;
 }
@@ -152,8 +153,8 @@ void tr_line(tr_query *q, const char *name, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    fprintf(q->ask->out, "%-13s ", name);
-    vfprintf(q->ask->out, format, arguments);
+    tr_printf(q->ask->out, "%-13s ", name);
+    tr_vprintf(q->ask->out, format, arguments);
     putc('\n', q->ask->out);
     va_end(arguments);
 }
@@ -232,23 +233,27 @@ static int find_format(tr_query *q)
 static int print_number(const tr_query *q, double value, int digits)
 {
     FILE *file = q->ask->out;
-    char text[TR_NUMBER_ROOM + 1];
+    char text[TR_NUMBER_ROOM];
     if (digits == TR_AS_LABEL && has_label_names(q)) {
         char name[TR_LABEL_TEXT];
         tr_query_label_text(q, (float)value, name);
-        return fputs(name, file);
+        return tr_printf(file, "%s", name);
     }
     if (digits == TR_AS_LABEL) digits = TR_SHORTEST;
     if (digits != TR_SHORTEST) return fprintf(file, "%.*g", digits > 0 ? digits : 17, value);
-    *tr_put_f32(text, (float)value) = '\0';
-    return fputs(text, file);
+    size_t n = (size_t)(tr_put_f32(text, (float)value) - text);
+    return fwrite(text, 1, n, file) == n ? 0 : -1;
 }
 
 static int print_rows(tr_query *q, const tr_records *records)
 {
     FILE *file = q->ask->out;
     for (size_t i = 0; i < records->rows.n; i++) {
-        if (q->rows.id && fprintf(file, "%s\t", tr_records_id(records, i)) < 0) return cannot_write(q);
+        if (q->rows.id) {
+            const char *id = tr_records_id(records, i);
+            tr_put_visible(file, id, strlen(id));
+            if (putc('\t', file) < 0) return cannot_write(q);
+        }
         for (size_t k = 0; k < q->outputs; k++) {
             if (print_number(q, q->out[i * q->outputs + k], q->output[k].digits) < 0) return cannot_write(q);
             if (putc(k + 1 < q->outputs ? ' ' : '\n', file) < 0) return cannot_write(q);
@@ -281,10 +286,10 @@ static void note_unknown(const tr_query *q)
     if (q->rows.schema) return;
     bool features = strcmp(q->model->class->data_formats[0], "libsvm") == 0;
     if (q->unknown > 0)
-        fprintf(stderr,
-                "trireme: note: %" PRIu64
-                " values belong to %s that the model does not know and were ignored\n",
-                q->unknown, features ? "features" : "columns");
+        tr_printf(stderr,
+                  "trireme: note: %" PRIu64
+                  " values belong to %s that the model does not know and were ignored\n",
+                  q->unknown, features ? "features" : "columns");
 }
 
 /* Files are where those of the model's job are. */
@@ -327,7 +332,7 @@ static void show_figures(const tr_query *q)
     for (size_t i = 0; i < q->figures; i++) {
         const struct figure *f = &q->figure[i];
         if (f->text)
-            fprintf(q->ask->out, "%-*s  %s\n", width, f->name, isnan(f->value) ? "not defined" : f->text);
+            tr_printf(q->ask->out, "%-*s  %s\n", width, f->name, isnan(f->value) ? "not defined" : f->text);
     }
     note_unknown(q);
 }
@@ -335,12 +340,15 @@ static void show_figures(const tr_query *q)
 static void show_json(const tr_query *q)
 {
     FILE *file = q->ask->out;
-    fprintf(file, "{\"model\": \"%s\"", q->model->type);
+    fputs("{\"model\": ", file);
+    tr_put_quoted(file, q->model->type);
     for (size_t i = 0; i < q->figures; i++) {
         const struct figure *f = &q->figure[i];
         if (f->text_only) continue;
-        if (isfinite(f->value)) fprintf(file, ", \"%s\": %.17g", f->name, f->value);
-        else fprintf(file, ", \"%s\": null", f->name);
+        fputs(", ", file);
+        tr_put_quoted(file, f->name);
+        if (isfinite(f->value)) fprintf(file, ": %.17g", f->value);
+        else fputs(": null", file);
     }
     if (!q->model->class->answer) fprintf(file, ", \"unknown_values\": %" PRIu64, q->unknown);
     fputs("}\n", file);
@@ -361,7 +369,10 @@ static int inspect(tr_query *q)
     if (whole) tr_line(q, "model", "%s", m->type);
     if (m->class->inspect) TR_TRY(m->class->inspect(m->model, q));
     else TR_TRY(tr_model_list_fields(m, q));
-    if (m->text && whole) fprintf(q->ask->out, "\njob\n%s", m->text);
+    if (m->text && whole) {
+        fputs("\njob\n", q->ask->out);
+        tr_put_lines(q->ask->out, m->text);
+    }
     return TR_OK;
 }
 

@@ -243,9 +243,11 @@ static void note_member(struct tr_average *a, size_t i, const struct tr_model *m
     const char *figure;
     double value;
     if (a->tr->rank != 0) return;
-    fprintf(a->json, "%s\n    {\"task\": \"%s\", \"model\": ", i ? "," : "", a->task->after.item[i]);
+    fprintf(a->json, "%s\n    {\"task\": ", i ? "," : "");
+    tr_json_text(a->json, a->task->after.item[i]);
+    fputs(", \"model\": ", a->json);
     tr_json_text(a->json, a->of[i]->output);
-    fprintf(a->json, ", \"type\": \"%s\"", m->type);
+    tr_json_text_behind(a->json, "type", m->type);
     for (size_t k = 0; (figure = tr_query_figure(q, k, &value)); k++)
         tr_json_real_behind(a->json, figure, value);
     fputc('}', a->json);

@@ -15,7 +15,7 @@ static void offer(const char *begin, const char *candidate, size_t length, const
 {
     size_t n = strlen(begin);
     if (n <= length + strlen(behind) && strncmp(begin, candidate, n < length ? n : length) == 0)
-        printf("%.*s%s\n", (int)length, candidate, behind);
+        tr_printf(stdout, "%.*s%s\n", (int)length, candidate, behind);
 }
 
 /* ---- what help says ---- */

@@ -52,10 +52,10 @@ static int show_progress(double part)
 static void say_result(const struct tr_conversion *c)
 {
     tr_live_end();
-    printf("%s: %llu rows, %llu columns, %llu %s, %s\n", c->out, (unsigned long long)c->rows,
-           (unsigned long long)c->columns,
-           (unsigned long long)(c->sparse ? c->nonzeros : c->rows * c->columns),
-           c->sparse ? "non-zeros" : "numbers", tr_bytes((double)c->bytes).text);
+    tr_printf(stdout, "%s: %llu rows, %llu columns, %llu %s, %s\n", c->out, (unsigned long long)c->rows,
+              (unsigned long long)c->columns,
+              (unsigned long long)(c->sparse ? c->nonzeros : c->rows * c->columns),
+              c->sparse ? "non-zeros" : "numbers", tr_bytes((double)c->bytes).text);
     if (c->skipped > 0) printf("%llu malformed records left out\n", (unsigned long long)c->skipped);
 }
 

@@ -346,10 +346,10 @@ static int unite(struct count *c)
 
 static void show_values(const struct sum *s, const char *name)
 {
-    printf("%-20s category  %" PRIu64 " different, %" PRIu64 " missing\n", name, s->n, s->missing);
+    tr_printf(stdout, "%-20s category  %" PRIu64 " different, %" PRIu64 " missing\n", name, s->n, s->missing);
     for (size_t i = 0; i < s->top.n; i++)
-        printf("%12" PRIu64 "  %.*s\n", s->top.value[i].count, (int)s->top.value[i].length,
-               s->top.value[i].text);
+        tr_printf(stdout, "%12" PRIu64 "  %.*s\n", s->top.value[i].count, (int)s->top.value[i].length,
+                  s->top.value[i].text);
 }
 
 static int show_number(const struct sum *s, const char *name)
@@ -357,13 +357,13 @@ static int show_number(const struct sum *s, const char *name)
     static const double share[] = {0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99};
     enum { SHARES = sizeof share / sizeof *share };
     float x[SHARES];
-    printf("%-20s number    %" PRIu64 " missing", name, s->missing);
+    tr_printf(stdout, "%-20s number    %" PRIu64 " missing", name, s->missing);
     if (s->n == 0) return putchar('\n'), TR_OK;
-    printf(", mean %.9g, deviation %.9g, from %.9g to %.9g\n%12s", s->mean, sqrt(s->apart / (double)s->n),
-           (double)s->least, (double)s->most, "");
+    tr_printf(stdout, ", mean %.9g, deviation %.9g, from %.9g to %.9g\n%12s", s->mean,
+              sqrt(s->apart / (double)s->n), (double)s->least, (double)s->most, "");
     TR_TRY(tr_quantiles_at(&s->quantiles, share, SHARES, x));
     for (int i = 0; i < SHARES; i++)
-        printf("  %g %%: %.6g%s", 100 * share[i], (double)x[i], i + 1 < SHARES ? "," : "\n");
+        printf("  %g %%: %.6g%c", 100 * share[i], (double)x[i], i + 1 < SHARES ? ',' : '\n');
     return TR_OK;
 }
 
@@ -379,7 +379,7 @@ static int show(const struct count *c)
         if (type == TR_COLUMN_CATEGORY) {
             show_values(s, name);
         } else if (type > TR_COLUMN_CATEGORY) {
-            printf("%-20s %s\n", name, others[type]);
+            tr_printf(stdout, "%-20s %s\n", name, others[type]);
         } else {
             TR_TRY(show_number(s, name));
         }

@@ -34,7 +34,7 @@ void tr_explain_settings(void)
     int made = 0;
     for (char **now = environ; speaks && *now; now++) {
         if (is_in(before, n, *now)) continue;
-        fprintf(stderr, "explain: MPI setting %s made by trireme, as it was not set\n", *now);
+        tr_printf(stderr, "explain: MPI setting %s made by trireme, as it was not set\n", *now);
         made++;
     }
     if (speaks && made == 0) fprintf(stderr, "explain: no MPI setting made by trireme, as all were set\n");
@@ -89,8 +89,8 @@ static void explain_ranks(const tr_context *tr, int first, int last, const char 
         add_role(text, sizeof text, "worker", several);
         add_groups(tr, first, last, text, sizeof text);
     }
-    fprintf(stderr, "explain: %s on node %d (%s): %s\n", ranks, tr->node_of[first], host,
-            *text ? text : "not used");
+    tr_printf(stderr, "explain: %s on node %d (%s): %s\n", ranks, tr->node_of[first], host,
+              *text ? text : "not used");
 }
 
 int tr_explain_layout(tr_context *tr)
@@ -107,7 +107,7 @@ int tr_explain_layout(tr_context *tr)
         explain_ranks(tr, first, last, hosts + (size_t)first * HOST);
     }
     if (tr->rank == 0)
-        fprintf(stderr, "explain: kernels of %s, as all ranks can use them\n", tr_cpu_name(tr_cpu()));
+        tr_printf(stderr, "explain: kernels of %s, as all ranks can use them\n", tr_cpu_name(tr_cpu()));
     free(hosts);
     return status;
 }
@@ -119,14 +119,14 @@ static const char *const dtype_name[] = {"f32", "f64", "i32", "i64"};
 static void explain_share(const struct tr_table *t)
 {
     if (t->sparse) {
-        fprintf(stderr, "explain: table %s: %llu rows of up to %zu %s, as lists of what is not zero\n",
-                t->name, (unsigned long long)t->keys, t->width, dtype_name[t->dtype]);
+        tr_printf(stderr, "explain: table %s: %llu rows of up to %zu %s, as lists of what is not zero\n",
+                  t->name, (unsigned long long)t->keys, t->width, dtype_name[t->dtype]);
         return;
     }
     if (t->hash) {
-        fprintf(stderr,
-                "explain: table %s: %llu possible keys of %zu %s, in hash maps of those that are updated\n",
-                t->name, (unsigned long long)t->keys, t->width, dtype_name[t->dtype]);
+        tr_printf(stderr,
+                  "explain: table %s: %llu possible keys of %zu %s, in hash maps of those that are updated\n",
+                  t->name, (unsigned long long)t->keys, t->width, dtype_name[t->dtype]);
         return;
     }
     uint64_t least = UINT64_MAX, most = 0;
@@ -135,9 +135,9 @@ static void explain_share(const struct tr_table *t)
         if (bytes < least) least = bytes;
         if (bytes > most) most = bytes;
     }
-    fprintf(stderr, "explain: table %s: %llu keys of %zu %s, %llu to %llu bytes a server\n", t->name,
-            (unsigned long long)t->keys, t->width, dtype_name[t->dtype], (unsigned long long)least,
-            (unsigned long long)most);
+    tr_printf(stderr, "explain: table %s: %llu keys of %zu %s, %llu to %llu bytes a server\n", t->name,
+              (unsigned long long)t->keys, t->width, dtype_name[t->dtype], (unsigned long long)least,
+              (unsigned long long)most);
 }
 
 static void explain_partition(const struct tr_table *t)
@@ -149,9 +149,9 @@ static void explain_partition(const struct tr_table *t)
         snprintf(servers, sizeof servers, " of %d, from server %u on", t->tr->layout.servers,
                  t->first_server);
     if (t->pieces > 1) snprintf(pieces, sizeof pieces, ", each key in %u pieces", t->pieces);
-    fprintf(stderr, "explain: table %s: partition %s, %llu blocks of size %llu (%s) over %u servers%s%s\n",
-            t->name, tr_partition_name(p->kind), (unsigned long long)p->blocks, (unsigned long long)p->block,
-            t->pieces > 1 ? "pieces" : "keys", p->servers, servers, pieces);
+    tr_printf(stderr, "explain: table %s: partition %s, %llu blocks of size %llu (%s) over %u servers%s%s\n",
+              t->name, tr_partition_name(p->kind), (unsigned long long)p->blocks,
+              (unsigned long long)p->block, t->pieces > 1 ? "pieces" : "keys", p->servers, servers, pieces);
 }
 
 static void explain_messages(const struct tr_table *t)
@@ -161,9 +161,9 @@ static void explain_messages(const struct tr_table *t)
         tr_job_string(t->tr->job, "table.precision", &precision) != TR_OK ||
         tr_job_string(t->tr->job, "table.filter", &filter) != TR_OK)
         return;
-    fprintf(stderr, "explain: table %s: updates are %s%s; messages: encoding %s, precision %s, filter %s\n",
-            t->name, t->use ? "taken by server function " : "added", t->use ? t->use->function.name : "",
-            encoding, precision, filter);
+    tr_printf(stderr, "explain: table %s: updates are %s%s; messages: encoding %s, precision %s, filter %s\n",
+              t->name, t->use ? "taken by server function " : "added", t->use ? t->use->function.name : "",
+              encoding, precision, filter);
 }
 
 /* Rank 0 may have no part in merging; server 0 always knows. */
@@ -178,8 +178,8 @@ static int explain_table(tr_context *tr, const struct tr_table *t)
     explain_share(t);
     explain_partition(t);
     explain_messages(t);
-    fprintf(stderr, "explain: table %s: updates %s; %s\n", t->name, merge,
-            t->window == MPI_WIN_NULL ? "no RMA window" : "an RMA window");
+    tr_printf(stderr, "explain: table %s: updates %s; %s\n", t->name, merge,
+              t->window == MPI_WIN_NULL ? "no RMA window" : "an RMA window");
     return TR_OK;
 }
 
@@ -255,13 +255,13 @@ static void explain_gathered(struct described *view, int n)
         while (end < n && strcmp(view[first].text, view[end].text) == 0) end++;
         int several = end - first;
         if (several == 1)
-            fprintf(stderr, "explain: view of %s; 1 worker, %llu keys", view[first].text,
-                    (unsigned long long)view[first].keys);
+            tr_printf(stderr, "explain: view of %s; 1 worker, %llu keys", view[first].text,
+                      (unsigned long long)view[first].keys);
         else
-            fprintf(stderr, "explain: view of %s; %d workers, keys (min / median / max) %llu / %llu / %llu",
-                    view[first].text, several, (unsigned long long)view[first].keys,
-                    (unsigned long long)view[first + several / 2].keys,
-                    (unsigned long long)view[end - 1].keys);
+            tr_printf(stderr, "explain: view of %s; %d workers, keys (min / median / max) %llu / %llu / %llu",
+                      view[first].text, several, (unsigned long long)view[first].keys,
+                      (unsigned long long)view[first + several / 2].keys,
+                      (unsigned long long)view[end - 1].keys);
         add_measured(view + first, several);
     }
 }
@@ -303,11 +303,11 @@ static int count_used_tables(tr_context *tr, int *used, size_t *n)
 static void explain_clocks(const tr_stage *stage)
 {
     if (stage->epochs_per_clock > 0)
-        fprintf(stderr, "explain: stage %s: %lld clocks, %.4g in an epoch\n", stage->name,
-                (long long)stage->clocks, 1 / stage->epochs_per_clock);
+        tr_printf(stderr, "explain: stage %s: %lld clocks, %.4g in an epoch\n", stage->name,
+                  (long long)stage->clocks, 1 / stage->epochs_per_clock);
     else
-        fprintf(stderr, "explain: stage %s: %lld clock%s\n", stage->name, (long long)stage->clocks,
-                stage->clocks == 1 ? "" : "s");
+        tr_printf(stderr, "explain: stage %s: %lld clock%s\n", stage->name, (long long)stage->clocks,
+                  stage->clocks == 1 ? "" : "s");
 }
 
 int tr_explain_stage(void *who, const tr_stage *stage)

@@ -215,7 +215,7 @@ int tr_generate_file(const struct tr_generate_job *job)
     if (status == TR_OK) status = directly ? write_directly(job) : write_file(job, &target, &lines);
     status = tr_target_finish(&target, status);
     if (status == TR_OK && !directly && stat(job->file, &made) == 0)
-        fprintf(stderr, "generate: %s: %llu %s, %.1f MB, %s\n", job->file, (unsigned long long)lines,
-                job->what, (double)made.st_size * 1e-6, tr_duration(tr_now() - begin).text);
+        tr_printf(stderr, "generate: %s: %llu %s, %.1f MB, %s\n", job->file, (unsigned long long)lines,
+                  job->what, (double)made.st_size * 1e-6, tr_duration(tr_now() - begin).text);
     return status;
 }

@@ -8,13 +8,6 @@
 #include "base/base.h"
 #include "base/terminal.h"
 
-void tr_drawing_quote(FILE *script, const char *text, const char *behind)
-{
-    fputc('\'', script);
-    for (; *text; text++) fprintf(script, *text == '\'' ? "''" : "%c", *text);
-    fprintf(script, "%s'", behind);
-}
-
 /* Colours and lines as on the page of trireme watch. */
 static const char style[] =
     "set linetype 1 linewidth 2 linecolor rgb '#14706a'\nset linetype 2 linewidth 2 linecolor rgb '#c05621'\n"
@@ -59,8 +52,6 @@ static int put_terminal(struct tr_drawing *d, int diagrams)
         TR_TRY(tr_target_of(d->output, &d->target));
         fputs("set term ", script);
         fprintf(script, kinds[i][1], (i == 2 ? 5 : 450) * diagrams);
-        fputs("\nset output ", script);
-        tr_drawing_quote(script, d->target.part, "");
         fputc('\n', script);
         return TR_OK;
     }
@@ -76,13 +67,15 @@ int tr_drawing_open(struct tr_drawing *d, const char *command, const char *outpu
     return put_terminal(d, diagrams);
 }
 
-/* The script is whole before gnuplot sees it, so that no error leaves half a drawing. */
+/* The script is whole before gnuplot sees it, so that no error leaves half a drawing. It contains no name of a file: gnuplot
+ * starts a command if such a name begins with < or |. The drawing comes from its standard output. */
 static int run_gnuplot(const struct tr_drawing *d)
 {
     if (system("command -v gnuplot >/dev/null") != 0)
         return tr_fail(TR_ERR_SYSTEM, "%s: gnuplot is not installed here (Debian: gnuplot-nox)", d->command);
     fflush(stdout);
-    FILE *gnuplot = popen("exec gnuplot", "w");
+    if (d->target.part) setenv("TRIREME_DRAWING", d->target.part, true);
+    FILE *gnuplot = popen(d->target.part ? "exec gnuplot >\"$TRIREME_DRAWING\"" : "exec gnuplot", "w");
     if (!gnuplot) return tr_fail(TR_ERR_SYSTEM, "%s: gnuplot cannot be started", d->command);
     fputs(d->text, gnuplot);
     return pclose(gnuplot) == 0 ? TR_OK : tr_fail(TR_ERR_SYSTEM, "%s: gnuplot failed", d->command);

@@ -20,7 +20,4 @@ int tr_drawing_open(struct tr_drawing *d, const char *command, const char *outpu
 /* Has gnuplot draw it if all is well so far; the file appears when it is complete. */
 int tr_drawing_close(struct tr_drawing *d, int status);
 
-/* Text in quotes of gnuplot, with something behind it within them. */
-void tr_drawing_quote(FILE *script, const char *text, const char *behind);
-
 #endif

@@ -167,9 +167,10 @@ static void show_overview(void)
          "  trireme COMMAND ...\n"
          "  mpirun -n RANKS trireme COMMAND ...\n\n"
          "Commands:");
-    for (size_t i = 0; i < COMMANDS; i++) printf("  %-10s %s\n", topics[i].name, topics[i].brief);
+    for (size_t i = 0; i < COMMANDS; i++) tr_printf(stdout, "  %-10s %s\n", topics[i].name, topics[i].brief);
     puts("\nMore help, by trireme help TOPIC: the commands above, and");
-    for (size_t i = COMMANDS; i < TOPICS; i++) printf("  %-10s %s\n", topics[i].name, topics[i].brief);
+    for (size_t i = COMMANDS; i < TOPICS; i++)
+        tr_printf(stdout, "  %-10s %s\n", topics[i].name, topics[i].brief);
     puts("\nTo begin with:\n"
          "  trireme generate ctr -o datasets/ctr-small.svm rows=40k features=100k nonzeros=30\n"
          "  trireme train jobs/ctr-small.yaml");

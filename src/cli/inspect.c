@@ -113,7 +113,7 @@ static int show_servers(const struct tr_partition *p, double key_bytes)
     uint64_t *keys;
     TR_TRY(TR_NEW(&keys, p->servers));
     tr_partition_count(p, keys);
-    printf("\n%12s  %12s  bytes\n", "server", "keys");
+    tr_printf(stdout, "\n%12s  %12s  bytes\n", "server", "keys");
     for (uint32_t s = 0; s < p->servers; s++)
         printf("%12u  %12llu  %.0f\n", s, (unsigned long long)keys[s], (double)keys[s] * key_bytes);
     free(keys);
@@ -284,7 +284,7 @@ static int show_file(const char *folder, const char *name)
     FILE *file = fopen(path, "re");
     free(path);
     if (!file) return TR_OK; /* not every run has each */
-    printf("\n%s\n", name);
+    tr_printf(stdout, "\n%s\n", name);
     while (getline(&line, &room, file) > 0) {
         line[strcspn(line, "\n")] = '\0';
         tr_put_wrapped(stdout, line, 4);
@@ -311,7 +311,7 @@ static int show_folder(const char *folder, const struct tr_words *w)
         char *path;
         if (tr_format(&path, "%s/%s", folder, entries[i]->d_name) == TR_OK) {
             if (stat(path, &status) == 0)
-                printf("%12lld  %s\n", (long long)status.st_size, entries[i]->d_name);
+                tr_printf(stdout, "%12lld  %s\n", (long long)status.st_size, entries[i]->d_name);
             free(path);
         }
         model = model || strcmp(entries[i]->d_name, "model.h5") == 0 ||

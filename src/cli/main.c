@@ -28,7 +28,7 @@ static const struct command commands[] = {
 int tr_complain(int status)
 {
     tr_live_end();
-    if (status != TR_OK) fprintf(stderr, "trireme: error: %s\n", tr_error_text());
+    if (status != TR_OK) tr_printf(stderr, "trireme: error: %s\n", tr_error_text());
     return status;
 }
 
@@ -52,16 +52,16 @@ static int show_version(void)
     H5get_libversion(&major, &minor, &release);
     MPI_Get_library_version(mpi, &length);
     mpi[strcspn(mpi, ",\n")] = '\0';
-    printf("trireme %s\n", TR_VERSION);
-    printf("MPI:      %s\n", mpi);
+    tr_printf(stdout, "trireme %s\n", TR_VERSION);
+    tr_printf(stdout, "MPI:      %s\n", mpi);
     printf("HDF5:     %u.%u.%u\n", major, minor, release);
-    printf("BLIS:     %s\n", bli_info_get_version_str());
-    printf("kernels:  %s of plain, avx2, avx512\n", tr_cpu_name(tr_cpu()));
-    printf("compiler: gcc %s%s\n", __VERSION__,
+    tr_printf(stdout, "BLIS:     %s\n", bli_info_get_version_str());
+    tr_printf(stdout, "kernels:  %s of plain, avx2, avx512\n", tr_cpu_name(tr_cpu()));
+    tr_printf(stdout, "compiler: gcc %s%s\n", __VERSION__,
 #ifdef TR_FAULTS
-           ", with fault points"
+              ", with fault points"
 #else
-           ""
+              ""
 #endif
     );
     return TR_OK;

@@ -197,7 +197,7 @@ static int draw(FILE *script, const struct plot *p, const struct curve *curve, b
     for (int i = 0; i < p->runs; i++) {
         if (!p->has[i]) continue;
         fprintf(script, "%s$%s%d with lines linetype %d title ", before, curve->name, i, i + 1);
-        tr_drawing_quote(script, p->run[i], "");
+        tr_put_gnuplot(script, p->run[i]);
         before = ", ";
     }
     fputc('\n', script);

@@ -38,7 +38,7 @@ static int show_help(enum tr_asked command)
     fputs(predicts ? predict_help : evaluate_help, stdout);
     for (size_t i = 0; i < tr_model_class_count; i++) {
         const char *text = predicts ? tr_model_classes[i]->predicts : tr_model_classes[i]->evaluates;
-        if (text) printf("  %-8s  %s\n", tr_model_classes[i]->name, text);
+        if (text) tr_printf(stdout, "  %-8s  %s\n", tr_model_classes[i]->name, text);
     }
     putchar('\n');
     if (predicts)

@@ -353,9 +353,9 @@ static int start_task(struct tasks *d, int task)
 static void say_dropped(const struct tasks *d, int task)
 {
     int because = d->schedule->task[task].because;
-    fprintf(stderr, "trireme: task %s is not run: it comes after %s, which %s\n", d->row[task].name,
-            d->row[because].name,
-            d->schedule->task[because].state == TR_TASK_FAILED ? "failed" : "was not run");
+    tr_printf(stderr, "trireme: task %s is not run: it comes after %s, which %s\n", d->row[task].name,
+              d->row[because].name,
+              d->schedule->task[because].state == TR_TASK_FAILED ? "failed" : "was not run");
 }
 
 /* Frees rows that no task takes any more, on all ranks. */
@@ -556,7 +556,7 @@ static int direct(struct tasks *d)
     bool told = status == TR_OK && (stopped || d->failed != TR_OK);
     if (told) status = stopped ? TR_ERR_STOPPED : d->failed;
     status = tr_tasks_folder_close(&d->folder, status);
-    if (status != TR_OK && !told) fprintf(stderr, "trireme: error: %s\n", tr_error_text());
+    if (status != TR_OK && !told) tr_printf(stderr, "trireme: error: %s\n", tr_error_text());
     int ending = tr_scheduler_end(&d->scheduler, status);
     return status != TR_OK ? status : ending;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/escape.h"
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/gnuplot.h"
@@ -164,7 +165,7 @@ void tr_words_help(enum tr_asked command)
             snprintf(text, sizeof text, "%s%s%s", flag->name, flag->value ? " " : "",
                      flag->value ? flag->value : "");
             if (flag->commands & command)
-                printf("  %-17s %s: %s\n", text, tr_model_classes[i]->name, flag->help);
+                tr_printf(stdout, "  %-17s %s: %s\n", text, tr_model_classes[i]->name, flag->help);
         }
 }
 
@@ -230,13 +231,13 @@ static void draw_curve(FILE *script, const struct tr_curve *c, bool own_line)
     fputs("$curve << end\n", script);
     for (size_t i = 0; i < c->n; i++) fprintf(script, "%.6g %.6g\n", c->point[i][0], c->point[i][1]);
     fputs("end\nset title ", script);
-    tr_drawing_quote(script, c->name, "");
+    tr_put_gnuplot(script, c->name);
     fputs("\nset xlabel ", script);
-    tr_drawing_quote(script, c->x, "");
+    tr_put_gnuplot(script, c->x);
     fputs("\nset ylabel ", script);
-    tr_drawing_quote(script, c->y, "");
-    fprintf(script, "\nplot $curve with %s%s\n", c->n > 20 ? "lines" : "linespoints",
-            own_line ? ", x with lines dashtype 2" : "");
+    tr_put_gnuplot(script, c->y);
+    tr_printf(script, "\nplot $curve with %s%s\n", c->n > 20 ? "lines" : "linespoints",
+              own_line ? ", x with lines dashtype 2" : "");
 }
 
 /* One below the other, each in a square; dashed is what guessing would be, or where all is as predicted. */
@@ -288,8 +289,8 @@ void tr_show(const char *name, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    printf("%-13s ", name);
-    vprintf(format, arguments);
+    tr_printf(stdout, "%-13s ", name);
+    tr_vprintf(stdout, format, arguments);
     putchar('\n');
     va_end(arguments);
 }

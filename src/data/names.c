@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/escape.h"
 #include "data/exchange.h"
 
 /* ---- ids in lists, sorted or not ---- */
@@ -547,5 +548,6 @@ int tr_name_print(const struct tr_name_list *list, size_t i, FILE *file)
 {
     if (list->number) return fprintf(file, "%" PRIu64, list->number[i]) < 0 ? TR_ERR_IO : TR_OK;
     size_t n = (size_t)(list->begin[i + 1] - list->begin[i]);
-    return fwrite(list->text + list->begin[i], 1, n, file) == n ? TR_OK : TR_ERR_IO;
+    tr_put_visible(file, list->text + list->begin[i], n);
+    return ferror(file) ? TR_ERR_IO : TR_OK;
 }

@@ -4,20 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void show(char to[TR_SHOWN_NAME], const char *text, size_t n)
-{
-    size_t at = 0;
-    for (size_t i = 0; i < n; i++) {
-        bool escaped = (text[i] >= 0 && text[i] < ' ') || text[i] == 0x7f;
-        if (at + 8 > TR_SHOWN_NAME) {
-            strcpy(to + at, "…");
-            return;
-        }
-        if (escaped) at += (size_t)sprintf(to + at, "\\x%02x", (unsigned)(unsigned char)text[i]);
-        else to[at++] = text[i];
-    }
-    to[at] = '\0';
-}
+#include "base/escape.h"
 
 static void append(char to[TR_SHOWN_NAME], const char *more)
 {
@@ -29,7 +16,7 @@ void tr_schema_column_text(const struct tr_schema *s, size_t column, char text[T
 {
     size_t n;
     const char *name = tr_ids_text(&s->names, column, &n);
-    show(text, name, n);
+    tr_escape(text, TR_SHOWN_NAME, name, n);
 }
 
 /* The last column whose first key is not behind it, and which has keys. */
@@ -51,7 +38,7 @@ static void value_text(const struct tr_schema *s, size_t column, uint64_t value,
     if (value >= s->column[column].values || !s->values || value >= s->values[column].n) return;
     size_t n;
     const char *name = tr_ids_text(&s->values[column], value, &n);
-    if (n > 0) show(text, name, n);
+    if (n > 0) tr_escape(text, TR_SHOWN_NAME, name, n);
     else strcpy(text, "missing");
 }
 
@@ -99,7 +86,7 @@ void tr_schema_label_text(const struct tr_schema *s, float label, char text[TR_S
     if (s && label >= 0 && label < (float)s->labels.n) {
         size_t n;
         const char *name = tr_ids_text(&s->labels, (size_t)label, &n);
-        show(text, name, n);
+        tr_escape(text, TR_SHOWN_NAME, name, n);
     } else {
         snprintf(text, TR_SHOWN_NAME, "%.9g", (double)label);
     }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <strings.h>
 
+#include "base/escape.h"
+
 #define TR_TOKEN_ROOM 64
 
 static inline bool tr_is_blank(char c)
@@ -97,16 +99,12 @@ static inline bool tr_token_is_special(const char *p)
     return strncasecmp(p, "nan", 3) == 0 || strncasecmp(p, "inf", 3) == 0;
 }
 
-/* The field for a message: at most 40 characters, those that are not printable as \x.. */
+/* The field for a message: its visible form, cut to fit. */
 static inline void tr_token_quote(const char *p, char separator, char quoted[TR_TOKEN_ROOM])
 {
-    size_t n = 0;
-    for (; n < 40 && !tr_token_ends(p, separator); p++) {
-        if (*p >= ' ' && *p <= '~') quoted[n++] = *p;
-        else n += (size_t)sprintf(quoted + n, "\\x%02x", (unsigned)(unsigned char)*p);
-    }
-    if (n >= 40) n += (size_t)sprintf(quoted + n, "…");
-    quoted[n] = 0;
+    const char *end = p;
+    while (end - p < TR_TOKEN_ROOM && !tr_token_ends(end, separator)) end++;
+    tr_escape(quoted, TR_TOKEN_ROOM, p, (size_t)(end - p));
 }
 
 #endif

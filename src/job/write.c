@@ -41,7 +41,8 @@ static int put_yaml_line(struct writer *w, const char *name, const struct tr_job
     bool complete = fclose(memory) == 0;
     if (complete) {
         fprintf(w->file, "%-35s # ", line);
-        tr_put_line(w->file, *slot->where ? *slot->where : "default");
+        const char *where = *slot->where ? *slot->where : "default";
+        tr_put_visible(w->file, where, strlen(where));
         fputc('\n', w->file);
     }
     free(line);

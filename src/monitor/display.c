@@ -93,22 +93,22 @@ static bool has_gap(const struct tr_display *d)
 
 static void show_header(const struct tr_display *d)
 {
-    fprintf(d->out, "%7s  %9s  %12s", "epoch", "time", d->objective_name);
-    if (has_gap(d)) fprintf(d->out, "  %9s", "gap");
-    if (d->metric_name) fprintf(d->out, "  %8s", d->metric_name);
-    if (has_rate(d)) fprintf(d->out, "  %8s", rate_unit(d));
-    fprintf(d->out, "  %10s\n", "time left");
+    tr_printf(d->out, "%7s  %9s  %12s", "epoch", "time", d->objective_name);
+    if (has_gap(d)) tr_printf(d->out, "  %9s", "gap");
+    if (d->metric_name) tr_printf(d->out, "  %8s", d->metric_name);
+    if (has_rate(d)) tr_printf(d->out, "  %8s", rate_unit(d));
+    tr_printf(d->out, "  %10s\n", "time left");
 }
 
 static void show_in_table(const struct tr_display *d, const struct tr_progress_row *row)
 {
     struct shown s = derive(d, row);
-    fprintf(d->out, "%7.2f  %9s  %12s", row->epoch, s.time.text, s.objective.text);
-    if (has_gap(d)) fprintf(d->out, "  %9s", s.gap.text);
+    tr_printf(d->out, "%7.2f  %9s  %12s", row->epoch, s.time.text, s.objective.text);
+    if (has_gap(d)) tr_printf(d->out, "  %9s", s.gap.text);
     if (d->metric_name)
         fprintf(d->out, "  %*.5f", tr_max_int(8, (int)strlen(d->metric_name)), row->evaluation.metric);
-    if (has_rate(d)) fprintf(d->out, "  %8s", s.rate.text);
-    fprintf(d->out, "  %10s\n", s.left.text);
+    if (has_rate(d)) tr_printf(d->out, "  %8s", s.rate.text);
+    tr_printf(d->out, "  %10s\n", s.left.text);
 }
 
 /* A row that is kept back, until another comes. */
@@ -128,12 +128,12 @@ static void show_held(struct tr_display *d)
 static void show_as_line(const struct tr_display *d, const struct tr_progress_row *row)
 {
     struct shown s = derive(d, row);
-    if (d->task) fprintf(d->out, "%s: ", d->task);
-    fprintf(d->out, "epoch %.2f  time %s  %s %s", row->epoch, s.time.text, d->objective_name,
-            s.objective.text);
-    if (d->with_gap) fprintf(d->out, "  gap %s", s.gap.text);
-    if (d->metric_name) fprintf(d->out, "  %s %.5f", d->metric_name, row->evaluation.metric);
-    fprintf(d->out, "  %s %s  left %s\n", rate_unit(d), s.rate.text, s.left.text);
+    if (d->task) tr_printf(d->out, "%s: ", d->task);
+    tr_printf(d->out, "epoch %.2f  time %s  %s %s", row->epoch, s.time.text, d->objective_name,
+              s.objective.text);
+    if (d->with_gap) tr_printf(d->out, "  gap %s", s.gap.text);
+    if (d->metric_name) tr_printf(d->out, "  %s %.5f", d->metric_name, row->evaluation.metric);
+    tr_printf(d->out, "  %s %s  left %s\n", rate_unit(d), s.rate.text, s.left.text);
 }
 
 static void show(struct tr_display *d, const struct tr_progress_row *row)
@@ -213,7 +213,7 @@ void tr_display_end(struct tr_display *d)
 /* A line begins with the name of the job's task that all this is one of, if it has several. */
 static void begin_line(FILE *out, const char *of)
 {
-    if (of) fprintf(out, "%s: ", of);
+    if (of) tr_printf(out, "%s: ", of);
 }
 
 void tr_display_stages(FILE *out, const char *of, const struct tr_stage_sum *sums, size_t n)
@@ -223,8 +223,8 @@ void tr_display_stages(FILE *out, const char *of, const struct tr_stage_sum *sum
     bool wide = columns >= width + 70; /* else without what is the least of it */
     tr_live_end();
     begin_line(out, of);
-    fprintf(out, "%-*s  %6s  %9s  %8s  %9s", width, "stage", "runs", "workers", "clocks", "seconds");
-    if (wide) fprintf(out, "  %14s  %10s", "worker seconds", "going over");
+    tr_printf(out, "%-*s  %6s  %9s  %8s  %9s", width, "stage", "runs", "workers", "clocks", "seconds");
+    if (wide) tr_printf(out, "  %14s  %10s", "worker seconds", "going over");
     fputc('\n', out);
     for (size_t i = 0; i < n; i++) {
         const struct tr_stage_sum *s = &sums[i];
@@ -234,9 +234,9 @@ void tr_display_stages(FILE *out, const char *of, const struct tr_stage_sum *sum
         else snprintf(workers, sizeof workers, "%d to %d", s->fewest, s->most);
         if (isfinite(s->transition)) snprintf(transition, sizeof transition, "%7.3f ms", 1e3 * s->transition);
         begin_line(out, of);
-        fprintf(out, "%-*s  %6d  %9s  %8lld  %9.3f", width, s->name, s->runs, workers, (long long)s->clocks,
-                s->seconds);
-        if (wide) fprintf(out, "  %14.3f  %10s", s->worker_seconds, transition);
+        tr_printf(out, "%-*s  %6d  %9s  %8lld  %9.3f", width, s->name, s->runs, workers, (long long)s->clocks,
+                  s->seconds);
+        if (wide) tr_printf(out, "  %14.3f  %10s", s->worker_seconds, transition);
         fputc('\n', out);
         if (!*s->degree) continue;
         char line[512];

@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/escape.h"
 #include "base/file.h"
-#include "job/text.h"
 #include "monitor/json.h"
 #include "stage/scheduler.h"
 
@@ -628,7 +628,7 @@ void tr_event_add(const char *folder, const char *event, struct tr_event_place p
         fprintf(file, "%lld,", (long long)time(NULL));
         for (int i = 0; i < 4; i++) fprintf(file, isnan(number[i]) ? "," : "%.9g,", number[i]);
         fprintf(file, "%s,", event);
-        tr_put_line(file, text);
+        tr_put_csv(file, text);
         fputc('\n', file);
         if (fclose(file) == 0) (void)tr_write_all(fd, line, length);
     }

@@ -5,27 +5,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "job/text.h"
-#include "trireme/base.h"
+#include "base/escape.h"
 #include "base/file.h"
 
 void tr_json_text(FILE *file, const char *text)
 {
-    if (!text) {
-        fputs("null", file);
-        return;
-    }
-    fputc('"', file);
-    while (*text) {
-        uint32_t character;
-        size_t length = tr_utf8_decode(text, &character);
-        if (length == 0) fputs("\\ufffd", file);
-        else if (character == '"' || character == '\\') fprintf(file, "\\%c", *text);
-        else if (character < 0x20 || character == 0x7f) fprintf(file, "\\u%04x", character);
-        else fwrite(text, 1, length, file);
-        text += length ? length : 1;
-    }
-    fputc('"', file);
+    if (text) tr_put_quoted(file, text);
+    else fputs("null", file);
 }
 
 void tr_json_real(FILE *file, double number)
@@ -42,34 +28,42 @@ void tr_json_real(FILE *file, double number)
     fputs(text, file);
 }
 
+static void put_name(FILE *file, const char *before, const char *name)
+{
+    fputs(before, file);
+    tr_put_quoted(file, name);
+    fputs(": ", file);
+}
+
 void tr_json_text_member(FILE *file, const char *name, const char *text)
 {
-    fprintf(file, "  \"%s\": ", name);
+    put_name(file, "  ", name);
     tr_json_text(file, text);
     fputs(",\n", file);
 }
 
 void tr_json_real_member(FILE *file, const char *name, double number)
 {
-    fprintf(file, "  \"%s\": ", name);
+    put_name(file, "  ", name);
     tr_json_real(file, number);
     fputs(",\n", file);
 }
 
 void tr_json_count_member(FILE *file, const char *name, uint64_t number)
 {
-    fprintf(file, "  \"%s\": %" PRIu64 ",\n", name, number);
+    put_name(file, "  ", name);
+    fprintf(file, "%" PRIu64 ",\n", number);
 }
 
 void tr_json_text_behind(FILE *file, const char *name, const char *text)
 {
-    fprintf(file, ", \"%s\": ", name);
+    put_name(file, ", ", name);
     tr_json_text(file, text);
 }
 
 void tr_json_real_behind(FILE *file, const char *name, double number)
 {
-    fprintf(file, ", \"%s\": ", name);
+    put_name(file, ", ", name);
     tr_json_real(file, number);
 }
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* "text" in quotes; what is not UTF-8 becomes U+FFFD. NULL: null. */
+/* tr_put_quoted() of base/escape.h; null for NULL. */
 void tr_json_text(FILE *file, const char *text);
 
 /* The fewest digits that read back the same; NaN and infinities, which JSON has not: null. */

@@ -105,8 +105,8 @@ static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, cons
     char text[512];
     vsnprintf(text, sizeof text, what, arguments);
     tr_live_end();
-    fprintf(stderr, "trireme: %s%s%srank %d has been waiting %.0f s for %s\n", tr->team ? "task " : "",
-            tr->team ? tr->team : "", tr->team ? ": " : "", tr->rank, now - waiting->since, text);
+    tr_printf(stderr, "trireme: %s%s%srank %d has been waiting %.0f s for %s\n", tr->team ? "task " : "",
+              tr->team ? tr->team : "", tr->team ? ": " : "", tr->rank, now - waiting->since, text);
 }
 
 int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what, ...)

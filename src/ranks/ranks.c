@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/escape.h"
 #include "base/fault.h"
 #include "base/terminal.h"
 #include "ranks/shm.h"
@@ -187,7 +188,8 @@ int tr_log_open(tr_context *tr, const char *folder, bool append)
     TR_TRY(tr_format(&path, "%s/log", folder));
     fflush(tr->log);
     FILE *log = fopen(path, append ? "ae" : "we");
-    int status = log && fputs(tr->said, log) >= 0 && setvbuf(log, NULL, _IOLBF, BUFSIZ) == 0
+    int status = log && fwrite(tr->said, 1, tr->said_bytes, log) == tr->said_bytes &&
+                         setvbuf(log, NULL, _IOLBF, BUFSIZ) == 0
                      ? TR_OK
                      : tr_fail(TR_ERR_NO_OUTPUT, "%s: %s", path, strerror(errno));
     free(path);
@@ -276,7 +278,7 @@ static int start(int *argc, char ***argv, tr_context **tr)
 int tr_ranks_start(int *argc, char ***argv, tr_context **tr)
 {
     int status = start(argc, argv, tr);
-    if (status != TR_OK && !tr_is_an_echo()) fprintf(stderr, "trireme: error: %s\n", tr_error_text());
+    if (status != TR_OK && !tr_is_an_echo()) tr_printf(stderr, "trireme: error: %s\n", tr_error_text());
     return status;
 }
 
@@ -525,9 +527,9 @@ int tr_ranks_stop(tr_context *tr)
 void tr_say_error(const tr_context *tr, const char *text)
 {
     tr_live_end();
-    fprintf(stderr, "trireme: error: %s%s%s%s\n", tr->team ? "task " : "", tr->team ? tr->team : "",
-            tr->team ? ": " : "", text);
-    if (tr->log) fprintf(tr->log, "error: %s\n", text);
+    tr_printf(stderr, "trireme: error: %s%s%s%s\n", tr->team ? "task " : "", tr->team ? tr->team : "",
+              tr->team ? ": " : "", text);
+    if (tr->log) tr_printf(tr->log, "error: %s\n", text);
 }
 
 int tr_agree(tr_context *tr, int status)
@@ -569,10 +571,11 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
 /* Lines of several parts have them from column 15 on. */
 static void write_line(const tr_context *tr, bool shown, const char *format, va_list arguments)
 {
-    char text[2048];
+    char raw[2048], text[sizeof raw];
     int n = tr->team ? snprintf(text, sizeof text, "%s: ", tr->team) : 0;
-    vsnprintf(text + n, sizeof text - (size_t)n, format, arguments);
-    if (tr->log) fprintf(tr->log, "%s\n", text + n);
+    vsnprintf(raw, sizeof raw, format, arguments);
+    tr_escape(text + n, sizeof text - (size_t)n, raw, strlen(raw));
+    if (tr->log) tr_printf(tr->log, "%s\n", text + n);
     if (!shown) return;
     tr_live_end();
     tr_put_wrapped(stderr, text, 15);

@@ -22,7 +22,7 @@ static void print_who(const struct tr_failure *f, FILE *to)
     else if (is_of_none(f)) fputs("no rank has started: mpirun waits for a host or its daemon there and", to);
     else if (f->rank >= 0) fprintf(to, "rank %ld", f->rank);
     else fputs("a rank", to);
-    if (f->pid > 0) fprintf(to, " (pid %ld%s%s)", f->pid, *f->host ? " on " : "", f->host);
+    if (f->pid > 0) tr_printf(to, " (pid %ld%s%s)", f->pid, *f->host ? " on " : "", f->host);
 }
 
 static void print_what(const struct tr_failure *f, FILE *to)
@@ -30,12 +30,12 @@ static void print_what(const struct tr_failure *f, FILE *to)
     const char *name = f->kind == TR_CAUSE_SIGNAL ? sigabbrev_np(f->number) : NULL;
     switch (f->kind) {
     case TR_CAUSE_SIGNAL:
-        if (name) fprintf(to, " was killed by SIG%s", name);
+        if (name) tr_printf(to, " was killed by SIG%s", name);
         else fprintf(to, " was killed by signal %d", f->number);
         break;
     case TR_CAUSE_EXIT: fprintf(to, " left with exit code %d", f->number); break;
     case TR_CAUSE_SILENT:
-        fprintf(to, " %s: no sign of life for %d s", f->stopped ? "is stopped" : "hangs", f->number);
+        tr_printf(to, " %s: no sign of life for %d s", f->stopped ? "is stopped" : "hangs", f->number);
         break;
     case TR_CAUSE_HOST:
         fputs(" could not start its daemon on a host, or lost it: expected ssh and Open MPI on each", to);

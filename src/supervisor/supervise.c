@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/escape.h"
 #include "monitor/monitor.h"
 #include "supervisor/failure.h"
 #include "supervisor/members.h"
@@ -72,10 +73,10 @@ __attribute__((format(printf, 3, 4))) static void note(struct supervisor *s, con
     struct timespec now;
     if (!s->log) return;
     clock_gettime(CLOCK_REALTIME, &now);
-    fprintf(s->log, "%lld.%06ld %d %s ", (long long)now.tv_sec, now.tv_nsec / 1000, s->attempt, event);
+    tr_printf(s->log, "%lld.%06ld %d %s ", (long long)now.tv_sec, now.tv_nsec / 1000, s->attempt, event);
     va_list arguments;
     va_start(arguments, format);
-    vfprintf(s->log, format, arguments);
+    tr_vprintf(s->log, format, arguments);
     va_end(arguments);
     fputc('\n', s->log);
     fflush(s->log);
@@ -520,7 +521,7 @@ static void print_failure(const struct tr_failure *f, const char *more)
     char what[512], loss[128];
     tr_failure_describe(f, what, sizeof what);
     tr_failure_loss(f, loss, sizeof loss);
-    fprintf(stderr, "trireme: %s%s%s%s\n", what, *loss ? "; " : "", loss, more);
+    tr_printf(stderr, "trireme: %s%s%s%s\n", what, *loss ? "; " : "", loss, more);
 }
 
 /* For those who watch: in the folder of the run, if this start has got that far. */
@@ -552,10 +553,10 @@ static bool is_the_end(struct supervisor *s, int *code)
     if (f->kind == TR_CAUSE_NONE || tr_failure_is_final(f, &s->history)) return true;
     bool sees = sees_status(s, &seen);
     bool says = exits && !s->members.dead; /* the rank itself, or mpirun */
-    if (sees && seen.done && !says) { /* all that was left was to leave */
+    if (sees && seen.done && !says) {      /* all that was left was to leave */
         char what[512];
         tr_failure_describe(f, what, sizeof what);
-        fprintf(stderr, "trireme: %s, when all was done\n", what);
+        tr_printf(stderr, "trireme: %s, when all was done\n", what);
         *code = TR_OK;
         return true;
     }
@@ -603,7 +604,7 @@ static int decide(struct supervisor *s, bool *again)
         fprintf(stderr, "trireme: error: gave up: the same failure %d times in a row at the same place\n",
                 TR_ALIKE);
     if (decision == TR_FAILS_TOO_OFTEN)
-        fprintf(
+        tr_printf(
             stderr,
             "trireme: error: gave up: started again %d time%s, which is as often as --max-restarts allows\n",
             restarts, restarts == 1 ? "" : "s");
@@ -693,7 +694,7 @@ int tr_supervise(const struct tr_supervision *options)
         tr_fail(TR_OK, "%s", "");
         status = run_all(&s);
     }
-    if (status != TR_OK && *tr_error_text()) fprintf(stderr, "trireme: error: %s\n", tr_error_text());
+    if (status != TR_OK && *tr_error_text()) tr_printf(stderr, "trireme: error: %s\n", tr_error_text());
     if (s.history.restarts > 0 || s.failure.kind != TR_CAUSE_NONE) tr_segments_remove_trials();
     tr_segments_free(&s.segments);
     if (s.members.ready > 0) tr_members_close(&s.members);

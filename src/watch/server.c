@@ -299,7 +299,7 @@ static enum MHD_Result send_text(connection *c, unsigned code, const char *text)
 static void lock_runs(struct tr_watch_server *s)
 {
     pthread_mutex_lock(&s->lock);
-    if (tr_watched_scan(&s->runs) != TR_OK) fprintf(stderr, "trireme: %s\n", tr_error_text());
+    if (tr_watched_scan(&s->runs) != TR_OK) tr_printf(stderr, "trireme: %s\n", tr_error_text());
 }
 
 static enum MHD_Result send_runs(struct tr_watch_server *s, connection *c)
@@ -661,16 +661,16 @@ static void print_addresses(const struct tr_watch_server *s)
     char url[400];
     snprintf(url, sizeof url, "http://%s%s%s:%d/", bracket ? "[" : "", name, bracket ? "]" : "", s->port);
     printf("watching:      ");
-    for (size_t i = 0; i < s->runs.folders; i++) printf("%s%s", i ? ", " : "", s->runs.folder[i]);
+    for (size_t i = 0; i < s->runs.folders; i++) tr_printf(stdout, "%s%s", i ? ", " : "", s->runs.folder[i]);
     if (s->foreign) {
-        printf("\nopen:          %s?token=%s\n", url, s->token);
+        tr_printf(stdout, "\nopen:          %s?token=%s\n", url, s->token);
         printf("note:          the connection is not encrypted: without --host, ssh -L encrypts it\n");
     } else {
-        printf("\nopen:          %s\n", url);
-        printf("from afar:     ssh -N -L %d:%s%s%s:%d %s%s%s, then open http://localhost:%d/\n", s->port,
-               bracket ? "[" : "", s->host, bracket ? "]" : "", s->port, user ? user : "", user ? "@" : "",
-               s->name, s->port);
-        printf("other users:   need the token: %s?token=%s\n", url, s->token);
+        tr_printf(stdout, "\nopen:          %s\n", url);
+        tr_printf(stdout, "from afar:     ssh -N -L %d:%s%s%s:%d %s%s%s, then open http://localhost:%d/\n",
+                  s->port, bracket ? "[" : "", s->host, bracket ? "]" : "", s->port, user ? user : "",
+                  user ? "@" : "", s->name, s->port);
+        tr_printf(stdout, "other users:   need the token: %s?token=%s\n", url, s->token);
     }
     printf("to end:        Ctrl-C\n");
     fflush(stdout);

@@ -99,7 +99,7 @@ says "rank 0 (pid "
 [ "$(of twice objective)" = "$(of plain objective)" ] || fail "twice: another objective"
 # what befell it, and what ranks did last, for those who watch
 if kept; then
-    for line in ',1,failure,rank 1 (pid .* was killed by SIGKILL' ',0,failure,rank 0 (pid' ',,restart,checkpoint '; do
+    for line in ',1,failure,"\{0,1\}rank 1 (pid .* was killed by SIGKILL' ',0,failure,"\{0,1\}rank 0 (pid' ',,restart,checkpoint '; do
         grep -q "$line" twice/events.csv || fail "twice: events.csv lacks $line: $(cat twice/events.csv)"
     done
     grep -q '^  "does": "[-cepuws?]\{3\}",$' twice/ranks.json || fail "twice: ranks.json: $(cat twice/ranks.json)"

@@ -97,6 +97,63 @@ else skip "HDF5 files that refer to other files: the program that writes them do
 
 # ---- text from files, on terminals, pages, in JSON and plots ----
 
+# harmless FILE…: valid UTF-8 without control characters, C1 ones and characters that reverse text
+harmless() {
+    for file in "$@"; do
+        python3 - "$file" <<'END' || fail "$file: what a terminal acts on: $(cat -v "$file")"
+import sys, unicodedata
+text = open(sys.argv[1], "rb").read().decode()
+sys.exit(any(unicodedata.category(c) in ("Cc", "Cf") and c != "\n" for c in text))
+END
+    done
+}
+esc=$(printf '\033[31m') csi=$(printf '\302\233')31m turn=$(printf '\342\200\256') latin=$(printf '\351')
+bad_name="d$esc$latin$turn
+x"
+awk -v l="caf$latin" -v r="t${turn}h" -v c="$csi" 'BEGIN { print "a,b" c r "," l
+    for (i = 0; i < 60; i++) print i * 7 % 11 ",v" c i % 3 "," (i % 2 ? l : r) }' >"$bad_name.csv"
+cp "$bad_name.csv" d.csv
+# file names, names of columns, labels and categories, by each command
+check "count" "$trireme" count "$bad_name.csv" && harmless out err
+grep -qF 'caf\xe9' out && grep -qF 'v\u009b31m1' out || fail "count: $(cat -v out)"
+check "train" "$trireme" train data.train=d.csv data.label=last output=o && harmless out err o/log o/job.yaml
+grep -qF 'b\u009b31mt\u202eh' err || fail "train: the column is not shown: $(cat -v err)"
+check "inspect" "$trireme" inspect o/model.h5 && harmless out err
+check "inspect of a folder" "$trireme" inspect o && harmless out err
+check "predict" "$trireme" predict o d.csv && harmless out err
+check "evaluate" "$trireme" evaluate o d.csv && harmless out err
+grep -qF 'caf\xe9 is' out || fail "evaluate: $(cat -v out)"
+for words in "predict o" "evaluate o" "inspect" "count" "plot" "help" "$bad_name" "train" "train data.train=d.csv" "watch"; do
+    # shellcheck disable=SC2086
+    [ "$words" = "$bad_name" ] && "$trireme" "$words" >out 2>err || "$trireme" $words "$bad_name" >out 2>err
+    [ $? -ne 0 ] || fail "$words: not refused"
+    harmless out err
+    [ "$(grep -c 'trireme: error: ' err)" -le 1 ] || fail "$words: more than one error: $(cat -v err)"
+done
+# JSON is JSON
+"$trireme" evaluate o d.csv --json >o/evaluate.json
+for file in o/*.json; do
+    python3 -c "import json, sys; json.loads(open(sys.argv[1], 'rb').read().decode())" "$file" || fail "$file: not JSON"
+done
+# no name starts a program: gnuplot reads a script, and starts what is behind < and | in names of files
+if command -v gnuplot >/dev/null; then
+    for name in "a
+system('touch started')
+#" "q'. system('touch started') .'" 'b\' 'p%d%s`touch started`' '$(touch started)' '< touch started' '|touch started' \
+        '"; system("touch started");"' "$esc$latin$turn"; do
+        cp -r o "$name"
+        check "plot of «$name»" "$trireme" plot "$name" -o all.svg
+        check "plot of «$name» on a terminal" "$trireme" plot "$name"
+        check "plot into «$name»" "$trireme" plot o -o "$name.svg"
+        grep -q '</svg>' "$name.svg" || fail "plot into «$name»: no drawing"
+        python3 -c "import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])" all.svg || fail "plot of «$name»: not SVG"
+        [ ! -e started ] || fail "plot of «$name»: it started a program"
+        rm -rf "$name" "$name.svg" started
+    done
+    expect 64 "unexpected" plot "-e 'touch started'"
+    [ ! -e started ] || fail "plot: an option reached gnuplot"
+fi
+
 # ---- trireme watch ----
 
 # Runs with mode 700, which other users may not read; beside them a folder that links lead to.

@@ -230,7 +230,7 @@ static const struct {
      "'\\x7fELF': found bytes that are not text"},
     {"\xef\xbb\xbf"
      "1 5:1",
-     "'\\xef\\xbb\\xbf1': the label is not a number"},
+     "'\\ufeff1': the label is not a number"},
     {"1 5:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "aaaaaa…': the value is not a number"},
 };
 

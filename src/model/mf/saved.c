@@ -159,23 +159,23 @@ static double predicted(struct asking *a, const tr_rating *rating)
 static void note_cold(const struct asking *a)
 {
     if (a->cold_users + a->cold_items == 0) return;
-    fprintf(stderr,
-            "trireme: note: of %llu ratings %llu are of users and %llu of items that the model does not "
-            "know: %s\n",
-            (unsigned long long)a->ratings, (unsigned long long)a->cold_users,
-            (unsigned long long)a->cold_items,
-            a->m->bias ? "they count with the mean and what is known of the other side"
-                       : "they count with the mean of all");
+    tr_printf(stderr,
+              "trireme: note: of %llu ratings %llu are of users and %llu of items that the model does not "
+              "know: %s\n",
+              (unsigned long long)a->ratings, (unsigned long long)a->cold_users,
+              (unsigned long long)a->cold_items,
+              a->m->bias ? "they count with the mean and what is known of the other side"
+                         : "they count with the mean of all");
 }
 
 /* … of those whose best items are told. */
 static void note_cold_users(const struct asking *a)
 {
     if (a->cold_users == 0) return;
-    fprintf(stderr, "trireme: note: the model does not know %llu of the users: %s\n",
-            (unsigned long long)a->cold_users,
-            a->m->bias ? "for them items count with the mean and their own constant"
-                       : "for them all items count with the mean of all");
+    tr_printf(stderr, "trireme: note: the model does not know %llu of the users: %s\n",
+              (unsigned long long)a->cold_users,
+              a->m->bias ? "for them items count with the mean and their own constant"
+                         : "for them all items count with the mean of all");
 }
 
 static int print_rating(tr_query *query, double value)

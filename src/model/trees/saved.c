@@ -475,7 +475,11 @@ int tr_trees_figures(void *model, tr_query *q, uint64_t rows)
 /* A name, as it is or between the quotes of Graphviz. */
 static int show_name(tr_query *q, const char *name, bool quoted)
 {
-    for (; quoted && *name; name++) TR_TRY(tr_print(q, *name == '"' || *name == '\\' ? "\\%c" : "%c", *name));
+    for (size_t n; quoted && *name; name += n) {
+        bool special = *name == '"' || *name == '\\';
+        n = special ? 1 : strcspn(name, "\"\\");
+        TR_TRY(tr_print(q, "%s%.*s", special ? "\\" : "", (int)n, name));
+    }
     return tr_print(q, "%s", name);
 }
 

@@ -161,7 +161,8 @@ async function events(run, problems) {
     const all = await text(run, "events.csv").catch(error => (problems.push(error.message), null));
     return (all ?? "").split("\n").slice(1, -1).map(line => {
         const [when, time, epoch, updates, rank, event, ...words] = line.split(","), value = field => field ? Number(field) : NaN;
-        return { when: value(when), time: value(time), epoch: value(epoch), updates: value(updates), rank: value(rank), event, text: words.join(",") };
+        const rest = words.join(","), said = rest.startsWith('"') ? rest.slice(1, -1).replaceAll('""', '"') : rest;
+        return { when: value(when), time: value(time), epoch: value(epoch), updates: value(updates), rank: value(rank), event, text: said };
     }).filter(e => e.event);
 }
 

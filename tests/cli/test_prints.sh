@@ -1,0 +1,38 @@
+#!/bin/sh
+# Text from outside reaches terminals and files only through base/escape.h: a statement of src that prints a string by
+# printf, or prints a variable by fputs or puts, is an error outside of the files below. tr_printf() is the way to print.
+cd "$(dirname "$0")/../.." || exit 1
+allowed='
+src/cli/gnuplot.c                scripts: words of the program, and the whole script to gnuplot
+src/cli/plot.c                   scripts: words of the program
+src/cli/average.c                commas of JSON
+src/cli/generate_file.c          generated data
+src/cli/help.c                   help
+src/data/store.c                 a text that is compared, not shown
+src/job/compare.c                shown words of a message
+src/job/help.c                   help
+src/job/value.c                  plain words of YAML
+src/job/write.c                  YAML: names of keys
+src/model/linear/descent/path.c  CSV: names of metrics
+src/model/linear/text.c          model.txt: numbers, words of the program
+src/model/trees/text.c           model.txt: numbers, words of the program
+src/monitor/json.c               numbers of JSON
+src/monitor/files.c             commas of JSON, names of events, dates
+src/stage/degree.c               separators
+src/store/persistent.c           a state that the program reads back
+src/watch/runs.c                 commas of JSON
+src/watch/server.c               commas of JSON'
+bad=0
+for file in $(find src -name '*.c'); do
+    echo "$allowed" | grep -q "^$file " && continue
+    # a record is a statement; strings with a semicolon end it too early, which is harmless
+    found=$(awk 'BEGIN { RS = ";" }
+        /(^|[^_a-z])(f|d|v|vf|vd)?printf\(/ && /%[-+ #0-9.*]*s/ ||
+        /(^|[^_a-z])(v|vf|vd)printf\(/ ||
+        /(^|[^_a-z])(fputs|puts)\([^"()]*[,)]/ && !/puts\([^,]*(usage|help)/ { sub(/^[[:space:]]+/, ""); print }' "$file")
+    [ -z "$found" ] || { echo "FAILED: $file prints text past base/escape.h: $found"; bad=1; }
+done
+for file in $(echo "$allowed" | awk 'NF { print $1 }'); do
+    [ -f "$file" ] || { echo "FAILED: $file is listed but does not exist"; bad=1; }
+done
+exit $bad
