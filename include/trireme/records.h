@@ -88,6 +88,7 @@ typedef struct tr_read_options {
     const char *id; /* with schema: a column, by name or by number from 1, for tr_records_id(); NULL: none */
     /* Reads the rows of one of several readers only; readers = 0: all rows. The first reader has all rows of docword. */
     size_t reader, readers;
+    uint64_t max_record; /* bytes of a line at most; 0: 64 MiB */
 } tr_read_options;
 
 /* Consecutive rows. Valid until the callback that receives them returns. */

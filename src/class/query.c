@@ -217,6 +217,7 @@ static int find_format(tr_query *q)
     if (job) {
         q->rows.label = label_place(job->data.label);
         q->rows.header = job->data.header;
+        q->rows.max_record = job->data.max_record;
         TR_TRY(tr_job_string(job, "data.format", &by_job));
     }
     if (!format && q->model->schema) format = "csv";

@@ -30,9 +30,17 @@ static const char usage[] =
 /* The settings that say how files are read. */
 static int check_setting(const char *word)
 {
-    static const char *const keys[] = {
-        "data.format",   "data.header",  "data.label",   "data.index_base", "data.on_error",
-        "data.features", "data.folders", "data.columns", "data.missing",    NULL};
+    static const char *const keys[] = {"data.format",
+                                       "data.header",
+                                       "data.label",
+                                       "data.index_base",
+                                       "data.on_error",
+                                       "data.features",
+                                       "data.folders",
+                                       "data.columns",
+                                       "data.missing",
+                                       "data.max_record",
+                                       NULL};
     char key[64];
     size_t n = strcspn(word, "=");
     snprintf(key, sizeof key, "%.*s", (int)tr_min_size(n, sizeof key - 1), word);

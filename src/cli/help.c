@@ -98,7 +98,7 @@ static const struct topic topics[] = {
      "scipy have it; others an array X. Labels become y. Of csv all columns are in X, with their names, and what stands\n"
      "in those of words, in the group columns: jobs may say of it what they say of csv. h5py and h5dump read all of it.\n"
      "The keys are those of jobs: data.format, data.header, data.label, data.index_base, data.on_error, data.features,\n"
-     "data.folders, data.missing, data.columns (whose columns id and ignore are left out). data.label is auto unless it is\n"
+     "data.max_record, data.folders, data.missing, data.columns (whose columns id and ignore are left out). data.label is auto unless it is\n"
      "given; none: all columns are data.\n"
      "Files are read twice, in pieces: memory grows with the different words alone. OUT.h5 is there when it is complete.\n", NULL},
     {"help", "explain a command, a key of job files, or something else",

@@ -50,6 +50,7 @@ int tr_files_of(const tr_job *job, char *const names[], size_t n, struct tr_file
     int status = TR_OK;
     for (size_t i = 0; i < n && status == TR_OK; i++) status = tr_data_find(job, names[i], &paths[i]);
     if (status == TR_OK) status = tr_files_open(paths, n, files);
+    if (status == TR_OK) files->max_record = job->data.max_record;
     for (size_t i = 0; i < n; i++) free(paths[i]);
     free(paths);
     return status;

@@ -30,7 +30,8 @@ struct tr_file {
 struct tr_files {
     struct tr_file *file;
     size_t n;
-    uint64_t total; /* sum of the sizes */
+    uint64_t total;      /* sum of the sizes */
+    uint64_t max_record; /* bytes of a line at most (data.max_record); 0: TR_TEXT_LONGEST_LINE of text.h */
 };
 
 /* Expands patterns (shell globs, the matches of each sorted by bytes; a folder means the regular files in it but hidden ones) and

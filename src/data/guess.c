@@ -115,7 +115,7 @@ static const char *next_line(const char *line)
 static double count_lines(const char *text)
 {
     double lines = 0;
-    for (; *text; text = next_line(text)) lines++;
+    for (; *text; text = next_line(text)) lines += *text != '\n' && *text != '\r';
     return fmax(lines, 1);
 }
 

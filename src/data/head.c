@@ -158,9 +158,10 @@ static bool looks_like_libsvm(const char *p, const char *end)
     return false;
 }
 
-/* The first lines of a file, or nothing: begin == end. To be freed. */
+/* The first lines of a file that are not empty, or nothing: begin == end. To be freed. */
 struct first_lines {
     char *begin, *end;
+    uint64_t offset; /* of begin in the text of the file */
     size_t capacity;
 };
 
@@ -174,15 +175,23 @@ static int append_lines(struct first_lines *first, const struct tr_chunk *chunk)
     return TR_OK;
 }
 
-/* What the reader of text hands out at first may be as little as one empty line. */
-static int gather_lines(struct tr_text *text, struct first_lines *first)
+/* Empty lines before the first text are dropped, so any number of them takes no memory. */
+static int gather_lines(const struct tr_files *files, size_t file, struct tr_text *text,
+                        struct first_lines *first)
 {
     const ptrdiff_t enough = 16 << 10;
-    while (first->end - first->begin < enough || !next_text(first->begin, first->end)) {
+    for (bool found = false; !found || first->end - first->begin < enough;) {
         struct tr_chunk chunk;
         TR_TRY(tr_text_next(text, &chunk));
-        if (chunk.begin == chunk.end) break; /* the end, or a line that is too long: others will say so */
+        if (chunk.too_long && !found) return tr_text_fail_too_long(files, file, chunk.offset);
+        if (chunk.begin == chunk.end)
+            break; /* the end, or a record that is too long: its reader reports it */
+        if (!found) {
+            first->end = first->begin;
+            first->offset = chunk.offset;
+        }
         TR_TRY(append_lines(first, &chunk));
+        found = found || next_text(first->begin, first->end);
     }
     return TR_OK;
 }
@@ -194,7 +203,7 @@ static int open_first_lines(const struct tr_files *files, size_t file, struct fi
     *first = (struct first_lines){.begin = NULL};
     if (!tr_files_part(files, file, 0, 1, &part)) return TR_OK;
     TR_TRY(tr_text_open(files, &part, (size_t)64 << 10, &text));
-    int status = gather_lines(text, first);
+    int status = gather_lines(files, file, text, first);
     tr_text_close(text);
     if (status != TR_OK) free(first->begin);
     return status;
@@ -396,7 +405,7 @@ static void look_at_table(const struct first_lines *first, enum tr_format format
                           struct tr_head *head)
 {
     const char *begin = pass_mark(first->begin, first->end);
-    head->begin = (uint64_t)(begin - first->begin);
+    head->begin = first->offset + (uint64_t)(begin - first->begin);
     const char *p = next_text(begin, first->end);
     if (!p || format == TR_FORMAT_LIBSVM) return; /* which has no header */
     bool rates = format == TR_FORMAT_RATINGS;
@@ -407,7 +416,7 @@ static void look_at_table(const struct first_lines *first, enum tr_format format
     if (header == TR_HEADER_YES || (header == TR_HEADER_AUTO && names)) {
         head->header = true;
         p = behind_line(p);
-        head->begin = (uint64_t)(p - first->begin);
+        head->begin = first->offset + (uint64_t)(p - first->begin);
         if ((p = with_blanks(next_text(p, first->end), begin, head->separator)))
             f = look_at_fields(p, head->separator);
     }
@@ -450,7 +459,7 @@ int tr_head_fields(const struct tr_files *files, size_t file, const struct tr_he
     const char *begin = next_text(pass_mark(first.begin, first.end), first.end), *p = begin;
     if (p && head->header)
         status = take_line(with_blanks(p, begin, head->separator), head->separator, 0, take, state);
-    p = p ? next_text(first.begin + head->begin, first.end) : NULL;
+    p = p ? next_text(first.begin + (head->begin - first.offset), first.end) : NULL;
     for (; p && status == TR_OK; p = next_text(behind_line(p), first.end))
         status = take_line(with_blanks(p, begin, head->separator), head->separator, line++, take, state);
     free(first.begin);
@@ -469,7 +478,7 @@ static int look_at_docword(const struct tr_files *files, size_t file, const stru
             "%s: expected three lines with the numbers of documents, of words and of records before "
             "the records of data.format: docword",
             files->file[file].path);
-    head->begin = (uint64_t)(records - first->begin);
+    head->begin = first->offset + (uint64_t)(records - first->begin);
     if (head->words >= UINT32_MAX || head->documents >= UINT32_MAX)
         return tr_fail(TR_ERR_DATA, "%s: more than 2^32 - 2 documents or words", files->file[file].path);
     return TR_OK;

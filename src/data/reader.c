@@ -138,7 +138,7 @@ static int parse_chunk(struct tr_reader *r, const struct share_chunk *c)
     TR_TRY(tr_reader_enter(r, c->file));
     if (lines.too_long) {
         r->offset = lines.offset;
-        tr_reader_bad(r, NULL, ' ', "line longer than 64 MiB");
+        tr_reader_bad(r, NULL, ' ', "%s", tr_text_too_long(r->files).text);
         return tr_reader_reject(r);
     }
     r->report.text_bytes += bytes;

@@ -196,7 +196,10 @@ static int hand_out_documents(struct pass *p, const struct tr_matrix *m, const u
 /* Records may be in any order, so a whole file is held. */
 static int read_documents(struct pass *p, size_t file, const struct tr_head *head)
 {
-    struct tr_files one = {.file = &p->files.file[file], .n = 1, .total = p->files.file[file].size};
+    struct tr_files one = {.file = &p->files.file[file],
+                           .n = 1,
+                           .total = p->files.file[file].size,
+                           .max_record = p->files.max_record};
     struct tr_triples triples = {0};
     struct tr_matrix m = {0};
     struct tr_read_report report;
@@ -247,6 +250,7 @@ int tr_read_rows(char *const files[], size_t n, const tr_read_options *options, 
 {
     struct pass p = {.options = options, .records = records, .state = state};
     TR_TRY(tr_files_open(files, n, &p.files));
+    p.files.max_record = options->max_record;
     int status = read_files(&p);
     free(p.dense);
     tr_files_close(&p.files);

@@ -53,6 +53,8 @@ static void print_reading(FILE *text, const tr_job *job)
             (unsigned long long)job->data.features, job->data.header, job->data.label, job->data.positive,
             (unsigned long long)job->data.hash);
     if (*job->data.weight) fprintf(text, " weight %s", job->data.weight);
+    if (job->data.on_error == TR_ON_ERROR_SKIP)
+        fprintf(text, " records of %llu", (unsigned long long)job->data.max_record);
     print_lists(text, lists, 3);
 }
 

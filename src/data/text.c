@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "data/text.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@ struct tr_text {
     uint64_t begin, end;
     struct tr_file_part part; /* part.end is the next range's */
     char *buffer;
+    size_t longest;      /* bytes of a line at most */
     size_t capacity;     /* of the buffer without its slack */
     size_t used, filled; /* bytes used .. filled - 1 of the buffer wait to be handed out */
     uint64_t offset;     /* of the first of them in the text */
@@ -51,13 +53,21 @@ static uint64_t before(uint64_t byte)
     return byte > 0 ? byte - 1 : 0;
 }
 
+static size_t longest_line(const struct tr_files *files)
+{
+    return files->max_record ? (size_t)files->max_record : TR_TEXT_LONGEST_LINE;
+}
+
 int tr_text_open(const struct tr_files *files, const struct tr_file_part *part, size_t chunk_bytes,
                  struct tr_text **text)
 {
     const struct tr_file *file = &files->file[part->file];
     struct tr_text *opened;
     TR_TRY(TR_NEW(&opened, 1));
-    *opened = (struct tr_text){.source = {.file = file, .fd = -1}, .part = *part, .capacity = chunk_bytes};
+    *opened = (struct tr_text){.source = {.file = file, .fd = -1},
+                               .part = *part,
+                               .longest = longest_line(files),
+                               .capacity = chunk_bytes};
     next_range(opened);
     if (!file->packing) opened->offset = before(opened->begin);
     int result = TR_NEW(&opened->buffer, chunk_bytes + TR_TEXT_SLACK);
@@ -96,7 +106,7 @@ static void advance(struct tr_text *text, size_t n)
 /* Doubles the buffer, up to one byte more than the longest line. */
 static int enlarge(struct tr_text *text)
 {
-    size_t capacity = tr_min_size(2 * text->capacity, TR_TEXT_LONGEST_LINE + 1);
+    size_t capacity = tr_min_size(2 * text->capacity, text->longest + 1);
     char *buffer = realloc(text->buffer, capacity + TR_TEXT_SLACK);
     if (!buffer) return tr_fail(TR_ERR_SYSTEM, "out of memory: a line of %zu bytes", capacity);
     memset(buffer + text->capacity, 0, capacity - text->capacity + TR_TEXT_SLACK);
@@ -193,7 +203,7 @@ static int take_lines(struct tr_text *text, struct tr_chunk *chunk)
     for (;;) {
         size_t n = whole_lines(text);
         if (n > 0) return hand_out(text, n, chunk);
-        if (waiting(text) > TR_TEXT_LONGEST_LINE) return too_long(text, chunk);
+        if (waiting(text) > text->longest) return too_long(text, chunk);
         if (text->ended && waiting(text) == 0) return hand_out(text, 0, chunk);
         if (text->ended) text->buffer[text->filled++] = '\n'; /* there is always the slack */
         else TR_TRY(fill(text));
@@ -246,4 +256,23 @@ int tr_files_line(const struct tr_files *files, size_t file, uint64_t offset, ui
     tr_source_close(&source);
     free(buffer);
     return result;
+}
+
+struct tr_text_problem tr_text_too_long(const struct tr_files *files)
+{
+    struct tr_text_problem problem;
+    size_t longest = longest_line(files), mib = (size_t)1 << 20;
+    bool whole = longest % mib == 0;
+    snprintf(problem.text, sizeof problem.text,
+             "record longer than %zu %s: data.max_record=SIZE sets the limit",
+             whole ? longest / mib : longest, whole ? "MiB" : "bytes");
+    return problem;
+}
+
+int tr_text_fail_too_long(const struct tr_files *files, size_t file, uint64_t offset)
+{
+    uint64_t line;
+    TR_TRY(tr_files_line(files, file, offset, &line));
+    return tr_fail(TR_ERR_DATA, "%s:%llu: %s", files->file[file].path, (unsigned long long)line,
+                   tr_text_too_long(files).text);
 }

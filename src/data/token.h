@@ -99,12 +99,12 @@ static inline bool tr_token_is_special(const char *p)
     return strncasecmp(p, "nan", 3) == 0 || strncasecmp(p, "inf", 3) == 0;
 }
 
-/* The field for a message: its visible form, cut to fit. */
+/* The field for a message: its visible form, cut at 40 bytes. */
 static inline void tr_token_quote(const char *p, char separator, char quoted[TR_TOKEN_ROOM])
 {
     const char *end = p;
     while (end - p < TR_TOKEN_ROOM && !tr_token_ends(end, separator)) end++;
-    tr_escape(quoted, TR_TOKEN_ROOM, p, (size_t)(end - p));
+    tr_escape(quoted, 40 + sizeof "…", p, (size_t)(end - p));
 }
 
 #endif

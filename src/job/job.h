@@ -146,6 +146,7 @@ struct tr_job {
         int format;
         int index_base;
         int on_error;
+        uint64_t max_record;
         int partition;
         int order;
         uint64_t features;

@@ -80,6 +80,9 @@ static const tr_option job_keys[] = {
      .help = "index of the first feature"},
     {"data.on_error", TR_KIND_CHOICE, AT(data.on_error), "stop", .words = TR_WORDS("stop", "skip"),
      .help = "what to do with a malformed record"},
+    {"data.max_record", TR_KIND_BYTES, AT(data.max_record), "64M", .least = 1048576, .most = 1099511627776.0,
+     .help = "bytes of one record (a line, unpacked) at most: reading stops at a longer one, so that a small packed file cannot "
+             "fill the memory"},
     {"data.partition", TR_KIND_CHOICE, AT(data.partition), "horizontal",
      .words = TR_WORDS("horizontal", "vertical", "replicated"),
      .help = "inside a group, each worker holds some of the rows, some of the features, or all of it"},

@@ -185,6 +185,54 @@ fi
 
 # ---- limits ----
 
+# peak WORD…: runs trireme WORD…; its exit code is in $got, what it says in out and err, and its memory in MiB in $peak
+peak() {
+    python3 - "$trireme" "$@" >peak <<'END'
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:], stdout=open("out", "w"), stderr=open("err", "w"))
+print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
+END
+    read -r got peak <peak
+    [ "$sanitized" ] && peak=0
+}
+# a small file that is large when it is unpacked: empty lines take no memory, a record stops at the limit
+mkdir limits
+head -c 300000000 /dev/zero | tr '\0' '\n' | gzip -1 >limits/blank.csv.gz
+printf 'a,b\n1,2\n3,4\n' | gzip >>limits/blank.csv.gz
+peak count limits/blank.csv.gz
+[ "$got" -eq 0 ] && grep -q '^2 rows, 2 columns' out || fail "empty lines: exit $got: $(cat out err)"
+[ "$peak" -lt 150 ] || fail "empty lines: $peak MiB of memory"
+for packer in gzip bzip2 xz zstd lz4; do
+    command -v $packer >/dev/null || { skip "a long record packed by $packer"; continue; }
+    { printf 'a,b\n'; head -c 3000000 /dev/zero | tr '\0' 1; printf ',2\n3,4\n'; } | $packer -c >limits/long.csv.$packer
+done
+printf 'a,b\n1,1\n0,2\n' >limits/short.csv
+check "a model of short records" "$trireme" train data.train=limits/short.csv data.label=first data.max_record=1M output=limits/model
+for file in limits/long.csv.*; do
+    what="$file:2: record longer than 1 MiB: data.max_record="
+    for words in "train output=no data.label=first data.max_record=1M data.train=" "count data.max_record=1M " \
+        "convert limits/no.h5 data.max_record=1M " "predict limits/model " "evaluate limits/model "; do
+        case $words in
+        convert*) set -- convert "$file" limits/no.h5 data.max_record=1M ;;
+        # shellcheck disable=SC2086
+        *) set -- $(echo "$words$file") ;;
+        esac
+        "$trireme" "$@" >out 2>err; got=$?
+        [ $got -eq 65 ] && grep -qF "trireme: error: $what" err || fail "$*: exit $got: $(cat err)"
+        [ "$(grep -c error: err)" -eq 1 ] || fail "$*: not one line: $(cat err)"
+    done
+    check "$file under a higher limit" "$trireme" count data.on_error=skip "$file"
+done
+# the first record, which tells the format, too; by default 64 MiB
+head -c 70000000 /dev/zero | tr '\0' 1 | gzip -1 >limits/endless.gz
+for words in count "predict limits/model" "train output=no data.train=limits/endless.gz"; do
+    # shellcheck disable=SC2086
+    peak $words $([ "${words#train}" = "$words" ] && echo limits/endless.gz)
+    [ "$got" -eq 65 ] && grep -qF 'limits/endless.gz:1: record longer than 64 MiB' err || fail "$words: exit $got: $(cat err)"
+    [ "$peak" -lt 300 ] || fail "$words: $peak MiB of memory for one record"
+done
+expect 78 data.max_record train data.train=limits/short.csv output=no data.max_record=10K
+
 # ---- files that are written ----
 
 exit $bad

@@ -1239,7 +1239,8 @@ END_TEST
 /* A job of this type in which the key has another value than by default; NULL if none of these is one. */
 static struct tr_job *changed(const struct tr_job *old, const char *base, const tr_option *key)
 {
-    static const char *const values[] = {"3", "5", "0.5", "yes", "no", "0.25", "other", "2 per epoch", "7s"};
+    static const char *const values[] = {"3",    "5",     "0.5",         "yes", "no",
+                                         "0.25", "other", "2 per epoch", "7s",  "2M"};
     enum { VALUES = sizeof values / sizeof *values };
     for (size_t v = 0; v < VALUES + 3; v++) {
         if (v >= VALUES && (!key->words || (v > VALUES && !key->words[v - VALUES]))) break;

@@ -297,7 +297,8 @@ START_TEST(endless_lines_are_refused)
     ck_assert_ptr_nonnull(text);
     memset(text + 6, '1', n - 6);
     memcpy(text + n - 7, "\n2 2:1\n", 7);
-    ck_fails(read_text(text, n, from_one, &csr, &report), TR_ERR_DATA, "/text:2: line longer than 64 MiB");
+    ck_fails(read_text(text, n, from_one, &csr, &report), TR_ERR_DATA,
+             "/text:2: record longer than 64 MiB: data.max_record");
     ck_ok(read_text(text, n, skip, &csr, &report));
     ck_assert_uint_eq(report.rows, 2);
     ck_assert_uint_eq(report.skipped, 1);
