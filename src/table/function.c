@@ -263,9 +263,7 @@ int tr_use_begin(struct tr_table *t)
 {
     struct tr_use *use = t->use;
     if (!use || t->server < 0) return TR_OK;
-    int pushers = 0;
-    for (size_t i = 0; i < t->clients; i++)
-        if (t->client[i]->pushes) t->client[i]->pusher = pushers++;
+    int pushers = tr_server_number_pushers(t);
     free(use->passed);
     TR_TRY(TR_NEW(&use->passed, (size_t)pushers));
     use->share.pushers = pushers;

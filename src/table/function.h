@@ -24,6 +24,12 @@ struct tr_use {
     size_t unit_room, value_room;
 };
 
+/* A server function makes up what is read, by version. */
+static inline bool tr_table_keeps_versions(const struct tr_table *t)
+{
+    return t->use && t->use->function.read;
+}
+
 /* tr_function_register() and tr_answer_register() without agreement: for what all ranks have. */
 int tr_function_add(struct tr_tables *tables, const tr_function *function);
 int tr_answer_add(struct tr_tables *tables, const tr_answer *answer);

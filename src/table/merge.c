@@ -951,7 +951,7 @@ static int merge_advance(struct tr_merge *m, int *did)
     return TR_OK;
 }
 
-int tr_merge_poll(struct tr_table *t, int *did)
+static int merge_poll_table(struct tr_table *t, int *did)
 {
     struct tr_merge *m = t->merge;
     if (!m || !m->busy) return TR_OK;
@@ -967,6 +967,13 @@ int tr_merge_poll(struct tr_table *t, int *did)
     ++*did;
     m->busy = false;
     if (m->view && !m->shared && merge_returns_to_views(m)) m->view->merged_for = m->clock + 1;
+    return TR_OK;
+}
+
+int tr_merge_poll(void *what, int *did)
+{
+    struct tr_tables *tables = what;
+    for (size_t i = 0; i < tables->count; i++) TR_TRY(merge_poll_table(tables->table[i], did));
     return TR_OK;
 }
 
@@ -1081,8 +1088,7 @@ static int merge_open_subscription(struct tr_table *t, bool wanted)
     if (comes)
         return tr_subscription_open(t, chunk,
                                     (uint32_t)((tr_partition_longest(&t->partition) + chunk - 1) / chunk));
-    free(t->subscribed);
-    t->subscribed = NULL;
+    tr_subscription_discard(t);
     return TR_OK;
 }
 
@@ -1091,7 +1097,7 @@ int tr_merge_open(struct tr_table *t)
     tr_context *tr = t->tr;
     tr_merge_close(t);
     const struct tr_view_state *view = tr_merged_view(t);
-    double sum[3] = {view ? (double)view->keys.units : 0, t->updating_views > 0, t->subscribed != NULL};
+    double sum[3] = {view ? (double)view->keys.units : 0, t->updating_views > 0, t->subscribing != NULL};
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, sum, 3, MPI_DOUBLE, MPI_SUM, tr->world, &request);
     tr_wait_alone(tr, &request, opening);

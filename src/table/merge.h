@@ -17,7 +17,7 @@ bool tr_merge_busy(const struct tr_table *table);
 void tr_merge_begin(struct tr_table *table);
 /* Updates of clocks < this are in the table's share here; the next merge is of this clock. INT64_MAX: no merge here. */
 int64_t tr_merge_done(const struct tr_table *table);
-int tr_merge_poll(struct tr_table *table, int *did);
+int tr_merge_poll(void *what, int *did); /* what: the tr_tables */
 
 /* How updates are merged, for --explain; right on ranks that serve. */
 void tr_merge_describe(const struct tr_table *table, char *text, size_t size);

@@ -507,7 +507,7 @@ static void node_pull_open_table(struct tr_table *t)
     tr_context *tr = t->tr;
     int views[USES] = {0};
     if ((tr->job && !tr->job->table.share_pulls) || tr->layout.nodes == 1 || tr->node_size == 1) return;
-    if (t->hash || (t->use && t->use->function.read)) return;
+    if (t->hash || tr_table_keeps_versions(t)) return;
     for (int use = 0; use < USES; use++)
         while (node_pull_find_view(t, use, views[use])) views[use]++;
     MPI_Request request;
@@ -627,17 +627,27 @@ struct tr_subscription {
 
 int tr_rows_subscribe(struct tr_table *t, const tr_key *keys, size_t n)
 {
-    if (t->subscribed)
+    struct tr_subscription *s;
+    if (t->subscribing)
         return tr_fail(TR_ERR_INTERNAL, "table %s: a worker subscribes to rows of it twice", t->name);
     for (size_t i = 0; i < n; i++)
         if (keys[i] >= t->keys || (i > 0 && keys[i] <= keys[i - 1]))
             return tr_fail(TR_ERR_INTERNAL,
                            "table %s: rows that are subscribed to must ascend and lie below %llu", t->name,
                            (unsigned long long)t->keys);
-    TR_TRY(TR_NEW(&t->subscribed, n));
-    if (n > 0) memcpy(t->subscribed, keys, n * sizeof *keys);
-    t->subscribed_n = n;
+    TR_TRY(TR_NEW(&s, 1));
+    t->subscribing = s;
+    *s = (struct tr_subscription){.table = t, .n = n, .memory = TR_SHM_CLOSED};
+    TR_TRY(TR_NEW(&s->key, n));
+    if (n > 0) memcpy(s->key, keys, n * sizeof *keys);
     return TR_OK;
+}
+
+void tr_subscription_discard(struct tr_table *t)
+{
+    if (t->subscribing) free(t->subscribing->key);
+    free(t->subscribing);
+    t->subscribing = NULL;
 }
 
 /* ---- the union ---- */
@@ -742,15 +752,13 @@ static int subscription_open_memory(struct tr_subscription *s, const struct tr_u
 int tr_subscription_open(struct tr_table *t, uint32_t chunk, uint32_t chunks)
 {
     struct tr_union rows;
-    TR_TRY(TR_NEW(&t->subscription, 1));
-    struct tr_subscription *s = t->subscription;
-    *s = (struct tr_subscription){.table = t,
-                                  .key = t->subscribed,
-                                  .n = t->subscribed_n,
-                                  .chunk = chunk,
-                                  .chunks = chunks,
-                                  .memory = TR_SHM_CLOSED};
-    t->subscribed = NULL;
+    struct tr_subscription *s = t->subscribing;
+    if (!s) TR_TRY(TR_NEW(&s, 1));
+    if (!t->subscribing) *s = (struct tr_subscription){.table = t, .memory = TR_SHM_CLOSED};
+    t->subscribing = NULL;
+    t->subscription = s;
+    s->chunk = chunk;
+    s->chunks = chunks;
     subscription_find_members(s);
     if (tr_union_open(t->tr, t->keys, &rows) != TR_OK) return TR_OK;
     struct tr_walker walker = {.partition = &t->partition};

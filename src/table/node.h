@@ -173,6 +173,9 @@ struct tr_subscribed {
 int tr_subscription_open(struct tr_table *table, uint32_t chunk, uint32_t chunks);
 void tr_subscription_close(struct tr_table *table);
 
+/* Forgets what this worker has subscribed to since the last call of tr_subscription_open(). */
+void tr_subscription_discard(struct tr_table *table);
+
 /* What comes to this rank: by server, entry i goes to unit local[i] of the memory; and how many units that are. */
 const struct tr_segment *tr_subscription_segments(const struct tr_subscription *subscription);
 size_t tr_subscription_units(const struct tr_subscription *subscription);

@@ -42,7 +42,7 @@ static int channel_choose_route(struct tr_channel *c)
     bool near = t->share[c->server] != NULL || c->segment->n == 0, full = c->exact;
     full = full || t->wire.precision == TR_PRECISION_FULL;
     c->route = t->route;
-    if (t->use && t->use->function.read) c->route = TR_ROUTE_REQUEST;
+    if (tr_table_keeps_versions(t)) c->route = TR_ROUTE_REQUEST;
     else if (t->route == TR_ROUTE_AUTO)
         c->route = near                                  ? TR_ROUTE_LOAD
                    : c->segment->runs && !t->use && full ? TR_ROUTE_GET

@@ -78,9 +78,12 @@ struct pull {
     char *scratch;       /* one row */
 };
 
+struct row_push;
+
 /* What a table keeps on this rank from one pull to the next. */
 struct tr_rows {
-    struct pull *pull; /* NULL: none */
+    struct row_push *push; /* by server, NULL: nothing was added yet */
+    struct pull *pull;     /* NULL: none */
     struct pull_request *spare;
     double row_bytes;       /* sparse: in messages, lately */
     struct pull_part part;  /* sparse: one row */
@@ -115,7 +118,7 @@ static inline bool rows_may_begin(const struct pull *p, const struct pull_source
 /* Pushing sparse rows: see table/rows.h. */
 
 /* What is added at one server. */
-struct tr_row_push {
+struct row_push {
     struct tr_sending *open; /* the message that is being written … */
     size_t bytes;            /* … so far */
     uint32_t sending;        /* messages on their way */
@@ -126,7 +129,7 @@ struct tr_row_push {
 static int row_push_open_message(struct tr_table *t, uint32_t server, int64_t clock)
 {
     enum { MOST_SENDING = 4 };
-    struct tr_row_push *p = &t->row_push[server];
+    struct row_push *p = &t->rows->push[server];
     TR_WAIT_UNTIL(t->tr, p->sending < MOST_SENDING, "server rank %d to take what is added to table %s",
                   tr_table_server_rank(t, server), t->name);
     TR_TRY(tr_message_new(t->tr->tables, TR_MESSAGE_BYTES, &p->open));
@@ -139,7 +142,7 @@ static int row_push_open_message(struct tr_table *t, uint32_t server, int64_t cl
 static int row_push_send(struct tr_table *t, uint32_t server, uint32_t flags)
 {
     struct tr_tables *tables = t->tr->tables;
-    struct tr_row_push *p = &t->row_push[server];
+    struct row_push *p = &t->rows->push[server];
     struct tr_sending *m = p->open;
     int rank = tr_table_server_rank(t, server);
     bool here = rank == t->tr->rank, last = flags & TR_FLAG_LAST;
@@ -159,8 +162,8 @@ static int row_push_send(struct tr_table *t, uint32_t server, uint32_t flags)
 
 static int rows_flush(struct tr_table *t)
 {
-    for (uint32_t s = 0; t->row_push && s < t->partition.servers; s++)
-        if (t->row_push[s].open) TR_TRY(row_push_send(t, s, 0));
+    for (uint32_t s = 0; t->rows->push && s < t->partition.servers; s++)
+        if (t->rows->push[s].open) TR_TRY(row_push_send(t, s, 0));
     return TR_OK;
 }
 
@@ -180,7 +183,7 @@ static int row_push_check(const struct tr_table *t, const tr_row *row)
 }
 
 /* Writes what fits of a row, and how many entries that is. */
-static size_t row_push_write(const struct tr_table *t, struct tr_row_push *p, uint32_t position,
+static size_t row_push_write(const struct tr_table *t, struct row_push *p, uint32_t position,
                              const tr_row *row, size_t first)
 {
     const uint32_t *value = row->value;
@@ -198,7 +201,7 @@ static size_t row_push_write(const struct tr_table *t, struct tr_row_push *p, ui
 static int row_push_add(struct tr_table *t, struct tr_location at, const tr_row *row, int64_t clock)
 {
     enum { LEAST = sizeof at.position + TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST };
-    struct tr_row_push *p = &t->row_push[at.server];
+    struct row_push *p = &t->rows->push[at.server];
     for (size_t first = 0; first < row->n;) {
         if (p->open && p->bytes + LEAST > TR_MESSAGE_BYTES) TR_TRY(row_push_send(t, at.server, 0));
         if (!p->open) TR_TRY(row_push_open_message(t, at.server, clock));
@@ -215,7 +218,7 @@ static int row_push_add(struct tr_table *t, struct tr_location at, const tr_row 
 
 static int row_push_open(struct tr_table *t)
 {
-    return t->row_push ? TR_OK : TR_NEW(&t->row_push, t->partition.servers);
+    return t->rows->push ? TR_OK : TR_NEW(&t->rows->push, t->partition.servers);
 }
 
 int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
@@ -236,8 +239,8 @@ int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
 int tr_rows_end_clock(struct tr_table *t, int64_t clock)
 {
     bool pushed = false;
-    for (uint32_t s = 0; t->row_push && s < t->partition.servers; s++) {
-        struct tr_row_push *p = &t->row_push[s];
+    for (uint32_t s = 0; t->rows->push && s < t->partition.servers; s++) {
+        struct row_push *p = &t->rows->push[s];
         if (!p->open && p->messages == 0) continue;
         pushed = true;
         if (!p->open) TR_TRY(row_push_open_message(t, s, clock));
@@ -251,7 +254,7 @@ int tr_rows_end_clock(struct tr_table *t, int64_t clock)
 int64_t tr_rows_sending(const struct tr_table *t)
 {
     int64_t least = INT64_MAX;
-    for (const struct tr_sending *m = t->row_push ? t->tr->tables->sending : NULL; m; m = m->next) {
+    for (const struct tr_sending *m = t->rows->push ? t->tr->tables->sending : NULL; m; m = m->next) {
         bool pushes = m->pending && m->header.kind == TR_MESSAGE_PUSH && m->header.table == t->index;
         if (pushes && m->header.clock < least) least = m->header.clock;
     }
@@ -266,12 +269,12 @@ int tr_rows_settle(struct tr_table *t)
 
 static void row_push_free(struct tr_table *t)
 {
-    for (uint32_t s = 0; t->row_push && s < t->partition.servers; s++) {
-        if (t->row_push[s].open) tr_message_release(t->tr->tables, t->row_push[s].open);
-        tr_message_orphan(t->tr->tables, &t->row_push[s].sending);
+    for (uint32_t s = 0; t->rows->push && s < t->partition.servers; s++) {
+        if (t->rows->push[s].open) tr_message_release(t->tr->tables, t->rows->push[s].open);
+        tr_message_orphan(t->tr->tables, &t->rows->push[s].sending);
     }
-    free(t->row_push);
-    t->row_push = NULL;
+    free(t->rows->push);
+    t->rows->push = NULL;
 }
 
 /* ======== pulling rows ======== */
@@ -309,7 +312,7 @@ static int rows_check_pull(const struct tr_table *t, const tr_key *keys, size_t 
     if (t->rests)
         return tr_fail(TR_ERR_INTERNAL, "table %s: rows are pulled while it rests (tr_table_rest())",
                        t->name);
-    if (t->use && t->use->function.read)
+    if (tr_table_keeps_versions(t))
         return tr_fail(TR_ERR_INTERNAL, "table %s keeps versions: it is read through views", t->name);
     if (n * t->pieces > UINT32_MAX)
         return tr_fail(TR_ERR_INTERNAL, "table %s: %zu rows of %u pieces are too many for one pull", t->name,
@@ -960,10 +963,14 @@ int tr_rows_meanwhile(tr_table *t)
 }
 
 /* Answers are taken wherever this rank waits: others of the node may wait for what it has claimed. */
-int tr_rows_poll(struct tr_table *t, int *did)
+int tr_rows_poll(void *what, int *did)
 {
+    struct tr_tables *tables = what;
     bool moved = false;
-    if (t->rows->pull) TR_TRY(rows_take_answers(t->rows->pull, &moved));
+    for (size_t i = 0; i < tables->count; i++) {
+        struct pull *pull = tables->table[i]->rows->pull;
+        if (pull) TR_TRY(rows_take_answers(pull, &moved));
+    }
     *did += moved;
     return TR_OK;
 }

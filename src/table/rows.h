@@ -65,7 +65,7 @@ int tr_rows_begin(struct tr_table *table);
 /* An update of a view of this worker has arrived: what the node has fetched before may lack it. */
 void tr_rows_pushed(struct tr_table *table);
 
-int tr_rows_poll(struct tr_table *table, int *did);
+int tr_rows_poll(void *what, int *did); /* what: the tr_tables */
 
 /* With all ranks of the node. */
 void tr_rows_free(struct tr_table *table);

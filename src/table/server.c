@@ -108,7 +108,7 @@ uint32_t tr_request_number(struct tr_tables *tables)
     return tables->next_request;
 }
 
-void tr_messages_poll(struct tr_tables *tables, int *did)
+static void messages_poll(struct tr_tables *tables, int *did)
 {
     for (struct tr_sending **link = &tables->sending; *link;) {
         struct tr_sending *m = *link;
@@ -151,57 +151,79 @@ struct tr_wire tr_pull_wire(const struct tr_table *t, bool exact)
 
 /* ======== the server role ======== */
 
+/* A key set as its server knows it. */
+struct client {
+    int rank;
+    uint32_t tag;
+    bool pushes;
+    int pusher; /* its number among those who push in this stage */
+    uint32_t n;
+    uint32_t *position;       /* NULL: 0..n-1, or hash storage … */
+    struct tr_hash_list keys; /* … where this says which */
+    char *told;               /* what it has, where it is told differences (tr_pull_differs); NULL: zeros */
+    struct arriving {         /* an update for a function, of which not all messages are here */
+        uint32_t *unit;
+        char *value;
+        size_t n, unit_room, value_room;
+    } arriving;
+};
+
 /* An update that waits for its clock to be served. */
-struct tr_held {
-    struct tr_held *next;
+struct held {
+    struct held *next;
     int rank;
     struct tr_message message;
     size_t bytes;
     max_align_t data[];
 };
 
+struct tr_serving {
+    struct client **client; /* key sets, by rank and tag */
+    size_t clients, capacity;
+    size_t pushing;    /* key sets whose views push */
+    int64_t served;    /* lockstep: clocks of this stage of which all pushed messages have been applied */
+    struct held *held; /* messages of the clock served next, and of later ones */
+    size_t held_last;  /* clients of which all of the clock served next is here */
+};
+
 /* ---- registered key sets, sorted by rank and tag ---- */
 
 static int client_compare(const void *a, const void *b)
 {
-    const struct tr_client *x = *(const struct tr_client *const *)a, *y = *(const struct tr_client *const *)b;
+    const struct client *x = *(const struct client *const *)a, *y = *(const struct client *const *)b;
     if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
     return (x->tag > y->tag) - (x->tag < y->tag);
 }
 
 /* Where a client is in the table's list, or NULL. */
-static struct tr_client **client_place(const struct tr_table *t, int rank, uint32_t tag)
+static struct client **client_place(const struct tr_table *t, int rank, uint32_t tag)
 {
-    struct tr_client key = {.rank = rank, .tag = tag}, *wanted = &key;
-    return t->clients > 0 ? bsearch(&wanted, t->client, t->clients, sizeof wanted, client_compare) : NULL;
+    struct client key = {.rank = rank, .tag = tag}, *wanted = &key;
+    const struct tr_serving *s = t->serving;
+    return s->clients > 0 ? bsearch(&wanted, s->client, s->clients, sizeof wanted, client_compare) : NULL;
 }
 
-static struct tr_client *client_find(const struct tr_table *t, int rank, uint32_t tag)
+static struct client *client_find(const struct tr_table *t, int rank, uint32_t tag)
 {
-    struct tr_client **place = client_place(t, rank, tag);
+    struct client **place = client_place(t, rank, tag);
     return place ? *place : NULL;
 }
 
-const struct tr_client *tr_server_client(const struct tr_table *t, int rank, uint32_t tag)
+static int client_add(struct tr_serving *s, int rank, uint32_t tag)
 {
-    return client_find(t, rank, tag);
-}
-
-static int client_add(struct tr_table *t, int rank, uint32_t tag)
-{
-    struct tr_client *c;
+    struct client *c;
     size_t i;
-    TR_TRY(TR_GROW(&t->client, &t->client_capacity, t->clients + 1));
+    TR_TRY(TR_GROW(&s->client, &s->capacity, s->clients + 1));
     TR_TRY(TR_NEW(&c, 1));
     c->rank = rank;
     c->tag = tag;
-    for (i = t->clients++; i > 0 && client_compare(&t->client[i - 1], &c) > 0; i--)
-        t->client[i] = t->client[i - 1];
-    t->client[i] = c;
+    for (i = s->clients++; i > 0 && client_compare(&s->client[i - 1], &c) > 0; i--)
+        s->client[i] = s->client[i - 1];
+    s->client[i] = c;
     return TR_OK;
 }
 
-static void client_free(struct tr_client *c)
+static void client_free(struct client *c)
 {
     free(c->arriving.unit);
     free(c->arriving.value);
@@ -213,26 +235,52 @@ static void client_free(struct tr_client *c)
 
 static void client_forget(struct tr_table *t, int rank, uint32_t tag)
 {
-    struct tr_client **place = client_place(t, rank, tag);
+    struct tr_serving *s = t->serving;
+    struct client **place = client_place(t, rank, tag);
     if (!place) return;
-    t->pushing_clients -= (*place)->pushes;
+    s->pushing -= (*place)->pushes;
     client_free(*place);
-    size_t behind = (size_t)(t->client + --t->clients - place);
+    size_t behind = (size_t)(s->client + --s->clients - place);
     memmove(place, place + 1, behind * sizeof *place);
 }
 
-void tr_server_forget_all(struct tr_table *t)
+int tr_server_open(struct tr_table *t)
 {
-    for (size_t i = 0; i < t->clients; i++) client_free(t->client[i]);
-    free(t->client);
-    t->client = NULL;
-    t->clients = t->client_capacity = t->pushing_clients = t->held_last = 0;
-    for (struct tr_held *held; (held = t->held); free(held)) t->held = held->next;
+    return TR_NEW(&t->serving, 1);
+}
+
+void tr_server_close(struct tr_table *t)
+{
+    struct tr_serving *s = t->serving;
+    if (!s) return;
+    for (size_t i = 0; i < s->clients; i++) client_free(s->client[i]);
+    for (struct held *held; (held = s->held); free(held)) s->held = held->next;
+    free(s->client);
+    free(s);
+    t->serving = NULL;
+}
+
+void tr_server_begin(struct tr_table *t)
+{
+    t->serving->served = 0;
+}
+
+bool tr_server_has_clients(const struct tr_table *t)
+{
+    return t->serving->clients > 0;
+}
+
+int tr_server_number_pushers(struct tr_table *t)
+{
+    int pushers = 0;
+    for (size_t i = 0; i < t->serving->clients; i++)
+        if (t->serving->client[i]->pushes) t->serving->client[i]->pusher = pushers++;
+    return pushers;
 }
 
 void tr_server_forget_slots(struct tr_table *t)
 {
-    for (size_t i = 0; i < t->clients; i++) tr_hash_list_forget(&t->client[i]->keys);
+    for (size_t i = 0; i < t->serving->clients; i++) tr_hash_list_forget(&t->serving->client[i]->keys);
 }
 
 /* ---- answers ---- */
@@ -308,7 +356,7 @@ static int reply_packed(struct tr_table *t, int rank, const struct tr_message *m
 /* ---- kinds of messages ---- */
 
 /* The keys or positions of a registration, behind those that have come before. */
-static int register_entries(struct tr_table *t, struct tr_client *c, int rank, const struct tr_message *m,
+static int register_entries(struct tr_table *t, struct client *c, int rank, const struct tr_message *m,
                             const unsigned char *data, size_t bytes)
 {
     uint64_t *entry;
@@ -330,14 +378,14 @@ static int register_entries(struct tr_table *t, struct tr_client *c, int rank, c
 static int server_register(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
                            size_t bytes)
 {
-    if (m->first == 0) TR_TRY(client_add(t, rank, m->tag));
-    struct tr_client *c = client_find(t, rank, m->tag);
+    if (m->first == 0) TR_TRY(client_add(t->serving, rank, m->tag));
+    struct client *c = client_find(t, rank, m->tag);
     if (!(m->flags & TR_FLAG_IDENTITY) && (m->n > 0 || t->hash))
         TR_TRY(register_entries(t, c, rank, m, data, bytes));
     c->n = m->first + m->n;
     if (m->first == 0 && (m->flags & TR_FLAG_PUSHES)) {
         c->pushes = true;
-        t->pushing_clients++;
+        t->serving->pushing++;
     }
     return reply_acknowledge(t, rank, m);
 }
@@ -369,22 +417,22 @@ static int pull_read_present(struct tr_table *t, int64_t version, uint32_t n, co
     return status;
 }
 
-static int pull_read_slots(struct tr_table *t, struct tr_client *c, const struct tr_message *m, char *packed)
+static int pull_read_slots(struct tr_table *t, struct client *c, const struct tr_message *m, char *packed)
 {
     const uint32_t *slot = c->keys.slot + m->first;
     tr_hash_list_refresh(&c->keys, t->map);
-    if (t->use && t->use->function.read) return pull_read_present(t, m->clock, m->n, slot, packed);
+    if (tr_table_keeps_versions(t)) return pull_read_present(t, m->clock, m->n, slot, packed);
     tr_copy_slots_to_packed(slot, m->n, t->unit_bytes, t->map->array[0].at, packed);
     return TR_OK;
 }
 
 /* n units of a client's segment into packed memory: what is in the share, or what a function makes of it. */
-static int pull_read_units(struct tr_table *t, struct tr_client *c, const struct tr_message *m, char *packed)
+static int pull_read_units(struct tr_table *t, struct client *c, const struct tr_message *m, char *packed)
 {
     if (t->hash) return pull_read_slots(t, c, m, packed);
     const char *share = t->share[t->server];
     const uint32_t *position = c->position ? c->position + m->first : NULL;
-    if (t->use && t->use->function.read) {
+    if (tr_table_keeps_versions(t)) {
         uint32_t *list = NULL;
         if (!position && m->first > 0) { /* a function knows the first units, or lists of them */
             TR_TRY(TR_NEW(&list, m->n));
@@ -403,7 +451,7 @@ static int server_pull(struct tr_table *t, int rank, const struct tr_message *m)
 {
     struct tr_tables *tables = t->tr->tables;
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
-    struct tr_client *c = client_find(t, m->owner, m->tag);
+    struct client *c = client_find(t, m->owner, m->tag);
     TR_TRY(pull_read_units(t, c, m, tables->packed));
     bool exact = m->flags & TR_FLAG_EXACT, once = m->flags & TR_FLAG_ONCE;
     if (!tr_pull_differs(t, exact && !once)) return reply_packed(t, rank, m, NULL);
@@ -418,8 +466,8 @@ static int server_pull(struct tr_table *t, int rank, const struct tr_message *m)
 
 /* The units that a message brings, by their places in the share, and their values: in memory of the message or of
  * tables. */
-static int push_open(struct tr_table *t, const struct tr_client *c, const struct tr_message *m,
-                     const void *data, size_t bytes, uint32_t *n, const uint32_t **unit, const void **value)
+static int push_open(struct tr_table *t, const struct client *c, const struct tr_message *m, const void *data,
+                     size_t bytes, uint32_t *n, const uint32_t **unit, const void **value)
 {
     struct tr_tables *tables = t->tr->tables;
     struct tr_slice slice = tr_slice_of(t, m->n);
@@ -447,7 +495,7 @@ static int push_open(struct tr_table *t, const struct tr_client *c, const struct
 
 /* With hash storage, makes slots of an update's places in the list of keys, and room for those that are absent. Units
  * of zeros need none, so that the first update does not make all keys present that a view has. */
-static int push_make_slots(struct tr_table *t, struct tr_client *c, uint32_t *n, const void **value)
+static int push_make_slots(struct tr_table *t, struct client *c, uint32_t *n, const void **value)
 {
     struct tr_tables *tables = t->tr->tables;
     uint32_t *unit = tables->unit;
@@ -463,7 +511,7 @@ static int push_make_slots(struct tr_table *t, struct tr_client *c, uint32_t *n,
 }
 
 /* A part of an update for a function, which gets whole updates only. */
-static int push_assemble(struct tr_table *t, struct tr_client *c, const struct tr_message *m, uint32_t n,
+static int push_assemble(struct tr_table *t, struct client *c, const struct tr_message *m, uint32_t n,
                          const uint32_t *unit, const void *value)
 {
     bool first = m->first == 0, last = m->flags & TR_FLAG_LAST;
@@ -471,7 +519,7 @@ static int push_assemble(struct tr_table *t, struct tr_client *c, const struct t
         tr_use_update(t, c->pusher, m, n, unit, value);
         return TR_OK;
     }
-    struct tr_arriving *a = &c->arriving;
+    struct arriving *a = &c->arriving;
     if (first) a->n = 0;
     TR_TRY(TR_GROW(&a->unit, &a->unit_room, a->n + n));
     TR_TRY(TR_GROW(&a->value, &a->value_room, (a->n + n) * t->unit_bytes));
@@ -487,7 +535,7 @@ static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, 
                       size_t bytes)
 {
     if (t->sparse) return tr_sparse_take(t->sparse_share, t->width, data, bytes);
-    struct tr_client *c = client_find(t, rank, m->tag);
+    struct client *c = client_find(t, rank, m->tag);
     uint32_t n = 0;
     const uint32_t *unit;
     const void *value;
@@ -504,40 +552,44 @@ static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, 
 
 static int held_compare(const void *a, const void *b)
 {
-    const struct tr_held *x = *(const struct tr_held *const *)a, *y = *(const struct tr_held *const *)b;
+    const struct held *x = *(const struct held *const *)a, *y = *(const struct held *const *)b;
     if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
     if (x->message.tag != y->message.tag) return x->message.tag < y->message.tag ? -1 : 1;
     return (x->message.first > y->message.first) - (x->message.first < y->message.first);
 }
 
-bool tr_server_holds(const struct tr_table *t)
+/* Whether updates come as messages that are held in this stage. */
+static bool server_holds(const struct tr_table *t)
 {
     if (t->server < 0 || !t->lockstep) return false;
-    return t->sparse ? tr_rows_wait(t) : tr_table_by_message(t) && t->pushing_clients > 0;
+    return t->sparse ? tr_rows_wait(t) : tr_table_by_message(t) && t->serving->pushing > 0;
 }
 
-bool tr_server_holds_clock(const struct tr_table *t)
+int64_t tr_server_settled(const struct tr_table *t)
 {
-    return tr_server_holds(t) && (t->sparse || t->held_last == t->pushing_clients);
+    return server_holds(t) ? t->serving->served : INT64_MAX;
 }
 
-/* In a fixed order, so that runs repeat. What a worker that need not read has sent for later clocks stays. */
-int tr_server_apply_held(struct tr_table *t)
+/* Updates are added in a fixed order, so that runs repeat. Those of later clocks, of a worker that need not read, stay. */
+int tr_server_serve(struct tr_table *t, int64_t visible, int *did)
 {
+    struct tr_serving *s = t->serving;
+    if (!server_holds(t) || visible <= s->served) return TR_OK;
+    if (!t->sparse && s->held_last < s->pushing) return TR_OK;
     size_t n = 0;
-    for (struct tr_held *held = t->held; held; held = held->next) n += held->message.clock == t->served;
-    struct tr_held **sorted;
+    for (struct held *held = s->held; held; held = held->next) n += held->message.clock == s->served;
+    struct held **sorted;
     TR_TRY(TR_NEW(&sorted, n));
     n = 0;
-    t->held_last = 0;
-    for (struct tr_held **link = &t->held; *link;) {
-        struct tr_held *held = *link;
-        if (held->message.clock == t->served) {
+    s->held_last = 0;
+    for (struct held **link = &s->held; *link;) {
+        struct held *held = *link;
+        if (held->message.clock == s->served) {
             sorted[n++] = held;
             *link = held->next;
             continue;
         }
-        if (held->message.clock == t->served + 1 && held->message.flags & TR_FLAG_LAST) t->held_last++;
+        if (held->message.clock == s->served + 1 && held->message.flags & TR_FLAG_LAST) s->held_last++;
         link = &held->next;
     }
     qsort(sorted, n, sizeof *sorted, held_compare);
@@ -548,22 +600,23 @@ int tr_server_apply_held(struct tr_table *t)
         free(sorted[i]);
     }
     free(sorted);
-    tr_use_clock(t, t->served);
-    t->served++;
+    tr_use_clock(t, s->served);
+    s->served++;
+    ++*did;
     return status;
 }
 
 static int push_hold(struct tr_table *t, int rank, const struct tr_message *m, const void *data, size_t bytes)
 {
-    struct tr_held *held = malloc(sizeof *held + bytes);
+    struct held *held = malloc(sizeof *held + bytes);
     if (!held) return tr_fail(TR_ERR_SYSTEM, "out of memory: an update of %zu bytes of rank %d", bytes, rank);
     held->rank = rank;
     held->message = *m;
     held->bytes = bytes;
     memcpy(held->data, data, bytes);
-    held->next = t->held;
-    t->held = held;
-    if (m->clock == t->served && m->flags & TR_FLAG_LAST) t->held_last++;
+    held->next = t->serving->held;
+    t->serving->held = held;
+    if (m->clock == t->serving->served && m->flags & TR_FLAG_LAST) t->serving->held_last++;
     return TR_OK;
 }
 
@@ -653,8 +706,10 @@ static int server_handle(struct tr_tables *tables, int rank, const struct tr_mes
     return tr_fail(TR_ERR_INTERNAL, "rank %d sent a message of unknown kind %u", rank, m->kind);
 }
 
-int tr_server_poll(struct tr_tables *tables, int *did)
+int tr_server_poll(void *what, int *did)
 {
+    struct tr_tables *tables = what;
+    messages_poll(tables, did);
     if (tables->tr->me.server < 0) return TR_OK;
     double begin = 0;
     enum { AT_ONCE = 64 }; /* others must be polled too, however busy this server is */
@@ -678,4 +733,47 @@ int tr_server_poll(struct tr_tables *tables, int *did)
     }
     if (begin > 0) tables->service.seconds += tr_now() - begin;
     return TR_OK;
+}
+
+/* ---- time on the way ---- */
+
+/* Counts the time since the last change of what this rank does, or of what is on its way. */
+static void way_count(struct tr_tables *tables)
+{
+    struct tr_way_now *way = &tables->way;
+    double now = tr_now(), passed = way->under_way > 0 ? now - way->since : 0;
+    tables->traffic.way_seconds += passed;
+    if (way->computes && way->waits == 0) tables->traffic.hidden_seconds += passed;
+    way->since = now;
+}
+
+void tr_way_begin(struct tr_tables *tables)
+{
+    way_count(tables);
+    tables->way.under_way++;
+}
+
+void tr_way_end(struct tr_tables *tables)
+{
+    way_count(tables);
+    tables->way.under_way--;
+}
+
+void tr_way_compute(struct tr_tables *tables, bool computes)
+{
+    way_count(tables);
+    tables->way.computes = computes;
+    tables->way.waits = 0; /* one that failed did not say that it ended */
+}
+
+void tr_wait_begin(struct tr_tables *tables)
+{
+    way_count(tables);
+    tables->way.waits++;
+}
+
+void tr_wait_end(struct tr_tables *tables)
+{
+    way_count(tables);
+    if (tables->way.waits > 0) tables->way.waits--;
 }

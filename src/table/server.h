@@ -89,8 +89,7 @@ int tr_message_forget(struct tr_table *table, int rank, uint32_t tag);
 /* For header.reply: different for all under way. */
 uint32_t tr_request_number(struct tr_tables *tables);
 
-/* Takes back the memory of messages that have left, for the next ones; frees all of it. */
-void tr_messages_poll(struct tr_tables *tables, int *did);
+/* Frees the memory of messages that have left. */
 void tr_messages_free(struct tr_tables *tables);
 
 /* Units of one message of a pull or push. */
@@ -116,36 +115,30 @@ static inline bool tr_pull_differs(const struct tr_table *t, bool exact)
 /* The server role: whatever comes with TR_TAG_SERVER is handled in the order of its arrival, and nothing here waits. Key
  * sets are kept by (rank, tag), so that pulls and pushes carry no keys. */
 
-/* A key set as its server knows it. */
-struct tr_client {
-    int rank;
-    uint32_t tag;
-    bool pushes;
-    int pusher; /* its number among those who push in this stage */
-    uint32_t n;
-    uint32_t *position;       /* NULL: 0..n-1, or hash storage … */
-    struct tr_hash_list keys; /* … where this says which */
-    char *told;               /* what it has, where it is told differences (tr_pull_differs); NULL: zeros */
-    struct tr_arriving {      /* an update for a function, of which not all messages are here */
-        uint32_t *unit;
-        char *value;
-        size_t n, unit_room, value_room;
-    } arriving;
-};
+/* Polls: sends and acknowledgements that have completed, then messages to this rank as a server. what: the tr_tables. */
+int tr_server_poll(void *what, int *did);
 
-/* Handles what has come. */
-int tr_server_poll(struct tr_tables *tables, int *did);
+/* A table is being made; it is closed. */
+int tr_server_open(struct tr_table *table);
+void tr_server_close(struct tr_table *table);
 
-void tr_server_forget_all(struct tr_table *table);
-void tr_server_forget_slots(struct tr_table *table); /* the map was emptied: keys are to be looked up again */
-const struct tr_client *tr_server_client(const struct tr_table *table, int rank, uint32_t tag); /* or NULL */
+/* A stage begins at clock 0. */
+void tr_server_begin(struct tr_table *table);
 
-/* In lockstep, updates that come as messages are held back: whether there may be some; whether all of the clock served
- * next are here, of rows as far as whoever asks knows that everybody's have come; and adding them, for whoever knows that
- * everybody has read for that clock. */
-bool tr_server_holds(const struct tr_table *table);
-bool tr_server_holds_clock(const struct tr_table *table);
-int tr_server_apply_held(struct tr_table *table);
+bool tr_server_has_clients(const struct tr_table *table);
+
+/* Numbers the key sets whose views push, from 0 on, and returns how many there are. */
+int tr_server_number_pushers(struct tr_table *table);
+
+/* Hash storage was emptied: keys are to be looked up again. */
+void tr_server_forget_slots(struct tr_table *table);
+
+/* In lockstep, updates that come as messages are held until they may become visible. All of clocks < this have been added;
+ * INT64_MAX: none are held in this stage. */
+int64_t tr_server_settled(const struct tr_table *table);
+
+/* Adds the updates of the next clock if all of them are here and they may become visible: that clock < `visible`. */
+int tr_server_serve(struct tr_table *table, int64_t visible, int *did);
 
 /* Does as if a message with a push had come, from this rank itself. */
 int tr_server_push_here(struct tr_table *table, const struct tr_message *message, const void *data,
@@ -154,5 +147,17 @@ int tr_server_push_here(struct tr_table *table, const struct tr_message *message
 /* Answers with a head and what it says follows. */
 int tr_server_reply(struct tr_table *table, int rank, uint32_t number, const struct tr_reply_head *head,
                     const void *data);
+
+/* ---- time that values are on their way ---- */
+
+/* A pull or push of this rank begins, and is over: its time counts as way_seconds, that of several at once but once. */
+void tr_way_begin(struct tr_tables *tables);
+void tr_way_end(struct tr_tables *tables);
+
+/* This rank begins to compute, and stops; and while it computes it begins to wait, or to move something, and goes on. What
+ * is on its way while it computes and does not wait counts as hidden_seconds. */
+void tr_way_compute(struct tr_tables *tables, bool computes);
+void tr_wait_begin(struct tr_tables *tables);
+void tr_wait_end(struct tr_tables *tables);
 
 #endif

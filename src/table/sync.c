@@ -47,53 +47,27 @@ static int wait_for_prefetch(struct tr_sync *s, const struct tr_view_state *v)
 
 /* ---- what servers do between clocks ---- */
 
-static bool keeps_versions(const struct tr_table *t)
-{
-    return t->use && t->use->function.read;
-}
-
 /* The lowest version of this server's shares; INT64_MAX: no table here keeps versions. */
-static int64_t own_version(const struct tr_sync *s)
+static int64_t sync_own_version(const struct tr_sync *s)
 {
     int64_t least = INT64_MAX;
-    for (size_t i = 0; s->tr->me.server >= 0 && i < s->tr->tables->count; i++) {
-        const struct tr_table *t = s->tr->tables->table[i];
-        if (!keeps_versions(t) || t->server < 0) continue;
-        int64_t version = atomic_load_explicit(&t->line[t->server]->version, memory_order_relaxed);
+    for (size_t i = 0; i < s->tr->tables->count; i++) {
+        int64_t version = tr_table_version(s->tr->tables->table[i]);
         if (version < least) least = version;
     }
     return least;
 }
 
-/* Tells this server's version, and its functions the lowest of all servers. */
-static void tell_version(struct tr_sync *s)
+/* A rank that only serves takes part in every merge that is sure to come. Updates that came as messages become visible when
+ * all workers have read for their clock; rows, when besides all workers' rows have arrived. */
+static int sync_serve(struct tr_sync *s, int *did)
 {
-    int64_t version = own_version(s);
-    if (version == INT64_MAX) return;
+    const struct tr_table_clocks clocks = {.works = s->works,
+                                           .limit = tr_clock_get(s->clock, TR_CLOCK_LIMIT),
+                                           .read = tr_clock_get(s->clock, TR_CLOCK_READ),
+                                           .pushed = tr_clock_get(s->clock, TR_CLOCK_PUSHED)};
     for (size_t i = 0; i < s->tr->tables->count; i++)
-        if (s->tr->tables->table[i]->use)
-            s->tr->tables->table[i]->use->share.stable =
-                tr_clock_get(s->clock, TR_CLOCK_VERSION) + s->tr->tables->before;
-    tr_clock_raise(s->clock, TR_CLOCK_VERSION, version);
-}
-
-/* A rank that only serves takes part in every merge that is sure to come. Updates that came as messages show when
- * everybody has read for their clock; and rows when, besides, everybody's have come. */
-static int serve(struct tr_sync *s, int *did)
-{
-    for (size_t i = 0; i < s->tr->tables->count; i++) {
-        struct tr_table *t = s->tr->tables->table[i];
-        if (!s->works && t->merge && !tr_merge_busy(t) &&
-            tr_merge_done(t) < tr_clock_get(s->clock, TR_CLOCK_LIMIT)) {
-            TR_TRY(tr_merge_start(t, NULL));
-            ++*did;
-        }
-        if (tr_server_holds_clock(t) &&
-            tr_clock_get(s->clock, t->sparse ? TR_CLOCK_PUSHED : TR_CLOCK_READ) > t->served) {
-            TR_TRY(tr_server_apply_held(t));
-            ++*did;
-        }
-    }
+        TR_TRY(tr_table_serve(s->tr->tables->table[i], &clocks, did));
     return TR_OK;
 }
 
@@ -108,11 +82,8 @@ static int64_t settled(const struct tr_sync *s)
         if (!merges && tr_push_busy(&v->view) && v->push_clock < least) least = v->push_clock;
     }
     for (size_t i = 0; i < tables->count; i++) {
-        const struct tr_table *t = tables->table[i];
-        int64_t merged = tr_merge_done(t), sending = tr_rows_sending(t);
-        if (merged < least) least = merged;
-        if (sending < least) least = sending;
-        if (tr_server_holds(t) && t->served < least) least = t->served;
+        int64_t settled = tr_table_settled(tables->table[i]);
+        if (settled < least) least = settled;
     }
     return least;
 }
@@ -163,7 +134,7 @@ static int start_pull(struct tr_sync *s, struct tr_view_state *v, void *into, in
     if (has_merged_value(s, v, clock)) return tr_pull_start_merged(&v->view, into);
     if (v->node_pull && s->running && s->counting)
         return tr_pull_start_shared(&v->view, into, clock - s->staleness);
-    if (keeps_versions(v->view.table)) {
+    if (tr_table_keeps_versions(v->view.table)) {
         version = tr_clock_get(s->clock, TR_CLOCK_VERSION);
         if (version < written_by_all(s)) version = written_by_all(s);
         if (version < v->push_clock + 1) version = v->push_clock + 1;
@@ -219,7 +190,7 @@ static int take_over(struct tr_sync *s, struct tr_view_state *v)
     int64_t next = s->now + 1;
     if (!v->node_pull || tr_sync_lockstep(s) || !s->counting || !adds_own_update(s, v)) return TR_OK;
     if (v->ahead_started || tr_pull_busy(&v->view) || !sync_may_read(s, next)) return TR_OK;
-    return tr_node_pull_has_news(v->node_pull, next - s->staleness) ? want_prefetch(s, v) : TR_OK;
+    return tr_view_has_news(v, next - s->staleness) ? want_prefetch(s, v) : TR_OK;
 }
 
 /* A copy is kept over clocks where the worker's own updates can be added to it: not gradients, whose steps only the
@@ -453,13 +424,7 @@ int tr_sync_tick(struct tr_sync *s)
         TR_TRY(tr_view_push(&v->view));
         tables->traffic.pushes--; /* others may wait for it, but there is no update in it */
     }
-    for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_rows_end_clock(tables->table[i], s->now));
-    for (size_t i = 0; i < tables->count; i++) { /* merges that this rank has nothing to give to */
-        struct tr_table *t = tables->table[i];
-        if (!t->merge || t->updating_views > 0 || tr_table_next_update(t, s->now) > s->now) continue;
-        TR_WAIT_UNTIL(tr, !tr_merge_busy(t), "the merge of table %s", t->name);
-        TR_TRY(tr_merge_start(t, NULL));
-    }
+    TR_TRY(tr_tables_end_clock(tr, s->now));
     tr_clock_raise(s->clock, TR_CLOCK_READ, s->now + 1);
     s->now++;
     /* with more ranks than cores, workers that never wait would run whole time slices apart */
@@ -475,10 +440,12 @@ static int poll_sync(void *what, int *did)
     tr_clock_serve(s->clock, tables->service.seconds, tables->service.share_bytes);
     if (!s->counting) return TR_OK;
     tables->written = written_by_all(s);
-    tell_version(s);
+    int64_t version = sync_own_version(s);
+    if (version < INT64_MAX) tr_tables_set_stable(tables, tr_clock_get(s->clock, TR_CLOCK_VERSION));
+    if (version < INT64_MAX) tr_clock_raise(s->clock, TR_CLOCK_VERSION, version);
     if (tables->status != TR_OK && !tr_clock_get(s->clock, TR_CLOCK_FAILED))
         tr_clock_raise(s->clock, TR_CLOCK_FAILED, 1);
-    TR_TRY(serve(s, did));
+    TR_TRY(sync_serve(s, did));
     if (s->tells_rows) tr_clock_raise(s->clock, TR_CLOCK_PUSHED, pushed_rows(s));
     for (size_t i = 0; i < tables->view_count; i++)
         if (tables->views[i]->ahead_wanted) TR_TRY(start_prefetch(s, tables->views[i]));
@@ -500,7 +467,7 @@ int tr_sync_begin(struct tr_sync *s)
     const bool counts[TR_CLOCK_MINIMA] = {[TR_CLOCK_WRITTEN] = owes,
                                           [TR_CLOCK_READ] = works,
                                           [TR_CLOCK_PUSHED] = s->tells_rows,
-                                          [TR_CLOCK_VERSION] = own_version(s) != INT64_MAX};
+                                          [TR_CLOCK_VERSION] = sync_own_version(s) != INT64_MAX};
     TR_TRY(tr_clock_reset(s->clock, counts));
     s->now = s->written = 0;
     s->works = works;
@@ -530,13 +497,6 @@ static bool nothing_ahead(const struct tr_tables *tables)
     return true;
 }
 
-static bool nothing_merged(const struct tr_tables *tables)
-{
-    for (size_t i = 0; i < tables->count; i++)
-        if (tr_merge_busy(tables->table[i])) return false;
-    return true;
-}
-
 /* A worker that has ended early, because it was told to stop, holds up nobody's reading; under BSP all end at the same
  * clock, and servers may still be adding what the workers have long sent. */
 static int settle(struct tr_sync *s)
@@ -560,7 +520,7 @@ int tr_sync_barrier(struct tr_sync *s)
     if (s->works) TR_TRY(settle(s));
     /* for servers and the scheduler this is the whole of training */
     TR_TRY(tr_barrier(s->tr, s->tr->active->participants, s->works ? "all ranks to end a stage" : NULL));
-    TR_WAIT_UNTIL(s->tr, nothing_merged(s->tr->tables), "the last merges to bring new values");
+    TR_WAIT_UNTIL(s->tr, !tr_tables_merge(s->tr->tables), "the last merges to bring new values");
     return TR_OK;
 }
 
@@ -575,21 +535,10 @@ static int push_held(struct tr_sync *s)
     return TR_OK;
 }
 
-/* What rounding has taken is left where a function would take it, or the zeros of another table, for one more gradient. */
-static bool holds_back(const struct tr_tables *tables)
-{
-    bool functions = false;
-    for (size_t i = 0; i < tables->count; i++) {
-        if (tables->table[i]->filter.kind != TR_FILTER_NONE) return true;
-        functions = functions || tables->table[i]->use;
-    }
-    return tr_tables_round(tables) && !functions;
-}
-
 int tr_sync_flush(struct tr_sync *s, bool *flushed)
 {
     struct tr_tables *tables = s->tr->tables;
-    *flushed = holds_back(tables);
+    *flushed = tr_tables_hold_back(tables);
     if (!*flushed) return TR_OK;
     tables->flushes = true;
     int status = s->works ? push_held(s) : TR_OK;

@@ -15,17 +15,6 @@
 
 /* ======== one table ======== */
 
-MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
-{
-    switch (dtype) {
-    case TR_F32: return MPI_FLOAT;
-    case TR_F64: return MPI_DOUBLE;
-    case TR_I32: return MPI_INT32_T;
-    case TR_I64: return MPI_INT64_T;
-    }
-    return MPI_BYTE;
-}
-
 /* Rows wider than this are cut, so that one row's pieces lie on several servers (2-D blocks). */
 static uint32_t table_pieces(size_t width, size_t element)
 {
@@ -142,7 +131,8 @@ void tr_table_free(struct tr_table *t)
     if (t->map) tr_hashmap_close(t->map);
     free(t->map);
     tr_rows_free(t);
-    free(t->subscribed);
+    tr_server_close(t);
+    tr_subscription_discard(t);
     free(t->share);
     free(t->line);
     free(t->name);
@@ -207,6 +197,7 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
     if (status == TR_OK) status = table_make_map(t);
     if (status == TR_OK) status = table_make_sparse(t);
     if (status == TR_OK) status = tr_rows_open(t);
+    if (status == TR_OK) status = tr_server_open(t);
     uint32_t servers = t->partition.servers;
     if (status == TR_OK) status = TR_NEW(&t->share, servers);
     if (status == TR_OK) status = TR_NEW(&t->line, servers);
@@ -274,7 +265,7 @@ static int resize_check(const struct tr_table *t, uint32_t servers)
     if (servers < 1 || servers > (uint32_t)t->tr->layout.servers)
         return tr_fail(TR_ERR_CONFIG, "table %s: it cannot lie on %u servers, there are %d", t->name, servers,
                        t->tr->layout.servers);
-    if (t->clients > 0 || t->updating_views > 0 || t->merge)
+    if (tr_server_has_clients(t) || t->updating_views > 0 || t->merge)
         return tr_fail(TR_ERR_INTERNAL, "table %s moves to other servers while views of it are open",
                        t->name);
     return TR_OK;
@@ -350,20 +341,6 @@ int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
 
 /* ---- opening and closing ---- */
 
-/* Merges, messages, rows and views of all tables. */
-static int tables_poll(void *what, int *did)
-{
-    struct tr_tables *tables = what;
-    tr_messages_poll(tables, did);
-    TR_TRY(tr_server_poll(tables, did));
-    for (size_t i = 0; i < tables->count; i++) {
-        TR_TRY(tr_merge_poll(tables->table[i], did));
-        TR_TRY(tr_rows_poll(tables->table[i], did));
-    }
-    for (size_t i = 0; i < tables->view_count; i++) TR_TRY(tr_view_poll(tables->views[i], did));
-    return TR_OK;
-}
-
 /* Said before anything is read, while it costs nothing. */
 static int tables_check_servers(const tr_context *tr)
 {
@@ -373,6 +350,9 @@ static int tables_check_servers(const tr_context *tr)
                    tr->layout.servers);
 }
 
+/* In this order: answers and acknowledgements first. */
+static tr_poll_fn *const polls[] = {tr_server_poll, tr_merge_poll, tr_rows_poll, tr_view_poll};
+
 int tr_tables_open(tr_context *tr)
 {
     TR_TRY(tables_check_servers(tr));
@@ -380,7 +360,8 @@ int tr_tables_open(tr_context *tr)
     TR_TRY(TR_NEW(&tr->tables, 1));
     tr->tables->tr = tr;
     TR_TRY(tr_functions_open(tr->tables));
-    return tr_poll_add(tr, tables_poll, tr->tables);
+    for (size_t i = 0; i < sizeof polls / sizeof *polls; i++) TR_TRY(tr_poll_add(tr, polls[i], tr->tables));
+    return TR_OK;
 }
 
 int tr_tables_forget_views(tr_context *tr)
@@ -397,7 +378,6 @@ int tr_tables_forget_views(tr_context *tr)
 static void tables_free_table(struct tr_table *t)
 {
     tr_merge_close(t);
-    tr_server_forget_all(t);
     tr_use_free(t);
     tr_table_free(t);
 }
@@ -423,7 +403,7 @@ void tr_tables_close(tr_context *tr)
     struct tr_tables *tables = tr->tables;
     if (!tables) return;
     (void)tr_tables_forget_views(tr);
-    tr_poll_remove(tr, tables_poll, tables);
+    for (size_t i = 0; i < sizeof polls / sizeof *polls; i++) tr_poll_remove(tr, polls[i], tables);
     while (tables->count > 0) tables_free_table(tables->table[--tables->count]);
     tr_functions_close(tables);
     tr_messages_free(tables);
@@ -437,49 +417,6 @@ void tr_tables_close(tr_context *tr)
     tr->tables = NULL;
 }
 
-/* ---- time on the way ---- */
-
-/* Counts the time since the last change of what this rank does, or of what is on its way. */
-static void way_count(struct tr_tables *tables)
-{
-    struct tr_way_now *way = &tables->way;
-    double now = tr_now(), passed = way->under_way > 0 ? now - way->since : 0;
-    tables->traffic.way_seconds += passed;
-    if (way->computes && way->waits == 0) tables->traffic.hidden_seconds += passed;
-    way->since = now;
-}
-
-void tr_way_begin(struct tr_tables *tables)
-{
-    way_count(tables);
-    tables->way.under_way++;
-}
-
-void tr_way_end(struct tr_tables *tables)
-{
-    way_count(tables);
-    tables->way.under_way--;
-}
-
-void tr_way_compute(struct tr_tables *tables, bool computes)
-{
-    way_count(tables);
-    tables->way.computes = computes;
-    tables->way.waits = 0; /* one that failed did not say that it ended */
-}
-
-void tr_wait_begin(struct tr_tables *tables)
-{
-    way_count(tables);
-    tables->way.waits++;
-}
-
-void tr_wait_end(struct tr_tables *tables)
-{
-    way_count(tables);
-    if (tables->way.waits > 0) tables->way.waits--;
-}
-
 /* ---- stages ---- */
 
 int tr_tables_ready(tr_context *tr)
@@ -489,7 +426,7 @@ int tr_tables_ready(tr_context *tr)
     TR_TRY(tr_views_ready(tr));
     tables->before = 0;
     for (size_t i = 0; i < tables->count; i++) {
-        tables->table[i]->served = 0;
+        tr_server_begin(tables->table[i]);
         TR_TRY(tr_use_begin(tables->table[i]));
         TR_TRY(tr_rows_begin(tables->table[i]));
     }
@@ -600,7 +537,7 @@ int tr_tables_resume(tr_context *tr, struct tr_suspended *s)
     suspended_swap(tables, s);
     tables->before = 0;
     for (size_t i = 0; i < s->tables; i++) {
-        tables->table[i]->served = 0;
+        tr_server_begin(tables->table[i]);
         tr_merge_begin(tables->table[i]);
         TR_TRY(tr_rows_begin(tables->table[i]));
     }
@@ -616,4 +553,64 @@ void tr_tables_end(tr_context *tr, struct tr_suspended *s)
     while (tables->view_count > 0) tr_view_end(tables->views[0]);
     suspended_swap(tables, s);
     suspended_free(s);
+}
+
+/* ---- for consistency ---- */
+
+int tr_table_serve(struct tr_table *t, const struct tr_table_clocks *clocks, int *did)
+{
+    if (!clocks->works && t->merge && !tr_merge_busy(t) && tr_merge_done(t) < clocks->limit) {
+        TR_TRY(tr_merge_start(t, NULL));
+        ++*did;
+    }
+    return tr_server_serve(t, t->sparse ? clocks->pushed : clocks->read, did);
+}
+
+int64_t tr_table_settled(const struct tr_table *t)
+{
+    int64_t merged = tr_merge_done(t), sending = tr_rows_sending(t), served = tr_server_settled(t);
+    int64_t least = merged < sending ? merged : sending;
+    return least < served ? least : served;
+}
+
+int64_t tr_table_version(const struct tr_table *t)
+{
+    if (!tr_table_keeps_versions(t) || t->server < 0) return INT64_MAX;
+    return atomic_load_explicit(&t->line[t->server]->version, memory_order_relaxed);
+}
+
+int tr_tables_end_clock(tr_context *tr, int64_t clock)
+{
+    struct tr_tables *tables = tr->tables;
+    for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_rows_end_clock(tables->table[i], clock));
+    for (size_t i = 0; i < tables->count; i++) {
+        struct tr_table *t = tables->table[i];
+        if (!t->merge || t->updating_views > 0 || tr_table_next_update(t, clock) > clock) continue;
+        TR_WAIT_UNTIL(tr, !tr_merge_busy(t), "the merge of table %s", t->name);
+        TR_TRY(tr_merge_start(t, NULL));
+    }
+    return TR_OK;
+}
+
+bool tr_tables_merge(const struct tr_tables *tables)
+{
+    for (size_t i = 0; i < tables->count; i++)
+        if (tr_merge_busy(tables->table[i])) return true;
+    return false;
+}
+
+void tr_tables_set_stable(struct tr_tables *tables, int64_t version)
+{
+    for (size_t i = 0; i < tables->count; i++)
+        if (tables->table[i]->use) tables->table[i]->use->share.stable = version + tables->before;
+}
+
+bool tr_tables_hold_back(const struct tr_tables *tables)
+{
+    bool functions = false;
+    for (size_t i = 0; i < tables->count; i++) {
+        if (tables->table[i]->filter.kind != TR_FILTER_NONE) return true;
+        functions = functions || tables->table[i]->use;
+    }
+    return tr_tables_round(tables) && !functions;
 }

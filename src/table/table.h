@@ -90,26 +90,19 @@ struct tr_table {
     struct tr_filter filter; /* what stays behind of updates sent as messages */
     struct tr_use *use;      /* the function that takes updates; NULL: they are added */
 
-    struct tr_client **client; /* key sets registered with this server */
-    size_t clients, client_capacity;
-    size_t pushing_clients; /* whose views push */
-    bool rests;             /* as tr_table_rest() says */
-    int64_t served;       /* clocks of this stage of which all pushed messages have been applied (lockstep) */
-    struct tr_held *held; /* messages of the clock served next, and of later ones */
-    size_t held_last;     /* clients of which all of the clock served next is here */
+    struct tr_serving *serving; /* what clients have registered and pushed: see server.c */
+    bool rests;                 /* as tr_table_rest() says */
 
     uint32_t next_tag;
     uint32_t updating_views; /* of this worker */
     int64_t every, first;    /* as tr_table_update_every() says */
     bool merges_shared;      /* in memory that the node shares */
     struct tr_merge *merge;
-    tr_key *
-        subscribed; /* rows that this worker has subscribed to since the stage's merges were opened; NULL: none … */
-    size_t subscribed_n;
+    struct tr_subscription
+        *subscribing; /* rows that this worker has subscribed to since merges were opened … */
     struct tr_subscription *subscription; /* … and before */
     struct tr_node_pull *node_pulls;      /* what this rank's node pulls as one: a list */
-    struct tr_rows *rows;                 /* what this rank pulls row by row */
-    struct tr_row_push *row_push;         /* … and pushes, by server; NULL before the first time */
+    struct tr_rows *rows;                 /* what this rank pulls and pushes row by row */
 };
 
 /* Bytes of the values that this rank serves. */
@@ -179,7 +172,16 @@ static inline int tr_node_rank(const tr_context *tr, int rank)
     return number;
 }
 
-MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype);
+static inline MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
+{
+    switch (dtype) {
+    case TR_F32: return MPI_FLOAT;
+    case TR_F64: return MPI_DOUBLE;
+    case TR_I32: return MPI_INT32_T;
+    case TR_I64: return MPI_INT64_T;
+    }
+    return MPI_BYTE;
+}
 
 /* Updates are not merged: they come as messages and are held back by servers under BSP. */
 static inline bool tr_table_by_message(const struct tr_table *t)
@@ -262,14 +264,38 @@ int tr_tables_resume(tr_context *tr, struct tr_suspended *suspended);
 /* Ends what was suspended (zeros: nothing): its views can only be closed. All ranks. */
 void tr_tables_end(tr_context *tr, struct tr_suspended *suspended);
 
-/* A pull or push of this rank begins, and is over: its time counts as way_seconds, that of several at once but once. */
-void tr_way_begin(struct tr_tables *tables);
-void tr_way_end(struct tr_tables *tables);
+/* ---- for consistency (sync.c), which knows clocks: rank by rank, without waiting ---- */
 
-/* This rank begins to compute, and stops; and while it computes it begins to wait, or to move something, and goes on. What
- * is on its way while it computes and does not wait counts as hidden_seconds. */
-void tr_way_compute(struct tr_tables *tables, bool computes);
-void tr_wait_begin(struct tr_tables *tables);
-void tr_wait_end(struct tr_tables *tables);
+/* What the clock window says. */
+struct tr_table_clocks {
+    bool works;     /* this rank computes, and so starts merges itself */
+    int64_t limit;  /* clocks below it will be run */
+    int64_t read;   /* all workers have read for clocks < read */
+    int64_t pushed; /* all rows that were pushed in clocks < pushed have reached their servers */
+};
+
+/* Takes part in the next merge if it is sure to come and this rank only serves; and adds updates of the next clock that the
+ * server holds, once `clocks` says that they may become visible. */
+int tr_table_serve(struct tr_table *table, const struct tr_table_clocks *clocks, int *did);
+
+/* All updates of clocks < this that this rank owes the table, as a worker that merges or pushes rows or as a server, have
+ * arrived; INT64_MAX: it owes none. (Pushes of views that are not merged: tr_push_busy().) */
+int64_t tr_table_settled(const struct tr_table *table);
+
+/* The version of this rank's share; INT64_MAX: it serves none that keeps versions. */
+int64_t tr_table_version(const struct tr_table *table);
+
+/* A worker ends its clock: rows that it has added leave, and merges start in which it updates nothing. */
+int tr_tables_end_clock(tr_context *tr, int64_t clock);
+
+/* Some merge of this rank is running. */
+bool tr_tables_merge(const struct tr_tables *tables);
+
+/* All servers are known to have this version: no function needs to keep earlier ones for readers. */
+void tr_tables_set_stable(struct tr_tables *tables, int64_t version);
+
+/* Filters or rounding hold back parts of updates, which a flush at the end of the stage can send. What rounding has taken is
+ * lost where some table has a server function, which would take it, or the zeros of another table, for one more gradient. */
+bool tr_tables_hold_back(const struct tr_tables *tables);
 
 #endif

@@ -190,13 +190,6 @@ void tr_view_close(tr_view **view)
 
 /* ---- pulling ---- */
 
-bool tr_view_reads_near(const struct tr_view_state *v)
-{
-    for (uint32_t server = 0; server < v->keys.servers; server++)
-        if (v->channel[server].route != TR_ROUTE_LOAD && v->channel[server].segment->n > 0) return false;
-    return true;
-}
-
 bool tr_view_is_near(const tr_view *view)
 {
     return !view->state->group && tr_view_reads_near(view->state);
@@ -419,10 +412,20 @@ bool tr_push_busy(const tr_view *view)
     return view->state->push != PUSH_IDLE;
 }
 
-int tr_view_poll(struct tr_view_state *v, int *did)
+int tr_view_poll(void *what, int *did)
 {
-    if (v->pull != PULL_IDLE) TR_TRY(pull_advance(v, did));
-    return v->push != PUSH_IDLE ? push_advance(v, did) : TR_OK;
+    struct tr_tables *tables = what;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        struct tr_view_state *v = tables->views[i];
+        if (v->pull != PULL_IDLE) TR_TRY(pull_advance(v, did));
+        if (v->push != PUSH_IDLE) TR_TRY(push_advance(v, did));
+    }
+    return TR_OK;
+}
+
+bool tr_view_has_news(const struct tr_view_state *v, int64_t least)
+{
+    return v->node_pull && tr_node_pull_has_news(v->node_pull, least);
 }
 
 /* ---- which route is faster ---- */

@@ -35,8 +35,8 @@ struct tr_view_state {
     struct tr_group_share *group; /* TR_VIEW_GROUP with more than one member */
 };
 
-/* Carries on what the view pulls and pushes. */
-int tr_view_poll(struct tr_view_state *view, int *did);
+/* Polls: carries on what open views pull and push. what: the tr_tables. */
+int tr_view_poll(void *what, int *did);
 
 /* The members of a group join hands over the views they have opened: all ranks, after all of them have opened all. */
 int tr_views_ready(tr_context *tr);
@@ -46,7 +46,15 @@ void tr_view_end(struct tr_view_state *view);
 
 /* All its values are read directly from memory of this node; what is read so, is, though a group may have to spread it. */
 bool tr_view_is_near(const tr_view *view);
-bool tr_view_reads_near(const struct tr_view_state *view);
+static inline bool tr_view_reads_near(const struct tr_view_state *v)
+{
+    for (uint32_t server = 0; server < v->keys.servers; server++)
+        if (v->channel[server].route != TR_ROUTE_LOAD && v->channel[server].segment->n > 0) return false;
+    return true;
+}
+
+/* The node has fetched, or is fetching, what this view reads, all with the updates of clocks < least. */
+bool tr_view_has_news(const struct tr_view_state *view, int64_t least);
 
 /* Starts to fill `into` (n × width elements) with what the servers have now, or had at a version, where they keep
  * versions (-1: now). In a group, the leader reads and spreads what it has read. */
