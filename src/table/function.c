@@ -80,19 +80,6 @@ void tr_functions_close(struct tr_tables *tables)
     tables->functions = NULL;
 }
 
-/* "a, b or c": what there is to choose from. */
-static void list_functions(const struct tr_functions *f, char *text, size_t size)
-{
-    size_t length = 0;
-    *text = '\0';
-    for (size_t i = 0; i < f->functions && length < size; i++)
-        length += (size_t)snprintf(text + length, size - length, "%s%s",
-                                   i == 0                  ? ""
-                                   : i + 1 == f->functions ? " or "
-                                                           : ", ",
-                                   f->function[i].name);
-}
-
 /* ---- using one ---- */
 
 /* A share as functions see it; value is where this rank finds it, or NULL. */
@@ -139,22 +126,6 @@ static int make_arrays(struct tr_table *t)
     return use->sums ? TR_NEW(&use->sum, bytes) : TR_OK;
 }
 
-static int make_share(struct tr_table *t, const void *argument)
-{
-    struct tr_use *use = t->use;
-    use->share = share_of(t, t->server);
-    if (argument && use->function.argument > 0) {
-        char *copy;
-        TR_TRY(TR_NEW(&copy, use->function.argument));
-        memcpy(copy, argument, use->function.argument);
-        use->share.argument = copy;
-    }
-    if (t->server < 0) return TR_OK;
-    use->sums = use->function.merged && t->lockstep;
-    TR_TRY(make_arrays(t));
-    return use->function.open ? use->function.open(&use->share) : TR_OK;
-}
-
 /* What servers are to do with updates needs each of them: merged or added by others they are not theirs to see. */
 static int check_push(const struct tr_table *t)
 {
@@ -182,14 +153,34 @@ static int use_function(struct tr_table *t, const char *name, const void *argume
     const tr_function *function = find_function(known, name);
     if (!function) {
         char names[256];
-        list_functions(known, names, sizeof names);
+        /* "a, b or c": what there is to choose from. */
+        size_t size = sizeof names;
+        size_t length = 0;
+        *names = '\0';
+        for (size_t i = 0; i < known->functions && length < size; i++)
+            length += (size_t)snprintf(names + length, size - length, "%s%s",
+                                       i == 0                      ? ""
+                                       : i + 1 == known->functions ? " or "
+                                                                   : ", ",
+                                       known->function[i].name);
         return tr_fail(TR_ERR_CONFIG, "table %s: unknown server function %s: expected %s", t->name, name,
                        names);
     }
     TR_TRY(check_route(t, function));
     TR_TRY(TR_NEW(&t->use, 1));
     t->use->function = *function;
-    return make_share(t, argument);
+    struct tr_use *use = t->use;
+    use->share = share_of(t, t->server);
+    if (argument && use->function.argument > 0) {
+        char *copy;
+        TR_TRY(TR_NEW(&copy, use->function.argument));
+        memcpy(copy, argument, use->function.argument);
+        use->share.argument = copy;
+    }
+    if (t->server < 0) return TR_OK;
+    use->sums = use->function.merged && t->lockstep;
+    TR_TRY(make_arrays(t));
+    return use->function.open ? use->function.open(&use->share) : TR_OK;
 }
 
 int tr_table_use(tr_table *t, const char *name, const void *argument)
@@ -299,21 +290,6 @@ static int apply(struct tr_table *t, tr_update *u)
     return expire(t, unneeded);
 }
 
-/* Kept until the clock is complete. */
-static int add_to_sum(struct tr_table *t, const tr_update *u)
-{
-    struct tr_use *use = t->use;
-    size_t words = use->touched_words;
-    TR_TRY(TR_GROW(&use->touched, &use->touched_words, use->share.units / 64 + 1));
-    memset(use->touched + words, 0, (use->touched_words - words) * sizeof *use->touched);
-    tr_add_packed_to_share(t->dtype, u->unit, u->n, t->unit_width, u->value, use->sum);
-    for (size_t i = 0; i < u->n; i++) {
-        size_t unit = u->unit ? u->unit[i] : i;
-        use->touched[unit / 64] |= UINT64_C(1) << unit % 64;
-    }
-    return TR_OK;
-}
-
 /* What is left without units of zeros, in memory of the use. */
 static int leave_zeros_out(struct tr_table *t, tr_update *u)
 {
@@ -351,7 +327,19 @@ static int take_update(struct tr_table *t, tr_update *u)
 {
     if (t->use->function.gradients && !t->hash)
         TR_TRY(leave_zeros_out(t, u)); /* else they are left out already */
-    if (t->use->sums) return add_to_sum(t, u);
+    if (t->use->sums) {
+        /* Kept until the clock is complete. */
+        struct tr_use *use = t->use;
+        size_t words = use->touched_words;
+        TR_TRY(TR_GROW(&use->touched, &use->touched_words, use->share.units / 64 + 1));
+        memset(use->touched + words, 0, (use->touched_words - words) * sizeof *use->touched);
+        tr_add_packed_to_share(t->dtype, u->unit, u->n, t->unit_width, u->value, use->sum);
+        for (size_t i = 0; i < u->n; i++) {
+            size_t unit = u->unit ? u->unit[i] : i;
+            use->touched[unit / 64] |= UINT64_C(1) << unit % 64;
+        }
+        return TR_OK;
+    }
     if (t->hash) TR_TRY(sort_units(t, u));
     return apply(t, u);
 }

@@ -263,20 +263,6 @@ static int version_find(struct versions *own, int64_t number, struct version **f
 
 /* ---- adding an update to its version ---- */
 
-/* From here on the version is an array. */
-static int version_make_dense(const tr_share *share, struct version *v)
-{
-    size_t bytes = version_unit_bytes(share);
-    char *sum;
-    TR_TRY(TR_NEW(&sum, share->units * bytes));
-    for (size_t i = 0; i < v->n; i++)
-        memcpy(sum + v->unit[i] * bytes, (const char *)v->sum + i * bytes, bytes);
-    version_drop(v);
-    v->unit = NULL;
-    v->sum = sum;
-    return TR_OK;
-}
-
 /* The sum as an array. */
 static void version_revise_array(const tr_share *share, struct version *v, const tr_update *u, double old,
                                  void *value)
@@ -340,18 +326,6 @@ static int version_revise_list(const tr_share *share, struct version *v, const t
     return TR_OK;
 }
 
-/* One more update: it joins the sum, and the parameters, if they are given, move by as much as the version does. */
-static int version_revise(const tr_share *share, struct version *v, const tr_update *u, double weight,
-                          void *value)
-{
-    double old = v->weight;
-    v->weight = weight;
-    if (v->unit && !share->growing && 2 * (v->n + u->n) > share->units) TR_TRY(version_make_dense(share, v));
-    if (v->unit) return version_revise_list(share, v, u, old, value);
-    version_revise_array(share, v, u, old, value);
-    return TR_OK;
-}
-
 /* ---- reading a version ---- */
 
 /* Where the version has a unit: its place in the sum, or SIZE_MAX. Units are asked for in ascending order; *next: where
@@ -388,7 +362,24 @@ static int version_add_update(const tr_share *share, const tr_update *u, bool ag
     struct version *v;
     TR_TRY(version_find(share->own, u->version, &v));
     v->count++;
-    return version_revise(share, v, u, agree ? version_agreement(v, share, u) : 1 / v->count, value);
+    /* One more update: it joins the sum, and the parameters, if they are given, move by as much as the version does. */
+    double weight = agree ? version_agreement(v, share, u) : 1 / v->count;
+    double old = v->weight;
+    v->weight = weight;
+    if (v->unit && !share->growing && 2 * (v->n + u->n) > share->units) {
+        /* From here on the version is an array. */
+        size_t bytes = version_unit_bytes(share);
+        char *sum;
+        TR_TRY(TR_NEW(&sum, share->units * bytes));
+        for (size_t i = 0; i < v->n; i++)
+            memcpy(sum + v->unit[i] * bytes, (const char *)v->sum + i * bytes, bytes);
+        version_drop(v);
+        v->unit = NULL;
+        v->sum = sum;
+    }
+    if (v->unit) return version_revise_list(share, v, u, old, value);
+    version_revise_array(share, v, u, old, value);
+    return TR_OK;
 }
 
 static int update_dyn(tr_share *share, const tr_update *u)

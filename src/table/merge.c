@@ -117,34 +117,6 @@ static int holding_of_own_keys(const struct rounds *r, struct holding *h)
     return TR_OK;
 }
 
-/* What is held for the participants of a flow, and where in each chunk that is. */
-static int holding_cut(const struct rounds *r, const struct holding *h, const struct flow *f,
-                       struct holding *part)
-{
-    *part = (struct holding){.first = f->first, .end = f->end};
-    TR_TRY(TR_NEW(&part->n, r->chunks * holding_width(part)));
-    for (uint32_t c = 0; c < r->chunks; c++)
-        memcpy(part->n + c * holding_width(part), h->n + c * holding_width(h) + (f->first - h->first),
-               holding_width(part) * sizeof *part->n);
-    TR_TRY(holding_allocate(r, part));
-    const uint32_t *from = h->position;
-    uint32_t *to = part->position;
-    for (uint32_t c = 0; c < r->chunks; c++) {
-        const uint32_t *begin = from;
-        for (int p = h->first; p < h->end; p++) {
-            uint32_t n = h->n[c * holding_width(h) + (size_t)(p - h->first)];
-            if (p == f->first) f->at[c] = (uint32_t)(from - begin);
-            if (p >= f->first && p < f->end) {
-                if (n > 0) memcpy(to, from, n * sizeof *to);
-                to += n;
-                f->units[c] += n;
-            }
-            from += n;
-        }
-    }
-    return TR_OK;
-}
-
 /* Both ascending lists as one. */
 static uint32_t holding_unite_lists(const uint32_t *a, uint32_t n, const uint32_t *b, uint32_t m,
                                     uint32_t *both)
@@ -159,35 +131,6 @@ static uint32_t holding_unite_lists(const uint32_t *a, uint32_t n, const uint32_
     for (; i < n; i++) both[all++] = a[i];
     for (; k < m; k++) both[all++] = b[k];
     return all;
-}
-
-/* All that the parts have, once each. */
-static int holding_unite(const struct rounds *r, const struct holding *part, size_t parts, struct holding *h)
-{
-    *h = (struct holding){.first = part->first, .end = part->end};
-    TR_TRY(TR_NEW(&h->n, r->chunks * holding_width(h)));
-    size_t most = 0;
-    for (size_t i = 0; i < parts; i++) most += part[i].total;
-    uint32_t *spare = NULL;
-    size_t *at = NULL; /* in each part */
-    int status = TR_NEW(&h->position, most);
-    if (status == TR_OK) status = TR_NEW(&spare, most);
-    if (status == TR_OK) status = TR_NEW(&at, parts);
-    uint32_t *to = h->position;
-    for (size_t cell = 0; cell < r->chunks * holding_width(h) && status == TR_OK; cell++) {
-        uint32_t n = 0;
-        for (size_t i = 0; i < parts; i++) {
-            memcpy(spare, to, n * sizeof *to);
-            n = holding_unite_lists(spare, n, part[i].position + at[i], part[i].n[cell], to);
-            at[i] += part[i].n[cell];
-        }
-        h->n[cell] = n;
-        to += n;
-    }
-    h->total = (size_t)(to - h->position);
-    free(spare);
-    free(at);
-    return status;
 }
 
 /* ---- flows ---- */
@@ -273,10 +216,52 @@ static void rounds_wait(tr_context *tr, struct requests *all)
     all->n = 0;
 }
 
-/* Tells each peer which units it will get from this rank, and hears which this one will get. */
-static int rounds_exchange_keys(tr_context *tr, MPI_Comm comm, const struct rounds *r,
-                                const struct round *round, struct holding *out, struct holding *in)
+/* ---- rounds ---- */
+
+/* Where part k of the participants first .. end-1 begins: parts differ by one at most. */
+static int rounds_part_start(int first, int end, int parts, int k)
 {
+    return first + (int)((int64_t)(end - first) * k / parts);
+}
+
+static struct flow *flow_of_peer(struct flow *flow, int peer)
+{
+    while (flow->peer != peer) flow++;
+    return flow;
+}
+
+static int round_plan_flows(tr_context *tr, MPI_Comm comm, struct rounds *r, struct round *round,
+                            struct holding *h, struct holding *out, struct holding *in)
+{
+    for (size_t i = 0; i < round->ins; i++)
+        in[i] = (struct holding){.first = round->first, .end = round->end};
+    for (size_t i = 0; i < round->outs; i++) {
+        /* What is held for the participants of a flow, and where in each chunk. */
+        const struct flow *f = &round->out[i];
+        struct holding *part = &out[i];
+        *part = (struct holding){.first = f->first, .end = f->end};
+        TR_TRY(TR_NEW(&part->n, r->chunks * holding_width(part)));
+        for (uint32_t c = 0; c < r->chunks; c++)
+            memcpy(part->n + c * holding_width(part), h->n + c * holding_width(h) + (f->first - h->first),
+                   holding_width(part) * sizeof *part->n);
+        TR_TRY(holding_allocate(r, part));
+        const uint32_t *from = h->position;
+        uint32_t *to = part->position;
+        for (uint32_t c = 0; c < r->chunks; c++) {
+            const uint32_t *begin = from;
+            for (int p = h->first; p < h->end; p++) {
+                uint32_t n = h->n[c * holding_width(h) + (size_t)(p - h->first)];
+                if (p == f->first) f->at[c] = (uint32_t)(from - begin);
+                if (p >= f->first && p < f->end) {
+                    if (n > 0) memcpy(to, from, n * sizeof *to);
+                    to += n;
+                    f->units[c] += n;
+                }
+                from += n;
+            }
+        }
+    }
+    /* Sends each peer the list of units that it will get from this rank, and receives such lists. */
     struct requests all = {0};
     for (int turn = 0; turn < 2; turn++) { /* how many, then which */
         for (size_t i = 0; i < round->ins; i++) {
@@ -295,21 +280,50 @@ static int rounds_exchange_keys(tr_context *tr, MPI_Comm comm, const struct roun
         rounds_wait(tr, &all);
     }
     free(all.request);
+    struct holding *kept = &out[flow_of_peer(round->out, r->me) - round->out];
+    in[flow_of_peer(round->in, r->me) - round->in] = *kept;
+    *kept = (struct holding){0};
+    holding_free(h);
+    bool last = round->end - round->first == 1;
+    if (!last) {
+        /* The union of what the parts hold. */
+        *h = (struct holding){.first = in->first, .end = in->end};
+        TR_TRY(TR_NEW(&h->n, r->chunks * holding_width(h)));
+        size_t most = 0;
+        for (size_t i = 0; i < round->ins; i++) most += in[i].total;
+        uint32_t *spare = NULL;
+        size_t *at = NULL; /* in each part */
+        int status = TR_NEW(&h->position, most);
+        if (status == TR_OK) status = TR_NEW(&spare, most);
+        if (status == TR_OK) status = TR_NEW(&at, round->ins);
+        uint32_t *to = h->position;
+        for (size_t cell = 0; cell < r->chunks * holding_width(h) && status == TR_OK; cell++) {
+            uint32_t n = 0;
+            for (size_t i = 0; i < round->ins; i++) {
+                memcpy(spare, to, n * sizeof *to);
+                n = holding_unite_lists(spare, n, in[i].position + at[i], in[i].n[cell], to);
+                at[i] += in[i].n[cell];
+            }
+            h->n[cell] = n;
+            to += n;
+        }
+        h->total = (size_t)(to - h->position);
+        free(spare);
+        free(at);
+        TR_TRY(status);
+    }
+    for (size_t i = 0; i < round->ins; i++)
+        TR_TRY(flow_find_places(r, &round->in[i], &in[i], last ? NULL : h));
+    for (uint32_t c = 0; c < r->chunks && !last; c++)
+        for (size_t p = 0; p < holding_width(h); p++) round->held[c] += h->n[c * holding_width(h) + p];
     return TR_OK;
 }
 
-/* ---- rounds ---- */
-
-/* Where part k of the participants first .. end-1 begins: parts differ by one at most. */
-static int rounds_part_start(int first, int end, int parts, int k)
+static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first, int end, struct holding *h)
 {
-    return first + (int)((int64_t)(end - first) * k / parts);
-}
-
-/* Who gets what from whom among the participants first .. end-1. A rank sends to the member of a part that has its own number
- * there, or the first one where that part is smaller. */
-static int round_find_peers(const struct rounds *r, struct round *round, int first, int end)
-{
+    struct round *round = &r->round[r->n++];
+    /* Finds the peers among participants first .. end-1. A rank sends to the member of a part that has its own number there,
+     * or to the first one where that part is smaller. */
     int parts = r->degree < end - first ? r->degree : end - first, mine = 0;
     while (rounds_part_start(first, end, parts, mine + 1) <= r->me) mine++;
     round->first = rounds_part_start(first, end, parts, mine);
@@ -325,39 +339,6 @@ static int round_find_peers(const struct rounds *r, struct round *round, int fir
         for (int i = number; i < size; i += members)
             TR_TRY(flow_open(r, &round->in[round->ins++], begin + i, round->first, round->end));
     }
-    return TR_OK;
-}
-
-static struct flow *flow_of_peer(struct flow *flow, int peer)
-{
-    while (flow->peer != peer) flow++;
-    return flow;
-}
-
-static int round_plan_flows(tr_context *tr, MPI_Comm comm, struct rounds *r, struct round *round,
-                            struct holding *h, struct holding *out, struct holding *in)
-{
-    for (size_t i = 0; i < round->ins; i++)
-        in[i] = (struct holding){.first = round->first, .end = round->end};
-    for (size_t i = 0; i < round->outs; i++) TR_TRY(holding_cut(r, h, &round->out[i], &out[i]));
-    TR_TRY(rounds_exchange_keys(tr, comm, r, round, out, in));
-    struct holding *kept = &out[flow_of_peer(round->out, r->me) - round->out];
-    in[flow_of_peer(round->in, r->me) - round->in] = *kept;
-    *kept = (struct holding){0};
-    holding_free(h);
-    bool last = round->end - round->first == 1;
-    if (!last) TR_TRY(holding_unite(r, in, round->ins, h));
-    for (size_t i = 0; i < round->ins; i++)
-        TR_TRY(flow_find_places(r, &round->in[i], &in[i], last ? NULL : h));
-    for (uint32_t c = 0; c < r->chunks && !last; c++)
-        for (size_t p = 0; p < holding_width(h); p++) round->held[c] += h->n[c * holding_width(h) + p];
-    return TR_OK;
-}
-
-static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first, int end, struct holding *h)
-{
-    struct round *round = &r->round[r->n++];
-    TR_TRY(round_find_peers(r, round, first, end));
     struct holding *out;
     TR_TRY(TR_NEW(&out, round->outs + round->ins));
     int status = round_plan_flows(tr, comm, r, round, h, out, out + round->outs);
@@ -557,33 +538,6 @@ static int shared_merge_open(struct tr_table *t, struct shared_merge **merge)
         if (server >= 0) m->server[server] = (const struct line *)(void *)part->at;
     }
     return TR_OK;
-}
-
-static void shared_merge_close(struct shared_merge *m)
-{
-    struct tr_view_state *v = tr_merged_view(m->table);
-    if (v && &v->view == m->view && v->lent) { /* it may be used again: by the next stage, say */
-        v->view.delta = NULL;
-        (void)TR_NEW((char **)&v->view.delta, tr_view_bytes(&v->view));
-        v->lent = false;
-    }
-    tr_shm_close(&m->memory);
-    free(m->source);
-    free(m->server);
-    free(m);
-}
-
-static void shared_merge_begin(struct shared_merge *m)
-{
-    atomic_store_explicit(&m->mine->ready, 0, memory_order_relaxed);
-    atomic_store_explicit(&m->mine->added, 0, memory_order_relaxed);
-}
-
-static void shared_merge_start(struct shared_merge *m, int64_t clock)
-{
-    m->next = 0;
-    if (m->view) m->table->tr->tables->traffic.bytes_pushed += tr_view_bytes(m->view);
-    atomic_store_explicit(&m->mine->ready, clock + 1, memory_order_release);
 }
 
 static bool shared_all_ready(const struct shared_merge *m, int64_t clock)
@@ -874,21 +828,6 @@ static bool merge_returns_to_views(const struct tr_merge *m)
     return m->spread.n == 0 && m->readers.some && !m->readers.not_all;
 }
 
-static bool merge_goes_down(const struct tr_merge *m)
-{
-    return m->spread.n > 0 || merge_returns_to_views(m);
-}
-
-static void lane_swap(struct lane *l)
-{
-    char *held = l->held;
-    size_t room = l->held_room;
-    l->held = l->next;
-    l->held_room = l->next_room;
-    l->next = held;
-    l->next_room = room;
-}
-
 /* A round has ended: what comes next. */
 static int lane_next(struct tr_merge *m, struct lane *l)
 {
@@ -898,7 +837,7 @@ static int lane_next(struct tr_merge *m, struct lane *l)
     } else if (!l->down) {
         m->heard_all = true; /* the first chunk, or a later one */
         m->added++;
-        l->down = merge_goes_down(m);
+        l->down = m->spread.n > 0 || merge_returns_to_views(m);
         l->busy = l->down;
         if (merge_returns_to_views(m) && m->view && !m->view->merged_value)
             TR_TRY(TR_NEW(&m->view->merged_value, tr_view_bytes(&m->view->view)));
@@ -909,7 +848,12 @@ static int lane_next(struct tr_merge *m, struct lane *l)
     } else {
         l->busy = false;
     }
-    lane_swap(l);
+    char *held = l->held;
+    size_t room = l->held_room;
+    l->held = l->next;
+    l->held_room = l->next_room;
+    l->next = held;
+    l->next_room = room;
     return TR_OK;
 }
 
@@ -937,26 +881,22 @@ static int lane_advance(struct tr_merge *m, struct lane *l, bool *moved)
     return TR_OK;
 }
 
-static int merge_advance(struct tr_merge *m, int *did)
-{
-    for (bool moved = true; moved && m->finished < m->rounds.chunks;) {
-        moved = false;
-        for (int i = 0; i < IN_FLIGHT; i++) {
-            bool this_one;
-            TR_TRY(lane_advance(m, &m->lane[i], &this_one));
-            moved = moved || this_one;
-        }
-        *did += moved;
-    }
-    return TR_OK;
-}
-
 static int merge_poll_table(struct tr_table *t, int *did)
 {
     struct tr_merge *m = t->merge;
     if (!m || !m->busy) return TR_OK;
     if (m->shared && !shared_merge_poll(m->shared, m->clock, did)) return TR_OK;
-    if (!m->shared) TR_TRY(merge_advance(m, did));
+    if (!m->shared) {
+        for (bool moved = true; moved && m->finished < m->rounds.chunks;) {
+            moved = false;
+            for (int i = 0; i < IN_FLIGHT; i++) {
+                bool this_one;
+                TR_TRY(lane_advance(m, &m->lane[i], &this_one));
+                moved = moved || this_one;
+            }
+            *did += moved;
+        }
+    }
     if (m->added == m->rounds.chunks && m->done == m->clock) {
         atomic_thread_fence(memory_order_release); /* what was added shows before the clock that says so */
         m->done = tr_table_next_update(t, m->clock + 1);
@@ -999,7 +939,11 @@ int tr_merge_start(struct tr_table *t, tr_view *view)
     m->heard_all = false;
     m->readers = merge_readers(m->view);
     if (t->subscription) tr_subscription_next(t->subscription);
-    if (m->shared) shared_merge_start(m->shared, m->clock);
+    if (m->shared) {
+        m->shared->next = 0;
+        if (m->shared->view) t->tr->tables->traffic.bytes_pushed += tr_view_bytes(m->shared->view);
+        atomic_store_explicit(&m->shared->mine->ready, m->clock + 1, memory_order_release);
+    }
     return TR_OK;
 }
 
@@ -1008,7 +952,10 @@ void tr_merge_begin(struct tr_table *t)
     if (!t->merge) return;
     t->merge->done = tr_table_next_update(t, 0);
     if (t->subscription) tr_subscription_reset(t->subscription);
-    if (t->merge->shared) shared_merge_begin(t->merge->shared);
+    if (t->merge->shared) {
+        atomic_store_explicit(&t->merge->shared->mine->ready, 0, memory_order_relaxed);
+        atomic_store_explicit(&t->merge->shared->mine->added, 0, memory_order_relaxed);
+    }
 }
 
 bool tr_merge_busy(const struct tr_table *t)
@@ -1123,7 +1070,18 @@ void tr_merge_close(struct tr_table *t)
     tr_subscription_close(t);
     if (!m) return;
     t->merge = NULL;
-    if (m->shared) shared_merge_close(m->shared);
+    if (m->shared) {
+        struct tr_view_state *v = tr_merged_view(m->shared->table);
+        if (v && &v->view == m->shared->view && v->lent) { /* it may be used again: by the next stage, say */
+            v->view.delta = NULL;
+            (void)TR_NEW((char **)&v->view.delta, tr_view_bytes(&v->view));
+            v->lent = false;
+        }
+        tr_shm_close(&m->shared->memory);
+        free(m->shared->source);
+        free(m->shared->server);
+        free(m->shared);
+    }
     for (int i = 0; i < IN_FLIGHT; i++) {
         struct lane *l = &m->lane[i];
         void *memory[] = {l->request, l->out, l->in, l->held, l->next};

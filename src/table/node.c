@@ -691,10 +691,24 @@ static size_t subscription_part(const struct tr_subscription *s, uint32_t slot, 
     return position / s->chunk * members + member;
 }
 
-/* Own rows by the parts that they come in: first how many, then which. */
-static int subscription_find_parts(struct tr_subscription *s, const struct tr_union *rows)
+/* ---- subscribing and closing ---- */
+
+/* Memory for the union, if the node has it; without it the node subscribes to nothing. */
+static int subscription_open_memory(struct tr_subscription *s, const struct tr_union *rows)
 {
     const struct tr_table *t = s->table;
+    const size_t most = (size_t)1 << 28;
+    size_t flags = (size_t)s->members * s->chunks * sizeof *s->behind, units = tr_union_size(rows);
+    flags = (flags + 63) & ~(size_t)63;
+    if (units == 0 || units * t->unit_bytes > most) return TR_OK;
+    size_t bytes = t->tr->node_rank == 0 ? flags + units * t->unit_bytes : 0;
+    if (tr_shm_open(t->tr, t->tr->node, bytes, false, &s->memory) != TR_OK) return TR_OK;
+    s->units = units;
+    s->behind = (_Atomic int64_t *)(void *)s->memory.part[0].at;
+    s->value = s->memory.part[0].at + flags;
+    tr_meet(t->tr, t->tr->node, subscribing);
+    TR_TRY(subscription_find_slice(s, rows));
+    /* Own rows by the parts that they come in: first how many, then which. */
     size_t parts = (size_t)s->members * s->chunks;
     TR_TRY(TR_NEW(&s->begin, parts + 2));
     TR_TRY(TR_NEW(&s->left, parts));
@@ -718,37 +732,6 @@ static int subscription_find_parts(struct tr_subscription *s, const struct tr_un
     return TR_OK;
 }
 
-/* ---- subscribing and closing ---- */
-
-static void subscription_find_members(struct tr_subscription *s)
-{
-    const tr_context *tr = s->table->tr;
-    s->member = -1;
-    for (int w = 0; w < tr_worker_set_size(tr->active); w++) {
-        int rank = tr_worker_rank(tr, tr->active, w);
-        if (rank == tr->rank) s->member = s->members;
-        s->members += tr_same_node(tr, rank);
-    }
-}
-
-/* Memory for the union, if the node has it; without it the node subscribes to nothing. */
-static int subscription_open_memory(struct tr_subscription *s, const struct tr_union *rows)
-{
-    const struct tr_table *t = s->table;
-    const size_t most = (size_t)1 << 28;
-    size_t flags = (size_t)s->members * s->chunks * sizeof *s->behind, units = tr_union_size(rows);
-    flags = (flags + 63) & ~(size_t)63;
-    if (units == 0 || units * t->unit_bytes > most) return TR_OK;
-    size_t bytes = t->tr->node_rank == 0 ? flags + units * t->unit_bytes : 0;
-    if (tr_shm_open(t->tr, t->tr->node, bytes, false, &s->memory) != TR_OK) return TR_OK;
-    s->units = units;
-    s->behind = (_Atomic int64_t *)(void *)s->memory.part[0].at;
-    s->value = s->memory.part[0].at + flags;
-    tr_meet(t->tr, t->tr->node, subscribing);
-    TR_TRY(subscription_find_slice(s, rows));
-    return subscription_find_parts(s, rows);
-}
-
 int tr_subscription_open(struct tr_table *t, uint32_t chunk, uint32_t chunks)
 {
     struct tr_union rows;
@@ -759,7 +742,13 @@ int tr_subscription_open(struct tr_table *t, uint32_t chunk, uint32_t chunks)
     t->subscription = s;
     s->chunk = chunk;
     s->chunks = chunks;
-    subscription_find_members(s);
+    const tr_context *tr = s->table->tr;
+    s->member = -1;
+    for (int w = 0; w < tr_worker_set_size(tr->active); w++) {
+        int rank = tr_worker_rank(tr, tr->active, w);
+        if (rank == tr->rank) s->member = s->members;
+        s->members += tr_same_node(tr, rank);
+    }
     if (tr_union_open(t->tr, t->keys, &rows) != TR_OK) return TR_OK;
     struct tr_walker walker = {.partition = &t->partition};
     for (size_t i = 0; i < s->n; i++)

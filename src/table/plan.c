@@ -99,41 +99,7 @@ static int partition_place_by_user(const struct tr_partition_options *options, s
     return TR_OK;
 }
 
-/* Gives every block a server, and numbers the blocks of each in ascending order. */
-static int partition_place_blocks(const struct tr_partition_options *options, struct tr_partition *p)
-{
-    if (p->blocks > TR_MOST_PLACED_BLOCKS)
-        return tr_fail(
-            TR_ERR_CONFIG,
-            "table %s: %llu blocks of %llu are more than the %d that every rank can list: make the blocks "
-            "larger (table.block)",
-            options->table, (unsigned long long)p->blocks, (unsigned long long)p->block,
-            TR_MOST_PLACED_BLOCKS);
-    TR_TRY(TR_NEW(&p->placed, (size_t)p->blocks));
-    TR_TRY(TR_NEW(&p->block_at, (size_t)p->blocks));
-    TR_TRY(TR_NEW(&p->first, (size_t)p->servers + 1));
-    TR_TRY(p->kind == TR_PARTITION_RING ? partition_place_on_ring(p) : partition_place_by_user(options, p));
-    for (uint64_t block = 0; block < p->blocks; block++)
-        p->placed[block].position = p->first[p->placed[block].server + 1]++;
-    for (uint32_t server = 0; server < p->servers; server++) p->first[server + 1] += p->first[server];
-    for (uint64_t block = 0; block < p->blocks; block++)
-        p->block_at[p->first[p->placed[block].server] + p->placed[block].position] = (uint32_t)block;
-    return TR_OK;
-}
-
 /* ---- unbounded ---- */
-
-static int partition_open_unbounded(const struct tr_partition_options *options, struct tr_partition *p)
-{
-    if (p->units > UINT64_C(1) << 63)
-        return tr_fail(TR_ERR_CONFIG, "table %s: %llu keys are more than 2^63", options->table,
-                       (unsigned long long)p->units);
-    if (p->kind == TR_PARTITION_OWN)
-        return tr_fail(TR_ERR_CONFIG,
-                       "table %s: with hash storage its keys cannot be placed by a function of one's own",
-                       options->table);
-    return p->kind == TR_PARTITION_RING ? ring_points(p, &p->ring) : TR_OK;
-}
 
 static uint32_t partition_unbounded_server(const struct tr_partition *p, uint64_t block)
 {
@@ -179,9 +145,35 @@ static int partition_check_share(const struct tr_partition_options *options, con
 static int partition_lay_out(const struct tr_partition_options *options, struct tr_partition *p,
                              uint64_t even)
 {
-    if (p->unbounded) return partition_open_unbounded(options, p);
+    if (p->unbounded) {
+        if (p->units > UINT64_C(1) << 63)
+            return tr_fail(TR_ERR_CONFIG, "table %s: %llu keys are more than 2^63", options->table,
+                           (unsigned long long)p->units);
+        if (p->kind == TR_PARTITION_OWN)
+            return tr_fail(TR_ERR_CONFIG,
+                           "table %s: with hash storage its keys cannot be placed by a function of one's own",
+                           options->table);
+        return p->kind == TR_PARTITION_RING ? ring_points(p, &p->ring) : TR_OK;
+    }
     if (partition_is_placed(p)) {
-        TR_TRY(partition_place_blocks(options, p));
+        /* Gives every block a server, and numbers the blocks of each in ascending order. */
+        if (p->blocks > TR_MOST_PLACED_BLOCKS)
+            return tr_fail(TR_ERR_CONFIG,
+                           "table %s: %llu blocks of %llu are more than the %d that every rank can list: "
+                           "make the blocks "
+                           "larger (table.block)",
+                           options->table, (unsigned long long)p->blocks, (unsigned long long)p->block,
+                           TR_MOST_PLACED_BLOCKS);
+        TR_TRY(TR_NEW(&p->placed, (size_t)p->blocks));
+        TR_TRY(TR_NEW(&p->block_at, (size_t)p->blocks));
+        TR_TRY(TR_NEW(&p->first, (size_t)p->servers + 1));
+        TR_TRY(p->kind == TR_PARTITION_RING ? partition_place_on_ring(p)
+                                            : partition_place_by_user(options, p));
+        for (uint64_t block = 0; block < p->blocks; block++)
+            p->placed[block].position = p->first[p->placed[block].server + 1]++;
+        for (uint32_t server = 0; server < p->servers; server++) p->first[server + 1] += p->first[server];
+        for (uint64_t block = 0; block < p->blocks; block++)
+            p->block_at[p->first[p->placed[block].server] + p->placed[block].position] = (uint32_t)block;
         return partition_check_share(options, p, tr_partition_longest(p));
     }
     TR_TRY(partition_check_share(options, p, even + p->block));
@@ -315,24 +307,6 @@ static int segment_sort(struct tr_segment *s)
     return TR_OK;
 }
 
-/* Memory for all units that have been counted; the segments lie side by side in it. */
-static int plan_allocate(struct tr_plan *p, bool unbounded)
-{
-    for (uint32_t server = 0; server < p->servers; server++) p->units += p->segment[server].n;
-    TR_TRY(TR_NEW(&p->local, p->units));
-    TR_TRY(unbounded ? TR_NEW(&p->key, p->units) : TR_NEW(&p->position, p->units));
-    size_t first = 0;
-    for (uint32_t server = 0; server < p->servers; server++) {
-        struct tr_segment *s = &p->segment[server];
-        s->local = p->local + first;
-        if (unbounded) s->key = p->key + first;
-        else s->position = p->position + first;
-        first += s->n;
-        s->n = 0;
-    }
-    return TR_OK;
-}
-
 /* Counts the units of each server, then fills the segments. */
 static int plan_fill(const struct tr_plan_keys *k, struct tr_plan *p)
 {
@@ -341,7 +315,21 @@ static int plan_fill(const struct tr_plan_keys *k, struct tr_plan *p)
     struct tr_walker walker = {.partition = k->partition};
     TR_TRY(TR_NEW(&p->segment, p->servers));
     for (int fills = 0; fills < 2; fills++) {
-        if (fills) TR_TRY(plan_allocate(p, unbounded));
+        if (fills) {
+            /* Memory for all units that have been counted; the segments lie side by side in it. */
+            for (uint32_t server = 0; server < p->servers; server++) p->units += p->segment[server].n;
+            TR_TRY(TR_NEW(&p->local, p->units));
+            TR_TRY(unbounded ? TR_NEW(&p->key, p->units) : TR_NEW(&p->position, p->units));
+            size_t first = 0;
+            for (uint32_t server = 0; server < p->servers; server++) {
+                struct tr_segment *s = &p->segment[server];
+                s->local = p->local + first;
+                if (unbounded) s->key = p->key + first;
+                else s->position = p->position + first;
+                first += s->n;
+                s->n = 0;
+            }
+        }
         for (size_t a = 0; a < outer; a++)
             for (size_t b = 0; b < inner; b++) {
                 size_t i = listed ? a : b, piece = listed ? b : a;

@@ -130,21 +130,6 @@ static int open_file(struct tr_replica *l, const char *path)
                    strerror(errno));
 }
 
-/* Without a name, once all have it open: so it goes with the last of them. */
-static int share_file(struct tr_replica *l)
-{
-    char path[PATH_MAX];
-    bool makes = l->tr->node_rank == 0;
-    l->folder = getenv("TMPDIR");
-    if (!l->folder || !*l->folder) l->folder = "/tmp";
-    int status = makes ? make_file(l, path, sizeof path) : TR_OK;
-    int told = tr_broadcast(l->tr, TR_SET_NODE, 0, path, sizeof path);
-    if (!makes) status = told == TR_OK ? open_file(l, path) : told;
-    status = tr_agree(l->tr, status);
-    if (makes && *path) unlink(path);
-    return status;
-}
-
 /* All of it, in as many pieces as the system takes; `error` is 0 where the file is too short. */
 static bool move_bytes(int file, bool writes, char *at, size_t bytes, size_t offset, int *error)
 {
@@ -219,7 +204,17 @@ static int open_replica(struct tr_replica *l, const tr_replica_options *options)
     TR_TRY(open_window(l));
     if (l->limited) {
         if (tr->node_rank == 0) tr_rng_seed(&l->head->random, tr->job->seed, (uint64_t)tr->rank, 0);
-        TR_TRY(share_file(l));
+        /* Without a name, once all have it open: so it goes with the last of them. */
+        char path[PATH_MAX];
+        bool makes = l->tr->node_rank == 0;
+        l->folder = getenv("TMPDIR");
+        if (!l->folder || !*l->folder) l->folder = "/tmp";
+        int status = makes ? make_file(l, path, sizeof path) : TR_OK;
+        int told = tr_broadcast(l->tr, TR_SET_NODE, 0, path, sizeof path);
+        if (!makes) status = told == TR_OK ? open_file(l, path) : told;
+        status = tr_agree(l->tr, status);
+        if (makes && *path) unlink(path);
+        TR_TRY(status);
     }
     TR_TRY(tr_agree(tr, open_batch(l)));
     describe(l);
@@ -434,28 +429,25 @@ static int check_keys(const struct tr_replica *l, const tr_key *keys, size_t n)
                    l->table->name, (unsigned long long)most, (unsigned long long)l->table->keys);
 }
 
-static int work_by_chunk(struct tr_replica *l, const struct call *c)
-{
-    TR_TRY(tr_replica_bring_ahead(l, c->keys, c->n));
-    for (size_t i = 0, end; i < c->n; i = end) {
-        size_t chunk = (size_t)(c->keys[i] >> l->shift);
-        TR_TRY(tr_replica_get(l, chunk));
-        end = end_of_chunk(l, c->keys, i, c->n, chunk);
-        char *at = l->column[0].values + l->chunk[chunk].frame * l->column[0].chunk_bytes;
-        work(l, c, at, tr_replica_first_key(l, chunk), i, end);
-        if (c->delta) note_change(&l->chunk[chunk].changed);
-        tr_replica_let_go(l, chunk);
-    }
-    return TR_OK;
-}
-
 static int call(struct tr_replica *l, const struct call *c)
 {
     if (!l->taken)
         return tr_fail(TR_ERR_INTERNAL, "table %s: its local model is not taken: see tr_replica_take()",
                        l->table->name);
     TR_TRY(check_keys(l, c->keys, c->n));
-    if (l->mode == TR_UPDATE_LOCKED || !is_whole(l)) return work_by_chunk(l, c);
+    if (l->mode == TR_UPDATE_LOCKED || !is_whole(l)) {
+        TR_TRY(tr_replica_bring_ahead(l, c->keys, c->n));
+        for (size_t i = 0, end; i < c->n; i = end) {
+            size_t chunk = (size_t)(c->keys[i] >> l->shift);
+            TR_TRY(tr_replica_get(l, chunk));
+            end = end_of_chunk(l, c->keys, i, c->n, chunk);
+            char *at = l->column[0].values + l->chunk[chunk].frame * l->column[0].chunk_bytes;
+            work(l, c, at, tr_replica_first_key(l, chunk), i, end);
+            if (c->delta) note_change(&l->chunk[chunk].changed);
+            tr_replica_let_go(l, chunk);
+        }
+        return TR_OK;
+    }
     if (c->delta) note_change(&l->head->all_changed);
     tr_replica_own_counts(l)->hits++;
     work(l, c, l->column[0].values, 0, 0, c->n);

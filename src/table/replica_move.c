@@ -330,37 +330,33 @@ static int replica_move_batch(struct tr_replica *l, size_t n, bool adds)
     return TR_OK;
 }
 
-/* Chunk k of the list: finishes it, and finds what differs in it. */
-static int replica_settle_chunk(struct tr_replica *l, size_t k, bool gives)
-{
-    size_t c = l->list[k];
-    char *spare = l->spare;
-    tr_replica_counts *counts = tr_replica_own_counts(l);
-    uint64_t hits = counts->hits;
-    TR_TRY(tr_replica_get(l, c));
-    counts->hits = hits; /* this visit is not one of a worker's */
-    size_t place = tr_replica_place(l, c), keys = tr_replica_keys_of(l, c);
-    if (l->finish) l->finish(l->state, tr_replica_first_key(l, c), keys, place);
-    l->given_to[k] = 0;
-    for (size_t i = 0; i < l->columns && gives; i++) {
-        const struct tr_replica_column *col = &l->column[i];
-        if (!col->given) continue;
-        if (replica_differ(col->table->dtype, keys * col->table->width, col->values + place * col->key_bytes,
-                           spare + k * col->chunk_bytes))
-            l->given_to[k] |= 1u << i;
-        spare += l->batch * col->chunk_bytes;
-    }
-    atomic_store(&l->chunk[c].stored, 0);
-    atomic_store(&l->chunk[c].changed, 0);
-    tr_replica_let_go(l, c);
-    return TR_OK;
-}
-
 static int replica_give_batch(struct tr_replica *l, size_t n, bool gives)
 {
     if (n == 0) return TR_OK;
     if (gives) TR_TRY(replica_move_batch(l, n, false));
-    for (size_t k = 0; k < n; k++) TR_TRY(replica_settle_chunk(l, k, gives));
+    for (size_t k = 0; k < n; k++) {
+        /* Chunk k of the list: finishes it, and finds what differs in it. */
+        size_t c = l->list[k];
+        char *spare = l->spare;
+        tr_replica_counts *counts = tr_replica_own_counts(l);
+        uint64_t hits = counts->hits;
+        TR_TRY(tr_replica_get(l, c));
+        counts->hits = hits; /* this visit is not one of a worker's */
+        size_t place = tr_replica_place(l, c), keys = tr_replica_keys_of(l, c);
+        if (l->finish) l->finish(l->state, tr_replica_first_key(l, c), keys, place);
+        l->given_to[k] = 0;
+        for (size_t i = 0; i < l->columns && gives; i++) {
+            const struct tr_replica_column *col = &l->column[i];
+            if (!col->given) continue;
+            if (replica_differ(col->table->dtype, keys * col->table->width,
+                               col->values + place * col->key_bytes, spare + k * col->chunk_bytes))
+                l->given_to[k] |= 1u << i;
+            spare += l->batch * col->chunk_bytes;
+        }
+        atomic_store(&l->chunk[c].stored, 0);
+        atomic_store(&l->chunk[c].changed, 0);
+        tr_replica_let_go(l, c);
+    }
     return gives ? replica_move_batch(l, n, true) : TR_OK;
 }
 

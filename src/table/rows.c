@@ -160,13 +160,6 @@ static int row_push_send(struct tr_table *t, uint32_t server, uint32_t flags)
     return status;
 }
 
-static int rows_flush(struct tr_table *t)
-{
-    for (uint32_t s = 0; t->rows->push && s < t->partition.servers; s++)
-        if (t->rows->push[s].open) TR_TRY(row_push_send(t, s, 0));
-    return TR_OK;
-}
-
 static int row_push_check(const struct tr_table *t, const tr_row *row)
 {
     if (row->key >= t->keys)
@@ -197,30 +190,6 @@ static size_t row_push_write(const struct tr_table *t, struct row_push *p, uint3
     return n;
 }
 
-/* In one message if it can be, so that nobody sees half of it without BSP. */
-static int row_push_add(struct tr_table *t, struct tr_location at, const tr_row *row, int64_t clock)
-{
-    enum { LEAST = sizeof at.position + TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST };
-    struct row_push *p = &t->rows->push[at.server];
-    for (size_t first = 0; first < row->n;) {
-        if (p->open && p->bytes + LEAST > TR_MESSAGE_BYTES) TR_TRY(row_push_send(t, at.server, 0));
-        if (!p->open) TR_TRY(row_push_open_message(t, at.server, clock));
-        size_t before = p->bytes, written = row_push_write(t, p, at.position, row, first);
-        if (first + written < row->n && before > 0) {
-            p->bytes = before;
-            TR_TRY(row_push_send(t, at.server, 0));
-            continue;
-        }
-        first += written;
-    }
-    return TR_OK;
-}
-
-static int row_push_open(struct tr_table *t)
-{
-    return t->rows->push ? TR_OK : TR_NEW(&t->rows->push, t->partition.servers);
-}
-
 int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
 {
     struct tr_walker walker = {.partition = &t->partition};
@@ -230,9 +199,26 @@ int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
     if (t->rests)
         return tr_fail(TR_ERR_INTERNAL, "table %s: rows are pushed while it rests (tr_table_rest())",
                        t->name);
-    TR_TRY(row_push_open(t));
+    if (!t->rows->push) TR_TRY(TR_NEW(&t->rows->push, t->partition.servers));
     for (size_t i = 0; i < n; i++) TR_TRY(row_push_check(t, &rows[i]));
-    for (size_t i = 0; i < n; i++) TR_TRY(row_push_add(t, tr_walk_to(&walker, rows[i].key), &rows[i], clock));
+    for (size_t i = 0; i < n; i++) {
+        /* In one message if it can be, so that nobody sees half of it without BSP. */
+        struct tr_location at = tr_walk_to(&walker, rows[i].key);
+        const tr_row *row = &rows[i];
+        enum { LEAST = sizeof at.position + TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST };
+        struct row_push *p = &t->rows->push[at.server];
+        for (size_t first = 0; first < row->n;) {
+            if (p->open && p->bytes + LEAST > TR_MESSAGE_BYTES) TR_TRY(row_push_send(t, at.server, 0));
+            if (!p->open) TR_TRY(row_push_open_message(t, at.server, clock));
+            size_t before = p->bytes, written = row_push_write(t, p, at.position, row, first);
+            if (first + written < row->n && before > 0) {
+                p->bytes = before;
+                TR_TRY(row_push_send(t, at.server, 0));
+                continue;
+            }
+            first += written;
+        }
+    }
     return TR_OK;
 }
 
@@ -267,16 +253,6 @@ int tr_rows_settle(struct tr_table *t)
     return TR_OK;
 }
 
-static void row_push_free(struct tr_table *t)
-{
-    for (uint32_t s = 0; t->rows->push && s < t->partition.servers; s++) {
-        if (t->rows->push[s].open) tr_message_release(t->tr->tables, t->rows->push[s].open);
-        tr_message_orphan(t->tr->tables, &t->rows->push[s].sending);
-    }
-    free(t->rows->push);
-    t->rows->push = NULL;
-}
-
 /* ======== pulling rows ======== */
 
 /* What the job may leave open where there is none. */
@@ -305,50 +281,6 @@ static bool rows_is_near(const struct tr_table *t, uint32_t server)
 void tr_table_rest(struct tr_table *t, bool rests)
 {
     t->rests = rests;
-}
-
-static int rows_check_pull(const struct tr_table *t, const tr_key *keys, size_t n)
-{
-    if (t->rests)
-        return tr_fail(TR_ERR_INTERNAL, "table %s: rows are pulled while it rests (tr_table_rest())",
-                       t->name);
-    if (tr_table_keeps_versions(t))
-        return tr_fail(TR_ERR_INTERNAL, "table %s keeps versions: it is read through views", t->name);
-    if (n * t->pieces > UINT32_MAX)
-        return tr_fail(TR_ERR_INTERNAL, "table %s: %zu rows of %u pieces are too many for one pull", t->name,
-                       n, t->pieces);
-    for (size_t i = 0; i < n; i++)
-        if (keys[i] >= t->keys)
-            return tr_fail(TR_ERR_INTERNAL, "table %s: row %llu is pulled, but there are %llu", t->name,
-                           (unsigned long long)keys[i], (unsigned long long)t->keys);
-    return TR_OK;
-}
-
-/* Splits the list by server, without rows that come behind merges: those of other nodes, where rows are subscribed. */
-static int rows_split(struct pull *p)
-{
-    struct tr_table *t = p->table;
-    uint32_t servers = t->partition.servers;
-    bool *skip = NULL;
-    TR_TRY(TR_NEW(&p->source, servers));
-    for (uint32_t s = 0; s < servers; s++) p->source[s].near = rows_is_near(t, s);
-    if (p->subscribed) TR_TRY(TR_NEW(&skip, servers));
-    for (uint32_t s = 0; skip && s < servers; s++) skip[s] = !p->source[s].near;
-    int status = tr_plan_make(&(struct tr_plan_keys){.partition = &t->partition,
-                                                     .table_keys = t->keys,
-                                                     .pieces = t->pieces,
-                                                     .key = p->keys,
-                                                     .n = p->n,
-                                                     .order = TR_PLAN_LISTED,
-                                                     .skip = skip},
-                              &p->plan);
-    free(skip);
-    TR_TRY(status);
-    for (uint32_t s = 0, first = 0; s < servers; s++) {
-        p->source[s].next = first;
-        p->source[s].end = first += p->plan.segment[s].n;
-    }
-    return TR_OK;
 }
 
 /* Rows of several pieces are put together in memory for so many rows. */
@@ -477,20 +409,6 @@ static int request_send_message(struct pull *p, struct pull_request *r, size_t r
     return TR_OK;
 }
 
-/* Hash storage and sparse rows have no window, and messages alone round. */
-static int request_send(struct pull *p, struct pull_request *r)
-{
-    const struct tr_table *t = p->table;
-    size_t room = request_answer_room(p, r);
-    TR_TRY(TR_GROW(&r->answer, &r->answer_room, room));
-    r->got = t->route == TR_ROUTE_GET && t->window != MPI_WIN_NULL;
-    TR_TRY(r->got ? request_get(p, r) : request_send_message(p, r, room));
-    p->flying[p->flying_n++] = r;
-    p->source[r->server].under_way++;
-    p->source[r->server].requests++;
-    return TR_OK;
-}
-
 /* Sends one request to a server; *sent false: there is nothing to ask for. */
 static int request_one(struct pull *p, uint32_t server, bool *sent)
 {
@@ -509,22 +427,28 @@ static int request_one(struct pull *p, uint32_t server, bool *sent)
     s->asked += r->n;
     *sent = true;
     rows->spare = r->next;
-    return request_send(p, r);
-}
-
-/* table.ahead = 0: one request to all servers together, when nothing else is left to do. */
-static int request_only(struct pull *p)
-{
-    bool sent = p->flying_n > 0 || p->here || rows_next_near(p) < p->table->partition.servers;
-    for (uint32_t s = 0; s < p->table->partition.servers && !sent; s++)
-        if (!p->source[s].near) TR_TRY(request_one(p, s, &sent));
+    /* Hash storage and sparse rows have no window, and messages alone round. */
+    const struct tr_table *t = p->table;
+    size_t room = request_answer_room(p, r);
+    TR_TRY(TR_GROW(&r->answer, &r->answer_room, room));
+    r->got = t->route == TR_ROUTE_GET && t->window != MPI_WIN_NULL;
+    TR_TRY(r->got ? request_get(p, r) : request_send_message(p, r, room));
+    p->flying[p->flying_n++] = r;
+    p->source[r->server].under_way++;
+    p->source[r->server].requests++;
     return TR_OK;
 }
 
 static int rows_ask_more(struct pull *p)
 {
     uint32_t servers = p->table->partition.servers, first = (uint32_t)p->table->tr->rank;
-    if (p->ahead == 0) return request_only(p);
+    if (p->ahead == 0) {
+        /* table.ahead = 0: one request to all servers together, when nothing else is left to do. */
+        bool sent = p->flying_n > 0 || p->here || rows_next_near(p) < p->table->partition.servers;
+        for (uint32_t s = 0; s < p->table->partition.servers && !sent; s++)
+            if (!p->source[s].near) TR_TRY(request_one(p, s, &sent));
+        return TR_OK;
+    }
     for (uint32_t i = 0; i < servers; i++) {
         struct pull_source *s = &p->source[(first + i) % servers];
         bool sent = !s->near;
@@ -728,24 +652,21 @@ static int rows_deliver_lists(struct pull *p, const struct pull_request *r)
 
 /* ---- from memory of this rank or its node ---- */
 
-static int rows_deliver_own_sparse(struct pull *p, uint32_t want)
-{
-    struct pull_part *copy = &p->table->rows->part;
-    const struct tr_sparse_row *row = &p->table->sparse_share->row[p->plan.position[want]];
-    size_t place = rows_place(p, want), bytes = row->n * sizeof *row->column;
-    copy->n = 0;
-    TR_TRY(part_grow(copy, tr_max_size(row->n, 1)));
-    if (row->n == 0) return rows_deliver(p, place, 0, copy->column, copy->value);
-    if (p->terms->still) return rows_deliver(p, place, row->n, row->column, tr_sparse_values(row));
-    memcpy(copy->column, row->column, bytes);
-    memcpy(copy->value, tr_sparse_values(row), bytes);
-    return rows_deliver(p, place, row->n, copy->column, copy->value);
-}
-
 static int rows_deliver_near(struct pull *p, uint32_t server, uint32_t want)
 {
     struct tr_table *t = p->table;
-    if (t->sparse) return rows_deliver_own_sparse(p, want);
+    if (t->sparse) {
+        struct pull_part *copy = &p->table->rows->part;
+        const struct tr_sparse_row *row = &p->table->sparse_share->row[p->plan.position[want]];
+        size_t place = rows_place(p, want), bytes = row->n * sizeof *row->column;
+        copy->n = 0;
+        TR_TRY(part_grow(copy, tr_max_size(row->n, 1)));
+        if (row->n == 0) return rows_deliver(p, place, 0, copy->column, copy->value);
+        if (p->terms->still) return rows_deliver(p, place, row->n, row->column, tr_sparse_values(row));
+        memcpy(copy->column, row->column, bytes);
+        memcpy(copy->value, tr_sparse_values(row), bytes);
+        return rows_deliver(p, place, row->n, copy->column, copy->value);
+    }
     uint32_t position = p->plan.position[want];
     const char *value = (const char *)t->share[server] + position * t->unit_bytes;
     t->tr->tables->traffic.bytes_pulled += t->unit_bytes;
@@ -918,7 +839,27 @@ static int rows_open_pull(struct pull *p)
     p->looked = tr_now();
     p->subscribed = p->terms->subscribed;
     if (p->subscribed) tr_subscription_begin(t->subscription);
-    TR_TRY(rows_split(p));
+    /* Splits the list by server, without rows that come behind merges: those of other nodes, where rows are subscribed. */
+    uint32_t servers = t->partition.servers;
+    bool *skip = NULL;
+    TR_TRY(TR_NEW(&p->source, servers));
+    for (uint32_t s = 0; s < servers; s++) p->source[s].near = rows_is_near(t, s);
+    if (p->subscribed) TR_TRY(TR_NEW(&skip, servers));
+    for (uint32_t s = 0; skip && s < servers; s++) skip[s] = !p->source[s].near;
+    int status = tr_plan_make(&(struct tr_plan_keys){.partition = &t->partition,
+                                                     .table_keys = t->keys,
+                                                     .pieces = t->pieces,
+                                                     .key = p->keys,
+                                                     .n = p->n,
+                                                     .order = TR_PLAN_LISTED,
+                                                     .skip = skip},
+                              &p->plan);
+    free(skip);
+    TR_TRY(status);
+    for (uint32_t s = 0, first = 0; s < servers; s++) {
+        p->source[s].next = first;
+        p->source[s].end = first += p->plan.segment[s].n;
+    }
     TR_TRY(rows_open_window(p));
     size_t requests = p->ahead > 0 ? p->ahead * t->partition.servers : 1;
     TR_TRY(TR_NEW(&p->flying, requests));
@@ -941,8 +882,22 @@ int tr_rows_move(struct tr_table *t, const tr_key *keys, size_t n, tr_row_fn *ro
     if (rows->pull)
         return tr_fail(TR_ERR_INTERNAL, "rows of table %s are pulled while rows of it are handed over",
                        t->name);
-    TR_TRY(rows_check_pull(t, keys, n));
-    if (!t->lockstep) TR_TRY(rows_flush(t));
+    if (t->rests)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: rows are pulled while it rests (tr_table_rest())",
+                       t->name);
+    if (tr_table_keeps_versions(t))
+        return tr_fail(TR_ERR_INTERNAL, "table %s keeps versions: it is read through views", t->name);
+    if (n * t->pieces > UINT32_MAX)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: %zu rows of %u pieces are too many for one pull", t->name,
+                       n, t->pieces);
+    for (size_t i = 0; i < n; i++)
+        if (keys[i] >= t->keys)
+            return tr_fail(TR_ERR_INTERNAL, "table %s: row %llu is pulled, but there are %llu", t->name,
+                           (unsigned long long)keys[i], (unsigned long long)t->keys);
+    if (!t->lockstep) {
+        for (uint32_t s = 0; t->rows->push && s < t->partition.servers; s++)
+            if (t->rows->push[s].open) TR_TRY(row_push_send(t, s, 0));
+    }
     t->tr->tables->traffic.pulls++;
     rows->pull = &p;
     tr_way_begin(t->tr->tables);
@@ -1033,7 +988,12 @@ void tr_rows_free(struct tr_table *t)
 {
     struct tr_rows *rows = t->rows;
     if (!rows) return;
-    row_push_free(t);
+    for (uint32_t s = 0; t->rows->push && s < t->partition.servers; s++) {
+        if (t->rows->push[s].open) tr_message_release(t->tr->tables, t->rows->push[s].open);
+        tr_message_orphan(t->tr->tables, &t->rows->push[s].sending);
+    }
+    free(t->rows->push);
+    t->rows->push = NULL;
     while (rows->spare) {
         struct pull_request *r = rows->spare;
         rows->spare = r->next;

@@ -108,21 +108,6 @@ uint32_t tr_request_number(struct tr_tables *tables)
     return tables->next_request;
 }
 
-static void messages_poll(struct tr_tables *tables, int *did)
-{
-    for (struct tr_sending **link = &tables->sending; *link;) {
-        struct tr_sending *m = *link;
-        if (!tr_request_done(&m->sent) || !tr_request_done(&m->acknowledged)) {
-            link = &m->next;
-            continue;
-        }
-        *link = m->next;
-        if (m->pending) --*m->pending;
-        ++*did;
-        tr_message_release(tables, m);
-    }
-}
-
 void tr_messages_free(struct tr_tables *tables)
 {
     for (struct tr_sending *m; (m = tables->spare);) {
@@ -207,20 +192,6 @@ static struct client *client_find(const struct tr_table *t, int rank, uint32_t t
 {
     struct client **place = client_place(t, rank, tag);
     return place ? *place : NULL;
-}
-
-static int client_add(struct tr_serving *s, int rank, uint32_t tag)
-{
-    struct client *c;
-    size_t i;
-    TR_TRY(TR_GROW(&s->client, &s->capacity, s->clients + 1));
-    TR_TRY(TR_NEW(&c, 1));
-    c->rank = rank;
-    c->tag = tag;
-    for (i = s->clients++; i > 0 && client_compare(&s->client[i - 1], &c) > 0; i--)
-        s->client[i] = s->client[i - 1];
-    s->client[i] = c;
-    return TR_OK;
 }
 
 static void client_free(struct client *c)
@@ -378,7 +349,17 @@ static int register_entries(struct tr_table *t, struct client *c, int rank, cons
 static int server_register(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
                            size_t bytes)
 {
-    if (m->first == 0) TR_TRY(client_add(t->serving, rank, m->tag));
+    if (m->first == 0) {
+        struct client *c;
+        size_t i;
+        TR_TRY(TR_GROW(&t->serving->client, &t->serving->capacity, t->serving->clients + 1));
+        TR_TRY(TR_NEW(&c, 1));
+        c->rank = rank;
+        c->tag = m->tag;
+        for (i = t->serving->clients++; i > 0 && client_compare(&t->serving->client[i - 1], &c) > 0; i--)
+            t->serving->client[i] = t->serving->client[i - 1];
+        t->serving->client[i] = c;
+    }
     struct client *c = client_find(t, rank, m->tag);
     if (!(m->flags & TR_FLAG_IDENTITY) && (m->n > 0 || t->hash))
         TR_TRY(register_entries(t, c, rank, m, data, bytes));
@@ -392,44 +373,38 @@ static int server_register(struct tr_table *t, int rank, const struct tr_message
 
 /* ---- pulls ---- */
 
-/* What a function makes of those of n slots that there are; the others read as zeros. */
-static int pull_read_present(struct tr_table *t, int64_t version, uint32_t n, const uint32_t *slot,
-                             char *packed)
-{
-    uint64_t *present;
-    uint32_t some = 0;
-    TR_TRY(
-        TR_NEW(&present,
-               2 * (size_t)n)); /* slots and their places; behind them room to sort, then the slots alone */
-    uint32_t *unit = (uint32_t *)(present + n);
-    char *read = NULL;
-    for (uint32_t i = 0; i < n; i++)
-        if (slot[i] != TR_NO_SLOT) present[some++] = (uint64_t)slot[i] << 32 | i;
-    tr_sort_by_upper_half(present, present + n, some); /* functions are promised units that ascend */
-    for (uint32_t i = 0; i < some; i++) unit[i] = (uint32_t)(present[i] >> 32);
-    int status = TR_NEW(&read, n * t->unit_bytes);
-    if (status == TR_OK) status = tr_use_read(t, version, some, unit, read);
-    memset(packed, 0, n * t->unit_bytes);
-    for (uint32_t i = 0; status == TR_OK && i < some; i++)
-        memcpy(packed + (uint32_t)present[i] * t->unit_bytes, read + i * t->unit_bytes, t->unit_bytes);
-    free(present);
-    free(read);
-    return status;
-}
-
-static int pull_read_slots(struct tr_table *t, struct client *c, const struct tr_message *m, char *packed)
-{
-    const uint32_t *slot = c->keys.slot + m->first;
-    tr_hash_list_refresh(&c->keys, t->map);
-    if (tr_table_keeps_versions(t)) return pull_read_present(t, m->clock, m->n, slot, packed);
-    tr_copy_slots_to_packed(slot, m->n, t->unit_bytes, t->map->array[0].at, packed);
-    return TR_OK;
-}
-
 /* n units of a client's segment into packed memory: what is in the share, or what a function makes of it. */
 static int pull_read_units(struct tr_table *t, struct client *c, const struct tr_message *m, char *packed)
 {
-    if (t->hash) return pull_read_slots(t, c, m, packed);
+    if (t->hash) {
+        const uint32_t *slot = c->keys.slot + m->first;
+        tr_hash_list_refresh(&c->keys, t->map);
+        if (tr_table_keeps_versions(t)) {
+            /* A function reads the slots that exist; the others read as zeros. */
+            uint64_t *present;
+            uint32_t some = 0;
+            /* slots and their places; behind them memory to sort, then the slots alone */
+            TR_TRY(TR_NEW(&present, 2 * (size_t)m->n));
+            uint32_t *unit = (uint32_t *)(present + m->n);
+            char *read = NULL;
+            for (uint32_t i = 0; i < m->n; i++)
+                if (slot[i] != TR_NO_SLOT) present[some++] = (uint64_t)slot[i] << 32 | i;
+            /* functions are promised units that ascend */
+            tr_sort_by_upper_half(present, present + m->n, some);
+            for (uint32_t i = 0; i < some; i++) unit[i] = (uint32_t)(present[i] >> 32);
+            int status = TR_NEW(&read, m->n * t->unit_bytes);
+            if (status == TR_OK) status = tr_use_read(t, m->clock, some, unit, read);
+            memset(packed, 0, m->n * t->unit_bytes);
+            for (uint32_t i = 0; status == TR_OK && i < some; i++)
+                memcpy(packed + (uint32_t)present[i] * t->unit_bytes, read + i * t->unit_bytes,
+                       t->unit_bytes);
+            free(present);
+            free(read);
+            return status;
+        }
+        tr_copy_slots_to_packed(slot, m->n, t->unit_bytes, t->map->array[0].at, packed);
+        return TR_OK;
+    }
     const char *share = t->share[t->server];
     const uint32_t *position = c->position ? c->position + m->first : NULL;
     if (tr_table_keeps_versions(t)) {
@@ -510,26 +485,6 @@ static int push_make_slots(struct tr_table *t, struct client *c, uint32_t *n, co
     return TR_OK;
 }
 
-/* A part of an update for a function, which gets whole updates only. */
-static int push_assemble(struct tr_table *t, struct client *c, const struct tr_message *m, uint32_t n,
-                         const uint32_t *unit, const void *value)
-{
-    bool first = m->first == 0, last = m->flags & TR_FLAG_LAST;
-    if (first && last) {
-        tr_use_update(t, c->pusher, m, n, unit, value);
-        return TR_OK;
-    }
-    struct arriving *a = &c->arriving;
-    if (first) a->n = 0;
-    TR_TRY(TR_GROW(&a->unit, &a->unit_room, a->n + n));
-    TR_TRY(TR_GROW(&a->value, &a->value_room, (a->n + n) * t->unit_bytes));
-    memcpy(a->unit + a->n, unit, n * sizeof *unit);
-    memcpy(a->value + a->n * t->unit_bytes, value, n * t->unit_bytes);
-    a->n += n;
-    if (last) tr_use_update(t, c->pusher, m, a->n, a->unit, a->value);
-    return TR_OK;
-}
-
 /* An update that arrived. Others may be adding to the share, or, in lockstep, nobody: locks cost little then. */
 static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
                       size_t bytes)
@@ -541,7 +496,23 @@ static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, 
     const void *value;
     TR_TRY(push_open(t, c, m, data, bytes, &n, &unit, &value));
     if (t->hash) TR_TRY(push_make_slots(t, c, &n, &value));
-    if (t->use) return push_assemble(t, c, m, n, unit, value);
+    if (t->use) {
+        /* A part of an update for a function, which gets whole updates only. */
+        bool first = m->first == 0, last = m->flags & TR_FLAG_LAST;
+        if (first && last) {
+            tr_use_update(t, c->pusher, m, n, unit, value);
+            return TR_OK;
+        }
+        struct arriving *a = &c->arriving;
+        if (first) a->n = 0;
+        TR_TRY(TR_GROW(&a->unit, &a->unit_room, a->n + n));
+        TR_TRY(TR_GROW(&a->value, &a->value_room, (a->n + n) * t->unit_bytes));
+        memcpy(a->unit + a->n, unit, n * sizeof *unit);
+        memcpy(a->value + a->n * t->unit_bytes, value, n * t->unit_bytes);
+        a->n += n;
+        if (last) tr_use_update(t, c->pusher, m, a->n, a->unit, a->value);
+        return TR_OK;
+    }
     if (t->hash) { /* nobody else writes there */
         tr_add_packed_to_share(t->dtype, unit, n, t->unit_width, value, t->map->array[0].at);
         return TR_OK;
@@ -642,19 +613,6 @@ static int rows_check(const struct tr_table *t, int rank, const struct tr_messag
                    bytes);
 }
 
-static int rows_answer_sparse(struct tr_table *t, int rank, const struct tr_message *m, const void *wishes)
-{
-    struct tr_sparse_head head = {0};
-    struct tr_sending *reply;
-    size_t room = (size_t)m->clock;
-    TR_TRY(tr_message_new(t->tr->tables, sizeof head + room, &reply));
-    int status = tr_sparse_answer(t->sparse_share, m->n, wishes, reply->body + sizeof head, room, &head);
-    memcpy(reply->body, &head, sizeof head);
-    if (status == TR_OK) tr_message_reply(t->tr->tables, reply, sizeof head + head.bytes, rank, m->reply);
-    else tr_message_release(t->tr->tables, reply);
-    return status;
-}
-
 /* The units at a list of positions, or with hash storage the keys, that a message brings. */
 static int rows_read(struct tr_table *t, uint32_t n, const void *list, char *packed)
 {
@@ -683,7 +641,17 @@ static int server_rows(struct tr_table *t, int rank, const struct tr_message *m,
 {
     struct tr_tables *tables = t->tr->tables;
     TR_TRY(rows_check(t, rank, m, bytes));
-    if (t->sparse) return rows_answer_sparse(t, rank, m, list);
+    if (t->sparse) {
+        struct tr_sparse_head head = {0};
+        struct tr_sending *reply;
+        size_t room = (size_t)m->clock;
+        TR_TRY(tr_message_new(t->tr->tables, sizeof head + room, &reply));
+        int status = tr_sparse_answer(t->sparse_share, m->n, list, reply->body + sizeof head, room, &head);
+        memcpy(reply->body, &head, sizeof head);
+        if (status == TR_OK) tr_message_reply(t->tr->tables, reply, sizeof head + head.bytes, rank, m->reply);
+        else tr_message_release(t->tr->tables, reply);
+        return status;
+    }
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
     TR_TRY(rows_read(t, m->n, list, tables->packed));
     return reply_packed(t, rank, m, NULL);
@@ -709,7 +677,17 @@ static int server_handle(struct tr_tables *tables, int rank, const struct tr_mes
 int tr_server_poll(void *what, int *did)
 {
     struct tr_tables *tables = what;
-    messages_poll(tables, did);
+    for (struct tr_sending **link = &tables->sending; *link;) {
+        struct tr_sending *m = *link;
+        if (!tr_request_done(&m->sent) || !tr_request_done(&m->acknowledged)) {
+            link = &m->next;
+            continue;
+        }
+        *link = m->next;
+        if (m->pending) --*m->pending;
+        ++*did;
+        tr_message_release(tables, m);
+    }
     if (tables->tr->me.server < 0) return TR_OK;
     double begin = 0;
     enum { AT_ONCE = 64 }; /* others must be polled too, however busy this server is */

@@ -32,26 +32,6 @@ double tr_initial_element(enum tr_initial initial, double scale, uint64_t seed, 
     return 0;
 }
 
-/* Writes the initial values of this rank's share. */
-static void share_fill(struct tr_table *t, const tr_table_options *options)
-{
-    void *share = t->share[t->server];
-    for (uint64_t position = 0; position < t->share_units; position++) {
-        uint64_t unit = tr_partition_unit(&t->partition, (uint32_t)t->server, (uint32_t)position);
-        if (unit == UINT64_MAX) continue; /* padding stays 0 */
-        uint64_t key = unit % t->keys, column = unit / t->keys * t->unit_width;
-        for (size_t i = 0, at = position * t->unit_width; i < t->unit_width; i++, at++) {
-            double x = tr_initial_element(options->initial, options->scale, options->seed, key, column + i);
-            switch (t->dtype) {
-            case TR_F32: ((float *)share)[at] = (float)x; break;
-            case TR_F64: ((double *)share)[at] = x; break;
-            case TR_I32: ((int32_t *)share)[at] = (int32_t)lrint(x); break;
-            case TR_I64: ((int64_t *)share)[at] = llrint(x); break;
-            }
-        }
-    }
-}
-
 /* Opens the shares to ranks that cannot read them directly. */
 static int share_open_window(struct tr_table *t)
 {
@@ -82,7 +62,25 @@ int tr_share_open(struct tr_table *t, const tr_table_options *options)
         if (units > 0) t->share[server] = share;
     }
     if (options->initial == TR_INITIAL_ZERO) return share_open_window(t);
-    if (t->share_units > 0) share_fill(t, options);
+    if (t->share_units > 0) {
+        /* Writes the initial values of this rank's share. */
+        void *share = t->share[t->server];
+        for (uint64_t position = 0; position < t->share_units; position++) {
+            uint64_t unit = tr_partition_unit(&t->partition, (uint32_t)t->server, (uint32_t)position);
+            if (unit == UINT64_MAX) continue; /* padding stays 0 */
+            uint64_t key = unit % t->keys, column = unit / t->keys * t->unit_width;
+            for (size_t i = 0, at = position * t->unit_width; i < t->unit_width; i++, at++) {
+                double x =
+                    tr_initial_element(options->initial, options->scale, options->seed, key, column + i);
+                switch (t->dtype) {
+                case TR_F32: ((float *)share)[at] = (float)x; break;
+                case TR_F64: ((double *)share)[at] = x; break;
+                case TR_I32: ((int32_t *)share)[at] = (int32_t)lrint(x); break;
+                case TR_I64: ((int64_t *)share)[at] = llrint(x); break;
+                }
+            }
+        }
+    }
     tr_meet(tr, tr->node,
             "the ranks of this node to fill a table"); /* nobody reads before the values are written */
     return share_open_window(t);
@@ -221,19 +219,6 @@ static void sparse_clear_row(struct tr_sparse *s, struct tr_sparse_row *row)
     *row = (struct tr_sparse_row){.n = 0};
 }
 
-/* How many columns two ascending lists have in all. */
-static size_t sparse_count_union(const struct tr_sparse_row *row, uint32_t n, const uint32_t *column)
-{
-    size_t both = 0;
-    for (uint32_t i = 0, k = 0; i < row->n && k < n;) {
-        uint32_t a = row->column[i], b = column[k];
-        both += a == b;
-        i += a <= b;
-        k += b <= a;
-    }
-    return (size_t)row->n + n - both;
-}
-
 static uint32_t sparse_sum(bool real, uint32_t a, uint32_t b)
 {
     if (!real) return a + b;
@@ -291,7 +276,15 @@ int tr_sparse_add(struct tr_sparse *s, uint64_t number, uint32_t n, const uint32
     enum { SMALL = 8 };
     struct tr_sparse_row *row = &s->row[number];
     if (n == 0) return TR_OK;
-    size_t all = sparse_count_union(row, n, column);
+    /* How many columns two ascending lists have in all. */
+    size_t both = 0;
+    for (uint32_t i = 0, k = 0; i < row->n && k < n;) {
+        uint32_t a = row->column[i], b = column[k];
+        both += a == b;
+        i += a <= b;
+        k += b <= a;
+    }
+    size_t all = (size_t)row->n + n - both;
     if (all > UINT32_MAX - UINT32_MAX / 4)
         return tr_fail(TR_ERR_SYSTEM, "a sparse row of %zu entries is too long", all);
     uint32_t wanted = (uint32_t)all;

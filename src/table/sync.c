@@ -58,19 +58,6 @@ static int64_t sync_own_version(const struct tr_sync *s)
     return least;
 }
 
-/* A rank that only serves takes part in every merge that is sure to come. Updates that came as messages become visible when
- * all workers have read for their clock; rows, when besides all workers' rows have arrived. */
-static int sync_serve(struct tr_sync *s, int *did)
-{
-    const struct tr_table_clocks clocks = {.works = s->works,
-                                           .limit = tr_clock_get(s->clock, TR_CLOCK_LIMIT),
-                                           .read = tr_clock_get(s->clock, TR_CLOCK_READ),
-                                           .pushed = tr_clock_get(s->clock, TR_CLOCK_PUSHED)};
-    for (size_t i = 0; i < s->tr->tables->count; i++)
-        TR_TRY(tr_table_serve(s->tr->tables->table[i], &clocks, did));
-    return TR_OK;
-}
-
 /* The clocks of which all that this rank owes has arrived in the tables. */
 static int64_t settled(const struct tr_sync *s)
 {
@@ -445,7 +432,14 @@ static int poll_sync(void *what, int *did)
     if (version < INT64_MAX) tr_clock_raise(s->clock, TR_CLOCK_VERSION, version);
     if (tables->status != TR_OK && !tr_clock_get(s->clock, TR_CLOCK_FAILED))
         tr_clock_raise(s->clock, TR_CLOCK_FAILED, 1);
-    TR_TRY(sync_serve(s, did));
+    /* A rank that only serves takes part in every merge that is sure to come. Updates that came as messages become visible
+     * when all workers have read for their clock; rows, when besides all workers' rows have arrived. */
+    const struct tr_table_clocks clocks = {.works = s->works,
+                                           .limit = tr_clock_get(s->clock, TR_CLOCK_LIMIT),
+                                           .read = tr_clock_get(s->clock, TR_CLOCK_READ),
+                                           .pushed = tr_clock_get(s->clock, TR_CLOCK_PUSHED)};
+    for (size_t i = 0; i < s->tr->tables->count; i++)
+        TR_TRY(tr_table_serve(s->tr->tables->table[i], &clocks, did));
     if (s->tells_rows) tr_clock_raise(s->clock, TR_CLOCK_PUSHED, pushed_rows(s));
     for (size_t i = 0; i < tables->view_count; i++)
         if (tables->views[i]->ahead_wanted) TR_TRY(start_prefetch(s, tables->views[i]));

@@ -302,20 +302,6 @@ static uint64_t resize_move(const struct tr_table *old, const struct tr_table *n
     return moved;
 }
 
-/* Whoever knows the table goes on knowing it; what is not of its shares stays. */
-static void resize_exchange(struct tr_table *a, struct tr_table *b)
-{
-    struct tr_table was = *a;
-    *a = *b;
-    *b = was;
-    b->index = a->index;
-    a->index = was.index;
-    a->left_out = was.left_out;
-    a->fallback = was.fallback;
-    a->filter = was.filter;
-    a->next_tag = was.next_tag;
-}
-
 int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
 {
     tr_context *tr = t->tr;
@@ -333,7 +319,16 @@ int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
     MPI_Request request;
     MPI_Iallreduce(&bytes, moved, 1, MPI_UINT64_T, MPI_SUM, tr->world, &request);
     TR_TRY(tr_wait_request(tr, &request, "all servers to hand over their shares"));
-    resize_exchange(t, new);
+    /* Keep the tr_table pointer valid: replace only the members that depend on the number of servers. */
+    struct tr_table was = *t;
+    *t = *new;
+    *new = was;
+    new->index = t->index;
+    t->index = was.index;
+    t->left_out = was.left_out;
+    t->fallback = was.fallback;
+    t->filter = was.filter;
+    t->next_tag = was.next_tag;
     return tr_table_drop(&new);
 }
 

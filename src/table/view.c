@@ -50,18 +50,6 @@ static int view_open_channel(struct tr_view_state *v, struct tr_channel *c)
     return tr_channel_register(c, v->use != TR_VIEW_READ ? TR_FLAG_PUSHES : 0);
 }
 
-static int view_open_group(struct tr_view_state *v)
-{
-    enum { CHUNK = 1 << 18 };
-    struct tr_group_share *g;
-    TR_TRY(TR_NEW(&g, 1));
-    v->group = g;
-    g->pull.comm = g->push.comm = MPI_COMM_NULL;
-    g->chunks = (int)((v->view.n * v->view.width + CHUNK - 1) / CHUNK);
-    TR_TRY(TR_NEW(&g->pull.request, (size_t)g->chunks));
-    return TR_NEW(&g->push.request, (size_t)g->chunks);
-}
-
 static int view_join_group(tr_context *tr, struct group_way *way)
 {
     MPI_Request request;
@@ -81,37 +69,6 @@ int tr_views_ready(tr_context *tr)
     return TR_OK;
 }
 
-static void view_close_group(struct tr_group_share *g)
-{
-    if (g->pull.comm != MPI_COMM_NULL) MPI_Comm_free(&g->pull.comm);
-    if (g->push.comm != MPI_COMM_NULL) MPI_Comm_free(&g->push.comm);
-    free(g->pull.request);
-    free(g->push.request);
-    free(g);
-}
-
-/* What this rank has with the servers, if it reads and pushes for itself or for its group. */
-static int view_open_channels(struct tr_view_state *v, const tr_key *keys, size_t n)
-{
-    struct tr_table *t = v->view.table;
-    uint32_t servers = t->partition.servers;
-    if (v->merged && t->updating_views > 0)
-        return tr_fail(TR_ERR_INTERNAL, "table %s: a worker can update it through one view only", t->name);
-    TR_TRY(tr_plan_make(
-        &(struct tr_plan_keys){
-            .partition = &t->partition, .table_keys = t->keys, .pieces = t->pieces, .key = keys, .n = n},
-        &v->keys));
-    TR_TRY(TR_NEW(&v->channel, servers));
-    t->updating_views += v->merged;
-    for (uint32_t server = 0; server < servers; server++) {
-        v->channel[server] = tr_channel_of(t, server, &v->keys.segment[server], v->tag);
-        v->channel[server].way = view_choose_way(t, server);
-        v->channel[server].exact = v->use == TR_VIEW_READ;
-    }
-    for (uint32_t server = 0; server < servers; server++) TR_TRY(view_open_channel(v, &v->channel[server]));
-    return TR_OK;
-}
-
 static int view_fill(struct tr_view_state *v, const tr_key *keys, size_t n)
 {
     struct tr_tables *tables = v->view.table->tr->tables;
@@ -119,8 +76,37 @@ static int view_fill(struct tr_view_state *v, const tr_key *keys, size_t n)
     bool shared = v->use == TR_VIEW_GROUP && tables->tr->active->of.group_size > 1;
     TR_TRY(TR_NEW((char **)&v->view.value, bytes));
     if (v->use != TR_VIEW_READ) TR_TRY(TR_NEW((char **)&v->view.delta, bytes));
-    if (shared) TR_TRY(view_open_group(v));
-    if (!shared || tables->tr->active->member == 0) TR_TRY(view_open_channels(v, keys, n));
+    if (shared) {
+        enum { CHUNK = 1 << 18 };
+        struct tr_group_share *g;
+        TR_TRY(TR_NEW(&g, 1));
+        v->group = g;
+        g->pull.comm = g->push.comm = MPI_COMM_NULL;
+        g->chunks = (int)((v->view.n * v->view.width + CHUNK - 1) / CHUNK);
+        TR_TRY(TR_NEW(&g->pull.request, (size_t)g->chunks));
+        TR_TRY(TR_NEW(&g->push.request, (size_t)g->chunks));
+    }
+    if (!shared || tables->tr->active->member == 0) {
+        /* What this rank has with the servers, if it reads and pushes for itself or for its group. */
+        struct tr_table *t = v->view.table;
+        uint32_t servers = t->partition.servers;
+        if (v->merged && t->updating_views > 0)
+            return tr_fail(TR_ERR_INTERNAL, "table %s: a worker can update it through one view only",
+                           t->name);
+        TR_TRY(tr_plan_make(
+            &(struct tr_plan_keys){
+                .partition = &t->partition, .table_keys = t->keys, .pieces = t->pieces, .key = keys, .n = n},
+            &v->keys));
+        TR_TRY(TR_NEW(&v->channel, servers));
+        t->updating_views += v->merged;
+        for (uint32_t server = 0; server < servers; server++) {
+            v->channel[server] = tr_channel_of(t, server, &v->keys.segment[server], v->tag);
+            v->channel[server].way = view_choose_way(t, server);
+            v->channel[server].exact = v->use == TR_VIEW_READ;
+        }
+        for (uint32_t server = 0; server < servers; server++)
+            TR_TRY(view_open_channel(v, &v->channel[server]));
+    }
     TR_TRY(TR_GROW(&tables->views, &tables->view_capacity, tables->view_count + 1));
     tables->views[tables->view_count++] = v;
     return TR_OK;
@@ -179,7 +165,13 @@ void tr_view_close(tr_view **view)
     struct tr_view_state *v = (*view)->state;
     tr_view_end(v);
     tr_plan_free(&v->keys);
-    if (v->group) view_close_group(v->group);
+    if (v->group) {
+        if (v->group->pull.comm != MPI_COMM_NULL) MPI_Comm_free(&v->group->pull.comm);
+        if (v->group->push.comm != MPI_COMM_NULL) MPI_Comm_free(&v->group->push.comm);
+        free(v->group->pull.request);
+        free(v->group->push.request);
+        free(v->group);
+    }
     free(v->view.value);
     if (!v->lent) free(v->view.delta);
     free(v->ahead);
@@ -213,19 +205,6 @@ static int view_start_reading(struct tr_view_state *v)
         struct tr_node_pull *shared = view_node_pull(v, server);
         if (shared) tr_node_pull_read(shared, server);
         else TR_TRY(tr_channel_read(&v->channel[server], v->into, v->version));
-    }
-    return TR_OK;
-}
-
-static int view_advance_reading(struct tr_view_state *v, bool *all, int *did)
-{
-    *all = true;
-    for (uint32_t server = 0; server < v->keys.servers && !v->takes_merged; server++) {
-        struct tr_node_pull *shared = view_node_pull(v, server);
-        bool done;
-        if (shared) TR_TRY(tr_node_pull_poll(shared, server, &done, did));
-        else TR_TRY(tr_channel_poll(&v->channel[server], &done, did));
-        *all = *all && done;
     }
     return TR_OK;
 }
@@ -276,7 +255,14 @@ static int pull_advance(struct tr_view_state *v, int *did)
 {
     if (v->pull == PULL_READING) {
         bool all;
-        TR_TRY(view_advance_reading(v, &all, did));
+        all = true;
+        for (uint32_t server = 0; server < v->keys.servers && !v->takes_merged; server++) {
+            struct tr_node_pull *shared = view_node_pull(v, server);
+            bool done;
+            if (shared) TR_TRY(tr_node_pull_poll(shared, server, &done, did));
+            else TR_TRY(tr_channel_poll(&v->channel[server], &done, did));
+            all = all && done;
+        }
         if (!all) return TR_OK;
         ++*did;
         if (v->group) pull_spread(v);
@@ -358,14 +344,6 @@ static bool push_sent(struct tr_view_state *v)
     return done;
 }
 
-/* A request tells that its values have left; that they are complete at their target, MPI tells only so. */
-static void push_flush(struct tr_view_state *v)
-{
-    for (uint32_t server = 0; v->channel && server < v->keys.servers; server++)
-        if (v->channel[server].way == TR_WAY_ACCUMULATE && v->channel[server].segment->n > 0)
-            MPI_Win_flush(v->channel[server].rank, v->view.table->window);
-}
-
 static int push_advance(struct tr_view_state *v, int *did)
 {
     if (v->push == PUSH_GATHERING) {
@@ -383,7 +361,12 @@ static int push_advance(struct tr_view_state *v, int *did)
     }
     if (v->push == PUSH_SENDING) {
         if (v->merged ? tr_merge_busy(v->view.table) : !push_sent(v)) return TR_OK;
-        if (!v->merged) push_flush(v);
+        if (!v->merged) {
+            /* A request tells that its values have left; that they are complete at their target, MPI tells only so. */
+            for (uint32_t server = 0; v->channel && server < v->keys.servers; server++)
+                if (v->channel[server].way == TR_WAY_ACCUMULATE && v->channel[server].segment->n > 0)
+                    MPI_Win_flush(v->channel[server].rank, v->view.table->window);
+        }
         if (v->node_pull) tr_node_pull_pushed(v->node_pull);
         tr_rows_pushed(v->view.table);
         v->push = PUSH_IDLE;
