@@ -10,10 +10,8 @@
 #include "data/labels.h"
 #include "data/node_rows.h"
 #include "data/number.h"
-#include "data/renumber.h"
 #include "data/scale.h"
 #include "data/schema_all.h"
-#include "data/shuffle.h"
 #include "data/store.h"
 #include "data/text.h"
 #include "data/token.h"
@@ -429,7 +427,8 @@ static int begin_disk(tr_data *data, struct tr_disk_writer *c)
     c->dense = tr_data_is_dense(data);
     c->prunes = c->prunes && !c->dense;
     c->first_index = data->format == TR_FORMAT_HDF5 ? 0 : data->first_index;
-    if (c->prunes) TR_TRY(tr_columns_number(&c->seen, c->first_index, data->columns, &columns, &n));
+    uint64_t end = data->columns > UINT32_MAX ? (uint64_t)1 << 32 : c->first_index + data->columns;
+    if (c->prunes) TR_TRY(tr_index_set_number(&c->seen, c->first_index, end, &columns, &n));
     int status = c->prunes && tr_data_is_partitioned(tr, TR_DATA_HORIZONTAL)
                      ? unite_keys(tr, &columns, &n, &c->united)
                      : TR_OK;

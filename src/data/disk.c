@@ -140,7 +140,7 @@ int tr_disk_note(void *writer, struct tr_reader *r)
     if (c->expands)
         for (size_t k = 0; k < values; k++) c->nonzeros += m->value[k] != 0;
     else c->nonzeros += values;
-    return m->begin && c->prunes ? tr_columns_note(&c->seen, m) : TR_OK;
+    return m->begin && c->prunes ? tr_index_set_add(&c->seen, m->column, values, 1) : TR_OK;
 }
 
 /* ---- writing: the file ---- */
@@ -262,7 +262,8 @@ static int disk_write_sparse(struct tr_disk_writer *c, struct tr_matrix *m)
     struct tr_matrix *to = &c->data->state->rows;
     uint64_t n = tr_matrix_nonzeros(m), at = c->nonzero;
     if (n > c->nonzeros - c->nonzero) return TR_OK; /* tr_disk_end() reports it */
-    if (c->prunes && !c->expands) tr_columns_apply(&c->seen, c->first_index, m);
+    for (uint64_t k = 0; k < n && c->prunes && !c->expands; k++)
+        m->column[k] = tr_index_set_find(&c->seen, m->column[k] + c->first_index);
     for (uint64_t k = 0; k < n; k++) to->column[at + k] = c->united ? c->united[m->column[k]] : m->column[k];
     if (to->value && m->value) memcpy(to->value + at, m->value, n * sizeof *to->value);
     for (uint64_t k = 0; k < n && to->value && !m->value; k++) to->value[at + k] = 1;
@@ -346,7 +347,7 @@ void tr_disk_forget(struct tr_disk_writer *c)
 void tr_disk_free(struct tr_disk_writer *c)
 {
     tr_disk_forget(c);
-    tr_columns_free(&c->seen);
+    tr_index_set_free(&c->seen);
     free(c->united);
 }
 

@@ -14,7 +14,7 @@
 #ifndef TR_DATA_DISK_H
 #define TR_DATA_DISK_H
 
-#include "data/renumber.h"
+#include "data/matrix.h"
 #include "data/row_store.h"
 
 struct tr_reader;
@@ -41,8 +41,8 @@ struct tr_disk_writer {
     uint32_t first_index; /* of columns as they are read; known for the second pass */
 
     /* noted in the first pass */
-    struct tr_columns_seen seen;
-    bool valued; /* not all values are 1 */
+    struct tr_index_set seen; /* columns */
+    bool valued;              /* not all values are 1 */
     bool labelled;
     uint64_t rows, nonzeros;
     struct tr_disk_column *column; /* of a table: `columns` of them */

@@ -1,4 +1,7 @@
-/* Rows as training uses them. Sparse: 8 bytes a non-zero, 4 when every value is 1. Dense: 4 bytes a number. */
+/* Rows in memory, sparse or dense: their forms, and numbers for the columns and rows that occur. No MPI in this file.
+ *
+ * Sparse rows take 8 bytes for each non-zero, 4 if every value is 1; dense rows 4 bytes for each number.
+ */
 #ifndef TR_DATA_MATRIX_H
 #define TR_DATA_MATRIX_H
 
@@ -31,19 +34,75 @@ static inline void tr_matrix_free(struct tr_matrix *m)
     *m = (struct tr_matrix){0};
 }
 
-/* Sparse: counts columns from first_index on, and leaves out those that are not less than `columns` then (0: none). Returns
- * how many non-zeros were left out. */
+/* Sparse: makes columns count from first_index, and removes those that are then not below `columns` (0: none). Returns the number of
+ * non-zeros that were removed. */
 uint64_t tr_matrix_limit(struct tr_matrix *m, uint32_t first_index, uint64_t columns);
 
-/* Writes the non-zeros of n lists into dense rows of so many numbers, which are 0. value: NULL when every value is 1. */
+/* Writes the non-zeros of n lists into dense rows of `columns` zeros each. value: NULL if every value is 1. */
 void tr_lists_fill(const uint64_t *begin, size_t n, const uint32_t *column, const float *value,
                    size_t columns, float *dense);
 
-/* The numbers of dense rows that are not 0, without labels. Free with tr_matrix_free(), also after an error. */
+/* Sparse rows of the numbers of dense rows that are not 0, without labels. Free with tr_matrix_free(), also after an error. */
 int tr_matrix_to_sparse(const struct tr_matrix *dense, struct tr_matrix *sparse);
 
-/* The same in place, with labels; and sparse rows with less than so many columns become dense. */
+/* The same in place, with labels; and the reverse, of sparse rows whose columns are below `columns`. */
 int tr_matrix_make_sparse(struct tr_matrix *m);
 int tr_matrix_make_dense(struct tr_matrix *m, size_t columns);
+
+/* ---- numbers for indices ---- */
+
+/* 32 indices: which of them are in a set, and the number of smaller indices in it. */
+struct tr_index_word {
+    uint32_t bits, rank;
+};
+
+/* A set of 32-bit indices. After tr_index_set_number(), tr_index_set_find() returns the position of one in ascending order. */
+struct tr_index_set {
+    struct tr_index_word **page; /* of 2^16 indices each; NULL: none of them is in the set */
+};
+
+enum { TR_INDEX_PAGE_BITS = 16, TR_INDEX_PAGE_WORDS = (1 << TR_INDEX_PAGE_BITS) / 32 };
+
+/* Adds index[0], index[stride], ..., n of them. */
+int tr_index_set_add(struct tr_index_set *set, const uint32_t *index, size_t n, size_t stride);
+
+/* Removes indices outside first .. end - 1, and lists the others, less `first`, in ascending order: n of them in *list (to be freed). */
+int tr_index_set_number(struct tr_index_set *set, uint64_t first, uint64_t end, uint32_t **list, size_t *n);
+
+void tr_index_set_free(struct tr_index_set *set);
+
+static inline uint32_t tr_count_bits(uint32_t x)
+{
+    x -= (x >> 1) & 0x55555555u;
+    x = (x & 0x33333333u) + ((x >> 2) & 0x33333333u);
+    return (((x + (x >> 4)) & 0x0f0f0f0fu) * 0x01010101u) >> 24;
+}
+
+/* index: in the set. */
+static inline uint32_t tr_index_set_find(const struct tr_index_set *set, uint32_t index)
+{
+    struct tr_index_word word = set->page[index >> TR_INDEX_PAGE_BITS][index / 32 % TR_INDEX_PAGE_WORDS];
+    return word.rank + tr_count_bits(word.bits & ((1u << index % 32) - 1));
+}
+
+/* Replaces columns by their positions among the distinct columns, which are listed in ascending order in *keys (n of them, to be freed).
+ * All columns are in lowest .. highest, as the reader reports them (lowest > highest: there is none), or fewer. Temporary memory: about
+ * the lesser of 1/4 byte for each index of the range and 36 to 60 bytes for each distinct column. */
+int tr_renumber(struct tr_matrix *m, uint32_t lowest, uint32_t highest, uint32_t **keys, size_t *n);
+
+/* Sorts n keys and removes duplicates; *n becomes the number of those left. Temporary memory: that of the keys. */
+int tr_keys_sort(uint32_t *keys, size_t *n);
+
+/* ---- rows of triples ---- */
+
+struct tr_triples;
+
+/* Makes rows of the triples, which are freed: in ascending order of their row numbers, which are listed in *numbers (to be freed).
+ * Columns of a row are below `columns` and ascend; equal columns stay in the order of the triples. */
+int tr_triples_to_rows(struct tr_triples *triples, uint64_t row_numbers, size_t columns, struct tr_matrix *m,
+                       uint64_t **numbers);
+
+/* Merges non-zeros of the same row and column: TR_DUPLICATES_.... */
+void tr_rows_merge(struct tr_matrix *m, int duplicates);
 
 #endif

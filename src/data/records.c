@@ -6,7 +6,6 @@
 
 #include "base/terminal.h"
 #include "data/reader.h"
-#include "data/shuffle.h"
 
 /* ---- rows ---- */
 

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/renumber.h"
-
 /* What is summed up of one column. */
 struct moments {
     uint32_t column;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "data/renumber.h"
+#include "data/matrix.h"
 
 /* Rows of random ascending columns between lowest and lowest + range - 1. */
 static void random_rows(struct tr_matrix *csr, size_t rows, uint32_t lowest, uint32_t range, uint64_t seed)
