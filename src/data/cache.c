@@ -196,7 +196,7 @@ struct tr_cache {
     } place[PLACES];
 };
 
-static struct cache_place *cache_place_of(const tr_data *data)
+static struct cache_place *cache_place(const tr_data *data)
 {
     const struct tr_data_state *s = data->state;
     return &s->tr->cache->place[s->on_disk ? ON_DISK : IN_MEMORY];
@@ -481,7 +481,7 @@ static int cache_name_files(tr_data *data, const char *what, const char *key)
     const tr_context *tr = data->state->tr;
     struct tr_cached *c = data->state->cached;
     bool shared = tr_data_is_shared(tr);
-    const char *folder = cache_place_of(data)->path;
+    const char *folder = cache_place(data)->path;
     char *text;
     int length = (int)strcspn(what, " ");
     TR_TRY(tr_format(&text, "%s: rank %d of %d, roles %u, group %d of %d, member %d of %d, shared %d\n%s",
@@ -539,7 +539,7 @@ static void cache_remove_files(const tr_data *data, const char *what)
     char *pattern;
     glob_t found;
     if (!data->state->tr->cache->leads ||
-        tr_format(&pattern, "%s/%.*s-*", cache_place_of(data)->path, (int)strcspn(what, " "), what) != TR_OK)
+        tr_format(&pattern, "%s/%.*s-*", cache_place(data)->path, (int)strcspn(what, " "), what) != TR_OK)
         return;
     if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
         for (size_t i = 0; i < found.gl_pathc; i++) unlink(found.gl_pathv[i]);
@@ -553,7 +553,7 @@ int tr_cache_find(tr_data *data, const char *what, const char *key, bool *found)
     struct tr_data_state *s = data->state;
     *found = false;
     TR_TRY(cache_enter(s->tr, s->on_disk));
-    if (!cache_place_of(data)->wanted) return TR_OK;
+    if (!cache_place(data)->wanted) return TR_OK;
     int status = TR_NEW(&s->cached, 1);
     if (status == TR_OK) status = cache_name_files(data, what, key);
     TR_TRY(tr_agree(s->tr, status));

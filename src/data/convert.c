@@ -8,24 +8,23 @@
 #include "data/hdf5.h"
 #include "data/schema_all.h"
 
-enum { AREAS = 8, PIECE = 1 << 16, MOST_TEXTS = 1 << 24 /* of which X has the places */ };
+enum { AREAS = 8, PIECE = 1 << 16, MOST_TEXTS = 1 << 24 /* X has their numbers as floats */ };
 
-/* The work at hand. */
 struct work {
     struct tr_conversion *c;
     struct tr_files files;
     struct tr_head *heads;
     enum tr_format format;
-    struct tr_schema *schema; /* csv; and what its columns have, and which has the labels */
+    struct tr_schema *schema; /* csv; with the values of its columns, and the column of labels */
     struct tr_bindings bindings;
     struct tr_column_seen *seen;
     uint64_t label;
-    bool second;           /* the files are read for the second time */
-    bool labelled, valued; /* rows have labels; there are values of non-zeros besides 1 */
-    bool dense;            /* rows are so in memory */
+    bool second;           /* this is the second pass over the files */
+    bool labelled, valued; /* rows have labels; not all non-zeros are 1 */
+    bool dense;            /* training has dense rows in memory */
     uint64_t rows, nonzeros, lowest, highest;
     uint64_t columns, first_index;
-    struct tr_target target; /* of which the writer gives the name */
+    struct tr_target target; /* the writer renames it when it is complete */
     struct tr_checked_writer out;
     size_t x, indices, indptr, y, origin; /* areas */
     uint64_t written, pairs;              /* rows and non-zeros in the file */
@@ -36,7 +35,7 @@ struct work {
     size_t begin_capacity, wide_capacity, one_capacity, full_capacity;
 };
 
-/* ---- first: what the files hold ---- */
+/* ---- the first pass: sizes ---- */
 
 static int measure_rows(void *state, struct tr_reader *r)
 {
@@ -53,11 +52,11 @@ static int measure_rows(void *state, struct tr_reader *r)
     return TR_OK;
 }
 
-static int say_progress(void *state, uint64_t bytes)
+static int show_progress(void *state, uint64_t bytes)
 {
     const struct work *w = state;
-    double part = (double)bytes / (double)w->files.total;
-    return w->c->progress ? w->c->progress((part + w->second) / 2) : TR_OK;
+    double done = (double)bytes / (double)w->files.total;
+    return w->c->progress ? w->c->progress((done + w->second) / 2) : TR_OK;
 }
 
 static int read_once(struct work *w, int (*piece)(void *state, struct tr_reader *reader))
@@ -71,7 +70,7 @@ static int read_once(struct work *w, int (*piece)(void *state, struct tr_reader 
                                         .bindings = &w->bindings,
                                         .seen = w->seen,
                                         .seed = job->seed,
-                                        .progress = say_progress,
+                                        .progress = show_progress,
                                         .progress_state = w,
                                         .piece = piece,
                                         .piece_state = w};
@@ -86,7 +85,7 @@ static int read_once(struct work *w, int (*piece)(void *state, struct tr_reader 
     return TR_OK;
 }
 
-/* Again, where a column of numbers turns out to have words. */
+/* The first pass is repeated if a column of numbers has words. */
 static int read_all(struct work *w, int (*piece)(void *state, struct tr_reader *reader))
 {
     do {
@@ -113,7 +112,7 @@ static int check_texts(const struct work *w)
     return TR_OK;
 }
 
-/* As training counts columns: see decide_columns() in dataset.c. */
+/* Counts columns as training does: see decide_columns() in dataset.c. */
 static int count_columns(struct work *w)
 {
     const tr_job *job = w->c->job;
@@ -141,29 +140,10 @@ static int count_columns(struct work *w)
                    (unsigned long long)found);
 }
 
-/* A number takes 4 bytes of an array, a non-zero 8 of lists; and as many as training makes dense rows of lists. */
-static bool are_lists(const struct work *w)
-{
-    return !w->schema && (double)w->nonzeros < 0.5 * (double)w->rows * (double)w->columns;
-}
+/* ---- the second pass: the file ---- */
 
-/* ---- then: the file ---- */
-
-/* Two numbers. */
-static int put_shape(hid_t group, const struct work *w)
-{
-    const hsize_t two = 2;
-    const int64_t shape[2] = {(int64_t)w->rows, (int64_t)w->columns};
-    hid_t space = H5Screate_simple(1, &two, NULL);
-    hid_t a = H5Acreate2(group, "shape", H5T_NATIVE_INT64, space, H5P_DEFAULT, H5P_DEFAULT);
-    bool ok = a >= 0 && H5Awrite(a, H5T_NATIVE_INT64, shape) >= 0;
-    if (a >= 0) H5Aclose(a);
-    H5Sclose(space);
-    return ok ? TR_OK : tr_layout_failed("shape");
-}
-
-static int begin(struct work *w, hid_t where, const char *name, hid_t type, uint64_t rows, uint64_t columns,
-                 size_t *area)
+static int begin_array(struct work *w, hid_t where, const char *name, hid_t type, uint64_t rows,
+                       uint64_t columns, size_t *area)
 {
     const uint64_t shape[2] = {rows, columns};
     *area = w->out.areas;
@@ -175,7 +155,7 @@ static bool is_wide(const struct work *w)
     return w->columns > INT32_MAX;
 }
 
-/* Ones are stored in a byte each: in memory they take none. */
+/* Values that are all 1 take a byte each: in memory they take none. */
 static int begin_lists(struct work *w)
 {
     hid_t how = tr_creation(H5P_GROUP_CREATE),
@@ -184,25 +164,33 @@ static int begin_lists(struct work *w)
     if (group < 0) return tr_layout_failed("X");
     int status = tr_attribute_text(group, "encoding-type", "csr_matrix");
     if (status == TR_OK) status = tr_attribute_text(group, "encoding-version", "0.1.0");
-    if (status == TR_OK) status = put_shape(group, w);
+    const hsize_t two = 2;
+    const int64_t shape[2] = {(int64_t)w->rows, (int64_t)w->columns};
+    hid_t space = H5Screate_simple(1, &two, NULL);
+    hid_t a = H5Acreate2(group, "shape", H5T_NATIVE_INT64, space, H5P_DEFAULT, H5P_DEFAULT);
+    if (status == TR_OK && (a < 0 || H5Awrite(a, H5T_NATIVE_INT64, shape) < 0))
+        status = tr_layout_failed("shape");
+    if (a >= 0) H5Aclose(a);
+    H5Sclose(space);
     hid_t value = w->valued ? H5T_NATIVE_FLOAT : H5T_NATIVE_UINT8;
     hid_t index = is_wide(w) ? H5T_NATIVE_INT64 : H5T_NATIVE_INT32;
-    if (status == TR_OK) status = begin(w, group, "data", value, w->nonzeros, 0, &w->x);
-    if (status == TR_OK) status = begin(w, group, "indices", index, w->nonzeros, 0, &w->indices);
-    if (status == TR_OK) status = begin(w, group, "indptr", H5T_NATIVE_INT64, w->rows + 1, 0, &w->indptr);
+    if (status == TR_OK) status = begin_array(w, group, "data", value, w->nonzeros, 0, &w->x);
+    if (status == TR_OK) status = begin_array(w, group, "indices", index, w->nonzeros, 0, &w->indices);
+    if (status == TR_OK)
+        status = begin_array(w, group, "indptr", H5T_NATIVE_INT64, w->rows + 1, 0, &w->indptr);
     const uint64_t zero = 0;
     if (status == TR_OK) status = tr_checked_append_to(&w->out, w->indptr, &zero, sizeof zero);
     H5Gclose(group);
     return status;
 }
 
-/* Of those that are in the file. */
-static bool is_kept(const struct tr_column *c)
+/* Whether a column is in the file. */
+static bool is_written(const struct tr_column *c)
 {
     return c->type == TR_COLUMN_NUMBER || c->type == TR_COLUMN_CATEGORY;
 }
 
-/* Names, and then the texts of each column. */
+/* The names of columns, and then the texts of each one. */
 static int gather_strings(const struct work *w, struct tr_ids *all, uint64_t *texts)
 {
     const struct tr_schema *s = w->schema;
@@ -210,11 +198,11 @@ static int gather_strings(const struct work *w, struct tr_ids *all, uint64_t *te
     size_t n, at = 0;
     for (size_t c = 0; c < s->n; c++) {
         const char *name = tr_ids_text(&s->names, c, &n);
-        if (is_kept(&s->column[c])) TR_TRY(tr_ids_append_text(all, name, n, &place));
+        if (is_written(&s->column[c])) TR_TRY(tr_ids_append_text(all, name, n, &place));
     }
     for (size_t c = 0; c < s->n; c++) {
         const struct tr_ids *values = &w->seen[c].values;
-        if (!is_kept(&s->column[c])) continue;
+        if (!is_written(&s->column[c])) continue;
         texts[at++] = values->n;
         for (size_t i = 0; i < values->n; i++) {
             const char *text = tr_ids_text(values, i, &n);
@@ -224,14 +212,15 @@ static int gather_strings(const struct work *w, struct tr_ids *all, uint64_t *te
     return TR_OK;
 }
 
-static int put_array(struct work *w, const char *name, hid_t type, const void *from, uint64_t n, size_t size)
+static int write_array(struct work *w, const char *name, hid_t type, const void *from, uint64_t n,
+                       size_t size)
 {
     size_t area;
-    TR_TRY(begin(w, w->out.file, name, type, n, 0, &area));
+    TR_TRY(begin_array(w, w->out.file, name, type, n, 0, &area));
     return tr_checked_append_to(&w->out, area, from, n * size);
 }
 
-static int put_columns(struct work *w)
+static int write_columns(struct work *w)
 {
     struct tr_ids all = {.are_text = true};
     uint64_t *texts;
@@ -245,18 +234,18 @@ static int put_columns(struct work *w)
     TR_TRY(TR_NEW(&texts, w->schema->n));
     int status = gather_strings(w, &all, texts);
     if (status == TR_OK)
-        status = put_array(w, "columns/texts", H5T_NATIVE_UINT64, texts, w->columns, sizeof *texts);
+        status = write_array(w, "columns/texts", H5T_NATIVE_UINT64, texts, w->columns, sizeof *texts);
     if (status == TR_OK)
-        status =
-            put_array(w, "columns/string_begin", H5T_NATIVE_UINT64, all.begin, all.n + 1, sizeof *all.begin);
+        status = write_array(w, "columns/string_begin", H5T_NATIVE_UINT64, all.begin, all.n + 1,
+                             sizeof *all.begin);
     if (status == TR_OK)
-        status = put_array(w, "columns/strings", H5T_NATIVE_UINT8, all.text, all.begin[all.n], 1);
+        status = write_array(w, "columns/strings", H5T_NATIVE_UINT8, all.text, all.begin[all.n], 1);
     tr_ids_free(&all);
     free(texts);
     return status;
 }
 
-/* What put_columns() writes, or a little more. */
+/* An upper bound of the bytes that write_columns() writes. */
 static uint64_t column_bytes(const struct work *w)
 {
     uint64_t bytes = 0;
@@ -280,14 +269,14 @@ static int begin_file(struct work *w)
     TR_TRY(tr_attributes_of_format(w->out.file, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, TR_VERSION));
     TR_TRY(tr_attribute_count(w->out.file, "first_index", w->first_index));
     TR_TRY(tr_attribute_count(w->out.file, "dense", w->dense || !w->c->sparse));
-    if (w->schema) TR_TRY(put_columns(w));
+    if (w->schema) TR_TRY(write_columns(w));
     if (w->c->sparse) TR_TRY(begin_lists(w));
-    else TR_TRY(begin(w, w->out.file, "X", H5T_NATIVE_FLOAT, w->rows, w->columns, &w->x));
-    if (w->labelled) TR_TRY(begin(w, w->out.file, "y", H5T_NATIVE_FLOAT, w->rows, 0, &w->y));
-    return begin(w, w->out.file, "origin", H5T_NATIVE_UINT64, w->rows, 0, &w->origin);
+    else TR_TRY(begin_array(w, w->out.file, "X", H5T_NATIVE_FLOAT, w->rows, w->columns, &w->x));
+    if (w->labelled) TR_TRY(begin_array(w, w->out.file, "y", H5T_NATIVE_FLOAT, w->rows, 0, &w->y));
+    return begin_array(w, w->out.file, "origin", H5T_NATIVE_UINT64, w->rows, 0, &w->origin);
 }
 
-/* Columns as the file has them: four or eight bytes each. */
+/* Four or eight bytes each. */
 static int write_indices(struct work *w, const uint32_t *column, size_t n)
 {
     if (!is_wide(w)) return tr_checked_append_to(&w->out, w->indices, column, n * sizeof *column);
@@ -319,7 +308,7 @@ static int write_lists(struct work *w, const struct tr_matrix *m)
     return tr_checked_append_to(&w->out, w->indptr, w->begin, m->rows * sizeof *w->begin);
 }
 
-/* Lists as rows of an array, some at a time. */
+/* Lists become rows of an array, some rows at a time. */
 static int write_filled(struct work *w, const struct tr_matrix *m)
 {
     size_t columns = (size_t)w->columns, most = PIECE / (columns * sizeof(float)) + 1;
@@ -333,7 +322,7 @@ static int write_filled(struct work *w, const struct tr_matrix *m)
     return TR_OK;
 }
 
-/* Places of texts become numbers. */
+/* Fields of a table; slots with positions of texts become numbers. */
 static int write_fields(struct work *w, const struct tr_matrix *m)
 {
     size_t n = m->rows * m->columns;
@@ -349,38 +338,36 @@ static int write_fields(struct work *w, const struct tr_matrix *m)
     return tr_checked_append_to(&w->out, w->x, w->full, n * sizeof *w->full);
 }
 
-static int write_values_of(struct work *w, const struct tr_matrix *m)
-{
-    if (w->schema) return write_fields(w, m);
-    if (!w->c->sparse && m->begin) return write_filled(w, m);
-    if (!w->c->sparse)
-        return tr_checked_append_to(&w->out, w->x, m->value, m->rows * m->columns * sizeof *m->value);
-    if (m->begin) return write_lists(w, m);
-    struct tr_matrix lists;
-    int status = tr_matrix_to_sparse(m, &lists);
-    if (status == TR_OK) status = write_lists(w, &lists);
-    tr_matrix_free(&lists);
-    return status;
-}
-
 static int write_rows(void *state, struct tr_reader *r)
 {
     struct work *w = state;
-    struct tr_matrix *m = &r->matrix;
+    struct tr_matrix *m = &r->matrix, sparse = {0};
     bool text = w->format == TR_FORMAT_LIBSVM;
+    int status;
     if (m->begin) (void)tr_matrix_limit(m, text ? (uint32_t)w->first_index : 0, w->columns);
     w->written += m->rows;
-    TR_TRY(write_values_of(w, m));
+    if (w->schema) {
+        status = write_fields(w, m);
+    } else if (w->c->sparse) {
+        status = m->begin ? TR_OK : tr_matrix_to_sparse(m, &sparse);
+        if (status == TR_OK) status = write_lists(w, m->begin ? m : &sparse);
+        tr_matrix_free(&sparse);
+    } else {
+        status = m->begin
+                     ? write_filled(w, m)
+                     : tr_checked_append_to(&w->out, w->x, m->value, m->rows * m->columns * sizeof *m->value);
+    }
+    TR_TRY(status);
     for (size_t i = 0; i < m->rows; i++) r->place[i] = tr_hdf5_origin_of(r, r->place[i]);
     TR_TRY(tr_checked_append_to(&w->out, w->origin, r->place, m->rows * sizeof *r->place));
     return m->label ? tr_checked_append_to(&w->out, w->y, m->label, m->rows * sizeof *m->label) : TR_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- both passes ---- */
 
-/* All that a job may say of columns can be said of the file, but which are left out. Labels and weights are columns like others
- * here. */
-static int look_at_columns(struct work *w)
+/* Columns with labels and weights are stored like others, since data.label and the like apply to the file, too; only columns that are left
+ * out are not stored. */
+static int find_columns(struct work *w)
 {
     TR_TRY(tr_schema_make(w->c->job, &w->files, w->heads, &w->schema));
     struct tr_schema *s = w->schema;
@@ -399,32 +386,28 @@ static int look_at_columns(struct work *w)
     return tr_schema_bind(s, &w->files, w->heads, true, &w->bindings);
 }
 
-static int look(struct work *w)
+static int convert(struct work *w)
 {
-    const tr_job *job = w->c->job;
+    struct tr_conversion *c = w->c;
+    const tr_job *job = c->job;
+    TR_TRY(tr_files_of(job, c->files, c->n, &w->files));
+    for (size_t i = 0; i < w->files.n; i++) TR_TRY(tr_check_not_input(c->out, w->files.file[i].path));
+    TR_TRY(tr_target_of(c->out, &w->target));
     TR_TRY(tr_data_format(job, &w->files, &w->format));
     if (w->format == TR_FORMAT_RATINGS || w->format == TR_FORMAT_DOCWORD)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: data.format: %s is no table of rows: only libsvm, csv and hdf5 are converted",
                        tr_job_where(job, "data.format"), tr_format_word(w->format));
     TR_TRY(tr_heads_read(&w->files, w->format, job->data.header, &w->heads));
-    return w->format == TR_FORMAT_CSV ? look_at_columns(w) : TR_OK;
-}
-
-static int convert(struct work *w)
-{
-    struct tr_conversion *c = w->c;
-    TR_TRY(tr_files_of(c->job, c->files, c->n, &w->files));
-    for (size_t i = 0; i < w->files.n; i++) TR_TRY(tr_check_not_input(c->out, w->files.file[i].path));
-    TR_TRY(tr_target_of(c->out, &w->target));
-    TR_TRY(look(w));
+    if (w->format == TR_FORMAT_CSV) TR_TRY(find_columns(w));
     TR_TRY(read_all(w, measure_rows));
     if (w->rows == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", w->files.file[0].path);
     TR_TRY(count_columns(w));
     c->rows = w->rows;
     c->columns = w->columns;
     c->nonzeros = w->nonzeros;
-    c->sparse = are_lists(w);
+    /* a number takes 4 bytes of an array, a non-zero 8 of lists; training makes dense rows at the same limit */
+    c->sparse = !w->schema && (double)w->nonzeros < 0.5 * (double)w->rows * (double)w->columns;
     w->second = true;
     TR_TRY(begin_file(w));
     TR_TRY(read_all(w, write_rows));
@@ -447,7 +430,7 @@ int tr_convert(struct tr_conversion *c)
     tr_bindings_free(&w.bindings);
     tr_files_close(&w.files);
     free(w.heads);
-    void *parts[] = {w.begin, w.wide, w.one, w.full};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+    void *arrays[] = {w.begin, w.wide, w.one, w.full};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     return status;
 }

@@ -271,6 +271,13 @@ static int triples_number_rows(struct tr_triples *t, uint64_t row_numbers, struc
 
 enum { SOME = 1 << 16 }; /* triples whose memory is freed at a time */
 
+static void triples_free_records(struct tr_triples *t)
+{
+    free(t->triple);
+    t->triple = NULL;
+    t->n = t->triple_capacity = 0;
+}
+
 /* A triple without its column. */
 struct entry {
     uint32_t row;
@@ -303,7 +310,7 @@ static int triples_by_columns(struct tr_triples *t, size_t columns, struct tr_ma
     uint64_t *begin, *next = m->begin + 1;
     size_t n = t->n;
     TR_TRY(triples_sort_by_column(t, columns, &entry, &begin));
-    tr_triples_free(t);
+    triples_free_records(t);
     TR_TRY(TR_NEW(&m->column, n));
     TR_TRY(TR_NEW(&m->value, n));
     for (size_t c = 0; c < columns; c++)
@@ -335,7 +342,7 @@ int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t column
         }
         tr_pages_give_back(t->triple + first, (end - first) * sizeof *t->triple);
     }
-    tr_triples_free(t);
+    triples_free_records(t);
     return TR_OK;
 }
 

@@ -97,7 +97,7 @@ int tr_keys_sort(uint32_t *keys, size_t *n);
 
 struct tr_triples;
 
-/* Makes rows of the triples, which are freed: in ascending order of their row numbers, which are listed in *numbers (to be freed).
+/* Makes rows of the triples, whose records are freed: in ascending order of their row numbers, which are listed in *numbers (to be freed).
  * Columns of a row are below `columns` and ascend; equal columns stay in the order of the triples. */
 int tr_triples_to_rows(struct tr_triples *triples, uint64_t row_numbers, size_t columns, struct tr_matrix *m,
                        uint64_t **numbers);
