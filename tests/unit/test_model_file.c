@@ -70,7 +70,7 @@ enum { FEATURES = 5000, FIRST = 3000 };
 static struct tr_linear_model some_model_of(const struct tr_loss *loss, enum tr_dtype dtype, bool biased,
                                             size_t outputs)
 {
-    static const float labels[] = {2, -3, 0.5f, 100, 7};
+    static const float labels[] = {2, -3, 0.5f, 7, 100, 2000}; /* of one output the positive one is first */
     struct tr_linear_model m = {.loss = loss,
                                 .dtype = dtype,
                                 .features = FEATURES,
@@ -99,7 +99,7 @@ static struct tr_linear_model some_model_of(const struct tr_loss *loss, enum tr_
     ck_ok(TR_NEW(&m.label, m.labels));
     for (size_t k = 0; biased && k < outputs; k++)
         m.bias[k] = dtype == TR_F32 ? (double)(0.1f * (float)(k + 1)) : 0.1 * (double)(k + 1);
-    memcpy(m.label, labels, m.labels * sizeof *labels);
+    memcpy(m.label, outputs > 1 ? labels + 1 : labels, m.labels * sizeof *labels);
     return m;
 }
 
@@ -325,15 +325,36 @@ START_TEST(liblinears_own_text_is_read)
     ck_ok(tr_linear_model_parse_text(text, strlen(text), "m", &m));
     ck_assert_ptr_eq(m.loss, &tr_loss_l2svm);
     ck_assert_int_eq(m.dtype, TR_F64);
-    ck_assert(m.label[0] == -1 && m.label[1] == 1 && *m.bias == 1);
+    ck_assert(m.label[0] == 1 && m.label[1] == -1 && *m.bias == -1);
     struct tr_linear linear = {.saved = m, .output = TR_OUT_MARGIN};
     tr_records records = {
         .rows = {
             .n = 1, .begin = (uint64_t[]){0, 2}, .column = (uint32_t[]){0, 1}, .value = (float[]){10, 1}}};
     double margin;
     ck_ok(tr_linear_predict(&linear, NULL, &records, &margin));
-    ck_assert_double_eq_tol(margin, -1, 1e-12);
+    ck_assert_double_eq_tol(margin, 1, 1e-12); /* of label 1: -(0.1 · 10 - 3 + 2 · 0.5) */
     tr_linear_model_free(&m);
+}
+END_TEST
+
+START_TEST(the_order_of_labels_in_a_text_does_not_matter)
+{
+    static const char *const text[] = {
+        "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias 1\nw\n2 \n0 \n-0.5 \n",
+        "solver_type L2R_LR\nnr_class 2\nlabel -1 1\nnr_feature 2\nbias 1\nw\n-2 \n0 \n0.5 \n",
+        "solver_type L2R_LR\nnr_class 3\nlabel 3 1 2\nnr_feature 2\nbias 1\nw\n3 1 2 \n6 4 5 \n9 7 8 \n",
+        "solver_type L2R_LR\nnr_class 3\nlabel 2 3 1\nnr_feature 2\nbias 1\nw\n2 3 1 \n5 6 4 \n8 9 7 \n"};
+    static const float weight[] = {2, 0, 1, 2, 3, 4, 5, 6}, label[] = {1, -1, 1, 2, 3};
+    static const double bias[] = {-0.5, 7, 8, 9};
+    for (size_t i = 0; i < 4; i++) {
+        struct tr_linear_model m;
+        size_t one = i < 2 ? 0 : 1; /* where what is expected of the texts with three labels begins */
+        ck_ok(tr_linear_model_parse_text(text[i], strlen(text[i]), "m", &m));
+        ck_assert_mem_eq(m.label, label + 2 * one, m.labels * sizeof *label);
+        ck_assert_mem_eq(m.weight, weight + 2 * one, 2 * m.outputs * sizeof *weight);
+        ck_assert_mem_eq(m.bias, bias + one, m.outputs * sizeof *bias);
+        tr_linear_model_free(&m);
+    }
 }
 END_TEST
 
@@ -432,5 +453,5 @@ END_TEST
 
 UNIT_MAIN("model_file", both_files_read_back_bit_by_bit, digits_read_back_exactly,
           a_truncated_model_is_refused, a_damaged_h5_never_crashes, a_malformed_text_is_refused,
-          liblinears_own_text_is_read, a_malformed_h5_is_refused, nothing_is_left_where_writing_fails,
-          auc_is_that_of_all_pairs)
+          liblinears_own_text_is_read, the_order_of_labels_in_a_text_does_not_matter,
+          a_malformed_h5_is_refused, nothing_is_left_where_writing_fails, auc_is_that_of_all_pairs)

@@ -234,12 +234,54 @@ static void weights_to_float(struct tr_linear_model *m)
     for (size_t k = 0; k < m->outputs; k++) m->bias[k] = (double)(float)m->bias[k];
 }
 
+struct text_output {
+    float label;
+    size_t at; /* in the file */
+};
+
+static int text_by_label(const void *a, const void *b)
+{
+    float x = ((const struct text_output *)a)->label, y = ((const struct text_output *)b)->label;
+    return (x > y) - (x < y);
+}
+
+/* LIBLINEAR lists labels in the order in which the training data had them. Here they are as in a trained model: of one output
+ * the larger label is the first, the positive one; several outputs ascend by their labels. */
+static int text_sort_labels(struct tr_linear_model *m)
+{
+    double *weight = m->weight, *line;
+    struct text_output *output;
+    size_t n = m->outputs;
+    if (n == 1 && m->label[0] < m->label[1]) {
+        float negative = m->label[0];
+        m->label[0] = m->label[1];
+        m->label[1] = negative;
+        for (uint64_t i = 0; i < m->features; i++) weight[i] = 0 - weight[i]; /* 0 stays 0, not -0 */
+        *m->bias = 0 - *m->bias;
+    }
+    if (n == 1) return TR_OK;
+    TR_TRY(TR_NEW(&output, n));
+    int status = TR_NEW(&line, n);
+    for (size_t k = 0; k < n; k++) output[k] = (struct text_output){m->label[k], k};
+    qsort(output, n, sizeof *output, text_by_label);
+    for (size_t k = 0; k < n; k++) m->label[k] = output[k].label;
+    for (uint64_t i = 0; i <= m->features && status == TR_OK; i++) {
+        double *to = i < m->features ? weight + i * n : m->bias;
+        for (size_t k = 0; k < n; k++) line[k] = to[output[k].at];
+        memcpy(to, line, n * sizeof *to);
+    }
+    free(output);
+    free(line);
+    return status;
+}
+
 static int parse_text(struct scanner *s, struct tr_linear_model *m)
 {
     struct head head = {.bias = -1};
     TR_TRY(read_head(s, m, &head));
     TR_TRY(read_weights(s, m, &head));
     if (!m->label) m->labels = 0;
+    if (tr_linear_model_classifies(m)) TR_TRY(text_sort_labels(m));
     if (m->dtype == TR_F32) weights_to_float(m);
     return tr_linear_model_check(m, s->path);
 }
