@@ -52,7 +52,8 @@ static const tr_option job_keys[] = {
     {"solve.method", TR_KIND_CHOICE, AT(solve.word), "auto",
      .help = "how it is learnt; auto = the first that the model has"},
     {"solve.epochs", TR_KIND_INTEGER, AT(solve.epochs), "20", .least = 1, .most = ANY_COUNT, .may_change = true,
-     .help = "passes over the data at most"},
+     .help = "maximum number of passes over the training data; in a pass each row is visited once on average "
+             "(trees: rounds; als: updates of all users and items)"},
     {"solve.target", TR_KIND_REAL, AT(solve.target), "none", .words = TR_WORDS("none"), .may_change = true,
      .help = "stop when the objective (lda: its negative) is not above this"},
     {"solve.patience", TR_KIND_INTEGER, AT(solve.patience), "0", .may_change = true,

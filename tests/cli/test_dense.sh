@@ -38,7 +38,7 @@ forms adam three model.type=logistic solve.method=sgd solve.optimizer=adam solve
 forms worker two model.type=logistic solve.method=sgd solve.optimizer=momentum solve.optimizer_at=worker solve.rate=0.01 model.l2=0 solve.epochs=8 solve.batch=50
 # these step on single non-zeros
 expected=false
-forms svrg two model.type=logistic solve.method=svrg solve.rate=0.02 solve.epochs=4
+forms svrg two model.type=logistic solve.method=svrg solve.rate=0.02 solve.epochs=12
 close=1e-2 # two workers change the same weights at once, and may be apart for as long as the machine likes
 forms growing two model.type=logistic solve.method=growing solve.rate=0.02
 close=1e-4

@@ -70,7 +70,7 @@ settings() {
     lasso) echo sync.mode=bsp solve.epochs=3 solve.path=5 model.l2=0.01 ;; # else the last weights are ill-conditioned
     news-topics) echo sync.mode=bsp solve.epochs=12 model.topics=20 ;;     # the priors are fitted after ten passes
     movielens) echo sync.mode=bsp solve.epochs=3 model.rank=8 ;;
-    svrg) echo sync.mode=bsp solve.epochs=3 stages.full.parallelism=all ;;
+    svrg) echo sync.mode=bsp solve.epochs=9 stages.full.parallelism=all ;;
     ensemble) echo sync.mode=bsp tasks.sparse.solve.epochs=3 ;;
     straggler) echo sync.mode=bsp solve.epochs=3 solve.target=none experiment.clock=0.001 ;;
     *) echo sync.mode=bsp solve.epochs=3 ;;
@@ -90,11 +90,13 @@ variants() {
         echo $loss-sgd a9a model.type=$loss solve.method=sgd
         [ $loss = quantile ] || echo $loss-newton a9a model.type=$loss solve.method=newton
     done
-    for method in newton katyusha svrg++; do echo logistic-$method a9a solve.method=$method; done
+    echo logistic-newton a9a solve.method=newton
+    echo logistic-katyusha a9a solve.method=katyusha solve.epochs=9
+    echo logistic-svrg++ a9a solve.method=svrg++ solve.epochs=17
     # with parallelism auto the measured speed decides
-    echo logistic-growing a9a solve.method=growing solve.phases=2 stages.phase-1.parallelism=1 stages.phase-2.parallelism=2
+    echo logistic-growing a9a solve.method=growing solve.phases=2 solve.epochs=6 stages.phase-1.parallelism=1 stages.phase-2.parallelism=2
     for loss in logistic l2svm linear; do
-        echo $loss-descent a9a model.type=$loss model.l1=1e-3 solve.method=descent
+        echo $loss-descent a9a model.type=$loss model.l1=1e-3 solve.method=descent solve.epochs=9
     done
     for optimizer in momentum adagrad adam; do
         echo logistic-$optimizer a9a solve.method=sgd solve.optimizer=$optimizer

@@ -25,7 +25,7 @@ best() { near "$(of "$1" objective)" "$optimum" "$(awk "BEGIN { print 1e-6 * $op
 awk 'BEGIN { srand(5); for (i = 0; i < 1500; i++) { m = 0; row = "";
     for (j = 1; j <= 8; j++) { x = int(rand() * 1000) / 1000 - 0.3; m += x * (j - 4); row = row " " j ":" (x == 0 ? 1e-3 : x) }
     print (m + 2 * (rand() - 0.5) > 1 ? 1 : -1) row } }' >rows
-printf 'data: {train: rows}\nmodel: {l2: 1e-3, dtype: f64}\nsolve: {epochs: 12, method: svrg}\n' >job.yaml
+printf 'data: {train: rows}\nmodel: {l2: 1e-3, dtype: f64}\nsolve: {epochs: 36, method: svrg}\n' >job.yaml
 run dual 1 job.yaml solve.method=dual solve.epochs=500 solve.target_gap=1e-9
 optimum=$(of dual objective)
 
@@ -49,9 +49,9 @@ says searched '^ +auto: '
 
 # ---- the replica that inner stages step on: the same bits, whatever the node holds of it at once ----
 for method in svrg svrg++ katyusha; do
-    run integral-$method 1 job.yaml solve.method=$method solve.epochs=3 local.chunk=1
-    run demand-$method 1 job.yaml solve.method=$method solve.epochs=3 local.model=demand local.chunk=1
-    run small-$method 1 job.yaml solve.method=$method local.model=demand local.chunk=1 solve.epochs=3 local.memory=100 local.replace=fifo
+    run integral-$method 1 job.yaml solve.method=$method solve.epochs=9 local.chunk=1
+    run demand-$method 1 job.yaml solve.method=$method solve.epochs=9 local.model=demand local.chunk=1
+    run small-$method 1 job.yaml solve.method=$method local.model=demand local.chunk=1 solve.epochs=9 local.memory=100 local.replace=fifo
     for way in demand small; do
         cmp -s integral-$method/model.txt $way-$method/model.txt || fail "$way-$method: another model than integral"
     done
@@ -59,7 +59,7 @@ for method in svrg svrg++ katyusha; do
     holds "$method: written" "$(of small-$method local_bytes_written) > 0 && $(of integral-$method local_chunks_fetched) > 0"
 done
 for race in chunk atomic none; do
-    run raced-$race 3 job.yaml stages.inner.parallelism=all local.model=demand local.memory=140 local.chunk=1 sync.race=$race solve.epochs=2
+    run raced-$race 3 job.yaml stages.inner.parallelism=all local.model=demand local.memory=140 local.chunk=1 sync.race=$race solve.epochs=6
     holds "$race on demand" "$(of raced-$race objective) < $optimum * 1.1"
 done
 for model in integral demand; do
@@ -78,7 +78,7 @@ run once 3 job.yaml stages.inner.parallelism=1 && run twice 3 job.yaml stages.in
     { cmp -s once/model.txt twice/model.txt || fail "svrg on 3 ranks: two runs differ"; }
 
 # ---- growing batches ----
-run grown 2 job.yaml solve.method=growing solve.epochs=1
+run grown 2 job.yaml solve.method=growing solve.epochs=3
 run even 2 job.yaml solve.method=sgd solve.epochs=3 solve.rate=0.1
 holds "growing after as many passes" "$(of grown objective) < $(of even objective)"
 [ "$(of grown epochs)" = 3 ] || fail "growing: $(of grown epochs) passes"
@@ -86,7 +86,7 @@ ran grown evaluate 2 3
 # grow MODEL RANKS [SETTING]: in two phases, and as on one rank
 grow() {
     into="$1-$2${3:+-nodes}"
-    run "$into" "$2" job.yaml solve.method=growing model.type=$1 solve.epochs=2 solve.phases=2 solve.batch=50 solve.growth=3 \
+    run "$into" "$2" job.yaml solve.method=growing model.type=$1 solve.epochs=4 solve.phases=2 solve.batch=50 solve.growth=3 \
         stages.phase-1.parallelism=1 stages.phase-2.parallelism=all ${3:-} || return
     holds "$into: as on one rank" "($(of "$into" objective) / $(of $1-1 objective) - 1)^2 < 0.05^2"
 }
@@ -95,14 +95,14 @@ grow svm 8 && ran svm-8 phase-1 1 60 && ran svm-8 phase-2 8 20
 grow svm 4 ranks.node_size=2 && ran svm-4-nodes phase-1 1 60 && at_once svm-4-nodes phase-1 1 && ran svm-4-nodes phase-2 4 20
 says grown '^ +auto: '
 # evaluated every other pass, and a last phase of so many mini-batches
-run legs 4 job.yaml solve.method=growing solve.epochs=3 report.every=2 stages.phase-3.clocks=7
+run legs 4 job.yaml solve.method=growing solve.epochs=9 report.every=2 stages.phase-3.clocks=7
 holds legs "$(of legs objective) < $(of grown objective) * 1.05"
 [ "$(wc -l <legs/metrics.csv)" -eq 6 ] || fail "legs: $(cat legs/metrics.csv)"
-run goal 2 job.yaml solve.method=growing solve.epochs=5 solve.target="$(of grown objective)" report.every=1
+run goal 2 job.yaml solve.method=growing solve.epochs=15 solve.target="$(of grown objective)" report.every=1
 holds goal "$(of goal epochs) < 15"
 
 # servers of a stage, and what it leaves open
-run served 4 job.yaml solve.method=growing solve.epochs=1 stages.phase-2.servers=1 stages.phase-3.servers=3 stages.phase-3.clocks=12
+run served 4 job.yaml solve.method=growing solve.epochs=3 stages.phase-2.servers=1 stages.phase-3.servers=3 stages.phase-3.clocks=12
 holds "served: the objective" "$(of served objective) < $(of grown objective) * 1.05"
 says served '^ +auto: '
 refuses "servers that are not there" 78 "stages.phase-2.servers is 2, but there are 1 servers" "$trireme" train job.yaml output=no \

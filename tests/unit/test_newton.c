@@ -241,7 +241,72 @@ START_TEST(outer_products_are_summed_either_way)
 }
 END_TEST
 
-UNIT_MAIN("newton", a_rounded_hinge_lies_above_the_hinge_by_its_corner,
+/* ---- passes ---- */
+
+/* Rows that the solver reads: the linker (--wrap) leads its calls here. A pass for a gradient or a product adds up rows once, and
+ * so does one for a factor. */
+static size_t rows_read;
+
+void __real_tr_newton_add(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w);
+void __wrap_tr_newton_add(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w);
+int __real_tr_newton_add_outer(const struct tr_problem *p, size_t first, size_t n, const double *c,
+                               const tr_key *place, size_t columns, double *h);
+int __wrap_tr_newton_add_outer(const struct tr_problem *p, size_t first, size_t n, const double *c,
+                               const tr_key *place, size_t columns, double *h);
+
+void __wrap_tr_newton_add(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
+{
+    rows_read += n;
+    __real_tr_newton_add(p, first, n, c, w);
+}
+
+int __wrap_tr_newton_add_outer(const struct tr_problem *p, size_t first, size_t n, const double *c,
+                               const tr_key *place, size_t columns, double *h)
+{
+    rows_read += n;
+    return __real_tr_newton_add_outer(p, first, n, c, place, columns, h);
+}
+
+START_TEST(no_more_passes_are_made_than_allowed)
+{
+    static const struct tr_loss *const models[] = {&tr_loss_logistic, &tr_loss_linear, &tr_loss_l2svm,
+                                                   &tr_loss_svm};
+    static const double limits[] = {1, 3, 7, 45};
+    for (size_t kind = 0; kind < 4; kind++)
+        for (size_t limit = 0; limit < 4; limit++)
+            for (int factor = 0; factor < 2; factor++) {
+                struct tr_newton_state state;
+                make(models[kind], 1, false, false, true);
+                struct tr_newton_options o = {.problem = &problem,
+                                              .n = ROWS,
+                                              .keys = keys,
+                                              .columns = KEYS,
+                                              .nonzeros = (double)begin[ROWS],
+                                              .preconditioner =
+                                                  factor ? TR_PRECONDITION_DENSE : TR_PRECONDITION_DIAGONAL,
+                                              .passes = limits[limit]};
+                struct tr_newton *t;
+                ck_ok(tr_newton_open(&o, &t));
+                rows_read = 0;
+                ck_ok(tr_newton_look(t, &state));
+                bool steps = state.next <= limits[limit];
+                ck_assert(steps || limits[limit] < tr_newton_least_passes(&o) + 1);
+                for (int step = 0; step < 60 && !state.stuck && state.passes + state.next <= limits[limit];
+                     step++)
+                    ck_ok(tr_newton_step(t, &state));
+                ck_ok(tr_newton_step(t, &state)); /* for which nothing is left */
+                ck_assert(steps == (state.passes > 0));
+                ck_assert_msg(state.passes <= limits[limit], "%g passes of %g", state.passes, limits[limit]);
+                /* all that were read are counted, but for the last gradient, which only proves the gap */
+                double read = (double)rows_read / ROWS;
+                if (!state.stuck)
+                    ck_assert_msg(read == state.passes + 1, "%g passes, %g counted", read, state.passes);
+                tr_newton_close(&t);
+            }
+}
+END_TEST
+
+UNIT_MAIN("newton", no_more_passes_are_made_than_allowed, a_rounded_hinge_lies_above_the_hinge_by_its_corner,
           gradient_and_products_agree_with_differences, both_preconditioners_reach_the_same_optimum,
           least_squares_take_one_step, a_factor_solves_and_lost_columns_are_let_be,
           outer_products_are_summed_either_way)

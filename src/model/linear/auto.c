@@ -14,6 +14,9 @@ enum { WATCHED = 64, LEAST_WATCHED = 6 };
  * preconditioner: 20 newsgroups 14 to 40, w8a 40 to 90, a9a 50 to 90.) */
 static const double passes_of_newton = 50;
 
+/* Passes that must be left for Newton's method to take over: it compares the weights with zeros first, and some steps follow. */
+static const double least_of_newton = 10;
+
 struct tr_linear_auto {
     const struct tr_linear_method *first;
     bool may_change;
@@ -93,7 +96,8 @@ static int open_auto(struct tr_linear *m)
     a->changed = -1;
     if (newton) TR_TRY(tr_linear_newton.open(m));
     a->first = m->outputs > 1 ? tr_linear_dual.of_classes : &tr_linear_dual;
-    if (newton && (!dual || prefers_newton(m))) a->first = &tr_linear_newton;
+    bool enough = newton && m->epochs >= tr_linear_newton_least_passes(m);
+    if (newton && (!dual || (enough && prefers_newton(m)))) a->first = &tr_linear_newton;
     a->may_change = newton && a->first != &tr_linear_newton && m->o->target_gap > 0;
     a->may_advise = !newton && newton_could(m->loss, m->job, m->o) && m->o->target_gap > 0;
     return a->first == &tr_linear_newton ? TR_OK : a->first->open(m);
@@ -133,6 +137,7 @@ void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation)
     if ((evaluation->stop || a->n < LEAST_WATCHED) && !has_left) return;
     left = epochs_left(a, m->o->target_gap);
     if (left <= passes_of_newton && !has_left) return;
+    if (epoch + least_of_newton > (double)m->epochs && !has_left) return;
     if (a->may_advise) {
         tr_say(
             m->tr,

@@ -297,6 +297,9 @@ int tr_linear_keep_watch(struct tr_linear *m, tr_snapshot *snapshot);
 /* Whether newton, which is open, has so few columns that it factors the whole Hessian. All ranks come to the same. */
 bool tr_linear_newton_is_exact(const struct tr_linear *m);
 
+/* The number of passes that its first step takes, at least. */
+int tr_linear_newton_least_passes(const struct tr_linear *m);
+
 /* Whether the last objective is better than that of the best constant, or, without a bias, of weights of zero: all ranks,
  * after training. TR_ERR_DIVERGED; with solve.patience, where the test data judge, a warning. */
 int tr_linear_check_worth(struct tr_linear *m);

@@ -221,7 +221,7 @@ static int compute(tr_worker *me, void *state)
 }
 
 /* What the first worker reports beside the class's sums. */
-enum { NONZEROS = TR_SUMS - 5, PASSES, DONE, ALPHA, CHOSEN };
+enum { NONZEROS = TR_SUMS - 5, PASSES, DONE /* below 0: minus tr_linear_descent.lacking */, ALPHA, CHOSEN };
 
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
@@ -234,7 +234,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
         tr_linear_report_conjugate(report, d->chosen ? -d->best.dual : -d->dual / d->share);
         report->sum[NONZEROS] = d->chosen ? d->best.nonzeros : d->at.nonzeros;
         report->sum[PASSES] = d->passes;
-        report->sum[DONE] = done && is_last_lap(d) ? (double)d->value + 1 : 0;
+        report->sum[DONE] = d->lacking > 0 ? -d->lacking : done && is_last_lap(d) ? (double)d->value + 1 : 0;
         report->sum[ALPHA] = d->alpha / (m->problem.n * d->share);
         report->sum[CHOSEN] = d->chosen;
     }
@@ -251,11 +251,12 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
     TR_TRY(tr_linear_summarize(m, report, evaluation));
     tr_linear_prove(m, tr_linear_dual_value(m, report), evaluation);
     d->nonzeros = report->sum[NONZEROS];
-    d->all_passes = report->sum[PASSES];
-    if (d->values == 0) return TR_OK;
-    evaluation->stop = report->sum[CHOSEN] > 0;
-    size_t done = (size_t)report->sum[DONE];
-    if (done > 0) tr_descent_add(m, done - 1, report->sum[ALPHA], d->nonzeros, evaluation);
+    d->all_passes = evaluation->epoch = report->sum[PASSES];
+    bool spent = -report->sum[DONE] > d->most_passes;
+    if (d->values > 0) evaluation->stop = report->sum[CHOSEN] > 0;
+    evaluation->stop = evaluation->stop || spent;
+    if (d->values == 0 || !(report->sum[DONE] > 0)) return TR_OK;
+    tr_descent_add(m, (size_t)report->sum[DONE] - 1, report->sum[ALPHA], d->nonzeros, evaluation);
     return TR_OK;
 }
 
@@ -371,14 +372,22 @@ static int open_descent(struct tr_linear *m)
     d->values = m->o->l1 < 0 ? m->o->path : 0;
     m->clocks_per_epoch = 1;
     TR_TRY(tr_agree(m->tr, tr_descent_make_folds(&d->folds, (size_t)m->o->folds, d->values)));
+    d->most_passes = (double)m->epochs * (double)(d->values > 0 ? d->values * (d->folds.n + 1) : 1);
     return tr_agree(m->tr, TR_NEW(&d->done, d->values));
 }
 
 static int train(struct tr_linear *m)
 {
+    enum { LEAST = 3 };
     const struct tr_linear_descent *d = m->descent;
     tr_stage train = tr_linear_stage(m);
-    train.clocks = m->epochs * (int64_t)(d->values > 0 ? d->values * (d->folds.n + 1) : 1);
+    if (m->epochs < LEAST)
+        return tr_agree(
+            m->tr, tr_fail(TR_ERR_CONFIG,
+                           "%s: solve.epochs is %lld, but a step of descent takes up to %d passes over the "
+                           "rows: set %d or more",
+                           tr_job_where(m->job, "solve.epochs"), (long long)m->epochs, LEAST, LEAST));
+    train.clocks = (int64_t)d->most_passes; /* a step takes more than a pass */
     train.evaluate_every = d->values > 0 ? 1 : m->report_every;
     train.epochs_per_clock = 1;
     train.prepare = prepare;

@@ -80,7 +80,9 @@ struct tr_linear_descent {
     bool known;             /* `at` and the gradient are those of the weights */
     double margin_of_zeros; /* columns of weight 0 whose gradient is that close to alpha are in the set */
     int steps;              /* at this penalty */
-    double passes;          /* over the non-zeros */
+    double passes;          /* over the non-zeros; the gradient at the current weights belongs to the next step */
+    double most_passes;     /* the maximum: solve.epochs, of a path for each penalty and fold */
+    double lacking;         /* the number of passes after the next step, if that is above the maximum; else 0 */
     tr_view *view;          /* of w: the columns that it owns, and the bias at the last worker */
     tr_view *initial;       /* model.init: … those of its rows, and the bias */
 

@@ -74,7 +74,6 @@ static void sum_gradient(struct tr_linear_descent *d)
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
             d->partial[rows->column[k]] += slope * (double)rows->value[k];
     }
-    d->passes += 1;
 }
 
 /* How much the gradient fails to be that of a minimum. */

@@ -12,6 +12,14 @@ static bool is_first(const struct tr_linear *m)
     return tr_set_rank(m->tr, TR_SET_WORKERS) == 0;
 }
 
+/* The part of a pass over the data that blocks first .. end - 1 of the set make. */
+static double pass_of_blocks(const struct tr_linear_descent *d, size_t first, size_t end)
+{
+    double entries = 0;
+    for (size_t b = first; b < end; b++) entries += (double)d->set.block[b].begin[d->set.block[b].rows];
+    return entries / fmax(1, (double)d->rows.begin[d->rows.n]);
+}
+
 static int find_products(struct tr_linear *m, struct tr_column_block *block, float *triangle)
 {
     const struct tr_linear_descent *d = m->descent;
@@ -26,18 +34,20 @@ static int find_products(struct tr_linear *m, struct tr_column_block *block, flo
     return TR_OK;
 }
 
-/* With every step, as the losses' curvature changes; a quadratic loss has one curvature. */
+/* Products are computed in every step, as the curvature of a loss changes; a quadratic loss has one curvature. */
+static bool needs_products(const struct tr_linear *m, const struct tr_column_block *block)
+{
+    return !m->loss->quadratic || block->gram[(block->n + 1) * (block->n + 1) - 1] == 0;
+}
+
 static int find_all_products(struct tr_linear *m)
 {
     struct tr_descent_set *s = &m->descent->set;
     float *triangle;
     TR_TRY(TR_NEW(&triangle, (TR_BLOCK_COLUMNS + 1) * (TR_BLOCK_COLUMNS + 2) / 2));
     int status = TR_OK;
-    for (size_t b = 0; status == TR_OK && b < s->blocks; b++) {
-        size_t n = s->block[b].n;
-        if (!m->loss->quadratic || s->block[b].gram[(n + 1) * (n + 1) - 1] == 0)
-            status = find_products(m, &s->block[b], triangle);
-    }
+    for (size_t b = 0; status == TR_OK && b < s->blocks; b++)
+        if (needs_products(m, &s->block[b])) status = find_products(m, &s->block[b], triangle);
     free(triangle);
     return status;
 }
@@ -80,17 +90,14 @@ static int step_block(struct tr_linear *m, const struct tr_column_block *block, 
 
 double tr_descent_pass(const struct tr_linear_descent *d)
 {
-    const struct tr_descent_set *s = &d->set;
-    double entries = 0;
-    for (size_t b = 0; b < s->blocks; b++) entries += (double)s->block[b].begin[s->block[b].rows];
-    return entries / fmax(1, (double)d->rows.begin[d->rows.n]);
+    return pass_of_blocks(d, 0, d->set.blocks);
 }
 
 /* Minimises the quadratic model: passes over the blocks until they change little, and conjugate gradients between them where
  * some passes alone do not do. The first steps lead to where the model is another one: they are not worth many passes. */
 static int find_step(struct tr_linear *m)
 {
-    enum { PASSES = 7, ALONE = 2 };
+    enum { PASSES = 7, ALONE = 2, SUPPORT = 17 }; /* SUPPORT: passes of conjugate gradients, at most */
     int passes = tr_min_int(PASSES, 2 + m->descent->steps++);
     struct tr_linear_descent *d = m->descent;
     const struct tr_descent_set *s = &d->set;
@@ -101,10 +108,13 @@ static int find_step(struct tr_linear *m)
         double most = 0, *next = s->next;
         for (size_t b = 0; b < s->blocks; next += s->block[b++].n)
             TR_TRY(step_block(m, &s->block[b], next, tolerance, &most));
-        d->passes += tr_descent_pass(d);
-        TR_TRY(tr_descent_greatest(m, &most, 1));
-        if (s->blocks == 1 || most <= tolerance) break;
-        if (pass >= ALONE && pass < passes - 1) TR_TRY(tr_descent_follow_support(m));
+        double one = tr_descent_pass(d);
+        d->passes += one;
+        double all[] = {most, d->passes + one, d->passes + (SUPPORT + 1) * one};
+        TR_TRY(tr_descent_greatest(m, all, 3));
+        if (s->blocks == 1 || all[0] <= tolerance || all[1] > d->most_passes) break;
+        if (pass >= ALONE && pass < passes - 1 && all[2] <= d->most_passes)
+            TR_TRY(tr_descent_follow_support(m));
     }
     return TR_OK;
 }
@@ -170,6 +180,14 @@ int tr_descent_step(struct tr_linear *m)
     struct tr_linear_descent *d = m->descent;
     double t;
     TR_TRY(tr_descent_choose_columns(m));
+    double products = 0;
+    for (size_t b = 0; b < d->set.blocks; b++)
+        if (needs_products(m, &d->set.block[b])) products += pass_of_blocks(d, b, b + 1);
+    d->lacking = d->passes + 1 + products + tr_descent_pass(d);
+    TR_TRY(tr_descent_greatest(m, &d->lacking, 1));
+    if (d->lacking > d->most_passes) return TR_OK;
+    d->lacking = 0;
+    d->passes += 1 + products; /* 1: the gradient at the current weights */
     d->margin_of_zeros = 0.5 * fmin(d->at.violation, d->alpha);
     TR_TRY(find_all_products(m));
     TR_TRY(find_step(m));

@@ -35,6 +35,11 @@ bool tr_newton_is_exact(const struct tr_newton_options *o)
     return f.n == 1 || (f.n > 1 && !o->problem->softmax);
 }
 
+int tr_newton_least_passes(const struct tr_newton_options *o)
+{
+    return tr_newton_choose_factors(o).n > 0 ? 3 : 2;
+}
+
 static struct tr_newton_part part_of(const struct tr_newton_factors *f, int worker, int workers)
 {
     size_t w = (size_t)worker, all = (size_t)workers;
@@ -142,14 +147,19 @@ static int64_t most_corrections(const struct tr_newton *t)
     return (int64_t)fmax(4, t->factors.cost / 3);
 }
 
+bool tr_newton_needs_factor(const struct tr_newton *t)
+{
+    bool serves = t->has_factor && t->iterations < most_corrections(t) && !tr_newton_has_corner(t);
+    return t->factor && !serves;
+}
+
 int tr_newton_precondition(struct tr_newton *t, int64_t *most)
 {
     enum { MOST = 250 };
     *most = MOST;
-    if (!t->factor) return TR_OK;
-    bool serves = t->has_factor && t->iterations < most_corrections(t) && !tr_newton_has_corner(t);
-    if (serves) *most = most_corrections(t);
-    return serves ? TR_OK : make_factor(t);
+    if (tr_newton_needs_factor(t)) return make_factor(t);
+    if (t->factor) *most = most_corrections(t);
+    return TR_OK;
 }
 
 static double mean_of(size_t n, const double *x, size_t stride)

@@ -57,6 +57,11 @@ bool tr_linear_newton_is_exact(const struct tr_linear *m)
     return tr_newton_is_exact(&m->newton->options);
 }
 
+int tr_linear_newton_least_passes(const struct tr_linear *m)
+{
+    return tr_newton_least_passes(&m->newton->options);
+}
+
 static void close_newton(struct tr_linear *m)
 {
     struct tr_linear_newton *s = m->newton;
@@ -76,6 +81,7 @@ static int prepare(tr_worker *me, void *state)
     TR_TRY(tr_linear_prepare_rows(me, m, 1));
     s->options.first = tr_data_part_begin(m->train, me);
     s->options.n = tr_data_part_end(m->train, me) - s->options.first;
+    s->options.passes = (double)m->epochs - tr_linear_epochs_before(m);
     TR_TRY(tr_newton_open(&s->options, &s->solver));
     struct tr_newton_weights weights = tr_newton_weights(s->solver);
     return tr_linear_open_range(m->w, weights.first, weights.n,
@@ -151,7 +157,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
         report->sum[TR_LINEAR_OWN_SUMS] = at->gap;
         report->sum[TR_LINEAR_OWN_SUMS + 1] = at->decrease;
         report->sum[TR_LINEAR_OWN_SUMS + 2] = at->passes;
-        report->sum[TR_LINEAR_OWN_SUMS + 3] = at->stuck;
+        report->sum[TR_LINEAR_OWN_SUMS + 3] = at->stuck ? -1 : at->next;
     }
     return m->test ? tr_linear_report_test(me, m, m->test_view, report) : TR_OK;
 }
@@ -171,8 +177,8 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
     evaluation->epoch = tr_linear_epochs_before(m) + sum[2];
     TR_TRY(tr_linear_summarize(m, report, evaluation));
     if (m->l2 > 0) tr_linear_prove(m, evaluation->objective - sum[0], evaluation);
-    if (is_near(m, sum[1], evaluation->objective) || sum[3] > 0 || evaluation->epoch >= (double)m->epochs)
-        evaluation->stop = true;
+    bool is_last = sum[3] < 0 || evaluation->epoch + sum[3] > (double)m->epochs;
+    if (is_last || is_near(m, sum[1], evaluation->objective)) evaluation->stop = true;
     m->last = *evaluation;
     return TR_OK;
 }
@@ -189,6 +195,13 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 static int train(struct tr_linear *m)
 {
     tr_stage train = tr_linear_stage(m);
+    int least = tr_linear_newton_least_passes(m);
+    if (m->epochs < least)
+        return tr_agree(m->tr,
+                        tr_fail(TR_ERR_CONFIG,
+                                "%s: solve.epochs is %lld, but a step of Newton's method takes %d passes "
+                                "over the rows: set %d or more, or solve.method dual",
+                                tr_job_where(m->job, "solve.epochs"), (long long)m->epochs, least, least));
     train.name = "newton";
     train.clocks = m->epochs;
     train.evaluate_every = 1;

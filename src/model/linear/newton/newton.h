@@ -38,10 +38,15 @@ struct tr_newton_options {
     bool bias_l2;                     /* λ counts for the bias, too */
     double nonzeros;                  /* of all workers' rows */
     enum tr_preconditioner preconditioner;
+    double passes; /* the maximum of tr_newton_state.passes; 0: none */
 };
 
 /* Whether the factors are of all that the Hessian has. The same on all ranks: keys and rows are not looked at. */
 bool tr_newton_is_exact(const struct tr_newton_options *options);
+
+/* The number of passes of the first step, at least: the gradient, a product, and if there is a factor the Hessian. The same on
+ * all ranks. */
+int tr_newton_least_passes(const struct tr_newton_options *options);
 
 struct tr_newton;
 
@@ -68,11 +73,15 @@ struct tr_newton_state {
     double
         decrease; /* that the last step's model had promised, as a part of the objective: about the distance from the
                        * optimum before it. 1 before the first */
-    double passes; /* over the rows so far */
-    bool stuck;    /* steps do not find lower values any more: as near as numbers allow */
+    /* Passes over the rows so far. The gradient at the current weights counts with the step that starts from it: after the last
+     * step it only proves the gap, which is a part of the evaluation. */
+    double passes;
+    double next; /* passes of the next step, at least */
+    bool stuck;  /* steps do not find lower values any more: as near as numbers allow */
 };
 
-/* How good the weights are; one step, and how good they are behind it. All workers. */
+/* How good the weights are; one step, and how good they are after it. A step that would take more passes than are left changes
+ * nothing. All workers. */
 int tr_newton_look(struct tr_newton *newton, struct tr_newton_state *state);
 int tr_newton_step(struct tr_newton *newton, struct tr_newton_state *state);
 

@@ -103,6 +103,11 @@ static int measure_corner(struct tr_newton *t, double *sums)
     return TR_OK;
 }
 
+static bool is_corners_turn(const struct tr_newton *t)
+{
+    return tr_newton_has_corner(t) && t->state.gap - t->corner_gap <= few_times * t->corner_gap;
+}
+
 int tr_newton_look(struct tr_newton *t, struct tr_newton_state *state)
 {
     double l2 = t->problem->l2, sums[2], corner[2] = {0};
@@ -110,7 +115,6 @@ int tr_newton_look(struct tr_newton *t, struct tr_newton_state *state)
     if (!t->has_gradient && !t->restored) {
         TR_TRY(tr_newton_sum_losses(t, 0, NULL, &t->loss));
         TR_TRY(tr_newton_settle_bias(t));
-        t->state.passes++;
     }
     if (!t->has_gradient) TR_TRY(tr_newton_gradient_pass(t));
     t->restored = false;
@@ -121,6 +125,7 @@ int tr_newton_look(struct tr_newton *t, struct tr_newton_state *state)
     t->state.objective = (tr_newton_has_corner(t) ? corner[0] : t->loss) + l2 / 2 * sums[0];
     t->state.gap = l2 > 0 ? sums[1] / (2 * l2) + corner[1] : (double)NAN;
     t->corner_gap = corner[1];
+    t->state.next = 2 + is_corners_turn(t) + tr_newton_needs_factor(t);
     *state = t->state;
     return TR_OK;
 }
@@ -130,8 +135,8 @@ int tr_newton_moved(struct tr_newton *t)
     TR_TRY(tr_columns_fetch(&t->columns, t->w, t->in));
     tr_newton_times(t->problem, t->o.first, t->o.n, t->in, t->margin);
     tr_newton_axpy(t->o.n * t->outputs, -1, t->shift, t->margin);
+    t->state.passes += 1 + t->has_gradient; /* the gradient at the weights before was in vain */
     t->has_gradient = t->has_factor = t->state.stuck = false;
-    t->state.passes++;
     return TR_OK;
 }
 
@@ -184,11 +189,6 @@ static int solve(struct tr_newton *t, int64_t most)
     return TR_OK;
 }
 
-static bool is_corners_turn(const struct tr_newton *t)
-{
-    return tr_newton_has_corner(t) && t->state.gap - t->corner_gap <= few_times * t->corner_gap;
-}
-
 /* The method of multipliers (Rockafellar 1976): the prox function's centre moves from 1/2 to where the dual variable is, which
  * moves the row's corner along the margin. So the gap goes to 0 at any width. */
 static int move_corners(struct tr_newton *t)
@@ -213,8 +213,11 @@ int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
     double by = 0;
     int64_t most;
     TR_TRY(tr_newton_look(t, state));
+    if (t->o.passes > 0 && state->passes + state->next > t->o.passes) return TR_OK;
+    t->state.passes++; /* of the gradient */
     if (is_corners_turn(t)) TR_TRY(move_corners(t));
     TR_TRY(tr_newton_precondition(t, &most));
+    if (t->o.passes > 0) most = (int64_t)fmin((double)most, t->o.passes - t->state.passes);
     TR_TRY(solve(t, most));
     if (t->iterations > 0)
         TR_TRY((tr_newton_has_corner(t) ? tr_newton_search_corners : tr_newton_search)(t, &by));
@@ -224,7 +227,6 @@ int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
     if (by > 0) {
         TR_TRY(tr_newton_settle_bias(t));
         TR_TRY(tr_newton_gradient_pass(t));
-        t->state.passes++;
     }
     TR_TRY(tr_newton_look(t, state));
     state->stuck = t->state.stuck = stuck && !is_corners_turn(t);

@@ -117,6 +117,9 @@ struct tr_newton_part {
 
 struct tr_newton_part tr_newton_own_part(const tr_context *tr, const struct tr_newton_factors *f);
 
+/* Whether the next step makes a new factor, which takes a pass. */
+bool tr_newton_needs_factor(const struct tr_newton *newton);
+
 /* Makes a new factor where the last one does not serve any more; *most: iterations that the step may take. */
 int tr_newton_precondition(struct tr_newton *t, int64_t *most);
 

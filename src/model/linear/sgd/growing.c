@@ -84,14 +84,17 @@ static double rows_of_batch(const struct tr_linear *m, int phase)
     return fmin(first * pow(m->o->growth, phase), rows);
 }
 
-/* Mini-batches of a pass are of equal size, as far as rows can be divided. */
-static void plan_phase(struct tr_linear *m, struct phase *p)
+/* Mini-batches of a pass are of equal size, as far as rows can be divided. The phases that are left share the passes that are
+ * left equally, unless stages.NAME.clocks says how many mini-batches a phase has: *left is of solve.epochs. */
+static void plan_phase(struct tr_linear *m, struct phase *p, double *left)
 {
     int64_t clocks = tr_linear_stage_clocks(m, p->name);
+    double phases = m->growing->phases - p->number;
     p->m = m;
     p->iterations = (int64_t)fmax(1, round((double)m->train->total_rows / rows_of_batch(m, p->number)));
-    p->clocks = p->iterations * m->epochs;
-    if (clocks > 0) p->clocks = clocks;
+    p->clocks = (int64_t)(*left * (double)p->iterations / (clocks > 0 ? 1 : phases) * (1 + 1e-12));
+    if (clocks > 0 && clocks < p->clocks) p->clocks = clocks;
+    *left = fmax(0, *left - (double)p->clocks / (double)p->iterations);
 }
 
 /* Margins of the largest batch's rows at one worker. */
@@ -109,6 +112,7 @@ static int open_worker(struct tr_linear *m)
 static int open_growing(struct tr_linear *m)
 {
     struct tr_linear_growing *g;
+    double left = (double)m->epochs;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->growing, 1)));
     g = m->growing;
     m->clocks_per_epoch = 1;
@@ -116,7 +120,7 @@ static int open_growing(struct tr_linear *m)
     TR_TRY(tr_agree(m->tr, TR_NEW(&g->phase, (size_t)g->phases)));
     for (int i = 0; i < g->phases; i++) {
         name_phase(&g->phase[i], i);
-        plan_phase(m, &g->phase[i]);
+        plan_phase(m, &g->phase[i], &left);
         if (i > 0) g->phase[i].before = g->phase[i - 1].before + g->phase[i - 1].clocks;
     }
     return tr_agree(m->tr, open_worker(m));
@@ -271,7 +275,7 @@ static void run_phase(struct tr_linear *m, const struct phase *p, tr_next *next)
     next->command.word[0] = g->done;
 }
 
-/* Every so many passes, and after each phase, comes an evaluation. */
+/* An evaluation follows every report.every passes, and each phase. */
 static int next_stage(void *state, const tr_ran *ran, tr_next *next)
 {
     struct tr_linear *m = state;
@@ -285,7 +289,7 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
                           .servers = tr_linear_stage_servers(m, evaluate_name)};
         return TR_OK;
     }
-    if (g->done >= g->phase[g->at].clocks) g->at++, g->done = 0;
+    while (g->at < g->phases && g->done >= g->phase[g->at].clocks) g->at++, g->done = 0;
     if (g->at == g->phases || ran->evaluation.stop) *next = (tr_next){.stage = -1};
     else run_phase(m, &g->phase[g->at], next);
     return TR_OK;
@@ -316,7 +320,7 @@ static int64_t count_evaluations(const struct tr_linear *m)
     for (int i = 0; i < m->growing->phases; i++) {
         const struct phase *p = &m->growing->phase[i];
         int64_t passes = p->clocks / p->iterations;
-        n += passes > every ? (passes + every - 1) / every : 1;
+        if (p->clocks > 0) n += passes > every ? (passes + every - 1) / every : 1;
     }
     return n;
 }

@@ -65,6 +65,7 @@ struct tr_linear_variance {
     bool restored; /* what it goes on from comes from a checkpoint */
     /* the scheduler's */
     int64_t epoch, epochs; /* begun, and how many there will be */
+    uint64_t last_steps;   /* of the last one, if it is shorter */
     int turn, turns;       /* of the groups in this epoch's inner stage, and how many it has */
     double passes;         /* over the data, so far */
 };
@@ -137,8 +138,10 @@ static int check_groups(const struct tr_linear *m)
 
 static uint64_t steps_of_epoch(const struct tr_linear *m, int64_t epoch)
 {
-    return tr_variance_epoch_steps(m->method, m->problem.n, m->o->inner, m->o->batch ? m->o->batch : 1,
-                                   (uint64_t)epoch);
+    const struct tr_linear_variance *v = m->variance;
+    uint64_t steps = tr_variance_epoch_steps(m->method, m->problem.n, m->o->inner,
+                                             m->o->batch ? m->o->batch : 1, (uint64_t)epoch);
+    return epoch == v->epochs - 1 && v->last_steps < steps ? v->last_steps : steps;
 }
 
 /* The first `parts` of `whole` equal parts of n. */
@@ -376,10 +379,11 @@ static int evaluate_full(tr_worker *me, void *state, tr_report *report)
     return m->test ? tr_linear_report_test(me, m, f->test, report) : TR_OK;
 }
 
+/* The full gradient counts with the epoch that it begins: the last one only evaluates. */
 static int summarize_full(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     const struct tr_linear *m = state;
-    evaluation->epoch = m->variance->passes + 1;
+    evaluation->epoch = m->variance->passes;
     return tr_linear_summarize(state, report, evaluation);
 }
 
@@ -537,21 +541,20 @@ static int64_t clocks_of(const struct tr_linear *m, int stage)
     return (int64_t)(nonzeros / m->variance->turns / clock_nonzeros) + 1;
 }
 
-/* Full and inner in turns, and at the end the gradient once more, to see how good the last snapshot is. Of an inner stage
- * every group has a part. */
+/* Full and inner alternate; at the end the full gradient evaluates the last snapshot. Every group has a part of an inner stage. */
 static int next_stage(void *state, const tr_ran *ran, tr_next *next)
 {
     struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
-    if (ran->stage == FULL) v->passes++, v->turns = tr_groups(m->tr);
+    if (ran->stage == FULL) v->turns = tr_groups(m->tr);
     if (ran->stage == INNER && ++v->turn < v->turns) {
         next->command.word[FROM_GROUP] = ran->first_group;
     } else if (ran->stage == INNER) {
-        v->passes += passes_of_epoch(m, v->epoch++);
+        v->passes += 1 + passes_of_epoch(m, v->epoch++);
         v->turn = 0;
     }
     bool inner = ran->stage == FULL || v->turn > 0;
-    bool over = ran->stage == FULL && (ran->evaluation.stop || v->epoch == v->epochs);
+    bool over = ran->stage == FULL && (ran->evaluation.stop || v->epoch >= v->epochs);
     next->stage = over ? -1 : inner ? INNER : FULL;
     if (over) return TR_OK;
     next->clocks = clocks_of(m, next->stage);
@@ -563,15 +566,24 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
     return TR_OK;
 }
 
-/* As many epochs as make up solve.epochs of equal length: those of svrg++ double, until they are as long as any can be. */
-static int64_t count_epochs(const struct tr_linear *m)
+/* Divides solve.epochs passes into epochs of this method: a full gradient, which is a pass, and inner steps. The last one is
+ * shorter if not enough passes are left. The epochs of svrg++ double until they have the maximum length. */
+static void plan_epochs(struct tr_linear *m)
 {
-    enum { EQUAL = 64 }; /* from this one on they are */
-    double budget = (double)m->epochs * (1 + m->o->inner) * (1 - 1e-9), passes = 0;
-    int64_t epochs = 0;
-    for (; passes < budget && epochs < EQUAL; epochs++) passes += 1 + passes_of_epoch(m, epochs);
-    if (passes >= budget) return epochs;
-    return epochs + (int64_t)fmin(ceil((budget - passes) / (1 + passes_of_epoch(m, EQUAL))), 0x1p62);
+    enum { EQUAL = 64 }; /* from this epoch on they have it */
+    struct tr_linear_variance *v = m->variance;
+    double left = (double)m->epochs, batch = m->o->batch ? (double)m->o->batch : 1;
+    v->last_steps = UINT64_MAX;
+    for (v->epochs = 0; left > 1.01; v->epochs++) {
+        double passes = 1 + passes_of_epoch(m, v->epochs);
+        if (v->epochs == EQUAL && left > 2 * passes) {
+            double equal = fmin(floor(left / passes) - 1, 0x1p62);
+            v->epochs += (int64_t)equal;
+            left -= equal * passes;
+        }
+        if (left < passes * (1 - 1e-9)) v->last_steps = (uint64_t)fmax(1, (left - 1) * m->problem.n / batch);
+        left -= passes;
+    }
 }
 
 /* A stage that has something to begin runs in one piece: on demand, checkpoints wait until all is in the tables. */
@@ -606,7 +618,13 @@ static int train(struct tr_linear *m)
     for (int stage = 0; stage < STAGES; stage++)
         TR_TRY(tr_linear_check_stage(m, stage_names[stage], stage == INNER, stage == INNER));
     m->problem.n = (double)m->train->total_rows; /* on all ranks: rank 0 may not work */
-    v->epochs = count_epochs(m);
+    if (m->epochs < 2)
+        return tr_agree(
+            m->tr, tr_fail(TR_ERR_CONFIG,
+                           "%s: solve.epochs is 1, but variance reduction takes a pass for the gradient and "
+                           "passes of steps: set 2 or more, or solve.method sgd",
+                           tr_job_where(m->job, "solve.epochs")));
+    plan_epochs(m);
     const tr_stage stages[STAGES] = {{.name = stage_names[FULL],
                                       .state = m,
                                       .metric_name = tr_linear_metric(m),
