@@ -185,7 +185,7 @@ expect 78 "unknown key stages.assign.rate" train $clusters stages.assign.rate=1
 expect 78 "unknown stage asign: did you mean assign?" train $clusters stages.asign.parallelism=1
 
 # ---- what is refused ----
-expect 78 'svm has none' train job.yaml output=no model.type=svm
+expect 78 'does not minimise the loss of model.type svm' train job.yaml output=no model.type=svm
 expect 78 'table.precision: full' train job.yaml output=no table.precision=f16
 expect 78 'expected sync.mode bsp' train job.yaml output=no sync.mode=ssp
 expect 78 'expected sync.mode bsp' train job.yaml output=no solve.method=growing sync.mode=asp
