@@ -32,7 +32,7 @@ for folder in one three; do
     echo "$json" | grep -q '"of_unknown_users": 1, "of_unknown_items": 1' || fail "$folder: $json"
 done
 "$trireme" evaluate three test 2>notes | grep -q '^rmse ' || fail "evaluate"
-grep -q 'of .* ratings 1 are of users and 1 of items that the model does not know' notes || fail "cold: $(cat notes)"
+grep -q 'of .* ratings 1 have users and 1 have items that the model does not know' notes || fail "cold: $(cat notes)"
 
 # ---- the default rate: more epochs fit better; with solve.decay the first of them are the same, however many follow ----
 "$trireme" generate ratings -o more users=300 items=250 ratings=18000 >/dev/null 2>&1 || fail "generate: exit $?"
@@ -115,6 +115,15 @@ for way in "five10 model.rank=1" "five1100 model.rank=1" "offset model.rank=4" "
     holds "$way: evaluate beside summary" "($(of fits objective) - $("$trireme" evaluate fits $data_train --json 2>/dev/null |
         number rmse)) ^ 2 < (1e-5 + 1e-3 * $(of fits objective)) ^ 2"
 done
+
+# ---- implicit feedback: training and evaluate measure the same error, that of predictions against 1 ----
+awk 'BEGIN { for (u = 1; u <= 20; u++) for (i = 1; i <= 15; i++) if (u % 3 == i % 3) print u, i, 1 + (u * i) % 200 }' >plays.txt
+if run plays 1 data.train=plays.txt data.test=plays.txt model.type=mf model.implicit=yes solve.method=als model.rank=2 solve.epochs=2; then
+    wanted=$("$trireme" predict plays plays.txt | awk '{ e += ($1 - 1) ^ 2 } END { printf "%.9f", sqrt(e / NR) }')
+    evaluated=$("$trireme" evaluate plays plays.txt --json | number rmse)
+    near "$evaluated" "$wanted" 1e-6 || fail "implicit: evaluate says $evaluated, predictions are $wanted from 1"
+    near "$(of plays test_rmse)" "$wanted" 1e-6 || fail "implicit: training says $(of plays test_rmse), predictions are $wanted from 1"
+fi
 
 # ---- MovieLens 100K ----
 if [ -r "$data/ml-100k/u1.base.gz" ]; then

@@ -1,6 +1,6 @@
-/* What a worker holds for alternating least squares, and the stage: an even clock solves for users, an odd one for items
- * (als_half.c), and pushes what has changed. With implicit ratings Σ v vᵀ over all rows of a side goes through a table
- * of its own beside them. An evaluation takes the loss from the rows as they were solved.
+/* Alternating least squares: state of a worker, and the stage. An even clock solves for users, an odd one for items
+ * (als_half.c), and pushes the changes. With implicit ratings Σ v vᵀ over all rows of a side is summed in a separate table.
+ * Evaluations use the loss that the solver computed.
  */
 #include "als.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct tr_als_limits usual_limits = {
+static const struct tr_als_limits default_limits = {
     .arena_bytes = (size_t)256 << 20, .sums_bytes = (size_t)256 << 20, .worth = 32};
 
 /* ---- batches ---- */
@@ -19,8 +19,8 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Rows with many ratings come first: their equations, begun while rows arrive, take the most work for their memory. */
-static int take_turns(struct tr_als_side *side)
+/* Orders rows by descending number of ratings: sums that are accumulated while rows arrive then save the most work. */
+static int order_rows(struct tr_als_side *side)
 {
     uint64_t *sorted;
     TR_TRY(TR_NEW(&side->turn, side->n));
@@ -35,7 +35,7 @@ static int take_turns(struct tr_als_side *side)
     return TR_OK;
 }
 
-/* Marks what a turn's row needs; returns how many of these were not marked before. */
+/* Marks the rows of the other side that a row needs. Returns the number of newly marked ones. */
 static size_t mark(const struct tr_als_side *side, size_t turn, uint8_t *needed)
 {
     size_t i = side->turn[turn], n = 0;
@@ -46,7 +46,7 @@ static size_t mark(const struct tr_als_side *side, size_t turn, uint8_t *needed)
     return n;
 }
 
-/* One batch from the turn `first` on: as many as need at most `most` rows; one alone may need more. */
+/* Builds a batch from side->turn[first] on: as many rows as need at most `most` rows of the other side, at least one row. */
 static int cut_batch(struct tr_als_side *side, size_t first, size_t most, uint8_t *needed,
                      struct tr_als_batch *batch)
 {
@@ -89,12 +89,12 @@ static int cut_batches(struct tr_als_side *side, size_t most, uint8_t *needed)
     return TR_OK;
 }
 
-/* Batches whose needs fit into an arena, or into half of it where they take turns. */
+/* Divides a side into batches whose rows fit into an arena, or into half of it if there are several. */
 static int plan_batches(const struct tr_mf_als *als, struct tr_als_side *side)
 {
     size_t most = als->limits.arena_bytes / (als->stride * sizeof(float));
     uint8_t *needed;
-    TR_TRY(take_turns(side));
+    TR_TRY(order_rows(side));
     TR_TRY(TR_NEW(&needed, side->n_keys));
     int status = cut_batches(side, most, needed);
     if (status == TR_OK && side->batches > 1) status = cut_batches(side, tr_max_size(most / 2, 1), needed);
@@ -102,7 +102,7 @@ static int plan_batches(const struct tr_mf_als *als, struct tr_als_side *side)
     return status;
 }
 
-/* ---- what a worker holds ---- */
+/* ---- state of a worker ---- */
 
 static int open_sides(struct tr_mf_als *als)
 {
@@ -205,14 +205,14 @@ void tr_mf_als_free(struct tr_mf_als **als)
 
 /* ---- implicit ratings: Σ v vᵀ over all rows ---- */
 
-/* Over this worker's rows of a side. */
+/* Computes the sum over this worker's rows of a side. */
 static void add_rows(struct tr_mf_als *als, const struct tr_als_side *side, double *gram)
 {
     memset(gram, 0, tr_solver_gram(als->solver) * sizeof *gram);
     tr_gram_add(als->solver, side->n, side->view->value, als->m->width, gram);
 }
 
-/* … and the change since it was pushed last. */
+/* Pushes the change of this sum since the last push. */
 static int push_gram(struct tr_mf_als *als, struct tr_als_side *side)
 {
     size_t n = tr_solver_gram(als->solver);
@@ -225,7 +225,7 @@ static int push_gram(struct tr_mf_als *als, struct tr_als_side *side)
     return tr_view_push(side->gram);
 }
 
-/* Of the items' first values, each worker for the items of its own: all workers together. */
+/* Computes the sum over the initial values of all items. All workers. */
 static int sum_first_gram(struct tr_mf_als *als)
 {
     const struct tr_als_side *items = &als->side[TR_MF_ITEM];
@@ -257,7 +257,7 @@ static int open_gram(struct tr_mf_als *als, struct tr_als_side *side)
 
 /* ---- the stage ---- */
 
-/* What is solved in one batch reads the same rows after each update of these. */
+/* A side that is solved in one batch reads the same rows after each update. */
 static int subscribe(const struct tr_als_side *side)
 {
     if (side->batches != 1) return TR_OK;
@@ -283,7 +283,7 @@ static int prepare(tr_worker *me, void *state)
     return tr_mf_open_tests(m);
 }
 
-/* Everything that is read is read before anything is pushed. */
+/* One clock. All pulls precede all pushes. */
 static int compute(tr_worker *me, void *state)
 {
     struct tr_mf *m = state;
@@ -301,7 +301,7 @@ static const float *user_row(const struct tr_mf *m, size_t i)
     return (const float *)m->als->side[TR_MF_USER].view->value + i * m->width;
 }
 
-/* The loss is that of the items as they were solved, given the users: what both tables hold now. */
+/* The loss of the items after their solution, given the users: the state of both tables. */
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     (void)me;
@@ -312,7 +312,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return tr_mf_add_tests(m, user_row, report);
 }
 
-/* The table has what was told of a row, in steps: that is not what the row is, to the last bit. */
+/* Lists the rows of a side. The table sums up the changes of a row, which is not equal to the row in the last bits. */
 static int snapshot_side(tr_worker *me, struct tr_mf *m, enum tr_mf_side which, tr_snapshot *snapshot)
 {
     struct tr_als_side *side = &m->als->side[which];
@@ -336,7 +336,7 @@ static int open_here(struct tr_mf *m, const struct tr_als_limits *limits)
 {
     TR_TRY(TR_NEW(&m->als, 1));
     m->als->m = m;
-    m->als->limits = limits ? *limits : usual_limits;
+    m->als->limits = limits ? *limits : default_limits;
     if (tr_set_rank(m->tr, TR_SET_WORKERS) < 0) return TR_OK;
     TR_TRY(open_worker(m->als));
     return m->implicit ? sum_first_gram(m->als) : TR_OK;

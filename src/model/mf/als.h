@@ -1,19 +1,17 @@
-/* Alternating least squares on tables: what als.c and als_half.c share, also with tests.
+/* Alternating least squares: declarations shared by als.c, als_half.c and tests.
  *
- * A sweep is two clocks. In the first each worker solves for its users, given the rows of the items that they have
- * rated, which it pulls as they arrive; in the second for the items that are its own, given the rows of their users.
- * For that the ratings are held twice: by user as the data have them, and by item, exchanged once at the start: items
- * are cut into as many ranges as there are workers, with as much work in each.
+ * A sweep is two clocks. In the first each worker solves for its users, given the rows of the items that they rated; in the
+ * second for its items, given the rows of their users. Ratings are stored twice: by user as in the data, and by item,
+ * exchanged once at the start. Each worker owns a range of items with a similar amount of work.
  *
- * Rows pulled are kept for the clock in an arena of bounded memory, so that each is pulled once; where they do not all
- * fit, the rows to solve for are cut into batches that are done one after the other, two arenas taking turns: while the
- * rows of one batch arrive, the batch before is solved.
+ * Pulled rows stay in an arena of bounded memory for the clock, so that each is pulled once. If they do not all fit, the rows
+ * to solve for are divided into batches. Two arenas alternate: while the rows of one batch arrive, the previous batch is
+ * solved.
  *
- * A row can be solved for when all that it needs is here, and before nearly everything has come that is true of nearly
- * none. So while rows arrive, sums of equations are begun: those of the rows with most ratings, for as many as memory
- * allows, each some times with what has come meanwhile, so long as that is worth fetching its sums from memory. How
- * long to compute between two looks at the network is adapted to how long one had to wait for it: over memory that is
- * shared there is no waiting, and everything is solved at once when all is here.
+ * A row can be solved when all rows that it needs have arrived, which for most rows is near the end. Therefore the sums of the
+ * normal equations are accumulated while rows arrive: for the rows with the most ratings, for as many as fit into memory,
+ * each a few times, if enough has arrived to be worth loading its sums. The time of computation between two polls adapts to
+ * the time spent waiting: with shared memory there is no waiting, and everything is solved once all rows are there.
  */
 #ifndef TR_MODEL_MF_ALS_H
 #define TR_MODEL_MF_ALS_H
@@ -21,51 +19,52 @@
 #include "mf.h"
 #include "solve.h"
 
-/* Rows of the own side that are solved together: turns first .. end - 1, and which rows of the other side they need. */
+/* Rows of the own side that are solved together, side->turn[first .. end - 1], and the rows of the other side that they
+ * need. */
 struct tr_als_batch {
     size_t first, end, n;
-    uint32_t *place; /* n places in side->keys, ascending */
+    uint32_t *place; /* n indices into side->keys, ascending */
 };
 
-/* One direction: the rows that this worker solves for, and their ratings by rows of the other side. */
+/* One direction: the rows that this worker solves for, and their ratings. */
 struct tr_als_side {
     enum tr_mf_side which;
     tr_table *own, *from;
-    tr_view *view;         /* of its own rows: value holds what they are */
-    size_t n;              /* rows of its own … */
-    const tr_key *number;  /* … their numbers … */
-    const uint64_t *begin; /* … and ratings */
-    const uint32_t *other; /* by rating: its place in keys … */
-    const float *value;    /* … and the rating; NULL: all are 1 */
-    const tr_key *keys;    /* numbers of the other side, ascending; perhaps more than needed */
+    tr_view *view;         /* own rows; view->value contains them */
+    size_t n;              /* number of own rows */
+    const tr_key *number;  /* their numbers */
+    const uint64_t *begin; /* own row i has the ratings begin[i] .. begin[i + 1] - 1 */
+    const uint32_t *other; /* per rating: index into keys */
+    const float *value;    /* per rating: the rating; NULL: all are 1 */
+    const tr_key *keys;    /* numbers of the other side, ascending; may include unused ones */
     size_t n_keys;
-    uint32_t *turn; /* its own rows in the order in which they are solved */
+    uint32_t *turn; /* own rows in the order of solving */
     struct tr_als_batch *batch;
-    size_t batches, largest; /* rows that a batch needs at most */
-    tr_table *gram_table;    /* implicit: Σ v vᵀ over all rows of the own side … */
+    size_t batches, largest; /* number of batches; maximum number of rows that a batch needs */
+    tr_table *gram_table;    /* implicit: Σ v vᵀ over all rows of the own side */
     tr_view *gram;
-    double *gram_mine; /* … and over this worker's, as pushed last */
-    double loss;       /* of its own rows, when they were solved last */
-    double quantum;    /* seconds to compute between two looks at what arrives: what was right last */
+    double *gram_mine; /* implicit: the part of this worker's rows that was pushed */
+    double loss;       /* loss of the own rows when they were last solved */
+    double quantum;    /* seconds of computation between two polls, adapted */
 };
 
-/* Rows of the other side while a clock computes, and how far the batch is for which they are. */
+/* Rows of the other side for a batch, and the progress of the batch. */
 struct tr_als_arena {
     const struct tr_als_batch *batch;
-    tr_key *key;     /* of each row: its number … */
-    uint32_t *order; /* … and how many rows had come before it; NOT_HERE before */
-    uint32_t *slot; /* of every place in side->keys: which of the rows it is; of those not needed, anything */
+    tr_key *key;     /* numbers of the rows */
+    uint32_t *order; /* position of each row in the order of arrival; NOT_HERE before */
+    uint32_t *slot;  /* for every index into side->keys: index of the row here; undefined for unused keys */
     float *row, *bias;
-    size_t arrived; /* rows that have come */
-    size_t solved;  /* turns before this one are */
+    size_t arrived; /* number of rows that have arrived */
+    size_t solved;  /* next element of side->turn to solve */
 };
 
-/* What it may take. */
+/* Limits of memory and computation. */
 struct tr_als_limits {
-    size_t arena_bytes; /* rows of the other side that are kept */
-    size_t sums_bytes;  /* equations begun while rows arrive */
-    double worth;       /* ratings for which it pays to add to a row's sums */
-    double quantum;     /* seconds to compute at least between two looks at what arrives; usually 0 */
+    size_t arena_bytes; /* memory for rows of the other side */
+    size_t sums_bytes;  /* memory for sums that are accumulated while rows arrive */
+    double worth;       /* minimum number of ratings that are added to the sums of a row at a time */
+    double quantum;     /* minimum seconds of computation between two polls; default 0 */
 };
 
 struct tr_mf_als {
@@ -75,32 +74,34 @@ struct tr_mf_als {
     struct tr_als_side side[2]; /* by enum tr_mf_side */
     struct tr_mf_lists by_item;
     tr_key *item_number;
-    bool ahead;          /* rows are under way, from other nodes, while others are worked on */
-    size_t stride;       /* floats of a row in an arena */
-    const float **other; /* some ratings of a row: their rows … */
-    float *target;       /* … and targets */
-    float *x;            /* a row */
-    double *gram;        /* implicit: this worker's share of a sum, and the changes of it */
+    bool ahead;          /* rows arrive from other nodes during computation */
+    size_t stride;       /* floats per row in an arena */
+    const float **other; /* scratch: rows of some ratings */
+    float *target;       /* scratch: targets of these ratings */
+    float *x;            /* scratch: one row */
+    double *gram;        /* implicit: this worker's part of the sum */
 
-    /* while a clock computes */
+    /* state of a clock */
     struct tr_als_side *now;
-    struct tr_als_arena arena[2], *filling, *ready; /* ready: all its rows are here; NULL: none */
-    float *sums;                                    /* of rows begun, and of one more */
-    uint32_t *begun_at; /* of each: rows that had come when its sums were added to last */
-    size_t begun, begun_most, next_begun;
-    double left_at;                /* when the last row was done with */
-    double waited;                 /* for rows, since the last look */
-    double answered_at;            /* when others were answered last */
-    size_t until_look, look_every; /* rows */
+    struct tr_als_arena arena[2], *filling, *ready; /* ready: all of its rows have arrived; NULL: none */
+    float *sums;                                    /* sums of begun_most rows and of one more */
+    uint32_t *begun_at;                   /* arena->arrived when the sums of the row were last extended */
+    size_t begun, begun_most, next_begun; /* rows with sums; their maximum number; next row to extend */
+    double left_at;                       /* time when the last row was processed */
+    double waited;                        /* seconds of waiting for rows since the last poll */
+    double answered_at;                   /* time when requests of other ranks were last answered */
+    size_t until_look, look_every;        /* rows until the next poll; rows between two polls */
 };
 
-enum { TR_ALS_CHUNK = 1024 /* ratings that are looked up at a time: room in other and target */ };
+enum { TR_ALS_CHUNK = 1024 /* number of ratings that are processed at a time */ };
 
-/* tr_mf_als_train() with limits, NULL for the usual ones: all ranks. */
+/* tr_mf_als_train() with limits; NULL: the defaults. All ranks. */
 int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits);
 
-/* Solves all rows of the side als->now: the view's delta has the changes then, which are not pushed yet, and the side
- * has its loss. first_clock: the other side has its first values, which nobody has pushed. */
+/* Solves all rows of als->now. Writes the changes to the delta of its view, without pushing, and the loss of the side.
+ *
+ * @param [in] first_clock  the other side has its initial values, which are not in the table
+ */
 int tr_als_solve_side(struct tr_mf_als *als, bool first_clock);
 
 #endif

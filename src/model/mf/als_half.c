@@ -1,7 +1,7 @@
-/* One half of a sweep: all rows of one side are solved, given those of the other, batch by batch. Rows that a batch
- * needs go into its arena as they arrive; meanwhile the batch before is solved, or sums of this one's equations are
- * begun, for as long as waiting has shown that there is time; rows that were begun are solved first, when all is here.
- * What a row changes goes into the view of the side; als.c pushes it.
+/* One half of a sweep: solves all rows of one side, given those of the other, batch by batch. Rows that a batch needs are
+ * stored in its arena as they arrive. Meanwhile the previous batch is solved, or sums of this batch are accumulated, for a
+ * time that depends on the time spent waiting. Rows with sums are solved first once all rows have arrived. Changes are written
+ * to the view of the side; als.c pushes them.
  */
 #include "als.h"
 
@@ -9,17 +9,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sums are begun in so many visits: each for at least this part of the rows. */
+/* Maximum number of extensions of the sums of a row while rows arrive. */
 enum { VISITS = 4 };
 
 static const uint32_t NOT_HERE = UINT32_MAX;
-/* Seconds: waiting that is noticed, the longest computation between two looks, and between two answers to others. */
+/* In seconds: minimum waiting time that counts, maximum computation between two polls, and between two answers. */
 static const double NOTICED = 1e-4, LONGEST = 0.05, ANSWER_EVERY = 1e-4;
 
 /* ---- gathering and solving ---- */
 
-/* Looks up, among a row's ratings k .. end - 1 (at most TR_ALS_CHUNK), those whose rows came from the `from`-th on.
- * Returns how many these are. */
+/* Collects the ratings k .. end - 1 of a row (at most TR_ALS_CHUNK) whose rows arrived at position `from` or later. Returns
+ * their number. */
 static size_t look_up(struct tr_mf_als *als, const struct tr_als_arena *arena, uint64_t k, uint64_t end,
                       uint32_t from)
 {
@@ -41,7 +41,7 @@ static float *sums_of(const struct tr_mf_als *als, size_t begun)
     return als->sums + begun * tr_solver_sums(als->solver);
 }
 
-/* Adds the ratings of row i whose rows came from the `from`-th on to the sums; from 0 to empty ones. */
+/* Adds the ratings of row i whose rows arrived at position `from` or later to the sums; from = 0 clears the sums first. */
 static void add_to(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i, uint32_t from,
                    float *sums)
 {
@@ -54,7 +54,7 @@ static void add_to(struct tr_mf_als *als, const struct tr_als_arena *arena, size
     }
 }
 
-/* The loss of row i as als->x has it, from its ratings. */
+/* Computes the loss of row i, given as als->x, from its ratings. */
 static double loss_of(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i)
 {
     const struct tr_als_side *side = als->now;
@@ -67,7 +67,7 @@ static double loss_of(struct tr_mf_als *als, const struct tr_als_arena *arena, s
     return loss;
 }
 
-/* Solves for row i, whose sums may be begun; puts what changes into the view. */
+/* Solves one row, using its sums if there are any, and writes the change to the view. */
 static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t turn)
 {
     struct tr_als_side *side = als->now;
@@ -89,7 +89,7 @@ static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, si
         value[k] = als->x[k];
     }
     struct tr_solve_fit fit = tr_solver_fit(als->solver);
-    bool asked = side->which == TR_MF_ITEM; /* evaluations take the items' */
+    bool asked = side->which == TR_MF_ITEM; /* evaluations use the loss of the items */
     side->loss += fit.cancels && asked ? loss_of(als, arena, i) : fit.loss;
     return TR_OK;
 }
@@ -105,7 +105,7 @@ static int solve_next(struct tr_mf_als *als, struct tr_als_arena *arena)
                    (unsigned long long)als->now->number[als->now->turn[turn]], why);
 }
 
-/* Lets this rank answer others now and then. */
+/* Answers requests of other ranks at most every ANSWER_EVERY seconds. */
 static int answer(struct tr_mf_als *als, double now)
 {
     if (now - als->answered_at < ANSWER_EVERY) return TR_OK;
@@ -113,7 +113,7 @@ static int answer(struct tr_mf_als *als, double now)
     return tr_rows_meanwhile(als->now->from);
 }
 
-/* Solves the turns before `end` of a batch of which all needs are here. */
+/* Solves the rows before `end` of a batch whose rows have all arrived. */
 static int solve_until(struct tr_mf_als *als, struct tr_als_arena *arena, size_t end)
 {
     while (arena->solved < end) {
@@ -125,7 +125,7 @@ static int solve_until(struct tr_mf_als *als, struct tr_als_arena *arena, size_t
 
 /* ---- while rows arrive ---- */
 
-/* Whether enough has come for a row of the batch since its sums were added to last. */
+/* Returns whether enough rows have arrived for a row of the batch since its sums were last extended. */
 static bool is_worth(const struct tr_mf_als *als, size_t at)
 {
     const struct tr_als_arena *arena = als->filling;
@@ -135,7 +135,7 @@ static bool is_worth(const struct tr_mf_als *als, size_t at)
     return part * VISITS >= 1 && ratings >= als->limits.worth;
 }
 
-/* Adds what has come to the sums of the next row for which that is worth it; after the last one the first again. */
+/* Extends the sums of the next row for which it is worth it, cyclically. Returns whether there was one. */
 static bool begin_some(struct tr_mf_als *als)
 {
     struct tr_als_arena *arena = als->filling;
@@ -150,11 +150,11 @@ static bool begin_some(struct tr_mf_als *als)
     return true;
 }
 
-/* Computes for a while, for longer if one had to wait since the last look, for less if not. */
+/* Computes for als->now->quantum seconds, which increases if there was waiting since the last call and decreases otherwise. */
 static int look(struct tr_mf_als *als)
 {
     double begin = tr_now(), now = begin, *quantum = &als->now->quantum;
-    if (!als->ahead) *quantum = 0; /* nothing is under way */
+    if (!als->ahead) *quantum = 0; /* no rows are in flight */
     else if (als->waited > NOTICED) *quantum = fmin(*quantum + als->waited, LONGEST);
     else *quantum *= 0.8;
     *quantum = fmax(*quantum, als->limits.quantum);
@@ -168,8 +168,8 @@ static int look(struct tr_mf_als *als)
     return TR_OK;
 }
 
-/* Keeps a row that has come. */
-static void put(struct tr_mf_als *als, size_t slot, const float *row)
+/* Stores a row that has arrived. */
+static void store_row(struct tr_mf_als *als, size_t slot, const float *row)
 {
     struct tr_als_arena *arena = als->filling;
     size_t rank = als->m->rank;
@@ -178,11 +178,11 @@ static void put(struct tr_mf_als *als, size_t slot, const float *row)
     arena->order[slot] = (uint32_t)arena->arrived++;
 }
 
-static int take(void *state, const tr_row *row)
+static int receive_row(void *state, const tr_row *row)
 {
     struct tr_mf_als *als = state;
     als->waited += tr_now() - als->left_at;
-    put(als, row->place, row->value);
+    store_row(als, row->place, row->value);
     if (--als->until_look == 0) TR_TRY(look(als));
     als->left_at = tr_now();
     return TR_OK;
@@ -205,14 +205,14 @@ static void begin_batch(struct tr_mf_als *als, size_t b)
     als->left_at = tr_now();
 }
 
-/* Before the first clock the items' table is still empty: everybody knows what their first values are. */
+/* Pulls the rows of a batch. In the first clock the table of items is empty, and the initial values are computed. */
 static int get_rows(struct tr_mf_als *als, bool first_clock)
 {
     const struct tr_als_arena *arena = als->filling;
-    if (!first_clock) return tr_rows_pull(als->now->from, arena->key, arena->batch->n, take, als);
+    if (!first_clock) return tr_rows_pull(als->now->from, arena->key, arena->batch->n, receive_row, als);
     for (size_t slot = 0; slot < arena->batch->n; slot++) {
         tr_mf_first_row(als->m, TR_MF_ITEM, arena->key[slot], als->x);
-        put(als, slot, als->x);
+        store_row(als, slot, als->x);
     }
     return TR_OK;
 }
@@ -225,7 +225,7 @@ int tr_als_solve_side(struct tr_mf_als *als, bool first_clock)
         begin_batch(als, b);
         TR_TRY(get_rows(als, first_clock));
         if (als->ready) TR_TRY(solve_until(als, als->ready, als->ready->batch->end));
-        /* rows that are begun have the only sums there are: they are solved before the next batch begins some */
+        /* rows with sums are solved now, because the next batch reuses the memory of the sums */
         TR_TRY(solve_until(als, als->filling, als->filling->batch->first + als->begun));
         als->ready = als->filling;
     }

@@ -1,18 +1,18 @@
-/* The arithmetic of solve.c for one level of vector instructions; trireme/cpu.h says how it is included.
+/* The arithmetic of solve.c, compiled once per instruction level (trireme/cpu.h).
  *
  * The equations of one row are too small for BLIS. In a trial with ssyrk, sgemv and strsv in place of these functions,
  * and a blocked Cholesky on ssyrk, bench_als took 0.54 s instead of 0.13 s at rank 10 and 1.72 s instead of 0.61 s at
  * rank 64 for a sweep over 3 million ratings of 50000 users and 10000 items, and 1.98 s instead of 0.92 s at rank 200
- * over 1 million of 20000 and 5000 (AVX-512, one core). Sums over many rows at once are BLIS's: tr_gram_add().
+ * over 1 million of 20000 and 5000 (AVX-512, one core). Sums over many rows use BLIS: tr_gram_add().
  *
- * Matrices are f32, row after row, `ld` floats apart, of a size n that is a multiple of 16; of symmetric and triangular
- * ones there is the upper half. A vector has V lanes; blocks of the factorization are V rows high. */
+ * Matrices are f32, row-major with the leading dimension `ld`, of a size n that is a multiple of 16. Of symmetric and
+ * triangular matrices only the upper half is stored. A vector has V lanes; blocks of the factorization have V rows. */
 
 #if defined(__AVX512F__)
 #define V            16
 #define FMA(a, b, c) _mm512_fmadd_ps((a), (b), (c))
 #define SUM(v)       _mm512_reduce_add_ps(v)
-#define TILE         8 /* rows of a tile: with three vectors of columns, its sums just fit into the registers */
+#define TILE         8 /* rows per tile: with three vectors of columns, the sums fill the registers */
 #elif defined(__AVX2__)
 #define V            8
 #define FMA(a, b, c) _mm256_fmadd_ps((a), (b), (c))
@@ -30,11 +30,11 @@ typedef float NAME(loose) __attribute__((vector_size(4 * V), aligned(4), may_ali
 #define SPLAT(x)    ((x) - (VEC){0})
 #define LOAD(p)     (*(const NAME(loose) *)(p))
 #define STORE(p, v) (*(NAME(loose) *)(p) = (v))
-/* Keeps the compiler from working out all addresses beforehand: their registers are needed for sums. */
+/* Prevents the compiler from computing all addresses in advance: the registers are needed for sums. */
 #define HIDE(p) __asm__("" : "+r"(p))
 #define ALWAYS  static inline __attribute__((always_inline))
 
-/* c[i][j] += sign · Σ a[d][i] b[d][j] over d < depth, for `rows` × `vectors · V` elements kept in registers. */
+/* c[i][j] += sign · Σ a[d][i] b[d][j] over d < depth, for `rows` × `vectors · V` elements in registers. */
 ALWAYS void NAME(tile)(const float *a, const float *b, size_t stride, size_t depth, float sign, float *c,
                        size_t ld, const int rows, const int vectors)
 {
@@ -63,7 +63,7 @@ ALWAYS void NAME(tile)(const float *a, const float *b, size_t stride, size_t dep
     }
 }
 
-/* The kinds of tiles; functions of their own, that the compiler may use every register for the sums. */
+/* The tile sizes, as separate functions, so that the compiler can use all registers for the sums. */
 #define TILE_OF(name, rows, vectors)                                                                         \
     static __attribute__((noinline)) void NAME(name)(const float *a, const float *b, size_t stride,          \
                                                      size_t depth, float sign, float *c, size_t ld)          \
@@ -75,7 +75,7 @@ TILE_OF(tile_2, TILE, 2)
 TILE_OF(tile_3, TILE, 3)
 #undef TILE_OF
 
-/* A tile of V rows, whatever the number of its vectors. */
+/* A tile of V rows with any number of vectors. */
 static void NAME(tile_rows)(const float *a, const float *b, size_t stride, size_t depth, float sign, float *c,
                             size_t ld, size_t vectors)
 {
@@ -85,13 +85,13 @@ static void NAME(tile_rows)(const float *a, const float *b, size_t stride, size_
         else NAME(tile_3)(a, b, stride, depth, sign, c, ld);
 }
 
-/* How many of `left` vectors to take next: threes, and twos so that no single one is left over. */
+/* Number of vectors of the next tile, out of `left`: three, or two if otherwise a single one would remain. */
 ALWAYS size_t NAME(next)(size_t left)
 {
     return left == 4 ? 2 : left < 3 ? left : 3;
 }
 
-/* c += PᵀP for the panel P of depth × n; strip by strip, since three columns of vectors stay in the first cache. */
+/* c += PᵀP for the panel P of depth × n, in strips of three columns of vectors, which stay in the L1 cache. */
 static void NAME(gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n)
 {
     for (size_t j = 0, width; j < n; j += width * V) {
@@ -104,8 +104,8 @@ static void NAME(gram)(const float *panel, size_t stride, size_t depth, float *c
     }
 }
 
-/* Copies `count` rows of `rank` floats side by side into the panel, each multiplied by its scale where there is one,
- * and zeros behind them up to n. */
+/* Copies `count` rows of `rank` floats into the panel, each multiplied by its scale if scales are given, padded with zeros up to
+ * n. */
 static void NAME(pack)(const float *const *row, const float *scale, size_t count, size_t rank, float *panel,
                        size_t stride, size_t n)
 {
@@ -121,7 +121,7 @@ static void NAME(pack)(const float *const *row, const float *scale, size_t count
 }
 
 #ifdef __AVX512F__
-/* 16 floats of each of 16 rows, from the k-th on, turned: by pairs, fours, eights, halves. */
+/* Transposes 16 floats, from the k-th on, of each of 16 rows: by pairs, fours, eights, halves. */
 static void NAME(turn_16)(const float *const *row, size_t k, float *to, size_t stride)
 {
     __m512 a[16], b[16];
@@ -136,7 +136,7 @@ static void NAME(turn_16)(const float *const *row, size_t k, float *to, size_t s
             a[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
             a[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
         }
-    /* a[4 g + c] holds, in lane q, column 4 q + c of rows 4 g .. 4 g + 3 */
+    /* a[4 g + c] has, in lane q, column 4 q + c of rows 4 g .. 4 g + 3 */
     for (int c = 0; c < 4; c++) {
         b[c] = _mm512_shuffle_f32x4(a[c], a[4 + c], 0x44);
         b[4 + c] = _mm512_shuffle_f32x4(a[c], a[4 + c], 0xee);
@@ -153,7 +153,7 @@ static void NAME(turn_16)(const float *const *row, size_t k, float *to, size_t s
 }
 #endif
 
-/* The panel of rows turned: element (k, r) is row r's k-th float; columns up to `width` are zeros. */
+/* The transposed panel: element (k, r) is the k-th float of row r; columns up to `width` are padded with zeros. */
 static void NAME(turn)(const float *const *row, size_t count, size_t rank, float *panel, size_t stride,
                        size_t width)
 {
@@ -173,7 +173,7 @@ static void NAME(turn)(const float *const *row, size_t count, size_t rank, float
     }
 }
 
-/* out += Σ weight[r] P[r], of n floats; the weights are 1 where there are none. */
+/* out += Σ weight[r] P[r], n floats; weight NULL: all are 1. */
 static void NAME(combine)(const float *panel, size_t stride, size_t depth, const float *weight, float *out,
                           size_t n)
 {
@@ -209,9 +209,9 @@ static void NAME(dots)(const float *panel, size_t stride, size_t count, const fl
     }
 }
 
-/* One block on the diagonal: U of a = UᵀU in place, and 1 over its diagonal; `unit` gets its rows divided by the
- * diagonal's square instead, which is what eliminates with a short chain of dependent steps. The right sides are
- * eliminated along. False if a pivot is not above its part `least` of what stood there before elimination. */
+/* Factors one diagonal block a = UᵀU in place and returns 1 / diagonal. `unit` receives the rows divided by the square of the
+ * diagonal, which shortens the chain of dependent steps of the elimination. Eliminates the right sides too. Returns false if a
+ * pivot is not above the fraction `least` of its value before the elimination. */
 ALWAYS bool NAME(factor_block)(float *a, size_t ld, float *inverse, float least, float unit[V][V],
                                float *const *rhs, int sides)
 {
@@ -222,7 +222,7 @@ ALWAYS bool NAME(factor_block)(float *a, size_t ld, float *inverse, float least,
 #pragma GCC unroll 16
     for (int i = 0; i < V; i++) {
         float pivot = row[i][i];
-        definite &= pivot > least * inverse[i]; /* false for NaN, too */
+        definite &= pivot > least * inverse[i]; /* false for NaN too */
         VEC part = row[i] * SPLAT(1 / pivot);
         STORE(unit[i], part);
 #pragma GCC unroll 16
@@ -241,8 +241,8 @@ ALWAYS bool NAME(factor_block)(float *a, size_t ld, float *inverse, float least,
     return definite;
 }
 
-/* The V rows of a block right of the diagonal: U₁₁⁻ᵀ times them, a vector of columns at a time; the right sides lose
- * what their eliminated rows take from them. */
+/* Multiplies the V rows of a block to the right of the diagonal by U₁₁⁻ᵀ, one vector of columns at a time, and eliminates them
+ * from the right sides. */
 ALWAYS void NAME(eliminate)(float *a, size_t ld, size_t columns, const float *inverse, const float unit[V][V],
                             float *const *rhs, int sides)
 {
@@ -271,8 +271,8 @@ ALWAYS void NAME(eliminate)(float *a, size_t ld, size_t columns, const float *in
     }
 }
 
-/* Cholesky: a = UᵀU in place, block row by block row, each with all that the rows above take from it at once; right
- * sides become U⁻ᵀ times what they were. inverse: 1 / U's diagonal. False if a is not safely positive definite. */
+/* Cholesky factorization a = UᵀU in place, by block rows; each block row first subtracts the contributions of all rows above.
+ * Right sides are multiplied by U⁻ᵀ. inverse: 1 / diagonal of U. Returns false if a is not numerically positive definite. */
 static bool NAME(factor)(float *a, size_t ld, size_t n, float least, float *inverse, float *const *rhs,
                          int sides)
 {
@@ -290,7 +290,7 @@ static bool NAME(factor)(float *a, size_t ld, size_t n, float least, float *inve
     return true;
 }
 
-/* Solves U x = y in place, from the last block up. */
+/* Solves U x = y in place, from the last block to the first. */
 static void NAME(back)(const float *u, size_t ld, size_t n, const float *inverse, float *y)
 {
     for (size_t b = n; b > 0;) {
@@ -307,8 +307,8 @@ static void NAME(back)(const float *u, size_t ld, size_t n, const float *inverse
     }
 }
 
-/* One sweep of coordinate descent over ½ xᵀAx - cᵀx for x ≥ 0, A with both halves; slope is Ax - c and is kept up.
- * Returns the largest change. */
+/* One sweep of coordinate descent on ½ xᵀAx - cᵀx for x ≥ 0; A has both halves. Updates slope = Ax - c. Returns the largest
+ * change. */
 static float NAME(descend)(const float *a, size_t ld, size_t n, size_t rank, float *x, float *slope)
 {
     float most = 0;

@@ -14,7 +14,7 @@ static int check(const tr_job *job, const void *options)
 {
     const struct tr_mf_options *o = options;
     if (!tr_job_is(job, "data.partition", "horizontal"))
-        return refuse(job, "data.partition", "of mf is horizontal: users are one worker's");
+        return refuse(job, "data.partition", "of mf is horizontal: each worker has whole users");
     if (tr_job_method(job) == TR_MF_ALS) return TR_OK;
     if (o->implicit) return refuse(job, "model.implicit", "needs solve.method als");
     if (!tr_job_is(job, "sync.weight", "sum") && !tr_job_is(job, "sync.weight", "con"))
@@ -22,14 +22,14 @@ static int check(const tr_job *job, const void *options)
     return TR_OK;
 }
 
-/* ---- what the methods share ---- */
+/* ---- common functions of the methods ---- */
 
 void tr_mf_first_row(const struct tr_mf *m, enum tr_mf_side side, uint64_t number, float *row)
 {
     struct tr_rng rng;
     tr_rng_seed(&rng, m->seed, number, (uint64_t)side + 1);
     double rank = (double)m->rank;
-    /* around 0, so small that they do not matter; where no mean is subtracted, products are the mean at first */
+    /* Small values around 0; if no mean is subtracted, initial products equal the mean. */
     double low = -0.15 * sqrt(m->spread / rank), high = -low;
     if (!m->centred && m->average > 0) low = 0, high = 2 * sqrt(m->average / rank);
     else if (m->o->nonnegative) low = 0;
@@ -74,12 +74,10 @@ static void add_errors(struct tr_mf *m, const float *(*user)(const struct tr_mf 
     for (size_t i = 0; i < t->keys; i++) tr_mf_clip(m, items + i * m->width);
     for (size_t i = 0; i < t->n; i++) {
         if (t->begin[i] == t->begin[i + 1]) continue;
-        const float *row =
-            i + 1 < t->n ? user(m, i) : NULL; /* the last is of users that training has not seen */
+        const float *row = i + 1 < t->n ? user(m, i) : NULL; /* the last row contains the cold users */
         for (uint64_t k = t->begin[i]; k < t->begin[i + 1]; k++) {
             const float *item = t->other[k] < t->keys ? items + t->other[k] * m->width : NULL;
-            double wanted = m->implicit ? t->value[k] > 0 : (double)t->value[k];
-            double error = wanted - tr_mf_predict(m, row, item);
+            double error = tr_mf_wanted(m, t->value[k]) - tr_mf_predict(m, row, item);
             report->sum[TR_MF_TEST_SQUARES] += error * error;
         }
     }
@@ -108,7 +106,7 @@ int tr_mf_summarize(void *mf, const tr_report *report, tr_evaluation *evaluation
     evaluation->stop = m->target != TR_JOB_AUTO && evaluation->objective <= m->target;
     m->last = *evaluation;
     if (isfinite(m->train_rmse)) return TR_OK;
-    return tr_fail(TR_ERR_DIVERGED, "the error is not finite any more: %sraise model.l2",
+    return tr_fail(TR_ERR_DIVERGED, "the error is no longer finite: %sraise model.l2",
                    m->by_als ? "" : "lower solve.rate, or ");
 }
 
@@ -120,7 +118,7 @@ int tr_mf_snapshot_evaluation(struct tr_mf *m, tr_snapshot *snapshot)
     return TR_OK;
 }
 
-/* ---- as a class ---- */
+/* ---- the model class ---- */
 
 static int open_data(struct tr_mf *m)
 {
@@ -130,7 +128,7 @@ static int open_data(struct tr_mf *m)
     if (tests) TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train, &m->test));
     TR_TRY(tr_data_describe(m->train, "training data"));
     if (tests) TR_TRY(tr_data_describe(m->test, "test data"));
-    const tr_data *all = tests ? m->test : m->train; /* counts those of training, too */
+    const tr_data *all = tests ? m->test : m->train; /* the numbers of test data include those of training */
     m->users = m->train->row_numbers;
     m->items = m->train->columns;
     m->ratings = m->train->total_nonzeros;
@@ -140,7 +138,7 @@ static int open_data(struct tr_mf *m)
     return TR_OK;
 }
 
-/* Mean and spread of all training ratings, on all ranks. */
+/* Computes mean and standard deviation of all training ratings. All ranks. */
 static int describe_ratings(struct tr_mf *m)
 {
     const tr_batch *rows = &m->train->rows;
@@ -160,13 +158,13 @@ static int read_settings(struct tr_mf *m, const tr_job *job, const struct tr_mf_
 {
     m->o = o;
     m->by_als = tr_job_method(job) == TR_MF_ALS;
-    double default_l2 = m->by_als ? 0.1 : 0.05; /* both found on MovieLens */
+    double default_l2 = m->by_als ? 0.1 : 0.05; /* both tuned on MovieLens */
     m->rank = o->rank;
     m->implicit = o->implicit;
-    m->bias = o->bias && !o->implicit; /* what is not rated is 0, not the mean */
+    m->bias = o->bias && !o->implicit; /* pairs without interaction are 0, not the mean */
     m->width = m->rank + m->bias;
-    /* steps from around the mean are far quicker than steps to it; least squares get there at once, and without biases
-     * do better if factors have it to themselves */
+    /* sgd converges faster if the mean is subtracted. als fits it in the first half sweep, and without biases gives better
+     * factors if they include the mean. */
     m->centred = !o->implicit && (m->bias || (!m->by_als && !o->nonnegative));
     m->l2 = o->l2 == TR_JOB_AUTO ? default_l2 : o->l2;
     m->averages = tr_job_is(job, "sync.weight", "con");
@@ -185,7 +183,7 @@ static int open_model(tr_context *tr, const void *options, void *model)
     TR_TRY(tr_agree(tr, read_settings(m, tr_context_job(tr), options)));
     TR_TRY(open_data(m));
     TR_TRY(describe_ratings(m));
-    /* Of several groups each pulls and pushes whole blocks of items, clock by clock: these lie on as few servers as can be. */
+    /* Several groups pull and push whole blocks of items in every clock: the items of a block are on few servers. */
     bool in_blocks = !m->by_als && tr_groups(tr) > 1 && !tr_job_given(tr_context_job(tr), "table.block");
     tr_table_options items = {.block = in_blocks ? m->items / (uint64_t)tr_servers(tr) + 1 : 0};
     /* a table of one row would have a key for each column */
@@ -222,10 +220,9 @@ static void close_model(void *model)
     free(m->method);
 }
 
-/* Ratings once by user and once by item, which is about as much as reading takes, 20 bytes each, and what comes from others as they
- * are dealt. And factors with what changes them: by sgd of this worker's users and of blocks of items, which all come by, two
- * for each worker, on one node in memory that they share; by als of its users and its items, and rows of the other side from
- * servers, as many as are kept at once; and what comes to a node from others, of each side. */
+/* Estimates memory. Rows: ratings by user and by item, or during reading, 20 bytes each, plus ratings received from others.
+ * sgd: factors of this worker's users, and two blocks of items per worker, shared within a node. als: factors of its users
+ * and items, the arena of rows of the other side, and the subscriptions of the node for each side. */
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
     double workers = size->workers, row = 4 * (double)((const struct tr_mf_options *)options)->rank,
@@ -248,33 +245,32 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
 
 static const tr_option options[] = {
     {"model.rank", TR_KIND_INTEGER, AT(rank), "32", .least = 1, .most = 4096,
-     .help = "numbers that stand for a user or an item"},
+     .help = "number of factors per user and item"},
     {"model.l2", TR_KIND_REAL, AT(l2), "auto", .words = TR_WORDS("auto"),
-     .help = "lambda of the factors; auto = 0.05, or 0.1 by als"},
+     .help = "lambda of the factors; auto = 0.05, with als 0.1"},
     {"model.l2_weighted", TR_KIND_BOOL, AT(l2_weighted), "yes",
-     .help = "whether lambda counts once for every rating of a user or an item, or once for each of these"},
+     .help = "multiply lambda of a user or item by its number of ratings"},
     {"model.bias", TR_KIND_BOOL, AT(bias), "no",
-     .help = "whether the mean is learnt apart, and a constant for each user and item"},
-    {"model.nonnegative", TR_KIND_BOOL, AT(nonnegative), "no", .help = "whether factors stay at 0 or above"},
+     .help = "subtract the mean, and fit a constant for each user and item"},
+    {"model.nonnegative", TR_KIND_BOOL, AT(nonnegative), "no", .help = "keep factors at 0 or above"},
     {"model.implicit", TR_KIND_BOOL, AT(implicit), "no",
-     .help = "als: ratings count how often something was chosen; all other pairs are zeros of little weight"},
+     .help = "als: ratings are counts of interactions; all other pairs are zeros with weight 1"},
     {"model.confidence", TR_KIND_REAL, AT(confidence), "40", .above = true,
-     .help = "implicit: a rating r weighs 1 + confidence r"},
+     .help = "implicit: a rating r has the weight 1 + confidence r"},
     {"solve.rate", TR_KIND_REAL, AT(rate), "auto", .above = true, .words = TR_WORDS("auto"),
      .may_change = true, .methods = "sgd",
-     .help =
-         "size of the first step; auto = 0.28/sqrt(solve.epochs) but at most 0.16, or 0.1 with solve.decay, "
-         "or 0.02 with optimizer sgd"},
+     .help = "initial rate; auto = min(0.16, 0.28/sqrt(solve.epochs)), or 0.1 with solve.decay, or 0.02 with "
+             "solve.optimizer sgd"},
     {"solve.decay", TR_KIND_REAL, AT(decay), "0", .may_change = true, .methods = "sgd",
-     .help = "the rate of clock c is rate/sqrt(decay*c+1); with 0 it falls to 0 at the last epoch"},
+     .help = "the rate of clock c is rate/sqrt(decay*c+1); 0: it decreases to 0 at the last epoch"},
     {"solve.optimizer", TR_KIND_CHOICE, AT(optimizer), "adagrad", .words = TR_WORDS("sgd", "adagrad"),
      .methods = "sgd",
-     .help = "whether the rate of each row falls with its gradients (adagrad) or not (sgd)"},
+     .help = "adagrad: the rate of each row decreases with its gradients; sgd: one rate for all rows"},
     {.name = NULL},
 };
 
 static const tr_method methods[] = {
-    [TR_MF_SGD] = {"sgd", "stochastic gradient descent, items going round",
+    [TR_MF_SGD] = {"sgd", "stochastic gradient descent with rotation of items",
                    .stages = TR_WORDS("rotate", "evaluate"), .in_groups = true, .rotates = true},
     [TR_MF_ALS] = {"als", "alternating least squares", .stages = TR_WORDS("users", "items", "evaluate")},
     {.name = NULL},
@@ -288,8 +284,9 @@ static const tr_rule rules[] = {
 };
 
 static const tr_flag flags[] = {
-    {"--top", "N", TR_PREDICT | TR_INSPECT, 1, 1000000, "the N items that a user would rate best"},
-    {"--user", "ID", TR_PREDICT | TR_INSPECT | TR_ALONE, .help = "of this user alone; without DATA"},
+    {"--top", "N", TR_PREDICT | TR_INSPECT, 1, 1000000,
+     "print the N items with the best predicted ratings per user"},
+    {"--user", "ID", TR_PREDICT | TR_INSPECT | TR_ALONE, .help = "of this user; without DATA"},
     {.name = NULL},
 };
 
@@ -299,7 +296,8 @@ const tr_model_class tr_mf_class = {
     .types = TR_WORDS("mf"),
     .help = "matrix factorization: factors of users and items from ratings",
     .predicts = "the rating of each «user item» line",
-    .evaluates = "root mean squared and mean absolute error of the ratings",
+    .evaluates =
+        "root mean squared and mean absolute error of the ratings (implicit: of 1 for each interaction)",
     .noun = "a factorization",
     .format = "trireme-mf",
     .format_version = 1,

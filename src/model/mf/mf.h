@@ -1,20 +1,20 @@
-/* model/mf/ — matrix factorization: a rating r of item i by user u is approached by μ + b_u + c_i + p_u · q_i.
+/* model/mf/ — matrix factorization: the rating r of item i by user u is approximated by μ + b_u + c_i + p_u · q_i.
  *
- *   mf       the kind of model itself; data, tables, first values and test error, which both methods share
- *   ratings  ratings brought to the workers that need them, and put into the order in which they are worked on
- *   sgd      stochastic gradient descent: users stay with their worker, blocks of items rotate in the group
- *   tiles    its inner loops, for ratings that are cut into tiles so that factors stay in the cache
+ *   mf       the model class; data, tables, initial values and test error of both methods
+ *   ratings  distribution of ratings to workers, and their order
+ *   sgd      stochastic gradient descent: users stay with their worker, blocks of items rotate through the group
+ *   tiles    inner loops of sgd: ratings in tiles whose factors fit into the cache
  *   als      alternating least squares: rows of the other side are pulled in pipelined batches (also non-negative and
  *            implicit feedback); als_half is one half of a sweep
- *   solve    its arithmetic, a row at a time
- *   saved    model.h5, and what is asked of a model that has been read
+ *   solve    arithmetic of als for one row
+ *   saved    model file, predict, evaluate, inspect
  *
- * Two tables of f32, "users" and "items", a row for each: columns 0 .. rank-1 are the factors, column rank is the bias
- * where the model has one (width = rank + bias). Workers hold whole rows of the data (users), so ratings and factors of
- * a user are one worker's. After training both tables hold the model; saving reads nothing else.
+ * The tables "users" and "items" (f32) have one row per user or item: columns 0 .. rank - 1 are the factors, column `rank` is
+ * the bias if the model has biases (width = rank + bias). A worker has all ratings and the factors of its users. After
+ * training both tables contain the model; saving reads only them.
  *
- * What is minimised: Σ (r - prediction)² + λ (Σ n_u |p_u|² + Σ n_i |q_i|²), with n the numbers of ratings, or plainly
- * λ (Σ |p_u|² + Σ |q_i|²) (model.l2_weighted no); biases are regularised like factors.
+ * Objective: Σ (r - prediction)² + λ (Σ n_u |p_u|² + Σ n_i |q_i|²) with n the number of ratings, or with model.l2_weighted no
+ * λ (Σ |p_u|² + Σ |q_i|²). Biases are regularised like factors.
  */
 #ifndef TR_MODEL_MF_H
 #define TR_MODEL_MF_H
@@ -38,98 +38,115 @@ struct tr_mf_options {
     int optimizer;
 };
 
-/* One side of a model that has been read. */
+/* One side of a model file. */
 struct tr_mf_saved {
-    float *row, *bias; /* n × width, in which biases are then; n, NULL without them */
+    float *row, *bias; /* n × width, including biases; n biases, NULL if the model has none */
     struct tr_name_list names;
 };
 
 struct tr_mf {
-    /* what model.h5 has */
-    uint64_t users,
-        items; /* of training: rows of the tables. Test data may have numbers beyond (cold ones) */
+    /* content of model.h5 */
+    uint64_t users, items; /* rows of the tables; test data may have higher numbers (cold users and items) */
     uint64_t rank, ratings;
-    uint64_t bias; /* 1: column `rank` of each row of the tables */
-    uint64_t
-        centred; /* 1: the mean is subtracted from ratings: with biases, and by sgd where factors may be negative */
-    uint64_t implicit; /* 1: ratings count how often something was chosen */
-    double average;    /* of all training ratings */
-    double l2;
-    double train_rmse,
-        test_rmse; /* of the latest evaluation, known to the scheduler; NaN without test data */
+    uint64_t bias;                /* 1: the model has biases */
+    uint64_t centred;             /* 1: the mean is subtracted from ratings */
+    uint64_t implicit;            /* 1: ratings are counts of interactions */
+    double average;               /* of all training ratings */
+    double l2;                    /* λ */
+    double train_rmse, test_rmse; /* last evaluation, on the scheduler; NaN without test data */
     char *method;
-    struct tr_mf_saved saved[2]; /* by enum tr_mf_side; nothing while it is trained */
+    struct tr_mf_saved saved[2]; /* by enum tr_mf_side; empty during training */
 
-    /* what follows from it */
-    size_t width; /* elements of a row of a table: rank + bias */
-    double mean;  /* μ, which is subtracted: the average, or 0 if not centred */
+    /* derived values */
+    size_t width; /* elements per row of a table: rank + bias */
+    double mean;  /* μ: average if centred, otherwise 0 */
 
     /* training */
     tr_context *tr;
     const struct tr_mf_options *o;
-    bool by_als, averages; /* by alternating least squares; sync.weight con: what groups push is averaged */
-    int64_t epochs, report_every; /* in all, and between evaluations */
+    bool by_als, averages;        /* solve.method als; sync.weight con: updates of groups are averaged */
+    int64_t epochs, report_every; /* number of epochs; epochs between evaluations */
     uint64_t seed;
-    double target, spread; /* spread: standard deviation of all training ratings; known to all ranks */
+    double target, spread; /* spread: standard deviation of all training ratings, on all ranks */
     tr_data *train, *test; /* test: NULL without data.test */
     tr_table *user_table, *item_table;
-    struct tr_mf_lists tests; /* a worker's: the test ratings of its users … */
-    tr_view *test_items;      /* … and the items that they are of */
+    struct tr_mf_lists tests; /* test ratings of this worker's users */
+    tr_view *test_items;      /* the items of these ratings */
     struct tr_mf_sgd *sgd;
     struct tr_mf_als *als;
-    tr_evaluation last; /* the scheduler's: the latest … */
-    double trained;     /* … and the ratings trained on in the epoch before it, by all workers */
-    bool writes_bias;   /* while rows are written: of a side the biases, or the factors */
-    tr_table *written;
+    tr_evaluation last; /* on the scheduler: last evaluation */
+    double trained;     /* on the scheduler: ratings that all workers trained on in the epoch before it */
+    bool writes_bias;   /* while a side is written: its biases, otherwise its factors */
+    tr_table *written;  /* table of that side */
 };
 
 extern const tr_model_class tr_mf_class;
 
-/* The first values of a row of `width` elements: small random factors, by (seed, side, number) alone and so the same
- * for every layout; the bias is 0. */
+/* Computes the initial values of a row: small random factors, a function of seed, side and number; the bias is 0.
+ *
+ * @param [out] row  width elements
+ */
 void tr_mf_first_row(const struct tr_mf *m, enum tr_mf_side side, uint64_t number, float *row);
 
-/* model.nonnegative: rounding, and sums of what several groups have made of a row, may leave factors below 0 in the
- * tables. Whoever reads rows puts them back to 0; does nothing in other models. */
+/* model.nonnegative: sets negative factors of a row to 0. Rounding and sums over groups may leave some in the tables, so that
+ * every reader must call it. Does nothing for other models. */
 void tr_mf_clip(const struct tr_mf *m, float *row);
 
-/* What is predicted of a pair: rows of `width` elements; NULL for a cold user or item, who counts with what is known
- * of the other side: mean and bias. */
+/* Returns the prediction for a pair.
+ *
+ * @param [in] user, item  rows of width elements; NULL: a cold user or item, predicted from the mean and the other bias
+ */
 double tr_mf_predict(const struct tr_mf *m, const float *user, const float *item);
 
-/* What workers sum up for an evaluation: objective = RMSE on the training ratings (implicit: the mean weighted loss),
- * metric = RMSE on test ratings. */
+/* Returns the value that a rating stands for in all errors: the rating itself; for an implicit model 1 if the count is
+ * positive, otherwise 0. */
+static inline double tr_mf_wanted(const struct tr_mf *m, float rating)
+{
+    return m->implicit ? rating > 0 : (double)rating;
+}
+
+/* Sums of an evaluation. Objective: RMSE on the training ratings (implicit: mean weighted loss). Metric: RMSE on test
+ * ratings. */
 enum tr_mf_sum { TR_MF_SQUARES, TR_MF_RATINGS, TR_MF_TEST_SQUARES, TR_MF_TEST_RATINGS };
 int tr_mf_summarize(void *mf, const tr_report *sums, tr_evaluation *evaluation);
 
-/* A worker's test ratings: their view of items is opened in a stage's prepare function, and their errors are added to
- * the report in evaluate; user() gives the row of the i-th of train->row. Both do nothing without test data. */
+/* Test error: opens the view of the test items in a stage's prepare function, and adds the errors of this worker's test
+ * ratings to the report in evaluate(). Both do nothing without test data.
+ *
+ * @param [in] user  returns the factors of the i-th user of train->row
+ */
 int tr_mf_open_tests(struct tr_mf *m);
 int tr_mf_add_tests(struct tr_mf *m, const float *(*user)(const struct tr_mf *m, size_t i),
                     tr_report *report);
 
-/* What checkpoints keep of the latest evaluation: in snapshot functions. */
+/* Lists the last evaluation in a snapshot. */
 int tr_mf_snapshot_evaluation(struct tr_mf *m, tr_snapshot *snapshot);
 
-/* The methods: all ranks. Each runs its stage and leaves both tables filled. */
+/* Train by one of the methods, so that both tables contain the model. All ranks. */
 int tr_mf_sgd_train(struct tr_mf *m);
 int tr_mf_als_train(struct tr_mf *m);
 
-/* Frees what a method keeps (NULL inside is fine). */
+/* Free the state of a method. The pointer may be NULL. */
 void tr_mf_sgd_free(struct tr_mf_sgd **sgd);
 void tr_mf_als_free(struct tr_mf_als **als);
 
-/* model.h5, and what is asked of it: functions of the class (trireme/model.h). */
+/* ---- functions of the model class (saved.c) ---- */
+
 int tr_mf_fields(void *mf, tr_fields *fields);
 int tr_mf_answer(void *mf, tr_query *query);
 int tr_mf_inspect(void *mf, tr_query *query);
 void tr_mf_saved_close(struct tr_mf *m);
 
-/* The best items of a user of a model that was read, best first: at most *n of them, whose numbers and ratings are
- * to be freed; equal ones by their number. A user not below m->users is cold. */
+/* Finds the best items of a user, in descending order of predicted rating, ties by number.
+ *
+ * @param [in]     user    m->users or above: a cold user
+ * @param [in,out] n       maximum number of items; number found
+ * @param [out]    item    numbers; free them with free()
+ * @param [out]    rating  predicted ratings; free them with free()
+ */
 int tr_mf_best(const struct tr_mf *m, uint64_t user, size_t *n, uint64_t **item, double **rating);
 
-/* What is predicted by it; cold ones have numbers that are not below m->users, m->items. */
+/* Returns the prediction of a model that was read. Numbers from m->users or m->items on are cold. */
 double tr_mf_predict_saved(const struct tr_mf *m, uint64_t user, uint64_t item);
 
 #endif

@@ -31,11 +31,11 @@ struct rating {
     float value;
 };
 
-/* Ratings on their way: in each round a worker sends `most` of them. */
+/* All-to-all exchange of ratings in rounds; a worker sends at most `most` ratings per round. */
 struct exchange {
     tr_context *tr;
     size_t workers, n, most;
-    struct rating *out, *sorted; /* n of them, in the order of the data, and of the workers that they go to */
+    struct rating *out, *sorted; /* n ratings in the order of the data, and in the order of receivers */
     uint32_t *to;
     size_t *begin, *to_each, *from_each;
     struct rating *received;
@@ -47,7 +47,7 @@ static int exchange_open(tr_context *tr, struct exchange *x)
     enum { PIECE = 1 << 19, LEAST = 1 << 12 };
     size_t workers = (size_t)tr_workers(tr);
     *x = (struct exchange){.tr = tr, .workers = workers};
-    x->most = tr_max_size(PIECE / workers, LEAST); /* so that one whom all send to gets no more than PIECE */
+    x->most = tr_max_size(PIECE / workers, LEAST); /* a worker receives at most PIECE ratings */
     TR_TRY(TR_NEW(&x->out, x->most));
     TR_TRY(TR_NEW(&x->sorted, x->most));
     TR_TRY(TR_NEW(&x->to, x->most));
@@ -80,7 +80,7 @@ static int exchange_round(struct exchange *x)
     return TR_OK;
 }
 
-/* Sends each rating of the data to the worker that its row, or else its column, belongs to. */
+/* Sends each rating to the owner of its row, or, if row_owner is NULL, of its column. */
 static int send_ratings(struct exchange *x, const tr_data *data, const uint32_t *row_owner,
                         const uint32_t *column_owner)
 {
@@ -103,7 +103,8 @@ static int send_ratings(struct exchange *x, const tr_data *data, const uint32_t 
 
 /* ---- lists ---- */
 
-/* Replaces numbers below `all` by their places in the list of those that occur; others by the place behind its last. */
+/* Lists the numbers below `all` that occur in lists->other, and replaces each number by its index; others by the length of
+ * the list. */
 static int number_keys(uint64_t all, struct tr_mf_lists *lists)
 {
     uint32_t *place, *other = lists->other;
@@ -123,8 +124,8 @@ static int number_keys(uint64_t all, struct tr_mf_lists *lists)
     return status;
 }
 
-/* Makes lists of n rows of what has been received, whose users (by_user) or items are rows; `others` are of the other
- * side in training. */
+/* Builds lists of n rows from the received ratings. by_user: rows are users, otherwise items. others: number of rows of the
+ * other side in training. */
 static int make_lists(const struct exchange *x, bool by_user, size_t n, uint64_t others,
                       struct tr_mf_lists *lists)
 {
@@ -133,8 +134,7 @@ static int make_lists(const struct exchange *x, bool by_user, size_t n, uint64_t
     TR_TRY(TR_NEW(&lists->begin, n + 2));
     TR_TRY(TR_NEW(&lists->other, x->n_received));
     TR_TRY(TR_NEW(&lists->value, x->n_received));
-    uint64_t *next =
-        lists->begin + 1; /* moves the beginning of each row to its end, where the next one begins */
+    uint64_t *next = lists->begin + 1; /* next[i] moves from the begin of row i to its end */
     for (size_t i = 0; i < x->n_received; i++) next[(by_user ? r[i].user : r[i].item) + 1]++;
     for (size_t i = 0; i < n; i++) next[i + 1] += next[i];
     for (size_t i = 0; i < x->n_received; i++) {
@@ -156,7 +156,7 @@ void tr_mf_lists_free(struct tr_mf_lists *lists)
 
 /* ---- training ratings by item ---- */
 
-/* Which worker gets each key of the data. Neighbouring items are counted together where there are many. */
+/* Determines the owner of each key of the data. With many items, runs of consecutive items are counted together. */
 static int divide_items(tr_context *tr, const tr_data *data, double item_work, size_t *bound, uint64_t *width,
                         uint32_t *owner)
 {
@@ -216,10 +216,10 @@ int tr_mf_by_item(tr_context *tr, const tr_data *train, double item_work, uint64
 
 /* ---- test ratings by user ---- */
 
-/* The worker that has each user of the test data in training; this one for users that training has not. */
+/* Finds the worker that trains each user of the test data; this worker for cold users. */
 static int find_owners(tr_context *tr, const tr_data *train, const tr_data *test, uint32_t *owner)
 {
-    enum { PIECE = 1 << 20 }; /* users that are looked up at a time */
+    enum { PIECE = 1 << 20 }; /* users per lookup */
     int32_t *worker, me = tr_set_rank(tr, TR_SET_WORKERS);
     size_t mine = 0, asked = 0;
     int status = TR_NEW(&worker, PIECE);
@@ -238,7 +238,7 @@ static int find_owners(tr_context *tr, const tr_data *train, const tr_data *test
     return status;
 }
 
-/* The row of a user here, or the one behind the last. */
+/* Returns the row of a user on this worker, or the number of rows if it has none. */
 static uint32_t row_of(const tr_data *train, uint64_t user)
 {
     size_t n = train->rows.n, at = tr_place_u64(train->row, n, user);
@@ -263,12 +263,11 @@ int tr_mf_by_user(tr_context *tr, const tr_data *train, const tr_data *test, str
 
 /* ---- tiles ---- */
 
-/* How the columns of the data fall into tiles. They ascend within a row, so that a user's ratings of a tile lie next to
- * each other. */
+/* Assignment of columns to tiles. Columns ascend within a row, so that a user's ratings of a tile are contiguous. */
 struct columns {
-    uint32_t *tile;  /* of each: counted over all blocks */
-    uint16_t *item;  /* of each: of the tile */
-    uint32_t *bound; /* of each tile: the first column that is behind it */
+    uint32_t *tile;  /* tile of each column, counted over all blocks */
+    uint16_t *item;  /* index of the column in its tile */
+    uint32_t *bound; /* of each tile: one more than its last column */
 };
 
 static int place_columns(struct tr_mf_tiling *t, const tr_data *data, struct columns *c)
@@ -291,7 +290,7 @@ static int place_columns(struct tr_mf_tiling *t, const tr_data *data, struct col
     return TR_OK;
 }
 
-/* Where the next visit and rating of a tile go. */
+/* Position of the next visit and rating of a tile. */
 struct next {
     struct tr_mf_visit *visit;
     uint16_t *item;
@@ -306,8 +305,7 @@ static void put_visit(const tr_batch *rows, const struct columns *c, uint32_t us
     for (uint64_t i = k; i < end; i++) *next->value++ = ((rows->value ? rows->value[i] : 1) - mean) * scale;
 }
 
-/* Counts what each tile has, or, once it is known where they begin, puts it there. Parts of users have about equally
- * many ratings. */
+/* Counts the visits and ratings of each tile (next NULL), or writes them. Parts of users have similar numbers of ratings. */
 static void walk(struct tr_mf_tiling *t, const tr_batch *rows, const struct columns *c, float mean,
                  float scale, struct next *next)
 {
@@ -328,7 +326,7 @@ static void walk(struct tr_mf_tiling *t, const tr_batch *rows, const struct colu
     }
 }
 
-/* Lays the tiles out one behind the other, as many as they are. */
+/* Allocates the tiles one after the other. */
 static int lay_out(struct tr_mf_tiling *t, struct next *next)
 {
     size_t n = t->parts * t->first_tile[t->blocks], visits = 0, ratings = t->ratings + TR_MF_ALIGN;

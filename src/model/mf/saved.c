@@ -1,8 +1,8 @@
-/* model.h5 of factorizations, and what is asked of one that has been read.
+/* The model file of factorizations, and predict, evaluate and inspect.
  *
- * Datasets: /users and /items (rows of `rank` factors), /user_bias and /item_bias (where the model has them), /user_ids
- * and /item_ids (what the rows are called in the data: whole numbers, or texts padded with zeros). A rating is row ·
- * row, plus the mean where centred, plus user_bias and item_bias where there are biases.
+ * Datasets: /users and /items (rows of `rank` factors), /user_bias and /item_bias (if the model has biases), /user_ids and
+ * /item_ids (names of the rows in the data: whole numbers, or texts padded with zeros). A prediction is the inner product of
+ * the rows, plus the mean if centred, plus both biases.
  */
 #include "mf.h"
 
@@ -13,7 +13,7 @@
 
 /* ---- fields ---- */
 
-/* Some factors, or biases, of the table that is written. */
+/* Reads factors or biases of the table that is written. */
 static int fill_rows(void *mf, uint64_t first, size_t n, void *values)
 {
     const struct tr_mf *m = mf;
@@ -29,7 +29,7 @@ static int fill_rows(void *mf, uint64_t first, size_t n, void *values)
     return status;
 }
 
-/* Makes rows as those of tables: factors, and the bias behind them. */
+/* Converts rows to the form of the tables: factors followed by the bias. */
 static int join_bias(const struct tr_mf *m, uint64_t n, struct tr_mf_saved *side)
 {
     float *row;
@@ -60,7 +60,7 @@ static int list_side(struct tr_mf *m, tr_fields *f, enum tr_mf_side which)
 
 int tr_mf_fields(void *mf, tr_fields *f)
 {
-    static const char names[] = "what the rows are called in the data";
+    static const char names[] = "names of the rows in the data";
     struct tr_mf *m = mf;
     const tr_names *users = m->train ? m->train->row_names : NULL,
                    *items = m->train ? m->train->column_names : NULL;
@@ -93,7 +93,7 @@ void tr_mf_saved_close(struct tr_mf *m)
     }
 }
 
-/* ---- what is predicted ---- */
+/* ---- predictions ---- */
 
 double tr_mf_predict_saved(const struct tr_mf *m, uint64_t user, uint64_t item)
 {
@@ -133,13 +133,13 @@ int tr_mf_best(const struct tr_mf *m, uint64_t user, size_t *n, uint64_t **item,
 struct asking {
     struct tr_mf *m;
     tr_query *query;
-    bool *seen; /* --top: users that have their lines */
-    char *cold; /* the last user that is unknown, and has them too */
+    bool *seen; /* --top: users whose items were printed */
+    char *cold; /* --top: the last unknown user whose items were printed */
     uint64_t cold_users, cold_items, ratings;
     double squares, absolutes;
 };
 
-/* The number of an id; one that no row has where it is unknown. */
+/* Returns the number of a name, or UINT64_MAX if it is unknown. */
 static uint64_t number_of(const struct tr_mf *m, enum tr_mf_side side, const char *id, size_t length)
 {
     uint64_t number;
@@ -160,22 +160,21 @@ static void note_cold(const struct asking *a)
 {
     if (a->cold_users + a->cold_items == 0) return;
     tr_printf(stderr,
-              "trireme: note: of %llu ratings %llu are of users and %llu of items that the model does not "
+              "trireme: note: of %llu ratings %llu have users and %llu have items that the model does not "
               "know: %s\n",
               (unsigned long long)a->ratings, (unsigned long long)a->cold_users,
               (unsigned long long)a->cold_items,
-              a->m->bias ? "they count with the mean and what is known of the other side"
-                         : "they count with the mean of all");
+              a->m->bias ? "predicted by the mean and the bias of the other side" : "predicted by the mean");
 }
 
-/* … of those whose best items are told. */
+/* The same for --top. */
 static void note_cold_users(const struct asking *a)
 {
     if (a->cold_users == 0) return;
     tr_printf(stderr, "trireme: note: the model does not know %llu of the users: %s\n",
               (unsigned long long)a->cold_users,
-              a->m->bias ? "for them items count with the mean and their own constant"
-                         : "for them all items count with the mean of all");
+              a->m->bias ? "items are predicted by the mean and their bias"
+                         : "all items are predicted by the mean");
 }
 
 static int print_rating(tr_query *query, double value)
@@ -199,7 +198,7 @@ static int predict_pair(void *state, const tr_rating *rating)
     return print_rating(a->query, predicted(a, rating));
 }
 
-/* «user item rating» lines, best first. */
+/* Prints lines «user item rating», best first. */
 static int print_best(struct asking *a, const char *user, size_t length, uint64_t number)
 {
     size_t n = (size_t)tr_query_number(a->query, "--top", 0);
@@ -217,7 +216,7 @@ static int print_best(struct asking *a, const char *user, size_t length, uint64_
     return status;
 }
 
-/* Once for each user; of unknown ones, once for neighbouring lines. */
+/* Prints the best items of each user once; for unknown users once per run of consecutive lines. */
 static int predict_user(void *state, const tr_rating *rating)
 {
     struct asking *a = state;
@@ -265,7 +264,7 @@ static int predict(struct asking *a)
 static int evaluate_rating(void *state, const tr_rating *rating)
 {
     struct asking *a = state;
-    double error = (double)rating->value - predicted(a, rating);
+    double error = tr_mf_wanted(a->m, rating->value) - predicted(a, rating);
     a->squares += error * error;
     a->absolutes += fabs(error);
     return TR_OK;
@@ -276,7 +275,7 @@ static int evaluate(struct asking *a)
     size_t files;
     char *const *file = tr_query_files(a->query, &files);
     TR_TRY(tr_read_ratings(file, files, false, evaluate_rating, a));
-    if (a->ratings == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no rating in it", file[0]);
+    if (a->ratings == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: it contains no rating", file[0]);
     double n = (double)a->ratings, rmse = sqrt(a->squares / n), mae = a->absolutes / n;
     TR_TRY(tr_figure(a->query, "ratings", n, "%llu", (unsigned long long)a->ratings));
     TR_TRY(tr_figure(a->query, "rmse", rmse, "%.6f", rmse));
@@ -311,8 +310,8 @@ static void show_side(const struct tr_mf *m, tr_query *query, enum tr_mf_side wh
         most = fmax(most, square);
     }
     tr_line(query, which == TR_MF_USER ? "users" : "items",
-            "%llu, length of a row %.4g to %.4g, %.4g in the mean of squares", (unsigned long long)n,
-            sqrt(least), sqrt(most), sqrt(squares / (double)n));
+            "%llu, length of a row %.4g to %.4g, root mean square %.4g", (unsigned long long)n, sqrt(least),
+            sqrt(most), sqrt(squares / (double)n));
 }
 
 static int show_best(struct tr_mf *m, tr_query *query, const char *id)

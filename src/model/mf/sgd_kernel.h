@@ -1,8 +1,8 @@
-/* Steps on the ratings of one tile, for one level of vector instructions; trireme/cpu.h says how it is included.
+/* SGD steps on the ratings of one tile, compiled once per instruction level (trireme/cpu.h).
  *
- * A visit's ratings are taken up to 16 at a time: all their errors come from the same row of the user, which stays in
- * registers, so that their sums can be folded together and nothing waits for the rating before. `batch` and `width`
- * (vectors in a row, or in a piece of a long row) are constants wherever these functions are used.
+ * Up to 16 ratings of a visit are processed together: all errors use the same row of the user, which stays in registers, so
+ * that their sums are reduced together and no rating waits for the previous one. `batch` and `width` (vectors per row, or per
+ * piece of a long row) are compile-time constants in all calls.
  */
 #ifdef __AVX512F__
 #define LANES 16
@@ -14,12 +14,12 @@
 #define LANES 4
 #define LANE  0, 1, 2, 3
 #endif
-#define WIDEST 8 /* vectors of a row, or a piece of one, that fit in registers */
+#define WIDEST 8 /* maximum number of vectors of a row, or of a piece of it, in registers */
 #define ALWAYS static inline __attribute__((always_inline))
 
 typedef float NAME(vec) __attribute__((vector_size(4 * LANES), may_alias));
 typedef int NAME(pick) __attribute__((vector_size(4 * LANES)));
-/* a number for each rating */
+/* one number per rating of a batch */
 typedef float NAME(batch) __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int NAME(ints) __attribute__((vector_size(64)));
 typedef uint16_t NAME(shorts) __attribute__((vector_size(32), aligned(2), may_alias));
@@ -29,32 +29,32 @@ typedef uint16_t NAME(shorts) __attribute__((vector_size(32), aligned(2), may_al
 
 ALWAYS VEC NAME(all)(float x)
 {
-    return x - (VEC){0}; /* x in every lane */
+    return x - (VEC){0}; /* broadcast */
 }
 
-/* What is below 0 becomes 0. */
+/* max(x, 0) */
 ALWAYS VEC NAME(clip)(VEC x)
 {
     return (VEC)((NAME(pick))x & (x > 0));
 }
 
-/* Lane i is of a where bit d of i is 0 and of b where it is 1, plus its neighbour across that bit: half of what it
- * takes to turn sums of vectors into a vector of sums. */
+/* Adds pairs of lanes whose indices differ in bit d: lane i of the result comes from a if bit d of i is 0, otherwise from b.
+ * One step of the reduction of several vectors to a vector of their sums. */
 ALWAYS VEC NAME(fold_two)(VEC a, VEC b, const int d)
 {
-#ifdef __clang__ /* which shuffles by constants alone */
+#ifdef __clang__ /* clang shuffles by constants only */
     VEC sum = {0};
     for (int i = 0; i < LANES; i++) sum[i] = i & d ? b[i] + b[i - d] : a[i] + a[i + d];
     return sum;
 #else
-    const NAME(pick) lane = {LANE}, set = (lane & d) != 0; /* -1 where it is */
+    const NAME(pick) lane = {LANE}, set = (lane & d) != 0; /* -1 for true */
     return __builtin_shuffle(a, b, lane - LANES * set) +
            __builtin_shuffle(a, b, lane + d + (2 * d - LANES) * set);
 #endif
 }
 
-/* Lane j becomes the sum of all lanes of part[j], for n (a power of 2, at most LANES) vectors; for n < LANES, lane
- * j + n too. */
+/* Reduces n vectors (a power of 2, at most LANES) to one: lane j is the sum of the lanes of part[j]. For n < LANES, lane j + n
+ * is equal to it. */
 ALWAYS VEC NAME(fold)(const int n, VEC *part)
 {
 #pragma GCC unroll 4
@@ -73,7 +73,7 @@ ALWAYS float NAME(square)(size_t width, const VEC *v)
     return NAME(fold)(1, &square)[0];
 }
 
-/* A vector with the same sum. */
+/* Adds the parts of a batch to one vector with the same sum. */
 ALWAYS VEC NAME(narrow)(BATCH x)
 {
     VEC part[TR_MF_BATCH / LANES];
@@ -82,12 +82,11 @@ ALWAYS VEC NAME(narrow)(BATCH x)
     return part[0];
 }
 
-/* What a batch computes with: numbers of its ratings, those behind the last repeat the first with an error of 0 and
- * a step of none. */
+/* Values of a batch per rating. Unused ratings repeat the first one with an error of 0 and a step of 0. */
 struct NAME(turn) {
-    INTS valid;              /* -1 for the ratings that are there */
-    INTS index;              /* of their items */
-    int offset[TR_MF_BATCH]; /* of the items' rows, in floats */
+    INTS valid;              /* -1 for used ratings */
+    INTS index;              /* items */
+    int offset[TR_MF_BATCH]; /* offsets of the items' rows, in floats */
     float dot[TR_MF_BATCH], error[TR_MF_BATCH], step[TR_MF_BATCH], rest[TR_MF_BATCH];
 };
 
@@ -101,7 +100,7 @@ ALWAYS void NAME(begin)(struct NAME(turn) * turn, size_t n, size_t width, const 
     *(BATCH *)turn->dot = (BATCH){0};
 }
 
-/* dot[j] = u · (row of rating j), over `width` vectors; with more, it is added to what is there. */
+/* dot[j] = u · (row of rating j) over `width` vectors; with `more`, added to dot[j]. */
 ALWAYS void NAME(dots)(const int batch, const int width, const bool more, const VEC *u, const float *rows,
                        struct NAME(turn) * turn)
 {
@@ -121,7 +120,7 @@ ALWAYS void NAME(dots)(const int batch, const int width, const bool more, const 
     }
 }
 
-/* One item's row: v ← rest v + step u; sum ← sum + error v as it was. */
+/* Updates one item's row, v ← rest v + step u, and adds error × (old v) to sum. */
 ALWAYS void NAME(step)(const int width, const bool clip, const VEC *u, float *rows,
                        const struct NAME(turn) * turn, size_t j, VEC *sum)
 {
@@ -135,7 +134,7 @@ ALWAYS void NAME(step)(const int width, const bool clip, const VEC *u, float *ro
     }
 }
 
-/* All n of them; sum ← Σ error v. In two sums, so that one need not wait for the other. */
+/* Updates the rows of n items; sum ← Σ error v. Two partial sums make the additions independent. */
 ALWAYS void NAME(steps)(size_t n, const int width, const bool clip, const VEC *u, float *rows,
                         const struct NAME(turn) * turn, VEC *sum)
 {
@@ -150,7 +149,7 @@ ALWAYS void NAME(steps)(size_t n, const int width, const bool clip, const VEC *u
     for (int w = 0; w < width; w++) sum[w] = even[w] + odd[w];
 }
 
-/* Numbers that belong to the items of a batch; and a rate divided by the root of such a sum, to 14 bits at least. */
+/* Gather and scatter one number per item of a batch; and rate / √sum with at least 14 bits. */
 ALWAYS BATCH NAME(gather)(const float *from, const struct NAME(turn) * turn)
 {
 #if LANES == 16
@@ -181,8 +180,8 @@ ALWAYS BATCH NAME(divide_by_root)(float rate, BATCH sum)
 #endif
 }
 
-/* The errors of a batch's ratings, and how each item's row steps. Returns the errors. strength: the mean square of the
- * user's factors, which a step of an item has as a gradient for each unit of error. */
+/* Computes the errors of a batch and the steps of the items' rows, and updates their biases and sums. Returns the errors.
+ * strength: mean square of the user's factors, the squared gradient of an item per unit of squared error. */
 ALWAYS BATCH NAME(errors)(const struct tr_mf_pass *pass, const struct tr_mf_rows *items, size_t n,
                           const float *value, float base, float strength, struct NAME(turn) * turn)
 {
@@ -207,8 +206,8 @@ ALWAYS BATCH NAME(errors)(const struct tr_mf_pass *pass, const struct tr_mf_rows
     return error;
 }
 
-/* The user's row and what belongs to it, after a batch of n ratings: sum is Σ error v, errors Σ error. Its rate is that
- * with this batch's squares: the large first ones would throw rows far off otherwise, and slow them down for good. */
+/* Updates the user's row, bias and sum after a batch of n ratings. sum: Σ error v; errors: Σ error. The rate includes the
+ * squares of this batch, because the first gradients are large. */
 ALWAYS void NAME(step_user)(const struct tr_mf_pass *pass, const struct tr_mf_rows *user, size_t width,
                             const bool clip, size_t n, float errors, const VEC *sum, VEC *u)
 {
@@ -226,7 +225,7 @@ ALWAYS void NAME(step_user)(const struct tr_mf_pass *pass, const struct tr_mf_ro
     if (user->bias) *user->bias += rate * pass->bias_part * (errors - pass->bias_l2 * share * *user->bias);
 }
 
-/* DO(vectors, at) for a whole row of `width` vectors; with width 0 for each piece of a longer one. */
+/* DO(vectors, at) for a row of `width` vectors; with width 0 for each piece of a long row. */
 #define EACH_PIECE(DO)                                                                                       \
     do {                                                                                                     \
         size_t at_ = 0;                                                                                      \
@@ -240,7 +239,8 @@ ALWAYS void NAME(step_user)(const struct tr_mf_pass *pass, const struct tr_mf_ro
 #define DOTS4(w, at)  NAME(dots)(4, w, at > 0, u + at, rows + at * LANES, &turn)
 #define STEPS(w, at)  NAME(steps)(n, w, clip, u + at, rows + at * LANES, &turn, sum + at)
 
-/* Steps on n ratings, at most 16; returns Σ of squared errors. width 0: a long row; otherwise u is in registers. */
+/* Performs the steps of n <= 16 ratings and returns the sum of squared errors. width 0: a long row in memory; otherwise u is
+ * in registers. */
 ALWAYS float NAME(turn)(const struct tr_mf_pass *pass, const struct tr_mf_rows *user,
                         const struct tr_mf_rows *items, const int width, const bool clip, size_t n,
                         const uint16_t *item, const float *value, VEC *u)
@@ -274,7 +274,7 @@ ALWAYS double NAME(visits)(const struct tr_mf_pass *pass, const struct tr_mf_til
     const uint16_t *item = tile->item;
     const float *value = tile->value;
     double squares = 0;
-    /* copies that no store into a row can change */
+    /* local copies, which cannot alias the rows */
     const struct tr_mf_pass own = *pass;
     const struct tr_mf_rows all = *items;
     for (size_t v = 0; v < tile->visits; v++) {
@@ -291,7 +291,7 @@ ALWAYS double NAME(visits)(const struct tr_mf_pass *pass, const struct tr_mf_til
     return squares;
 }
 
-/* With AVX-512, the usual widths have code of their own. */
+/* With AVX-512, common widths are compiled separately. */
 static double NAME(tile)(const struct tr_mf_pass *pass, const struct tr_mf_tile *tile,
                          const struct tr_mf_rows *users, const struct tr_mf_rows *items)
 {

@@ -14,12 +14,12 @@
 #endif
 
 enum {
-    BLOCK = 16,    /* sizes are multiples of it */
-    DEPTH = 128,   /* ratings of a panel: three vectors of columns of them stay in the first cache */
-    DESCENTS = 100 /* sweeps of coordinate descent at most */
+    BLOCK = 16,    /* sizes of matrices are multiples of it */
+    DEPTH = 128,   /* ratings per panel: three vectors of columns stay in the L1 cache */
+    DESCENTS = 100 /* maximum number of sweeps of coordinate descent */
 };
 
-/* One level of vector instructions; als_kernel.h says what each does. */
+/* Kernels of one instruction level: see als_kernel.h. */
 struct kernel {
     void (*gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n);
     void (*pack)(const float *const *row, const float *scale, size_t count, size_t rank, float *panel,
@@ -51,25 +51,25 @@ struct kernel {
 #pragma GCC pop_options
 #endif
 
-/* What f32 can be trusted with: a pivot that keeps this part of what it was before elimination; and where λ' is this
- * part of the matrix's trace, that holds anyway. */
+/* The factorization in f32 is accepted if each pivot keeps this fraction of its value before the elimination. This holds in any
+ * case if λ' is the second fraction of the trace. */
 static const float LEAST_PIVOT = 1e-5f, SAFE_PART = 1e-4f;
-/* A difference is wrong by some 1e-6 of what it is of: where less than this part is left, it says too little. */
+/* A difference of sums has an error of about 1e-6 of the sums. It is too inaccurate if it is below this fraction of them. */
 static const double CANCELS = 1e-2;
 
 struct tr_solver {
     struct tr_solve_problem problem;
     const struct kernel *kernel;
-    size_t n, ld;  /* of matrices: rank rounded up; floats from row to row */
-    float *memory; /* of all that follows */
-    float *sums;   /* of tr_solve() */
-    float *panel;  /* DEPTH × ld, or turned: (rank + 1) × ld */
-    float *copy;   /* of a matrix before it is factored */
-    float *gram;   /* implicit: n × ld, λ aside */
+    size_t n, ld;  /* size of matrices: rank rounded up; leading dimension in floats */
+    float *memory; /* memory of the following arrays */
+    float *sums;   /* sums of tr_solve() */
+    float *panel;  /* DEPTH × ld, or transposed (rank + 1) × ld */
+    float *copy;   /* copy of a matrix before its factorization */
+    float *gram;   /* implicit: n × ld, without λ */
     float *inverse, *right[2], *weight, *scale;
-    float *careful; /* doubles: a matrix, and its right side behind it */
+    float *careful; /* doubles: a matrix followed by its right side */
     struct tr_solve_count count;
-    struct tr_solve_fit fit; /* of the row solved last */
+    struct tr_solve_fit fit; /* of the row that was solved last */
 };
 
 static const struct kernel *kernel_of(enum tr_cpu level)
@@ -87,13 +87,13 @@ static size_t round_up(size_t n)
     return (n + BLOCK - 1) / BLOCK * BLOCK;
 }
 
-/* Rows an odd number of cache lines apart, so that columns do not meet in a few sets of the cache. */
+/* The leading dimension is an odd number of cache lines, so that columns do not map to few cache sets. */
 static size_t leading(size_t n)
 {
     return n % (2 * BLOCK) == 0 ? n + BLOCK : n;
 }
 
-/* Arrays begin at a cache line each: a part of the memory, or the size of all if there is none yet. */
+/* Assigns aligned parts of `memory` to the arrays; returns the total size. memory NULL: only computes the size. */
 static size_t lay_out(struct tr_solver *s, float *memory)
 {
     size_t n = s->n, matrix = n * s->ld, order = s->problem.rank + 2;
@@ -153,8 +153,8 @@ struct tr_solve_fit tr_solver_fit(const struct tr_solver *s)
 
 /* ---- sums of the normal equations ---- */
 
-/* Where the parts of sums lie: matrix, right side, for the bias the sum of rows, and two numbers, Σ t for the bias and
- * Σ t², or with implicit Σ (1 + a |t|) p. */
+/* Layout of sums: matrix, right side, for the bias the sum of rows, and two numbers: Σ t for the bias, and Σ t² (implicit:
+ * Σ (1 + a |t|) p). */
 struct parts {
     float *matrix, *right, *rows;
     double *targets, *squares;
@@ -177,7 +177,7 @@ static double square(size_t n)
     return (double)n * (double)n;
 }
 
-/* A rating of 0 still says something of the right side, so its weight is not quite 0. */
+/* A rating of 0 contributes to the right side, so its weight must not be 0. */
 static void weigh(struct tr_solver *s, size_t n, const float *target)
 {
     for (size_t i = 0; i < n; i++) {
@@ -245,16 +245,16 @@ void tr_gram_set(struct tr_solver *s, const double *gram)
 
 /* ---- solving ---- */
 
-/* A symmetric system: `order` unknowns of the matrix's n, and where rows and targets are given, one more, the bias. */
+/* A symmetric system with `order` unknowns of a matrix of size n, and, if rows is set, one more unknown, the bias. */
 struct equations {
     float *matrix;
     size_t order, n, ld;
     const float *rows;       /* Σ v; NULL without bias */
-    double ratings, targets; /* with λ'; Σ t */
-    bool risky;              /* copied, since f32 may not be enough */
+    double ratings, targets; /* number of ratings plus λ'; Σ t */
+    bool risky;              /* the matrix was copied, because f32 may not be accurate enough */
 };
 
-/* The diagonal gets λ', and 1 where there is no unknown. */
+/* Adds λ' to the diagonal, and sets it to 1 in the padding. */
 static void add_ridge(const struct equations *e, float ridge)
 {
     for (size_t i = 0; i < e->n; i++) {
@@ -263,7 +263,7 @@ static void add_ridge(const struct equations *e, float ridge)
     }
 }
 
-/* Cholesky in f64, plainly; `ridge` is added to the diagonal. False if it is not positive definite. */
+/* Cholesky factorization in f64 with `ridge` added to the diagonal. Returns false if the matrix is not positive definite. */
 static bool factor_carefully(double *a, double *y, size_t n, double least)
 {
     for (size_t i = 0; i < n; i++) {
@@ -286,7 +286,7 @@ static bool factor_carefully(double *a, double *y, size_t n, double least)
     return true;
 }
 
-/* The same equations from the copy, in f64; where they have no unique solution, with as small a ridge as gives one. */
+/* Solves the equations in f64 from the copy. If they have no unique solution, adds the smallest ridge that gives one. */
 static int solve_carefully(struct tr_solver *s, const struct equations *e, const float *right, float *x,
                            float *bias)
 {
@@ -313,8 +313,8 @@ static int solve_carefully(struct tr_solver *s, const struct equations *e, const
     return tr_fail(TR_ERR_DIVERGED, "least squares: the equations of a row are not finite");
 }
 
-/* A x + b rows = right, rows · x + ratings b = targets: x by Cholesky, the bias by what is left over for it. x has
- * n elements. */
+/* Solves A x + b rows = right, rows · x + ratings b = targets: x by Cholesky, the bias b by the Schur complement. x has n
+ * elements. */
 static int solve_equations(struct tr_solver *s, const struct equations *e, const float *right, float *x,
                            float *bias)
 {
@@ -341,7 +341,7 @@ static int solve_equations(struct tr_solver *s, const struct equations *e, const
     return TR_OK;
 }
 
-/* Copies the matrix if its factorization in f32 may lose what matters. */
+/* Copies the matrix if its factorization in f32 may be too inaccurate. */
 static void keep_if_risky(struct tr_solver *s, struct equations *e, double ridge)
 {
     double trace = 0;
@@ -355,7 +355,7 @@ static double ridge_of(const struct tr_solver *s, size_t n)
     return s->problem.weighted ? s->problem.l2 * (double)n : s->problem.l2;
 }
 
-/* Coordinate descent; the bias, which may be negative, is one more coordinate. */
+/* Coordinate descent. The bias is an additional coordinate, which may be negative. */
 static void descend(struct tr_solver *s, const struct equations *e, const float *right, float *x, float *bias)
 {
     const struct kernel *k = s->kernel;
@@ -393,8 +393,7 @@ static double dot(const float *a, const float *b, size_t n)
     return sum;
 }
 
-/* Takes note of the fit: x makes Σ t², or with implicit Σ (1 + a |t|) p, less by `gain`, penalty included. What is not
- * finite shows in it. */
+/* Stores the fit: x reduces Σ t² (implicit: Σ (1 + a |t|) p) by `gain`, penalty included. Detects values that are not finite. */
 static int finish(struct tr_solver *s, const float *x, double squares, double gain, double ridge)
 {
     size_t width = s->problem.rank + s->problem.bias;
@@ -412,7 +411,7 @@ static void add_gram(const struct tr_solver *s, float *matrix)
         for (size_t j = i; j < s->n; j++) matrix[i * s->ld + j] += s->gram[i * s->ld + j];
 }
 
-/* 2 c · x - xᵀAx, with the bias as one more factor; right[0] is the slope Ax - c at x. */
+/* Returns 2 c · x - xᵀAx with the bias as an additional factor; right[0] is the slope Ax - c at x. */
 static double descended(const struct tr_solver *s, const struct equations *e, const float *right,
                         const float *x)
 {
@@ -447,12 +446,12 @@ int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
     TR_TRY(solve_equations(s, &e, p.right, x, x + rank));
     s->count.direct++;
     s->count.flops += square(rank) * ((double)rank / 3 + 2);
-    /* at the minimum xᵀAx is c · x */
+    /* at the minimum xᵀAx = c · x */
     double gain = dot(p.right, x, rank) + (e.rows ? e.targets * (double)x[rank] : 0);
     return finish(s, x, *p.squares, gain, ridge);
 }
 
-/* Few ratings: one unknown for each of them. The bias is one more factor, 1 in every row. */
+/* Few ratings: the dual equations, one unknown per rating. The bias is an additional factor that is 1 in every row. */
 static int solve_few(struct tr_solver *s, size_t n, const float *const *other, const float *target, float *x)
 {
     const struct kernel *k = s->kernel;
@@ -476,7 +475,7 @@ static int solve_few(struct tr_solver *s, size_t n, const float *const *other, c
     k->dots(s->panel, e.ld, depth, a, order, x);
     s->count.few++;
     s->count.flops += (double)depth * (square(n) + 3 * (double)n) + square(n) * ((double)n / 3 + 2);
-    double gain = 0; /* what is left over of a target is λ' a */
+    double gain = 0; /* the residual of a target is λ' a */
     for (size_t i = 0; i < n; i++) gain += (double)target[i] * ((double)target[i] - ridge * (double)a[i]);
     return finish(s, x, squares_of(s, n, target), gain, ridge);
 }

@@ -22,9 +22,9 @@ int tr_mf_memory(void **memory, size_t n, size_t size)
     return TR_OK;
 }
 
-enum { TR_MF_BATCH = 16 }; /* ratings that step together at most */
+enum { TR_MF_BATCH = 16 }; /* maximum number of ratings per step */
 
-/* Vectors wider than the level's are handed between functions that are inlined: there is no ABI to keep. */
+/* Vectors wider than those of the level are passed between inlined functions only: no ABI is involved. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 #define NAME(f) f##_plain
 #include "sgd_kernel.h"
