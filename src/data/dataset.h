@@ -9,11 +9,9 @@
  *   schema_all     csv: the schema on all ranks, agreed on and turned into keys
  *   quantiles      of numbers, in one pass
  *   records        one process reads rows in order, without keeping them
- *   matrix         sparse or dense rows
+ *   matrix         sparse or dense rows; numbers for the columns that occur; rows of records
  *   ids, names     users and items by text or number, numbered: of one reader, of all
- *   exchange       lists of any length between ranks; the rows and keys of a group
- *   shuffle        records become rows at the workers that own them
- *   renumber       the columns that occur, numbered 0..n-1
+ *   exchange       lists of any length between ranks; rows and keys of a group; records to the workers of their rows
  *   dataset        tr_data_open(): each worker reads a range of the files, all agree on the whole, rows are made
  *   store          data sets that are open, with a reference count
  *   row_store      the arrays of rows, and files of them
@@ -23,7 +21,7 @@
  *   access         mini-batches, numbers and descriptions of rows for the models
  *   scale          columns brought to one size
  *   hdf5, hdf5_rows, convert   tables in HDF5; any table made one
- *   draw, generate… artificial data: clicks, ratings, documents, clusters
+ *   generate       artificial data: clicks, ratings, documents, clusters
  */
 #ifndef TR_DATA_DATASET_H
 #define TR_DATA_DATASET_H

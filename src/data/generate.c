@@ -1,0 +1,787 @@
+#include "data/generate.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+/* The purposes of random streams. */
+enum made_stream { MADE_ROWS = 1, MADE_PILOT, MADE_RATINGS, MADE_TOKENS, MADE_DENSE, MADE_EVENTS };
+
+/* ---- options ---- */
+
+/* An option and its limits. */
+struct range {
+    const char *key;
+    double value, least, most;
+};
+
+static int check_ranges(const struct range *range, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct range *r = &range[i];
+        if (r->value >= r->least && r->value <= r->most) continue;
+        if (isinf(r->most))
+            return tr_fail(TR_ERR_CONFIG, "%s: %.10g, expected at least %g", r->key, r->value, r->least);
+        return tr_fail(TR_ERR_CONFIG, "%s: %.10g, expected %g to %.10g", r->key, r->value, r->least, r->most);
+    }
+    return TR_OK;
+}
+
+#define CHECK_RANGES(...)                                                                                    \
+    check_ranges((const struct range[]){__VA_ARGS__},                                                        \
+                 sizeof((const struct range[]){__VA_ARGS__}) / sizeof(struct range))
+
+/* ---- popularity: n things, the k-th most popular one drawn in proportion to k^-power ---- */
+
+struct popular {
+    uint32_t n;
+    double exponent, span; /* of the inverse of the power law's distribution */
+    unsigned bits;         /* 2^bits >= n */
+};
+
+/* n > 0 */
+static void popular_init(struct popular *p, uint32_t n, double power)
+{
+    double end = (double)n + 1;
+    *p = (struct popular){.n = n, .bits = 1};
+    p->exponent = fabs(1 - power) < 1e-9 ? 0 : 1 - power;
+    p->span = p->exponent == 0 ? log(end) : pow(end, p->exponent) - 1;
+    while (((uint64_t)1 << p->bits) < n) p->bits++;
+}
+
+/* The rank, 0 .. n - 1, of u in [0, 1): the inverse of the distribution of the continuous power law on [1, n + 1). */
+static uint32_t popular_rank(const struct popular *p, double u)
+{
+    double x = p->exponent == 0 ? exp(u * p->span) : pow(1 + u * p->span, 1 / p->exponent);
+    uint32_t last = p->n - 1;
+    return x - 1 < last ? (uint32_t)(x - 1) : last;
+}
+
+/* Permutes ranks over 0 .. n - 1, so that popular things are not neighbours: a fixed permutation of 0 .. 2^bits - 1, repeated until the
+ * result is below n. */
+static uint32_t popular_spread(const struct popular *p, uint32_t rank)
+{
+    uint64_t x = rank, mask = ((uint64_t)1 << p->bits) - 1;
+    unsigned half = p->bits / 2 + 1;
+    do {
+        x = (x * 0x9e3779b97f4a7c15u + 0x7f4a7c15u) & mask;
+        x ^= x >> half;
+        x = (x * 0xbf58476d1ce4e5b9u) & mask;
+        x ^= x >> half;
+        x = (x * 0x94d049bb133111ebu) & mask;
+        x ^= x >> half;
+    } while (x >= p->n);
+    return (uint32_t)x;
+}
+
+/* ---- distinct ranks within a row ---- */
+
+/* An open hash table that is never cleared: each entry has the number, from 1, of the row that it belongs to. */
+struct distinct {
+    struct entry_of_row {
+        uint64_t row;
+        uint32_t rank;
+    } * taken;
+    size_t slots;
+    uint64_t row; /* in work */
+};
+
+/* Begins a row of at most `most` ranks. */
+static int distinct_begin(struct distinct *d, size_t most)
+{
+    size_t slots = d->slots ? d->slots : 16;
+    d->row++;
+    while (slots < 2 * most) slots *= 2;
+    if (slots == d->slots) return TR_OK;
+    free(d->taken);
+    d->taken = NULL;
+    d->slots = slots;
+    return TR_NEW(&d->taken, slots);
+}
+
+/* Adds a rank to the row; false: the row has it. */
+static bool distinct_add(struct distinct *d, uint32_t rank)
+{
+    size_t i = (size_t)tr_mix(rank) & (d->slots - 1);
+    for (; d->taken[i].row == d->row; i = (i + 1) & (d->slots - 1))
+        if (d->taken[i].rank == rank) return false;
+    d->taken[i] = (struct entry_of_row){d->row, rank};
+    return true;
+}
+
+/* Draws a popular rank that this row does not have yet: after eight attempts, the next free one. */
+static uint32_t distinct_draw(struct distinct *d, const struct popular *p, struct tr_rng *rng)
+{
+    uint32_t rank = 0;
+    for (int i = 0; i < 8; i++)
+        if (distinct_add(d, rank = popular_rank(p, tr_rng_uniform(rng)))) return rank;
+    do rank = rank + 1 < p->n ? rank + 1 : 0;
+    while (!distinct_add(d, rank));
+    return rank;
+}
+
+/* ---- uneven quantities: n owners, each with 0.4 to 4 times the mean ---- */
+
+enum { SPLIT_MOST = 4 };
+
+struct split {
+    uint64_t n, whole, seed, next;
+    double sum, total; /* of the weights of the owners before `next`, and of all */
+};
+
+/* Between 1 and 10, and 2.56 in the mean. */
+static double split_weight(const struct split *s, uint64_t owner)
+{
+    return 10 / (1 + 9 * ((double)(tr_mix(s->seed ^ owner) >> 11) * 0x1p-53));
+}
+
+/* The next owner is `begin`. Sums are in the same order for any `begin`, so that all slices have the same numbers. */
+static void split_begin(struct split *s, uint64_t n, uint64_t whole, uint64_t seed, uint64_t begin)
+{
+    *s = (struct split){.n = n, .whole = whole, .seed = tr_mix(seed), .next = begin};
+    for (uint64_t i = 0; i < n; i++) {
+        if (i == begin) s->sum = s->total;
+        s->total += split_weight(s, i);
+    }
+}
+
+static uint64_t split_before(const struct split *s)
+{
+    return (uint64_t)(s->sum / s->total * (double)s->whole);
+}
+
+/* The quantity of the next owner. All n quantities sum to the whole. */
+static uint64_t split_next(struct split *s)
+{
+    uint64_t low = split_before(s);
+    s->sum += split_weight(s, s->next++);
+    return split_before(s) - low;
+}
+
+/* ---- hidden numbers: functions of their owner, never stored ---- */
+
+/* A uniform number with mean 0 and variance 1 from 16 bits of the hash. */
+static inline double hidden_piece(uint64_t hash, unsigned piece)
+{
+    return ((double)(hash >> (16 * piece) & 0xffff) - 32767.5) * (3.4641016151377544 / 65536);
+}
+
+static inline double logistic(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* ---- text: lines are gathered into large pieces ---- */
+
+/* The next line is written at `at`; there is memory for it. */
+struct lines {
+    FILE *out;
+    char *text, *at;
+    size_t room, longest;
+};
+
+static int write_failed(void)
+{
+    return tr_fail(TR_ERR_IO, "writing generated rows: %s", strerror(errno));
+}
+
+static int lines_open(struct lines *l, size_t longest, FILE *out)
+{
+    *l = (struct lines){.out = out, .longest = longest, .room = tr_max_size((size_t)64 << 10, longest)};
+    TR_TRY(TR_NEW(&l->text, l->room));
+    l->at = l->text;
+    return TR_OK;
+}
+
+static int lines_flush(struct lines *l)
+{
+    size_t n = (size_t)(l->at - l->text);
+    l->at = l->text;
+    return fwrite(l->text, 1, n, l->out) == n ? TR_OK : write_failed();
+}
+
+/* The line at `at` ends before end. */
+static inline int lines_add(struct lines *l, char *end)
+{
+    l->at = end;
+    return (size_t)(end - l->text) + l->longest <= l->room ? TR_OK : lines_flush(l);
+}
+
+/* Writes the rest unless status is an error; frees. */
+static int lines_close(struct lines *l, int status)
+{
+    if (status == TR_OK && l->text) status = lines_flush(l);
+    if (status == TR_OK && l->text && (fflush(l->out) != 0 || ferror(l->out))) status = write_failed();
+    free(l->text);
+    l->text = NULL;
+    return status;
+}
+
+static inline char *print_whole(char *p, uint64_t number)
+{
+    char digits[20];
+    size_t n = 0;
+    do digits[n++] = (char)('0' + number % 10);
+    while (number /= 10);
+    while (n > 0) *p++ = digits[--n];
+    return p;
+}
+
+/* A number in units of 10^-decimals, without trailing zeros. */
+static char *print_decimal(char *p, int64_t number, int decimals)
+{
+    uint64_t unit = 1, size = number < 0 ? -(uint64_t)number : (uint64_t)number;
+    for (int i = 0; i < decimals; i++) unit *= 10;
+    if (number < 0) *p++ = '-';
+    p = print_whole(p, size / unit);
+    uint64_t rest = size % unit;
+    if (rest == 0) return p;
+    *p++ = '.';
+    for (; rest > 0; rest = rest * 10 % unit) *p++ = (char)('0' + rest * 10 / unit);
+    return p;
+}
+
+/* ---- clicks ---- */
+
+#define PILOT_ROWS 2000 /* rows from which the bias is found */
+#define POSITIVES  0.3
+#define SIGNAL     3.0   /* standard deviation of the margin, roughly */
+#define VALUE_UNIT 10000 /* real values are whole multiples of 1/VALUE_UNIT */
+#define PAIR_BYTES 19    /* " 4294967294:0.1234" and one to spare */
+
+struct entry {
+    uint32_t feature; /* 1 .. features */
+    uint32_t value;   /* in units of 1/VALUE_UNIT */
+};
+
+struct ctr {
+    struct tr_generate_options options;
+    struct popular popular;
+    struct distinct distinct;
+    struct lines lines;
+    uint64_t weight_seed;
+    double bias;
+    struct entry *entries; /* of the row in work */
+};
+
+/* ---- features ---- */
+
+/* Small values are the common ones, as in term frequencies. */
+static uint32_t draw_value(const struct ctr *g, struct tr_rng *rng)
+{
+    if (g->options.values == TR_VALUES_BINARY) return VALUE_UNIT;
+    if (g->options.values == TR_VALUES_UNIT) return (uint32_t)lround(VALUE_UNIT / sqrt(g->options.nonzeros));
+    double u = tr_rng_uniform(rng);
+    return 1 + (uint32_t)(u * u * VALUE_UNIT);
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    uint32_t x = ((const struct entry *)a)->feature, y = ((const struct entry *)b)->feature;
+    return (x > y) - (x < y);
+}
+
+static void sort_entries(struct entry *entries, size_t n)
+{
+    if (n > 64) {
+        qsort(entries, n, sizeof *entries, compare_entries);
+        return;
+    }
+    for (size_t i = 1; i < n; i++) {
+        struct entry entry = entries[i];
+        size_t j = i;
+        for (; j > 0 && entries[j - 1].feature > entry.feature; j--) entries[j] = entries[j - 1];
+        entries[j] = entry;
+    }
+}
+
+static int draw_entries(struct ctr *g, struct tr_rng *rng)
+{
+    TR_TRY(distinct_begin(&g->distinct, g->options.nonzeros));
+    for (uint32_t i = 0; i < g->options.nonzeros; i++) {
+        uint32_t rank = distinct_draw(&g->distinct, &g->popular, rng);
+        uint32_t feature = 1 + popular_spread(&g->popular, rank);
+        g->entries[i] = (struct entry){feature, draw_value(g, rng)};
+    }
+    sort_entries(g->entries, g->options.nonzeros);
+    return TR_OK;
+}
+
+/* ---- labels ---- */
+
+/* Hidden weights come from a hash: uniform, with mean 0 and variance 1. */
+static double hidden_weight(const struct ctr *g, uint32_t feature)
+{
+    double u = (double)(tr_mix(g->weight_seed ^ feature) >> 11) * 0x1p-53;
+    return (2 * u - 1) * 1.7320508075688772;
+}
+
+static double margin_of(const struct ctr *g)
+{
+    double sum = 0;
+    uint32_t n = g->options.nonzeros;
+    bool real = g->options.values == TR_VALUES_REAL; /* else scaled below, whatever the values */
+    for (uint32_t i = 0; i < n; i++)
+        sum +=
+            hidden_weight(g, g->entries[i].feature) * (real ? (double)g->entries[i].value / VALUE_UNIT : 1);
+    return SIGNAL * sum / sqrt(n);
+}
+
+/* The bias at which the mean probability of the margins is POSITIVES. */
+static double find_bias(const double *margins, size_t n)
+{
+    double low = -1000, high = 1000;
+    for (int step = 0; step < 50; step++) {
+        double middle = (low + high) / 2, sum = 0;
+        for (size_t i = 0; i < n; i++) sum += logistic(margins[i] + middle);
+        if (sum < POSITIVES * (double)n) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+static int calibrate(struct ctr *g)
+{
+    double *margins;
+    TR_TRY(TR_NEW(&margins, PILOT_ROWS));
+    for (size_t i = 0; i < PILOT_ROWS; i++) {
+        struct tr_rng rng;
+        tr_rng_seed(&rng, g->options.seed, i, MADE_PILOT);
+        TR_TRY(draw_entries(g, &rng));
+        margins[i] = margin_of(g);
+    }
+    g->bias = find_bias(margins, PILOT_ROWS);
+    free(margins);
+    return TR_OK;
+}
+
+static bool draw_label(const struct ctr *g, struct tr_rng *rng)
+{
+    bool positive = tr_rng_uniform(rng) < logistic(margin_of(g) + g->bias);
+    bool flipped = tr_rng_uniform(rng) < g->options.noise;
+    return positive != flipped;
+}
+
+/* ---- text ---- */
+
+/* All four decimals, as these files have always had them. */
+static char *print_value(char *p, uint32_t value)
+{
+    if (value == VALUE_UNIT) {
+        *p++ = '1';
+        return p;
+    }
+    memcpy(p, "0.", 2);
+    for (int i = 5; i >= 2; i--, value /= 10) p[i] = (char)('0' + value % 10);
+    return p + 6;
+}
+
+static char *print_row(const struct ctr *g, bool positive, char *p)
+{
+    memcpy(p, positive ? "+1" : "-1", 2);
+    p += 2;
+    for (uint32_t i = 0; i < g->options.nonzeros; i++) {
+        *p++ = ' ';
+        p = print_whole(p, g->entries[i].feature);
+        *p++ = ':';
+        p = print_value(p, g->entries[i].value);
+    }
+    *p++ = '\n';
+    return p;
+}
+
+static int write_rows(struct ctr *g)
+{
+    for (uint64_t i = 0; i < g->options.rows; i++) {
+        struct tr_rng rng;
+        tr_rng_seed(&rng, g->options.seed, g->options.first_row + i, MADE_ROWS);
+        TR_TRY(draw_entries(g, &rng));
+        TR_TRY(lines_add(&g->lines, print_row(g, draw_label(g, &rng), g->lines.at)));
+    }
+    return TR_OK;
+}
+
+static int check_ctr(const struct tr_generate_options *o)
+{
+    TR_TRY(CHECK_RANGES({"features", o->features, 1, UINT32_MAX - 1}, {"power", o->power, 0, 10},
+                        {"noise", o->noise, 0, 1}));
+    if (o->nonzeros > 0 && o->nonzeros <= o->features) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "nonzeros: %u, expected 1 to %u, the number of features",
+                   (unsigned)o->nonzeros, (unsigned)o->features);
+}
+
+static int prepare_ctr(struct ctr *g, FILE *out)
+{
+    const struct tr_generate_options *o = &g->options;
+    g->weight_seed = tr_mix(o->seed);
+    popular_init(&g->popular, o->features, o->power);
+    TR_TRY(TR_NEW(&g->entries, o->nonzeros));
+    TR_TRY(lines_open(&g->lines, 4 + (size_t)o->nonzeros * PAIR_BYTES, out));
+    return calibrate(g);
+}
+
+int tr_generate_ctr(const struct tr_generate_options *options, FILE *out)
+{
+    struct ctr g = {.options = *options};
+    TR_TRY(check_ctr(options));
+    int status = prepare_ctr(&g, out);
+    if (status == TR_OK) status = write_rows(&g);
+    status = lines_close(&g.lines, status);
+    free(g.distinct.taken);
+    free(g.entries);
+    return status;
+}
+
+/* ---- ratings ---- */
+
+/* The parts of a rating, as standard deviations in stars. */
+#define MEAN      3.6
+#define USER_BIAS 0.4
+#define ITEM_BIAS 0.5
+#define PRODUCT   0.6
+
+#define RATING_BYTES 32 /* "4294967294\t4294967294\t3.25\n" and some to spare */
+#define RANK_MOST    4096
+
+struct raters {
+    struct tr_generate_ratings options;
+    struct popular popular;
+    struct distinct distinct;
+    struct lines lines;
+    double *factors; /* of the user in work: rank of them, then the bias */
+    uint64_t item_seed, user_seed;
+};
+
+/* Hidden number j of a user or an item. Four come from one hash. */
+static uint64_t hidden_hash(uint64_t seed, uint32_t who, uint32_t j)
+{
+    return tr_mix(tr_mix(seed ^ who) + j / 4);
+}
+
+static void begin_user(struct raters *g, uint32_t user)
+{
+    for (uint32_t j = 0; j <= g->options.rank; j++)
+        g->factors[j] = hidden_piece(hidden_hash(g->user_seed, user, j), j % 4);
+}
+
+/* What the user would think of the item without noise. */
+static double opinion(const struct raters *g, uint32_t item)
+{
+    uint32_t rank = g->options.rank;
+    double sum = 0;
+    uint64_t hash = 0;
+    for (uint32_t j = 0; j < rank; j++) {
+        if (j % 4 == 0) hash = hidden_hash(g->item_seed, item, j);
+        sum += g->factors[j] * hidden_piece(hash, j % 4);
+    }
+    double bias = hidden_piece(hidden_hash(g->item_seed, item, rank), rank % 4);
+    return MEAN + USER_BIAS * g->factors[rank] + ITEM_BIAS * bias + PRODUCT * sum / sqrt(rank);
+}
+
+static int write_rating(struct raters *g, uint32_t user, uint32_t item, double rating)
+{
+    bool whole = g->options.values == TR_RATING_WHOLE;
+    double cut = fmin(fmax(rating, 1), 5);
+    char *p = print_whole(g->lines.at, (uint64_t)user + 1);
+    *p++ = '\t';
+    p = print_whole(p, (uint64_t)item + 1);
+    *p++ = '\t';
+    p = whole ? print_whole(p, (uint64_t)lround(cut)) : print_decimal(p, lround(cut * 100), 2);
+    *p++ = '\n';
+    return lines_add(&g->lines, p);
+}
+
+static int write_user(struct raters *g, uint32_t user, uint64_t n)
+{
+    struct tr_rng rng;
+    tr_rng_seed(&rng, g->options.seed, user, MADE_RATINGS);
+    TR_TRY(distinct_begin(&g->distinct, (size_t)n));
+    begin_user(g, user);
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t item = popular_spread(&g->popular, distinct_draw(&g->distinct, &g->popular, &rng));
+        double noise = g->options.noise * tr_rng_normal(&rng);
+        enum tr_rating_part part = tr_rng_uniform(&rng) < g->options.test ? TR_RATING_TEST : TR_RATING_TRAIN;
+        if (g->options.part != TR_RATING_ALL && g->options.part != part) continue;
+        TR_TRY(write_rating(g, user, item, opinion(g, item) + noise));
+    }
+    return TR_OK;
+}
+
+static int check_ratings(const struct tr_generate_ratings *o)
+{
+    double most = floor((double)o->users * ((double)o->items / SPLIT_MOST));
+    TR_TRY(CHECK_RANGES({"users", o->users, 1, INFINITY}, {"items", o->items, 1, INFINITY},
+                        {"ratings", (double)o->ratings, 1, INFINITY}, {"rank", o->rank, 1, RANK_MOST},
+                        {"power", o->power, 0, 10}, {"noise", o->noise, 0, 100},
+                        {"test", o->test, 0, 0.999999}));
+    if ((double)o->ratings <= most) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "ratings: %llu, expected at most %.0f, a quarter of users times items",
+                   (unsigned long long)o->ratings, most);
+}
+
+static int write_users(struct raters *g, uint64_t begin, uint64_t end)
+{
+    struct split share;
+    split_begin(&share, g->options.users, g->options.ratings, g->options.seed, begin);
+    for (uint64_t user = begin; user < end; user++)
+        TR_TRY(write_user(g, (uint32_t)user, tr_min_size(split_next(&share), g->options.items)));
+    return TR_OK;
+}
+
+int tr_generate_ratings(const struct tr_generate_ratings *options, uint64_t begin, uint64_t end, FILE *out)
+{
+    struct raters g = {.options = *options};
+    TR_TRY(check_ratings(options));
+    g.item_seed = tr_mix(options->seed ^ ((uint64_t)1 << 62));
+    g.user_seed = tr_mix(options->seed ^ ((uint64_t)1 << 63));
+    popular_init(&g.popular, options->items, options->power);
+    int status = TR_NEW(&g.factors, (size_t)options->rank + 1);
+    if (status == TR_OK) status = lines_open(&g.lines, RATING_BYTES, out);
+    if (status == TR_OK) status = write_users(&g, begin, end);
+    status = lines_close(&g.lines, status);
+    free(g.distinct.taken);
+    free(g.factors);
+    return status;
+}
+
+/* ---- documents ---- */
+
+#define COUNT_BYTES 48 /* "4294967294 4294967294 18446744073709551615\n" and some to spare */
+
+struct documents {
+    struct tr_generate_docword options;
+    struct popular popular;
+    struct lines lines;
+    uint64_t topic_seed;
+    double slot_scale;      /* 1 / log(c / (1 + c)) where a topic has c slots in the mean */
+    uint32_t *topic, *word; /* of the tokens of the document in work */
+    size_t topic_room, word_room;
+};
+
+/* A topic's words are distributed as a Dirichlet process about Zipf's law: slots, each with a word drawn by
+ * that law once for all, and used in proportion to c/(1+c) to the power of the slot, which is the mean of the
+ * process's broken sticks. With many words that is what Dirichlet's distribution with parameters of sum c is,
+ * and nothing has to be stored. */
+static uint32_t draw_word(const struct documents *g, uint32_t topic, struct tr_rng *rng)
+{
+    double slot = floor(log(1 - tr_rng_uniform(rng)) * g->slot_scale);
+    uint64_t hash = tr_mix(tr_mix(g->topic_seed ^ topic) + (uint64_t)slot);
+    return popular_spread(&g->popular, popular_rank(&g->popular, (double)(hash >> 11) * 0x1p-53));
+}
+
+/* The topic of token i, by Pólya's urn: a new one in proportion to alpha × topics, or that of a token before. */
+static uint32_t draw_topic(const struct documents *g, size_t i, struct tr_rng *rng)
+{
+    double fresh = g->options.alpha * g->options.topics;
+    if (i == 0 || tr_rng_uniform(rng) * (fresh + (double)i) < fresh)
+        return (uint32_t)tr_rng_below(rng, g->options.topics);
+    return g->topic[tr_rng_below(rng, i)];
+}
+
+/* ---- documents ---- */
+
+static int compare_words(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int write_counts(struct documents *g, uint64_t document, size_t n)
+{
+    qsort(g->word, n, sizeof *g->word, compare_words);
+    for (size_t i = 0, j; i < n; i = j) {
+        for (j = i + 1; j < n && g->word[j] == g->word[i]; j++)
+            ;
+        char *p = print_whole(g->lines.at, document + 1);
+        *p++ = ' ';
+        p = print_whole(p, (uint64_t)g->word[i] + 1);
+        *p++ = ' ';
+        p = print_whole(p, j - i);
+        *p++ = '\n';
+        TR_TRY(lines_add(&g->lines, p));
+    }
+    return TR_OK;
+}
+
+static int write_document(struct documents *g, uint64_t document, size_t n)
+{
+    struct tr_rng rng;
+    tr_rng_seed(&rng, g->options.seed, document, MADE_TOKENS);
+    TR_TRY(TR_GROW(&g->topic, &g->topic_room, n));
+    TR_TRY(TR_GROW(&g->word, &g->word_room, n));
+    for (size_t i = 0; i < n; i++) {
+        g->topic[i] = draw_topic(g, i, &rng);
+        g->word[i] = draw_word(g, g->topic[i], &rng);
+    }
+    return n > 0 ? write_counts(g, document, n) : TR_OK;
+}
+
+static int write_documents(struct documents *g, uint64_t begin, uint64_t end)
+{
+    struct split share;
+    split_begin(&share, g->options.documents, g->options.tokens, g->options.seed, begin);
+    for (uint64_t d = begin; d < end; d++) TR_TRY(write_document(g, d, (size_t)split_next(&share)));
+    return TR_OK;
+}
+
+static int check_docword(const struct tr_generate_docword *o)
+{
+    return CHECK_RANGES({"documents", o->documents, 1, INFINITY}, {"words", o->words, 1, INFINITY},
+                        {"tokens", (double)o->tokens, 1, INFINITY}, {"topics", o->topics, 1, INFINITY},
+                        {"alpha", o->alpha, 0, 1e6}, {"beta", o->beta, 1e-9, 1e6},
+                        {"power", o->power, 0, 10});
+}
+
+int tr_generate_docword(const struct tr_generate_docword *options, uint64_t begin, uint64_t end, FILE *out)
+{
+    struct documents g = {.options = *options, .topic_seed = tr_mix(options->seed ^ ((uint64_t)1 << 62))};
+    TR_TRY(check_docword(options));
+    double slots = options->beta * options->words;
+    g.slot_scale = -1 / log1p(1 / slots);
+    popular_init(&g.popular, options->words, options->power);
+    int status = lines_open(&g.lines, COUNT_BYTES, out);
+    if (status == TR_OK) status = write_documents(&g, begin, end);
+    status = lines_close(&g.lines, status);
+    free(g.topic);
+    free(g.word);
+    return status;
+}
+
+/* ---- vocabulary ---- */
+
+/* The number in syllables, two at least: different numbers are different words. */
+static char *print_word(char *p, uint32_t number)
+{
+    static const char consonants[] = "bdfghjklmnprstvwyzcx", vowels[] = "aeiou";
+    uint32_t syllables[8];
+    int n = 0;
+    do {
+        syllables[n++] = number % 100;
+        number /= 100;
+    } while (number > 0 || n < 2);
+    while (n-- > 0) {
+        *p++ = consonants[syllables[n] / 5];
+        *p++ = vowels[syllables[n] % 5];
+    }
+    *p++ = '\n';
+    return p;
+}
+
+int tr_generate_vocabulary(uint32_t begin, uint32_t end, FILE *out)
+{
+    struct lines lines;
+    TR_TRY(lines_open(&lines, COUNT_BYTES, out));
+    int status = TR_OK;
+    for (uint32_t w = begin; w < end && status == TR_OK; w++)
+        status = lines_add(&lines, print_word(lines.at, w));
+    return lines_close(&lines, status);
+}
+
+/* ---- dense rows: clusters, and events of particles ---- */
+
+#define FIELD_BYTES 40 /* a column's number, a colon, a value up to 1e15, and some to spare */
+
+struct clusters {
+    struct tr_generate_dense options;
+    struct lines lines;
+    uint64_t centre_seed;
+};
+
+static char *print_cluster(char *p, uint64_t cluster, char separator)
+{
+    p = print_whole(p, cluster);
+    *p++ = separator;
+    return p;
+}
+
+static char *print_values(const struct clusters *g, char *p, uint64_t cluster, struct tr_rng *rng)
+{
+    const struct tr_generate_dense *o = &g->options;
+    uint64_t base = tr_mix(g->centre_seed ^ cluster), hash = 0;
+    for (uint32_t j = 0; j < o->columns; j++) {
+        if (j % 4 == 0) hash = tr_mix(base + j / 4);
+        double value = o->spread * hidden_piece(hash, j % 4) + o->noise * tr_rng_normal(rng);
+        if (o->format == TR_DENSE_LIBSVM) p = print_cluster(p, (uint64_t)j + 1, ':');
+        p = print_decimal(p, llround(value * 1e4), 4);
+        *p++ = o->format == TR_DENSE_LIBSVM ? ' ' : ',';
+    }
+    return p;
+}
+
+static int write_row(struct clusters *g, uint64_t row)
+{
+    const struct tr_generate_dense *o = &g->options;
+    struct tr_rng rng;
+    char *p = g->lines.at;
+    tr_rng_seed(&rng, o->seed, row, MADE_DENSE);
+    uint64_t cluster = tr_rng_below(&rng, o->clusters);
+    if (o->format == TR_DENSE_LIBSVM) p = print_cluster(p, cluster, ' ');
+    else if (o->label == TR_DENSE_FIRST) p = print_cluster(p, cluster, ',');
+    p = print_values(g, p, cluster, &rng);
+    if (o->format == TR_DENSE_CSV && o->label == TR_DENSE_LAST) p = print_cluster(p, cluster, ',');
+    p[-1] = '\n';
+    return lines_add(&g->lines, p);
+}
+
+static int check_dense(const struct tr_generate_dense *o)
+{
+    TR_TRY(CHECK_RANGES({"rows", (double)o->rows, 1, INFINITY}, {"columns", o->columns, 1, INFINITY},
+                        {"clusters", o->clusters, 1, INFINITY}, {"spread", o->spread, 0, 1e12},
+                        {"noise", o->noise, 0, 1e12}));
+    if (o->format == TR_DENSE_LIBSVM && o->label != TR_DENSE_NONE)
+        return tr_fail(TR_ERR_CONFIG,
+                       "label: LIBSVM text always begins with it, expected with format=csv only");
+    return TR_OK;
+}
+
+int tr_generate_dense(const struct tr_generate_dense *options, FILE *out)
+{
+    struct clusters g = {.options = *options, .centre_seed = tr_mix(options->seed ^ ((uint64_t)1 << 62))};
+    TR_TRY(check_dense(options));
+    TR_TRY(lines_open(&g.lines, ((size_t)options->columns + 2) * FIELD_BYTES, out));
+    int status = TR_OK;
+    for (uint64_t i = 0; i < options->rows && status == TR_OK; i++)
+        status = write_row(&g, options->first_row + i);
+    return lines_close(&g.lines, status);
+}
+
+enum { EVENT_NUMBERS = 28, EVENT_TAILS = 8 };
+
+static double event_margin(const double *x)
+{
+    double step = x[20] > 1 ? x[3] : 0;
+    return x[0] * x[1] + sin(2 * x[2]) + 0.7 * step - 0.5 * x[21] + 0.4 * x[4] * x[4] +
+           0.3 * x[5] * x[6] * x[7] - 0.2;
+}
+
+static int write_event(struct lines *lines, const struct tr_generate_events *o, uint64_t row)
+{
+    struct tr_rng rng;
+    double x[EVENT_NUMBERS];
+    char *p = lines->at;
+    tr_rng_seed(&rng, o->seed, row, MADE_EVENTS);
+    for (int j = 0; j < EVENT_NUMBERS; j++) {
+        int tail = j - (EVENT_NUMBERS - EVENT_TAILS);
+        x[j] = tr_rng_normal(&rng);
+        if (tail >= 0) x[j] = fabs(x[j]) * exp(0.3 * x[tail]);
+        p = print_decimal(p, llround(x[j] * 1e4), 4);
+        *p++ = ',';
+    }
+    p = print_whole(p, tr_rng_uniform(&rng) < logistic(event_margin(x)));
+    *p++ = '\n';
+    return lines_add(lines, p);
+}
+
+int tr_generate_events(const struct tr_generate_events *options, FILE *out)
+{
+    struct lines lines;
+    TR_TRY(CHECK_RANGES({"rows", (double)options->rows, 1, INFINITY}));
+    TR_TRY(lines_open(&lines, (EVENT_NUMBERS + 1) * FIELD_BYTES, out));
+    int status = TR_OK;
+    for (uint64_t i = 0; i < options->rows && status == TR_OK; i++)
+        status = write_event(&lines, options, options->first_row + i);
+    return lines_close(&lines, status);
+}
