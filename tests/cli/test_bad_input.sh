@@ -79,7 +79,7 @@ refuses 65 "cut.gz: truncated gzip file" train job.yaml data.train=cut.gz
 (head -c 30000 whole.gz; head -c 20000 /dev/zero; tail -c +50001 whole.gz) >damaged.gz
 refuses 65 "damaged.gz:" train job.yaml data.train=damaged.gz
 (cat good; head -c 100000000 /dev/zero | tr '\0' 1; echo; cat good) >long
-refuses 65 "long:5: line longer than" train job.yaml data.train=long
+refuses 65 "long:5: record longer than" train job.yaml data.train=long
 rm long
 # as an ordinary user, whom the system can refuse something
 user="setpriv --reuid=65534 --regid=65534 --clear-groups env TMPDIR=$here/open"
