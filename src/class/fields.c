@@ -493,10 +493,10 @@ static int find_class(struct tr_model *m, struct tr_h5_reader *r, const char *pl
     if (plugin && status != TR_OK) return status;
     if (!plugin && tr_h5_has(r, "plugin")) {
         TR_TRY(tr_h5_get_text(r, "plugin", &name));
-        status = tr_fail(
-            TR_ERR_USAGE,
-            "%s: the model needs its plugin, %s: add --plugin FILE, the path of this shared object",
-            m->path, tr_shown(name).text);
+        status =
+            tr_fail(TR_ERR_USAGE,
+                    "%s: the model needs its plugin, %s: add --plugin FILE, the path of this shared object",
+                    m->path, tr_shown(name).text);
         free(name);
         return status;
     }
@@ -614,8 +614,8 @@ int tr_model_read(struct tr_model *m)
     if (m->job) TR_TRY(tr_job_string(m->job, "model.type", &m->type));
     TR_TRY(read_fields(m, m->model, NULL));
     if (m->other_plugin && !tr_is_an_echo())
-        fprintf(stderr, "warning:       %s: another version of the plugin %s trained this model\n", m->path,
-                tr_plugin_of(m->class)->name);
+        tr_printf(stderr, "warning:       %s: another version of the plugin %s trained this model\n", m->path,
+                  tr_plugin_of(m->class)->name);
     return read_schema(m);
 }
 
