@@ -12,7 +12,7 @@
 #include "trireme/collective.h"
 #include "trireme/data.h"
 
-enum { PIECE = 4096 }; /* rows that are asked about at once */
+enum { PIECE = 4096 }; /* rows per call of predict() */
 
 struct tr_average {
     tr_context *tr;
@@ -21,20 +21,21 @@ struct tr_average {
     const tr_job **of; /* jobs of the models */
     struct tr_given flag;
     struct tr_ask ask;
-    size_t by; /* whose model evaluates the mean */
+    size_t by; /* the member whose model evaluates the mean */
     tr_data *data;
-    size_t first, rows, width; /* of this rank; numbers that are predicted for a row */
-    char **name;               /* … and what they are called */
+    size_t first, rows; /* of this rank */
+    size_t width;       /* the number of outputs of a row */
+    char **name;        /* names of the outputs */
     double *out, *mean;
-    uint32_t *column; /* in the model, of each of the data's keys; UINT32_MAX: it has none */
-    float *label;     /* rank 0: of all rows, as they come from the ranks */
-    size_t all;       /* … so many */
+    uint32_t *column; /* by key of the data: the column of the model, or UINT32_MAX */
+    float *label;     /* rank 0: of all rows, in the order of ranks */
+    size_t all;       /* the number of all rows */
     char *figures;    /* rank 0: the models, for summary.json */
     size_t length;
     FILE *json;
 };
 
-/* ---- before anything runs ---- */
+/* ---- checking ---- */
 
 static int check(const struct tr_job_task *task, const tr_job *const *jobs, const char **flag, size_t *by)
 {
@@ -93,7 +94,7 @@ int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_
 
 /* ---- test data ---- */
 
-/* The rows as they are in the files, each whole at one worker. */
+/* Reads the rows as they are in the files; each row is complete on one worker. */
 static int read_data(struct tr_average *a)
 {
     tr_job *job = a->tr->job;
@@ -108,7 +109,7 @@ static int read_data(struct tr_average *a)
     return status;
 }
 
-/* Brings a rank's rows of so many bytes each to rank 0. */
+/* Gathers the rows of all ranks, `bytes` bytes each, on rank 0. */
 static int collect(struct tr_average *a, const void *mine, size_t bytes, void **all)
 {
     size_t ranks = (size_t)a->tr->size, *counts;
@@ -140,7 +141,7 @@ static int open_average(tr_context *tr, const void *options, void *model)
 
 /* ---- one model ---- */
 
-/* All models predict the same numbers. */
+/* All models must have the same outputs. */
 static int check_outputs(struct tr_average *a, const tr_query *q, const char *folder)
 {
     size_t n = 0;
@@ -163,12 +164,12 @@ static void find_columns(struct tr_average *a, const tr_read_options *form)
 {
     for (size_t k = 0; k < a->data->n_keys; k++) {
         uint64_t column =
-            a->data->keys[k] + a->data->first_index - form->first_index; /* or far behind the last */
+            a->data->keys[k] + a->data->first_index - form->first_index; /* or far beyond the last column */
         a->column[k] = column < form->columns ? (uint32_t)column : UINT32_MAX;
     }
 }
 
-/* Some rows with the columns of the model. */
+/* Predicts some rows, with the columns of the model. */
 static int predict_piece(struct tr_average *a, const struct tr_model *m, tr_query *q, size_t first, size_t n)
 {
     const tr_batch *b = &a->data->rows;
@@ -208,7 +209,7 @@ static int predict(struct tr_average *a, const struct tr_model *m, tr_query *q, 
     return TR_OK;
 }
 
-/* ---- how good it is: rank 0 has what all have predicted ---- */
+/* ---- evaluation: rank 0 has the predictions of all ranks ---- */
 
 static int find_figures(struct tr_average *a, const struct tr_model *m, tr_query *q, const double *out)
 {
@@ -229,7 +230,7 @@ static int evaluate(struct tr_average *a, const struct tr_model *m, tr_query *q,
 
 static void say(const struct tr_average *a, const char *name, const tr_query *q)
 {
-    enum { MOST = 6 }; /* figures in a line */
+    enum { MOST = 6 }; /* figures per line */
     char text[256] = "";
     const char *figure;
     double value;
@@ -253,7 +254,7 @@ static void note_member(struct tr_average *a, size_t i, const struct tr_model *m
     fputc('}', a->json);
 }
 
-/* Of the mean: "test_" and the figure, up to the most that a summary takes. */
+/* Reports the figures of the mean as "test_" and their names. */
 static int report(struct tr_average *a, const tr_query *q)
 {
     enum { MOST = 8 };
@@ -267,7 +268,7 @@ static int report(struct tr_average *a, const tr_query *q)
     return TR_OK;
 }
 
-/* Asks the model of that task, or, behind the last, that which evaluates the mean. */
+/* Evaluates the model of task i; after the last one the mean, by the model of task `by`. */
 static int ask(struct tr_average *a, size_t i)
 {
     const char *folder = a->of[i < a->n ? i : a->by]->output;
@@ -319,5 +320,5 @@ static void close_average(void *model)
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 
-/* Only what training calls: it is in no registry. */
+/* Only the functions that training calls: the class is not registered. */
 const tr_model_class tr_average_class = {.open = open_average, .train = run, .close = close_average};

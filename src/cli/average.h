@@ -1,4 +1,4 @@
-/* Tasks that run `average`: how good the mean of several models' predictions is, and each of them alone, on data.test.
+/* Tasks that run `average`: they evaluate the mean of the predictions of several models, and each model alone, on data.test.
  *
  * The models are of one class, which knows what of their predictions has a mean (tr_model_class.mean). Each worker takes its
  * part of the rows, whole ones, and asks all models; rank 0 evaluates. A column that a model does not know counts nothing.
@@ -13,7 +13,7 @@
 
 struct tr_average;
 
-/* Whether there can be such a mean, before anything has run; TR_ERR_CONFIG. */
+/* Checks before anything runs that there can be such a mean; TR_ERR_CONFIG. */
 int tr_average_check(const tr_job *job, const struct tr_job_task *task);
 
 /* For tr_train_here(), which closes and frees it. All ranks of the team. */

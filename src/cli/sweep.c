@@ -1,8 +1,7 @@
-/* trireme sweep: a job for each combination of settings, and of the best one a model.
+/* trireme sweep: trains each combination of settings, and a model with the best one.
  *
- * What it does is a job of many tasks, which it writes as settings of the command line: for each combination a task on each
- * fold, and one that runs `best` behind them (best.c). All else, that what was stopped goes on, the order, the folder, is as
- * with any other job of tasks. */
+ * A sweep is a job of many tasks, written as settings of the command line: for each combination a task on each fold, and a
+ * task that runs `best` after them (tasks.c). Resuming, order and folder are those of any job of tasks. */
 #define _GNU_SOURCE
 #include "cli/cli.h"
 
@@ -53,11 +52,11 @@ struct axis {
 struct sweep {
     struct axis *axis;
     size_t axes, axis_capacity;
-    char **word; /* of the command that it becomes */
+    char **word; /* of the command line of the job */
     size_t words, word_capacity;
     size_t folds;    /* 0: data.test of the job chooses */
-    size_t halving;  /* epochs of the first round; 0: all are trained to their end */
-    size_t parallel; /* 0: as many as there are ranks */
+    size_t halving;  /* epochs of the first round; 0: all combinations are trained to the end */
+    size_t parallel; /* 0: the number of ranks */
 };
 
 static int add_word(struct sweep *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -97,7 +96,8 @@ static int add_range(struct axis *a, const char *text)
     char kind[4] = "", first[32] = "";
     const char *dots = strstr(text, "..");
     int n = 0, end = 0, begun = 0;
-    snprintf(first, sizeof first, "%.*s", (int)(dots - text), text); /* «1.» would be a number, too */
+    snprintf(first, sizeof first, "%.*s", (int)(dots - text),
+             text); /* sscanf() would read «1.» as a number */
     bool fits = sscanf(first, "%lf%n", &from, &begun) == 1 && !first[begun] &&
                 sscanf(dots, "..%lf:%3[a-z]%d%n", &to, kind, &n, &end) == 3 && !dots[end];
     bool logarithmic = strcmp(kind, "log") == 0;
@@ -117,7 +117,7 @@ static int add_range(struct axis *a, const char *text)
     return TR_OK;
 }
 
-/* A comma within brackets does not part values. */
+/* Commas separate values, except in brackets. */
 static int add_list(struct axis *a, const char *text)
 {
     int depth = 0;
@@ -134,7 +134,7 @@ static int add_list(struct axis *a, const char *text)
     }
 }
 
-/* Of a key that is a list of files or names itself, commas part these. */
+/* In the value of a key that is a list of files or names, commas separate the members of the list. */
 static bool can_vary(const char *key)
 {
     const struct tr_model_class *class;
@@ -143,7 +143,7 @@ static bool can_vary(const char *key)
            (option->kind != TR_KIND_LIST && option->kind != TR_KIND_NAMES && option->kind != TR_KIND_PAIRS);
 }
 
-/* A setting: of several values one that varies, else one of all tasks. */
+/* A setting with several values varies; any other one is a setting of all tasks. */
 static int take_setting(struct sweep *s, const char *text)
 {
     const char *equals = strchr(text, '=');
@@ -189,7 +189,7 @@ static int add_lines(struct axis *a, FILE *file, const char *path)
     return status;
 }
 
-/* What varies is which line of the file counts. */
+/* The lines of the file are the values of an axis without a key. */
 static int take_list(struct sweep *s, const char *path)
 {
     if (!path) return tr_fail(TR_ERR_USAGE, "sweep: expected a file behind --list");
@@ -247,7 +247,7 @@ static int add_line(struct sweep *s, const char *task, const char *line)
 
 static int add_task_settings(struct sweep *s, const char *task, size_t combination)
 {
-    size_t of_rest = 1; /* combinations of those behind this one: the last varies fastest */
+    size_t of_rest = 1; /* combinations of the axes after this one: the last axis varies fastest */
     for (size_t k = 1; k < s->axes; k++) of_rest *= s->axis[k].n;
     for (size_t k = 0; k < s->axes; k++) {
         const struct axis *a = &s->axis[k];
@@ -258,8 +258,8 @@ static int add_task_settings(struct sweep *s, const char *task, size_t combinati
     return TR_OK;
 }
 
-/* One that is tried in rounds, each time beside half as many others and for twice as many epochs (Jamieson and Talwalkar, successive
- * halving, AISTATS 2016). */
+/* A combination in rounds: in each round half of the combinations are left, and train for twice the number of epochs (Jamieson and
+ * Talwalkar, successive halving, AISTATS 2016). */
 static int add_rounds(struct sweep *s, size_t combination, size_t combinations, size_t parallel)
 {
     char task[32];
@@ -339,13 +339,13 @@ int tr_sweep_command(int argc, char **argv)
     }
     int status = take_words(&s, argc, argv);
     if (status == TR_OK) status = add_tasks(&s);
-    char **word = NULL; /* which the command may change */
+    char **word = NULL; /* a copy, as the command may change it */
     if (status == TR_OK) status = TR_NEW(&word, s.words + 1);
     if (status == TR_OK) {
         memcpy(word, s.word, s.words * sizeof *word);
         status = tr_train_command((int)s.words - 1, word + 1);
     } else {
-        status = tr_is_an_echo() ? TR_OK : tr_complain(status); /* all have read the same words */
+        status = tr_is_an_echo() ? TR_OK : tr_complain(status); /* all ranks have read the same options */
     }
     free(word);
     free_sweep(&s);

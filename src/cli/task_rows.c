@@ -11,9 +11,10 @@
 #include "trireme/collective.h"
 #include "trireme/model.h"
 
-/* What is read once. */
+/* Rows that are read once. */
 struct set {
-    tr_job job; /* the first task's, for a group of all ranks of a node; what it points to is the task's */
+    tr_job
+        job; /* of the first task, for a group of all ranks of a node; its pointers are owned by that task */
     tr_context *node;
     struct tr_node_rows rows;
     int tasks;
@@ -23,8 +24,8 @@ struct tr_task_rows {
     struct set *set;
     int n;
     int *of;                       /* by task: its set, or -1 */
-    struct tr_cache_folder folder; /* in the node's memory: taken by one of its ranks … */
-    char *pool;                    /* … for rows that tasks make of these; NULL: there is none */
+    struct tr_cache_folder folder; /* in the node's memory, opened by one of its ranks: … */
+    char *pool;                    /* … it holds rows that tasks derive from these; NULL: there is none */
 };
 
 /* ---- who shares what ---- */
@@ -41,7 +42,7 @@ static bool can_share(const tr_job *job)
     return in_memory && job->data.cache != TR_CACHE_MEMORY;
 }
 
-/* Of each task the first one with the same rows. */
+/* Finds for each task the first task with the same rows. */
 static int find_sets(const tr_job *job, const bool *wanted, int *of)
 {
     char **key;
@@ -61,7 +62,7 @@ static int find_sets(const tr_job *job, const bool *wanted, int *of)
     return status;
 }
 
-/* Of those that come once, none. */
+/* Numbers the sets of rows that several tasks use. */
 static int number_sets(size_t tasks, int *of)
 {
     int n = 0;
@@ -76,7 +77,7 @@ static int number_sets(size_t tasks, int *of)
     return n;
 }
 
-/* The job of one task, but for what is other tasks' to say: all rows, as they are, on all ranks of a node. */
+/* A copy of the task's job without folds, scaling and layout: every rank of the node loads all raw rows. */
 static void choose_job(const tr_job *job, const int *of, int which, struct set *set)
 {
     const struct tr_job_task *first = NULL;
@@ -170,7 +171,7 @@ static void close_set(tr_context *world, struct set *set)
     set->node = NULL;
 }
 
-/* Tasks can do without: what is wrong with the data they find and say themselves. */
+/* Not an error: the tasks read the data themselves, and report what is wrong with them. */
 static void open_set(tr_context *world, int which, struct set *set)
 {
     enum { LAST_NUMBER = 32767 };

@@ -42,8 +42,8 @@ struct tasks {
     struct call **call;      /* by task; NULL before it begins */
     bool *wanted;            /* by set of rows: a task takes it or will take it */
     int *rests;              /* by rank: the task whose team can run another one, or -1 */
-    int failed;              /* exit code of the first task that failed … */
-    int worse;               /* … and of the first of those among which the best one is chosen */
+    int failed;              /* exit code of the first task that failed */
+    int worse;               /* of the first failed task among those from which the best is chosen */
     bool stopped;            /* a task was, on request */
     int status;              /* of directing: nothing begins any more once it is not TR_OK */
     char error[512];
@@ -292,7 +292,7 @@ static int run_order(void *state, const struct tr_order *order, void *report)
 
 /* ---- rank 0: who does what ---- */
 
-/* The first failure counts, whatever else fails until it can be reported. */
+/* Keeps the first failure until it can be reported. */
 static void note_status(struct tasks *d, int status)
 {
     if (status == TR_OK || d->status != TR_OK) return;

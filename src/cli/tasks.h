@@ -1,11 +1,11 @@
-/* Jobs of several tasks: rank 0 schedules, the others wait to be told which task is theirs; those who get the same make a
- * team, a context of their own, in which the task is what a plain job is on all ranks. Rank 0 is a member of teams as
- * well: while its team waits for something, it looks after the others.
+/* Jobs of several tasks. Rank 0 schedules them (stage/scheduler.h). The ranks of a task form a team: a context of their own, in
+ * which the task runs as a plain job runs on all ranks. Rank 0 can be a member of teams as well; it handles reports of other
+ * teams while its own team waits.
  *
- * Started again, a job whose run has not ended goes on with it: tasks that are done are not run again.
+ * If an earlier run of the job has not ended, it is continued: tasks that are done are not run again.
  *
- * A task runs on as many ranks as tasks.NAME.ranks says, or as there are if those are fewer; with 0 on all that are free
- * when it begins. One that fails ends alone: those that come after it are not run, all others are.
+ * A task runs on tasks.NAME.ranks ranks, or on all ranks if there are fewer; 0 means all ranks that are free when it begins.
+ * If a task fails, tasks after it are not run; all others are.
  */
 #ifndef TR_CLI_TASKS_H
 #define TR_CLI_TASKS_H

@@ -13,14 +13,14 @@ enum tr_display_style tr_display_choose(int setting, FILE *out)
     return setting == TR_PROGRESS_YES || tr_terminal_shows(out) ? TR_DISPLAY_TABLE : TR_DISPLAY_LINES;
 }
 
-/* What is shown of a row, some of which comes from the one shown before it. A gap that is an estimate, as under SSP
- * and ASP, has a ~ in front. */
+/* The columns of a row. The rate is computed from the difference to the row shown before. A gap that is an estimate, as under
+ * SSP and ASP, is printed with a ~ in front. */
 struct shown {
     struct tr_number_text objective, gap, rate, time, left;
 };
 
-/* Seconds until the gap is that of the goal if its logarithm goes on to fall as in the later half of what is remembered; NAN:
- * that cannot be told. */
+/* Seconds until the gap reaches the goal if its logarithm continues to fall as in the later half of the gaps that are kept; NAN:
+ * not known. */
 static double seconds_to_goal(const struct tr_display *d)
 {
     int64_t last = d->gaps - 1, known = d->gaps < TR_DISPLAY_GAPS ? d->gaps : TR_DISPLAY_GAPS;
@@ -55,7 +55,7 @@ static struct shown derive(const struct tr_display *d, const struct tr_progress_
 {
     struct shown s = {.objective = {"-"}, .gap = {"-"}};
     const tr_evaluation *e = &row->evaluation;
-    /* the best model comes last, and may be of an earlier epoch */
+    /* the best model is shown last, and can be of an earlier epoch */
     double epochs = fmax(row->epoch - d->shown_epoch, 0) / (row->seconds - d->shown_seconds);
     bool over = e->stop || row->clock >= d->clocks;
     if (isfinite(e->objective)) snprintf(s.objective.text, sizeof s.objective.text, "%.8g", e->objective);
@@ -64,7 +64,7 @@ static struct shown derive(const struct tr_display *d, const struct tr_progress_
     s.time = tr_duration(row->seconds);
     bool estimated;
     double most = tr_display_left(d, row, &estimated);
-    bool bound = isfinite(e->gap) && !over && !estimated; /* the gap may be small enough long before */
+    bool bound = isfinite(e->gap) && !over && !estimated; /* the gap may be small enough long before that */
     snprintf(s.left.text, sizeof s.left.text, "%s%.*s",
              bound       ? "<"
              : estimated ? "~"
@@ -80,7 +80,7 @@ static const char *rate_unit(const struct tr_display *d)
     return d->rows ? "rows/s" : "epochs/s";
 }
 
-/* Columns that a narrow terminal has no room for are left out: the rate, then the gap. */
+/* On a narrow terminal columns are omitted: the rate, then the gap. */
 static bool has_rate(const struct tr_display *d)
 {
     return tr_terminal_columns(d->out, 80) >= 76;
@@ -111,7 +111,7 @@ static void show_in_table(const struct tr_display *d, const struct tr_progress_r
     tr_printf(d->out, "  %10s\n", s.left.text);
 }
 
-/* A row that is kept back, until another comes. */
+/* Shows a row that is held back as a bar, until another one comes. */
 static void show_held(struct tr_display *d)
 {
     struct shown s = derive(d, &d->held);
@@ -175,7 +175,7 @@ static bool is_due(const struct tr_display *d, const struct tr_progress_row *row
            row->evaluation.stop;
 }
 
-/* A stage behind the last epoch that has changed nothing that would show. */
+/* Whether a stage after the last epoch has changed nothing that is shown. */
 static bool repeats(const struct tr_display *d, const struct tr_progress_row *row)
 {
     const tr_evaluation *now = &row->evaluation;
@@ -210,7 +210,7 @@ void tr_display_end(struct tr_display *d)
 
 /* ---- stages ---- */
 
-/* A line begins with the name of the job's task that all this is one of, if it has several. */
+/* In a job of several tasks each line begins with the name of the task. */
 static void begin_line(FILE *out, const char *of)
 {
     if (of) tr_printf(out, "%s: ", of);
@@ -220,7 +220,7 @@ void tr_display_stages(FILE *out, const char *of, const struct tr_stage_sum *sum
 {
     int width = (int)strlen("stage"), columns = tr_terminal_columns(out, 200);
     for (size_t i = 0; i < n; i++) width = tr_max_int(width, (int)strlen(sums[i].name));
-    bool wide = columns >= width + 70; /* else without what is the least of it */
+    bool wide = columns >= width + 70; /* else without the two last columns */
     tr_live_end();
     begin_line(out, of);
     tr_printf(out, "%-*s  %6s  %9s  %8s  %9s", width, "stage", "runs", "workers", "clocks", "seconds");

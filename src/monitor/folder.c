@@ -31,12 +31,12 @@ static int make(const char *folder)
     return tr_fail(status, "output %s", why);
 }
 
-/* What a run writes before its first evaluation. */
+/* Files that a run writes before its first evaluation. */
 static const char *const begun[] = {"job.yaml",   "status.json", "metrics.csv", "ranks.json",
                                     "events.csv", "log",         LOCK_NAME};
 enum { BEGUN = sizeof begun / sizeof *begun };
 
-/* One of these, or what was to become one when the run was killed: «job.yaml.tmp». */
+/* Whether it is one of these files, or the temporary file of one («job.yaml.tmp») that a killed run has left. */
 static bool is_begun(const char *name)
 {
     for (int i = 0; i < BEGUN; i++) {
@@ -64,7 +64,7 @@ static int look_into(const char *folder, enum contents *contents)
     return TR_OK;
 }
 
-/* Renames it to the first of <folder>.1, .2, … that is free, without the lock, which stays this process's to remove. */
+/* Renames the folder to the first free name of <folder>.1, .2, …, and removes the lock in it. */
 static int move_away(const char *folder, char **moved)
 {
     for (int number = 1;; number++) {
@@ -90,7 +90,7 @@ static int move_away(const char *folder, char **moved)
 
 /* ---- the lock ---- */
 
-/* One that another run has names that run. */
+/* The error for a folder that another run has locked names that run. */
 static int take_lock(const char *folder, const char *path, int *fd)
 {
     char who[400];
@@ -161,7 +161,7 @@ int tr_output_resume(const char *folder, int *lock)
     return take_folder(folder, NULL, lock);
 }
 
-/* Nothing is in it but what every run begins with. */
+/* Whether it contains only files that every run begins with. */
 static bool has_only_begun(const char *folder)
 {
     DIR *files = opendir(folder);

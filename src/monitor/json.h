@@ -1,4 +1,4 @@
-/* JSON that any reader takes, whatever the text or number. */
+/* Valid JSON for any text and any number. */
 #ifndef TR_MONITOR_JSON_H
 #define TR_MONITOR_JSON_H
 
@@ -9,7 +9,7 @@
 /* tr_put_quoted() of base/escape.h; null for NULL. */
 void tr_json_text(FILE *file, const char *text);
 
-/* The fewest digits that read back the same; NaN and infinities, which JSON has not: null. */
+/* The fewest digits that give the same number when read; null for NaN and infinities, which JSON does not have. */
 void tr_json_real(FILE *file, double number);
 
 /* «  "name": value,» on a line of its own. */
@@ -17,18 +17,18 @@ void tr_json_text_member(FILE *file, const char *name, const char *text);
 void tr_json_real_member(FILE *file, const char *name, double number);
 void tr_json_count_member(FILE *file, const char *name, uint64_t number);
 
-/* «, "name": value» behind others in a line. */
+/* «, "name": value» after other members in a line. */
 void tr_json_text_behind(FILE *file, const char *name, const char *text);
 void tr_json_real_behind(FILE *file, const char *name, double number);
 
-/* To three digits behind the point: of seconds, more say nothing. */
+/* Rounds seconds to three decimals. */
 double tr_milliseconds(double seconds);
 
-/* What `write` writes, in memory; to be freed. */
+/* Renders into memory, to be freed. */
 typedef int tr_json_writer(FILE *file, const void *what);
 int tr_json_render(tr_json_writer *write, const void *what, char **text, size_t *length);
 
-/* The same as the file folder/name, as tr_replace_file() does it. */
+/* Renders into the file folder/name by tr_replace_file(). */
 int tr_json_replace(const char *folder, const char *name, bool durable, tr_json_writer *write,
                     const void *what);
 

@@ -26,7 +26,7 @@ struct tr_monitor {
     struct tr_status_file status;
     struct tr_metrics metrics;
     struct tr_display display, logged; /* on stderr; in the file `log` */
-    double ranks_due;                  /* when ranks.json is to be rewritten */
+    double ranks_due;                  /* when ranks.json has to be rewritten */
     int64_t checkpoints;               /* of this part of the run that are in events.csv */
 };
 

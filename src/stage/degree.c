@@ -47,7 +47,7 @@ static int halved(const struct tr_degree *d, int parallelism)
     return clamp(parallelism / 2 / d->unit * d->unit, d->least, d->most);
 }
 
-/* ---- what was measured ---- */
+/* ---- measurements ---- */
 
 static double median_of(const double *seconds, int n)
 {
@@ -246,7 +246,7 @@ static void set_clocks(struct tr_degree *d, int64_t clocks)
     search_from(d, first_degree(d));
 }
 
-/* ---- what others call ---- */
+/* ---- interface ---- */
 
 void tr_degree_begin(struct tr_degree *d, const struct tr_degree_options *options)
 {
@@ -267,7 +267,7 @@ struct tr_substage tr_degree_next(struct tr_degree *d, int64_t clocks_left)
     return sub;
 }
 
-/* Begins again from the degree that was found if its clocks are not what they were. */
+/* Starts the search again from the degree that was found if the time of its clocks has changed. */
 static void look_for_drift(struct tr_degree *d)
 {
     if (d->recent.samples < TR_DEGREE_CLOCKS || d->least == d->most) return;

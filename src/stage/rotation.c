@@ -9,8 +9,8 @@
 #include "ranks/shm.h"
 #include "table/table.h"
 
-/* A part of less is no message of its own: one of this size goes at once, whether its receiver waits for it or not, where
- * MPI's limit for that is the usual one of 64 KB. */
+/* The minimum size of a part that is sent as a message of its own. MPI sends a message of this size at once (eagerly), before the
+ * receiver waits for it, if its limit is the usual 64 KB. */
 enum { LEAST_PART = 56 << 10 };
 enum { ALIGNMENT = 64, MESSAGE = 1 << 30, MOST_DEPTH = 2 };
 
@@ -35,9 +35,9 @@ struct tr_rotation {
     size_t *bytes; /* by block */
     bool taken;
     bool halted;   /* a block could not be given on, since a member has failed */
-    bool closes;   /* all members catch up: what is waited for comes */
+    bool closes;   /* all members catch up: every awaited block arrives */
     int64_t given; /* rounds */
-    size_t parts;  /* messages of a block at most, but for those of more than MESSAGE bytes */
+    size_t parts;  /* maximum number of messages of a block, apart from those of more than MESSAGE bytes */
     bool shares;
     /* Of the members, who may be no set of workers any more when they close it. No sum that a failure has left is on its way
      * here. */
@@ -47,11 +47,11 @@ struct tr_rotation {
     int slots;
     struct slot slot[MOST_DEPTH + 1];
     size_t messages; /* of a block at most */
-    int64_t posted;  /* the first round whose block is not received yet, nor is to be */
+    int64_t posted;  /* the first round for whose block no receive is posted */
     size_t passed;   /* messages of the block of this round that have been sent */
 };
 
-/* Whether a group has members on several nodes: the same for all groups, so that all have as many rounds. */
+/* Whether a group has members on several nodes: the same for all groups, so that all have the same number of rounds. */
 static bool is_spread(const tr_context *tr)
 {
     const struct tr_layout *l = &tr->layout;

@@ -253,15 +253,6 @@ static int name_worker(const struct tr_stage_run *run, const struct tr_collectio
     return status;
 }
 
-/* Under other modes than BSP an evaluation is an estimate; it does not end a stage if a pause can verify it. */
-static void doubt_estimate(struct tr_stage_run *run, struct tr_progress_row *row)
-{
-    if (!row->evaluation.stop || row->exact) return;
-    if (tr_sync_lockstep(run->tr->sync) || !is_checkpointed(run)) return;
-    row->evaluation.stop = false;
-    run->seems_over = true;
-}
-
 /* All workers have reported: sums, judges and shows the evaluation, and sets the next clock limit. */
 static void summarize(struct tr_stage_run *run, struct tr_collection *c)
 {
@@ -280,7 +271,11 @@ static void summarize(struct tr_stage_run *run, struct tr_collection *c)
     /* all workers have read the same parameters, and as they will be saved */
     row.exact =
         c->evaluation == TR_AT_END || (tr_sync_lockstep(run->tr->sync) && !tr_tables_round(run->tr->tables));
-    doubt_estimate(run, &row);
+    /* under other modes than BSP it is an estimate, which does not end a stage if a pause can verify it */
+    if (row.evaluation.stop && !row.exact && !tr_sync_lockstep(run->tr->sync) && is_checkpointed(run)) {
+        row.evaluation.stop = false;
+        run->seems_over = true;
+    }
     row.clock = run->evaluated < 0 ? sums.clock : run->evaluated + run->evaluations + 1;
     if (isfinite(row.evaluation.epoch)) row.epoch = row.evaluation.epoch;
     stages->epoch = row.epoch;
@@ -574,7 +569,7 @@ static int judge_again(struct tr_stage_run *run)
     return TR_OK;
 }
 
-/* The number of evaluations before a clock: as many as were made, unless report.every has changed. */
+/* The number of evaluations before a clock: that of the checkpoint, unless report.every has changed. */
 static int64_t evaluated_by(const struct tr_stage_run *run, int64_t clock, const struct tr_facts *facts)
 {
     bool as_often = fabs(facts->epochs_per_evaluation - epochs_per_evaluation(run)) < 1e-6;
@@ -657,17 +652,14 @@ int tr_stage_begin(struct tr_stage_run *run)
     return tr_sync_begin(run->tr->sync);
 }
 
-static int prepare_worker(struct tr_stage_run *run)
-{
-    if (TR_FAULT("prepare") == TR_FAULT_EIO)
-        return tr_fail(TR_ERR_SYSTEM, "a stage is not made ready, as TRIREME_FAULT wants it");
-    return run->stage->prepare(&run->me, run->stage->state);
-}
-
 int tr_stage_prepare(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    if (tr_works(tr) && run->stage->prepare) tr_stage_note(run, prepare_worker(run));
+    if (tr_works(tr) && run->stage->prepare)
+        tr_stage_note(run,
+                      TR_FAULT("prepare") == TR_FAULT_EIO
+                          ? tr_fail(TR_ERR_SYSTEM, "a stage is not made ready, as TRIREME_FAULT wants it")
+                          : run->stage->prepare(&run->me, run->stage->state));
     tr->failed = run->status;
     TR_TRY(tr_agree(tr, run->status));
     TR_TRY(tr_agree(tr, tr_tables_ready(tr)));

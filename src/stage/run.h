@@ -83,8 +83,8 @@ struct tr_stage_run {
     bool end_saved;  /* a checkpoint of the end of the stage has been taken */
     int64_t met;     /* clock of the slowest worker when the clock window started at 0 */
     int64_t horizon; /* maximum of the clock limit */
-    double paced;    /* when the slowest worker was last seen at … */
-    int64_t paced_clock;      /* … this clock */
+    double paced;    /* when the slowest worker was seen at clock paced_clock */
+    int64_t paced_clock;      /* its clock then */
     int64_t ahead;            /* clocks that the limit is ahead of the slowest worker, from these two */
     int64_t looked;           /* clock of the slowest worker at the last check whether a pause is due */
     unsigned turns;           /* of waiting since then */

@@ -31,13 +31,6 @@ void tr_scheduler_close(struct tr_scheduler *s)
     s->own = s->received = s->report = NULL;
 }
 
-static int order_copy(const struct tr_order *order, size_t bytes, struct tr_order **copy)
-{
-    TR_TRY(tr_new((void **)copy, 1, bytes, "an order"));
-    memcpy(*copy, order, bytes);
-    return TR_OK;
-}
-
 static int order_send(struct tr_scheduler *s, const struct tr_order *order, size_t bytes, int rank)
 {
     struct tr_sent *sent;
@@ -69,7 +62,12 @@ int tr_scheduler_order(struct tr_scheduler *s, const struct tr_order *order, siz
     orders_free_sent(s);
     for (int i = 0; i < (rank ? n : s->tr->size); i++) {
         int to = rank ? rank[i] : i;
-        TR_TRY(to == 0 ? order_copy(order, bytes, &s->own) : order_send(s, order, bytes, to));
+        if (to > 0) {
+            TR_TRY(order_send(s, order, bytes, to));
+        } else {
+            TR_TRY(tr_new((void **)&s->own, 1, bytes, "an order"));
+            memcpy(s->own, order, bytes);
+        }
     }
     s->running += order->reporter >= 0;
     return TR_OK;
@@ -393,9 +391,9 @@ struct task {
     double ended;                             /* rank 0: end of the last clock of the last stage */
     struct tr_scheduler scheduler;
     int agreed;              /* outcome, as the participants know it */
-    struct assignment now;   /* rank 0: the part that runs, … */
-    struct tr_stage_run run; /* … of this run */
-    bool fresh;              /* … on an instance that had to be prepared */
+    struct assignment now;   /* rank 0: the part that runs */
+    struct tr_stage_run run; /* its run */
+    bool fresh;              /* its instance had to be prepared */
     bool taken;              /* rank 0: the checkpoint before this part has been considered */
 };
 
@@ -532,32 +530,12 @@ static void close_instances(struct task *k)
     }
 }
 
-/* ---- rank 0: what is next in a task ---- */
+/* ---- rank 0: the next part of a task ---- */
 
 static int most_workers(const struct task *k, int stage)
 {
     const struct tr_layout *layout = &k->tr->layout;
     return k->task->stage[stage].one_group ? layout->group_size : tr_layout_workers(layout);
-}
-
-static struct tr_worker_choice choose_workers(const struct task *k, int workers)
-{
-    const struct tr_layout *layout = &k->tr->layout;
-    if (k->task->stage[k->at.next.stage].one_group)
-        return (struct tr_worker_choice){(int)k->at.group, 1, workers};
-    return (struct tr_worker_choice){0, layout->groups, (workers + layout->groups - 1) / layout->groups};
-}
-
-static struct tr_substage search_degree(const struct task *k, struct record *r)
-{
-    int stage = k->at.next.stage;
-    struct tr_degree_options options = {.least = 1,
-                                        .most = most_workers(k, stage),
-                                        .unit = k->task->stage[stage].one_group ? 1 : k->tr->layout.groups,
-                                        .clocks = clocks_left(k) * k->task->evaluations};
-    if (!r->searches) tr_degree_begin(&r->degree, &options);
-    r->searches = true;
-    return tr_degree_next(&r->degree, clocks_left(k));
 }
 
 /* Rank 0 cannot take a checkpoint while clocks run. So they run for about this many seconds at a time; the first clock shows
@@ -573,7 +551,7 @@ static int64_t length_of_part(const struct task *k, const struct record *r, int6
     return fit < (double)clocks ? (int64_t)fit : clocks;
 }
 
-/* The next part of the request of next(): all of it, a sub-stage of a search, or as many clocks as run at a time. Worker 0
+/* The next part of the request of next(): all of it, a sub-stage of a search, or the clocks that run between two checkpoints. Worker 0
  * reports the times of its clocks. */
 static struct assignment plan(const struct task *k)
 {
@@ -581,24 +559,27 @@ static struct assignment plan(const struct task *k)
     struct record *r = &k->record[next->stage];
     struct tr_substage sub = {.parallelism = next->workers, .clocks = clocks_left(k)};
     if (next->workers == TR_ALL_WORKERS) sub.parallelism = most_workers(k, next->stage);
-    if (next->workers == TR_AUTO_WORKERS) sub = search_degree(k, r);
+    if (next->workers == TR_AUTO_WORKERS) {
+        struct tr_degree_options options = {
+            .least = 1,
+            .most = most_workers(k, next->stage),
+            .unit = k->task->stage[next->stage].one_group ? 1 : k->tr->layout.groups,
+            .clocks = clocks_left(k) * k->task->evaluations};
+        if (!r->searches) tr_degree_begin(&r->degree, &options);
+        r->searches = true;
+        sub = tr_degree_next(&r->degree, clocks_left(k));
+    }
     int64_t clocks = length_of_part(k, r, sub.clocks);
     r->is_rest = r->cut;
     r->cut = clocks < sub.clocks;
     int workers = tr_min_int(sub.parallelism, most_workers(k, next->stage));
-    struct tr_worker_choice choice = choose_workers(k, workers);
+    int groups = k->tr->layout.groups;
+    struct tr_worker_choice choice = {0, groups, (workers + groups - 1) / groups};
+    if (k->task->stage[next->stage].one_group)
+        choice = (struct tr_worker_choice){(int)k->at.group, 1, workers};
     bool all = workers == choice.groups * choice.group_size;
     int first = k->tr->layout.worker_rank[choice.first_group * k->tr->layout.group_size];
     return (struct assignment){{RUN, next->stage, first}, clocks, choice, all ? 0 : workers, k->at};
-}
-
-static int check_next(const struct task *k, const tr_next *next)
-{
-    bool right = next->stage < (int)k->task->n &&
-                 (next->stage < 0 || (next->clocks > 0 && next->workers >= TR_AUTO_WORKERS));
-    return right ? TR_OK
-                 : tr_fail(TR_ERR_INTERNAL, "task %s: no stage %d for %lld clocks on %d workers",
-                           k->task->name, next->stage, (long long)next->clocks, next->workers);
 }
 
 /* Calls next(), unless a part of its last request is left. */
@@ -610,7 +591,10 @@ static int ask(struct task *k, bool *over)
     if (clocks_left(k) > 0) return TR_OK;
     if (k->at.next.stage >= 0) ran = k->record[k->at.next.stage].ran;
     TR_TRY(k->task->next(k->task->state, &ran, &next));
-    TR_TRY(check_next(k, &next));
+    if (next.stage >= (int)k->task->n ||
+        (next.stage >= 0 && (next.clocks <= 0 || next.workers < TR_AUTO_WORKERS)))
+        return tr_fail(TR_ERR_INTERNAL, "task %s: no stage %d for %lld clocks on %d workers", k->task->name,
+                       next.stage, (long long)next.clocks, next.workers);
     *over = next.stage < 0;
     if (*over) return TR_OK;
     k->at.next = next;
@@ -621,7 +605,7 @@ static int ask(struct task *k, bool *over)
     return TR_OK;
 }
 
-/* ---- rank 0: what has run ---- */
+/* ---- rank 0: records of the parts that have run ---- */
 
 static void note_run(void *state, const void *report)
 {
@@ -662,12 +646,6 @@ static void note_run(void *state, const void *report)
         clocks < a->clocks ? k->at.next.clocks : k->at.before + clocks; /* fewer: the stage was stopped */
     k->at.evaluations += run->evaluations;
     k->taken = false;
-}
-
-static int open_records(struct task *k)
-{
-    TR_TRY(TR_NEW(&k->record, k->task->n));
-    return TR_NEW(&k->last, k->task->n * (size_t)k->tr->layout.groups);
 }
 
 static int by_seconds(const void *a, const void *b)
@@ -831,7 +809,8 @@ int tr_run_task(tr_context *tr, const tr_task *task)
     if (tr->stages->before_run) TR_TRY(tr->stages->before_run(tr));
     TR_TRY(tr_agree(tr, tr_tables_suspend(tr, true, &k.outer)));
     int status = tr_scheduler_open(&k.scheduler);
-    if (status == TR_OK && tr->rank == 0) status = open_records(&k);
+    if (status == TR_OK && tr->rank == 0) status = TR_NEW(&k.record, task->n);
+    if (status == TR_OK && tr->rank == 0) status = TR_NEW(&k.last, task->n * (size_t)tr->layout.groups);
     TR_TRY(tr_agree(tr, status));
     tr->tables->traffic = (struct tr_traffic){0};
     tr_lifeline_stage(tr->lifeline);

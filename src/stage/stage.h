@@ -44,7 +44,7 @@ struct tr_straggler {
     bool network; /* naps are in proportion to transfers, and count as such */
 
     bool computing, napped; /* in this clock */
-    double begin;           /* of this clock, and what was counted then: */
+    double begin;           /* of this clock, and the counts then: */
     double waited, moved;
     double nap, natural; /* of this clock: slept, and what went before */
 
@@ -99,7 +99,7 @@ struct tr_stage_sum {
     int64_t clocks;
     double seconds, worker_seconds; /* of its clocks; times workers */
     double began, ended;            /* tr_now() when its first clock began, and its last one ended */
-    double transition;              /* median, from the end of what ran before to its first clock */
+    double transition;              /* median, from the end of the stage before to its first clock */
     char degree[256];               /* how its number of workers was found; "" if it was given */
 };
 
@@ -121,7 +121,7 @@ void tr_before_run(tr_context *tr, int (*before)(tr_context *tr));
 
 /* ---- turns: stages for which the job says how many workers run at a time (stages.NAME.parallelism; FlexPS, section 3) ----
  *
- * Each worker does the work on its own rows, whatever the degree, so that a model does not depend on it bit by bit. Of w
+ * Each worker does the work on its own rows, at any degree, so that a model does not depend on it bit by bit. Of w
  * workers at degree p, worker i begins when worker i - p has ended, and sleeps until then; when the last one has ended, all
  * continue. One message is sent from worker to worker, and one along a tree and back at the end, so the degree is exact on
  * any number of hosts.

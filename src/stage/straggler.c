@@ -32,8 +32,8 @@ bool tr_is_slowed(const struct tr_job *job, int workers, int worker)
 
 /* ---- sleeping ---- */
 
-/* Short sleeps, so that whoever asks this rank's server or scheduler is answered within a millisecond, and at once
- * while questions keep coming. */
+/* Short sleeps, so that the server and the scheduler of this rank answer within a millisecond, and at once while messages
+ * keep coming. */
 static int sleep_until(tr_context *tr, double end)
 {
     const double shortest = 50e-6, longest = 1e-3;
@@ -143,8 +143,8 @@ int tr_straggler_end(struct tr_straggler *s)
     s->transferred += moving;
     s->computed += own - s->nap - moving;
     s->seconds += own;
-    /* what was overslept or came after the nap is taken from the next one; a worker that was held up for long does not
-     * run for many clocks without naps */
+    /* oversleeping and the time after the sleep are subtracted from the next sleep, but not from many: a worker that was
+     * delayed for long does not run for many clocks without sleeping */
     double due = s->level * fmax(s->least, s->natural);
     s->late = fmin(fmax(own + s->late - due, 0), s->least);
     return TR_OK;

@@ -31,21 +31,19 @@ struct tr_turns {
     double called, began;    /* when it asked for its turn, and when it got it */
 };
 
-static int turns_check_degree(const tr_context *tr, const struct tr_job_stage *stage)
+/* Whether a stage can have the parallelism that the job asks for. Workers can take turns only if they wait for each other. */
+static int turns_check(const tr_context *tr, const struct tr_job_stage *stage)
 {
     char key[96];
     int workers = tr_layout_workers(&tr->layout);
     uint64_t wished = stage->parallelism;
-    if (wished == TR_ALL || wished == TR_AUTO_DEGREE || wished <= (uint64_t)workers) return TR_OK;
+    if (wished == TR_ALL) return TR_OK;
     snprintf(key, sizeof key, "stages.%s.parallelism", stage->name);
-    return tr_fail(TR_ERR_CONFIG, "%s: %s is %llu, but there %s %d worker%s", tr_job_where(tr->job, key), key,
-                   (unsigned long long)wished, workers == 1 ? "is" : "are", workers, workers == 1 ? "" : "s");
-}
-
-/* Workers can take turns only if they wait for each other. */
-static int turns_check_order(const tr_context *tr, const struct tr_job_stage *stage)
-{
-    if (stage->parallelism == TR_ALL || tr->staleness == 0) return TR_OK;
+    if (wished != TR_AUTO_DEGREE && wished > (uint64_t)workers)
+        return tr_fail(TR_ERR_CONFIG, "%s: %s is %llu, but there %s %d worker%s", tr_job_where(tr->job, key),
+                       key, (unsigned long long)wished, workers == 1 ? "is" : "are", workers,
+                       workers == 1 ? "" : "s");
+    if (tr->staleness == 0) return TR_OK;
     return tr_fail(TR_ERR_CONFIG, "%s: workers take turns in stage %s: expected sync.mode bsp",
                    tr_job_where(tr->job, "sync.mode"), stage->name);
 }
@@ -70,10 +68,7 @@ int tr_turns_open(tr_context *tr)
     const char *const *names = tr_job_chosen_method(job)->stages;
     struct tr_turns *t;
     if (!names || !names[0]) return TR_OK;
-    for (size_t i = 0; i < job->stages; i++) {
-        TR_TRY(turns_check_degree(tr, &job->stage[i]));
-        TR_TRY(turns_check_order(tr, &job->stage[i]));
-    }
+    for (size_t i = 0; i < job->stages; i++) TR_TRY(turns_check(tr, &job->stage[i]));
     TR_TRY(TR_NEW(&t, 1));
     tr->stages->turns = t;
     while (names[t->n]) t->n++;
@@ -328,14 +323,6 @@ static int stand_in(struct tr_stage_run *run)
     return run->status;
 }
 
-static int compute_stage(struct tr_stage_run *run)
-{
-    if (TR_FAULT("compute") == TR_FAULT_EIO)
-        return tr_fail(TR_ERR_SYSTEM, "clock %lld fails, as TRIREME_FAULT wants it",
-                       (long long)run->me.clock);
-    return run->stage->compute(&run->me, run->stage->state);
-}
-
 /* Computes, and measures the time without that of pulls and pushes. Each rank learns at its own time that another one has
  * failed; in rounds, whose members may wait for each other, the leader looks for a failure before all of them begin. */
 static int compute(struct tr_stage_run *run)
@@ -350,7 +337,10 @@ static int compute(struct tr_stage_run *run)
     double turn = tr_now();
     tr_straggler_begin(&run->straggler);
     set_poll_point(run);
-    tr_stage_note(run, compute_stage(run));
+    if (TR_FAULT("compute") == TR_FAULT_EIO)
+        tr_stage_note(run, tr_fail(TR_ERR_SYSTEM, "clock %lld fails, as TRIREME_FAULT wants it",
+                                   (long long)run->me.clock));
+    else tr_stage_note(run, run->stage->compute(&run->me, run->stage->state));
     clear_poll_point();
     tr_stage_note(run, tr_straggler_end(&run->straggler));
     if (run->at_once > 0) tr_timeline_add(run->tr, run->stage->name, turn, tr_now());
@@ -366,17 +356,10 @@ static int compute(struct tr_stage_run *run)
 /* What the leader sends to each member before a round; the member answers with a status. These are messages, not nonblocking
  * collectives, which take four times as long: 15 instead of 4 microseconds for two ranks of a node. */
 struct order {
-    int64_t again; /* a round is to be computed; else the clock ends */
+    int64_t again; /* another round follows; else the clock ends */
     int64_t status;
     tr_command command;
 };
-
-static int next_round(struct tr_stage_run *run, tr_command *commands, bool *again)
-{
-    if (run->stage->schedule) return run->stage->schedule(&run->me, run->stage->state, commands, again);
-    *again = run->me.round == 0;
-    return TR_OK;
-}
 
 static int run_rounds_as_leader(struct tr_stage_run *run)
 {
@@ -391,8 +374,10 @@ static int run_rounds_as_leader(struct tr_stage_run *run)
     bool again = true;
     for (run->me.round = 0; again; run->me.round++) {
         again = false;
-        if (run->status == TR_OK && !run->halted && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
-            tr_stage_note(run, next_round(run, commands, &again));
+        bool well = run->status == TR_OK && !run->halted && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED);
+        if (well && !run->stage->schedule) again = run->me.round == 0;
+        else if (well)
+            tr_stage_note(run, run->stage->schedule(&run->me, run->stage->state, commands, &again));
         again = again && run->status == TR_OK;
         requests[0] = MPI_REQUEST_NULL;
         for (int m = 1; m < members; m++) {

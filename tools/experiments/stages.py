@@ -186,7 +186,7 @@ def svrg_here(quick):
     """SVRG as the engine runs it: the inner stage on a model that the workers of the node share."""
     rows = 100_000 if quick else 300_000
     job = {"data.train": generated(f"ctr-{rows}-2000.svm", rows, 2_000, 40), "model.type": "logistic", "model.dtype": "f64",
-           "solve.method": "svrg", "solve.epochs": 3 if quick else 10, "report.every": 1}
+           "solve.method": "svrg", "solve.epochs": 9 if quick else 30, "report.every": 1}
     ways = {"both 1": (1, 1), "both 2": (2, 2), "both 4": (4, 4), "2 and 1": (2, 1), "auto": ("auto", "auto")}
     run = lambda way: train_stages(4, job | {"stages.full.parallelism": way[0], "stages.inner.parallelism": way[1]})
     results = interleaved(1 if quick else 3, {who: (lambda way=way: run(way)) for who, way in ways.items()})
@@ -234,14 +234,14 @@ def vr(quick):
     if not data:
         return
     job = {"data.train": data, "model.type": "logistic", "model.l2": "1/n", "model.dtype": "f64"}
-    least = min(train(1, job | {"solve.method": "katyusha", "solve.epochs": e}).summary["objective"] for e in (150, 200))
+    least = min(train(1, job | {"solve.method": "katyusha", "solve.epochs": e}).summary["objective"] for e in (450, 600))
     epochs = 15 if quick else 40
     curves = {}
     for rate, decay in ((0.3, 0), (1, 0.02), (1, 0.2)):
         run = train(1, job | {"solve.method": "sgd", "solve.rate": rate, "solve.decay": decay, "solve.epochs": 3 * epochs})
         curves[f"sgd {rate}, decay {decay}"] = suboptimality(run, least)
     for method in ("svrg", "svrg++", "katyusha"):
-        curves[method] = suboptimality(train(1, job | {"solve.method": method, "solve.epochs": epochs}), least)
+        curves[method] = suboptimality(train(1, job | {"solve.method": method, "solve.epochs": 3 * epochs}), least)
     sgd = min((c for c in curves if c.startswith("sgd")), key=lambda c: curves[c][-1][1])
     curves = {who: curve for who, curve in curves.items() if who == sgd or not who.startswith("sgd")}
     marks = (6, 15, 30, 45, 60, 90, 120)

@@ -46,7 +46,7 @@ LINEAR = {"model.type": "logistic", "model.l2": 1e-3, "sync.push": "2 per epoch"
 DUAL = LINEAR | {"solve.method": "dual", "solve.target_gap": 0, "solve.epochs": 20}
 SETTLED = {"solve.target_gap": 5e-4, "solve.epochs": 300}
 SGD = LINEAR | {"solve.method": "sgd", "solve.epochs": 20, "solve.batch": 100}
-SVRG = {"model.type": "logistic", "model.l2": 1e-3, "model.dtype": "f64", "solve.method": "svrg", "solve.epochs": 12,
+SVRG = {"model.type": "logistic", "model.l2": 1e-3, "model.dtype": "f64", "solve.method": "svrg", "solve.epochs": 36,
         "stages.inner.parallelism": 1}
 KMEANS = {"model.type": "kmeans", "model.clusters": 12, "solve.tolerance": 0, "solve.epochs": 30}
 MF = {"model.type": "mf", "model.rank": 8, "solve.epochs": 6}

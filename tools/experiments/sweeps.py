@@ -64,7 +64,7 @@ def idle(quick):
     the other, and on as many for each task. A rank whose stage has no work for it sleeps, so its core is another's."""
     cores, folder, data = len(os.sched_getaffinity(0)), os.path.join(OUT, "idle"), ctr_data(quick)
     tasks = [f"tasks.t{i}.{setting}" for i in range(3) for setting in (f"ranks={cores}", f"seed={i + 1}")]
-    words = [f"data.train={data}", "model.type=logistic", "solve.method=svrg", f"solve.epochs={3 if quick else 12}",
+    words = [f"data.train={data}", "model.type=logistic", "solve.method=svrg", f"solve.epochs={9 if quick else 36}",
              f"stages.full.parallelism={cores}", "stages.inner.parallelism=1", *tasks, f"output={folder}"]
     rows = []
     for name, ranks in (("one after the other", cores), ("at the same time", 3 * cores)):
