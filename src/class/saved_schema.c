@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "data/dictionary.h"
 #include "data/names.h"
+#include "data/value.h"
 
 /* ---- written ---- */
 
@@ -191,6 +192,17 @@ static int get_row(struct tr_h5_reader *r, struct tr_schema *s)
     return status;
 }
 
+/* In the form that is compared (data/value.h). A file that was written before numbers had one form may have a number twice: the second
+ * one cannot be found. */
+static int add_value(struct tr_ids *texts, const char *text, size_t n, uint32_t *place)
+{
+    char room[TR_VALUE_ROOM];
+    double number;
+    text = tr_value_text(text, &n, room);
+    bool twice = tr_value_is_number(text, n, &number) && tr_ids_find_text(texts, text, n) != UINT32_MAX;
+    return twice ? tr_ids_append_text(texts, text, n, place) : tr_ids_add_text(texts, text, n, place);
+}
+
 /* Each column's own. */
 static int split_values(struct tr_schema *s, const uint64_t *begin, uint64_t n, const char *text,
                         uint64_t bytes)
@@ -200,8 +212,7 @@ static int split_values(struct tr_schema *s, const uint64_t *begin, uint64_t n, 
     for (size_t c = 0; c < s->n; c++)
         for (uint64_t k = 0; k < s->column[c].values; k++, at++) {
             if (at >= n || begin[at] > begin[at + 1] || begin[at + 1] > bytes) return damaged();
-            TR_TRY(tr_ids_add_text(&s->values[c], text + begin[at], (size_t)(begin[at + 1] - begin[at]),
-                                   &place));
+            TR_TRY(add_value(&s->values[c], text + begin[at], (size_t)(begin[at + 1] - begin[at]), &place));
             if (place != k) return damaged();
         }
     return at == n ? TR_OK : damaged();

@@ -10,6 +10,7 @@
 
 #include "data/number.h"
 #include "data/reader.h"
+#include "data/value.h"
 
 static const char weight_problem[] = "is no weight of a row, expected a number, 0 or more";
 
@@ -175,7 +176,9 @@ static uint32_t find_label(const struct tr_reader *r, const char *text, size_t n
 int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size_t n, uint32_t *place)
 {
     const struct tr_schema *s = r->options->schema;
+    char room[TR_VALUE_ROOM];
     bool label = s->column[column].type == TR_COLUMN_NAMED_LABEL;
+    text = tr_value_text(text, &n, room);
     *place = TR_NO_VALUE;
     if (label && n == 0) return TR_OK;
     if (label && s->positive) *place = strlen(s->positive) == n && memcmp(s->positive, text, n) == 0;
@@ -241,7 +244,10 @@ static const char *parse_value(struct tr_reader *r, const char *p, size_t field,
         return bad_field(r, field, p, problem);
     }
     const struct tr_schema *s = r->options->schema;
-    if (!label && !f.doubled && s->hash == 0 && !s->values) {
+    char room[TR_VALUE_ROOM];
+    size_t n = f.n;
+    bool as_it_stands = !f.doubled && tr_value_text(f.text, &n, room) == f.text;
+    if (!label && as_it_stands && s->hash == 0 && !s->values) {
         r->status = add_pending(r, b->column, &f, to);
         return r->status == TR_OK ? f.end : NULL;
     }
@@ -261,10 +267,13 @@ static const char *parse_value(struct tr_reader *r, const char *p, size_t field,
 /* A part of a crossed value behind the n bytes of it that are there; nothing where it is missing. */
 static int add_part(struct tr_reader *r, const struct tr_field *f, size_t *n)
 {
-    bool missing = tr_schema_is_missing(r->options->schema, f->text, f->n);
-    TR_TRY(TR_GROW(&r->scratch, &r->scratch_capacity, *n + 2 * f->n + 1));
-    for (size_t i = 0; i < f->n && !missing; i++) {
-        char c = f->text[i];
+    char room[TR_VALUE_ROOM];
+    size_t bytes = f->n;
+    const char *text = tr_value_text(f->text, &bytes, room);
+    bool missing = tr_schema_is_missing(r->options->schema, text, bytes);
+    TR_TRY(TR_GROW(&r->scratch, &r->scratch_capacity, *n + 2 * bytes + 1));
+    for (size_t i = 0; i < bytes && !missing; i++) {
+        char c = text[i];
         if (c == '*' || c == '\\') r->scratch[(*n)++] = '\\';
         r->scratch[(*n)++] = c;
         i += f->doubled && c == '"';
@@ -323,8 +332,15 @@ static const char *end_any(struct tr_reader *r, const char *end, float label, fl
     return tr_csv_end_row(r, end, label);
 }
 
+void tr_csv_miss_number(struct tr_reader *r, size_t column, float *to)
+{
+    *to = NAN;
+    if (r->options->seen) r->options->seen[column].missing = true;
+}
+
 static const char *parse_any(struct tr_reader *r, const char *p)
 {
+    const struct tr_schema *s = r->options->schema;
     struct tr_matrix *m = &r->matrix;
     float label = NAN, *row = m->value + m->rows * m->columns;
     float *weight = r->weight ? r->weight + r->report.rows + m->rows : NULL;
@@ -338,6 +354,8 @@ static const char *parse_any(struct tr_reader *r, const char *p)
             const char *end = tr_read_float(p, to);
             if (!end || (*end != separator && *end != '\n') || !isfinite(*to))
                 end = parse_odd_field(r, p, k, to);
+            if (s->missing_numbers > 0 && tr_schema_is_missing_number(s, *to))
+                tr_csv_miss_number(r, b->column, to);
             if (end && to == weight && !(*to >= 0)) end = bad_field(r, k, p, weight_problem);
             p = end;
         } else {
@@ -408,7 +426,7 @@ static int enter(struct tr_reader *r)
     const struct tr_schema *s = r->options->schema;
     if (!s || r->options->bindings->n == 0) return TR_OK;
     const struct tr_binding *binding = &r->options->bindings->binding[r->head->binding];
-    bool plain = s->crosses == 0 && !r->options->id;
+    bool plain = s->crosses == 0 && !r->options->id && s->missing_numbers == 0;
     size_t slot = 0, columns = r->at ? s->n : 0;
     if (!plain) TR_TRY(TR_GROW(&r->at, &columns, s->n));
     r->fields = r->labelled = binding->fields;

@@ -147,7 +147,7 @@ static bool text_of(const struct tr_hdf5_columns *c, struct tr_reader *r, size_t
     *text = (struct tr_field){.text = number};
     *string = c->strings.all.n;
     if (n == 0) {
-        if (!isnan(x)) text->n = (size_t)snprintf(number, 32, "%.9g", (double)x);
+        if (!isnan(x)) text->n = (size_t)(tr_put_f32(number, x) - number);
         return true;
     }
     if (!(x >= 0 && x < (float)n)) return bad(r, field, "damaged: there is no such text");
@@ -178,9 +178,9 @@ static bool take_text(struct tr_hdf5_columns *c, struct tr_reader *r, size_t fie
 
 static bool take_number(struct tr_reader *r, size_t field, float x, float *to)
 {
-    struct tr_column_seen *seen = r->options->seen ? &r->options->seen[r->bound[field].column] : NULL;
     *to = x;
-    if (isnan(x) && seen) seen->missing = true;
+    if (isnan(x) || tr_schema_is_missing_number(r->options->schema, x))
+        tr_csv_miss_number(r, r->bound[field].column, to);
     return !isinf(x) || bad(r, field, "is infinite, expected an ordinary number");
 }
 
@@ -250,13 +250,15 @@ int tr_hdf5_columns_take(struct tr_hdf5_columns *c, struct tr_hdf5 *t, struct tr
         TR_TRY(TR_GROW(&r->place, &r->place_capacity, r->matrix.rows + n));
     TR_TRY(TR_GROW(&c->raw, &c->raw_capacity, n * columns));
     TR_TRY(tr_hdf5_read_reals(t, &t->x, first, n, c->raw));
-    bool clean = tr_are_finite(c->raw, n * columns);
+    bool any_missing = r->options->schema->missing_numbers > 0,
+         clean = !any_missing && tr_are_finite(c->raw, n * columns);
     for (size_t i = 0; i < n && !r->enough; i++) {
         size_t rows = r->matrix.rows;
         r->offset = first + i;
         if (tr_hdf5_leaves_out(r, r->offset)) continue;
         const float *x = c->raw + i * columns;
-        if (!take_row(c, r, x, clean || tr_are_finite(x, columns))) TR_TRY(tr_reader_reject(r));
+        if (!take_row(c, r, x, clean || (!any_missing && tr_are_finite(x, columns))))
+            TR_TRY(tr_reader_reject(r));
         if (r->place && r->matrix.rows > rows) r->place[rows] = r->offset;
     }
     return TR_OK;

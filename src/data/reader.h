@@ -250,6 +250,8 @@ int tr_csv_make_room(struct tr_reader *r, size_t more);
 /* … the place of a value among those that were met, or its number in a dictionary that is there, or among hashed keys. n: 0 where
  * it is missing. */
 int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size_t n, uint32_t *place);
+/* … of a column of numbers, one that stands for a missing value is met. */
+void tr_csv_miss_number(struct tr_reader *r, size_t column, float *to);
 /* … the same of a crossed one, as a slot has it; NULL: see tr_reader_bad(). */
 const char *tr_csv_cross_values(struct tr_reader *r, size_t column, const struct tr_cross *cross,
                                 const struct tr_field *part, float *to);

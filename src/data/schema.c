@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "data/dictionary.h"
+#include "data/value.h"
 
 /* ---- memory ---- */
 
@@ -23,6 +24,7 @@ void tr_schema_release(struct tr_schema **schema)
     tr_ids_free(&s->missing);
     tr_ids_free(&s->labels);
     tr_dictionary_free(&s->dictionary);
+    free(s->missing_number);
     free(s->values);
     free(s->positive);
     free(s->cross);
@@ -53,7 +55,17 @@ bool tr_schema_is_missing(const struct tr_schema *s, const char *text, size_t n)
     if (n == 0) return true;
     for (size_t i = 0; n <= 4 && i < sizeof words / sizeof *words; i++)
         if (strlen(words[i]) == n && memcmp(words[i], text, n) == 0) return true;
-    return s->missing.n > 0 && tr_ids_find_text(&s->missing, text, n) != UINT32_MAX;
+    if (s->missing.n == 0) return false;
+    char room[TR_VALUE_ROOM];
+    text = tr_value_text(text, &n, room);
+    return tr_ids_find_text(&s->missing, text, n) != UINT32_MAX;
+}
+
+bool tr_schema_is_missing_number(const struct tr_schema *s, float number)
+{
+    for (size_t i = 0; i < s->missing_numbers; i++)
+        if (s->missing_number[i] == number) return true;
+    return false;
 }
 
 size_t tr_schema_find(const struct tr_schema *s, const char *name)
@@ -93,6 +105,14 @@ int tr_schema_number(struct tr_schema *s)
     bool hashes = s->hash > 0 && tr_schema_has_categories(s);
     uint64_t keys = 0;
     s->slots = 0;
+    if (!s->missing_number) TR_TRY(TR_NEW(&s->missing_number, s->missing.n));
+    s->missing_numbers = 0;
+    for (size_t i = 0; i < s->missing.n; i++) {
+        double number;
+        size_t n;
+        const char *text = tr_ids_text(&s->missing, i, &n);
+        if (tr_value_is_number(text, n, &number)) s->missing_number[s->missing_numbers++] = (float)number;
+    }
     for (size_t c = 0; c < s->n; c++) {
         struct tr_column *column = &s->column[c];
         bool number = column->type == TR_COLUMN_NUMBER, category = column->type == TR_COLUMN_CATEGORY;

@@ -77,10 +77,12 @@ struct tr_schema {
         hashed; /* how many keys all categories share, and the first of them; 0: each has a dictionary */
     struct tr_cross *cross; /* the last columns are of these */
     size_t crosses;
-    struct tr_ids missing; /* more words for nothing */
+    struct tr_ids missing; /* data.missing, in the form of tr_value_text() … */
+    float *missing_number; /* … and the numbers among them */
+    size_t missing_numbers;
     char *
         positive; /* the label of the second of two classes; the first is all others; NULL: labels are as they are */
-    struct tr_ids labels; /* names of classes, ascending by bytes; none: labels are numbers */
+    struct tr_ids labels; /* names of classes, ascending by tr_value_compare(); none: labels are numbers */
     struct tr_ids
         *values; /* of each column of a model that was read, all values of its dictionary; else NULL */
     struct tr_dictionary
@@ -148,8 +150,9 @@ bool tr_schema_agrees(const struct tr_schema *a, const struct tr_schema *b);
 /* The column of weights of rows; s->n: there is none. */
 size_t tr_schema_weight(const struct tr_schema *s);
 
-/* Whether the text of a field stands for nothing. */
+/* Whether the text of a field, or the number in it, stands for nothing. */
 bool tr_schema_is_missing(const struct tr_schema *s, const char *text, size_t n);
+bool tr_schema_is_missing_number(const struct tr_schema *s, float number);
 
 /* What users see: of a column, of a key («city=Berlin»), of a label. Cut where they are too long, and what cannot be printed is
  * escaped. The value of a category's key, or that of a raw column which has that number: only where the schema has all values. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "data/dictionary.h"
+#include "data/value.h"
 
 /* ---- what a worker meets ---- */
 
@@ -261,6 +262,17 @@ static int number_values(tr_data *data, bool makes, const struct tr_column_seen 
 
 /* ---- labels ---- */
 
+struct label_name {
+    const char *text;
+    size_t n;
+};
+
+static int label_compare(const void *a, const void *b)
+{
+    const struct label_name *x = a, *y = b;
+    return tr_value_compare(x->text, x->n, y->text, y->n);
+}
+
 static int gather_labels(tr_data *data, const struct tr_column_seen *seen)
 {
     static const struct tr_ids none = {.are_text = true};
@@ -269,7 +281,8 @@ static int gather_labels(tr_data *data, const struct tr_column_seen *seen)
     struct tr_dictionary *d = NULL;
     struct tr_dictionary_column column;
     uint64_t *count;
-    uint32_t *number = NULL, *order = NULL;
+    uint32_t *number = NULL;
+    struct label_name *sorted = NULL;
     struct tr_ids all = {.are_text = true};
     struct tr_counted mine = {.values = seen ? &seen[s->label].values : &none};
     TR_TRY(tr_agree(tr, TR_NEW(&count, mine.values->n)));
@@ -287,14 +300,14 @@ static int gather_labels(tr_data *data, const struct tr_column_seen *seen)
                          data->state->files.file[0].path, name, (unsigned long long)column.values,
                          TR_LABELS_MOST - 1);
     }
-    if (status == TR_OK) status = tr_ids_sort(&all, &order);
+    if (status == TR_OK) status = TR_NEW(&sorted, all.n);
+    for (size_t i = 0; i < all.n && status == TR_OK; i++) sorted[i].text = tr_ids_text(&all, i, &sorted[i].n);
+    if (status == TR_OK && all.n > 0) qsort(sorted, all.n, sizeof *sorted, label_compare);
     for (size_t i = 0; i < all.n && status == TR_OK; i++) {
-        size_t n;
         uint32_t place;
-        const char *text = tr_ids_text(&all, order[i], &n);
-        status = tr_ids_add_text(&s->labels, text, n, &place);
+        status = tr_ids_add_text(&s->labels, sorted[i].text, sorted[i].n, &place);
     }
-    free(order);
+    free(sorted);
     tr_ids_free(&all);
     tr_dictionary_free(&d);
     return tr_agree(tr, status);

@@ -10,6 +10,7 @@
 #include "data/hdf5.h"
 #include "data/number.h"
 #include "data/token.h"
+#include "data/value.h"
 #include "job/text.h"
 
 static const char *const type_words[] = {"number", "category", "label", "label", "id", "ignore", "weight"};
@@ -356,12 +357,14 @@ static int take_positive(const tr_job *job, struct tr_schema *s)
                        tr_job_where(job, "data.positive"));
     if (strlen(job->data.positive) > TR_NAME_LONGEST - 4)
         return tr_fail(TR_ERR_CONFIG, "%s: data.positive is too long", tr_job_where(job, "data.positive"));
-    char others[TR_NAME_LONGEST + 8];
+    char others[TR_NAME_LONGEST + 8], room[TR_VALUE_ROOM];
     uint32_t place;
-    size_t n = (size_t)snprintf(others, sizeof others, "not %s", job->data.positive);
+    size_t n = strlen(job->data.positive);
+    const char *text = tr_value_text(job->data.positive, &n, room);
     s->column[s->label].type = TR_COLUMN_NAMED_LABEL;
     s->column[s->label].fixed = true;
-    TR_TRY(tr_copy_string(job->data.positive, &s->positive));
+    TR_TRY(tr_format(&s->positive, "%.*s", (int)n, text));
+    n = (size_t)snprintf(others, sizeof others, "not %s", s->positive);
     TR_TRY(tr_ids_append_text(&s->labels, others, n, &place));
     return tr_ids_append_text(&s->labels, s->positive, strlen(s->positive), &place);
 }
@@ -374,9 +377,11 @@ static int make(const tr_job *job, const struct tr_files *files, const struct tr
     if (file == files->n)
         return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", files->file[0].path);
     for (size_t i = 0; i < job->data.missing.n; i++) {
+        char room[TR_VALUE_ROOM];
         uint32_t place;
-        TR_TRY(tr_ids_add_text(&s->missing, job->data.missing.item[i], strlen(job->data.missing.item[i]),
-                               &place));
+        size_t n = strlen(job->data.missing.item[i]);
+        const char *text = tr_value_text(job->data.missing.item[i], &n, room);
+        TR_TRY(tr_ids_add_text(&s->missing, text, n, &place));
     }
     TR_TRY(look_at_first(files, heads, file, s));
     TR_TRY(set_types(job, files, s, false));

@@ -113,7 +113,7 @@ static const tr_option job_keys[] = {
     {"data.cross", TR_KIND_NAMES, AT(data.cross), "",
      .help = "csv: categories made of two to four columns, as «[city*device]»: each pair of values that occurs is a value"},
     {"data.missing", TR_KIND_NAMES, AT(data.missing), "",
-     .help = "csv: what else stands for a missing value, besides nothing, NA, NaN, nan, null, NULL, ? and \\N"},
+     .help = "csv: further values, numbers or words, that mean a missing value; an empty field, NA, NaN, nan, null, NULL, ? and \\N always do"},
     {"data.duplicates", TR_KIND_CHOICE, AT(data.duplicates), "last", .words = TR_WORDS("last", "mean", "sum"),
      .help = "ratings: what becomes of several of one user and item"},
     {"data.scale", TR_KIND_CHOICE, AT(data.scale), "auto",

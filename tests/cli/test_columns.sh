@@ -279,5 +279,37 @@ awk '{ print $1 }' numbers | sort -n | awk '{ x[NR] = $1 } END { split("0.01 0.1
     for (i = 1; i <= 7; i++) printf "  %g %%: %g%s", 100 * share[i], x[int(share[i] * NR)], i < 7 ? "," : "\n" }' >a
 grep -A1 '^age ' said | tail -1 | sed 's/^ */  /' | cmp -s - a || fail "count: quantiles of age: $(grep -A1 '^age ' said) $(cat a)"
 
+# ---- a number is its value, a word its bytes ----
+awk 'BEGIN {
+    print "kind,x,t"
+    split("1 1.0 +1 1e0 01 2 -999 -999.0 007 a7", kind, " ")
+    for (i = 0; i < 60; i++) {
+        k = i % 10 + 1
+        y = k <= 5
+        print kind[k] "," (i % 3 ? i : i % 2 ? "-999" : "-999.00") "," y (i > 30 ? ".0" : "")
+    }
+}' >same.csv
+"$trireme" count same.csv data.missing=-999 'data.columns={kind: category}' --top 9 >said || fail "count: numbers as categories"
+grep -q '^kind  *category  *4 different, 12 missing' said || fail "kinds: $(cat said)"
+grep -q '^x  *number  *20 missing' said || fail "missing numbers: $(cat said)"
+# of x there are 40 numbers, 1, 2, 4, 5, … 59: Σ = 59 · 60 / 2 - 3 (1 + … + 19) = 1200
+grep -q '^x .*mean 30,' said || fail "the mean of x: $(cat said)"
+mpirun $quiet --oversubscribe -n 3 "$trireme" count same.csv data.missing=-999.0 'data.columns={kind: category}' --top 9 | cmp -s - said ||
+    fail "values on three ranks: other ones"
+"$trireme" convert same.csv same.h5 data.missing=-999 'data.columns={kind: category}' >/dev/null || fail "convert"
+for from in same.csv same.h5; do
+    for ranks in 1 3; do
+        learn same$ranks $ranks data.train=$from data.label=t data.positive=1 data.missing=-999 'data.columns={kind: category}' solve.epochs=40
+        for file in same.csv same.h5; do
+            "$trireme" evaluate same$ranks $file >said 2>err || fail "evaluate $file: $(cat err)"
+            awk '$1 == "1" && $2 == "is" { n = $3 + $4 } $1 == "accuracy" { a = $2 } END { exit !(n == 30 && a == 1) }' said ||
+                fail "$from on $ranks ranks, $file: 30 rows of 1 expected, all right: $(cat said)"
+        done
+        "$trireme" inspect same$ranks --top 20 | grep -o '^ *kind=[^ ]*' | sort | tr -d ' \n' >said
+        [ "$(cat said)" = kind=1kind=2kind=7kind=a7kind=missing ] || fail "$from on $ranks ranks: keys $(cat said)"
+    done
+done
+cmp -s same1/model.txt same3/model.txt || near "$(of same1 objective)" "$(of same3 objective)" 1e-3 || fail "values on three ranks: another model"
+
 [ $bad -eq 0 ] && echo "columns: all is well"
 exit $bad

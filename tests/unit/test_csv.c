@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "data/dataset.h"
+#include "data/value.h"
 
 /* Writes the text, looks at it, and reads it by one reader. */
 static int read_text(const char *text, size_t n, int header, struct tr_reader_options options,
@@ -337,7 +338,81 @@ START_TEST(another_format_is_named)
 }
 END_TEST
 
+/* ---- which texts are equal ---- */
+
+START_TEST(a_number_is_its_value_and_a_word_its_bytes)
+{
+    static const char *const form[][2] = {
+        {"1", "1"},
+        {"1.0", "1"},
+        {"+1", "1"},
+        {"1e0", "1"},
+        {"01", "1"},
+        {"10E-1", "1"},
+        {"0", "0"},
+        {"-0.0", "0"},
+        {".50", "0.5"},
+        {"-5e-3", "-0.005"},
+        {"1500.", "1500"},
+        {"15e2", "1500"},
+        {"1e21", "1e21"},
+        {"1e20", "100000000000000000000"},
+        {"1e-6", "0.000001"},
+        {"1e-7", "1e-7"},
+        {"1.25E30", "1.25e30"},
+        {"20240103", "20240103"},
+        {"12345678901234567891.0", "12345678901234567891"}, /* more than a double tells apart */
+        {"1e999", "1e999"},
+        {"", ""},
+        {"+", "+"},
+        {"1.2.3", "1.2.3"},
+        {"1e", "1e"},
+        {"1e+", "1e+"},
+        {"0x10", "0x10"},
+        {"12a", "12a"},
+        {"-", "-"},
+        {"1,5", "1,5"},
+        {"nan", "nan"},
+        {" 1", " 1"},
+        {"1e123456", "1e123456"}, /* too long for an exponent */
+    };
+    char room[TR_VALUE_ROOM], longest[TR_VALUE_DIGITS + 2];
+    for (size_t i = 0; i < sizeof form / sizeof *form; i++) {
+        size_t n = strlen(form[i][0]);
+        const char *is = tr_value_text(form[i][0], &n, room);
+        ck_assert_msg(n == strlen(form[i][1]) && memcmp(is, form[i][1], n) == 0, "%s is %.*s, not %s",
+                      form[i][0], (int)n, is, form[i][1]);
+        char again[TR_VALUE_ROOM], copy[TR_VALUE_ROOM];
+        memcpy(copy, is, n);
+        size_t m = n;
+        ck_assert_ptr_eq(tr_value_text(copy, &m, again), copy); /* a form is its own form */
+    }
+    for (size_t digits = 1; digits <= TR_VALUE_DIGITS + 1; digits++) {
+        memset(longest, '7', digits);
+        longest[0] = '0';
+        size_t n = digits;
+        ck_assert_uint_eq(tr_value_text(longest, &n, room) == longest,
+                          digits == 1 || digits > TR_VALUE_DIGITS);
+    }
+}
+END_TEST
+
+START_TEST(labels_ascend_by_value_and_then_by_bytes)
+{
+    static const char *const label[] = {"-1e30", "-20",      "-3",       "-0.5", "0",   "0.25", "3", "20",
+                                        "100",   "16777216", "16777217", "1e30", "10a", "B",    "a", "ab"};
+    enum { N = sizeof label / sizeof *label };
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < N; k++) {
+            int order = tr_value_compare(label[i], strlen(label[i]), label[k], strlen(label[k]));
+            ck_assert_msg((order > 0) - (order < 0) == (i > k) - (i < k), "%s, %s: %d", label[i], label[k],
+                          order);
+        }
+}
+END_TEST
+
 UNIT_MAIN("csv", tables_of_all_kinds_are_read, labels_are_noted_with_their_places,
           reading_stops_at_as_many_rows_as_are_wanted, a_bad_record_is_named_with_line_and_column,
           bad_records_can_be_skipped, files_must_have_as_many_columns, readers_share_the_rows_of_all_files,
-          rows_are_handed_out, formats_are_told_by_their_first_lines, another_format_is_named)
+          rows_are_handed_out, formats_are_told_by_their_first_lines, another_format_is_named,
+          a_number_is_its_value_and_a_word_its_bytes, labels_ascend_by_value_and_then_by_bytes)
