@@ -241,31 +241,6 @@ static int cache_lock_folder(const tr_context *tr, struct cache_place *p, const 
     return status;
 }
 
-static int cache_enter_memory(tr_context *tr, struct cache_place *p)
-{
-    int mode = tr->job->data.cache;
-    bool asked = mode == TR_CACHE_MEMORY || (mode == TR_CACHE_AUTO && tr->lifeline && !tr->team);
-    TR_TRY(all_true(tr, TR_SET_ALL, &asked));
-    p->wanted = asked && cache_lock_folder(tr, p, NULL) == TR_OK;
-    const char *why = p->wanted ? "" : tr_error_text();
-    if (tr->cache->leads) tr_cache_clean(asked ? NULL : tr->job->output); /* a locked folder stays */
-    if (!asked) return TR_OK;
-    TR_TRY(all_true(tr, TR_SET_ALL, &p->wanted));
-    if (!p->wanted) cache_say_not_kept(tr, why);
-    return TR_OK;
-}
-
-/* Rows on a disk need the folder: without it the job fails. */
-static int cache_enter_disk(tr_context *tr, struct cache_place *p)
-{
-    int status = cache_lock_folder(tr, p, tr->job->data.scratch);
-    if (status != TR_OK)
-        status = tr_fail(TR_ERR_NO_OUTPUT, "%s: data.scratch: %s", tr_job_where(tr->job, "data.scratch"),
-                         tr_error_text());
-    p->wanted = true;
-    return tr_agree(tr, status);
-}
-
 /* Once in a context and place. */
 static int cache_enter(tr_context *tr, bool disk)
 {
@@ -282,7 +257,24 @@ static int cache_enter(tr_context *tr, bool disk)
     struct cache_place *p = &tr->cache->place[disk ? ON_DISK : IN_MEMORY];
     if (p->entered) return TR_OK;
     p->entered = true;
-    return disk ? cache_enter_disk(tr, p) : cache_enter_memory(tr, p);
+    if (disk) { /* rows on a disk need the folder: without it the job fails */
+        int status = cache_lock_folder(tr, p, tr->job->data.scratch);
+        if (status != TR_OK)
+            status = tr_fail(TR_ERR_NO_OUTPUT, "%s: data.scratch: %s", tr_job_where(tr->job, "data.scratch"),
+                             tr_error_text());
+        p->wanted = true;
+        return tr_agree(tr, status);
+    }
+    int mode = tr->job->data.cache;
+    bool asked = mode == TR_CACHE_MEMORY || (mode == TR_CACHE_AUTO && tr->lifeline && !tr->team);
+    TR_TRY(all_true(tr, TR_SET_ALL, &asked));
+    p->wanted = asked && cache_lock_folder(tr, p, NULL) == TR_OK;
+    const char *why = p->wanted ? "" : tr_error_text();
+    if (tr->cache->leads) tr_cache_clean(asked ? NULL : tr->job->output); /* a locked folder stays */
+    if (!asked) return TR_OK;
+    TR_TRY(all_true(tr, TR_SET_ALL, &p->wanted));
+    if (!p->wanted) cache_say_not_kept(tr, why);
+    return TR_OK;
 }
 
 void tr_cache_close(struct tr_data_state *s)
@@ -621,25 +613,6 @@ static int cache_move_rows(tr_data *data, const char *path)
     return TR_OK;
 }
 
-/* The rows that a group shares lie in a file already. Each member sums a range of it. */
-static int cache_seal_shared(struct tr_data_state *s, bool *well)
-{
-    *well = !s->file->unnamed; /* the same for all members */
-    if (!*well) return TR_OK;
-    tr_row_file_sum(s->file, (size_t)s->tr->me.member, (size_t)s->tr->layout.group_size);
-    TR_TRY(tr_barrier(s->tr, s->tr->group, "the group to sum its rows"));
-    if (s->tr->me.member == 0) tr_row_file_seal(s->file);
-    return TR_OK;
-}
-
-static int cache_seal_on_disk(tr_data *data)
-{
-    struct tr_row_file *file = data->state->file;
-    if (file) TR_TRY(tr_row_file_sum_on_disk(file));
-    if (file) tr_row_file_seal(file);
-    return cache_write_head(data);
-}
-
 int tr_cache_keep(tr_data *data)
 {
     struct tr_data_state *s = data->state;
@@ -647,11 +620,23 @@ int tr_cache_keep(tr_data *data)
     uint64_t bytes[TR_ROW_ARRAYS];
     bool well, shared = tr_data_is_shared(s->tr);
     if (!s->cached) return TR_OK;
-    if (s->on_disk) return tr_agree(s->tr, cache_seal_on_disk(data));
+    if (s->on_disk) { /* the rows lie in a file already */
+        int status = s->file ? tr_row_file_sum_on_disk(s->file) : TR_OK;
+        if (status == TR_OK && s->file) tr_row_file_seal(s->file);
+        if (status == TR_OK) status = cache_write_head(data);
+        return tr_agree(s->tr, status);
+    }
     TR_TRY(cache_has_memory(data, shared ? 0 : tr_row_store_measure(&shape, bytes), &well));
     if (!well) return TR_OK;
-    if (shared) TR_TRY(cache_seal_shared(s, &well));
-    else well = cache_move_rows(data, s->cached->rows) == TR_OK;
+    if (!shared) {
+        well = cache_move_rows(data, s->cached->rows) == TR_OK;
+    } else if ((well =
+                    !s->file
+                         ->unnamed)) { /* the same for all members, each of which sums a range of the file */
+        tr_row_file_sum(s->file, (size_t)s->tr->me.member, (size_t)s->tr->layout.group_size);
+        TR_TRY(tr_barrier(s->tr, s->tr->group, "the group to sum its rows"));
+        if (s->tr->me.member == 0) tr_row_file_seal(s->file);
+    }
     well = well && cache_write_head(data) == TR_OK;
     const char *why = well ? "" : tr_error_text();
     bool all = well;

@@ -91,9 +91,12 @@ int tr_data_format(const tr_job *job, const struct tr_files *files, enum tr_form
     return TR_OK;
 }
 
-/* Some keys are for tables only. */
-static int check_keys_of_tables(const tr_job *job, enum tr_format format)
+static int read_heads(tr_data *data, const tr_data *like)
 {
+    struct tr_data_state *s = data->state;
+    const tr_job *job = s->tr->job;
+    if (like) data->format = like->format;
+    else TR_TRY(tr_data_format(job, &s->files, &data->format));
     const struct {
         const char *key;
         bool given;
@@ -101,20 +104,10 @@ static int check_keys_of_tables(const tr_job *job, enum tr_format format)
                 {"data.cross", job->data.cross.n},          {"data.hash", job->data.hash},
                 {"data.positive", *job->data.positive},     {"data.min_count", job->data.min_count > 1},
                 {"data.most_values", job->data.most_values}};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && format != TR_FORMAT_CSV; i++)
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && data->format != TR_FORMAT_CSV; i++)
         if (keys[i].given)
             return tr_fail(TR_ERR_CONFIG, "%s: %s is for csv, and the data are %s",
-                           tr_job_where(job, keys[i].key), keys[i].key, tr_format_word(format));
-    return TR_OK;
-}
-
-static int read_heads(tr_data *data, const tr_data *like)
-{
-    struct tr_data_state *s = data->state;
-    const tr_job *job = s->tr->job;
-    if (like) data->format = like->format;
-    else TR_TRY(tr_data_format(job, &s->files, &data->format));
-    TR_TRY(check_keys_of_tables(job, data->format));
+                           tr_job_where(job, keys[i].key), keys[i].key, tr_format_word(data->format));
     TR_TRY(tr_heads_read(&s->files, data->format, job->data.header, &s->heads));
     bool lists = data->format == TR_FORMAT_LIBSVM ||
                  (data->format == TR_FORMAT_HDF5 && !tr_data_hdf5_head(data)->full);
@@ -123,15 +116,6 @@ static int read_heads(tr_data *data, const tr_data *like)
                        "%s: data.partition: vertical is for sparse rows, as those of data.format: libsvm",
                        tr_job_where(job, "data.partition"));
     return TR_OK;
-}
-
-static int broadcast_heads(tr_data *data)
-{
-    struct tr_data_state *s = data->state;
-    tr_context *tr = s->tr;
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &data->format, sizeof data->format));
-    if (tr->rank != 0) TR_TRY(TR_NEW(&s->heads, s->files.n));
-    return tr_broadcast(tr, TR_SET_ALL, 0, s->heads, s->files.n * sizeof *s->heads);
 }
 
 /* ---- progress of reading ---- */
@@ -633,17 +617,6 @@ static int number_ids(tr_data *data, const tr_data *like, struct tr_reading *in)
     return TR_OK;
 }
 
-/* Whether several readers have unpacked a file together, each some pieces of its text. */
-static bool is_interleaved(const struct tr_files *files, size_t readers)
-{
-    for (size_t i = 0; i < files->n; i++) {
-        struct tr_file_part part = {.readers = 0};
-        if (files->file[i].packing) tr_files_part(files, i, 0, readers, &part);
-        if (part.readers > 1) return true;
-    }
-    return false;
-}
-
 /* Sends the rows to their workers, and sorts them: columns ascend, each pair once. */
 static int finish_triples(tr_data *data, struct tr_reading *in)
 {
@@ -652,7 +625,14 @@ static int finish_triples(tr_data *data, struct tr_reading *in)
     const tr_job *job = tr->job;
     struct tr_matrix *m = &s->rows;
     bool ratings = data->format == TR_FORMAT_RATINGS;
-    bool interleaved = ratings && is_interleaved(&s->files, (size_t)tr_layout_workers(&tr->layout));
+    bool interleaved =
+        false; /* several readers have unpacked a file together, each some pieces of its text */
+    for (size_t i = 0; i < s->files.n && ratings; i++) {
+        struct tr_file_part range = {.readers = 0};
+        if (s->files.file[i].packing)
+            tr_files_part(&s->files, i, 0, (size_t)tr_layout_workers(&tr->layout), &range);
+        interleaved = interleaved || range.readers > 1;
+    }
     TR_TRY(tr_shuffle_triples(tr, data->row_numbers, job->data.order == TR_ORDER_DEALT, s->files.n,
                               interleaved, &in->triples));
     TR_TRY(tr_triples_to_rows(&in->triples, data->row_numbers, in->columns, m, &s->row_number));
@@ -663,18 +643,6 @@ static int finish_triples(tr_data *data, struct tr_reading *in)
     data->total_nonzeros = tr_matrix_nonzeros(m);
     if (has_copy_of_group(tr)) TR_TRY(tr_replicate_rows(tr, TR_SET_GROUP, m, &s->row_number));
     return number_keys(data, in);
-}
-
-/* The headers have the numbers of documents and words; test data have the words of training. */
-static int number_documents(tr_data *data, const tr_data *like, struct tr_reading *in)
-{
-    struct tr_data_state *s = data->state;
-    size_t first = 0;
-    while (first + 1 < s->files.n && s->files.file[first].size == 0) first++;
-    in->columns = (size_t)s->heads[first].words;
-    data->columns = like ? like->columns : in->columns;
-    data->row_numbers = tr_docword_base(&s->files, s->heads, s->files.n);
-    return tr_docword_check(&s->files, s->heads, in->records);
 }
 
 /* Rows of a node: each record is a row of three numbers. */
@@ -706,7 +674,15 @@ static int fill_triples(tr_data *data, const tr_data *like, struct tr_reading *i
     TR_TRY(sum_reports(tr, &in->report, &totals));
     data->skipped = totals.skipped;
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, in->records, s->files.n));
-    int status = data->format == TR_FORMAT_DOCWORD ? number_documents(data, like, in) : TR_OK;
+    int status = TR_OK;
+    if (data->format == TR_FORMAT_DOCWORD) { /* the headers have the numbers of documents and words */
+        size_t first = 0;
+        while (first + 1 < s->files.n && s->files.file[first].size == 0) first++;
+        in->columns = (size_t)s->heads[first].words;
+        data->columns = like ? like->columns : in->columns; /* test data have the words of training */
+        data->row_numbers = tr_docword_base(&s->files, s->heads, s->files.n);
+        status = tr_docword_check(&s->files, s->heads, in->records);
+    }
     if (status == TR_OK && totals.rows == 0) status = fail_no_record(data);
     TR_TRY(tr_agree(tr, status));
     if (s->form & TR_DATA_NODE) return tr_agree(tr, keep_triples(data, in));
@@ -735,17 +711,7 @@ static int bad_weight(const struct weights *w, const char *p)
                    w->path, (unsigned long long)w->line, token);
 }
 
-/* Every worker reads the files from end to end, which are small beside the rows, and stores the weights of its own rows. */
-static void store_weight(struct weights *w, float weight)
-{
-    const struct tr_data_state *s = w->data->state;
-    while (w->stretch < s->stretches && w->row >= s->stretch[w->stretch].first + s->stretch[w->stretch].n)
-        w->stretch++;
-    if (w->stretch == s->stretches || w->row < s->stretch[w->stretch].first) return;
-    const struct tr_stretch *here = &s->stretch[w->stretch];
-    w->weight[here->at + (size_t)(w->row - here->first)] = weight;
-}
-
+/* Every worker reads the files from end to end, which are small beside the rows, and keeps the weights of its own rows. */
 static int read_weight(struct weights *w, const char *p)
 {
     float weight = 0;
@@ -757,7 +723,12 @@ static int read_weight(struct weights *w, const char *p)
     if (w->row == w->data->total_rows)
         return tr_fail(TR_ERR_DATA, "%s:%llu: one weight too many: data.train has %llu rows", w->path,
                        (unsigned long long)w->line, (unsigned long long)w->data->total_rows);
-    store_weight(w, weight);
+    const struct tr_data_state *s = w->data->state; /* whose row is it? */
+    while (w->stretch < s->stretches && w->row >= s->stretch[w->stretch].first + s->stretch[w->stretch].n)
+        w->stretch++;
+    const struct tr_stretch *here = &s->stretch[w->stretch];
+    if (w->stretch < s->stretches && w->row >= here->first)
+        w->weight[here->at + (size_t)(w->row - here->first)] = weight;
     w->row++;
     return TR_OK;
 }
@@ -834,7 +805,9 @@ static int fill(tr_data *data, const tr_data *like)
     struct tr_data_state *s = data->state;
     struct tr_reading in = {.records = NULL};
     TR_TRY(tr_agree(s->tr, s->tr->rank == 0 ? read_heads(data, like) : TR_OK));
-    TR_TRY(broadcast_heads(data));
+    TR_TRY(tr_broadcast(s->tr, TR_SET_ALL, 0, &data->format, sizeof data->format));
+    if (s->tr->rank != 0) TR_TRY(TR_NEW(&s->heads, s->files.n));
+    TR_TRY(tr_broadcast(s->tr, TR_SET_ALL, 0, s->heads, s->files.n * sizeof *s->heads));
     s->node_rows = tr_node_rows_find(data);
     if (!s->test && !s->node_rows) s->tr->readings++;
     int status = tr_data_is_triples(data) ? fill_triples(data, like, &in) : fill_rows(data, like, &in);
@@ -877,17 +850,6 @@ static int load(struct tr_store *store, struct tr_files *files, const tr_data *l
     return status;
 }
 
-/* Ranks on other hosts do not have the variables of the host where the job was started. */
-static int broadcast_folders(tr_context *tr)
-{
-    char text[4096] = "";
-    const char *mine = getenv("TRIREME_DATA");
-    if (tr->rank == 0 && mine) snprintf(text, sizeof text, "%s", mine);
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, text, sizeof text));
-    if (*text) setenv("TRIREME_DATA", text, 0);
-    return TR_OK;
-}
-
 int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **out)
 {
     bool test = part & TR_DATA_TEST, found = false;
@@ -896,7 +858,12 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
     struct tr_data_user *user = NULL;
     TR_TRY(tr_agree(
         tr, TR_OK)); /* a rank that has failed before reports it here, and calls no other collective */
-    TR_TRY(broadcast_folders(tr));
+    char folders[4096] =
+        ""; /* ranks on other hosts do not have the variables of the host where the job was started */
+    const char *mine = getenv("TRIREME_DATA");
+    if (tr->rank == 0 && mine) snprintf(folders, sizeof folders, "%s", mine);
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, folders, sizeof folders));
+    if (*folders) setenv("TRIREME_DATA", folders, 0);
     int status = TR_NEW(&user, 1);
     if (status == TR_OK) status = tr_data_files(tr->job, test, &files);
     status = tr_agree(tr, status);

@@ -445,8 +445,9 @@ static int copy_rows(struct node_reader *t, const tr_data *node, struct tr_matri
     const struct tr_reader_options *o = t->r.options;
     float *weight = NULL;
     m->rows = t->n;
-    if (!o->schema && !node->dense) TR_TRY(copy_sparse_rows(t, node, m));
-    else {
+    if (!o->schema && !node->dense) {
+        TR_TRY(copy_sparse_rows(t, node, m));
+    } else {
         m->columns = o->schema ? t->s->schema->slots : from->columns;
         TR_TRY(TR_NEW(&m->value, t->n * m->columns));
     }

@@ -97,26 +97,6 @@ int tr_store_rows_key(const tr_job *job, const struct tr_files *files, char **ke
 
 /* ---- stores ---- */
 
-static struct tr_store *store_look_up(const tr_context *tr, const char *key)
-{
-    for (size_t i = 0; tr->stores && i < tr->stores->n; i++) {
-        struct tr_store *store = tr->stores->store[i];
-        if (!store->forgotten && strcmp(store->key, key) == 0) return store;
-    }
-    return NULL;
-}
-
-/* *store = NULL unless all ranks have found the same one: some may have forgotten it, or see another version of a file. */
-static int store_agree(tr_context *tr, struct tr_store **store)
-{
-    uint64_t number = *store ? (*store)->number : 0, bounds[2] = {number, ~number};
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MIN, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all ranks to look for data that they have"));
-    if (bounds[0] != ~bounds[1]) *store = NULL;
-    return TR_OK;
-}
-
 static int store_add(tr_context *tr, enum tr_data_part part, char **key, struct tr_store **out)
 {
     if (!tr->stores) TR_TRY(TR_NEW(&tr->stores, 1));
@@ -172,8 +152,18 @@ int tr_store_find(tr_context *tr, const struct tr_files *files, enum tr_data_par
 {
     char *key = NULL;
     TR_TRY(tr_agree(tr, make_key(tr, files, part, like, &key)));
-    *store = store_look_up(tr, key);
-    int status = store_agree(tr, store);
+    *store = NULL;
+    for (size_t i = 0; tr->stores && i < tr->stores->n && !*store; i++) {
+        struct tr_store *other = tr->stores->store[i];
+        if (!other->forgotten && strcmp(other->key, key) == 0) *store = other;
+    }
+
+    /* All ranks have to find the same one: some may have forgotten it, or see another version of a file. */
+    uint64_t number = *store ? (*store)->number : 0, bounds[2] = {number, ~number};
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MIN, tr->world, &request);
+    int status = tr_wait_request(tr, &request, "all ranks to look for data that they have");
+    if (status == TR_OK && bounds[0] != ~bounds[1]) *store = NULL;
     *found = *store != NULL;
     if (status == TR_OK && !*found) {
         store_drop_held(tr, false);
@@ -226,30 +216,6 @@ void tr_store_forget(struct tr_store *store)
     else tr_row_store_free(&store->data, TR_ROWS_LABEL);
 }
 
-static void store_free_data(tr_data *data)
-{
-    struct tr_data_state *s = data->state;
-    tr_row_stream_close(&s->stream);
-    if (!s->file) tr_row_store_free(data, TR_ROW_ARRAYS);
-    tr_cache_close(s);
-    tr_files_close(&s->files);
-    tr_data_free_head(data);
-    free(s);
-}
-
-static void store_remove(tr_context *tr, const struct tr_store *store)
-{
-    struct tr_stores *all = tr->stores;
-    size_t kept = 0;
-    for (size_t i = 0; i < all->n; i++)
-        if (all->store[i] != store) all->store[kept++] = all->store[i];
-    all->n = kept;
-    if (kept > 0) return;
-    free(all->store);
-    free(all);
-    tr->stores = NULL;
-}
-
 void tr_store_release(tr_context *tr, struct tr_store **store, bool forgot)
 {
     struct tr_store *s = *store;
@@ -260,8 +226,23 @@ void tr_store_release(tr_context *tr, struct tr_store **store, bool forgot)
         else if (!forgot) tr_store_forget(s);
         return;
     }
-    store_remove(tr, s);
-    store_free_data(&s->data);
+    struct tr_stores *all = tr->stores;
+    size_t kept = 0;
+    for (size_t i = 0; i < all->n; i++)
+        if (all->store[i] != s) all->store[kept++] = all->store[i];
+    all->n = kept;
+    if (kept == 0) {
+        free(all->store);
+        free(all);
+        tr->stores = NULL;
+    }
+    struct tr_data_state *state = s->data.state;
+    tr_row_stream_close(&state->stream);
+    if (!state->file) tr_row_store_free(&s->data, TR_ROW_ARRAYS);
+    tr_cache_close(state);
+    tr_files_close(&state->files);
+    tr_data_free_head(&s->data);
+    free(state);
     free(s->key);
     free(s);
 }
