@@ -15,7 +15,7 @@ src/job/value.c                  plain words of YAML
 src/job/write.c                  YAML: names of keys
 src/model/linear/descent/path.c  CSV: names of metrics
 src/model/linear/text.c          model.txt: numbers, words of the program
-src/model/trees/text.c           model.txt: numbers, words of the program
+src/model/trees/saved.c          model.txt: numbers, words of the program
 src/monitor/json.c               numbers of JSON
 src/monitor/files.c             commas of JSON, names of events, dates
 src/stage/degree.c               separators

@@ -162,7 +162,7 @@ START_TEST(contributions_are_shapley_values)
         for (size_t k = 0; k <= FEATURES; k++) sum += to[k];
         struct tr_scorer *s = NULL;
         ck_ok(tr_scorer_open(&f, 0, FEATURES, &s));
-        tr_scorer_take(s, &(tr_batch){.n = 1, .dense = row}, NULL, FEATURES, 0, 1);
+        tr_scorer_read(s, &(tr_batch){.n = 1, .dense = row}, NULL, FEATURES, 0, 1);
         ck_assert_double_eq_tol(sum, (double)node[*tr_scorer_leaves(s, 0)].number, 1e-9);
         tr_scorer_close(&s);
         tr_contributions_close(&c);

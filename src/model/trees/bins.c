@@ -1,8 +1,13 @@
+/* Bins of columns, and rows stored by bins. */
+#define _GNU_SOURCE
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-#include "trees.h"
+#include "bins.h"
+
+/* ================ bins ================ */
 
 /* Rows that bins are made of: about so many, fewer if they have many columns. */
 enum { SAMPLE_ROWS = 200000, LEAST_ROWS = 20000, SAMPLE_NUMBERS = 1 << 26 };
@@ -46,19 +51,19 @@ struct maker {
     struct value_run *run;
 };
 
-static size_t column_begin(size_t columns, int worker, int workers)
+static size_t bins_column_begin(size_t columns, int worker, int workers)
 {
     return (size_t)((double)columns * worker / workers);
 }
 
 /* ---- the sample ---- */
 
-static bool is_drawn(uint64_t number, uint64_t seed, double part)
+static bool sample_has(uint64_t number, uint64_t seed, double part)
 {
     return (double)(tr_mix(tr_mix(seed) ^ number) >> 11) < part * 0x1p53;
 }
 
-static void count_dense(const float *row, size_t columns, bool drawn, uint32_t *count)
+static void sample_count_dense(const float *row, size_t columns, bool drawn, uint32_t *count)
 {
     for (size_t c = 0; c < columns; c++) {
         count[c] += drawn;
@@ -66,7 +71,7 @@ static void count_dense(const float *row, size_t columns, bool drawn, uint32_t *
     }
 }
 
-static void count_sparse(const tr_data *data, size_t i, bool drawn, uint32_t *count)
+static void sample_count_sparse(const tr_data *data, size_t i, bool drawn, uint32_t *count)
 {
     const tr_batch *rows = &data->rows;
     for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
@@ -77,7 +82,7 @@ static void count_sparse(const tr_data *data, size_t i, bool drawn, uint32_t *co
 }
 
 /* Of this worker's rows: how many numbers each column has. */
-static int draw(const struct maker *m, struct sample *s)
+static int sample_count(const struct maker *m, struct sample *s)
 {
     const tr_data *data = m->data;
     size_t columns = (size_t)data->columns, n = data->rows.n;
@@ -86,10 +91,10 @@ static int draw(const struct maker *m, struct sample *s)
     TR_TRY(TR_NEW(&s->count, columns));
     for (size_t i = 0, there = 0; i < n; i++) {
         if (i == there && (there += tr_data_ready(data, i, n - i)) == i) return TR_OK;
-        bool drawn = is_drawn(m->number[i], m->seed, s->part);
+        bool drawn = sample_has(m->number[i], m->seed, s->part);
         s->rows += drawn;
-        if (data->rows.dense) count_dense(data->rows.dense + i * columns, columns, drawn, s->count);
-        else count_sparse(data, i, drawn, s->count);
+        if (data->rows.dense) sample_count_dense(data->rows.dense + i * columns, columns, drawn, s->count);
+        else sample_count_sparse(data, i, drawn, s->count);
     }
     return TR_OK;
 }
@@ -98,17 +103,17 @@ static int draw(const struct maker *m, struct sample *s)
 struct range {
     size_t first, end;
 };
-static struct range columns_of(const struct maker *m, int worker, size_t piece, size_t pieces)
+static struct range sample_columns(const struct maker *m, int worker, size_t piece, size_t pieces)
 {
     int workers = tr_workers(m->tr);
-    size_t columns = (size_t)m->data->columns, first = column_begin(columns, worker, workers),
-           n = column_begin(columns, worker + 1, workers) - first;
+    size_t columns = (size_t)m->data->columns, first = bins_column_begin(columns, worker, workers),
+           n = bins_column_begin(columns, worker + 1, workers) - first;
     return (struct range){first + n * piece / pieces, first + n * (piece + 1) / pieces};
 }
 
 /* at: where the next number of a column goes; SIZE_MAX: it is of another piece. */
-static void take_row(const tr_data *data, size_t i, const struct range *range, size_t ranges, size_t *at,
-                     float *value)
+static void sample_copy_row(const tr_data *data, size_t i, const struct range *range, size_t ranges,
+                            size_t *at, float *value)
 {
     const tr_batch *rows = &data->rows;
     size_t columns = (size_t)data->columns;
@@ -120,18 +125,20 @@ static void take_row(const tr_data *data, size_t i, const struct range *range, s
     }
 }
 
-static int take_rows(const struct maker *m, const struct sample *s, const struct range *range, size_t *at)
+static int sample_copy_rows(const struct maker *m, const struct sample *s, const struct range *range,
+                            size_t *at)
 {
     size_t workers = (size_t)tr_workers(m->tr);
     for (size_t i = 0, there = 0, n = m->data->rows.n; i < n; i++) {
         if (i == there && (there += tr_data_ready(m->data, i, n - i)) == i) return TR_OK;
-        if (is_drawn(m->number[i], m->seed, s->part)) take_row(m->data, i, range, workers, at, s->value);
+        if (sample_has(m->number[i], m->seed, s->part))
+            sample_copy_row(m->data, i, range, workers, at, s->value);
     }
     return TR_OK;
 }
 
 /* The numbers of a piece, column after column. bytes: for each worker. */
-static int take_piece(const struct maker *m, struct sample *s, size_t piece, size_t *bytes)
+static int sample_copy_piece(const struct maker *m, struct sample *s, size_t piece, size_t *bytes)
 {
     size_t workers = (size_t)tr_workers(m->tr), columns = (size_t)m->data->columns, values = 0, *at;
     struct range *range = NULL;
@@ -139,7 +146,7 @@ static int take_piece(const struct maker *m, struct sample *s, size_t piece, siz
     int status = TR_NEW(&range, workers);
     for (size_t c = 0; c < columns; c++) at[c] = SIZE_MAX;
     for (size_t w = 0; w < workers && status == TR_OK; w++) {
-        range[w] = columns_of(m, (int)w, piece, s->pieces);
+        range[w] = sample_columns(m, (int)w, piece, s->pieces);
         bytes[w] = 0;
         for (size_t c = range[w].first; c < range[w].end; c++) {
             at[c] = values;
@@ -148,7 +155,7 @@ static int take_piece(const struct maker *m, struct sample *s, size_t piece, siz
         }
     }
     if (status == TR_OK) status = TR_NEW(&s->value, values);
-    if (status == TR_OK) status = take_rows(m, s, range, at);
+    if (status == TR_OK) status = sample_copy_rows(m, s, range, at);
     free(range);
     free(at);
     return status;
@@ -157,7 +164,7 @@ static int take_piece(const struct maker *m, struct sample *s, size_t piece, siz
 /* ---- one column ---- */
 
 /* The distinct values of so many sorted keys, and of `zeros` rows more that have a 0. */
-static int find_runs(struct maker *m, size_t n, uint32_t zeros, size_t *runs)
+static int bins_find_runs(struct maker *m, size_t n, uint32_t zeros, size_t *runs)
 {
     const uint32_t zero = tr_key_of_float(0);
     *runs = 0;
@@ -174,14 +181,14 @@ static int find_runs(struct maker *m, size_t n, uint32_t zeros, size_t *runs)
 }
 
 /* Between two neighbours: not below the lower, and below the upper. */
-static float between(float a, float b)
+static float bins_cut_between(float a, float b)
 {
     float middle = (float)(((double)a + (double)b) / 2);
     return middle < b ? middle : a;
 }
 
 /* Cuts that leave about equally many rows in each bin; a value of so many rows has one of its own. */
-static int cut_runs(struct maker *m, size_t runs, size_t bins)
+static int bins_cut_runs(struct maker *m, size_t runs, size_t bins)
 {
     double left = 0, in_bin = 0;
     for (size_t i = 0; i < runs; i++) left += m->run[i].rows;
@@ -192,7 +199,7 @@ static int cut_runs(struct maker *m, size_t runs, size_t bins)
         in_bin += m->run[i].rows;
         bool enough = runs <= bins || in_bin >= share || (m->run[i + 1].rows >= share && in_bin >= share / 2);
         if (!enough || in_bin < LEAST_IN_BIN) continue;
-        m->cuts[m->n_cuts + made++] = between(m->run[i].value, m->run[i + 1].value);
+        m->cuts[m->n_cuts + made++] = bins_cut_between(m->run[i].value, m->run[i + 1].value);
         left -= in_bin;
         in_bin = 0;
     }
@@ -202,7 +209,7 @@ static int cut_runs(struct maker *m, size_t runs, size_t bins)
 }
 
 /* Rows whose number is not the most frequent one. */
-static uint64_t rows_apart(const struct maker *m, size_t runs, uint64_t rows, uint64_t missing)
+static uint64_t bins_rows_apart(const struct maker *m, size_t runs, uint64_t rows, uint64_t missing)
 {
     uint64_t most = missing;
     for (size_t i = 0; i < runs; i++) most = m->run[i].rows > most ? m->run[i].rows : most;
@@ -218,14 +225,14 @@ struct arrival {
 };
 
 /* Of a category, the most frequent values. */
-static uint32_t values_with_bins(uint32_t values)
+static uint32_t bins_of_category(uint32_t values)
 {
     return values < TR_MOST_VALUES ? values : TR_MOST_VALUES;
 }
 
-static int cut_values(struct maker *m, uint32_t values)
+static int bins_cut_category(struct maker *m, uint32_t values)
 {
-    uint32_t cuts = values_with_bins(values) - 1;
+    uint32_t cuts = bins_of_category(values) - 1;
     TR_TRY(TR_GROW(&m->cuts, &m->capacity, m->n_cuts + cuts));
     for (uint32_t k = 0; k < cuts; k++) m->cuts[m->n_cuts++] = (float)k + 0.5f;
     *m->info = cuts;
@@ -233,7 +240,7 @@ static int cut_values(struct maker *m, uint32_t values)
 }
 
 /* Gets of all workers how much their samples have of this one's columns … */
-static int exchange_counts(const struct maker *m, const struct sample *s, struct arrival *a)
+static int sample_exchange_counts(const struct maker *m, const struct sample *s, struct arrival *a)
 {
     int workers = tr_workers(m->tr);
     size_t w = (size_t)workers, mine = m->end - m->first, *bytes;
@@ -241,7 +248,7 @@ static int exchange_counts(const struct maker *m, const struct sample *s, struct
     TR_TRY(TR_NEW(&a->at, w));
     TR_TRY(TR_NEW(&bytes, 2 * w));
     for (int i = 0; i < workers; i++) {
-        struct range r = columns_of(m, i, 0, 1);
+        struct range r = sample_columns(m, i, 0, 1);
         bytes[i] = (r.end - r.first) * sizeof *a->count;
         bytes[w + (size_t)i] = mine * sizeof *a->count;
     }
@@ -251,12 +258,12 @@ static int exchange_counts(const struct maker *m, const struct sample *s, struct
 }
 
 /* … and then that, piece by piece. */
-static int exchange_piece(const struct maker *m, struct sample *s, size_t piece, struct arrival *a)
+static int sample_exchange_piece(const struct maker *m, struct sample *s, size_t piece, struct arrival *a)
 {
     size_t w = (size_t)tr_workers(m->tr), mine = m->end - m->first, total = 0, *bytes;
-    struct range own = columns_of(m, tr_set_rank(m->tr, TR_SET_WORKERS), piece, s->pieces);
+    struct range own = sample_columns(m, tr_set_rank(m->tr, TR_SET_WORKERS), piece, s->pieces);
     TR_TRY(TR_NEW(&bytes, 2 * w));
-    int status = take_piece(m, s, piece, bytes);
+    int status = sample_copy_piece(m, s, piece, bytes);
     for (size_t i = 0; i < w; i++) {
         a->at[i] = total;
         for (size_t c = own.first; c < own.end; c++)
@@ -272,7 +279,7 @@ static int exchange_piece(const struct maker *m, struct sample *s, size_t piece,
 }
 
 /* The cuts of the k-th column of this worker. */
-static int make_column(struct maker *m, struct arrival *a, size_t k, const struct sample *s)
+static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const struct sample *s)
 {
     size_t mine = m->end - m->first, n = 0, all = 0;
     uint32_t missing = 0;
@@ -288,30 +295,30 @@ static int make_column(struct maker *m, struct arrival *a, size_t k, const struc
     uint32_t values = m->values ? m->values[m->first + k] : 0;
     size_t runs;
     if (values > 0) {
-        TR_TRY(cut_values(m, values));
-        missing |= values > values_with_bins(values) ? MISSING : 0;
+        TR_TRY(bins_cut_category(m, values));
+        missing |= values > bins_of_category(values) ? MISSING : 0;
     } else {
         TR_TRY(TR_GROW(&m->other, &m->other_capacity, n));
         tr_sort_u32(m->key, m->other, n);
-        TR_TRY(find_runs(m, n, (uint32_t)(s->rows - all), &runs));
-        if ((double)rows_apart(m, runs, s->rows, all - n) >= (double)m->least * s->part)
-            TR_TRY(cut_runs(m, runs, m->most - (missing > 0)));
+        TR_TRY(bins_find_runs(m, n, (uint32_t)(s->rows - all), &runs));
+        if ((double)bins_rows_apart(m, runs, s->rows, all - n) >= (double)m->least * s->part)
+            TR_TRY(bins_cut_runs(m, runs, m->most - (missing > 0)));
         else missing = 0;
     }
     *m->info++ |= missing;
     return TR_OK;
 }
 
-static int make_columns(struct maker *m, struct sample *s, uint32_t *info)
+static int bins_make_columns(struct maker *m, struct sample *s, uint32_t *info)
 {
     struct arrival a = {0};
     m->info = info;
-    int status = exchange_counts(m, s, &a);
+    int status = sample_exchange_counts(m, s, &a);
     for (size_t piece = 0; piece < s->pieces && status == TR_OK; piece++) {
-        struct range own = columns_of(m, tr_set_rank(m->tr, TR_SET_WORKERS), piece, s->pieces);
-        status = exchange_piece(m, s, piece, &a);
+        struct range own = sample_columns(m, tr_set_rank(m->tr, TR_SET_WORKERS), piece, s->pieces);
+        status = sample_exchange_piece(m, s, piece, &a);
         for (size_t c = own.first; c < own.end && status == TR_OK; c++)
-            status = make_column(m, &a, c - m->first, s);
+            status = bins_make_column(m, &a, c - m->first, s);
         free(a.value);
         a.value = NULL;
     }
@@ -323,7 +330,7 @@ static int make_columns(struct maker *m, struct sample *s, uint32_t *info)
 /* ---- all columns ---- */
 
 /* Tells all workers the cuts of all. */
-static int gather(struct maker *m, const uint32_t *mine, struct tr_bins *bins)
+static int bins_gather(struct maker *m, const uint32_t *mine, struct tr_bins *bins)
 {
     int workers = tr_workers(m->tr);
     size_t columns = bins->columns, *bytes, total = 0;
@@ -331,11 +338,13 @@ static int gather(struct maker *m, const uint32_t *mine, struct tr_bins *bins)
     TR_TRY(TR_NEW(&bytes, (size_t)workers));
     TR_TRY(TR_NEW(&info, columns));
     for (int w = 0; w < workers; w++)
-        bytes[w] = (column_begin(columns, w + 1, workers) - column_begin(columns, w, workers)) * sizeof *info;
+        bytes[w] = (bins_column_begin(columns, w + 1, workers) - bins_column_begin(columns, w, workers)) *
+                   sizeof *info;
     int status = tr_all_gather_lists(m->tr, TR_SET_WORKERS, mine, bytes, info);
     for (int w = 0; w < workers; w++) {
         bytes[w] = 0;
-        for (size_t c = column_begin(columns, w, workers); c < column_begin(columns, w + 1, workers); c++)
+        for (size_t c = bins_column_begin(columns, w, workers);
+             c < bins_column_begin(columns, w + 1, workers); c++)
             bytes[w] += (info[c] & (MISSING - 1)) * sizeof(float);
         total += bytes[w] / sizeof(float);
     }
@@ -373,11 +382,11 @@ int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, co
                       .values = values,
                       .seed = seed,
                       .number = number,
-                      .first = column_begin(columns, worker, workers),
-                      .end = column_begin(columns, worker + 1, workers)};
+                      .first = bins_column_begin(columns, worker, workers),
+                      .end = bins_column_begin(columns, worker + 1, workers)};
     uint32_t *info = NULL;
     *bins = (struct tr_bins){.columns = columns};
-    int status = draw(&m, &sample);
+    int status = sample_count(&m, &sample);
     if (status == TR_OK) status = TR_NEW(&bins->column, columns);
     if (status == TR_OK) status = TR_NEW(&info, m.end - m.first);
     uint64_t seen[3] = {sample.rows, data->rows.n > 0 && !data->rows.dense};
@@ -386,8 +395,8 @@ int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, co
     sample.rows = seen[0];
     bins->sparse = seen[1] > 0;
     sample.pieces = (size_t)seen[2] * sizeof *sample.value / (size_t)workers / PIECE_BYTES + 1;
-    if (status == TR_OK) status = make_columns(&m, &sample, info);
-    if (status == TR_OK) status = gather(&m, info, bins);
+    if (status == TR_OK) status = bins_make_columns(&m, &sample, info);
+    if (status == TR_OK) status = bins_gather(&m, info, bins);
     free(info);
     free(m.cuts);
     free(m.key);
@@ -403,4 +412,332 @@ void tr_bins_free(struct tr_bins *bins)
     free(bins->column);
     free(bins->cuts);
     *bins = (struct tr_bins){0};
+}
+
+/* ================ binned rows ================ */
+
+/* Rows as numbers of bins: bytes, or where rows are sparse and their columns do not fit together, lists. Of sparse rows columns that
+ * are never both in other bins than that of 0 share a byte (Ke et al., LightGBM, NIPS 2017: exclusive feature bundling, here without
+ * conflicts): what was one column before it became many of 0 and 1 is one again. Each worker bundles as its own rows are. */
+/* Asked for in the middle of what calloc has got: from the first boundary on to the last. */
+void tr_trees_huge(void *memory, size_t bytes)
+{
+    const uintptr_t huge = (uintptr_t)2 << 20, at = (uintptr_t)memory, begin = (at + huge - 1) / huge * huge,
+                    end = (at + bytes) / huge * huge;
+    if (begin < end) (void)madvise((char *)memory + (begin - at), end - begin, MADV_HUGEPAGE);
+}
+
+/* ---- bundles ---- */
+
+static int binned_open_bytes(struct tr_binned *rows, size_t bundles)
+{
+    size_t width = 0;
+    rows->bundles = bundles;
+    for (size_t k = 0; k * TR_BLOCK < bundles; k++) width += tr_block_width(rows, k);
+    TR_TRY(TR_NEW(&rows->block, rows->n * width + 3)); /* three more may be read, but mean nothing */
+    tr_trees_huge(rows->block, rows->n * width);
+    return TR_OK;
+}
+
+int tr_binned_open(const struct tr_bins *bins, struct tr_binned *rows, size_t bundles)
+{
+    TR_TRY(TR_NEW(&rows->bundled, bins->columns));
+    return binned_open_bytes(rows, bundles);
+}
+
+static bool binned_has_byte(const struct tr_column_bins *c)
+{
+    return c->bins > 1 && c->bins <= TR_BINS;
+}
+
+int tr_binned_list(const struct tr_bins *bins, struct tr_binned *rows)
+{
+    TR_TRY(TR_NEW(&rows->column, bins->columns));
+    TR_TRY(TR_NEW(&rows->column_begin, rows->bundles + 2));
+    uint32_t *begin = rows->column_begin + 1;
+    for (size_t c = rows->first; c < rows->end; c++)
+        if (binned_has_byte(&bins->column[c])) begin[rows->bundled[c].bundle + 1]++;
+    for (size_t b = 0; b < rows->bundles; b++) begin[b + 1] += begin[b];
+    for (uint32_t c = (uint32_t)rows->first; c < rows->end; c++)
+        if (binned_has_byte(&bins->column[c])) rows->column[begin[rows->bundled[c].bundle]++] = c;
+    return TR_OK;
+}
+
+/* ---- dense rows ---- */
+
+static uint32_t bin_of_number(const struct tr_column_bins *c, float x)
+{
+    if (!(x <= c->most)) return c->bins - c->missing;
+    return tr_bin_among(c->cut, (size_t)c->bins - 1 - c->missing, x);
+}
+
+/* The bins of some rows of a column, all at once: in each of eight steps a row's place goes up by a power of two or not. */
+enum { AT_ONCE = 64 };
+TR_CPU_CLONES static void bins_of_numbers(const float cut[TR_BINS], const float *x, size_t stride, size_t n,
+                                          uint8_t *bin)
+{
+    float value[AT_ONCE];
+    int32_t at[AT_ONCE] = {0};
+    for (size_t i = 0; i < AT_ONCE; i++) value[i] = x[(i < n ? i : 0) * stride];
+    for (int32_t step = TR_BINS / 2; step > 0; step /= 2)
+        for (size_t i = 0; i < AT_ONCE; i++) at[i] += -(cut[at[i] + step - 1] < value[i]) & step;
+    for (size_t i = 0; i < n; i++) bin[i] = (uint8_t)at[i];
+}
+
+/* Columns of more bins than a byte can say. */
+static int binned_open_wide(const struct tr_bins *bins, struct tr_binned *rows)
+{
+    TR_TRY(TR_NEW(&rows->wide, bins->columns));
+    for (size_t c = 0; c < bins->columns; c++)
+        if (bins->column[c].bins > TR_BINS) TR_TRY(TR_NEW(&rows->wide[c], rows->n));
+    return TR_OK;
+}
+
+static void binned_add_wide(const struct tr_bins *bins, const float *x, size_t first, size_t n,
+                            struct tr_binned *rows)
+{
+    for (size_t c = 0; c < bins->columns; c++)
+        for (size_t i = 0; i < n && rows->wide[c]; i++)
+            rows->wide[c][first + i] = (uint16_t)bin_of_number(&bins->column[c], x[i * bins->columns + c]);
+}
+
+/* One column of some rows. */
+static void binned_add_column(const struct tr_column_bins *c, const float cut[TR_BINS], const float *x,
+                              size_t stride, size_t n, uint8_t *block, size_t width)
+{
+    uint8_t bin[AT_ONCE];
+    bins_of_numbers(cut, x, stride, n, bin);
+    for (size_t i = 0; i < n; i++) {
+        float number = x[i * stride];
+        block[i * width] = number <= c->most ? bin[i] : (uint8_t)bin_of_number(c, number);
+    }
+}
+
+/* The columns of a block, a few rows at a time, so that these stay in cache. */
+static void binned_add_block(const struct tr_bins *bins, size_t first, size_t end, const float *x, size_t n,
+                             uint8_t *block, size_t width)
+{
+    float cut[TR_BLOCK][TR_BINS];
+    for (size_t c = first; c < end; c++) {
+        const struct tr_column_bins *column = &bins->column[c];
+        size_t cuts = (size_t)column->bins - 1 - column->missing;
+        for (size_t b = 0; b < TR_BINS; b++) cut[c - first][b] = b < cuts ? column->cut[b] : INFINITY;
+    }
+    for (size_t i = 0; i < n; i += AT_ONCE)
+        for (size_t c = first; c < end; c++)
+            if (bins->column[c].bins <= TR_BINS)
+                binned_add_column(&bins->column[c], cut[c - first], x + i * bins->columns + c - first,
+                                  bins->columns, tr_min_size(AT_ONCE, n - i), block + i * width + c - first,
+                                  width);
+}
+
+/* Some rows at a time: what has become bins is let go of. */
+enum { ROWS_AT_ONCE = 65536 };
+static int binned_open_dense(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
+{
+    size_t columns = bins->columns;
+    TR_TRY(tr_binned_open(bins, rows, columns));
+    TR_TRY(binned_open_wide(bins, rows));
+    for (size_t c = 0; c < columns; c++) rows->bundled[c] = (struct tr_bundled){.bundle = (uint32_t)c};
+    for (size_t i = 0, n; (n = tr_data_ready(data, i, tr_min_size(ROWS_AT_ONCE, rows->n - i))) > 0;) {
+        const float *x = data->rows.dense + i * columns;
+        for (size_t begin = 0; begin < columns; begin += TR_BLOCK)
+            binned_add_block(bins, begin, tr_min_size(columns, begin + TR_BLOCK), x + begin, n,
+                             tr_byte_of(rows, i, begin), tr_block_width(rows, begin / TR_BLOCK));
+        binned_add_wide(bins, x, i, n, rows);
+        tr_data_forget_rows(data, i += n);
+    }
+    return tr_binned_list(bins, rows);
+}
+
+int tr_bins_by_column(struct tr_binned *rows)
+{
+    size_t n = rows->n;
+    if (!rows->block) return TR_OK;
+    TR_TRY(TR_NEW(&rows->of_bundle, n * rows->bundles + 3)); /* three more may be read, but mean nothing */
+    tr_trees_huge(rows->of_bundle, n * rows->bundles);
+    const uint8_t *block = rows->block;
+    for (size_t k = 0; k * TR_BLOCK < rows->bundles; k++) {
+        size_t first = k * TR_BLOCK, end = tr_min_size(rows->bundles, first + TR_BLOCK),
+               width = tr_block_width(rows, k);
+        for (size_t i = 0; i < n; i += AT_ONCE)
+            for (size_t b = first; b < end; b++)
+                for (size_t j = i; j < tr_min_size(n, i + AT_ONCE); j++)
+                    rows->of_bundle[b * n + j] = block[j * width + b - first];
+        block += n * width;
+    }
+    return TR_OK;
+}
+
+/* ---- sparse rows ---- */
+
+static int binned_open_sparse(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
+{
+    const tr_batch *from = &data->rows;
+    size_t n = 0;
+    TR_TRY(TR_NEW(&rows->begin, rows->n + 1));
+    TR_TRY(TR_NEW(&rows->place, (size_t)from->begin[rows->n]));
+    for (size_t i = 0, there = 0; i < rows->n; i++) {
+        if (i % ROWS_AT_ONCE == 0) tr_data_forget_rows(data, i);
+        if (i == there && (there += tr_data_ready(data, i, rows->n - i)) == i) return TR_OK;
+        for (uint64_t k = from->begin[i]; k < from->begin[i + 1]; k++) {
+            const struct tr_column_bins *c = &bins->column[data->keys[from->column[k]]];
+            uint32_t bin = bin_of_number(c, from->value ? from->value[k] : 1);
+            if (bin != c->zero && bin < c->bins) rows->place[n++] = (uint32_t)(c->offset + bin);
+        }
+        rows->begin[i + 1] = n;
+    }
+    return TR_OK;
+}
+
+/* Columns with the rows that are not in their bin of 0, and bundles with the rows of all their columns. */
+struct bundler {
+    const struct tr_bins *bins;
+    struct tr_binned *rows;
+    uint32_t *column; /* of each bin */
+    uint64_t *begin;  /* column c has the rows row[begin[c]] .. */
+    uint32_t *row;
+    uint32_t *order;  /* columns, those of many rows first */
+    uint64_t **taken; /* of each bundle, a bit for each row */
+    uint32_t *bytes;  /* numbers of each bundle that are in use */
+    size_t bundles, most;
+};
+
+static int bundler_list_rows(struct bundler *b)
+{
+    const struct tr_bins *bins = b->bins;
+    const struct tr_binned *rows = b->rows;
+    uint64_t n = rows->begin[rows->n];
+    TR_TRY(TR_NEW(&b->column, bins->total));
+    TR_TRY(TR_NEW(&b->begin, bins->columns + 2));
+    TR_TRY(TR_NEW(&b->row, (size_t)n));
+    for (uint32_t c = 0; c < bins->columns; c++)
+        for (uint32_t k = 0; k < bins->column[c].bins; k++) b->column[bins->column[c].offset + k] = c;
+    for (uint64_t k = 0; k < n; k++) b->begin[b->column[rows->place[k]] + 2]++;
+    for (size_t c = 1; c < bins->columns; c++) b->begin[c + 1] += b->begin[c];
+    for (uint32_t i = 0; i < rows->n; i++)
+        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
+            b->row[b->begin[b->column[rows->place[k]] + 1]++] = i;
+    return TR_OK;
+}
+
+/* By how many rows they have, and then by number: as one number of both. */
+static int bundler_compare(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return (*x < *y) - (*x > *y);
+}
+
+static int bundler_order_columns(struct bundler *b, size_t *n)
+{
+    uint64_t *key;
+    *n = 0;
+    TR_TRY(TR_NEW(&key, b->bins->columns));
+    int status = TR_NEW(&b->order, b->bins->columns);
+    for (uint32_t c = (uint32_t)b->rows->first; c < b->rows->end; c++)
+        if (b->bins->column[c].bins > 1) key[(*n)++] = (b->begin[c + 1] - b->begin[c]) << 32 | c;
+    qsort(key, *n, sizeof *key, bundler_compare);
+    for (size_t i = 0; i < *n && status == TR_OK; i++) b->order[i] = (uint32_t)key[i];
+    free(key);
+    return status;
+}
+
+static bool bundler_fits(const struct bundler *b, size_t bundle, uint32_t column)
+{
+    const uint64_t *taken = b->taken[bundle];
+    if (b->bytes[bundle] + b->bins->column[column].bins - 1u > TR_BINS) return false;
+    for (uint64_t k = b->begin[column]; k < b->begin[column + 1]; k++)
+        if (taken[b->row[k] / 64] >> b->row[k] % 64 & 1) return false;
+    return true;
+}
+
+/* Puts each column into the first bundle where it fits. *fit: there are not too many of these. */
+static int bundler_fill(struct bundler *b, size_t columns, bool *fit)
+{
+    TR_TRY(TR_NEW(&b->taken, b->most));
+    TR_TRY(TR_NEW(&b->bytes, b->most));
+    *fit = false;
+    for (size_t i = 0; i < columns; i++) {
+        uint32_t c = b->order[i], at = 0;
+        while (at < b->bundles && !bundler_fits(b, at, c)) at++;
+        if (at == b->most) return TR_OK;
+        if (at == b->bundles) {
+            TR_TRY(TR_NEW(&b->taken[b->bundles], b->rows->n / 64 + 1));
+            b->bytes[b->bundles++] = 1;
+        }
+        for (uint64_t k = b->begin[c]; k < b->begin[c + 1]; k++)
+            b->taken[at][b->row[k] / 64] |= (uint64_t)1 << b->row[k] % 64;
+        b->rows->bundled[c] = (struct tr_bundled){at, b->bytes[at]};
+        b->bytes[at] += b->bins->column[c].bins - 1u;
+    }
+    *fit = true;
+    return TR_OK;
+}
+
+/* Bytes instead of lists. */
+static int bundler_pack(struct bundler *b)
+{
+    struct tr_binned *rows = b->rows;
+    TR_TRY(binned_open_bytes(rows, b->bundles));
+    for (size_t i = 0; i < rows->n; i++)
+        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
+            uint32_t c = b->column[rows->place[k]],
+                     bin = rows->place[k] - (uint32_t)b->bins->column[c].offset;
+            struct tr_bundled at = rows->bundled[c];
+            *tr_byte_of(rows, i, at.bundle) = (uint8_t)(at.first + bin - (bin > b->bins->column[c].zero));
+        }
+    free(rows->begin);
+    free(rows->place);
+    rows->begin = NULL;
+    rows->place = NULL;
+    return tr_binned_list(b->bins, rows);
+}
+
+int tr_binned_bundle(const struct tr_bins *bins, struct tr_binned *rows)
+{
+    struct bundler b = {.bins = bins, .rows = rows};
+    size_t columns = 0;
+    bool fit = false;
+    b.most = (size_t)(rows->begin[rows->n] * sizeof *rows->place / rows->n) + 1;
+    int status = TR_NEW(&rows->bundled, bins->columns);
+    if (status == TR_OK) status = bundler_list_rows(&b);
+    if (status == TR_OK) status = bundler_order_columns(&b, &columns);
+    if (status == TR_OK) status = bundler_fill(&b, columns, &fit);
+    if (status == TR_OK && fit) status = bundler_pack(&b);
+    for (size_t i = 0; i < b.bundles; i++) free(b.taken[i]);
+    void *arrays[] = {b.column, b.begin, b.row, b.order, b.taken, b.bytes};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    return status;
+}
+
+int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, bool bundle, struct tr_binned *rows)
+{
+    *rows = (struct tr_binned){.n = data->rows.n, .columns = bins->columns, .end = bins->columns};
+    if (rows->n == 0) return TR_OK;
+    if (data->rows.dense) return binned_open_dense(bins, data, rows);
+    TR_TRY(binned_open_sparse(bins, data, rows));
+    return bundle ? tr_binned_bundle(bins, rows) : TR_OK;
+}
+
+void tr_binned_free(struct tr_binned *rows)
+{
+    free(rows->block);
+    free(rows->of_bundle);
+    free(rows->bundled);
+    free(rows->column);
+    free(rows->column_begin);
+    free(rows->begin);
+    free(rows->place);
+    for (size_t c = 0; c < rows->columns && rows->wide; c++) free(rows->wide[c]);
+    free(rows->wide);
+    *rows = (struct tr_binned){0};
+}
+
+uint32_t tr_bin_of_sparse(const struct tr_bins *bins, const struct tr_binned *rows, size_t row, size_t column)
+{
+    const struct tr_column_bins *c = &bins->column[column];
+    const uint32_t *place = rows->place + rows->begin[row];
+    size_t n = (size_t)(rows->begin[row + 1] - rows->begin[row]),
+           at = tr_place_u32(place, n, (uint32_t)c->offset);
+    return at < n && place[at] < c->offset + c->bins ? (uint32_t)(place[at] - c->offset) : c->zero;
 }

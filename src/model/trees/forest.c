@@ -1,3 +1,6 @@
+/* Finished trees: storage, prediction, and contributions of features. */
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,4 +40,361 @@ void tr_forest_free(struct tr_forest *f)
     free(f->note);
     free(f->set);
     *f = (struct tr_forest){0};
+}
+
+/* ================ rows go down trees ================ */
+
+/* Rows go down trees: so many side by side, of which each number that trees ask for lies beside those of the other rows. In a tree of
+ * few leaves all nodes are asked: of the set of its leaves, from left to right, each node that a row is to the right of takes away
+ * those on its left, and the first that stays is the row's (Lucchese et al., QuickScorer, SIGIR 2015). In larger trees rows go from
+ * node to node. */
+enum { MOST_NODES = 63 }; /* of a tree of 32 leaves */
+enum { NONE = -1 };
+
+struct question {
+    uint32_t at;   /* where the column's numbers are */
+    uint32_t stay; /* leaves that stay for rows on its right; while trees are taken: leaves below it */
+    uint32_t leaf; /* the i-th of a tree: the node that is its i-th leaf */
+};
+
+struct tr_scorer {
+    const struct tr_forest *forest;
+    size_t first;              /* the trees from this one on */
+    struct question *question; /* of each of their nodes */
+    size_t n_used;
+    uint32_t *used;   /* columns that they split by, ascending */
+    uint32_t *place;  /* of each column, where it is among these, or NONE */
+    uint32_t *offset; /* of sparse binned rows: where the bins of columns that are used begin */
+    float *number;    /* of each column that is used, those of TR_SIDE rows */
+    uint32_t leaf[TR_SIDE];
+};
+
+/* ---- opening ---- */
+
+static int scorer_find_used(struct tr_scorer *s, size_t columns)
+{
+    const struct tr_forest *f = s->forest;
+    uint32_t n = 0;
+    TR_TRY(TR_NEW(&s->place, columns));
+    for (size_t i = f->begin[s->first]; i < f->nodes; i++)
+        if (f->node[i].feature != (uint32_t)TR_LEAF) s->place[f->node[i].feature] = 1;
+    for (size_t c = 0; c < columns; c++) s->n_used += s->place[c];
+    TR_TRY(TR_NEW(&s->used, s->n_used));
+    TR_TRY(TR_NEW(&s->offset, s->n_used));
+    TR_TRY(TR_NEW(&s->number, s->n_used * TR_SIDE));
+    for (uint32_t c = 0; c < columns; c++) {
+        if (s->place[c]) s->used[n] = c;
+        s->place[c] = s->place[c] ? n++ : (uint32_t)NONE;
+    }
+    return TR_OK;
+}
+
+static void scorer_add_tree(const struct tr_scorer *s, const struct tr_node *node, size_t n,
+                            struct question *q)
+{
+    uint32_t first[MOST_NODES] = {0}; /* of the leaves below a node */
+    for (size_t i = n; i-- > 0;) {
+        bool leaf = node[i].feature == (uint32_t)TR_LEAF;
+        q[i].at = leaf ? 0 : s->place[node[i].feature] * TR_SIDE;
+        q[i].stay = leaf ? 1 : q[node[i].child].stay + q[node[i].child + 1].stay;
+    }
+    for (size_t i = 0; i < n && n <= MOST_NODES; i++) {
+        uint32_t child = node[i].child;
+        if (node[i].feature == (uint32_t)TR_LEAF) {
+            q[first[i]].leaf = (uint32_t)i;
+            continue;
+        }
+        first[child] = first[i];
+        first[child + 1] = first[i] + q[child].stay;
+        q[i].stay = ~((((uint32_t)1 << q[child].stay) - 1) << first[i]);
+    }
+}
+
+int tr_scorer_open(const struct tr_forest *f, size_t first, size_t columns, struct tr_scorer **scorer)
+{
+    struct tr_scorer *s;
+    TR_TRY(TR_NEW(scorer, 1));
+    s = *scorer;
+    *s = (struct tr_scorer){.forest = f, .first = first};
+    if (first == f->trees) return TR_OK;
+    TR_TRY(scorer_find_used(s, columns));
+    TR_TRY(TR_NEW(&s->question, f->nodes - (size_t)f->begin[first]));
+    for (size_t t = first; t < f->trees; t++)
+        scorer_add_tree(s, f->node + f->begin[t], (size_t)(f->begin[t + 1] - f->begin[t]),
+                        s->question + (f->begin[t] - f->begin[first]));
+    return TR_OK;
+}
+
+void tr_scorer_close(struct tr_scorer **scorer)
+{
+    struct tr_scorer *s = *scorer;
+    if (!s) return;
+    void *arrays[] = {s->question, s->used, s->place, s->offset, s->number, s};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    *scorer = NULL;
+}
+
+/* ---- rows ---- */
+
+void tr_scorer_read(struct tr_scorer *s, const tr_batch *rows, const tr_key *keys, size_t columns,
+                    size_t first, size_t n)
+{
+    if (!rows->dense) memset(s->number, 0, s->n_used * TR_SIDE * sizeof *s->number);
+    for (size_t i = 0; i < n && rows->dense; i++) {
+        const float *row = rows->dense + (first + i) * columns;
+        for (size_t k = 0; k < s->n_used; k++) s->number[k * TR_SIDE + i] = row[s->used[k]];
+    }
+    for (size_t i = 0; i < n && !rows->dense; i++)
+        for (uint64_t k = rows->begin[first + i]; k < rows->begin[first + i + 1]; k++) {
+            uint32_t column = rows->column[k], at = s->place[keys ? keys[column] : column];
+            if (at != (uint32_t)NONE) s->number[at * TR_SIDE + i] = rows->value ? rows->value[k] : 1;
+        }
+}
+
+/* A number that is in the bin. */
+static float scorer_number_of_bin(const struct tr_column_bins *c, uint32_t bin)
+{
+    uint32_t numbers = c->bins - (uint32_t)c->missing;
+    if (bin >= numbers) return NAN;
+    return c->category ? (float)bin : bin + 1 < numbers ? c->cut[bin] : FLT_MAX;
+}
+
+static void scorer_read_sparse(struct tr_scorer *s, const struct tr_bins *bins, const struct tr_binned *rows,
+                               size_t first, size_t n)
+{
+    if (s->n_used == 0) return; /* no tree has a split */
+    for (size_t k = 0; k < s->n_used; k++) s->offset[k] = (uint32_t)bins->column[s->used[k]].offset;
+    memset(s->number, 0, s->n_used * TR_SIDE * sizeof *s->number);
+    for (size_t i = 0; i < n; i++)
+        for (uint64_t p = rows->begin[first + i]; p < rows->begin[first + i + 1]; p++) {
+            uint32_t place = rows->place[p];
+            size_t k = tr_place_u32(s->offset, s->n_used, place + 1);
+            if (k == 0) continue;
+            const struct tr_column_bins *c = &bins->column[s->used[k - 1]];
+            if (place < c->offset + c->bins)
+                s->number[(k - 1) * TR_SIDE + i] = scorer_number_of_bin(c, place - (uint32_t)c->offset);
+        }
+}
+
+static void scorer_read_binned(struct tr_scorer *s, const struct tr_bins *bins, const struct tr_binned *rows,
+                               size_t first, size_t n)
+{
+    if (!rows->block) {
+        scorer_read_sparse(s, bins, rows, first, n);
+        return;
+    }
+    for (size_t k = 0; k < s->n_used; k++)
+        for (size_t i = 0; i < n; i++)
+            s->number[k * TR_SIDE + i] =
+                scorer_number_of_bin(&bins->column[s->used[k]], tr_bin_of(bins, rows, first + i, s->used[k]));
+}
+
+/* ---- trees ---- */
+
+TR_CPU_CLONES static void scorer_ask_all(const struct tr_forest *f, const struct tr_node *node, size_t n,
+                                         const struct question *q, const float *number, uint32_t *leaf)
+{
+    uint32_t alive[TR_SIDE];
+    for (size_t i = 0; i < TR_SIDE; i++) alive[i] = ~(uint32_t)0;
+    for (size_t k = 0; k < n; k++) {
+        const float *x = number + q[k].at, most = node[k].number;
+        uint32_t stay = q[k].stay;
+        if (node[k].feature == (uint32_t)TR_LEAF) continue;
+        if (node[k].flags & TR_NODE_CATEGORY)
+            for (size_t i = 0; i < TR_SIDE; i++)
+                alive[i] &= tr_goes_left(f, &node[k], x[i]) ? ~(uint32_t)0 : stay;
+        else if (node[k].flags & TR_NODE_MISSING_LEFT)
+            for (size_t i = 0; i < TR_SIDE; i++) alive[i] &= x[i] > most ? stay : ~(uint32_t)0;
+        else
+            for (size_t i = 0; i < TR_SIDE; i++) alive[i] &= x[i] <= most ? ~(uint32_t)0 : stay;
+    }
+    for (size_t i = 0; i < TR_SIDE; i++) leaf[i] = q[__builtin_ctz(alive[i])].leaf;
+}
+
+static void scorer_go_down(const struct tr_forest *f, const struct tr_node *node, const struct question *q,
+                           const float *number, uint32_t *leaf)
+{
+    uint32_t moved;
+    memset(leaf, 0, TR_SIDE * sizeof *leaf);
+    do {
+        moved = 0;
+        for (size_t i = 0; i < TR_SIDE; i++) {
+            const struct tr_node *at = &node[leaf[i]];
+            if (at->feature == (uint32_t)TR_LEAF) continue;
+            moved = 1;
+            leaf[i] = at->child + !tr_goes_left(f, at, number[q[leaf[i]].at + i]);
+        }
+    } while (moved);
+}
+
+const uint32_t *tr_scorer_leaves(struct tr_scorer *s, size_t tree)
+{
+    const struct tr_forest *f = s->forest;
+    const struct tr_node *node = f->node + f->begin[tree];
+    const struct question *q = s->question + (f->begin[tree] - f->begin[s->first]);
+    size_t n = (size_t)(f->begin[tree + 1] - f->begin[tree]);
+    if (n <= MOST_NODES) scorer_ask_all(f, node, n, q, s->number, s->leaf);
+    else scorer_go_down(f, node, q, s->number, s->leaf);
+    return s->leaf;
+}
+
+void tr_scorer_add(struct tr_scorer *s, size_t outputs, size_t n, float *score, size_t apart)
+{
+    const struct tr_forest *f = s->forest;
+    for (size_t t = s->first; t < f->trees; t++) {
+        const struct tr_node *node = f->node + f->begin[t];
+        const uint32_t *leaf = tr_scorer_leaves(s, t);
+        for (size_t i = 0; i < n; i++) score[t % outputs * apart + i] += node[leaf[i]].number;
+    }
+}
+
+int tr_trees_score(const struct tr_trees *m, const struct tr_binned *rows, size_t first, float *score)
+{
+    struct tr_scorer *s = NULL;
+    int status = tr_scorer_open(&m->forest, first, (size_t)m->columns, &s);
+    for (size_t i = 0; i < rows->n && status == TR_OK; i += TR_SIDE) {
+        size_t n = tr_min_size(TR_SIDE, rows->n - i);
+        scorer_read_binned(s, &m->bins, rows, i, n);
+        tr_scorer_add(s, (size_t)m->outputs, n, score + i, rows->n);
+    }
+    tr_scorer_close(&s);
+    return status;
+}
+
+/* ================ contributions ================ */
+
+/* What each feature contributes to the margin of a row: Shapley values of the expectation that the trees give when only some
+ * features are known (Lundberg, Erion and Lee, Consistent individualized feature attribution for tree ensembles, 2018,
+ * algorithm 2). Where a feature is not known, a row goes both ways, in proportion to the weight of training rows that did. */
+/* A feature on the way from the root: the part of rows that go on where it is not known, whether this row does where it is, and
+ * the weight of sets of as many known features. */
+struct tr_known {
+    uint32_t feature;
+    double unknown, is, weight;
+};
+
+struct explainer {
+    const struct tr_forest *forest;
+    const struct tr_node *tree;
+    const double *weight; /* of the tree's nodes */
+    const float *row;
+    double *to;
+};
+
+static void path_extend(struct tr_known *path, size_t n, uint32_t feature, double unknown, double is)
+{
+    path[n] = (struct tr_known){feature, unknown, is, n == 0};
+    for (size_t i = n; i-- > 0;) {
+        path[i + 1].weight += is * path[i].weight * (double)(i + 1) / (double)(n + 1);
+        path[i].weight *= unknown * (double)(n - i) / (double)(n + 1);
+    }
+}
+
+/* Sum of the weights if feature `at` of n + 1 were not among them; leaves them so, if it is to go. */
+static double path_without(struct tr_known *path, size_t n, size_t at, bool go)
+{
+    double next = path[n].weight, sum = 0, is = path[at].is, unknown = path[at].unknown;
+    for (size_t i = n; i-- > 0;) {
+        double weight = is != 0 ? next * (double)(n + 1) / ((double)(i + 1) * is)
+                                : path[i].weight * (double)(n + 1) / (unknown * (double)(n - i));
+        if (is != 0) next = path[i].weight - weight * unknown * (double)(n - i) / (double)(n + 1);
+        if (go) path[i].weight = weight;
+        sum += weight;
+    }
+    for (size_t i = at; go && i < n; i++) {
+        path[i].feature = path[i + 1].feature;
+        path[i].unknown = path[i + 1].unknown;
+        path[i].is = path[i + 1].is;
+    }
+    return sum;
+}
+
+/* above: the features on the way to the node's parent, n of them; those to the node are put behind them. */
+static void contributions_descend(const struct explainer *e, size_t at, struct tr_known *above, size_t n,
+                                  struct tr_known branch)
+{
+    const struct tr_node *node = e->tree + at;
+    struct tr_known *path = above + n;
+    if (branch.unknown == 0 && branch.is == 0) return; /* nothing comes here */
+    for (size_t i = 0; i < n; i++) path[i] = above[i];
+    path_extend(path, n, branch.feature, branch.unknown, branch.is);
+    if (node->feature == (uint32_t)TR_LEAF) {
+        for (size_t i = 1; i <= n; i++)
+            e->to[path[i].feature] +=
+                path_without(path, n, i, false) * (path[i].is - path[i].unknown) * (double)node->number;
+        return;
+    }
+    struct tr_known same = {.unknown = 1, .is = 1};
+    for (size_t i = 1; i <= n; i++)
+        if (path[i].feature == node->feature) {
+            same = path[i];
+            (void)path_without(path, n--, i, true);
+            break;
+        }
+    double left = e->weight[node->child], both = left + e->weight[node->child + 1],
+           part = both > 0 ? left / both : 0.5;
+    bool goes_left = tr_goes_left(e->forest, node, e->row[node->feature]);
+    for (uint32_t side = 0; side < 2; side++)
+        contributions_descend(e, node->child + side, path, n + 1,
+                              (struct tr_known){.feature = node->feature,
+                                                .unknown = same.unknown * (side ? 1 - part : part),
+                                                .is = goes_left == !side ? same.is : 0});
+}
+
+/* The weights of a tree's nodes from those of its leaves, and what it adds where nothing is known; its depth. */
+static size_t contributions_weigh(const struct tr_forest *f, size_t t, double *weight, double *mean,
+                                  size_t *depth)
+{
+    size_t first = (size_t)f->begin[t], n = (size_t)f->begin[t + 1] - first, deepest = 0;
+    const struct tr_node *node = f->node + first;
+    depth[0] = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (node[i].feature == (uint32_t)TR_LEAF) continue;
+        depth[node[i].child] = depth[node[i].child + 1] = depth[i] + 1;
+        deepest = tr_max_size(deepest, depth[i] + 1);
+    }
+    for (size_t i = n; i-- > 0;) {
+        weight[i] = (double)f->note[first + i].weight;
+        mean[i] = (double)node[i].number;
+        if (node[i].feature == (uint32_t)TR_LEAF) continue;
+        double left = weight[node[i].child], right = weight[node[i].child + 1],
+               part = left + right > 0 ? left / (left + right) : 0.5;
+        weight[i] = left + right;
+        mean[i] = part * mean[node[i].child] + (1 - part) * mean[node[i].child + 1];
+    }
+    return deepest;
+}
+
+int tr_contributions_open(const struct tr_forest *f, struct tr_contributions *c)
+{
+    size_t most = 0, *depth;
+    for (size_t t = 0; t < f->trees; t++) most = tr_max_size(most, (size_t)(f->begin[t + 1] - f->begin[t]));
+    TR_TRY(TR_NEW(&depth, most));
+    int status = TR_NEW(&c->weight, f->nodes);
+    if (status == TR_OK) status = TR_NEW(&c->mean, f->nodes);
+    for (size_t t = 0; t < f->trees && status == TR_OK; t++)
+        c->depth = tr_max_size(
+            c->depth, contributions_weigh(f, t, c->weight + f->begin[t], c->mean + f->begin[t], depth));
+    free(depth);
+    if (status == TR_OK) status = TR_NEW(&c->path, (c->depth + 2) * (c->depth + 3) / 2 + 1);
+    return status;
+}
+
+void tr_contributions_close(struct tr_contributions *c)
+{
+    free(c->weight);
+    free(c->mean);
+    free(c->path);
+}
+
+void tr_contributions_add(const struct tr_contributions *c, const struct tr_forest *f, size_t outputs,
+                          size_t columns, const float *row, double *to)
+{
+    for (size_t t = 0; t < f->trees; t++) {
+        struct explainer e = {f, f->node + f->begin[t], c->weight + f->begin[t], row,
+                              to + t % outputs * (columns + 1)};
+        e.to[columns] += c->mean[f->begin[t]];
+        contributions_descend(&e, 0, c->path, 0,
+                              (struct tr_known){.feature = (uint32_t)TR_LEAF, .unknown = 1, .is = 1});
+    }
 }

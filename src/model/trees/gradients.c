@@ -1,10 +1,83 @@
+/* Gradients of the loss, row weights, sampling of rows, and quantiles. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "../labels.h"
 #include "trees.h"
 
+/* ================ quantiles ================ */
+
+/* Quantiles of rows that lie with many workers: the 32 bits of a number, in their order, are found eight at a time by counting. Sums
+ * are of integers, so that any number of ranks finds the same. */
+enum { COUNTERS = 256 };
+
+struct quantile_search {
+    uint32_t found;     /* the first bits, so many as are known */
+    int64_t below, all; /* weight of lesser numbers; of all */
+    int64_t *counter;
+};
+
+static void quantile_count(struct quantile_search *s, const struct tr_row_set *set, const float *value,
+                           const float *weight, float scale, unsigned shift)
+{
+    memset(s->counter, 0, COUNTERS * sizeof *s->counter);
+    for (size_t i = 0; i < set->n; i++) {
+        size_t r = set->row ? set->row[i] : i;
+        uint32_t key = tr_key_of_float(value[r]);
+        if ((uint64_t)key >> (shift + 8) != s->found) continue;
+        s->counter[key >> shift & 255] += weight ? llrintf(weight[r] * scale) : 1;
+    }
+}
+
+/* The first of the counters by which there is so large a part of all. */
+static void quantile_choose(struct quantile_search *s, double part, bool first)
+{
+    size_t k = 0;
+    for (size_t c = 0; c < COUNTERS && first; c++) s->all += s->counter[c];
+    int64_t least = (int64_t)ceil(part * (double)s->all);
+    least = least > 1 ? least : 1;
+    while (k + 1 < COUNTERS && s->below + s->counter[k] < least) s->below += s->counter[k++];
+    s->found = s->found << 8 | (uint32_t)k;
+}
+
+static int quantile_find(tr_context *tr, struct quantile_search *s, const struct tr_row_set *set, size_t n,
+                         const float *value, const float *weight, double part, float *quantile)
+{
+    double most = 0;
+    for (size_t k = 0; k < n && weight; k++)
+        for (size_t i = 0; i < set[k].n; i++)
+            most = fmax(most, (double)weight[set[k].row ? set[k].row[i] : i]);
+    TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_MAX, TR_F64, &most, 1));
+    float scale = most > 0 ? (float)(0x1p20 / most) : 0;
+    for (unsigned shift = 32; shift > 0;) {
+        shift -= 8;
+        for (size_t k = 0; k < n; k++) quantile_count(&s[k], &set[k], value, weight, scale, shift);
+        TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, s->counter, n * COUNTERS));
+        for (size_t k = 0; k < n; k++) quantile_choose(&s[k], part, shift == 24);
+    }
+    for (size_t k = 0; k < n; k++) quantile[k] = s[k].all > 0 ? tr_float_of_key(s[k].found) : 0;
+    return TR_OK;
+}
+
+int tr_quantiles(tr_context *tr, const struct tr_row_set *set, size_t n, const float *value,
+                 const float *weight, double part, float *quantile)
+{
+    struct quantile_search *s;
+    int64_t *counter = NULL;
+    TR_TRY(TR_NEW(&s, n));
+    int status = TR_NEW(&counter, n * COUNTERS);
+    for (size_t k = 0; k < n; k++) s[k].counter = counter + k * COUNTERS;
+    if (status == TR_OK) status = quantile_find(tr, s, set, n, value, weight, part, quantile);
+    free(counter);
+    free(s);
+    return status;
+}
+
+/* ================ gradients ================ */
+
 /* Of row i: the same 32 random bits wherever the row is. */
-static inline uint32_t random_of(uint32_t number, uint32_t salt)
+static inline uint32_t random_of_row(uint32_t number, uint32_t salt)
 {
     uint32_t x = (number ^ salt) * 0x9e3779b1u;
     x = (x ^ (x >> 16)) * 0x85ebca6bu;
@@ -13,8 +86,9 @@ static inline uint32_t random_of(uint32_t number, uint32_t salt)
 }
 
 /* most, sum: of a row's scores. */
-TR_CPU_CLONES static void softmax(const float *score, const float *label, const float *most, const float *sum,
-                                  float name, float factor, size_t n, float *g, float *h)
+TR_CPU_CLONES static void gradients_softmax(const float *score, const float *label, const float *most,
+                                            const float *sum, float name, float factor, size_t n, float *g,
+                                            float *h)
 {
     for (size_t i = 0; i < n; i++) {
         float p = tr_fast_exp(score[i] - most[i]) / sum[i];
@@ -38,30 +112,32 @@ void tr_gradients_begin(struct tr_trees *m)
 /* ---- of some rows: computed whenever they are needed, so that nothing is kept of each row ---- */
 
 /* What is known of n rows: of a list they are brought together in `room`. */
-static const float *numbers_of(const float *number, const uint32_t *row, size_t first, size_t n, float *room)
+static const float *gradients_gather(const float *number, const uint32_t *row, size_t first, size_t n,
+                                     float *room)
 {
     if (!row) return number + first;
     for (size_t i = 0; i < n; i++) room[i] = number[row[i]];
     return room;
 }
 
-static void find(const struct tr_trees *m, const uint32_t *row, size_t first, size_t n, float *g, float *h)
+static void gradients_find(const struct tr_trees *m, const uint32_t *row, size_t first, size_t n, float *g,
+                           float *h)
 {
     float room[4][TR_GRADIENTS];
     size_t output = m->tree.output;
-    const float *score = numbers_of(m->score + output * m->rows.n, row, first, n, room[0]),
-                *label = numbers_of(m->label, row, first, n, room[1]), *most, *sum;
+    const float *score = gradients_gather(m->score + output * m->rows.n, row, first, n, room[0]),
+                *label = gradients_gather(m->label, row, first, n, room[1]), *most, *sum;
     if (m->loss->joint) {
-        most = numbers_of(m->most, row, first, n, room[2]);
-        sum = numbers_of(m->sum, row, first, n, room[3]);
-        softmax(score, label, most, sum, m->label_name[output], (float)m->outputs / (float)(m->outputs - 1),
-                n, g, h);
+        most = gradients_gather(m->most, row, first, n, room[2]);
+        sum = gradients_gather(m->sum, row, first, n, room[3]);
+        gradients_softmax(score, label, most, sum, m->label_name[output],
+                          (float)m->outputs / (float)(m->outputs - 1), n, g, h);
     } else {
         float parameter = tr_trees_classify(m) ? m->label_name[1] : (float)tr_trees_shape(m);
         m->loss->trees.gradients(score, label, n, parameter, g, h);
     }
     if (!m->weight) return;
-    const float *weight = numbers_of(m->weight, row, first, n, room[0]);
+    const float *weight = gradients_gather(m->weight, row, first, n, room[0]);
     for (size_t i = 0; i < n; i++) {
         g[i] *= weight[i];
         h[i] *= weight[i];
@@ -72,7 +148,7 @@ void tr_gradients_of(const struct tr_trees *m, const uint32_t *row, size_t first
                      float *h)
 {
     float factor = (float)(1 / m->o->rows);
-    find(m, row, first, n, g, h);
+    gradients_find(m, row, first, n, g, h);
     for (size_t i = 0; i < n && m->drawn; i++) {
         bool drawn = m->drawn[row ? row[i] : first + i],
              top = m->o->top == 0 || fabsf(g[i]) > m->tree.largest;
@@ -82,16 +158,111 @@ void tr_gradients_of(const struct tr_trees *m, const uint32_t *row, size_t first
     }
 }
 
+/* ================ weights and the rows of a tree ================ */
+
+/* What rows weigh, and which of them a tree is grown on. */
+/* ---- weights ---- */
+
+/* By model.class_weights, into `of` each of the labels. */
+static int weights_of_labels(const struct tr_trees *m, double *of)
+{
+    size_t labels = (size_t)m->labels;
+    double *count;
+    TR_TRY(TR_NEW(&count, labels));
+    for (size_t i = 0; i < m->train->rows.n; i++) count[tr_trees_class_of(m, m->label[i])] += 1;
+    int status = tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, count, labels);
+    if (status == TR_OK)
+        status = tr_class_weights_find(m->job, m->o->class_weights, m->label_name, count, labels, of);
+    free(count);
+    return status;
+}
+
+static int weights_fill(struct tr_trees *m, const double *of)
+{
+    const tr_batch *rows = &m->train->rows;
+    double most = 0;
+    TR_TRY(TR_NEW(&m->weight, rows->n));
+    for (size_t i = 0; i < rows->n; i++) {
+        m->weight[i] = rows->weight ? rows->weight[i] : 1;
+        if (of) m->weight[i] *= (float)of[tr_trees_class_of(m, m->label[i])];
+        most = fmax(most, (double)m->weight[i]);
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &most, 1));
+    const char *key = *m->o->class_weights ? "model.class_weights" : "data.weight";
+    if (!isfinite(most))
+        return tr_fail(TR_ERR_CONFIG, "%s: %s gives a row a weight above 3e38", tr_job_where(m->job, key),
+                       key);
+    if (!(most > 0))
+        return tr_fail(TR_ERR_CONFIG, "%s: %s leaves no row a weight above 0", tr_job_where(m->job, key),
+                       key);
+    return TR_OK;
+}
+
+int tr_trees_weigh(struct tr_trees *m)
+{
+    double *of = NULL;
+    bool by_class = *m->o->class_weights;
+    if (!by_class && !m->train->weighted) return TR_OK;
+    int status = by_class ? TR_NEW(&of, (size_t)m->labels) : TR_OK;
+    if (status == TR_OK && by_class) status = weights_of_labels(m, of);
+    if (status == TR_OK) status = weights_fill(m, of);
+    free(of);
+    return status;
+}
+
+/* ---- rows of a tree ---- */
+
+static inline bool row_is_drawn(const struct tr_trees *m, uint64_t salt, size_t i)
+{
+    return (double)(tr_mix(salt ^ m->number[i]) >> 11) < m->o->rows * 0x1p53;
+}
+
+/* Of all rows' gradients. */
+static int rows_find_sizes(struct tr_trees *m)
+{
+    float h[TR_GRADIENTS];
+    if (!m->scratch) TR_TRY(TR_NEW(&m->scratch, m->rows.n));
+    memset(m->drawn, 1, m->rows.n);
+    m->tree.largest = 0;
+    for (size_t i = 0, n; i < m->rows.n; i += n) {
+        n = tr_min_size(TR_GRADIENTS, m->rows.n - i);
+        tr_gradients_of(m, NULL, i, n, m->scratch + i, h);
+        for (size_t k = i; k < i + n; k++) m->scratch[k] = fabsf(m->scratch[k]);
+    }
+    return TR_OK;
+}
+
+/* Gradient-based one-side sampling (Ke et al., LightGBM, NIPS 2017): rows with the largest gradients are in any case, others by
+ * chance, and count so much more. */
+static int rows_draw(struct tr_trees *m)
+{
+    uint64_t salt = tr_mix(tr_mix(m->seed + 1) ^ m->tree.round);
+    size_t n = m->rows.n;
+    struct tr_row_set own = {NULL, m->own_rows};
+    if (m->o->rows >= 1) return TR_OK;
+    if (!m->drawn) TR_TRY(TR_NEW(&m->drawn, n));
+    if (m->o->top > 0) {
+        TR_TRY(rows_find_sizes(m));
+        TR_TRY(
+            tr_quantiles(m->tr, &own, 1, m->scratch + m->own_first, NULL, 1 - m->o->top, &m->tree.largest));
+    }
+    for (size_t i = 0; i < n; i++)
+        m->drawn[i] = row_is_drawn(m, salt, i) || (m->o->top > 0 && m->scratch[i] > m->tree.largest);
+    return TR_OK;
+}
+
+/* ================ rounding ================ */
+
 /* Down or up at random, so that the mean stays. */
-TR_CPU_CLONES static void round_some(const struct tr_trees *m, uint32_t salt, const struct tr_units *units,
-                                     const float *g, const float *h, const uint32_t *number, size_t n,
-                                     uint32_t *pair)
+TR_CPU_CLONES static void gradients_round(const struct tr_trees *m, uint32_t salt,
+                                          const struct tr_units *units, const float *g, const float *h,
+                                          const uint32_t *number, size_t n, uint32_t *pair)
 {
     const int32_t most_g = (1 << (m->o->bits - 1)) - 1;
     float by_g = (float)(1 / units->gradient), by_h = (float)(1 / units->curvature),
           most_h = (float)((1 << m->o->bits) - 1);
     for (size_t i = 0; i < n; i++) {
-        uint32_t random = random_of(number[i], salt);
+        uint32_t random = random_of_row(number[i], salt);
         float up_g = (float)(random & 0xffff) * 0x1p-16f, up_h = (float)(random >> 16) * 0x1p-16f;
         int32_t whole_g = (int32_t)floorf(g[i] * by_g + up_g);
         float whole_h = floorf(h[i] * by_h + up_h);
@@ -100,7 +271,8 @@ TR_CPU_CLONES static void round_some(const struct tr_trees *m, uint32_t salt, co
     }
 }
 
-TR_CPU_CLONES static void find_most(const float *g, const float *h, size_t n, float *most_g, float *most_h)
+TR_CPU_CLONES static void gradients_find_most(const float *g, const float *h, size_t n, float *most_g,
+                                              float *most_h)
 {
     float a = *most_g, b = *most_h;
     for (size_t i = 0; i < n; i++) {
@@ -112,13 +284,13 @@ TR_CPU_CLONES static void find_most(const float *g, const float *h, size_t n, fl
 }
 
 /* What the largest gradient, and the largest second derivative, are the most of that their bits can say. */
-static int find_units(struct tr_trees *m, struct tr_units *units)
+static int gradients_find_units(struct tr_trees *m, struct tr_units *units)
 {
     float g[TR_GRADIENTS], h[TR_GRADIENTS], most_g = 0, most_h = 0;
     for (size_t i = 0, n; i < m->rows.n; i += n) {
         n = tr_min_size(TR_GRADIENTS, m->rows.n - i);
         tr_gradients_of(m, NULL, i, n, g, h);
-        find_most(g, h, n, &most_g, &most_h);
+        gradients_find_most(g, h, n, &most_g, &most_h);
     }
     double most[2] = {(double)most_g, (double)most_h};
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, most, 2));
@@ -134,13 +306,13 @@ static int find_units(struct tr_trees *m, struct tr_units *units)
 int tr_gradients(struct tr_trees *m)
 {
     float g[TR_GRADIENTS], h[TR_GRADIENTS];
-    TR_TRY(tr_draw_rows(m));
-    TR_TRY(find_units(m, &m->tree.units));
+    TR_TRY(rows_draw(m));
+    TR_TRY(gradients_find_units(m, &m->tree.units));
     uint32_t salt = (uint32_t)tr_mix(tr_mix(m->seed ^ m->tree.round) + m->tree.output);
     for (size_t i = 0, n; i < m->rows.n; i += n) {
         n = tr_min_size(TR_GRADIENTS, m->rows.n - i);
         tr_gradients_of(m, NULL, i, n, g, h);
-        round_some(m, salt, &m->tree.units, g, h, m->number + i, n, m->pair + i);
+        gradients_round(m, salt, &m->tree.units, g, h, m->number + i, n, m->pair + i);
     }
     return TR_OK;
 }

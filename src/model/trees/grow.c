@@ -1,8 +1,251 @@
+/* Growing one tree. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "trees.h"
+
+#ifdef TR_CPU_LEVELS
+#include <immintrin.h>
+#endif
+
+/* ================ histograms and rows of leaves ================ */
+
+enum { AHEAD = 16 }; /* rows that are fetched before they are needed; lists have so many places more */
+
+/* The bins of four columns, the first in the lowest byte. */
+static inline uint32_t four_bins(const uint8_t *bin)
+{
+    uint32_t four;
+    memcpy(&four, bin, sizeof four);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    four = __builtin_bswap32(four);
+#endif
+    return four;
+}
+
+/* Adds rows of one block to 32-bit sums of its columns, TR_BINS of each: with a constant width, the inner loop is unrolled. Loads
+ * and stores are what takes the time: bins are loaded four at once. */
+static inline __attribute__((always_inline)) void histogram_add_rows(const uint8_t *block, size_t width,
+                                                                     const uint32_t *row,
+                                                                     const uint32_t *pair, size_t n, bool all,
+                                                                     uint32_t *sum)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *bin = block + (all ? i : row[i]) * width;
+        if (!all) {
+            const uint8_t *next = block + row[i + AHEAD] * width;
+            __builtin_prefetch(next);
+            __builtin_prefetch(next + width - 1);
+        }
+        uint32_t p = pair[i];
+#pragma GCC unroll 8
+        for (size_t c = 0; c < width; c += 4) {
+            uint32_t four = four_bins(bin + c), *of = sum + c * TR_BINS;
+            of[four & 255] += p;
+            of[TR_BINS + (four >> 8 & 255)] += p;
+            of[2 * TR_BINS + (four >> 16 & 255)] += p;
+            of[3 * TR_BINS + (four >> 24)] += p;
+        }
+    }
+}
+
+static void histogram_add_block(const uint8_t *block, size_t width, const uint32_t *row, const uint32_t *pair,
+                                size_t n, bool all, uint32_t *sum)
+{
+    switch (width / 4) {
+    case 1: histogram_add_rows(block, 4, row, pair, n, all, sum); break;
+    case 2: histogram_add_rows(block, 8, row, pair, n, all, sum); break;
+    case 3: histogram_add_rows(block, 12, row, pair, n, all, sum); break;
+    case 4: histogram_add_rows(block, 16, row, pair, n, all, sum); break;
+    case 5: histogram_add_rows(block, 20, row, pair, n, all, sum); break;
+    case 6: histogram_add_rows(block, 24, row, pair, n, all, sum); break;
+    case 7: histogram_add_rows(block, 28, row, pair, n, all, sum); break;
+    default: histogram_add_rows(block, 32, row, pair, n, all, sum); break;
+    }
+}
+
+/* The 32-bit sums of some bundles, before they can overflow, into those of 64 bits of their columns' bins. */
+TR_CPU_CLONES static void histogram_widen(const struct tr_bins *bins, const struct tr_binned *rows,
+                                          size_t first, size_t end, const uint32_t *sum, tr_pair *hist)
+{
+    for (size_t b = first; b < end; b++, sum += TR_BINS)
+        for (size_t i = rows->column_begin[b]; i < rows->column_begin[b + 1]; i++) {
+            const struct tr_column_bins *column = &bins->column[rows->column[i]];
+            const uint32_t *from = sum + rows->bundled[rows->column[i]].first;
+            bool shared = from > sum; /* the bin of 0 is left out */
+            size_t zero = shared ? column->zero : column->bins;
+            tr_pair *to = hist + column->offset;
+            for (size_t k = 0; k < zero; k++) to[k] += tr_pair_of_row(from[k]);
+            for (size_t k = zero + 1; k < column->bins; k++) to[k] += tr_pair_of_row(from[k - 1]);
+        }
+}
+
+/* Rows that may be added to the sums of some bundles before one of them can overflow. */
+TR_CPU_CLONES static size_t histogram_capacity(const uint32_t *sum, size_t bundles, unsigned bits)
+{
+    int32_t most_g = 0, most_h = 0;
+    for (size_t b = 0; b < bundles; b++, sum += TR_BINS)
+        for (size_t i = 0; i < TR_BINS; i++) {
+            int32_t h = sum[i] & 0xffff, g = (int32_t)sum[i] >> 16;
+            g = g < 0 ? -g : g;
+            most_h = h > most_h ? h : most_h;
+            most_g = g > most_g ? g : most_g;
+        }
+    return (size_t)tr_min_size((size_t)(0xffff - most_h) >> bits, (size_t)(0x7fff - most_g) >> (bits - 1));
+}
+
+/* As long as rows are spread over the bins there is room for many more of them than would fill one. */
+static void histogram_add_bytes(const struct tr_bins *bins, const struct tr_binned *rows, const uint32_t *row,
+                                const uint32_t *pair, size_t n, bool all, unsigned bits, tr_pair *hist)
+{
+    uint32_t sum[TR_BLOCK * TR_BINS] __attribute__((aligned(64)));
+    const uint8_t *block = rows->block;
+    const size_t empty = (size_t)0x7fff >> (bits - 1);
+    for (size_t k = 0; k * TR_BLOCK < rows->bundles; k++) {
+        size_t width = tr_block_width(rows, k), first = k * TR_BLOCK,
+               end = tr_min_size(rows->bundles, first + TR_BLOCK), sums = (end - first) * TR_BINS, room = 0,
+               done;
+        memset(sum, 0, sums * sizeof *sum);
+        for (size_t i = 0; i < n; i += done) {
+            if (i == 0) room = empty;
+            done = tr_min_size(room, n - i);
+            histogram_add_block(all ? block + i * width : block, width, row + i, pair + i, done, all, sum);
+            room = i + done < n ? histogram_capacity(sum, end - first, bits) : 0;
+            if (room >= empty / 2) continue;
+            histogram_widen(bins, rows, first, end, sum, hist);
+            memset(sum, 0, sums * sizeof *sum);
+            room = empty;
+        }
+        block += rows->n * width;
+    }
+}
+
+static void histogram_add_wide(const uint16_t *bin, const uint32_t *row, const uint32_t *pair, size_t n,
+                               bool all, tr_pair *hist)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!all) __builtin_prefetch(bin + row[i + AHEAD]);
+        hist[bin[all ? i : row[i]]] += tr_pair_of_row(pair[i]);
+    }
+}
+
+static void histogram_add_lists(const struct tr_binned *rows, const uint32_t *row, const uint32_t *pair,
+                                size_t n, bool all, tr_pair *hist)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t r = all ? i : row[i];
+        tr_pair p = tr_pair_of_row(pair[i]);
+        if (!all) __builtin_prefetch(rows->place + rows->begin[row[i + AHEAD]]);
+        for (uint64_t k = rows->begin[r]; k < rows->begin[r + 1]; k++) hist[rows->place[k]] += p;
+    }
+}
+
+static void histogram_add(const struct tr_bins *bins, const struct tr_binned *rows, const uint32_t *row,
+                          const uint32_t *pair, size_t n, bool all, unsigned bits, tr_pair *hist)
+{
+    if (n == 0) return;
+    if (rows->block) histogram_add_bytes(bins, rows, row, pair, n, all, bits, hist);
+    else histogram_add_lists(rows, row, pair, n, all, hist);
+    for (size_t c = rows->first; c < rows->end && rows->wide; c++)
+        if (rows->wide[c])
+            histogram_add_wide(rows->wide[c], row, pair, n, all, hist + bins->column[c].offset);
+}
+
+/* ---- the rows of a leaf become those of two ---- */
+
+/* Where a column has its bytes, so far apart from row to row, and a bit for each byte that goes left. */
+struct side_bytes {
+    const uint8_t *byte;
+    size_t apart;
+    uint32_t left[TR_BINS / 32];
+};
+
+static bool sides_bytes(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
+                        const uint8_t *left, struct side_bytes *of)
+{
+    if (!rows->block || (rows->wide && rows->wide[column])) return false;
+    struct tr_bundled at = rows->bundled[column];
+    *of =
+        (struct side_bytes){tr_byte_of(rows, 0, at.bundle), tr_block_width(rows, at.bundle / TR_BLOCK), {0}};
+    if (rows->of_bundle) *of = (struct side_bytes){rows->of_bundle + at.bundle * rows->n, 1, {0}};
+    for (uint32_t b = 0; b < TR_BINS; b++)
+        of->left[b / 32] |= (uint32_t)left[tr_bin_of_byte(&bins->column[column], at.first, b)] << b % 32;
+    return true;
+}
+
+#ifdef TR_CPU_LEVELS
+
+/* Eight rows at a time. */
+static __attribute__((target("avx2"))) size_t sides_find_avx2(const struct side_bytes *of,
+                                                              const uint32_t *row, size_t n, uint64_t *side)
+{
+    const __m256i goes_left = _mm256_loadu_si256((const void *)of->left), low = _mm256_set1_epi32(255),
+                  last = _mm256_set1_epi32(31), apart = _mm256_set1_epi32((int)of->apart);
+    size_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        uint64_t bits = 0;
+        for (size_t k = 0; k < 64; k += 8) {
+            __m256i at = _mm256_mullo_epi32(_mm256_loadu_si256((const void *)(row + i + k)), apart),
+                    byte = _mm256_and_si256(_mm256_i32gather_epi32((const void *)of->byte, at, 1), low),
+                    word = _mm256_permutevar8x32_epi32(goes_left, _mm256_srli_epi32(byte, 5)),
+                    sign = _mm256_sllv_epi32(word, _mm256_sub_epi32(last, _mm256_and_si256(byte, last)));
+            bits |= (uint64_t)(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(sign)) << k;
+        }
+        side[i / 64] = bits;
+    }
+    return i;
+}
+#endif
+
+static void sides_find(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
+                       const uint8_t *left, const uint32_t *row, size_t n, uint64_t *side)
+{
+    struct side_bytes of;
+    bool bytes = sides_bytes(bins, rows, column, left, &of);
+    size_t i = 0;
+#ifdef TR_CPU_LEVELS
+    if (bytes && rows->n <= INT32_MAX / of.apart && tr_cpu() >= TR_CPU_AVX2)
+        i = sides_find_avx2(&of, row, n, side);
+#endif
+    for (; i < n; i++) {
+        uint32_t byte = bytes ? of.byte[of.apart * row[i]] : 0;
+        uint64_t is_left =
+            bytes ? of.left[byte / 32] >> byte % 32 & 1 : left[tr_bin_of(bins, rows, row[i], column)];
+        side[i / 64] = (i % 64 > 0 ? side[i / 64] : 0) | is_left << i % 64;
+    }
+}
+
+static void rows_swap(uint32_t *of, size_t a, size_t b)
+{
+    uint32_t at_a = of[a];
+    of[a] = of[b];
+    of[b] = at_a;
+}
+
+/* As many rows that go right lie where those that go left are to be as the other way round: each of the one changes places with one of
+ * the other. */
+TR_CPU_CLONES static size_t rows_divide(const uint64_t *side, uint32_t *row, uint32_t *pair, size_t n)
+{
+    size_t left = 0;
+    for (size_t k = 0; k * 64 < n; k++) left += (size_t)__builtin_popcountll(side[k]);
+    size_t there = left / 64;
+    uint64_t stay = left < n ? side[there] & ~(uint64_t)0 << left % 64 : 0;
+    for (size_t here = 0; here * 64 < left; here++) {
+        uint64_t go = ~side[here];
+        if (left - here * 64 < 64) go &= ((uint64_t)1 << left % 64) - 1;
+        for (; go; go &= go - 1, stay &= stay - 1) {
+            while (!stay) stay = side[++there];
+            size_t a = here * 64 + (size_t)__builtin_ctzll(go),
+                   b = there * 64 + (size_t)__builtin_ctzll(stay);
+            rows_swap(row, a, b);
+            rows_swap(pair, a, b);
+        }
+    }
+    return left;
+}
+
+/* ================ growing a tree ================ */
 
 enum { SPARE = 64 }; /* places behind a list that may be read, but mean nothing */
 
@@ -31,16 +274,16 @@ struct tr_trees_grower {
     uint8_t *goes_left; /* of the split that is made, by bin */
     size_t most_bins;   /* of a column */
     size_t nodes;
-    int64_t *sums;     /* of each leaf, exactly: gradients, second derivatives */
-    size_t told_bytes; /* of a split that workers tell each other */
+    int64_t *sums;      /* of each leaf, exactly: gradients, second derivatives */
+    size_t split_bytes; /* of a split that workers tell each other */
 };
 
-static double gradient_of(const struct tr_trees *m, tr_pair p)
+static double grow_gradient(const struct tr_trees *m, tr_pair p)
 {
     return (double)tr_pair_gradient(p) * m->tree.units.gradient;
 }
 
-static double curvature_of(const struct tr_trees *m, tr_pair p)
+static double grow_curvature(const struct tr_trees *m, tr_pair p)
 {
     return (double)tr_pair_curvature(p) * m->tree.units.curvature;
 }
@@ -48,7 +291,7 @@ static double curvature_of(const struct tr_trees *m, tr_pair p)
 /* ---- histograms ---- */
 
 /* Of sparse rows, what is in the bins of 0 is what is left. */
-static void find_zeros(const struct tr_trees *m, tr_pair sum, tr_pair *slot)
+static void grow_find_zeros(const struct tr_trees *m, tr_pair sum, tr_pair *slot)
 {
     const struct tr_trees_grower *g = m->grower;
     for (size_t c = g->share.first; c < g->share.last; c++) {
@@ -61,7 +304,7 @@ static void find_zeros(const struct tr_trees *m, tr_pair sum, tr_pair *slot)
 
 /* Of the rows of n leaves that have slots one after the other, over all workers; each gets its columns'. With votes: of one
  * leaf, of this worker's rows. */
-static int build(struct tr_trees *m, struct leaf *const *leaf, size_t n)
+static int grow_build(struct tr_trees *m, struct leaf *const *leaf, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
     struct tr_trees_share had = tr_trees_merge_columns(m->merge, m->member);
@@ -71,19 +314,19 @@ static int build(struct tr_trees *m, struct leaf *const *leaf, size_t n)
         tr_pair *hist = merges ? local + k * m->bins.total : slot + k * g->share.bins;
         size_t first = leaf[k]->begin, rows = leaf[k]->end - first;
         memset(hist + had.offset, 0, had.bins * sizeof *hist);
-        tr_histogram_add(&m->bins, &m->rows, m->row + first, m->pair + first, rows, leaf[k]->all,
-                         (unsigned)m->o->bits, hist);
+        histogram_add(&m->bins, &m->rows, m->row + first, m->pair + first, rows, leaf[k]->all,
+                      (unsigned)m->o->bits, hist);
     }
     if (merges) TR_TRY(tr_trees_merge_add(m->merge, NULL, n, slot));
     for (size_t i = leaf[0]->begin; i < leaf[0]->end && m->voting; i++) sum += tr_pair_of_row(m->pair[i]);
     if (m->voting) g->own[leaf[0]->slot] = sum;
     for (size_t k = 0; k < n && m->bins.sparse; k++)
-        find_zeros(m, m->voting ? sum : leaf[k]->sums.sum, slot + k * g->share.bins);
+        grow_find_zeros(m, m->voting ? sum : leaf[k]->sums.sum, slot + k * g->share.bins);
     return TR_OK;
 }
 
 /* Of this worker's columns. */
-static void find_split(struct tr_trees *m, struct leaf *leaf)
+static void grow_find_split(struct tr_trees *m, struct leaf *leaf)
 {
     const struct tr_trees_grower *g = m->grower;
     const tr_pair *slot = g->slot + leaf->slot * g->share.bins - g->share.offset;
@@ -97,26 +340,26 @@ static void find_split(struct tr_trees *m, struct leaf *leaf)
 }
 
 /* The best splits of n leaves, of all workers' columns. */
-static int find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t n)
+static int grow_find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
     char mine[2 * TR_MOST_TOGETHER * sizeof(struct tr_split)];
-    size_t bytes = g->told_bytes;
+    size_t bytes = g->split_bytes;
     for (size_t i = 0; i < n; i++) {
         struct tr_leaf_sums own = leaf[i]->sums;
         if (m->voting) own.sum = g->own[leaf[i]->slot];
         if (m->voting)
             TR_TRY(
                 tr_vote(m, g->slot + leaf[i]->slot * g->share.bins, &own, &leaf[i]->sums, &leaf[i]->split));
-        else find_split(m, leaf[i]);
+        else grow_find_split(m, leaf[i]);
         memcpy(mine + i * bytes, &leaf[i]->split, bytes);
     }
     if (!tr_trees_merge_local(m->merge)) return TR_OK;
-    TR_TRY(tr_trees_merge_tell(m->merge, mine, n * bytes));
+    TR_TRY(tr_trees_merge_send(m->merge, mine, n * bytes));
     for (size_t i = 0; i < n; i++)
         for (size_t w = 0; w < (size_t)tr_workers(m->tr); w++) {
             struct tr_split other;
-            memcpy(&other, (const char *)tr_trees_merge_told(m->merge, w) + i * bytes, bytes);
+            memcpy(&other, (const char *)tr_trees_merge_sent(m->merge, w) + i * bytes, bytes);
             if (w == 0 || tr_split_is_better(&other, &leaf[i]->split)) leaf[i]->split = other;
         }
     return TR_OK;
@@ -124,12 +367,12 @@ static int find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t n)
 
 /* ---- growing ---- */
 
-static struct tr_node leaf_node(void)
+static struct tr_node grow_leaf_node(void)
 {
     return (struct tr_node){.feature = (uint32_t)TR_LEAF};
 }
 
-static int begin_tree(struct tr_trees *m)
+static int grow_start_tree(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
     struct leaf *root = g->leaf[0] = &g->pool[0];
@@ -150,17 +393,17 @@ static int begin_tree(struct tr_trees *m)
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, 2));
     *root = (struct leaf){.end = n, .all = all, .sums = {sum[0], -INFINITY, INFINITY}};
     g->rows = (size_t)sum[1];
-    m->tree.base = curvature_of(m, root->sums.sum) / fmax((double)g->rows, 1);
+    m->tree.base = grow_curvature(m, root->sums.sum) / fmax((double)g->rows, 1);
     g->pooled = g->leaves = g->slots = g->nodes = 1;
     g->ahead = 0;
-    g->node[0] = leaf_node();
-    TR_TRY(build(m, &root, 1));
-    return find_splits(m, &root, 1);
+    g->node[0] = grow_leaf_node();
+    TR_TRY(grow_build(m, &root, 1));
+    return grow_find_splits(m, &root, 1);
 }
 
 /* Of the leaves that can be divided the best after this one, or of all; NONE: there is no other. */
 static const size_t NONE = SIZE_MAX;
-static size_t next_leaf(const struct tr_trees *m, size_t after)
+static size_t grow_next_leaf(const struct tr_trees *m, size_t after)
 {
     const struct tr_trees_grower *g = m->grower;
     size_t best = NONE;
@@ -175,7 +418,7 @@ static size_t next_leaf(const struct tr_trees *m, size_t after)
 }
 
 /* No row of training may have been without a number: then they go where more rows do. */
-static bool missing_goes_left(const struct tr_trees *m, const struct leaf *leaf)
+static bool grow_missing_left(const struct tr_trees *m, const struct leaf *leaf)
 {
     const struct tr_split *s = &leaf->split;
     if (m->bins.column[s->column].missing) return s->missing_left;
@@ -183,7 +426,7 @@ static bool missing_goes_left(const struct tr_trees *m, const struct leaf *leaf)
 }
 
 /* Which bins of the column go left. */
-static void find_bins_left(const struct tr_trees *m, const struct leaf *leaf)
+static void grow_find_bins_left(const struct tr_trees *m, const struct leaf *leaf)
 {
     uint8_t *left = m->grower->goes_left;
     const struct tr_split *s = &leaf->split;
@@ -192,10 +435,10 @@ static void find_bins_left(const struct tr_trees *m, const struct leaf *leaf)
     for (size_t i = 0; i < s->values; i++) left[s->value[i]] = 1;
     if (s->values > 0) return;
     for (size_t b = 0; b < column->bins; b++) left[b] = b <= s->bin;
-    left[column->bins - column->missing] = missing_goes_left(m, leaf);
+    left[column->bins - column->missing] = grow_missing_left(m, leaf);
 }
 
-static int note_split(struct tr_trees *m, const struct leaf *leaf)
+static int grow_add_node(struct tr_trees *m, const struct leaf *leaf)
 {
     struct tr_trees_grower *g = m->grower;
     const struct tr_split *s = &leaf->split;
@@ -203,26 +446,26 @@ static int note_split(struct tr_trees *m, const struct leaf *leaf)
     struct tr_node *node = &g->node[leaf->node];
     size_t cuts = (size_t)column->bins - 1 - column->missing;
     *node = (struct tr_node){.feature = s->column, .child = (uint32_t)g->nodes};
-    g->note[leaf->node] = (struct tr_node_note){s->gain, (float)curvature_of(m, leaf->sums.sum)};
-    g->node[g->nodes] = g->node[g->nodes + 1] = leaf_node();
+    g->note[leaf->node] = (struct tr_node_note){s->gain, (float)grow_curvature(m, leaf->sums.sum)};
+    g->node[g->nodes] = g->node[g->nodes + 1] = grow_leaf_node();
     if (s->values > 0) {
         uint32_t value[TR_SPLIT_VALUES];
         for (size_t i = 0; i < s->values; i++) value[i] = s->value[i];
         return tr_forest_add_set(&m->forest, value, s->values, node);
     }
     node->number = s->bin < cuts ? column->cut[s->bin] : INFINITY;
-    node->flags = missing_goes_left(m, leaf) ? TR_NODE_MISSING_LEFT : 0;
+    node->flags = grow_missing_left(m, leaf) ? TR_NODE_MISSING_LEFT : 0;
     return TR_OK;
 }
 
 /* The middle between the values of two children is a bound for all below them. */
-static void part_bounds(const struct tr_trees *m, size_t column, struct leaf *left, struct leaf *right)
+static void grow_set_bounds(const struct tr_trees *m, size_t column, struct leaf *left, struct leaf *right)
 {
     bool up = m->direction[column] > 0;
     tr_pair sum[2] = {left->sums.sum, right->sums.sum};
     double middle = 0;
     for (int k = 0; k < 2; k++) {
-        double value = -gradient_of(m, sum[k]) / fmax(curvature_of(m, sum[k]) + m->o->l2, 1e-30);
+        double value = -grow_gradient(m, sum[k]) / fmax(grow_curvature(m, sum[k]) + m->o->l2, 1e-30);
         middle += fmin(fmax(value, (double)left->sums.low), (double)left->sums.high) / 2;
     }
     *(up ? &left->sums.high : &left->sums.low) = (float)middle;
@@ -230,29 +473,29 @@ static void part_bounds(const struct tr_trees *m, size_t column, struct leaf *le
 }
 
 /* Divides the rows of a leaf between its children. */
-static int divide(struct tr_trees *m, struct leaf *leaf)
+static int grow_divide(struct tr_trees *m, struct leaf *leaf)
 {
     struct tr_trees_grower *g = m->grower;
     struct leaf *left = leaf->child = &g->pool[g->pooled], *right = left + 1;
     uint32_t *row = m->row + leaf->begin;
     size_t column = leaf->split.column, n = leaf->end - leaf->begin;
-    find_bins_left(m, leaf);
+    grow_find_bins_left(m, leaf);
     if (m->rows.first <= column && column < m->rows.end)
-        tr_find_sides(&m->bins, &m->rows, column, g->goes_left, row, n, m->side);
-    if (m->members > 1) TR_TRY(tr_trees_tell_sides(m, column, n));
-    size_t middle = leaf->begin + tr_divide_rows(m->side, row, m->pair + leaf->begin, n);
+        sides_find(&m->bins, &m->rows, column, g->goes_left, row, n, m->side);
+    if (m->members > 1) TR_TRY(tr_trees_send_sides(m, column, n));
+    size_t middle = leaf->begin + rows_divide(m->side, row, m->pair + leaf->begin, n);
     *left = *right =
         (struct leaf){.begin = leaf->begin, .end = leaf->end, .depth = leaf->depth + 1, .sums = leaf->sums};
     left->end = right->begin = middle;
     left->sums.sum = leaf->split.left;
     right->sums.sum -= leaf->split.left;
-    if (m->direction && m->direction[column] != 0) part_bounds(m, column, left, right);
+    if (m->direction && m->direction[column] != 0) grow_set_bounds(m, column, left, right);
     g->pooled += 2;
     return TR_OK;
 }
 
 /* Splits of the children of n leaves. The smaller child's histogram is built, the other's is what is left of the parent's. */
-static int look_at_children(struct tr_trees *m, struct leaf *const *parent, size_t n)
+static int grow_find_children(struct tr_trees *m, struct leaf *const *parent, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
     struct leaf *child[2 * TR_MOST_TOGETHER], *small[TR_MOST_TOGETHER] = {NULL}, *large[TR_MOST_TOGETHER];
@@ -264,19 +507,19 @@ static int look_at_children(struct tr_trees *m, struct leaf *const *parent, size
         large[i]->slot = parent[i]->slot;
         small[i]->slot = g->slots++;
     }
-    TR_TRY(build(m, small, n));
+    TR_TRY(grow_build(m, small, n));
     for (size_t i = 0; i < n; i++) {
         tr_pair *from = g->slot + large[i]->slot * g->share.bins;
         const tr_pair *less = g->slot + small[i]->slot * g->share.bins;
         for (size_t b = 0; b < g->share.bins; b++) from[b] -= less[b];
         if (m->voting) g->own[large[i]->slot] -= g->own[small[i]->slot];
     }
-    return find_splits(m, child, 2 * n);
+    return grow_find_splits(m, child, 2 * n);
 }
 
 /* Whether it costs little if a leaf's children are not needed in the end: their histogram is made in the time of a few messages. */
 enum { FEW_NUMBERS = 1 << 18 };
-static bool is_small(const struct tr_trees_grower *g, const struct leaf *leaf)
+static bool grow_is_small(const struct tr_trees_grower *g, const struct leaf *leaf)
 {
     uint32_t all = tr_pair_curvature(leaf->sums.sum), left = tr_pair_curvature(leaf->split.left);
     double whole = tr_pair_curvature(g->pool[0].sums.sum), small = left < all - left ? left : all - left;
@@ -285,7 +528,7 @@ static bool is_small(const struct tr_trees_grower *g, const struct leaf *leaf)
 
 /* Divides the rows of the best leaf, and looks at its children. Where it takes messages to find splits, those of other leaves
  * come with them: of as many as may yet be divided, the better half. Whatever turns out to be divided, the tree is the same. */
-static int look_into(struct tr_trees *m, size_t best)
+static int grow_prepare(struct tr_trees *m, size_t best)
 {
     struct tr_trees_grower *g = m->grower;
     struct leaf *leaf[TR_MOST_TOGETHER];
@@ -293,21 +536,21 @@ static int look_into(struct tr_trees *m, size_t best)
            most = tr_max_size(tr_trees_merge_together(m->merge), g->ahead + 1) - g->ahead;
     leaf[n++] = g->leaf[best];
     for (size_t k = best, before = 1; n < most && before < (splits + 1) / 2; before++) {
-        k = next_leaf(m, k);
+        k = grow_next_leaf(m, k);
         if (k == NONE) break;
-        if (!g->leaf[k]->child && is_small(g, g->leaf[k])) leaf[n++] = g->leaf[k];
+        if (!g->leaf[k]->child && grow_is_small(g, g->leaf[k])) leaf[n++] = g->leaf[k];
     }
-    for (size_t i = 0; i < n; i++) TR_TRY(divide(m, leaf[i]));
+    for (size_t i = 0; i < n; i++) TR_TRY(grow_divide(m, leaf[i]));
     g->ahead += n;
-    return splits > 1 ? look_at_children(m, leaf, n) : TR_OK;
+    return splits > 1 ? grow_find_children(m, leaf, n) : TR_OK;
 }
 
 /* Its children take a leaf's place in the tree. */
-static int split(struct tr_trees *m, size_t k)
+static int grow_split(struct tr_trees *m, size_t k)
 {
     struct tr_trees_grower *g = m->grower;
     struct leaf *leaf = g->leaf[k];
-    TR_TRY(note_split(m, leaf));
+    TR_TRY(grow_add_node(m, leaf));
     g->leaf[k] = &leaf->child[0];
     g->leaf[g->leaves++] = &leaf->child[1];
     leaf->child[0].node = g->nodes++;
@@ -319,8 +562,8 @@ static int split(struct tr_trees *m, size_t k)
 /* ---- what leaves add ---- */
 
 /* Of some rows, in steps. There are fewer than 2^31 (most_rows() in trees.c), and so few that no sum overflows. */
-TR_CPU_CLONES static void add_exactly(const float *gradient, const float *curvature, size_t n, float by_g,
-                                      float by_h, int64_t sum[2])
+TR_CPU_CLONES static void leaves_add_exactly(const float *gradient, const float *curvature, size_t n,
+                                             float by_g, float by_h, int64_t sum[2])
 {
     int64_t sum_g = 0, sum_h = 0;
     for (size_t i = 0; i < n; i++) {
@@ -332,13 +575,13 @@ TR_CPU_CLONES static void add_exactly(const float *gradient, const float *curvat
 }
 
 /* Of leaves whose rows all members of a group have, each sums up some. */
-static bool is_mine(const struct tr_trees *m, size_t leaf)
+static bool leaves_is_mine(const struct tr_trees *m, size_t leaf)
 {
     return leaf % m->members == m->member;
 }
 
 /* Their values follow from the gradients before they were rounded: sums of multiples of a small step, in any order. */
-static int weigh_leaves(struct tr_trees *m)
+static int leaves_weigh(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
     double step_g = m->tree.units.gradient * 0x1p-20, step_h = m->tree.units.curvature * 0x1p-20;
@@ -347,10 +590,10 @@ static int weigh_leaves(struct tr_trees *m)
     for (size_t k = 0; k < g->leaves; k++) {
         const struct leaf *leaf = g->leaf[k];
         g->sums[2 * k] = g->sums[2 * k + 1] = 0;
-        for (size_t i = leaf->begin, n; is_mine(m, k) && i < leaf->end; i += n) {
+        for (size_t i = leaf->begin, n; leaves_is_mine(m, k) && i < leaf->end; i += n) {
             n = tr_min_size(TR_GRADIENTS, leaf->end - i);
             tr_gradients_of(m, m->row + i, 0, n, gradient, curvature);
-            add_exactly(gradient, curvature, n, by_g, by_h, g->sums + 2 * k);
+            leaves_add_exactly(gradient, curvature, n, by_g, by_h, g->sums + 2 * k);
         }
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, g->sums, 2 * g->leaves));
@@ -363,7 +606,7 @@ static int weigh_leaves(struct tr_trees *m)
 }
 
 /* What rows count, where they do not all count the same: their second derivatives, which for want of curvature are nothing else. */
-static int find_weights(const struct tr_trees *m, float **weight)
+static int leaves_find_weights(const struct tr_trees *m, float **weight)
 {
     float gradient[TR_GRADIENTS];
     if (!m->weight && !m->drawn) return TR_OK;
@@ -376,7 +619,7 @@ static int find_weights(const struct tr_trees *m, float **weight)
 }
 
 /* Where the loss has no curvature: the quantile of what is left of the leaf's rows. */
-static int renew_leaves(struct tr_trees *m, double part)
+static int leaves_renew(struct tr_trees *m, double part)
 {
     struct tr_trees_grower *g = m->grower;
     struct tr_row_set *set;
@@ -384,11 +627,11 @@ static int renew_leaves(struct tr_trees *m, double part)
     TR_TRY(TR_NEW(&set, g->leaves));
     int status = TR_NEW(&value, g->leaves);
     if (status == TR_OK && !m->scratch) status = TR_NEW(&m->scratch, m->rows.n);
-    if (status == TR_OK) status = find_weights(m, &weight);
+    if (status == TR_OK) status = leaves_find_weights(m, &weight);
     for (size_t i = 0; i < m->rows.n && status == TR_OK; i++) m->scratch[i] = m->label[i] - m->score[i];
     for (size_t k = 0; k < g->leaves; k++)
         set[k] = (struct tr_row_set){m->row + g->leaf[k]->begin,
-                                     is_mine(m, k) ? g->leaf[k]->end - g->leaf[k]->begin : 0};
+                                     leaves_is_mine(m, k) ? g->leaf[k]->end - g->leaf[k]->begin : 0};
     if (status == TR_OK) status = tr_quantiles(m->tr, set, g->leaves, m->scratch, weight, part, value);
     for (size_t k = 0; k < g->leaves && status == TR_OK; k++) g->node[g->leaf[k]->node].number = value[k];
     free(weight);
@@ -397,12 +640,12 @@ static int renew_leaves(struct tr_trees *m, double part)
     return status;
 }
 
-static int value_leaves(struct tr_trees *m)
+static int leaves_set_values(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
     double part, rate = m->o->rate * pow(1 - m->o->decay, (double)m->tree.round);
-    TR_TRY(weigh_leaves(m));
-    if (tr_trees_is_quantile(m, &part)) TR_TRY(renew_leaves(m, part));
+    TR_TRY(leaves_weigh(m));
+    if (tr_trees_is_quantile(m, &part)) TR_TRY(leaves_renew(m, part));
     for (size_t k = 0; k < g->leaves; k++) {
         const struct leaf *leaf = g->leaf[k];
         float *value = &g->node[leaf->node].number;
@@ -412,7 +655,7 @@ static int value_leaves(struct tr_trees *m)
 }
 
 /* The rows that the tree was grown on are in lists, if these are all. */
-static int add_to_scores(struct tr_trees *m)
+static int grow_add_scores(struct tr_trees *m)
 {
     const struct tr_trees_grower *g = m->grower;
     float *score = m->score + m->tree.output * m->rows.n;
@@ -432,19 +675,19 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
     m->tree.output = output;
     m->tree.largest = INFINITY;
     TR_TRY(tr_gradients(m));
-    TR_TRY(begin_tree(m));
-    for (size_t k; g->leaves < m->o->leaves && (k = next_leaf(m, NONE)) != NONE;) {
-        if (!g->leaf[k]->child) TR_TRY(look_into(m, k));
-        TR_TRY(split(m, k));
+    TR_TRY(grow_start_tree(m));
+    for (size_t k; g->leaves < m->o->leaves && (k = grow_next_leaf(m, NONE)) != NONE;) {
+        if (!g->leaf[k]->child) TR_TRY(grow_prepare(m, k));
+        TR_TRY(grow_split(m, k));
     }
-    TR_TRY(value_leaves(m));
+    TR_TRY(leaves_set_values(m));
     TR_TRY(tr_forest_add(&m->forest, g->node, g->note, g->nodes));
-    return add_to_scores(m);
+    return grow_add_scores(m);
 }
 
 /* ---- opening ---- */
 
-static int count_numbers(struct tr_trees *m)
+static int grow_count_numbers(struct tr_trees *m)
 {
     const struct tr_binned *rows = &m->rows;
     double n = rows->block   ? (double)rows->n * (double)rows->bundles
@@ -456,7 +699,7 @@ static int count_numbers(struct tr_trees *m)
     return TR_OK;
 }
 
-static int open_lists(struct tr_trees *m)
+static int grow_open_lists(struct tr_trees *m)
 {
     size_t n = m->rows.n + SPARE;
     TR_TRY(TR_NEW(&m->row, n));
@@ -472,13 +715,13 @@ int tr_grower_open(struct tr_trees *m)
     size_t leaves = (size_t)m->o->leaves, most = leaves + tr_trees_merge_together(m->merge);
     TR_TRY(TR_NEW(&m->grower, 1));
     g = m->grower;
-    TR_TRY(open_lists(m));
+    TR_TRY(grow_open_lists(m));
     g->most_bins = TR_BINS + 1;
     for (size_t c = 0; c < m->bins.columns; c++)
         g->most_bins = tr_max_size(g->most_bins, m->bins.column[c].bins + 1);
     TR_TRY(TR_NEW(&g->goes_left, g->most_bins));
-    TR_TRY(tr_category_scan_open(g->most_bins, &m->categories));
-    g->told_bytes = tr_split_bytes(m);
+    TR_TRY(TR_NEW(&m->categories, g->most_bins));
+    g->split_bytes = tr_split_bytes(m);
     TR_TRY(tr_voting_open(m));
     g->share = *tr_trees_merge_share(m->merge);
     if (m->voting) g->share = (struct tr_trees_share){0, m->bins.columns, 0, m->bins.total};
@@ -489,7 +732,7 @@ int tr_grower_open(struct tr_trees *m)
     TR_TRY(TR_NEW(&g->sums, 2 * leaves));
     TR_TRY(TR_NEW(&g->node, 2 * leaves));
     TR_TRY(TR_NEW(&g->note, 2 * leaves));
-    return count_numbers(m);
+    return grow_count_numbers(m);
 }
 
 void tr_grower_close(struct tr_trees *m)
@@ -502,7 +745,7 @@ void tr_grower_close(struct tr_trees *m)
     free(m->side);
     tr_voting_close(&m->voting);
     tr_trees_merge_close(&m->merge);
-    tr_category_scan_close(&m->categories);
+    free(m->categories);
     if (!g) return;
     void *arrays[] = {g->goes_left, g->slot, g->own, g->pool, g->leaf, g->sums, g->node, g->note};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);

@@ -1,3 +1,403 @@
+/* Members of a model of trees in files: model.h5, checkpoints, model.txt and model.json. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <float.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trees.h"
+
+/* ================ text ================ */
+
+/* Trees for others: model.txt, which LightGBM loads, and model.json, which XGBoost does. Both predict the same margins: what
+ * trees are added to is in the leaves of each output's first tree there. */
+struct text {
+    FILE *file;
+    char *path, *part; /* its name, and the one it has until it is complete */
+};
+
+/* One tree as others count it: its nodes or leaves in an order of their own. */
+struct tree {
+    const struct tr_forest *forest;
+    const struct tr_node *node;
+    const struct tr_node_note *note;
+    size_t n, leaves;
+    double base;       /* that its leaves have besides */
+    uint64_t shift;    /* the number that its first column has */
+    bool sparse;       /* what rows do not name is 0 */
+    size_t categories; /* nodes that split by one */
+    int64_t *number;   /* of each node: among those with children, or -1 - number among leaves */
+    uint32_t *parent;  /* UINT32_MAX: none */
+};
+
+typedef double tr_of_node(const struct tree *t, size_t i);
+
+/* ---- one tree ---- */
+
+/* Others number the columns of LIBSVM lines as these do, from 0: of lines that count from 1 no row has the first. */
+static uint64_t text_shift(const struct tr_trees *m)
+{
+    return m->train->format == TR_FORMAT_LIBSVM ? m->first_index : 0;
+}
+
+static int text_open_tree(const struct tr_trees *m, size_t which, struct tree *t)
+{
+    size_t first = (size_t)m->forest.begin[which];
+    *t = (struct tree){.forest = &m->forest,
+                       .node = m->forest.node + first,
+                       .note = m->forest.note + first,
+                       .n = (size_t)m->forest.begin[which + 1] - first,
+                       .base = which < m->outputs ? m->base[which] : 0,
+                       .shift = text_shift(m),
+                       .sparse = m->bins.sparse || m->train->format == TR_FORMAT_LIBSVM};
+    TR_TRY(TR_NEW(&t->number, t->n));
+    TR_TRY(TR_NEW(&t->parent, t->n));
+    t->parent[0] = UINT32_MAX;
+    for (size_t i = 0, inner = 0; i < t->n; i++) {
+        bool leaf = t->node[i].feature == (uint32_t)TR_LEAF;
+        t->number[i] = leaf ? -1 - (int64_t)t->leaves++ : (int64_t)inner++;
+        t->categories += t->node[i].flags & TR_NODE_CATEGORY ? 1 : 0;
+        if (!leaf) t->parent[t->node[i].child] = t->parent[t->node[i].child + 1] = (uint32_t)i;
+    }
+    return TR_OK;
+}
+
+static void text_close_tree(struct tree *t)
+{
+    free(t->number);
+    free(t->parent);
+}
+
+static bool text_is_leaf(const struct tree *t, size_t i)
+{
+    return t->node[i].feature == (uint32_t)TR_LEAF;
+}
+
+static bool text_is_category(const struct tree *t, size_t i)
+{
+    return t->node[i].flags & TR_NODE_CATEGORY;
+}
+
+static uint32_t text_words(const struct tree *t, size_t i)
+{
+    return text_is_category(t, i) ? t->node[i].flags >> TR_NODE_SET_WORDS : 0;
+}
+
+static double text_feature(const struct tree *t, size_t i)
+{
+    return text_is_leaf(t, i) ? 0 : (double)(t->node[i].feature + t->shift);
+}
+
+static double text_gain(const struct tree *t, size_t i)
+{
+    return (double)t->note[i].gain;
+}
+
+static double text_weight(const struct tree *t, size_t i)
+{
+    return (double)t->note[i].weight;
+}
+
+static double text_value(const struct tree *t, size_t i)
+{
+    return text_is_leaf(t, i) ? (double)t->node[i].number + t->base : 0;
+}
+
+/* ---- model.txt ---- */
+
+/* LightGBM compares reals of 64 bits: those up to here are rounded to a float that goes left. Of a category, its number among the
+ * sets. */
+static double lightgbm_threshold(const struct tree *t, size_t i)
+{
+    size_t before = 0;
+    for (size_t k = 0; k < i; k++) before += text_is_category(t, k);
+    if (text_is_category(t, i)) return (double)before;
+    float number = t->node[i].number;
+    return fmin(((double)number + (double)nextafterf(number, INFINITY)) / 2, DBL_MAX);
+}
+
+/* That a missing number is NaN, and whether it goes left; whether the number is a category. */
+static double lightgbm_decision(const struct tree *t, size_t i)
+{
+    return 8 + text_is_category(t, i) + (t->node[i].flags & TR_NODE_MISSING_LEFT ? 2 : 0);
+}
+
+static double lightgbm_left(const struct tree *t, size_t i)
+{
+    return (double)t->number[t->node[i].child];
+}
+
+static double lightgbm_right(const struct tree *t, size_t i)
+{
+    return (double)t->number[t->node[i].child + 1];
+}
+
+/* Numbers of the nodes that have children, or of the leaves. */
+static void lightgbm_put_line(FILE *file, const char *name, const struct tree *t, bool leaves, tr_of_node *of)
+{
+    bool first = true;
+    fprintf(file, "%s=", name);
+    for (size_t i = 0; i < t->n; i++) {
+        if (text_is_leaf(t, i) != leaves) continue;
+        fprintf(file, "%s%.17g", first ? "" : " ", of(t, i));
+        first = false;
+    }
+    fputc('\n', file);
+}
+
+/* A bit for each value that goes left, in words of 32. */
+static void lightgbm_put_sets(FILE *file, const struct tree *t)
+{
+    size_t n = 0;
+    if (t->categories == 0) return;
+    fputs("cat_boundaries=0", file);
+    for (size_t i = 0; i < t->n; i++)
+        if (text_is_category(t, i)) fprintf(file, " %zu", n += text_words(t, i));
+    const char *before = "\ncat_threshold=";
+    for (size_t i = 0; i < t->n; i++)
+        for (uint32_t w = 0; w < text_words(t, i); w++) {
+            fprintf(file, "%s%lu", before, (unsigned long)t->forest->set[t->node[i].set + w]);
+            before = " ";
+        }
+    fputc('\n', file);
+}
+
+static void lightgbm_put_tree(FILE *file, const struct tree *t, size_t which)
+{
+    fprintf(file, "Tree=%zu\nnum_leaves=%zu\nnum_cat=%zu\n", which, t->leaves, t->categories);
+    lightgbm_put_line(file, "split_feature", t, false, text_feature);
+    lightgbm_put_line(file, "split_gain", t, false, text_gain);
+    lightgbm_put_line(file, "threshold", t, false, lightgbm_threshold);
+    lightgbm_put_line(file, "decision_type", t, false, lightgbm_decision);
+    lightgbm_put_line(file, "left_child", t, false, lightgbm_left);
+    lightgbm_put_line(file, "right_child", t, false, lightgbm_right);
+    lightgbm_put_sets(file, t);
+    lightgbm_put_line(file, "leaf_value", t, true, text_value);
+    lightgbm_put_line(file, "leaf_weight", t, true, text_weight);
+    lightgbm_put_line(file, "internal_value", t, false, text_value);
+    lightgbm_put_line(file, "internal_weight", t, false, text_weight);
+    fputs("is_linear=0\nshrinkage=1\n\n\n", file);
+}
+
+static void lightgbm_begin(FILE *file, const struct tr_trees *m)
+{
+    unsigned long long outputs = m->outputs, shift = text_shift(m), columns = m->columns + shift;
+    fprintf(
+        file,
+        "tree\nversion=v3\nnum_class=%llu\nnum_tree_per_iteration=%llu\nlabel_index=%llu\nmax_feature_idx=%"
+        "llu\n",
+        outputs, outputs, m->label_column == TR_LABEL_LAST ? columns : 0, columns - 1);
+    fprintf(file, "objective=%s", m->loss->trees.lightgbm);
+    if (m->loss->joint) fprintf(file, " num_class:%llu", outputs);
+    fputs("\nfeature_names=", file);
+    for (uint64_t c = 0; c < columns; c++)
+        fprintf(file, "%sColumn_%llu", c > 0 ? " " : "", (unsigned long long)(c + m->first_index - shift));
+    fputs("\nfeature_infos=", file);
+    for (uint64_t c = 0; c < shift; c++) fputs("none ", file);
+    for (uint64_t c = 0; c < m->columns; c++) {
+        uint32_t values = m->values ? m->values[c] : 0;
+        fputs(c > 0 ? " " : "", file);
+        if (values == 0) fputs("[-inf:inf]", file);
+        for (uint32_t v = 0; v < values; v++) fprintf(file, "%s%lu", v > 0 ? ":" : "", (unsigned long)v);
+    }
+    fputs("\n\n", file);
+}
+
+static int lightgbm_write(const struct tr_trees *m, FILE *file)
+{
+    lightgbm_begin(file, m);
+    for (size_t k = 0; k < m->forest.trees; k++) {
+        struct tree t;
+        int status = text_open_tree(m, k, &t);
+        if (status == TR_OK) lightgbm_put_tree(file, &t, k);
+        text_close_tree(&t);
+        TR_TRY(status);
+    }
+    fputs("end of trees\n", file);
+    return TR_OK;
+}
+
+/* ---- model.json ---- */
+
+/* XGBoost's sets go right, so children of categories change places. */
+static double xgboost_child(const struct tree *t, size_t i)
+{
+    return text_is_leaf(t, i) ? -1 : (double)t->node[i].child + text_is_category(t, i);
+}
+
+static double xgboost_other_child(const struct tree *t, size_t i)
+{
+    return text_is_leaf(t, i) ? -1 : (double)t->node[i].child + !text_is_category(t, i);
+}
+
+static double xgboost_parent(const struct tree *t, size_t i)
+{
+    return t->parent[i] == UINT32_MAX ? INT32_MAX : (double)t->parent[i];
+}
+
+/* XGBoost goes left below its number: the next one up. */
+static double xgboost_condition(const struct tree *t, size_t i)
+{
+    if (text_is_category(t, i)) return 0;
+    return text_is_leaf(t, i) ? text_value(t, i)
+                              : (double)fminf(nextafterf(t->node[i].number, INFINITY), FLT_MAX);
+}
+
+/* XGBoost takes what a sparse row does not name for missing, which here is 0. */
+static double xgboost_missing_left(const struct tree *t, size_t i)
+{
+    if (t->sparse) return t->node[i].number >= 0;
+    return t->node[i].flags & (TR_NODE_MISSING_LEFT | TR_NODE_CATEGORY) ? 1 : 0;
+}
+
+static double xgboost_type(const struct tree *t, size_t i)
+{
+    return text_is_category(t, i);
+}
+
+/* XGBoost takes a number for a real one only if it looks like one. */
+static void xgboost_put_list(FILE *file, const char *name, const struct tree *t, bool real, tr_of_node *of)
+{
+    fprintf(file, ",\"%s\":[", name);
+    for (size_t i = 0; i < t->n; i++) fprintf(file, real ? "%s%.8E" : "%s%.0f", i > 0 ? "," : "", of(t, i));
+    fputc(']', file);
+}
+
+/* Nodes of categories, where the values of each begin among all, and how many it has. */
+static void xgboost_put_sets(FILE *file, const struct tree *t)
+{
+    static const char *const lists[] = {"categories", "categories_nodes", "categories_segments",
+                                        "categories_sizes"};
+    for (int which = 0; which < 4; which++) {
+        size_t all = 0, sets = 0;
+        fprintf(file, "\"%s\":[", lists[which]);
+        for (size_t i = 0; i < t->n; i++) {
+            size_t first = all;
+            for (uint32_t v = 0; v < 32 * text_words(t, i); v++) {
+                if (!tr_node_has(t->forest, &t->node[i], v)) continue;
+                if (which == 0) fprintf(file, "%s%lu", all > 0 ? "," : "", (unsigned long)v);
+                all++;
+            }
+            if (!text_is_category(t, i)) continue;
+            if (which > 0)
+                fprintf(file, "%s%zu", sets > 0 ? "," : "",
+                        which == 1   ? i
+                        : which == 2 ? first
+                                     : all - first);
+            sets++;
+        }
+        fputs("],", file);
+    }
+}
+
+static void xgboost_put_tree(FILE *file, const struct tr_trees *m, const struct tree *t, size_t which)
+{
+    fputs(which > 0 ? ",{" : "{", file);
+    xgboost_put_sets(file, t);
+    fprintf(file, "\"id\":%zu", which);
+    xgboost_put_list(file, "base_weights", t, true, text_value);
+    xgboost_put_list(file, "default_left", t, false, xgboost_missing_left);
+    xgboost_put_list(file, "left_children", t, false, xgboost_child);
+    xgboost_put_list(file, "right_children", t, false, xgboost_other_child);
+    xgboost_put_list(file, "parents", t, false, xgboost_parent);
+    xgboost_put_list(file, "loss_changes", t, true, text_gain);
+    xgboost_put_list(file, "split_conditions", t, true, xgboost_condition);
+    xgboost_put_list(file, "split_indices", t, false, text_feature);
+    xgboost_put_list(file, "split_type", t, false, xgboost_type);
+    xgboost_put_list(file, "sum_hessian", t, true, text_weight);
+    fprintf(file,
+            ",\"tree_param\":{\"num_deleted\":\"0\",\"num_feature\":\"%llu\",\"num_nodes\":\"%zu\",\"size_"
+            "leaf_vector\":\"0\"}}",
+            (unsigned long long)(m->columns + t->shift), t->n);
+}
+
+static void xgboost_end(FILE *file, const struct tr_trees *m)
+{
+    unsigned long long outputs = m->outputs;
+    fputs("],\"tree_info\":[", file);
+    for (size_t k = 0; k < m->forest.trees; k++) fprintf(file, "%s%llu", k > 0 ? "," : "", k % outputs);
+    fprintf(file,
+            "]},\"name\":\"gbtree\"},\"learner_model_param\":{\"base_score\":\"%s\",\"boost_from_average\":"
+            "\"1\",\"num_class\":"
+            "\"%llu\",\"num_feature\":\"%llu\",\"num_target\":\"1\"},\"objective\":",
+            m->loss->trees.xgboost.base_score, outputs > 1 ? outputs : 0,
+            (unsigned long long)(m->columns + text_shift(m)));
+    char classes[32];
+    snprintf(classes, sizeof classes, "%llu", outputs);
+    fprintf(file, "{\"name\":\"%s\",\"%s\":{\"%s\":\"%s\"}}},\"version\":[1,7,0]}\n",
+            m->loss->trees.xgboost.name, m->loss->trees.xgboost.group, m->loss->trees.xgboost.key,
+            m->loss->trees.xgboost.value ? m->loss->trees.xgboost.value : classes);
+}
+
+static int xgboost_write(const struct tr_trees *m, FILE *file)
+{
+    fputs("{\"learner\":{\"attributes\":{},\"feature_names\":[],\"feature_types\":[", file);
+    for (uint64_t c = 0; c < m->columns && m->values; c++)
+        fprintf(file, "%s\"%s\"", c > 0 ? "," : "", m->values[c] > 0 ? "c" : "q");
+    fprintf(file,
+            "],\"gradient_booster\":{\"model\":{"
+            "\"gbtree_model_param\":{\"num_parallel_tree\":\"1\",\"num_trees\":\"%zu\",\"size_leaf_vector\":"
+            "\"0\"},\"trees\":[",
+            m->forest.trees);
+    for (size_t k = 0; k < m->forest.trees; k++) {
+        struct tree t;
+        int status = text_open_tree(m, k, &t);
+        if (status == TR_OK) xgboost_put_tree(file, m, &t, k);
+        text_close_tree(&t);
+        TR_TRY(status);
+    }
+    xgboost_end(file, m);
+    return TR_OK;
+}
+
+/* ---- files ---- */
+
+static int text_fail(const struct text *text)
+{
+    return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", text->path, strerror(errno));
+}
+
+static int text_write_file(const struct tr_trees *m, struct text *text,
+                           int (*write)(const struct tr_trees *, FILE *))
+{
+    text->file = fopen(text->part, "we");
+    if (!text->file) return text_fail(text);
+    int status = write(m, text->file);
+    bool fails = ferror(text->file) || fflush(text->file) != 0 || fsync(fileno(text->file)) < 0;
+    if (status == TR_OK && fails) status = text_fail(text);
+    if (fclose(text->file) != 0 && status == TR_OK) status = text_fail(text);
+    if (status == TR_OK && rename(text->part, text->path) < 0) status = text_fail(text);
+    if (status != TR_OK) unlink(text->part);
+    return status;
+}
+
+static int text_write(const struct tr_trees *m, const char *folder, const char *name,
+                      int (*write)(const struct tr_trees *, FILE *))
+{
+    struct text text = {0};
+    int status = tr_format(&text.path, "%s/%s", folder, name);
+    if (status == TR_OK) status = tr_format(&text.part, "%s/%s.part", folder, name);
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0),
+             old = uselocale(c); /* numbers with a point for a point */
+    if (status == TR_OK) status = text_write_file(m, &text, write);
+    uselocale(old);
+    if (c) freelocale(c);
+    free(text.path);
+    free(text.part);
+    return status;
+}
+
+static int text_write_all(const struct tr_trees *m, const char *folder)
+{
+    TR_TRY(text_write(m, folder, "model.txt", lightgbm_write));
+    return text_write(m, folder, "model.json", xgboost_write);
+}
+
+/* ================ model.h5 ================ */
+
 /* Trees in a file, and what they are asked there.
  *
  * model.h5 has a number for each node of all trees, one tree after the other: /feature (of a leaf 2^32 - 1), /child (the left one,
@@ -6,63 +406,43 @@
  * values /category[category_begin[i]] .. go left at node i, all others right; /tree_begin says where trees begin, tree t being of output t modulo outputs; /base has what
  * the trees of each output are added to, /labels the labels of classes.
  */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "../classified.h"
-#include "trees.h"
-
-/* tr_trees.output */
-enum {
-    PREDICT_LABEL,
-    PREDICT_PROBABILITY,
-    PREDICT_MARGIN,
-    PREDICT_MEAN,
-    PREDICT_LEAVES,
-    PREDICT_CONTRIBUTIONS
-};
-
-/* Columns up to which rows are taken as dense ones. */
-enum { DENSE_COLUMNS = 4096 };
-
-/* ================ the file ================ */
-
-static int bad(const char *what)
+static int model_refuse(const char *what)
 {
     return tr_fail(TR_ERR_DATA, "model.h5: %s", what);
 }
 
 /* A child stands behind its parent, so there is an end to every way down. */
-static int check_trees(const struct tr_trees *m)
+static int model_check_trees(const struct tr_trees *m)
 {
     const struct tr_forest *f = &m->forest;
-    if (f->begin[0] != 0 || f->begin[f->trees] != f->nodes) return bad("tree_begin does not fit the nodes");
+    if (f->begin[0] != 0 || f->begin[f->trees] != f->nodes)
+        return model_refuse("tree_begin does not fit the nodes");
     for (size_t t = 0; t < f->trees; t++) {
         if (f->begin[t] >= f->begin[t + 1] || f->begin[t + 1] > f->nodes)
-            return bad("tree_begin does not ascend");
+            return model_refuse("tree_begin does not ascend");
         const struct tr_node *node = f->node + f->begin[t];
         size_t n = (size_t)(f->begin[t + 1] - f->begin[t]);
         for (size_t i = 0; i < n; i++) {
             if (!(node[i].flags & TR_NODE_CATEGORY) && isnan(node[i].number))
-                return bad("a number of a node is not a number");
+                return model_refuse("a number of a node is not a number");
             if (node[i].feature == (uint32_t)TR_LEAF) continue;
-            if (node[i].feature >= m->columns) return bad("a node splits by a feature that there is not");
+            if (node[i].feature >= m->columns)
+                return model_refuse("a node splits by a feature that there is not");
             if (node[i].child <= i || node[i].child + (size_t)1 >= n)
-                return bad("a child does not stand behind its parent");
+                return model_refuse("a child does not stand behind its parent");
         }
     }
     return TR_OK;
 }
 
-static int check_head(const struct tr_trees *m)
+static int model_check_head(const struct tr_trees *m)
 {
     bool classes = tr_trees_classify(m);
     if (m->columns == 0 || m->columns >= UINT32_MAX || m->outputs == 0 || m->outputs > 100000 ||
         m->forest.trees % m->outputs != 0 || m->forest.nodes >= UINT32_MAX)
-        return bad("its sizes do not fit each other");
+        return model_refuse("its sizes do not fit each other");
     if (classes && m->labels != (m->outputs > 1 ? m->outputs : 2))
-        return bad("there are not as many labels as outputs");
+        return model_refuse("there are not as many labels as outputs");
     return TR_OK;
 }
 
@@ -75,7 +455,7 @@ struct columns {
     uint32_t *category;
 };
 
-static void free_columns(struct columns *c)
+static void columns_free(struct columns *c)
 {
     void *arrays[] = {c->feature, c->child,        c->number,         c->gain,
                       c->weight,  c->missing_left, c->category_begin, c->category};
@@ -83,7 +463,7 @@ static void free_columns(struct columns *c)
 }
 
 /* The values that go left, node by node. */
-static int take_sets_apart(const struct tr_forest *f, struct columns *c)
+static int columns_from_sets(const struct tr_forest *f, struct columns *c)
 {
     size_t capacity = 0;
     TR_TRY(TR_NEW(&c->category_begin, f->nodes + 1));
@@ -100,22 +480,22 @@ static int take_sets_apart(const struct tr_forest *f, struct columns *c)
     return TR_OK;
 }
 
-static int put_sets_together(const struct tr_trees *m, const struct columns *c, struct tr_forest *f)
+static int columns_to_sets(const struct tr_trees *m, const struct columns *c, struct tr_forest *f)
 {
     for (size_t i = 0; i < f->nodes; i++) {
         uint64_t begin = c->category_begin[i], end = c->category_begin[i + 1];
-        if (begin > end || end > c->categories) return bad("category_begin does not ascend");
+        if (begin > end || end > c->categories) return model_refuse("category_begin does not ascend");
         if (begin == end) continue;
-        if (f->node[i].feature >= m->columns) return bad("a leaf has values of a category");
+        if (f->node[i].feature >= m->columns) return model_refuse("a leaf has values of a category");
         for (uint64_t k = begin; k < end; k++)
             if (c->category[k] >= m->values[f->node[i].feature])
-                return bad("a node splits by a value that its column does not have");
+                return model_refuse("a node splits by a value that its column does not have");
         TR_TRY(tr_forest_add_set(f, c->category + begin, (size_t)(end - begin), &f->node[i]));
     }
     return TR_OK;
 }
 
-static int take_apart(const struct tr_forest *f, struct columns *c)
+static int columns_from_forest(const struct tr_forest *f, struct columns *c)
 {
     size_t n = f->nodes;
     TR_TRY(TR_NEW(&c->feature, n));
@@ -135,7 +515,7 @@ static int take_apart(const struct tr_forest *f, struct columns *c)
     return TR_OK;
 }
 
-static int put_together(const struct columns *c, struct tr_forest *f)
+static int columns_to_forest(const struct columns *c, struct tr_forest *f)
 {
     TR_TRY(TR_NEW(&f->node, f->nodes));
     TR_TRY(TR_NEW(&f->note, f->nodes));
@@ -149,7 +529,7 @@ static int put_together(const struct columns *c, struct tr_forest *f)
     return TR_OK;
 }
 
-static int node_fields(struct tr_trees *m, tr_fields *f, struct columns *c)
+static int fields_of_nodes(struct tr_trees *m, tr_fields *f, struct columns *c)
 {
     uint64_t nodes = m->forest.nodes;
     TR_TRY(tr_field_array(f, "tree_begin", TR_FIELD_U64, m->forest.trees + 1, 0,
@@ -168,7 +548,7 @@ static int node_fields(struct tr_trees *m, tr_fields *f, struct columns *c)
                           "the sum of the second derivatives of the node's rows", &c->weight);
 }
 
-static int category_fields(struct tr_trees *m, tr_fields *f, struct columns *c)
+static int fields_of_categories(struct tr_trees *m, tr_fields *f, struct columns *c)
 {
     if (tr_fields_read(f) ? !tr_fields_have(f, "categories") : !m->values) return TR_OK;
     TR_TRY(tr_field_count(f, "categories", &c->categories));
@@ -181,7 +561,7 @@ static int category_fields(struct tr_trees *m, tr_fields *f, struct columns *c)
                           "values of the column that go left at a node; all others go right", &c->category);
 }
 
-static int head_fields(struct tr_trees *m, tr_fields *f)
+static int fields_of_head(struct tr_trees *m, tr_fields *f)
 {
     uint64_t trees = m->forest.trees, nodes = m->forest.nodes, label_column = (uint64_t)m->label_column;
     char *objective = m->loss ? (char *)(uintptr_t)m->loss->objective : NULL;
@@ -189,7 +569,7 @@ static int head_fields(struct tr_trees *m, tr_fields *f)
     if (tr_fields_read(f)) {
         m->loss = tr_loss_of_objective(objective);
         free(objective);
-        if (!m->loss) return bad("its objective is unknown");
+        if (!m->loss) return model_refuse("its objective is unknown");
     }
     TR_TRY(tr_field_count(f, "trees", &trees));
     TR_TRY(tr_field_count(f, "nodes", &nodes));
@@ -203,15 +583,15 @@ static int head_fields(struct tr_trees *m, tr_fields *f)
     m->forest.trees = (size_t)trees;
     m->forest.nodes = (size_t)nodes;
     m->label_column = (int64_t)label_column;
-    return check_head(m);
+    return model_check_head(m);
 }
 
-static int write_texts(const struct tr_trees *m)
+static int text_write_both(const struct tr_trees *m)
 {
     const char *folder;
     if (tr_rank(m->tr) != 0) return TR_OK;
     TR_TRY(tr_job_string(m->job, "output", &folder));
-    return tr_trees_write_texts(m, folder);
+    return text_write_all(m, folder);
 }
 
 int tr_trees_fields(void *model, tr_fields *f)
@@ -220,390 +600,19 @@ int tr_trees_fields(void *model, tr_fields *f)
     struct columns c = {0};
     m->best = m->last.objective;
     if (!tr_fields_read(f)) TR_TRY(tr_model_tell(m->tr, 1, &m->best));
-    TR_TRY(head_fields(m, f));
+    TR_TRY(fields_of_head(m, f));
     TR_TRY(tr_field_array(f, "base", TR_FIELD_F64, m->outputs, 0, "what the trees of an output are added to",
                           &m->base));
     if (m->labels > 0)
         TR_TRY(tr_field_array(f, "labels", TR_FIELD_F32, m->labels, 0, "of classes", &m->label_name));
-    int status = tr_fields_read(f) ? TR_OK : take_apart(&m->forest, &c);
-    if (status == TR_OK && !tr_fields_read(f) && m->values) status = take_sets_apart(&m->forest, &c);
-    if (status == TR_OK) status = node_fields(m, f, &c);
-    if (status == TR_OK) status = category_fields(m, f, &c);
-    if (status == TR_OK && tr_fields_read(f)) status = put_together(&c, &m->forest);
-    if (status == TR_OK && tr_fields_read(f) && m->values) status = put_sets_together(m, &c, &m->forest);
-    if (status == TR_OK && tr_fields_read(f)) status = check_trees(m);
-    if (status == TR_OK && !tr_fields_read(f)) status = write_texts(m);
-    free_columns(&c);
+    int status = tr_fields_read(f) ? TR_OK : columns_from_forest(&m->forest, &c);
+    if (status == TR_OK && !tr_fields_read(f) && m->values) status = columns_from_sets(&m->forest, &c);
+    if (status == TR_OK) status = fields_of_nodes(m, f, &c);
+    if (status == TR_OK) status = fields_of_categories(m, f, &c);
+    if (status == TR_OK && tr_fields_read(f)) status = columns_to_forest(&c, &m->forest);
+    if (status == TR_OK && tr_fields_read(f) && m->values) status = columns_to_sets(m, &c, &m->forest);
+    if (status == TR_OK && tr_fields_read(f)) status = model_check_trees(m);
+    if (status == TR_OK && !tr_fields_read(f)) status = text_write_both(m);
+    columns_free(&c);
     return status;
-}
-
-/* ================ predict ================ */
-
-struct tr_trees_evaluation {
-    struct tr_classified *classified; /* classes */
-    uint64_t rows;                    /* numbers */
-    double squares, absolutes;
-    double mean, spread; /* of the labels: running mean, and Σ (y - mean)² */
-};
-
-static int choose_output(struct tr_trees *m, const tr_query *q)
-{
-    static const char *const flag[] = {
-        [PREDICT_PROBABILITY] = "--probability",
-        [PREDICT_MARGIN] = "--margin",
-        [PREDICT_LEAVES] = "--leaves",
-        [PREDICT_CONTRIBUTIONS] = "--contributions",
-    };
-    m->output = tr_query_command(q) == TR_EVALUATE ? PREDICT_MARGIN
-                : tr_trees_classify(m)             ? PREDICT_LABEL
-                                                   : PREDICT_MEAN;
-    const char *given = NULL;
-    for (int k = 0; k <= PREDICT_CONTRIBUTIONS; k++) {
-        if (!flag[k] || !tr_query_given(q, flag[k])) continue;
-        if (given) return tr_fail(TR_ERR_USAGE, "predict: unexpected %s beside %s", flag[k], given);
-        given = flag[k];
-        m->output = k;
-    }
-    if (m->output == PREDICT_PROBABILITY && !tr_trees_classify(m))
-        return tr_fail(TR_ERR_USAGE,
-                       "--probability expects trees that tell classes apart, and these are of objective %s",
-                       m->loss->objective);
-    if (m->output == PREDICT_CONTRIBUTIONS && m->columns > DENSE_COLUMNS)
-        return tr_fail(TR_ERR_USAGE,
-                       "--contributions expects a model of at most %d features, and this has %llu",
-                       DENSE_COLUMNS, (unsigned long long)m->columns);
-    return TR_OK;
-}
-
-/* Of each output; of contributions, of each feature besides. */
-static int name_outputs(const struct tr_trees *m, tr_query *q)
-{
-    static const char *const what[] = {"label", "probability", "margin", "mean"};
-    bool by_feature = m->output == PREDICT_CONTRIBUTIONS;
-    size_t outputs = m->output == PREDICT_LABEL ? 1 : (size_t)m->outputs,
-           each = by_feature ? (size_t)m->columns + 1 : 1;
-    for (size_t k = 0; k < outputs * each; k++) {
-        char name[2 * TR_LABEL_TEXT + 64], text[TR_LABEL_TEXT] = "base";
-        if (by_feature && k % each < m->columns) tr_query_key_text(q, k % each, m->first_index, text);
-        int n = snprintf(name, sizeof name, "%s", by_feature ? text : what[m->output]);
-        if (outputs > 1) {
-            tr_query_label_text(q, m->label_name[k / each], text);
-            snprintf(name + n, sizeof name - (size_t)n, " of label %s", text);
-        }
-        TR_TRY(tr_query_output(q, name, m->output == PREDICT_LABEL ? TR_AS_LABEL : TR_SHORTEST));
-    }
-    return TR_OK;
-}
-
-/* Leaves of a tree are numbered as in model.txt: in the order of nodes, from 0. */
-static int ready_for_leaves(struct tr_trees *m, tr_query *q)
-{
-    const struct tr_forest *f = &m->forest;
-    TR_TRY(TR_NEW(&m->leaf_number, f->nodes));
-    for (size_t t = 0; t < f->trees; t++) {
-        char name[64];
-        uint32_t leaves = 0;
-        snprintf(name, sizeof name, "leaf of tree %zu", t);
-        TR_TRY(tr_query_output(q, name, 0));
-        for (size_t i = (size_t)f->begin[t]; i < f->begin[t + 1]; i++)
-            m->leaf_number[i] = f->node[i].feature == (uint32_t)TR_LEAF ? leaves++ : 0;
-    }
-    return TR_OK;
-}
-
-int tr_trees_ready(void *model, tr_query *q)
-{
-    struct tr_trees *m = model;
-    TR_TRY(choose_output(m, q));
-    TR_TRY(TR_NEW(&m->evaluation, 1));
-    if (tr_trees_classify(m)) TR_TRY(tr_classified_open((size_t)m->labels, &m->evaluation->classified));
-    if (m->output != PREDICT_CONTRIBUTIONS)
-        TR_TRY(tr_scorer_open(&m->forest, 0, (size_t)m->columns, &m->scorer));
-    tr_query_rows(q, m->columns <= DENSE_COLUMNS ? TR_ROWS_DENSE : TR_ROWS_SPARSE, m->columns,
-                  m->first_index);
-    if (m->label_column < TR_LABEL_AUTO) tr_query_label(q, (int)m->label_column);
-    if (m->output == PREDICT_LEAVES) return ready_for_leaves(m, q);
-    if (m->output == PREDICT_CONTRIBUTIONS) TR_TRY(tr_contributions_open(&m->forest, &m->contributions));
-    return name_outputs(m, q);
-}
-
-/* Margins of some rows, of all outputs of a row together. */
-static void find_margins(struct tr_trees *m, size_t n, double *margin)
-{
-    const struct tr_forest *f = &m->forest;
-    size_t outputs = (size_t)m->outputs;
-    for (size_t i = 0; i < n; i++) memcpy(margin + i * outputs, m->base, outputs * sizeof *margin);
-    for (size_t t = 0; t < f->trees; t++) {
-        const struct tr_node *tree = f->node + f->begin[t];
-        const uint32_t *leaf = tr_scorer_leaves(m->scorer, t);
-        double *to = margin + t % outputs;
-        for (size_t i = 0; i < n; i++) to[i * outputs] += (double)tree[leaf[i]].number;
-    }
-}
-
-static void find_leaves(struct tr_trees *m, size_t n, double *out)
-{
-    const struct tr_forest *f = &m->forest;
-    for (size_t t = 0; t < f->trees; t++) {
-        const uint32_t *leaf = tr_scorer_leaves(m->scorer, t);
-        for (size_t i = 0; i < n; i++) out[i * f->trees + t] = m->leaf_number[f->begin[t] + leaf[i]];
-    }
-}
-
-/* What each row has, `each` numbers. */
-typedef void find_of_rows(struct tr_trees *m, size_t n, double *out);
-static void for_rows(struct tr_trees *m, const tr_batch *rows, find_of_rows *find, size_t each, double *out)
-{
-    for (size_t i = 0; i < rows->n; i += TR_SIDE) {
-        size_t n = tr_min_size(TR_SIDE, rows->n - i);
-        tr_scorer_take(m->scorer, rows, NULL, (size_t)m->columns, i, n);
-        find(m, n, out + i * each);
-    }
-}
-
-static void find_contributions(const struct tr_trees *m, const float *row, size_t n, double *out)
-{
-    size_t outputs = (size_t)m->outputs, columns = (size_t)m->columns;
-    memset(out, 0, n * outputs * (columns + 1) * sizeof *out);
-    for (size_t i = 0; i < n; i++, row += columns, out += outputs * (columns + 1)) {
-        for (size_t k = 0; k < outputs; k++) out[k * (columns + 1) + columns] = m->base[k];
-        tr_contributions_add(&m->contributions, &m->forest, outputs, columns, row, out);
-    }
-}
-
-static void to_probabilities(const struct tr_trees *m, double *margin)
-{
-    double sum = 0, most = -INFINITY;
-    size_t n = (size_t)m->outputs;
-    if (n == 1) *margin = 1 / (1 + exp(-*margin));
-    for (size_t k = 0; k < n && n > 1; k++) most = fmax(most, margin[k]);
-    for (size_t k = 0; k < n && n > 1; k++) sum += margin[k] = exp(margin[k] - most);
-    for (size_t k = 0; k < n && n > 1; k++) margin[k] /= sum;
-}
-
-static size_t class_of(const struct tr_trees *m, const double *margin)
-{
-    size_t best = 0;
-    if (m->outputs == 1) return *margin > 0;
-    for (size_t k = 1; k < m->outputs; k++)
-        if (margin[k] > margin[best]) best = k;
-    return best;
-}
-
-int tr_trees_predict(void *model, tr_query *q, const tr_records *records, double *out)
-{
-    struct tr_trees *m = model;
-    const tr_batch *rows = &records->rows;
-    size_t n = rows->n, outputs = (size_t)m->outputs;
-    double *margin;
-    (void)q;
-    if (m->output == PREDICT_LEAVES) for_rows(m, rows, find_leaves, m->forest.trees, out);
-    if (m->output == PREDICT_CONTRIBUTIONS) find_contributions(m, rows->dense, n, out);
-    if (m->output == PREDICT_LEAVES || m->output == PREDICT_CONTRIBUTIONS) return TR_OK;
-    TR_TRY(TR_NEW(&margin, n * outputs));
-    for_rows(m, rows, find_margins, outputs, margin);
-    for (size_t i = 0; i < n; i++) {
-        double *of = margin + i * outputs;
-        if (m->output == PREDICT_PROBABILITY) to_probabilities(m, of);
-        if (m->output == PREDICT_MEAN && m->loss->mean) *of = m->loss->mean(*of);
-        if (m->output == PREDICT_LABEL) out[i] = (double)m->label_name[class_of(m, of)];
-    }
-    if (m->output != PREDICT_LABEL) memcpy(out, margin, n * outputs * sizeof *out);
-    free(margin);
-    return TR_OK;
-}
-
-/* ================ evaluate ================ */
-
-static int add_classified(struct tr_trees *m, const tr_records *records, size_t i, const double *margin)
-{
-    struct tr_trees_evaluation *e = m->evaluation;
-    float label = records->rows.label[i];
-    size_t is = 0, outputs = (size_t)m->outputs;
-    char text[160];
-    while (is < m->labels && m->label_name[is] != label) is++;
-    snprintf(text, sizeof text, "label %.9g, expected one of the %llu of training", (double)label,
-             (unsigned long long)m->labels);
-    if (is == m->labels) return tr_records_fail(records, i, text);
-    if (outputs == 1) {
-        double loss = m->loss->value(*margin, is == 1 ? 1 : -1, 0);
-        return tr_classified_add(e->classified, is, class_of(m, margin), loss, *margin);
-    }
-    double most = margin[class_of(m, margin)], sum = 0;
-    for (size_t k = 0; k < outputs; k++) sum += exp(margin[k] - most);
-    return tr_classified_add(e->classified, is, class_of(m, margin), log(sum) + most - margin[is], 0);
-}
-
-static void add_number(struct tr_trees *m, double y, double margin)
-{
-    struct tr_trees_evaluation *e = m->evaluation;
-    double error = (m->loss->mean ? m->loss->mean(margin) : margin) - y, from_old = y - e->mean;
-    e->squares += error * error;
-    e->absolutes += fabs(error);
-    e->mean += from_old / (double)(e->rows + 1);
-    e->spread += from_old * (y - e->mean);
-}
-
-int tr_trees_evaluate(void *model, tr_query *q, const tr_records *records, const double *out)
-{
-    struct tr_trees *m = model;
-    const float *label = records->rows.label;
-    (void)q;
-    for (size_t i = 0; i < records->rows.n; i++, out += m->outputs, m->evaluation->rows++) {
-        if (!label || isnan(label[i])) return tr_records_fail(records, i, "expected a label");
-        if (tr_trees_classify(m)) TR_TRY(add_classified(m, records, i, out));
-        else add_number(m, (double)label[i], *out);
-    }
-    return TR_OK;
-}
-
-int tr_trees_figures(void *model, tr_query *q, uint64_t rows)
-{
-    const struct tr_trees *m = model;
-    const struct tr_trees_evaluation *e = m->evaluation;
-    double n = (double)rows;
-    TR_TRY(tr_figure(q, "rows", n, "%llu", (unsigned long long)rows));
-    if (tr_trees_classify(m)) return tr_classified_figures(e->classified, q, m->label_name, true);
-    double r2 = e->spread > 0 ? 1 - e->squares / e->spread : (double)NAN;
-    TR_TRY(tr_figure(q, "rmse", sqrt(e->squares / n), "%.6f", sqrt(e->squares / n)));
-    TR_TRY(tr_figure(q, "mae", e->absolutes / n, "%.6f", e->absolutes / n));
-    return tr_figure(q, "r2", r2, "%.6f", r2);
-}
-
-/* ================ inspect ================ */
-
-/* A name, as it is or between the quotes of Graphviz. */
-static int show_name(tr_query *q, const char *name, bool quoted)
-{
-    for (size_t n; quoted && *name; name += n) {
-        bool special = *name == '"' || *name == '\\';
-        n = special ? 1 : strcspn(name, "\"\\");
-        TR_TRY(tr_print(q, "%s%.*s", special ? "\\" : "", (int)n, name));
-    }
-    return tr_print(q, "%s", name);
-}
-
-/* Of a node: rows for which it is so go left. */
-static int show_question(const struct tr_trees *m, tr_query *q, const struct tr_node *node, bool quoted)
-{
-    char text[TR_LABEL_TEXT];
-    const char *before = "";
-    tr_query_key_text(q, node->feature, m->first_index, text);
-    TR_TRY(tr_print(q, "feature "));
-    TR_TRY(show_name(q, text, quoted));
-    if (!(node->flags & TR_NODE_CATEGORY))
-        return tr_print(q, " <= %.6g%s", (double)node->number,
-                        node->flags & TR_NODE_MISSING_LEFT ? " or missing" : "");
-    TR_TRY(tr_print(q, " in {"));
-    for (uint32_t value = 0; value < node->flags >> TR_NODE_SET_WORDS << 5; value++) {
-        if (!tr_node_has(&m->forest, node, value)) continue;
-        tr_query_value_text(q, node->feature, value, text);
-        TR_TRY(tr_print(q, "%s", before));
-        TR_TRY(show_name(q, text, quoted));
-        before = ", ";
-    }
-    return tr_print(q, "}");
-}
-
-static int show_node(const struct tr_trees *m, tr_query *q, const struct tr_node *tree, size_t at, int depth)
-{
-    const struct tr_node *node = &tree[at];
-    if (node->feature == (uint32_t)TR_LEAF)
-        return tr_print(q, "%*sleaf %.6g\n", 2 * depth, "", (double)node->number);
-    TR_TRY(tr_print(q, "%*s", 2 * depth, ""));
-    TR_TRY(show_question(m, q, node, false));
-    TR_TRY(tr_print(q, "\n"));
-    TR_TRY(show_node(m, q, tree, node->child, depth + 1));
-    return show_node(m, q, tree, node->child + (size_t)1, depth + 1);
-}
-
-/* In the language of Graphviz. */
-static int draw_tree(const struct tr_trees *m, tr_query *q, const struct tr_node *tree, size_t n)
-{
-    TR_TRY(tr_print(q, "digraph tree {\n    node [shape=box]\n"));
-    for (size_t i = 0; i < n; i++) {
-        const struct tr_node *node = &tree[i];
-        bool leaf = node->feature == (uint32_t)TR_LEAF;
-        TR_TRY(tr_print(q, "    %zu [label=\"", i));
-        TR_TRY(leaf ? tr_print(q, "%.6g", (double)node->number) : show_question(m, q, node, true));
-        TR_TRY(tr_print(q, leaf ? "\", shape=ellipse]\n" : "\"]\n"));
-        if (leaf) continue;
-        TR_TRY(tr_print(q, "    %zu -> %lu [label=yes]\n", i, (unsigned long)node->child));
-        TR_TRY(tr_print(q, "    %zu -> %lu [label=no]\n", i, (unsigned long)node->child + 1));
-    }
-    return tr_print(q, "}\n");
-}
-
-struct importance {
-    uint64_t feature, splits;
-    double gain;
-};
-
-static int by_gain(const void *a, const void *b)
-{
-    const struct importance *x = a, *y = b;
-    if (x->gain != y->gain) return x->gain > y->gain ? -1 : 1;
-    return (x->feature > y->feature) - (x->feature < y->feature);
-}
-
-static int show_importance(const struct tr_trees *m, tr_query *q, size_t top)
-{
-    struct importance *of;
-    double all = 0;
-    TR_TRY(TR_NEW(&of, (size_t)m->columns));
-    for (size_t c = 0; c < m->columns; c++) of[c].feature = c;
-    for (size_t i = 0; i < m->forest.nodes; i++) {
-        if (m->forest.node[i].feature == (uint32_t)TR_LEAF) continue;
-        of[m->forest.node[i].feature].splits++;
-        of[m->forest.node[i].feature].gain += (double)m->forest.note[i].gain;
-        all += (double)m->forest.note[i].gain;
-    }
-    qsort(of, (size_t)m->columns, sizeof *of, by_gain);
-    int status = tr_print(q, "%12s  %10s  %10s  %8s\n", "feature", "share", "gain", "splits");
-    for (size_t c = 0; c < tr_min_size(top, (size_t)m->columns) && of[c].splits > 0 && status == TR_OK; c++) {
-        char name[TR_LABEL_TEXT];
-        tr_query_key_text(q, of[c].feature, m->first_index, name);
-        status = tr_print(q, "%12s  %10.6f  %10.6g  %8llu\n", name, of[c].gain / all, of[c].gain,
-                          (unsigned long long)of[c].splits);
-    }
-    free(of);
-    return status;
-}
-
-int tr_trees_inspect(void *model, tr_query *q)
-{
-    const struct tr_trees *m = model;
-    const struct tr_forest *f = &m->forest;
-    long tree = tr_query_number(q, "--tree", -1);
-    if (tree >= 0 && (size_t)tree >= f->trees)
-        return tr_fail(TR_ERR_USAGE, "--tree %ld: there are %zu trees, counted from 0", tree, f->trees);
-    bool graph = tr_query_given(q, "--graphviz"), all = tr_query_given(q, "--importance");
-    if (graph && tree < 0) return tr_fail(TR_ERR_USAGE, "--graphviz expects --tree N");
-    if (graph)
-        return draw_tree(m, q, f->node + f->begin[tree], (size_t)(f->begin[tree + 1] - f->begin[tree]));
-    if (tree >= 0) return show_node(m, q, f->node + f->begin[tree], 0, 0);
-    if (all) return show_importance(m, q, (size_t)m->columns);
-    tr_line(q, "objective", "%s, %.9g", m->loss->objective, m->best);
-    tr_line(q, "trees", "%zu, of %.1f leaves on average", f->trees,
-            ((double)f->nodes / fmax(1, (double)f->trees) + 1) / 2);
-    if (m->outputs > 1) tr_line(q, "outputs", "%llu, one for each label", (unsigned long long)m->outputs);
-    tr_line(q, "features", "%llu, the first has index %llu", (unsigned long long)m->columns,
-            (unsigned long long)m->first_index);
-    tr_line(q, "trained on", "%llu rows", (unsigned long long)m->total_rows);
-    TR_TRY(tr_print(q, "\n"));
-    return show_importance(m, q, (size_t)tr_query_number(q, "--top", 10));
-}
-
-void tr_trees_saved_close(struct tr_trees *m)
-{
-    if (m->evaluation) tr_classified_close(&m->evaluation->classified);
-    free(m->evaluation);
-    free(m->leaf_number);
-    tr_contributions_close(&m->contributions);
-    tr_scorer_close(&m->scorer);
-    free(m->label_name);
-    free(m->base);
-    free(m->direction);
-    free(m->values);
-    tr_forest_free(&m->forest);
 }

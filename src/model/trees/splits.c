@@ -1,9 +1,24 @@
-/* The best split of a leaf by a column, from the sums of its bins. */
+/* The best split of a leaf by one column. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "trees.h"
 
-static inline float gain_of(const struct tr_scan *s, float g, float h)
+/* ================ ranges of numbers ================ */
+
+/* The best split of a leaf by a column, from the sums of its bins. */
+/* Returns the gain of a child whose gradients sum to g and second derivatives to h.
+ *
+ * @param [out] value  of the child as a leaf, within its bounds
+ */
+static inline float child_gain(const struct tr_scan *s, float g, float h, float l2, float *value)
+{
+    float v = -g / (h + l2);
+    *value = v < s->low ? s->low : v > s->high ? s->high : v;
+    return -*value * (2 * g + (h + l2) * *value);
+}
+
+static inline float split_gain(const struct tr_scan *s, float g, float h)
 {
     float other_g = s->all_gradient - g, other_h = s->all_curvature - h;
     float value = g * g / (h + s->l2) + other_g * other_g / (other_h + s->l2) - s->parent;
@@ -12,13 +27,13 @@ static inline float gain_of(const struct tr_scan *s, float g, float h)
 
 /* As scan_bins(), for so few bins that vectors do not pay: columns of two bins are many where rows are sparse. */
 enum { FEW_BINS = 4 };
-static void scan_few(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair left,
-                     struct tr_split *best, uint32_t column, bool missing_left)
+static void scan_few_bins(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair left,
+                          struct tr_split *best, uint32_t column, bool missing_left)
 {
     for (size_t t = 0; t < n; t++) {
         left += hist[t];
-        float gain = gain_of(s, (float)(int32_t)tr_pair_gradient(left) * s->gradient,
-                             (float)tr_pair_curvature(left) * s->curvature);
+        float gain = split_gain(s, (float)(int32_t)tr_pair_gradient(left) * s->gradient,
+                                (float)tr_pair_curvature(left) * s->curvature);
         if (gain > best->gain)
             *best = (struct tr_split){.gain = gain,
                                       .column = column,
@@ -29,15 +44,15 @@ static void scan_few(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_
 }
 
 /* The first of the bins whose gain is largest, if that is above *most; n if none is. Gains above 0 have the order of their bits. */
-TR_CPU_CLONES static size_t best_bin(const struct tr_scan *s, const tr_pair *sum, size_t n, float *most)
+TR_CPU_CLONES static size_t scan_best_bin(const struct tr_scan *s, const tr_pair *sum, size_t n, float *most)
 {
     union {
         float gain;
         int32_t bits;
     } of[TR_BINS], best = {*most};
     for (size_t t = 0; t < n; t++)
-        of[t].gain = gain_of(s, (float)(int32_t)tr_pair_gradient(sum[t]) * s->gradient,
-                             (float)tr_pair_curvature(sum[t]) * s->curvature);
+        of[t].gain = split_gain(s, (float)(int32_t)tr_pair_gradient(sum[t]) * s->gradient,
+                                (float)tr_pair_curvature(sum[t]) * s->curvature);
     int32_t largest = best.bits;
     for (size_t t = 0; t < n; t++) largest = of[t].bits > largest ? of[t].bits : largest;
     if (largest == best.bits) return n;
@@ -54,11 +69,11 @@ static void scan_bins(const struct tr_scan *s, const tr_pair *hist, size_t n, tr
     tr_pair sum[TR_BINS], left = before;
     float most = best->gain;
     if (n < FEW_BINS) {
-        scan_few(s, hist, n, before, best, column, missing_left);
+        scan_few_bins(s, hist, n, before, best, column, missing_left);
         return;
     }
     for (size_t t = 0; t < n; t++) sum[t] = left += hist[t];
-    size_t at = best_bin(s, sum, n, &most);
+    size_t at = scan_best_bin(s, sum, n, &most);
     if (at < n)
         *best = (struct tr_split){.gain = most,
                                   .column = column,
@@ -67,13 +82,31 @@ static void scan_bins(const struct tr_scan *s, const tr_pair *hist, size_t n, tr
                                   .left = sum[at]};
 }
 
-static bool is_drawn(const struct tr_trees *m, size_t column)
+static bool column_is_drawn(const struct tr_trees *m, size_t column)
 {
     double part = m->o->columns;
     if (part >= 1) return true;
     uint64_t random =
         tr_mix(tr_mix(tr_mix(m->seed) ^ (m->tree.round * m->outputs + m->tree.output)) + column);
     return (double)(random >> 11) < part * 0x1p53;
+}
+
+static void scan_bounded(const struct tr_scan *s, int direction, const tr_pair *hist, size_t n,
+                         tr_pair before, struct tr_split *best, uint32_t column, bool missing_left)
+{
+    tr_pair left = before;
+    for (size_t t = 0; t < n; t++) {
+        left += hist[t];
+        float g = (float)tr_pair_gradient(left) * s->gradient,
+              h = (float)tr_pair_curvature(left) * s->curvature, other_g = s->all_gradient - g,
+              other_h = s->all_curvature - h, value, other;
+        if (h < s->least || other_h < s->least) continue;
+        float gain =
+            child_gain(s, g, h, s->l2, &value) + child_gain(s, other_g, other_h, s->l2, &other) - s->parent;
+        if (!(gain > best->gain) || (float)direction * (other - value) < 0) continue;
+        *best = (struct tr_split){
+            .gain = gain, .column = column, .bin = (uint32_t)t, .missing_left = missing_left, .left = left};
+    }
 }
 
 /* Of numbers, of which some may be missing: these go either way. */
@@ -86,10 +119,98 @@ static void scan_numbers(const struct tr_trees *m, const struct tr_scan *s, cons
     for (int left = 0; left <= (missing != 0); left++) {
         size_t n = numbers - 1 + (missing != 0 && !left);
         tr_pair before = left ? missing : 0;
-        if (m->direction) tr_scan_bounded(s, m->direction[c], hist, n, before, best, (uint32_t)c, left);
+        if (m->direction) scan_bounded(s, m->direction[c], hist, n, before, best, (uint32_t)c, left);
         else scan_bins(s, hist, n, before, best, (uint32_t)c, left);
     }
 }
+
+/* ================ sets of categories ================ */
+
+/* Splits of columns of categories: values are sorted by their mean gradient, and of this order some of the first, or of the last, go
+ * left; of two classes or squared errors no other sets are better (Fisher 1958; Ke et al., LightGBM, NIPS 2017). What keeps rare
+ * values from being learnt by heart is LightGBM's, too: sums are smoothed, the two children are shrunk more than those of numbers,
+ * few values go left at once, and so many rows at least come with them. */
+enum { ONE_VALUE = 4 }; /* up to so many values each is tried alone */
+
+static int category_compare(const void *a, const void *b)
+{
+    const struct tr_category_value *x = a, *y = b;
+    if (x->order != y->order) return x->order < y->order ? -1 : 1;
+    return (x->bin > y->bin) - (x->bin < y->bin);
+}
+
+static float category_gain(const struct tr_scan *s, float g, float h, float l2)
+{
+    float value;
+    return child_gain(s, g, h, l2, &value) +
+           child_gain(s, s->all_gradient - g, s->all_curvature - h, l2, &value) - s->parent;
+}
+
+/* The first n values of a list that is gone through by `step` go left. */
+static void category_set_split(const struct tr_category_value *value, ptrdiff_t step, size_t n,
+                               const tr_pair *hist, float gain, uint32_t column, struct tr_split *best)
+{
+    *best = (struct tr_split){.gain = gain, .column = column, .values = (uint16_t)n};
+    for (size_t i = 0; i < n; i++, value += step) {
+        best->value[i] = (uint16_t)value->bin;
+        best->left += hist[value->bin];
+    }
+}
+
+static void category_scan_single(const struct tr_scan *s, const struct tr_category_value *value, size_t n,
+                                 const tr_pair *hist, uint32_t column, struct tr_split *best)
+{
+    for (size_t i = 0; i < n; i++) {
+        float g = value[i].gradient, h = value[i].curvature, gain = category_gain(s, g, h, s->l2);
+        if (h >= s->least && s->all_curvature - h >= s->least && gain > best->gain)
+            category_set_split(&value[i], 1, 1, hist, gain, column, best);
+    }
+}
+
+/* From one end of the order. */
+static void category_scan_order(const struct tr_scan *s, const struct tr_trees_options *o,
+                                const struct tr_category_value *value, ptrdiff_t step, size_t n,
+                                const tr_pair *hist, uint32_t column, struct tr_split *best)
+{
+    float g = 0, h = 0, fresh = 0, least = (float)o->category_rows * s->row;
+    size_t most = tr_min_size((n + 1) / 2, (size_t)o->category_values);
+    for (size_t i = 0; i < most; i++) {
+        const struct tr_category_value *v = value + step * (ptrdiff_t)i;
+        g += v->gradient;
+        h += v->curvature;
+        fresh += v->curvature;
+        float other_h = s->all_curvature - h;
+        if (other_h < s->least || other_h < least) return;
+        if (h < s->least || fresh < least) continue;
+        fresh = 0;
+        float gain = category_gain(s, g, h, s->l2 + (float)o->category_l2);
+        if (gain > best->gain) category_set_split(value, step, i + 1, hist, gain, column, best);
+    }
+}
+
+static void scan_category(struct tr_category_value *value, const struct tr_scan *s,
+                          const struct tr_trees_options *o, const tr_pair *hist, size_t n, uint32_t column,
+                          struct tr_split *best)
+{
+    float smoothing = (float)o->category_smoothing, least = n > ONE_VALUE ? smoothing * s->row : 0;
+    size_t used = 0;
+    for (size_t b = 0; b < n; b++) {
+        float g = (float)tr_pair_gradient(hist[b]) * s->gradient,
+              h = (float)tr_pair_curvature(hist[b]) * s->curvature;
+        if (hist[b] != 0 && h >= least)
+            value[used++] = (struct tr_category_value){g / (h + smoothing), g, h, (uint32_t)b};
+    }
+    if (used == 0) return;
+    if (n <= ONE_VALUE) {
+        category_scan_single(s, value, used, hist, column, best);
+        return;
+    }
+    qsort(value, used, sizeof *value, category_compare);
+    category_scan_order(s, o, value, 1, used, hist, column, best);
+    category_scan_order(s, o, value + used - 1, -1, used, hist, column, best);
+}
+
+/* ================ the splits of a column ================ */
 
 bool tr_scan_begin(const struct tr_trees *m, const struct tr_leaf_sums *leaf, double part, struct tr_scan *s)
 {
@@ -108,7 +229,7 @@ bool tr_scan_begin(const struct tr_trees *m, const struct tr_leaf_sums *leaf, do
                           .parent = (float)(G * G / (H + m->o->l2)),
                           .low = leaf->low,
                           .high = leaf->high};
-    if (m->direction) s->parent = tr_child_gain(s, s->all_gradient, s->all_curvature, s->l2, &value);
+    if (m->direction) s->parent = child_gain(s, s->all_gradient, s->all_curvature, s->l2, &value);
     s->nothing = (float)fmax(m->o->gamma, 1e-6);
     return s->all_curvature >= 2 * s->least;
 }
@@ -119,10 +240,10 @@ void tr_scan_column(const struct tr_trees *m, const struct tr_scan *s, const tr_
     const struct tr_column_bins *column = &m->bins.column[c];
     if (column->bins < 2) return;
     tr_pair apart = s->sum - hist[column->zero]; /* one of two children has no more than these rows */
-    if ((float)tr_pair_curvature(apart) * s->curvature < s->least || !is_drawn(m, c)) return;
+    if ((float)tr_pair_curvature(apart) * s->curvature < s->least || !column_is_drawn(m, c)) return;
     if (column->category)
-        tr_scan_category(m->categories, s, m->o, hist, (size_t)column->bins - column->missing, (uint32_t)c,
-                         best);
+        scan_category(m->categories, s, m->o, hist, (size_t)column->bins - column->missing, (uint32_t)c,
+                      best);
     else scan_numbers(m, s, hist, c, best);
 }
 

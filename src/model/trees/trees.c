@@ -1,13 +1,12 @@
-#include "../labels.h"
-#include "trees.h"
-
+/* Gradient boosted trees: options, data, stage. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../auc.h"
-#include "../labels.h"
 #include "../initial.h"
+#include "../labels.h"
+#include "trees.h"
 
 /* What workers sum up for an evaluation. */
 enum { LOSS, WEIGHT, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
@@ -19,6 +18,161 @@ enum { MOST_CLASSES = 1000 };
 static uint64_t most_rows(const struct tr_trees_options *o)
 {
     return UINT32_MAX / ((1u << o->bits) - 1);
+}
+
+size_t tr_trees_class_of(const struct tr_trees *m, float label)
+{
+    return tr_label_place(m->label_name, (size_t)m->labels, label);
+}
+
+/* ================ model.init ================ */
+
+/* model.init: the trees of another model come first, and new ones learn what they leave. Rank 0 reads it for all. */
+static int initial_refuse(const struct tr_trees *m, const char *what)
+{
+    return tr_fail(TR_ERR_DATA, "%s: model.init %s: %s", tr_job_where(m->job, "model.init"), m->o->init,
+                   what);
+}
+
+static int initial_check(const struct tr_trees *m, const struct tr_trees *from)
+{
+    if (from->columns != m->columns || from->first_index != m->first_index)
+        return initial_refuse(m, "it has other columns than the training data");
+    if (from->loss != m->loss || from->outputs != m->outputs)
+        return initial_refuse(m, "it has another model.objective");
+    if (from->labels != m->labels ||
+        (m->labels > 0 &&
+         memcmp(from->label_name, m->label_name, (size_t)m->labels * sizeof *m->label_name) != 0))
+        return initial_refuse(m, "its labels are not those of the training data");
+    return TR_OK;
+}
+
+/* Values that go left at a node have other numbers here. */
+static int initial_renumber(const struct tr_forest *from, const tr_saved_values *values, struct tr_node *node,
+                            struct tr_forest *to)
+{
+    const struct tr_node old = *node;
+    uint32_t *number = NULL;
+    size_t n = 0, capacity = 0;
+    int status = TR_OK;
+    for (uint32_t value = 0; value < old.flags >> TR_NODE_SET_WORDS << 5 && status == TR_OK; value++) {
+        if (!tr_node_has(from, &old, value)) continue;
+        status = TR_GROW(&number, &capacity, n + 1);
+        if (status == TR_OK) status = tr_saved_value_number(values, old.feature, value, &number[n++]);
+    }
+    if (status == TR_OK) status = tr_forest_add_set(to, number, n, node);
+    free(number);
+    return status;
+}
+
+static int initial_add_trees(struct tr_trees *m, const struct tr_trees *from, const tr_saved_values *values)
+{
+    struct tr_forest *f = &m->forest;
+    TR_TRY(initial_check(m, from));
+    for (size_t t = 0; t < from->forest.trees; t++) {
+        size_t first = (size_t)from->forest.begin[t];
+        TR_TRY(tr_forest_add(f, from->forest.node + first, from->forest.note + first,
+                             (size_t)from->forest.begin[t + 1] - first));
+    }
+    for (size_t i = 0; i < f->nodes; i++)
+        if (f->node[i].flags & TR_NODE_CATEGORY)
+            TR_TRY(initial_renumber(&from->forest, values, &f->node[i], f));
+    memcpy(m->base, from->base, (size_t)m->outputs * sizeof *m->base);
+    return TR_OK;
+}
+
+static int initial_broadcast(struct tr_trees *m)
+{
+    struct tr_forest *f = &m->forest;
+    uint64_t size[3] = {f->trees, f->nodes, f->set_words};
+    TR_TRY(tr_broadcast(m->tr, TR_SET_ALL, 0, size, sizeof size));
+    f->trees = (size_t)size[0];
+    f->nodes = (size_t)size[1];
+    f->set_words = (size_t)size[2];
+    int status = TR_GROW(&f->begin, &f->begin_capacity, f->trees + 1);
+    if (status == TR_OK) status = TR_GROW(&f->node, &f->node_capacity, f->nodes);
+    if (status == TR_OK) status = TR_GROW(&f->note, &f->note_capacity, f->nodes);
+    if (status == TR_OK) status = TR_GROW(&f->set, &f->set_capacity, f->set_words);
+    TR_TRY(tr_agree(m->tr, status));
+    if (f->trees == 0) f->begin[0] = 0;
+    TR_TRY(tr_broadcast(m->tr, TR_SET_ALL, 0, f->begin, (f->trees + 1) * sizeof *f->begin));
+    TR_TRY(tr_broadcast(m->tr, TR_SET_ALL, 0, f->node, f->nodes * sizeof *f->node));
+    TR_TRY(tr_broadcast(m->tr, TR_SET_ALL, 0, f->note, f->nodes * sizeof *f->note));
+    if (f->set_words > 0) TR_TRY(tr_broadcast(m->tr, TR_SET_ALL, 0, f->set, f->set_words * sizeof *f->set));
+    TR_TRY(tr_broadcast(m->tr, TR_SET_ALL, 0, m->base, (size_t)m->outputs * sizeof *m->base));
+    m->initial = f->trees;
+    return TR_OK;
+}
+
+static int initial_read(struct tr_trees *m)
+{
+    void *model = NULL;
+    tr_saved_values *values = NULL;
+    if (!*m->o->init) return TR_OK;
+    TR_TRY(tr_agree(m->tr, TR_NEW(&m->base, (size_t)m->outputs)));
+    TR_TRY(tr_model_load_coded(m->tr, m->o->init, &model, &values));
+    int status = tr_agree(m->tr, model ? initial_add_trees(m, model, values) : TR_OK);
+    if (status == TR_OK) status = initial_broadcast(m);
+    tr_saved_values_close(&values);
+    tr_model_unload(m->tr, &model);
+    if (status == TR_OK) tr_say(m->tr, "begins with:   %zu trees of %s", m->initial, m->o->init);
+    return status;
+}
+
+static int initial_add_scores(const struct tr_trees *m, const tr_data *data, float *score)
+{
+    struct tr_scorer *s = NULL;
+    size_t rows = data->rows.n;
+    if (m->initial == 0) return TR_OK;
+    int status = tr_scorer_open(&m->forest, 0, (size_t)m->columns, &s);
+    for (size_t i = 0, n; status == TR_OK && (n = tr_data_ready(data, i, tr_min_size(TR_SIDE, rows - i))) > 0;
+         i += n) {
+        tr_scorer_read(s, &data->rows, data->keys, (size_t)m->columns, i, n);
+        tr_scorer_add(s, (size_t)m->outputs, n, score + i, rows);
+    }
+    tr_scorer_close(&s);
+    return status;
+}
+
+/* ================ model.monotone ================ */
+
+/* Monotone constraints: what is predicted does not fall (up) or rise (down) with a column's numbers. A split by such a column has
+ * children in that order, and no leaf below either may pass the middle between them (LightGBM's basic method). */
+/* «name: up» */
+static int monotone_read_pair(struct tr_trees *m, const char *pair)
+{
+    const char *colon = strrchr(pair, ':'), *word = colon ? colon + 1 + strspn(colon + 1, " ") : "";
+    char *name;
+    uint64_t column;
+    int direction = strcmp(word, "up") == 0 ? 1 : strcmp(word, "down") == 0 ? -1 : 0;
+    if (direction == 0)
+        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone: «%s»: expected «column: up» or «column: down»",
+                       tr_job_where(m->job, "model.monotone"), pair);
+    pair += strspn(pair, " ");
+    TR_TRY(tr_format(&name, "%.*s", (int)(colon - pair), pair));
+    bool found = tr_data_column(m->train, name, &column);
+    free(name);
+    if (!found)
+        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone: «%s»: the training data have no such column",
+                       tr_job_where(m->job, "model.monotone"), pair);
+    if (m->values && m->values[column] > 0)
+        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone: «%s»: a category has no order",
+                       tr_job_where(m->job, "model.monotone"), pair);
+    m->direction[column] = (int8_t)direction;
+    return TR_OK;
+}
+
+static int monotone_read(struct tr_trees *m)
+{
+    const struct tr_job_list *list = &m->o->monotone;
+    double part;
+    if (list->n == 0) return TR_OK;
+    if (m->outputs > 1 || tr_trees_is_quantile(m, &part))
+        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone is not for model.objective %s",
+                       tr_job_where(m->job, "model.monotone"), m->loss->objective);
+    TR_TRY(TR_NEW(&m->direction, (size_t)m->columns));
+    for (size_t i = 0; i < list->n; i++) TR_TRY(monotone_read_pair(m, list->item[i]));
+    return TR_OK;
 }
 
 /* ---- opening ---- */
@@ -86,11 +240,6 @@ static int find_values(struct tr_trees *m)
     return TR_OK;
 }
 
-size_t tr_trees_class_of(const struct tr_trees *m, float label)
-{
-    return tr_label_place(m->label_name, (size_t)m->labels, label);
-}
-
 static int name_labels(struct tr_trees *m)
 {
     if (!tr_trees_classify(m)) return TR_OK;
@@ -148,17 +297,17 @@ static int open_rows(struct tr_trees *m)
     m->outputs = m->loss->joint ? tr_max_size(m->train->labels, 2) : 1;
     int status = name_labels(m);
     if (status == TR_OK) status = find_values(m);
-    if (status == TR_OK) status = tr_trees_find_directions(m);
+    if (status == TR_OK) status = monotone_read(m);
     bool works = tr_roles(m->tr) & TR_SLAVE;
     m->label = m->train->rows.label;
     if (status == TR_OK && works) status = number_rows(m);
     TR_TRY(tr_agree(m->tr, status));
     TR_TRY(tr_agree(m->tr, tr_trees_weigh(m)));
-    return tr_trees_begin_with(m);
+    return initial_read(m);
 }
 
 /* Keys that one objective alone has a use for. */
-static int refuse(const tr_job *job, const char *key, const char *why)
+static int refuse_key(const tr_job *job, const char *key, const char *why)
 {
     return tr_fail(TR_ERR_CONFIG, "%s: %s is %s", tr_job_where(job, key), key, why);
 }
@@ -169,16 +318,16 @@ static int check(const tr_job *job, const void *options)
     const struct tr_loss *loss = tr_objective_losses[o->objective]; /* NULL: auto */
     enum tr_loss_shape shape = loss ? loss->shape : TR_SHAPE_NONE;
     if (tr_job_given(job, "model.quantile") && shape != TR_SHAPE_QUANTILE)
-        return refuse(job, "model.quantile", "for model.objective quantile");
+        return refuse_key(job, "model.quantile", "for model.objective quantile");
     if (tr_job_given(job, "model.delta") && shape != TR_SHAPE_DELTA)
-        return refuse(job, "model.delta", "for model.objective huber");
+        return refuse_key(job, "model.delta", "for model.objective huber");
     if (tr_job_given(job, "solve.votes") && o->parallel != TR_PARALLEL_VOTING)
-        return refuse(job, "solve.votes", "for solve.parallel voting");
+        return refuse_key(job, "solve.votes", "for solve.parallel voting");
     if (*o->class_weights && loss && !tr_loss_classifies(loss))
-        return refuse(job, "model.class_weights", "for classes");
+        return refuse_key(job, "model.class_weights", "for classes");
     if (o->top > 0 && o->rows >= 1)
-        return refuse(job, "solve.top_share",
-                      "of rows that are there in any case: solve.row_share is of the others");
+        return refuse_key(job, "solve.top_share",
+                          "of rows that are there in any case: solve.row_share is of the others");
     if (*o->init) TR_TRY(tr_check_initial(job, o->init));
     return tr_class_weights_check(job, o->class_weights);
 }
@@ -205,7 +354,7 @@ static int open_model(tr_context *tr, const void *options, void *model)
 static void close_model(void *model)
 {
     struct tr_trees *m = model;
-    tr_trees_saved_close(m);
+    tr_trees_answers_close(m);
     tr_grower_close(m);
     tr_bins_free(&m->bins);
     tr_binned_free(&m->rows);
@@ -276,12 +425,12 @@ static int open_scores(const struct tr_trees *m, const tr_data *data, float **sc
     TR_TRY(TR_NEW(score, n * (size_t)m->outputs));
     for (size_t k = 0; k < m->outputs; k++)
         for (size_t i = 0; i < n; i++) (*score)[k * n + i] = (float)m->base[k];
-    return tr_trees_add_initial(m, data, *score);
+    return initial_add_scores(m, data, *score);
 }
 
 /* Their numbers are needed no longer then. */
-static int take_rows(const struct tr_trees *m, tr_data *data, bool bundle, struct tr_binned *rows,
-                     float **score)
+static int bin_rows(const struct tr_trees *m, tr_data *data, bool bundle, struct tr_binned *rows,
+                    float **score)
 {
     if (m->initial > 0) TR_TRY(open_scores(m, data, score));
     TR_TRY(tr_bins_apply(&m->bins, data, bundle, rows));
@@ -300,8 +449,8 @@ static int prepare(tr_worker *me, void *state)
            together = votes ? 1 : tr_min_size(TR_MOST_TOGETHER, (size_t)m->o->leaves / 2);
     TR_TRY(tr_trees_merge_open(m->tr, &m->bins, m->members, told, together, &m->merge));
     if (!m->base) TR_TRY(find_base(m));
-    TR_TRY(take_rows(m, m->train, m->members == 1, &m->rows, &m->score));
-    if (m->test) TR_TRY(take_rows(m, m->test, true, &m->test_rows, &m->test_score));
+    TR_TRY(bin_rows(m, m->train, m->members == 1, &m->rows, &m->score));
+    if (m->test) TR_TRY(bin_rows(m, m->test, true, &m->test_rows, &m->test_score));
     m->tested = m->initial;
     TR_TRY(tr_trees_divide_columns(m));
     if (!m->train->on_disk) TR_TRY(tr_bins_by_column(&m->rows)); /* splits are made faster by them */
@@ -440,7 +589,7 @@ static int find_area(struct tr_trees *m)
 /* What travels: sums of columns, to their owners among those who have the same columns, unless all ranks share memory; and where
  * columns are divided, a bit for each row of a leaf that is. */
 enum { SENT, HISTOGRAMS, MERGES, BINS, SIDES, SIDE_BYTES, TOLD };
-static int tell_bytes(const struct tr_trees *m)
+static int report_traffic(const struct tr_trees *m)
 {
     double workers = tr_workers(m->tr), sum[TOLD] = {0}, groups = workers;
     char how[160] = "added up in memory that all ranks share";
@@ -496,7 +645,7 @@ static int train_model(void *model)
     TR_TRY(tr_run(m->tr, &stage));
     tr_say(m->tr, "model:         %zu trees of %.1f leaves", m->forest.trees,
            ((double)m->forest.nodes / fmax(1, (double)m->forest.trees) + 1) / 2);
-    TR_TRY(tell_bytes(m));
+    TR_TRY(report_traffic(m));
     return find_area(m);
 }
 

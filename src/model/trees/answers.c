@@ -1,0 +1,393 @@
+/* predict, evaluate and inspect for trees. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../classified.h"
+#include "trees.h"
+
+/* tr_trees.output */
+enum {
+    PREDICT_LABEL,
+    PREDICT_PROBABILITY,
+    PREDICT_MARGIN,
+    PREDICT_MEAN,
+    PREDICT_LEAVES,
+    PREDICT_CONTRIBUTIONS
+};
+
+/* Columns up to which rows are taken as dense ones. */
+enum { DENSE_COLUMNS = 4096 };
+
+/* ================ predict ================ */
+
+struct tr_trees_evaluation {
+    struct tr_classified *classified; /* classes */
+    uint64_t rows;                    /* numbers */
+    double squares, absolutes;
+    double mean, spread; /* of the labels: running mean, and Σ (y - mean)² */
+};
+
+static int predict_choose_output(struct tr_trees *m, const tr_query *q)
+{
+    static const char *const flag[] = {
+        [PREDICT_PROBABILITY] = "--probability",
+        [PREDICT_MARGIN] = "--margin",
+        [PREDICT_LEAVES] = "--leaves",
+        [PREDICT_CONTRIBUTIONS] = "--contributions",
+    };
+    m->output = tr_query_command(q) == TR_EVALUATE ? PREDICT_MARGIN
+                : tr_trees_classify(m)             ? PREDICT_LABEL
+                                                   : PREDICT_MEAN;
+    const char *given = NULL;
+    for (int k = 0; k <= PREDICT_CONTRIBUTIONS; k++) {
+        if (!flag[k] || !tr_query_given(q, flag[k])) continue;
+        if (given) return tr_fail(TR_ERR_USAGE, "predict: unexpected %s beside %s", flag[k], given);
+        given = flag[k];
+        m->output = k;
+    }
+    if (m->output == PREDICT_PROBABILITY && !tr_trees_classify(m))
+        return tr_fail(TR_ERR_USAGE,
+                       "--probability expects trees that tell classes apart, and these are of objective %s",
+                       m->loss->objective);
+    if (m->output == PREDICT_CONTRIBUTIONS && m->columns > DENSE_COLUMNS)
+        return tr_fail(TR_ERR_USAGE,
+                       "--contributions expects a model of at most %d features, and this has %llu",
+                       DENSE_COLUMNS, (unsigned long long)m->columns);
+    return TR_OK;
+}
+
+/* Of each output; of contributions, of each feature besides. */
+static int predict_name_outputs(const struct tr_trees *m, tr_query *q)
+{
+    static const char *const what[] = {"label", "probability", "margin", "mean"};
+    bool by_feature = m->output == PREDICT_CONTRIBUTIONS;
+    size_t outputs = m->output == PREDICT_LABEL ? 1 : (size_t)m->outputs,
+           each = by_feature ? (size_t)m->columns + 1 : 1;
+    for (size_t k = 0; k < outputs * each; k++) {
+        char name[2 * TR_LABEL_TEXT + 64], text[TR_LABEL_TEXT] = "base";
+        if (by_feature && k % each < m->columns) tr_query_key_text(q, k % each, m->first_index, text);
+        int n = snprintf(name, sizeof name, "%s", by_feature ? text : what[m->output]);
+        if (outputs > 1) {
+            tr_query_label_text(q, m->label_name[k / each], text);
+            snprintf(name + n, sizeof name - (size_t)n, " of label %s", text);
+        }
+        TR_TRY(tr_query_output(q, name, m->output == PREDICT_LABEL ? TR_AS_LABEL : TR_SHORTEST));
+    }
+    return TR_OK;
+}
+
+/* Leaves of a tree are numbered as in model.txt: in the order of nodes, from 0. */
+static int predict_number_leaves(struct tr_trees *m, tr_query *q)
+{
+    const struct tr_forest *f = &m->forest;
+    TR_TRY(TR_NEW(&m->leaf_number, f->nodes));
+    for (size_t t = 0; t < f->trees; t++) {
+        char name[64];
+        uint32_t leaves = 0;
+        snprintf(name, sizeof name, "leaf of tree %zu", t);
+        TR_TRY(tr_query_output(q, name, 0));
+        for (size_t i = (size_t)f->begin[t]; i < f->begin[t + 1]; i++)
+            m->leaf_number[i] = f->node[i].feature == (uint32_t)TR_LEAF ? leaves++ : 0;
+    }
+    return TR_OK;
+}
+
+int tr_trees_ready(void *model, tr_query *q)
+{
+    struct tr_trees *m = model;
+    TR_TRY(predict_choose_output(m, q));
+    TR_TRY(TR_NEW(&m->evaluation, 1));
+    if (tr_trees_classify(m)) TR_TRY(tr_classified_open((size_t)m->labels, &m->evaluation->classified));
+    if (m->output != PREDICT_CONTRIBUTIONS)
+        TR_TRY(tr_scorer_open(&m->forest, 0, (size_t)m->columns, &m->scorer));
+    tr_query_rows(q, m->columns <= DENSE_COLUMNS ? TR_ROWS_DENSE : TR_ROWS_SPARSE, m->columns,
+                  m->first_index);
+    if (m->label_column < TR_LABEL_AUTO) tr_query_label(q, (int)m->label_column);
+    if (m->output == PREDICT_LEAVES) return predict_number_leaves(m, q);
+    if (m->output == PREDICT_CONTRIBUTIONS) TR_TRY(tr_contributions_open(&m->forest, &m->contributions));
+    return predict_name_outputs(m, q);
+}
+
+/* Margins of some rows, of all outputs of a row together. */
+static void rows_find_margins(struct tr_trees *m, size_t n, double *margin)
+{
+    const struct tr_forest *f = &m->forest;
+    size_t outputs = (size_t)m->outputs;
+    for (size_t i = 0; i < n; i++) memcpy(margin + i * outputs, m->base, outputs * sizeof *margin);
+    for (size_t t = 0; t < f->trees; t++) {
+        const struct tr_node *tree = f->node + f->begin[t];
+        const uint32_t *leaf = tr_scorer_leaves(m->scorer, t);
+        double *to = margin + t % outputs;
+        for (size_t i = 0; i < n; i++) to[i * outputs] += (double)tree[leaf[i]].number;
+    }
+}
+
+static void rows_find_leaves(struct tr_trees *m, size_t n, double *out)
+{
+    const struct tr_forest *f = &m->forest;
+    for (size_t t = 0; t < f->trees; t++) {
+        const uint32_t *leaf = tr_scorer_leaves(m->scorer, t);
+        for (size_t i = 0; i < n; i++) out[i * f->trees + t] = m->leaf_number[f->begin[t] + leaf[i]];
+    }
+}
+
+/* What each row has, `each` numbers. */
+typedef void find_of_rows(struct tr_trees *m, size_t n, double *out);
+static void rows_for_all(struct tr_trees *m, const tr_batch *rows, find_of_rows *find, size_t each,
+                         double *out)
+{
+    for (size_t i = 0; i < rows->n; i += TR_SIDE) {
+        size_t n = tr_min_size(TR_SIDE, rows->n - i);
+        tr_scorer_read(m->scorer, rows, NULL, (size_t)m->columns, i, n);
+        find(m, n, out + i * each);
+    }
+}
+
+static void rows_find_contributions(const struct tr_trees *m, const float *row, size_t n, double *out)
+{
+    size_t outputs = (size_t)m->outputs, columns = (size_t)m->columns;
+    memset(out, 0, n * outputs * (columns + 1) * sizeof *out);
+    for (size_t i = 0; i < n; i++, row += columns, out += outputs * (columns + 1)) {
+        for (size_t k = 0; k < outputs; k++) out[k * (columns + 1) + columns] = m->base[k];
+        tr_contributions_add(&m->contributions, &m->forest, outputs, columns, row, out);
+    }
+}
+
+static void margins_to_probabilities(const struct tr_trees *m, double *margin)
+{
+    double sum = 0, most = -INFINITY;
+    size_t n = (size_t)m->outputs;
+    if (n == 1) *margin = 1 / (1 + exp(-*margin));
+    for (size_t k = 0; k < n && n > 1; k++) most = fmax(most, margin[k]);
+    for (size_t k = 0; k < n && n > 1; k++) sum += margin[k] = exp(margin[k] - most);
+    for (size_t k = 0; k < n && n > 1; k++) margin[k] /= sum;
+}
+
+static size_t margins_class(const struct tr_trees *m, const double *margin)
+{
+    size_t best = 0;
+    if (m->outputs == 1) return *margin > 0;
+    for (size_t k = 1; k < m->outputs; k++)
+        if (margin[k] > margin[best]) best = k;
+    return best;
+}
+
+int tr_trees_predict(void *model, tr_query *q, const tr_records *records, double *out)
+{
+    struct tr_trees *m = model;
+    const tr_batch *rows = &records->rows;
+    size_t n = rows->n, outputs = (size_t)m->outputs;
+    double *margin;
+    (void)q;
+    if (m->output == PREDICT_LEAVES) rows_for_all(m, rows, rows_find_leaves, m->forest.trees, out);
+    if (m->output == PREDICT_CONTRIBUTIONS) rows_find_contributions(m, rows->dense, n, out);
+    if (m->output == PREDICT_LEAVES || m->output == PREDICT_CONTRIBUTIONS) return TR_OK;
+    TR_TRY(TR_NEW(&margin, n * outputs));
+    rows_for_all(m, rows, rows_find_margins, outputs, margin);
+    for (size_t i = 0; i < n; i++) {
+        double *of = margin + i * outputs;
+        if (m->output == PREDICT_PROBABILITY) margins_to_probabilities(m, of);
+        if (m->output == PREDICT_MEAN && m->loss->mean) *of = m->loss->mean(*of);
+        if (m->output == PREDICT_LABEL) out[i] = (double)m->label_name[margins_class(m, of)];
+    }
+    if (m->output != PREDICT_LABEL) memcpy(out, margin, n * outputs * sizeof *out);
+    free(margin);
+    return TR_OK;
+}
+
+/* ================ evaluate ================ */
+
+static int evaluate_class(struct tr_trees *m, const tr_records *records, size_t i, const double *margin)
+{
+    struct tr_trees_evaluation *e = m->evaluation;
+    float label = records->rows.label[i];
+    size_t is = 0, outputs = (size_t)m->outputs;
+    char text[160];
+    while (is < m->labels && m->label_name[is] != label) is++;
+    snprintf(text, sizeof text, "label %.9g, expected one of the %llu of training", (double)label,
+             (unsigned long long)m->labels);
+    if (is == m->labels) return tr_records_fail(records, i, text);
+    if (outputs == 1) {
+        double loss = m->loss->value(*margin, is == 1 ? 1 : -1, 0);
+        return tr_classified_add(e->classified, is, margins_class(m, margin), loss, *margin);
+    }
+    double most = margin[margins_class(m, margin)], sum = 0;
+    for (size_t k = 0; k < outputs; k++) sum += exp(margin[k] - most);
+    return tr_classified_add(e->classified, is, margins_class(m, margin), log(sum) + most - margin[is], 0);
+}
+
+static void evaluate_number(struct tr_trees *m, double y, double margin)
+{
+    struct tr_trees_evaluation *e = m->evaluation;
+    double error = (m->loss->mean ? m->loss->mean(margin) : margin) - y, from_old = y - e->mean;
+    e->squares += error * error;
+    e->absolutes += fabs(error);
+    e->mean += from_old / (double)(e->rows + 1);
+    e->spread += from_old * (y - e->mean);
+}
+
+int tr_trees_evaluate(void *model, tr_query *q, const tr_records *records, const double *out)
+{
+    struct tr_trees *m = model;
+    const float *label = records->rows.label;
+    (void)q;
+    for (size_t i = 0; i < records->rows.n; i++, out += m->outputs, m->evaluation->rows++) {
+        if (!label || isnan(label[i])) return tr_records_fail(records, i, "expected a label");
+        if (tr_trees_classify(m)) TR_TRY(evaluate_class(m, records, i, out));
+        else evaluate_number(m, (double)label[i], *out);
+    }
+    return TR_OK;
+}
+
+int tr_trees_figures(void *model, tr_query *q, uint64_t rows)
+{
+    const struct tr_trees *m = model;
+    const struct tr_trees_evaluation *e = m->evaluation;
+    double n = (double)rows;
+    TR_TRY(tr_figure(q, "rows", n, "%llu", (unsigned long long)rows));
+    if (tr_trees_classify(m)) return tr_classified_figures(e->classified, q, m->label_name, true);
+    double r2 = e->spread > 0 ? 1 - e->squares / e->spread : (double)NAN;
+    TR_TRY(tr_figure(q, "rmse", sqrt(e->squares / n), "%.6f", sqrt(e->squares / n)));
+    TR_TRY(tr_figure(q, "mae", e->absolutes / n, "%.6f", e->absolutes / n));
+    return tr_figure(q, "r2", r2, "%.6f", r2);
+}
+
+/* ================ inspect ================ */
+
+/* A name, as it is or between the quotes of Graphviz. */
+static int inspect_name(tr_query *q, const char *name, bool quoted)
+{
+    for (size_t n; quoted && *name; name += n) {
+        bool special = *name == '"' || *name == '\\';
+        n = special ? 1 : strcspn(name, "\"\\");
+        TR_TRY(tr_print(q, "%s%.*s", special ? "\\" : "", (int)n, name));
+    }
+    return tr_print(q, "%s", name);
+}
+
+/* Of a node: rows for which it is so go left. */
+static int inspect_question(const struct tr_trees *m, tr_query *q, const struct tr_node *node, bool quoted)
+{
+    char text[TR_LABEL_TEXT];
+    const char *before = "";
+    tr_query_key_text(q, node->feature, m->first_index, text);
+    TR_TRY(tr_print(q, "feature "));
+    TR_TRY(inspect_name(q, text, quoted));
+    if (!(node->flags & TR_NODE_CATEGORY))
+        return tr_print(q, " <= %.6g%s", (double)node->number,
+                        node->flags & TR_NODE_MISSING_LEFT ? " or missing" : "");
+    TR_TRY(tr_print(q, " in {"));
+    for (uint32_t value = 0; value < node->flags >> TR_NODE_SET_WORDS << 5; value++) {
+        if (!tr_node_has(&m->forest, node, value)) continue;
+        tr_query_value_text(q, node->feature, value, text);
+        TR_TRY(tr_print(q, "%s", before));
+        TR_TRY(inspect_name(q, text, quoted));
+        before = ", ";
+    }
+    return tr_print(q, "}");
+}
+
+static int inspect_node(const struct tr_trees *m, tr_query *q, const struct tr_node *tree, size_t at,
+                        int depth)
+{
+    const struct tr_node *node = &tree[at];
+    if (node->feature == (uint32_t)TR_LEAF)
+        return tr_print(q, "%*sleaf %.6g\n", 2 * depth, "", (double)node->number);
+    TR_TRY(tr_print(q, "%*s", 2 * depth, ""));
+    TR_TRY(inspect_question(m, q, node, false));
+    TR_TRY(tr_print(q, "\n"));
+    TR_TRY(inspect_node(m, q, tree, node->child, depth + 1));
+    return inspect_node(m, q, tree, node->child + (size_t)1, depth + 1);
+}
+
+/* In the language of Graphviz. */
+static int inspect_graph(const struct tr_trees *m, tr_query *q, const struct tr_node *tree, size_t n)
+{
+    TR_TRY(tr_print(q, "digraph tree {\n    node [shape=box]\n"));
+    for (size_t i = 0; i < n; i++) {
+        const struct tr_node *node = &tree[i];
+        bool leaf = node->feature == (uint32_t)TR_LEAF;
+        TR_TRY(tr_print(q, "    %zu [label=\"", i));
+        TR_TRY(leaf ? tr_print(q, "%.6g", (double)node->number) : inspect_question(m, q, node, true));
+        TR_TRY(tr_print(q, leaf ? "\", shape=ellipse]\n" : "\"]\n"));
+        if (leaf) continue;
+        TR_TRY(tr_print(q, "    %zu -> %lu [label=yes]\n", i, (unsigned long)node->child));
+        TR_TRY(tr_print(q, "    %zu -> %lu [label=no]\n", i, (unsigned long)node->child + 1));
+    }
+    return tr_print(q, "}\n");
+}
+
+struct importance {
+    uint64_t feature, splits;
+    double gain;
+};
+
+static int importance_compare(const void *a, const void *b)
+{
+    const struct importance *x = a, *y = b;
+    if (x->gain != y->gain) return x->gain > y->gain ? -1 : 1;
+    return (x->feature > y->feature) - (x->feature < y->feature);
+}
+
+static int inspect_importance(const struct tr_trees *m, tr_query *q, size_t top)
+{
+    struct importance *of;
+    double all = 0;
+    TR_TRY(TR_NEW(&of, (size_t)m->columns));
+    for (size_t c = 0; c < m->columns; c++) of[c].feature = c;
+    for (size_t i = 0; i < m->forest.nodes; i++) {
+        if (m->forest.node[i].feature == (uint32_t)TR_LEAF) continue;
+        of[m->forest.node[i].feature].splits++;
+        of[m->forest.node[i].feature].gain += (double)m->forest.note[i].gain;
+        all += (double)m->forest.note[i].gain;
+    }
+    qsort(of, (size_t)m->columns, sizeof *of, importance_compare);
+    int status = tr_print(q, "%12s  %10s  %10s  %8s\n", "feature", "share", "gain", "splits");
+    for (size_t c = 0; c < tr_min_size(top, (size_t)m->columns) && of[c].splits > 0 && status == TR_OK; c++) {
+        char name[TR_LABEL_TEXT];
+        tr_query_key_text(q, of[c].feature, m->first_index, name);
+        status = tr_print(q, "%12s  %10.6f  %10.6g  %8llu\n", name, of[c].gain / all, of[c].gain,
+                          (unsigned long long)of[c].splits);
+    }
+    free(of);
+    return status;
+}
+
+int tr_trees_inspect(void *model, tr_query *q)
+{
+    const struct tr_trees *m = model;
+    const struct tr_forest *f = &m->forest;
+    long tree = tr_query_number(q, "--tree", -1);
+    if (tree >= 0 && (size_t)tree >= f->trees)
+        return tr_fail(TR_ERR_USAGE, "--tree %ld: there are %zu trees, counted from 0", tree, f->trees);
+    bool graph = tr_query_given(q, "--graphviz"), all = tr_query_given(q, "--importance");
+    if (graph && tree < 0) return tr_fail(TR_ERR_USAGE, "--graphviz expects --tree N");
+    if (graph)
+        return inspect_graph(m, q, f->node + f->begin[tree], (size_t)(f->begin[tree + 1] - f->begin[tree]));
+    if (tree >= 0) return inspect_node(m, q, f->node + f->begin[tree], 0, 0);
+    if (all) return inspect_importance(m, q, (size_t)m->columns);
+    tr_line(q, "objective", "%s, %.9g", m->loss->objective, m->best);
+    tr_line(q, "trees", "%zu, of %.1f leaves on average", f->trees,
+            ((double)f->nodes / fmax(1, (double)f->trees) + 1) / 2);
+    if (m->outputs > 1) tr_line(q, "outputs", "%llu, one for each label", (unsigned long long)m->outputs);
+    tr_line(q, "features", "%llu, the first has index %llu", (unsigned long long)m->columns,
+            (unsigned long long)m->first_index);
+    tr_line(q, "trained on", "%llu rows", (unsigned long long)m->total_rows);
+    TR_TRY(tr_print(q, "\n"));
+    return inspect_importance(m, q, (size_t)tr_query_number(q, "--top", 10));
+}
+
+void tr_trees_answers_close(struct tr_trees *m)
+{
+    if (m->evaluation) tr_classified_close(&m->evaluation->classified);
+    free(m->evaluation);
+    free(m->leaf_number);
+    tr_contributions_close(&m->contributions);
+    tr_scorer_close(&m->scorer);
+    free(m->label_name);
+    free(m->base);
+    free(m->direction);
+    free(m->values);
+    tr_forest_free(&m->forest);
+}

@@ -1,0 +1,583 @@
+/* Communication of the workers while a tree grows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "trees.h"
+
+/* ================ sums of histograms ================ */
+
+/* What workers tell each other while a tree grows. Each finds the splits of some columns, its share, and needs the sums of these over
+ * the rows of all: where all workers are on one node they add up what the others have written into memory that they share,
+ * otherwise each sends the others their shares, or sums of these of several workers. */
+struct tr_trees_merge {
+    tr_context *tr;
+    size_t workers, me;
+    size_t members, groups;       /* columns are divided over the one, and rows over the other */
+    struct tr_trees_share *share; /* of each worker */
+    tr_set_memory *memory; /* of each worker: sums of all bins, and what it tells; NULL: not on one node */
+    size_t apart;          /* bytes from one worker's to the next one's */
+    size_t together, bins; /* histograms that are added up at once, at most; bins of one */
+    tr_pair *local;        /* … of this worker's rows, all bins */
+    tr_pair *packed;       /* the same, by worker; NULL: of one */
+    tr_pair *arrived;      /* without that memory: what others have sent; and the numbers of bytes */
+    size_t *bytes;
+    char *messages;
+    size_t message_at,
+        most_sent; /* what has been told stays while the next is: there are two places for it */
+    bool second;
+    struct tr_trees_merged done;
+};
+
+enum { LINE = 64 };
+
+/* Those of the same number in their groups get neighbours. */
+static void merge_divide(const struct tr_trees_merge *g, const struct tr_bins *bins, const uint32_t *column,
+                         size_t columns, struct tr_trees_share *share)
+{
+    size_t total = 0, offset = 0;
+    for (size_t c = 0; c < columns; c++) total += bins->column[column ? column[c] : c].bins;
+    for (size_t i = 0, c = 0; i < g->workers; i++) {
+        size_t until = total * (i + 1) / g->workers;
+        struct tr_trees_share *s = &share[i % g->groups * g->members + i / g->groups];
+        *s = (struct tr_trees_share){.first = c, .offset = offset};
+        for (; c < columns && (offset < until || i + 1 == g->workers); c++)
+            offset += bins->column[column ? column[c] : c].bins;
+        s->last = c;
+        s->bins = offset - s->offset;
+    }
+}
+
+static char *merge_memory_of(const struct tr_trees_merge *g, size_t worker)
+{
+    return (char *)tr_set_memory_at(g->memory) + worker * g->apart;
+}
+
+static char *merge_message_of(const struct tr_trees_merge *g, size_t worker)
+{
+    return merge_memory_of(g, worker) + g->message_at + (g->second ? g->most_sent : 0);
+}
+
+/* Memory that all share, if they can. Nothing keeps a worker from coming here once all have met. */
+static int merge_open_shared(struct tr_trees_merge *g, size_t bytes)
+{
+    if (tr_set_size(g->tr, TR_SET_NODE) < tr_set_size(g->tr, TR_SET_ALL)) return TR_OK;
+    TR_TRY(tr_barrier_of(g->tr, TR_SET_WORKERS));
+    g->apart = (bytes + LINE - 1) / LINE * LINE;
+    int status = tr_set_memory_open(g->tr, TR_SET_WORKERS, g->workers * g->apart, &g->memory);
+    if (status != TR_OK) tr_set_memory_close(&g->memory);
+    return status == TR_ERR_SYSTEM ? TR_OK : status;
+}
+
+static size_t merge_most_bins(const struct tr_bins *bins)
+{
+    size_t most = 0;
+    for (size_t c = 0; c < bins->columns; c++) most = tr_max_size(most, bins->column[c].bins);
+    return most;
+}
+
+int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t members, size_t most_sent,
+                        size_t together, struct tr_trees_merge **merge)
+{
+    struct tr_trees_merge *g;
+    TR_TRY(TR_NEW(merge, 1));
+    g = *merge;
+    *g = (struct tr_trees_merge){.tr = tr,
+                                 .workers = (size_t)tr_workers(tr),
+                                 .me = (size_t)tr_set_rank(tr, TR_SET_WORKERS),
+                                 .members = members,
+                                 .together = 1,
+                                 .bins = bins->total,
+                                 .message_at = bins->total * sizeof *g->local,
+                                 .most_sent = most_sent};
+    g->groups = g->workers / members;
+    TR_TRY(TR_NEW(&g->share, g->workers));
+    merge_divide(g, bins, NULL, bins->columns, g->share);
+    if (g->workers == 1) return TR_OK;
+    TR_TRY(merge_open_shared(g, g->message_at + 2 * most_sent));
+    if (g->memory) {
+        g->local = (void *)merge_memory_of(g, g->me);
+        return TR_OK;
+    }
+    if (members == 1 && g->message_at > 0)
+        g->together = tr_max_size(1, tr_min_size(together, TR_BYTES_TOGETHER / g->message_at));
+    if (g->together > 1) TR_TRY(TR_NEW(&g->packed, g->together * bins->total));
+    TR_TRY(TR_NEW(&g->local, g->together * bins->total));
+    if (members > 1)
+        TR_TRY(TR_NEW(&g->arrived, g->groups * (bins->total / g->workers + merge_most_bins(bins) + 1)));
+    TR_TRY(TR_NEW(&g->bytes, 2 * g->workers));
+    return TR_NEW(&g->messages, g->workers * g->together * most_sent);
+}
+
+void tr_trees_merge_close(struct tr_trees_merge **merge)
+{
+    struct tr_trees_merge *g = *merge;
+    if (!g) return;
+    if (!g->memory) free(g->local);
+    tr_set_memory_close(&g->memory);
+    void *arrays[] = {g->share, g->packed, g->arrived, g->bytes, g->messages, g};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    *merge = NULL;
+}
+
+const struct tr_trees_share *tr_trees_merge_share(const struct tr_trees_merge *g)
+{
+    return &g->share[g->me];
+}
+
+size_t tr_trees_merge_together(const struct tr_trees_merge *g)
+{
+    return g->together;
+}
+
+tr_pair *tr_trees_merge_local(const struct tr_trees_merge *g)
+{
+    return g->local;
+}
+
+struct tr_trees_share tr_trees_merge_columns(const struct tr_trees_merge *g, size_t member)
+{
+    struct tr_trees_share s = g->share[member];
+    for (size_t i = 1; i < g->groups; i++) {
+        s.last = g->share[i * g->members + member].last;
+        s.bins += g->share[i * g->members + member].bins;
+    }
+    return s;
+}
+
+static size_t merge_owner(const struct tr_trees_merge *g, size_t column)
+{
+    size_t k = 0;
+    while (tr_trees_merge_columns(g, k).last <= column) k++;
+    return k;
+}
+
+struct tr_trees_merged tr_trees_merge_done(const struct tr_trees_merge *g)
+{
+    return g->done;
+}
+
+TR_CPU_CLONES static void merge_add(tr_pair *restrict to, const tr_pair *restrict from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) to[i] += from[i];
+}
+
+/* To those who have the same columns. */
+static int merge_exchange(struct tr_trees_merge *g, const struct tr_trees_share *share)
+{
+    size_t member = g->me % g->members;
+    for (size_t w = 0; w < g->workers; w++) {
+        bool same = w % g->members == member;
+        g->bytes[w] = same ? share[w].bins * sizeof *g->local : 0;
+        g->bytes[g->workers + w] = same ? share[g->me].bins * sizeof *g->local : 0;
+        if (w != g->me) g->done.bytes += (double)g->bytes[w];
+    }
+    return tr_exchange(g->tr, TR_SET_WORKERS, g->local + share[member].offset, g->bytes, g->arrived,
+                       g->bytes + g->workers);
+}
+
+/* The same where all have the same columns: sums are made on the way. */
+static int merge_scatter(struct tr_trees_merge *g, const struct tr_trees_share *share, size_t n, tr_pair *sum)
+{
+    tr_pair *to = g->packed;
+    for (size_t w = 0; w < g->workers; w++) {
+        g->bytes[w] = n * share[w].bins;
+        if (w != g->me) g->done.bytes += (double)(g->bytes[w] * sizeof *sum);
+        for (size_t k = 0; k < n && n > 1; k++, to += share[w].bins)
+            memcpy(to, g->local + k * g->bins + share[w].offset, share[w].bins * sizeof *to);
+    }
+    return tr_reduce_scatter(g->tr, TR_SET_WORKERS, TR_I64, n > 1 ? g->packed : g->local, g->bytes, sum);
+}
+
+int tr_trees_merge_add(struct tr_trees_merge *g, const struct tr_trees_share *share, size_t n, tr_pair *sum)
+{
+    if (!share) share = g->share;
+    const struct tr_trees_share *own = &share[g->me];
+    g->done.merges++;
+    g->done.histograms += (double)n;
+    for (size_t i = 0; i < g->groups; i++)
+        g->done.bins += (double)(n * share[i * g->members + g->me % g->members].bins);
+    if (g->groups == 1) {
+        memcpy(sum, g->local + own->offset, own->bins * sizeof *sum);
+        return TR_OK;
+    }
+    if (!g->memory && g->members == 1) return merge_scatter(g, share, n, sum);
+    TR_TRY(g->memory ? tr_set_memory_meet(g->memory) : merge_exchange(g, share));
+    for (size_t i = 0; i < g->groups; i++) {
+        const tr_pair *shared =
+                          g->memory ? (void *)merge_memory_of(g, i * g->members + g->me % g->members) : NULL,
+                      *from = shared ? shared + own->offset : g->arrived + i * own->bins;
+        if (i == 0) memcpy(sum, from, own->bins * sizeof *sum);
+        else merge_add(sum, from, own->bins);
+    }
+    return TR_OK;
+}
+
+int tr_trees_merge_send(struct tr_trees_merge *g, const void *mine, size_t bytes)
+{
+    if (!g->memory) {
+        g->message_at = bytes;
+        return tr_all_gather(g->tr, TR_SET_WORKERS, mine, bytes, g->messages);
+    }
+    g->second = !g->second;
+    memcpy(merge_message_of(g, g->me), mine, bytes);
+    return tr_set_memory_meet(g->memory);
+}
+
+const void *tr_trees_merge_sent(const struct tr_trees_merge *g, size_t worker)
+{
+    if (!g->memory) return g->messages + worker * g->message_at;
+    return merge_message_of(g, worker);
+}
+
+/* ================ columns divided over a group ================ */
+
+/* Columns divided over the members of a group (solve.parallel feature): all have all rows of the group, but each only its columns of
+ * them, so that no histogram travels inside a group; of each split the member that has the column tells the others where the rows of
+ * the leaf go, a bit for each (Abuzaid et al., Yggdrasil, NIPS 2016). Between groups rows are divided, and histograms added up by
+ * workers that have the same columns (Fu et al., VLDB 2019, have both, and when which is better).
+ *
+ * Each member reads and bins some of the rows. Then bins change hands, once. */
+/* ---- bins ---- */
+
+/* What a member sends to the others, and gets from them. */
+struct parcel {
+    size_t *to, *from; /* bytes for each member, of each */
+    char *sent, *arrived;
+};
+
+static int parcel_open(struct parcel *p, size_t members)
+{
+    *p = (struct parcel){0};
+    TR_TRY(TR_NEW(&p->to, members));
+    return TR_NEW(&p->from, members);
+}
+
+static void parcel_close(struct parcel *p)
+{
+    void *arrays[] = {p->to, p->from, p->sent, p->arrived};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+}
+
+static size_t sum_of_sizes(const size_t *bytes, size_t n)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < n; i++) sum += bytes[i];
+    return sum;
+}
+
+static int parcel_exchange(const struct tr_trees *m, struct parcel *p)
+{
+    TR_TRY(tr_exchange_counts(m->tr, TR_SET_GROUP, p->to, p->from));
+    TR_TRY(TR_NEW(&p->arrived, sum_of_sizes(p->from, m->members)));
+    return tr_exchange(m->tr, TR_SET_GROUP, p->sent, p->to, p->arrived, p->from);
+}
+
+static size_t parcel_row_bytes(const struct tr_bins *bins, size_t first, size_t end)
+{
+    size_t bytes = 0;
+    for (size_t c = first; c < end; c++) bytes += bins->column[c].bins > TR_BINS ? 2 : 1;
+    return bytes;
+}
+
+/* Of dense rows: for each member its columns, one after the other. */
+static int columns_exchange_dense(const struct tr_trees *m, const struct tr_binned *own, const size_t *rows,
+                                  struct parcel *p, struct tr_binned *all)
+{
+    size_t mine = all->end - all->first, at = 0;
+    for (size_t k = 0; k < m->members; k++) {
+        struct tr_trees_share s = tr_trees_merge_columns(m->merge, k);
+        p->to[k] = own->n * parcel_row_bytes(&m->bins, s.first, s.last);
+    }
+    TR_TRY(TR_NEW(&p->sent, sum_of_sizes(p->to, m->members)));
+    for (size_t c = 0; c < m->bins.columns; c++)
+        for (size_t i = 0; i < own->n; i++) {
+            uint32_t bin = tr_bin_of(&m->bins, own, i, c);
+            p->sent[at++] = (char)bin;
+            if (m->bins.column[c].bins > TR_BINS) p->sent[at++] = (char)(bin >> 8);
+        }
+    TR_TRY(parcel_exchange(m, p));
+    TR_TRY(tr_binned_open(&m->bins, all, mine));
+    TR_TRY(TR_NEW(&all->wide, all->columns));
+    for (size_t c = all->first; c < all->end; c++) {
+        all->bundled[c] = (struct tr_bundled){.bundle = (uint32_t)(c - all->first)};
+        if (m->bins.column[c].bins > TR_BINS) TR_TRY(TR_NEW(&all->wide[c], all->n));
+    }
+    const uint8_t *from = (const void *)p->arrived;
+    for (size_t k = 0, row = 0; k < m->members; row += rows[k++])
+        for (size_t c = all->first; c < all->end; c++)
+            for (size_t i = row; i < row + rows[k]; i++) {
+                if (all->wide[c]) all->wide[c][i] = (uint16_t)(from[0] | from[1] << 8);
+                else *tr_byte_of(all, i, c - all->first) = *from;
+                from += all->wide[c] ? 2 : 1;
+            }
+    return tr_binned_list(&m->bins, all);
+}
+
+/* Of sparse rows: for each member how many of its places each row has, and these. */
+static int columns_pack_sparse(const struct tr_trees *m, const struct tr_binned *own, struct parcel *p)
+{
+    uint32_t *at;
+    size_t places = own->n > 0 ? (size_t)own->begin[own->n] : 0;
+    TR_TRY(TR_NEW(&p->sent, (own->n * m->members + places) * sizeof *at));
+    at = (void *)p->sent;
+    for (size_t k = 0; k < m->members; k++) {
+        struct tr_trees_share s = tr_trees_merge_columns(m->merge, k);
+        uint32_t *count = at, *begin = at;
+        at += own->n;
+        for (size_t i = 0; i < own->n; i++) {
+            count[i] = 0;
+            for (uint64_t j = own->begin[i]; j < own->begin[i + 1]; j++) {
+                if (own->place[j] < s.offset || own->place[j] >= s.offset + s.bins) continue;
+                *at++ = own->place[j];
+                count[i]++;
+            }
+        }
+        p->to[k] = (size_t)(at - begin) * sizeof *at;
+    }
+    return TR_OK;
+}
+
+static int columns_exchange_sparse(const struct tr_trees *m, const struct tr_binned *own, const size_t *rows,
+                                   struct parcel *p, struct tr_binned *all)
+{
+    TR_TRY(columns_pack_sparse(m, own, p));
+    TR_TRY(parcel_exchange(m, p));
+    TR_TRY(TR_NEW(&all->begin, all->n + 1));
+    TR_TRY(TR_NEW(&all->place, sum_of_sizes(p->from, m->members) / sizeof *all->place));
+    const uint32_t *from = (const void *)p->arrived;
+    uint64_t n = 0;
+    for (size_t k = 0, row = 0; k < m->members; k++) {
+        const uint32_t *count = from;
+        from += rows[k];
+        for (size_t i = 0; i < rows[k]; i++, row++) {
+            memcpy(all->place + n, from, count[i] * sizeof *from);
+            from += count[i];
+            all->begin[row + 1] = n += count[i];
+        }
+    }
+    return all->n > 0 ? tr_binned_bundle(&m->bins, all) : TR_OK;
+}
+
+/* ---- what else is known of rows ---- */
+
+/* Numbers, of so many bytes, of the rows of all members. */
+static int group_gather_from(const struct tr_trees *m, const size_t *rows, size_t bytes, const void *own,
+                             void **all)
+{
+    size_t *count;
+    char *room = NULL;
+    TR_TRY(TR_NEW(&count, m->members));
+    for (size_t k = 0; k < m->members; k++) count[k] = rows[k] * bytes;
+    int status = TR_NEW(&room, sum_of_sizes(count, m->members));
+    if (status == TR_OK) status = tr_all_gather_lists(m->tr, TR_SET_GROUP, own, count, room);
+    free(count);
+    *all = room;
+    return status;
+}
+
+/* … in place of this member's. */
+static int group_gather(const struct tr_trees *m, const size_t *rows, size_t bytes, void **numbers)
+{
+    void *all = NULL;
+    if (!*numbers) return TR_OK;
+    int status = group_gather_from(m, rows, bytes, *numbers, &all);
+    free(*numbers);
+    *numbers = all;
+    return status;
+}
+
+/* The scores of an output follow those of the one before it. */
+int tr_trees_gather_scores(struct tr_trees *m, float *own, size_t apart)
+{
+    size_t *count;
+    TR_TRY(TR_NEW(&count, m->members));
+    size_t mine = m->own_rows * sizeof *own;
+    int status = tr_all_gather(m->tr, TR_SET_GROUP, &mine, sizeof mine, count);
+    for (size_t k = 0; k < m->outputs && status == TR_OK; k++)
+        status = tr_all_gather_lists(m->tr, TR_SET_GROUP, own + k * apart, count, m->score + k * m->rows.n);
+    free(count);
+    return status;
+}
+
+static int columns_replace_rows(struct tr_trees *m, const size_t *rows, struct tr_binned *all)
+{
+    float *score = m->score;
+    void *label = NULL, *weight = m->weight, *number = m->number;
+    m->own_first = sum_of_sizes(rows, (size_t)tr_set_rank(m->tr, TR_SET_GROUP));
+    tr_binned_free(&m->rows);
+    m->rows = *all;
+    *all = (struct tr_binned){0};
+    m->score = NULL;
+    int status = TR_NEW(&m->score, m->rows.n * (size_t)m->outputs);
+    if (status == TR_OK) status = tr_trees_gather_scores(m, score, m->own_rows);
+    free(score);
+    if (status == TR_OK) status = group_gather_from(m, rows, sizeof *m->label, m->label, &label);
+    if (status == TR_OK) status = group_gather(m, rows, sizeof *m->weight, &weight);
+    if (status == TR_OK) status = group_gather(m, rows, sizeof *m->number, &number);
+    m->label = m->group_label = label;
+    m->weight = weight;
+    m->number = number;
+    return status;
+}
+
+int tr_trees_divide_columns(struct tr_trees *m)
+{
+    size_t *rows = NULL;
+    struct parcel p;
+    if (m->members == 1) return TR_OK;
+    struct tr_trees_share own = tr_trees_merge_columns(m->merge, m->member);
+    struct tr_binned all = {.columns = m->bins.columns, .first = own.first, .end = own.last};
+    int status = parcel_open(&p, m->members);
+    if (status == TR_OK) status = TR_NEW(&rows, m->members);
+    if (status == TR_OK) status = tr_all_gather(m->tr, TR_SET_GROUP, &m->rows.n, sizeof m->rows.n, rows);
+    if (status == TR_OK) all.n = sum_of_sizes(rows, m->members);
+    if (status == TR_OK)
+        status = m->bins.sparse ? columns_exchange_sparse(m, &m->rows, rows, &p, &all)
+                                : columns_exchange_dense(m, &m->rows, rows, &p, &all);
+    parcel_close(&p);
+    if (status == TR_OK) status = columns_replace_rows(m, rows, &all);
+    tr_binned_free(&all);
+    free(rows);
+    return status;
+}
+
+/* ---- splits ---- */
+
+int tr_trees_send_sides(struct tr_trees *m, size_t column, size_t n)
+{
+    size_t bytes = (n + 63) / 64 * sizeof *m->side;
+    m->side_bytes += bytes;
+    m->sides++;
+    if (bytes == 0) return TR_OK;
+    return tr_broadcast(m->tr, TR_SET_GROUP, (int)merge_owner(m->merge, column), m->side, bytes);
+}
+
+/* ================ votes for columns ================ */
+
+/* Columns that workers vote for (solve.parallel voting): each names those that would split its own rows best, and only of the columns with
+ * most votes, twice as many as each has named, are sums over all rows found (Meng et al., A communication-efficient parallel algorithm
+ * for decision trees, NIPS 2016). For wide tables: what travels does not grow with their columns. */
+struct vote {
+    float gain;
+    uint32_t column, votes;
+};
+
+struct tr_voting {
+    size_t votes, most;           /* of a worker; columns that are looked at, at most */
+    struct vote *mine, *all;      /* of each column */
+    struct tr_trees_share *share; /* of each worker: of the columns that are looked at */
+    uint32_t *chosen;
+    tr_pair *sum;
+};
+
+int tr_voting_open(struct tr_trees *m)
+{
+    struct tr_voting *v;
+    size_t columns = m->bins.columns;
+    if (m->o->parallel != TR_PARALLEL_VOTING || tr_workers(m->tr) == 1) return TR_OK;
+    TR_TRY(TR_NEW(&m->voting, 1));
+    v = m->voting;
+    v->votes = tr_min_size((size_t)m->o->votes, columns);
+    v->most = tr_min_size(2 * v->votes, columns);
+    TR_TRY(TR_NEW(&v->mine, columns));
+    TR_TRY(TR_NEW(&v->all, columns));
+    TR_TRY(TR_NEW(&v->share, (size_t)tr_workers(m->tr)));
+    TR_TRY(TR_NEW(&v->chosen, v->most));
+    return TR_NEW(&v->sum, m->bins.total);
+}
+
+void tr_voting_close(struct tr_voting **voting)
+{
+    struct tr_voting *v = *voting;
+    if (!v) return;
+    void *arrays[] = {v->mine, v->all, v->share, v->chosen, v->sum, v};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    *voting = NULL;
+}
+
+size_t tr_votes_bytes(const struct tr_trees_options *o, size_t columns)
+{
+    return tr_min_size((size_t)o->votes, columns) * sizeof(struct vote);
+}
+
+/* Many votes first, then large gains, then by number. */
+static int voting_compare_votes(const void *a, const void *b)
+{
+    const struct vote *x = a, *y = b;
+    if (x->votes != y->votes) return x->votes > y->votes ? -1 : 1;
+    if (x->gain != y->gain) return x->gain > y->gain ? -1 : 1;
+    return (x->column > y->column) - (x->column < y->column);
+}
+
+static int voting_compare_columns(const void *a, const void *b)
+{
+    const uint32_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* By what they gain for this worker's rows; that a child must have so many rows, in proportion. */
+static void voting_order_own(const struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *own)
+{
+    struct vote *mine = m->voting->mine;
+    struct tr_scan s;
+    bool splits = tr_scan_begin(m, own, 1.0 / tr_workers(m->tr), &s);
+    for (uint32_t c = 0; c < m->bins.columns; c++) {
+        struct tr_split best = {.gain = s.nothing};
+        if (splits) tr_scan_column(m, &s, hist + m->bins.column[c].offset, c, &best);
+        mine[c] = (struct vote){best.gain > s.nothing ? best.gain : 0, c, 0};
+    }
+    qsort(mine, m->bins.columns, sizeof *mine, voting_compare_votes);
+}
+
+/* All come to the same choice: they add up the same numbers in the same order. */
+static void voting_count(const struct tr_trees *m)
+{
+    struct tr_voting *v = m->voting;
+    for (uint32_t c = 0; c < m->bins.columns; c++) v->all[c] = (struct vote){0, c, 0};
+    for (size_t w = 0; w < (size_t)tr_workers(m->tr); w++) {
+        const struct vote *told = tr_trees_merge_sent(m->merge, w);
+        for (size_t i = 0; i < v->votes; i++) {
+            v->all[told[i].column].votes++;
+            v->all[told[i].column].gain += told[i].gain;
+        }
+    }
+    qsort(v->all, m->bins.columns, sizeof *v->all, voting_compare_votes);
+    for (size_t i = 0; i < v->most; i++) v->chosen[i] = v->all[i].column;
+    qsort(v->chosen, v->most, sizeof *v->chosen, voting_compare_columns);
+}
+
+/* Sums of the chosen columns over all rows come to their owners. */
+static int voting_add_chosen(struct tr_trees *m, const tr_pair *hist)
+{
+    struct tr_voting *v = m->voting;
+    tr_pair *local = tr_trees_merge_local(m->merge);
+    for (size_t i = 0, at = 0; i < v->most; i++) {
+        const struct tr_column_bins *column = &m->bins.column[v->chosen[i]];
+        memcpy(local + at, hist + column->offset, column->bins * sizeof *hist);
+        at += column->bins;
+    }
+    merge_divide(m->merge, &m->bins, v->chosen, v->most, v->share);
+    return tr_trees_merge_add(m->merge, v->share, 1, v->sum);
+}
+
+int tr_vote(struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *own,
+            const struct tr_leaf_sums *leaf, struct tr_split *best)
+{
+    struct tr_voting *v = m->voting;
+    const struct tr_trees_share *share = &v->share[tr_set_rank(m->tr, TR_SET_WORKERS)];
+    struct tr_scan s;
+    *best = (struct tr_split){0};
+    if (!tr_scan_begin(m, leaf, 1, &s)) return TR_OK;
+    voting_order_own(m, hist, own);
+    TR_TRY(tr_trees_merge_send(m->merge, v->mine, v->votes * sizeof *v->mine));
+    voting_count(m);
+    TR_TRY(voting_add_chosen(m, hist));
+    best->gain = s.nothing;
+    const tr_pair *sum = v->sum;
+    for (size_t i = share->first; i < share->last; i++) {
+        tr_scan_column(m, &s, sum, v->chosen[i], best);
+        sum += m->bins.column[v->chosen[i]].bins;
+    }
+    if (best->gain <= s.nothing) best->gain = 0;
+    return TR_OK;
+}
