@@ -5,13 +5,13 @@
 
 #include "ranks/shm.h"
 
-/* In shared memory: a rank's words, or a node's view of all, in lines of the cache to themselves. */
+/* A rank's words, or a node's copy of the minima and maxima, in cache lines of their own. */
 struct line {
     _Alignas(64) _Atomic int64_t word[TR_CLOCK_WORDS];
 };
 
-/* Shared by a node: what all its ranks know of the world, its own minima, and a line per rank; behind these another one
- * per rank, of what it does. */
+/* Shared by a node: words over all ranks, words over the ranks of the node, a line of words per rank, and behind these a line with
+ * the activity of each rank. */
 struct board {
     struct line world, node;
     struct line rank[];
@@ -23,7 +23,7 @@ struct tr_clock {
     struct tr_shm memory;      /* of the board */
     struct board *board;       /* this node's */
     struct line *mine, *doing; /* this rank's two lines */
-    /* several nodes: at the scheduler a line per node, at each node's head its board's world line */
+    /* several nodes: windows over a line per node at the scheduler, and over the world line of each node */
     MPI_Win nodes, worlds;
     int64_t *node_line;         /* scheduler's memory behind `nodes` */
     int *head;                  /* by node: the rank that holds its board */
@@ -42,7 +42,7 @@ int64_t tr_clock_get(const struct tr_clock *c, enum tr_clock_word word)
     return load(&c->board->world.word[word]);
 }
 
-/* Raises a word to at least this value; true if that changed it. */
+/* Raises a word to at least `value`; true: it was lower. */
 static bool raise(_Atomic int64_t *word, int64_t value)
 {
     int64_t old = load(word);
@@ -109,14 +109,14 @@ void tr_clock_close(struct tr_clock **clock)
 
 /* ---- raising ---- */
 
-/* Sends a growing number to another rank's window. MAX makes late and early arrivals harmless. */
+/* Sends a growing number to another rank's window. With MPI_MAX the order of arrival does not matter. */
 static void send_word(MPI_Win window, int rank, int at, const int64_t *value)
 {
     MPI_Accumulate(value, 1, MPI_INT64_T, rank, at, 1, MPI_INT64_T, MPI_MAX, window);
     MPI_Win_flush_local(rank, window);
 }
 
-/* The scheduler tells every node a word. */
+/* Publishes a word on this node and, from the scheduler, on all nodes. */
 static void publish(struct tr_clock *c, int word, int64_t value)
 {
     raise(&c->board->world.word[word], value);
@@ -126,7 +126,7 @@ static void publish(struct tr_clock *c, int word, int64_t value)
         if (c->head[node] != 0) send_word(c->worlds, c->head[node], word, &c->sent[word]);
 }
 
-/* Tells all, where there is one node, or the scheduler what this node has come to. */
+/* Publishes the word of this node: to all ranks if there is one node, else to the scheduler. */
 static void tell(struct tr_clock *c, int word, int64_t value)
 {
     tr_context *tr = c->tr;
@@ -144,8 +144,8 @@ static int64_t least_of_node(const struct tr_clock *c, int word)
     return least;
 }
 
-/* The node's minimum of a word, if this rank's raise may have moved it. Looks again after each success: a rank
- * that raises its line meanwhile trusts whoever raises the minimum to see that. */
+/* Raises the node's minimum of a word, if this rank's raise may have changed it. Checks again after each success: a rank that
+ * raises its own word meanwhile relies on that. */
 static void raise_node(struct tr_clock *c, int word)
 {
     int64_t least = least_of_node(c, word), next;
@@ -170,7 +170,7 @@ void tr_clock_raise(struct tr_clock *c, enum tr_clock_word word, int64_t value)
     }
 }
 
-/* The scheduler hands on what the nodes have told it: the least or the most of them. */
+/* The scheduler publishes the minimum or maximum of the words of all nodes. */
 static int poll_nodes(void *what, int *did)
 {
     struct tr_clock *c = what;
@@ -191,7 +191,7 @@ static int poll_nodes(void *what, int *did)
     return TR_OK;
 }
 
-/* ---- for those who watch ---- */
+/* ---- activity, for the monitor ---- */
 
 enum tr_rank_state tr_clock_say(struct tr_clock *c, enum tr_rank_state state)
 {
@@ -235,7 +235,7 @@ void tr_clock_see(const struct tr_clock *c, struct tr_rank_seen seen[])
 
 /* ---- stages ---- */
 
-/* What this rank has told arrives before a stage begins without it. */
+/* Words of this rank arrive before a stage starts without it. */
 static void flush(const struct tr_clock *c)
 {
     if (c->tr->layout.nodes == 1) return;
@@ -249,7 +249,7 @@ void tr_clock_leave(struct tr_clock *c)
     for (int word = 0; word < TR_CLOCK_MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
 }
 
-/* Of the ranks of this node that take part in the stage, this is the lowest. */
+/* This is the lowest rank of the node that takes part in the stage. */
 static bool is_first_of_node(const tr_context *tr)
 {
     for (int rank = 0; rank < tr->rank; rank++)
@@ -257,7 +257,7 @@ static bool is_first_of_node(const tr_context *tr)
     return true;
 }
 
-/* A node of which nobody takes part in the stage counts for no minimum. */
+/* A node without participants does not count for minima. */
 static void reset_node_lines(struct tr_clock *c)
 {
     const tr_context *tr = c->tr;

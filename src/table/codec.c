@@ -30,7 +30,7 @@ void tr_copy_share_to_view(const struct tr_segment *s, size_t bytes, const void 
 
 void tr_gather(const uint32_t *at, size_t n, size_t bytes, const void *from, void *to)
 {
-    if (n == 0) return; /* nor need there be memory */
+    if (n == 0) return; /* the pointers may be NULL */
     if (!at) memcpy(to, from, n * bytes);
     else
         TR_FOR_SIZE(bytes, {
@@ -158,7 +158,7 @@ void tr_add_segment_to_share(enum tr_dtype dtype, const struct tr_segment *s, si
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Units whose places are read at once, or that are filtered at once. */
+/* Units of a block: places are read, and units filtered, block by block. */
 enum { BLOCK = 256 };
 
 /* Elements seen as their bits. */
@@ -178,8 +178,8 @@ struct narrowing {
     void (*keep_rest)(size_t n, const void *x, const void *narrow, void *rest); /* rest += x - narrow */
 };
 
-/* FORMAT is f16, bf16 or f8, of so many BITS; reals of TYPE are made f32 by TO_FLOAT. Where x is not finite the rest is a
- * NaN, and nothing is kept. */
+/* FORMAT is f16, bf16 or f8, BITS its size; TO_FLOAT converts reals of TYPE to f32. If x is not finite, the rest is a NaN and is
+ * not kept. */
 #define NARROWING(NAME, TYPE, FORMAT, BITS, TO_FLOAT)                                                        \
     TR_CPU_CLONES static void round_##NAME(size_t n, const void *x, void *narrow)                            \
     {                                                                                                        \
@@ -259,7 +259,7 @@ INLINE uint64_t gather_bits(const uint8_t flag[8])
     return (eight * 0x0102040810204080u) >> 56;
 }
 
-/* Elements of so many bytes as their bits: B is their type. */
+/* Elements of a size as unsigned integers of type B. */
 #define FOR_BITS(bytes, ...)                                                                                 \
     switch (bytes) {                                                                                         \
         CASE_BITS(1, bits8, __VA_ARGS__)                                                                     \
@@ -524,7 +524,7 @@ struct reader {
     const unsigned char *place; /* sparse: the next gap */
     uint32_t done;              /* units so far */
     uint64_t next;              /* sparse: the first unit that may follow */
-    size_t word;                /* bitmap: the next word, and what is left of the one before */
+    size_t word;                /* bitmap: the next word, and the remaining bits of the previous one */
     uint64_t left;
 };
 
@@ -569,7 +569,7 @@ static int decode_sparse(struct reader *r, uint32_t n, uint32_t *unit)
     return TR_OK;
 }
 
-/* The bitmap has been counted: there are as many bits. */
+/* tr_encoded_open() has checked that the bitmap has exactly `count` bits set. */
 static void decode_bitmap(struct reader *r, uint32_t n, uint32_t *unit)
 {
     for (uint32_t i = 0; i < n;) {
@@ -807,8 +807,8 @@ int tr_unsqueeze(struct tr_squeezer **squeezer, const struct tr_slice *slice, co
 
 /* ======== filters ======== */
 
-/* Every filter is a bound for each unit: held are those all of whose elements are below it. A bound of 0 or
- * less holds nothing, and what is not finite is below none. */
+/* A filter sets a bound for each unit, and holds back units whose elements are all below it. A bound ≤ 0 holds nothing back, and
+ * numbers that are not finite are below no bound. */
 
 /* How one call filters. */
 struct pass {
@@ -849,7 +849,7 @@ static void filter_bounds(const struct pass *p, uint64_t first, size_t n, const 
     })
 }
 
-/* Adds what was kept to n units, and keeps those below their bounds. Compiled for a width of 1 besides. */
+/* Adds residuals to n units, and holds back units below their bounds. Also compiled for a width of 1. */
 #define HOLD_BACK(WIDTH)                                                                                     \
     for (size_t i = 0; i < n; i++) {                                                                         \
         T *u = (T *)delta + i * (WIDTH), *k = (T *)kept + i * (WIDTH);                                       \

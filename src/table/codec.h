@@ -84,8 +84,8 @@ void tr_scatter(const uint32_t *at, size_t n, size_t unit_bytes, const void *fro
 void tr_copy_slots_to_packed(const uint32_t *slot, size_t n, size_t unit_bytes, const void *slots,
                              void *packed);
 
-/* Copies what is not all zeros of n packed units, and the numbers in `unit` with it. What is left of n. to may be
- * from. */
+/* Copies those of n packed units that are not all zeros, and compacts their numbers in `unit`. Returns their count. `to` may be
+ * `from`. */
 uint32_t tr_leave_zeros_out(uint32_t n, size_t unit_bytes, uint32_t *unit, const void *from, void *to);
 
 /* Sorts n entries by their upper halves; equal ones keep their order. spare has as much room. */
@@ -131,18 +131,18 @@ void tr_subtract_elements(enum tr_dtype dtype, size_t n, const void *from, void 
  * The way makes no difference to what arrives: the units of which some element is not zero after rounding (-0 is a
  * zero), with their values to the last bit. In a list of units they are just these, even from a dense message.
  *
- * Rounding loses nothing if the sender keeps what it took and adds it to its next update: error feedback, as Seide et
- * al. 2014 (1-bit SGD), section 3.
+ * Rounding loses nothing if the sender adds the rounding error to its next update: error feedback, as Seide et al. 2014 (1-bit
+ * SGD), section 3.
  */
 
-/* What both ends know of a message. */
+/* The part of a message that both ends know. */
 struct tr_slice {
     enum tr_dtype dtype;
     uint32_t n;   /* units */
     size_t width; /* elements of one, at least 1 */
 };
 
-/* How its sender wants it written. Integers travel in full whatever the precision. */
+/* Encoding and precision of a message. Integers are never rounded. */
 struct tr_wire {
     int encoding, precision;
 };
@@ -184,7 +184,7 @@ int tr_decode_units(const struct tr_encoded *message, uint32_t *unit, void *valu
 
 enum { TR_GAP_BYTES = 10 };
 
-/* Writes a number's distance from the one before; the end of what is written. */
+/* Writes a number's distance from the previous one, and returns the end. */
 static inline unsigned char *tr_put_gap(uint64_t gap, unsigned char *out)
 {
     for (; gap >= 128; gap >>= 7) *out++ = (unsigned char)(gap | 128);

@@ -1,4 +1,4 @@
-/* Server functions: the registry, what becomes of an update where a table has one, and answers. */
+/* Server functions: the registry, calls for updates and reads, and answers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,7 +82,7 @@ void tr_functions_close(struct tr_tables *tables)
 
 /* ---- using one ---- */
 
-/* A share as functions see it; value is where this rank finds it, or NULL. */
+/* A share as functions see it; value may be NULL, if this rank cannot read it. */
 static tr_share share_of(const struct tr_table *t, int server)
 {
     bool here = server >= 0, map = t->map && server == t->server;
@@ -100,7 +100,7 @@ static tr_share share_of(const struct tr_table *t, int server)
                       .place = t};
 }
 
-/* Where hash storage keeps what belongs to a function: behind the values. */
+/* Finds the arrays of a function in hash storage: behind the values. */
 void tr_use_follow(struct tr_table *t)
 {
     struct tr_use *use = t->use;
@@ -112,7 +112,7 @@ void tr_use_follow(struct tr_table *t)
     if (use->sums) use->sum = array->at;
 }
 
-/* Arrays of the share's size: those of the state, and one for sums. */
+/* Allocates arrays of the size of the share: the state, and one for sums. */
 static int make_arrays(struct tr_table *t)
 {
     struct tr_use *use = t->use;
@@ -126,7 +126,7 @@ static int make_arrays(struct tr_table *t)
     return use->sums ? TR_NEW(&use->sum, bytes) : TR_OK;
 }
 
-/* What servers are to do with updates needs each of them: merged or added by others they are not theirs to see. */
+/* A server function needs updates as messages. */
 static int check_push(const struct tr_table *t)
 {
     if (t->push != TR_PUSH_MERGE && t->push != TR_PUSH_ACCUMULATE) return TR_OK;
@@ -136,7 +136,7 @@ static int check_push(const struct tr_table *t)
         tr_job_where(t->tr->job, "table.push"), t->push == TR_PUSH_MERGE ? "merge" : "accumulate", t->name);
 }
 
-/* Versions are made up as they are read, by the server. */
+/* Versions are computed by the server as they are read. */
 static int check_route(const struct tr_table *t, const tr_function *function)
 {
     if (!function->read || (t->route != TR_ROUTE_LOAD && t->route != TR_ROUTE_GET)) return TR_OK;
@@ -153,7 +153,7 @@ static int use_function(struct tr_table *t, const char *name, const void *argume
     const tr_function *function = find_function(known, name);
     if (!function) {
         char names[256];
-        /* "a, b or c": what there is to choose from. */
+        /* "a, b or c" */
         size_t size = sizeof names;
         size_t length = 0;
         *names = '\0';
@@ -222,7 +222,7 @@ void tr_use_free(struct tr_table *t)
 
 /* ---- failing ---- */
 
-/* The job goes on in form until all ranks can stop together. */
+/* Notes the failure; the job continues without updates until all ranks can stop together. */
 static void fail_use(struct tr_table *t, const char *what, int status)
 {
     struct tr_tables *tables = t->tr->tables;
@@ -281,16 +281,16 @@ static int apply(struct tr_table *t, tr_update *u)
     int64_t clocks = u->clock + 1 - t->tr->tables->before;
     if (clocks > atomic_load_explicit(version, memory_order_relaxed))
         atomic_store_explicit(version, clocks, memory_order_release);
-    /* what a pusher reads next may be older than what it has pushed for, but never than its own clock */
+    /* the next read of a pusher may be older than the version of its push, but not than its own clock */
     int64_t past = 1 + (u->version < u->clock ? u->version : u->clock);
     if (u->pusher < 0 || past <= use->passed[u->pusher]) return TR_OK;
     use->passed[u->pusher] = past;
-    int64_t unneeded = lowest_passed(use); /* what is read at the stable version must still be apart */
+    int64_t unneeded = lowest_passed(use); /* versions above the stable one must stay separate for readers */
     if (use->function.read && use->share.stable < unneeded) unneeded = use->share.stable;
     return expire(t, unneeded);
 }
 
-/* What is left without units of zeros, in memory of the use. */
+/* Removes units of zeros, in memory of the use. */
 static int leave_zeros_out(struct tr_table *t, tr_update *u)
 {
     struct tr_use *use = t->use;
@@ -303,7 +303,7 @@ static int leave_zeros_out(struct tr_table *t, tr_update *u)
     return TR_OK;
 }
 
-/* Slots of hash storage come in the order of their keys. */
+/* Hash storage: units come in the order of keys, but functions get ascending slots. */
 static int sort_units(struct tr_table *t, tr_update *u)
 {
     struct tr_use *use = t->use;
@@ -328,7 +328,7 @@ static int take_update(struct tr_table *t, tr_update *u)
     if (t->use->function.gradients && !t->hash)
         TR_TRY(leave_zeros_out(t, u)); /* else they are left out already */
     if (t->use->sums) {
-        /* Kept until the clock is complete. */
+        /* summed up until the clock is complete */
         struct tr_use *use = t->use;
         size_t words = use->touched_words;
         TR_TRY(TR_GROW(&use->touched, &use->touched_words, use->share.units / 64 + 1));
@@ -360,7 +360,7 @@ void tr_use_update(struct tr_table *t, int pusher, const struct tr_message *m, s
     if (status != TR_OK) fail_use(t, "update", status);
 }
 
-/* The sum of a clock, in memory of the use; that of the next clock begins with zeros. */
+/* Packs the sum of a clock in memory of the use, and clears it for the next clock. */
 static int take_sum(struct tr_table *t, tr_update *u)
 {
     struct tr_use *use = t->use;
@@ -373,7 +373,7 @@ static int take_sum(struct tr_table *t, tr_update *u)
             use->unit[u->n++] = (uint32_t)(64 * w + (size_t)__builtin_ctzll(bits));
     tr_gather(use->unit, count, bytes, use->sum, use->value);
     if (!t->map) memset(use->sum, 0, t->share_units * bytes);
-    for (size_t i = 0; t->map && i < count; i++) /* what is touched may be little of what there is */
+    for (size_t i = 0; t->map && i < count; i++) /* few units may have been updated */
         memset(use->sum + use->unit[i] * bytes, 0, bytes);
     memset(use->touched, 0, use->touched_words * sizeof *use->touched);
     u->unit = use->unit;
@@ -441,7 +441,7 @@ bool tr_share_has_place(const tr_share *share, tr_key key, uint32_t piece)
 
 /* ---- answers ---- */
 
-/* Of an answer, or of the text that says why there is none. */
+/* For an answer, or for its error text. */
 static size_t answer_room(size_t result_room)
 {
     enum { TEXT = 1024 };
@@ -469,7 +469,7 @@ int tr_use_answer(struct tr_table *t, int rank, const struct tr_message *m, cons
     return status;
 }
 
-/* One server's part by message, into `part` of `room` bytes. */
+/* Requests one server's part of an answer, into `part` of `room` bytes. */
 static int ask_server(struct tr_table *t, uint32_t server, int number, const void *question,
                       size_t question_bytes, void *part, size_t room, size_t *bytes)
 {

@@ -1,4 +1,4 @@
-/* A server function at work on this rank's share of a table: trireme/function.h says what such functions are. */
+/* The server function of a table, on this rank's share (trireme/function.h). */
 #ifndef TR_TABLE_FUNCTION_H
 #define TR_TABLE_FUNCTION_H
 
@@ -11,11 +11,11 @@
 struct tr_use {
     tr_function function;
     tr_share share;    /* of this rank, if it serves */
-    int64_t *passed;   /* by pusher: it has pushed for all versions below */
-    int64_t expired;   /* versions below are not needed any more */
-    bool sums;         /* merged under BSP … */
-    char *sum;         /* … all updates of a clock … */
-    uint64_t *touched; /* … and which units they touch: a bit each */
+    int64_t *passed;   /* by pusher: it has pushed for all versions < passed */
+    int64_t expired;   /* versions < expired are not needed any more */
+    bool sums;         /* under BSP it gets the sum of all updates of a clock */
+    char *sum;         /* the sum so far */
+    uint64_t *touched; /* a bit for each unit that the sum contains */
     size_t touched_words;
     uint64_t *sorted; /* units that did not ascend */
     size_t sorted_room;
@@ -24,43 +24,44 @@ struct tr_use {
     size_t unit_room, value_room;
 };
 
-/* A server function makes up what is read, by version. */
+/* The server function computes the values of a version when they are read. */
 static inline bool tr_table_keeps_versions(const struct tr_table *t)
 {
     return t->use && t->use->function.read;
 }
 
-/* tr_function_register() and tr_answer_register() without agreement: for what all ranks have. */
+/* tr_function_register() and tr_answer_register() without agreement of the ranks, for built-in ones. Local. */
 int tr_function_add(struct tr_tables *tables, const tr_function *function);
 int tr_answer_add(struct tr_tables *tables, const tr_answer *answer);
 
 int tr_functions_open(struct tr_tables *tables);
 void tr_functions_close(struct tr_tables *tables);
 
-/* All pushing views are registered: a stage may begin, with all versions at 0. */
+/* Starts a stage with all versions at 0, after all pushing views are registered. Local, as all functions below. */
 int tr_use_begin(struct tr_table *table);
 
-/* All updates of a stage have arrived: nothing is kept apart from the values any more. */
+/* All updates of a stage have arrived: adds the versions that are kept apart to the values. */
 void tr_use_end(struct tr_table *table);
 void tr_use_free(struct tr_table *table);
 
-/* One whole update. A function that fails is described in tables->status, and the job ends when it can. */
+/* Applies one whole update. If the function fails, tables->status and ->why describe it, and the job ends as soon as all ranks
+ * can. */
 void tr_use_update(struct tr_table *table, int pusher, const struct tr_message *message, size_t n,
                    const uint32_t *unit, const void *value);
 
-/* Hash storage has grown, and may have moved. */
+/* Hash storage has grown and may have moved: finds the arrays again. */
 void tr_use_follow(struct tr_table *table);
 
-/* Under BSP, when all updates of a clock have been handed over. */
+/* Under BSP, after all updates of a clock: applies their sum. */
 void tr_use_clock(struct tr_table *table, int64_t clock);
 
-/* n units into packed memory, as of a version. */
+/* Reads n units as of a version into packed memory. unit NULL: 0 .. n-1. */
 int tr_use_read(struct tr_table *table, int64_t version, size_t n, const uint32_t *unit, void *packed);
 
-/* Bytes that functions keep besides values and state, on this rank. */
+/* Bytes that the function keeps on this rank besides values and state. */
 size_t tr_use_memory(const struct tr_table *table);
 
-/* The server's end of tr_table_ask(). */
+/* Answers a tr_table_ask() of another rank. */
 int tr_use_answer(struct tr_table *table, int rank, const struct tr_message *message, const void *question);
 
 /* ======== functions that are built in ======== */

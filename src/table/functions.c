@@ -8,14 +8,14 @@
 
 /* ---- arithmetic: value = f(value, update) ---- */
 
-/* What is added to a whole number, which must not leave the range of its type on the way from double. */
+/* Rounds an increment of an integer, clamped to the range of its type. */
 static inline int64_t function_whole(double x)
 {
     static const double edge = 9.2e18;
     return llrint(x > edge ? edge : x > -edge ? x : -edge);
 }
 
-/* The rate of scale: without an argument one worker's part of the mean. */
+/* The rate of `scale`; without an argument 1 / number of pushers. */
 static double scale_rate(const tr_share *share)
 {
     double rate = 1.0 / tr_max_int(share->pushers, 1);
@@ -97,7 +97,7 @@ static int optimizer_update(tr_share *share, const tr_update *u)
     return TR_OK;
 }
 
-/* open() gets no word of which function it is for, so that each has one of its own. */
+/* open() does not know for which function it is called, so each function has its own. */
 #define OPTIMIZER(NAME, KIND, ARRAYS)                                                                        \
     static int open_##NAME(tr_share *share)                                                                  \
     {                                                                                                        \
@@ -154,13 +154,13 @@ const size_t tr_builtin_function_count = sizeof tr_builtin_functions / sizeof *t
 
 /* Updates weighted by their staleness, and revised backwards.
  *
- * The updates of one version v, from whatever workers and whenever they come, count together as t(v) U(v): their sum and
- * a weight, which changes with each that comes. Whoever is behind the others revises an old version instead of pushing
- * the parameter with the full weight of an update that was computed elsewhere.
+ * All updates of one version v, from any worker at any time, count together as t(v) U(v): their sum times a weight, which changes
+ * with each update. A worker that is behind the others revises an old version, instead of adding with full weight an update that
+ * was computed from outdated values.
  *
  *   dyn         t(v) = 1/S(v), S(v) being the updates in v: their mean, as DynSGD has it (Jiang et al. 2017, section 5)
- *   dyn-stable  the same, but the value holds only the versions that all workers are past; whoever reads gets those
- *               above it added up to the version he asks for (section 6: partition synchronisation)
+ *   dyn-stable  the same, but the value contains only versions that all workers have passed; a read adds later ones, up to
+ *               the version that is requested (section 6: partition synchronisation)
  *   agree       t(v) = Σ|u|² / 2|U(v)|², between 1/S(v) and 1: updates that say all the same are averaged, others are
  *               added up. (Up to 4 was a little faster where they cancel each other, and unsteady near the optimum.)
  *
@@ -282,7 +282,7 @@ static void version_revise_array(const tr_share *share, struct version *v, const
     })
 }
 
-/* The sum as a list: it and the update's ascend, and are merged into a new one of at most as many units as both. */
+/* The sum as a list: merges the ascending lists of sum and update into a new list. */
 static size_t version_merge_lists(const tr_share *share, const struct version *v, const tr_update *u,
                                   double old, void *value, uint32_t *unit, void *merged)
 {
@@ -450,7 +450,7 @@ const tr_function tr_dyn_stable_function = VERSIONS("dyn-stable", update_stable,
 
 /* ======== answers ======== */
 
-/* For what is looked up one by one. */
+/* For single elements. */
 static double answer_element(const tr_share *share, size_t at)
 {
     TR_FOR_TYPE(share->dtype, { return (double)((const T *)share->value)[at]; })
@@ -517,7 +517,7 @@ static int answer_add_dot(void *result, size_t *bytes, size_t room, const void *
     return answer_add_words(result, *bytes, part, part_bytes, 2);
 }
 
-/* ---- sums over all elements, by four sums at once, in an order that depends on nothing but their number ---- */
+/* ---- sums over all elements, as four partial sums, in an order that depends on the number of elements only ---- */
 
 /* Makes get_NAME(), which answers the sum of TERM over the share's elements v. */
 #define SUM(NAME, RESULT, TERM)                                                                              \
@@ -570,7 +570,7 @@ static int get_dot(const tr_share *share, const void *question, size_t question_
 /* ---- top ---- */
 
 /* Below zero where a comes before b. An order of all pairs, so that parts join in any order. NaN is above all
- * numbers: whoever asks wants to see it. */
+ * numbers, so that callers see it. */
 static int top_compare(const void *a, const void *b)
 {
     const struct tr_top_pair *p = a, *q = b;
@@ -641,7 +641,7 @@ static int top_combine(void *result, size_t *bytes, size_t room, const void *par
 
 /* ---- present ---- */
 
-/* Looks through whichever is shorter: what the share has, or what is asked for. */
+/* Loops over the shorter of the share and the range. */
 static int get_present(const tr_share *share, const void *question, size_t question_bytes, void *result,
                        size_t *bytes)
 {
@@ -799,7 +799,7 @@ int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved)
     T to = (old > 0 ? -l1 : old < 0 ? l1 : held) + g - d * old;                                              \
     T beyond = to > l1 ? l1 - to : to < -l1 ? -l1 - to : 0;                                                  \
     *a = to;                                                                                                 \
-    *w = g != 0 ? beyond / d : old; /* the same for a g of 0, but for rounding */
+    *w = g != 0 ? beyond / d : old; /* g = 0 would give `old` up to rounding */
 
 double tr_optimizer_rate(const tr_optimizer *o, int64_t clock)
 {

@@ -9,7 +9,7 @@ enum {
     SPLIT_AT = TR_HASH_PAGE_KEYS / 6 * 5, /* fuller pages are split when a key is added */
     SPREAD = 6,                           /* no page is split by more bits than this beyond the usual */
     DEEPEST = 31,
-    BATCH = 32,           /* keys on their way through the caches at once */
+    BATCH = 32,           /* keys whose cache misses overlap */
     FIRST_SLOTS = 256,    /* room to begin with */
     SMALL_PAGE = 1 << 16, /* no machine has larger ones */
     HUGE_PAGE = 2 << 20,
@@ -18,7 +18,7 @@ enum {
 
 struct bucket {
     uint8_t tag[TR_HASH_PLACES]; /* 0: free; places are taken in order */
-    uint8_t passed;              /* it was full, and a key has gone on to the next bucket */
+    uint8_t passed;              /* it was full, and a key was placed in a later bucket */
     uint8_t pad[3];
     uint32_t slot[TR_HASH_PLACES];
 };
@@ -469,7 +469,7 @@ static void look_up_new(struct tr_hash_list *l, const struct tr_hashmap *m)
 
 void tr_hash_list_refresh(struct tr_hash_list *l, const struct tr_hashmap *m)
 {
-    /* a search in the list costs about as much as looking up so many keys, and one need not walk the list */
+    /* a search in the list costs about as much as SEARCH look-ups of keys of the list */
     enum { SEARCH = 16 };
     if (l->absent > 0 && l->seen < m->count) {
         if ((uint64_t)(m->count - l->seen) * SEARCH < l->absent) look_up_new(l, m);

@@ -10,29 +10,29 @@
 
 /* ======== the plan of rounds ======== */
 
-/* Rounds: who sends what to whom when updates of many ranks are merged. Nothing moves here; merge.c follows the plan.
+/* The plan of a merge between nodes: which units each rank sends to which rank, round by round.
  *
- * Participants are numbered 0 .. n-1, and some of them are servers. In each round those among whom a rank is are divided into
- * `degree` parts of neighbours. A rank sends what it holds for the servers of another part to one member of that part, and adds
- * up what it gets for its own part, which is whom the next round is among. After the last round each server has the sum of
- * all updates of its share. A rank so sends (degree - 1) log n messages, not n - 1; the price is that values travel
- * more than once. With a degree of n there is one round: everybody sends to each server directly.
+ * Participants are numbered 0 .. n-1, and some of them are servers. A round divides the participants of the previous round that
+ * include this rank into `degree` parts of neighbours. A rank sends its partial sums for the servers of another part to one member
+ * of that part, and adds up the sums that it receives for its own part, whose members run the next round. After the last round
+ * each server has the sum of all updates of its share. So a rank sends (degree - 1) log n messages instead of n - 1, but values
+ * travel more than once. With degree n there is one round, and each rank sends to each server directly.
  *
- * Which keys a rank has does not change from clock to clock, so keys travel once, when the plan is made, and values without them
- * from then on (H. Zhao and J. Canny 2014, "Kylix: a sparse allreduce for commodity clusters"). The same way back brings each
- * rank the sums of its keys, or whatever the servers make of them.
+ * The keys of a rank do not change from clock to clock: they travel once, when the plan is made, and from then on values travel
+ * without keys (H. Zhao and J. Canny 2014, "Kylix: a sparse allreduce for commodity clusters"). The rounds in reverse bring each
+ * rank the new values of its keys.
  *
- * All of it is cut into chunks, ranges of positions that are the same in every share, which are merged independently. */
+ * Shares are cut into chunks, ranges of positions that are equal in all shares, which are merged independently. */
 
-/* What one participant gets from this rank in a round, or this rank from it. A rank also keeps something for itself: then it is
- * its own peer. */
+/* The units that one participant receives from this rank in a round, or sends to it. A rank is its own peer for the units that it
+ * keeps. */
 struct flow {
     int peer;
     int first, end;  /* to a peer: the participants whose shares these units belong to */
     uint32_t *units; /* by chunk */
     uint32_t *
-        at; /* by chunk: to a peer, the first of them among what is held; from a peer, the first of their places … */
-    uint32_t *place; /* … which say where they are added, each by itself; NULL: side by side, from `at` on */
+        at; /* by chunk: to a peer, the first of them among the held units; from a peer, their first entry of place */
+    uint32_t *place; /* the unit to which each is added; NULL: contiguous units from `at` on */
 };
 
 struct round {
@@ -44,14 +44,15 @@ struct round {
 
 struct rounds {
     int me, size, degree;
-    int *server;                   /* by participant: which server it is, or -1 */
-    const struct tr_segment *keys; /* of this rank, by server, or NULL: what is held before the first round */
+    int *server; /* by participant: which server it is, or -1 */
+    const struct tr_segment
+        *keys;              /* of this rank, by server, or NULL: the units held before the first round */
     uint32_t chunk, chunks; /* positions of a share in a chunk; how many chunks the longest share has */
     size_t n;
     struct round *round;
 };
 
-/* The keys of a chunk that this rank has at a participant: from `first` on in its segment. */
+/* The units of a chunk that this rank has at a participant: entries first .. first + n - 1 of its segment. */
 struct own_keys {
     const struct tr_segment *segment;
     uint32_t first, n;
@@ -70,7 +71,7 @@ static struct own_keys rounds_own(const struct rounds *r, int participant, uint3
     return (struct own_keys){s, first, end - first};
 }
 
-/* ---- what a rank holds, while the plan is made ---- */
+/* ---- units that a rank holds, while the plan is made ---- */
 
 /* Positions in the shares of the participants first .. end-1: by chunk, then by participant, ascending. */
 struct holding {
@@ -92,7 +93,7 @@ static size_t holding_width(const struct holding *h)
     return (size_t)(h->end - h->first);
 }
 
-/* Makes room for positions, after n has been filled in. */
+/* Allocates the positions, after n has been filled in. */
 static int holding_allocate(const struct rounds *r, struct holding *h)
 {
     h->total = 0;
@@ -117,7 +118,7 @@ static int holding_of_own_keys(const struct rounds *r, struct holding *h)
     return TR_OK;
 }
 
-/* Both ascending lists as one. */
+/* The union of two ascending lists; its length. */
 static uint32_t holding_unite_lists(const uint32_t *a, uint32_t n, const uint32_t *b, uint32_t m,
                                     uint32_t *both)
 {
@@ -149,7 +150,7 @@ static void flow_free(struct flow *f)
     free(f->place);
 }
 
-/* Leaves the list of places out where the units of each chunk go side by side. */
+/* Drops the list of places if the units of each chunk are contiguous. */
 static void flow_drop_places(const struct rounds *r, struct flow *f)
 {
     const uint32_t *place = f->place;
@@ -161,7 +162,7 @@ static void flow_drop_places(const struct rounds *r, struct flow *f)
     f->place = NULL;
 }
 
-/* Where each unit of a part lies in what is held after the round, or in the share where that is NULL. */
+/* Finds the place of each unit of a part in the units that are held after the round or, held NULL, in the share. */
 static int flow_find_places(const struct rounds *r, struct flow *f, const struct holding *part,
                             const struct holding *held)
 {
@@ -188,14 +189,14 @@ static int flow_find_places(const struct rounds *r, struct flow *f, const struct
     return TR_OK;
 }
 
-/* ---- keys travel ---- */
+/* ---- exchanging keys ---- */
 
 struct requests {
     MPI_Request *request;
     size_t n, capacity;
 };
 
-/* Starts to send or receive numbers, in messages that MPI can count. */
+/* Starts to send or receive numbers, in messages whose length fits into an int. */
 static int rounds_start(struct requests *all, uint32_t *number, size_t n, int peer, bool sends, MPI_Comm comm)
 {
     const size_t most = (size_t)1 << 28;
@@ -218,7 +219,7 @@ static void rounds_wait(tr_context *tr, struct requests *all)
 
 /* ---- rounds ---- */
 
-/* Where part k of the participants first .. end-1 begins: parts differ by one at most. */
+/* The first participant of part k of first .. end-1; sizes of parts differ by at most one. */
 static int rounds_part_start(int first, int end, int parts, int k)
 {
     return first + (int)((int64_t)(end - first) * k / parts);
@@ -286,7 +287,7 @@ static int round_plan_flows(tr_context *tr, MPI_Comm comm, struct rounds *r, str
     holding_free(h);
     bool last = round->end - round->first == 1;
     if (!last) {
-        /* The union of what the parts hold. */
+        /* the union of the parts */
         *h = (struct holding){.first = in->first, .end = in->end};
         TR_TRY(TR_NEW(&h->n, r->chunks * holding_width(h)));
         size_t most = 0;
@@ -389,8 +390,8 @@ static void rounds_close(struct rounds *r)
 
 /* ---- the degree ---- */
 
-/* Seconds of all rounds. Keys of ranks are taken for independent, so that what they hold together is overestimated where all
- * have the frequent ones; the constants are those of a common cluster. */
+/* Estimated seconds of all rounds. Keys of different ranks are assumed independent, which overestimates their union if all ranks
+ * have the frequent keys. The constants are those of a common cluster. */
 static double rounds_seconds(int n, double density, double bytes, int degree)
 {
     const double round = 2e-5, message = 3e-6, bandwidth = 1e9;
@@ -418,15 +419,25 @@ int tr_merge_choose_degree(int n, double held, double units, size_t unit_bytes)
     return best < 2 ? 2 : best;
 }
 
+/* The view whose delta this rank contributes to the table's merges, or NULL. */
+static struct tr_view_state *merged_view(const struct tr_table *t)
+{
+    const struct tr_tables *tables = t->tr->tables;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        struct tr_view_state *v = tables->views[i];
+        if (v->view.table == t && v->merged && v->channel) return v;
+    }
+    return NULL;
+}
+
 /* ======== merging in memory that a node shares ======== */
 
-/* Shared-memory merge, on one node: no update travels at all. The deltas of the workers lie in memory that the node
- * shares; once every worker is done with its clock, each server adds to its share what is for it, worker by worker in
- * the order of their ranks, straight from there. One pass over the deltas is all it takes: a collective copies them
- * twice before the server sees them.
+/* On one node no update travels. The deltas of the workers lie in memory that the node shares. When all workers have ended the
+ * clock, each server adds their deltas to its share, worker by worker in the order of ranks. That takes one pass over the deltas,
+ * where a collective operation would copy them twice first.
  *
- * A rank's part of the memory: a line with its progress; of a worker then, for each server, where the lists of its
- * keys are; these lists; its delta. */
+ * The part of a rank: a cache line with its progress; for a worker, also offsets of its key lists by server, these lists, and
+ * its delta. */
 
 struct line {
     _Atomic int64_t
@@ -436,7 +447,7 @@ struct line {
     char pad[40];
 };
 
-/* A worker's keys for one server, in its part at these offsets. */
+/* Offsets, in a worker's part, of its keys for one server. */
 struct entry {
     uint32_t n, runs;
     uint64_t local, position, run, delta;
@@ -460,7 +471,7 @@ struct shared_merge {
     size_t next;                /* server: the worker to be added next in the running merge */
 };
 
-/* Takes the next so many bytes of a part, and fills them if there is a part: its offset. */
+/* Reserves bytes of a part, copies `from` there (part or from may be NULL), and returns their offset. */
 static uint64_t shared_put(struct line *part, size_t *at, const void *from, size_t bytes)
 {
     uint64_t offset = *at;
@@ -469,7 +480,7 @@ static uint64_t shared_put(struct line *part, size_t *at, const void *from, size
     return offset;
 }
 
-/* Fills this rank's part; without memory it just says how long that is. */
+/* Fills this rank's part, which may be NULL, and returns its size. */
 static size_t shared_lay_out(const struct shared_merge *m, struct line *part)
 {
     size_t at = sizeof *part;
@@ -500,7 +511,7 @@ static size_t shared_lay_out(const struct shared_merge *m, struct line *part)
     return at;
 }
 
-/* What a worker's part says of this rank's share. */
+/* A worker's update of this rank's share, in that worker's part. */
 static struct source shared_source(const struct shared_merge *m, const struct tr_shm_part *part)
 {
     struct source source = {.line = (const struct line *)(void *)part->at};
@@ -519,7 +530,7 @@ static struct source shared_source(const struct shared_merge *m, const struct tr
 static int shared_merge_open(struct tr_table *t, struct shared_merge **merge)
 {
     tr_context *tr = t->tr;
-    struct tr_view_state *view = tr_merged_view(t);
+    struct tr_view_state *view = merged_view(t);
     struct shared_merge *m;
     TR_TRY(TR_NEW(&m, 1));
     *m = (struct shared_merge){.table = t, .servers = t->partition.servers, .memory = TR_SHM_CLOSED};
@@ -572,30 +583,28 @@ static bool shared_merge_poll(struct shared_merge *m, int64_t clock, int *did)
 
 /* ======== merging in rounds ======== */
 
-/* Merging between nodes: under BSP all updates of a clock are added as one, by the rounds above, in chunks of the servers'
- * shares. Two chunks are under way at once: while one travels, the other one is packed or added (M5).
+/* Between nodes, updates of a clock are summed by the rounds above, in chunks of the servers' shares. Two chunks are in flight:
+ * while one travels, the other one is packed or added.
  *
- * A chunk goes up: in each round a rank sends a message to some others, waits for theirs, and adds up what they sent. After the
- * last round the servers add the sums to their shares. Where all workers have read what they push to, they will want to read it
- * again for the next clock, and the chunk goes down: the rounds run backwards, and bring each rank the new values of its keys.
- * So a clock takes each rank as many messages as the rounds have, however many servers there are. Where workers subscribe to
- * rows (node.h), which may be others than they push to, the chunk goes down by rounds of theirs instead.
+ * A chunk first goes up: in each round a rank sends messages to its peers, receives theirs, and adds them up. After the last round
+ * the servers add the sums to their shares. If all workers have read the keys that they push, they will read them again for the
+ * next clock, and the chunk goes down: the rounds run in reverse and bring each rank the new values of its keys. So the number of
+ * messages of a rank per clock depends on the rounds, not on the number of servers. If workers subscribe to rows (node.h), the
+ * chunk goes down by separate rounds for the subscribed rows instead.
  *
- * Sums are taken in the order of ranks, so that runs repeat to the bit. And BSP is exact: in the first chunk everybody sends
- * messages, empty ones too, and a server that has finished it has heard, through others, that all workers are done with
- * this clock's reading. Nothing is added before.
- *
- * On one node nothing travels: see above. */
+ * Sums are taken in the order of ranks, so that results are bit-identical from run to run. BSP is exact: in the first chunk all
+ * ranks send messages, even empty ones, so that a server that has received its last one knows that all workers have read for
+ * this clock. No update is added before. */
 
 enum { IN_FLIGHT = 2, CHUNK_BYTES = 1 << 20 };
 
-/* Who reads the table again after this merge, as far as a rank has heard: in front of the values of each message. */
+/* Header of each message: which workers, among those that contributed to it, will read the table after this merge. */
 struct readers {
-    uint32_t some;    /* reads what it pushes to, which lies on another node … */
-    uint32_t not_all; /* … and one does not, or not in this way */
+    uint32_t some;    /* one reads the keys that it pushes, and some of these lie on another node */
+    uint32_t not_all; /* one does not, or by another route */
 };
 
-/* A chunk under way. */
+/* A chunk in flight. */
 struct lane {
     uint32_t chunk;
     size_t round;
@@ -622,7 +631,7 @@ struct tr_merge {
     struct lane lane[IN_FLIGHT];
 };
 
-/* By which rounds a chunk travels. */
+/* The rounds by which a chunk travels. */
 static const struct rounds *lane_rounds(const struct tr_merge *m, const struct lane *l)
 {
     return l->down && m->spread.n > 0 ? &m->spread : &m->rounds;
@@ -630,7 +639,7 @@ static const struct rounds *lane_rounds(const struct tr_merge *m, const struct l
 
 /* ---- messages of a round ---- */
 
-/* A message is sent where it has values, or has to say that its sender is here. */
+/* A message is sent if it has values, or to say that its sender takes part. */
 static bool lane_sends(const struct tr_merge *m, const struct lane *l, const struct flow *f)
 {
     return f->peer != m->rounds.me && (f->units[l->chunk] > 0 || (l->chunk == 0 && !l->down));
@@ -641,7 +650,7 @@ static size_t lane_message_bytes(const struct tr_merge *m, const struct lane *l,
     return sizeof(struct readers) + f->units[l->chunk] * m->table->unit_bytes;
 }
 
-/* Room for a message of each flow, side by side. */
+/* Memory for a message of each flow, side by side. */
 static int lane_allocate(const struct tr_merge *m, const struct lane *l, const struct flow *flow, size_t n,
                          char **memory, size_t *room)
 {
@@ -650,8 +659,7 @@ static int lane_allocate(const struct tr_merge *m, const struct lane *l, const s
     return TR_GROW(memory, room, bytes);
 }
 
-/* Units that this rank holds for a flow, as they are packed in messages; and the other way round: units that have come. Before
- * the first round they lie in the view. */
+/* Packs the units that this rank holds for a flow; and unpacks received units. Before the first round they lie in the view. */
 static void lane_pack_held(const struct tr_merge *m, const struct lane *l, const struct flow *f, char *to)
 {
     size_t bytes = m->table->unit_bytes;
@@ -684,7 +692,7 @@ static void lane_unpack_held(const struct tr_merge *m, const struct lane *l, con
     }
 }
 
-/* Adds units to what is held after the round, or to the share; and takes them from there. */
+/* Adds packed units to the sums that are held after the round, or to the share; and packs units from there. */
 static void lane_add(const struct tr_merge *m, const struct lane *l, const struct flow *f, const char *from,
                      char *sum)
 {
@@ -713,7 +721,7 @@ static char *merge_own_share(const struct tr_merge *m)
     return m->table->server >= 0 ? m->table->share[m->table->server] : NULL;
 }
 
-/* Sends what the flows `to` have in `out`, and receives those of `from` into `in`. */
+/* Sends the messages of flows `to` from `out`, and receives those of flows `from` into `in`. */
 static void lane_post(struct tr_merge *m, struct lane *l, const struct flow *to, size_t tos,
                       const struct flow *from, size_t froms)
 {
@@ -739,7 +747,7 @@ static uint64_t lane_bytes(const struct tr_merge *m, const struct lane *l, const
     return bytes;
 }
 
-/* What this rank keeps for itself lies among the messages that leave by these flows. */
+/* The units that this rank keeps lie among the messages to be sent. */
 static const char *lane_kept(const struct tr_merge *m, const struct lane *l, const struct flow *flow)
 {
     const char *at = l->out;
@@ -788,7 +796,7 @@ static int lane_finish_up(struct tr_merge *m, struct lane *l)
     return TR_OK;
 }
 
-/* ---- down: new values to those who push ---- */
+/* ---- down: new values to the workers ---- */
 
 static int lane_post_down(struct tr_merge *m, struct lane *l)
 {
@@ -822,13 +830,13 @@ static int lane_finish_down(struct tr_merge *m, struct lane *l)
 
 /* ---- a merge ---- */
 
-/* To the views that push, or to who has subscribed. */
+/* New values go to the views that push (and not to subscribers). */
 static bool merge_returns_to_views(const struct tr_merge *m)
 {
     return m->spread.n == 0 && m->readers.some && !m->readers.not_all;
 }
 
-/* A round has ended: what comes next. */
+/* A round of a chunk has ended: starts the next round, the way down, or the next chunk. */
 static int lane_next(struct tr_merge *m, struct lane *l)
 {
     l->posted = false;
@@ -898,7 +906,7 @@ static int merge_poll_table(struct tr_table *t, int *did)
         }
     }
     if (m->added == m->rounds.chunks && m->done == m->clock) {
-        atomic_thread_fence(memory_order_release); /* what was added shows before the clock that says so */
+        atomic_thread_fence(memory_order_release); /* the sums must be visible before m->done */
         m->done = tr_table_next_update(t, m->clock + 1);
         ++*did;
     }
@@ -917,8 +925,7 @@ int tr_merge_poll(void *what, int *did)
     return TR_OK;
 }
 
-/* Whether what the servers make of this merge is to come back to the view: it has been read since the last merge, and the job
- * does not say how it is to be. */
+/* Whether new values should come back to the view: it was read since the last merge, and the job does not fix the route. */
 static struct readers merge_readers(const struct tr_view_state *v)
 {
     if (!v) return (struct readers){0};
@@ -968,21 +975,11 @@ int64_t tr_merge_done(const struct tr_table *t)
     return t->merge ? t->merge->done : INT64_MAX;
 }
 
-struct tr_view_state *tr_merged_view(const struct tr_table *t)
-{
-    const struct tr_tables *tables = t->tr->tables;
-    for (size_t i = 0; i < tables->view_count; i++) {
-        struct tr_view_state *v = tables->views[i];
-        if (v->view.table == t && v->merged && v->channel) return v;
-    }
-    return NULL;
-}
-
 /* ---- opening and closing ---- */
 
 static const char opening[] = "all ranks to open the merge of a table";
 
-/* The degree of rounds of which all together begin with so many units. */
+/* The degree of rounds that start with `held` units in all. */
 static int merge_degree(const struct tr_merge *m, double held)
 {
     const struct tr_table *t = m->table;
@@ -1010,7 +1007,7 @@ static size_t merge_most_flows(const struct rounds *rounds)
 static int merge_open_rounds(struct tr_merge *m, double held)
 {
     const struct tr_table *t = m->table;
-    const struct tr_view_state *view = tr_merged_view(t);
+    const struct tr_view_state *view = merged_view(t);
     const struct tr_subscription *s = t->subscription;
     uint64_t longest = tr_partition_longest(&t->partition);
     double comes = s ? (double)tr_subscription_units(s) : 0;
@@ -1027,7 +1024,7 @@ static int merge_open_rounds(struct tr_merge *m, double held)
     return TR_OK;
 }
 
-/* Rows come behind merges where the job does not say how they are to be read, and each row is one unit. */
+/* Subscribed rows come with merges if the job does not fix the route, and each row is one unit. */
 static int merge_open_subscription(struct tr_table *t, bool wanted)
 {
     bool comes = wanted && !t->merges_shared && t->route == TR_ROUTE_AUTO && t->pieces == 1;
@@ -1043,7 +1040,7 @@ int tr_merge_open(struct tr_table *t)
 {
     tr_context *tr = t->tr;
     tr_merge_close(t);
-    const struct tr_view_state *view = tr_merged_view(t);
+    const struct tr_view_state *view = merged_view(t);
     double sum[3] = {view ? (double)view->keys.units : 0, t->updating_views > 0, t->subscribing != NULL};
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, sum, 3, MPI_DOUBLE, MPI_SUM, tr->world, &request);
@@ -1071,7 +1068,7 @@ void tr_merge_close(struct tr_table *t)
     if (!m) return;
     t->merge = NULL;
     if (m->shared) {
-        struct tr_view_state *v = tr_merged_view(m->shared->table);
+        struct tr_view_state *v = merged_view(m->shared->table);
         if (v && &v->view == m->shared->view && v->lent) { /* it may be used again: by the next stage, say */
             v->view.delta = NULL;
             (void)TR_NEW((char **)&v->view.delta, tr_view_bytes(&v->view));

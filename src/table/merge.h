@@ -5,25 +5,22 @@
 
 #include "table/table.h"
 
-/* All ranks, after the views of a stage are open; does nothing where no view is merged. */
+/* Opens the merge of a table if some view of the stage is merged. Collective over all ranks, after all views are open. */
 int tr_merge_open(struct tr_table *table);
 void tr_merge_close(struct tr_table *table);
 
-/* Takes part in the next merge with this view's delta, or with nothing (NULL). Every rank that serves or updates the table does
- * so in each clock in which the table is updated. */
+/* Starts the next merge, with view->delta or, view NULL, without a contribution. Each rank that serves the table or works calls
+ * it once for each clock in which the table is updated. Precondition: !tr_merge_busy(). */
 int tr_merge_start(struct tr_table *table, tr_view *view);
 bool tr_merge_busy(const struct tr_table *table);
-/* The next clock is 0 again; before the participants begin a stage, and once more if it does not begin with its first clock. */
+/* The next merge is that of the first clock again. On all participants, before the stage starts. */
 void tr_merge_begin(struct tr_table *table);
-/* Updates of clocks < this are in the table's share here; the next merge is of this clock. INT64_MAX: no merge here. */
+/* The clock of the next merge: updates of earlier ones are in this rank's share. INT64_MAX: this rank takes part in none. */
 int64_t tr_merge_done(const struct tr_table *table);
-int tr_merge_poll(void *what, int *did); /* what: the tr_tables */
+int tr_merge_poll(void *what, int *did); /* poll function; what: the tr_tables */
 
-/* How updates are merged, for --explain; right on ranks that serve. */
+/* One line for --explain, on ranks that serve. */
 void tr_merge_describe(const struct tr_table *table, char *text, size_t size);
-
-/* The view whose delta this rank gives to the table's merges, or NULL. */
-struct tr_view_state *tr_merged_view(const struct tr_table *table);
 
 /* The degree of rounds that should be fastest for n participants that together hold `held` units of a table of `units`,
  * each of unit_bytes. */

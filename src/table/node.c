@@ -77,7 +77,7 @@ static void cache_unlock(struct cache_entry *e)
     atomic_store_explicit(&e->lock, 0, memory_order_release);
 }
 
-/* Whether an entry has the item, or will have it, new enough; and with what is wanted. */
+/* The entry has, or will have, a fetch of the item that is new enough; cache_suits(): and that contains the right updates. */
 static bool cache_is_new(const struct cache_entry *e, uint64_t item, const struct tr_cache_terms *terms)
 {
     return e->state != EMPTY && e->item == item && e->fetch.number > terms->after;
@@ -156,7 +156,7 @@ bool tr_cache_has_news(struct tr_node_cache *c, uint64_t item, const struct tr_c
 
 enum { USES = TR_VIEW_GROUP + 1 };
 
-/* What the node has with one server, as this rank sees it. */
+/* A node pull from one server. */
 struct node_source {
     struct tr_node_cache cache; /* one item: the values of the union. None: every worker reads for itself */
     struct tr_segment all;      /* the union: entry i of position is unit i of the values */
@@ -197,7 +197,7 @@ static struct tr_cache_terms node_pull_terms(const struct tr_node_pull *p, const
     return (struct tr_cache_terms){p->table->lockstep, least, p->table->lockstep ? 0 : s->after};
 }
 
-/* Copies the view's keys out of values that nobody writes. */
+/* Copies the view's keys from the cache, while no rank writes there. */
 static void node_pull_copy(struct tr_node_pull *p, uint32_t server, const struct tr_cache_fetch *fetch)
 {
     struct node_source *s = &p->source[server];
@@ -209,8 +209,8 @@ static void node_pull_copy(struct tr_node_pull *p, uint32_t server, const struct
     s->state = NOTHING;
 }
 
-/* Takes the latest fetch if it will do, or becomes the one who fetches. Where several workers want to at the same
- * time, they divide the servers: each at first claims only those that it prefers. */
+/* Uses the latest fetch if it suits, or claims the next one. Workers that need one at the same time divide the servers: at the
+ * first poll each claims only those that it prefers. */
 static int node_pull_take_or_claim(struct tr_node_pull *p, uint32_t server)
 {
     struct node_source *s = &p->source[server];
@@ -259,9 +259,9 @@ bool tr_node_pull_has_news(const struct tr_node_pull *p, int64_t least)
     return true;
 }
 
-/* ---- finding what is common ---- */
+/* ---- opening: the union of keys ---- */
 
-static const char opening[] = "the ranks of this node to find what they pull together";
+static const char opening[] = "the ranks of this node to open node pulls";
 
 static bool node_agrees(tr_context *tr, int status)
 {
@@ -272,13 +272,13 @@ static bool node_agrees(tr_context *tr, int status)
     return well;
 }
 
-/* Who unites the lists for a server, keeps its cache and registers: the ranks of the node in turn. */
+/* The rank of the node that keeps the cache for a server and registers the union: the ranks take turns. */
 static int node_pull_keeper(const struct tr_node_pull *p, uint32_t server)
 {
     return (int)(server % (uint32_t)p->table->tr->node_size);
 }
 
-/* Ranks before a number of the node that read from a server on another node. */
+/* The number of ranks < node_rank of the node that read from a server on another node. */
 static int node_pull_readers(const struct tr_node_pull *p, const uint32_t *units, uint32_t server,
                              int node_rank)
 {
@@ -287,9 +287,8 @@ static int node_pull_readers(const struct tr_node_pull *p, const uint32_t *units
     return readers;
 }
 
-/* Ranks of the node that read from a server together, if fetching the union of their units once for all saves a fifth. Under
- * BSP it is fetched once a clock; else more often the more readers there are, which are not in step: 1.6 times by four
- * (measured). */
+/* Fetching the union of `all` units once saves a fifth of the bytes. Under BSP it is fetched once a clock; otherwise more often,
+ * because readers are not in step: 1.6 times by four readers (measured). */
 static bool node_pull_pays(const struct tr_node_pull *p, const uint32_t *units, uint32_t server, uint32_t all)
 {
     int size = p->table->tr->node_size;
@@ -299,8 +298,8 @@ static bool node_pull_pays(const struct tr_node_pull *p, const uint32_t *units, 
     return all * fifths <= sum * 4;
 }
 
-/* Finds the union of each server's units that several ranks of the node read, and where this rank's lie in it. The keeper
- * lists the positions of the union. False where a rank has no memory for it. */
+/* Finds for each server the union of the units that several ranks of the node read, and the index of this rank's units in it. The
+ * keeper lists its positions. False on all ranks of the node if one of them has no memory. */
 static bool node_pull_unite(struct tr_node_pull *p, const uint32_t *units)
 {
     tr_context *tr = p->table->tr;
@@ -329,15 +328,15 @@ static bool node_pull_unite(struct tr_node_pull *p, const uint32_t *units)
     return node_agrees(tr, status);
 }
 
-/* ---- what is in shared memory ---- */
+/* ---- opening: shared memory ---- */
 
 static size_t node_pull_kept_bytes(const struct tr_node_pull *p, uint64_t n)
 {
     return n == 0 ? 0 : node_padded(n * sizeof(uint32_t)) + tr_cache_bytes(1, n * p->table->unit_bytes);
 }
 
-/* Gives each union its place in the memory of its keeper, which writes the list of positions there and, behind it, an empty
- * cache; and the keeper's channel to the server, that all ranks of the node read through. */
+/* Lays out the shared memory of each keeper: for each of its unions, the list of positions and an empty cache. Makes the channels,
+ * on which all ranks of the node read under the keeper's tag. */
 static bool node_pull_share(struct tr_node_pull *p)
 {
     struct tr_table *t = p->table;
@@ -378,9 +377,9 @@ static bool node_pull_share(struct tr_node_pull *p)
     return true;
 }
 
-/* ---- what is the view's ---- */
+/* ---- opening: the view ---- */
 
-/* Lists the runs of a union, which decide on its route and make up a get: its values lie in the order of its positions. */
+/* Lists the runs of a union, which choose_route() needs and a get uses: its values lie in the order of its positions. */
 static int node_pull_find_runs(struct tr_segment *all)
 {
     TR_TRY(TR_NEW(&all->local, all->n));
@@ -464,7 +463,7 @@ static bool node_pull_build(struct tr_node_pull *p, uint32_t *units)
     return node_pull_unite(p, units) && node_pull_share(p) && node_agrees(tr, node_pull_join(p, units));
 }
 
-/* One set of views, one of each worker of the node or none; all ranks of the node. */
+/* Opens the node pull of one view of each worker of the node (NULL: this rank has none). Collective over the node. */
 static void node_pull_open_one(struct tr_table *t, struct tr_view_state *view)
 {
     tr_context *tr = t->tr;
@@ -486,7 +485,7 @@ static void node_pull_open_one(struct tr_table *t, struct tr_view_state *view)
     }
 }
 
-/* The i-th view that was opened for a use, or NULL: tags ascend. Members that their leader serves do not count. */
+/* The i-th view that was opened for a use, or NULL: tags ascend. Views without channels, of members of a group, do not count. */
 static struct tr_view_state *node_pull_find_view(const struct tr_table *t, int use, int i)
 {
     const struct tr_tables *tables = t->tr->tables;
@@ -526,7 +525,7 @@ static int node_pull_register(struct tr_table *t)
     return TR_OK;
 }
 
-/* The keeper of some servers measures one of them for all. */
+/* A keeper measures one of its servers, and uses the result for all of them. */
 static int node_pull_measure_table(struct tr_node_pull *p)
 {
     const struct tr_channel *measured = NULL;
@@ -541,7 +540,7 @@ static int node_pull_measure_table(struct tr_node_pull *p)
     return TR_OK;
 }
 
-/* Every worker of the node reads as the keeper has found. */
+/* All ranks of the node use the routes that the keepers found. */
 static int node_pull_share_routes(struct tr_node_pull *p)
 {
     tr_context *tr = p->table->tr;
@@ -586,7 +585,7 @@ int tr_node_pull_open(tr_context *tr)
 {
     int status = TR_OK;
     if (tr->active != &tr->all) return TR_OK; /* not all ranks are there when a stage of a task reads */
-    /* first what nodes do among themselves without polling, then what needs the servers of other nodes */
+    /* first steps within each node, which do not poll; then registration, which needs servers of other nodes */
     for (size_t i = 0; i < tr->tables->count; i++) node_pull_open_table(tr->tables->table[i]);
     for (size_t i = 0; i < tr->tables->count && status == TR_OK; i++)
         status = node_pull_register(tr->tables->table[i]);
@@ -604,20 +603,20 @@ void tr_node_pull_describe(const struct tr_node_pull *p, char *text, size_t size
 
 struct tr_subscription {
     struct tr_table *table;
-    tr_key *key; /* of this worker: what it has subscribed to */
+    tr_key *key; /* the subscribed list of this worker */
     size_t n;
     int members, member; /* workers of this node, and which this one is; -1: none */
     uint32_t chunk, chunks;
 
-    size_t units;         /* of the node's union: so many slots */
-    struct tr_plan slice; /* what this rank receives, … */
-    size_t first;         /* … from this slot on */
+    size_t units;         /* slots: units of the node's union */
+    struct tr_plan slice; /* the rows that this rank receives */
+    size_t first;         /* the first slot of the slice */
     struct tr_shm memory; /* the first rank's: */
-    /* By chunk and member, the number of the merge behind which the rows have come … */
+    /* by chunk and member: the number of the merge with which the rows have arrived */
     _Atomic int64_t *behind;
-    char *value;    /* … by slot */
-    int64_t merge;  /* merges that this rank has taken part in, … */
-    int64_t wanted; /* … the last one of this stage, or 0 */
+    char *value;    /* by slot */
+    int64_t merge;  /* number of merges in which this rank has taken part */
+    int64_t wanted; /* number of the last merge of this stage, or 0 */
 
     /* own rows that come, by chunk and member: a part begins at each of these */
     uint32_t *begin, *place, *slot;
@@ -652,14 +651,14 @@ void tr_subscription_discard(struct tr_table *t)
 
 /* ---- the union ---- */
 
-static const char subscribing[] = "the ranks of this node to find what they subscribe to";
+static const char subscribing[] = "the ranks of this node to open subscriptions";
 
 static bool subscription_is_far(const struct tr_table *t, struct tr_location at)
 {
     return !t->share[at.server];
 }
 
-/* Slices differ by one at most. */
+/* Sizes of slices differ by at most one. */
 static size_t subscription_slice_start(const struct tr_subscription *s, size_t member)
 {
     return s->units * member / (size_t)s->members;
@@ -693,7 +692,7 @@ static size_t subscription_part(const struct tr_subscription *s, uint32_t slot, 
 
 /* ---- subscribing and closing ---- */
 
-/* Memory for the union, if the node has it; without it the node subscribes to nothing. */
+/* Allocates memory for the union. If the node has too little, it receives nothing. */
 static int subscription_open_memory(struct tr_subscription *s, const struct tr_union *rows)
 {
     const struct tr_table *t = s->table;
@@ -708,7 +707,7 @@ static int subscription_open_memory(struct tr_subscription *s, const struct tr_u
     s->value = s->memory.part[0].at + flags;
     tr_meet(t->tr, t->tr->node, subscribing);
     TR_TRY(subscription_find_slice(s, rows));
-    /* Own rows by the parts that they come in: first how many, then which. */
+    /* sort own rows by the part in which they come: count, then fill */
     size_t parts = (size_t)s->members * s->chunks;
     TR_TRY(TR_NEW(&s->begin, parts + 2));
     TR_TRY(TR_NEW(&s->left, parts));

@@ -138,7 +138,7 @@ static int partition_check_share(const struct tr_partition_options *options, con
     if (units <= UINT32_MAX) return TR_OK;
     return tr_fail(TR_ERR_CONFIG,
                    "table %s: its %llu elements need more than %u servers: one holds at most 2^32 (or, with "
-                   "table.storage=hash, so many keys that are used)",
+                   "table.storage=hash, 2^32 keys that are used)",
                    options->table, (unsigned long long)p->units, p->servers);
 }
 
@@ -307,41 +307,43 @@ static int segment_sort(struct tr_segment *s)
     return TR_OK;
 }
 
-/* Counts the units of each server, then fills the segments. */
+/* Counts the units of each server, allocates memory in which the segments lie side by side, and fills them. */
 static int plan_fill(const struct tr_plan_keys *k, struct tr_plan *p)
 {
     const bool listed = k->order == TR_PLAN_LISTED, unbounded = k->partition->unbounded;
-    const size_t outer = listed ? k->n : k->pieces, inner = listed ? k->pieces : k->n;
+    const bool by_key =
+        listed && k->pieces > 1; /* else piece by piece: one look-up serves a block of neighbours */
+    const size_t outer = by_key ? k->n : k->pieces, inner = by_key ? k->pieces : k->n;
     struct tr_walker walker = {.partition = k->partition};
     TR_TRY(TR_NEW(&p->segment, p->servers));
-    for (int fills = 0; fills < 2; fills++) {
-        if (fills) {
-            /* Memory for all units that have been counted; the segments lie side by side in it. */
-            for (uint32_t server = 0; server < p->servers; server++) p->units += p->segment[server].n;
-            TR_TRY(TR_NEW(&p->local, p->units));
-            TR_TRY(unbounded ? TR_NEW(&p->key, p->units) : TR_NEW(&p->position, p->units));
-            size_t first = 0;
-            for (uint32_t server = 0; server < p->servers; server++) {
-                struct tr_segment *s = &p->segment[server];
-                s->local = p->local + first;
-                if (unbounded) s->key = p->key + first;
-                else s->position = p->position + first;
-                first += s->n;
-                s->n = 0;
-            }
-        }
-        for (size_t a = 0; a < outer; a++)
-            for (size_t b = 0; b < inner; b++) {
-                size_t i = listed ? a : b, piece = listed ? b : a;
-                struct tr_location at = tr_walk_to(&walker, piece * k->table_keys + k->key[i]);
-                struct tr_segment *s = &p->segment[at.server];
-                if (k->skip && k->skip[at.server]) continue;
-                if (fills) s->local[s->n] = (uint32_t)(i * k->pieces + piece);
-                if (fills && unbounded) s->key[s->n] = k->key[i];
-                else if (fills) s->position[s->n] = at.position;
-                s->n++;
-            }
+    for (uint64_t piece = 0; piece < k->pieces; piece++)
+        for (size_t i = 0; i < k->n; i++)
+            p->segment[tr_walk_to(&walker, piece * k->table_keys + k->key[i]).server].n++;
+    for (uint32_t server = 0; server < p->servers; server++) {
+        if (k->skip && k->skip[server]) p->segment[server].n = 0;
+        p->units += p->segment[server].n;
     }
+    TR_TRY(TR_NEW(&p->local, p->units));
+    TR_TRY(unbounded ? TR_NEW(&p->key, p->units) : TR_NEW(&p->position, p->units));
+    size_t first = 0;
+    for (uint32_t server = 0; server < p->servers; server++) {
+        struct tr_segment *s = &p->segment[server];
+        s->local = p->local + first;
+        if (unbounded) s->key = p->key + first;
+        else s->position = p->position + first;
+        first += s->n;
+        s->n = 0;
+    }
+    for (size_t a = 0; a < outer; a++)
+        for (size_t b = 0; b < inner; b++) {
+            size_t i = by_key ? a : b, piece = by_key ? b : a;
+            struct tr_location at = tr_walk_to(&walker, piece * k->table_keys + k->key[i]);
+            struct tr_segment *s = &p->segment[at.server];
+            if (k->skip && k->skip[at.server]) continue;
+            s->local[s->n] = (uint32_t)(i * k->pieces + piece);
+            if (unbounded) s->key[s->n++] = k->key[i];
+            else s->position[s->n++] = at.position;
+        }
     for (uint32_t server = 0; server < p->servers && !listed && !unbounded; server++) {
         TR_TRY(segment_sort(&p->segment[server]));
         TR_TRY(tr_segment_find_runs(&p->segment[server]));

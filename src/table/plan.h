@@ -2,7 +2,7 @@
  *
  * The units of a table are numbered 0..units-1 and lie in blocks of equal size. Three kinds are pure
  * arithmetic: a bijection of the block numbers spreads the blocks over the servers in turn.
- *   range       as many blocks as servers, in order: neighbours stay together, hot ranges too
+ *   range       one block for each server, in order: neighbours stay together, hot ranges too
  *   hash        blocks of one unit, permuted: even load, no neighbours
  *   range-hash  blocks of some units, permuted: even load, and runs of neighbours (DynSGD, section 5)
  *
@@ -45,7 +45,7 @@ struct tr_partition_options {
     uint64_t block;     /* units of a block for range-hash, ring and own; 0 to choose */
     uint32_t points;    /* ring: of each server, at least 1 */
     tr_place_fn *place; /* own */
-    void *who;          /* … what it is handed */
+    void *who;          /* its argument */
     const char *table;  /* for messages */
     bool unbounded;
 };
@@ -77,7 +77,7 @@ struct tr_partition {
 };
 
 /* All ranks get the same from the same options. Blocks of ring and own that are chosen do not depend on the number
- * of servers, so that they stay what they are when servers come or go. TR_ERR_CONFIG if a share would exceed
+ * of servers, so that they are the same after a change of servers. TR_ERR_CONFIG if a share would exceed
  * 2^32 units, if there are too many blocks to list, and if place() names a server that does not exist; unbounded,
  * for more than 2^63 keys and for own. Making a ring takes 16 bytes a point meanwhile, which unbounded ones keep.
  * Free with tr_partition_free(). */

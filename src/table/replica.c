@@ -15,7 +15,7 @@
 enum { CHUNK = 1024 };
 /* Bytes of a chunk, if it has more keys than one. */
 enum { LARGEST = 1 << 27 };
-/* Bytes that travel at once: worth a round trip. */
+/* Bytes of a transfer: large enough for the latency of a round trip not to matter. */
 enum { AT_ONCE = 1 << 22 };
 
 /* ---- memory ---- */
@@ -28,8 +28,8 @@ static void *take(char *memory, size_t *taken, size_t bytes)
     return memory ? memory + at : NULL;
 }
 
-/* Lays it out from `at` on (NULL: only to see how much it takes). What goes from node to node comes first: the rest may
- * take more on one node than on another. */
+/* Lays the memory out from `at` on, which may be NULL, and returns its size. Arrays that other nodes read come first, because the
+ * size of the rest may differ between nodes. */
 static size_t lay_out(struct tr_replica *l, size_t shared, char *at)
 {
     size_t taken = 0, heaped = l->limited ? l->frames : 0, spare = l->model == TR_LOCAL_DEMAND;
@@ -62,7 +62,7 @@ static int open_columns(struct tr_replica *l, const tr_replica_options *options)
     return TR_OK;
 }
 
-/* How many chunks there are, and how many are held at once. */
+/* Chooses the number of chunks, and of chunks in memory. */
 static int choose_sizes(struct tr_replica *l, uint64_t chunk)
 {
     const struct tr_table *t = l->table;
@@ -130,7 +130,7 @@ static int open_file(struct tr_replica *l, const char *path)
                    strerror(errno));
 }
 
-/* All of it, in as many pieces as the system takes; `error` is 0 where the file is too short. */
+/* Reads or writes all bytes, with several calls if necessary; *error = 0: the file is too short. */
 static bool move_bytes(int file, bool writes, char *at, size_t bytes, size_t offset, int *error)
 {
     for (size_t done = 0; done < bytes;) {
@@ -272,7 +272,7 @@ int tr_replica_note(struct tr_replica *l, int status)
 {
     int none = TR_OK;
     if (status == TR_OK || atomic_load(&l->head->failed) != TR_OK) return status;
-    if (atomic_exchange(&l->head->noted, 1)) return status; /* two at once would mix their texts */
+    if (atomic_exchange(&l->head->noted, 1)) return status; /* another worker writes its text */
     snprintf(l->head->why, sizeof l->head->why, "%s", tr_error_text());
     atomic_compare_exchange_strong(&l->head->failed, &none, status);
     return status;

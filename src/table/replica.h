@@ -6,9 +6,8 @@
  *   sync/replica    when it is taken and given
  *
  * A chunk has a frame while it is in memory: a part of every array. Where all fit, frame and chunk have one number, and
- * arrays are contiguous. A worker holds one chunk at a time and waits for no other while it does, so that workers never
- * wait in a circle: where it takes a second one, to make room or to bring several at once, it does so only if that one is
- * free.
+ * arrays are contiguous. A worker holds one chunk at a time and does not wait for another one meanwhile, so that there is no
+ * deadlock: it takes a second chunk, to free a frame or to fetch several chunks together, only if that one is free.
  */
 #ifndef TR_TABLE_REPLICA_H
 #define TR_TABLE_REPLICA_H
@@ -78,9 +77,9 @@ struct tr_replica {
     size_t chunks, frames;
     size_t frame_bytes; /* in all arrays */
     struct tr_shm memory;
-    size_t moves;   /* arrays that go to other nodes … */
-    MPI_Win window; /* … from the memory of all nodes; MPI_WIN_NULL: none go */
-    int *first_of;  /* by node: the rank that opens its memory */
+    size_t moves;   /* number of arrays that other nodes may read */
+    MPI_Win window; /* over the memory of all nodes; MPI_WIN_NULL: moves = 0 or one node */
+    int *first_of;  /* by node: the rank whose window has its memory */
     struct tr_replica_head *head;
     struct tr_replica_line *line; /* by rank of the node */
     struct tr_replica_chunk *chunk;
@@ -88,14 +87,14 @@ struct tr_replica {
     /* limited: frames, the one to go first on top; by frame its stamp when it was put there, and its chunk */
     uint32_t *heap, *owner;
     uint64_t *heap_stamp;
-    int file;           /* -1: none */
-    const char *folder; /* … it is in */
-    size_t batch;       /* chunks that travel at once … */
-    uint32_t *list;     /* … which they are … */
-    uint32_t *chosen;   /* … those of one array … */
-    uint32_t *slot;     /* … and where in a buffer or an array */
-    uint32_t *given_to; /* … by array: bits */
-    char *spare;        /* … and what has changed in each given array */
+    int file;           /* of chunks that are not in memory; -1: none */
+    const char *folder; /* of the file */
+    size_t batch;       /* maximum number of chunks in one transfer */
+    uint32_t *list;     /* chunks of a transfer */
+    uint32_t *chosen;   /* chunks of a transfer of one array */
+    uint32_t *slot;     /* their slots in a buffer or an array */
+    uint32_t *given_to; /* by chunk of the transfer: bit i: array i has changed */
+    char *spare;        /* by given array: the changes of the chunks of a transfer */
 };
 
 static inline tr_replica_counts *tr_replica_own_counts(struct tr_replica *l)
@@ -151,20 +150,12 @@ void tr_replica_clear(struct tr_replica *l, int part, int parts, bool here);
 int tr_replica_get(struct tr_replica *l, size_t chunk);
 void tr_replica_let_go(struct tr_replica *l, size_t chunk);
 
-/* Brings some of those chunks at once that the keys need and that are absent. */
+/* Fetches some absent chunks of the keys together. */
 int tr_replica_bring_ahead(struct tr_replica *l, const tr_key *keys, size_t n);
 
 /* ---- moving ---- */
 
-/* Fetches chunks, which have frames, from their tables; and the part of an integral replica, of those arrays that are
- * in the set. */
+/* Fetches n chunks, which have frames, from the tables of the arrays in the set `arrays` (a bit each). */
 int tr_replica_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n, unsigned arrays);
-int tr_replica_fetch_part(struct tr_replica *l, int part, int parts, unsigned arrays);
-
-/* Takes a part of all arrays from another node. */
-int tr_replica_fetch_from(struct tr_replica *l, int node, int part, int parts);
-
-/* Finishes the part, and gives what has changed in it. */
-int tr_replica_give_part(struct tr_replica *l, int part, int parts, bool gives);
 
 #endif

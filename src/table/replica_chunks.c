@@ -12,7 +12,7 @@
 #include "job/job.h"
 #include "table/replica.h"
 
-enum { AHEAD = 64 }; /* chunks brought at once */
+enum { AHEAD = 64 }; /* maximum number of chunks fetched together */
 
 /* ---- locks ---- */
 
@@ -38,8 +38,8 @@ static void end_alone(struct tr_replica_chunk *chunk)
     atomic_store_explicit(&chunk->lock, 0, memory_order_release);
 }
 
-/* One that is here is held for some hundred cycles, unless the core of its holder was taken away, which then needs one to
- * go on; one that is being brought takes longer. */
+/* Waits for a chunk. A chunk in memory is held for some hundred cycles, unless its holder has lost its core; a chunk that is being
+ * fetched takes longer. */
 static int wait_for(struct tr_replica *l, struct tr_replica_chunk *chunk, try_fn *try)
 {
     enum { PATIENCE = 100 };
@@ -103,8 +103,8 @@ static void stamp_anew(struct tr_replica *l, uint32_t i, uint64_t stamp)
     sink(l, i);
 }
 
-/* The place in the heap of a frame whose chunk can go, which is held alone then; UINT32_MAX: there is none. A chunk that
- * others hold just now is needed, and so gets another turn. */
+/* The index in the heap of a frame whose chunk can be evicted and is held exclusively then; UINT32_MAX: none. A chunk that others
+ * hold gets a new stamp, since it is in use. */
 static uint32_t choose(struct tr_replica *l)
 {
     for (uint32_t tries = 0, n = l->head->heaped; tries < n;) {

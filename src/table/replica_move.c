@@ -23,7 +23,7 @@ struct move {
     uint32_t servers;           /* 0: this rank reaches all of them directly */
     struct tr_segment *segment; /* by server: what lies there, as runs */
     struct tr_channel *channel; /* by server */
-    char *packed;               /* what is added there */
+    char *packed;               /* values to be added */
 };
 
 /* Units of the table that follow each other where they lie, and in memory. */
@@ -36,7 +36,7 @@ struct stretch {
  * neighbours, and each is a stretch. */
 struct stretches {
     struct tr_walker walker;
-    size_t chunk, key; /* of those that move, of its keys */
+    size_t chunk, key; /* index of the chunk in the move, and of the key in the chunk */
     uint32_t piece;
 };
 
@@ -238,7 +238,7 @@ int tr_replica_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n, uns
     return TR_OK;
 }
 
-int tr_replica_fetch_part(struct tr_replica *l, int part, int parts, unsigned arrays)
+static int replica_fetch_part(struct tr_replica *l, int part, int parts, unsigned arrays)
 {
     size_t to = tr_replica_part(l, part + 1, parts);
     for (size_t c = tr_replica_part(l, part, parts), n; c < to; c += n) {
@@ -255,7 +255,7 @@ int tr_replica_fetch_part(struct tr_replica *l, int part, int parts, unsigned ar
 
 /* The memory of all nodes is laid out in the same way, as far as arrays go. The node that has them need do nothing, so
  * that its ranks may rest or be at something else. */
-int tr_replica_fetch_from(struct tr_replica *l, int node, int part, int parts)
+static int replica_fetch_from(struct tr_replica *l, int node, int part, int parts)
 {
     enum { AT_ONCE = 1 << 24 };
     size_t first = tr_replica_part(l, part, parts), end = tr_replica_part(l, part + 1, parts);
@@ -335,7 +335,7 @@ static int replica_give_batch(struct tr_replica *l, size_t n, bool gives)
     if (n == 0) return TR_OK;
     if (gives) TR_TRY(replica_move_batch(l, n, false));
     for (size_t k = 0; k < n; k++) {
-        /* Chunk k of the list: finishes it, and finds what differs in it. */
+        /* finish chunk k of the list, and find the changes in it */
         size_t c = l->list[k];
         char *spare = l->spare;
         tr_replica_counts *counts = tr_replica_own_counts(l);
@@ -368,7 +368,7 @@ static bool replica_is_changed(const struct tr_replica *l, size_t c, bool all)
            atomic_load(&chunk->stored);
 }
 
-int tr_replica_give_part(struct tr_replica *l, int part, int parts, bool gives)
+static int replica_give_part(struct tr_replica *l, int part, int parts, bool gives)
 {
     bool all = atomic_load(&l->head->all_changed);
     size_t n = 0;
@@ -383,11 +383,9 @@ int tr_replica_give_part(struct tr_replica *l, int part, int parts, bool gives)
 
 /* ======== taking and giving ======== */
 
-/* When a replica is taken and given: see trireme/replica.h; what it is made of: table/replica.h.
- *
- * Its workers wait for each other in words that they share. One that fails goes on with its clocks, but computes no more,
- * and so would be waited for in vain: the others are told by its polls, which find that it has come to a later clock than
- * those who wait. */
+/* A replica is taken and given by all workers of a stage together (trireme/replica.h). They wait for each other at a barrier in
+ * shared memory. A worker that fails continues with its clocks, but does not compute, and would never reach the barrier: its polls
+ * find that it is at a later clock than the workers that wait, and release them. */
 
 static int replica_watch(void *replica, int *did)
 {
@@ -427,8 +425,8 @@ void tr_replica_close(tr_replica **replica)
 
 /* ---- waiting for each other ---- */
 
-/* Whether another worker has failed in what it does by itself: it says why when the stage ends, which nobody who waited
- * for it should hide. Until then there is nothing to be read, and what is given is worth nothing. */
+/* Another worker has failed outside of the replica. It reports its own error when the stage ends, which errors of the waiting workers
+ * must not replace. Until then reads return zeros, and changes are dropped. */
 static bool replica_is_left(const struct tr_replica *l)
 {
     return atomic_load(&l->head->failed) != TR_OK && !*l->head->why;
@@ -486,7 +484,7 @@ static int replica_take_part(struct tr_replica *l, const tr_worker *me)
     tr_replica_clear(l, me->worker, me->workers, false);
     if (l->model != TR_LOCAL_INTEGRAL) return TR_OK;
     TR_TRY(replica_barrier(l, me)); /* before absent chunks are counted down */
-    return tr_replica_fetch_part(l, me->worker, me->workers, UINT32_MAX);
+    return replica_fetch_part(l, me->worker, me->workers, UINT32_MAX);
 }
 
 static int replica_take_part_from(struct tr_replica *l, const tr_worker *me, int group, unsigned again)
@@ -498,8 +496,8 @@ static int replica_take_part_from(struct tr_replica *l, const tr_worker *me, int
         return tr_fail(TR_ERR_INTERNAL, "table %s: a local model on demand goes through its table",
                        l->table->name);
     tr_replica_clear(l, me->worker, me->workers, true);
-    if (node != tr->node_of[tr->rank]) TR_TRY(tr_replica_fetch_from(l, node, me->worker, me->workers));
-    else if (again) TR_TRY(tr_replica_fetch_part(l, me->worker, me->workers, again));
+    if (node != tr->node_of[tr->rank]) TR_TRY(replica_fetch_from(l, node, me->worker, me->workers));
+    else if (again) TR_TRY(replica_fetch_part(l, me->worker, me->workers, again));
     return TR_OK;
 }
 
@@ -541,7 +539,7 @@ static int replica_end_using(struct tr_replica *l, const tr_worker *me, bool giv
     int status = replica_barrier(l, me);
     double met = tr_now();
     l->taken = false;
-    if (status == TR_OK) status = tr_replica_note(l, tr_replica_give_part(l, me->worker, me->workers, gives));
+    if (status == TR_OK) status = tr_replica_note(l, replica_give_part(l, me->worker, me->workers, gives));
     else if (replica_is_left(l)) status = TR_OK;
     traffic->wait_seconds += met - begin;
     traffic->push_seconds += tr_now() - met;

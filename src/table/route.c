@@ -8,7 +8,7 @@
 #include "table/storage.h"
 #include "table/codec.h"
 
-enum { SLOTS = 4 }; /* chunks of one request under way at once: one is copied while others travel */
+enum { SLOTS = 4 }; /* messages of one read in flight: one is decoded while others travel */
 
 struct tr_slot {
     MPI_Request received;
@@ -33,9 +33,9 @@ struct tr_channel tr_channel_of(struct tr_table *t, uint32_t server, const struc
                                .accumulate = MPI_REQUEST_NULL};
 }
 
-/* On the node nothing beats reading memory. Over a network a get needs nothing of the server but that it is inside MPI, and
- * a request brings only what is wanted: which is faster is measured, and until then a get is for whole runs. A get would
- * not tell the version that functions count, and does not round. */
+/* On the node, loads are fastest. Over a network, a get needs no work of the server, and a request transfers only the units that
+ * are needed: tr_channel_measure() finds the faster one, and until then runs are read by get. A get returns no version, which
+ * server functions need, and does not round. */
 static int channel_choose_route(struct tr_channel *c)
 {
     const struct tr_table *t = c->table;
@@ -83,13 +83,13 @@ int tr_channel_open_types(struct tr_channel *c)
     return TR_OK;
 }
 
-/* Stretches of a share that hold a segment of scattered units, and between them units that nobody asked for: to MPI each
- * piece of a get costs more than some bytes more. */
+/* Ranges of a share that contain the scattered units of a segment and the gaps between them: in a get, each range costs more than
+ * some extra bytes. */
 struct tr_stretches {
     uint32_t n, units;  /* stretches; units in all of them */
     MPI_Datatype there; /* in the window */
-    char *fetched;      /* one behind the other … */
-    uint32_t *at;       /* … and where each unit of the segment is among them */
+    char *fetched;      /* their values, side by side */
+    uint32_t *at;       /* by unit of the segment: its index in these */
     bool under_way;
 };
 
@@ -102,7 +102,7 @@ static void stretches_free(struct tr_stretches *all)
     free(all);
 }
 
-/* What a get takes is made when it is first used. */
+/* Starts a get; its datatypes are made at the first use. */
 static int channel_get(struct tr_channel *c, void *into)
 {
     const struct tr_table *t = c->table;
@@ -122,8 +122,8 @@ static int channel_get(struct tr_channel *c, void *into)
         TR_TRY(TR_NEW(&position, 2 * (size_t)n));
         int *length = position + n, status;
         const struct tr_segment *s = c->segment;
-        /* Bytes that are fetched rather than left out. Measured: a piece takes 12 bytes of description and 50 ns over
-         * TCP, and 700 ns on one node. */
+        /* Gaps of fewer bytes are fetched. Measured: a range costs 12 bytes of description and 50 ns over TCP, and 700 ns on
+         * one node. */
         enum { FAR = 32, NEAR = 4096 };
         uint32_t gap = (uint32_t)((c->table->share[c->server] ? NEAR : FAR) / c->table->unit_bytes);
         for (uint32_t i = 0; i < s->n; i++) {
@@ -149,13 +149,13 @@ static int channel_get(struct tr_channel *c, void *into)
     return TR_OK;
 }
 
-/* What is read now is not rounded. */
+/* Values are read without rounding now. */
 static bool channel_reads_exactly(const struct tr_channel *c)
 {
     return c->exact || c->table->tr->tables->exact;
 }
 
-/* No answer to a chunk is longer. */
+/* Maximum size of an answer to a request. */
 static size_t channel_answer_bytes(const struct tr_channel *c)
 {
     struct tr_slice slice = tr_slice_of(c->table, tr_message_units(c->table));
@@ -170,7 +170,7 @@ int tr_channel_open(struct tr_channel *c, bool accumulates)
     return tr_channel_open_types(c);
 }
 
-/* Made when first used: a view whose node pulls as one has another channel that reads. */
+/* Made at the first use: a view with a node pull never reads by this channel. */
 static int channel_open_slots(struct tr_channel *c)
 {
     if (c->slot) return TR_OK;
@@ -187,7 +187,7 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
     struct tr_table *t = c->table;
     struct tr_tables *tables = t->tr->tables;
     const struct tr_segment *s = c->segment;
-    /* ascending and as many as there are: all of them */
+    /* ascending, and as many as the share has: all of them */
     bool identity = s->n > 0 && s->n == tr_partition_share(&t->partition, c->server);
     uint32_t first = 0;
     do {
@@ -203,7 +203,7 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
                                         .reply = tr_request_number(tables),
                                         .flags = (identity ? TR_FLAG_IDENTITY : 0u) | flags};
         if (!identity) {
-            /* Entries first .. first + n - 1 of the segment. */
+            /* entries first .. first + n - 1 of the segment */
             uint64_t *entry;
             TR_TRY(TR_NEW(&entry, n));
             for (uint32_t i = 0; i < n; i++)
@@ -235,7 +235,7 @@ void tr_channel_forget(struct tr_channel *c)
     c->slot = NULL;
 }
 
-/* A get writes into memory that is freed next, and an accumulate reads such. Their targets need only be inside MPI. */
+/* Waits for a get and an accumulate in flight, which use memory that will be freed. */
 static int channel_complete_access(struct tr_channel *c)
 {
     TR_WAIT_UNTIL(c->table->tr, tr_request_done(&c->get) && tr_request_done(&c->accumulate),
@@ -303,7 +303,8 @@ int tr_channel_read(struct tr_channel *c, void *into, int64_t version)
     return TR_OK;
 }
 
-/* What has been read of a slot's units so far, zeros at first: what lies side by side stays where it was read to. */
+/* The values of a slot's units from the previous answer, zeros at first. Values that lie side by side are still at the
+ * destination. */
 static int channel_find_told(struct tr_channel *c, const struct tr_slot *slot, char **told)
 {
     size_t bytes = c->table->unit_bytes;
@@ -312,7 +313,7 @@ static int channel_find_told(struct tr_channel *c, const struct tr_slot *slot, c
     return TR_OK;
 }
 
-/* The values of an answer go where they are wanted. */
+/* Writes the values of an answer to the destination. */
 static int channel_read_answer(struct tr_channel *c, const struct tr_slot *slot)
 {
     struct tr_table *t = c->table;
@@ -351,7 +352,7 @@ static int channel_read_answer(struct tr_channel *c, const struct tr_slot *slot)
     return TR_OK;
 }
 
-/* What was asked for, of what was fetched. */
+/* Copies the units of the segment from the ranges that were fetched. */
 static void stretches_copy(const struct tr_channel *c, struct tr_stretches *all)
 {
     struct tr_segment there = {.n = c->segment->n, .local = c->segment->local, .position = all->at};
@@ -395,7 +396,7 @@ static int channel_time_reading(struct tr_channel *c, int route, void *into, dou
     for (;;) {
         TR_TRY(tr_channel_poll(c, &done, &did));
         if (done) break;
-        TR_TRY(tr_waiting_turn(c->table->tr, &waiting, "server rank %d to send what is measured", c->rank));
+        TR_TRY(tr_waiting_turn(c->table->tr, &waiting, "server rank %d to answer a measurement", c->rank));
     }
     double took = tr_now() - begin;
     if (*least == 0 || took < *least) *least = took;
@@ -423,7 +424,7 @@ int tr_channel_measure(struct tr_channel *c)
     tr_channel_close(&trial);
     free(into);
     c->measures = false;
-    /* a request brings nothing that was not asked for, which spares the link */
+    /* a request transfers fewer bytes, so it wins if it is nearly as fast */
     bool gets = c->measured.get < 0.9 * c->measured.request;
     if (status == TR_OK) c->route = gets ? TR_ROUTE_GET : TR_ROUTE_REQUEST;
     return status;
@@ -431,7 +432,7 @@ int tr_channel_measure(struct tr_channel *c)
 
 /* ---- pushing ---- */
 
-/* Writes units first .. first + n - 1 of the segment as the table's filter and encoding have it; bytes. */
+/* Writes units first .. first + n - 1 of the segment with the table's filter and encoding; *bytes: the size. */
 static int channel_write_update(struct tr_channel *c, const tr_view *view, const struct tr_message *m,
                                 void *out, size_t *bytes)
 {
@@ -495,7 +496,7 @@ int tr_channel_push(struct tr_channel *c, const tr_view *view, int64_t clock)
     const struct tr_segment *s = c->segment;
     size_t bytes = s->n * t->unit_bytes;
     if (c->way == TR_WAY_MESSAGE)
-        /* in lockstep a server waits for all pushing views, and functions count versions over all of them */
+        /* in lockstep a server waits for all pushing views, and server functions count versions over all of them */
         return s->n > 0 || t->lockstep || t->use ? channel_push_messages(c, view, clock) : TR_OK;
     if (s->n == 0) return TR_OK;
     t->tr->tables->traffic.bytes_pushed += bytes;

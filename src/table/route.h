@@ -1,15 +1,16 @@
-/* A channel: what a view, or the views of a node as one, have with one server: how they read there and how they push.
- * Everything is started without waiting and carried on by polls. */
-#ifndef TR_TABLE_CHANNEL_H
-#define TR_TABLE_CHANNEL_H
+/* Channels: the access of a view, or of a node pull, to one server. A channel reads the units of a segment by one of three
+ * routes (load from shared memory, RMA get, request by message), and pushes them in one of three ways. All operations are
+ * started without waiting and progressed by polls. */
+#ifndef TR_TABLE_ROUTE_H
+#define TR_TABLE_ROUTE_H
 
 #include "table/plan.h"
 #include "table/server.h"
 
-/* How updates reach a server where they are not merged: added in memory that the node shares, added by RMA, or sent. */
+/* How updates that are not merged reach a server: added in shared memory of the node, by RMA, or in messages. */
 enum tr_way { TR_WAY_ADD, TR_WAY_ACCUMULATE, TR_WAY_MESSAGE };
 
-/* What reading a part of a segment took by each route, in seconds; zeros: not measured. */
+/* Seconds for reading a part of a segment by each route; zeros: not measured. */
 struct tr_measured {
     double get, request;
 };
@@ -17,66 +18,69 @@ struct tr_measured {
 struct tr_channel {
     struct tr_table *table;
     uint32_t server;
-    const struct tr_segment *segment; /* without `local`: what is read lies side by side, in its order */
-    int rank;                         /* of the server */
-    int owner;                        /* the rank that has registered the segment there … */
-    uint32_t tag;                     /* … under this tag */
-    int route;                        /* TR_ROUTE_LOAD, GET or REQUEST */
+    const struct tr_segment
+        *segment; /* local NULL: values are read side by side, in the order of the segment */
+    int rank;     /* of the server */
+    int owner;    /* the rank that has registered the segment … */
+    uint32_t tag; /* … under this tag */
+    int route;    /* TR_ROUTE_LOAD, GET or REQUEST */
     enum tr_way way;
-    bool exact;      /* what is read is never rounded */
+    bool exact;      /* values are never rounded */
     bool registered; /* by this rank */
-    void *into;      /* where what is being read goes */
-    int64_t version; /* that is being read, or -1 */
-    int64_t seen;    /* version of the share when it was read last, plus own updates since */
+    void *into;      /* the running read: destination */
+    int64_t version; /* the running read: version, or -1 */
+    int64_t seen;    /* version of the share at the last read, plus own updates since */
 
     MPI_Datatype here, there; /* get and accumulate: the segment in the view (or packed) and in the window */
     MPI_Request get, accumulate;
-    struct tr_stretches *stretches; /* get: NULL where the segment is fetched as it is */
-    bool measures;                  /* get or request, whichever turns out to be faster … */
+    struct tr_stretches *stretches; /* get of scattered units; NULL: the segment consists of runs */
+    bool measures;                  /* tr_channel_measure() will choose between get and request */
     struct tr_measured measured;
-    struct tr_slot *slot; /* request: answers that are awaited, some at once */
-    uint32_t asked, got;
+    struct tr_slot *slot; /* request: answers in flight */
+    uint32_t asked, got;  /* request: units of the segment */
 
-    uint32_t sending; /* messages that have not arrived */
-    char *packed;     /* what is being accumulated */
-    char *residual;   /* packed: what filters hold back and rounding takes */
-    char *told; /* packed: what has been read, where the server tells differences and `local` scatters it */
+    uint32_t sending; /* messages in flight */
+    char *packed;     /* values that are being accumulated */
+    char *residual;   /* packed: residuals of filters and rounding */
+    char
+        *told; /* packed: the values read last, if the server sends differences and the segment has `local` */
 };
 
-/* A channel to a table's server, with nothing opened yet. */
+/* A channel to a server of the table that is not open yet. The segment must live as long. */
 struct tr_channel tr_channel_of(struct tr_table *table, uint32_t server, const struct tr_segment *segment,
                                 uint32_t tag);
 
-/* Chooses how the channel reads, and makes what that takes. TR_ERR_CONFIG where the job wishes for what cannot be. */
+/* Chooses the route; accumulates: makes datatypes for TR_WAY_ACCUMULATE. TR_ERR_CONFIG: table.route=load, but the server is on
+ * another node. Local. */
 int tr_channel_open(struct tr_channel *channel, bool accumulates);
 
 /* An MPI datatype of n blocks of units, for the caller to free: block i begins at unit position[i] and has length[i] units
  * (length NULL: one). */
 MPI_Datatype tr_type_of_units(const struct tr_table *table, size_t n, const int *length, const int *position);
 
-/* Makes the datatypes of get and accumulate alone, for a channel whose route is known. */
+/* Makes the datatypes of get and accumulate, for a caller that sets the route itself. */
 int tr_channel_open_types(struct tr_channel *channel);
 
-/* Reads a part of the segment by get and by request, and takes what is faster from then on: the segment is registered
- * and its server polls. */
+/* Reads a part of the segment by get and by request, and uses the faster route from then on. Preconditions: the segment is
+ * registered, and its server polls. Waits. */
 int tr_channel_measure(struct tr_channel *channel);
 
-/* Tells the server the segment's positions and waits until it knows them; flags TR_FLAG_PUSHES or 0. */
+/* Registers the segment at the server and waits for the acknowledgement. flags: TR_FLAG_PUSHES or 0. */
 int tr_channel_register(struct tr_channel *channel, uint32_t flags);
 
-/* The first half of closing: the server forgets the segment if this rank has registered it, and answers that are still to
- * come do so in memory that is kept until then (in tables->sending). */
+/* First half of closing, without waiting: unregisters the segment if this rank has registered it. Memory of answers in flight
+ * is kept in tables->sending until they arrive. */
 void tr_channel_forget(struct tr_channel *channel);
 
-/* Frees what the channel has, and lets the server forget the segment if this rank has registered it. */
+/* Waits for RMA in flight, unregisters the segment, and frees the memory of the channel. */
 void tr_channel_close(struct tr_channel *channel);
 
-/* Starts to read the segment, and carries that on: done when all of it is there. */
+/* Starts to read the segment into `into`; and progresses that. *done: all values are there. */
 int tr_channel_read(struct tr_channel *channel, void *into, int64_t version);
 int tr_channel_poll(struct tr_channel *channel, bool *done, int *did);
 
-/* Starts to push the segment of a view's delta as part of a clock; the delta may be changed at once. Whether all has left
- * and arrived. */
+/* Starts to push the segment's part of view->delta as part of `clock`; on return, delta may be changed. tr_channel_has_pushed():
+ * all messages and accumulates are complete. */
 int tr_channel_push(struct tr_channel *channel, const tr_view *view, int64_t clock);
 bool tr_channel_has_pushed(struct tr_channel *channel);
 

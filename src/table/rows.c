@@ -10,7 +10,7 @@
 #include "table/route.h"
 #include "table/table.h"
 
-/* One unit that is asked for. */
+/* One unit of a request. */
 struct pull_ask {
     uint32_t want; /* its number in the plan */
     uint32_t from; /* sparse: a part of the row has come, the rest begins at this column */
@@ -28,13 +28,13 @@ struct pull_request {
     struct tr_sparse_head head;
 };
 
-/* What is wanted from one server. */
+/* The units of the list at one server. */
 struct pull_source {
     bool near;              /* this rank reads it directly */
-    uint32_t next, end;     /* wants that have not been looked at */
-    struct pull_ask *again; /* to be asked for before them */
+    uint32_t next, end;     /* units that have not been requested, claimed or delivered yet */
+    struct pull_ask *again; /* to be requested again, before them */
     size_t agains, room;
-    size_t asked;                 /* for so many units it was asked */
+    size_t asked;                 /* number of units requested so far */
     uint64_t under_way, requests; /* of all requests, those without an answer */
 };
 
@@ -60,8 +60,8 @@ struct pull {
     uint32_t *elsewhere; /* wants that other workers of the node fetch or have fetched: a ring of all wants */
     size_t elsewhere_first, elsewhere_n;
     struct pull_request *here, **here_end; /* answered */
-    struct pull_request **flying;          /* not answered … */
-    MPI_Request *received;                 /* … and what would tell */
+    struct pull_request **flying;          /* requests in flight */
+    MPI_Request *received;                 /* their MPI requests */
     int *arrived;                          /* numbers among them */
     size_t flying_n;
     uint64_t ahead, row_bytes;
@@ -74,13 +74,13 @@ struct pull {
     /* rows of several pieces */
     size_t base, window; /* rows below base are complete; those from base + window on are not begun */
     uint32_t *missing;   /* by row % window: pieces */
-    char *whole;         /* … and their values */
+    char *whole;         /* the values of rows in the window */
     char *scratch;       /* one row */
 };
 
 struct row_push;
 
-/* What a table keeps on this rank from one pull to the next. */
+/* State of a table on this rank from one pull to the next. */
 struct tr_rows {
     struct row_push *push; /* by server, NULL: nothing was added yet */
     struct pull *pull;     /* NULL: none */
@@ -96,7 +96,7 @@ struct tr_rows {
     uint64_t after, pulled; /* fetches before lack own updates; the latest when the last pull began */
 };
 
-/* The row of a want: its number in the list; and its unit, as the table numbers them. */
+/* The number in the list of a unit's row; and the unit's number in the table. */
 static inline size_t rows_place(const struct pull *p, uint32_t want)
 {
     return p->plan.local[want] / p->table->pieces;
@@ -107,7 +107,7 @@ static inline uint64_t rows_unit(const struct pull *p, uint32_t want)
     return p->plan.local[want] % t->pieces * t->keys + p->keys[rows_place(p, want)];
 }
 
-/* Whether the next want of a source may be begun. */
+/* The next unit of a source may be requested or delivered. */
 static inline bool rows_may_begin(const struct pull *p, const struct pull_source *s)
 {
     return s->next < s->end && (p->table->pieces == 1 || rows_place(p, s->next) < p->base + p->window);
@@ -115,22 +115,20 @@ static inline bool rows_may_begin(const struct pull *p, const struct pull_source
 
 /* ======== pushing sparse rows ======== */
 
-/* Pushing sparse rows: see table/rows.h. */
-
-/* What is added at one server. */
+/* Entries for one server. */
 struct row_push {
-    struct tr_sending *open; /* the message that is being written … */
-    size_t bytes;            /* … so far */
-    uint32_t sending;        /* messages on their way */
+    struct tr_sending *open; /* the message that is being written */
+    size_t bytes;            /* of its body so far */
+    uint32_t sending;        /* messages in flight */
     uint32_t messages;       /* sent in this clock */
 };
 
-/* A message to be written, as soon as not too many are on their way to its server. */
+/* Opens a message, when fewer than MOST_SENDING are in flight to its server. */
 static int row_push_open_message(struct tr_table *t, uint32_t server, int64_t clock)
 {
     enum { MOST_SENDING = 4 };
     struct row_push *p = &t->rows->push[server];
-    TR_WAIT_UNTIL(t->tr, p->sending < MOST_SENDING, "server rank %d to take what is added to table %s",
+    TR_WAIT_UNTIL(t->tr, p->sending < MOST_SENDING, "server rank %d to receive rows pushed to table %s",
                   tr_table_server_rank(t, server), t->name);
     TR_TRY(tr_message_new(t->tr->tables, TR_MESSAGE_BYTES, &p->open));
     p->open->header = (struct tr_message){.kind = TR_MESSAGE_PUSH, .table = t->index, .clock = clock};
@@ -138,7 +136,7 @@ static int row_push_open_message(struct tr_table *t, uint32_t server, int64_t cl
     return TR_OK;
 }
 
-/* Sends what has been written for a server, if it is only that it is the last of the clock. */
+/* Sends the open message, which may be empty if it is the last one of the clock. */
 static int row_push_send(struct tr_table *t, uint32_t server, uint32_t flags)
 {
     struct tr_tables *tables = t->tr->tables;
@@ -175,7 +173,7 @@ static int row_push_check(const struct tr_table *t, const tr_row *row)
     return TR_OK;
 }
 
-/* Writes what fits of a row, and how many entries that is. */
+/* Writes the entries of a row that fit, and returns their number. */
 static size_t row_push_write(const struct tr_table *t, struct row_push *p, uint32_t position,
                              const tr_row *row, size_t first)
 {
@@ -202,7 +200,7 @@ int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
     if (!t->rows->push) TR_TRY(TR_NEW(&t->rows->push, t->partition.servers));
     for (size_t i = 0; i < n; i++) TR_TRY(row_push_check(t, &rows[i]));
     for (size_t i = 0; i < n; i++) {
-        /* In one message if it can be, so that nobody sees half of it without BSP. */
+        /* in one message if it fits, so that no reader sees half of a row without BSP */
         struct tr_location at = tr_walk_to(&walker, rows[i].key);
         const tr_row *row = &rows[i];
         enum { LEAST = sizeof at.position + TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST };
@@ -255,11 +253,11 @@ int tr_rows_settle(struct tr_table *t)
 
 /* ======== pulling rows ======== */
 
-/* What the job may leave open where there is none. */
+/* Defaults without a job. */
 enum { AHEAD = 4, ROW_BYTES = 1 << 18 };
 
-/* Seconds between two looks at what has arrived: each is time that is taken from computing, but lets MPI work, and where
- * there are more ranks than cores gives the core away. */
+/* Seconds between two polls: a poll takes time from computing, but progresses MPI and, with more ranks than cores, yields the
+ * core. */
 static const double look_after = 500e-6;
 
 int tr_rows_open(struct tr_table *t)
@@ -270,7 +268,7 @@ int tr_rows_open(struct tr_table *t)
     return TR_OK;
 }
 
-/* ---- what is wanted ---- */
+/* ---- units of the list ---- */
 
 static bool rows_is_near(const struct tr_table *t, uint32_t server)
 {
@@ -283,7 +281,7 @@ void tr_table_rest(struct tr_table *t, bool rests)
     t->rests = rests;
 }
 
-/* Rows of several pieces are put together in memory for so many rows. */
+/* Memory in which rows of several pieces are assembled. */
 static int rows_open_window(struct pull *p)
 {
     const struct tr_table *t = p->table;
@@ -311,7 +309,7 @@ static uint32_t rows_next_near(const struct pull *p)
     return s;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static int rows_ask_again(struct pull_source *s, struct pull_ask ask)
 {
@@ -320,7 +318,7 @@ static int rows_ask_again(struct pull_source *s, struct pull_ask ask)
     return TR_OK;
 }
 
-/* The next unit to be asked for; false: there is none. What others of the node fetch is put aside. */
+/* The next unit to be requested; false: none. Units that other workers of the node fetch go to the ring `elsewhere`. */
 static bool request_choose(struct pull *p, struct pull_source *s, struct pull_ask *ask)
 {
     while (s->agains > 0 || rows_may_begin(p, s)) {
@@ -335,8 +333,8 @@ static bool request_choose(struct pull *p, struct pull_source *s, struct pull_as
     return false;
 }
 
-/* How many rows of a sparse table fill an answer is a guess. The first requests are short, so that computing begins as
- * soon as some rows are here. */
+/* Units of a request. For sparse rows, the number that fills an answer is an estimate. The first requests are short, so that
+ * computing starts early. */
 static size_t request_most(const struct pull *p, const struct pull_source *s)
 {
     enum { FIRST = 8 };
@@ -353,7 +351,7 @@ static size_t request_sparse_room(const struct pull *p)
     return tr_max_size(p->row_bytes, TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST);
 }
 
-/* Bytes of the answer at most. */
+/* Maximum size of the answer. */
 static size_t request_answer_room(const struct pull *p, const struct pull_request *r)
 {
     const struct tr_table *t = p->table;
@@ -373,7 +371,7 @@ static unsigned char *request_write(const struct pull *p, const struct pull_ask 
     return out + bytes;
 }
 
-/* Starts to get the rows by RMA: their server need only be inside MPI. */
+/* Starts to read the rows by RMA, without the server's help. */
 static int request_get(struct pull *p, struct pull_request *r)
 {
     struct tr_table *t = p->table;
@@ -409,7 +407,7 @@ static int request_send_message(struct pull *p, struct pull_request *r, size_t r
     return TR_OK;
 }
 
-/* Sends one request to a server; *sent false: there is nothing to ask for. */
+/* Sends one request to a server; *sent = false: no unit is left to be requested. */
 static int request_one(struct pull *p, uint32_t server, bool *sent)
 {
     struct tr_rows *rows = p->table->rows;
@@ -427,7 +425,7 @@ static int request_one(struct pull *p, uint32_t server, bool *sent)
     s->asked += r->n;
     *sent = true;
     rows->spare = r->next;
-    /* Hash storage and sparse rows have no window, and messages alone round. */
+    /* hash storage and sparse rows have no window, and only messages round */
     const struct tr_table *t = p->table;
     size_t room = request_answer_room(p, r);
     TR_TRY(TR_GROW(&r->answer, &r->answer_room, room));
@@ -443,7 +441,7 @@ static int rows_ask_more(struct pull *p)
 {
     uint32_t servers = p->table->partition.servers, first = (uint32_t)p->table->tr->rank;
     if (p->ahead == 0) {
-        /* table.ahead = 0: one request to all servers together, when nothing else is left to do. */
+        /* table.ahead = 0: one request in flight in all, when nothing else is left to be delivered */
         bool sent = p->flying_n > 0 || p->here || rows_next_near(p) < p->table->partition.servers;
         for (uint32_t s = 0; s < p->table->partition.servers && !sent; s++)
             if (!p->source[s].near) TR_TRY(request_one(p, s, &sent));
@@ -476,7 +474,7 @@ static int answer_decode(const struct pull *p, const struct pull_request *r, cha
     return tr_decode_packed(&message, *memory);
 }
 
-/* What was claimed in the cache can be taken from there from now on. */
+/* Copies claimed units to the cache, for the other workers of the node. */
 static int answer_open_dense(struct pull *p, struct pull_request *r)
 {
     struct tr_table *t = p->table;
@@ -500,7 +498,7 @@ static int answer_open_dense(struct pull *p, struct pull_request *r)
     return status;
 }
 
-/* What the server did not get to is asked for again, the rest of a row first. */
+/* Units that the server did not answer are requested again, the rest of a row first. */
 static int answer_open_sparse(struct pull *p, struct pull_request *r)
 {
     struct tr_table *t = p->table;
@@ -527,7 +525,7 @@ static int answer_take(struct pull *p, struct pull_request *r)
     return status;
 }
 
-/* Looks once for all, since each look lets MPI work. */
+/* Tests all requests at once, since each test progresses MPI. */
 static int rows_take_answers(struct pull *p, bool *did)
 {
     int arrived = 0, status = TR_OK;
@@ -549,9 +547,9 @@ static int rows_take_answers(struct pull *p, bool *did)
     return status;
 }
 
-/* ---- handing over ---- */
+/* ---- delivering rows ---- */
 
-/* From here on, until it stops, time is that of row(). */
+/* Time from here until rows_stop_computing() is that of row(). */
 static void rows_begin_computing(struct pull *p)
 {
     tr_wait_end(p->table->tr->tables);
@@ -584,7 +582,7 @@ static int rows_deliver(struct pull *p, size_t place, size_t n, const uint32_t *
     return tr_now() - p->looked > look_after ? rows_look_around(p) : TR_OK;
 }
 
-/* One unit of a dense table: a row, or a piece of one. */
+/* Delivers a unit of a dense table: a row, or a piece of one. */
 static int rows_deliver_unit(struct pull *p, uint32_t want, const void *value)
 {
     const struct tr_table *t = p->table;
@@ -599,7 +597,7 @@ static int rows_deliver_unit(struct pull *p, uint32_t want, const void *value)
     return status;
 }
 
-/* ---- sparse rows out of answers ---- */
+/* ---- sparse rows from answers ---- */
 
 static struct pull_part **part_find(struct pull *p, uint32_t want)
 {
@@ -675,7 +673,7 @@ static int rows_deliver_near(struct pull *p, uint32_t server, uint32_t want)
     return rows_deliver_unit(p, want, p->scratch);
 }
 
-/* Until an answer has come, or there are no more of them; not before all updates are in them. */
+/* Delivers rows that this rank reads directly, until an answer arrives; of a subscribed list, once all updates are in them. */
 static int rows_deliver_all_near(struct pull *p, bool *did)
 {
     uint32_t servers = p->table->partition.servers, s;
@@ -688,7 +686,7 @@ static int rows_deliver_all_near(struct pull *p, bool *did)
     return TR_OK;
 }
 
-/* Some of those that come by themselves. */
+/* Delivers some subscribed rows that have arrived. */
 static int rows_deliver_subscribed(struct pull *p, bool *did)
 {
     const struct tr_table *t = p->table;
@@ -700,7 +698,7 @@ static int rows_deliver_subscribed(struct pull *p, bool *did)
     return TR_OK;
 }
 
-/* ---- what is here ---- */
+/* ---- rows from answers and from the cache ---- */
 
 static int rows_deliver_units(struct pull *p, const struct pull_request *r)
 {
@@ -712,7 +710,7 @@ static int rows_deliver_units(struct pull *p, const struct pull_request *r)
     return TR_OK;
 }
 
-/* A request that is done with is kept for the next one. */
+/* Keeps the memory of a completed request for the next one. */
 static void rows_put_back(struct tr_rows *rows, struct pull_request *r)
 {
     r->next = rows->spare;
@@ -749,7 +747,7 @@ static int rows_take_from_cache(struct pull *p, uint32_t want, bool *did)
     return rows_ask_again(&p->source[server], (struct pull_ask){.want = want});
 }
 
-/* Goes round once, unless an answer comes. */
+/* Tries each unit that other workers fetch once, unless an answer arrives. */
 static int rows_deliver_elsewhere(struct pull *p, bool *did)
 {
     for (size_t left = p->elsewhere_n; left > 0 && !p->here; left--) {
@@ -796,7 +794,7 @@ static int rows_deliver_all(struct pull *p)
 
 /* ---- pulling ---- */
 
-/* After a failure: answers still come, and others of the node may wait for them. */
+/* After a failure: answers still arrive, and other workers of the node may wait for them. */
 static int rows_wait_for_answers(struct pull *p, int status)
 {
     char text[1024];
@@ -839,7 +837,7 @@ static int rows_open_pull(struct pull *p)
     p->looked = tr_now();
     p->subscribed = p->terms->subscribed;
     if (p->subscribed) tr_subscription_begin(t->subscription);
-    /* Splits the list by server, without rows that come behind merges: those of other nodes, where rows are subscribed. */
+    /* subscribed rows of other nodes come with merges and are left out of the plan */
     uint32_t servers = t->partition.servers;
     bool *skip = NULL;
     TR_TRY(TR_NEW(&p->source, servers));
@@ -917,7 +915,7 @@ int tr_rows_meanwhile(tr_table *t)
     return tr_progress(t->tr, &did);
 }
 
-/* Answers are taken wherever this rank waits: others of the node may wait for what it has claimed. */
+/* Receives answers wherever this rank waits: other workers of the node may wait for units that it has claimed. */
 int tr_rows_poll(void *what, int *did)
 {
     struct tr_tables *tables = what;
@@ -942,12 +940,11 @@ size_t tr_rows_memory(const struct tr_table *t)
 void tr_rows_pushed(struct tr_table *t)
 {
     if (!t->rows || !t->rows->cache.head || t->lockstep)
-        return; /* in lockstep the clock says what is in a fetch */
+        return; /* in lockstep the clock says which updates a fetch contains */
     t->rows->after = tr_cache_number(&t->rows->cache);
 }
 
-/* Four times what all workers of the node have in flight at most, so that none of them is soon left behind: entries of
- * rows that lie on this node stay empty. */
+/* Opens a cache for four times the rows that all workers of the node have in flight, so that slower workers still find them. */
 static void rows_open_cache(struct tr_table *t)
 {
     enum { MOST = 1 << 26, FEWEST = 16, LEAST_UNIT = 32 }; /* bytes, entries, bytes */
@@ -968,7 +965,7 @@ static void rows_open_cache(struct tr_table *t)
     uint64_t entries = tr_max_size(tr_min_size(bytes, MOST) / t->unit_bytes, FEWEST);
     entries = tr_min_size(entries, t->keys * t->pieces);
     size_t mine = tr->node_rank == 0 ? tr_cache_bytes(entries, t->unit_bytes) : 0;
-    /* without memory every worker fetches for itself */
+    /* without memory each worker fetches for itself */
     if (tr_shm_open(tr, tr->node, mine, false, &rows->cache_memory) != TR_OK) return;
     rows->cache = tr_cache_at(rows->cache_memory.part[0].at, entries, t->unit_bytes);
     if (tr->node_rank == 0) tr_cache_clear(&rows->cache);

@@ -13,7 +13,7 @@
 
 static_assert(sizeof(struct tr_message) % 16 == 0, "the body follows its header");
 
-/* Long messages, which are all about as long, use the memory of earlier ones: fresh pages cost more than copying. */
+/* Messages from this size on are about equally long, and reuse memory: fresh pages cost more than copying. */
 enum { LONG = 1 << 16 };
 
 int tr_message_new(struct tr_tables *tables, size_t room, struct tr_sending **message)
@@ -80,7 +80,9 @@ void tr_message_await(struct tr_tables *tables, struct tr_sending *m, MPI_Reques
     message_list(tables, m);
 }
 
-void tr_message_reply(struct tr_tables *tables, struct tr_sending *m, size_t bytes, int rank, uint32_t number)
+/* Sends the body as an answer. */
+static void message_reply(struct tr_tables *tables, struct tr_sending *m, size_t bytes, int rank,
+                          uint32_t number)
 {
     MPI_Isend(m->body, (int)bytes, MPI_BYTE, rank, TR_TAG_REPLY + (int)number, tables->tr->wire, &m->sent);
     message_list(tables, m);
@@ -136,24 +138,24 @@ struct tr_wire tr_pull_wire(const struct tr_table *t, bool exact)
 
 /* ======== the server role ======== */
 
-/* A key set as its server knows it. */
+/* A registered key set. */
 struct client {
     int rank;
     uint32_t tag;
     bool pushes;
-    int pusher; /* its number among those who push in this stage */
+    int pusher; /* number among the pushing key sets of this stage */
     uint32_t n;
-    uint32_t *position;       /* NULL: 0..n-1, or hash storage … */
-    struct tr_hash_list keys; /* … where this says which */
-    char *told;               /* what it has, where it is told differences (tr_pull_differs); NULL: zeros */
-    struct arriving {         /* an update for a function, of which not all messages are here */
+    uint32_t *position;       /* NULL: positions 0..n-1, or hash storage */
+    struct tr_hash_list keys; /* hash storage */
+    char *told;               /* tr_pull_differs(): values of the previous answers; NULL: zeros */
+    struct arriving {         /* an update for a server function, until its last message */
         uint32_t *unit;
         char *value;
         size_t n, unit_room, value_room;
     } arriving;
 };
 
-/* An update that waits for its clock to be served. */
+/* An update that is held until it may become visible. */
 struct held {
     struct held *next;
     int rank;
@@ -165,10 +167,10 @@ struct held {
 struct tr_serving {
     struct client **client; /* key sets, by rank and tag */
     size_t clients, capacity;
-    size_t pushing;    /* key sets whose views push */
-    int64_t served;    /* lockstep: clocks of this stage of which all pushed messages have been applied */
-    struct held *held; /* messages of the clock served next, and of later ones */
-    size_t held_last;  /* clients of which all of the clock served next is here */
+    size_t pushing;    /* number of key sets of pushing views */
+    int64_t served;    /* BSP: number of clocks of this stage whose updates have been added */
+    struct held *held; /* messages of clock `served` and later ones */
+    size_t held_last;  /* number of clients whose messages of clock `served` have all arrived */
 };
 
 /* ---- registered key sets, sorted by rank and tag ---- */
@@ -180,7 +182,7 @@ static int client_compare(const void *a, const void *b)
     return (x->tag > y->tag) - (x->tag < y->tag);
 }
 
-/* Where a client is in the table's list, or NULL. */
+/* The place of a client in the list, or NULL. */
 static struct client **client_place(const struct tr_table *t, int rank, uint32_t tag)
 {
     struct client key = {.rank = rank, .tag = tag}, *wanted = &key;
@@ -263,7 +265,7 @@ int tr_server_reply(struct tr_table *t, int rank, uint32_t number, const struct 
     TR_TRY(tr_message_new(t->tr->tables, sizeof *head + head->bytes, &reply));
     memcpy(reply->body, head, sizeof *head);
     memcpy(reply->body + sizeof *head, data, head->bytes);
-    tr_message_reply(t->tr->tables, reply, sizeof *head + head->bytes, rank, number);
+    message_reply(t->tr->tables, reply, sizeof *head + head->bytes, rank, number);
     return TR_OK;
 }
 
@@ -272,11 +274,11 @@ static int reply_acknowledge(struct tr_table *t, int rank, const struct tr_messa
     struct tr_sending *reply;
     if (m->reply == 0) return TR_OK;
     TR_TRY(tr_message_new(t->tr->tables, 0, &reply));
-    tr_message_reply(t->tr->tables, reply, 0, rank, m->reply);
+    message_reply(t->tr->tables, reply, 0, rank, m->reply);
     return TR_OK;
 }
 
-/* Takes from packed values what a client has of them: beside that, the difference is small, or not. */
+/* Subtracts the client's values from packed ones. True if the difference is small relative to them. */
 static bool reply_subtract(enum tr_dtype dtype, size_t n, const void *told, void *packed)
 {
     double differs = 0, has = 0;
@@ -291,7 +293,7 @@ static bool reply_subtract(enum tr_dtype dtype, size_t n, const void *told, void
     return differs <= has / 4;
 }
 
-/* Notes what a client will have when it has added the difference that it is sent. */
+/* Updates the client's values by the difference that is sent to it. */
 static int reply_note_difference(struct tr_table *t, const struct tr_slice *slice, const void *message,
                                  size_t bytes, char *told)
 {
@@ -302,8 +304,8 @@ static int reply_note_difference(struct tr_table *t, const struct tr_slice *slic
     return TR_OK;
 }
 
-/* Answers with the packed units that have been read; or by how much they differ from those that the client was told, at 8
- * bits, or at 16 where that is not little (at first, for one). */
+/* Answers with the packed units in tables->packed or, told, with their differences from the previous answer: in 8 bits, or in 16
+ * if they are not small (as in the first answer). */
 static int reply_packed(struct tr_table *t, int rank, const struct tr_message *m, char *told)
 {
     struct tr_tables *tables = t->tr->tables;
@@ -320,13 +322,13 @@ static int reply_packed(struct tr_table *t, int rank, const struct tr_message *m
     if (told) TR_TRY(tr_squeeze(&tables->squeezer, body, &bytes));
     head.bytes = (uint32_t)bytes;
     memcpy(reply->body, &head, sizeof head);
-    tr_message_reply(tables, reply, sizeof head + head.bytes, rank, m->reply);
+    message_reply(tables, reply, sizeof head + head.bytes, rank, m->reply);
     return TR_OK;
 }
 
 /* ---- kinds of messages ---- */
 
-/* The keys or positions of a registration, behind those that have come before. */
+/* Appends the keys or positions of a registration message. */
 static int register_entries(struct tr_table *t, struct client *c, int rank, const struct tr_message *m,
                             const unsigned char *data, size_t bytes)
 {
@@ -373,14 +375,14 @@ static int server_register(struct tr_table *t, int rank, const struct tr_message
 
 /* ---- pulls ---- */
 
-/* n units of a client's segment into packed memory: what is in the share, or what a function makes of it. */
+/* Reads n units of a key set into packed memory: from the share, or by the server function. */
 static int pull_read_units(struct tr_table *t, struct client *c, const struct tr_message *m, char *packed)
 {
     if (t->hash) {
         const uint32_t *slot = c->keys.slot + m->first;
         tr_hash_list_refresh(&c->keys, t->map);
         if (tr_table_keeps_versions(t)) {
-            /* A function reads the slots that exist; the others read as zeros. */
+            /* the function reads the slots that exist; the others read as zeros */
             uint64_t *present;
             uint32_t some = 0;
             /* slots and their places; behind them memory to sort, then the slots alone */
@@ -389,7 +391,7 @@ static int pull_read_units(struct tr_table *t, struct client *c, const struct tr
             char *read = NULL;
             for (uint32_t i = 0; i < m->n; i++)
                 if (slot[i] != TR_NO_SLOT) present[some++] = (uint64_t)slot[i] << 32 | i;
-            /* functions are promised units that ascend */
+            /* functions get ascending units */
             tr_sort_by_upper_half(present, present + m->n, some);
             for (uint32_t i = 0; i < some; i++) unit[i] = (uint32_t)(present[i] >> 32);
             int status = TR_NEW(&read, m->n * t->unit_bytes);
@@ -439,8 +441,7 @@ static int server_pull(struct tr_table *t, int rank, const struct tr_message *m)
 
 /* ---- pushes ---- */
 
-/* The units that a message brings, by their places in the share, and their values: in memory of the message or of
- * tables. */
+/* Decodes an update: positions of its units in the share, and their values, in memory of the message or of `tables`. */
 static int push_open(struct tr_table *t, const struct client *c, const struct tr_message *m, const void *data,
                      size_t bytes, uint32_t *n, const uint32_t **unit, const void **value)
 {
@@ -468,8 +469,8 @@ static int push_open(struct tr_table *t, const struct client *c, const struct tr
     return TR_OK;
 }
 
-/* With hash storage, makes slots of an update's places in the list of keys, and room for those that are absent. Units
- * of zeros need none, so that the first update does not make all keys present that a view has. */
+/* Hash storage: replaces indices into the key list by slots, and adds absent keys. Units of zeros are left out, so that the first
+ * update does not add all keys of a view. */
 static int push_make_slots(struct tr_table *t, struct client *c, uint32_t *n, const void **value)
 {
     struct tr_tables *tables = t->tr->tables;
@@ -485,7 +486,7 @@ static int push_make_slots(struct tr_table *t, struct client *c, uint32_t *n, co
     return TR_OK;
 }
 
-/* An update that arrived. Others may be adding to the share, or, in lockstep, nobody: locks cost little then. */
+/* Adds an update to the share. Other ranks may be adding at the same time (not in lockstep, where locks cost little). */
 static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
                       size_t bytes)
 {
@@ -497,7 +498,7 @@ static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, 
     TR_TRY(push_open(t, c, m, data, bytes, &n, &unit, &value));
     if (t->hash) TR_TRY(push_make_slots(t, c, &n, &value));
     if (t->use) {
-        /* A part of an update for a function, which gets whole updates only. */
+        /* a server function gets whole updates */
         bool first = m->first == 0, last = m->flags & TR_FLAG_LAST;
         if (first && last) {
             tr_use_update(t, c->pusher, m, n, unit, value);
@@ -529,7 +530,7 @@ static int held_compare(const void *a, const void *b)
     return (x->message.first > y->message.first) - (x->message.first < y->message.first);
 }
 
-/* Whether updates come as messages that are held in this stage. */
+/* Updates come as messages that are held in this stage. */
 static bool server_holds(const struct tr_table *t)
 {
     if (t->server < 0 || !t->lockstep) return false;
@@ -541,7 +542,7 @@ int64_t tr_server_settled(const struct tr_table *t)
     return server_holds(t) ? t->serving->served : INT64_MAX;
 }
 
-/* Updates are added in a fixed order, so that runs repeat. Those of later clocks, of a worker that need not read, stay. */
+/* Updates are added in a fixed order, so that results are reproducible. Updates of later clocks stay in the list. */
 int tr_server_serve(struct tr_table *t, int64_t visible, int *did)
 {
     struct tr_serving *s = t->serving;
@@ -613,7 +614,7 @@ static int rows_check(const struct tr_table *t, int rank, const struct tr_messag
                    bytes);
 }
 
-/* The units at a list of positions, or with hash storage the keys, that a message brings. */
+/* Reads the units at the positions (hash storage: of the keys) in a message. */
 static int rows_read(struct tr_table *t, uint32_t n, const void *list, char *packed)
 {
     struct tr_tables *tables = t->tr->tables;
@@ -648,7 +649,7 @@ static int server_rows(struct tr_table *t, int rank, const struct tr_message *m,
         TR_TRY(tr_message_new(t->tr->tables, sizeof head + room, &reply));
         int status = tr_sparse_answer(t->sparse_share, m->n, list, reply->body + sizeof head, room, &head);
         memcpy(reply->body, &head, sizeof head);
-        if (status == TR_OK) tr_message_reply(t->tr->tables, reply, sizeof head + head.bytes, rank, m->reply);
+        if (status == TR_OK) message_reply(t->tr->tables, reply, sizeof head + head.bytes, rank, m->reply);
         else tr_message_release(t->tr->tables, reply);
         return status;
     }
@@ -715,7 +716,7 @@ int tr_server_poll(void *what, int *did)
 
 /* ---- time on the way ---- */
 
-/* Counts the time since the last change of what this rank does, or of what is on its way. */
+/* Accounts for the time since the last change of state. */
 static void way_count(struct tr_tables *tables)
 {
     struct tr_way_now *way = &tables->way;

@@ -1,9 +1,9 @@
-/* Messages between workers and the servers of tables.
+/* Messages between workers and the servers of tables, and the server role.
  *
- * What a worker cannot do in memory itself it asks a server for: a message with TR_TAG_SERVER, struct tr_message in
- * front. The server answers with TR_TAG_REPLY + the number that the message brought, where it brought one: with
- * values behind a struct tr_reply_head, or with nothing, as an acknowledgement. Messages leave without waiting, and
- * their memory is kept here until they have.
+ * A worker that cannot access a share in memory sends its server a message with TR_TAG_SERVER, which starts with a struct
+ * tr_message. If the message has a reply number, the server answers with TR_TAG_REPLY + that number: values behind a struct
+ * tr_reply_head, or nothing, as an acknowledgement. Messages are sent without waiting, and their memory is kept until they have
+ * left.
  */
 #ifndef TR_TABLE_SERVER_H
 #define TR_TABLE_SERVER_H
@@ -24,7 +24,7 @@ enum tr_message_kind {
     TR_MESSAGE_ROWS
 };
 
-/* TR_FLAG_EXACT: what is read is not to be rounded; with TR_FLAG_ONCE, of a view that is told differences otherwise. */
+/* TR_FLAG_EXACT: values are not rounded; with TR_FLAG_ONCE, for a view that otherwise gets differences. */
 enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4, TR_FLAG_EXACT = 8, TR_FLAG_ONCE = 16 };
 
 struct tr_message {
@@ -47,7 +47,7 @@ struct tr_reply_head {
     uint32_t failed; /* they are the text of an error */
 };
 
-/* A message being written or on its way: a header and a body to a server, or a body alone as an answer. */
+/* A message being written or in flight: header and body to a server, or a body alone as an answer. */
 struct tr_sending {
     struct tr_sending *next;
     MPI_Request sent, acknowledged;
@@ -57,45 +57,41 @@ struct tr_sending {
     unsigned char body[];
 };
 
-/* Memory for a message of up to `room` bytes in its body. One of the next two functions takes it over. */
+/* Memory for a message with a body of at most `room` bytes. A send function or tr_message_release() takes it over. TR_ERR_SYSTEM
+ * without memory. */
 int tr_message_new(struct tr_tables *tables, size_t room, struct tr_sending **message);
 
-/* Sends header and body, of so many bytes, to a server. *pending (NULL: none) is one more from now on until the message
- * has left and, where a registration or push wants that, has been acknowledged; it must live that long. */
+/* Sends the header and `bytes` bytes of the body to a server. *pending (may be NULL) counts the message until it has left and, for
+ * registrations and pushes with a reply number, has been acknowledged; it must live that long. */
 void tr_message_send(struct tr_tables *tables, struct tr_sending *message, size_t bytes, int rank,
                      uint32_t *pending);
 
-/* Sends a message that wants an answer of up to `room` bytes: *received is complete when it is there. */
+/* Sends a message with an answer of at most `room` bytes: *received completes when that has arrived. */
 void tr_message_ask(struct tr_tables *tables, struct tr_sending *message, size_t bytes, int rank,
                     void *answer, size_t room, MPI_Request *received);
 
-/* Sends the body as an answer. */
-void tr_message_reply(struct tr_tables *tables, struct tr_sending *message, size_t bytes, int rank,
-                      uint32_t number);
-
-/* Nobody wants any more what is being received into the body: its memory stays among the messages on their way until that
- * has come. */
+/* The answer that is being received into the body is not needed any more: its memory is kept until `received` completes. */
 void tr_message_await(struct tr_tables *tables, struct tr_sending *message, MPI_Request received);
 
-/* Takes back one that is not sent. */
+/* Frees a message that is not sent. */
 void tr_message_release(struct tr_tables *tables, struct tr_sending *message);
 
-/* What counted in *pending does so no more: its memory goes. */
+/* Messages in flight do not count in *pending any more, because its memory will be freed. */
 void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending);
 
-/* Lets a server forget a key set: leaves without waiting, and has been received when tables->sending is empty. */
+/* Unregisters a key set, without waiting: the server has received that when tables->sending is empty. */
 int tr_message_forget(struct tr_table *table, int rank, uint32_t tag);
 
-/* For header.reply: different for all under way. */
+/* A number for header.reply, different from all in flight. */
 uint32_t tr_request_number(struct tr_tables *tables);
 
 /* Frees the memory of messages that have left. */
 void tr_messages_free(struct tr_tables *tables);
 
-/* Units of one message of a pull or push. */
+/* Units in one message of a pull or push. */
 uint32_t tr_message_units(const struct tr_table *table);
 
-/* n units as they travel, and in which form: those of an update, or those that are read (exact: never rounded). */
+/* The slice of n units; and the encoding and precision of updates, and of values that are read (exact: never rounded). */
 static inline struct tr_slice tr_slice_of(const struct tr_table *t, uint32_t n)
 {
     return (struct tr_slice){.dtype = t->dtype, .n = n, .width = t->unit_width};
@@ -103,8 +99,8 @@ static inline struct tr_slice tr_slice_of(const struct tr_table *t, uint32_t n)
 struct tr_wire tr_push_wire(const struct tr_table *table);
 struct tr_wire tr_pull_wire(const struct tr_table *table, bool exact);
 
-/* Whether a view is told by how much its values differ from those that it was told last, with table.precision f8: both
- * ends keep these, and whatever rounding takes from a difference is part of the next. */
+/* With table.precision f8, answers to a view contain differences from the values of the previous answer. Both ends keep these
+ * values, so that the rounding error of a difference is part of the next one. */
 static inline bool tr_pull_differs(const struct tr_table *t, bool exact)
 {
     return !exact && t->wire.precision == TR_PRECISION_F8 && (t->dtype == TR_F32 || t->dtype == TR_F64);
@@ -112,50 +108,51 @@ static inline bool tr_pull_differs(const struct tr_table *t, bool exact)
 
 /* ======== the server role ======== */
 
-/* The server role: whatever comes with TR_TAG_SERVER is handled in the order of its arrival, and nothing here waits. Key
- * sets are kept by (rank, tag), so that pulls and pushes carry no keys. */
+/* Messages are handled in the order of their arrival, and handling does not wait. Key sets are registered by (rank, tag), so that
+ * pulls and pushes carry no keys. All functions are local. */
 
-/* Polls: sends and acknowledgements that have completed, then messages to this rank as a server. what: the tr_tables. */
+/* Poll function: completes sends, then handles messages to this rank as a server. what: the tr_tables. */
 int tr_server_poll(void *what, int *did);
 
-/* A table is being made; it is closed. */
+/* For a new table; and for one that is freed. */
 int tr_server_open(struct tr_table *table);
 void tr_server_close(struct tr_table *table);
 
-/* A stage begins at clock 0. */
+/* A stage starts at clock 0. */
 void tr_server_begin(struct tr_table *table);
 
+/* Some key set is registered. */
 bool tr_server_has_clients(const struct tr_table *table);
 
-/* Numbers the key sets whose views push, from 0 on, and returns how many there are. */
+/* Numbers the key sets of pushing views, from 0 on, and returns their count. */
 int tr_server_number_pushers(struct tr_table *table);
 
-/* Hash storage was emptied: keys are to be looked up again. */
+/* Hash storage was cleared: keys of key sets must be looked up again. */
 void tr_server_forget_slots(struct tr_table *table);
 
-/* In lockstep, updates that come as messages are held until they may become visible. All of clocks < this have been added;
- * INT64_MAX: none are held in this stage. */
+/* Under BSP, updates that come as messages are held until they may become visible. The number of clocks whose updates have been
+ * added; INT64_MAX: no updates are held in this stage. */
 int64_t tr_server_settled(const struct tr_table *table);
 
-/* Adds the updates of the next clock if all of them are here and they may become visible: that clock < `visible`. */
+/* Adds the updates of the next clock c if all of them have arrived and c < visible; then ++*did. */
 int tr_server_serve(struct tr_table *table, int64_t visible, int *did);
 
-/* Does as if a message with a push had come, from this rank itself. */
+/* Handles a push of this rank to itself as if it had come in a message. */
 int tr_server_push_here(struct tr_table *table, const struct tr_message *message, const void *data,
                         size_t bytes);
 
-/* Answers with a head and what it says follows. */
+/* Sends an answer: the head, then head->bytes bytes of data. */
 int tr_server_reply(struct tr_table *table, int rank, uint32_t number, const struct tr_reply_head *head,
                     const void *data);
 
-/* ---- time that values are on their way ---- */
+/* ---- time that values are in flight ---- */
 
-/* A pull or push of this rank begins, and is over: its time counts as way_seconds, that of several at once but once. */
+/* A pull or push of this rank starts and ends: time with at least one in flight counts as way_seconds. */
 void tr_way_begin(struct tr_tables *tables);
 void tr_way_end(struct tr_tables *tables);
 
-/* This rank begins to compute, and stops; and while it computes it begins to wait, or to move something, and goes on. What
- * is on its way while it computes and does not wait counts as hidden_seconds. */
+/* This rank starts and stops computing; and, nested in that, starts and stops waiting or moving values. way_seconds while it
+ * computes and does not wait count as hidden_seconds, too. */
 void tr_way_compute(struct tr_tables *tables, bool computes);
 void tr_wait_begin(struct tr_tables *tables);
 void tr_wait_end(struct tr_tables *tables);

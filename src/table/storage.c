@@ -32,7 +32,7 @@ double tr_initial_element(enum tr_initial initial, double scale, uint64_t seed, 
     return 0;
 }
 
-/* Opens the shares to ranks that cannot read them directly. */
+/* Opens a window over the shares if other nodes access them. */
 static int share_open_window(struct tr_table *t)
 {
     tr_context *tr = t->tr;
@@ -50,7 +50,8 @@ int tr_share_open(struct tr_table *t, const tr_table_options *options)
                                  : share_values_bytes(t, t->share_units) + sizeof **t->line +
                                        (t->share_units / LOCK_UNITS + 1) * sizeof(atomic_uint);
     int status = tr_shm_open(tr, tr->node, bytes, false, &t->memory);
-    if (status == TR_OK && bytes > 0) /* zeros already, but of pages that are to be near this rank */
+    if (status == TR_OK &&
+        bytes > 0) /* they are zeros already, but the first touch places the pages near this rank */
         memset(t->memory.part[tr->node_rank].at, 0, bytes);
     TR_TRY(tr_agree(tr, status));
     for (uint32_t server = 0; server < t->partition.servers; server++) {
@@ -63,7 +64,7 @@ int tr_share_open(struct tr_table *t, const tr_table_options *options)
     }
     if (options->initial == TR_INITIAL_ZERO) return share_open_window(t);
     if (t->share_units > 0) {
-        /* Writes the initial values of this rank's share. */
+        /* initial values of this rank's share */
         void *share = t->share[t->server];
         for (uint64_t position = 0; position < t->share_units; position++) {
             uint64_t unit = tr_partition_unit(&t->partition, (uint32_t)t->server, (uint32_t)position);
@@ -106,7 +107,7 @@ static void share_unlock(atomic_uint *lock)
     atomic_store_explicit(lock, 0, memory_order_release);
 }
 
-/* Entries first .. end - 1 of a list of positions lie under one lock: the end. */
+/* The end of the entries from `first` on that lie under one lock. */
 static uint32_t share_end_of_lock(const uint32_t *position, uint32_t n, uint32_t first)
 {
     uint32_t chunk = position[first] / LOCK_UNITS, end = first + 1;
@@ -114,7 +115,7 @@ static uint32_t share_end_of_lock(const uint32_t *position, uint32_t n, uint32_t
     return end;
 }
 
-/* n units side by side, from position first on. */
+/* Adds n contiguous units from position `first` on. */
 static void share_add_run(struct tr_table *t, uint32_t server, uint32_t first, uint32_t n, const char *values)
 {
     for (uint32_t i = 0, length; i < n; i += length) {
@@ -194,7 +195,7 @@ uint64_t tr_sparse_bytes(const struct tr_sparse *s)
     return s->rows * sizeof *s->row + s->entry_bytes;
 }
 
-/* Gives a row room for so many entries, no fewer than it has. */
+/* Sets the capacity of a row, which must not be below its number of entries. */
 static int sparse_set_capacity(struct tr_sparse *s, struct tr_sparse_row *row, uint32_t room)
 {
     enum { ENTRY = 2 * sizeof(uint32_t) };
@@ -236,13 +237,13 @@ static bool sparse_is_zero(bool real, uint32_t bits)
     return real ? bits << 1 == 0 : bits == 0;
 }
 
-/* Merges from the end, so that nothing is overwritten that is still needed. False if some entries are zeros now. */
+/* Merges from the end, so that no entry is overwritten before it is read. False: some entries are zeros now. */
 static bool sparse_merge(bool real, struct tr_sparse_row *row, uint32_t all, uint32_t n,
                          const uint32_t *column, const uint32_t *value)
 {
     uint32_t *values = tr_sparse_values(row), i = row->n, k = n;
     bool whole = true;
-    for (uint32_t to = all; k > 0;) { /* what is left of the row then is in its place */
+    for (uint32_t to = all; k > 0;) { /* the remaining entries of the row are in their place */
         to--;
         if (i > 0 && row->column[i - 1] > column[k - 1]) {
             i--;
@@ -276,7 +277,7 @@ int tr_sparse_add(struct tr_sparse *s, uint64_t number, uint32_t n, const uint32
     enum { SMALL = 8 };
     struct tr_sparse_row *row = &s->row[number];
     if (n == 0) return TR_OK;
-    /* How many columns two ascending lists have in all. */
+    /* the number of columns in the union of both lists */
     size_t both = 0;
     for (uint32_t i = 0, k = 0; i < row->n && k < n;) {
         uint32_t a = row->column[i], b = column[k];

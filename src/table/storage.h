@@ -1,6 +1,7 @@
-/* Shares: the memory in which the servers of a table keep their units. A share lies in memory that its node shares, where
- * ranks of the node read and add directly; an RMA window opens it to others. Behind the values lie a line of facts, and a
- * lock for every so many units, which adding takes. */
+/* Storage of the servers' shares: dense shares, hash maps and sparse rows.
+ *
+ * A dense share lies in memory that its node shares, where ranks of the node read and add directly; an RMA window opens it to
+ * other nodes. Behind the values lie a struct tr_share_line, and a lock for each 1024 units, which adding takes. */
 #ifndef TR_TABLE_STORAGE_H
 #define TR_TABLE_STORAGE_H
 
@@ -8,28 +9,27 @@
 #include "table/plan.h"
 #include "trireme/table.h"
 
-/* Allocates the share of this rank with its initial values and finds those of its node; opens them to other nodes where
- * these will read or write them. All ranks. The memory is freed with tr_share_close(), by all ranks too. */
+/* Allocates the share of this rank with its initial values, and finds those of its node; opens a window if other nodes will read
+ * or write them. Both functions are collective over all ranks. */
 int tr_share_open(struct tr_table *table, const tr_table_options *options);
 void tr_share_close(struct tr_table *table);
 
-/* Adds a view's slice to a share that this rank reaches directly: the workers of its node and its server may do so at the
- * same time. */
+/* Adds the values of a segment in `view` to a share in shared memory. Other ranks may add at the same time. */
 void tr_share_add_view(struct tr_table *table, uint32_t server, const struct tr_segment *segment,
                        const void *view);
 
-/* Adds n packed units to the own share: at these ascending positions, or (NULL) side by side from `first` on. */
+/* Adds n packed units to this rank's share: at ascending positions or, position NULL, contiguously from `first` on. */
 void tr_share_add(struct tr_table *table, const uint32_t *position, uint32_t first, uint32_t n,
                   const char *values);
 
-/* Copies a unit of a share that this rank reaches directly, as it is between two additions. */
+/* Copies a unit of a share in shared memory under its lock. */
 void tr_share_copy(const struct tr_table *table, uint32_t server, uint32_t position, void *to);
 
 /* ======== hash maps ======== */
 
-/* What a server keeps of a table with hash storage: a map from keys to slots, and arrays indexed by slot.
+/* The share of a table with hash storage: a map from keys to slots, and arrays indexed by slot.
  *
- * A key that is added gets the next slot, 0, 1, 2, …, and keeps it for ever; keys are never taken out. Beside the
+ * A key that is added gets the next slot (0, 1, 2, …) and keeps it; keys are never removed. Beside the
  * map lie arrays with a fixed number of bytes a slot (values, state of server functions), zeros at first. They
  * grow without being copied, so that addresses into them hold only until a key is added.
  *
@@ -38,7 +38,7 @@ void tr_share_copy(const struct tr_table *table, uint32_t server, uint32_t posit
  * two by one more bit. A bucket is a cache line of 12 places, each a byte of the hash and a slot, so that a
  * look-up costs one cache miss in the index and, where the byte fits, one in the array of keys. No call moves
  * more keys than one page holds; 6.4 to 12.8 bytes of index go with the 8 of each key, and memory follows the
- * keys present, not the space they come from. Only the directory, 4 bytes for some 500 keys, is doubled at once.
+ * keys present, not the space they come from. Only the directory, 4 bytes for some 500 keys, is doubled as a whole.
  *
  * Threads take turns by themselves: there are no locks in here.
  */
@@ -70,7 +70,7 @@ struct tr_hashmap {
     uint64_t moved; /* keys that splits have put in a new place so far */
 };
 
-/* Makes an empty map with so many arrays beside it, of slot_bytes[i] > 0 bytes a slot each. Free it with
+/* Makes an empty map with `arrays` arrays of slot_bytes[i] > 0 bytes a slot. Free it with
  * tr_hashmap_close(). TR_ERR_SYSTEM without memory, TR_ERR_INTERNAL for more than TR_HASH_ARRAYS arrays. */
 int tr_hashmap_open(const size_t *slot_bytes, uint32_t arrays, struct tr_hashmap *map);
 void tr_hashmap_close(struct tr_hashmap *map);
@@ -124,7 +124,7 @@ void tr_hash_list_forget(struct tr_hash_list *list);
 void tr_hash_list_refresh(struct tr_hash_list *list, const struct tr_hashmap *map);
 
 /* Before writing to n keys of the list, those with the ascending numbers at[0 .. n-1]: adds the absent ones.
- * Errors as tr_hashmap_add_all(); both stay right, and calling it again goes on. */
+ * Errors as tr_hashmap_add_all(): list and map stay consistent, and a second call continues. */
 int tr_hash_list_add(struct tr_hash_list *list, struct tr_hashmap *map, const uint32_t *at, uint32_t n);
 
 /* ======== sparse rows ======== */
@@ -179,7 +179,7 @@ uint64_t tr_sparse_bytes(const struct tr_sparse *sparse);
 
 enum { TR_SPARSE_HEAD = 4, TR_SPARSE_ENTRY_MOST = 10 };
 
-/* Writes as many of n entries as fit into `room` bytes (TR_SPARSE_HEAD and TR_SPARSE_ENTRY_MOST at least), and their
+/* Writes the first of n entries that fit into `room` bytes (TR_SPARSE_HEAD and TR_SPARSE_ENTRY_MOST at least), and their
  * number in front. *bytes: how long that is. Returns how many. */
 uint32_t tr_sparse_write(bool real, uint32_t n, const uint32_t *column, const void *value, unsigned char *out,
                          size_t room, size_t *bytes);
@@ -202,8 +202,8 @@ struct tr_sparse_request {
 struct tr_sparse_head {
     uint32_t bytes; /* that follow */
     uint32_t rows;  /* that are complete */
-    uint32_t cut;   /* one more follows, of which the rest is to be asked for … */
-    uint32_t from;  /* … from this column on */
+    uint32_t cut;   /* 1: the first part of one more row follows */
+    uint32_t from;  /* the column at which the rest of that row starts */
 };
 
 /* Answers n requests (4 bytes each for position and column, unaligned) into `room` bytes behind the head. TR_ERR_PEER: a

@@ -14,7 +14,7 @@ static int64_t written_by_all(const struct tr_sync *s)
 
 /* ---- waiting ---- */
 
-/* Whether a clock's pull may read: every update of clocks < clock - staleness is in the tables. */
+/* A pull for `clock` may read: every update of clocks < clock - staleness is in the tables. */
 static bool sync_may_read(const struct tr_sync *s, int64_t clock)
 {
     return !s->running || s->staleness == INT64_MAX || written_by_all(s) >= clock - s->staleness;
@@ -40,12 +40,12 @@ static int wait_for_push(struct tr_sync *s, const struct tr_view_state *v)
 
 static int wait_for_prefetch(struct tr_sync *s, const struct tr_view_state *v)
 {
-    TR_WAIT_UNTIL(s->tr, !v->ahead_wanted && !tr_pull_busy(&v->view), "table %s to be read ahead",
+    TR_WAIT_UNTIL(s->tr, !v->ahead_wanted && !tr_pull_busy(&v->view), "the prefetch of table %s",
                   v->view.table->name);
     return TR_OK;
 }
 
-/* ---- what servers do between clocks ---- */
+/* ---- progress of this rank ---- */
 
 /* The lowest version of this server's shares; INT64_MAX: no table here keeps versions. */
 static int64_t sync_own_version(const struct tr_sync *s)
@@ -58,14 +58,14 @@ static int64_t sync_own_version(const struct tr_sync *s)
     return least;
 }
 
-/* The clocks of which all that this rank owes has arrived in the tables. */
+/* The number of clocks whose updates that this rank owes have all arrived in the tables. */
 static int64_t settled(const struct tr_sync *s)
 {
     const struct tr_tables *tables = s->tr->tables;
     int64_t least = s->works && !s->left ? s->now : INT64_MAX;
     for (size_t i = 0; i < tables->view_count; i++) {
         const struct tr_view_state *v = tables->views[i];
-        bool merges = v->merged && v->channel; /* what its table says below is enough */
+        bool merges = v->merged && v->channel; /* covered by tr_table_settled() below */
         if (!merges && tr_push_busy(&v->view) && v->push_clock < least) least = v->push_clock;
     }
     for (size_t i = 0; i < tables->count; i++) {
@@ -75,7 +75,7 @@ static int64_t settled(const struct tr_sync *s)
     return least;
 }
 
-/* Under BSP: the clocks of which all rows that this worker has pushed have reached their servers. */
+/* Under BSP: the number of clocks whose rows, pushed by this worker, have all reached their servers. */
 static int64_t pushed_rows(const struct tr_sync *s)
 {
     const struct tr_tables *tables = s->tr->tables;
@@ -87,7 +87,7 @@ static int64_t pushed_rows(const struct tr_sync *s)
     return least;
 }
 
-/* Some of the tables have rows that may be pushed in this stage, and are held back. */
+/* Rows of some table may be pushed in this stage, and servers hold them. */
 static bool holds_rows(const struct tr_sync *s)
 {
     const struct tr_tables *tables = s->tr->tables;
@@ -98,22 +98,22 @@ static bool holds_rows(const struct tr_sync *s)
 
 /* ---- pulling a view ---- */
 
-/* The last merge has brought the values that a clock reads. */
+/* The last merge has brought the values to be read at `clock`. */
 static bool has_merged_value(const struct tr_sync *s, const struct tr_view_state *v, int64_t clock)
 {
     int64_t since = clock - v->merged_for;
     return s->running && v->merged_for >= 0 && since >= 0 && since < v->view.table->every;
 }
 
-/* Updates of the view go by merges, and there is none of its table in this clock. */
+/* Updates of the view are merged, and its table is not updated in this clock. */
 static bool rests(const struct tr_sync *s, const struct tr_view_state *v)
 {
     return v->merged && tr_table_next_update(v->view.table, s->now) > s->now;
 }
 
-/* A table that keeps versions is read at the highest one that all servers are known to have. What they have told may be
- * old: they have what everybody has written, and what this worker has. What a view reads together with others of its node
- * goes by clocks, which there are only inside a stage. */
+/* Starts a pull. A table that keeps versions is read at the highest version that all servers are known to have: the reported
+ * one, or that of updates which all workers, or this one, are known to have written. Node pulls need clocks, so they are used
+ * only inside a stage. */
 static int start_pull(struct tr_sync *s, struct tr_view_state *v, void *into, int64_t clock)
 {
     int64_t version = -1;
@@ -132,7 +132,7 @@ static int start_pull(struct tr_sync *s, struct tr_view_state *v, void *into, in
 static int start_prefetch(struct tr_sync *s, struct tr_view_state *v)
 {
     if (!v->ahead_wanted || v->pull != PULL_IDLE || tr_push_busy(&v->view)) return TR_OK;
-    /* a group's own update is known only when it has been gathered: its leader reads after that */
+    /* the update of a group is complete only after its reduction: the leader reads after that */
     if (v->group && s->now < v->ahead_clock) return TR_OK;
     if (v->channel && !sync_may_read(s, v->ahead_clock)) return TR_OK;
     v->ahead_wanted = false;
@@ -148,8 +148,8 @@ static int want_prefetch(struct tr_sync *s, struct tr_view_state *v)
     return start_prefetch(s, v);
 }
 
-/* Whether a prefetched copy is made up to date by adding this worker's own update, which it lacks: where updates are
- * simply added, and by this worker alone. */
+/* A prefetched copy becomes up to date by adding this worker's own update: updates are simply added, and this worker alone
+ * knows its own. */
 static bool adds_own_update(const struct tr_sync *s, const struct tr_view_state *v)
 {
     return !v->view.table->use && !s->caching && !v->group;
@@ -159,19 +159,18 @@ int tr_view_prefetch(tr_view *view)
 {
     struct tr_view_state *v = view->state;
     struct tr_sync *s = view->table->tr->sync;
-    /* What is evaluated when clocks are over has no next clock: nobody would wait for what is read into memory that the view
-     * then gives back. */
+    /* An evaluation after the last clock has no next clock: nothing would wait for the read before the view is closed. */
     if (!s->counting) return TR_OK;
     if (v->ahead_started || tr_view_is_near(view))
-        return TR_OK; /* memory at hand is best read late, when it is fresh */
+        return TR_OK; /* memory of the node is best read late, when it is fresh */
     if (view->table->use || s->caching)
-        return TR_OK; /* what becomes of an own update, only the server knows */
+        return TR_OK; /* only the server knows the effect of this worker's own update */
     if (v->node_pull && !tr_sync_lockstep(s) && !v->group) return TR_OK; /* see take_over() */
     return want_prefetch(s, v);
 }
 
-/* Another worker of the node has read what will do for this one's next clock: that is taken over like a prefetched copy
- * (table/node_pull.h). */
+/* If another worker of the node has read values that are new enough for the next clock, takes them over like a prefetched copy
+ * (node.h). */
 static int take_over(struct tr_sync *s, struct tr_view_state *v)
 {
     int64_t next = s->now + 1;
@@ -180,28 +179,28 @@ static int take_over(struct tr_sync *s, struct tr_view_state *v)
     return tr_view_has_news(v, next - s->staleness) ? want_prefetch(s, v) : TR_OK;
 }
 
-/* A copy is kept over clocks where the worker's own updates can be added to it: not gradients, whose steps only the
- * servers know, and not in a group, whose members do not know each other's. */
+/* A view keeps its values over several clocks if the worker's own updates can be added to them: not gradients, whose steps only
+ * the servers know, and not in a group, whose members do not know each other's updates. */
 static bool is_cached(const struct tr_sync *s, const struct tr_view_state *v)
 {
     const struct tr_use *use = v->view.table->use;
     return s->caching && v->use != TR_VIEW_READ && !v->group && !(use && use->function.gradients);
 }
 
-/* Whether what a view holds need not be read again: every update that it has to hold is in it. */
+/* The values of a view contain every update that they must contain at this clock. */
 static bool is_fresh_enough(const struct tr_sync *s, const struct tr_view_state *v)
 {
     if (v->view.clock == s->now) return true;
     return s->running && is_cached(s, v) && v->view.clock >= 0 && v->holds >= s->now - s->staleness;
 }
 
-/* Whether what was read ahead is for this clock. Own updates are in it, even one that is still on its way. */
+/* The prefetched copy is for this clock. It contains own updates, even one that is in flight. */
 static bool has_read_ahead(const struct tr_sync *s, const struct tr_view_state *v)
 {
     return v->ahead_started && v->ahead_clock == s->now;
 }
 
-/* Who stands in waits for what its group reads, but all others have ended the clock without. */
+/* A worker that stands in waits for its group's broadcast, but all other workers have ended the clock without it. */
 static bool is_left_out(const struct tr_sync *s, const struct tr_view_state *v)
 {
     return s->stands_in && v->pull == PULL_SPREADING && tr_clock_get(s->clock, TR_CLOCK_READ) > s->now;
@@ -211,7 +210,7 @@ static bool is_left_out(const struct tr_sync *s, const struct tr_view_state *v)
 static int read_view(struct tr_sync *s, struct tr_view_state *v, double *waited)
 {
     if ((v->ahead_wanted || v->ahead_started) &&
-        v->ahead_clock < s->now) { /* for a clock that was not pulled */
+        v->ahead_clock < s->now) { /* for a clock in which the view was not pulled */
         TR_TRY(wait_for_prefetch(s, v));
         v->ahead_started = false;
     }
@@ -281,8 +280,8 @@ int tr_view_push(tr_view *view)
     tr_wait_begin(tr->tables);
     TR_TRY(wait_for_push(s, v));
     TR_TRY(take_over(s, v));
-    if (v->ahead_started) { /* the prefetched copy lacks the update that leaves now */
-        TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "table %s to be read ahead", view->table->name);
+    if (v->ahead_started) { /* the prefetched copy lacks the update that is pushed now */
+        TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "the prefetch of table %s", view->table->name);
         tr_add_elements(view->table->dtype, elements, view->delta, v->ahead);
     }
     if (is_cached(s, v)) /* a worker sees its own updates */
@@ -323,9 +322,10 @@ int tr_sync_stand_in(struct tr_sync *s, bool pushes)
     return TR_OK;
 }
 
-/* ---- rows: how they travel is said in table/rows.h ---- */
+/* ---- rows (rows.h) ---- */
 
-/* Under BSP what a view pushes shows as soon as everybody has read, and whoever pushes has. */
+/* This worker has pushed a view in this clock. Under BSP that update becomes visible as soon as all workers have read; a worker
+ * that pushes has read. */
 static bool has_pushed_a_view(const struct tr_sync *s)
 {
     const struct tr_tables *tables = s->tr->tables;
@@ -334,7 +334,7 @@ static bool has_pushed_a_view(const struct tr_sync *s)
     return false;
 }
 
-/* Own updates are seen: those of views have to arrive first. */
+/* An update of this worker by a view of the table is in flight. A worker sees its own updates, so rows wait for it. */
 static bool is_pushing(const struct tr_table *t)
 {
     const struct tr_tables *tables = t->tr->tables;
@@ -354,7 +354,7 @@ int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void
         return tr_fail(TR_ERR_INTERNAL,
                        "rows of table %s are pulled after a view was pushed in the same clock", t->name);
     tr_wait_begin(t->tr->tables);
-    if (!lockstep) /* or the clock says so */
+    if (!lockstep) /* in lockstep, the clock window says that it has arrived */
         TR_WAIT_UNTIL(t->tr, !is_pushing(t), "the servers of table %s to take an update", t->name);
     pushed = tr_now();
     if (!subscribed) TR_TRY(wait_to_read(s));
@@ -393,7 +393,8 @@ int tr_sync_next(struct tr_sync *s)
 {
     struct tr_tables *tables = s->tr->tables;
     double begin = tr_now();
-    for (size_t i = 0; i < tables->view_count; i++) { /* the delta of others is zeroed at once */
+    for (size_t i = 0; i < tables->view_count;
+         i++) { /* the delta of other views was cleared when the push started */
         const struct tr_view_state *v = tables->views[i];
         if ((v->merged || v->group) && !rests(s, v)) TR_TRY(wait_for_push(s, v));
     }
@@ -409,12 +410,12 @@ int tr_sync_tick(struct tr_sync *s)
         struct tr_view_state *v = tables->views[i];
         if (!tr_sync_lockstep(s) || !v->view.delta || v->push_clock >= s->now || rests(s, v)) continue;
         TR_TRY(tr_view_push(&v->view));
-        tables->traffic.pushes--; /* others may wait for it, but there is no update in it */
+        tables->traffic.pushes--; /* servers wait for it, but it contains no update */
     }
     TR_TRY(tr_tables_end_clock(tr, s->now));
     tr_clock_raise(s->clock, TR_CLOCK_READ, s->now + 1);
     s->now++;
-    /* with more ranks than cores, workers that never wait would run whole time slices apart */
+    /* with more ranks than cores, workers that never wait would drift apart by whole time slices */
     if (tr->crowded && !tr_sync_lockstep(s)) sched_yield();
     int did = 0;
     return tr_progress(tr, &did);
@@ -483,7 +484,7 @@ void tr_sync_count(struct tr_sync *s)
         tables->service.share_bytes += (double)tr_table_bytes(tables->table[i]);
 }
 
-/* Nothing is being read ahead, nor going to be. */
+/* No view is being prefetched or waits for it. */
 static bool nothing_ahead(const struct tr_tables *tables)
 {
     for (size_t i = 0; i < tables->view_count; i++)
@@ -491,20 +492,20 @@ static bool nothing_ahead(const struct tr_tables *tables)
     return true;
 }
 
-/* A worker that has ended early, because it was told to stop, holds up nobody's reading; under BSP all end at the same
- * clock, and servers may still be adding what the workers have long sent. */
+/* Waits until this worker's updates have arrived and prefetches have ended. A worker that stops early does not delay the reads of
+ * others. Under BSP all workers end at the same clock, and servers may still be adding updates that were sent long ago. */
 static int settle(struct tr_sync *s)
 {
     tr_context *tr = s->tr;
     s->left = !tr_sync_lockstep(s);
-    /* a group's view that is to be read for the next clock will not be, by any of its members */
+    /* no member of a group prefetches a view for a clock that will not be run */
     for (size_t i = 0; i < tr->tables->view_count; i++)
         if (tr->tables->views[i]->ahead_clock > s->now) tr->tables->views[i]->ahead_wanted = false;
     TR_WAIT_UNTIL(tr, s->written >= s->now, "own updates of clock %lld to arrive", (long long)s->now - 1);
     if (tr_sync_lockstep(s))
         TR_WAIT_UNTIL(tr, written_by_all(s) >= s->now, "all updates of clock %lld to arrive",
                       (long long)s->now - 1);
-    TR_WAIT_UNTIL(tr, nothing_ahead(tr->tables), "what is read ahead");
+    TR_WAIT_UNTIL(tr, nothing_ahead(tr->tables), "prefetches to end");
     for (size_t i = 0; i < tr->tables->view_count; i++) tr->tables->views[i]->ahead_started = false;
     return TR_OK;
 }

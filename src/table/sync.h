@@ -18,139 +18,135 @@ struct tr_sync {
     tr_context *tr;
     struct tr_clock *clock;
     int64_t staleness; /* INT64_MAX: asynchronous */
-    bool caching;      /* views are read again only when staleness demands it */
-    bool running;      /* between begin and end of a stage */
-    bool tells_rows;   /* … and others wait to hear that the rows that it has pushed have arrived */
-    bool counting;     /* all views are open, so it is known what this rank owes */
-    bool works;        /* this rank computes */
-    bool left;         /* … but has ended its last clock */
-    bool stands_in;    /* … but does not compute */
-    int64_t now;       /* this worker's clock: it has ended so many */
-    int64_t written;   /* last told to the clock window */
+    bool caching;      /* views are read again only when staleness demands it (sync.pull: stale) */
+    bool running;      /* between begin and end of a stage, on ranks that owe updates */
+    bool tells_rows;   /* this worker reports TR_CLOCK_PUSHED, which servers wait for */
+    bool counting;     /* between tr_sync_count() and the end of the stage: all views are open */
+    bool works;        /* this rank is a worker of the stage */
+    bool left;         /* it has ended its last clock */
+    bool stands_in;    /* it takes part in a pull of its group without computing */
+    int64_t now;       /* number of clocks that this worker has ended */
+    int64_t written;   /* value of TR_CLOCK_WRITTEN that this rank reported last */
 };
 
 int tr_sync_open(tr_context *tr);
-void tr_sync_close(tr_context *tr); /* all ranks */
+void tr_sync_close(tr_context *tr); /* both collective over all ranks */
 
-/* BSP: reads and updates of a clock are kept apart. */
+/* BSP: no update of a clock is visible to readers of that clock. */
 static inline bool tr_sync_lockstep(const struct tr_sync *sync)
 {
     return sync->staleness == 0;
 }
 
-/* A stage begins: clocks and consistency start at 0. All ranks. */
+/* Starts a stage at clock 0. Collective over its participants. */
 int tr_sync_begin(struct tr_sync *sync);
 
-/* All views of the stage are open and the tables are ready for what they push: the first clock begins. */
+/* Starts the first clock: all views of the stage are open and the tables are ready (tr_tables_ready()). Local. */
 void tr_sync_count(struct tr_sync *sync);
 
-/* For a worker that does not compute, or evaluate, as somebody has failed: it takes part in what its group pulls together in this
- * clock, and pushes, if it is one of computing. So other members, who may not know yet, are not left waiting; nor is it, where all
- * others end the clock without. */
+/* For a worker that skips computing or evaluating because a rank has failed: takes part in the pulls of its group in this
+ * clock and, with `pushes`, in its pushes, so that members that do not know of the failure yet do not wait for it. It does not
+ * wait for a pull if all other workers have ended the clock. */
 int tr_sync_stand_in(struct tr_sync *sync, bool pushes);
 
-/* Begins this worker's next clock: its deltas may be written again. */
+/* Starts this worker's next clock: waits until the deltas of its views may be written again. */
 int tr_sync_next(struct tr_sync *sync);
 
-/* Ends this worker's clock: what it has not pushed is pushed, under BSP; the clock counts as written once all
- * of that has arrived. */
+/* Ends this worker's clock. Under BSP, views that were not pushed are pushed now. The clock counts as written once all updates
+ * have arrived. */
 int tr_sync_tick(struct tr_sync *sync);
 
-/* Waits until all that this rank owes has arrived and nothing is being read, then until all participants are here. None
- * of them changes anything in tables after that, until they end the stage or continue. */
+/* Waits until all updates that this rank owes have arrived and no view is being read, then for all participants of the stage.
+ * Tables do not change until the stage ends or continues. Collective over the participants. */
 int tr_sync_barrier(struct tr_sync *sync);
 
-/* After the barrier, what filters have held back, and rounding has taken, goes to the servers, as the update of one more clock, and
- * all meet again: all participants. Nothing without them; *flushed: whether there are any. */
+/* After the barrier: sends residuals of filters and of rounding as the update of one more clock, and runs the barrier again.
+ * *flushed = false, and nothing happens, if there can be none. Collective over the participants. */
 int tr_sync_flush(struct tr_sync *sync, bool *flushed);
 
-/* Ends the stage after the barrier: all participants. */
+/* Ends the stage after the barrier. Collective over the participants. */
 int tr_sync_end(struct tr_sync *sync);
 
-/* Continues after the barrier: in lockstep with the next clock, otherwise, after tr_sync_end(), with the first one again,
- * since those who had gone ahead would wait for the others' clocks. All participants. */
+/* Continues after the barrier: under BSP with the next clock; otherwise, after tr_sync_end(), with clock 0 again, because
+ * workers that were ahead would have to wait for the others. Collective over the participants. */
 int tr_sync_continue(struct tr_sync *sync);
 
-/* ======== the clock window ======== */
-
-/* The clock window: who has got how far, in words that only grow and that others read without asking.
+/* ======== the clock window: progress of all ranks, in words that only grow ========
  *
- * Each rank has a line in memory shared by its node. Whoever raises the minimum of its node says so: on a single node in
- * the word that all read, otherwise to the scheduler, whose window takes the minimum over the nodes and is answered with
- * one word a node. So a clock costs each rank one store, each node one message to the scheduler and one back: nothing
- * grows with the square of the ranks, and a rank never asks a busy rank for the time.
- */
+ * Each rank has a cache line in memory shared by its node. A rank that raises the minimum of its node publishes it: on a single
+ * node in the word that all ranks read, otherwise in the window of the scheduler, which takes the minimum over the nodes and
+ * writes it back to each node. A clock costs each rank one store, and each node one message to the scheduler and one back:
+ * no cost grows with the square of the number of ranks, and a rank never waits for a busy rank to read a clock. */
 
 enum tr_clock_word {
-    /* The minimum over all ranks that count … */
+    /* minimum over all ranks that count */
     TR_CLOCK_WRITTEN, /* every update that a rank owes for clocks < written is in the tables */
     TR_CLOCK_READ,    /* a rank has finished reading for clocks < read */
-    TR_CLOCK_PUSHED,  /* what a rank has pushed as rows in clocks < pushed has reached its servers (BSP) */
+    TR_CLOCK_PUSHED,  /* rows that a rank pushed in clocks < pushed have reached their servers (BSP) */
     TR_CLOCK_VERSION, /* the shares of a server hold an update of clock version - 1 (DynSGD, section 6) */
     TR_CLOCK_MINIMA,
-    /* … the maximum … */
-    TR_CLOCK_ASKED = TR_CLOCK_MINIMA, /* the highest number of an evaluation that a worker asks for */
-    TR_CLOCK_FAILED, /* 1: a server function has failed, and nothing more is worth computing */
+    /* maximum over all ranks */
+    TR_CLOCK_ASKED = TR_CLOCK_MINIMA, /* number of the latest evaluation that a worker asks for */
+    TR_CLOCK_FAILED,                  /* 1: a server function has failed: workers stop computing */
     TR_CLOCK_MAXIMA,
-    /* … and what the scheduler says, who alone raises it. */
-    TR_CLOCK_LIMIT = TR_CLOCK_MAXIMA, /* clocks below it will be run, whatever happens */
-    TR_CLOCK_STOPPED,                 /* 1: the limit will not be raised any more */
-    TR_CLOCK_CALLED,                  /* the number of the next barrier that all are called to */
+    /* raised by the scheduler only */
+    TR_CLOCK_LIMIT = TR_CLOCK_MAXIMA, /* clocks < limit will be run in any case */
+    TR_CLOCK_STOPPED,                 /* 1: the limit is final */
+    TR_CLOCK_CALLED,                  /* number of the next barrier that all workers are called to */
     TR_CLOCK_WORDS
 };
 
 struct tr_clock;
 
-/* All ranks. */
+/* Collective over all ranks. */
 int tr_clock_open(tr_context *tr, struct tr_clock **clock);
 void tr_clock_close(struct tr_clock **clock);
 
-/* Begins again at 0 with new participants, of which `counts` says which of this rank's words count: the participants of
- * the stage, before a barrier of theirs. All who took part in the stage before have agreed on its outcome. */
+/* Sets all words to 0 for a new stage; counts[w]: word w of this rank counts for the minimum. Collective over the participants
+ * of the stage, which then run a barrier. Participants of the stage before must have agreed on its outcome. */
 int tr_clock_reset(struct tr_clock *clock, const bool counts[TR_CLOCK_MINIMA]);
 
-/* This rank's words count no more, as the next stage may be one without it: the participants, once all of them are done
- * with the clocks of this stage, and before they part. */
+/* Words of this rank do not count any more, because the next stage may run without it. On each participant, after all of them
+ * have ended the clocks of the stage. */
 void tr_clock_leave(struct tr_clock *clock);
 
-/* Raises this rank's word, unless it is that high already. */
+/* Raises this rank's word to `value`, unless it is that high already. */
 void tr_clock_raise(struct tr_clock *clock, enum tr_clock_word word, int64_t value);
 
-/* A word over all ranks, as far as it is known here. */
+/* The minimum or maximum of a word over all ranks, as far as this rank knows. */
 int64_t tr_clock_get(const struct tr_clock *clock, enum tr_clock_word word);
 
-/* ---- for those who watch: each rank says what it does in a line of its own, which nobody else reads but rank 0, now and
- * then, by looking at the memory of its node ---- */
+/* ---- activity of each rank, for the monitor: a cache line that only rank 0 reads, now and then ---- */
 
 enum tr_rank_state {
-    TR_RANK_STANDS, /* takes no part, or serves */
+    TR_RANK_STANDS, /* does not take part, or only serves */
     TR_RANK_COMPUTES,
     TR_RANK_EVALUATES,
     TR_RANK_PULLS,
     TR_RANK_PUSHES,
     TR_RANK_WAITS, /* for other workers */
-    TR_RANK_SAVES, /* copies what a checkpoint takes */
+    TR_RANK_SAVES, /* copies its part of a checkpoint */
     TR_RANK_STATES
 };
 
 struct tr_rank_seen {
-    enum tr_rank_state state; /* TR_RANK_STATES: not known, as it is on another node */
-    int64_t clock;            /* of a worker, or -1; on another node as of its last evaluation, as is: */
-    double seconds;           /* that it has computed in this stage */
-    double serving,
-        held; /* of a server: seconds that messages have taken it, and bytes of its shares of tables */
+    enum tr_rank_state state; /* TR_RANK_STATES: unknown, because the rank is on another node */
+    int64_t clock;            /* of a worker, or -1; on another node: at its last evaluation */
+    double seconds;           /* of computing in this stage; on another node: at its last evaluation */
+    double serving;           /* of a server: seconds of handling messages */
+    double held;              /* of a server: bytes of its shares */
 };
 
-/* This rank does this from now on; what it did before. Costs a store. */
+/* Sets the state of this rank, and returns the previous one. Costs a store. */
 enum tr_rank_state tr_clock_say(struct tr_clock *clock, enum tr_rank_state state);
 
-/* … and has got so far. */
+/* Sets state, clock and seconds of this rank. */
 void tr_clock_count(struct tr_clock *clock, struct tr_rank_seen seen);
 
-/* … and as a server. */
+/* Sets serving and held of this rank. */
 void tr_clock_serve(struct tr_clock *clock, double serving, double held);
 
-/* Rank 0: what a rank of another node has reported; and what it knows of all ranks, by rank. */
+/* On rank 0: notes the report of a rank of another node; and lists the state of all ranks, by rank. */
 void tr_clock_hear(struct tr_clock *clock, int rank, struct tr_rank_seen seen);
 void tr_clock_see(const struct tr_clock *clock, struct tr_rank_seen seen[]);
 

@@ -15,7 +15,7 @@
 
 /* ======== one table ======== */
 
-/* Rows wider than this are cut, so that one row's pieces lie on several servers (2-D blocks). */
+/* Rows above LONGEST bytes are cut into pieces, which lie on several servers (2-D blocks). */
 static uint32_t table_pieces(size_t width, size_t element)
 {
     enum { LONGEST = 16384 };
@@ -24,8 +24,8 @@ static uint32_t table_pieces(size_t width, size_t element)
     return 1;
 }
 
-/* Chooses the servers of a table. A table on some of them begins behind the last such, so that several small
- * ones do not crowd on the first servers; all ranks make the same tables and so count alike. */
+/* Chooses the servers of a table. A table on some of the servers starts after the previous such table, so that several small
+ * tables do not all lie on the first servers. All ranks make the same tables and so choose alike. */
 static int table_choose_servers(struct tr_table *t, const tr_table_options *options,
                                 const struct tr_table *like, uint32_t *servers)
 {
@@ -45,7 +45,7 @@ static int table_choose_servers(struct tr_table *t, const tr_table_options *opti
     return TR_OK;
 }
 
-/* As the options say, and where they are silent, the job. */
+/* By the options or, where they are not set, by the job. */
 static int table_partition(struct tr_table *t, const tr_table_options *options, const struct tr_table *like)
 {
     const tr_job *job = t->tr->job;
@@ -70,8 +70,8 @@ static int table_partition(struct tr_table *t, const tr_table_options *options, 
     return TR_OK;
 }
 
-/* What others reach without asking moves when a map grows. */
-int tr_table_check_hash(const tr_context *tr)
+/* A map moves in memory when it grows, so that other ranks cannot access it directly. */
+static int table_check_hash(const tr_context *tr)
 {
     const tr_job *job = tr->job;
     if (!job) return TR_OK;
@@ -86,18 +86,18 @@ int tr_table_check_hash(const tr_context *tr)
     return TR_OK;
 }
 
-/* Only the server of a share knows what is in its map. So nobody finds memory of it in t->share, and all ways to read
- * and push are those to a server far away. */
+/* Only the server of a share can read its map. So t->share is NULL on all ranks, and they read and push as on a server of another
+ * node. */
 static int table_make_map(struct tr_table *t)
 {
     if (!t->hash) return TR_OK;
-    TR_TRY(tr_table_check_hash(t->tr));
+    TR_TRY(table_check_hash(t->tr));
     if (t->server < 0) return TR_OK;
     TR_TRY(TR_NEW(&t->map, 1));
     return tr_hashmap_open(&t->unit_bytes, 1, t->map);
 }
 
-/* Sparse rows, too: lists move when they grow. */
+/* Sparse rows move when they grow, too. */
 static int table_make_sparse(struct tr_table *t)
 {
     if (!t->sparse) return TR_OK;
@@ -110,7 +110,7 @@ static int table_make_sparse(struct tr_table *t)
     return tr_sparse_open(t->dtype, tr_partition_share(&t->partition, (uint32_t)t->server), &t->sparse_share);
 }
 
-/* A place function that does not say the same everywhere would mix up parameters without a word. */
+/* A place function with different results on different ranks would silently mix up parameters. */
 static int table_agree_on_places(const struct tr_table *t)
 {
     uint64_t print = tr_partition_print(&t->partition), bounds[2] = {print, ~print};
@@ -123,7 +123,8 @@ static int table_agree_on_places(const struct tr_table *t)
                                    t->name));
 }
 
-void tr_table_free(struct tr_table *t)
+/* Frees the memory of a table without views, merges and function. Collective over all ranks. */
+static void table_free(struct tr_table *t)
 {
     tr_share_close(t);
     tr_partition_free(&t->partition);
@@ -139,20 +140,9 @@ void tr_table_free(struct tr_table *t)
     free(t);
 }
 
-int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
-                    tr_table **table)
-{
-    return tr_table_make(tr, name, dtype, rows, columns, NULL, NULL, table);
-}
-
-int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows,
-                         uint64_t columns, const tr_table_options *options, tr_table **table)
-{
-    return tr_table_make(tr, name, dtype, rows, columns, options, NULL, table);
-}
-
-int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
-                  const tr_table_options *options, const struct tr_table *like, struct tr_table **table)
+/* tr_table_create_with(), with the same server 0 as table `like`, which may be NULL. Collective over all ranks. */
+static int table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
+                      const tr_table_options *options, const struct tr_table *like, struct tr_table **table)
 {
     static const tr_table_options as_the_job_says = {0};
     if (!options) options = &as_the_job_says;
@@ -205,7 +195,7 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
     status = tr_agree(tr, status);
     if (status == TR_OK) status = table_agree_on_places(t);
     if (status != TR_OK) {
-        tr_table_free(t);
+        table_free(t);
         return status;
     }
     TR_TRY(tr_share_open(t, options));
@@ -213,6 +203,18 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
     tables->table[tables->count++] = t;
     *table = t;
     return TR_OK;
+}
+
+int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
+                    tr_table **table)
+{
+    return table_make(tr, name, dtype, rows, columns, NULL, NULL, table);
+}
+
+int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows,
+                         uint64_t columns, const tr_table_options *options, tr_table **table)
+{
+    return table_make(tr, name, dtype, rows, columns, options, NULL, table);
 }
 
 void tr_table_leave_out(tr_table *table)
@@ -251,9 +253,9 @@ void tr_table_filter_l1(struct tr_table *t, double alpha, double scale)
 
 /* ======== more or fewer servers ======== */
 
-/* Tables on more or fewer servers (M39, elastic): the units that another server holds from now on move to it, all others
- * stay where they are in memory of the same rank. On a ring (table.partition: ring) that is the least there is: a new
- * server takes its part from all others, and a leaving one gives its own to all others (PS, section 4.3). */
+/* Moves a table to more or fewer servers: units that get another server move to it, all others stay on the same rank. With
+ * table.partition=ring the fewest units move: a new server takes its part from all others, and a leaving one gives its part to all
+ * others (Li et al. 2014, "Scaling distributed machine learning with the parameter server", section 4.3). */
 
 static int resize_check(const struct tr_table *t, uint32_t servers)
 {
@@ -271,8 +273,8 @@ static int resize_check(const struct tr_table *t, uint32_t servers)
     return TR_OK;
 }
 
-/* Copies what this rank holds in the old table to where the new one has it: a run of units at a time, as long as both
- * keep neighbours together. */
+/* Copies this rank's share of the old table to the servers of the new one, by runs of units that are contiguous in both. Returns
+ * the bytes that left this rank. */
 static uint64_t resize_move(const struct tr_table *old, const struct tr_table *new)
 {
     uint64_t moved = 0;
@@ -313,8 +315,8 @@ int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
     TR_TRY(tr_agree(tr, resize_check(t, servers)));
     tr_table_options options = {.servers = servers, .block = t->partition.block};
     if (t->partition.kind == TR_PARTITION_RANGE || t->partition.kind == TR_PARTITION_HASH) options.block = 0;
-    TR_TRY(tr_table_make(tr, t->name, t->dtype, t->width == 1 ? 1 : t->keys,
-                         t->width == 1 ? t->keys : t->width, &options, t, &new));
+    TR_TRY(table_make(tr, t->name, t->dtype, t->width == 1 ? 1 : t->keys, t->width == 1 ? t->keys : t->width,
+                      &options, t, &new));
     if (t->server >= 0) bytes = resize_move(t, new);
     MPI_Request request;
     MPI_Iallreduce(&bytes, moved, 1, MPI_UINT64_T, MPI_SUM, tr->world, &request);
@@ -336,7 +338,7 @@ int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
 
 /* ---- opening and closing ---- */
 
-/* Said before anything is read, while it costs nothing. */
+/* Checked before any data is read. */
 static int tables_check_servers(const tr_context *tr)
 {
     if (!tr->job || tr->job->table.servers <= (uint64_t)tr->layout.servers) return TR_OK;
@@ -351,7 +353,7 @@ static tr_poll_fn *const polls[] = {tr_server_poll, tr_merge_poll, tr_rows_poll,
 int tr_tables_open(tr_context *tr)
 {
     TR_TRY(tables_check_servers(tr));
-    if (tr->job && tr->job->table.storage == TR_STORAGE_HASH) TR_TRY(tr_table_check_hash(tr));
+    if (tr->job && tr->job->table.storage == TR_STORAGE_HASH) TR_TRY(table_check_hash(tr));
     TR_TRY(TR_NEW(&tr->tables, 1));
     tr->tables->tr = tr;
     TR_TRY(tr_functions_open(tr->tables));
@@ -369,18 +371,18 @@ int tr_tables_forget_views(tr_context *tr)
     return TR_OK;
 }
 
-/* Nothing of its views is left. */
+/* Precondition: its views are closed, and their messages have arrived. */
 static void tables_free_table(struct tr_table *t)
 {
     tr_merge_close(t);
     tr_use_free(t);
-    tr_table_free(t);
+    table_free(t);
 }
 
 int tr_table_drop(tr_table **table)
 {
     struct tr_tables *tables = (*table)->tr->tables;
-    /* what its views have sent must be handled while the numbers of the tables still hold */
+    /* messages of its views must be handled before the tables are renumbered */
     TR_TRY(tr_tables_forget_views(tables->tr));
     size_t index = (*table)->index;
     tables_free_table(*table);
@@ -425,7 +427,7 @@ int tr_tables_ready(tr_context *tr)
         TR_TRY(tr_use_begin(tables->table[i]));
         TR_TRY(tr_rows_begin(tables->table[i]));
     }
-    TR_TRY(tr_node_pull_open(tr)); /* registers, and merges keep places of what is registered */
+    TR_TRY(tr_node_pull_open(tr)); /* before merges are opened: it registers key sets */
     TR_TRY(tr_views_measure(tr));
     for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_merge_open(tables->table[i]));
     return TR_OK;
@@ -454,7 +456,7 @@ int tr_tables_settle(tr_context *tr)
         tr_use_end(tr->tables->table[i]);
     }
     if (!used) return TR_OK;
-    return tr_barrier(tr, tr->active->participants, "the servers to settle what they keep apart");
+    return tr_barrier(tr, tr->active->participants, "the servers to settle versions");
 }
 
 /* ---- suspended stages ---- */
@@ -485,7 +487,7 @@ int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend)
     return status;
 }
 
-/* What is open and what is suspended change places. */
+/* Exchanges the open and the suspended views and merges. */
 static void suspended_swap(struct tr_tables *tables, struct tr_suspended *s)
 {
     struct tr_suspended was = *s;

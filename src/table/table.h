@@ -29,90 +29,87 @@
 #include "table/plan.h"
 #include "trireme/table.h"
 
-/* What has moved, as counted by the worker that asked for it; bytes of values, with headers of messages. */
+/* Values that have moved, as counted by the worker that asked for them; bytes include message headers. */
 struct tr_traffic {
     uint64_t bytes_pulled, bytes_pushed;
     uint64_t pulls, pushes, messages;
     struct tr_filter_counts filtered; /* units of updates */
     double wait_seconds, pull_seconds, push_seconds;
-    double
-        way_seconds; /* during which something was on its way to or from this rank: pulled, pushed or being merged … */
-    double hidden_seconds; /* … while it computed, and waited for none of that */
+    double way_seconds;    /* during which a pull, push or merge of this rank was in flight */
+    double hidden_seconds; /* the part of way_seconds during which this rank computed without waiting */
 };
 
-/* What serving has taken on one rank. */
+/* The cost of serving on one rank. */
 struct tr_service {
-    double seconds;   /* of handling messages */
-    double at_seams;  /* times that something was done for others, or moved on, while this rank computed */
-    double under_way; /* updates of this rank that had not arrived when it began to compute the next clock */
-    double share_bytes;   /* values of all tables here, as the stage began */
-    double version_bytes; /* kept beside them by functions, at most so far */
+    double seconds;       /* of handling messages */
+    double at_seams;      /* poll points during computation at which something progressed */
+    double under_way;     /* own updates that had not arrived when this rank pulled for the next clock */
+    double share_bytes;   /* values of all shares of this rank at the start of the stage */
+    double version_bytes; /* maximum so far of the memory that server functions keep besides */
 };
 
-/* Beside each share in memory that the node shares. */
+/* Behind each share in memory that the node shares. */
 struct tr_share_line {
-    _Atomic int64_t version; /* clocks of which an update has come; for tables with a function */
+    _Atomic int64_t
+        version; /* 1 + the highest clock with an update; only for tables with a server function */
     char pad[56];
 };
 
 struct tr_table {
     tr_context *tr;
     char *name;
-    uint32_t index; /* its number in the context, the same on all ranks */
+    uint32_t index; /* number of the table in the context, the same on all ranks */
     enum tr_dtype dtype;
     uint64_t keys;
-    size_t width;                  /* elements of a key … */
-    uint32_t pieces;               /* … in so many units … */
-    size_t unit_width, unit_bytes; /* … of this many elements */
+    size_t width;                  /* elements of a key: pieces × unit_width */
+    uint32_t pieces;               /* units of a key */
+    size_t unit_width, unit_bytes; /* elements and bytes of a unit */
     struct tr_partition partition;
-    uint32_t first_server; /* its server 0 among those of the layout; the others follow, around */
-    int server;            /* which of its servers this rank is, or -1 */
+    uint32_t
+        first_server; /* the server of the layout that is server 0 of the table; the next ones follow, modulo */
+    int server;       /* number of this rank among the table's servers, or -1 */
 
-    bool hash;              /* hash storage: in maps that their servers alone can read */
-    struct tr_hashmap *map; /* … on servers; its first array: the values */
+    /* ---- wishes of the job and of the model ---- */
+    int route;               /* TR_ROUTE_… */
+    int push;                /* TR_PUSH_… */
+    bool lockstep;           /* BSP: an update becomes visible only with all updates of its clock */
+    struct tr_wire wire;     /* encoding and precision of values in messages */
+    struct tr_filter filter; /* holds back parts of updates that are sent as messages */
+    int64_t every, first;    /* tr_table_update_every() */
+    bool rests;              /* tr_table_rest() */
+    bool merges_shared;      /* updates are merged in memory that the node shares */
+    bool left_out;           /* tr_table_leave_out() */
+    const char *fallback;    /* read instead, from a checkpoint that has no table of this name */
 
-    bool left_out;        /* of checkpoints */
-    const char *fallback; /* in a checkpoint that has no table of this name */
-
-    bool sparse;                    /* rows are lists that their servers alone can read … */
-    struct tr_sparse *sparse_share; /* … on servers */
-
-    uint64_t share_units; /* of this rank; 0 where it does not serve, with hash storage, and of sparse rows */
-    void **share;         /* by server: its memory where this rank can read it directly, else NULL */
-    struct tr_share_line **line; /* by server, too: behind the share */
+    /* ---- storage (storage.h) ---- */
+    bool hash, sparse;              /* hash storage, sparse rows: only their server can read them */
+    struct tr_hashmap *map;         /* on servers, with hash storage; array 0: the values */
+    struct tr_sparse *sparse_share; /* on servers, with sparse rows */
+    uint64_t share_units;           /* of this rank's dense share; 0: it has none */
+    void **share; /* by server: its dense share, if this rank can read it directly, else NULL */
+    struct tr_share_line **line; /* by server: behind the share, or NULL */
     struct tr_shm memory;        /* of the shares of this node */
-    MPI_Win window;              /* all shares for all ranks; MPI_WIN_NULL where nobody needs it */
+    MPI_Win window;              /* of all dense shares; MPI_WIN_NULL: nobody needs it */
 
-    int route; /* TR_ROUTE_… and TR_PUSH_…, as the job wishes */
-    int push;
-    bool lockstep;           /* BSP: an update shows only when all of its clock are there */
-    struct tr_wire wire;     /* how values are written in messages */
-    struct tr_filter filter; /* what stays behind of updates sent as messages */
-    struct tr_use *use;      /* the function that takes updates; NULL: they are added */
-
-    struct tr_serving *serving; /* what clients have registered and pushed: see server.c */
-    bool rests;                 /* as tr_table_rest() says */
-
-    uint32_t next_tag;
-    uint32_t updating_views; /* of this worker */
-    int64_t every, first;    /* as tr_table_update_every() says */
-    bool merges_shared;      /* in memory that the node shares */
-    struct tr_merge *merge;
-    struct tr_subscription
-        *subscribing; /* rows that this worker has subscribed to since merges were opened … */
-    struct tr_subscription *subscription; /* … and before */
-    struct tr_node_pull *node_pulls;      /* what this rank's node pulls as one: a list */
-    struct tr_rows *rows;                 /* what this rank pulls and pushes row by row */
+    /* ---- private to the file that is named ---- */
+    struct tr_use *use;              /* function.c: the server function; NULL: updates are added */
+    struct tr_serving *serving;      /* server.c: key sets of clients, and updates that are held */
+    struct tr_merge *merge;          /* merge.c */
+    struct tr_rows *rows;            /* rows.c */
+    struct tr_node_pull *node_pulls; /* node.c: a list */
+    struct tr_subscription *subscription, *subscribing; /* node.c: of this stage; of the next one, or NULL */
+    uint32_t next_tag;       /* view.c, node.c: for the next key set of this rank */
+    uint32_t updating_views; /* view.c: merged views of this worker */
 };
 
-/* Bytes of the values that this rank serves. */
+/* Bytes of this rank's share. */
 static inline uint64_t tr_table_bytes(const struct tr_table *t)
 {
     if (t->sparse_share) return tr_sparse_bytes(t->sparse_share);
     return t->share_units * t->unit_bytes;
 }
 
-/* All tables of a context, and the server role for all of them. */
+/* All tables of a context. */
 struct tr_tables {
     tr_context *tr;
     struct tr_table **table;
@@ -120,35 +117,35 @@ struct tr_tables {
     struct tr_traffic traffic;
     struct tr_service service;
     struct tr_way_now {
-        unsigned under_way; /* pulls and pushes */
+        unsigned under_way; /* pulls and pushes in flight */
         bool computes;
-        unsigned waits; /* within each other */
-        double since;   /* when one of these changed */
+        unsigned waits; /* nesting depth of waits */
+        double since;   /* time of the last change of the above */
     } way;
-    struct tr_view_state **views; /* open ones, for the poll */
+    struct tr_view_state **views; /* open views of this rank */
     size_t view_count, view_capacity;
-    struct tr_functions *functions; /* known by name */
-    int status;    /* of the first server function that failed here; what follows is ignored … */
-    char why[512]; /* … and what it said */
-    struct tr_sending *sending, *spare; /* messages on their way; memory for more */
-    char *inbox;                        /* a message just received */
+    struct tr_functions *functions; /* server functions and answers by name */
+    int status;    /* of the first server function that failed on this rank; later updates are ignored */
+    char why[512]; /* its error text */
+    struct tr_sending *sending, *spare; /* messages in flight; memory for more */
+    char *inbox;                        /* the message that was received last */
     size_t inbox_size;
-    char *packed; /* a message's values before or after encoding, and its units */
-    uint32_t *unit;
+    char *packed;   /* scratch: values of a message before encoding or after decoding */
+    uint32_t *unit; /* scratch: the units of a message */
     size_t packed_size, unit_size;
-    struct tr_squeezer *squeezer; /* of messages of 8-bit values */
-    bool exact;                   /* what views read now is not rounded, whatever table.precision is */
+    struct tr_squeezer *squeezer; /* Huffman coder of messages of 8-bit values */
+    bool exact;                   /* views read without rounding now, whichever table.precision is set */
     uint32_t next_request;
-    uint32_t next_server; /* of the layout, where the next table on some servers begins */
-    int64_t written;      /* updates of clocks < written are in the tables, as far as sync.c has said */
-    /* Clocks of this stage that an earlier part of the run has ended: they count on for server functions and filters,
-     * though the stage's own begin at 0. */
+    uint32_t next_server; /* of the layout, for server 0 of the next table that does not use all servers */
+    int64_t written;      /* updates of clocks < written are in the tables (as last told by sync.c) */
+    /* Clocks of this stage that earlier parts of the run have ended. Server functions and filters count clocks from the start
+     * of the run, the rest of the room from the start of this part. */
     int64_t before;
-    bool flushes; /* filters hold nothing back, and nothing is rounded: what was is sent, too */
+    bool flushes; /* residuals of filters and of rounding are sent in full */
 };
 
-/* The rank of a table's server, and the other way round: -1 where a rank is none of them. The servers of the
- * layout take the nodes in turn, and so do any that follow each other. */
+/* The rank of a table's server; and the server of a rank, -1 if it serves none of the table. Servers that follow each other
+ * lie on different nodes, as those of the layout do. */
 static inline int tr_table_server_rank(const struct tr_table *t, uint32_t server)
 {
     const struct tr_layout *layout = &t->tr->layout;
@@ -164,7 +161,7 @@ static inline int tr_table_server_of(const struct tr_table *t, int rank)
     return server < (int)t->partition.servers ? server : -1;
 }
 
-/* The number on this node of one of its ranks: they are numbered as in the world. */
+/* Rank in the node communicator of a rank of this node: in the order of world ranks. */
 static inline int tr_node_rank(const tr_context *tr, int rank)
 {
     int number = 0;
@@ -183,14 +180,14 @@ static inline MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
     return MPI_BYTE;
 }
 
-/* Updates are not merged: they come as messages and are held back by servers under BSP. */
+/* Updates are not merged: they travel as messages, which servers hold under BSP until all of a clock have arrived. */
 static inline bool tr_table_by_message(const struct tr_table *t)
 {
     return t->use || t->hash || t->sparse || t->push == TR_PUSH_MESSAGE || t->filter.kind != TR_FILTER_NONE ||
            t->wire.precision != TR_PRECISION_FULL;
 }
 
-/* Whether table.precision rounds what views read, unless tables->exact. */
+/* Some table rounds the values that views read (unless tables->exact). */
 static inline bool tr_tables_round(const struct tr_tables *tables)
 {
     for (size_t i = 0; i < tables->count; i++)
@@ -198,48 +195,37 @@ static inline bool tr_tables_round(const struct tr_tables *tables)
     return false;
 }
 
-/* tr_table_create_with(), with servers counted from the same one on as those of another table (NULL: as usual). */
-int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
-                  const tr_table_options *options, const struct tr_table *like, struct tr_table **table);
-
-/* The first clock of this stage, from `clock` on, in which the table is updated. */
+/* The first clock ≥ `clock` of this stage in which the table is updated. */
 static inline int64_t tr_table_next_update(const struct tr_table *t, int64_t clock)
 {
     int64_t over = (t->tr->tables->before + clock - t->first) % t->every;
     return over == 0 ? clock : clock + (over > 0 ? t->every : 0) - over;
 }
 
-/* Frees a table, once nothing but its own memory is left of it. All ranks. */
-void tr_table_free(struct tr_table *table);
+/* ======== all tables of a context, from stage to stage ========
+ *
+ * Tables are made ready for the views that a stage has opened, settled when the stage ends, and suspended while another stage
+ * runs: stages that take turns find their views and merges as they left them. To open these again takes all ranks, and far
+ * longer than a short stage. */
 
-/* TR_ERR_CONFIG where the job wishes for what hash storage cannot do. */
-int tr_table_check_hash(const tr_context *tr);
+int tr_tables_open(tr_context *tr); /* local. TR_ERR_CONFIG: table.servers or hash storage ask for too much */
+void tr_tables_close(tr_context *tr); /* collective over all ranks */
 
-/* ======== all tables of a context ======== */
-
-/* All tables of a context from stage to stage: they are made ready for the views that a stage has opened, settled
- * when it ends, and suspended while another one runs: a stage that runs again and again, in turns with others, finds
- * its views and merges as it left them, instead of opening them anew, which takes all ranks and far longer than a
- * short stage. */
-
-int tr_tables_open(tr_context *tr);
-void tr_tables_close(tr_context *tr); /* all ranks */
-
-/* Ends what views of a node pull as one, and waits until no message of a closed view is under way any more: all ranks,
- * outside of stages. */
+/* Closes node pulls, and waits until no message of a closed view is in flight. Collective over all ranks, between stages. */
 int tr_tables_forget_views(tr_context *tr);
 
-/* Makes ready to receive by all ways what views push: all ranks, after all views of a stage are open. */
+/* Opens node pulls, measures routes and opens merges, after all views of a stage are open. Collective over all ranks. */
 int tr_tables_ready(tr_context *tr);
 
-/* The stage that has just been made ready goes on where an earlier part of the run stood: so many clocks are over.
- * Called on all ranks before its first clock. What views hold is to be read again. */
+/* The stage that has just been made ready resumes after `clocks` clocks of an earlier part of the run: values of views are
+ * outdated. On all ranks, before the first clock; local. */
 void tr_tables_count_from(tr_context *tr, int64_t clocks);
 
-/* The stage's last update has arrived everywhere: what functions keep apart becomes part of the values. All ranks. */
+/* All updates of the stage have arrived: server functions add the versions that they keep apart to the values. Collective
+ * over all participants of the stage. */
 int tr_tables_settle(tr_context *tr);
 
-/* What a suspended stage has opened. */
+/* The open views and merges of a suspended stage. */
 struct tr_suspended {
     struct tr_view_state **views;
     size_t view_count, view_capacity;
@@ -251,20 +237,20 @@ struct tr_suspended {
     size_t tables;
 };
 
-/* What this rank has to do with the stage that has just been made ready: whether others need it as a server, and (the
- * same on all ranks) whether the stage can be suspended: not with server functions, hash storage, sparse rows or
- * updates as messages, whose servers count who pushes. All ranks. */
+/* *needed: other ranks need this one as a server in the stage that has just been made ready. *can_suspend, the same on all
+ * ranks: false with server functions, hash storage, sparse rows or updates as messages, because servers count pushing views.
+ * Collective over all ranks. */
 int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend);
 
-/* Suspends what is open, and resumes it as it was before the first clock. Each participant for itself. With resumes
- * false it waits only to be ended. */
+/* Suspends the open views and merges, and resumes them as they were before the first clock. Local, on each participant.
+ * resumes = false: they will only be ended. */
 int tr_tables_suspend(tr_context *tr, bool resumes, struct tr_suspended *suspended);
 int tr_tables_resume(tr_context *tr, struct tr_suspended *suspended);
 
-/* Ends what was suspended (zeros: nothing): its views can only be closed. All ranks. */
+/* Ends a suspended stage (zeros: none): its views can only be closed. Collective over all ranks. */
 void tr_tables_end(tr_context *tr, struct tr_suspended *suspended);
 
-/* ---- for consistency (sync.c), which knows clocks: rank by rank, without waiting ---- */
+/* ---- the interface of consistency (sync.c) to tables: local, and none of it waits but tr_tables_end_clock() ---- */
 
 /* What the clock window says. */
 struct tr_table_clocks {
@@ -274,28 +260,28 @@ struct tr_table_clocks {
     int64_t pushed; /* all rows that were pushed in clocks < pushed have reached their servers */
 };
 
-/* Takes part in the next merge if it is sure to come and this rank only serves; and adds updates of the next clock that the
- * server holds, once `clocks` says that they may become visible. */
+/* Starts the next merge on a rank that only serves, if that clock will be run; and adds the updates of the next clock that
+ * this server holds, as soon as they may become visible. ++*did for each. */
 int tr_table_serve(struct tr_table *table, const struct tr_table_clocks *clocks, int *did);
 
-/* All updates of clocks < this that this rank owes the table, as a worker that merges or pushes rows or as a server, have
- * arrived; INT64_MAX: it owes none. (Pushes of views that are not merged: tr_push_busy().) */
+/* All updates of clocks < the result that this rank owes the table have arrived: of merges, of rows that it pushed, and those
+ * that it holds as a server. INT64_MAX: it owes none. Views that are not merged do not count: see tr_push_busy(). */
 int64_t tr_table_settled(const struct tr_table *table);
 
-/* The version of this rank's share; INT64_MAX: it serves none that keeps versions. */
+/* The version of this rank's share; INT64_MAX: it serves none, or the table keeps no versions. */
 int64_t tr_table_version(const struct tr_table *table);
 
-/* A worker ends its clock: rows that it has added leave, and merges start in which it updates nothing. */
+/* A worker ends its clock: rows that it added are sent, and merges start to which it contributes nothing. */
 int tr_tables_end_clock(tr_context *tr, int64_t clock);
 
 /* Some merge of this rank is running. */
 bool tr_tables_merge(const struct tr_tables *tables);
 
-/* All servers are known to have this version: no function needs to keep earlier ones for readers. */
+/* All servers have this version: server functions need not keep earlier ones for readers. */
 void tr_tables_set_stable(struct tr_tables *tables, int64_t version);
 
-/* Filters or rounding hold back parts of updates, which a flush at the end of the stage can send. What rounding has taken is
- * lost where some table has a server function, which would take it, or the zeros of another table, for one more gradient. */
+/* Filters or rounding hold back residuals that a flush at the end of the stage can send. Residuals of rounding are not sent
+ * if some table has a server function, which would treat them as one more gradient. */
 bool tr_tables_hold_back(const struct tr_tables *tables);
 
 #endif

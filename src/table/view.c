@@ -11,8 +11,7 @@
 #include "table/rows.h"
 #include "table/table.h"
 
-/* How a group of several members shares a view: two communicators, because pulls and pushes of its members
- * need not start in the same order. */
+/* A view of a group of several members: two communicators, because its members may start pulls and pushes in different order. */
 struct tr_group_share {
     struct group_way {
         MPI_Comm comm;
@@ -23,8 +22,8 @@ struct tr_group_share {
 
 /* ---- choosing ---- */
 
-/* Direct adding is 4 times faster than an RMA accumulate (measured), but the two must not meet in one share:
- * the one is locked, the other atomic inside MPI. So over several nodes `accumulate` means RMA for all. */
+/* Direct adding is 4 times as fast as an RMA accumulate (measured), but the two must not be mixed in one share: one uses locks, the
+ * other is atomic inside MPI. So on several nodes `accumulate` means RMA for all ranks. */
 static enum tr_way view_choose_way(const struct tr_table *t, uint32_t server)
 {
     if (tr_table_by_message(t)) return TR_WAY_MESSAGE;
@@ -87,7 +86,7 @@ static int view_fill(struct tr_view_state *v, const tr_key *keys, size_t n)
         TR_TRY(TR_NEW(&g->push.request, (size_t)g->chunks));
     }
     if (!shared || tables->tr->active->member == 0) {
-        /* What this rank has with the servers, if it reads and pushes for itself or for its group. */
+        /* this rank reads and pushes for itself or, as leader, for its group */
         struct tr_table *t = v->view.table;
         uint32_t servers = t->partition.servers;
         if (v->merged && t->updating_views > 0)
@@ -132,7 +131,7 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
     return status;
 }
 
-/* Takes it from the open ones; false if it was put aside before. */
+/* Removes it from the list of open views; false: it belongs to a suspended stage. */
 static bool view_unlist(struct tr_tables *tables, const struct tr_view_state *v)
 {
     for (size_t i = 0; i < tables->view_count; i++) {
@@ -187,7 +186,7 @@ bool tr_view_is_near(const tr_view *view)
     return !view->state->group && tr_view_reads_near(view->state);
 }
 
-/* What the node reads from a server once for several of its workers; NULL: the view reads there for itself. */
+/* The node pull by which the running pull reads from a server; NULL: the view reads by its own channel. */
 static struct tr_node_pull *view_node_pull(const struct tr_view_state *v, uint32_t server)
 {
     return v->joins && tr_node_pull_shares(v->node_pull, server) ? v->node_pull : NULL;
@@ -209,8 +208,8 @@ static int view_start_reading(struct tr_view_state *v)
     return TR_OK;
 }
 
-/* Starts to move an array of the view within the group, chunk by chunk (M5): what the leader has read to all members, or
- * the sum of what they have computed to the leader. */
+/* Starts to broadcast an array of the leader to its group or, `sums`, to reduce the members' arrays to the leader, chunk by
+ * chunk. */
 static void group_start(struct tr_view_state *v, void *array, struct group_way *way, bool sums)
 {
     size_t elements = v->view.n * v->view.width, chunks = (size_t)v->group->chunks;
@@ -275,7 +274,7 @@ static int pull_advance(struct tr_view_state *v, int *did)
     return TR_OK;
 }
 
-/* A view of a group is complete when all members have opened it. */
+/* A view of a group can be used after all members have opened it. */
 static int view_check_complete(const struct tr_view_state *v)
 {
     if (!v->group || v->group->push.comm != MPI_COMM_NULL) return TR_OK;
@@ -362,7 +361,7 @@ static int push_advance(struct tr_view_state *v, int *did)
     if (v->push == PUSH_SENDING) {
         if (v->merged ? tr_merge_busy(v->view.table) : !push_sent(v)) return TR_OK;
         if (!v->merged) {
-            /* A request tells that its values have left; that they are complete at their target, MPI tells only so. */
+            /* completion of the request means that the values have left; only a flush means that they have arrived */
             for (uint32_t server = 0; v->channel && server < v->keys.servers; server++)
                 if (v->channel[server].way == TR_WAY_ACCUMULATE && v->channel[server].segment->n > 0)
                     MPI_Win_flush(v->channel[server].rank, v->view.table->window);
@@ -413,7 +412,7 @@ bool tr_view_has_news(const struct tr_view_state *v, int64_t least)
 
 /* ---- which route is faster ---- */
 
-/* One server tells for all that are as far; a registration that is needed no longer is forgotten. */
+/* Measures one remote server and uses its result for all. Drops registrations that the chosen route does not need. */
 static int view_measure(struct tr_view_state *v)
 {
     const struct tr_channel *measured = NULL;
@@ -442,7 +441,7 @@ int tr_views_measure(tr_context *tr)
     return tr_node_pull_measure(tr);
 }
 
-/* ---- for people ---- */
+/* ---- --explain ---- */
 
 struct tr_measured tr_view_measured(const tr_view *view)
 {
@@ -454,7 +453,7 @@ struct tr_measured tr_view_measured(const tr_view *view)
     return measured;
 }
 
-/* "2 load, 1 request": how many of each kind there are. */
+/* "2 load, 1 request": the count of each kind. */
 static void view_list_counts(const char *const names[], const unsigned counts[], size_t n, char *text,
                              size_t size)
 {
