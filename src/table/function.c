@@ -14,14 +14,14 @@ struct tr_functions {
 
 /* ---- names ---- */
 
-static const tr_function *find_function(const struct tr_functions *f, const char *name)
+static const tr_function *function_find(const struct tr_functions *f, const char *name)
 {
     for (size_t i = 0; i < f->functions; i++)
         if (!strcmp(f->function[i].name, name)) return &f->function[i];
     return NULL;
 }
 
-static int find_answer(const struct tr_functions *f, const char *name)
+static int answer_find(const struct tr_functions *f, const char *name)
 {
     for (size_t i = 0; i < f->answers; i++)
         if (!strcmp(f->answer[i].name, name)) return (int)i;
@@ -36,7 +36,7 @@ int tr_function_add(struct tr_tables *tables, const tr_function *function)
     if (function->state_arrays > TR_STATE_ARRAYS)
         return tr_fail(TR_ERR_INTERNAL, "server function %s: %zu arrays of state: expected at most %d",
                        function->name, function->state_arrays, TR_STATE_ARRAYS);
-    if (find_function(f, function->name))
+    if (function_find(f, function->name))
         return tr_fail(TR_ERR_INTERNAL, "a server function %s is known already", function->name);
     TR_TRY(TR_GROW(&f->function, &f->function_capacity, f->functions + 1));
     f->function[f->functions++] = *function;
@@ -48,7 +48,7 @@ int tr_answer_add(struct tr_tables *tables, const tr_answer *answer)
     struct tr_functions *f = tables->functions;
     if (!answer->name || !answer->get || !answer->combine)
         return tr_fail(TR_ERR_INTERNAL, "an answer needs a name, get() and combine()");
-    if (find_answer(f, answer->name) >= 0)
+    if (answer_find(f, answer->name) >= 0)
         return tr_fail(TR_ERR_INTERNAL, "an answer %s is known already", answer->name);
     TR_TRY(TR_GROW(&f->answer, &f->answer_capacity, f->answers + 1));
     f->answer[f->answers++] = *answer;
@@ -83,7 +83,7 @@ void tr_functions_close(struct tr_tables *tables)
 /* ---- using one ---- */
 
 /* A share as functions see it; value may be NULL, if this rank cannot read it. */
-static tr_share share_of(const struct tr_table *t, int server)
+static tr_share function_share(const struct tr_table *t, int server)
 {
     bool here = server >= 0, map = t->map && server == t->server;
     return (tr_share){.table = t->name,
@@ -113,7 +113,7 @@ void tr_use_follow(struct tr_table *t)
 }
 
 /* Allocates arrays of the size of the share: the state, and one for sums. */
-static int make_arrays(struct tr_table *t)
+static int function_make_arrays(struct tr_table *t)
 {
     struct tr_use *use = t->use;
     size_t bytes = t->share_units * t->unit_bytes, arrays = use->function.state_arrays;
@@ -127,7 +127,7 @@ static int make_arrays(struct tr_table *t)
 }
 
 /* A server function needs updates as messages. */
-static int check_push(const struct tr_table *t)
+static int function_check_push(const struct tr_table *t)
 {
     if (t->push != TR_PUSH_MERGE && t->push != TR_PUSH_ACCUMULATE) return TR_OK;
     return tr_fail(
@@ -137,7 +137,7 @@ static int check_push(const struct tr_table *t)
 }
 
 /* Versions are computed by the server as they are read. */
-static int check_route(const struct tr_table *t, const tr_function *function)
+static int function_check_route(const struct tr_table *t, const tr_function *function)
 {
     if (!function->read || (t->route != TR_ROUTE_LOAD && t->route != TR_ROUTE_GET)) return TR_OK;
     return tr_fail(
@@ -146,11 +146,11 @@ static int check_route(const struct tr_table *t, const tr_function *function)
         tr_job_where(t->tr->job, "table.route"), t->route == TR_ROUTE_LOAD ? "load" : "get", t->name);
 }
 
-static int use_function(struct tr_table *t, const char *name, const void *argument)
+static int function_use(struct tr_table *t, const char *name, const void *argument)
 {
-    TR_TRY(check_push(t));
+    TR_TRY(function_check_push(t));
     const struct tr_functions *known = t->tr->tables->functions;
-    const tr_function *function = find_function(known, name);
+    const tr_function *function = function_find(known, name);
     if (!function) {
         char names[256];
         /* "a, b or c" */
@@ -166,11 +166,11 @@ static int use_function(struct tr_table *t, const char *name, const void *argume
         return tr_fail(TR_ERR_CONFIG, "table %s: unknown server function %s: expected %s", t->name, name,
                        names);
     }
-    TR_TRY(check_route(t, function));
+    TR_TRY(function_check_route(t, function));
     TR_TRY(TR_NEW(&t->use, 1));
     t->use->function = *function;
     struct tr_use *use = t->use;
-    use->share = share_of(t, t->server);
+    use->share = function_share(t, t->server);
     if (argument && use->function.argument > 0) {
         char *copy;
         TR_TRY(TR_NEW(&copy, use->function.argument));
@@ -179,7 +179,7 @@ static int use_function(struct tr_table *t, const char *name, const void *argume
     }
     if (t->server < 0) return TR_OK;
     use->sums = use->function.merged && t->lockstep;
-    TR_TRY(make_arrays(t));
+    TR_TRY(function_make_arrays(t));
     return use->function.open ? use->function.open(&use->share) : TR_OK;
 }
 
@@ -190,7 +190,7 @@ int tr_table_use(tr_table *t, const char *name, const void *argument)
             t->tr,
             tr_fail(TR_ERR_INTERNAL, "table %s has sparse rows: they are added up by no function", t->name));
     tr_use_free(t);
-    return tr_agree(t->tr, name ? use_function(t, name, argument) : TR_OK);
+    return tr_agree(t->tr, name ? function_use(t, name, argument) : TR_OK);
 }
 
 int tr_table_set_argument(tr_table *t, const void *argument)
@@ -223,7 +223,7 @@ void tr_use_free(struct tr_table *t)
 /* ---- failing ---- */
 
 /* Notes the failure; the job continues without updates until all ranks can stop together. */
-static void fail_use(struct tr_table *t, const char *what, int status)
+static void function_fail(struct tr_table *t, const char *what, int status)
 {
     struct tr_tables *tables = t->tr->tables;
     if (tables->status != TR_OK) return;
@@ -234,7 +234,7 @@ static void fail_use(struct tr_table *t, const char *what, int status)
 
 /* ---- updates ---- */
 
-static int64_t lowest_passed(const struct tr_use *use)
+static int64_t versions_lowest_passed(const struct tr_use *use)
 {
     int64_t lowest = INT64_MAX;
     for (int i = 0; i < use->share.pushers; i++)
@@ -242,7 +242,7 @@ static int64_t lowest_passed(const struct tr_use *use)
     return lowest;
 }
 
-static int expire(struct tr_table *t, int64_t version)
+static int versions_expire(struct tr_table *t, int64_t version)
 {
     struct tr_use *use = t->use;
     if (!use->function.expire || version <= use->expired) return TR_OK;
@@ -266,11 +266,11 @@ int tr_use_begin(struct tr_table *t)
 void tr_use_end(struct tr_table *t)
 {
     if (!t->use || t->server < 0) return;
-    int status = expire(t, INT64_MAX);
-    if (status != TR_OK) fail_use(t, "expire", status);
+    int status = versions_expire(t, INT64_MAX);
+    if (status != TR_OK) function_fail(t, "expire", status);
 }
 
-static int apply(struct tr_table *t, tr_update *u)
+static int update_apply(struct tr_table *t, tr_update *u)
 {
     struct tr_use *use = t->use;
     if (use->function.map) TR_TRY(use->function.map(&use->share, u, &u->version));
@@ -285,13 +285,14 @@ static int apply(struct tr_table *t, tr_update *u)
     int64_t past = 1 + (u->version < u->clock ? u->version : u->clock);
     if (u->pusher < 0 || past <= use->passed[u->pusher]) return TR_OK;
     use->passed[u->pusher] = past;
-    int64_t unneeded = lowest_passed(use); /* versions above the stable one must stay separate for readers */
+    int64_t unneeded =
+        versions_lowest_passed(use); /* versions above the stable one must stay separate for readers */
     if (use->function.read && use->share.stable < unneeded) unneeded = use->share.stable;
-    return expire(t, unneeded);
+    return versions_expire(t, unneeded);
 }
 
 /* Removes units of zeros, in memory of the use. */
-static int leave_zeros_out(struct tr_table *t, tr_update *u)
+static int update_drop_zeros(struct tr_table *t, tr_update *u)
 {
     struct tr_use *use = t->use;
     TR_TRY(TR_GROW(&use->unit, &use->unit_room, u->n));
@@ -304,7 +305,7 @@ static int leave_zeros_out(struct tr_table *t, tr_update *u)
 }
 
 /* Hash storage: units come in the order of keys, but functions get ascending slots. */
-static int sort_units(struct tr_table *t, tr_update *u)
+static int update_sort(struct tr_table *t, tr_update *u)
 {
     struct tr_use *use = t->use;
     size_t bytes = t->unit_bytes, ascending = 1;
@@ -323,10 +324,10 @@ static int sort_units(struct tr_table *t, tr_update *u)
     return TR_OK;
 }
 
-static int take_update(struct tr_table *t, tr_update *u)
+static int update_handle(struct tr_table *t, tr_update *u)
 {
     if (t->use->function.gradients && !t->hash)
-        TR_TRY(leave_zeros_out(t, u)); /* else they are left out already */
+        TR_TRY(update_drop_zeros(t, u)); /* else they are left out already */
     if (t->use->sums) {
         /* summed up until the clock is complete */
         struct tr_use *use = t->use;
@@ -340,8 +341,8 @@ static int take_update(struct tr_table *t, tr_update *u)
         }
         return TR_OK;
     }
-    if (t->hash) TR_TRY(sort_units(t, u));
-    return apply(t, u);
+    if (t->hash) TR_TRY(update_sort(t, u));
+    return update_apply(t, u);
 }
 
 void tr_use_update(struct tr_table *t, int pusher, const struct tr_message *m, size_t n, const uint32_t *unit,
@@ -356,12 +357,12 @@ void tr_use_update(struct tr_table *t, int pusher, const struct tr_message *m, s
                    .n = n,
                    .unit = unit,
                    .value = value};
-    int status = take_update(t, &u);
-    if (status != TR_OK) fail_use(t, "update", status);
+    int status = update_handle(t, &u);
+    if (status != TR_OK) function_fail(t, "update", status);
 }
 
 /* Packs the sum of a clock in memory of the use, and clears it for the next clock. */
-static int take_sum(struct tr_table *t, tr_update *u)
+static int update_pack_sum(struct tr_table *t, tr_update *u)
 {
     struct tr_use *use = t->use;
     size_t bytes = t->unit_bytes, count = 0;
@@ -387,9 +388,9 @@ void tr_use_clock(struct tr_table *t, int64_t clock)
     if (!use || !use->sums || t->tr->tables->status != TR_OK) return;
     clock += t->tr->tables->before;
     tr_update u = {.pusher = -1, .clock = clock, .seen = clock, .version = clock};
-    int status = take_sum(t, &u);
-    if (status == TR_OK) status = apply(t, &u);
-    if (status != TR_OK) fail_use(t, "update", status);
+    int status = update_pack_sum(t, &u);
+    if (status == TR_OK) status = update_apply(t, &u);
+    if (status != TR_OK) function_fail(t, "update", status);
 }
 
 int tr_use_read(struct tr_table *t, int64_t version, size_t n, const uint32_t *unit, void *packed)
@@ -442,7 +443,7 @@ bool tr_share_has_place(const tr_share *share, tr_key key, uint32_t piece)
 /* ---- answers ---- */
 
 /* For an answer, or for its error text. */
-static size_t answer_room(size_t result_room)
+static size_t answer_capacity(size_t result_room)
 {
     enum { TEXT = 1024 };
     return tr_max_size(result_room, TEXT);
@@ -454,14 +455,14 @@ int tr_use_answer(struct tr_table *t, int rank, const struct tr_message *m, cons
     size_t bytes = (size_t)m->clock;
     char *result;
     TR_TRY(TR_NEW(&result, bytes));
-    tr_share own = share_of(t, t->server);
+    tr_share own = function_share(t, t->server);
     const tr_share *share = t->use ? &t->use->share : &own;
     struct tr_reply_head head = {.version = 0};
     const void *data = result;
     if (answer->get(share, question, m->n, result, &bytes) != TR_OK) {
         head.failed = 1;
         data = tr_error_text();
-        bytes = tr_min_size(strlen(data), answer_room((size_t)m->clock));
+        bytes = tr_min_size(strlen(data), answer_capacity((size_t)m->clock));
     }
     head.bytes = (uint32_t)bytes;
     int status = tr_server_reply(t, rank, m->reply, &head, data);
@@ -470,8 +471,8 @@ int tr_use_answer(struct tr_table *t, int rank, const struct tr_message *m, cons
 }
 
 /* Requests one server's part of an answer, into `part` of `room` bytes. */
-static int ask_server(struct tr_table *t, uint32_t server, int number, const void *question,
-                      size_t question_bytes, void *part, size_t room, size_t *bytes)
+static int answer_request(struct tr_table *t, uint32_t server, int number, const void *question,
+                          size_t question_bytes, void *part, size_t room, size_t *bytes)
 {
     struct tr_tables *tables = t->tr->tables;
     int rank = tr_table_server_rank(t, server), status = TR_OK;
@@ -479,7 +480,7 @@ static int ask_server(struct tr_table *t, uint32_t server, int number, const voi
     struct tr_reply_head head;
     MPI_Request received;
     char *in;
-    TR_TRY(TR_NEW(&in, sizeof head + answer_room(room)));
+    TR_TRY(TR_NEW(&in, sizeof head + answer_capacity(room)));
     TR_TRY(tr_message_new(tables, question_bytes, &m));
     m->header = (struct tr_message){.kind = TR_MESSAGE_ASK,
                                     .table = t->index,
@@ -487,7 +488,7 @@ static int ask_server(struct tr_table *t, uint32_t server, int number, const voi
                                     .n = (uint32_t)question_bytes,
                                     .clock = (int64_t)room};
     if (question_bytes) memcpy(m->body, question, question_bytes);
-    tr_message_ask(tables, m, question_bytes, rank, in, sizeof head + answer_room(room), &received);
+    tr_message_ask(tables, m, question_bytes, rank, in, sizeof head + answer_capacity(room), &received);
     TR_WAIT_UNTIL(t->tr, tr_request_done(&received), "an answer about table %s from server rank %d", t->name,
                   rank);
     memcpy(&head, in, sizeof head);
@@ -504,7 +505,7 @@ int tr_table_ask(tr_table *t, const char *name, const void *question, size_t que
                  size_t *bytes)
 {
     const struct tr_functions *known = t->tr->tables->functions;
-    int number = find_answer(known, name);
+    int number = answer_find(known, name);
     if (number < 0) return tr_fail(TR_ERR_CONFIG, "table %s: unknown answer %s", t->name, name);
     if (t->sparse)
         return tr_fail(TR_ERR_INTERNAL, "table %s has sparse rows: there are no answers from them", t->name);
@@ -518,10 +519,10 @@ int tr_table_ask(tr_table *t, const char *name, const void *question, size_t que
         if (!t->hash && tr_partition_share(&t->partition, server) == 0) continue;
         void *into = first ? result : part;
         size_t got = room;
-        tr_share share = share_of(t, (int)server);
+        tr_share share = function_share(t, (int)server);
         if (t->share[server] && answer->values_only)
             status = answer->get(&share, question, question_bytes, into, &got);
-        else status = ask_server(t, server, number, question, question_bytes, into, room, &got);
+        else status = answer_request(t, server, number, question, question_bytes, into, room, &got);
         if (status == TR_OK && first) total = got;
         else if (status == TR_OK) status = answer->combine(result, &total, room, part, got);
         first = false;

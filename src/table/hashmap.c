@@ -38,7 +38,7 @@ struct fill {
 
 /* Moves an area to where huge pages fit: they spare random access much of the translation of addresses, and
  * moving means a few entries in the page tables. */
-static void *move_aligned(const struct tr_hash_area *area, size_t bytes)
+static void *area_move(const struct tr_hash_area *area, size_t bytes)
 {
     char *all = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (all == MAP_FAILED) return MAP_FAILED;
@@ -59,7 +59,7 @@ static bool area_resize(struct tr_hash_area *area, size_t bytes)
     void *at = MAP_FAILED;
     bytes = (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
     if (!area->at) at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    else if (bytes >= LARGE_AREA) at = move_aligned(area, bytes);
+    else if (bytes >= LARGE_AREA) at = area_move(area, bytes);
     if (area->at && at == MAP_FAILED) at = mremap(area->at, area->bytes, bytes, MREMAP_MAYMOVE);
     if (at != MAP_FAILED) *area = (struct tr_hash_area){at, bytes};
     return at != MAP_FAILED;
@@ -83,12 +83,12 @@ static void area_free(struct tr_hash_area *area)
     *area = (struct tr_hash_area){0};
 }
 
-static struct page *pages_of(const struct tr_hashmap *m)
+static struct page *hashmap_pages(const struct tr_hashmap *m)
 {
     return m->page.at;
 }
 
-static struct fill *fills_of(const struct tr_hashmap *m)
+static struct fill *hashmap_fills(const struct tr_hashmap *m)
 {
     return m->fill.at;
 }
@@ -96,43 +96,43 @@ static struct fill *fills_of(const struct tr_hashmap *m)
 /* ---- where a hash leads ---- */
 
 /* The lowest and the highest bits are left alone: what spreads keys over servers may have used them up. */
-static inline uint32_t directory_bits(uint64_t hash)
+static inline uint32_t hash_directory_bits(uint64_t hash)
 {
     return (uint32_t)(hash >> 12);
 }
 
-static inline uint32_t first_bucket(uint64_t hash)
+static inline uint32_t hash_first_bucket(uint64_t hash)
 {
     return (uint32_t)(hash >> 44) % TR_HASH_BUCKETS;
 }
 
-static inline uint8_t tag_of(uint64_t hash)
+static inline uint8_t hash_tag(uint64_t hash)
 {
     uint8_t tag = (uint8_t)(hash >> 50);
     return (uint8_t)(tag + !tag);
 }
 
-static inline uint32_t page_number(const struct tr_hashmap *m, uint64_t hash)
+static inline uint32_t hash_page_number(const struct tr_hashmap *m, uint64_t hash)
 {
     uint32_t mask = (UINT32_C(1) << m->depth) - 1;
-    return ((const uint32_t *)m->directory.at)[directory_bits(hash) & mask];
+    return ((const uint32_t *)m->directory.at)[hash_directory_bits(hash) & mask];
 }
 
-static inline const struct bucket *bucket_of(const struct tr_hashmap *m, uint64_t hash)
+static inline const struct bucket *hash_bucket(const struct tr_hashmap *m, uint64_t hash)
 {
-    return &pages_of(m)[page_number(m, hash)].bucket[first_bucket(hash)];
+    return &hashmap_pages(m)[hash_page_number(m, hash)].bucket[hash_first_bucket(hash)];
 }
 
 /* Bit i is set if byte i is zero: eight comparisons in one register (Lamport: Multiple byte processing with
  * full-word instructions, 1975). */
-static inline unsigned zero_bytes(uint64_t x)
+static inline unsigned bucket_zero_bytes(uint64_t x)
 {
     const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
     uint64_t zero = ~(((x & low) + low) | x | low);
     return (unsigned)((zero >> 7) * UINT64_C(0x0102040810204080) >> 56);
 }
 
-static inline uint64_t eight_bytes(const uint8_t *b)
+static inline uint64_t bucket_eight_bytes(const uint8_t *b)
 {
     uint64_t x = 0;
     for (unsigned i = 0; i < 8; i++) x |= (uint64_t)b[i] << (8 * i);
@@ -140,20 +140,21 @@ static inline uint64_t eight_bytes(const uint8_t *b)
 }
 
 /* The places of a bucket with this tag, one bit each. */
-static inline unsigned matches(const struct bucket *b, uint8_t tag)
+static inline unsigned bucket_matches(const struct bucket *b, uint8_t tag)
 {
     enum { REST = TR_HASH_PLACES - 8 };
     uint64_t wanted = UINT64_C(0x0101010101010101) * tag;
-    return zero_bytes(eight_bytes(b->tag) ^ wanted) | zero_bytes(eight_bytes(b->tag + REST) ^ wanted) << REST;
+    return bucket_zero_bytes(bucket_eight_bytes(b->tag) ^ wanted) |
+           bucket_zero_bytes(bucket_eight_bytes(b->tag + REST) ^ wanted) << REST;
 }
 
-static uint32_t find_hashed(const struct tr_hashmap *m, tr_key key, uint64_t hash)
+static uint32_t hashmap_find_hashed(const struct tr_hashmap *m, tr_key key, uint64_t hash)
 {
-    const struct page *page = &pages_of(m)[page_number(m, hash)];
-    uint8_t tag = tag_of(hash);
+    const struct page *page = &hashmap_pages(m)[hash_page_number(m, hash)];
+    uint8_t tag = hash_tag(hash);
     for (uint32_t i = 0; i < TR_HASH_BUCKETS; i++) {
-        const struct bucket *b = &page->bucket[(first_bucket(hash) + i) % TR_HASH_BUCKETS];
-        for (unsigned left = matches(b, tag); left; left &= left - 1) {
+        const struct bucket *b = &page->bucket[(hash_first_bucket(hash) + i) % TR_HASH_BUCKETS];
+        for (unsigned left = bucket_matches(b, tag); left; left &= left - 1) {
             uint32_t slot = b->slot[__builtin_ctz(left)];
             if (tr_hashmap_key(m, slot) == key) return slot;
         }
@@ -164,30 +165,30 @@ static uint32_t find_hashed(const struct tr_hashmap *m, tr_key key, uint64_t has
 
 uint32_t tr_hashmap_find(const struct tr_hashmap *m, tr_key key)
 {
-    return find_hashed(m, key, tr_mix(key));
+    return hashmap_find_hashed(m, key, tr_mix(key));
 }
 
 /* ---- adding ---- */
 
 /* Puts a slot into a page that has room. */
-static void place(struct tr_hashmap *m, uint32_t number, uint64_t hash, uint32_t slot)
+static void hashmap_place(struct tr_hashmap *m, uint32_t number, uint64_t hash, uint32_t slot)
 {
-    struct page *page = &pages_of(m)[number];
+    struct page *page = &hashmap_pages(m)[number];
     struct bucket *b;
     unsigned vacant;
-    for (uint32_t i = first_bucket(hash);; i++) {
+    for (uint32_t i = hash_first_bucket(hash);; i++) {
         b = &page->bucket[i % TR_HASH_BUCKETS];
-        vacant = matches(b, 0);
+        vacant = bucket_matches(b, 0);
         if (vacant) break;
         b->passed = 1;
     }
     int at = __builtin_ctz(vacant);
-    b->tag[at] = tag_of(hash);
+    b->tag[at] = hash_tag(hash);
     b->slot[at] = slot;
-    fills_of(m)[number].keys++;
+    hashmap_fills(m)[number].keys++;
 }
 
-static int double_directory(struct tr_hashmap *m)
+static int hashmap_double_directory(struct tr_hashmap *m)
 {
     size_t entries = (size_t)1 << m->depth;
     TR_TRY(area_grow(&m->directory, 2 * entries, sizeof(uint32_t), "the directory of a hash map"));
@@ -197,16 +198,17 @@ static int double_directory(struct tr_hashmap *m)
     return TR_OK;
 }
 
-static int add_page(struct tr_hashmap *m, unsigned depth)
+static int hashmap_add_page(struct tr_hashmap *m, unsigned depth)
 {
     TR_TRY(area_grow(&m->page, (size_t)m->pages + 1, sizeof(struct page), "the pages of a hash map"));
     TR_TRY(area_grow(&m->fill, (size_t)m->pages + 1, sizeof(struct fill), "the pages of a hash map"));
-    fills_of(m)[m->pages++] = (struct fill){.depth = (uint16_t)depth};
+    hashmap_fills(m)[m->pages++] = (struct fill){.depth = (uint16_t)depth};
     return TR_OK;
 }
 
 /* Moves the keys of a copied page to two, by the bit of the hash that now tells these apart. */
-static void split_keys(struct tr_hashmap *m, const struct page *page, const uint32_t to[2], uint32_t bit)
+static void hashmap_split_keys(struct tr_hashmap *m, const struct page *page, const uint32_t to[2],
+                               uint32_t bit)
 {
     const tr_key *key = m->key.at;
     for (int b = 0; b < TR_HASH_BUCKETS; b++)
@@ -216,36 +218,37 @@ static void split_keys(struct tr_hashmap *m, const struct page *page, const uint
         for (int i = 0; i < TR_HASH_PLACES && page->bucket[b].tag[i]; i++) {
             uint32_t slot = page->bucket[b].slot[i];
             uint64_t hash = tr_mix(key[slot]);
-            place(m, to[(directory_bits(hash) & bit) != 0], hash, slot);
+            hashmap_place(m, to[(hash_directory_bits(hash) & bit) != 0], hash, slot);
             m->moved++;
         }
 }
 
 /* Splits the page to which this hash leads. */
-static int split(struct tr_hashmap *m, uint64_t hash)
+static int hashmap_split(struct tr_hashmap *m, uint64_t hash)
 {
-    uint32_t number = page_number(m, hash), fresh = m->pages;
-    unsigned depth = fills_of(m)[number].depth;
-    if (depth == m->depth) TR_TRY(double_directory(m));
-    TR_TRY(add_page(m, depth + 1));
+    uint32_t number = hash_page_number(m, hash), fresh = m->pages;
+    unsigned depth = hashmap_fills(m)[number].depth;
+    if (depth == m->depth) TR_TRY(hashmap_double_directory(m));
+    TR_TRY(hashmap_add_page(m, depth + 1));
     uint32_t bit = UINT32_C(1) << depth, *directory = m->directory.at;
-    for (uint64_t i = (directory_bits(hash) & (bit - 1)) | bit; i >> m->depth == 0; i += 2 * (uint64_t)bit)
+    for (uint64_t i = (hash_directory_bits(hash) & (bit - 1)) | bit; i >> m->depth == 0;
+         i += 2 * (uint64_t)bit)
         directory[i] = fresh;
-    struct page old = pages_of(m)[number];
-    memset(&pages_of(m)[number], 0, sizeof old);
-    fills_of(m)[number] = (struct fill){.depth = (uint16_t)(depth + 1)};
-    split_keys(m, &old, (const uint32_t[]){number, fresh}, bit);
+    struct page old = hashmap_pages(m)[number];
+    memset(&hashmap_pages(m)[number], 0, sizeof old);
+    hashmap_fills(m)[number] = (struct fill){.depth = (uint16_t)(depth + 1)};
+    hashmap_split_keys(m, &old, (const uint32_t[]){number, fresh}, bit);
     return TR_OK;
 }
 
 /* Pages of keys that are alike in bits of their hashes, which chance does not bring about, would make a directory
  * without end. */
-static bool may_split(const struct tr_hashmap *m, unsigned depth)
+static bool hashmap_may_split(const struct tr_hashmap *m, unsigned depth)
 {
     return depth < DEEPEST && (UINT64_C(1) << depth) <= (uint64_t)m->pages << SPREAD;
 }
 
-static int grow_arrays(struct tr_hashmap *m, size_t slots)
+static int hashmap_grow_arrays(struct tr_hashmap *m, size_t slots)
 {
     TR_TRY(area_grow(&m->key, slots, sizeof(tr_key), "the keys of a hash map"));
     for (uint32_t i = 0; i < m->arrays; i++)
@@ -254,29 +257,29 @@ static int grow_arrays(struct tr_hashmap *m, size_t slots)
     return TR_OK;
 }
 
-static int make_slot(struct tr_hashmap *m)
+static int hashmap_make_slot(struct tr_hashmap *m)
 {
     if (m->count < m->capacity) return TR_OK;
     if (m->count == TR_NO_SLOT) return tr_fail(TR_ERR_SYSTEM, "a hash map holds at most 2^32 - 1 keys");
     size_t wanted = tr_max_size((size_t)m->count + m->count / 2, FIRST_SLOTS);
-    if (grow_arrays(m, tr_min_size(wanted, TR_NO_SLOT)) == TR_OK) return TR_OK;
-    return grow_arrays(m, (size_t)m->count + 1);
+    if (hashmap_grow_arrays(m, tr_min_size(wanted, TR_NO_SLOT)) == TR_OK) return TR_OK;
+    return hashmap_grow_arrays(m, (size_t)m->count + 1);
 }
 
-static int add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, uint32_t *slot)
+static int hashmap_add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, uint32_t *slot)
 {
-    uint32_t found = find_hashed(m, key, hash);
+    uint32_t found = hashmap_find_hashed(m, key, hash);
     if (found == TR_NO_SLOT) {
-        TR_TRY(make_slot(m));
-        const struct fill *fill = &fills_of(m)[page_number(m, hash)];
-        if (fill->keys >= SPLIT_AT && may_split(m, fill->depth)) TR_TRY(split(m, hash));
-        uint32_t number = page_number(m, hash);
-        if (fills_of(m)[number].keys == TR_HASH_PAGE_KEYS)
+        TR_TRY(hashmap_make_slot(m));
+        const struct fill *fill = &hashmap_fills(m)[hash_page_number(m, hash)];
+        if (fill->keys >= SPLIT_AT && hashmap_may_split(m, fill->depth)) TR_TRY(hashmap_split(m, hash));
+        uint32_t number = hash_page_number(m, hash);
+        if (hashmap_fills(m)[number].keys == TR_HASH_PAGE_KEYS)
             return tr_fail(TR_ERR_SYSTEM, "too many keys of a hash map have hashes like that of key %llu",
                            (unsigned long long)key);
         found = m->count++;
         ((tr_key *)m->key.at)[found] = key;
-        place(m, number, hash, found);
+        hashmap_place(m, number, hash, found);
     }
     *slot = found;
     return TR_OK;
@@ -286,18 +289,18 @@ static int add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, uint32_t 
 
 /* Looks up to BATCH keys up with their cache misses at the same time. Returns those, one bit each, of which slot
  * does not say the truth yet: where another key had the same tag, or had taken the place. */
-static uint32_t find_some(const struct tr_hashmap *m, const tr_key *key, size_t n, uint64_t *hash,
-                          uint32_t *slot)
+static uint32_t hashmap_find_some(const struct tr_hashmap *m, const tr_key *key, size_t n, uint64_t *hash,
+                                  uint32_t *slot)
 {
     const struct bucket *bucket[BATCH];
     uint32_t unsure = 0;
     for (size_t i = 0; i < n; i++) {
         hash[i] = tr_mix(key[i]);
-        bucket[i] = bucket_of(m, hash[i]);
+        bucket[i] = hash_bucket(m, hash[i]);
         __builtin_prefetch(bucket[i]);
     }
     for (size_t i = 0; i < n; i++) {
-        unsigned found = matches(bucket[i], tag_of(hash[i]));
+        unsigned found = bucket_matches(bucket[i], hash_tag(hash[i]));
         slot[i] = found ? bucket[i]->slot[__builtin_ctz(found)] : TR_NO_SLOT;
         unsure |= (uint32_t)(!found && bucket[i]->passed) << i;
         if (found) __builtin_prefetch((const tr_key *)m->key.at + slot[i]);
@@ -313,9 +316,9 @@ void tr_hashmap_find_all(const struct tr_hashmap *m, const tr_key *key, size_t n
     uint64_t hash[BATCH];
     for (size_t some; n > 0; n -= some, key += some, slot += some) {
         some = tr_min_size(BATCH, n);
-        for (uint32_t left = find_some(m, key, some, hash, slot); left; left &= left - 1) {
+        for (uint32_t left = hashmap_find_some(m, key, some, hash, slot); left; left &= left - 1) {
             int i = __builtin_ctz(left);
-            slot[i] = find_hashed(m, key[i], hash[i]);
+            slot[i] = hashmap_find_hashed(m, key[i], hash[i]);
         }
     }
 }
@@ -325,9 +328,10 @@ int tr_hashmap_add_all(struct tr_hashmap *m, const tr_key *key, size_t n, uint32
     uint64_t hash[BATCH];
     for (size_t some; n > 0; n -= some, key += some, slot += some) {
         some = tr_min_size(BATCH, n);
-        uint32_t unsure = find_some(m, key, some, hash, slot);
+        uint32_t unsure = hashmap_find_some(m, key, some, hash, slot);
         for (size_t i = 0; i < some; i++)
-            if (slot[i] == TR_NO_SLOT || (unsure >> i & 1)) TR_TRY(add_hashed(m, key[i], hash[i], &slot[i]));
+            if (slot[i] == TR_NO_SLOT || (unsure >> i & 1))
+                TR_TRY(hashmap_add_hashed(m, key[i], hash[i], &slot[i]));
     }
     return TR_OK;
 }
@@ -341,7 +345,7 @@ int tr_hashmap_open(const size_t *slot_bytes, uint32_t arrays, struct tr_hashmap
     struct tr_hashmap m = {.arrays = arrays};
     for (uint32_t i = 0; i < arrays; i++) m.slot_bytes[i] = slot_bytes[i];
     int status = area_grow(&m.directory, 1, sizeof(uint32_t), "the directory of a hash map");
-    if (status == TR_OK) status = add_page(&m, 0);
+    if (status == TR_OK) status = hashmap_add_page(&m, 0);
     if (status != TR_OK) {
         tr_hashmap_close(&m);
         return status;
@@ -426,8 +430,8 @@ void tr_hash_list_forget(struct tr_hash_list *l)
 
 /* Collects the next absent keys, at most BATCH, among those that the n numbers in `among` (NULL: 0 .. n-1) stand for,
  * from *from on; at[i]: where they stand in the list. */
-static uint32_t next_absent(const struct tr_hash_list *l, const uint32_t *among, uint32_t *from, uint32_t n,
-                            tr_key *key, uint32_t *at)
+static uint32_t hash_list_next_absent(const struct tr_hash_list *l, const uint32_t *among, uint32_t *from,
+                                      uint32_t n, tr_key *key, uint32_t *at)
 {
     uint32_t some = 0;
     for (; *from < n && some < BATCH; ++*from) {
@@ -439,7 +443,7 @@ static uint32_t next_absent(const struct tr_hash_list *l, const uint32_t *among,
     return some;
 }
 
-static void remember(struct tr_hash_list *l, const uint32_t *at, const uint32_t *slot, uint32_t n)
+static void hash_list_remember(struct tr_hash_list *l, const uint32_t *at, const uint32_t *slot, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         l->slot[at[i]] = slot[i];
@@ -447,23 +451,24 @@ static void remember(struct tr_hash_list *l, const uint32_t *at, const uint32_t 
     }
 }
 
-static void look_up_absent(struct tr_hash_list *l, const struct tr_hashmap *m)
+static void hash_list_look_up_absent(struct tr_hash_list *l, const struct tr_hashmap *m)
 {
     tr_key key[BATCH];
     uint32_t at[BATCH], slot[BATCH], from = 0, some;
-    while ((some = next_absent(l, NULL, &from, l->n, key, at)) > 0) {
+    while ((some = hash_list_next_absent(l, NULL, &from, l->n, key, at)) > 0) {
         tr_hashmap_find_all(m, key, some, slot);
-        remember(l, at, slot, some);
+        hash_list_remember(l, at, slot, some);
     }
 }
 
 /* The other way round: looks up the map's new keys in the list. */
-static void look_up_new(struct tr_hash_list *l, const struct tr_hashmap *m)
+static void hash_list_look_up_new(struct tr_hash_list *l, const struct tr_hashmap *m)
 {
     for (uint32_t slot = l->seen; slot < m->count; slot++) {
         tr_key key = tr_hashmap_key(m, slot);
         uint32_t low = (uint32_t)tr_place_u64(l->key, l->n, key);
-        if (low < l->n && l->key[low] == key && l->slot[low] == TR_NO_SLOT) remember(l, &low, &slot, 1);
+        if (low < l->n && l->key[low] == key && l->slot[low] == TR_NO_SLOT)
+            hash_list_remember(l, &low, &slot, 1);
     }
 }
 
@@ -472,8 +477,8 @@ void tr_hash_list_refresh(struct tr_hash_list *l, const struct tr_hashmap *m)
     /* a search in the list costs about as much as SEARCH look-ups of keys of the list */
     enum { SEARCH = 16 };
     if (l->absent > 0 && l->seen < m->count) {
-        if ((uint64_t)(m->count - l->seen) * SEARCH < l->absent) look_up_new(l, m);
-        else look_up_absent(l, m);
+        if ((uint64_t)(m->count - l->seen) * SEARCH < l->absent) hash_list_look_up_new(l, m);
+        else hash_list_look_up_absent(l, m);
     }
     l->seen = m->count;
 }
@@ -482,9 +487,9 @@ int tr_hash_list_add(struct tr_hash_list *l, struct tr_hashmap *m, const uint32_
 {
     tr_key key[BATCH];
     uint32_t absent[BATCH], slot[BATCH], from = 0, some;
-    while (l->absent > 0 && (some = next_absent(l, at, &from, n, key, absent)) > 0) {
+    while (l->absent > 0 && (some = hash_list_next_absent(l, at, &from, n, key, absent)) > 0) {
         TR_TRY(tr_hashmap_add_all(m, key, some, slot));
-        remember(l, absent, slot, some);
+        hash_list_remember(l, absent, slot, some);
     }
     return TR_OK;
 }

@@ -21,7 +21,7 @@ enum { AT_ONCE = 1 << 22 };
 /* ---- memory ---- */
 
 /* The next array in one block of memory, where a line of the cache begins; NULL without memory. */
-static void *take(char *memory, size_t *taken, size_t bytes)
+static void *replica_reserve(char *memory, size_t *taken, size_t bytes)
 {
     size_t at = *taken;
     *taken += (bytes + 63) & ~(size_t)63;
@@ -30,22 +30,22 @@ static void *take(char *memory, size_t *taken, size_t bytes)
 
 /* Lays the memory out from `at` on, which may be NULL, and returns its size. Arrays that other nodes read come first, because the
  * size of the rest may differ between nodes. */
-static size_t lay_out(struct tr_replica *l, size_t shared, char *at)
+static size_t replica_lay_out(struct tr_replica *l, size_t shared, char *at)
 {
     size_t taken = 0, heaped = l->limited ? l->frames : 0, spare = l->model == TR_LOCAL_DEMAND;
     for (size_t i = 0; i < l->columns; i++)
-        l->column[i].values = take(at, &taken, (l->frames + spare) * l->column[i].chunk_bytes);
-    l->head = take(at, &taken, sizeof *l->head);
-    l->line = take(at, &taken, (size_t)l->tr->node_size * sizeof *l->line);
-    l->chunk = take(at, &taken, l->chunks * sizeof *l->chunk);
-    l->heap_stamp = take(at, &taken, heaped * sizeof *l->heap_stamp);
-    l->heap = take(at, &taken, heaped * sizeof *l->heap);
-    l->owner = take(at, &taken, heaped * sizeof *l->owner);
-    l->shared = take(at, &taken, shared);
+        l->column[i].values = replica_reserve(at, &taken, (l->frames + spare) * l->column[i].chunk_bytes);
+    l->head = replica_reserve(at, &taken, sizeof *l->head);
+    l->line = replica_reserve(at, &taken, (size_t)l->tr->node_size * sizeof *l->line);
+    l->chunk = replica_reserve(at, &taken, l->chunks * sizeof *l->chunk);
+    l->heap_stamp = replica_reserve(at, &taken, heaped * sizeof *l->heap_stamp);
+    l->heap = replica_reserve(at, &taken, heaped * sizeof *l->heap);
+    l->owner = replica_reserve(at, &taken, heaped * sizeof *l->owner);
+    l->shared = replica_reserve(at, &taken, shared);
     return taken;
 }
 
-static int open_columns(struct tr_replica *l, const tr_replica_options *options)
+static int replica_open_columns(struct tr_replica *l, const tr_replica_options *options)
 {
     l->columns = options->arrays;
     for (size_t i = 0; i < options->arrays; i++) {
@@ -63,7 +63,7 @@ static int open_columns(struct tr_replica *l, const tr_replica_options *options)
 }
 
 /* Chooses the number of chunks, and of chunks in memory. */
-static int choose_sizes(struct tr_replica *l, uint64_t chunk)
+static int replica_choose_sizes(struct tr_replica *l, uint64_t chunk)
 {
     const struct tr_table *t = l->table;
     const tr_job *job = l->tr->job;
@@ -97,7 +97,7 @@ static int choose_sizes(struct tr_replica *l, uint64_t chunk)
 }
 
 /* Opens the memory of every node to the ranks of all others. */
-static int open_window(struct tr_replica *l)
+static int replica_open_window(struct tr_replica *l)
 {
     tr_context *tr = l->tr;
     if (l->moves == 0 || tr->layout.nodes == 1) return TR_OK;
@@ -110,7 +110,7 @@ static int open_window(struct tr_replica *l)
 
 /* ---- the file ---- */
 
-static int make_file(struct tr_replica *l, char *path, size_t size)
+static int replica_make_file(struct tr_replica *l, char *path, size_t size)
 {
     if ((size_t)snprintf(path, size, "%s/trireme-local-XXXXXX", l->folder) >= size) *path = '\0';
     l->file = *path ? mkostemp(path, O_CLOEXEC) : -1;
@@ -121,7 +121,7 @@ static int make_file(struct tr_replica *l, char *path, size_t size)
     return status;
 }
 
-static int open_file(struct tr_replica *l, const char *path)
+static int replica_open_file(struct tr_replica *l, const char *path)
 {
     if (!*path) return TR_OK; /* the first rank says why */
     l->file = open(path, O_RDWR | O_CLOEXEC);
@@ -131,7 +131,7 @@ static int open_file(struct tr_replica *l, const char *path)
 }
 
 /* Reads or writes all bytes, with several calls if necessary; *error = 0: the file is too short. */
-static bool move_bytes(int file, bool writes, char *at, size_t bytes, size_t offset, int *error)
+static bool replica_move_bytes(int file, bool writes, char *at, size_t bytes, size_t offset, int *error)
 {
     for (size_t done = 0; done < bytes;) {
         ssize_t n = writes ? pwrite(file, at + done, bytes - done, (off_t)(offset + done))
@@ -151,7 +151,7 @@ int tr_replica_transfer(struct tr_replica *l, bool writes, size_t chunk)
     for (size_t i = 0; i < l->columns; i++) {
         const struct tr_replica_column *c = &l->column[i];
         char *at = c->values + l->chunk[chunk].frame * c->chunk_bytes;
-        if (!move_bytes(l->file, writes, at, keys * c->key_bytes, offset, &error))
+        if (!replica_move_bytes(l->file, writes, at, keys * c->key_bytes, offset, &error))
             return tr_fail(TR_ERR_IO,
                            "%s: a chunk of %zu bytes of the local model of table %s cannot be %s: %s",
                            l->folder, l->frame_bytes, l->table->name, writes ? "written" : "read back",
@@ -167,7 +167,7 @@ int tr_replica_transfer(struct tr_replica *l, bool writes, size_t chunk)
 
 /* ---- opening ---- */
 
-static int open_batch(struct tr_replica *l)
+static int replica_open_batch(struct tr_replica *l)
 {
     size_t given = 0;
     for (size_t i = 0; i < l->columns; i++) given += l->column[i].given ? l->column[i].chunk_bytes : 0;
@@ -179,7 +179,7 @@ static int open_batch(struct tr_replica *l)
     return TR_NEW(&l->spare, l->batch * given);
 }
 
-static void describe(const struct tr_replica *l)
+static void replica_describe(const struct tr_replica *l)
 {
     static const char *const replaced[] = {"lru", "fifo", "random"};
     static const char *const updates[] = {"under locks", "atomic", "plain"};
@@ -191,17 +191,17 @@ static void describe(const struct tr_replica *l)
            l->frame_bytes, memory, updates[l->mode]);
 }
 
-static int open_replica(struct tr_replica *l, const tr_replica_options *options)
+static int replica_open(struct tr_replica *l, const tr_replica_options *options)
 {
     tr_context *tr = l->tr;
     uint64_t shared = options->shared;
-    TR_TRY(tr_agree(tr, open_columns(l, options)));
-    TR_TRY(tr_agree(tr, choose_sizes(l, options->chunk)));
+    TR_TRY(tr_agree(tr, replica_open_columns(l, options)));
+    TR_TRY(tr_agree(tr, replica_choose_sizes(l, options->chunk)));
     TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_MAX, TR_I64, &shared, 1));
-    size_t bytes = tr->node_rank == 0 ? lay_out(l, shared, NULL) : 0;
+    size_t bytes = tr->node_rank == 0 ? replica_lay_out(l, shared, NULL) : 0;
     TR_TRY(tr_agree(tr, tr_shm_open(tr, tr->node, bytes, true, &l->memory)));
-    lay_out(l, shared, l->memory.part[0].at);
-    TR_TRY(open_window(l));
+    replica_lay_out(l, shared, l->memory.part[0].at);
+    TR_TRY(replica_open_window(l));
     if (l->limited) {
         if (tr->node_rank == 0) tr_rng_seed(&l->head->random, tr->job->seed, (uint64_t)tr->rank, 0);
         /* Without a name, once all have it open: so it goes with the last of them. */
@@ -209,15 +209,15 @@ static int open_replica(struct tr_replica *l, const tr_replica_options *options)
         bool makes = l->tr->node_rank == 0;
         l->folder = getenv("TMPDIR");
         if (!l->folder || !*l->folder) l->folder = "/tmp";
-        int status = makes ? make_file(l, path, sizeof path) : TR_OK;
+        int status = makes ? replica_make_file(l, path, sizeof path) : TR_OK;
         int told = tr_broadcast(l->tr, TR_SET_NODE, 0, path, sizeof path);
-        if (!makes) status = told == TR_OK ? open_file(l, path) : told;
+        if (!makes) status = told == TR_OK ? replica_open_file(l, path) : told;
         status = tr_agree(l->tr, status);
         if (makes && *path) unlink(path);
         TR_TRY(status);
     }
-    TR_TRY(tr_agree(tr, open_batch(l)));
-    describe(l);
+    TR_TRY(tr_agree(tr, replica_open_batch(l)));
+    replica_describe(l);
     return TR_OK;
 }
 
@@ -239,7 +239,7 @@ int tr_replica_make(tr_context *tr, const tr_replica_options *options, struct tr
                              .memory = TR_SHM_CLOSED,
                              .window = MPI_WIN_NULL,
                              .file = -1};
-    status = open_replica(l, options);
+    status = replica_open(l, options);
     if (status != TR_OK) tr_replica_free(&l);
     else *replica = l;
     return status;
@@ -312,12 +312,12 @@ void *tr_replica_values(tr_replica *l)
 }
 
 /* All chunks are here to stay, side by side. */
-static bool is_whole(const struct tr_replica *l)
+static bool replica_is_whole(const struct tr_replica *l)
 {
     return !l->limited && atomic_load_explicit(&l->head->absent, memory_order_acquire) == 0;
 }
 
-static void note_change(_Atomic uint32_t *changed)
+static void replica_note_change(_Atomic uint32_t *changed)
 {
     if (!atomic_load_explicit(changed, memory_order_relaxed))
         atomic_store_explicit(changed, 1, memory_order_relaxed);
@@ -328,8 +328,8 @@ void tr_replica_updates(tr_replica *l, tr_updates *updates)
     *updates = (tr_updates){.mode = l->mode,
                             .shift = l->shift,
                             .lock = (uint32_t *)(void *)l->chunk,
-                            .replica = is_whole(l) ? NULL : l};
-    if (!updates->replica) note_change(&l->head->all_changed);
+                            .replica = replica_is_whole(l) ? NULL : l};
+    if (!updates->replica) replica_note_change(&l->head->all_changed);
     _Static_assert(sizeof *l->chunk == TR_LOCK_STRIDE * sizeof(uint32_t), "a lock for each chunk");
 }
 
@@ -342,7 +342,7 @@ size_t tr_replica_hold(tr_replica *l, size_t chunk)
 void tr_replica_release(tr_replica *l, size_t chunk, bool changed)
 {
     if (l->astray) return;
-    if (changed) note_change(&l->chunk[chunk].changed);
+    if (changed) replica_note_change(&l->chunk[chunk].changed);
     tr_replica_let_go(l, chunk);
 }
 
@@ -394,8 +394,8 @@ struct call {
 };
 
 /* Keys number `from` to `to` - 1 of the call, whose values begin at `at` with key `first`. */
-static void work(const struct tr_replica *l, const struct call *c, void *at, tr_key first, size_t from,
-                 size_t to)
+static void replica_work(const struct tr_replica *l, const struct call *c, void *at, tr_key first,
+                         size_t from, size_t to)
 {
     size_t width = l->table->width, offset = from * l->column[0].key_bytes;
     const tr_key *keys = c->keys + from;
@@ -414,13 +414,14 @@ static void work(const struct tr_replica *l, const struct call *c, void *at, tr_
 }
 
 /* The end of those keys from i on that lie in the chunk. */
-static size_t end_of_chunk(const struct tr_replica *l, const tr_key *keys, size_t i, size_t n, size_t chunk)
+static size_t replica_end_of_chunk(const struct tr_replica *l, const tr_key *keys, size_t i, size_t n,
+                                   size_t chunk)
 {
     while (i < n && keys[i] >> l->shift == chunk) i++;
     return i;
 }
 
-static int check_keys(const struct tr_replica *l, const tr_key *keys, size_t n)
+static int replica_check_keys(const struct tr_replica *l, const tr_key *keys, size_t n)
 {
     tr_key most = 0;
     for (size_t i = 0; i < n; i++) most = keys[i] > most ? keys[i] : most;
@@ -429,39 +430,39 @@ static int check_keys(const struct tr_replica *l, const tr_key *keys, size_t n)
                    l->table->name, (unsigned long long)most, (unsigned long long)l->table->keys);
 }
 
-static int call(struct tr_replica *l, const struct call *c)
+static int replica_call(struct tr_replica *l, const struct call *c)
 {
     if (!l->taken)
         return tr_fail(TR_ERR_INTERNAL, "table %s: its local model is not taken: see tr_replica_take()",
                        l->table->name);
-    TR_TRY(check_keys(l, c->keys, c->n));
-    if (l->mode == TR_UPDATE_LOCKED || !is_whole(l)) {
+    TR_TRY(replica_check_keys(l, c->keys, c->n));
+    if (l->mode == TR_UPDATE_LOCKED || !replica_is_whole(l)) {
         TR_TRY(tr_replica_bring_ahead(l, c->keys, c->n));
         for (size_t i = 0, end; i < c->n; i = end) {
             size_t chunk = (size_t)(c->keys[i] >> l->shift);
             TR_TRY(tr_replica_get(l, chunk));
-            end = end_of_chunk(l, c->keys, i, c->n, chunk);
+            end = replica_end_of_chunk(l, c->keys, i, c->n, chunk);
             char *at = l->column[0].values + l->chunk[chunk].frame * l->column[0].chunk_bytes;
-            work(l, c, at, tr_replica_first_key(l, chunk), i, end);
-            if (c->delta) note_change(&l->chunk[chunk].changed);
+            replica_work(l, c, at, tr_replica_first_key(l, chunk), i, end);
+            if (c->delta) replica_note_change(&l->chunk[chunk].changed);
             tr_replica_let_go(l, chunk);
         }
         return TR_OK;
     }
-    if (c->delta) note_change(&l->head->all_changed);
+    if (c->delta) replica_note_change(&l->head->all_changed);
     tr_replica_own_counts(l)->hits++;
-    work(l, c, l->column[0].values, 0, 0, c->n);
+    replica_work(l, c, l->column[0].values, 0, 0, c->n);
     return TR_OK;
 }
 
 int tr_replica_read(tr_replica *l, const tr_key *keys, size_t n, void *out)
 {
     if (l->idle) return memset(out, 0, n * l->column[0].key_bytes), TR_OK;
-    return tr_replica_note(l, call(l, &(struct call){.keys = keys, .n = n, .out = out}));
+    return tr_replica_note(l, replica_call(l, &(struct call){.keys = keys, .n = n, .out = out}));
 }
 
 int tr_replica_add(tr_replica *l, const tr_key *keys, size_t n, const void *delta)
 {
     if (l->idle) return TR_OK;
-    return tr_replica_note(l, call(l, &(struct call){.keys = keys, .n = n, .delta = delta}));
+    return tr_replica_note(l, replica_call(l, &(struct call){.keys = keys, .n = n, .delta = delta}));
 }

@@ -18,14 +18,14 @@ enum { AHEAD = 64 }; /* maximum number of chunks fetched together */
 
 typedef bool try_fn(struct tr_replica_chunk *chunk);
 
-static bool try_alone(struct tr_replica_chunk *chunk)
+static bool chunk_try_alone(struct tr_replica_chunk *chunk)
 {
     uint32_t free = 0;
     return atomic_compare_exchange_strong_explicit(&chunk->lock, &free, TR_LOCKED_ALONE, memory_order_acquire,
                                                    memory_order_relaxed);
 }
 
-static bool try_together(struct tr_replica_chunk *chunk)
+static bool chunk_try_together(struct tr_replica_chunk *chunk)
 {
     uint32_t held = atomic_load_explicit(&chunk->lock, memory_order_relaxed);
     return !(held & TR_LOCKED_ALONE) &&
@@ -33,14 +33,14 @@ static bool try_together(struct tr_replica_chunk *chunk)
                                                    memory_order_relaxed);
 }
 
-static void end_alone(struct tr_replica_chunk *chunk)
+static void chunk_end_alone(struct tr_replica_chunk *chunk)
 {
     atomic_store_explicit(&chunk->lock, 0, memory_order_release);
 }
 
 /* Waits for a chunk. A chunk in memory is held for some hundred cycles, unless its holder has lost its core; a chunk that is being
  * fetched takes longer. */
-static int wait_for(struct tr_replica *l, struct tr_replica_chunk *chunk, try_fn *try)
+static int chunk_wait(struct tr_replica *l, struct tr_replica_chunk *chunk, try_fn *try)
 {
     enum { PATIENCE = 100 };
     struct tr_waiting waiting = tr_waiting_begin();
@@ -56,89 +56,89 @@ static int wait_for(struct tr_replica *l, struct tr_replica_chunk *chunk, try_fn
 
 /* ---- the heap of frames ---- */
 
-static void lock_heap(struct tr_replica_head *head)
+static void heap_lock(struct tr_replica_head *head)
 {
     while (atomic_exchange_explicit(&head->choosing, 1, memory_order_acquire)) sched_yield();
 }
 
-static void unlock_heap(struct tr_replica_head *head)
+static void heap_unlock(struct tr_replica_head *head)
 {
     atomic_store_explicit(&head->choosing, 0, memory_order_release);
 }
 
-static uint64_t next_tick(struct tr_replica_head *head)
+static uint64_t heap_next_tick(struct tr_replica_head *head)
 {
     return atomic_fetch_add_explicit(&head->tick, 1, memory_order_relaxed) + 1;
 }
 
-static bool goes_before(const struct tr_replica *l, uint32_t i, uint32_t j)
+static bool heap_goes_before(const struct tr_replica *l, uint32_t i, uint32_t j)
 {
     return l->heap_stamp[l->heap[i]] < l->heap_stamp[l->heap[j]];
 }
 
-static void swap(struct tr_replica *l, uint32_t i, uint32_t j)
+static void heap_swap(struct tr_replica *l, uint32_t i, uint32_t j)
 {
     uint32_t frame = l->heap[i];
     l->heap[i] = l->heap[j];
     l->heap[j] = frame;
 }
 
-static void rise(struct tr_replica *l, uint32_t i)
+static void heap_rise(struct tr_replica *l, uint32_t i)
 {
-    for (; i > 0 && goes_before(l, i, (i - 1) / 2); i = (i - 1) / 2) swap(l, i, (i - 1) / 2);
+    for (; i > 0 && heap_goes_before(l, i, (i - 1) / 2); i = (i - 1) / 2) heap_swap(l, i, (i - 1) / 2);
 }
 
-static void sink(struct tr_replica *l, uint32_t i)
+static void heap_sink(struct tr_replica *l, uint32_t i)
 {
     for (uint32_t n = l->head->heaped, child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && goes_before(l, child + 1, child)) child++;
-        if (!goes_before(l, child, i)) return;
-        swap(l, i, child);
+        if (child + 1 < n && heap_goes_before(l, child + 1, child)) child++;
+        if (!heap_goes_before(l, child, i)) return;
+        heap_swap(l, i, child);
     }
 }
 
-static void stamp_anew(struct tr_replica *l, uint32_t i, uint64_t stamp)
+static void heap_restamp(struct tr_replica *l, uint32_t i, uint64_t stamp)
 {
     l->heap_stamp[l->heap[i]] = stamp;
-    sink(l, i);
+    heap_sink(l, i);
 }
 
 /* The index in the heap of a frame whose chunk can be evicted and is held exclusively then; UINT32_MAX: none. A chunk that others
  * hold gets a new stamp, since it is in use. */
-static uint32_t choose(struct tr_replica *l)
+static uint32_t heap_choose(struct tr_replica *l)
 {
     for (uint32_t tries = 0, n = l->head->heaped; tries < n;) {
         uint32_t i = l->replace == TR_REPLACE_RANDOM ? (uint32_t)tr_rng_below(&l->head->random, n) : 0;
         struct tr_replica_chunk *chunk = &l->chunk[l->owner[l->heap[i]]];
         uint64_t stamp = atomic_load_explicit(&chunk->stamp, memory_order_relaxed);
         if (l->replace == TR_REPLACE_LRU && stamp > l->heap_stamp[l->heap[i]]) {
-            stamp_anew(l, i, stamp);
+            heap_restamp(l, i, stamp);
             continue;
         }
-        if (try_alone(chunk)) return i;
-        stamp_anew(l, i, next_tick(l->head));
+        if (chunk_try_alone(chunk)) return i;
+        heap_restamp(l, i, heap_next_tick(l->head));
         tries++;
     }
     return UINT32_MAX;
 }
 
 /* The chunk lies in its frame from now on, and may make room. */
-static void fill_frame(struct tr_replica *l, size_t c)
+static void frame_fill(struct tr_replica *l, size_t c)
 {
     struct tr_replica_head *head = l->head;
     struct tr_replica_chunk *chunk = &l->chunk[c];
-    uint64_t stamp = next_tick(head);
+    uint64_t stamp = heap_next_tick(head);
     atomic_store_explicit(&chunk->stamp, stamp, memory_order_relaxed);
-    lock_heap(head);
+    heap_lock(head);
     l->owner[chunk->frame] = (uint32_t)c;
     l->heap_stamp[chunk->frame] = stamp;
     l->heap[head->heaped] = chunk->frame;
-    rise(l, head->heaped++);
-    unlock_heap(head);
+    heap_rise(l, head->heaped++);
+    heap_unlock(head);
 }
 
 /* A chunk that cannot be written stays, in its frame: others may wait for that one. */
-static int evict(struct tr_replica *l, uint32_t c)
+static int chunk_evict(struct tr_replica *l, uint32_t c)
 {
     struct tr_replica_chunk *chunk = &l->chunk[c];
     bool changed = atomic_load_explicit(&chunk->changed, memory_order_relaxed);
@@ -150,34 +150,34 @@ static int evict(struct tr_replica *l, uint32_t c)
         atomic_fetch_add_explicit(&l->head->absent, 1, memory_order_relaxed);
         tr_replica_own_counts(l)->evicted++;
     } else {
-        fill_frame(l, c);
+        frame_fill(l, c);
     }
-    end_alone(chunk);
+    chunk_end_alone(chunk);
     return status;
 }
 
 /* A frame for a chunk; *found false where all are in use just now. Another chunk may have made room. */
-static int take_frame(struct tr_replica *l, uint32_t *frame, bool *found)
+static int frame_take(struct tr_replica *l, uint32_t *frame, bool *found)
 {
     struct tr_replica_head *head = l->head;
     uint32_t i = UINT32_MAX;
     *found = true;
-    lock_heap(head);
+    heap_lock(head);
     bool is_new = head->used < l->frames;
     if (is_new) *frame = head->used++;
-    else i = choose(l);
+    else i = heap_choose(l);
     if (i != UINT32_MAX) {
         *frame = l->heap[i];
         l->heap[i] = l->heap[--head->heaped];
         if (i < head->heaped) {
-            rise(l, i);
-            sink(l, i);
+            heap_rise(l, i);
+            heap_sink(l, i);
         }
     }
-    unlock_heap(head);
+    heap_unlock(head);
     if (is_new) return TR_OK;
     *found = i != UINT32_MAX;
-    return *found ? evict(l, l->owner[*frame]) : TR_OK;
+    return *found ? chunk_evict(l, l->owner[*frame]) : TR_OK;
 }
 
 /* ---- bringing ---- */
@@ -198,7 +198,7 @@ void tr_replica_clear(struct tr_replica *l, int part, int parts, bool here)
 }
 
 /* Chunks that have frames, and are held alone: from the file, or else from the tables. */
-static int bring(struct tr_replica *l, const uint32_t *chunks, size_t n)
+static int chunks_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n)
 {
     uint32_t list[AHEAD];
     size_t left = 0;
@@ -211,51 +211,51 @@ static int bring(struct tr_replica *l, const uint32_t *chunks, size_t n)
         atomic_store_explicit(&l->chunk[chunks[i]].here, 1, memory_order_release);
         atomic_fetch_sub_explicit(&l->head->absent, 1, memory_order_release);
         tr_replica_own_counts(l)->misses++;
-        if (l->limited) fill_frame(l, chunks[i]);
+        if (l->limited) frame_fill(l, chunks[i]);
     }
     return TR_OK;
 }
 
 /* The chunk is held alone, and absent. */
-static int bring_one(struct tr_replica *l, uint32_t chunk)
+static int chunk_fetch(struct tr_replica *l, uint32_t chunk)
 {
     struct tr_waiting waiting = tr_waiting_begin();
     for (bool found = !l->limited; !found;) {
-        TR_TRY(take_frame(l, &l->chunk[chunk].frame, &found));
+        TR_TRY(frame_take(l, &l->chunk[chunk].frame, &found));
         if (found) break;
         TR_TRY(tr_replica_failure(l)); /* one that cannot read its chunk back keeps the frame */
         TR_TRY(tr_waiting_turn(l->tr, &waiting, "memory for a chunk of table %s", l->table->name));
     }
-    return bring(l, &chunk, 1);
+    return chunks_fetch(l, &chunk, 1);
 }
 
 /* ---- holding ---- */
 
-static void note_visit(struct tr_replica *l, struct tr_replica_chunk *chunk)
+static void chunk_note_visit(struct tr_replica *l, struct tr_replica_chunk *chunk)
 {
     tr_replica_own_counts(l)->hits++;
     if (l->limited && l->replace == TR_REPLACE_LRU)
-        atomic_store_explicit(&chunk->stamp, next_tick(l->head), memory_order_relaxed);
+        atomic_store_explicit(&chunk->stamp, heap_next_tick(l->head), memory_order_relaxed);
 }
 
-static int get_alone(struct tr_replica *l, size_t c)
+static int chunk_get_alone(struct tr_replica *l, size_t c)
 {
     struct tr_replica_chunk *chunk = &l->chunk[c];
-    if (!try_alone(chunk)) TR_TRY(wait_for(l, chunk, try_alone));
-    if (tr_replica_is_here(chunk)) return note_visit(l, chunk), TR_OK;
-    int status = bring_one(l, (uint32_t)c);
-    if (status != TR_OK) end_alone(chunk);
+    if (!chunk_try_alone(chunk)) TR_TRY(chunk_wait(l, chunk, chunk_try_alone));
+    if (tr_replica_is_here(chunk)) return chunk_note_visit(l, chunk), TR_OK;
+    int status = chunk_fetch(l, (uint32_t)c);
+    if (status != TR_OK) chunk_end_alone(chunk);
     return status;
 }
 
 int tr_replica_get(struct tr_replica *l, size_t c)
 {
     struct tr_replica_chunk *chunk = &l->chunk[c];
-    if (l->mode == TR_UPDATE_LOCKED) return get_alone(l, c);
-    if (l->limited && !try_together(chunk)) TR_TRY(wait_for(l, chunk, try_together));
-    if (tr_replica_is_here(chunk)) return note_visit(l, chunk), TR_OK;
+    if (l->mode == TR_UPDATE_LOCKED) return chunk_get_alone(l, c);
+    if (l->limited && !chunk_try_together(chunk)) TR_TRY(chunk_wait(l, chunk, chunk_try_together));
+    if (tr_replica_is_here(chunk)) return chunk_note_visit(l, chunk), TR_OK;
     if (l->limited) atomic_fetch_sub_explicit(&chunk->lock, 1, memory_order_relaxed);
-    TR_TRY(get_alone(l, c));
+    TR_TRY(chunk_get_alone(l, c));
     atomic_store_explicit(&chunk->lock, l->limited, memory_order_release);
     return TR_OK;
 }
@@ -263,19 +263,19 @@ int tr_replica_get(struct tr_replica *l, size_t c)
 void tr_replica_let_go(struct tr_replica *l, size_t c)
 {
     struct tr_replica_chunk *chunk = &l->chunk[c];
-    if (l->mode == TR_UPDATE_LOCKED) end_alone(chunk);
+    if (l->mode == TR_UPDATE_LOCKED) chunk_end_alone(chunk);
     else if (l->limited) atomic_fetch_sub_explicit(&chunk->lock, 1, memory_order_release);
 }
 
 /* Takes a chunk into the list if it is absent, free, and has a frame. */
-static int list_absent(struct tr_replica *l, size_t c, uint32_t *list, size_t *n)
+static int chunks_list_absent(struct tr_replica *l, size_t c, uint32_t *list, size_t *n)
 {
     struct tr_replica_chunk *chunk = &l->chunk[c];
-    if (tr_replica_is_here(chunk) || !try_alone(chunk)) return TR_OK;
+    if (tr_replica_is_here(chunk) || !chunk_try_alone(chunk)) return TR_OK;
     bool found = !tr_replica_is_here(chunk);
-    int status = found && l->limited ? take_frame(l, &chunk->frame, &found) : TR_OK;
+    int status = found && l->limited ? frame_take(l, &chunk->frame, &found) : TR_OK;
     if (status == TR_OK && found) list[(*n)++] = (uint32_t)c;
-    else end_alone(chunk);
+    else chunk_end_alone(chunk);
     return status;
 }
 
@@ -291,10 +291,10 @@ int tr_replica_bring_ahead(struct tr_replica *l, const tr_key *keys, size_t n)
         size_t c = (size_t)(keys[i] >> l->shift);
         if (c == before || c >= l->chunks) continue;
         before = c;
-        status = list_absent(l, c, list, &some);
+        status = chunks_list_absent(l, c, list, &some);
     }
-    if (status == TR_OK && some > 0) status = bring(l, list, some);
+    if (status == TR_OK && some > 0) status = chunks_fetch(l, list, some);
     tr_replica_own_counts(l)->hits -= status == TR_OK ? some : 0; /* that are still to be visited */
-    for (size_t i = 0; i < some; i++) end_alone(&l->chunk[list[i]]);
+    for (size_t i = 0; i < some; i++) chunk_end_alone(&l->chunk[list[i]]);
     return status;
 }
