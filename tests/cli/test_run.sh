@@ -79,7 +79,7 @@ says "could not start its daemon on a host"
 
 supervised 0 1 plain
 [ -s err ] && fail "plain: says $(cat err)"
-supervised 0 1 steps solve.method=svrg
+supervised 0 1 steps solve.method=svrg solve.epochs=120
 supervised 66 1 missing data.train=nosuch.svm
 [ "$(grep -c . err)" -eq 1 ] && says "nosuch.svm"
 
@@ -105,7 +105,7 @@ if kept; then
     grep -q '^  "does": "[-cepuws?]\{3\}",$' twice/ranks.json || fail "twice: ranks.json: $(cat twice/ranks.json)"
 fi
 # in a task, whose clocks are those of all its stages
-TRIREME_FAULT=clock@1:#15:0:0 supervised 0 2 task solve.method=svrg checkpoint.every="1 clocks" experiment.clock=0.02
+TRIREME_FAULT=clock@1:#15:0:0 supervised 0 2 task solve.method=svrg solve.epochs=120 checkpoint.every="1 clocks" experiment.clock=0.02
 ! kept || says "since the checkpoint of clock"
 [ "$(of task objective)" = "$(of steps objective)" ] || fail "task: another objective"
 TRIREME_FAULT=load=stop@1:#1:0:0 supervised 0 2 stopped --limit 2s
