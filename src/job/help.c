@@ -74,7 +74,7 @@ static void put_key(FILE *file, const tr_option *key, struct widths w)
     } else if ((int)strlen(kind) <= w.kind && (int)strlen(key->by_default) <= w.value)
         fprintf(file, "  %-*s  %-*s  %-*s  ", w.name, key->name, w.kind, kind, w.value, key->by_default);
     else fprintf(file, "  %-*s  %s  %s\n%*s", w.name, key->name, kind, key->by_default, column, "");
-    char text[512];
+    char text[2048];
     snprintf(text, sizeof text, "%s%s%s", key->methods ? key->methods : "", key->methods ? ": " : "",
              key->help);
     put_wrapped(file, text, column, w);

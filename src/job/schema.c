@@ -12,283 +12,280 @@
 #define AT_TASK(field)  offsetof(struct tr_job_task, field)
 #define ANY_INT         2147483647.0
 #define ANY_COUNT                                                                                            \
-    1000000000.0 /* of passes over the data: times their clocks it is still a number of 64 bits */
+    1000000000.0 /* maximum number of epochs: times the clocks per epoch it fits into 64 bits */
 
 const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS] = {
-    {"model", "what is learnt", NULL, false},
-    {"solve", "how it is learnt", NULL, false},
-    {"data", "from which records", NULL, false},
-    {"ranks", "who does what; `ranks: colocated` is short for ranks.layout", "ranks.layout", false},
-    {"table", "how the servers hold and exchange the parameters", NULL, false},
-    {"sync", "how far workers may run ahead of each other", NULL, false},
-    {"local", "the copy of a model on which the workers of one node work together", NULL, false},
-    {"experiment", "workers slowed down on purpose, to see what that does", NULL, false},
-    {"report", "what is printed and when", NULL, false},
-    {"checkpoint", "what lets a run that was stopped go on; it is written while the run goes on", NULL,
+    {"model", "the model", NULL, false},
+    {"solve", "the training method", NULL, false},
+    {"data", "the records to train on", NULL, false},
+    {"ranks", "roles of ranks; `ranks: colocated` is short for ranks.layout", "ranks.layout", false},
+    {"table", "storage and transfer of parameters", NULL, false},
+    {"sync", "consistency between workers", NULL, false},
+    {"local", "the copy of a model that the workers of one node share", NULL, false},
+    {"experiment", "workers that are slowed down, for experiments", NULL, false},
+    {"report", "progress and evaluation", NULL, false},
+    {"checkpoint", "checkpoints, from which a stopped run resumes; they are written during training", NULL,
      false},
-    {"stages", "the stages of a method that has several, each by its name, here NAME", NULL, true},
+    {"stages", "stages of a method, by name, here NAME", NULL, true},
     {"tasks",
-     "several tasks in one job, each under a name of lower-case letters, digits and -, here NAME; any key "
-     "can stand "
-     "there, too, as tasks.NAME.section.key, for this task alone",
+     "several tasks in one job, each with a name of lower-case letters, digits and -, here NAME; tasks.NAME.section.key sets any key for this task only",
      NULL, true},
 };
 
 /* clang-format off */
 static const tr_option job_keys[] = {
     {"name", TR_KIND_TEXT, AT(name), "<job file>", .may_change = true,
-     .help = "names the run; by default the job file without folder and .yaml"},
+     .help = "name of the run; by default the job file without folder and .yaml"},
     {"output", TR_KIND_TEXT, AT(output), "runs/<name>", .may_change = true,
-     .help = "folder for everything the run writes"},
+     .help = "folder of all files that the run writes"},
     {"seed", TR_KIND_INTEGER, AT(seed), "1",
-     .help = "of all random choices"},
+     .help = "seed of all random numbers"},
 
     {"model.type", TR_KIND_CHOICE, AT(model.type), "auto",
-     .help = "what is learnt; auto = logistic regression of labels that are two or whole numbers, least squares of others"},
+     .help = "model; auto = logistic for two labels or few whole numbers, otherwise linear (least squares)"},
     {"model.plugin", TR_KIND_TEXT, AT(model.plugin), "",
-     .help = "a shared object with a class of models of one's own, relative to the job file; it and its folder must belong to you or "
+     .help = "shared object with a model class, relative to the job file; it and its folder must belong to you or "
              "root, and no other user may be able to write to them"},
 
     {"solve.method", TR_KIND_CHOICE, AT(solve.word), "auto",
-     .help = "how it is learnt; auto = the first that the model has"},
+     .help = "training method; auto = the first one of the model"},
     {"solve.epochs", TR_KIND_INTEGER, AT(solve.epochs), "20", .least = 1, .most = ANY_COUNT, .may_change = true,
      .help = "maximum number of passes over the training data; in a pass each row is visited once on average "
              "(trees: rounds; als: updates of all users and items)"},
     {"solve.target", TR_KIND_REAL, AT(solve.target), "none", .words = TR_WORDS("none"), .may_change = true,
-     .help = "stop when the objective (lda: its negative) is not above this"},
+     .help = "stop when the objective (lda: its negative) is at most this"},
     {"solve.patience", TR_KIND_INTEGER, AT(solve.patience), "0", .may_change = true,
-     .help = "stop after so many evaluations in a row without a better metric on data.test, and keep the best model; 0 = never"},
+     .help = "stop after this number of consecutive evaluations without a better metric on data.test, and keep the best model; 0 = never"},
 
     {"data.train", TR_KIND_LIST, AT(data.train), "",
-     .help = "files to learn from; globs and folders, which mean their files, are fine, and text packed by gzip, bzip2, xz, zstd or "
-             "lz4; train needs them"},
+     .help = "training files, globs or folders; text may be compressed (gzip, bzip2, xz, zstd, lz4); required by train"},
     {"data.test", TR_KIND_LIST, AT(data.test), "",
-     .help = "files to evaluate the model on, globs allowed; or a share, as 10%, of the records of data.train (docword: of the "
-             "documents), chosen at random by the seed, which are not learnt from then; or fold 2/5: the second of five such shares"},
+     .help = "test files or globs; or a fraction such as 10% of the records of data.train (docword: documents), drawn at random by the "
+             "seed and not trained on; or fold 2/5: the second of five such parts"},
     {"data.weight", TR_KIND_TEXT, AT(data.weight), "",
-     .help = "what each row of data.train counts: csv: a column, by its name or its number; or files with as many numbers, none "
-             "below 0, one a line, in the order of the rows"},
+     .help = "weights of the rows of data.train: a csv column, by name or number; or files with one number >= 0 per row, "
+             "one per line, in the order of the rows"},
     {"data.vocabulary", TR_KIND_LIST, AT(data.vocabulary), "", .may_change = true,
-     .help = "lda: file of the words, one a line, to be kept with the model"},
+     .help = "lda: file with one word per line, stored with the model"},
     {"data.folders", TR_KIND_LIST, AT(data.folders), ".,datasets", .may_change = true,
-     .help = "where relative paths of data are looked for, in this order; where the job does not say it, also in the folders "
-             "that the environment variable TRIREME_DATA names (a list with :), and in ../datasets beside the job file"},
+     .help = "folders in which relative paths of data are searched, in this order; by default also the folders in the environment "
+             "variable TRIREME_DATA (separated by :), and ../datasets beside the job file"},
     {"data.format", TR_KIND_CHOICE, AT(data.format), "auto",
      .words = TR_WORDS("auto", "libsvm", "csv", "ratings", "docword", "hdf5"),
-     .help = "of these files: sparse rows, dense rows, «user item rating» lines, bags of words as UCI has them, or arrays X and "
-             "y in HDF5 (data.train: d.h5:/train/X chooses); auto = as the model needs it, and the files look"},
+     .help = "format of the files: sparse rows, dense rows, lines «user item rating», bags of words in the format of UCI, or arrays X and "
+             "y in HDF5 (data.train: d.h5:/train/X selects an object); auto = detected from the model and the files"},
     {"data.index_base", TR_KIND_CHOICE, AT(data.index_base), "auto", .words = TR_WORDS("auto", "0", "1"),
      .help = "index of the first feature"},
     {"data.on_error", TR_KIND_CHOICE, AT(data.on_error), "stop", .words = TR_WORDS("stop", "skip"),
-     .help = "what to do with a malformed record"},
+     .help = "reaction to a malformed record"},
     {"data.max_record", TR_KIND_BYTES, AT(data.max_record), "64M", .least = 1048576, .most = 1099511627776.0,
-     .help = "bytes of one record (a line, unpacked) at most: reading stops at a longer one, so that a small packed file cannot "
-             "fill the memory"},
+     .help = "maximum size of one record (an uncompressed line); a longer one is an error, so that a small compressed file "
+             "cannot exhaust memory"},
     {"data.partition", TR_KIND_CHOICE, AT(data.partition), "horizontal",
      .words = TR_WORDS("horizontal", "vertical", "replicated"),
-     .help = "inside a group, each worker holds some of the rows, some of the features, or all of it"},
+     .help = "division of data inside a group: each worker has some of the rows, some of the features, or everything"},
     {"data.order", TR_KIND_CHOICE, AT(data.order), "dealt", .words = TR_WORDS("dealt", "file"),
-     .help = "records are dealt to the workers in small chunks, so that each has a sample even of sorted files, or "
-             "each has one stretch of the files"},
+     .help = "dealt: records are dealt to the workers in small chunks, so that each has a sample even of sorted files; "
+             "file: each worker has consecutive records"},
     {"data.features", TR_KIND_INTEGER, AT(data.features), "0", .most = 4294967295.0,
      .help = "number of features; 0 = the largest index found"},
     {"data.header", TR_KIND_CHOICE, AT(data.header), "auto", .words = TR_WORDS("auto", "yes", "no"),
-     .help = "csv and ratings: whether the first line names the columns; auto = if it holds no numbers"},
+     .help = "csv and ratings: whether the first line has the names of the columns; auto = if it contains no numbers"},
     {"data.label", TR_KIND_TEXT, AT(data.label), "none", .words = TR_WORDS("none", "first", "last", "auto"),
-     .help = "csv: which column is a label, by its name or its number from 1 on; auto = the one that is called label, class, target "
-             "or y, otherwise the last, but the first if its values are few whole numbers and the last's are not"},
+     .help = "csv: label column, by name or number from 1; auto = the column named label, class, target or y, otherwise the last, "
+             "but the first if its values are few whole numbers and those of the last are not"},
     {"data.positive", TR_KIND_TEXT, AT(data.positive), "",
      .help = "csv: rows with this label are one class, all others the other"},
     {"data.columns", TR_KIND_PAIRS, AT(data.columns), "",
-     .help = "csv: types of columns, by names (or numbers from 1 on, of files without a header) or patterns with * and ?: number, "
-             "category, label, weight, id or ignore, as «{age: number, '*_id': category}»; of others they follow from the data: a column "
-             "with a word in it is a category"},
+     .help = "csv: types of columns, by name (or number from 1 for files without header) or pattern with * and ?: number, "
+             "category, label, weight, id or ignore, as in «{age: number, '*_id': category}»; by default a column that contains a "
+             "word is a category, and others are numbers"},
     {"data.min_count", TR_KIND_INTEGER, AT(data.min_count), "1", .least = 1,
-     .help = "csv: values of categories that fewer rows have are one value, «other»"},
+     .help = "csv: values of a category in fewer rows are combined into the value «other»"},
     {"data.most_values", TR_KIND_INTEGER, AT(data.most_values), "0", .most = 4294967294.0,
-     .help = "csv: so many values of a category, the most frequent, are told apart, the rest is one value, «other»; 0 = all"},
+     .help = "csv: number of the most frequent values of a category that are kept; the rest is combined into «other»; 0 = all"},
     {"data.hash", TR_KIND_INTEGER, AT(data.hash), "0", .most = 4294967294.0,
-     .help = "csv: categories are no dictionaries, but so many features, as 2^22, of which each value has one by its hash, perhaps "
-             "with others; nothing is counted, and values that only test data have are features too; 0 = dictionaries"},
+     .help = "csv: number of features, such as 2^22, that all categories share; a hash of the value selects the feature, without "
+             "dictionaries and counts, and values that occur only in test data are features too; 0 = dictionaries"},
     {"data.cross", TR_KIND_NAMES, AT(data.cross), "",
-     .help = "csv: categories made of two to four columns, as «[city*device]»: each pair of values that occurs is a value"},
+     .help = "csv: categories made from two to four columns, as «[city*device]»: each combination that occurs is a value"},
     {"data.missing", TR_KIND_NAMES, AT(data.missing), "",
-     .help = "csv: further values, numbers or words, that mean a missing value; an empty field, NA, NaN, nan, null, NULL, ? and \\N always do"},
+     .help = "csv: additional values, numbers or words, that mean a missing value; an empty field, NA, NaN, nan, null, NULL, ? and \\N always do"},
     {"data.duplicates", TR_KIND_CHOICE, AT(data.duplicates), "last", .words = TR_WORDS("last", "mean", "sum"),
-     .help = "ratings: what becomes of several of one user and item"},
+     .help = "ratings: which one of several ratings of a user and an item is used"},
     {"data.scale", TR_KIND_CHOICE, AT(data.scale), "auto",
      .words = TR_WORDS("auto", "none", "standard", "maxabs", "minmax"),
-     .help = "libsvm and csv: columns are brought to one size before training, and the model is written for the files' numbers: "
-             "centred and divided by their standard deviation (standard; rows with less than a fifth of the cells are only divided, "
-             "by the root mean square of a column's non-zeros), divided by their largest value, or brought to 0 .. 1; auto = standard, for linear "
-             "models, where sizes of columns differ more than tenfold, or from 1, that of the bias; where they do not, dense columns are centred if their means are larger than their deviations and the bias is free. What model.l2 shrinks are the weights of scaled columns"},
+     .help = "libsvm and csv: scaling of columns during training; the model file is in the units of the files. standard: centred and "
+             "divided by the standard deviation (rows with less than a fifth of non-zero cells: divided by the root mean square of the "
+             "non-zeros); maxabs: divided by the largest absolute value; minmax: to 0 .. 1; auto = standard, for linear models whose columns "
+             "differ more than tenfold in size, from each other or from 1; otherwise dense columns are centred if their mean exceeds their "
+             "deviation and the bias is free. model.l2 applies to the weights of scaled columns"},
     {"data.cache", TR_KIND_CHOICE, AT(data.cache), "auto", .words = TR_WORDS("auto", "no", "memory"), .may_change = true,
-     .help = "data that were read stay in the nodes' memory (/dev/shm) until the job ends, so that it need not read them "
-             "again after a failure; auto = under trireme run; not where they do not fit twice"},
+     .help = "keep parsed data in the memory of the nodes (/dev/shm) until the job ends, so that a restart does not read them "
+             "again; auto = under trireme run, if they fit twice"},
     {"data.storage", TR_KIND_CHOICE, AT(data.storage), "auto", .words = TR_WORDS("auto", "memory", "disk", "memory_disk"),
      .may_change = true,
-     .help = "where rows are while they are used: in memory; in files in data.scratch, read ahead of each pass; or there, with as "
-             "many in memory as data.memory has room for; auto = in memory, if they fit by what the beginnings of the files show, "
-             "else memory_disk, if there is a data.scratch"},
+     .help = "location of rows: memory; disk = files in data.scratch, read ahead of each pass; memory_disk = up to data.memory "
+             "in memory, the rest on disk; auto = memory if the estimate from the beginning of the files fits, otherwise memory_disk if "
+             "data.scratch is set"},
     {"data.memory", TR_KIND_BYTES, AT(data.memory), "0", .may_change = true,
-     .help = "bytes of rows that a node holds in memory; 0 = half of what is free when the job begins"},
+     .help = "bytes of rows in memory per node; 0 = half of the free memory at the start of the job"},
     {"data.scratch", TR_KIND_TEXT, AT(data.scratch), "", .may_change = true,
-     .help = "a folder on a disk of each node, for data.storage: the files there are made when the data are read for the first "
-             "time; the next start with the same output, data and ranks finds them; they may be removed when no job runs"},
+     .help = "folder on a local disk of each node, for data.storage; its files are written when the data are first read; the next start "
+             "with the same output, data and ranks uses them; they may be removed when no job runs"},
 
     {"ranks.layout", TR_KIND_CHOICE, AT(ranks.layout), "auto",
      .words = TR_WORDS("auto", "dedicated", "colocated", "alone"), .may_change = true,
-     .help = "servers on ranks of their own, on the workers' ranks, or one rank for all"},
+     .help = "dedicated: servers on separate ranks; colocated: every rank is server and worker; alone: a single process"},
     {"ranks.servers", TR_KIND_INTEGER, AT(ranks.servers), "0", .most = ANY_INT, .may_change = true,
-     .help = "ranks that hold parameters; 0 = chosen from the ranks and nodes"},
+     .help = "number of ranks that store parameters; 0 = chosen from the ranks and nodes"},
     {"ranks.groups", TR_KIND_INTEGER, AT(ranks.groups), "0", .most = ANY_INT, .may_change = true,
-     .help = "groups of workers; 0 = chosen from the ranks and nodes"},
+     .help = "number of worker groups; 0 = chosen from the ranks and nodes"},
     {"ranks.group_size", TR_KIND_INTEGER, AT(ranks.group_size), "0", .most = ANY_INT, .may_change = true,
-     .help = "workers in a group; 0 = all that there are, divided by ranks.groups; without that those of a node, or all (up to 64) "
-             "where factors rotate under bsp, and topics over nodes of one rank, or one where workers have nothing to share"},
+     .help = "workers per group; 0 = all workers divided by ranks.groups; without ranks.groups those of a node, or all (up to 64) "
+             "if factors rotate under bsp or topics rotate over nodes of one rank, or 1 if workers have nothing to share"},
     {"ranks.node_size", TR_KIND_INTEGER, AT(ranks.node_size), "0", .most = ANY_INT, .may_change = true,
-     .help = "ranks to be taken for one node, for experiments; 0 = those that share memory"},
+     .help = "number of ranks that form a node, for experiments; 0 = the ranks that share memory"},
     {"ranks.patience", TR_KIND_REAL, AT(ranks.patience), "60", .above = true, .may_change = true,
-     .help = "seconds after which a rank that waits says for what; if all do, `trireme run` starts them again"},
+     .help = "seconds after which a waiting rank reports the reason; if all ranks wait, `trireme run` restarts the job"},
 
     {"table.partition", TR_KIND_CHOICE, AT(table.partition), "range-hash",
      .words = TR_WORDS("range", "hash", "range-hash", "ring"), .may_change = true,
-     .help = "how keys are spread over the servers: neighbours together, each alone, hashed blocks, or blocks on a "
+     .help = "assignment of keys to servers: consecutive keys together, each key by hash, blocks by hash, or blocks on a "
              "consistent-hash ring"},
     {"table.block", TR_KIND_INTEGER, AT(table.block), "0", .may_change = true,
-     .help = "keys in one block of a range-hash or ring partition; 0 = chosen"},
+     .help = "keys per block of a range-hash or ring partition; 0 = chosen"},
     {"table.virtual_nodes", TR_KIND_INTEGER, AT(table.virtual_nodes), "128", .least = 1, .most = 65535,
      .may_change = true,
-     .help = "points that each server has on the ring"},
+     .help = "points per server on the ring"},
     {"table.servers", TR_KIND_INTEGER, AT(table.servers), "0", .most = ANY_INT, .may_change = true,
-     .help = "servers that hold a table, others each; 0 = all"},
+     .help = "number of servers per table, different ones for different tables; 0 = all"},
     {"table.storage", TR_KIND_CHOICE, AT(table.storage), "dense", .words = TR_WORDS("dense", "hash"),
-     .help = "room for every key, or a map of the keys that were ever updated"},
+     .help = "dense: memory for every key; hash: only for keys that updates have changed"},
     {"table.route", TR_KIND_CHOICE, AT(table.route), "auto", .words = TR_WORDS("auto", "load", "get", "request"),
      .may_change = true,
-     .help = "how parameters are fetched: shared memory, one-sided, or asked of the server; auto = what is faster, or "
-             "behind the merge of updates, unasked"},
+     .help = "transfer of parameters: shared memory, one-sided, or by request; auto = the fastest by measurement, or with the "
+             "merge of updates"},
     {"table.push", TR_KIND_CHOICE, AT(table.push), "auto",
      .words = TR_WORDS("auto", "merge", "accumulate", "message"), .may_change = true,
-     .help = "how updates reach the servers: merged collectively, one-sided in whatever order they come, or as messages"},
+     .help = "transfer of updates: merged collectively, one-sided in order of arrival, or as messages"},
     {"table.merge", TR_KIND_CHOICE, AT(table.merge), "auto", .words = TR_WORDS("auto", "direct", "rounds"),
      .may_change = true,
-     .help = "how updates are merged between nodes: each rank's to each server, or in rounds by halves of the ranks"},
+     .help = "merge of updates between nodes: each rank to each server, or in rounds by halves of the ranks"},
     {"table.share_pulls", TR_KIND_BOOL, AT(table.share_pulls), "yes", .may_change = true,
-     .help = "workers of a node fetch what they all need from other nodes once"},
+     .help = "fetch values that all workers of a node need from other nodes once"},
     {"table.prune", TR_KIND_BOOL, AT(table.prune), "yes",
-     .help = "workers fetch the parameters that their rows need; no = all of them, for comparison"},
+     .help = "fetch only the parameters that a worker's rows need; no = all, for comparison"},
     {"table.rotate", TR_KIND_CHOICE, AT(table.rotate), "auto", .words = TR_WORDS("auto", "share", "travel"),
      .may_change = true,
-     .help = "how blocks get round the workers of a group: in memory that they share, or from one to the next"},
+     .help = "rotation of blocks through a group: in shared memory, or as messages to the next worker"},
     {"table.ahead", TR_KIND_INTEGER, AT(table.ahead), "4", .most = 1024, .may_change = true,
-     .help = "requests for rows that are under way to a server while others are computed on; 0 = one after another"},
+     .help = "number of requests for rows in flight per server during computation; 0 = one at a time, without overlap"},
     {"table.row_bytes", TR_KIND_INTEGER, AT(table.row_bytes), "262144", .least = 1, .most = 1073741824,
      .may_change = true,
-     .help = "bytes of rows in one of these requests at most; one row at least"},
+     .help = "maximum bytes of rows per request; at least one row"},
     {"table.encoding", TR_KIND_CHOICE, AT(table.encoding), "auto",
      .words = TR_WORDS("auto", "dense", "sparse", "bitmap"), .may_change = true,
-     .help = "of updates sent as messages; auto = the smallest for each message"},
+     .help = "encoding of updates in messages; auto = the smallest for each message"},
     {"table.precision", TR_KIND_CHOICE, AT(table.precision), "full", .words = TR_WORDS("full", "f16", "bf16", "f8"),
-     .help = "of values in messages; what rounding takes from an update is sent with the next; f8: of what "
-             "is read, differences from what was read before, and rows are f16"},
+     .help = "precision of values in messages; rounding errors are added to the next update; f8: reads are sent as differences "
+             "from the previous read, and rows as f16"},
     {"table.filter", TR_KIND_CHOICE, AT(table.filter), "none",
      .words = TR_WORDS("none", "threshold", "significant", "kkt", "skip"),
-     .help = "which entries of an update stay behind: small, small beside their parameter, without effect "
-             "under model.l1, or some at random"},
+     .help = "entries of an update that are delayed: small, small relative to their parameter, without effect under model.l1, "
+             "or random"},
     {"table.filter_limit", TR_KIND_REAL, AT(table.filter_limit), "1e-6",
-     .help = "threshold: absolute, significant: relative to the parameter, kkt: how far inside alpha"},
+     .help = "threshold: absolute; significant: relative to the parameter; kkt: distance inside alpha"},
     {"table.filter_skip", TR_KIND_REAL, AT(table.filter_skip), "0.5", .most = 1,
-     .help = "skip: which part of the entries waits"},
+     .help = "skip: fraction of the entries that is delayed"},
 
     {"sync.mode", TR_KIND_CHOICE, AT(sync.mode), "bsp", .words = TR_WORDS("bsp", "ssp", "asp", "auto"),
-     .help = "in step, stale by a bounded number of clocks, or unbounded; auto: in step, but workers of a node may change "
-             "one model at the same time, so that no run repeats another bit for bit"},
+     .help = "bsp: synchronous; ssp: at most sync.staleness clocks apart; asp: unbounded; auto: synchronous, but workers of a node "
+             "may change one model at the same time, so that runs are not reproducible bit by bit"},
     {"sync.staleness", TR_KIND_INTEGER, AT(sync.staleness), "3",
-     .help = "ssp: clocks the fastest may be ahead of the slowest"},
+     .help = "ssp: maximum number of clocks between the fastest and the slowest worker"},
     {"sync.push", TR_KIND_OFTEN, AT(sync.push), "every 1",
-     .help = "length of a clock: «every N» mini-batches, «N per epoch», or auto = when enough has gathered"},
+     .help = "length of a clock: «every N» mini-batches, «N per epoch», or auto = when the update is large enough"},
     {"sync.pull", TR_KIND_CHOICE, AT(sync.pull), "every", .words = TR_WORDS("every", "stale"),
-     .help = "parameters are read every clock, or only when those at hand are older than the staleness allows"},
+     .help = "read parameters in every clock, or only when the local values are older than the staleness permits"},
     {"sync.weight", TR_KIND_CHOICE, AT(sync.weight), "sum", .words = TR_WORDS("sum", "con", "dyn", "auto"),
-     .help = "what updates count: all fully, all 1/groups (con), by their staleness (dyn), or by how much they "
-             "agree (auto)"},
+     .help = "weight of updates: 1 (sum), 1/groups (con), by staleness (dyn), or by the agreement of updates (auto)"},
     {"sync.global_rate", TR_KIND_REAL, AT(sync.global_rate), "1/groups", .above = true,
      .words = TR_WORDS("1/groups"), .may_change = true,
-     .help = "con: factor on every update"},
+     .help = "con: factor of every update"},
     {"sync.stable", TR_KIND_BOOL, AT(sync.stable), "no",
      .help = "dyn: read the same version from all servers"},
     {"sync.race", TR_KIND_CHOICE, AT(sync.race), "chunk", .words = TR_WORDS("chunk", "atomic", "none"),
-     .help = "how workers of a node change one local model: with a lock for each chunk, each number atomically, or "
-             "without regard for each other, so that updates can be lost"},
+     .help = "how workers of a node change one local model: with a lock per chunk, each number atomically, or without "
+             "synchronisation, which may lose updates"},
 
     {"local.model", TR_KIND_CHOICE, AT(local.model), "integral", .words = TR_WORDS("integral", "demand"),
      .may_change = true,
-     .help = "the whole model is fetched at once, or each chunk when it is first needed"},
+     .help = "integral: the whole model is fetched at the begin of a stage; demand: each chunk on its first use"},
     {"local.chunk", TR_KIND_INTEGER, AT(local.chunk), "1024", .least = 1, .most = 1073741824, .may_change = true,
-     .help = "parameters in one chunk"},
+     .help = "parameters per chunk"},
     {"local.memory", TR_KIND_BYTES, AT(local.memory), "0", .may_change = true,
-     .help = "bytes of a node's local model that are held in memory, the rest on its disk; 0 = no limit"},
+     .help = "bytes of a node's local model in memory, the rest on its disk; 0 = unlimited"},
     {"local.replace", TR_KIND_CHOICE, AT(local.replace), "lru", .words = TR_WORDS("lru", "fifo", "random"),
      .may_change = true,
-     .help = "which chunk makes room when memory is full: the one longest unused, the oldest, or any"},
+     .help = "chunk to evict when memory is full: the least recently used, the oldest, or a random one"},
 
     {"experiment.slow", TR_KIND_REAL, AT(experiment.slow), "0", .most = 1, .may_change = true,
-     .help = "part of the workers that are slowed down"},
+     .help = "fraction of the workers that are slowed down"},
     {"experiment.level", TR_KIND_REAL, AT(experiment.level), "1", .least = 1, .may_change = true,
-     .help = "how many times longer a clock takes them"},
+     .help = "factor by which their clocks are longer"},
     {"experiment.kind", TR_KIND_CHOICE, AT(experiment.kind), "compute", .words = TR_WORDS("compute", "network"),
      .may_change = true,
-     .help = "they wait in proportion to their computing, or to their pulling and pushing"},
+     .help = "they wait in proportion to their computation, or to their pulls and pushes"},
     {"experiment.clock", TR_KIND_REAL, AT(experiment.clock), "0", .may_change = true,
-     .help = "seconds that a clock takes every worker at least, the slow ones level times that; so that a few cores "
-             "do for many workers"},
+     .help = "minimum seconds per clock of every worker, times the level for slow ones, so that few cores can simulate many "
+             "workers"},
 
     {"report.every", TR_KIND_INTEGER, AT(report.every), "1", .least = 1, .most = ANY_COUNT, .may_change = true,
      .help = "epochs between two evaluations"},
     {"report.progress", TR_KIND_CHOICE, AT(report.progress), "auto", .words = TR_WORDS("auto", "yes", "no"),
      .may_change = true,
-     .help = "a table as the run goes; auto = a table on a terminal, else plain lines; no = only errors"},
+     .help = "progress output; auto = a table on a terminal, otherwise plain lines; no = errors only"},
 
     {"checkpoint.every", TR_KIND_PACE, AT(checkpoint.every), "5min", .may_change = true,
-     .help = "how often one is written: a time with its unit (ms, s, min, h, d), or a number of clocks"},
+     .help = "interval of checkpoints: a time with unit (ms, s, min, h, d), or a number of clocks"},
     {"checkpoint.keep", TR_KIND_INTEGER, AT(checkpoint.keep), "3", .least = 1, .may_change = true,
-     .help = "how many are kept, the newest"},
+     .help = "number of checkpoints that are kept"},
     {"checkpoint.to", TR_KIND_TEXT, AT(checkpoint.to), "", .may_change = true,
-     .help = "folder for them; empty = checkpoints in the output"},
+     .help = "folder of checkpoints; empty = checkpoints in the output folder"},
     {"checkpoint.max_time", TR_KIND_TIME, AT(checkpoint.max_time), "no", .may_change = true,
-     .help = "time from the start of the program until the run must have ended: shortly before, a checkpoint is written "
-             "and the run stops with exit code 75; a number alone counts minutes, and 1:30:00 or 1-12 (days-hours) is as "
-             "Slurm has it; trireme train --max-time sets it"},
+     .help = "time limit from the start of the program: shortly before it a checkpoint is written and the run stops with exit "
+             "code 75; a number without unit is minutes, and 1:30:00 and 1-12 (days-hours) are accepted as in Slurm; also set by "
+             "trireme train --max-time"},
     {"checkpoint.memory", TR_KIND_PACE, AT(checkpoint.memory), "no", .may_change = true,
-     .help = "how often one is taken into memory of this node and others, which costs no disk"},
+     .help = "interval of copies in the memory of this node and others, which do not use the disk"},
     {"checkpoint.copies", TR_KIND_INTEGER, AT(checkpoint.copies), "1", .least = 1, .most = ANY_INT, .may_change = true,
-     .help = "other nodes that have a copy of what a node has in memory"},
+     .help = "number of other nodes with a copy of a node's state"},
 };
 
 static const tr_option stage_keys[] = {
     {"stages.NAME.parallelism", TR_KIND_INTEGER, AT_STAGE(parallelism), "all", .least = 1, .most = ANY_INT,
      .words = TR_WORDS("all", "auto"), .may_change = true,
-     .help = "workers that run it: all, as many as are found to be best, or a number"},
+     .help = "number of workers of the stage: all, auto = the best number found by measurement, or a number"},
     {"stages.NAME.clocks", TR_KIND_INTEGER, AT_STAGE(clocks), "0",
-     .help = "iterations of one run of it; 0 = what the method says"},
+     .help = "iterations per run of the stage; 0 = chosen by the method"},
     {"stages.NAME.servers", TR_KIND_INTEGER, AT_STAGE(servers), "0", .most = ANY_INT, .may_change = true,
-     .help = "servers that the tables move to before it begins; 0 = they stay where they are"},
+     .help = "number of servers that the tables move to before the stage; 0 = unchanged"},
 };
 
 static const tr_option task_keys[] = {
     {"tasks.NAME.after", TR_KIND_NAMES, AT_TASK(after), "",
-     .help = "tasks that must be done before it starts"},
+     .help = "tasks that must be complete before this one starts"},
     {"tasks.NAME.priority", TR_KIND_REAL, AT_TASK(priority), "0", .least = -INFINITY, .may_change = true,
-     .help = "of tasks that could start, the one with the highest goes first"},
+     .help = "of tasks that can start, the one with the highest priority starts first"},
     {"tasks.NAME.ranks", TR_KIND_INTEGER, AT_TASK(ranks), "0", .most = ANY_INT, .may_change = true,
-     .help = "ranks that it runs on; 0 = all that are free when it starts"},
+     .help = "number of ranks; 0 = all that are free when it starts"},
     {"tasks.NAME.run", TR_KIND_CHOICE, AT_TASK(run), "train", .words = TR_WORDS("train", "average", "best"),
-     .help = "train a model, or evaluate the mean of what the models of the tasks in `after` predict on data.test; or "
-             "best: train, but only if the tasks in `after` have done better than those of the job's other tasks that run best"},
+     .help = "train: train a model; average: evaluate the mean prediction of the models of the tasks in `after` on data.test; "
+             "best: train, but only if the tasks in `after` are better than those of the other tasks with run best"},
     {"tasks.NAME.best", TR_KIND_INTEGER, AT_TASK(best), "0", .most = ANY_INT,
-     .help = "begins only if the one task that it comes after is among so many best, by data.test, of all that such tasks come "
-             "after; otherwise it is not run"},
+     .help = "run only if the one task in `after` is among this number of best ones, by data.test, of all tasks that such tasks "
+             "depend on; otherwise skip"},
 };
 /* clang-format on */
 
@@ -328,7 +325,7 @@ const struct tr_model_class *tr_model_class_of_format(const char *format)
     return NULL;
 }
 
-/* What stands behind section.WORD. in the name, or the name itself. */
+/* Returns the part of a name after section.WORD., or the name itself. */
 static const char *behind_word(const char *name, const char *section)
 {
     size_t length = strlen(section);
@@ -346,7 +343,7 @@ static const tr_option *find_in(enum tr_job_table table, const char *name, bool 
     return NULL;
 }
 
-/* Of the engine's keys, as named in the tables or with names of tasks and stages. */
+/* Finds a key of the engine, as named in the tables or with names of tasks and stages. */
 static const tr_option *find_of_engine(const char *name)
 {
     const char *in_task = behind_word(name, "tasks"), *in_stage = behind_word(in_task, "stages");
@@ -395,8 +392,7 @@ bool tr_job_among(const char *words, const char *word)
 
 /* ---- suggesting ---- */
 
-/* How far apart, or SIZE_MAX when more than a third of what was written would have to change: further
- * away, a suggestion only puzzles. */
+/* Edit distance, or SIZE_MAX if more than a third of the written name would change: such suggestions are not useful. */
 static size_t distance(const char *written, const char *meant)
 {
     size_t edits = tr_edit_distance(written, meant);
@@ -409,7 +405,7 @@ static const char *without_section(const char *name)
     return dot ? dot + 1 : name;
 }
 
-/* The right key in the wrong section, or in none, is a mistake like any other. */
+/* Compares whole names, and names without section: the right key in the wrong section counts as one more edit. */
 static size_t key_distance(const char *written, const char *meant)
 {
     size_t whole = distance(written, meant);
@@ -441,8 +437,8 @@ static void consider_table(struct best *best, enum tr_job_table table, const cha
     consider_keys(best, tr_job_tables[table].key, tr_job_tables[table].n, written, prefix);
 }
 
-/* Splits what looks like section.WORD.rest, and changes rest to begin with the section instead of its prefix:
- * «stage.full.clock» to «stages.full.» and «stages.clock». */
+/* Splits a name that resembles section.WORD.rest into a prefix and the section with the rest: «stage.full.clock» into
+ * «stages.full.» and «stages.clock». */
 static bool split_named(const char *written, const char *section, struct tr_job_name *prefix,
                         struct tr_job_name *rest)
 {
@@ -455,7 +451,7 @@ static bool split_named(const char *written, const char *section, struct tr_job_
     return true;
 }
 
-/* The table's keys are called stages.NAME.key, to be compared as stages.key. */
+/* Keys of the table are named stages.NAME.key and compared as stages.key. */
 static void consider_named(struct best *best, enum tr_job_table table, const char *written,
                            const char *prefix)
 {
@@ -467,7 +463,7 @@ static void consider_named(struct best *best, enum tr_job_table table, const cha
     }
 }
 
-/* What people look for in a stage, and the whole task has. */
+/* Keys of the whole task that users look for in a stage. */
 static void consider_whole_task(struct best *best, const char *written, const char *prefix)
 {
     if (!strcmp(written, "stages.priority"))
@@ -475,7 +471,7 @@ static void consider_whole_task(struct best *best, const char *written, const ch
     if (!strcmp(written, "stages.consistency")) consider(best, 0, prefix, "sync.mode");
 }
 
-/* Of keys that a task and the whole job have. */
+/* Considers keys that a task and the whole job have. */
 static void consider_job(struct best *best, const struct tr_model_class *class, const char *written,
                          const char *prefix)
 {

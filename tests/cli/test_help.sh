@@ -13,6 +13,8 @@ expect 0 "sigma, optimizer" help job
 expect 0 "solve.rate" help job all
 expect 0 "solve.rate" help job solve
 expect 0 "solve.rate" help job solve.rate
+# the longest help is complete
+expect 0 "weights of scaled" help job data.scale
 expect 0 "solve.rate" help solve.rate
 expect 0 "stages.NAME.parallelism" help job stages
 expect 0 "tasks.NAME.after" help job tasks
@@ -43,7 +45,7 @@ for columns in 60 80 110; do
     [ "$(grep -c '^  [a-z]*\.[a-z_.A-Z]* ' all)" -gt 100 ] || fail "help job all: lacks keys"
 done
 COLUMNS=80 PAGER='sed s/^/paged:/' script -qc "$trireme help job sync" typescript >/dev/null </dev/null
-grep -q '^paged:sync: how far' typescript || fail "no pager: $(head -3 typescript)"
+grep -q '^paged:sync: consistency' typescript || fail "no pager: $(head -3 typescript)"
 
 # nothing that is said on a terminal is wider than it: lines that tmux has wrapped are fewer when it joins them
 if command -v tmux >/dev/null; then
