@@ -66,26 +66,26 @@ START_TEST(a_damaged_forest_is_refused)
     struct file f = sound;
     ck_ok(read_back(&f));
     f.child[2] = 0;
-    ck_fails(read_back(&f), TR_ERR_DATA, "a child does not stand behind its parent");
+    ck_fails(read_back(&f), TR_ERR_DATA, "a child does not follow its parent");
     f.child[2] = 2;
-    ck_fails(read_back(&f), TR_ERR_DATA, "a child does not stand behind its parent");
+    ck_fails(read_back(&f), TR_ERR_DATA, "a child does not follow its parent");
     f.child[2] = NODES - 1;
-    ck_fails(read_back(&f), TR_ERR_DATA, "a child does not stand behind its parent");
+    ck_fails(read_back(&f), TR_ERR_DATA, "a child does not follow its parent");
     f = sound;
     f.feature[0] = COLUMNS;
-    ck_fails(read_back(&f), TR_ERR_DATA, "a feature that there is not");
+    ck_fails(read_back(&f), TR_ERR_DATA, "a column that does not exist");
     f = sound;
     f.number[0] = NAN;
-    ck_fails(read_back(&f), TR_ERR_DATA, "not a number");
+    ck_fails(read_back(&f), TR_ERR_DATA, "NaN");
     f = sound;
     f.begin[1] = NODES - 1;
     ck_fails(read_back(&f), TR_ERR_DATA, "tree_begin");
     f = sound;
     f.columns = 0;
-    ck_fails(read_back(&f), TR_ERR_DATA, "do not fit");
+    ck_fails(read_back(&f), TR_ERR_DATA, "do not match");
     f = sound;
     f.outputs = 2;
-    ck_fails(read_back(&f), TR_ERR_DATA, "do not fit");
+    ck_fails(read_back(&f), TR_ERR_DATA, "do not match");
 }
 END_TEST
 

@@ -390,186 +390,259 @@ static int text_write(const struct tr_trees *m, const char *folder, const char *
     return status;
 }
 
-static int text_write_all(const struct tr_trees *m, const char *folder)
+static int text_write_both(const struct tr_trees *m)
 {
+    const char *folder;
+    TR_TRY(tr_job_string(m->job, "output", &folder));
     TR_TRY(text_write(m, folder, "model.txt", lightgbm_write));
     return text_write(m, folder, "model.json", xgboost_write);
 }
 
-/* ================ model.h5 ================ */
+/* ================ members ================ */
 
-/* Trees in a file, and what they are asked there.
- *
- * model.h5 has a number for each node of all trees, one tree after the other: /feature (of a leaf 2^32 - 1), /child (the left one,
- * counted from the tree's first node; the right one follows), /number (rows of at most this go left; of a leaf what it adds),
- * /missing_left, /gain and /weight; where columns are categories, /column_values has how many values each has, 0 of numbers, and
- * values /category[category_begin[i]] .. go left at node i, all others right; /tree_begin says where trees begin, tree t being of output t modulo outputs; /base has what
- * the trees of each output are added to, /labels the labels of classes.
- */
+/* The nodes of all trees as arrays, one after the other, in the order of trees. The member list below explains them. */
+struct node_arrays {
+    uint64_t *begin;
+    uint32_t *feature, *child;
+    float *number, *gain, *weight;
+    uint8_t *missing_left;
+    bool categorical;    /* some columns are categories */
+    uint64_t categories; /* length of category */
+    uint64_t *category_begin;
+    uint32_t *category;
+};
+
+static void arrays_free(struct node_arrays *a)
+{
+    void *arrays[] = {a->begin,  a->feature,      a->child,          a->number,  a->gain,
+                      a->weight, a->missing_left, a->category_begin, a->category};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+}
+
+/* An array of the model. */
+struct member {
+    const char *name;
+    enum tr_field_type type;
+    uint64_t n;   /* 0: the model does not have it */
+    void *values; /* address of the pointer to the array */
+    const char *meaning;
+};
+typedef int member_fn(void *to, const struct member *member);
+
+static const struct {
+    size_t bytes;
+    enum tr_dtype dtype; /* in checkpoints; bytes are stored as words */
+} member_types[] = {
+    [TR_FIELD_F32] = {4, TR_F32}, [TR_FIELD_F64] = {8, TR_F64}, [TR_FIELD_U8] = {1, TR_I32},
+    [TR_FIELD_U32] = {4, TR_I32}, [TR_FIELD_U64] = {8, TR_I64},
+};
+
+/* Calls visit() for each array of the model. model.h5, checkpoints and the broadcast of model.init follow from this list. The
+ * sizes must be known. */
+static int members_visit(struct tr_trees *m, struct node_arrays *a, member_fn *visit, void *to)
+{
+    uint64_t trees = m->forest.trees, nodes = m->forest.nodes;
+    const struct member list[] = {
+        {"base", TR_FIELD_F64, m->outputs, &m->base,
+         "initial score of each output; tree t belongs to output t modulo outputs"},
+        {"labels", TR_FIELD_F32, m->labels, &m->label_name, "labels of the classes"},
+        {"tree_begin", TR_FIELD_U64, trees + 1, &a->begin,
+         "tree t has the nodes tree_begin[t] .. tree_begin[t + 1] - 1"},
+        {"feature", TR_FIELD_U32, nodes, &a->feature,
+         "column by which a node splits, from 0; 4294967295: leaf"},
+        {"child", TR_FIELD_U32, nodes, &a->child,
+         "left child, counted from the first node of the tree; the right child follows"},
+        {"number", TR_FIELD_F32, nodes, &a->number,
+         "threshold: smaller or equal numbers go left; leaf: value that is added to the score"},
+        {"missing_left", TR_FIELD_U8, nodes, &a->missing_left, "whether missing numbers go left"},
+        {"gain", TR_FIELD_F32, nodes, &a->gain, "gain of the split"},
+        {"weight", TR_FIELD_F32, nodes, &a->weight, "sum of the second derivatives of the training rows"},
+        {"column_values", TR_FIELD_U32, a->categorical ? m->columns : 0, &m->values,
+         "number of values of a category; 0: numeric column"},
+        {"category_begin", TR_FIELD_U64, a->categorical ? nodes + 1 : 0, &a->category_begin,
+         "node i has the values category_begin[i] .. category_begin[i + 1] - 1"},
+        {"category", TR_FIELD_U32, a->categorical ? a->categories : 0, &a->category,
+         "values of a category that go left; all others go right"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i].n > 0) TR_TRY(visit(to, &list[i]));
+    return TR_OK;
+}
+
+/* Copies the forest to arrays. */
+static int arrays_from_forest(const struct tr_trees *m, struct node_arrays *a)
+{
+    const struct tr_forest *f = &m->forest;
+    size_t n = f->nodes, capacity = 0;
+    a->categorical = m->values != NULL;
+    TR_TRY(TR_NEW(&a->begin, f->trees + 1));
+    TR_TRY(TR_NEW(&a->feature, n));
+    TR_TRY(TR_NEW(&a->child, n));
+    TR_TRY(TR_NEW(&a->number, n));
+    TR_TRY(TR_NEW(&a->gain, n));
+    TR_TRY(TR_NEW(&a->weight, n));
+    TR_TRY(TR_NEW(&a->missing_left, n + 3)); /* to whole words */
+    TR_TRY(TR_NEW(&a->category_begin, n + 1));
+    for (size_t t = 0; t < f->trees; t++) a->begin[t + 1] = f->begin[t + 1];
+    for (size_t i = 0; i < n; i++) {
+        const struct tr_node *node = &f->node[i];
+        bool category = node->flags & TR_NODE_CATEGORY;
+        a->feature[i] = node->feature;
+        a->child[i] = node->child;
+        a->number[i] = category ? 0 : node->number;
+        a->missing_left[i] = node->flags & TR_NODE_MISSING_LEFT;
+        a->gain[i] = f->note[i].gain;
+        a->weight[i] = f->note[i].weight;
+        for (uint32_t value = 0; category && value < 32 * (node->flags >> TR_NODE_SET_WORDS); value++) {
+            if (!tr_node_has(f, node, value)) continue;
+            TR_TRY(TR_GROW(&a->category, &capacity, (size_t)a->categories + 1));
+            a->category[a->categories++] = value;
+        }
+        a->category_begin[i + 1] = a->categories;
+    }
+    return TR_OK;
+}
+
 static int model_refuse(const char *what)
 {
     return tr_fail(TR_ERR_DATA, "model.h5: %s", what);
 }
 
-/* A child stands behind its parent, so there is an end to every way down. */
+/* Replaces the forest by the arrays. */
+static int arrays_to_forest(struct tr_trees *m, const struct node_arrays *a)
+{
+    struct tr_forest *f = &m->forest;
+    size_t n = f->nodes;
+    f->set_words = 0;
+    TR_TRY(TR_GROW(&f->begin, &f->begin_capacity, f->trees + 1));
+    TR_TRY(TR_GROW(&f->node, &f->node_capacity, n));
+    TR_TRY(TR_GROW(&f->note, &f->note_capacity, n));
+    memcpy(f->begin, a->begin, (f->trees + 1) * sizeof *f->begin);
+    for (size_t i = 0; i < n; i++) {
+        f->node[i] = (struct tr_node){.feature = a->feature[i],
+                                      .child = a->child[i],
+                                      .number = a->number[i],
+                                      .flags = a->missing_left[i] ? TR_NODE_MISSING_LEFT : 0};
+        f->note[i] = (struct tr_node_note){a->gain[i], a->weight[i]};
+    }
+    for (size_t i = 0; i < n && a->categorical; i++) {
+        uint64_t begin = a->category_begin[i], end = a->category_begin[i + 1];
+        if (begin > end || end > a->categories) return model_refuse("category_begin is not ascending");
+        if (begin == end) continue;
+        if (f->node[i].feature >= m->columns) return model_refuse("a leaf has values of a category");
+        for (uint64_t k = begin; k < end; k++)
+            if (a->category[k] >= m->values[f->node[i].feature])
+                return model_refuse("a node splits by a value that its column does not have");
+        TR_TRY(tr_forest_add_set(f, a->category + begin, (size_t)(end - begin), &f->node[i]));
+    }
+    return TR_OK;
+}
+
+/* ---- checkpoints ---- */
+
+static int member_keep(void *to, const struct member *member)
+{
+    tr_snapshot *s = to;
+    void **values = member->values;
+    size_t bytes = member_types[member->type].bytes, n = (size_t)member->n;
+    if (bytes == 1) n = (n + 3) / 4, bytes = 4;
+    if (tr_snapshot_restores(s)) {
+        free(*values);
+        TR_TRY(tr_new(values, n, bytes, member->name));
+    }
+    return tr_snapshot_common(s, member->name, member_types[member->type].dtype, n, *values);
+}
+
+int tr_trees_keep(struct tr_trees *m, tr_snapshot *s)
+{
+    struct node_arrays a = {0};
+    bool restores = tr_snapshot_restores(s);
+    int status = restores ? TR_OK : arrays_from_forest(m, &a);
+    int64_t size[3] = {(int64_t)m->forest.trees, (int64_t)m->forest.nodes, (int64_t)a.categories};
+    if (status == TR_OK) status = tr_snapshot_common(s, "sizes", TR_I64, 3, size);
+    a.categorical = m->values != NULL;
+    m->forest.trees = (size_t)size[0];
+    m->forest.nodes = (size_t)size[1];
+    a.categories = (uint64_t)size[2];
+    if (status == TR_OK) status = members_visit(m, &a, member_keep, s);
+    if (status == TR_OK && restores) status = arrays_to_forest(m, &a);
+    arrays_free(&a);
+    return status;
+}
+
+/* ---- model.init ---- */
+
+static int member_broadcast(void *to, const struct member *member)
+{
+    const struct tr_trees *m = to;
+    void **values = member->values;
+    size_t bytes = member_types[member->type].bytes, n = (size_t)member->n;
+    TR_TRY(tr_agree(m->tr, *values ? TR_OK : tr_new(values, n, bytes, member->name)));
+    return tr_broadcast(m->tr, TR_SET_ALL, 0, *values, n * bytes);
+}
+
+int tr_trees_broadcast(struct tr_trees *m)
+{
+    struct node_arrays a = {0};
+    bool root = tr_rank(m->tr) == 0;
+    int status = tr_agree(m->tr, root ? arrays_from_forest(m, &a) : TR_OK);
+    uint64_t size[3] = {m->forest.trees, m->forest.nodes, a.categories};
+    if (status == TR_OK) status = tr_broadcast(m->tr, TR_SET_ALL, 0, size, sizeof size);
+    a.categorical = m->values != NULL;
+    m->forest.trees = (size_t)size[0];
+    m->forest.nodes = (size_t)size[1];
+    a.categories = size[2];
+    if (status == TR_OK) status = members_visit(m, &a, member_broadcast, m);
+    if (status == TR_OK) status = tr_agree(m->tr, root ? TR_OK : arrays_to_forest(m, &a));
+    arrays_free(&a);
+    return status;
+}
+
+/* ---- model.h5 ---- */
+
+/* Checks the trees of a file. Every child must have a larger index than its parent, so that each path ends. */
 static int model_check_trees(const struct tr_trees *m)
 {
     const struct tr_forest *f = &m->forest;
     if (f->begin[0] != 0 || f->begin[f->trees] != f->nodes)
-        return model_refuse("tree_begin does not fit the nodes");
+        return model_refuse("tree_begin does not match the number of nodes");
     for (size_t t = 0; t < f->trees; t++) {
         if (f->begin[t] >= f->begin[t + 1] || f->begin[t + 1] > f->nodes)
-            return model_refuse("tree_begin does not ascend");
+            return model_refuse("tree_begin is not ascending");
         const struct tr_node *node = f->node + f->begin[t];
         size_t n = (size_t)(f->begin[t + 1] - f->begin[t]);
         for (size_t i = 0; i < n; i++) {
             if (!(node[i].flags & TR_NODE_CATEGORY) && isnan(node[i].number))
-                return model_refuse("a number of a node is not a number");
+                return model_refuse("the number of a node is NaN");
             if (node[i].feature == (uint32_t)TR_LEAF) continue;
             if (node[i].feature >= m->columns)
-                return model_refuse("a node splits by a feature that there is not");
+                return model_refuse("a node splits by a column that does not exist");
             if (node[i].child <= i || node[i].child + (size_t)1 >= n)
-                return model_refuse("a child does not stand behind its parent");
+                return model_refuse("a child does not follow its parent");
         }
     }
     return TR_OK;
 }
 
-static int model_check_head(const struct tr_trees *m)
+static int member_field(void *to, const struct member *member)
 {
-    bool classes = tr_trees_classify(m);
-    if (m->columns == 0 || m->columns >= UINT32_MAX || m->outputs == 0 || m->outputs > 100000 ||
-        m->forest.trees % m->outputs != 0 || m->forest.nodes >= UINT32_MAX)
-        return model_refuse("its sizes do not fit each other");
-    if (classes && m->labels != (m->outputs > 1 ? m->outputs : 2))
-        return model_refuse("there are not as many labels as outputs");
-    return TR_OK;
+    return tr_field_array(to, member->name, member->type, member->n, 0, member->meaning, member->values);
 }
 
-/* What the file has of nodes, as it has it. */
-struct columns {
-    uint32_t *feature, *child;
-    float *number, *gain, *weight;
-    uint8_t *missing_left;
-    uint64_t *category_begin, categories; /* nodes + 1 of them, if columns are categories */
-    uint32_t *category;
-};
-
-static void columns_free(struct columns *c)
+int tr_trees_fields(void *model, tr_fields *f)
 {
-    void *arrays[] = {c->feature, c->child,        c->number,         c->gain,
-                      c->weight,  c->missing_left, c->category_begin, c->category};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-}
-
-/* The values that go left, node by node. */
-static int columns_from_sets(const struct tr_forest *f, struct columns *c)
-{
-    size_t capacity = 0;
-    TR_TRY(TR_NEW(&c->category_begin, f->nodes + 1));
-    for (size_t i = 0; i < f->nodes; i++) {
-        const struct tr_node *node = &f->node[i];
-        uint32_t words = node->flags & TR_NODE_CATEGORY ? node->flags >> TR_NODE_SET_WORDS : 0;
-        for (uint32_t value = 0; value < 32 * words; value++) {
-            if (!tr_node_has(f, node, value)) continue;
-            TR_TRY(TR_GROW(&c->category, &capacity, (size_t)c->categories + 1));
-            c->category[c->categories++] = value;
-        }
-        c->category_begin[i + 1] = c->categories;
-    }
-    return TR_OK;
-}
-
-static int columns_to_sets(const struct tr_trees *m, const struct columns *c, struct tr_forest *f)
-{
-    for (size_t i = 0; i < f->nodes; i++) {
-        uint64_t begin = c->category_begin[i], end = c->category_begin[i + 1];
-        if (begin > end || end > c->categories) return model_refuse("category_begin does not ascend");
-        if (begin == end) continue;
-        if (f->node[i].feature >= m->columns) return model_refuse("a leaf has values of a category");
-        for (uint64_t k = begin; k < end; k++)
-            if (c->category[k] >= m->values[f->node[i].feature])
-                return model_refuse("a node splits by a value that its column does not have");
-        TR_TRY(tr_forest_add_set(f, c->category + begin, (size_t)(end - begin), &f->node[i]));
-    }
-    return TR_OK;
-}
-
-static int columns_from_forest(const struct tr_forest *f, struct columns *c)
-{
-    size_t n = f->nodes;
-    TR_TRY(TR_NEW(&c->feature, n));
-    TR_TRY(TR_NEW(&c->child, n));
-    TR_TRY(TR_NEW(&c->number, n));
-    TR_TRY(TR_NEW(&c->gain, n));
-    TR_TRY(TR_NEW(&c->weight, n));
-    TR_TRY(TR_NEW(&c->missing_left, n));
-    for (size_t i = 0; i < n; i++) {
-        c->feature[i] = f->node[i].feature;
-        c->child[i] = f->node[i].child;
-        c->number[i] = f->node[i].flags & TR_NODE_CATEGORY ? 0 : f->node[i].number;
-        c->missing_left[i] = f->node[i].flags & TR_NODE_MISSING_LEFT;
-        c->gain[i] = f->note[i].gain;
-        c->weight[i] = f->note[i].weight;
-    }
-    return TR_OK;
-}
-
-static int columns_to_forest(const struct columns *c, struct tr_forest *f)
-{
-    TR_TRY(TR_NEW(&f->node, f->nodes));
-    TR_TRY(TR_NEW(&f->note, f->nodes));
-    for (size_t i = 0; i < f->nodes; i++) {
-        f->node[i] = (struct tr_node){.feature = c->feature[i],
-                                      .child = c->child[i],
-                                      .number = c->number[i],
-                                      .flags = c->missing_left[i] ? TR_NODE_MISSING_LEFT : 0};
-        f->note[i] = (struct tr_node_note){c->gain[i], c->weight[i]};
-    }
-    return TR_OK;
-}
-
-static int fields_of_nodes(struct tr_trees *m, tr_fields *f, struct columns *c)
-{
-    uint64_t nodes = m->forest.nodes;
-    TR_TRY(tr_field_array(f, "tree_begin", TR_FIELD_U64, m->forest.trees + 1, 0,
-                          "tree t has the nodes from here to the next", &m->forest.begin));
-    TR_TRY(tr_field_array(f, "feature", TR_FIELD_U32, nodes, 0,
-                          "that a node splits by, from 0; 4294967295: it is a leaf", &c->feature));
-    TR_TRY(tr_field_array(f, "child", TR_FIELD_U32, nodes, 0,
-                          "the left one, counted from the tree's first node; the right one follows it",
-                          &c->child));
-    TR_TRY(tr_field_array(f, "number", TR_FIELD_F32, nodes, 0,
-                          "rows of at most this go left; of a leaf: what it adds", &c->number));
-    TR_TRY(tr_field_array(f, "missing_left", TR_FIELD_U8, nodes, 0, "whether rows without a number go left",
-                          &c->missing_left));
-    TR_TRY(tr_field_array(f, "gain", TR_FIELD_F32, nodes, 0, "of the split", &c->gain));
-    return tr_field_array(f, "weight", TR_FIELD_F32, nodes, 0,
-                          "the sum of the second derivatives of the node's rows", &c->weight);
-}
-
-static int fields_of_categories(struct tr_trees *m, tr_fields *f, struct columns *c)
-{
-    if (tr_fields_read(f) ? !tr_fields_have(f, "categories") : !m->values) return TR_OK;
-    TR_TRY(tr_field_count(f, "categories", &c->categories));
-    TR_TRY(tr_field_array(f, "column_values", TR_FIELD_U32, m->columns, 0,
-                          "how many values the category of a column has, 0 of numbers", &m->values));
-    TR_TRY(tr_field_array(f, "category_begin", TR_FIELD_U64, m->forest.nodes + 1, 0,
-                          "node i has the values from here to the next", &c->category_begin));
-    if (c->categories == 0) return TR_OK; /* none is good for a split */
-    return tr_field_array(f, "category", TR_FIELD_U32, c->categories, 0,
-                          "values of the column that go left at a node; all others go right", &c->category);
-}
-
-static int fields_of_head(struct tr_trees *m, tr_fields *f)
-{
+    struct tr_trees *m = model;
+    struct node_arrays a = {0};
+    bool reads = tr_fields_read(f);
     uint64_t trees = m->forest.trees, nodes = m->forest.nodes, label_column = (uint64_t)m->label_column;
     char *objective = m->loss ? (char *)(uintptr_t)m->loss->objective : NULL;
+    m->best = m->last.objective;
+    if (!reads) TR_TRY(tr_model_tell(m->tr, 1, &m->best));
     TR_TRY(tr_field_text(f, "objective", &objective));
-    if (tr_fields_read(f)) {
+    if (reads) {
         m->loss = tr_loss_of_objective(objective);
         free(objective);
-        if (!m->loss) return model_refuse("its objective is unknown");
+        if (!m->loss) return model_refuse("unknown objective");
     }
     TR_TRY(tr_field_count(f, "trees", &trees));
     TR_TRY(tr_field_count(f, "nodes", &nodes));
@@ -583,36 +656,17 @@ static int fields_of_head(struct tr_trees *m, tr_fields *f)
     m->forest.trees = (size_t)trees;
     m->forest.nodes = (size_t)nodes;
     m->label_column = (int64_t)label_column;
-    return model_check_head(m);
-}
-
-static int text_write_both(const struct tr_trees *m)
-{
-    const char *folder;
-    if (tr_rank(m->tr) != 0) return TR_OK;
-    TR_TRY(tr_job_string(m->job, "output", &folder));
-    return text_write_all(m, folder);
-}
-
-int tr_trees_fields(void *model, tr_fields *f)
-{
-    struct tr_trees *m = model;
-    struct columns c = {0};
-    m->best = m->last.objective;
-    if (!tr_fields_read(f)) TR_TRY(tr_model_tell(m->tr, 1, &m->best));
-    TR_TRY(fields_of_head(m, f));
-    TR_TRY(tr_field_array(f, "base", TR_FIELD_F64, m->outputs, 0, "what the trees of an output are added to",
-                          &m->base));
-    if (m->labels > 0)
-        TR_TRY(tr_field_array(f, "labels", TR_FIELD_F32, m->labels, 0, "of classes", &m->label_name));
-    int status = tr_fields_read(f) ? TR_OK : columns_from_forest(&m->forest, &c);
-    if (status == TR_OK && !tr_fields_read(f) && m->values) status = columns_from_sets(&m->forest, &c);
-    if (status == TR_OK) status = fields_of_nodes(m, f, &c);
-    if (status == TR_OK) status = fields_of_categories(m, f, &c);
-    if (status == TR_OK && tr_fields_read(f)) status = columns_to_forest(&c, &m->forest);
-    if (status == TR_OK && tr_fields_read(f) && m->values) status = columns_to_sets(m, &c, &m->forest);
-    if (status == TR_OK && tr_fields_read(f)) status = model_check_trees(m);
-    if (status == TR_OK && !tr_fields_read(f)) status = text_write_both(m);
-    columns_free(&c);
-    return status;
+    if (m->columns == 0 || m->columns >= UINT32_MAX || m->outputs == 0 || m->outputs > 100000 ||
+        trees % m->outputs != 0 || nodes >= UINT32_MAX)
+        return model_refuse("trees, nodes, outputs and columns do not match");
+    if (tr_trees_classify(m) && m->labels != (m->outputs > 1 ? m->outputs : 2))
+        return model_refuse("labels_known does not match outputs");
+    int status = reads ? TR_OK : arrays_from_forest(m, &a);
+    if (reads) a.categorical = tr_fields_have(f, "categories");
+    if (status == TR_OK && a.categorical) status = tr_field_count(f, "categories", &a.categories);
+    if (status == TR_OK) status = members_visit(m, &a, member_field, f);
+    if (status == TR_OK && reads) status = arrays_to_forest(m, &a);
+    if (status == TR_OK && reads) status = model_check_trees(m);
+    arrays_free(&a);
+    return status == TR_OK && !reads && tr_rank(m->tr) == 0 ? text_write_both(m) : status;
 }

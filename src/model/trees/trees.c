@@ -81,29 +81,6 @@ static int initial_add_trees(struct tr_trees *m, const struct tr_trees *from, co
     return TR_OK;
 }
 
-static int initial_broadcast(struct tr_trees *m)
-{
-    struct tr_forest *f = &m->forest;
-    uint64_t size[3] = {f->trees, f->nodes, f->set_words};
-    TR_TRY(tr_broadcast(m->tr, TR_SET_ALL, 0, size, sizeof size));
-    f->trees = (size_t)size[0];
-    f->nodes = (size_t)size[1];
-    f->set_words = (size_t)size[2];
-    int status = TR_GROW(&f->begin, &f->begin_capacity, f->trees + 1);
-    if (status == TR_OK) status = TR_GROW(&f->node, &f->node_capacity, f->nodes);
-    if (status == TR_OK) status = TR_GROW(&f->note, &f->note_capacity, f->nodes);
-    if (status == TR_OK) status = TR_GROW(&f->set, &f->set_capacity, f->set_words);
-    TR_TRY(tr_agree(m->tr, status));
-    if (f->trees == 0) f->begin[0] = 0;
-    TR_TRY(tr_broadcast(m->tr, TR_SET_ALL, 0, f->begin, (f->trees + 1) * sizeof *f->begin));
-    TR_TRY(tr_broadcast(m->tr, TR_SET_ALL, 0, f->node, f->nodes * sizeof *f->node));
-    TR_TRY(tr_broadcast(m->tr, TR_SET_ALL, 0, f->note, f->nodes * sizeof *f->note));
-    if (f->set_words > 0) TR_TRY(tr_broadcast(m->tr, TR_SET_ALL, 0, f->set, f->set_words * sizeof *f->set));
-    TR_TRY(tr_broadcast(m->tr, TR_SET_ALL, 0, m->base, (size_t)m->outputs * sizeof *m->base));
-    m->initial = f->trees;
-    return TR_OK;
-}
-
 static int initial_read(struct tr_trees *m)
 {
     void *model = NULL;
@@ -112,7 +89,8 @@ static int initial_read(struct tr_trees *m)
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->base, (size_t)m->outputs)));
     TR_TRY(tr_model_load_coded(m->tr, m->o->init, &model, &values));
     int status = tr_agree(m->tr, model ? initial_add_trees(m, model, values) : TR_OK);
-    if (status == TR_OK) status = initial_broadcast(m);
+    if (status == TR_OK) status = tr_trees_broadcast(m);
+    m->initial = m->forest.trees;
     tr_saved_values_close(&values);
     tr_model_unload(m->tr, &model);
     if (status == TR_OK) tr_say(m->tr, "begins with:   %zu trees of %s", m->initial, m->o->init);
@@ -542,27 +520,11 @@ static int keep_scores(const struct tr_trees *m, const tr_data *data, const char
 static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
 {
     struct tr_trees *m = state;
-    struct tr_forest *f = &m->forest;
-    int64_t size[3] = {(int64_t)f->trees, (int64_t)f->nodes, (int64_t)f->set_words};
     (void)me;
     if (!tr_snapshot_restores(s)) TR_TRY(score_test(m));
     TR_TRY(tr_model_keep_evaluation(s, &m->last));
-    TR_TRY(tr_snapshot_common(s, "trees", TR_I64, 3, size));
-    if (tr_snapshot_restores(s)) {
-        TR_TRY(TR_GROW(&f->begin, &f->begin_capacity, (size_t)size[0] + 1));
-        TR_TRY(TR_GROW(&f->node, &f->node_capacity, (size_t)size[1]));
-        TR_TRY(TR_GROW(&f->note, &f->note_capacity, (size_t)size[1]));
-        TR_TRY(TR_GROW(&f->set, &f->set_capacity, (size_t)size[2]));
-        f->set_words = (size_t)size[2];
-        m->tested = f->trees = (size_t)size[0];
-        f->nodes = (size_t)size[1];
-    }
-    if (f->trees > 0) {
-        TR_TRY(tr_snapshot_common(s, "tree_begin", TR_I64, f->trees + 1, f->begin));
-        TR_TRY(tr_snapshot_common(s, "nodes", TR_I32, f->nodes * sizeof *f->node / sizeof(int32_t), f->node));
-        TR_TRY(tr_snapshot_common(s, "notes", TR_F32, f->nodes * sizeof *f->note / sizeof(float), f->note));
-    }
-    if (f->set_words > 0) TR_TRY(tr_snapshot_common(s, "sets", TR_I32, f->set_words, f->set));
+    TR_TRY(tr_trees_keep(m, s));
+    m->tested = m->forest.trees;
     float *own = m->score ? m->score + m->own_first : NULL;
     TR_TRY(keep_scores(m, m->train, "train", own, m->rows.n, s));
     if (own && m->members > 1 && tr_snapshot_restores(s)) TR_TRY(tr_trees_gather_scores(m, own, m->rows.n));

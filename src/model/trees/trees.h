@@ -334,6 +334,14 @@ void tr_grower_close(struct tr_trees *m);
 /* Adds the trees from `first` on to the scores of binned rows. */
 int tr_trees_score(const struct tr_trees *m, const struct tr_binned *rows, size_t first, float *score);
 
+/* ---- members ---- */
+
+/* Lists the members of the model in a checkpoint. */
+int tr_trees_keep(struct tr_trees *m, tr_snapshot *snapshot);
+
+/* Sends the trees and initial scores of rank 0 to all ranks. m->base must be allocated. All ranks. */
+int tr_trees_broadcast(struct tr_trees *m);
+
 /* ---- functions of the class ---- */
 
 int tr_trees_fields(void *model, tr_fields *fields);
