@@ -6,7 +6,6 @@
 
 #include "base/base.h"
 #include "model/linear/descent/blocks.h"
-#include "model/linear/descent/quadratic.h"
 
 enum { N = 40, ROWS = 25 }; /* fewer rows than columns: the Gram matrix is singular */
 

@@ -13,8 +13,8 @@
  *   dual/       a method: dual coordinate descent; shared: … of workers that share one w; mean: of w, the model; rest: rows that
  *               steps leave out; classes: … of more than two
  *   newton/     a method: Newton's; solver: its steps; rows: its passes
- *   descent/    a method: coordinate descent, for penalties with |w|₁; path: for many of them, folds: … which choose; screen: which columns matter;
- *               blocks: of them; quadratic: the minimum over one; support: over all that are not 0
+ *   descent/    a method: coordinate descent for penalties with |w|₁, with paths of penalties and cross-validation; step: its
+ *               steps; blocks: blocks of columns, and the minimum over one
  *   sgd/        methods: mini-batch gradient descent, with a rate that is found; growing: … with batches that grow; batches:
  *               of both; variance: variance reduction, its stages and its replica; steps: … its steps
  */

@@ -1,21 +1,563 @@
-/* Coordinate descent for penalties with |w|₁: proximal Newton steps (newGLMNET, Yuan, Ho and Lin 2012). A step replaces the
- * loss by its quadratic model where the weights stand, and minimises that and the penalty over the columns that matter, in
- * blocks (blocks.h): columns that are not 0, or that the gradient may soon let leave 0; a line search along the step
- * follows. Workers divide the rows. Each block's gradient is summed over them, and all minimise over the block alike, so
- * that steps and passes do not depend on how many they are.
+/* Coordinate descent for penalties with |w|₁, by proximal Newton steps (newGLMNET, Yuan, Ho and Lin 2012).
+ * A step minimises the quadratic model of the loss at the current weights, plus the penalty, over a working set of
+ * columns in blocks (blocks.h). The set has the columns that are not 0 or whose gradient could let them leave 0. A line
+ * search follows. Workers divide the rows; the gradient of each block is summed over the workers, and all of them
+ * compute the same minimum. Steps and passes therefore do not depend on the number of workers.
  *
- * The gap is proven: the losses' slopes, scaled until no column's gradient exceeds alpha, are a dual point (as in the
- * gap-safe rules of Fercoq, Gramfort and Salmon 2015). An unpenalised bias is at its minimum whenever it is computed, so the
- * slopes sum to 0, as the dual wants it. */
+ * The gap is proven: the slopes of the losses, scaled until no column's gradient exceeds alpha, are a dual point (as in
+ * the gap-safe rules of Fercoq, Gramfort and Salmon 2015). An unpenalised bias is minimised before each evaluation, so
+ * the slopes sum to 0, as the dual requires. */
+#define _GNU_SOURCE
 #include "descent.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* ---- folds ---- */
+
+/* Cross-validation over the path of penalties. Each lap trains the whole path without the rows of one fold, and
+ * measures the loss of these rows for each penalty. The final lap trains on all rows down to the chosen penalty: the
+ * largest one whose mean held-out loss is within one standard error of the least (Breiman et al. 1984). Held-out rows
+ * have weight 0. The fold of a row follows from the seed and the row number, for any number of ranks. */
+
+/* A penalty, and the held-out loss: mean and standard error over the folds. */
+struct folds_worth {
+    double l1, nonzeros, loss, error;
+};
+
+/* Number of values stored for each penalty: loss and non-zeros of each fold, and model.l1. */
+static size_t fold_numbers(const struct tr_descent_folds *f)
+{
+    return 2 * f->n + 1;
+}
+
+static double *fold_of_value(const struct tr_descent_folds *f, size_t value)
+{
+    return f->told + value * fold_numbers(f);
+}
+
+/* ---- assignment of rows to folds ---- */
+
+/* Distributes each n consecutive rows over the n folds in random order. */
+static int fold_deal(const struct tr_linear *m, const uint64_t *number)
+{
+    struct tr_descent_folds *f = &m->descent->folds;
+    uint32_t *order;
+    TR_TRY(TR_NEW(&order, f->n));
+    uint64_t drawn = UINT64_MAX;
+    for (size_t i = 0; i < m->descent->rows.n; i++) {
+        struct tr_rng rng;
+        if (number[i] / f->n != drawn) {
+            drawn = number[i] / f->n;
+            tr_rng_seed(&rng, m->seed, UINT32_MAX, drawn);
+            tr_rng_permutation(&rng, order, f->n);
+        }
+        f->of[i] = order[number[i] % f->n];
+    }
+    free(order);
+    return TR_OK;
+}
+
+/* Computes the share of the total weight outside of each fold. */
+static int fold_weigh(struct tr_linear *m)
+{
+    const struct tr_linear_descent *d = m->descent;
+    const struct tr_descent_folds *f = &d->folds;
+    for (size_t k = 0; k <= f->n; k++) f->share[k] = 0;
+    for (size_t i = 0; i < d->rows.n; i++) f->share[f->of[i]] += tr_descent_weight(d, i);
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, f->share, f->n + 1));
+    for (size_t k = 0; k <= f->n; k++) {
+        f->share[k] = 1 - f->share[k] / m->total_weight;
+        if (k < f->n && !(f->share[k] > 0 && f->share[k] < 1))
+            return tr_fail(TR_ERR_DATA, "solve.folds: fold %zu of %zu has all rows that count, or none",
+                           k + 1, f->n);
+    }
+    return TR_OK;
+}
+
+static int folds_open(const tr_worker *me, struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    struct tr_descent_folds *f = &d->folds;
+    uint64_t *number;
+    if (f->n == 0) return TR_OK;
+    TR_TRY(TR_NEW(&f->of, d->rows.n));
+    TR_TRY(TR_NEW(&f->weight, d->rows.n));
+    TR_TRY(TR_NEW(&f->share, f->n + 1));
+    TR_TRY(TR_NEW(&number, m->train->rows.n));
+    tr_data_numbers(m->train, number);
+    int status = fold_deal(m, number + tr_data_part_begin(m->train, me));
+    free(number);
+    return status == TR_OK ? fold_weigh(m) : status;
+}
+
+static void folds_hold_out(struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    struct tr_descent_folds *f = &d->folds;
+    double share = f->n > 0 ? f->share[f->lap] : 1;
+    for (size_t i = 0; i < d->rows.n && f->n > 0; i++)
+        f->weight[i] = f->of[i] == f->lap ? 0 : m->problem.weight ? m->problem.weight[d->first_row + i] : 1;
+    if (f->n > 0) d->row_weight = f->weight;
+    d->share = share;
+    d->l2 = m->l2 * m->total_weight * share;
+    d->bias_l2 = m->o->bias && m->o->bias_l2 ? d->l2 : 0;
+}
+
+/* ---- the loss of held-out rows ---- */
+
+static int folds_judge(struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    struct tr_descent_folds *f = &d->folds;
+    double sums[2] = {0, 0}, *told = fold_of_value(f, d->value);
+    for (size_t i = 0; i < d->rows.n; i++) {
+        if (f->of[i] != f->lap) continue;
+        double weight = m->problem.weight ? (double)m->problem.weight[d->first_row + i] : 1;
+        sums[0] += weight * m->loss->value(d->margin[i], (double)d->target[i], 0);
+        sums[1] += weight;
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sums, 2));
+    told[f->lap] = sums[0] / sums[1];
+    told[f->n + f->lap] = d->at.nonzeros;
+    told[2 * f->n] = d->alpha / (m->total_weight * d->share);
+    return TR_OK;
+}
+
+static struct folds_worth folds_worth(const struct tr_descent_folds *f, size_t value)
+{
+    const double *told = fold_of_value(f, value);
+    struct folds_worth worth = {.l1 = told[2 * f->n]};
+    double squares = 0, n = (double)f->n;
+    for (size_t k = 0; k < f->n; k++) worth.loss += told[k] / n, worth.nonzeros += told[f->n + k] / n;
+    for (size_t k = 0; k < f->n; k++) squares += (told[k] - worth.loss) * (told[k] - worth.loss);
+    worth.error = sqrt(squares / (n - 1) / n);
+    return worth;
+}
+
+static void folds_choose_value(struct tr_descent_folds *f, size_t values)
+{
+    struct folds_worth least = folds_worth(f, f->least = 0), at;
+    for (size_t i = 1; i < values; i++)
+        if ((at = folds_worth(f, i)).loss < least.loss) least = at, f->least = i;
+    f->chosen = 0;
+    while (folds_worth(f, f->chosen).loss > least.loss + least.error) f->chosen++;
+}
+
+/* ---- report after training: all ranks ---- */
+
+static void fold_say_value(const struct tr_linear *m, size_t value)
+{
+    const struct tr_descent_folds *f = &m->descent->folds;
+    struct folds_worth worth = folds_worth(f, value);
+    tr_say(m->tr, "  %-12.4g %10.1f   %.6g ± %.2g%s%s", worth.l1, worth.nonzeros, worth.loss, worth.error,
+           value == f->least ? "   the least" : "", value == f->chosen ? "   chosen" : "");
+}
+
+static int folds_report(struct tr_linear *m)
+{
+    enum { LINES = 20 };
+    struct tr_linear_descent *d = m->descent;
+    struct tr_descent_folds *f = &d->folds;
+    double chosen = d->chosen;
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &chosen, 1));
+    if (chosen == 0)
+        return tr_fail(TR_ERR_DIVERGED,
+                       "the folds are not done: give it more solve.epochs, or raise solve.target_gap");
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, f->told, d->values * fold_numbers(f)));
+    folds_choose_value(f, d->values);
+    tr_say(m->tr,
+           "folds:         %zu; model.l1, weights that are not 0, loss of rows held out ± standard error",
+           f->n);
+    size_t every = (d->values + LINES - 1) / LINES;
+    for (size_t i = 0; i < d->values; i++)
+        if (i % every == 0 || i == f->least || i == f->chosen) fold_say_value(m, i);
+    tr_say(m->tr, "chosen:        the largest model.l1 whose loss is within a standard error of the least");
+    struct folds_worth worth = folds_worth(f, f->chosen);
+    TR_TRY(tr_report_figure(m->tr, "chosen_l1", worth.l1));
+    TR_TRY(tr_report_figure(m->tr, "chosen_loss", worth.loss));
+    TR_TRY(tr_report_figure(m->tr, "chosen_error", worth.error));
+    worth = folds_worth(f, f->least);
+    TR_TRY(tr_report_figure(m->tr, "least_l1", worth.l1));
+    return tr_report_figure(m->tr, "least_loss", worth.loss);
+}
+
+/* ---- opening, checkpoints, closing ---- */
+
+static int folds_make(struct tr_descent_folds *f, size_t n, size_t values)
+{
+    f->n = n;
+    return TR_NEW(&f->told, n > 0 ? values * fold_numbers(f) : 0);
+}
+
+/* All workers have the same values; the first one saves them. */
+static int folds_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
+{
+    struct tr_linear_descent *d = m->descent;
+    struct tr_descent_folds *f = &d->folds;
+    bool restores = tr_snapshot_restores(snapshot), has = restores ? me->worker >= 0 : me->worker == 0;
+    double lap = (double)f->lap;
+    if (f->n == 0) return TR_OK;
+    TR_TRY(tr_snapshot_rows(snapshot, "lap", TR_F64, 1, 1, NULL, 0, has, &lap));
+    TR_TRY(
+        tr_snapshot_rows(snapshot, "folds", TR_F64, 1, d->values * fold_numbers(f), NULL, 0, has, f->told));
+    if (!restores || me->worker < 0) return TR_OK;
+    f->lap = (size_t)lap;
+    if (f->lap == f->n) folds_choose_value(f, d->values);
+    folds_hold_out(m);
+    return TR_OK;
+}
+
+static void folds_close(struct tr_descent_folds *f)
+{
+    free(f->of);
+    free(f->weight);
+    free(f->share);
+    free(f->told);
+}
+
+/* ---- the path of penalties ---- */
+
+/* The regularisation path: the first penalty is the smallest for which all weights are 0, the last one is a thousandth
+ * of it. Each penalty starts from the weights of the previous one. */
+
+static double path_alpha(const struct tr_linear *m, size_t i)
+{
+    const struct tr_linear_descent *d = m->descent;
+    const double last = 1e-3;
+    if (d->values == 0) return m->o->l1 * m->problem.n;
+    return d->share * d->first_alpha * (d->values > 1 ? pow(last, (double)i / (double)(d->values - 1)) : 1);
+}
+
+/* ---- the best penalty ---- */
+
+static int path_remember(struct tr_linear *m, double metric)
+{
+    struct tr_linear_descent *d = m->descent;
+    struct tr_descent_best *b = &d->best;
+    const struct tr_descent_set *s = &d->set;
+    free(b->key);
+    free(b->weight);
+    *b = (struct tr_descent_best){.metric = metric,
+                                  .objective = tr_descent_objective(d),
+                                  .dual = d->dual,
+                                  .bias = d->bias,
+                                  .nonzeros = d->at.nonzeros,
+                                  .value = d->value + 1};
+    TR_TRY(TR_NEW(&b->key, s->n));
+    TR_TRY(TR_NEW(&b->weight, s->n));
+    for (size_t j = 0; j < s->n; j++)
+        if (s->weight[j] != 0) b->key[b->n] = s->key[j], b->weight[b->n++] = s->weight[j];
+    return TR_OK;
+}
+
+/* Saves the weights of the penalty that the folds have chosen; without folds those with the best test metric; without
+ * test data those of the last penalty. */
+static int path_compare(struct tr_linear *m, const tr_report *report)
+{
+    struct tr_linear_descent *d = m->descent;
+    tr_report all = *report;
+    if (d->folds.n > 0) return d->value == d->folds.chosen ? path_remember(m, 0) : TR_OK;
+    if (!m->test) return path_remember(m, 0);
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, all.sum, TR_SUMS));
+    double metric = tr_linear_test_metric(m, &all);
+    bool better = tr_linear_classifies(m) ? metric > d->best.metric : metric < d->best.metric;
+    return better || d->best.value == 0 ? path_remember(m, metric) : TR_OK;
+}
+
+static void path_choose(struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    const struct tr_descent_best *b = &d->best;
+    d->chosen = true;
+    d->bias = b->bias;
+    memset(d->weight, 0, d->shared.n * sizeof *d->weight);
+    for (size_t i = 0; i < b->n; i++) {
+        uint32_t slot = tr_descent_slot(d, b->key[i]);
+        if (slot != UINT32_MAX) d->weight[slot] = b->weight[i];
+    }
+}
+
+/* ---- path.csv ---- */
+
+static void path_add(struct tr_linear *m, size_t value, double alpha, double nonzeros,
+                     const tr_evaluation *evaluation)
+{
+    m->descent->done[value] = (struct tr_descent_value){.alpha = alpha,
+                                                        .nonzeros = nonzeros,
+                                                        .objective = evaluation->objective,
+                                                        .gap = evaluation->gap,
+                                                        .metric = evaluation->metric};
+}
+
+static void path_write_value(const struct tr_linear *m, size_t i, FILE *file)
+{
+    const struct tr_linear_descent *d = m->descent;
+    const struct tr_descent_value *v = &d->done[i];
+    bool metric = tr_linear_metric(m), done = v->alpha > 0;
+    if (done) fprintf(file, "%.9g,%.0f,%.9g,%.3g", v->alpha, v->nonzeros, v->objective, fmax(v->gap, 0));
+    else fprintf(file, "%.9g,,,", folds_worth(&d->folds, i).l1); /* below the chosen penalty */
+    if (metric && done) fprintf(file, ",%.9g", v->metric);
+    else if (metric) fputc(',', file);
+    if (d->folds.n > 0) {
+        struct folds_worth worth = folds_worth(&d->folds, i);
+        fprintf(file, ",%.9g,%.9g", worth.loss, worth.error);
+    }
+    fputc('\n', file);
+}
+
+static int path_cannot_write(int status, const char *path)
+{
+    return tr_fail(status, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+static int path_write_values(const struct tr_linear *m, const char *path, FILE *file)
+{
+    const struct tr_linear_descent *d = m->descent;
+    const char *metric = tr_linear_metric(m);
+    fprintf(file, "l1,nonzeros,objective,gap%s%s%s\n", metric ? "," : "", metric ? metric : "",
+            d->folds.n > 0 ? ",held_out_loss,standard_error" : "");
+    for (size_t i = 0; i < d->values && (d->done[i].alpha > 0 || d->folds.n > 0); i++)
+        path_write_value(m, i, file);
+    return ferror(file) || fflush(file) != 0 || fsync(fileno(file)) < 0 ? path_cannot_write(TR_ERR_IO, path)
+                                                                        : TR_OK;
+}
+
+static int path_write(const struct tr_linear *m)
+{
+    const char *folder;
+    char *path, *part = NULL;
+    TR_TRY(tr_job_string(m->job, "output", &folder));
+    TR_TRY(tr_format(&path, "%s/path.csv", folder));
+    int status = tr_format(&part, "%s.part", path);
+    FILE *file = part ? fopen(part, "we") : NULL;
+    if (status == TR_OK)
+        status = file ? path_write_values(m, path, file) : path_cannot_write(TR_ERR_NO_OUTPUT, path);
+    if (file && fclose(file) != 0 && status == TR_OK) status = path_cannot_write(TR_ERR_IO, path);
+    if (status == TR_OK && rename(part, path) < 0) status = path_cannot_write(TR_ERR_IO, path);
+    if (part && status != TR_OK) unlink(part);
+    free(part);
+    free(path);
+    return status;
+}
+
+/* ---- checkpoints ---- */
+
+/* All workers have the same best weights; the first one saves them. */
+static int path_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
+{
+    struct tr_linear_descent *d = m->descent;
+    struct tr_descent_best *b = &d->best;
+    bool restores = tr_snapshot_restores(snapshot), has = restores ? me->worker >= 0 : me->worker == 0;
+    double number[7] = {b->metric,   b->objective, b->dual,         b->bias,
+                        b->nonzeros, (double)b->n, (double)b->value};
+    if (d->values == 0) return TR_OK;
+    TR_TRY(
+        tr_snapshot_common(snapshot, "path", TR_F64, d->values * sizeof *d->done / sizeof(double), d->done));
+    TR_TRY(tr_snapshot_rows(snapshot, "best", TR_F64, 1, 7, NULL, 0, has, number));
+    size_t n = has ? (size_t)number[5] : 0;
+    if (restores) {
+        free(b->key);
+        free(b->weight);
+        *b = (struct tr_descent_best){.metric = number[0],
+                                      .objective = number[1],
+                                      .dual = number[2],
+                                      .bias = number[3],
+                                      .nonzeros = number[4],
+                                      .n = n,
+                                      .value = (size_t)number[6]};
+        TR_TRY(TR_NEW(&b->key, n));
+        TR_TRY(TR_NEW(&b->weight, n));
+    }
+    TR_TRY(tr_snapshot_rows(snapshot, "best_key", TR_I64, n, 1, NULL, 0, n, b->key));
+    return tr_snapshot_rows(snapshot, "best_weight", TR_F64, n, 1, NULL, 0, n, b->weight);
+}
+
+/* ---- columns that can leave 0 ---- */
+
+/* Sums for each column, which bound its gradient wherever the objective does not exceed its first value: Σ |x|, Σ x²,
+ * gradient at the start; and the number of rows that have the column. The result of the test replaces the first sum. */
+enum { ABSOLUTES, SQUARES, GRADIENT, ENTRIES, SUMS };
+enum { STAYS = -1, LEAVES };
+
+/* Columns are accessed in random order, so their sums are prefetched this many entries ahead. */
+enum { AHEAD = 24 };
+
+static void screen_sum_columns(const struct tr_linear *m, double *sums)
+{
+    const tr_batch *rows = &m->problem.rows;
+    uint64_t end = rows->begin[rows->n];
+    for (size_t i = 0; i < rows->n; i++) {
+        double weight = tr_descent_weight(m->descent, i), slope = m->descent->model[i].slope;
+        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
+            double x = rows->value ? (double)rows->value[k] : 1, *sum = sums + (size_t)rows->column[k] * SUMS;
+            if (k + AHEAD < end) __builtin_prefetch(sums + (size_t)rows->column[k + AHEAD] * SUMS, 1);
+            sum[ABSOLUTES] += weight * fabs(x);
+            sum[SQUARES] += weight * x * x;
+            sum[GRADIENT] += slope * x;
+            sum[ENTRIES] += 1;
+        }
+    }
+}
+
+/* Returns whether the weight of a column is 0 for this alpha. |Σ x φ'| ≤ Σ |x| if |φ'| ≤ 1; and |Σ x φ'| ≤ |x| |φ'|
+ * with |φ'|² ≤ 2 L Σ φ, because φ ≥ 0 and φ'' ≤ L. */
+static bool screen_stays(const struct tr_linear *m, const double *sum, double alpha)
+{
+    double limit = sqrt(sum[SQUARES] * 2 * m->loss->most_curvature * m->descent->at.loss);
+    if (m->loss->bounded_slope) limit = fmin(limit, sum[ABSOLUTES]);
+    return limit * (1 + 1e-6) <= alpha;
+}
+
+/* Sums over the workers. The owners of the columns find those whose weights stay 0. If these columns have few of the
+ * entries, removing them is not worth a copy of the rows, and all columns are kept. */
+static int screen_columns(struct tr_linear *m, struct tr_columns *columns, double *local, double *own)
+{
+    const double few = 0.2;
+    struct tr_linear_descent *d = m->descent;
+    double most = 0, entries[2] = {0, 0}; /* of kept columns; of columns that stay 0 */
+    screen_sum_columns(m, local);
+    for (size_t j = 0; j < columns->local; j++) d->rows.entries[j] = (uint32_t)local[j * SUMS + ENTRIES];
+    TR_TRY(tr_columns_sum(columns, local, own));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, &d->at.loss, 1));
+    for (size_t j = 0; j < columns->n; j++) most = fmax(most, fabs(own[j * SUMS + GRADIENT]));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, &most, 1));
+    d->first_alpha = most;
+    double least = path_alpha(m, d->values > 0 ? d->values - 1 : 0), share = 1;
+    for (size_t k = 0; k < d->folds.n; k++) share = fmin(share, d->folds.share[k]);
+    for (size_t j = 0; j < columns->n; j++) {
+        double *sum = own + j * SUMS;
+        bool is_zero = screen_stays(m, sum, share * least);
+        entries[is_zero] += sum[ENTRIES];
+        sum[0] = is_zero ? STAYS : LEAVES;
+    }
+    TR_TRY(tr_columns_sum_parts(columns, entries, 2));
+    bool all = entries[1] < few * entries[0];
+    for (size_t j = 0; all && j < columns->n; j++) own[j * SUMS] = LEAVES;
+    return tr_columns_fetch(columns, own, local);
+}
+
+/* Removes the columns that stay 0 and renumbers the others. */
+static void screen_number_columns(struct tr_linear *m, const double *local, uint32_t *number)
+{
+    struct tr_descent_rows *to = &m->descent->rows;
+    for (size_t j = 0; j < m->train->n_keys; j++) {
+        number[j] = UINT32_MAX;
+        if (local[j * SUMS] < 0) continue;
+        m->descent->key[to->columns] = m->train->keys[j];
+        to->entries[to->columns] = to->entries[j];
+        number[j] = (uint32_t)to->columns++;
+    }
+}
+
+/* Copies the rows without the columns that stay 0. */
+static int screen_copy_rows(struct tr_linear *m, const uint32_t *number)
+{
+    const tr_batch *from = &m->problem.rows;
+    struct tr_descent_rows *to = &m->descent->rows;
+    uint64_t n = 0;
+    for (size_t j = 0; j < to->columns; j++) n += to->entries[j];
+    TR_TRY(TR_NEW(&to->own_column, n));
+    TR_TRY(TR_NEW(&to->own_value, n));
+    n = 0;
+    for (size_t i = 0; i < from->n; i++) {
+        for (uint64_t k = from->begin[i]; k < from->begin[i + 1]; k++) {
+            uint32_t j = number[from->column[k]];
+            if (j == UINT32_MAX) continue;
+            to->own_column[n] = j;
+            to->own_value[n++] = from->value ? from->value[k] : 1;
+        }
+        to->begin[i + 1] = n;
+    }
+    to->column = to->own_column;
+    to->value = to->own_value;
+    return TR_OK;
+}
+
+/* Uses the rows of the data in place if no column is removed. */
+static int screen_use_rows(struct tr_linear *m)
+{
+    const tr_batch *from = &m->problem.rows;
+    struct tr_descent_rows *to = &m->descent->rows;
+    uint64_t first = from->begin[0], n = from->begin[from->n] - first;
+    for (size_t i = 0; i <= from->n; i++) to->begin[i] = from->begin[i] - first;
+    to->column = from->column ? from->column + first : NULL;
+    to->value = from->value ? from->value + first : NULL;
+    if (from->value) return TR_OK;
+    TR_TRY(TR_NEW(&to->own_value, n));
+    for (uint64_t k = 0; k < n; k++) to->own_value[k] = 1;
+    to->value = to->own_value;
+    return TR_OK;
+}
+
+static int screen_open_rows(struct tr_linear *m, const double *local)
+{
+    uint32_t *number;
+    TR_TRY(TR_NEW(&number, m->train->n_keys));
+    screen_number_columns(m, local, number);
+    int status =
+        m->descent->rows.columns == m->train->n_keys ? screen_use_rows(m) : screen_copy_rows(m, number);
+    free(number);
+    return status;
+}
+
+/* Lists the columns that this worker reports: those of its vectors, or a share of them if all workers have the same
+ * vectors. */
+static int screen_list_columns(struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    uint64_t n = d->shared.n, rank = (uint64_t)tr_set_rank(m->tr, TR_SET_WORKERS),
+             workers = (uint64_t)tr_set_size(m->tr, TR_SET_WORKERS);
+    uint64_t first = d->shared.whole ? n * rank / workers : 0,
+             end = d->shared.whole ? n * (rank + 1) / workers : n;
+    for (uint64_t j = first; j < end; j++) d->n_mine += d->entries[j] > 0;
+    TR_TRY(TR_NEW(&d->mine, d->n_mine));
+    d->n_mine = 0;
+    for (uint64_t j = first; j < end; j++)
+        if (d->entries[j] > 0) d->mine[d->n_mine++] = (uint32_t)j;
+    return TR_OK;
+}
+
+static int screen_open_columns(struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    struct tr_columns *c = &d->shared;
+    TR_TRY(tr_columns_open(c, m->tr, d->key, d->rows.columns, m->train->columns, 1));
+    TR_TRY(TR_NEW(&d->partial, d->rows.columns));
+    TR_TRY(TR_NEW(&d->gradient, c->n));
+    TR_TRY(TR_NEW(&d->weight, c->n));
+    TR_TRY(TR_NEW(&d->entries, c->n));
+    TR_TRY(TR_NEW(&d->working, c->n));
+    for (size_t j = 0; j < d->rows.columns; j++) d->partial[j] = (double)d->rows.entries[j];
+    TR_TRY(tr_columns_sum(c, d->partial, d->entries));
+    return screen_list_columns(m);
+}
+
+static int screen_find_columns(struct tr_linear *m)
+{
+    struct tr_columns columns = {.n = 0};
+    double *local = NULL, *own = NULL;
+    struct tr_linear_descent *d = m->descent;
+    TR_TRY(TR_NEW(&d->key, m->train->n_keys));
+    TR_TRY(TR_NEW(&d->rows.entries, m->train->n_keys));
+    int status = tr_columns_open(&columns, m->tr, m->train->keys, m->train->n_keys, m->train->columns, SUMS);
+    if (status == TR_OK) status = TR_NEW(&local, columns.local * SUMS);
+    if (status == TR_OK) status = TR_NEW(&own, columns.n * SUMS);
+    if (status == TR_OK) status = screen_columns(m, &columns, local, own);
+    if (status == TR_OK) status = screen_open_rows(m, local);
+    free(local);
+    free(own);
+    tr_columns_close(&columns);
+    return status == TR_OK ? screen_open_columns(m) : status;
+}
 
 /* ---- checking ---- */
 
-static int check(const tr_job *job, const struct tr_linear_options *o)
+static int descent_check(const tr_job *job, const struct tr_linear_options *o)
 {
     if (o->l1 == 0)
         return tr_linear_refuse(job, "model.l1",
@@ -51,8 +593,8 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
 
 /* ---- preparing ---- */
 
-/* The columns that it speaks for, and the bias at the last worker. */
-static int open_view(struct tr_linear *m)
+/* Opens a view of the columns that this worker owns; at the last worker also of the bias. */
+static int descent_open_view(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     bool last = tr_set_rank(m->tr, TR_SET_WORKERS) + 1 == tr_set_size(m->tr, TR_SET_WORKERS);
@@ -65,7 +607,7 @@ static int open_view(struct tr_linear *m)
     return status;
 }
 
-static int open_initial(struct tr_linear *m)
+static int descent_open_initial(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     size_t n = d->rows.columns;
@@ -79,8 +621,8 @@ static int open_initial(struct tr_linear *m)
     return status;
 }
 
-/* Of rows that the members of a group all have, each takes a part. */
-static void take_part(const tr_worker *me, struct tr_linear *m)
+/* If all members of a group have the same rows, each member processes a share of them. */
+static void descent_take_part(const tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     size_t first = tr_data_part_begin(m->train, me);
@@ -92,28 +634,28 @@ static void take_part(const tr_worker *me, struct tr_linear *m)
     d->row_weight = m->problem.weight ? m->problem.weight + first : NULL;
 }
 
-static int prepare(tr_worker *me, void *state)
+static int descent_prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
     bool bias = tr_linear_has_bias(m, me);
     TR_TRY(tr_linear_set_problem(m, bias, m->train, &m->problem, &m->target));
     TR_TRY(TR_NEW(&d->all_margins, m->problem.rows.n));
-    for (size_t i = 0; i < m->problem.rows.n; i++) d->all_margins[i] = NAN; /* other members' */
-    take_part(me, m);
+    for (size_t i = 0; i < m->problem.rows.n; i++) d->all_margins[i] = NAN; /* rows of other members */
+    descent_take_part(me, m);
     for (size_t i = 0; i < d->rows.n; i++) d->margin[i] = 0;
     TR_TRY(TR_NEW(&d->rows.begin, d->rows.n + 1));
     TR_TRY(TR_NEW(&d->model, d->rows.n));
     TR_TRY(TR_NEW(&d->probe, d->rows.n));
     TR_TRY(tr_descent_minimise_bias(m));
     tr_descent_model_rows(m, &d->at);
-    TR_TRY(tr_descent_open_folds(me, m));
-    TR_TRY(tr_descent_find_columns(m));
-    TR_TRY(open_view(m));
-    TR_TRY(open_initial(m));
-    tr_descent_hold_out(m);
+    TR_TRY(folds_open(me, m));
+    TR_TRY(screen_find_columns(m));
+    TR_TRY(descent_open_view(m));
+    TR_TRY(descent_open_initial(m));
+    folds_hold_out(m);
     if (d->folds.n > 0) TR_TRY(tr_descent_minimise_bias(m));
-    d->alpha = tr_descent_alpha(m, 0);
+    d->alpha = path_alpha(m, 0);
     if (!m->test) return TR_OK;
     TR_TRY(TR_NEW(&m->margin, TR_LINEAR_MARGINS));
     TR_TRY(tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
@@ -122,8 +664,8 @@ static int prepare(tr_worker *me, void *state)
 
 /* ---- the stage ---- */
 
-/* What the table lacks of the weights. */
-static int push(struct tr_linear *m)
+/* Pushes the differences between the weights and the table. */
+static int descent_push(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     const tr_view *view = d->view;
@@ -135,52 +677,52 @@ static int push(struct tr_linear *m)
     return tr_view_push(d->view);
 }
 
-static bool is_proven(const struct tr_linear *m)
+static bool descent_is_proven(const struct tr_linear *m)
 {
     return tr_descent_gap(m->descent) <= m->o->target_gap;
 }
 
-/* Another penalty: where the weights stand is known, but not what that means. */
-static int next_alpha(struct tr_linear *m)
+/* Moves to the next penalty. The gradient of the loss remains valid. */
+static int descent_next_alpha(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     double last = d->alpha;
-    d->alpha = tr_descent_alpha(m, ++d->value);
-    /* the sequential strong rule (Tibshirani et al. 2012): a gradient is expected to change no more than alpha does */
+    d->alpha = path_alpha(m, ++d->value);
+    /* the sequential strong rule (Tibshirani et al. 2012): no gradient is expected to change by more than alpha */
     d->margin_of_zeros = last - d->alpha;
     d->dual = -INFINITY;
     d->steps = 1;
     return tr_descent_look_at_penalty(m);
 }
 
-static double element(const struct tr_linear *m, const tr_view *view, size_t i)
+static double descent_element(const struct tr_linear *m, const tr_view *view, size_t i)
 {
     return m->o->dtype == TR_F32 ? (double)((const float *)view->value)[i] : ((const double *)view->value)[i];
 }
 
-/* model.init: the weights are those of the table; the margins follow. */
-static int begin(struct tr_linear *m)
+/* model.init: reads the weights from the table and computes the margins. */
+static int descent_read_initial(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     const struct tr_descent_rows *rows = &d->rows;
     TR_TRY(tr_view_pull(d->initial));
-    for (size_t j = 0; j < d->n_mine; j++) d->weight[d->mine[j]] = element(m, d->view, j);
-    d->bias = m->o->bias ? element(m, d->initial, rows->columns) : 0;
+    for (size_t j = 0; j < d->n_mine; j++) d->weight[d->mine[j]] = descent_element(m, d->view, j);
+    d->bias = m->o->bias ? descent_element(m, d->initial, rows->columns) : 0;
     for (size_t i = 0; i < rows->n; i++) {
         d->margin[i] = d->bias;
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
-            d->margin[i] += element(m, d->initial, rows->column[k]) * (double)rows->value[k];
+            d->margin[i] += descent_element(m, d->initial, rows->column[k]) * (double)rows->value[k];
     }
     tr_view_close(&d->initial);
     return tr_descent_minimise_bias(m);
 }
 
-/* The path again from its beginning, on other rows. */
-static int next_fold(struct tr_linear *m)
+/* Restarts the path for the next fold. */
+static int descent_next_fold(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
-    if (++d->folds.lap == d->folds.n) tr_descent_choose_value(&d->folds, d->values);
-    tr_descent_hold_out(m);
+    if (++d->folds.lap == d->folds.n) folds_choose_value(&d->folds, d->values);
+    folds_hold_out(m);
     tr_descent_clear_set(d);
     memset(d->weight, 0, d->shared.n * sizeof *d->weight);
     for (size_t i = 0; i < d->rows.n; i++) d->margin[i] = 0;
@@ -188,63 +730,65 @@ static int next_fold(struct tr_linear *m)
     d->dual = -INFINITY;
     d->steps = 0;
     d->value = 0;
-    d->alpha = tr_descent_alpha(m, 0);
+    d->alpha = path_alpha(m, 0);
     TR_TRY(tr_descent_minimise_bias(m));
     return tr_descent_look(m);
 }
 
-static bool is_last_lap(const struct tr_linear_descent *d)
+static bool descent_is_last_lap(const struct tr_linear_descent *d)
 {
     return d->folds.lap == d->folds.n;
 }
 
-/* Where the path ends, in this lap. */
-static size_t last_value(const struct tr_linear_descent *d)
+/* Index of the last penalty of this lap. */
+static size_t descent_last_value(const struct tr_linear_descent *d)
 {
-    return d->folds.n > 0 && is_last_lap(d) ? d->folds.chosen : d->values - 1;
+    return d->folds.n > 0 && descent_is_last_lap(d) ? d->folds.chosen : d->values - 1;
 }
 
-/* One step, at a penalty that is not done. */
-static int compute(tr_worker *me, void *state)
+/* Takes one step, unless the last penalty is complete. */
+static int descent_compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
     TR_TRY(tr_view_pull(d->view));
-    if (me->clock == 0 && d->initial) TR_TRY(begin(m));
+    if (me->clock == 0 && d->initial) TR_TRY(descent_read_initial(m));
     if (!d->known) TR_TRY(tr_descent_look(m));
-    bool done = d->values > 0 && d->told && is_proven(m);
-    if (done && d->value < last_value(d)) TR_TRY(next_alpha(m));
-    else if (done && !is_last_lap(d)) TR_TRY(next_fold(m));
-    else if (done) tr_descent_choose(m);
-    if (!is_proven(m)) TR_TRY(tr_descent_step(m));
-    return push(m);
+    bool done = d->values > 0 && d->told && descent_is_proven(m);
+    if (done && d->value < descent_last_value(d)) TR_TRY(descent_next_alpha(m));
+    else if (done && !descent_is_last_lap(d)) TR_TRY(descent_next_fold(m));
+    else if (done) path_choose(m);
+    if (!descent_is_proven(m)) TR_TRY(tr_descent_step(m));
+    return descent_push(m);
 }
 
-/* What the first worker reports beside the class's sums. */
-enum { NONZEROS = TR_SUMS - 5, PASSES, DONE /* below 0: minus tr_linear_descent.lacking */, ALPHA, CHOSEN };
+/* Sums that the first worker reports in addition to those of the class. */
+enum { NONZEROS = TR_SUMS - 5, PASSES, DONE /* negative: -lacking */, ALPHA, CHOSEN };
 
-static int evaluate(tr_worker *me, void *state, tr_report *report)
+static int descent_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
-    bool done = d->values > 0 && !d->chosen && is_proven(m);
-    TR_TRY(tr_view_pull(d->view)); /* what was pushed has arrived */
-    if (me->worker == 0) {         /* what only some rows count for, as if it were all */
+    bool done = d->values > 0 && !d->chosen && descent_is_proven(m);
+    TR_TRY(tr_view_pull(d->view)); /* all pushes have been applied */
+    if (me->worker == 0) {         /* values of a part of the rows are scaled to all rows */
         tr_linear_report_loss(report, d->chosen ? d->best.objective : tr_descent_objective(d) / d->share);
         tr_linear_report_conjugate(report, d->chosen ? -d->best.dual : -d->dual / d->share);
         report->sum[NONZEROS] = d->chosen ? d->best.nonzeros : d->at.nonzeros;
         report->sum[PASSES] = d->passes;
-        report->sum[DONE] = d->lacking > 0 ? -d->lacking : done && is_last_lap(d) ? (double)d->value + 1 : 0;
+        report->sum[DONE] = d->lacking > 0                   ? -d->lacking
+                            : done && descent_is_last_lap(d) ? (double)d->value + 1
+                                                             : 0;
         report->sum[ALPHA] = d->alpha / (m->problem.n * d->share);
         report->sum[CHOSEN] = d->chosen;
     }
     if (m->test) TR_TRY(tr_linear_report_test(me, m, m->test_view, report));
     d->told = true;
     if (!done) return TR_OK;
-    return is_last_lap(d) ? tr_descent_compare(m, report) : tr_descent_judge(m);
+    return descent_is_last_lap(d) ? path_compare(m, report) : folds_judge(m);
 }
 
-static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
+static int descent_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
@@ -256,15 +800,15 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
     if (d->values > 0) evaluation->stop = report->sum[CHOSEN] > 0;
     evaluation->stop = evaluation->stop || spent;
     if (d->values == 0 || !(report->sum[DONE] > 0)) return TR_OK;
-    tr_descent_add(m, (size_t)report->sum[DONE] - 1, report->sum[ALPHA], d->nonzeros, evaluation);
+    path_add(m, (size_t)report->sum[DONE] - 1, report->sum[ALPHA], d->nonzeros, evaluation);
     return TR_OK;
 }
 
 /* ---- checkpoints ---- */
 
-/* Numbers of the set, so that it can be made again. */
-static int restore_set(struct tr_linear_descent *d, const int64_t *key, const double *weight,
-                       const int64_t *block_columns, size_t blocks)
+/* Rebuilds the set from its keys, weights and block sizes. */
+static int descent_restore_set(struct tr_linear_descent *d, const int64_t *key, const double *weight,
+                               const int64_t *block_columns, size_t blocks)
 {
     size_t at = 0;
     tr_descent_clear_set(d);
@@ -277,9 +821,9 @@ static int restore_set(struct tr_linear_descent *d, const int64_t *key, const do
     return TR_OK;
 }
 
-/* The set is the same at all workers: the first one's is kept. */
-static int keep_set(tr_worker *me, struct tr_linear_descent *d, tr_snapshot *snapshot, int64_t n,
-                    int64_t blocks)
+/* All workers have the same set; the first one saves it. */
+static int descent_keep_set(tr_worker *me, struct tr_linear_descent *d, tr_snapshot *snapshot, int64_t n,
+                            int64_t blocks)
 {
     const struct tr_descent_set *s = &d->set;
     bool restores = tr_snapshot_restores(snapshot), has = restores ? me->worker >= 0 : me->worker == 0;
@@ -299,15 +843,15 @@ static int keep_set(tr_worker *me, struct tr_linear_descent *d, tr_snapshot *sna
     if (status == TR_OK)
         status =
             tr_snapshot_rows(snapshot, "set_blocks", TR_I64, (uint64_t)blocks, 1, NULL, 0, parts, columns);
-    if (status == TR_OK && restores && has) status = restore_set(d, key, weight, columns, parts);
+    if (status == TR_OK && restores && has) status = descent_restore_set(d, key, weight, columns, parts);
     free(key);
     free(weight);
     free(columns);
     return status;
 }
 
-/* Rows that were another member's on the ranks that there were: their margins follow from the weights. */
-static int restore_margins(struct tr_linear_descent *d)
+/* Computes the margins of rows that another member had before the restart. */
+static int descent_restore_margins(struct tr_linear_descent *d)
 {
     double *weight;
     TR_TRY(TR_NEW(&weight, d->rows.columns));
@@ -323,8 +867,8 @@ static int restore_margins(struct tr_linear_descent *d)
     return TR_OK;
 }
 
-/* What follows from margins and weights is computed again. */
-static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
+/* Values that follow from margins and weights are not saved. */
+static int descent_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
@@ -337,10 +881,10 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     TR_TRY(tr_linear_keep_summary(m, snapshot));
     TR_TRY(tr_snapshot_common(snapshot, "reported", TR_F64, 2, scheduler));
     TR_TRY(tr_snapshot_rows(snapshot, "numbers", TR_F64, 1, NUMBERS, NULL, 0, me->worker >= 0, number));
-    TR_TRY(keep_set(me, d, snapshot, (int64_t)number[0], (int64_t)number[1]));
+    TR_TRY(descent_keep_set(me, d, snapshot, (int64_t)number[0], (int64_t)number[1]));
     TR_TRY(tr_data_keep(m->train, snapshot, "margin", TR_F64, d->all_margins));
-    TR_TRY(tr_descent_keep_path(me, m, snapshot));
-    TR_TRY(tr_descent_keep_folds(me, m, snapshot));
+    TR_TRY(path_keep(me, m, snapshot));
+    TR_TRY(folds_keep(me, m, snapshot));
     if (!tr_snapshot_restores(snapshot)) return TR_OK;
     d->bias = number[2];
     d->dual = number[3];
@@ -353,13 +897,13 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     d->nonzeros = scheduler[0];
     d->all_passes = scheduler[1];
     if (me->worker < 0) return TR_OK;
-    d->alpha = tr_descent_alpha(m, d->value);
-    return restore_margins(d);
+    d->alpha = path_alpha(m, d->value);
+    return descent_restore_margins(d);
 }
 
 /* ---- the method ---- */
 
-static int open_descent(struct tr_linear *m)
+static int descent_open(struct tr_linear *m)
 {
     struct tr_linear_descent *d;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->descent, 1)));
@@ -371,12 +915,12 @@ static int open_descent(struct tr_linear *m)
     d->share = 1;
     d->values = m->o->l1 < 0 ? m->o->path : 0;
     m->clocks_per_epoch = 1;
-    TR_TRY(tr_agree(m->tr, tr_descent_make_folds(&d->folds, (size_t)m->o->folds, d->values)));
+    TR_TRY(tr_agree(m->tr, folds_make(&d->folds, (size_t)m->o->folds, d->values)));
     d->most_passes = (double)m->epochs * (double)(d->values > 0 ? d->values * (d->folds.n + 1) : 1);
     return tr_agree(m->tr, TR_NEW(&d->done, d->values));
 }
 
-static int train(struct tr_linear *m)
+static int descent_train(struct tr_linear *m)
 {
     enum { LEAST = 3 };
     const struct tr_linear_descent *d = m->descent;
@@ -387,30 +931,30 @@ static int train(struct tr_linear *m)
                            "%s: solve.epochs is %lld, but a step of descent takes up to %d passes over the "
                            "rows: set %d or more",
                            tr_job_where(m->job, "solve.epochs"), (long long)m->epochs, LEAST, LEAST));
-    train.clocks = (int64_t)d->most_passes; /* a step takes more than a pass */
+    train.clocks = (int64_t)d->most_passes; /* each step takes more than one pass */
     train.evaluate_every = d->values > 0 ? 1 : m->report_every;
     train.epochs_per_clock = 1;
-    train.prepare = prepare;
-    train.compute = compute;
-    train.evaluate = evaluate;
-    train.summarize = summarize;
-    train.snapshot = snapshot;
+    train.prepare = descent_prepare;
+    train.compute = descent_compute;
+    train.evaluate = descent_evaluate;
+    train.summarize = descent_summarize;
+    train.snapshot = descent_snapshot;
     TR_TRY(tr_run(m->tr, &train));
     tr_say(m->tr, "non-zeros:     %.0f of %llu weights, after %.1f passes over the data", d->nonzeros,
            (unsigned long long)m->train->columns, d->all_passes);
     TR_TRY(tr_report_figure(m->tr, "nonzero_weights", d->nonzeros));
     TR_TRY(tr_report_figure(m->tr, "passes", d->all_passes));
-    if (d->folds.n > 0) TR_TRY(tr_agree(m->tr, tr_descent_tell_folds(m)));
+    if (d->folds.n > 0) TR_TRY(tr_agree(m->tr, folds_report(m)));
     bool writes = d->values > 0 && (tr_roles(m->tr) & TR_SCHEDULER);
-    return tr_agree(m->tr, writes ? tr_descent_write_path(m) : TR_OK);
+    return tr_agree(m->tr, writes ? path_write(m) : TR_OK);
 }
 
-static void close_descent(struct tr_linear *m)
+static void descent_close(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     if (!d) return;
     tr_descent_clear_set(d);
-    tr_descent_close_folds(&d->folds);
+    folds_close(&d->folds);
     tr_columns_close(&d->shared);
     tr_view_close(&d->view);
     tr_view_close(&d->initial);
@@ -423,17 +967,17 @@ static void close_descent(struct tr_linear *m)
     m->descent = NULL;
 }
 
-/* Quadratic models of the loss need its curvature, and the gap its conjugate. Shapes are not passed on. */
-static bool minimises(const struct tr_loss *loss)
+/* The quadratic model needs the curvature, the gap needs the conjugate. Shape parameters are not supported. */
+static bool descent_minimises(const struct tr_loss *loss)
 {
     return loss->conjugate && isfinite(loss->most_curvature) && loss->shape == TR_SHAPE_NONE;
 }
 
-const struct tr_linear_method tr_linear_descent = {.check = check,
+const struct tr_linear_method tr_linear_descent = {.check = descent_check,
                                                    .sparse_rows = true,
-                                                   .open = open_descent,
-                                                   .train = train,
-                                                   .close = close_descent,
+                                                   .open = descent_open,
+                                                   .train = descent_train,
+                                                   .close = descent_close,
                                                    .weighs_rows = true,
-                                                   .minimises = minimises,
+                                                   .minimises = descent_minimises,
                                                    .diverged = "raise model.l1 or model.l2"};
