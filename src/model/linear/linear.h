@@ -3,15 +3,13 @@
  *   linear      the class: options, data, views
  *   classes     labels and their weights
  *   evaluate    evaluation: objective, test data, gap, and the area under the ROC curve
- *   bias        what it lacks behind dual coordinate descent
  *   initial     weights to begin with, of another model
  *   pass        passes over rows; row: rows of both forms, and the arithmetic of dense ones
  *   columns     vectors over all columns, divided among workers
  *   scale       … of scaled rows, turned back to the files' numbers
  *   saved       models in files; text: LIBLINEAR's; answers: what they are asked there
  *   auto        a method: what chooses among the others
- *   dual/       a method: dual coordinate descent; shared: … of workers that share one w; mean: of w, the model; rest: rows that
- *               steps leave out; classes: … of more than two
+ *   dual/       a method: dual coordinate descent; classes: for more than two classes
  *   newton/     a method: Newton's; solver: its steps; rows: its passes
  *   descent/    a method: coordinate descent for penalties with |w|₁, with paths of penalties and cross-validation; step: its
  *               steps; blocks: blocks of columns, and the minimum over one

@@ -22,6 +22,29 @@ enum {
     TR_METHOD_DESCENT
 };
 
+/* Element i of an array of f32 or f64. */
+static inline size_t tr_real_size(enum tr_dtype dtype)
+{
+    return dtype == TR_F32 ? sizeof(float) : sizeof(double);
+}
+
+static inline double tr_real_get(enum tr_dtype dtype, const void *values, size_t i)
+{
+    return dtype == TR_F32 ? (double)((const float *)values)[i] : ((const double *)values)[i];
+}
+
+static inline void tr_real_set(enum tr_dtype dtype, void *values, size_t i, double x)
+{
+    if (dtype == TR_F32) ((float *)values)[i] = (float)x;
+    else ((double *)values)[i] = x;
+}
+
+static inline void tr_real_add(enum tr_dtype dtype, void *values, size_t i, double x)
+{
+    if (dtype == TR_F32) ((float *)values)[i] += (float)x;
+    else ((double *)values)[i] += x;
+}
+
 /* What every pass needs to know of the problem. */
 struct tr_problem {
     const struct tr_loss *loss;

@@ -695,23 +695,20 @@ static int descent_next_alpha(struct tr_linear *m)
     return tr_descent_look_at_penalty(m);
 }
 
-static double descent_element(const struct tr_linear *m, const tr_view *view, size_t i)
-{
-    return m->o->dtype == TR_F32 ? (double)((const float *)view->value)[i] : ((const double *)view->value)[i];
-}
-
 /* model.init: reads the weights from the table and computes the margins. */
 static int descent_read_initial(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     const struct tr_descent_rows *rows = &d->rows;
     TR_TRY(tr_view_pull(d->initial));
-    for (size_t j = 0; j < d->n_mine; j++) d->weight[d->mine[j]] = descent_element(m, d->view, j);
-    d->bias = m->o->bias ? descent_element(m, d->initial, rows->columns) : 0;
+    for (size_t j = 0; j < d->n_mine; j++)
+        d->weight[d->mine[j]] = tr_real_get((enum tr_dtype)m->o->dtype, d->view->value, j);
+    d->bias = m->o->bias ? tr_real_get((enum tr_dtype)m->o->dtype, d->initial->value, rows->columns) : 0;
     for (size_t i = 0; i < rows->n; i++) {
         d->margin[i] = d->bias;
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
-            d->margin[i] += descent_element(m, d->initial, rows->column[k]) * (double)rows->value[k];
+            d->margin[i] += tr_real_get((enum tr_dtype)m->o->dtype, d->initial->value, rows->column[k]) *
+                            (double)rows->value[k];
     }
     tr_view_close(&d->initial);
     return tr_descent_minimise_bias(m);

@@ -1,15 +1,647 @@
-/* Dual coordinate descent: every row has a dual variable, which its worker sets to its minimum, row by row in random order,
- * while w = Σ α x / (λ n) moves along (Hsieh et al. 2008; Yu, Huang and Lin 2011). It needs no step size, and the dual
- * value proves how far from the optimum it is. */
+/* Dual coordinate descent. Each row has a dual variable. Its worker sets it to its minimum, row by row in random order,
+ * and updates w = Σ α x / (λ n) at once (Hsieh et al. 2008; Yu, Huang and Lin 2011). The method needs no step size, and
+ * the dual value bounds the distance from the optimum.
+ *
+ * Each worker has a copy of w and merges its changes with those of other workers; or the workers of a group, which have
+ * the same rows, share one w in memory. */
+#include "dual.h"
+
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "dual.h"
+#include "trireme/collective.h"
+
+static bool dual_has_free_bias(const struct tr_linear *m)
+{
+    return m->problem.bias && !m->o->bias_l2;
+}
+
+/* State that the workers of a group share. */
+struct tr_linear_dual_group {
+    _Atomic uint64_t next;    /* first offset in the epoch's order that no worker has taken */
+    double anchor, moved;     /* anchor of the bias; its movement in this clock */
+    _Atomic uint64_t resting; /* number of rows that rest in this clock */
+    double since,
+        rate;    /* time when the other members joined member 0; rows per second that it processed alone */
+    bool judged; /* the speeds were compared */
+    _Atomic bool alone; /* a single member is faster */
+};
+
+/* State of the mean during a clock. */
+struct tr_linear_dual_added {
+    atomic_flag busy; /* a member is adding */
+    size_t n;
+};
+
+struct tr_linear_dual {
+    int64_t turns, every; /* turns in an epoch; turns in a clock */
+    float *a, *norm;      /* of each row of the problem: dual variable; |x|² + c² */
+    uint32_t *order;      /* order of the rows in this epoch */
+    int64_t ordered;      /* number of that epoch + 1 */
+    size_t first, end;    /* rows of the problem that this worker processes */
+    int32_t *rests;       /* of each row of the problem: whether it rests; NULL: no row does */
+    double mean;          /* mean target: initial bias of a regression if the bias is not regularised */
+    double anchor, moved; /* worker 0: anchor of the bias; its movement in this clock */
+
+    tr_table *table; /* table of w if the model is the mean of w; NULL: the model is w */
+    tr_view *view;   /* of w */
+    size_t adds;     /* number of times per clock that w is added to the mean */
+    void *average;   /* the mean of w */
+    struct tr_linear_dual_added *added;
+
+    /* Memory of the group, which also holds a, norm and order if its members have the same rows. */
+    tr_set_memory *memory;
+    struct tr_linear_dual_group *group; /* NULL: each worker has a copy of w */
+    void *w;
+    size_t key, keys; /* this member's slice of w, which its view has */
+    int working;      /* number of members that take steps */
+    int untried;      /* clocks until the speeds of one member and of all have been compared */
+};
+
+/* ---- the mean of w ---- */
+
+/* The model is the mean of w over the last quarter of the steps of a clock.
+ *
+ * A step fits one row, so w oscillates, the more the larger the common component of the rows: with hinge loss on a9a
+ * the objective of w is worse than that of a constant for ten passes, that of the mean never. (Simulated, passes to
+ * 1.001 times the optimum with w and with the mean: a9a 100 and 26 for svm, 95 and 25 for l2svm; clicks 8 and 7.)
+ * Shalev-Shwartz and Zhang 2013 prove bounds of the gap for such means. Any weights bound the optimum from above, so
+ * the current dual variables and the mean of w prove a gap.
+ *
+ * If several groups merge their changes, the model is w. The table w therefore holds the values from which steps
+ * continue in every layout, because a resumed job may change the layout. The mean is in a second table. */
+
+/* Number of additions in a clock, each of which is a pass over all keys. */
+enum { LEAST_ADDED = 2, MOST_ADDED = 32, NONZEROS_FOR_KEY = 32 };
+
+static int mean_open(struct tr_linear *m)
+{
+    struct tr_linear_dual *d = m->dual;
+    double clocks = (double)m->clocks_per_epoch, nonzeros = (double)m->train->total_nonzeros / clocks;
+    d->adds = (size_t)fmax(LEAST_ADDED,
+                           fmin(MOST_ADDED, nonzeros / (NONZEROS_FOR_KEY * (double)m->train->columns)));
+    d->table = m->w;
+    return tr_linear_make_table(m, "mean", "w", &m->w);
+}
+
+/* Position of a row in the clock, as a number of additions. */
+static double mean_additions(const struct tr_linear_dual *d, double row, double rows)
+{
+    return fmax(0, row / rows - 0.75) * 4 * (double)d->adds;
+}
+
+static size_t mean_rows_between_additions(const struct tr_linear_dual *d, size_t rows)
+{
+    return rows / (4 * d->adds) + 1;
+}
+
+static void mean_axpy(enum tr_dtype dtype, size_t n, const void *from, double scale, void *to)
+{
+    if (dtype == TR_F32)
+        for (size_t i = 0; i < n; i++) ((float *)to)[i] += (float)scale * ((const float *)from)[i];
+    else
+        for (size_t i = 0; i < n; i++) ((double *)to)[i] += scale * ((const double *)from)[i];
+}
+
+static void mean_begin(struct tr_linear *m, size_t first, size_t n)
+{
+    struct tr_linear_dual *d = m->dual;
+    memset((char *)d->average + first * tr_real_size(m->problem.dtype), 0,
+           n * tr_real_size(m->problem.dtype));
+    if (first == 0) d->added->n = 0;
+}
+
+static void mean_add(struct tr_linear *m, const void *w, double from, double to, double rows)
+{
+    struct tr_linear_dual *d = m->dual;
+    if (!d->table || floor(mean_additions(d, from, rows)) == floor(mean_additions(d, to, rows))) return;
+    if (atomic_flag_test_and_set(&d->added->busy)) return;
+    mean_axpy(m->problem.dtype, m->problem.keys + m->problem.bias, w, 1, d->average);
+    d->added->n++;
+    atomic_flag_clear(&d->added->busy);
+}
+
+/* Adds the final w and divides by the number of additions. */
+static void mean_finish(struct tr_linear *m, const void *w, size_t first, size_t n)
+{
+    struct tr_linear_dual *d = m->dual;
+    char *mean = (char *)d->average + first * tr_real_size(m->problem.dtype);
+    double all = (double)d->added->n + 1;
+    mean_axpy(m->problem.dtype, n, (const char *)w + first * tr_real_size(m->problem.dtype), 1, mean);
+    mean_axpy(m->problem.dtype, n, mean, 1 / all - 1, mean);
+}
+
+static int mean_push(struct tr_linear *m, const void *w, size_t first, size_t n)
+{
+    if (!m->dual->table) return TR_OK;
+    mean_finish(m, w, first, n);
+    TR_TRY(tr_view_pull(m->view));
+    memcpy(m->view->delta, (char *)m->dual->average + first * tr_real_size(m->problem.dtype),
+           n * tr_real_size(m->problem.dtype));
+    tr_linear_keep_difference(m->view, m->problem.dtype, 1);
+    return tr_view_push(m->view);
+}
+
+/* ---- rows that rest ---- */
+
+/* A row of a hinge loss rests if its dual variable is at a bound and the margin of the model indicates that it will
+ * stay there. Steps skip such rows until the next evaluation, which visits all rows, so the proven gap is that of all
+ * rows. The saved time is spent on more steps for the other rows. (LIBLINEAR shrinks by the slopes seen in steps. The
+ * margins of the mean of w are more reliable. Simulated, to a gap of 1e-3, passes and steps per row: a9a, svm 111 and
+ * 111 without resting rows, 29 and 20 with them; w8a, svm 41 and 7, steps 41 and 2; l2svm 149 and 40, steps 149 and 9;
+ * 20 newsgroups, svm 14 and 8, steps 14 and 5.) */
+
+/* Rows whose margin is closer to the hinge do not rest. MOST_SWEEPS: maximum number of sweeps over the other rows in an
+ * epoch. */
+static const double rest_distance = 0.1;
+enum { MOST_SWEEPS = 8 };
+
+static bool rest_is_enabled(const struct tr_linear *m)
+{
+    return m->dual->table && (m->loss == &tr_loss_svm || m->loss == &tr_loss_l2svm);
+}
+
+static void rest_see(struct tr_linear *m, size_t row, double margin)
+{
+    struct tr_linear_dual *d = m->dual;
+    double a = (double)d->a[row], z = margin * (double)m->problem.target[row];
+    d->rests[row] =
+        (a <= 0 && z > 1 + rest_distance) || (m->loss == &tr_loss_svm && a >= 1 && z < 1 - rest_distance);
+}
+
+static uint64_t rest_count(const struct tr_linear_dual *d)
+{
+    uint64_t n = 0;
+    for (size_t i = d->first; d->rests && i < d->end; i++) n += d->rests[i] != 0;
+    return n;
+}
+
+static uint64_t rest_sweeps(const struct tr_linear *m, uint64_t resting)
+{
+    uint64_t rows = m->problem.rows.n, left = rows - resting;
+    if (m->dual->turns > 1 || left == 0) return 1;
+    return rows / left < MOST_SWEEPS ? rows / left : MOST_SWEEPS;
+}
+
+static size_t rest_remove(const struct tr_linear_dual *d, uint32_t *rows, size_t n)
+{
+    if (!d->rests) return n;
+    size_t left = 0;
+    for (size_t i = 0; i < n; i++) {
+        rows[left] = rows[i];
+        left += !d->rests[rows[i]];
+    }
+    return left;
+}
+
+/* ---- workers that share w ---- */
+
+/* Several workers update one w in shared memory: each takes the next few rows of the epoch's order and changes w
+ * element by element, atomically (PASSCoDe-Atomic, Hsieh, Yu and Dhillon 2015).
+ *
+ * The order covers all rows of the group, and no worker owns rows. If each worker owned a part, the workers that run
+ * first would finish their parts before the others start, and coordinate descent in such blocks takes many times the
+ * passes (a9a to a gap of 1e-3 on one processor: 13 in one order, 69 in two consecutive parts, 237 in eight).
+ *
+ * w is also in a table. Each member pulls and pushes a slice of it in every clock, for other groups and checkpoints. */
+
+/* Rows taken at once. */
+enum { TAKEN = 64 };
+
+static bool shared_has_bias_in_slice(const struct tr_linear *m)
+{
+    const struct tr_linear_dual *d = m->dual;
+    return d->key <= m->problem.keys && m->problem.keys < d->key + d->keys;
+}
+
+static void *shared_slice(const struct tr_linear *m)
+{
+    return (char *)m->dual->w + m->dual->key * tr_real_size(m->problem.dtype);
+}
+
+/* ---- preparing ---- */
+
+/* Slices start and end at cache lines. */
+static size_t shared_slice_begin(const struct tr_linear *m, int member, int members)
+{
+    size_t n = m->problem.keys + m->problem.bias;
+    return member == members ? n : n * (size_t)member / (size_t)members / 16 * 16;
+}
+
+static int shared_open_slice(const tr_worker *me, struct tr_linear *m)
+{
+    struct tr_linear_dual *d = m->dual;
+    tr_key *keys;
+    d->key = shared_slice_begin(m, me->member, me->group_size);
+    d->keys = shared_slice_begin(m, me->member + 1, me->group_size) - d->key;
+    TR_TRY(TR_NEW(&keys, d->keys));
+    for (size_t i = 0; i < d->keys; i++)
+        keys[i] = d->key + i < m->train->n_keys ? m->train->keys[d->key + i] : m->train->columns;
+    int status = tr_view_open(m->w, keys, d->keys, TR_VIEW_UPDATE, &m->view);
+    if (!d->table) d->view = m->view;
+    else if (status == TR_OK) status = tr_view_open(d->table, keys, d->keys, TR_VIEW_UPDATE, &d->view);
+    free(keys);
+    return status;
+}
+
+/* Mean overlap of two rows: (|Σ x|² - Σ |x|²) / ((n - 1) Σ |x|²), from a sample of rows. Uses w as a buffer. */
+static int shared_find_overlap(tr_worker *me, struct tr_linear *m, double *overlap)
+{
+    enum { SOME = 4096 };
+    struct tr_linear_dual *d = m->dual;
+    size_t step = m->problem.rows.n / SOME + 1;
+    double sum[3] = {0, 0, 0};
+    for (size_t i = d->first; i < d->end; i += step) {
+        tr_add_rows_shared(&m->problem, i, 1, d->w);
+        sum[1] += (double)d->norm[i];
+        sum[2]++;
+    }
+    TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+    for (size_t j = 0; j < d->keys; j++) {
+        double x = m->problem.dtype == TR_F32 ? (double)((float *)shared_slice(m))[j]
+                                              : ((double *)shared_slice(m))[j];
+        sum[0] += x * x;
+    }
+    memset(shared_slice(m), 0, d->keys * tr_real_size(m->problem.dtype));
+    TR_TRY(tr_all_reduce(me->tr, TR_SET_GROUP, TR_SUM, TR_F64, sum, 3));
+    double others = (sum[2] - 1) * sum[1];
+    *overlap = others > 0 ? fmax(0, (sum[0] - sum[1]) / others) : 0;
+    return TR_OK;
+}
+
+/* Returns whether a row touches a large share of the cache lines of w. Then these lines are usually in the cache of
+ * another processor, and fetching them takes longer than the steps (a9a, w8a: two ranks together took three to five
+ * times as long as one of them alone). */
+static bool shared_has_few_lines(const struct tr_linear *m)
+{
+    enum { LINE = 64, PART = 8 };
+    double lines = (double)(m->train->columns * tr_real_size(m->problem.dtype)) / LINE,
+           row = (double)m->train->total_nonzeros / (double)m->train->total_rows;
+    return row * PART > lines;
+}
+
+/* Chooses the number of members that take steps.
+ *
+ * A step does not see the concurrent steps of other processors. Each of these changes the margin by a share equal to
+ * the overlap of the rows. If the shares sum to more than the whole change, w oscillates. (Simulated on a9a, where the
+ * overlap is one half: a delay of 2 steps does no harm, a delay of 8 diverges. On text and clicks a delay of 64 does no
+ * harm.)
+ *
+ * Unless sync.mode is auto, a run must be reproducible bit by bit: a single member takes all steps. That is slower than
+ * concurrent steps, but hardly slower than a copy of w for each member: if copies are merged, the number of passes
+ * grows as fast as the number of copies (CoCoA+, also with an exact line search along the sum of the changes, as Lee
+ * and Chang 2017 propose; simulated on a9a).
+ *
+ * Few rows are processed by few members, and rows that touch nearly all of w by one. The second clock measures whether
+ * several members are faster for other data (shared_leaves()). */
+static int shared_choose_working(tr_worker *me, struct tr_linear *m)
+{
+    struct tr_linear_dual *d = m->dual;
+    if (!tr_job_is(m->job, "sync.mode", "auto") || shared_has_few_lines(m)) {
+        d->working = 1;
+        return TR_OK;
+    }
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    int at_once = processors > 0 ? tr_min_int((int)processors, me->group_size) : me->group_size;
+    double overlap;
+    TR_TRY(shared_find_overlap(me, m, &overlap));
+    d->working = at_once * overlap <= 2 ? me->group_size : tr_max_int(2, (int)(2 / overlap));
+    d->working = (int)tr_min_size((size_t)d->working, m->problem.rows.n / TAKEN + 1);
+    d->untried = d->working > 1 ? 2 : 0;
+    return TR_OK;
+}
+
+static int shared_prepare(tr_worker *me, struct tr_linear *m)
+{
+    struct tr_linear_dual *d = m->dual;
+    TR_TRY(shared_open_slice(me, m));
+    if (me->member == 0) {
+        struct tr_rng rng;
+        tr_rng_seed(&rng, m->seed, (uint64_t)me->group, UINT64_MAX);
+        tr_rng_permutation(&rng, d->order, m->problem.rows.n);
+    }
+    TR_TRY(shared_choose_working(me, m));
+    return tr_barrier_of(me->tr, TR_SET_GROUP);
+}
+
+/* ---- a clock ---- */
+
+/* The order of an epoch: position s has row order[(step · s + begin) mod n] of a fixed random order. A new shuffle in
+ * each epoch would be serial work. */
+struct walk {
+    uint64_t step, begin, n;
+};
+
+static uint64_t walk_common_divisor(uint64_t a, uint64_t b)
+{
+    while (b > 0) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static struct walk walk_of_epoch(const tr_worker *me, const struct tr_linear *m, int64_t epoch)
+{
+    struct walk walk = {.n = m->problem.rows.n};
+    struct tr_rng rng;
+    if (walk.n == 0) return walk;
+    tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)epoch);
+    walk.begin = tr_rng_below(&rng, walk.n);
+    do walk.step = tr_rng_below(&rng, walk.n) + 1;
+    while (walk_common_divisor(walk.step, walk.n) > 1);
+    return walk;
+}
+
+static void walk_list_rows(const struct walk *walk, const uint32_t *order, uint64_t at, size_t n,
+                           uint32_t *rows)
+{
+    uint64_t place = (walk->step * (at % walk->n) + walk->begin) % walk->n;
+    for (size_t i = 0; i < n; i++) {
+        rows[i] = order[place];
+        place += walk->step;
+        if (place >= walk->n) place -= walk->n;
+    }
+}
+
+/* Moves the anchor after steps on `rows` rows, in proportion to the epoch. Members may do so concurrently from the same
+ * anchor. The movement is then slightly larger, which does no harm because the bias moves by the same amount. */
+static void shared_move_anchor(struct tr_linear *m, size_t rows)
+{
+    struct tr_linear_dual_group *g = m->dual->group;
+    void *w = m->dual->w;
+    double by = (double)rows / (double)m->problem.rows.n *
+                (tr_real_get(m->problem.dtype, w, m->problem.keys) - g->anchor);
+    tr_add_shared(TR_F64, &g->anchor, 0, by);
+    tr_add_shared(TR_F64, &g->moved, 0, by);
+    tr_add_shared(m->problem.dtype, w, m->problem.keys, by);
+}
+
+/* Positions of a clock's rows in the epoch's order. In the second clock of a run, one worker takes those before
+ * `joined`. */
+struct shared_rows {
+    uint64_t begin, joined, end;
+    double sigma;
+};
+
+/* Steps of several members can be slower than those of one: if rows share elements of w, its cache lines move between
+ * processors (rows per second of two ranks relative to one of them alone: 20 newsgroups 0.4, clicks 0.8 to 1.2,
+ * uniformly distributed features 1.3). In the second clock, when all rows are in the caches, member 0 starts alone. The
+ * others join it, and leave again if that is no gain. */
+static bool shared_leaves(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows)
+{
+    struct tr_linear_dual *d = m->dual;
+    struct tr_linear_dual_group *g = d->group;
+    if (me->member > 0) return atomic_load_explicit(&g->alone, memory_order_relaxed);
+    uint64_t taken = atomic_load_explicit(&g->next, memory_order_relaxed) - rows->joined;
+    if (g->judged || taken < 2 * (rows->joined - rows->begin)) return false;
+    double rate = (double)taken / (tr_now() - g->since);
+    g->judged = true;
+    atomic_store(&g->alone, rate < 1.2 * g->rate);
+    return false;
+}
+
+static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows,
+                              uint64_t end, bool shared)
+{
+    struct tr_linear_dual *d = m->dual;
+    struct walk walk = walk_of_epoch(me, m, me->clock / m->clocks_per_epoch);
+    bool moves = dual_has_free_bias(m) && me->group == 0;
+    size_t taken = moves ? tr_min_size(TAKEN, m->problem.rows.n / TR_ANCHOR_STEPS + 1) : TAKEN;
+    uint32_t row[TAKEN];
+    uint64_t at;
+    while (!(d->untried == 1 && shared && shared_leaves(me, m, rows)) &&
+           (at = atomic_fetch_add_explicit(&d->group->next, taken, memory_order_relaxed)) < end) {
+        size_t n = tr_min_size(taken, end - at);
+        tr_seam();
+        walk_list_rows(&walk, d->order, at, n, row);
+        size_t left = rest_remove(d, row, n);
+        (shared ? tr_dual_pass_shared : tr_dual_pass)(&m->problem, row, left, rows->sigma, d->norm, d->a,
+                                                      d->w);
+        if (moves) shared_move_anchor(m, n);
+        mean_add(m, d->w, (double)(at - rows->begin), (double)(at + n - rows->begin),
+                 (double)(rows->end - rows->begin));
+    }
+}
+
+/* Member 0 takes the first rows of the second clock alone. */
+static int shared_begin_alone(tr_worker *me, struct tr_linear *m, const struct shared_rows *rows)
+{
+    struct tr_linear_dual_group *g = m->dual->group;
+    if (me->member == 0) {
+        double begun = tr_now();
+        shared_take_steps(me, m, rows, rows->joined, false);
+        g->since = tr_now();
+        g->rate = (double)(rows->joined - rows->begin) / (g->since - begun);
+        atomic_store(&g->next, rows->joined);
+    }
+    return tr_barrier_of(me->tr, TR_SET_GROUP);
+}
+
+/* Copies the view's slice of w to the memory of the group. */
+static int shared_take_over(struct tr_linear *m)
+{
+    struct tr_linear_dual *d = m->dual;
+    TR_TRY(tr_view_pull(d->view));
+    memcpy(shared_slice(m), d->view->value, d->keys * tr_real_size(m->problem.dtype));
+    return TR_OK;
+}
+
+/* The bias of a regression starts at the mean target, which the group of worker 0 pushes. */
+static void shared_begin_bias(const tr_worker *me, struct tr_linear *m)
+{
+    struct tr_linear_dual *d = m->dual;
+    if (me->worker == 0) d->anchor = d->mean;
+    if (!shared_has_bias_in_slice(m)) return;
+    tr_real_add(m->problem.dtype, d->w, m->problem.keys, d->mean);
+    tr_real_add(m->problem.dtype, d->view->value, m->problem.keys - d->key, d->mean);
+}
+
+static void shared_give_back(const tr_worker *me, struct tr_linear *m, double sigma)
+{
+    struct tr_linear_dual *d = m->dual;
+    bool free_bias = dual_has_free_bias(m) && shared_has_bias_in_slice(m);
+    double moved = free_bias ? d->group->moved : 0;
+    if (moved != 0) tr_real_add(m->problem.dtype, d->w, m->problem.keys, -moved);
+    memcpy(d->view->delta, shared_slice(m), d->keys * tr_real_size(m->problem.dtype));
+    tr_linear_keep_difference(d->view, m->problem.dtype, sigma);
+    if (free_bias && me->clock == 0 && me->group == 0) moved += d->mean;
+    if (moved != 0) tr_real_add(m->problem.dtype, d->view->delta, m->problem.keys - d->key, moved);
+}
+
+static struct shared_rows shared_rows_of_clock(const tr_worker *me, const struct tr_linear *m)
+{
+    enum { TRIAL = 16 };
+    const struct tr_linear_dual *d = m->dual;
+    int64_t first = me->clock % m->clocks_per_epoch * d->every,
+            last = first + d->every < d->turns ? first + d->every : d->turns;
+    double all = (double)m->problem.rows.n, turns = (double)d->turns;
+    struct shared_rows rows = {.begin = (uint64_t)(all * (double)first / turns),
+                               .end = (uint64_t)(all * (double)last / turns)};
+    rows.joined = rows.begin + (rows.end - rows.begin) / (TRIAL * (uint64_t)d->working);
+    rows.sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->groups;
+    return rows;
+}
+
+static int shared_compute(tr_worker *me, struct tr_linear *m)
+{
+    struct tr_linear_dual *d = m->dual;
+    struct shared_rows rows = shared_rows_of_clock(me, m);
+    TR_TRY(shared_take_over(m));
+    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
+    if (me->clock == 0 && dual_has_free_bias(m)) shared_begin_bias(me, m);
+    if (d->table) mean_begin(m, d->key, d->keys);
+    atomic_fetch_add(&d->group->resting, rest_count(d));
+    if (me->member == 0) {
+        atomic_store(&d->group->next, rows.begin);
+        d->group->anchor = d->anchor;
+        d->group->moved = 0;
+    }
+    TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+    rows.end = rows.begin + (rows.end - rows.begin) * rest_sweeps(m, atomic_load(&d->group->resting));
+    if (d->untried == 1) TR_TRY(shared_begin_alone(me, m, &rows));
+    TR_TRY(tr_turn_begin(m->tr, "gradient"));
+    if (me->member < d->working) shared_take_steps(me, m, &rows, rows.end, d->working > 1);
+    TR_TRY(tr_turn_end(m->tr, TR_OK));
+    TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+    if (atomic_load(&d->group->alone)) d->working = 1;
+    if (d->untried > 0) d->untried--;
+    if (me->member == 0) atomic_store(&d->group->resting, 0);
+    if (me->worker == 0) d->anchor = d->group->anchor;
+    TR_TRY(mean_push(m, d->w, d->key, d->keys));
+    shared_give_back(me, m, rows.sigma);
+    return tr_view_push(d->view);
+}
+
+static int shared_evaluate(tr_worker *me, struct tr_linear *m, tr_report *report)
+{
+    struct tr_linear_dual *d = m->dual;
+    TR_TRY(shared_take_over(m));
+    if (d->table) {
+        TR_TRY(tr_view_pull(m->view));
+        memcpy((char *)d->average + d->key * tr_real_size(m->problem.dtype), m->view->value,
+               d->keys * tr_real_size(m->problem.dtype));
+    }
+    TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+    return tr_linear_evaluate_at(me, m, d->table ? d->average : d->w, report);
+}
+
+/* ---- the bias after training ---- */
+
+/* Adjusts the bias after training. If it is not regularised, its error hardly affects the proven gap, and it may be off
+ * by a few hundredths, which changes the labels of rows close to the decision boundary (rcv1 at a gap of 2e-4: 0.02,
+ * and 4 of 500 test rows). One Newton step of the bias alone, which needs only the margins of all rows, brings it to
+ * its optimum. */
+
+struct bias_stage {
+    struct tr_linear *m;
+    tr_view *bias;
+    double *margin; /* of the rows of this worker */
+    double loss;    /* over all rows; the same on all workers */
+};
+
+static int bias_prepare(tr_worker *me, void *state)
+{
+    struct bias_stage *s = state;
+    struct tr_linear *m = s->m;
+    TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_READ, &m->view));
+    TR_TRY(tr_linear_open_range(m->w, m->train->columns, 1, TR_VIEW_UPDATE, &s->bias));
+    return TR_NEW(&s->margin, m->problem.rows.n);
+}
+
+/* Sums over all rows with the bias moved: loss, slope, curvature. */
+static int bias_sum_up(tr_worker *me, const struct bias_stage *s, double by, double *sum)
+{
+    const struct tr_problem *p = &s->m->problem;
+    sum[0] = sum[1] = sum[2] = 0;
+    for (size_t i = tr_data_part_begin(s->m->train, me); i < tr_data_part_end(s->m->train, me); i++) {
+        double margin = s->margin[i] + by, weight = p->weight ? (double)p->weight[i] : 1;
+        sum[0] += tr_row_loss(p, i, &margin);
+        double y = (double)p->target[i], slope = p->loss->slope(margin, y, p->shape);
+        sum[1] += weight * slope;
+        sum[2] += weight * p->loss->curvature(margin, y, slope, p->shape);
+    }
+    return tr_all_reduce(me->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sum, 3);
+}
+
+/* A step that predicts a large decrease does not start close to the optimum, and is not taken. */
+static int bias_compute(tr_worker *me, void *state)
+{
+    struct bias_stage *s = state;
+    struct tr_linear *m = s->m;
+    double here[3], there[3];
+    size_t begin = tr_data_part_begin(m->train, me), end = tr_data_part_end(m->train, me);
+    TR_TRY(tr_view_pull(m->view));
+    TR_TRY(tr_view_pull(s->bias));
+    tr_margins(&m->problem, begin, end - begin, m->view->value, s->margin + begin);
+    TR_TRY(bias_sum_up(me, s, 0, here));
+    bool near = here[2] > 0 && here[1] * here[1] < 0.1 * here[0] * here[2];
+    double old = tr_real_get(m->problem.dtype, s->bias->value, 0), by = near ? -here[1] / here[2] : 0;
+    if (m->problem.dtype == TR_F32) by = (double)(float)(old + by) - old; /* rounded as in the table */
+    TR_TRY(bias_sum_up(me, s, by, there));
+    if (!(there[0] < here[0])) by = 0;
+    s->loss = by == 0 ? here[0] : there[0];
+    if (me->worker == 0) tr_real_set(m->problem.dtype, s->bias->delta, 0, by);
+    return tr_view_push(s->bias);
+}
+
+/* Only the bias has changed since w was read. */
+static int bias_evaluate(tr_worker *me, void *state, tr_report *report)
+{
+    struct bias_stage *s = state;
+    struct tr_linear *m = s->m;
+    size_t bytes = tr_real_size(m->problem.dtype);
+    TR_TRY(tr_view_pull(s->bias));
+    if (m->view->clock < 0) TR_TRY(tr_view_pull(m->view)); /* a resumed run */
+    memcpy((char *)m->view->value + m->problem.keys * bytes, s->bias->value, bytes);
+    if (me->worker == 0) tr_linear_report_loss(report, s->loss);
+    TR_TRY(tr_linear_report_size(me, m, m->view->value, report));
+    return m->test ? tr_linear_report_test(me, m, m->test_view, report) : TR_OK;
+}
+
+/* The dual value has not changed. */
+static int bias_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
+{
+    struct tr_linear *m = ((struct bias_stage *)state)->m;
+    tr_evaluation before = m->last;
+    evaluation->epoch = m->epoch;
+    TR_TRY(tr_linear_summarize(m, report, evaluation));
+    double fall = before.objective - evaluation->objective;
+    evaluation->gap = before.gap - fall * (1 + before.gap) / fmax(before.objective, 1e-300);
+    evaluation->stop = true;
+    m->last = *evaluation;
+    return TR_OK;
+}
+
+int tr_linear_settle_bias(struct tr_linear *m)
+{
+    struct bias_stage s = {.m = m};
+    bool is_free = m->o->bias && !m->o->bias_l2 && m->outputs == 1 && !m->loss->corner;
+    if (!is_free || tr_job_number(m->job, "solve.patience") > 0 || !tr_job_is(m->job, "table.filter", "none"))
+        return TR_OK;
+    tr_view_close(&m->view);
+    tr_stage stage = {.name = "bias",
+                      .state = &s,
+                      .clocks = 1,
+                      .epochs_per_clock = 0,
+                      .metric_name = tr_linear_metric(m),
+                      .prepare = bias_prepare,
+                      .compute = bias_compute,
+                      .evaluate = bias_evaluate,
+                      .summarize = bias_summarize};
+    int status = tr_run(m->tr, &stage);
+    tr_view_close(&s.bias);
+    free(s.margin);
+    return status;
+}
 
 /* ---- checking ---- */
 
-static int check(const tr_job *job, const struct tr_linear_options *o)
+static int dual_check(const tr_job *job, const struct tr_linear_options *o)
 {
     if (!tr_job_is(job, "sync.weight", "sum"))
         return tr_linear_refuse(job, "sync.weight",
@@ -31,10 +663,11 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
 
 /* ---- opening ---- */
 
-/* Workers that merge often disturb each other less. On the way to a gap of 1e-3 nodes need so many merges rather than so many
- * passes, until those are as few as on one of them (two nodes, with 1, 4 and 16 turns in a pass: amazon-access 172, 41 and 15
- * passes, frappe 41, 18 and 17, rcv1 15, 4 and 4; four nodes: frappe above 100, 63 and 32). But a turn costs a pull and a push
- * of the whole view: beyond four it should compute on several non-zeros for each key, and longer than a message takes. */
+/* Workers that merge often conflict less. On the way to a gap of 1e-3 several nodes need a number of merges rather than
+ * a number of passes, until the passes are as few as on one node (two nodes, with 1, 4 and 16 turns in a pass:
+ * amazon-access 172, 41 and 15 passes, frappe 41, 18 and 17, rcv1 15, 4 and 4; four nodes: frappe above 100, 63 and
+ * 32). But each turn costs a pull and a push of the whole view: more than four turns are worth it only if a turn
+ * processes several non-zeros per key and takes longer than a message. */
 int64_t tr_linear_dual_usual_turns(const struct tr_linear *m, int workers)
 {
     double nonzeros = (double)m->train->total_nonzeros / workers;
@@ -54,69 +687,63 @@ int64_t tr_linear_dual_turns(struct tr_linear *m, int64_t usual, int64_t *every)
     return turns;
 }
 
-/* Whether the members of a group have the same rows … */
-static bool has_common_rows(const struct tr_linear *m)
+/* Returns whether the members share one w. Members whose clocks differ cannot. */
+static bool dual_shares_w(const struct tr_linear *m)
 {
-    return tr_group_size(m->tr) > 1 && tr_job_is(m->job, "data.partition", "replicated");
+    return tr_linear_dual_has_common_rows(m) && tr_in_lockstep(m->tr);
 }
 
-/* … and change one w. Where clocks differ they do not meet. */
-static bool shares_w(const struct tr_linear *m)
-{
-    return has_common_rows(m) && tr_in_lockstep(m->tr);
-}
-
-/* Takes the next part of some memory, or of none while its size is found. */
-static void *take(char *memory, size_t *at, size_t bytes)
+/* Takes the next part of the memory. memory NULL: only counts its size. */
+static void *dual_take_memory(char *memory, size_t *at, size_t bytes)
 {
     void *part = memory ? memory + *at : NULL;
     *at += (bytes + 63) / 64 * 64;
     return part;
 }
 
-static size_t lay_out(struct tr_linear *m, char *memory)
+static size_t dual_lay_out(struct tr_linear *m, char *memory)
 {
     struct tr_linear_dual *d = m->dual;
     size_t at = 0, rows = m->train->rows.n, keys = m->train->n_keys + 1,
-           element = m->o->dtype == TR_F32 ? sizeof(float) : sizeof(double);
-    d->group = take(memory, &at, sizeof *d->group);
-    d->a = take(memory, &at, rows * sizeof *d->a);
-    d->norm = take(memory, &at, rows * sizeof *d->norm);
-    d->order = take(memory, &at, rows * sizeof *d->order);
-    if (!shares_w(m)) {
+           element = tr_real_size((enum tr_dtype)m->o->dtype);
+    d->group = dual_take_memory(memory, &at, sizeof *d->group);
+    d->a = dual_take_memory(memory, &at, rows * sizeof *d->a);
+    d->norm = dual_take_memory(memory, &at, rows * sizeof *d->norm);
+    d->order = dual_take_memory(memory, &at, rows * sizeof *d->order);
+    if (!dual_shares_w(m)) {
         d->group = NULL;
         return at;
     }
-    d->w = take(memory, &at, keys * element);
+    d->w = dual_take_memory(memory, &at, keys * element);
     if (d->table) {
-        d->added = take(memory, &at, sizeof *d->added);
-        d->average = take(memory, &at, keys * element);
+        d->added = dual_take_memory(memory, &at, sizeof *d->added);
+        d->average = dual_take_memory(memory, &at, keys * element);
     }
-    if (tr_linear_dual_rests(m)) d->rests = take(memory, &at, rows * sizeof *d->rests);
+    if (rest_is_enabled(m)) d->rests = dual_take_memory(memory, &at, rows * sizeof *d->rests);
     return at;
 }
 
-static int open_group(struct tr_linear *m)
+static int dual_open_group(struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
-    if (!(tr_roles(m->tr) & TR_SLAVE) || !has_common_rows(m)) return TR_OK;
-    TR_TRY(tr_set_memory_open(m->tr, TR_SET_GROUP, lay_out(m, NULL), &d->memory));
-    lay_out(m, tr_set_memory_at(d->memory));
+    if (!(tr_roles(m->tr) & TR_SLAVE) || !tr_linear_dual_has_common_rows(m)) return TR_OK;
+    TR_TRY(tr_set_memory_open(m->tr, TR_SET_GROUP, dual_lay_out(m, NULL), &d->memory));
+    dual_lay_out(m, tr_set_memory_at(d->memory));
     return TR_OK;
 }
 
-static int open_dual(struct tr_linear *m)
+static int dual_open(struct tr_linear *m)
 {
     struct tr_linear_dual *d;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->dual, 1)));
     d = m->dual;
     d->turns = tr_linear_dual_turns(
-        m, tr_linear_dual_usual_turns(m, shares_w(m) ? tr_groups(m->tr) : tr_workers(m->tr)), &d->every);
-    if (tr_workers(m->tr) == 1 || (shares_w(m) && tr_groups(m->tr) == 1)) TR_TRY(tr_linear_dual_open_mean(m));
-    return tr_agree(m->tr, open_group(m));
+        m, tr_linear_dual_usual_turns(m, dual_shares_w(m) ? tr_groups(m->tr) : tr_workers(m->tr)), &d->every);
+    if (tr_workers(m->tr) == 1 || (dual_shares_w(m) && tr_groups(m->tr) == 1)) TR_TRY(mean_open(m));
+    return tr_agree(m->tr, dual_open_group(m));
 }
 
-static void close_dual(struct tr_linear *m)
+static void dual_close(struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
     if (!d) return;
@@ -137,20 +764,13 @@ static void close_dual(struct tr_linear *m)
     m->dual = NULL;
 }
 
-/* ---- a bias that is not regularised ---- */
-
-static void add_to_bias(const struct tr_linear *m, void *w, double x)
-{
-    size_t at = m->problem.keys;
-    if (m->problem.dtype == TR_F32) ((float *)w)[at] += (float)x;
-    else ((double *)w)[at] += x;
-}
+/* ---- the bias without λ ---- */
 
 int tr_linear_dual_norms(struct tr_linear *m, size_t first, size_t n, float *norm)
 {
     struct tr_problem *p = &m->problem;
     double sum[2] = {0, (double)n};
-    bool is_free = tr_linear_has_free_bias(m);
+    bool is_free = dual_has_free_bias(m);
     if (is_free) p->of_bias = 0;
     tr_row_norms(p, first, n, norm);
     if (!is_free) return TR_OK;
@@ -161,9 +781,9 @@ int tr_linear_dual_norms(struct tr_linear *m, size_t first, size_t n, float *nor
     return TR_OK;
 }
 
-/* The dual value for a bias that is held fast is a bound for all weights beside this bias. How much less another bias could
- * cost follows from the slope along it, Σ α / n, and from how far it may be to the best one: the bias's own size, and 1, are
- * taken for that, which is a guess, but the slope is nearly 0 when it counts. As part of the conjugate: */
+/* With a fixed bias the dual value is a bound for all weights with this bias. The possible gain from another bias
+ * follows from the slope along it, Σ α / n, and the distance to its optimum. The distance is estimated as |bias| + 1,
+ * but the slope is nearly 0 when the result matters. */
 double tr_linear_cost_of_bias(const struct tr_linear *m, double bias, double own)
 {
     return m->problem.n * m->l2 / m->problem.of_bias * (own * bias + fabs(own) * (1 + fabs(bias)));
@@ -171,7 +791,7 @@ double tr_linear_cost_of_bias(const struct tr_linear *m, double bias, double own
 
 /* ---- the stage ---- */
 
-static int prepare_rows(const tr_worker *me, struct tr_linear *m)
+static int dual_prepare_rows(const tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
     size_t rows = m->problem.rows.n;
@@ -185,34 +805,33 @@ static int prepare_rows(const tr_worker *me, struct tr_linear *m)
     return tr_linear_dual_norms(m, d->first, d->end - d->first, d->norm);
 }
 
-static int prepare_own(tr_worker *me, struct tr_linear *m)
+static int dual_prepare_own(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
     TR_TRY(tr_linear_prepare(me, m, 0));
-    TR_TRY(prepare_rows(me, m));
+    TR_TRY(dual_prepare_rows(me, m));
     if (!d->table) {
         d->view = m->view;
         return TR_OK;
     }
     TR_TRY(tr_linear_open_view(m, me, m->train, d->table, TR_VIEW_UPDATE, &d->view));
     TR_TRY(TR_NEW(&d->added, 1));
-    if (tr_linear_dual_rests(m)) TR_TRY(TR_NEW(&d->rests, m->problem.rows.n));
-    size_t element = m->problem.dtype == TR_F32 ? sizeof(float) : sizeof(double);
-    return TR_NEW((char **)&d->average, (d->view->n + 1) * element);
+    if (rest_is_enabled(m)) TR_TRY(TR_NEW(&d->rests, m->problem.rows.n));
+    return TR_NEW((char **)&d->average, (d->view->n + 1) * tr_real_size(m->problem.dtype));
 }
 
-static int prepare(tr_worker *me, void *state)
+static int dual_prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
-    if (tr_linear_dual_rests(m)) m->see = tr_linear_dual_see;
-    if (!m->dual->group) return prepare_own(me, m);
+    if (rest_is_enabled(m)) m->see = rest_see;
+    if (!m->dual->group) return dual_prepare_own(me, m);
     TR_TRY(tr_linear_prepare_rows(me, m, 0));
-    TR_TRY(prepare_rows(me, m));
-    return tr_linear_dual_prepare_shared(me, m);
+    TR_TRY(dual_prepare_rows(me, m));
+    return shared_prepare(me, m);
 }
 
-/* A new order every epoch, from a stream of its own: a run can be taken up at any clock. */
-static void shuffle(struct tr_linear *m, const tr_worker *me, int64_t epoch)
+/* Each epoch has a new order from its own random stream, so a run can resume at any clock. */
+static void dual_shuffle(struct tr_linear *m, const tr_worker *me, int64_t epoch)
 {
     struct tr_linear_dual *d = m->dual;
     struct tr_rng rng;
@@ -222,27 +841,27 @@ static void shuffle(struct tr_linear *m, const tr_worker *me, int64_t epoch)
     tr_data_permute(m->train, &rng, d->first, d->end - d->first, d->order + d->first);
 }
 
-/* Where the rows of a turn begin in this epoch's order. */
-static size_t turn_begin(const struct tr_linear *m, int64_t turn)
+/* Offset of the first row of a turn in this epoch's order. */
+static size_t dual_turn_begin(const struct tr_linear *m, int64_t turn)
 {
     const struct tr_linear_dual *d = m->dual;
     return d->first + (size_t)((double)(d->end - d->first) * (double)turn / (double)d->turns);
 }
 
-/* Worker 0 moves the anchor by a part of b', and the bias by as much, for b' stays what the dual variables say. If what it
- * sees of others is stale, that is a little more or less, which does no harm: both move by the same. */
-static void move_anchor(struct tr_linear *m, double part)
+/* Worker 0 moves the anchor by a share of b', and the bias by the same amount, because b' follows from the dual
+ * variables. Stale values of other workers change the amount slightly, which does no harm. */
+static void dual_move_anchor(struct tr_linear *m, double part)
 {
     struct tr_linear_dual *d = m->dual;
-    double by = part * (tr_linear_bias_of(m, d->view->delta) - d->anchor);
+    double by = part * (tr_real_get(m->problem.dtype, d->view->delta, m->problem.keys) - d->anchor);
     d->anchor += by;
     d->moved += by;
-    add_to_bias(m, d->view->delta, by);
-    add_to_bias(m, d->view->value, by);
+    tr_real_add(m->problem.dtype, d->view->delta, m->problem.keys, by);
+    tr_real_add(m->problem.dtype, d->view->value, m->problem.keys, by);
 }
 
-/* Takes steps for so many rows of the order. */
-static void take_steps(struct tr_linear *m, size_t at, size_t n, double sigma)
+/* Takes steps for the rows at .. at + n - 1 of the order. */
+static void dual_take_steps(struct tr_linear *m, size_t at, size_t n, double sigma)
 {
     enum { LISTED = 256 };
     struct tr_linear_dual *d = m->dual;
@@ -251,114 +870,116 @@ static void take_steps(struct tr_linear *m, size_t at, size_t n, double sigma)
         size_t listed = tr_min_size(LISTED, end - at);
         tr_seam();
         memcpy(rows, d->order + at, listed * sizeof *rows);
-        listed = tr_linear_dual_leave_out(d, rows, listed);
+        listed = rest_remove(d, rows, listed);
         tr_dual_pass(&m->problem, rows, listed, sigma, d->norm, d->a, d->view->delta);
     }
 }
 
-static void pass(const tr_worker *me, struct tr_linear *m, size_t begin, size_t end, double sigma)
+static void dual_pass(const tr_worker *me, struct tr_linear *m, size_t begin, size_t end, double sigma)
 {
     struct tr_linear_dual *d = m->dual;
-    bool moves = tr_linear_has_free_bias(m) && me->worker == 0;
+    bool moves = dual_has_free_bias(m) && me->worker == 0;
     size_t rows = d->end - d->first, part = end - begin;
-    size_t all = part * tr_linear_dual_sweeps(m, tr_linear_dual_resting(d));
+    size_t all = part * rest_sweeps(m, rest_count(d));
     size_t step = moves ? rows / TR_ANCHOR_STEPS + 1 : part;
-    if (d->table) step = tr_min_size(step, tr_linear_dual_rows_between_additions(d, part));
+    if (d->table) step = tr_min_size(step, mean_rows_between_additions(d, part));
     for (size_t at = 0, n; at < all; at += n) {
         size_t place = begin + at % part;
         n = tr_min_size(step, end - place);
         n = tr_data_ready_in(m->train, d->order + d->first, place - d->first, n);
         if (n == 0) break;
-        take_steps(m, place, n, sigma);
-        if (moves) move_anchor(m, (double)n / (double)rows);
-        tr_linear_dual_add_to_mean(m, d->view->delta, (double)at, (double)(at + n), (double)all);
+        dual_take_steps(m, place, n, sigma);
+        if (moves) dual_move_anchor(m, (double)n / (double)rows);
+        mean_add(m, d->view->delta, (double)at, (double)(at + n), (double)all);
     }
 }
 
-/* Each worker minimises the dual over its rows against its view; adding up all their changes is safe when each
- * counts its own sigma times, sigma being the number of workers (CoCoA+, Ma et al. 2015, lemma 4). Measuring
- * what the last merge would have allowed, as sigma for the next, was tried: it saves nothing at 2 to 8 workers
- * and swings when the estimate falls behind. */
-static int compute_own(tr_worker *me, struct tr_linear *m)
+/* Each worker minimises the dual over its rows against its view. The sum of all changes is safe if each worker counts
+ * its own changes sigma times, with sigma the number of workers (CoCoA+, Ma et al. 2015, lemma 4). Measuring the
+ * largest sigma that the last merge would have allowed, for use in the next one, was tried: it saves nothing with 2 to
+ * 8 workers, and oscillates if the estimate lags behind. */
+static int dual_compute_own(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
-    shuffle(m, me, me->clock / m->clocks_per_epoch);
+    dual_shuffle(m, me, me->clock / m->clocks_per_epoch);
     TR_TRY(tr_view_pull(d->view));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
     int64_t first = me->clock % m->clocks_per_epoch * d->every,
             last = first + d->every < d->turns ? first + d->every : d->turns;
     double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->workers;
     d->moved = 0;
-    if (me->clock == 0 && tr_linear_has_free_bias(m)) { /* all begin with what worker 0 will push */
-        add_to_bias(m, d->view->value, d->mean);
+    if (me->clock == 0 &&
+        dual_has_free_bias(m)) { /* all workers start from the value that worker 0 will push */
+        tr_real_add(m->problem.dtype, d->view->value, m->problem.keys, d->mean);
         if (me->worker == 0) d->anchor = d->moved = d->mean;
     }
     tr_linear_copy_to_delta(d->view, m->problem.dtype);
-    if (d->table) tr_linear_dual_begin_mean(m, 0, d->view->n);
+    if (d->table) mean_begin(m, 0, d->view->n);
     TR_TRY(tr_turn_begin(m->tr, "gradient"));
-    pass(me, m, turn_begin(m, first), turn_begin(m, last), sigma);
+    dual_pass(me, m, dual_turn_begin(m, first), dual_turn_begin(m, last), sigma);
     TR_TRY(tr_turn_end(m->tr, TR_OK));
-    TR_TRY(tr_linear_dual_push_mean(m, d->view->delta, 0, d->view->n));
+    TR_TRY(mean_push(m, d->view->delta, 0, d->view->n));
     tr_linear_keep_difference(d->view, m->problem.dtype, sigma);
-    if (d->moved != 0) add_to_bias(m, d->view->delta, d->moved);
+    if (d->moved != 0) tr_real_add(m->problem.dtype, d->view->delta, m->problem.keys, d->moved);
     return tr_view_push(d->view);
 }
 
-static int compute(tr_worker *me, void *state)
+static int dual_compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
-    return m->dual->group ? tr_linear_dual_compute_shared(me, m) : compute_own(me, m);
+    return m->dual->group ? shared_compute(me, m) : dual_compute_own(me, m);
 }
 
-/* What w's size and the bias take from the dual value, as part of the conjugate. */
-static int report_size(struct tr_linear *m, const void *w, tr_report *report)
+/* Reports the terms of |w|² and of the bias in the dual value, as part of the conjugate. */
+static int dual_report_size(struct tr_linear *m, const void *w, tr_report *report)
 {
     struct tr_linear_dual *d = m->dual;
-    double squares, bias = m->problem.bias ? tr_linear_bias_of(m, w) : 0;
+    double squares, bias = m->problem.bias ? tr_real_get(m->problem.dtype, w, m->problem.keys) : 0;
     TR_TRY(tr_table_squares(d->table ? d->table : m->w, &squares));
     if (!m->o->bias_l2) squares -= bias * bias;
     tr_linear_report_conjugate(report, m->problem.n * 0.5 * m->l2 * squares);
-    if (tr_linear_has_free_bias(m))
+    if (dual_has_free_bias(m))
         tr_linear_report_conjugate(report, tr_linear_cost_of_bias(m, bias, bias - d->anchor));
     return TR_OK;
 }
 
-static int evaluate(tr_worker *me, void *state, tr_report *report)
+static int dual_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
     struct tr_linear_dual *d = m->dual;
-    TR_TRY(d->group ? tr_linear_dual_evaluate_shared(me, m, report) : tr_linear_evaluate(me, state, report));
+    TR_TRY(d->group ? shared_evaluate(me, m, report) : tr_linear_evaluate(me, state, report));
     if (d->table && !d->group) TR_TRY(tr_view_pull(d->view));
     const void *w = d->group ? d->w : m->fresh_view && !d->table ? m->fresh_view->value : d->view->value;
-    if (me->worker == 0) TR_TRY(report_size(m, w, report));
+    if (me->worker == 0) TR_TRY(dual_report_size(m, w, report));
     tr_linear_report_conjugate(report, tr_dual_sum(&m->problem, d->first, d->end - d->first, d->a));
     return TR_OK;
 }
 
-static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
+static int dual_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_linear *m = state;
     TR_TRY(tr_linear_summarize(m, report, evaluation));
-    double dual = tr_linear_dual_value(m, report) + tr_linear_penalty(m, report); /* w's own size is in it */
+    double dual = tr_linear_dual_value(m, report) +
+                  tr_linear_penalty(m, report); /* the dual value has |w|² of its own w */
     tr_linear_prove(m, dual, evaluation);
     return TR_OK;
 }
 
 /* The order of rows follows from the seed and the epoch. */
-static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
+static int dual_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_linear *m = state;
     TR_TRY(tr_linear_keep_summary(m, snapshot));
     TR_TRY(tr_model_keep_sums(me, snapshot, "anchor", 1, &m->dual->anchor));
-    int32_t rests = tr_linear_dual_rests(m);
+    int32_t rests = rest_is_enabled(m);
     TR_TRY(tr_snapshot_common(snapshot, "rows_rest", TR_I32, 1, &rests));
-    if (rests && tr_linear_dual_rests(m)) /* not from a layout where none does, nor to one */
+    if (rests && rest_is_enabled(m)) /* rows may rest in both layouts */
         TR_TRY(tr_data_keep(m->train, snapshot, "rests", TR_I32, m->dual->rests));
     return tr_data_keep(m->train, snapshot, "dual", TR_F32, m->dual->a);
 }
 
-/* Of the targets of all workers. */
-static int find_mean(struct tr_linear *m)
+/* Mean target over all workers. */
+static int dual_find_mean(struct tr_linear *m)
 {
     const tr_batch *rows = &m->train->rows;
     double sum[2] = {0, (double)rows->n};
@@ -369,31 +990,31 @@ static int find_mean(struct tr_linear *m)
     return TR_OK;
 }
 
-static int train(struct tr_linear *m)
+static int dual_train(struct tr_linear *m)
 {
-    TR_TRY(find_mean(m));
+    TR_TRY(dual_find_mean(m));
     tr_stage train = tr_linear_stage(m);
-    train.prepare = prepare;
-    train.compute = compute;
-    train.evaluate = evaluate;
-    train.summarize = summarize;
-    train.snapshot = snapshot;
+    train.prepare = dual_prepare;
+    train.compute = dual_compute;
+    train.evaluate = dual_evaluate;
+    train.summarize = dual_summarize;
+    train.snapshot = dual_snapshot;
     int status = tr_run(m->tr, &train);
     m->see = NULL;
     return status;
 }
 
-static bool minimises(const struct tr_loss *loss)
+static bool dual_minimises(const struct tr_loss *loss)
 {
     return loss->step != NULL;
 }
 
-const struct tr_linear_method tr_linear_dual = {.check = check,
-                                                .open = open_dual,
-                                                .train = train,
-                                                .close = close_dual,
+const struct tr_linear_method tr_linear_dual = {.check = dual_check,
+                                                .open = dual_open,
+                                                .train = dual_train,
+                                                .close = dual_close,
                                                 .of_classes = &tr_linear_dual_classes,
                                                 .weighs_rows = true,
                                                 .passes = true,
-                                                .minimises = minimises,
+                                                .minimises = dual_minimises,
                                                 .diverged = "raise solve.sigma"};
