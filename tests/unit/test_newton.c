@@ -5,7 +5,6 @@
 
 #include "model/loss.h"
 #include "model/linear/newton/newton.h"
-#include "model/linear/newton/rows.h"
 
 enum { ROWS = 90, KEYS = 11, ALL = KEYS + 1, MOST_OUTPUTS = 3, MOST = ALL * MOST_OUTPUTS };
 

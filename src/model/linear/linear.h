@@ -10,7 +10,7 @@
  *   saved       models in files; text: LIBLINEAR's; answers: what they are asked there
  *   auto        a method: what chooses among the others
  *   dual/       a method: dual coordinate descent; classes: for more than two classes
- *   newton/     a method: Newton's; solver: its steps; rows: its passes
+ *   newton/     a method: Newton's; solver: its steps; rows: products of rows and vectors
  *   descent/    a method: coordinate descent for penalties with |w|₁, with paths of penalties and cross-validation; step: its
  *               steps; blocks: blocks of columns, and the minimum over one
  *   sgd/        methods: mini-batch gradient descent, with a rate that is found; growing: … with batches that grow; batches:

@@ -1,5 +1,5 @@
-/* Newton's method as a method of the class: one clock is one step of the solver (newton.h), behind which the table gets the
- * weights, rounded to its type. */
+/* solve.method newton. A clock is one step of the solver (newton.h), after which the weights are written to the table
+ * in its type. */
 #include "newton.h"
 
 #include <math.h>
@@ -9,15 +9,15 @@
 
 struct tr_linear_newton {
     struct tr_newton_options options;
-    struct tr_newton *solver; /* workers */
-    tr_view *own;             /* the keys whose weights this worker has; NULL where another one writes them */
+    struct tr_newton *solver; /* of a worker */
+    tr_view *own; /* keys of this worker's weights; without deltas if another worker writes them */
     bool started;
     struct tr_newton_state state;
 };
 
 /* ---- checking, opening ---- */
 
-static int check(const tr_job *job, const struct tr_linear_options *o)
+static int newton_check(const tr_job *job, const struct tr_linear_options *o)
 {
     if (o->l1 > 0)
         return tr_linear_refuse(job, "model.l1", "model.l1 is not smooth: not for solve.method newton");
@@ -36,7 +36,7 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
     return TR_OK;
 }
 
-static int open_newton(struct tr_linear *m)
+static int newton_open(struct tr_linear *m)
 {
     m->clocks_per_epoch = 1;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->newton, 1)));
@@ -62,7 +62,7 @@ int tr_linear_newton_least_passes(const struct tr_linear *m)
     return tr_newton_least_passes(&m->newton->options);
 }
 
-static void close_newton(struct tr_linear *m)
+static void newton_close(struct tr_linear *m)
 {
     struct tr_linear_newton *s = m->newton;
     if (!s) return;
@@ -74,7 +74,7 @@ static void close_newton(struct tr_linear *m)
 
 /* ---- the stage ---- */
 
-static int prepare(tr_worker *me, void *state)
+static int newton_prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_newton *s = m->newton;
@@ -88,26 +88,21 @@ static int prepare(tr_worker *me, void *state)
                                 weights.whole && me->worker > 0 ? TR_VIEW_READ : TR_VIEW_UPDATE, &s->own);
 }
 
-static double element(const tr_view *view, enum tr_dtype dtype, size_t i)
-{
-    return dtype == TR_F32 ? (double)((const float *)view->value)[i] : ((const double *)view->value)[i];
-}
-
-/* Takes over what the table has, if another method has been there, and has left something better than zeros: far from the
- * optimum losses are nearly straight, and Newton's steps of no use. */
-static int start(struct tr_linear *m)
+/* Starts from the weights in the table, if another method has computed them and they are better than zeros. Far from
+ * the optimum the losses are nearly linear, and Newton steps fail. */
+static int newton_start(struct tr_linear *m)
 {
     struct tr_linear_newton *s = m->newton;
     struct tr_newton_weights weights = tr_newton_weights(s->solver);
     size_t n = weights.n * m->outputs;
     double sum = 0, zeros;
     s->started = true;
-    for (size_t i = 0; i < n; i++) sum += fabs(element(s->own, m->problem.dtype, i));
+    for (size_t i = 0; i < n; i++) sum += fabs(tr_real_get(m->problem.dtype, s->own->value, i));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, &sum, 1));
     if (sum == 0) return TR_OK;
     TR_TRY(tr_newton_look(s->solver, &s->state));
     zeros = s->state.objective;
-    for (size_t i = 0; i < n; i++) weights.value[i] = element(s->own, m->problem.dtype, i);
+    for (size_t i = 0; i < n; i++) weights.value[i] = tr_real_get(m->problem.dtype, s->own->value, i);
     TR_TRY(tr_newton_moved(s->solver));
     TR_TRY(tr_newton_look(s->solver, &s->state));
     if (s->state.objective <= zeros) return TR_OK;
@@ -115,7 +110,7 @@ static int start(struct tr_linear *m)
     return tr_newton_moved(s->solver);
 }
 
-static void write_weights(struct tr_linear *m)
+static void newton_write_weights(struct tr_linear *m)
 {
     struct tr_linear_newton *s = m->newton;
     struct tr_newton_weights weights = tr_newton_weights(s->solver);
@@ -127,28 +122,28 @@ static void write_weights(struct tr_linear *m)
     }
 }
 
-/* A run that goes on from its last step stays there. */
-static bool has_proven(const struct tr_linear *m, const struct tr_newton_state *at)
+/* A resumed run does not continue after its last step. */
+static bool newton_has_proven(const struct tr_linear *m, const struct tr_newton_state *at)
 {
     return at->gap <= m->o->target_gap * (at->objective - at->gap);
 }
 
-static int compute(tr_worker *me, void *state)
+static int newton_compute(tr_worker *me, void *state)
 {
     (void)me;
     struct tr_linear *m = state;
     struct tr_linear_newton *s = m->newton;
     TR_TRY(tr_view_pull(s->own));
-    if (!s->started) TR_TRY(start(m));
+    if (!s->started) TR_TRY(newton_start(m));
     TR_TRY(tr_newton_look(s->solver, &s->state));
-    if (!has_proven(m, &s->state)) TR_TRY(tr_newton_step(s->solver, &s->state));
+    if (!newton_has_proven(m, &s->state)) TR_TRY(tr_newton_step(s->solver, &s->state));
     if (!s->own->delta) return TR_OK;
-    write_weights(m);
+    newton_write_weights(m);
     return tr_view_push(s->own);
 }
 
-/* The first worker tells what all know. */
-static int evaluate(tr_worker *me, void *state, tr_report *report)
+/* All workers have the same state; the first one reports it. */
+static int newton_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
     const struct tr_newton_state *at = &m->newton->state;
@@ -162,15 +157,15 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return m->test ? tr_linear_report_test(me, m, m->test_view, report) : TR_OK;
 }
 
-/* Without λ nothing is proven: it ends where steps promise little, or, where the rows can be told apart, the objective has
- * gone. */
-static bool is_near(const struct tr_linear *m, double decrease, double objective)
+/* Without λ there is no proof. Training ends when steps promise little, or when the objective of separable rows is
+ * close to 0. */
+static bool newton_is_near(const struct tr_linear *m, double decrease, double objective)
 {
     double goal = m->o->target_gap;
     return m->l2 == 0 && goal > 0 && (decrease < goal / 10 || objective < goal * m->usual);
 }
 
-static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
+static int newton_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_linear *m = state;
     const double *sum = report->sum + TR_LINEAR_OWN_SUMS;
@@ -178,12 +173,12 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
     TR_TRY(tr_linear_summarize(m, report, evaluation));
     if (m->l2 > 0) tr_linear_prove(m, evaluation->objective - sum[0], evaluation);
     bool is_last = sum[3] < 0 || evaluation->epoch + sum[3] > (double)m->epochs;
-    if (is_last || is_near(m, sum[1], evaluation->objective)) evaluation->stop = true;
+    if (is_last || newton_is_near(m, sum[1], evaluation->objective)) evaluation->stop = true;
     m->last = *evaluation;
     return TR_OK;
 }
 
-static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
+static int newton_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     (void)me;
     struct tr_linear *m = state;
@@ -192,7 +187,7 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     return tr_newton_keep(&m->newton->options, m->newton->solver, m->train, snapshot);
 }
 
-static int train(struct tr_linear *m)
+static int newton_train(struct tr_linear *m)
 {
     tr_stage train = tr_linear_stage(m);
     int least = tr_linear_newton_least_passes(m);
@@ -206,28 +201,28 @@ static int train(struct tr_linear *m)
     train.clocks = m->epochs;
     train.evaluate_every = 1;
     train.epochs_per_clock = 1;
-    train.prepare = prepare;
-    train.compute = compute;
-    train.evaluate = evaluate;
-    train.summarize = summarize;
-    train.snapshot = snapshot;
+    train.prepare = newton_prepare;
+    train.compute = newton_compute;
+    train.evaluate = newton_evaluate;
+    train.summarize = newton_summarize;
+    train.snapshot = newton_snapshot;
     if (m->l2 == 0)
         tr_say(m->tr, "note:          without model.l2 no gap is proven: training ends where a step promises "
                       "little, by solve.target_gap");
     return tr_run(m->tr, &train);
 }
 
-static bool minimises(const struct tr_loss *loss)
+static bool newton_minimises(const struct tr_loss *loss)
 {
     return loss->curvature != NULL;
 }
 
-const struct tr_linear_method tr_linear_newton = {.check = check,
+const struct tr_linear_method tr_linear_newton = {.check = newton_check,
                                                   .passes = true,
-                                                  .open = open_newton,
-                                                  .train = train,
-                                                  .close = close_newton,
+                                                  .open = newton_open,
+                                                  .train = newton_train,
+                                                  .close = newton_close,
                                                   .many_outputs = true,
                                                   .weighs_rows = true,
-                                                  .minimises = minimises,
+                                                  .minimises = newton_minimises,
                                                   .diverged = "set model.dtype to f64"};

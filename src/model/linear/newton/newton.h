@@ -1,24 +1,24 @@
-/* Newton's method for linear models with a smooth loss, on rows that lie with many workers.
+/* Newton's method for linear models with a smooth loss, on rows distributed over workers.
  *
- * A row has K margins m = W x (tr_problem.outputs), K = 1 for two kinds and for regression; one class against the rest is
- * solved as one problem whose Hessian consists of blocks. Each step solves H s = -g by conjugate gradients,
- * whose products H d = X' D (X d) / n + λ d are sums over rows: each worker sums its own, so that the passes that it takes
- * do not depend on how many workers there are. Margins are kept by row, X s comes out of the products, and so a line search
- * costs no pass (Galli and Lin 2021, Truncated Newton methods for linear classification). The preconditioner is
- *   dense     for few columns: the Cholesky factor of the whole Hessian, summed over the workers, kept for later steps as
- *             long as it does well (with a new one each step this is the exact Newton method); of several classes, if these
- *             and the columns are too many for that, of each class's block on the diagonal
- *   diagonal  for many: the Hessian's diagonal, mixed with λ (Hsia, Chiang and Lin 2018, section 4)
+ * A row has K margins m = W x (K = tr_problem.outputs), K = 1 for two classes and for regression. One-against-rest is solved as
+ * one problem whose Hessian is block diagonal. Each step solves H s = -g by conjugate gradients. The products
+ * H d = X' D (X d) / n + λ d are sums over rows: each worker sums its own rows, so the number of passes does not depend on the
+ * number of workers. Margins are stored by row, and X s is a by-product of the products, so a line search needs no pass
+ * (Galli and Lin 2021, Truncated Newton methods for linear classification). The preconditioner is
+ *   dense     for few columns: the Cholesky factor of the whole Hessian, summed over the workers and kept for later steps
+ *             while it is accurate (with a new one in each step this is the exact Newton method); or of each class's diagonal
+ *             block, if the classes and columns are too many for the whole Hessian
+ *   diagonal  for many columns: the diagonal of the Hessian, mixed with λ (Hsia, Chiang and Lin 2018, section 4)
  *
- * With α_i = -φ'(m_i), Fenchel's equality makes F(w) - D(α) = |∇F(w)|² / (2 λ): the gap is known with the gradient. A bias
- * without λ needs Σ α = 0, so it is set to its minimum before every gradient, which takes margins alone.
+ * With α_i = -φ'(m_i), Fenchel's equality gives F(w) - D(α) = |∇F(w)|² / (2 λ): the gap follows from the gradient. A bias
+ * without λ requires Σ α = 0, so it is minimised before each gradient, which needs only margins.
  *
- * The hinge has a rounded corner, whose curvature stands for that which the hinge lacks, and which moves from row to row until the
- * hinge's own minimum is found (solver.c). The gap is always that of the hinge itself: what a row lacks to Fenchel's equality at
- * its corner is added.
+ * The corner of the hinge is rounded, which gives it a curvature. The corner moves from row to row until the minimum of the
+ * hinge itself is found (solver.c). The gap is always that of the hinge: the terms by which rows in the corner violate
+ * Fenchel's equality are added.
  *
- * Vectors of few columns are whole at every worker. Many columns are divided: a worker has a range of them, sums what the
- * others send of theirs, in the order of workers, and sends values to those whose rows have the key.
+ * Vectors over few columns are replicated at all workers. Vectors over many columns are distributed: each worker has a range
+ * of columns (columns.h).
  */
 #ifndef TR_LINEAR_NEWTON_H
 #define TR_LINEAR_NEWTON_H
@@ -31,32 +31,31 @@ enum tr_preconditioner { TR_PRECONDITION_AUTO, TR_PRECONDITION_DENSE, TR_PRECOND
 
 struct tr_newton_options {
     tr_context *tr;                   /* NULL: this process is the only worker */
-    const struct tr_problem *problem; /* of any loss but the quantiles' */
-    size_t first, n;                  /* rows of the problem that are this worker's */
-    const tr_key *keys;               /* of the problem's keys, ascending; the bias is key `columns` */
-    uint64_t columns;                 /* without the bias */
-    bool bias_l2;                     /* λ counts for the bias, too */
-    double nonzeros;                  /* of all workers' rows */
+    const struct tr_problem *problem; /* with any loss that has a curvature */
+    size_t first, n;                  /* rows of this worker */
+    const tr_key *keys; /* global ids of the problem's keys, ascending; the bias is key `columns` */
+    uint64_t columns;   /* without the bias */
+    bool bias_l2;       /* the bias is regularised */
+    double nonzeros;    /* of the rows of all workers */
     enum tr_preconditioner preconditioner;
-    double passes; /* the maximum of tr_newton_state.passes; 0: none */
+    double passes; /* maximum of tr_newton_state.passes; 0: no limit */
 };
 
-/* Whether the factors are of all that the Hessian has. The same on all ranks: keys and rows are not looked at. */
+/* Returns whether the factors contain the whole Hessian. Depends on values that all ranks have alike: not on keys and rows. */
 bool tr_newton_is_exact(const struct tr_newton_options *options);
 
-/* The number of passes of the first step, at least: the gradient, a product, and if there is a factor the Hessian. The same on
- * all ranks. */
+/* Returns the minimum number of passes of the first step: gradient, product, and Hessian if there are factors. The same on all
+ * ranks. */
 int tr_newton_least_passes(const struct tr_newton_options *options);
 
 struct tr_newton;
 
-/* All workers. The problem must stay where it is. Weights are zeros. */
+/* Opens a solver with zero weights. All workers. The problem must outlive the solver. */
 int tr_newton_open(const struct tr_newton_options *options, struct tr_newton **newton);
 void tr_newton_close(struct tr_newton **newton);
 
-/* The weights that this worker has: n × K numbers of the keys first .. first + n - 1, the bias behind the columns. Where all
- * workers have all of them, they are the same to the last bit. A caller that has changed them calls tr_newton_moved(),
- * with all workers. */
+/* The weights of this worker: n × K elements for the keys first .. first + n - 1, the bias after the columns. whole: all
+ * workers have all weights, equal bit by bit. A caller that changes them calls tr_newton_moved() afterwards, on all workers. */
 struct tr_newton_weights {
     double *value;
     uint64_t first;
@@ -66,32 +65,71 @@ struct tr_newton_weights {
 struct tr_newton_weights tr_newton_weights(struct tr_newton *newton);
 int tr_newton_moved(struct tr_newton *newton);
 
-/* Where it stands; the same on all workers. */
+/* State of the solver; the same on all workers. */
 struct tr_newton_state {
     double objective; /* F(w) */
     double gap;       /* F(w) - D(α); NaN if λ is 0 */
-    double
-        decrease; /* that the last step's model had promised, as a part of the objective: about the distance from the
-                       * optimum before it. 1 before the first */
-    /* Passes over the rows so far. The gradient at the current weights counts with the step that starts from it: after the last
-     * step it only proves the gap, which is a part of the evaluation. */
+    /* Decrease that the model of the last step predicted, relative to F: about the distance from the optimum before the step.
+     * 1 before the first step. */
+    double decrease;
+    /* Passes over the rows so far. The gradient at the current weights counts with the step that starts from it: after the
+     * last step it only proves the gap, which is a part of the evaluation. */
     double passes;
-    double next; /* passes of the next step, at least */
-    bool stuck;  /* steps do not find lower values any more: as near as numbers allow */
+    double next; /* minimum number of passes of the next step */
+    bool stuck;  /* rounding prevents any further decrease */
 };
 
-/* How good the weights are; one step, and how good they are after it. A step that would take more passes than are left changes
- * nothing. All workers. */
+/* Evaluates the weights; takes one step and evaluates the weights after it. A step that would exceed the maximum number of
+ * passes changes nothing. All workers. */
 int tr_newton_look(struct tr_newton *newton, struct tr_newton_state *state);
 int tr_newton_step(struct tr_newton *newton, struct tr_newton_state *state);
 
-/* For snapshot functions of a stage whose workers have these rows of data. On ranks that do not work newton is NULL, and of
- * the options tr, columns, nonzeros, preconditioner and of the problem outputs, softmax, bias and n are those of the others. */
+/* Saves or restores the solver in a snapshot function.
+ *
+ * @param [in] options  on ranks that do not work, tr, columns, nonzeros, preconditioner, and outputs, softmax, bias and n of the
+ *                      problem must equal those of the workers
+ * @param [in] newton   NULL on ranks that do not work
+ * @param [in] data     the rows of the workers
+ */
 int tr_newton_keep(const struct tr_newton_options *options, struct tr_newton *newton, const tr_data *data,
                    tr_snapshot *snapshot);
 
-/* For tests: the gradient into own weights' shape; H d for a d of that shape, of the last gradient's point. All workers. */
+/* For tests: the gradient, in the shape of this worker's weights; H d at the point of the last gradient. All workers. */
 int tr_newton_gradient(struct tr_newton *newton, const double **gradient);
 int tr_newton_product(struct tr_newton *newton, const double *direction, double *product);
+
+/* ---- rows.c: products of rows and vectors over their keys, in f64. A key and a row have K = outputs elements ---- */
+
+/* z = X w for the rows first .. first + n - 1. */
+void tr_newton_times(const struct tr_problem *problem, size_t first, size_t n, const double *w, double *z);
+
+/* w += X' c; and the same with the squares of the elements of X. */
+void tr_newton_add(const struct tr_problem *problem, size_t first, size_t n, const double *c, double *w);
+void tr_newton_add_squares(const struct tr_problem *problem, size_t first, size_t n, const double *c,
+                           double *w);
+
+/* H += X' C X. Rows with few non-zeros are added one by one, others by BLIS in tiles.
+ *
+ * @param [in]     c      diagonal of C: c[i] ≥ 0 of row i
+ * @param [in]     place  column of H for each key of the rows
+ * @param [in,out] h      columns × columns by rows; only the lower triangle is changed
+ * @return TR_ERR_SYSTEM without memory
+ */
+int tr_newton_add_outer(const struct tr_problem *problem, size_t first, size_t n, const double *c,
+                        const tr_key *place, size_t columns, double *h);
+
+/* H -= Σ (x ⊗ c) (x ⊗ c)' over the rows, with K elements of c for each row and K columns of H for each key. */
+int tr_newton_subtract_outer(const struct tr_problem *problem, size_t first, size_t n, const double *c,
+                             const tr_key *place, size_t columns, double *h);
+
+/* Returns the time of tr_newton_add_outer() relative to a product X' C X v, for rows with this number of non-zeros. */
+double tr_newton_outer_cost(double nonzeros, double columns);
+
+/* Replaces the lower triangle of a symmetric matrix by its Cholesky factor. If a diagonal element is lost to rounding, its
+ * column is treated as orthogonal to the previous ones. */
+void tr_cholesky(size_t n, double *h);
+
+/* Solves L L' x = b in place for `width` vectors, stored as n × width. */
+void tr_cholesky_solve(size_t n, const double *factor, size_t width, double *b);
 
 #endif

@@ -1,5 +1,5 @@
-#define _GNU_SOURCE /* barriers, in cblas.h */
-#include "rows.h"
+#define _GNU_SOURCE /* for barriers in cblas.h */
+#include "newton.h"
 
 #include <cblas.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 
 /* ---- one output ---- */
 
-static double dot(const struct tr_data_row *x, const double *restrict w)
+static double rows_dot(const struct tr_data_row *x, const double *restrict w)
 {
     const uint32_t *restrict column = x->column;
     const float *restrict value = x->value;
@@ -29,16 +29,16 @@ static double dot(const struct tr_data_row *x, const double *restrict w)
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
-static void times_single(const struct tr_problem *p, size_t first, size_t n, const double *w, double *z)
+static void rows_times_single(const struct tr_problem *p, size_t first, size_t n, const double *w, double *z)
 {
     double bias = p->bias ? w[p->keys] : 0;
     for (size_t i = 0; i < n; i++) {
         struct tr_data_row x = tr_row_of(p, first + i);
-        z[i] = bias + dot(&x, w);
+        z[i] = bias + rows_dot(&x, w);
     }
 }
 
-static void add_single(const struct tr_problem *p, size_t i, double c, double *restrict w)
+static void rows_add_single(const struct tr_problem *p, size_t i, double c, double *restrict w)
 {
     struct tr_data_row x = tr_row_of(p, i);
     const uint32_t *restrict column = x.column;
@@ -53,16 +53,16 @@ static void add_single(const struct tr_problem *p, size_t i, double c, double *r
 
 /* ---- any number of outputs ---- */
 
-static void axpy(size_t n, double a, const double *restrict x, double *restrict y)
+static void rows_axpy(size_t n, double a, const double *restrict x, double *restrict y)
 {
     for (size_t k = 0; k < n; k++) y[k] += a * x[k];
 }
 
-static void times(const struct tr_problem *p, size_t first, size_t n, const double *w, double *z)
+static void rows_times(const struct tr_problem *p, size_t first, size_t n, const double *w, double *z)
 {
     size_t outputs = p->outputs;
     if (outputs == 1) {
-        times_single(p, first, n, w, z);
+        rows_times_single(p, first, n, w, z);
         return;
     }
     if (p->rows.dense) {
@@ -72,19 +72,19 @@ static void times(const struct tr_problem *p, size_t first, size_t n, const doub
     memset(z, 0, n * outputs * sizeof *z);
     for (size_t i = 0; i < n; i++, z += outputs) {
         struct tr_data_row x = tr_row_of(p, first + i);
-        if (p->bias) axpy(outputs, 1, w + p->keys * outputs, z);
+        if (p->bias) rows_axpy(outputs, 1, w + p->keys * outputs, z);
         for (size_t k = 0; k < x.n; k++)
-            axpy(outputs, (double)tr_row_value(&x, k), w + tr_row_key(&x, k) * outputs, z);
+            rows_axpy(outputs, (double)tr_row_value(&x, k), w + tr_row_key(&x, k) * outputs, z);
     }
 }
 
 void tr_newton_times(const struct tr_problem *p, size_t first, size_t n, const double *w, double *z)
 {
     for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some)
-        times(p, first + at, some, w, z + at * p->outputs);
+        rows_times(p, first + at, some, w, z + at * p->outputs);
 }
 
-static void add(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
+static void rows_add(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
 {
     size_t outputs = p->outputs;
     if (p->rows.dense && outputs > 1) {
@@ -93,31 +93,31 @@ static void add(const struct tr_problem *p, size_t first, size_t n, const double
     }
     for (size_t i = 0; i < n; i++, c += outputs) {
         if (outputs == 1) {
-            if (*c != 0) add_single(p, first + i, *c, w);
+            if (*c != 0) rows_add_single(p, first + i, *c, w);
             continue;
         }
         struct tr_data_row x = tr_row_of(p, first + i);
-        if (p->bias) axpy(outputs, 1, c, w + p->keys * outputs);
+        if (p->bias) rows_axpy(outputs, 1, c, w + p->keys * outputs);
         for (size_t k = 0; k < x.n; k++)
-            axpy(outputs, (double)tr_row_value(&x, k), c, w + tr_row_key(&x, k) * outputs);
+            rows_axpy(outputs, (double)tr_row_value(&x, k), c, w + tr_row_key(&x, k) * outputs);
     }
 }
 
 void tr_newton_add(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
 {
     for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some)
-        add(p, first + at, some, c + at * p->outputs, w);
+        rows_add(p, first + at, some, c + at * p->outputs, w);
 }
 
-static void add_squares(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
+static void rows_add_squares(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
 {
     size_t outputs = p->outputs;
     for (size_t i = 0; i < n; i++, c += outputs) {
         struct tr_data_row x = tr_row_of(p, first + i);
-        if (p->bias) axpy(outputs, 1, c, w + p->keys * outputs);
+        if (p->bias) rows_axpy(outputs, 1, c, w + p->keys * outputs);
         for (size_t k = 0; k < x.n; k++) {
             double value = (double)tr_row_value(&x, k);
-            axpy(outputs, value * value, c, w + tr_row_key(&x, k) * outputs);
+            rows_axpy(outputs, value * value, c, w + tr_row_key(&x, k) * outputs);
         }
     }
 }
@@ -125,16 +125,15 @@ static void add_squares(const struct tr_problem *p, size_t first, size_t n, cons
 void tr_newton_add_squares(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
 {
     for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some)
-        add_squares(p, first + at, some, c + at * p->outputs, w);
+        rows_add_squares(p, first + at, some, c + at * p->outputs, w);
 }
 
 /* ---- X' C X ---- */
 
-/* Rows of a tile. */
+/* Rows per tile. */
 enum { TILE = 128 };
 
-/* Nanoseconds of a product of two of a row's non-zeros that is added where it belongs, of a product in BLIS, and of a
- * non-zero in X' C X v. */
+/* Nanoseconds of a product of two non-zeros that is added to H; of a product in BLIS; of a non-zero in X' C X v. */
 static const double one_by_one = 0.8, in_blis = 0.016, in_product = 2;
 
 static double outer_time(double nonzeros, double columns)
@@ -147,7 +146,7 @@ double tr_newton_outer_cost(double nonzeros, double columns)
     return outer_time(nonzeros, columns) / (in_product * nonzeros);
 }
 
-/* A row's columns and values, one after the other, with the bias. */
+/* Columns and values of a row, with the bias. */
 struct row {
     size_t n;
     uint32_t *column;
@@ -177,8 +176,8 @@ static void add_row(const struct row *row, double c, size_t columns, double *h)
     }
 }
 
-static int add_one_by_one(const struct tr_problem *p, size_t first, size_t n, const double *c,
-                          const tr_key *place, size_t columns, double *h)
+static int rows_add_one_by_one(const struct tr_problem *p, size_t first, size_t n, const double *c,
+                               const tr_key *place, size_t columns, double *h)
 {
     struct row row = {0};
     int status = TR_NEW(&row.column, columns);
@@ -193,9 +192,9 @@ static int add_one_by_one(const struct tr_problem *p, size_t first, size_t n, co
     return status;
 }
 
-/* Of rows with c > 0 alone. How many these are. */
-static size_t fill_tile(const struct tr_problem *p, size_t first, size_t n, const double *c,
-                        const tr_key *place, size_t columns, double *tile)
+/* Fills a tile with the rows that have c > 0, times √c. Returns their number. */
+static size_t rows_fill_tile(const struct tr_problem *p, size_t first, size_t n, const double *c,
+                             const tr_key *place, size_t columns, double *tile)
 {
     size_t filled = 0;
     for (size_t i = 0; i < n; i++) {
@@ -209,7 +208,7 @@ static size_t fill_tile(const struct tr_problem *p, size_t first, size_t n, cons
     return filled;
 }
 
-static double mean_cells(const struct tr_problem *p, size_t first, size_t n)
+static double rows_mean_cells(const struct tr_problem *p, size_t first, size_t n)
 {
     if (n == 0) return 0;
     return p->rows.dense ? (double)p->keys
@@ -219,13 +218,13 @@ static double mean_cells(const struct tr_problem *p, size_t first, size_t n)
 static int add_outer(const struct tr_problem *p, size_t first, size_t n, const double *c, const tr_key *place,
                      size_t columns, double *h)
 {
-    double *tile, nonzeros = mean_cells(p, first, n), all = (double)columns;
+    double *tile, nonzeros = rows_mean_cells(p, first, n), all = (double)columns;
     if (one_by_one * nonzeros * nonzeros / 2 < in_blis * all * all)
-        return add_one_by_one(p, first, n, c, place, columns, h);
+        return rows_add_one_by_one(p, first, n, c, place, columns, h);
     TR_TRY(TR_NEW(&tile, (size_t)TILE * columns));
     for (size_t at = 0; at < n; at += TILE) {
         size_t rows = tr_min_size(TILE, n - at);
-        size_t filled = fill_tile(p, first + at, rows, c + at, place, columns, tile);
+        size_t filled = rows_fill_tile(p, first + at, rows, c + at, place, columns, tile);
         cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int)columns, (int)filled, 1, tile, (int)columns,
                     1, h, (int)columns);
     }
@@ -251,8 +250,8 @@ static int subtract_outer(const struct tr_problem *p, size_t first, size_t n, co
         double *to = tile + i * side;
         struct tr_data_row x = tr_row_of(p, first + i);
         for (size_t k = 0; k < x.n; k++)
-            axpy(outputs, (double)tr_row_value(&x, k), c, to + place[tr_row_key(&x, k)] * outputs);
-        if (p->bias) axpy(outputs, 1, c, to + place[p->keys] * outputs);
+            rows_axpy(outputs, (double)tr_row_value(&x, k), c, to + place[tr_row_key(&x, k)] * outputs);
+        if (p->bias) rows_axpy(outputs, 1, c, to + place[p->keys] * outputs);
     }
     cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int)side, (int)n, -1, tile, (int)side, 1, h,
                 (int)side);
@@ -270,8 +269,9 @@ int tr_newton_subtract_outer(const struct tr_problem *p, size_t first, size_t n,
 
 /* ---- Cholesky ---- */
 
-/* A block on the diagonal; first: its place, for what its diagonal elements were. */
-static void factor_block(size_t n, size_t stride, double *h, const double *was)
+/* Factors a diagonal block. was: diagonal elements of the matrix. If an element is lost to rounding, its column is
+ * treated as orthogonal to the previous ones. */
+static void rows_factor_block(size_t n, size_t stride, double *h, const double *was)
 {
     for (size_t j = 0; j < n; j++) {
         double *row = h + j * stride, rest = row[j];
@@ -293,11 +293,11 @@ void tr_cholesky(size_t n, double *h)
         size_t now = tr_min_size(BLOCK, n - j), below = n - j - now;
         double *corner = h + j * n + j, *panel = corner + now * n, was[BLOCK];
         for (size_t k = 0; k < now; k++) {
-            double sum = corner[k * n + k]; /* and what blocks before have taken away */
+            double sum = corner[k * n + k]; /* undo the updates of earlier blocks */
             for (size_t i = 0; i < j; i++) sum += h[(j + k) * n + i] * h[(j + k) * n + i];
             was[k] = sum;
         }
-        factor_block(now, n, corner, was);
+        rows_factor_block(now, n, corner, was);
         if (below == 0) return;
         cblas_dtrsm(CblasRowMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, (int)below, (int)now, 1,
                     corner, (int)n, panel, (int)n);
