@@ -287,7 +287,6 @@ static void close_linear(void *model)
         solvers[i]->close(m);
         if (solvers[i]->of_classes) solvers[i]->of_classes->close(m);
     }
-    tr_linear_close_batches(m);
     tr_view *views[] = {m->view, m->test_view, m->fresh_view};
     for (size_t i = 0; i < sizeof views / sizeof *views; i++) tr_view_close(&views[i]);
     tr_data_close(&m->train);

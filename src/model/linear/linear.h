@@ -13,8 +13,8 @@
  *   newton/     a method: Newton's; solver: its steps; rows: products of rows and vectors
  *   descent/    a method: coordinate descent for penalties with |w|₁, with paths of penalties and cross-validation; step: its
  *               steps; blocks: blocks of columns, and the minimum over one
- *   sgd/        methods: mini-batch gradient descent, with a rate that is found; growing: … with batches that grow; batches:
- *               of both; variance: variance reduction, its stages and its replica; steps: … its steps
+ *   sgd/        methods: mini-batch gradient descent, also with batches that grow; variance: variance reduction; steps: its
+ *               steps
  */
 #ifndef TR_LINEAR_H
 #define TR_LINEAR_H
@@ -228,37 +228,10 @@ int tr_linear_put_initial(struct tr_linear *m);
 /* Makes a table for weights; fallback as in tr_table_options. All ranks. */
 int tr_linear_make_table(struct tr_linear *m, const char *name, const char *fallback, tr_table **table);
 
-/* All ranks, after tr_linear_count_rows(): finds m->rate by trials, which tell the objective that they come to (the same on
- * all ranks). */
-typedef int tr_linear_trial_fn(struct tr_linear *m, double rate, double *objective);
-int tr_linear_find_rate(struct tr_linear *m, tr_linear_trial_fn *try);
-
 /* ---- behind dual coordinate descent ---- */
 
 /* All ranks: the bias goes to its optimum at these weights, if it is one of a smooth loss and not regularised. */
 int tr_linear_settle_bias(struct tr_linear *m);
-
-/* ---- mini-batches ---- */
-
-/* All ranks, outside tr_run(), before the first step: one clock over a table of its own counts how many rows have a
- * feature, for regularisation. */
-int tr_linear_count_rows(struct tr_linear *m);
-void tr_linear_close_batches(struct tr_linear *m);
-
-/* Which rows its mini-batches are of: before the next two. */
-void tr_linear_take_part(const tr_worker *me, struct tr_linear *m);
-
-/* The rows of this worker that belong to mini-batch i of an epoch: from here to where i + 1 begins. */
-size_t tr_linear_batch_begin(const struct tr_linear *m, int64_t i);
-
-/* Plain gradient descent in parts. Which mini-batch comes as the i-th of an epoch goes into batches.order. Files are
- * often sorted, and a worker's rows are in their order: so its mini-batches come in another order every epoch, the same
- * for all members of a group. A step: rate times the mean gradient of the turn's mini-batch, at w, is subtracted from
- * `into`; or, at the view's value, from its delta. */
-int tr_linear_shuffle_batches(const tr_worker *me, struct tr_linear *m, int64_t epoch);
-int tr_linear_add_batch(tr_worker *me, struct tr_linear *m, int64_t turn, double rate, const void *w,
-                        void *into);
-int tr_linear_plain_step(tr_worker *me, struct tr_linear *m, int64_t turn, double rate);
 
 /* ---- evaluation ---- */
 
