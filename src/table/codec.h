@@ -153,7 +153,7 @@ enum { TR_ENCODING_HEADER = 8 };
 size_t tr_encode_room(const struct tr_slice *slice, struct tr_wire wire);
 
 /* Writes the slice's value (n × width) to out and returns the bytes to be sent.
- *   touched   NULL, or a list of touched_n units (in any order, repeats are fine) outside of which all is zero: where
+ *   touched   NULL, or a list of touched_n units (in any order, possibly repeated) outside of which all is zero: where
  *             it is short, the rest is not looked at
  *   residual  NULL, or n × width: what rounding took is added; nothing is for infinities and NaNs
  *   out       tr_encode_room() bytes, aligned to 8; overlaps nothing */
@@ -246,12 +246,12 @@ int tr_unsqueeze(struct tr_squeezer **squeezer, const struct tr_slice *slice, co
  * A unit is sent or held as a whole; |u| is the largest of its elements, |w| that of its value as last pulled.
  *
  *   threshold    held if |u| < limit. DynSGD drops these (section 5.3: 1e-6); they are not lost here
- *   significant  held if |u| < limit |w|: a parameter that is 0 moves at once
+ *   significant  held if |u| < limit |w|: a parameter that is 0 is always sent
  *   kkt          for problems with α |w|₁: dropped if w = 0 and its gradient lies inside (-α + limit, α - limit), where
- *                a proximal step leaves w at 0. Dropping is its definition: the gradient is computed anew next time,
- *                and the sum of old ones would say nothing
- *   skip         held with probability `skip`, by a hash of seed, clock and unit: in whatever order and pieces an
- *                update is filtered, the same units go
+ *                a proximal step leaves w at 0. Dropped, not held: the gradient is computed again in the next clock, and
+ *                the sum of old gradients would be useless
+ *   skip         held with probability `skip`, by a hash of seed, clock and unit, so that the result does not depend on the
+ *                order or the slices in which an update is filtered
  *
  * What is held lies in `kept` and is added to the next update first: besides what kkt drops, nothing is lost. A last
  * update without a filter (and at full precision) brings all of it. What is not finite is always sent.
@@ -261,7 +261,7 @@ int tr_unsqueeze(struct tr_squeezer **squeezer, const struct tr_slice *slice, co
  */
 
 struct tr_filter {
-    int kind;     /* TR_FILTER_… of job/job.h */
+    int kind;     /* one of TR_FILTER_NONE to TR_FILTER_SKIP (job/job.h) */
     double limit; /* threshold: absolute; significant: relative to |w|; kkt: δ, how far inside α */
     double skip;  /* skip: a probability; 1 holds all, for ever */
     /* kkt: the factor of |w|₁ in what u is the gradient of: the part of the pusher alone, where many push parts of a
@@ -286,8 +286,8 @@ static inline bool tr_filter_reads_value(const struct tr_filter *filter)
  *   first   number of its first unit among those of the pusher
  *   clock   of the update
  *   value   the parameters, n × width; NULL where they are not read
- *   delta   comes with the update, leaves with what is to be sent, zeros elsewhere
- *   kept    n × width, zeros at first; comes with what was held back so far, leaves with what is now */
+ *   delta   in: the update; out: the units to be sent, zeros elsewhere
+ *   kept    n × width, zeros at first; in and out: the residuals, which are held back */
 void tr_filter_apply(const struct tr_filter *filter, const struct tr_slice *slice, uint64_t first,
                      int64_t clock, const void *value, void *delta, void *kept,
                      struct tr_filter_counts *counts);

@@ -328,8 +328,8 @@ static int version_revise_list(const tr_share *share, struct version *v, const t
 
 /* ---- reading a version ---- */
 
-/* Where the version has a unit: its place in the sum, or SIZE_MAX. Units are asked for in ascending order; *next: where
- * the search goes on. */
+/* Where the version has a unit: its place in the sum, or SIZE_MAX. Units must be looked up in ascending order; *next: the
+ * start of the next search. */
 static inline size_t version_place(const struct version *v, size_t unit, size_t *next)
 {
     if (!v->unit) return unit;
@@ -791,7 +791,7 @@ int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved)
     }
 
 /* With the divisor d of the new w, z is -sign(w) l1 - d w wherever w is not 0, its proximal terms included. So w may
- * come from elsewhere, from a start or from other workers, and only where l1 holds it at 0 is the z kept needed. */
+ * be set from outside (initial values, other workers), and the stored z is needed only if l1 keeps w at 0. */
 #define FTRL_ELEMENT                                                                                         \
     *b += g * g;                                                                                             \
     T old = *w, d = (epsilon + sqrt(*b)) * rate + l2;                                                        \

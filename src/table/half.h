@@ -2,7 +2,7 @@
  * and of 8: f8 (the upper half of an f16: 5 bits of exponent, 2 of fraction), rounded to f16 first.
  *
  * Rounding is to nearest, ties to even. A finite number too large for the format becomes its largest finite one, never
- * an infinity; infinities and NaNs stay what they are, so that a diverged run is seen. Everything is integer
+ * an infinity; infinities and NaNs are kept, so that a diverged run is seen. Everything is integer
  * arithmetic without branches, apart from a few exact additions, so that compilers vectorise it: each result is the
  * same on every machine, and the same as that of the processor's own instructions except at the overflow.
  */

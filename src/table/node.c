@@ -379,7 +379,7 @@ static bool node_pull_share(struct tr_node_pull *p)
 
 /* ---- opening: the view ---- */
 
-/* Lists the runs of a union, which choose_route() needs and a get uses: its values lie in the order of its positions. */
+/* Lists the runs of a union, which tr_channel_open() and a get need: its values lie in the order of its positions. */
 static int node_pull_find_runs(struct tr_segment *all)
 {
     TR_TRY(TR_NEW(&all->local, all->n));

@@ -187,7 +187,7 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
     struct tr_table *t = c->table;
     struct tr_tables *tables = t->tr->tables;
     const struct tr_segment *s = c->segment;
-    /* ascending, and as many as the share has: all of them */
+    /* n equals the size of the share: the segment has all units */
     bool identity = s->n > 0 && s->n == tr_partition_share(&t->partition, c->server);
     uint32_t first = 0;
     do {

@@ -21,9 +21,9 @@ struct tr_channel {
     const struct tr_segment
         *segment; /* local NULL: values are read side by side, in the order of the segment */
     int rank;     /* of the server */
-    int owner;    /* the rank that has registered the segment … */
-    uint32_t tag; /* … under this tag */
-    int route;    /* TR_ROUTE_LOAD, GET or REQUEST */
+    int owner;    /* the rank that has registered the segment under `tag` */
+    uint32_t tag;
+    int route; /* TR_ROUTE_LOAD, GET or REQUEST */
     enum tr_way way;
     bool exact;      /* values are never rounded */
     bool registered; /* by this rank */

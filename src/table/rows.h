@@ -23,8 +23,8 @@
 struct tr_rows_terms {
     bool still;    /* no value changes during the pull: rows are delivered without a copy */
     bool exact;    /* values are not rounded */
-    bool shared;   /* rows that other workers of the node have fetched may be used if they contain … */
-    int64_t least; /* … all updates of clocks < least and, in lockstep, no others */
+    bool shared;   /* rows that other workers of the node have fetched may be used; see `least` */
+    int64_t least; /* rows must contain all updates of clocks < least and, in lockstep, no others */
     int64_t holds; /* all updates of clocks < holds are in the tables now */
     /* Rows of other nodes come with the last merge (subscriptions, node.h), so the pull starts before that is complete. Rows of
      * this node are delivered once all updates of clocks < least are known to be in the tables. */

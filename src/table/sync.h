@@ -1,7 +1,7 @@
 /* Consistency: when a worker may read, when its clock ends, and when its updates become visible.
  *
  * With staleness s a worker at clock c reads only when every update of clocks < c - s is in the tables (SSP, Ho et al. 2013):
- * s = 0 is BSP, infinity is ASP. Under BSP, besides, no update of clock c is visible before all workers have read for c. The
+ * s = 0 is BSP, infinity is ASP. Moreover, under BSP no update of clock c is visible before all workers have read for c. The
  * way of pushing ensures that: a merge, messages that the server holds, or direct adding after the read clock allows it.
  */
 #ifndef TR_TABLE_SYNC_H

@@ -1,4 +1,4 @@
-/* table/: parameter tables, and the consistency of what workers read. From the bottom up:
+/* table/: parameter tables, and the consistency of their values. From the bottom up:
  *
  *   plan       which server holds which unit (partition); the keys of a view or a list of rows, split by server
  *   codec      element loops; encodings, Huffman codes and filters of values in messages

@@ -30,9 +30,8 @@ struct tr_view_state {
     int64_t merged_for;             /* the clock at which merged_value is to be read; -1: none */
     void *ahead;                    /* second buffer, of tr_view_prefetch() and its clock: */
     int64_t ahead_clock;
-    bool ahead_wanted,
-        ahead_started; /* it is to be read as soon as that is allowed; it is being read, or complete */
-    struct tr_group_share *group; /* TR_VIEW_GROUP with more than one member */
+    bool ahead_wanted, ahead_started; /* it waits until it may be read; it is being read, or complete */
+    struct tr_group_share *group;     /* TR_VIEW_GROUP with more than one member */
 };
 
 /* Poll function: progresses pulls and pushes of all open views. what: the tr_tables. */
