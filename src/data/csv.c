@@ -345,6 +345,7 @@ static const char *parse_any(struct tr_reader *r, const char *p)
     float label = NAN, *row = m->value + m->rows * m->columns;
     float *weight = r->weight ? r->weight + r->report.rows + m->rows : NULL;
     char separator = r->head->separator;
+    if (weight) *weight = 1; /* where this file has none */
     for (size_t k = 0, n = r->fields;; k++) {
         const struct tr_bound *b = &r->bound[k];
         if (r->at) r->at[b->column] = p;
@@ -426,7 +427,7 @@ static int enter(struct tr_reader *r)
     const struct tr_schema *s = r->options->schema;
     if (!s || r->options->bindings->n == 0) return TR_OK;
     const struct tr_binding *binding = &r->options->bindings->binding[r->head->binding];
-    bool plain = s->crosses == 0 && !r->options->id && s->missing_numbers == 0;
+    bool plain = s->crosses == 0 && !r->options->id && !r->options->weight && s->missing_numbers == 0;
     size_t slot = 0, columns = r->at ? s->n : 0;
     if (!plain) TR_TRY(TR_GROW(&r->at, &columns, s->n));
     r->fields = r->labelled = binding->fields;

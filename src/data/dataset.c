@@ -223,8 +223,7 @@ static int read_range(tr_data *data, const tr_data *like, struct loading *loadin
     }
     if (!in->second && (!triples || node)) options.runs = &in->runs;
     options.seen = in->seen;
-    if (s->schema && !s->test && !in->second && tr_schema_weight(s->schema) < s->schema->n)
-        options.weight = &in->weight;
+    if (s->schema && !in->second && tr_schema_weight(s->schema) < s->schema->n) options.weight = &in->weight;
     if (!triples && tr->job->data.order == TR_ORDER_DEALT) options.deal = tr_files_chunk(&s->files, workers);
     if (s->node_rows) return tr_node_rows_read(data, worker, workers, &options, in);
     if (node) options.places = &s->row_number;
@@ -421,15 +420,150 @@ static int begin_disk(tr_data *data, struct tr_disk_writer *c)
     return status == TR_OK ? tr_disk_begin(c) : status;
 }
 
+/* ---- data.weight: files with one number a line for each row of data.train ---- */
+
+struct weights {
+    const tr_data *data;
+    const char *path;
+    uint64_t line, row; /* of this file; of all */
+    size_t stretch;     /* the first of this worker's stretches that does not end before `row` */
+    float *weight;
+};
+
+static int bad_weight(const struct weights *w, const char *p)
+{
+    char token[TR_TOKEN_ROOM];
+    tr_token_quote(p, ' ', token);
+    return tr_fail(TR_ERR_DATA, "%s:%llu: «%s» is no weight of a row, expected one number, 0 or more",
+                   w->path, (unsigned long long)w->line, token);
+}
+
+/* Every worker reads the files from end to end, which are small beside the rows, and keeps the weights of its own rows. */
+static int read_weight(struct weights *w, const char *p)
+{
+    float weight = 0;
+    w->line++;
+    while (tr_is_blank(*p)) p++;
+    const char *end = tr_read_float(p, &weight);
+    while (end && tr_is_blank(*end)) end++;
+    if (!end || end == p || !tr_at_line_end(end) || !isfinite(weight) || weight < 0) return bad_weight(w, p);
+    if (w->row == w->data->total_rows)
+        return tr_fail(TR_ERR_DATA, "%s:%llu: one weight too many: data.train has %llu rows", w->path,
+                       (unsigned long long)w->line, (unsigned long long)w->data->total_rows);
+    const struct tr_data_state *s = w->data->state; /* whose row is it? */
+    while (w->stretch < s->stretches && w->row >= s->stretch[w->stretch].first + s->stretch[w->stretch].n)
+        w->stretch++;
+    const struct tr_stretch *here = &s->stretch[w->stretch];
+    if (w->stretch < s->stretches && w->row >= here->first)
+        w->weight[here->at + (size_t)(w->row - here->first)] = weight;
+    w->row++;
+    return TR_OK;
+}
+
+static int read_weight_file(struct weights *w, const struct tr_files *files, size_t file)
+{
+    struct tr_file_part part;
+    struct tr_text *text;
+    struct tr_chunk lines = {.too_long = false};
+    w->path = files->file[file].path;
+    w->line = 0;
+    if (!tr_files_part(files, file, 0, 1, &part)) return TR_OK;
+    TR_TRY(tr_text_open(files, &part, TR_TEXT_CHUNK, &text));
+    int status;
+    while ((status = tr_text_next(text, &lines)) == TR_OK && (lines.begin < lines.end || lines.too_long)) {
+        if (lines.too_long) status = tr_text_fail_too_long(files, file, lines.offset);
+        for (const char *p = lines.begin; p < lines.end && status == TR_OK;) {
+            status = read_weight(w, p);
+            p = (const char *)memchr(p, '\n', (size_t)(lines.end - p)) + 1;
+        }
+        if (status != TR_OK) break;
+    }
+    tr_text_close(text);
+    return status;
+}
+
+static int read_weights(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    const tr_job *job = s->tr->job;
+    struct weights w = {.data = data, .path = job->data.weight, .weight = s->weight};
+    struct tr_files files = {.n = 0};
+    char *path;
+    TR_TRY(tr_data_find(job, job->data.weight, &path));
+    int status = tr_files_open(&path, 1, &files);
+    free(path);
+    files.max_record = job->data.max_record;
+    for (size_t i = 0; i < files.n && status == TR_OK; i++) status = read_weight_file(&w, &files, i);
+    if (status == TR_OK && w.row < data->total_rows)
+        status = tr_fail(
+            TR_ERR_DATA, "%s:%llu: the weights end here, after %llu, but data.train has %llu rows", w.path,
+            (unsigned long long)w.line, (unsigned long long)w.row, (unsigned long long)data->total_rows);
+    tr_files_close(&files);
+    return status;
+}
+
+/* Whether data.weight is a file, not a column. */
+static bool has_weight_file(const tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    bool column = s->schema && tr_schema_weight(s->schema) < s->schema->n;
+    return !s->test && *s->tr->job->data.weight && !column && !(s->form & TR_DATA_NODE);
+}
+
+/* Each row of the files must be there. All ranks. */
+static int check_weights(tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    const tr_job *job = s->tr->job;
+    if (!has_weight_file(data)) return TR_OK;
+    data->weighted = true;
+    if (s->held_out.to > 0)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: data.weight has a number for each row, but data.test takes some rows away: "
+                       "expected files for data.test",
+                       tr_job_where(job, "data.weight"));
+    if (data->skipped > 0)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: data.weight has a number for each row, but malformed ones were left out: "
+                       "expected data.on_error stop",
+                       tr_job_where(job, "data.weight"));
+    return TR_OK;
+}
+
+/* Numbers the rows of this worker or of its group, and sets their weights: those of a column, which were read with the rows, or those
+ * of a file. Workers only, together. */
+static int take_weights(tr_data *data, struct tr_reading *in)
+{
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    uint64_t rows = in->report.rows, *of_member = NULL, members = 0;
+    size_t all = 0, before = 0;
+    TR_TRY(tr_number_rows(data, &in->runs));
+    if (!in->weight && !has_weight_file(data)) return TR_OK;
+    for (size_t i = 0; i < s->stretches; i++) all += s->stretch[i].n;
+    if (tr->job->data.partition != TR_DATA_HORIZONTAL) {
+        TR_TRY(tr_gather_to_all(tr, TR_SET_GROUP, &rows, 1, sizeof rows, (void **)&of_member, &members));
+        for (int i = 0; i < tr->me.member; i++) before += of_member[i];
+        free(of_member);
+    }
+    int status = TR_OK;
+    if (!in->weight) {
+        status = TR_NEW(&in->weight, all);
+        s->weight = in->weight;
+        if (status == TR_OK) status = read_weights(data);
+    } else if (tr_data_is_partitioned(tr, TR_DATA_REPLICATED)) {
+        status = tr_replicate(tr, TR_SET_GROUP, (void **)&in->weight, rows, sizeof(float));
+    }
+    s->weight = in->weight;
+    in->weight = NULL;
+    s->own_weight = s->weight ? s->weight + before : NULL;
+    return status;
+}
+
 /* A worker's own rows, or all rows of its group, with their columns numbered. */
 static int finish_rows(tr_data *data, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
-    TR_TRY(tr_number_rows(data, &in->runs));
-    if (in->weight && tr_data_is_partitioned(s->tr, TR_DATA_REPLICATED))
-        TR_TRY(tr_replicate(s->tr, TR_SET_GROUP, (void **)&in->weight, in->report.rows, sizeof(float)));
-    s->weight = in->weight;
-    in->weight = NULL;
     if (s->on_disk) return begin_disk(data, &in->writer);
     if (s->full && !tr_data_is_dense(data)) TR_TRY(tr_matrix_make_sparse(&s->rows));
     if (tr_data_is_dense(data) && tr_data_is_shared(s->tr)) return TR_OK;
@@ -510,7 +644,7 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     in->writer.prunes = !tables && tr->job->table.prune;
     TR_TRY(csv ? read_table(data, like, in) : tr_agree(tr, read_files(data, like, in)));
     TR_TRY(sum_reports(tr, &in->report, &totals));
-    data->weighted = s->schema && !like && tr_schema_weight(s->schema) < s->schema->n;
+    data->weighted = s->schema && tr_schema_weight(s->schema) < s->schema->n;
     data->total_rows = totals.rows;
     data->total_nonzeros = totals.nonzeros;
     data->skipped = totals.skipped;
@@ -524,11 +658,14 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     if (s->form & TR_DATA_NODE) { /* rows of a node stay as they were read: each task makes its own of them */
         s->full = s->schema || (hdf5 && !tr_data_hdf5_head(data)->sparse);
         if (s->schema) data->columns = s->schema->slots;
+        TR_TRY(tr_agree(tr, works ? take_weights(data, in) : TR_OK));
         if (s->schema) TR_TRY(tr_agree(tr, tr_node_rows_unite_words(data, in->seen)));
         TR_TRY(tr_agree(tr, shape_rows(data)));
         return tr_agree(tr, finish_rows(data, in));
     }
 
+    TR_TRY(check_weights(data));
+    TR_TRY(tr_agree(tr, works ? take_weights(data, in) : TR_OK));
     if (csv) TR_TRY(tr_schema_make_keys(data, like, in));
     TR_TRY(tr_labels_unite(tr, &in->report.labels, data));
     bool one_label = !like && s->schema && s->schema->positive && data->labels != 2 && data->label[0] != 1;
@@ -693,110 +830,6 @@ static int fill_triples(tr_data *data, const tr_data *like, struct tr_reading *i
     return tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, &data->total_values, 1);
 }
 
-/* ---- data.weight: files with one number a line for each row of data.train ---- */
-
-struct weights {
-    const tr_data *data;
-    const char *path;
-    uint64_t line, row; /* of this file; of all */
-    size_t stretch;     /* the first of this worker's stretches that does not end before `row` */
-    float *weight;
-};
-
-static int bad_weight(const struct weights *w, const char *p)
-{
-    char token[TR_TOKEN_ROOM];
-    tr_token_quote(p, ' ', token);
-    return tr_fail(TR_ERR_DATA, "%s:%llu: «%s» is no weight of a row, expected one number, 0 or more",
-                   w->path, (unsigned long long)w->line, token);
-}
-
-/* Every worker reads the files from end to end, which are small beside the rows, and keeps the weights of its own rows. */
-static int read_weight(struct weights *w, const char *p)
-{
-    float weight = 0;
-    w->line++;
-    while (tr_is_blank(*p)) p++;
-    const char *end = tr_read_float(p, &weight);
-    while (end && tr_is_blank(*end)) end++;
-    if (!end || end == p || !tr_at_line_end(end) || !isfinite(weight) || weight < 0) return bad_weight(w, p);
-    if (w->row == w->data->total_rows)
-        return tr_fail(TR_ERR_DATA, "%s:%llu: one weight too many: data.train has %llu rows", w->path,
-                       (unsigned long long)w->line, (unsigned long long)w->data->total_rows);
-    const struct tr_data_state *s = w->data->state; /* whose row is it? */
-    while (w->stretch < s->stretches && w->row >= s->stretch[w->stretch].first + s->stretch[w->stretch].n)
-        w->stretch++;
-    const struct tr_stretch *here = &s->stretch[w->stretch];
-    if (w->stretch < s->stretches && w->row >= here->first)
-        w->weight[here->at + (size_t)(w->row - here->first)] = weight;
-    w->row++;
-    return TR_OK;
-}
-
-static int read_weight_file(struct weights *w, const struct tr_files *files, size_t file)
-{
-    struct tr_file_part part;
-    struct tr_text *text;
-    struct tr_chunk lines = {.too_long = false};
-    w->path = files->file[file].path;
-    w->line = 0;
-    if (!tr_files_part(files, file, 0, 1, &part)) return TR_OK;
-    TR_TRY(tr_text_open(files, &part, TR_TEXT_CHUNK, &text));
-    int status;
-    while ((status = tr_text_next(text, &lines)) == TR_OK && (lines.begin < lines.end || lines.too_long)) {
-        if (lines.too_long) lines.begin = lines.end = NULL, w->line++, status = bad_weight(w, "\n");
-        for (const char *p = lines.begin; p < lines.end && status == TR_OK;) {
-            status = read_weight(w, p);
-            p = (const char *)memchr(p, '\n', (size_t)(lines.end - p)) + 1;
-        }
-        if (status != TR_OK) break;
-    }
-    tr_text_close(text);
-    return status;
-}
-
-static int read_weights(tr_data *data)
-{
-    struct tr_data_state *s = data->state;
-    const tr_job *job = s->tr->job;
-    struct weights w = {.data = data, .path = job->data.weight, .weight = s->weight};
-    struct tr_files files = {.n = 0};
-    char *path;
-    TR_TRY(tr_data_find(job, job->data.weight, &path));
-    int status = tr_files_open(&path, 1, &files);
-    free(path);
-    for (size_t i = 0; i < files.n && status == TR_OK; i++) status = read_weight_file(&w, &files, i);
-    if (status == TR_OK && w.row < data->total_rows)
-        status = tr_fail(
-            TR_ERR_DATA, "%s:%llu: the weights end here, after %llu, but data.train has %llu rows", w.path,
-            (unsigned long long)w.line, (unsigned long long)w.row, (unsigned long long)data->total_rows);
-    tr_files_close(&files);
-    return status;
-}
-
-/* Into data->state->weight, once the rows are numbered. All ranks. */
-static int fill_weights(tr_data *data)
-{
-    struct tr_data_state *s = data->state;
-    const tr_job *job = s->tr->job;
-    bool works = tr_is(s->tr, TR_SLAVE), column = s->schema && tr_schema_weight(s->schema) < s->schema->n;
-    if (s->test || !*job->data.weight || column) return TR_OK;
-    if (s->held_out.to > 0)
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: data.weight has a number for each row, but data.test takes some rows away: "
-                       "expected files for data.test",
-                       tr_job_where(job, "data.weight"));
-    if (data->skipped > 0)
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: data.weight has a number for each row, but malformed ones were left out: "
-                       "expected data.on_error stop",
-                       tr_job_where(job, "data.weight"));
-    data->weighted = true;
-    int status = works ? TR_NEW(&s->weight, s->rows.rows) : TR_OK;
-    if (status == TR_OK && works) status = read_weights(data);
-    return tr_agree(s->tr, status);
-}
-
 /* ---- opening ---- */
 
 /* Reads the files, or the rows that the node has of them. */
@@ -836,7 +869,6 @@ static int load(struct tr_store *store, struct tr_files *files, const tr_data *l
     int status = tr_cache_find(data, s->test ? "test data" : "training data", store->key, &found);
     if (status == TR_OK && !found) status = fill(data, like);
     if (status == TR_OK && !found) status = tr_cache_keep(data);
-    if (status == TR_OK && !(s->form & TR_DATA_NODE)) status = fill_weights(data);
     if (status == TR_OK && s->node_rows) tr_node_rows_pool(data);
     const struct tr_matrix *m = &s->rows;
     data->dense = tr_data_is_dense(data);
@@ -844,6 +876,7 @@ static int load(struct tr_store *store, struct tr_files *files, const tr_data *l
     if (data->dense) data->rows = (tr_batch){.n = m->rows, .label = m->label, .dense = m->value};
     else data->rows = (tr_batch){m->rows, m->begin, m->column, m->value, m->label, NULL, NULL};
     data->rows.weight = s->weight;
+    s->own_weight = NULL;
     data->row = s->row_number;
     if (status == TR_OK) status = tr_disk_open(data, found);
     s->load_seconds = tr_now() - begin;

@@ -65,7 +65,8 @@ struct tr_data_state {
     /* The rows of this worker, or those of its group (see row_store.h). */
     struct tr_matrix rows;
     uint64_t *row_number;       /* as tr_data.row */
-    float *weight;              /* of these rows, in the heap; NULL: all 1 */
+    float *weight;              /* of these rows, in the heap; NULL: all 1 … */
+    const float *own_weight;    /* … from the first row that this worker has read, until rows are shared */
     struct tr_stretch *stretch; /* if row_number is NULL: the rows here, in the order of their numbers */
     size_t stretches;
     struct tr_row_file *file; /* holds the rows, their numbers and the keys; NULL: they lie in the heap */

@@ -93,17 +93,19 @@ static int disk_note_values(struct tr_disk_column *c, const struct tr_matrix *m,
     return TR_OK;
 }
 
-uint64_t tr_disk_note_numbers(struct tr_disk_column *c, const struct tr_matrix *m, size_t slot)
+uint64_t tr_disk_note_numbers(struct tr_disk_column *c, const struct tr_matrix *m, const float *weight,
+                              size_t slot)
 {
     uint64_t nonzeros = 0;
     for (size_t i = 0; i < m->rows; i++) {
         float x = m->value[i * m->columns + slot];
         nonzeros += isnan(x) ? 2 : x != 0;
-        if (isnan(x)) continue;
-        double from_old = (double)x - c->mean;
-        c->mean += from_old / ++c->n;
-        c->apart += from_old * ((double)x - c->mean);
-        c->sum += (double)x;
+        double w = weight ? (double)weight[i] : 1, from_old = (double)x - c->mean;
+        if (isnan(x) || w == 0) continue;
+        c->n += w;
+        c->mean += w * from_old / c->n;
+        c->apart += w * from_old * ((double)x - c->mean);
+        c->sum += w * (double)x;
     }
     return nonzeros;
 }
@@ -122,7 +124,8 @@ static int disk_note_table(struct tr_disk_writer *c, const struct tr_reader *r)
             c->nonzeros += r->matrix.rows;
             TR_TRY(disk_note_values(&c->column[k], &r->matrix, column->slot, r->options->seen[k].values.n));
         } else {
-            c->nonzeros += tr_disk_note_numbers(&c->column[k], &r->matrix, column->slot);
+            const float *weight = r->weight ? r->weight + r->report.rows : NULL;
+            c->nonzeros += tr_disk_note_numbers(&c->column[k], &r->matrix, weight, column->slot);
         }
     }
     return TR_OK;

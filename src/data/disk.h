@@ -29,7 +29,8 @@ int tr_disk_choose(tr_data *data);
 struct tr_disk_column {
     uint64_t *count; /* a category: number of rows with each value, by its place */
     size_t capacity;
-    double n, sum, mean, apart; /* a number: count, Σ x, running mean, and Σ (x - mean)² (Welford) */
+    double n, sum, mean,
+        apart; /* a number: Σ w of the rows that have one, Σ w x, running mean, and Σ w (x - mean)² (West 1979) */
 };
 
 struct tr_disk_writer {
@@ -60,7 +61,8 @@ struct tr_disk_writer {
 
 /* Notes the numbers of a column. Returns the number of non-zeros that they become: a missing number becomes a mean, and a 1 that marks
  * it. */
-uint64_t tr_disk_note_numbers(struct tr_disk_column *column, const struct tr_matrix *rows, size_t slot);
+uint64_t tr_disk_note_numbers(struct tr_disk_column *column, const struct tr_matrix *rows,
+                              const float *weight, size_t slot);
 
 /* tr_reader_options.piece of the first and of the second pass; writer: a struct tr_disk_writer. */
 int tr_disk_note(void *writer, struct tr_reader *reader);

@@ -230,6 +230,7 @@ static bool take_row(struct tr_hdf5_columns *c, struct tr_reader *r, const float
 {
     struct tr_matrix *m = &r->matrix;
     float label = NAN, *row = m->value + m->rows * m->columns;
+    if (r->weight) r->weight[r->report.rows + m->rows] = 1; /* where this file has none */
     for (size_t i = 0; i < c->stretches; i++) {
         const struct stretch *s = &c->stretch[i];
         if (clean) memcpy(row + s->slot, x + s->field, s->n * sizeof *x);

@@ -4,14 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is summed up of one column. */
+/* What is summed up of one column. A row counts by its weight w, so that n copies of a row and weight n lead to the same scale;
+ * weight 0 counts nothing. */
 struct moments {
     uint32_t column;
     float least, most;  /* of its numbers: of dense rows all, otherwise the non-zeros */
-    double n, squares;  /* non-zeros */
-    double mean, apart; /* dense rows: of all numbers; Σ (x - mean)² */
-    double rows;
+    double n, squares;  /* non-zeros: Σ w, Σ w x² */
+    double mean, apart; /* dense rows: of all numbers; Σ w (x - mean)² */
+    double rows;        /* Σ w */
 };
+
+static inline double weight_of(const struct tr_data_state *s, size_t row)
+{
+    return s->own_weight ? (double)s->own_weight[row] : 1;
+}
 
 /* Sizes of columns are told apart by eighths of powers of two. */
 enum { BINS = 2048, BINS_OCTAVE = 8 };
@@ -38,50 +44,59 @@ static int count_by_owner(const tr_data *data, const uint32_t *columns, size_t n
 
 /* ---- moments of this worker's rows ---- */
 
-/* Sums of differences from the first row lose little, and nothing of a constant column. */
-static int dense_moments(const struct tr_matrix *m, struct moments *moments)
+/* Sums of differences from the first row that counts lose little, and nothing of a constant column. */
+static int dense_moments(const struct tr_data_state *s, struct moments *moments)
 {
-    size_t c = m->columns;
-    double *sum, *square;
+    const struct tr_matrix *m = &s->rows;
+    size_t c = m->columns, first = 0;
+    double *sum, *square, rows = 0;
+    while (first < m->rows && weight_of(s, first) == 0) first++;
+    for (size_t j = 0; j < c; j++)
+        moments[j] = (struct moments){.column = (uint32_t)j, .least = INFINITY, .most = -INFINITY};
+    if (first == m->rows) return TR_OK;
+    const float *origin = m->value + first * c;
     TR_TRY(TR_NEW(&sum, 2 * c));
     square = sum + c;
-    for (size_t j = 0; j < c; j++)
-        moments[j] = (struct moments){.column = (uint32_t)j, .least = m->value[j], .most = m->value[j]};
-    for (size_t i = 0; i < m->rows; i++) {
+    for (size_t i = first; i < m->rows; i++) {
         const float *row = m->value + i * c;
-        for (size_t j = 0; j < c; j++) {
-            double x = (double)row[j], d = x - (double)m->value[j];
-            sum[j] += d;
-            square[j] += d * d;
-            moments[j].n += x != 0;
-            moments[j].squares += x * x;
+        double w = weight_of(s, i);
+        rows += w;
+        for (size_t j = 0; j < c && w > 0; j++) {
+            double x = (double)row[j], d = x - (double)origin[j];
+            sum[j] += w * d;
+            square[j] += w * d * d;
+            moments[j].n += x != 0 ? w : 0;
+            moments[j].squares += w * x * x;
             moments[j].least = fminf(moments[j].least, row[j]);
             moments[j].most = fmaxf(moments[j].most, row[j]);
         }
     }
-    double rows = (double)m->rows;
     for (size_t j = 0; j < c; j++) {
         moments[j].rows = rows;
-        moments[j].mean = (double)m->value[j] + sum[j] / rows;
+        moments[j].mean = (double)origin[j] + sum[j] / rows;
         moments[j].apart = fmax(0, square[j] - sum[j] * sum[j] / rows);
     }
     free(sum);
     return TR_OK;
 }
 
-static void sparse_moments(const struct tr_matrix *m, const uint32_t *columns, size_t n,
+static void sparse_moments(const struct tr_data_state *s, const uint32_t *columns, size_t n,
                            struct moments *moments)
 {
+    const struct tr_matrix *m = &s->rows;
     for (size_t j = 0; j < n; j++)
         moments[j] = (struct moments){.column = columns[j], .least = INFINITY, .most = -INFINITY};
-    for (size_t k = 0; k < tr_matrix_nonzeros(m); k++) {
-        struct moments *c = &moments[m->column[k]];
-        float x = m->value ? m->value[k] : 1;
-        if (x == 0) continue;
-        c->n += 1;
-        c->squares += (double)x * (double)x;
-        c->least = fminf(c->least, x);
-        c->most = fmaxf(c->most, x);
+    for (size_t i = 0; i < m->rows; i++) {
+        double w = weight_of(s, i);
+        for (uint64_t k = m->begin[i]; k < m->begin[i + 1]; k++) {
+            struct moments *c = &moments[m->column[k]];
+            float x = m->value ? m->value[k] : 1;
+            if (x == 0 || w == 0) continue;
+            c->n += w;
+            c->squares += w * (double)x * (double)x;
+            c->least = fminf(c->least, x);
+            c->most = fmaxf(c->most, x);
+        }
     }
 }
 
@@ -131,16 +146,18 @@ static int look_at_values(tr_data *data, bool *differ)
     bool dense = data->state->full;
     const struct tr_matrix *m = &data->state->rows;
     double least = 1, most = 1, off = 0;
-    size_t n = tr_matrix_nonzeros(m), k = 0;
-    for (size_t i = 0; i < n && m->value; i++) {
-        double x = fabs((double)m->value[i]);
-        most = fmax(most, x);
-        least = x > 0 ? fmin(least, x) : least;
-    }
-    for (size_t i = 0; i < m->rows && m->begin; i++) {
+    for (size_t i = 0; i < m->rows; i++) {
+        uint64_t begin = m->begin ? m->begin[i] : i * m->columns,
+                 end = m->begin ? m->begin[i + 1] : begin + m->columns;
         double square = 0;
-        for (; k < m->begin[i + 1]; k++) square += m->value ? (double)m->value[k] * (double)m->value[k] : 1;
-        if (m->begin[i + 1] > m->begin[i]) off = fmax(off, fabs(square - 1));
+        if (weight_of(data->state, i) == 0) continue;
+        for (uint64_t k = begin; k < end; k++) {
+            double x = m->value ? fabs((double)m->value[k]) : 1;
+            most = fmax(most, x);
+            least = x > 0 ? fmin(least, x) : least;
+            square += x * x;
+        }
+        if (m->begin && end > begin) off = fmax(off, fabs(square - 1));
     }
     double extremes[3] = {most, -least, off};
     TR_TRY(tr_all_reduce(data->state->tr, TR_SET_ALL, TR_MAX, TR_F64, extremes, 3));
@@ -320,8 +337,8 @@ static int sum_up(tr_data *data, struct moments **all)
     size_t n = 0;
     TR_TRY(list_columns(data, m, &columns, &n));
     int status = TR_NEW(&mine, n);
-    if (status == TR_OK && m->begin) sparse_moments(m, columns, n, mine);
-    else if (status == TR_OK && n > 0) status = dense_moments(m, mine);
+    if (status == TR_OK && m->begin) sparse_moments(data->state, columns, n, mine);
+    else if (status == TR_OK && n > 0) status = dense_moments(data->state, mine);
     unlist_columns(m, columns);
     if (status == TR_OK) status = gather_moments(data, mine, columns, n, all);
     free(mine);

@@ -146,7 +146,8 @@ static double mean_of(double sum, double apart, double n)
     return unit * round(mean / unit);
 }
 
-/* Of the columns in which a number is missing anywhere: Σ x, and then Σ (x - mean)². Rows on a disk were noted as they were read. */
+/* Of the columns in which a number is missing anywhere: Σ w x, and then Σ w (x - mean)², with the weights w of rows. Rows on a disk
+ * were noted as they were read. */
 static int find_means(tr_data *data, const int32_t *missing, const struct tr_disk_column *noted)
 {
     struct tr_schema *s = data->state->schema;
@@ -161,7 +162,8 @@ static int find_means(tr_data *data, const int32_t *missing, const struct tr_dis
         if (!missing[c]) continue;
         if (noted) mine[c] = noted[c];
         else if (!data->state->on_disk)
-            (void)tr_disk_note_numbers(&mine[c], &data->state->rows, s->column[c].slot);
+            (void)tr_disk_note_numbers(&mine[c], &data->state->rows, data->state->own_weight,
+                                       s->column[c].slot);
         sum[c] = mine[c].sum;
         count[c] = mine[c].n;
     }

@@ -86,10 +86,13 @@ int tr_class_weights_check(const tr_job *job, const char *text)
 int tr_class_weights_find(const tr_job *job, const char *text, const float *label, const double *count,
                           size_t n, double *weight)
 {
-    double total = 0;
-    for (size_t k = 0; k < n; k++) total += count[k];
+    double total = 0, labels = 0;
+    for (size_t k = 0; k < n; k++) {
+        total += count[k];
+        labels += count[k] > 0;
+    }
     for (size_t k = 0; k < n; k++)
-        weight[k] = is_balanced(text) ? total / ((double)n * fmax(count[k], 1)) : 1;
+        weight[k] = is_balanced(text) && count[k] > 0 ? total / (labels * count[k]) : 1;
     while (*text && !is_balanced(text)) {
         float of;
         double w = 0;

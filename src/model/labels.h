@@ -18,8 +18,8 @@ int tr_labels_note_unknown(tr_context *tr, const tr_data *train, const tr_data *
 /* Whether the key's text is «balanced», or pairs «label:weight», or empty. TR_ERR_CONFIG. */
 int tr_class_weights_check(const tr_job *job, const char *text);
 
-/* The weight of each of n labels, which ascend: count[k] rows have label k, which «balanced» makes weigh the same together; labels
- * that the text does not have weigh 1. TR_ERR_CONFIG, if it has others. */
+/* The weight of each of n labels, which ascend. count[k] is the weight of the rows with label k by data.weight: «balanced» makes
+ * the labels weigh the same. A label that the text does not have weighs 1. TR_ERR_CONFIG: the text has a label that no row has. */
 int tr_class_weights_find(const tr_job *job, const char *text, const float *label, const double *count,
                           size_t n, double *weight);
 

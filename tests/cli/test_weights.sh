@@ -33,6 +33,62 @@ for partition in vertical horizontal; do
     holds "sgd, $partition" "$(of sgd objective) < 1.01 * $(of best objective)"
 done
 
+# ---- what follows from weights: scales, means of missing numbers, lambda, balanced classes, bins ----
+# rows of weight 0 are far away; copies.csv has each row as often as it weighs
+awk 'BEGIN {
+    srand(11)
+    print "a,b,y,w" >"table.csv"; print "a,b,y" >"copies.csv"
+    for (i = 0; i < 400; i++) {
+        w = i * 7 % 5
+        a = sprintf("%.3f", w ? 100 + 30 * rand() : 9000 + i)
+        b = w ? sprintf("%.4f", rand()) : -i
+        y = w ? a / 30 + 3 * b + rand() > 5.5 : 1
+        y += w && b > 0.8
+        if (i % 6 == 0) b = ""
+        print a "," b "," y "," w >"table.csv"
+        for (k = 0; k < w; k++) print a "," b "," y >"copies.csv"
+        if (w) { sum += w; if (b != "") { n += w; s += w * b } }
+    }
+    printf "%.9g\n", s / n >"mean"
+    print sum >"sum"
+}'
+# derived NAME SETTING…: both ways the same objective, 1/n and means
+derived() {
+    name=$1; shift
+    run copies 1 data.train=copies.csv data.label=y solve.target_gap=1e-7 solve.epochs=300 "$@"
+    for ranks in 1 3; do
+        run heavy $ranks data.train=table.csv data.label=y data.weight=w solve.target_gap=1e-7 solve.epochs=300 "$@"
+        near "$(of heavy objective)" "$(of copies objective)" 1e-5 ||
+            fail "$name, $ranks ranks: objective $(of heavy objective), $(of copies objective) of copies"
+        "$trireme" inspect heavy/model.h5 | awk '$1 == "l2" { print $2 }' >said
+        near "$(cat said)" "$(awk '{ print 1 / $1 }' sum)" 1e-8 || fail "$name: 1/n is $(cat said) for the sum $(cat sum)"
+        h5dump -d table_means heavy/model.h5 | awk '/\(0\)/ { gsub(",", ""); print $3 }' >said
+        near "$(cat said)" "$(cat mean)" 1e-3 || fail "$name: the mean of b is $(cat said), not $(cat mean)"
+    done
+}
+derived scaled model.type=linear data.scale=standard
+derived balanced model.type=logistic model.class_weights=balanced
+derived minmax model.type=l2svm data.scale=minmax
+
+# a class that weighs 3 is one whose rows do
+awk -F, 'NR == 1 { print $0 ",v"; next } $4 > 0 && $2 != "" { print $0 "," ($3 == 2 ? 3 : 1) }' table.csv >classes.csv
+run by_class 1 data.train=classes.csv data.label=y model.type=logistic model.class_weights="2:3" data.columns=a:ignore,w:ignore,v:ignore solve.target_gap=1e-7 solve.epochs=300 data.scale=none
+run by_row 1 data.train=classes.csv data.label=y model.type=logistic data.weight=v data.columns=a:ignore,w:ignore solve.target_gap=1e-7 solve.epochs=300 data.scale=none
+near "$(of by_class objective)" "$(of by_row objective)" 1e-5 || fail "class weights: $(of by_class objective), weights $(of by_row objective)"
+
+# trees: the same cuts on any number of ranks, as those of copies, whose gradients are rounded otherwise
+shape() { grep -E '^(num_leaves|split_feature|threshold|decision_type)=' "$1/model.txt"; }
+trees="model.type=trees data.label=y solve.epochs=1 model.leaves=8 model.min_rows=10 solve.gradient_bits=10"
+run copies 1 data.train=copies.csv $trees
+awk -F, -v OFS=, 'NR > 1 { $4 /= 100 } { print }' table.csv >hundredths.csv
+for ranks in 1 3; do
+    run heavy $ranks data.train=table.csv data.weight=w $trees
+    shape heavy >a.dump; shape copies >b.dump
+    cmp -s a.dump b.dump || fail "trees on $ranks ranks: other ones than those of copies"
+done
+run heavy 1 data.train=hundredths.csv data.weight=w $trees
+grep -q '^num_leaves=[2-8]' heavy/model.txt || fail "small weights make no trees"
+
 # ---- what cannot be ----
 
 head -n 599 weights >few

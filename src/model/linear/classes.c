@@ -23,12 +23,14 @@ static void find_part(const struct tr_linear *m, size_t *first, size_t *end)
     *end = mine ? tr_data_part_end(m->train, &me) : 0;
 }
 
-/* How many rows have each label. */
+/* The weight of the rows with each label. */
 static int count_labels(const struct tr_linear *m, double *count)
 {
     const tr_data *train = m->train;
     size_t i, end;
-    for (find_part(m, &i, &end); i < end; i++) count[tr_linear_label(train, train->rows.label[i])] += 1;
+    for (find_part(m, &i, &end); i < end; i++)
+        count[tr_linear_label(train, train->rows.label[i])] +=
+            train->rows.weight ? (double)train->rows.weight[i] : 1;
     return tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, count, train->labels);
 }
 
@@ -46,22 +48,19 @@ double tr_linear_weight(const struct tr_linear *m, size_t i)
     return m->class_weight ? own * m->class_weight[tr_linear_label(m->train, rows->label[i])] : own;
 }
 
-/* As many copies of rows would have it: also what 1/n is. */
+/* The number of copies of rows that the weights stand for, which is the n of 1/n too. */
 static int sum_weights(struct tr_linear *m)
 {
-    double sums[2] = {0, 0};
+    double sum = 0;
     size_t i, end;
-    for (find_part(m, &i, &end); i < end; i++) {
-        sums[0] += tr_linear_weight(m, i);
-        sums[1] += m->train->rows.weight ? (double)m->train->rows.weight[i] : 1;
-    }
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sums, 2));
+    for (find_part(m, &i, &end); i < end; i++) sum += tr_linear_weight(m, i);
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &sum, 1));
     const char *key = m->class_weight ? "model.class_weights" : "data.weight";
-    if (!(sums[0] > 0))
+    if (!(sum > 0))
         return tr_fail(TR_ERR_CONFIG, "%s: %s leaves no row a weight above 0", tr_job_where(m->job, key),
                        key);
-    m->total_weight = sums[0];
-    if (m->train->weighted && m->o->l2 < 0) m->l2 = 1 / sums[1];
+    m->total_weight = sum;
+    if (m->o->l2 < 0) m->l2 = 1 / sum;
     return TR_OK;
 }
 

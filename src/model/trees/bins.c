@@ -18,20 +18,20 @@ enum { PIECE_BYTES = 1 << 22 };
 /* Rows of the sample in a bin, at least. */
 enum { LEAST_IN_BIN = 3 };
 
-/* The rows' numbers of the sample, by column. */
+/* The rows' numbers of the sample, by column. Rows count by their weights. */
 struct sample {
     double part;     /* that it is of all rows */
-    uint64_t rows;   /* of all workers */
+    double rows;     /* of all workers: the sum of their weights */
     uint32_t *count; /* of each column; MISSING is added if any of this worker's rows has no number there */
     size_t pieces;   /* each has some of the columns that each worker makes */
-    float *value;    /* of one piece */
+    float *value;    /* of one piece; if rows have weights, each number is followed by its row's weight */
 };
 enum { MISSING = 1 << 30 };
 
 /* What is known of a column when its bins are made. */
 struct value_run {
     float value;
-    uint32_t rows;
+    double rows;
 };
 
 struct maker {
@@ -41,13 +41,19 @@ struct maker {
     uint64_t least; /* rows that lie apart in a column that trees may split by */
     uint64_t seed;
     const uint32_t *number; /* of rows */
-    size_t first, end;      /* the columns that this worker makes */
+    const float *weight;    /* of rows; NULL: all 1 … */
+    double scale;           /* … multiples of 1 / scale, so that sums are exact in any order … */
+    double row;        /* … what one row weighs: 1, or their mean if that is less; weights may sum to 1 */
+    double total_rows; /* of all workers, that have a weight above 0 */
+    size_t first, end; /* the columns that this worker makes */
     const uint32_t *values; /* of each column's category */
     uint32_t *info;         /* of each column: cuts, and MISSING */
     float *cuts;
     size_t n_cuts, capacity;
     uint32_t *key, *other; /* for sorting */
-    size_t key_capacity, other_capacity, run_capacity;
+    uint64_t *pair;        /* … with the bits of weights */
+    float *mass;           /* weights, in the order of keys */
+    size_t key_capacity, other_capacity, run_capacity, pair_capacity, mass_capacity;
     struct value_run *run;
 };
 
@@ -81,18 +87,53 @@ static void sample_count_sparse(const tr_data *data, size_t i, bool drawn, uint3
     }
 }
 
+static inline double sample_weight(const struct maker *m, size_t row)
+{
+    return m->weight ? rint((double)m->weight[row] * m->scale) / m->scale : 1;
+}
+
+/* All workers together. */
+static int sample_weigh(struct maker *m)
+{
+    double most = 0, sum[2] = {0};
+    int exponent;
+    m->row = 1;
+    m->total_rows = (double)m->data->total_rows;
+    if (!m->weight) return TR_OK;
+    for (size_t i = 0; i < m->data->rows.n; i++) most = fmax(most, (double)m->weight[i]);
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, &most, 1));
+    (void)frexp(most, &exponent);
+    m->scale = ldexp(1, 24 - exponent);
+    for (size_t i = 0; i < m->data->rows.n; i++) {
+        double w = sample_weight(m, i);
+        sum[0] += w;
+        sum[1] += w > 0;
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sum, 2));
+    m->row = fmin(1, sum[0] / sum[1]);
+    m->total_rows = sum[1];
+    return TR_OK;
+}
+
+static inline bool sample_has_row(const struct maker *m, const struct sample *s, size_t row)
+{
+    return sample_has(m->number[row], m->seed, s->part) && sample_weight(m, row) > 0;
+}
+
 /* Of this worker's rows: how many numbers each column has. */
 static int sample_count(const struct maker *m, struct sample *s)
 {
     const tr_data *data = m->data;
     size_t columns = (size_t)data->columns, n = data->rows.n;
     double most = fmin(SAMPLE_ROWS, fmax(LEAST_ROWS, SAMPLE_NUMBERS / (double)columns));
-    s->part = fmin(1, most / (double)data->total_rows);
+    s->part = fmin(1, most / m->total_rows);
     TR_TRY(TR_NEW(&s->count, columns));
     for (size_t i = 0, there = 0; i < n; i++) {
         if (i == there && (there += tr_data_ready(data, i, n - i)) == i) return TR_OK;
-        bool drawn = sample_has(m->number[i], m->seed, s->part);
-        s->rows += drawn;
+        double w = sample_weight(m, i);
+        bool drawn = sample_has_row(m, s, i);
+        if (w == 0) continue;
+        s->rows += drawn ? w : 0;
         if (data->rows.dense) sample_count_dense(data->rows.dense + i * columns, columns, drawn, s->count);
         else sample_count_sparse(data, i, drawn, s->count);
     }
@@ -111,17 +152,25 @@ static struct range sample_columns(const struct maker *m, int worker, size_t pie
     return (struct range){first + n * piece / pieces, first + n * (piece + 1) / pieces};
 }
 
+static inline void sample_copy_number(const struct maker *m, size_t row, float x, size_t *at, float *value)
+{
+    value[(*at)++] = x;
+    if (m->weight) value[(*at)++] = (float)sample_weight(m, row);
+}
+
 /* at: where the next number of a column goes; SIZE_MAX: it is of another piece. */
-static void sample_copy_row(const tr_data *data, size_t i, const struct range *range, size_t ranges,
+static void sample_copy_row(const struct maker *m, size_t i, const struct range *range, size_t ranges,
                             size_t *at, float *value)
 {
+    const tr_data *data = m->data;
     const tr_batch *rows = &data->rows;
     size_t columns = (size_t)data->columns;
     for (size_t r = 0; r < ranges && rows->dense; r++)
-        for (size_t c = range[r].first; c < range[r].end; c++) value[at[c]++] = rows->dense[i * columns + c];
+        for (size_t c = range[r].first; c < range[r].end; c++)
+            sample_copy_number(m, i, rows->dense[i * columns + c], &at[c], value);
     for (uint64_t k = rows->dense ? 0 : rows->begin[i]; !rows->dense && k < rows->begin[i + 1]; k++) {
         size_t *to = &at[data->keys[rows->column[k]]];
-        if (*to != SIZE_MAX) value[(*to)++] = rows->value ? rows->value[k] : 1;
+        if (*to != SIZE_MAX) sample_copy_number(m, i, rows->value ? rows->value[k] : 1, to, value);
     }
 }
 
@@ -131,8 +180,7 @@ static int sample_copy_rows(const struct maker *m, const struct sample *s, const
     size_t workers = (size_t)tr_workers(m->tr);
     for (size_t i = 0, there = 0, n = m->data->rows.n; i < n; i++) {
         if (i == there && (there += tr_data_ready(m->data, i, n - i)) == i) return TR_OK;
-        if (sample_has(m->number[i], m->seed, s->part))
-            sample_copy_row(m->data, i, range, workers, at, s->value);
+        if (sample_has_row(m, s, i)) sample_copy_row(m, i, range, workers, at, s->value);
     }
     return TR_OK;
 }
@@ -140,7 +188,8 @@ static int sample_copy_rows(const struct maker *m, const struct sample *s, const
 /* The numbers of a piece, column after column. bytes: for each worker. */
 static int sample_copy_piece(const struct maker *m, struct sample *s, size_t piece, size_t *bytes)
 {
-    size_t workers = (size_t)tr_workers(m->tr), columns = (size_t)m->data->columns, values = 0, *at;
+    size_t workers = (size_t)tr_workers(m->tr), columns = (size_t)m->data->columns, values = 0, *at,
+           width = m->weight ? 2 : 1;
     struct range *range = NULL;
     TR_TRY(TR_NEW(&at, columns));
     int status = TR_NEW(&range, workers);
@@ -150,8 +199,8 @@ static int sample_copy_piece(const struct maker *m, struct sample *s, size_t pie
         bytes[w] = 0;
         for (size_t c = range[w].first; c < range[w].end; c++) {
             at[c] = values;
-            values += s->count[c] & (MISSING - 1);
-            bytes[w] += (s->count[c] & (MISSING - 1)) * sizeof *s->value;
+            values += (s->count[c] & (MISSING - 1)) * width;
+            bytes[w] += (s->count[c] & (MISSING - 1)) * width * sizeof *s->value;
         }
     }
     if (status == TR_OK) status = TR_NEW(&s->value, values);
@@ -163,8 +212,14 @@ static int sample_copy_piece(const struct maker *m, struct sample *s, size_t pie
 
 /* ---- one column ---- */
 
-/* The distinct values of so many sorted keys, and of `zeros` rows more that have a 0. */
-static int bins_find_runs(struct maker *m, size_t n, uint32_t zeros, size_t *runs)
+static int bins_by_pair(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* The distinct values of so many sorted keys, and of rows of the weight `zeros` more that have a 0. */
+static int bins_find_runs(struct maker *m, size_t n, double zeros, size_t *runs)
 {
     const uint32_t zero = tr_key_of_float(0);
     *runs = 0;
@@ -175,7 +230,7 @@ static int bins_find_runs(struct maker *m, size_t n, uint32_t zeros, size_t *run
         struct value_run *run = &m->run[(*runs)++];
         *run = (struct value_run){tr_float_of_key(key), is_zero ? zeros : 0};
         if (is_zero) zeros = 0;
-        for (; i < n && m->key[i] == key; i++) run->rows++;
+        for (; i < n && m->key[i] == key; i++) run->rows += m->weight ? (double)m->mass[i] : 1;
     }
     return TR_OK;
 }
@@ -198,7 +253,7 @@ static int bins_cut_runs(struct maker *m, size_t runs, size_t bins)
         double share = left / (double)(bins - made);
         in_bin += m->run[i].rows;
         bool enough = runs <= bins || in_bin >= share || (m->run[i + 1].rows >= share && in_bin >= share / 2);
-        if (!enough || in_bin < LEAST_IN_BIN) continue;
+        if (!enough || in_bin < LEAST_IN_BIN * m->row) continue;
         m->cuts[m->n_cuts + made++] = bins_cut_between(m->run[i].value, m->run[i + 1].value);
         left -= in_bin;
         in_bin = 0;
@@ -209,9 +264,9 @@ static int bins_cut_runs(struct maker *m, size_t runs, size_t bins)
 }
 
 /* Rows whose number is not the most frequent one. */
-static uint64_t bins_rows_apart(const struct maker *m, size_t runs, uint64_t rows, uint64_t missing)
+static double bins_rows_apart(const struct maker *m, size_t runs, double rows, double missing)
 {
-    uint64_t most = missing;
+    double most = missing;
     for (size_t i = 0; i < runs; i++) most = m->run[i].rows > most ? m->run[i].rows : most;
     return rows - most;
 }
@@ -267,7 +322,7 @@ static int sample_exchange_piece(const struct maker *m, struct sample *s, size_t
     for (size_t i = 0; i < w; i++) {
         a->at[i] = total;
         for (size_t c = own.first; c < own.end; c++)
-            total += a->count[i * mine + c - m->first] & (MISSING - 1);
+            total += (a->count[i * mine + c - m->first] & (MISSING - 1)) * (m->weight ? 2 : 1);
         bytes[w + i] = (total - a->at[i]) * sizeof *a->value;
     }
     if (status == TR_OK) status = TR_NEW(&a->value, total);
@@ -281,15 +336,23 @@ static int sample_exchange_piece(const struct maker *m, struct sample *s, size_t
 /* The cuts of the k-th column of this worker. */
 static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const struct sample *s)
 {
-    size_t mine = m->end - m->first, n = 0, all = 0;
+    size_t mine = m->end - m->first, n = 0;
+    double all = 0, numbers = 0; /* weights of the rows that the column has, and of those with a number */
     uint32_t missing = 0;
     for (int w = 0; w < tr_workers(m->tr); w++) {
         size_t count = a->count[(size_t)w * mine + k] & (MISSING - 1);
         missing |= a->count[(size_t)w * mine + k] & MISSING;
         TR_TRY(TR_GROW(&m->key, &m->key_capacity, n + count));
-        for (size_t i = 0; i < count; i++, all++) {
-            float x = a->value[a->at[w]++];
-            if (x == x) m->key[n++] = tr_key_of_float(x);
+        if (m->weight) TR_TRY(TR_GROW(&m->pair, &m->pair_capacity, n + count));
+        for (size_t i = 0; i < count; i++) {
+            float x = a->value[a->at[w]++], weight = m->weight ? a->value[a->at[w]++] : 1;
+            uint32_t bits;
+            all += (double)weight;
+            if (x != x) continue;
+            numbers += (double)weight;
+            memcpy(&bits, &weight, sizeof bits);
+            if (m->weight) m->pair[n] = (uint64_t)tr_key_of_float(x) << 32 | bits;
+            m->key[n++] = tr_key_of_float(x);
         }
     }
     uint32_t values = m->values ? m->values[m->first + k] : 0;
@@ -299,9 +362,19 @@ static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const 
         missing |= values > bins_of_category(values) ? MISSING : 0;
     } else {
         TR_TRY(TR_GROW(&m->other, &m->other_capacity, n));
-        tr_sort_u32(m->key, m->other, n);
-        TR_TRY(bins_find_runs(m, n, (uint32_t)(s->rows - all), &runs));
-        if ((double)bins_rows_apart(m, runs, s->rows, all - n) >= (double)m->least * s->part)
+        if (!m->weight) {
+            tr_sort_u32(m->key, m->other, n);
+        } else {
+            TR_TRY(TR_GROW(&m->mass, &m->mass_capacity, n));
+            if (n > 0) qsort(m->pair, n, sizeof *m->pair, bins_by_pair);
+            for (size_t i = 0; i < n; i++) {
+                uint32_t bits = (uint32_t)m->pair[i];
+                m->key[i] = (uint32_t)(m->pair[i] >> 32);
+                memcpy(&m->mass[i], &bits, sizeof bits);
+            }
+        }
+        TR_TRY(bins_find_runs(m, n, s->rows - all, &runs));
+        if (bins_rows_apart(m, runs, s->rows, all - numbers) >= (double)m->least * m->row * s->part)
             TR_TRY(bins_cut_runs(m, runs, m->most - (missing > 0)));
         else missing = 0;
     }
@@ -369,8 +442,8 @@ static int bins_gather(struct maker *m, const uint32_t *mine, struct tr_bins *bi
     return status;
 }
 
-int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, const uint32_t *values,
-                 size_t most, uint64_t least, uint64_t seed, struct tr_bins *bins)
+int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, const float *weight,
+                 const uint32_t *values, size_t most, uint64_t least, uint64_t seed, struct tr_bins *bins)
 {
     int worker = tr_set_rank(tr, TR_SET_WORKERS), workers = tr_workers(tr);
     size_t columns = (size_t)data->columns;
@@ -382,19 +455,22 @@ int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, co
                       .values = values,
                       .seed = seed,
                       .number = number,
+                      .weight = weight,
                       .first = bins_column_begin(columns, worker, workers),
                       .end = bins_column_begin(columns, worker + 1, workers)};
     uint32_t *info = NULL;
     *bins = (struct tr_bins){.columns = columns};
-    int status = sample_count(&m, &sample);
+    int status = sample_weigh(&m);
+    if (status == TR_OK) status = sample_count(&m, &sample);
     if (status == TR_OK) status = TR_NEW(&bins->column, columns);
     if (status == TR_OK) status = TR_NEW(&info, m.end - m.first);
-    uint64_t seen[3] = {sample.rows, data->rows.n > 0 && !data->rows.dense};
+    double seen[3] = {sample.rows, data->rows.n > 0 && !data->rows.dense};
     for (size_t c = 0; c < columns && sample.count; c++) seen[2] += sample.count[c] & (MISSING - 1);
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, seen, 3);
+    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_F64, seen, 3);
     sample.rows = seen[0];
     bins->sparse = seen[1] > 0;
-    sample.pieces = (size_t)seen[2] * sizeof *sample.value / (size_t)workers / PIECE_BYTES + 1;
+    sample.pieces =
+        (size_t)seen[2] * (weight ? 2 : 1) * sizeof *sample.value / (size_t)workers / PIECE_BYTES + 1;
     if (status == TR_OK) status = bins_make_columns(&m, &sample, info);
     if (status == TR_OK) status = bins_gather(&m, info, bins);
     free(info);
@@ -402,6 +478,8 @@ int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, co
     free(m.key);
     free(m.other);
     free(m.run);
+    free(m.pair);
+    free(m.mass);
     free(sample.count);
     free(sample.value);
     return status;

@@ -52,13 +52,14 @@ struct tr_binned {
  * workers, in a stage.
  *
  * @param [in]  number  global number of each row
+ * @param [in]  weight  what each row counts; NULL: 1 each
  * @param [in]  values  per column: number of values of a category, 0 for a numeric column; NULL: all are numeric
  * @param [in]  most    maximum number of bins of a column
  * @param [in]  least   a column gets one bin if fewer rows than this differ from its most frequent number
  * @param [out] bins    to be freed by tr_bins_free(), also after an error
  */
-int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, const uint32_t *values,
-                 size_t most, uint64_t least, uint64_t seed, struct tr_bins *bins);
+int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, const float *weight,
+                 const uint32_t *values, size_t most, uint64_t least, uint64_t seed, struct tr_bins *bins);
 void tr_bins_free(struct tr_bins *bins);
 
 /* Stores rows by their bins. The numbers of the data are freed on the way.

@@ -169,7 +169,9 @@ static int weights_of_labels(const struct tr_trees *m, double *of)
     size_t labels = (size_t)m->labels;
     double *count;
     TR_TRY(TR_NEW(&count, labels));
-    for (size_t i = 0; i < m->train->rows.n; i++) count[tr_trees_class_of(m, m->label[i])] += 1;
+    const float *weight = m->train->rows.weight;
+    for (size_t i = 0; i < m->train->rows.n; i++)
+        count[tr_trees_class_of(m, m->label[i])] += weight ? (double)weight[i] : 1;
     int status = tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, count, labels);
     if (status == TR_OK)
         status = tr_class_weights_find(m->job, m->o->class_weights, m->label_name, count, labels, of);
@@ -188,6 +190,9 @@ static int weights_fill(struct tr_trees *m, const double *of)
         most = fmax(most, (double)m->weight[i]);
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &most, 1));
+    int exponent;
+    (void)frexp(most, &exponent);
+    m->weight_steps = ldexp(1, 24 - exponent);
     const char *key = *m->o->class_weights ? "model.class_weights" : "data.weight";
     if (!isfinite(most))
         return tr_fail(TR_ERR_CONFIG, "%s: %s gives a row a weight above 3e38", tr_job_where(m->job, key),

@@ -267,7 +267,6 @@ struct tr_trees_grower {
     struct leaf **leaf;           /* … and of these the leaves of the tree so far */
     size_t pooled, leaves, slots; /* in use */
     size_t ahead;                 /* of these leaves have children already */
-    size_t rows;                  /* of all workers that the tree is grown on */
     double numbers;               /* that a worker adds up of the root's rows, in the mean */
     struct tr_node *node;
     struct tr_node_note *note;
@@ -378,11 +377,13 @@ static int grow_start_tree(struct tr_trees *m)
     struct leaf *root = g->leaf[0] = &g->pool[0];
     size_t n = 0;
     bool all = m->o->rows >= 1 || m->members > 1;
-    int64_t sum[2] = {0};
+    int64_t sum[3] = {
+        0}; /* of gradients; rows of a weight above 0; weights, in steps that do not depend on the order */
     for (size_t i = m->own_first; i < m->own_first + m->own_rows; i++) {
-        bool drawn = m->o->rows >= 1 || m->drawn[i];
-        sum[0] += drawn ? tr_pair_of_row(m->pair[i]) : 0;
-        sum[1] += drawn;
+        if (m->o->rows < 1 && !m->drawn[i]) continue;
+        sum[0] += tr_pair_of_row(m->pair[i]);
+        sum[1] += !m->weight || m->weight[i] > 0;
+        sum[2] += m->weight ? llrint((double)m->weight[i] * m->weight_steps) : 0;
     }
     for (; all && n < m->rows.n; n++) m->row[n] = (uint32_t)n;
     for (size_t i = 0; !all && i < m->rows.n; i++) {
@@ -390,10 +391,11 @@ static int grow_start_tree(struct tr_trees *m)
         m->pair[n] = m->pair[i];
         n += m->drawn[i];
     }
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, 2));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, 3));
     *root = (struct leaf){.end = n, .all = all, .sums = {sum[0], -INFINITY, INFINITY}};
-    g->rows = (size_t)sum[1];
-    m->tree.base = grow_curvature(m, root->sums.sum) / fmax((double)g->rows, 1);
+    /* a row of weight n is n rows; of weights below 1 in the mean, a row is the mean */
+    double rows = m->weight ? fmax((double)sum[1], (double)sum[2] / m->weight_steps) : (double)sum[1];
+    m->tree.base = grow_curvature(m, root->sums.sum) / fmax(rows, 1);
     g->pooled = g->leaves = g->slots = g->nodes = 1;
     g->ahead = 0;
     g->node[0] = grow_leaf_node();

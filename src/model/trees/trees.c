@@ -420,8 +420,8 @@ static int prepare(tr_worker *me, void *state)
 {
     struct tr_trees *m = state;
     (void)me;
-    TR_TRY(tr_bins_make(m->tr, m->train, m->number, m->values, (size_t)m->o->bins, m->o->min_rows, m->seed,
-                        &m->bins));
+    TR_TRY(tr_bins_make(m->tr, m->train, m->number, m->weight, m->values, (size_t)m->o->bins, m->o->min_rows,
+                        m->seed, &m->bins));
     bool votes = m->o->parallel == TR_PARALLEL_VOTING;
     size_t told = tr_max_size(2 * tr_split_bytes(m), votes ? tr_votes_bytes(m->o, m->bins.columns) : 0),
            together = votes ? 1 : tr_min_size(TR_MOST_TOGETHER, (size_t)m->o->leaves / 2);

@@ -64,8 +64,9 @@ struct tr_trees {
     float *score, *test_score; /* score[k * rows.n + i]: output k of row i */
     size_t tested;             /* number of trees that test_score includes */
     float *weight;             /* of rows; NULL: all are 1 */
-    int8_t *direction;         /* of columns: 1 up, -1 down, 0 free; NULL: no constraints */
-    size_t initial;            /* number of trees of model.init */
+    double weight_steps; /* sums of weights are counted in steps of 1 / weight_steps: exact in any order */
+    int8_t *direction;   /* of columns: 1 up, -1 down, 0 free; NULL: no constraints */
+    size_t initial;      /* number of trees of model.init */
 
     /* the tree that grows */
     struct {
