@@ -115,6 +115,22 @@ void tr_put_wrapped(FILE *out, const char *line, int indent)
     tr_printf(out, "%*s%s\n", first ? 0 : indent, "", line);
 }
 
+void tr_put_paragraph(FILE *out, const char *text, int column, int width)
+{
+    int at = column;
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+        if (at > column && at + 1 + length > width) {
+            tr_printf(out, "\n%*s", column, "");
+            at = column;
+        }
+        at += tr_printf(out, "%s%.*s", at > column ? " " : "", length, text);
+        text += length;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
 /* ---- a line that is written over ---- */
 
 static struct {

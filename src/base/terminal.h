@@ -20,6 +20,10 @@ void tr_stderr_by_lines(void);
 /* Puts a line that may be longer than the terminal is wide: broken between words, what follows behind so many blanks. */
 void tr_put_wrapped(FILE *out, const char *line, int indent);
 
+/* Puts text at this column, where the cursor is, and breaks it between words, so that lines are no wider than `width` unless
+ * a word is. Ends with a newline. */
+void tr_put_paragraph(FILE *out, const char *text, int column, int width);
+
 /* ---- numbers for people ---- */
 
 struct tr_number_text {

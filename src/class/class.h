@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 
+#include "job/arguments.h"
 #include "job/job.h"
 #include "trireme/model.h"
 
@@ -54,11 +55,6 @@ int tr_model_list_fields(const struct tr_model *model, tr_query *query);
 void tr_model_close(struct tr_model *model);
 
 /* ---- asking it (query.c) ---- */
-
-/* A word of the command line, and what stands behind it. */
-struct tr_given {
-    const char *name, *value;
-};
 
 /* A curve that evaluate can draw: n points between 0 and 1. */
 struct tr_curve {

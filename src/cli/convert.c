@@ -24,33 +24,6 @@ static const tr_model_class table_class = {.abi = TR_MODEL_ABI,
                                            .methods = no_method,
                                            .rules = rules};
 
-static const char usage[] =
-    "usage: trireme convert DATA… OUT.h5 [data.KEY=value …]: see trireme help convert";
-
-/* The settings that say how files are read. */
-static int check_setting(const char *word)
-{
-    static const char *const keys[] = {"data.format",
-                                       "data.header",
-                                       "data.label",
-                                       "data.index_base",
-                                       "data.on_error",
-                                       "data.features",
-                                       "data.folders",
-                                       "data.columns",
-                                       "data.missing",
-                                       "data.max_record",
-                                       NULL};
-    char key[64];
-    size_t n = strcspn(word, "=");
-    snprintf(key, sizeof key, "%.*s", (int)tr_min_size(n, sizeof key - 1), word);
-    for (size_t i = 0; keys[i]; i++)
-        if (strcmp(key, keys[i]) == 0) return TR_OK;
-    const char *meant = tr_suggest(key, keys);
-    return tr_fail(TR_ERR_USAGE, "convert: unexpected %s: %s%s%s", key, meant ? "did you mean " : "see ",
-                   meant ? meant : "trireme help convert", meant ? "?" : "");
-}
-
 static int show_progress(double part)
 {
     tr_show_part("converting", part);
@@ -67,36 +40,45 @@ static void say_result(const struct tr_conversion *c)
     if (c->skipped > 0) printf("%llu malformed records left out\n", (unsigned long long)c->skipped);
 }
 
-static int run(char **files, size_t n, char **settings, int n_settings)
+static int convert_command(struct tr_arguments *arguments, void *options)
 {
     tr_job *job;
-    if (n < 2) return tr_fail(TR_ERR_USAGE, "%s", usage);
-    for (int i = 0; i < n_settings; i++) TR_TRY(check_setting(settings[i]));
-    TR_TRY(tr_job_parse_as(TR_JOB_STRICT, &table_class, "{}", 2, TR_NO_JOB_FILE, n_settings, settings, &job));
-    struct tr_conversion c = {.job = job, .files = files, .n = n - 1, .out = files[n - 1]};
-    c.progress = show_progress;
+    size_t n = arguments->words - 1;
+    (void)options;
+    TR_TRY(tr_job_parse_as(TR_JOB_STRICT, &table_class, "{}", 2, TR_NO_JOB_FILE, arguments->settings,
+                           arguments->setting, &job));
+    struct tr_conversion c = {
+        .job = job, .files = arguments->word, .n = n, .out = arguments->word[n], .progress = show_progress};
     int status = tr_convert(&c);
     if (status == TR_OK) say_result(&c);
     tr_job_free(job);
     return status;
 }
 
-int tr_convert_command(int argc, char **argv)
-{
-    if (argc == 1 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0))
-        return tr_help_command(1, (char *[]){"convert", NULL});
-    char **files = calloc((size_t)argc + 1, sizeof *files),
-         **settings = calloc((size_t)argc + 1, sizeof *settings);
-    size_t n = 0;
-    int n_settings = 0, status = files && settings ? TR_OK : tr_fail(TR_ERR_SYSTEM, "out of memory");
-    for (int i = 0; i < argc && status == TR_OK; i++) {
-        if (tr_job_is_setting(argv[i])) settings[n_settings++] = argv[i];
-        else if (argv[i][0] == '-' && argv[i][1])
-            status = tr_fail(TR_ERR_USAGE, "unknown option %s: %s", argv[i], usage);
-        else files[n++] = argv[i];
-    }
-    if (status == TR_OK) status = run(files, n, settings, n_settings);
-    free(files);
-    free(settings);
-    return tr_complain(status);
-}
+const struct tr_cli_command tr_convert_command = {
+    .syntax = {.command = "convert",
+               .expected = "DATA... OUT.h5",
+               .least = 2,
+               .keys = TR_WORDS("data.format", "data.header", "data.label", "data.index_base",
+                                "data.on_error", "data.features", "data.max_record", "data.folders",
+                                "data.missing", "data.columns")},
+    .brief = "write data as HDF5 that all ranks read at once",
+    .usage = "trireme convert DATA... OUT.h5 [data.KEY=value ...]",
+    .about =
+        "Writes the rows of all files DATA (globs are allowed; found as the files of jobs are) to one HDF5 "
+        "file. A job that has it as data.train learns the same model from it, but reads it in less than half "
+        "the time: nothing is unpacked or parsed, each rank reads its own rows, and all bytes are checked.\n"
+        "LIBSVM, csv and other HDF5 are converted. Mostly empty rows become lists of non-zeros, group X in "
+        "the form of AnnData and scipy; others an array X. Labels become y. All columns of csv are in X, "
+        "with "
+        "their names, and the words of columns in the group columns: jobs may use the same keys as for csv. "
+        "h5py and h5dump read all of it.\n"
+        "The keys are those of jobs: data.format, data.header, data.label, data.index_base, data.on_error, "
+        "data.features, data.max_record, data.folders, data.missing, data.columns (the columns id and ignore "
+        "are "
+        "left out). data.label is auto by default; none: all columns are data.\n"
+        "Files are read twice, in pieces: memory grows only with the number of different words. OUT.h5 "
+        "appears "
+        "when it is complete.",
+    .run = convert_command,
+};

@@ -1,6 +1,7 @@
 /* trireme count: what is in the columns of tables. */
 #define _GNU_SOURCE
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,6 @@
 #include "base/base.h"
 #include "base/terminal.h"
 #include "cli/cli.h"
-#include "cli/words.h"
 #include "data/dictionary.h"
 #include "data/exchange.h"
 #include "data/quantiles.h"
@@ -16,20 +16,6 @@
 #include "data/schema_all.h"
 #include "job/job.h"
 #include "ranks/ranks.h"
-
-static const char usage[] =
-    "trireme count FILE... [data.key=value ...] [--top N]\n"
-    "\n"
-    "Reads tables (csv) and shows what their columns are: of numbers how many are "
-    "missing, mean, standard deviation, smallest\n"
-    "and largest, and quantiles (below which 1, 10, 25, … % of them lie: exact up to "
-    "65536 numbers, then with an error of at\n"
-    "most 1/2560 of the rows); of categories how many different values there are, and the most "
-    "frequent with how many rows have them.\n"
-    "Ranks under mpirun share the rows. "
-    "Keys as data.columns, data.missing and data.header mean what they mean in a "
-    "job: data.columns='*: category' counts all.\n"
-    "  --top N       how many values of a category are shown, 5 without it\n";
 
 /* Of a category. */
 struct value {
@@ -434,44 +420,50 @@ static int parse_job(struct count *c)
     return tr_job_parse(usual, strlen(usual), "count", c->settings, c->setting, &c->job);
 }
 
-static int take_words(struct count *c, int argc, char **argv)
-{
-    c->top = 5;
-    TR_TRY(TR_NEW(&c->file, (size_t)argc));
-    TR_TRY(TR_NEW(&c->setting, (size_t)argc));
-    for (int i = 0; i < argc; i++) {
-        char *end;
-        if (!strcmp(argv[i], "--top")) {
-            long n = i + 1 < argc ? strtol(argv[++i], &end, 10) : -1;
-            if (n < 0 || *end) return tr_fail(TR_ERR_USAGE, "count: expected a number behind --top");
-            c->top = (size_t)n;
-        } else if (!strncmp(argv[i], "data.", 5) && strchr(argv[i], '=')) {
-            c->setting[c->settings++] = argv[i];
-        } else if (argv[i][0] == '-') {
-            return tr_fail(TR_ERR_USAGE, "count: unexpected %.40s: see trireme help count", argv[i]);
-        } else {
-            c->file[c->files++] = argv[i];
-        }
-    }
-    return c->files > 0 ? TR_OK : tr_fail(TR_ERR_USAGE, "count: expected files: see trireme help count");
-}
+struct count_options {
+    long top;
+};
 
-int tr_count_command(int argc, char **argv)
+static int count_command(struct tr_arguments *arguments, void *options)
 {
-    struct count c = {.file = NULL};
-    if (tr_wants_help(argc, argv)) {
-        fputs(usage, stdout);
-        return TR_OK;
-    }
-    int status = take_words(&c, argc, argv);
-    if (status == TR_OK) status = parse_job(&c);
+    struct count c = {.file = arguments->word,
+                      .files = arguments->words,
+                      .top = (size_t)((const struct count_options *)options)->top,
+                      .setting = arguments->setting,
+                      .settings = arguments->settings};
+    int status = parse_job(&c);
     bool together = status == TR_OK && tr_started_ranks() > 1;
     if (together) status = count_together(&c);
     else if (status == TR_OK) status = count_files(&c);
     forget(&c);
     tr_schema_release(&c.schema);
     tr_job_free(c.job);
-    free(c.file);
-    free(c.setting);
     return together || tr_is_an_echo() ? status : tr_complain(status);
 }
+
+static const struct tr_argument count_arguments[] = {
+    {"--top", TR_ARG_NUMBER, offsetof(struct count_options, top), .most = LONG_MAX,
+     .help = "the number of values of a category that are shown"},
+    {0}};
+
+const struct tr_cli_command tr_count_command = {
+    .syntax = {.command = "count",
+               .expected = "files",
+               .least = 1,
+               .options = count_arguments,
+               .keys = TR_WORDS("data.")},
+    .brief = "count the values in the columns of tables",
+    .usage = "trireme count FILE... [data.KEY=value ...] [OPTION...]",
+    .about =
+        "Reads tables (csv) and describes their columns. Of numbers: how many are missing, mean, standard "
+        "deviation, smallest and largest, and quantiles (the values below which 1, 10, 25, ... % of them "
+        "lie: exact up to 65536 numbers, then with an error of at most 1/2560 of the rows). Of categories: "
+        "how many different values there are, and the most frequent with the number of their rows. Ranks "
+        "under mpirun share the rows.\n"
+        "Keys such as data.columns, data.missing and data.header mean the same as in a job: "
+        "data.columns='*: category' counts the values of all columns.",
+    .defaults = &(const struct count_options){.top = 5},
+    .options_size = sizeof(struct count_options),
+    .on_ranks = true,
+    .run = count_command,
+};

@@ -1,6 +1,5 @@
 #include "cli/cli.h"
 
-#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,19 +23,10 @@ struct request {
     const char *vocabulary; /* -v, or NULL */
 };
 
-/* A key=value: what the value is, and where in the request it goes. */
-struct option {
-    const char *key;
-    enum { COUNT, COUNT32, REAL, WORD } type;
-    size_t offset;
-    const char *words[4]; /* WORD: the values of its enum, in their order */
-};
-
 /* Data are made of units (users, documents, rows), any range of which can be written alone. */
 struct kind {
-    const char *name, *lines; /* what a line is */
+    const char *lines; /* what a line is */
     int (*write)(const void *state, uint64_t begin, uint64_t end, FILE *out);
-    struct option options[10]; /* ended by one without a key */
 };
 
 #define AT(member) offsetof(struct request, member)
@@ -75,162 +65,95 @@ static int write_events(const void *state, uint64_t begin, uint64_t end, FILE *o
     return tr_generate_events(&options, out);
 }
 
-static const struct kind kinds[] = {{"ctr",
-                                     "rows",
-                                     write_ctr,
-                                     {{"rows", COUNT, AT(ctr.rows), {NULL}},
-                                      {"features", COUNT32, AT(ctr.features), {NULL}},
-                                      {"nonzeros", COUNT32, AT(ctr.nonzeros), {NULL}},
-                                      {"power", REAL, AT(ctr.power), {NULL}},
-                                      {"noise", REAL, AT(ctr.noise), {NULL}},
-                                      {"seed", COUNT, AT(ctr.seed), {NULL}},
-                                      {"first_row", COUNT, AT(ctr.first_row), {NULL}},
-                                      {"values", WORD, AT(ctr.values), {"unit", "binary", "real", NULL}}}},
-                                    {"ratings",
-                                     "ratings",
-                                     write_ratings,
-                                     {{"users", COUNT32, AT(ratings.users), {NULL}},
-                                      {"items", COUNT32, AT(ratings.items), {NULL}},
-                                      {"ratings", COUNT, AT(ratings.ratings), {NULL}},
-                                      {"rank", COUNT32, AT(ratings.rank), {NULL}},
-                                      {"power", REAL, AT(ratings.power), {NULL}},
-                                      {"noise", REAL, AT(ratings.noise), {NULL}},
-                                      {"test", REAL, AT(ratings.test), {NULL}},
-                                      {"seed", COUNT, AT(ratings.seed), {NULL}},
-                                      {"values", WORD, AT(ratings.values), {"whole", "real", NULL}}}},
-                                    {"docword",
-                                     "counts",
-                                     write_docword,
-                                     {{"documents", COUNT32, AT(docword.documents), {NULL}},
-                                      {"words", COUNT32, AT(docword.words), {NULL}},
-                                      {"tokens", COUNT, AT(docword.tokens), {NULL}},
-                                      {"topics", COUNT32, AT(docword.topics), {NULL}},
-                                      {"alpha", REAL, AT(docword.alpha), {NULL}},
-                                      {"beta", REAL, AT(docword.beta), {NULL}},
-                                      {"power", REAL, AT(docword.power), {NULL}},
-                                      {"seed", COUNT, AT(docword.seed), {NULL}}}},
-                                    {"dense",
-                                     "rows",
-                                     write_dense,
-                                     {{"rows", COUNT, AT(dense.rows), {NULL}},
-                                      {"columns", COUNT32, AT(dense.columns), {NULL}},
-                                      {"clusters", COUNT32, AT(dense.clusters), {NULL}},
-                                      {"spread", REAL, AT(dense.spread), {NULL}},
-                                      {"noise", REAL, AT(dense.noise), {NULL}},
-                                      {"seed", COUNT, AT(dense.seed), {NULL}},
-                                      {"first_row", COUNT, AT(dense.first_row), {NULL}},
-                                      {"format", WORD, AT(dense.format), {"csv", "libsvm", NULL}},
-                                      {"label", WORD, AT(dense.label), {"none", "first", "last", NULL}}}},
-                                    {"events",
-                                     "rows",
-                                     write_events,
-                                     {{"rows", COUNT, AT(events.rows), {NULL}},
-                                      {"seed", COUNT, AT(events.seed), {NULL}},
-                                      {"first_row", COUNT, AT(events.first_row), {NULL}}}}};
 enum { CTR, RATINGS, DOCWORD, DENSE, EVENTS, KINDS };
+static const struct kind kinds[KINDS] = {[CTR] = {"rows", write_ctr},
+                                         [RATINGS] = {"ratings", write_ratings},
+                                         [DOCWORD] = {"counts", write_docword},
+                                         [DENSE] = {"rows", write_dense},
+                                         [EVENTS] = {"rows", write_events}};
 
-/* ---- options ---- */
+static const struct tr_argument generate_arguments[] = {
+    {"-o", TR_ARG_TEXT, AT(file), .value = "FILE",
+     .help = "the file to write; - is standard output, and a name that ends in .gz compresses it"},
+    {0}};
 
-static int bad_value(const char *key, const char *value, const char *expected)
-{
-    return tr_fail(TR_ERR_USAGE, "%s: %s, expected %s", key, tr_shown(value).text, expected);
-}
+static const struct tr_argument ctr_arguments[] = {
+    {"rows", TR_ARG_COUNT, AT(ctr.rows), .help = "number of rows"},
+    {"features", TR_ARG_COUNT32, AT(ctr.features), .help = "number of features"},
+    {"nonzeros", TR_ARG_COUNT32, AT(ctr.nonzeros), .help = "features of each row"},
+    {"power", TR_ARG_REAL, AT(ctr.power),
+     .help = "the k-th most popular feature is drawn in proportion to k^-power"},
+    {"noise", TR_ARG_REAL, AT(ctr.noise), .help = "part of the labels that are flipped"},
+    {"seed", TR_ARG_COUNT, AT(ctr.seed), .help = "the same seed makes the same data"},
+    {"first_row", TR_ARG_COUNT, AT(ctr.first_row),
+     .help = "number of the first row: later rows of the same seed make test data"},
+    {"values", TR_ARG_CHOICE, AT(ctr.values), .words = TR_WORDS("unit", "binary", "real"),
+     .help = "equal in a row, which has length 1; all 1; or between 0 and 1"},
+    {0}};
 
-/* "500000", "500k", "1.5M", "1e6" */
-static int read_count(const char *key, const char *text, double most, uint64_t *count)
-{
-    static const char *const expected = "a whole number such as 500000, 500k or 1M";
-    char *end;
-    double number = strtod(text, &end);
-    if (end == text || !isfinite(number)) return bad_value(key, text, expected);
-    double unit = *end == 'k' || *end == 'K' ? 1e3 : *end == 'M' ? 1e6 : *end == 'G' ? 1e9 : 1;
-    number = round(number * unit * 1e3) / 1e3; /* 4.1M is not 4099999.9999999995 */
-    if (unit > 1) end++;
-    if (*end || number < 0 || number > most || number != floor(number)) return bad_value(key, text, expected);
-    *count = (uint64_t)number;
-    return TR_OK;
-}
+static const struct tr_argument ratings_arguments[] = {
+    {"-t", TR_ARG_TEXT, AT(test), .value = "TEST", .help = "another file, for the ratings of the test data"},
+    {"users", TR_ARG_COUNT32, AT(ratings.users), .help = "number of users"},
+    {"items", TR_ARG_COUNT32, AT(ratings.items), .help = "number of items"},
+    {"ratings", TR_ARG_COUNT, AT(ratings.ratings), .help = "number of ratings"},
+    {"rank", TR_ARG_COUNT32, AT(ratings.rank), .help = "number of hidden factors"},
+    {"power", TR_ARG_REAL, AT(ratings.power),
+     .help = "the k-th most popular item is drawn in proportion to k^-power"},
+    {"noise", TR_ARG_REAL, AT(ratings.noise), .help = "standard deviation of the noise"},
+    {"test", TR_ARG_REAL, AT(ratings.test), .value = "0.1", .help = "part of the ratings that goes to TEST"},
+    {"seed", TR_ARG_COUNT, AT(ratings.seed), .help = "the same seed makes the same data"},
+    {"values", TR_ARG_CHOICE, AT(ratings.values), .words = TR_WORDS("whole", "real"),
+     .help = "whole numbers, or two decimals"},
+    {0}};
 
-/* One of the option's words: its place among them is the value of an enum. */
-static int read_word(const struct option *option, const char *text, int *value)
-{
-    const char *const *words = option->words;
-    char expected[80] = "";
-    for (int i = 0; words[i]; i++) {
-        if (strcmp(text, words[i]) == 0) {
-            *value = i;
-            return TR_OK;
-        }
-        size_t used = strlen(expected);
-        const char *between = i == 0 ? "" : words[i + 1] ? ", " : " or ";
-        snprintf(expected + used, sizeof expected - used, "%s%s", between, words[i]);
-    }
-    return bad_value(option->key, text, expected);
-}
+static const struct tr_argument docword_arguments[] = {
+    {"-v", TR_ARG_TEXT, AT(vocabulary), .value = "VOCABULARY", .help = "a file for the words, one a line"},
+    {"documents", TR_ARG_COUNT32, AT(docword.documents), .help = "number of documents"},
+    {"words", TR_ARG_COUNT32, AT(docword.words), .help = "number of words in the vocabulary"},
+    {"tokens", TR_ARG_COUNT, AT(docword.tokens), .help = "length of all documents together"},
+    {"topics", TR_ARG_COUNT32, AT(docword.topics), .help = "number of hidden topics"},
+    {"alpha", TR_ARG_REAL, AT(docword.alpha), .help = "a small value gives each document few topics"},
+    {"beta", TR_ARG_REAL, AT(docword.beta), .help = "a small value gives each topic few words"},
+    {"power", TR_ARG_REAL, AT(docword.power),
+     .help = "the k-th most frequent word occurs in proportion to k^-power"},
+    {"seed", TR_ARG_COUNT, AT(docword.seed), .help = "the same seed makes the same data"},
+    {0}};
 
-static int unknown(const char *what, const char *word, const char *const words[])
-{
-    const char *meant = tr_suggest(word, words);
-    return tr_fail(TR_ERR_USAGE, "unknown %s %s: %s%s%s", what, tr_shown(word).text,
-                   meant ? "did you mean " : "see ", meant ? meant : "trireme help generate",
-                   meant ? "?" : "");
-}
+static const struct tr_argument dense_arguments[] = {
+    {"rows", TR_ARG_COUNT, AT(dense.rows), .help = "number of rows"},
+    {"columns", TR_ARG_COUNT32, AT(dense.columns), .help = "number of columns"},
+    {"clusters", TR_ARG_COUNT32, AT(dense.clusters), .help = "number of clusters"},
+    {"spread", TR_ARG_REAL, AT(dense.spread), .help = "standard deviation of the centres"},
+    {"noise", TR_ARG_REAL, AT(dense.noise), .help = "standard deviation of the rows around their centres"},
+    {"seed", TR_ARG_COUNT, AT(dense.seed), .help = "the same seed makes the same data"},
+    {"first_row", TR_ARG_COUNT, AT(dense.first_row),
+     .help = "later rows of the same seed have the same centres"},
+    {"format", TR_ARG_CHOICE, AT(dense.format), .words = TR_WORDS("csv", "libsvm"),
+     .help = "format of the file"},
+    {"label", TR_ARG_CHOICE, AT(dense.label), .words = TR_WORDS("none", "first", "last"),
+     .help = "column of csv with the number of the cluster, with which LIBSVM text always begins"},
+    {0}};
 
-static int set_value(struct request *request, const struct option *option, const char *value)
-{
-    void *place = (char *)request + option->offset;
-    uint64_t wide;
-    switch (option->type) {
-    case COUNT: return read_count(option->key, value, 0x1p53, place);
-    case COUNT32:
-        TR_TRY(read_count(option->key, value, 4294967294.0, &wide));
-        *(uint32_t *)place = (uint32_t)wide;
-        return TR_OK;
-    case REAL: {
-        char *end;
-        double number = strtod(value, &end);
-        if (end == value || *end) return bad_value(option->key, value, "a number");
-        *(double *)place = number;
-        return TR_OK;
-    }
-    default: return read_word(option, value, place);
-    }
-}
+static const struct tr_argument events_arguments[] = {
+    {"rows", TR_ARG_COUNT, AT(events.rows), .help = "number of rows"},
+    {"seed", TR_ARG_COUNT, AT(events.seed), .help = "the same seed makes the same data"},
+    {"first_row", TR_ARG_COUNT, AT(events.first_row),
+     .help = "later rows of the same seed follow the same model"},
+    {0}};
 
-static int set_option(struct request *request, const char *word)
-{
-    char key[32];
-    const char *keys[10] = {NULL};
-    size_t length = strcspn(word, "=");
-    bool sets = word[length] == '=' && *word != '-';
-    snprintf(key, sizeof key, "%.*s", (int)tr_min_size(length, sizeof key - 1), word);
-    const struct option *option = request->kind->options;
-    for (int i = 0; option[i].key; i++) {
-        keys[i] = option[i].key;
-        if (sets && strcmp(key, keys[i]) == 0) return set_value(request, &option[i], word + length + 1);
-    }
-    return unknown("option", key, keys);
-}
-
-static int find_kind(const char *name, const struct kind **kind)
-{
-    const char *names[KINDS + 1] = {NULL};
-    for (int i = 0; i < KINDS; i++) {
-        names[i] = kinds[i].name;
-        *kind = &kinds[i];
-        if (strcmp(name, names[i]) == 0) return TR_OK;
-    }
-    return unknown("kind of data", name, names);
-}
-
-/* Where a word such as -o puts the name of a file, or NULL. */
-static const char **file_option(struct request *request, const char *word)
-{
-    if (strcmp(word, "-o") == 0) return &request->file;
-    if (strcmp(word, "-t") == 0 && request->kind == &kinds[RATINGS]) return &request->test;
-    if (strcmp(word, "-v") == 0 && request->kind == &kinds[DOCWORD]) return &request->vocabulary;
-    return NULL;
-}
+static const struct tr_variant variants[KINDS + 1] = {
+    [CTR] = {"ctr",
+             "LIBSVM text that resembles clicks on advertisements: sparse rows of few popular and many rare "
+             "features, with labels from a hidden logistic model.",
+             ctr_arguments},
+    [RATINGS] = {"ratings", "lines of user, item and rating, 1 to 5, from hidden factors of users and items.",
+                 ratings_arguments},
+    [DOCWORD] = {"docword", "a bag of words in UCI's format, from hidden topics.", docword_arguments},
+    [DENSE] = {"dense", "rows of numbers in clusters.", dense_arguments},
+    [EVENTS] = {
+        "events",
+        "a table for trees: csv of 28 numbers and a label, 0 or 1, that no linear model of them predicts.",
+        events_arguments}};
 
 static int check_request(struct request *request)
 {
@@ -245,27 +168,6 @@ static int check_request(struct request *request)
         return tr_fail(TR_ERR_USAGE, "%s: expected two different files", tr_shown(second).text);
     if (request->test && request->ratings.test == 0) request->ratings.test = 0.1;
     return TR_OK;
-}
-
-static int read_request(int argc, char **argv, struct request *request)
-{
-    if (argc < 1)
-        return tr_fail(TR_ERR_USAGE,
-                       "usage: trireme generate ctr|ratings|docword|dense|events -o FILE [rows=1M ...]: "
-                       "see trireme help generate");
-    *request = (struct request){.ctr = TR_GENERATE_DEFAULTS,
-                                .ratings = TR_GENERATE_RATINGS,
-                                .docword = TR_GENERATE_DOCWORD,
-                                .dense = TR_GENERATE_DENSE,
-                                .events = TR_GENERATE_EVENTS};
-    TR_TRY(find_kind(argv[0], &request->kind));
-    for (int i = 1; i < argc; i++) {
-        const char **file = file_option(request, argv[i]);
-        if (!file) TR_TRY(set_option(request, argv[i]));
-        else if (++i < argc) *file = argv[i];
-        else return tr_fail(TR_ERR_USAGE, "%s: expected the name of a file behind it", argv[i - 1]);
-    }
-    return check_request(request);
 }
 
 /* ---- files ---- */
@@ -328,13 +230,30 @@ static int generate(struct request *request)
     return tr_generate_file(&job);
 }
 
-int tr_generate_command(int argc, char **argv)
+static int generate_command(struct tr_arguments *arguments, void *options)
 {
-    struct request request;
-    if (argc == 1 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0))
-        return tr_help_command(1, (char *[]){"generate", NULL});
-    int status = read_request(argc, argv, &request);
-    if (status == TR_OK) status = generate(&request);
-    if (status == TR_ERR_CONFIG) status = TR_ERR_USAGE; /* impossible options are of no job file here */
-    return tr_complain(status);
+    struct request *request = options;
+    request->kind = &kinds[arguments->variant];
+    int status = check_request(request);
+    if (status == TR_OK) status = generate(request);
+    return status == TR_ERR_CONFIG ? TR_ERR_USAGE : status; /* impossible options are of no job file here */
 }
+
+const struct tr_cli_command tr_generate_command = {
+    .syntax = {.command = "generate",
+               .expected = "ctr, ratings, docword, dense or events",
+               .options = generate_arguments,
+               .variants = variants},
+    .brief = "make artificial data to try things with",
+    .usage = "trireme generate ctr|ratings|docword|dense|events -o FILE [KEY=value ...]",
+    .about = "Writes artificial data. k, M and G behind a number mean thousands, millions and billions. The "
+             "values "
+             "of the keys below are the defaults.",
+    .defaults = &(const struct request){.ctr = TR_GENERATE_DEFAULTS,
+                                        .ratings = TR_GENERATE_RATINGS,
+                                        .docword = TR_GENERATE_DOCWORD,
+                                        .dense = TR_GENERATE_DENSE,
+                                        .events = TR_GENERATE_EVENTS},
+    .options_size = sizeof(struct request),
+    .run = generate_command,
+};

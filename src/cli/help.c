@@ -1,3 +1,4 @@
+/* trireme help, and the completion of command lines (trireme help --complete): both from the tables of commands and keys. */
 #define _GNU_SOURCE
 #include "cli/cli.h"
 
@@ -16,112 +17,38 @@
 #include "job/text.h"
 #include "ranks/ranks.h"
 
-struct topic {
-    const char *name;
-    const char *brief;
-    const char *text;           /* or … */
-    tr_command_fn *says_itself; /* … the command that has it, when it is given --help */
+const struct tr_cli_command tr_help_command = {
+    .syntax = {.command = "help"},
+    .brief = "explain a command, a key of job files, or another topic",
+    .usage = "trireme help [TOPIC]\n"
+             "trireme help job [SECTION|SECTION.KEY|CLASS|all]",
 };
 
+/* Topics that are no commands. */
 /* clang-format off */
-static const struct topic topics[] = {
-    {"train", "learn a model from data, as a job file says",
-     "trireme train [JOB.yaml] [section.key=value ...] [--max-time T] [--plugin FILE] [--fresh]\n"
-     "              [--explain]\n"
-     "mpirun -n RANKS trireme train [JOB.yaml] ...\n"
-     "\n"
-     "Learns a model. Without mpirun, one process does everything; with it, the ranks share the work as\n"
-     "ranks.layout says. A section.key=value wins over the job file, which may be left out, or be - for\n"
-     "standard input: see trireme help job.\n"
-     "Everything is written into the folder output (by default runs/<name>): see trireme help output.\n"
-     "Checkpoints are written there as well: a run that was stopped or has failed goes on when the same command\n"
-     "is given again, on any number of ranks: see trireme help job checkpoint. The signal USR1 (and TERM, INT)\n"
-     "writes one and stops with exit code 75, USR2 writes one and goes on.\n"
-     "  --max-time T  stop so early that a checkpoint is written when the program has run for this long: minutes,\n"
-     "                minutes:seconds, hours:minutes:seconds, days-hours, or with a unit, as 90s or 2h\n"
-     "  --plugin FILE the shared object of a model of one's own, as model.plugin; FILE and its folder must belong to\n"
-     "                you or root, and no other user may be able to write to them\n"
-     "  --fresh       begin anew; what an earlier run has left is kept aside\n"
-     "  --explain     say all that was decided before training starts: settings of MPI, roles of the ranks,\n"
-     "                where tables lie, and how parameters and updates travel\n", NULL},
-    {"sweep", "train with each of several settings, and keep the best", NULL, tr_sweep_command},
-    {"run", "train under a supervisor, which starts again what failed", NULL, tr_run_command},
-    {"watch", "show running and finished jobs as a web page", NULL, tr_watch_command},
-    {"plot", "draw curves of runs", NULL, tr_plot_command},
-    {"predict", "apply a model to data", NULL, tr_predict_command},
-    {"evaluate", "measure a model on labelled data", NULL, tr_evaluate_command},
-    {"inspect", "show what is in a model, in data or in the folder of a run", NULL, tr_inspect_command},
-    {"count", "count what is in the columns of tables", NULL, tr_count_command},
-    {"generate", "make up data to try things with",
-     "trireme generate ctr     -o FILE [rows=1M features=1M nonzeros=40 power=1.1 noise=0.1 values=unit|binary|real]\n"
-     "trireme generate ratings -o FILE [-t TEST] [users=100k items=20k ratings=10M rank=10 power=0.8 noise=0.7\n"
-     "                                 test=0.1 values=whole|real]\n"
-     "trireme generate docword -o FILE [-v VOCABULARY] [documents=50k words=20k tokens=5M topics=100 alpha=0.1\n"
-     "                                 beta=0.05 power=0.9]\n"
-     "trireme generate dense   -o FILE [rows=1M columns=64 clusters=256 spread=1 noise=1 format=csv|libsvm\n"
-     "                                 label=none|first|last]\n"
-     "\n"
-     "Makes up data, the same for the same seed=1, 2, ... FILE may be - for standard output, and is compressed\n"
-     "if it ends in .gz. k, M and G behind a number mean thousands, millions and billions.\n"
-     "\n"
-     "ctr: LIBSVM text that looks like clicks on advertisements: sparse rows of few popular and many rare\n"
-     "features, with labels from a hidden logistic model.\n"
-     "  rows, features   how many\n"
-     "  nonzeros         features of each row\n"
-     "  power            the k-th most popular feature is drawn in proportion to k^-power\n"
-     "  noise            part of the labels that are flipped\n"
-     "  first_row        number of the first row, from 0: later rows of the same seed make test data\n"
-     "  values           unit (equal, rows of length 1), binary (all are 1) or real (between 0 and 1)\n"
-     "ratings: lines of user, item and rating, 1 to 5, from hidden factors of users and items.\n"
-     "  -t TEST, test    another file, and which part of the ratings it gets instead of FILE\n"
-     "  rank             how many factors are hidden\n"
-     "  power            the k-th most popular item is drawn in proportion to k^-power\n"
-     "  noise            standard deviation of what cannot be learnt\n"
-     "  values           whole or real (two decimals)\n"
-     "docword: a bag of words in UCI's format, from hidden topics.\n"
-     "  -v VOCABULARY    a file for the words, one a line\n"
-     "  tokens           length of all documents together\n"
-     "  topics           how many are hidden; alpha: small ones give documents few topics each\n"
-     "  beta             small ones give topics few words each\n"
-     "  power            the k-th most frequent word occurs in proportion to k^-power\n"
-     "dense: rows of numbers in clusters.\n"
-     "  spread, noise    standard deviation of the centres, and of the rows around their centres\n"
-     "  first_row        later rows of the same seed belong to the same centres\n"
-     "  label            where a row has the number of its cluster: LIBSVM text always begins with it\n", NULL},
-    {"convert", "write data as HDF5 that all ranks read at once",
-     "trireme convert DATA... OUT.h5 [data.KEY=value ...]\n"
-     "\n"
-     "Writes the rows of all files DATA (globs are fine; looked for as those of jobs are) into one HDF5 file. It holds\n"
-     "what training would make of them, so that a job that has it as data.train learns the same from it, but reads it\n"
-     "in less than half the time: nothing is unpacked or parsed, each rank reads its own rows, and all bytes are checked.\n"
-     "LIBSVM, csv and other HDF5 are converted. Mostly empty rows become lists of non-zeros, group X as AnnData and\n"
-     "scipy have it; others an array X. Labels become y. Of csv all columns are in X, with their names, and what stands\n"
-     "in those of words, in the group columns: jobs may say of it what they say of csv. h5py and h5dump read all of it.\n"
-     "The keys are those of jobs: data.format, data.header, data.label, data.index_base, data.on_error, data.features,\n"
-     "data.max_record, data.folders, data.missing, data.columns (whose columns id and ignore are left out). data.label is auto unless it is\n"
-     "given; none: all columns are data.\n"
-     "Files are read twice, in pieces: memory grows with the different words alone. OUT.h5 is there when it is complete.\n", NULL},
-    {"help", "explain a command, a key of job files, or something else",
-     "trireme help [TOPIC]\n"
-     "trireme help job [SECTION|SECTION.KEY|CLASS|all]\n", NULL},
-    {"job", "the job file: its sections and keys, or one of them", NULL, NULL},
+static const struct topic {
+    const char *name, *brief;
+    const char *text; /* paragraphs and items, as in struct tr_cli_command; NULL: tr_job_help() has it */
+} topics[] = {
+    {"job", "the job file: its sections and keys, or one of them", NULL},
     {"output", "the files that train writes",
-     "A run writes into the folder output of the job; one that is there is renamed to <folder>.1, .2, ...,\n"
-     "unless its run was stopped or has failed, and goes on from its last checkpoint.\n"
+     "A run writes to the folder output of the job. An older folder is renamed to <folder>.1, .2, ..., unless its run was "
+     "stopped or failed: then the new run continues from its last checkpoint.\n"
      "  job.yaml      the job with every key filled in; can be trained again as it is\n"
-     "  status.json   what the job is doing now, or how it ended\n"
+     "  status.json   the current state of the job, or how it ended\n"
      "  metrics.csv   a line for every evaluation: objective, gap, times, bytes moved\n"
-     "  summary.json  the outcome, flat, for scripts\n"
+     "  summary.json  the results in one flat object, for scripts\n"
      "  model.h5      the model, for trireme and everything that reads HDF5\n"
      "  model.txt     the same as text in LIBLINEAR's format\n"
-     "  log           what was said, with a line for each doubling of the epochs\n"
-     "  ranks.json    what each rank does; events.csv: checkpoints, restarts and failures: see trireme watch\n"
-     "  checkpoints   what a run needs to go on: see trireme help job checkpoint\n"
-     "While it lasts it holds a lock there (.lock), and another run with this folder ends with 73.\n"
-     "trireme inspect FOLDER shows them. report.progress=no keeps the run silent but for errors.\n", NULL},
+     "  log           the messages, with a line for each doubling of the epochs\n"
+     "  ranks.json    the state of each rank\n"
+     "  events.csv    checkpoints, restarts and failures: see trireme watch\n"
+     "  checkpoints   the data from which a run continues: see trireme help job checkpoint\n"
+     "While the run lasts it holds a lock in the folder (.lock), and another run with this folder ends with 73. "
+     "trireme inspect FOLDER shows the files. report.progress=no suppresses all messages except errors.\n"},
     {"status", "the exit codes",
      "The exit code of every command, also in status.json:\n"
-     "   0  all went well\n"
+     "   0  success\n"
      "  64  command line: unknown command or option\n"
      "  65  a record or a model is malformed\n"
      "  66  an input file is missing, empty or unreadable\n"
@@ -129,54 +56,163 @@ static const struct topic topics[] = {
      "  70  a bug of Trireme\n"
      "  71  out of memory, or MPI or the operating system failed\n"
      "  73  an output file or folder cannot be created\n"
-     "  74  reading or writing failed half way, as on a full disk\n"
-     "  75  stopped early on request: start again to go on\n"
-     "  76  the objective is not finite any more\n"
+     "  74  reading or writing failed, as on a full disk\n"
+     "  75  stopped early on request: the same command continues\n"
+     "  76  the objective is not finite\n"
      "  77  a plugin, file or folder that other users can change is not used\n"
-     "  78  job file: unknown key, wrong type, impossible value\n", NULL},
+     "  78  job file: unknown key, wrong type, impossible value\n"},
 };
 /* clang-format on */
-enum { TOPICS = sizeof topics / sizeof *topics, COMMANDS = 11 };
+enum { TOPICS = sizeof topics / sizeof *topics };
 
-const char *tr_suggest(const char *written, const char *const words[])
+/* The i-th command, then the topics; NULL if there are no more. */
+static const char *topic_at(size_t i, const char **brief)
 {
-    const char *best = NULL;
-    size_t least = strlen(written) / 3 + 1; /* further away, a suggestion only puzzles */
-    for (; *words; words++) {
-        size_t edits = tr_edit_distance(written, *words);
-        if (edits > least || (best && edits == least)) continue;
-        best = *words;
-        least = edits;
+    size_t commands = 0;
+    while (tr_commands[commands]) commands++;
+    if (i >= commands + TOPICS) return NULL;
+    *brief = i < commands ? tr_commands[i]->brief : topics[i - commands].brief;
+    return i < commands ? tr_commands[i]->syntax.command : topics[i - commands].name;
+}
+
+/* ---- help of a command ---- */
+
+enum { TERM = 18 }; /* width of the names of options */
+
+static int help_width(void)
+{
+    enum { WIDEST = 110 };
+    return tr_min_int(tr_terminal_columns(stdout, WIDEST), WIDEST);
+}
+
+static void put_text(const char *text)
+{
+    while (*text) {
+        char *line = strndup(text, strcspn(text, "\n"));
+        if (!line) return;
+        size_t at = strspn(line, " ");
+        const char *gap = strstr(line + at, "  ");
+        if (at > 0 && gap) at = (size_t)(gap - line) + strspn(gap, " ");
+        tr_printf(stdout, "%.*s", (int)at, line);
+        tr_put_paragraph(stdout, line + at, (int)at, help_width());
+        text += strlen(line);
+        text += *text == '\n';
+        free(line);
     }
-    return best;
 }
 
-static int unknown_topic(const char *name)
+static void put_item(const char *term, const char *text)
 {
-    const char *names[TOPICS + 1] = {NULL};
-    for (size_t i = 0; i < TOPICS; i++) names[i] = topics[i].name;
-    const char *meant = tr_suggest(name, names);
-    return tr_complain(tr_fail(TR_ERR_USAGE, "no help on %s: %s%s?", tr_shown(name).text,
-                               meant ? "did you mean " : "see trireme help; or did you mean help job ",
-                               meant ? meant : tr_shown(name).text));
+    int column = TERM + 4;
+    if (strlen(term) > TERM) tr_printf(stdout, "  %s\n%*s", term, column, "");
+    else tr_printf(stdout, "  %-*s  ", TERM, term);
+    tr_put_paragraph(stdout, text, column, help_width());
 }
+
+static void put_option(const struct tr_argument *option, const void *defaults)
+{
+    char term[128], text[512];
+    struct tr_argument_text value = tr_argument_value(option), usual = tr_argument_default(option, defaults);
+    if (!option->help) return;
+    if (option->name[0] == '-') {
+        snprintf(term, sizeof term, "%s%s%s", option->name, *value.text ? " " : "", value.text);
+        snprintf(text, sizeof text, "%s%s%s%s", option->help, *usual.text ? " (default: " : "", usual.text,
+                 *usual.text ? ")" : "");
+    } else {
+        bool shows_default = *usual.text && !option->value;
+        snprintf(term, sizeof term, "%s=%s", option->name, shows_default ? usual.text : value.text);
+        snprintf(text, sizeof text, "%s%s%s", option->help, option->words ? ": " : "",
+                 option->words ? tr_shown_words(option->words).text : "");
+    }
+    put_item(term, text);
+}
+
+static void put_flags(const struct tr_syntax *s)
+{
+    const tr_flag *flag;
+    const tr_model_class *class;
+    for (size_t i = 0; (flag = tr_argument_flag(s, i, &class)); i++) {
+        char term[80], text[400];
+        snprintf(term, sizeof term, "%s%s%s", flag->name, flag->value ? " " : "",
+                 flag->value ? flag->value : "");
+        snprintf(text, sizeof text, "%s: %s", class->name, flag->help);
+        put_item(term, text);
+    }
+}
+
+/* What each class of models predicts, or measures. */
+static void put_classes(unsigned asked)
+{
+    for (size_t i = 0; i < tr_model_class_count; i++) {
+        const tr_model_class *class = tr_model_classes[i];
+        const char *text = asked == TR_PREDICT    ? class->predicts
+                           : asked == TR_EVALUATE ? class->evaluates
+                                                  : NULL;
+        if (text) put_item(class->name, text);
+    }
+}
+
+static void put_command(const struct tr_cli_command *c)
+{
+    const struct tr_syntax *s = &c->syntax;
+    const struct tr_argument *option;
+    for (const char *line = c->usage; *line;) {
+        char usage[256];
+        size_t length = strcspn(line, "\n"), word = strcspn(line, " ") + 1;
+        snprintf(usage, sizeof usage, "%.*s", (int)length, line);
+        printf("%.*s", (int)word, usage);
+        tr_put_paragraph(stdout, usage + word, (int)word, help_width());
+        line += length + (line[length] == '\n');
+    }
+    if (c->about) {
+        putchar('\n');
+        put_text(c->about);
+    }
+    put_classes(s->asked);
+    if (tr_argument_at(s, NULL, 0) || s->asked) putchar('\n');
+    for (size_t i = 0; (option = tr_argument_at(s, NULL, i)); i++) put_option(option, c->defaults);
+    put_flags(s);
+    for (const struct tr_variant *v = s->variants; v && v->name; v++) {
+        int column = tr_printf(stdout, "\n%s: ", v->name) - 1;
+        tr_put_paragraph(stdout, v->help, column, help_width());
+        for (option = v->options; option->name; option++) put_option(option, c->defaults);
+    }
+    if (!c->notes) return;
+    putchar('\n');
+    put_text(c->notes);
+}
+
+/* ---- trireme help ---- */
 
 static void show_overview(void)
 {
+    const char *name, *brief;
     puts("Trireme trains models on many ranks of MPI.\n\n"
          "  trireme COMMAND ...\n"
          "  mpirun -n RANKS trireme COMMAND ...\n\n"
          "Commands:");
-    for (size_t i = 0; i < COMMANDS; i++) tr_printf(stdout, "  %-10s %s\n", topics[i].name, topics[i].brief);
-    puts("\nMore help, by trireme help TOPIC: the commands above, and");
-    for (size_t i = COMMANDS; i < TOPICS; i++)
-        tr_printf(stdout, "  %-10s %s\n", topics[i].name, topics[i].brief);
+    for (size_t i = 0; (name = topic_at(i, &brief)); i++) {
+        if (name == topics[0].name) puts("\nMore help, by trireme help TOPIC: the commands above, and");
+        tr_printf(stdout, "  %-10s %s\n", name, brief);
+    }
     puts("\nTo begin with:\n"
          "  trireme generate ctr -o datasets/ctr-small.svm rows=40k features=100k nonzeros=30\n"
          "  trireme train jobs/ctr-small.yaml");
 }
 
-/* What was not understood goes to stderr. */
+static int unknown_topic(const char *name)
+{
+    enum { MOST = 64 };
+    const char *names[MOST], *brief;
+    size_t n = 0;
+    while (n < MOST && (names[n] = topic_at(n, &brief))) n++;
+    const char *meant = tr_job_suggest(name, names, n);
+    return tr_complain(tr_fail(TR_ERR_USAGE, "no help on %s: %s%s?", tr_shown(name).text,
+                               meant ? "did you mean " : "see trireme help; or did you mean help job ",
+                               meant ? meant : tr_shown(name).text));
+}
+
+/* A name that is not known goes to stderr. */
 static int show_job(const char *filter)
 {
     char *text = NULL;
@@ -198,16 +234,41 @@ static bool is_of_job(const char *name)
     return found;
 }
 
-/* On a terminal help goes through less, or what PAGER names, which ends by itself where all fits; no line is wider than the
- * terminal. A rank has no keyboard, though Open MPI 5 gives it a terminal to write to, wherever that is copied to. */
+static int show_topic(int argc, char **argv)
+{
+    if (argc == 0) {
+        show_overview();
+        return TR_OK;
+    }
+    const char *name = strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0 ? "help" : argv[0];
+    bool is_job = strcmp(name, "job") == 0;
+    if (argc > 1 + is_job)
+        return tr_complain(tr_fail(TR_ERR_USAGE, "too many words: trireme help %s",
+                                   is_job ? "job [SECTION|KEY]" : "[TOPIC]"));
+    if (is_job) return show_job(argc > 1 ? argv[1] : NULL);
+    const struct tr_cli_command *command = tr_command_of(name);
+    if (command) {
+        put_command(command);
+        return TR_OK;
+    }
+    for (size_t i = 0; i < TOPICS; i++)
+        if (topics[i].text && strcmp(topics[i].name, name) == 0) {
+            put_text(topics[i].text);
+            return TR_OK;
+        }
+    return is_of_job(name) ? show_job(name) : unknown_topic(name);
+}
+
+/* On a terminal, help is shown by less or by PAGER, which ends at once if all lines fit. COLUMNS tells the width of the
+ * terminal, since stdout is a pipe then. A rank has no keyboard, though Open MPI 5 gives it a terminal to write to. */
 static FILE *open_pager(int *terminal)
 {
-    char command[128];
+    char columns[16];
     if (!isatty(STDOUT_FILENO) || tr_started_by_launcher()) return NULL;
-    setenv("LESS", "FRX", 0);
-    snprintf(command, sizeof command, "fold -s -w %d | ${PAGER:-$(command -v less || echo cat)}",
-             tr_terminal_columns(stdout, 80));
-    FILE *pager = popen(command, "w");
+    snprintf(columns, sizeof columns, "%d", tr_terminal_columns(stdout, 80));
+    setenv("COLUMNS", columns, true);
+    setenv("LESS", "FRX", false);
+    FILE *pager = popen("${PAGER:-$(command -v less || echo cat)}", "w");
     *terminal = pager ? dup(STDOUT_FILENO) : -1;
     if (pager) dup2(fileno(pager), STDOUT_FILENO);
     return pager;
@@ -221,34 +282,124 @@ static void close_pager(FILE *pager, int terminal)
     if (pager) pclose(pager);
 }
 
-int tr_say_help(int argc, char **argv)
+/* ---- completion ---- */
+
+/* Prints the candidate if it begins as the word does. */
+static void offer(const char *begin, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void offer(const char *begin, const char *format, ...)
 {
-    if (argc == 0) {
-        show_overview();
-        return TR_OK;
-    }
-    const char *name = argv[0];
-    bool is_job = strcmp(name, "job") == 0;
-    if (argc > 1 + is_job)
-        return tr_complain(tr_fail(TR_ERR_USAGE, "too many words: trireme help %s",
-                                   is_job ? "job [SECTION|KEY]" : "[TOPIC]"));
-    if (is_job) return show_job(argc > 1 ? argv[1] : NULL);
-    for (size_t i = 0; i < TOPICS; i++) {
-        if (strcmp(topics[i].name, name) != 0) continue;
-        if (topics[i].says_itself) return topics[i].says_itself(1, (char *[]){"--help", NULL});
-        fputs(topics[i].text, stdout);
-        return TR_OK;
-    }
-    if (is_of_job(name)) return show_job(name);
-    return unknown_topic(name);
+    char candidate[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(candidate, sizeof candidate, format, arguments);
+    va_end(arguments);
+    if (strncmp(begin, candidate, strlen(begin)) == 0) tr_printf(stdout, "%s\n", candidate);
 }
 
-int tr_help_command(int argc, char **argv)
+/* The keys that a command takes (NULL: all), and sections while there is no dot; behind them «=», or nothing in help. */
+static void offer_keys(const char *begin, const struct tr_syntax *s)
+{
+    const char *after = s ? "=" : "", *dot = s ? "." : "";
+    bool in_section = strchr(begin, '.') != NULL;
+    for (size_t i = 0; i < TR_JOB_SECTIONS && !in_section; i++) {
+        char section[64];
+        bool takes = !s;
+        snprintf(section, sizeof section, "%s.", tr_job_sections[i].name);
+        for (size_t k = 0; s && s->keys[k]; k++)
+            takes = takes || !*s->keys[k] || !strncmp(s->keys[k], section, strlen(section));
+        if (takes) offer(begin, "%s%s", tr_job_sections[i].name, dot);
+    }
+    for (size_t c = 0; c <= tr_model_class_count; c++) { /* the engine's keys, then those of classes */
+        const tr_option *key = c > 0 ? tr_model_classes[c - 1]->options : tr_job_tables[TR_TABLE_JOB].key;
+        size_t n = c > 0 ? tr_job_options(tr_model_classes[c - 1]) : tr_job_tables[TR_TABLE_JOB].n;
+        for (size_t i = 0; i < n; i++)
+            if (in_section == (strchr(key[i].name, '.') != NULL) &&
+                (!s || tr_argument_takes_key(s, key[i].name)))
+                offer(begin, "%s%s", key[i].name, after);
+    }
+}
+
+static void offer_value(const char *begin, const char *name, const char *value)
+{
+    if (*value && !strpbrk(value, " <>") && strcmp(value, "number") != 0 && strcmp(value, "integer") != 0 &&
+        strcmp(value, "text") != 0)
+        offer(begin, "%s=%s", name, value);
+}
+
+/* The words among the values of the key in front of the =. */
+static void offer_values(const char *begin)
+{
+    struct tr_job_name name = {""};
+    const tr_model_class *class;
+    const tr_option *key;
+    snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(begin, "="), begin);
+    for (size_t n = 0; (key = tr_job_known_key(name.text, n, &class)); n++) {
+        struct tr_job_words kinds = tr_job_kind_words(key);
+        char *left = kinds.text;
+        for (char *value; (value = strsep(&left, "|"));) offer_value(begin, name.text, value);
+    }
+    for (size_t c = 0; c < tr_model_class_count; c++) {
+        class = tr_model_classes[c];
+        for (size_t i = 0; class->types[i] && !strcmp(name.text, "model.type"); i++)
+            offer_value(begin, name.text, class->types[i]);
+        for (const tr_method *m = class->methods; m->name && !strcmp(name.text, "solve.method"); m++)
+            offer_value(begin, name.text, m->name);
+    }
+}
+
+/* The last word may be a value of the word before it, or of the option that it begins with; else an option, a variant or a
+ * key. */
+static void offer_arguments(const struct tr_syntax *s, int argc, char **argv)
+{
+    const char *begin = argv[argc - 1], *before = argc > 1 ? argv[argc - 2] : "";
+    const struct tr_variant *variant = NULL;
+    const struct tr_argument *option;
+    const tr_flag *flag;
+    const tr_model_class *class;
+    for (const struct tr_variant *v = s->variants; v && v->name; v++) {
+        if (argc == 1) offer(begin, "%s", v->name);
+        else if (strcmp(argv[0], v->name) == 0) variant = v;
+    }
+    for (size_t i = 0; (option = tr_argument_at(s, variant, i)); i++) {
+        bool dash = option->name[0] == '-', has_value = strchr(begin, '=') != NULL;
+        if (dash && !strcmp(before, option->name) && option->words)
+            for (size_t w = 0; option->words[w]; w++) offer(begin, "%s", option->words[w]);
+        for (size_t w = 0; has_value && option->words && option->words[w]; w++)
+            offer(begin, "%s=%s", option->name, option->words[w]);
+        if (!has_value && dash == (*begin == '-')) offer(begin, "%s%s", option->name, dash ? "" : "=");
+    }
+    for (size_t i = 0; *begin == '-' && (flag = tr_argument_flag(s, i, &class)); i++) {
+        size_t first = 0; /* several classes may have a flag of this name */
+        while (strcmp(tr_argument_flag(s, first, &class)->name, flag->name) != 0) first++;
+        if (first == i) offer(begin, "%s", flag->name);
+    }
+    if (!s->keys || *begin == '-') return;
+    if (strchr(begin, '=')) offer_values(begin);
+    else offer_keys(begin, s);
+}
+
+/* Prints the candidates for the last of the words behind trireme, one a line. The completion of shells (tools/completion) calls
+ * this, so that it always fits this program. */
+static void complete(int argc, char **argv)
+{
+    const char *begin = argc > 0 ? argv[argc - 1] : "", *name, *brief;
+    bool help = argc > 1 && strcmp(argv[0], "help") == 0;
+    const struct tr_cli_command *command = argc > 1 && !help ? tr_command_of(argv[0]) : NULL;
+    for (size_t i = 0; (argc < 2 || (help && argc == 2)) && (name = topic_at(i, &brief)); i++)
+        offer(begin, "%s", name);
+    if (help && argc > 2) offer_keys(begin, NULL);
+    if (command) offer_arguments(&command->syntax, argc - 1, argv + 1);
+}
+
+int tr_help(int argc, char **argv)
 {
     int terminal = -1;
-    if (argc > 0 && strcmp(argv[0], "--complete") == 0) return tr_complete_command(argc - 1, argv + 1);
+    if (argc > 0 && strcmp(argv[0], "--complete") == 0) {
+        complete(argc - 1, argv + 1);
+        return TR_OK;
+    }
     FILE *pager = open_pager(&terminal);
-    int status = tr_say_help(argc, argv);
+    int status = show_topic(argc, argv);
     if (pager) close_pager(pager, terminal);
     else if ((fflush(stdout) != 0 || ferror(stdout)) && status == TR_OK)
         status = tr_complain(tr_file_failed("standard output", "written", errno));

@@ -4,61 +4,55 @@
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/escape.h"
 #include "base/terminal.h"
-#include "cli/words.h"
+#include "cli/ask.h"
 #include "data/source.h"
 #include "table/plan.h"
 #include "data/files.h"
 #include "trireme/records.h"
 
-#define USAGE "trireme inspect FILE [OPTION…]"
+struct inspect_options {
+    struct tr_ask_options ask;
+    long servers; /* 0: not given */
+};
 
-static const char help[] =
-    "usage: " USAGE "\n\n"
-    "Shows what is in a model (model.h5 or model.txt), a LIBSVM data file, or the folder of a run.\n\n";
-
-static const char help_of_servers[] =
-    "  --plugin FILE     the shared object of a model of one's own: it is never loaded because a model names "
-    "it\n"
-    "  --servers N       how the model's keys lie on N servers, and how many would move with one server "
-    "more; as the\n"
-    "                    model's own job says, unless one of these says otherwise:\n"
-    "  --partition range|hash|range-hash|ring\n"
-    "  table.block=KEYS, table.virtual_nodes=POINTS (see trireme help job table)\n";
+static void show_line(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void show_line(const char *name, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    tr_printf(stdout, "%-13s ", name);
+    tr_vprintf(stdout, format, arguments);
+    putchar('\n');
+    va_end(arguments);
+}
 
 enum { KINDS = 32 };
 
 /* ---- a model on servers ---- */
 
-/* As the model's own job says, unless the command line says otherwise. */
-static int parse_settings(const struct tr_model *m, const struct tr_words *w, tr_job **job)
+/* The job of the model, changed by settings of the command line. */
+static int parse_settings(const struct tr_model *m, const struct tr_arguments *a, tr_job **job)
 {
     static const char none[] = "{}";
     const char *text = m->text ? m->text : none;
-    char **setting, *partition = NULL;
-    TR_TRY(TR_NEW(&setting, (size_t)w->settings + 1));
-    if (w->settings > 0) memcpy(setting, w->setting, (size_t)w->settings * sizeof *setting);
-    int n = w->settings;
-    int status = w->partition ? tr_format(&partition, "table.partition=%s", w->partition) : TR_OK;
-    if (partition) setting[n++] = partition;
-    if (status == TR_OK)
-        status = tr_job_parse_as(TR_JOB_WRITTEN, NULL, text, strlen(text), m->path, n, setting, job);
-    free(partition);
-    free(setting);
-    return status;
+    return tr_job_parse_as(TR_JOB_WRITTEN, NULL, text, strlen(text), m->path, a->settings, a->setting, job);
 }
 
-static int make_partition(const struct tr_model *m, const struct tr_words *w, uint64_t keys, long servers,
+static int make_partition(const struct tr_model *m, const struct tr_arguments *a, uint64_t keys, long servers,
                           struct tr_partition *partition)
 {
     tr_job *job;
-    TR_TRY(parse_settings(m, w, &job));
+    TR_TRY(parse_settings(m, a, &job));
     struct tr_partition_options options = {.kind = (enum tr_partition_kind)job->table.partition,
                                            .block = job->table.block,
                                            .points = (uint32_t)job->table.virtual_nodes,
@@ -99,11 +93,11 @@ static int show_loads(const struct tr_partition *p, double key_bytes)
     tr_partition_count(p, keys);
     qsort(keys, p->servers, sizeof *keys, by_count);
     uint64_t least = keys[0], median = keys[p->servers / 2], most = keys[p->servers - 1];
-    tr_show("each server", "keys %llu / %llu / %llu, %s / %s / %s (min / median / max)",
-            (unsigned long long)least, (unsigned long long)median, (unsigned long long)most,
-            tr_bytes((double)least * key_bytes).text, tr_bytes((double)median * key_bytes).text,
-            tr_bytes((double)most * key_bytes).text);
-    tr_show("max / mean", "%.3f", (double)most * p->servers / (double)p->units);
+    show_line("each server", "keys %llu / %llu / %llu, %s / %s / %s (min / median / max)",
+              (unsigned long long)least, (unsigned long long)median, (unsigned long long)most,
+              tr_bytes((double)least * key_bytes).text, tr_bytes((double)median * key_bytes).text,
+              tr_bytes((double)most * key_bytes).text);
+    show_line("max / mean", "%.3f", (double)most * p->servers / (double)p->units);
     free(keys);
     return TR_OK;
 }
@@ -124,11 +118,11 @@ static void show_partition(const struct tr_partition *p)
 {
     char points[48] = "";
     if (p->kind == TR_PARTITION_RING) snprintf(points, sizeof points, ", %u points a server", p->points);
-    tr_show("partition", "%s, %llu blocks of %llu%s", tr_partition_name(p->kind),
-            (unsigned long long)p->blocks, (unsigned long long)p->block, points);
+    show_line("partition", "%s, %llu blocks of %llu%s", tr_partition_name(p->kind),
+              (unsigned long long)p->blocks, (unsigned long long)p->block, points);
 }
 
-static int show_keys(const struct tr_model *m, const struct tr_words *w)
+static int show_keys(const struct tr_model *m, const struct tr_arguments *a, long servers)
 {
     struct tr_partition now = {0}, then = {0};
     enum tr_dtype dtype;
@@ -136,18 +130,18 @@ static int show_keys(const struct tr_model *m, const struct tr_words *w)
     if (!m->class->keys) return tr_fail(TR_ERR_USAGE, "inspect: --servers is not for %s", m->class->noun);
     uint64_t keys = m->class->keys(m->model, &dtype, &with);
     double key_bytes = dtype == TR_F32 ? 4 : 8;
-    int status = make_partition(m, w, keys, w->servers, &now);
-    if (status == TR_OK) status = make_partition(m, w, keys, w->servers + 1, &then);
+    int status = make_partition(m, a, keys, servers, &now);
+    if (status == TR_OK) status = make_partition(m, a, keys, servers + 1, &then);
     if (status == TR_OK) {
-        tr_show("keys", "%llu of %s%s%s, %s", (unsigned long long)keys, dtype == TR_F32 ? "f32" : "f64",
-                with ? " with " : "", with ? with : "", tr_bytes((double)keys * key_bytes).text);
+        show_line("keys", "%llu of %s%s%s, %s", (unsigned long long)keys, dtype == TR_F32 ? "f32" : "f64",
+                  with ? " with " : "", with ? with : "", tr_bytes((double)keys * key_bytes).text);
         show_partition(&now);
         status = show_loads(&now, key_bytes);
     }
     if (status == TR_OK) {
-        tr_show("one more", "%.2f %% of the keys would move with %ld servers (an even share is %.2f %%)",
-                100 * (double)count_moved(&now, &then) / (double)now.units, w->servers + 1,
-                100 / (double)(w->servers + 1));
+        show_line("one more", "%.2f %% of the keys would move with %ld servers (an even share is %.2f %%)",
+                  100 * (double)count_moved(&now, &then) / (double)now.units, servers + 1,
+                  100 / (double)(servers + 1));
         status = show_servers(&now, key_bytes);
     }
     tr_partition_free(&now);
@@ -155,12 +149,12 @@ static int show_keys(const struct tr_model *m, const struct tr_words *w)
     return status;
 }
 
-static int show_on_servers(const char *path, const struct tr_words *w)
+static int show_on_servers(const struct tr_arguments *a, const struct inspect_options *o)
 {
     struct tr_model model;
-    TR_TRY(tr_model_open(path, w->plugin, &model));
+    TR_TRY(tr_model_open(a->word[0], o->ask.plugin, &model));
     int status = tr_model_read(&model);
-    if (status == TR_OK) status = show_keys(&model, w);
+    if (status == TR_OK) status = show_keys(&model, a, o->servers);
     tr_model_close(&model);
     return status;
 }
@@ -224,27 +218,27 @@ static int count_rows(void *state, const tr_records *records)
 static void show_labels(const struct data *d)
 {
     if (d->kinds > KINDS) {
-        tr_show("labels", "more than %d kinds, from %.9g to %.9g", KINDS, (double)d->least_label,
-                (double)d->most_label);
+        show_line("labels", "more than %d kinds, from %.9g to %.9g", KINDS, (double)d->least_label,
+                  (double)d->most_label);
         return;
     }
     for (size_t i = 0; i < d->kinds; i++)
-        tr_show(i == 0 ? "labels" : "", "%.9g: %llu rows (%.2f %%)", (double)d->kind[i].label,
-                (unsigned long long)d->kind[i].rows, 100 * (double)d->kind[i].rows / (double)d->rows);
+        show_line(i == 0 ? "labels" : "", "%.9g: %llu rows (%.2f %%)", (double)d->kind[i].label,
+                  (unsigned long long)d->kind[i].rows, 100 * (double)d->kind[i].rows / (double)d->rows);
 }
 
 static void show_counts(const struct data *d)
 {
-    tr_show("rows", "%llu", (unsigned long long)d->rows);
+    show_line("rows", "%llu", (unsigned long long)d->rows);
     if (d->nonzeros > 0) {
-        tr_show("features", "%llu", (unsigned long long)d->highest + 1 - (d->lowest > 0));
-        tr_show("index base", "%d (indices %u to %u)", d->lowest > 0, d->lowest, d->highest);
+        show_line("features", "%llu", (unsigned long long)d->highest + 1 - (d->lowest > 0));
+        show_line("index base", "%d (indices %u to %u)", d->lowest > 0, d->lowest, d->highest);
     }
-    tr_show("non-zeros", "%llu, %.4g in a row, %llu at most", (unsigned long long)d->nonzeros,
-            (double)d->nonzeros / (double)d->rows, (unsigned long long)d->longest);
-    if (d->empty > 0) tr_show("empty rows", "%llu", (unsigned long long)d->empty);
-    if (d->nonzeros > 0 && d->binary) tr_show("values", "all 1");
-    else if (d->nonzeros > 0) tr_show("values", "%.6g to %.6g", (double)d->least, (double)d->most);
+    show_line("non-zeros", "%llu, %.4g in a row, %llu at most", (unsigned long long)d->nonzeros,
+              (double)d->nonzeros / (double)d->rows, (unsigned long long)d->longest);
+    if (d->empty > 0) show_line("empty rows", "%llu", (unsigned long long)d->empty);
+    if (d->nonzeros > 0 && d->binary) show_line("values", "all 1");
+    else if (d->nonzeros > 0) show_line("values", "%.6g to %.6g", (double)d->least, (double)d->most);
     show_labels(d);
 }
 
@@ -266,7 +260,7 @@ static int show_data(char *path)
     }
     if (status == TR_OK) {
         const char *packing = tr_packing_word(files.file[0].packing);
-        tr_show("data", "LIBSVM%s%s", packing ? ", " : "", packing ? packing : "");
+        show_line("data", "LIBSVM%s%s", packing ? ", " : "", packing ? packing : "");
         show_counts(d);
     }
     free(d);
@@ -299,13 +293,14 @@ static int not_hidden(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-static int show_folder(const char *folder, const struct tr_words *w)
+static int show_folder(const struct tr_arguments *a, const struct inspect_options *o)
 {
+    const char *folder = a->word[0];
     struct dirent **entries;
     int n = scandir(folder, &entries, not_hidden, alphasort);
     if (n < 0) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", folder, strerror(errno));
     bool model = false;
-    tr_show("folder", "%d files", n);
+    show_line("folder", "%d files", n);
     for (int i = 0; i < n; i++) {
         struct stat status;
         char *path;
@@ -323,43 +318,59 @@ static int show_folder(const char *folder, const struct tr_words *w)
     TR_TRY(show_file(folder, "summary.json"));
     if (!model) return TR_OK;
     putchar('\n');
-    return tr_ask_model(folder, w, NULL);
+    return tr_ask_model(TR_INSPECT, a, &o->ask, NULL);
 }
 
-/* ---- the command line ---- */
+/* ---- the command ---- */
 
-static int inspect(const struct tr_words *w)
+static int inspect(const struct tr_arguments *a, const struct inspect_options *o)
 {
-    char *path = w->word[0];
+    char *path = a->word[0];
     enum tr_file_kind kind = TR_FILE_OTHER;
-    bool there = access(path, F_OK) == 0; /* else perhaps a glob, of data */
+    bool there = access(path, F_OK) == 0; /* else it may be a glob of data files */
     if (there) TR_TRY(tr_file_kind(path, &kind));
-    bool on_servers = w->servers > 0, model = kind != TR_FILE_OTHER;
+    bool on_servers = o->servers > 0, model = kind != TR_FILE_OTHER;
     if (on_servers && there && !model)
         return tr_fail(TR_ERR_USAGE, "inspect: --servers is for models, but %s is none", path);
-    if (!on_servers && (w->partition || w->settings > 0))
-        return tr_fail(TR_ERR_USAGE, "inspect: %s means something with --servers only",
-                       w->partition ? "--partition" : w->setting[0]);
-    if (kind == TR_FILE_FOLDER && !on_servers && w->flags == 0)
-        return show_folder(path, w); /* no question to its model */
-    if (on_servers) return show_on_servers(path, w);
-    return model ? tr_ask_model(path, w, NULL) : show_data(path);
+    if (!on_servers && a->settings > 0)
+        return tr_fail(TR_ERR_USAGE, "inspect: %s has a meaning with --servers only", a->setting[0]);
+    if (kind == TR_FILE_FOLDER && !on_servers && a->flags == 0)
+        return show_folder(a, o); /* no question to its model */
+    if (on_servers) return show_on_servers(a, o);
+    return model ? tr_ask_model(TR_INSPECT, a, &o->ask, NULL) : show_data(path);
 }
 
-int tr_inspect_command(int argc, char **argv)
+static int inspect_command(struct tr_arguments *arguments, void *options)
 {
-    struct tr_words words;
-    int status = tr_words_read(argc, argv, TR_INSPECT, USAGE, 1, &words);
-    if (words.helps) {
-        fputs(help, stdout);
-        tr_words_help(TR_INSPECT);
-        return fputs(help_of_servers, stdout), TR_OK;
-    }
-    if (status == TR_OK && words.words > 1)
-        status = tr_fail(TR_ERR_USAGE, "inspect: unexpected %s, expected " USAGE, words.word[1]);
-    if (status == TR_OK) status = inspect(&words);
-    if (status == TR_OK && (fflush(stdout) != 0 || ferror(stdout)))
-        status = tr_fail(TR_ERR_IO, "standard output: cannot be written");
-    tr_words_free(&words);
-    return tr_complain(status);
+    TR_TRY(inspect(arguments, options));
+    if (fflush(stdout) == 0 && !ferror(stdout)) return TR_OK;
+    return tr_fail(TR_ERR_IO, "standard output: cannot be written");
 }
+
+static const struct tr_argument inspect_arguments[] = {
+    TR_ASK_PLUGIN,
+    {"--servers", TR_ARG_NUMBER, offsetof(struct inspect_options, servers), .least = 1, .most = 65536,
+     .help = "show the distribution of the model's keys over N servers, and the number of keys that would "
+             "move with one "
+             "server more; as the model's own job says, unless the next options or table.block=KEYS, "
+             "table.virtual_nodes=POINTS say otherwise (see trireme help job table)"},
+    {"--partition", TR_ARG_SETTING, .value = "range|hash|range-hash|ring", .key = "table.partition",
+     .help = "with --servers: the partition"},
+    {0}};
+
+const struct tr_cli_command tr_inspect_command = {
+    .syntax = {.command = "inspect",
+               .expected = "one FILE",
+               .least = 1,
+               .most = 1,
+               .options = inspect_arguments,
+               .keys = TR_WORDS("table."),
+               .asked = TR_INSPECT,
+               .more_flags = tr_plugin_flags},
+    .brief = "show the content of a model, of data or of the folder of a run",
+    .usage = "trireme inspect FILE [OPTION...]",
+    .about = "Shows the content of a model (model.h5 or model.txt), of a LIBSVM data file, or of the folder "
+             "of a run.",
+    .options_size = sizeof(struct inspect_options),
+    .run = inspect_command,
+};

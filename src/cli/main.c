@@ -10,20 +10,21 @@
 
 #include "base/base.h"
 #include "base/terminal.h"
+#include "job/schema.h"
 #include "job/text.h"
 #include "ranks/ranks.h"
 #include "trireme/cpu.h"
 
-struct command {
-    const char *name;
-    tr_command_fn *run;
-};
+#define TR_COMMAND(name) &tr_##name##_command,
+const struct tr_cli_command *const tr_commands[] = {TR_COMMANDS NULL};
+enum { COMMANDS = sizeof tr_commands / sizeof *tr_commands - 1 };
 
-static const struct command commands[] = {
-    {"train", tr_train_command},       {"sweep", tr_sweep_command},       {"run", tr_run_command},
-    {"predict", tr_predict_command},   {"evaluate", tr_evaluate_command}, {"inspect", tr_inspect_command},
-    {"generate", tr_generate_command}, {"convert", tr_convert_command},   {"count", tr_count_command},
-    {"watch", tr_watch_command},       {"plot", tr_plot_command},         {"help", tr_help_command}};
+const struct tr_cli_command *tr_command_of(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(tr_commands[i]->syntax.command, name) == 0) return tr_commands[i];
+    return NULL;
+}
 
 int tr_complain(int status)
 {
@@ -34,16 +35,15 @@ int tr_complain(int status)
 
 static int unknown_command(const char *name)
 {
-    enum { COMMANDS = sizeof commands / sizeof *commands };
-    const char *names[COMMANDS + 1] = {NULL};
-    for (size_t i = 0; i < COMMANDS; i++) names[i] = commands[i].name;
-    const char *meant = tr_suggest(name, names);
+    const char *names[COMMANDS];
+    for (size_t i = 0; i < COMMANDS; i++) names[i] = tr_commands[i]->syntax.command;
+    const char *meant = tr_job_suggest(name, names, COMMANDS);
     return tr_complain(tr_fail(TR_ERR_USAGE, "unknown command %s: %s%s%s", tr_shown(name).text,
                                meant ? "did you mean " : "see trireme help", meant ? meant : "",
                                meant ? "?" : ""));
 }
 
-/* With what it was built from, and what it runs with here. */
+/* Prints the version with the libraries that the program was built with or uses. */
 static int show_version(void)
 {
     unsigned major, minor, release;
@@ -67,15 +67,44 @@ static int show_version(void)
     return TR_OK;
 }
 
+/* Whether --help or -h stands before the words that belong to another program. */
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+    return false;
+}
+
+static int run_command(const struct tr_cli_command *command, int argc, char **argv)
+{
+    void *options = NULL;
+    struct tr_arguments arguments = {.words = 0};
+    if (tr_is_an_echo() && !command->on_ranks) return TR_OK;
+    int status = tr_new(&options, 1, command->options_size + 1, "options");
+    if (status == TR_OK && command->defaults) memcpy(options, command->defaults, command->options_size);
+    if (status == TR_OK) status = tr_arguments_read(&command->syntax, argc, argv, options, &arguments);
+    if (status != TR_OK) { /* all ranks have read the same words */
+        status = tr_is_an_echo() ? TR_OK : tr_complain(status);
+    } else {
+        status = command->run(&arguments, options);
+        if (!command->on_ranks) tr_complain(status);
+    }
+    tr_arguments_free(&arguments);
+    free(options);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "help";
+    int words = tr_max_int(argc - 2, 0);
     tr_stderr_by_lines();
+    tr_blis_environment();
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
     if (strcmp(name, "--version") == 0) return tr_is_an_echo() ? TR_OK : show_version();
-    if (strcmp(name, "help") == 0 && tr_is_an_echo()) return TR_OK;
-    tr_blis_environment();
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc > 2 ? argc - 2 : 0, argv + 2);
-    return tr_is_an_echo() ? TR_OK : unknown_command(name);
+    if (strcmp(name, "help") == 0) return tr_is_an_echo() ? TR_OK : tr_help(words, argv + 2);
+    const struct tr_cli_command *command = tr_command_of(name);
+    if (!command) return tr_is_an_echo() ? TR_OK : unknown_command(name);
+    if (wants_help(words, argv + 2)) return tr_is_an_echo() ? TR_OK : tr_help(1, argv + 1);
+    return run_command(command, words, argv + 2);
 }

@@ -9,52 +9,40 @@
 
 #include "base/base.h"
 #include "cli/gnuplot.h"
-#include "cli/words.h"
 #include "job/text.h"
-
-static const char usage[] = "trireme plot RUN... [-o FILE] [--what W] [--over time|epoch]\n"
-                            "\n"
-                            "Draws curves of the runs in these folders, by gnuplot: in characters on the "
-                            "terminal, or into FILE, which ends in\n"
-                            ".svg, .png or .pdf. Without --what the objective, and below it the metric on "
-                            "the test data, if there is one. Lines\n"
-                            "from top to bottom are restarts, short ones at the bottom checkpoints.\n"
-                            "  -o FILE       appears when it is complete\n"
-                            "  --what W      objective, metric, gap, speed (epochs a second), rows (a "
-                            "second), bytes (pulled and pushed), "
-                            "waits\n"
-                            "                (the part of the workers' time that is not computing), or scale "
-                            "(seconds of training of these "
-                            "runs\n"
-                            "                over their ranks)\n"
-                            "  --over X      epoch, or time (the default)\n";
 
 /* What can be drawn: the sum of some columns of metrics.csv, which are counted from 1, over that of others. */
 struct columns {
     int first, last;
 };
 enum { COLUMNS = 14 };
+static const char *const curve_names[] = {"objective", "metric", "gap",   "speed", "rows",
+                                          "bytes",     "scale",  "waits", NULL};
 static const struct curve {
-    const char *name, *label;
+    const char *label;
     struct columns top, bottom; /* none below: 1 */
     double unit;                /* 0: one */
     bool by_rows;               /* times the run's rows */
     bool logarithmic;
-} curves[] = {{"objective", "objective", .top = {4, 4}},
-              {"metric", "test metric", .top = {6, 6}},
-              {"gap", "gap", .top = {5, 5}, .logarithmic = true},
-              {"speed", "epochs per second", .top = {2, 2}, .bottom = {1, 1}},
-              {"rows", "rows per second", .top = {2, 2}, .bottom = {1, 1}, .by_rows = true},
-              {"bytes", "MB pulled and pushed", .top = {7, 8}, .unit = 1e6},
-              {"scale", "seconds of training", .top = {0}},
-              {"waits", "part of time waited", .top = {12, 14}, .bottom = {11, 14}}};
-enum { OBJECTIVE, METRIC, CURVES = sizeof curves / sizeof *curves };
+} curves[] = {{"objective", .top = {4, 4}},
+              {"test metric", .top = {6, 6}},
+              {"gap", .top = {5, 5}, .logarithmic = true},
+              {"epochs per second", .top = {2, 2}, .bottom = {1, 1}},
+              {"rows per second", .top = {2, 2}, .bottom = {1, 1}, .by_rows = true},
+              {"MB pulled and pushed", .top = {7, 8}, .unit = 1e6},
+              {"seconds of training", .top = {0}},
+              {"part of time waited", .top = {12, 14}, .bottom = {11, 14}}};
+enum { OBJECTIVE, METRIC };
+_Static_assert(sizeof curve_names / sizeof *curve_names == sizeof curves / sizeof *curves + 1,
+               "a name for each");
 
 struct plot {
     char **run;
     int runs;
     bool *has; /* by run: points on the curve at hand */
-    const char *output, *what, *over;
+    const char *output;
+    int what; /* index in curves; -1: the objective and the metric */
+    enum { TIME, EPOCH } over;
 };
 
 struct range {
@@ -89,7 +77,7 @@ static void draw_marks(FILE *script, const struct plot *p, int run)
     while (file && fgets(line, sizeof line, file)) {
         char *rest = line, *field[6] = {""};
         for (int i = 0; i < 6 && rest; i++) field[i] = strsep(&rest, ",");
-        const char *at = field[strcmp(p->over, "epoch") == 0 ? 2 : 1];
+        const char *at = field[p->over == EPOCH ? 2 : 1];
         double x = strtod(at ? at : "", NULL);
         bool restart = field[5] && strcmp(field[5], "restart") == 0;
         if (!field[5] || !at || !*at || (!restart && strcmp(field[5], "checkpoint") != 0)) continue;
@@ -156,10 +144,10 @@ static int put_points(FILE *script, const struct plot *p, const struct curve *cu
     free(path);
     if (!file) return tr_fail(TR_ERR_NO_INPUT, "%s: no run: there is no metrics.csv in it", p->run[run]);
     p->has[run] = false;
-    if (script) fprintf(script, "$%s%d << end\n", curve->name, run);
+    if (script) fprintf(script, "$%s%d << end\n", curve_names[curve - curves], run);
     for (; fgets(line, sizeof line, file); header = false) {
         take_columns(line, column);
-        double across = column[strcmp(p->over, "epoch") == 0 ? 2 : 1],
+        double across = column[p->over == EPOCH ? 2 : 1],
                up = scale * sum_columns(column, curve->top) / (curve->unit > 0 ? curve->unit : 1);
         if (curve->bottom.first > 0) up /= sum_columns(column, curve->bottom);
         if (header || !isfinite(across) || !isfinite(up) || (curve->logarithmic && up <= 0)) continue;
@@ -196,7 +184,8 @@ static int draw(FILE *script, const struct plot *p, const struct curve *curve, b
     for (int i = 0; i < p->runs; i++) draw_marks(script, p, i);
     for (int i = 0; i < p->runs; i++) {
         if (!p->has[i]) continue;
-        fprintf(script, "%s$%s%d with lines linetype %d title ", before, curve->name, i, i + 1);
+        fprintf(script, "%s$%s%d with lines linetype %d title ", before, curve_names[curve - curves], i,
+                i + 1);
         tr_put_gnuplot(script, p->run[i]);
         before = ", ";
     }
@@ -206,17 +195,15 @@ static int draw(FILE *script, const struct plot *p, const struct curve *curve, b
 
 static int write_script(struct tr_drawing *d, const struct plot *p)
 {
-    const struct curve *chosen = NULL;
+    const struct curve *chosen = p->what >= 0 ? &curves[p->what] : NULL;
     bool metric = false, drawn = false;
-    for (int i = 0; i < CURVES && p->what; i++)
-        if (strcmp(p->what, curves[i].name) == 0) chosen = &curves[i];
     for (int i = 0; i < p->runs && !metric && !chosen; i++) {
         TR_TRY(put_points(NULL, p, &curves[METRIC], i, &(struct range){0}, &(struct range){0}));
         metric = p->has[i];
     }
     TR_TRY(tr_drawing_open(d, "plot", p->output, metric ? 2 : 1));
     FILE *script = d->script;
-    fprintf(script, "set key below\nset xlabel '%s'\n", strcmp(p->over, "epoch") == 0 ? "epoch" : "seconds");
+    fprintf(script, "set key below\nset xlabel '%s'\n", p->over == EPOCH ? "epoch" : "seconds");
     if (chosen && chosen->top.first == 0) return draw_scale(script, p);
     if (metric) fputs("set multiplot layout 2,1\n", script);
     TR_TRY(draw(script, p, chosen ? chosen : &curves[OBJECTIVE], &drawn));
@@ -227,45 +214,39 @@ static int write_script(struct tr_drawing *d, const struct plot *p)
                    p->runs > 1 ? ", nor in the other runs" : " yet");
 }
 
-static int take_words(struct plot *p, int argc, char **argv)
+static int plot_command(struct tr_arguments *arguments, void *given)
 {
-    static const char *const overs[] = {"time", "epoch", NULL};
-    const char *names[CURVES + 1] = {NULL};
-    for (int i = 0; i < CURVES; i++) names[i] = curves[i].name;
-    p->over = "time";
-    for (int i = 0; i < argc; i++) {
-        size_t name = argv[i][0] == '-' ? strcspn(argv[i], "=") : strlen(argv[i]); /* --what=W is fine, too */
-        const char **value = strcmp(argv[i], "-o") == 0                           ? &p->output
-                             : strncmp(argv[i], "--what", name) == 0 && name == 6 ? &p->what
-                             : strncmp(argv[i], "--over", name) == 0 && name == 6 ? &p->over
-                                                                                  : NULL;
-        if (value && argv[i][name] == '=') *value = argv[i] + name + 1;
-        else if (value && i + 1 < argc) *value = argv[++i];
-        else if (argv[i][0] == '-')
-            return tr_fail(TR_ERR_USAGE, "plot: %s %s: see trireme help plot",
-                           value ? "no value behind" : "unexpected", tr_shown(argv[i]).text);
-        else p->run[p->runs++] = argv[i];
-    }
-    bool over = false, what = !p->what;
-    for (int i = 0; overs[i]; i++) over = over || strcmp(overs[i], p->over) == 0;
-    for (int i = 0; names[i]; i++) what = what || strcmp(names[i], p->what) == 0;
-    if (!over || !what)
-        return tr_fail(TR_ERR_USAGE, "plot: --%s: expected %s", over ? "what" : "over",
-                       tr_shown_words(over ? names : overs).text);
-    return p->runs > 0 ? TR_OK
-                       : tr_fail(TR_ERR_USAGE, "plot: expected folders of runs: see trireme help plot");
+    struct plot *p = given;
+    struct tr_drawing drawing = {.script = NULL};
+    p->run = arguments->word;
+    p->runs = (int)arguments->words;
+    TR_TRY(TR_NEW(&p->has, arguments->words));
+    int status = tr_drawing_close(&drawing, write_script(&drawing, p));
+    free(p->has);
+    return status;
 }
 
-int tr_plot_command(int argc, char **argv)
-{
-    struct plot p = {.run = NULL};
-    struct tr_drawing drawing = {.script = NULL};
-    if (tr_wants_help(argc, argv)) return fputs(usage, stdout), TR_OK;
-    int status = TR_NEW(&p.run, (size_t)argc + 1);
-    if (status == TR_OK) status = TR_NEW(&p.has, (size_t)argc + 1);
-    if (status == TR_OK) status = take_words(&p, argc, argv);
-    if (status == TR_OK) status = tr_drawing_close(&drawing, write_script(&drawing, &p));
-    free(p.has);
-    free(p.run);
-    return tr_complain(status);
-}
+static const struct tr_argument plot_arguments[] = {
+    {"-o", TR_ARG_TEXT, offsetof(struct plot, output), .value = "FILE",
+     .help = "write to FILE, which ends in .svg, .png or .pdf; it appears when it is complete"},
+    {"--what", TR_ARG_CHOICE, offsetof(struct plot, what), .value = "W", .words = curve_names,
+     .help =
+         "objective, metric, gap, speed (epochs per second), rows (per second), bytes (pulled and pushed), "
+         "waits (the part of the workers' time that is not computing), or scale (seconds of training of "
+         "these runs over their ranks)"},
+    {"--over", TR_ARG_CHOICE, offsetof(struct plot, over), .words = TR_WORDS("time", "epoch"),
+     .help = "the horizontal axis"},
+    {0}};
+
+const struct tr_cli_command tr_plot_command = {
+    .syntax = {.command = "plot", .expected = "folders of runs", .least = 1, .options = plot_arguments},
+    .brief = "draw curves of runs",
+    .usage = "trireme plot RUN... [OPTION...]",
+    .about =
+        "Draws curves of the runs in these folders by gnuplot: in characters on the terminal, or to a file. "
+        "Without --what it draws the objective, and below it the metric on the test data, if there is "
+        "one. Lines from top to bottom are restarts, short ones at the bottom checkpoints.",
+    .defaults = &(const struct plot){.what = -1},
+    .options_size = sizeof(struct plot),
+    .run = plot_command,
+};

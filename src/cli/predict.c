@@ -1,61 +1,150 @@
-#define _GNU_SOURCE
 /* trireme predict and trireme evaluate. */
-#include "cli/cli.h"
+#define _GNU_SOURCE
+#include "cli/ask.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
-#include "cli/words.h"
+#include "base/escape.h"
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/gnuplot.h"
+#include "data/dataset.h"
+#include "data/files.h"
 #include "ranks/ranks.h"
 
-#define PREDICT  "trireme predict MODEL DATA… [-o FILE] [OPTION…]"
-#define EVALUATE "trireme evaluate MODEL DATA… [--json] [--plot [-o FILE]] [--format F]"
+/* ---- where predictions go ---- */
 
-static const char predict_help[] =
-    "usage: " PREDICT "\n\n"
-    "Writes a line for each record of the files DATA (globs and packed files are fine), as the model "
-    "predicts it. "
-    "MODEL is a\n"
-    "model.h5, a model.txt, or a folder with one; DATA is of the format that it was trained on. Labels and "
-    "ratings in\n"
-    "DATA mean nothing and may be missing; DATA may be - for standard input. Ranks under mpirun share the "
-    "rows, and the\n"
-    "first writes all in their order. What a line says depends on the class of the model:\n\n";
-
-static const char evaluate_help[] =
-    "usage: " EVALUATE "\n\n"
-    "Says how good a model is on the files DATA (globs and packed files are fine). "
-    "MODEL is a model.h5, a model.txt, or a folder\n"
-    "with one; DATA is of the format that it was trained on. What is "
-    "measured depends on the class of the model:\n\n";
-
-static int show_help(enum tr_asked command)
+static int cannot_write(int status, const char *path)
 {
-    bool predicts = command == TR_PREDICT;
-    fputs(predicts ? predict_help : evaluate_help, stdout);
-    for (size_t i = 0; i < tr_model_class_count; i++) {
-        const char *text = predicts ? tr_model_classes[i]->predicts : tr_model_classes[i]->evaluates;
-        if (text) tr_printf(stdout, "  %-8s  %s\n", tr_model_classes[i]->name, text);
+    return tr_fail(status, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+/* Neither the model nor what it is applied to may be where the predictions go. */
+static int check_inputs(const struct tr_ask *ask, const struct tr_model *model, const char *output)
+{
+    int status = tr_check_not_input(output, model->path);
+    for (size_t i = 0; i < ask->files && status == TR_OK; i++) {
+        char *found = NULL;
+        struct tr_files files = {.file = NULL};
+        if (model->job) status = tr_data_find(model->job, ask->file[i], &found);
+        /* whoever reads them says what is wrong with them */
+        if (status == TR_OK && tr_files_open(found ? &found : (char **)&ask->file[i], 1, &files) == TR_OK)
+            for (size_t k = 0; k < files.n && status == TR_OK; k++)
+                status = tr_check_not_input(output, files.file[k].path);
+        tr_files_close(&files);
+        free(found);
     }
-    putchar('\n');
-    if (predicts)
-        puts("  -o FILE           write there instead of standard output; FILE appears when it is complete\n"
-             "  --id COLUMN       of a table: what that column says, and a tab, before each prediction");
-    else
-        puts("  --json            write one object\n"
-             "  --plot            draw curves of a classifier of two labels by gnuplot: ROC, precision over "
-             "recall, "
-             "calibration\n"
-             "  -o FILE           … into FILE, which ends in .svg, .png or .pdf");
-    tr_words_help(command);
-    puts("  --format F        of DATA: libsvm, csv, ratings, docword, hdf5, if it is another than in "
-         "training\n"
-         "  --plugin FILE     the shared object of a model of one's own: it is never loaded because a model "
-         "names it");
-    return TR_OK;
+    return status;
+}
+
+/* Ranks but the first write into a file that has no name. */
+static int open_target(struct tr_target *t, enum tr_asked command, const char *to,
+                       const struct tr_model *model, struct tr_ask *ask)
+{
+    if (ask->tr && ask->tr->rank > 0) {
+        ask->out = tmpfile();
+        return ask->out ? TR_OK : tr_fail(TR_ERR_IO, "no file for predictions: %s", strerror(errno));
+    }
+    if (command != TR_PREDICT || !to) return TR_OK;
+    TR_TRY(check_inputs(ask, model, to));
+    TR_TRY(tr_target_of(to, t));
+    ask->out = fopen(t->part, "we");
+    ask->output = to;
+    return ask->out ? TR_OK : cannot_write(TR_ERR_NO_OUTPUT, to);
+}
+
+static int close_target(struct tr_target *t, const struct tr_ask *ask, int status)
+{
+    if (!ask->out) return tr_target_finish(t, status);
+    if (ask->out == stdout) {
+        bool failed = fflush(stdout) != 0 || ferror(stdout);
+        return status == TR_OK && failed ? cannot_write(TR_ERR_IO, "standard output") : status;
+    }
+    if (!t->part) return fclose(ask->out), status;
+    bool fails = ferror(ask->out) || fflush(ask->out) != 0 || (!t->in_place && fsync(fileno(ask->out)) != 0);
+    if (status == TR_OK && fails) status = cannot_write(TR_ERR_IO, ask->output);
+    if (fclose(ask->out) != 0 && status == TR_OK) status = cannot_write(TR_ERR_IO, ask->output);
+    return tr_target_finish(t, status);
+}
+
+/* ---- curves of evaluate ---- */
+
+static void draw_curve(FILE *script, const struct tr_curve *c, bool own_line)
+{
+    fputs("$curve << end\n", script);
+    for (size_t i = 0; i < c->n; i++) fprintf(script, "%.6g %.6g\n", c->point[i][0], c->point[i][1]);
+    fputs("end\nset title ", script);
+    tr_put_gnuplot(script, c->name);
+    fputs("\nset xlabel ", script);
+    tr_put_gnuplot(script, c->x);
+    fputs("\nset ylabel ", script);
+    tr_put_gnuplot(script, c->y);
+    tr_printf(script, "\nplot $curve with %s%s\n", c->n > 20 ? "lines" : "linespoints",
+              own_line ? ", x with lines dashtype 2" : "");
+}
+
+/* One below the other, each in a square; dashed is what guessing would be, or where all is as predicted. */
+static int draw_curves(void *state, const struct tr_curve *curve, size_t n)
+{
+    const char *const *output = state;
+    struct tr_drawing drawing;
+    if (n == 0)
+        return tr_fail(TR_ERR_USAGE,
+                       "evaluate: there are no curves to plot of such a model, or of such rows");
+    int status = tr_drawing_open(&drawing, "evaluate", *output, (int)n);
+    if (status == TR_OK)
+        fprintf(drawing.script,
+                "unset key\nset xrange [0:1]\nset yrange [0:1]\nset grid\nset multiplot layout %zu,1\n", n);
+    for (size_t i = 0; i < n && status == TR_OK; i++)
+        draw_curve(drawing.script, &curve[i], strcmp(curve[i].x, "recall") != 0);
+    if (status == TR_OK) fputs("unset multiplot\n", drawing.script);
+    return tr_drawing_close(&drawing, status);
+}
+
+int tr_ask_model(enum tr_asked command, const struct tr_arguments *a, const struct tr_ask_options *o,
+                 tr_context *tr)
+{
+    struct tr_model model;
+    struct tr_target target = {.part = NULL};
+    struct tr_ask ask = {.command = command,
+                         .file = a->word + 1,
+                         .files = a->words - 1,
+                         .given = a->flag,
+                         .n_given = a->flags,
+                         .format = o->format,
+                         .out = stdout,
+                         .output = "standard output",
+                         .json = o->json,
+                         .id = o->id,
+                         .draw = o->plot ? draw_curves : NULL,
+                         .draw_state = (void *)(uintptr_t)&o->output,
+                         .tr = tr};
+    int status = tr_model_open(a->word[0], o->plugin, &model);
+    bool opened = status == TR_OK;
+    if (opened) status = open_target(&target, command, o->output, &model, &ask);
+    if (tr) status = tr_agree(tr, status);
+    if (status == TR_OK) status = tr_model_ask(&model, &ask);
+    if (opened) status = close_target(&target, &ask, status);
+    if (opened) tr_model_close(&model);
+    return status;
+}
+
+/* ---- the commands ---- */
+
+const tr_flag *tr_plugin_flags(const struct tr_arguments *arguments, const void *options)
+{
+    struct tr_model model;
+    const char *plugin = ((const struct tr_ask_options *)options)->plugin;
+    if (arguments->words == 0 || tr_model_open(arguments->word[0], plugin, &model) != TR_OK) return NULL;
+    const tr_flag *flags = model.class->flags; /* of a class, which stays loaded */
+    tr_model_close(&model);
+    return flags;
 }
 
 /* What comes from standard input, as a file that can be read as others are, more than once. It stays until the end. */
@@ -72,54 +161,127 @@ static int spool_input(char **path)
     return tr_format(path, "/dev/fd/%d", fileno(file));
 }
 
-static int ask_alone(struct tr_words *w)
+static int ask_alone(enum tr_asked command, struct tr_arguments *a, const struct tr_ask_options *o)
 {
     char *spool = NULL;
     int status = TR_OK;
-    for (size_t i = 1; i < w->words && status == TR_OK; i++) {
-        if (strcmp(w->word[i], "-") != 0) continue;
+    for (size_t i = 1; i < a->words && status == TR_OK; i++) {
+        if (strcmp(a->word[i], "-") != 0) continue;
         if (!spool) status = spool_input(&spool);
-        w->word[i] = spool;
+        a->word[i] = spool;
     }
-    if (status == TR_OK) status = tr_ask_model(w->word[0], w, NULL);
+    if (status == TR_OK) status = tr_ask_model(command, a, o, NULL);
     free(spool);
-    return tr_complain(status);
+    return status;
 }
 
-/* Ranks share the rows of predict; those of standard input, which the first rank alone has, and of evaluate are all its. */
-static int ask_together(const struct tr_words *w)
+static int ask_together(const struct tr_arguments *a, const struct tr_ask_options *o)
 {
     int none = 0;
     char **nothing = NULL;
     tr_context *tr;
     TR_TRY(tr_ranks_start(&none, &nothing, &tr));
-    int status = tr_ask_model(w->word[0], w, tr);
-    if (tr->status == TR_OK) status = tr_agree(tr, status); /* else it is what has been agreed on */
+    int status = tr_ask_model(TR_PREDICT, a, o, tr);
+    if (tr->status == TR_OK) status = tr_agree(tr, status); /* else the ranks have agreed on it */
     int outcome = tr_ranks_stop(tr);
     return status != TR_OK ? status : outcome;
 }
 
-static int ask(int argc, char **argv, enum tr_asked command, const char *usage)
+/* A flag such as --user may take the place of data. */
+static int check_data(const struct tr_arguments *a, const char *command)
 {
-    struct tr_words words;
+    bool user = false;
+    for (size_t i = 0; i < a->flags; i++) user = user || !strcmp(a->flag[i].name, "--user");
+    if (a->words > 1 || user) return TR_OK;
+    return tr_fail(TR_ERR_USAGE, "%s: expected MODEL DATA...: see trireme help %s", command, command);
+}
+
+/* Ranks share the rows, unless they come from standard input, which only rank 0 has. */
+static int predict_command(struct tr_arguments *a, void *options)
+{
     bool input = false;
-    int status = tr_words_read(argc, argv, command, usage, 2, &words);
-    if (words.helps) return show_help(command);
-    for (size_t i = 1; i < words.words; i++) input = input || !strcmp(words.word[i], "-");
-    if (status == TR_OK && command == TR_PREDICT && !input && tr_started_ranks() > 1)
-        status = ask_together(&words);
-    else if (status == TR_OK && !tr_is_an_echo()) status = ask_alone(&words);
-    else if (!tr_is_an_echo()) tr_complain(status);
-    tr_words_free(&words);
-    return status;
+    for (size_t i = 1; i < a->words; i++) input = input || !strcmp(a->word[i], "-");
+    int status = check_data(a, "predict");
+    if (status == TR_OK && !input && tr_started_ranks() > 1) return ask_together(a, options);
+    if (tr_is_an_echo()) return TR_OK;
+    if (status == TR_OK) status = ask_alone(TR_PREDICT, a, options);
+    return tr_complain(status);
 }
 
-int tr_predict_command(int argc, char **argv)
+static int evaluate_command(struct tr_arguments *a, void *options)
 {
-    return ask(argc, argv, TR_PREDICT, PREDICT);
+    const struct tr_ask_options *o = options;
+    TR_TRY(check_data(a, "evaluate"));
+    if (o->output && !o->plot)
+        return tr_fail(TR_ERR_USAGE, "evaluate: -o is the file of --plot, which is not given");
+    return ask_alone(TR_EVALUATE, a, o);
 }
 
-int tr_evaluate_command(int argc, char **argv)
-{
-    return ask(argc, argv, TR_EVALUATE, EVALUATE);
-}
+#define AT(field) offsetof(struct tr_ask_options, field)
+
+#define FORMAT                                                                                               \
+    {                                                                                                        \
+        "--format", TR_ARG_TEXT, AT(format),                                                                 \
+            .value = "F",                                                                                    \
+            .help = "the format of DATA if it differs from training: libsvm, csv, ratings, docword, hdf5"    \
+    }
+
+static const struct tr_argument predict_arguments[] = {
+    {"-o", TR_ARG_TEXT, AT(output), .value = "FILE",
+     .help = "write to FILE instead of standard output; it appears when it is complete"},
+    {"--id", TR_ARG_TEXT, AT(id), .value = "COLUMN",
+     .help = "of a table: write the value of this column and a tab before each prediction"},
+    FORMAT,
+    TR_ASK_PLUGIN,
+    {0}};
+
+const struct tr_cli_command tr_predict_command = {
+    .syntax = {.command = "predict",
+               .expected = "MODEL DATA...",
+               .least = 1,
+               .options = predict_arguments,
+               .asked = TR_PREDICT,
+               .more_flags = tr_plugin_flags},
+    .brief = "apply a model to data",
+    .usage = "trireme predict MODEL DATA... [OPTION...]",
+    .about = "Writes a line for each record of the files DATA (globs and compressed files are allowed): the "
+             "prediction of "
+             "the model. MODEL is a model.h5, a model.txt, or a folder with one; DATA has the format that it "
+             "was trained "
+             "on. Labels and ratings in DATA are ignored and may be missing; DATA may be - for standard "
+             "input. Ranks under "
+             "mpirun share the rows, and the first writes all in their order. The content of a line depends "
+             "on the class "
+             "of the model:\n",
+    .options_size = sizeof(struct tr_ask_options),
+    .on_ranks = true,
+    .run = predict_command,
+};
+
+static const struct tr_argument evaluate_arguments[] = {
+    {"--json", TR_ARG_FLAG, AT(json), .help = "write one JSON object"},
+    {"--plot", TR_ARG_FLAG, AT(plot),
+     .help = "draw curves of a classifier of two labels by gnuplot: ROC, precision over recall, calibration"},
+    {"-o", TR_ARG_TEXT, AT(output), .value = "FILE",
+     .help = "draw to FILE, which ends in .svg, .png or .pdf"},
+    FORMAT,
+    TR_ASK_PLUGIN,
+    {0}};
+
+const struct tr_cli_command tr_evaluate_command = {
+    .syntax = {.command = "evaluate",
+               .expected = "MODEL DATA...",
+               .least = 1,
+               .options = evaluate_arguments,
+               .asked = TR_EVALUATE,
+               .more_flags = tr_plugin_flags},
+    .brief = "measure a model on labelled data",
+    .usage = "trireme evaluate MODEL DATA... [OPTION...]",
+    .about = "Measures the quality of a model on the files DATA (globs and compressed files are allowed). "
+             "MODEL is a "
+             "model.h5, a model.txt, or a folder with one; DATA has the format that it was trained on. The "
+             "metrics depend "
+             "on the class of the model:\n",
+    .options_size = sizeof(struct tr_ask_options),
+    .run = evaluate_command,
+};

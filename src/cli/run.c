@@ -11,105 +11,27 @@
 
 #include "base/base.h"
 #include "store/memory_folder.h"
-#include "cli/words.h"
+#include "cli/train.h"
 #include "data/cache.h"
 #include "job/job.h"
 #include "job/schema.h"
 #include "supervisor/supervisor.h"
 
-static const char usage[] =
-    "trireme run JOB.yaml [-n RANKS] [section.key=value ...] [options] [-- options of mpirun]\n"
-    "trireme run [-n RANKS] [options] -- PROGRAM JOB.yaml [section.key=value ...]    a program of one's own\n"
-    "\n"
-    "Starts mpirun with trireme train, and starts it again when a rank dies or hangs: training goes on from "
-    "the\n"
-    "newest checkpoint. Says in one line what failed, where and how, and how many clocks are lost.\n"
-    "  -n RANKS          how many; without it mpirun decides\n"
-    "  --hosts A,B       run on these hosts; or --hostfile FILE\n"
-    "  --max-restarts N  give up after so many (5)\n"
-    "  --heartbeat TIME  each rank says so often that it is alive (1s)\n"
-    "  --limit TIME      one that was not heard of for so long hangs, as one that is stopped does (10s)\n"
-    "  --log FILE        add a line for every event: started, noticed, ended, ...\n"
-    "  --fresh, --max-time TIME, --plugin FILE, --explain   as of trireme train; the time is that of all "
-    "starts together\n"
-    "A failure that repeats three times in a row at the same clock, without a checkpoint in between, ends "
-    "the job.\n"
-    "So do errors that would come again: exit codes 64, 65, 66, 73, 76, 77 and 78. SIGUSR1, SIGUSR2, SIGTERM "
-    "and\n"
-    "SIGINT are passed on to the ranks; a second SIGINT or SIGTERM ends them at once.\n";
-
 struct run_options {
-    const char *job, *program; /* program: of one's own; NULL: trireme train */
-    const char *ranks, *hosts, *hostfile, *log, *restarts, *max_time, *plugin;
-    double heartbeat, limit; /* seconds */
-    bool fresh, explain;
+    struct tr_run_options train;
+    const char *hosts, *hostfile, *log;
+    long ranks, max_restarts; /* ranks 0: as mpirun decides */
+    double heartbeat, limit;  /* seconds */
+};
+
+/* The words of the command line. */
+struct run_words {
+    const struct run_options *o;
+    const char *job, *program; /* program: the user's; NULL: trireme train */
     char **setting;
     int settings;
-    char **mpirun; /* what is behind --, ended by NULL */
+    char **mpirun; /* the words behind --, ended by NULL */
 };
-
-/* An option with a value: text, text that is a number from least to most, or a time, which is stored as seconds. */
-struct option {
-    const char *name;
-    enum { TEXT, ONCE, NUMBER, TIME } kind;
-    size_t at; /* of the value in struct run_options */
-    long least, most;
-};
-
-#define AT(field) offsetof(struct run_options, field)
-
-static const struct option known_options[] = {
-    {"-n", NUMBER, AT(ranks), 1, 1 << 20},
-    {"-np", NUMBER, AT(ranks), 1, 1 << 20},
-    {"--max-restarts", NUMBER, AT(restarts), 0, 1000000},
-    {"--heartbeat", TIME, AT(heartbeat), 0, 0},
-    {"--limit", TIME, AT(limit), 0, 0},
-    {"--hosts", TEXT, AT(hosts), 0, 0},
-    {"--hostfile", TEXT, AT(hostfile), 0, 0},
-    {"--log", TEXT, AT(log), 0, 0},
-    {"--max-time", ONCE, AT(max_time), 0, 0},
-    {"--plugin", ONCE, AT(plugin), 0, 0},
-};
-
-static const struct option *find_option(const char *word)
-{
-    for (size_t i = 0; i < sizeof known_options / sizeof *known_options; i++)
-        if (strcmp(known_options[i].name, word) == 0) return &known_options[i];
-    return NULL;
-}
-
-/* 500ms, 1s, 2min; a bare number counts seconds. */
-static bool read_time(const char *text, double *seconds)
-{
-    const double least = 0.01, most = 86400;
-    char *end;
-    *seconds = strtod(text, &end);
-    bool bare = end != text && *end == '\0';
-    return (bare || tr_job_duration(text, seconds)) && *seconds >= least && *seconds <= most;
-}
-
-static int take_value(const struct option *option, const char *text, struct run_options *o)
-{
-    static const char *const expected[] = {"a word", "a value, and once", "a number",
-                                           "a time such as 500ms, 10s or 1min"};
-    void *at = (char *)o + option->at;
-    bool fits = text != NULL;
-    char range[64] = "", *end;
-    double seconds = 0;
-    if (option->kind == ONCE) fits = fits && !*(const char **)at;
-    if (option->kind == TIME) fits = fits && read_time(text, &seconds);
-    if (option->kind == NUMBER) {
-        long n = text ? strtol(text, &end, 10) : 0;
-        fits = text && end != text && !*end && n >= option->least && n <= option->most;
-        snprintf(range, sizeof range, " from %ld to %ld", option->least, option->most);
-    }
-    if (!fits)
-        return tr_fail(TR_ERR_USAGE, "run: expected %s%s behind %s", expected[option->kind], range,
-                       option->name);
-    if (option->kind == TIME) *(double *)at = seconds;
-    else *(const char **)at = text;
-    return TR_OK;
-}
 
 /* The first of mpirun's words that is neither an option nor its value, which it would take for the program; NULL. Options
  * have one value at most, those of MCA parameters two. */
@@ -127,52 +49,39 @@ static const char *stray_word(char *const *word)
     return NULL;
 }
 
-/* What is behind -- is for mpirun where there is a job already, else a program, its job and its settings. */
-static int read_words(int argc, char **argv, struct run_options *o)
+/* The words behind -- are for mpirun if there is a job already, else a program, its job and its settings. */
+static int read_words(struct tr_arguments *arguments, const struct tr_syntax *syntax, struct run_options *o,
+                      struct run_words *w)
 {
-    o->mpirun = argv + argc;
-    for (int i = 0; i < argc; i++) {
-        char *word = argv[i];
-        const struct option *option = find_option(word);
-        bool divides = strcmp(word, "--") == 0;
-        if (divides && (o->job || o->settings > 0)) {
-            o->mpirun = argv + i + 1;
-            break;
-        }
-        if (divides && !o->program && i + 1 < argc) {
-            o->program = argv[++i];
-        } else if (option) {
-            i++;
-            TR_TRY(take_value(option, argv[i], o)); /* argv is ended by NULL */
-        } else if (strcmp(word, "--fresh") == 0) {
-            o->fresh = true;
-        } else if (strcmp(word, "--explain") == 0) {
-            o->explain = true;
-        } else if (*word == '-') {
-            return tr_fail(TR_ERR_USAGE,
-                           "run: unexpected %s: see trireme help run; options of mpirun go behind --", word);
-        } else if (!o->job && o->settings == 0 && !tr_job_is_setting(word)) {
-            o->job = word;
-        } else {
-            o->setting[o->settings++] = word;
-        }
+    static char *none[] = {NULL};
+    if (arguments->rest && arguments->words == 0 && arguments->settings == 0 && *arguments->rest) {
+        char **words = arguments->rest + 1;
+        int n = 0;
+        while (words[n]) n++;
+        w->program = words[-1];
+        TR_TRY(tr_arguments_read(syntax, n, words, o, arguments));
     }
-    if (!o->job && o->settings == 0)
+    w->job = arguments->words > 0 ? arguments->word[0] : NULL;
+    w->setting = arguments->setting;
+    w->settings = arguments->settings;
+    w->mpirun = arguments->rest ? arguments->rest : none;
+    if (!w->job && w->settings == 0)
         return tr_fail(TR_ERR_USAGE, "run: expected JOB.yaml%s: see trireme help run",
-                       o->program ? " behind the program" : "");
-    const char *stray = stray_word(o->mpirun);
+                       w->program ? " behind the program" : "");
+    const char *stray = stray_word(w->mpirun);
     if (stray)
         return tr_fail(TR_ERR_USAGE,
-                       "run: unexpected %s behind --: what is there are options of mpirun and their values",
-                       stray);
+                       "run: unexpected %s behind --: expected options of mpirun and their values",
+                       tr_shown(stray).text);
     if (o->limit < 2 * o->heartbeat)
-        return tr_fail(TR_ERR_USAGE,
-                       "run: --limit is to be at least twice --heartbeat: a beat may come late");
+        return tr_fail(
+            TR_ERR_USAGE,
+            "run: expected --limit of at least twice --heartbeat, since a sign of life may come late");
     return TR_OK;
 }
 
 /* Whether ranks are on other hosts, too: hosts are given, or an allocation of several. */
-static bool is_everywhere(const struct run_options *o)
+static bool is_everywhere(const struct run_words *w)
 {
     static const char *const allocations[] = {"PBS_NODEFILE",
                                               "PE_HOSTFILE",
@@ -180,8 +89,8 @@ static bool is_everywhere(const struct run_options *o)
                                               "LSB_DJOB_HOSTFILE",
                                               "OMPI_MCA_orte_default_hostfile",
                                               "PRTE_MCA_prte_default_hostfile"};
-    if (o->hosts || o->hostfile) return true;
-    for (char **word = o->mpirun; *word; word++)
+    if (w->o->hosts || w->o->hostfile) return true;
+    for (char **word = w->mpirun; *word; word++)
         if (strstr(*word, "host") || strcmp(*word, "-H") == 0 || strstr(*word, "machinefile")) return true;
     for (size_t i = 0; i < sizeof allocations / sizeof *allocations; i++)
         if (getenv(allocations[i])) return true;
@@ -189,50 +98,52 @@ static bool is_everywhere(const struct run_options *o)
 }
 
 /* More ranks than cores on this host, which mpirun has to be told to allow. */
-static bool is_crowded(const struct run_options *o)
+static bool is_crowded(const struct run_words *w)
 {
-    if (!o->ranks || atoi(o->ranks) <= tr_supervisor_cores() || is_everywhere(o)) return false;
-    for (char **word = o->mpirun; *word; word++)
+    if (w->o->ranks <= tr_supervisor_cores() || is_everywhere(w)) return false;
+    for (char **word = w->mpirun; *word; word++)
         if (strcasestr(*word, "oversubscribe")) return false;
     return true;
 }
 
 /* mpirun's name and options, the program, and train with its words: fills in what supervision says of them. */
-static void write_command(const struct run_options *o, const char *self, const char **command,
-                          struct tr_supervision *supervision)
+static void write_command(const struct run_words *w, const char *self, const char *ranks,
+                          const char **command, struct tr_supervision *supervision)
 {
     const char **to = command;
-    const char *const given[][2] = {{"-n", o->ranks}, {"--host", o->hosts}, {"--hostfile", o->hostfile}};
+    const struct run_options *o = w->o;
+    const char *const given[][2] = {
+        {"-n", o->ranks > 0 ? ranks : NULL}, {"--host", o->hosts}, {"--hostfile", o->hostfile}};
     *to++ = "mpirun";
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
         if (!given[i][1]) continue;
         *to++ = given[i][0];
         *to++ = given[i][1];
     }
-    if (is_crowded(o)) *to++ = "--oversubscribe";
-    for (char **word = o->mpirun; *word; word++) *to++ = *word;
+    if (is_crowded(w)) *to++ = "--oversubscribe";
+    for (char **word = w->mpirun; *word; word++) *to++ = *word;
     supervision->options = (size_t)(to - command);
-    *to++ = o->program ? o->program : self;
-    if (!o->program) *to++ = "train";
-    if (o->job) *to++ = o->job;
-    supervision->fresh = o->fresh ? (size_t)(to - command) : 0;
-    if (o->fresh) *to++ = "--fresh";
-    if (o->explain) *to++ = "--explain";
-    for (int i = 0; i < o->settings; i++) *to++ = o->setting[i];
+    *to++ = w->program ? w->program : self;
+    if (!w->program) *to++ = "train";
+    if (w->job) *to++ = w->job;
+    supervision->fresh = o->train.fresh ? (size_t)(to - command) : 0;
+    if (o->train.fresh) *to++ = "--fresh";
+    if (o->train.explain) *to++ = "--explain";
+    for (int i = 0; i < w->settings; i++) *to++ = w->setting[i];
     *to = NULL;
     supervision->command = command;
 }
 
 /* A program of one's own may have a class of models of its own, whose keys only it knows. */
-static int read_job(const struct run_options *o, tr_job **job)
+static int read_job(const struct run_words *w, tr_job **job)
 {
     char *text = NULL;
     size_t length = 0;
-    const char *path = o->job ? o->job : TR_NO_JOB_FILE;
+    const char *path = w->job ? w->job : TR_NO_JOB_FILE;
     int status = tr_job_read_text(path, &text, &length);
     if (status == TR_OK)
-        status = tr_job_parse_as(o->program ? TR_JOB_FOREIGN : TR_JOB_STRICT, NULL, text, length, path,
-                                 o->settings, o->setting, job);
+        status = tr_job_parse_as(w->program ? TR_JOB_FOREIGN : TR_JOB_STRICT, NULL, text, length, path,
+                                 w->settings, w->setting, job);
     free(text);
     return status;
 }
@@ -244,57 +155,86 @@ static void forget_memory(const tr_job *job)
     for (size_t i = 0; i < job->tasks; i++) forget_memory(job->task[i].job);
 }
 
-static int run(const struct run_options *o, int words)
+static int run_job(const struct run_words *w, tr_job *job)
 {
-    char self[PATH_MAX] = "";
+    char self[PATH_MAX] = "", ranks[24];
     const char **command;
-    tr_job *job;
+    size_t words = 20 + (size_t)w->settings;
+    for (char **word = w->mpirun; *word; word++) words++;
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
         return tr_complain(tr_fail(TR_ERR_SYSTEM, "this program does not find itself"));
-    /* what is wrong with the job is better said before mpirun is started */
-    TR_TRY(tr_complain(read_job(o, &job)));
     struct tr_supervision supervision = {.output = job->output,
-                                         .everywhere = is_everywhere(o),
-                                         .heartbeat = o->heartbeat,
-                                         .limit = o->limit,
-                                         .max_restarts = atoi(o->restarts),
+                                         .everywhere = is_everywhere(w),
+                                         .heartbeat = w->o->heartbeat,
+                                         .limit = w->o->limit,
+                                         .max_restarts = (int)w->o->max_restarts,
                                          .max_time = job->checkpoint.max_time,
-                                         .log = o->log};
-    int status = tr_complain(TR_NEW(&command, (size_t)words + 20));
-    if (status == TR_OK) {
-        write_command(o, self, command, &supervision);
-        status = tr_supervise(&supervision);
-        if (status != TR_ERR_STOPPED) forget_memory(job);
-        tr_cache_clean(job->output); /* it is not started again */
-        free(command);
-    }
+                                         .log = w->o->log};
+    TR_TRY(tr_complain(TR_NEW(&command, words)));
+    snprintf(ranks, sizeof ranks, "%ld", w->o->ranks);
+    write_command(w, self, ranks, command, &supervision);
+    int status = tr_supervise(&supervision);
+    if (status != TR_ERR_STOPPED) forget_memory(job);
+    tr_cache_clean(job->output); /* it is not started again */
+    free(command);
+    return status;
+}
+
+static int run_command(struct tr_arguments *arguments, void *options)
+{
+    struct run_words words = {.o = options};
+    tr_job *job;
+    if (tr_is_an_echo()) return TR_OK;
+    if (tr_started_by_launcher())
+        return tr_complain(tr_fail(TR_ERR_USAGE, "run: starts mpirun itself, and must not be started by it"));
+    TR_TRY(tr_complain(read_words(arguments, &tr_run_command.syntax, options, &words)));
+    TR_TRY(tr_complain(read_job(&words, &job))); /* errors of the job are reported before mpirun starts */
+    int status = run_job(&words, job);
     tr_job_free(job);
     return status;
 }
 
-int tr_run_command(int argc, char **argv)
-{
-    struct run_options o = {.restarts = "5", .heartbeat = 1, .limit = 10};
-    char *max_time = NULL, *plugin = NULL;
-    int own = 0;
-    while (own < argc && strcmp(argv[own], "--") != 0) own++;
-    if (argc == 0 || tr_wants_help(own, argv)) {
-        fputs(usage, argc == 0 ? stderr : stdout);
-        return argc == 0 ? TR_ERR_USAGE : TR_OK;
-    }
-    if (tr_started_by_launcher())
-        return tr_complain(
-            tr_fail(TR_ERR_USAGE, "run: starts mpirun by itself, and is not to be started by it"));
-    int status = TR_NEW(&o.setting, (size_t)argc + 2);
-    if (status == TR_OK) status = read_words(argc, argv, &o);
-    if (status == TR_OK && o.max_time) status = tr_format(&max_time, "checkpoint.max_time=%s", o.max_time);
-    if (status == TR_OK && o.plugin) status = tr_format(&plugin, "model.plugin=%s", o.plugin);
-    if (max_time) o.setting[o.settings++] = max_time;
-    if (plugin) o.setting[o.settings++] = plugin;
-    tr_complain(status);
-    if (status == TR_OK) status = run(&o, argc);
-    free(max_time);
-    free(plugin);
-    free(o.setting);
-    return status;
-}
+#define AT(field) offsetof(struct run_options, field)
+static const struct tr_argument run_arguments[] = {
+    {"-n", TR_ARG_NUMBER, AT(ranks), .least = 1, .most = 1 << 20, .value = "RANKS",
+     .help = "the number of ranks; by default mpirun decides"},
+    {"-np", TR_ARG_NUMBER, AT(ranks), .least = 1, .most = 1 << 20},
+    {"--hosts", TR_ARG_TEXT, AT(hosts), .value = "A,B", .help = "run on these hosts"},
+    {"--hostfile", TR_ARG_TEXT, AT(hostfile), .value = "FILE", .help = "run on the hosts that FILE lists"},
+    {"--max-restarts", TR_ARG_NUMBER, AT(max_restarts), .most = 1000000,
+     .help = "give up after this number of restarts"},
+    {"--heartbeat", TR_ARG_SECONDS, AT(heartbeat),
+     .help = "the interval at which each rank reports that it is alive"},
+    {"--limit", TR_ARG_SECONDS, AT(limit),
+     .help = "a rank that has not reported for this time hangs, and so does one that is stopped"},
+    {"--log", TR_ARG_TEXT, AT(log), .value = "FILE",
+     .help = "add a line for every event: started, noticed, ended, ..."},
+    {0}};
+
+const struct tr_cli_command tr_run_command = {
+    .syntax = {.command = "run",
+               .expected = "JOB.yaml",
+               .options = run_arguments,
+               .shared = tr_run_arguments,
+               .keys = tr_all_keys,
+               .job = true,
+               .divides = true,
+               .hint = "see trireme help run; options of mpirun go behind --"},
+    .brief = "train under a supervisor, which restarts a job that failed",
+    .usage = "trireme run JOB.yaml [section.key=value ...] [OPTION...] [-- OPTIONS OF MPIRUN]\n"
+             "trireme run [OPTION...] -- PROGRAM JOB.yaml [section.key=value ...]",
+    .about =
+        "Starts mpirun with trireme train, or with a program of the user, and starts it again when a rank "
+        "dies or "
+        "hangs: training continues from the newest checkpoint. One line reports what failed, where and how, "
+        "and how many clocks are lost. --max-time is the time of all starts together.",
+    .notes = "A failure that repeats three times in a row at the same clock, without a checkpoint in "
+             "between, ends "
+             "the job. So do errors that would occur again: exit codes 64, 65, 66, 73, 76, 77 and 78. "
+             "SIGUSR1, SIGUSR2, "
+             "SIGTERM and SIGINT are passed on to the ranks; a second SIGINT or SIGTERM ends them at once.",
+    .defaults = &(const struct run_options){.max_restarts = 5, .heartbeat = 1, .limit = 10},
+    .options_size = sizeof(struct run_options),
+    .on_ranks = true,
+    .run = run_command,
+};

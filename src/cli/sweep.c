@@ -13,32 +13,11 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/words.h"
+#include "cli/train.h"
 #include "job/job.h"
 #include "job/schema.h"
 #include "job/text.h"
 #include "ranks/ranks.h"
-
-static const char usage[] =
-    "usage: [mpirun -n RANKS] trireme sweep [JOB.yaml] KEY=VALUES… [section.key=value …] [OPTION…]\n"
-    "\n"
-    "Trains with each combination of the settings that have several VALUES, and says which does best on rows "
-    "that\n"
-    "were held out; then trains with these on all rows. That model is in the folder best of the job's "
-    "output,\n"
-    "what led to it is beside it. Stopped or killed, the same command goes on.\n"
-    "\n"
-    "  VALUES         0.1,0.01 or 1e-6..1e-2:log5 (five values, each as many times the last) or 2..10:lin5\n"
-    "  --folds K      each is tested on K parts of the rows in turn, and learnt on the others (3); 0: "
-    "data.test chooses\n"
-    "  --halving E    all train for E epochs, and are tested on the first fold alone; the better half then "
-    "trains for twice "
-    "as\n"
-    "                 many, each on more ranks, and so on, until two are left\n"
-    "  --list FILE    a combination a line, KEY=VALUE KEY=VALUE …; empty lines and those with # in front are "
-    "left out\n"
-    "  --parallel N   so many at the same time; otherwise as many as there are ranks\n"
-    "  --fresh, --max-time T, --plugin FILE, --explain   as for train\n";
 
 enum { MOST_TASKS = 1024 };
 
@@ -49,14 +28,20 @@ struct axis {
     size_t n, capacity;
 };
 
+struct sweep_options {
+    struct tr_run_options train;
+    const char *list;
+    long folds;    /* 0: data.test of the job chooses */
+    long halving;  /* epochs of the first round; 0: all are trained to their end */
+    long parallel; /* 0: one task on each rank */
+};
+
 struct sweep {
     struct axis *axis;
     size_t axes, axis_capacity;
-    char **word; /* of the command line of the job */
+    char **word; /* settings of the job */
     size_t words, word_capacity;
-    size_t folds;    /* 0: data.test of the job chooses */
-    size_t halving;  /* epochs of the first round; 0: all combinations are trained to the end */
-    size_t parallel; /* 0: the number of ranks */
+    size_t folds, halving, parallel; /* as the options */
 };
 
 static int add_word(struct sweep *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -192,7 +177,6 @@ static int add_lines(struct axis *a, FILE *file, const char *path)
 /* The lines of the file are the values of an axis without a key. */
 static int take_list(struct sweep *s, const char *path)
 {
-    if (!path) return tr_fail(TR_ERR_USAGE, "sweep: expected a file behind --list");
     TR_TRY(TR_GROW(&s->axis, &s->axis_capacity, s->axes + 1));
     struct axis *a = &s->axis[s->axes];
     *a = (struct axis){.key = strdup("")};
@@ -203,37 +187,6 @@ static int take_list(struct sweep *s, const char *path)
     int status = add_lines(a, file, path);
     fclose(file);
     return status;
-}
-
-static int take_number(const char *flag, const char *text, long least, size_t *number)
-{
-    char *end = NULL;
-    long n = text ? strtol(text, &end, 10) : 0;
-    if (!text || end == text || *end || n < least || n > MOST_TASKS)
-        return tr_fail(TR_ERR_USAGE, "sweep: expected a number from %ld to %d behind %s", least, MOST_TASKS,
-                       flag);
-    *number = (size_t)n;
-    return TR_OK;
-}
-
-static int take_words(struct sweep *s, int argc, char **argv)
-{
-    TR_TRY(add_word(s, "trireme train"));
-    for (int i = 0; i < argc; i++) {
-        const char *word = argv[i];
-        if (!strcmp(word, "--folds")) TR_TRY(take_number(word, argv[++i], 0, &s->folds));
-        else if (!strcmp(word, "--halving")) TR_TRY(take_number(word, argv[++i], 1, &s->halving));
-        else if (!strcmp(word, "--parallel")) TR_TRY(take_number(word, argv[++i], 1, &s->parallel));
-        else if (!strcmp(word, "--list")) TR_TRY(take_list(s, argv[++i]));
-        else if (tr_job_is_setting(word)) TR_TRY(take_setting(s, word));
-        else TR_TRY(add_word(s, "%s", word));
-        if (i >= argc) break;
-    }
-    if (s->folds == 1)
-        return tr_fail(TR_ERR_USAGE, "sweep: one fold leaves nothing to learn from: expected 2 or more");
-    return s->axes > 0
-               ? TR_OK
-               : tr_fail(TR_ERR_USAGE, "sweep: no setting has several values: see trireme help sweep");
 }
 
 /* ---- the tasks ---- */
@@ -330,24 +283,77 @@ static void free_sweep(struct sweep *s)
     free(s->word);
 }
 
-int tr_sweep_command(int argc, char **argv)
+/* Fills in the settings that become the job: those of the command line, and then the tasks. */
+static int write_job(struct sweep *s, const struct tr_arguments *arguments,
+                     const struct sweep_options *options)
 {
-    struct sweep s = {.folds = 3};
-    if (tr_wants_help(argc, argv)) {
-        if (!tr_is_an_echo()) fputs(usage, stdout);
-        return TR_OK;
+    for (int i = 0; i < arguments->settings; i++) {
+        bool setting = tr_job_is_setting(arguments->setting[i]);
+        TR_TRY(setting ? take_setting(s, arguments->setting[i]) : add_word(s, "%s", arguments->setting[i]));
     }
-    int status = take_words(&s, argc, argv);
-    if (status == TR_OK) status = add_tasks(&s);
-    char **word = NULL; /* a copy, as the command may change it */
-    if (status == TR_OK) status = TR_NEW(&word, s.words + 1);
+    if (options->list) TR_TRY(take_list(s, options->list));
+    if (s->folds == 1)
+        return tr_fail(TR_ERR_USAGE, "sweep: one fold leaves nothing to learn from: expected 2 or more");
+    if (s->axes == 0)
+        return tr_fail(TR_ERR_USAGE, "sweep: no setting has several values: see trireme help sweep");
+    return add_tasks(s);
+}
+
+static int sweep_command(struct tr_arguments *arguments, void *given)
+{
+    const struct sweep_options *options = given;
+    struct sweep s = {.folds = (size_t)options->folds,
+                      .halving = (size_t)options->halving,
+                      .parallel = (size_t)options->parallel};
+    int status = write_job(&s, arguments, options);
     if (status == TR_OK) {
-        memcpy(word, s.word, s.words * sizeof *word);
-        status = tr_train_command((int)s.words - 1, word + 1);
+        struct tr_arguments job = {
+            .word = arguments->word, .words = arguments->words, .setting = s.word, .settings = (int)s.words};
+        status = tr_train(&job, &options->train);
     } else {
         status = tr_is_an_echo() ? TR_OK : tr_complain(status); /* all ranks have read the same options */
     }
-    free(word);
     free_sweep(&s);
     return status;
 }
+
+static const struct tr_argument sweep_arguments[] = {
+    {"--folds", TR_ARG_NUMBER, offsetof(struct sweep_options, folds), .most = MOST_TASKS, .value = "K",
+     .help = "test each combination on K parts of the rows in turn, and train on the others; 0: test on "
+             "data.test"},
+    {"--halving", TR_ARG_NUMBER, offsetof(struct sweep_options, halving), .least = 1, .most = MOST_TASKS,
+     .value = "E",
+     .help = "train all for E epochs and test them on the first fold only; then train the better half for "
+             "twice as many "
+             "epochs, each on more ranks, and so on, until two are left"},
+    {"--list", TR_ARG_TEXT, offsetof(struct sweep_options, list), .value = "FILE",
+     .help = "a file with a combination per line, KEY=VALUE KEY=VALUE ...; empty lines and lines with # in "
+             "front are left "
+             "out"},
+    {"--parallel", TR_ARG_NUMBER, offsetof(struct sweep_options, parallel), .least = 1, .most = MOST_TASKS,
+     .help = "the number of tasks at the same time; by default the number of ranks"},
+    {0}};
+
+const struct tr_cli_command tr_sweep_command = {
+    .syntax = {.command = "sweep",
+               .options = sweep_arguments,
+               .shared = tr_run_arguments,
+               .keys = tr_all_keys,
+               .job = true,
+               .hint = "settings are section.key=value"},
+    .brief = "train with each of several settings, and keep the best",
+    .usage = "trireme sweep [JOB.yaml] KEY=VALUES... [section.key=value ...] [OPTION...]\n"
+             "mpirun -n RANKS trireme sweep [JOB.yaml] ...",
+    .about =
+        "Trains with each combination of the settings that have several VALUES, and tests them on rows that "
+        "were held out; then trains with the best combination on all rows. That model is in the folder best "
+        "of "
+        "the job's output, beside the results that led to it. After a stop or a failure the same command "
+        "continues.\n"
+        "VALUES are 0.1,0.01 or 1e-6..1e-2:log5 (five values in constant ratio) or 2..10:lin5. Among lists, "
+        "as of data.missing, each list in brackets is one value.",
+    .defaults = &(const struct sweep_options){.folds = 3},
+    .options_size = sizeof(struct sweep_options),
+    .on_ranks = true,
+    .run = sweep_command,
+};

@@ -83,7 +83,7 @@ static int train_plain(tr_context *tr, const struct tr_run_options *options)
 static int run(int argc, char **argv, const struct tr_run_options *options)
 {
     tr_context *tr;
-    tr_signals_open(); /* one that asks for a checkpoint, perhaps before there is anything to keep, must not end the process */
+    tr_signals_open(); /* a signal that asks for a checkpoint must not end the process, however early it comes */
     TR_TRY(tr_context_read(&argc, &argv, NULL, &tr));
     int status = tr_agree(tr, tr_job_check_use(tr->job));
     if (status == TR_OK) status = tr->job->tasks > 0 ? tr_tasks_run(tr, options) : train_plain(tr, options);
@@ -91,19 +91,44 @@ static int run(int argc, char **argv, const struct tr_run_options *options)
     return status != TR_OK ? status : outcome;
 }
 
-int tr_train_command(int argc, char **argv)
+int tr_train(const struct tr_arguments *arguments, const struct tr_run_options *options)
 {
     static char name[] = "trireme train";
-    argc++; /* tr_context_read() expects a name in front */
-    argv--;
-    argv[0] = name;
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-        return tr_is_an_echo() ? TR_OK : tr_help_command(1, (char *[]){"train", NULL});
-    struct tr_run_options options = {.fresh = false};
-    int status = tr_run_options_take(&argc, argv, &options);
-    if (status != TR_OK) return tr_is_an_echo() ? TR_OK : tr_complain(status);
-    if (options.explain) tr_explain_settings();
-    status = run(argc, argv, &options);
-    tr_run_options_free(&options);
+    char **argv;
+    int status = TR_NEW(&argv, arguments->words + (size_t)arguments->settings + 2);
+    if (status != TR_OK) return tr_complain(status);
+    argv[0] = name; /* tr_context_read() expects a name in front */
+    if (options->explain) tr_explain_settings();
+    status = run(tr_arguments_join(arguments, argv), argv, options);
+    free(argv);
     return status;
 }
+
+static int train_command(struct tr_arguments *arguments, void *options)
+{
+    return tr_train(arguments, options);
+}
+
+const char *const tr_all_keys[] = {"", NULL};
+
+const struct tr_cli_command tr_train_command = {
+    .syntax = {.command = "train",
+               .shared = tr_run_arguments,
+               .keys = tr_all_keys,
+               .job = true,
+               .hint = "settings are section.key=value"},
+    .brief = "learn a model from data, as a job file says",
+    .usage = "trireme train [JOB.yaml] [section.key=value ...] [OPTION...]\n"
+             "mpirun -n RANKS trireme train [JOB.yaml] ...",
+    .about =
+        "Learns a model. Without mpirun, one process does everything; with it, the ranks share the work as "
+        "ranks.layout says. A section.key=value wins over the job file, which may be left out, or be - for "
+        "standard input: see trireme help job.\n"
+        "Everything is written to the folder output (by default runs/<name>): see trireme help output.\n"
+        "Checkpoints are written there as well: a run that was stopped or failed continues when the same "
+        "command is given again, on any number of ranks: see trireme help job checkpoint. The signals USR1, "
+        "TERM and INT write a checkpoint and stop with exit code 75; USR2 writes one and continues.",
+    .options_size = sizeof(struct tr_run_options),
+    .on_ranks = true,
+    .run = train_command,
+};

@@ -13,4 +13,9 @@
 int tr_train_here(tr_context *tr, const tr_model_class *class, void *model,
                   const struct tr_run_options *options, double *objective);
 
+/* The command, for commands that train: the words and settings are those of `trireme train`. Returns the exit code. */
+int tr_train(const struct tr_arguments *arguments, const struct tr_run_options *options);
+
+extern const char *const tr_all_keys[]; /* of struct tr_syntax */
+
 #endif

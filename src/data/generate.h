@@ -31,8 +31,9 @@ struct tr_generate_options {
 };
 
 #define TR_GENERATE_DEFAULTS                                                                                 \
-    ((struct tr_generate_options){                                                                           \
-        .rows = 1000000, .features = 1000000, .nonzeros = 40, .power = 1.1, .noise = 0.1, .seed = 1})
+    {                                                                                                        \
+        .rows = 1000000, .features = 1000000, .nonzeros = 40, .power = 1.1, .noise = 0.1, .seed = 1          \
+    }
 
 /* LIBSVM text. Labels are drawn by a logistic model of hidden weights, about 0.3 of them positive, and then
  * flipped by noise. */
@@ -57,13 +58,10 @@ struct tr_generate_ratings {
 };
 
 #define TR_GENERATE_RATINGS                                                                                  \
-    ((struct tr_generate_ratings){.users = 100000,                                                           \
-                                  .items = 20000,                                                            \
-                                  .ratings = 10000000,                                                       \
-                                  .rank = 10,                                                                \
-                                  .power = 0.8,                                                              \
-                                  .noise = 0.7,                                                              \
-                                  .seed = 1})
+    {                                                                                                        \
+        .users = 100000, .items = 20000, .ratings = 10000000, .rank = 10, .power = 0.8, .noise = 0.7,        \
+        .seed = 1                                                                                            \
+    }
 
 /* Lines `user item rating`, separated by tabs, numbers from 1, users in order: those from begin to end - 1,
  * counted from 0. A rating is a mean, a bias of the user, one of the item, the product of their hidden
@@ -84,14 +82,10 @@ struct tr_generate_docword {
 };
 
 #define TR_GENERATE_DOCWORD                                                                                  \
-    ((struct tr_generate_docword){.documents = 50000,                                                        \
-                                  .words = 20000,                                                            \
-                                  .tokens = 5000000,                                                         \
-                                  .topics = 100,                                                             \
-                                  .alpha = 0.1,                                                              \
-                                  .beta = 0.05,                                                              \
-                                  .power = 0.9,                                                              \
-                                  .seed = 1})
+    {                                                                                                        \
+        .documents = 50000, .words = 20000, .tokens = 5000000, .topics = 100, .alpha = 0.1, .beta = 0.05,    \
+        .power = 0.9, .seed = 1                                                                              \
+    }
 
 /* Lines `document word count`, numbers from 1, words ascending, of documents begin to end - 1, counted from 0.
  * The file's three header lines, which say how many lines there are, are the caller's: UCI's bag of words. */
@@ -118,8 +112,9 @@ struct tr_generate_dense {
 };
 
 #define TR_GENERATE_DENSE                                                                                    \
-    ((struct tr_generate_dense){                                                                             \
-        .rows = 1000000, .columns = 64, .clusters = 256, .spread = 1, .noise = 1, .seed = 1})
+    {                                                                                                        \
+        .rows = 1000000, .columns = 64, .clusters = 256, .spread = 1, .noise = 1, .seed = 1                  \
+    }
 
 /* Rows of a mixture of normal distributions with equal weights, four decimals a value. */
 int tr_generate_dense(const struct tr_generate_dense *options, FILE *out);
@@ -132,7 +127,10 @@ struct tr_generate_events {
     uint64_t seed;
 };
 
-#define TR_GENERATE_EVENTS ((struct tr_generate_events){.rows = 500000, .seed = 1})
+#define TR_GENERATE_EVENTS                                                                                   \
+    {                                                                                                        \
+        .rows = 500000, .seed = 1                                                                            \
+    }
 
 /* CSV of 28 numbers, 20 of a normal distribution and 8 positive ones with long tails, and behind them 0 or 1: drawn with a
  * probability that depends on products, squares, waves and steps of a dozen of them, so that no weights tell it. */

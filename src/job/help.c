@@ -44,21 +44,13 @@ static struct widths measure(void)
     return w;
 }
 
-/* Puts the text at this column, broken between words. */
-static void put_wrapped(FILE *file, const char *text, int column, struct widths w)
+/* A line of its own for «a|b|c», which may be broken between the words. */
+static void put_choice(FILE *file, const char *kind, int column, struct widths w)
 {
-    int at = column;
-    while (*text) {
-        int length = (int)strcspn(text, " ");
-        if (at > column && at + 1 + length > w.line) {
-            fprintf(file, "\n%*s", column, "");
-            at = column;
-        }
-        at += fprintf(file, "%s%.*s", at > column ? " " : "", length, text);
-        text += length;
-        text += strspn(text, " ");
-    }
-    fputc('\n', file);
+    char text[2 * sizeof(struct tr_job_words)];
+    size_t n = 0;
+    for (; *kind; kind++) n += (size_t)snprintf(text + n, sizeof text - n, *kind == '|' ? "| " : "%c", *kind);
+    tr_put_paragraph(file, text, fprintf(file, "%*s", column, ""), w.line);
 }
 
 static void put_key(FILE *file, const tr_option *key, struct widths w)
@@ -69,15 +61,20 @@ static void put_key(FILE *file, const tr_option *key, struct widths w)
     bool narrow = column + NARROW > w.line;
     if (narrow) {
         column = INDENT;
-        fprintf(file, "  %s  %s%s%s\n%*s", key->name, kind, *key->by_default ? ", default " : "",
-                key->by_default, column, "");
+        const char *usual = *key->by_default ? "default " : "", *comma = *kind && *usual ? ", " : "";
+        bool fits =
+            (int)(strlen(key->name) + strlen(kind) + strlen(usual) + strlen(key->by_default)) + 6 <= w.line;
+        fprintf(file, "  %s  %s%s%s%s\n", key->name, fits ? kind : "", fits ? comma : "", usual,
+                key->by_default);
+        if (!fits) put_choice(file, kind, column, w);
+        fprintf(file, "%*s", column, "");
     } else if ((int)strlen(kind) <= w.kind && (int)strlen(key->by_default) <= w.value)
         fprintf(file, "  %-*s  %-*s  %-*s  ", w.name, key->name, w.kind, kind, w.value, key->by_default);
     else fprintf(file, "  %-*s  %s  %s\n%*s", w.name, key->name, kind, key->by_default, column, "");
     char text[2048];
     snprintf(text, sizeof text, "%s%s%s", key->methods ? key->methods : "", key->methods ? ": " : "",
              key->help);
-    put_wrapped(file, text, column, w);
+    tr_put_paragraph(file, text, column, w.line);
 }
 
 static bool is_in(const tr_option *key, const char *section)
@@ -102,7 +99,7 @@ static void put_options(FILE *file, const tr_model_class *class, const char *sec
 static void put_section(FILE *file, const struct tr_job_section *section, struct widths w)
 {
     int column = fprintf(file, "\n%s: ", section->name) - 1;
-    put_wrapped(file, section->help, column, w);
+    tr_put_paragraph(file, section->help, column, w.line);
     for (size_t t = 0; t < TR_JOB_TABLES; t++)
         for (size_t i = 0; i < tr_job_tables[t].n; i++)
             if (is_in(&tr_job_tables[t].key[i], section->name)) put_key(file, &tr_job_tables[t].key[i], w);
@@ -110,32 +107,54 @@ static void put_section(FILE *file, const struct tr_job_section *section, struct
         put_options(file, tr_model_classes[c], section->name, w);
 }
 
+/* Puts words at this column, with commas between them. */
+static void put_words(FILE *file, const char *const *words, int column, struct widths w)
+{
+    char text[1024] = "";
+    size_t n = 0;
+    for (size_t i = 0; words[i] && n < sizeof text; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i ? ", " : "", words[i]);
+    tr_put_paragraph(file, text, column, w.line);
+}
+
+static void put_methods(FILE *file, const tr_model_class *class, struct widths w)
+{
+    for (const tr_method *m = class->methods; m->name; m++)
+        tr_put_paragraph(file, m->help, fprintf(file, "    %-10s  ", m->name), w.line);
+}
+
 /* Its types, methods and keys. */
 static void put_class(FILE *file, const tr_model_class *class, struct widths w)
 {
     int column = fprintf(file, "\n%s: ", class->name) - 1;
-    put_wrapped(file, class->help, column, w);
-    fputs("  model.type  ", file);
-    for (size_t i = 0; class->types[i]; i++) fprintf(file, "%s%s", i ? ", " : "", class->types[i]);
-    fputs("\n  data.format ", file);
-    for (size_t i = 0; class->data_formats[i]; i++)
-        fprintf(file, "%s%s", i ? ", " : " ", class->data_formats[i]);
-    fputs("\n  solve.method\n", file);
-    for (const tr_method *m = class->methods; m->name; m++) {
-        column = fprintf(file, "    %-10s  ", m->name);
-        put_wrapped(file, m->help, column, w);
-    }
+    tr_put_paragraph(file, class->help, column, w.line);
+    put_words(file, class->types, fprintf(file, "  model.type   "), w);
+    put_words(file, class->data_formats, fprintf(file, "  data.format  "), w);
+    fputs("  solve.method\n", file);
+    put_methods(file, class, w);
     fputc('\n', file);
     put_options(file, class, NULL, w);
 }
 
+/* The values of model.type or solve.method: they are those of all classes. */
+static void put_choices(FILE *file, const char *key, struct widths w)
+{
+    for (size_t c = 0; c < tr_model_class_count; c++) {
+        const tr_model_class *class = tr_model_classes[c];
+        fprintf(file, "\n %s:\n", class->name);
+        if (!strcmp(key, "model.type")) put_words(file, class->types, fprintf(file, "    "), w);
+        else put_methods(file, class, w);
+    }
+}
+
 static void put_introduction(FILE *file, struct widths w)
 {
-    put_wrapped(file,
-                "A job file is YAML: sections of keys, each with a default. Any key can be given on the "
-                "command line as section.key=value, which wins; a list there has commas between its items. "
-                "Some keys are those of a class of models, and mean nothing to others.",
-                0, w);
+    tr_put_paragraph(
+        file,
+        "A job file is YAML: sections of keys, each with a default. Any key can be given on the "
+        "command line as section.key=value, which wins; a list there has commas between its items. "
+        "Some keys are those of a class of models, and mean nothing to others.",
+        0, w.line);
 }
 
 /* The names of keys in a section, of the engine or of a class (NULL: the engine's). */
@@ -154,7 +173,7 @@ static void put_names(FILE *file, const tr_model_class *class, const char *secti
     }
     if (at == 0) return;
     int column = class ? fprintf(file, "    %s: ", class->name) : fprintf(file, "    ");
-    put_wrapped(file, names, column, w);
+    tr_put_paragraph(file, names, column, w.line);
 }
 
 /* What there is, without what it means. */
@@ -166,15 +185,15 @@ static void put_overview(FILE *file, struct widths w)
     for (size_t i = 0; i < TR_JOB_SECTIONS; i++) {
         const struct tr_job_section *section = &tr_job_sections[i];
         int column = fprintf(file, "\n%s: ", section->name) - 1;
-        put_wrapped(file, section->help, column, w);
+        tr_put_paragraph(file, section->help, column, w.line);
         put_names(file, NULL, section->name, w);
         for (size_t c = 0; c < tr_model_class_count; c++)
             put_names(file, tr_model_classes[c], section->name, w);
     }
     fputs("\nClasses of models\n", file);
     for (size_t c = 0; c < tr_model_class_count; c++)
-        put_wrapped(file, tr_model_classes[c]->help, fprintf(file, "    %-8s ", tr_model_classes[c]->name),
-                    w);
+        tr_put_paragraph(file, tr_model_classes[c]->help,
+                         fprintf(file, "    %-8s ", tr_model_classes[c]->name), w.line);
 }
 
 static void put_all(FILE *file, struct widths w)
@@ -223,5 +242,6 @@ bool tr_job_help(FILE *file, const char *filter)
         if (class) fprintf(file, " %s:\n", class->name);
         put_key(file, key, w);
     }
+    if (!strcmp(filter, "model.type") || !strcmp(filter, "solve.method")) put_choices(file, filter, w);
     return found;
 }

@@ -140,32 +140,9 @@ int tr_job_add(struct tr_job *job, const char *name, size_t line, const char *it
     return add_setting(job, key, line, item, setting);
 }
 
-/* «--epochs 3» or «--epochs=3», as other programs have it: solve.epochs=3 is meant; or an option, misspelt. */
-static int fail_option(const char *argument, const char *next)
-{
-    static const char *const options[] = {"--fresh", "--explain", "--max-time"};
-    struct tr_job_name name = {""};
-    const char *equals = strchr(argument, '='), *value = equals ? equals + 1 : next;
-    snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(argument, "="), argument);
-    char *key = name.text + strspn(name.text, "-");
-    const char *meant = tr_job_suggest(name.text, options, sizeof options / sizeof *options);
-    for (char *c = key; *c; c++) /* --max-bins is max_bins */
-        if (*c == '-') *c = '_';
-    struct tr_job_name setting = tr_job_suggest_key(NULL, key);
-    bool is_key = *setting.text && (!meant || strcmp(tr_job_own_name(setting.text), key) == 0);
-    bool takes = value && value[0] != '-' && !strchr(value, '=');
-    if (is_key)
-        return tr_fail(TR_ERR_USAGE, "unknown option %s: did you mean %s=%s?", tr_shown(argument).text,
-                       setting.text, takes ? tr_shown(value).text : "…");
-    return tr_fail(TR_ERR_USAGE, "unknown option %s: %s%s%s", tr_shown(argument).text,
-                   meant ? "did you mean " : "settings are section.key=value", meant ? meant : "",
-                   meant ? "?" : "");
-}
-
-int tr_job_add_override(struct tr_job *job, const char *argument, const char *next)
+int tr_job_add_override(struct tr_job *job, const char *argument)
 {
     const char *equals = strchr(argument, '=');
-    if (argument[0] == '-') return fail_option(argument, next);
     if (!equals)
         return tr_fail(TR_ERR_USAGE, "command line: «%s»: expected section.key=value",
                        tr_shown(argument).text);

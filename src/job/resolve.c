@@ -385,8 +385,7 @@ int tr_job_parse_as(enum tr_job_reader reader, const tr_model_class *own, const 
         job->own = reader == TR_JOB_FOREIGN ? &foreign_class : own;
         status = tr_job_read_yaml(job, text, length);
     }
-    for (int i = 0; i < n && status == TR_OK; i++)
-        status = tr_job_add_override(job, overrides[i], i + 1 < n ? overrides[i + 1] : NULL);
+    for (int i = 0; i < n && status == TR_OK; i++) status = tr_job_add_override(job, overrides[i]);
     if (status == TR_OK) status = tr_job_resolve(job);
     if (status == TR_OK) *result = job;
     else tr_job_free(job);

@@ -137,8 +137,8 @@ bool tr_job_find_of(const struct tr_job *job, const struct tr_job_task *task, co
 int tr_job_add(struct tr_job *job, const char *name, size_t line, const char *item,
                struct tr_job_setting **setting);
 
-/* Adds «key=value» of the command line. next: the following word, or NULL. */
-int tr_job_add_override(struct tr_job *job, const char *argument, const char *next);
+/* Adds «key=value» of the command line. */
+int tr_job_add_override(struct tr_job *job, const char *argument);
 
 /* ---- values of a whole job (resolve.c, check.c, tasks.c) ---- */
 

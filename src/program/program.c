@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "program/program.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,50 +14,22 @@
 
 /* ---- options ---- */
 
-/* Options that are settings of the job under another name. */
-static const struct {
-    const char *name, *key;
-} setting_options[] = {{"--max-time", "checkpoint.max_time"}, {"--plugin", "model.plugin"}};
-_Static_assert(sizeof setting_options / sizeof *setting_options == TR_RUN_SETTINGS, "one setting for each");
-
-/* Reads «--max-time T», two words, or «--max-time=T», one. A value that is missing makes a setting without value, which is
- * refused with the other settings. *used: the number of words. */
-static int read_setting_option(char **word, int left, int *used, char **setting)
-{
-    *used = 0;
-    for (size_t i = 0; i < TR_RUN_SETTINGS; i++) {
-        size_t length = strlen(setting_options[i].name);
-        char behind = strncmp(*word, setting_options[i].name, length) == 0 ? (*word)[length] : '?';
-        if (behind && behind != '=') continue;
-        const char *value = behind ? *word + length + 1 : left > 1 ? word[1] : "";
-        *used = behind || left == 1 ? 1 : 2;
-        free(setting[i]);
-        return tr_format(&setting[i], "%s=%s", setting_options[i].key, value);
-    }
-    return TR_OK;
-}
-
-int tr_run_options_take(int *argc, char **argv, struct tr_run_options *o)
-{
-    int kept = 1, used, all = *argc;
-    for (int i = 1; i < all; i++) {
-        TR_TRY(read_setting_option(argv + i, all - i, &used, o->setting));
-        if (strcmp(argv[i], "--explain") == 0) o->explain = true;
-        else if (strcmp(argv[i], "--fresh") == 0) o->fresh = true;
-        else if (used > 0) i += used - 1;
-        else argv[kept++] = argv[i];
-    }
-    for (size_t i = 0; i < TR_RUN_SETTINGS && kept > 1; i++)
-        if (o->setting[i]) argv[kept++] = o->setting[i];
-    if (kept < all) argv[kept] = NULL;
-    *argc = kept;
-    return TR_OK;
-}
-
-void tr_run_options_free(struct tr_run_options *o)
-{
-    for (size_t i = 0; i < TR_RUN_SETTINGS; i++) free(o->setting[i]);
-}
+const struct tr_argument tr_run_arguments[] = {
+    {"--fresh", TR_ARG_FLAG, offsetof(struct tr_run_options, fresh),
+     .help = "start over; the results of an earlier run are renamed"},
+    {"--max-time", TR_ARG_SETTING, .value = "T", .key = "checkpoint.max_time",
+     .help = "stop early enough to write a checkpoint when the program has run for this time: minutes, "
+             "minutes:seconds, "
+             "hours:minutes:seconds, days-hours, or with a unit, as 90s or 2h"},
+    {"--plugin", TR_ARG_SETTING, .value = "FILE", .key = "model.plugin",
+     .help = "the shared object of a model class, as model.plugin; FILE and its folder must belong to you or "
+             "root, and no "
+             "other user may be able to write to them"},
+    {"--explain", TR_ARG_FLAG, offsetof(struct tr_run_options, explain),
+     .help = "print all decisions before training starts: settings of MPI, roles of the ranks, where tables "
+             "lie, and how "
+             "parameters and updates travel"},
+    {0}};
 
 /* ---- services ---- */
 
@@ -131,12 +104,21 @@ static int open_all(tr_context *tr, bool fresh)
 
 int tr_open_as(int *argc, char ***argv, const tr_model_class *class, tr_context **out)
 {
+    static const char *const all_keys[] = {"", NULL};
+    static const struct tr_syntax syntax = {
+        .shared = tr_run_arguments, .keys = all_keys, .job = true, .hint = "settings are section.key=value"};
     struct tr_run_options options = {.fresh = false};
+    struct tr_arguments arguments = {.words = 0};
     tr_context *tr = NULL;
-    tr_signals_open(); /* one that asks for a checkpoint, perhaps before there is anything to keep, must not end the process */
-    int status = tr_run_options_take(argc, *argv, &options);
-    if (status == TR_OK) status = tr_context_read(argc, argv, class, &tr);
-    tr_run_options_free(&options);
+    tr_signals_open(); /* a signal that asks for a checkpoint must not end the process, however early it comes */
+    int status = tr_arguments_read(&syntax, *argc - 1, *argv + 1, &options, &arguments);
+    if (status == TR_OK) {
+        *argc = tr_arguments_join(&arguments, *argv);
+        status = tr_context_read(argc, argv, class, &tr);
+    } else if (!tr_is_an_echo()) {
+        tr_printf(stderr, "trireme: error: %s\n", tr_error_text());
+    }
+    tr_arguments_free(&arguments);
     TR_TRY(status);
     status = open_all(tr, options.fresh);
     if (status == TR_OK) {

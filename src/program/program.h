@@ -1,25 +1,19 @@
-/* program/ — what every program of Trireme gets, be it `trireme train` or one with a main of its own: the words behind the
- * job file, checkpoints and going on from them, progress, and the run's folder with all that it holds.
+/* program/ — what every program of Trireme gets, be it `trireme train` or one with a main of its own: the options of
+ * its command line, checkpoints and going on from them, progress, and the run's folder with all that it holds.
  */
 #ifndef TR_PROGRAM_H
 #define TR_PROGRAM_H
 
+#include "job/arguments.h"
 #include "monitor/monitor.h"
 #include "ranks/ranks.h"
 
-/* Options that may stand among the words behind the job file. */
-enum { TR_RUN_SETTINGS = 2 };
-
+/* The options of every program that trains. */
 struct tr_run_options {
-    bool explain; /* --explain: all that was decided is said */
-    bool fresh;   /* --fresh: nothing is gone on with; what an earlier run has left is kept aside */
-    char *setting[TR_RUN_SETTINGS]; /* of the job, by --max-time and --plugin; NULL: not given */
+    bool explain; /* --explain: print all decisions before training starts */
+    bool fresh;   /* --fresh: start over; the results of an earlier run are renamed */
 };
-
-/* Removes the options from the words behind the first and adds their settings at the end. tr_run_options_free() after the job is
- * read. */
-int tr_run_options_take(int *argc, char **argv, struct tr_run_options *options);
-void tr_run_options_free(struct tr_run_options *options);
+extern const struct tr_argument tr_run_arguments[]; /* of this struct; ends with a name of NULL */
 
 /* Begins a run of the context's job, whose roles are assigned: in its folder, going on from the newest checkpoint there
  * unless `fresh`. All ranks; agreed on. Afterwards tr->monitor is there. */

@@ -140,7 +140,7 @@ refuses_somewhere 78 "solve.rate is «nan»" $good solve.rate=nan
 refuses_somewhere 78 "sync.mode is «bps»" $good sync.mode=bps
 refuses_somewhere 78 "checkpoint.every is «5»: expected no, a time as 30s" $good checkpoint.every=5
 refuses_somewhere 78 "checkpoint.max_time is «soon»: expected no, or a time" $good --max-time soon
-refuses_somewhere 78 "checkpoint.max_time has no value" $good --max-time
+refuses_somewhere 64 "train: --max-time: expected T" $good --max-time
 refuses_somewhere 78 "checkpoint.keep is «0»" $good --max-time=5 checkpoint.keep=0
 refuses 64 "«epochs»: expected section.key=value" $good epochs
 refuses_somewhere 78 "needs 9 ranks" $good ranks.groups=9

@@ -46,7 +46,7 @@ expect 64 "did you mean ctr?" generate crt -o b
 expect 64 "did you mean nonzeros?" generate ctr -o b nonzero=5
 expect 64 "unknown option --rows" generate ctr -o b --rows=5
 expect 64 "expected a whole number such as 500000, 500k or 1M" generate ctr -o b rows=many
-expect 64 "rows: 1.5" generate ctr -o b rows=1.5
+expect 64 "rows is «1.5»" generate ctr -o b rows=1.5
 expect 64 "expected unit, binary or real" generate ctr -o b values=true
 expect 64 "expected 1 to 3, the number of features" generate ctr -o b features=3 nonzeros=4
 expect 64 "did you mean ratings?" generate rating -o b
@@ -58,13 +58,13 @@ expect 64 "add -t FILE" generate ratings -o b test=0.1
 expect 64 "two different files" generate ratings -o b -t b
 expect 64 "test: 1.5" generate ratings -o b -t c test=1.5
 expect 64 "unknown option -t" generate dense -o b -t c
-expect 64 "expected the name of a file" generate ratings -o b -t
+expect 64 "generate: -t: expected TEST" generate ratings -o b -t
 expect 64 "alpha: -1" generate docword -o b alpha=-1
 expect 64 "documents: 0" generate docword -o b documents=0
 expect 64 "expected csv or libsvm" generate dense -o b format=text
 expect 64 "clusters: 0" generate dense -o b clusters=0
 expect 64 "add -o FILE" generate ctr rows=5
-expect 64 "usage: trireme generate" generate
+expect 64 "expected ctr, ratings, docword, dense or events" generate
 expect 73 "is a folder" generate ctr -o new rows=5
 expect 73 "is a file" generate ctr -o end.svm/b rows=5
 [ ! -e b ] && [ ! -e b.part ] && [ ! -e c ] || fail "a failed call left a file"

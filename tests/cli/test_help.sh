@@ -22,7 +22,33 @@ expect 0 "stages.NAME.clocks" help job stages.full.clocks
 expect 0 "tasks.NAME.run" help tasks.NAME.run
 expect 64 "did you mean tasks.one.after?" help job tasks.one.afer
 expect 0 "trireme train [JOB.yaml]" train --help
+for key in model.type solve.method; do # a pipe, and a terminal of 80 columns without COLUMNS: all values, no line too wide
+    "$trireme" help job $key | cat >all
+    (unset COLUMNS; PAGER=cat script -qc "stty cols 80; $trireme help job $key" typescript >/dev/null </dev/null)
+    for value in kmeans trees lloyd boost logcosh dual; do
+        case $key/$value in model.type/lloyd | model.type/boost | model.type/dual | solve.method/*[mt]*s | solve.method/logcosh) continue ;; esac
+        grep -qw "$value" all && grep -qw "$value" typescript || fail "help job $key: lacks $value"
+    done
+    tr -d '\r' <typescript | awk '!/^Script/ && length > 80 { exit 1 }' || fail "help job $key is wider than 80"
+done
 expect 0 "first_row" generate --help
+# one list of commands: each has help, a manual page and completion (trireme help is a command itself)
+listed=$("$trireme" help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
+[ "$(echo "$listed" | wc -l)" -ge 12 ] || fail "hardly any commands: $listed"
+for command in $listed; do
+    "$trireme" help --complete "$command" | grep -qx "$command" || fail "$command is not completed"
+    "$trireme" "$command" --help | head -1 | grep -q "^trireme $command" || fail "$command --help"
+done
+# errors of all commands have one form
+expect 64 "count: --top is «many»: expected a number from 0 to" count rows.csv --top many
+expect 64 "count: --top: expected a number from 0 to" count rows.csv --top
+expect 64 "count: --top is «few»" count rows.csv --top 1 --top=few
+expect 64 "count: unknown option --tpo: did you mean --top?" count rows.csv --tpo 3
+expect 64 "count: expected files: see trireme help count" count
+expect 64 "evaluate: --json has no value" evaluate m rows.svm --json=yes
+expect 64 "inspect: unexpected b: expected one FILE" inspect a b
+expect 64 "sweep: --folds is «-1»: expected a number from 0 to 1024" sweep model.l2=1,2 --folds -1
+expect 64 "predict: --top is «-1»: expected a number from" predict m rows.svm --top -1
 if [ -c /dev/full ]; then
     for topic in train job "job all"; do
         "$trireme" help $topic >/dev/full 2>err; one_error "help $topic where nothing can be written" $? 74 "No space left"
@@ -152,8 +178,16 @@ completes "trireme train solve.tar" "solve.target= solve.target_gap="
 completes "trireme train sync.mode=as" "asp"
 completes "trireme train a.yaml data.train=fi" "file.svm"
 completes "trireme train fi" "file.svm"
-completes "trireme predict m --marg" "--margin --margin"
+completes "trireme predict m --marg" "--margin"
 completes "trireme run --hos" "--hosts --hostfile"
+completes "trireme generate c" "ctr"
 completes "trireme generate dense sp" "spread="
+completes "trireme generate dense format=l" "libsvm"
+completes "trireme generate dense n" "noise="
+completes "trireme plot --over e" "epoch"
+completes "trireme count rows.csv data.mis" "data.missing="
+completes "trireme convert a.csv data.form" "data.format="
+completes "trireme convert a.csv data.ord" ""
+completes "trireme train model.type=log" "logistic logcosh"
 completes "trireme help job chec" "checkpoint"
 exit $bad

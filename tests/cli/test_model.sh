@@ -113,14 +113,14 @@ check "inspect text on servers" "$trireme" inspect runs/one/model.txt --servers 
 grep -q '^partition *range-hash' out || fail "inspect: the usual partition"
 
 # ---- bad usage and bad input ----
-refuses "predict alone" 64 "expected trireme predict MODEL DATA" "$trireme" predict
-refuses "predict option" 64 "unexpected --colour" "$trireme" predict runs/one test --colour
+refuses "predict alone" 64 "predict: expected MODEL DATA" "$trireme" predict
+refuses "predict option" 64 "unknown option --colour" "$trireme" predict runs/one test --colour
 refuses "predict both" 64 "unexpected --margin" "$trireme" predict runs/one test --probability --margin
-refuses "evaluate alone" 64 "expected trireme evaluate" "$trireme" evaluate runs/one
-refuses "inspect alone" 64 "expected trireme inspect" "$trireme" inspect
-refuses "inspect top" 64 "behind --top" "$trireme" inspect runs/one --top many
-refuses "inspect servers" 64 "from 1 to 65536 behind --servers" "$trireme" inspect runs/one --servers 0
-refuses "inspect partition" 64 "one partition behind --partition" "$trireme" inspect runs/one --servers 2 --partition
+refuses "evaluate alone" 64 "evaluate: expected MODEL DATA" "$trireme" evaluate runs/one
+refuses "inspect alone" 64 "inspect: expected one FILE" "$trireme" inspect
+refuses "inspect top" 64 "--top is «many»: expected a number from" "$trireme" inspect runs/one --top many
+refuses "inspect servers" 64 "--servers is «0»: expected a number from 1 to 65536" "$trireme" inspect runs/one --servers 0
+refuses "inspect partition" 64 "--partition: expected" "$trireme" inspect runs/one --servers 2 --partition
 refuses "inspect misspelt" 78 "expected range, hash" "$trireme" inspect runs/one --servers 2 --partition rnig
 refuses "inspect setting" 64 "with --servers only" "$trireme" inspect runs/one table.block=3
 refuses "inspect data on servers" 64 "--servers is for models" "$trireme" inspect test --servers 2

@@ -60,7 +60,7 @@ grep -qx "warning:       one/model.h5: another version of the plugin other.so tr
 "$trireme" train data.train=data/rows.svm model.type=softmax model.classes=3 output=named --plugin=away/libsoftmax.so >said 2>&1 || fail "train --plugin: $(cat said)"
 timeout $patience "$trireme" run -n 2 data.train=data/rows.svm model.type=softmax model.classes=3 output=ran --plugin away/libsoftmax.so >said 2>&1 || fail "run --plugin: $(cat said)"
 "$trireme" sweep data.train=data/rows.svm solve.rate=1,3 solve.epochs=5 model.type=softmax model.classes=3 output=swept --folds 2 --plugin away/libsoftmax.so >said 2>&1 || fail "sweep --plugin: $(cat said)"
-refuses "no file behind --plugin" 78 "model.plugin has no value" "$trireme" train data.train=data/rows.svm --plugin
+refuses "no file behind --plugin" 64 "--plugin: expected FILE" "$trireme" train data.train=data/rows.svm --plugin
 
 # ---- what is refused ----
 build abi.so -DOTHER_ABI

@@ -33,7 +33,7 @@ needs="theirs/model.h5: the model needs its plugin, mark.so: add --plugin FILE"
 unloaded inspect 64 "$needs" "$trireme" inspect theirs/model.h5
 unloaded "inspect --servers" 64 "$needs" "$trireme" inspect theirs/model.h5 --servers 2
 unloaded predict 64 "$needs" "$trireme" predict theirs/model.h5 rows.svm
-unloaded "an option of predict" 64 "predict: unexpected --more" "$trireme" predict theirs/model.h5 rows.svm --more
+unloaded "an option of predict" 64 "predict: unknown option --more" "$trireme" predict theirs/model.h5 rows.svm --more
 unloaded evaluate 64 "$needs" "$trireme" evaluate theirs/model.h5 rows.svm
 unloaded convert 65 "theirs/model.h5:" "$trireme" convert theirs/model.h5 out.h5
 linear="data.train=rows.svm solve.epochs=2 report.progress=no"
@@ -150,7 +150,7 @@ system('touch started')
         [ ! -e started ] || fail "plot of «$name»: it started a program"
         rm -rf "$name" "$name.svg" started
     done
-    expect 64 "unexpected" plot "-e 'touch started'"
+    expect 64 "unknown option" plot "-e 'touch started'"
     [ ! -e started ] || fail "plot: an option reached gnuplot"
 fi
 

@@ -171,8 +171,8 @@ wait_for "500 runs" all_there
 refuses "a port in use" 71 "port $port at 127.0.0.1: Address already in use" "$trireme" watch runs --port "$port"
 refuses "no folder" 66 "no-such-folder: No such file" "$trireme" watch no-such-folder
 refuses "a file" 64 "expected a folder" "$trireme" watch secret
-refuses "no port" 64 "expected a number from 1 to 65535 after --port" "$trireme" watch --port 99999
-refuses "a flag" 64 "unexpected --prot" "$trireme" watch --prot 1
+refuses "no port" 64 "--port is «99999»: expected a number from 1 to 65535" "$trireme" watch --port 99999
+refuses "a flag" 64 "unknown option --prot: did you mean --port?" "$trireme" watch --prot 1
 curl -s -N -m $patience "$url/events" >/dev/null &
 sleep 0.1
 kill $server

@@ -543,7 +543,7 @@ START_TEST(impossible_dense_rows_are_errors)
     struct tr_generate_dense options = TR_GENERATE_DENSE;
     options.columns = 0;
     ck_fails(tr_generate_dense(&options, stdout), TR_ERR_CONFIG, "columns: 0");
-    options = TR_GENERATE_DENSE;
+    options = (struct tr_generate_dense)TR_GENERATE_DENSE;
     options.format = TR_DENSE_LIBSVM;
     options.label = TR_DENSE_LAST;
     ck_fails(tr_generate_dense(&options, stdout), TR_ERR_CONFIG, "label: ");
@@ -555,7 +555,7 @@ START_TEST(impossible_options_are_errors)
     struct tr_generate_options options = TR_GENERATE_DEFAULTS;
     options.nonzeros = options.features + 1;
     ck_fails(tr_generate_ctr(&options, stdout), TR_ERR_CONFIG, "nonzeros: 1000001, expected 1 to 1000000");
-    options = TR_GENERATE_DEFAULTS;
+    options = (struct tr_generate_options)TR_GENERATE_DEFAULTS;
     options.noise = 2;
     ck_fails(tr_generate_ctr(&options, stdout), TR_ERR_CONFIG, "noise: 2");
 }

@@ -1,0 +1,440 @@
+#define _GNU_SOURCE
+#include "job/arguments.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "job/schema.h"
+#include "job/text.h"
+
+/* ---- values ---- */
+
+static bool set_flag(void *field, const struct tr_argument *option, const char *text)
+{
+    (void)option, (void)text;
+    return *(bool *)field = true;
+}
+
+static bool set_text(void *field, const struct tr_argument *option, const char *text)
+{
+    (void)option;
+    *(const char **)field = text;
+    return true;
+}
+
+static bool set_number(void *field, const struct tr_argument *option, const char *text)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < option->least || n > option->most) return false;
+    *(long *)field = n;
+    return true;
+}
+
+static bool set_seconds(void *field, const struct tr_argument *option, const char *text)
+{
+    const double least = 0.01, most = 86400;
+    char *end;
+    double seconds = strtod(text, &end);
+    bool bare = end != text && *end == '\0';
+    (void)option;
+    if ((!bare && !tr_job_duration(text, &seconds)) || !(seconds >= least && seconds <= most)) return false;
+    *(double *)field = seconds;
+    return true;
+}
+
+static bool read_count(const char *text, double most, uint64_t *count)
+{
+    char *end;
+    double number = strtod(text, &end);
+    if (end == text || !isfinite(number)) return false;
+    double unit = *end == 'k' || *end == 'K' ? 1e3 : *end == 'M' ? 1e6 : *end == 'G' ? 1e9 : 1;
+    number = round(number * unit * 1e3) / 1e3; /* 4.1M is not 4099999.9999999995 */
+    if (unit > 1) end++;
+    if (*end || number < 0 || number > most || number != floor(number)) return false;
+    *count = (uint64_t)number;
+    return true;
+}
+
+static bool set_count(void *field, const struct tr_argument *option, const char *text)
+{
+    (void)option;
+    return read_count(text, 0x1p53, field);
+}
+
+static bool set_count32(void *field, const struct tr_argument *option, const char *text)
+{
+    uint64_t count;
+    (void)option;
+    if (!read_count(text, UINT32_MAX - 1, &count)) return false;
+    *(uint32_t *)field = (uint32_t)count;
+    return true;
+}
+
+static bool set_real(void *field, const struct tr_argument *option, const char *text)
+{
+    char *end;
+    double number = strtod(text, &end);
+    (void)option;
+    if (end == text || *end) return false;
+    *(double *)field = number;
+    return true;
+}
+
+static bool set_choice(void *field, const struct tr_argument *option, const char *text)
+{
+    for (int i = 0; option->words[i]; i++)
+        if (strcmp(text, option->words[i]) == 0) {
+            *(int *)field = i;
+            return true;
+        }
+    return false;
+}
+
+/* For each kind: how help writes a value without a name of its own, what errors expect, and how the member is set. */
+static const struct kind {
+    const char *value, *expected;
+    bool (*set)(void *field, const struct tr_argument *option, const char *text);
+} kinds[] = {
+    [TR_ARG_FLAG] = {"", "", set_flag},
+    [TR_ARG_TEXT] = {"TEXT", "a text", set_text},
+    [TR_ARG_NUMBER] = {"N", "a number", set_number},
+    [TR_ARG_SECONDS] = {"TIME", "a time such as 500ms, 10s or 1min", set_seconds},
+    [TR_ARG_COUNT] = {"N", "a whole number such as 500000, 500k or 1M", set_count},
+    [TR_ARG_COUNT32] = {"N", "a whole number such as 500000, 500k or 1M", set_count32},
+    [TR_ARG_REAL] = {"X", "a number", set_real},
+    [TR_ARG_CHOICE] = {"", "", set_choice},
+    [TR_ARG_SETTING] = {"VALUE", "a value", NULL},
+};
+_Static_assert(sizeof kinds / sizeof *kinds == TR_ARG_KINDS, "a row for each kind");
+
+static struct tr_shown expected_value(const struct tr_argument *option)
+{
+    struct tr_shown text = {""};
+    bool is_text = option->kind == TR_ARG_TEXT || option->kind == TR_ARG_SETTING;
+    if (option->words) return tr_shown_words(option->words);
+    if (option->kind == TR_ARG_NUMBER)
+        snprintf(text.text, sizeof text.text, "a number from %ld to %ld", option->least, option->most);
+    else
+        snprintf(text.text, sizeof text.text, "%s",
+                 is_text && option->value ? option->value : kinds[option->kind].expected);
+    return text;
+}
+
+struct tr_argument_text tr_argument_value(const struct tr_argument *option)
+{
+    struct tr_argument_text text = {""};
+    size_t n = 0;
+    if (option->value || !option->words) {
+        snprintf(text.text, sizeof text.text, "%s",
+                 option->value ? option->value : kinds[option->kind].value);
+        return text;
+    }
+    for (size_t i = 0; option->words[i] && n < sizeof text.text; i++)
+        n +=
+            (size_t)snprintf(text.text + n, sizeof text.text - n, "%s%s", i > 0 ? "|" : "", option->words[i]);
+    return text;
+}
+
+/* In the largest of the units k, M and G in which it is a whole number. */
+static void show_count(struct tr_argument_text *text, uint64_t count)
+{
+    static const char *const units[] = {"", "k", "M", "G"};
+    size_t unit = 0;
+    while (unit < 3 && count > 0 && count % 1000 == 0) count /= 1000, unit++;
+    snprintf(text->text, sizeof text->text, "%llu%s", (unsigned long long)count, units[unit]);
+}
+
+struct tr_argument_text tr_argument_default(const struct tr_argument *option, const void *defaults)
+{
+    struct tr_argument_text text = {""};
+    const void *field = (const char *)defaults + option->offset;
+    if (!defaults) return text;
+    switch (option->kind) {
+    case TR_ARG_TEXT:
+        if (*(const char *const *)field)
+            snprintf(text.text, sizeof text.text, "%s", *(const char *const *)field);
+        break;
+    case TR_ARG_NUMBER:
+        if (*(const long *)field != 0) snprintf(text.text, sizeof text.text, "%ld", *(const long *)field);
+        break;
+    case TR_ARG_SECONDS: snprintf(text.text, sizeof text.text, "%gs", *(const double *)field); break;
+    case TR_ARG_COUNT: show_count(&text, *(const uint64_t *)field); break;
+    case TR_ARG_COUNT32: show_count(&text, *(const uint32_t *)field); break;
+    case TR_ARG_REAL: snprintf(text.text, sizeof text.text, "%g", *(const double *)field); break;
+    case TR_ARG_CHOICE:
+        if (*(const int *)field >= 0)
+            snprintf(text.text, sizeof text.text, "%s", option->words[*(const int *)field]);
+        break;
+    case TR_ARG_FLAG:
+    case TR_ARG_SETTING:
+    case TR_ARG_KINDS: break;
+    }
+    return text;
+}
+
+/* ---- tables ---- */
+
+const struct tr_argument *tr_argument_at(const struct tr_syntax *s, const struct tr_variant *variant,
+                                         size_t i)
+{
+    const struct tr_argument *const tables[] = {s->options, s->shared, variant ? variant->options : NULL};
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
+        for (const struct tr_argument *option = tables[t]; option && option->name; option++)
+            if (i-- == 0) return option;
+    return NULL;
+}
+
+const tr_flag *tr_argument_flag(const struct tr_syntax *s, size_t i, const tr_model_class **class)
+{
+    for (size_t c = 0; c < tr_model_class_count; c++)
+        for (const tr_flag *flag = tr_model_classes[c]->flags; flag && flag->name; flag++) {
+            *class = tr_model_classes[c];
+            if ((flag->commands & s->asked) && i-- == 0) return flag;
+        }
+    return NULL;
+}
+
+bool tr_argument_takes_key(const struct tr_syntax *s, const char *key)
+{
+    for (size_t i = 0; s->keys && s->keys[i]; i++) {
+        size_t n = strlen(s->keys[i]);
+        bool section = n == 0 || s->keys[i][n - 1] == '.';
+        if (section ? strncmp(key, s->keys[i], n) == 0 : strcmp(key, s->keys[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* ---- errors ---- */
+
+static int fail(const struct tr_syntax *s, const char *format, ...)
+    __attribute__((format(printf, 2, 3), cold));
+static int fail(const struct tr_syntax *s, const char *format, ...)
+{
+    char text[400];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return tr_fail(TR_ERR_USAGE, "%s%s%s", s->command ? s->command : "", s->command ? ": " : "", text);
+}
+
+/* Ends a message with the suggestion, or else with the hint of the command. */
+static int fail_unknown(const struct tr_syntax *s, const char *noun, const char *name, const char *meant)
+{
+    char see[64];
+    const char *hint = s->hint ? s->hint : see;
+    snprintf(see, sizeof see, "see trireme help %s", s->command ? s->command : "");
+    return fail(s, "unknown %s %s: %s%s%s", noun, tr_shown(name).text, meant ? "did you mean " : hint,
+                meant ? meant : "", meant ? "?" : "");
+}
+
+/* Suggests an option, or the setting that is meant by the option of other programs: «--epochs 3» is solve.epochs=3. */
+static int fail_option(const struct tr_syntax *s, const struct tr_variant *variant, const char *word,
+                       const char *next)
+{
+    enum { MOST = 128 };
+    const char *names[MOST], *equals = strchr(word, '='), *value = equals ? equals + 1 : next;
+    const tr_model_class *class;
+    struct tr_job_name name = {""};
+    size_t n = 0;
+    snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(word, "="), word);
+    for (const struct tr_argument *o; n < MOST && (o = tr_argument_at(s, variant, n)); n++)
+        names[n] = o->name;
+    const tr_flag *flag;
+    for (size_t i = 0; n < MOST && (flag = tr_argument_flag(s, i, &class)); i++) names[n++] = flag->name;
+    const char *meant = tr_job_suggest(name.text, names, n);
+    bool all_keys = s->keys && !*s->keys[0];
+    char *key = name.text + strspn(name.text, "-"), setting[sizeof name.text + 100];
+    for (char *c = key; all_keys && *c; c++) /* --max-bins is max_bins */
+        if (*c == '-') *c = '_';
+    struct tr_job_name known = all_keys ? tr_job_suggest_key(NULL, key) : (struct tr_job_name){""};
+    if (*known.text && (!meant || strcmp(tr_job_own_name(known.text), key) == 0)) {
+        bool takes = value && value[0] != '-' && !strchr(value, '=');
+        snprintf(setting, sizeof setting, "%s=%s", known.text, takes ? tr_shown(value).text : "…");
+        meant = setting;
+    }
+    return fail_unknown(s, "option", all_keys ? word : name.text, meant);
+}
+
+/* ---- reading ---- */
+
+struct reader {
+    const struct tr_syntax *syntax;
+    const struct tr_variant *variant;
+    void *options;
+    struct tr_arguments *a;
+};
+
+static int read_option(const struct reader *r, const struct tr_argument *option, const char *value)
+{
+    if (!value) {
+        const char *sign = option->name[0] == '-' ? "" : "=";
+        return fail(r->syntax, "%s%s: expected %s", option->name, sign, expected_value(option).text);
+    }
+    if (option->kind == TR_ARG_SETTING) {
+        size_t i = 0, n = strlen(option->key);
+        while (i < r->a->mades && (strncmp(r->a->made[i], option->key, n) != 0 || r->a->made[i][n] != '='))
+            i++;
+        TR_TRY(TR_GROW(&r->a->made, &r->a->made_capacity, i + 1));
+        if (i < r->a->mades) free(r->a->made[i]);
+        else r->a->mades++;
+        r->a->made[i] = NULL;
+        return tr_format(&r->a->made[i], "%s=%s", option->key, value);
+    }
+    if (kinds[option->kind].set((char *)r->options + option->offset, option, value)) return TR_OK;
+    return fail(r->syntax, "%s is «%s»: expected %s", option->name, tr_shown(value).text,
+                expected_value(option).text);
+}
+
+static int read_flag(const struct reader *r, const tr_flag *flag, const char *value)
+{
+    char *end = NULL;
+    long n = flag->most > 0 && value ? strtol(value, &end, 10) : 0;
+    if (flag->most > 0 && (!value || end == value || *end || n < flag->least || n > flag->most))
+        return fail(r->syntax, "%s%s%s%s: expected a number from %ld to %ld", flag->name,
+                    value ? " is «" : "", value ? tr_shown(value).text : "", value ? "»" : "", flag->least,
+                    flag->most);
+    if (flag->value && !value) return fail(r->syntax, "%s: expected %s", flag->name, flag->value);
+    size_t i = 0;
+    while (i < r->a->flags && strcmp(r->a->flag[i].name, flag->name) != 0) i++;
+    if (i == r->a->flags) r->a->flags++;
+    r->a->flag[i] = (struct tr_given){flag->name, flag->value ? value : NULL};
+    return TR_OK;
+}
+
+static const tr_flag *find_flag(const struct reader *r, const char *name)
+{
+    const tr_flag *flag;
+    const tr_model_class *class;
+    for (size_t i = 0; (flag = tr_argument_flag(r->syntax, i, &class)); i++)
+        if (strcmp(flag->name, name) == 0) return flag;
+    flag = r->syntax->more_flags ? r->syntax->more_flags(r->a, r->options) : NULL;
+    for (; flag && flag->name; flag++)
+        if ((flag->commands & r->syntax->asked) && strcmp(flag->name, name) == 0) return flag;
+    return NULL;
+}
+
+/* Reads the option in word[0], with or without dashes, and its value; *used: the number of words, 0 if it is no option. */
+static int read_known(const struct reader *r, char **word, int left, int *used)
+{
+    const struct tr_argument *option;
+    size_t length = strcspn(word[0], "=");
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)tr_min_size(length, sizeof name - 1), word[0]);
+    const char *value = word[0][length] ? word[0] + length + 1 : NULL;
+    bool dash = word[0][0] == '-';
+    *used = 0;
+    for (size_t i = 0; (option = tr_argument_at(r->syntax, r->variant, i)); i++)
+        if (strcmp(option->name, name) == 0) break;
+    const tr_flag *flag = option || !dash || !r->syntax->asked ? NULL : find_flag(r, name);
+    if ((!option && !flag) || (!dash && !value)) return TR_OK;
+    bool takes = option ? option->kind != TR_ARG_FLAG : flag->value != NULL;
+    if (value && !takes) return fail(r->syntax, "%s has no value", name);
+    *used = takes && !value && left > 1 ? 2 : 1;
+    if (takes && !value && left > 1) value = word[1];
+    if (flag) return read_flag(r, flag, value);
+    return read_option(r, option, takes ? value : "");
+}
+
+static int read_variant(struct reader *r, const char *word)
+{
+    enum { MOST = 16 };
+    const char *names[MOST];
+    size_t n = 0;
+    for (const struct tr_variant *v = r->syntax->variants; v->name && n < MOST; v++) {
+        names[n++] = v->name;
+        if (strcmp(v->name, word) == 0) r->variant = v;
+    }
+    if (!r->variant) return fail_unknown(r->syntax, "kind", word, tr_job_suggest(word, names, n));
+    r->a->variant = (size_t)(r->variant - r->syntax->variants);
+    return TR_OK;
+}
+
+/* Whether the word is a setting of a section of which the command takes keys. */
+static int read_setting(const struct reader *r, char *word, bool *is_setting)
+{
+    const struct tr_syntax *s = r->syntax;
+    struct tr_job_name key = {""};
+    *is_setting = false;
+    if (!s->keys || !tr_job_is_setting(word)) return TR_OK;
+    snprintf(key.text, sizeof key.text, "%.*s", (int)strcspn(word, "="), word);
+    size_t n = 0;
+    for (; s->keys[n]; n++) {
+        size_t section = strcspn(s->keys[n], ".");
+        section += s->keys[n][section] == '.';
+        *is_setting = *is_setting || strncmp(word, s->keys[n], section) == 0;
+    }
+    if (!*is_setting) return TR_OK;
+    r->a->setting[r->a->settings++] = word;
+    if (tr_argument_takes_key(s, key.text)) return TR_OK;
+    return fail_unknown(s, "key", key.text, tr_job_suggest(key.text, s->keys, n));
+}
+
+static int read_word(struct reader *r, char *word)
+{
+    bool is_setting;
+    TR_TRY(read_setting(r, word, &is_setting));
+    if (is_setting) return TR_OK;
+    if (r->syntax->variants && !r->variant) return read_variant(r, word);
+    if (r->syntax->variants) return fail_option(r->syntax, r->variant, word, NULL);
+    if (r->syntax->job && (r->a->words > 0 || r->a->settings > 0)) r->a->setting[r->a->settings++] = word;
+    else r->a->word[r->a->words++] = word;
+    return TR_OK;
+}
+
+int tr_arguments_read(const struct tr_syntax *s, int argc, char **argv, void *options, struct tr_arguments *a)
+{
+    struct reader r = {.syntax = s, .options = options, .a = a};
+    bool only_words = false;
+    a->rest = NULL;
+    if (!a->word) {
+        TR_TRY(TR_NEW(&a->word, (size_t)argc + 1));
+        TR_TRY(TR_NEW(&a->setting, (size_t)argc + 1));
+        TR_TRY(TR_NEW(&a->flag, (size_t)argc + 1));
+    }
+    for (int i = 0, used = 0; i < argc; i += tr_max_int(used, 1), used = 0) {
+        char *word = argv[i];
+        if (!only_words && strcmp(word, "--") == 0) {
+            if (s->divides) a->rest = argv + i + 1;
+            if (s->divides) break;
+            only_words = true;
+            continue;
+        }
+        if (!only_words) TR_TRY(read_known(&r, argv + i, argc - i, &used));
+        if (used > 0) continue;
+        if (!only_words && word[0] == '-' && word[1])
+            return fail_option(s, r.variant, word, i + 1 < argc ? argv[i + 1] : NULL);
+        TR_TRY(read_word(&r, word));
+    }
+    if (a->rest && a->words == 0 && a->settings == 0) return TR_OK; /* the next call continues */
+    for (size_t i = 0; i < a->mades; i++) a->setting[a->settings++] = a->made[i];
+    if (s->variants && !r.variant)
+        return fail(s, "expected %s: see trireme help %s", s->expected, s->command);
+    if (a->words < s->least || (s->most > 0 && a->words > s->most))
+        return fail(s, "%s%s%sexpected %s: see trireme help %s", a->words > s->least ? "unexpected " : "",
+                    a->words > s->least ? tr_shown(a->word[s->most]).text : "",
+                    a->words > s->least ? ": " : "", s->expected, s->command);
+    return TR_OK;
+}
+
+int tr_arguments_join(const struct tr_arguments *a, char **argv)
+{
+    int argc = 1;
+    for (size_t i = 0; i < a->words; i++) argv[argc++] = a->word[i];
+    for (int i = 0; i < a->settings; i++) argv[argc++] = a->setting[i];
+    argv[argc] = NULL;
+    return argc;
+}
+
+void tr_arguments_free(struct tr_arguments *a)
+{
+    for (size_t i = 0; i < a->mades; i++) free(a->made[i]);
+    free(a->made);
+    free(a->word);
+    free(a->setting);
+    free(a->flag);
+}
