@@ -1,5 +1,5 @@
-/* The only file that calls what MPI offers in no nonblocking form. Before each such call its ranks wait for one another in the
- * loop that names what they wait for, so that a rank that does not come is found, and nobody is inside for long. */
+/* The only file that calls blocking MPI functions. Before each such call its ranks meet in a waiting loop that prints a message, so
+ * that a missing rank is reported and the call itself is short. */
 #include "ranks/ranks.h"
 
 #include "base/fault.h"
@@ -24,8 +24,7 @@ void tr_meet(tr_context *tr, MPI_Comm comm, const char *what)
     tr_wait_alone(tr, &request, what);
 }
 
-/* Around each such call. All ranks have met, so that one that does not come out is waited for by the others or waits itself: in
- * there it cannot say so. */
+/* Called before and after each blocking call. During the call a rank cannot report its wait, therefore the lifeline does. */
 static void enter(const tr_context *tr)
 {
     tr_lifeline_enter(tr->lifeline, tr_patience(tr));
@@ -62,7 +61,7 @@ void tr_comm_split_hosts(tr_context *tr, const char *what, MPI_Comm *host)
     leave(tr);
 }
 
-/* There is no communicator yet that has these ranks alone: all tell the first that they are here, and it tells them. */
+/* Barrier of the ranks of a team, which has no communicator yet: all ranks send a message to the first, which answers. */
 static void meet_team(tr_context *of, const int *rank, int n, const char *what)
 {
     MPI_Request request;
@@ -90,7 +89,7 @@ void tr_comm_of_team(tr_context *of, const int *rank, int n, int number, const c
 
 /* ---- windows ---- */
 
-/* Errors of calls on the communicator are returned from now on; gives back what was done with them before. */
+/* Sets the error handler of the communicator to MPI_ERRORS_RETURN. Returns the previous handler. */
 static MPI_Errhandler return_errors(MPI_Comm comm)
 {
     MPI_Errhandler before;
@@ -127,11 +126,12 @@ int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const c
 
 bool tr_window_share(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *window)
 {
-    if (TR_FAULT("window") != TR_FAULT_NONE) return false; /* as this rank alone, which happens to Open MPI */
+    if (TR_FAULT("window") != TR_FAULT_NONE)
+        return false; /* fails on this rank only, as can happen with Open MPI */
     MPI_Info info;
     void *own;
     MPI_Info_create(&info);
-    MPI_Info_set(info, "alloc_shared_noncontig", "true"); /* each part on pages of its own, near its rank */
+    MPI_Info_set(info, "alloc_shared_noncontig", "true"); /* each part on its own pages, local to its rank */
     MPI_Errhandler before = return_errors(comm);
     enter(tr);
     int failed = MPI_Win_allocate_shared((MPI_Aint)bytes, 1, info, comm, &own, window);

@@ -73,10 +73,11 @@ static MPI_Op operation_of(enum tr_operation operation)
     return operations[operation];
 }
 
-/* From so many bytes on. Open MPI's own nonblocking call sends all of them up a tree and down again, one way at a time. */
+/* Size in bytes above which sum_long() is used. MPI_Iallreduce of Open MPI sends all data up and down a tree, one direction at a
+ * time. */
 enum { LONG = 1 << 16 };
 
-/* Each member sums a part and tells it. */
+/* Each member sums one part and sends it to the others. */
 static int sum_long(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void *values, size_t n)
 {
     size_t members = (size_t)tr_set_size(tr, set), me = (size_t)tr_set_rank(tr, set), size = size_of(dtype),
@@ -107,7 +108,7 @@ int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *bef
 {
     TR_TRY(check(tr, set, 0));
     MPI_Request request;
-    *before = 0; /* MPI leaves the first rank's alone */
+    *before = 0; /* MPI_Exscan does not set it on the first rank */
     MPI_Iexscan(&value, before, 1, MPI_UINT64_T, MPI_SUM, comm_of(tr, set), &request);
     return tr_wait_request(tr, &request, waiting_for(set));
 }
@@ -120,7 +121,7 @@ int tr_broadcast(tr_context *tr, enum tr_set set, int root, void *data, size_t b
     return tr_wait_request(tr, &request, waiting_for(set));
 }
 
-/* Messages under way: MPI's counts allow of 2 GiB - 1 each, and pieces of 64 MiB keep its buffers small. */
+/* Pending messages. Counts of MPI are limited to 2 GiB - 1, and pieces of 64 MiB keep its buffers small. */
 struct messages {
     MPI_Request *request;
     size_t n, capacity;
@@ -160,31 +161,31 @@ int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t 
     TR_TRY(check(tr, set, 0));
     MPI_Comm comm = comm_of(tr, set);
     int members = tr_set_size(tr, set), me = tr_set_rank(tr, set), status = TR_OK;
-    char *in = received, *out = (char *)(uintptr_t)sent; /* MPI's sends only read it */
+    char *in = received, *out = (char *)(uintptr_t)sent; /* only read, by MPI_Isend */
     struct messages messages = {0};
     if (to_each[me] > 0) memcpy(in + sum_of(from_each, me), out + sum_of(to_each, me), to_each[me]);
     for (int turn = 1; turn < members && status == TR_OK; turn++) {
         int m = (me + members - turn) % members;
         status = start(&messages, in + sum_of(from_each, m), from_each[m], m, false, comm);
     }
-    for (int turn = 1; turn < members && status == TR_OK; turn++) { /* not all to the same at once */
+    for (int turn = 1; turn < members && status == TR_OK; turn++) { /* in different order on each rank */
         int m = (me + turn) % members;
         status = start(&messages, out + sum_of(to_each, m), to_each[m], m, true, comm);
     }
     return finish(tr, set, &messages, status);
 }
 
-/* ---- in rounds, by halves ---- */
+/* ---- sums by recursive halving ---- */
 
-/* A set is halved until its members are alone. In each half they are numbered from 0; a member has to do with those of the
- * other half that have its own number there, modulo the size of the smaller half. */
+/* A set is halved recursively until each part has one member. Members of a half are numbered from 0; a member exchanges data with
+ * the members of the other half that have the same number modulo the size of the smaller half. */
 struct halves {
-    int own, members, other, others; /* where a half begins, and how many it has */
+    int own, members, other, others; /* first member and size of the own and of the other half */
 };
 
 enum { MOST_HALVINGS = 32 };
 
-/* From the whole set down to the member itself: how often. */
+/* Lists the halves from the whole set down to the member. Returns their number. */
 static int find_halves(const tr_context *tr, enum tr_set set, struct halves *h)
 {
     int first = 0, end = tr_set_size(tr, set), me = tr_set_rank(tr, set), n = 0;
@@ -199,8 +200,8 @@ static int find_halves(const tr_context *tr, enum tr_set set, struct halves *h)
     return n;
 }
 
-/* Sends what is the other half's to one of them, and adds up what comes for the own one: at[i] is where the numbers of member i
- * begin. */
+/* Sends the numbers of the other half to one of its members, and adds the received numbers of the own half. at[i]: start of the
+ * numbers of member i. */
 static int add_up(tr_context *tr, enum tr_set set, const struct halves *h, MPI_Datatype type, char *values,
                   const size_t *at, char **spare, size_t *room)
 {
@@ -242,7 +243,7 @@ int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void
     return status;
 }
 
-/* Tells the other half what all members of this one have, and hears the same from it. */
+/* Exchanges the results of the own half with the other half. */
 static int tell(tr_context *tr, enum tr_set set, const struct halves *h, char *all, const size_t *at)
 {
     MPI_Comm comm = comm_of(tr, set);
@@ -297,13 +298,14 @@ int tr_barrier_of(tr_context *tr, enum tr_set set)
 }
 
 struct tr_set_memory {
-    struct tr_shm shm; /* all is the first member's part: a counter, and the memory */
+    struct tr_shm
+        shm; /* the part of the first member contains a counter and the memory; other parts are empty */
     tr_context *tr;
     enum tr_set set;
-    uint64_t met; /* what the counter says once all have come */
+    uint64_t met; /* value of the counter when all members have arrived */
 };
 
-/* The counter has a line of the cache to itself. */
+/* The counter has its own cache line. */
 enum { COUNTER_BYTES = 64 };
 
 int tr_set_memory_open(tr_context *tr, enum tr_set set, size_t bytes, tr_set_memory **memory)

@@ -9,7 +9,7 @@
 
 static const char *kind_name[] = {"auto", "dedicated", "colocated", "alone"};
 
-/* One server beside the scheduler, all others work: scheduling leaves a rank much time. */
+/* Returns whether rank 0 is scheduler and server: one server is requested and one rank is missing. Scheduling needs little time. */
 static bool first_rank_serves(const struct tr_layout_options *options, int ranks, const struct tr_layout *l)
 {
     return l->kind == TR_ROLES_DEDICATED && l->servers == 1 && options->groups > 0 &&
@@ -23,7 +23,7 @@ static int count_nodes(int ranks, const int *node_of)
     return nodes;
 }
 
-/* Ranks of every node if all have as many, else 0. */
+/* Returns the number of ranks per node if it is the same on all nodes, else 0. */
 static int even_node_size(int ranks, const int *node_of)
 {
     int nodes = count_nodes(ranks, node_of), most = 0, *count = NULL;
@@ -33,14 +33,15 @@ static int even_node_size(int ranks, const int *node_of)
     return nodes * most == ranks ? most : 0;
 }
 
-/* Workers of a group where the job says nothing of layouts; 0: it says something, or each is for itself.
+/* Returns the default group size; 0: the job configures the layout, or groups have one worker.
  *
- * All together or by nodes, as counted on nodes of 4 ranks, between which so much went in a pass. MovieLens 100K, rank 32:
- * together 0.8 MB on 8 ranks, 1.8 on 16; by nodes 7.4 and 22.5, and after 12 passes a loss that is higher by 1.5 %. 20
- * newsgroups, 50 topics: together 4.8 and 9.6 MB, by nodes 1.5 and 4.2; after 150 passes a log p that differs by less than
- * that of two seeds, and a perplexity of new documents that is lower by 0.5 %; but all of a model is on every node. Together
- * means 2 P messages of some 3 µs, 0.4 ms on 64 ranks: as much as these compute in a pass that takes one of them 25 ms, steps
- * on a million ratings of rank 32; on 128 it would be four times as many. */
+ * Measurements of one group against groups per node, on nodes with 4 ranks, traffic between nodes per pass:
+ *   MovieLens 100K, rank 32: one group 0.8 MB on 8 ranks, 1.8 MB on 16; per node 7.4 and 22.5 MB, and after 12 passes a loss
+ *   that is higher by 1.5 %.
+ *   20 newsgroups, 50 topics: one group 4.8 and 9.6 MB; per node 1.5 and 4.2 MB. After 150 passes log p differs by less than
+ *   between two seeds, and the perplexity of new documents is lower by 0.5 %; but every node stores the whole model.
+ * One group of P ranks needs 2 P messages of about 3 us: 0.4 ms on 64 ranks, equal to the computing time of a pass over a
+ * million ratings with rank 32, which takes one rank 25 ms. On 128 ranks messages would take four times as long as computing. */
 static int usual_group_size(const struct tr_layout_options *options, int ranks, const int *node_of)
 {
     enum { MOST_TOGETHER = 64 };
@@ -55,7 +56,7 @@ static int usual_group_size(const struct tr_layout_options *options, int ranks, 
     return of_node;
 }
 
-/* How many work in a group: those who can work are divided among the groups that the job wants. */
+/* Returns the group size: the possible workers are divided among the requested groups. */
 static int choose_group_size(const struct tr_layout_options *options, int can_work)
 {
     if (options->group_size > 0) return options->group_size;
@@ -66,7 +67,7 @@ static void choose_dedicated(const struct tr_layout_options *options, int ranks,
 {
     int left = ranks - 1, usual = options->servers > 0 ? options->servers : (left + 3) / 4;
     l->group_size = choose_group_size(options, left - usual);
-    int64_t workers = (int64_t)options->groups * l->group_size; /* 0 when the groups are left open */
+    int64_t workers = (int64_t)options->groups * l->group_size; /* 0 if the number of groups is not given */
     l->servers = options->servers > 0            ? options->servers
                  : workers > 0 && left > workers ? left - (int)workers
                  : workers > 0                   ? 1
@@ -103,7 +104,7 @@ static int too_few(const struct tr_layout_options *options, int ranks, const str
                    (long long)needed, ranks, advice);
 }
 
-/* Decides kind and numbers; what the job leaves open comes from the number of ranks. */
+/* Sets kind and numbers; numbers that the job does not give follow from the number of ranks. */
 static int choose_numbers(const struct tr_layout_options *options, int ranks, struct tr_layout *l)
 {
     l->kind = options->kind;
@@ -130,7 +131,7 @@ static int choose_numbers(const struct tr_layout_options *options, int ranks, st
     return needed > ranks ? too_few(options, ranks, l, needed) : TR_OK;
 }
 
-/* Makes a rank a server. */
+/* Assigns the server role to a rank. */
 static void serve(struct tr_layout *l, int rank, int server)
 {
     l->place[rank].roles |= TR_SERVER;
@@ -138,7 +139,7 @@ static void serve(struct tr_layout *l, int rank, int server)
     l->server_rank[server] = rank;
 }
 
-/* Takes the servers from the nodes in turn, so that each node's network carries its share of the traffic. */
+/* Distributes the servers over the nodes in turn, so that the traffic is distributed over their networks. */
 static void place_servers(struct tr_layout *l, const int *node_of, int first)
 {
     for (int server = 0, turn = 0; server < l->servers; turn++) {
@@ -153,7 +154,7 @@ static void place_servers(struct tr_layout *l, const int *node_of, int first)
     }
 }
 
-/* Fills a group from the ranks that are free for work: from one node if some node has enough, else across. */
+/* Fills the groups with free ranks: of one node if a node has enough of them, else of several nodes. */
 static int place_groups(struct tr_layout *l, const int *node_of, bool take_servers, int first)
 {
     int *left;

@@ -1,4 +1,4 @@
-/* Who does what: a pure function from what the job file asks for and the nodes of the ranks to roles. */
+/* Assignment of roles to ranks, a pure function of the options of the job and the nodes of the ranks. */
 #ifndef TR_RANKS_LAYOUT_H
 #define TR_RANKS_LAYOUT_H
 
@@ -7,10 +7,10 @@
 
 enum tr_layout_kind { TR_ROLES_AUTO, TR_ROLES_DEDICATED, TR_ROLES_COLOCATED, TR_ROLES_ALONE };
 
-/* Who are a group where the job leaves that open and ranks are colocated: each worker for itself; those of a node; those of a
- * node if there are several nodes; all; those of a node if all nodes have several ranks, else all. Where all are more than 64
- * it is those of a node, as a round is then hardly longer than a message takes. Nodes do not make groups if some have more
- * ranks than others. */
+/* Default groups of colocated ranks: single workers; the workers of a node; the workers of a node if there are several nodes; all
+ * workers; the workers of a node if all nodes have several ranks, otherwise all workers. Groups of all workers need at most 64
+ * ranks (a step of a rotation would be shorter than a message); with more ranks, nodes are used. Groups of nodes require the
+ * same number of ranks on all nodes. */
 enum tr_grouping {
     TR_GROUP_OF_ONE,
     TR_GROUP_OF_NODE,
@@ -19,7 +19,7 @@ enum tr_grouping {
     TR_GROUP_OF_NODE_OR_ALL
 };
 
-/* What the job file asks for; 0 leaves a number to be chosen. */
+/* Options of the job; 0: choose the number. */
 struct tr_layout_options {
     enum tr_layout_kind kind;
     int servers, groups, group_size;
@@ -27,10 +27,10 @@ struct tr_layout_options {
 };
 
 struct tr_place {
-    unsigned roles; /* set of enum tr_role; 0: a rank that is not used */
-    int server;     /* which server it is, or -1 */
-    int group;      /* which group it works in, or -1 */
-    int member;     /* its number inside the group; 0 is the leader */
+    unsigned roles; /* set of enum tr_role; 0: the rank is not used */
+    int server;     /* number of the server, or -1 */
+    int group;      /* group of the worker, or -1 */
+    int member;     /* number within the group; 0 is the leader */
 };
 
 struct tr_layout {
@@ -42,21 +42,25 @@ struct tr_layout {
     int *worker_rank;       /* by group * group_size + member */
 };
 
-/* Fills the layout for ranks that lie on nodes node_of[0..ranks-1] (numbered 0..nodes-1).
- *   alone      one rank is everything
- *   colocated  all ranks are servers and work: groups × group_size of them, default groups of one
- *              (of as many as there are, where the number of groups is given)
- *   dedicated  rank 0 schedules, `servers` ranks serve (default a quarter), the rest works; if one server and so many
- *              workers are asked for that there is a rank too few, rank 0 serves as well
- * Without options a job is colocated: on the machines measured it wins as long as servers have little to
- * compute; a number of servers that leaves room for the groups makes it dedicated. Servers are spread over
- * the nodes, a group lies within one node where it fits. Fails with TR_ERR_CONFIG where that takes more
- * ranks than there are. Free with tr_layout_free(). */
+/* Computes a layout.
+ *   alone      one rank has all roles
+ *   colocated  all ranks are servers, groups × group_size of them are workers; default: groups of one worker (if the number of
+ *              groups is given: the largest possible groups)
+ *   dedicated  rank 0 is the scheduler, `servers` ranks (default: a quarter) are servers, the rest are workers; rank 0 is also
+ *              the server if one server is requested and one rank is missing
+ * The default is colocated, which was faster in measurements as long as servers compute little; dedicated if a number of servers
+ * is given and enough ranks remain for the groups. Servers are distributed over the nodes; a group lies within one node if
+ * possible.
+ *
+ * @param [in]  node_of  `ranks` numbers of nodes, from 0
+ * @param [out] layout   free it with tr_layout_free()
+ * @return TR_OK, or TR_ERR_CONFIG if there are too few ranks
+ */
 int tr_layout_choose(const struct tr_layout_options *wish, int ranks, const int *node_of,
                      struct tr_layout *layout);
 void tr_layout_free(struct tr_layout *layout);
 
-/* Whether every rank has the same place in both. */
+/* Returns whether every rank has the same place in both. */
 bool tr_layout_equal(const struct tr_layout *a, const struct tr_layout *b);
 
 static inline int tr_layout_workers(const struct tr_layout *layout)
@@ -64,7 +68,7 @@ static inline int tr_layout_workers(const struct tr_layout *layout)
     return layout->groups * layout->group_size;
 }
 
-/* "colocated: 4 ranks on 1 node: 4 servers, 4 groups of 1" */
+/* Describes the layout: "colocated: 4 ranks on 1 node: 4 servers, 4 groups of 1" */
 void tr_layout_describe(const struct tr_layout *layout, char *text, size_t size);
 
 #endif

@@ -22,32 +22,32 @@
 
 struct tr_lifeline {
     pthread_t thread;
-    int wake;    /* an eventfd: something is to be said */
-    char *where; /* the variable, taken apart: addresses … */
-    char *port;  /* … and these point into it */
+    int wake;    /* eventfd that wakes the thread to send */
+    char *where; /* copy of the variable, split: the addresses */
+    char *port;  /* port and token point into it */
     char *token;
     _Atomic int phase;
     _Atomic int64_t stage, clock, kept_stage, kept_clock;
     _Atomic int ended, status;
     _Atomic int working;                 /* threads */
-    _Atomic double waits, waits_said_at; /* seconds; as tr_now() */
-    _Atomic double inside;   /* since when it is in a call of MPI that blocks, as tr_now(); 0: it is not */
-    _Atomic double patience; /* seconds that it may be */
+    _Atomic double waits, waits_said_at; /* seconds of the wait; time of the last report (tr_now()) */
+    _Atomic double inside;               /* start of the current blocking MPI call (tr_now()); 0: none */
+    _Atomic double patience;             /* seconds that this call may take */
 
-    /* clocks of this stage that were told at once: the first shows that all is back, and the next that it moves */
+    /* clocks of this stage that were sent immediately: the first two, which show that the rank is back and progresses */
     int said;
 
-    /* of the thread */
+    /* used by the thread only */
     int socket;
     int period, limit; /* milliseconds */
-    unsigned held;     /* signals that came before anybody would handle them, as bits */
+    unsigned held;     /* signals not yet delivered, as bits */
     char line[TR_LIFELINE_LINE];
     size_t filled;
 };
 
 /* ---- to the supervisor ---- */
 
-/* A supervisor that does not listen for a while loses a line, and no rank waits for it. */
+/* Sends without blocking. If the supervisor does not read for a while, the line is lost. */
 __attribute__((format(printf, 2, 3))) static void tell(const struct tr_lifeline *l, const char *format, ...)
 {
     char text[TR_LIFELINE_LINE];
@@ -69,8 +69,9 @@ static void tell_hello(const struct tr_lifeline *l)
          (unsigned long long)tr_start_ticks(), host);
 }
 
-/* Nobody says that a wait has ended: what was not said again for a while is over. Until the supervisor has heard of that
- * others may have begun to wait for this very rank: so only longer waits count. */
+/* Returns the seconds of the current wait. The end of a wait is not reported: it is over if it was not reported again for a while.
+ * Short waits do not count, because other ranks may start to wait for this rank before the supervisor knows that its wait has
+ * ended. */
 static long waits(const struct tr_lifeline *l)
 {
     const double fresh = 3, told = 2e-3 * l->period;
@@ -91,8 +92,8 @@ static void tell_beat(const struct tr_lifeline *l)
 
 /* ---- from the supervisor ---- */
 
-/* Sends this process the signals that are held, but not SIGUSR1 and SIGUSR2 as long as it does not handle them: nobody is
- * to die of them. That one is ignored may come from whoever started us, as job scripts do so that it kills nobody. */
+/* Delivers held signals to this process. SIGUSR1 and SIGUSR2 wait until the process handles them, since they would kill it. They
+ * also wait if they are ignored: the process may have inherited this from a job script. */
 static void deliver_signals(struct tr_lifeline *l)
 {
     for (int number = 1; l->held && number < 32; number++) {
@@ -101,11 +102,11 @@ static void deliver_signals(struct tr_lifeline *l)
                        action.sa_handler != SIG_IGN;
         if (!(l->held & 1u << number) || (!handled && (number == SIGUSR1 || number == SIGUSR2))) continue;
         l->held &= ~(1u << number);
-        kill(getpid(), number); /* to the process: in this thread it is blocked */
+        kill(getpid(), number); /* to the process, because this thread blocks signals */
     }
 }
 
-/* Nothing is put away, as everything that counts is on disk or void without the others. */
+/* Exits without cleaning up: all results are on disk, or invalid without the other ranks. */
 static void die(const struct tr_lifeline *l)
 {
     tell_beat(l);
@@ -121,7 +122,7 @@ static void obey(struct tr_lifeline *l, const char *line)
     deliver_signals(l);
 }
 
-/* Takes what has come; false: the line is broken. Of an unfinished line the beginning stays. */
+/* Receives and executes commands. Returns false if the connection is closed. An incomplete line remains in the buffer. */
 static bool listen_to(struct tr_lifeline *l)
 {
     ssize_t n = recv(l->socket, l->line + l->filled, sizeof l->line - 1 - l->filled, MSG_DONTWAIT);
@@ -140,9 +141,9 @@ static bool listen_to(struct tr_lifeline *l)
     return l->filled < sizeof l->line - 1;
 }
 
-/* ---- getting through ---- */
+/* ---- connecting ---- */
 
-/* Waits for the socket, or to be woken: revents of the socket. */
+/* Waits for events of the socket or for a wake-up. Returns the events of the socket. */
 static short wait_for(const struct tr_lifeline *l, short events, int milliseconds)
 {
     struct pollfd fds[2] = {{.fd = l->socket, .events = events}, {.fd = l->wake, .events = POLLIN}};
@@ -162,7 +163,7 @@ static bool connects(const struct tr_lifeline *l, const struct addrinfo *to)
     return getsockopt(l->socket, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
 }
 
-/* Whether the supervisor answers: somebody else's port of that number may be what an address leads to here. */
+/* Returns whether the supervisor answers. On another host the same address and port may belong to another program. */
 static bool is_welcome(struct tr_lifeline *l)
 {
     enum { PATIENCE = 5 };
@@ -183,7 +184,7 @@ static bool try_address(struct tr_lifeline *l, const char *address)
     freeaddrinfo(to);
     if (through) {
         int yes = 1;
-        unsigned patience = 3 * (unsigned)l->limit; /* for a host that has gone without a word */
+        unsigned patience = 3 * (unsigned)l->limit; /* detects a host that has disappeared */
         setsockopt(l->socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
         setsockopt(l->socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
         return true;
@@ -193,7 +194,7 @@ static bool try_address(struct tr_lifeline *l, const char *address)
     return false;
 }
 
-/* Tries all addresses in turn, again and again. */
+/* Connects: tries all addresses in turn, repeatedly. */
 static bool get_through(struct tr_lifeline *l)
 {
     enum { TRIES = 60 };
@@ -224,9 +225,9 @@ static void *live(void *who)
     return NULL;
 }
 
-/* ---- for the rank ---- */
+/* ---- interface ---- */
 
-/* ADDRESSES:PORT:TOKEN, read from its end, since addresses may have colons. */
+/* Splits ADDRESSES:PORT:TOKEN from its end, since addresses may contain colons. */
 static bool take_apart(struct tr_lifeline *l)
 {
     char *token = strrchr(l->where, ':');
@@ -245,7 +246,7 @@ static void free_line(struct tr_lifeline *l)
     free(l);
 }
 
-/* Signals are for the rank's own thread. */
+/* Starts the thread with all signals blocked: the main thread receives them. */
 static int start_thread(struct tr_lifeline *l)
 {
     enum { STACK = 256 << 10 };
@@ -357,6 +358,6 @@ void tr_lifeline_through(struct tr_lifeline *l)
 void tr_lifeline_work(struct tr_lifeline *l, bool works)
 {
     if (!l) return;
-    if (!works) atomic_store(&l->waits_said_at, 0); /* that may be what was waited for */
+    if (!works) atomic_store(&l->waits_said_at, 0); /* the wait may have been for this work */
     atomic_fetch_add(&l->working, works ? 1 : -1);
 }

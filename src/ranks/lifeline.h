@@ -1,21 +1,21 @@
-/* A rank's line to the supervisor of its job (trireme run): a thread of its own says now and then that the rank is alive
- * and where it stands, whatever the rank computes or waits for, and does at once what the supervisor wants. It never uses
- * MPI. A rank that was not started by a supervisor has none: its lifeline is NULL, which all of these take.
+/* Connection of a rank to the supervisor of its job (trireme run). A separate thread sends heartbeats with the progress of the
+ * rank, while the rank computes or waits, and executes commands of the supervisor immediately. The thread does not use MPI.
+ * Without a supervisor the lifeline is NULL, which all functions accept.
  *
- * Words travel as lines of text over TCP:
+ * The protocol consists of lines of text over TCP:
  *
- *   rank        hello VERSION TOKEN RANK SIZE PID START HOST    first of all; START as /proc says it, so that no other
- *                                                               process is taken for this one
+ *   rank        hello VERSION TOKEN RANK SIZE PID START HOST    first line; START: start time in /proc, which together with
+ *                                                               PID identifies the process
  *               beat PHASE STAGE CLOCK KEPT-STAGE KEPT-CLOCK WAITS      every period, and when the phase changes;
- *                                                               WAITS: seconds for which it has waited in vain, 0 as long
- *                                                               as it is patient, and in the first seconds
- *               bye STATUS                                      before the rank ends by itself
+ *                                                               WAITS: seconds of the current wait, 0 before
+ *                                                               ranks.patience and in the first seconds
+ *               bye STATUS                                      before a regular exit
  *   supervisor  welcome PERIOD LIMIT                            both in milliseconds
- *               signal NUMBER                                   for this process
- *               die                                             now: something else has failed
+ *               signal NUMBER                                   deliver this signal to the process
+ *               die                                             exit immediately: another process has failed
  *
- * A line that breaks without a bye is a death, of whichever side. Where the supervisor is: TRIREME_SUPERVISOR in the
- * environment, ADDRESS[,ADDRESS …]:PORT:TOKEN, where the token tells ranks of this start of the job from others.
+ * A connection that closes without bye means that the other side has died. The environment variable TRIREME_SUPERVISOR has the
+ * form ADDRESS[,ADDRESS…]:PORT:TOKEN; the token identifies one start of the job.
  */
 #ifndef TR_LIFELINE_H
 #define TR_LIFELINE_H
@@ -25,27 +25,27 @@
 
 #define TR_LIFELINE_VARIABLE "TRIREME_SUPERVISOR"
 
-/* How often this job was started before, by a supervisor: 0, 1, … */
+/* Number of earlier starts of this job by the supervisor: 0, 1, … */
 #define TR_ATTEMPT_VARIABLE "TRIREME_ATTEMPT"
 
 enum { TR_LIFELINE_VERSION = 2, TR_LIFELINE_LINE = 512 };
 
-/* So many times its limit, by default 50 s, the supervisor waits for the first rank, and ranks for one another in MPI_Init. */
+/* Multiple of the limit (by default 50 s) for which the supervisor waits for the first rank, and ranks wait in MPI_Init. */
 enum { TR_LIFELINE_STARTS = 5 };
 
 enum tr_life_phase { TR_LIFE_STARTING, TR_LIFE_LOADING, TR_LIFE_TRAINING };
 
-/* Where a rank stands. */
+/* Progress of a rank. */
 struct tr_life_state {
     int phase;
-    int64_t stage;                  /* stages and tasks begun, from 1 on; 0 before */
-    int64_t clock;                  /* of it; -1: none yet, or a rank that does not work */
-    int64_t kept_stage, kept_clock; /* of the newest checkpoint, as far as this rank knows; clock -1: none */
+    int64_t stage;                  /* number of stages and tasks that have started */
+    int64_t clock;                  /* of the stage; -1: none yet, or the rank is not a worker */
+    int64_t kept_stage, kept_clock; /* of the newest checkpoint that this rank knows; clock -1: none */
 };
 
 #define TR_LIFE_NOWHERE ((struct tr_life_state){.clock = -1, .kept_clock = -1})
 
-/* Whether a stands farther on than b, and whether its checkpoint does. */
+/* Return whether a is more advanced than b, and whether its checkpoint is. */
 static inline bool tr_life_is_beyond(const struct tr_life_state *a, const struct tr_life_state *b)
 {
     if (a->stage != b->stage) return a->stage > b->stage;
@@ -57,7 +57,7 @@ static inline bool tr_life_is_kept_beyond(const struct tr_life_state *a, const s
     return a->kept_stage != b->kept_stage ? a->kept_stage > b->kept_stage : a->kept_clock > b->kept_clock;
 }
 
-/* Moves a forward to where b is farther on. What is kept has been reached, too, though only beats say clocks. */
+/* Sets a to the more advanced of a and b, separately for progress and checkpoint. The progress is at least the checkpoint. */
 static inline void tr_life_advance(struct tr_life_state *a, const struct tr_life_state *b)
 {
     struct tr_life_state old = *a;
@@ -70,30 +70,30 @@ static inline void tr_life_advance(struct tr_life_state *a, const struct tr_life
 
 struct tr_lifeline;
 
-/* Before MPI_Init, so that this is watched as well. Returns at once: the thread goes on trying to get through. */
+/* Starts the thread, before MPI_Init so that MPI_Init is watched. Returns immediately; the thread keeps trying to connect. */
 int tr_lifeline_start(struct tr_lifeline **line);
 
-/* Says good-bye. After MPI_Finalize. */
+/* Sends bye and stops the thread. After MPI_Finalize. */
 void tr_lifeline_stop(struct tr_lifeline **line, int status);
 
-void tr_lifeline_load(struct tr_lifeline *line);                 /* reads data now */
-void tr_lifeline_stage(struct tr_lifeline *line);                /* a stage or a task begins */
-void tr_lifeline_clock(struct tr_lifeline *line, int64_t clock); /* of this worker; costs a store */
+void tr_lifeline_load(struct tr_lifeline *line);                 /* the rank starts to read data */
+void tr_lifeline_stage(struct tr_lifeline *line);                /* a stage or a task starts */
+void tr_lifeline_clock(struct tr_lifeline *line, int64_t clock); /* clock of this worker; one memory store */
 
-/* A checkpoint of this stage is whole, or goes on. */
+/* Reports that the checkpoint of a clock of this stage is complete, or that the run resumes from it. */
 void tr_lifeline_kept(struct tr_lifeline *line, int64_t clock);
 
-/* Has been waiting for so long that patience has ended, and still is: to be said again and again. If all ranks say so they
- * wait for one another. */
+/* Reports a wait that has exceeded ranks.patience. Call it repeatedly during the wait. If all ranks report waits, they wait for
+ * each other. */
 void tr_lifeline_wait(struct tr_lifeline *line, double seconds);
 
-/* Goes into MPI_Init or MPI_Finalize, where it waits for all others and for Open MPI's daemons: for longer than that it has
- * no patience (0: TR_LIFELINE_STARTS times the supervisor's limit). tr_lifeline_through(): it is out again. */
+/* Call tr_lifeline_enter() before a blocking MPI function and tr_lifeline_through() after it. A call that takes longer than
+ * `patience` seconds is reported as a wait (0: TR_LIFELINE_STARTS times the limit of the supervisor). */
 void tr_lifeline_enter(struct tr_lifeline *line, double patience);
 void tr_lifeline_through(struct tr_lifeline *line);
 
-/* A thread of this rank is at work (or no more), whatever the rank itself waits for. The rank's own thread says both: once
- * it knows of the end its waiting begins anew. */
+/* Reports that another thread of this rank starts or ends work; meanwhile no wait is reported. Called by the main thread, whose
+ * wait restarts after the end of the work. */
 void tr_lifeline_work(struct tr_lifeline *line, bool works);
 
 #endif

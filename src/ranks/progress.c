@@ -28,8 +28,8 @@ int tr_progress(tr_context *tr, int *did)
     if (tr->polling) return TR_OK;
     tr->polling = true;
     if (tr->layout.nodes > 1) {
-        /* Over TCP, what others do to a window goes on only while its rank is inside MPI; a probe that finds a
-         * message returns at once instead. */
+        /* Over TCP, accesses of other ranks to a window progress only while its owner is inside MPI. A probe that finds a
+         * message would return without progress; this one never finds a message. */
         int here;
         MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_NONE, tr->wire, &here, MPI_STATUS_IGNORE);
     }
@@ -45,12 +45,15 @@ struct tr_waiting tr_waiting_begin(void)
     return (struct tr_waiting){.since = 0};
 }
 
-/* First spin (an answer on the node comes within a microsecond), then give the core away, then sleep, from some time on for a
- * hundredth of what has been waited: a rank that waits long costs no core, and one that waits briefly loses no time. Between
- * hosts not as long: see tr_progress(). Whether it slept for a millisecond or more. */
+/* Pauses in a waiting loop: spins first (an answer within the node takes a microsecond), then yields the core, then sleeps, finally
+ * for a hundredth of the time waited so far. A long wait needs no core, a short wait loses no time. Sleeps are shorter between
+ * hosts, see tr_progress(). Returns whether it slept for a millisecond or more. */
 static bool pause_a_little(const tr_context *tr, unsigned idle)
 {
-    enum { SHORT = 50, LONGER = 128 }; /* naps up to a millisecond; naps after which they take one more */
+    enum {
+        SHORT = 50,
+        LONGER = 128
+    }; /* number of sleeps up to 1 ms; number of sleeps after which they grow by 1 ms */
     const double longest = tr->layout.nodes > 1 ? 1e-3 : 5e-3;
     unsigned spins = tr->crowded ? 2 : 2000, yields = tr->crowded ? 20 : 200;
     if (idle < spins) return false;
@@ -64,10 +67,11 @@ static bool pause_a_little(const tr_context *tr, unsigned idle)
     return slept >= SHORT;
 }
 
-/* A transfer may take longer than anybody is patient: at that rate a rank waits for no one else. */
+/* Returns whether a transfer over TCP is in progress, which may take longer than ranks.patience. */
 static bool bytes_move(struct tr_waiting *waiting, double now)
 {
-    const double often = 1, rate = 64 << 10; /* seconds; bytes a second: words of the lifeline are far less */
+    const double often = 1,
+                 rate = 64 << 10; /* seconds; bytes per second, far above the traffic of the lifeline */
     if (now - waiting->looked < often) return false;
     uint64_t moved = tr_bytes_moved();
     bool enough = waiting->looked > 0 && (double)(moved - waiting->moved) >= rate * (now - waiting->looked);
@@ -81,15 +85,15 @@ double tr_patience(const tr_context *tr)
     return tr->job ? tr->job->ranks.patience : 60.0;
 }
 
-/* Others may wait in a sum for this rank, whose part of the stage has failed: nobody would ever come to agree on it. */
+/* Ends a rank that has failed in a stage while other ranks wait for it in a collective, so that they never reach tr_agree(). */
 static void end_alone(const tr_context *tr)
 {
     tr_say_error(tr, tr_error_text());
     _exit(tr->failed);
 }
 
-/* Says what is waited for, each time after twice as long: a rank that loads data for hours is no news. That all wait
- * is. */
+/* Prints the event that this rank waits for, at intervals that double (a rank may load data for hours). Reports the wait to the supervisor,
+ * which detects that all ranks wait. */
 static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, const char *what,
                           va_list arguments)
 {
@@ -98,7 +102,8 @@ static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, cons
         waiting->since = now;
         waiting->next = now + limit;
     }
-    if (tr->failed && now - waiting->since >= limit / 2) end_alone(tr); /* before it is said that all wait */
+    if (tr->failed && now - waiting->since >= limit / 2)
+        end_alone(tr); /* before the supervisor detects a hang */
     if (now - waiting->since >= limit) tr_lifeline_wait(tr->lifeline, now - waiting->since);
     if (!what || now < waiting->next) return;
     waiting->next = now + 2 * (now - waiting->since);
@@ -118,7 +123,7 @@ int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what
         return TR_OK;
     }
     bool slept = pause_a_little(tr, waiting->idle++);
-    if (!slept && waiting->idle % 256) return TR_OK; /* looking at the clock costs as much as a poll */
+    if (!slept && waiting->idle % 256) return TR_OK; /* reading the time costs as much as a poll */
     va_list arguments;
     va_start(arguments, what);
     lose_patience(tr, waiting, what, arguments);

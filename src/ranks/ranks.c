@@ -26,7 +26,7 @@ bool tr_started_by_launcher(void)
     return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK");
 }
 
-/* A cluster interconnect is seen by its device nodes; without one only TCP and shared memory are left. */
+/* Returns true if there is a device of a cluster interconnect. Otherwise Open MPI uses TCP and shared memory only. */
 static bool has_fast_network(void)
 {
     static const char *const signs[] = {"/sys/class/infiniband", "/sys/class/hfi1", "/sys/class/cxi",
@@ -42,9 +42,9 @@ static int online_cores(void)
     return n > 0 ? (int)n : 1;
 }
 
-/* Open MPI 4 names the memory of windows between nodes by host and communicator; the communicators of two teams may have
- * the same number, and a host that has ranks of both then mixes up their windows. So each rank gets a folder of its own,
- * inside one that mpirun makes and removes. */
+/* Gives each rank its own folder for the files of windows, inside the session folder of mpirun. Open MPI 4 names these files by
+ * host and communicator; communicators of two teams may have the same number, and a host with ranks of both would confuse their
+ * windows. */
 static void keep_windows_apart(void)
 {
     const char *session = getenv("OMPI_FILE_LOCATION");
@@ -55,7 +55,7 @@ static void keep_windows_apart(void)
     if (mkdir(folder, 0700) == 0) setenv("OMPI_MCA_osc_rdma_backing_directory", folder, 0);
 }
 
-/* Ranks on this host, as whoever launched them says: mpirun, or srun, which lists their numbers. 0: nobody does. */
+/* Returns the number of ranks on this host from the environment of mpirun or srun (which lists the ranks); 0: unknown. */
 static int ranks_here(void)
 {
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *listed = getenv("SLURM_GTIDS");
@@ -88,7 +88,7 @@ bool tr_is_an_echo(void)
     return rank && atoi(rank) > 0;
 }
 
-/* How late the system may end a nap of this process. Where ranks wait they nap for microseconds, and not for 50 more. */
+/* Sets the accuracy of sleeps. Waiting ranks sleep for microseconds; the default of the system adds 50 us. */
 static void set_timer_slack(double seconds)
 {
     prctl(PR_SET_TIMERSLACK, (unsigned long)(seconds * 1e9));
@@ -96,8 +96,8 @@ static void set_timer_slack(double seconds)
 
 static const double prompt = 1e-6;
 
-/* In MPI_Init and MPI_Finalize each rank naps for 100 us at a time until all have come. 64 ranks on two cores that wake so often
- * take both cores from those for whom they wait; so all ranks of a host together wake as often as one would. */
+/* In MPI_Init and MPI_Finalize each waiting rank wakes every 100 us. With 64 ranks on two cores this would take the cores from the
+ * ranks that they wait for. Therefore the interval grows with the number of ranks of the host. */
 static void nap_in_turn(void)
 {
     const double nap = 100e-6;
@@ -107,20 +107,20 @@ static void nap_in_turn(void)
 
 void tr_mpi_environment(void)
 {
-    /* Debian configures osc=^ucx,pt2pt; what remains cannot open windows over TCP (MPI_ERR_WIN). */
+    /* Debian sets osc=^ucx,pt2pt; the remaining components cannot open windows over TCP (MPI_ERR_WIN). */
     setenv("OMPI_MCA_osc", "^ucx", 0);
-    if (!has_fast_network()) setenv("OMPI_MCA_pml", "ob1", 0); /* searching for one costs 0.2 s of start-up */
-    /* One process alone needs no daemon, and no memory to share with others, whose file Open MPI 5 leaves behind. */
+    if (!has_fast_network()) setenv("OMPI_MCA_pml", "ob1", 0); /* searching for a network takes 0.2 s */
+    /* A single process needs no daemon and no shared memory, whose file Open MPI 5 does not remove. */
     if (!tr_started_by_launcher()) {
         setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
         setenv("OMPI_MCA_btl", "self", 0);
     }
-    /* By default what is longer than 64 kB is put into place when its receiver says where to, over the connection that carries
-     * what the receiver itself sends, and after that: of two that send to each other, one waits until the other is done. */
+    /* By default, messages above 64 kB use RDMA put over TCP. The reply of the receiver with the address queues behind its own
+     * messages on the same connection, so of two ranks that send to each other one waits until the other has finished. */
     setenv("OMPI_MCA_btl_tcp_flags", "send,inplace", 0);
     int here = ranks_here();
     if (here > online_cores()) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-    /* On a single host TCP is not needed, and Open MPI 5 complains where it finds no two interfaces that match. */
+    /* A single host needs no TCP, and Open MPI 5 prints a warning if no two interfaces match. */
     if (here > 0 && here == ranks_everywhere() && !getenv("OMPI_MCA_btl_tcp_if_exclude"))
         setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
     tr_blis_environment();
@@ -128,8 +128,7 @@ void tr_mpi_environment(void)
     nap_in_turn();
 }
 
-/* The ranks that share memory, or a part of them: so many neighbours, where the job wants several nodes seen
- * on one machine. */
+/* Creates the communicators of host and node. ranks.node_size divides a host into several nodes, for tests on one machine. */
 static void split_nodes(tr_context *tr, uint64_t node_size)
 {
     tr_comm_split_hosts(tr, "all ranks to find their nodes", &tr->host);
@@ -165,7 +164,7 @@ int tr_ranks_find_nodes(tr_context *tr, uint64_t node_size)
     return number_nodes(tr);
 }
 
-/* ---- what is said ---- */
+/* ---- log ---- */
 
 static void close_log(tr_context *tr)
 {
@@ -175,7 +174,7 @@ static void close_log(tr_context *tr)
     tr->said = NULL;
 }
 
-/* What is said before there is a folder is kept. */
+/* Stores messages in memory until the folder exists. */
 static void begin_log(tr_context *tr)
 {
     if (tr->rank == 0) tr->log = open_memstream(&tr->said, &tr->said_bytes);
@@ -198,7 +197,7 @@ int tr_log_open(tr_context *tr, const char *folder, bool append)
     return status;
 }
 
-/* A context without ranks. */
+/* Creates a context without ranks. */
 static int begin(struct tr_lifeline *lifeline, double began, tr_context **out)
 {
     tr_context *tr;
@@ -211,7 +210,7 @@ static int begin(struct tr_lifeline *lifeline, double began, tr_context **out)
     return TR_OK;
 }
 
-/* Its ranks are those of its world. */
+/* Sets rank and size from world. */
 static void join_world(tr_context *tr)
 {
     MPI_Comm_rank(tr->world, &tr->rank);
@@ -220,8 +219,8 @@ static void join_world(tr_context *tr)
     begin_log(tr);
 }
 
-/* At its end Open MPI 4 removes the folder that it had for temporary files. One with a comma in its name is a list of folders to
- * it: it removes what lies under the part before the comma, whatever that is. */
+/* Refuses a temporary folder with a comma in its name. Open MPI 4 treats it as a list of folders, and at its end it would remove
+ * the folder before the comma. */
 static int check_temporary_folder(void)
 {
     const char *folder = getenv("PMIX_SERVER_TMPDIR");
@@ -234,8 +233,8 @@ static int check_temporary_folder(void)
                : TR_OK;
 }
 
-/* Where processors differ, all ranks use what each of them has: sums are rounded alike then, so that a job under BSP has the same
- * model whichever hosts its ranks come to lie on. */
+/* Selects the instruction set that the processors of all ranks support. Then sums are rounded equally on all hosts, and a job
+ * under BSP gives the same model on any assignment of ranks to hosts. */
 static void agree_on_cpu(tr_context *tr)
 {
     int least = (int)tr_cpu();
@@ -255,8 +254,8 @@ static int start(int *argc, char ***argv, tr_context **tr)
     struct tr_lifeline *lifeline = NULL;
     if (!running) TR_TRY(check_temporary_folder());
     if (!running) TR_TRY(tr_lifeline_start(&lifeline));
-    /* Other threads of ours never use MPI. To be told of them (MPI_THREAD_FUNNELED) makes Open MPI 4 lock what it uses: a
-     * round trip of 8 bytes within a node takes 1.1 instead of 0.8 us. */
+    /* Other threads of the process never call MPI. MPI_THREAD_FUNNELED would enable locks in Open MPI 4: a round trip of 8 bytes
+     * within a node would take 1.1 us instead of 0.8. */
     tr_lifeline_enter(lifeline, 0);
     while (!running && TR_FAULT("enter") == TR_FAULT_HANG) tr_sleep(1);
     if (!running && MPI_Init(argc, argv) != MPI_SUCCESS)
@@ -286,7 +285,7 @@ int tr_ranks_start_team(tr_context *of, const int *rank, int n, int number, tr_c
 {
     TR_TRY(begin(of->lifeline, of->began, team));
     tr_comm_of_team(of, rank, n, number, "the ranks of a task to form a team", &(*team)->world);
-    (*team)->crowded = of->crowded; /* the cores are shared with other teams */
+    (*team)->crowded = of->crowded; /* teams share the cores */
     join_world(*team);
     (*team)->node_rows = of->node_rows;
     if (!of->node_of) return TR_OK;
@@ -359,10 +358,12 @@ void tr_worker_set_close(struct tr_worker_set *set)
 
 /* ---- roles ---- */
 
-/* The workers of a node do best as a group, if nobody wishes otherwise. Where parameters rotate: what they change
- * never meets. Under BSP over several nodes: what they push leaves the node once, and what they read comes to it once;
- * where clocks differ they would wait for each other. Under BSP parameters rotate over all nodes: only blocks travel,
- * while workers compute; unless groups of a node learn as much with fewer bytes between them. */
+/* Returns the default grouping. The workers of a node form a group
+ *   if parameters rotate: the members never change the same parameters at the same time;
+ *   under BSP on several nodes: an update leaves the node once, and a value enters it once. (Under SSP and ASP the members
+ *   would wait for each other.)
+ * Under BSP, parameters rotate over all nodes, since only blocks are sent, during computation; except for methods that
+ * converge equally well with groups per node, which send fewer bytes. */
 static enum tr_grouping usual_grouping(const tr_context *tr)
 {
     const tr_method *method = &tr->job->class->methods[tr_job_method(tr->job)];
@@ -389,7 +390,7 @@ static void take_back_roles(tr_context *tr)
     tr_layout_free(&tr->layout);
 }
 
-/* By what number a rank comes in the communicator of a role; -1: it has another one. */
+/* Returns the rank of a process in the communicator of a role; -1: it does not have the role. */
 typedef int tr_order_fn(const struct tr_layout *layout, int rank);
 
 static int order_of_worker(const struct tr_layout *layout, int rank)
@@ -408,7 +409,7 @@ static int order_of_server(const struct tr_layout *layout, int rank)
     return layout->place[rank].roles & TR_SERVER ? rank : -1;
 }
 
-/* All ranks make together only what differs from the communicators that there are. */
+/* Creates a communicator of a role, unless an existing one has the same ranks in the same order. All ranks. */
 static void make_comm(tr_context *tr, tr_order_fn *order_of, MPI_Comm *comm)
 {
     int mine = order_of(&tr->layout, tr->rank), members = 0, in_order = 0;
@@ -522,7 +523,7 @@ int tr_ranks_stop(tr_context *tr)
     return status;
 }
 
-/* ---- one outcome of many ---- */
+/* ---- agreed status ---- */
 
 void tr_say_error(const tr_context *tr, const char *text)
 {
@@ -539,7 +540,7 @@ int tr_agree(tr_context *tr, int status)
 
 int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
 {
-    /* the lowest failing rank wins: rank in the low half so that MPI_MIN finds it */
+    /* the lowest failed rank counts: MPI_MIN finds it, as the rank is in the low half */
     int64_t mine = status == TR_OK ? INT64_MAX : ((int64_t)tr->rank << 32) | status, first;
     MPI_Request request;
     MPI_Iallreduce(&mine, &first, 1, MPI_INT64_T, MPI_MIN, comm, &request);
@@ -547,7 +548,7 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
     tr->failed = TR_OK;
     if (first == INT64_MAX) return TR_OK;
     int agreed = (int)(first & INT32_MAX), failed = (int)(first >> 32);
-    /* rank 0 prints, so that the line is in one place and in order with the rest */
+    /* rank 0 prints the error, in order with its other messages */
     char text[1024] = "";
     if (failed == tr->rank) snprintf(text, sizeof text, "%s", tr_error_text());
     if (failed != 0) {
@@ -568,7 +569,7 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
     return agreed;
 }
 
-/* Lines of several parts have them from column 15 on. */
+/* Prints a line; continuation lines are indented to column 15. */
 static void write_line(const tr_context *tr, bool shown, const char *format, va_list arguments)
 {
     char raw[2048], text[sizeof raw];

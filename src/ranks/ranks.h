@@ -1,10 +1,9 @@
-/* ranks/ — MPI ranks as roles: how MPI is started so that it works on this machine, which ranks share memory,
- * the communicators of the roles, and the loop in which everybody waits without burning a core.
+/* ranks/: MPI ranks and their roles. Start of MPI with settings that suit the machine, nodes (ranks that share memory),
+ * communicators of the roles, and the waiting loop.
  *
- * No rank is multi-threaded. A rank that waits for anything polls everything it is responsible for (a server
- * answers pulls, the scheduler publishes clocks), so no role can starve another one of the same rank. Each
- * room that has such work adds a poll function with tr_poll_add(); nobody calls a blocking MPI function while
- * others may need him.
+ * A rank uses one thread for MPI. While it waits, it polls all its responsibilities (a server answers pulls, the scheduler
+ * publishes clocks), so that no role blocks another role of the same rank. Each room with such work adds a poll function by
+ * tr_poll_add(). Blocking MPI functions are called in blocking.c only.
  */
 #ifndef TR_RANKS_H
 #define TR_RANKS_H
@@ -17,32 +16,32 @@
 #include "ranks/lifeline.h"
 #include "trireme/context.h"
 
-/* Every tag of point-to-point messages on context->wire. */
+/* Tags of point-to-point messages on context->wire. */
 enum tr_tag {
-    TR_TAG_SERVER = 1, /* anything that a server answers: struct tr_message in front */
-    TR_TAG_COMMAND,    /* leader -> slave: a round's command */
-    TR_TAG_DONE,       /* slave -> leader: the round is done */
+    TR_TAG_SERVER = 1, /* request to a server, starts with struct tr_message */
+    TR_TAG_COMMAND,    /* leader -> member: command of a round */
+    TR_TAG_DONE,       /* member -> leader: the round is complete */
     TR_TAG_REPORT,     /* worker -> scheduler: sums of an evaluation */
-    TR_TAG_BLOCK,      /* slave -> slave before it in the group: a block of a rotation */
-    TR_TAG_ERROR,      /* failed rank -> rank 0: its error text */
-    TR_TAG_LOADING,    /* worker 0 -> rank 0, if that is no worker: how much of its data it has read */
-    TR_TAG_ORDER,      /* rank 0 -> others: work to do, of the scheduler */
-    TR_TAG_TURN,       /* worker -> worker: it may begin, or all have ended */
-    TR_TAG_OUTCOME,    /* a rank -> rank 0: an order of the scheduler has been carried out */
-    TR_TAG_NAMES,      /* worker -> rank 0: what its rows or columns are called */
+    TR_TAG_BLOCK,      /* member -> previous member of the group: block of a rotation */
+    TR_TAG_ERROR,      /* failed rank -> rank 0: text of its error */
+    TR_TAG_LOADING,    /* worker 0 -> rank 0 that is not a worker: progress of reading its data */
+    TR_TAG_ORDER,      /* rank 0 -> others: order of the scheduler */
+    TR_TAG_TURN,       /* worker -> worker: start, or all have ended */
+    TR_TAG_OUTCOME,    /* rank -> rank 0: an order of the scheduler is complete */
+    TR_TAG_NAMES,      /* worker -> rank 0: names of its rows or columns */
     TR_TAG_FIELD,      /* rank -> rank 0: its part of an array for model.h5 */
-    TR_TAG_SHARD,      /* others -> rank 0: how the writing of a shard ended */
-    TR_TAG_SIGNAL,     /* others -> rank 0: signals that this process has got */
-    TR_TAG_COPY,       /* rank -> rank: a piece of a file of a checkpoint in memory */
-    TR_TAG_FETCH,      /* rank -> one that has it: a shard of such a checkpoint is wanted */
-    TR_TAG_MEET,       /* rank of a team <-> its first: it is here, so are all */
-    TR_TAG_SET,        /* collectives that are made of messages (collective.c) */
-    TR_TAG_NONE,       /* never sent: who probes for it lets MPI work */
-    TR_TAG_REPLY = 256 /* server -> client: + the request's number */
+    TR_TAG_SHARD,      /* others -> rank 0: status of writing a shard */
+    TR_TAG_SIGNAL,     /* others -> rank 0: signals received by this process */
+    TR_TAG_COPY,       /* rank -> rank: piece of a file of an in-memory checkpoint */
+    TR_TAG_FETCH,      /* rank -> owner: request for a shard of such a checkpoint */
+    TR_TAG_MEET,       /* rank of a team <-> its first rank: arrived; all have arrived */
+    TR_TAG_SET,        /* collectives implemented by messages (collective.c) */
+    TR_TAG_NONE,       /* never sent: a probe for it gives MPI a chance to progress */
+    TR_TAG_REPLY = 256 /* server -> client: plus the number of the request */
 };
 
-/* Looks after one responsibility without waiting. Adds to *did when something moved (so that the waiting
- * loop does not go to sleep). */
+/* Performs pending work of one responsibility without blocking. Increments *did if there was work, so that the waiting loop
+ * does not sleep. */
 typedef int tr_poll_fn(void *what, int *did);
 
 struct tr_poll {
@@ -50,21 +49,20 @@ struct tr_poll {
     void *what;
 };
 
-/* Some of the workers: of the groups first_group .. first_group + groups - 1, members 0 .. group_size - 1 of each. */
+/* A subset of the workers: members 0 .. group_size - 1 of the groups first_group .. first_group + groups - 1. */
 struct tr_worker_choice {
     int first_group, groups, group_size;
 };
 
-/* The workers that compute in a stage (FlexPS, section 4.1: a stage runs on workers of its own), numbered by group and
- * member. Its participants are all ranks that act while the stage runs: the workers, the servers that are needed, and
- * rank 0, which schedules. All others may do something else meanwhile. */
+/* The workers of a stage (FlexPS, section 4.1), numbered by group and member. Its participants are all ranks that are active
+ * while the stage runs: the workers, the servers that they need, and rank 0 as the scheduler. Other ranks are free. */
 struct tr_worker_set {
     struct tr_worker_choice of;
-    int worker, group, member; /* this rank's numbers in it, or -1 */
-    MPI_Comm members;          /* of this rank's group in it, by member; MPI_COMM_NULL elsewhere */
-    MPI_Comm participants;     /* by rank; MPI_COMM_NULL where this rank is none */
-    bool *participates;        /* by rank; NULL: all do */
-    bool owned;                /* the communicators are its own */
+    int worker, group, member; /* numbers of this rank in the set, or -1 */
+    MPI_Comm members;          /* group of this rank in the set, by member; MPI_COMM_NULL on other ranks */
+    MPI_Comm participants;     /* by rank; MPI_COMM_NULL if this rank is not one */
+    bool *participates;        /* by rank; NULL: all ranks participate */
+    bool owned;                /* the communicators must be freed with the set */
 };
 
 struct tr_loading;
@@ -77,108 +75,114 @@ struct tr_node_rows;
 
 struct tr_context {
     tr_job *job;
-    bool lent; /* the job belongs to somebody else */
-    FILE
-        *log; /* rank 0: all that is said, in memory until tr_log_open(); NULL elsewhere, or without memory */
-    char *said; /* … there */
+    bool lent; /* the job belongs to another context */
+    FILE *
+        log; /* rank 0: all messages, in memory until tr_log_open(); NULL on other ranks, or if out of memory */
+    char *said; /* buffer of log */
     size_t said_bytes;
-    const char *team; /* the task that it is for, if other ranks may run other ones; else NULL */
-    MPI_Comm world;   /* all ranks: collectives that everybody takes part in */
-    MPI_Comm wire;    /* all ranks: point-to-point messages */
-    MPI_Comm node;    /* ranks that share memory with this one */
-    MPI_Comm host;    /* ranks of this host: `node`, unless ranks.node_size divides it */
-    /* Of roles: MPI_COMM_NULL where this rank has another one. One of all ranks in order is `wire`, as collectives are
-     * none of its messages; one of this rank alone is MPI_COMM_SELF. */
-    MPI_Comm workers; /* all slaves, by group and member */
-    MPI_Comm group;   /* this rank's group, by member */
+    const char *team; /* its task, if other ranks may run other tasks; else NULL */
+    MPI_Comm world;   /* all ranks, for collectives */
+    MPI_Comm wire;    /* all ranks, for point-to-point messages */
+    MPI_Comm node;    /* ranks that share memory with this rank */
+    MPI_Comm host;    /* ranks of this host: equal to `node`, unless ranks.node_size divides it */
+    /* Communicators of roles: MPI_COMM_NULL if this rank does not have the role. A communicator of all ranks in order is `wire`
+     * (collectives do not interfere with its messages), a communicator of this rank alone is MPI_COMM_SELF. */
+    MPI_Comm workers; /* all workers, by group and member */
+    MPI_Comm group;   /* group of this rank, by member */
     MPI_Comm leaders; /* first members of groups, by group */
     MPI_Comm servers; /* all servers, by rank */
     struct {
         const char *name;
         double value;
-    } figure[16]; /* of the outcome, for summary.json: see tr_report_figure() */
+    } figure[16]; /* results for summary.json: see tr_report_figure() */
     size_t figures;
     int rank, size;
-    int node_rank, node_size; /* this rank's number on its node */
+    int node_rank, node_size; /* number of this rank on its node */
     int *node_of;             /* node of every rank */
     struct tr_layout layout;
     struct tr_place me;
     struct tr_worker_set all;           /* of all workers */
-    const struct tr_worker_set *active; /* of the stage that runs, or is made ready; &all between stages */
-    int64_t staleness;                  /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
-    int status;                         /* first failure agreed on */
-    int failed;                         /* what this rank's part ended with, until all have agreed on it */
-    bool quiet;                         /* it is not said */
-    int broken; /* what went wrong where no status could be returned: the stage that runs takes it for its own */
-    bool started_mpi;             /* and so ends it */
-    struct tr_lifeline *lifeline; /* to the supervisor; NULL: there is none */
-    /* more ranks than cores on this node: spinning only steals the core from whom we wait for */
+    const struct tr_worker_set *active; /* of the stage that runs or is being prepared; &all between stages */
+    int64_t staleness;                  /* of the job: 0 for BSP, INT64_MAX for ASP */
+    int status;                         /* first agreed failure */
+    int failed;                         /* failure of this rank, until all ranks have agreed on it */
+    bool quiet;                         /* no messages */
+    int broken;       /* failure in a function without status: becomes the status of the stage that runs */
+    bool started_mpi; /* MPI_Finalize is called at the end */
+    struct tr_lifeline *lifeline; /* connection to the supervisor; NULL: none */
+    /* more ranks than cores on this node: spinning takes the core from the ranks that this one waits for */
     bool crowded;
-    struct tr_tables *tables; /* set by the rooms above */
-    struct tr_stages *stages; /* of stage/: observers, turns, timeline */
+    struct tr_tables *tables; /* set by table/ */
+    struct tr_stages *stages; /* set by stage/: observers, turns, timeline */
     struct tr_sync *sync;
-    int storage;              /* TR_LEVEL_… of this run; TR_LEVEL_AUTO: as the job says */
-    struct tr_stores *stores; /* data that were read; NULL while there are none */
-    struct tr_node_rows
-        *node_rows;    /* what this node has of files that several tasks learn from; NULL: nothing */
-    uint64_t readings; /* of training data, from their files */
-    struct tr_checkpoints *checkpoints; /* NULL: nothing is kept */
-    struct tr_monitor *monitor;         /* NULL: nothing is shown or written */
+    int storage;                        /* TR_LEVEL_… of this run; TR_LEVEL_AUTO: as in the job */
+    struct tr_stores *stores;           /* open data; NULL: none yet */
+    struct tr_node_rows *node_rows;     /* rows of files that several tasks of this node use; NULL: none */
+    uint64_t readings;                  /* number of times that training data were read from their files */
+    struct tr_checkpoints *checkpoints; /* NULL: no checkpoints */
+    struct tr_monitor *monitor;         /* NULL: no output */
     struct {
         uint64_t rows, columns, nonzeros;
         bool dense;
-    } trained_on;                   /* the training data, once they are read */
-    uint64_t data_digest;           /* rank 0: of their files, before; 0: not known */
-    struct tr_cache *cache;         /* data for the next start; NULL before data are read */
-    void (*at_end)(tr_context *tr); /* before its job ends; NULL: nothing */
+    } trained_on;           /* size of the training data, once they are read */
+    uint64_t data_digest;   /* rank 0: digest of their files, known before they are read; 0: unknown */
+    struct tr_cache *cache; /* cached data for the next start; NULL before data are read */
+    void (*at_end)(tr_context *tr); /* called before the job ends; may be NULL */
     void (*let_go)(
-        tr_context *tr); /* before roles change or end: what uses their communicators; NULL: nothing */
-    double began;        /* when MPI was started, as tr_now() */
-    int (*before_push)(void *who); /* before a view is pushed; NULL: nothing */
+        tr_context *
+            tr); /* called before roles change or end, to free all that uses their communicators; may be NULL */
+    double began;                  /* time of the start of MPI (tr_now()) */
+    int (*before_push)(void *who); /* called before a view is pushed; may be NULL */
     void *before_push_state;
     int (*loading)(void *who, const struct tr_loading *progress);
     void *loading_state;
-    struct tr_shm_slots *slots; /* of small memory that the node shares (shm.h); NULL: none yet */
+    struct tr_shm_slots *slots; /* small shared memory of the node (shm.h); NULL: none yet */
     struct tr_poll *polls;
     size_t poll_count, poll_capacity;
-    bool polling; /* a poll that waits must not poll again */
+    bool polling; /* prevents recursion of a poll function that waits */
 };
 
-/* Sets what Open MPI needs to work well here and the user has not set; before MPI_Init. */
+/* Sets environment variables for Open MPI that the user has not set. Before MPI_Init. */
 void tr_mpi_environment(void);
 
-/* Whether mpirun or srun has started this process; the ranks that it has started together, and whether this is one but the
- * first of them: before MPI_Init. What all would say alike is said once so. */
+/* Return whether mpirun or srun has started this process, the number of ranks that it has started, and whether this is another
+ * rank than the first. Available before MPI_Init, so that a message of all ranks can be printed once. */
 bool tr_started_by_launcher(void);
 int tr_started_ranks(void);
 bool tr_is_an_echo(void);
 
-/* MPI_Init where nobody did it yet; the rest comes with tr_ranks_assign(). An error is printed: there is no tr_agree() yet. */
+/* Calls MPI_Init if necessary. tr_ranks_assign() does the rest. Prints errors itself, because tr_agree() is not available yet. */
 int tr_ranks_start(int *argc, char ***argv, tr_context **tr);
 
-/* A team: some ranks of a context, rank[0 .. n-1], ascending, in a context of their own, where they are numbered in this
- * order. They call it together, and nobody else takes part: others may be anywhere, and start teams of their own with
- * another number (0 .. 32767). Both contexts can be used in turn; the team is stopped first. The nodes are those of `of`,
- * where tr_ranks_find_nodes() has been called. */
+/* Creates a team: a context for some ranks of a context, numbered in the given order. Called by these ranks only; other ranks may
+ * start other teams at the same time. Both contexts can be used in turn; stop the team first.
+ *
+ * @param [in] of      tr_ranks_find_nodes() must have been called; the team has the same nodes
+ * @param [in] rank    n ranks in ascending order
+ * @param [in] number  0 .. 32767, different for teams that start at the same time
+ */
 int tr_ranks_start_team(tr_context *of, const int *rank, int n, int number, tr_context **team);
 
-/* Finds which ranks share memory: node and node_of. node_size as ranks.node_size. All ranks. */
+/* Finds the ranks that share memory: sets node and node_of. node_size as ranks.node_size. All ranks. */
 int tr_ranks_find_nodes(tr_context *tr, uint64_t node_size);
 
-/* Finds the nodes if nobody did, gives out the roles that the job asks for, and makes the communicators, where those of
- * the job before do not serve. All ranks. */
+/* Finds the nodes if this was not done, assigns the roles that the job asks for, and creates communicators, unless those of the
+ * previous job fit. All ranks. */
 int tr_ranks_assign(tr_context *tr);
 
-/* The team has done its task, and may get another: only its ranks, communicators and data stay. All ranks. */
+/* Resets a team after its task, so that it can get another one. Its ranks, communicators and data remain. All ranks. */
 void tr_ranks_rest(tr_context *team);
 
-/* What rank 0 says, and has said, goes into the file `log` of the folder as well; behind what is there if append is true. */
+/* Copies all messages of rank 0, including earlier ones, to the file `log` in the folder.
+ *
+ * @param [in] append  keep the existing content of the file
+ */
 int tr_log_open(tr_context *tr, const char *folder, bool append);
 
-/* Freeing, and MPI_Finalize where tr_ranks_start() started MPI; all ranks. */
+/* Frees the context, and calls MPI_Finalize if tr_ranks_start() called MPI_Init. All ranks. */
 int tr_ranks_stop(tr_context *tr);
 
-/* True where memory of the other rank can be read directly. */
+/* Returns true if memory of the other rank can be read directly. */
 static inline bool tr_same_node(const tr_context *tr, int rank)
 {
     return tr->node_of[rank] == tr->node_of[tr->rank];
@@ -189,7 +193,7 @@ static inline bool tr_is(const tr_context *tr, unsigned role)
     return (tr->me.roles & role) != 0;
 }
 
-/* Computes in the stage that runs. */
+/* Returns whether this rank is a worker of the stage that runs. */
 static inline bool tr_works(const tr_context *tr)
 {
     return tr->active->worker >= 0;
@@ -197,16 +201,16 @@ static inline bool tr_works(const tr_context *tr)
 
 /* ---- sets of workers ---- */
 
-/* All workers of the layout, with all ranks as participants: it has no communicators of its own. */
+/* Sets the set of all workers, with all ranks as participants. It has no communicators of its own. */
 void tr_worker_set_all(tr_context *tr, struct tr_worker_set *set);
 
-/* Some of the workers, and for the time being all ranks as participants. All ranks. */
+/* Creates a set of some workers; all ranks participate until tr_worker_set_restrict(). All ranks. */
 int tr_worker_set_open(tr_context *tr, struct tr_worker_choice choice, struct tr_worker_set *set);
 
-/* Says whether this rank is needed. From now on those who are, the workers and rank 0 are the participants. All ranks. */
+/* Restricts the participants to the workers, rank 0, and the ranks that pass needed = true. All ranks. */
 int tr_worker_set_restrict(tr_context *tr, struct tr_worker_set *set, bool needed);
 
-void tr_worker_set_close(struct tr_worker_set *set); /* all ranks; zeros are fine */
+void tr_worker_set_close(struct tr_worker_set *set); /* all ranks; the set may be all zeros */
 
 static inline int tr_worker_set_size(const struct tr_worker_set *set)
 {
@@ -218,7 +222,7 @@ static inline bool tr_participates(const struct tr_worker_set *set, int rank)
     return !set->participates || set->participates[rank];
 }
 
-/* The rank of a worker of the set; whether a rank is one. */
+/* Return the rank of a worker of the set; whether a rank is a worker of the set. */
 int tr_worker_rank(const tr_context *tr, const struct tr_worker_set *set, int worker);
 bool tr_worker_set_has(const tr_context *tr, const struct tr_worker_set *set, int rank);
 
@@ -227,79 +231,87 @@ bool tr_worker_set_has(const tr_context *tr, const struct tr_worker_set *set, in
 int tr_poll_add(tr_context *tr, tr_poll_fn *poll, void *what);
 void tr_poll_remove(tr_context *tr, tr_poll_fn *poll, void *what);
 
-/* Polls everything once. */
+/* Calls all poll functions once. */
 int tr_progress(tr_context *tr, int *did);
 
-/* One turn of a waiting loop: progress, then a pause that grows from nothing to a millisecond. */
+/* State of a waiting loop. */
 struct tr_waiting {
-    double since, next; /* seconds: when it began, when patience ends; 0 before the first look at the clock */
+    double since, next; /* time of the start and of the next message (tr_now()); 0: not determined yet */
     unsigned idle;
-    double looked;  /* when the bytes were last looked at that have moved over TCP … */
-    uint64_t moved; /* … and how many they were; as long as they move, waiting begins anew */
+    double looked;  /* time of the last check of the TCP traffic */
+    uint64_t moved; /* bytes over TCP at that time; as long as they increase, the wait restarts */
 };
 struct tr_waiting tr_waiting_begin(void);
-int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what, ...)
-    __attribute__((format(printf, 3, 4))); /* what NULL: is silent however long it takes */
 
-/* Waits until the condition holds, looking after all roles meanwhile. The words behind it are printf's and
- * say what is waited for and from whom; they are printed when patience (ranks.patience) ends. */
+/* Performs one turn of a waiting loop: calls the poll functions, then pauses for a time that grows from 0 to a few
+ * milliseconds.
+ *
+ * @param [in] what  format as of printf: the event and the ranks that this rank waits for; NULL: no message
+ */
+int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Waits until the condition holds and polls meanwhile. The other arguments are those of printf: the event and the ranks that this
+ * rank waits for. They are printed after ranks.patience seconds. */
 #define TR_WAIT_UNTIL(tr, condition, ...)                                                                    \
     do {                                                                                                     \
         struct tr_waiting tr_waiting_ = tr_waiting_begin();                                                  \
         while (!(condition)) TR_TRY(tr_waiting_turn((tr), &tr_waiting_, __VA_ARGS__));                       \
     } while (0)
 
-/* True once the request is complete (it is MPI_REQUEST_NULL then). */
+/* Returns true once the request is complete (and MPI_REQUEST_NULL). */
 bool tr_request_done(MPI_Request *request);
 
-/* Waits for an MPI request (a nonblocking collective, say), looking after all roles meanwhile. what: for whom it
- * waits; NULL: it never says a word. */
+/* Waits for an MPI request, for example a nonblocking collective, and polls meanwhile.
+ *
+ * @param [in] what  as of tr_waiting_turn(), but not a format
+ */
 int tr_wait_request(tr_context *tr, MPI_Request *request, const char *what);
 
-/* Waits until all ranks of the communicator are here. */
+/* Waits until all ranks of the communicator have called it. */
 int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what);
 
-/* A message of that kind that is here is received; false: there is none. */
+/* Receives a pending message with this tag. Returns false if there is none. */
 bool tr_receive_here(tr_context *tr, enum tr_tag tag, void *data, size_t bytes, int *from);
 
-/* Bytes that this process has sent or received over TCP. */
+/* Returns the number of bytes that this process has sent or received over TCP. */
 uint64_t tr_bytes_moved(void);
 
-/* Seconds for which a rank waits for others before it says so: ranks.patience. */
+/* Returns ranks.patience: the seconds for which a rank waits before it prints a message. */
 double tr_patience(const tr_context *tr);
 
-/* ---- what blocks (blocking.c) ---- */
+/* ---- blocking calls (blocking.c) ---- */
 
-/* As tr_wait_request(), but looks after no role meanwhile, and so cannot fail: for what is under way already, and where roles
- * are not ready to be looked after. */
+/* As tr_wait_request() without polling, therefore without errors: for transfers that are in progress, and while roles are not
+ * ready. */
 void tr_wait_alone(tr_context *tr, MPI_Request *request, const char *what);
 
-/* Waits so until all ranks of the communicator are here. Before all that MPI has no nonblocking form of: */
+/* As tr_barrier() without polling. Called before each MPI function that has no nonblocking form: */
 void tr_meet(tr_context *tr, MPI_Comm comm, const char *what);
 
 void tr_comm_dup(tr_context *tr, MPI_Comm of, const char *what, MPI_Comm *comm);
 void tr_comm_split(tr_context *tr, MPI_Comm of, int color, int key, const char *what, MPI_Comm *comm);
 void tr_comm_split_hosts(tr_context *tr, const char *what, MPI_Comm *host);
 
-/* Of some ranks, rank[0 .. n-1], which alone call it; number as for tr_ranks_start_team(). */
+/* Creates a communicator of rank[0 .. n-1]. Called by these ranks only; number as of tr_ranks_start_team(). */
 void tr_comm_of_team(tr_context *of, const int *rank, int n, int number, const char *what, MPI_Comm *comm);
 
-/* A window of all ranks, locked for all. TR_ERR_SYSTEM, on all ranks, where MPI cannot open one. */
+/* Creates a window of all ranks, locked for all. TR_ERR_SYSTEM on all ranks if MPI cannot create one. */
 int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const char *what, MPI_Win *window);
 
-/* A locked window of memory that the ranks of a node share; they have just met. */
+/* Allocates a locked window of shared memory of a node. Call tr_meet() directly before it. */
 bool tr_window_share(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *window);
 
-/* comm has the ranks of the window; MPI_WIN_NULL is fine. */
+/* comm: the ranks of the window. *window may be MPI_WIN_NULL. */
 void tr_window_close(tr_context *tr, MPI_Comm comm, const char *what, MPI_Win *window);
 
 /* As tr_report_figure(). */
 int tr_context_report(tr_context *tr, const char *name, double value);
 
-/* tr_agree() among the ranks of a communicator that rank 0 is one of. */
+/* As tr_agree(), among the ranks of a communicator that contains rank 0. */
 int tr_agree_among(tr_context *tr, MPI_Comm comm, int status);
 
-/* What ended the job, to the user: one rank says it. */
+/* Prints the error that ends the job. One rank. */
 void tr_say_error(const tr_context *tr, const char *text);
 
 #endif

@@ -13,14 +13,14 @@ enum { LINE = 64 };
 
 static const char waiting_for[] = "the ranks of this node to open memory that they share";
 
-/* MPI takes shared memory from files there. */
+/* MPI creates files for shared memory in /dev/shm. */
 uint64_t tr_shm_free(void)
 {
     struct statvfs fs;
     return statvfs("/dev/shm", &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
 }
 
-/* MPI's memory begins behind a header of its own, anywhere in a line of the cache. */
+/* Finds the parts. The memory of MPI starts after a header, not aligned to a cache line. */
 static void find_parts(MPI_Win window, int members, struct tr_shm_part *part)
 {
     for (int member = 0; member < members; member++) {
@@ -45,7 +45,7 @@ static int share_window(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *wi
 
 enum { SLOTS = 16, SLOT_BYTES = 16 << 10, ALL_SLOTS = SLOTS * SLOT_BYTES };
 
-/* All ranks of a node open and close memory in the same order, and so agree on what is in use. */
+/* All ranks of a node open and close memory in the same order and therefore agree on the used slots. */
 struct tr_shm_slots {
     MPI_Win window;            /* MPI_WIN_NULL: not open yet */
     unsigned used;             /* as bits */
@@ -61,7 +61,7 @@ static int begin_slots(tr_context *tr)
     return TR_OK;
 }
 
-/* Whether the members are the ranks of the node, and may have a slot: the same for all. left: bytes that there is room for. */
+/* Returns whether a slot can be used: the members are all ranks of the node. Same result on all members. left: free bytes. */
 static bool may_have_slot(const struct tr_shm *shm, double left)
 {
     const tr_context *tr = shm->tr;
@@ -101,10 +101,11 @@ void tr_shm_end(tr_context *tr)
 
 /* ---- opening and closing ---- */
 
-/* What the members ask for, added up: as doubles, of which sums are exact here. */
+/* Requests of the members, summed (as doubles, exact for these numbers). */
 struct wishes {
-    double bytes, large, failed; /* of all; members whose part is larger than a slot; that cannot go on */
-    double left; /* bytes that there is room for, as each sees it: a moment earlier or later */
+    double bytes, large,
+        failed; /* total size; number of members whose part exceeds a slot; number of members that have failed */
+    double left; /* free bytes, which each member reads at a slightly different time */
 };
 _Static_assert(sizeof(struct wishes) == 4 * sizeof(double), "they are added up as an array");
 
@@ -116,8 +117,8 @@ static void add_wishes(const struct tr_shm *shm, struct wishes *wishes)
     wishes->left /= shm->members;
 }
 
-/* There must be room for the parts of all members, each on pages of its own, and for what MPI keeps of them: Open MPI 4 does not
- * tell the other ranks that the first one had none, and they wait for it for ever. One alone needs none. */
+/* Checks that there is enough space for the parts of all members, on separate pages, and for the header of MPI. Open MPI 4 does not
+ * report to the other ranks that the first one had no space, and they would wait forever. A single rank needs no space. */
 static int check_room(const struct tr_shm *shm, const struct wishes *wishes)
 {
     double pages = (double)(shm->members + 4) * (double)sysconf(_SC_PAGESIZE), all = wishes->bytes + pages;
@@ -156,13 +157,14 @@ int tr_shm_open(tr_context *tr, MPI_Comm comm, size_t bytes, bool zeroed, struct
         *shm = TR_SHM_CLOSED;
         return status;
     }
-    bool used = shm->slot >= 0 || shm->members == 1; /* may be: of one alone it is memory like any */
+    bool used =
+        shm->slot >= 0 || shm->members == 1; /* possibly used; the memory of a single rank is private */
     if (bytes > 0 && (zeroed || used)) memset(shm->part[rank].at, 0, bytes);
     if (zeroed) tr_meet(tr, comm, waiting_for);
     return TR_OK;
 }
 
-/* A slot has a next user only after all members have come to open memory, and so have left this. */
+/* A slot is reused only after all members have called tr_shm_open() again, therefore after all have left this function. */
 void tr_shm_close(struct tr_shm *shm)
 {
     if (shm->window == MPI_WIN_NULL) return;

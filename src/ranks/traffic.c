@@ -1,5 +1,4 @@
-/* What has moved over this process's TCP connections, whoever opened them: how a waiting rank tells a slow transfer from one
- * that will never end. */
+/* Counts the bytes over all TCP connections of this process, so that a waiting rank can distinguish a slow transfer from a hang. */
 #include "ranks/ranks.h"
 
 #include <dirent.h>

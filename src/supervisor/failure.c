@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-/* No rank has come, and why is not known. */
+/* No rank has connected, and the reason is unknown. */
 static bool is_of_none(const struct tr_failure *f)
 {
     return f->kind == TR_CAUSE_SILENT && !f->mpirun && f->rank < 0 && f->pid == 0;
@@ -40,7 +40,7 @@ static void print_what(const struct tr_failure *f, FILE *to)
     case TR_CAUSE_HOST:
         fputs(" could not start its daemon on a host, or lost it: expected ssh and Open MPI on each", to);
         break;
-    case TR_CAUSE_STUCK: break; /* print_who() has said it */
+    case TR_CAUSE_STUCK: break; /* the subject already contains it, see print_who() */
     case TR_CAUSE_GONE: fputs(" is gone", to); break;
     case TR_CAUSE_NONE: fputs(" is well", to); break;
     }
@@ -107,10 +107,12 @@ bool tr_failure_is_final(const struct tr_failure *f, const struct tr_history *be
            before->best.phase < TR_LIFE_TRAINING;
 }
 
-/* The same failure at the same place. Others may have ended the clock in which one failed, or not: by chance. */
+/* Returns true if both failures are of the same kind at the same clock, up to one: whether other ranks complete the clock of the
+ * failure is chance. */
 static bool is_alike(const struct tr_failure *a, const struct tr_failure *b)
 {
-    bool counts = a->kind != TR_CAUSE_SILENT && a->kind != TR_CAUSE_STUCK; /* seconds do not */
+    bool counts =
+        a->kind != TR_CAUSE_SILENT && a->kind != TR_CAUSE_STUCK; /* the number of seconds is not compared */
     return a->kind == b->kind && a->rank == b->rank && a->mpirun == b->mpirun &&
            (!counts || a->number == b->number) && a->at.phase == b->at.phase && a->at.stage == b->at.stage &&
            llabs((long long)(a->at.clock - b->at.clock)) <= 1;

@@ -37,7 +37,7 @@ static bool listen_as(struct tr_members *c, int family)
         struct sockaddr any;
         struct sockaddr_in four;
         struct sockaddr_in6 six;
-    } at = {.six = {.sin6_family = (sa_family_t)family}}; /* any address, any port */
+    } at = {.six = {.sin6_family = (sa_family_t)family}}; /* all addresses, any port */
     socklen_t size = family == AF_INET ? sizeof at.four : sizeof at.six;
     int no = 0;
     if (!c->everywhere) at.four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -102,7 +102,7 @@ void tr_members_close(struct tr_members *c)
     if (c->ready >= 0) close(c->ready);
 }
 
-/* Every address that other hosts might get through to; ranks try them in turn. */
+/* Lists all addresses that other hosts might reach. Ranks try them in turn. */
 static size_t list_addresses(char *text, size_t size)
 {
     struct ifaddrs *all;
@@ -132,12 +132,12 @@ int tr_members_address(const struct tr_members *c, char **address)
     return tr_format(address, "%s:%d:%s", list, c->port, c->token);
 }
 
-/* ---- what the ranks say ---- */
+/* ---- messages of ranks ---- */
 
 static void break_line(struct tr_members *c, struct tr_member *m)
 {
     if (m->socket < 0) return;
-    close(m->socket); /* which takes it out of the epoll, too */
+    close(m->socket); /* this also removes it from the epoll */
     m->socket = -1;
     m->broke = tr_now();
     if (!m->known) return;
@@ -163,7 +163,7 @@ static bool take_hello(struct tr_members *c, struct tr_member *m, const char *li
     return send(m->socket, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) == n;
 }
 
-/* False: these are no words of a rank. */
+/* Handles a line of a rank. Returns false if it is invalid. */
 static bool take_line(struct tr_members *c, struct tr_member *m, const char *line)
 {
     long long stage, clock, kept_stage, kept_clock;
@@ -182,7 +182,7 @@ static bool take_line(struct tr_members *c, struct tr_member *m, const char *lin
     return true;
 }
 
-/* False: the line is broken, or to be. */
+/* Reads the pending lines of a rank. Returns false if it has disconnected or must be disconnected. */
 static bool take_lines(struct tr_members *c, struct tr_member *m)
 {
     for (;;) {
@@ -204,7 +204,8 @@ static bool take_lines(struct tr_members *c, struct tr_member *m)
 
 static struct tr_member *free_place(struct tr_members *c)
 {
-    for (size_t i = 0; i < c->n; i++) /* of a stranger who has gone: seldom, so it may be searched for */
+    for (size_t i = 0; i < c->n;
+         i++) /* reuse the entry of a disconnected peer that was no rank: rare, a linear search suffices */
         if (c->member[i]->socket < 0 && !c->member[i]->known && c->known < c->n) return c->member[i];
     if (TR_GROW(&c->member, &c->capacity, c->n + 1) != TR_OK || TR_NEW(&c->member[c->n], 1) != TR_OK)
         return NULL;
@@ -215,8 +216,7 @@ static int take_newcomers(struct tr_members *c)
 {
     for (;;) {
         int yes = 1, fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0)
-            return TR_OK; /* none, or one that has gone again, or no descriptor left: they try again */
+        if (fd < 0) return TR_OK; /* no connection, already closed, or no descriptor left: ranks retry */
         struct tr_member *m = free_place(c);
         if (!m) {
             close(fd);
@@ -228,7 +228,7 @@ static int take_newcomers(struct tr_members *c)
     }
 }
 
-/* Whoever connects and does not say who he is does not stay. */
+/* Disconnects peers that have not sent a valid hello in time. */
 static void turn_strangers_away(struct tr_members *c)
 {
     enum { PATIENCE = 5 };
@@ -255,14 +255,14 @@ int tr_members_receive(struct tr_members *c)
     return TR_OK;
 }
 
-/* ---- all of them ---- */
+/* ---- all ranks ---- */
 
 static bool listens(const struct tr_member *m)
 {
     return m->known && m->socket >= 0;
 }
 
-/* It has said its last word, and its process does not end: mpirun waits for it. */
+/* The rank has sent bye, but its process is stopped, so that mpirun waits for it. */
 static bool is_stopped_at_end(const struct tr_member *m, double since)
 {
     return m->bye && m->socket < 0 && m->local && m->broke < since &&
@@ -343,7 +343,7 @@ struct stat_line {
     long exit_code;
 };
 
-/* The second field is a name in brackets and may hold anything; the others are divided by blanks. */
+/* Fields are separated by blanks. The second field is a name in parentheses that may contain any character. */
 static bool read_stat(long pid, struct stat_line *l)
 {
     enum { STATE = 3, START = 22, EXIT_CODE = 52 };
@@ -375,7 +375,7 @@ enum tr_process_state tr_process_state(long pid, tr_start_time start, int *wait_
     if (wait_status) *wait_status = -1;
     if (start == 0 || !read_stat(pid, &l) || l.start != start) return TR_PROCESS_NONE;
     bool ended = l.state == 'Z' || l.state == 'X';
-    /* the kernel notes the code before it closes files; 0 may also mean that there is none yet */
+    /* the kernel sets the code before it closes the files; 0 may also mean that it is not set yet */
     if (wait_status && (l.exit_code > 0 || ended)) *wait_status = (int)l.exit_code;
     return ended ? TR_PROCESS_ENDED : is_stopped(&l) ? TR_PROCESS_STOPPED : TR_PROCESS_RUNS;
 }
@@ -398,7 +398,7 @@ long tr_process_stopped_child(long parent)
     return stopped ? pid : 0;
 }
 
-/* Looked at between taking hold of it and the signal, it cannot become another one meanwhile. */
+/* The state is checked between pidfd_open() and the signal, so that the pid cannot be reused in between. */
 void tr_process_kill(long pid, tr_start_time start)
 {
     int held = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
@@ -428,7 +428,8 @@ static int add_segment(struct tr_segments *s, const char *path)
     return TR_OK;
 }
 
-/* Open MPI 4 tells its ranks the number by which it calls the job's segments. One that is just being made nobody has mapped. */
+/* Adds the pattern of all segments of the job: Open MPI 4 passes the job number to its ranks. A segment that is being created is
+ * not mapped yet. */
 static int find_job(long pid, struct tr_segments *s)
 {
     static const char variable[] = "PMIX_NAMESPACE=";
@@ -486,7 +487,7 @@ static double seconds_since(const struct timespec *then)
     return (double)(now.tv_sec - then->tv_sec) + 1e-9 * (double)(now.tv_nsec - then->tv_nsec);
 }
 
-/* Files, and folders with what is in them, that are at least so many seconds old; 0: however old. */
+/* Removes files, and folders with their contents, that are at least `age` seconds old. */
 static void remove_matches(const char *pattern, double age)
 {
     struct stat status;
@@ -501,8 +502,9 @@ static void remove_matches(const char *pattern, double age)
     globfree(&found);
 }
 
-/* PLACE_segment.HOST.USER.JOB.RANK: a rank that is still starting has not mapped those of all others; and of the job's
- * windows, osc_sm.HOST.JOB.…, none has mapped one that is just being made. Open MPI 4 has sessions in ompi.HOST.USER/pid.PID, later versions in prte.HOST.USER/dvm.PID. */
+/* Segments are named PLACE_segment.HOST.USER.JOB.RANK, windows osc_sm.HOST.JOB.…. The last component becomes a wildcard: a rank
+ * that is starting has not mapped the segments of all other ranks, and no rank has mapped a window that is being created. The
+ * session folder is ompi.HOST.USER/pid.PID (Open MPI 4) or prte.HOST.USER/dvm.PID (later versions). */
 void tr_segments_remove(const struct tr_segments *s, long mpirun)
 {
     const char *set = getenv("TMPDIR"), *temporary = set ? set : "/tmp";
@@ -526,5 +528,6 @@ void tr_segments_remove(const struct tr_segments *s, long mpirun)
 
 void tr_segments_remove_trials(void)
 {
-    remove_matches("/dev/shm/open_mpi.[0-9][0-9][0-9][0-9]", 0.1); /* one in use lives microseconds */
+    remove_matches("/dev/shm/open_mpi.[0-9][0-9][0-9][0-9]",
+                   0.1); /* such a file exists for microseconds while it is in use */
 }

@@ -1,6 +1,6 @@
-/* The ranks of one start of the job, as they report through their lifelines (src/ranks/lifeline.h) and as /proc knows
- * those of this host, and what Open MPI leaves behind of them. One thread, one epoll; a beat costs the same however
- * many ranks there are. */
+/* The ranks of one start of the job: connections to their lifelines (src/ranks/lifeline.h), the processes of this host in /proc,
+ * and shared memory that Open MPI does not remove. One thread, one epoll: the cost of a heartbeat does not depend on the number
+ * of ranks. */
 #ifndef TR_SUPERVISOR_MEMBERS_H
 #define TR_SUPERVISOR_MEMBERS_H
 
@@ -9,101 +9,105 @@
 
 #include "ranks/lifeline.h"
 
-typedef unsigned long long tr_start_time; /* as /proc/PID/stat has it */
+typedef unsigned long long tr_start_time; /* field 22 of /proc/PID/stat */
 
 struct tr_member {
-    int socket; /* -1: broken */
-    bool known; /* it has said hello */
-    bool local; /* its process can be seen from here */
-    bool bye;   /* … with this status */
-    int status;
+    int socket; /* -1: closed */
+    bool known; /* it has sent hello */
+    bool local; /* its process is on this host */
+    bool bye;   /* it has sent bye */
+    int status; /* of bye */
     long rank, pid;
-    tr_start_time start; /* tells its process from a later one of the same pid */
+    tr_start_time start; /* distinguishes the process from a later one with the same pid */
     char host[128];
-    double beat, broke; /* when it was heard last, and when its line broke: as tr_now() */
-    long waits;         /* seconds for which it has waited in vain */
+    double beat, broke; /* time of the last message, time of disconnection (tr_now()) */
+    long waits;         /* seconds of its current wait */
     char line[TR_LIFELINE_LINE];
     size_t filled;
 };
 
 struct tr_members {
-    int listener, ready; /* ready: an epoll of all sockets, to be polled for */
+    int listener, ready; /* ready: epoll descriptor of all sockets */
     int port;
-    bool everywhere; /* ranks may be on other hosts */
-    char host[128];  /* this one */
+    bool everywhere; /* accept ranks of other hosts */
+    char host[128];  /* name of this host */
     char token[33];
     double period, limit; /* seconds */
-    bool ending;          /* whoever comes now is to die, too */
+    bool ending;          /* ranks that connect from now on must exit, too */
     struct tr_member **member;
     size_t n, capacity;
-    size_t known, byes, broken;    /* of those known: that have said bye, whose lines are broken */
-    long size;                     /* how many there should be; 0: not known yet */
-    const struct tr_member *dead;  /* the first whose line broke without a bye */
-    struct tr_life_state farthest; /* that any rank has said */
+    size_t known, byes,
+        broken; /* number of ranks that are known, that have sent bye, that are disconnected */
+    long size;  /* expected number of ranks; 0: not known yet */
+    const struct tr_member *dead;  /* the first rank that disconnected without bye */
+    struct tr_life_state farthest; /* most advanced state of all ranks */
 };
 
-/* Listens: on all interfaces if ranks are to be on other hosts too, else on the loopback alone. TR_ERR_SYSTEM. */
+/* Opens a listening socket: on all interfaces if `everywhere`, else on the loopback interface. TR_ERR_SYSTEM. */
 int tr_members_open(bool everywhere, double period, double limit, struct tr_members *members);
 void tr_members_close(struct tr_members *members);
 
-/* Forgets everybody, for a new start of the job, whose ranks have another token. */
+/* Forgets all ranks before the next start of the job, and creates a new token. */
 int tr_members_renew(struct tr_members *members);
 
-/* What the ranks are to find in TR_LIFELINE_VARIABLE; to be freed. */
+/* Returns the value of TR_LIFELINE_VARIABLE for the ranks; free it with free(). */
 int tr_members_address(const struct tr_members *members, char **address);
 
-/* Receives what has come, and turns away strangers; never waits. */
+/* Receives all pending messages and disconnects peers that are not ranks of this job. Does not block. */
 int tr_members_receive(struct tr_members *members);
 
-/* One that was not heard of for longer than the limit, or that has said its last word and been stopped, here, before it ended;
- * or NULL. */
+/* Returns a rank that has sent nothing for longer than the limit, or a rank of this host that has sent bye and was stopped before
+ * it exited; NULL if there is none. */
 const struct tr_member *tr_members_silent(const struct tr_members *members);
 
-/* All ranks are there and have lost patience, whatever they wait for: for so many seconds at least; 0: not so. */
+/* Returns the shortest current wait of all ranks in seconds if all ranks are connected and have reported a wait; 0 otherwise. */
 long tr_members_waits(const struct tr_members *members);
 
-/* Nobody is blamed for the time until now: it was the supervisor that did not listen. */
+/* Restarts the timeouts of all ranks, after a time in which the supervisor itself did not receive messages. */
 void tr_members_excuse(struct tr_members *members);
 
-/* Tells all whose lines hold to end at once; to do as if they had got a signal. */
+/* Send to all connected ranks: exit immediately; handle a signal. */
 void tr_members_tell_to_die(struct tr_members *members);
 void tr_members_tell_signal(const struct tr_members *members, int number);
 
-/* The number of local processes that have not ended; `kill`: they are killed, too. */
+/* Returns the number of local processes that have not exited. kill: sends SIGKILL to them. */
 size_t tr_members_left(const struct tr_members *members, bool kill);
 
 /* ---- processes of this host ---- */
 
 enum tr_process_state { TR_PROCESS_NONE, TR_PROCESS_ENDED, TR_PROCESS_STOPPED, TR_PROCESS_RUNS };
 
-/* What that process, and not a later one of this pid, does; TR_PROCESS_ENDED: it is a zombie. *wait_status, if not
- * NULL: how it ended, as waitpid() has it, known from the moment when its files are closed; -1: not known. */
+/* Returns the state of a process. A later process with the same pid has another start time and counts as TR_PROCESS_NONE.
+ *
+ * @param [out] wait_status  status as of waitpid(), available once the files of the process are closed; -1: unknown. May be NULL
+ * @return TR_PROCESS_ENDED for a zombie
+ */
 enum tr_process_state tr_process_state(long pid, tr_start_time start, int *wait_status);
 
-/* Whether that process is stopped: of one's own child, whose pid cannot be another's yet. */
+/* Returns whether a child of this process is stopped. (The pid of a child cannot be reused before waitpid().) */
 bool tr_process_is_stopped(long pid);
 
-/* A child of that process that is stopped, or 0. */
+/* Returns a stopped child of a process, or 0. */
 long tr_process_stopped_child(long parent);
 
-/* SIGKILL to that process and no other. */
+/* Sends SIGKILL to this process, not to a later one with the same pid. */
 void tr_process_kill(long pid, tr_start_time start);
 
 struct tr_segments {
-    char **path; /* or patterns */
+    char **path; /* paths and patterns of glob() */
     size_t n, capacity;
 };
 
-/* Files below /dev/shm that a living process has mapped and that were made by Open MPI, and what it calls others of this job.
- * What else lies there may be meant to stay. */
+/* Adds the files of Open MPI in /dev/shm that a running process has mapped, and the pattern of the other files of its job. Other
+ * files in /dev/shm are not touched. */
 int tr_segments_find(long pid, struct tr_segments *segments);
 void tr_segments_free(struct tr_segments *segments);
 
-/* After an mpirun that could not clean up, or whose ranks died while they made a window: removes these, those of other
- * ranks and windows of their jobs, and the folder of its session below that for temporary files, as far as they are ours. */
+/* Cleans up after an mpirun that was killed, or whose ranks died while they created a window: removes these files, the files of
+ * other ranks and windows of their jobs, and the session folder of mpirun, if they belong to this user. */
 void tr_segments_remove(const struct tr_segments *segments, long mpirun);
 
-/* Of ours, too: what a process has left that was killed while it tried, in MPI_Init, whether there is shared memory. */
+/* Removes files of this user from processes that were killed while MPI_Init tested shared memory. */
 void tr_segments_remove_trials(void);
 
 #endif

@@ -14,18 +14,18 @@
 
 #include "base/base.h"
 
-/* ---- what it writes ---- */
+/* ---- output ---- */
 
 static void write_all(int fd, const char *text, size_t n)
 {
     while (n > 0) {
         ssize_t written = write(fd, text, n);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0 && errno == EAGAIN) { /* a terminal that its owner made so */
+        if (written < 0 && errno == EAGAIN) { /* a terminal in nonblocking mode */
             poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, 100);
             continue;
         }
-        if (written < 0) return; /* nobody reads it any more: the job goes on */
+        if (written < 0) return; /* no reader any more: the job continues */
         text += written;
         n -= (size_t)written;
     }
@@ -37,7 +37,7 @@ static bool is_dashes(const char *line, size_t n)
     return n >= 40 && strspn(line, "-") >= n;
 }
 
-/* "[host:pid] …" is what Open MPI says in a process, "mpirun: …" what it says of ending itself. */
+/* Messages of Open MPI in a process start with "[host:pid]", those of mpirun about its own end with "mpirun:". */
 static bool is_noise(const struct tr_relay *r, const char *line)
 {
     if (strncmp(line, "mpirun: ", 8) == 0 || strncmp(line, "prterun: ", 9) == 0) return true;
@@ -56,7 +56,7 @@ static void add_to_banner(struct tr_relay *r)
     r->banner[r->banner_length] = '\0';
 }
 
-/* A line with its end, or the last one without. */
+/* Passes on a line with its line feed, or the last line without one. */
 static void pass_line(struct tr_relay *r)
 {
     r->line[r->filled] = '\0';
@@ -71,7 +71,7 @@ void tr_relay_pass(struct tr_relay *r, const char *text, size_t n)
     if (n == 0 && r->filled > 0) pass_line(r);
     if (!r->filters) write_all(r->to, text, n);
     for (size_t i = 0; r->filters && i < n; i++) {
-        if (text[i] == '\0') continue; /* Open MPI 5 writes the ends of its strings, too */
+        if (text[i] == '\0') continue; /* Open MPI 5 also writes the terminating NUL of strings */
         r->line[r->filled++] = text[i];
         if (text[i] == '\n' || r->filled == sizeof r->line - 1) pass_line(r);
     }
@@ -126,7 +126,7 @@ static bool number_behind(const char *text, const char *words, long *number)
     return end != at;
 }
 
-/* "[[1234,1],2]" or "[prterun-host-1234@1,2]": the last number. */
+/* Parses the rank in "[[1234,1],2]" or "[prterun-host-1234@1,2]": the last number. */
 static bool rank_of_name(const char *text, long *rank)
 {
     const char *at = strstr(text, "Process name: "), *comma = NULL;
@@ -156,7 +156,7 @@ bool tr_relay_misses_daemon(const struct tr_relay *r)
 
 /* ---- the process ---- */
 
-/* In the child: what it inherits is to be as if no supervisor were there. */
+/* Executes mpirun in the child, with signals and files as without a supervisor. */
 static void become(const char *const argv[], pid_t parent, int out, int err, int trouble)
 {
     sigset_t none;
@@ -164,9 +164,9 @@ static void become(const char *const argv[], pid_t parent, int out, int err, int
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* with which it ends its ranks, here and elsewhere, and cleans up */
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* mpirun then terminates its ranks on all hosts and cleans up */
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (nothing >= 0) dup2(nothing, STDIN_FILENO); /* nobody may read from a terminal in the background */
+    if (nothing >= 0) dup2(nothing, STDIN_FILENO); /* a background process must not read from the terminal */
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
     if (getppid() == parent) execvp(argv[0], (char *const *)(uintptr_t)argv);
@@ -175,7 +175,7 @@ static void become(const char *const argv[], pid_t parent, int out, int err, int
     _exit(127);
 }
 
-/* Waits until the program runs, or says why it does not. */
+/* Waits until execvp() has succeeded, or returns its error. */
 static int wait_for_start(int trouble, const char *program)
 {
     int error;
@@ -196,7 +196,8 @@ int tr_mpirun_start(const char *const argv[], struct tr_mpirun *m)
     if (opened == PIPES) child = fork();
     if (child == 0) become(argv, parent, pipes[OUT][1], pipes[ERR][1], pipes[TROUBLE][1]);
     int error = errno, status;
-    if (child > 0) setpgid(child, child); /* here as well: who comes first is not known */
+    if (child > 0)
+        setpgid(child, child); /* parent and child both call it, because their order is undefined */
     for (int i = 0; i < opened; i++) close(pipes[i][1]);
     if (child < 0) {
         for (int i = 0; i < opened; i++) close(pipes[i][0]);
@@ -239,7 +240,7 @@ void tr_mpirun_close(struct tr_mpirun *m)
         } while (r->taken > 0);
         tr_relay_give(r);
         if (r->from < 0) continue;
-        tr_relay_pass(r, NULL, 0); /* a stranger holds the other end */
+        tr_relay_pass(r, NULL, 0); /* another process keeps the other end open */
         close(r->from);
         r->from = -1;
     }

@@ -1,7 +1,7 @@
-/* mpirun as a child, in a process group of its own, so that what a terminal sends to all is for the supervisor alone;
- * ended when the supervisor dies. What it and the ranks write goes through the supervisor: unchanged as long as all is
- * well. Once a rank has failed, lines that come of that alone are left out: what mpirun has to say of it, between two
- * lines of dashes, and what Open MPI says in the name of other processes. */
+/* mpirun as a child process. It has its own process group, so that signals of the terminal reach the supervisor only, and it is
+ * terminated when the supervisor dies. The supervisor copies the output of mpirun and of the ranks, unchanged as long as no rank
+ * has failed. After a failure it omits messages that follow from the failure: the text of mpirun between two lines of dashes,
+ * and messages of Open MPI in other processes. */
 #ifndef TR_SUPERVISOR_MPIRUN_H
 #define TR_SUPERVISOR_MPIRUN_H
 
@@ -10,53 +10,60 @@
 #include <sys/types.h>
 
 struct tr_relay {
-    int from, to; /* file descriptors; from -1: nothing more comes */
+    int from, to; /* file descriptors; from is -1 after the end of the input */
     bool filters;
-    long first; /* pid of the process that failed first; 0: not known */
+    long first; /* pid of the process that failed first; 0: unknown */
     bool in_banner;
-    char chunk[16384]; /* taken … */
-    ssize_t taken;     /* … so much, and not given; 0: nothing, -1: the end */
-    double held;       /* since when it is held back, as tr_now(); 0: it is not */
-    double patience;   /* … for so many seconds at most, where it has a line of dashes */
+    char chunk[16384]; /* bytes that were read and not yet passed on */
+    ssize_t taken;     /* their number; 0: none, -1: end of the input */
+    double held;       /* time since which the chunk is held back (tr_now()); 0: not held back */
+    double patience;   /* seconds for which a chunk with a line of dashes is held back at most */
     char line[4096];
     size_t filled;
-    char banner[2048]; /* what mpirun said between its dashes, as one line */
+    char banner[2048]; /* text of mpirun between the lines of dashes, as one line */
     size_t banner_length;
 };
 
 struct tr_mpirun {
     pid_t pid; /* 0: none */
     bool ended;
-    int wait_status; /* … how */
+    int wait_status; /* if ended */
     struct tr_relay out, err;
 };
 
-/* argv[0] is looked for in PATH; TR_ERR_NO_INPUT if it cannot be run. */
+/* Starts argv[0], which is searched for in PATH. TR_ERR_NO_INPUT if it cannot be executed. */
 int tr_mpirun_start(const char *const argv[], struct tr_mpirun *mpirun);
 
-/* Whether it has ended; never waits. */
+/* Returns whether it has ended. Does not block. */
 bool tr_mpirun_is_over(struct tr_mpirun *mpirun);
 
-/* From now on what comes of a failure is left out; `first`: pid of the process that failed first, 0: not known. */
+/* Starts to omit messages that follow from a failure.
+ *
+ * @param [in] first  pid of the process that failed first; 0: unknown
+ */
 void tr_mpirun_filter(struct tr_mpirun *mpirun, long first);
 
-/* After its end: passes on what is still in the pipes, and closes them. */
+/* Copies the rest of the output and closes the pipes. Call it after the end of mpirun. */
 void tr_mpirun_close(struct tr_mpirun *mpirun);
 
-/* Hands on text that has come; at the end of everything with n 0, which lets go of an unfinished line. */
+/* Filters n bytes and passes them on. n = 0 at the end: passes on an incomplete last line. */
 void tr_relay_pass(struct tr_relay *relay, const char *text, size_t n);
 
-/* take: reads what is there without waiting. give: hands it on, closing `from` at its end. Between the two the supervisor
- * looks whether a rank has died: what mpirun says of that it says later. What has a line of dashes is held back, and what
- * is taken meanwhile, too: ranks of other hosts may be quicker to complain of a death than its news is. */
+/* tr_relay_take() reads the available bytes without blocking; tr_relay_give() passes them on, and closes `from` at its end. In
+ * between, the supervisor checks whether a rank has died, because mpirun reports a death later than the lifeline does. Chunks
+ * with a line of dashes, and chunks that follow them, are held back: messages of ranks on other hosts may arrive before the
+ * lifeline reports the death. */
 void tr_relay_take(struct tr_relay *relay);
 void tr_relay_give(struct tr_relay *relay);
 
-/* What mpirun says of the first process that failed, in either version's words: false if it has not said that. A number
- * that it does not tell is -1. */
+/* Parses the report of mpirun about the first process that failed (Open MPI 4 and 5).
+ *
+ * @param [out] rank, signal, exit_code  -1 if the report does not contain it
+ * @return false if there is no report
+ */
 bool tr_relay_blames(const struct tr_relay *relay, long *rank, int *signal, int *exit_code);
 
-/* Whether mpirun says between its dashes, held back or left out, that it could not start its daemon on a host or lost it. */
+/* Returns whether mpirun has reported that it could not start its daemon on a host, or lost it. */
 bool tr_relay_misses_daemon(const struct tr_relay *relay);
 
 #endif

@@ -27,28 +27,28 @@ struct supervisor {
     struct tr_members members;
     struct tr_mpirun mpirun;
     struct tr_history history;
-    FILE *log;            /* or NULL */
+    FILE *log;            /* may be NULL */
     int attempt;          /* starts before this one */
-    double opened, begun; /* the supervisor, and this start of the job, as tr_now() */
+    double opened, begun; /* start of the supervisor, and of this attempt (tr_now()) */
 
-    /* what the user wants */
+    /* requests of the user */
     int signals;  /* a signalfd */
-    int asked;    /* the signal by which the job was asked to stop; 0: by none */
-    bool hurry;   /* … for the second time */
-    double urged; /* when it was asked last by another signal than SIGUSR1 */
-    int held[32]; /* signals for ranks that are not all there yet */
+    int asked;    /* signal that asked the job to stop; 0: none */
+    bool hurry;   /* the user has asked twice */
+    double urged; /* time of the last request by a signal other than SIGUSR1 */
+    int held[32]; /* signals to be sent once all ranks are connected */
     int holds;
 
-    /* of this start */
+    /* this attempt */
     struct tr_failure failure;
-    bool ending;                 /* something failed: the others are to go */
-    double noticed;              /* when that was seen */
-    double told;                 /* when the others were told; 0: not yet */
-    int forced;                  /* what was done to mpirun so far: 1 SIGTERM, 2 SIGKILL */
-    struct tr_segments segments; /* what it may leave behind in shared memory */
-    double turned;               /* last time that the supervisor listened */
-    double looked;               /* … and looked who is silent */
-    double launcher_ran;         /* … and found mpirun not stopped */
+    bool ending;                 /* a failure was detected: all processes must end */
+    double noticed;              /* time of detection */
+    double told;                 /* time when the ranks were told to exit; 0: not yet */
+    int forced;                  /* signals sent to mpirun: 1 SIGTERM, 2 SIGKILL as well */
+    struct tr_segments segments; /* shared memory to remove */
+    double turned;               /* last turn of the event loop */
+    double looked;               /* last check for silent ranks */
+    double launcher_ran;         /* last time that mpirun was not stopped */
     bool said_missing;
     struct tr_life_state logged;
     int logged_clocks;
@@ -66,7 +66,7 @@ int tr_supervisor_cores(void)
 
 /* ---- the log ---- */
 
-/* Seconds since 1970, number of the start, the event, and what there is to say of it. */
+/* Writes a line to the log: seconds since 1970, number of the attempt, event, details. */
 __attribute__((format(printf, 3, 4))) static void note(struct supervisor *s, const char *event,
                                                        const char *format, ...)
 {
@@ -82,7 +82,7 @@ __attribute__((format(printf, 3, 4))) static void note(struct supervisor *s, con
     fflush(s->log);
 }
 
-/* What shows how far a start has got: phases, stages, checkpoints, and the first clocks of each stage. */
+/* Logs the progress of an attempt: phases, stages, checkpoints, and the first clocks of each stage. */
 static void note_state(struct supervisor *s)
 {
     enum { CLOCKS = 2 };
@@ -92,7 +92,7 @@ static void note_state(struct supervisor *s)
         note(s, phases[now->phase % 3], "stage %lld", (long long)now->stage);
         s->logged_clocks = 0;
     }
-    if (now->kept_clock != old->kept_clock) /* first: where a run goes on its clock begins there */
+    if (now->kept_clock != old->kept_clock) /* first: a resumed run starts at the clock of its checkpoint */
         note(s, "checkpoint", "clock %lld", (long long)now->kept_clock);
     if (now->clock >= 0 && (now->clock != old->clock || now->stage != old->stage) &&
         s->logged_clocks < CLOCKS) {
@@ -102,8 +102,8 @@ static void note_state(struct supervisor *s)
     s->logged = *now;
 }
 
-/* What one rank has mapped all have, on its host. When the end is noticed they may all be dead: so when they come, whose job is
- * known then, and when they train, too. */
+/* Records the shared memory of one rank; all ranks of a host map the same files. This is done when ranks connect and again when
+ * they train, because all ranks may be dead when a failure is detected. */
 static void remember_segments(struct supervisor *s)
 {
     for (size_t i = 0; i < s->members.n && s->segments.n == 0; i++) {
@@ -122,8 +122,8 @@ static int open_signals(struct supervisor *s)
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
-        /* nohup and & have their reasons to ignore some; but job scripts ignore SIGUSR1 and SIGUSR2 only so that they
-         * kill nobody who does not listen yet */
+        /* signals that nohup or & ignore stay ignored; but job scripts ignore SIGUSR1 and SIGUSR2 only to protect processes
+         * that do not handle them yet */
         struct sigaction action;
         bool ignored = sigaction(passed[i], NULL, &action) == 0 && action.sa_handler == SIG_IGN;
         if (!ignored || passed[i] == SIGUSR1 || passed[i] == SIGUSR2) sigaddset(&set, passed[i]);
@@ -134,7 +134,7 @@ static int open_signals(struct supervisor *s)
     return s->signals >= 0 ? TR_OK : tr_fail(TR_ERR_SYSTEM, "signalfd: %s", strerror(errno));
 }
 
-/* Ranks that are still starting would miss a signal, or die of it. */
+/* Forwards held signals once all ranks are connected: a starting rank would miss them, or die. */
 static void pass_on_held(struct supervisor *s)
 {
     if (s->members.known == 0 || (long)s->members.known < s->members.size) return;
@@ -144,7 +144,7 @@ static void pass_on_held(struct supervisor *s)
 
 static void take_signals(struct supervisor *s)
 {
-    /* many a sender signals a process and then its group, or a batch script and then its steps: that counts once */
+    /* some senders signal a process and then its group, or a batch script and then its steps: this counts as one request */
     const double twice = 1;
     struct signalfd_siginfo info;
     while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info) {
@@ -162,9 +162,9 @@ static void take_signals(struct supervisor *s)
     }
 }
 
-/* ---- what failed ---- */
+/* ---- failures ---- */
 
-/* m: the rank, or NULL if it was none of them. */
+/* m: the rank that failed, or NULL if it was not a rank. */
 static struct tr_failure failure_of(const struct tr_member *m, enum tr_cause_kind kind, int number)
 {
     struct tr_failure f = {.kind = kind, .number = number, .rank = m ? m->rank : -1, .epoch = NAN};
@@ -180,7 +180,7 @@ static void set_end(struct tr_failure *f, int wait_status)
     f->number = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-/* How the first one died, from whoever knows: the kernel, as long as nobody has taken note of the death; or mpirun. */
+/* Finds out how the first rank died: from the kernel, as long as the process is a zombie, or from mpirun. */
 static bool find_end(struct supervisor *s)
 {
     struct tr_failure *f = &s->failure;
@@ -209,7 +209,7 @@ static void begin_ending(struct supervisor *s, struct tr_failure failure)
     note(s, "noticed", "rank %ld pid %ld", failure.rank, failure.pid);
 }
 
-/* A rank that has left with an error, and whose others do not follow. */
+/* Returns a rank that has exited with an error while other ranks continue. */
 static const struct tr_member *left_alone(const struct tr_members *all)
 {
     if (all->byes == 0 || all->byes == all->known) return NULL;
@@ -220,9 +220,9 @@ static const struct tr_member *left_alone(const struct tr_members *all)
     return NULL;
 }
 
-/* Some ranks have got through to us long ago, others have not. MPI starts with all ranks or with none: as long as it
- * has not, whoever is missing is what the others wait for. Later on, the line may be what is missing: who cannot get
- * through to us is not watched, and that is to be known. */
+/* Some ranks connected long ago, others have not. MPI_Init needs all ranks: before it returns, the connected ranks wait for the
+ * missing ones, which is a failure. After it, the missing ranks run but cannot reach the supervisor: they are not watched, which
+ * is reported once. */
 static bool is_stuck_at_start(struct supervisor *s)
 {
     const struct tr_members *all = &s->members;
@@ -232,30 +232,29 @@ static bool is_stuck_at_start(struct supervisor *s)
     if (!s->said_missing)
         fprintf(
             stderr,
-            "trireme: %ld of %ld ranks do not get through to the supervisor: whether they hang will not be "
-            "seen\n",
+            "trireme: %ld of %ld ranks cannot connect to the supervisor: it will not notice if they hang\n",
             all->size - (long)all->known, all->size);
     s->said_missing = true;
     return false;
 }
 
-/* Nobody has got through yet: ranks may be waiting for hosts, or for a batch system. But a process of mpirun's that is
- * stopped will not come; 0 if there is none. */
+/* Returns a stopped child of mpirun if no rank has connected yet, or 0. Ranks that wait for hosts or a batch system are not a
+ * failure, but a stopped process is. */
 static long stopped_at_start(const struct supervisor *s)
 {
     if (s->members.known > 0 || tr_now() - s->begun <= 3 * s->members.limit) return 0;
     return tr_process_stopped_child(s->mpirun.pid);
 }
 
-/* Nobody has got through, and none is stopped that we could see: mpirun waits for a host that is cut off, or for its daemon
- * there. MPI_Init gets as much time from a rank (src/ranks/lifeline.c). */
+/* Returns true if no rank has connected within the limit of a start, and no local process is stopped: mpirun waits for an
+ * unreachable host or its daemon. Ranks give MPI_Init the same time (src/ranks/lifeline.c). */
 static bool nobody_comes(const struct supervisor *s)
 {
     return s->members.known == 0 && tr_now() - s->begun > TR_LIFELINE_STARTS * s->members.limit;
 }
 
-/* mpirun itself is stopped, for longer than a rank may be: ranks that start or leave wait for it, and who has left is never
- * told of. For so many seconds; 0: it is not. */
+/* Returns the seconds for which mpirun itself has been stopped if they exceed the limit of a rank, else 0. Ranks that start or
+ * exit wait for mpirun, and it does not report exits. */
 static double launcher_stopped(struct supervisor *s)
 {
     double now = tr_now();
@@ -283,7 +282,7 @@ static struct tr_failure look_for_failure(struct supervisor *s)
     double now = tr_now(), stopped = 0;
     if (all->dead) return failure_of(all->dead, TR_CAUSE_GONE, 0);
     if (now - s->looked >=
-        s->options->heartbeat / 2) { /* it goes through all ranks, and so not for every beat */
+        s->options->heartbeat / 2) { /* the check visits all ranks, therefore not at every heartbeat */
         s->looked = now;
         m = tr_members_silent(all);
         stopped = launcher_stopped(s);
@@ -313,7 +312,7 @@ static struct tr_failure look_for_failure(struct supervisor *s)
     return failure_of(NULL, s->hurry ? TR_CAUSE_SIGNAL : TR_CAUSE_NONE, s->hurry ? s->asked : 0);
 }
 
-/* A rank that has left with this code (-1: with any but 0), or NULL. */
+/* Returns a rank that has exited with this code (-1: any code except 0), or NULL. */
 static const struct tr_member *who_left_with(const struct tr_members *all, int code)
 {
     for (size_t i = 0; i < all->n; i++) {
@@ -323,8 +322,8 @@ static const struct tr_member *who_left_with(const struct tr_members *all, int c
     return NULL;
 }
 
-/* mpirun has ended and no rank was seen to fail before: what its code and the words of the ranks say together. If a whole
- * host dies, mpirun may end with 0. */
+/* Determines the failure from the exit code of mpirun and the bye messages of the ranks, if no failure was detected before. If a
+ * host dies, mpirun may exit with 0. */
 static struct tr_failure conclude(const struct supervisor *s)
 {
     struct tr_failure f = {.rank = -1, .epoch = NAN, .pid = s->mpirun.pid, .mpirun = true};
@@ -338,7 +337,7 @@ static struct tr_failure conclude(const struct supervisor *s)
     if (left && !well && s->members.known == 0 && tr_relay_misses_daemon(&s->mpirun.err))
         f.kind = TR_CAUSE_HOST;
     if (f.kind != TR_CAUSE_EXIT || !tr_relay_blames(&s->mpirun.err, &f.rank, &number, &code)) return f;
-    f.mpirun = false; /* of a rank that never got through to us */
+    f.mpirun = false; /* of a rank that has never connected */
     f.pid = 0;
     if (number > 0) {
         f.kind = TR_CAUSE_SIGNAL;
@@ -347,29 +346,29 @@ static struct tr_failure conclude(const struct supervisor *s)
     return f;
 }
 
-/* What failed, after the end of all: s->failure. */
+/* Determines the final s->failure after the end of all processes. */
 static void blame(struct supervisor *s)
 {
     struct tr_failure end = conclude(s), *f = &s->failure;
     find_end(s);
     if (f->kind == TR_CAUSE_SIGNAL && (f->number == SIGTERM || f->number == SIGKILL)) {
-        /* when a rank leaves with an error mpirun ends those that are still on their way out: the first one's word
-         * counts, unless that is of the death of another */
+        /* when a rank exits with an error, mpirun terminates the ranks that are still exiting: the status of the first one
+         * counts, unless it reports the death of another rank */
         const struct tr_member *left = who_left_with(&s->members, -1);
         if (left && left->status != TR_ERR_PEER) *f = failure_of(left, TR_CAUSE_EXIT, left->status);
     }
     if (f->kind == TR_CAUSE_NONE) *f = end;
     if (f->kind != TR_CAUSE_GONE || (end.kind != TR_CAUSE_SIGNAL && end.kind != TR_CAUSE_EXIT)) return;
-    bool by_signal =
-        end.kind == TR_CAUSE_EXIT && end.number > 128 && end.number < 128 + 32; /* in mpirun's words */
+    bool by_signal = end.kind == TR_CAUSE_EXIT && end.number > 128 &&
+                     end.number < 128 + 32; /* as mpirun encodes signals */
     f->kind = by_signal ? TR_CAUSE_SIGNAL : end.kind;
     f->number = by_signal ? end.number - 128 : end.number;
 }
 
-/* ---- one start of the job ---- */
+/* ---- one attempt ---- */
 
-/* mpirun cleans up by itself and in no time once nobody is left; where ranks do not hear, because they are stopped or
- * their host is lost, it is helped along. */
+/* Escalates the termination. mpirun cleans up quickly once all ranks have exited. If ranks do not react, because they are stopped
+ * or their host is lost, mpirun gets SIGTERM, later SIGKILL. */
 static void press_on(struct supervisor *s)
 {
     const double patience = 0.1, then_kill = 0.3;
@@ -396,17 +395,18 @@ static int turn(struct supervisor *s)
                            {.fd = out->held > 0 ? -1 : out->from, .events = POLLIN},
                            {.fd = err->held > 0 ? -1 : err->from, .events = POLLIN}};
     poll(fds, sizeof fds / sizeof *fds, s->ending || holds ? 5 : (int)(s->options->heartbeat * 500));
-    bool was_away =
-        tr_now() - s->turned > s->options->limit / 2; /* stopped itself, or nobody read what it wrote */
+    bool was_away = tr_now() - s->turned >
+                    s->options->limit / 2; /* the supervisor was stopped, or blocked while writing */
     take_signals(s);
     out->patience = err->patience =
-        s->members.known > 0 ? 0.3 : INFINITY; /* until it is known what mpirun means */
+        s->members.known > 0 ? 0.3 : INFINITY; /* until the reason of the message is known */
     tr_relay_take(out);
     tr_relay_take(err);
     size_t known = s->members.known;
     TR_TRY(tr_members_receive(&s->members));
     if (s->members.known > known || s->members.farthest.phase != s->logged.phase) remember_segments(s);
-    if (s->members.byes > 0) tr_mpirun_filter(&s->mpirun, s->failure.pid); /* ranks have no more to say */
+    if (s->members.byes > 0)
+        tr_mpirun_filter(&s->mpirun, s->failure.pid); /* the ranks have finished their output */
     if (was_away) tr_members_excuse(&s->members);
     if (was_away) s->launcher_ran = tr_now();
     s->turned = tr_now();
@@ -422,10 +422,10 @@ static int turn(struct supervisor *s)
     return TR_OK;
 }
 
-/* Nothing of it is to be left: neither processes nor, where mpirun could not, what they had. */
+/* Kills all remaining processes and, if mpirun could not, removes their shared memory. */
 static int leave_nothing(struct supervisor *s)
 {
-    const double patience = 60; /* a machine with hundreds of processes takes its time to end one */
+    const double patience = 60; /* ending hundreds of processes takes time */
     double begin = tr_now();
     struct tr_members *all = &s->members;
     bool abandoned = WIFSIGNALED(s->mpirun.wait_status);
@@ -436,7 +436,7 @@ static int leave_nothing(struct supervisor *s)
         TR_TRY(tr_members_receive(all));
     }
     if (tr_members_left(all, true) > 0)
-        return tr_fail(TR_ERR_SYSTEM, "processes of the job cannot be ended, not even by SIGKILL");
+        return tr_fail(TR_ERR_SYSTEM, "processes of the job still exist 60 s after SIGKILL");
     if (s->failure.kind != TR_CAUSE_NONE) tr_segments_remove(&s->segments, s->mpirun.pid);
     tr_segments_free(&s->segments);
     return TR_OK;
@@ -461,26 +461,26 @@ static int start(struct supervisor *s, const char *const command[])
     TR_TRY(tr_mpirun_start(command, &s->mpirun));
     note(s, "started", "mpirun %ld", (long)s->mpirun.pid);
     struct rlimit
-        limit; /* a descriptor for every rank; not before: mpirun goes through all that it may have */
+        limit; /* one descriptor per rank; raised after the start of mpirun, which closes all possible descriptors */
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
     return TR_OK;
 }
 
-/* Starts mpirun with these words and stays until it and all ranks have ended: s->failure, of kind TR_CAUSE_NONE where all
- * ended well. An error is one of the supervisor's own. */
+/* Starts mpirun with this command line and waits until it and all ranks have ended. Sets s->failure (TR_CAUSE_NONE on success).
+ * Returns errors of the supervisor itself. */
 static int run_once(struct supervisor *s, const char *const command[])
 {
     TR_TRY(start(s, command));
     int status = TR_OK;
     while (status == TR_OK && !tr_mpirun_is_over(&s->mpirun)) status = turn(s);
     if (status == TR_OK)
-        status = tr_members_receive(&s->members); /* last words that came with mpirun's end */
+        status = tr_members_receive(&s->members); /* messages that arrived together with the end of mpirun */
     if (!s->ending) {
         remember_segments(s);
         s->noticed = tr_now();
-        tr_relay_take(&s->mpirun.err); /* its last words */
+        tr_relay_take(&s->mpirun.err); /* its last output */
         if (s->members.known > 0 || tr_relay_misses_daemon(&s->mpirun.err)) tr_mpirun_filter(&s->mpirun, 0);
         if (s->members.dead) s->failure = failure_of(s->members.dead, TR_CAUSE_GONE, 0);
     }
@@ -492,9 +492,9 @@ static int run_once(struct supervisor *s, const char *const command[])
     return status;
 }
 
-/* ---- the end, or another start ---- */
+/* ---- end or next attempt ---- */
 
-/* *seen: what status.json says, if it is that of this start: if its rank 0 wrote it. */
+/* Reads status.json into *seen. Returns true if rank 0 of this attempt has written it. */
 static bool sees_status(const struct supervisor *s, struct tr_status_seen *seen)
 {
     if (!s->options->output) return false;
@@ -506,7 +506,7 @@ static bool sees_status(const struct supervisor *s, struct tr_status_seen *seen)
     return false;
 }
 
-/* It was trained to the end, whatever failed afterwards: started again it would begin anew. */
+/* Returns true if training has completed. A failure after it is final, as another attempt would train again from the start. */
 static bool is_trained(const struct supervisor *s, const struct tr_status_seen *seen)
 {
     char *summary;
@@ -524,7 +524,7 @@ static void print_failure(const struct tr_failure *f, const char *more)
     tr_printf(stderr, "trireme: %s%s%s%s\n", what, *loss ? "; " : "", loss, more);
 }
 
-/* For those who watch: in the folder of the run, if this start has got that far. */
+/* Adds the failure to the events in the folder of the run, if this attempt has opened it. */
 static void note_failure(const struct supervisor *s)
 {
     char what[512];
@@ -536,14 +536,14 @@ static void note_failure(const struct supervisor *s)
                  f->mpirun ? -1 : f->rank, what);
 }
 
-/* The user wanted it to stop, and it did not end by itself as it should: what was kept can be gone on from. */
+/* Returns the exit code of a job that the user stopped and that did not end in order: it can resume from its checkpoint. */
 static int stopped_code(const struct supervisor *s)
 {
     bool kept = s->failure.at.kept_clock >= 0 || s->history.best.kept_clock >= 0;
     return kept || s->asked == SIGUSR1 ? TR_ERR_STOPPED : 128 + s->asked;
 }
 
-/* Whether no other start follows this one, whatever the failure: *code. */
+/* Returns true if no further attempt is made; *code is the exit code. */
 static bool is_the_end(struct supervisor *s, int *code)
 {
     struct tr_failure *f = &s->failure;
@@ -552,29 +552,30 @@ static bool is_the_end(struct supervisor *s, int *code)
     *code = tr_failure_code(f);
     if (f->kind == TR_CAUSE_NONE || tr_failure_is_final(f, &s->history)) return true;
     bool sees = sees_status(s, &seen);
-    bool says = exits && !s->members.dead; /* the rank itself, or mpirun */
-    if (sees && seen.done && !says) {      /* all that was left was to leave */
+    bool says = exits && !s->members.dead; /* the rank has sent bye, or mpirun has reported it */
+    if (sees && seen.done && !says) {      /* only the exit of the processes was missing */
         char what[512];
         tr_failure_describe(f, what, sizeof what);
-        tr_printf(stderr, "trireme: %s, when all was done\n", what);
+        tr_printf(stderr, "trireme: %s, after the run was complete\n", what);
         *code = TR_OK;
         return true;
     }
     if (sees && exits && is_trained(s, &seen)) return true;
-    bool killed = f->kind == TR_CAUSE_SIGNAL || (exits && f->number > 128); /* mpirun says so of a rank */
+    bool killed =
+        f->kind == TR_CAUSE_SIGNAL || (exits && f->number > 128); /* as mpirun reports it of a rank */
     bool silent = f->kind == TR_CAUSE_SILENT;
     bool began = s->members.known > 0 || s->history.restarts > 0 || killed || silent;
     if (!began && f->kind == TR_CAUSE_HOST) print_failure(f, "");
-    if (!began) return true; /* mpirun has said why, if it was not that */
+    if (!began) return true; /* otherwise mpirun has printed the reason */
     f->epoch = sees && seen.epoch > 0 ? seen.epoch : NAN;
     if (!s->asked) return false;
     bool obeyed = s->hurry || (f->kind == TR_CAUSE_SIGNAL && (f->number == s->asked || f->number == SIGTERM));
-    if (!obeyed) print_failure(f, ", while it was to stop");
+    if (!obeyed) print_failure(f, ", while the job was stopping");
     *code = stopped_code(s);
     return true;
 }
 
-/* Waits, and takes what the user wants meanwhile. */
+/* Waits while handling signals of the user. */
 static void wait_before_start(struct supervisor *s, double seconds)
 {
     double end = tr_now() + seconds, left;
@@ -584,7 +585,7 @@ static void wait_before_start(struct supervisor *s, double seconds)
     }
 }
 
-/* *again, or the code. */
+/* Decides after an attempt: sets *again, or returns the exit code. */
 static int decide(struct supervisor *s, bool *again)
 {
     double pause, ended = tr_now() - s->noticed;
@@ -604,10 +605,8 @@ static int decide(struct supervisor *s, bool *again)
         fprintf(stderr, "trireme: error: gave up: the same failure %d times in a row at the same place\n",
                 TR_ALIKE);
     if (decision == TR_FAILS_TOO_OFTEN)
-        tr_printf(
-            stderr,
-            "trireme: error: gave up: started again %d time%s, which is as often as --max-restarts allows\n",
-            restarts, restarts == 1 ? "" : "s");
+        tr_printf(stderr, "trireme: error: gave up: started again %d time%s, the limit of --max-restarts\n",
+                  restarts, restarts == 1 ? "" : "s");
     if (decision != TR_START_AGAIN) return tr_failure_code(&s->failure);
     wait_before_start(s, pause);
     if (s->asked) return stopped_code(s);
@@ -615,14 +614,14 @@ static int decide(struct supervisor *s, bool *again)
     return TR_OK;
 }
 
-/* mpirun's words for the next start, to be freed; time: a setting behind them, or "". */
+/* Builds the command line of mpirun for the next attempt; free it with free(). time: an additional setting, or "". */
 static int write_command(const struct supervisor *s, const char *time, const char ***command)
 {
     static const char *const exported[] = {TR_LIFELINE_VARIABLE, TR_ATTEMPT_VARIABLE, "TRIREME_TERMINAL",
                                            "TRIREME_FAULT"};
     enum { EXPORTED = sizeof exported / sizeof *exported };
     const struct tr_supervision *o = s->options;
-    bool anew = s->history.best.phase < TR_LIFE_TRAINING;
+    bool from_start = s->history.best.phase < TR_LIFE_TRAINING;
     size_t n = 0;
     while (o->command[n]) n++;
     TR_TRY(TR_NEW(command, n + 2 * EXPORTED + 2));
@@ -633,7 +632,7 @@ static int write_command(const struct supervisor *s, const char *time, const cha
             *to++ = "-x";
             *to++ = exported[i];
         }
-        if (at != o->fresh || at == 0 || anew) *to++ = o->command[at];
+        if (at != o->fresh || at == 0 || from_start) *to++ = o->command[at];
     }
     if (*time) *to++ = time;
     *to = NULL;
@@ -670,9 +669,9 @@ static int open_all(struct supervisor *s)
     return tr_members_open(o->everywhere, o->heartbeat, o->limit, &s->members);
 }
 
-/* The ranks write to pipes; whether a person reads what comes out of them only we know. When one rank has died mpirun
- * ends the others at once, and not first by SIGTERM, which they would take a second to hear: what there is to be saved
- * at an orderly end is saved before. */
+/* Sets the environment of mpirun and the ranks. Ranks write to pipes, so the supervisor tells them which of its outputs are
+ * terminals. After the death of a rank mpirun kills the others immediately instead of sending SIGTERM and waiting for a second:
+ * checkpoints are already complete. */
 static void set_environment(void)
 {
     char terminal[4] = "";

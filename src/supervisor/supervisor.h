@@ -1,10 +1,10 @@
-/* supervisor/ — a process beside mpirun that starts a job, sees at once when a rank dies or hangs, ends what is left, and
- * starts it again: trireme run. No MPI here.
+/* supervisor/: `trireme run`. It starts a job with mpirun, detects immediately when a rank dies or hangs, terminates the remaining
+ * processes, and starts the job again. It does not use MPI.
  *
- *   members   the ranks, as they report through their lifelines, and their processes
- *   mpirun    as a child, and what it and the ranks write
- *   failure   what a failure was, and whether to start again
- *   supervise one start of the job after the other
+ *   members    the ranks: their lifelines, their processes, their shared memory
+ *   mpirun     mpirun as a child process, and its output
+ *   failure    description of failures, decision to start again
+ *   supervise  the loop of starts
  */
 #ifndef TR_SUPERVISOR_H
 #define TR_SUPERVISOR_H
@@ -13,24 +13,24 @@
 #include <stddef.h>
 
 struct tr_supervision {
-    /* mpirun's words, ended by NULL: without what the supervisor adds, with program and its words */
+    /* command line of mpirun with the program and its arguments, ended by NULL, without the options that the supervisor adds */
     const char *const *command;
-    size_t options; /* so many of its first words are mpirun's own, its name included */
-    /* the word that means «start anew», which counts until training has begun; 0: there is none */
+    size_t options; /* number of leading words that belong to mpirun, including its name */
+    /* index of the word --fresh, which is passed until training has started; 0: none */
     size_t fresh;
-    const char *output;      /* folder of the run, for what status.json says */
-    bool everywhere;         /* ranks are on other hosts, too */
+    const char *output;      /* folder of the run with status.json */
+    bool everywhere;         /* ranks may run on other hosts */
     double heartbeat, limit; /* seconds */
     int max_restarts;
-    double max_time; /* seconds from now until the job must have ended, over all its starts; 0: no limit */
-    const char *log; /* file to which events are added, or NULL */
+    double max_time; /* seconds until the job must have ended, including all restarts; 0: no limit */
+    const char *log; /* file to which events are appended, or NULL */
 };
 
-/* Runs the job to its end: the exit code, that of train unless it fails in another way. SIGINT, SIGTERM, SIGHUP, SIGUSR1
- * and SIGUSR2 are passed on to the ranks; what is to be said is said on stderr. */
+/* Runs the job to its end and returns the exit code: of train, or of the failure. Forwards SIGINT, SIGTERM, SIGHUP, SIGUSR1 and
+ * SIGUSR2 to the ranks. Messages go to stderr. */
 int tr_supervise(const struct tr_supervision *options);
 
-/* Number of cores that this process may use. */
+/* Returns the number of cores that this process may use. */
 int tr_supervisor_cores(void);
 
 #endif

@@ -120,18 +120,18 @@ says "all ranks have been waiting for one another for"
 # … and in MPI_Finalize, when all is done
 TRIREME_FAULT=leave=hang@1:1 supervised 0 1 leaving ranks.patience=1
 says "all ranks have been waiting for one another for"
-says ", when all was done"
+says ", after the run was complete"
 [ "$(of leaving objective)" = "$(of plain objective)" ] || fail "leaving: another objective"
 # … where one may die, too, whatever code mpirun tells of it
 for how in exit=9 kill; do
     TRIREME_FAULT=leave=$how@1:1 supervised 0 1 dying
-    says ", when all was done"
+    says ", after the run was complete"
     rm -rf dying
 done
 # … or be stopped, with its last word said
 TRIREME_FAULT=left=stop@1:1 supervised 0 1 standing --limit 2s
 says "is stopped: no sign of life"
-says ", when all was done"
+says ", after the run was complete"
 # … which they do not while one of them computes, or its thread writes
 TRIREME_FAULT=clock=delay=6000@1:#7 supervised 0 1 patient ranks.patience=1
 TRIREME_FAULT=checkpoint.shard=delay=6000:#1 supervised 0 1 writing ranks.patience=1 checkpoint.every="40 clocks"
