@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "store/memory_folder.h"
 #include "cli/train.h"
 #include "data/cache.h"
 #include "job/job.h"
 #include "job/schema.h"
+#include "store/memory.h"
 #include "supervisor/supervisor.h"
 
 struct run_options {

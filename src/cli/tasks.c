@@ -11,8 +11,8 @@
 #include "monitor/monitor.h"
 #include "stage/scheduler.h"
 #include "stage/stage.h"
-#include "store/folder.h"
-#include "store/policy.h"
+#include "store/shard.h"
+#include "store/checkpoint.h"
 
 /* Orders: the team of a task runs it; a team parts, as its ranks get other tasks; rows of the node are not needed any more. */
 enum { RUN, PART, FORGET };

@@ -14,7 +14,7 @@
 #include "monitor/json.h"
 #include "monitor/record.h"
 #include "stage/scheduler.h"
-#include "store/folder.h"
+#include "store/shard.h"
 #include "trireme/collective.h"
 
 struct tr_monitor {

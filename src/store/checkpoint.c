@@ -2,19 +2,619 @@
 #include "store/checkpoint.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "base/fault.h"
 #include "base/file.h"
-#include "store/folder.h"
-#include "store/state.h"
+#include "store/memory.h"
+#include "store/snapshot.h"
+#include "trireme/collective.h"
+
+/* Of those on the disk, or of those in memory. */
+struct tr_pace {
+    double seconds;     /* one each so many; 0: not by time */
+    int64_t clocks;     /* 0: not by clocks */
+    double last;        /* when the last one was taken, or training began … */
+    int64_t last_clock; /* … and at which clock */
+    double cost;        /* seconds from taking the last one until it was whole */
+};
+
+struct tr_policy {
+    struct tr_pace disk, memory;
+    double end;         /* as tr_now(): the time is over; infinity */
+    double most;        /* seconds of the whole run; infinity */
+    bool entered;       /* training has begun */
+    int opened, obeyed; /* signals that ask for one: before this was opened; when the last one was taken */
+};
+
+/* What a rank tells rank 0 of its shard. */
+struct tr_shard_report {
+    int64_t number, status;
+    struct tr_shard_seal seal;
+    double seconds;
+    char error[512];
+};
+
+/* Files are written while training goes on: by a thread of this rank that alone uses HDF5 meanwhile, and never MPI. A disk
+ * may take seconds to say that it has something, and a rank that waited for it would keep all others waiting. */
+struct tr_writer {
+    pthread_t thread;
+    bool busy;        /* the thread has not been joined */
+    atomic_bool done; /* … but has done its work */
+    int (*write)(struct tr_checkpoints *c);
+    /* outcome */
+    int status;
+    double seconds;
+    char error[512];
+};
+
+/* One on its way: rank 0 waits for all shards, then for the manifest; others for their shard. */
+struct tr_being_written {
+    bool any, in_memory;
+    bool told; /* in memory: rank 0 knows of this rank's shard */
+    uint64_t number;
+    double begin;
+    tr_snapshot *snapshot;       /* the parts of the shard … */
+    struct tr_shard_seal seal;   /* … when it is written */
+    struct tr_manifest manifest; /* rank 0's; of others only what tr_manifest_head() needs */
+    uint32_t arrived;            /* rank 0: shards that are written, or have failed */
+    int status;
+    char error[512];
+};
+
+struct tr_checkpoints {
+    tr_context *tr;
+    char *to;
+    char *locked;                  /* rank 0: the file, if checkpoint.to names the folder … */
+    int lock;                      /* … once this run has it; or -1 */
+    uint64_t run, attempt, number; /* number: of the last one begun */
+    bool continues, restored;
+    struct tr_checkpoint_memory *memory;
+    bool wants_memory;        /* rank 0: the one that is due is due there */
+    struct tr_manifest found; /* where it continues … */
+    bool found_in_memory;     /* … which is not on the disk */
+    int64_t entered;          /* stages and tasks so far */
+    double began, before;     /* of this process; seconds of the run before it */
+    struct tr_policy policy;
+    struct tr_lister {
+        tr_lister_fn *list;
+        void *who;
+    } * lister;
+    size_t listers, lister_capacity;
+    struct tr_writer writer;
+    struct tr_being_written now;
+    struct tr_shard_report report; /* on its way to rank 0 */
+    MPI_Request sending, passing;
+    int64_t passed[2]; /* signals that rank 0 was told of: stop, ask */
+    double probed;     /* when signals of others were looked for */
+    struct tr_checkpoint_counts counts;
+    int failure; /* rank 0: of the last one on the disk */
+    char why[512];
+    double taken;      /* when the last one was */
+    tr_snapshot *best; /* the best model so far; NULL: none is kept */
+};
+
+/* ================ policy ================ */
+
+/* ---- time ---- */
+
+/* begin: when the process started, as tr_now(). */
+static void policy_open(struct tr_policy *p, const struct tr_job *job, double begin)
+{
+    const struct tr_job_pace *disk = &job->checkpoint.every, *memory = &job->checkpoint.memory;
+    double now = tr_now(), most = job->checkpoint.max_time > 0 ? job->checkpoint.max_time : INFINITY;
+    *p = (struct tr_policy){.disk = {disk->seconds, (int64_t)disk->clocks, .last = now},
+                            .memory = {memory->seconds, (int64_t)memory->clocks, .last = now},
+                            .most = most,
+                            .end = begin + most};
+    p->opened = p->obeyed = tr_signals_asked();
+}
+
+/* A stage begins, whose clocks begin at 0. Time goes on: stages may be short. What was asked for meanwhile still is. */
+static void policy_enter(struct tr_policy *p)
+{
+    if (!p->entered) p->disk.last = p->memory.last = tr_now();
+    p->entered = true;
+    p->disk.last_clock = p->memory.last_clock = 0;
+}
+
+static bool policy_is_due(const struct tr_pace *p, double now, int64_t clock)
+{
+    return (p->seconds > 0 && now >= p->last + p->seconds) ||
+           (p->clocks > 0 && clock >= p->last_clock + p->clocks);
+}
+
+/* To stop takes a checkpoint, perhaps the end of one in memory first, and some time for the rest. */
+static bool policy_is_nearly_over(const struct tr_policy *p, double now)
+{
+    return isfinite(p->end) &&
+           now >= p->end - fmax(p->most / 100, fmin(p->most / 5, p->disk.cost + p->memory.cost + 1));
+}
+
+/* Rank 0, between the clocks of a stage: how many clocks the slowest worker has ended. */
+static enum tr_due policy_due(const struct tr_policy *p, int64_t clock)
+{
+    double now = tr_now();
+    if (tr_signals_stop() || policy_is_nearly_over(p, now)) return TR_DUE_AND_STOP;
+    return tr_signals_asked() > p->obeyed || policy_is_due(&p->disk, now, clock) ? TR_DUE : TR_NOT_DUE;
+}
+
+/* Whether one in memory is. */
+static bool policy_memory_due(const struct tr_policy *p, int64_t clock)
+{
+    return policy_is_due(&p->memory, tr_now(), clock);
+}
+
+/* One was taken at that clock, in memory or on the disk (which serves for both), or the run goes on there. */
+static void policy_taken(struct tr_policy *p, int64_t clock, bool in_memory)
+{
+    p->memory.last = tr_now();
+    p->memory.last_clock = clock;
+    if (in_memory) return;
+    p->disk.last = p->memory.last;
+    p->disk.last_clock = clock;
+    p->obeyed = tr_signals_asked();
+}
+
+/* How often one was asked for by signal since this was opened: other processes may have had other signals before. */
+static int policy_asked(const struct tr_policy *p)
+{
+    return tr_signals_asked() - p->opened;
+}
+
+/* ---- signals ---- */
+
+/* They are the process's, not a context's; hence variables of the process. */
+static _Atomic int signals_asked, signals_stops, signals_ends, signals_openers, signals_catchers;
+static _Atomic double first_end; /* as tr_now() */
+static struct sigaction before_usr1, before_usr2, before_term, before_int;
+
+static void on_ask(int number)
+{
+    if (number == SIGUSR1) atomic_fetch_add(&signals_stops, 1);
+    else atomic_fetch_add(&signals_asked, 1);
+}
+
+/* The second time is meant: of these signals, as a time limit may announce itself by USR1, and other ranks may have got the
+ * first one earlier. What comes right behind the first is the same one by another way: from Slurm and a supervisor. */
+static void on_end(int number)
+{
+    const double same = 1;
+    double now = tr_now();
+    atomic_fetch_add(&signals_stops, 1);
+    if (atomic_fetch_add(&signals_ends, 1) == 0) atomic_store(&first_end, now);
+    if (now - atomic_load(&first_end) < same) return;
+    sigaction(number, number == SIGTERM ? &before_term : &before_int, NULL);
+    raise(number);
+}
+
+void tr_signals_open(void)
+{
+    struct sigaction ask = {.sa_handler = on_ask, .sa_flags = SA_RESTART};
+    if (atomic_fetch_add(&signals_openers, 1) > 0) return;
+    atomic_store(&signals_asked, 0);
+    atomic_store(&signals_stops, 0);
+    atomic_store(&signals_ends, 0);
+    sigaction(SIGUSR1, &ask, &before_usr1);
+    sigaction(SIGUSR2, &ask, &before_usr2);
+}
+
+void tr_signals_close(void)
+{
+    if (atomic_fetch_sub(&signals_openers, 1) > 1) return;
+    sigaction(SIGUSR1, &before_usr1, NULL);
+    sigaction(SIGUSR2, &before_usr2, NULL);
+}
+
+void tr_signals_catch(void)
+{
+    struct sigaction end = {.sa_handler = on_end, .sa_flags = SA_RESTART};
+    if (atomic_fetch_add(&signals_catchers, 1) > 0) return;
+    sigaction(SIGTERM, &end, &before_term);
+    sigaction(SIGINT, &end, &before_int);
+}
+
+void tr_signals_release(void)
+{
+    if (atomic_fetch_sub(&signals_catchers, 1) > 1) return;
+    sigaction(SIGTERM, &before_term, NULL);
+    sigaction(SIGINT, &before_int, NULL);
+}
+
+bool tr_signals_stop(void)
+{
+    return atomic_load(&signals_stops) > 0;
+}
+
+int tr_signals_asked(void)
+{
+    return atomic_load(&signals_asked);
+}
+
+void tr_signals_pass(bool stop)
+{
+    atomic_fetch_add(stop ? &signals_stops : &signals_asked, 1);
+}
+
+/* ================ the best model ================ */
+
+/* The best model so far, kept in memory by every rank: what a checkpoint has of tables and of the stage, to be filled from
+ * again by the same process. Checkpoints have it, too, so that a run that goes on with the same layout finds it. */
+/* Lists the tables and the state of the stage. */
+static int snapshot_model(tr_context *tr, tr_snapshot *snapshot, tr_lister_fn *list, void *who)
+{
+    snapshot->prefix = NULL;
+    TR_TRY(tr_snapshot_tables(tr, snapshot));
+    snapshot->prefix = "stage/";
+    return list ? list(who, snapshot) : TR_OK;
+}
+
+/* ---- in memory ---- */
+
+int tr_best_keep(tr_context *tr, tr_lister_fn *list, void *who)
+{
+    tr_snapshot **best = &tr->checkpoints->best;
+    tr_snapshot_close(best);
+    int status = tr_snapshot_open(tr, NULL, NULL, best);
+    if (status == TR_OK) {
+        (*best)->in_process = (*best)->same_layout = true;
+        status = snapshot_model(tr, *best, list, who);
+    }
+    return tr_agree(tr, status);
+}
+
+int tr_best_restore(tr_context *tr, tr_lister_fn *list, void *who)
+{
+    tr_snapshot *best = tr->checkpoints->best;
+    if (!best) return tr_agree(tr, tr_fail(TR_ERR_INTERNAL, "no model was kept as the best"));
+    best->fills = true;
+    int status = tr_agree(tr, snapshot_model(tr, best, list, who));
+    best->fills = false;
+    return status;
+}
+
+bool tr_snapshot_in_process(const tr_snapshot *snapshot)
+{
+    return snapshot->in_process;
+}
+
+/* ---- in checkpoints: as bytes of this rank, part by part, each behind its struct ---- */
+
+struct best_bytes {
+    char *at;
+    size_t n, capacity;
+};
+
+static int best_append(struct best_bytes *b, const void *from, size_t n)
+{
+    TR_TRY(TR_GROW(&b->at, &b->capacity, b->n + n));
+    if (n > 0) memcpy(b->at + b->n, from, n);
+    b->n += n;
+    return TR_OK;
+}
+
+static size_t best_begin_bytes(const struct tr_part *p)
+{
+    return p->begin ? ((size_t)p->rows + 1) * sizeof *p->begin : 0;
+}
+
+static int best_pack(const tr_snapshot *best, struct best_bytes *b)
+{
+    for (size_t i = 0; best && i < best->parts; i++) {
+        const struct tr_part *p = &best->part[i];
+        TR_TRY(best_append(b, p, sizeof *p));
+        TR_TRY(best_append(b, p->run, p->runs * sizeof *p->run));
+        TR_TRY(best_append(b, p->begin, best_begin_bytes(p)));
+        TR_TRY(best_append(b, p->data, (size_t)tr_part_elements(p) * tr_part_type_size(p->type)));
+    }
+    return TR_OK;
+}
+
+/* A copy of the next n bytes; NULL for none. */
+static int best_copy_next(struct best_bytes *b, size_t n, void *copy)
+{
+    void **to = copy;
+    *to = NULL;
+    if (n == 0) return TR_OK;
+    if (n > b->capacity - b->n) return tr_fail(TR_ERR_DATA, "checkpoint: the best model in it is not whole");
+    TR_TRY(TR_NEW((char **)to, n));
+    memcpy(*to, b->at + b->n, n);
+    b->n += n;
+    return TR_OK;
+}
+
+static int best_unpack_part(struct best_bytes *b, struct tr_part *p)
+{
+    bool lists = p->begin;
+    p->run = NULL;
+    p->begin = NULL;
+    p->data = NULL;
+    TR_TRY(best_copy_next(b, p->runs * sizeof *p->run, &p->run));
+    if (lists) TR_TRY(best_copy_next(b, ((size_t)p->rows + 1) * sizeof *p->begin, &p->begin));
+    return best_copy_next(b, (size_t)tr_part_elements(p) * tr_part_type_size(p->type), &p->data);
+}
+
+/* capacity: all that there are. */
+static int best_unpack(struct best_bytes *b, tr_snapshot *best)
+{
+    while (b->n < b->capacity) {
+        struct tr_part *p;
+        TR_TRY(best_copy_next(b, sizeof *p, &p));
+        int status = best_unpack_part(b, p);
+        if (status == TR_OK) status = tr_snapshot_give(best, p);
+        else tr_part_free(p);
+        free(p);
+        TR_TRY(status);
+    }
+    return TR_OK;
+}
+
+static int best_fill(tr_context *tr, tr_snapshot *snapshot, bool *found)
+{
+    tr_snapshot **best = &tr->checkpoints->best;
+    struct best_bytes b = {.at = NULL};
+    uint64_t about[2];
+    TR_TRY(tr_snapshot_own(snapshot, "best_bytes", about, sizeof about, found));
+    if (*found) *found = about[0] == sizeof(struct tr_part) && about[1] > 0;
+    if (!*found) return TR_OK;
+    TR_TRY(TR_NEW(&b.at, (size_t)about[1]));
+    b.capacity = (size_t)about[1];
+    int status = tr_snapshot_own(snapshot, "best", b.at, b.capacity, found);
+    tr_snapshot_close(best);
+    if (status == TR_OK && *found) status = tr_snapshot_open(tr, NULL, NULL, best);
+    if (status == TR_OK && *found) {
+        (*best)->in_process = (*best)->same_layout = true;
+        status = best_unpack(&b, *best);
+    }
+    free(b.at);
+    return status;
+}
+
+int tr_best_list(tr_context *tr, tr_snapshot *snapshot, bool *found)
+{
+    struct best_bytes b = {.at = NULL};
+    *found = false;
+    if (tr_snapshot_restores(snapshot)) return best_fill(tr, snapshot, found);
+    int status = best_pack(tr->checkpoints->best, &b);
+    uint64_t about[2] = {sizeof(struct tr_part), b.n};
+    if (status == TR_OK) status = tr_snapshot_own(snapshot, "best_bytes", about, sizeof about, NULL);
+    if (status == TR_OK) status = tr_snapshot_own(snapshot, "best", b.at, b.n, NULL);
+    free(b.at);
+    return status;
+}
+
+/* ================ finding a checkpoint ================ */
+
+/* The checkpoint to go on from: the newest that is whole, of a run that has not ended. Rank 0 looks, all ranks verify the
+ * shards, each some of them. */
+#define ENDED "ended"
+
+/* Where there is no checkpoint of the run, nobody will go on with it. */
+/* Lets nobody go on with this run. Rank 0. */
+static int find_end_run(const struct tr_checkpoints *c)
+{
+    return c->counts.last == 0 && !c->continues ? TR_OK : tr_write_run(c->to, ENDED, c->run);
+}
+
+/* In a folder that stays where it is, what a fresh run leaves aside must not be taken up later. */
+static int find_retire(const struct tr_checkpoints *c, const uint64_t *number, size_t n)
+{
+    int status = TR_ERR_DATA;
+    struct tr_manifest m;
+    for (size_t i = 0; i < n && status != TR_OK; i++) {
+        char *path;
+        TR_TRY(tr_checkpoint_path(c->to, number[i], &path));
+        status = tr_manifest_read(path, &m);
+        free(path);
+    }
+    if (status != TR_OK) return TR_OK;
+    status = tr_write_run(c->to, ENDED, m.run);
+    tr_manifest_free(&m);
+    return status;
+}
+
+/* ---- all ranks know the same ---- */
+
+/* One rank has it; the others get it. */
+static int find_share_manifest(tr_context *tr, int root, struct tr_manifest *m)
+{
+    char *packed = NULL;
+    size_t bytes = 0;
+    bool has = tr->rank == root;
+    int status = has ? tr_manifest_pack(m, &packed, &bytes) : TR_OK;
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, root, &bytes, sizeof bytes));
+    if (!has) status = TR_NEW(&packed, bytes);
+    status = tr_agree(tr, status);
+    if (status == TR_OK) status = tr_broadcast(tr, TR_SET_ALL, root, packed, bytes);
+    if (status == TR_OK && !has) status = tr_manifest_unpack(packed, bytes, "manifest", m);
+    free(packed);
+    return tr_agree(tr, status);
+}
+
+/* ---- what may be gone on with ---- */
+
+/* Numbers on the disk, the newest first (rank 0), and in memory those below a number. */
+struct find_candidates {
+    uint64_t *number, run;
+    size_t numbers, at;
+    uint64_t below;
+    bool over; /* the run is: only with more epochs it goes on */
+};
+
+/* Whether the run that it is of has not ended, or the job now wants more epochs than it had. */
+static bool find_is_open(const struct tr_checkpoints *c, const struct find_candidates *all,
+                         const struct tr_manifest *m, uint64_t ended)
+{
+    return (m->run != ended && !all->over) || tr_job_extends(c->tr->job, m->job);
+}
+
+/* Rank 0: the manifest of the next checkpoint on the disk, not older than `least`, that could be gone on with. All are of
+ * the run that was the last: older runs are over, however they ended. */
+static bool find_next_on_disk(const struct tr_checkpoints *c, struct find_candidates *all, uint64_t least,
+                              struct tr_manifest *m)
+{
+    uint64_t ended = tr_read_run(c->to, ENDED);
+    while (all->at < all->numbers && all->number[all->at] >= least) {
+        uint64_t number = all->number[all->at++];
+        char *path;
+        if (tr_checkpoint_path(c->to, number, &path) != TR_OK) return false;
+        int status = tr_manifest_read(path, m);
+        free(path);
+        if (status == TR_ERR_DATA)
+            tr_warn(c->tr, "warning:       checkpoint %" PRIu64 " is left out: %s", number, tr_error_text());
+        if (status != TR_OK) continue;
+        if (find_is_open(c, all, m, ended) && (all->run == 0 || m->run == all->run)) {
+            all->run = m->run;
+            return true;
+        }
+        tr_manifest_free(m);
+        return false;
+    }
+    return false;
+}
+
+static int find_verify_shards(const struct tr_checkpoints *c, const struct tr_manifest *m)
+{
+    for (uint32_t s = (uint32_t)c->tr->rank; s < m->shards; s += (uint32_t)c->tr->size) {
+        char *path;
+        struct tr_shard_head head = tr_manifest_head(m, s);
+        TR_TRY(tr_shard_path(c->to, m->number, s, &path));
+        int status = tr_shard_verify(path, &head, &m->seal[s]);
+        free(path);
+        TR_TRY(status);
+    }
+    return TR_OK;
+}
+
+/* Whether the one whose manifest `rank` has, or in memory can read, is whole; then all have the manifest. */
+static bool find_is_whole(struct tr_checkpoints *c, uint64_t number, int rank)
+{
+    tr_context *tr = c->tr;
+    bool memory = c->found_in_memory;
+    char why[512] = "";
+    int status = memory && tr->rank == rank ? tr_memory_manifest(c->memory, number, &c->found) : TR_OK;
+    status = tr_checkpoints_agree(tr, status, why, sizeof why);
+    if (status == TR_OK) status = find_share_manifest(tr, rank, &c->found);
+    if (status == TR_OK && memory) status = tr_memory_verify(c->memory, &c->found, why, sizeof why);
+    else if (status == TR_OK)
+        status = tr_checkpoints_agree(tr, find_verify_shards(c, &c->found), why, sizeof why);
+    if (status == TR_OK) return true;
+    tr_manifest_free(&c->found);
+    tr_warn(tr, "warning:       checkpoint %" PRIu64 "%s is left out: %s", number, memory ? " in memory" : "",
+            why);
+    return false;
+}
+
+/* A job or data that have changed where they may not are refused, and not started afresh: nobody wants to lose days by a typing
+ * error. */
+static int find_check_job(const struct tr_checkpoints *c)
+{
+    char *change = NULL;
+    TR_TRY(tr_job_compare(c->tr->job, c->found.job, &change));
+    if (change) tr_say(c->tr, "note:          the job has changed: %s", change);
+    free(change);
+    uint64_t was = c->found.facts.data, is = c->tr->data_digest;
+    if (was == 0 || is == 0 || was == is) return TR_OK;
+    return tr_fail(TR_ERR_DATA,
+                   "%s: the files have changed since checkpoint %" PRIu64
+                   " was written: expected the same data; --fresh begins anew",
+                   tr_job_where(c->tr->job, "data.train"), c->found.number);
+}
+
+/* The newest first, wherever it is; of equal numbers, which there are only where one has failed, that on the disk. */
+static int find_newest(struct tr_checkpoints *c, struct find_candidates *all)
+{
+    tr_context *tr = c->tr;
+    for (bool found = false; !found;) {
+        uint64_t number = 0, on_disk = 0;
+        int rank = 0;
+        if (all->below > 0) TR_TRY(tr_memory_next(c->memory, all->below, &number, &rank));
+        if (tr->rank == 0 && find_next_on_disk(c, all, number, &c->found)) on_disk = c->found.number;
+        TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &on_disk, sizeof on_disk));
+        if (on_disk == 0 && number == 0) return TR_OK;
+        c->found_in_memory = on_disk == 0;
+        if (c->found_in_memory) all->below = number;
+        found = find_is_whole(c, on_disk > 0 ? on_disk : number, on_disk > 0 ? 0 : rank);
+    }
+    c->continues = true;
+    c->run = c->found.run;
+    if (c->found_in_memory) c->memory->committed = c->found.number;
+    return tr_agree(tr, tr->rank == 0 ? find_check_job(c) : TR_OK);
+}
+
+/* What memory has of the run that `to` names, unless that has ended; and numbers that are taken there. */
+static int find_in_memory(struct tr_checkpoints *c, bool fresh, struct find_candidates *all)
+{
+    uint64_t run = 0, most = 0;
+    if (c->tr->rank == 0) {
+        run = tr_memory_run(c->to);
+        if (fresh || tr_read_run(c->to, ENDED) == run) {
+            tr_memory_unname(c->to);
+            run = 0;
+        }
+    }
+    TR_TRY(tr_broadcast(c->tr, TR_SET_ALL, 0, &run, sizeof run));
+    if (c->memory->host_rank == 0) tr_memory_clean(run);
+    if (run == 0) return TR_OK;
+    TR_TRY(tr_memory_look(c->memory, run, &most));
+    if (most > 0) all->below = UINT64_MAX;
+    if (most > c->number) c->number = most;
+    return TR_OK;
+}
+
+/* What it has of a run of which nothing was whole: nobody goes on with that. */
+static void find_forget_memory(const struct tr_checkpoints *c)
+{
+    uint64_t run = c->memory->run;
+    if (run == 0 || run == c->run) return;
+    if (c->tr->rank == 0) tr_memory_unname(c->to);
+    if (c->memory->host_rank == 0) tr_memory_remove(run, 0, 0);
+}
+
+/* A run that has ended, and goes on, has not. */
+static int find_reopen(const struct tr_checkpoints *c)
+{
+    return tr_read_run(c->to, ENDED) == c->run ? tr_write_run(c->to, ENDED, 0) : TR_OK;
+}
+
+/* Fills run, attempt, number, continues and found: all ranks; agreed on. */
+static int find_checkpoint(struct tr_checkpoints *c, enum tr_beginning beginning)
+{
+    tr_context *tr = c->tr;
+    struct find_candidates all = {.over = beginning == TR_GO_FURTHER};
+    uint64_t random[2];
+    if (getrandom(random, sizeof random, 0) < 0)
+        for (int i = 0; i < 2; i++) random[i] = tr_mix((uint64_t)(tr_now() * 1e9) + (uint64_t)i);
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, random, sizeof random));
+    c->run = random[0];
+    c->attempt = random[1];
+    TR_TRY(tr_agree(tr, tr->rank == 0 ? tr_checkpoints_list(c->to, &all.number, &all.numbers) : TR_OK));
+    c->number = all.numbers > 0 ? all.number[0] : 0;
+    int status = tr_broadcast(tr, TR_SET_ALL, 0, &c->number, sizeof c->number);
+    if (status == TR_OK) status = find_in_memory(c, beginning != TR_GO_ON, &all);
+    if (status == TR_OK && beginning != TR_BEGIN_ANEW) status = find_newest(c, &all);
+    if (status == TR_OK && c->continues) status = tr_agree(tr, tr->rank == 0 ? find_reopen(c) : TR_OK);
+    bool fresh = beginning != TR_GO_ON && !c->continues;
+    if (status == TR_OK && fresh && *tr->job->checkpoint.to)
+        status = tr_agree(tr, tr->rank == 0 ? find_retire(c, all.number, all.numbers) : TR_OK);
+    if (status == TR_OK) find_forget_memory(c);
+    free(all.number);
+    return status;
+}
+
+/* ================ checkpoints ================ */
 
 /* ---- the thread that writes ---- */
 
-static void *write_in_thread(void *what)
+static void *writer_run(void *what)
 {
     struct tr_checkpoints *c = what;
     struct tr_writer *w = &c->writer;
@@ -27,7 +627,7 @@ static void *write_in_thread(void *what)
 }
 
 /* Signals are for the thread that knows what to do with them. The supervisor is to know that there is work. */
-static int start_writing(struct tr_checkpoints *c, int (*write)(struct tr_checkpoints *c))
+static int writer_start(struct tr_checkpoints *c, int (*write)(struct tr_checkpoints *c))
 {
     struct tr_writer *w = &c->writer;
     sigset_t all, before;
@@ -36,7 +636,7 @@ static int start_writing(struct tr_checkpoints *c, int (*write)(struct tr_checkp
     tr_lifeline_work(c->tr->lifeline, true);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&w->thread, NULL, write_in_thread, c);
+    int error = pthread_create(&w->thread, NULL, writer_run, c);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     w->busy = error == 0;
     if (w->busy) return TR_OK;
@@ -44,7 +644,7 @@ static int start_writing(struct tr_checkpoints *c, int (*write)(struct tr_checkp
     return tr_fail(TR_ERR_SYSTEM, "no thread for a checkpoint: %s", strerror(error));
 }
 
-static void join_writer(struct tr_checkpoints *c)
+static void writer_join(struct tr_checkpoints *c)
 {
     if (!c->writer.busy) return;
     pthread_join(c->writer.thread, NULL);
@@ -54,7 +654,7 @@ static void join_writer(struct tr_checkpoints *c)
 }
 
 /* What is older in memory goes before the new one comes. */
-static int write_shard(struct tr_checkpoints *c)
+static int writer_shard(struct tr_checkpoints *c)
 {
     struct tr_being_written *now = &c->now;
     uint32_t shard = (uint32_t)c->tr->rank;
@@ -70,7 +670,7 @@ static int write_shard(struct tr_checkpoints *c)
 }
 
 /* Old checkpoints go only once the new one is whole; that they cannot be removed is no loss, but is said. */
-static int write_manifest(struct tr_checkpoints *c)
+static int writer_manifest(struct tr_checkpoints *c)
 {
     size_t keep = c->tr->job->checkpoint.keep;
     char *path;
@@ -85,7 +685,7 @@ static int write_manifest(struct tr_checkpoints *c)
 /* ---- rank 0: how it went ---- */
 
 /* In memory they are taken so often that it is said once. */
-static void warn(struct tr_checkpoints *c, const char *why)
+static void checkpoint_warn(struct tr_checkpoints *c, const char *why)
 {
     if (c->now.in_memory) {
         c->counts.not_in_memory++;
@@ -101,7 +701,7 @@ static void warn(struct tr_checkpoints *c, const char *why)
 }
 
 /* It is whole, or not, and over; what there is in memory goes with the next one. */
-static void end_checkpoint(struct tr_checkpoints *c, int status, const char *why)
+static void checkpoint_end(struct tr_checkpoints *c, int status, const char *why)
 {
     struct tr_being_written *now = &c->now;
     bool in_memory = now->in_memory;
@@ -109,7 +709,7 @@ static void end_checkpoint(struct tr_checkpoints *c, int status, const char *why
     now->any = false;
     tr_manifest_free(&now->manifest);
     if (status != TR_OK) {
-        warn(c, why);
+        checkpoint_warn(c, why);
         if (!in_memory) (void)tr_checkpoint_remove(c->to, now->number);
         return;
     }
@@ -128,7 +728,7 @@ static void end_checkpoint(struct tr_checkpoints *c, int status, const char *why
 }
 
 /* Rank 0 learns of a shard, its own or another's. Those who copy it to slower memory than was meant say why. */
-static void take_report(struct tr_checkpoints *c, int from, const struct tr_shard_report *r)
+static void checkpoint_read_report(struct tr_checkpoints *c, int from, const struct tr_shard_report *r)
 {
     struct tr_being_written *now = &c->now;
     if (!now->any || (uint64_t)r->number != now->number) return;
@@ -144,15 +744,15 @@ static void take_report(struct tr_checkpoints *c, int from, const struct tr_shar
     }
     if (++now->arrived < now->manifest.shards) return;
     if (now->status == TR_OK && !now->in_memory) {
-        now->status = start_writing(c, write_manifest);
+        now->status = writer_start(c, writer_manifest);
         if (now->status == TR_OK) return;
         snprintf(now->error, sizeof now->error, "%s", tr_error_text());
     }
-    end_checkpoint(c, now->status, now->error);
+    checkpoint_end(c, now->status, now->error);
 }
 
 /* Tells rank 0 how it went. */
-static void report(struct tr_checkpoints *c, int status, const char *text)
+static void checkpoint_report(struct tr_checkpoints *c, int status, const char *text)
 {
     c->report = (struct tr_shard_report){.number = (int64_t)c->now.number,
                                          .status = status,
@@ -160,23 +760,23 @@ static void report(struct tr_checkpoints *c, int status, const char *text)
                                          .seconds = c->writer.seconds};
     snprintf(c->report.error, sizeof c->report.error, "%s", text);
     if (c->tr->rank == 0) {
-        take_report(c, 0, &c->report);
+        checkpoint_read_report(c, 0, &c->report);
         return;
     }
     MPI_Isend(&c->report, sizeof c->report, MPI_BYTE, 0, TR_TAG_SHARD, c->tr->wire, &c->sending);
     c->now.any = false;
 }
 
-static void end_shard(struct tr_checkpoints *c)
+static void checkpoint_end_shard(struct tr_checkpoints *c)
 {
     if (c->now.in_memory) tr_memory_send(c->memory, c->writer.status, c->writer.error);
-    else report(c, c->writer.status, c->writer.error);
+    else checkpoint_report(c, c->writer.status, c->writer.error);
 }
 
 /* Copies on their way. */
-static void move_memory(struct tr_checkpoints *c, int *did)
+static void checkpoint_move_memory(struct tr_checkpoints *c, int *did)
 {
-    struct tr_memory *m = c->memory;
+    struct tr_checkpoint_memory *m = c->memory;
     int status;
     bool over;
     const char *error = m->note;
@@ -185,34 +785,34 @@ static void move_memory(struct tr_checkpoints *c, int *did)
     if (!over || c->writer.busy) return;
     ++*did;
     c->now.told = true;
-    if (c->writer.status != TR_OK) report(c, c->writer.status, c->writer.error);
-    else report(c, status, error);
+    if (c->writer.status != TR_OK) checkpoint_report(c, c->writer.status, c->writer.error);
+    else checkpoint_report(c, status, error);
     tr_memory_end(m);
 }
 
 /* ---- signals that other ranks get ---- */
 
-static void pass_signals(struct tr_checkpoints *c)
+static void checkpoint_send_signals(struct tr_checkpoints *c)
 {
-    int64_t now[2] = {tr_signals_stop(), tr_policy_asked(&c->policy)};
+    int64_t now[2] = {tr_signals_stop(), policy_asked(&c->policy)};
     if (!memcmp(now, c->passed, sizeof now) || !tr_request_done(&c->passing)) return;
     memcpy(c->passed, now, sizeof now);
     MPI_Isend(c->passed, 2, MPI_INT64_T, 0, TR_TAG_SIGNAL, c->tr->wire, &c->passing);
 }
 
 /* Usually mpirun tells all ranks; so what each has got is taken for the same signal. */
-static void take_signals(struct tr_checkpoints *c)
+static void checkpoint_receive_signals(struct tr_checkpoints *c)
 {
     int64_t got[2];
     int from;
     if (!tr_receive_here(c->tr, TR_TAG_SIGNAL, got, sizeof got, &from)) return;
     if (got[0] && !tr_signals_stop()) tr_signals_pass(true);
-    while (got[1] > tr_policy_asked(&c->policy)) tr_signals_pass(false);
+    while (got[1] > policy_asked(&c->policy)) tr_signals_pass(false);
 }
 
 /* ---- looking after all that ---- */
 
-static int poll(void *what, int *did)
+static int checkpoint_poll(void *what, int *did)
 {
     struct tr_checkpoints *c = what;
     struct tr_shard_report r;
@@ -220,21 +820,21 @@ static int poll(void *what, int *did)
     int from;
     if (now > c->probed + 0.005) { /* a probe costs more than the rest, and no signal is that urgent */
         c->probed = now;
-        c->tr->rank == 0 ? take_signals(c) : pass_signals(c);
+        c->tr->rank == 0 ? checkpoint_receive_signals(c) : checkpoint_send_signals(c);
     }
     if (c->writer.busy && atomic_load(&c->writer.done)) {
-        join_writer(c);
+        writer_join(c);
         ++*did;
-        if (c->writer.write == write_shard) end_shard(c);
-        else end_checkpoint(c, c->writer.status, c->writer.error);
+        if (c->writer.write == writer_shard) checkpoint_end_shard(c);
+        else checkpoint_end(c, c->writer.status, c->writer.error);
     }
-    if (c->now.any && c->now.in_memory) move_memory(c, did);
+    if (c->now.any && c->now.in_memory) checkpoint_move_memory(c, did);
     tr_memory_serve(c->memory, did);
     if (c->sending != MPI_REQUEST_NULL) (void)tr_request_done(&c->sending);
     if (c->tr->rank != 0 || !c->now.any || !tr_receive_here(c->tr, TR_TAG_SHARD, &r, sizeof r, &from))
         return TR_OK;
     ++*did;
-    take_report(c, from, &r);
+    checkpoint_read_report(c, from, &r);
     return TR_OK;
 }
 
@@ -250,7 +850,7 @@ int tr_checkpoint_settle(tr_context *tr)
 /* ---- opening and closing ---- */
 
 /* A folder that checkpoint.to names is one run's alone, as long as that lasts. One that is not there yet is nobody's. */
-static int lock_folder(struct tr_checkpoints *c)
+static int checkpoint_lock_folder(struct tr_checkpoints *c)
 {
     char who[400];
     if (!c->locked || c->lock >= 0) return TR_OK;
@@ -268,7 +868,7 @@ static int lock_folder(struct tr_checkpoints *c)
     return TR_OK;
 }
 
-static int make(tr_context *tr, struct tr_checkpoints **out)
+static int checkpoint_make(tr_context *tr, struct tr_checkpoints **out)
 {
     struct tr_checkpoints *c;
     TR_TRY(TR_NEW(&c, 1));
@@ -278,19 +878,19 @@ static int make(tr_context *tr, struct tr_checkpoints **out)
     c->sending = c->passing = MPI_REQUEST_NULL;
     c->lock = -1;
     c->began = c->taken = tr_now();
-    tr_policy_open(&c->policy, tr->job, tr->began);
+    policy_open(&c->policy, tr->job, tr->began);
     TR_TRY(tr_checkpoints_place(tr->job->checkpoint.to, tr->job->output, &c->to));
     if (tr->rank == 0 && *tr->job->checkpoint.to) TR_TRY(tr_format(&c->locked, "%s/.lock", c->to));
-    TR_TRY(lock_folder(c));
+    TR_TRY(checkpoint_lock_folder(c));
     TR_TRY(tr_memory_open(tr, c->to, &c->memory));
-    return tr_poll_add(tr, poll, c);
+    return tr_poll_add(tr, checkpoint_poll, c);
 }
 
-static void destroy(struct tr_checkpoints *c, bool forgets)
+static void checkpoint_destroy(struct tr_checkpoints *c, bool forgets)
 {
     if (!c) return;
-    tr_poll_remove(c->tr, poll, c);
-    join_writer(c);
+    tr_poll_remove(c->tr, checkpoint_poll, c);
+    writer_join(c);
     tr_memory_close(&c->memory, c->run, forgets);
     if (c->passing != MPI_REQUEST_NULL) MPI_Cancel(&c->passing), MPI_Request_free(&c->passing);
     tr_manifest_free(&c->found);
@@ -307,10 +907,10 @@ static void destroy(struct tr_checkpoints *c, bool forgets)
 int tr_checkpoints_open(tr_context *tr, enum tr_beginning beginning)
 {
     struct tr_checkpoints *c = NULL;
-    int status = tr_agree(tr, make(tr, &c));
-    if (status == TR_OK) status = tr_checkpoints_find(c, beginning);
+    int status = tr_agree(tr, checkpoint_make(tr, &c));
+    if (status == TR_OK) status = find_checkpoint(c, beginning);
     if (status != TR_OK) {
-        destroy(c, false);
+        checkpoint_destroy(c, false);
         return status;
     }
     if (c->continues) c->before = c->found.facts.seconds;
@@ -320,7 +920,7 @@ int tr_checkpoints_open(tr_context *tr, enum tr_beginning beginning)
 
 /* Whether what is in memory is of no use any more: the run is complete, or all of it is on the disk, or it failed, and
  * nobody is there who starts it again at once. */
-static bool is_forgotten(const struct tr_checkpoints *c, bool ended, int status)
+static bool checkpoint_is_unneeded(const struct tr_checkpoints *c, bool ended, int status)
 {
     if (ended) return true;
     if (status == TR_ERR_STOPPED) return c->failure == TR_OK;
@@ -332,19 +932,19 @@ int tr_checkpoints_close(tr_context *tr, bool ended, int status)
     struct tr_checkpoints *c = tr->checkpoints;
     if (!c) return status;
     int outcome = tr_checkpoint_settle(tr);
-    if (tr->rank == 0 && outcome == TR_OK && ended) outcome = tr_checkpoints_end(c);
+    if (tr->rank == 0 && outcome == TR_OK && ended) outcome = find_end_run(c);
     if (tr->rank == 0 && outcome == TR_OK && status == TR_OK && c->failure != TR_OK)
         outcome = tr_fail(TR_ERR_IO, "the last checkpoint could not be written: %s", c->why);
-    bool forgets = is_forgotten(c, ended, status);
+    bool forgets = checkpoint_is_unneeded(c, ended, status);
     if (status == TR_OK) status = tr_agree(tr, outcome);
-    destroy(c, forgets);
+    checkpoint_destroy(c, forgets);
     tr->checkpoints = NULL;
     return status;
 }
 
 void tr_checkpoints_leave(tr_context *tr)
 {
-    destroy(tr->checkpoints, false);
+    checkpoint_destroy(tr->checkpoints, false);
     tr->checkpoints = NULL;
 }
 
@@ -387,9 +987,9 @@ bool tr_checkpoints_are_on(const tr_context *tr)
 enum tr_due tr_checkpoint_due(tr_context *tr, int64_t clock)
 {
     struct tr_checkpoints *c = tr->checkpoints;
-    enum tr_due due = tr_policy_due(&c->policy, clock);
+    enum tr_due due = policy_due(&c->policy, clock);
     if (c->now.any) return due == TR_DUE_AND_STOP ? due : TR_NOT_DUE;
-    c->wants_memory = due == TR_NOT_DUE && tr_policy_memory_due(&c->policy, clock);
+    c->wants_memory = due == TR_NOT_DUE && policy_memory_due(&c->policy, clock);
     return c->wants_memory ? TR_DUE : due;
 }
 
@@ -400,15 +1000,15 @@ bool tr_checkpoint_due_at_end(const tr_context *tr)
 }
 
 /* All that a checkpoint has, in the same order in both directions. */
-static int list_all(struct tr_checkpoints *c, tr_snapshot *snapshot, tr_lister_fn *list, void *who)
+static int checkpoint_list(struct tr_checkpoints *c, tr_snapshot *snapshot, tr_lister_fn *list, void *who)
 {
-    TR_TRY(tr_snapshot_model(c->tr, snapshot, list, who));
+    TR_TRY(snapshot_model(c->tr, snapshot, list, who));
     snapshot->prefix = "run/";
     for (size_t i = 0; i < c->listers; i++) TR_TRY(c->lister[i].list(c->lister[i].who, snapshot));
     return TR_OK;
 }
 
-static int make_manifest(struct tr_checkpoints *c, const struct tr_facts *facts)
+static int checkpoint_make_manifest(struct tr_checkpoints *c, const struct tr_facts *facts)
 {
     const struct tr_context *tr = c->tr;
     const struct tr_layout *l = &tr->layout;
@@ -427,7 +1027,7 @@ static int make_manifest(struct tr_checkpoints *c, const struct tr_facts *facts)
 
 /* Rank 0 makes the folder and what it writes last, before anybody copies for it. All learn which is the last one in memory
  * that is whole: it stays there. */
-static int begin(struct tr_checkpoints *c, const struct tr_facts *facts, bool in_memory)
+static int checkpoint_start(struct tr_checkpoints *c, const struct tr_facts *facts, bool in_memory)
 {
     struct tr_being_written *now = &c->now;
     c->number++;
@@ -440,13 +1040,13 @@ static int begin(struct tr_checkpoints *c, const struct tr_facts *facts, bool in
             .run = c->run, .number = c->number, .attempt = c->attempt, .shards = (uint32_t)c->tr->size}};
     int64_t well = 1;
     if (c->tr->rank == 0) {
-        int status = make_manifest(c, facts);
+        int status = checkpoint_make_manifest(c, facts);
         if (status == TR_OK)
             status = in_memory ? tr_memory_name(c->to, c->run) : tr_checkpoint_make(c->to, now->number);
-        if (status == TR_OK && !in_memory) status = lock_folder(c);
+        if (status == TR_OK && !in_memory) status = checkpoint_lock_folder(c);
         well = status == TR_OK;
         if (!well) {
-            warn(c, tr_error_text());
+            checkpoint_warn(c, tr_error_text());
             tr_manifest_free(&now->manifest);
         }
     }
@@ -461,7 +1061,7 @@ static int begin(struct tr_checkpoints *c, const struct tr_facts *facts, bool in
 }
 
 /* In memory, shard 0 says what the manifest says on the disk. */
-static int list_manifest(struct tr_checkpoints *c, tr_snapshot *snapshot)
+static int checkpoint_list_manifest(struct tr_checkpoints *c, tr_snapshot *snapshot)
 {
     struct tr_part part = {.name = TR_MANIFEST_PART, .kind = TR_PART_OWN, .type = TR_PART_U8};
     size_t bytes;
@@ -478,7 +1078,7 @@ static int list_manifest(struct tr_checkpoints *c, tr_snapshot *snapshot)
 }
 
 /* Readies the node's folder for about as much as the parts of all ranks take: also those that could not copy. */
-static int begin_memory(struct tr_checkpoints *c, const tr_snapshot *snapshot, int status)
+static int checkpoint_start_memory(struct tr_checkpoints *c, const tr_snapshot *snapshot, int status)
 {
     char error[512];
     uint64_t bytes = 1 << 16;
@@ -491,21 +1091,21 @@ static int begin_memory(struct tr_checkpoints *c, const tr_snapshot *snapshot, i
 }
 
 /* What cannot be copied, the others learn as what cannot be written. */
-static int copy_and_write(struct tr_checkpoints *c, tr_lister_fn *list, void *who)
+static int checkpoint_copy_and_write(struct tr_checkpoints *c, tr_lister_fn *list, void *who)
 {
     bool in_memory = c->now.in_memory;
     tr_snapshot **snapshot = &c->now.snapshot;
     int status = tr_snapshot_open(c->tr, NULL, NULL, snapshot);
-    if (status == TR_OK) status = list_all(c, *snapshot, list, who);
-    if (status == TR_OK && in_memory && c->tr->rank == 0) status = list_manifest(c, *snapshot);
-    if (in_memory) status = begin_memory(c, *snapshot, status);
-    if (status == TR_OK) status = start_writing(c, write_shard);
+    if (status == TR_OK) status = checkpoint_list(c, *snapshot, list, who);
+    if (status == TR_OK && in_memory && c->tr->rank == 0) status = checkpoint_list_manifest(c, *snapshot);
+    if (in_memory) status = checkpoint_start_memory(c, *snapshot, status);
+    if (status == TR_OK) status = writer_start(c, writer_shard);
     if (status == TR_OK) return TR_OK;
     tr_snapshot_close(snapshot);
     c->writer.status = status;
     c->writer.seconds = 0;
     snprintf(c->writer.error, sizeof c->writer.error, "%s", tr_error_text());
-    end_shard(c);
+    checkpoint_end_shard(c);
     return TR_OK;
 }
 
@@ -515,11 +1115,11 @@ int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops,
     struct tr_checkpoints *c = tr->checkpoints;
     double start = tr_now();
     TR_TRY(tr_checkpoint_settle(tr)); /* the one before */
-    TR_TRY(begin(c, facts, c->wants_memory && !stops));
-    if (c->now.any) TR_TRY(copy_and_write(c, list, who));
+    TR_TRY(checkpoint_start(c, facts, c->wants_memory && !stops));
+    if (c->now.any) TR_TRY(checkpoint_copy_and_write(c, list, who));
     c->taken = tr_now();
     c->counts.epoch = facts->epoch;
-    tr_policy_taken(&c->policy, facts->clock, c->now.in_memory);
+    policy_taken(&c->policy, facts->clock, c->now.in_memory);
     c->wants_memory = false;
     TR_TRY(tr_barrier(tr, tr->world, "all ranks to copy what they keep"));
     if (stops) TR_TRY(tr_checkpoint_settle(tr));
@@ -535,7 +1135,7 @@ int tr_checkpoint_enter(tr_context *tr, const char *name, bool *restores)
     *restores = false;
     if (!c) return TR_OK;
     int64_t number = c->entered++;
-    tr_policy_enter(&c->policy);
+    policy_enter(&c->policy);
     if (!c->continues || c->restored || number != c->found.facts.stage_number) return TR_OK;
     *restores = true;
     if (!strcmp(name, c->found.facts.stage)) return TR_OK;
@@ -550,11 +1150,11 @@ int tr_checkpoint_restore(tr_context *tr, tr_lister_fn *list, void *who, struct 
     tr_snapshot *snapshot = NULL;
     int status = tr_snapshot_open(tr, c->to, &c->found, &snapshot);
     if (status == TR_OK && c->found_in_memory) tr_snapshot_from_memory(snapshot, c->memory);
-    if (status == TR_OK) status = list_all(c, snapshot, list, who);
+    if (status == TR_OK) status = checkpoint_list(c, snapshot, list, who);
     tr_snapshot_close(&snapshot);
     *facts = c->found.facts;
     c->restored = true;
-    tr_policy_taken(&c->policy, facts->clock, false);
+    policy_taken(&c->policy, facts->clock, false);
     tr_lifeline_kept(tr->lifeline, facts->clock);
     c->taken = tr_now();
     status = tr_agree(tr, status);

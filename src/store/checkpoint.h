@@ -1,17 +1,13 @@
 /* store/ — HDF5 files that are whole or refused: model files, and checkpoints, what a run needs to go on where it was.
  *
- *   checked      checked files: header, writer, reader
- *   h5           model files on that layer
- *   part, shard  arrays of a checkpoint, or what one rank has of them; these in a checked file
- *   manifest     what makes shards a checkpoint: written last; in it they appear as whole arrays (virtual datasets)
- *   folder       checkpoints by number: new, whole, old
- *   snapshot     what stages list, copied into parts and filled from them
- *   tables…      … tables, on any number of servers: shard order, residuals of filters
- *   policy       when one is due: by time, by clocks, by signal, before a time limit
- *   memory…      checkpoints in the memory of this node and others; stream: the way there
- *   find         the newest whole one of a run that has not ended
- *   checkpoint   taking one, and going on from one
- *   best         the best model so far, in memory
+ *   checked     checked files: header, writer, reader
+ *   h5          model files in this format
+ *   shard       a checkpoint on the disk: parts of arrays, shards, manifest, folders
+ *   snapshot    the arrays that stages list, copied into parts or filled from them
+ *   tables      the arrays of tables, for any number of servers; residuals of filters
+ *   persistent  folders in the memory of a host that outlive a process
+ *   memory      checkpoints in the memory of this node and of others
+ *   checkpoint  when a checkpoint is due, how it is written, found and restored; the best model so far
  *
  * A checkpoint is a folder <to>/<number>, of shards shard-NNNN.h5 and manifest.h5. A folder without a manifest is none.
  * It is taken between two clocks, when every update has arrived: all ranks copy what they have, which is all that training
@@ -20,10 +16,32 @@
 #ifndef TR_CHECKPOINT_H
 #define TR_CHECKPOINT_H
 
+#include "job/job.h"
 #include "ranks/ranks.h"
-#include "store/manifest.h"
-#include "store/policy.h"
+#include "store/shard.h"
 #include "trireme/snapshot.h"
+
+/* ---- when a checkpoint is due; signals of the process ---- */
+
+/* TR_DUE_EVALUATION: a pause, but only for what is evaluated in it; the best model is kept in memory. */
+enum tr_due { TR_NOT_DUE, TR_DUE_EVALUATION, TR_DUE, TR_DUE_AND_STOP };
+
+/* Signals of the process. USR1 and USR2 ask for a checkpoint, USR1 for a stop, too, from the first open to the last close;
+ * TERM and INT ask for a stop instead of ending the process from the first catch to the last release: the second one ends
+ * it, unless it comes within a second. What was asked for is forgotten when they are opened again. */
+void tr_signals_open(void);
+void tr_signals_close(void);
+void tr_signals_catch(void);
+void tr_signals_release(void);
+
+/* Whether a stop was asked for; how often a checkpoint was. */
+bool tr_signals_stop(void);
+int tr_signals_asked(void);
+
+/* As if USR1 or USR2 had come: another rank has got it. */
+void tr_signals_pass(bool stop);
+
+/* ---- checkpoints ---- */
 
 /* How a start of a job begins: from the newest checkpoint that is whole, of a run that has not ended; from none; or, as the
  * run in the output folder is complete, from its last one if the job wants more epochs now, and else from none. */

@@ -1,18 +1,411 @@
 #define _GNU_SOURCE
 #include "store/memory.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
+#include <xxhash.h>
+
+#include "base/base.h"
+#include "base/file.h"
 #include "store/persistent.h"
-#include "store/folder.h"
 #include "trireme/collective.h"
+
+/* ================ files ================ */
+
+#define MEMORY_KIND "trireme"
+#define MEMORY_NAME "memory" /* in the folder of the checkpoints on the disk */
+
+/* ---- all folders ---- */
+
+/* What is done with the folders of this user on this host. */
+struct folder_visit {
+    int (*look)(struct folder_visit *v, const char *folder, uint64_t run);
+    char host[TR_HOST_BYTES];
+    uint64_t run;                /* that it is about */
+    uint64_t number, other;      /* removing: which stay */
+    struct tr_memory_file *file; /* listing */
+    size_t n, capacity;
+};
+
+/* name: <run, 16 digits>-<host>.<node> */
+static int folder_visit(void *what, const char *path, const char *name)
+{
+    struct folder_visit *v = what;
+    size_t length = strlen(v->host);
+    const char *host = name + 17, *node = host + length + 1;
+    if (strspn(name, "0123456789abcdef") != 16 || name[16] != '-') return TR_OK;
+    if (strncmp(host, v->host, length) != 0 || host[length] != '.') return TR_OK;
+    if (!*node || strspn(node, "0123456789") != strlen(node)) return TR_OK;
+    return v->look(v, path, strtoull(name, NULL, 16));
+}
+
+static int folder_visit_all(struct folder_visit *v)
+{
+    tr_host_name(v->host);
+    return tr_persistent_each(MEMORY_KIND, folder_visit, v);
+}
+
+/* ---- making ---- */
+
+/* Ranks of a node may do it at the same time. */
+static int folder_make_owner(const char *folder, const char *to)
+{
+    char *path;
+    TR_TRY(tr_format(&path, "%s/owner", folder));
+    int status = TR_OK, fd = access(path, F_OK) == 0 ? -2 : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd == -1 || (fd >= 0 && !tr_owner_write(fd, to)))
+        status = tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    free(path);
+    return status;
+}
+
+/* Makes the folder of a checkpoint, and what it lies in: *path is the node's folder, to be freed. TR_ERR_NO_OUTPUT. */
+static int folder_make(const char *base, uint64_t run, int node, const char *to, uint64_t number, char **path)
+{
+    char host[TR_HOST_BYTES], name[TR_HOST_BYTES + 40], *folder, *own = NULL;
+    tr_host_name(host);
+    snprintf(name, sizeof name, "%016" PRIx64 "-%s.%d", run, host, node);
+    TR_TRY(tr_persistent_path(base, MEMORY_KIND, name, &folder));
+    int status = tr_persistent_make(folder);
+    if (status == TR_OK) status = folder_make_owner(folder, to);
+    if (status == TR_OK) status = tr_checkpoint_path(folder, number, &own);
+    if (status == TR_OK) status = tr_persistent_make(own);
+    free(own);
+    if (status == TR_OK) *path = folder;
+    else free(folder);
+    return status;
+}
+
+/* ---- listing ---- */
+
+static int folder_list_file(struct folder_visit *v, const char *folder, const char *path)
+{
+    struct tr_memory_file f = {.number = 0};
+    char is[64], name[TR_SHARD_NAME_BYTES];
+    uint32_t shard;
+    const char *rest = path + strlen(folder);
+    if (sscanf(rest, "/%20" SCNu64 "/shard-%10" SCNu32 ".h5", &f.number, &shard) != 2) return TR_OK;
+    tr_shard_name(shard, name);
+    snprintf(is, sizeof is, "/%08" PRIu64 "/%s", f.number, name);
+    if (strcmp(rest, is) != 0) return TR_OK;
+    f.shard = shard;
+    TR_TRY(tr_copy_string(path, &f.path));
+    int status = TR_GROW(&v->file, &v->capacity, v->n + 1);
+    if (status == TR_OK) v->file[v->n++] = f;
+    else free(f.path);
+    return status;
+}
+
+static int folder_list(struct folder_visit *v, const char *folder, uint64_t run)
+{
+    char *pattern;
+    glob_t found;
+    if (run != v->run) return TR_OK;
+    TR_TRY(tr_format(&pattern, "%s/*/shard-*.h5", folder));
+    int status = TR_OK;
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc && status == TR_OK; i++)
+            status = folder_list_file(v, folder, found.gl_pathv[i]);
+        globfree(&found);
+    }
+    free(pattern);
+    return status;
+}
+
+static int folder_newest_first(const void *a, const void *b)
+{
+    const struct tr_memory_file *x = a, *y = b;
+    if (x->number != y->number) return x->number > y->number ? -1 : 1;
+    if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+int tr_memory_list(uint64_t run, struct tr_memory_file **files, size_t *n)
+{
+    struct folder_visit v = {.look = folder_list, .run = run};
+    int status = folder_visit_all(&v);
+    if (v.n > 0) qsort(v.file, v.n, sizeof *v.file, folder_newest_first);
+    *files = v.file;
+    *n = v.n;
+    if (status == TR_OK) return TR_OK;
+    tr_memory_files_free(v.file, v.n);
+    *files = NULL;
+    *n = 0;
+    return status;
+}
+
+void tr_memory_files_free(struct tr_memory_file *files, size_t n)
+{
+    for (size_t i = 0; i < n; i++) free(files[i].path);
+    free(files);
+}
+
+/* ---- the run that has something in memory ---- */
+
+uint64_t tr_memory_run(const char *to)
+{
+    return tr_read_run(to, MEMORY_NAME);
+}
+
+int tr_memory_name(const char *to, uint64_t run)
+{
+    if (tr_memory_run(to) == run) return TR_OK;
+    TR_TRY(tr_make_folder(to, true));
+    return tr_write_run(to, MEMORY_NAME, run);
+}
+
+void tr_memory_unname(const char *to)
+{
+    char *path;
+    if (tr_format(&path, "%s/" MEMORY_NAME, to) != TR_OK) return;
+    if (unlink(path) == 0) rmdir(to); /* where there is nothing else */
+    free(path);
+}
+
+/* ---- removing ---- */
+
+static int folder_remove_from(struct folder_visit *v, const char *folder, uint64_t run)
+{
+    uint64_t *number;
+    size_t n;
+    char *path;
+    if (run != v->run) return TR_OK;
+    if (v->number == 0 && v->other == 0) {
+        tr_persistent_remove(folder);
+        return TR_OK;
+    }
+    if (tr_checkpoints_list(folder, &number, &n) != TR_OK) return TR_OK;
+    for (size_t i = 0; i < n; i++) {
+        if (number[i] == v->number || number[i] == v->other) continue;
+        if (tr_checkpoint_path(folder, number[i], &path) != TR_OK) break;
+        tr_persistent_remove(path);
+        free(path);
+    }
+    free(number);
+    return TR_OK;
+}
+
+void tr_memory_remove(uint64_t run, uint64_t number, uint64_t other)
+{
+    struct folder_visit v = {.look = folder_remove_from, .run = run, .number = number, .other = other};
+    (void)folder_visit_all(&v);
+}
+
+/* Whether the folder is not named where its owner says. That it cannot be looked up is no reason, nor can it be by who sees
+ * other files. */
+static bool folder_is_left_over(const char *folder, uint64_t run)
+{
+    enum { YOUNG = 600 };
+    struct stat about;
+    char *path, to[PATH_MAX];
+    bool here;
+    if (tr_format(&path, "%s/owner", folder) != TR_OK) return false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool hidden = fd < 0 && errno != ENOENT, known = fd >= 0 && tr_owner_read(fd, to, &here);
+    if (fd >= 0) close(fd);
+    free(path);
+    if (hidden) return false;
+    if (!known) /* nobody has written it, or not yet */
+        return stat(folder, &about) == 0 && time(NULL) > about.st_mtime + YOUNG;
+    if (!here || tr_format(&path, "%s/" MEMORY_NAME, to) != TR_OK) return false;
+    bool none = access(path, F_OK) < 0, seen = !none || errno == ENOENT || errno == ENOTDIR;
+    free(path);
+    return seen && (none || tr_memory_run(to) != run);
+}
+
+static int folder_clean(struct folder_visit *v, const char *folder, uint64_t run)
+{
+    if (run != v->run && folder_is_left_over(folder, run)) tr_persistent_remove(folder);
+    return TR_OK;
+}
+
+void tr_memory_clean(uint64_t run)
+{
+    struct folder_visit v = {.look = folder_clean, .run = run};
+    (void)folder_visit_all(&v);
+}
+
+void tr_memory_give_up(const char *to, const char *output)
+{
+    char *folder;
+    if (tr_checkpoints_place(to, output, &folder) != TR_OK) return;
+    uint64_t run = tr_memory_run(folder);
+    if (run != 0) {
+        tr_memory_unname(folder);
+        tr_memory_remove(run, 0, 0);
+    }
+    free(folder);
+}
+
+/* ================ streams ================ */
+
+/* Large enough for a network, small enough that nobody waits for the copy of one. */
+enum { STREAM_PIECE = 1 << 20 };
+
+static void stream_fail(struct tr_stream *s, int status, const char *error)
+{
+    if (s->status != TR_OK) return;
+    s->status = status;
+    snprintf(s->error, sizeof s->error, "%s", error);
+}
+
+static void stream_fail_system(struct tr_stream *s, const char *what)
+{
+    char text[sizeof s->error];
+    snprintf(text, sizeof text, "%.120s: cannot be %s: %s", s->path, what, strerror(errno));
+    stream_fail(s, TR_ERR_IO, text);
+}
+
+static void stream_start(struct tr_stream *s, tr_context *tr, int peer, uint64_t number, const char *path)
+{
+    *s = (struct tr_stream){.tr = tr, .peer = peer, .number = number, .pieces = 1};
+    for (int i = 0; i < TR_STREAM_PIECES; i++) s->request[i] = MPI_REQUEST_NULL;
+    if (tr_copy_string(path, &s->path) != TR_OK) stream_fail(s, TR_ERR_SYSTEM, tr_error_text());
+}
+
+/* Opens the file that is sent or, receiving, makes one of so many bytes, for which there is room. */
+static void stream_map_file(struct tr_stream *s)
+{
+    struct stat about;
+    int fd = s->sends ? open(s->path, O_RDONLY | O_CLOEXEC)
+                      : open(s->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool ok = fd >= 0;
+    if (ok && s->sends) ok = fstat(fd, &about) == 0;
+    else if (ok && s->head.bytes > 0) ok = (errno = posix_fallocate(fd, 0, (off_t)s->head.bytes)) == 0;
+    if (ok && s->sends) s->head.bytes = (uint64_t)about.st_size;
+    if (ok && s->head.bytes > 0) {
+        void *memory = mmap(NULL, s->head.bytes, PROT_READ | (s->sends ? 0 : PROT_WRITE), MAP_SHARED, fd, 0);
+        if (memory == MAP_FAILED) ok = false;
+        else s->memory = memory;
+    }
+    if (!ok) stream_fail_system(s, s->sends ? "read" : "written");
+    if (fd >= 0) close(fd);
+}
+
+static void stream_count_pieces(struct tr_stream *s)
+{
+    s->pieces = 1 + (s->head.bytes + STREAM_PIECE - 1) / STREAM_PIECE;
+}
+
+/* Begins to send a file, or the word that there is none (status, error). Streams between two ranks follow each other; what
+ * goes wrong is told to the other side, and never ends the job. */
+static void stream_send(struct tr_stream *s, tr_context *tr, int peer, uint64_t number, const char *path,
+                        int status, const char *error)
+{
+    stream_start(s, tr, peer, number, path);
+    s->sends = true;
+    if (status != TR_OK) stream_fail(s, status, error);
+    if (s->status == TR_OK) stream_map_file(s);
+    s->head.number = number;
+    s->head.status = s->status;
+    if (s->status != TR_OK) s->head.bytes = 0;
+    memcpy(s->head.error, s->error, sizeof s->head.error);
+    stream_count_pieces(s);
+}
+
+static void stream_receive(struct tr_stream *s, tr_context *tr, int peer, uint64_t number, const char *path)
+{
+    stream_start(s, tr, peer, number, path);
+}
+
+/* All of what was announced comes, also where the file cannot be made. */
+static void stream_read_head(struct tr_stream *s)
+{
+    s->head.error[sizeof s->head.error - 1] = '\0';
+    if (s->head.status != TR_OK) stream_fail(s, (int)s->head.status, s->head.error);
+    if (s->head.number != s->number) stream_fail(s, TR_ERR_INTERNAL, "a piece of another checkpoint");
+    if (s->status == TR_OK) stream_map_file(s);
+    stream_count_pieces(s);
+}
+
+/* The memory of a message that is begun. What nobody wants goes where nobody looks. */
+static char *stream_buffer(struct tr_stream *s, uint64_t number, int *bytes)
+{
+    static char nowhere[STREAM_PIECE];
+    *bytes = (int)sizeof s->head;
+    if (number == 0) return (char *)&s->head;
+    uint64_t first = (number - 1) * STREAM_PIECE, left = s->head.bytes - first;
+    *bytes = (int)(left < STREAM_PIECE ? left : STREAM_PIECE);
+    return s->memory ? s->memory + first : nowhere;
+}
+
+static void stream_start_piece(struct tr_stream *s)
+{
+    int bytes;
+    char *at = stream_buffer(s, s->begun, &bytes);
+    MPI_Request *request = &s->request[s->begun % TR_STREAM_PIECES];
+    if (s->sends) MPI_Isend(at, bytes, MPI_BYTE, s->peer, TR_TAG_COPY, s->tr->wire, request);
+    else MPI_Irecv(at, bytes, MPI_BYTE, s->peer, TR_TAG_COPY, s->tr->wire, request);
+    s->begun++;
+}
+
+static void stream_end(struct tr_stream *s)
+{
+    s->over = true;
+    if (s->memory && munmap(s->memory, s->head.bytes) < 0) stream_fail_system(s, "written");
+    s->memory = NULL;
+    if (!s->sends && s->status != TR_OK && s->path) (void)unlink(s->path);
+}
+
+/* Moves what can be moved without waiting, and says whether that was anything. When it is over, status and error (text of
+ * `error`) tell how it went; a file that did not come whole is removed. */
+static bool stream_move(struct tr_stream *s)
+{
+    bool did = false;
+    if (s->over || !s->tr) return false;
+    while (s->ended < s->begun && tr_request_done(&s->request[s->ended % TR_STREAM_PIECES])) {
+        if (s->ended++ == 0 && !s->sends) stream_read_head(s);
+        did = true;
+        if (!s->sends) break;
+    }
+    /* one at a time is sent: others wait for their turn */
+    while (s->begun < s->pieces && s->begun - s->ended < TR_STREAM_PIECES) {
+        stream_start_piece(s);
+        did |= s->sends;
+        if (s->sends) break;
+    }
+    if (s->ended == s->pieces) stream_end(s);
+    return did;
+}
+
+/* Frees; also one that was never begun. */
+static void stream_close(struct tr_stream *s)
+{
+    bool under_way = false;
+    for (int i = 0; s->tr && i < TR_STREAM_PIECES; i++) {
+        if (s->request[i] == MPI_REQUEST_NULL) continue;
+        under_way = true;
+        MPI_Cancel(&s->request[i]);
+        MPI_Request_free(&s->request[i]);
+    }
+    if (under_way) s->memory = NULL; /* which MPI may still use: left to it */
+    if (s->tr && !s->over) {
+        s->status = TR_ERR_IO;
+        stream_end(s);
+    }
+    free(s->path);
+    *s = (struct tr_stream){.tr = NULL};
+}
+
+/* ================ writing ================ */
 
 /* ---- who copies to whom ---- */
 
 /* The rank of that number on a node, counted round where it has fewer. */
-static int rank_on(const tr_context *tr, int node, int number)
+static int memory_rank_on(const tr_context *tr, int node, int number)
 {
     int size = 0;
     for (int r = 0; r < tr->size; r++) size += tr->node_of[r] == node;
@@ -24,7 +417,7 @@ static int rank_on(const tr_context *tr, int node, int number)
 
 /* A rank's shard goes to the ranks with its number on the next nodes. Where a node has more ranks than the one before, some
  * get nothing. */
-static int find_peers(struct tr_memory *m)
+static int memory_find_peers(struct tr_checkpoint_memory *m)
 {
     const tr_context *tr = m->tr;
     int nodes = 0, own = tr->node_of[tr->rank], *seen;
@@ -32,7 +425,7 @@ static int find_peers(struct tr_memory *m)
     m->copies = tr_min_int((int)tr->job->checkpoint.copies, nodes - 1);
     TR_TRY(TR_NEW(&m->peer, (size_t)m->copies));
     TR_TRY(TR_NEW(&m->source, (size_t)tr->size * (size_t)m->copies));
-    for (int k = 0; k < m->copies; k++) m->peer[k] = rank_on(tr, (own + k + 1) % nodes, tr->node_rank);
+    for (int k = 0; k < m->copies; k++) m->peer[k] = memory_rank_on(tr, (own + k + 1) % nodes, tr->node_rank);
     TR_TRY(TR_NEW(&seen, (size_t)nodes)); /* ranks so far, by node */
     for (int r = 0; r < tr->size; r++) {
         int number = seen[tr->node_of[r]]++, after = (own - tr->node_of[r] + nodes) % nodes;
@@ -45,10 +438,10 @@ static int find_peers(struct tr_memory *m)
 
 /* ---- opening and closing ---- */
 
-int tr_memory_open(tr_context *tr, const char *to, struct tr_memory **out)
+int tr_memory_open(tr_context *tr, const char *to, struct tr_checkpoint_memory **out)
 {
     static const char waiting_for[] = "all ranks to open checkpoints in memory";
-    struct tr_memory *m;
+    struct tr_checkpoint_memory *m;
     TR_TRY(TR_NEW(&m, 1));
     *out = m;
     m->tr = tr;
@@ -62,21 +455,21 @@ int tr_memory_open(tr_context *tr, const char *to, struct tr_memory **out)
     MPI_Iallreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, m->host, &request);
     TR_TRY(tr_wait_request(tr, &request, waiting_for));
     m->node = tr->node_of[tr->rank] - first;
-    return find_peers(m);
+    return memory_find_peers(m);
 }
 
-void tr_memory_end(struct tr_memory *m)
+void tr_memory_end(struct tr_checkpoint_memory *m)
 {
-    for (int i = 0; m->out && i < m->copies; i++) tr_stream_close(&m->out[i]);
-    for (size_t i = 0; m->in && i < m->sources; i++) tr_stream_close(&m->in[i]);
+    for (int i = 0; m->out && i < m->copies; i++) stream_close(&m->out[i]);
+    for (size_t i = 0; m->in && i < m->sources; i++) stream_close(&m->in[i]);
     free(m->out);
     free(m->in);
     m->out = m->in = NULL;
 }
 
-void tr_memory_close(struct tr_memory **out, uint64_t run, bool removes)
+void tr_memory_close(struct tr_checkpoint_memory **out, uint64_t run, bool removes)
 {
-    struct tr_memory *m = *out;
+    struct tr_checkpoint_memory *m = *out;
     if (!m) return;
     tr_memory_end(m);
     tr_memory_found_end(m);
@@ -95,7 +488,7 @@ void tr_memory_close(struct tr_memory **out, uint64_t run, bool removes)
 /* ---- taking ---- */
 
 /* The folder for so many bytes more on this node: in the first base that has room for them. */
-static int make_folder(struct tr_memory *m, uint64_t bytes)
+static int memory_make_folder(struct tr_checkpoint_memory *m, uint64_t bytes)
 {
     struct tr_persistent_bases bases;
     tr_persistent_bases(&bases);
@@ -104,7 +497,7 @@ static int make_folder(struct tr_memory *m, uint64_t bytes)
     for (size_t i = 0; i < bases.n; i++) {
         uint64_t all = tr_persistent_free(bases.base[i]) + (i == 0 ? m->before[1] : 0); /* removed now */
         if (all < bytes) continue;
-        status = tr_memory_make(bases.base[i], m->run, m->node, m->to, m->number, &m->folder);
+        status = folder_make(bases.base[i], m->run, m->node, m->to, m->number, &m->folder);
         if (status != TR_OK) continue;
         if (i > 0)
             snprintf(m->note, sizeof m->note,
@@ -115,19 +508,19 @@ static int make_folder(struct tr_memory *m, uint64_t bytes)
     return status;
 }
 
-static int begin_receiving(struct tr_memory *m)
+static int memory_start_receiving(struct tr_checkpoint_memory *m)
 {
     TR_TRY(TR_NEW(&m->in, m->sources));
     for (size_t i = 0; i < m->sources; i++) {
         char *path = NULL;
         if (m->folder) TR_TRY(tr_shard_path(m->folder, m->number, (uint32_t)m->source[i], &path));
-        tr_stream_receive(&m->in[i], m->tr, m->source[i], m->number, path ? path : ""); /* "" fails */
+        stream_receive(&m->in[i], m->tr, m->source[i], m->number, path ? path : ""); /* "" fails */
         free(path);
     }
     return TR_OK;
 }
 
-int tr_memory_begin(struct tr_memory *m, uint64_t run, uint64_t number, uint64_t bytes)
+int tr_memory_begin(struct tr_checkpoint_memory *m, uint64_t run, uint64_t number, uint64_t bytes)
 {
     char error[512];
     tr_memory_end(m);
@@ -138,20 +531,20 @@ int tr_memory_begin(struct tr_memory *m, uint64_t run, uint64_t number, uint64_t
     m->number = number;
     TR_TRY(tr_all_reduce(m->tr, TR_SET_NODE, TR_SUM, TR_I64, &bytes, 1));
     bytes *= 1 + (uint64_t)m->copies; /* what the nodes before send is about as much */
-    int status = make_folder(m, bytes);
+    int status = memory_make_folder(m, bytes);
     m->before[1] = m->before[0];
     m->before[0] = bytes;
     snprintf(error, sizeof error, "%s", status == TR_OK ? "" : tr_error_text());
-    TR_TRY(begin_receiving(m));
+    TR_TRY(memory_start_receiving(m));
     return status == TR_OK ? TR_OK : tr_fail(status, "%s", error);
 }
 
-void tr_memory_tidy(struct tr_memory *m)
+void tr_memory_tidy(struct tr_checkpoint_memory *m)
 {
     if (m->host_rank == 0) tr_memory_remove(m->run, m->number, m->committed);
 }
 
-void tr_memory_send(struct tr_memory *m, int status, const char *error)
+void tr_memory_send(struct tr_checkpoint_memory *m, int status, const char *error)
 {
     char *path = NULL, text[200];
     snprintf(text, sizeof text, "%s", error);
@@ -159,15 +552,15 @@ void tr_memory_send(struct tr_memory *m, int status, const char *error)
         status = TR_ERR_SYSTEM;
     if (TR_NEW(&m->out, (size_t)m->copies) != TR_OK) return;
     for (int i = 0; i < m->copies; i++)
-        tr_stream_send(&m->out[i], m->tr, m->peer[i], m->number, path ? path : "", status, text);
+        stream_send(&m->out[i], m->tr, m->peer[i], m->number, path ? path : "", status, text);
     free(path);
 }
 
-static bool turn(struct tr_stream *s, size_t n, bool *over, int *status, const char **error)
+static bool memory_move_streams(struct tr_stream *s, size_t n, bool *over, int *status, const char **error)
 {
     bool did = false;
     for (size_t i = 0; s && i < n; i++) {
-        did |= tr_stream_turn(&s[i]);
+        did |= stream_move(&s[i]);
         *over = *over && s[i].over;
         if (*status != TR_OK || s[i].status == TR_OK) continue;
         *status = s[i].status;
@@ -176,10 +569,248 @@ static bool turn(struct tr_stream *s, size_t n, bool *over, int *status, const c
     return did;
 }
 
-bool tr_memory_turn(struct tr_memory *m, bool *arrived, int *status, const char **error)
+bool tr_memory_turn(struct tr_checkpoint_memory *m, bool *arrived, int *status, const char **error)
 {
     *arrived = m->out != NULL;
     *status = TR_OK;
-    bool did = turn(m->in, m->sources, arrived, status, error);
-    return turn(m->out, (size_t)m->copies, arrived, status, error) || did;
+    bool did = memory_move_streams(m->in, m->sources, arrived, status, error);
+    return memory_move_streams(m->out, (size_t)m->copies, arrived, status, error) || did;
+}
+
+/* ================ reading ================ */
+
+int tr_checkpoints_agree(tr_context *tr, int status, char *why, size_t size)
+{
+    int lowest = status == TR_OK ? tr->size : tr->rank;
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MIN, TR_I32, &lowest, 1));
+    if (lowest == tr->size) return TR_OK;
+    snprintf(why, size, "%s", lowest == tr->rank ? tr_error_text() : "");
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, lowest, why, size));
+    return TR_ERR_DATA;
+}
+
+/* ---- what there is ---- */
+
+/* All ranks of a host are to see the same files: they divide the work on them. */
+static int memory_check_same(struct tr_checkpoint_memory *m)
+{
+    uint64_t print = m->files, bounds[2];
+    MPI_Request request;
+    for (size_t i = 0; i < m->files; i++)
+        print = tr_mix(print ^ XXH3_64bits(m->file[i].path, strlen(m->file[i].path)));
+    bounds[0] = print;
+    bounds[1] = ~print;
+    MPI_Iallreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MAX, m->host, &request);
+    TR_TRY(tr_wait_request(m->tr, &request, "the ranks of a host to list its memory"));
+    if (bounds[0] == ~bounds[1]) return TR_OK;
+    return tr_fail(TR_ERR_NO_INPUT, "checkpoints in memory change while they are listed");
+}
+
+int tr_memory_look(struct tr_checkpoint_memory *m, uint64_t run, uint64_t *most)
+{
+    m->run = run;
+    TR_TRY(tr_agree(m->tr, tr_memory_list(run, &m->file, &m->files)));
+    TR_TRY(tr_agree(m->tr, memory_check_same(m)));
+    *most = m->files > 0 ? m->file[0].number : 0;
+    return tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_I64, most, 1);
+}
+
+int tr_memory_next(struct tr_checkpoint_memory *m, uint64_t below, uint64_t *number, int *rank)
+{
+    struct {
+        long number;
+        int rank;
+    } newest = {0, m->tr->rank};
+    MPI_Request request;
+    for (size_t i = 0; i < m->files && newest.number == 0; i++)
+        if (m->file[i].shard == 0 && m->file[i].number < below) newest.number = (long)m->file[i].number;
+    MPI_Iallreduce(MPI_IN_PLACE, &newest, 1, MPI_LONG_INT, MPI_MAXLOC, m->tr->world, &request);
+    TR_TRY(tr_wait_request(m->tr, &request, "all hosts to list their memory"));
+    *number = (uint64_t)newest.number;
+    *rank = newest.rank;
+    return TR_OK;
+}
+
+static int memory_read_manifest(const struct tr_memory_file *file, uint64_t run, struct tr_manifest *manifest)
+{
+    struct tr_shard *shard;
+    char *packed = NULL;
+    TR_TRY(tr_shard_open(file->path, NULL, NULL, &shard));
+    ptrdiff_t part = tr_shard_find(shard, TR_MANIFEST_PART, 0);
+    uint64_t bytes = part < 0 ? 0 : shard->part[part].rows;
+    int status = TR_NEW(&packed, bytes);
+    if (status == TR_OK && part >= 0) status = tr_shard_read(shard, (size_t)part, 0, bytes, packed);
+    if (status == TR_OK) status = tr_manifest_unpack(packed, bytes, file->path, manifest);
+    if (status == TR_OK && (manifest->run != run || manifest->number != file->number)) {
+        tr_manifest_free(manifest);
+        status = tr_fail(TR_ERR_DATA, "%s: not of run %016" PRIx64, file->path, run);
+    }
+    free(packed);
+    tr_shard_close(&shard);
+    return status;
+}
+
+int tr_memory_manifest(const struct tr_checkpoint_memory *m, uint64_t number, struct tr_manifest *manifest)
+{
+    int status = tr_fail(TR_ERR_NO_INPUT, "shard 0 of checkpoint %" PRIu64 " is not here", number);
+    for (size_t i = 0; i < m->files && status != TR_OK; i++)
+        if (m->file[i].number == number && m->file[i].shard == 0)
+            status = memory_read_manifest(&m->file[i], m->run, manifest);
+    return status;
+}
+
+/* ---- whether all of it is whole ---- */
+
+static bool memory_is_of(const struct tr_memory_file *f, const struct tr_manifest *m)
+{
+    return f->number == m->number && f->shard < m->shards;
+}
+
+/* The ranks of a host share the work: good[i] on all of them. */
+static int memory_verify_here(struct tr_checkpoint_memory *m, const struct tr_manifest *manifest,
+                              unsigned char *good, char *why, size_t size)
+{
+    int turn = 0;
+    *why = '\0';
+    for (size_t i = 0; i < m->files; i++) {
+        const struct tr_memory_file *f = &m->file[i];
+        if (!memory_is_of(f, manifest) || turn++ % m->host_size != m->host_rank) continue;
+        struct tr_shard_head head = tr_manifest_head(manifest, (uint32_t)f->shard);
+        good[i] = tr_shard_verify(f->path, &head, NULL) == TR_OK;
+        if (!good[i] && !*why) snprintf(why, size, "%s", tr_error_text());
+    }
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, good, (int)m->files, MPI_UNSIGNED_CHAR, MPI_MAX, m->host, &request);
+    return tr_wait_request(m->tr, &request, "the ranks of a host to verify a checkpoint");
+}
+
+/* Where each shard is whole: on this host, and a rank of another that has it; all hosts, one rank of each after the other. */
+static int memory_find_holders(struct tr_checkpoint_memory *m, const unsigned char *good,
+                               const struct tr_manifest *manifest)
+{
+    struct stat about;
+    m->largest = 0;
+    for (uint32_t s = 0; s < m->shards; s++) m->holder[s] = INT_MAX;
+    for (size_t i = 0; i < m->files; i++) {
+        const struct tr_memory_file *f = &m->file[i];
+        if (!memory_is_of(f, manifest) || !good[i]) continue;
+        if (!m->here[f->shard]) m->here[f->shard] = f->path;
+        if (f->shard % m->host_size == m->host_rank) m->holder[f->shard] = m->tr->rank;
+        if (stat(f->path, &about) == 0) m->largest = tr_max_size(m->largest, (uint64_t)about.st_size);
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_I64, &m->largest, 1));
+    return tr_all_reduce(m->tr, TR_SET_ALL, TR_MIN, TR_I32, m->holder, m->shards);
+}
+
+int tr_memory_verify(struct tr_checkpoint_memory *m, const struct tr_manifest *manifest, char *why,
+                     size_t size)
+{
+    unsigned char *good = NULL;
+    free(m->here);
+    free(m->holder);
+    m->here = NULL;
+    m->holder = NULL;
+    m->shards = manifest->shards;
+    int status = TR_NEW(&good, m->files);
+    if (status == TR_OK) status = TR_NEW(&m->here, m->shards);
+    if (status == TR_OK) status = TR_NEW(&m->holder, m->shards);
+    status = tr_agree(m->tr, status);
+    if (status == TR_OK) status = memory_verify_here(m, manifest, good, why, size);
+    if (status == TR_OK) status = memory_find_holders(m, good, manifest);
+    free(good);
+    TR_TRY(status);
+    uint32_t lacking = 0;
+    while (lacking < m->shards && m->holder[lacking] < INT_MAX) lacking++;
+    if (lacking == m->shards) {
+        m->found = manifest->number;
+        m->serves = true;
+        return TR_OK;
+    }
+    int mine = *why ? tr_fail(TR_ERR_DATA, "%s", why) : TR_OK;
+    snprintf(why, size, "no node has shard %" PRIu32, lacking);
+    char text[512] = "";
+    (void)tr_checkpoints_agree(m->tr, mine, text, sizeof text);
+    if (*text) snprintf(why, size, "%s", text);
+    return TR_ERR_DATA;
+}
+
+/* ---- asking for shards ---- */
+
+bool tr_memory_has(const struct tr_checkpoint_memory *m, uint32_t shard)
+{
+    return m->here[shard] != NULL;
+}
+
+/* The folder for what is fetched: where there is room for it. */
+static int memory_make_fetched(struct tr_checkpoint_memory *m)
+{
+    struct tr_persistent_bases bases;
+    tr_persistent_bases(&bases);
+    int status = tr_fail(TR_ERR_NO_OUTPUT, "no room for %" PRIu64 " bytes of a checkpoint", m->largest);
+    for (size_t i = 0; i < bases.n && status != TR_OK; i++)
+        if (tr_persistent_free(bases.base[i]) >= m->largest)
+            status = folder_make(bases.base[i], m->run, m->node, m->to, m->found, &m->fetched);
+    return status;
+}
+
+/* Under a name of its own until it is whole: ranks of one node may ask for the same. */
+static int memory_fetch(struct tr_checkpoint_memory *m, uint32_t shard, const char *path)
+{
+    tr_context *tr = m->tr;
+    int holder = m->holder[shard], status = TR_OK;
+    char *part;
+    TR_TRY(tr_format(&part, "%s.%d", path, tr->rank));
+    m->wanted[0] = m->found;
+    m->wanted[1] = shard;
+    MPI_Isend(m->wanted, 2, MPI_UINT64_T, holder, TR_TAG_FETCH, tr->wire, &m->asking);
+    stream_receive(&m->asked, tr, holder, m->found, part);
+    struct tr_waiting waiting = tr_waiting_begin();
+    while (status == TR_OK && !(m->asked.over && tr_request_done(&m->asking))) {
+        if (stream_move(&m->asked)) waiting = tr_waiting_begin();
+        status =
+            tr_waiting_turn(tr, &waiting, "shard %" PRIu32 " of a checkpoint from rank %d", shard, holder);
+    }
+    if (status == TR_OK && m->asked.status != TR_OK)
+        status = tr_fail(m->asked.status, "shard %" PRIu32 " does not come from rank %d: %s", shard, holder,
+                         m->asked.error);
+    stream_close(&m->asked);
+    if (status == TR_OK && rename(part, path) < 0)
+        status = tr_fail(TR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    free(part);
+    return status;
+}
+
+int tr_memory_shard(struct tr_checkpoint_memory *m, uint32_t shard, char **path)
+{
+    if (m->here[shard]) return tr_copy_string(m->here[shard], path);
+    if (!m->fetched) TR_TRY(memory_make_fetched(m));
+    TR_TRY(tr_format(path, "%s/%08" PRIu64 "/fetched-%04" PRIu32 ".h5", m->fetched, m->found, shard));
+    int status = access(*path, R_OK) == 0 ? TR_OK : memory_fetch(m, shard, *path);
+    if (status != TR_OK) free(*path);
+    return status;
+}
+
+void tr_memory_serve(struct tr_checkpoint_memory *m, int *did)
+{
+    struct tr_stream *unused = NULL;
+    if (!m->serves) return;
+    for (size_t i = 0; i < TR_MEMORY_SERVED; i++) {
+        struct tr_stream *s = &m->served[i];
+        if (s->tr && stream_move(s)) ++*did;
+        if (s->tr && s->over) stream_close(s);
+        if (!s->tr) unused = s;
+    }
+    int from;
+    uint64_t wanted[2];
+    if (!unused || !tr_receive_here(m->tr, TR_TAG_FETCH, wanted, sizeof wanted, &from)) return;
+    ++*did;
+    bool known = wanted[0] == m->found && wanted[1] < m->shards && m->here[wanted[1]];
+    stream_send(unused, m->tr, from, wanted[0], known ? m->here[wanted[1]] : "",
+                known ? TR_OK : TR_ERR_INTERNAL, "it is not here");
+}
+
+void tr_memory_found_end(struct tr_checkpoint_memory *m)
+{
+    for (size_t i = 0; i < TR_MEMORY_SERVED; i++) stream_close(&m->served[i]);
+    m->serves = false;
 }

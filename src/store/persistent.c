@@ -61,7 +61,7 @@ static unsigned long long namespace_of(const char *path)
     return stat(path, &status) == 0 ? (unsigned long long)status.st_ino : 0;
 }
 
-void tr_view_of_files(char view[TR_VIEW_BYTES])
+static void view_of_files(char view[TR_VIEW_BYTES])
 {
     struct stat root = {.st_ino = 0};
     (void)stat("/", &root);
@@ -137,7 +137,7 @@ static void mark(char text[MARK])
 {
     char host[TR_HOST_BYTES], view[TR_VIEW_BYTES];
     tr_host_name(host);
-    tr_view_of_files(view);
+    view_of_files(view);
     snprintf(text, MARK, "host %s\nfiles %s\n", host, view);
 }
 

@@ -30,7 +30,6 @@ void tr_host_name(char host[TR_HOST_BYTES]);
 /* Which files this process sees, and by which numbers it knows processes, as words without blanks. Containers and chroots of a
  * host may share its memory, but not its other files or its processes: what a path or a number means there, only those can tell
  * who have the same words. */
-void tr_view_of_files(char view[TR_VIEW_BYTES]);
 void tr_view_of_processes(char view[TR_VIEW_BYTES]);
 
 /* The name of a folder; to be freed. */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/folder.h"
+#include "store/shard.h"
 #include "store/memory.h"
 
 bool tr_snapshot_restores(const tr_snapshot *snapshot)
@@ -55,7 +55,7 @@ static int open_shard(tr_snapshot *snapshot, uint32_t number, struct tr_shard **
 {
     enum { OPEN = 32 };
     const struct tr_manifest *m = snapshot->manifest;
-    struct tr_memory *memory = snapshot->memory;
+    struct tr_checkpoint_memory *memory = snapshot->memory;
     *shard = snapshot->shards[number];
     if (*shard) return TR_OK;
     if (snapshot->open == OPEN) {
@@ -421,7 +421,7 @@ static void order_shards(tr_snapshot *snapshot)
         }
 }
 
-void tr_snapshot_from_memory(tr_snapshot *snapshot, struct tr_memory *memory)
+void tr_snapshot_from_memory(tr_snapshot *snapshot, struct tr_checkpoint_memory *memory)
 {
     snapshot->memory = memory;
     order_shards(snapshot);

@@ -3,9 +3,9 @@
 #define TR_STORE_SNAPSHOT_H
 
 #include "store/checkpoint.h"
-#include "store/part.h"
+#include "store/shard.h"
 
-struct tr_memory;
+struct tr_checkpoint_memory;
 
 struct tr_snapshot {
     tr_context *tr;
@@ -16,12 +16,12 @@ struct tr_snapshot {
     /* filling */
     const struct tr_manifest *manifest;
     const char *folder;
-    struct tr_memory *memory; /* NULL: all shards are in the folder */
+    struct tr_checkpoint_memory *memory; /* NULL: all shards are in the folder */
     uint32_t *order;  /* in which shards are looked through: none has to be fetched before it is needed */
     bool same_layout; /* the run goes on with the same ranks in the same roles */
     struct tr_shard **shards; /* by number, those that are open; NULL: taking */
     uint32_t open;
-    /* The parts stay with the process, which fills from them again: best.c. Every rank has what is common itself. */
+    /* The best model: the parts stay in this process, which restores from them. Every rank has its own copy of common parts. */
     bool in_process, fills;
 };
 
@@ -30,7 +30,7 @@ int tr_snapshot_open(tr_context *tr, const char *folder, const struct tr_manifes
                      tr_snapshot **snapshot);
 
 /* Its shards lie in memory, some of them elsewhere: as it was verified. */
-void tr_snapshot_from_memory(tr_snapshot *snapshot, struct tr_memory *memory);
+void tr_snapshot_from_memory(tr_snapshot *snapshot, struct tr_checkpoint_memory *memory);
 void tr_snapshot_close(tr_snapshot **snapshot); /* NULL inside is fine */
 
 /* Taking: adds a copy of the part (its run, begin and data stay the caller's). Restoring: fills part->data with the rows

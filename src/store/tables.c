@@ -1,17 +1,71 @@
-/* Tables in checkpoints: every server copies its share in the order of the keys, so that any other set of servers can fill
- * its shares from that. See tables.h for what is kept under which name.
+/* Tables in checkpoints: how they are kept, and how a share's units become rows in ascending order, and back.
  *
- * It is done while no update is under way and nobody reads, by each server for its share alone. What is kept differs from
- * the share only where a function keeps something apart from its values: then it is what settling would make of it. */
+ * A table NAME is kept as
+ *   tables/NAME_about     common: what table it is, and how it lay on its servers (enum saved_about)
+ *   tables/NAME_function  common: the name of its server function, as bytes
+ *   tables/NAME           rows by key; of sparse rows, lists of values
+ *   tables/NAME_columns   sparse rows: lists of their columns
+ *   tables/NAME_lengths   sparse rows: rows of one number
+ *   tables/NAME_state0 …  rows by key: the state of its function
+ *   tables/NAME_servers   rows by server: keys present (hash storage), bytes of _own
+ *   tables/NAME_order     lists by server: hash storage: its keys in the order in which they came
+ *   tables/NAME_own       lists by server: bytes that the function saves
+ *   tables/NAME_left      lists by rank: residuals, what filters and rounding hold back of updates; with _left_units, of
+ *                         which units of which server, and _left_n, rows of one number
+ *
+ * Rows that are cut into pieces are parts of one name with different first columns, as each unit lies. Other characters
+ * than letters, digits and _ become _ in NAME, and where that could be mistaken for another, __ and the number of the
+ * table in its context follow.
+ */
 #define _GNU_SOURCE
-#include "store/tables.h"
-
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "store/snapshot.h"
+#include "table/function.h"
+#include "table/route.h"
 #include "table/rows.h"
+#include "table/server.h"
+#include "table/table.h"
+#include "table/view.h"
+
+/* What tables/NAME_about says, number by number. */
+enum saved_about {
+    TR_ABOUT_FORM, /* 0 dense, 1 hash storage, 2 sparse rows */
+    TR_ABOUT_TYPE,
+    TR_ABOUT_KEYS,
+    TR_ABOUT_WIDTH,
+    TR_ABOUT_PIECES,
+    TR_ABOUT_SERVERS,
+    TR_ABOUT_FIRST_SERVER,
+    TR_ABOUT_PARTITION, /* its print */
+    TR_ABOUT_STATES,
+    TR_ABOUT_RANKS,
+    TR_ABOUT_LEFT, /* 1: there may be residuals */
+    TR_ABOUT_NUMBERS
+};
+enum { TR_FORM_DENSE, TR_FORM_HASH, TR_FORM_SPARSE };
+
+/* A table on its way into a checkpoint or out of it. */
+struct saved_table {
+    tr_snapshot *snapshot;
+    struct tr_table *table;
+    bool restores;
+    char name[72];                   /* "tables/NAME" */
+    int64_t about[TR_ABOUT_NUMBERS]; /* of the table that was kept */
+    bool same;                       /* restoring: ranks, servers and places are as they were */
+};
+
+/* The blocks of a share in ascending order; with hash storage its keys. */
+struct table_order {
+    uint64_t block, end; /* units of one; the last one ends there */
+    uint64_t blocks;
+    uint64_t *number; /* of the block in the table … */
+    uint32_t *at;     /* … and in the share */
+    bool straight;    /* both ascend: packed units lie as they do in the share */
+};
 
 enum { FUNCTION_NAME = 48 };
 
@@ -33,7 +87,7 @@ static bool is_plain(const struct tr_tables *tables, size_t index)
     return n > 0 && n <= 48;
 }
 
-static void set_name(struct tr_saved *s)
+static void set_name(struct saved_table *s)
 {
     const struct tr_table *t = s->table;
     int n = snprintf(s->name, sizeof s->name, "tables/%.48s", t->name);
@@ -44,7 +98,7 @@ static void set_name(struct tr_saved *s)
 }
 
 /* A part of the table with nothing in it yet; columns 0: lists. */
-static struct tr_part make_part(const struct tr_saved *s, const char *suffix, enum tr_part_kind kind,
+static struct tr_part make_part(const struct saved_table *s, const char *suffix, enum tr_part_kind kind,
                                 enum tr_part_type type, uint64_t total, uint64_t columns)
 {
     struct tr_part part = {
@@ -53,9 +107,11 @@ static struct tr_part make_part(const struct tr_saved *s, const char *suffix, en
     return part;
 }
 
-int tr_saved_part(const struct tr_saved *s, const char *suffix, enum tr_part_kind kind,
-                  enum tr_part_type type, uint64_t total, uint64_t columns, uint64_t first, uint64_t n,
-                  void *values)
+/* Takes or fills the part with this suffix: n rows of `columns` elements, of `total`, from `first` on; of lists, row `first`
+ * alone, with n elements. What is common is rank 0's. */
+static int saved_part(const struct saved_table *s, const char *suffix, enum tr_part_kind kind,
+                      enum tr_part_type type, uint64_t total, uint64_t columns, uint64_t first, uint64_t n,
+                      void *values)
 {
     struct tr_part part = make_part(s, suffix, kind, type, total, columns);
     bool list = kind == TR_PART_LISTS;
@@ -87,6 +143,353 @@ static int allocate(uint64_t n, void **memory)
     return tr_fail(TR_ERR_SYSTEM, "out of memory: %llu bytes for a checkpoint", (unsigned long long)n);
 }
 
+/* ================ order of a share ================ */
+
+/* ---- sorting ---- */
+
+enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
+
+/* One pass of a radix sort; false if all have the same digit. */
+static bool sort_by_digit(uint64_t n, unsigned shift, const uint64_t *key, const uint32_t *at,
+                          uint64_t *to_key, uint32_t *to_at)
+{
+    uint64_t start[DIGITS] = {0}, sum = 0;
+    for (uint64_t i = 0; i < n; i++) start[key[i] >> shift & (DIGITS - 1)]++;
+    if (start[key[0] >> shift & (DIGITS - 1)] == n) return false;
+    for (int d = 0; d < DIGITS; d++) {
+        uint64_t count = start[d];
+        start[d] = sum;
+        sum += count;
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t to = start[key[i] >> shift & (DIGITS - 1)]++;
+        to_key[to] = key[i];
+        to_at[to] = at[i];
+    }
+    return true;
+}
+
+static int sort(struct table_order *l, uint64_t highest)
+{
+    uint64_t *key = NULL;
+    uint32_t *at = NULL;
+    int status = TR_NEW(&key, l->blocks);
+    if (status == TR_OK) status = TR_NEW(&at, l->blocks);
+    for (unsigned shift = 0; status == TR_OK && shift < 64 && highest >> shift > 0; shift += DIGIT_BITS) {
+        if (!sort_by_digit(l->blocks, shift, l->number, l->at, key, at)) continue;
+        uint64_t *old_key = l->number;
+        uint32_t *old_at = l->at;
+        l->number = key;
+        l->at = at;
+        key = old_key;
+        at = old_at;
+    }
+    free(key);
+    free(at);
+    return status;
+}
+
+/* ---- the order ---- */
+
+static uint64_t number_of(const struct tr_table *t, uint64_t block, uint64_t i)
+{
+    if (t->map) return tr_hashmap_key(t->map, (uint32_t)i);
+    return tr_partition_unit(&t->partition, (uint32_t)t->server, (uint32_t)(i * block)) / block;
+}
+
+static void order_free(struct table_order *l)
+{
+    free(l->number);
+    free(l->at);
+    *l = (struct table_order){0};
+}
+
+static int order_make(const struct tr_table *t, struct table_order *order)
+{
+    struct table_order l = {
+        .block = t->map ? 1 : t->partition.block, .end = t->keys * t->pieces, .straight = true};
+    l.blocks = t->map ? t->map->count : tr_partition_share(&t->partition, (uint32_t)t->server) / l.block;
+    int status = TR_NEW(&l.number, l.blocks);
+    if (status == TR_OK) status = TR_NEW(&l.at, l.blocks);
+    uint64_t highest = 0;
+    for (uint64_t i = 0; status == TR_OK && i < l.blocks; i++) {
+        l.number[i] = number_of(t, l.block, i);
+        l.at[i] = (uint32_t)i;
+        if (i > 0 && l.number[i] < highest) l.straight = false;
+        else highest = l.number[i];
+    }
+    if (status == TR_OK && !l.straight) status = sort(&l, highest);
+    if (status == TR_OK) *order = l;
+    else order_free(&l);
+    return status;
+}
+
+/* ---- runs ---- */
+
+/* The first block that ends behind a unit. */
+static uint64_t find_block(const struct table_order *l, uint64_t unit)
+{
+    return tr_place_u64(l->number, l->blocks, unit / l->block);
+}
+
+/* The units of a block within first .. end - 1; behind the last one, none. */
+static inline struct tr_row_run block_run(const struct table_order *l, uint64_t i, uint64_t first,
+                                          uint64_t end)
+{
+    uint64_t from = l->number[i] * l->block, to = from + l->block;
+    if (to > l->end) to = l->end;
+    if (to > end) to = end;
+    if (from < first) from = first;
+    return (struct tr_row_run){from, from < to ? to - from : 0};
+}
+
+/* Units first .. end - 1 of the table, as far as they are in the share: as runs counted from `first` on, and how many
+ * there are in front of them in the share. part->run is to be freed. */
+static int order_runs(const struct table_order *l, uint64_t first, uint64_t end, struct tr_part *part,
+                      uint64_t *before)
+{
+    uint64_t from = find_block(l, first), next;
+    struct tr_row_run run;
+    *before = from < l->blocks && l->number[from] * l->block < first ? first % l->block : 0;
+    *before += from * l->block;            /* none but the last block is shorter */
+    for (int fill = 0; fill < 2; fill++) { /* counted, then written */
+        if (fill) TR_TRY(TR_NEW(&part->run, part->runs));
+        part->runs = 0;
+        part->rows = 0;
+        next = UINT64_MAX;
+        for (uint64_t i = from; i < l->blocks && (run = block_run(l, i, first, end)).n > 0; i++) {
+            if (run.first != next) part->runs++;
+            if (fill && run.first != next) part->run[part->runs - 1].first = run.first - first;
+            if (fill) part->run[part->runs - 1].n += run.n;
+            part->rows += run.n;
+            next = run.first + run.n;
+        }
+    }
+    return TR_OK;
+}
+
+/* ---- copying ---- */
+
+/* In a call of its own for each size, so that single numbers are moved as such. */
+#define COPY_SCATTERED(TYPE)                                                                                 \
+    do {                                                                                                     \
+        TYPE *there = packed_, *here = array_;                                                               \
+        if (gather)                                                                                          \
+            for (uint64_t i = 0; i < n; i++) there[i] = here[at[i]];                                         \
+        else                                                                                                 \
+            for (uint64_t i = 0; i < n; i++) here[at[i]] = there[i];                                         \
+    } while (0)
+
+/* Blocks of one unit of one number. */
+static bool copy_numbers(const uint32_t *at, uint64_t n, size_t unit_bytes, bool gather, void *packed_,
+                         void *array_)
+{
+    if (unit_bytes == sizeof(uint32_t)) COPY_SCATTERED(uint32_t);
+    else if (unit_bytes == sizeof(uint64_t)) COPY_SCATTERED(uint64_t);
+    else return false;
+    return true;
+}
+
+/* Copies these units of an array of the share into packed memory (gather), or back. */
+static void order_copy(const struct table_order *l, uint64_t first, uint64_t end, size_t unit_bytes,
+                       bool gather, void *packed_, void *array_)
+{
+    char *packed = packed_, *array = array_;
+    uint64_t from = find_block(l, first), to = from;
+    if (l->block == 1) {
+        to = find_block(l, end);
+        if (copy_numbers(l->at + from, to - from, unit_bytes, gather, packed, array)) return;
+    }
+    struct tr_row_run run;
+    for (uint64_t i = from; i < l->blocks && (run = block_run(l, i, first, end)).n > 0; i++) {
+        char *there = array + ((uint64_t)l->at[i] * l->block + run.first % l->block) * unit_bytes;
+        memcpy(gather ? packed : there, gather ? there : packed, run.n * unit_bytes);
+        packed += run.n * unit_bytes;
+    }
+}
+
+/* Their places in the share, one by one. */
+static void order_places(const struct table_order *l, uint32_t *place)
+{
+    struct tr_row_run run;
+    for (uint64_t i = 0; i < l->blocks && (run = block_run(l, i, 0, l->end)).n > 0; i++)
+        for (uint64_t k = 0; k < run.n; k++) *place++ = (uint32_t)((uint64_t)l->at[i] * l->block + k);
+}
+
+/* ================ residuals ================ */
+
+/* Units that a rank has residuals of, and these, side by side. */
+struct residuals {
+    uint64_t n, *unit;
+    char *value;
+};
+
+/* Of the views of this rank. Restoring: it is back where it was if the run goes on with the same layout; otherwise it is
+ * added to the values of tables without a server function, as an update that arrives late, and lost in others. */
+static bool has_residuals(const struct tr_table *t)
+{
+    bool real = t->dtype == TR_F32 || t->dtype == TR_F64;
+    if (t->sparse) return false;
+    return t->filter.kind != TR_FILTER_NONE || (real && t->wire.precision != TR_PRECISION_FULL);
+}
+
+/* The open view of the table whose tag is the next one above. */
+static struct tr_view_state *next_view(const struct tr_table *t, uint32_t above)
+{
+    const struct tr_tables *tables = t->tr->tables;
+    struct tr_view_state *next = NULL;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        struct tr_view_state *v = tables->views[i];
+        bool pushes = v->view.table == t && v->channel && v->use != TR_VIEW_READ;
+        if (pushes && v->tag > above && (!next || v->tag < next->tag)) next = v;
+    }
+    return next;
+}
+
+static void list_units(const struct tr_table *t, const struct tr_channel *c, uint64_t *unit)
+{
+    const struct tr_segment *s = c->segment;
+    for (uint32_t k = 0; k < s->n; k++)
+        unit[k] = s->key ? s->key[k] : tr_partition_unit(&t->partition, c->server, s->position[k]);
+}
+
+enum pass { COUNT, UNITS, TAKE, GIVE_BACK };
+
+/* Goes through the channels of this rank through which the table's updates leave, in the order in which their views were
+ * opened: counts their units, lists them, or copies the residuals. */
+static int go_through(const struct tr_table *t, enum pass pass, struct residuals *r)
+{
+    r->n = 0;
+    for (struct tr_view_state *v = next_view(t, 0); v; v = next_view(t, v->tag))
+        for (uint32_t s = 0; s < v->keys.servers; s++) {
+            struct tr_channel *c = &v->channel[s];
+            if (c->way != TR_WAY_MESSAGE || c->segment->n == 0) continue;
+            size_t bytes = c->segment->n * t->unit_bytes;
+            char *value = pass > UNITS ? r->value + r->n * t->unit_bytes : NULL;
+            if (value && !c->residual) TR_TRY(TR_NEW(&c->residual, bytes)); /* nothing so far */
+            if (pass == UNITS) list_units(t, c, r->unit + r->n);
+            if (pass == TAKE) memcpy(value, c->residual, bytes);
+            if (pass == GIVE_BACK) memcpy(c->residual, value, bytes);
+            r->n += c->segment->n;
+        }
+    return TR_OK;
+}
+
+static int open_residuals(const struct tr_table *t, struct residuals *r)
+{
+    TR_TRY(TR_NEW(&r->unit, r->n));
+    return TR_NEW(&r->value, r->n * t->unit_bytes);
+}
+
+static void close_residuals(struct residuals *r)
+{
+    free(r->unit);
+    free(r->value);
+}
+
+/* ---- parts: by rank ---- */
+
+static int list_counts(struct saved_table *s, uint64_t first, uint64_t n, int64_t *counts)
+{
+    uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
+    return saved_part(s, "_left_n", TR_PART_ROWS, TR_PART_I64, ranks, 1, first, n, counts);
+}
+
+static int list_residuals(struct saved_table *s, uint64_t rank, struct residuals *r)
+{
+    const struct tr_table *t = s->table;
+    uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
+    TR_TRY(saved_part(s, "_left_units", TR_PART_LISTS, TR_PART_I64, ranks, 0, rank, r->n, r->unit));
+    return saved_part(s, "_left", TR_PART_LISTS, (enum tr_part_type)t->dtype, ranks, 0, rank,
+                      r->n * t->unit_width, r->value);
+}
+
+/* ---- taking and giving back ---- */
+
+static int take(struct saved_table *s, struct residuals *r)
+{
+    uint64_t rank = (uint64_t)s->table->tr->rank;
+    int64_t n = (int64_t)r->n;
+    TR_TRY(list_counts(s, rank, 1, &n));
+    if (n == 0) return TR_OK;
+    TR_TRY(go_through(s->table, UNITS, r));
+    TR_TRY(go_through(s->table, TAKE, r));
+    return list_residuals(s, rank, r);
+}
+
+/* Views with other keys than those of then begin without. */
+static int give_back(struct saved_table *s, struct residuals *r)
+{
+    uint64_t rank = (uint64_t)s->table->tr->rank;
+    struct residuals now = {.n = r->n};
+    int64_t n = 0;
+    TR_TRY(list_counts(s, rank, 1, &n));
+    if (n == 0 || (uint64_t)n != r->n) return TR_OK;
+    TR_TRY(list_residuals(s, rank, r));
+    TR_TRY(TR_NEW(&now.unit, now.n));
+    int status = go_through(s->table, UNITS, &now);
+    bool equal = !memcmp(now.unit, r->unit, r->n * sizeof *r->unit);
+    free(now.unit);
+    return status == TR_OK && equal ? go_through(s->table, GIVE_BACK, r) : status;
+}
+
+static int list_here(struct saved_table *s)
+{
+    struct residuals r = {.n = 0};
+    int status = go_through(s->table, COUNT, &r);
+    if (status == TR_OK) status = open_residuals(s->table, &r);
+    if (status == TR_OK) status = s->restores ? give_back(s, &r) : take(s, &r);
+    close_residuals(&r);
+    return status;
+}
+
+/* ---- adding it to the values ---- */
+
+/* As far as the units are in this rank's share. */
+static int add_units(struct tr_table *t, uint64_t n, const uint64_t *unit, const char *value)
+{
+    struct tr_walker walker = {.partition = &t->partition};
+    for (uint64_t i = 0; i < n; i++, value += t->unit_bytes) {
+        struct tr_location at = tr_walk_to(&walker, unit[i]);
+        if (at.server != (uint32_t)t->server || tr_is_zero(value, t->unit_bytes)) continue;
+        if (t->map) TR_TRY(tr_hashmap_add_all(t->map, &unit[i], 1, &at.position));
+        char *share = t->map ? t->map->array[0].at : t->share[t->server];
+        tr_add_elements(t->dtype, t->unit_width, value, share + at.position * t->unit_bytes);
+    }
+    return TR_OK;
+}
+
+/* Of all ranks, one after the other. */
+static int add_all(struct saved_table *s)
+{
+    uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
+    int64_t *n;
+    TR_TRY(TR_NEW(&n, ranks));
+    int status = list_counts(s, 0, ranks, n);
+    for (uint64_t rank = 0; status == TR_OK && rank < ranks; rank++) {
+        struct residuals r = {.n = (uint64_t)n[rank]};
+        if (r.n == 0) continue;
+        status = open_residuals(s->table, &r);
+        if (status == TR_OK) status = list_residuals(s, rank, &r);
+        if (status == TR_OK) status = add_units(s->table, r.n, r.unit, r.value);
+        close_residuals(&r);
+    }
+    free(n);
+    return status;
+}
+
+static int saved_residuals(struct saved_table *s)
+{
+    const struct tr_table *t = s->table;
+    if (!s->restores) return has_residuals(t) ? list_here(s) : TR_OK;
+    if (!s->about[TR_ABOUT_LEFT]) return TR_OK;
+    if (s->same && has_residuals(t)) return list_here(s);
+    bool adds = t->server >= 0 && !t->use && !t->sparse && s->about[TR_ABOUT_PIECES] == t->pieces;
+    return adds ? add_all(s) : TR_OK;
+}
+
+/* ================ tables ================ */
+
 /* ---- what a table is ---- */
 
 static size_t state_arrays(const struct tr_table *t)
@@ -106,12 +509,12 @@ static void describe(const struct tr_table *t, int64_t about[TR_ABOUT_NUMBERS], 
     about[TR_ABOUT_PARTITION] = (int64_t)tr_partition_print(&t->partition);
     about[TR_ABOUT_STATES] = (int64_t)state_arrays(t);
     about[TR_ABOUT_RANKS] = t->tr->size;
-    about[TR_ABOUT_LEFT] = tr_has_residuals(t);
+    about[TR_ABOUT_LEFT] = has_residuals(t);
     memset(function, 0, FUNCTION_NAME);
     if (t->use) snprintf(function, FUNCTION_NAME, "%s", t->use->function.name);
 }
 
-static int check_shape(const struct tr_saved *s, const int64_t *now)
+static int check_shape(const struct saved_table *s, const int64_t *now)
 {
     const int64_t *then = s->about;
     bool lists = then[TR_ABOUT_FORM] == TR_FORM_SPARSE;
@@ -128,7 +531,7 @@ static int check_shape(const struct tr_saved *s, const int64_t *now)
 }
 
 /* Another function may go on with the values, but not with what belongs to the first one. */
-static int check_function(const struct tr_saved *s, const char *then, const char *now)
+static int check_function(const struct saved_table *s, const char *then, const char *now)
 {
     bool keeps = s->about[TR_ABOUT_STATES] > 0 || state_arrays(s->table) > 0 ||
                  (s->table->use && s->table->use->function.load);
@@ -137,7 +540,7 @@ static int check_function(const struct tr_saved *s, const char *then, const char
                    s->table->name, *then ? then : "add", *now ? now : "add");
 }
 
-static int list_description(struct tr_saved *s)
+static int list_description(struct saved_table *s)
 {
     int64_t now[TR_ABOUT_NUMBERS];
     char function[FUNCTION_NAME], then[FUNCTION_NAME];
@@ -153,16 +556,15 @@ static int list_description(struct tr_saved *s)
         TR_TRY(tr_snapshot_has(s->snapshot, about.name, &has));
     }
     if (!has) return tr_fail(TR_ERR_DATA, "checkpoint: there is no table %s in it", s->table->name);
-    TR_TRY(tr_saved_part(s, "_about", TR_PART_COMMON, TR_PART_I64, TR_ABOUT_NUMBERS, 1, 0, TR_ABOUT_NUMBERS,
-                         s->about));
-    TR_TRY(
-        tr_saved_part(s, "_function", TR_PART_COMMON, TR_PART_U8, FUNCTION_NAME, 1, 0, FUNCTION_NAME, then));
+    TR_TRY(saved_part(s, "_about", TR_PART_COMMON, TR_PART_I64, TR_ABOUT_NUMBERS, 1, 0, TR_ABOUT_NUMBERS,
+                      s->about));
+    TR_TRY(saved_part(s, "_function", TR_PART_COMMON, TR_PART_U8, FUNCTION_NAME, 1, 0, FUNCTION_NAME, then));
     if (!s->restores) return TR_OK;
     TR_TRY(check_shape(s, now));
     TR_TRY(check_function(s, then, function));
     s->same = s->snapshot->same_layout;
-    static const enum tr_about place[] = {TR_ABOUT_FORM,         TR_ABOUT_PIECES,    TR_ABOUT_SERVERS,
-                                          TR_ABOUT_FIRST_SERVER, TR_ABOUT_PARTITION, TR_ABOUT_RANKS};
+    static const enum saved_about place[] = {TR_ABOUT_FORM,         TR_ABOUT_PIECES,    TR_ABOUT_SERVERS,
+                                             TR_ABOUT_FIRST_SERVER, TR_ABOUT_PARTITION, TR_ABOUT_RANKS};
     for (size_t i = 0; i < sizeof place / sizeof *place; i++)
         s->same = s->same && s->about[place[i]] == now[place[i]];
     return TR_OK;
@@ -185,8 +587,8 @@ static const char *array_name(size_t number)
 }
 
 /* One piece of all keys that this server has it of; what lies in order is filled where it lies. */
-static int list_piece(struct tr_saved *s, const struct tr_order *o, struct tr_part *part, uint64_t first,
-                      uint64_t before, char *array)
+static int list_piece(struct saved_table *s, const struct table_order *o, struct tr_part *part,
+                      uint64_t first, uint64_t before, char *array)
 {
     uint64_t unit = s->table->unit_bytes, end = first + s->table->keys;
     char *place = array + before * unit;
@@ -194,18 +596,18 @@ static int list_piece(struct tr_saved *s, const struct tr_order *o, struct tr_pa
     int status = packs ? allocate(part->rows * unit, &part->data) : TR_OK;
     if (status == TR_OK && !s->restores) {
         if (o->straight) memcpy(part->data, place, part->rows * unit);
-        else tr_order_copy(o, first, end, unit, true, part->data, array);
+        else order_copy(o, first, end, unit, true, part->data, array);
         return tr_snapshot_give(s->snapshot, part);
     }
     if (!packs) part->data = place;
     if (status == TR_OK) status = tr_snapshot_part(s->snapshot, part);
-    if (status == TR_OK && packs) tr_order_copy(o, first, end, unit, false, part->data, array);
+    if (status == TR_OK && packs) order_copy(o, first, end, unit, false, part->data, array);
     if (packs) free(part->data);
     free(part->run);
     return status;
 }
 
-static int list_array(struct tr_saved *s, const struct tr_order *o, const char *suffix, char *array)
+static int list_array(struct saved_table *s, const struct table_order *o, const char *suffix, char *array)
 {
     const struct tr_table *t = s->table;
     for (uint32_t piece = 0; piece < t->pieces; piece++) {
@@ -214,7 +616,7 @@ static int list_array(struct tr_saved *s, const struct tr_order *o, const char *
         uint64_t first = piece * t->keys, before;
         part.columns = t->unit_width;
         part.first_column = piece * t->unit_width;
-        TR_TRY(tr_order_runs(o, first, first + t->keys, &part, &before));
+        TR_TRY(order_runs(o, first, first + t->keys, &part, &before));
         if (part.rows == 0) free(part.run);
         else TR_TRY(list_piece(s, o, &part, first, before, array));
     }
@@ -222,7 +624,7 @@ static int list_array(struct tr_saved *s, const struct tr_order *o, const char *
 }
 
 /* The values as they are read when everything that a function keeps apart counts. */
-static int take_settled(struct tr_saved *s, const struct tr_order *o)
+static int take_settled(struct saved_table *s, const struct table_order *o)
 {
     const struct tr_use *use = s->table->use;
     char *settled;
@@ -233,23 +635,23 @@ static int take_settled(struct tr_saved *s, const struct tr_order *o)
     return status;
 }
 
-static int list_arrays(struct tr_saved *s)
+static int list_arrays(struct saved_table *s)
 {
     struct tr_table *t = s->table;
-    struct tr_order order;
-    TR_TRY(tr_order_make(t, &order));
+    struct table_order order;
+    TR_TRY(order_make(t, &order));
     bool apart = !s->restores && t->use && t->use->function.read;
     int status = apart ? take_settled(s, &order) : TR_OK;
     for (size_t i = apart; status == TR_OK && i <= state_arrays(t); i++)
         status = list_array(s, &order, array_name(i), array_of(t, i));
-    tr_order_free(&order);
+    order_free(&order);
     return status;
 }
 
 /* ---- … and from any form of storage ---- */
 
 struct filling {
-    struct tr_saved *s;
+    struct saved_table *s;
     size_t array;
     struct tr_walker walker;
 };
@@ -322,7 +724,7 @@ static int clear(struct tr_table *t)
 }
 
 /* Everything is gone through. */
-static int fill_from_all(struct tr_saved *s)
+static int fill_from_all(struct saved_table *s)
 {
     struct tr_table *t = s->table;
     TR_TRY(clear(t));
@@ -344,21 +746,21 @@ struct by_server {
 enum { BY_SERVER = sizeof(struct by_server) / sizeof(int64_t) };
 
 /* What there is of n servers from the first one on. */
-static int list_by_server(struct tr_saved *s, uint64_t first, uint64_t n, struct by_server *values)
+static int list_by_server(struct saved_table *s, uint64_t first, uint64_t n, struct by_server *values)
 {
-    return tr_saved_part(s, "_servers", TR_PART_ROWS, TR_PART_I64, (uint64_t)s->about[TR_ABOUT_SERVERS],
-                         BY_SERVER, first, n, values);
+    return saved_part(s, "_servers", TR_PART_ROWS, TR_PART_I64, (uint64_t)s->about[TR_ABOUT_SERVERS],
+                      BY_SERVER, first, n, values);
 }
 
 /* A list of n elements of one server. */
-static int list_of_server(struct tr_saved *s, const char *suffix, enum tr_part_type type, int server,
+static int list_of_server(struct saved_table *s, const char *suffix, enum tr_part_type type, int server,
                           int64_t n, void *values)
 {
-    return tr_saved_part(s, suffix, TR_PART_LISTS, type, (uint64_t)s->about[TR_ABOUT_SERVERS], 0,
-                         (uint64_t)server, (uint64_t)n, values);
+    return saved_part(s, suffix, TR_PART_LISTS, type, (uint64_t)s->about[TR_ABOUT_SERVERS], 0,
+                      (uint64_t)server, (uint64_t)n, values);
 }
 
-static int take_by_server(struct tr_saved *s)
+static int take_by_server(struct saved_table *s)
 {
     struct tr_table *t = s->table;
     const struct tr_use *use = t->use;
@@ -376,7 +778,7 @@ static int take_by_server(struct tr_saved *s)
     return status;
 }
 
-static int fill_own_of(struct tr_saved *s, int server, int64_t bytes)
+static int fill_own_of(struct saved_table *s, int server, int64_t bytes)
 {
     struct tr_use *use = s->table->use;
     char *saved;
@@ -389,7 +791,7 @@ static int fill_own_of(struct tr_saved *s, int server, int64_t bytes)
     return status;
 }
 
-static int fill_own(struct tr_saved *s)
+static int fill_own(struct saved_table *s)
 {
     struct tr_table *t = s->table;
     int servers = (int)s->about[TR_ABOUT_SERVERS];
@@ -405,7 +807,7 @@ static int fill_own(struct tr_saved *s)
 
 /* Hash storage on the server that had it: its keys come in their order, as what goes through a share one by one might
  * round otherwise. */
-static int fill_order(struct tr_saved *s)
+static int fill_order(struct saved_table *s)
 {
     struct tr_table *t = s->table;
     struct by_server there;
@@ -428,7 +830,7 @@ static int fill_order(struct tr_saved *s)
 
 /* Of a share: its rows in the order of their numbers, and what they hold, side by side. */
 struct lists {
-    struct tr_order order;
+    struct table_order order;
     uint64_t rows;
     uint32_t *place;
     int64_t *length;
@@ -439,7 +841,7 @@ struct lists {
 static void free_lists(struct lists *l)
 {
     void *memory[] = {l->place, l->length, l->begin, l->column, l->value};
-    tr_order_free(&l->order);
+    order_free(&l->order);
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
 }
 
@@ -450,13 +852,13 @@ static enum tr_part_type column_type(const struct tr_table *t)
 }
 
 /* Of these rows, an array: lengths, or the entries of lists, whose memory is handed over if they are taken. */
-static int list_rows(struct tr_saved *s, struct lists *l, const char *suffix, enum tr_part_kind kind,
+static int list_rows(struct saved_table *s, struct lists *l, const char *suffix, enum tr_part_kind kind,
                      enum tr_part_type type, void **data)
 {
     bool lists = kind == TR_PART_LISTS;
     struct tr_part part = make_part(s, suffix, kind, type, s->table->keys, lists ? 0 : 1);
     uint64_t before;
-    TR_TRY(tr_order_runs(&l->order, 0, s->table->keys, &part, &before));
+    TR_TRY(order_runs(&l->order, 0, s->table->keys, &part, &before));
     part.data = *data;
     part.begin = lists ? l->begin : NULL;
     if (s->restores || !lists) {
@@ -474,22 +876,22 @@ static int list_rows(struct tr_saved *s, struct lists *l, const char *suffix, en
     return tr_snapshot_give(s->snapshot, &part);
 }
 
-static int open_lists(struct tr_saved *s, struct lists *l)
+static int open_lists(struct saved_table *s, struct lists *l)
 {
-    TR_TRY(tr_order_make(s->table, &l->order));
-    const struct tr_order *o = &l->order;
+    TR_TRY(order_make(s->table, &l->order));
+    const struct table_order *o = &l->order;
     l->rows = o->blocks * o->block;
     if (o->blocks > 0 && (o->number[o->blocks - 1] + 1) * o->block > o->end)
         l->rows -= (o->number[o->blocks - 1] + 1) * o->block - o->end;
     TR_TRY(TR_NEW(&l->place, l->rows));
     TR_TRY(TR_NEW(&l->length, l->rows));
     TR_TRY(TR_NEW(&l->begin, l->rows + 1));
-    tr_order_places(o, l->place);
+    order_places(o, l->place);
     return TR_OK;
 }
 
 /* Lengths, and memory for what is so long. */
-static int list_lengths(struct tr_saved *s, struct lists *l)
+static int list_lengths(struct saved_table *s, struct lists *l)
 {
     void *length = l->length;
     TR_TRY(list_rows(s, l, "_lengths", TR_PART_ROWS, TR_PART_I64, &length));
@@ -499,13 +901,13 @@ static int list_lengths(struct tr_saved *s, struct lists *l)
     return allocate(entries * sizeof(uint32_t), &l->value);
 }
 
-static int list_entries(struct tr_saved *s, struct lists *l)
+static int list_entries(struct saved_table *s, struct lists *l)
 {
     TR_TRY(list_rows(s, l, "_columns", TR_PART_LISTS, column_type(s->table), &l->column));
     return list_rows(s, l, "", TR_PART_LISTS, (enum tr_part_type)s->table->dtype, &l->value);
 }
 
-static int take_lists(struct tr_saved *s, struct lists *l)
+static int take_lists(struct saved_table *s, struct lists *l)
 {
     const struct tr_sparse *share = s->table->sparse_share;
     bool narrow = column_type(s->table) == TR_PART_I32;
@@ -522,7 +924,7 @@ static int take_lists(struct tr_saved *s, struct lists *l)
     return list_entries(s, l);
 }
 
-static int fill_lists(struct tr_saved *s, struct lists *l)
+static int fill_lists(struct saved_table *s, struct lists *l)
 {
     TR_TRY(list_lengths(s, l));
     TR_TRY(list_entries(s, l));
@@ -540,7 +942,7 @@ static int fill_lists(struct tr_saved *s, struct lists *l)
     return TR_OK;
 }
 
-static int list_sparse(struct tr_saved *s)
+static int list_sparse(struct saved_table *s)
 {
     struct lists l = {.rows = 0};
     int status = open_lists(s, &l);
@@ -551,14 +953,14 @@ static int list_sparse(struct tr_saved *s)
 
 /* ---- tables ---- */
 
-static int take_share(struct tr_saved *s)
+static int take_share(struct saved_table *s)
 {
     struct tr_table *t = s->table;
     TR_TRY(list_arrays(s));
     return t->hash || (t->use && t->use->function.save) ? take_by_server(s) : TR_OK;
 }
 
-static int fill_share(struct tr_saved *s)
+static int fill_share(struct saved_table *s)
 {
     const struct tr_table *t = s->table;
     int64_t form = s->about[TR_ABOUT_FORM];
@@ -568,7 +970,7 @@ static int fill_share(struct tr_saved *s)
     return fill_own(s);
 }
 
-static int list_share(struct tr_saved *s)
+static int list_share(struct saved_table *s)
 {
     if (s->table->sparse) return list_sparse(s);
     return s->restores ? fill_share(s) : take_share(s);
@@ -583,12 +985,12 @@ static void sync_windows(const struct tr_table *t)
 
 static int list_table(tr_snapshot *snapshot, struct tr_table *t)
 {
-    struct tr_saved s = {.snapshot = snapshot, .table = t, .restores = tr_snapshot_restores(snapshot)};
+    struct saved_table s = {.snapshot = snapshot, .table = t, .restores = tr_snapshot_restores(snapshot)};
     set_name(&s);
     TR_TRY(list_description(&s));
     sync_windows(t);
     if (t->server >= 0) TR_TRY(list_share(&s));
-    TR_TRY(tr_saved_residuals(&s));
+    TR_TRY(saved_residuals(&s));
     sync_windows(t);
     if (s.restores) tr_rows_pushed(t); /* rows that the node has fetched before are old */
     return TR_OK;

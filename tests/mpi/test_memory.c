@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "store/checkpoint.h"
-#include "store/memory_folder.h"
+#include "store/memory.h"
 
 enum { KEYS = 40, ROWS = 60, CLOCKS = 150, LARGE = 700000 };
 

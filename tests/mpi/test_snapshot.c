@@ -8,7 +8,7 @@
 
 #include "../elements.h"
 #include "table/sync.h"
-#include "store/folder.h"
+#include "store/shard.h"
 #include "store/snapshot.h"
 #include "trireme/optimizer.h"
 #include "trireme/rows.h"

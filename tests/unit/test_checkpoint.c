@@ -18,10 +18,9 @@
 #include <hdf5.h>
 
 #include "base/base.h"
-#include "store/folder.h"
-#include "store/manifest.h"
+#include "store/shard.h"
 #include "store/persistent.h"
-#include "store/policy.h"
+#include "store/checkpoint.h"
 
 enum { RUN = 77, NUMBER = 12, SHARDS = 3, PARTS = 6, ROWS = 40, COLUMNS = 5, CUT = 3 };
 
