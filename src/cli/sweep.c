@@ -350,8 +350,7 @@ const struct tr_cli_command tr_sweep_command = {
         "of "
         "the job's output, beside the results that led to it. After a stop or a failure the same command "
         "continues.\n"
-        "VALUES are 0.1,0.01 or 1e-6..1e-2:log5 (five values in constant ratio) or 2..10:lin5. Among lists, "
-        "as of data.missing, each list in brackets is one value.",
+        "VALUES are 0.1,0.01 or 1e-6..1e-2:log5 (five values in constant ratio) or 2..10:lin5.",
     .defaults = &(const struct sweep_options){.folds = 3},
     .options_size = sizeof(struct sweep_options),
     .on_ranks = true,

@@ -152,7 +152,7 @@ static void put_introduction(FILE *file, struct widths w)
     tr_put_paragraph(
         file,
         "A job file is YAML: sections of keys, each with a default. Any key can be given on the "
-        "command line as section.key=value, which wins; a list there has commas between its items. "
+        "command line as section.key=value, which wins. A list is [a, b] or a,b, there as in the file. "
         "Some keys are those of a class of models, and mean nothing to others.",
         0, w.line);
 }

@@ -233,7 +233,7 @@ struct tr_job {
     size_t tasks; /* 0: a plain job */
 };
 
-/* Reads the job file, then the n overrides («section.key=value», a list with commas between its items),
+/* Reads the job file, then the n overrides («section.key=value»),
  * which win. A task has the whole job's settings, and before these count, from the strongest: its own of the
  * command line, the whole job's of the command line, its own of the file. Its name and output are its own.
  * Fails with TR_ERR_NO_INPUT (missing, unreadable or empty), TR_ERR_CONFIG (what it says),

@@ -21,6 +21,7 @@ struct reader {
     const char *text;
     size_t length;
     struct tr_job *job;
+    const char *where; /* of a value of the command line; NULL: the line counts */
 };
 
 /* Where sections stand: the whole file, or one task. */
@@ -38,6 +39,7 @@ static int fail(const struct reader *r, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    if (r->where) return tr_fail(TR_ERR_CONFIG, "%s: %s", r->where, text);
     return tr_fail(TR_ERR_CONFIG, "%s:%zu: %s", r->job->path, r->line, text);
 }
 
@@ -147,10 +149,8 @@ static int add_item(struct tr_job_setting *s, const char *text)
     return TR_OK;
 }
 
-static int read_list(struct reader *r, const char *name)
+static int read_list(struct reader *r, const char *name, struct tr_job_setting *s)
 {
-    struct tr_job_setting *s;
-    TR_TRY(tr_job_add(r->job, name, r->line, NULL, &s));
     s->list = true;
     for (;;) {
         TR_TRY(next(r));
@@ -179,10 +179,8 @@ static int refuse_value(struct reader *r, const char *name, const char *own)
 }
 
 /* A mapping of names to words as the list of «name: word» that it stands for. */
-static int read_pairs(struct reader *r, const char *name)
+static int read_pairs(struct reader *r, const char *name, struct tr_job_setting *s)
 {
-    struct tr_job_setting *s;
-    TR_TRY(tr_job_add(r->job, name, r->line, NULL, &s));
     s->list = true;
     for (;;) {
         char *pair, *key;
@@ -208,11 +206,13 @@ static int read_value(struct reader *r, const char *name, const char *own)
     struct tr_job_setting *s;
     const struct tr_model_class *class;
     const tr_option *key = tr_job_known_key(name, 0, &class);
-    if (key && key->kind == TR_KIND_PAIRS && r->event.type == YAML_MAPPING_START_EVENT)
-        return read_pairs(r, name);
-    if (r->event.type == YAML_MAPPING_START_EVENT || is_null(r)) return refuse_value(r, name, own);
-    if (r->event.type == YAML_SEQUENCE_START_EVENT) return read_list(r, name);
-    TR_TRY(tr_job_add(r->job, name, r->line, scalar(r), &s));
+    bool pairs = key && key->kind == TR_KIND_PAIRS && r->event.type == YAML_MAPPING_START_EVENT;
+    bool list = r->event.type == YAML_SEQUENCE_START_EVENT;
+    if (!pairs && (r->event.type == YAML_MAPPING_START_EVENT || is_null(r)))
+        return refuse_value(r, name, own);
+    TR_TRY(tr_job_add(r->job, name, r->line, pairs || list ? NULL : scalar(r), &s));
+    if (pairs) return read_pairs(r, name, s);
+    if (list) return read_list(r, name, s);
     s->quoted = is_quoted(r);
     return TR_OK;
 }
@@ -354,6 +354,23 @@ int tr_job_read_yaml(struct tr_job *job, const char *text, size_t length)
     if (!yaml_parser_initialize(&r.yaml)) return tr_fail(TR_ERR_SYSTEM, "out of memory for the job file");
     yaml_parser_set_input_string(&r.yaml, (const yaml_char_t *)text, length);
     int status = read_document(&r);
+    yaml_event_delete(&r.event);
+    yaml_parser_delete(&r.yaml);
+    return status;
+}
+
+int tr_job_read_list(const char *where, const char *name, const char *text, struct tr_job_setting *items)
+{
+    struct reader r = {.text = text, .length = strlen(text), .where = where};
+    if (!yaml_parser_initialize(&r.yaml)) return tr_fail(TR_ERR_SYSTEM, "out of memory for %s", name);
+    yaml_parser_set_input_string(&r.yaml, (const yaml_char_t *)text, r.length);
+    int status = next(&r); /* the start of the stream, of the document, of the list */
+    if (status == TR_OK) status = next(&r);
+    if (status == TR_OK) status = next(&r);
+    if (status == TR_OK)
+        status = r.event.type == YAML_MAPPING_START_EVENT ? read_pairs(&r, name, items)
+                                                          : read_list(&r, name, items);
+    if (status == TR_OK) status = next(&r);
     yaml_event_delete(&r.event);
     yaml_parser_delete(&r.yaml);
     return status;

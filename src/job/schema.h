@@ -99,6 +99,9 @@ const char *tr_job_word(const struct tr_job_slot *slot);
 /* Adds the settings, stages and tasks of a YAML text to an empty job. */
 int tr_job_read_yaml(struct tr_job *job, const char *text, size_t length);
 
+/* Reads the items of «[a, b]» or «{a: b}» as a job file has them. Free the items of the setting in any case. */
+int tr_job_read_list(const char *where, const char *name, const char *text, struct tr_job_setting *items);
+
 /* ---- jobs, stages and tasks (job.c) ---- */
 
 /* All values of one table. */

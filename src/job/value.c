@@ -471,31 +471,46 @@ static int add_item(const struct tr_job_slot *slot, const struct tr_job_setting 
     return TR_OK;
 }
 
-/* «{a: up, "b": down}», as a file has it, becomes «a: up,b: down». */
-static void take_off_braces(char *text)
+/* Whether the text is one list in brackets, and not a glob such as [ab]*.[cd]. */
+static bool is_bracketed(const char *text)
 {
-    size_t n = strlen(text);
-    char *to = text;
-    if (n < 2 || text[0] != '{' || text[n - 1] != '}') return;
-    for (const char *p = text + 1; p < text + n - 1; p++)
-        if (*p != '"' && !(*p == ' ' && (to == text || to[-1] == ','))) *to++ = *p;
-    *to = '\0';
+    int depth = 0;
+    if (*text != '[' && *text != '{') return false;
+    for (; *text; text++) {
+        depth += (*text == '[' || *text == '{') - (*text == ']' || *text == '}');
+        if (depth == 0) return text[1] == '\0';
+    }
+    return false;
 }
 
-/* In a list on the command line, a comma ends an item: a path that holds one can only be named in the file. */
+/* A list of YAML; or text, in which brackets mean the same, and else commas end items. Quotes in a file keep the commas. */
 static int set_list(const struct tr_job_slot *slot, const struct tr_job_setting *s, const char *name)
 {
-    if (!s->commanded) {
-        for (size_t i = 0; i < s->n; i++) TR_TRY(add_item(slot, s, name, s->item[i]));
-        return TR_OK;
-    }
-    char *copy, *rest;
-    TR_TRY(tr_copy_string(s->item[0], &copy));
+    struct tr_job_setting items = {.n = 0};
     int status = TR_OK;
-    if (slot->key->kind == TR_KIND_PAIRS) take_off_braces(copy);
-    rest = copy;
-    for (char *item; status == TR_OK && (item = strsep(&rest, ","));) status = add_item(slot, s, name, item);
-    free(copy);
+    if (s->list || s->quoted) {
+        for (size_t i = 0; i < s->n && status == TR_OK; i++) status = add_item(slot, s, name, s->item[i]);
+        return status;
+    }
+    if (is_bracketed(s->item[0])) {
+        status = tr_job_read_list(s->where, name, s->item[0], &items);
+        for (size_t i = 0; i < items.n && status == TR_OK; i++)
+            status = add_item(slot, s, name, items.item[i]);
+        for (size_t i = 0; i < items.n; i++) free(items.item[i]);
+        free(items.item);
+        return status;
+    }
+    for (const char *item = s->item[0]; item && status == TR_OK;) {
+        char *copy;
+        item += strspn(item, " ");
+        const char *comma = strchr(item, ',');
+        size_t n = comma ? (size_t)(comma - item) : strlen(item);
+        while (n > 0 && item[n - 1] == ' ') n--;
+        TR_TRY(tr_format(&copy, "%.*s", (int)n, item));
+        status = add_item(slot, s, name, copy);
+        free(copy);
+        item = comma ? comma + 1 : NULL;
+    }
     return status;
 }
 

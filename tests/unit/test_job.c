@@ -436,6 +436,50 @@ START_TEST(the_command_line_wins)
 }
 END_TEST
 
+/* Each form of a list, as an override and behind the key in a file. */
+START_TEST(lists_have_one_syntax)
+{
+    static const char *const forms[] = {"[a, b c]", "a,b c", "a, b c", "[\"a\", 'b c']", "[ a , b c ]"};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        char argument[64], file[64];
+        snprintf(argument, sizeof argument, "data.missing=%s", forms[i]);
+        snprintf(file, sizeof file, "data:\n  missing: %s\n", forms[i]);
+        struct tr_job *jobs[] = {overridden(argument), parsed(file)};
+        for (int k = 0; k < 2; k++) {
+            const struct tr_job_list *list = &jobs[k]->data.missing;
+            ck_assert_msg(list->n == 2, "«%s» has %zu items", forms[i], list->n);
+            ck_assert_str_eq(list->item[0], "a");
+            ck_assert_str_eq(list->item[1], "b c");
+            tr_job_free(jobs[k]);
+        }
+    }
+    static const char *const pairs[] = {"{a: number, 'b': id}", "a: number,b: id",
+                                        "[\"a: number\", \"b: id\"]"};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        char argument[64];
+        snprintf(argument, sizeof argument, "data.columns=%s", pairs[i]);
+        struct tr_job *job = overridden(argument);
+        ck_assert_uint_eq(job->data.columns.n, 2);
+        ck_assert_str_eq(job->data.columns.item[1], "b: id");
+        tr_job_free(job);
+    }
+    struct tr_job *job = parsed("data: {train: ['a,b']}"); /* quotes keep a comma */
+    ck_assert_str_eq(job->data.train.item[0], "a,b");
+    tr_job_free(job);
+    job = parsed("data: {train: \"a,b\"}");
+    ck_assert_uint_eq(job->data.train.n, 1);
+    tr_job_free(job);
+    job = overridden("data.train=[ab]*.[cd]"); /* a glob */
+    ck_assert_str_eq(job->data.train.item[0], "[ab]*.[cd]");
+    tr_job_free(job);
+    ck_fails(override("data.train=[a, [b]]", &job), TR_ERR_CONFIG,
+             "command line: data.train: expected text in the list");
+    job = overridden("data.train=[]");
+    ck_assert_uint_eq(job->data.train.n, 0);
+    tr_job_free(job);
+}
+END_TEST
+
 START_TEST(mistakes_on_the_command_line)
 {
     struct tr_job *job;
@@ -1321,8 +1365,8 @@ UNIT_MAIN("job", defaults_are_those_of_the_table, the_rate_of_variance_reduction
           integers_are_exact, numbers_are_whole_finite_and_in_range, choices_and_yes_or_no,
           nothing_is_not_a_value, unknown_keys_get_a_suggestion, a_key_is_given_once, shapes_must_fit,
           what_yaml_adds_is_refused, broken_yaml_names_its_line, deep_and_large_files_are_refused_quickly,
-          errors_are_one_short_line, the_command_line_wins, mistakes_on_the_command_line,
-          files_are_read_or_refused, a_job_reads_back_as_it_was_written,
+          errors_are_one_short_line, the_command_line_wins, lists_have_one_syntax,
+          mistakes_on_the_command_line, files_are_read_or_refused, a_job_reads_back_as_it_was_written,
           written_yaml_says_where_values_came_from, written_json_is_an_object_of_objects,
           a_full_disk_is_noticed, help_lists_every_key, help_shows_a_section_or_a_key,
           stages_are_read_by_name, the_command_line_changes_and_makes_stages, mistakes_in_stages,
