@@ -31,11 +31,11 @@ START_TEST(slopes_of_several_outputs_are_derivatives)
         for (size_t i = 0; i < WIDE_ROWS; i++) {
             double m[CLASSES] = {0.3, -700, 2.5, 700 * (double)(i % 2)}, slope[CLASSES];
             memcpy(slope, m, sizeof m);
-            tr_row_slopes(&p, i, slope);
+            tr_row_slopes(&p, i, 1, slope);
             for (size_t o = 0; o < CLASSES; o++) {
                 double h = 1e-6, at = m[o], up, down;
-                m[o] = at + h, up = tr_row_loss(&p, i, m);
-                m[o] = at - h, down = tr_row_loss(&p, i, m);
+                m[o] = at + h, up = tr_row_losses(&p, i, 1, m, 0);
+                m[o] = at - h, down = tr_row_losses(&p, i, 1, m, 0);
                 m[o] = at;
                 ck_assert_double_eq_tol(slope[o], (up - down) / (2 * h), 1e-4);
             }
@@ -204,7 +204,7 @@ START_TEST(dual_passes_of_several_classes_reach_the_optimum)
             dual -= tr_dual_sum_classes(&f.problem, block[b], 0, ROWS, a[b]) / n;
         }
         tr_margins(&f.problem, 0, ROWS, w, margin);
-        for (size_t i = 0; i < ROWS; i++) primal += tr_row_loss(&f.problem, i, margin + i * CLASSES) / n;
+        primal += tr_row_losses(&f.problem, 0, ROWS, margin, 0) / n;
         for (int j = 0; j < (KEYS + 1) * CLASSES; j++) {
             ck_assert_double_eq_tol(w[j], sum[j], 1e-6);
             squares += w[j] * w[j];
@@ -284,7 +284,7 @@ static void pass_over(const struct tr_problem *p, float *norm, double *w64, doub
     for (size_t j = 0; j < all; j++) w64[j] = (double)(w32[j] = (float)sin((double)j) / 8);
     for (uint32_t i = 0; i < MANY_ROWS; i++) order[i] = i * 7 % MANY_ROWS;
     tr_margins(p, FIRST, n, w, margin);
-    for (size_t i = 0; i < n; i++) tr_row_slopes(p, FIRST + i, margin + i * outputs);
+    tr_row_slopes(p, FIRST, n, margin);
     tr_add_rows(p, FIRST, n, margin, 1e-3, NULL, NULL, w);
     tr_row_norms(p, 0, MANY_ROWS, norm);
     for (int turn = 0; turn < 2; turn++) {

@@ -21,7 +21,8 @@ int tr_linear_turn_end(const struct tr_linear *m, int status)
 /* Adds up something over rows from .. to - 1 of a problem from their margins, a row's at a time. */
 static int add_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, size_t from, size_t to,
                        const void *w,
-                       void (*add)(const struct tr_problem *p, size_t i, const double *margin, double *sum),
+                       void (*add)(const struct tr_problem *p, size_t first, size_t n, const double *margin,
+                                   double *sum),
                        double *sum)
 {
     size_t most = tr_max_size(TR_LINEAR_MARGINS / p->outputs, 1);
@@ -30,34 +31,37 @@ static int add_margins(tr_worker *me, struct tr_linear *m, const struct tr_probl
         tr_margins(p, first, n, w, m->margin);
         if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n * p->outputs));
         if (m->vertical && me->member > 0) continue; /* the same rows as member 0's */
-        for (size_t i = 0; i < n; i++) add(p, first + i, m->margin + i * p->outputs, sum);
+        add(p, first, n, m->margin, sum);
         for (size_t i = 0; i < n && m->see && p == &m->problem; i++) m->see(m, first + i, m->margin[i]);
     }
     return TR_OK;
 }
 
-static void add_loss(const struct tr_problem *p, size_t i, const double *margin, double *sum)
+static void add_loss(const struct tr_problem *p, size_t first, size_t n, const double *margin, double *sum)
 {
-    sum[LOSS] += tr_row_loss(p, i, margin);
+    sum[LOSS] = tr_row_losses(p, first, n, margin, sum[LOSS]);
 }
 
-static void add_test(const struct tr_problem *p, size_t i, const double *margin, double *sum)
+static void add_test(const struct tr_problem *p, size_t first, size_t n, const double *margin, double *sum)
 {
-    double y = (double)p->target[i], m = *margin; /* NaN: never right */
-    sum[TEST_ROWS] += 1;
-    if (p->outputs > 1) {
-        sum[TEST_RIGHT] += tr_largest(margin, p->outputs) == (size_t)y;
-    } else {
-        sum[TEST_RIGHT] += m * y > 0 || (m == 0 && y < 0);
-        sum[TEST_ERRORS] += p->loss->metric == TR_METRIC_FIGURE
-                                ? p->loss->figure_times * p->loss->value(m, y, p->shape)
-                                : (m - y) * (m - y);
+    for (size_t i = first; i < first + n; i++, margin += p->outputs) {
+        double y = (double)p->target[i], m = *margin; /* NaN: never right */
+        sum[TEST_ROWS] += 1;
+        if (p->outputs > 1) {
+            sum[TEST_RIGHT] += tr_largest(margin, p->outputs) == (size_t)y;
+        } else {
+            sum[TEST_RIGHT] += m * y > 0 || (m == 0 && y < 0);
+            sum[TEST_ERRORS] += p->loss->metric == TR_METRIC_FIGURE
+                                    ? p->loss->figure_times * p->loss->value(m, y, p->shape)
+                                    : (m - y) * (m - y);
+        }
     }
 }
 
 static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, size_t from, size_t to,
                        const void *w,
-                       void (*add)(const struct tr_problem *p, size_t i, const double *margin, double *sum),
+                       void (*add)(const struct tr_problem *p, size_t first, size_t n, const double *margin,
+                                   double *sum),
                        double *sum)
 {
     TR_TRY(tr_linear_turn_begin(m, "evaluate"));
@@ -234,7 +238,7 @@ static int constant_objective(const struct tr_linear *m, double *sums, double *m
         TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sums, m->outputs + 1));
         find_constants(m, sums, margin);
     }
-    for (size_t i = first; i < end; i++) loss += tr_row_loss(&m->problem, i, margin);
+    for (size_t i = first; i < end; i++) loss = tr_row_losses(&m->problem, i, 1, margin, loss);
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &loss, 1));
     *objective = loss / m->total_weight;
     for (size_t k = 0; m->o->bias_l2 && k < m->outputs; k++)

@@ -102,23 +102,47 @@ static double log_sum(size_t n, const double *margin)
     return most + log(sum);
 }
 
-double tr_row_loss(const struct tr_problem *p, size_t i, const double *margin)
+/* The loss is selected once per call, which is faster than once per row for short rows. */
+double tr_row_losses(const struct tr_problem *p, size_t first, size_t n, const double *margin, double sum)
 {
-    double sum = 0;
-    if (p->softmax) sum = log_sum(p->outputs, margin) - margin[(size_t)p->target[i]];
-    else
-        for (size_t k = 0; k < p->outputs; k++)
-            sum += tr_loss_value(p->loss, margin[k], tr_row_target(p, i, k), p->shape);
-    return row_weight(p, i) * sum;
+    size_t outputs = p->outputs;
+#define LOSSES(name)                                                                                         \
+    if (p->loss == &tr_loss_##name && outputs == 1) {                                                        \
+        for (size_t i = 0; i < n; i++)                                                                       \
+            sum +=                                                                                           \
+                row_weight(p, first + i) * name##_value(margin[i], (double)p->target[first + i], p->shape);  \
+        return sum;                                                                                          \
+    }
+    TR_INLINE_LOSSES(LOSSES)
+#undef LOSSES
+    for (size_t i = first; i < first + n; i++, margin += outputs) {
+        double loss = p->softmax ? log_sum(outputs, margin) - margin[(size_t)p->target[i]] : 0;
+        for (size_t k = 0; k < outputs && !p->softmax; k++)
+            loss += tr_loss_value(p->loss, margin[k], tr_row_target(p, i, k), p->shape);
+        sum += row_weight(p, i) * loss;
+    }
+    return sum;
 }
 
-void tr_row_slopes(const struct tr_problem *p, size_t i, double *margin)
+void tr_row_slopes(const struct tr_problem *p, size_t first, size_t n, double *margin)
 {
-    double weight = row_weight(p, i), sum = p->softmax ? log_sum(p->outputs, margin) : 0;
-    for (size_t k = 0; k < p->outputs; k++)
-        margin[k] =
-            weight * (p->softmax ? exp(margin[k] - sum) - ((size_t)p->target[i] == k)
-                                 : tr_loss_slope(p->loss, margin[k], tr_row_target(p, i, k), p->shape));
+    size_t outputs = p->outputs;
+#define SLOPES(name)                                                                                         \
+    if (p->loss == &tr_loss_##name && outputs == 1) {                                                        \
+        for (size_t i = 0; i < n; i++)                                                                       \
+            margin[i] =                                                                                      \
+                row_weight(p, first + i) * name##_slope(margin[i], (double)p->target[first + i], p->shape);  \
+        return;                                                                                              \
+    }
+    TR_INLINE_LOSSES(SLOPES)
+#undef SLOPES
+    for (size_t i = first; i < first + n; i++, margin += outputs) {
+        double weight = row_weight(p, i), sum = p->softmax ? log_sum(outputs, margin) : 0;
+        for (size_t k = 0; k < outputs; k++)
+            margin[k] =
+                weight * (p->softmax ? exp(margin[k] - sum) - ((size_t)p->target[i] == k)
+                                     : tr_loss_slope(p->loss, margin[k], tr_row_target(p, i, k), p->shape));
+    }
 }
 
 void tr_add_rows(const struct tr_problem *p, size_t first, size_t n, const double *slope, double rate,

@@ -69,9 +69,12 @@ void tr_margins(const struct tr_problem *problem, size_t first, size_t n, const 
 /* What a row is to output k: its target, or, of several outputs, ±1. */
 double tr_row_target(const struct tr_problem *problem, size_t i, size_t k);
 
-/* The loss of row i, times the row's weight, from its margins; and what becomes of the margins: the loss's slopes there. */
-double tr_row_loss(const struct tr_problem *problem, size_t i, const double *margin);
-void tr_row_slopes(const struct tr_problem *problem, size_t i, double *margin);
+/* Returns sum + Σ loss × weight over the rows first .. first + n - 1, from their margins. */
+double tr_row_losses(const struct tr_problem *problem, size_t first, size_t n, const double *margin,
+                     double sum);
+
+/* Replaces the margins of the rows first .. first + n - 1 by slope × weight. */
+void tr_row_slopes(const struct tr_problem *problem, size_t first, size_t n, double *margin);
 
 /* Which of n numbers is the largest; the first of those that are. */
 size_t tr_largest(const double *number, size_t n);

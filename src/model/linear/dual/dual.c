@@ -560,7 +560,7 @@ static int bias_sum_up(tr_worker *me, const struct bias_stage *s, double by, dou
     sum[0] = sum[1] = sum[2] = 0;
     for (size_t i = tr_data_part_begin(s->m->train, me); i < tr_data_part_end(s->m->train, me); i++) {
         double margin = s->margin[i] + by, weight = p->weight ? (double)p->weight[i] : 1;
-        sum[0] += tr_row_loss(p, i, &margin);
+        sum[0] = tr_row_losses(p, i, 1, &margin, sum[0]);
         double y = (double)p->target[i], slope = p->loss->slope(margin, y, p->shape);
         sum[1] += weight * slope;
         sum[2] += weight * p->loss->curvature(margin, y, slope, p->shape);

@@ -104,10 +104,10 @@ static void pass_slopes(struct tr_newton *t, size_t done, size_t n, double *slop
     const double *margin = t->margin + done * outputs;
     double *curvature = t->curvature + done * outputs;
     memcpy(slope, margin, n * outputs * sizeof *slope);
+    tr_seam();
+    tr_row_slopes(p, first, n, slope);
     for (size_t i = 0; i < n; i++, slope += outputs, curvature += outputs, margin += outputs) {
         double weight = p->weight ? (double)p->weight[first + i] : 1, y = (double)p->target[first + i];
-        if (i % 512 == 0) tr_seam();
-        tr_row_slopes(p, first + i, slope);
         for (size_t k = 0; k < outputs; k++) {
             bool is = outputs == 1 || (size_t)y == k;
             double at = weight > 0 ? slope[k] / weight : 0;
@@ -194,12 +194,15 @@ static int pass_hessian(struct tr_newton *t, const double *direction, double *pr
  * at margin + by × step_margin. */
 static int pass_sum_losses(struct tr_newton *t, double by, const double *shift, double *loss)
 {
+    size_t outputs = t->outputs;
     double sum = 0;
-    for (size_t i = 0; i < t->o.n; i++) {
-        const double *margin = t->margin + i * t->outputs, *moved = t->step_margin + i * t->outputs;
-        if (i % 512 == 0) tr_seam();
-        for (size_t k = 0; k < t->outputs; k++) t->part[k] = margin[k] + by * (shift ? shift[k] : moved[k]);
-        sum += tr_row_loss(t->problem, t->o.first + i, t->part);
+    for (size_t done = 0, n; done < t->o.n; done += n) {
+        n = newton_block(t, done);
+        tr_seam();
+        const double *margin = t->margin + done * outputs, *moved = t->step_margin + done * outputs;
+        for (size_t i = 0; i < n * outputs; i++)
+            t->part[i] = margin[i] + by * (shift ? shift[i % outputs] : moved[i]);
+        sum = tr_row_losses(t->problem, t->o.first + done, n, t->part, sum);
     }
     TR_TRY(tr_columns_sum_rows(&t->columns, &sum, 1));
     *loss = sum / t->problem->n;

@@ -133,7 +133,7 @@ static int batches_add_gradient(tr_worker *me, struct tr_linear *m, int64_t turn
     for (; end > begin && (n = w == into ? end - begin : tr_ready(p, begin, end - begin)) > 0; begin += n) {
         tr_margins(p, begin, n, w, m->margin);
         if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n * width));
-        for (size_t r = 0; r < n; r++) tr_row_slopes(p, begin + r, m->margin + r * width);
+        tr_row_slopes(p, begin, n, m->margin);
         tr_add_rows(p, begin, n, m->margin, rate / batches_rows(me, m), m->batches.reg, w, into);
     }
     return TR_OK;
@@ -470,10 +470,9 @@ static int sgd_add_losses(tr_worker *me, struct tr_linear *m)
         size_t begin = batches_begin(m, batch), rows = batches_begin(m, batch + 1) - begin;
         tr_margins(p, begin, rows, m->view->value, m->margin);
         if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, rows * p->outputs));
-        for (size_t r = 0; r < rows && (!m->vertical || me->member == 0); r++) {
-            m->sgd->loss += tr_row_loss(p, begin + r, m->margin + r * p->outputs);
-            m->sgd->weight += p->weight ? (double)p->weight[begin + r] : 1;
-        }
+        if (m->vertical && me->member > 0) continue;
+        m->sgd->loss = tr_row_losses(p, begin, rows, m->margin, m->sgd->loss);
+        for (size_t r = 0; r < rows; r++) m->sgd->weight += p->weight ? (double)p->weight[begin + r] : 1;
     }
     return TR_OK;
 }
