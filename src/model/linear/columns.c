@@ -5,7 +5,7 @@
 
 #include "trireme/base.h"
 
-/* Numbers of a whole vector: 1 MB. */
+/* Maximum number of elements of a replicated vector: 1 MB. */
 enum { MOST_WHOLE = 1 << 17 };
 
 static uint64_t first_of(uint64_t columns, int worker, int workers)
@@ -25,7 +25,7 @@ static void count_sent(struct tr_columns *c, uint64_t columns)
     }
 }
 
-/* Everybody tells the others which of their columns it has. */
+/* Sends the list of this worker's columns to their owners. */
 static int exchange_keys(struct tr_columns *c)
 {
     tr_key *received;

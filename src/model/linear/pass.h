@@ -1,7 +1,6 @@
-/* Passes over rows, the inner loops of training. A vector w over the keys of the rows is f32 or f64, as the
- * model's table is; the last key is the bias where there is one. A key has as many weights as there are outputs, one after
- * the other, and so has a row margins and slopes.
- */
+/* Passes over rows: the inner loops of training. A vector w over the keys of the rows has the type of the model's
+ * table, f32 or f64. The last key is the bias, if there is one. A key has one weight for each output, stored
+ * contiguously, and so a row has a margin and a slope for each output. */
 #ifndef TR_LINEAR_PASS_H
 #define TR_LINEAR_PASS_H
 
@@ -9,7 +8,7 @@
 #include "trireme/base.h"
 #include "trireme/data.h"
 
-/* Methods, in the order of solve.method. */
+/* Methods in the order of solve.method. */
 enum {
     TR_METHOD_AUTO,
     TR_METHOD_DUAL,
@@ -22,7 +21,7 @@ enum {
     TR_METHOD_DESCENT
 };
 
-/* Element i of an array of f32 or f64. */
+/* Access to element i of an array of f32 or f64. */
 static inline size_t tr_real_size(enum tr_dtype dtype)
 {
     return dtype == TR_F32 ? sizeof(float) : sizeof(double);
@@ -45,28 +44,29 @@ static inline void tr_real_add(enum tr_dtype dtype, void *values, size_t i, doub
     else ((double *)values)[i] += x;
 }
 
-/* What every pass needs to know of the problem. */
+/* The data and the loss of a pass. */
 struct tr_problem {
     const struct tr_loss *loss;
-    double shape; /* of the loss */
+    double shape; /* shape of the loss */
     enum tr_dtype dtype;
     tr_batch rows;
-    const tr_data *data; /* asked whether rows are there before they are used (tr_data_ready()) */
-    const float *target; /* labels as the loss wants them: ±1, real, or the number of the row's class */
-    const float *weight; /* of the rows' losses; NULL: all 1 */
-    size_t outputs;      /* margins of a row, weights of a key: 1, or as many as there are classes … */
-    bool softmax;        /* … of one softmax; else each class has a loss of its own, against the rest */
-    bool bias;           /* rows have one more non-zero: 1 at key `keys` … */
-    double of_bias; /* … whose square dual steps take for this: 1, or less where λ does not count for it */
-    size_t keys;    /* of the rows, without the bias */
+    const tr_data *data; /* asked for rows before they are used (tr_data_ready()) */
+    const float *target; /* targets: ±1, a number, or the index of the row's class */
+    const float *weight; /* weights of the rows' losses; NULL: all 1 */
+    size_t
+        outputs; /* margins of a row and weights of a key: 1, or the number of classes if there are more than two */
+    bool softmax; /* one softmax over the outputs; else each class has a loss of its own, against the rest */
+    bool bias;    /* each row has one more non-zero: 1 at key `keys` */
+    double of_bias; /* square of that non-zero in dual steps: 1, or less if the bias is not regularised */
+    size_t keys;    /* keys of the rows, without the bias */
     double l2;      /* λ */
-    double n;       /* rows of the whole data set, or the sum of their weights */
+    double n;       /* number of rows of the whole data set, or the sum of their weights */
 };
 
-/* margin = w · x of the rows first .. first + n - 1, of each as many as there are outputs. */
+/* margin = w · x of the rows first .. first + n - 1, `outputs` elements for each. */
 void tr_margins(const struct tr_problem *problem, size_t first, size_t n, const void *w, double *margin);
 
-/* What a row is to output k: its target, or, of several outputs, ±1. */
+/* Returns the target of row i for output k: its target, or ±1 if there are several outputs. */
 double tr_row_target(const struct tr_problem *problem, size_t i, size_t k);
 
 /* Returns sum + Σ loss × weight over the rows first .. first + n - 1, from their margins. */
@@ -76,21 +76,21 @@ double tr_row_losses(const struct tr_problem *problem, size_t first, size_t n, c
 /* Replaces the margins of the rows first .. first + n - 1 by slope × weight. */
 void tr_row_slopes(const struct tr_problem *problem, size_t first, size_t n, double *margin);
 
-/* Which of n numbers is the largest; the first of those that are. */
+/* Returns the index of the largest of n numbers; the first one of equal numbers. */
 size_t tr_largest(const double *number, size_t n);
 
-/* w -= rate · Σ slope_i x_i over these rows; where `reg` is given, also w_j -= rate · reg[j] · old[j] for every
- * non-zero (regularisation spread over the rows that have the feature). */
+/* w -= rate · Σ slope_i x_i over these rows. If `reg` is given, also w_j -= rate · reg[j] · old[j] for each non-zero
+ * (regularisation spread over the rows that have the feature). */
 void tr_add_rows(const struct tr_problem *problem, size_t first, size_t n, const double *slope, double rate,
                  const float *reg, const void *old, void *w);
 
-/* How many of these rows can be used now: tr_data_ready(). */
+/* Returns how many of these rows are in memory: tr_data_ready(). */
 static inline size_t tr_ready(const struct tr_problem *p, size_t first, size_t n)
 {
     return p->data ? tr_data_ready(p->data, first, n) : n;
 }
 
-/* The same in pieces of a few microseconds, with seams between them. */
+/* The same in pieces of a few microseconds, with poll points between them. */
 static inline size_t tr_ready_piece(const struct tr_problem *p, size_t first, size_t n)
 {
     enum { PIECE = 128 };
@@ -98,44 +98,47 @@ static inline size_t tr_ready_piece(const struct tr_problem *p, size_t first, si
     return tr_ready(p, first, n < PIECE ? n : PIECE);
 }
 
-/* One pass of dual coordinate descent over the rows order[0..n-1], which must be there: each a (by row), which counts times the row's weight, is
- * set to its minimum against w, which moves by sigma (new - old) / (λ n) at once. norm[i] is |x_i|². */
+/* One pass of dual coordinate descent over the rows order[0..n-1], which must be in memory. Sets each a (by row; it
+ * counts times the row's weight) to its minimum at w, and updates w by sigma (new - old) x / (λ n) at once. norm[i] is
+ * |x_i|². */
 void tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,
                   const float *norm, float *a, void *w);
 
-/* The same where others change w at the same time: no change of an element is lost. Nobody else has these rows. */
+/* The same while other processes change w: no change of an element is lost. The rows must not be those of another
+ * process. */
 void tr_dual_pass_shared(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,
                          const float *norm, float *a, void *w);
 
-/* w += x_i for each of the rows first .. first + n - 1, while others do so, too. */
+/* w += x_i for each of the rows first .. first + n - 1, while other processes change w. */
 void tr_add_rows_shared(const struct tr_problem *problem, size_t first, size_t n, void *w);
 
-/* w[at] += x, while others change it, too. */
+/* w[at] += x, while other processes change w. */
 void tr_add_shared(enum tr_dtype dtype, void *w, size_t at, double x);
 
-/* Σ φ*(-α) over the rows first .. first + n - 1. */
+/* Returns Σ φ*(-α) over the rows first .. first + n - 1. */
 double tr_dual_sum(const struct tr_problem *problem, size_t first, size_t n, const float *a);
 
-/* Some neighbouring classes of several outputs. */
+/* Classes first .. first + n - 1 of several outputs. */
 struct tr_class_block {
     size_t first, n;
 };
 
-/* The same for these classes of several outputs, over the rows base + order[0..n-1]: a has own.n numbers for each order, of
- * a softmax (all classes) the probabilities q that make α = e_y - q. room: for 3 × own.n numbers. */
+/* The same as tr_dual_pass() for these classes, over the rows base + order[0..n-1]. a has own.n elements for each
+ * offset in `order`; of a softmax (all classes) they are the probabilities q with α = e_y - q. room: scratch of 3 ×
+ * own.n elements. */
 void tr_dual_pass_classes(const struct tr_problem *problem, struct tr_class_block own, size_t base,
                           const uint32_t *order, size_t n, double sigma, const float *norm, float *a,
                           double *room, void *w);
 
-/* w += Σ (α - α of old) x / (λ n) over n rows from base on: what such passes have moved. */
+/* w += Σ (α - old α) x / (λ n) over n rows from base on. */
 void tr_add_changes(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
                     const float *old, const float *a, double *room, void *w);
 
-/* Σ φ*(-α) over n rows from base on. */
+/* Returns Σ φ*(-α) over n rows from base on. */
 double tr_dual_sum_classes(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
                            const float *a);
 
-/* norm[i] = |x_i|², with of_bias where there is one, of these rows. */
+/* norm[i] = |x_i|² of these rows, plus of_bias if there is a bias. */
 void tr_row_norms(const struct tr_problem *problem, size_t first, size_t n, float *norm);
 
 #endif

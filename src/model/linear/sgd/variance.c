@@ -1,14 +1,13 @@
-/* Training with variance reduction (M32): an epoch is two stages. The full one computes the gradient at the snapshot,
- * with workers in every group; the inner one takes stochastic steps, with workers of one group on a replica of their
- * node (FlexPS, sections 3 and 5.3). The table w holds the snapshot, mu the gradient, other tables what goes on from
- * epoch to epoch.
+/* Training with variance reduction. An epoch has two stages. The full stage computes the gradient at the snapshot, with
+ * workers of all groups. The inner stage takes stochastic steps, with workers of one group on a replica in the memory
+ * of their node (FlexPS, sections 3 and 5.3). The table w holds the snapshot, mu the gradient, other tables the state
+ * that is kept from epoch to epoch.
  *
- * With a group a node, the rows of a node lie once in shared memory, and inner workers draw from all of them. Of several
- * groups each has its turn in an epoch, so that it draws from all rows: an integral replica goes from node to node
- * directly, and into the tables at the epoch's end alone; on demand it goes through the tables. Each node knows how far
- * its replica has come, and so whether it is the newest: checkpoints keep that one, and put it into the memory of all
- * nodes.
- */
+ * With one group per node, the rows of a node are stored once in shared memory, and inner workers draw from all of
+ * them. Of several groups, each takes a turn in an epoch, so the steps draw from all rows. A complete replica moves
+ * from node to node directly, and into the tables only at the end of the epoch; on demand it moves through the tables.
+ * Each node knows the position of its replica, and so whether it is the newest: checkpoints save the newest one, and
+ * restore it at all nodes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,34 +17,34 @@
 enum { FULL, INNER, STAGES };
 static const char *const stage_names[STAGES] = {"full", "inner"};
 
-/* What the replica has of each coordinate; all but the last go from node to node. */
+/* Arrays of the replica, one element per coordinate. All but the last move from node to node. */
 enum { SNAPSHOT, MU, ITERATE, SECOND, SUM, SEEN, ARRAYS };
 
-/* What the workers of both stages are told. */
+/* Words of the command to the workers of both stages. */
 enum { EPOCH, TURN, TURNS, FROM_GROUP };
 
-/* Of a small model: else its workers would wait for each other's locks. */
+/* Minimum number of chunks of a small model; with fewer, workers would wait for locks. */
 enum { LEAST_CHUNKS = 64 };
 
-/* Clocks of an inner stage whose number of workers is searched for: each is as much of the epoch's steps. */
+/* Clocks of an inner stage whose number of workers is searched. They have equal numbers of steps. */
 enum { SEARCHED_CLOCKS = 20 };
 
-/* In a clock of an inner stage, if the job leaves that open: some seconds' work. Between clocks, long runs can be
- * stopped. */
+/* Default number of non-zeros per clock of an inner stage, a few seconds of work. Long runs can be stopped between
+ * clocks. */
 static const double clock_nonzeros = 1e9;
 
-/* Where an inner stage stands. */
+/* Position of an inner stage. */
 struct position {
-    int64_t epoch, turn; /* of the groups in it */
-    int64_t done;        /* clocks of that turn; all of them are 0 of the next one */
+    int64_t epoch, turn; /* turn: index of the group's turn */
+    int64_t done;        /* completed clocks of the turn; the last clock of a turn gives 0 of the next one */
 };
 
-/* What the workers of a node share beside the arrays of the replica. */
+/* Memory that the workers of a node share in addition to the arrays of the replica. */
 struct shared {
     _Atomic uint64_t step;
-    struct position replica; /* how far it has come */
-    int64_t slopes;          /* of the node's rows are of epoch slopes - 1; 0: none yet … */
-    double slope[];          /* … elements of the model's type */
+    struct position replica; /* position of the replica */
+    int64_t slopes;          /* the slopes of the node's rows belong to epoch slopes - 1; 0: none */
+    double slope[];          /* elements of the model's type */
 };
 
 struct tr_linear_variance {
@@ -56,18 +55,18 @@ struct tr_linear_variance {
     bool on_demand;
     size_t element; /* bytes */
     double smoothness;
-    double *gradient; /* a worker's: of all coordinates */
-    /* a worker's, of the inner stage that it is in */
+    double *gradient; /* of a worker: all coordinates */
+    /* State of a worker in the current inner stage. */
     struct tr_variance *steps;
     struct position at;
     uint64_t began; /* steps of the epoch before it */
     bool is_last_turn;
-    bool restored; /* what it goes on from comes from a checkpoint */
-    /* the scheduler's */
-    int64_t epoch, epochs; /* begun, and how many there will be */
-    uint64_t last_steps;   /* of the last one, if it is shorter */
-    int turn, turns;       /* of the groups in this epoch's inner stage, and how many it has */
-    double passes;         /* over the data, so far */
+    bool restored; /* the state was restored from a checkpoint */
+    /* scheduler */
+    int64_t epoch, epochs; /* number of started epochs; total number */
+    uint64_t last_steps;   /* steps of the last epoch, if it is shorter */
+    int turn, turns;       /* turn in this epoch's inner stage; number of turns */
+    double passes;         /* passes over the data so far */
 };
 
 /* ---- checking ---- */
@@ -109,8 +108,8 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
     return TR_OK;
 }
 
-/* The rows of a node's ranks lie once in its memory only if they are of one group, and its replica is all that there is of the
- * model between two full stages only if that group has no other node. */
+/* Checks that the rows of a node belong to one group, because they are stored once in its memory; and that a group has
+ * only one node, because its replica is the only copy of the model between two full stages. */
 static int check_groups(const struct tr_linear *m)
 {
     enum { NONE = 1 << 30 };
@@ -134,7 +133,7 @@ static int check_groups(const struct tr_linear *m)
     return TR_OK;
 }
 
-/* ---- where steps stand ---- */
+/* ---- position ---- */
 
 static uint64_t steps_of_epoch(const struct tr_linear *m, int64_t epoch)
 {
@@ -144,7 +143,7 @@ static uint64_t steps_of_epoch(const struct tr_linear *m, int64_t epoch)
     return epoch == v->epochs - 1 && v->last_steps < steps ? v->last_steps : steps;
 }
 
-/* The first `parts` of `whole` equal parts of n. */
+/* Sum of the first `parts` of `whole` equal parts of n. */
 static uint64_t first_of(uint64_t n, int64_t parts, int64_t whole)
 {
     return (uint64_t)((double)n * (double)parts / (double)whole);
@@ -155,7 +154,7 @@ static uint64_t share_of(uint64_t n, int64_t i, int64_t parts)
     return first_of(n, i + 1, parts) - first_of(n, i, parts);
 }
 
-/* Steps of the epoch that come before what runs next. */
+/* Number of steps of the epoch before the next run. */
 static uint64_t steps_before(const tr_worker *me, const struct tr_linear *m, struct position at)
 {
     int64_t turns = me->command.word[TURNS];
@@ -175,7 +174,7 @@ static bool is_same(struct position a, struct position b)
 
 /* ---- opening ---- */
 
-/* Some coordinates have come from the tables, or from the node before, where all have seen all steps. */
+/* Prepares coordinates that came from the tables, or from the previous node, where they have all steps. */
 static void begin_coordinates(void *state, tr_key first, size_t n, size_t place)
 {
     const struct tr_linear *m = state;
@@ -194,7 +193,7 @@ static void begin_coordinates(void *state, tr_key first, size_t n, size_t place)
     memset(v->model.last + place, 0, n * sizeof *v->model.last);
 }
 
-/* All steps of the turn are taken: brings some coordinates up to the last one, and makes the next snapshot of them. */
+/* After the last step of a turn: applies missed steps to coordinates, and computes their next snapshot. */
 static void end_coordinates(void *state, tr_key first, size_t n, size_t place)
 {
     const struct tr_linear *m = state;
@@ -204,7 +203,7 @@ static void end_coordinates(void *state, tr_key first, size_t n, size_t place)
         tr_variance_snapshot(v->steps, &v->model, place, place + n, (void *)(uintptr_t)v->model.snapshot);
 }
 
-/* Tables of what goes on from epoch to epoch, and, on demand, from turn to turn. */
+/* Opens tables for the state that is kept from epoch to epoch, and on demand from turn to turn. */
 static int open_tables(struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
@@ -272,7 +271,7 @@ static int open_worker(struct tr_linear *m)
     return tr_linear_set_problem(m, m->o->bias, m->train, &m->problem, &m->target);
 }
 
-/* Each worker looks at its part of its group's rows. */
+/* Each worker processes its share of the rows of its group. */
 static int find_smoothness(struct tr_linear *m)
 {
     double largest = 0;
@@ -282,7 +281,7 @@ static int find_smoothness(struct tr_linear *m)
         largest = tr_variance_largest_norm(&m->problem, first, end - first);
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &largest, 1));
-    struct tr_problem p = m->problem; /* of rank 0 too, which may not work */
+    struct tr_problem p = m->problem; /* also on rank 0, which may not work */
     p.loss = m->loss;
     p.l2 = m->l2;
     m->variance->smoothness = tr_variance_smoothness(&p, largest);
@@ -379,7 +378,7 @@ static int evaluate_full(tr_worker *me, void *state, tr_report *report)
     return m->test ? tr_linear_report_test(me, m, f->test, report) : TR_OK;
 }
 
-/* The full gradient counts with the epoch that it begins: the last one only evaluates. */
+/* The full gradient counts with the epoch that it starts. The last one only evaluates. */
 static int summarize_full(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     const struct tr_linear *m = state;
@@ -389,7 +388,7 @@ static int summarize_full(void *state, const tr_report *report, tr_evaluation *e
 
 /* ---- the inner stage ---- */
 
-/* A worker may not have been there in earlier parts of the epoch. */
+/* Opens the steps again in each run, because a worker may not have been in earlier runs of the epoch. */
 static int open_steps(struct tr_linear *m, int64_t epoch)
 {
     tr_variance_close(&m->variance->steps);
@@ -403,9 +402,8 @@ static int open_steps(struct tr_linear *m, int64_t epoch)
     return tr_variance_open(&m->problem, &options, &m->variance->steps);
 }
 
-/* The beginning of a run, or of a part of it. A run that goes on from a checkpoint in the middle of an epoch has the
- * iterate in the replica, and snapshot and gradient in the tables. What the node has is looked at before anybody changes
- * it. */
+/* Starts a run of the inner stage. A run resumed in the middle of an epoch has the iterate in the replica, and snapshot
+ * and gradient in the tables. The position of the node's replica is read before any worker changes it. */
 static int begin_inner(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
@@ -439,7 +437,7 @@ static void take_steps(const tr_worker *me, struct tr_linear *m, int64_t at)
                       &v->model, alone ? NULL : &updates);
 }
 
-/* After clock `at` of the run. */
+/* Stores the position after clock `at` of the run. */
 static void note_position(const tr_worker *me, struct tr_linear *m, int64_t at)
 {
     struct position now = position_of(me);
@@ -464,10 +462,10 @@ static int compute_inner(tr_worker *me, void *state)
     return tr_replica_leave(v->replica, me);
 }
 
-/* ---- checkpoints: the replica of the node that has the newest, between any two clocks of a turn ---- */
+/* ---- checkpoints: the newest replica of all nodes, between any two clocks of a turn ---- */
 
-/* Coordinates from .. to - 1 are this rank's to copy, or to fill: all ranks of the node, whatever they do otherwise, take
- * their part. */
+/* Saves or restores this rank's share of the coordinates. All ranks of the node take part, also those that do not
+ * work. */
 static int keep_array(struct tr_linear *m, tr_snapshot *snapshot, const char *name, enum tr_dtype dtype,
                       void *array)
 {
@@ -502,7 +500,7 @@ static int keep_progress(struct tr_linear *m, tr_snapshot *snapshot)
     return TR_OK;
 }
 
-/* When an epoch begins, and on demand between any two stages, all is in the tables. */
+/* At the start of an epoch, and on demand between any two stages, the tables have the whole state. */
 static int keep(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_linear *m = state;
@@ -541,7 +539,8 @@ static int64_t clocks_of(const struct tr_linear *m, int stage)
     return (int64_t)(nonzeros / m->variance->turns / clock_nonzeros) + 1;
 }
 
-/* Full and inner alternate; at the end the full gradient evaluates the last snapshot. Every group has a part of an inner stage. */
+/* Full and inner stages alternate. The last full gradient evaluates the last snapshot. Each group has a turn in an
+ * inner stage. */
 static int next_stage(void *state, const tr_ran *ran, tr_next *next)
 {
     struct tr_linear *m = state;
@@ -566,11 +565,11 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
     return TR_OK;
 }
 
-/* Divides solve.epochs passes into epochs of this method: a full gradient, which is a pass, and inner steps. The last one is
- * shorter if not enough passes are left. The epochs of svrg++ double until they have the maximum length. */
+/* Divides solve.epochs passes into epochs of the method: one pass for the full gradient, and the inner steps. The last
+ * epoch is shorter if not enough passes are left. The epochs of svrg++ double up to the maximum length. */
 static void plan_epochs(struct tr_linear *m)
 {
-    enum { EQUAL = 64 }; /* from this epoch on they have it */
+    enum { EQUAL = 64 }; /* epochs from this one on have the maximum length */
     struct tr_linear_variance *v = m->variance;
     double left = (double)m->epochs, batch = m->o->batch ? (double)m->o->batch : 1;
     v->last_steps = UINT64_MAX;
@@ -586,7 +585,8 @@ static void plan_epochs(struct tr_linear *m)
     }
 }
 
-/* A stage that has something to begin runs in one piece: on demand, checkpoints wait until all is in the tables. */
+/* A stage with a `begin` function runs in one piece: on demand, checkpoints wait until the tables have the whole
+ * state. */
 static int begin_whole(tr_context *tr, void *state)
 {
     (void)tr;
@@ -594,7 +594,7 @@ static int begin_whole(tr_context *tr, void *state)
     return TR_OK;
 }
 
-/* What the replicas of all nodes have had to do, for summary.json. */
+/* Reports the counts of the replicas of all nodes in summary.json. */
 static int report_replicas(struct tr_linear *m)
 {
     tr_replica_counts counts;
@@ -657,7 +657,7 @@ static int train(struct tr_linear *m)
     return report_replicas(m);
 }
 
-/* The step needs a bound of the curvature. Shapes are not passed on. */
+/* The rate needs a bound of the curvature. Shape parameters are not supported. */
 static bool minimises(const struct tr_loss *loss)
 {
     return isfinite(loss->most_curvature) && loss->shape == TR_SHAPE_NONE;
