@@ -6,13 +6,7 @@
 
 #include "trireme/cpu.h"
 
-static const double tiny = 1e-12; /* smallest share of a class */
-
-/* The objective of squares in XGBoost. It also stands for losses whose margin is the prediction. */
-#define XGBOOST_SQUARES                                                                                      \
-    {                                                                                                        \
-        "reg:squarederror", "reg_loss_param", "scale_pos_weight", "1", "0"                                   \
-    }
+static const double tiny = 1e-12; /* the least share of a class */
 
 /* ---- logistic: log(1 + exp(-y m)) ---- */
 
@@ -173,7 +167,7 @@ const struct tr_loss tr_loss_linear = {
     .trees = {.gradients = linear_gradients,
               .unit_curvature = true,
               .lightgbm = "regression",
-              .xgboost = XGBOOST_SQUARES}};
+              .xgboost = {"reg:squarederror", "reg_loss_param", "scale_pos_weight", "1", "0"}}};
 
 /* ---- huber (Huber 1964): r² / 2 where |r| ≤ s, s |r| - s² / 2 beyond, r = y - m ---- */
 
@@ -207,7 +201,7 @@ const struct tr_loss tr_loss_huber = {
               .unit_curvature = true,
               .median = true,
               .lightgbm = "huber",
-              .xgboost = XGBOOST_SQUARES}};
+              .xgboost = {"reg:squarederror", "reg_loss_param", "scale_pos_weight", "1", "0"}}};
 
 /* ---- quantile (Koenker and Bassett 1978): s r where r > 0, (s - 1) r otherwise, r = y - m ---- */
 
@@ -245,7 +239,7 @@ const struct tr_loss tr_loss_quantile = {
               .unit_curvature = true,
               .quantile = true,
               .lightgbm = "quantile",
-              .xgboost = XGBOOST_SQUARES}};
+              .xgboost = {"reg:squarederror", "reg_loss_param", "scale_pos_weight", "1", "0"}}};
 
 /* ---- absolute: |y - m|, of trees, which are grown by the slopes of the median's pinball loss ---- */
 
@@ -285,7 +279,7 @@ static const struct tr_loss tr_loss_absolute = {
               .unit_curvature = true,
               .quantile = true,
               .lightgbm = "regression_l1",
-              .xgboost = XGBOOST_SQUARES}};
+              .xgboost = {"reg:squarederror", "reg_loss_param", "scale_pos_weight", "1", "0"}}};
 
 /* ---- poisson: exp(m) - y m + y log y - y, half the deviance where exp(m) is the mean ---- */
 
