@@ -44,7 +44,9 @@ extern "C" {
  *   TR_DATA_RAW         rows as in the files; data.scale is ignored
  *   TR_DATA_PASSES      the model accesses rows only in passes and calls tr_data_ready(): enables data.storage disk
  *   TR_DATA_CODES       the model treats each column of a csv file as one: a category is a code from 0, the most frequent
- *                       value first (tr_data_values()); missing numbers and unknown values are NaN */
+ *                       value first (tr_data_values()); missing numbers and unknown values are NaN
+ *   TR_DATA_CLASSES     labels are classes: integers beyond 2^24, which a label as a float cannot tell apart, become names
+ *   TR_DATA_FEW_CLASSES labels are classes if they are at most 100 integers */
 enum tr_data_part {
     TR_DATA_TRAIN = 0,
     TR_DATA_TEST = 1,
@@ -55,7 +57,9 @@ enum tr_data_part {
     TR_DATA_RAW = 32,
     TR_DATA_PASSES = 64,
     TR_DATA_CODES = 128,
-    TR_DATA_FREE_BIAS = 256
+    TR_DATA_FREE_BIAS = 256,
+    TR_DATA_CLASSES = 512,
+    TR_DATA_FEW_CLASSES = 1024
 };
 
 /* The scaling of data.scale: scaled = (x - shift) × factor for the x of the files. Each worker has the values of the columns

@@ -159,6 +159,15 @@ static const char *parse_numbers(struct tr_reader *r, const char *p)
     struct tr_matrix *m = &r->matrix;
     float label = NAN;
     const char *end = parse_fields(r, p, r->labelled, &label, m->value + m->rows * m->columns);
+    if (end && tr_label_is_long(label) && r->bound && r->options->seen) {
+        const char *field = p; /* the label's, of fields that are right */
+        struct tr_field f;
+        for (size_t k = 0; k < r->labelled && !tr_take_field(field, r->head->separator, &f); k++) {
+            field = f.end;
+            (void)pass(&field, r->head->separator);
+        }
+        tr_reader_note_long_label(r, field, r->head->separator);
+    }
     return end ? tr_csv_end_row(r, end, label) : NULL;
 }
 
@@ -355,6 +364,7 @@ static const char *parse_any(struct tr_reader *r, const char *p)
             const char *end = tr_read_float(p, to);
             if (!end || (*end != separator && *end != '\n') || !isfinite(*to))
                 end = parse_odd_field(r, p, k, to);
+            if (end && is_label && tr_label_is_long(*to)) tr_reader_note_long_label(r, p, separator);
             if (s->missing_numbers > 0 && tr_schema_is_missing_number(s, *to))
                 tr_csv_miss_number(r, b->column, to);
             if (end && to == weight && !(*to >= 0)) end = bad_field(r, k, p, weight_problem);

@@ -618,6 +618,17 @@ static int read_table(tr_data *data, const tr_data *like, struct tr_reading *in)
         TR_TRY(tr_agree(tr, works && !in->seen ? TR_ERR_SYSTEM : TR_OK));
         TR_TRY(tr_agree(tr, read_files(data, like, in)));
         if (like) return TR_OK;
+        size_t label = s->schema->label;
+        bool names = false, numbers = label < s->schema->n &&
+                                      s->schema->column[label].type == TR_COLUMN_LABEL &&
+                                      !s->schema->column[label].fixed;
+        if (numbers) TR_TRY(tr_labels_need_names(tr, &in->report, data, &names));
+        s->long_labels = s->long_labels || names;
+        if (names && in->seen && *in->report.long_label && !in->seen[label].word) {
+            in->seen[label].word = true;
+            in->seen[label].place = in->report.long_label_at;
+            memcpy(in->seen[label].text, in->report.long_label, sizeof in->report.long_label);
+        }
         TR_TRY(tr_schema_change(data, in->seen, &again));
         if (!again) return TR_OK;
         tr_disk_forget(&in->writer);
@@ -630,6 +641,18 @@ static int read_table(tr_data *data, const tr_data *like, struct tr_reading *in)
         s->row_number = NULL;
         in->runs.n = 0;
     }
+}
+
+/* There is no place for names of labels. */
+static int fail_long_label(const tr_data *data, const struct tr_read_report *report)
+{
+    char what[256];
+    snprintf(what, sizeof what,
+             "label %s is not exact in a 32-bit float: expected integers up to 16777216, or data.format: "
+             "csv, where "
+             "labels have names",
+             report->long_label);
+    return tr_place_fail(&data->state->files, &report->long_label_at, what);
 }
 
 static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
@@ -667,11 +690,22 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     TR_TRY(check_weights(data));
     TR_TRY(tr_agree(tr, works ? take_weights(data, in) : TR_OK));
     if (csv) TR_TRY(tr_schema_make_keys(data, like, in));
+    bool too_many = s->long_labels && s->form & TR_DATA_FEW_CLASSES && s->schema->labels.n > 100;
+    TR_TRY(tr_agree(tr, too_many
+                            ? tr_fail(TR_ERR_DATA,
+                                      "%s: %zu labels are integers that 32-bit floats do not tell apart: "
+                                      "expected a model.type or model.objective of classes, or of regression",
+                                      s->files.file[0].path, s->schema->labels.n)
+                            : TR_OK));
     TR_TRY(tr_labels_unite(tr, &in->report.labels, data));
     bool one_label = !like && s->schema && s->schema->positive && data->labels != 2 && data->label[0] != 1;
     TR_TRY(tr_agree(tr, one_label ? tr_fail(TR_ERR_DATA, "%s: data.positive: no row has the label %s",
                                             tr_job_where(tr->job, "data.positive"), s->schema->positive)
                                   : TR_OK));
+    bool names = false, fails = false;
+    if (!csv && !like) TR_TRY(tr_labels_need_names(tr, &in->report, data, &names));
+    fails = names && *in->report.long_label;
+    TR_TRY(tr_agree(tr, fails ? fail_long_label(data, &in->report) : TR_OK));
     if (data->labels > 2) TR_TRY(tr_agree(tr, tr_labels_find_third(tr, &in->report.labels, data)));
     TR_TRY(decide_form(data, like));
     if (hdf5 && s->full)

@@ -61,6 +61,7 @@ struct tr_data_state {
     struct tr_scale *scale; /* of training data; NULL: not scaled */
     struct tr_job_held_out held_out; /* the records that are test data, and not training data */
     bool test;                       /* these are test data */
+    bool long_labels;                /* csv: labels are names because some are integers that are not floats */
 
     /* The rows of this worker, or those of its group (see row_store.h). */
     struct tr_matrix rows;

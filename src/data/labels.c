@@ -1,5 +1,6 @@
 #include "data/labels.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static int by_value(const void *a, const void *b)
@@ -29,6 +30,23 @@ int tr_labels_unite(tr_context *tr, const struct tr_labels *labels, tr_data *dat
         if (i == 0 || all[i] != all[i - 1]) all[kept++] = all[i];
     data->labels = kept;
     data->label = all;
+    return TR_OK;
+}
+
+int tr_labels_need_names(tr_context *tr, const struct tr_read_report *report, const tr_data *data,
+                         bool *names)
+{
+    enum { MOST_GUESSED = 100 }; /* as tr_labels_are_classes() */
+    int form = data->state->form;
+    int32_t any = *report->long_label != '\0';
+    tr_data all = {.labels = 0};
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, &any, 1));
+    *names = any && form & (TR_DATA_CLASSES | TR_DATA_NODE);
+    if (!any || *names || !(form & TR_DATA_FEW_CLASSES)) return TR_OK;
+    TR_TRY(tr_labels_unite(tr, &report->labels, &all));
+    *names = all.labels <= MOST_GUESSED;
+    for (size_t i = 0; i < all.labels; i++) *names = *names && all.label[i] == rintf(all.label[i]);
+    free((void *)(uintptr_t)all.label);
     return TR_OK;
 }
 

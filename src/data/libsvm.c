@@ -174,6 +174,7 @@ static const char *parse_row(struct tr_reader *r, const char *p)
     } else if (!end || !ends_number(*end) || !isfinite(label)) {
         return bad_label(r, p, end, label);
     }
+    if (tr_label_is_long(label)) tr_reader_note_long_label(r, p, ' ');
     while (tr_is_blank(*end)) end++;
     if (*end == 'q') end = pass_query(r, end);
     end = parse_pairs(r, end);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "data/hdf5.h"
+#include "data/value.h"
 
 /* ---- lines that are wrong ---- */
 
@@ -43,6 +44,23 @@ int tr_reader_reject(struct tr_reader *r)
     if (!r->options->skip_errors) return tr_place_fail(r->files, &place, r->problem);
     if (r->report.skipped++ == 0) r->report.first_skipped = place;
     return TR_OK;
+}
+
+void tr_reader_note_long_label(struct tr_reader *r, const char *token, char separator)
+{
+    struct tr_read_report *report = &r->report;
+    struct tr_field f;
+    char room[TR_VALUE_ROOM];
+    double number;
+    if (*report->long_label || tr_take_field(token, separator, &f)) return;
+    size_t n = f.n;
+    const char *text = tr_value_text(f.text, &n, room);
+    if (n > 21 || !tr_value_is_number(text, n, &number) || memchr(text, '.', n) ||
+        (double)(float)number == number)
+        return;
+    memcpy(report->long_label, text, n);
+    report->long_label[n] = '\0';
+    report->long_label_at = (struct tr_file_place){r->file, r->offset};
 }
 
 int tr_reader_add_label(struct tr_reader *r, float label)

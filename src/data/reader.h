@@ -48,9 +48,12 @@ struct tr_read_report {
     uint32_t lowest, highest; /* columns; lowest > highest if there was none */
     uint64_t text_bytes;      /* of this reader's lines */
     struct tr_labels labels;  /* to be freed by tr_ids_free(&labels.bits) */
-    bool queries;             /* libsvm: some rows have a qid, which is ignored */
-    uint64_t skipped;         /* records dropped because of skip_errors */
-    uint64_t unlabelled;      /* csv: rows left out as their label is missing */
+    char long_label
+        [TR_TOKEN_ROOM]; /* libsvm, csv: the first integer label that is not a float; empty: none … */
+    struct tr_file_place long_label_at; /* … and its line */
+    bool queries;                       /* libsvm: some rows have a qid, which is ignored */
+    uint64_t skipped;                   /* records dropped because of skip_errors */
+    uint64_t unlabelled;                /* csv: rows left out as their label is missing */
     struct tr_file_place first_skipped;
     bool text_rows,
         text_columns; /* ratings: an id was no number: nothing counts, all readers must read again, as text */
@@ -266,6 +269,15 @@ const char *tr_reader_bad(struct tr_reader *r, const char *token, char separator
 int tr_reader_reject(struct tr_reader *r);
 
 int tr_reader_add_label(struct tr_reader *r, float label);
+
+/* Notes a label if it is an integer that is not a float; token: its text, which ends at a separator. */
+void tr_reader_note_long_label(struct tr_reader *r, const char *token, char separator);
+
+/* Whether a label may be such an integer. */
+static inline bool tr_label_is_long(float label)
+{
+    return label >= 0x1p24f || label <= -0x1p24f;
+}
 
 /* Whether what it reads lies in HDF5, where places are numbers of rows. */
 bool tr_reader_is_hdf5(const struct tr_reader *r);

@@ -311,5 +311,24 @@ for from in same.csv same.h5; do
 done
 cmp -s same1/model.txt same3/model.txt || near "$(of same1 objective)" "$(of same3 objective)" 1e-3 || fail "values on three ranks: another model"
 
+# ---- an integer label is exact: 2^24 + 1 and days are not floats ----
+awk 'BEGIN { print "a,day"; for (i = 1; i <= 40; i++) print i "," (i > 20 ? "20240103" : i > 10 ? "20240102.0" : "9") }' >days.csv
+awk 'BEGIN { for (i = 1; i <= 40; i++) print (i > 20 ? 16777217 : 16777216) " 1:" i }' >days.svm
+for ranks in 1 3; do
+    for model in model.type=logistic model.type=auto "model.type=trees model.min_rows=5"; do
+        mpirun $quiet --oversubscribe -n $ranks "$trireme" train data.train=days.csv data.label=day $model output=days --fresh >out 2>err ||
+            fail "days by $model: $(cat err)"
+        "$trireme" predict days days.csv | sort -u | tr '\n' ' ' >said
+        [ "$(cat said)" = "20240102 20240103 9 " ] || fail "$model on $ranks ranks: predicts $(cat said)"
+        "$trireme" evaluate days days.csv >said && grep -q '^20240103 is' said || fail "evaluate days: $(cat said)"
+        grep -q '^predicted  *9  *20240102  *20240103' said || fail "labels do not ascend by value: $(cat said)"
+    done
+    mpirun $quiet --oversubscribe -n $ranks "$trireme" train data.train=days.svm output=never >out 2>err
+    [ $? -eq 65 ] && grep -q 'days.svm:21: label 16777217 is not exact' err || fail "two labels of libsvm that are one float: $(cat err)"
+done
+learn regression 1 data.train=days.csv data.label=day model.type=linear
+"$trireme" evaluate regression days.csv | grep -q '^rmse' || fail "regression with large labels"
+"$trireme" train data.train=days.svm model.type=linear output=regression2 >/dev/null 2>err || fail "regression with large labels of libsvm: $(cat err)"
+
 [ $bad -eq 0 ] && echo "columns: all is well"
 exit $bad

@@ -231,7 +231,10 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     TR_TRY(tr_job_integer(job, "seed", &m->seed));
     int form = (m->solver->sparse_rows ? TR_DATA_SPARSE : TR_DATA_DENSE) | TR_DATA_SCALED |
                (m->o->bias ? 0 : TR_DATA_UNCENTRED) | (m->o->bias && !m->o->bias_l2 ? TR_DATA_FREE_BIAS : 0) |
-               (m->solver->passes ? TR_DATA_PASSES : 0);
+               (m->solver->passes ? TR_DATA_PASSES : 0) |
+               (!m->loss                      ? TR_DATA_FEW_CLASSES
+                : tr_loss_classifies(m->loss) ? TR_DATA_CLASSES
+                                              : 0);
     TR_TRY(tr_data_open(tr, (enum tr_data_part)(TR_DATA_TRAIN | form), NULL, &m->train));
     if (tr_job_number(job, "data.test") > 0)
         TR_TRY(tr_data_open(tr, (enum tr_data_part)(TR_DATA_TEST | form), m->train, &m->test));

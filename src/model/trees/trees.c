@@ -261,7 +261,11 @@ static int find_members(struct tr_trees *m)
 
 static int open_rows(struct tr_trees *m)
 {
-    const enum tr_data_part form = TR_DATA_RAW | TR_DATA_DENSE | TR_DATA_CODES | TR_DATA_PASSES;
+    const struct tr_loss *loss = tr_objective_losses[m->o->objective]; /* NULL: auto */
+    const enum tr_data_part form = TR_DATA_RAW | TR_DATA_DENSE | TR_DATA_CODES | TR_DATA_PASSES |
+                                   (!loss                      ? TR_DATA_FEW_CLASSES
+                                    : tr_loss_classifies(loss) ? TR_DATA_CLASSES
+                                                               : TR_DATA_TRAIN);
     const char *const *tests;
     TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN | form, NULL, &m->train));
     if (tr_job_files(m->job, "data.test", &tests) > 0)
