@@ -29,7 +29,7 @@ sparse 800 2 >sparse.test.svm
 awk 'BEGIN { for (i = 0; i < 400; i++) print i % 20 + i / 1000 "," i % 20 }' >ages.csv
 awk 'BEGIN { for (i = 0; i < 40; i++) print i "," i }' >older.csv
 set -- train data.train=ages.csv model.type=trees solve.epochs=2 output=ages
-"$trireme" "$@" 2>&1 | grep "softmax, since labels are 20 different whole numbers" >/dev/null || fail "ages are no classes"
+"$trireme" "$@" 2>&1 | grep "softmax, because the labels are 20 different whole numbers" >/dev/null || fail "ages are no classes"
 refuses "older ages" 65 "expected one that does, or model.objective squared" "$trireme" "$@" data.test=older.csv report.progress=no
 check "older ages" "$trireme" "$@" data.test=older.csv model.objective=squared
 
@@ -87,7 +87,7 @@ holds "bytes of splits" "$(of both side_bytes) > 3 * 4000 / 2 / 8 && $(of both s
 "$trireme" inspect class1/model.h5 --importance >said || fail "inspect --importance"
 awk 'NR > 1 { share += $2; splits += $4 } END { exit !(share > 0.9999 && share < 1.0001 && splits == 40 * 14) }' said || fail "inspect --importance: $(cat said)"
 refuses "two outputs" 64 "unexpected" "$trireme" predict class1 test.all.class.csv --leaves --margin
-refuses "no tree" 64 "expects --tree" "$trireme" inspect class1/model.h5 --graphviz
+refuses "no tree" 64 "requires --tree" "$trireme" inspect class1/model.h5 --graphviz
 # what features contribute sums to the margin, and so do the leaves that model.txt tells the values of
 contributes() { # FOLDER FILE OUTPUTS
     head -50 "$2" >rows
@@ -324,15 +324,15 @@ holds "patience" "$(of patient test_accuracy) > 0.95"
 # ---- refused ----
 refuses "servers" 78 "trees have no parameters for servers" mpirun $quiet --oversubscribe -n 3 "$trireme" train job.yaml output=no ranks.layout=dedicated
 for key in table.filter=skip sync.mode=asp data.partition=replicated data.scale=standard; do refused 78 'of no use' $key; done
-refused 65 'expected two kinds' data.train=four.csv model.objective=logistic
+refused 65 'expected two labels' data.train=four.csv model.objective=logistic
 refused 78 'no such column' data.train=all.number.csv "model.monotone=9: up"
-refused 78 'not for model.objective absolute' data.train=all.number.csv model.objective=absolute "model.monotone=1: up"
-refused 65 'another model.objective' data.train=all.number.csv model.init=class1
+refused 78 'not supported for model.objective absolute' data.train=all.number.csv model.objective=absolute "model.monotone=1: up"
+refused 65 'its model.objective is different' data.train=all.number.csv model.init=class1
 refused 78 'groups have one' solve.parallel=feature
-refused 78 'is for classes' data.train=all.number.csv model.class_weights=balanced
+refused 78 'requires classes' data.train=all.number.csv model.class_weights=balanced
 refused 78 'for solve.parallel voting' solve.votes=3
 refused 78 'for model.objective quantile' model.quantile=0.3
-refused 78 'solve.row_share is of the others' solve.top_share=0.3
+refused 78 'used only if solve.row_share' solve.top_share=0.3
 refused 65 'negative' data.train=all.number.csv model.objective=poisson
 
 exit $bad

@@ -42,7 +42,7 @@ for kind in constant missing words; do
 done
 of_ten '{ $3 = 1; print }' >alike.csv
 run alike 2 job.yaml data.train=alike.csv
-grep -q 'all labels of data.train are 1: there is nothing to tell apart' alike/log || fail "alike: $(cat alike/log)"
+grep -q 'all labels of data.train are 1: there is nothing to learn' alike/log || fail "alike: $(cat alike/log)"
 everywhere alike alike.csv 1
 of_ten '{ $3 = 4.5; print }' >level.csv
 run level 2 job.yaml data.train=level.csv model.objective=squared

@@ -6,7 +6,7 @@
 #include "../classified.h"
 #include "trees.h"
 
-/* tr_trees.output */
+/* Values of tr_trees.output. */
 enum {
     PREDICT_LABEL,
     PREDICT_PROBABILITY,
@@ -16,7 +16,7 @@ enum {
     PREDICT_CONTRIBUTIONS
 };
 
-/* Columns up to which rows are taken as dense ones. */
+/* Number of columns up to which rows are read as dense ones. */
 enum { DENSE_COLUMNS = 4096 };
 
 /* ================ predict ================ */
@@ -25,7 +25,7 @@ struct tr_trees_evaluation {
     struct tr_classified *classified; /* classes */
     uint64_t rows;                    /* numbers */
     double squares, absolutes;
-    double mean, spread; /* of the labels: running mean, and Σ (y - mean)² */
+    double mean, spread; /* of the labels: running mean; Σ (y - mean)² */
 };
 
 static int predict_choose_output(struct tr_trees *m, const tr_query *q)
@@ -47,17 +47,15 @@ static int predict_choose_output(struct tr_trees *m, const tr_query *q)
         m->output = k;
     }
     if (m->output == PREDICT_PROBABILITY && !tr_trees_classify(m))
-        return tr_fail(TR_ERR_USAGE,
-                       "--probability expects trees that tell classes apart, and these are of objective %s",
+        return tr_fail(TR_ERR_USAGE, "--probability requires classes, but the model has objective %s",
                        m->loss->objective);
     if (m->output == PREDICT_CONTRIBUTIONS && m->columns > DENSE_COLUMNS)
-        return tr_fail(TR_ERR_USAGE,
-                       "--contributions expects a model of at most %d features, and this has %llu",
+        return tr_fail(TR_ERR_USAGE, "--contributions requires at most %d features, but the model has %llu",
                        DENSE_COLUMNS, (unsigned long long)m->columns);
     return TR_OK;
 }
 
-/* Of each output; of contributions, of each feature besides. */
+/* Names the outputs: one per output of the model, or per output and feature. */
 static int predict_name_outputs(const struct tr_trees *m, tr_query *q)
 {
     static const char *const what[] = {"label", "probability", "margin", "mean"};
@@ -77,7 +75,7 @@ static int predict_name_outputs(const struct tr_trees *m, tr_query *q)
     return TR_OK;
 }
 
-/* Leaves of a tree are numbered as in model.txt: in the order of nodes, from 0. */
+/* Numbers the leaves of each tree from 0 in the order of nodes, as in model.txt. */
 static int predict_number_leaves(struct tr_trees *m, tr_query *q)
 {
     const struct tr_forest *f = &m->forest;
@@ -109,7 +107,7 @@ int tr_trees_ready(void *model, tr_query *q)
     return predict_name_outputs(m, q);
 }
 
-/* Margins of some rows, of all outputs of a row together. */
+/* Computes the margins of n rows, row by row. */
 static void rows_find_margins(struct tr_trees *m, size_t n, double *margin)
 {
     const struct tr_forest *f = &m->forest;
@@ -132,7 +130,7 @@ static void rows_find_leaves(struct tr_trees *m, size_t n, double *out)
     }
 }
 
-/* What each row has, `each` numbers. */
+/* Computes `each` numbers per row. */
 typedef void find_of_rows(struct tr_trees *m, size_t n, double *out);
 static void rows_for_all(struct tr_trees *m, const tr_batch *rows, find_of_rows *find, size_t each,
                          double *out)
@@ -255,7 +253,7 @@ int tr_trees_figures(void *model, tr_query *q, uint64_t rows)
 
 /* ================ inspect ================ */
 
-/* A name, as it is or between the quotes of Graphviz. */
+/* Prints a name; quoted: inside the quotes of Graphviz. */
 static int inspect_name(tr_query *q, const char *name, bool quoted)
 {
     for (size_t n; quoted && *name; name += n) {
@@ -266,7 +264,7 @@ static int inspect_name(tr_query *q, const char *name, bool quoted)
     return tr_print(q, "%s", name);
 }
 
-/* Of a node: rows for which it is so go left. */
+/* Prints the condition of a node. Rows that meet it go left. */
 static int inspect_question(const struct tr_trees *m, tr_query *q, const struct tr_node *node, bool quoted)
 {
     char text[TR_LABEL_TEXT];
@@ -301,7 +299,6 @@ static int inspect_node(const struct tr_trees *m, tr_query *q, const struct tr_n
     return inspect_node(m, q, tree, node->child + (size_t)1, depth + 1);
 }
 
-/* In the language of Graphviz. */
 static int inspect_graph(const struct tr_trees *m, tr_query *q, const struct tr_node *tree, size_t n)
 {
     TR_TRY(tr_print(q, "digraph tree {\n    node [shape=box]\n"));
@@ -360,9 +357,9 @@ int tr_trees_inspect(void *model, tr_query *q)
     const struct tr_forest *f = &m->forest;
     long tree = tr_query_number(q, "--tree", -1);
     if (tree >= 0 && (size_t)tree >= f->trees)
-        return tr_fail(TR_ERR_USAGE, "--tree %ld: there are %zu trees, counted from 0", tree, f->trees);
+        return tr_fail(TR_ERR_USAGE, "--tree %ld: the model has %zu trees, numbered from 0", tree, f->trees);
     bool graph = tr_query_given(q, "--graphviz"), all = tr_query_given(q, "--importance");
-    if (graph && tree < 0) return tr_fail(TR_ERR_USAGE, "--graphviz expects --tree N");
+    if (graph && tree < 0) return tr_fail(TR_ERR_USAGE, "--graphviz requires --tree N");
     if (graph)
         return inspect_graph(m, q, f->node + f->begin[tree], (size_t)(f->begin[tree + 1] - f->begin[tree]));
     if (tree >= 0) return inspect_node(m, q, f->node + f->begin[tree], 0, 0);

@@ -9,26 +9,29 @@
 
 /* ================ bins ================ */
 
-/* Rows that bins are made of: about so many, fewer if they have many columns. */
+/* Size of the sample of rows from which bins are made: SAMPLE_ROWS, fewer if there are many columns. */
 enum { SAMPLE_ROWS = 200000, LEAST_ROWS = 20000, SAMPLE_NUMBERS = 1 << 26 };
 
-/* Bytes of the sample that a worker has of its own rows at once, about: it goes to who makes the bins column by column. */
+/* Approximate number of bytes of the sample that a worker sends at a time. */
 enum { PIECE_BYTES = 1 << 22 };
 
-/* Rows of the sample in a bin, at least. */
+/* Minimum number of rows of the sample in a bin. */
 enum { LEAST_IN_BIN = 3 };
 
-/* The rows' numbers of the sample, by column. Rows count by their weights. */
+/* The sample. A worker makes the bins of some columns, and receives their numbers from all workers in pieces. A row counts by
+ * its weight. */
 struct sample {
-    double part;     /* that it is of all rows */
-    double rows;     /* of all workers: the sum of their weights */
-    uint32_t *count; /* of each column; MISSING is added if any of this worker's rows has no number there */
-    size_t pieces;   /* each has some of the columns that each worker makes */
-    float *value;    /* of one piece; if rows have weights, each number is followed by its row's weight */
+    double part; /* share of all rows */
+    double rows; /* sum of weights, over all workers */
+    uint32_t
+        *count; /* per column: numbers in this worker's sample; | MISSING if one of its rows has no number */
+    size_t pieces; /* a piece contains some columns of each worker */
+    float *
+        value; /* numbers of one piece, column by column; if rows have weights, the weight follows each number */
 };
 enum { MISSING = 1 << 30 };
 
-/* What is known of a column when its bins are made. */
+/* A distinct number of a column, and the weight of the rows that have it. */
 struct value_run {
     float value;
     double rows;
@@ -37,22 +40,22 @@ struct value_run {
 struct maker {
     tr_context *tr;
     const tr_data *data;
-    size_t most;    /* bins of a column */
-    uint64_t least; /* rows that lie apart in a column that trees may split by */
+    size_t most;    /* maximum number of bins of a column */
+    uint64_t least; /* minimum number of rows that differ from the most frequent number */
     uint64_t seed;
-    const uint32_t *number; /* of rows */
-    const float *weight;    /* of rows; NULL: all 1 … */
-    double scale;           /* … multiples of 1 / scale, so that sums are exact in any order … */
-    double row;        /* … what one row weighs: 1, or their mean if that is less; weights may sum to 1 */
-    double total_rows; /* of all workers, that have a weight above 0 */
-    size_t first, end; /* the columns that this worker makes */
-    const uint32_t *values; /* of each column's category */
-    uint32_t *info;         /* of each column: cuts, and MISSING */
+    const uint32_t *number; /* global numbers of rows */
+    const float *weight;    /* of rows; NULL: all are 1 */
+    double scale;      /* weights are rounded to multiples of 1 / scale: sums do not depend on the order */
+    double row;        /* weight of one row: 1, or the mean weight if that is less (weights may sum to 1) */
+    double total_rows; /* rows with a weight above 0, over all workers */
+    size_t first, end; /* the columns whose bins this worker makes */
+    const uint32_t *values; /* per column: number of values of a category */
+    uint32_t *info;         /* next column: number of cuts, | MISSING */
     float *cuts;
     size_t n_cuts, capacity;
     uint32_t *key, *other; /* for sorting */
-    uint64_t *pair;        /* … with the bits of weights */
-    float *mass;           /* weights, in the order of keys */
+    uint64_t *pair;        /* keys with the bits of weights */
+    float *mass;           /* weights in the order of keys */
     size_t key_capacity, other_capacity, run_capacity, pair_capacity, mass_capacity;
     struct value_run *run;
 };
@@ -92,7 +95,7 @@ static inline double sample_weight(const struct maker *m, size_t row)
     return m->weight ? rint((double)m->weight[row] * m->scale) / m->scale : 1;
 }
 
-/* All workers together. */
+/* Finds the scale of weights. All workers. */
 static int sample_weigh(struct maker *m)
 {
     double most = 0, sum[2] = {0};
@@ -120,7 +123,7 @@ static inline bool sample_has_row(const struct maker *m, const struct sample *s,
     return sample_has(m->number[row], m->seed, s->part) && sample_weight(m, row) > 0;
 }
 
-/* Of this worker's rows: how many numbers each column has. */
+/* Counts the numbers of each column in this worker's part of the sample. */
 static int sample_count(const struct maker *m, struct sample *s)
 {
     const tr_data *data = m->data;
@@ -140,7 +143,7 @@ static int sample_count(const struct maker *m, struct sample *s)
     return TR_OK;
 }
 
-/* The columns of a piece that a worker makes. */
+/* Returns the columns of a piece whose bins a worker makes. */
 struct range {
     size_t first, end;
 };
@@ -158,7 +161,10 @@ static inline void sample_copy_number(const struct maker *m, size_t row, float x
     if (m->weight) value[(*at)++] = (float)sample_weight(m, row);
 }
 
-/* at: where the next number of a column goes; SIZE_MAX: it is of another piece. */
+/* Copies the numbers of a row that belong to the current piece.
+ *
+ * @param [in,out] at  per column: index of its next number in value; SIZE_MAX: the column is in another piece
+ */
 static void sample_copy_row(const struct maker *m, size_t i, const struct range *range, size_t ranges,
                             size_t *at, float *value)
 {
@@ -174,18 +180,10 @@ static void sample_copy_row(const struct maker *m, size_t i, const struct range 
     }
 }
 
-static int sample_copy_rows(const struct maker *m, const struct sample *s, const struct range *range,
-                            size_t *at)
-{
-    size_t workers = (size_t)tr_workers(m->tr);
-    for (size_t i = 0, there = 0, n = m->data->rows.n; i < n; i++) {
-        if (i == there && (there += tr_data_ready(m->data, i, n - i)) == i) return TR_OK;
-        if (sample_has_row(m, s, i)) sample_copy_row(m, i, range, workers, at, s->value);
-    }
-    return TR_OK;
-}
-
-/* The numbers of a piece, column after column. bytes: for each worker. */
+/* Copies the numbers of a piece to s->value.
+ *
+ * @param [out] bytes  per worker: number of bytes to send
+ */
 static int sample_copy_piece(const struct maker *m, struct sample *s, size_t piece, size_t *bytes)
 {
     size_t workers = (size_t)tr_workers(m->tr), columns = (size_t)m->data->columns, values = 0, *at,
@@ -204,7 +202,10 @@ static int sample_copy_piece(const struct maker *m, struct sample *s, size_t pie
         }
     }
     if (status == TR_OK) status = TR_NEW(&s->value, values);
-    if (status == TR_OK) status = sample_copy_rows(m, s, range, at);
+    for (size_t i = 0, there = 0, n = m->data->rows.n; i < n && status == TR_OK; i++) {
+        if (i == there && (there += tr_data_ready(m->data, i, n - i)) == i) break;
+        if (sample_has_row(m, s, i)) sample_copy_row(m, i, range, workers, at, s->value);
+    }
     free(range);
     free(at);
     return status;
@@ -218,7 +219,7 @@ static int bins_by_pair(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* The distinct values of so many sorted keys, and of rows of the weight `zeros` more that have a 0. */
+/* Finds the distinct numbers among n sorted keys and additional rows with 0 of the weight `zeros`. */
 static int bins_find_runs(struct maker *m, size_t n, double zeros, size_t *runs)
 {
     const uint32_t zero = tr_key_of_float(0);
@@ -235,14 +236,14 @@ static int bins_find_runs(struct maker *m, size_t n, double zeros, size_t *runs)
     return TR_OK;
 }
 
-/* Between two neighbours: not below the lower, and below the upper. */
+/* Returns a cut x with a <= x < b. */
 static float bins_cut_between(float a, float b)
 {
     float middle = (float)(((double)a + (double)b) / 2);
     return middle < b ? middle : a;
 }
 
-/* Cuts that leave about equally many rows in each bin; a value of so many rows has one of its own. */
+/* Makes cuts such that bins have about the same number of rows. A number that fills a bin alone gets its own. */
 static int bins_cut_runs(struct maker *m, size_t runs, size_t bins)
 {
     double left = 0, in_bin = 0;
@@ -263,38 +264,16 @@ static int bins_cut_runs(struct maker *m, size_t runs, size_t bins)
     return TR_OK;
 }
 
-/* Rows whose number is not the most frequent one. */
-static double bins_rows_apart(const struct maker *m, size_t runs, double rows, double missing)
-{
-    double most = missing;
-    for (size_t i = 0; i < runs; i++) most = m->run[i].rows > most ? m->run[i].rows : most;
-    return rows - most;
-}
-
 /* ---- all columns of a worker ---- */
 
+/* Numbers that this worker received. */
 struct arrival {
-    uint32_t *count; /* of each worker, of each of these columns */
-    float *value;    /* of a piece */
-    size_t *at;      /* of each worker: where the next column's begin */
+    uint32_t *count; /* count[w * columns + k]: numbers of own column k from worker w, | MISSING */
+    float *value;    /* numbers of a piece */
+    size_t *at;      /* per worker: index of its next column in value */
 };
 
-/* Of a category, the most frequent values. */
-static uint32_t bins_of_category(uint32_t values)
-{
-    return values < TR_MOST_VALUES ? values : TR_MOST_VALUES;
-}
-
-static int bins_cut_category(struct maker *m, uint32_t values)
-{
-    uint32_t cuts = bins_of_category(values) - 1;
-    TR_TRY(TR_GROW(&m->cuts, &m->capacity, m->n_cuts + cuts));
-    for (uint32_t k = 0; k < cuts; k++) m->cuts[m->n_cuts++] = (float)k + 0.5f;
-    *m->info = cuts;
-    return TR_OK;
-}
-
-/* Gets of all workers how much their samples have of this one's columns … */
+/* Receives the counts of this worker's columns from all workers. */
 static int sample_exchange_counts(const struct maker *m, const struct sample *s, struct arrival *a)
 {
     int workers = tr_workers(m->tr);
@@ -312,7 +291,7 @@ static int sample_exchange_counts(const struct maker *m, const struct sample *s,
     return status;
 }
 
-/* … and then that, piece by piece. */
+/* Receives the numbers of a piece from all workers. */
 static int sample_exchange_piece(const struct maker *m, struct sample *s, size_t piece, struct arrival *a)
 {
     size_t w = (size_t)tr_workers(m->tr), mine = m->end - m->first, total = 0, *bytes;
@@ -333,11 +312,11 @@ static int sample_exchange_piece(const struct maker *m, struct sample *s, size_t
     return status;
 }
 
-/* The cuts of the k-th column of this worker. */
+/* Makes the cuts of the k-th column of this worker. */
 static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const struct sample *s)
 {
     size_t mine = m->end - m->first, n = 0;
-    double all = 0, numbers = 0; /* weights of the rows that the column has, and of those with a number */
+    double all = 0, numbers = 0; /* weight of the rows in the sample, and of those with a number */
     uint32_t missing = 0;
     for (int w = 0; w < tr_workers(m->tr); w++) {
         size_t count = a->count[(size_t)w * mine + k] & (MISSING - 1);
@@ -358,8 +337,12 @@ static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const 
     uint32_t values = m->values ? m->values[m->first + k] : 0;
     size_t runs;
     if (values > 0) {
-        TR_TRY(bins_cut_category(m, values));
-        missing |= values > bins_of_category(values) ? MISSING : 0;
+        uint32_t cuts =
+            (values < TR_MOST_VALUES ? values : TR_MOST_VALUES) - 1; /* frequent values are first */
+        TR_TRY(TR_GROW(&m->cuts, &m->capacity, m->n_cuts + cuts));
+        for (uint32_t i = 0; i < cuts; i++) m->cuts[m->n_cuts++] = (float)i + 0.5f;
+        *m->info = cuts;
+        missing |= values > TR_MOST_VALUES ? MISSING : 0;
     } else {
         TR_TRY(TR_GROW(&m->other, &m->other_capacity, n));
         if (!m->weight) {
@@ -374,7 +357,9 @@ static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const 
             }
         }
         TR_TRY(bins_find_runs(m, n, s->rows - all, &runs));
-        if (bins_rows_apart(m, runs, s->rows, all - numbers) >= (double)m->least * m->row * s->part)
+        double most = all - numbers; /* weight of the most frequent number, or of missing numbers */
+        for (size_t i = 0; i < runs; i++) most = m->run[i].rows > most ? m->run[i].rows : most;
+        if (s->rows - most >= (double)m->least * m->row * s->part)
             TR_TRY(bins_cut_runs(m, runs, m->most - (missing > 0)));
         else missing = 0;
     }
@@ -402,7 +387,7 @@ static int bins_make_columns(struct maker *m, struct sample *s, uint32_t *info)
 
 /* ---- all columns ---- */
 
-/* Tells all workers the cuts of all. */
+/* Sends the cuts of all columns to all workers. */
 static int bins_gather(struct maker *m, const uint32_t *mine, struct tr_bins *bins)
 {
     int workers = tr_workers(m->tr);
@@ -494,10 +479,10 @@ void tr_bins_free(struct tr_bins *bins)
 
 /* ================ binned rows ================ */
 
-/* Rows as numbers of bins: bytes, or where rows are sparse and their columns do not fit together, lists. Of sparse rows columns that
- * are never both in other bins than that of 0 share a byte (Ke et al., LightGBM, NIPS 2017: exclusive feature bundling, here without
- * conflicts): what was one column before it became many of 0 and 1 is one again. Each worker bundles as its own rows are. */
-/* Asked for in the middle of what calloc has got: from the first boundary on to the last. */
+/* Dense rows are stored as bytes. Columns of sparse rows share a byte if no row has both outside the bin of 0 (exclusive feature
+ * bundling of Ke et al., LightGBM, NIPS 2017, without conflicts): one-hot columns become one column again. If the bundles need
+ * more memory than lists, rows stay lists. Each worker bundles the columns of its own rows. */
+
 void tr_trees_huge(void *memory, size_t bytes)
 {
     const uintptr_t huge = (uintptr_t)2 << 20, at = (uintptr_t)memory, begin = (at + huge - 1) / huge * huge,
@@ -512,7 +497,7 @@ static int binned_open_bytes(struct tr_binned *rows, size_t bundles)
     size_t width = 0;
     rows->bundles = bundles;
     for (size_t k = 0; k * TR_BLOCK < bundles; k++) width += tr_block_width(rows, k);
-    TR_TRY(TR_NEW(&rows->block, rows->n * width + 3)); /* three more may be read, but mean nothing */
+    TR_TRY(TR_NEW(&rows->block, rows->n * width + 3)); /* + 3: bytes are read in fours */
     tr_trees_huge(rows->block, rows->n * width);
     return TR_OK;
 }
@@ -549,7 +534,7 @@ static uint32_t bin_of_number(const struct tr_column_bins *c, float x)
     return tr_bin_among(c->cut, (size_t)c->bins - 1 - c->missing, x);
 }
 
-/* The bins of some rows of a column, all at once: in each of eight steps a row's place goes up by a power of two or not. */
+/* Finds the bins of n rows of a column by binary search of all rows in parallel: eight steps, each with half the step size. */
 enum { AT_ONCE = 64 };
 TR_CPU_CLONES static void bins_of_numbers(const float cut[TR_BINS], const float *x, size_t stride, size_t n,
                                           uint8_t *bin)
@@ -562,24 +547,6 @@ TR_CPU_CLONES static void bins_of_numbers(const float cut[TR_BINS], const float 
     for (size_t i = 0; i < n; i++) bin[i] = (uint8_t)at[i];
 }
 
-/* Columns of more bins than a byte can say. */
-static int binned_open_wide(const struct tr_bins *bins, struct tr_binned *rows)
-{
-    TR_TRY(TR_NEW(&rows->wide, bins->columns));
-    for (size_t c = 0; c < bins->columns; c++)
-        if (bins->column[c].bins > TR_BINS) TR_TRY(TR_NEW(&rows->wide[c], rows->n));
-    return TR_OK;
-}
-
-static void binned_add_wide(const struct tr_bins *bins, const float *x, size_t first, size_t n,
-                            struct tr_binned *rows)
-{
-    for (size_t c = 0; c < bins->columns; c++)
-        for (size_t i = 0; i < n && rows->wide[c]; i++)
-            rows->wide[c][first + i] = (uint16_t)bin_of_number(&bins->column[c], x[i * bins->columns + c]);
-}
-
-/* One column of some rows. */
 static void binned_add_column(const struct tr_column_bins *c, const float cut[TR_BINS], const float *x,
                               size_t stride, size_t n, uint8_t *block, size_t width)
 {
@@ -591,7 +558,7 @@ static void binned_add_column(const struct tr_column_bins *c, const float cut[TR
     }
 }
 
-/* The columns of a block, a few rows at a time, so that these stay in cache. */
+/* Stores the bins of the columns of a block, a few rows at a time, so that these stay in the cache. */
 static void binned_add_block(const struct tr_bins *bins, size_t first, size_t end, const float *x, size_t n,
                              uint8_t *block, size_t width)
 {
@@ -609,20 +576,25 @@ static void binned_add_block(const struct tr_bins *bins, size_t first, size_t en
                                   width);
 }
 
-/* Some rows at a time: what has become bins is let go of. */
+/* Number of rows after which their numbers are freed. */
 enum { ROWS_AT_ONCE = 65536 };
 static int binned_open_dense(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
 {
     size_t columns = bins->columns;
     TR_TRY(tr_binned_open(bins, rows, columns));
-    TR_TRY(binned_open_wide(bins, rows));
-    for (size_t c = 0; c < columns; c++) rows->bundled[c] = (struct tr_bundled){.bundle = (uint32_t)c};
+    TR_TRY(TR_NEW(&rows->wide, columns));
+    for (size_t c = 0; c < columns; c++) {
+        rows->bundled[c] = (struct tr_bundled){.bundle = (uint32_t)c};
+        if (bins->column[c].bins > TR_BINS) TR_TRY(TR_NEW(&rows->wide[c], rows->n));
+    }
     for (size_t i = 0, n; (n = tr_data_ready(data, i, tr_min_size(ROWS_AT_ONCE, rows->n - i))) > 0;) {
         const float *x = data->rows.dense + i * columns;
         for (size_t begin = 0; begin < columns; begin += TR_BLOCK)
             binned_add_block(bins, begin, tr_min_size(columns, begin + TR_BLOCK), x + begin, n,
                              tr_byte_of(rows, i, begin), tr_block_width(rows, begin / TR_BLOCK));
-        binned_add_wide(bins, x, i, n, rows);
+        for (size_t c = 0; c < columns; c++)
+            for (size_t j = 0; j < n && rows->wide[c]; j++)
+                rows->wide[c][i + j] = (uint16_t)bin_of_number(&bins->column[c], x[j * columns + c]);
         tr_data_forget_rows(data, i += n);
     }
     return tr_binned_list(bins, rows);
@@ -632,7 +604,7 @@ int tr_bins_by_column(struct tr_binned *rows)
 {
     size_t n = rows->n;
     if (!rows->block) return TR_OK;
-    TR_TRY(TR_NEW(&rows->of_bundle, n * rows->bundles + 3)); /* three more may be read, but mean nothing */
+    TR_TRY(TR_NEW(&rows->of_bundle, n * rows->bundles + 3)); /* + 3: bytes are read in fours */
     tr_trees_huge(rows->of_bundle, n * rows->bundles);
     const uint8_t *block = rows->block;
     for (size_t k = 0; k * TR_BLOCK < rows->bundles; k++) {
@@ -668,16 +640,16 @@ static int binned_open_sparse(const struct tr_bins *bins, const tr_data *data, s
     return TR_OK;
 }
 
-/* Columns with the rows that are not in their bin of 0, and bundles with the rows of all their columns. */
+/* State of the search for bundles. */
 struct bundler {
     const struct tr_bins *bins;
     struct tr_binned *rows;
-    uint32_t *column; /* of each bin */
-    uint64_t *begin;  /* column c has the rows row[begin[c]] .. */
+    uint32_t *column; /* per bin: its column */
+    uint64_t *begin; /* the rows row[begin[c]] .. row[begin[c + 1] - 1] of column c are not in the bin of 0 */
     uint32_t *row;
-    uint32_t *order;  /* columns, those of many rows first */
-    uint64_t **taken; /* of each bundle, a bit for each row */
-    uint32_t *bytes;  /* numbers of each bundle that are in use */
+    uint32_t *order;  /* columns, by descending number of rows */
+    uint64_t **taken; /* per bundle: a bit per row that is not 0 in one of its columns */
+    uint32_t *bytes;  /* per bundle: number of byte values in use */
     size_t bundles, most;
 };
 
@@ -699,7 +671,7 @@ static int bundler_list_rows(struct bundler *b)
     return TR_OK;
 }
 
-/* By how many rows they have, and then by number: as one number of both. */
+/* Keys contain the number of rows in the upper half and the column in the lower half. */
 static int bundler_compare(const void *a, const void *b)
 {
     const uint64_t *x = a, *y = b;
@@ -729,7 +701,10 @@ static bool bundler_fits(const struct bundler *b, size_t bundle, uint32_t column
     return true;
 }
 
-/* Puts each column into the first bundle where it fits. *fit: there are not too many of these. */
+/* Assigns each column to the first bundle where it fits.
+ *
+ * @param [out] fit  whether at most b->most bundles suffice
+ */
 static int bundler_fill(struct bundler *b, size_t columns, bool *fit)
 {
     TR_TRY(TR_NEW(&b->taken, b->most));
@@ -752,7 +727,7 @@ static int bundler_fill(struct bundler *b, size_t columns, bool *fit)
     return TR_OK;
 }
 
-/* Bytes instead of lists. */
+/* Replaces the lists of the rows by bytes. */
 static int bundler_pack(struct bundler *b)
 {
     struct tr_binned *rows = b->rows;

@@ -52,7 +52,7 @@ struct tr_binned {
  * workers, in a stage.
  *
  * @param [in]  number  global number of each row
- * @param [in]  weight  what each row counts; NULL: 1 each
+ * @param [in]  weight  weight of each row; NULL: all are 1
  * @param [in]  values  per column: number of values of a category, 0 for a numeric column; NULL: all are numeric
  * @param [in]  most    maximum number of bins of a column
  * @param [in]  least   a column gets one bin if fewer rows than this differ from its most frequent number

@@ -44,28 +44,28 @@ void tr_forest_free(struct tr_forest *f)
 
 /* ================ rows go down trees ================ */
 
-/* Rows go down trees: so many side by side, of which each number that trees ask for lies beside those of the other rows. In a tree of
- * few leaves all nodes are asked: of the set of its leaves, from left to right, each node that a row is to the right of takes away
- * those on its left, and the first that stays is the row's (Lucchese et al., QuickScorer, SIGIR 2015). In larger trees rows go from
- * node to node. */
-enum { MOST_NODES = 63 }; /* of a tree of 32 leaves */
+/* A scorer processes TR_SIDE rows together. It stores the numbers of the columns that trees use column by column. In a small tree
+ * all nodes are evaluated: each node for which a row goes right removes the leaves on its left from the row's set of leaves, and
+ * the first leaf that remains is the result (Lucchese et al., QuickScorer, SIGIR 2015). In a larger tree rows move from node to
+ * node. */
+enum { MOST_NODES = 63 }; /* nodes of a tree with 32 leaves */
 enum { NONE = -1 };
 
 struct question {
-    uint32_t at;   /* where the column's numbers are */
-    uint32_t stay; /* leaves that stay for rows on its right; while trees are taken: leaves below it */
-    uint32_t leaf; /* the i-th of a tree: the node that is its i-th leaf */
+    uint32_t at;   /* index of the column's numbers */
+    uint32_t stay; /* leaves that remain for rows that go right; during preparation: number of leaves below */
+    uint32_t leaf; /* i-th element of a tree: the node of its i-th leaf */
 };
 
 struct tr_scorer {
     const struct tr_forest *forest;
-    size_t first;              /* the trees from this one on */
-    struct question *question; /* of each of their nodes */
+    size_t first;              /* first tree */
+    struct question *question; /* per node */
     size_t n_used;
-    uint32_t *used;   /* columns that they split by, ascending */
-    uint32_t *place;  /* of each column, where it is among these, or NONE */
-    uint32_t *offset; /* of sparse binned rows: where the bins of columns that are used begin */
-    float *number;    /* of each column that is used, those of TR_SIDE rows */
+    uint32_t *used;   /* columns that the trees use, ascending */
+    uint32_t *place;  /* per column: its index in used, or NONE */
+    uint32_t *offset; /* sparse binned rows: first bins of the used columns */
+    float *number;    /* per used column: the numbers of TR_SIDE rows */
     uint32_t leaf[TR_SIDE];
 };
 
@@ -92,7 +92,7 @@ static int scorer_find_used(struct tr_scorer *s, size_t columns)
 static void scorer_add_tree(const struct tr_scorer *s, const struct tr_node *node, size_t n,
                             struct question *q)
 {
-    uint32_t first[MOST_NODES] = {0}; /* of the leaves below a node */
+    uint32_t first[MOST_NODES] = {0}; /* per node: index of the first leaf below it */
     for (size_t i = n; i-- > 0;) {
         bool leaf = node[i].feature == (uint32_t)TR_LEAF;
         q[i].at = leaf ? 0 : s->place[node[i].feature] * TR_SIDE;
@@ -151,7 +151,7 @@ void tr_scorer_read(struct tr_scorer *s, const tr_batch *rows, const tr_key *key
         }
 }
 
-/* A number that is in the bin. */
+/* Returns a number that belongs to the bin. */
 static float scorer_number_of_bin(const struct tr_column_bins *c, uint32_t bin)
 {
     uint32_t numbers = c->bins - (uint32_t)c->missing;
@@ -263,20 +263,21 @@ int tr_trees_score(const struct tr_trees *m, const struct tr_binned *rows, size_
 
 /* ================ contributions ================ */
 
-/* What each feature contributes to the margin of a row: Shapley values of the expectation that the trees give when only some
- * features are known (Lundberg, Erion and Lee, Consistent individualized feature attribution for tree ensembles, 2018,
- * algorithm 2). Where a feature is not known, a row goes both ways, in proportion to the weight of training rows that did. */
-/* A feature on the way from the root: the part of rows that go on where it is not known, whether this row does where it is, and
- * the weight of sets of as many known features. */
+/* Shapley values of the expectation of the trees when only some features are known (Lundberg, Erion and Lee, Consistent
+ * individualized feature attribution for tree ensembles, 2018, algorithm 2). At a split by an unknown feature, a row follows both
+ * branches, weighted by the training rows. */
+/* A feature on the path from the root. */
 struct tr_known {
     uint32_t feature;
-    double unknown, is, weight;
+    double unknown; /* share of the training rows that follow the path if the feature is unknown */
+    double is;      /* 1 if the row follows the path, otherwise 0 */
+    double weight;  /* of the subsets with this number of known features */
 };
 
 struct explainer {
     const struct tr_forest *forest;
     const struct tr_node *tree;
-    const double *weight; /* of the tree's nodes */
+    const double *weight; /* per node of the tree */
     const float *row;
     double *to;
 };
@@ -290,7 +291,9 @@ static void path_extend(struct tr_known *path, size_t n, uint32_t feature, doubl
     }
 }
 
-/* Sum of the weights if feature `at` of n + 1 were not among them; leaves them so, if it is to go. */
+/* Returns the sum of the weights without the feature at index `at` of n + 1 features.
+ *
+ * @param [in] go  remove the feature from the path */
 static double path_without(struct tr_known *path, size_t n, size_t at, bool go)
 {
     double next = path[n].weight, sum = 0, is = path[at].is, unknown = path[at].unknown;
@@ -309,13 +312,15 @@ static double path_without(struct tr_known *path, size_t n, size_t at, bool go)
     return sum;
 }
 
-/* above: the features on the way to the node's parent, n of them; those to the node are put behind them. */
+/* Adds the contributions of the leaves below a node.
+ *
+ * @param [in] above  n features on the path to the parent; the path to the node is stored behind them */
 static void contributions_descend(const struct explainer *e, size_t at, struct tr_known *above, size_t n,
                                   struct tr_known branch)
 {
     const struct tr_node *node = e->tree + at;
     struct tr_known *path = above + n;
-    if (branch.unknown == 0 && branch.is == 0) return; /* nothing comes here */
+    if (branch.unknown == 0 && branch.is == 0) return; /* no row arrives */
     for (size_t i = 0; i < n; i++) path[i] = above[i];
     path_extend(path, n, branch.feature, branch.unknown, branch.is);
     if (node->feature == (uint32_t)TR_LEAF) {
@@ -341,7 +346,7 @@ static void contributions_descend(const struct explainer *e, size_t at, struct t
                                                 .is = goes_left == !side ? same.is : 0});
 }
 
-/* The weights of a tree's nodes from those of its leaves, and what it adds where nothing is known; its depth. */
+/* Computes the weights of nodes from those of leaves, and the mean values. Returns the depth of the tree. */
 static size_t contributions_weigh(const struct tr_forest *f, size_t t, double *weight, double *mean,
                                   size_t *depth)
 {

@@ -8,13 +8,13 @@
 
 /* ================ quantiles ================ */
 
-/* Quantiles of rows that lie with many workers: the 32 bits of a number, in their order, are found eight at a time by counting. Sums
- * are of integers, so that any number of ranks finds the same. */
+/* The rows of a set are distributed over workers. The 32 bits of a quantile are found eight at a time by counting, from the highest.
+ * Sums are of integers, so any number of ranks finds the same numbers. */
 enum { COUNTERS = 256 };
 
 struct quantile_search {
-    uint32_t found;     /* the first bits, so many as are known */
-    int64_t below, all; /* weight of lesser numbers; of all */
+    uint32_t found;     /* the highest bits, as far as they are known */
+    int64_t below, all; /* weight of smaller numbers; of all numbers */
     int64_t *counter;
 };
 
@@ -30,7 +30,7 @@ static void quantile_count(struct quantile_search *s, const struct tr_row_set *s
     }
 }
 
-/* The first of the counters by which there is so large a part of all. */
+/* Chooses the next eight bits: the first counter at which the sum reaches the part of the total weight. */
 static void quantile_choose(struct quantile_search *s, double part, bool first)
 {
     size_t k = 0;
@@ -76,7 +76,7 @@ int tr_quantiles(tr_context *tr, const struct tr_row_set *set, size_t n, const f
 
 /* ================ gradients ================ */
 
-/* Of row i: the same 32 random bits wherever the row is. */
+/* Returns 32 random bits that depend on the global number of a row, not on its worker. */
 static inline uint32_t random_of_row(uint32_t number, uint32_t salt)
 {
     uint32_t x = (number ^ salt) * 0x9e3779b1u;
@@ -85,7 +85,7 @@ static inline uint32_t random_of_row(uint32_t number, uint32_t salt)
     return x ^ (x >> 16);
 }
 
-/* most, sum: of a row's scores. */
+/* Gradients of the softmax loss; most and sum are those of struct tr_trees. */
 TR_CPU_CLONES static void gradients_softmax(const float *score, const float *label, const float *most,
                                             const float *sum, float name, float factor, size_t n, float *g,
                                             float *h)
@@ -109,9 +109,9 @@ void tr_gradients_begin(struct tr_trees *m)
         for (size_t i = 0; i < n; i++) m->sum[i] += tr_fast_exp(m->score[k * n + i] - m->most[i]);
 }
 
-/* ---- of some rows: computed whenever they are needed, so that nothing is kept of each row ---- */
+/* ---- gradients of some rows: they are computed whenever they are needed, to save memory ---- */
 
-/* What is known of n rows: of a list they are brought together in `room`. */
+/* Returns the numbers of n rows; those of a list are copied to `room`. */
 static const float *gradients_gather(const float *number, const uint32_t *row, size_t first, size_t n,
                                      float *room)
 {
@@ -160,10 +160,9 @@ void tr_gradients_of(const struct tr_trees *m, const uint32_t *row, size_t first
 
 /* ================ weights and the rows of a tree ================ */
 
-/* What rows weigh, and which of them a tree is grown on. */
 /* ---- weights ---- */
 
-/* By model.class_weights, into `of` each of the labels. */
+/* Computes the weight of each label from model.class_weights. */
 static int weights_of_labels(const struct tr_trees *m, double *of)
 {
     size_t labels = (size_t)m->labels;
@@ -222,7 +221,7 @@ static inline bool row_is_drawn(const struct tr_trees *m, uint64_t salt, size_t 
     return (double)(tr_mix(salt ^ m->number[i]) >> 11) < m->o->rows * 0x1p53;
 }
 
-/* Of all rows' gradients. */
+/* Computes the absolute gradients of all rows. */
 static int rows_find_sizes(struct tr_trees *m)
 {
     float h[TR_GRADIENTS];
@@ -237,8 +236,8 @@ static int rows_find_sizes(struct tr_trees *m)
     return TR_OK;
 }
 
-/* Gradient-based one-side sampling (Ke et al., LightGBM, NIPS 2017): rows with the largest gradients are in any case, others by
- * chance, and count so much more. */
+/* Draws the rows of the next tree. With solve.top_share, rows with the largest gradients are always drawn; the others are drawn at
+ * random and get a larger weight (gradient-based one-side sampling; Ke et al., LightGBM, NIPS 2017). */
 static int rows_draw(struct tr_trees *m)
 {
     uint64_t salt = tr_mix(tr_mix(m->seed + 1) ^ m->tree.round);
@@ -258,7 +257,7 @@ static int rows_draw(struct tr_trees *m)
 
 /* ================ rounding ================ */
 
-/* Down or up at random, so that the mean stays. */
+/* Rounds gradients down or up at random, without bias. */
 TR_CPU_CLONES static void gradients_round(const struct tr_trees *m, uint32_t salt,
                                           const struct tr_units *units, const float *g, const float *h,
                                           const uint32_t *number, size_t n, uint32_t *pair)
@@ -288,7 +287,7 @@ TR_CPU_CLONES static void gradients_find_most(const float *g, const float *h, si
     *most_h = b;
 }
 
-/* What the largest gradient, and the largest second derivative, are the most of that their bits can say. */
+/* Finds the units such that the largest gradient and the largest second derivative fit into their bits. */
 static int gradients_find_units(struct tr_trees *m, struct tr_units *units)
 {
     float g[TR_GRADIENTS], h[TR_GRADIENTS], most_g = 0, most_h = 0;
@@ -301,7 +300,7 @@ static int gradients_find_units(struct tr_trees *m, struct tr_units *units)
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, most, 2));
     if (!isfinite(most[0]) || !isfinite(most[1]))
         return tr_fail(TR_ERR_DIVERGED,
-                       "trees: gradients are not finite: lower solve.rate, or the labels are too large");
+                       "trees: a gradient is not finite: expected a smaller solve.rate or smaller labels");
     bool same = m->loss->trees.unit_curvature && !m->weight && m->o->top == 0;
     units->gradient = fmax(most[0], 1e-30) / ((1 << (m->o->bits - 1)) - 1);
     units->curvature = same ? 1 : fmax(most[1], 1e-30) / ((1 << m->o->bits) - 1);
@@ -328,7 +327,7 @@ bool tr_trees_is_quantile(const struct tr_trees *m, double *part)
     return m->loss->trees.quantile;
 }
 
-/* Of one row, by the score of its label's class among those of all. */
+/* Softmax loss of one row. */
 static double softmax_loss(const struct tr_trees *m, const float *score, size_t apart, size_t class)
 {
     double most = (double)score[0], total = 0;

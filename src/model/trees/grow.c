@@ -11,9 +11,9 @@
 
 /* ================ histograms and rows of leaves ================ */
 
-enum { AHEAD = 16 }; /* rows that are fetched before they are needed; lists have so many places more */
+enum { AHEAD = 16 }; /* number of rows to prefetch; lists are this much longer */
 
-/* The bins of four columns, the first in the lowest byte. */
+/* Reads the bins of four columns, the first in the lowest byte. */
 static inline uint32_t four_bins(const uint8_t *bin)
 {
     uint32_t four;
@@ -24,8 +24,8 @@ static inline uint32_t four_bins(const uint8_t *bin)
     return four;
 }
 
-/* Adds rows of one block to 32-bit sums of its columns, TR_BINS of each: with a constant width, the inner loop is unrolled. Loads
- * and stores are what takes the time: bins are loaded four at once. */
+/* Adds rows of one block to 32-bit sums of its columns, TR_BINS per column. A constant width lets the compiler unroll the inner
+ * loop. Loads and stores dominate the time, so four bins are loaded together. */
 static inline __attribute__((always_inline)) void histogram_add_rows(const uint8_t *block, size_t width,
                                                                      const uint32_t *row,
                                                                      const uint32_t *pair, size_t n, bool all,
@@ -65,7 +65,7 @@ static void histogram_add_block(const uint8_t *block, size_t width, const uint32
     }
 }
 
-/* The 32-bit sums of some bundles, before they can overflow, into those of 64 bits of their columns' bins. */
+/* Adds the 32-bit sums of bundles to the 64-bit histogram of their columns. */
 TR_CPU_CLONES static void histogram_widen(const struct tr_bins *bins, const struct tr_binned *rows,
                                           size_t first, size_t end, const uint32_t *sum, tr_pair *hist)
 {
@@ -73,7 +73,7 @@ TR_CPU_CLONES static void histogram_widen(const struct tr_bins *bins, const stru
         for (size_t i = rows->column_begin[b]; i < rows->column_begin[b + 1]; i++) {
             const struct tr_column_bins *column = &bins->column[rows->column[i]];
             const uint32_t *from = sum + rows->bundled[rows->column[i]].first;
-            bool shared = from > sum; /* the bin of 0 is left out */
+            bool shared = from > sum; /* a shared byte: the bin of 0 has no byte value */
             size_t zero = shared ? column->zero : column->bins;
             tr_pair *to = hist + column->offset;
             for (size_t k = 0; k < zero; k++) to[k] += tr_pair_of_row(from[k]);
@@ -81,7 +81,7 @@ TR_CPU_CLONES static void histogram_widen(const struct tr_bins *bins, const stru
         }
 }
 
-/* Rows that may be added to the sums of some bundles before one of them can overflow. */
+/* Returns the number of rows that can be added before one of the 32-bit sums can overflow. */
 TR_CPU_CLONES static size_t histogram_capacity(const uint32_t *sum, size_t bundles, unsigned bits)
 {
     int32_t most_g = 0, most_h = 0;
@@ -95,7 +95,7 @@ TR_CPU_CLONES static size_t histogram_capacity(const uint32_t *sum, size_t bundl
     return (size_t)tr_min_size((size_t)(0xffff - most_h) >> bits, (size_t)(0x7fff - most_g) >> (bits - 1));
 }
 
-/* As long as rows are spread over the bins there is room for many more of them than would fill one. */
+/* Adds rows that are stored as bytes. While rows are spread over the bins, many more rows can be added than would fill one bin. */
 static void histogram_add_bytes(const struct tr_bins *bins, const struct tr_binned *rows, const uint32_t *row,
                                 const uint32_t *pair, size_t n, bool all, unsigned bits, tr_pair *hist)
 {
@@ -152,9 +152,9 @@ static void histogram_add(const struct tr_bins *bins, const struct tr_binned *ro
             histogram_add_wide(rows->wide[c], row, pair, n, all, hist + bins->column[c].offset);
 }
 
-/* ---- the rows of a leaf become those of two ---- */
+/* ---- dividing the rows of a leaf ---- */
 
-/* Where a column has its bytes, so far apart from row to row, and a bit for each byte that goes left. */
+/* The bytes of a column, `apart` bytes from row to row, and a bit per byte value: 1 = left. */
 struct side_bytes {
     const uint8_t *byte;
     size_t apart;
@@ -176,7 +176,7 @@ static bool sides_bytes(const struct tr_bins *bins, const struct tr_binned *rows
 
 #ifdef TR_CPU_LEVELS
 
-/* Eight rows at a time. */
+/* Finds the sides of eight rows at a time; returns the number of rows processed. */
 static __attribute__((target("avx2"))) size_t sides_find_avx2(const struct side_bytes *of,
                                                               const uint32_t *row, size_t n, uint64_t *side)
 {
@@ -223,8 +223,9 @@ static void rows_swap(uint32_t *of, size_t a, size_t b)
     of[b] = at_a;
 }
 
-/* As many rows that go right lie where those that go left are to be as the other way round: each of the one changes places with one of
- * the other. */
+/* Moves rows that go left before those that go right, with their gradients. Returns the number of rows that go left.
+ *
+ * The number of right rows in the left part equals the number of left rows in the right part: they are swapped in pairs. */
 TR_CPU_CLONES static size_t rows_divide(const uint64_t *side, uint32_t *row, uint32_t *pair, size_t n)
 {
     size_t left = 0;
@@ -247,34 +248,34 @@ TR_CPU_CLONES static size_t rows_divide(const uint64_t *side, uint32_t *row, uin
 
 /* ================ growing a tree ================ */
 
-enum { SPARE = 64 }; /* places behind a list that may be read, but mean nothing */
+enum { SPARE = 64 }; /* elements after a list that are read but not used */
 
 struct leaf {
-    size_t begin, end; /* its rows are these of the list */
-    bool all;          /* … which are simply all that there are, in their order */
+    size_t begin, end; /* range of its rows in the list */
+    bool all;          /* its rows are 0 .. end - 1 in this order */
     uint64_t depth;
     size_t node, slot;
-    struct leaf *child; /* two, once its rows are divided; NULL: they are not */
+    struct leaf *child; /* two children; NULL: its rows are not divided yet */
     struct tr_leaf_sums sums;
     struct tr_split split;
 };
 
 struct tr_trees_grower {
-    struct tr_trees_share share;  /* this worker's columns */
-    tr_pair *slot;                /* of all rows, their bins: for each leaf … */
-    tr_pair *own;                 /* … with votes: of this worker's rows, all bins, and here their sums */
-    struct leaf *pool;            /* all that have been looked at … */
-    struct leaf **leaf;           /* … and of these the leaves of the tree so far */
-    size_t pooled, leaves, slots; /* in use */
-    size_t ahead;                 /* of these leaves have children already */
-    double numbers;               /* that a worker adds up of the root's rows, in the mean */
+    struct tr_trees_share share;  /* this worker's share of the columns */
+    tr_pair *slot;                /* histograms of the share; leaf->slot is an index */
+    tr_pair *own;                 /* voting: slots contain only this worker's rows; here their sums */
+    struct leaf *pool;            /* all leaves whose split is known */
+    struct leaf **leaf;           /* leaves of the tree so far */
+    size_t pooled, leaves, slots; /* numbers in use */
+    size_t ahead;                 /* number of leaves that already have children */
+    double numbers;               /* mean number of bins that a worker adds for all rows */
     struct tr_node *node;
     struct tr_node_note *note;
-    uint8_t *goes_left; /* of the split that is made, by bin */
-    size_t most_bins;   /* of a column */
+    uint8_t *goes_left; /* per bin: whether it goes left */
+    size_t most_bins;   /* maximum of a column */
     size_t nodes;
-    int64_t *sums;      /* of each leaf, exactly: gradients, second derivatives */
-    size_t split_bytes; /* of a split that workers tell each other */
+    int64_t *sums;      /* per leaf: sums of gradients and second derivatives, in steps */
+    size_t split_bytes; /* bytes of a split that are sent */
 };
 
 static double grow_gradient(const struct tr_trees *m, tr_pair p)
@@ -289,7 +290,7 @@ static double grow_curvature(const struct tr_trees *m, tr_pair p)
 
 /* ---- histograms ---- */
 
-/* Of sparse rows, what is in the bins of 0 is what is left. */
+/* Sparse rows: the bin of 0 gets the sum of the leaf minus the other bins. */
 static void grow_find_zeros(const struct tr_trees *m, tr_pair sum, tr_pair *slot)
 {
     const struct tr_trees_grower *g = m->grower;
@@ -301,8 +302,8 @@ static void grow_find_zeros(const struct tr_trees *m, tr_pair sum, tr_pair *slot
     }
 }
 
-/* Of the rows of n leaves that have slots one after the other, over all workers; each gets its columns'. With votes: of one
- * leaf, of this worker's rows. */
+/* Builds the histograms of n leaves with consecutive slots: sums over all rows, of the columns of the share. Voting: of one leaf and
+ * this worker's rows. */
 static int grow_build(struct tr_trees *m, struct leaf *const *leaf, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
@@ -324,7 +325,7 @@ static int grow_build(struct tr_trees *m, struct leaf *const *leaf, size_t n)
     return TR_OK;
 }
 
-/* Of this worker's columns. */
+/* Finds the best split among this worker's columns. */
 static void grow_find_split(struct tr_trees *m, struct leaf *leaf)
 {
     const struct tr_trees_grower *g = m->grower;
@@ -338,7 +339,7 @@ static void grow_find_split(struct tr_trees *m, struct leaf *leaf)
     if (leaf->split.gain <= s.nothing) leaf->split.gain = 0;
 }
 
-/* The best splits of n leaves, of all workers' columns. */
+/* Finds the best splits of n leaves among all columns. */
 static int grow_find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
@@ -366,19 +367,13 @@ static int grow_find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t
 
 /* ---- growing ---- */
 
-static struct tr_node grow_leaf_node(void)
-{
-    return (struct tr_node){.feature = (uint32_t)TR_LEAF};
-}
-
 static int grow_start_tree(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
     struct leaf *root = g->leaf[0] = &g->pool[0];
     size_t n = 0;
     bool all = m->o->rows >= 1 || m->members > 1;
-    int64_t sum[3] = {
-        0}; /* of gradients; rows of a weight above 0; weights, in steps that do not depend on the order */
+    int64_t sum[3] = {0}; /* gradients; number of rows with a weight above 0; weights in steps */
     for (size_t i = m->own_first; i < m->own_first + m->own_rows; i++) {
         if (m->o->rows < 1 && !m->drawn[i]) continue;
         sum[0] += tr_pair_of_row(m->pair[i]);
@@ -393,17 +388,17 @@ static int grow_start_tree(struct tr_trees *m)
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, 3));
     *root = (struct leaf){.end = n, .all = all, .sums = {sum[0], -INFINITY, INFINITY}};
-    /* a row of weight n is n rows; of weights below 1 in the mean, a row is the mean */
+    /* a row of weight n counts as n rows; if the mean weight is below 1, each row counts as one */
     double rows = m->weight ? fmax((double)sum[1], (double)sum[2] / m->weight_steps) : (double)sum[1];
     m->tree.base = grow_curvature(m, root->sums.sum) / fmax(rows, 1);
     g->pooled = g->leaves = g->slots = g->nodes = 1;
     g->ahead = 0;
-    g->node[0] = grow_leaf_node();
+    g->node[0] = (struct tr_node){.feature = (uint32_t)TR_LEAF};
     TR_TRY(grow_build(m, &root, 1));
     return grow_find_splits(m, &root, 1);
 }
 
-/* Of the leaves that can be divided the best after this one, or of all; NONE: there is no other. */
+/* Returns the leaf with the largest gain, or the next one after leaf `after`; NONE: there is none. */
 static const size_t NONE = SIZE_MAX;
 static size_t grow_next_leaf(const struct tr_trees *m, size_t after)
 {
@@ -419,7 +414,7 @@ static size_t grow_next_leaf(const struct tr_trees *m, size_t after)
     return best;
 }
 
-/* No row of training may have been without a number: then they go where more rows do. */
+/* Returns whether missing numbers go left. If the training data have none, they go to the side with more rows. */
 static bool grow_missing_left(const struct tr_trees *m, const struct leaf *leaf)
 {
     const struct tr_split *s = &leaf->split;
@@ -427,7 +422,7 @@ static bool grow_missing_left(const struct tr_trees *m, const struct leaf *leaf)
     return 2 * (uint64_t)tr_pair_curvature(s->left) >= tr_pair_curvature(leaf->sums.sum);
 }
 
-/* Which bins of the column go left. */
+/* Fills goes_left for the split of a leaf. */
 static void grow_find_bins_left(const struct tr_trees *m, const struct leaf *leaf)
 {
     uint8_t *left = m->grower->goes_left;
@@ -449,7 +444,7 @@ static int grow_add_node(struct tr_trees *m, const struct leaf *leaf)
     size_t cuts = (size_t)column->bins - 1 - column->missing;
     *node = (struct tr_node){.feature = s->column, .child = (uint32_t)g->nodes};
     g->note[leaf->node] = (struct tr_node_note){s->gain, (float)grow_curvature(m, leaf->sums.sum)};
-    g->node[g->nodes] = g->node[g->nodes + 1] = grow_leaf_node();
+    g->node[g->nodes] = g->node[g->nodes + 1] = (struct tr_node){.feature = (uint32_t)TR_LEAF};
     if (s->values > 0) {
         uint32_t value[TR_SPLIT_VALUES];
         for (size_t i = 0; i < s->values; i++) value[i] = s->value[i];
@@ -460,7 +455,7 @@ static int grow_add_node(struct tr_trees *m, const struct leaf *leaf)
     return TR_OK;
 }
 
-/* The middle between the values of two children is a bound for all below them. */
+/* model.monotone: the middle between the values of two children bounds all leaves below them (the basic method of LightGBM). */
 static void grow_set_bounds(const struct tr_trees *m, size_t column, struct leaf *left, struct leaf *right)
 {
     bool up = m->direction[column] > 0;
@@ -474,7 +469,6 @@ static void grow_set_bounds(const struct tr_trees *m, size_t column, struct leaf
     *(up ? &right->sums.low : &right->sums.high) = (float)middle;
 }
 
-/* Divides the rows of a leaf between its children. */
 static int grow_divide(struct tr_trees *m, struct leaf *leaf)
 {
     struct tr_trees_grower *g = m->grower;
@@ -496,7 +490,8 @@ static int grow_divide(struct tr_trees *m, struct leaf *leaf)
     return TR_OK;
 }
 
-/* Splits of the children of n leaves. The smaller child's histogram is built, the other's is what is left of the parent's. */
+/* Finds the splits of the children of n leaves. The histogram of the smaller child is built; the other is the difference to the
+ * parent's. */
 static int grow_find_children(struct tr_trees *m, struct leaf *const *parent, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
@@ -519,7 +514,8 @@ static int grow_find_children(struct tr_trees *m, struct leaf *const *parent, si
     return grow_find_splits(m, child, 2 * n);
 }
 
-/* Whether it costs little if a leaf's children are not needed in the end: their histogram is made in the time of a few messages. */
+/* Returns whether the histogram of a child takes no longer than a few messages. Then examining a leaf that is not split in the end
+ * costs little. */
 enum { FEW_NUMBERS = 1 << 18 };
 static bool grow_is_small(const struct tr_trees_grower *g, const struct leaf *leaf)
 {
@@ -528,8 +524,8 @@ static bool grow_is_small(const struct tr_trees_grower *g, const struct leaf *le
     return g->numbers * small <= FEW_NUMBERS * whole;
 }
 
-/* Divides the rows of the best leaf, and looks at its children. Where it takes messages to find splits, those of other leaves
- * come with them: of as many as may yet be divided, the better half. Whatever turns out to be divided, the tree is the same. */
+/* Divides the rows of the best leaf and finds the splits of its children. If this needs messages, other leaves are processed with it:
+ * the better half of the leaves that can still be split. The tree does not depend on this choice. */
 static int grow_prepare(struct tr_trees *m, size_t best)
 {
     struct tr_trees_grower *g = m->grower;
@@ -547,23 +543,10 @@ static int grow_prepare(struct tr_trees *m, size_t best)
     return splits > 1 ? grow_find_children(m, leaf, n) : TR_OK;
 }
 
-/* Its children take a leaf's place in the tree. */
-static int grow_split(struct tr_trees *m, size_t k)
-{
-    struct tr_trees_grower *g = m->grower;
-    struct leaf *leaf = g->leaf[k];
-    TR_TRY(grow_add_node(m, leaf));
-    g->leaf[k] = &leaf->child[0];
-    g->leaf[g->leaves++] = &leaf->child[1];
-    leaf->child[0].node = g->nodes++;
-    leaf->child[1].node = g->nodes++;
-    g->ahead--;
-    return TR_OK;
-}
+/* ---- values of leaves ---- */
 
-/* ---- what leaves add ---- */
-
-/* Of some rows, in steps. There are fewer than 2^31 (most_rows() in trees.c), and so few that no sum overflows. */
+/* Adds gradients and second derivatives, rounded to steps. There are fewer than 2^31 rows (most_rows() in trees.c), so no sum
+ * overflows. */
 TR_CPU_CLONES static void leaves_add_exactly(const float *gradient, const float *curvature, size_t n,
                                              float by_g, float by_h, int64_t sum[2])
 {
@@ -576,13 +559,14 @@ TR_CPU_CLONES static void leaves_add_exactly(const float *gradient, const float 
     sum[1] += sum_h;
 }
 
-/* Of leaves whose rows all members of a group have, each sums up some. */
+/* If all members of a group have the rows of all leaves, each member sums some leaves. */
 static bool leaves_is_mine(const struct tr_trees *m, size_t leaf)
 {
     return leaf % m->members == m->member;
 }
 
-/* Their values follow from the gradients before they were rounded: sums of multiples of a small step, in any order. */
+/* Computes the values of leaves from gradients that are not rounded to few bits. Sums of multiples of a small step do not depend on
+ * their order. */
 static int leaves_weigh(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
@@ -607,7 +591,7 @@ static int leaves_weigh(struct tr_trees *m)
     return TR_OK;
 }
 
-/* What rows count, where they do not all count the same: their second derivatives, which for want of curvature are nothing else. */
+/* Weights of rows for quantiles. Losses without curvature have the weight as second derivative. */
 static int leaves_find_weights(const struct tr_trees *m, float **weight)
 {
     float gradient[TR_GRADIENTS];
@@ -620,7 +604,7 @@ static int leaves_find_weights(const struct tr_trees *m, float **weight)
     return TR_OK;
 }
 
-/* Where the loss has no curvature: the quantile of what is left of the leaf's rows. */
+/* Losses without curvature: replaces the values of leaves by quantiles of the residuals. */
 static int leaves_renew(struct tr_trees *m, double part)
 {
     struct tr_trees_grower *g = m->grower;
@@ -656,7 +640,7 @@ static int leaves_set_values(struct tr_trees *m)
     return TR_OK;
 }
 
-/* The rows that the tree was grown on are in lists, if these are all. */
+/* Adds the tree to the scores of training rows. If it was grown on all rows, the lists contain the leaf of each row. */
 static int grow_add_scores(struct tr_trees *m)
 {
     const struct tr_trees_grower *g = m->grower;
@@ -679,8 +663,14 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
     TR_TRY(tr_gradients(m));
     TR_TRY(grow_start_tree(m));
     for (size_t k; g->leaves < m->o->leaves && (k = grow_next_leaf(m, NONE)) != NONE;) {
-        if (!g->leaf[k]->child) TR_TRY(grow_prepare(m, k));
-        TR_TRY(grow_split(m, k));
+        struct leaf *leaf = g->leaf[k];
+        if (!leaf->child) TR_TRY(grow_prepare(m, k));
+        TR_TRY(grow_add_node(m, leaf));
+        g->leaf[k] = &leaf->child[0];
+        g->leaf[g->leaves++] = &leaf->child[1];
+        leaf->child[0].node = g->nodes++;
+        leaf->child[1].node = g->nodes++;
+        g->ahead--;
     }
     TR_TRY(leaves_set_values(m));
     TR_TRY(tr_forest_add(&m->forest, g->node, g->note, g->nodes));
@@ -695,29 +685,24 @@ static int grow_count_numbers(struct tr_trees *m)
     double n = rows->block   ? (double)rows->n * (double)rows->bundles
                : rows->n > 0 ? (double)rows->begin[rows->n]
                              : 0;
-    if (tr_trees_merge_together(m->merge) == 1) return TR_OK; /* nobody asks */
+    if (tr_trees_merge_together(m->merge) == 1) return TR_OK;
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, &n, 1));
     m->grower->numbers = n / tr_workers(m->tr);
     return TR_OK;
 }
 
-static int grow_open_lists(struct tr_trees *m)
-{
-    size_t n = m->rows.n + SPARE;
-    TR_TRY(TR_NEW(&m->row, n));
-    TR_TRY(TR_NEW(&m->pair, n));
-    tr_trees_huge(m->row, n * sizeof *m->row);
-    tr_trees_huge(m->pair, n * sizeof *m->pair);
-    return TR_NEW(&m->side, n / 64 + 1);
-}
-
 int tr_grower_open(struct tr_trees *m)
 {
     struct tr_trees_grower *g;
-    size_t leaves = (size_t)m->o->leaves, most = leaves + tr_trees_merge_together(m->merge);
+    size_t n = m->rows.n + SPARE, leaves = (size_t)m->o->leaves,
+           most = leaves + tr_trees_merge_together(m->merge);
     TR_TRY(TR_NEW(&m->grower, 1));
     g = m->grower;
-    TR_TRY(grow_open_lists(m));
+    TR_TRY(TR_NEW(&m->row, n));
+    TR_TRY(TR_NEW(&m->pair, n));
+    TR_TRY(TR_NEW(&m->side, n / 64 + 1));
+    tr_trees_huge(m->row, n * sizeof *m->row);
+    tr_trees_huge(m->pair, n * sizeof *m->pair);
     g->most_bins = TR_BINS + 1;
     for (size_t c = 0; c < m->bins.columns; c++)
         g->most_bins = tr_max_size(g->most_bins, m->bins.column[c].bins + 1);

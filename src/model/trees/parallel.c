@@ -6,31 +6,35 @@
 
 /* ================ sums of histograms ================ */
 
-/* What workers tell each other while a tree grows. Each finds the splits of some columns, its share, and needs the sums of these over
- * the rows of all: where all workers are on one node they add up what the others have written into memory that they share,
- * otherwise each sends the others their shares, or sums of these of several workers. */
+/* Each worker finds the splits of some columns, its share, and needs the sums of their bins over all rows. If all workers are on
+ * one node, each writes its histogram to shared memory and reads its share of the others. Otherwise the shares are sent with a
+ * reduce-scatter, or, if columns are divided over a group, with an exchange. */
 struct tr_trees_merge {
     tr_context *tr;
     size_t workers, me;
-    size_t members, groups;       /* columns are divided over the one, and rows over the other */
-    struct tr_trees_share *share; /* of each worker */
-    tr_set_memory *memory; /* of each worker: sums of all bins, and what it tells; NULL: not on one node */
-    size_t apart;          /* bytes from one worker's to the next one's */
-    size_t together, bins; /* histograms that are added up at once, at most; bins of one */
-    tr_pair *local;        /* … of this worker's rows, all bins */
-    tr_pair *packed;       /* the same, by worker; NULL: of one */
-    tr_pair *arrived;      /* without that memory: what others have sent; and the numbers of bytes */
+    size_t members, groups;       /* columns are divided over members, rows over groups */
+    struct tr_trees_share *share; /* per worker */
+    tr_set_memory
+        *memory;  /* per worker: its histogram and two messages; NULL: not all workers are on one node */
+    size_t apart; /* bytes per worker */
+    size_t together, bins; /* maximum number of histograms per reduction; number of bins of one */
+    tr_pair *local;        /* histograms of this worker's rows, all bins */
+    tr_pair *packed;       /* the same, worker by worker; NULL: only one histogram */
+    tr_pair *arrived;      /* without shared memory: shares that other workers sent */
     size_t *bytes;
     char *messages;
     size_t message_at,
-        most_sent; /* what has been told stays while the next is: there are two places for it */
+        most_sent; /* offset of the messages; two of most_sent bytes: the last one stays readable */
     bool second;
     struct tr_trees_merged done;
 };
 
-enum { LINE = 64 };
+enum { LINE = 64 }; /* bytes of a cache line */
 
-/* Those of the same number in their groups get neighbours. */
+/* Divides columns so that workers have about the same number of bins. Workers with the same index in their groups get
+ * adjacent columns.
+ *
+ * @param [in] column  the columns; NULL: all. first and last of a share are indices into this list */
 static void merge_divide(const struct tr_trees_merge *g, const struct tr_bins *bins, const uint32_t *column,
                          size_t columns, struct tr_trees_share *share)
 {
@@ -57,7 +61,7 @@ static char *merge_message_of(const struct tr_trees_merge *g, size_t worker)
     return merge_memory_of(g, worker) + g->message_at + (g->second ? g->most_sent : 0);
 }
 
-/* Memory that all share, if they can. Nothing keeps a worker from coming here once all have met. */
+/* Opens shared memory if all ranks are on one node. The barrier makes all workers ready to open it. */
 static int merge_open_shared(struct tr_trees_merge *g, size_t bytes)
 {
     if (tr_set_size(g->tr, TR_SET_NODE) < tr_set_size(g->tr, TR_SET_ALL)) return TR_OK;
@@ -66,13 +70,6 @@ static int merge_open_shared(struct tr_trees_merge *g, size_t bytes)
     int status = tr_set_memory_open(g->tr, TR_SET_WORKERS, g->workers * g->apart, &g->memory);
     if (status != TR_OK) tr_set_memory_close(&g->memory);
     return status == TR_ERR_SYSTEM ? TR_OK : status;
-}
-
-static size_t merge_most_bins(const struct tr_bins *bins)
-{
-    size_t most = 0;
-    for (size_t c = 0; c < bins->columns; c++) most = tr_max_size(most, bins->column[c].bins);
-    return most;
 }
 
 int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t members, size_t most_sent,
@@ -102,8 +99,9 @@ int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t membe
         g->together = tr_max_size(1, tr_min_size(together, TR_BYTES_TOGETHER / g->message_at));
     if (g->together > 1) TR_TRY(TR_NEW(&g->packed, g->together * bins->total));
     TR_TRY(TR_NEW(&g->local, g->together * bins->total));
-    if (members > 1)
-        TR_TRY(TR_NEW(&g->arrived, g->groups * (bins->total / g->workers + merge_most_bins(bins) + 1)));
+    size_t most = 0;
+    for (size_t c = 0; c < bins->columns; c++) most = tr_max_size(most, bins->column[c].bins);
+    if (members > 1) TR_TRY(TR_NEW(&g->arrived, g->groups * (bins->total / g->workers + most + 1)));
     TR_TRY(TR_NEW(&g->bytes, 2 * g->workers));
     return TR_NEW(&g->messages, g->workers * g->together * most_sent);
 }
@@ -161,7 +159,7 @@ TR_CPU_CLONES static void merge_add(tr_pair *restrict to, const tr_pair *restric
     for (size_t i = 0; i < n; i++) to[i] += from[i];
 }
 
-/* To those who have the same columns. */
+/* Sends shares to the workers that have the same columns. */
 static int merge_exchange(struct tr_trees_merge *g, const struct tr_trees_share *share)
 {
     size_t member = g->me % g->members;
@@ -175,7 +173,7 @@ static int merge_exchange(struct tr_trees_merge *g, const struct tr_trees_share 
                        g->bytes + g->workers);
 }
 
-/* The same where all have the same columns: sums are made on the way. */
+/* Sums shares with a reduce-scatter: all workers have all columns. */
 static int merge_scatter(struct tr_trees_merge *g, const struct tr_trees_share *share, size_t n, tr_pair *sum)
 {
     tr_pair *to = g->packed;
@@ -231,17 +229,17 @@ const void *tr_trees_merge_sent(const struct tr_trees_merge *g, size_t worker)
 
 /* ================ columns divided over a group ================ */
 
-/* Columns divided over the members of a group (solve.parallel feature): all have all rows of the group, but each only its columns of
- * them, so that no histogram travels inside a group; of each split the member that has the column tells the others where the rows of
- * the leaf go, a bit for each (Abuzaid et al., Yggdrasil, NIPS 2016). Between groups rows are divided, and histograms added up by
- * workers that have the same columns (Fu et al., VLDB 2019, have both, and when which is better).
+/* solve.parallel feature: each member of a group has all rows of the group, but only its share of the columns. No histograms are
+ * sent inside a group. For each split, the member that has the column sends the side of each row of the leaf, one bit per row
+ * (Abuzaid et al., Yggdrasil, NIPS 2016). Between groups rows are divided, and workers with the same columns sum their
+ * histograms (Fu et al., VLDB 2019, compare both).
  *
- * Each member reads and bins some of the rows. Then bins change hands, once. */
+ * Each member reads and bins some of the rows. Then the members exchange bins, once. */
 /* ---- bins ---- */
 
-/* What a member sends to the others, and gets from them. */
+/* Data that a member exchanges with the others of its group. */
 struct parcel {
-    size_t *to, *from; /* bytes for each member, of each */
+    size_t *to, *from; /* bytes per member: to send, to receive */
     char *sent, *arrived;
 };
 
@@ -272,21 +270,15 @@ static int parcel_exchange(const struct tr_trees *m, struct parcel *p)
     return tr_exchange(m->tr, TR_SET_GROUP, p->sent, p->to, p->arrived, p->from);
 }
 
-static size_t parcel_row_bytes(const struct tr_bins *bins, size_t first, size_t end)
-{
-    size_t bytes = 0;
-    for (size_t c = first; c < end; c++) bytes += bins->column[c].bins > TR_BINS ? 2 : 1;
-    return bytes;
-}
-
-/* Of dense rows: for each member its columns, one after the other. */
+/* Sends to each member the bins of its columns, column by column. */
 static int columns_exchange_dense(const struct tr_trees *m, const struct tr_binned *own, const size_t *rows,
                                   struct parcel *p, struct tr_binned *all)
 {
     size_t mine = all->end - all->first, at = 0;
     for (size_t k = 0; k < m->members; k++) {
         struct tr_trees_share s = tr_trees_merge_columns(m->merge, k);
-        p->to[k] = own->n * parcel_row_bytes(&m->bins, s.first, s.last);
+        for (size_t c = s.first; c < s.last; c++)
+            p->to[k] += own->n * (m->bins.column[c].bins > TR_BINS ? 2 : 1);
     }
     TR_TRY(TR_NEW(&p->sent, sum_of_sizes(p->to, m->members)));
     for (size_t c = 0; c < m->bins.columns; c++)
@@ -313,7 +305,7 @@ static int columns_exchange_dense(const struct tr_trees *m, const struct tr_binn
     return tr_binned_list(&m->bins, all);
 }
 
-/* Of sparse rows: for each member how many of its places each row has, and these. */
+/* Packs for each member the number of its bins in each row, then these bins. */
 static int columns_pack_sparse(const struct tr_trees *m, const struct tr_binned *own, struct parcel *p)
 {
     uint32_t *at;
@@ -360,7 +352,7 @@ static int columns_exchange_sparse(const struct tr_trees *m, const struct tr_bin
 
 /* ---- what else is known of rows ---- */
 
-/* Numbers, of so many bytes, of the rows of all members. */
+/* Collects `bytes` bytes per row from all members. */
 static int group_gather_from(const struct tr_trees *m, const size_t *rows, size_t bytes, const void *own,
                              void **all)
 {
@@ -375,7 +367,7 @@ static int group_gather_from(const struct tr_trees *m, const size_t *rows, size_
     return status;
 }
 
-/* … in place of this member's. */
+/* Replaces *numbers by the numbers of all members. */
 static int group_gather(const struct tr_trees *m, const size_t *rows, size_t bytes, void **numbers)
 {
     void *all = NULL;
@@ -386,7 +378,6 @@ static int group_gather(const struct tr_trees *m, const size_t *rows, size_t byt
     return status;
 }
 
-/* The scores of an output follow those of the one before it. */
 int tr_trees_gather_scores(struct tr_trees *m, float *own, size_t apart)
 {
     size_t *count;
@@ -454,18 +445,18 @@ int tr_trees_send_sides(struct tr_trees *m, size_t column, size_t n)
 
 /* ================ votes for columns ================ */
 
-/* Columns that workers vote for (solve.parallel voting): each names those that would split its own rows best, and only of the columns with
- * most votes, twice as many as each has named, are sums over all rows found (Meng et al., A communication-efficient parallel algorithm
- * for decision trees, NIPS 2016). For wide tables: what travels does not grow with their columns. */
+/* solve.parallel voting: each worker votes for the columns that split its own rows best. Sums over all rows are computed for twice
+ * that number of columns, those with most votes (Meng et al., A communication-efficient parallel algorithm for decision trees,
+ * NIPS 2016). The traffic does not grow with the number of columns. */
 struct vote {
     float gain;
     uint32_t column, votes;
 };
 
 struct tr_voting {
-    size_t votes, most;           /* of a worker; columns that are looked at, at most */
-    struct vote *mine, *all;      /* of each column */
-    struct tr_trees_share *share; /* of each worker: of the columns that are looked at */
+    size_t votes, most;           /* votes of a worker; number of chosen columns */
+    struct vote *mine, *all;      /* per column */
+    struct tr_trees_share *share; /* per worker: its share of the chosen columns */
     uint32_t *chosen;
     tr_pair *sum;
 };
@@ -500,7 +491,7 @@ size_t tr_votes_bytes(const struct tr_trees_options *o, size_t columns)
     return tr_min_size((size_t)o->votes, columns) * sizeof(struct vote);
 }
 
-/* Many votes first, then large gains, then by number. */
+/* Descending by votes, then by gain; then ascending by column. */
 static int voting_compare_votes(const void *a, const void *b)
 {
     const struct vote *x = a, *y = b;
@@ -515,7 +506,7 @@ static int voting_compare_columns(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* By what they gain for this worker's rows; that a child must have so many rows, in proportion. */
+/* Orders columns by their gain for this worker's rows. The minimum of rows of a child is scaled to the worker's part. */
 static void voting_order_own(const struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *own)
 {
     struct vote *mine = m->voting->mine;
@@ -529,7 +520,7 @@ static void voting_order_own(const struct tr_trees *m, const tr_pair *hist, cons
     qsort(mine, m->bins.columns, sizeof *mine, voting_compare_votes);
 }
 
-/* All come to the same choice: they add up the same numbers in the same order. */
+/* Chooses columns from all votes. Every worker adds the same numbers in the same order, so the choice is the same. */
 static void voting_count(const struct tr_trees *m)
 {
     struct tr_voting *v = m->voting;
@@ -546,7 +537,7 @@ static void voting_count(const struct tr_trees *m)
     qsort(v->chosen, v->most, sizeof *v->chosen, voting_compare_columns);
 }
 
-/* Sums of the chosen columns over all rows come to their owners. */
+/* Sums the bins of the chosen columns over all rows. */
 static int voting_add_chosen(struct tr_trees *m, const tr_pair *hist)
 {
     struct tr_voting *v = m->voting;

@@ -12,32 +12,32 @@
 
 /* ================ text ================ */
 
-/* Trees for others: model.txt, which LightGBM loads, and model.json, which XGBoost does. Both predict the same margins: what
- * trees are added to is in the leaves of each output's first tree there. */
+/* model.txt is a model of LightGBM, model.json of XGBoost. Their margins are equal to ours: the base is added to the leaves of the
+ * first tree of each output. */
 struct text {
     FILE *file;
-    char *path, *part; /* its name, and the one it has until it is complete */
+    char *path, *part; /* path; temporary path until the file is complete */
 };
 
-/* One tree as others count it: its nodes or leaves in an order of their own. */
+/* A tree with the numbering of LightGBM, which counts inner nodes and leaves separately. */
 struct tree {
     const struct tr_forest *forest;
     const struct tr_node *node;
     const struct tr_node_note *note;
     size_t n, leaves;
-    double base;       /* that its leaves have besides */
-    uint64_t shift;    /* the number that its first column has */
-    bool sparse;       /* what rows do not name is 0 */
-    size_t categories; /* nodes that split by one */
-    int64_t *number;   /* of each node: among those with children, or -1 - number among leaves */
-    uint32_t *parent;  /* UINT32_MAX: none */
+    double base;       /* added to its leaves */
+    uint64_t shift;    /* index of its first column */
+    bool sparse;       /* missing entries of rows are 0 */
+    size_t categories; /* number of nodes that split by a category */
+    int64_t *number;   /* per node: index among inner nodes, or -1 - index among leaves */
+    uint32_t *parent;  /* per node; UINT32_MAX: none */
 };
 
 typedef double tr_of_node(const struct tree *t, size_t i);
 
 /* ---- one tree ---- */
 
-/* Others number the columns of LIBSVM lines as these do, from 0: of lines that count from 1 no row has the first. */
+/* LightGBM and XGBoost number the columns of LIBSVM files from 0. In files that count from 1, column 0 is never used. */
 static uint64_t text_shift(const struct tr_trees *m)
 {
     return m->train->format == TR_FORMAT_LIBSVM ? m->first_index : 0;
@@ -108,8 +108,7 @@ static double text_value(const struct tree *t, size_t i)
 
 /* ---- model.txt ---- */
 
-/* LightGBM compares reals of 64 bits: those up to here are rounded to a float that goes left. Of a category, its number among the
- * sets. */
+/* Numeric column: LightGBM compares f64; this is the largest f64 that rounds to a float that goes left. Category: index of the set. */
 static double lightgbm_threshold(const struct tree *t, size_t i)
 {
     size_t before = 0;
@@ -119,7 +118,7 @@ static double lightgbm_threshold(const struct tree *t, size_t i)
     return fmin(((double)number + (double)nextafterf(number, INFINITY)) / 2, DBL_MAX);
 }
 
-/* That a missing number is NaN, and whether it goes left; whether the number is a category. */
+/* Bits: missing numbers are NaN (8), they go left (2), the column is a category (1). */
 static double lightgbm_decision(const struct tree *t, size_t i)
 {
     return 8 + text_is_category(t, i) + (t->node[i].flags & TR_NODE_MISSING_LEFT ? 2 : 0);
@@ -135,7 +134,7 @@ static double lightgbm_right(const struct tree *t, size_t i)
     return (double)t->number[t->node[i].child + 1];
 }
 
-/* Numbers of the nodes that have children, or of the leaves. */
+/* Writes a number per inner node or per leaf. */
 static void lightgbm_put_line(FILE *file, const char *name, const struct tree *t, bool leaves, tr_of_node *of)
 {
     bool first = true;
@@ -148,7 +147,7 @@ static void lightgbm_put_line(FILE *file, const char *name, const struct tree *t
     fputc('\n', file);
 }
 
-/* A bit for each value that goes left, in words of 32. */
+/* Writes sets: a bit per value that goes left, in words of 32. */
 static void lightgbm_put_sets(FILE *file, const struct tree *t)
 {
     size_t n = 0;
@@ -222,7 +221,7 @@ static int lightgbm_write(const struct tr_trees *m, FILE *file)
 
 /* ---- model.json ---- */
 
-/* XGBoost's sets go right, so children of categories change places. */
+/* In XGBoost the set of a category goes right: its children are swapped. */
 static double xgboost_child(const struct tree *t, size_t i)
 {
     return text_is_leaf(t, i) ? -1 : (double)t->node[i].child + text_is_category(t, i);
@@ -238,7 +237,7 @@ static double xgboost_parent(const struct tree *t, size_t i)
     return t->parent[i] == UINT32_MAX ? INT32_MAX : (double)t->parent[i];
 }
 
-/* XGBoost goes left below its number: the next one up. */
+/* XGBoost goes left if x < condition: the next float is used. */
 static double xgboost_condition(const struct tree *t, size_t i)
 {
     if (text_is_category(t, i)) return 0;
@@ -246,7 +245,7 @@ static double xgboost_condition(const struct tree *t, size_t i)
                               : (double)fminf(nextafterf(t->node[i].number, INFINITY), FLT_MAX);
 }
 
-/* XGBoost takes what a sparse row does not name for missing, which here is 0. */
+/* XGBoost treats entries that a sparse row lacks as missing; here they are 0. */
 static double xgboost_missing_left(const struct tree *t, size_t i)
 {
     if (t->sparse) return t->node[i].number >= 0;
@@ -258,7 +257,7 @@ static double xgboost_type(const struct tree *t, size_t i)
     return text_is_category(t, i);
 }
 
-/* XGBoost takes a number for a real one only if it looks like one. */
+/* XGBoost expects reals with an exponent. */
 static void xgboost_put_list(FILE *file, const char *name, const struct tree *t, bool real, tr_of_node *of)
 {
     fprintf(file, ",\"%s\":[", name);
@@ -266,7 +265,7 @@ static void xgboost_put_list(FILE *file, const char *name, const struct tree *t,
     fputc(']', file);
 }
 
-/* Nodes of categories, where the values of each begin among all, and how many it has. */
+/* Writes the nodes that split by a category, and the values of their sets. */
 static void xgboost_put_sets(FILE *file, const struct tree *t)
 {
     static const char *const lists[] = {"categories", "categories_nodes", "categories_segments",
@@ -380,8 +379,7 @@ static int text_write(const struct tr_trees *m, const char *folder, const char *
     struct text text = {0};
     int status = tr_format(&text.path, "%s/%s", folder, name);
     if (status == TR_OK) status = tr_format(&text.part, "%s/%s.part", folder, name);
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0),
-             old = uselocale(c); /* numbers with a point for a point */
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), old = uselocale(c); /* decimal points */
     if (status == TR_OK) status = text_write_file(m, &text, write);
     uselocale(old);
     if (c) freelocale(c);

@@ -6,7 +6,6 @@
 
 /* ================ ranges of numbers ================ */
 
-/* The best split of a leaf by a column, from the sums of its bins. */
 /* Returns the gain of a child whose gradients sum to g and second derivatives to h.
  *
  * @param [out] value  of the child as a leaf, within its bounds
@@ -25,7 +24,7 @@ static inline float split_gain(const struct tr_scan *s, float g, float h)
     return h < s->least || other_h < s->least ? 0 : value;
 }
 
-/* As scan_bins(), for so few bins that vectors do not pay: columns of two bins are many where rows are sparse. */
+/* Like scan_bins(), for fewer bins than vector instructions pay for. Sparse rows have many columns with two bins. */
 enum { FEW_BINS = 4 };
 static void scan_few_bins(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair left,
                           struct tr_split *best, uint32_t column, bool missing_left)
@@ -43,7 +42,8 @@ static void scan_few_bins(const struct tr_scan *s, const tr_pair *hist, size_t n
     }
 }
 
-/* The first of the bins whose gain is largest, if that is above *most; n if none is. Gains above 0 have the order of their bits. */
+/* Returns the first bin with the largest gain, and the gain; n if no gain is larger than *most. Positive floats have the order of
+ * their bits. */
 TR_CPU_CLONES static size_t scan_best_bin(const struct tr_scan *s, const tr_pair *sum, size_t n, float *most)
 {
     union {
@@ -62,7 +62,9 @@ TR_CPU_CLONES static size_t scan_best_bin(const struct tr_scan *s, const tr_pair
     return at;
 }
 
-/* Bins 0 .. t go left, for each t below n; `before` goes left, too. The first of the best. */
+/* Tries the splits where bins 0 .. t go left, for each t < n.
+ *
+ * @param [in] before  sums of missing numbers that go left too */
 static void scan_bins(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair before,
                       struct tr_split *best, uint32_t column, bool missing_left)
 {
@@ -91,6 +93,8 @@ static bool column_is_drawn(const struct tr_trees *m, size_t column)
     return (double)(random >> 11) < part * 0x1p53;
 }
 
+/* Like scan_bins(), with model.monotone: the values of the children are within the bounds of the leaf and ordered by `direction` (0:
+ * any order). */
 static void scan_bounded(const struct tr_scan *s, int direction, const tr_pair *hist, size_t n,
                          tr_pair before, struct tr_split *best, uint32_t column, bool missing_left)
 {
@@ -109,7 +113,7 @@ static void scan_bounded(const struct tr_scan *s, int direction, const tr_pair *
     }
 }
 
-/* Of numbers, of which some may be missing: these go either way. */
+/* Tries the splits of a numeric column, with missing numbers on either side. */
 static void scan_numbers(const struct tr_trees *m, const struct tr_scan *s, const tr_pair *hist, size_t c,
                          struct tr_split *best)
 {
@@ -126,11 +130,11 @@ static void scan_numbers(const struct tr_trees *m, const struct tr_scan *s, cons
 
 /* ================ sets of categories ================ */
 
-/* Splits of columns of categories: values are sorted by their mean gradient, and of this order some of the first, or of the last, go
- * left; of two classes or squared errors no other sets are better (Fisher 1958; Ke et al., LightGBM, NIPS 2017). What keeps rare
- * values from being learnt by heart is LightGBM's, too: sums are smoothed, the two children are shrunk more than those of numbers,
- * few values go left at once, and so many rows at least come with them. */
-enum { ONE_VALUE = 4 }; /* up to so many values each is tried alone */
+/* Values are sorted by their mean gradient, and a prefix or a suffix of this order goes left; for two classes and squared errors no
+ * other set is better (Fisher 1958; Ke et al., LightGBM, NIPS 2017). Four rules of LightGBM prevent that rare values are overfit:
+ * sums are smoothed, children are regularized more than those of numbers, few values go left, and each side has a minimum of
+ * rows. */
+enum { ONE_VALUE = 4 }; /* up to this number of values, only single values go left */
 
 static int category_compare(const void *a, const void *b)
 {
@@ -146,7 +150,7 @@ static float category_gain(const struct tr_scan *s, float g, float h, float l2)
            child_gain(s, s->all_gradient - g, s->all_curvature - h, l2, &value) - s->parent;
 }
 
-/* The first n values of a list that is gone through by `step` go left. */
+/* Sets *best: the first n values go left, in steps of `step`. */
 static void category_set_split(const struct tr_category_value *value, ptrdiff_t step, size_t n,
                                const tr_pair *hist, float gain, uint32_t column, struct tr_split *best)
 {
@@ -157,17 +161,7 @@ static void category_set_split(const struct tr_category_value *value, ptrdiff_t 
     }
 }
 
-static void category_scan_single(const struct tr_scan *s, const struct tr_category_value *value, size_t n,
-                                 const tr_pair *hist, uint32_t column, struct tr_split *best)
-{
-    for (size_t i = 0; i < n; i++) {
-        float g = value[i].gradient, h = value[i].curvature, gain = category_gain(s, g, h, s->l2);
-        if (h >= s->least && s->all_curvature - h >= s->least && gain > best->gain)
-            category_set_split(&value[i], 1, 1, hist, gain, column, best);
-    }
-}
-
-/* From one end of the order. */
+/* Tries the sets that start at one end of the order. */
 static void category_scan_order(const struct tr_scan *s, const struct tr_trees_options *o,
                                 const struct tr_category_value *value, ptrdiff_t step, size_t n,
                                 const tr_pair *hist, uint32_t column, struct tr_split *best)
@@ -201,10 +195,12 @@ static void scan_category(struct tr_category_value *value, const struct tr_scan 
             value[used++] = (struct tr_category_value){g / (h + smoothing), g, h, (uint32_t)b};
     }
     if (used == 0) return;
-    if (n <= ONE_VALUE) {
-        category_scan_single(s, value, used, hist, column, best);
-        return;
+    for (size_t i = 0; i < used && n <= ONE_VALUE; i++) {
+        float g = value[i].gradient, h = value[i].curvature, gain = category_gain(s, g, h, s->l2);
+        if (h >= s->least && s->all_curvature - h >= s->least && gain > best->gain)
+            category_set_split(&value[i], 1, 1, hist, gain, column, best);
     }
+    if (n <= ONE_VALUE) return;
     qsort(value, used, sizeof *value, category_compare);
     category_scan_order(s, o, value, 1, used, hist, column, best);
     category_scan_order(s, o, value + used - 1, -1, used, hist, column, best);
@@ -239,7 +235,7 @@ void tr_scan_column(const struct tr_trees *m, const struct tr_scan *s, const tr_
 {
     const struct tr_column_bins *column = &m->bins.column[c];
     if (column->bins < 2) return;
-    tr_pair apart = s->sum - hist[column->zero]; /* one of two children has no more than these rows */
+    tr_pair apart = s->sum - hist[column->zero]; /* one of the two children has at most these rows */
     if ((float)tr_pair_curvature(apart) * s->curvature < s->least || !column_is_drawn(m, c)) return;
     if (column->category)
         scan_category(m->categories, s, m->o, hist, (size_t)column->bins - column->missing, (uint32_t)c,

@@ -8,13 +8,13 @@
 #include "../labels.h"
 #include "trees.h"
 
-/* What workers sum up for an evaluation. */
+/* Sums of an evaluation. */
 enum { LOSS, WEIGHT, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
 
-/* More distinct labels are numbers, not classes; more than the second are none in any case. */
+/* Maximum number of classes. */
 enum { MOST_CLASSES = 1000 };
 
-/* Sums of rounded gradients have 32 bits. */
+/* Maximum number of rows: sums of rounded second derivatives have 32 bits. */
 static uint64_t most_rows(const struct tr_trees_options *o)
 {
     return UINT32_MAX / ((1u << o->bits) - 1);
@@ -27,7 +27,7 @@ size_t tr_trees_class_of(const struct tr_trees *m, float label)
 
 /* ================ model.init ================ */
 
-/* model.init: the trees of another model come first, and new ones learn what they leave. Rank 0 reads it for all. */
+/* The trees of another model precede the new ones, which learn the residuals. Rank 0 reads the model. */
 static int initial_refuse(const struct tr_trees *m, const char *what)
 {
     return tr_fail(TR_ERR_DATA, "%s: model.init %s: %s", tr_job_where(m->job, "model.init"), m->o->init,
@@ -37,17 +37,17 @@ static int initial_refuse(const struct tr_trees *m, const char *what)
 static int initial_check(const struct tr_trees *m, const struct tr_trees *from)
 {
     if (from->columns != m->columns || from->first_index != m->first_index)
-        return initial_refuse(m, "it has other columns than the training data");
+        return initial_refuse(m, "its columns differ from those of the training data");
     if (from->loss != m->loss || from->outputs != m->outputs)
-        return initial_refuse(m, "it has another model.objective");
+        return initial_refuse(m, "its model.objective is different");
     if (from->labels != m->labels ||
         (m->labels > 0 &&
          memcmp(from->label_name, m->label_name, (size_t)m->labels * sizeof *m->label_name) != 0))
-        return initial_refuse(m, "its labels are not those of the training data");
+        return initial_refuse(m, "its labels differ from those of the training data");
     return TR_OK;
 }
 
-/* Values that go left at a node have other numbers here. */
+/* Appends the set of a node: values of a category have other numbers in the new data. */
 static int initial_renumber(const struct tr_forest *from, const tr_saved_values *values, struct tr_node *node,
                             struct tr_forest *to)
 {
@@ -114,9 +114,9 @@ static int initial_add_scores(const struct tr_trees *m, const tr_data *data, flo
 
 /* ================ model.monotone ================ */
 
-/* Monotone constraints: what is predicted does not fall (up) or rise (down) with a column's numbers. A split by such a column has
- * children in that order, and no leaf below either may pass the middle between them (LightGBM's basic method). */
-/* «name: up» */
+/* The prediction does not fall (up) or rise (down) with the numbers of a column: the values of the children of such a split are
+ * ordered, and the middle between them bounds all leaves below (the basic method of LightGBM). */
+/* Reads «name: up». */
 static int monotone_read_pair(struct tr_trees *m, const char *pair)
 {
     const char *colon = strrchr(pair, ':'), *word = colon ? colon + 1 + strspn(colon + 1, " ") : "";
@@ -131,10 +131,10 @@ static int monotone_read_pair(struct tr_trees *m, const char *pair)
     bool found = tr_data_column(m->train, name, &column);
     free(name);
     if (!found)
-        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone: «%s»: the training data have no such column",
+        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone: «%s»: no such column in the training data",
                        tr_job_where(m->job, "model.monotone"), pair);
     if (m->values && m->values[column] > 0)
-        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone: «%s»: a category has no order",
+        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone: «%s»: expected a numeric column, found a category",
                        tr_job_where(m->job, "model.monotone"), pair);
     m->direction[column] = (int8_t)direction;
     return TR_OK;
@@ -146,7 +146,7 @@ static int monotone_read(struct tr_trees *m)
     double part;
     if (list->n == 0) return TR_OK;
     if (m->outputs > 1 || tr_trees_is_quantile(m, &part))
-        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone is not for model.objective %s",
+        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone is not supported for model.objective %s",
                        tr_job_where(m->job, "model.monotone"), m->loss->objective);
     TR_TRY(TR_NEW(&m->direction, (size_t)m->columns));
     for (size_t i = 0; i < list->n; i++) TR_TRY(monotone_read_pair(m, list->item[i]));
@@ -162,7 +162,7 @@ static void choose_loss(struct tr_trees *m)
     if (m->loss) return; /* not auto */
     bool classes = tr_labels_are_classes(train);
     m->loss = train->labels <= 2 ? &tr_loss_logistic : classes ? &tr_loss_softmax : &tr_loss_linear;
-    tr_say(m->tr, "objective:     %s, since labels are %s%zu different %s", m->loss->objective,
+    tr_say(m->tr, "objective:     %s, because the labels are %s%zu different %s", m->loss->objective,
            train->labels > 65535 ? "more than " : "", train->labels - (train->labels > 65535),
            classes ? "whole numbers" : "numbers");
 }
@@ -174,15 +174,14 @@ static int check_data(const struct tr_trees *m)
                         : m->test && m->test->labels == 0 ? "data.test"
                                                           : NULL;
     if (lacks)
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: %s has no labels, but trees learn them: expected data.label first or last",
+        return tr_fail(TR_ERR_CONFIG, "%s: %s has no labels: expected data.label first or last",
                        tr_job_where(m->job, "data.label"), lacks);
     if (tr_trees_classify(m) && !m->loss->joint && train->labels > 2)
-        return tr_fail(TR_ERR_DATA, "%s: expected two kinds, or model.objective softmax or squared",
+        return tr_fail(TR_ERR_DATA, "%s: expected two labels, or model.objective softmax or squared",
                        tr_data_third_label(train));
     if (m->loss->joint && train->labels > MOST_CLASSES)
         return tr_fail(TR_ERR_DATA,
-                       "%s, and there are more than %d: expected classes, or model.objective squared",
+                       "%s, and there are more than %d labels: expected classes, or model.objective squared",
                        tr_data_third_label(train), MOST_CLASSES);
     size_t other = m->test && tr_trees_classify(m) ? tr_label_unknown(train, m->test) : 0;
     bool unknown = m->test && tr_trees_classify(m) && other < m->test->labels;
@@ -193,7 +192,7 @@ static int check_data(const struct tr_trees *m)
                        tr_job_where(m->job, "data.test"), (double)m->test->label[other]);
     if (unknown) TR_TRY(tr_labels_note_unknown(m->tr, train, m->test));
     if (*m->o->class_weights && !tr_trees_classify(m))
-        return tr_fail(TR_ERR_CONFIG, "%s: model.class_weights is for classes, and labels are numbers",
+        return tr_fail(TR_ERR_CONFIG, "%s: model.class_weights requires classes, but the labels are numbers",
                        tr_job_where(m->job, "model.class_weights"));
     if (m->loss->labels == TR_LABELS_COUNTS && train->labels > 0 && train->label[0] < 0)
         return tr_fail(TR_ERR_DATA, "%s: label %g is negative: expected counts for model.objective %s",
@@ -205,7 +204,7 @@ static int check_data(const struct tr_trees *m)
     return TR_OK;
 }
 
-/* Which columns are categories, if any is. */
+/* Sets m->values if there are categories. */
 static int find_values(struct tr_trees *m)
 {
     bool any = false;
@@ -225,14 +224,14 @@ static int name_labels(struct tr_trees *m)
     TR_TRY(TR_NEW(&m->label_name, (size_t)m->labels + 1));
     memcpy(m->label_name, m->train->label, (size_t)m->labels * sizeof *m->label_name);
     if (m->labels == 1) {
-        tr_say(m->tr, "note:          all labels of data.train are %.9g: there is nothing to tell apart",
+        tr_say(m->tr, "note:          all labels of data.train are %.9g: there is nothing to learn",
                (double)m->label_name[0]);
         m->label_name[m->labels++] = m->label_name[0] + 1;
     }
     return TR_OK;
 }
 
-/* There are fewer than 2^32 (most_rows()). */
+/* Stores global row numbers in 32 bits: there are fewer than 2^32 rows (most_rows()). */
 static int number_rows(struct tr_trees *m)
 {
     uint64_t *number;
@@ -244,7 +243,7 @@ static int number_rows(struct tr_trees *m)
     return status;
 }
 
-/* Workers of a group that divide its columns. */
+/* solve.parallel feature: finds the members of the group. */
 static int find_members(struct tr_trees *m)
 {
     bool divided = m->o->parallel == TR_PARALLEL_FEATURE && tr_roles(m->tr) & TR_SLAVE;
@@ -252,9 +251,8 @@ static int find_members(struct tr_trees *m)
     m->member = divided ? (size_t)tr_set_rank(m->tr, TR_SET_GROUP) : 0;
     if (divided && m->members == 1 && tr_workers(m->tr) > 1)
         return tr_fail(TR_ERR_CONFIG,
-                       "%s: columns are divided over the members of a group, and groups have one: expected "
-                       "ranks.groups=1, or more, "
-                       "of more members",
+                       "%s: groups have one member, but feature divides columns over the members of a group: "
+                       "expected ranks.groups=1, or larger groups",
                        tr_job_where(m->job, "solve.parallel"));
     return TR_OK;
 }
@@ -288,7 +286,6 @@ static int open_rows(struct tr_trees *m)
     return initial_read(m);
 }
 
-/* Keys that one objective alone has a use for. */
 static int refuse_key(const tr_job *job, const char *key, const char *why)
 {
     return tr_fail(TR_ERR_CONFIG, "%s: %s is %s", tr_job_where(job, key), key, why);
@@ -309,7 +306,7 @@ static int check(const tr_job *job, const void *options)
         return refuse_key(job, "model.class_weights", "for classes");
     if (o->top > 0 && o->rows >= 1)
         return refuse_key(job, "solve.top_share",
-                          "of rows that are there in any case: solve.row_share is of the others");
+                          "used only if solve.row_share, the share of the other rows, is below 1");
     if (*o->init) TR_TRY(tr_check_initial(job, o->init));
     return tr_class_weights_check(job, o->class_weights);
 }
@@ -349,7 +346,8 @@ static void close_model(void *model)
 
 /* ---- before the first tree ---- */
 
-/* Sums of weights, and of labels or of the weights of classes times weights, as whole numbers of steps, in any order. */
+/* Computes sums of weights, and per output sums of weight × label or of the weights of a class, in integer steps, so that they do
+ * not depend on the order. */
 static int sum_labels(const struct tr_trees *m, double most, int64_t *sum)
 {
     double heaviest = m->weight ? 0 : 1;
@@ -366,7 +364,10 @@ static int sum_labels(const struct tr_trees *m, double most, int64_t *sum)
     return tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, (size_t)m->outputs + 1);
 }
 
-/* Of the part that an output has of all labels, or their mean; least: half a row's part. */
+/* Returns the initial score of an output.
+ *
+ * @param [in] mean   share of the class, or mean label
+ * @param [in] least  minimum share: half a row */
 static double base_of(const struct tr_trees *m, double mean, double least)
 {
     if (m->loss->joint) mean = fmax(mean, least);
@@ -375,7 +376,7 @@ static double base_of(const struct tr_trees *m, double mean, double least)
     return m->loss->constant(mean);
 }
 
-/* Each output begins with what is best without a tree; of Huber's loss that is near the median. */
+/* Computes the initial score of each output: the best constant. Huber's loss uses the median, which is close to it. */
 static int find_base(struct tr_trees *m)
 {
     double most = 1, part;
@@ -410,7 +411,7 @@ static int open_scores(const struct tr_trees *m, const tr_data *data, float **sc
     return initial_add_scores(m, data, *score);
 }
 
-/* Their numbers are needed no longer then. */
+/* Computes initial scores, and replaces the numbers of the data by bins. */
 static int bin_rows(const struct tr_trees *m, tr_data *data, bool bundle, struct tr_binned *rows,
                     float **score)
 {
@@ -435,7 +436,7 @@ static int prepare(tr_worker *me, void *state)
     if (m->test) TR_TRY(bin_rows(m, m->test, true, &m->test_rows, &m->test_score));
     m->tested = m->initial;
     TR_TRY(tr_trees_divide_columns(m));
-    if (!m->train->on_disk) TR_TRY(tr_bins_by_column(&m->rows)); /* splits are made faster by them */
+    if (!m->train->on_disk) TR_TRY(tr_bins_by_column(&m->rows));
     if (m->outputs > 1) {
         TR_TRY(TR_NEW(&m->most, m->rows.n));
         TR_TRY(TR_NEW(&m->sum, m->rows.n));
@@ -454,7 +455,7 @@ static int compute(tr_worker *me, void *state)
     return TR_OK;
 }
 
-/* Test rows go down trees when somebody asks for it. */
+/* Adds new trees to the scores of test rows. Called before they are needed. */
 static int score_test(struct tr_trees *m)
 {
     if (m->test_rows.n > 0) TR_TRY(tr_trees_score(m, &m->test_rows, m->tested, m->test_score));
@@ -508,7 +509,7 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
     return TR_OK;
 }
 
-/* ---- checkpoints: the trees, and what they add up to for each row ---- */
+/* ---- checkpoints: the trees, and the scores of rows ---- */
 
 static int keep_scores(const struct tr_trees *m, const tr_data *data, const char *of, float *score,
                        size_t apart, tr_snapshot *s)
@@ -552,13 +553,13 @@ static int find_area(struct tr_trees *m)
     return status == TR_OK ? tr_report_figure(m->tr, "test_auc", auc) : status;
 }
 
-/* What travels: sums of columns, to their owners among those who have the same columns, unless all ranks share memory; and where
- * columns are divided, a bit for each row of a leaf that is. */
+/* Reports the traffic of a split: sums of bins, to the owners of the columns, unless all ranks share memory; and, if columns are
+ * divided, a bit per row of the leaf. */
 enum { SENT, HISTOGRAMS, MERGES, BINS, SIDES, SIDE_BYTES, TOLD };
 static int report_traffic(const struct tr_trees *m)
 {
     double workers = tr_workers(m->tr), sum[TOLD] = {0}, groups = workers;
-    char how[160] = "added up in memory that all ranks share";
+    char how[160] = "summed in shared memory";
     if (workers < 2) return TR_OK;
     if (tr_roles(m->tr) & TR_SLAVE) {
         groups /= (double)m->members;
@@ -572,18 +573,17 @@ static int report_traffic(const struct tr_trees *m)
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, TOLD));
     for (size_t i = 0; i < TOLD; i++) sum[i] /= workers;
-    if (groups < 2) snprintf(how, sizeof how, "nothing travels");
+    if (groups < 2) snprintf(how, sizeof how, "nothing is sent");
     else if (sum[SENT] > 0)
         snprintf(how, sizeof how,
-                 "added up in %.0f merges, for each %.0f bytes from a rank to the others; "
+                 "summed in %.0f reductions, %.0f bytes sent per rank and histogram; "
                  "8 x bins x (%s - 1) / %s: %.0f",
                  sum[MERGES], sum[SENT], m->members > 1 ? "groups" : "ranks",
                  m->members > 1 ? "groups" : "ranks", 8 * sum[BINS] * (groups - 1) / groups);
     tr_say(m->tr, "histograms:    %.0f of %.0f bins, %s", sum[HISTOGRAMS], sum[BINS], how);
     if (m->members > 1)
         tr_say(m->tr,
-               "splits:        %.0f, of each %.0f bytes to the other members of a group: a bit for each row "
-               "of the leaf",
+               "splits:        %.0f, %.0f bytes sent to the group per split: a bit per row of the leaf",
                sum[SIDES], sum[SIDE_BYTES] / fmax(sum[SIDES], 1));
     TR_TRY(tr_report_figure(m->tr, "histograms", sum[HISTOGRAMS]));
     TR_TRY(tr_report_figure(m->tr, "histogram_merges", sum[MERGES]));
@@ -615,7 +615,7 @@ static int train_model(void *model)
     return find_area(m);
 }
 
-/* Of all columns. Sparse ones that few rows have are left out, and have one bin; and there are no more than numbers. */
+/* Estimates the number of bins of all columns. Rare sparse columns have one bin; a column has no more bins than numbers. */
 static double count_bins(const struct tr_trees_options *o, const tr_data_size *size)
 {
     bool csv = strcmp(size->format, "csv") == 0;
@@ -624,7 +624,8 @@ static double count_bins(const struct tr_trees_options *o, const tr_data_size *s
     return csv ? most * size->features : size->features + fmin((most - 1) * kept, size->text / 9);
 }
 
-/* First the numbers, which go while they become bins, and labels; then bins and what is known of each row; and histograms. */
+/* Estimates memory: first the numbers, which are freed while they become bins, and labels; then bins, and data per row; and
+ * histograms. */
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
     const struct tr_trees_options *o = options;
@@ -649,74 +650,71 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
 
 static const tr_option options[] = {
     {"model.objective", TR_KIND_CHOICE, AT(objective), "auto", .words = tr_loss_objectives,
-     .help = "what trees minimise; auto = as the labels are: two kinds, whole numbers up to 100 of them, or "
+     .help = "loss that trees minimise; auto = by the labels: two labels, integers with up to 100 values, or "
              "other numbers"},
     {"model.quantile", TR_KIND_REAL, AT(quantile), "0.5", .above = true, .most = 1,
-     .help = "quantile: the part of the rows that lie below what is predicted; 0.5 = the median"},
+     .help = "quantile to predict with model.objective quantile; 0.5 = the median"},
     {"model.delta", TR_KIND_REAL, AT(delta), "1", .above = true,
-     .help = "huber: errors beyond it count in proportion to their size, smaller ones by their squares"},
+     .help = "huber: smaller errors are squared, larger ones count linearly"},
     {"model.class_weights", TR_KIND_TEXT, AT(class_weights), "",
-     .help = "what a row weighs, by its label: balanced = so that each label's rows weigh the same together, "
-             "or label:weight "
-             "pairs, «1:5 -1:0.5»"},
+     .help = "weight of rows by label: balanced = equal total weight of all labels, or label:weight pairs, "
+             "«1:5 -1:0.5»"},
     {"model.monotone", TR_KIND_PAIRS, AT(monotone), "",
-     .help = "columns with which what is predicted may only rise or fall: {size: up, age: down}"},
+     .help = "columns with which the prediction may only rise or fall: {size: up, age: down}"},
     {"model.init", TR_KIND_TEXT, AT(init), "",
-     .help = "a run's folder or its model.h5: training goes on from those trees, of the same columns, whose "
-             "categories may have more values now; task NAME: of another task of the job"},
+     .help = "folder of a run, or its model.h5: training continues from these trees; the columns must be the "
+             "same, categories may have new values; task NAME: of another task of the job"},
     {"model.leaves", TR_KIND_INTEGER, AT(leaves), "31", .least = 2, .most = 65536,
-     .help = "of a tree, at most"},
+     .help = "maximum number of leaves of a tree"},
     {"model.depth", TR_KIND_INTEGER, AT(depth), "0", .most = 1000,
-     .help = "splits above a leaf, at most; 0 = any number"},
+     .help = "maximum number of splits above a leaf; 0 = no limit"},
     {"model.bins", TR_KIND_INTEGER, AT(bins), "255", .least = 2, .most = 255,
-     .help = "ranges of about equally many rows that a column is cut into"},
+     .help = "maximum number of bins of a column, with about the same number of rows each"},
     {"model.min_rows", TR_KIND_INTEGER, AT(min_rows), "20", .most = INT32_MAX,
-     .help =
-         "rows of a leaf, at least, reckoned by their second derivatives; columns in which fewer rows have "
-         "another number than most of them are left out"},
+     .help = "minimum number of rows of a leaf, measured by second derivatives; columns in which fewer rows "
+             "differ from the most frequent number are ignored"},
     {"model.min_weight", TR_KIND_REAL, AT(min_weight), "1e-3",
-     .help = "sum of the second derivatives of a leaf's rows, at least"},
-    {"model.l2", TR_KIND_REAL, AT(l2), "1", .help = "lambda of the values of leaves"},
-    {"model.gamma", TR_KIND_REAL, AT(gamma), "0", .help = "what a split must gain, at least"},
+     .help = "minimum sum of second derivatives of a leaf"},
+    {"model.l2", TR_KIND_REAL, AT(l2), "1", .help = "L2 regularization of the values of leaves"},
+    {"model.gamma", TR_KIND_REAL, AT(gamma), "0", .help = "minimum gain of a split"},
     {"model.category_values", TR_KIND_INTEGER, AT(category_values), "8", .least = 1, .most = TR_SPLIT_VALUES,
-     .help = "of a category with more than 4 values that a split may put on the smaller side, at most"},
+     .help =
+         "maximum number of values on the smaller side of a split, for categories with more than 4 values"},
     {"model.category_rows", TR_KIND_REAL, AT(category_rows), "100",
-     .help = "rows that come with the values of a category on either side of a split, at least"},
+     .help = "minimum number of rows on each side of a split by a category"},
     {"model.category_l2", TR_KIND_REAL, AT(category_l2), "10",
-     .help = "what splits by more than 4 values add to model.l2 when they are weighed"},
+     .help = "added to model.l2 for splits by categories with more than 4 values"},
     {"model.category_smoothing", TR_KIND_REAL, AT(category_smoothing), "5",
-     .help = "added to the sum of second derivatives by which a value's gradient is divided when values are "
-             "sorted; "
-             "values of fewer rows are not looked at"},
+     .help = "added to the sum of second derivatives when values of a category are sorted by mean gradient; "
+             "values with fewer rows are ignored"},
     {"solve.rate", TR_KIND_REAL, AT(rate), "0.1", .above = true, .most = 1,
-     .help = "part of what a tree would add that it does add"},
+     .help = "learning rate: factor of the values of leaves"},
     {"solve.decay", TR_KIND_REAL, AT(decay), "0", .most = 1,
-     .help = "solve.rate becomes this part smaller with each round"},
+     .help = "decrease of solve.rate per round, as a share"},
     {"solve.row_share", TR_KIND_REAL, AT(rows), "1", .above = true, .most = 1,
-     .help = "part of the rows, drawn anew, that a tree is grown on"},
+     .help = "share of the rows that each tree is grown on, drawn at random"},
     {"solve.top_share", TR_KIND_REAL, AT(top), "0", .most = 1,
-     .help = "part of the rows, those with the largest gradients, that a tree is grown on in any case; "
-             "solve.row_share is of "
-             "the others then, which count so much more (GOSS)"},
+     .help = "share of the rows with the largest gradients that are always drawn; solve.row_share applies to "
+             "the others, which get a larger weight (GOSS)"},
     {"solve.column_share", TR_KIND_REAL, AT(columns), "1", .above = true, .most = 1,
-     .help = "part of the columns, drawn anew, that a tree may split by"},
+     .help = "share of the columns that each tree may use, drawn at random"},
     {"solve.parallel", TR_KIND_CHOICE, AT(parallel), "data", .words = TR_WORDS("data", "feature", "voting"),
-     .help = "how workers divide the table: data = its rows, and histograms are added up; feature = the "
-             "members of a group "
-             "(ranks.groups, ranks.group_size) its columns, and of each split a bit for each row travels, "
-             "between groups as data; the trees "
-             "are the same; voting = as data, but only of the columns that most workers vote for, which for "
-             "wide tables are few"},
+     .help = "data = rows are distributed, and histograms are summed; feature = the members of a group "
+             "(ranks.groups, ranks.group_size) divide the columns and send a bit per row for each split, "
+             "between groups as data, with the same trees; voting = as data, but only the columns with most "
+             "votes are summed, for wide tables"},
     {"solve.votes", TR_KIND_INTEGER, AT(votes), "20", .least = 1, .most = 1000000,
-     .help = "solve.parallel voting: columns that each worker votes for; twice as many are looked at; all: "
-             "the trees are those of data"},
+     .help =
+         "solve.parallel voting: number of columns that each worker votes for; twice this number is summed; "
+         "with all columns the trees are those of data"},
     {"solve.gradient_bits", TR_KIND_INTEGER, AT(bits), "5", .least = 3, .most = 10,
-     .help = "gradients are rounded at random to so many bits to find splits; leaves get exact values"},
+     .help = "bits of the gradients that splits are found with, rounded at random; the values of leaves are "
+             "exact"},
     {.name = NULL},
 };
 
 static const tr_method methods[] = {
-    {"boost", "every clock grows a tree, of several classes one for each, on what those before it have left",
+    {"boost", "every clock grows a tree, or one per class, on the residuals of the earlier ones",
      .in_step = true},
     {.name = NULL},
 };
@@ -738,16 +736,18 @@ static const tr_rule rules[] = {
 };
 
 static const tr_flag flags[] = {
-    {"--probability", NULL, TR_PREDICT, .help = "classifiers: of each class, or of the positive one of two"},
-    {"--margin", NULL, TR_PREDICT, .help = "the sums of the trees, as they are"},
-    {"--leaves", NULL, TR_PREDICT, .help = "the number of the leaf that a row comes to in each tree"},
+    {"--probability", NULL, TR_PREDICT,
+     .help = "classifiers: the probability of each class, or of the positive one of two"},
+    {"--margin", NULL, TR_PREDICT, .help = "the sums of the trees, without a link function"},
+    {"--leaves", NULL, TR_PREDICT, .help = "the index of the leaf that the row reaches in each tree"},
     {"--contributions", NULL, TR_PREDICT,
-     .help = "what each feature adds to the margin (TreeSHAP), and what is left: rows sum to the margin"},
+     .help =
+         "the contribution of each feature to the margin (TreeSHAP), and the base: they sum to the margin"},
     {"--top", "N", TR_INSPECT, 0, 100000, "the N most important features"},
     {"--tree", "N", TR_INSPECT, 0, INT32_MAX, "tree N, from 0, as text"},
     {"--graphviz", NULL, TR_INSPECT | TR_ALONE, .help = "with --tree: as a graph for dot"},
     {"--importance", NULL, TR_INSPECT | TR_ALONE,
-     .help = "all features that trees split by, by gain, and nothing else"},
+     .help = "only the importance of features in the trees, by gain"},
     {.name = NULL},
 };
 
@@ -756,7 +756,7 @@ const tr_model_class tr_trees_class = {
     .name = "trees",
     .types = TR_WORDS("trees"),
     .help = "gradient boosted trees",
-    .predicts = "the label, or what is expected of a number",
+    .predicts = "the label, or the expected number",
     .evaluates = "accuracy, AUC and log loss of classes, or RMSE, MAE and R² of numbers",
     .noun = "trees",
     .format = "trireme-trees",
