@@ -13,7 +13,7 @@ src/job/compare.c                shown words of a message
 src/job/help.c                   help
 src/job/value.c                  plain words of YAML
 src/job/write.c                  YAML: names of keys
-src/model/linear/descent/path.c  CSV: names of metrics
+src/model/linear/descent/descent.c  CSV: names of metrics
 src/model/linear/text.c          model.txt: numbers, words of the program
 src/model/trees/saved.c          model.txt: numbers, words of the program
 src/monitor/json.c               numbers of JSON
