@@ -205,6 +205,12 @@ static int open_first_lines(const struct tr_files *files, size_t file, struct fi
     TR_TRY(tr_text_open(files, &part, (size_t)64 << 10, &text));
     int status = gather_lines(files, file, text, first);
     tr_text_close(text);
+    bool utf16 = status == TR_OK && first->begin && first->end - first->begin >= 2 && first->offset == 0 &&
+                 (memcmp(first->begin, "\xff\xfe", 2) == 0 || memcmp(first->begin, "\xfe\xff", 2) == 0);
+    if (utf16)
+        status = tr_fail(TR_ERR_DATA,
+                         "%s: the text is UTF-16, expected UTF-8: convert it with iconv -f UTF-16 -t UTF-8",
+                         files->file[file].path);
     if (status != TR_OK) free(first->begin);
     return status;
 }
@@ -472,7 +478,7 @@ static int look_at_docword(const struct tr_files *files, size_t file, const stru
                            struct tr_head *head)
 {
     const char *records;
-    if (!read_docword_header(first->begin, first->end, head, &records))
+    if (!read_docword_header(pass_mark(first->begin, first->end), first->end, head, &records))
         return tr_fail(
             TR_ERR_DATA,
             "%s: expected three lines with the numbers of documents, of words and of records before "
