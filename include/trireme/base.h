@@ -76,6 +76,41 @@ int tr_format(char **text, const char *format, ...) __attribute__((format(printf
  */
 int tr_printf(FILE *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* ---- output files ---- */
+
+/* A file that gets its name when it is complete; until then it is called <path>.part. */
+struct tr_target {
+    FILE *file; /* to write to */
+    char *path, *part;
+    int how;
+    bool in_place; /* it has its name from the beginning */
+};
+
+enum tr_target_how {
+    TR_TARGET_DURABLE = 1, /* fsync before the file gets its name */
+    TR_TARGET_NAMED =
+        2, /* the user chose the name: a symbolic link is followed; a device or pipe is written in place */
+    TR_TARGET_IN_PLACE = 4 /* not renamed */
+};
+
+/* Creates an output file. No link is followed, and no file is used, that another user has put into a folder that all users can
+ * write to. In such a folder the file has mode 0600, elsewhere 0666 without the umask.
+ *
+ * @param [in]  how     sum of tr_target_how
+ * @param [out] target  close it with tr_target_close(), also if this fails
+ * @param [in]  format  of the path, as for printf
+ * @return TR_OK, TR_ERR_NO_OUTPUT, TR_ERR_NO_PERM (another user made something on the path), TR_ERR_IO
+ */
+int tr_target_open(struct tr_target *target, int how, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Gives the file its name if status is TR_OK and all writes succeeded; removes it otherwise. Frees the target.
+ *
+ * @param [in] status  of the functions that wrote
+ * @return status if it is not TR_OK; otherwise TR_OK or TR_ERR_IO
+ */
+int tr_target_close(struct tr_target *target, int status);
+
 /* ---- numbers as text ---- */
 
 enum { TR_NUMBER_ROOM = 32 }; /* size in bytes of a buffer for one number */

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +39,100 @@ int tr_sync_above(const char *path)
     return status;
 }
 
+/* ---- entries of other users ---- */
+
+static bool is_foreign(const struct stat *entry)
+{
+    return entry->st_uid != geteuid() && entry->st_uid != 0;
+}
+
+/* Finds an entry on a path, a symbolic link included, that another user has put into a folder that all users can write to. */
+static bool find_foreign(const char *path, char name[PATH_MAX], struct stat *entry)
+{
+    char real[PATH_MAX];
+    struct stat above;
+    size_t length = strlen(path), begin = 0;
+    if (length >= PATH_MAX || stat(*path == '/' ? "/" : ".", &above) < 0) return false; /* open() fails */
+    memcpy(name, path, length + 1);
+    while (begin < length) {
+        size_t n = strcspn(name + begin, "/"), end = begin + n;
+        bool is_entry = n > 0 && strncmp(name + begin, "..", n) != 0; /* "", "." and ".." are none */
+        name[end] = '\0';
+        if (is_entry && lstat(name, entry) < 0) return false;
+        if (is_entry && (above.st_mode & S_IWOTH) && is_foreign(entry)) return true;
+        if (is_entry && S_ISLNK(entry->st_mode) && realpath(name, real) && find_foreign(real, name, entry))
+            return true;
+        memcpy(name, path, length + 1);
+        name[end] = '\0';
+        if (n > 0 && stat(name, &above) < 0) return false;
+        name[end] = path[end];
+        begin = end + 1;
+    }
+    return false;
+}
+
+static int check_entries(const char *path)
+{
+    char name[PATH_MAX];
+    struct stat entry;
+    if (!find_foreign(path, name, &entry)) return TR_OK;
+    return tr_fail(TR_ERR_NO_PERM,
+                   "%s: belongs to user %u, in a folder that all users can write to: choose another name",
+                   name, (unsigned)entry.st_uid);
+}
+
+/* The mode of a new file or folder, from the mode that it has in a folder that only its owner and group can write to. */
+static mode_t mode_at(const char *path, mode_t mode)
+{
+    char above[PATH_MAX];
+    struct stat folder;
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] != '/') n--;
+    if (n >= sizeof above) return mode & 0700;
+    memcpy(above, path, n);
+    memcpy(above + n, ".", 2);
+    return stat(above, &folder) == 0 && !(folder.st_mode & S_IWOTH) ? mode : mode & 0700;
+}
+
+int tr_create_folder(const char *path)
+{
+    return mkdir(path, mode_at(path, 0777));
+}
+
+enum { ATTEMPTS = 100 }; /* another process may create or remove the file meanwhile */
+
+int tr_create_file(const char *path)
+{
+    int fd = -1;
+    for (int i = 0; i < ATTEMPTS; i++) {
+        if (unlink(path) < 0 && errno != ENOENT) return -1;
+        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode_at(path, 0666));
+        if (fd >= 0 || errno != EEXIST) break;
+    }
+    return fd;
+}
+
+/* An entry that exists when it is checked stays: only its owner can remove it from a sticky folder. */
+int tr_open_file(const char *path, int flags)
+{
+    char name[PATH_MAX];
+    struct stat entry;
+    int fd = -1;
+    for (int i = 0; i < ATTEMPTS; i++) {
+        bool is_foreign_path = find_foreign(path, name, &entry);
+        if (!is_foreign_path) {
+            fd = open(path, flags | O_CREAT | O_EXCL | O_CLOEXEC, mode_at(path, 0666));
+            if (fd >= 0 || errno != EEXIST) return fd;
+            is_foreign_path = find_foreign(path, name, &entry);
+        }
+        errno = EPERM;
+        if (is_foreign_path) return -1;
+        fd = open(path, flags | O_CLOEXEC);
+        if (fd >= 0 || errno != ENOENT) return fd;
+    }
+    return fd;
+}
+
 static int make_with_parents(char *path, bool durable)
 {
     struct stat status;
@@ -49,7 +145,7 @@ static int make_with_parents(char *path, bool durable)
         *slash = '/';
         TR_TRY(above);
     }
-    if (mkdir(path, 0777) == 0) return durable ? tr_sync_above(path) : TR_OK;
+    if (tr_create_folder(path) == 0) return durable ? tr_sync_above(path) : TR_OK;
     int error = errno;
     bool there = error == EEXIST && stat(path, &status) == 0;
     if (there && S_ISDIR(status.st_mode)) return TR_OK;
@@ -57,12 +153,15 @@ static int make_with_parents(char *path, bool durable)
     return tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(error));
 }
 
+/* The second check finds entries that another user made meanwhile. */
 int tr_make_folder(const char *folder, bool durable)
 {
     char *path;
     TR_TRY(tr_copy_string(folder, &path));
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = '\0';
-    int status = make_with_parents(path, durable);
+    int status = check_entries(path);
+    if (status == TR_OK) status = make_with_parents(path, durable);
+    if (status == TR_OK) status = check_entries(path);
     free(path);
     return status;
 }
@@ -73,7 +172,8 @@ int tr_file_failed(const char *path, const char *what, int error)
 {
     bool full = error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO;
     bool creating = !strcmp(what, "created");
-    return tr_fail(creating && !full ? TR_ERR_NO_OUTPUT : TR_ERR_IO, "%s cannot be %s: %s", path, what,
+    if (error == EPERM) TR_TRY(check_entries(path));
+    return tr_fail(creating && !full ? TR_ERR_NO_OUTPUT : TR_ERR_IO, "%s: cannot be %s: %s", path, what,
                    strerror(error));
 }
 
@@ -89,36 +189,84 @@ int tr_write_all(int fd, const char *text, size_t length)
     return 0;
 }
 
-static int write_file(const char *path, const char *text, size_t length, bool durable)
+int tr_target_open(struct tr_target *t, int how, const char *format, ...)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return tr_file_failed(path, "created", errno);
-    int error = tr_write_all(fd, text, length);
-    if (!error && durable && fsync(fd) < 0 && errno != EINVAL) error = errno;
-    if (close(fd) < 0 && !error) error = errno; /* some file systems say only here that the disk is full */
-    return error ? tr_file_failed(path, "written", error) : TR_OK;
+    struct stat there;
+    va_list arguments;
+    *t = (struct tr_target){.how = how, .in_place = how & TR_TARGET_IN_PLACE};
+    va_start(arguments, format);
+    int length = vasprintf(&t->path, format, arguments);
+    va_end(arguments);
+    if (length < 0) t->path = NULL;
+    if (length < 0) return tr_fail(TR_ERR_SYSTEM, "out of memory: the name of a file");
+    TR_TRY(check_entries(t->path));
+    bool is_special = false;
+    /* another user may have made an entry after the check */
+    if ((how & TR_TARGET_NAMED) && lstat(t->path, &there) == 0 &&
+        (!is_foreign(&there) || mode_at(t->path, 0077))) {
+        char *real = NULL;
+        if (S_ISLNK(there.st_mode) && stat(t->path, &there) == 0 && S_ISREG(there.st_mode))
+            real = realpath(t->path, NULL);
+        if (real) {
+            free(t->path);
+            t->path = real;
+        }
+        is_special = !S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode);
+    }
+    if (is_special) {
+        t->in_place = true;
+        t->how &= ~TR_TARGET_DURABLE;
+    }
+    TR_TRY(tr_format(&t->part, "%s%s", t->path, t->in_place ? "" : ".part"));
+    int fd = is_special ? open(t->path, O_WRONLY | O_CLOEXEC) : tr_create_file(t->part);
+    if (fd < 0) return tr_file_failed(errno == EPERM ? t->part : t->path, "created", errno);
+    t->file = fdopen(fd, "w");
+    if (t->file) return TR_OK;
+    close(fd);
+    return tr_fail(TR_ERR_SYSTEM, "out of memory: %s", t->path);
+}
+
+int tr_target_close(struct tr_target *t, int status)
+{
+    if (t->file) {
+        struct stat made;
+        bool is_regular = fstat(fileno(t->file), &made) == 0 && S_ISREG(made.st_mode);
+        errno = 0;
+        bool fails = ferror(t->file) || fflush(t->file) != 0;
+        if (!fails && status == TR_OK && (t->how & TR_TARGET_DURABLE))
+            fails = fsync(fileno(t->file)) < 0 && errno != EINVAL;
+        int error = errno;
+        if (fclose(t->file) != 0 && !fails) { /* some file systems say only here that the disk is full */
+            fails = true;
+            error = errno;
+        }
+        if (!fails && status == TR_OK && !t->in_place && rename(t->part, t->path) < 0) {
+            fails = true;
+            error = errno;
+        }
+        if (status == TR_OK && fails) status = tr_file_failed(t->path, "written", error ? error : EIO);
+        if (status != TR_OK && is_regular) unlink(t->part);
+    }
+    free(t->path);
+    free(t->part);
+    *t = (struct tr_target){0};
+    return status;
 }
 
 int tr_replace_file(const char *folder, const char *name, const char *text, size_t length, bool durable)
 {
-    char *path = NULL, *temporary = NULL;
-    int status = tr_format(&path, "%s/%s", folder, name);
-    if (status == TR_OK) status = tr_format(&temporary, "%s.tmp", path);
-    if (status == TR_OK) {
-        status = write_file(temporary, text, length, durable);
-        if (status == TR_OK && rename(temporary, path) < 0) status = tr_file_failed(path, "written", errno);
-        if (status != TR_OK) unlink(temporary);
-    }
-    free(temporary);
-    free(path);
-    return status;
+    struct tr_target t;
+    int status = tr_target_open(&t, durable ? TR_TARGET_DURABLE : 0, "%s/%s", folder, name);
+    int error = status == TR_OK ? tr_write_all(fileno(t.file), text, length) : 0;
+    if (error) status = tr_file_failed(t.path, "written", error);
+    return tr_target_close(&t, status);
 }
 
 /* ---- files that other users must not be able to change ---- */
 
 static int check_owner(const char *what, const struct stat *s)
 {
-    if (s->st_uid != geteuid() && s->st_uid != 0)
+    if (is_foreign(s))
         return tr_fail(TR_ERR_NO_PERM,
                        "%s belongs to user %u, expected you or root: copy the file to a folder of yours",
                        what, (unsigned)s->st_uid);
@@ -163,7 +311,7 @@ int tr_open_code(const char *path, int *fd)
 
 bool tr_lock_file(const char *path, int *fd, char *who, size_t size)
 {
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    *fd = tr_open_file(path, O_RDWR);
     if (*fd < 0 || flock(*fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
     ssize_t n = pread(*fd, who, size - 1, 0);
     who[n > 0 ? n : 0] = '\0';
@@ -194,32 +342,6 @@ bool tr_is_still_at(int fd, const char *path)
     struct stat open, there;
     return fstat(fd, &open) == 0 && stat(path, &there) == 0 && open.st_ino == there.st_ino &&
            open.st_dev == there.st_dev;
-}
-
-/* ---- outputs ---- */
-
-int tr_target_of(const char *name, struct tr_target *t)
-{
-    struct stat there, link;
-    bool exists = stat(name, &there) == 0;
-    *t = (struct tr_target){.in_place = exists && !S_ISREG(there.st_mode)};
-    if (exists && !t->in_place && lstat(name, &link) == 0 && S_ISLNK(link.st_mode))
-        t->path = realpath(name, NULL);
-    if (!t->path) TR_TRY(tr_copy_string(name, &t->path));
-    return tr_format(&t->part, "%s%s", t->path, t->in_place ? "" : ".part");
-}
-
-int tr_target_finish(struct tr_target *t, int status)
-{
-    if (t->part && !t->in_place) {
-        if (status == TR_OK && rename(t->part, t->path) < 0)
-            status = tr_file_failed(t->path, "created", errno);
-        if (status != TR_OK) unlink(t->part);
-    }
-    free(t->path);
-    free(t->part);
-    *t = (struct tr_target){0};
-    return status;
 }
 
 int tr_check_not_input(const char *output, const char *input)

@@ -5,9 +5,23 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Makes a folder and those above it, as far as they are missing; durable: their names are on the disk, not in memory.
- * TR_ERR_NO_OUTPUT, TR_ERR_IO. */
+/* Files and folders of other users: in a folder that all users can write to, such as /tmp, another user may have made the entry
+ * that this process is about to use. The functions below refuse a path on which such an entry belongs to neither this user nor
+ * root (TR_ERR_NO_PERM); what they create there has mode 0600 or 0700. */
+
+/* Makes a folder and the folders above it that are missing. durable: fsync of their names. TR_ERR_NO_OUTPUT, TR_ERR_NO_PERM,
+ * TR_ERR_IO. */
 int tr_make_folder(const char *folder, bool durable);
+
+/* mkdir() with the mode that fits the place: 0, or -1 and errno. */
+int tr_create_folder(const char *path);
+
+/* Creates a file for writing in place of an older file of that name: a descriptor, or -1 and errno. Safe in a signal handler. */
+int tr_create_file(const char *path);
+
+/* Opens a file that keeps its content (flags: O_WRONLY or O_RDWR, O_APPEND), or creates it: a descriptor, or -1 and errno, which
+ * is EPERM if another user made an entry on the path. */
+int tr_open_file(const char *path, int flags);
 
 /* fsync of a folder, or of the folder that a path is in, where there is such a thing. TR_ERR_IO. */
 int tr_sync_folder(const char *path);
@@ -19,9 +33,8 @@ int tr_write_all(int fd, const char *text, size_t length);
 /* Describes what the system said of the path, with the status that fits: a disk may be full before a byte is written. */
 int tr_file_failed(const char *path, const char *what, int error);
 
-/* Writes folder/name through a temporary file, so that readers see the old text or the new one. Durable: it is on the disk,
- * not in memory, before its name is. On failure the old file stays: TR_ERR_NO_OUTPUT if the file cannot be created,
- * TR_ERR_IO if it cannot be written. */
+/* Replaces folder/name by the text: readers see the old text or the new one. durable: fsync before the rename. On failure the
+ * old file stays: TR_ERR_NO_OUTPUT if the file cannot be created, TR_ERR_IO if it cannot be written. */
 int tr_replace_file(const char *folder, const char *name, const char *text, size_t length, bool durable);
 
 /* Takes a lock of the kernel on the file, which is made, for as long as *fd is open in this process: it ends with the process however
@@ -31,17 +44,6 @@ int tr_replace_file(const char *folder, const char *name, const char *text, size
 bool tr_lock_file(const char *path, int *fd, char *who, size_t size);
 void tr_sign_lock(int fd);
 void tr_unlock_file(const char *path, int fd);
-
-/* A file that somebody names as an output. It gets its name when it is complete; of a symbolic link what it leads to is
- * replaced, beside which it is written. What is there and no regular file, a device or a pipe, is written in place. */
-struct tr_target {
-    char *path, *part; /* part: the name to write it under */
-    bool in_place;
-};
-int tr_target_of(const char *name, struct tr_target *t);
-
-/* Where all is well so far, names what has been written; else removes it. Frees the target. TR_ERR_NO_OUTPUT, TR_ERR_IO. */
-int tr_target_finish(struct tr_target *t, int status);
 
 /* Refuses an output that is an input as well: it would be replaced by what is made of it. TR_ERR_USAGE. */
 int tr_check_not_input(const char *output, const char *input);

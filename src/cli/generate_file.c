@@ -167,53 +167,25 @@ int tr_generate_count(const struct tr_generate_job *job, uint64_t *lines)
 
 /* ---- where to ---- */
 
-/* A device or a pipe is written as it is. */
-static int write_directly(const struct tr_generate_job *job)
-{
-    bool standard = strcmp(job->file, "-") == 0;
-    int fd = standard ? STDOUT_FILENO : open(job->file, O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return tr_file_failed(job->file, "created", errno);
-    uint64_t lines;
-    int status = write_lines(job, fd, job->file, false, &lines);
-    if (!standard) close(fd);
-    return status;
-}
-
-static int write_part(const struct tr_generate_job *job, const char *part, uint64_t *lines)
-{
-    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return tr_file_failed(part, "created", errno);
-    int status = write_lines(job, fd, part, true, lines);
-    if (close(fd) < 0 && status == TR_OK) status = tr_file_failed(part, "written", errno);
-    return status;
-}
-
-/* Folders that cannot be written to are found before a line is made. */
-static int write_file(const struct tr_generate_job *job, const struct tr_target *target, uint64_t *lines)
-{
-    char *slash = strrchr(target->part, '/');
-    int status = TR_OK;
-    if (slash && slash > target->part) {
-        *slash = '\0';
-        status = tr_make_folder(target->part, false);
-        *slash = '/';
-    }
-    return status == TR_OK ? write_part(job, target->part, lines) : status;
-}
-
 int tr_generate_file(const struct tr_generate_job *job)
 {
     double begin = tr_now();
     struct stat there, made;
-    struct tr_target target = {.part = NULL};
+    struct tr_target target;
+    char *folder;
     uint64_t lines = 0;
     if (stat(job->file, &there) == 0 && S_ISDIR(there.st_mode))
         return tr_fail(TR_ERR_NO_OUTPUT, "%s: is a folder, expected the name of a file", job->file);
-    if (strcmp(job->file, "-") == 0) return write_directly(job);
-    int status = tr_target_of(job->file, &target);
+    if (strcmp(job->file, "-") == 0) return write_lines(job, STDOUT_FILENO, job->file, false, &lines);
+    const char *slash = strrchr(job->file, '/');
+    TR_TRY(tr_format(&folder, "%.*s", slash ? (int)(slash - job->file) + 1 : 1, slash ? job->file : "."));
+    int status = tr_make_folder(folder, false);
+    free(folder);
+    TR_TRY(status);
+    status = tr_target_open(&target, TR_TARGET_NAMED, "%s", job->file);
     bool directly = target.in_place;
-    if (status == TR_OK) status = directly ? write_directly(job) : write_file(job, &target, &lines);
-    status = tr_target_finish(&target, status);
+    if (status == TR_OK) status = write_lines(job, fileno(target.file), job->file, !directly, &lines);
+    status = tr_target_close(&target, status);
     if (status == TR_OK && !directly && stat(job->file, &made) == 0)
         tr_printf(stderr, "generate: %s: %llu %s, %.1f MB, %s\n", job->file, (unsigned long long)lines,
                   job->what, (double)made.st_size * 1e-6, tr_duration(tr_now() - begin).text);

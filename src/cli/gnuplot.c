@@ -49,7 +49,7 @@ static int put_terminal(struct tr_drawing *d, int diagrams)
     const char *ends = strrchr(d->output, '.');
     for (int i = 0; i < 3; i++) {
         if (!ends || strcmp(ends, kinds[i][0]) != 0) continue;
-        TR_TRY(tr_target_of(d->output, &d->target));
+        TR_TRY(tr_target_open(&d->target, TR_TARGET_NAMED, "%s", d->output));
         fputs("set term ", script);
         fprintf(script, kinds[i][1], (i == 2 ? 5 : 450) * diagrams);
         fputc('\n', script);
@@ -86,5 +86,5 @@ int tr_drawing_close(struct tr_drawing *d, int status)
     if (d->script) fclose(d->script);
     if (status == TR_OK) status = run_gnuplot(d);
     free(d->text);
-    return d->target.part ? tr_target_finish(&d->target, status) : status;
+    return tr_target_close(&d->target, status);
 }

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "base/file.h"
+#include "trireme/base.h"
 
 struct tr_drawing {
     FILE *script; /* to be written by who draws */

@@ -20,11 +20,6 @@
 
 /* ---- where predictions go ---- */
 
-static int cannot_write(int status, const char *path)
-{
-    return tr_fail(status, "%s: cannot be written: %s", path, strerror(errno));
-}
-
 /* Neither the model nor what it is applied to may be where the predictions go. */
 static int check_inputs(const struct tr_ask *ask, const struct tr_model *model, const char *output)
 {
@@ -53,24 +48,21 @@ static int open_target(struct tr_target *t, enum tr_asked command, const char *t
     }
     if (command != TR_PREDICT || !to) return TR_OK;
     TR_TRY(check_inputs(ask, model, to));
-    TR_TRY(tr_target_of(to, t));
-    ask->out = fopen(t->part, "we");
+    TR_TRY(tr_target_open(t, TR_TARGET_NAMED | TR_TARGET_DURABLE, "%s", to));
+    ask->out = t->file;
     ask->output = to;
-    return ask->out ? TR_OK : cannot_write(TR_ERR_NO_OUTPUT, to);
+    return TR_OK;
 }
 
 static int close_target(struct tr_target *t, const struct tr_ask *ask, int status)
 {
-    if (!ask->out) return tr_target_finish(t, status);
     if (ask->out == stdout) {
         bool failed = fflush(stdout) != 0 || ferror(stdout);
-        return status == TR_OK && failed ? cannot_write(TR_ERR_IO, "standard output") : status;
+        if (status == TR_OK && failed) status = tr_file_failed("standard output", "written", errno);
+    } else if (ask->out && !t->file) {
+        fclose(ask->out);
     }
-    if (!t->part) return fclose(ask->out), status;
-    bool fails = ferror(ask->out) || fflush(ask->out) != 0 || (!t->in_place && fsync(fileno(ask->out)) != 0);
-    if (status == TR_OK && fails) status = cannot_write(TR_ERR_IO, ask->output);
-    if (fclose(ask->out) != 0 && status == TR_OK) status = cannot_write(TR_ERR_IO, ask->output);
-    return tr_target_finish(t, status);
+    return tr_target_close(t, status);
 }
 
 /* ---- curves of evaluate ---- */

@@ -24,7 +24,6 @@ struct work {
     bool dense;            /* training has dense rows in memory */
     uint64_t rows, nonzeros, lowest, highest;
     uint64_t columns, first_index;
-    struct tr_target target; /* the writer renames it when it is complete */
     struct tr_checked_writer out;
     size_t x, indices, indptr, y, origin; /* areas */
     uint64_t written, pairs;              /* rows and non-zeros in the file */
@@ -264,8 +263,8 @@ static int begin_file(struct work *w)
     uint64_t bytes = w->c->sparse ? 16 * w->nonzeros + 8 * w->rows : 4 * w->rows * w->columns;
     bytes += column_bytes(w);
     uint64_t header = tr_checked_header_bytes(AREAS, (bytes + 12 * w->rows) / PIECE + AREAS, 0);
-    TR_TRY(tr_checked_create(&w->out, w->target.path, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, header, true,
-                             "convert.write", w->target.in_place ? NULL : "convert.name"));
+    TR_TRY(tr_checked_create(&w->out, w->c->out, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, header,
+                             TR_TARGET_NAMED | TR_TARGET_DURABLE, "convert.write", "convert.name"));
     TR_TRY(tr_attributes_of_format(w->out.file, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, TR_VERSION));
     TR_TRY(tr_attribute_count(w->out.file, "first_index", w->first_index));
     TR_TRY(tr_attribute_count(w->out.file, "dense", w->dense || !w->c->sparse));
@@ -392,7 +391,6 @@ static int convert(struct work *w)
     const tr_job *job = c->job;
     TR_TRY(tr_files_of(job, c->files, c->n, &w->files));
     for (size_t i = 0; i < w->files.n; i++) TR_TRY(tr_check_not_input(c->out, w->files.file[i].path));
-    TR_TRY(tr_target_of(c->out, &w->target));
     TR_TRY(tr_data_format(job, &w->files, &w->format));
     if (w->format == TR_FORMAT_RATINGS || w->format == TR_FORMAT_DOCWORD)
         return tr_fail(TR_ERR_CONFIG,
@@ -423,8 +421,6 @@ int tr_convert(struct tr_conversion *c)
     struct work w = {.c = c, .out = {.fd = -1, .layout = -1, .file = -1, .array = -1}};
     int status = convert(&w);
     tr_checked_abandon(&w.out);
-    free(w.target.path);
-    free(w.target.part);
     if (w.schema) tr_schema_seen_free(&w.seen, w.schema);
     tr_schema_release(&w.schema);
     tr_bindings_free(&w.bindings);

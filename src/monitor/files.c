@@ -114,7 +114,7 @@ static _Atomic(const struct tr_last_words *) current[GUARDS];
 
 static void last_words_write(const struct tr_last_words *w, int i)
 {
-    int fd = open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = tr_create_file(w->temporary);
     if (fd < 0) return;
     bool whole = write(fd, w->text[i], w->length[i]) == (ssize_t)w->length[i];
     close(fd);
@@ -295,25 +295,26 @@ static int metrics_append(struct tr_metrics *m, const char *text, size_t length)
     return tr_file_failed(m->path, "written", error);
 }
 
-static int metrics_open_file(const char *folder, int flags, struct tr_metrics *m)
+static int metrics_open_file(const char *folder, struct tr_metrics *m)
 {
     *m = (struct tr_metrics){.fd = -1};
     TR_TRY(tr_format(&m->path, "%s/metrics.csv", folder));
-    m->fd = open(m->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
+    m->fd = tr_open_file(m->path, O_RDWR | O_APPEND);
     return m->fd < 0 ? tr_file_failed(m->path, "created", errno) : TR_OK;
 }
 
 int tr_metrics_open(const char *folder, struct tr_metrics *m)
 {
-    TR_TRY(metrics_open_file(folder, O_TRUNC, m));
-    int status = metrics_append(m, metrics_header, sizeof metrics_header - 1);
+    TR_TRY(metrics_open_file(folder, m));
+    int status = ftruncate(m->fd, 0) < 0 ? tr_file_failed(m->path, "written", errno) : TR_OK;
+    if (status == TR_OK) status = metrics_append(m, metrics_header, sizeof metrics_header - 1);
     if (status != TR_OK) unlink(m->path);
     return status;
 }
 
 int tr_metrics_resume(const char *folder, struct tr_metrics *m)
 {
-    TR_TRY(metrics_open_file(folder, 0, m));
+    TR_TRY(metrics_open_file(folder, m));
     return tr_metrics_length(m) == 0 ? metrics_append(m, metrics_header, sizeof metrics_header - 1) : TR_OK;
 }
 
@@ -619,7 +620,7 @@ void tr_event_add(const char *folder, const char *event, struct tr_event_place p
     char *path, *line = NULL;
     size_t length = 0;
     if (tr_format(&path, "%s/events.csv", folder) != TR_OK) return;
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int fd = tr_open_file(path, O_WRONLY | O_APPEND);
     free(path);
     if (fd < 0) return;
     FILE *file = open_memstream(&line, &length);

@@ -36,12 +36,12 @@ static const char *const begun[] = {"job.yaml",   "status.json", "metrics.csv", 
                                     "events.csv", "log",         LOCK_NAME};
 enum { BEGUN = sizeof begun / sizeof *begun };
 
-/* Whether it is one of these files, or the temporary file of one («job.yaml.tmp») that a killed run has left. */
+/* Whether it is one of these files, or the temporary file of one (job.yaml.part) that a killed run has left. */
 static bool is_begun(const char *name)
 {
     for (int i = 0; i < BEGUN; i++) {
         size_t n = strlen(begun[i]);
-        if (strncmp(name, begun[i], n) == 0 && (!name[n] || strcmp(name + n, ".tmp") == 0)) return true;
+        if (strncmp(name, begun[i], n) == 0 && (!name[n] || strcmp(name + n, ".part") == 0)) return true;
     }
     return false;
 }

@@ -6,6 +6,7 @@
 #include "trireme/model.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 
 #include "base/escape.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/terminal.h"
 #include "ranks/shm.h"
 
@@ -186,11 +188,13 @@ int tr_log_open(tr_context *tr, const char *folder, bool append)
     if (!tr->log) return TR_OK;
     TR_TRY(tr_format(&path, "%s/log", folder));
     fflush(tr->log);
-    FILE *log = fopen(path, append ? "ae" : "we");
-    int status = log && fwrite(tr->said, 1, tr->said_bytes, log) == tr->said_bytes &&
-                         setvbuf(log, NULL, _IOLBF, BUFSIZ) == 0
-                     ? TR_OK
-                     : tr_fail(TR_ERR_NO_OUTPUT, "%s: %s", path, strerror(errno));
+    int fd = tr_open_file(path, O_WRONLY | O_APPEND), status = TR_OK;
+    FILE *log = fd >= 0 ? fdopen(fd, "a") : NULL;
+    if (!log) status = tr_file_failed(path, "created", errno);
+    else if ((!append && ftruncate(fd, 0) < 0) ||
+             fwrite(tr->said, 1, tr->said_bytes, log) != tr->said_bytes ||
+             setvbuf(log, NULL, _IOLBF, BUFSIZ) != 0)
+        status = tr_file_failed(path, "written", errno);
     free(path);
     close_log(tr);
     tr->log = log;

@@ -88,7 +88,7 @@ static int check_limit(const struct tr_checked_writer *w, uint64_t bytes)
     if (wanted <= limit.rlim_cur) return TR_OK;
     return tr_fail(TR_ERR_IO,
                    "%s: cannot be written: some %llu bytes, but this process may write %llu (ulimit -f)",
-                   w->path, (unsigned long long)wanted, (unsigned long long)limit.rlim_cur);
+                   w->target.path, (unsigned long long)wanted, (unsigned long long)limit.rlim_cur);
 }
 
 static int put_attribute(hid_t where, const char *name, hid_t type, const void *value)
@@ -133,9 +133,9 @@ int tr_attributes_of_format(hid_t file, const char *format, int64_t version, con
 
 /* ---- writing ---- */
 
-static int write_failed(const struct tr_checked_writer *w, int status)
+static int write_failed(const struct tr_checked_writer *w)
 {
-    return tr_fail(status, "%s: cannot be written: %s", w->path, strerror(errno));
+    return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", w->target.path, strerror(errno));
 }
 
 /* As pwrite(), but where a test wants it to fail or to stop half way. */
@@ -156,7 +156,7 @@ static int put_bytes(const struct tr_checked_writer *w, const char *from, uint64
         ssize_t n = write_some(w, from, bytes < AT_ONCE ? bytes : AT_ONCE, first);
         if (n < 0 && errno == EINTR) continue;
         if (n == 0) errno = ENOSPC;
-        if (n <= 0) return write_failed(w, TR_ERR_IO);
+        if (n <= 0) return write_failed(w);
         from += n;
         first += (uint64_t)n;
         bytes -= (uint64_t)n;
@@ -179,28 +179,25 @@ static int put(const struct tr_checked_writer *w, const void *data, uint64_t byt
 }
 
 int tr_checked_create(struct tr_checked_writer *w, const char *path, const char *format, uint32_t version,
-                      uint64_t header, bool durable, const char *fault_write, const char *fault_name)
+                      uint64_t header, int how, const char *fault_write, const char *fault_name)
 {
     *w = (struct tr_checked_writer){.version = version,
                                     .fault_write = fault_write,
                                     .fault_name = fault_name,
-                                    .durable = durable,
                                     .fd = -1,
                                     .layout = -1,
                                     .file = -1,
                                     .array = -1,
                                     .header = header};
     memcpy(w->format, format, strnlen(format, sizeof w->format));
-    TR_TRY(tr_copy_string(path, &w->path));
-    TR_TRY(tr_format(&w->part, "%s%s", path, fault_name ? ".part" : ""));
+    TR_TRY(tr_target_open(&w->target, how, "%s", path));
+    w->fd = fileno(w->target.file);
     TR_TRY(check_limit(w, 0));
     w->state = XXH3_createState();
     w->layout = memfd_create("layout", MFD_CLOEXEC);
     if (!w->state || w->layout < 0) return tr_fail(TR_ERR_SYSTEM, "no memory to write %s", path);
-    w->fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    struct stat there;
-    if (w->fd < 0) return write_failed(w, TR_ERR_NO_OUTPUT);
-    w->in_place = !fault_name && fstat(w->fd, &there) == 0 && !S_ISREG(there.st_mode);
+    struct stat made;
+    w->is_special = fstat(w->fd, &made) == 0 && !S_ISREG(made.st_mode);
     w->file = create_layout(w);
     return w->file >= 0 ? TR_OK : tr_layout_failed("a file");
 }
@@ -208,10 +205,10 @@ int tr_checked_create(struct tr_checked_writer *w, const char *path, const char 
 /* Room for all of an array now, where a file system can: a disk that is too full says so before it is written. */
 static int reserve(const struct tr_checked_writer *w, const struct tr_checked_area *a)
 {
-    if (w->in_place || a->bytes < LARGE_ARRAY || fallocate(w->fd, 0, (off_t)a->first, (off_t)a->bytes) == 0)
+    if (w->is_special || a->bytes < LARGE_ARRAY || fallocate(w->fd, 0, (off_t)a->first, (off_t)a->bytes) == 0)
         return TR_OK;
     bool cannot = errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == EINTR;
-    return cannot ? TR_OK : write_failed(w, TR_ERR_IO);
+    return cannot ? TR_OK : write_failed(w);
 }
 
 static void end_array(struct tr_checked_writer *w)
@@ -280,7 +277,7 @@ int tr_checked_append_to(struct tr_checked_writer *w, size_t area, const void *d
     if (bytes == 0) return TR_OK;
     const struct tr_checked_area *a = is_open(w, area) ? &w->area[area] : NULL;
     struct tr_checked_progress *p = a ? &w->progress[area] : NULL;
-    if (!p || bytes > a->bytes - p->at) return tr_fail(TR_ERR_INTERNAL, "%s: too many rows", w->path);
+    if (!p || bytes > a->bytes - p->at) return tr_fail(TR_ERR_INTERNAL, "%s: too many rows", w->target.path);
     for (const char *from = data; bytes > 0;) {
         uint64_t n = a->piece - p->at % a->piece;
         if (n > AT_ONCE) n = AT_ONCE;
@@ -288,7 +285,7 @@ int tr_checked_append_to(struct tr_checked_writer *w, size_t area, const void *d
         XXH3_64bits_update(p->state, from, n);
         if (a->bytes < LARGE_ARRAY || !is_zero(from, n)) TR_TRY(put(w, from, n, a->first + p->at));
         else give_back(w, a->first + p->at, n);
-        if (w->durable && n == AT_ONCE)
+        if ((w->target.how & TR_TARGET_DURABLE) && n == AT_ONCE)
             sync_file_range(w->fd, (off_t)(a->first + p->at), (off_t)n, SYNC_FILE_RANGE_WRITE);
         p->at += n;
         from += n;
@@ -340,7 +337,7 @@ static int make_header(struct tr_checked_writer *w, const void *directory, uint6
                                   .directory = directory_bytes};
     memcpy(h.format, w->format, sizeof h.format);
     if (tr_checked_header_bytes(w->areas, w->sums, directory_bytes) > w->header)
-        return tr_fail(TR_ERR_INTERNAL, "%s: too many arrays", w->path);
+        return tr_fail(TR_ERR_INTERNAL, "%s: too many arrays", w->target.path);
     TR_TRY(TR_NEW(memory, w->header));
     char *to = *memory;
     if (w->areas > 0) qsort(w->area, w->areas, sizeof *w->area, by_first);
@@ -356,75 +353,61 @@ static int put_all(struct tr_checked_writer *w, char *header, const char *layout
 {
     XXH3_64bits_reset(w->state);
     XXH3_64bits_update(w->state, header, w->header);
-    if (!w->in_place && ftruncate(w->fd, (off_t)w->bytes) < 0) return write_failed(w, TR_ERR_IO);
+    if (!w->is_special && ftruncate(w->fd, (off_t)w->bytes) < 0) return write_failed(w);
     TR_TRY(put_structure(w, layout));
     w->digest = XXH3_64bits_digest(w->state);
     ((struct tr_checked_header *)(void *)header)->digest = w->digest;
-    TR_TRY(put(w, header, w->header, 0));
-    return w->durable && !w->in_place && fsync(w->fd) < 0 ? write_failed(w, TR_ERR_IO) : TR_OK;
+    return put(w, header, w->header, 0);
 }
 
 int tr_checked_seal(struct tr_checked_writer *w, const void *directory, uint64_t directory_bytes)
 {
     end_array(w);
     for (size_t i = 0; i < w->areas; i++)
-        if (is_open(w, i)) return tr_fail(TR_ERR_INTERNAL, "%s: an array has too few rows", w->path);
+        if (is_open(w, i)) return tr_fail(TR_ERR_INTERNAL, "%s: an array has too few rows", w->target.path);
     hid_t file = w->file;
     w->file = -1;
     struct stat laid;
-    if (H5Fclose(file) < 0 || fstat(w->layout, &laid) < 0) return tr_layout_failed(w->path);
+    if (H5Fclose(file) < 0 || fstat(w->layout, &laid) < 0) return tr_layout_failed(w->target.path);
     w->bytes = (uint64_t)laid.st_size;
     char *header = NULL, *layout = mmap(NULL, (size_t)w->bytes, PROT_READ, MAP_SHARED, w->layout, 0);
     int status = layout != MAP_FAILED ? make_header(w, directory, directory_bytes, &header)
-                                      : tr_fail(TR_ERR_SYSTEM, "no memory to write %s", w->path);
+                                      : tr_fail(TR_ERR_SYSTEM, "no memory to write %s", w->target.path);
     if (status == TR_OK) status = put_all(w, header, layout);
     if (layout != MAP_FAILED) munmap(layout, (size_t)w->bytes);
     free(header);
-    if (close(w->fd) < 0 && status == TR_OK)
-        status = write_failed(w, TR_ERR_IO); /* NFS may not know before */
-    w->fd = -1;
     return status;
 }
 
-/* Other files of the folder may be what this one speaks of: their names are on the disk before its own. */
-static int give_name(struct tr_checked_writer *w)
-{
-    if (!w->fault_name) return TR_OK;
-    if (w->durable) TR_TRY(tr_sync_above(w->path));
-    errno = EIO;
-    if (TR_FAULT(w->fault_name) != TR_FAULT_NONE || rename(w->part, w->path) < 0)
-        return write_failed(w, TR_ERR_IO);
-    return w->durable ? tr_sync_above(w->path) : TR_OK;
-}
-
-static void free_writer(struct tr_checked_writer *w)
-{
-    if (w->array >= 0) H5Dclose(w->array);
-    if (w->file >= 0) H5Fclose(w->file);
-    if (w->layout >= 0) close(w->layout);
-    if (w->fd >= 0) close(w->fd);
-    for (size_t i = 0; i < w->areas; i++) XXH3_freeState(w->progress[i].state);
-    XXH3_freeState(w->state);
-    free(w->path);
-    free(w->part);
-    free(w->area);
-    free(w->progress);
-    free(w->sum);
-    *w = (struct tr_checked_writer){.fd = -1, .layout = -1, .file = -1, .array = -1};
-}
-
+/* A manifest refers to the other files of its folder: their names are on the disk before its own. */
 int tr_checked_finish(struct tr_checked_writer *w)
 {
-    int status = give_name(w);
-    if (status == TR_OK) free_writer(w);
-    else tr_checked_abandon(w);
+    int status = TR_OK;
+    bool durable = w->target.how & TR_TARGET_DURABLE, is_renamed = !w->target.in_place;
+    char *path = NULL;
+    if (is_renamed && durable) status = tr_sync_above(w->target.path);
+    errno = EIO;
+    if (status == TR_OK && is_renamed && TR_FAULT(w->fault_name) != TR_FAULT_NONE) status = write_failed(w);
+    if (status == TR_OK) status = tr_copy_string(w->target.path, &path);
+    status = tr_target_close(&w->target, status);
+    if (status == TR_OK && is_renamed && durable) status = tr_sync_above(path);
+    free(path);
+    tr_checked_abandon(w);
     return status;
 }
 
 void tr_checked_abandon(struct tr_checked_writer *w)
 {
-    if (!w->in_place && (w->file >= 0 || w->fd >= 0 || w->bytes > 0)) unlink(w->part);
-    free_writer(w);
+    (void)tr_target_close(&w->target, TR_ERR_IO); /* unless it is finished */
+    if (w->array >= 0) H5Dclose(w->array);
+    if (w->file >= 0) H5Fclose(w->file);
+    if (w->layout >= 0) close(w->layout);
+    for (size_t i = 0; i < w->areas; i++) XXH3_freeState(w->progress[i].state);
+    XXH3_freeState(w->state);
+    free(w->area);
+    free(w->progress);
+    free(w->sum);
+    *w = (struct tr_checked_writer){.fd = -1, .layout = -1, .file = -1, .array = -1};
 }
 
 /* ---- reading ---- */

@@ -21,6 +21,8 @@
 #include <hdf5.h>
 #include <xxhash.h>
 
+#include "trireme/base.h"
+
 #define TR_CHECKED_ORDER 0x01020304u
 
 enum { TR_CHECKED_LEAST = 1 << 12 }; /* bytes of a header; also what large arrays are aligned to */
@@ -52,14 +54,14 @@ struct tr_checked_progress {
 };
 
 struct tr_checked_writer {
-    char *path, *part; /* its name, and the name until it is finished: the same one where it is not renamed */
+    struct tr_target target;
     char format[24];
     uint32_t version;
     const char *fault_write, *fault_name; /* fault points: of its writes, of giving it its name */
-    bool durable, in_place; /* in_place: it is no regular file, /dev/null say, and stays what it is */
-    int fd, layout;         /* the file; memory in which HDF5 lays it out */
-    hid_t file, array;      /* of the layout; the array begun last, -1: none */
-    uint64_t header, laid;  /* bytes of the header, of all arrays */
+    bool is_special;                      /* a device or pipe, such as /dev/null */
+    int fd, layout;                       /* the file; memory in which HDF5 lays it out */
+    hid_t file, array;                    /* of the layout; the array begun last, -1: none */
+    uint64_t header, laid;                /* bytes of the header, of all arrays */
     struct tr_checked_area *area;
     struct tr_checked_progress *progress; /* of each area */
     uint64_t *sum;
@@ -68,12 +70,11 @@ struct tr_checked_writer {
     uint64_t bytes, digest; /* once it is sealed */
 };
 
-/* Begins a file with a header of so many bytes (tr_checked_header_bytes()). durable: it is brought to the disk by fsync.
- * fault_write: the fault point (base/fault.h) of writing; fault_name: that of giving the file its name, as it is called
- * <path>.part until it is finished; NULL: it has its name from the beginning. TR_ERR_NO_OUTPUT: it cannot be made;
- * TR_ERR_IO: this process may not write that much. Close with tr_checked_abandon() also if this fails. */
+/* Creates a file (how: see tr_target_open()) with a header of so many bytes (tr_checked_header_bytes()). fault_write: the fault
+ * point (base/fault.h) of writing; fault_name: that of renaming, NULL if the file is not renamed. TR_ERR_NO_OUTPUT,
+ * TR_ERR_NO_PERM; TR_ERR_IO: this process may not write that much. Close with tr_checked_abandon() also if this fails. */
 int tr_checked_create(struct tr_checked_writer *w, const char *path, const char *format, uint32_t version,
-                      uint64_t header, bool durable, const char *fault_write, const char *fault_name);
+                      uint64_t header, int how, const char *fault_write, const char *fault_name);
 
 /* Begins an array in the group or file `where`, of an HDF5 type and a shape of 0 to 2 dimensions, with a sum of each `piece`
  * bytes (0: one of all). *at (NULL: never mind): where it is in the file, 0 if it is empty. w->array is its dataset until

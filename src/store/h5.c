@@ -93,7 +93,8 @@ int tr_h5_put(struct tr_h5_writer *w, const char *name, enum tr_h5_type type, ui
 
 int tr_h5_describe(struct tr_h5_writer *w, const char *name, const char *text)
 {
-    if (w->file.array < 0) return tr_fail(TR_ERR_INTERNAL, "%s: there is no array to describe", w->file.path);
+    if (w->file.array < 0)
+        return tr_fail(TR_ERR_INTERNAL, "%s: there is no array to describe", w->file.target.path);
     return tr_attribute_text(w->file.array, name, text);
 }
 
@@ -104,8 +105,8 @@ static int start(struct tr_h5_writer *w, const char *folder, const char *format,
     TR_TRY(tr_make_folder(folder, true));
     TR_TRY(tr_format(&path, "%s/model.h5", folder));
     int status = tr_checked_create(&w->file, path, CHECKED, VERSION,
-                                   tr_checked_header_bytes(MOST_ARRAYS, MOST_ARRAYS, 0), true, "model.write",
-                                   "model.name");
+                                   tr_checked_header_bytes(MOST_ARRAYS, MOST_ARRAYS, 0), TR_TARGET_DURABLE,
+                                   "model.write", "model.name");
     free(path);
     TR_TRY(status);
     TR_TRY(tr_attributes_of_format(w->file.file, format, format_version, version ? version : TR_VERSION));

@@ -167,9 +167,9 @@ int tr_shard_write(const char *path, const struct tr_shard_head *head, const str
     struct shard_directory *d = (struct shard_directory *)(void *)memory;
     d->head = *head;
     d->parts = n;
-    int status = tr_checked_create(&w, path, SHARD_FORMAT, SHARD_VERSION,
-                                   tr_checked_header_bytes(3 * n, sums, directory_bytes), durable,
-                                   "checkpoint.write", NULL);
+    int status = tr_checked_create(
+        &w, path, SHARD_FORMAT, SHARD_VERSION, tr_checked_header_bytes(3 * n, sums, directory_bytes),
+        TR_TARGET_IN_PLACE | (durable ? TR_TARGET_DURABLE : 0), "checkpoint.write", NULL);
     if (status == TR_OK) status = shard_write_parts(&w, parts, d);
     if (status == TR_OK) status = tr_checked_seal(&w, d, directory_bytes);
     free(memory);
@@ -576,8 +576,8 @@ static int manifest_write_file(struct tr_checked_writer *w, const char *path, co
                                const struct tr_manifest *m, const void *packed, size_t bytes, bool durable)
 {
     TR_TRY(tr_checked_create(w, path, MANIFEST_FORMAT, TR_MANIFEST_VERSION,
-                             tr_checked_header_bytes(1, 1, bytes), durable, "checkpoint.write",
-                             "checkpoint.manifest"));
+                             tr_checked_header_bytes(1, 1, bytes), durable ? TR_TARGET_DURABLE : 0,
+                             "checkpoint.write", "checkpoint.manifest"));
     TR_TRY(manifest_write_attributes(w->file, m));
     TR_TRY(manifest_write_job(w, m->job ? m->job : ""));
     TR_TRY(manifest_show_arrays(w->file, folder, m));
@@ -694,7 +694,8 @@ int tr_checkpoint_make(const char *to, uint64_t number)
     char *path;
     TR_TRY(tr_make_folder(to, true));
     TR_TRY(tr_checkpoint_path(to, number, &path));
-    int status = mkdir(path, 0777) < 0 ? folder_failed(TR_ERR_NO_OUTPUT, path, "made") : tr_sync_folder(to);
+    int status =
+        tr_create_folder(path) < 0 ? folder_failed(TR_ERR_NO_OUTPUT, path, "made") : tr_sync_folder(to);
     free(path);
     return status;
 }

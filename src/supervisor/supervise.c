@@ -2,6 +2,7 @@
 #include "supervisor/supervisor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <sched.h>
@@ -17,6 +18,7 @@
 
 #include "base/base.h"
 #include "base/escape.h"
+#include "base/file.h"
 #include "monitor/monitor.h"
 #include "supervisor/failure.h"
 #include "supervisor/members.h"
@@ -664,8 +666,10 @@ static int open_all(struct supervisor *s)
 {
     const struct tr_supervision *o = s->options;
     TR_TRY(open_signals(s));
-    if (o->log && !(s->log = fopen(o->log, "ae")))
-        return tr_fail(TR_ERR_NO_OUTPUT, "%s: %s", o->log, strerror(errno));
+    if (o->log) {
+        int fd = tr_open_file(o->log, O_WRONLY | O_APPEND);
+        if (fd < 0 || !(s->log = fdopen(fd, "a"))) return tr_file_failed(o->log, "created", errno);
+    }
     return tr_members_open(o->everywhere, o->heartbeat, o->limit, &s->members);
 }
 

@@ -124,7 +124,7 @@ static int replica_make_file(struct tr_replica *l, char *path, size_t size)
 static int replica_open_file(struct tr_replica *l, const char *path)
 {
     if (!*path) return TR_OK; /* the first rank says why */
-    l->file = open(path, O_RDWR | O_CLOEXEC);
+    l->file = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (l->file >= 0) return TR_OK;
     return tr_fail(TR_ERR_NO_OUTPUT, "%s: the file of a local model cannot be opened: %s", path,
                    strerror(errno));

@@ -166,7 +166,7 @@ sed '$s/,[^,]*,/,x,/' table.csv >bad.csv
 expect 65 "bad.csv:901: column b: 'x' is not a number" convert bad.csv out.h5 "data.columns=*: number"
 expect 64 "did you mean data.label?" convert table.csv out.h5 data.lable=last
 expect 64 "convert: expected DATA... OUT.h5" convert table.csv
-expect 73 "cannot be written" convert table.csv table.csv/out.h5
+expect 73 "cannot be created" convert table.csv table.csv/out.h5
 for fault in convert.write=enospc:#3 convert.name=eio:1; do
     TRIREME_FAULT=$fault expect 74 "out.h5: cannot be written" convert table.csv out.h5
     [ ! -e out.h5 ] && [ ! -e out.h5.part ] || fail "$fault: something is left"

@@ -127,7 +127,7 @@ refuses "inspect data on servers" 64 "--servers is for models" "$trireme" inspec
 refuses "no model" 66 "No such file" "$trireme" predict nothing test
 refuses "no data" 66 "no such file" "$trireme" predict runs/one nothing
 refuses "data as model" 65 "not a model" "$trireme" predict test test
-refuses "no output" 73 "cannot be written" "$trireme" predict runs/one test -o no/folder/out
+refuses "no output" 73 "cannot be created" "$trireme" predict runs/one test -o no/folder/out
 refuses "full disk" 74 "No space left" "$trireme" predict runs/one test -o /dev/full
 # What a link leads to is replaced, and a device stays one; nobody writes over what he reads.
 mkdir elsewhere; ln -s elsewhere/out link; ln -s elsewhere/out.svg link.svg

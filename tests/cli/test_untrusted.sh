@@ -235,4 +235,65 @@ expect 78 data.max_record train data.train=limits/short.csv output=no data.max_r
 
 # ---- files that are written ----
 
+# Entries of another user in a folder that all users can write to: symbolic links at names that can be guessed, folders, files.
+# Without the sticky bit the kernel does not protect links either.
+[ "$as_root" ] || skip "files that are written: entries of another user need root"
+if [ "$as_root" ]; then
+    planted() { rm -f "$1"; ln -s "$here/victim" "$1" && chown -h 65534:65534 "$1"; }
+    written() { # written NAME FILE: by the command, private, and not into the victim
+        [ "$(cat victim)" = mine ] || fail "$1: it wrote to the target of a link"
+        [ -f "$2" ] && [ ! -L "$2" ] && [ "$(stat -c %a "$2")" = 600 ] || fail "$1: $(ls -l "$2")"
+        [ ! -e "$2.part" ] || fail "$1: $2.part is left"
+    }
+    train="data.train=rows.svm solve.epochs=2 report.progress=no"
+    check "a model" "$trireme" train $train output=model
+    [ "$(stat -c %a model)" = 755 ] && [ "$(stat -c %a model/model.h5)" = 644 ] || fail "modes in a folder of the user: $(ls -ld model model/*)"
+    for mode in 1777 777; do
+        rm -rf all && mkdir all && chmod $mode all && echo mine >victim
+        for name in p.csv g.svm c.h5 d.svg; do planted "all/$name.part"; done
+        check "predict" "$trireme" predict model rows.svm -o all/p.csv && written predict all/p.csv
+        check "generate" "$trireme" generate ctr -o all/g.svm rows=5 && written generate all/g.svm
+        check "convert" "$trireme" convert rows.svm all/c.h5 && written convert all/c.h5
+        if command -v gnuplot >/dev/null; then
+            check "plot" "$trireme" plot model -o all/d.svg && written plot all/d.svg
+        fi
+        for name in p.csv g.svm c.h5 d.svg log; do planted "all/$name"; done
+        whose="belongs to user 65534, in a folder that all users can write to"
+        refuses "predict into a link" 77 "all/p.csv: $whose" "$trireme" predict model rows.svm -o all/p.csv
+        refuses "generate into a link" 77 "all/g.svm: $whose" "$trireme" generate ctr -o all/g.svm rows=5
+        refuses "convert into a link" 77 "all/c.h5: $whose" "$trireme" convert rows.svm all/c.h5
+        refuses "plot into a link" 77 "all/d.svg: $whose" "$trireme" plot model -o all/d.svg
+        refuses "run --log" 77 "all/log: $whose" "$trireme" run -n 1 --log all/log $train output=no
+        mkdir all/theirs && chmod 777 all/theirs && ln -s "$here/model" all/link && mkfifo all/pipe && chown -h 65534:65534 all/theirs all/link all/pipe
+        for name in theirs theirs/run link link/run; do
+            refuses "output=all/$name" 77 "output all/${name%/run}: $whose" "$trireme" train $train output=all/$name
+        done
+        expect 74 "could not be written: all/theirs: $whose" train $train output=no checkpoint.every="1 clocks" checkpoint.to=all/theirs/c
+        refuses "predict into their pipe" 77 "all/pipe: $whose" "$trireme" predict model rows.svm -o all/pipe
+        ln -s theirs all/own
+        refuses "a link of the user that leads to them" 77 "/all/theirs: $whose" "$trireme" train $train output=all/own/run
+        check "train" "$trireme" train $train output=all/deep/run checkpoint.every="1 clocks" checkpoint.to=all/checkpoints
+        for folder in all/deep all/checkpoints; do
+            [ "$(stat -c %a $folder)" = 700 ] || fail "train: $(ls -ld $folder)"
+        done
+        # an output folder that all users can write to
+        mkdir all/run && chmod $mode all/run
+        for name in job.yaml.part status.json.part; do planted all/run/$name; done
+        check "train into an open folder" "$trireme" train $train output=all/run
+        for name in job.yaml status.json metrics.csv log model.h5 model.txt summary.json; do written "train: $name" all/run/$name; done
+        for name in log metrics.csv; do
+            rm -rf all/run && mkdir all/run && chmod $mode all/run && planted all/run/$name
+            refuses "a planted $name" 77 "all/run/$name: $whose" "$trireme" train $train output=all/run
+        done
+        [ "$(cat victim)" = mine ] || fail "something wrote to the target of a link"
+    done
+    # a file that the user cannot remove
+    other=$(mktemp -d /tmp/untrusted.XXXXXX) && chmod 1777 "$other" && touch "$other/x.part" && chown 1 "$other/x.part"
+    nobody="setpriv --reuid=65534 --regid=65534 --clear-groups"
+    if $nobody "$trireme" --version >/dev/null 2>&1; then
+        refuses "a file of another user" 77 "$other/x.part: belongs to user 1" $nobody "$trireme" generate ctr -o "$other/x" rows=5
+    else skip "a file of another user: nobody cannot start $trireme"; fi
+    rm -rf "$other"
+fi
+
 exit $bad

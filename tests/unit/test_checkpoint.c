@@ -620,7 +620,7 @@ START_TEST(what_cannot_be_created_is_an_error)
     struct tr_manifest m = {.run = RUN, .number = NUMBER, .shards = 0, .seal = &seal};
     make_folder();
     ck_fails(tr_shard_write("/tmp/no/such/folder/shard-0000.h5", &head, NULL, 0, true, &seal),
-             TR_ERR_NO_OUTPUT, "shard-0000.h5: cannot be written: No such file");
+             TR_ERR_NO_OUTPUT, "shard-0000.h5: cannot be created: No such file");
     ck_fails(tr_shard_write(folder(), &head, NULL, 0, true, &seal), TR_ERR_NO_OUTPUT, "Is a directory");
     ck_fails(tr_manifest_write("/tmp/no/such/folder", &m, true), TR_ERR_NO_OUTPUT, "manifest.h5");
     ck_assert(mkdir(in_folder("manifest.h5"), 0777) == 0);

@@ -200,7 +200,7 @@ START_TEST(a_folder_of_something_else_is_left_alone)
     ck_assert(!exists("home/.lock"));
     ck_ok(tr_make_folder("killed", false)); /* as it began */
     put("killed/log", "layout");
-    put("killed/job.yaml.tmp", "name: k");
+    put("killed/job.yaml.part", "name: k");
     ck_ok(tr_output_prepare("killed", &moved, &lock));
     ck_assert_ptr_null(moved);
     tr_output_release("killed", lock);
@@ -215,13 +215,19 @@ END_TEST
 
 START_TEST(a_full_disk_leaves_the_old_file)
 {
+    struct rlimit limit, old;
     go_to_new_folder();
     ck_ok(tr_replace_file(".", "a.json", "old", 3, true));
-    ck_assert_int_eq(symlink("/dev/full", "a.json.tmp"), 0);
-    ck_fails(tr_replace_file(".", "a.json", "new", 3, false), TR_ERR_IO,
-             "a.json.tmp cannot be written: No space left");
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &old), 0);
+    limit = old;
+    limit.rlim_cur = 2;
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    int status = tr_replace_file(".", "a.json", "new", 3, false);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &old), 0);
+    ck_fails(status, TR_ERR_IO, "a.json: cannot be written: File too large");
     ck_assert_str_eq(contents("a.json"), "old");
-    ck_assert(!exists("a.json.tmp"));
+    ck_assert(!exists("a.json.part"));
     ck_ok(tr_replace_file(".", "a.json", "new", 3, false));
     ck_assert_str_eq(contents("a.json"), "new");
     ck_fails(tr_replace_file("nowhere", "a.json", "new", 3, false), TR_ERR_NO_OUTPUT, "nowhere/a.json");

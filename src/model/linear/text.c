@@ -327,18 +327,11 @@ int tr_linear_read_text(void *model, const char *path, const char **type)
 /* ---- written ---- */
 
 struct tr_linear_text {
-    char *path, *part; /* its name, and the one it has until it is complete */
-    FILE *file;
-    bool complete;  /* and has its name */
+    struct tr_target target;
     size_t outputs; /* weights of a line */
-    char end[96];   /* what stands behind them */
-    locale_t c;     /* numbers with a point for a point, whatever the user's language */
+    char end[96];   /* the lines after the weights */
+    locale_t c;     /* numbers with a decimal point, in every language of the user */
 };
-
-static int failed(int status, const char *path)
-{
-    return tr_fail(status, "%s: cannot be written: %s", path, strerror(errno));
-}
 
 int tr_linear_text_create(const char *folder, const struct tr_linear_model *head,
                           struct tr_linear_text **text)
@@ -346,15 +339,12 @@ int tr_linear_text_create(const char *folder, const struct tr_linear_model *head
     struct tr_linear_text *t;
     TR_TRY(TR_NEW(&t, 1));
     *text = t;
-    TR_TRY(tr_format(&t->path, "%s/model.txt", folder));
-    TR_TRY(tr_format(&t->part, "%s/model.txt.part", folder));
     t->c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    t->file = fopen(t->part, "we");
-    if (!t->file) return failed(TR_ERR_NO_OUTPUT, t->path);
+    TR_TRY(tr_target_open(&t->target, TR_TARGET_DURABLE, "%s/model.txt", folder));
     t->outputs = head->outputs;
     bool classifies = tr_linear_model_classifies(head);
     const char *solver = head->loss->liblinear ? head->loss->liblinear : tr_loss_linear.liblinear;
-    fprintf(t->file, "solver_type %.*s\nnr_class %zu\n", (int)strcspn(solver, " "), solver,
+    fprintf(t->target.file, "solver_type %.*s\nnr_class %zu\n", (int)strcspn(solver, " "), solver,
             classifies ? head->labels : 2);
     locale_t old = uselocale(t->c);
     if (head->softmax) snprintf(t->end, sizeof t->end, "softmax\n");
@@ -364,9 +354,9 @@ int tr_linear_text_create(const char *folder, const struct tr_linear_model *head
     if (head->first_index == 0)
         snprintf(t->end + strlen(t->end), sizeof t->end - strlen(t->end), "first_index 0\n");
     for (size_t i = 0; classifies && i < head->labels; i++)
-        fprintf(t->file, "%s %.9g", i == 0 ? "label" : "", (double)head->label[i]);
+        fprintf(t->target.file, "%s %.9g", i == 0 ? "label" : "", (double)head->label[i]);
     uselocale(old);
-    fprintf(t->file, "%snr_feature %llu\nbias %d\nw\n", classifies ? "\n" : "",
+    fprintf(t->target.file, "%snr_feature %llu\nbias %d\nw\n", classifies ? "\n" : "",
             (unsigned long long)head->features, head->biased ? 1 : -1);
     return TR_OK;
 }
@@ -379,33 +369,26 @@ int tr_linear_text_append(struct tr_linear_text *t, enum tr_dtype dtype, const v
         char *end = dtype == TR_F32 ? tr_put_f32(number, ((const float *)weights)[i])
                                     : tr_put_f64(number, ((const double *)weights)[i]);
         *end++ = (i + 1) % t->outputs == 0 ? '\n' : ' ';
-        fwrite_unlocked(number, 1, (size_t)(end - number), t->file);
+        fwrite_unlocked(number, 1, (size_t)(end - number), t->target.file);
     }
     uselocale(old);
-    return ferror(t->file) ? failed(TR_ERR_IO, t->path) : TR_OK;
+    return ferror(t->target.file)
+               ? tr_fail(TR_ERR_IO, "%s: cannot be written: %s", t->target.path, strerror(errno))
+               : TR_OK;
 }
 
-/* It has its final name only when it is complete and on the disk. */
 int tr_linear_text_finish(struct tr_linear_text *t)
 {
-    fputs(t->end, t->file);
-    if (ferror(t->file) || fflush(t->file) != 0 || fsync(fileno(t->file)) < 0)
-        return failed(TR_ERR_IO, t->path);
-    int closed = fclose(t->file);
-    t->file = NULL;
-    t->complete = closed == 0 && rename(t->part, t->path) == 0;
-    return t->complete ? TR_OK : failed(TR_ERR_IO, t->path);
+    fputs(t->end, t->target.file);
+    return tr_target_close(&t->target, TR_OK);
 }
 
 void tr_linear_text_close(struct tr_linear_text **text)
 {
     struct tr_linear_text *t = *text;
     if (!t) return;
-    if (t->file) fclose(t->file);
-    if (t->part && !t->complete) unlink(t->part);
+    (void)tr_target_close(&t->target, TR_ERR_IO); /* unless it is complete */
     if (t->c) freelocale(t->c);
-    free(t->path);
-    free(t->part);
     free(t);
     *text = NULL;
 }

@@ -14,10 +14,6 @@
 
 /* model.txt is a model of LightGBM, model.json of XGBoost. Their margins are equal to ours: the base is added to the leaves of the
  * first tree of each output. */
-struct text {
-    FILE *file;
-    char *path, *part; /* path; temporary path until the file is complete */
-};
 
 /* A tree with the numbering of LightGBM, which counts inner nodes and leaves separately. */
 struct tree {
@@ -354,37 +350,16 @@ static int xgboost_write(const struct tr_trees *m, FILE *file)
 
 /* ---- files ---- */
 
-static int text_fail(const struct text *text)
-{
-    return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", text->path, strerror(errno));
-}
-
-static int text_write_file(const struct tr_trees *m, struct text *text,
-                           int (*write)(const struct tr_trees *, FILE *))
-{
-    text->file = fopen(text->part, "we");
-    if (!text->file) return text_fail(text);
-    int status = write(m, text->file);
-    bool fails = ferror(text->file) || fflush(text->file) != 0 || fsync(fileno(text->file)) < 0;
-    if (status == TR_OK && fails) status = text_fail(text);
-    if (fclose(text->file) != 0 && status == TR_OK) status = text_fail(text);
-    if (status == TR_OK && rename(text->part, text->path) < 0) status = text_fail(text);
-    if (status != TR_OK) unlink(text->part);
-    return status;
-}
-
 static int text_write(const struct tr_trees *m, const char *folder, const char *name,
                       int (*write)(const struct tr_trees *, FILE *))
 {
-    struct text text = {0};
-    int status = tr_format(&text.path, "%s/%s", folder, name);
-    if (status == TR_OK) status = tr_format(&text.part, "%s/%s.part", folder, name);
+    struct tr_target target;
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), old = uselocale(c); /* decimal points */
-    if (status == TR_OK) status = text_write_file(m, &text, write);
+    int status = tr_target_open(&target, TR_TARGET_DURABLE, "%s/%s", folder, name);
+    if (status == TR_OK) status = write(m, target.file);
+    status = tr_target_close(&target, status);
     uselocale(old);
     if (c) freelocale(c);
-    free(text.path);
-    free(text.part);
     return status;
 }
 

@@ -310,39 +310,20 @@ static void path_write_value(const struct tr_linear *m, size_t i, FILE *file)
     fputc('\n', file);
 }
 
-static int path_cannot_write(int status, const char *path)
-{
-    return tr_fail(status, "%s: cannot be written: %s", path, strerror(errno));
-}
-
-static int path_write_values(const struct tr_linear *m, const char *path, FILE *file)
-{
-    const struct tr_linear_descent *d = m->descent;
-    const char *metric = tr_linear_metric(m);
-    fprintf(file, "l1,nonzeros,objective,gap%s%s%s\n", metric ? "," : "", metric ? metric : "",
-            d->folds.n > 0 ? ",held_out_loss,standard_error" : "");
-    for (size_t i = 0; i < d->values && (d->done[i].alpha > 0 || d->folds.n > 0); i++)
-        path_write_value(m, i, file);
-    return ferror(file) || fflush(file) != 0 || fsync(fileno(file)) < 0 ? path_cannot_write(TR_ERR_IO, path)
-                                                                        : TR_OK;
-}
-
 static int path_write(const struct tr_linear *m)
 {
-    const char *folder;
-    char *path, *part = NULL;
+    const struct tr_linear_descent *d = m->descent;
+    const char *folder, *metric = tr_linear_metric(m);
+    struct tr_target target;
     TR_TRY(tr_job_string(m->job, "output", &folder));
-    TR_TRY(tr_format(&path, "%s/path.csv", folder));
-    int status = tr_format(&part, "%s.part", path);
-    FILE *file = part ? fopen(part, "we") : NULL;
-    if (status == TR_OK)
-        status = file ? path_write_values(m, path, file) : path_cannot_write(TR_ERR_NO_OUTPUT, path);
-    if (file && fclose(file) != 0 && status == TR_OK) status = path_cannot_write(TR_ERR_IO, path);
-    if (status == TR_OK && rename(part, path) < 0) status = path_cannot_write(TR_ERR_IO, path);
-    if (part && status != TR_OK) unlink(part);
-    free(part);
-    free(path);
-    return status;
+    int status = tr_target_open(&target, TR_TARGET_DURABLE, "%s/path.csv", folder);
+    if (status == TR_OK) {
+        fprintf(target.file, "l1,nonzeros,objective,gap%s%s%s\n", metric ? "," : "", metric ? metric : "",
+                d->folds.n > 0 ? ",held_out_loss,standard_error" : "");
+        for (size_t i = 0; i < d->values && (d->done[i].alpha > 0 || d->folds.n > 0); i++)
+            path_write_value(m, i, target.file);
+    }
+    return tr_target_close(&target, status);
 }
 
 /* ---- checkpoints ---- */
