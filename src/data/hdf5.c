@@ -119,8 +119,8 @@ static int find_layout(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
     name[sizeof name - 1] = '\0';
     return tr_fail(
         TR_ERR_DATA,
-        "%s:%s: packed by the filter %s (number %d), which HDF5 does not have here (h5repack -f GZIP=4 "
-        "changes it, where it is known)",
+        "%s:%s: packed by the filter %s (number %d), which HDF5 does not have here: set HDF5_PLUGIN_PATH "
+        "to the folder of the filter, or use h5repack -f GZIP=4 where HDF5 has it",
         t->path, a->name, *name ? name : "without a name", (int)lacks);
 }
 
@@ -416,19 +416,10 @@ static bool is_checked(const char *path)
 
 static int open_file(struct tr_hdf5 *t)
 {
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* errors are ours to print */
-    if (is_checked(t->path)) {
+    if (is_checked(t->path))
         TR_TRY(tr_checked_open(&t->checked, t->path, TR_HDF5_DATA, TR_HDF5_DATA_VERSION));
-        t->file = tr_hdf5_open(t->checked.fd);
-    } else {
-        hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-        H5Pset_file_locking(access, false, true); /* many read it, and file systems may not know locks */
-        H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
-        t->file = H5Fopen(t->path, H5F_ACC_RDONLY, access);
-        (void)done(t, t->file >= 0);
-        H5Pclose(access);
-    }
-    return t->file >= 0 ? tr_hdf5_check(t->file, t->path) : cannot_read(t, "");
+    int status = tr_hdf5_open(t->path, t->checked.fd, &t->file);
+    return done(t, t->file >= 0) ? status : cannot_read(t, "");
 }
 
 /* An attribute of one number; otherwise: where there is none. */

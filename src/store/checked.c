@@ -729,19 +729,22 @@ static herr_t check_link(hid_t group, const char *name, const H5L_info_t *link, 
     return c->status == TR_OK ? 0 : 1;
 }
 
-int tr_hdf5_check(hid_t file, const char *path)
-{
-    struct link_check c = {path, TR_OK};
-    herr_t end = H5Lvisit(file, H5_INDEX_NAME, H5_ITER_NATIVE, check_link, &c);
-    if (c.status != TR_OK || end >= 0) return c.status;
-    return tr_fail(TR_ERR_DATA, "%s: HDF5 cannot list its objects", path);
-}
-
-hid_t tr_hdf5_open(int fd)
+int tr_hdf5_open(const char *path, int fd, hid_t *file)
 {
     char name[32];
+    unsigned loads;
+    hid_t access = access_by_descriptor();
     snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    hid_t access = access_by_descriptor(), file = H5Fopen(name, H5F_ACC_RDONLY, access);
+    if (fd < 0) H5Pset_fapl_sec2(access);
+    if (!getenv("HDF5_PLUGIN_PATH") && H5PLget_loading_state(&loads) >= 0)
+        H5PLset_loading_state(loads & ~(unsigned)H5PL_FILTER_PLUGIN);
+    *file = H5Fopen(fd < 0 ? path : name, H5F_ACC_RDONLY, access);
+    hid_t errors = H5Eget_current_stack(); /* H5Pclose() empties it */
     H5Pclose(access);
-    return file;
+    H5Eset_current_stack(errors);
+    if (*file < 0) return TR_ERR_DATA;
+    struct link_check c = {path, TR_OK};
+    herr_t end = H5Lvisit(*file, H5_INDEX_NAME, H5_ITER_NATIVE, check_link, &c);
+    if (c.status != TR_OK || end >= 0) return c.status;
+    return tr_fail(TR_ERR_DATA, "%s: HDF5 cannot list its objects", path);
 }

@@ -152,11 +152,10 @@ int tr_checked_read(struct tr_checked *f, const struct tr_checked_array *a, uint
 /* Reads all of them into fresh memory, to be freed. */
 int tr_checked_get(struct tr_checked *f, const struct tr_checked_array *a, void *values_pointer);
 
-/* Opens a file by HDF5 by its descriptor: what was checked is what is read. Negative: HDF5 cannot. */
-hid_t tr_hdf5_open(int fd);
-
-/* Refuses a file that refers to other files: external storage, external links, virtual datasets of other files. The error names
- * the object. Call it after opening any file that this process has not just written. TR_ERR_DATA. */
-int tr_hdf5_check(hid_t file, const char *path);
+/* Opens an HDF5 file for reading: all files that this process has not just written are opened here. Refuses a file that refers to
+ * other files: external storage, external links, virtual datasets of other files; the error names the object. HDF5 loads filters
+ * only from HDF5_PLUGIN_PATH. fd: the descriptor that was checked, so that the same file is read, or -1: open the path.
+ * TR_ERR_DATA; *file is negative if HDF5 cannot open it: its error stack says why. Close *file also if this fails. */
+int tr_hdf5_open(const char *path, int fd, hid_t *file);
 
 #endif

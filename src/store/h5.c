@@ -383,8 +383,8 @@ static int open_file(struct tr_h5_reader *r)
         status = tr_checked_open(&r->checked, r->path, CHECKED, VERSION);
         if (status == TR_OK) status = tr_checked_verify(&r->checked);
     }
-    if (status == TR_OK) r->file = tr_hdf5_open(r->checked.fd);
-    if (r->file >= 0) return tr_hdf5_check(r->file, r->path);
+    if (status == TR_OK) status = tr_hdf5_open(r->path, r->checked.fd, &r->file);
+    if (r->file >= 0) return status;
     if (status != TR_OK && status != TR_ERR_DATA) return status;
     return tr_fail(TR_ERR_DATA, "%s: cut off or damaged: not what was written", r->path);
 }

@@ -1,4 +1,4 @@
-/* Writes HDF5 files that refer to other files, for test_untrusted.sh: an array X by external storage, an external link and a
+/* Writes HDF5 files for test_untrusted.sh. filter.h5: X is packed by a filter that HDF5 must load. Files that refer to others: an array X by external storage, an external link and a
  * virtual dataset; and soft.h5, whose X is a soft link within the file. */
 #include <hdf5.h>
 
@@ -17,6 +17,13 @@ static void put(hid_t file, const char *name, hid_t space, hid_t how, int writes
     H5Dclose(set);
 }
 
+static size_t filter(unsigned flags, size_t n, const unsigned values[], size_t bytes, size_t *size,
+                     void **buffer)
+{
+    (void)flags, (void)n, (void)values, (void)size, (void)buffer;
+    return bytes;
+}
+
 int main(void)
 {
     hid_t space = H5Screate_simple(2, shape, NULL), how = H5Pcreate(H5P_DATASET_CREATE), file;
@@ -29,6 +36,14 @@ int main(void)
     H5Fclose(file);
     file = create("link.h5");
     H5Lcreate_external("source.h5", "/X", file, "X", H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    const H5Z_class2_t odd = {H5Z_CLASS_T_VERS, 30123, 1, 1, "odd", NULL, NULL, filter};
+    H5Zregister(&odd);
+    hid_t packed = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(packed, 2, shape);
+    H5Pset_filter(packed, 30123, 0, 0, NULL);
+    file = create("filter.h5");
+    put(file, "X", space, packed, 1);
     H5Fclose(file);
     H5Pset_external(how, "/etc/passwd", 0, 64);
     file = create("external.h5");

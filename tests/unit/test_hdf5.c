@@ -564,8 +564,59 @@ START_TEST(files_that_hdf5_cannot_read_are_refused)
 }
 END_TEST
 
+/* Other files than this one are refused: see tests/cli/test_untrusted.sh. */
+START_TEST(virtual_datasets_within_the_file_are_read)
+{
+    static double value[ROWS * COLUMNS];
+    static int64_t label[ROWS];
+    const hsize_t shape[] = {ROWS, COLUMNS};
+    make_up(value, label);
+    hid_t file = make("virtual.h5"), group = H5Gcreate2(file, "inner", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    put(group, "values", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE,
+        (struct layout){2, {ROWS, COLUMNS}, {0, 0}, false}, value);
+    put_wholes(file, "y", H5T_STD_I8LE, ROWS, label);
+    hid_t space = H5Screate_simple(2, shape, NULL), how = H5Pcreate(H5P_DATASET_CREATE);
+    ck_assert(H5Pset_virtual(how, space, ".", "/inner/values", space) >= 0);
+    hid_t set = H5Dcreate2(file, "X", H5T_IEEE_F64LE, space, H5P_DEFAULT, how, H5P_DEFAULT);
+    ck_assert(set >= 0);
+    H5Dclose(set);
+    H5Pclose(how);
+    H5Sclose(space);
+    H5Gclose(group);
+    H5Fclose(file);
+    read_by_all("virtual.h5", ":/X", value, label);
+}
+END_TEST
+
+static void put_deep(const char *name, int groups)
+{
+    static double value[ROWS * COLUMNS];
+    hid_t file = make(name), group = file;
+    for (int i = 0; i < groups; i++) {
+        hid_t inner = H5Gcreate2(group, "g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        ck_assert(inner >= 0);
+        if (group != file) H5Gclose(group);
+        group = inner;
+    }
+    H5Gclose(group);
+    put(file, "X", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, (struct layout){2, {ROWS, COLUMNS}, {0, 0}, false},
+        value);
+    H5Fclose(file);
+}
+
+START_TEST(groups_that_are_too_deep_are_refused)
+{
+    uint64_t rows, skipped;
+    put_deep("deep.h5", 65);
+    ck_ok(read_file("deep.h5", ":/X", false, &rows, &skipped));
+    put_deep("deeper.h5", 66);
+    refused("deeper.h5", ":/X", "more than 64 groups inside one another");
+}
+END_TEST
+
 UNIT_MAIN("hdf5", dense_arrays_of_all_types_and_layouts_are_read, there_may_be_more_readers_than_rows,
           names_of_arrays_are_found_or_chosen, truth_values_are_numbers,
           sparse_rows_are_read_as_scipy_anndata_and_10x_have_them, ones_take_no_memory,
           a_share_is_held_out_by_row, lists_that_are_none_are_refused, arrays_that_are_none_are_refused,
-          files_that_hdf5_cannot_read_are_refused)
+          files_that_hdf5_cannot_read_are_refused, virtual_datasets_within_the_file_are_read,
+          groups_that_are_too_deep_are_refused)
