@@ -62,12 +62,12 @@ steps() {
 
 # ---- a second run in the folder of an earlier one ----
 
-# trained JOB EVERY LAST: every so many-th of its last steps fails in each way
+# trained JOB EVERY LAST EPOCHS: every EVERY-th of its LAST steps of writing fails in each way, in a run with fewer epochs
 trained() {
-    job=$1 every=$2 last=$3 what=train
+    job=$1 every=$2 last=$3 epochs=$4 what=train
     (cd box && "$trireme" train "../$job.yaml" output=run) >out 2>err || fail "$job: $(cat err)"
     mv box/run early
-    command="$trireme train ../$job.yaml output=run solve.epochs=2"
+    command="$trireme train ../$job.yaml output=run solve.epochs=$epochs"
     cp -r early box/run
     steps $command
     mv box/run late && rm -rf box/*
@@ -97,9 +97,9 @@ trained() {
     "$trireme" train ../$job.yaml output=run >/dev/null 2>&1
     rm -rf box/* early late
 }
-trained linear 3 100
-trained trees 4 100
-trained path 1 28
+trained linear 3 100 2
+trained trees 4 100 2
+trained path 1 28 3 # a step of descent takes up to 3 passes
 
 # ---- files that are written over: predictions, and tables as HDF5 ----
 
