@@ -62,7 +62,7 @@ done <counted
 grep -q '^-1 is  *[0-9]*  *[0-9]*$' shown && grep -q '^0.3 to 0.4 ' shown || fail "evaluate shows no tables: $(cat shown)"
 holds "softmax: confused" "$(number confusion_0_as_0 <h5.json) + $(number confusion_0_as_1 <h5.json) + $(number confusion_0_as_2 <h5.json) == $(number rows_0 <h5.json)"
 refuses "curves of three labels" 64 "there are no curves" "$trireme" evaluate softmax test.svm --plot
-refuses "a file without a drawing" 64 "--plot draws" "$trireme" evaluate two two.svm -o curves.svg
+refuses "a file without a drawing" 64 "-o is the file of --plot" "$trireme" evaluate two two.svm -o curves.svg
 if command -v gnuplot >/dev/null; then
     check "curves" "$trireme" evaluate two two.svm --plot -o curves.svg
     [ "$(grep -c 'ROC<\|>precision<\|>observed share<' curves.svg)" -eq 3 ] || fail "curves.svg lacks a curve"
@@ -135,7 +135,7 @@ done
 awk 'BEGIN { for (i = 1; i <= 200; i++) print i % 7 "," (i == 9 ? 3 : i % 3) }' >few.csv
 for type in auto trees; do
     run few 1 data.train=few.csv data.label=last data.test=20% model.type=$type seed=2
-    grep -q '3 classes\|softmax, since labels are 3 different' few.out || fail "labels of test rows decide on $type: $(cat few.out)"
+    grep -q '3 classes\|labels are 3 different' few.out || fail "labels of test rows decide on $type: $(cat few.out)"
 done
 
 # ---- weights of classes: as if rows stood there so many times ----
