@@ -394,7 +394,7 @@ START_TEST(a_vocabulary_is_one_word_a_line)
     ck_assert_str_eq(tr_lda_word(&v, 3, number), "last");
     tr_lda_vocabulary_close(&v);
     ck_fails(tr_lda_vocabulary_read(path, 5, &v), TR_ERR_DATA,
-             "a vocabulary of 4 lines, expected one for each");
+             "a vocabulary of 4 lines: expected 5, one per word");
     unlink(path);
     ck_fails(tr_lda_vocabulary_read(path, 4, &v), TR_ERR_NO_INPUT, path);
 }
