@@ -17,7 +17,7 @@ static _Thread_local char error_text[1024];
 
 int tr_fail(int status, const char *format, ...)
 {
-    char text[sizeof error_text]; /* an argument may be the old text */
+    char text[sizeof error_text]; /* the previous error text may be an argument */
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
@@ -48,8 +48,8 @@ int tr_new(void **pointer, size_t n, size_t size, const char *what)
     return TR_OK;
 }
 
-/* What is known to become large is written from its beginning on: large pages take a part of the page faults. What grows little by
- * little is moved, which is slow with them. */
+/* Requests large pages for large arrays that are filled once, which saves page faults. Arrays that grow are moved instead, which is
+ * slow with large pages. */
 static void ask_for_large_pages(void *memory, size_t bytes)
 {
     const uintptr_t huge = (uintptr_t)2 << 20, at = (uintptr_t)memory;
@@ -103,7 +103,7 @@ uint64_t tr_peak_rss(void)
     return (uint64_t)usage.ru_maxrss * 1024;
 }
 
-/* Field 22 of /proc/self/stat: the second field is a name in brackets and may hold anything. */
+/* Field 22 of /proc/self/stat. The second field is a name in parentheses that may contain any character. */
 uint64_t tr_start_ticks(void)
 {
     char text[1024];
@@ -184,11 +184,11 @@ uint64_t tr_rng_next(struct tr_rng *rng)
     return result;
 }
 
-__extension__ typedef unsigned __int128 tr_uint128; /* not ISO C, hence the mark */
+__extension__ typedef unsigned __int128 tr_uint128; /* not ISO C */
 
 uint64_t tr_rng_below(struct tr_rng *rng, uint64_t n)
 {
-    /* multiply-shift: biased by less than n / 2^64, far below what a training run can notice */
+    /* multiply-shift: the bias is below n / 2^64, which is negligible */
     return (uint64_t)(((tr_uint128)tr_rng_next(rng) * n) >> 64);
 }
 
@@ -197,7 +197,7 @@ double tr_rng_uniform(struct tr_rng *rng)
     return (double)(tr_rng_next(rng) >> 11) * 0x1p-53;
 }
 
-/* Fisher and Yates. */
+/* Fisher-Yates shuffle. */
 void tr_rng_permutation(struct tr_rng *rng, uint32_t *order, size_t n)
 {
     for (size_t i = 0; i < n; i++) order[i] = (uint32_t)i;
@@ -215,7 +215,7 @@ double tr_rng_normal(struct tr_rng *rng)
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
 }
 
-/* A byte at a time from the lowest: an even number of passes ends where it began. */
+/* Radix sort by bytes, lowest first. The number of passes is even, so the result is in `number`. */
 void tr_sort_u32(uint32_t *number, uint32_t *other, size_t n)
 {
     for (unsigned shift = 0; shift < 32; shift += 8) {

@@ -1,5 +1,5 @@
-/* base/ — what every other room stands on and nothing of machine learning: errors, memory, random numbers,
- * time, growing text (all public: trireme/base.h), and facts about this process. Nothing here knows of MPI.
+/* base/: errors, memory, random numbers, time, text buffers (public: trireme/base.h), and information about this process. All
+ * other rooms use it. It does not use MPI.
  */
 #ifndef TR_BASE_H
 #define TR_BASE_H
@@ -8,30 +8,29 @@
 
 #include "trireme/base.h"
 
-/* What seams do from now on, until this is called with NULL. */
+/* Sets the function that poll points call; NULL: none. */
 typedef void tr_seam_fn(void *what);
 void tr_seam_set(tr_seam_fn *work, void *what);
 
 /* ---- this process ---- */
 
-/* Highest resident memory of this process so far, in bytes. */
+/* Returns the highest resident memory of this process so far, in bytes. */
 uint64_t tr_peak_rss(void);
 
-/* Bytes of memory that this process and others may still take: of the machine, and of the control groups that this process is
- * in; UINT64_MAX where the system does not tell. */
+/* Returns the available memory in bytes, limited by the machine and by the control groups of this process; UINT64_MAX: unknown. */
 uint64_t tr_memory_free(void);
 
-/* When this process started, in clock ticks since the machine did, as /proc says it; 0: not known. */
+/* Returns the start time of this process in clock ticks since the start of the machine (/proc); 0: unknown. */
 uint64_t tr_start_ticks(void);
 
-/* The number in this variable of its environment; otherwise: where there is none. */
+/* Returns the number in an environment variable, or `otherwise` if the variable is not set. */
 long tr_number_in(const char *variable, long otherwise);
 
-/* Before the first call of BLIS: it does not know processors with generic names, as virtual machines have them, and would
- * use AVX2 kernels where AVX-512 is there. Sets BLIS_ARCH_TYPE where the user has not set it. */
+/* Sets BLIS_ARCH_TYPE unless the user has set it. Call it before the first call of BLIS, which does not recognize processors with
+ * generic names (virtual machines) and would use AVX2 kernels on processors with AVX-512. */
 void tr_blis_environment(void);
 
-/* From now on tr_cpu() is that level at most, and BLIS uses AVX2 where it was to use AVX-512: before its first call. */
+/* Limits tr_cpu() to this level, and BLIS to AVX2 if the level is below AVX-512. Before the first call of BLIS. */
 void tr_cpu_lower(int level);
 
 #endif

@@ -17,14 +17,13 @@ static double power_of_ten(int exponent)
     return ten[exponent];
 }
 
-/* x = m · 10^(exponent - 8), where m has 9 digits. Its error is half a unit of the ninth digit and what
- * doubles round on the way, ten million times less; floats lie six times further apart, so it reads back as
- * x. */
+/* Computes m with 9 digits such that x = m · 10^(exponent - 8). The error is half a unit of the ninth digit; rounding of doubles
+ * adds ten million times less. The distance of two floats is six times larger, so the digits read back as x. */
 static uint32_t nine_digits(double x, int *exponent)
 {
     int two;
     frexp(x, &two);
-    int e = (int)floor((two - 1) * 0.30102999566398120); /* of ten, or one less */
+    int e = (int)floor((two - 1) * 0.30102999566398120); /* exponent of ten, or one less */
     double m = e <= 8 ? x * power_of_ten(8 - e) : x / power_of_ten(e - 8);
     if (m >= 999999999.5) {
         m /= 10;
@@ -44,7 +43,7 @@ static char *put_exponent(char *at, int exponent)
     return at;
 }
 
-/* As %.9g would: n digits, the first of which counts 10^exponent. */
+/* Formats n digits as %.9g does. The first digit has the weight 10^exponent. */
 static char *put_digits(char *at, const char *digit, int n, int exponent)
 {
     bool scientific = exponent < -5 || exponent > 8;
@@ -77,7 +76,7 @@ char *tr_put_f32(char *at, float x)
     return put_digits(at, digit, n, exponent);
 }
 
-/* Looking for fewer digits would take three times as long. */
+/* Searching for the shortest form would take three times as long. */
 char *tr_put_f64(char *at, double x)
 {
     if (x == 0 && !signbit(x)) {

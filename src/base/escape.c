@@ -34,7 +34,7 @@ bool tr_utf8_valid(const char *text)
     return true;
 }
 
-/* Whether the character is shown as it is, and changes nothing around it. */
+/* Returns whether the character is printed unchanged: it is printable and does not affect its neighbours. */
 static bool is_printable(uint32_t c)
 {
     static const uint32_t hidden[][2] = {
@@ -47,7 +47,7 @@ static bool is_printable(uint32_t c)
 
 /* ---- the visible form ---- */
 
-/* The form of the first character of a text, with its length, and the number of bytes that it stands for. */
+/* Visible form of the first character of a text, its length, and the number of bytes of the character. */
 struct visible {
     char form[12];
     size_t length, bytes;
@@ -70,7 +70,7 @@ static struct visible visible_next(const char *text, size_t n)
 size_t tr_escape(char *to, size_t size, const char *text, size_t n)
 {
     static const char more[] = "…";
-    size_t at = 0, fits = 0; /* fits: the length up to which «…» still fits */
+    size_t at = 0, fits = 0; /* fits: length up to which an ellipsis still fits */
     for (size_t i = 0; i < n;) {
         struct visible v = visible_next(text + i, n - i);
         if (at + v.length >= size) {
@@ -93,7 +93,7 @@ struct tr_shown tr_shown(const char *text)
     return shown;
 }
 
-/* Prints the visible form of n bytes; each character `twice` is doubled, each character `kept` stays as it is. 0: none. */
+/* Prints the visible form of n bytes. Doubles each character `twice` and keeps each character `kept`; 0: none. */
 static void put_visible(FILE *file, const char *text, size_t n, char twice, char kept)
 {
     for (size_t i = 0; i < n;) {
@@ -115,8 +115,8 @@ void tr_put_lines(FILE *file, const char *text)
     put_visible(file, text, strlen(text), 0, '\n');
 }
 
-/* Line feeds of the format stay. A line feed of an argument makes the counts differ: then only those that begin or end
- * the format stay. */
+/* Keeps the line feeds of the format. If an argument contains line feeds, the numbers of line feeds differ: then only those at the
+ * start and the end of the format are kept. */
 int tr_vprintf(FILE *file, const char *format, va_list arguments)
 {
     char usual[1024], *text = usual;

@@ -11,7 +11,7 @@
 
 /* ---- rules ---- */
 
-/* By enum tr_fault; number: by default, or -1: takes none. */
+/* By enum tr_fault. number: default; -1: no number. */
 static const struct {
     const char *name;
     long number;
@@ -26,7 +26,7 @@ static int wrong(const char *rule, const char *expected)
     return tr_fail(TR_ERR_USAGE, "TRIREME_FAULT: %s: expected %s", rule, expected);
 }
 
-/* A whole number from 0 on that is all of the text. */
+/* Parses a text that is a whole number of at least 0. */
 static bool read_number(const char *text, long *number)
 {
     char *end;
@@ -46,7 +46,7 @@ static bool read_action(char *text, struct tr_fault_rule *r)
     return false;
 }
 
-/* POINT[=ACTION][@RANK]:CHANCE[:SEED[:ATTEMPT]], which it takes apart. */
+/* Parses POINT[=ACTION][@RANK]:CHANCE[:SEED[:ATTEMPT]] in place. */
 static int read_rule(char *text, struct tr_fault_rule *r)
 {
     char rule[256], *end = NULL;
@@ -97,12 +97,12 @@ void tr_faults_settle(struct tr_faults *faults, long rank, long attempt)
     for (size_t i = 0; i < faults->n; i++) {
         struct tr_fault_rule *r = &faults->rule[i];
         bool meant = (r->rank < 0 || r->rank == rank) && (r->attempt < 0 || r->attempt == attempt);
-        if (!meant) r->point[0] = '\0'; /* which nobody visits */
+        if (!meant) r->point[0] = '\0'; /* no point has this name */
         r->seed = tr_mix(tr_mix(r->seed ^ (uint64_t)rank) ^ (uint64_t)attempt);
     }
 }
 
-/* Uniform in [0, 1), and a function of rule and visit alone: threads may come in any order. */
+/* Returns a number uniform in [0, 1) that depends on rule and visit only, so that the order of threads does not matter. */
 static double draw(const struct tr_fault_rule *r, uint64_t visit)
 {
     return (double)(tr_mix(tr_mix(r->seed) ^ visit) >> 11) * 0x1p-53;
@@ -121,9 +121,9 @@ const struct tr_fault_rule *tr_faults_visit(struct tr_faults *faults, const char
     return found;
 }
 
-/* ---- those of the environment ---- */
+/* ---- rules of the environment ---- */
 
-static struct tr_faults planned; /* a process has one environment */
+static struct tr_faults planned; /* global, as the environment is */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void read_environment(void)

@@ -1,20 +1,20 @@
-/* Failures on purpose, at named points of the program: what the tests of checkpoints and restarts use.
+/* Fault injection at named points of the program, for tests of checkpoints and restarts.
  *
- * The variable TRIREME_FAULT of the environment has rules, with commas between them:
+ * The environment variable TRIREME_FAULT contains rules, separated by commas:
  *
  *   POINT[=ACTION][@RANK]:CHANCE[:SEED[:ATTEMPT]]
  *
- *   POINT    where: load, pull, merge, stage, checkpoint.write, …: whatever stands in a TR_FAULT()
+ *   POINT    argument of a TR_FAULT(): load, pull, merge, stage, checkpoint.write, and others
  *   ACTION   kill (the default: SIGKILL to itself), segv, exit[=code] (70), stop (SIGSTOP to itself), delay[=milliseconds]
- *            (10); enospc, eio, short: the caller is told to behave as if the system had said so; hang: to wait for
- *            ever, as one does whose message was lost (at `enter`, `clock`, `meet`, `leave`)
- *   RANK     of MPI_COMM_WORLD; without it, all
- *   CHANCE   of each visit of the point, 0 to 1; or #N: at the Nth visit, from 1 on
- *   SEED     the same rule with the same seed fails at the same visits of the same ranks (0)
- *   ATTEMPT  only when trireme run starts the job for the so many-th time, from 0 on; without it, always. By chance each
- *            attempt fails elsewhere.
+ *            (10); enospc, eio, short: the caller behaves as if the system had returned this; hang: the caller
+ *            waits forever, as after a lost message (at `enter`, `clock`, `meet`, `leave`)
+ *   RANK     of MPI_COMM_WORLD; default: all
+ *   CHANCE   probability of a fault at each visit of the point, 0 to 1; or #N: at the Nth visit, from 1
+ *   SEED     the same rule with the same seed gives faults at the same visits of the same ranks (0)
+ *   ATTEMPT  only at this start of the job by `trireme run`, from 0; default: all. With a probability, each attempt has
+ *            faults at other visits.
  *
- * Points are visited rarely: once a message, a file or a clock. Without the build option `faults` there are none.
+ * Points are visited rarely: once per message, file or clock. The build option `faults` enables them.
  */
 #ifndef TR_FAULT_H
 #define TR_FAULT_H
@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a fault does; after the first five the caller of the point is to behave so, the others happen in tr_fault_at(). */
+/* Actions of faults. The caller of the point performs the first five, tr_fault_at() the others. */
 enum tr_fault {
     TR_FAULT_NONE,
     TR_FAULT_ENOSPC,
@@ -37,17 +37,17 @@ enum tr_fault {
     TR_FAULT_DELAY
 };
 
-/* A point: enum tr_fault. Where nothing can be pretended: (void)TR_FAULT("pull"). */
+/* A point, with a value of enum tr_fault. Where the caller cannot simulate a failure: (void)TR_FAULT("pull"). */
 #ifdef TR_FAULTS
 #define TR_FAULT(point) tr_fault_at(point)
 #else
 #define TR_FAULT(point) TR_FAULT_NONE
 #endif
 
-/* Does what the environment wants at this point, and says how the caller is to behave; any thread. */
+/* Performs the faults that the environment requests at this point. Returns the fault that the caller must simulate. Any thread. */
 enum tr_fault tr_fault_at(const char *point);
 
-/* ---- what it is made of ---- */
+/* ---- rules ---- */
 
 struct tr_fault_rule {
     char point[32];
@@ -55,8 +55,8 @@ struct tr_fault_rule {
     long number; /* exit: the code; delay: milliseconds */
     long rank;   /* -1: all */
     double chance;
-    uint64_t at;   /* this visit alone; 0: by chance */
-    uint64_t seed; /* with rank and attempt mixed in by tr_faults_settle() */
+    uint64_t at;   /* number of the visit; 0: random */
+    uint64_t seed; /* tr_faults_settle() combines it with rank and attempt */
     long attempt;  /* -1: all */
     _Atomic uint64_t visits;
 };
@@ -67,13 +67,13 @@ struct tr_faults {
     struct tr_fault_rule rule[TR_FAULT_RULES];
 };
 
-/* Reads rules. TR_ERR_USAGE says what is wrong with them. */
+/* Parses rules. TR_ERR_USAGE if they are invalid. */
 int tr_faults_parse(const char *text, struct tr_faults *faults);
 
-/* Forgets the rules of other ranks and attempts. */
+/* Removes the rules of other ranks and attempts. */
 void tr_faults_settle(struct tr_faults *faults, long rank, long attempt);
 
-/* A visit of the point: the first rule that strikes, or NULL. */
+/* Counts a visit of the point. Returns the first rule that applies, or NULL. */
 const struct tr_fault_rule *tr_faults_visit(struct tr_faults *faults, const char *point);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 
-/* The number in a file, or UINT64_MAX where there is none, as in those of a control group without a limit. */
+/* Returns the number in a file; UINT64_MAX if there is none, as for a control group without a limit. */
 static uint64_t read_number(const char *path)
 {
     uint64_t number = UINT64_MAX;
@@ -15,7 +15,7 @@ static uint64_t read_number(const char *path)
     return number;
 }
 
-/* What is left of a control group's limit. What the system has read of files (the line of memory.stat) would be given back. */
+/* Returns the unused memory of a control group. The file cache (a line of memory.stat) counts as unused. */
 static uint64_t left_of(const char *group, const char *limit_name, const char *used_name, const char *cached)
 {
     char path[4096], line[256];
@@ -33,8 +33,8 @@ static uint64_t left_of(const char *group, const char *limit_name, const char *u
     return limit > used ? limit - used : 0;
 }
 
-/* The least of all groups that this one is in. In a container the names of the outer ones mean nothing: there is at least the
- * root that one sees. */
+/* Returns the minimum over the groups that contain this process. In a container the names of outer groups do not exist; the root of
+ * the container is the last one. */
 static uint64_t left_of_groups(const char *root, char *name, const char *limit, const char *used,
                                const char *cached)
 {

@@ -1,4 +1,4 @@
-/* Whole pages of memory: sizes in them, and pages given back before what they are part of can be freed. */
+/* Pages of memory: rounding to pages, and returning pages to the system before their allocation can be freed. */
 #ifndef TR_PAGES_H
 #define TR_PAGES_H
 
@@ -7,15 +7,15 @@
 
 size_t tr_page_bytes(void);
 
-/* Rounded up to whole pages. */
+/* Rounds up to whole pages. */
 uint64_t tr_to_pages(uint64_t bytes);
 
-/* Gives back the whole pages among some bytes whose contents nobody needs any more. The memory (NULL is fine) can
- * still be freed. */
+/* Returns the whole pages within a range of bytes to the system; their content is lost. The allocation must still be freed. memory
+ * may be NULL. */
 void tr_pages_give_back(void *memory, uint64_t bytes);
 
-/* Copies n units elsewhere and frees *array (from malloc, perhaps NULL), which becomes NULL: piece by piece, so that together they
- * take hardly more memory than one of them. */
+/* Moves n units to another place and frees *array (from malloc(), may be NULL), which becomes NULL. It proceeds in pieces, so that
+ * both together need little more memory than one. */
 void tr_pages_move(void *to, void **array, uint64_t n, size_t unit);
 
 #endif

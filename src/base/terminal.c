@@ -12,7 +12,7 @@
 #include "base/base.h"
 #include "base/escape.h"
 
-/* The program that a process runs is one that starts ranks and passes on what they write. */
+/* Returns whether a process is a launcher that starts ranks and copies their output. */
 static bool is_launcher(pid_t process)
 {
     static const char *const names[] = {"mpirun", "mpiexec", "orterun", "prterun", "prun"};
@@ -22,13 +22,13 @@ static bool is_launcher(pid_t process)
     if (!file) return false;
     bool read = fgets(name, sizeof name, file) != NULL;
     fclose(file);
-    name[strcspn(name, ".\n")] = '\0'; /* mpirun.openmpi is one, too */
+    name[strcspn(name, ".\n")] = '\0'; /* accepts mpirun.openmpi */
     for (size_t i = 0; read && i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0) return true;
     return false;
 }
 
-/* What the process has open as this: the terminal's name, or an empty text. */
+/* Finds the name of the terminal behind a file descriptor of a process; empty if there is none. */
 struct terminal {
     char name[64];
 };
@@ -44,7 +44,7 @@ static struct terminal terminal_of(pid_t process, int fd)
     return t;
 }
 
-/* What a supervisor says of its own output, into which it copies what we write to a pipe. */
+/* Returns whether the supervisor, which copies the output of this process, writes to a terminal. */
 static bool is_supervised(int fd)
 {
     const char *terminals = getenv("TRIREME_TERMINAL");
@@ -86,13 +86,13 @@ int tr_terminal_columns(FILE *out, int otherwise)
 
 void tr_stderr_by_lines(void)
 {
-    static char line[BUFSIZ]; /* what has been written without a buffer gets none by itself */
-    static bool done;         /* a second time would lose a line that is begun */
+    static char line[BUFSIZ]; /* an unbuffered stream needs an explicit buffer */
+    static bool done;         /* a second call would lose an incomplete line */
     if (!done) setvbuf(stderr, line, _IOLBF, sizeof line);
     done = true;
 }
 
-/* The largest length up to n at which no character of the text is cut. */
+/* Returns the largest length up to n that does not split a character. */
 static int whole_characters(const char *text, int n)
 {
     while (n > 1 && (text[n] & 0xc0) == 0x80) n--;
@@ -131,10 +131,10 @@ void tr_put_paragraph(FILE *out, const char *text, int column, int width)
     fputc('\n', out);
 }
 
-/* ---- a line that is written over ---- */
+/* ---- progress line ---- */
 
 static struct {
-    FILE *out; /* where one is shown, or NULL */
+    FILE *out; /* stream that shows a line, or NULL */
     int length;
 } live;
 
@@ -195,7 +195,7 @@ void tr_show_part(const char *what, double part)
     tr_live_bar(stderr, what, part, more);
 }
 
-/* ---- numbers for people ---- */
+/* ---- formatted numbers ---- */
 
 struct tr_number_text tr_duration(double seconds)
 {
@@ -208,7 +208,7 @@ struct tr_number_text tr_duration(double seconds)
     return d;
 }
 
-/* Three digits and a decimal prefix: "10k"; with a space and a unit "10 kB". */
+/* Formats three digits and a decimal prefix: "10k"; with a space and a unit "10 kB". */
 static struct tr_number_text with_prefix(double number, const char *space, const char *unit)
 {
     static const char *const prefix[] = {"", "k", "M", "G", "T"};

@@ -1,30 +1,32 @@
-/* The terminal that shows what this process writes, if there is one: also at the other end of mpirun's pipe. */
+/* The terminal that shows the output of this process, directly or through mpirun. */
 #ifndef TR_TERMINAL_H
 #define TR_TERMINAL_H
 
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Whether a person watches: true if the stream is a terminal; or a pipe to an mpirun on this host that writes to one,
- * which is where it copies what its ranks write. */
+/* Returns whether a terminal shows a stream: it is a terminal, or a pipe to an mpirun of this host whose output is a terminal. */
 bool tr_terminal_shows(FILE *out);
 
-/* How wide that is: as COLUMNS in the environment says it, or the terminal; 80 if it does not; otherwise: where there is
- * none. */
+/* Returns the width of the terminal: COLUMNS in the environment, else the width that the terminal reports, else 80. Without a
+ * terminal: `otherwise`. */
 int tr_terminal_columns(FILE *out, int otherwise);
 
-/* From now on stderr is written line by line: lines of several processes never mix within one. Else each fprintf() writes by
- * itself, and glibc 2.37 and later in pieces of 128 bytes. */
+/* Makes stderr line-buffered, so that lines of several processes do not mix. By default each fprintf() writes separately, in pieces
+ * of 128 bytes since glibc 2.37. */
 void tr_stderr_by_lines(void);
 
-/* Puts a line that may be longer than the terminal is wide: broken between words, what follows behind so many blanks. */
+/* Prints a line, wrapped between words to the width of the terminal. Continuation lines start with `indent` blanks. */
 void tr_put_wrapped(FILE *out, const char *line, int indent);
 
-/* Puts text at this column, where the cursor is, and breaks it between words, so that lines are no wider than `width` unless
- * a word is. Ends with a newline. */
+/* Prints text from the current column on, wrapped between words to `width` columns, and a newline. Continuation lines start in the
+ * same column.
+ *
+ * @param [in] column  current column
+ */
 void tr_put_paragraph(FILE *out, const char *text, int column, int width);
 
-/* ---- numbers for people ---- */
+/* ---- formatted numbers ---- */
 
 struct tr_number_text {
     char text[32];
@@ -39,18 +41,21 @@ struct tr_number_text tr_bytes(double bytes);
 /* "640", "45.1M": rows/s, for example. */
 struct tr_number_text tr_rate(double per_second);
 
-/* ---- a line that is written over ---- */
+/* ---- progress line ---- */
 
-/* Shows it in place of the one shown before, cut to what the terminal has room for. All others who print call
- * tr_live_end(), which takes it away. One thread. */
+/* Replaces the progress line, truncated to the width of the terminal. Call tr_live_end(), which removes it, before other output.
+ * One thread. */
 void tr_live_show(FILE *out, const char *line);
 void tr_live_end(void);
 
-/* The same of «what [####....] 45 % more», where the bar has the room that is left. part: 0 to 1. */
+/* Shows the progress line «what [####....] 45 % more»; the bar fills the width.
+ *
+ * @param [in] part  0 to 1
+ */
 void tr_live_bar(FILE *out, const char *what, double part, const char *more);
 
-/* For what a command does besides: a bar on stderr with the time left, where a terminal shows it and two seconds have gone by
- * since the first call with this `what`, the same pointer. */
+/* Shows the progress of a secondary activity of a command: a bar on stderr with the remaining time, if a terminal shows stderr,
+ * starting two seconds after the first call with the same pointer `what`. */
 void tr_show_part(const char *what, double part);
 
 #endif

@@ -1,6 +1,6 @@
-/* class/ — what every class of models gets for its description (trireme/model.h).
+/* class/: services for classes of models (trireme/model.h).
  *
- *   fields    model.h5, written and read
+ *   fields    writing and reading model.h5
  *   query     predict, evaluate and inspect
  *   saved_schema   the columns of tables in model.h5
  *   saved_values   values of categories of a model, as the training data number them
@@ -14,49 +14,54 @@
 #include "job/job.h"
 #include "trireme/model.h"
 
-/* ---- a model in a file (fields.c) ---- */
+/* ---- model files (fields.c) ---- */
 
-/* Writes <folder>/model.h5: all ranks, after the stages; agreed on. */
+/* Writes <folder>/model.h5. All ranks, after the stages.
+ *
+ * @return the agreed status
+ */
 int tr_model_write(tr_context *tr, const tr_model_class *class, void *model, const char *folder);
 
-/* Whether no two fields have one name; the model is open. All ranks; to be agreed on. TR_ERR_CONFIG. */
+/* Checks that the names of the fields of an open model are distinct. All ranks; the caller calls tr_agree(). TR_ERR_CONFIG. */
 int tr_model_check_fields(tr_context *tr, const tr_model_class *class, void *model);
 
-/* A model of any class, as one process holds it. */
+/* A model of any class on one process. */
 struct tr_model {
     const tr_model_class *class;
-    char *path;  /* of the file */
-    tr_job *job; /* it was trained by; NULL: it says none, or none that can be read any more */
-    char *text;  /* … as the file has it; NULL */
-    struct tr_schema
-        *schema; /* the columns of the tables it was trained on; NULL: not known. Once it is read */
+    char *path;               /* of the file */
+    tr_job *job;              /* job that trained it; NULL: not in the file, or no longer valid */
+    char *text;               /* text of the job in the file; NULL: none */
+    struct tr_schema *schema; /* columns of the training data; NULL: unknown. Set by tr_model_read() */
     void *model;
-    const char *type;  /* of model.type; once it is read */
-    bool other_plugin; /* the file of the plugin is not the one that trained it */
+    const char *type;  /* model.type; set by tr_model_read() */
+    bool other_plugin; /* the plugin differs from the one that trained the model */
 };
 
-/* What kind of file it is, by its first bytes. TR_ERR_NO_INPUT. */
+/* Determines the kind of a file from its first bytes. TR_ERR_NO_INPUT. */
 enum tr_file_kind { TR_FILE_OTHER, TR_FILE_MODEL_H5, TR_FILE_MODEL_TEXT, TR_FILE_FOLDER };
 int tr_file_kind(const char *path, enum tr_file_kind *kind);
 
-/* Finds the class of the model in a file or a folder. plugin: the shared object that the user names; NULL or "": none, then
- * the class is built in or of a plugin that is loaded. TR_ERR_USAGE: the model needs a plugin. */
+/* Opens a model file and determines its class.
+ *
+ * @param [in] path    file or folder
+ * @param [in] plugin  shared object that the user names; NULL or "": built-in classes and loaded plugins only
+ * @return TR_OK, or TR_ERR_USAGE if the model needs a plugin
+ */
 int tr_model_open(const char *path, const char *plugin, struct tr_model *model);
 
-/* The same, of the job's class. */
+/* As tr_model_open(), for a model of the class of the job. */
 int tr_model_open_own(const tr_context *tr, const char *path, struct tr_model *model);
 
-/* Reads the fields. */
+/* Reads the members of the model. */
 int tr_model_read(struct tr_model *model);
 
-/* Prints what the file of a class consists of, a line for each field: attributes with their values, arrays with their
- * shapes. */
+/* Prints one line per field: attributes with their values, arrays with their shapes. */
 int tr_model_list_fields(const struct tr_model *model, tr_query *query);
 void tr_model_close(struct tr_model *model);
 
-/* ---- asking it (query.c) ---- */
+/* ---- queries (query.c) ---- */
 
-/* A curve that evaluate can draw: n points between 0 and 1. */
+/* A curve of evaluate --plot: n points between 0 and 1. */
 struct tr_curve {
     char *name, *x, *y;
     size_t n;
@@ -69,26 +74,27 @@ struct tr_ask {
     size_t files;
     const struct tr_given *given;
     size_t n_given;
-    const char *format; /* of the files; NULL: as the job has it, or as they look */
+    const char *format; /* of the files; NULL: as in the job, or detected */
     FILE *out;
-    const char *output; /* its name */
-    const char *id;     /* predict: the column of a table that stands before each prediction; NULL: none */
+    const char *output; /* name of the output */
+    const char *id;     /* predict: column that is printed before each prediction; NULL: none */
     bool json;
-    /* Called with the curves of evaluate; NULL: they are not asked for. */
+    /* Called with the curves of evaluate; may be NULL. */
     int (*draw)(void *state, const struct tr_curve *curve, size_t n);
     void *draw_state;
-    /* Ranks that share the rows to be predicted, and rank 0 prints all in order; NULL: one process. */
+    /* Ranks that share the rows of predict; rank 0 prints all predictions in order. NULL: one process. */
     tr_context *tr;
 };
 
-/* Reads the model and does what is asked. Outcomes of evaluate and inspect are printed. All ranks of `tr`; not agreed on. */
+/* Reads the model, executes the command and prints its results. All ranks of `tr`; the status is not agreed. */
 int tr_model_ask(struct tr_model *model, const struct tr_ask *ask);
 
-/* For those who have the rows already: reads the model and makes it ready for its functions predict, evaluate and figures. */
+/* For callers that have the rows in memory: reads the model and calls ready(). The caller calls predict(), evaluate() and
+ * figures() of the class. */
 int tr_query_open(struct tr_model *model, const struct tr_ask *ask, tr_query **query);
-void tr_query_close(tr_query **query); /* NULL is fine */
+void tr_query_close(tr_query **query); /* *query may be NULL */
 
-/* Which rows it wants, what comes out for each, and what is known of all in the end: NULL behind the last. */
+/* Return the form of the rows, the name of output i, and the name and value of result i; NULL after the last one. */
 const tr_read_options *tr_query_form(const tr_query *query);
 const char *tr_query_output_name(const tr_query *query, size_t i);
 const char *tr_query_figure(const tr_query *query, size_t i, double *value);

@@ -1,4 +1,4 @@
-/* Fields of a model, from the ranks into model.h5 and from there into one process. */
+/* Members of a model: written to model.h5 by all ranks, read by one process. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,17 +19,17 @@
 #include "trireme/collective.h"
 #include "trireme/function.h"
 
-/* What is put together at once of an array: reading so much of a table takes ten times as much. */
+/* Size of the pieces in which an array is assembled. Reading a piece of a table needs ten times its size. */
 enum { PIECE_BYTES = 1 << 20 };
 
 struct tr_fields {
     void *model;
-    struct tr_h5_reader *reader; /* NULL: they are written */
-    struct tr_h5_writer *writer; /* by this rank */
+    struct tr_h5_reader *reader; /* NULL: the fields are written or checked */
+    struct tr_h5_writer *writer; /* on the writing rank */
     tr_context *tr;
-    bool settled;   /* all ranks know that it has failed */
-    tr_query *list; /* what is read is told there */
-    bool checks;    /* neither: only the names are looked at, which are */
+    bool settled;   /* all ranks know of the failure */
+    tr_query *list; /* inspect: fields that are read are listed here */
+    bool checks;    /* neither read nor written: only the names are checked */
     struct tr_job_list name;
 };
 
@@ -37,7 +37,7 @@ static const size_t size_of[] = {
     [TR_FIELD_F32] = 4, [TR_FIELD_F64] = 8, [TR_FIELD_I32] = 4, [TR_FIELD_I64] = 8,
     [TR_FIELD_U8] = 1,  [TR_FIELD_U16] = 2, [TR_FIELD_U32] = 4, [TR_FIELD_U64] = 8};
 
-/* Of a class that is checked: whether the field's name is new. */
+/* Checks that the name of the field has not occurred before. */
 static int note(tr_fields *f, const char *name)
 {
     const tr_job *job = f->tr->job;
@@ -45,7 +45,7 @@ static int note(tr_fields *f, const char *name)
     size_t capacity = list->n;
     for (size_t i = 0; i < list->n; i++)
         if (strcmp(list->item[i], name) == 0)
-            return tr_fail(TR_ERR_CONFIG, "%s: %s: field %s is there twice",
+            return tr_fail(TR_ERR_CONFIG, "%s: %s: field %s is listed twice",
                            job->own ? job->path : tr_job_where(job, "model.plugin"),
                            job->own ? "the program's class" : "model.plugin", name);
     if ((list->n & (list->n - 1)) == 0) TR_TRY(TR_GROW(&list->item, &capacity, list->n ? 2 * list->n : 1));
@@ -161,7 +161,7 @@ int tr_field_array(tr_fields *f, const char *name, enum tr_field_type type, uint
     return end_array(f, meaning);
 }
 
-/* A rank's rows reach the writer in pieces that all agree on. */
+/* Sends the rows of a rank to the writer in pieces. All ranks agree on the status of each piece. */
 static int move_parts(tr_fields *f, const char *name, size_t bytes, const uint64_t *count, const char *values)
 {
     tr_context *tr = f->tr;
@@ -212,7 +212,7 @@ int tr_field_parts(tr_fields *f, const char *name, enum tr_field_type type, uint
 struct names_writer {
     struct tr_h5_writer *h5;
     size_t longest, capacity;
-    char *text; /* some, padded */
+    char *text; /* a piece of padded texts */
 };
 
 static int measure_names(void *state, const tr_names_piece *piece)
@@ -239,7 +239,7 @@ static int put_names(tr_fields *f, const char *name, const tr_names *names, cons
 {
     struct names_writer w = {.h5 = f->writer, .longest = 1};
     bool numbers = tr_names_are_numbers(names);
-    int status = tr_agree(f->tr, TR_OK); /* that nobody has failed before */
+    int status = tr_agree(f->tr, TR_OK); /* no rank has failed before */
     if (status == TR_OK && !numbers) status = tr_names_each(names, measure_names, &w);
     if (status == TR_OK && w.h5 && numbers)
         status = tr_h5_begin(w.h5, name, TR_H5_U64, tr_names_count(names), 0);
@@ -252,7 +252,7 @@ static int put_names(tr_fields *f, const char *name, const tr_names *names, cons
     return status == TR_OK && f->writer ? tr_h5_describe(f->writer, "rows", meaning) : status;
 }
 
-/* Texts of one length each in the file, one behind the other here. */
+/* Reads texts of fixed length and concatenates them. */
 static int get_text_names(tr_fields *f, const char *name, struct tr_name_list *list)
 {
     char *text;
@@ -320,7 +320,7 @@ static int wait_for_pull(const tr_view *view)
     return TR_OK;
 }
 
-/* With hash storage most of what there could be is often not there, and need not be looked for key by key. */
+/* Returns whether all keys of a range are absent, which is common with hash storage and saves reading them one by one. */
 static int are_absent(tr_table *table, tr_key first, size_t n, bool *absent)
 {
     struct tr_range range = {first, n};
@@ -384,7 +384,7 @@ int tr_model_keep_evaluation(tr_snapshot *snapshot, tr_evaluation *v)
     return TR_OK;
 }
 
-/* Of those that there were, each worker has every so many-th. */
+/* Adds the stored sums of the earlier workers me->worker, me->worker + me->workers, and so on. */
 static int add_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, uint64_t workers, size_t n,
                     double *sums)
 {
@@ -414,7 +414,7 @@ int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *n
 
 /* ---- the file ---- */
 
-/* Numbers of the scheduler, at all ranks. */
+/* Broadcasts numbers of the scheduler. */
 int tr_model_tell(tr_context *tr, size_t n, double *values)
 {
     return tr_broadcast(tr, TR_SET_ALL, 0, values, n * sizeof *values);
@@ -463,7 +463,7 @@ int tr_model_check_fields(tr_context *tr, const tr_model_class *class, void *mod
 
 /* ---- reading ---- */
 
-/* Whether the plugin that reads the model is the file that trained it. */
+/* Checks whether the plugin is the file that trained the model. */
 static int compare_plugin(struct tr_model *m, struct tr_h5_reader *r)
 {
     const struct tr_plugin *p = tr_plugin_of(m->class);
@@ -476,7 +476,8 @@ static int compare_plugin(struct tr_model *m, struct tr_h5_reader *r)
     return TR_OK;
 }
 
-/* The class of this format is built in, or the user has named its plugin: the model's file never says where to load it from. */
+/* Finds the class of this format: built-in, or a plugin that the user has named. The path of a plugin is never taken from a model
+ * file. */
 static int find_class(struct tr_model *m, struct tr_h5_reader *r, const char *plugin)
 {
     char *setting = NULL, *name = NULL;
@@ -505,7 +506,7 @@ static int find_class(struct tr_model *m, struct tr_h5_reader *r, const char *pl
                           : "no built-in class has: add --plugin FILE, the shared object of its class");
 }
 
-/* The class whose files of text begin like this; NULL: none. */
+/* Returns the class whose text files start with these bytes, or NULL. */
 static const tr_model_class *class_of_text(const char *first)
 {
     for (size_t i = 0; i < tr_model_class_count; i++) {
@@ -519,7 +520,7 @@ static int look_at(const char *path, enum tr_file_kind *kind, const tr_model_cla
 {
     char first[64] = "";
     struct stat status;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not make us wait */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not block on a pipe */
     if (fd < 0 || fstat(fd, &status) < 0) {
         int why = errno;
         if (fd >= 0) close(fd);
@@ -552,7 +553,7 @@ static int open_h5(const char *path, const char *plugin, struct tr_model *m)
     return status;
 }
 
-/* Of a folder, its model.h5, or else model.txt; of a sweep's, those of the best. */
+/* Opens the file of a model. In a folder: model.h5, else model.txt; in the folder of a sweep: those of the best run. */
 static int open_file(const char *path, const char *plugin, struct tr_model *m)
 {
     enum tr_file_kind kind;
@@ -619,7 +620,7 @@ int tr_model_read(struct tr_model *m)
     return read_schema(m);
 }
 
-/* By reading them once more. */
+/* Lists the fields by reading them again. */
 int tr_model_list_fields(const struct tr_model *m, tr_query *query)
 {
     void *model;
@@ -641,7 +642,7 @@ void tr_model_close(struct tr_model *m)
     *m = (struct tr_model){0};
 }
 
-/* Of the data's columns. */
+/* Reads a model that must have the columns of the training data. */
 static int read_fitting(const tr_context *tr, const char *path, struct tr_model *m)
 {
     TR_TRY(tr_model_read(m));

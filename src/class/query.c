@@ -1,4 +1,4 @@
-/* What predict, evaluate and inspect do with a model of any class. */
+/* The commands predict, evaluate and inspect for models of any class. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
@@ -35,13 +35,13 @@ struct tr_query {
     struct figure *figure;
     struct tr_curve *curve;
     size_t outputs, output_capacity, figures, figure_capacity, curves, curve_capacity;
-    uint64_t unlabelled; /* rows that were left out */
-    double *out;         /* of some rows */
+    uint64_t unlabelled; /* rows that were skipped because they have no label */
+    double *out;         /* outputs of a block of rows */
     size_t out_capacity;
-    uint64_t n, unknown; /* rows so far, and non-zeros of columns that the model does not have */
+    uint64_t n, unknown; /* number of rows, and of non-zeros in columns that the model does not have */
 };
 
-/* ---- what models ask of a query ---- */
+/* ---- interface for models ---- */
 
 enum tr_asked tr_query_command(const tr_query *q)
 {
@@ -194,7 +194,7 @@ static bool knows_format(const tr_model_class *class, const char *format)
     return false;
 }
 
-/* Of models that do not know the columns of their training data. */
+/* Parses the place of the label, for models that do not store the columns of their training data. */
 static int label_place(const char *word)
 {
     static const char *const words[] = {"none", "first", "last"};
@@ -203,7 +203,7 @@ static int label_place(const char *word)
     return TR_LABEL_AUTO;
 }
 
-/* As the command line says, or the job of the model. */
+/* Determines the format from the command line, or from the job of the model. */
 static int find_format(tr_query *q)
 {
     static const char *const words[] = {"auto", "libsvm", "csv", "ratings", "docword", "hdf5"};
@@ -293,7 +293,7 @@ static void note_unknown(const tr_query *q)
                   q->unknown, features ? "features" : "columns");
 }
 
-/* Files are where those of the model's job are. */
+/* Reads the files, which are searched for in the folders of the job of the model. */
 static int read_files(tr_query *q)
 {
     char **path;
@@ -355,7 +355,7 @@ static void show_json(const tr_query *q)
     fputs("}\n", file);
 }
 
-/* Whether a flag is given that asks for one thing. */
+/* Returns whether a flag with TR_ALONE is given. */
 static bool asks_for_one(const tr_query *q)
 {
     for (const tr_flag *flag = q->model->class->flags; flag && flag->name; flag++)
@@ -377,7 +377,7 @@ static int inspect(tr_query *q)
     return TR_OK;
 }
 
-/* ---- asking ---- */
+/* ---- execution ---- */
 
 static int check_flag(const struct tr_model *m, const struct tr_ask *ask, const struct tr_given *given)
 {
@@ -428,11 +428,11 @@ static void free_query(tr_query *q)
     free(q->out);
 }
 
-/* ---- together with other ranks ---- */
+/* ---- several ranks ---- */
 
 enum { PIECE = 1 << 20 };
 
-/* What this rank has printed goes to rank 0, in pieces, the last of which is empty. */
+/* Sends the output of this rank to rank 0 in pieces; the last piece is empty. */
 static int send_printed(const tr_query *q, char *piece)
 {
     tr_context *tr = q->ask->tr;
@@ -443,7 +443,7 @@ static int send_printed(const tr_query *q, char *piece)
     do {
         n = fread(piece, 1, PIECE, file);
         MPI_Isend(piece, (int)n, MPI_BYTE, 0, TR_TAG_FIELD, tr->world, &request);
-        TR_TRY(tr_wait_request(tr, &request, "rank 0 to take what is predicted"));
+        TR_TRY(tr_wait_request(tr, &request, "rank 0 to receive predictions"));
     } while (n > 0);
     return ferror(file) ? tr_fail(TR_ERR_IO, "predictions cannot be read back: %s", strerror(errno)) : TR_OK;
 }
@@ -457,7 +457,7 @@ static bool is_here(const tr_context *tr, int rank, MPI_Message *message, int *b
     return here;
 }
 
-/* What others have printed comes behind it, rank by rank, as each has the rows behind those of the one before. */
+/* Appends the outputs of the other ranks in the order of ranks, which is the order of the rows. */
 static int receive_printed(const tr_query *q, char *piece)
 {
     tr_context *tr = q->ask->tr;
@@ -466,9 +466,9 @@ static int receive_printed(const tr_query *q, char *piece)
         for (int n = 1; n > 0;) {
             MPI_Message message;
             MPI_Request request;
-            TR_WAIT_UNTIL(tr, is_here(tr, rank, &message, &n), "rank %d to send what it has predicted", rank);
+            TR_WAIT_UNTIL(tr, is_here(tr, rank, &message, &n), "rank %d to send its predictions", rank);
             MPI_Imrecv(piece, n, MPI_BYTE, &message, &request);
-            TR_TRY(tr_wait_request(tr, &request, "the rest of what is predicted"));
+            TR_TRY(tr_wait_request(tr, &request, "the remaining predictions"));
             written = written && fwrite(piece, 1, (size_t)n, q->ask->out) == (size_t)n;
         }
     return written ? TR_OK : cannot_write(q);
@@ -507,7 +507,7 @@ int tr_model_ask(struct tr_model *model, const struct tr_ask *ask)
     return status;
 }
 
-/* ---- by rows that the caller has ---- */
+/* ---- rows in memory of the caller ---- */
 
 int tr_query_open(struct tr_model *model, const struct tr_ask *ask, tr_query **query)
 {

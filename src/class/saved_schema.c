@@ -1,5 +1,5 @@
-/* The columns of a model's training data in its file: names, types, means and dictionaries, so that predict and evaluate take raw
- * tables.
+/* The columns of the training data in the file of a model: names, types, means and dictionaries, so that predict and evaluate accept
+ * raw tables.
  *
  * Attributes table_columns (how many), table_header, table_hash (keys of all categories; 0: they have dictionaries), table_crosses
  * (the last columns are of others: five numbers of each in /table_crossed, how many and which); texts /table_names, /table_labels and
@@ -17,7 +17,7 @@
 #include "data/names.h"
 #include "data/value.h"
 
-/* ---- written ---- */
+/* ---- writing ---- */
 
 static int put_texts(struct tr_h5_writer *w, const char *name, const char *count, const struct tr_ids *texts)
 {
@@ -98,7 +98,7 @@ static int put_columns(struct tr_h5_writer *w, const struct tr_schema *s)
     return status;
 }
 
-/* Values come in pieces, which go into the file at once. */
+/* Writes values in pieces, as they arrive. */
 struct values_writer {
     struct tr_h5_writer *w;
     uint64_t bytes;
@@ -142,11 +142,11 @@ int tr_saved_schema_write(tr_context *tr, const struct tr_schema *s, struct tr_h
     return s->dictionary ? put_values(tr, tr_dictionary_names(s->dictionary), w) : TR_OK;
 }
 
-/* ---- read ---- */
+/* ---- reading ---- */
 
 static int damaged(void)
 {
-    return tr_fail(TR_ERR_DATA, "model.h5: damaged: what it says of the columns of tables");
+    return tr_fail(TR_ERR_DATA, "model.h5: damaged: invalid description of the columns");
 }
 
 static int get_texts(struct tr_h5_reader *r, const char *name, const char *count, struct tr_ids *texts)
@@ -183,17 +183,17 @@ static int get_row(struct tr_h5_reader *r, struct tr_schema *s)
                                           .raw = row.flags[c] >> 2 & 1,
                                           .mean = row.mean[c],
                                           .values = (uint32_t)row.values[c]};
-        if (s->column[c].raw != s->column[0].raw) status = damaged(); /* all are, or none */
+        if (s->column[c].raw != s->column[0].raw) status = damaged(); /* all columns are raw, or none */
         if (row.type[c] != TR_COLUMN_LABEL && row.type[c] != TR_COLUMN_NAMED_LABEL) continue;
-        if (s->label < s->n) status = damaged(); /* there is one */
+        if (s->label < s->n) status = damaged(); /* a label column exists */
         s->label = c;
     }
     close_row(&row);
     return status;
 }
 
-/* In the form that is compared (data/value.h). A file that was written before numbers had one form may have a number twice: the second
- * one cannot be found. */
+/* Adds a value in its canonical form (data/value.h). Files of older versions may contain a number in two forms: the second one is
+ * never found. */
 static int add_value(struct tr_ids *texts, const char *text, size_t n, uint32_t *place)
 {
     char room[TR_VALUE_ROOM];
@@ -203,7 +203,7 @@ static int add_value(struct tr_ids *texts, const char *text, size_t n, uint32_t 
     return twice ? tr_ids_append_text(texts, text, n, place) : tr_ids_add_text(texts, text, n, place);
 }
 
-/* Each column's own. */
+/* Splits the values by column. */
 static int split_values(struct tr_schema *s, const uint64_t *begin, uint64_t n, const char *text,
                         uint64_t bytes)
 {

@@ -1,6 +1,6 @@
-/* A model that training goes on from knows values of categories by the numbers that its own training data gave them, the most frequent
- * first; other data give them others. Rank 0 has the texts of the model's values, and the dictionary of the training data,
- * which is divided among all workers, tells their numbers. */
+/* Maps the category codes of a saved model to those of the training data. Codes are assigned by frequency, so they differ between
+ * data. Rank 0 has the texts of the values of the model; the dictionary of the training data, which is distributed over the
+ * workers, gives their codes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,9 +13,9 @@
 
 struct tr_saved_values {
     char *path;
-    struct tr_schema *schema; /* the model's; NULL: its columns have no names */
-    uint32_t *column;         /* of the schema: of each of the model's */
-    uint32_t **number;        /* of each of these, of all values */
+    struct tr_schema *schema; /* of the model; NULL: its columns have no names */
+    uint32_t *column;         /* column of the schema for each column of the model */
+    uint32_t **number;        /* code in the training data, by column and value */
     size_t columns;
 };
 
@@ -28,14 +28,14 @@ static bool is_same(const struct tr_ids *a, size_t i, const struct tr_ids *b, si
     return n == m && memcmp(x, y, n) == 0;
 }
 
-/* The first column from `at` on that rows have as one key; s->n: none. */
+/* Returns the first column from `at` that is one key in rows; s->n: none. */
 static size_t next_column(const struct tr_schema *s, size_t at)
 {
     while (at < s->n && s->column[at].keys == 0) at++;
     return at;
 }
 
-/* What users see of it: «city (category)». */
+/* Formats a column for messages: «city (category)». */
 static void show_column(const struct tr_schema *s, size_t column, char text[2 * TR_SHOWN_NAME])
 {
     char name[TR_SHOWN_NAME];
@@ -101,7 +101,7 @@ static int open_model(const tr_context *tr, const char *path, struct tr_model *m
     return list_columns(*values);
 }
 
-/* Of each column of the training data what rank 0 asks for: all values of the model. */
+/* Requests the codes of all values of the model, by column of the training data. Rank 0. */
 static int ask(const struct tr_schema *data, const tr_saved_values *v, struct tr_counted **asked)
 {
     static const struct tr_ids none = {.are_text = true};

@@ -1,4 +1,4 @@
-/* Whether the settings of a job are of use to its class and method, and suit each other. */
+/* Checks that the settings of a job are used by its class and method and fit together. */
 #include "job/schema.h"
 
 #include <glob.h>
@@ -53,8 +53,8 @@ static int check_use(const struct tr_job *job, const struct tr_job *whole)
                        job->type_key.words[job->model.type]);
 }
 
-/* Merges are of whole updates, of all workers at once: what filters or rounding leave of them travels as messages, and so
- * does what workers push at their own pace. */
+/* table.push=merge needs complete updates of all workers in the same clock. Updates that are filtered or rounded, and updates that
+ * workers push at different times, are sent as messages. */
 static int check_merge(const struct tr_job *job)
 {
     const char *key = job->table.filter != TR_FILTER_NONE         ? "table.filter"
@@ -95,7 +95,7 @@ bool tr_job_output_has(const struct tr_job *job, const char *path)
     return strncmp(path, job->output, n) == 0 && (!path[n] || path[n] == '/');
 }
 
-/* Data may not be in the output folder. (A name may say so, and the file be in one of data.folders.) */
+/* Data must not be in the output folder. (The name may seem to be in it although the file is in one of data.folders.) */
 static int check_place(const struct tr_job *job, const char *key, const struct tr_job_list *files)
 {
     for (size_t i = 0; i < files->n; i++) {
@@ -121,8 +121,8 @@ static int check_settings(const struct tr_job *job)
     return check_merge(job);
 }
 
-/* Where the method has no list of stages there are none; an empty list leaves it to the class. Of those that it lists the job
- * says how many workers do them, and nothing else. */
+/* Checks the stages of the job. A method without a list has no stages; with an empty list the class checks the names. For listed
+ * stages the job may set the number of workers only. */
 static int check_stages(const struct tr_job *job)
 {
     const char *const *names = tr_job_chosen_method(job)->stages;

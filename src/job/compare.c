@@ -1,4 +1,4 @@
-/* Whether a run of one job may go on as another. */
+/* Comparison of two jobs: whether a run of one may resume with the other. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
@@ -9,13 +9,13 @@
 #include "job/text.h"
 
 struct comparison {
-    FILE *changes;   /* those that may be, as «solve.epochs 10 -> 20, seed …» */
-    size_t allowed;  /* … so many */
-    size_t refused;  /* others */
-    char first[640]; /* of these, in words */
+    FILE *changes;   /* permitted differences, as «solve.epochs 10 -> 20, seed 1 -> 2» */
+    size_t allowed;  /* their number */
+    size_t refused;  /* number of other differences */
+    char first[640]; /* description of the first of these */
 };
 
-/* The value of a key, short and printable; its default where the job does not have it. */
+/* Returns the value of a key for messages; the default if the job does not contain it. */
 static struct tr_shown value_of(const struct tr_job *job, const char *name, const tr_option *key)
 {
     struct tr_job_slot slot;
@@ -26,7 +26,7 @@ static struct tr_shown value_of(const struct tr_job *job, const char *name, cons
     return shown;
 }
 
-/* Whether both jobs have the key and the same value, or only one of them, and the default. */
+/* Returns whether both jobs have the same value of a key; a missing key has its default. */
 static bool same(const struct tr_job *now, const struct tr_job *old, const char *name, const tr_option *key)
 {
     struct tr_job_slot a, b;
@@ -40,7 +40,7 @@ static void refuse(struct comparison *c, const char *what, const char *was, cons
         snprintf(c->first, sizeof c->first, "%s%s%s is %s (%s)", what, was, *was ? "," : "", is, where);
 }
 
-/* Compares a key of both jobs. checkpoint.* changes from part to part, and is of no account to what is learnt. */
+/* Compares a key of both jobs. checkpoint.* may differ, since it does not affect the model. */
 static void compare_key(struct comparison *c, const struct tr_job *now, const struct tr_job *old,
                         const char *name, const tr_option *key)
 {
@@ -57,7 +57,7 @@ static void compare_key(struct comparison *c, const struct tr_job *now, const st
     refuse(c, name, before.text, is.text, where);
 }
 
-/* What both, or one of them, say of stages; the prefix is that of a task. */
+/* Compares the stages of both jobs. prefix: of a task. */
 static void compare_stages(struct comparison *c, const struct tr_job *now, const struct tr_job *old,
                            const char *prefix, const struct tr_job *mine, const struct tr_job *theirs)
 {
@@ -75,8 +75,8 @@ static void compare_stages(struct comparison *c, const struct tr_job *now, const
     }
 }
 
-/* The keys of the job, or of a task: those in which the whole jobs differ as well are told of these. Where classes of
- * models differ, so does model.type, which comes before their options. */
+/* Compares the keys of the job or of a task. Differences between the whole jobs are not repeated for their tasks. If the classes
+ * of models differ, model.type is reported before the options of the classes. */
 static void compare_values(struct comparison *c, const struct tr_job *now, const struct tr_job *old,
                            const char *prefix, const struct tr_job *mine)
 {
@@ -120,7 +120,7 @@ static int compare(struct comparison *c, const struct tr_job *now, const struct 
     char more[48] = "";
     if (c->refused > 1)
         snprintf(more, sizeof more, ", and %zu more differ%s", c->refused - 1, c->refused == 2 ? "s" : "");
-    return tr_fail(TR_ERR_CONFIG, "%s%s; --fresh starts anew", c->first, more);
+    return tr_fail(TR_ERR_CONFIG, "%s%s; --fresh starts over", c->first, more);
 }
 
 static int read_old(const tr_model_class *own, const char *yaml, struct tr_job **old)
@@ -129,7 +129,7 @@ static int read_old(const tr_model_class *own, const char *yaml, struct tr_job *
         return TR_OK;
     char why[640];
     snprintf(why, sizeof why, "%s", tr_error_text());
-    return tr_fail(TR_ERR_CONFIG, "the job of the earlier run cannot be read (%s); --fresh starts anew", why);
+    return tr_fail(TR_ERR_CONFIG, "the job of the earlier run cannot be read (%s); --fresh starts over", why);
 }
 
 int tr_job_compare(const struct tr_job *now, const char *old_yaml, char **change)

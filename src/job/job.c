@@ -1,4 +1,4 @@
-/* Jobs, their stages and tasks: what they hold, made and freed. */
+/* Jobs, stages and tasks: creation, access to values, destruction. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
@@ -8,11 +8,11 @@
 #include "base/base.h"
 #include "job/text.h"
 
-enum { MOST_STAGES = 64, MOST_TASKS = 1024 }; /* each lookup walks over them */
+enum { MOST_STAGES = 64, MOST_TASKS = 1024 }; /* lookups are linear */
 
 /* ---- the values of a table ---- */
 
-/* All are for reading when what they belong to is const. */
+/* The values must not be changed if the job is const. */
 struct tr_job_values tr_job_values(const struct tr_job *job)
 {
     void *base = (void *)(uintptr_t)job;
@@ -32,7 +32,7 @@ struct tr_job_values tr_job_task_values(const struct tr_job_task *task)
     return (struct tr_job_values){TR_TABLE_TASK, tr_job_tables[TR_TABLE_TASK].n, base, task->where};
 }
 
-/* Options of a class lie in its own struct. */
+/* Options of a class are in the struct of the class. */
 struct tr_job_slot tr_job_slot(const struct tr_job_values *values, size_t i)
 {
     const struct tr_job_keys *table = &tr_job_tables[values->table];
@@ -149,7 +149,7 @@ int tr_job_add_stage(struct tr_job *job, const char *name, size_t line)
     if ((n & (n - 1)) == 0) TR_TRY(TR_GROW(&job->stage, &capacity, n ? 2 * n : 1));
     struct tr_job_stage *stage = &job->stage[n];
     *stage = (struct tr_job_stage){0};
-    job->stages++; /* from now on it is freed with the job */
+    job->stages++; /* tr_job_free() now frees it */
     TR_TRY(TR_NEW(&stage->where, tr_job_tables[TR_TABLE_STAGE].n));
     TR_TRY(tr_copy_string(name, &stage->name));
     TR_TRY(tr_job_place(job, line, &stage->first));

@@ -1,18 +1,15 @@
-/* job/ — the job file: what to train on what, with how many ranks, and how.
+/* job/: job files, which describe model, method, data and ranks.
  *
- * A job is a YAML file of sections and keys. The table in schema.c says for each key of the engine its kind, default, range
- * and meaning; the class of the job's model brings more keys of sections model and solve, in a table of the same form.
- * Reading, `section.key=value` from the command line, help, suggestions for misspelt keys, comparison between the parts of a
- * run and writing the resolved job all follow these tables.
+ * A job is a YAML file of sections and keys. The table in schema.c has kind, default, range and meaning of each key of the
+ * engine. The class of the model adds keys to the sections model and solve, in a table of the same form. Reading, settings on the
+ * command line (section.key=value), help, suggestions for misspelt keys, comparison of jobs, and writing the resolved job are
+ * derived from these tables.
  *
- * Besides, a job can speak of the stages of its method and of several tasks, each under a name that it gives. All that a
- * job can say may be said of one task alone.
+ * A job may also have named stages of its method and named tasks. All keys of a job may be set for one task only.
  *
- * A file is first read into settings (read.c): names and texts with their lines. When all are known, and with them the
- * class of the model, they get their values (resolve.c), and are checked against each other (check.c, tasks.c).
- *
- * Here each value is checked alone, and how tasks depend on each other; whether the values suit each other, the
- * data and the ranks is checked by those who use them, with tr_job_where() to point at the line to blame.
+ * read.c parses a file into settings: names and texts with their lines. When all settings, and with them the class of the
+ * model, are known, resolve.c converts them to values, and check.c and tasks.c check that they fit together. The rooms that use
+ * values check them against data and ranks, and report the line of a setting by tr_job_where().
  */
 #ifndef TR_JOB_H
 #define TR_JOB_H
@@ -25,14 +22,14 @@
 #include "trireme/records.h" /* TR_FORMAT_, TR_LABEL_ and TR_HEADER_ */
 #include "trireme/job.h"
 
-/* Choices, in the order of their words in schema.c. */
+/* Values of choices, in the order of their words in schema.c. */
 enum { TR_DUPLICATES_LAST, TR_DUPLICATES_MEAN, TR_DUPLICATES_SUM };
 enum { TR_INDEX_AUTO, TR_INDEX_ZERO, TR_INDEX_ONE };
 enum { TR_ON_ERROR_STOP, TR_ON_ERROR_SKIP };
 enum { TR_DATA_HORIZONTAL, TR_DATA_VERTICAL, TR_DATA_REPLICATED };
 enum { TR_CACHE_AUTO, TR_CACHE_NO, TR_CACHE_MEMORY };
 enum { TR_LEVEL_AUTO, TR_LEVEL_MEMORY, TR_LEVEL_DISK, TR_LEVEL_MEMORY_DISK };
-/* The last is no word of a job, but auto's own. */
+/* The last is not a word of data.scale; auto uses it. */
 enum { TR_SCALE_AUTO, TR_SCALE_NONE, TR_SCALE_STANDARD, TR_SCALE_MAXABS, TR_SCALE_MINMAX, TR_SCALE_CENTRE };
 enum { TR_ORDER_DEALT, TR_ORDER_FILE };
 enum { TR_LAYOUT_AUTO, TR_LAYOUT_DEDICATED, TR_LAYOUT_COLOCATED, TR_LAYOUT_ALONE };
@@ -54,95 +51,95 @@ enum { TR_REPLACE_LRU, TR_REPLACE_FIFO, TR_REPLACE_RANDOM };
 enum { TR_SLOW_COMPUTE, TR_SLOW_NETWORK };
 enum { TR_PROGRESS_AUTO, TR_PROGRESS_YES, TR_PROGRESS_NO };
 
-/* How often: after so many seconds or so many clocks; both 0: never. */
+/* An interval in seconds or in clocks; both 0: never. */
 struct tr_job_pace {
     double seconds;
     uint64_t clocks;
 };
 
-/* Degrees of a stage that are no count of workers. */
+/* Values of parallelism that are not a number of workers. */
 #define TR_ALL         UINT64_C(0)
 #define TR_AUTO_DEGREE UINT64_MAX
 enum { TR_RUN_TRAIN, TR_RUN_AVERAGE, TR_RUN_BEST };
 
-/* What a job says of one stage of its method, under stages.NAME. */
+/* Settings of one stage of the method: stages.NAME. */
 struct tr_job_stage {
     char *name;
-    char *first;          /* where it is first named */
-    const char **where;   /* as that of the job */
+    char *first;          /* place where the name first occurs */
+    const char **where;   /* as `where` of the job */
     uint64_t parallelism; /* workers, TR_ALL or TR_AUTO_DEGREE */
-    uint64_t clocks;      /* of one run; 0: what the method says */
-    uint64_t servers;     /* of the tables while it runs; 0: as they are */
+    uint64_t clocks;      /* of one run; 0: chosen by the method */
+    uint64_t servers;     /* servers of the tables while it runs; 0: unchanged */
 };
 
-/* One of several tasks of a job, under tasks.NAME. */
+/* One task of a job: tasks.NAME. */
 struct tr_job_task {
     char *name;
     char *first;
     const char **where;
-    struct tr_job_list after; /* names of tasks, none twice */
+    struct tr_job_list after; /* names of tasks, distinct */
     double priority;
-    uint64_t ranks; /* fits an int; 0: all that are free */
-    uint64_t best;  /* 0, or: is done only if what it comes after is among so many best; fits an int */
+    uint64_t ranks; /* fits an int; 0: all free ranks */
+    uint64_t
+        best; /* run only if the task in `after` is among this number of best tasks; 0: always; fits an int */
     int run;
-    struct tr_job *job; /* what it does: the whole job's settings and its own; without tasks */
+    struct tr_job *job; /* its job: the settings of the whole job and its own, without tasks */
 };
 
-/* What the file or the command line says of one key, before it has a value. */
+/* A key and its text in the file or on the command line, before conversion to a value. */
 struct tr_job_setting {
-    char *key;         /* within the job or the task: "solve.rate", "stages.full.clocks", "after" */
+    char *key;         /* name within the job or the task: "solve.rate", "stages.full.clocks", "after" */
     char *where;       /* "jobs/x.yaml:12", "command line" */
-    bool commanded;    /* by the command line */
-    bool quoted, list; /* one text in quotes; a list of any length */
-    bool used;         /* by the job, or a task of it */
+    bool commanded;    /* set on the command line */
+    bool quoted, list; /* a text in quotes; a list */
+    bool used;         /* by the job or one of its tasks */
     size_t n;
     char **item;
 };
 
-/* Who reads a job: what it has no use for is an error, or means nothing. */
+/* How a job is read: unused settings are errors, or are ignored. */
 enum tr_job_reader {
     TR_JOB_STRICT,
-    /* The text comes from a model or a checkpoint, perhaps of another user: it loads no plugin. Its class is one of the program or
-     * of the plugins that are loaded. Older versions wrote keys that are not used. */
+    /* The text is from a model or a checkpoint, possibly of another user: no plugin is loaded. The class is one of the program or
+     * of a loaded plugin. Unused keys are ignored, as older versions wrote them. */
     TR_JOB_WRITTEN,
-    TR_JOB_FOREIGN /* a program reads it, whose class this process does not know */
+    TR_JOB_FOREIGN /* the class is unknown in this process */
 };
 
-/* A resolved job: every key has its value. The meaning of each is in schema.c and in `trireme help job`.
- * Choices are int (the enums above); strings belong to the job. */
+/* A resolved job with the values of all keys. schema.c and `trireme help job` describe them. Choices are int (the enums above);
+ * strings belong to the job. */
 struct tr_job {
     char *path; /* of the job file */
 
-    const struct tr_model_class *class; /* of its model */
-    const struct tr_model_class
-        *own; /* … which the program has brought; NULL: it is looked for by model.type */
+    const struct tr_model_class *class; /* of the model */
+    const struct tr_model_class *own;   /* class that the program provides; NULL: determined by model.type */
     enum tr_job_reader reader;
-    void *options; /* … as that declares them */
-    /* One a key of the engine, and behind them one an option of the class; NULL: the default. See tr_job_where(). */
+    void *options; /* struct of options of the class */
+    /* Places of the settings, for the keys of the engine and then the options of the class; NULL: default. See tr_job_where(). */
     const char **where;
-    tr_option type_key, method_key; /* model.type and solve.method, with the words that there are */
-    struct tr_job_setting *setting; /* its own; those of a whole job are also its tasks' */
+    tr_option type_key, method_key; /* model.type and solve.method with their possible words */
+    struct tr_job_setting *setting; /* its settings; those of the whole job also apply to its tasks */
     size_t settings, setting_capacity;
 
     char *name;
     char *output;
     uint64_t seed;
     struct {
-        int type; /* among those of all classes */
+        int type; /* index among the types of all classes */
         char *plugin;
     } model;
     struct {
-        int word; /* the method's place behind "auto", from 1 on */
+        int word; /* number of the method, from 1; 0 is "auto" */
         uint64_t epochs;
         double target;     /* or TR_JOB_AUTO: none */
-        uint64_t patience; /* evaluations; 0: no end of it */
+        uint64_t patience; /* evaluations; 0: unlimited */
     } solve;
     struct {
         struct tr_job_list train;
         struct tr_job_list test;
-        struct tr_job_list vocabulary; /* one file at most */
+        struct tr_job_list vocabulary; /* at most one file */
         struct tr_job_list folders;
-        char *weight; /* empty: all rows count the same */
+        char *weight; /* empty: equal weights */
         int format;
         int index_base;
         int on_error;
@@ -152,7 +149,7 @@ struct tr_job {
         uint64_t features;
         int header;
         char *label;    /* none, first, last, auto, or a column */
-        char *positive; /* empty: labels are as they are */
+        char *positive; /* empty: labels are unchanged */
         struct tr_job_list columns, missing;
         uint64_t min_count, most_values; /* 0: all */
         uint64_t hash;                   /* 0: categories have dictionaries */
@@ -227,104 +224,119 @@ struct tr_job {
         uint64_t copies; /* fits an int */
     } checkpoint;
 
-    struct tr_job_stage *stage; /* those that the job says something of, in its order */
+    struct tr_job_stage *stage; /* stages that the job configures, in its order */
     size_t stages;
     struct tr_job_task *task;
     size_t tasks; /* 0: a plain job */
 };
 
-/* Reads the job file, then the n overrides («section.key=value»),
- * which win. A task has the whole job's settings, and before these count, from the strongest: its own of the
- * command line, the whole job's of the command line, its own of the file. Its name and output are its own.
- * Fails with TR_ERR_NO_INPUT (missing, unreadable or empty), TR_ERR_CONFIG (what it says),
- * TR_ERR_USAGE (an override without «=»). Give the job back with tr_job_free(). */
-/* Whether a word of the command line is section.key=value, or the like, and not a job file. */
+/* Returns whether a word of the command line has the form section.key=value, otherwise it is a job file. */
 bool tr_job_is_setting(const char *word);
 
+/* Reads a job file and n settings («section.key=value»), which override it. A task inherits the
+ * settings of the whole job. Priority for a task, from the highest: settings of the task on the command line, of the whole job
+ * on the command line, of the task in the file, of the whole job in the file. Name and output are not inherited.
+ *
+ * @param [out] job  free it with tr_job_free()
+ * @return TR_OK; TR_ERR_NO_INPUT: missing, unreadable or empty; TR_ERR_CONFIG: invalid; TR_ERR_USAGE: a setting without «=»
+ */
 int tr_job_read(const char *path, int n, char *const overrides[], struct tr_job **job);
 
-/* The same from memory. The path serves messages and the default name; it is not opened. */
+/* As tr_job_read(), from memory. The path is used for messages and for the default name; it is not opened. */
 int tr_job_parse(const char *text, size_t length, const char *path, int n, char *const overrides[],
                  struct tr_job **job);
 
-/* The text of a job file, for those who send it on before it is parsed; to be freed. Of TR_NO_JOB_FILE, where all settings
- * are words of the command line: an empty job. TR_ERR_NO_INPUT, with the name that was meant if e.yaml is there in place
- * of e. */
+/* Reads the text of a job file without parsing it; free it with free(). The text of TR_NO_JOB_FILE (all settings are on the command
+ * line) is an empty job. TR_ERR_NO_INPUT; the message suggests e.yaml for e if it exists. */
 #define TR_NO_JOB_FILE    "command line"
 #define TR_STANDARD_INPUT "standard input" /* «-» on the command line */
 int tr_job_read_text(const char *path, char **text, size_t *length);
 
-void tr_job_free(struct tr_job *job); /* NULL is fine */
+void tr_job_free(struct tr_job *job); /* job may be NULL */
 
-/* The same for this reader, of a program that brings a class of its own (NULL: it does not), which then is the only one. */
+/* As tr_job_parse(), for another reader.
+ *
+ * @param [in] own  class of the program, then the only possible class; NULL: none
+ */
 int tr_job_parse_as(enum tr_job_reader reader, const struct tr_model_class *own, const char *text,
                     size_t length, const char *path, int n, char *const overrides[], struct tr_job **job);
 
-/* What the job says of the stage, or the task of this name; NULL if there is none. They belong to the job. */
+/* Return the stage or the task of this name, which belong to the job; NULL if there is none. */
 const struct tr_job_stage *tr_job_stage_of(const struct tr_job *job, const char *name);
 const struct tr_job_task *tr_job_task_of(const struct tr_job *job, const char *name);
 
-/* Fails with TR_ERR_CONFIG when the job, or a task of it, says something that its model, or the method of this, has no use
- * for; and when it speaks of stages that the method does not have. */
+/* Checks that the class and the method use all settings of the job and of its tasks, and that the method has the stages.
+ * TR_ERR_CONFIG otherwise. */
 int tr_job_check_use(const struct tr_job *job);
 
-/* Of the training data, dealt at random from 0 to 1, those that are held out for testing; .to is 0: none are. */
+/* Interval of the training data, in random order from 0 to 1, that is held out for testing; .to is 0: none. */
 struct tr_job_held_out {
     double from, to;
 };
 
-/* data.test: 10% is a share of the training data, and fold 2/5 the second of five; none where it names files.
- * TR_ERR_CONFIG: no such share. */
+/* Parses data.test: 10% is a part of the training data, fold 2/5 the second of five parts; none if it names files.
+ * TR_ERR_CONFIG if the part does not exist. */
 int tr_job_held_out(const struct tr_job *job, struct tr_job_held_out *held);
 
 /* ---- classes of models ---- */
 
-/* Those that Trireme brings; src/model defines them. */
+/* Built-in classes, defined in src/model. */
 extern const struct tr_model_class *const tr_model_classes[];
 extern const size_t tr_model_class_count;
 
-/* Whether a description is complete and does not contradict itself; what: "model.plugin ./libfm.so". trains_itself: the
- * program does what the class has no functions for. TR_ERR_CONFIG, with a text that begins with this place. */
+/* Checks that the description of a class is complete and consistent.
+ *
+ * @param [in] place          start of the message of an error
+ * @param [in] what           name in messages: "model.plugin ./libfm.so"
+ * @param [in] trains_itself  the program replaces missing functions of the class
+ * @return TR_OK or TR_ERR_CONFIG
+ */
 int tr_class_check(const char *place, const char *what, const struct tr_model_class *class,
                    bool trains_itself);
 
-/* Loads the plugin in this file, once for each file. Call it only for a path that the user names now, never for one that a model
- * or a checkpoint names. The file must pass tr_open_code(). TR_ERR_NO_INPUT, TR_ERR_NO_PERM, TR_ERR_CONFIG; the text of the error
- * begins with the place. */
+/* Loads a plugin, once per file. Call it only for a path from the user, never for a path from a model or a checkpoint. The file must
+ * pass tr_open_code(). TR_ERR_NO_INPUT, TR_ERR_NO_PERM, TR_ERR_CONFIG; the text of the error starts with `place`. */
 int tr_plugin_load(const char *path, const char *place, const struct tr_model_class **class);
 
 struct tr_plugin {
     char *name;                       /* of the file, without its folder */
-    uint64_t checksum, device, inode; /* XXH3 of the file; where it is */
+    uint64_t checksum, device, inode; /* XXH3 of the file; device and inode of the file */
     const struct tr_model_class *class;
 };
 
-/* The i-th plugin that this process has loaded, and the one that brought the class; NULL: there is none. */
+/* Return the i-th plugin of this process, and the plugin of a class; NULL if there is none. */
 const struct tr_plugin *tr_plugin_number(size_t i);
 const struct tr_plugin *tr_plugin_of(const struct tr_model_class *class);
 
-/* The class of a name or the format of a model file; NULL. The plugin's is not among them. */
+/* Returns the built-in class with this format of model files, or NULL. */
 const struct tr_model_class *tr_model_class_of_format(const char *format);
 
-/* Every key with its value, and a comment where it came from; of tasks, what differs from the whole job. Reads
- * back as an equal job. */
+/* Writes all keys with their values, and their places as comments; for tasks, the differences from the whole job. Reading it gives
+ * an equal job. */
 int tr_job_write_yaml(const struct tr_job *job, FILE *file);
 
-/* One object of objects, to be put inside another: each line but the first starts with this many spaces,
- * and no newline follows the last brace. */
+/* Writes the job as a JSON object, for embedding: all lines except the first start with `indent` spaces; no newline after the last
+ * brace. */
 int tr_job_write_json(const struct tr_job *job, FILE *file, int indent);
 
-/* Whether a run of the old job, as tr_job_write_yaml() wrote it, may go on as this one: the keys in which they differ
- * are such as may change between the parts of a run. *change (NULL: not asked for) tells the differences in a line, but
- * those of checkpoint.*, to be freed, or is NULL if there are none. TR_ERR_CONFIG: it may not, with the first key that is
- * in the way, what it was and is, and where; or the old job cannot be read any more. */
+/* Checks whether a run of an old job may resume with this job: only keys that may change during a run differ.
+ *
+ * @param [in]  old_yaml  the old job as written by tr_job_write_yaml()
+ * @param [out] change    one line with the differences, except checkpoint.*; free it with free(); NULL if there are none. May be
+ *                        NULL
+ * @return TR_OK, or TR_ERR_CONFIG: another key differs (the message has the key, its old and new value, and its place), or the
+ *         old job cannot be read any more
+ */
 int tr_job_compare(const struct tr_job *now, const char *old_yaml, char **change);
 
-/* Whether a run of the old job that is complete may go on as this one, which wants more epochs. */
+/* Returns whether a complete run of the old job may resume with this job, which has more epochs. */
 bool tr_job_extends(const struct tr_job *now, const char *old_yaml);
 
-/* Lists keys: kind, default, meaning. The filter is a section, a key, a class of models or «all»; NULL: names alone. False if
- * there is nothing of that name: then a suggestion is printed. */
+/* Prints keys with kind, default and meaning.
+ *
+ * @param [in] filter  a section, a key, a class of models or «all»; NULL: names only
+ * @return false if nothing has this name; then a suggestion is printed
+ */
 bool tr_job_help(FILE *file, const char *filter);
 
 #endif

@@ -1,4 +1,4 @@
-/* Classes of models that are not Trireme's own: in a shared object, model.plugin, or in the program. */
+/* Classes of models outside Trireme: in a shared object (model.plugin) or in the program. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
@@ -16,22 +16,22 @@
 
 #define OTHER_VERSION "it is for version %d of trireme/model.h, this is version %d"
 
-/* The class, and what is wrong with it. */
+/* Reports an error in the description of a class. */
 static int refuse(const char *place, const char *what, const char *why)
 {
     return tr_job_fail(place, "%s: %s", what, why);
 }
 
-/* What is wrong with one of its options, or NULL. */
+/* Returns the error in option i, or NULL. */
 static const char *find_fault(const tr_model_class *c, size_t i)
 {
     const tr_option *o = &c->options[i];
     bool own = !strncmp(o->name, "model.", 6) || !strncmp(o->name, "solve.", 6);
     const struct tr_model_class *other;
-    if (!own) return "is of neither section model nor solve";
+    if (!own) return "is not in section model or solve";
     if (tr_job_known_key(o->name, 0, &other) && !other) return "is a key of all models";
     for (size_t k = 0; k < i; k++)
-        if (!strcmp(c->options[k].name, o->name)) return "is there twice";
+        if (!strcmp(c->options[k].name, o->name)) return "is listed twice";
     if (o->kind == TR_KIND_NONE || o->kind > TR_KIND_CHOICE) return "has no kind that there is";
     if (o->kind == TR_KIND_CHOICE && !o->words) return "is a choice without words";
     if (!o->by_default || !o->help) return "has no default, or no help";
@@ -53,7 +53,7 @@ int tr_class_check(const char *place, const char *what, const tr_model_class *c,
         return refuse(place, what, "the class lacks model_size, open, train, fields or close");
     if (tr_model_class_of_format(c->format))
         return refuse(place, what, "the class has the format of model files of another class");
-    for (size_t t = 0; !trains_itself && c->types[t]; t++) /* else no other class is known */
+    for (size_t t = 0; !trains_itself && c->types[t]; t++) /* otherwise there are no other classes */
         for (size_t k = 0; k < tr_model_class_count; k++)
             for (size_t i = 0; tr_model_classes[k]->types[i]; i++)
                 if (!strcmp(tr_model_classes[k]->types[i], c->types[t]))
@@ -71,8 +71,8 @@ int tr_class_check(const char *place, const char *what, const tr_model_class *c,
 
 enum { MOST_PLUGINS = 64 };
 
-/* The plugins of this process. None is unloaded, and each keeps its descriptor open: dlopen() takes a name that it knows for the
- * same library, and the name is that of the descriptor. */
+/* The plugins of this process. They are never unloaded, and their descriptors stay open: they are opened by the name of the
+ * descriptor, and dlopen() returns the same library for the same name. */
 static struct tr_plugin loaded[MOST_PLUGINS];
 static size_t n_loaded;
 
@@ -108,7 +108,7 @@ static int plugin_checksum(int fd, uint64_t *checksum)
     return status;
 }
 
-/* Loads the open file; the texts of its errors do not contain the path. */
+/* Loads the open file. The texts of its errors do not contain the path. */
 static int plugin_load(int fd, struct tr_plugin *p)
 {
     char name[32];

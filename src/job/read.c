@@ -1,4 +1,4 @@
-/* The job file as settings: events of libyaml, whose line numbers are exact. */
+/* Parses the job file into settings, by events of libyaml, which have exact line numbers. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
@@ -17,18 +17,18 @@ enum { LARGEST_FILE = 1 << 20 };
 struct reader {
     yaml_parser_t yaml;
     yaml_event_t event; /* the current one */
-    size_t line;        /* of the current event, or of the key whose value it is */
+    size_t line;        /* of the current event, or of the key of this value */
     const char *text;
     size_t length;
     struct tr_job *job;
     const char *where; /* of a value of the command line; NULL: the line counts */
 };
 
-/* Where sections stand: the whole file, or one task. */
+/* The context of sections: the whole file or one task. */
 struct scope {
     const char *prefix;           /* of names: "" or "tasks.one." */
-    struct tr_job *job;           /* the reader's, or the task's own */
-    size_t line[TR_JOB_SECTIONS]; /* where each begins; 0: not seen yet */
+    struct tr_job *job;           /* the job of the reader, or of the task */
+    size_t line[TR_JOB_SECTIONS]; /* line of each section; 0: not seen yet */
 };
 
 static int fail(const struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
@@ -64,8 +64,7 @@ static size_t line_at(const char *text, size_t offset)
     return line;
 }
 
-/* Whether a tab stands among the blanks that indent the line: the usual cause of libyaml's stranger
- * complaints. */
+/* Returns whether a tab is in the indentation of the line, the usual cause of unclear errors of libyaml. */
 static bool is_indented_by_tab(const char *text, size_t length, size_t line)
 {
     const char *end = text + length;
@@ -80,7 +79,7 @@ static bool is_indented_by_tab(const char *text, size_t length, size_t line)
 static int not_yaml(struct reader *r)
 {
     if (r->yaml.error == YAML_MEMORY_ERROR) return tr_fail(TR_ERR_SYSTEM, "out of memory for the job file");
-    bool undecodable = r->yaml.error == YAML_READER_ERROR; /* found ahead of parsing: has an offset only */
+    bool undecodable = r->yaml.error == YAML_READER_ERROR; /* detected before parsing: only an offset */
     r->line = undecodable ? line_at(r->text, tr_min_size(r->yaml.problem_offset, r->length))
                           : r->yaml.problem_mark.line + 1;
     if (is_indented_by_tab(r->text, r->length, r->line))
@@ -107,7 +106,7 @@ static int check_scalar(struct reader *r)
     return refuse_extras(r, r->event.data.scalar.anchor, r->event.data.scalar.tag);
 }
 
-/* Goes on to the next event. Everything that refers to others or hides types is refused here, once. */
+/* Advances to the next event. Refuses anchors, aliases and tags. */
 static int next(struct reader *r)
 {
     yaml_event_delete(&r->event);
@@ -162,7 +161,7 @@ static int read_list(struct reader *r, const char *name, struct tr_job_setting *
     }
 }
 
-/* Where a section could stand as well, own is the last part of the name, else NULL. */
+/* Refuses a value of a wrong kind. own: last part of the name if a section may also be here, else NULL. */
 static int refuse_value(struct reader *r, const char *name, const char *own)
 {
     const struct tr_model_class *class;
@@ -178,7 +177,7 @@ static int refuse_value(struct reader *r, const char *name, const char *own)
     return fail_unknown(r, "section", name, whole);
 }
 
-/* A mapping of names to words as the list of «name: word» that it stands for. */
+/* Reads a mapping of names to words as a list of «name: word». */
 static int read_pairs(struct reader *r, const char *name, struct tr_job_setting *s)
 {
     s->list = true;
@@ -219,7 +218,7 @@ static int read_value(struct reader *r, const char *name, const char *own)
 
 /* ---- mappings; the current event is the value's first, in the end the mapping's last ---- */
 
-/* Goes on to the next key's value; its name is the key behind the prefix. */
+/* Advances to the value of the next key. name: prefix and key. */
 static int next_entry(struct reader *r, const char *prefix, struct tr_job_name *name, bool *more)
 {
     TR_TRY(next(r));
@@ -229,11 +228,11 @@ static int next_entry(struct reader *r, const char *prefix, struct tr_job_name *
     *name = tr_job_join(prefix, scalar(r));
     size_t line = r->line;
     TR_TRY(next(r));
-    r->line = line; /* a value on the lines below its key is blamed on the key */
+    r->line = line; /* errors in a value below its key are reported for the line of the key */
     return TR_OK;
 }
 
-/* Those of a section or a stage. */
+/* Reads the keys of a section or a stage. */
 static int read_keys(struct reader *r, const char *section)
 {
     struct tr_job_name prefix = tr_job_join(section, "."), name;
@@ -273,7 +272,7 @@ static int read_task(struct reader *r, const char *name, const char *own)
     return read_scope(r, &scope);
 }
 
-/* All stages of a job, or all tasks. */
+/* Reads all stages or all tasks of a job. */
 static int read_named(struct reader *r, struct tr_job *job, const char *section, bool tasks)
 {
     struct tr_job_name prefix = tr_job_join(section, "."), name;
@@ -298,7 +297,7 @@ static int read_section(struct reader *r, struct scope *scope, const struct tr_j
     return read_keys(r, name.text);
 }
 
-/* The section that begins here, or NULL. A task holds no tasks, and its ranks are a number or a section. */
+/* Returns the section that starts here, or NULL. A task has no tasks, and its `ranks` is a number or a section. */
 static const struct tr_job_section *section_here(const struct reader *r, const struct scope *scope,
                                                  const char *own)
 {
@@ -329,7 +328,7 @@ static int no_settings(const struct reader *r)
 
 static int read_document(struct reader *r)
 {
-    TR_TRY(next(r)); /* the stream's start */
+    TR_TRY(next(r)); /* start of the stream */
     TR_TRY(next(r));
     if (r->event.type == YAML_STREAM_END_EVENT) return no_settings(r);
     TR_TRY(next(r)); /* the root */
@@ -338,7 +337,7 @@ static int read_document(struct reader *r)
         return fail(r, "expected sections and keys, as in «seed: 1»");
     struct scope file = {.prefix = "", .job = r->job};
     TR_TRY(read_scope(r, &file));
-    TR_TRY(next(r)); /* the document's end */
+    TR_TRY(next(r)); /* end of the document */
     TR_TRY(next(r));
     if (r->event.type != YAML_STREAM_END_EVENT)
         return fail(r, "a second YAML document: a job file holds one");
@@ -376,7 +375,7 @@ int tr_job_read_list(const char *where, const char *name, const char *text, stru
     return status;
 }
 
-/* e, where there is e.yaml, or jobs/e.yaml. */
+/* Reports a missing file and suggests e.yaml or jobs/e.yaml for e. */
 static int no_such_file(const char *path)
 {
     static const char *const forms[] = {"%s.yaml", "%s.yml", "jobs/%s", "jobs/%s.yaml"};
@@ -394,7 +393,7 @@ static int no_such_file(const char *path)
     return status;
 }
 
-/* Reads one byte more than is allowed, so that the parser can tell. */
+/* Reads one byte more than the limit, so that the parser can report files that are too long. */
 int tr_job_read_text(const char *path, char **text, size_t *length)
 {
     if (strcmp(path, TR_NO_JOB_FILE) == 0) {
@@ -406,7 +405,7 @@ int tr_job_read_text(const char *path, char **text, size_t *length)
     int status = TR_NEW(text, LARGEST_FILE + 1);
     if (status == TR_OK) {
         *length = fread(*text, 1, LARGEST_FILE + 1, file);
-        if (ferror(file)) /* a folder, for one */
+        if (ferror(file)) /* for example a folder */
             status = tr_fail(TR_ERR_NO_INPUT, "%s: cannot read the job file: %s", path, strerror(errno));
     }
     if (file != stdin) fclose(file);

@@ -1,4 +1,4 @@
-/* From settings to values: which class and method a job has, and what a task takes from the whole job. */
+/* Converts settings to values: class and method of the job, inheritance of tasks from the whole job. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
@@ -12,12 +12,12 @@
 
 struct sources {
     struct tr_job *job;
-    struct tr_job *whole;      /* of a task; NULL */
+    struct tr_job *whole;      /* of a task; else NULL */
     struct tr_job_task *task;  /* NULL: none */
     struct tr_job_name prefix; /* of names in messages */
 };
 
-/* Name and output say which run it is: those of the whole job are not the task's. */
+/* Returns whether tasks inherit a setting. Name and output identify a run and are not inherited. */
 static bool is_inherited(const struct tr_job_setting *s)
 {
     return strcmp(s->key, "name") != 0 && strcmp(s->key, "output") != 0;
@@ -30,7 +30,7 @@ bool tr_job_is_own(const struct tr_job *job, const char *where)
     return false;
 }
 
-/* The last setting of a key is the strongest. */
+/* Returns the last setting of a key, which has the highest priority. */
 static struct tr_job_setting *last_of(struct sources *from, const char *key)
 {
     struct tr_job_setting *last = NULL;
@@ -50,13 +50,13 @@ static int set_value(struct sources *from, struct tr_job_setting *s, bool inheri
         tr_job_find_in(tr_job_task_values(from->task), s->key, &slot))
         return TR_OK; /* a key of tasks, which the whole job does not have */
     if (!tr_job_find_of(from->job, from->task, s->key, &slot))
-        return TR_OK; /* told when all jobs have had their chance */
+        return TR_OK; /* reported later if no job uses it */
     struct tr_job_name name = tr_job_join(inherited ? "" : from->prefix.text, s->key);
     s->used = true;
     bool chosen = slot.key == &from->job->type_key || slot.key == &from->job->method_key;
     if (chosen && from->job->reader == TR_JOB_FOREIGN) return TR_OK;
     if (inherited && last_of(from, s->key) != s)
-        return TR_OK; /* perhaps for another class: what it says is its own */
+        return TR_OK; /* the task overrides it; the inherited value may be for another class */
     if (*slot.where && !s->commanded && !inherited && tr_job_is_own(from->job, *slot.where))
         return tr_job_fail(s->where, "%s is given twice: first at %s", name.text, *slot.where);
     TR_TRY(tr_job_set(&slot, s, name.text));
@@ -113,7 +113,7 @@ static int load_plugin(struct tr_job *job, const struct tr_job_setting *s,
     return status;
 }
 
-/* Sets one of the two choices whose words the job has itself. */
+/* Sets model.type or solve.method, whose words depend on the job. */
 static int choose(struct sources *from, tr_option *key, const char *name, const char **words,
                   const char *otherwise)
 {
@@ -126,8 +126,8 @@ static int choose(struct sources *from, tr_option *key, const char *name, const 
     return s ? tr_job_set(&slot, s, name) : tr_job_set_default(&slot, otherwise);
 }
 
-/* The program's own; or the built-in classes and then the plugin's (NULL: none). A job that Trireme has written may be of any
- * plugin that is loaded. */
+/* Returns the i-th possible class: the class of the program; or the built-in classes and then the class of the plugin (NULL: none).
+ * A job that Trireme has written may use the class of any loaded plugin. */
 static const tr_model_class *class_at(const struct tr_job *job, size_t i, const tr_model_class *extra)
 {
     if (job->own) return i == 0 ? job->own : NULL;
@@ -172,7 +172,7 @@ static bool has_method(const tr_model_class *class, const char *word)
     return m->name != NULL;
 }
 
-/* A method that only another class has: who names it forgot model.type, most likely. */
+/* Refuses a method of another class; most likely the user has forgotten model.type. */
 static int refuse_method_of_another(struct sources *from)
 {
     const struct tr_job *job = from->job;
@@ -229,7 +229,7 @@ bool tr_job_uses(const struct tr_job *job, const tr_option *key)
 
 /* ---- one job ---- */
 
-/* Those that the whole job speaks of come first. */
+/* Merges the stages of a task and of the whole job; those of the whole job come first. */
 static int merge_stages(struct sources *from)
 {
     struct tr_job *job = from->job;
@@ -272,7 +272,7 @@ static int resolve_job(struct sources *from)
     job->solve.word = tr_max_int(job->solve.word, 1);
     bool on_disk = job->data.storage == TR_LEVEL_DISK || job->data.storage == TR_LEVEL_MEMORY_DISK;
     if (on_disk &&
-        !strcmp(tr_job_where(job, "data.partition"), "default")) /* rows on a disk are nobody else's */
+        !strcmp(tr_job_where(job, "data.partition"), "default")) /* rows on disk cannot be shared */
         job->data.partition = TR_DATA_HORIZONTAL;
     return TR_OK;
 }
@@ -283,7 +283,7 @@ bool tr_job_is_setting(const char *word)
     return name > 0 && word[name] == '=' && word[0] != '-';
 }
 
-/* jobs/ads.yaml is called ads; without a job file, what is learnt from a9a/a9a.gz is called a9a. */
+/* Derives the name of the job: ads for jobs/ads.yaml; without a job file, a9a for data.train=a9a/a9a.gz. */
 static int name_of_file(struct tr_job *job)
 {
     bool none = strcmp(job->path, TR_NO_JOB_FILE) == 0 || strcmp(job->path, TR_STANDARD_INPUT) == 0;
@@ -305,9 +305,9 @@ static int resolve_task(struct tr_job *whole, struct tr_job_task *task)
     snprintf(from.prefix.text, sizeof from.prefix.text, "tasks.%s.", task->name);
     TR_TRY(resolve_job(&from));
     if (!job->name) TR_TRY(tr_copy_string(task->name, &job->name));
-    const char *own = task->run == TR_RUN_BEST ? "best" : task->name; /* of which there is one */
+    const char *own = task->run == TR_RUN_BEST ? "best" : task->name; /* only one task runs */
     if (!job->output) TR_TRY(tr_format(&job->output, "%s/%s", whole->output, own));
-    /* in a folder for the checkpoints of the whole job each task has one of its own */
+    /* each task has its own folder within checkpoint.to of the whole job */
     const char *where = tr_job_where(job, "checkpoint.to");
     char *to = job->checkpoint.to;
     if (!*to || tr_job_is_own(job, where)) return TR_OK;
@@ -316,7 +316,7 @@ static int resolve_task(struct tr_job *whole, struct tr_job_task *task)
     return TR_OK;
 }
 
-/* ---- what nobody had a use for ---- */
+/* ---- unused settings ---- */
 
 static int fail_unused(const struct tr_job *job, const struct tr_job_setting *s, const char *name,
                        bool foreign)
@@ -337,7 +337,7 @@ static int fail_unused(const struct tr_job *job, const struct tr_job_setting *s,
                                tr_job_suggest_key(job->class, name).text);
 }
 
-/* Keys that do not exist come before those of other classes. */
+/* Reports unused settings. Unknown keys are reported before keys of other classes. */
 static int check_used(const struct tr_job *job, const char *prefix)
 {
     const struct tr_model_class *class;
@@ -368,7 +368,7 @@ int tr_job_resolve(struct tr_job *job)
     return tr_job_check_tasks(job);
 }
 
-/* Of a job whose class is another process's: its keys mean nothing here. */
+/* Resolves a job whose class is unknown in this process: the keys of the class are ignored. */
 static const tr_model_class foreign_class = {
     .name = "foreign",
     .types = TR_WORDS("foreign"),

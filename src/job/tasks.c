@@ -1,4 +1,4 @@
-/* Whether tasks suit each other: their order, outputs and checkpoints. */
+/* Checks the tasks of a job: order, outputs and checkpoints. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
@@ -8,7 +8,7 @@
 #include "base/base.h"
 #include "job/text.h"
 
-/* ---- tasks that begin with the model of another ---- */
+/* ---- tasks that start from the model of another task ---- */
 
 static const char *place_of(const struct tr_job *job, const struct tr_job_task *task, const char *key)
 {
@@ -33,7 +33,7 @@ static bool comes_after(const struct tr_job_task *task, const char *name)
     return false;
 }
 
-/* where: of the setting that makes it so. */
+/* Adds a dependency. where: place of the setting that requires it. */
 static int add_after(struct tr_job_task *task, const char *name, const char *where)
 {
     struct tr_job_list *after = &task->after;
@@ -50,7 +50,7 @@ static int add_after(struct tr_job_task *task, const char *name, const char *whe
 
 static const char begins_with_task[] = "task ";
 
-/* «task a» becomes the folder of a, after which the task runs. */
+/* Replaces «task a» by the folder of a, and adds a to the dependencies. */
 static int link_task(struct tr_job *job, struct tr_job_task *task)
 {
     struct tr_job_slot slot;
@@ -77,9 +77,9 @@ int tr_job_link_tasks(struct tr_job *job)
     return TR_OK;
 }
 
-/* ---- whether tasks suit each other ---- */
+/* ---- checks ---- */
 
-/* seen: for each task the last one that named it, as its number from 1 on. */
+/* Checks `after` of a task. seen: for each task, the number (from 1) of the last task that named it. */
 static int check_after(const struct tr_job *job, size_t which, size_t *seen)
 {
     const struct tr_job_task *task = &job->task[which];
@@ -95,14 +95,15 @@ static int check_after(const struct tr_job *job, size_t which, size_t *seen)
     }
     if (task->best > 0 && (task->run != TR_RUN_TRAIN || task->after.n != 1))
         return tr_job_fail(place_of(job, task, "best"),
-                           "best is for a task that trains, after one other: task %s is none", task->name);
+                           "best needs run: train and exactly one task in `after`: check task %s",
+                           task->name);
     if (task->run == TR_RUN_TRAIN || task->after.n > 0) return TR_OK;
     return tr_job_fail(place_of(job, task, "run"),
-                       "tasks.%s.run is %s, of what? expected tasks in tasks.%s.after", task->name,
+                       "tasks.%s.run is %s: expected the names of tasks in tasks.%s.after", task->name,
                        task->run == TR_RUN_AVERAGE ? "average" : "best", task->name);
 }
 
-/* «a -> b -> a»: each waits for the next. Of a long cycle only the beginning is told. */
+/* Reports a cycle as «a -> b -> a». Long cycles are truncated. */
 static int fail_cycle(const struct tr_job *job, const size_t *path, size_t n)
 {
     char text[400] = "";
@@ -116,8 +117,7 @@ static int fail_cycle(const struct tr_job *job, const size_t *path, size_t n)
                        job->task[path[0]].name);
 }
 
-/* Goes along `after` from one task: path holds those on the way here, done says from where no cycle is reached; what
- * was on the path once is on it or done. */
+/* Depth-first search along `after`. path: tasks from the start to the current one; done: tasks from which no cycle is reachable. */
 struct search {
     const struct tr_job *job;
     size_t *path, length;
@@ -135,7 +135,7 @@ static int find_cycle(struct search *s, size_t task)
     s->path[s->length++] = task;
     s->reached[task] = true;
     const struct tr_job_list *after = &s->job->task[task].after;
-    for (size_t i = 0; i < after->n; i++) /* as deep as there are tasks at most */
+    for (size_t i = 0; i < after->n; i++) /* the depth is limited by the number of tasks */
         TR_TRY(find_cycle(s, (size_t)(tr_job_task_of(s->job, after->item[i]) - s->job->task)));
     s->length--;
     s->done[task] = true;
@@ -163,7 +163,7 @@ static int check_order(const struct tr_job *job)
     return status;
 }
 
-/* Takes one step of a path: false at its end. What names no other folder, as in a//b/./c/, is passed over. */
+/* Advances to the next component of a path; returns false at its end. Empty components and "." are skipped. */
 static bool step(const char **path, size_t *length)
 {
     do {
@@ -175,7 +175,7 @@ static bool step(const char **path, size_t *length)
     return *length > 0 && **path;
 }
 
-/* Whether two paths are spelt differently at most; what links do to them is not looked at. */
+/* Returns whether two paths are equal after normalization. Links are not resolved. */
 static bool same_folder(const char *a, const char *b)
 {
     if ((*a == '/') != (*b == '/')) return false;
@@ -190,7 +190,7 @@ static bool same_folder(const char *a, const char *b)
     }
 }
 
-/* Of tasks that run best one alone does. */
+/* Returns whether two tasks may share a folder: of several tasks with run=best only one runs. */
 static bool may_share_folder(const struct tr_job_task *a, const struct tr_job_task *b)
 {
     return a->run == TR_RUN_BEST && b->run == TR_RUN_BEST;

@@ -1,4 +1,4 @@
-/* Words of messages: a list of words as a sentence has it, and the distance of two words. */
+/* Words in messages: lists of words, and the edit distance for suggestions. */
 #ifndef TR_JOB_TEXT_H
 #define TR_JOB_TEXT_H
 
@@ -6,10 +6,10 @@
 
 #include "base/escape.h"
 
-/* Words as a sentence has them: «a, b or c». */
+/* Formats a list of words: «a, b or c». */
 struct tr_shown tr_shown_words(const char *const *words);
 
-/* The number of insertions, deletions, changes or swaps of neighbours that turn a into b; SIZE_MAX for long words. */
+/* Returns the number of insertions, deletions, substitutions or swaps of neighbours that turn a into b; SIZE_MAX for long words. */
 size_t tr_edit_distance(const char *a, const char *b);
 
 #endif

@@ -1,4 +1,4 @@
-/* One value of a job, a stage or a task: from text, into its field, and back. A row of `kinds` for each kind. */
+/* Conversion of one value between text and field. The table `kinds` has one row for each kind. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
@@ -16,8 +16,8 @@
 
 /* ---- text to numbers ---- */
 
-/* [+-] digits [. digits] [e [+-] digits], as in YAML's core schema, with a digit on one side of the point:
- * strtod() alone would take hexadecimals, "nan" and leading blanks. */
+/* Returns whether the text has the form [+-] digits [. digits] [e [+-] digits], as in the core schema of YAML, with a digit on one
+ * side of the point. strtod() alone would also accept hexadecimal numbers, "nan" and leading blanks. */
 static bool looks_like_a_number(const char *text)
 {
     text += *text == '-' || *text == '+';
@@ -46,7 +46,7 @@ static bool parse_real(const char *text, double *value)
     return true;
 }
 
-/* Digits alone are exact to 64 bits; 1e6 and 20.0 are integers as well, as far as a double is exact, and so is 2^22. */
+/* Parses an integer: digits, exact up to 64 bits; 1e6, 20.0 and 2^22, if a double represents them exactly. */
 static bool parse_integer(const char *text, uint64_t *value)
 {
     double x;
@@ -62,7 +62,7 @@ static bool parse_integer(const char *text, uint64_t *value)
     return true;
 }
 
-/* 1048576, 1M, 1MB or "1.5 GiB". */
+/* Parses 1048576, 1M, 1MB or "1.5 GiB". */
 static bool parse_bytes(const char *text, uint64_t *value)
 {
     static const char units[] = "KMGT";
@@ -127,7 +127,7 @@ static bool set_bool(void *field, const tr_option *key, const char *text)
     return false;
 }
 
-/* «auto», «every N» or «N per epoch», with any blanks between the words. */
+/* Parses «auto», «every N» or «N per epoch», with any number of blanks between the words. */
 static bool set_often(void *field, const tr_option *key, const char *text)
 {
     char number[32], tail;
@@ -146,7 +146,7 @@ static bool set_often(void *field, const tr_option *key, const char *text)
 
 /* ---- times ---- */
 
-/* Others are mistakes; and within these limits numbers are written without exponents. */
+/* Limits of times. Within them, numbers are written without exponents. */
 #define SHORTEST_TIME 1e-3
 #define LONGEST_TIME  1e9
 
@@ -166,13 +166,12 @@ bool tr_job_duration(const char *text, double *seconds)
     size_t i = 0;
     while (i < UNITS && strcmp(units[i].name, unit) != 0) i++;
     if (i == UNITS || !parse_real(number, &count)) return false;
-    count =
-        units[i].seconds < 1 ? count / 1000 : count * units[i].seconds; /* 1e-3 is no number of the machine */
+    count = units[i].seconds < 1 ? count / 1000 : count * units[i].seconds; /* 1e-3 is not exact in binary */
     if (count < SHORTEST_TIME || count > LONGEST_TIME) return false;
     return *seconds = count, true;
 }
 
-/* As Slurm has it: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes and
+/* Parses the formats of Slurm: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes and
  * days-hours:minutes:seconds. */
 static bool slurm_time(const char *text, double *seconds)
 {
@@ -204,7 +203,7 @@ static bool set_time(void *field, const tr_option *key, const char *text)
     return slurm_time(text, field) || tr_job_duration(text, field);
 }
 
-/* «no», a time, or «N clocks». */
+/* Parses «no», a time, or «N clocks». */
 static bool set_pace(void *field, const tr_option *key, const char *text)
 {
     struct tr_job_pace pace = {0};
@@ -223,7 +222,7 @@ static bool set_pace(void *field, const tr_option *key, const char *text)
 
 /* ---- fields to text ---- */
 
-/* Whether YAML reads the text as it is: a letter, digit, / . or _, then also -, and no word for nothing. */
+/* Returns whether YAML needs no quotes: letters, digits, / . _ and, after the first character, -; and not a word for null. */
 static bool is_plain(const char *text)
 {
     if (!*text) return false;
@@ -247,7 +246,7 @@ static void put_list(FILE *file, const struct tr_job_list *list, bool json)
     fputc(']', file);
 }
 
-/* The fewest digits that read back as the same number. */
+/* Writes the fewest digits that read back as the same number. */
 static int put_real(char text[40], double value)
 {
     int n = 0;
@@ -258,7 +257,7 @@ static int put_real(char text[40], double value)
     return n;
 }
 
-/* In the largest unit of which it is a whole number; seconds else. */
+/* Writes a time in the largest unit that gives a whole number, otherwise in seconds. */
 static void put_time(char text[40], double seconds)
 {
     size_t i = 0;
@@ -300,7 +299,7 @@ void tr_job_put_value(FILE *file, const struct tr_job_slot *slot, bool json)
     const void *field = slot->field;
     const char *word = tr_job_word(slot);
     char text[40] = "";
-    bool quoted = json; /* what is no number */
+    bool quoted = json; /* not a number */
     if (word) {
         tr_job_put_text(file, word, json);
         return;
@@ -319,7 +318,7 @@ void tr_job_put_value(FILE *file, const struct tr_job_slot *slot, bool json)
     case TR_KIND_OFTEN: put_often(text, field); break;
     case TR_KIND_PACE: put_pace(text, field); break;
     case TR_KIND_TIME: put_time(text, *(const double *)field); break;
-    case TR_KIND_CHOICE: /* has a word */
+    case TR_KIND_CHOICE: /* written as a word */
     case TR_KIND_NONE: break;
     }
     fprintf(file, quoted ? "\"%s\"" : "%s", text);
@@ -346,7 +345,7 @@ bool tr_job_same(const struct tr_job_slot *a, const struct tr_job_slot *b)
 /* ---- kinds ---- */
 
 static const struct kind {
-    const char *expected, *brief; /* in words, for errors and for the help */
+    const char *expected, *brief; /* description for errors and for the help */
     bool (*set)(void *field, const tr_option *key, const char *text);
     bool numeric;
 } kinds[] = {
@@ -394,7 +393,7 @@ struct tr_job_words tr_job_expected(const tr_option *key)
     for (size_t i = 0; key->words && key->words[i]; i++) {
         bool first = i == 0 && !kind->numeric, last = !key->words[i + 1];
         if (i > 0 && !strcmp(key->words[i], key->words[i - 1]))
-            continue; /* auto, of a class that has such a method */
+            continue; /* auto, if the class has a method of this name */
         append(&words, "%s%s", first ? "" : last ? " or " : ", ", key->words[i]);
     }
     return words;
@@ -464,14 +463,14 @@ static int add_item(const struct tr_job_slot *slot, const struct tr_job_setting 
 {
     struct tr_job_list *list = slot->field;
     size_t capacity = list->n;
-    if ((list->n & (list->n - 1)) == 0) /* full: it doubles at each power of two */
+    if ((list->n & (list->n - 1)) == 0) /* full: the capacity doubles at each power of two */
         TR_TRY(TR_GROW(&list->item, &capacity, list->n ? 2 * list->n : 1));
     TR_TRY(set_text(slot, s, name, text, &list->item[list->n]));
     list->n++;
     return TR_OK;
 }
 
-/* Whether the text is one list in brackets, and not a glob such as [ab]*.[cd]. */
+/* Returns whether the text is one list in brackets, and not a pattern such as [ab]*.[cd]. */
 static bool is_bracketed(const char *text)
 {
     int depth = 0;
@@ -535,14 +534,15 @@ int tr_job_set_default(const struct tr_job_slot *slot, const char *text)
     struct tr_job_setting s = {
         .key = item, .where = (char *)(uintptr_t) "default", .commanded = true, .n = 1, .item = &item};
     bool is_text = slot->key->kind == TR_KIND_TEXT;
-    bool empty = is_text && !slot->key->words; /* of a text without words only the empty one is a default */
+    bool empty = is_text &&
+                 !slot->key->words; /* for a text without a list of words only the empty text is a default */
     if (is_text ? empty && *text : !*text) return TR_OK;
     return tr_job_set(slot, &s, slot->key->name);
 }
 
-/* ---- by name ---- */
+/* ---- access by name ---- */
 
-/* The value; TR_ERR_CONFIG if there is none or its kind is not one of these (a bit each). */
+/* Finds a value. TR_ERR_CONFIG if it does not exist, or its kind is not in the set wanted_kinds. */
 static int find_typed(const struct tr_job *job, const char *name, unsigned wanted_kinds, const char *wanted,
                       struct tr_job_slot *slot)
 {

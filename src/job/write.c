@@ -1,4 +1,4 @@
-/* The resolved job, as YAML and as JSON. */
+/* Writes the resolved job as YAML and as JSON. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
@@ -8,12 +8,12 @@
 #include "base/base.h"
 #include "job/text.h"
 
-/* What is written where, in which style. */
+/* State of the writer. */
 struct writer {
     FILE *file;
     bool json;
     int indent;       /* of the next line */
-    const char *next; /* JSON: what comes before the next line: "" or "," */
+    const char *next; /* JSON: separator before the next line: "" or "," */
 };
 
 static void begin_line(struct writer *w)
@@ -29,7 +29,7 @@ static void put_name(struct writer *w, const char *name)
     fputc(':', w->file);
 }
 
-/* A line of YAML is done in memory first, so that what follows can stand in a column. */
+/* Writes a line of YAML. It is formatted in memory first, so that comments are aligned. */
 static int put_yaml_line(struct writer *w, const char *name, const struct tr_job_slot *slot)
 {
     char *line = NULL;
@@ -99,22 +99,22 @@ static int put_stages(struct writer *w, const struct tr_job *job)
     return TR_OK;
 }
 
-/* Whether the job says it itself or has a use for it. */
+/* Returns whether the job sets the key or uses it. */
 static bool is_written(const struct tr_job *job, const struct tr_job_slot *slot)
 {
     return tr_job_uses(job, slot->key) || tr_job_is_own(job, *slot->where);
 }
 
-/* What a task has of its own, by whole names: ranks is a key of a task as well as a section. */
+/* Writes the settings of a task that differ from the whole job, with full names, because `ranks` is a key of a task and also a section. */
 static int put_differences(struct writer *w, const struct tr_job *job, const struct tr_job *whole)
 {
     struct tr_job_values values = tr_job_values(job);
     for (size_t i = 0; i < values.n; i++) {
         struct tr_job_slot slot = tr_job_slot(&values, i), other;
         const char *name = slot.key->name;
-        bool its_own =
-            tr_job_is_own(job, *slot.where) || (slot.key->kind == TR_KIND_TEXT && !slot.key->words &&
-                                                **(char *const *)slot.field); /* name and folders */
+        bool its_own = tr_job_is_own(job, *slot.where) ||
+                       (slot.key->kind == TR_KIND_TEXT && !slot.key->words &&
+                        **(char *const *)slot.field); /* texts such as names and folders */
         bool taken =
             tr_job_find(whole, name, &other) && is_written(whole, &other) && tr_job_same(&slot, &other);
         if (is_written(job, &slot) && (its_own || !taken)) TR_TRY(put_setting(w, name, &slot));
@@ -160,7 +160,7 @@ static int put_tasks(struct writer *w, const struct tr_job *job)
 
 /* ---- the job ---- */
 
-/* The engine's keys of a section come before those of the class. */
+/* Writes a section: first the keys of the engine, then those of the class. */
 static int put_section(struct writer *w, const struct tr_job *job, const char *section)
 {
     struct tr_job_values values = tr_job_values(job);

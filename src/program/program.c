@@ -33,7 +33,7 @@ const struct tr_argument tr_run_arguments[] = {
 
 /* ---- services ---- */
 
-/* What cannot be opened is said when it is read. */
+/* Files that cannot be opened are reported when they are read. */
 static uint64_t digest_data(const tr_job *job)
 {
     struct tr_files files;
@@ -70,9 +70,9 @@ int tr_services_close(tr_context *tr, int status)
     return tr_monitor_close(&tr->monitor, status);
 }
 
-/* ---- programs with a main of their own ---- */
+/* ---- programs with their own main() ---- */
 
-/* Of a program that brings no class: it has the engine's keys alone, and stages of any name. */
+/* Class of a program without a class: the keys of the engine, and stages with any names. */
 static const char *const any_stages[] = {NULL};
 static const tr_method own_method[] = {{.name = "own", .help = "the program's", .stages = any_stages}, {0}};
 static const tr_model_class no_class = {.abi = TR_MODEL_ABI,
@@ -110,7 +110,7 @@ int tr_open_as(int *argc, char ***argv, const tr_model_class *class, tr_context 
     struct tr_run_options options = {.fresh = false};
     struct tr_arguments arguments = {.words = 0};
     tr_context *tr = NULL;
-    tr_signals_open(); /* a signal that asks for a checkpoint must not end the process, however early it comes */
+    tr_signals_open(); /* a signal that requests a checkpoint must not kill the process before the first clock */
     int status = tr_arguments_read(&syntax, *argc - 1, *argv + 1, &options, &arguments);
     if (status == TR_OK) {
         *argc = tr_arguments_join(&arguments, *argv);

@@ -1,5 +1,5 @@
-/* program/ — what every program of Trireme gets, be it `trireme train` or one with a main of its own: the options of
- * its command line, checkpoints and going on from them, progress, and the run's folder with all that it holds.
+/* program/: services of all programs, `trireme train` and programs with their own main(): options of the command line,
+ * checkpoints and resuming, progress, and the folder of the run.
  */
 #ifndef TR_PROGRAM_H
 #define TR_PROGRAM_H
@@ -15,17 +15,25 @@ struct tr_run_options {
 };
 extern const struct tr_argument tr_run_arguments[]; /* of this struct; ends with a name of NULL */
 
-/* Begins a run of the context's job, whose roles are assigned: in its folder, going on from the newest checkpoint there
- * unless `fresh`. All ranks; agreed on. Afterwards tr->monitor is there. */
+/* Starts a run of the job in its folder, after the roles are assigned. Resumes from the newest checkpoint unless `fresh`. Sets
+ * tr->monitor. All ranks.
+ *
+ * @return the agreed status
+ */
 int tr_services_open(tr_context *tr, bool fresh);
 
-/* Writes summary.json: what was trained on, the figures that were reported (tr_report_figure()), and members that `more`
- * writes, each with a comma behind it (NULL: none). All ranks; agreed on. */
+/* Writes summary.json: the size of the training data and the reported figures (tr_report_figure()). All ranks.
+ *
+ * @param [in] more  writes additional members, each followed by a comma; may be NULL
+ * @return the agreed status
+ */
 int tr_services_summary(tr_context *tr, void (*more)(FILE *file, void *who), void *who);
 
-/* Ends the run with this status, which all ranks know: checkpoints and the folder are as they are to be left. All ranks;
- * returns the status, or, where all was well until here, that of the last things that were written. Nothing happens in a
- * context without services. */
+/* Ends the run: finishes checkpoints and the folder. Does nothing in a context without services. All ranks.
+ *
+ * @param [in] status  agreed status of the run
+ * @return status, or, if it is TR_OK, the status of the last files
+ */
 int tr_services_close(tr_context *tr, int status);
 
 #endif

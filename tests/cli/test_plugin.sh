@@ -74,9 +74,9 @@ refuses "a plugin that is missing" 66 "jobs/own.yaml:1: model.plugin " "$trireme
 abi=$(sed -n 's/^enum { TR_MODEL_ABI = \([0-9]*\) };/\1/p' "$tests/../../include/trireme/model.h")
 refuses "another version" 66 "abi.so: it is for version $((abi + 1)) of trireme/model.h, this is version $abi" "$trireme" train $job model.plugin=abi.so
 refuses "no symbol" 66 "none.so: it has no tr_plugin" "$trireme" train $job model.plugin=none.so
-refuses "an option twice" 78 "twice.so: option model.classes is there twice" "$trireme" train $job model.plugin=twice.so
+refuses "an option twice" 78 "twice.so: option model.classes is listed twice" "$trireme" train $job model.plugin=twice.so
 refuses "an option without a kind" 78 "kind.so: option model.more has no kind" "$trireme" train $job model.plugin=kind.so
-refuses "a field twice" 78 "model.plugin: field loss is there twice" "$trireme" train $job model.plugin=field.so
+refuses "a field twice" 78 "model.plugin: field loss is listed twice" "$trireme" train $job model.plugin=field.so
 refuses "one rank" 78 "one rank does not like it" mpirun $quiet --oversubscribe -n 3 "$trireme" train $job model.plugin=one.so
 refuses "another key" 78 "command line: model.clusters is for kmeans, and model.type is softmax" "$trireme" train $job model.plugin=away/libsoftmax.so model.clusters=3
 exit $bad

@@ -72,7 +72,7 @@ starts 75 2 job.yaml output=parts.dual --max-time=1ms
 silent "^continues:" "a finished run"
 [ -e parts.dual.1/model.h5 ] || fail "a finished run is not kept aside"
 starts 78 2 job.yaml output=parts.dual model.l2=0.1
-says "^trireme: error: model.l2 was 0.01, is 0.1 (command line); --fresh starts anew" "a changed job"
+says "^trireme: error: model.l2 was 0.01, is 0.1 (command line); --fresh starts over" "a changed job"
 is "a changed job: lines of error" "$(grep -c 'error:' out)" 1
 is "a changed job: state" "$(state parts.dual)" stopped
 starts 0 2 job.yaml output=parts.dual solve.epochs=14
@@ -203,6 +203,6 @@ for task in one two; do same "task $task" tasks/$task straight.tasks/$task; done
 is "tasks: the mean" "$(of tasks/mean test_auc)" "$(of straight.tasks/mean test_auc)"
 starts 75 2 tasks.yaml output=tasks2 tasks.two.checkpoint.max_time=1ms
 starts 78 2 tasks.yaml output=tasks2 tasks.one.seed=7
-says "error: tasks.one.seed was 1, is 7 (command line); --fresh starts anew" "a task that has changed"
+says "error: tasks.one.seed was 1, is 7 (command line); --fresh starts over" "a task that has changed"
 
 exit $bad

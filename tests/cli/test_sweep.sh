@@ -121,7 +121,7 @@ END
 grep -q '^that .*<- best' said && grep -q '"l2": 0.001' file/best/summary.json || fail "a job file: $(cat said)"
 
 # ---- bad input ----
-refuses "best after nothing" 78 "best is for a task that trains, after one other" "$trireme" train data.train=rows.svm tasks.a.best=2 output=no
+refuses "best after nothing" 78 "best needs run: train and exactly one task" "$trireme" train data.train=rows.svm tasks.a.best=2 output=no
 refuses "no values" 64 'no setting has several values' "$trireme" sweep data.train=rows.svm model.l2=1
 refuses "one fold" 64 'one fold' "$trireme" sweep data.train=rows.svm model.l2=1,2 --folds 1
 refuses "a range" 64 'FROM..TO:logN' "$trireme" sweep data.train=rows.svm model.l2=0..1:log5

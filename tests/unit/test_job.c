@@ -953,7 +953,7 @@ START_TEST(tasks_wait_for_tasks_that_are_there_and_not_for_each_other)
                "jobs/x.yaml:4: task b is to run after fist, which is no task: did you mean first?");
     ck_refused("tasks: {a: {after: zzz}}", "task a is to run after zzz, which is no task");
     ck_refused("tasks: {a: {seed: 1}, b: {after: [a, a]}}", "tasks.b.after names a twice");
-    ck_refused("tasks:\n  a:\n    run: average\n", "jobs/x.yaml:3: tasks.a.run is average, of what?");
+    ck_refused("tasks:\n  a:\n    run: average\n", "jobs/x.yaml:3: tasks.a.run is average: expected the names of tasks");
     struct tr_job *job = parsed("tasks: {d: {after: [b, c]}, b: {after: a}, c: {after: a}, a: {seed: 1}}");
     ck_assert_uint_eq(job->tasks, 4);
     tr_job_free(job);
@@ -1248,9 +1248,9 @@ START_TEST(a_job_that_has_become_another_is_refused)
         const char *was, *is, *words;
     } cases[] = {
         {"model: {l2: 0.01}", "model:\n  l2: 0.1",
-         "model.l2 was 0.01, is 0.1 (jobs/x.yaml:2); --fresh starts anew"},
+         "model.l2 was 0.01, is 0.1 (jobs/x.yaml:2); --fresh starts over"},
         {"model: {l2: 0.01}", "solve: {epochs: 3}",
-         "model.l2 was 0.01, is auto (default); --fresh starts anew"},
+         "model.l2 was 0.01, is auto (default); --fresh starts over"},
         {"seed: 1", "seed: 2\nmodel: {type: svm}\n",
          "seed was 1, is 2 (jobs/x.yaml:1), and 1 more differs; --fresh"},
         {"seed: 1", "seed: 2\nmodel: {type: svm, bias: no}\n", "and 2 more differ; --fresh"},
