@@ -11,6 +11,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "trireme/cpu.h"
+
 /* ---- errors ---- */
 
 static _Thread_local char error_text[1024];
@@ -121,6 +123,52 @@ long tr_number_in(const char *variable, long otherwise)
 {
     const char *text = getenv(variable);
     return text ? atol(text) : otherwise;
+}
+
+/* ---- instruction sets (trireme/cpu.h) ---- */
+
+static const char *const cpu_names[] = {"plain", "avx2", "avx512"};
+
+static enum tr_cpu cpu_best(void)
+{
+#ifdef TR_CPU_LEVELS
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("bmi2"))
+        return TR_CPU_PLAIN;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return TR_CPU_AVX512;
+    return TR_CPU_AVX2;
+#else
+    return TR_CPU_PLAIN;
+#endif
+}
+
+enum tr_cpu tr_cpu(void)
+{
+    enum tr_cpu level = cpu_best();
+    const char *wish = getenv("TRIREME_CPU");
+    for (int i = TR_CPU_PLAIN; wish && i < (int)level; i++)
+        if (strcmp(wish, cpu_names[i]) == 0) return (enum tr_cpu)i;
+    return level;
+}
+
+const char *tr_cpu_name(enum tr_cpu level)
+{
+    return cpu_names[level];
+}
+
+void tr_blis_environment(void)
+{
+    if (tr_cpu() == TR_CPU_AVX512) setenv("BLIS_ARCH_TYPE", "0", 0); /* skx */
+}
+
+void tr_cpu_lower(int level)
+{
+    const char *blis = getenv("BLIS_ARCH_TYPE");
+    setenv("TRIREME_CPU", cpu_names[level], 1);
+    if (level < TR_CPU_AVX512 && blis && strcmp(blis, "0") == 0)
+        setenv("BLIS_ARCH_TYPE", "3", 1); /* haswell */
 }
 
 /* ---- time ---- */

@@ -11,7 +11,8 @@
 #define AT_STAGE(field) offsetof(struct tr_job_stage, field)
 #define AT_TASK(field)  offsetof(struct tr_job_task, field)
 #define ANY_INT         2147483647.0
-#define ANY_COUNT       1000000000.0 /* maximum number of epochs: times the clocks per epoch it fits into 64 bits */
+#define ANY_COUNT                                                                                            \
+    1000000000.0 /* maximum number of epochs: times the clocks per epoch it fits into 64 bits */
 
 const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS] = {
     {"model", "the model", NULL, false},
@@ -27,8 +28,7 @@ const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS] = {
      false},
     {"stages", "stages of a method, by name, here NAME", NULL, true},
     {"tasks",
-     "several tasks in one job, each with a name of lower-case letters, digits and -, here NAME; "
-     "tasks.NAME.section.key sets any key for this task only",
+     "several tasks in one job, each with a name of lower-case letters, digits and -, here NAME; tasks.NAME.section.key sets any key for this task only",
      NULL, true},
 };
 

@@ -953,7 +953,8 @@ START_TEST(tasks_wait_for_tasks_that_are_there_and_not_for_each_other)
                "jobs/x.yaml:4: task b is to run after fist, which is no task: did you mean first?");
     ck_refused("tasks: {a: {after: zzz}}", "task a is to run after zzz, which is no task");
     ck_refused("tasks: {a: {seed: 1}, b: {after: [a, a]}}", "tasks.b.after names a twice");
-    ck_refused("tasks:\n  a:\n    run: average\n", "jobs/x.yaml:3: tasks.a.run is average: expected the names of tasks");
+    ck_refused("tasks:\n  a:\n    run: average\n",
+               "jobs/x.yaml:3: tasks.a.run is average: expected the names of tasks");
     struct tr_job *job = parsed("tasks: {d: {after: [b, c]}, b: {after: a}, c: {after: a}, a: {seed: 1}}");
     ck_assert_uint_eq(job->tasks, 4);
     tr_job_free(job);
