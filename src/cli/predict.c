@@ -28,7 +28,7 @@ static int check_inputs(const struct tr_ask *ask, const struct tr_model *model, 
         char *found = NULL;
         struct tr_files files = {.file = NULL};
         if (model->job) status = tr_data_find(model->job, ask->file[i], &found);
-        /* whoever reads them says what is wrong with them */
+        /* the readers report errors in them */
         if (status == TR_OK && tr_files_open(found ? &found : (char **)&ask->file[i], 1, &files) == TR_OK)
             for (size_t k = 0; k < files.n && status == TR_OK; k++)
                 status = tr_check_not_input(output, files.file[k].path);

@@ -171,7 +171,7 @@ static void close_set(tr_context *world, struct set *set)
     set->node = NULL;
 }
 
-/* Not an error: the tasks read the data themselves, and report what is wrong with them. */
+/* Not an error: the tasks read the data themselves and report errors in them. */
 static void open_set(tr_context *world, int which, struct set *set)
 {
     enum { LAST_NUMBER = 32767 };

@@ -1,4 +1,4 @@
-/* The losses, one struct each; at the end of the file are the lists of those that linear models and trees accept. */
+/* The losses, one struct each. The lists of losses for linear models and for trees are at the end of the file. */
 #include "loss.h"
 #include "loss_inline.h"
 

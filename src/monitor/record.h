@@ -127,7 +127,7 @@ int tr_metrics_add(struct tr_metrics *metrics, const struct tr_progress_row *row
 
 /* ---- summary.json and ranks.json ---- */
 
-/* What is gathered from all ranks for summary.json, when the run ends. */
+/* Values gathered from all ranks for summary.json when the run ends. */
 struct tr_outcome {
     struct tr_service service; /* sums over all servers */
     double peak_rss;

@@ -59,7 +59,7 @@ int tr_scheduler_follow(struct tr_scheduler *scheduler, int *outcome);
 
 /* ---- which task is next (FlexPS, sections 5.1 and 5.2) ----
  *
- * A schedule reads no clock and sends no messages: its caller reports what happened and when, and asks what is next.
+ * A schedule reads no clock and sends no messages: its caller reports events with their times and asks for the next step.
  *
  *     tr_schedule_open(ranks, node_of, tasks, &s);
  *     for every task: fill the first part of s->task[i];

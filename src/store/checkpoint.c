@@ -397,8 +397,8 @@ int tr_best_list(tr_context *tr, tr_snapshot *snapshot, bool *found)
  * shards, each some of them. */
 #define ENDED "ended"
 
-/* Where there is no checkpoint of the run, nobody will go on with it. */
-/* Lets nobody go on with this run. Rank 0. */
+/* A run without a checkpoint cannot be resumed. */
+/* Makes this run impossible to resume. Rank 0. */
 static int find_end_run(const struct tr_checkpoints *c)
 {
     return c->counts.last == 0 && !c->continues ? TR_OK : tr_write_run(c->to, ENDED, c->run);
@@ -570,7 +570,7 @@ static int find_in_memory(struct tr_checkpoints *c, bool fresh, struct find_cand
     return TR_OK;
 }
 
-/* What it has of a run of which nothing was whole: nobody goes on with that. */
+/* Parts of a run without a complete checkpoint: they cannot be resumed. */
 static void find_forget_memory(const struct tr_checkpoints *c)
 {
     uint64_t run = c->memory->run;

@@ -29,7 +29,7 @@
 
 /* ---- all folders ---- */
 
-/* What is done with the folders of this user on this host. */
+/* Operations on the folders of this user on this host. */
 struct folder_visit {
     int (*look)(struct folder_visit *v, const char *folder, uint64_t run);
     char host[TR_HOST_BYTES];
@@ -276,7 +276,7 @@ static void stream_start(struct tr_stream *s, tr_context *tr, int peer, uint64_t
     if (tr_copy_string(path, &s->path) != TR_OK) stream_fail(s, TR_ERR_SYSTEM, tr_error_text());
 }
 
-/* Opens the file that is sent or, receiving, makes one of so many bytes, for which there is room. */
+/* Opens the file to send, or creates the file to receive with this size if there is room for it. */
 static void stream_map_file(struct tr_stream *s)
 {
     struct stat about;
@@ -741,7 +741,7 @@ bool tr_memory_has(const struct tr_checkpoint_memory *m, uint32_t shard)
     return m->here[shard] != NULL;
 }
 
-/* The folder for what is fetched: where there is room for it. */
+/* A folder with enough room for the fetched files. */
 static int memory_make_fetched(struct tr_checkpoint_memory *m)
 {
     struct tr_persistent_bases bases;

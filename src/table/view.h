@@ -27,7 +27,7 @@ struct tr_view_state {
     bool ended;                     /* its stage will not run again: it can only be closed */
     bool lent;                      /* view.delta lies in memory of the merge */
     char *merged_value;             /* the values after the last merge, or NULL */
-    int64_t merged_for;             /* the clock at which merged_value is to be read; -1: none */
+    int64_t merged_for;             /* the clock at which merged_value is read next; -1: none */
     void *ahead;                    /* second buffer, of tr_view_prefetch() and its clock: */
     int64_t ahead_clock;
     bool ahead_wanted, ahead_started; /* it waits until it may be read; it is being read, or complete */
