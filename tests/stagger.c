@@ -15,7 +15,7 @@ enum {
     ATOMICS = 16,
     ACCESSES = 1 << 16,
     MICROSECONDS = 100
-}; /* so many between two stops, in the mean; of a long stop */
+}; /* mean number of atomic operations and of accesses between two pauses; length of a long pause */
 
 static uint64_t seed;
 static _Atomic uint64_t threads;
@@ -74,7 +74,8 @@ void __tsan_func_exit(void) {}
 #define ACCESSES_OF(bytes)                                                                                   \
     ACCESS(read##bytes) ACCESS(write##bytes) ACCESS(unaligned_read##bytes) ACCESS(unaligned_write##bytes)
 ACCESSES_OF(1)
-ACCESSES_OF(2) ACCESSES_OF(4) ACCESSES_OF(8) ACCESSES_OF(16)
+ACCESSES_OF(2)
+ACCESSES_OF(4) ACCESSES_OF(8) ACCESSES_OF(16)
 
     void __tsan_read_range(void *at, size_t bytes)
 {
@@ -130,7 +131,8 @@ void __tsan_write_range(void *at, size_t bytes)
     CHANGE(bits, fetch_add)                                                                                  \
     CHANGE(bits, fetch_sub) CHANGE(bits, fetch_and) CHANGE(bits, fetch_or) CHANGE(bits, fetch_xor)
 ATOMIC(8)
-ATOMIC(16) ATOMIC(32) ATOMIC(64)
+ATOMIC(16)
+ATOMIC(32) ATOMIC(64)
 
     void __tsan_atomic_thread_fence(int order)
 {

@@ -4,7 +4,7 @@
 
 #include "stage/stage.h"
 
-/* argv[first] and what follows are settings. On failure the context, if there is one, is to be closed, too. */
+/* argv[first] and the following arguments are settings. After a failure the caller closes the context, too, if there is one. */
 static inline int bench_open(int argc, char **argv, int first, tr_context **tr)
 {
     static const char text[] = "data: {train: none}\n";
@@ -15,7 +15,7 @@ static inline int bench_open(int argc, char **argv, int first, tr_context **tr)
     return tr_context_assign(*tr, job);
 }
 
-/* Ends it with the outcome of what was done with it. */
+/* Closes the context with the status of the benchmark. */
 static inline int bench_close(tr_context *tr, int status)
 {
     int outcome = tr ? tr_close(tr) : TR_OK;

@@ -115,7 +115,7 @@ static int run_sweeps(struct bench *b, int sweeps)
     return TR_OK;
 }
 
-/* One rank-k update of so many rows: ours, which gathers them, and BLIS's on rows that lie together. */
+/* One rank-k update of `rows` rows: ours, which gathers them, and BLIS's on contiguous rows. */
 static int compare_updates(struct bench *b, size_t depth)
 {
     enum { REPEATS = 200 };

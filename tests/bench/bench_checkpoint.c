@@ -1,9 +1,9 @@
-/* Times checkpoints of a table that lies on all servers, while nothing else is done:
+/* Times checkpoints of a table on all servers, without other work:
  *
- *   mpirun -n 4 bench_checkpoint MB TIMES FOLDER [section.key=value …]
+ *   mpirun -n 4 bench_checkpoint MB TIMES FOLDER [section.key=value ...]
  *
- * The table has so many MB of f32; checkpoints go below FOLDER, the last three stay. Prints a line from rank 0 for each,
- * but for the first, which finds nothing warm:
+ * The table has MB megabytes of f32; checkpoints are written to FOLDER, which keeps the last three. Rank 0 prints a line for
+ * each except the first, which warms up:
  *   copy_ms whole_ms
  * copy is what training would wait for, whole the time until the manifest is on the disk. */
 #include <inttypes.h>
@@ -74,7 +74,7 @@ static int run(tr_context *tr, struct bench *b)
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "usage: %s MB TIMES FOLDER [section.key=value …]\n", argv[0]);
+        fprintf(stderr, "usage: %s MB TIMES FOLDER [section.key=value ...]\n", argv[0]);
         return TR_ERR_USAGE;
     }
     struct bench bench = {.keys = strtoull(argv[1], NULL, 10) * 250000, .times = atoi(argv[2])};

@@ -1,8 +1,8 @@
 /* Times stages whose computing is a sleep, so that few cores can show how many workers are best:
  *
- *   mpirun -n 16 bench_degree TURNS NEAR FAR EACH NAME,CLOCKS,WORK,PLACE,DEGREE… [section.key=value …]
+ *   mpirun -n 16 bench_degree TURNS NEAR FAR EACH NAME,CLOCKS,WORK,PLACE,DEGREE... [section.key=value ...]
  *
- * The stages run in turns, TURNS times. Each clock of a stage with p workers takes WORK / p and what is to stand for
+ * The stages run in turns, TURNS times. Each clock of a stage with p workers takes WORK / p and a time that represents
  * communication: NEAR · p where all are of one group, otherwise FAR + EACH · p; all in milliseconds. Then it pulls and
  * pushes a small table in truth. PLACE: one (group) or all; DEGREE: a number, all or auto. Prints, on rank 0,
  *   NAME seconds worker_seconds clocks median degrees tried
@@ -152,7 +152,7 @@ int main(int argc, char **argv)
     while (at < argc && strchr(argv[at], ',') && read_stage(&b, argv[at])) at++;
     if (b.n == 0) {
         fprintf(stderr,
-                "usage: %s TURNS NEAR FAR EACH NAME,CLOCKS,WORK,PLACE,DEGREE… [section.key=value …]\n",
+                "usage: %s TURNS NEAR FAR EACH NAME,CLOCKS,WORK,PLACE,DEGREE... [section.key=value ...]\n",
                 argv[0]);
         return TR_ERR_USAGE;
     }

@@ -1,4 +1,4 @@
-/* Starts MPI and ends it: what any program on so many ranks takes. */
+/* Starts and ends MPI: the minimum time of any program on the same number of ranks. */
 #include <mpi.h>
 
 int main(int argc, char **argv)

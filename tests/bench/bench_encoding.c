@@ -1,6 +1,6 @@
-/* Times the writing, reading and filtering of messages: bench_encoding [UNITS [REPEATS]] prints, for slices of so many
- * f32 units (65536 if none is said, what one message of a table carries), GB of the dense slice a second, beside
- * memcpy. */
+/* Times the writing, reading and filtering of messages: bench_encoding [UNITS [REPEATS]] prints, for slices of UNITS
+ * f32 units (default 65536, the size of one message of a table), GB of the dense slice per second, with memcpy for
+ * comparison. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -68,8 +68,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s libsvm|csv|hdf5|raw FILE REPEATS\n", argv[0]);
         return TR_ERR_USAGE;
     }
-    /* Each repeat has fresh pages for its large arrays, as a program that loads once: the C library would lend those of the repeat
-     * before to whoever holds one array at a time, and not to who keeps them all. */
+    /* Each repeat has fresh pages for its large arrays, as a program that loads once: otherwise the C library would reuse the pages
+     * of the previous repeat for readers that allocate one array at a time, but not for those that allocate all. */
     (void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
     for (int i = 0; i < atoi(argv[3]); i++) {
         uint64_t rows = 0;

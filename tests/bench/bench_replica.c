@@ -1,15 +1,15 @@
 /* Times stochastic gradient descent for logistic regression by the workers of one node, on a table that lies on all nodes:
  *
- *   mpirun -n 4 bench_replica servers|local KEYS ROWS NONZEROS ITERATIONS [section.key=value …]
+ *   mpirun -n 4 bench_replica servers|local KEYS ROWS NONZEROS ITERATIONS [section.key=value ...]
  *
  * Each worker has ROWS made-up rows of NONZEROS ones, some keys far more often than others, and goes through them once in
  * every clock, a step a row. `servers`: as on any parameter server, it pulls the keys that its rows need at the beginning
- * of a clock, and pushes what it has added at the end. `local`: the node takes the table over before the first clock, as
+ * of a clock, and pushes its updates at the end. `local`: the node takes the table over before the first clock, as
  * local.model says, and gives it back after the last. Prints a line of figures of worker 0:
  *   take_ms first_ms iteration_ms give_ms kilobytes loss
- * iteration is the median of all but the first; give has the wait for the slower worker in it. Kilobytes are what all
- * workers have moved from and to the table in all, with headers of messages; loss is the mean over the worker's rows in
- * the last clock, as it came to them. */
+ * iteration is the median without the first; give includes the wait for the slower worker. Kilobytes are the bytes that
+ * all workers have moved from and to the table, with message headers; loss is the mean over the worker's rows in the last
+ * clock, each at its step. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,7 +158,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* An iteration lasts until the next one begins, as a push goes on while it is waited for there. */
+/* An iteration lasts until the next one starts, which waits for the push of this one. */
 static void summarize(struct bench *b)
 {
     size_t n = (size_t)b->iterations;
@@ -229,7 +229,7 @@ int main(int argc, char **argv)
 {
     bool locally = argc > 1 && strcmp(argv[1], "local") == 0;
     if (argc < 6 || (!locally && strcmp(argv[1], "servers") != 0) || atoi(argv[5]) < 2) {
-        fprintf(stderr, "usage: %s servers|local KEYS ROWS NONZEROS ITERATIONS [section.key=value …]\n",
+        fprintf(stderr, "usage: %s servers|local KEYS ROWS NONZEROS ITERATIONS [section.key=value ...]\n",
                 argv[0]);
         return TR_ERR_USAGE;
     }

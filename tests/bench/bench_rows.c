@@ -1,11 +1,11 @@
 /* Times pulling rows that are computed on as they arrive, as alternating least squares does:
  *
- *   mpirun -n 3 bench_rows ROWS RANK RATINGS CLOCKS [section.key=value …]
+ *   mpirun -n 3 bench_rows ROWS RANK RATINGS CLOCKS [section.key=value ...]
  *
  * Every worker pulls all ROWS rows of RANK f32 in every clock, and for RATINGS users adds y yᵀ of each row to a matrix of
  * the user's (the lower half). Before that it computes on the same rows in its own memory, so that both are measured in
  * turn. Prints a line of figures from rank 0, medians over the clocks of the slowest worker, then the least:
- *   clock_ms compute_ms pull_ms alone_ms … kilobytes messages
+ *   clock_ms compute_ms pull_ms alone_ms ... kilobytes messages
  * clock is all of a clock with pulling, and pull what of it is not spent in the function that computes; alone is the
  * time of computing without pulling, so that clock - alone also has what pulling slows the computation down. Kilobytes
  * and messages are a worker's, of one clock. */
@@ -141,7 +141,7 @@ static int run(tr_context *tr, struct bench *b)
 int main(int argc, char **argv)
 {
     if (argc < 5) {
-        fprintf(stderr, "usage: %s ROWS RANK RATINGS CLOCKS [section.key=value …]\n", argv[0]);
+        fprintf(stderr, "usage: %s ROWS RANK RATINGS CLOCKS [section.key=value ...]\n", argv[0]);
         return TR_ERR_USAGE;
     }
     struct bench bench = {.rows = strtoull(argv[1], NULL, 10),

@@ -1,9 +1,9 @@
 /* Times how long it takes to go from one stage to the next:
  *
- *   mpirun -n 8 bench_stages RUNS [section.key=value …]
+ *   mpirun -n 8 bench_stages RUNS [section.key=value ...]
  *
  * Two stages take turns RUNS times each: `wide` on W workers, `narrow` on one of one group, each of one clock that pulls
- * and pushes a small table. Prints a line for each W, 1, 2, 4 … all:
+ * and pushes a small table. Prints a line for each W, 1, 2, 4 ... all:
  *   W wide_ms narrow_ms
  * the medians, on rank 0, from the end of the one (when all who took part agree that it went well) to the first clock
  * of the other. */
@@ -92,7 +92,7 @@ static int run(tr_context *tr, int runs)
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        fprintf(stderr, "usage: %s RUNS [section.key=value …]\n", argv[0]);
+        fprintf(stderr, "usage: %s RUNS [section.key=value ...]\n", argv[0]);
         return TR_ERR_USAGE;
     }
     tr_context *tr = NULL;

@@ -1,13 +1,13 @@
 /* Times pulls and pushes of one view beside memcpy and a plain gather loop on the same memory:
  *
- *   mpirun -n 2 bench_table KEYS FRACTION REPEATS [section.key=value …]
+ *   mpirun -n 2 bench_table KEYS FRACTION REPEATS [section.key=value ...]
  *
  * Every worker opens a view of a random FRACTION of the KEYS f32 keys of a table, and pulls and pushes it once a
  * clock. Prints a line of figures from rank 0, medians over the clocks of the slowest worker:
  *   pull_ms push_ms clock_ms copy_ms gather_ms scatter_ms keys link_ms
- * copy, gather and scatter are what one loop over private memory takes for the same keys, all workers at once; keys
- * is how many the largest view has. link is what bare MPI takes for the values that come from other ranks: each worker
- * asks each server by an empty message, and is sent them as one. */
+ * copy, gather and scatter are the times of one loop over private memory for the same keys, with all workers together; keys
+ * is the size of the largest view. link is the time of bare MPI for the values from other ranks: each worker sends each
+ * server an empty message, and gets the values as one message. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +92,7 @@ static int bare_bytes(const struct bench *b, const uint64_t *viewed, int w)
     return (int)(viewed[w] * sizeof(float) / b->table->partition.servers);
 }
 
-/* The same pull by bare MPI: the limit of the network, all workers at once. */
+/* The same pull by bare MPI, all workers together: the limit of the network. */
 static int measure_link(struct bench *b, tr_context *tr, const uint64_t *viewed)
 {
     MPI_Request *request;
@@ -173,7 +173,7 @@ static int run(tr_context *tr, uint64_t table_keys, double fraction, size_t repe
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "usage: %s KEYS FRACTION REPEATS [section.key=value …]\n", argv[0]);
+        fprintf(stderr, "usage: %s KEYS FRACTION REPEATS [section.key=value ...]\n", argv[0]);
         return TR_ERR_USAGE;
     }
     tr_context *tr = NULL;

@@ -1,7 +1,7 @@
 /* Stochastic steps with variance reduction, in one process or some on one machine, without MPI:
  *
  *   bench_variance curves FILE MODEL PASSES [INNER [L2 [FACTOR]]]
- *       log10 of F - F* after each so many passes over the rows, of SGD, SVRG, SVRG++ and Katyusha in f64; F* is the
+ *       log10 of F - F* by passes over the rows, of SGD, SVRG, SVRG++ and Katyusha in f64; F* is the
  *       lowest that any of them, or SVRG with many more passes, finds. INNER: passes of steps in an epoch. L2: 0 for
  *       1/n. FACTOR of the usual rates.
  *   bench_variance speed FILE MODEL
@@ -333,7 +333,7 @@ int main(int argc, char **argv)
     struct tr_problem p;
     int status = TR_ERR_USAGE;
     if (argc < 4 || (!strcmp(argv[1], "race") && argc < 7)) {
-        fprintf(stderr, "usage: %s curves|speed|race FILE logistic|linear|l2svm …\n", argv[0]);
+        fprintf(stderr, "usage: %s curves|speed|race FILE logistic|linear|l2svm ...\n", argv[0]);
         return status;
     }
 #define NUMBER(i, other) (argc > (i) ? atof(argv[i]) : (other))

@@ -27,7 +27,7 @@ static inline void fill(float *values, size_t n)
     for (size_t i = 0; i < n; i++) values[i] = (float)tr_rng_uniform(&rng);
 }
 
-/* The best of so many products of square matrices, in 10⁹ operations a second. */
+/* The best of `times` products of square matrices, in 10⁹ operations per second. */
 static inline int blis_gflops(int times, double *gflops)
 {
     enum { N = 1536 };

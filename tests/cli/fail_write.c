@@ -1,9 +1,9 @@
-/* Loaded before a program, it makes one step of writing fail: the $TR_FAIL_AT-th of all system calls by which it opens, writes,
- * cuts, renames or syncs a file under the folder $TR_FAIL_UNDER. $TR_FAIL says how: enospc (and all later ones, too), eio (this
- * one alone), kill. How many there were it writes into $TR_FAIL_COUNT. test_full_disks.sh does that.
+/* Loaded before a program, it makes one step of writing fail: the $TR_FAIL_AT-th of all system calls that open, write, truncate,
+ * rename or sync a file under the folder $TR_FAIL_UNDER. $TR_FAIL is the fault: enospc (for all later calls, too), eio (for this
+ * call alone) or kill. The number of calls is written to $TR_FAIL_COUNT. test_writes.sh uses it.
  *
- * Functions of the C library call one another where nobody comes between; so it is the kernel that hands over these calls
- * (SECCOMP_RET_TRAP), but those that have a sixth argument of ours. */
+ * Calls inside the C library cannot be intercepted by the linker, so the kernel intercepts the system calls
+ * (SECCOMP_RET_TRAP), except those with our own sixth argument. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* Loaded before a program, it makes the program's wall clock jump: by as many seconds as the file $TR_CLOCK says at that moment.
- * The file is an array of 64-bit integers: the first is for processes that are no rank, the one behind it for rank 0, and so
- * on. Clocks that only count time are left alone, as they are when somebody sets a computer's clock. */
+/* Loaded before a program, it makes the program's wall clock jump: by the number of seconds that is in the file $TR_CLOCK at that
+ * moment. The file is an array of 64-bit integers: the first is for processes that are no rank, the second for rank 0, and so
+ * on. Monotonic clocks do not change, as when an administrator sets the clock of a computer. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* A class of models of one's own: softmax regression. Built and used by test_plugin.sh, which also builds it with a fault.
+/* A user's class of models: softmax regression. Built and used by test_plugin.sh, which also builds it with a fault.
  *
  * Rows of LIBSVM text with the labels 0 .. model.classes - 1. A key of the table is a column, as wide as there are classes;
  * the last is the constant. Gradient descent, one step a clock.
@@ -14,7 +14,7 @@ struct options {
 };
 
 struct softmax {
-    uint64_t classes, columns, first_index; /* in the file, with … */
+    uint64_t classes, columns, first_index; /* of the data file; number of its first column */
     double *weight;                         /* (columns + 1) × classes; NULL in training */
     tr_context *tr;
     tr_data *data;

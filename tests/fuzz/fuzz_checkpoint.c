@@ -13,7 +13,7 @@
 #include "store/shard.h"
 #include "fuzz.h"
 
-/* The same bytes with a digest that fits: of all but the areas. */
+/* The same bytes with the right digest, which covers everything except the areas. */
 static void seal(uint8_t *bytes, size_t size)
 {
     struct tr_checked_header *h = (struct tr_checked_header *)(void *)bytes;

@@ -1,5 +1,5 @@
-/* Fuzzing the reader of dense rows: it must survive any bytes; whatever it accepts must be what strtof reads; and the
- * result must depend neither on chunk borders nor on the number of readers, nor on whether rows are kept.
+/* Fuzzing the reader of dense rows: it must survive any bytes; accepted values must equal those of strtof; and the
+ * result must not depend on chunk borders, the number of readers, or whether rows are stored.
  *
  * The first byte of an input chooses the options, the rest is the file.
  */

@@ -37,7 +37,7 @@ static void free_room(struct room *r)
     free(r->listed);
 }
 
-/* Equal but for the signs of zeros. */
+/* Equal except for the signs of zeros. */
 static bool same(const struct tr_slice *s, size_t n, const char *a, const char *b)
 {
     size_t size = tr_dtype_size(s->dtype);

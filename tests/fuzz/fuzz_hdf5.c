@@ -1,6 +1,6 @@
-/* Fuzzing the reader of HDF5 tables: files are made that HDF5 itself finds whole, of arrays whose types, shapes, storage and
- * numbers are as the bytes of an input say, and perhaps truncated. Whatever they are, the reader must say one line on what is
- * wrong, or have rows whose columns and numbers are in bounds, the same by one reader as by several.
+/* Fuzzing the reader of HDF5 tables: the files are valid for HDF5 or truncated; types, shapes, storage and numbers of their
+ * arrays follow from the bytes of an input. The reader must print one line that names the error, or have rows
+ * whose columns and numbers are in bounds, the same for one reader and for several.
  *
  * An input's first byte chooses dense rows or lists of non-zeros.
  */
@@ -133,7 +133,7 @@ static void make_file(struct input *in, const char *path)
     H5Fclose(file);
 }
 
-/* ---- what is read ---- */
+/* ---- reading ---- */
 
 static void check_rows(const struct tr_matrix *m, const struct tr_head *head)
 {

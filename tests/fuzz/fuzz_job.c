@@ -28,7 +28,7 @@ static char *written(const struct tr_job *job, bool json, size_t *length)
     return text;
 }
 
-/* Of tasks, only what is their own is written. */
+/* Tasks are written with their own keys only. */
 static void expect_same_tasks(const struct tr_job *job, const struct tr_job *copy)
 {
     for (size_t i = 0; i < job->tasks; i++) {
@@ -46,8 +46,7 @@ static void expect_round_trip(const struct tr_job *job)
     size_t length, json_length;
     char *yaml = written(job, false, &length), *json = written(job, true, &json_length);
     struct tr_job *copy;
-    expect(tr_job_parse(yaml, length, "copy", 0, NULL, &copy) == TR_OK,
-           "what was written does not read back");
+    expect(tr_job_parse(yaml, length, "copy", 0, NULL, &copy) == TR_OK, "the written job does not read back");
     char *json_copy = written(copy, true, &json_length);
     expect(!strcmp(json, json_copy), "another job was read back");
     expect_same_tasks(job, copy);

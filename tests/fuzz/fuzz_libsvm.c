@@ -1,5 +1,5 @@
-/* Fuzzing the LIBSVM reader: it must survive any bytes; whatever it accepts must be what strtoul and strtof
- * read; and the result must depend neither on chunk borders nor on the number of readers.
+/* Fuzzing the LIBSVM reader: it must survive any bytes; accepted values must equal those of strtoul and
+ * strtof; and the result must not depend on chunk borders or the number of readers.
  *
  * The first byte of an input chooses the options, the rest is the file.
  */

@@ -1,6 +1,6 @@
-/* Fuzzing what a model.h5 says of the columns of its training data: files are made that HDF5 itself finds whole and whose digest is
- * right, with names, types, dictionaries and crosses as the bytes of an input say. Whatever they are, one line must say what is
- * wrong, or a table is read by them as predict and evaluate do, and its keys and labels are in bounds.
+/* Fuzzing the description of the training columns in a model.h5: the files are valid for HDF5 and have the right digest; names,
+ * types, dictionaries and crosses follow from the bytes of an input. Either one line names the error, or a table is read with
+ * them as predict and evaluate do, and its keys and labels are in bounds.
  *
  * Input bytes of ODD and more ask for something odd.
  */
@@ -51,7 +51,7 @@ static void put(struct input *in, struct tr_h5_writer *w, const char *name, enum
     DEMAND(tr_h5_put(w, name, type, rows, columns, values) == TR_OK);
 }
 
-/* Names a, b … by default; the same twice, none, or longer ones otherwise. */
+/* Names a, b and so on by default; otherwise equal, empty or longer ones. */
 static void put_texts(struct input *in, struct tr_h5_writer *w, const char *name, const char *count, size_t n)
 {
     char text[8] = "";
@@ -114,7 +114,7 @@ static void make(struct input *in, const char *folder)
     DEMAND(tr_h5_finish(&w) == TR_OK);
 }
 
-/* ---- what is read by it ---- */
+/* ---- reading with it ---- */
 
 static void check_error(int status)
 {

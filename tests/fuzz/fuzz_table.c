@@ -149,7 +149,7 @@ static void check_converted(const tr_job *job, const struct tr_file *file, const
     float *weight = NULL;
     snprintf(path, sizeof path, "/dev/shm/fuzz-table-%d.h5", (int)getpid());
     struct tr_conversion c = {.job = job, .files = &name, .n = 1, .out = path};
-    if (tr_convert(&c) != TR_OK) { /* it is not told that the file is one of csv */
+    if (tr_convert(&c) != TR_OK) { /* the format is not given */
         DEMAND(strstr(tr_error_text(), "looks like"));
         return;
     }

@@ -1,6 +1,6 @@
-/* Fuzzing the readers of ratings and bags of words: they must survive any bytes; what they accept must be what the plain
- * reading of one record after the other, or of numbers by the C library, finds; and the result must depend neither on
- * chunk borders nor on the number of readers.
+/* Fuzzing the readers of ratings and bags of words: they must survive any bytes; accepted records must equal those of a plain
+ * reader that reads one record after the other with the C library; and the result must not depend on chunk borders or the
+ * number of readers.
  *
  * The first byte of an input chooses the options, the rest is the file.
  */

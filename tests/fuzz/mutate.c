@@ -1,9 +1,9 @@
 /* A fuzzer for compilers without libFuzzer, and for the test suite: feeds LLVMFuzzerTestOneInput() of the harness it is linked with,
  * and takes the words of libFuzzer that tools/fuzz uses.
  *
- *   fuzz_job [-runs=N] [-max_total_time=SECONDS] [-seed=N] [-timeout=SECONDS] [-artifact_prefix=TEXT] FOLDER… | FILE…
+ *   fuzz_job [-runs=N] [-max_total_time=SECONDS] [-seed=N] [-timeout=SECONDS] [-artifact_prefix=TEXT] FOLDER... | FILE...
  *
- * Files are fed as they are. The files in folders are seeds: first they are fed, then mutations of them, for so many runs or
+ * Files are used unchanged. The files in folders are seeds: they are used first, then mutations of them, for N runs or SECONDS
  * seconds, the same ones every time for the same -seed. What makes the harness abort, or takes longer than -timeout, is kept in
  * TEXTcrash-SEED-RUN or TEXTtimeout-SEED-RUN and can be given as the only file. Sanitizers are to abort (abort_on_error=1).
  */
@@ -251,10 +251,10 @@ int main(int argc, char **argv)
             else read_file(argv[i]);
         }
     if (seeds == 0) {
-        fprintf(
-            stderr,
-            "usage: %s [-runs=N] [-max_total_time=SECONDS] [-seed=N] [-timeout=SECONDS] FOLDER… | FILE…\n",
-            argv[0]);
+        fprintf(stderr,
+                "usage: %s [-runs=N] [-max_total_time=SECONDS] [-seed=N] [-timeout=SECONDS] FOLDER... | "
+                "FILE...\n",
+                argv[0]);
         return 64;
     }
     catch (SIGABRT), catch (SIGSEGV), catch (SIGBUS), catch (SIGFPE), catch (SIGPROF);

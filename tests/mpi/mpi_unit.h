@@ -1,8 +1,8 @@
-/* What every test under mpirun needs around its cases: MPI_CASE(name) { … }, then MPI_MAIN(a, b, c).
+/* The frame of a test under mpirun: MPI_CASE(name) { … } for each case, then MPI_MAIN(a, b, c).
  *
  * All ranks run all cases in the same order. A rank that finds something wrong notes it (the first one
- * counts) and goes on, so that the others are not left waiting; after each case all agree on the outcome, and
- * rank 0 prints what the lowest failing rank has noted. A case that hangs is ended by a timer that names it: one of CPU
+ * counts) and continues, so that the others are not left waiting; after each case all agree on the outcome, and
+ * rank 0 prints the note of the lowest failing rank. A case that hangs is ended by a timer that names it: one of CPU
  * time, so that no other load on the machine can make it fail, or one of wall time for ranks that sleep, which is long.
  */
 #ifndef TR_TESTS_MPI_UNIT_H
@@ -57,7 +57,7 @@ __attribute__((format(printf, 3, 4))) static inline void mpi_note(const char *fi
         mpi_check(mpi_status_ == TR_OK, "%s: status %d: %s", #call, mpi_status_, tr_error_text());           \
     } while (0)
 
-/* Starts both timers anew; 0 stops one. */
+/* Restarts both timers; 0 stops one. */
 static inline void mpi_limit(int cpu_seconds, unsigned wall_seconds)
 {
     struct itimerval cpu = {.it_value.tv_sec = cpu_seconds};
@@ -66,11 +66,11 @@ static inline void mpi_limit(int cpu_seconds, unsigned wall_seconds)
 }
 
 /* Opens a context with settings like "table.route=get sync.mode=ssp"; any step that fails ends the program,
- * since nothing can go on without it. */
+ * since no later step works without it. */
 static inline tr_context *mpi_context(const char *settings)
 {
     static const char text[] =
-        "data: {train: x, partition: horizontal}\n"; /* whatever the default model prefers */
+        "data: {train: x, partition: horizontal}\n"; /* independent of the preference of the default model */
     char copy[MPI_NOTE], *overrides[MPI_SETTINGS], *rest = copy;
     int n = 0;
     snprintf(copy, sizeof copy, "%s", settings);
@@ -89,8 +89,8 @@ static inline tr_context *mpi_context(const char *settings)
     return NULL;
 }
 
-/* A name for a folder that is the same on all ranks, of whatever host, and of this program alone: all ranks, the first
- * time. Rank 0 removes it when all cases are over. */
+/* The name of a folder for this program, equal on all ranks of all hosts. The first call is collective. Rank 0 removes
+ * the folder after the last case. */
 static inline const char *mpi_folder(void)
 {
     const char *temporary = getenv("TMPDIR");
@@ -194,7 +194,7 @@ static inline int mpi_run_cases(const struct mpi_case *const *cases, size_t n, i
         return mpi_run_cases(cases, sizeof cases / sizeof *cases, argc, argv);                               \
     }
 
-/* ---- the layouts and nodes that are worth trying with so many ranks ---- */
+/* ---- layouts and nodes to test for the current number of ranks ---- */
 
 /* The i-th set of settings, or NULL behind the last. */
 static inline const char *mpi_layout(int i)

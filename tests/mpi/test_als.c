@@ -210,7 +210,7 @@ MPI_CASE(every_kind_of_equations)
     try("model.implicit=yes model.nonnegative=yes model.confidence=2", NULL, STARS, 3e-3);
 }
 
-/* Arenas of a few rows, so that there are batches, and no room or little for equations begun while rows arrive. */
+/* Arenas of a few rows: several batches, and little or no memory for equations that are started while rows arrive. */
 MPI_CASE(little_memory)
 {
     for (size_t rows = 1; rows <= 67; rows += 22)

@@ -1,4 +1,4 @@
-/* Checkpoints of stages: what was stopped and went on is what was never stopped. */
+/* Checkpoints of stages: a run that was stopped and resumed equals a run without interruption. */
 #include "mpi_unit.h"
 
 #include "store/checkpoint.h"
@@ -41,7 +41,7 @@ static int compute(tr_worker *me, void *state)
         ((double *)p->view->delta)[r % KEYS] += (double)p->row[r];
     }
     if (p->ran == p->stop && me->worker == p->stopper % me->workers) tr_signals_pass(true);
-    if (p->stop >= 0) tr_sleep(p->ran < p->stop ? 2e-3 : 20e-3); /* it is to be heard before the end */
+    if (p->stop >= 0) tr_sleep(p->ran < p->stop ? 2e-3 : 20e-3); /* the stop must arrive before the end */
     return tr_view_push(p->view);
 }
 
@@ -158,7 +158,7 @@ MPI_CASE(what_was_stopped_goes_on)
             mpi_check(status == TR_OK, "status %d: %s", status, tr_error_text());
             if (tr_is(p.tr, TR_SLAVE)) /* under ASP it may have been through */
                 mpi_check((p.begun == done || done == CLOCKS) && p.ran == CLOCKS - done,
-                          "it goes on at clock %d for %d, expected %d", (int)p.begun, (int)p.ran, (int)done);
+                          "it resumes at clock %d for %d, expected %d", (int)p.begun, (int)p.ran, (int)done);
             look(&p);
             end(&p, status);
         }
@@ -184,7 +184,7 @@ MPI_CASE(evaluations_go_on)
     end(&p, status);
 }
 
-/* A run that has ended is not gone on with. */
+/* A finished run is not resumed. */
 MPI_CASE(what_has_ended_begins_again)
 {
     for (int turn = 0; turn < 2; turn++) {
@@ -196,19 +196,19 @@ MPI_CASE(what_has_ended_begins_again)
     }
 }
 
-/* The part of a run that has just ended went on where the one before it stood. Returns where it stands now. */
+/* Checks that this part of a run started at the clock where the previous part stopped. Returns the clock at its end. */
 static int64_t check_begun(const struct play *p, int64_t stood)
 {
     int64_t stands = 0;
     if (tr_is(p->tr, TR_SLAVE)) {
-        mpi_check(p->begun == stood, "it goes on at clock %d, expected %d", (int)p->begun, (int)stood);
+        mpi_check(p->begun == stood, "it resumes at clock %d, expected %d", (int)p->begun, (int)stood);
         stands = p->begun + p->ran;
     }
     MPI_Allreduce(MPI_IN_PLACE, &stands, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
     return stands;
 }
 
-/* BSP: any layout goes on with what any other has left. */
+/* BSP: any layout resumes from the checkpoint of any other. */
 MPI_CASE(another_layout_goes_on)
 {
     const char *layout;
@@ -230,7 +230,7 @@ MPI_CASE(another_layout_goes_on)
     end(&p, status);
 }
 
-/* Nothing can be written there: training goes on, and the end says so. */
+/* The folder is not writable: training continues, and the message at the end reports it. */
 MPI_CASE(what_cannot_be_written_stops_nothing)
 {
     static const char *const modes[] = {"sync.mode=bsp", "sync.mode=ssp"};

@@ -1,5 +1,5 @@
 /* Clocks: what a worker may see when. Every worker adds 1 to every key in every clock, the w-th worker to an
- * element of its own as well, so that what is read tells which updates it holds. */
+ * element of its own as well, so that a value shows which updates it contains. */
 #include "mpi_unit.h"
 
 enum { CLOCKS = 6, KEYS = 600, RECORDS = 64 };
@@ -165,7 +165,8 @@ static void bsp(int way, const char *push, bool quiet)
         struct history h;
         begin(&h, layout, "%s table.route=%s", push, i % 2 ? "request" : "auto");
         if (quiet) mpi_ok(tr_table_create(h.tr, "quiet", TR_I64, 1, 16, &h.quiet));
-        for (int turn = 0; turn < 2; turn++) { /* a second stage begins at clock 0 again, on what is there */
+        for (int turn = 0; turn < 2;
+             turn++) { /* a second stage starts at clock 0 with the values of the first */
             if (turn) h.slow = 0;
             if (turn) h.prefetch = true;
             tr_stage stage = stage_of(&h);
@@ -272,7 +273,7 @@ MPI_CASE(a_slow_reader_is_waited_for)
     }
 }
 
-/* With staleness s, what is read at clock c holds all updates of clocks < c - s, and nobody is further ahead.
+/* With staleness s, a value read at clock c contains all updates of clocks < c - s, and no worker is further ahead.
  */
 static void ssp(int way, const char *push, int64_t staleness, bool prefetch)
 {
@@ -648,7 +649,7 @@ static int find_all(tr_worker *me, void *state, tr_report *report)
     return TR_OK;
 }
 
-/* The last evaluation finds all of what a filter has held back until then. */
+/* The last evaluation sees all updates that a filter had delayed. */
 MPI_CASE(what_filters_hold_comes_at_the_end)
 {
     static const char *const modes[] = {"bsp", "ssp", "asp"};

@@ -1,4 +1,4 @@
-/* Data: a file written here is read by all workers; together they must hold just what is in it. */
+/* Data: all workers read a file that is written here; together they must have exactly its rows. */
 #include "mpi_unit.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 enum { ROWS = 203, COLUMNS = 97, OWN = 8 };
 
-/* What stands in row r: OWN features (fewer in every seventh row), the first of which tells the row. */
+/* Row r has OWN features (fewer in every seventh row); the first of them identifies the row. */
 static int row_features(int r, uint32_t *column)
 {
     int n = 0, most = r % 7 == 3 ? 0 : OWN;
@@ -234,7 +234,7 @@ static struct text_file write_sorted(void)
     return f;
 }
 
-/* Of all workers: what part of its rows has label 1, at least and at most. */
+/* Minimum and maximum over all workers of the fraction of rows with label 1. */
 static void shares_of_label_1(const char *settings, const char *order, double *least, double *most)
 {
     struct text_file f = write_sorted();
@@ -375,7 +375,7 @@ struct ratings {
     double sum; /* of all values, the last of two counting */
 };
 
-/* All ratings in some order; of those that are there twice, the last is right: u × 100 + i. The first is 10000 less. */
+/* All ratings in some order. A pair that occurs twice has the right value last: u × 100 + i. The first value is 10000 less. */
 static struct ratings *print_ratings(bool text)
 {
     static int order[2 * USERS * ITEMS];
@@ -438,7 +438,7 @@ static int check_names(void *state, const tr_names_piece *p)
     return TR_OK;
 }
 
-/* right: what is missing in a value of those that are there twice. */
+/* right: the difference to the right value of a pair that occurs twice. */
 static void read_ratings(const char *settings, bool text, double right)
 {
     char all[MPI_NOTE];
@@ -632,7 +632,7 @@ MPI_CASE(documents_of_several_files_are_joined)
     if (mpi_test.rank == 0) unlink(path[0]), unlink(path[1]);
 }
 
-/* In the order of the files each worker has neighbours, about as many words as the others. */
+/* In the order of the files each worker has consecutive documents, with about the same number of words. */
 MPI_CASE(rows_in_the_order_of_the_files_are_neighbours)
 {
     char path[2][64], all[MPI_NOTE];
@@ -698,7 +698,7 @@ static void write_table(char path[64], bool packed)
 {
     static char text[1 << 16];
     size_t n = (size_t)sprintf(text, "label,a,b,c\n");
-    for (int r = 0; r < DENSE_ROWS; r++) /* two of each, but for the label */
+    for (int r = 0; r < DENSE_ROWS; r++) /* each row twice, with different labels */
         n += (size_t)sprintf(text + n, "%d,%d,%d.5,%d\n", r % 3, r / 2, r / 2, -(r / 2));
     name_file(path, packed ? "table.gz" : "table");
     write_text(path, text, n, packed);
@@ -767,7 +767,7 @@ static double sum_row(const tr_data *data, const tr_batch *b, size_t i)
     return sum;
 }
 
-/* One pass over this worker's rows: what they hold together, and in which order. */
+/* One pass over this worker's rows: their sum and their order. */
 static double pass_over(tr_data *data, const tr_worker *me, size_t size, uint64_t pass, uint64_t *order)
 {
     tr_batch b;
@@ -1054,8 +1054,8 @@ static void share_rows(const char *settings)
     free(wanted);
 }
 
-/* The i-th layout of those that are worth trying here: no groups, all in one group on one node and on two, and those with
- * groups that all tests use. */
+/* The i-th layout to test: no groups, one group on one node and on two nodes, and the layouts with groups that all tests
+ * use. */
 static const char *group_layout(int i, char text[128])
 {
     const char *layout;
@@ -1186,7 +1186,7 @@ static void use_twice(tr_context *tr, const char *path)
 
     tr_data *again = open_data(tr, TR_DATA_TRAIN, NULL);
     mpi_check(again && tr->stores->loaded == 3 && are_rows(again, wanted, n),
-              "what was forgotten is not there");
+              "forgotten data are not loaded again");
     append_text(path, "-1 1:99\n");
     tr_data *more = open_data(tr, TR_DATA_TRAIN, NULL);
     mpi_check(more && tr->stores->loaded == 4 && more->total_rows == again->total_rows + 1,
@@ -1258,7 +1258,7 @@ static int hash_names(void *state, const tr_names_piece *p)
     return TR_OK;
 }
 
-/* Of all that this rank has of them. */
+/* Over all rows of this rank. */
 static uint64_t hash_data(const tr_data *d)
 {
     const tr_batch *b = &d->rows;
@@ -1289,7 +1289,7 @@ static uint64_t hash_data(const tr_data *d)
 struct both {
     tr_context *tr;
     tr_data *train, *test;
-    uint64_t hash; /* of what this rank has */
+    uint64_t hash; /* of the rows of this rank */
     bool found;    /* not read */
 };
 
@@ -1331,7 +1331,7 @@ static bool folder_of(const tr_context *tr, char **path)
     return rank == 0;
 }
 
-/* As if all processes were killed: what they have kept stays. */
+/* As if all processes were killed: the rows they stored remain. */
 static void die(struct both *b)
 {
     char *path, other[256];
@@ -1361,7 +1361,7 @@ static void end_well(struct both *b)
 }
 
 /* A folder of output whose status says that its run has not ended: otherwise any job that starts on this machine meanwhile
- * takes what is kept for rubbish, and removes it. */
+ * considers the stored rows unused, and removes them. */
 static void make_output(char folder[64], bool make)
 {
     char status[96];
@@ -1553,7 +1553,7 @@ int MPI_Isend(const void *buffer, int n, MPI_Datatype type, int to, int tag, MPI
     return PMPI_Isend(buffer, n, type, to, tag, comm, request);
 }
 
-/* Messages of all ranks while a table is opened that has a column of so many different words. */
+/* Number of messages of all ranks while a table is opened that has a column with `words` different words. */
 static uint64_t messages_for(int words, const char *settings)
 {
     char path[64] = "", all[MPI_NOTE];

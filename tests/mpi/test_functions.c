@@ -32,13 +32,13 @@ static bool has_key(const struct plan *p, int owner, tr_key key)
     }
 }
 
-/* Of all elements of the key. Every fifth key gets zeros; f16 has all these numbers. */
+/* The value of all elements of the key. Every fifth key gets zeros; f16 represents all these numbers. */
 static double change(int owner, int64_t clock, tr_key key)
 {
     return key % 5 == 4 ? 0 : 1 + owner + 8 * (double)clock + 128 * (double)(key % 7);
 }
 
-/* ---- a user's function, which knows trireme/function.h: it keeps a book on what it is handed ---- */
+/* ---- a user's function, which includes trireme/function.h only: it records its arguments ---- */
 
 /* What one server has seen. */
 struct book {
@@ -48,7 +48,7 @@ struct book {
     int64_t updates, next[PUSHERS]; /* next: the clock of each pusher's next update */
     int64_t expired, fails_at;      /* fails_at: the update that is refused; 0: none */
     double first[CLOCKS];           /* when the first update of a clock was handed over */
-    char wrong[160];                /* what was, first */
+    char wrong[160];                /* the first error */
 };
 
 __attribute__((format(printf, 2, 3))) static void note_in(struct book *b, const char *format, ...)
@@ -675,7 +675,7 @@ static int ask_counts(struct trial *t, int64_t clocks)
     return TR_OK;
 }
 
-/* The text gets to whoever asks, however little room he has for the answer. */
+/* Every caller gets the text, even with a small buffer for it. */
 static int ask_in_vain(struct trial *t, int64_t clocks)
 {
     double nothing;
@@ -744,7 +744,7 @@ MPI_CASE(servers_answer_where_values_lie)
         }
 }
 
-/* ---- what is refused, and what fails ---- */
+/* ---- refusals and failures ---- */
 
 MPI_CASE(unknown_names_are_refused_everywhere)
 {
@@ -780,7 +780,7 @@ MPI_CASE(a_function_that_fails_ends_the_job)
         open_trial(&t, settings, &plan);
         use_book(&t);
         if (t.table->server == 0) t.book.fails_at = 3;
-        t.plan.lockstep = false; /* what is read is not to be checked */
+        t.plan.lockstep = false; /* do not check the values read */
         t.unknown_meanwhile = true;
         mpi_check(run(&t) == TR_ERR_DATA, "the stage ends otherwise");
         const char *text = tr_error_text();
@@ -863,7 +863,7 @@ struct walk {
     tr_view *view;
     struct watch watch;
     int slow;
-    bool equal;        /* all workers push 1 to all keys: what is read is the number of versions */
+    bool equal;        /* all workers push 1 to all keys: a value is the number of versions */
     int64_t staleness; /* -1: without bound */
 };
 
@@ -955,7 +955,7 @@ static void check_watch(const struct walk *w)
         mpi_check(fabs(found - wanted) < 1e-9, "unit %zu: %g, not %g", unit, found, wanted);
     }
     size_t copy = seen->share ? seen->share->units * sizeof(double) : 0;
-    /* whoever is slow may read, and push for, a version more than the fastest has pushed; what is stable is known
+    /* a slow worker may read, and push for, one version more than the fastest has pushed; stable versions are known
      * late */
     int64_t most = w->staleness + (w->table->use->function.read ? 4 : 2);
     if (w->staleness >= 0)

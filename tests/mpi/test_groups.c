@@ -1,4 +1,4 @@
-/* Groups: rounds and commands, sums inside a group, how failures end a stage, and that hosts send to each other at once. */
+/* Groups: rounds and commands, sums inside a group, how failures end a stage, and that two hosts send to each other at the same time. */
 #include "mpi_unit.h"
 
 #include <inttypes.h>
@@ -168,7 +168,7 @@ static int schedule_one(tr_worker *me, void *state, tr_command *commands, bool *
     return TR_OK;
 }
 
-/* All ranks return the status of the one that failed, and go on to live. */
+/* All ranks return the status of the rank that failed, and stay alive. */
 static int prepare_failing(tr_worker *me, void *state)
 {
     struct crew *c = state;
@@ -326,15 +326,15 @@ static uint64_t leave_meanwhile(int other, size_t bytes, size_t some)
     return out;
 }
 
-/* Where a receiver's word is needed before a long message goes, and stands behind what it sends itself, all of the one is here
- * before the other leaves, each time. Where it is not, that may still happen on a loaded machine, but not each time. */
+/* If a long message waits for an answer of its receiver, and this answer waits behind the receiver's own long message, then one
+ * message is complete before the other starts, in every round. Otherwise this may happen on a loaded machine, but not always. */
 MPI_CASE(long_messages_go_both_ways_at_once)
 {
     enum { BYTES = 1 << 25, SOME = 1 << 20, TRIES = 8 };
     int last = mpi_test.size - 1;
     uint64_t most = 0;
     if (!getenv("SLOW_LINK"))
-        return; /* where it is as fast as memory one call may send all, whatever comes meanwhile */
+        return; /* on a link as fast as memory one call may send everything before an answer arrives */
     for (int i = 0; i < TRIES; i++) {
         uint64_t out = 0;
         if (mpi_test.rank == 0) leave_meanwhile(last, BYTES, SOME);

@@ -33,12 +33,12 @@ struct trial {
     uint64_t seed;
     enum tr_dtype dtype;
     size_t width;
-    bool exact; /* BSP: what is read is known at every clock */
+    bool exact; /* BSP: the value is known at every clock */
     bool groups;
     tr_table *table;
     tr_view *view, *all;    /* all: of every known key, to read */
-    tr_key key[KEYS];       /* of view … */
-    size_t number[KEYS], n; /* … and their numbers */
+    tr_key key[KEYS];       /* of the view */
+    size_t number[KEYS], n; /* numbers of the keys in the view */
     double *expected;       /* KEYS × width */
     bool present[KEYS];
     size_t checked;
@@ -60,7 +60,7 @@ static bool has_key(const struct trial *t, int owner, size_t i)
     }
 }
 
-/* Of all elements of a key: zeros for ever for every seventh, and before its time comes for every other. */
+/* The value of all elements of a key: always 0 for every seventh key, and 0 for other keys before their first update. */
 static double change(const struct trial *t, int worker, int64_t clock, size_t i)
 {
     if (i % 7 == 0 || clock < (int64_t)(i % CLOCKS)) return 0;

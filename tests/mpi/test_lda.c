@@ -1,5 +1,5 @@
 /* Topics learnt by several: that counts in tables are those of the tokens' topics in any layout, that runs repeat, and
- * that what is learnt does not depend on how many learn it. */
+ * that the model does not depend on the number of workers. */
 #include "mpi_unit.h"
 
 #include <math.h>
@@ -314,10 +314,10 @@ MPI_CASE(groups_know_how_often_each_count_occurs)
     end(tr, &m, path);
 }
 
-/* ---- what is learnt ---- */
+/* ---- results of training ---- */
 
 /* The tables of a run, its priors, and log p(w, z) of a token. More topics are looked for than there are:
- * with as many, two can be taken for one, and one for two, for very long. */
+ * with the true number, two topics can be merged, and one split, for very long. */
 static double learn(const char *layout, int sweeps, struct counted *c, double *prior)
 {
     char settings[MPI_NOTE], path[64];

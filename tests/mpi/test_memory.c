@@ -1,4 +1,4 @@
-/* Checkpoints in memory: runs that end without a word go on from them, whoever has lost what. */
+/* Checkpoints in memory: killed runs resume from them, for every combination of lost ranks. */
 #include "mpi_unit.h"
 
 #include <sys/stat.h>
@@ -15,7 +15,7 @@ struct play {
     size_t first, end; /* rows of this worker */
     int64_t row[ROWS]; /* Σ (clock + 1), by row */
     int64_t begun;     /* the first clock that it computed */
-    int takes, enough; /* checkpoints so far; after so many it fails; 0: never */
+    int takes, enough; /* checkpoints so far; the run fails after `enough`; 0: never */
     float *large;      /* of this worker; NULL: nothing */
     struct tr_checkpoint_counts counts;
 };
@@ -63,7 +63,7 @@ static const char *checkpoints(void)
     return to;
 }
 
-/* Another stage sees what this one leaves behind. */
+/* A later stage sees the result of this one. */
 static int read_again(tr_worker *me, void *state)
 {
     struct play *p = state;
@@ -71,7 +71,7 @@ static int read_again(tr_worker *me, void *state)
     return tr_view_pull(p->view);
 }
 
-/* A run from its beginning or from where it is, until so many checkpoints were taken; 0: to its end. */
+/* A run from its start or its checkpoint, until `enough` checkpoints have been taken; 0: to its end. */
 static void run(struct play *p, const char *settings, uint64_t memory, uint64_t disk, bool fresh, int enough,
                 float *large)
 {
@@ -96,12 +96,12 @@ static void run(struct play *p, const char *settings, uint64_t memory, uint64_t 
     MPI_Bcast(&p->counts, sizeof p->counts, MPI_BYTE, 0, MPI_COMM_WORLD);
 }
 
-/* The number that it goes on from; 0: none. */
+/* The number of the checkpoint from which the run resumes; 0: none. */
 static uint64_t found(const struct play *p)
 {
     const struct tr_manifest *from = tr_checkpoint_found(p->tr);
     if (tr_is(p->tr, TR_SLAVE) && from)
-        mpi_check(p->begun == from->facts.clock, "it goes on at clock %d, expected %d", (int)p->begun,
+        mpi_check(p->begun == from->facts.clock, "it resumes at clock %d, expected %d", (int)p->begun,
                   (int)from->facts.clock);
     return from ? from->number : 0;
 }
@@ -175,13 +175,13 @@ MPI_CASE(what_was_killed_goes_on_from_memory)
         kill_run(&p);
         run(&p, layout, 3, 0, false, 0, NULL);
         uint64_t from = found(&p);
-        mpi_check(from == last, "it goes on from %d, expected %d", (int)from, (int)last);
+        mpi_check(from == last, "it resumes from %d, expected %d", (int)from, (int)last);
         end_run(&p);
         check_nothing_left(which);
     }
 }
 
-/* The state of the newest wins, wherever it is; what is in memory of earlier runs is no one's. */
+/* The newest checkpoint is used, in memory or on disk; checkpoints in memory of earlier runs are ignored. */
 MPI_CASE(the_newest_of_disk_and_memory_counts)
 {
     struct play p;
@@ -190,11 +190,11 @@ MPI_CASE(the_newest_of_disk_and_memory_counts)
     kill_run(&p);
     run(&p, "sync.mode=bsp", 2, 0, false, 1, NULL);
     uint64_t memory = p.counts.last_in_memory, which = tr_memory_run(checkpoints());
-    mpi_check(found(&p) == disk, "it goes on from %d, expected %d", (int)found(&p), (int)disk);
+    mpi_check(found(&p) == disk, "it resumes from %d, expected %d", (int)found(&p), (int)disk);
     kill_run(&p);
     mpi_check(disk > 0 && memory > disk, "%d on the disk, then %d in memory", (int)disk, (int)memory);
     run(&p, "sync.mode=bsp", 0, 3, false, 1, NULL);
-    mpi_check(found(&p) == memory, "it goes on from %d, expected %d", (int)found(&p), (int)memory);
+    mpi_check(found(&p) == memory, "it resumes from %d, expected %d", (int)found(&p), (int)memory);
     disk = p.counts.last;
     mpi_check(disk > memory, "%d in memory, then %d on the disk", (int)memory, (int)disk);
     kill_run(&p);
@@ -202,10 +202,10 @@ MPI_CASE(the_newest_of_disk_and_memory_counts)
     tr_memory_remove(which, 0, 0);
     MPI_Barrier(MPI_COMM_WORLD);
     run(&p, "sync.mode=bsp", 2, 0, false, 1, NULL);
-    mpi_check(found(&p) == disk, "it goes on from %d, expected %d", (int)found(&p), (int)disk);
+    mpi_check(found(&p) == disk, "it resumes from %d, expected %d", (int)found(&p), (int)disk);
     kill_run(&p);
     run(&p, "sync.mode=bsp", 2, 0, true, 0, NULL);
-    mpi_check(found(&p) == 0, "it goes on from %d, though afresh", (int)found(&p));
+    mpi_check(found(&p) == 0, "it resumes from %d, though afresh", (int)found(&p));
     end_run(&p);
     check_nothing_left(which);
 }
@@ -253,7 +253,7 @@ MPI_CASE(a_lost_node_is_made_good_by_its_neighbour)
         lose_node(which, node == 0 ? 0 : mpi_test.size - 1);
         run(&p, settings, 10, 0, false, 0, large);
         uint64_t from = found(&p);
-        mpi_check(last > 0 && from == last, "it goes on from %d, expected %d", (int)from, (int)last);
+        mpi_check(last > 0 && from == last, "it resumes from %d, expected %d", (int)from, (int)last);
         end_run(&p);
         check_nothing_left(which);
     }
@@ -275,7 +275,7 @@ MPI_CASE(another_layout_goes_on_from_memory)
         lose_node(which, i == 1 ? 1 : mpi_test.size - 1);
         run(&p, to[i], 3, 0, false, 0, NULL);
         uint64_t number = found(&p);
-        mpi_check(last > 0 && number == last, "it goes on from %d, expected %d", (int)number, (int)last);
+        mpi_check(last > 0 && number == last, "it resumes from %d, expected %d", (int)number, (int)last);
         end_run(&p);
         check_nothing_left(which);
     }
@@ -295,7 +295,7 @@ MPI_CASE(a_torn_copy_leaves_the_one_before)
         lose(which, covered ? 0 : -1, true, last, 0);
         run(&p, settings, 1, 0, false, 0, NULL);
         uint64_t from = found(&p), expected = covered ? last : last - 1;
-        mpi_check(from == expected, "it goes on from %d, expected %d of %d", (int)from, (int)expected,
+        mpi_check(from == expected, "it resumes from %d, expected %d of %d", (int)from, (int)expected,
                   (int)last);
         end_run(&p);
         check_nothing_left(which);

@@ -1,5 +1,5 @@
-/* Merging between nodes in rounds: how many messages that takes, and whether the new values come back with it (what is merged is
- * checked by test_tables.c and test_clocks.c); rows that come behind merges; and collective calls that go in rounds. */
+/* Merging between nodes in rounds: the number of messages, and whether the new values come back with them (test_tables.c and
+ * test_clocks.c check the sums); rows that follow merges; and collective calls in rounds. */
 #include "mpi_unit.h"
 
 #include "table/merge.h"
@@ -88,7 +88,7 @@ MPI_CASE(rounds_take_few_messages)
         mpi_check(rounds.brought == CLOCKS - 1, "%d clocks brought values", rounds.brought);
 }
 
-/* Values come only where all workers have read what they push to. */
+/* Values come back only if all workers have read the keys that they push. */
 MPI_CASE(what_one_does_not_read_comes_to_none)
 {
     struct trial lazy = {.every = 1, .lazy = true};
@@ -195,7 +195,7 @@ MPI_CASE(subscribed_rows_come_unasked)
     run_subscribed("ranks.node_size=1 table.merge=direct", 1, 0);
 }
 
-/* Member i gets i % 3 × 50 numbers, sums of what the members have: their number + 1, times where it lies. */
+/* Member i gets i % 3 × 50 sums over the members; member m contributes (m + 1) × position. */
 MPI_CASE(sums_are_scattered_and_parts_gathered)
 {
     tr_context *tr = mpi_context("ranks.node_size=1");
@@ -250,8 +250,7 @@ MPI_CASE(long_sums_go_in_parts)
 /* Few bytes for many ranks: rounds. Many that no two ranks have in common: direct, since rounds would send them several times. */
 MPI_CASE(the_degree_follows_messages_and_bytes)
 {
-    int few = tr_merge_choose_degree(64, 64 * 1000., 1000, 4),
-        many = tr_merge_choose_degree(8, 8e6, 8e7, 4);
+    int few = tr_merge_choose_degree(64, 64 * 1000., 1000, 4), many = tr_merge_choose_degree(8, 8e6, 8e7, 4);
     mpi_check(few < 64, "degree %d for 64 ranks that all have 1000 keys", few);
     mpi_check(many == 8, "degree %d for 8 ranks of a million keys each among 80 million", many);
     mpi_check(tr_merge_choose_degree(2, 10, 10, 4) == 2, "two ranks have one round");

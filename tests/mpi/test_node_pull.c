@@ -1,5 +1,5 @@
 /* Pulling together: workers of a node that need the same keys of other nodes' servers fetch them once. Every worker
- * adds 1 to each of its keys in every clock, so that what is read tells which updates it holds. */
+ * adds 1 to each of its keys in every clock, so that a value shows which updates it contains. */
 #include "mpi_unit.h"
 
 #include <math.h>
@@ -230,7 +230,7 @@ MPI_CASE(bsp_is_exact_by_get)
 {
     bsp("get", "table.push=message");
 }
-MPI_CASE(bsp_is_exact_by_whatever_is_best)
+MPI_CASE(bsp_is_exact_by_auto)
 {
     bsp("auto", "table.push=merge table.merge=rounds");
 }
@@ -543,7 +543,7 @@ static int open_walk(tr_worker *me, void *state)
     return tr_view_open(w->trial.table, keys, KEYS, TR_VIEW_READ, &w->all);
 }
 
-/* Sums whose rounding depends on what was read and on the order of adding. */
+/* Sums whose rounding depends on the values read and on the order of additions. */
 static int step_walk(tr_worker *me, void *state)
 {
     struct walk *w = state;
@@ -584,7 +584,7 @@ static void take_walk(const char *layout, const char *more, struct walk *w)
     end(&w->trial);
 }
 
-/* With rounding, too: what is read exactly must not meet what is read rounded. */
+/* With rounding, too: exact and rounded reads must not share a copy. */
 MPI_CASE(sharing_changes_no_bit)
 {
     static const char *const ways[] = {"", "table.precision=f16"};
@@ -602,7 +602,7 @@ MPI_CASE(sharing_changes_no_bit)
     }
 }
 
-/* ---- what is worth it ---- */
+/* ---- choice of the route ---- */
 
 /* Two workers of a node with half of the keys each: what both want as one is three quarters of these, which saves a quarter
  * where it is fetched once a clock, and nothing where it is fetched more often. */
@@ -621,7 +621,8 @@ MPI_CASE(what_few_have_in_common_is_fetched_as_one_in_step_only)
         tr_stage stage = stage_of(&h, pull_and_push);
         mpi_ok(tr_run(h.tr, &stage));
         bool shared = anybody(&h, shared_servers(&h) > 0);
-        mpi_check(shared == (mode == 0), "what is wanted is %s as one", shared ? "fetched" : "not fetched");
+        mpi_check(shared == (mode == 0), "the keys of the node are %s together",
+                  shared ? "fetched" : "not fetched");
         end(&h);
     }
 }
@@ -650,7 +651,7 @@ static int pull_differences(tr_worker *me, void *state)
     size_t n = list_keys(h, me->worker, keys);
     TR_TRY(tr_view_pull(h->view));
     d->pulled[me->clock] = (double)(h->tr->tables->traffic.bytes_pulled - before);
-    /* 16 bits at first; then 8 bits of what is missing, of which an eighth is missing the next time */
+    /* 16 bits at first; then 8 bits of the difference, of which an eighth remains the next time */
     static const double least[CLOCKS] = {0, 1e-3, 1e-2, 2e-3, 5e-4};
     for (size_t i = 0; i < n; i++) {
         double value = (double)((const float *)h->view->value)[i], wanted = grown(h, keys[i], me->clock);
@@ -686,9 +687,8 @@ MPI_CASE(differences_are_read_in_8_bits)
     }
 }
 
-MPI_MAIN(&bsp_is_exact_by_request, &bsp_is_exact_by_get, &bsp_is_exact_by_whatever_is_best,
-         &a_node_fetches_once_a_clock, &workers_in_step_share_without_bsp,
-         &what_others_have_read_is_taken_over, &ssp_keeps_its_bound, &ssp_with_copies_kept_keeps_its_bound,
-         &asp_sees_own_updates, &what_is_too_old_is_fetched_again, &an_early_stop_leaves_nobody_waiting,
-         &sharing_changes_no_bit, &what_few_have_in_common_is_fetched_as_one_in_step_only,
-         &differences_are_read_in_8_bits)
+MPI_MAIN(&bsp_is_exact_by_request, &bsp_is_exact_by_get, &bsp_is_exact_by_auto, &a_node_fetches_once_a_clock,
+         &workers_in_step_share_without_bsp, &what_others_have_read_is_taken_over, &ssp_keeps_its_bound,
+         &ssp_with_copies_kept_keeps_its_bound, &asp_sees_own_updates, &what_is_too_old_is_fetched_again,
+         &an_early_stop_leaves_nobody_waiting, &sharing_changes_no_bit,
+         &what_few_have_in_common_is_fetched_as_one_in_step_only, &differences_are_read_in_8_bits)

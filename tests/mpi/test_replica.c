@@ -383,7 +383,7 @@ MPI_CASE(the_right_chunk_makes_room)
         EXPECT(bytes_written, CHUNK * sizeof(double));
         snprintf(settings, sizeof settings, "%s local.replace=fifo", race);
         play_four_chunks(layout, settings, &c);
-        EXPECT(misses, 6); /* … and the first */
+        EXPECT(misses, 6); /* and the first chunk */
         EXPECT(hits, 1);
         EXPECT(fetched, 5);
         EXPECT(evicted, 3);
@@ -398,7 +398,7 @@ MPI_CASE(the_right_chunk_makes_room)
 
 /* ---- rows touch many chunks ---- */
 
-/* A chunk is fetched by whoever comes first, and once; what is not touched is not fetched. */
+/* The first rank that needs a chunk fetches it, once; untouched chunks are not fetched. */
 static int touch(struct play *p, tr_worker *me)
 {
     tr_key key[KEYS / CHUNK];
@@ -472,7 +472,7 @@ static void play_failure(const char *layout, const char *model)
     int status = play(&p);
     limit_files(false);
     mpi_check(status == expected[how], "status %d, expected %d", status, expected[how]);
-    mpi_check(p.runs[LOOK] == 0, "the task goes on");
+    mpi_check(p.runs[LOOK] == 0, "the task did not stop");
     close_play(&p);
 }
 

@@ -1,4 +1,4 @@
-/* Rotation: who has which block when, that what is in it stays, and that a failure leaves nobody waiting. */
+/* Rotation: the owner of each block at each step, its contents, and that no rank waits after a failure. */
 #include "mpi_unit.h"
 
 #include "ranks/ranks.h"
@@ -31,7 +31,7 @@ struct crew {
     int fail_worker; /* in clock 1, with a block taken, of which a part has left; -1: nobody */
 };
 
-/* Blocks of different sizes, one of them empty but for its head. */
+/* Blocks of different sizes; one of them has only its header. */
 static size_t size_of(int block)
 {
     return sizeof(struct head) + (size_t)block * 1000 + (block == 1 ? 300001 : 0);

@@ -1,5 +1,5 @@
-/* Rows in any order against plain arrays: whatever the layout, the route and the sizes of requests, each row that is
- * asked for comes once, with what all workers have pushed. Under BSP that is known exactly at every clock. */
+/* Rows in any order against plain arrays: for every layout, route and size of requests, each requested row arrives once,
+ * with the updates of all workers. Under BSP its value is known exactly at every clock. */
 #include "mpi_unit.h"
 #include "../elements.h"
 
@@ -51,7 +51,7 @@ static int workers(const struct trial *t)
     return tr_layout_workers(&t->tr->layout);
 }
 
-/* What the table holds at a clock, or without BSP at least: what is old enough, and one's own. */
+/* The value in the table at a clock. Without BSP, the minimum: updates that are old enough, and the worker's own. */
 static void expect(struct trial *t, int self, int64_t clock)
 {
     bool lockstep = tr_in_lockstep(t->tr);
@@ -188,7 +188,7 @@ static tr_stage stage_of(struct trial *t)
                       .evaluate_every = 2};
 }
 
-/* Two stages; after the last, some ranks read what is there as a saver does. */
+/* Two stages; after the last, some ranks read the table as for saving a model. */
 static void run_dense(const char *settings, enum tr_dtype dtype, uint64_t rows, size_t width, bool alike)
 {
     struct trial t;
@@ -297,7 +297,7 @@ static uint64_t workers_here(const struct trial *t)
  * bytes say so. */
 static void count(const char *layout, const char *mode, bool share)
 {
-    enum { SHORT = 4 }; /* so many more requests to each server, as the first are short */
+    enum { SHORT = 4 }; /* additional requests to each server, as the first are short */
     struct trial t;
     char settings[MPI_NOTE];
     snprintf(settings, sizeof settings,
@@ -378,7 +378,7 @@ static int pull_inside(void *state, const tr_row *row)
     return TR_OK;
 }
 
-/* A function that fails ends the pull, nobody waits for what it had asked for, and the next pull is whole. */
+/* A function that fails ends the pull, no rank waits for the requested rows, and the next pull is complete. */
 static int fail_and_go_on(tr_worker *me, void *state)
 {
     struct trial *t = state;
@@ -464,8 +464,8 @@ MPI_CASE(pulls_may_cross)
 
 /* ---- sparse rows ---- */
 
-/* Entry i of what a worker adds in a clock: a row, a column of its own, and in the clock after just as much less for
- * half of them. Without BSP nothing is taken back. */
+/* Entry i of a worker's updates in a clock: a row and a column of its own; the next clock subtracts the same from half of
+ * them. Without BSP nothing is subtracted. */
 enum { ADDED = 60 };
 
 struct entry {
@@ -560,7 +560,7 @@ static int compute_lists(tr_worker *me, void *state)
     int middle = (int)(tr_mix(t->turn + (uint64_t)me->worker) % ADDED);
     expect_entries(t, me->worker, me->clock);
     TR_TRY(push_entries(t, me, 0, middle));
-    for (int i = 0; i < middle && !lockstep; i++) { /* own updates are seen at once */
+    for (int i = 0; i < middle && !lockstep; i++) { /* own updates are visible immediately */
         struct entry e = entry_of(t, me->worker, t->before + me->clock, i);
         t->expected[e.row * t->width + e.column] += e.value;
     }
@@ -705,7 +705,7 @@ static int misuse(tr_worker *me, void *state)
     return TR_OK;
 }
 
-/* Nobody tells servers of such a table anything: clocks go on without. */
+/* Servers of such a table get no messages: clocks advance without them. */
 static int use_what_rests(tr_worker *me, void *state)
 {
     struct trial *t = state;

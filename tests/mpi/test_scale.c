@@ -8,7 +8,7 @@
 
 enum { ROWS = 61, COLUMNS = 5 };
 
-/* Far from 0, small, constant, all zeros, and 0 to 255. Rows 0 .. ROWS - 1 are for training, as many more for test. */
+/* Far from 0, small, constant, all zeros, and 0 to 255. Rows 0 .. ROWS - 1 are for training, the next ROWS for test. */
 static float cell(int r, int c)
 {
     switch (c) {

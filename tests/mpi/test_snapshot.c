@@ -1,9 +1,9 @@
-/* Tables in checkpoints: what every kind of table holds, with all that belongs to it, is there again on other servers, in
- * other places and in another form of storage, to the last bit; and a run that goes on takes the same steps as one that was
- * never interrupted, which in turn does not notice that a checkpoint is taken.
+/* Tables in checkpoints: the contents and state of every kind of table are restored bit for bit on other servers, at other
+ * positions and in another form of storage. A resumed run takes the same steps as one without interruption, and taking a
+ * checkpoint changes no result.
  *
  * A run has CLOCKS clocks under BSP. Each key is changed by one worker, by numbers that follow from key and clock, so that
- * what comes out is the same whoever does it. At the clock STAND everything is copied, in the middle of the stage. */
+ * the result does not depend on the worker. At the clock STAND everything is copied, in the middle of the stage. */
 #include "mpi_unit.h"
 
 #include "../elements.h"
@@ -188,8 +188,8 @@ static int take(struct run *r)
     return status;
 }
 
-/* Workers take when they have read for STAND; others when they know that all before has arrived. Nobody goes on before
- * all have. */
+/* Workers copy after they have read for STAND; other ranks when all earlier updates have arrived. No rank continues before
+ * all have copied. */
 static int poll_take(void *what, int *did)
 {
     struct run *r = what;
@@ -543,7 +543,7 @@ static void close_records(void)
     close_record(&on);
 }
 
-/* Each layout's checkpoint goes on in the same, and in the next. */
+/* Each layout resumes from its own checkpoint and from that of the previous layout. */
 MPI_CASE(everything_goes_on)
 {
     open_records();
@@ -562,7 +562,7 @@ MPI_CASE(everything_goes_on)
     close_records();
 }
 
-/* What a table of those that hold back has been sent before STAND; sixteenths. */
+/* The updates sent before STAND to a table with delayed updates, in sixteenths. */
 static double sent(size_t i, tr_key key)
 {
     double sum = 0;
@@ -578,7 +578,7 @@ static bool has_all(size_t i, const float *value)
     return all;
 }
 
-/* What is held back, or lost by rounding, goes on to be; in another layout it arrives. */
+/* Delayed updates and rounding residuals are restored; in another layout they are added to the table. */
 MPI_CASE(what_is_held_back_goes_on)
 {
     static const char *const holds[] = {"table.filter=threshold table.filter_limit=2", "table.filter=skip",

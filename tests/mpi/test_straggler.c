@@ -14,7 +14,7 @@ struct trial {
     double seconds;                   /* inside compute(), all clocks */
     int64_t polls, polls_in_pushes;   /* of this rank */
     int64_t others_when_done;         /* the slowest clock as this worker ended its last one */
-    struct tr_progress_row row[ROWS]; /* rank 0: what was evaluated */
+    struct tr_progress_row row[ROWS]; /* rank 0: the evaluations */
     int rows;
 };
 
@@ -159,7 +159,7 @@ MPI_CASE(the_seed_decides_who_is_slowed)
 
 /* ---- how much ---- */
 
-/* Beside other load a nap may take longer, and what is no nap, too: only that none is shorter can be relied on. */
+/* Under other load a pause, and the work around it, may take longer. Only its minimum is guaranteed. */
 static void level(const char *settings)
 {
     enum { CLOCKS = 12 };
@@ -194,7 +194,7 @@ MPI_CASE(slowed_clocks_are_longer)
     level("sync.mode=asp ranks.node_size=1");
 }
 
-/* Without a least clock naps follow what was measured: here next to nothing, but the sums must come out. */
+/* Without a minimum clock, pauses follow the measured times: nearly 0 here, but the sums must be right. */
 MPI_CASE(naps_add_up_to_the_level)
 {
     struct trial t;
@@ -216,7 +216,7 @@ MPI_CASE(naps_add_up_to_the_level)
         }
         double natural = s.computed + s.transferred;
         mpi_check(fabs(s.transferred - 0.02) < 1e-6, "%g s are said to be transferred", s.transferred);
-        /* what was overslept or is left to the next clock, on a busy machine much, is no part of the sum */
+        /* time slept too long, or moved to the next clock, is not in the sum; on a busy machine it is large */
         double naps = s.seconds - natural + s.owed + s.missed;
         mpi_check(fabs(naps - 2 * natural) < 0.05 * natural, "naps for %g s of %g s", naps, natural);
         tr_straggler_close(&s);
@@ -252,7 +252,7 @@ MPI_CASE(a_slow_worker_is_no_slow_server)
     mpi_ok(tr_close(t.tr));
 }
 
-/* ---- what is counted ---- */
+/* ---- counts ---- */
 
 MPI_CASE(updates_are_the_pushes_of_groups)
 {

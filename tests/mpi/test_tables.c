@@ -1,6 +1,5 @@
-/* Tables against a plain array: whatever the layout, the partition, the route and the way of pushing, a
- * worker reads what all workers have pushed. Under BSP that is known exactly at every clock, so every pull is
- * checked. */
+/* Tables against a plain array: for every layout, partition, route and way of pushing, a worker reads the updates of
+ * all workers. Under BSP the values are known exactly at every clock, so every pull is checked. */
 #include "mpi_unit.h"
 #include "../elements.h"
 #include "table/server.h"
@@ -371,7 +370,7 @@ MPI_CASE(only_dense_tables_have_initial_values)
     mpi_check(tr_close(tr) == status, "the context ends otherwise");
 }
 
-/* Closes a view while its servers cannot answer what it has asked for, as they wait for this rank. */
+/* Closes a view while its servers cannot answer its request, because they wait for this rank. */
 static int close_while_read(tr_worker *me, void *state)
 {
     struct one *o = state;

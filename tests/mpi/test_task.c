@@ -96,7 +96,7 @@ static int report(tr_worker *me, void *state, tr_report *report)
     return TR_OK;
 }
 
-/* All updates of the stages before are seen, whoever reads. */
+/* Every reader sees all updates of the earlier stages. */
 static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     struct play *p = state;
@@ -446,16 +446,16 @@ MPI_CASE(stages_by_themselves_go_on_after_a_task)
 
 enum { LONG_CLOCKS = 24, KEPT_TURNS = 8, MOST_ROWS = 64 };
 
-/* A task that can be stopped, and what is seen of it. */
+/* A task that can be stopped, and its record. */
 struct trial {
     tr_context *tr;
     tr_table *table;
     tr_key key[KEYS];
     const tr_next *plan;
     double nap;         /* seconds that a clock takes all workers together */
-    int stop_turn;      /* next() asks for a stop in this turn, or … */
-    int64_t stop_clock; /* … worker 0 in this clock of a run, or … */
-    int stop_workers;   /* … worker 0 of so many; -1: nobody */
+    int stop_turn;      /* next() requests a stop in this turn, */
+    int64_t stop_clock; /* or worker 0 in this clock of a run, */
+    int stop_workers;   /* or worker 0 of a stage with this number of workers; -1: none */
     int fail_turn;      /* worker 0 fails in this turn; -1: not */
     /* kept */
     int64_t turn;
@@ -651,7 +651,7 @@ static const tr_next kept_plan[] = {
     STEP(ADD, 2, TR_ALL_WORKERS), STEP(READ, 1, 1), STEP(ADD, 3, 1),  STEP(READ, 1, TR_ALL_WORKERS),
     STEP(ADD, 1, TR_ALL_WORKERS), STEP(READ, 1, 1), STEP(READ, 1, 1), {.stage = -1}};
 
-/* Stopped in every turn; evaluations, the turns of the groups and the table of stages go on. */
+/* Stopped in every turn; evaluations, the turns of the groups and the table of stages continue after each restart. */
 MPI_CASE(a_task_goes_on_where_it_was_stopped)
 {
     const char *layout;
@@ -733,7 +733,7 @@ MPI_CASE(a_search_goes_on)
     t.nap = 0;
     mpi_ok(run_trial(&t, layout, plan, 0, false));
     if (mpi_test.rank == 0) {
-        mpi_check(t.first_workers > t.tr->layout.groups, "it goes on with %d workers", t.first_workers);
+        mpi_check(t.first_workers > t.tr->layout.groups, "it resumes with %d workers", t.first_workers);
         mpi_check(t.sum[ADD].clocks == 600, "%lld clocks", (long long)t.sum[ADD].clocks);
     }
     end_trial(&t, TR_OK);
@@ -761,7 +761,7 @@ MPI_CASE(a_task_that_failed_goes_on_from_its_last_checkpoint)
     }
 }
 
-/* Tables go on where they lay, and move from there. */
+/* Tables are restored at their old servers, and move from there. */
 MPI_CASE(moved_tables_are_where_they_were)
 {
     int all;

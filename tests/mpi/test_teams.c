@@ -71,7 +71,7 @@ static int add_up(tr_context *tr, int failing, double *result)
 
 /* ---- teams ---- */
 
-/* Ranks first, first + step, … of the world. */
+/* Ranks first, first + step and so on of the world. */
 static int choose(const tr_context *world, int first, int step, int *rank)
 {
     int n = 0;
@@ -92,8 +92,8 @@ static tr_job *job_of(const char *settings)
     return job;
 }
 
-/* The ranks of one team of those that the world is divided into open it; to be closed. Every rank is in one, and gets its
- * number. */
+/* Divides the world into teams; the ranks of each open their team, which they must close. Every rank is in one team, and
+ * gets its number. */
 static tr_context *open_team(tr_context *world, int teams, int number, const char *name, tr_job *job)
 {
     int *rank = calloc((size_t)world->size, sizeof *rank);
@@ -162,7 +162,7 @@ static double add_in_team(tr_context *world, const char *name, tr_job *job)
     return result;
 }
 
-/* What two teams find at once they find one after the other, too. */
+/* Two teams compute the same result concurrently and one after the other. */
 static void compare(const char *settings)
 {
     tr_context *world = mpi_context(settings);
@@ -173,9 +173,9 @@ static void compare(const char *settings)
         MPI_Barrier(MPI_COMM_WORLD);
     }
     for (int round = 0; round < AT_ONCE; round++) {
-        double at_once = add_in_team(world, "one of two", job);
-        mpi_check(at_once == in_turn, "%.17g at once, %.17g in turn", at_once, in_turn);
-        mpi_check(world->rank > 1 || at_once > 0, "nothing was added");
+        double together = add_in_team(world, "one of two", job);
+        mpi_check(together == in_turn, "%.17g concurrently, %.17g in turn", together, in_turn);
+        mpi_check(world->rank > 1 || together > 0, "nothing was added");
         MPI_Barrier(MPI_COMM_WORLD);
     }
     tr_job_free(job);
@@ -190,7 +190,7 @@ MPI_CASE(two_teams_at_once_do_not_disturb_each_other)
     compare("ranks.node_size=3");
 }
 
-/* Both teams have as many ranks, and so the same results. */
+/* Both teams have the same number of ranks, and so the same results. */
 MPI_CASE(teams_of_the_same_size_compute_the_same)
 {
     if (mpi_test.size % 2) return;
@@ -236,7 +236,7 @@ MPI_CASE(a_team_that_fails_fails_alone)
     mpi_ok(tr_close(world));
 }
 
-/* ---- what they leave ---- */
+/* ---- state after the teams ---- */
 
 /* Shared memory that this process still has, and names of it that its job has left: other programs come and go. */
 static int count_mapped(void)

@@ -1,13 +1,13 @@
 /* Protocols of ranks that share memory, with the ranks as threads of one process: the test includes this file and then the
  * source file that has the protocol.
  *
- * interleave() runs the threads one at a time, in every order: before each atomic operation, and wherever interleave_step()
- * stands, another thread may go on in place of the one that runs. That happens up to so many times in a run, besides when a
- * thread waits or has ended; all runs with so few switches are tried. (Errors of concurrency seldom take more than two:
+ * interleave() runs the threads one at a time, in every order: before each atomic operation, and at each
+ * interleave_step(), another thread may continue instead of the running one. A run has at most `switches` of these switches,
+ * in addition to those at which a thread waits or has ended; all such runs are tried. (Errors of concurrency seldom take more than two:
  * Musuvathi and Qadeer 2007.) Operations happen in the order of the program then, as if all were sequentially consistent.
  *
  * With ThreadSanitizer the threads are threads of the system, which are started many times and switch as they like: it finds
- * what is not ordered by the operations as they stand in the source.
+ * accesses that the operations in the source do not order.
  */
 #ifndef TR_TESTS_INTERLEAVE_H
 #define TR_TESTS_INTERLEAVE_H
@@ -27,7 +27,7 @@
 
 enum { INTERLEAVE_THREADS = 4 };
 
-/* As ck_assert(), which notes in a file that it was there, for what is checked a million times. */
+/* ck_assert() writes its position to a file; this macro does not, for checks that run a million times. */
 #define interleave_check(...)                                                                                \
     do {                                                                                                     \
         if (!(__VA_ARGS__)) ck_abort_msg("not true: %s", #__VA_ARGS__);                                      \
@@ -35,7 +35,7 @@ enum { INTERLEAVE_THREADS = 4 };
 
 struct interleaving {
     int threads;
-    int switches;             /* at most, from a thread that could go on */
+    int switches;             /* at most, from a thread that could continue */
     void (*begin)(void);      /* before each run */
     void (*thread)(int self); /* 0 .. threads - 1 */
     void (*end)(void);        /* when all have ended */
@@ -76,7 +76,7 @@ static int interleave_others(void)
     return others;
 }
 
-/* Of so many ways to go on, the one that this run takes. */
+/* The choice of this run among `ways` possible continuations. */
 static int interleave_choose(int choices)
 {
     if (choices <= 1) return 0;
@@ -104,7 +104,7 @@ static void interleave_step(void)
     interleave_switch(interleave_other(choice - 1));
 }
 
-/* The thread waits for another one: they go on in turn. */
+/* The thread waits for another one: the threads run in turn. */
 static void interleave_wait(void)
 {
     interleave_state.failed = 0;

@@ -197,7 +197,7 @@ static void try(struct tr_solve_problem problem, size_t n, enum tr_cpu level)
     make_reference();
     ck_ok(tr_solve(solver, n, r.other, r.target, x));
     if (problem.nonnegative) check_nonnegative(x);
-    else check_solved(level, x, "at once");
+    else check_solved(level, x, "in one part");
     check_fit(solver, x);
     memset(x, 0, sizeof x);
     solve_in_parts(solver, x);

@@ -1,5 +1,5 @@
-/* Files of checkpoints: what is written comes back, whole tables show in the manifest, and whatever was damaged, cut off or
- * taken for something else is refused in one line. */
+/* Files of checkpoints: values written are read back, the manifest lists complete tables, and damaged, truncated or foreign
+ * files are refused in one line. */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -341,7 +341,7 @@ START_TEST(the_manifest_shows_whole_tables)
 }
 END_TEST
 
-/* Rows in no order that HDF5 has a selection for, and so many that they are not shown. */
+/* Rows in an order for which HDF5 has no selection, and too many to be shown. */
 static void write_scattered(size_t runs)
 {
     struct tr_row_run *run;
@@ -763,7 +763,7 @@ START_TEST(folders_are_made_with_those_above)
 }
 END_TEST
 
-/* As jobs do that clean up behind others: what is made just now is empty, too. */
+/* As jobs that clean up after others: a folder that was just created is empty, too. */
 START_TEST(folders_are_made_beside_who_removes_empty_ones)
 {
     enum { FOLDERS = 20000 };
@@ -821,7 +821,7 @@ START_TEST(old_checkpoints_are_pruned)
 }
 END_TEST
 
-/* One wish may come by two ways at once. */
+/* One request may arrive by two ways at the same time. */
 START_TEST(only_a_second_wish_to_end_ends)
 {
     int how;

@@ -23,7 +23,7 @@ static int read_text(const char *text, size_t n, int header, struct tr_reader_op
 
 static const struct tr_reader_options plain = {.format = TR_FORMAT_CSV, .label = TR_LABEL_NONE};
 
-/* ---- what is read ---- */
+/* ---- reading ---- */
 
 static const struct {
     const char *text;
@@ -104,7 +104,7 @@ START_TEST(reading_stops_at_as_many_rows_as_are_wanted)
 }
 END_TEST
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static const struct {
     const char *record, *message;

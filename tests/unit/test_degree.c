@@ -34,7 +34,7 @@ static double noisy(const struct curve *curve, double seconds, bool first, struc
     return seconds * factor * (first ? 1.5 : 1);
 }
 
-/* Runs so many clocks, and checks what holds for every sub-stage. */
+/* Runs `clocks` clocks, and checks the invariants of every sub-stage. */
 static struct outcome run(struct tr_degree *d, const struct curve *curve, int64_t clocks, struct tr_rng *rng)
 {
     struct outcome outcome = {0};
@@ -251,7 +251,7 @@ START_TEST(the_history_is_told)
 }
 END_TEST
 
-/* ---- what it costs ---- */
+/* ---- cost ---- */
 
 struct loss {
     double mean, most_of; /* most_of: what 95 of 100 stay below */
@@ -297,8 +297,8 @@ static void lose(int most, int64_t clocks, double noise, struct loss *time, stru
     *workers = loss_of(worker_seconds);
 }
 
-/* The goal is 1.10 of the time and 1.15 of the worker time. Bounds are a little above what was measured: the mean over all
- * curves, and what 19 of 20 stay below. */
+/* The goal is 1.10 of the time and 1.15 of the worker time. Bounds are a little above the measured values: the mean over all
+ * curves, and the 95th percentile. */
 START_TEST(little_is_lost_against_the_best_degree)
 {
     static const struct {

@@ -35,7 +35,7 @@ static void make(uint64_t seed, double alike)
     memcpy(gradient, start, sizeof start);
 }
 
-/* The conditions that hold at a minimum and nowhere else, at the gradient computed anew. */
+/* The conditions that hold only at a minimum, with a newly computed gradient. */
 static void check_minimum(const struct tr_quadratic *q, double tolerance)
 {
     for (size_t j = 0; j < N; j++) {

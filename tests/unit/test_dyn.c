@@ -258,7 +258,7 @@ END_TEST
 
 /* ---- memory ---- */
 
-/* Copies of the share that are kept, in its own size, but for the list of them. */
+/* Memory of the versions in units of the share's size, without their list. */
 static double copies(const struct server *s)
 {
     size_t own = s->function->memory(&s->share);
@@ -319,7 +319,7 @@ START_TEST(updates_count_by_how_they_agree)
     open_server(&s, &tr_agree_function, TR_F64, 2, 1);
     push(&s, 0, 0, 6, 8); /* the first counts fully */
     expect(&s, 6, 8);
-    push(&s, 1, 0, 6, 8); /* the same again: 200 / (2 · 400) is below 1/2, and the mean is what there was */
+    push(&s, 1, 0, 6, 8); /* the same again: 200 / (2 · 400) is below 1/2, and the mean is unchanged */
     expect(&s, 6, 8);
     push(&s, 2, 0, 6, 8);
     expect(&s, 6, 8);

@@ -220,7 +220,7 @@ START_TEST(everything_comes_back)
 }
 END_TEST
 
-/* A list, in any order and with repeats, changes nothing of what is sent. */
+/* A list, in any order and with repeats, gives the same bytes. */
 START_TEST(a_list_of_touched_units_changes_nothing)
 {
     enum { N = 20000 };
@@ -436,7 +436,7 @@ START_TEST(what_rounding_takes_comes_later)
 }
 END_TEST
 
-/* What overflow takes is kept too; what is not finite is sent as it is and leaves nothing behind. */
+/* The residual of an overflow is stored too; values that are not finite are sent unchanged and leave no residual. */
 START_TEST(overflow_is_kept_and_infinity_is_not)
 {
     for (size_t d = 0; d < 2; d++) {

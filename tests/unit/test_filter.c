@@ -178,8 +178,8 @@ END_TEST
 
 /* ---- nothing is lost ---- */
 
-/* Whole numbers, so that sums are exact in every type: what was sent and what is kept is what was given, at every
- * clock, whole units only; an update without a filter brings the rest. */
+/* Integers, so that sums are exact in every type: sent plus delayed values equal the updates, at every clock, whole
+ * units only; an update without a filter sends the rest. */
 START_TEST(what_is_held_is_not_lost)
 {
     for (size_t d = 0; d < 8; d++)

@@ -254,7 +254,7 @@ START_TEST(train_and_test_together_are_all_ratings)
 }
 END_TEST
 
-/* Without noise a user's rating of an item is what their hidden factors say, whoever else is rated. */
+/* Without noise a rating is the product of the hidden factors of user and item, independent of other ratings. */
 START_TEST(ratings_follow_hidden_factors)
 {
     static double value[301][401];

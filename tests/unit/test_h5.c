@@ -1,5 +1,4 @@
-/* Model files: arrays go in whole or piece by piece and come out as they went in, and what is not there as promised is
- * refused. */
+/* Model files: arrays are written whole or in pieces and read back unchanged; missing or different arrays are refused. */
 #define _GNU_SOURCE
 #include "unit.h"
 

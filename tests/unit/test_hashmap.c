@@ -52,7 +52,7 @@ static int add_one(struct tr_hashmap *map, tr_key key, uint32_t *slot)
     return tr_hashmap_add_all(map, &key, 1, slot);
 }
 
-/* Whatever is done in whatever order, slots count up and stay, and what was written to them too. */
+/* After any operations in any order, slots are numbered consecutively and keep their position and contents. */
 START_TEST(random_operations_agree_with_a_plain_list)
 {
     enum { KEYS = 20000, OPERATIONS = 60000 };
@@ -92,7 +92,7 @@ START_TEST(random_operations_agree_with_a_plain_list)
 }
 END_TEST
 
-/* Many keys at once are the same as one after another, with repetitions and in any number. */
+/* Many keys in one call give the same result as one key per call, for any number of keys and repetitions. */
 START_TEST(batches_agree_with_single_keys)
 {
     enum { KEYS = 70000, MOST = 300 };
@@ -162,7 +162,7 @@ START_TEST(memory_follows_the_keys_present)
         if (i >= 2000) check_bytes_a_key(&map);
     }
     ck_assert_uint_ge(tr_hashmap_memory(&map), KEYS * 20 + KEYS * 6);
-    /* and that is what the system has given, but for a huge page more or less in each of the areas */
+    /* which is the resident memory, within a huge page for each of the areas */
     ck_assert_uint_le(tr_peak_rss() - before, tr_hashmap_memory(&map) + ((size_t)12 << 20));
     tr_hashmap_close(&map);
 }
@@ -239,7 +239,7 @@ static size_t address_space(void)
     return pages * 4096;
 }
 
-/* Memory that ends in the middle of growing takes nothing away, and where there is more again it goes on. */
+/* If memory ends while the table grows, its contents stay, and it grows later when there is memory again. */
 START_TEST(the_end_of_memory_leaves_the_map_whole)
 {
     struct tr_hashmap map;

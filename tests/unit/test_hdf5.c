@@ -89,7 +89,7 @@ static int read_some(const struct tr_files *files, size_t reader, size_t readers
     return status;
 }
 
-/* What all of so many readers have, in the order of the rows' numbers; dense. */
+/* The dense rows of all `readers` readers, in the order of their numbers. */
 struct table {
     size_t rows, columns;
     float value[4096], label[512];
@@ -378,7 +378,7 @@ START_TEST(a_share_is_held_out_by_row)
 }
 END_TEST
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static int read_file(const char *name, const char *inside, bool skips, uint64_t *rows, uint64_t *skipped)
 {

@@ -38,7 +38,7 @@ static void open_clocks(void)
     }
 }
 
-/* Whoever sees a clock sees what all have written in it. One rank does all clocks at once. */
+/* A thread that sees a clock sees all values written in it. One rank advances all clocks together. */
 static void raise_clocks(int self)
 {
     struct tr_clock *c = &window.clock[self];
@@ -187,7 +187,7 @@ static struct {
     struct tr_table table;
     tr_context tr[WORKERS];
     struct tr_replica replica[WORKERS];
-    /* what is tried */
+    /* parameters of the run */
     enum tr_update_mode mode;
     size_t frames;
 } node_replica;
@@ -269,7 +269,7 @@ static void visit_chunks(int self)
     }
 }
 
-/* No visit is lost, wherever the chunk is now. */
+/* No visit is lost, wherever the chunk is at the moment. */
 static void check_chunks(void)
 {
     uint32_t absent = 0;
@@ -330,7 +330,7 @@ static void open_meeting(void)
     }
 }
 
-/* One that has failed goes on to its next clock, and is looked for there. */
+/* A failed thread continues with its next clock; the test looks for it there. */
 static void come(int self)
 {
     struct tr_replica *l = &meeting.replica[self];

@@ -550,7 +550,7 @@ static void expect_round_trip(const struct tr_job *job)
         struct tr_job_slot slot = tr_job_slot(&values, i);
         if (tr_job_uses(copy, slot.key)) ck_assert_msg(*slot.where, "%s", slot.key->name);
     }
-    for (size_t i = 0; i < job->tasks; i++) { /* of a task, only what is its own is there */
+    for (size_t i = 0; i < job->tasks; i++) { /* a task has only its own keys */
         char *whole = written(job->task[i].job, AS_JSON, NULL);
         char *whole_copy = written(copy->task[i].job, AS_JSON, NULL);
         ck_assert_str_eq(whole, whole_copy);
@@ -808,7 +808,7 @@ START_TEST(a_task_has_the_settings_of_the_job_and_its_own)
     ck_assert_str_eq(one->after.item[0], "zero");
     ck_assert(one->job->solve.epochs == 5 && tr_job_number(one->job, "solve.decay") == 1);
     ck_assert_str_eq(one->job->class->name, "mf");
-    ck_assert(tr_job_is(one->job, "solve.method", "sgd")); /* what is usual follows its own model */
+    ck_assert(tr_job_is(one->job, "solve.method", "sgd")); /* the default follows the model of the task */
     ck_assert(tr_job_is(one->job, "solve.optimizer", "adagrad"));
     ck_assert(tr_job_number(one->job, "solve.rate") == TR_JOB_AUTO &&
               tr_job_number(zero->job, "solve.rate") == 0.1);
@@ -1212,7 +1212,7 @@ START_TEST(checkpoints_of_tasks_lie_apart)
 }
 END_TEST
 
-/* ---- whether a run may go on as another ---- */
+/* ---- may a run resume with another job ---- */
 
 /* What tr_job_compare() says of a job as it was, and as it is with these settings. */
 static int compare(const char *was, const char *is, int n, const char *const overrides[], char **change)

@@ -285,7 +285,7 @@ START_TEST(inertia_is_the_sum_of_distances)
 }
 END_TEST
 
-/* Chance goes by what is in a row, however it is written. */
+/* The random choice depends on the values of a row, not on their notation. */
 START_TEST(equal_rows_have_equal_hashes)
 {
     float dense[] = {0, 1.5f, 0, -2, 0, 1.5f, 0, -2, 1.5f, 0, 0, -2};

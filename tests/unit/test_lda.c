@@ -54,7 +54,7 @@ static void count_all(struct model *m)
     tr_lda_set_totals(m->sampler, m->total);
 }
 
-/* `pretend` tokens are added to what the layout is told of each word: they decide how its row lies. */
+/* `pretend` tokens are added to the count of each word that the layout gets: the count decides the form of its row. */
 static void open_model(struct model *m, const struct corpus *c, uint32_t topics, int blocks, uint64_t pretend,
                        const struct tr_lda_options *options)
 {
@@ -247,7 +247,7 @@ START_TEST(counts_that_are_no_counts_are_refused)
 }
 END_TEST
 
-/* Rows of every kind hold what is put in, and refuse what cannot be. */
+/* Rows of every kind store their counts, and refuse impossible counts. */
 START_TEST(rows_add_and_read_back)
 {
     uint64_t tokens[] = {4, 40, 70000, 0};
@@ -293,7 +293,7 @@ struct tiny {
     uint32_t topics;
     int tokens, states;
     int document[TOKENS], word[TOKENS]; /* of each token, in the order of the sampler */
-    int watched;                        /* as many of the last tokens tell classes of states apart */
+    int watched;                        /* the number of last tokens that identify a class of states */
     struct corpus corpus;
 };
 

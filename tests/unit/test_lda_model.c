@@ -142,7 +142,7 @@ START_TEST(alpha_is_where_the_likelihood_is_highest)
     int calls = 0;
     draw_documents(counts, length);
     count_documents(counts, length, &documents);
-    for (int i = 0; i < 3; i++) /* one fit comes near, and the next goes on */
+    for (int i = 0; i < 3; i++) /* one fit comes near, and the next continues from it */
         ck_ok(tr_lda_fit_alpha(&documents, INFINITY, alone, &calls, numbers, fitted));
     climb(counts, length, climbed);
     for (int k = 0; k < TOPICS; k++)

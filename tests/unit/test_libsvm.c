@@ -78,7 +78,7 @@ static int read_text(const char *text, size_t n, struct tr_reader_options option
 
 static const struct tr_reader_options from_one = {.format = TR_FORMAT_LIBSVM, .lowest_index = 1};
 
-/* ---- what is read ---- */
+/* ---- reading ---- */
 
 START_TEST(rows_are_read_as_they_stand)
 {
@@ -189,7 +189,7 @@ START_TEST(a_real_file_is_read_whole)
 }
 END_TEST
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static const struct {
     const char *record, *message;
@@ -542,7 +542,7 @@ START_TEST(chunks_suit_the_data_and_the_readers)
             ck_assert_uint_ge(chunk, share < 4 * K ? 1 : 4 * K);
             ck_assert_uint_lt(chunk, share < 4 * K ? share + 2 : 4 * M + 64 * K);
             if (share >= 256 * K) ck_assert_uint_ge(share / chunk + 1, 64);
-            /* Equally many for all, but for what rounding up takes from the last ones. */
+            /* The same number for all; the last ones have less because of rounding up. */
             uint64_t rounds = (totals[i] - 1) / chunk / readers[k] + 1;
             ck_assert_uint_lt(rounds * readers[k] * chunk - totals[i], rounds * readers[k]);
         }
@@ -946,7 +946,7 @@ START_TEST(random_numbers_are_read_as_by_the_library)
 }
 END_TEST
 
-/* Which of 1000 rows, whose labels are their numbers, so many readers get together. */
+/* The rows that `readers` readers get together, of 1000 rows whose labels are their numbers. */
 static void find_rows(const struct tr_files *files, struct tr_reader_options options, size_t readers,
                       bool found[1000])
 {

@@ -329,7 +329,7 @@ START_TEST(nothing_can_be_cut)
 }
 END_TEST
 
-/* ---- what is predicted ---- */
+/* ---- predictions ---- */
 
 START_TEST(cold_ones_count_with_what_is_known)
 {

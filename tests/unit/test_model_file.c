@@ -1,5 +1,4 @@
-/* Models in files: what is written reads back with the same bits, and nothing that is no model is taken for
- * one. */
+/* Models in files: a written model is read back with the same bits, and other files are refused. */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -151,7 +150,7 @@ static void save(const struct tr_linear_model *m)
     tr_linear_text_close(&t);
 }
 
-/* Reads it as predict does; what was read stays in `opened` until the next time. */
+/* Reads it as predict does; the model stays in `opened` until the next call. */
 static struct tr_model opened;
 
 static int read_model(const char *from, struct tr_linear_model *model)
@@ -348,7 +347,7 @@ START_TEST(the_order_of_labels_in_a_text_does_not_matter)
     static const double bias[] = {-0.5, 7, 8, 9};
     for (size_t i = 0; i < 4; i++) {
         struct tr_linear_model m;
-        size_t one = i < 2 ? 0 : 1; /* where what is expected of the texts with three labels begins */
+        size_t one = i < 2 ? 0 : 1; /* start of the expected results of the texts with three labels */
         ck_ok(tr_linear_model_parse_text(text[i], strlen(text[i]), "m", &m));
         ck_assert_mem_eq(m.label, label + 2 * one, m.labels * sizeof *label);
         ck_assert_mem_eq(m.weight, weight + 2 * one, 2 * m.outputs * sizeof *weight);

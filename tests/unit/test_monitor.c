@@ -70,7 +70,7 @@ START_TEST(a_folder_is_made_with_its_parents)
     ck_assert(exists("runs/a/b/.lock"));
     tr_output_release("runs/a/b/", lock);
     ck_assert(!exists("runs/a/b/.lock"));
-    put("runs/a/b/.lock", "process 1 on host x\n");      /* one that was killed at once leaves just this */
+    put("runs/a/b/.lock", "process 1 on host x\n");      /* a process killed immediately leaves only this */
     ck_ok(tr_output_prepare("runs/a/b", &moved, &lock)); /* still empty: taken as it is */
     ck_assert_ptr_null(moved);
     tr_output_release("runs/a/b", lock);
@@ -123,7 +123,7 @@ START_TEST(the_lock_of_a_dead_run_is_ignored)
 }
 END_TEST
 
-/* Many begin at once with an old run there: one wins, the others leave all alone. */
+/* Many start at the same time in the folder of an old run: one wins, the others change nothing. */
 START_TEST(of_many_that_begin_at_once_one_wins)
 {
     enum { RUNS = 16 };

@@ -12,7 +12,7 @@ START_TEST(numbers_keep_the_places_where_they_were_first_met)
     static uint64_t number[N];
     struct tr_ids ids = {.are_text = false};
     for (size_t i = 0; i < N;
-         i++) { /* some small, some large, some on both sides of what is found directly */
+         i++) { /* some small, some large, some on both sides of the limit of the direct index */
         number[i] = i % 3 == 0 ? i * 7 : i % 3 == 1 ? tr_mix(i) : (uint64_t)1 << (10 + i % 30);
         if (i % 10 == 9) number[i] = number[i / 2];
     }

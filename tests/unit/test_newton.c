@@ -296,7 +296,7 @@ START_TEST(no_more_passes_are_made_than_allowed)
                 ck_ok(tr_newton_step(t, &state)); /* for which nothing is left */
                 ck_assert(steps == (state.passes > 0));
                 ck_assert_msg(state.passes <= limits[limit], "%g passes of %g", state.passes, limits[limit]);
-                /* all that were read are counted, but for the last gradient, which only proves the gap */
+                /* all passes are counted except the last gradient, which only proves the gap */
                 double read = (double)rows_read / ROWS;
                 if (!state.stuck)
                     ck_assert_msg(read == state.passes + 1, "%g passes, %g counted", read, state.passes);

@@ -61,7 +61,7 @@ static int read_share(const struct tr_files *files, size_t reader, size_t reader
     return TR_OK;
 }
 
-/* All rows, once each, whoever has them: a value tells the number of its row. */
+/* All rows, once each, over all readers: a value is the number of its row. */
 static void check_rows(const char *name, size_t readers, size_t times)
 {
     static unsigned char seen[ROWS];

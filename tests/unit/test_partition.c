@@ -248,7 +248,7 @@ START_TEST(what_cannot_be_placed_is_refused)
 }
 END_TEST
 
-/* Ranks compare prints: whatever puts a unit elsewhere changes them. */
+/* Ranks compare fingerprints: every change of the place of a unit changes them. */
 START_TEST(prints_tell_partitions_apart)
 {
     struct tr_partition p;

@@ -7,7 +7,7 @@
 
 /* ---- short words for the cases ---- */
 
-/* So many nodes of so many ranks each; tasks that want `wanted[i]` ranks, or all if that is NULL, on data of their
+/* `nodes` nodes of `ranks_each` ranks; tasks that want `wanted[i]` ranks, or all if `wanted` is NULL, on data of their
  * own. */
 static struct tr_schedule *open_nodes(int nodes, int ranks_each, int tasks, const int *wanted)
 {
@@ -46,7 +46,7 @@ static void expect_run(struct tr_schedule *s, double now, int task, int ranks)
     ck_assert_int_eq(n, ranks);
 }
 
-/* … and these are they. */
+/* The ranks of that task are these. */
 static void expect_ranks(struct tr_schedule *s, double now, int task, int n, const int *rank)
 {
     expect_run(s, now, task, n);
@@ -76,7 +76,7 @@ START_TEST(small_tasks_are_packed_on_one_node_and_rank_0_is_the_last)
     expect_ranks(s, 0, 0, WANT(11, 10, 9));
     expect_ranks(s, 0, 1, WANT(7, 6));
     expect_ranks(s, 0, 2, WANT(8));
-    expect_ranks(s, 0, 3, WANT(3, 2, 1, 0, 5, 4)); /* does not fit on one: a whole node and what is left */
+    expect_ranks(s, 0, 3, WANT(3, 2, 1, 0, 5, 4)); /* does not fit on one: a whole node and the rest */
     expect_nothing(s, 0);
     tr_schedule_ended(s, 0, false, 1);
     expect_nothing(s, 1);
@@ -280,10 +280,10 @@ START_TEST(what_does_not_fit_is_passed_over_until_it_is_starved)
 }
 END_TEST
 
-/* ---- all at once ---- */
+/* ---- all together ---- */
 
-/* Many tasks of all sizes that last for a time that is drawn, of which some fail, and each of the second half comes
- * after one of the first: every rank has one owner at most, every task gets what it wants, nobody waits for ever. */
+/* Many tasks of all sizes with random durations; some fail, and each of the second half depends on one of the first. Every
+ * rank has at most one owner, every task gets its ranks, and no task waits forever. */
 static void simulate(int nodes, int each, int tasks, int fail_every, uint64_t seed)
 {
     struct tr_rng rng;

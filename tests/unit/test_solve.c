@@ -170,8 +170,8 @@ START_TEST(dual_passes_reach_the_optimum)
 }
 END_TEST
 
-/* One softmax, and each class against the rest, with weights of rows; the classes all at once, or in two blocks as two members
- * of a group have them. What has changed adds up to w. */
+/* One softmax, and each class against the rest, with weights of rows; the classes in one block, or in two blocks as in a group
+ * with two members. The changes add up to w. */
 START_TEST(dual_passes_of_several_classes_reach_the_optimum)
 {
     enum { CLASSES = 5 };
@@ -324,7 +324,7 @@ START_TEST(dense_rows_give_what_sparse_rows_do)
 }
 END_TEST
 
-/* All features of a mini-batch of dense rows shrink at once. */
+/* All features of a mini-batch of dense rows shrink in one step. */
 START_TEST(dense_rows_shrink_all_features)
 {
     struct forms f;

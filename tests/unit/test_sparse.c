@@ -139,7 +139,7 @@ START_TEST(rows_come_back_from_messages)
 }
 END_TEST
 
-/* An answer has as much as fits, says how much, and from where to go on. */
+/* An answer contains as many units as fit, their number, and the position of the next. */
 START_TEST(answers_are_filled_and_continued)
 {
     struct tr_sparse *s = NULL;
@@ -184,7 +184,7 @@ START_TEST(answers_are_filled_and_continued)
 }
 END_TEST
 
-/* Bytes that are no update are refused, whatever they are; none is read beyond its end (sanitizers look). */
+/* All bytes that are no update are refused; none is read beyond its end (checked by sanitizers). */
 START_TEST(malformed_updates_are_refused)
 {
     struct tr_sparse *s = NULL;

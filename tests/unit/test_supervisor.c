@@ -510,7 +510,7 @@ START_TEST(all_wait_or_nobody_does)
     LISTEN_UNTIL(&members, tr_members_waits(&members) > 0);
     ck_assert_int_eq(tr_members_waits(&members), 100);
     tr_members_excuse(&members);
-    ck_assert_int_eq(tr_members_waits(&members), 0); /* what they said is long past */
+    ck_assert_int_eq(tr_members_waits(&members), 0); /* their last report is too old */
     kill(rank[0], SIGUSR2);
     LISTEN_UNTIL(&members, members.member[0]->waits > 0 && members.member[1]->waits > 0);
     LISTEN_UNTIL(&members, members.member[0]->waits == 0);
@@ -554,7 +554,7 @@ START_TEST(segments_of_a_job_are_known_by_its_number)
 }
 END_TEST
 
-/* By name and age alone: whoever makes one now takes it away at once. */
+/* Found by name and age alone; a process that creates one now removes it immediately. */
 START_TEST(trials_of_shared_memory_do_not_stay)
 {
     char old[64], other[64], young[64];

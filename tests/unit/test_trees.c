@@ -115,7 +115,7 @@ static double shapley(const struct tr_forest *f, const float *row, unsigned colu
     return sum;
 }
 
-/* Splits nodes that are leaves, until there are so many; a feature may split more than once on the way down. */
+/* Splits leaves until there are `leaves`; a feature may split more than once on a path. */
 static void grow(struct tr_forest *f, struct tr_rng *rng, size_t nodes, unsigned columns)
 {
     f->node[0].feature = LEAF;

@@ -301,8 +301,8 @@ START_TEST(gradients_agree_with_finite_differences)
 }
 END_TEST
 
-/* Slopes are rounded to floats, and the gradient is made of what they have become: so at the snapshot itself steps see
- * μ and nothing else. */
+/* Slopes are rounded to floats, and the gradient is computed from the rounded slopes: so at the snapshot itself steps see
+ * only μ. */
 START_TEST(slopes_kept_and_gradient_agree)
 {
     static struct memory m;
@@ -463,7 +463,7 @@ START_TEST(no_change_of_a_row_is_lost)
 }
 END_TEST
 
-/* All values are 0, so that steps touch the coordinates of their rows without moving them: what is left is the dense part
+/* All values are 0, so that steps touch the coordinates of their rows without moving them: what remains is the dense part
  * of all the steps, once each. */
 START_TEST(no_missed_step_is_lost_or_taken_twice)
 {
@@ -522,7 +522,7 @@ START_TEST(workers_together_reach_the_optimum)
                 tr_variance_close(&v);
             }
             objective(m, &gradient);
-            /* without regard for each other steps are lost, as many as the system makes them meet */
+            /* concurrent steps overwrite each other; the system decides how many */
             ck_assert_msg(gradient <= (kind == TR_UPDATE_HOGWILD ? 1e-2 * before : 1e-7),
                           "method %d, race %d: gradient %g, at first %g", k, kind, gradient, before);
             munmap(m, sizeof *m);
@@ -600,7 +600,7 @@ static void epoch(struct run *r, int method, uint64_t number)
     r->passes += (double)o.steps / p->n + (method != TR_METHOD_GROWING);
 }
 
-/* The lowest F at a snapshot of so many passes; those of steps and of full gradients count. */
+/* The lowest F at a snapshot within `passes` passes; steps and full gradients count. */
 static double lowest(const struct tr_problem *p, int method, double passes)
 {
     struct run r;

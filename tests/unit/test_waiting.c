@@ -49,8 +49,8 @@ START_TEST(moved_bytes_are_seen)
 }
 END_TEST
 
-/* So many seconds of a wait, and whether it is still the one that it was. */
-static bool begins_anew(double seconds, const int *end, size_t bytes_a_turn)
+/* Waits for `seconds`; true if the wait was restarted meanwhile because bytes moved. */
+static bool is_restarted(double seconds, const int *end, size_t bytes_a_turn)
 {
     static tr_job job;
     tr_context tr = {.job = &job};
@@ -67,7 +67,7 @@ static bool begins_anew(double seconds, const int *end, size_t bytes_a_turn)
 
 START_TEST(nothing_moves)
 {
-    ck_assert(!begins_anew(3.5, NULL, 0));
+    ck_assert(!is_restarted(3.5, NULL, 0));
 }
 END_TEST
 
@@ -75,7 +75,7 @@ START_TEST(a_transfer_is_no_deadlock)
 {
     int end[2];
     connect_ends(end);
-    ck_assert(begins_anew(60, end, 16 << 10));
+    ck_assert(is_restarted(60, end, 16 << 10));
     close(end[0]);
     close(end[1]);
 }
@@ -99,7 +99,7 @@ int nanosleep(const struct timespec *time, struct timespec *left)
     return 0;
 }
 
-/* A wait that naps for so many seconds. */
+/* A wait with pauses of `seconds`. */
 static void wait_for(int nodes, double seconds)
 {
     static tr_job job;
@@ -134,7 +134,7 @@ START_TEST(who_waits_briefly_loses_no_time)
 }
 END_TEST
 
-/* What other hosts do to a window goes on only while its rank is in MPI. */
+/* Accesses of other hosts to a window progress only while its rank is in MPI. */
 START_TEST(between_hosts_naps_are_short)
 {
     wait_for(2, 12);

@@ -1,4 +1,4 @@
-# Completion of fish for trireme, which itself says what there is.
+# Completion of fish for trireme, which prints the candidates itself.
 function __trireme_complete
     set -l words (commandline -opc)
     set -l current (commandline -ct)

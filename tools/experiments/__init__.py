@@ -1,1 +1,1 @@
-"""The experiments of tools/bench: each module is one, or a family; common.py is what they share."""
+"""The experiments of tools/bench: each module is one, or a family; common.py has the code that they share."""

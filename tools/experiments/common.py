@@ -31,7 +31,7 @@ def program(name):
     return os.path.join(BUILD, "tests", "bench", name)
 
 
-elsewhere = []  # experiments that wrote down themselves what they found
+elsewhere = []  # experiments that store their results themselves
 
 
 def on_two_hosts(name, quick, slots=4):
@@ -85,7 +85,7 @@ class Run:
         return statistics.mean(last), statistics.variance(last)
 
 
-# Open MPI counts messages itself where it is asked to; it says what it counted only where it does not watch windows, too.
+# Open MPI counts messages on request; it prints the counts only if it does not monitor windows, too.
 COUNTED = os.path.join(OUT, "counted")
 COUNTS = ["--mca", "pml", "ob1,monitoring", "--mca", "osc", "^ucx,monitoring", "--mca", "pml_monitoring_enable", "2",
           "--mca", "pml_monitoring_enable_output", "3", "--mca", "pml_monitoring_filename", COUNTED]
@@ -179,7 +179,7 @@ def ctr_small():
 
 
 def public_data(name):
-    """A public set as plain text, which all ranks read at once, or None where it is not there."""
+    """A public set as plain text, which all ranks read in parallel, or None if it is absent."""
     folders = [os.environ.get("TRIREME_DATA", ""), os.path.join(ROOT, "datasets")]
     source = next((p for p in (os.path.join(f, name) for f in folders if f) if os.path.exists(p)), None)
     if not source:
@@ -199,7 +199,7 @@ def count_rows(path):
         return sum(1 for _ in f)
 
 
-# ---- what is shown and kept ----
+# ---- tables and files of results ----
 
 def shown(cell):
     if cell is None:
@@ -234,7 +234,7 @@ def outcome(name, value):
 
 
 def goal(name, value, where=""):
-    """A goal of tools/goals.csv, and what was measured of it; None: nothing was. where: in which case, and what else is known."""
+    """A goal of tools/goals.csv and its measurement; None: not measured. where: the case and further facts."""
     row = goal_row(name)
     reached.append([name, value, where])
     measured = "" if value is None else f" {shown(value)} ({row['wanted']})"
@@ -264,7 +264,7 @@ def quoted(text):
 
 def plot(name, panels, style="linespoints", logx=False, logy=False):
     """Curves side by side as runs/bench/<name>.svg, drawn from <name>-curves.csv. A panel is (title, x label, y label,
-    {curve: [(x, y), …]}); what is not finite is left out."""
+    {curve: [(x, y), ...]}); values that are not finite are omitted."""
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     file = os.path.join(OUT, name + "-curves.csv")
@@ -288,7 +288,7 @@ def plot(name, panels, style="linespoints", logx=False, logy=False):
 
 
 def interleaved(times, cases):
-    """Runs each case so many times in turn (A B A B …), as the machine is noisy; {name: [results]}."""
+    """Runs each case `times` times in turn (A B A B ...), because the machine is noisy; {name: [results]}."""
     results = {name: [] for name in cases}
     for _ in range(times):
         for name, case in cases.items():

@@ -33,7 +33,7 @@ def build_of(commit):
     return build
 
 
-# ---- what is run: each returns figures, {name: number} ----
+# ---- runs: each returns figures, {name: number} ----
 
 def measured(words, more):
     """Seconds by the clock and of processors that a command and all it starts took, and its exit code and last words."""
@@ -98,7 +98,7 @@ def side_by_side(runs):
 
 
 def compare(a, b, words, ranks, times, quick, experiments):
-    """words: names of experiments, or a job file with keys. A B A B …, so many times."""
+    """words: names of experiments, or a job file with keys. A B A B ..., `times` times."""
     builds = {a: build_of(a), b: build_of(b)}
     if builds[a] == builds[b]:
         sys.exit("bench: these are the same commit")

@@ -122,7 +122,7 @@ def tables(quick):
 
 
 def distinct(quick):
-    """A column in which nearly all values are different: what ranks send, and what they take in memory."""
+    """A column in which nearly all values are different: the bytes that ranks send, and their memory."""
     values = 300_000 if quick else 10_000_000
     file = made("distinct", values, lambda c: f"{c.getrandbits(48):012x},{c.randrange(2)}\n", "word,label")
     rows = []

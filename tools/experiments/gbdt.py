@@ -1,5 +1,5 @@
 """Gradient boosted trees beside XGBoost, LightGBM and scikit-learn, where they are installed (packages python3-xgboost,
-python3-sklearn): as many trees of as many leaves on the same data. Then what ranks send each other beside what they must."""
+python3-sklearn): the same number of trees and leaves on the same data. Then the bytes that ranks send, and the minimum."""
 import math, os, shutil, statistics, subprocess, sys, time
 
 from experiments.common import ENV, OUT, TRIREME, generated_as, goal, interleaved, public_data, run, table, train, write_csv
@@ -124,7 +124,7 @@ def sets(quick):
 def speed(quick):
     found = peers()
     if not found:
-        print("bench: neither XGBoost nor LightGBM nor scikit-learn is installed: left out")
+        print("bench: XGBoost, LightGBM and scikit-learn are not installed: skipped")
     for name, kind, data in sets(quick):
         cases = {}
         for n in (1, 2):

@@ -3,10 +3,10 @@
 A peer is a program in the folder TRIREME_PEERS, or on the PATH, named lda-warplda, lda-tomotopy or lda-mallet: a few
 lines around an installed one. It is called with
     DOCWORD TOPICS SECONDS THREADS ALPHA BETA
-(a bag of words in UCI's format; priors of each topic and of each word, kept as they are), trains from a random start for
-about so many seconds, and prints lines of
+(a bag of words in UCI's format; fixed priors of each topic and of each word), trains from a random start for
+about SECONDS, and prints lines of
     sweep, seconds, CPU seconds of a thread, joint log p(w, z) per token
-where both times leave out reading and evaluating. Absent ones are left out."""
+where both times exclude reading and evaluation. Absent peers are skipped."""
 import bisect, os, shutil, statistics, subprocess, sys
 
 from experiments.common import ENV, NEVER, OUT, generated_as, goal, plot, public_data, table, train, write_csv
@@ -80,7 +80,7 @@ def our_job(data, topics, sweeps):
 
 
 def our_curve(data, topics, seconds, target=None):
-    """Trains until the target, or for about so many seconds: how many sweeps that is, three of them tell."""
+    """Trains until the target, or for about `seconds`: a run of three sweeps gives the number of sweeps."""
     probe = train(RANKS, our_job(data, topics, 3)).curve[-1]
     sweeps = max(3, int(seconds / (probe["seconds"] / probe["epoch"])))
     stop = {"solve.target": -target} if target else {}
@@ -90,7 +90,7 @@ def our_curve(data, topics, seconds, target=None):
 
 def seconds_to(curve, target):
     """When the curve rises to the target for the last time, between two of its points on the straight line. Ours begins
-    high, as each document begins with one topic, falls, and rises again: what it passes on its way down does not
+    high, as each document begins with one topic, falls, and rises again: crossings on the way down do not
     count."""
     found = NEVER
     for before, after in zip(curve, curve[1:]):
@@ -100,7 +100,7 @@ def seconds_to(curve, target):
 
 
 def row_at(curve, target):
-    """The row from which on all are at the target: what is passed on the way down does not count."""
+    """The first row from which all later rows are at the target; crossings on the way down do not count."""
     below = [i for i, row in enumerate(curve) if row["objective"] < target]
     return curve[below[-1] + 1 if below else 0]
 
@@ -151,7 +151,7 @@ def rows_of(topics, tokens, curves, best, target):
 def lda(quick):
     for name in PEERS:
         if not find_peer(name):
-            print(f"bench: lda-{name} is absent: not in $TRIREME_PEERS, nor on the PATH")
+            print(f"bench: lda-{name} is absent: put it on the PATH or in $TRIREME_PEERS")
     sets = {"20 newsgroups": news()}
     sets |= {"generated": generated(2_000, 5_000, 200_000)} if quick else {
         "generated, 5M tokens": generated(50_000, 20_000, 5_000_000)}

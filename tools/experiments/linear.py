@@ -249,7 +249,7 @@ def count_of(path):
 # ---- more than two classes ----
 
 def classes_peer(path, least, most):
-    """Seconds of scikit-learn's softmax by its faster solver, with as few iterations of 10, 20, 40 … as come to the goal; where
+    """Seconds of scikit-learn's softmax by its faster solver, with as few iterations of 10, 20, 40, ... as come to the goal; where
     they would be more than most, what the last ones took that did not."""
     import warnings
     from sklearn.linear_model import LogisticRegression

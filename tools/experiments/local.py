@@ -24,7 +24,7 @@ def medians(runs):
 
 
 def after(figures, iterations):
-    """Milliseconds until the updates of so many iterations are in the table."""
+    """Milliseconds until the updates of `iterations` iterations are in the table."""
     return figures[TAKE] + figures[FIRST] + (iterations - 1) * figures[ITERATION] + figures[GIVE]
 
 

@@ -13,7 +13,7 @@ def middle(values):
 # ---- E7 ----
 
 def events(log):
-    """(seconds, start, event, the rest) of what trireme run --log has written."""
+    """(seconds, start, event, the rest) of the log that trireme run --log wrote."""
     with open(log) as f:
         return [(float(t), int(n), what, rest.strip()) for t, n, what, *rest in
                 (line.split(None, 3) for line in f) for rest in [rest[0] if rest else ""]]
@@ -65,7 +65,7 @@ def one_death(data, rank, clock, settings):
     clocks = [(t, int(re.sub(r"\D", "", rest) or 0)) for t, n, what, rest in found
               if n == 1 and what in ("clock", "checkpoint") and last and t >= last[-1]]
     if back and clocks and back > clocks[0][0]:
-        back = None  # there was none to go on from: it is a new one
+        back = None  # there was no checkpoint to resume from: it is a new run
     before = clocks[0][1] if back and clocks else 0  # ranks tell their clock now and then, and each checkpoint
     iteration = next((t for t, clock in clocks if clock > before), None)
     loaded = last[0] if last else None
@@ -111,7 +111,7 @@ def trained(ranks, job):
 
 
 def cost(name, job, seconds, times):
-    """Rows of what checkpoints cost a job: none, every so often, and as often as can be."""
+    """The cost of checkpoints for a job: none, at an interval, and as often as possible."""
     ways = {"no": "no", f"{seconds} s": f"{seconds}s", "1 clock": "1 clocks"}
     found = interleaved(times, {way: (lambda every=every: trained(2, job | {"checkpoint.every": every}))
                                 for way, every in ways.items()})

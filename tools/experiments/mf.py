@@ -12,7 +12,7 @@ import functools, os, shutil, statistics, subprocess
 
 from experiments.common import BUILD, ENV, NEVER, OUT, ROOT, TRIREME, goal, program, public_data, run, table, train, write_csv
 
-EPOCHS = (2, 3, 4, 5, 6, 8, 10, 12, 16)  # ours are as many as they need: rates fall towards 0 at the last
+EPOCHS = (2, 3, 4, 5, 6, 8, 10, 12, 16)  # ours needs its number in advance: rates fall towards 0 at the last
 L2 = (0.02, 0.04)
 SWEEPS = 12  # of the peer, at most
 # lambda and rate of the peer: the best of 0.02 to 0.1 and 0.05 to 0.2, by set and rank; others try the last
@@ -81,7 +81,7 @@ def best_way(name, peer, data, rank):
         _, curve = peer_curve(peer, data, rank, way, SWEEPS, 2)
         if curve:
             lowest = min(point[2] for point in curve)
-            # the last thousandth is not worth waiting for: the target is what it reaches before
+            # the last thousandth takes too long: the target is the value before it
             found.append((lowest, way, next(i for i, point in enumerate(curve) if point[2] <= 1.001 * lowest) + 1))
     return min(found, default=None)
 
@@ -150,7 +150,7 @@ def race(name, data, rank, peer, quick, raw):
 
 def bytes_of(ratings, users, items, rank):
     """Bytes of a rating in memory, moved from memory, and moved from the cache, as model/mf/cut.h lays ratings out: a
-    visit has at most so many ratings as a user has in a tile."""
+    visit has at most the number of ratings that a user has in a tile."""
     pad = -(-rank // 16) * 16
     tiles = max(1, -(-items // max(2048, min(65536, 655360 // (4 * pad)))))
     visits = min(ratings, users * tiles) / ratings
@@ -179,7 +179,7 @@ def sweeps(data, quick):
 def mf(quick):
     peer = find_peer()
     if not peer:
-        print("bench: mf-libmf is neither in TRIREME_PEERS nor on the PATH: ours runs alone")
+        print("bench: mf-libmf is absent: put it on the PATH or in TRIREME_PEERS; ours runs alone")
     sizes = (10_000, 5_000, 1_000_000) if quick else (100_000, 20_000, 10_000_000)
     made = generated(*sizes)
     sets = [("generated", made)]

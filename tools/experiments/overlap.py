@@ -6,7 +6,7 @@ MODES = {"bsp": {"sync.mode": "bsp"}, "ssp": {"sync.mode": "ssp", "sync.stalenes
 
 
 def jobs(quick):
-    """As many rows for each parameter as data of such a kind have, or fewer, whatever the size: what is computed for a byte
+    """As many rows for each parameter as data of such a kind have, or fewer, for every size: the computation for a byte
     follows from that. (Avazu's clicks have 600 non-zeros a feature, here 250; Netflix 5,600 ratings an item, MovieLens 20M 740,
     here 1,000; the New York Times of UCI 1,000 tokens a word, here 500.) Clusters of points overlap: of
     others the start finds each, and nothing is left to compute."""
@@ -32,8 +32,8 @@ def measured(job):
     clocks = max(1, last["clock"] - first["clock"])
     computed = (last["compute_seconds"] - first["compute_seconds"]) / WORKERS / clocks
     moved = sum(last[key] - first[key] for key in ("bytes_pulled", "bytes_pushed")) / clocks
-    besides = (last["seconds"] - first["seconds"]) / clocks - computed
-    return [1e3 * computed, 1e3 * besides, run.summary["hidden"] or 0, moved / 1e6, last["clock"], last["objective"]]
+    other = (last["seconds"] - first["seconds"]) / clocks - computed
+    return [1e3 * computed, 1e3 * other, run.summary["hidden"] or 0, moved / 1e6, last["clock"], last["objective"]]
 
 
 def overlap(quick):
@@ -49,7 +49,7 @@ def overlap(quick):
             rows.append([name, mode, *best])
     table(f"{WORKERS} workers on two hosts, 1 Gbit/s; milliseconds of a clock. hidden: of the time in which something was on "
           "its way, the share in which its worker computed (summary.json)",
-          ["model", "mode", "computing", "besides", "hidden", "MB", "clocks", "objective"], rows)
+          ["model", "mode", "computing", "other", "hidden", "MB", "clocks", "objective"], rows)
     write_csv("overlap", ["model", "mode", "compute_ms", "besides_ms", "hidden", "mb", "clocks", "objective"], rows)
     print("\ngoals")
     for name, share in hidden.items():

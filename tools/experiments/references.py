@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """What scikit-learn reaches with its defaults on the sets of $TRIREME_DATA: the references of tests/cli/test_defaults.sh.
 LogisticRegression or Ridge, behind StandardScaler where columns differ in size. Without a test part every fifth row is for
-test. usage: tools/experiments/references.py [SET…]"""
+test. usage: tools/experiments/references.py [SET...]"""
 import gzip, os, sys, warnings
 
 import numpy

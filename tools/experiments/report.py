@@ -129,7 +129,7 @@ def draw(names, experiments):
         said = ", ".join(f"<span class={CLASS[o]}>{came.count(o)} {o}</span>" for o in CLASS if o in came)
         lines.append([f"<a href={name}.html>{name}</a>", html.escape(about), record["date"] + (" quick" if record["quick"] else ""),
                       (record["commit"] or "")[:9], html.escape(str(record["load"])), "<span class=missed>failed</span>" if record["failure"] else said])
-    body = f"<p>{html.escape(machine())}</p>" + rows_as_html(["experiment", "what it measures", "run", "commit", "load", "goals"], lines)
+    body = f"<p>{html.escape(machine())}</p>" + rows_as_html(["experiment", "measurement", "run", "commit", "load", "goals"], lines)
     if missed:
         body += "<h2>Missed</h2>" + rows_as_html(["experiment", "goal", "measured", "wanted", "", "where"], missed)
     page("index.html", "Experiments", body)

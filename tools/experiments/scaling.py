@@ -1,6 +1,6 @@
 """What ranks send and hold as they grow (growth), and what clusters would take by that (model). Every rank is taken for a node, so
 that all they tell each other is sent and counted: by Open MPI, messages and their bytes, those of collectives as well; by the
-tables, what is pulled and pushed. Few cores show this as well as many."""
+tables, what is pulled and pushed. A few cores are enough for this."""
 import itertools, json, math, os, statistics, subprocess, time
 
 from experiments.common import ENV, OUT, ROOT, TRIREME, generated_as, goal, interleaved, mpirun, plot, program, run, \
@@ -10,7 +10,7 @@ from experiments.speedup import BANDWIDTH, LATENCY
 SHORT, LONG, FEW = 4, 24, 8  # passes: what both have, starting and ending, is no part of a pass; few are enough for many ranks
 TIMED = 124  # of which some take a tenth of a millisecond
 COUNTS = ("messages", "of collectives", "of rank 0", "kB in messages", "kB of tables", "MB held")
-DIRECT = 8  # ranks that merge by sending to each other: what is counted with more says what clusters do
+DIRECT = 8  # ranks that merge by sending to each other: counts with more ranks apply to clusters
 TERMS = {"1/P": lambda p: 1 / p, "1": lambda p: 1, "log P": lambda p: math.log2(p), "P": lambda p: p,
          f"log(P/{DIRECT})": lambda p: max(0, math.log2(p / DIRECT))}
 FEW_RANKS, SENT, BYTES = ("1/P", "1", "log P", "P"), ("1", f"log(P/{DIRECT})", "P"), ("1", "1/P", f"log(P/{DIRECT})")
@@ -20,7 +20,7 @@ MESSAGE = 1e-6  # seconds of a processor that a message takes
 NEAR = 0.1  # a formula that misses nothing by more needs no more terms
 DELAYS = (4, 16)  # milliseconds
 TIMES = 3
-SIZE = 1000  # a pass of the jobs below, so many times larger, is what clusters are asked for: rows grow, the model does not
+SIZE = 1000  # factor from the jobs below to the size of a cluster's jobs: rows grow, the model does not
 
 
 def jobs():
@@ -72,7 +72,7 @@ def solve(rows, wanted):
 
 def fit(points, what):
     """The few terms, none below zero, that explain {ranks: value} of a count best, from 16 ranks on where enough of those were
-    counted; what they miss at most, as a share of the value."""
+    counted; their maximum relative error."""
     points, terms = {p: v for p, v in points.items() if v > 0}, FEW_RANKS
     many = {p: v for p, v in points.items() if p > DIRECT}
     if len(many) > 2:
@@ -137,7 +137,7 @@ def growth(quick):
             for name, counts in found.items() for what, of in counts.items()]
     ranks = list(next(iter(found.values()))[COUNTS[0]])
     head = ["job", "of a rank and pass", *(f"{p} ranks" for p in ranks), "formula", "misses"]
-    table("growth: what a rank sends in a pass and holds; P is the number of ranks", head, rows)
+    table("growth: bytes that a rank sends in a pass and holds; P is the number of ranks", head, rows)
     write_csv("growth", head, rows)
     plot("growth", [(what, "ranks", what, {name: sorted(counts[what].items()) for name, counts in found.items()}) for what in COUNTS],
          logx=True, logy=True)
@@ -159,7 +159,7 @@ def grows(formula):
 
 def start(quick):
     """How much longer than a program that only starts and ends MPI a job of a row for each rank takes from its command to its end,
-    and of how many ranks. (Not beside hostname: of 64 processes that end at once Open MPI 4's mpirun now and then waits for ever.)"""
+    and of how many ranks. (Not together with hostname: if 64 processes end at the same time, mpirun of Open MPI 4 sometimes hangs.)"""
     ranks, file = 8 if quick else CLUSTER[0], os.path.join(OUT, "one.svm")
     with open(file, "w") as f:
         f.write("1 1:1\n-1 1:2\n" * ranks)
@@ -203,8 +203,8 @@ def idle():
 # ---- steps ----
 
 def over_links(job, hosts, *words, passes=(SHORT, LONG)):
-    """Of a pass of a worker on each of so many hosts, over links as tools/hosts has them by these words: seconds, and the share that
-    is hidden of what is on its way."""
+    """Seconds of a pass with one worker on each of `hosts` hosts, with tools/hosts' options `words`, and the share of the
+    communication that overlaps with computation."""
     before = [os.path.join(ROOT, "tools", "hosts"), "--hosts", str(hosts), "--slots", "1", *map(str, words)]
     short, long = (train(hosts, job | {"solve.epochs": n, "report.every": 1000}, before=before) for n in passes)
     first, last = short.curve[-1], long.curve[-1]
@@ -230,7 +230,7 @@ def waits(job, hosts):
 # ---- clusters ----
 
 def computing(job, ranks=1, passes=(SHORT, LONG)):
-    """Seconds of a pass that each of so many ranks of this host computes, as if they were nodes: over a link, some wait while they do."""
+    """Seconds of computation in a pass for each of `ranks` ranks of this host, each a node of its own."""
     apart = {"ranks.node_size": 1, "report.every": 1000}
     first, last = (train(ranks, job | apart | {"solve.epochs": n}).curve[-1] for n in passes)
     return (last["compute_seconds"] - first["compute_seconds"]) / max(1, last["epoch"] - first["epoch"]) / ranks
@@ -250,8 +250,8 @@ def parts(of, computing, hidden, latency=LATENCY, bandwidth=BANDWIDTH):
 
 
 def check(found):
-    """Rows of what was predicted of two hosts and what they took; by job, the worst error; by job, the share that is hidden. What a
-    message takes there, bare MPI says in the same minute; what is computed, a run on one host; the rest was counted on two."""
+    """Rows of predicted and measured times on two hosts; by job, the largest error; by job, the share that overlaps. The time of a
+    message is measured with bare MPI in the same minute, computation on one host; the rest is counted on two hosts."""
     rows, wrong, shares = [], {}, {}
     for rate, bandwidth in (("1gbit", 125e6), ("10gbit", 1.25e9)):
         for delay in (0, 1):
@@ -272,7 +272,7 @@ def check(found):
 
 
 def stops(fitted, one, hidden):
-    """The ranks, a power of two, from which on more than half of a pass is no computing; and what it is then."""
+    """The number of ranks, a power of two, from which more than half of a pass is communication; and its largest part."""
     for power in range(1, 21):
         of = parts(values(fitted, 2 ** power), one / 2 ** power, hidden)
         if of["computing"] < sum(of.values()) / 2:

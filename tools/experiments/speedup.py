@@ -1,5 +1,5 @@
-"""Speed-up over ranks (E8): what linear models need to 1.001 times the optimum, counted. Ranks are taken for as many nodes, so
-that all they tell each other is sent. Two cores show no time of more than two ranks: that follows from what was counted and
+"""Speed-up over ranks (E8): counts to 1.001 times the optimum for linear models. Each rank is a node, so that all their
+exchange is sent. Two cores show no time of more than two ranks: it is computed from the counts and
 the computation of one rank, for a network of 100 Gbit/s."""
 from experiments.common import NEVER, ctr_small, goal, optimum, public_data, shown, table, train, write_csv
 

@@ -1,6 +1,6 @@
 """Degrees that are found and degrees that suit the work (FlexPS, sections 7.1 and 7.2), and variance reduction. On few cores
-16 workers are shown by sleeping: bench_degree runs real stages, tables and searches, but what they compute, and what goes
-over a network between nodes, is a sleep of a length that a formula says."""
+16 workers are shown by sleeping: bench_degree runs real stages, tables and searches, but computation and
+communication between nodes are sleeps whose length a formula gives."""
 import math, statistics
 
 from experiments.common import (generated, goal, interleaved, mpirun, plot, program, public_data, table, train,
@@ -31,7 +31,7 @@ def worker_time(found):
 
 
 def train_stages(ranks, job):
-    """Seconds of all stages, worker seconds, and what was tried; evaluating is left out."""
+    """Seconds of all stages, worker seconds, and the degrees tried; without evaluation."""
     stages = {s["name"]: s for s in train(ranks, job).summary["stages"] if s["name"] != "evaluate"}
     return {"wall": sum(s["seconds"] for s in stages.values()), "workers": sum(s["worker_seconds"] for s in stages.values()),
             "search": {name: s["search"] for name, s in stages.items()}}
@@ -118,7 +118,7 @@ WHOLE = 3200  # milliseconds of computing of one pass over the data
 
 def tasks(quick):
     """Turns, and stages as (name, clocks, work): an epoch of SVRG is the full gradient, and two passes of batches of n/100;
-    growing batches are n/1000, n/100 and n/10 (here ten times that, and as many fewer clocks)."""
+    growing batches are n/1000, n/100 and n/10 (here ten times that, and a tenth of the clocks)."""
     part = 5 if quick else 1
     return {"SVRG": (2 if quick else 10, [("full", 1, WHOLE), ("inner", 200, WHOLE / 100)]),
             "growing batches": (1, [("phase-1", 1000 // part, WHOLE / 100), ("phase-2", 100 // part, WHOLE / 10),
@@ -246,7 +246,7 @@ def vr(quick):
     curves = {who: curve for who, curve in curves.items() if who == sgd or not who.startswith("sgd")}
     marks = (6, 15, 30, 45, 60, 90, 120)
     at = lambda curve, x: next((y for a, y in reversed(curve) if a <= x + 1.5), None) if curve[-1][0] >= x - 1.5 else None
-    table(f"log10(F - F*) on a9a, f64, F* = {least:.13f}, after so many passes over the data", ["", *map(str, marks), "slope", "R2"],
+    table(f"log10(F - F*) on a9a, f64, F* = {least:.13f}, by passes over the data", ["", *map(str, marks), "slope", "R2"],
           [[who, *(at(c, x) for x in marks), *straight(c)] for who, c in curves.items()])
     write_csv("vr", ["method", "passes", "log10_suboptimality"], [[who, *p] for who, c in curves.items() for p in c])
     plot("vr", [("a9a, logistic, lambda = 1/n", "passes over the data", "log10(F - F*)", curves)])

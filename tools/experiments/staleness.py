@@ -12,7 +12,7 @@ RATE = {"a9a": 14, "20 newsgroups": 24}  # of the grid: where ConSGD and DynSGD 
 # ---- E14 ----
 
 def settle(data, way, clocks, grid, staleness=3, workers=8):
-    """Mean and variance of the last five objectives after so many clocks, as the paper's min_obj and var_obj."""
+    """Mean and variance of the last five objectives after a number of clocks, as the paper's min_obj and var_obj."""
     ranks, job = straggler_job(data, way, level=LEVEL, workers=workers)
     return train(ranks, with_rate(job, grid, workers) | {"solve.epochs": clocks, "sync.staleness": staleness}).settled()
 

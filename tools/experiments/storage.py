@@ -48,7 +48,7 @@ def peaks(data, limit):
         with open(f"{GROUP}/memory.limit_in_bytes", "w") as f:
             f.write(str(limit))
     except OSError:
-        print("    no cgroup of one's own can be made here: the levels under a limit are left out")
+        print("    no cgroup can be created here: the levels under a limit are skipped")
         return rows
     for level in ("memory", "memory_disk", "disk"):
         words = [f"{key}={value}" for key, value in job(data, "dual", level, limit // 4).items()]

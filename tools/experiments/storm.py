@@ -14,7 +14,7 @@ from experiments.blows import POINTS, draw, faults
 from experiments.common import OUT, TRIREME, goal, run, table, write_csv
 from experiments.supervised import DISK, JUMP, Supervised, two_hosts
 
-TIME = 180  # seconds without a word after which a job counts as hanging; ten times that, whatever it says
+TIME = 180  # seconds without output after which a job counts as hanging; ten times that in total
 
 
 # ---- jobs ----
@@ -143,8 +143,8 @@ def counted(one, name):
 
 
 def how_near(job):
-    """Where a job without steps in common has to end, of where it ends undisturbed: what is proven to be near the best does so
-    nearly exactly; other methods stop after some epochs, on their way, and clusters settle in one of many local optima: twelve
+    """The allowed distance between the objectives with and without faults. A job with a proven gap ends nearly exactly at the
+    same objective; other methods stop after some epochs, on their way, and clusters settle in one of many local optima: twelve
     undisturbed runs of one job under ssp or asp lie up to 5.6 % apart, and eight passes over classes end at 0.24 to 0.31."""
     if 0 < float(job.settings.get("solve.target_gap", 0)) < 1e-3:
         return 1e-3
@@ -154,12 +154,12 @@ def how_near(job):
 def what_is_wrong(job, one, blows):
     """Complaints about a job that is over."""
     found = one.left()
-    if any(b.kind in ("SIGKILL", "SIGSEGV") and b.whom == "supervisor" for b in blows):
+    if any(b.kind in ("SIGKILL", "SIGSEGV") and b.target == "supervisor" for b in blows):
         # its mpirun is told to end then, and leaves its folder where it begins just now and knows no signals yet
         found = [x for x in found if f"{os.sep}ompi." not in x]
-    if any(b.whom in ("daemon", "host") for b in blows):
+    if any(b.target in ("daemon", "host") for b in blows):
         found = [x for x in found if not x.startswith("/dev/shm/")]  # of a host that is lost nobody cleans up
-    alike = len({b.whom for b in blows}) == 1 or one.said().count(" while starting") >= 3
+    alike = len({b.target for b in blows}) == 1 or one.said().count(" while starting") >= 3
     if len(blows) >= 3 and alike and "the same failure 3 times in a row" in one.said():
         return found  # and so they were
     if one.process.returncode != 0:
@@ -237,7 +237,7 @@ def storm(job, data, folder, luck):
     if luck.random() < 0.5:
         extra.append(f"checkpoint.memory={luck.choice(['1 clocks', '50ms'])}")
     one = Supervised(folder, len(job.roles), job.words(data) + extra, faults(blows), hosts=job.hosts,
-                     disk=DISK if any(b.whom == "disk" for b in blows) else None, clock=any(b.kind == "clock" for b in blows))
+                     disk=DISK if any(b.target == "disk" for b in blows) else None, clock=any(b.kind == "clock" for b in blows))
     return blows, one, through(one, blows, job.reference.seconds) or what_is_wrong(job, one, blows)
 
 
@@ -276,9 +276,9 @@ class Story:
     def kind(self):
         if not self.blows:
             return "nothing"
-        whom = {b.whom for b in self.blows}
-        whom = "several in turn" if len(whom) > 1 else next(iter(whom))
-        return f"{self.blows[0].kind}, {NAMES[self.job.roles[whom]] if isinstance(whom, int) else whom}"
+        target = {b.target for b in self.blows}
+        target = "several in turn" if len(target) > 1 else next(iter(target))
+        return f"{self.blows[0].kind}, {NAMES[self.job.roles[target]] if isinstance(target, int) else target}"
 
 
 def show(stories):
@@ -289,7 +289,7 @@ def show(stories):
         clocks = [c for s in these for c in s.lost]
         rows.append([kind, len(these), len(clocks), statistics.median(s.seconds / len(s.lost) for s in struck) if struck else None,
                      statistics.median(clocks) if clocks else None, max(clocks, default=None), sum(bool(s.wrong) for s in these)])
-    head = ["what, to whom", "jobs", "restarts", "seconds lost by each", "clocks lost, median", "most", "failed"]
+    head = ["what, to target", "jobs", "restarts", "seconds lost by each", "clocks lost, median", "most", "failed"]
     table("a process is killed or stopped, or a rank dies at a point", head, rows)
     write_csv("storm", head, rows)
     rows = []
@@ -297,11 +297,11 @@ def show(stories):
         these = [s for s in stories if s.name == name]
         rows.append([name, len(these), sum(s.job.reference is None for s in these), sum(len(s.lost) for s in these),
                      sum(bool(s.wrong) for s in these)])
-    table("by what is learnt", ["job", "jobs", "refused", "restarts", "failed"], rows)
+    table("by model", ["job", "jobs", "refused", "restarts", "failed"], rows)
 
 
 def storms(data, folder, n, seed):
-    """n jobs, as many at once as there are cores; each follows from its seed alone."""
+    """n jobs, one per core at a time; each is determined by its seed."""
     hosts = two_hosts()
     pool, turn = concurrent.futures.ThreadPoolExecutor(os.cpu_count()), {name: threading.Lock() for name in JOBS}
 
@@ -362,7 +362,7 @@ def storms_of(quick):
     if not os.path.exists(JUMP):
         print("bench: clocks are not set: the tests are not built")
     if not Supervised.private:
-        print("bench: /dev/shm cannot be made private here: what is left there is not looked at")
+        print("bench: /dev/shm cannot be made private here: leftovers there are not checked")
     show(stories)
     unwritten = full_disk(data, folder)
     wrong = sum(bool(s.wrong) for s in stories)

@@ -59,7 +59,7 @@ def straggler_job(data, way, model="logistic", level=1, workers=WORKERS, servers
         "experiment.clock": data.clock, "seed": SEEDS[0], **WAYS[way]}
 
 
-# ---- rates: eta = 0.01, 0.014, 0.02, … ----
+# ---- rates: eta = 0.01, 0.014, 0.02, ... ----
 
 RATES = 35
 
@@ -92,7 +92,7 @@ class Tuning:
         return 0 <= grid < RATES
 
     def look(self, grid):
-        """What is to be small: the time to the target, then the objective in the end."""
+        """The values to minimise: the time to the target, then the final objective."""
         if grid not in self.tried:
             self.tried[grid] = self.train(grid)
         run = self.tried[grid]

@@ -104,18 +104,18 @@ class Supervised:
                 found.setdefault(role_of(path, rank), []).append(int(path.split("/")[2]))
         return found
 
-    # ---- what is done to it ----
+    # ---- faults ----
 
-    def strike(self, whom, number):
+    def strike(self, target, number):
         """Sends a signal to a rank, all of them ("all"), mpirun, the daemon of the second host or all that runs there
         ("host"), the supervisor or all there is ("everything"); whether there is one."""
         there = self.processes()
-        pids = there.get(whom, [])
-        if whom == "all":
+        pids = there.get(target, [])
+        if target == "all":
             pids = [p for role in there if isinstance(role, int) for p in there[role]]
-        elif whom == "everything":
+        elif target == "everything":
             pids = [p for role in there if role is not None for p in there[role]]
-        elif whom == "host":
+        elif target == "host":
             host = {network(p) for p in there.get("daemon", [])}
             pids = [p for role in there for p in there[role] if network(p) in host]
         for pid in pids:
@@ -138,7 +138,7 @@ class Supervised:
         return bool(self.passing.stdout.readline())
 
     def set_clock(self, jumps):
-        """By so many seconds for each rank; -1: for all other processes."""
+        """By this number of seconds for each rank; -1: for all other processes."""
         with open(os.path.join(self.folder, "clock"), "r+b" if jumps else "wb") as f:
             for rank, jump in (jumps or dict.fromkeys(range(-1, 64), 0)).items():
                 f.seek(8 * (rank + 1))

@@ -60,8 +60,8 @@ def schedule(quick):
 
 
 def idle(quick):
-    """Three tasks whose stages want all cores, then one, then all of them: on ranks as many as cores, so that one task runs after
-    the other, and on as many for each task. A rank whose stage has no work for it sleeps, so its core is another's."""
+    """Three tasks whose stages want all cores, then one, then all of them: with one rank per core for all tasks together, so that
+    the tasks run one after the other, and for each task. A rank without work sleeps, so its core is free for others."""
     cores, folder, data = len(os.sched_getaffinity(0)), os.path.join(OUT, "idle"), ctr_data(quick)
     tasks = [f"tasks.t{i}.{setting}" for i in range(3) for setting in (f"ranks={cores}", f"seed={i + 1}")]
     words = [f"data.train={data}", "model.type=logistic", "solve.method=svrg", f"solve.epochs={9 if quick else 36}",
@@ -73,7 +73,7 @@ def idle(quick):
         last = run(sys.executable, os.path.join(ROOT, "tools", "gantt"), folder, 80, cores).splitlines()[-1]
         rows.append([name, ranks, wall, processors, float(re.search(r"idle for ([0-9.]+)%", last)[1]) / 100])
         shutil.rmtree(folder, ignore_errors=True)
-    table(f"three tasks with stages of {cores}, 1, {cores} … workers on {cores} cores", ["", "ranks", "seconds", "of processors", "cores idle"], rows)
+    table(f"three tasks with stages of {cores}, 1, {cores}, ... workers on {cores} cores", ["", "ranks", "seconds", "of processors", "cores idle"], rows)
     write_csv("idle", ["what", "ranks", "seconds", "processor_seconds", "idle"], rows)
     print("\ngoals")
     goal("idle cores", rows[1][4])

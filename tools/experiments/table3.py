@@ -99,7 +99,7 @@ def show_row(data, model, level, row):
             rows.append([f"paper, {where}: seconds", *(given.get(way, "") for way in WAYS)])
             given = {way: f"{u}" for way, u in zip(PAPER_WAYS, updates)}
             rows.append(["  updates", *(given.get(way, "") for way in WAYS)])
-    table(f"to the target at the best of the rates 0.01, 0.014, 0.02, … {rate(RATES - 1):.4g} (! = the edge of the grid)",
+    table(f"to the target at the best of the rates 0.01, 0.014, 0.02, ... {rate(RATES - 1):.4g} (! = the edge of the grid)",
           head, rows)
 
 

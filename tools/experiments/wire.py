@@ -28,7 +28,7 @@ def over_wire(work):
 TURNS = 10  # naive: updates an epoch
 NAIVE = {"table.share_pulls": "no", "table.encoding": "dense", "table.precision": "full", "table.filter": "none",
          "table.push": "message", "ranks.groups": WORKERS, "ranks.group_size": 1, "solve.batch": None}
-BUFFER = {"solve.batch": 0}  # as many rows a turn as make an update worth sending
+BUFFER = {"solve.batch": 0}  # rows per turn: chosen by the engine, so that an update is worth sending
 MEASURES = {"encoding": {"table.encoding": "auto"}, "f16": {"table.precision": "f16"},
             "8-bit updates": {"table.precision": "f8"},
             "encoding and filter": {"table.encoding": "auto", "table.filter": "threshold", "table.filter_limit": 5e-3},
