@@ -1,9 +1,8 @@
 /* class/: services for classes of models (trireme/model.h).
  *
- *   fields    writing and reading model.h5
- *   query     predict, evaluate and inspect
- *   saved_schema   the columns of tables in model.h5
- *   saved_values   values of categories of a model, as the training data number them
+ *   fields         writing and reading model.h5
+ *   query          predict, evaluate and inspect
+ *   saved_values   categories of a saved model, mapped to the codes of the training data
  */
 #ifndef TR_CLASS_H
 #define TR_CLASS_H
@@ -55,8 +54,16 @@ int tr_model_open_own(const tr_context *tr, const char *path, struct tr_model *m
 /* Reads the members of the model. */
 int tr_model_read(struct tr_model *model);
 
-/* Prints one line per field: attributes with their values, arrays with their shapes. */
+/* Prints one line per field: attributes with their values, arrays with their shapes. Reads the fields again. */
 int tr_model_list_fields(const struct tr_model *model, tr_query *query);
+
+/* Reads the columns of the training data with all values of their dictionaries.
+ *
+ * @param [out] schema  NULL if the file has none
+ */
+struct tr_h5_reader;
+int tr_saved_schema_read(struct tr_h5_reader *r, struct tr_schema **schema);
+
 void tr_model_close(struct tr_model *model);
 
 /* ---- queries (query.c) ---- */

@@ -7,15 +7,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "class/class.h"
-#include "class/saved_schema.h"
+#include "data/dictionary.h"
+#include "data/names.h"
+#include "data/schema.h"
 #include "data/store.h"
-#include "job/text.h"
+#include "data/value.h"
 #include "ranks/ranks.h"
 #include "store/h5.h"
 #include "table/table.h"
 #include "table/view.h"
-#include "trireme/base.h"
 #include "trireme/collective.h"
 #include "trireme/function.h"
 
@@ -38,7 +40,7 @@ static const size_t size_of[] = {
     [TR_FIELD_U8] = 1,  [TR_FIELD_U16] = 2, [TR_FIELD_U32] = 4, [TR_FIELD_U64] = 8};
 
 /* Checks that the name of the field has not occurred before. */
-static int note(tr_fields *f, const char *name)
+static int field_note(tr_fields *f, const char *name)
 {
     const tr_job *job = f->tr->job;
     struct tr_job_list *list = &f->name;
@@ -76,7 +78,7 @@ int tr_fields_dtype(const tr_fields *f, const char *name, enum tr_dtype *dtype)
 
 int tr_field_count(tr_fields *f, const char *name, uint64_t *value)
 {
-    if (f->checks) return note(f, name);
+    if (f->checks) return field_note(f, name);
     if (f->reader) {
         TR_TRY(tr_h5_get_count(f->reader, name, value));
         if (f->list) tr_line(f->list, name, "%llu", (unsigned long long)*value);
@@ -87,7 +89,7 @@ int tr_field_count(tr_fields *f, const char *name, uint64_t *value)
 
 int tr_field_real(tr_fields *f, const char *name, double *value)
 {
-    if (f->checks) return note(f, name);
+    if (f->checks) return field_note(f, name);
     if (f->reader) {
         TR_TRY(tr_h5_get_real(f->reader, name, value));
         if (f->list) tr_line(f->list, name, "%.9g", *value);
@@ -98,7 +100,7 @@ int tr_field_real(tr_fields *f, const char *name, double *value)
 
 int tr_field_text(tr_fields *f, const char *name, char **value)
 {
-    if (f->checks) return note(f, name);
+    if (f->checks) return field_note(f, name);
     if (f->reader) {
         TR_TRY(tr_h5_get_text(f->reader, name, value));
         if (f->list) tr_line(f->list, name, "%s", *value);
@@ -114,8 +116,8 @@ static size_t row_bytes(enum tr_field_type type, uint64_t columns)
     return size_of[type] * (columns ? (size_t)columns : 1);
 }
 
-static int read_array(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows,
-                      uint64_t columns, const char *meaning, void *values)
+static int field_read_array(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows,
+                            uint64_t columns, const char *meaning, void *values)
 {
     static const char *const types[] = {"f32", "f64", "i32", "i64", "u8", "u16", "u32", "u64"};
     TR_TRY(tr_h5_get(f->reader, name, (enum tr_h5_type)type, rows, columns, values));
@@ -127,38 +129,42 @@ static int read_array(tr_fields *f, const char *name, enum tr_field_type type, u
     return TR_OK;
 }
 
-static int end_array(tr_fields *f, const char *meaning)
+/* Appends rows that fill() produces, in pieces. */
+static int field_fill(tr_fields *f, const char *name, uint64_t rows, size_t bytes, tr_fill_fn *fill)
 {
-    return meaning ? tr_h5_describe(f->writer, "meaning", meaning) : TR_OK;
+    size_t piece = tr_max_size(1, PIECE_BYTES / bytes);
+    char *buffer;
+    TR_TRY(tr_new((void **)&buffer, tr_min_size(piece, rows), bytes, name));
+    int status = TR_OK;
+    for (uint64_t first = 0; first < rows && status == TR_OK; first += piece) {
+        size_t n = tr_min_size(piece, rows - first);
+        memset(buffer, 0, n * bytes);
+        status = fill(f->model, first, n, buffer);
+        if (status == TR_OK) status = tr_h5_append(f->writer, buffer, n);
+    }
+    free(buffer);
+    return status;
 }
 
 int tr_field_filled(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows, uint64_t columns,
                     const char *meaning, tr_fill_fn *fill, void *values)
 {
-    if (f->checks) return note(f, name);
-    if (f->reader) return read_array(f, name, type, rows, columns, meaning, values);
+    if (f->checks) return field_note(f, name);
+    if (f->reader) return field_read_array(f, name, type, rows, columns, meaning, values);
     if (!f->writer) return TR_OK;
-    size_t bytes = row_bytes(type, columns), piece = tr_max_size(1, PIECE_BYTES / bytes);
-    char *buffer;
-    TR_TRY(tr_new((void **)&buffer, tr_min_size(piece, rows), bytes, name));
-    int status = tr_h5_begin(f->writer, name, (enum tr_h5_type)type, rows, columns);
-    for (uint64_t first = 0; first < rows && status == TR_OK; first += piece) {
-        size_t n = tr_min_size(piece, rows - first);
-        status = fill(f->model, first, n, buffer);
-        if (status == TR_OK) status = tr_h5_append(f->writer, buffer, n);
-    }
-    free(buffer);
-    return status == TR_OK ? end_array(f, meaning) : status;
+    TR_TRY(tr_h5_begin(f->writer, name, (enum tr_h5_type)type, rows, columns));
+    TR_TRY(field_fill(f, name, rows, row_bytes(type, columns), fill));
+    return meaning ? tr_h5_describe(f->writer, "meaning", meaning) : TR_OK;
 }
 
 int tr_field_array(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows, uint64_t columns,
                    const char *meaning, void *values)
 {
-    if (f->checks) return note(f, name);
-    if (f->reader) return read_array(f, name, type, rows, columns, meaning, values);
+    if (f->checks) return field_note(f, name);
+    if (f->reader) return field_read_array(f, name, type, rows, columns, meaning, values);
     if (!f->writer) return TR_OK;
     TR_TRY(tr_h5_put(f->writer, name, (enum tr_h5_type)type, rows, columns, *(void **)values));
-    return end_array(f, meaning);
+    return meaning ? tr_h5_describe(f->writer, "meaning", meaning) : TR_OK;
 }
 
 /* Sends the rows of a rank to the writer in pieces. All ranks agree on the status of each piece. */
@@ -191,9 +197,9 @@ static int move_parts(tr_fields *f, const char *name, size_t bytes, const uint64
 int tr_field_parts(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows, uint64_t columns,
                    uint64_t first, uint64_t n, const char *meaning, void *values)
 {
-    if (f->checks) return note(f, name);
+    if (f->checks) return field_note(f, name);
     (void)first;
-    if (f->reader) return read_array(f, name, type, rows, columns, meaning, values);
+    if (f->reader) return field_read_array(f, name, type, rows, columns, meaning, values);
     uint64_t *count;
     int status = tr_new((void **)&count, (size_t)f->tr->size, sizeof *count, name);
     if (status == TR_OK && f->writer)
@@ -204,7 +210,8 @@ int tr_field_parts(tr_fields *f, const char *name, enum tr_field_type type, uint
         status = tr_agree(f->tr, move_parts(f, name, row_bytes(type, columns), count, *(char **)values));
     f->settled = status != TR_OK;
     free(count);
-    return status == TR_OK && f->writer ? end_array(f, meaning) : status;
+    bool described = status == TR_OK && f->writer && meaning;
+    return described ? tr_h5_describe(f->writer, "meaning", meaning) : status;
 }
 
 /* ---- names ---- */
@@ -252,34 +259,29 @@ static int put_names(tr_fields *f, const char *name, const tr_names *names, cons
     return status == TR_OK && f->writer ? tr_h5_describe(f->writer, "rows", meaning) : status;
 }
 
-/* Reads texts of fixed length and concatenates them. */
-static int get_text_names(tr_fields *f, const char *name, struct tr_name_list *list)
-{
-    char *text;
-    size_t length, at = 0;
-    uint64_t *begin;
-    TR_TRY(tr_h5_get_texts(f->reader, name, list->n, &text, &length));
-    list->text = text;
-    TR_TRY(TR_NEW(&begin, list->n + 1));
-    list->begin = begin;
-    for (size_t i = 0; i < list->n; i++) {
-        size_t n = strlen(text + i * length);
-        memmove(text + at, text + i * length, n);
-        at += n;
-        begin[i + 1] = at;
-    }
-    return TR_OK;
-}
-
 int tr_field_names(tr_fields *f, const char *name, const tr_names *names, uint64_t n, const char *meaning,
                    struct tr_name_list *list)
 {
-    if (f->checks) return note(f, name);
-    uint64_t *number;
+    uint64_t *number, *begin;
+    if (f->checks) return field_note(f, name);
     if (!f->reader) return put_names(f, name, names, meaning);
     *list = (struct tr_name_list){.n = (size_t)n};
-    if (tr_h5_get(f->reader, name, TR_H5_U64, n, 0, &number) == TR_OK) list->number = number;
-    else TR_TRY(get_text_names(f, name, list));
+    if (tr_h5_get(f->reader, name, TR_H5_U64, n, 0, &number) == TR_OK) {
+        list->number = number;
+    } else {
+        char *text;
+        size_t length, at = 0;
+        TR_TRY(tr_h5_get_texts(f->reader, name, list->n, &text, &length));
+        list->text = text;
+        TR_TRY(TR_NEW(&begin, list->n + 1));
+        list->begin = begin;
+        for (size_t i = 0; i < list->n; i++) { /* remove the padding */
+            size_t bytes = strlen(text + i * length);
+            memmove(text + at, text + i * length, bytes);
+            at += bytes;
+            begin[i + 1] = at;
+        }
+    }
     if (f->list) tr_line(f->list, name, "%llu: %s", (unsigned long long)n, meaning);
     return TR_OK;
 }
@@ -295,39 +297,18 @@ void tr_name_list_free(struct tr_name_list *list)
 int tr_field_texts(tr_fields *f, const char *name, uint64_t n, size_t length, tr_fill_fn *fill, char **texts,
                    size_t *width)
 {
-    if (f->checks) return note(f, name);
+    if (f->checks) return field_note(f, name);
     if (f->reader) return tr_h5_get_texts(f->reader, name, n, texts, width);
     if (!f->writer) return TR_OK;
-    size_t piece = tr_max_size(1, PIECE_BYTES / length);
-    char *buffer;
-    TR_TRY(tr_new((void **)&buffer, tr_min_size(piece, n), length, name));
-    int status = tr_h5_begin_texts(f->writer, name, n, length);
-    for (uint64_t first = 0; first < n && status == TR_OK; first += piece) {
-        size_t some = tr_min_size(piece, n - first);
-        memset(buffer, 0, some * length);
-        status = fill(f->model, first, some, buffer);
-        if (status == TR_OK) status = tr_h5_append(f->writer, buffer, some);
-    }
-    free(buffer);
-    return status;
+    TR_TRY(tr_h5_begin_texts(f->writer, name, n, length));
+    return field_fill(f, name, n, length, fill);
 }
 
 /* ---- tables ---- */
 
-static int wait_for_pull(const tr_view *view)
+static int table_wait_for_pull(const tr_view *view)
 {
     TR_WAIT_UNTIL(view->table->tr, !tr_pull_busy(view), "the servers to hand out the model");
-    return TR_OK;
-}
-
-/* Returns whether all keys of a range are absent, which is common with hash storage and saves reading them one by one. */
-static int are_absent(tr_table *table, tr_key first, size_t n, bool *absent)
-{
-    struct tr_range range = {first, n};
-    uint64_t present = 1;
-    size_t bytes = sizeof present;
-    if (table->hash) TR_TRY(tr_table_ask(table, "present", &range, sizeof range, &present, &bytes));
-    *absent = present == 0;
     return TR_OK;
 }
 
@@ -335,9 +316,12 @@ int tr_table_read(tr_table *table, tr_key first, size_t n, void *values)
 {
     tr_key *keys;
     tr_view *view = NULL;
-    bool absent;
-    TR_TRY(are_absent(table, first, n, &absent));
-    if (absent) {
+    struct tr_range range = {first, n};
+    uint64_t present = 1;
+    size_t bytes = sizeof present;
+    /* With hash storage most ranges are empty. Reading their keys one by one would be slow. */
+    if (table->hash) TR_TRY(tr_table_ask(table, "present", &range, sizeof range, &present, &bytes));
+    if (present == 0) {
         memset(values, 0, n * table->width * tr_dtype_size(table->dtype));
         return TR_OK;
     }
@@ -346,7 +330,7 @@ int tr_table_read(tr_table *table, tr_key first, size_t n, void *values)
     int status = tr_view_open(table, keys, n, TR_VIEW_READ, &view);
     free(keys);
     if (status == TR_OK) status = tr_pull_start(view, view->value, -1);
-    if (status == TR_OK) status = wait_for_pull(view);
+    if (status == TR_OK) status = table_wait_for_pull(view);
     if (status == TR_OK) memcpy(values, view->value, n * view->width * tr_dtype_size(table->dtype));
     tr_view_close(&view);
     return status;
@@ -368,7 +352,7 @@ int tr_field_table(tr_fields *f, const char *name, enum tr_field_type type, tr_t
 {
     struct table_rows from = {table, first};
     void *model = f->model;
-    f->model = &from;
+    f->model = &from; /* of fill_from_table() */
     int status = tr_field_filled(f, name, type, rows, columns, meaning, fill_from_table, values);
     f->model = model;
     return status;
@@ -384,37 +368,261 @@ int tr_model_keep_evaluation(tr_snapshot *snapshot, tr_evaluation *v)
     return TR_OK;
 }
 
-/* Adds the stored sums of the earlier workers me->worker, me->worker + me->workers, and so on. */
-static int add_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, uint64_t workers, size_t n,
-                    double *sums)
+int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, size_t n, double *sums)
 {
+    char count[64];
+    int64_t workers = me->workers; /* restored: the number of workers of the earlier run */
     double *one;
+    snprintf(count, sizeof count, "%s_workers", name);
+    TR_TRY(tr_snapshot_common(snapshot, count, TR_I64, 1, &workers));
+    if (me->worker < 0) return TR_OK;
+    if (!tr_snapshot_restores(snapshot))
+        return tr_snapshot_rows(snapshot, name, TR_F64, (uint64_t)workers, n, NULL, (uint64_t)me->worker, 1,
+                                sums);
     TR_TRY(TR_NEW(&one, n));
     memset(sums, 0, n * sizeof *sums);
     int status = TR_OK;
-    for (uint64_t w = (uint64_t)me->worker; w < workers && status == TR_OK; w += (uint64_t)me->workers) {
-        status = tr_snapshot_rows(snapshot, name, TR_F64, workers, n, NULL, w, 1, one);
+    for (int64_t w = me->worker; w < workers && status == TR_OK; w += me->workers) {
+        status = tr_snapshot_rows(snapshot, name, TR_F64, (uint64_t)workers, n, NULL, (uint64_t)w, 1, one);
         for (size_t i = 0; i < n && status == TR_OK; i++) sums[i] += one[i];
     }
     free(one);
     return status;
 }
 
-int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, size_t n, double *sums)
+/* ---- columns of the training data ----
+ *
+ * They are stored in the file, so that predict and evaluate accept raw tables. Attributes: table_columns (their number), table_header,
+ * table_hash (number of keys of all categories; 0: they have dictionaries), table_crosses (the last columns combine other columns:
+ * five numbers of each in /table_crossed, the count and the columns). Texts: /table_names, /table_labels and /table_missing. For each
+ * column: /table_types (as in data/schema.h), /table_flags (1: some numbers are missing, 2: the dictionary omits some values, 4: the
+ * column is raw), /table_means and /table_values (size of its dictionary). The values of all dictionaries follow each other: value i
+ * is the bytes begin[i] .. begin[i + 1] - 1 of /dictionary_text.
+ */
+
+static int schema_damaged(void)
 {
-    char count[64];
-    int64_t workers = me->workers;
-    snprintf(count, sizeof count, "%s_workers", name);
-    TR_TRY(tr_snapshot_common(snapshot, count, TR_I64, 1, &workers));
-    if (me->worker < 0) return TR_OK;
-    if (tr_snapshot_restores(snapshot)) return add_sums(me, snapshot, name, (uint64_t)workers, n, sums);
-    return tr_snapshot_rows(snapshot, name, TR_F64, (uint64_t)workers, n, NULL, (uint64_t)me->worker, 1,
-                            sums);
+    return tr_fail(TR_ERR_DATA, "model.h5: damaged: invalid description of the columns");
+}
+
+static int schema_texts(tr_fields *f, const char *name, const char *count, struct tr_ids *texts)
+{
+    uint64_t n = texts->n;
+    size_t width = 1, bytes;
+    uint32_t place;
+    char *text;
+    TR_TRY(tr_field_count(f, count, &n));
+    if (n == 0) return TR_OK;
+    int status = TR_OK;
+    if (f->reader) {
+        TR_TRY(tr_h5_get_texts(f->reader, name, n, &text, &width));
+        for (size_t i = 0; i < n && status == TR_OK; i++) {
+            status = tr_ids_add_text(texts, text + i * width, strlen(text + i * width), &place);
+            if (status == TR_OK && place != i) status = schema_damaged();
+        }
+        free(text);
+        return status;
+    }
+    for (size_t i = 0; i < n; i++) {
+        (void)tr_ids_text(texts, i, &bytes);
+        width = tr_max_size(width, bytes);
+    }
+    TR_TRY(tr_h5_begin_texts(f->writer, name, n, width));
+    TR_TRY(TR_NEW(&text, width));
+    for (size_t i = 0; i < n && status == TR_OK; i++) {
+        const char *from = tr_ids_text(texts, i, &bytes);
+        memset(text, 0, width);
+        memcpy(text, from, bytes);
+        status = tr_h5_append(f->writer, text, 1);
+    }
+    free(text);
+    return status;
+}
+
+/* Writes or reads types, flags, means and sizes of dictionaries of all columns. */
+static int schema_columns(tr_fields *f, struct tr_schema *s)
+{
+    uint8_t *type = NULL, *flags = NULL;
+    double *mean = NULL;
+    uint64_t *values = NULL;
+    int status = TR_OK;
+    if (f->writer) {
+        status = TR_NEW(&type, s->n);
+        if (status == TR_OK) status = TR_NEW(&flags, s->n);
+        if (status == TR_OK) status = TR_NEW(&mean, s->n);
+        if (status == TR_OK) status = TR_NEW(&values, s->n);
+        for (size_t c = 0; c < s->n && status == TR_OK; c++) {
+            const struct tr_column *column = &s->column[c];
+            type[c] = column->type;
+            flags[c] = (uint8_t)(column->missing | column->others << 1 | column->raw << 2);
+            mean[c] = column->mean;
+            values[c] = column->values;
+        }
+    }
+    if (status == TR_OK) status = tr_field_array(f, "table_types", TR_FIELD_U8, s->n, 0, NULL, &type);
+    if (status == TR_OK) status = tr_field_array(f, "table_flags", TR_FIELD_U8, s->n, 0, NULL, &flags);
+    if (status == TR_OK) status = tr_field_array(f, "table_means", TR_FIELD_F64, s->n, 0, NULL, &mean);
+    if (status == TR_OK) status = tr_field_array(f, "table_values", TR_FIELD_U64, s->n, 0, NULL, &values);
+    for (size_t c = 0; c < s->n && status == TR_OK && f->reader; c++) {
+        if (type[c] >= TR_COLUMN_TYPES || values[c] >= UINT32_MAX) status = schema_damaged();
+        s->column[c] = (struct tr_column){.type = type[c],
+                                          .fixed = true,
+                                          .missing = flags[c] & 1,
+                                          .others = flags[c] >> 1 & 1,
+                                          .raw = flags[c] >> 2 & 1,
+                                          .mean = mean[c],
+                                          .values = (uint32_t)values[c]};
+        if (s->column[c].raw != s->column[0].raw)
+            status = schema_damaged(); /* all columns are raw, or none */
+        if (type[c] != TR_COLUMN_LABEL && type[c] != TR_COLUMN_NAMED_LABEL) continue;
+        if (s->label < s->n) status = schema_damaged(); /* a label column exists */
+        s->label = c;
+    }
+    free(type);
+    free(flags);
+    free(mean);
+    free(values);
+    return status;
+}
+
+/* Writes or reads the schema without the values of its dictionaries. */
+static int schema_fields(tr_fields *f, struct tr_schema *s)
+{
+    uint64_t named = s->named, positive = s->positive != NULL, crosses = s->crosses;
+    TR_TRY(schema_texts(f, "table_names", "table_columns", &s->names));
+    if (f->reader) {
+        s->n = s->label = s->names.n;
+        TR_TRY(TR_NEW(&s->column, s->n));
+    }
+    TR_TRY(tr_field_count(f, "table_header", &named));
+    s->named = named;
+    TR_TRY(schema_texts(f, "table_labels", "table_label_names", &s->labels));
+    TR_TRY(schema_texts(f, "table_missing", "table_missing_words", &s->missing));
+    TR_TRY(tr_field_count(f, "table_one_positive", &positive));
+    if (tr_fields_have(f, "table_hash")) TR_TRY(tr_field_count(f, "table_hash", &s->hash));
+    if (f->writer || tr_fields_have(f, "table_crossed")) TR_TRY(tr_field_count(f, "table_crosses", &crosses));
+    if (crosses > 0)
+        TR_TRY(tr_field_array(f, "table_crossed", TR_FIELD_U32, crosses, 1 + TR_CROSS_MOST, NULL, &s->cross));
+    TR_TRY(schema_columns(f, s));
+    if (f->writer) return TR_OK;
+    if (s->hash >= UINT32_MAX || (positive && s->labels.n != 2)) return schema_damaged();
+    if (crosses > 0 && crosses >= s->n) return schema_damaged();
+    s->crosses = (size_t)crosses;
+    for (size_t i = 0; i < s->crosses; i++) {
+        const struct tr_cross *cross = &s->cross[i];
+        if (cross->n > TR_CROSS_MOST || s->column[tr_schema_fields(s) + i].type != TR_COLUMN_CATEGORY)
+            return schema_damaged();
+        for (size_t k = 0; k < cross->n; k++)
+            if (cross->column[k] >= tr_schema_fields(s)) return schema_damaged();
+    }
+    if (positive) {
+        size_t n;
+        const char *text = tr_ids_text(&s->labels, 1, &n);
+        TR_TRY(TR_NEW(&s->positive, n + 1));
+        memcpy(s->positive, text, n);
+    }
+    return TR_OK;
+}
+
+/* Writer of the values of dictionaries, which arrive in pieces. */
+struct values_writer {
+    struct tr_h5_writer *w;
+    uint64_t bytes;
+};
+
+static int values_write_begins(void *state, const tr_names_piece *piece)
+{
+    struct values_writer *v = state;
+    uint64_t *end;
+    TR_TRY(TR_NEW(&end, piece->n));
+    for (size_t i = 0; i < piece->n; i++) end[i] = v->bytes += piece->begin[i + 1] - piece->begin[i];
+    int status = tr_h5_append(v->w, end, piece->n);
+    free(end);
+    return status;
+}
+
+static int values_write_text(void *state, const tr_names_piece *piece)
+{
+    struct values_writer *v = state;
+    return tr_h5_append(v->w, piece->text + piece->begin[0],
+                        (size_t)(piece->begin[piece->n] - piece->begin[0]));
+}
+
+/* All ranks; returns the agreed status. */
+static int schema_write(tr_fields *f, const struct tr_schema *schema)
+{
+    struct tr_schema *s = (struct tr_schema *)(uintptr_t)schema; /* only read */
+    struct tr_h5_writer *w = f->writer;
+    struct values_writer v = {.w = w};
+    if (!s) return TR_OK;
+    TR_TRY(tr_agree(f->tr, w ? schema_fields(f, s) : TR_OK));
+    if (!s->dictionary) return TR_OK;
+    const tr_names *names = tr_dictionary_names(s->dictionary);
+    int status = w ? tr_h5_begin(w, "dictionary_begin", TR_H5_U64, tr_names_count(names) + 1, 0) : TR_OK;
+    if (status == TR_OK && w) status = tr_h5_append(w, &v.bytes, 1);
+    TR_TRY(tr_agree(f->tr, status));
+    TR_TRY(tr_names_each(names, values_write_begins, &v));
+    status = w ? tr_h5_begin(w, "dictionary_text", TR_H5_U8, v.bytes + 1, 0) : TR_OK;
+    TR_TRY(tr_agree(f->tr, status));
+    TR_TRY(tr_names_each(names, values_write_text, &v));
+    return tr_agree(f->tr, w ? tr_h5_append(w, "", 1) : TR_OK);
+}
+
+/* Distributes the n values of all dictionaries to their columns, in their canonical form (data/value.h). */
+static int schema_split_values(struct tr_schema *s, const uint64_t *begin, uint64_t n, const char *text)
+{
+    uint64_t at = 0;
+    for (size_t c = 0; c < s->n; c++)
+        for (uint64_t k = 0; k < s->column[c].values; k++, at++) {
+            if (begin[at] > begin[at + 1] || begin[at + 1] > begin[n]) return schema_damaged();
+            char room[TR_VALUE_ROOM];
+            double number;
+            uint32_t place;
+            size_t length = (size_t)(begin[at + 1] - begin[at]);
+            struct tr_ids *values = &s->values[c];
+            const char *value = tr_value_text(text + begin[at], &length, room);
+            /* Files of older versions may contain a number in two forms: the second one is never found. */
+            bool twice = tr_value_is_number(value, length, &number) &&
+                         tr_ids_find_text(values, value, length) != UINT32_MAX;
+            TR_TRY(twice ? tr_ids_append_text(values, value, length, &place)
+                         : tr_ids_add_text(values, value, length, &place));
+            if (place != k) return schema_damaged();
+        }
+    return TR_OK;
+}
+
+static int schema_read(tr_fields *f, struct tr_schema *s)
+{
+    uint64_t n = 0, *begin = NULL;
+    char *text = NULL;
+    TR_TRY(schema_fields(f, s));
+    TR_TRY(TR_NEW(&s->values, s->n));
+    for (size_t c = 0; c < s->n; c++) {
+        s->values[c].are_text = true;
+        n += s->column[c].values;
+    }
+    if (!tr_h5_has(f->reader, "dictionary_begin")) return n == 0 ? tr_schema_number(s) : schema_damaged();
+    int status = tr_h5_get(f->reader, "dictionary_begin", TR_H5_U64, n + 1, 0, &begin);
+    if (status == TR_OK) status = tr_h5_get(f->reader, "dictionary_text", TR_H5_U8, begin[n] + 1, 0, &text);
+    if (status == TR_OK) status = schema_split_values(s, begin, n, text);
+    free(begin);
+    free(text);
+    return status == TR_OK ? tr_schema_number(s) : status;
+}
+
+int tr_saved_schema_read(struct tr_h5_reader *r, struct tr_schema **schema)
+{
+    struct tr_fields f = {.reader = r};
+    *schema = NULL;
+    if (!tr_h5_has(r, "table_names")) return TR_OK;
+    TR_TRY(tr_schema_new(schema));
+    int status = schema_read(&f, *schema);
+    if (status != TR_OK) tr_schema_release(schema);
+    return status;
 }
 
 /* ---- the file ---- */
 
-/* Broadcasts numbers of the scheduler. */
 int tr_model_tell(tr_context *tr, size_t n, double *values)
 {
     return tr_broadcast(tr, TR_SET_ALL, 0, values, n * sizeof *values);
@@ -425,26 +633,32 @@ int tr_report_figure(tr_context *tr, const char *name, double value)
     return tr_context_report(tr, name, value);
 }
 
+static void plugin_checksum_text(const struct tr_plugin *plugin, char text[17])
+{
+    snprintf(text, 17, "%016llx", (unsigned long long)plugin->checksum);
+}
+
 int tr_model_write(tr_context *tr, const tr_model_class *class, void *model, const char *folder)
 {
     struct tr_fields f = {.model = model, .tr = tr};
     const struct tr_plugin *plugin = tr_plugin_of(class);
-    bool writes = tr->rank == 0;
-    char *job = NULL;
-    int status = writes ? tr_job_as_text(tr->job, &job) : TR_OK;
-    if (writes && status == TR_OK)
-        status = tr_h5_create(folder, class->format, class->format_version, job, NULL, &f.writer);
-    if (f.writer && plugin) {
-        char checksum[17];
-        snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)plugin->checksum);
-        status = tr_h5_put_text(f.writer, "plugin", plugin->name);
-        if (status == TR_OK) status = tr_h5_put_text(f.writer, "plugin_checksum", checksum);
+    char *job = NULL, checksum[17];
+    int status = TR_OK;
+    if (tr->rank == 0) {
+        status = tr_job_as_text(tr->job, &job);
+        if (status == TR_OK)
+            status = tr_h5_create(folder, class->format, class->format_version, job, NULL, &f.writer);
+        if (status == TR_OK && plugin) {
+            plugin_checksum_text(plugin, checksum);
+            status = tr_h5_put_text(f.writer, "plugin", plugin->name);
+            if (status == TR_OK) status = tr_h5_put_text(f.writer, "plugin_checksum", checksum);
+        }
     }
     status = tr_agree(tr, status);
     if (status == TR_OK) {
         status = class->fields(model, &f);
         if (!f.settled) status = tr_agree(tr, status);
-        if (status == TR_OK) status = tr_saved_schema_write(tr, tr_store_schema(tr), f.writer);
+        if (status == TR_OK) status = schema_write(&f, tr_store_schema(tr));
         if (status == TR_OK) status = tr_agree(tr, f.writer ? tr_h5_finish(&f.writer) : TR_OK);
     }
     tr_h5_abandon(&f.writer);
@@ -463,24 +677,11 @@ int tr_model_check_fields(tr_context *tr, const tr_model_class *class, void *mod
 
 /* ---- reading ---- */
 
-/* Checks whether the plugin is the file that trained the model. */
-static int compare_plugin(struct tr_model *m, struct tr_h5_reader *r)
-{
-    const struct tr_plugin *p = tr_plugin_of(m->class);
-    char *was, is[17];
-    if (!p || !tr_h5_has(r, "plugin_checksum")) return TR_OK;
-    TR_TRY(tr_h5_get_text(r, "plugin_checksum", &was));
-    snprintf(is, sizeof is, "%016llx", (unsigned long long)p->checksum);
-    m->other_plugin = strcmp(was, is) != 0;
-    free(was);
-    return TR_OK;
-}
-
 /* Finds the class of this format: built-in, or a plugin that the user has named. The path of a plugin is never taken from a model
  * file. */
-static int find_class(struct tr_model *m, struct tr_h5_reader *r, const char *plugin)
+static int model_find_class(struct tr_model *m, struct tr_h5_reader *r, const char *plugin)
 {
-    char *setting = NULL, *name = NULL;
+    char *setting = NULL, *name = NULL, *was, is[17];
     const char *format = tr_h5_format(r);
     if (plugin) TR_TRY(tr_format(&setting, "model.plugin=%s", plugin));
     const tr_model_class *own = tr_model_class_of_format(format);
@@ -490,7 +691,15 @@ static int find_class(struct tr_model *m, struct tr_h5_reader *r, const char *pl
     free(setting);
     m->class = own ? own : m->job ? m->job->class : NULL;
     if (own) return TR_OK;
-    if (m->class && strcmp(m->class->format, format) == 0) return compare_plugin(m, r);
+    if (m->class && strcmp(m->class->format, format) == 0) {
+        const struct tr_plugin *p = tr_plugin_of(m->class);
+        if (!p || !tr_h5_has(r, "plugin_checksum")) return TR_OK;
+        TR_TRY(tr_h5_get_text(r, "plugin_checksum", &was));
+        plugin_checksum_text(p, is);
+        m->other_plugin = strcmp(was, is) != 0;
+        free(was);
+        return TR_OK;
+    }
     if (plugin && status != TR_OK) return status;
     if (!plugin && tr_h5_has(r, "plugin")) {
         TR_TRY(tr_h5_get_text(r, "plugin", &name));
@@ -506,17 +715,8 @@ static int find_class(struct tr_model *m, struct tr_h5_reader *r, const char *pl
                           : "no built-in class has: add --plugin FILE, the shared object of its class");
 }
 
-/* Returns the class whose text files start with these bytes, or NULL. */
-static const tr_model_class *class_of_text(const char *first)
-{
-    for (size_t i = 0; i < tr_model_class_count; i++) {
-        const char *begins = tr_model_classes[i]->text_begins;
-        if (begins && strncmp(first, begins, strlen(begins)) == 0) return tr_model_classes[i];
-    }
-    return NULL;
-}
-
-static int look_at(const char *path, enum tr_file_kind *kind, const tr_model_class **text)
+/* *text: the class whose text files start as this file does, or NULL. */
+static int file_look(const char *path, enum tr_file_kind *kind, const tr_model_class **text)
 {
     char first[64] = "";
     struct stat status;
@@ -529,7 +729,11 @@ static int look_at(const char *path, enum tr_file_kind *kind, const tr_model_cla
     ssize_t n = S_ISREG(status.st_mode) ? pread(fd, first, sizeof first - 1, 0) : 0;
     close(fd);
     if (S_ISREG(status.st_mode) && status.st_size == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: empty", path);
-    *text = class_of_text(first);
+    *text = NULL;
+    for (size_t i = 0; i < tr_model_class_count && !*text; i++) {
+        const char *begins = tr_model_classes[i]->text_begins;
+        if (begins && strncmp(first, begins, strlen(begins)) == 0) *text = tr_model_classes[i];
+    }
     *kind = S_ISDIR(status.st_mode)                   ? TR_FILE_FOLDER
             : n > 0 && tr_h5_begins(first, (size_t)n) ? TR_FILE_MODEL_H5
             : *text                                   ? TR_FILE_MODEL_TEXT
@@ -540,68 +744,63 @@ static int look_at(const char *path, enum tr_file_kind *kind, const tr_model_cla
 int tr_file_kind(const char *path, enum tr_file_kind *kind)
 {
     const tr_model_class *text;
-    return look_at(path, kind, &text);
-}
-
-static int open_h5(const char *path, const char *plugin, struct tr_model *m)
-{
-    struct tr_h5_reader *r = NULL;
-    TR_TRY(tr_h5_open(path, NULL, 0, &r));
-    int status = tr_h5_get_job(r, &m->text);
-    if (status == TR_OK) status = find_class(m, r, plugin);
-    tr_h5_close(&r);
-    return status;
+    return file_look(path, kind, &text);
 }
 
 /* Opens the file of a model. In a folder: model.h5, else model.txt; in the folder of a sweep: those of the best run. */
-static int open_file(const char *path, const char *plugin, struct tr_model *m)
+static int model_open_file(const char *path, const char *plugin, struct tr_model *m)
 {
     enum tr_file_kind kind;
     char best[4096], own[4096];
     bool fits = (size_t)snprintf(best, sizeof best, "%s/best", path) < sizeof best &&
                 (size_t)snprintf(own, sizeof own, "%s/model.h5", path) < sizeof own;
     if (fits && access(own, F_OK) != 0 && access(best, F_OK) == 0) path = best;
-    TR_TRY(look_at(path, &kind, &m->class));
+    TR_TRY(file_look(path, &kind, &m->class));
     if (kind == TR_FILE_FOLDER) {
         TR_TRY(tr_format(&m->path, "%s/model.txt", path));
         bool is_text = access(m->path, F_OK) == 0;
         memcpy(m->path + strlen(path), "/model.h5", sizeof "/model.h5");
-        if (access(m->path, F_OK) == 0) return open_h5(m->path, plugin, m);
-        if (!is_text) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no model.h5 in this folder", path);
-        memcpy(m->path + strlen(path), "/model.txt", sizeof "/model.txt");
-        TR_TRY(look_at(m->path, &kind, &m->class));
-        path = m->path;
+        if (access(m->path, F_OK) == 0) kind = TR_FILE_MODEL_H5;
+        else if (!is_text) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no model.h5 in this folder", path);
+        else {
+            memcpy(m->path + strlen(path), "/model.txt", sizeof "/model.txt");
+            TR_TRY(file_look(m->path, &kind, &m->class));
+        }
     } else {
         TR_TRY(tr_copy_string(path, &m->path));
     }
-    if (kind == TR_FILE_MODEL_H5) return open_h5(path, plugin, m);
-    return m->class ? TR_OK : tr_fail(TR_ERR_DATA, "%s: not a model: expected a model.h5 or model.txt", path);
+    if (kind == TR_FILE_MODEL_H5) {
+        struct tr_h5_reader *r = NULL;
+        TR_TRY(tr_h5_open(m->path, NULL, 0, &r));
+        int status = tr_h5_get_job(r, &m->text);
+        if (status == TR_OK) status = model_find_class(m, r, plugin);
+        tr_h5_close(&r);
+        return status;
+    }
+    return m->class ? TR_OK
+                    : tr_fail(TR_ERR_DATA, "%s: not a model: expected a model.h5 or model.txt", m->path);
 }
 
 int tr_model_open(const char *path, const char *plugin, struct tr_model *m)
 {
     *m = (struct tr_model){0};
     if (plugin && !*plugin) plugin = NULL;
-    int status = open_file(path, plugin, m);
+    int status = model_open_file(path, plugin, m);
     if (status != TR_OK) tr_model_close(m);
     return status;
 }
 
-static int read_fields(const struct tr_model *m, void *model, tr_query *list)
+/* Reads the members into `model`, and lists them if `list` is not NULL. schema: columns of the training data; may be NULL. */
+static int model_read_h5(const struct tr_model *m, void *model, tr_query *list, struct tr_schema **schema)
 {
     struct tr_fields f = {.model = model, .list = list};
     TR_TRY(tr_h5_open(m->path, m->class->format, m->class->format_version, &f.reader));
     int status = m->class->fields(model, &f);
+    if (status == TR_OK && schema && m->other_plugin && !tr_is_an_echo())
+        tr_printf(stderr, "warning:       %s: another version of the plugin %s trained this model\n", m->path,
+                  tr_plugin_of(m->class)->name);
+    if (status == TR_OK && schema) status = tr_saved_schema_read(f.reader, schema);
     tr_h5_close(&f.reader);
-    return status;
-}
-
-static int read_schema(struct tr_model *m)
-{
-    struct tr_h5_reader *r = NULL;
-    TR_TRY(tr_h5_open(m->path, m->class->format, m->class->format_version, &r));
-    int status = tr_saved_schema_read(r, &m->schema);
-    tr_h5_close(&r);
     return status;
 }
 
@@ -613,19 +812,14 @@ int tr_model_read(struct tr_model *m)
     if (kind == TR_FILE_MODEL_TEXT) return m->class->read_text(m->model, m->path, &m->type);
     m->type = m->class->name;
     if (m->job) TR_TRY(tr_job_string(m->job, "model.type", &m->type));
-    TR_TRY(read_fields(m, m->model, NULL));
-    if (m->other_plugin && !tr_is_an_echo())
-        tr_printf(stderr, "warning:       %s: another version of the plugin %s trained this model\n", m->path,
-                  tr_plugin_of(m->class)->name);
-    return read_schema(m);
+    return model_read_h5(m, m->model, NULL, &m->schema);
 }
 
-/* Lists the fields by reading them again. */
 int tr_model_list_fields(const struct tr_model *m, tr_query *query)
 {
     void *model;
     TR_TRY(tr_new(&model, 1, m->class->model_size, "model"));
-    int status = read_fields(m, model, query);
+    int status = model_read_h5(m, model, query, NULL);
     m->class->close(model);
     free(model);
     return status;
@@ -643,7 +837,7 @@ void tr_model_close(struct tr_model *m)
 }
 
 /* Reads a model that must have the columns of the training data. */
-static int read_fitting(const tr_context *tr, const char *path, struct tr_model *m)
+static int model_read_fitting(const tr_context *tr, const char *path, struct tr_model *m)
 {
     TR_TRY(tr_model_read(m));
     if (tr_schema_agrees(tr_store_schema(tr), m->schema)) return TR_OK;
@@ -658,7 +852,7 @@ int tr_model_load_centres(tr_context *tr, const char *path, tr_saved_centres *ce
     struct tr_model m;
     *centres = (tr_saved_centres){0};
     TR_TRY(tr_model_open(path, tr->job->model.plugin, &m));
-    int status = m.class->centres ? read_fitting(tr, path, &m)
+    int status = m.class->centres ? model_read_fitting(tr, path, &m)
                                   : tr_fail(TR_ERR_DATA, "%s: %s, which has no centres", path, m.class->noun);
     if (status == TR_OK) status = m.class->centres(m.model, centres);
     tr_model_close(&m);
@@ -679,7 +873,7 @@ int tr_model_load(tr_context *tr, const char *path, void **model)
 {
     struct tr_model m;
     TR_TRY(tr_model_open_own(tr, path, &m));
-    int status = read_fitting(tr, path, &m);
+    int status = model_read_fitting(tr, path, &m);
     if (status == TR_OK) {
         *model = m.model;
         m.model = NULL;

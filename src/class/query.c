@@ -93,7 +93,7 @@ int tr_query_output(tr_query *q, const char *name, int digits)
     return TR_OK;
 }
 
-static int cannot_write(const tr_query *q)
+static int query_cannot_write(const tr_query *q)
 {
     return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", q->ask->output, strerror(errno));
 }
@@ -104,11 +104,11 @@ int tr_print(tr_query *q, const char *format, ...)
     va_start(arguments, format);
     int n = tr_vprintf(q->ask->out, format, arguments);
     va_end(arguments);
-    return n < 0 ? cannot_write(q) : TR_OK;
+    return n < 0 ? query_cannot_write(q) : TR_OK;
 }
 
-static int add_figure(tr_query *q, const char *name, const struct figure *figure, const char *format,
-                      va_list arguments)
+static int query_add_figure(tr_query *q, const char *name, const struct figure *figure, const char *format,
+                            va_list arguments)
 {
     TR_TRY(TR_GROW(&q->figure, &q->figure_capacity, q->figures + 1));
     struct figure *f = &q->figure[q->figures];
@@ -123,7 +123,7 @@ int tr_figure(tr_query *q, const char *name, double value, const char *format, .
 {
     va_list arguments;
     va_start(arguments, format);
-    int status = add_figure(q, name, &(struct figure){.value = value}, format, arguments);
+    int status = query_add_figure(q, name, &(struct figure){.value = value}, format, arguments);
     va_end(arguments);
     return status;
 }
@@ -132,7 +132,7 @@ int tr_figure_text(tr_query *q, const char *name, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    int status = add_figure(q, name, &(struct figure){.text_only = true}, format, arguments);
+    int status = query_add_figure(q, name, &(struct figure){.text_only = true}, format, arguments);
     va_end(arguments);
     return status;
 }
@@ -161,11 +161,6 @@ void tr_line(tr_query *q, const char *name, const char *format, ...)
 
 /* ---- names ---- */
 
-static bool has_label_names(const tr_query *q)
-{
-    return q->model->schema && q->model->schema->labels.n > 0;
-}
-
 void tr_query_label_text(const tr_query *q, float label, char text[TR_LABEL_TEXT])
 {
     tr_schema_label_text(q->model->schema, label, text);
@@ -187,35 +182,29 @@ void tr_query_value_text(const tr_query *q, uint64_t column, uint64_t value, cha
 
 /* ---- rows ---- */
 
-static bool knows_format(const tr_model_class *class, const char *format)
+static bool class_reads_format(const tr_model_class *class, const char *format)
 {
     for (size_t i = 0; class->data_formats[i]; i++)
         if (!strcmp(class->data_formats[i], format)) return true;
     return false;
 }
 
-/* Parses the place of the label, for models that do not store the columns of their training data. */
-static int label_place(const char *word)
-{
-    static const char *const words[] = {"none", "first", "last"};
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(words[i], word)) return i;
-    return TR_LABEL_AUTO;
-}
-
 /* Determines the format from the command line, or from the job of the model. */
-static int find_format(tr_query *q)
+static int query_find_format(tr_query *q)
 {
     static const char *const words[] = {"auto", "libsvm", "csv", "ratings", "docword", "hdf5"};
+    static const char *const labels[] = {"none", "first", "last"};
     const tr_model_class *class = q->model->class;
     const tr_job *job = q->model->job;
     const char *format = q->ask->format, *by_job = job ? "auto" : class->data_formats[0],
                *only = class->data_formats[1] ? NULL : class->data_formats[0];
-    if (format && !knows_format(class, format))
+    if (format && !class_reads_format(class, format))
         return tr_fail(TR_ERR_USAGE, "unexpected --format %s: %s reads %s", format, class->noun,
                        tr_shown_words(class->data_formats).text);
     if (job) {
-        q->rows.label = label_place(job->data.label);
+        q->rows.label = TR_LABEL_AUTO; /* for models that do not store the columns of their training data */
+        for (int i = 0; i < 3; i++)
+            if (!strcmp(labels[i], job->data.label)) q->rows.label = i;
         q->rows.header = job->data.header;
         q->rows.max_record = job->data.max_record;
         TR_TRY(tr_job_string(job, "data.format", &by_job));
@@ -225,91 +214,88 @@ static int find_format(tr_query *q)
     if (q->ask->command == TR_EVALUATE && q->rows.schema) q->rows.labelled = true;
     q->rows.unlabelled = &q->unlabelled;
     if (!format)
-        format = strcmp(by_job, "auto") != 0 && knows_format(class, by_job) ? by_job : only ? only : "auto";
+        format = strcmp(by_job, "auto") != 0 && class_reads_format(class, by_job) ? by_job
+                 : only                                                           ? only
+                                                                                  : "auto";
     for (int i = 0; i < 6; i++)
         if (!strcmp(words[i], format)) q->rows.format = (enum tr_format)i;
     return TR_OK;
 }
 
-static int print_number(const tr_query *q, double value, int digits)
+/* Prints a number: in the fewest digits (TR_SHORTEST), as the name of a label (TR_AS_LABEL), or in this number of digits. */
+static bool query_print_number(const tr_query *q, double value, int digits)
 {
     FILE *file = q->ask->out;
     char text[TR_NUMBER_ROOM];
-    if (digits == TR_AS_LABEL && has_label_names(q)) {
+    if (digits == TR_AS_LABEL && q->model->schema && q->model->schema->labels.n > 0) {
         char name[TR_LABEL_TEXT];
         tr_query_label_text(q, (float)value, name);
-        return tr_printf(file, "%s", name);
+        return tr_printf(file, "%s", name) >= 0;
     }
-    if (digits == TR_AS_LABEL) digits = TR_SHORTEST;
-    if (digits != TR_SHORTEST) return fprintf(file, "%.*g", digits > 0 ? digits : 17, value);
+    if (digits >= 0) return fprintf(file, "%.*g", digits > 0 ? digits : 17, value) >= 0;
     size_t n = (size_t)(tr_put_f32(text, (float)value) - text);
-    return fwrite(text, 1, n, file) == n ? 0 : -1;
+    return fwrite(text, 1, n, file) == n;
 }
 
-static int print_rows(tr_query *q, const tr_records *records)
-{
-    FILE *file = q->ask->out;
-    for (size_t i = 0; i < records->rows.n; i++) {
-        if (q->rows.id) {
-            const char *id = tr_records_id(records, i);
-            tr_put_visible(file, id, strlen(id));
-            if (putc('\t', file) < 0) return cannot_write(q);
-        }
-        for (size_t k = 0; k < q->outputs; k++) {
-            if (print_number(q, q->out[i * q->outputs + k], q->output[k].digits) < 0) return cannot_write(q);
-            if (putc(k + 1 < q->outputs ? ' ' : '\n', file) < 0) return cannot_write(q);
-        }
-    }
-    return TR_OK;
-}
-
-static int take_rows(void *state, const tr_records *records)
+/* Predicts or evaluates a block of rows. */
+static int query_use_rows(void *state, const tr_records *records)
 {
     tr_query *q = state;
     const tr_model_class *class = q->model->class;
+    FILE *file = q->ask->out;
     size_t n = records->rows.n;
     q->n += n;
     q->unknown += records->unknown;
     TR_TRY(TR_GROW(&q->out, &q->out_capacity, n * q->outputs));
     TR_TRY(class->predict(q->model->model, q, records, q->out));
-    if (q->ask->command == TR_PREDICT) return print_rows(q, records);
-    return class->evaluate(q->model->model, q, records, q->out);
+    if (q->ask->command != TR_PREDICT) return class->evaluate(q->model->model, q, records, q->out);
+    for (size_t i = 0; i < n; i++) {
+        if (q->rows.id) {
+            const char *id = tr_records_id(records, i);
+            tr_put_visible(file, id, strlen(id));
+            if (putc('\t', file) < 0) return query_cannot_write(q);
+        }
+        for (size_t k = 0; k < q->outputs; k++)
+            if (!query_print_number(q, q->out[i * q->outputs + k], q->output[k].digits) ||
+                putc(k + 1 < q->outputs ? ' ' : '\n', file) < 0)
+                return query_cannot_write(q);
+    }
+    return TR_OK;
 }
 
-static void note_unknown(const tr_query *q)
+static void query_note_unknown(const tr_query *q)
 {
     if (q->unlabelled > 0)
         fprintf(stderr, "trireme: note: %" PRIu64 " rows without a label were left out\n", q->unlabelled);
-    if (q->unknown > 0 && q->rows.schema)
+    if (q->unknown == 0) return;
+    if (q->rows.schema)
         fprintf(stderr,
                 "trireme: note: %" PRIu64 " values of categories are not among those of the training data\n",
                 q->unknown);
-    if (q->rows.schema) return;
-    bool features = strcmp(q->model->class->data_formats[0], "libsvm") == 0;
-    if (q->unknown > 0)
-        tr_printf(stderr,
-                  "trireme: note: %" PRIu64
-                  " values belong to %s that the model does not know and were ignored\n",
-                  q->unknown, features ? "features" : "columns");
+    else
+        tr_printf(
+            stderr,
+            "trireme: note: %" PRIu64 " values belong to %s that the model does not know and were ignored\n",
+            q->unknown, strcmp(q->model->class->data_formats[0], "libsvm") == 0 ? "features" : "columns");
 }
 
 /* Reads the files, which are searched for in the folders of the job of the model. */
-static int read_files(tr_query *q)
+static int query_read_files(tr_query *q)
 {
     char **path;
     size_t n = q->ask->files;
     int status = TR_OK;
-    if (!q->model->job) return tr_read_rows(q->ask->file, n, &q->rows, take_rows, q);
+    if (!q->model->job) return tr_read_rows(q->ask->file, n, &q->rows, query_use_rows, q);
     TR_TRY(TR_NEW(&path, n));
     for (size_t i = 0; i < n && status == TR_OK; i++)
         status = tr_data_find(q->model->job, q->ask->file[i], &path[i]);
-    if (status == TR_OK) status = tr_read_rows(path, n, &q->rows, take_rows, q);
+    if (status == TR_OK) status = tr_read_rows(path, n, &q->rows, query_use_rows, q);
     for (size_t i = 0; i < n; i++) free(path[i]);
     free(path);
     return status;
 }
 
-static int ask_by_rows(tr_query *q)
+static int query_ask_by_rows(tr_query *q)
 {
     const tr_model_class *class = q->model->class;
     bool evaluates = q->ask->command == TR_EVALUATE;
@@ -317,7 +303,7 @@ static int ask_by_rows(tr_query *q)
         return tr_fail(TR_ERR_USAGE, "%s: there is no %s", class->noun,
                        evaluates ? "evaluating" : "predicting");
     if (class->ready) TR_TRY(class->ready(q->model->model, q));
-    TR_TRY(read_files(q));
+    TR_TRY(query_read_files(q));
     if (!evaluates) return TR_OK;
     if (q->n == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", q->ask->file[0]);
     return class->figures(q->model->model, q, q->n);
@@ -325,51 +311,42 @@ static int ask_by_rows(tr_query *q)
 
 /* ---- results ---- */
 
-static void show_figures(const tr_query *q)
+static void query_show_figures(const tr_query *q)
 {
+    FILE *file = q->ask->out;
     int width = 8;
+    if (q->ask->json) {
+        fputs("{\"model\": ", file);
+        tr_put_quoted(file, q->model->type);
+        for (size_t i = 0; i < q->figures; i++) {
+            const struct figure *f = &q->figure[i];
+            if (f->text_only) continue;
+            fputs(", ", file);
+            tr_put_quoted(file, f->name);
+            if (isfinite(f->value)) fprintf(file, ": %.17g", f->value);
+            else fputs(": null", file);
+        }
+        if (!q->model->class->answer) fprintf(file, ", \"unknown_values\": %" PRIu64, q->unknown);
+        fputs("}\n", file);
+        return;
+    }
     for (size_t i = 0; i < q->figures; i++)
         if (q->figure[i].text) width = tr_max_int(width, (int)strlen(q->figure[i].name));
     for (size_t i = 0; i < q->figures; i++) {
         const struct figure *f = &q->figure[i];
-        if (f->text)
-            tr_printf(q->ask->out, "%-*s  %s\n", width, f->name, isnan(f->value) ? "not defined" : f->text);
+        if (f->text) tr_printf(file, "%-*s  %s\n", width, f->name, isnan(f->value) ? "not defined" : f->text);
     }
-    note_unknown(q);
+    query_note_unknown(q);
 }
 
-static void show_json(const tr_query *q)
-{
-    FILE *file = q->ask->out;
-    fputs("{\"model\": ", file);
-    tr_put_quoted(file, q->model->type);
-    for (size_t i = 0; i < q->figures; i++) {
-        const struct figure *f = &q->figure[i];
-        if (f->text_only) continue;
-        fputs(", ", file);
-        tr_put_quoted(file, f->name);
-        if (isfinite(f->value)) fprintf(file, ": %.17g", f->value);
-        else fputs(": null", file);
-    }
-    if (!q->model->class->answer) fprintf(file, ", \"unknown_values\": %" PRIu64, q->unknown);
-    fputs("}\n", file);
-}
-
-/* Returns whether a flag with TR_ALONE is given. */
-static bool asks_for_one(const tr_query *q)
-{
-    for (const tr_flag *flag = q->model->class->flags; flag && flag->name; flag++)
-        if (flag->commands & TR_ALONE && tr_query_given(q, flag->name)) return true;
-    return false;
-}
-
-static int inspect(tr_query *q)
+static int query_inspect(tr_query *q)
 {
     const struct tr_model *m = q->model;
-    bool whole = !asks_for_one(q);
+    bool whole = true; /* no flag with TR_ALONE is given */
+    for (const tr_flag *flag = m->class->flags; flag && flag->name; flag++)
+        if (flag->commands & TR_ALONE && tr_query_given(q, flag->name)) whole = false;
     if (whole) tr_line(q, "model", "%s", m->type);
-    if (m->class->inspect) TR_TRY(m->class->inspect(m->model, q));
-    else TR_TRY(tr_model_list_fields(m, q));
+    TR_TRY(m->class->inspect ? m->class->inspect(m->model, q) : tr_model_list_fields(m, q));
     if (m->text && whole) {
         fputs("\njob\n", q->ask->out);
         tr_put_lines(q->ask->out, m->text);
@@ -379,7 +356,7 @@ static int inspect(tr_query *q)
 
 /* ---- execution ---- */
 
-static int check_flag(const struct tr_model *m, const struct tr_ask *ask, const struct tr_given *given)
+static int query_check_flag(const struct tr_model *m, const struct tr_ask *ask, const struct tr_given *given)
 {
     static const char *const commands[] = {
         [TR_PREDICT] = "predict", [TR_EVALUATE] = "evaluate", [TR_INSPECT] = "inspect"};
@@ -395,21 +372,20 @@ static int check_flag(const struct tr_model *m, const struct tr_ask *ask, const 
     return tr_fail(TR_ERR_USAGE, "%s: %s is not for %s", commands[ask->command], given->name, m->class->noun);
 }
 
-static int ask_model(tr_query *q)
+static int query_run(tr_query *q)
 {
     const tr_model_class *class = q->model->class;
-    if (q->ask->command == TR_INSPECT) return inspect(q);
+    if (q->ask->command == TR_INSPECT) return query_inspect(q);
     if (q->ask->id && class->answer) return tr_fail(TR_ERR_USAGE, "predict: --id is not for %s", class->noun);
-    TR_TRY(find_format(q));
+    TR_TRY(query_find_format(q));
     q->rows.id = q->ask->id;
-    TR_TRY(class->answer ? class->answer(q->model->model, q) : ask_by_rows(q));
+    TR_TRY(class->answer ? class->answer(q->model->model, q) : query_ask_by_rows(q));
     if (q->ask->command == TR_PREDICT) return TR_OK;
-    if (q->ask->json) show_json(q);
-    else show_figures(q);
+    query_show_figures(q);
     return q->ask->draw ? q->ask->draw(q->ask->draw_state, q->curve, q->curves) : TR_OK;
 }
 
-static void free_query(tr_query *q)
+static void query_free(tr_query *q)
 {
     for (size_t i = 0; i < q->outputs; i++) free(q->output[i].name);
     for (size_t i = 0; i < q->figures; i++) {
@@ -433,7 +409,7 @@ static void free_query(tr_query *q)
 enum { PIECE = 1 << 20 };
 
 /* Sends the output of this rank to rank 0 in pieces; the last piece is empty. */
-static int send_printed(const tr_query *q, char *piece)
+static int query_send_printed(const tr_query *q, char *piece)
 {
     tr_context *tr = q->ask->tr;
     FILE *file = q->ask->out;
@@ -448,7 +424,7 @@ static int send_printed(const tr_query *q, char *piece)
     return ferror(file) ? tr_fail(TR_ERR_IO, "predictions cannot be read back: %s", strerror(errno)) : TR_OK;
 }
 
-static bool is_here(const tr_context *tr, int rank, MPI_Message *message, int *bytes)
+static bool query_message_is_here(const tr_context *tr, int rank, MPI_Message *message, int *bytes)
 {
     int here = 0;
     MPI_Status status;
@@ -458,7 +434,7 @@ static bool is_here(const tr_context *tr, int rank, MPI_Message *message, int *b
 }
 
 /* Appends the outputs of the other ranks in the order of ranks, which is the order of the rows. */
-static int receive_printed(const tr_query *q, char *piece)
+static int query_receive_printed(const tr_query *q, char *piece)
 {
     tr_context *tr = q->ask->tr;
     bool written = true;
@@ -466,21 +442,23 @@ static int receive_printed(const tr_query *q, char *piece)
         for (int n = 1; n > 0;) {
             MPI_Message message;
             MPI_Request request;
-            TR_WAIT_UNTIL(tr, is_here(tr, rank, &message, &n), "rank %d to send its predictions", rank);
+            TR_WAIT_UNTIL(tr, query_message_is_here(tr, rank, &message, &n),
+                          "rank %d to send its predictions", rank);
             MPI_Imrecv(piece, n, MPI_BYTE, &message, &request);
             TR_TRY(tr_wait_request(tr, &request, "the remaining predictions"));
             written = written && fwrite(piece, 1, (size_t)n, q->ask->out) == (size_t)n;
         }
-    return written ? TR_OK : cannot_write(q);
+    return written ? TR_OK : query_cannot_write(q);
 }
 
-static int collect(tr_query *q, int status)
+static int query_collect(tr_query *q, int status)
 {
     tr_context *tr = q->ask->tr;
     char *piece = NULL;
     if (status == TR_OK) status = TR_NEW(&piece, PIECE);
     status = tr_agree(tr, status);
-    if (status == TR_OK) status = tr->rank == 0 ? receive_printed(q, piece) : send_printed(q, piece);
+    if (status == TR_OK)
+        status = tr->rank == 0 ? query_receive_printed(q, piece) : query_send_printed(q, piece);
     free(piece);
     uint64_t counts[] = {q->unknown, q->unlabelled};
     int counted = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, counts, 2);
@@ -494,16 +472,16 @@ int tr_model_ask(struct tr_model *model, const struct tr_ask *ask)
     tr_query q = {.ask = ask, .model = model};
     int status = TR_OK;
     for (size_t i = 0; i < ask->n_given && status == TR_OK; i++)
-        status = check_flag(model, ask, &ask->given[i]);
+        status = query_check_flag(model, ask, &ask->given[i]);
     if (status == TR_OK) status = tr_model_read(model);
     int rank = ask->tr ? ask->tr->rank : 0;
     q.rows.reader = (size_t)rank;
     q.rows.readers = ask->tr ? (size_t)ask->tr->size : 1;
     bool takes_part = rank == 0 || !model->class->answer;
-    if (status == TR_OK && takes_part) status = ask_model(&q);
-    if (ask->tr) status = collect(&q, status);
-    if (status == TR_OK && rank == 0 && ask->command == TR_PREDICT) note_unknown(&q);
-    free_query(&q);
+    if (status == TR_OK && takes_part) status = query_run(&q);
+    if (ask->tr) status = query_collect(&q, status);
+    if (status == TR_OK && rank == 0 && ask->command == TR_PREDICT) query_note_unknown(&q);
+    query_free(&q);
     return status;
 }
 
@@ -519,7 +497,7 @@ int tr_query_open(struct tr_model *model, const struct tr_ask *ask, tr_query **q
 
 void tr_query_close(tr_query **query)
 {
-    if (*query) free_query(*query);
+    if (*query) query_free(*query);
     free(*query);
     *query = NULL;
 }

@@ -19,9 +19,7 @@ struct tr_saved_values {
     size_t columns;
 };
 
-/* ---- columns ---- */
-
-static bool is_same(const struct tr_ids *a, size_t i, const struct tr_ids *b, size_t k)
+static bool ids_equal(const struct tr_ids *a, size_t i, const struct tr_ids *b, size_t k)
 {
     size_t n, m;
     const char *x = tr_ids_text(a, i, &n), *y = tr_ids_text(b, k, &m);
@@ -46,42 +44,45 @@ static void show_column(const struct tr_schema *s, size_t column, char text[2 * 
              s->column[column].type == TR_COLUMN_CATEGORY ? "category" : "number");
 }
 
-static int compare_columns(const char *path, const struct tr_schema *data, const struct tr_schema *saved)
+/* Checks that the model has the columns and the labels of the training data. */
+static int saved_compare_columns(const char *path, const struct tr_schema *data,
+                                 const struct tr_schema *saved)
 {
     char of_data[2 * TR_SHOWN_NAME], of_saved[2 * TR_SHOWN_NAME];
+    if ((!data && !saved) || ((!data || !saved) && tr_schema_agrees(data, saved))) return TR_OK;
+    if (!data || !saved)
+        return tr_fail(TR_ERR_DATA, "%s: %s: expected columns of numbers", path,
+                       data ? "it does not name its columns" : "the data do not name their columns");
     size_t a = next_column(data, 0), b = next_column(saved, 0);
     while (a < data->n && b < saved->n && data->column[a].type == saved->column[b].type &&
-           is_same(&data->names, a, &saved->names, b)) {
+           ids_equal(&data->names, a, &saved->names, b)) {
         a = next_column(data, a + 1);
         b = next_column(saved, b + 1);
     }
-    if (a == data->n && b == saved->n) return TR_OK;
-    show_column(data, a, of_data);
-    show_column(saved, b, of_saved);
-    return tr_fail(TR_ERR_DATA,
-                   "%s: its columns are not those of the data: expected %s, in the data there is %s", path,
-                   of_saved, of_data);
-}
-
-static int compare(const char *path, const struct tr_schema *data, const struct tr_schema *saved)
-{
-    if (!data && !saved) return TR_OK;
-    if (!data || !saved)
-        return tr_schema_agrees(data, saved)
-                   ? TR_OK
-                   : tr_fail(TR_ERR_DATA, "%s: %s: expected columns of numbers", path,
-                             data ? "it does not name its columns" : "the data do not name their columns");
-    TR_TRY(compare_columns(path, data, saved));
+    if (a < data->n || b < saved->n) {
+        show_column(data, a, of_data);
+        show_column(saved, b, of_saved);
+        return tr_fail(TR_ERR_DATA,
+                       "%s: its columns are not those of the data: expected %s, in the data there is %s",
+                       path, of_saved, of_data);
+    }
     bool same = data->labels.n == saved->labels.n;
-    for (size_t i = 0; i < saved->labels.n && same; i++) same = is_same(&data->labels, i, &saved->labels, i);
+    for (size_t i = 0; i < saved->labels.n && same; i++)
+        same = ids_equal(&data->labels, i, &saved->labels, i);
     return same ? TR_OK : tr_fail(TR_ERR_DATA, "%s: the names of its labels are not those of the data", path);
 }
 
-/* ---- values ---- */
-
-static int list_columns(tr_saved_values *v)
+/* Rank 0. */
+static int saved_open(const tr_context *tr, const char *path, struct tr_model *m, tr_saved_values **values)
 {
-    const struct tr_schema *s = v->schema;
+    TR_TRY(tr_model_open_own(tr, path, m));
+    TR_TRY(tr_model_read(m));
+    TR_TRY(saved_compare_columns(path, tr_store_schema(tr), m->schema));
+    TR_TRY(TR_NEW(values, 1));
+    tr_saved_values *v = *values;
+    TR_TRY(tr_copy_string(path, &v->path));
+    const struct tr_schema *s = v->schema = m->schema;
+    m->schema = NULL;
     if (!s) return TR_OK;
     TR_TRY(TR_NEW(&v->column, s->n));
     for (size_t c = next_column(s, 0); c < s->n; c = next_column(s, c + 1))
@@ -89,20 +90,8 @@ static int list_columns(tr_saved_values *v)
     return TR_NEW(&v->number, v->columns);
 }
 
-static int open_model(const tr_context *tr, const char *path, struct tr_model *m, tr_saved_values **values)
-{
-    TR_TRY(tr_model_open_own(tr, path, m));
-    TR_TRY(tr_model_read(m));
-    TR_TRY(compare(path, tr_store_schema(tr), m->schema));
-    TR_TRY(TR_NEW(values, 1));
-    TR_TRY(tr_copy_string(path, &(*values)->path));
-    (*values)->schema = m->schema;
-    m->schema = NULL;
-    return list_columns(*values);
-}
-
-/* Requests the codes of all values of the model, by column of the training data. Rank 0. */
-static int ask(const struct tr_schema *data, const tr_saved_values *v, struct tr_counted **asked)
+/* Requests the codes of all values of the model, by column of the training data. */
+static int saved_ask(const struct tr_schema *data, const tr_saved_values *v, struct tr_counted **asked)
 {
     static const struct tr_ids none = {.are_text = true};
     TR_TRY(TR_NEW(asked, data->n));
@@ -117,13 +106,13 @@ static int ask(const struct tr_schema *data, const tr_saved_values *v, struct tr
     return TR_OK;
 }
 
-static int find_numbers(tr_context *tr, tr_saved_values *v)
+static int saved_find_numbers(tr_context *tr, tr_saved_values *v)
 {
     const struct tr_schema *data = tr_store_schema(tr);
     struct tr_counted *asked = NULL;
     uint32_t **number = NULL;
     if (!data || !data->dictionary) return TR_OK;
-    int status = ask(data, v, &asked);
+    int status = saved_ask(data, v, &asked);
     if (status == TR_OK) status = TR_NEW(&number, data->n);
     status = tr_agree(tr, status);
     if (status == TR_OK) status = tr_dictionary_find(tr, data->dictionary, asked, data->n, number);
@@ -146,8 +135,8 @@ int tr_model_load_coded(tr_context *tr, const char *path, void **model, tr_saved
     struct tr_model m = {0};
     *model = NULL;
     *values = NULL;
-    int status = tr_agree(tr, tr_rank(tr) == 0 ? open_model(tr, path, &m, values) : TR_OK);
-    if (status == TR_OK) status = find_numbers(tr, *values);
+    int status = tr_agree(tr, tr_rank(tr) == 0 ? saved_open(tr, path, &m, values) : TR_OK);
+    if (status == TR_OK) status = saved_find_numbers(tr, *values);
     if (status == TR_OK) {
         *model = m.model;
         m.model = NULL;

@@ -7,9 +7,10 @@
 #define _GNU_SOURCE
 #include <math.h>
 
-#include "class/saved_schema.h"
+#include "class/class.h"
 #include "data/reader.h"
 #include "fuzz_files.h"
+#include "store/h5.h"
 
 enum { MOST = 8, ROWS = 6, ODD = 160 };
 
