@@ -39,7 +39,7 @@ int tr_set_size(const tr_context *tr, enum tr_set set);
  *
  * @param [in,out] values  n numbers of type dtype; receives the result
  *
- * From 64 kB on the sum is computed in parts, so that each member sends its data twice, whatever the number of members.
+ * From 64 kB on the sum is computed in parts, so that each member sends its data twice, for any number of members.
  */
 int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
                   void *values, size_t n);
@@ -47,7 +47,7 @@ int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, 
 /* Sums numbers over all members; each member receives a part of the sums. Recursive halving: each member sends
  * log2(size) messages, and every number except its own once.
  *
- * @param [in,out] values  counts[0] + counts[1] + … numbers: those of member 0, of member 1, …; destroyed
+ * @param [in,out] values  counts[0] + counts[1] + ... numbers: those of member 0, of member 1, ...; destroyed
  * @param [in]     counts  length of each member's part; the same on all members
  * @param [out]    sum     counts[own number] sums; NULL: they replace the member's own part of values
  */
@@ -77,9 +77,9 @@ int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const
 
 /* Sends different bytes to each member (all-to-all); any amount.
  *
- * @param [in]  sent       bytes for member 0, for member 1, …
+ * @param [in]  sent       bytes for member 0, for member 1, ...
  * @param [in]  to_each    number of bytes for each member
- * @param [out] received   bytes from member 0, from member 1, …
+ * @param [out] received   bytes from member 0, from member 1, ...
  * @param [in]  from_each  number of bytes from each member, as tr_exchange_counts() returns them
  */
 int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t *to_each, void *received,

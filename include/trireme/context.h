@@ -75,7 +75,7 @@ const tr_job *tr_context_job(const tr_context *tr);
  *
  * @param [in] status  this rank's outcome
  * @return on every rank the status of the lowest rank that failed, or TR_OK. The error text of that rank is printed
- *         once as «trireme: …».
+ *         once as «trireme: ...».
  */
 int tr_agree(tr_context *tr, int status);
 

@@ -1,6 +1,6 @@
 /* Vector instruction levels of the processor, for kernels that are compiled once per level.
  *
- * A kernel is a header x_kernel.h of static functions whose names end in NAME(…). The file x.c includes it once per
+ * A kernel is a header x_kernel.h of static functions whose names end in NAME(...). The file x.c includes it once per
  * level, with the instructions of that level enabled for these lines, and selects the level at run time:
  *
  *     #define NAME(f) f##_plain

@@ -93,7 +93,7 @@ typedef struct tr_data {
     uint64_t columns;                    /* features, items, words: keys are 0 .. columns - 1 */
     uint32_t first_index;                /* index of key 0 in the files: 0 or 1 */
     enum tr_format format;               /* format of the files, not auto */
-    int label_column;                    /* csv: TR_LABEL_…, not auto */
+    int label_column;                    /* csv: TR_LABEL_..., not auto */
     size_t labels;                       /* number of distinct labels; 65536: at least that many */
     const float *label;                  /* distinct labels in ascending order */
     uint64_t skipped;                    /* malformed records that were skipped (data.on_error: skip) */

@@ -24,7 +24,7 @@
  *             value[update->unit ? update->unit[i] : i] += fminf(fmaxf(u[i], -1), 1);
  *         return TR_OK;
  *     }
- *     …
+ *     ...
  *     TR_TRY(tr_function_register(tr, &(tr_function){.name = "clip", .update = clip}));
  *     TR_TRY(tr_table_use(table, "clip", NULL));
  */

@@ -8,7 +8,7 @@
  *
  *     uint64_t rank;
  *     TR_TRY(tr_job_integer(job, "model.rank", &rank));
- *     if (tr_job_is(job, "sync.mode", "bsp")) …
+ *     if (tr_job_is(job, "sync.mode", "bsp")) ...
  */
 #ifndef TRIREME_JOB_H
 #define TRIREME_JOB_H
@@ -93,7 +93,7 @@ enum tr_option_kind {
     TR_KIND_TEXT, /* char *, valid UTF-8; empty only if the default is; with words: one of them, or other text */
     TR_KIND_LIST,    /* struct tr_job_list of paths; empty by default */
     TR_KIND_NAMES,   /* struct tr_job_list of names; empty by default */
-    TR_KIND_INTEGER, /* uint64_t; word i is stored as -i: 0, UINT64_MAX, … */
+    TR_KIND_INTEGER, /* uint64_t; word i is stored as -i: 0, UINT64_MAX, ... */
     TR_KIND_BYTES,   /* uint64_t; the suffixes K, M, G, T, with or without B, are powers of 1024 */
     TR_KIND_REAL,    /* double; word i is stored as -(i + 1): TR_JOB_AUTO is the first */
     TR_KIND_BOOL,    /* bool */

@@ -15,7 +15,7 @@
  *         return tr_field_table(f, "weights", TR_FIELD_F32, m->table, 0, m->columns, 1, "weight of each feature", &m->weight);
  *     }
  *
- *     const tr_model_class tr_plugin = {.abi = TR_MODEL_ABI, .name = "fm", .fields = fields, …};
+ *     const tr_model_class tr_plugin = {.abi = TR_MODEL_ABI, .name = "fm", .fields = fields, ...};
  *
  * Unless stated otherwise, functions with a status return TR_OK, or an error whose text they have set (tr_fail()).
  */
@@ -231,7 +231,7 @@ int tr_model_load_centres(tr_context *tr, const char *path, tr_saved_centres *ce
 
 /* Adds a number to summary.json. All ranks or the scheduler only; the values of the scheduler are used. At most 16 numbers.
  *
- * @param [in] name  a standard name ("test_auc", …) or another one; not copied, must remain valid
+ * @param [in] name  a standard name ("test_auc", ...) or another one; not copied, must remain valid
  */
 int tr_report_figure(tr_context *tr, const char *name, double value);
 
@@ -275,7 +275,7 @@ enum { TR_SHORTEST = -1, TR_AS_LABEL = -2 };
  */
 void tr_query_rows(tr_query *query, enum tr_row_form form, uint64_t columns, uint64_t first_index);
 
-/* Sets the label column of csv files (TR_LABEL_…), instead of the column that the job of the model names. For ready(). */
+/* Sets the label column of csv files (TR_LABEL_...), instead of the column that the job of the model names. For ready(). */
 void tr_query_label(tr_query *query, int label);
 
 /* Adds a column to the output of predict. For ready().

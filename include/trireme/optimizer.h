@@ -73,7 +73,7 @@ typedef struct tr_optimizer {
     double l2;
 } tr_optimizer;
 
-/* Returns the name of a kind and of its server function ("sgd", "momentum", …), or NULL for an unknown kind. */
+/* Returns the name of a kind and of its server function ("sgd", "momentum", ...), or NULL for an unknown kind. */
 const char *tr_optimizer_name(enum tr_optimizer_kind kind);
 
 /* Returns the number of state arrays of a kind, 0 to 2. */

@@ -8,7 +8,7 @@
  *         for (size_t i = 0; i < records->rows.n; i++) *(size_t *)state += records->rows.label[i] > 0;
  *         return TR_OK;
  *     }
- *     …
+ *     ...
  *     size_t positive = 0;
  *     tr_read_options options = {.format = TR_FORMAT_LIBSVM, .labelled = true};
  *     TR_TRY(tr_read_rows(files, n, &options, count, &positive));
@@ -29,7 +29,7 @@ extern "C" {
 
 /* Formats of files. Text may be compressed (gzip, bzip2, xz, zstd, lz4), which is detected by the first bytes. Lines may
  * end with CRLF, and a file may start with a UTF-8 byte order mark.
- *   libsvm    label index:value index:value …, indices in ascending order; # starts a comment
+ *   libsvm    label index:value index:value ..., indices in ascending order; # starts a comment
  *   csv       fields separated by commas, semicolons, tabs or blanks, the same number in each line, with or without header
  *   ratings   user, item, rating, and further fields; separated by tabs, ::, semicolons, commas or blanks
  *   docword   three lines with the numbers of documents, words and records; then document, word, count, counted from 1
@@ -79,8 +79,8 @@ typedef struct tr_read_options {
     uint64_t columns;
     uint32_t first_index; /* libsvm: index of column 0 in the file, 0 or 1; with 1, index 0 is an error */
     bool labelled;        /* libsvm: a line without a label is an error; otherwise its label is NaN */
-    int label;            /* csv: TR_LABEL_…; a file with just `columns` columns has no labels */
-    int header;           /* csv: TR_HEADER_… */
+    int label;            /* csv: TR_LABEL_...; a file with just `columns` columns has no labels */
+    int header;           /* csv: TR_HEADER_... */
     /* csv: the columns of a model's training data, which map the columns of the files to keys; label and first_index are
      * ignored. With labelled, rows without a label are skipped and counted in *unlabelled, which may be NULL. */
     const struct tr_schema *schema;

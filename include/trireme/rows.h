@@ -15,7 +15,7 @@
  *         struct als *als = state;
  *         return update_factors(als, row->place, row->value);
  *     }
- *     …
+ *     ...
  *     TR_TRY(tr_rows_pull(items, needed, n, solve_user, als));
  */
 #ifndef TRIREME_ROWS_H

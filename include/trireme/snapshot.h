@@ -46,7 +46,7 @@ int tr_snapshot_common(tr_snapshot *snapshot, const char *name, enum tr_dtype dt
 
 /* Lists rows of a matrix of total_rows × columns elements that is distributed over the workers.
  *
- * @param [in]     row     numbers of the n rows of this rank in ascending order; NULL: first, first + 1, …
+ * @param [in]     row     numbers of the n rows of this rank in ascending order; NULL: first, first + 1, ...
  * @param [in]     n       number of rows of this rank; 0 on ranks without rows
  * @param [in,out] values  n × columns elements
  * @return TR_ERR_DATA if a row to restore is not in the checkpoint

@@ -42,7 +42,7 @@ enum tr_status {
  *
  * @param [in] status  one of the codes above, not TR_OK
  * @param [in] format  as for printf; one line without a final full stop, cut at 1 KiB
- * @return status, so that a function can end with: return tr_fail(…);
+ * @return status, so that a function can end with: return tr_fail(...);
  */
 int tr_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 

@@ -1,4 +1,4 @@
-/* The frame of a test under mpirun: MPI_CASE(name) { … } for each case, then MPI_MAIN(a, b, c).
+/* The frame of a test under mpirun: MPI_CASE(name) { ... } for each case, then MPI_MAIN(a, b, c).
  *
  * All ranks run all cases in the same order. A rank that finds something wrong notes it (the first one
  * counts) and continues, so that the others are not left waiting; after each case all agree on the outcome, and

@@ -201,7 +201,7 @@ START_TEST(a_drift_begins_the_search_again)
     struct curve little = {.a = 1.2, .b = -0.36, .c = 1.2 / 16};
     ck_assert_int_eq(run(&d, &little, 1000, &rng).searching, 0);
     ck_assert_int_eq(run(&d, &little, 1000, &rng).searching, 0); /* not yet a drift */
-    ck_assert_int_eq(run(&d, &large, 9, &rng).degree, 4);        /* nor are nine clocks */
+    ck_assert_int_eq(run(&d, &large, 9, &rng).degree, 4);        /* nine clocks are too few, too */
     run(&d, &large, 10, &rng);
     run(&d, &large, 1000, &rng);
     ck_assert_int_eq(d.parallelism, 16);

@@ -269,7 +269,7 @@ static void visit_chunks(int self)
     }
 }
 
-/* No visit is lost, wherever the chunk is at the moment. */
+/* No visit is lost, for every position of the chunk. */
 static void check_chunks(void)
 {
     uint32_t absent = 0;

@@ -54,7 +54,7 @@ static void count_all(struct model *m)
     tr_lda_set_totals(m->sampler, m->total);
 }
 
-/* `pretend` tokens are added to the count of each word that the layout gets: the count decides the form of its row. */
+/* The layout gets the count of each word plus `pretend`: the count decides the form of its row. */
 static void open_model(struct model *m, const struct corpus *c, uint32_t topics, int blocks, uint64_t pretend,
                        const struct tr_lda_options *options)
 {

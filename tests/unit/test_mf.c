@@ -192,7 +192,7 @@ START_TEST(a_pass_is_that_of_plain_loops)
 }
 END_TEST
 
-/* ---- the step is downhill: half of Σ e² + λ (|u|² + |v|² …), by differences ---- */
+/* ---- the step is downhill: half of Σ e² + λ (|u|² + |v|² ...), by differences ---- */
 
 static double loss_of(const struct fixture *f, size_t n)
 {

@@ -139,7 +139,7 @@ START_TEST(rows_come_back_from_messages)
 }
 END_TEST
 
-/* An answer contains as many units as fit, their number, and the position of the next. */
+/* An answer contains the units that fit, their number, and the position of the next. */
 START_TEST(answers_are_filled_and_continued)
 {
     struct tr_sparse *s = NULL;

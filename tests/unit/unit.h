@@ -1,4 +1,4 @@
-/* Every unit test includes this: START_TEST(...) … END_TEST, then UNIT_MAIN("name", a, b, c).
+/* Every unit test includes this: START_TEST(...) ... END_TEST, then UNIT_MAIN("name", a, b, c).
  *
  * The limit of a case is CPU time, so that no other load on the machine can make it fail. The limit of wall time is for
  * cases that wait without end; it is below the one of the whole test in meson.build.
