@@ -188,8 +188,8 @@ static const tr_option job_keys[] = {
      .words = TR_WORDS("auto", "dense", "sparse", "bitmap"), .may_change = true,
      .help = "encoding of updates in messages; auto = the smallest for each message"},
     {"table.precision", TR_KIND_CHOICE, AT(table.precision), "full", .words = TR_WORDS("full", "f16", "bf16", "f8"),
-     .help = "precision of values in messages; rounding errors are added to the next update; f8: reads are sent as differences "
-             "from the previous read, and rows as f16"},
+     .help = "precision of values in messages; rounding errors are added to the next update; f8: updates only, values are read "
+             "as f16"},
     {"table.filter", TR_KIND_CHOICE, AT(table.filter), "none",
      .words = TR_WORDS("none", "threshold", "significant", "kkt", "skip"),
      .help = "entries of an update that are delayed: small, small relative to their parameter, without effect under model.l1, "

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tgmath.h> /* fabs() of a float is one of floats */
-#include <zlib.h>
 
 #include "base/base.h"
 #include "table/half.h"
@@ -101,15 +100,6 @@ void tr_add_elements(enum tr_dtype dtype, size_t n, const void *a, void *b)
         const T *restrict from = a;
         T *restrict to = b;
         for (size_t i = 0; i < n; i++) to[i] += from[i];
-    })
-}
-
-void tr_subtract_elements(enum tr_dtype dtype, size_t n, const void *a, void *b)
-{
-    TR_FOR_TYPE(dtype, {
-        const T *restrict from = a;
-        T *restrict to = b;
-        for (size_t i = 0; i < n; i++) to[i] -= from[i];
     })
 }
 
@@ -722,87 +712,6 @@ bool tr_take_ascending(const unsigned char *at, size_t size, uint64_t limit, uin
         next = number[i] + 1;
     }
     return at == end;
-}
-
-/* ======== Huffman codes ======== */
-
-enum { SQUEEZED = 3, SQUEEZED_SIZE = sizeof(uint32_t), SQUEEZED_START = TR_ENCODING_HEADER + SQUEEZED_SIZE };
-
-struct tr_squeezer {
-    z_stream deflate, inflate;
-    bool deflates, inflates;
-    char *memory;
-    size_t room;
-};
-
-static int squeeze_open(struct tr_squeezer **s)
-{
-    enum { RAW = -9, MEMORY = 8 }; /* no window to speak of; 16 K bytes have a code of their own */
-    if (*s) return TR_OK;
-    TR_TRY(TR_NEW(s, 1));
-    (*s)->deflates = deflateInit2(&(*s)->deflate, 1, Z_DEFLATED, RAW, MEMORY, Z_HUFFMAN_ONLY) == Z_OK;
-    (*s)->inflates = inflateInit2(&(*s)->inflate, RAW) == Z_OK;
-    if ((*s)->deflates && (*s)->inflates) return TR_OK;
-    tr_squeezer_free(s);
-    return tr_fail(TR_ERR_SYSTEM, "out of memory: zlib's");
-}
-
-void tr_squeezer_free(struct tr_squeezer **s)
-{
-    if (!*s) return;
-    if ((*s)->deflates) deflateEnd(&(*s)->deflate);
-    if ((*s)->inflates) inflateEnd(&(*s)->inflate);
-    free((*s)->memory);
-    free(*s);
-    *s = NULL;
-}
-
-int tr_squeeze(struct tr_squeezer **squeezer, void *message, size_t *bytes)
-{
-    unsigned char *at = message;
-    if (*bytes <= SQUEEZED_START) return TR_OK;
-    TR_TRY(squeeze_open(squeezer));
-    struct tr_squeezer *s = *squeezer;
-    uint32_t size = (uint32_t)(*bytes - TR_ENCODING_HEADER);
-    TR_TRY(TR_GROW(&s->memory, &s->room, size));
-    deflateReset(&s->deflate);
-    s->deflate.next_in = at + TR_ENCODING_HEADER;
-    s->deflate.avail_in = size;
-    s->deflate.next_out = (unsigned char *)s->memory;
-    s->deflate.avail_out = size - SQUEEZED_SIZE;
-    if (deflate(&s->deflate, Z_FINISH) != Z_STREAM_END || s->deflate.avail_out == 0) return TR_OK;
-    at[SQUEEZED] = 1;
-    memcpy(at + TR_ENCODING_HEADER, &size, SQUEEZED_SIZE);
-    memcpy(at + SQUEEZED_START, s->memory, s->deflate.total_out);
-    *bytes = SQUEEZED_START + s->deflate.total_out;
-    return TR_OK;
-}
-
-int tr_unsqueeze(struct tr_squeezer **squeezer, const struct tr_slice *slice, const void **message,
-                 size_t *bytes)
-{
-    const unsigned char *at = *message;
-    uint32_t size;
-    if (*bytes < SQUEEZED_START || at[SQUEEZED] != 1) return TR_OK;
-    memcpy(&size, at + TR_ENCODING_HEADER, SQUEEZED_SIZE);
-    struct tr_wire longest = {TR_ENCODING_SPARSE, TR_PRECISION_FULL};
-    if (size > tr_encode_room(slice, longest))
-        return codec_malformed(slice, "it says that it is longer than any");
-    TR_TRY(squeeze_open(squeezer));
-    struct tr_squeezer *s = *squeezer;
-    TR_TRY(TR_GROW(&s->memory, &s->room, TR_ENCODING_HEADER + (size_t)size));
-    memcpy(s->memory, at, TR_ENCODING_HEADER);
-    s->memory[SQUEEZED] = 0;
-    inflateReset(&s->inflate);
-    s->inflate.next_in = (unsigned char *)(uintptr_t)(at + SQUEEZED_START);
-    s->inflate.avail_in = (unsigned)(*bytes - SQUEEZED_START);
-    s->inflate.next_out = (unsigned char *)s->memory + TR_ENCODING_HEADER;
-    s->inflate.avail_out = size;
-    if (inflate(&s->inflate, Z_FINISH) != Z_STREAM_END || s->inflate.avail_out > 0 || s->inflate.avail_in > 0)
-        return codec_malformed(slice, "it cannot be inflated");
-    *message = s->memory;
-    *bytes = TR_ENCODING_HEADER + (size_t)size;
-    return TR_OK;
 }
 
 /* ======== filters ======== */

@@ -103,9 +103,8 @@ void tr_add_view_to_share(enum tr_dtype dtype, const struct tr_segment *s, uint3
 void tr_add_segment_to_share(enum tr_dtype dtype, const struct tr_segment *s, size_t width, const void *view,
                              void *share);
 
-/* to[i] += from[i], and to[i] -= from[i], for n elements. */
+/* to[i] += from[i] for n elements. */
 void tr_add_elements(enum tr_dtype dtype, size_t n, const void *from, void *to);
-void tr_subtract_elements(enum tr_dtype dtype, size_t n, const void *from, void *to);
 
 /* ======== encodings ======== */
 
@@ -217,26 +216,6 @@ size_t tr_put_ascending(uint32_t n, const uint64_t *number, unsigned char *out);
 
 /* Reads just n numbers below a limit; false: these bytes are none. */
 bool tr_take_ascending(const unsigned char *bytes, size_t size, uint64_t limit, uint32_t n, uint64_t *number);
-
-/* ======== Huffman codes ======== */
-
-/* Messages of 8-bit values, shorter by Huffman codes: exponents, signs and gaps are far from evenly spread, and a third of a
- * message goes. It is done by zlib, which does not look for repeats: there are none.
- *
- * A squeezed message begins with the head of encoding.h, of which the fourth byte is 1; then come the bytes behind the head
- * as it was (uint32), and these as a raw stream of deflate. */
-
-/* What zlib needs, and memory for one message; NULL: not needed yet. */
-struct tr_squeezer;
-void tr_squeezer_free(struct tr_squeezer **squeezer);
-
-/* Squeezes an encoded message where it lies, if that makes it shorter. */
-int tr_squeeze(struct tr_squeezer **squeezer, void *message, size_t *bytes);
-
-/* The message as it was, where it lies or in memory that the next call uses again. TR_ERR_PEER: it is damaged, or longer than
- * any of this slice. */
-int tr_unsqueeze(struct tr_squeezer **squeezer, const struct tr_slice *slice, const void **message,
-                 size_t *bytes);
 
 /* ======== filters ======== */
 

@@ -367,7 +367,6 @@ static bool node_pull_share(struct tr_node_pull *p)
         if (keeper == tr->node_rank) {
             for (uint32_t i = 0; i < n; i++) s->all.position[i] = (uint32_t)s->list[i];
             tr_cache_clear(&s->cache);
-            memset(tr_cache_value(&s->cache, 0), 0, n * t->unit_bytes); /* see tr_pull_differs() */
         }
         while (!tr_same_node(tr, owner) || tr_node_rank(tr, owner) != keeper) owner++;
         s->channel = tr_channel_of(t, server, &s->all, tag + server);

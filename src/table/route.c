@@ -149,12 +149,6 @@ static int channel_get(struct tr_channel *c, void *into)
     return TR_OK;
 }
 
-/* Values are read without rounding now. */
-static bool channel_reads_exactly(const struct tr_channel *c)
-{
-    return c->exact || c->table->tr->tables->exact;
-}
-
 /* Maximum size of an answer to a request. */
 static size_t channel_answer_bytes(const struct tr_channel *c)
 {
@@ -253,7 +247,6 @@ void tr_channel_close(struct tr_channel *c)
     stretches_free(c->stretches);
     free(c->packed);
     free(c->residual);
-    free(c->told);
 }
 
 /* ---- reading ---- */
@@ -273,9 +266,7 @@ static int channel_ask(struct tr_channel *c, struct tr_slot *slot)
                                     .owner = c->owner,
                                     .first = slot->first,
                                     .n = slot->n,
-                                    .flags = c->exact                   ? TR_FLAG_EXACT
-                                             : channel_reads_exactly(c) ? TR_FLAG_EXACT | TR_FLAG_ONCE
-                                                                        : 0,
+                                    .flags = c->exact || tables->exact ? TR_FLAG_EXACT : 0,
                                     .clock = c->version};
     tr_message_ask(tables, m, 0, c->rank, slot->answer->body, channel_answer_bytes(c), &slot->received);
     tables->traffic.bytes_pulled += sizeof m->header;
@@ -303,16 +294,6 @@ int tr_channel_read(struct tr_channel *c, void *into, int64_t version)
     return TR_OK;
 }
 
-/* The values of a slot's units from the previous answer, zeros at first. Values that lie side by side are still at the
- * destination. */
-static int channel_find_told(struct tr_channel *c, const struct tr_slot *slot, char **told)
-{
-    size_t bytes = c->table->unit_bytes;
-    if (!c->told && c->segment->local) TR_TRY(TR_NEW(&c->told, c->segment->n * bytes));
-    *told = (c->segment->local ? c->told : (char *)c->into) + slot->first * bytes;
-    return TR_OK;
-}
-
 /* Writes the values of an answer to the destination. */
 static int channel_read_answer(struct tr_channel *c, const struct tr_slot *slot)
 {
@@ -321,34 +302,18 @@ static int channel_read_answer(struct tr_channel *c, const struct tr_slot *slot)
     struct tr_slice slice = tr_slice_of(t, slot->n);
     struct tr_reply_head head;
     struct tr_encoded message;
-    bool differs = tr_pull_differs(t, channel_reads_exactly(c)), tells = tr_pull_differs(t, c->exact);
     memcpy(&head, slot->answer->body, sizeof head);
-    const void *body = slot->answer->body + sizeof head;
-    size_t bytes = head.bytes;
-    TR_TRY(tr_unsqueeze(&tables->squeezer, &slice, &body, &bytes));
-    TR_TRY(tr_encoded_open(body, bytes, &slice, &message));
+    TR_TRY(tr_encoded_open(slot->answer->body + sizeof head, head.bytes, &slice, &message));
     if (slot->first == 0) c->seen = c->version >= 0 ? c->version : head.version;
     tables->traffic.bytes_pulled += sizeof head + head.bytes;
-    if (!c->segment->local && !differs)
-        return tr_decode_packed(&message, (char *)c->into + slot->first * t->unit_bytes);
+    if (!c->segment->local) return tr_decode_packed(&message, (char *)c->into + slot->first * t->unit_bytes);
     const void *packed = message.value;
-    if (differs || message.encoding != TR_ENCODING_DENSE || message.precision != TR_PRECISION_FULL) {
+    if (message.encoding != TR_ENCODING_DENSE || message.precision != TR_PRECISION_FULL) {
         TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, slice.n * t->unit_bytes));
         TR_TRY(tr_decode_packed(&message, tables->packed));
         packed = tables->packed;
     }
-    if (differs) {
-        char *told;
-        TR_TRY(channel_find_told(c, slot, &told));
-        tr_add_elements(t->dtype, slice.n * slice.width, packed, told);
-        packed = told;
-    } else if (tells) {
-        char *told;
-        TR_TRY(channel_find_told(c, slot, &told));
-        memcpy(told, packed, slot->n * t->unit_bytes);
-    }
-    if (c->segment->local)
-        tr_scatter(c->segment->local + slot->first, slot->n, t->unit_bytes, packed, c->into);
+    tr_scatter(c->segment->local + slot->first, slot->n, t->unit_bytes, packed, c->into);
     return TR_OK;
 }
 
@@ -456,7 +421,7 @@ static int channel_write_update(struct tr_channel *c, const tr_view *view, const
     }
     *bytes =
         tr_encode(&slice, wire, packed, NULL, 0, wire.precision != TR_PRECISION_FULL ? residual : NULL, out);
-    return wire.precision == TR_PRECISION_F8 ? tr_squeeze(&tables->squeezer, out, bytes) : TR_OK;
+    return TR_OK;
 }
 
 /* Sends the segment in chunks; the last one is acknowledged. */

@@ -42,8 +42,6 @@ struct tr_channel {
     uint32_t sending; /* messages in flight */
     char *packed;     /* values that are being accumulated */
     char *residual;   /* packed: residuals of filters and rounding */
-    char
-        *told; /* packed: the values read last, if the server sends differences and the segment has `local` */
 };
 
 /* A channel to a server of the table that is not open yet. The segment must live as long. */

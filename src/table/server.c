@@ -147,7 +147,6 @@ struct client {
     uint32_t n;
     uint32_t *position;       /* NULL: positions 0..n-1, or hash storage */
     struct tr_hash_list keys; /* hash storage */
-    char *told;               /* tr_pull_differs(): values of the previous answers; NULL: zeros */
     struct arriving {         /* an update for a server function, until its last message */
         uint32_t *unit;
         char *value;
@@ -201,7 +200,6 @@ static void client_free(struct client *c)
     free(c->arriving.unit);
     free(c->arriving.value);
     free(c->position);
-    free(c->told);
     tr_hash_list_free(&c->keys);
     free(c);
 }
@@ -278,49 +276,16 @@ static int reply_acknowledge(struct tr_table *t, int rank, const struct tr_messa
     return TR_OK;
 }
 
-/* Subtracts the client's values from packed ones. True if the difference is small relative to them. */
-static bool reply_subtract(enum tr_dtype dtype, size_t n, const void *told, void *packed)
-{
-    double differs = 0, has = 0;
-    tr_subtract_elements(dtype, n, told, packed);
-    TR_FOR_REAL(dtype, {
-        const T *d = packed, *x = told;
-        for (size_t i = 0; i < n; i++) {
-            differs += (double)d[i] * (double)d[i];
-            has += (double)x[i] * (double)x[i];
-        }
-    })
-    return differs <= has / 4;
-}
-
-/* Updates the client's values by the difference that is sent to it. */
-static int reply_note_difference(struct tr_table *t, const struct tr_slice *slice, const void *message,
-                                 size_t bytes, char *told)
-{
-    struct tr_encoded sent;
-    TR_TRY(tr_encoded_open(message, bytes, slice, &sent));
-    TR_TRY(tr_decode_packed(&sent, t->tr->tables->packed));
-    tr_add_elements(t->dtype, slice->n * slice->width, t->tr->tables->packed, told);
-    return TR_OK;
-}
-
-/* Answers with the packed units in tables->packed or, told, with their differences from the previous answer: in 8 bits, or in 16
- * if they are not small (as in the first answer). */
-static int reply_packed(struct tr_table *t, int rank, const struct tr_message *m, char *told)
+/* Answers with the packed units in tables->packed. */
+static int reply_packed(struct tr_table *t, int rank, const struct tr_message *m)
 {
     struct tr_tables *tables = t->tr->tables;
     struct tr_slice slice = tr_slice_of(t, m->n);
     struct tr_wire wire = tr_pull_wire(t, m->flags & TR_FLAG_EXACT);
-    if (told && reply_subtract(t->dtype, m->n * t->unit_width, told, tables->packed))
-        wire.precision = TR_PRECISION_F8;
     struct tr_reply_head head = {.version = atomic_load(&t->line[t->server]->version)};
     struct tr_sending *reply;
     TR_TRY(tr_message_new(tables, sizeof head + tr_encode_room(&slice, wire), &reply));
-    char *body = (char *)reply->body + sizeof head;
-    size_t bytes = tr_encode(&slice, wire, tables->packed, NULL, 0, NULL, body);
-    if (told) TR_TRY(reply_note_difference(t, &slice, body, bytes, told));
-    if (told) TR_TRY(tr_squeeze(&tables->squeezer, body, &bytes));
-    head.bytes = (uint32_t)bytes;
+    head.bytes = (uint32_t)tr_encode(&slice, wire, tables->packed, NULL, 0, NULL, reply->body + sizeof head);
     memcpy(reply->body, &head, sizeof head);
     message_reply(tables, reply, sizeof head + head.bytes, rank, m->reply);
     return TR_OK;
@@ -430,13 +395,7 @@ static int server_pull(struct tr_table *t, int rank, const struct tr_message *m)
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
     struct client *c = client_find(t, m->owner, m->tag);
     TR_TRY(pull_read_units(t, c, m, tables->packed));
-    bool exact = m->flags & TR_FLAG_EXACT, once = m->flags & TR_FLAG_ONCE;
-    if (!tr_pull_differs(t, exact && !once)) return reply_packed(t, rank, m, NULL);
-    if (!c->told) TR_TRY(TR_NEW(&c->told, c->n * t->unit_bytes));
-    char *told = c->told + m->first * t->unit_bytes;
-    if (!once) return reply_packed(t, rank, m, told);
-    memcpy(told, tables->packed, m->n * t->unit_bytes);
-    return reply_packed(t, rank, m, NULL);
+    return reply_packed(t, rank, m);
 }
 
 /* ---- pushes ---- */
@@ -448,7 +407,6 @@ static int push_open(struct tr_table *t, const struct client *c, const struct tr
     struct tr_tables *tables = t->tr->tables;
     struct tr_slice slice = tr_slice_of(t, m->n);
     struct tr_encoded message;
-    TR_TRY(tr_unsqueeze(&tables->squeezer, &slice, &data, &bytes));
     TR_TRY(tr_encoded_open(data, bytes, &slice, &message));
     bool whole = message.encoding == TR_ENCODING_DENSE;
     TR_TRY(TR_GROW(&tables->unit, &tables->unit_size, m->n));
@@ -655,7 +613,7 @@ static int server_rows(struct tr_table *t, int rank, const struct tr_message *m,
     }
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
     TR_TRY(rows_read(t, m->n, list, tables->packed));
-    return reply_packed(t, rank, m, NULL);
+    return reply_packed(t, rank, m);
 }
 
 /* ---- all ---- */

@@ -24,8 +24,8 @@ enum tr_message_kind {
     TR_MESSAGE_ROWS
 };
 
-/* TR_FLAG_EXACT: values are not rounded; with TR_FLAG_ONCE, for a view that otherwise gets differences. */
-enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4, TR_FLAG_EXACT = 8, TR_FLAG_ONCE = 16 };
+/* TR_FLAG_EXACT: values are not rounded. */
+enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4, TR_FLAG_EXACT = 8 };
 
 struct tr_message {
     uint32_t kind, table, tag;
@@ -91,20 +91,14 @@ void tr_messages_free(struct tr_tables *tables);
 /* Units in one message of a pull or push. */
 uint32_t tr_message_units(const struct tr_table *table);
 
-/* The slice of n units; and the encoding and precision of updates, and of values that are read (exact: never rounded). */
+/* The slice of n units; and the encoding and precision of updates, and of values that are read (exact: never rounded;
+ * otherwise to 16 bits at least). */
 static inline struct tr_slice tr_slice_of(const struct tr_table *t, uint32_t n)
 {
     return (struct tr_slice){.dtype = t->dtype, .n = n, .width = t->unit_width};
 }
 struct tr_wire tr_push_wire(const struct tr_table *table);
 struct tr_wire tr_pull_wire(const struct tr_table *table, bool exact);
-
-/* With table.precision f8, answers to a view contain differences from the values of the previous answer. Both ends keep these
- * values, so that the rounding error of a difference is part of the next one. */
-static inline bool tr_pull_differs(const struct tr_table *t, bool exact)
-{
-    return !exact && t->wire.precision == TR_PRECISION_F8 && (t->dtype == TR_F32 || t->dtype == TR_F64);
-}
 
 /* ======== the server role ======== */
 

@@ -409,7 +409,6 @@ void tr_tables_close(tr_context *tr)
     free(tables->inbox);
     free(tables->packed);
     free(tables->unit);
-    tr_squeezer_free(&tables->squeezer);
     free(tables);
     tr->tables = NULL;
 }

@@ -133,8 +133,7 @@ struct tr_tables {
     char *packed;   /* scratch: values of a message before encoding or after decoding */
     uint32_t *unit; /* scratch: the units of a message */
     size_t packed_size, unit_size;
-    struct tr_squeezer *squeezer; /* Huffman coder of messages of 8-bit values */
-    bool exact;                   /* views read without rounding now, whichever table.precision is set */
+    bool exact; /* views read without rounding now, whichever table.precision is set */
     uint32_t next_request;
     uint32_t next_server; /* of the layout, for server 0 of the next table that does not use all servers */
     int64_t written;      /* updates of clocks < written are in the tables (as last told by sync.c) */

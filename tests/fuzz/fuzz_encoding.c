@@ -89,11 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     void *message = get_memory(size - HEAD);
     memcpy(message, data + HEAD, size - HEAD);
     struct tr_encoded e;
-    struct tr_squeezer *squeezer = NULL;
-    const void *whole = message;
-    size_t bytes = size - HEAD;
-    int status = tr_unsqueeze(&squeezer, &s, &whole, &bytes);
-    if (status == TR_OK) status = tr_encoded_open(whole, bytes, &s, &e);
+    int status = tr_encoded_open(message, size - HEAD, &s, &e);
     if (status == TR_OK) {
         expect(e.count <= s.n, "too many units");
         struct room r = room_for(&s, e.count);
@@ -109,7 +105,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     expect(status == TR_OK || (status == TR_ERR_PEER && strncmp(tr_error_text(), "a message of ", 13) == 0),
            "odd error");
-    tr_squeezer_free(&squeezer);
     free(message);
     return 0;
 }

@@ -627,68 +627,8 @@ MPI_CASE(what_few_have_in_common_is_fetched_as_one_in_step_only)
     }
 }
 
-/* ---- differences ---- */
-
-/* A key's values grow by (1 + key % 7) of each worker in the first clock, by a sixteenth of that in the second, and then
- * stay. */
-struct differences {
-    struct trial trial;    /* first: stages know this */
-    double pulled[CLOCKS]; /* bytes of this worker */
-};
-
-static double grown(const struct trial *h, tr_key k, int64_t clocks)
-{
-    double sum = clocks == 0 ? 0 : clocks == 1 ? 1 : 1 + 1.0 / 16;
-    return sum * (double)(1 + k % 7) * (double)adders(h, k);
-}
-
-static int pull_differences(tr_worker *me, void *state)
-{
-    struct differences *d = state;
-    struct trial *h = &d->trial;
-    uint64_t before = h->tr->tables->traffic.bytes_pulled;
-    tr_key keys[KEYS];
-    size_t n = list_keys(h, me->worker, keys);
-    TR_TRY(tr_view_pull(h->view));
-    d->pulled[me->clock] = (double)(h->tr->tables->traffic.bytes_pulled - before);
-    /* 16 bits at first; then 8 bits of the difference, of which an eighth remains the next time */
-    static const double least[CLOCKS] = {0, 1e-3, 1e-2, 2e-3, 5e-4};
-    for (size_t i = 0; i < n; i++) {
-        double value = (double)((const float *)h->view->value)[i], wanted = grown(h, keys[i], me->clock);
-        mpi_check(fabs(value - wanted) <= least[me->clock] * wanted, "clock %lld, key %d: %g, not %g",
-                  (long long)me->clock, (int)keys[i], value, wanted);
-        double more = grown(h, keys[i], me->clock + 1) - wanted;
-        ((float *)h->view->delta)[i] = (float)(more / (double)adders(h, keys[i]));
-    }
-    return tr_view_push(h->view);
-}
-
-/* Bytes that all have read in the third clock. */
-static double read_differences(const char *layout, const char *precision)
-{
-    char settings[MPI_NOTE];
-    struct differences d = {.pulled = {0}};
-    snprintf(settings, sizeof settings, "%s table.precision=%s table.route=request", layout, precision);
-    begin(&d.trial, TR_F32, settings);
-    tr_stage stage = stage_of(&d.trial, pull_differences);
-    stage.state = &d;
-    mpi_ok(tr_run(d.trial.tr, &stage));
-    MPI_Allreduce(MPI_IN_PLACE, d.pulled, CLOCKS, MPI_DOUBLE, MPI_SUM, d.trial.tr->world);
-    end(&d.trial);
-    return d.pulled[2];
-}
-
-MPI_CASE(differences_are_read_in_8_bits)
-{
-    const char *layout;
-    for (int i = 0; (layout = layout_of_nodes(i)); i++) {
-        double whole = read_differences(layout, "f16"), differences = read_differences(layout, "f8");
-        mpi_check(differences < 0.75 * whole, "%g bytes of differences, %g of values", differences, whole);
-    }
-}
-
 MPI_MAIN(&bsp_is_exact_by_request, &bsp_is_exact_by_get, &bsp_is_exact_by_auto, &a_node_fetches_once_a_clock,
          &workers_in_step_share_without_bsp, &what_others_have_read_is_taken_over, &ssp_keeps_its_bound,
          &ssp_with_copies_kept_keeps_its_bound, &asp_sees_own_updates, &what_is_too_old_is_fetched_again,
          &an_early_stop_leaves_nobody_waiting, &sharing_changes_no_bit,
-         &what_few_have_in_common_is_fetched_as_one_in_step_only, &differences_are_read_in_8_bits)
+         &what_few_have_in_common_is_fetched_as_one_in_step_only)

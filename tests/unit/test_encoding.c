@@ -552,75 +552,6 @@ START_TEST(gaps_read_back_and_end_where_they_end)
 }
 END_TEST
 
-/* A message of 8-bit values as an update has them, normal ones of which some are zero: squeezed, and as it was. */
-START_TEST(squeezed_messages_come_back)
-{
-    enum { N = 5000 };
-    struct tr_squeezer *squeezer = NULL;
-    struct tr_slice slice = {TR_F32, N, 1};
-    struct tr_wire wire = {TR_ENCODING_AUTO, TR_PRECISION_F8};
-    size_t room = tr_encode_room(&slice, wire);
-    float *value = calloc(N, sizeof *value), *back = calloc(N, sizeof *back),
-          *plain = calloc(N, sizeof *plain);
-    char *message = aligned_alloc(64, (room + 63) / 64 * 64);
-    struct tr_rng rng;
-    struct tr_encoded e;
-    tr_rng_seed(&rng, 1, 2, 3);
-    for (int turn = 0; turn < 3;
-         turn++) { /* the second time memory is there already; the third has nothing but zeros */
-        for (size_t i = 0; i < N; i++)
-            value[i] = turn == 2 || i % 5 == 0 ? 0 : (float)(0.01 * tr_rng_normal(&rng));
-        size_t size = tr_encode(&slice, wire, value, NULL, 0, NULL, message), bytes = size;
-        ck_ok(tr_encoded_open(message, size, &slice, &e));
-        ck_ok(tr_decode_packed(&e, plain));
-        ck_ok(tr_squeeze(&squeezer, message, &bytes));
-        if (turn < 2) ck_assert_uint_le(bytes, size * 3 / 4);
-        const void *at = message;
-        size_t length = bytes;
-        ck_ok(tr_unsqueeze(&squeezer, &slice, &at, &length));
-        ck_assert_uint_eq(length, size);
-        ck_ok(tr_encoded_open(at, length, &slice, &e));
-        ck_ok(tr_decode_packed(&e, back));
-        ck_assert_mem_eq(back, plain, N * sizeof *back);
-        for (size_t cut = 12; turn < 2 && cut < bytes; cut += bytes / 20) {
-            at = message;
-            length = cut;
-            ck_fails(tr_unsqueeze(&squeezer, &slice, &at, &length), TR_ERR_PEER, "inflated");
-        }
-        if (turn == 2) break;
-        message[8 + 3] = 1; /* 16 million bytes */
-        at = message;
-        length = bytes;
-        ck_fails(tr_unsqueeze(&squeezer, &slice, &at, &length), TR_ERR_PEER, "longer than any");
-    }
-    tr_squeezer_free(&squeezer);
-    free(value);
-    free(back);
-    free(plain);
-    free(message);
-}
-END_TEST
-
-/* What no code makes shorter stays as it is. */
-START_TEST(what_cannot_be_squeezed_stays)
-{
-    struct tr_squeezer *squeezer = NULL;
-    _Alignas(8) unsigned char message[1000], before[sizeof message];
-    struct tr_rng rng;
-    tr_rng_seed(&rng, 3, 2, 1);
-    for (size_t i = 0; i < sizeof message; i++) message[i] = (unsigned char)tr_rng_below(&rng, 256);
-    message[3] = 0;
-    memcpy(before, message, sizeof message);
-    for (size_t size = 0; size <= sizeof message; size += size < 20 ? 1 : 140) {
-        size_t bytes = size;
-        ck_ok(tr_squeeze(&squeezer, message, &bytes));
-        ck_assert_uint_eq(bytes, size);
-        ck_assert_mem_eq(message, before, sizeof message);
-    }
-    tr_squeezer_free(&squeezer);
-}
-END_TEST
-
 /* Every `every`-th number from `first` on, and of these but one of seven: bytes. */
 static size_t ascend(uint64_t first, uint64_t every)
 {
@@ -655,8 +586,7 @@ START_TEST(ascending_numbers_are_a_bitmap_or_gaps)
 }
 END_TEST
 
-UNIT_MAIN("encoding", squeezed_messages_come_back, what_cannot_be_squeezed_stays,
-          ascending_numbers_are_a_bitmap_or_gaps, gaps_read_back_and_end_where_they_end,
+UNIT_MAIN("encoding", ascending_numbers_are_a_bitmap_or_gaps, gaps_read_back_and_end_where_they_end,
           eight_bits_round_to_the_nearest, halves_round_to_the_nearest, halves_saturate,
           everything_comes_back, a_list_of_touched_units_changes_nothing,
           the_smallest_is_chosen_and_sizes_are_as_promised, long_gaps_come_back, the_longest_gap_comes_back,

@@ -106,8 +106,8 @@ def drawn(luck):
         settings["solve.epochs"] = 40  # eight undisturbed runs of 5 epochs end at 0.76 to 1.85, of 40 at 0.730 to 0.735
     if "data.storage" in settings:
         settings |= {"data.scratch": ".", "data.memory": "1MB"}
-    exact = ("sync.mode" not in settings and settings.get("solve.method") != "growing" and settings.get("table.push") != "accumulate"
-             and settings.get("table.precision") != "f8")  # see docs/recovery.md
+    exact = ("sync.mode" not in settings and settings.get("solve.method") != "growing"
+             and settings.get("table.push") != "accumulate")  # see docs/recovery.md
     ranks = luck.randint(1, 9)
     return Job("r" * ranks, settings, data, exact, clock=None, hosts=ranks > 1 and luck.random() < 0.2)
 
