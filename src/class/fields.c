@@ -329,7 +329,7 @@ int tr_table_read(tr_table *table, tr_key first, size_t n, void *values)
     for (size_t i = 0; i < n; i++) keys[i] = first + i;
     int status = tr_view_open(table, keys, n, TR_VIEW_READ, &view);
     free(keys);
-    if (status == TR_OK) status = tr_pull_start(view, view->value, -1);
+    if (status == TR_OK) status = tr_pull_start(view, view->value, TR_PULL_SERVERS, -1);
     if (status == TR_OK) status = table_wait_for_pull(view);
     if (status == TR_OK) memcpy(values, view->value, n * view->width * tr_dtype_size(table->dtype));
     tr_view_close(&view);

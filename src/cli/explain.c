@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "cli/explain.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -188,7 +187,6 @@ static int explain_table(tr_context *tr, const struct tr_table *t)
 /* One view of one worker. Those with the same words are counted together. */
 struct described {
     uint64_t keys;
-    struct tr_measured measured;
     char text[248];
 };
 
@@ -206,7 +204,6 @@ static int describe_own_views(const tr_context *tr, struct described **views, in
     for (int i = 0; i < *n; i++) {
         const tr_view *view = &tr->tables->views[i]->view;
         (*views)[i].keys = view->n;
-        (*views)[i].measured = tr_view_measured(view);
         tr_view_describe(view, (*views)[i].text, sizeof(*views)[i].text);
     }
     return TR_OK;
@@ -233,20 +230,6 @@ static int gather_views(tr_context *tr, const struct described *mine, int n, str
     return TR_OK;
 }
 
-/* What reading was measured to take, at the worker where it took longest. */
-static void add_measured(const struct described *view, int n)
-{
-    struct tr_measured most = {0};
-    for (int i = 0; i < n; i++) {
-        most.get = fmax(most.get, view[i].measured.get);
-        most.request = fmax(most.request, view[i].measured.request);
-    }
-    if (most.get > 0)
-        fprintf(stderr, "; a part of it by get %.3f ms, by request %.3f ms", 1e3 * most.get,
-                1e3 * most.request);
-    fputc('\n', stderr);
-}
-
 static void explain_gathered(struct described *view, int n)
 {
     if (n > 0) qsort(view, (size_t)n, sizeof *view, by_text_and_keys);
@@ -255,14 +238,13 @@ static void explain_gathered(struct described *view, int n)
         while (end < n && strcmp(view[first].text, view[end].text) == 0) end++;
         int several = end - first;
         if (several == 1)
-            tr_printf(stderr, "explain: view of %s; 1 worker, %llu keys", view[first].text,
+            tr_printf(stderr, "explain: view of %s; 1 worker, %llu keys\n", view[first].text,
                       (unsigned long long)view[first].keys);
         else
-            tr_printf(stderr, "explain: view of %s; %d workers, keys (min / median / max) %llu / %llu / %llu",
-                      view[first].text, several, (unsigned long long)view[first].keys,
-                      (unsigned long long)view[first + several / 2].keys,
-                      (unsigned long long)view[end - 1].keys);
-        add_measured(view + first, several);
+            tr_printf(
+                stderr, "explain: view of %s; %d workers, keys (min / median / max) %llu / %llu / %llu\n",
+                view[first].text, several, (unsigned long long)view[first].keys,
+                (unsigned long long)view[first + several / 2].keys, (unsigned long long)view[end - 1].keys);
     }
 }
 

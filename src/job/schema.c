@@ -11,8 +11,7 @@
 #define AT_STAGE(field) offsetof(struct tr_job_stage, field)
 #define AT_TASK(field)  offsetof(struct tr_job_task, field)
 #define ANY_INT         2147483647.0
-#define ANY_COUNT                                                                                            \
-    1000000000.0 /* maximum number of epochs: times the clocks per epoch it fits into 64 bits */
+#define ANY_COUNT       1000000000.0 /* maximum number of epochs: times the clocks per epoch it fits into 64 bits */
 
 const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS] = {
     {"model", "the model", NULL, false},
@@ -28,7 +27,8 @@ const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS] = {
      false},
     {"stages", "stages of a method, by name, here NAME", NULL, true},
     {"tasks",
-     "several tasks in one job, each with a name of lower-case letters, digits and -, here NAME; tasks.NAME.section.key sets any key for this task only",
+     "several tasks in one job, each with a name of lower-case letters, digits and -, here NAME; "
+     "tasks.NAME.section.key sets any key for this task only",
      NULL, true},
 };
 
@@ -164,8 +164,8 @@ static const tr_option job_keys[] = {
      .help = "dense: memory for every key; hash: only for keys that updates have changed"},
     {"table.route", TR_KIND_CHOICE, AT(table.route), "auto", .words = TR_WORDS("auto", "load", "get", "request"),
      .may_change = true,
-     .help = "transfer of parameters: shared memory, one-sided, or by request; auto = the fastest by measurement, or with the "
-             "merge of updates"},
+     .help = "transfer of parameters: shared memory, one-sided, or by request; auto = shared memory on the node, one-sided for "
+             "ranges of keys, by request for others, or with the merge of updates"},
     {"table.push", TR_KIND_CHOICE, AT(table.push), "auto",
      .words = TR_WORDS("auto", "merge", "accumulate", "message"), .may_change = true,
      .help = "transfer of updates: merged collectively, one-sided in order of arrival, or as messages"},

@@ -25,7 +25,6 @@
 
 #include "store/snapshot.h"
 #include "table/function.h"
-#include "table/route.h"
 #include "table/rows.h"
 #include "table/server.h"
 #include "table/table.h"

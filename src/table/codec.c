@@ -13,7 +13,7 @@
 
 /* ---- copies: only the size of a unit matters ---- */
 
-void tr_copy_share_to_view(const struct tr_segment *s, size_t bytes, const void *share, void *view)
+void tr_copy_segment(const struct tr_segment *s, size_t bytes, const void *share, void *view)
 {
     const uint32_t *local = s->local, *position = s->position;
     const char *from = share;

@@ -74,7 +74,7 @@ static inline bool tr_is_zero(const char *unit, size_t bytes)
 }
 
 /* view[local] = share[position]: a pull from memory that can be read directly. */
-void tr_copy_share_to_view(const struct tr_segment *s, size_t unit_bytes, const void *share, void *view);
+void tr_copy_segment(const struct tr_segment *s, size_t unit_bytes, const void *share, void *view);
 
 /* to[i] = from[at[i]], and to[at[i]] = from[i], for n units. tr_gather() with at NULL: to[i] = from[i]. */
 void tr_gather(const uint32_t *at, size_t n, size_t unit_bytes, const void *from, void *to);

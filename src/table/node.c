@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "table/route.h"
 #include "table/function.h"
 #include "trireme/rows.h"
 
@@ -202,7 +201,7 @@ static void node_pull_copy(struct tr_node_pull *p, uint32_t server, const struct
 {
     struct node_source *s = &p->source[server];
     struct tr_view_state *v = p->view;
-    tr_copy_share_to_view(&s->own, p->table->unit_bytes, tr_cache_value(&s->cache, 0), v->into);
+    tr_copy_segment(&s->own, p->table->unit_bytes, tr_cache_value(&s->cache, 0), v->into);
     v->channel[server].seen = fetch->version;
     if (fetch->holds < v->holds) v->holds = fetch->holds;
     s->after = fetch->number;
@@ -378,7 +377,7 @@ static bool node_pull_share(struct tr_node_pull *p)
 
 /* ---- opening: the view ---- */
 
-/* Lists the runs of a union, which tr_channel_open() and a get need: its values lie in the order of its positions. */
+/* Lists the runs of a union, which the choice of a route and a get need: its values lie in the order of its positions. */
 static int node_pull_find_runs(struct tr_segment *all)
 {
     TR_TRY(TR_NEW(&all->local, all->n));
@@ -401,7 +400,7 @@ static int node_pull_join(struct tr_node_pull *p, const uint32_t *units)
         TR_TRY(tr_segment_find_runs(&s->own));
         TR_TRY(node_pull_find_runs(&s->all));
         s->channel.exact = own->exact;
-        TR_TRY(tr_channel_open(&s->channel, false));
+        TR_TRY(tr_channel_choose_route(&s->channel));
         uint32_t readers = (uint32_t)node_pull_readers(p, units, server, all);
         s->prefers = (int)(server % readers) == node_pull_readers(p, units, server, me);
         p->view->node_pull = p;
@@ -522,57 +521,6 @@ static int node_pull_register(struct tr_table *t)
             if (p->source[s].cache.head && node_pull_keeper(p, s) == t->tr->node_rank)
                 TR_TRY(tr_channel_register(&p->source[s].channel, 0));
     return TR_OK;
-}
-
-/* A keeper measures one of its servers, and uses the result for all of them. */
-static int node_pull_measure_table(struct tr_node_pull *p)
-{
-    const struct tr_channel *measured = NULL;
-    for (uint32_t s = 0; s < p->servers; s++) {
-        struct tr_channel *c = &p->source[s].channel;
-        if (!p->source[s].cache.head || node_pull_keeper(p, s) != p->table->tr->node_rank || !c->measures)
-            continue;
-        if (!measured) TR_TRY(tr_channel_measure(c));
-        else c->route = measured->route;
-        if (!measured) measured = c;
-    }
-    return TR_OK;
-}
-
-/* All ranks of the node use the routes that the keepers found. */
-static int node_pull_share_routes(struct tr_node_pull *p)
-{
-    tr_context *tr = p->table->tr;
-    MPI_Request request;
-    int *route, status;
-    TR_TRY(TR_NEW(&route, p->servers));
-    for (uint32_t s = 0; s < p->servers; s++)
-        if (node_pull_keeper(p, s) == tr->node_rank) route[s] = p->source[s].channel.route;
-    MPI_Iallreduce(MPI_IN_PLACE, route, (int)p->servers, MPI_INT, MPI_MAX, tr->node, &request);
-    status = tr_wait_request(tr, &request, "the other ranks of the node to measure routes");
-    for (uint32_t s = 0; s < p->servers && status == TR_OK; s++)
-        if (p->source[s].channel.measures && route[s] != TR_ROUTE_AUTO) p->source[s].channel.route = route[s];
-    free(route);
-    return status;
-}
-
-int tr_node_pull_measure(tr_context *tr)
-{
-    int status = TR_OK;
-    for (size_t i = 0; i < tr->tables->count && status == TR_OK; i++)
-        for (struct tr_node_pull *p = tr->tables->table[i]->node_pulls; p && status == TR_OK; p = p->next)
-            status = node_pull_measure_table(p);
-    TR_TRY(tr_agree(tr, status));
-    for (size_t i = 0; i < tr->tables->count; i++)
-        for (struct tr_node_pull *p = tr->tables->table[i]->node_pulls; p; p = p->next)
-            TR_TRY(node_pull_share_routes(p));
-    return TR_OK;
-}
-
-void tr_node_pull_measured(const struct tr_node_pull *p, struct tr_measured *measured)
-{
-    for (uint32_t s = 0; s < p->servers; s++)
-        if (p->source[s].channel.measured.get > 0) *measured = p->source[s].channel.measured;
 }
 
 int tr_node_pull_route(const struct tr_node_pull *p, uint32_t server)

@@ -19,7 +19,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "table/route.h"
 #include "table/plan.h"
 #include "table/table.h"
 #include "table/view.h"
@@ -111,11 +110,6 @@ struct tr_node_pull;
 /* Opens the node pulls of all tables, after all views of the stage are open. Collective over all ranks. On a node without memory
  * for one, each worker fetches for itself. */
 int tr_node_pull_open(tr_context *tr);
-
-/* Measures for each node pull whether get or request is faster. Collective over all ranks. tr_node_pull_measured(): the result, if
- * this rank has measured. */
-int tr_node_pull_measure(tr_context *tr);
-void tr_node_pull_measured(const struct tr_node_pull *pull, struct tr_measured *measured);
 
 /* The route of a node pull to a server: TR_ROUTE_GET or TR_ROUTE_REQUEST. */
 int tr_node_pull_route(const struct tr_node_pull *pull, uint32_t server);

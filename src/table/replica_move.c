@@ -5,7 +5,7 @@
 
 #include "table/sync.h"
 #include "job/job.h"
-#include "table/route.h"
+#include "table/view.h"
 #include "table/storage.h"
 
 /* ======== moving ======== */

@@ -7,7 +7,7 @@
 #include "table/server.h"
 #include "table/storage.h"
 #include "table/node.h"
-#include "table/route.h"
+#include "table/view.h"
 #include "table/table.h"
 
 /* One unit of a request. */

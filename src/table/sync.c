@@ -118,15 +118,15 @@ static int view_start_pull(struct tr_sync *s, struct tr_view_state *v, void *int
 {
     int64_t version = -1;
     s->tr->tables->written = sync_written(s);
-    if (view_has_merged_value(s, v, clock)) return tr_pull_start_merged(&v->view, into);
+    if (view_has_merged_value(s, v, clock)) return tr_pull_start(&v->view, into, TR_PULL_MERGE, -1);
     if (v->node_pull && s->running && s->counting)
-        return tr_pull_start_shared(&v->view, into, clock - s->staleness);
+        return tr_pull_start(&v->view, into, TR_PULL_NODE, clock - s->staleness);
     if (tr_table_keeps_versions(v->view.table)) {
         version = tr_clock_get(s->clock, TR_CLOCK_VERSION);
         if (version < sync_written(s)) version = sync_written(s);
         if (version < v->push_clock + 1) version = v->push_clock + 1;
     }
-    return tr_pull_start(&v->view, into, version);
+    return tr_pull_start(&v->view, into, TR_PULL_SERVERS, version);
 }
 
 static int prefetch_start(struct tr_sync *s, struct tr_view_state *v)
@@ -161,7 +161,7 @@ int tr_view_prefetch(tr_view *view)
     struct tr_sync *s = view->table->tr->sync;
     /* An evaluation after the last clock has no next clock: nothing would wait for the read before the view is closed. */
     if (!s->counting) return TR_OK;
-    if (v->ahead_started || tr_view_is_near(view))
+    if (v->ahead_started || (!v->group && tr_view_reads_near(v)))
         return TR_OK; /* memory of the node is best read late, when it is fresh */
     if (view->table->use || s->caching)
         return TR_OK; /* only the server knows the effect of this worker's own update */
@@ -176,7 +176,7 @@ static int prefetch_take_over(struct tr_sync *s, struct tr_view_state *v)
     int64_t next = s->now + 1;
     if (!v->node_pull || tr_sync_lockstep(s) || !s->counting || !view_adds_own_update(s, v)) return TR_OK;
     if (v->ahead_started || tr_pull_busy(&v->view) || !sync_may_read(s, next)) return TR_OK;
-    return tr_view_has_news(v, next - s->staleness) ? prefetch_want(s, v) : TR_OK;
+    return tr_node_pull_has_news(v->node_pull, next - s->staleness) ? prefetch_want(s, v) : TR_OK;
 }
 
 /* A view keeps its values over several clocks if the worker's own updates can be added to them: not gradients, whose steps only

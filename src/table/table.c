@@ -427,7 +427,6 @@ int tr_tables_ready(tr_context *tr)
         TR_TRY(tr_rows_begin(tables->table[i]));
     }
     TR_TRY(tr_node_pull_open(tr)); /* before merges are opened: it registers key sets */
-    TR_TRY(tr_views_measure(tr));
     for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_merge_open(tables->table[i]));
     return TR_OK;
 }

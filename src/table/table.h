@@ -5,10 +5,10 @@
  *   storage    the memory of a server's share: dense (shared by the node, open to RMA) and sparse rows; hashmap: hash storage
  *   server     messages between workers and servers, and the server role: key sets, pulls, pushes, rows
  *   function   server functions and answers: the registry, and their calls; functions: those that are built in
- *   route      a channel: a worker's access to one server by load, get or request, and its pushes by add, accumulate, message
  *   node       reads that the workers of a node share: caches, node pulls, subscriptions
  *   merge      one sum of all updates of a clock (BSP), in shared memory or in rounds between nodes
- *   view       a worker's copy of some keys: pulls and pushes through its channels
+ *   view       channels: access to one server by load, get or request, pushes by add, accumulate or message; views: a worker's
+ *              copies of some keys
  *   rows       rows in any order, pulled as a stream; updates of sparse rows
  *   replica    a node's own copy of a table
  *   table      creation, resizing and the life of all tables from stage to stage
@@ -213,7 +213,7 @@ void tr_tables_close(tr_context *tr); /* collective over all ranks */
 /* Closes node pulls, and waits until no message of a closed view is in flight. Collective over all ranks, between stages. */
 int tr_tables_forget_views(tr_context *tr);
 
-/* Opens node pulls, measures routes and opens merges, after all views of a stage are open. Collective over all ranks. */
+/* Opens node pulls and merges, after all views of a stage are open. Collective over all ranks. */
 int tr_tables_ready(tr_context *tr);
 
 /* The stage that has just been made ready resumes after `clocks` clocks of an earlier part of the run: values of views are

@@ -4,12 +4,343 @@
 #include <string.h>
 
 #include "base/fault.h"
-#include "table/route.h"
+#include "table/codec.h"
 #include "table/function.h"
 #include "table/merge.h"
 #include "table/node.h"
 #include "table/rows.h"
-#include "table/table.h"
+#include "table/storage.h"
+
+/* ======== channels ======== */
+
+enum { SLOTS = 4 }; /* messages of one read in flight: one is decoded while others travel */
+
+struct tr_slot {
+    MPI_Request received;
+    uint32_t first, n;
+    struct tr_sending *answer; /* its body: tr_reply_head, then values */
+};
+
+/* ---- opening ---- */
+
+struct tr_channel tr_channel_of(struct tr_table *t, uint32_t server, const struct tr_segment *segment,
+                                uint32_t tag)
+{
+    return (struct tr_channel){.table = t,
+                               .server = server,
+                               .segment = segment,
+                               .rank = tr_table_server_rank(t, server),
+                               .owner = t->tr->rank,
+                               .tag = tag,
+                               .here = MPI_DATATYPE_NULL,
+                               .there = MPI_DATATYPE_NULL,
+                               .get = MPI_REQUEST_NULL,
+                               .accumulate = MPI_REQUEST_NULL};
+}
+
+/* On the node, loads are fastest. Over a network, a get of ranges needs no work of the server. Scattered units are requested:
+ * a range costs a get 12 bytes of description. A get returns no version, which server functions need, and does not round. */
+int tr_channel_choose_route(struct tr_channel *c)
+{
+    const struct tr_table *t = c->table;
+    bool near = t->share[c->server] != NULL || c->segment->n == 0;
+    bool full = c->exact || t->wire.precision == TR_PRECISION_FULL;
+    c->route = t->route;
+    if (tr_table_keeps_versions(t)) c->route = TR_ROUTE_REQUEST;
+    else if (t->route == TR_ROUTE_AUTO)
+        c->route = near                                  ? TR_ROUTE_LOAD
+                   : c->segment->runs && !t->use && full ? TR_ROUTE_GET
+                                                         : TR_ROUTE_REQUEST;
+    if (c->route != TR_ROUTE_LOAD || near) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "table.route=load cannot reach server rank %d, which is on another node",
+                   c->rank);
+}
+
+MPI_Datatype tr_type_of_units(const struct tr_table *t, size_t n, const int *length, const int *position)
+{
+    MPI_Datatype unit, type;
+    MPI_Type_contiguous((int)t->unit_width, tr_dtype_mpi(t->dtype), &unit);
+    if (length) MPI_Type_indexed((int)n, length, position, unit, &type);
+    else MPI_Type_create_indexed_block((int)n, 1, position, unit, &type);
+    MPI_Type_commit(&type);
+    MPI_Type_free(&unit);
+    return type;
+}
+
+int tr_channel_open_types(struct tr_channel *c)
+{
+    const struct tr_segment *s = c->segment;
+    size_t pieces = s->runs ? s->runs : s->n;
+    int *local, *position, *length;
+    TR_TRY(TR_NEW(&local, 3 * pieces));
+    position = local + pieces;
+    length = position + pieces;
+    for (size_t i = 0; i < pieces; i++) {
+        local[i] = (int)(s->runs ? s->run[i].local : s->local ? s->local[i] : (uint32_t)i);
+        position[i] = (int)(s->runs ? s->run[i].position : s->position[i]);
+        length[i] = (int)(s->runs ? s->run[i].length : 1);
+    }
+    c->here = tr_type_of_units(c->table, pieces, length, local);
+    c->there = tr_type_of_units(c->table, pieces, length, position);
+    free(local);
+    return TR_OK;
+}
+
+int tr_channel_register(struct tr_channel *c, uint32_t flags)
+{
+    enum { ENTRIES = TR_MESSAGE_BYTES / TR_GAP_BYTES };
+    struct tr_table *t = c->table;
+    struct tr_tables *tables = t->tr->tables;
+    const struct tr_segment *s = c->segment;
+    /* n equals the size of the share: the segment has all units */
+    bool identity = s->n > 0 && s->n == tr_partition_share(&t->partition, c->server);
+    uint32_t first = 0;
+    do {
+        uint32_t n = s->n - first < ENTRIES || identity ? s->n - first : ENTRIES;
+        struct tr_sending *m;
+        size_t bytes = 0;
+        TR_TRY(tr_message_new(tables, identity ? 0 : tr_ascending_room(n), &m));
+        m->header = (struct tr_message){.kind = TR_MESSAGE_REGISTER,
+                                        .table = t->index,
+                                        .tag = c->tag,
+                                        .first = first,
+                                        .n = n,
+                                        .reply = tr_request_number(tables),
+                                        .flags = (identity ? TR_FLAG_IDENTITY : 0u) | flags};
+        if (!identity) {
+            uint64_t *entry;
+            TR_TRY(TR_NEW(&entry, n));
+            for (uint32_t i = 0; i < n; i++) entry[i] = t->hash ? s->key[first + i] : s->position[first + i];
+            bytes = tr_put_ascending(n, entry, m->body);
+            free(entry);
+        }
+        tr_message_send(tables, m, bytes, c->rank, &c->sending);
+        TR_WAIT_UNTIL(t->tr, c->sending == 0, "server rank %d to register keys of table %s", c->rank,
+                      t->name);
+        first += n;
+    } while (first < s->n);
+    c->registered = true;
+    return TR_OK;
+}
+
+void tr_channel_forget(struct tr_channel *c)
+{
+    struct tr_tables *tables = c->table->tr->tables;
+    struct tr_sending *m;
+    /* without memory for the message the server keeps the registration */
+    if (c->registered && tr_message_new(tables, 0, &m) == TR_OK) {
+        m->header = (struct tr_message){.kind = TR_MESSAGE_FORGET, .table = c->table->index, .tag = c->tag};
+        tr_message_send(tables, m, 0, c->rank, NULL);
+    }
+    c->registered = false;
+    for (int i = 0; c->slot && i < SLOTS; i++) {
+        struct tr_slot *slot = &c->slot[i];
+        if (!slot->answer) continue;
+        if (slot->received == MPI_REQUEST_NULL) tr_message_release(tables, slot->answer);
+        else tr_message_await(tables, slot->answer, slot->received);
+    }
+    free(c->slot);
+    c->slot = NULL;
+}
+
+/* Waits for a get and an accumulate in flight, which use memory that will be freed. */
+static int channel_complete_access(struct tr_channel *c)
+{
+    TR_WAIT_UNTIL(c->table->tr, tr_request_done(&c->get) && tr_request_done(&c->accumulate),
+                  "rank %d to complete the accesses of a closed view of table %s", c->rank, c->table->name);
+    return TR_OK;
+}
+
+void tr_channel_close(struct tr_channel *c)
+{
+    (void)channel_complete_access(c); /* can fail only during shutdown */
+    tr_message_orphan(c->table->tr->tables, &c->sending);
+    tr_channel_forget(c);
+    if (c->here != MPI_DATATYPE_NULL) MPI_Type_free(&c->here);
+    if (c->there != MPI_DATATYPE_NULL) MPI_Type_free(&c->there);
+    free(c->packed);
+    free(c->residual);
+}
+
+/* ---- reading ---- */
+
+/* Maximum size of an answer to a request. */
+static size_t channel_answer_bytes(const struct tr_channel *c)
+{
+    struct tr_slice slice = tr_slice_of(c->table, tr_message_units(c->table));
+    return sizeof(struct tr_reply_head) + tr_encode_room(&slice, tr_pull_wire(c->table, true));
+}
+
+static int channel_ask(struct tr_channel *c, struct tr_slot *slot)
+{
+    struct tr_table *t = c->table;
+    struct tr_tables *tables = t->tr->tables;
+    struct tr_sending *m;
+    TR_TRY(tr_message_new(tables, 0, &m));
+    slot->first = c->asked;
+    slot->n = (uint32_t)tr_min_size(c->segment->n - c->asked, tr_message_units(t));
+    c->asked += slot->n;
+    m->header = (struct tr_message){.kind = TR_MESSAGE_PULL,
+                                    .table = t->index,
+                                    .tag = c->tag,
+                                    .owner = c->owner,
+                                    .first = slot->first,
+                                    .n = slot->n,
+                                    .flags = c->exact || tables->exact ? TR_FLAG_EXACT : 0,
+                                    .clock = c->version};
+    tr_message_ask(tables, m, 0, c->rank, slot->answer->body, channel_answer_bytes(c), &slot->received);
+    tables->traffic.bytes_pulled += sizeof m->header;
+    return TR_OK;
+}
+
+int tr_channel_read(struct tr_channel *c, void *into, int64_t version)
+{
+    struct tr_table *t = c->table;
+    uint32_t n = c->segment->n;
+    if (n == 0) return TR_OK;
+    c->into = into;
+    c->version = version;
+    c->asked = c->got = 0;
+    if (c->route != TR_ROUTE_REQUEST) t->tr->tables->traffic.bytes_pulled += n * t->unit_bytes;
+    if (c->route == TR_ROUTE_LOAD) {
+        c->seen = atomic_load_explicit(&t->line[c->server]->version, memory_order_acquire);
+        tr_copy_segment(c->segment, t->unit_bytes, t->share[c->server], into);
+        return TR_OK;
+    }
+    if (c->route == TR_ROUTE_GET) {
+        if (c->there == MPI_DATATYPE_NULL) TR_TRY(tr_channel_open_types(c));
+        MPI_Rget(into, 1, c->here, c->rank, 0, 1, c->there, t->window, &c->get);
+        return TR_OK;
+    }
+    if (!c->slot) { /* allocated at the first use: a view with a node pull never reads by this channel */
+        TR_TRY(TR_NEW(&c->slot, SLOTS));
+        for (int i = 0; i < SLOTS; i++) c->slot[i].received = MPI_REQUEST_NULL;
+        for (int i = 0; i < SLOTS; i++)
+            TR_TRY(tr_message_new(t->tr->tables, channel_answer_bytes(c), &c->slot[i].answer));
+    }
+    for (int i = 0; i < SLOTS && c->asked < n; i++) TR_TRY(channel_ask(c, &c->slot[i]));
+    return TR_OK;
+}
+
+/* Writes the values of an answer to the destination. */
+static int channel_read_answer(struct tr_channel *c, const struct tr_slot *slot)
+{
+    struct tr_table *t = c->table;
+    struct tr_tables *tables = t->tr->tables;
+    struct tr_slice slice = tr_slice_of(t, slot->n);
+    struct tr_reply_head head;
+    struct tr_encoded message;
+    memcpy(&head, slot->answer->body, sizeof head);
+    TR_TRY(tr_encoded_open(slot->answer->body + sizeof head, head.bytes, &slice, &message));
+    if (slot->first == 0) c->seen = c->version >= 0 ? c->version : head.version;
+    tables->traffic.bytes_pulled += sizeof head + head.bytes;
+    if (!c->segment->local) return tr_decode_packed(&message, (char *)c->into + slot->first * t->unit_bytes);
+    const void *packed = message.value;
+    if (message.encoding != TR_ENCODING_DENSE || message.precision != TR_PRECISION_FULL) {
+        TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, slice.n * t->unit_bytes));
+        TR_TRY(tr_decode_packed(&message, tables->packed));
+        packed = tables->packed;
+    }
+    tr_scatter(c->segment->local + slot->first, slot->n, t->unit_bytes, packed, c->into);
+    return TR_OK;
+}
+
+int tr_channel_poll(struct tr_channel *c, bool *done, int *did)
+{
+    *done = true;
+    if (c->segment->n == 0) return TR_OK;
+    if (c->route == TR_ROUTE_GET) *done = tr_request_done(&c->get);
+    if (c->route != TR_ROUTE_REQUEST) return TR_OK;
+    for (int i = 0; c->slot && i < SLOTS; i++) {
+        struct tr_slot *slot = &c->slot[i];
+        if (slot->received == MPI_REQUEST_NULL || !tr_request_done(&slot->received)) continue;
+        ++*did;
+        TR_TRY(channel_read_answer(c, slot));
+        c->got += slot->n;
+        if (c->asked < c->segment->n) TR_TRY(channel_ask(c, slot));
+    }
+    *done = c->got == c->segment->n;
+    return TR_OK;
+}
+
+/* ---- pushing ---- */
+
+/* Writes n units of the segment, from entry `first` on, with the table's filter and encoding; *bytes: the size. */
+static int channel_write_update(struct tr_channel *c, const tr_view *view, uint32_t first, uint32_t n,
+                                int64_t clock, void *out, size_t *bytes)
+{
+    struct tr_table *t = c->table;
+    struct tr_tables *tables = t->tr->tables;
+    struct tr_slice slice = tr_slice_of(t, n);
+    struct tr_wire wire = tr_push_wire(t);
+    size_t length = n * t->unit_bytes;
+    bool rounds = t->wire.precision != TR_PRECISION_FULL;
+    TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, 2 * length));
+    char *packed = tables->packed, *value = packed + length, *residual = NULL;
+    tr_gather(c->segment->local + first, n, t->unit_bytes, view->delta, packed);
+    if (t->filter.kind != TR_FILTER_NONE || rounds) {
+        if (!c->residual) TR_TRY(TR_NEW(&c->residual, c->segment->n * t->unit_bytes));
+        residual = c->residual + first * t->unit_bytes;
+        if (tr_filter_reads_value(&t->filter))
+            tr_gather(c->segment->local + first, n, t->unit_bytes, view->value, value);
+        const struct tr_filter none = {0}, *filter = tables->flushes ? &none : &t->filter;
+        tr_filter_apply(filter, &slice, first, clock + tables->before, value, packed, residual,
+                        &tables->traffic.filtered);
+    }
+    *bytes =
+        tr_encode(&slice, wire, packed, NULL, 0, wire.precision != TR_PRECISION_FULL ? residual : NULL, out);
+    return TR_OK;
+}
+
+/* Starts to push the segment's part of view->delta as part of `clock`; on return, delta may be changed. */
+static int channel_push(struct tr_channel *c, const tr_view *view, int64_t clock)
+{
+    struct tr_table *t = c->table;
+    struct tr_tables *tables = t->tr->tables;
+    const struct tr_segment *s = c->segment;
+    size_t bytes = s->n * t->unit_bytes;
+    /* in lockstep a server waits for all pushing views, and server functions count versions over all of them */
+    bool always = c->way == TR_WAY_MESSAGE && (t->lockstep || t->use);
+    if (s->n == 0 && !always) return TR_OK;
+    if (c->way != TR_WAY_MESSAGE) tables->traffic.bytes_pushed += bytes;
+    if (c->way == TR_WAY_ADD) {
+        tr_share_add_view(t, c->server, s, view->delta);
+        return TR_OK;
+    }
+    if (c->way == TR_WAY_ACCUMULATE) {
+        if (c->there == MPI_DATATYPE_NULL) TR_TRY(tr_channel_open_types(c));
+        if (!c->packed) TR_TRY(TR_NEW(&c->packed, bytes));
+        tr_gather(s->local, s->n, t->unit_bytes, view->delta, c->packed);
+        MPI_Raccumulate(c->packed, (int)(s->n * t->unit_width), tr_dtype_mpi(t->dtype), c->rank, 0, 1,
+                        c->there, MPI_SUM, t->window, &c->accumulate);
+        return TR_OK;
+    }
+    uint32_t first = 0, n;
+    do { /* in chunks; the last one is acknowledged */
+        n = (uint32_t)tr_min_size(s->n - first, tr_message_units(t));
+        bool last = first + n == s->n;
+        struct tr_slice slice = tr_slice_of(t, n);
+        struct tr_sending *m;
+        TR_TRY(tr_message_new(tables, tr_encode_room(&slice, tr_push_wire(t)), &m));
+        m->header = (struct tr_message){.kind = TR_MESSAGE_PUSH,
+                                        .table = t->index,
+                                        .tag = c->tag,
+                                        .first = first,
+                                        .n = n,
+                                        .flags = last ? TR_FLAG_LAST : 0,
+                                        .reply = last ? tr_request_number(tables) : 0,
+                                        .clock = clock,
+                                        .seen = c->seen};
+        TR_TRY(channel_write_update(c, view, first, n, clock, m->body, &bytes));
+        tr_message_send(tables, m, bytes, c->rank, &c->sending);
+        tables->traffic.bytes_pushed += sizeof m->header + bytes;
+        first += n;
+    } while (first < s->n);
+    c->seen++;
+    return TR_OK;
+}
+
+/* ======== views ======== */
 
 /* A view of a group of several members: two communicators, because its members may start pulls and pushes in different order. */
 struct tr_group_share {
@@ -20,7 +351,7 @@ struct tr_group_share {
     int chunks;
 };
 
-/* ---- choosing ---- */
+/* ---- opening and closing ---- */
 
 /* Direct adding is 4 times as fast as an RMA accumulate (measured), but the two must not be mixed in one share: one uses locks, the
  * other is atomic inside MPI. So on several nodes `accumulate` means RMA for all ranks. */
@@ -31,25 +362,7 @@ static enum tr_way view_choose_way(const struct tr_table *t, uint32_t server)
     return t->share[server] ? TR_WAY_ADD : TR_WAY_MESSAGE;
 }
 
-/* ---- opening and closing ---- */
-
-static bool view_needs_registration(const struct tr_view_state *v, const struct tr_channel *c)
-{
-    const struct tr_table *t = v->view.table;
-    if ((c->route == TR_ROUTE_REQUEST || c->measures) && c->segment->n > 0) return true;
-    if (v->use == TR_VIEW_READ) return false;
-    return !v->merged && c->way == TR_WAY_MESSAGE &&
-           (c->segment->n > 0 || t->lockstep || t->use); /* see tr_channel_push() */
-}
-
-static int view_open_channel(struct tr_view_state *v, struct tr_channel *c)
-{
-    TR_TRY(tr_channel_open(c, v->use != TR_VIEW_READ && !v->merged && c->way == TR_WAY_ACCUMULATE));
-    if (!view_needs_registration(v, c)) return TR_OK;
-    return tr_channel_register(c, v->use != TR_VIEW_READ ? TR_FLAG_PUSHES : 0);
-}
-
-static int view_join_group(tr_context *tr, struct group_way *way)
+static int group_join(tr_context *tr, struct group_way *way)
 {
     MPI_Request request;
     MPI_Comm_idup(tr->active->members, &way->comm, &request);
@@ -62,19 +375,21 @@ int tr_views_ready(tr_context *tr)
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_group_share *g = tables->views[i]->group;
         if (!g || g->push.comm != MPI_COMM_NULL) continue;
-        TR_TRY(view_join_group(tr, &g->pull));
-        TR_TRY(view_join_group(tr, &g->push));
+        TR_TRY(group_join(tr, &g->pull));
+        TR_TRY(group_join(tr, &g->push));
     }
     return TR_OK;
 }
 
 static int view_fill(struct tr_view_state *v, const tr_key *keys, size_t n)
 {
-    struct tr_tables *tables = v->view.table->tr->tables;
+    struct tr_table *t = v->view.table;
+    struct tr_tables *tables = t->tr->tables;
     size_t bytes = tr_view_bytes(&v->view);
-    bool shared = v->use == TR_VIEW_GROUP && tables->tr->active->of.group_size > 1;
+    bool pushes = v->use != TR_VIEW_READ,
+         shared = v->use == TR_VIEW_GROUP && t->tr->active->of.group_size > 1;
     TR_TRY(TR_NEW((char **)&v->view.value, bytes));
-    if (v->use != TR_VIEW_READ) TR_TRY(TR_NEW((char **)&v->view.delta, bytes));
+    if (pushes) TR_TRY(TR_NEW((char **)&v->view.delta, bytes));
     if (shared) {
         enum { CHUNK = 1 << 18 };
         struct tr_group_share *g;
@@ -85,10 +400,8 @@ static int view_fill(struct tr_view_state *v, const tr_key *keys, size_t n)
         TR_TRY(TR_NEW(&g->pull.request, (size_t)g->chunks));
         TR_TRY(TR_NEW(&g->push.request, (size_t)g->chunks));
     }
-    if (!shared || tables->tr->active->member == 0) {
+    if (!shared || t->tr->active->member == 0) {
         /* this rank reads and pushes for itself or, as leader, for its group */
-        struct tr_table *t = v->view.table;
-        uint32_t servers = t->partition.servers;
         if (v->merged && t->updating_views > 0)
             return tr_fail(TR_ERR_INTERNAL, "table %s: a worker can update it through one view only",
                            t->name);
@@ -96,15 +409,21 @@ static int view_fill(struct tr_view_state *v, const tr_key *keys, size_t n)
             &(struct tr_plan_keys){
                 .partition = &t->partition, .table_keys = t->keys, .pieces = t->pieces, .key = keys, .n = n},
             &v->keys));
-        TR_TRY(TR_NEW(&v->channel, servers));
+        TR_TRY(TR_NEW(&v->channel, v->keys.servers));
         t->updating_views += v->merged;
-        for (uint32_t server = 0; server < servers; server++) {
+        for (uint32_t server = 0; server < v->keys.servers; server++) {
             v->channel[server] = tr_channel_of(t, server, &v->keys.segment[server], v->tag);
             v->channel[server].way = view_choose_way(t, server);
-            v->channel[server].exact = v->use == TR_VIEW_READ;
+            v->channel[server].exact = !pushes;
         }
-        for (uint32_t server = 0; server < servers; server++)
-            TR_TRY(view_open_channel(v, &v->channel[server]));
+        for (uint32_t server = 0; server < v->keys.servers; server++) {
+            struct tr_channel *c = &v->channel[server];
+            TR_TRY(tr_channel_choose_route(c));
+            bool some = c->segment->n > 0, requests = some && c->route == TR_ROUTE_REQUEST;
+            bool messages = pushes && !v->merged && c->way == TR_WAY_MESSAGE &&
+                            (some || t->lockstep || t->use); /* see channel_push() */
+            if (requests || messages) TR_TRY(tr_channel_register(c, pushes ? TR_FLAG_PUSHES : 0));
+        }
     }
     TR_TRY(TR_GROW(&tables->views, &tables->view_capacity, tables->view_count + 1));
     tables->views[tables->view_count++] = v;
@@ -131,28 +450,22 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
     return status;
 }
 
-/* Removes it from the list of open views; false: it belongs to a suspended stage. */
-static bool view_unlist(struct tr_tables *tables, const struct tr_view_state *v)
-{
-    for (size_t i = 0; i < tables->view_count; i++) {
-        if (tables->views[i] != v) continue;
-        tables->views[i] = tables->views[--tables->view_count];
-        return true;
-    }
-    return false;
-}
-
 void tr_view_end(struct tr_view_state *v)
 {
     struct tr_table *t = v->view.table;
+    struct tr_tables *tables = t->tr->tables;
     if (v->ended) return;
     v->ended = true;
-    if (v->pull != PULL_IDLE) tr_way_end(t->tr->tables);
-    if (v->push != PUSH_IDLE) tr_way_end(t->tr->tables);
-    bool open = view_unlist(t->tr->tables, v);
+    if (v->pull != PULL_IDLE) tr_way_end(tables);
+    if (v->push != PUSH_IDLE) tr_way_end(tables);
+    size_t i = 0;
+    while (i < tables->view_count && tables->views[i] != v) i++;
+    if (i < tables->view_count) { /* else it belongs to a suspended stage */
+        tables->views[i] = tables->views[--tables->view_count];
+        if (v->channel && v->merged) t->updating_views--;
+    }
     if (v->node_pull) tr_node_pull_leave(v->node_pull);
-    if (open && v->channel && v->merged) t->updating_views--;
-    for (uint32_t server = 0; v->channel && server < t->partition.servers; server++)
+    for (uint32_t server = 0; v->channel && server < v->keys.servers; server++)
         tr_channel_close(&v->channel[server]);
     free(v->channel);
     v->channel = NULL;
@@ -179,34 +492,7 @@ void tr_view_close(tr_view **view)
     *view = NULL;
 }
 
-/* ---- pulling ---- */
-
-bool tr_view_is_near(const tr_view *view)
-{
-    return !view->state->group && tr_view_reads_near(view->state);
-}
-
-/* The node pull by which the running pull reads from a server; NULL: the view reads by its own channel. */
-static struct tr_node_pull *view_node_pull(const struct tr_view_state *v, uint32_t server)
-{
-    return v->joins && tr_node_pull_shares(v->node_pull, server) ? v->node_pull : NULL;
-}
-
-static int view_start_reading(struct tr_view_state *v)
-{
-    (void)TR_FAULT("pull");
-    v->pull = PULL_READING;
-    if (v->takes_merged) {
-        memcpy(v->into, v->merged_value, tr_view_bytes(&v->view));
-        return TR_OK;
-    }
-    for (uint32_t server = 0; server < v->keys.servers; server++) {
-        struct tr_node_pull *shared = view_node_pull(v, server);
-        if (shared) tr_node_pull_read(shared, server);
-        else TR_TRY(tr_channel_read(&v->channel[server], v->into, v->version));
-    }
-    return TR_OK;
-}
+/* ---- groups ---- */
 
 /* Starts to broadcast an array of the leader to its group or, `sums`, to reduce the members' arrays to the leader, chunk by
  * chunk. */
@@ -233,29 +519,40 @@ static bool group_done(const struct tr_view_state *v, const struct group_way *wa
     return done;
 }
 
+/* A view of a group can be used after all members have opened it. */
+static int group_check_complete(const struct tr_view_state *v)
+{
+    if (!v->group || v->group->push.comm != MPI_COMM_NULL) return TR_OK;
+    return tr_fail(TR_ERR_INTERNAL, "table %s: a view of a group can be used from the first clock on",
+                   v->view.table->name);
+}
+
+/* ---- pulling ---- */
+
+void tr_pull_leave(tr_view *view)
+{
+    view->state->pull = PULL_IDLE;
+    tr_way_end(view->table->tr->tables);
+}
+
+/* The node pull by which the running pull reads from a server; NULL: the view reads by its own channel. */
+static struct tr_node_pull *view_node_pull(const struct tr_view_state *v, uint32_t server)
+{
+    bool joins = v->from == TR_PULL_NODE && v->node_pull && tr_node_pull_shares(v->node_pull, server);
+    return joins ? v->node_pull : NULL;
+}
+
 static void pull_spread(struct tr_view_state *v)
 {
     group_start(v, v->into, &v->group->pull, false);
     v->pull = PULL_SPREADING;
 }
 
-static void pull_end(struct tr_view_state *v)
-{
-    v->pull = PULL_IDLE;
-    tr_way_end(v->view.table->tr->tables);
-}
-
-void tr_pull_leave(tr_view *view)
-{
-    pull_end(view->state);
-}
-
 static int pull_advance(struct tr_view_state *v, int *did)
 {
     if (v->pull == PULL_READING) {
-        bool all;
-        all = true;
-        for (uint32_t server = 0; server < v->keys.servers && !v->takes_merged; server++) {
+        bool all = true;
+        for (uint32_t server = 0; server < v->keys.servers && v->from != TR_PULL_MERGE; server++) {
             struct tr_node_pull *shared = view_node_pull(v, server);
             bool done;
             if (shared) TR_TRY(tr_node_pull_poll(shared, server, &done, did));
@@ -265,111 +562,77 @@ static int pull_advance(struct tr_view_state *v, int *did)
         if (!all) return TR_OK;
         ++*did;
         if (v->group) pull_spread(v);
-        else pull_end(v);
+        else tr_pull_leave(&v->view);
     }
     if (v->pull == PULL_SPREADING && group_done(v, &v->group->pull)) {
-        pull_end(v);
+        tr_pull_leave(&v->view);
         ++*did;
     }
     return TR_OK;
 }
 
-/* A view of a group can be used after all members have opened it. */
-static int view_check_complete(const struct tr_view_state *v)
+int tr_pull_start(tr_view *view, void *into, enum tr_pull_from from, int64_t number)
 {
-    if (!v->group || v->group->push.comm != MPI_COMM_NULL) return TR_OK;
-    return tr_fail(TR_ERR_INTERNAL, "table %s: a view of a group can be used from the first clock on",
-                   v->view.table->name);
-}
-
-static int pull_start(struct tr_view_state *v, void *into)
-{
-    TR_TRY(view_check_complete(v));
+    struct tr_view_state *v = view->state;
+    TR_TRY(group_check_complete(v));
     v->into = into;
-    v->view.table->tr->tables->traffic.pulls++;
-    tr_way_begin(v->view.table->tr->tables);
-    if (v->channel) TR_TRY(view_start_reading(v));
-    else pull_spread(v);
+    v->from = from;
+    v->version = from == TR_PULL_SERVERS ? number : -1;
+    v->least = number;
+    view->table->tr->tables->traffic.pulls++;
+    tr_way_begin(view->table->tr->tables);
+    if (v->channel) {
+        (void)TR_FAULT("pull");
+        v->pull = PULL_READING;
+        if (from == TR_PULL_MERGE) memcpy(into, v->merged_value, tr_view_bytes(view));
+        for (uint32_t server = 0; server < v->keys.servers && from != TR_PULL_MERGE; server++) {
+            struct tr_node_pull *shared = view_node_pull(v, server);
+            if (shared) tr_node_pull_read(shared, server);
+            else TR_TRY(tr_channel_read(&v->channel[server], into, v->version));
+        }
+    } else {
+        pull_spread(v);
+    }
     int did = 0;
     return pull_advance(v, &did);
 }
 
-int tr_pull_start(tr_view *view, void *into, int64_t version)
-{
-    struct tr_view_state *v = view->state;
-    v->joins = v->takes_merged = false;
-    v->version = version;
-    return pull_start(v, into);
-}
-
-int tr_pull_start_shared(tr_view *view, void *into, int64_t least)
-{
-    struct tr_view_state *v = view->state;
-    v->joins = v->node_pull != NULL;
-    v->takes_merged = false;
-    v->least = least;
-    v->version = -1;
-    return pull_start(v, into);
-}
-
-int tr_pull_start_merged(tr_view *view, void *into)
-{
-    struct tr_view_state *v = view->state;
-    v->joins = false;
-    v->takes_merged = true;
-    return pull_start(v, into);
-}
-
-bool tr_pull_busy(const tr_view *view)
-{
-    return view->state->pull != PULL_IDLE;
-}
-
 /* ---- pushing ---- */
-
-static int push_send(struct tr_view_state *v)
-{
-    for (uint32_t server = 0; server < v->keys.servers; server++)
-        TR_TRY(tr_channel_push(&v->channel[server], &v->view, v->push_clock));
-    memset(v->view.delta, 0, tr_view_bytes(&v->view)); /* it is all in the shares or in messages */
-    return TR_OK;
-}
-
-static bool push_sent(struct tr_view_state *v)
-{
-    bool done = true;
-    for (uint32_t server = 0; server < v->keys.servers; server++)
-        done = tr_channel_has_pushed(&v->channel[server]) && done;
-    return done;
-}
 
 static int push_advance(struct tr_view_state *v, int *did)
 {
+    struct tr_table *t = v->view.table;
+    uint32_t servers = v->keys.servers;
     if (v->push == PUSH_GATHERING) {
         if (!group_done(v, &v->group->push)) return TR_OK;
         ++*did;
         v->push = v->channel ? PUSH_WAITING : PUSH_IDLE;
         if (!v->channel) memset(v->view.delta, 0, tr_view_bytes(&v->view));
-        if (!v->channel) tr_way_end(v->view.table->tr->tables);
+        if (!v->channel) tr_way_end(t->tr->tables);
     }
     if (v->push == PUSH_WAITING) {
-        if (v->merged && tr_merge_busy(v->view.table)) return TR_OK;
-        TR_TRY(v->merged ? tr_merge_start(v->view.table, &v->view) : push_send(v));
+        if (v->merged && tr_merge_busy(t)) return TR_OK;
+        if (v->merged) TR_TRY(tr_merge_start(t, &v->view));
+        for (uint32_t server = 0; server < servers && !v->merged; server++)
+            TR_TRY(channel_push(&v->channel[server], &v->view, v->push_clock));
+        /* it is all in the shares or in messages */
+        if (!v->merged) memset(v->view.delta, 0, tr_view_bytes(&v->view));
         v->push = PUSH_SENDING;
         ++*did;
     }
     if (v->push == PUSH_SENDING) {
-        if (v->merged ? tr_merge_busy(v->view.table) : !push_sent(v)) return TR_OK;
-        if (!v->merged) {
-            /* completion of the request means that the values have left; only a flush means that they have arrived */
-            for (uint32_t server = 0; v->channel && server < v->keys.servers; server++)
-                if (v->channel[server].way == TR_WAY_ACCUMULATE && v->channel[server].segment->n > 0)
-                    MPI_Win_flush(v->channel[server].rank, v->view.table->window);
-        }
+        bool sent = !v->merged || !tr_merge_busy(t);
+        for (uint32_t server = 0; server < servers && !v->merged; server++)
+            sent = v->channel[server].sending == 0 && tr_request_done(&v->channel[server].accumulate) && sent;
+        if (!sent) return TR_OK;
+        /* completion of the request means that the values have left; only a flush means that they have arrived */
+        for (uint32_t server = 0; server < servers && !v->merged; server++)
+            if (v->channel[server].way == TR_WAY_ACCUMULATE && v->channel[server].segment->n > 0)
+                MPI_Win_flush(v->channel[server].rank, t->window);
         if (v->node_pull) tr_node_pull_pushed(v->node_pull);
-        tr_rows_pushed(v->view.table);
+        tr_rows_pushed(t);
         v->push = PUSH_IDLE;
-        tr_way_end(v->view.table->tr->tables);
+        tr_way_end(t->tr->tables);
         ++*did;
     }
     return TR_OK;
@@ -378,20 +641,16 @@ static int push_advance(struct tr_view_state *v, int *did)
 int tr_push_start(tr_view *view, int64_t clock)
 {
     struct tr_view_state *v = view->state;
-    TR_TRY(view_check_complete(v));
-    view->table->tr->tables->traffic.pushes++;
-    tr_way_begin(view->table->tr->tables);
+    struct tr_tables *tables = view->table->tr->tables;
+    TR_TRY(group_check_complete(v));
+    tables->traffic.pushes++;
+    tr_way_begin(tables);
     v->push_clock = clock;
     v->push = v->group ? PUSH_GATHERING : PUSH_WAITING;
     if (v->group) group_start(v, view->delta, &v->group->push, true);
-    if (v->group && !v->channel) view->table->tr->tables->traffic.bytes_pushed += tr_view_bytes(view);
+    if (v->group && !v->channel) tables->traffic.bytes_pushed += tr_view_bytes(view);
     int did = 0;
     return push_advance(v, &did);
-}
-
-bool tr_push_busy(const tr_view *view)
-{
-    return view->state->push != PUSH_IDLE;
 }
 
 int tr_view_poll(void *what, int *did)
@@ -405,53 +664,7 @@ int tr_view_poll(void *what, int *did)
     return TR_OK;
 }
 
-bool tr_view_has_news(const struct tr_view_state *v, int64_t least)
-{
-    return v->node_pull && tr_node_pull_has_news(v->node_pull, least);
-}
-
-/* ---- which route is faster ---- */
-
-/* Measures one remote server and uses its result for all. Drops registrations that the chosen route does not need. */
-static int view_measure(struct tr_view_state *v)
-{
-    const struct tr_channel *measured = NULL;
-    for (uint32_t server = 0; v->channel && server < v->keys.servers; server++) {
-        struct tr_channel *c = &v->channel[server];
-        if (!c->measures) continue;
-        bool shared = v->node_pull && tr_node_pull_shares(v->node_pull, server);
-        if (!shared && !measured) TR_TRY(tr_channel_measure(c));
-        else if (!shared) c->route = measured->route;
-        if (!shared && !measured) measured = c;
-        c->measures = false;
-        if (view_needs_registration(v, c)) continue;
-        TR_TRY(tr_message_forget(v->view.table, c->rank, c->tag));
-        c->registered = false;
-    }
-    return TR_OK;
-}
-
-int tr_views_measure(tr_context *tr)
-{
-    int status = TR_OK;
-    if (tr->layout.nodes == 1 || tr->active != &tr->all) return TR_OK; /* see tr_node_pull_open() */
-    for (size_t i = 0; i < tr->tables->view_count && status == TR_OK; i++)
-        status = view_measure(tr->tables->views[i]);
-    TR_TRY(tr_agree(tr, status));
-    return tr_node_pull_measure(tr);
-}
-
 /* ---- --explain ---- */
-
-struct tr_measured tr_view_measured(const tr_view *view)
-{
-    const struct tr_view_state *v = view->state;
-    struct tr_measured measured = {0};
-    if (v->node_pull) tr_node_pull_measured(v->node_pull, &measured);
-    for (uint32_t server = 0; v->channel && server < v->keys.servers; server++)
-        if (v->channel[server].measured.get > 0) measured = v->channel[server].measured;
-    return measured;
-}
 
 /* "2 load, 1 request": the count of each kind. */
 static void view_list_counts(const char *const names[], const unsigned counts[], size_t n, char *text,
@@ -463,14 +676,6 @@ static void view_list_counts(const char *const names[], const unsigned counts[],
         if (counts[i] > 0)
             length += (size_t)snprintf(text + length, size - length, "%s%u %s", length ? ", " : "", counts[i],
                                        names[i]);
-}
-
-static const char *view_registered(const struct tr_view_state *v)
-{
-    size_t keys = 0;
-    for (uint32_t server = 0; server < v->keys.servers; server++)
-        if (v->channel[server].registered) keys += v->keys.segment[server].n;
-    return keys == 0 ? "no" : keys == v->keys.units ? "all" : "some";
 }
 
 void tr_view_describe(const tr_view *view, char *text, size_t size)
@@ -485,12 +690,14 @@ void tr_view_describe(const tr_view *view, char *text, size_t size)
         return;
     }
     unsigned routes[NOTHING + 1] = {0}, ways[TR_WAY_MESSAGE + 1] = {0};
+    size_t registered = 0;
     for (uint32_t server = 0; server < v->keys.servers; server++) {
         const struct tr_channel *c = &v->channel[server];
         bool shared = v->node_pull && tr_node_pull_shares(v->node_pull, server);
-        int through = shared ? tr_node_pull_route(v->node_pull, server) : c->route;
-        routes[c->segment->n > 0 ? through : NOTHING]++;
+        int route = shared ? tr_node_pull_route(v->node_pull, server) : c->route;
+        routes[c->segment->n > 0 ? route : NOTHING]++;
         ways[c->way]++;
+        registered += c->registered ? c->segment->n : 0;
     }
     char route[WORDS], way[WORDS] = "none";
     view_list_counts(route_name, routes, NOTHING + 1, route, sizeof route);
@@ -499,5 +706,8 @@ void tr_view_describe(const tr_view *view, char *text, size_t size)
     char together[64] = "";
     if (v->node_pull) tr_node_pull_describe(v->node_pull, together, sizeof together);
     snprintf(text, size, "table %s, %s: route %s%s; way %s; %s keys registered", view->table->name,
-             use_name[v->use], route, together, way, view_registered(v));
+             use_name[v->use], route, together, way,
+             registered == 0               ? "no"
+             : registered == v->keys.units ? "all"
+                                           : "some");
 }

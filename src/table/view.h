@@ -1,11 +1,87 @@
-/* Views: a worker's copies of some keys of a table, and the state of their pulls and pushes. A view has a channel to each
- * server (route.h). Under BSP its updates are merged with those of all workers instead (merge.h), and keys that several
- * workers of a node read from another node may be fetched once (node.h). sync.c decides when a view is pulled or pushed. */
+/* Channels and views.
+ *
+ * A channel is the access of a worker to one server. It reads the units of a segment by one of three routes (load from
+ * shared memory, RMA get, request by message), and pushes them in one of three ways (add in shared memory, RMA accumulate,
+ * message). All operations are started without waiting and progressed by polls.
+ *
+ * A view is a worker's copy of some keys of a table. It has a channel to each server. Under BSP its updates are merged with
+ * those of all workers instead (merge.c), and keys that several workers of a node read from another node may be fetched
+ * once (node.h). sync.c decides when a view is pulled or pushed. */
 #ifndef TR_TABLE_VIEW_H
 #define TR_TABLE_VIEW_H
 
-#include "table/route.h"
+#include "table/plan.h"
+#include "table/server.h"
 #include "table/table.h"
+
+/* ======== channels ======== */
+
+enum tr_way { TR_WAY_ADD, TR_WAY_ACCUMULATE, TR_WAY_MESSAGE };
+
+struct tr_channel {
+    struct tr_table *table;
+    uint32_t server;
+    /* local NULL: values are read contiguously, in the order of the segment */
+    const struct tr_segment *segment;
+    int rank;  /* of the server */
+    int owner; /* the rank that has registered the segment under `tag` */
+    uint32_t tag;
+    int route; /* TR_ROUTE_LOAD, GET or REQUEST */
+    enum tr_way way;
+    bool exact;      /* values are never rounded */
+    bool registered; /* by this rank */
+    void *into;      /* the running read: destination */
+    int64_t version; /* the running read: version, or -1 */
+    int64_t seen;    /* version of the share at the last read, plus own updates since */
+
+    MPI_Datatype here, there; /* get and accumulate: the segment in the view (or packed) and in the window */
+    MPI_Request get, accumulate;
+    struct tr_slot *slot; /* request: answers in flight */
+    uint32_t asked, got;  /* request: units of the segment */
+
+    uint32_t sending; /* messages in flight */
+    char *packed;     /* values that are being accumulated */
+    char *residual;   /* packed: residuals of filters and rounding */
+};
+
+/* A channel to a server of the table, with all of its resources still unallocated. The segment must live as long. */
+struct tr_channel tr_channel_of(struct tr_table *table, uint32_t server, const struct tr_segment *segment,
+                                uint32_t tag);
+
+/* Chooses the route: loads within the node, gets of ranges, requests otherwise, unless table.route fixes it. TR_ERR_CONFIG:
+ * table.route=load, but the server is on another node. */
+int tr_channel_choose_route(struct tr_channel *channel);
+
+/* An MPI datatype of n blocks of units, for the caller to free: block i begins at unit position[i] and has length[i] units
+ * (length NULL: one). */
+MPI_Datatype tr_type_of_units(const struct tr_table *table, size_t n, const int *length, const int *position);
+
+/* Makes the datatypes of get and accumulate. */
+int tr_channel_open_types(struct tr_channel *channel);
+
+/* Registers the segment at the server and waits for the acknowledgement. flags: TR_FLAG_PUSHES or 0. */
+int tr_channel_register(struct tr_channel *channel, uint32_t flags);
+
+/* First half of closing, without waiting: unregisters the segment if this rank has registered it. Memory of answers in flight
+ * is kept in tables->sending until they arrive. */
+void tr_channel_forget(struct tr_channel *channel);
+
+/* Waits for RMA in flight, unregisters the segment, and frees the memory of the channel. */
+void tr_channel_close(struct tr_channel *channel);
+
+/* Starts to read the segment into `into`; and progresses that. *done: all values have arrived. */
+int tr_channel_read(struct tr_channel *channel, void *into, int64_t version);
+int tr_channel_poll(struct tr_channel *channel, bool *done, int *did);
+
+/* ======== views ======== */
+
+/* The source of a pull. */
+enum tr_pull_from {
+    TR_PULL_SERVERS, /* from a table that keeps versions: the values of a version, -1: the current ones */
+    TR_PULL_NODE, /* values that the node has fetched may be used if they contain all updates of clocks < least and are
+                        newer than this view's last use of them. Not for tables that keep versions */
+    TR_PULL_MERGE /* the values that the last merge has brought to this rank for clock merged_for */
+};
 
 struct tr_view_state {
     tr_view view; /* the public part */
@@ -17,11 +93,9 @@ struct tr_view_state {
     enum { PULL_IDLE, PULL_READING, PULL_SPREADING } pull;
     enum { PUSH_IDLE, PUSH_GATHERING, PUSH_WAITING, PUSH_SENDING } push;
     int64_t push_clock;
-    int64_t version;                /* the running pull: the version to be read, or -1 */
-    int64_t least;                  /* the running pull: must contain all updates of clocks < least */
+    enum tr_pull_from from;         /* the running pull */
+    int64_t version, least;         /* the running pull */
     void *into;                     /* the running pull: destination */
-    bool joins;                     /* the running pull: by the node pull where there is one */
-    bool takes_merged;              /* the running pull: from merged_value */
     int64_t holds;                  /* all updates of clocks < holds are in view.value */
     struct tr_node_pull *node_pull; /* for some of the servers; NULL: for none */
     bool ended;                     /* its stage will not run again: it can only be closed */
@@ -43,8 +117,7 @@ int tr_views_ready(tr_context *tr);
 /* Closes the channels and node pulls of a view, which can only be closed after that. Local. */
 void tr_view_end(struct tr_view_state *view);
 
-/* All values are read directly from memory of this node; tr_view_reads_near(): before a group broadcasts them. */
-bool tr_view_is_near(const tr_view *view);
+/* All values of a view that has channels are read directly from memory of this node. */
 static inline bool tr_view_reads_near(const struct tr_view_state *v)
 {
     for (uint32_t server = 0; server < v->keys.servers; server++)
@@ -52,20 +125,14 @@ static inline bool tr_view_reads_near(const struct tr_view_state *v)
     return true;
 }
 
-/* Another worker of the node has fetched, or is fetching, the keys of this view, with all updates of clocks < least. */
-bool tr_view_has_news(const struct tr_view_state *view, int64_t least);
+/* Starts to fill `into` (n × width elements). number: the version or the least clock (enum tr_pull_from). In a group, the
+ * leader reads and broadcasts. At most one pull of a view runs at a time. */
+int tr_pull_start(tr_view *view, void *into, enum tr_pull_from from, int64_t number);
 
-/* Starts to fill `into` (n × width elements) with the current values or, from a table that keeps versions, those of `version`
- * (-1: current). In a group, the leader reads and broadcasts. At most one pull of a view runs at a time. */
-int tr_pull_start(tr_view *view, void *into, int64_t version);
-
-/* The same, but values that the node has fetched already may be used, if they contain all updates of clocks < least and are
- * newer than this view's last use of them. Not for tables that keep versions. */
-int tr_pull_start_shared(tr_view *view, void *into, int64_t least);
-
-/* The same, with the values that the last merge has brought to this rank for clock merged_for. */
-int tr_pull_start_merged(tr_view *view, void *into);
-bool tr_pull_busy(const tr_view *view);
+static inline bool tr_pull_busy(const tr_view *view)
+{
+    return view->state->pull != PULL_IDLE;
+}
 
 /* Gives up waiting for the group's broadcast, which may still write into the view until the stage ends. */
 void tr_pull_leave(tr_view *view);
@@ -73,18 +140,15 @@ void tr_pull_leave(tr_view *view);
 /* Starts to add view->delta to the table as part of `clock`; delta is zero once the push is complete. In a group, deltas of the
  * members are summed first, and the leader pushes the sum. */
 int tr_push_start(tr_view *view, int64_t clock);
-bool tr_push_busy(const tr_view *view);
+
+static inline bool tr_push_busy(const tr_view *view)
+{
+    return view->state->push != PUSH_IDLE;
+}
 
 /* One line for --explain: routes, ways of pushing, and whether keys are registered. Without the number of keys, so that lines of
  * different workers can be compared. */
 void tr_view_describe(const tr_view *view, char *text, size_t size);
-
-/* Measures which route to servers of other nodes is faster for the views of this rank, after all views are open and all key sets
- * are registered. Collective over all ranks. */
-int tr_views_measure(tr_context *tr);
-
-/* Result of tr_views_measure() for a view; zeros: nothing was measured. */
-struct tr_measured tr_view_measured(const tr_view *view);
 
 static inline size_t tr_view_bytes(const tr_view *view)
 {

@@ -331,7 +331,7 @@ static int compute_until_alone(tr_worker *me, void *state)
         double until = tr_now() + 10;
         for (int64_t done = 0; done < h->clocks * (me->workers - 1) + 1 && tr_now() < until;) {
             TR_TRY(nap(h->tr, 1e-3));
-            TR_TRY(tr_pull_start(h->view, h->view->value, -1));
+            TR_TRY(tr_pull_start(h->view, h->view->value, TR_PULL_SERVERS, -1));
             TR_WAIT_UNTIL(h->tr, !tr_pull_busy(h->view), "a read");
             done = value[0];
         }

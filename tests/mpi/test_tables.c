@@ -383,7 +383,7 @@ static int close_while_read(tr_worker *me, void *state)
     tr_context *tr = o->table->tr;
     TR_TRY(tr_barrier(tr, tr->world, "all workers to have registered"));
     MPI_Barrier(MPI_COMM_WORLD);
-    TR_TRY(tr_pull_start(view, view->value, -1));
+    TR_TRY(tr_pull_start(view, view->value, TR_PULL_SERVERS, -1));
     tr_view_close(&view);
     for (struct tr_sending *m = tr->tables->sending; m; m = m->next)
         awaited += m->acknowledged != MPI_REQUEST_NULL;
