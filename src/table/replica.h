@@ -1,9 +1,7 @@
 /* Replicas from inside: see trireme/replica.h.
  *
- *   replica         memory and file; reading and adding
- *   replica_chunks  who holds a chunk, bringing those that are absent, and which one makes room
- *   replica_move    from and to the tables, and from other nodes
- *   sync/replica    when it is taken and given
+ *   replica         memory and file; reading and adding; transfers from and to the tables, and from other nodes
+ *   replica_chunks  locks of chunks, loading of absent chunks, and eviction
  *
  * A chunk has a frame while it is in memory: a part of every array. Where all fit, frame and chunk have one number, and
  * arrays are contiguous. A worker holds one chunk at a time and does not wait for another one meanwhile, so that there is no
@@ -123,13 +121,6 @@ static inline size_t tr_replica_part(const struct tr_replica *l, int part, int p
     return l->chunks * (size_t)part / (size_t)parts;
 }
 
-/* What tr_replica_open() and tr_replica_close() do here: all ranks. */
-int tr_replica_make(tr_context *tr, const tr_replica_options *options, struct tr_replica **replica);
-void tr_replica_free(struct tr_replica **replica);
-
-/* Lets the other workers of the node know if this one has failed, and how; returns the status. */
-int tr_replica_note(struct tr_replica *l, int status);
-
 /* What another worker has met: its status and text, or TR_OK. */
 int tr_replica_failure(const struct tr_replica *l);
 
@@ -152,8 +143,6 @@ void tr_replica_let_go(struct tr_replica *l, size_t chunk);
 
 /* Fetches some absent chunks of the keys together. */
 int tr_replica_bring_ahead(struct tr_replica *l, const tr_key *keys, size_t n);
-
-/* ---- moving ---- */
 
 /* Fetches n chunks, which have frames, from the tables of the arrays in the set `arrays` (a bit each). */
 int tr_replica_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n, unsigned arrays);

@@ -1,5 +1,6 @@
 /* What ranks of a node do in memory that they share, in every order: the clock window, node caches, chunks of replicas and
  * the barrier of those who use them. */
+#define _GNU_SOURCE
 #include "interleave.h"
 
 #include "table/sync.h"
@@ -297,7 +298,7 @@ END_TEST
 
 /* ---- the barrier of those who use a replica ---- */
 
-#include "table/replica_move.c"
+#include "table/replica.c"
 
 static struct {
     struct tr_replica_head head;
