@@ -5,7 +5,6 @@
 #include <tgmath.h> /* fabs() of a float is one of floats */
 
 #include "base/base.h"
-#include "table/half.h"
 #include "table/storage.h"
 #include "trireme/cpu.h"
 
@@ -103,45 +102,21 @@ void tr_add_elements(enum tr_dtype dtype, size_t n, const void *a, void *b)
     })
 }
 
-void tr_add_packed_to_share(enum tr_dtype dtype, const uint32_t *position, size_t n, size_t width,
-                            const void *packed, void *share)
+void tr_add_units(enum tr_dtype dtype, const uint32_t *local, const uint32_t *position, size_t n,
+                  size_t width, const void *a, void *b)
 {
-    if (!position) tr_add_elements(dtype, n * width, packed, share);
-    else
-        TR_FOR_TYPE(dtype, {
-            const T *from = packed;
-            T *to = share;
-            if (width == 1)
-                for (size_t i = 0; i < n; i++) to[position[i]] += from[i];
-            else
-                for (size_t i = 0; i < n; i++)
-                    tr_add_elements(dtype, width, from + i * width, to + position[i] * width);
-        })
-}
-
-void tr_add_view_to_share(enum tr_dtype dtype, const struct tr_segment *s, uint32_t first, uint32_t n,
-                          size_t width, const void *view, void *share)
-{
-    const uint32_t *local = s->local + first, *position = s->position + first;
+    if (!position) {
+        tr_add_elements(dtype, n * width, a, b);
+        return;
+    }
     TR_FOR_TYPE(dtype, {
-        const T *from = view;
-        T *to = share;
-        if (width == 1)
-            for (uint32_t i = 0; i < n; i++) to[position[i]] += from[local[i]];
-        else
-            for (uint32_t i = 0; i < n; i++)
-                for (size_t k = 0; k < width; k++) to[position[i] * width + k] += from[local[i] * width + k];
+        const T *from = a;
+        T *to = b;
+        for (size_t i = 0; width == 1 && local && i < n; i++) to[position[i]] += from[local[i]];
+        for (size_t i = 0; width == 1 && !local && i < n; i++) to[position[i]] += from[i];
+        for (size_t i = 0; width > 1 && i < n; i++)
+            tr_add_elements(dtype, width, from + (local ? local[i] : i) * width, to + position[i] * width);
     })
-}
-
-void tr_add_segment_to_share(enum tr_dtype dtype, const struct tr_segment *s, size_t width, const void *view,
-                             void *share)
-{
-    size_t bytes = width * tr_dtype_size(dtype);
-    if (!s->runs) tr_add_view_to_share(dtype, s, 0, s->n, width, view, share);
-    for (uint32_t r = 0; r < s->runs; r++)
-        tr_add_elements(dtype, s->run[r].length * width, (const char *)view + s->run[r].local * bytes,
-                        (char *)share + s->run[r].position * bytes);
 }
 
 /* ======== encodings ======== */
@@ -337,59 +312,20 @@ static size_t gaps_bytes(size_t n_words, const uint64_t *word)
     return bytes;
 }
 
-static unsigned char *gaps_write(size_t n_words, const uint64_t *word, unsigned char *out)
-{
-    size_t next = 0;
-    FOR_EACH_BIT(i, n_words, word)
-    {
-        out = tr_put_gap(i - next, out);
-        next = i + 1;
-    }
-    return out;
-}
-
 /* ---- encoding ---- */
 
-/* Places of a bitmap, and more than the gaps of any sparse message that is not longer than one. If sparse is asked for,
- * the longest has all units, with a byte each: a longer gap leaves out more than it costs. */
-static size_t encode_place_bytes(const struct tr_slice *s, int encoding)
-{
-    size_t bitmap = codec_words(s->n) * sizeof(uint64_t);
-    return encoding == TR_ENCODING_SPARSE ? tr_max_size(s->n, bitmap) : bitmap;
-}
-
-/* Where in the room the bits are noted while values and places are written. */
+/* Where in the room the bits are noted while values and places are written. Places take a bitmap, or fewer bytes if the
+ * encoding is chosen. If sparse is asked for, at most a byte for each unit: a longer gap leaves out more than it costs. */
 static size_t encode_bits_offset(const struct tr_slice *s, struct tr_wire wire)
 {
-    size_t most =
-        TR_ENCODING_HEADER + s->n * codec_form(s, wire.precision).unit + encode_place_bytes(s, wire.encoding);
-    return (most + 7) / 8 * 8;
+    size_t places = codec_words(s->n) * sizeof(uint64_t);
+    if (wire.encoding == TR_ENCODING_SPARSE) places = tr_max_size(s->n, places);
+    return (TR_ENCODING_HEADER + s->n * codec_form(s, wire.precision).unit + places + 7) / 8 * 8;
 }
 
 size_t tr_encode_room(const struct tr_slice *s, struct tr_wire wire)
 {
     return encode_bits_offset(s, wire) + codec_words(s->n) * sizeof(uint64_t);
-}
-
-/* Writes the units of the list that are not zero, and marks them. Returns how many there are. */
-static size_t encode_touched(const struct tr_slice *s, const struct form *form, const char *value,
-                             const uint32_t *touched, size_t touched_n, char *residual, char *out,
-                             uint64_t *bits)
-{
-    size_t bytes = s->width * tr_dtype_size(s->dtype), count = 0;
-    memset(bits, 0, codec_words(s->n) * sizeof *bits);
-    for (size_t i = 0; i < touched_n; i++) bits[touched[i] / 64] |= UINT64_C(1) << touched[i] % 64;
-    FOR_EACH_BIT(i, codec_words(s->n), bits)
-    {
-        const char *unit = value + i * bytes;
-        char *to = out + count * form->unit;
-        if (!form->narrowing) memcpy(to, unit, bytes);
-        else form->narrowing->narrow(s->width, unit, to);
-        if (form->narrowing && residual) form->narrowing->keep_rest(s->width, unit, to, residual + i * bytes);
-        if (!codec_is_zero(form, to)) count++;
-        else bits[i / 64] &= ~(UINT64_C(1) << i % 64);
-    }
-    return count;
 }
 
 /* The shortest way; of equals the one that is read faster. */
@@ -414,7 +350,13 @@ static size_t encode_finish(const struct tr_slice *s, const struct form *form, i
     if (encoding == TR_ENCODING_DENSE) return bytes;
     if (encoding == TR_ENCODING_SPARSE) {
         unsigned char *place = (unsigned char *)out + bytes;
-        return bytes + (size_t)(gaps_write(codec_words(s->n), bits, place) - place);
+        size_t next = 0;
+        FOR_EACH_BIT(i, codec_words(s->n), bits)
+        {
+            place = tr_put_gap(i - next, place);
+            next = i + 1;
+        }
+        return (size_t)(place - (unsigned char *)out);
     }
     memcpy(out + bytes, bits, bitmap);
     return bytes + bitmap;
@@ -429,7 +371,20 @@ size_t tr_encode(const struct tr_slice *s, struct tr_wire wire, const void *valu
     uint64_t *bits = (uint64_t *)((char *)out + encode_bits_offset(s, wire));
     /* so few that looking at each costs less than at all, and that dense is out of the question */
     if (touched && touched_n < s->n / 32 && encoding != TR_ENCODING_DENSE) {
-        size_t count = encode_touched(s, &form, value, touched, touched_n, residual, values, bits);
+        size_t unit = s->width * tr_dtype_size(s->dtype), count = 0;
+        memset(bits, 0, codec_words(s->n) * sizeof *bits);
+        for (size_t i = 0; i < touched_n; i++) bits[touched[i] / 64] |= UINT64_C(1) << touched[i] % 64;
+        FOR_EACH_BIT(i, codec_words(s->n), bits)
+        {
+            const char *from = (const char *)value + i * unit;
+            char *to = values + count * form.unit;
+            if (!form.narrowing) memcpy(to, from, unit);
+            else form.narrowing->narrow(s->width, from, to);
+            if (form.narrowing && residual)
+                form.narrowing->keep_rest(s->width, from, to, (char *)residual + i * unit);
+            if (!codec_is_zero(&form, to)) count++;
+            else bits[i / 64] &= ~(UINT64_C(1) << i % 64);
+        }
         if (encoding == TR_ENCODING_AUTO) encoding = encode_choose(s, &form, count, bits);
         return encode_finish(s, &form, encoding, count, bits, out);
     }
@@ -465,22 +420,6 @@ static uint64_t decode_bitmap_word(const struct tr_encoded *e, size_t i)
     return word;
 }
 
-static int decode_check_bitmap(const struct tr_encoded *e)
-{
-    uint64_t word[64];
-    size_t n = codec_words(e->slice.n), count = 0;
-    if ((size_t)(e->end - e->place) != n * sizeof *word)
-        return codec_malformed(&e->slice, "its bitmap has another size");
-    for (size_t i = 0; i < n; i += 64) {
-        size_t some = tr_min_size(64, n - i);
-        memcpy(word, e->place + i * sizeof *word, some * sizeof *word);
-        count += codec_count_bits(some, word);
-    }
-    if (e->slice.n % 64 && decode_bitmap_word(e, n - 1) >> e->slice.n % 64)
-        return codec_malformed(&e->slice, "its bitmap has bits behind the last unit");
-    return count == e->count ? TR_OK : codec_malformed(&e->slice, "its bitmap does not fit its count");
-}
-
 int tr_encoded_open(const void *bytes, size_t size, const struct tr_slice *s, struct tr_encoded *message)
 {
     const unsigned char *head = bytes;
@@ -503,7 +442,20 @@ int tr_encoded_open(const void *bytes, size_t size, const struct tr_slice *s, st
     if ((e.encoding == TR_ENCODING_DENSE || (e.encoding == TR_ENCODING_SPARSE && e.count == 0)) &&
         e.place != e.end)
         return codec_malformed(s, "it is too long");
-    if (e.encoding == TR_ENCODING_BITMAP) TR_TRY(decode_check_bitmap(&e));
+    if (e.encoding == TR_ENCODING_BITMAP) {
+        uint64_t word[64];
+        size_t n = codec_words(s->n), count = 0;
+        if ((size_t)(e.end - e.place) != n * sizeof *word)
+            return codec_malformed(s, "its bitmap has another size");
+        for (size_t i = 0; i < n; i += 64) {
+            size_t some = tr_min_size(64, n - i);
+            memcpy(word, e.place + i * sizeof *word, some * sizeof *word);
+            count += codec_count_bits(some, word);
+        }
+        if (s->n % 64 && decode_bitmap_word(&e, n - 1) >> s->n % 64)
+            return codec_malformed(s, "its bitmap has bits behind the last unit");
+        if (count != e.count) return codec_malformed(s, "its bitmap does not fit its count");
+    }
     *message = e;
     return TR_OK;
 }
@@ -518,19 +470,8 @@ struct reader {
     uint64_t left;
 };
 
-static int decode_gap(struct reader *r)
-{
-    const struct tr_slice *s = &r->e->slice;
-    const unsigned char *from = r->place;
-    uint64_t gap;
-    if (!tr_take_gap(&r->place, r->e->end, &gap)) return codec_malformed(s, "its places end too early");
-    if (r->place - from > 5) return codec_malformed(s, "a gap of too many bytes");
-    r->next += gap;
-    return r->next < s->n ? TR_OK : codec_malformed(s, "a place behind the last unit");
-}
-
 /* Eight gaps of one byte each, if they are and surely end before the last unit. */
-static bool decode_short_gaps(struct reader *r, uint32_t *unit)
+INLINE bool decode_short_gaps(struct reader *r, uint32_t *unit)
 {
     uint64_t eight;
     if (r->e->end - r->place < 8 || r->next + 8 * 128 > r->e->slice.n) return false;
@@ -546,37 +487,34 @@ static bool decode_short_gaps(struct reader *r, uint32_t *unit)
     return true;
 }
 
-static int decode_sparse(struct reader *r, uint32_t n, uint32_t *unit)
+/* Lists the next n units. tr_encoded_open() has checked that a bitmap has exactly `count` bits set. */
+INLINE int decode_places(struct reader *r, uint32_t n, uint32_t *unit)
 {
-    for (uint32_t i = 0; i < n;) {
+    const struct tr_slice *s = &r->e->slice;
+    const bool sparse = r->e->encoding == TR_ENCODING_SPARSE;
+    uint64_t left = r->left;
+    for (uint32_t i = 0; i < n && !sparse;) {
+        while (left == 0) left = decode_bitmap_word(r->e, r->word++);
+        uint32_t first = (uint32_t)(r->word - 1) * 64;
+        for (; left && i < n; left &= left - 1) unit[i++] = first + (uint32_t)__builtin_ctzll(left);
+    }
+    r->left = left;
+    for (uint32_t i = 0; i < n && sparse;) {
+        const unsigned char *from = r->place;
+        uint64_t gap;
         if (n - i >= 8 && decode_short_gaps(r, unit + i)) {
             i += 8;
             continue;
         }
-        TR_TRY(decode_gap(r));
+        if (!tr_take_gap(&r->place, r->e->end, &gap)) return codec_malformed(s, "its places end too early");
+        if (r->place - from > 5) return codec_malformed(s, "a gap of too many bytes");
+        r->next += gap;
+        if (r->next >= s->n) return codec_malformed(s, "a place behind the last unit");
         unit[i++] = (uint32_t)r->next++;
     }
-    return TR_OK;
-}
-
-/* tr_encoded_open() has checked that the bitmap has exactly `count` bits set. */
-static void decode_bitmap(struct reader *r, uint32_t n, uint32_t *unit)
-{
-    for (uint32_t i = 0; i < n;) {
-        while (r->left == 0) r->left = decode_bitmap_word(r->e, r->word++);
-        uint32_t first = (uint32_t)(r->word - 1) * 64;
-        for (; r->left && i < n; r->left &= r->left - 1)
-            unit[i++] = first + (uint32_t)__builtin_ctzll(r->left);
-    }
-}
-
-static int decode_places(struct reader *r, uint32_t n, uint32_t *unit)
-{
-    if (r->e->encoding == TR_ENCODING_BITMAP) decode_bitmap(r, n, unit);
-    else TR_TRY(decode_sparse(r, n, unit));
     r->done += n;
-    if (r->done == r->e->count && r->e->encoding == TR_ENCODING_SPARSE && r->place != r->e->end)
-        return codec_malformed(&r->e->slice, "it is too long");
+    if (r->done == r->e->count && sparse && r->place != r->e->end)
+        return codec_malformed(s, "it is too long");
     return TR_OK;
 }
 
@@ -590,67 +528,56 @@ static void decode_values(const struct tr_encoded *e, size_t first, size_t n, vo
     else form.narrowing->widen(n * e->slice.width, from, to);
 }
 
-/* Values of a block of units to their places. Narrow halves are widened together first. */
-static void decode_values_to(const struct tr_encoded *e, size_t first, size_t n, const uint32_t *unit,
-                             void *packed)
-{
-    struct form form = codec_form(&e->slice, e->precision);
-    size_t bytes = e->slice.width * tr_dtype_size(e->slice.dtype);
-    double room[BLOCK];
-    if (!form.narrowing) tr_scatter(unit, n, bytes, (const char *)e->value + first * bytes, packed);
-    else if (n * bytes <= sizeof room) {
-        decode_values(e, first, n, room);
-        tr_scatter(unit, n, bytes, room, packed);
-    } else
-        for (size_t i = 0; i < n; i++) decode_values(e, first + i, 1, (char *)packed + unit[i] * bytes);
-}
-
 int tr_decode_packed(const struct tr_encoded *e, void *packed)
 {
     const struct tr_slice *s = &e->slice;
+    const bool full = e->precision == TR_PRECISION_FULL;
+    size_t bytes = s->width * tr_dtype_size(s->dtype);
     if (e->encoding == TR_ENCODING_DENSE) {
         decode_values(e, 0, s->n, packed);
         return TR_OK;
     }
-    memset(packed, 0, s->n * s->width * tr_dtype_size(s->dtype));
+    memset(packed, 0, s->n * bytes);
     struct reader r = {e, .place = e->place};
     uint32_t unit[BLOCK];
+    double room[BLOCK];
     while (r.done < e->count) {
         uint32_t first = r.done, n = e->count - first < BLOCK ? e->count - first : BLOCK;
         TR_TRY(decode_places(&r, n, unit));
-        decode_values_to(e, first, n, unit, packed);
+        if (full) tr_scatter(unit, n, bytes, (const char *)e->value + first * bytes, packed);
+        else if (n * bytes <= sizeof room) { /* narrow values are widened together first */
+            decode_values(e, first, n, room);
+            tr_scatter(unit, n, bytes, room, packed);
+        } else
+            for (size_t i = 0; i < n; i++) decode_values(e, first + i, 1, (char *)packed + unit[i] * bytes);
     }
     return TR_OK;
 }
 
-/* Those of a dense message, without the zeros among them. */
-static uint32_t decode_dense(const struct tr_encoded *e, uint32_t *unit, char *value)
-{
-    struct form form = codec_form(&e->slice, e->precision);
-    size_t bytes = e->slice.width * tr_dtype_size(e->slice.dtype);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < e->slice.n; i += 64) {
-        uint32_t some = e->slice.n - i < 64 ? e->slice.n - i : 64;
-        char *to = value + n * bytes;
-        uint64_t live;
-        codec_mark(&form, some, e->slice.width, (const char *)e->value + i * form.unit, &live);
-        decode_values(e, i, some, to);
-        if (codec_count_bits(1, &live) < some) codec_compact(1, &live, bytes, to, to);
-        for (uint64_t left = live; left; left &= left - 1) unit[n++] = i + (uint32_t)__builtin_ctzll(left);
-    }
-    return n;
-}
-
 int tr_decode_units(const struct tr_encoded *e, uint32_t *unit, void *value, uint32_t *n)
 {
-    if (e->encoding == TR_ENCODING_DENSE) {
-        *n = decode_dense(e, unit, value);
+    const struct tr_slice *s = &e->slice;
+    if (e->encoding != TR_ENCODING_DENSE) {
+        struct reader r = {e, .place = e->place};
+        TR_TRY(decode_places(&r, e->count, unit));
+        decode_values(e, 0, e->count, value);
+        *n = e->count;
         return TR_OK;
     }
-    struct reader r = {e, .place = e->place};
-    TR_TRY(decode_places(&r, e->count, unit));
-    decode_values(e, 0, e->count, value);
-    *n = e->count;
+    struct form form = codec_form(s, e->precision);
+    size_t bytes = s->width * tr_dtype_size(s->dtype);
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < s->n; i += 64) {
+        uint32_t some = s->n - i < 64 ? s->n - i : 64;
+        char *to = (char *)value + found * bytes;
+        uint64_t live;
+        codec_mark(&form, some, s->width, (const char *)e->value + i * form.unit, &live);
+        decode_values(e, i, some, to);
+        if (codec_count_bits(1, &live) < some) codec_compact(1, &live, bytes, to, to);
+        for (uint64_t left = live; left; left &= left - 1)
+            unit[found++] = i + (uint32_t)__builtin_ctzll(left);
+    }
+    *n = found;
     return TR_OK;
 }
 
@@ -658,25 +585,22 @@ int tr_decode_units(const struct tr_encoded *e, uint32_t *unit, void *value, uin
 
 enum { AS_GAPS, AS_BITMAP };
 
-static size_t ascending_write_bitmap(uint32_t n, const uint64_t *number, unsigned char *out)
-{
-    unsigned char *end = tr_put_gap(number[0], out);
-    uint64_t word = 0, from = number[0];
-    for (uint32_t i = 0; i < n; i++) {
-        for (; number[i] - from >= 64; from += 64, end += sizeof word, word = 0)
-            memcpy(end, &word, sizeof word);
-        word |= UINT64_C(1) << (number[i] - from);
-    }
-    memcpy(end, &word, sizeof word);
-    return (size_t)(end - out) + sizeof word;
-}
-
 size_t tr_put_ascending(uint32_t n, const uint64_t *number, unsigned char *out)
 {
     unsigned char *end = out + 1;
     uint64_t next = 0;
     out[0] = n > 0 && (number[n - 1] - number[0]) / 64 * sizeof(uint64_t) + sizeof(uint64_t) < n;
-    if (out[0] == AS_BITMAP) return 1 + ascending_write_bitmap(n, number, end);
+    if (out[0] == AS_BITMAP) {
+        uint64_t word = 0, from = number[0];
+        end = tr_put_gap(from, end);
+        for (uint32_t i = 0; i < n; i++) {
+            for (; number[i] - from >= 64; from += 64, end += sizeof word, word = 0)
+                memcpy(end, &word, sizeof word);
+            word |= UINT64_C(1) << (number[i] - from);
+        }
+        memcpy(end, &word, sizeof word);
+        return (size_t)(end - out) + sizeof word;
+    }
     for (uint32_t i = 0; i < n; i++) {
         end = tr_put_gap(number[i] - next, end);
         next = number[i] + 1;
@@ -684,28 +608,23 @@ size_t tr_put_ascending(uint32_t n, const uint64_t *number, unsigned char *out)
     return (size_t)(end - out);
 }
 
-static bool ascending_read_bitmap(const unsigned char *at, const unsigned char *end, uint64_t limit,
-                                  uint32_t n, uint64_t *number)
-{
-    uint64_t from, word;
-    uint32_t found = 0;
-    if (!tr_take_gap(&at, end, &from)) return false;
-    for (; (size_t)(end - at) >= sizeof word && from < limit; at += sizeof word, from += 64) {
-        for (memcpy(&word, at, sizeof word); word; word &= word - 1) {
-            uint64_t one = from + (uint64_t)__builtin_ctzll(word);
-            if (found == n || one < from || one >= limit) return false;
-            number[found++] = one;
-        }
-    }
-    return at == end && found == n;
-}
-
 bool tr_take_ascending(const unsigned char *at, size_t size, uint64_t limit, uint32_t n, uint64_t *number)
 {
     const unsigned char *end = at + size;
     uint64_t next = 0, gap;
     if (size < 1 || at[0] > AS_BITMAP) return false;
-    if (*at++ == AS_BITMAP) return ascending_read_bitmap(at, end, limit, n, number);
+    if (*at++ == AS_BITMAP) {
+        uint64_t from, word;
+        uint32_t found = 0;
+        if (!tr_take_gap(&at, end, &from)) return false;
+        for (; (size_t)(end - at) >= sizeof word && from < limit; at += sizeof word, from += 64)
+            for (memcpy(&word, at, sizeof word); word; word &= word - 1) {
+                uint64_t one = from + (uint64_t)__builtin_ctzll(word);
+                if (found == n || one < from || one >= limit) return false;
+                number[found++] = one;
+            }
+        return at == end && found == n;
+    }
     for (uint32_t i = 0; i < n; i++) {
         if (!tr_take_gap(&at, end, &gap) || next >= limit || gap >= limit - next) return false;
         number[i] = next + gap;
@@ -719,49 +638,13 @@ bool tr_take_ascending(const unsigned char *at, size_t size, uint64_t limit, uin
 /* A filter sets a bound for each unit, and holds back units whose elements are all below it. A bound ≤ 0 holds nothing back, and
  * numbers that are not finite are below no bound. */
 
-/* How one call filters. */
-struct pass {
-    int kind;
-    enum tr_dtype dtype;
-    size_t width;
-    double limit; /* kkt: of |u|, rather than of the gradient */
-    uint64_t hash, chance;
-    bool drops;
-};
-
 /* What elements of type T are compared as: R. Whole numbers as doubles. */
 #define COMPARED_AS_R typedef __typeof__(_Generic((T)0, float : 0.0F, default : 0.0)) R
-
-/* The bounds of n units of which the first is number `first` of the pusher. */
-static void filter_bounds(const struct pass *p, uint64_t first, size_t n, const void *value, void *bounds)
-{
-    TR_FOR_TYPE(p->dtype, {
-        COMPARED_AS_R;
-        static const R none_or_all[] = {0, (R)INFINITY}; /* for a branch would be mispredicted */
-        const T *w = value;
-        R *bound = bounds, limit = (R)p->limit;
-        for (size_t i = 0; i < n; i++) bound[i] = limit;
-        for (size_t i = 0; i < n && p->kind == TR_FILTER_SIGNIFICANT; i++) {
-            R most = 0;
-            for (size_t j = i * p->width; j < (i + 1) * p->width; j++)
-                most = fabs((R)w[j]) > most ? fabs((R)w[j]) : most;
-            bound[i] *= most;
-        }
-        for (size_t i = 0; i < n && p->kind == TR_FILTER_KKT; i++) {
-            bool zero = true;
-            for (size_t j = i * p->width; j < (i + 1) * p->width; j++) zero &= w[j] == 0;
-            bound[i] = zero ? limit : 0;
-        }
-        /* 53 uniform bits are below `chance`, which is the probability times 2^53 */
-        for (size_t i = 0; i < n && p->kind == TR_FILTER_SKIP; i++)
-            bound[i] = none_or_all[tr_mix(p->hash + first + i) >> 11 < p->chance];
-    })
-}
 
 /* Adds residuals to n units, and holds back units below their bounds. Also compiled for a width of 1. */
 #define HOLD_BACK(WIDTH)                                                                                     \
     for (size_t i = 0; i < n; i++) {                                                                         \
-        T *u = (T *)delta + i * (WIDTH), *k = (T *)kept + i * (WIDTH);                                       \
+        T *u = update + i * (WIDTH), *k = rest + i * (WIDTH);                                                \
         bool below = true, any = false;                                                                      \
         for (size_t j = 0; j < (WIDTH); j++) {                                                               \
             u[j] += k[j];                                                                                    \
@@ -771,42 +654,50 @@ static void filter_bounds(const struct pass *p, uint64_t first, size_t n, const 
         for (size_t j = 0; j < (WIDTH); j++) {                                                               \
             T whole = u[j];                                                                                  \
             u[j] = below ? 0 : whole;                                                                        \
-            k[j] = below && !p->drops ? whole : 0;                                                           \
+            k[j] = below && !drops ? whole : 0;                                                              \
         }                                                                                                    \
         seen += any;                                                                                         \
         held += any & below;                                                                                 \
     }
 
-static void filter_hold_back(const struct pass *p, size_t n, const void *bounds, void *delta, void *kept,
-                             struct tr_filter_counts *counts)
-{
-    uint32_t seen = 0, held = 0;
-    TR_FOR_TYPE(p->dtype, {
-        COMPARED_AS_R;
-        const R *bound = bounds;
-        if (p->width == 1) HOLD_BACK(1)
-        else HOLD_BACK(p->width)
-    })
-    counts->seen += seen;
-    *(p->drops ? &counts->dropped : &counts->held) += held;
-}
-
 void tr_filter_apply(const struct tr_filter *f, const struct tr_slice *s, uint64_t first, int64_t clock,
                      const void *value, void *delta, void *kept, struct tr_filter_counts *counts)
 {
-    struct pass p = {
-        .kind = f->kind, .dtype = s->dtype, .width = s->width, .drops = f->kind == TR_FILTER_KKT};
-    double bound[BLOCK];
-    size_t bytes = s->width * tr_dtype_size(s->dtype);
-    if (f->kind == TR_FILTER_THRESHOLD || f->kind == TR_FILTER_SIGNIFICANT) p.limit = f->limit;
-    if (f->kind == TR_FILTER_KKT) p.limit = fabs(f->scale) * (f->alpha - f->limit);
-    if (f->kind == TR_FILTER_SKIP) {
-        p.hash = tr_mix(tr_mix(f->seed) ^ (uint64_t)clock);
-        p.chance = (uint64_t)(f->skip * 0x1p53);
-    }
-    for (size_t i = 0; i < s->n; i += BLOCK) {
-        size_t some = tr_min_size(BLOCK, s->n - i);
-        filter_bounds(&p, first + i, some, value ? (const char *)value + i * bytes : NULL, bound);
-        filter_hold_back(&p, some, bound, (char *)delta + i * bytes, (char *)kept + i * bytes, counts);
-    }
+    const int kind = f->kind;
+    const size_t width = s->width;
+    const bool drops = kind == TR_FILTER_KKT;
+    double most = 0; /* the bound; kkt: of |u|, rather than of the gradient */
+    if (kind == TR_FILTER_THRESHOLD || kind == TR_FILTER_SIGNIFICANT) most = f->limit;
+    if (kind == TR_FILTER_KKT) most = fabs(f->scale) * (f->alpha - f->limit);
+    const uint64_t hash = tr_mix(tr_mix(f->seed) ^ (uint64_t)clock), chance = (uint64_t)(f->skip * 0x1p53);
+    TR_FOR_TYPE(s->dtype, {
+        COMPARED_AS_R;
+        static const R none_or_all[] = {0, (R)INFINITY}; /* for a branch would be mispredicted */
+        R bound[BLOCK], limit = (R)most;
+        for (size_t at = 0; at < s->n; at += BLOCK) {
+            size_t n = tr_min_size(BLOCK, s->n - at);
+            const T *w = value ? (const T *)value + at * width : NULL;
+            T *update = (T *)delta + at * width, *rest = (T *)kept + at * width;
+            uint32_t seen = 0, held = 0;
+            for (size_t i = 0; i < n; i++) bound[i] = limit;
+            for (size_t i = 0; i < n && kind == TR_FILTER_SIGNIFICANT; i++) {
+                R largest = 0;
+                for (size_t j = i * width; j < (i + 1) * width; j++)
+                    largest = fabs((R)w[j]) > largest ? fabs((R)w[j]) : largest;
+                bound[i] *= largest;
+            }
+            for (size_t i = 0; i < n && kind == TR_FILTER_KKT; i++) {
+                bool zero = true;
+                for (size_t j = i * width; j < (i + 1) * width; j++) zero &= w[j] == 0;
+                bound[i] = zero ? limit : 0;
+            }
+            /* 53 uniform bits are below `chance`, which is the probability times 2^53 */
+            for (size_t i = 0; i < n && kind == TR_FILTER_SKIP; i++)
+                bound[i] = none_or_all[tr_mix(hash + first + at + i) >> 11 < chance];
+            if (width == 1) HOLD_BACK(1)
+            else HOLD_BACK(width)
+            counts->seen += seen;
+            *(drops ? &counts->dropped : &counts->held) += held;
+        }
+    })
 }

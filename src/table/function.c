@@ -334,7 +334,7 @@ static int update_handle(struct tr_table *t, tr_update *u)
         size_t words = use->touched_words;
         TR_TRY(TR_GROW(&use->touched, &use->touched_words, use->share.units / 64 + 1));
         memset(use->touched + words, 0, (use->touched_words - words) * sizeof *use->touched);
-        tr_add_packed_to_share(t->dtype, u->unit, u->n, t->unit_width, u->value, use->sum);
+        tr_add_units(t->dtype, NULL, u->unit, u->n, t->unit_width, u->value, use->sum);
         for (size_t i = 0; i < u->n; i++) {
             size_t unit = u->unit ? u->unit[i] : i;
             use->touched[unit / 64] |= UINT64_C(1) << unit % 64;

@@ -571,9 +571,15 @@ static bool shared_merge_poll(struct shared_merge *m, int64_t clock, int *did)
     if (t->server >= 0 && m->mine->added <= clock) {
         if (m->next == 0 && !shared_all_ready(m, clock)) return false;
         const struct source *source = &m->source[m->next];
-        if (source->delta)
-            tr_add_segment_to_share(t->dtype, &source->segment, t->unit_width, source->delta,
-                                    t->share[t->server]);
+        const struct tr_segment *segment = &source->segment;
+        char *share = t->share[t->server];
+        if (source->delta && !segment->runs)
+            tr_add_units(t->dtype, segment->local, segment->position, segment->n, t->unit_width,
+                         source->delta, share);
+        for (uint32_t r = 0; source->delta && r < segment->runs; r++)
+            tr_add_elements(t->dtype, segment->run[r].length * t->unit_width,
+                            source->delta + segment->run[r].local * t->unit_bytes,
+                            share + segment->run[r].position * t->unit_bytes);
         ++*did;
         if (++m->next < m->workers) return false; /* the other roles of this rank come in between */
         atomic_store_explicit(&m->mine->added, clock + 1, memory_order_release);
@@ -698,8 +704,8 @@ static void lane_add(const struct tr_merge *m, const struct lane *l, const struc
 {
     const struct tr_table *t = m->table;
     uint32_t at = f->at[l->chunk], n = f->units[l->chunk];
-    if (f->place) tr_add_packed_to_share(t->dtype, f->place + at, n, t->unit_width, from, sum);
-    else tr_add_packed_to_share(t->dtype, NULL, n, t->unit_width, from, sum + at * t->unit_bytes);
+    if (f->place) tr_add_units(t->dtype, NULL, f->place + at, n, t->unit_width, from, sum);
+    else tr_add_elements(t->dtype, n * t->unit_width, from, sum + at * t->unit_bytes);
 }
 
 static void lane_pack_sum(const struct tr_merge *m, const struct lane *l, const struct flow *f,

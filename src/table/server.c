@@ -473,7 +473,7 @@ static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, 
         return TR_OK;
     }
     if (t->hash) { /* nobody else writes there */
-        tr_add_packed_to_share(t->dtype, unit, n, t->unit_width, value, t->map->array[0].at);
+        tr_add_units(t->dtype, NULL, unit, n, t->unit_width, value, t->map->array[0].at);
         return TR_OK;
     }
     tr_share_add(t, n == m->n && !c->position ? NULL : unit, m->first, n, value);

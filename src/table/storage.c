@@ -136,8 +136,8 @@ void tr_share_add(struct tr_table *t, const uint32_t *position, uint32_t first, 
     for (uint32_t i = 0, end; position && i < n; i = end) {
         end = share_end_of_lock(position, n, i);
         atomic_uint *its = share_lock(t, server, position[i]);
-        tr_add_packed_to_share(t->dtype, position + i, end - i, t->unit_width, values + i * t->unit_bytes,
-                               t->share[server]);
+        tr_add_units(t->dtype, NULL, position + i, end - i, t->unit_width, values + i * t->unit_bytes,
+                     t->share[server]);
         share_unlock(its);
     }
 }
@@ -150,7 +150,7 @@ void tr_share_add_view(struct tr_table *t, uint32_t server, const struct tr_segm
     for (uint32_t i = 0, end; s->runs == 0 && i < s->n; i = end) {
         end = share_end_of_lock(s->position, s->n, i);
         atomic_uint *its = share_lock(t, server, s->position[i]);
-        tr_add_view_to_share(t->dtype, s, i, end - i, t->unit_width, view, t->share[server]);
+        tr_add_units(t->dtype, s->local + i, s->position + i, end - i, t->unit_width, view, t->share[server]);
         share_unlock(its);
     }
 }

@@ -5,7 +5,6 @@
 
 #include "base/base.h"
 #include "table/codec.h"
-#include "table/half.h"
 #include "trireme/base.h"
 #include "../elements.h"
 
@@ -26,7 +25,7 @@ static double rounded(double x, int precision)
     return copysign(fmin(fabs(nearbyint(x / step) * step), most), x);
 }
 
-/* The scalar functions of half.h. */
+/* The scalar functions of codec.h. */
 static double through(double x, int precision, bool single)
 {
     float f = single ? (float)x : tr_odd_float(x);
