@@ -82,7 +82,8 @@ typedef struct tr_read_options {
     int label;            /* csv: TR_LABEL_...; a file with just `columns` columns has no labels */
     int header;           /* csv: TR_HEADER_... */
     /* csv: the columns of a model's training data, which map the columns of the files to keys; label and first_index are
-     * ignored. With labelled, rows without a label are skipped and counted in *unlabelled, which may be NULL. */
+     * ignored. With labelled, rows without a label are skipped and counted in *unlabelled, which may be NULL, and rows have
+     * the weights of the column of data.weight; of a file without this column 1. */
     const struct tr_schema *schema;
     uint64_t *unlabelled;
     const char *id; /* with schema: a column, by name or by number from 1, for tr_records_id(); NULL: none */

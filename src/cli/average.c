@@ -29,6 +29,7 @@ struct tr_average {
     double *out, *mean;
     uint32_t *column; /* by key of the data: the column of the model, or UINT32_MAX */
     float *label;     /* rank 0: of all rows, in the order of ranks */
+    float *weight;    /* the same; NULL: all weights are 1 */
     size_t all;       /* the number of all rows */
     char *figures;    /* rank 0: the models, for summary.json */
     size_t length;
@@ -133,6 +134,7 @@ static int open_average(tr_context *tr, const void *options, void *model)
     a->rows = a->data->rows.n;
     TR_TRY(tr_agree(tr, TR_NEW(&a->column, a->data->n_keys)));
     TR_TRY(collect(a, a->data->rows.label, sizeof *a->label, (void **)&a->label));
+    if (a->data->weighted) TR_TRY(collect(a, a->data->rows.weight, sizeof *a->weight, (void **)&a->weight));
     tr->trained_on.rows = a->data->total_rows;
     tr->trained_on.columns = a->data->columns;
     tr->trained_on.nonzeros = a->data->total_nonzeros;
@@ -214,7 +216,7 @@ static int predict(struct tr_average *a, const struct tr_model *m, tr_query *q, 
 static int find_figures(struct tr_average *a, const struct tr_model *m, tr_query *q, const double *out)
 {
     if (a->tr->rank != 0) return TR_OK;
-    tr_records records = {.rows = {.n = a->all, .label = a->label}};
+    tr_records records = {.rows = {.n = a->all, .label = a->label, .weight = a->weight}};
     TR_TRY(m->class->evaluate(m->model, q, &records, out));
     return m->class->figures(m->model, q, a->all);
 }
@@ -316,7 +318,7 @@ static void close_average(void *model)
     tr_data_close(&a->data);
     if (a->json) fclose(a->json);
     for (size_t i = 0; a->name && i < a->width; i++) free(a->name[i]);
-    void *arrays[] = {a->of, a->name, a->out, a->mean, a->column, a->label, a->figures};
+    void *arrays[] = {a->of, a->name, a->out, a->mean, a->column, a->label, a->weight, a->figures};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 

@@ -46,7 +46,10 @@ static int hand_out_dense(struct pass *p, const tr_batch *lists, uint64_t unknow
         tr_lists_fill(lists->begin + first, n, lists->column, lists->value, columns, p->dense);
         struct where here = {where->files, where->file, where->offset + first, where->text,
                              where->id ? where->id + first : NULL};
-        tr_batch rows = {.n = n, .label = lists->label ? lists->label + first : NULL, .dense = p->dense};
+        tr_batch rows = {.n = n,
+                         .label = lists->label ? lists->label + first : NULL,
+                         .weight = lists->weight ? lists->weight + first : NULL,
+                         .dense = p->dense};
         TR_TRY(hand_out(p, &rows, first == 0 ? unknown : 0, &here));
     }
     return TR_OK;
@@ -84,6 +87,7 @@ static int take_rows(void *state, struct tr_reader *r)
     int status = make_rows(p, r, &own, &m, &unknown);
     tr_batch rows = {.n = m->rows, .label = r->matrix.label, .dense = m->value};
     if (m->begin) rows = (tr_batch){m->rows, m->begin, m->column, m->value, r->matrix.label, NULL, NULL};
+    if (r->weight) rows.weight = r->weight + r->report.rows;
     if (status == TR_OK)
         status = m->begin && p->options->form == TR_ROWS_DENSE ? hand_out_dense(p, &rows, unknown, &where)
                                                                : hand_out(p, &rows, unknown, &where);
@@ -130,6 +134,7 @@ static int read_table(struct pass *p, struct tr_head *heads)
 {
     const tr_read_options *o = p->options;
     struct tr_bindings bindings;
+    float *weight = NULL;
     if (o->columns != 0 && o->columns != o->schema->keys)
         return tr_fail(TR_ERR_DATA,
                        "the model has %llu columns, but what it says of tables makes %llu: damaged",
@@ -142,8 +147,10 @@ static int read_table(struct pass *p, struct tr_head *heads)
                                         .settled = true,
                                         .id = o->id,
                                         .rows_without_label = !o->labelled};
+    if (o->labelled && tr_schema_weight(o->schema) < o->schema->n) options.weight = &weight;
     int status = read_matrix(p, &options);
     tr_bindings_free(&bindings);
+    free(weight);
     return status;
 }
 

@@ -23,4 +23,8 @@ int tr_class_weights_check(const tr_job *job, const char *text);
 int tr_class_weights_find(const tr_job *job, const char *text, const float *label, const double *count,
                           size_t n, double *weight);
 
+/* Checks model.init: an earlier run in the output folder is moved away before the model is read, so `path` must not be in there.
+ * TR_ERR_CONFIG. */
+int tr_check_initial(const tr_job *job, const char *path);
+
 #endif

@@ -89,6 +89,50 @@ done
 run heavy 1 data.train=hundredths.csv data.weight=w $trees
 grep -q '^num_leaves=[2-8]' heavy/model.txt || fail "small weights make no trees"
 
+# ---- metrics: evaluate, and the test line of training ----
+
+# figure FOLDER NAME: of `evaluate` on test.csv
+figure() { "$trireme" evaluate "$1" test.csv 2>/dev/null | awk -v name="$2" '$1 == name { print $2; exit }'; }
+# judged FOLDER FLAG: weighted figures from predictions; the area under the ROC curve over all pairs
+judged() {
+    { echo; "$trireme" predict $2 "$1" test.csv 2>/dev/null; } | paste -d, - test.csv | awk -F, -v kind="$3" '
+        NR == 1 { next }
+        { n++; p[n] = $1; y[n] = $(NF - 1); w[n] = $NF; all += $NF }
+        END {
+            for (i = 1; i <= n; i++) {
+                if (kind == "accuracy") sum += w[i] * (p[i] == y[i])
+                if (kind == "log_loss") sum -= w[i] * log(y[i] > 0 ? p[i] : 1 - p[i])
+                if (kind == "rmse") sum += w[i] * (p[i] - y[i]) ^ 2
+                for (j = 1; j <= n && kind == "auc" && y[i] > 0; j++)
+                    if (!(y[j] > 0)) { pairs += w[i] * w[j]; sum += w[i] * w[j] * (p[i] > p[j] ? 1 : (p[i] == p[j]) / 2) }
+            }
+            sum /= kind == "auc" ? pairs : all
+            printf "%.9g\n", kind == "rmse" ? sqrt(sum) : sum
+        }'
+}
+# same_figure FOLDER NAME FLAG
+same_figure() {
+    near "$(figure $1 $2)" "$(judged $1 "$3" $2)" 1e-5 || fail "$1: $2 is $(figure $1 $2), from predictions $(judged $1 "$3" $2)"
+}
+awk 'BEGIN { srand(5); print "a,b,y,w"; for (i = 0; i < 300; i++) { a = rand(); b = rand(); printf "%.4f,%.4f,%d,%.2f\n", a, b, (a + b / 3 + rand() / 2 > 1), i % 5 ? 0.25 : 7 * (a < 0.6) } }' >test.csv
+test_line() { awk -F, 'NR > 1 && $6 != "" { last = $6 } END { print last }' "$1/metrics.csv"; }
+for ranks in 1 3; do
+    run one $ranks data.train=test.csv data.test=test.csv data.label=y data.weight=w model.type=logistic solve.target_gap=1e-6
+    near "$(test_line one)" "$(judged one "" accuracy)" 1e-6 || fail "$ranks ranks: the test line has $(test_line one), predictions $(judged one "" accuracy)"
+    near "$(of one test_auc)" "$(judged one --margin auc)" 1e-5 || fail "$ranks ranks: test_auc $(of one test_auc), of all pairs $(judged one --margin auc)"
+done
+same_figure one accuracy ""
+same_figure one log_loss --probability
+same_figure one auc --margin
+run one 2 data.train=test.csv data.test=test.csv data.label=y data.weight=w model.type=linear solve.target_gap=1e-6
+near "$(test_line one)" "$(judged one "" rmse)" 1e-5 || fail "linear: the test line has $(test_line one), predictions $(judged one "" rmse)"
+same_figure one rmse ""
+run one 2 data.train=test.csv data.test=test.csv data.label=y data.weight=w model.type=trees solve.epochs=3 model.leaves=4 model.min_rows=10
+near "$(test_line one)" "$(judged one "" accuracy)" 1e-6 || fail "trees: the test line has $(test_line one), predictions $(judged one "" accuracy)"
+same_figure one accuracy ""
+"$trireme" evaluate one test.csv 2>/dev/null | awk '$1 == "weight" { print $2 }' >said
+near "$(cat said)" "$(awk -F, 'NR > 1 { sum += $4 } END { print sum }' test.csv)" 1e-3 || fail "evaluate does not say the sum of the weights: $(cat said)"
+
 # ---- what cannot be ----
 
 head -n 599 weights >few

@@ -153,7 +153,7 @@ START_TEST(dual_passes_reach_the_optimum)
         uint32_t order[ROWS];
         for (uint32_t i = 0; i < ROWS; i++) order[i] = (i * 7) % ROWS;
         tr_row_norms(&f.problem, 0, ROWS, norm);
-        for (int pass = 0; pass < 400; pass++) tr_dual_pass(&f.problem, order, ROWS, 1, norm, a, w);
+        for (int pass = 0; pass < 400; pass++) tr_dual_pass(&f.problem, order, ROWS, 1, norm, a, w, false);
         for (int i = 0; i < ROWS; i++)
             for (uint64_t z = f.begin[i]; z < f.begin[i + 1]; z++)
                 sum[f.column[z]] += (classifies(models[k]) ? (double)f.label[i] : 1) * (double)a[i] *
@@ -163,7 +163,8 @@ START_TEST(dual_passes_reach_the_optimum)
             squares += w[j] * w[j];
         }
         double primal = objective(&f, w),
-               dual = -f.problem.l2 / 2 * squares - tr_dual_sum(&f.problem, 0, ROWS, a) / ROWS;
+               dual = -f.problem.l2 / 2 * squares -
+                      tr_dual_sum(&f.problem, (struct tr_class_block){0, 1}, 0, ROWS, a) / ROWS;
         ck_assert_double_ge(primal, dual - 1e-9);
         ck_assert_double_le(primal - dual, 1e-4 * primal);
     }
@@ -201,7 +202,7 @@ START_TEST(dual_passes_of_several_classes_reach_the_optimum)
         double dual = 0, primal = 0, margin[ROWS * CLASSES];
         for (int b = 0; b < 2; b++) {
             tr_add_changes(&f.problem, block[b], 0, ROWS, zeros, a[b], room, sum);
-            dual -= tr_dual_sum_classes(&f.problem, block[b], 0, ROWS, a[b]) / n;
+            dual -= tr_dual_sum(&f.problem, block[b], 0, ROWS, a[b]) / n;
         }
         tr_margins(&f.problem, 0, ROWS, w, margin);
         primal += tr_row_losses(&f.problem, 0, ROWS, margin, 0) / n;
@@ -291,7 +292,7 @@ static void pass_over(const struct tr_problem *p, float *norm, double *w64, doub
         if (outputs > 1)
             tr_dual_pass_classes(p, (struct tr_class_block){0, outputs}, 0, order, MANY_ROWS, 1, norm, a,
                                  room, w);
-        else (turn ? tr_dual_pass_shared : tr_dual_pass)(p, order, MANY_ROWS, 1, norm, a, w);
+        else tr_dual_pass(p, order, MANY_ROWS, 1, norm, a, w, turn);
     }
     for (size_t j = 0; j < all && p->dtype == TR_F32; j++) w64[j] = (double)w32[j];
     free(w32);

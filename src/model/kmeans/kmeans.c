@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../initial.h"
+#include "../labels.h"
 
 /* Sums of an evaluation. */
 enum { INERTIA, MOVED, TEST_INERTIA };

@@ -1,16 +1,16 @@
-/* What a saved model answers: predictions, figures over rows with labels, what inspect shows. */
+/* predict, evaluate and inspect for a saved model. */
+#define _GNU_SOURCE
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../classified.h"
+#include "../metrics.h"
 #include "linear.h"
 
 struct tr_linear_evaluation {
     struct tr_classified *classified; /* classifiers */
-    uint64_t rows;
-    double squares, absolutes, special; /* regression: of the errors; deviance, pinball loss */
-    double mean, spread;                /* of the labels: running mean, and Σ (y - mean)² (Welford) */
+    struct tr_errors errors;          /* regression */
+    double weight;                    /* of all rows */
 };
 
 static bool has_probabilities(const struct tr_loss *loss)
@@ -43,8 +43,8 @@ int tr_linear_ready(void *model, tr_query *q)
         char name[2 * TR_LABEL_TEXT + 64], label[2][TR_LABEL_TEXT] = {"", ""};
         if (s->label) tr_query_label_text(q, s->label[k], label[0]);
         if (s->label && s->labels == 2) tr_query_label_text(q, s->label[1], label[1]);
-        snprintf(name, sizeof name, "%s",
-                 what); /* two models whose outputs have the same names mean the same */
+        /* outputs of two models that have the same names have the same meaning */
+        snprintf(name, sizeof name, "%s", what);
         if (columns > 1) snprintf(name, sizeof name, "%s of label %s", what, label[0]);
         else if (s->label && s->labels == 2 && m->output != TR_OUT_LABEL)
             snprintf(name, sizeof name, "%s of label %s, not %s", what, label[0], label[1]);
@@ -53,7 +53,8 @@ int tr_linear_ready(void *model, tr_query *q)
     return TR_OK;
 }
 
-/* Of probabilities if all are logistic, of margins of other classifiers, of what regression predicts. */
+/* The mean is that of probabilities if all models are logistic, of the margins of other classifiers, or of the values that regression
+ * predicts. */
 int tr_linear_mean(const tr_job *const *jobs, size_t n, const char **flag, size_t *by)
 {
     size_t logistic = 0, regression = 0;
@@ -72,50 +73,38 @@ int tr_linear_mean(const tr_job *const *jobs, size_t n, const char **flag, size_
                : tr_fail(TR_ERR_CONFIG, "classifiers and regression have no mean");
 }
 
-/* Back from a probability. */
-static void to_margins(const struct tr_linear_model *s, double *p)
-{
-    for (size_t k = 0; k < s->outputs; k++)
-        p[k] = s->softmax ? log(fmax(p[k], 1e-300)) : log(p[k]) - log1p(-p[k]);
-    for (size_t k = 0; k < s->outputs; k++) p[k] = fmin(fmax(p[k], -700), 700);
-}
-
-/* Margins of several outputs become probabilities: by their softmax, or as LIBLINEAR does, those of each against the rest
+/* Margins of several outputs become probabilities: by their softmax, or as in LIBLINEAR, those of each class against the rest
  * divided by their sum. */
-static void to_probabilities(const struct tr_linear_model *s, double *margin)
+static void margins_to_probabilities(const struct tr_linear_model *s, double *margin)
 {
-    double sum = 0, most = margin[tr_largest(margin, s->outputs)];
+    double sum = 0, most = margin[tr_predicted_class(margin, s->outputs)];
     for (size_t k = 0; k < s->outputs; k++)
         sum += margin[k] = s->softmax ? exp(margin[k] - most) : tr_loss_logistic.mean(margin[k]);
     for (size_t k = 0; k < s->outputs; k++) margin[k] /= sum;
-}
-
-static void find_margins(const struct tr_linear_model *s, const tr_batch *rows, size_t i, double *margin)
-{
-    size_t width = s->outputs;
-    memcpy(margin, s->bias, width * sizeof *margin);
-    for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
-        double value = rows->value ? (double)rows->value[k] : 1;
-        uint64_t first = rows->column[k] * width;
-        for (size_t o = 0; o < width; o++) margin[o] += value * tr_linear_model_weight(s, first + o);
-    }
 }
 
 int tr_linear_predict(void *model, tr_query *q, const tr_records *records, double *out)
 {
     const struct tr_linear *m = model;
     const struct tr_linear_model *s = &m->saved;
+    const tr_batch *rows = &records->rows;
+    size_t width = s->outputs, n = m->output == TR_OUT_LABEL ? 1 : width;
     double *margin;
     (void)q;
-    TR_TRY(TR_NEW(&margin, s->outputs));
-    for (size_t i = 0, n = m->output == TR_OUT_LABEL ? 1 : s->outputs; i < records->rows.n; i++, out += n) {
-        find_margins(s, &records->rows, i, margin);
-        if (m->output == TR_OUT_LABEL) {
-            size_t best = s->outputs > 1 ? tr_largest(margin, s->outputs) : margin[0] <= 0;
-            *out = (double)s->label[best];
+    TR_TRY(TR_NEW(&margin, width));
+    for (size_t i = 0; i < rows->n; i++, out += n) {
+        memcpy(margin, s->bias, width * sizeof *margin);
+        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
+            double value = rows->value ? (double)rows->value[k] : 1;
+            uint64_t first = rows->column[k] * width;
+            for (size_t o = 0; o < width; o++) margin[o] += value * tr_linear_model_weight(s, first + o);
+        }
+        if (m->output == TR_OUT_LABEL) { /* of a single output the positive label is the first */
+            size_t class = tr_predicted_class(margin, width);
+            *out = (double)s->label[width > 1 ? class : 1 - class];
             continue;
         }
-        if (m->output == TR_OUT_PROBABILITY && s->outputs > 1) to_probabilities(s, margin);
+        if (m->output == TR_OUT_PROBABILITY && width > 1) margins_to_probabilities(s, margin);
         else if (m->output == TR_OUT_PROBABILITY || m->output == TR_OUT_MEAN)
             *margin = s->loss->mean(*margin);
         memcpy(out, margin, n * sizeof *out);
@@ -124,71 +113,53 @@ int tr_linear_predict(void *model, tr_query *q, const tr_records *records, doubl
     return TR_OK;
 }
 
-/* Of several outputs; margin has their margins, and is left as probabilities. */
-static int add_one_of_several(struct tr_linear_evaluation *e, const struct tr_linear_model *s,
-                              const tr_records *records, size_t i, double *margin)
+/* Adds a row of a classifier. The margins are overwritten. */
+static int evaluate_class(const struct tr_linear *m, const tr_records *records, size_t i, double *margin,
+                          double weight)
 {
+    const struct tr_linear_model *s = &m->saved;
+    struct tr_classified *c = m->evaluation->classified;
     float label = records->rows.label[i];
-    size_t is = 0, most = tr_largest(margin, s->outputs);
+    size_t is = 0, as = tr_predicted_class(margin, s->outputs);
+    char text[160];
     while (is < s->labels && s->label[is] != label) is++;
-    char text[160];
-    snprintf(text, sizeof text, "label %.9g, expected one of the %zu of training", (double)label, s->labels);
-    if (is == s->labels) return tr_records_fail(records, i, text);
-    to_probabilities(s, margin);
-    return tr_classified_add(e->classified, is, most, -log(fmax(margin[is], 1e-300)), 0);
-}
-
-static int add_classified(struct tr_linear_evaluation *e, const struct tr_linear_model *s,
-                          const tr_records *records, size_t i, double margin)
-{
-    float label = records->rows.label[i];
-    bool positive = label == s->label[0];
-    char text[160];
-    snprintf(text, sizeof text, "label %.9g, expected %.9g or %.9g as in training", (double)label,
-             (double)s->label[1], (double)s->label[0]);
-    if (!positive && label != s->label[1]) return tr_records_fail(records, i, text);
-    return tr_classified_add(e->classified, positive, margin > 0,
-                             tr_loss_logistic.value(margin, positive ? 1 : -1, 0), margin);
-}
-
-static void add_regressed(struct tr_linear_evaluation *e, const struct tr_linear_model *s, double y,
-                          double margin)
-{
-    double from_old = y - e->mean, error = (s->loss->mean ? s->loss->mean(margin) : margin) - y;
-    e->squares += error * error;
-    e->absolutes += fabs(error);
-    e->special += s->loss->figure_times * s->loss->value(margin, y, s->shape);
-    e->mean += from_old / (double)++e->rows;
-    e->spread += from_old * (y - e->mean);
-}
-
-static int regression_figures(const struct tr_linear_model *s, const struct tr_linear_evaluation *e,
-                              tr_query *q)
-{
-    double n = (double)e->rows, r2 = e->spread > 0 ? 1 - e->squares / e->spread : (double)NAN;
-    const char *special = s->loss->figure;
-    TR_TRY(tr_figure(q, "rmse", sqrt(e->squares / n), "%.6f", sqrt(e->squares / n)));
-    TR_TRY(tr_figure(q, "mae", e->absolutes / n, "%.6f", e->absolutes / n));
-    if (special) TR_TRY(tr_figure(q, special, e->special / n, "%.6f", e->special / n));
-    return tr_figure(q, "r2", r2, "%.6f", r2);
+    if (is == s->labels) {
+        if (s->outputs > 1)
+            snprintf(text, sizeof text, "label %.9g, expected one of the %zu of training", (double)label,
+                     s->labels);
+        else
+            snprintf(text, sizeof text, "label %.9g, expected %.9g or %.9g as in training", (double)label,
+                     (double)s->label[1], (double)s->label[0]);
+        return tr_records_fail(records, i, text);
+    }
+    if (s->outputs == 1)
+        return tr_classified_add(c, is == 0, as, tr_loss_logistic.value(*margin, is == 0 ? 1 : -1, 0),
+                                 *margin, weight);
+    margins_to_probabilities(s, margin);
+    return tr_classified_add(c, is, as, -log(fmax(margin[is], 1e-300)), 0, weight);
 }
 
 int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records, const double *out)
 {
     struct tr_linear *m = model;
-    const float *label = records->rows.label;
-    size_t width = m->saved.outputs;
+    const struct tr_linear_model *s = &m->saved;
+    const tr_batch *rows = &records->rows;
+    size_t width = s->outputs;
     double *margin;
     int status = TR_NEW(&margin, width);
     (void)q;
-    for (size_t i = 0; i < records->rows.n && status == TR_OK; i++) {
-        memcpy(margin, out + i * width, width * sizeof *margin);
-        if (m->output == TR_OUT_PROBABILITY) to_margins(&m->saved, margin);
-        if (!label || isnan(label[i])) status = tr_records_fail(records, i, "expected a label");
-        else if (width > 1) status = add_one_of_several(m->evaluation, &m->saved, records, i, margin);
-        else if (tr_linear_model_classifies(&m->saved))
-            status = add_classified(m->evaluation, &m->saved, records, i, *margin);
-        else add_regressed(m->evaluation, &m->saved, (double)label[i], *margin);
+    for (size_t i = 0; i < rows->n && status == TR_OK; i++) {
+        double weight = rows->weight ? (double)rows->weight[i] : 1;
+        m->evaluation->weight += weight;
+        for (size_t k = 0; k < width; k++) {
+            double x = margin[k] = out[i * width + k];
+            if (m->output == TR_OUT_PROBABILITY) /* back to margins */
+                margin[k] = fmin(fmax(s->softmax ? log(fmax(x, 1e-300)) : log(x) - log1p(-x), -700), 700);
+        }
+        if (!rows->label || isnan(rows->label[i])) status = tr_records_fail(records, i, "expected a label");
+        else if (tr_linear_model_classifies(s)) status = evaluate_class(m, records, i, margin, weight);
+        else
+            tr_errors_add(&m->evaluation->errors, s->loss, s->shape, *margin, (double)rows->label[i], weight);
     }
     free(margin);
     return status;
@@ -198,80 +169,73 @@ int tr_linear_figures(void *model, tr_query *q, uint64_t rows)
 {
     const struct tr_linear *m = model;
     const struct tr_linear_model *s = &m->saved;
-    TR_TRY(tr_figure(q, "rows", (double)rows, "%llu", (unsigned long long)rows));
-    if (!tr_linear_model_classifies(s)) return regression_figures(s, m->evaluation, q);
-    bool two = s->outputs == 1; /* whose first label is the positive one */
+    TR_TRY(tr_rows_figure(q, rows, m->evaluation->weight));
+    if (!tr_linear_model_classifies(s)) return tr_errors_figures(&m->evaluation->errors, q, s->loss->figure);
     return tr_classified_figures(m->evaluation->classified, q,
-                                 two ? (float[]){s->label[1], s->label[0]} : s->label,
+                                 s->outputs == 1 ? (float[]){s->label[1], s->label[0]} : s->label,
                                  has_probabilities(s->loss));
 }
 
 /* ---- inspect ---- */
 
-/* The n best features of an output by sign · weight, best first. */
-struct top {
-    uint64_t *feature;
-    size_t n, most, output;
-};
-
-static double weight_of(const struct tr_linear_model *m, const struct top *top, uint64_t feature)
+/* Prints the largest weights of an output by sign · weight. */
+static int inspect_top(const struct tr_linear_model *m, tr_query *q, size_t output, double sign)
 {
-    return tr_linear_model_weight(m, feature * m->outputs + top->output);
-}
-
-static void offer(struct top *top, const struct tr_linear_model *m, uint64_t i, double sign)
-{
-    double w = sign * weight_of(m, top, i);
-    size_t at = top->n;
-    if (w <= 0 || (at == top->most && (at == 0 || w <= sign * weight_of(m, top, top->feature[at - 1]))))
-        return;
-    if (top->n < top->most) top->n++;
-    else at--;
-    for (; at > 0 && sign * weight_of(m, top, top->feature[at - 1]) < w; at--)
-        top->feature[at] = top->feature[at - 1];
-    top->feature[at] = i;
-}
-
-static int show_top(const struct tr_linear_model *m, tr_query *q, size_t output, double sign)
-{
-    struct top top = {.most = (size_t)tr_query_number(q, "--top", 10), .output = output};
+    size_t n = 0, most = (size_t)tr_query_number(q, "--top", 10);
     char of[TR_LABEL_TEXT + 16] = "", label[TR_LABEL_TEXT];
+    uint64_t weights = m->features * m->outputs, *top; /* indices of weights, the best first */
     if (m->outputs > 1) {
         tr_query_label_text(q, m->label[output], label);
         snprintf(of, sizeof of, " for label %s", label);
     }
-    TR_TRY(TR_NEW(&top.feature, top.most));
-    uint64_t weights = m->features * m->outputs;
-    for (uint64_t i = tr_linear_model_next(m, 0); i < weights; i = tr_linear_model_next(m, i + 1))
-        if (i % m->outputs == output) offer(&top, m, i / m->outputs, sign);
-    int status = top.n == 0 ? TR_OK
-                            : tr_print(q, "\nlargest %s weights%s\n%12s  weight\n",
-                                       sign > 0 ? "positive" : "negative", of, "feature");
-    for (size_t i = 0; i < top.n && status == TR_OK; i++) {
-        char name[TR_LABEL_TEXT];
-        tr_query_key_text(q, top.feature[i], m->first_index, name);
-        status = tr_print(q, "%12s  %+.6g\n", name, weight_of(m, &top, top.feature[i]));
+    TR_TRY(TR_NEW(&top, most));
+    for (uint64_t i = tr_linear_model_next(m, 0); i < weights; i = tr_linear_model_next(m, i + 1)) {
+        double w = sign * tr_linear_model_weight(m, i);
+        if (i % m->outputs != output || w <= 0) continue;
+        size_t at = n;
+        if (n < most) n++;
+        else if (w > sign * tr_linear_model_weight(m, top[n - 1])) at--;
+        else continue;
+        for (; at > 0 && sign * tr_linear_model_weight(m, top[at - 1]) < w; at--) top[at] = top[at - 1];
+        top[at] = i;
     }
-    free(top.feature);
+    int status = n == 0 ? TR_OK
+                        : tr_print(q, "\nlargest %s weights%s\n%12s  weight\n",
+                                   sign > 0 ? "positive" : "negative", of, "feature");
+    for (size_t i = 0; i < n && status == TR_OK; i++) {
+        char name[TR_LABEL_TEXT];
+        tr_query_key_text(q, top[i] / m->outputs, m->first_index, name);
+        status = tr_print(q, "%12s  %+.6g\n", name, tr_linear_model_weight(m, top[i]));
+    }
+    free(top);
     return status;
 }
 
-static int show_labels(const struct tr_linear_model *m, tr_query *q)
+/* Prints the labels, of several at most the first hundred. */
+static int inspect_labels(const struct tr_linear_model *m, tr_query *q)
 {
-    char *text = NULL, *longer;
-    TR_TRY(tr_format(&text, "%zu, %s:", m->labels, m->softmax ? "softmax" : "each against the rest"));
-    int status = TR_OK;
-    for (size_t i = 0; i < m->labels && status == TR_OK; i++) {
-        char label[TR_LABEL_TEXT];
-        tr_query_label_text(q, m->label[i], label);
-        status = tr_format(&longer, "%s %s%s", text, label, i == 99 && m->labels > 100 ? " …" : "");
-        free(text);
-        text = status == TR_OK ? longer : NULL;
-        if (i == 99) break;
+    enum { MOST = 100 };
+    char label[TR_LABEL_TEXT], *text = NULL;
+    size_t length;
+    if (m->outputs == 1) {
+        char other[TR_LABEL_TEXT];
+        tr_query_label_text(q, m->label[0], label);
+        tr_query_label_text(q, m->label[1], other);
+        tr_line(q, "labels", "%s (positive), %s", label, other);
+        return TR_OK;
     }
-    if (status == TR_OK) tr_line(q, "labels", "%s", text);
+    FILE *file = open_memstream(&text, &length);
+    if (!file) return tr_fail(TR_ERR_SYSTEM, "out of memory");
+    fprintf(file, "%zu, %s:", m->labels, m->softmax ? "softmax" : "each against the rest");
+    for (size_t i = 0; i < m->labels && i < MOST; i++) {
+        tr_query_label_text(q, m->label[i], label);
+        fprintf(file, " %s", label);
+    }
+    fputs(m->labels > MOST ? " …" : "", file);
+    fclose(file);
+    tr_line(q, "labels", "%s", text);
     free(text);
-    return status;
+    return TR_OK;
 }
 
 int tr_linear_inspect(void *model, tr_query *q)
@@ -291,12 +255,7 @@ int tr_linear_inspect(void *model, tr_query *q)
         least = fmin(least, 0);
         most = fmax(most, 0);
     }
-    if (m->outputs > 1) TR_TRY(show_labels(m, q));
-    else if (tr_linear_model_classifies(m)) {
-        char label[2][TR_LABEL_TEXT];
-        for (int i = 0; i < 2; i++) tr_query_label_text(q, m->label[i], label[i]);
-        tr_line(q, "labels", "%s (positive), %s", label[0], label[1]);
-    }
+    if (tr_linear_model_classifies(m)) TR_TRY(inspect_labels(m, q));
     tr_line(q, "features", "%llu, the first has index %llu", (unsigned long long)m->features,
             (unsigned long long)m->first_index);
     tr_line(q, "weights", "%llu not zero (%.3g %%), %s", (unsigned long long)nonzero,
@@ -310,8 +269,8 @@ int tr_linear_inspect(void *model, tr_query *q)
     if (m->rows > 0) tr_line(q, "trained on", "%llu rows", (unsigned long long)m->rows);
     if (!isnan(m->l2)) tr_line(q, "l2", "%.6g", m->l2);
     if (!isnan(m->objective)) tr_line(q, "objective", "%.9g", m->objective);
-    for (size_t k = 0; k < m->outputs; k++) TR_TRY(show_top(m, q, k, 1));
-    return m->outputs > 1 ? TR_OK : show_top(m, q, 0, -1);
+    for (size_t k = 0; k < m->outputs; k++) TR_TRY(inspect_top(m, q, k, 1));
+    return m->outputs > 1 ? TR_OK : inspect_top(m, q, 0, -1);
 }
 
 uint64_t tr_linear_keys(const void *model, enum tr_dtype *dtype, const char **with)
@@ -325,7 +284,7 @@ uint64_t tr_linear_keys(const void *model, enum tr_dtype *dtype, const char **wi
 void tr_linear_saved_close(struct tr_linear *m)
 {
     tr_linear_model_free(&m->saved);
-    tr_linear_text_close(&m->text);
+    (void)tr_linear_text_close(&m->text, TR_ERR_IO);
     if (m->evaluation) tr_classified_close(&m->evaluation->classified);
     free(m->evaluation);
 }

@@ -1,12 +1,13 @@
-/* What a model is worth: its objective over the training rows, what the test data show, and how far a method has proven
- * it to be from the optimum. Workers add up their rows; the scheduler makes numbers of the sums. */
+/* Evaluation: the objective over the training rows, the metric of the test rows, the proven gap. Workers sum over their rows; the
+ * scheduler computes the numbers from the sums. */
 #include <math.h>
 #include <stdlib.h>
 
+#include "../metrics.h"
 #include "linear.h"
 
-/* What workers sum up for an evaluation. */
-enum { LOSS, CONJUGATE, SQUARES, ABSOLUTES, BIAS_SQUARE, TEST_ROWS, TEST_RIGHT, TEST_ERRORS };
+/* Sums over the workers. */
+enum { LOSS, CONJUGATE, SQUARES, ABSOLUTES, BIAS_SQUARE, TEST_WEIGHT, TEST_RIGHT, TEST_ERRORS };
 
 int tr_linear_turn_begin(const struct tr_linear *m, const char *stage)
 {
@@ -18,54 +19,46 @@ int tr_linear_turn_end(const struct tr_linear *m, int status)
     return m->vertical ? status : tr_turn_end(m->tr, status);
 }
 
-/* Adds up something over rows from .. to - 1 of a problem from their margins, a row's at a time. */
-static int add_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, size_t from, size_t to,
-                       const void *w,
-                       void (*add)(const struct tr_problem *p, size_t first, size_t n, const double *margin,
-                                   double *sum),
-                       double *sum)
+/* Adds test rows to the sums of the metric, and to the area under the ROC curve if it is open. A row whose label does not occur in
+ * the training data is wrong, and not part of the area. */
+static int evaluate_add_test(struct tr_linear *m, size_t first, size_t n, double *sum)
 {
-    size_t most = tr_max_size(TR_LINEAR_MARGINS / p->outputs, 1);
-    for (size_t first = from, n; first < to; first += n) {
-        n = tr_min_size(most, to - first);
-        tr_margins(p, first, n, w, m->margin);
-        if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n * p->outputs));
-        if (m->vertical && me->member > 0) continue; /* the same rows as member 0's */
-        add(p, first, n, m->margin, sum);
-        for (size_t i = 0; i < n && m->see && p == &m->problem; i++) m->see(m, first + i, m->margin[i]);
+    const struct tr_problem *p = &m->test_problem;
+    const double *margin = m->margin;
+    for (size_t i = first; i < first + n; i++, margin += p->outputs) {
+        double y = (double)p->target[i], weight = p->weight ? (double)p->weight[i] : 1;
+        sum[TEST_WEIGHT] += weight;
+        if (tr_linear_classifies(m)) {
+            size_t class = tr_predicted_class(margin, p->outputs);
+            if (p->outputs > 1 ? (double)class == y : y == (class > 0 ? 1 : -1)) sum[TEST_RIGHT] += weight;
+        } else {
+            struct tr_errors e = {0};
+            tr_errors_add(&e, p->loss, p->shape, *margin, y, weight);
+            sum[TEST_ERRORS] += p->loss->metric == TR_METRIC_FIGURE ? e.figure : e.squares;
+        }
+        if (m->area && !isnan(y)) TR_TRY(tr_area_add(m->area, (float)*margin, y > 0, weight));
     }
     return TR_OK;
 }
 
-static void add_loss(const struct tr_problem *p, size_t first, size_t n, const double *margin, double *sum)
+/* Sums over this worker's part of the training or test rows at w. In a vertical group member 0 sums over the rows of the group. */
+static int evaluate_rows(tr_worker *me, struct tr_linear *m, const tr_data *data, const void *w, double *sum)
 {
-    sum[LOSS] = tr_row_losses(p, first, n, margin, sum[LOSS]);
-}
-
-static void add_test(const struct tr_problem *p, size_t first, size_t n, const double *margin, double *sum)
-{
-    for (size_t i = first; i < first + n; i++, margin += p->outputs) {
-        double y = (double)p->target[i], m = *margin; /* NaN: never right */
-        sum[TEST_ROWS] += 1;
-        if (p->outputs > 1) {
-            sum[TEST_RIGHT] += tr_largest(margin, p->outputs) == (size_t)y;
-        } else {
-            sum[TEST_RIGHT] += m * y > 0 || (m == 0 && y < 0);
-            sum[TEST_ERRORS] += p->loss->metric == TR_METRIC_FIGURE
-                                    ? p->loss->figure_times * p->loss->value(m, y, p->shape)
-                                    : (m - y) * (m - y);
+    const struct tr_problem *p = data == m->test ? &m->test_problem : &m->problem;
+    size_t most = tr_max_size(TR_LINEAR_MARGINS / p->outputs, 1), end = tr_data_part_end(data, me);
+    for (size_t first = tr_data_part_begin(data, me), n; first < end; first += n) {
+        n = tr_min_size(most, end - first);
+        tr_margins(p, first, n, w, m->margin);
+        if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n * p->outputs));
+        if (m->vertical && me->member > 0) continue;
+        if (data == m->test) {
+            TR_TRY(evaluate_add_test(m, first, n, sum));
+            continue;
         }
+        sum[LOSS] = tr_row_losses(p, first, n, m->margin, sum[LOSS]);
+        for (size_t i = 0; i < n && m->see; i++) m->see(m, first + i, m->margin[i]);
     }
-}
-
-static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, size_t from, size_t to,
-                       const void *w,
-                       void (*add)(const struct tr_problem *p, size_t first, size_t n, const double *margin,
-                                   double *sum),
-                       double *sum)
-{
-    TR_TRY(tr_linear_turn_begin(m, "evaluate"));
-    return tr_linear_turn_end(m, add_margins(me, m, p, from, to, w, add, sum));
+    return TR_OK;
 }
 
 int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report)
@@ -78,7 +71,7 @@ int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_
     }
     size_t width = m->problem.outputs, last = m->problem.keys * width;
     for (size_t o = last; m->problem.bias && o < last + width; o++) {
-        double bias = m->problem.dtype == TR_F32 ? (double)((const float *)w)[o] : ((const double *)w)[o];
+        double bias = tr_real_get(m->problem.dtype, w, o);
         report->sum[BIAS_SQUARE] += bias * bias;
     }
     return TR_OK;
@@ -87,8 +80,8 @@ int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_
 int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report)
 {
     TR_TRY(tr_view_pull(view));
-    return for_margins(me, m, &m->test_problem, tr_data_part_begin(m->test, me),
-                       tr_data_part_end(m->test, me), view->value, add_test, report->sum);
+    TR_TRY(tr_linear_turn_begin(m, "evaluate"));
+    return tr_linear_turn_end(m, evaluate_rows(me, m, m->test, view->value, report->sum));
 }
 
 void tr_linear_report_loss(tr_report *report, double loss)
@@ -111,34 +104,10 @@ int tr_linear_evaluate(tr_worker *me, void *state, tr_report *report)
 
 int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report)
 {
-    TR_TRY(for_margins(me, m, &m->problem, tr_data_part_begin(m->train, me), tr_data_part_end(m->train, me),
-                       w, add_loss, report->sum));
+    TR_TRY(tr_linear_turn_begin(m, "evaluate"));
+    TR_TRY(tr_linear_turn_end(m, evaluate_rows(me, m, m->train, w, report->sum)));
     TR_TRY(tr_linear_report_size(me, m, w, report));
     return m->test ? tr_linear_report_test(me, m, m->test_view, report) : TR_OK;
-}
-
-/* What to try: only what can help a run with these settings. */
-static int fail_diverged(const struct tr_linear *m, double epoch, const char *what)
-{
-    const char *stale = tr_job_is(m->job, "sync.mode", "ssp")   ? ", or lower sync.staleness"
-                        : tr_job_is(m->job, "sync.mode", "asp") ? ", or set sync.mode to ssp"
-                                                                : "";
-    bool adds = m->solver->weighs_updates && m->sums && tr_groups(m->tr) > 1;
-    return tr_fail(TR_ERR_DIVERGED, "epoch %.2f: the objective is %s: %s%s%s", epoch, what,
-                   m->solver->diverged, stale, adds ? ", or set sync.weight to con or dyn" : "");
-}
-
-/* An objective that has grown a thousandfold does not come back, even where it takes long to leave the numbers. */
-static int check_divergence(struct tr_linear *m, double epoch, double objective)
-{
-    double one =
-        m->softmax ? log((double)m->outputs) : (double)m->outputs * m->loss->value(0, 1, tr_linear_shape(m));
-    if (m->usual == 0) m->usual = fmax(objective, one);
-    if (isfinite(objective) && objective <= 1000 * m->usual) return TR_OK;
-    char what[64] = "not finite any more";
-    if (isfinite(objective))
-        snprintf(what, sizeof what, "%.3g, at the beginning it was %.3g", objective, m->usual);
-    return fail_diverged(m, epoch, what);
 }
 
 double tr_linear_penalty(const struct tr_linear *m, const tr_report *report)
@@ -155,7 +124,7 @@ double tr_linear_dual_value(const struct tr_linear *m, const tr_report *report)
 void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation)
 {
     double goal = m->o->target_gap, safe = tr_in_lockstep(m->tr) ? goal : goal / 2;
-    /* losses of classifiers are about 1 without a model: where next to nothing is lost, roundings are as large */
+    /* Without a model the loss of a classifier is about 1. Below 1e-3 rounding errors are as large as the loss. */
     double least = tr_linear_classifies(m) ? 1e-3 : 1e-300;
     evaluation->gap = (evaluation->objective - dual) / fmax(fabs(dual), least);
     if (goal > 0 && fabs(evaluation->gap) <= safe) evaluation->stop = true;
@@ -166,23 +135,40 @@ void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation
 double tr_linear_test_metric(const struct tr_linear *m, const tr_report *report)
 {
     const double *sum = report->sum;
-    double mean = sum[tr_linear_classifies(m) ? TEST_RIGHT : TEST_ERRORS] / sum[TEST_ROWS];
+    double mean = sum[tr_linear_classifies(m) ? TEST_RIGHT : TEST_ERRORS] / sum[TEST_WEIGHT];
     return m->loss->metric == TR_METRIC_RMSE ? sqrt(mean) : mean;
+}
+
+/* Fails if the objective is not finite or has grown by a factor of 1000, from which no run recovers. The message names only
+ * settings that can help. */
+static int evaluate_check_divergence(struct tr_linear *m, double objective)
+{
+    double zero =
+        m->softmax ? log((double)m->outputs) : (double)m->outputs * m->loss->value(0, 1, tr_linear_shape(m));
+    if (m->usual == 0) m->usual = fmax(objective, zero);
+    if (isfinite(objective) && objective <= 1000 * m->usual) return TR_OK;
+    char what[64] = "not finite any more";
+    if (isfinite(objective))
+        snprintf(what, sizeof what, "%.3g, at the beginning it was %.3g", objective, m->usual);
+    const char *stale = tr_job_is(m->job, "sync.mode", "ssp")   ? ", or lower sync.staleness"
+                        : tr_job_is(m->job, "sync.mode", "asp") ? ", or set sync.mode to ssp"
+                                                                : "";
+    bool adds = m->solver->weighs_updates && m->sums && tr_groups(m->tr) > 1;
+    return tr_fail(TR_ERR_DIVERGED, "epoch %.2f: the objective is %s: %s%s%s", m->epoch, what,
+                   m->solver->diverged, stale, adds ? ", or set sync.weight to con or dyn" : "");
 }
 
 int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_linear *m = state;
-    const double *sum = report->sum;
-    double n = m->total_weight, target = tr_job_number(m->job, "solve.target");
-    double primal = sum[LOSS] / n + tr_linear_penalty(m, report);
-    evaluation->objective = primal;
+    double target = tr_job_number(m->job, "solve.target");
+    evaluation->objective = report->sum[LOSS] / m->total_weight + tr_linear_penalty(m, report);
     if (m->test) evaluation->metric = tr_linear_test_metric(m, report);
-    if (target != TR_JOB_AUTO && primal <= target) evaluation->stop = true;
+    if (target != TR_JOB_AUTO && evaluation->objective <= target) evaluation->stop = true;
     m->last = *evaluation;
     m->epoch = (double)report->clock / (double)m->clocks_per_epoch;
     if (isfinite(evaluation->epoch)) m->epoch = evaluation->epoch;
-    return check_divergence(m, m->epoch, primal);
+    return evaluate_check_divergence(m, evaluation->objective);
 }
 
 int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot)
@@ -199,33 +185,16 @@ const char *tr_linear_metric(const struct tr_linear *m)
     return m->test ? names[m->loss->metric] : NULL;
 }
 
-/* ---- whether training was worth it ---- */
+/* ---- comparison with the best constant ---- */
 
-/* Sums over the rows of this worker's part: of weights, and of weights times targets, by output. */
-static void sum_targets(const struct tr_linear *m, size_t first, size_t end, double *sums)
-{
-    const struct tr_problem *p = &m->problem;
-    for (size_t i = first; i < end; i++) {
-        double weight = p->weight ? (double)p->weight[i] : 1, target = (double)p->target[i];
-        sums[0] += weight;
-        if (p->outputs == 1) sums[1] += weight * target;
-        else sums[1 + (size_t)target] += weight;
-    }
-}
-
-/* The margins of the best model without weights. */
-static void find_constants(const struct tr_linear *m, const double *sums, double *margin)
-{
-    double mean = sums[1] / sums[0];
-    for (size_t k = 0; k < m->outputs; k++) {
-        double part = m->outputs > 1 ? sums[1 + k] / sums[0] : (1 + mean) / 2;
-        margin[k] =
-            m->softmax ? log(fmax(part, 1e-12)) : m->loss->constant(tr_linear_classifies(m) ? part : mean);
-    }
-}
-
+/* Computes the objective of the best model without weights.
+ *
+ * sums: outputs + 1 zeros, for the sums of weights, and of weights times targets by output
+ * margin: outputs zeros, for the margins of that model
+ */
 static int constant_objective(const struct tr_linear *m, double *sums, double *margin, double *objective)
 {
+    const struct tr_problem *p = &m->problem;
     size_t first = 0, end = 0;
     double loss = 0;
     if (tr_roles(m->tr) & TR_SLAVE) {
@@ -234,11 +203,21 @@ static int constant_objective(const struct tr_linear *m, double *sums, double *m
         end = m->vertical && me.member > 0 ? first : tr_data_part_end(m->train, &me);
     }
     if (m->o->bias) {
-        sum_targets(m, first, end, sums);
+        for (size_t i = first; i < end; i++) {
+            double weight = p->weight ? (double)p->weight[i] : 1, target = (double)p->target[i];
+            sums[0] += weight;
+            if (m->outputs == 1) sums[1] += weight * target;
+            else sums[1 + (size_t)target] += weight;
+        }
         TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sums, m->outputs + 1));
-        find_constants(m, sums, margin);
+        double mean = sums[1] / sums[0];
+        for (size_t k = 0; k < m->outputs; k++) {
+            double part = m->outputs > 1 ? sums[1 + k] / sums[0] : (1 + mean) / 2;
+            margin[k] = m->softmax ? log(fmax(part, 1e-12))
+                                   : m->loss->constant(tr_linear_classifies(m) ? part : mean);
+        }
     }
-    for (size_t i = first; i < end; i++) loss = tr_row_losses(&m->problem, i, 1, margin, loss);
+    for (size_t i = first; i < end; i++) loss = tr_row_losses(p, i, 1, margin, loss);
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &loss, 1));
     *objective = loss / m->total_weight;
     for (size_t k = 0; m->o->bias_l2 && k < m->outputs; k++)
@@ -249,14 +228,14 @@ static int constant_objective(const struct tr_linear *m, double *sums, double *m
 int tr_linear_check_worth(struct tr_linear *m)
 {
     double *sums, constant = 0, objective = m->last.objective;
-    if (tr_linear_classifies(m) && m->train->labels < 2) return TR_OK; /* a constant loses nothing then */
+    if (tr_linear_classifies(m) && m->train->labels < 2) return TR_OK; /* the loss of a constant is 0 */
     TR_TRY(tr_agree(m->tr, TR_NEW(&sums, 2 * m->outputs + 1)));
     int status = constant_objective(m, sums, sums + m->outputs + 1, &constant);
     free(sums);
     if (status == TR_OK) status = tr_model_tell(m->tr, 1, &objective);
     if (status != TR_OK || objective <= constant * (1 + 1e-3) + 1e-12) return status;
     const char *of = m->o->bias ? "the best constant" : "weights of zero";
-    if (tr_job_number(m->job, "solve.patience") > 0) { /* the test data are to say which model is good */
+    if (tr_job_number(m->job, "solve.patience") > 0) { /* the test data decide which model is good */
         tr_warn(m->tr,
                 "warning:       the objective is %.8g, worse than %.8g of %s: a larger solve.patience may do",
                 objective, constant, of);
@@ -283,36 +262,27 @@ tr_stage tr_linear_stage(struct tr_linear *m)
                       .summarize = tr_linear_summarize};
 }
 
-/* ---- the area under the ROC curve ---- */
+/* ---- the area under the ROC curve of the test data ---- */
 
-static int open_test(tr_worker *me, void *state)
+static int area_prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     tr_view_close(&m->test_view);
     return tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view);
 }
 
-/* The scores of this worker's part of the test rows; in a vertical group, member 0 has those of the group. */
-static int score_rows(tr_worker *me, void *state)
+static int area_compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
-    const struct tr_problem *p = &m->test_problem;
-    size_t end = tr_data_part_end(m->test, me);
+    tr_report ignored = {0};
     TR_TRY(tr_view_pull(m->test_view));
-    for (size_t first = tr_data_part_begin(m->test, me), n; first < end; first += n) {
-        n = tr_min_size(TR_LINEAR_MARGINS, end - first);
-        tr_margins(p, first, n, m->test_view->value, m->margin);
-        if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n));
-        for (size_t i = 0; i < n && (!m->vertical || me->member == 0); i++)
-            if (!isnan(p->target[first + i]))
-                tr_area_add(m->area, (float)m->margin[i], p->target[first + i] > 0);
-    }
-    return TR_OK;
+    return evaluate_rows(me, m, m->test, m->test_view->value, ignored.sum);
 }
 
 int tr_linear_auc(struct tr_linear *m, double *auc)
 {
-    tr_stage stage = {.name = "test", .state = m, .clocks = 1, .prepare = open_test, .compute = score_rows};
+    tr_stage stage = {
+        .name = "test", .state = m, .clocks = 1, .prepare = area_prepare, .compute = area_compute};
     TR_TRY(tr_agree(m->tr, tr_area_open(m->test->rows.n, &m->area)));
     int status = tr_run(m->tr, &stage);
     if (status == TR_OK) status = tr_area_find(m->tr, m->area, auc);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "../labels.h"
-#include "../initial.h"
 
 /* ---- methods ---- */
 
@@ -47,25 +46,77 @@ static const struct tr_linear_method *solver_of(const tr_job *job, const struct 
 
 /* ---- checking ---- */
 
-/* What a label that training has not seen should be counted as, nobody knows: it is refused, unless it came about by chance. */
-static int check_test_labels(const struct tr_linear *m)
+int tr_linear_refuse(const tr_job *job, const char *key, const char *why)
 {
-    const tr_data *train = m->train;
-    const char *const *files;
-    if (!m->test || !tr_linear_classifies(m) || train->labels < 2) return TR_OK;
-    (void)tr_job_files(m->job, "data.test", &files);
-    size_t i = tr_label_unknown(train, m->test);
-    if (i == m->test->labels) return TR_OK;
-    if (tr_data_is_held_out(m->test)) return tr_labels_note_unknown(m->tr, train, m->test);
-    return tr_fail(TR_ERR_DATA, "%s: label %.9g, expected %.9g %s %.9g as in the training data", files[0],
-                   (double)m->test->label[i], (double)train->label[0],
-                   train->labels > 2 ? "or another up to" : "or", (double)train->label[train->labels - 1]);
+    return tr_fail(TR_ERR_CONFIG, "%s: %s", tr_job_where(job, key), why);
 }
 
 const struct tr_loss *tr_linear_loss(const tr_job *job)
 {
     const struct tr_loss *loss = tr_losses[tr_job_type(job)];
     return loss ? loss : &tr_loss_logistic;
+}
+
+/* Refuses keys that the loss does not have. A written job has all keys, so their values are compared. */
+static int check_loss_keys(const tr_job *job, const struct tr_linear_options *o, const struct tr_loss *loss)
+{
+    bool classifies = tr_loss_classifies(loss);
+    if (o->delta != 1 && loss->shape != TR_SHAPE_DELTA)
+        return tr_linear_refuse(job, "model.delta", "model.delta is for model.type huber");
+    if (o->quantile != 0.5 && loss->shape != TR_SHAPE_QUANTILE)
+        return tr_linear_refuse(job, "model.quantile", "model.quantile is for model.type quantile");
+    if (o->classes == TR_CLASSES_SOFTMAX && classifies && loss != &tr_loss_logistic)
+        return tr_linear_refuse(job, "model.classes", "model.classes softmax is for model.type logistic");
+    if (o->classes != TR_CLASSES_AUTO && !classifies)
+        return tr_linear_refuse(job, "model.classes", "model.classes is for classifiers");
+    if (*o->class_weights && !classifies)
+        return tr_linear_refuse(job, "model.class_weights", "model.class_weights is for classifiers");
+    return TR_OK;
+}
+
+static int check(const tr_job *job, const void *options)
+{
+    const struct tr_linear_options *o = options;
+    const struct tr_loss *loss = tr_linear_loss(job);
+    const struct tr_linear_method *solver = solver_of(job, o);
+    TR_TRY(check_loss_keys(job, o, loss));
+    if (!solver->minimises(loss)) { /* the message names the methods that do */
+        char others[128] = "sgd with solve.optimizer ftrl, for model.l1 > 0";
+        size_t n = 0, length = 0;
+        for (size_t i = 0; o->l1 == 0 && methods[i].name; i++)
+            if (solvers[i]->minimises(loss) && solvers[i] != &tr_linear_descent)
+                length += (size_t)snprintf(others + length, sizeof others - length, "%s%s",
+                                           n++ > 0 ? ", " : "", methods[i].name);
+        return tr_fail(
+            TR_ERR_CONFIG, "%s: solve.method %s does not minimise the loss of model.type %s: use %s",
+            tr_job_where(job, "solve.method"), methods[tr_job_method(job)].name, loss->type, others);
+    }
+    TR_TRY(tr_class_weights_check(job, o->class_weights));
+    if (!solver->weighs_rows && *o->class_weights)
+        return tr_linear_refuse(job, "model.class_weights",
+                                "model.class_weights is not for this solve.method: use dual, newton or sgd");
+    if (!solver->weighs_rows && tr_job_weighs_rows(job))
+        return tr_linear_refuse(
+            job, tr_job_given(job, "data.weight") ? "data.weight" : "data.columns",
+            "data.weight (or a column of weights) is not for this solve.method: use dual, newton or sgd");
+    TR_TRY(tr_check_initial(job, o->init));
+    if (tr_job_number(job, "sync.stable") > 0 && !tr_job_is(job, "sync.weight", "dyn"))
+        return tr_linear_refuse(job, "sync.stable",
+                                "sync.stable needs sync.weight dyn: others keep no versions");
+    if (tr_job_is(job, "table.filter", "kkt") && o->l1 == 0)
+        return tr_linear_refuse(job, "table.filter", "table.filter kkt is for model.l1 > 0");
+    if (o->l1 < 0 && solver != &tr_linear_descent)
+        return tr_linear_refuse(job, "model.l1", "model.l1 path needs solve.method descent");
+    if (o->folds > 0 && o->l1 >= 0)
+        return tr_linear_refuse(job, "solve.folds",
+                                "solve.folds chooses among penalties: expected model.l1 path");
+    const char *const stages[] = {"stages.gradient.parallelism", "stages.evaluate.parallelism"};
+    for (size_t i = 0; i < 2 && tr_job_is(job, "data.partition", "vertical"); i++)
+        if (tr_job_given(job, stages[i]))
+            return tr_linear_refuse(
+                job, stages[i],
+                "stages are of workers with rows of their own: not for data.partition vertical");
+    return solver->check(job, o);
 }
 
 /* The loss of model.type auto. */
@@ -84,122 +135,100 @@ static const struct tr_loss *loss_of_labels(const struct tr_linear *m)
     return loss;
 }
 
-static int check_labels(const struct tr_linear *m)
+/* Checks the labels, and the size of the model: tables may hold only the features that occur, but model.h5 and model.txt have all.
+ * A label of the test data that the training data do not have is refused, unless the test rows were drawn from them. */
+static int check_data(const struct tr_linear *m)
 {
-    const char *lacks = m->train->labels == 0             ? "data.train"
-                        : m->test && m->test->labels == 0 ? "data.test"
-                                                          : NULL;
+    const uint64_t most = (uint64_t)1 << 32;
+    const tr_data *train = m->train, *test = m->test;
+    const float *label = train->rows.label;
+    const char *lacks = train->labels == 0 ? "data.train" : test && test->labels == 0 ? "data.test" : NULL;
     if (lacks)
         return tr_fail(
             TR_ERR_CONFIG,
             "%s: %s has no labels, but linear models learn them: expected data.label first or last",
             tr_job_where(m->job, "data.label"), lacks);
-    if (tr_linear_classifies(m) && m->train->labels > TR_LINEAR_CLASSES)
+    if (tr_linear_classifies(m) && train->labels > TR_LINEAR_CLASSES)
         return tr_fail(TR_ERR_DATA, "%s, and there are more than %d: expected classes, or model.type linear",
-                       tr_data_third_label(m->train), TR_LINEAR_CLASSES);
+                       tr_data_third_label(train), TR_LINEAR_CLASSES);
     if (m->outputs > 1 && !m->solver->many_outputs)
-        return tr_fail(TR_ERR_DATA, "%s: expected two kinds for solve.method %s",
-                       tr_data_third_label(m->train), methods[m->method].name);
-    if (tr_linear_classifies(m) && m->train->labels == 1)
+        return tr_fail(TR_ERR_DATA, "%s: expected two kinds for solve.method %s", tr_data_third_label(train),
+                       methods[m->method].name);
+    if (tr_linear_classifies(m) && train->labels == 1)
         tr_say(m->tr, "note:          all labels of data.train are %.9g: there is nothing to tell apart",
-               (double)m->train->label[0]);
-    return check_test_labels(m);
-}
-
-/* The keys that are for some losses only. A job that was written down has all keys, so the values are compared. */
-static int check_keys_of_losses(const tr_job *job, const struct tr_linear_options *o)
-{
-    const struct tr_loss *loss = tr_linear_loss(job);
-    bool classifies = tr_loss_classifies(loss);
-    if (o->delta != 1 && loss->shape != TR_SHAPE_DELTA)
-        return tr_linear_refuse(job, "model.delta", "model.delta is for model.type huber");
-    if (o->quantile != 0.5 && loss->shape != TR_SHAPE_QUANTILE)
-        return tr_linear_refuse(job, "model.quantile", "model.quantile is for model.type quantile");
-    if (o->classes == TR_CLASSES_SOFTMAX && classifies && loss != &tr_loss_logistic)
-        return tr_linear_refuse(job, "model.classes", "model.classes softmax is for model.type logistic");
-    if (o->classes != TR_CLASSES_AUTO && !classifies)
-        return tr_linear_refuse(job, "model.classes", "model.classes is for classifiers");
-    if (*o->class_weights && !classifies)
-        return tr_linear_refuse(job, "model.class_weights", "model.class_weights is for classifiers");
-    return TR_OK;
-}
-
-/* Whether the method minimises the loss; the error names the methods that do. */
-static int check_loss(const tr_job *job, const struct tr_linear_options *o)
-{
-    const struct tr_loss *loss = tr_linear_loss(job);
-    char others[128] = "sgd with solve.optimizer ftrl, for model.l1 > 0";
-    if (solver_of(job, o)->minimises(loss)) return TR_OK;
-    size_t n = 0, length = 0;
-    for (size_t i = 0; o->l1 == 0 && methods[i].name; i++) {
-        if (!solvers[i]->minimises(loss) || solvers[i] == &tr_linear_descent) continue;
-        int more =
-            snprintf(others + length, sizeof others - length, "%s%s", n++ > 0 ? ", " : "", methods[i].name);
-        length += (size_t)more;
+               (double)train->label[0]);
+    size_t unknown =
+        test && tr_linear_classifies(m) && train->labels > 1 ? tr_label_unknown(train, test) : SIZE_MAX;
+    if (unknown < SIZE_MAX && unknown < test->labels) {
+        const char *const *files;
+        (void)tr_job_files(m->job, "data.test", &files);
+        if (!tr_data_is_held_out(test))
+            return tr_fail(TR_ERR_DATA, "%s: label %.9g, expected %.9g %s %.9g as in the training data",
+                           files[0], (double)test->label[unknown], (double)train->label[0],
+                           train->labels > 2 ? "or another up to" : "or",
+                           (double)train->label[train->labels - 1]);
+        TR_TRY(tr_labels_note_unknown(m->tr, train, test));
     }
-    return tr_fail(TR_ERR_CONFIG, "%s: solve.method %s does not minimise the loss of model.type %s: use %s",
-                   tr_job_where(job, "solve.method"), methods[tr_job_method(job)].name, loss->type, others);
-}
-
-static int check_weights(const tr_job *job, const struct tr_linear_options *o)
-{
-    TR_TRY(tr_class_weights_check(job, o->class_weights));
-    if (solver_of(job, o)->weighs_rows) return TR_OK;
-    if (*o->class_weights)
-        return tr_linear_refuse(job, "model.class_weights",
-                                "model.class_weights is not for this solve.method: use dual, newton or sgd");
-    if (tr_job_weighs_rows(job))
-        return tr_linear_refuse(
-            job, tr_job_given(job, "data.weight") ? "data.weight" : "data.columns",
-            "data.weight (or a column of weights) is not for this solve.method: use dual, newton or sgd");
-    return TR_OK;
-}
-
-static int check(const tr_job *job, const void *options)
-{
-    const struct tr_linear_options *o = options;
-    TR_TRY(check_keys_of_losses(job, o));
-    TR_TRY(check_loss(job, o));
-    TR_TRY(check_weights(job, o));
-    TR_TRY(tr_check_initial(job, o->init));
-    if (tr_job_number(job, "sync.stable") > 0 && !tr_job_is(job, "sync.weight", "dyn"))
-        return tr_linear_refuse(job, "sync.stable",
-                                "sync.stable needs sync.weight dyn: others keep no versions");
-    if (tr_job_is(job, "table.filter", "kkt") && o->l1 == 0)
-        return tr_linear_refuse(job, "table.filter", "table.filter kkt is for model.l1 > 0");
-    if (o->l1 < 0 && solver_of(job, o) != &tr_linear_descent)
-        return tr_linear_refuse(job, "model.l1", "model.l1 path needs solve.method descent");
-    if (o->folds > 0 && o->l1 >= 0)
-        return tr_linear_refuse(job, "solve.folds",
-                                "solve.folds chooses among penalties: expected model.l1 path");
-    const char *const stages[] = {"stages.gradient.parallelism", "stages.evaluate.parallelism"};
-    for (size_t i = 0; i < 2 && tr_job_is(job, "data.partition", "vertical"); i++)
-        if (tr_job_given(job, stages[i]))
-            return tr_linear_refuse(
-                job, stages[i],
-                "stages are of workers with rows of their own: not for data.partition vertical");
-    return solver_of(job, o)->check(job, o);
-}
-
-/* Tables may hold but the features that occur; model.h5 and model.txt have a weight of each. */
-static int check_size(const struct tr_linear *m)
-{
-    const uint64_t most = (uint64_t)1 << 32;
-    if (m->train->columns <= most / m->outputs) return TR_OK;
-    return tr_fail(TR_ERR_DATA,
-                   "data.train: %llu features, %zu weight(s) each: the files of a model have all, expected "
-                   "at most 2^32 weights",
-                   (unsigned long long)m->train->columns, m->outputs);
-}
-
-/* Counts are not negative. */
-static int check_counts(const struct tr_linear *m)
-{
-    const float *label = m->train->rows.label;
-    for (size_t i = 0; m->loss->labels == TR_LABELS_COUNTS && label && i < m->train->rows.n; i++)
+    for (size_t i = 0; m->loss->labels == TR_LABELS_COUNTS && label && i < train->rows.n; i++)
         if (!(label[i] >= 0))
             return tr_fail(TR_ERR_DATA, "data.train: label %.9g, expected 0 or more for model.type %s",
                            (double)label[i], m->loss->type);
+    if (train->columns <= most / m->outputs) return TR_OK;
+    return tr_fail(TR_ERR_DATA,
+                   "data.train: %llu features, %zu weight(s) each: the files of a model have all, expected "
+                   "at most 2^32 weights",
+                   (unsigned long long)train->columns, m->outputs);
+}
+
+/* ---- weights of rows ---- */
+
+size_t tr_linear_label(const tr_data *train, float label)
+{
+    return tr_label_place(train->label, train->labels, label);
+}
+
+/* The weight of row i of the training or test data. model.class_weights are for training only. */
+static double weight_of_row(const struct tr_linear *m, const tr_data *data, size_t i)
+{
+    double own = data->rows.weight ? (double)data->rows.weight[i] : 1;
+    bool by_class = m->class_weight && data == m->train;
+    return by_class ? own * m->class_weight[tr_linear_label(m->train, data->rows.label[i])] : own;
+}
+
+/* Computes the weights of classes, and the sum of the weights of all rows, which is the n of 1/n. A row that several workers have
+ * counts once. All ranks, after the training data are open. */
+static int weigh_rows(struct tr_linear *m)
+{
+    const tr_data *train = m->train;
+    tr_worker me = tr_linear_self(m->tr);
+    bool mine = train->rows.n > 0 && !(m->vertical && me.member > 0), by_class = *m->o->class_weights != '\0';
+    size_t first = mine ? tr_data_part_begin(train, &me) : 0, end = mine ? tr_data_part_end(train, &me) : 0;
+    m->total_weight = (double)train->total_rows;
+    if (by_class) {
+        double *count = NULL;
+        int status = TR_NEW(&m->class_weight, train->labels);
+        if (status == TR_OK) status = TR_NEW(&count, train->labels);
+        status = tr_agree(m->tr, status);
+        for (size_t i = first; i < end && status == TR_OK; i++)
+            count[tr_linear_label(train, train->rows.label[i])] +=
+                train->rows.weight ? (double)train->rows.weight[i] : 1;
+        if (status == TR_OK) status = tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, count, train->labels);
+        if (status == TR_OK)
+            status = tr_agree(m->tr, tr_class_weights_find(m->job, m->o->class_weights, train->label, count,
+                                                           train->labels, m->class_weight));
+        free(count);
+        TR_TRY(status);
+    }
+    if (!by_class && !train->weighted) return TR_OK;
+    double sum = 0;
+    for (size_t i = first; i < end; i++) sum += weight_of_row(m, train, i);
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &sum, 1));
+    const char *key = by_class ? "model.class_weights" : "data.weight";
+    if (!(sum > 0))
+        return tr_fail(TR_ERR_CONFIG, "%s: %s leaves no row a weight above 0", tr_job_where(m->job, key),
+                       key);
+    m->total_weight = sum;
+    if (m->o->l2 < 0) m->l2 = 1 / sum;
     return TR_OK;
 }
 
@@ -245,10 +274,8 @@ static int open_linear(tr_context *tr, const void *options, void *model)
         m->o->classes == TR_CLASSES_AUTO ? m->loss == &tr_loss_logistic : m->o->classes == TR_CLASSES_SOFTMAX;
     m->softmax = m->outputs > 1 && softmax;
     if (m->outputs > 1 && m->solver->of_classes) m->solver = m->solver->of_classes;
-    TR_TRY(tr_agree(tr, check_labels(m)));
-    TR_TRY(tr_agree(tr, check_counts(m)));
-    TR_TRY(tr_agree(tr, check_size(m)));
-    TR_TRY(tr_linear_weigh(m));
+    TR_TRY(tr_agree(tr, check_data(m)));
+    TR_TRY(weigh_rows(m));
     TR_TRY(tr_linear_make_table(m, "w", NULL, &m->w));
     TR_TRY(tr_linear_read_initial(m));
     TR_TRY(m->solver->open(m));
@@ -354,7 +381,7 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
                              .keys = data->n_keys,
                              .l2 = m->l2,
                              .n = m->total_weight};
-    bool weighs = (m->class_weight || data->weighted) && data == m->train;
+    bool weighs = data->weighted || (m->class_weight && data == m->train);
     size_t rows = data->rows.n;
     TR_TRY(TR_NEW(target, weighs ? 2 * rows : rows));
     float positive = m->train->label[m->train->labels > 0 ? m->train->labels - 1 : 0];
@@ -369,7 +396,7 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
     }
     p->target = *target;
     if (weighs) p->weight = *target + rows;
-    for (size_t i = 0; weighs && i < rows; i++) (*target)[rows + i] = (float)tr_linear_weight(m, i);
+    for (size_t i = 0; weighs && i < rows; i++) (*target)[rows + i] = (float)weight_of_row(m, data, i);
     return TR_OK;
 }
 
@@ -397,7 +424,7 @@ int tr_linear_prepare(tr_worker *me, struct tr_linear *m, size_t margins)
 
 void tr_linear_copy_to_delta(tr_view *view, enum tr_dtype dtype)
 {
-    memcpy(view->delta, view->value, view->n * view->width * (dtype == TR_F32 ? 4 : 8));
+    memcpy(view->delta, view->value, view->n * view->width * tr_real_size(dtype));
 }
 
 void tr_linear_keep_difference(tr_view *view, enum tr_dtype dtype, double divisor)
@@ -415,11 +442,6 @@ void tr_linear_keep_difference(tr_view *view, enum tr_dtype dtype, double diviso
 }
 
 /* ---- for methods ---- */
-
-int tr_linear_refuse(const tr_job *job, const char *key, const char *why)
-{
-    return tr_fail(TR_ERR_CONFIG, "%s: %s", tr_job_where(job, key), why);
-}
 
 uint32_t tr_linear_few_servers(const struct tr_linear *m)
 {
@@ -496,60 +518,43 @@ int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one
 
 /* ---- memory ---- */
 
-/* Text of the rows becomes numbers of about the same size at workers, with views of their keys. */
-static double server_bytes(const tr_job *job, const tr_data_size *size, double element, double view_keys)
+/* The text of the rows becomes numbers of about the same size at workers, with views of their keys. */
+static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
 {
-    double some = tr_job_number(job, "table.servers"), servers = some > 0 ? some : size->servers;
-    double tables = solvers[tr_job_method(job)]->counts_rows ? 1.5 : 1;
-    if (tr_job_is(job, "table.storage", "dense")) return tables * element * size->features / servers;
-    double used = fmin(size->features, size->text / 9), lists = 12 * view_keys * size->workers;
-    return (tables * (element + 20) * used + lists) / servers;
-}
-
-/* Each phase of growing batches has views of its own, of all that a group's rows have, and memory in which the workers of a node
- * add up; so has evaluating. */
-static void add_phases(double phases, const tr_data_size *size, double element, tr_memory *m)
-{
-    double text = size->text * size->node_workers / size->workers, keys = fmin(size->occurring, text / 9);
-    phases = fmin(phases, TR_GROWING_PHASES);
-    m->worker = ((3 * element + 8) * phases + element + 8) * keys;
-    m->node = 2 * element * keys * phases * size->node_workers;
-}
-
-/* What a method has besides rows and views of their keys: by Newton's method vectors of all that a worker looks after, by the
- * dual one what is known of rows and a mean of weights, by descent rows once more as columns, with variance reduction some
- * vectors of all features, and a replica of the node. */
-static void add_method(const tr_job *job, double phases, const tr_data_size *size, double element,
-                       double keys, tr_memory *m)
-{
-    int method = tr_job_method(job);
-    double records = size->records / size->workers, means = method != TR_METHOD_SVRG;
-    if (solvers[method] == &tr_linear_newton)
-        m->worker += 64 * size->features / size->workers + 16 * keys + 40 * records;
-    if (solvers[method] == &tr_linear_dual) {
+    const struct tr_linear_options *o = options;
+    const struct tr_linear_method *solver = solvers[tr_job_method(job)];
+    double element = (double)tr_real_size((enum tr_dtype)o->dtype), workers = size->workers;
+    double text = size->text / workers, keys = fmin(size->features, text / 9),
+           records = size->records / workers;
+    bool disk = tr_job_is(job, "data.storage", "disk"), some = tr_job_is(job, "data.storage", "memory_disk");
+    double rows = 0.6 * text, of_row = 24, blocks = 50e6;
+    if (disk || some)
+        rows = fmin(rows, some ? tr_job_number(job, "data.memory") : 0) + blocks + of_row * records;
+    double merged = workers > 1; /* new values arrive while the old ones are read */
+    m->rows = solver->passes ? rows : 0.6 * text;
+    m->worker = (3 + merged) * element * keys;
+    if (solver == &tr_linear_newton) /* vectors over the columns of a worker */
+        m->worker += 64 * size->features / workers + 16 * keys + 40 * records;
+    if (solver == &tr_linear_dual) { /* dual variables and norms of the rows, the mean of w */
         m->rows += 20 * records;
         m->worker += 2 * element * keys;
     }
-    if (solvers[method] == &tr_linear_growing) add_phases(phases, size, element, m);
-    if (solvers[method] == &tr_linear_descent) m->worker += 0.6 * size->text / size->workers;
-    if (solvers[method] != &tr_linear_variance) return;
-    m->worker += (32 + element) * size->features;
-    m->node = (5 + 4 * means) * element * size->features;
-}
-
-static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
-{
-    double element = ((const struct tr_linear_options *)options)->dtype == TR_F32 ? 4 : 8;
-    double text = size->text / size->workers, keys = fmin(size->features, text / 9);
-    bool disk = tr_job_is(job, "data.storage", "disk"), some = tr_job_is(job, "data.storage", "memory_disk");
-    double rows = 0.6 * text, of_row = 24, blocks = 50e6;
-    if (disk || some) rows = fmin(rows, some ? tr_job_number(job, "data.memory") : 0) + blocks;
-    if (disk || some) rows += of_row * size->records / size->workers;
-    double merged = size->workers > 1; /* new values come while those of before are still read */
-    m->rows = solvers[tr_job_method(job)]->passes ? rows : 0.6 * text;
-    m->worker = (3 + merged) * element * keys;
-    add_method(job, (double)((const struct tr_linear_options *)options)->phases, size, element, keys, m);
-    m->server = server_bytes(job, size, element, keys);
+    if (solver == &tr_linear_growing) { /* views of each phase and of the evaluation, sums of the node */
+        double phases = fmin((double)o->phases, TR_GROWING_PHASES);
+        double group_keys = fmin(size->occurring, text * size->node_workers / 9);
+        m->worker = ((3 * element + 8) * phases + element + 8) * group_keys;
+        m->node = 2 * element * group_keys * phases * size->node_workers;
+    }
+    if (solver == &tr_linear_descent) m->worker += 0.6 * text; /* the rows as columns */
+    if (solver == &tr_linear_variance) { /* vectors over all features, the replica of the node */
+        m->worker += (32 + element) * size->features;
+        m->node = (5 + 4 * (tr_job_method(job) != TR_METHOD_SVRG)) * element * size->features;
+    }
+    double wished = tr_job_number(job, "table.servers"), servers = wished > 0 ? wished : size->servers;
+    double tables = solver->counts_rows ? 1.5 : 1;
+    double used = fmin(size->features, size->text / 9), lists = 12 * keys * workers;
+    m->server = tr_job_is(job, "table.storage", "dense") ? tables * element * size->features / servers
+                                                         : (tables * (element + 20) * used + lists) / servers;
 }
 
 /* ---- the class ---- */

@@ -1,11 +1,20 @@
+#define _GNU_SOURCE /* barriers, in cblas.h */
 #include "pass.h"
 
+#include <cblas.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "../loss_inline.h"
-#include "row.h"
+#include "trireme/cpu.h"
+
+/* The clones of TR_CPU_CLONES compute the same bits: they have the same number of partial sums. */
+
+enum { LANES = 8, SUMS = 4 };
+enum { TILE_ROWS = 64, TILE_COLUMNS = 256, TILE_OUTPUTS = 64 };
+typedef float f32s __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef double f64s __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
 
 static double row_weight(const struct tr_problem *p, size_t i)
 {
@@ -68,12 +77,16 @@ static void set_row(const struct tr_problem *p, size_t i, struct tr_class_block 
 }
 
 #define REAL    float
+#define REALS   f32s
 #define BITS    uint32_t
+#define GEMM    cblas_sgemm
 #define NAME(x) x##_f32
 #include "pass_real.h"
 
 #define REAL    double
+#define REALS   f64s
 #define BITS    uint64_t
+#define GEMM    cblas_dgemm
 #define NAME(x) x##_f64
 #include "pass_real.h"
 
@@ -83,14 +96,6 @@ void tr_margins(const struct tr_problem *p, size_t first, size_t n, const void *
         if (p->dtype == TR_F32) margins_f32(p, first + at, some, w, margin + at * p->outputs);
         else margins_f64(p, first + at, some, w, margin + at * p->outputs);
     }
-}
-
-size_t tr_largest(const double *number, size_t n)
-{
-    size_t best = 0;
-    for (size_t k = 1; k < n; k++)
-        if (number[k] > number[best]) best = k;
-    return best;
 }
 
 /* log Σ exp(m) */
@@ -156,17 +161,12 @@ void tr_add_rows(const struct tr_problem *p, size_t first, size_t n, const doubl
 }
 
 void tr_dual_pass(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
-                  const float *norm, float *a, void *w)
+                  const float *norm, float *a, void *w, bool shared)
 {
-    if (p->dtype == TR_F32) dual_pass_f32(p, order, n, sigma, norm, a, w);
-    else dual_pass_f64(p, order, n, sigma, norm, a, w);
-}
-
-void tr_dual_pass_shared(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
-                         const float *norm, float *a, void *w)
-{
-    if (p->dtype == TR_F32) dual_pass_shared_f32(p, order, n, sigma, norm, a, w);
-    else dual_pass_shared_f64(p, order, n, sigma, norm, a, w);
+    if (p->dtype == TR_F32 && shared) dual_steps_f32(p, order, n, sigma, norm, a, w, true);
+    else if (p->dtype == TR_F32) dual_steps_f32(p, order, n, sigma, norm, a, w, false);
+    else if (shared) dual_steps_f64(p, order, n, sigma, norm, a, w, true);
+    else dual_steps_f64(p, order, n, sigma, norm, a, w, false);
 }
 
 void tr_add_rows_shared(const struct tr_problem *p, size_t first, size_t n, void *w)
@@ -180,14 +180,6 @@ void tr_add_shared(enum tr_dtype dtype, void *w, size_t at, double x)
 {
     if (dtype == TR_F32) add_one_f32((float *)w + at, (float)x);
     else add_one_f64((double *)w + at, x);
-}
-
-double tr_dual_sum(const struct tr_problem *p, size_t first, size_t n, const float *a)
-{
-    double sum = 0;
-    for (size_t i = first; i < first + n; i++)
-        sum += row_weight(p, i) * p->loss->conjugate((double)a[i], (double)p->target[i]);
-    return sum;
 }
 
 void tr_dual_pass_classes(const struct tr_problem *p, struct tr_class_block own, size_t base,
@@ -205,8 +197,8 @@ void tr_add_changes(const struct tr_problem *p, struct tr_class_block own, size_
     else add_changes_f64(p, own, base, n, old, a, room, w);
 }
 
-double tr_dual_sum_classes(const struct tr_problem *p, struct tr_class_block own, size_t base, size_t n,
-                           const float *a)
+double tr_dual_sum(const struct tr_problem *p, struct tr_class_block own, size_t base, size_t n,
+                   const float *a)
 {
     double sum = 0;
     for (size_t i = base; i < base + n; i++, a += own.n)

@@ -63,6 +63,86 @@ struct tr_problem {
     double n;       /* number of rows of the whole data set, or the sum of their weights */
 };
 
+/* A row, sparse or dense. */
+struct tr_data_row {
+    size_t n;
+    const uint32_t *column; /* NULL: a dense row, with all columns */
+    const float *value;     /* NULL: all values are 1 */
+};
+
+static inline struct tr_data_row tr_row_of(const struct tr_problem *p, size_t i)
+{
+    const tr_batch *rows = &p->rows;
+    if (rows->dense) return (struct tr_data_row){p->keys, NULL, rows->dense + i * p->keys};
+    uint64_t begin = rows->begin[i];
+    return (struct tr_data_row){(size_t)(rows->begin[i + 1] - begin), rows->column + begin,
+                                rows->value ? rows->value + begin : NULL};
+}
+
+static inline size_t tr_row_key(const struct tr_data_row *row, size_t k)
+{
+    return row->column ? row->column[k] : k;
+}
+
+static inline float tr_row_value(const struct tr_data_row *row, size_t k)
+{
+    return row->value ? row->value[k] : 1;
+}
+
+/* Returns |x|² of a row, without the bias. */
+static inline double tr_row_square(const struct tr_data_row *row)
+{
+    double sum = 0;
+    for (size_t k = 0; k < row->n; k++) sum += (double)tr_row_value(row, k) * (double)tr_row_value(row, k);
+    return sum;
+}
+
+/* ---- dense rows ---- */
+
+/* Return x · w, and set w += a x, for rows of at least TR_DENSE_MANY columns, by vector instructions. Shorter rows are faster with the
+ * inline functions below. Vectors are f32 or f64, rows always f32. */
+double tr_dense_dot_many_f32(size_t n, const float *x, const float *w);
+double tr_dense_dot_many_f64(size_t n, const float *x, const double *w);
+void tr_dense_add_many_f32(size_t n, float a, const float *x, float *w);
+void tr_dense_add_many_f64(size_t n, double a, const float *x, double *w);
+
+enum { TR_DENSE_MANY = 16 };
+
+#define TR_DENSE(REAL, NAME)                                                                                 \
+    static inline double NAME(tr_dense_dot)(size_t n, const float *x, const REAL *w)                         \
+    {                                                                                                        \
+        double sum = 0;                                                                                      \
+        if (n >= TR_DENSE_MANY) return NAME(tr_dense_dot_many)(n, x, w);                                     \
+        for (size_t j = 0; j < n; j++) sum += (double)((REAL)x[j] * w[j]);                                   \
+        return sum;                                                                                          \
+    }                                                                                                        \
+    static inline void NAME(tr_dense_add)(size_t n, REAL a, const float *restrict x, REAL *restrict w)       \
+    {                                                                                                        \
+        if (n >= TR_DENSE_MANY) NAME(tr_dense_add_many)(n, a, x, w);                                         \
+        else                                                                                                 \
+            for (size_t j = 0; j < n; j++) w[j] += a * (REAL)x[j];                                           \
+    }
+#define TR_F32_NAME(x) x##_f32
+#define TR_F64_NAME(x) x##_f64
+TR_DENSE(float, TR_F32_NAME)
+TR_DENSE(double, TR_F64_NAME)
+#undef TR_DENSE
+#undef TR_F32_NAME
+#undef TR_F64_NAME
+
+/* Dense rows first .. first + n - 1 of a problem with several outputs, by BLIS: compute their margins, and set
+ * w += by Σ x_i c_i, where c has an element for each row and output. With the bias. */
+void tr_dense_margins_f32(const struct tr_problem *problem, size_t first, size_t n, const float *w,
+                          double *margin);
+void tr_dense_margins_f64(const struct tr_problem *problem, size_t first, size_t n, const double *w,
+                          double *margin);
+void tr_dense_add_rows_f32(const struct tr_problem *problem, size_t first, size_t n, double by,
+                           const double *c, float *w);
+void tr_dense_add_rows_f64(const struct tr_problem *problem, size_t first, size_t n, double by,
+                           const double *c, double *w);
+
+/* ---- passes ---- */
+
 /* margin = w · x of the rows first .. first + n - 1, `outputs` elements for each. */
 void tr_margins(const struct tr_problem *problem, size_t first, size_t n, const void *w, double *margin);
 
@@ -75,9 +155,6 @@ double tr_row_losses(const struct tr_problem *problem, size_t first, size_t n, c
 
 /* Replaces the margins of the rows first .. first + n - 1 by slope × weight. */
 void tr_row_slopes(const struct tr_problem *problem, size_t first, size_t n, double *margin);
-
-/* Returns the index of the largest of n numbers; the first one of equal numbers. */
-size_t tr_largest(const double *number, size_t n);
 
 /* w -= rate · Σ slope_i x_i over these rows. If `reg` is given, also w_j -= rate · reg[j] · old[j] for each non-zero
  * (regularisation spread over the rows that have the feature). */
@@ -100,14 +177,9 @@ static inline size_t tr_ready_piece(const struct tr_problem *p, size_t first, si
 
 /* One pass of dual coordinate descent over the rows order[0..n-1], which must be in memory. Sets each a (by row; it
  * counts times the row's weight) to its minimum at w, and updates w by sigma (new - old) x / (λ n) at once. norm[i] is
- * |x_i|². */
+ * |x_i|². shared: other processes change w at the same time, on other rows; no change of an element is lost. */
 void tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,
-                  const float *norm, float *a, void *w);
-
-/* The same while other processes change w: no change of an element is lost. The rows must not be those of another
- * process. */
-void tr_dual_pass_shared(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,
-                         const float *norm, float *a, void *w);
+                  const float *norm, float *a, void *w, bool shared);
 
 /* w += x_i for each of the rows first .. first + n - 1, while other processes change w. */
 void tr_add_rows_shared(const struct tr_problem *problem, size_t first, size_t n, void *w);
@@ -115,10 +187,7 @@ void tr_add_rows_shared(const struct tr_problem *problem, size_t first, size_t n
 /* w[at] += x, while other processes change w. */
 void tr_add_shared(enum tr_dtype dtype, void *w, size_t at, double x);
 
-/* Returns Σ φ*(-α) over the rows first .. first + n - 1. */
-double tr_dual_sum(const struct tr_problem *problem, size_t first, size_t n, const float *a);
-
-/* Classes first .. first + n - 1 of several outputs. */
+/* Classes first .. first + n - 1 of several outputs; {0, 1} for a single output. */
 struct tr_class_block {
     size_t first, n;
 };
@@ -135,8 +204,8 @@ void tr_add_changes(const struct tr_problem *problem, struct tr_class_block own,
                     const float *old, const float *a, double *room, void *w);
 
 /* Returns Σ φ*(-α) over n rows from base on. */
-double tr_dual_sum_classes(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
-                           const float *a);
+double tr_dual_sum(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
+                   const float *a);
 
 /* norm[i] = |x_i|² of these rows, plus of_bias if there is a bias. */
 void tr_row_norms(const struct tr_problem *problem, size_t first, size_t n, float *norm);

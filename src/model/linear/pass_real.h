@@ -1,4 +1,104 @@
-/* The passes for one element type: included by pass.c with REAL, BITS (an integer of its size) and NAME(x) defined. No include guard. */
+/* The passes for one element type: included by pass.c with REAL, REALS (a vector of them), BITS (an integer of its size), GEMM and
+ * NAME(x) defined. No include guard. */
+
+/* ---- dense rows ---- */
+
+#define X(at) __builtin_convertvector(*(const f32s *)(at), REALS)
+#define W(at) (*(REALS *)(at))
+
+TR_CPU_CLONES double NAME(tr_dense_dot_many)(size_t n, const float *x, const REAL *w)
+{
+    REALS sum[SUMS] = {{0}};
+    double all = 0;
+    size_t j = 0;
+    for (; j + SUMS * LANES <= n; j += SUMS * LANES)
+#pragma GCC unroll 4
+        for (size_t s = 0; s < SUMS; s++)
+            sum[s] += X(x + j + s * LANES) * *(const REALS *)(w + j + s * LANES);
+    for (; j + LANES <= n; j += LANES) sum[0] += X(x + j) * *(const REALS *)(w + j);
+    for (; j < n; j++) all += (double)((REAL)x[j] * w[j]);
+    REALS some = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    for (size_t k = 0; k < LANES; k++) all += (double)some[k];
+    return all;
+}
+
+TR_CPU_CLONES void NAME(tr_dense_add_many)(size_t n, REAL a, const float *x, REAL *w)
+{
+    size_t j = 0;
+    for (; j + LANES <= n; j += LANES) W(w + j) += a * X(x + j);
+    for (; j < n; j++) w[j] += a * (REAL)x[j];
+}
+
+/* ---- several outputs ---- */
+
+/* BLIS multiplies numbers of one type, so rows are converted, some of their columns at a time, and the results are copied. */
+struct NAME(tile) {
+    REAL x[TILE_ROWS * TILE_COLUMNS], of_outputs[TILE_ROWS * TILE_OUTPUTS];
+};
+
+TR_CPU_CLONES static void NAME(copy_row)(size_t n, const float *from, REAL *to)
+{
+    size_t j = 0;
+    for (; j + LANES <= n; j += LANES) W(to + j) = X(from + j);
+    for (; j < n; j++) to[j] = (REAL)from[j];
+}
+
+static void NAME(copy_rows)(const struct tr_problem *p, size_t first, size_t n, size_t column, size_t columns,
+                            REAL *x)
+{
+    const float *from = p->rows.dense + first * p->keys + column;
+    for (size_t i = 0; i < n; i++, from += p->keys, x += columns) NAME(copy_row)(columns, from, x);
+}
+
+void NAME(tr_dense_margins)(const struct tr_problem *p, size_t first, size_t n, const REAL *w, double *margin)
+{
+    struct NAME(tile) tile;
+    size_t width = p->outputs, rows, columns, outputs;
+    for (size_t i = 0; i < n; i += rows) {
+        rows = tr_min_size(TILE_ROWS, n - i);
+        for (size_t o = 0; o < width; o += outputs) {
+            outputs = tr_min_size(TILE_OUTPUTS, width - o);
+            for (size_t k = 0; k < rows * outputs; k++)
+                tile.of_outputs[k] = p->bias ? w[p->keys * width + o + k % outputs] : 0;
+            for (size_t j = 0; j < p->keys; j += columns) {
+                columns = tr_min_size(TILE_COLUMNS, p->keys - j);
+                NAME(copy_rows)(p, first + i, rows, j, columns, tile.x);
+                GEMM(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)outputs, (int)columns, 1,
+                     tile.x, (int)columns, w + j * width + o, (int)width, 1, tile.of_outputs, (int)outputs);
+            }
+            for (size_t k = 0; k < rows * outputs; k++)
+                margin[(i + k / outputs) * width + o + k % outputs] = (double)tile.of_outputs[k];
+        }
+    }
+}
+
+void NAME(tr_dense_add_rows)(const struct tr_problem *p, size_t first, size_t n, double by, const double *c,
+                             REAL *w)
+{
+    struct NAME(tile) tile;
+    size_t width = p->outputs, rows, columns, outputs;
+    for (size_t i = 0; i < n; i += rows) {
+        rows = tr_min_size(TILE_ROWS, n - i);
+        for (size_t o = 0; o < width; o += outputs) {
+            outputs = tr_min_size(TILE_OUTPUTS, width - o);
+            for (size_t k = 0; k < rows * outputs; k++)
+                tile.of_outputs[k] = (REAL)(by * c[(i + k / outputs) * width + o + k % outputs]);
+            for (size_t k = 0; k < rows * outputs && p->bias; k++)
+                w[p->keys * width + o + k % outputs] += tile.of_outputs[k];
+            for (size_t j = 0; j < p->keys; j += columns) {
+                columns = tr_min_size(TILE_COLUMNS, p->keys - j);
+                NAME(copy_rows)(p, first + i, rows, j, columns, tile.x);
+                GEMM(CblasRowMajor, CblasTrans, CblasNoTrans, (int)columns, (int)outputs, (int)rows, 1,
+                     tile.x, (int)columns, tile.of_outputs, (int)outputs, 1, w + j * width + o, (int)width);
+            }
+        }
+    }
+}
+
+#undef X
+#undef W
+
+/* ---- rows of both forms ---- */
 
 static inline double NAME(dot)(const struct tr_problem *p, size_t i, const REAL *restrict w)
 {
@@ -45,13 +145,13 @@ static inline void NAME(add)(const struct tr_problem *p, size_t i, REAL step, RE
 static void NAME(dots)(const struct tr_problem *p, size_t i, struct tr_class_block own,
                        const REAL *restrict w, double *restrict margin)
 {
-    enum { LANES = 32 };
+    enum { OUTPUTS = 32 };
     struct tr_data_row x = tr_row_of(p, i);
     size_t width = p->outputs;
     for (size_t first = 0, n; first < own.n; first += n) {
-        REAL sum[LANES];
+        REAL sum[OUTPUTS];
         const REAL *restrict from = w + own.first + first;
-        n = own.n - first < LANES ? own.n - first : LANES;
+        n = own.n - first < OUTPUTS ? own.n - first : OUTPUTS;
         for (size_t o = 0; o < n; o++) sum[o] = p->bias ? from[p->keys * width + o] : 0;
         for (size_t k = 0; k < x.n; k++) {
             const REAL *restrict of_key = from + tr_row_key(&x, k) * width;
@@ -76,12 +176,12 @@ static void NAME(margins)(const struct tr_problem *p, size_t first, size_t n, co
 static void NAME(add_outer)(const struct tr_problem *p, size_t i, struct tr_class_block own, double rate,
                             const double *restrict slope, REAL *restrict w)
 {
-    enum { LANES = 32 };
+    enum { OUTPUTS = 32 };
     struct tr_data_row x = tr_row_of(p, i);
     size_t width = p->outputs;
     for (size_t first = 0, n; first < own.n; first += n) {
-        REAL step[LANES], *restrict to = w + own.first + first;
-        n = own.n - first < LANES ? own.n - first : LANES;
+        REAL step[OUTPUTS], *restrict to = w + own.first + first;
+        n = own.n - first < OUTPUTS ? own.n - first : OUTPUTS;
         for (size_t o = 0; o < n; o++) step[o] = (REAL)(rate * slope[first + o]);
         for (size_t k = 0; k < x.n; k++) {
             REAL *restrict of_key = to + tr_row_key(&x, k) * width;
@@ -180,18 +280,6 @@ static inline __attribute__((always_inline)) void NAME(dual_steps)(const struct 
     }
 }
 
-static void NAME(dual_pass)(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
-                            const float *norm, float *a, REAL *w)
-{
-    NAME(dual_steps)(p, order, n, sigma, norm, a, w, false);
-}
-
-static void NAME(dual_pass_shared)(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
-                                   const float *norm, float *a, REAL *w)
-{
-    NAME(dual_steps)(p, order, n, sigma, norm, a, w, true);
-}
-
 static void NAME(dual_pass_classes)(const struct tr_problem *p, struct tr_class_block own, size_t base,
                                     const uint32_t *order, size_t n, double sigma, const float *norm,
                                     float *a, double *room, REAL *w)
@@ -219,5 +307,7 @@ static void NAME(add_changes)(const struct tr_problem *p, struct tr_class_block 
 }
 
 #undef REAL
+#undef REALS
+#undef GEMM
 #undef BITS
 #undef NAME

@@ -1,4 +1,8 @@
-/* A model as it is kept: what it holds, and the fields of its model.h5. */
+/* Models in files: model.h5, the step between the table and the numbers of the files (data.scale), and model.init.
+ *
+ * A model of scaled rows has margins Σ w_j (x_j - shift_j) factor_j + b = Σ (w_j factor_j) x_j + (b - Σ w_j factor_j
+ * shift_j). Models in files are for the numbers of the files. Each worker knows the scale of some columns. For the rank that
+ * writes the model all workers put their scales into a table, bit by bit as integers, which are neither rounded nor filtered. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +22,7 @@ void tr_linear_model_free(struct tr_linear_model *model)
 uint64_t tr_linear_model_next(const struct tr_linear_model *m, uint64_t from)
 {
     static const char zeros[1 << 14];
-    uint64_t n = m->features * m->outputs, size = m->dtype == TR_F32 ? sizeof(float) : sizeof(double),
-             block = sizeof zeros / size;
+    uint64_t n = m->features * m->outputs, size = tr_real_size(m->dtype), block = sizeof zeros / size;
     const char *weight = m->weight;
     for (uint64_t i = from; i < n;) {
         if (n - i >= block && memcmp(weight + i * size, zeros, sizeof zeros) == 0) {
@@ -44,13 +47,12 @@ int tr_linear_model_check(const struct tr_linear_model *m, const char *path)
     return TR_OK;
 }
 
-static int by_size(const void *a, const void *b)
+static int saved_compare_labels(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
 
-/* Whether the labels are numbers that differ. */
 int tr_linear_model_check_labels(const struct tr_linear_model *m, bool *fine)
 {
     float *sorted;
@@ -58,183 +60,201 @@ int tr_linear_model_check_labels(const struct tr_linear_model *m, bool *fine)
     TR_TRY(TR_NEW(&sorted, m->labels));
     memcpy(sorted, m->label, m->labels * sizeof *sorted);
     for (size_t i = 0; i < m->labels; i++) *fine = *fine && isfinite(sorted[i]);
-    if (*fine) qsort(sorted, m->labels, sizeof *sorted, by_size);
+    if (*fine) qsort(sorted, m->labels, sizeof *sorted, saved_compare_labels);
     for (size_t i = 1; i < m->labels; i++) *fine = *fine && sorted[i] != sorted[i - 1];
     free(sorted);
     return TR_OK;
 }
-/* ---- model.h5 ---- */
 
-/* Of two kinds the positive one is the larger, as in training. Where the data had only one, the other needs a name. */
-static int name_labels(const tr_data *train, struct tr_linear_model *s)
+/* ---- the scale of columns, for the rank that writes ---- */
+
+/* Numbers of a column in the table: the factor, and the shift if columns are centred. */
+static size_t scale_numbers(const struct tr_linear *m)
 {
-    if (!tr_linear_model_classifies(s)) return TR_OK;
-    s->labels = s->outputs > 1 ? s->outputs : 2;
-    TR_TRY(TR_NEW(&s->label, s->labels));
-    if (s->outputs > 1) {
-        memcpy(s->label, train->label, s->labels * sizeof *s->label);
-        return TR_OK;
+    return m->train->scaling->centred ? 2 : 1;
+}
+
+static int scale_prepare(tr_worker *me, void *state)
+{
+    (void)me;
+    struct tr_linear *m = state;
+    const tr_scaling *s = m->train->scaling;
+    size_t each = scale_numbers(m);
+    return tr_linear_open_range(m->scale, s->first * each, s->n * each, TR_VIEW_UPDATE, &m->scale_view);
+}
+
+static int scale_put(tr_worker *me, void *state)
+{
+    (void)me;
+    struct tr_linear *m = state;
+    const tr_scaling *s = m->train->scaling;
+    size_t each = scale_numbers(m);
+    int64_t *to = m->scale_view->delta;
+    for (size_t j = 0; j < s->n; j++) {
+        memcpy(&to[each * j], &s->factor[j], sizeof *to);
+        if (each > 1) memcpy(&to[each * j + 1], &s->shift[j], sizeof *to);
     }
-    s->label[0] = train->labels > 0 ? train->label[train->labels - 1] : 0;
-    s->label[1] = train->labels > 1 ? train->label[0] : s->label[0] > 0 ? -s->label[0] : s->label[0] - 1;
-    return TR_OK;
+    return tr_view_push(m->scale_view);
 }
 
-static int describe(struct tr_linear *m)
+/* Turns the weights of columns first .. first + n - 1 into those for the numbers of the files, and adds the part of the shifts to
+ * the biases. */
+static int scale_undo(struct tr_linear *m, uint64_t first, size_t n, double *w)
 {
-    tr_linear_model_free(&m->saved);
-    m->saved = (struct tr_linear_model){.loss = m->loss,
-                                        .dtype = m->train->scaling ? TR_F64 : (enum tr_dtype)m->o->dtype,
-                                        .features = m->train->columns,
-                                        .first_index = m->train->first_index,
-                                        .label_column = (uint64_t)m->train->label_column,
-                                        .outputs = m->outputs,
-                                        .softmax = m->softmax,
-                                        .biased = m->o->bias,
-                                        .shape = tr_linear_shape(m),
-                                        .l2 = m->l2,
-                                        .objective = m->last.objective,
-                                        .rows = m->train->total_rows};
-    TR_TRY(tr_agree(m->tr, name_labels(m->train, &m->saved)));
-    return tr_model_tell(m->tr, 1, &m->saved.objective);
-}
-
-static int end_text(struct tr_linear *m)
-{
-    const struct tr_linear_model *s = &m->saved;
-    float *f32;
-    TR_TRY(TR_NEW(&f32, s->outputs));
-    for (size_t k = 0; k < s->outputs; k++) f32[k] = (float)s->bias[k];
-    const void *bias = s->dtype == TR_F32 ? (const void *)f32 : s->bias;
-    int status = s->biased ? tr_linear_text_append(m->text, s->dtype, bias, 1) : TR_OK;
-    free(f32);
-    if (status == TR_OK) status = tr_linear_text_finish(m->text);
-    tr_linear_text_close(&m->text);
+    size_t each = scale_numbers(m), outputs = m->outputs;
+    double *scale;
+    TR_TRY(TR_NEW(&scale, n * each));
+    int status = tr_table_read(m->scale, first * each, n * each, scale);
+    for (size_t j = 0; j < n && status == TR_OK; j++)
+        for (size_t o = 0; o < outputs; o++) {
+            w[j * outputs + o] *= scale[each * j];
+            if (each > 1) m->saved.bias[o] -= w[j * outputs + o] * scale[each * j + 1];
+        }
+    free(scale);
     return status;
 }
 
-/* Numbers of n keys of w, as f64. */
-static int read_wide(struct tr_linear *m, uint64_t first, size_t n, double *values)
+/* ---- model.h5 ---- */
+
+/* Reads the weights of n keys as f64. */
+static int saved_read_wide(struct tr_linear *m, uint64_t first, size_t n, double *values)
 {
     float *narrow;
-    n *= m->outputs;
-    if (m->o->dtype == TR_F64) return tr_table_read(m->w, first, n / m->outputs, values);
-    TR_TRY(TR_NEW(&narrow, n));
-    int status = tr_table_read(m->w, first, n / m->outputs, narrow);
-    for (size_t i = 0; i < n; i++) values[i] = (double)narrow[i];
+    size_t all = n * m->outputs;
+    if (m->o->dtype == TR_F64) return tr_table_read(m->w, first, n, values);
+    TR_TRY(TR_NEW(&narrow, all));
+    int status = tr_table_read(m->w, first, n, narrow);
+    for (size_t i = 0; i < all; i++) values[i] = (double)narrow[i];
     free(narrow);
     return status;
 }
 
-/* Weights of scaled rows may be far apart in the files' numbers: they are written as f64. */
-static int read_scaled(struct tr_linear *m, uint64_t first, size_t n, double *values)
+/* Copies the members of the training state that the files contain. All ranks; the bias is read on rank 0. */
+static int saved_describe(struct tr_linear *m)
 {
-    TR_TRY(read_wide(m, first, n, values));
-    return tr_linear_unscale(m, first, n, m->outputs, values, m->saved.bias);
+    struct tr_linear_model *s = &m->saved;
+    const tr_data *train = m->train;
+    tr_linear_model_free(s);
+    *s = (struct tr_linear_model){.loss = m->loss,
+                                  .dtype = train->scaling ? TR_F64 : (enum tr_dtype)m->o->dtype,
+                                  .features = train->columns,
+                                  .first_index = train->first_index,
+                                  .label_column = (uint64_t)train->label_column,
+                                  .outputs = m->outputs,
+                                  .softmax = m->softmax,
+                                  .biased = m->o->bias,
+                                  .shape = tr_linear_shape(m),
+                                  .l2 = m->l2,
+                                  .objective = m->last.objective,
+                                  .rows = train->total_rows};
+    s->labels = tr_linear_classifies(m) ? tr_max_size(m->outputs, 2) : 0;
+    TR_TRY(tr_agree(m->tr, TR_NEW(&s->label, s->labels)));
+    for (size_t k = 0; k < s->labels && m->outputs > 1; k++) s->label[k] = train->label[k];
+    if (s->labels > 0 && m->outputs == 1) { /* the positive one is the larger; the other one may not occur */
+        s->label[0] = train->labels > 0 ? train->label[train->labels - 1] : 0;
+        s->label[1] = train->labels > 1 ? train->label[0] : s->label[0] > 0 ? -s->label[0] : s->label[0] - 1;
+    }
+    TR_TRY(tr_model_tell(m->tr, 1, &s->objective));
+    if (train->scaling) {
+        TR_TRY(tr_table_create(m->tr, "scale", TR_I64, 1, train->columns * scale_numbers(m), &m->scale));
+        tr_stage stage = {
+            .name = "scale", .state = m, .clocks = 1, .prepare = scale_prepare, .compute = scale_put};
+        TR_TRY(tr_run(m->tr, &stage));
+        tr_view_close(&m->scale_view);
+    }
+    int status = TR_NEW(&s->bias, s->outputs);
+    if (status == TR_OK && s->biased && tr_rank(m->tr) == 0)
+        status = saved_read_wide(m, s->features, 1, s->bias);
+    return tr_agree(m->tr, status);
 }
 
-/* A line for each of more features than that is left out. */
-enum { MOST_LINES = 100000000 };
-
-/* Weights for model.h5 go into model.txt on their way. */
-static int fill_weights(void *model, uint64_t first, size_t n, void *values)
+/* Fills a piece of the weights of model.h5, and writes it to model.txt. A model with very many features has no model.txt, which has
+ * a line for each. */
+static int saved_fill_weights(void *model, uint64_t first, size_t n, void *values)
 {
+    enum { MOST_LINES = 100000000 };
     struct tr_linear *m = model;
+    const struct tr_linear_model *s = &m->saved;
     const char *folder;
-    TR_TRY(m->scale ? read_scaled(m, first, n, values) : tr_table_read(m->w, first, n, values));
+    if (m->scale) { /* as f64: scaled back, weights may be of very different sizes */
+        TR_TRY(saved_read_wide(m, first, n, values));
+        TR_TRY(scale_undo(m, first, n, values));
+    } else {
+        TR_TRY(tr_table_read(m->w, first, n, values));
+    }
+    if (s->features > MOST_LINES) {
+        if (first == 0)
+            tr_say(m->tr, "note:          model.txt is left out: it would have %llu lines",
+                   (unsigned long long)s->features);
+        return TR_OK;
+    }
     TR_TRY(tr_job_string(m->job, "output", &folder));
-    bool is_short = m->saved.features <= MOST_LINES;
-    if (first == 0 && !is_short)
-        tr_say(m->tr, "note:          model.txt is left out: it would have %llu lines",
-               (unsigned long long)m->saved.features);
-    if (!is_short) return TR_OK;
-    struct tr_linear_model head = m->saved;
+    struct tr_linear_model head = *s;
     if (m->train->format == TR_FORMAT_CSV)
-        head.first_index = 1; /* its columns have no numbers: LIBLINEAR's will do */
+        head.first_index = 1; /* columns have no numbers: as in LIBLINEAR */
     if (first == 0) TR_TRY(tr_linear_text_create(folder, &head, &m->text));
-    TR_TRY(tr_linear_text_append(m->text, m->saved.dtype, values, n));
-    return first + n == m->saved.features ? end_text(m) : TR_OK;
+    TR_TRY(tr_linear_text_append(m->text, s->dtype, values, n));
+    if (first + n < s->features) return TR_OK;
+    if (s->biased) TR_TRY(tr_linear_text_append(m->text, TR_F64, s->bias, 1));
+    return tr_linear_text_close(&m->text, TR_OK);
 }
 
-static int read_type(struct tr_linear_model *s, char *name)
+static int saved_refuse(const char *what)
 {
-    s->loss = tr_loss_of_type(name);
-    int status =
-        s->loss ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: the model is of the unknown kind %.40s", name);
-    free(name);
-    return status;
+    return tr_fail(TR_ERR_DATA, "model.h5: damaged: %s", what);
 }
 
-static int head_fields(struct tr_linear_model *s, tr_fields *f)
+/* The scalar members and the labels. */
+static int saved_head(struct tr_linear_model *s, tr_fields *f)
 {
+    bool reads = tr_fields_read(f), fine = true;
     char *name = s->loss ? (char *)(uintptr_t)s->loss->type : NULL;
+    char *kind = s->softmax ? "softmax" : "one-against-rest";
+    uint64_t classes = s->outputs;
     TR_TRY(tr_field_text(f, "model", &name));
-    if (tr_fields_read(f)) TR_TRY(read_type(s, name));
+    if (reads) {
+        s->loss = tr_loss_of_type(name);
+        int status =
+            s->loss ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: the model is of the unknown kind %.40s", name);
+        free(name);
+        TR_TRY(status);
+        s->outputs = 1;
+        s->labels = tr_linear_model_classifies(s) ? 2 : 0;
+        s->label_column = TR_LABEL_AUTO;
+    }
     TR_TRY(tr_field_count(f, "features", &s->features));
     TR_TRY(tr_field_count(f, "first_index", &s->first_index));
     if (s->loss->shape != TR_SHAPE_NONE) TR_TRY(tr_field_real(f, tr_shape_name[s->loss->shape], &s->shape));
     TR_TRY(tr_field_real(f, "l2", &s->l2));
     TR_TRY(tr_field_real(f, "objective", &s->objective));
     TR_TRY(tr_field_count(f, "rows", &s->rows));
-    s->label_column = tr_fields_read(f) ? TR_LABEL_AUTO : s->label_column;
-    if (!tr_fields_read(f) || tr_fields_have(f, "label_column"))
-        TR_TRY(tr_field_count(f, "label_column", &s->label_column));
-    return s->first_index <= 1 ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: damaged: first_index is not 0 or 1");
-}
-
-/* Two labels have one output, and no name for what several are. */
-static int class_fields(struct tr_linear_model *s, tr_fields *f)
-{
-    uint64_t classes = s->outputs;
-    char *kind = s->softmax ? "softmax" : "one-against-rest";
-    if (tr_fields_read(f) ? !tr_fields_have(f, "classes") : s->outputs == 1) {
-        s->labels = 2;
-        return TR_OK;
+    if (tr_fields_have(f, "label_column")) TR_TRY(tr_field_count(f, "label_column", &s->label_column));
+    if (s->first_index > 1) return saved_refuse("first_index is not 0 or 1");
+    if (s->labels == 0) return TR_OK;
+    if (reads ? tr_fields_have(f, "classes") : s->outputs > 1) {
+        TR_TRY(tr_field_count(f, "classes", &classes));
+        TR_TRY(tr_field_text(f, "probabilities", &kind));
+        if (reads) {
+            s->outputs = s->labels = classes;
+            s->softmax = strcmp(kind, "softmax") == 0;
+            free(kind);
+            if (classes < 2 || classes > TR_LINEAR_CLASSES) return saved_refuse("the number of classes");
+        }
     }
-    TR_TRY(tr_field_count(f, "classes", &classes));
-    TR_TRY(tr_field_text(f, "probabilities", &kind));
-    if (!tr_fields_read(f)) return TR_OK;
-    s->outputs = s->labels = classes;
-    s->softmax = strcmp(kind, "softmax") == 0;
-    free(kind);
-    return classes > 1 && classes <= TR_LINEAR_CLASSES
-               ? TR_OK
-               : tr_fail(TR_ERR_DATA, "model.h5: damaged: the number of classes");
-}
-
-static int label_fields(struct tr_linear_model *s, tr_fields *f)
-{
-    bool fine;
-    if (tr_fields_read(f)) s->outputs = 1;
-    if (!tr_linear_model_classifies(s)) return TR_OK;
-    TR_TRY(class_fields(s, f));
     TR_TRY(tr_field_array(f, "labels", TR_FIELD_F32, s->labels, 0,
                           s->outputs > 1 ? "of each output" : "the positive one first", &s->label));
-    if (!tr_fields_read(f)) return TR_OK;
-    TR_TRY(tr_linear_model_check_labels(s, &fine));
-    return fine ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: damaged: the labels are not numbers that differ");
+    if (reads) TR_TRY(tr_linear_model_check_labels(s, &fine));
+    return fine ? TR_OK : saved_refuse("the labels are not numbers that differ");
 }
 
-/* Those of the table, at the rank that writes. */
-static int read_bias(struct tr_linear *m)
+/* The bias follows the weights, because scaling back adds to it. Files of f32 have it as f32, but it is read as f64. */
+static int saved_bias(struct tr_linear_model *s, tr_fields *f)
 {
-    struct tr_linear_model *s = &m->saved;
-    TR_TRY(TR_NEW(&s->bias, s->outputs));
-    return s->biased && tr_rank(m->tr) == 0 ? read_wide(m, s->features, 1, s->bias) : TR_OK;
-}
-
-/* Behind the weights, from which a part of them may come. */
-static int bias_fields(struct tr_linear *m, tr_fields *f)
-{
-    struct tr_linear_model *s = &m->saved;
     size_t rows = s->outputs > 1 ? s->outputs : 0;
-    if (tr_fields_read(f)) {
-        s->biased = tr_fields_have(f, "bias");
-        return s->biased ? tr_field_array(f, "bias", TR_FIELD_F64, rows, 0, NULL, &s->bias)
-                         : TR_NEW(&s->bias, s->outputs);
-    }
-    if (!s->biased) return TR_OK;
-    if (s->dtype == TR_F64) return tr_field_array(f, "bias", TR_FIELD_F64, rows, 0, NULL, &s->bias);
+    bool reads = tr_fields_read(f);
+    if (reads) s->biased = tr_fields_have(f, "bias");
+    if (!s->biased) return reads ? TR_NEW(&s->bias, s->outputs) : TR_OK;
+    if (reads || s->dtype == TR_F64) return tr_field_array(f, "bias", TR_FIELD_F64, rows, 0, NULL, &s->bias);
     float *f32;
     TR_TRY(TR_NEW(&f32, s->outputs));
     for (size_t k = 0; k < s->outputs; k++) f32[k] = (float)s->bias[k];
@@ -247,21 +267,132 @@ int tr_linear_fields(void *model, tr_fields *f)
 {
     struct tr_linear *m = model;
     struct tr_linear_model *s = &m->saved;
-    if (!tr_fields_read(f)) {
-        TR_TRY(describe(m));
-        TR_TRY(tr_linear_open_scale(m));
-        TR_TRY(tr_agree(m->tr, read_bias(m)));
-    }
-    TR_TRY(head_fields(s, f));
-    TR_TRY(label_fields(s, f));
-    if (tr_fields_read(f)) TR_TRY(tr_fields_dtype(f, "weights", &s->dtype));
+    bool reads = tr_fields_read(f);
+    if (!reads) TR_TRY(saved_describe(m));
+    TR_TRY(saved_head(s, f));
+    if (reads) TR_TRY(tr_fields_dtype(f, "weights", &s->dtype));
     int status =
         tr_field_filled(f, "weights", s->dtype == TR_F32 ? TR_FIELD_F32 : TR_FIELD_F64, s->features,
                         s->outputs > 1 ? s->outputs : 0, "weight i is of index first_index + i of the data",
-                        fill_weights, &s->weight);
-    tr_linear_text_close(&m->text);
-    if (status == TR_OK) status = bias_fields(m, f);
-    if (status == TR_OK) status = tr_linear_close_scale(m);
-    if (status == TR_OK && tr_fields_read(f)) status = tr_linear_model_check(s, "model.h5");
+                        saved_fill_weights, &s->weight);
+    (void)tr_linear_text_close(&m->text, TR_ERR_IO); /* if it is not complete */
+    if (status == TR_OK) status = saved_bias(s, f);
+    if (status == TR_OK && m->scale) status = tr_table_drop(&m->scale);
+    return status == TR_OK && reads ? tr_linear_model_check(s, "model.h5") : status;
+}
+
+/* ---- model.init ---- */
+
+/* Copies the weights of the model in `path` to m->initial. The classes of both have the same order. */
+static int initial_read(struct tr_linear *m, const struct tr_linear_model *s, const char *path)
+{
+    const char *where = tr_job_where(m->job, "model.init");
+    size_t outputs = m->outputs;
+    bool classifies = tr_linear_classifies(m) || tr_linear_model_classifies(s),
+         same = !classifies || (tr_linear_classifies(m) && tr_linear_model_classifies(s) &&
+                                s->labels == m->train->labels && s->outputs == outputs);
+    for (size_t i = 0; classifies && same && i < s->labels; i++)
+        same = tr_linear_label(m->train, s->label[i]) < m->train->labels;
+    if (!same)
+        return tr_fail(
+            TR_ERR_DATA,
+            "%s: model.init %s: its labels are not those of the training data: expected a model of %s", where,
+            path, tr_linear_classifies(m) ? "the same labels" : "regression");
+    /* the columns of a table have no numbers, and are in the same order */
+    bool table = m->train->format == TR_FORMAT_CSV;
+    uint64_t columns = m->train->columns, from_zero = table ? s->first_index : m->train->first_index;
+    for (uint64_t i = 0; i < s->features; i++)
+        for (size_t o = 0; o < outputs; o++) {
+            double w = tr_linear_model_weight(s, i * outputs + o);
+            uint64_t index = s->first_index + i; /* in the files */
+            if (w == 0) continue;
+            if (index < from_zero || index - from_zero >= columns)
+                return tr_fail(
+                    TR_ERR_DATA,
+                    "%s: model.init %s has a weight for feature %llu, the training data end before it: "
+                    "expected data.features to say how many there are",
+                    where, path, (unsigned long long)index);
+            m->initial[(index - from_zero) * outputs + o] = w;
+        }
+    for (size_t o = 0; s->biased && o < outputs; o++) {
+        m->initial[columns * outputs + o] = s->bias[o];
+        if (s->bias[o] != 0 && !m->o->bias)
+            return tr_fail(TR_ERR_DATA, "%s: model.init %s has a bias: expected model.bias: yes", where,
+                           path);
+    }
+    return TR_OK;
+}
+
+int tr_linear_read_initial(struct tr_linear *m)
+{
+    size_t n = ((size_t)m->train->columns + 1) * m->outputs;
+    int status = TR_OK;
+    if (!*m->o->init) return TR_OK;
+    TR_TRY(tr_agree(m->tr, TR_NEW(&m->initial, n)));
+    if (tr_rank(m->tr) == 0) {
+        void *model = NULL;
+        status = tr_model_load(m->tr, m->o->init, &model);
+        if (status == TR_OK) status = initial_read(m, &((const struct tr_linear *)model)->saved, m->o->init);
+        tr_model_unload(m->tr, &model);
+    }
+    TR_TRY(tr_agree(m->tr, status));
+    tr_say(m->tr, "begins with:   the weights of %s", m->o->init);
+    return tr_broadcast(m->tr, TR_SET_ALL, 0, m->initial, n * sizeof *m->initial);
+}
+
+/* Each worker pushes the weights of some columns once. */
+struct initial_stage {
+    struct tr_linear *m;
+    uint64_t first; /* columns of this worker */
+    size_t n;
+    tr_view *view; /* of these columns and the bias */
+};
+
+static int initial_prepare(tr_worker *me, void *state)
+{
+    struct initial_stage *p = state;
+    const struct tr_linear *m = p->m;
+    const tr_scaling *s = m->train->scaling;
+    uint64_t columns = m->train->columns, worker = (uint64_t)me->worker, workers = (uint64_t)me->workers;
+    p->first = s ? s->first : columns * worker / workers;
+    p->n = s ? s->n : (size_t)(columns * (worker + 1) / workers - p->first);
+    tr_key *keys;
+    TR_TRY(TR_NEW(&keys, p->n + 1));
+    for (size_t j = 0; j < p->n; j++) keys[j] = p->first + j;
+    keys[p->n] = columns;
+    int status = tr_view_open(m->w, keys, p->n + m->o->bias, TR_VIEW_UPDATE, &p->view);
+    free(keys);
+    return status;
+}
+
+/* Weight w_j becomes w_j / factor_j, and Σ w_j shift_j is added to the bias. */
+static int initial_put(tr_worker *me, void *state)
+{
+    struct initial_stage *p = state;
+    const struct tr_linear *m = p->m;
+    const tr_scaling *s = m->train->scaling;
+    enum tr_dtype dtype = (enum tr_dtype)m->o->dtype;
+    size_t outputs = m->outputs;
+    for (size_t o = 0; o < outputs; o++) {
+        double bias = me->worker == 0 ? m->initial[m->train->columns * outputs + o] : 0;
+        for (size_t j = 0; j < p->n; j++) {
+            double w = m->initial[(p->first + j) * outputs + o];
+            tr_real_set(dtype, p->view->delta, j * outputs + o,
+                        s && s->factor[j] != 0 ? w / s->factor[j] : w);
+            if (s && s->centred) bias += w * s->shift[j];
+        }
+        if (m->o->bias) tr_real_set(dtype, p->view->delta, p->n * outputs + o, bias);
+    }
+    return tr_view_push(p->view);
+}
+
+int tr_linear_put_initial(struct tr_linear *m)
+{
+    struct initial_stage p = {.m = m};
+    if (!m->initial) return TR_OK;
+    tr_stage stage = {
+        .name = "initial", .state = &p, .clocks = 1, .prepare = initial_prepare, .compute = initial_put};
+    int status = tr_run(m->tr, &stage);
+    tr_view_close(&p.view);
     return status;
 }

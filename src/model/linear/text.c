@@ -9,57 +9,74 @@
 
 #include "linear.h"
 
-/* ---- read ---- */
+/* ---- reading ---- */
 
 struct scanner {
     const char *at, *end, *path;
     uint64_t line;
-    locale_t locale; /* a point for a point, whatever the user's language */
+    locale_t locale; /* with a decimal point in every language of the user */
 };
 
-static int bad_text(const struct scanner *s, const char *what)
+static int text_refuse(const struct scanner *s, const char *what)
 {
     return tr_fail(TR_ERR_DATA, "%s:%llu: %s", s->path, (unsigned long long)s->line, what);
 }
 
-static void skip_blanks(struct scanner *s)
+static void text_skip_blanks(struct scanner *s)
 {
     while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\r')) s->at++;
 }
 
-/* The next word of this line; empty at its end. A longer one is cut. */
-static void next_word(struct scanner *s, char word[64])
+/* Reads the next word of this line, at most 63 characters of it; an empty one at the end of the line. */
+static void text_read_word(struct scanner *s, char word[64])
 {
     size_t n = 0;
-    skip_blanks(s);
+    text_skip_blanks(s);
     for (; s->at < s->end && !strchr(" \t\r\n", *s->at); s->at++)
         if (n < 63) word[n++] = *s->at;
     word[n] = '\0';
 }
 
-static int end_line(struct scanner *s)
+/* Reads the next word of this line or a later one; an empty one at the end of the text. */
+static void text_read_word_below(struct scanner *s, char word[64])
 {
-    skip_blanks(s);
-    if (s->at == s->end) return bad_text(s, "the model is cut off here");
-    if (*s->at != '\n') return bad_text(s, "found more than one expects in this line");
+    for (; s->at < s->end && *s->at && strchr(" \t\r\n", *s->at); s->at++) s->line += *s->at == '\n';
+    text_read_word(s, word);
+}
+
+static int text_end_line(struct scanner *s)
+{
+    text_skip_blanks(s);
+    if (s->at == s->end) return text_refuse(s, "the model is cut off here");
+    if (*s->at != '\n') return text_refuse(s, "found more than one expects in this line");
     s->at++;
     s->line++;
     return TR_OK;
 }
 
-static int next_number(struct scanner *s, double *number)
+static int text_read_number(struct scanner *s, double *number)
 {
-    skip_blanks(s);
-    if (s->at == s->end) return bad_text(s, "the model is cut off here");
-    if (*s->at == '\n') return bad_text(s, "expected a number, found the end of the line");
+    text_skip_blanks(s);
+    if (s->at == s->end) return text_refuse(s, "the model is cut off here");
+    if (*s->at == '\n') return text_refuse(s, "expected a number, found the end of the line");
     char *behind;
     *number = strtod_l(s->at, &behind, s->locale);
-    if (behind == s->at || !strchr(" \t\r\n", *behind)) return bad_text(s, "expected a number");
+    if (behind == s->at || !strchr(" \t\r\n", *behind)) return text_refuse(s, "expected a number");
     s->at = behind;
     return TR_OK;
 }
 
-static int read_solver_type(const struct scanner *s, const char *word, const struct tr_loss **loss)
+static int text_read_count(struct scanner *s, double least, double most, uint64_t *count)
+{
+    double number = 0;
+    TR_TRY(text_read_number(s, &number));
+    if (!(number >= least && number <= most) || number != floor(number))
+        return text_refuse(s, "this count is impossible");
+    *count = (uint64_t)number;
+    return TR_OK;
+}
+
+static int text_read_solver_type(struct scanner *s, const char *word, const struct tr_loss **loss)
 {
     size_t length = strlen(word);
     for (size_t i = 0; length > 0 && tr_losses[i]; i++)
@@ -69,169 +86,114 @@ static int read_solver_type(const struct scanner *s, const char *word, const str
             *loss = tr_losses[i];
             return TR_OK;
         }
-    return bad_text(s, "this solver_type is none of a linear model of classes or of regression");
+    return text_refuse(s, "this solver_type is none of a linear model of classes or of regression");
 }
 
-struct head {
-    bool solver, features;
-    bool joint;  /* a margin for each class even of two */
-    double bias; /* its feature's value; not above 0: none */
-};
-
-static int read_labels(struct scanner *s, struct tr_linear_model *m)
-{
-    bool fine;
-    TR_TRY(TR_NEW(&m->label, m->labels));
-    for (size_t i = 0; i < m->labels; i++) {
-        double label;
-        TR_TRY(next_number(s, &label));
-        m->label[i] = (float)label;
-    }
-    TR_TRY(tr_linear_model_check_labels(m, &fine));
-    return fine ? TR_OK
-                : bad_text(s, m->labels == 2 ? "expected two labels that differ"
-                                             : "expected labels that differ");
-}
-
-static int read_count(struct scanner *s, double least, double most, uint64_t *count)
-{
-    double number = 0;
-    TR_TRY(next_number(s, &number));
-    if (!(number >= least && number <= most) || number != floor(number))
-        return bad_text(s, "this count is impossible");
-    *count = (uint64_t)number;
-    return TR_OK;
-}
-
-static int read_classes(struct scanner *s, struct tr_linear_model *m)
-{
-    uint64_t classes = 0;
-    TR_TRY(read_count(s, 1, 1e9, &classes));
-    if (classes < 2 || classes > TR_LINEAR_CLASSES)
-        return bad_text(s, "expected a model of two classes or more");
-    if (m->label) return bad_text(s, "expected nr_class before label");
-    m->labels = classes;
-    return TR_OK;
-}
-
-/* One line of the head; *more is false behind «w». */
-static int read_head_line(struct scanner *s, struct tr_linear_model *m, struct head *head, bool *more)
+/* Reads the lines up to «w».
+ *
+ * bias: value of the feature of the bias; no bias if it is not above 0
+ */
+static int text_read_head(struct scanner *s, struct tr_linear_model *m, double *bias)
 {
     char word[64];
-    next_word(s, word);
-    if (strcmp(word, "w") == 0) {
-        *more = false;
-    } else if (strcmp(word, "solver_type") == 0) {
-        next_word(s, word);
-        TR_TRY(read_solver_type(s, word, &m->loss));
-        head->joint = strcmp(word, "MCSVM_CS") == 0;
-        head->solver = true;
-    } else if (strcmp(word, "nr_class") == 0) {
-        TR_TRY(read_classes(s, m));
-    } else if (strcmp(word, "label") == 0) {
-        if (m->label) return bad_text(s, "label stands here a second time");
-        TR_TRY(read_labels(s, m));
-    } else if (strcmp(word, "nr_feature") == 0) {
-        TR_TRY(read_count(s, 1, 9e15, &m->features));
-        head->features = true;
-    } else if (strcmp(word, "bias") == 0) {
-        TR_TRY(next_number(s, &head->bias));
-        if (!isfinite(head->bias)) return bad_text(s, "the bias is not finite");
-    } else {
-        return bad_text(s, s->line == 1      ? "not a model"
-                           : s->at == s->end ? "the model is cut off here"
-                                             : "unknown word");
+    bool joint = false, fine = true; /* joint: one margin per class, even of two classes */
+    const struct tr_loss *loss = NULL;
+    for (bool more = true; more;) {
+        text_read_word(s, word);
+        if (strcmp(word, "w") == 0) {
+            more = false;
+        } else if (strcmp(word, "solver_type") == 0) {
+            text_read_word(s, word);
+            TR_TRY(text_read_solver_type(s, word, &loss));
+            joint = strcmp(word, "MCSVM_CS") == 0;
+            m->loss = loss;
+        } else if (strcmp(word, "nr_class") == 0) {
+            uint64_t classes = 0;
+            TR_TRY(text_read_count(s, 1, 1e9, &classes));
+            if (classes < 2 || classes > TR_LINEAR_CLASSES)
+                return text_refuse(s, "expected a model of two classes or more");
+            if (m->label) return text_refuse(s, "expected nr_class before label");
+            m->labels = classes;
+        } else if (strcmp(word, "label") == 0) {
+            if (m->label) return text_refuse(s, "label stands here a second time");
+            TR_TRY(TR_NEW(&m->label, m->labels));
+            for (size_t i = 0; i < m->labels; i++) {
+                double label;
+                TR_TRY(text_read_number(s, &label));
+                m->label[i] = (float)label;
+            }
+            TR_TRY(tr_linear_model_check_labels(m, &fine));
+            if (!fine)
+                return text_refuse(s, m->labels == 2 ? "expected two labels that differ"
+                                                     : "expected labels that differ");
+        } else if (strcmp(word, "nr_feature") == 0) {
+            TR_TRY(text_read_count(s, 1, 9e15, &m->features));
+        } else if (strcmp(word, "bias") == 0) {
+            TR_TRY(text_read_number(s, bias));
+            if (!isfinite(*bias)) return text_refuse(s, "the bias is not finite");
+        } else {
+            return text_refuse(s, s->line == 1      ? "not a model"
+                                  : s->at == s->end ? "the model is cut off here"
+                                                    : "unknown word");
+        }
+        TR_TRY(text_end_line(s));
     }
-    return end_line(s);
-}
-
-static int read_head(struct scanner *s, struct tr_linear_model *m, struct head *head)
-{
-    for (bool more = true; more;) TR_TRY(read_head_line(s, m, head, &more));
-    m->biased = head->bias > 0;
-    if (!head->solver || !head->features || (tr_linear_model_classifies(m) && !m->label))
-        return bad_text(s, "expected solver_type, label and nr_feature before the weights");
-    m->outputs = tr_linear_model_classifies(m) && (m->labels > 2 || head->joint) ? m->labels : 1;
+    m->biased = *bias > 0;
+    if (!loss || m->features == 0 || (tr_linear_model_classifies(m) && !m->label))
+        return text_refuse(s, "expected solver_type, label and nr_feature before the weights");
+    m->outputs = tr_linear_model_classifies(m) && (m->labels > 2 || joint) ? m->labels : 1;
     uint64_t most = (uint64_t)(s->end - s->at) / 2; /* a digit and a blank each */
     if (m->features + m->biased <= most / m->outputs) return TR_OK;
     return tr_fail(TR_ERR_DATA, "%s: the model is cut off: there cannot be %llu weights in it", s->path,
                    (unsigned long long)((m->features + m->biased) * m->outputs));
 }
 
-/* Whether the number was a float when it was written, so that reading it as one gives the same bits. */
-static bool is_float(double x, const char *text, const char *end)
+/* Returns whether the number was written as a float, so that reading it as a float gives the same bits. */
+static bool text_is_float(double x, const char *text, const char *end)
 {
     char again[TR_NUMBER_ROOM];
     return fabs(x) < 3.4e38 && tr_put_f32(again, (float)x) - again == end - text &&
            memcmp(again, text, (size_t)(end - text)) == 0;
 }
 
-/* Those of one feature, or of the bias: a line. */
-static int read_line(struct scanner *s, struct tr_linear_model *m, double *weight)
-{
-    for (size_t k = 0; k < m->outputs; k++) {
-        skip_blanks(s);
-        const char *begin = s->at;
-        if (begin + 1 < s->end && begin[0] == '0' && (begin[1] == '\n' || begin[1] == ' ')) {
-            s->at++;
-        } else {
-            TR_TRY(next_number(s, &weight[k]));
-            if (m->dtype == TR_F32 && !is_float(weight[k], begin, s->at)) m->dtype = TR_F64;
-        }
-    }
-    return end_line(s);
-}
-
-/* The next word of this line, or of one behind it; empty at the end of the text. */
-static void next_word_of_any_line(struct scanner *s, char word[64])
-{
-    for (; s->at < s->end && *s->at && strchr(" \t\r\n", *s->at); s->at++) s->line += *s->at == '\n';
-    next_word(s, word);
-}
-
-/* What LIBLINEAR has no word for stands behind the weights, where it does not look. */
-static int read_end(struct scanner *s, struct tr_linear_model *m)
-{
-    char word[64];
-    uint64_t first = 0;
-    next_word_of_any_line(s, word);
-    m->softmax = m->outputs > 1 && strcmp(word, "softmax") == 0;
-    const struct tr_loss *other = m->loss == &tr_loss_linear ? tr_loss_of_type(word) : NULL;
-    if (other && !other->liblinear) m->loss = other;
-    if (m->loss->shape != TR_SHAPE_NONE) TR_TRY(next_number(s, &m->shape));
-    if (m->softmax || !m->loss->liblinear) next_word_of_any_line(s, word);
-    if (strcmp(word, "first_index") == 0) {
-        TR_TRY(read_count(s, 0, 1, &first));
-        m->first_index = first;
-        next_word_of_any_line(s, word);
-    }
-    return s->at == s->end && !*word
-               ? TR_OK
-               : bad_text(s, "expected the end, found more weights than nr_feature says");
-}
-
-static int read_weights(struct scanner *s, struct tr_linear_model *m, const struct head *head)
+/* Reads a line for each feature and for the bias, and the lines behind them, which LIBLINEAR ignores: members for which it has no
+ * word. */
+static int text_read_weights(struct scanner *s, struct tr_linear_model *m, double bias)
 {
     double *weight;
+    char word[64];
     TR_TRY(TR_NEW(&weight, (m->features + m->biased) * m->outputs));
     m->weight = weight;
     m->dtype = TR_F32;
     TR_TRY(TR_NEW(&m->bias, m->outputs));
-    for (uint64_t i = 0; i < m->features + m->biased; i++) TR_TRY(read_line(s, m, weight + i * m->outputs));
-    for (size_t k = 0; m->biased && k < m->outputs; k++)
-        m->bias[k] = weight[m->features * m->outputs + k] * head->bias;
-    return read_end(s, m);
-}
-
-static void weights_to_float(struct tr_linear_model *m)
-{
-    double *from = m->weight;
-    float *to = m->weight; /* in place: a float ends before the double it comes from */
-    for (uint64_t i = 0; i < m->features * m->outputs; i++) {
-        float x = (float)from[i];
-        memcpy(&to[i], &x, sizeof x);
+    for (uint64_t i = 0; i < m->features + m->biased; i++) {
+        for (size_t k = 0; k < m->outputs; k++, weight++) {
+            text_skip_blanks(s);
+            const char *begin = s->at;
+            if (begin + 1 < s->end && begin[0] == '0' && (begin[1] == '\n' || begin[1] == ' ')) {
+                s->at++;
+                continue;
+            }
+            TR_TRY(text_read_number(s, weight));
+            if (m->dtype == TR_F32 && !text_is_float(*weight, begin, s->at)) m->dtype = TR_F64;
+        }
+        TR_TRY(text_end_line(s));
     }
-    for (size_t k = 0; k < m->outputs; k++) m->bias[k] = (double)(float)m->bias[k];
+    weight -= m->outputs;
+    for (size_t k = 0; m->biased && k < m->outputs; k++) m->bias[k] = weight[k] * bias;
+    text_read_word_below(s, word);
+    m->softmax = m->outputs > 1 && strcmp(word, "softmax") == 0;
+    const struct tr_loss *other = m->loss == &tr_loss_linear ? tr_loss_of_type(word) : NULL;
+    if (other && !other->liblinear) m->loss = other;
+    if (m->loss->shape != TR_SHAPE_NONE) TR_TRY(text_read_number(s, &m->shape));
+    if (m->softmax || !m->loss->liblinear) text_read_word_below(s, word);
+    if (strcmp(word, "first_index") == 0) {
+        TR_TRY(text_read_count(s, 0, 1, &m->first_index));
+        text_read_word_below(s, word);
+    }
+    return s->at == s->end && !*word
+               ? TR_OK
+               : text_refuse(s, "expected the end, found more weights than nr_feature says");
 }
 
 struct text_output {
@@ -275,14 +237,19 @@ static int text_sort_labels(struct tr_linear_model *m)
     return status;
 }
 
-static int parse_text(struct scanner *s, struct tr_linear_model *m)
+static int text_parse(struct scanner *s, struct tr_linear_model *m)
 {
-    struct head head = {.bias = -1};
-    TR_TRY(read_head(s, m, &head));
-    TR_TRY(read_weights(s, m, &head));
+    double bias = -1;
+    TR_TRY(text_read_head(s, m, &bias));
+    TR_TRY(text_read_weights(s, m, bias));
     if (!m->label) m->labels = 0;
     if (tr_linear_model_classifies(m)) TR_TRY(text_sort_labels(m));
-    if (m->dtype == TR_F32) weights_to_float(m);
+    for (uint64_t i = 0; m->dtype == TR_F32 && i < m->features * m->outputs; i++) {
+        float x =
+            (float)((double *)m->weight)[i]; /* in place: a float ends before the double it comes from */
+        memcpy((float *)m->weight + i, &x, sizeof x);
+    }
+    for (size_t k = 0; m->dtype == TR_F32 && k < m->outputs; k++) m->bias[k] = (double)(float)m->bias[k];
     return tr_linear_model_check(m, s->path);
 }
 
@@ -292,7 +259,7 @@ int tr_linear_model_parse_text(const char *text, size_t length, const char *path
     struct tr_linear_model m = {.first_index = 1, .labels = 2, .l2 = NAN, .objective = NAN};
     struct scanner s = {.at = text, .end = text + length, .path = path, .line = 1};
     s.locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    int status = parse_text(&s, &m);
+    int status = text_parse(&s, &m);
     freelocale(s.locale);
     if (status == TR_OK) *model = m;
     else tr_linear_model_free(&m);
@@ -303,34 +270,30 @@ int tr_linear_read_text(void *model, const char *path, const char **type)
 {
     struct tr_linear_model *saved = &((struct tr_linear *)model)->saved;
     char *text = NULL;
-    size_t room = 0, length = 0, n;
-    int status = TR_OK;
+    size_t capacity = 0;
     FILE *file = fopen(path, "re");
     if (!file) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, strerror(errno));
-    do {
-        status = TR_GROW(&text, &room, length + (1 << 16) + 1);
-        n = status == TR_OK ? fread(text + length, 1, room - length - 1, file) : 0;
-        length += n;
-    } while (n > 0);
-    if (status == TR_OK && ferror(file)) status = tr_fail(TR_ERR_IO, "%s: cannot be read", path);
+    ssize_t n =
+        getdelim(&text, &capacity, '\0', file); /* up to the end: there are no zero bytes in a model.txt */
+    int status = ferror(file)
+                     ? tr_fail(TR_ERR_IO, "%s: cannot be read", path)
+                     : tr_linear_model_parse_text(n > 0 ? text : "", n > 0 ? (size_t)n : 0, path, saved);
     fclose(file);
-    if (status == TR_OK) {
-        text[length] = '\0';
-        status = tr_linear_model_parse_text(text, length, path, saved);
-        saved->label_column = TR_LABEL_AUTO;
-    }
     free(text);
-    if (status == TR_OK) *type = saved->loss->type;
-    return status;
+    TR_TRY(status);
+    saved->label_column = TR_LABEL_AUTO;
+    *type = saved->loss->type;
+    return TR_OK;
 }
 
-/* ---- written ---- */
+/* ---- writing ---- */
 
 struct tr_linear_text {
     struct tr_target target;
-    size_t outputs; /* weights of a line */
-    char end[96];   /* the lines after the weights */
-    locale_t c;     /* numbers with a decimal point, in every language of the user */
+    size_t outputs;      /* weights of a line */
+    enum tr_dtype dtype; /* of the weights */
+    char end[96];        /* the lines behind the weights */
+    locale_t c;
 };
 
 int tr_linear_text_create(const char *folder, const struct tr_linear_model *head,
@@ -342,6 +305,7 @@ int tr_linear_text_create(const char *folder, const struct tr_linear_model *head
     t->c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     TR_TRY(tr_target_open(&t->target, TR_TARGET_DURABLE, "%s/model.txt", folder));
     t->outputs = head->outputs;
+    t->dtype = head->dtype;
     bool classifies = tr_linear_model_classifies(head);
     const char *solver = head->loss->liblinear ? head->loss->liblinear : tr_loss_linear.liblinear;
     fprintf(t->target.file, "solver_type %.*s\nnr_class %zu\n", (int)strcspn(solver, " "), solver,
@@ -366,8 +330,8 @@ int tr_linear_text_append(struct tr_linear_text *t, enum tr_dtype dtype, const v
     char number[TR_NUMBER_ROOM + 1];
     locale_t old = uselocale(t->c);
     for (size_t i = 0; i < n * t->outputs; i++) {
-        char *end = dtype == TR_F32 ? tr_put_f32(number, ((const float *)weights)[i])
-                                    : tr_put_f64(number, ((const double *)weights)[i]);
+        double x = tr_real_get(dtype, weights, i);
+        char *end = t->dtype == TR_F32 ? tr_put_f32(number, (float)x) : tr_put_f64(number, x);
         *end++ = (i + 1) % t->outputs == 0 ? '\n' : ' ';
         fwrite_unlocked(number, 1, (size_t)(end - number), t->target.file);
     }
@@ -377,18 +341,14 @@ int tr_linear_text_append(struct tr_linear_text *t, enum tr_dtype dtype, const v
                : TR_OK;
 }
 
-int tr_linear_text_finish(struct tr_linear_text *t)
-{
-    fputs(t->end, t->target.file);
-    return tr_target_close(&t->target, TR_OK);
-}
-
-void tr_linear_text_close(struct tr_linear_text **text)
+int tr_linear_text_close(struct tr_linear_text **text, int status)
 {
     struct tr_linear_text *t = *text;
-    if (!t) return;
-    (void)tr_target_close(&t->target, TR_ERR_IO); /* unless it is complete */
+    if (!t) return status;
+    if (status == TR_OK) fputs(t->end, t->target.file);
+    status = tr_target_close(&t->target, status);
     if (t->c) freelocale(t->c);
     free(t);
     *text = NULL;
+    return status;
 }

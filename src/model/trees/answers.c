@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../classified.h"
+#include "../metrics.h"
 #include "trees.h"
 
 /* Values of tr_trees.output. */
@@ -23,9 +23,8 @@ enum { DENSE_COLUMNS = 4096 };
 
 struct tr_trees_evaluation {
     struct tr_classified *classified; /* classes */
-    uint64_t rows;                    /* numbers */
-    double squares, absolutes;
-    double mean, spread; /* of the labels: running mean; Σ (y - mean)² */
+    struct tr_errors errors;          /* numbers */
+    double weight;                    /* of all rows */
 };
 
 static int predict_choose_output(struct tr_trees *m, const tr_query *q)
@@ -162,15 +161,6 @@ static void margins_to_probabilities(const struct tr_trees *m, double *margin)
     for (size_t k = 0; k < n && n > 1; k++) margin[k] /= sum;
 }
 
-static size_t margins_class(const struct tr_trees *m, const double *margin)
-{
-    size_t best = 0;
-    if (m->outputs == 1) return *margin > 0;
-    for (size_t k = 1; k < m->outputs; k++)
-        if (margin[k] > margin[best]) best = k;
-    return best;
-}
-
 int tr_trees_predict(void *model, tr_query *q, const tr_records *records, double *out)
 {
     struct tr_trees *m = model;
@@ -187,7 +177,7 @@ int tr_trees_predict(void *model, tr_query *q, const tr_records *records, double
         double *of = margin + i * outputs;
         if (m->output == PREDICT_PROBABILITY) margins_to_probabilities(m, of);
         if (m->output == PREDICT_MEAN && m->loss->mean) *of = m->loss->mean(*of);
-        if (m->output == PREDICT_LABEL) out[i] = (double)m->label_name[margins_class(m, of)];
+        if (m->output == PREDICT_LABEL) out[i] = (double)m->label_name[tr_predicted_class(of, outputs)];
     }
     if (m->output != PREDICT_LABEL) memcpy(out, margin, n * outputs * sizeof *out);
     free(margin);
@@ -196,44 +186,36 @@ int tr_trees_predict(void *model, tr_query *q, const tr_records *records, double
 
 /* ================ evaluate ================ */
 
-static int evaluate_class(struct tr_trees *m, const tr_records *records, size_t i, const double *margin)
+static int evaluate_class(struct tr_trees *m, const tr_records *records, size_t i, const double *margin,
+                          double weight)
 {
-    struct tr_trees_evaluation *e = m->evaluation;
+    struct tr_classified *c = m->evaluation->classified;
     float label = records->rows.label[i];
-    size_t is = 0, outputs = (size_t)m->outputs;
+    size_t is = 0, outputs = (size_t)m->outputs, as = tr_predicted_class(margin, outputs);
     char text[160];
     while (is < m->labels && m->label_name[is] != label) is++;
     snprintf(text, sizeof text, "label %.9g, expected one of the %llu of training", (double)label,
              (unsigned long long)m->labels);
     if (is == m->labels) return tr_records_fail(records, i, text);
-    if (outputs == 1) {
-        double loss = m->loss->value(*margin, is == 1 ? 1 : -1, 0);
-        return tr_classified_add(e->classified, is, margins_class(m, margin), loss, *margin);
-    }
-    double most = margin[margins_class(m, margin)], sum = 0;
+    if (outputs == 1)
+        return tr_classified_add(c, is, as, m->loss->value(*margin, is == 1 ? 1 : -1, 0), *margin, weight);
+    double most = margin[as], sum = 0;
     for (size_t k = 0; k < outputs; k++) sum += exp(margin[k] - most);
-    return tr_classified_add(e->classified, is, margins_class(m, margin), log(sum) + most - margin[is], 0);
-}
-
-static void evaluate_number(struct tr_trees *m, double y, double margin)
-{
-    struct tr_trees_evaluation *e = m->evaluation;
-    double error = (m->loss->mean ? m->loss->mean(margin) : margin) - y, from_old = y - e->mean;
-    e->squares += error * error;
-    e->absolutes += fabs(error);
-    e->mean += from_old / (double)(e->rows + 1);
-    e->spread += from_old * (y - e->mean);
+    return tr_classified_add(c, is, as, log(sum) + most - margin[is], 0, weight);
 }
 
 int tr_trees_evaluate(void *model, tr_query *q, const tr_records *records, const double *out)
 {
     struct tr_trees *m = model;
+    struct tr_trees_evaluation *e = m->evaluation;
     const float *label = records->rows.label;
     (void)q;
-    for (size_t i = 0; i < records->rows.n; i++, out += m->outputs, m->evaluation->rows++) {
+    for (size_t i = 0; i < records->rows.n; i++, out += m->outputs) {
+        double weight = records->rows.weight ? (double)records->rows.weight[i] : 1;
         if (!label || isnan(label[i])) return tr_records_fail(records, i, "expected a label");
-        if (tr_trees_classify(m)) TR_TRY(evaluate_class(m, records, i, out));
-        else evaluate_number(m, (double)label[i], *out);
+        if (tr_trees_classify(m)) TR_TRY(evaluate_class(m, records, i, out, weight));
+        else tr_errors_add(&e->errors, m->loss, 0, *out, (double)label[i], weight);
+        e->weight += weight;
     }
     return TR_OK;
 }
@@ -242,13 +224,9 @@ int tr_trees_figures(void *model, tr_query *q, uint64_t rows)
 {
     const struct tr_trees *m = model;
     const struct tr_trees_evaluation *e = m->evaluation;
-    double n = (double)rows;
-    TR_TRY(tr_figure(q, "rows", n, "%llu", (unsigned long long)rows));
+    TR_TRY(tr_rows_figure(q, rows, e->weight));
     if (tr_trees_classify(m)) return tr_classified_figures(e->classified, q, m->label_name, true);
-    double r2 = e->spread > 0 ? 1 - e->squares / e->spread : (double)NAN;
-    TR_TRY(tr_figure(q, "rmse", sqrt(e->squares / n), "%.6f", sqrt(e->squares / n)));
-    TR_TRY(tr_figure(q, "mae", e->absolutes / n, "%.6f", e->absolutes / n));
-    return tr_figure(q, "r2", r2, "%.6f", r2);
+    return tr_errors_figures(&e->errors, q, NULL);
 }
 
 /* ================ inspect ================ */

@@ -3,9 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../auc.h"
-#include "../initial.h"
 #include "../labels.h"
+#include "../metrics.h"
 #include "trees.h"
 
 /* Sums of an evaluation. */
@@ -484,13 +483,15 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     if (!m->test) return TR_OK;
     TR_TRY(score_test(m));
     const float *label = m->test->rows.label;
-    report->sum[TEST_ROWS] += (double)n;
+    weight = m->test->rows.weight;
     for (size_t i = 0; i < n; i++) {
+        double w = weight ? (double)weight[i] : 1;
         float s = m->test_score[i];
         double error = (m->loss->mean ? m->loss->mean((double)s) : (double)s) - (double)label[i];
-        if (tr_trees_classify(m))
-            report->sum[TEST_RIGHT] += class_of(m, m->test_score + i, n) == tr_trees_class_of(m, label[i]);
-        else report->sum[TEST_SQUARES] += error * error;
+        report->sum[TEST_ROWS] += w;
+        if (!tr_trees_classify(m)) report->sum[TEST_SQUARES] += w * error * error;
+        else if (class_of(m, m->test_score + i, n) == tr_trees_class_of(m, label[i]))
+            report->sum[TEST_RIGHT] += w;
     }
     return TR_OK;
 }
@@ -545,10 +546,15 @@ static int find_area(struct tr_trees *m)
     if (!m->test || m->loss != &tr_loss_logistic) return TR_OK;
     TR_TRY(tr_agree(m->tr, score_test(m)));
     TR_TRY(tr_agree(m->tr, tr_area_open(m->test_rows.n, &area)));
-    for (size_t i = 0; i < m->test_rows.n; i++)
-        if (tr_trees_class_of(m, m->test->rows.label[i]) < m->labels)
-            tr_area_add(area, m->test_score[i], tr_trees_class_of(m, m->test->rows.label[i]) > 0);
-    int status = tr_area_find(m->tr, area, &auc);
+    const float *weight = m->test->rows.weight;
+    int status = TR_OK;
+    for (size_t i = 0; i < m->test_rows.n && status == TR_OK; i++) {
+        size_t is = tr_trees_class_of(m, m->test->rows.label[i]);
+        if (is < m->labels)
+            status = tr_area_add(area, m->test_score[i], is > 0, weight ? (double)weight[i] : 1);
+    }
+    status = tr_agree(m->tr, status);
+    if (status == TR_OK) status = tr_area_find(m->tr, area, &auc);
     tr_area_close(&area);
     return status == TR_OK ? tr_report_figure(m->tr, "test_auc", auc) : status;
 }

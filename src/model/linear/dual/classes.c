@@ -256,8 +256,7 @@ static int classes_evaluate(tr_worker *me, void *state, tr_report *report)
     TR_TRY(tr_linear_evaluate(me, m, report));
     const void *w = m->fresh_view ? m->fresh_view->value : m->view->value;
     if (d->anchors) tr_linear_report_conjugate(report, classes_cost_of_biases(m, w));
-    tr_linear_report_conjugate(report,
-                               tr_dual_sum_classes(&m->problem, d->own, d->begin, d->end - d->begin, d->a));
+    tr_linear_report_conjugate(report, tr_dual_sum(&m->problem, d->own, d->begin, d->end - d->begin, d->a));
     return TR_OK;
 }
 

@@ -420,8 +420,7 @@ static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const st
         tr_seam();
         walk_list_rows(&walk, d->order, at, n, row);
         size_t left = rest_remove(d, row, n);
-        (shared ? tr_dual_pass_shared : tr_dual_pass)(&m->problem, row, left, rows->sigma, d->norm, d->a,
-                                                      d->w);
+        tr_dual_pass(&m->problem, row, left, rows->sigma, d->norm, d->a, d->w, shared);
         if (moves) shared_move_anchor(m, n);
         mean_add(m, d->w, (double)(at - rows->begin), (double)(at + n - rows->begin),
                  (double)(rows->end - rows->begin));
@@ -871,7 +870,7 @@ static void dual_take_steps(struct tr_linear *m, size_t at, size_t n, double sig
         tr_seam();
         memcpy(rows, d->order + at, listed * sizeof *rows);
         listed = rest_remove(d, rows, listed);
-        tr_dual_pass(&m->problem, rows, listed, sigma, d->norm, d->a, d->view->delta);
+        tr_dual_pass(&m->problem, rows, listed, sigma, d->norm, d->a, d->view->delta, false);
     }
 }
 
@@ -951,7 +950,8 @@ static int dual_evaluate(tr_worker *me, void *state, tr_report *report)
     if (d->table && !d->group) TR_TRY(tr_view_pull(d->view));
     const void *w = d->group ? d->w : m->fresh_view && !d->table ? m->fresh_view->value : d->view->value;
     if (me->worker == 0) TR_TRY(dual_report_size(m, w, report));
-    tr_linear_report_conjugate(report, tr_dual_sum(&m->problem, d->first, d->end - d->first, d->a));
+    tr_linear_report_conjugate(report, tr_dual_sum(&m->problem, (struct tr_class_block){0, 1}, d->first,
+                                                   d->end - d->first, d->a + d->first));
     return TR_OK;
 }
 

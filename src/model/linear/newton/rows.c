@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../row.h"
-
 /* ---- one output ---- */
 
 static double rows_dot(const struct tr_data_row *x, const double *restrict w)

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../row.h"
 #include "steps.h"
 
 /* ---- mini-batches ---- */

@@ -1,0 +1,432 @@
+#include "metrics.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the area under the ROC curve ---- */
+
+/* Rows with the same score. */
+struct run {
+    double weight[2]; /* of the negative and of the positive rows */
+    uint32_t key;     /* has the order of the scores */
+};
+
+struct tr_area {
+    struct run *run;
+    size_t n, capacity;
+    bool has_nan;
+};
+
+/* Sums over runs. With weights of 1 they are whole numbers, and exact up to 2^53. */
+enum { NEGATIVE, POSITIVE, HALVES, NANS, AREA_SUMS };
+
+int tr_area_open(size_t rows, struct tr_area **area)
+{
+    TR_TRY(TR_NEW(area, 1));
+    return TR_GROW(&(*area)->run, &(*area)->capacity, rows);
+}
+
+void tr_area_close(struct tr_area **area)
+{
+    if (!*area) return;
+    free((*area)->run);
+    free(*area);
+    *area = NULL;
+}
+
+int tr_area_add(struct tr_area *a, float score, bool positive, double weight)
+{
+    uint32_t bits;
+    score += 0.0f; /* -0 is 0 */
+    memcpy(&bits, &score, sizeof bits);
+    TR_TRY(TR_GROW(&a->run, &a->capacity, a->n + 1));
+    a->run[a->n] = (struct run){.key = bits & 0x80000000u ? ~bits : bits | 0x80000000u};
+    a->run[a->n++].weight[positive] = weight;
+    a->has_nan = a->has_nan || isnan(score);
+    return TR_OK;
+}
+
+/* Sorts by key, a byte at a time from the lowest, and joins runs of the same key. */
+static int area_sort(struct tr_area *a)
+{
+    struct run *from = a->run, *to;
+    size_t kept = 0;
+    TR_TRY(TR_NEW(&to, a->n));
+    for (unsigned shift = 0; shift < 32; shift += 8) { /* an even number of passes ends in a->run */
+        size_t begin[257] = {0};
+        for (size_t i = 0; i < a->n; i++) begin[((from[i].key >> shift) & 255) + 1]++;
+        for (int b = 0; b < 256; b++) begin[b + 1] += begin[b];
+        for (size_t i = 0; i < a->n; i++) to[begin[(from[i].key >> shift) & 255]++] = from[i];
+        struct run *old = from;
+        from = to;
+        to = old;
+    }
+    free(to);
+    for (size_t i = 0; i < a->n; i++) {
+        const struct run *run = &a->run[i];
+        if (kept == 0 || a->run[kept - 1].key != run->key) {
+            a->run[kept++] = *run;
+            continue;
+        }
+        for (int k = 0; k < 2; k++) a->run[kept - 1].weight[k] += run->weight[k];
+    }
+    a->n = kept;
+    return TR_OK;
+}
+
+/* Sums over sorted runs. below: the weight of the negative rows with lower scores on other ranks. */
+static void area_sum(const struct tr_area *a, double below, double sum[AREA_SUMS])
+{
+    for (size_t i = 0; i < a->n; i++) {
+        double negative = a->run[i].weight[0], positive = a->run[i].weight[1];
+        sum[HALVES] += positive * (2 * below + negative);
+        sum[POSITIVE] += positive;
+        sum[NEGATIVE] += negative;
+        below += negative;
+    }
+    sum[NANS] = a->has_nan;
+}
+
+static double area_of_sums(const double sum[AREA_SUMS])
+{
+    bool is_defined = sum[NANS] == 0 && sum[POSITIVE] > 0 && sum[NEGATIVE] > 0;
+    return is_defined ? sum[HALVES] / (2 * sum[POSITIVE] * sum[NEGATIVE]) : (double)NAN;
+}
+
+int tr_area_here(struct tr_area *a, double *auc)
+{
+    double sum[AREA_SUMS] = {0};
+    TR_TRY(area_sort(a));
+    area_sum(a, 0, sum);
+    *auc = area_of_sums(sum);
+    return TR_OK;
+}
+
+/* Runs that each rank samples; the shares of ranks differ by about an eighth. */
+enum { SAMPLES = 64 };
+
+static int area_compare_keys(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Divides the range of keys among the ranks: rank r gets the keys from splitter r - 1 to below splitter r. The samples are evenly
+ * spaced runs of all ranks, and each stands for the same number of runs. So ranks with more runs give more samples. */
+static int area_choose_splitters(tr_context *tr, const struct tr_area *a, uint32_t *samples,
+                                 uint32_t *splitter)
+{
+    size_t ranks = (size_t)tr_size(tr), total = 0;
+    uint64_t most = a->n;
+    uint32_t sample[SAMPLES + 2] = {0}; /* their number, and the keys */
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &most, 1));
+    uint64_t step = most / SAMPLES + 1;
+    for (uint64_t i = step / 2; i < a->n; i += step) sample[++sample[0]] = a->run[i].key;
+    TR_TRY(tr_all_gather(tr, TR_SET_ALL, sample, sizeof sample, samples));
+    for (size_t r = 0; r < ranks; r++) {
+        const uint32_t *from = samples + r * (SAMPLES + 2);
+        uint32_t n = *from;
+        memmove(samples + total, from + 1, n * sizeof *samples);
+        total += n;
+    }
+    qsort(samples, total, sizeof *samples, area_compare_keys);
+    for (size_t r = 1; r < ranks; r++) splitter[r - 1] = total > 0 ? samples[r * total / ranks] : 0;
+    return TR_OK;
+}
+
+/* Sends each run to the rank that has its range of keys. send and receive: bytes to and from each rank. */
+static int area_exchange(tr_context *tr, struct tr_area *a, const uint32_t *splitter, size_t *send,
+                         size_t *receive)
+{
+    size_t ranks = (size_t)tr_size(tr), i = 0, bytes = 0;
+    struct run *incoming = NULL;
+    for (size_t r = 0; r < ranks; r++) {
+        size_t first = i;
+        while (i < a->n && (r + 1 == ranks || a->run[i].key < splitter[r])) i++;
+        send[r] = (i - first) * sizeof *a->run;
+    }
+    TR_TRY(tr_exchange_counts(tr, TR_SET_ALL, send, receive));
+    for (size_t r = 0; r < ranks; r++) bytes += receive[r];
+    TR_TRY(tr_agree(tr, TR_NEW(&incoming, bytes / sizeof *incoming)));
+    int status = tr_exchange(tr, TR_SET_ALL, a->run, send, incoming, receive);
+    free(a->run);
+    a->run = incoming;
+    a->n = a->capacity = bytes / sizeof *incoming;
+    return status;
+}
+
+int tr_area_find(tr_context *tr, struct tr_area *a, double *auc)
+{
+    size_t ranks = (size_t)tr_size(tr), *bytes = NULL;
+    uint32_t *samples = NULL;
+    double *negative = NULL, below = 0, mine = 0, sum[AREA_SUMS] = {0};
+    int status = area_sort(a);
+    if (status == TR_OK) status = TR_NEW(&samples, ranks * (SAMPLES + 3));
+    if (status == TR_OK) status = TR_NEW(&bytes, 2 * ranks);
+    if (status == TR_OK) status = TR_NEW(&negative, ranks);
+    status = tr_agree(tr, status);
+    uint32_t *splitter = samples + ranks * (SAMPLES + 2);
+    if (status == TR_OK) status = area_choose_splitters(tr, a, samples, splitter);
+    if (status == TR_OK) status = area_exchange(tr, a, splitter, bytes, bytes + ranks);
+    if (status == TR_OK) status = tr_agree(tr, area_sort(a));
+    for (size_t i = 0; i < a->n && status == TR_OK; i++) mine += a->run[i].weight[0];
+    if (status == TR_OK) status = tr_all_gather(tr, TR_SET_ALL, &mine, sizeof mine, negative);
+    for (int r = 0; r < tr_rank(tr) && status == TR_OK; r++) below += negative[r];
+    area_sum(a, below, sum);
+    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, AREA_SUMS);
+    *auc = area_of_sums(sum);
+    free(samples);
+    free(bytes);
+    free(negative);
+    return status;
+}
+
+/* ---- errors of numbers ---- */
+
+void tr_errors_add(struct tr_errors *e, const struct tr_loss *loss, double shape, double margin, double y,
+                   double weight)
+{
+    double error = (loss->mean ? loss->mean(margin) : margin) - y, from_old = y - e->mean;
+    e->weight += weight;
+    e->squares += weight * error * error;
+    e->absolutes += weight * fabs(error);
+    if (loss->figure) e->figure += weight * loss->figure_times * loss->value(margin, y, shape);
+    if (weight > 0) e->mean += weight * from_old / e->weight;
+    e->spread += weight * from_old * (y - e->mean);
+}
+
+int tr_errors_figures(const struct tr_errors *e, tr_query *q, const char *figure)
+{
+    double n = e->weight, r2 = e->spread > 0 ? 1 - e->squares / e->spread : (double)NAN;
+    TR_TRY(tr_figure(q, "rmse", sqrt(e->squares / n), "%.6f", sqrt(e->squares / n)));
+    TR_TRY(tr_figure(q, "mae", e->absolutes / n, "%.6f", e->absolutes / n));
+    if (figure) TR_TRY(tr_figure(q, figure, e->figure / n, "%.6f", e->figure / n));
+    return tr_figure(q, "r2", r2, "%.6f", r2);
+}
+
+int tr_rows_figure(tr_query *q, uint64_t rows, double weight)
+{
+    TR_TRY(tr_figure(q, "rows", (double)rows, "%llu", (unsigned long long)rows));
+    return weight == (double)rows
+               ? TR_OK
+               : tr_figure(q, "weight", weight, "%.10g  (sum of the weights of rows)", weight);
+}
+
+/* ---- classes ---- */
+
+enum {
+    MOST_TABLED = 100,
+    MOST_SHOWN = 64
+}; /* labels of a confusion matrix; characters of its lines in the terminal */
+enum { BINS = 10, MOST_POINTS = 500 }; /* bins of the calibration; approximate number of points of a curve */
+
+struct tr_classified {
+    size_t labels;
+    double weight, right, loss;
+    double *is, *as,
+        *both;            /* weight of the rows of a label, of those predicted as it, and of those in both */
+    double *confusion;    /* is × as; NULL: too many labels */
+    struct tr_area *area; /* two labels */
+    struct {
+        double weight, positive, predicted; /* predicted: sum of probabilities */
+    } bin[BINS];
+};
+
+size_t tr_predicted_class(const double *margin, size_t n)
+{
+    size_t best = 0;
+    if (n == 1) return *margin > 0;
+    for (size_t k = 1; k < n; k++)
+        if (margin[k] > margin[best]) best = k;
+    return best;
+}
+
+int tr_classified_open(size_t labels, struct tr_classified **c)
+{
+    TR_TRY(TR_NEW(c, 1));
+    (*c)->labels = labels;
+    TR_TRY(TR_NEW(&(*c)->is, 3 * labels));
+    (*c)->as = (*c)->is + labels;
+    (*c)->both = (*c)->as + labels;
+    if (labels == 2) TR_TRY(tr_area_open(0, &(*c)->area));
+    return labels <= MOST_TABLED ? TR_NEW(&(*c)->confusion, labels * labels) : TR_OK;
+}
+
+void tr_classified_close(struct tr_classified **c)
+{
+    if (!*c) return;
+    tr_area_close(&(*c)->area);
+    free((*c)->is);
+    free((*c)->confusion);
+    free(*c);
+    *c = NULL;
+}
+
+int tr_classified_add(struct tr_classified *c, size_t is, size_t as, double loss, double score, double weight)
+{
+    if (c->labels == 2) {
+        TR_TRY(tr_area_add(c->area, (float)score, is == 1, weight));
+        double p = 1 / (1 + exp(-score));
+        size_t bin = p >= 0 ? (size_t)fmin(p * BINS, BINS - 1) : 0; /* not NaN */
+        c->bin[bin].weight += weight;
+        c->bin[bin].positive += weight * (is == 1);
+        c->bin[bin].predicted += weight * p;
+    }
+    if (c->confusion) c->confusion[is * c->labels + as] += weight;
+    c->is[is] += weight;
+    c->as[as] += weight;
+    if (is == as) c->both[is] += weight, c->right += weight;
+    c->loss += weight * loss;
+    c->weight += weight;
+    return TR_OK;
+}
+
+/* A ratio, or NaN. */
+static double ratio(double of, double all)
+{
+    return all > 0 ? of / all : (double)NAN;
+}
+
+/* Thins out the n points of a curve to about MOST_POINTS, and keeps all points that are far from the one before. */
+static int curve_report(tr_query *q, const char *name, const char *x, const char *y, size_t n,
+                        double (*point)[2])
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool far = kept == 0 || fabs(point[i][0] - point[kept - 1][0]) > 1.0 / MOST_POINTS ||
+                   fabs(point[i][1] - point[kept - 1][1]) > 1.0 / MOST_POINTS;
+        if (!far && i + 1 < n) continue;
+        point[kept][0] = point[i][0];
+        point[kept++][1] = point[i][1];
+    }
+    return tr_figure_curve(q, name, x, y, kept, point);
+}
+
+/* Reports the ROC curve, and precision over recall with the area below its steps: the mean of the precision at each positive row.
+ * (Straight lines between the points would be too optimistic: Davis and Goadrich, ICML 2006.) */
+static int curves_report(const struct tr_classified *c, tr_query *q)
+{
+    const struct tr_area *a = c->area; /* sorted */
+    double(*roc)[2] = NULL, (*precision)[2] = NULL, area = 0, above[2] = {0, 0};
+    int status = TR_NEW(&roc, a->n + 1);
+    if (status == TR_OK) status = TR_NEW(&precision, a->n);
+    for (size_t i = 0; i < a->n && status == TR_OK; i++) {
+        const struct run *run = &a->run[a->n - 1 - i];
+        for (int k = 0; k < 2; k++) above[k] += run->weight[k];
+        roc[i + 1][0] = ratio(above[0], c->is[0]);
+        roc[i + 1][1] = precision[i][0] = ratio(above[1], c->is[1]);
+        precision[i][1] = ratio(above[1], above[0] + above[1]);
+        area += (precision[i][0] - (i > 0 ? precision[i - 1][0] : 0)) * precision[i][1];
+    }
+    if (status == TR_OK)
+        status = curve_report(q, "ROC", "false positive rate", "true positive rate (recall)", a->n + 1, roc);
+    if (status == TR_OK) status = tr_figure(q, "pr_auc", area, "%.6f", area);
+    if (status == TR_OK)
+        status = curve_report(q, "precision and recall", "recall", "precision", a->n, precision);
+    free(roc);
+    free(precision);
+    return status;
+}
+
+/* Reports how often label 1 occurs among the rows whose predicted probability lies in each tenth of [0, 1]. */
+static int calibration_report(const struct tr_classified *c, tr_query *q)
+{
+    double point[BINS][2];
+    size_t n = 0;
+    TR_TRY(tr_figure_text(q, "calibration", "predicted   observed        rows"));
+    for (size_t i = 0; i < BINS; i++) {
+        char name[64];
+        double weight = c->bin[i].weight, predicted = c->bin[i].predicted / weight,
+               observed = ratio(c->bin[i].positive, weight);
+        snprintf(name, sizeof name, "calibration_%zu_rows", i);
+        TR_TRY(tr_figure(q, name, weight, NULL));
+        if (weight == 0) continue;
+        snprintf(name, sizeof name, "calibration_%zu_predicted", i);
+        TR_TRY(tr_figure(q, name, predicted, NULL));
+        snprintf(name, sizeof name, "calibration_%zu_observed", i);
+        TR_TRY(tr_figure(q, name, observed, NULL));
+        snprintf(name, sizeof name, "%.1f to %.1f", (double)i / BINS, (double)(i + 1) / BINS);
+        TR_TRY(tr_figure_text(q, name, "%9.6f  %9.6f  %10.10g", predicted, observed, weight));
+        point[n][0] = predicted;
+        point[n++][1] = observed;
+    }
+    return tr_figure_curve(q, "calibration", "predicted probability", "observed share", n, point);
+}
+
+/* Reports the confusion matrix; in the terminal only if it fits into 80 columns. */
+static int confusion_report(const struct tr_classified *c, tr_query *q, const float *label)
+{
+    enum { LEAST = 4, MOST = 10 };
+    char text[TR_LABEL_TEXT], is[TR_LABEL_TEXT], name[2 * TR_LABEL_TEXT + 32], line[MOST_SHOWN + 64];
+    int width = LEAST;
+    for (size_t i = 0; i < c->labels * c->labels; i++) {
+        tr_query_label_text(q, label[i / c->labels], is);
+        tr_query_label_text(q, label[i % c->labels], text);
+        snprintf(name, sizeof name, "confusion_%s_as_%s", is, text);
+        TR_TRY(tr_figure(q, name, c->confusion[i], NULL));
+    }
+    for (size_t k = 0; k < c->labels; k++) {
+        tr_query_label_text(q, label[k], text);
+        while (width < MOST && (strlen(text) > (size_t)width || c->is[k] >= pow(10, width))) width++;
+    }
+    if ((width + 2) * (int)c->labels > MOST_SHOWN) return TR_OK;
+    for (size_t i = 0; i <= c->labels; i++) { /* line 0 is the heading */
+        size_t at = 0;
+        for (size_t k = 0; k < c->labels; k++) {
+            double weight = i > 0 ? c->confusion[(i - 1) * c->labels + k] : 0;
+            tr_query_label_text(q, label[k], text);
+            int digits = i > 0 ? snprintf(text, sizeof text, "%.0f", weight) : width;
+            if (weight != rint(weight) && digits + 2 <= width)
+                snprintf(text, sizeof text, "%.*f", width - digits - 1, weight);
+            at +=
+                (size_t)snprintf(line + at, sizeof line - at, "%*s%*.*s", k ? 2 : 0, "", width, width, text);
+        }
+        if (i > 0) tr_query_label_text(q, label[i - 1], text);
+        snprintf(name, sizeof name, i > 0 ? "%s is" : "predicted", text);
+        TR_TRY(tr_figure_text(q, name, "%s", line));
+    }
+    return TR_OK;
+}
+
+/* Reports precision, recall and their harmonic mean: of label 1 if there are two labels, otherwise of each, with the mean. */
+static int labels_report(const struct tr_classified *c, tr_query *q, const float *label)
+{
+    static const char *const measures[] = {"precision", "recall", "f1"};
+    double mean = 0;
+    for (size_t k = c->labels == 2; k < c->labels; k++) {
+        double f[] = {ratio(c->both[k], c->as[k]), ratio(c->both[k], c->is[k]),
+                      ratio(2 * c->both[k], c->is[k] + c->as[k])};
+        char name[TR_LABEL_TEXT + 32], text[TR_LABEL_TEXT];
+        tr_query_label_text(q, label[k], text);
+        for (int i = 0; i < 3 && c->labels == 2; i++)
+            TR_TRY(tr_figure(q, measures[i], f[i], i ? "%.6f" : "%.6f  (of label %s)", f[i], text));
+        if (c->labels == 2) return TR_OK;
+        snprintf(name, sizeof name, "rows_%s", text);
+        TR_TRY(tr_figure(q, name, c->is[k], NULL));
+        for (int i = 0; i < 3; i++) { /* recall is the last, with the line for the terminal */
+            static const int order[] = {0, 2, 1};
+            snprintf(name, sizeof name, "%s_%s", measures[order[i]], text);
+            TR_TRY(tr_figure(q, name, f[order[i]], i < 2 ? NULL : "%.6f  precision %.6f  f1 %.6f  rows %.10g",
+                             f[1], f[0], f[2], c->is[k]));
+        }
+        mean += (isnan(f[2]) ? 0 : f[2]) / (double)c->labels;
+    }
+    return tr_figure(q, "f1_macro", mean, "%.6f", mean);
+}
+
+int tr_classified_figures(const struct tr_classified *c, tr_query *q, const float *label, bool probabilities)
+{
+    double right = c->right / c->weight, loss = c->loss / c->weight, auc = NAN;
+    bool two = c->labels == 2;
+    TR_TRY(tr_figure(q, "right", c->right, NULL));
+    TR_TRY(tr_figure(q, "accuracy", right, "%.6f  (%.10g right, %.10g wrong)", right, c->right,
+                     c->weight - c->right));
+    if (two) TR_TRY(tr_area_here(c->area, &auc));
+    if (two) TR_TRY(tr_figure(q, "auc", auc, "%.6f", auc));
+    if (probabilities) TR_TRY(tr_figure(q, "log_loss", loss, "%.6f", loss));
+    if (two && !isnan(auc)) TR_TRY(curves_report(c, q));
+    TR_TRY(labels_report(c, q, label));
+    if (c->confusion) TR_TRY(confusion_report(c, q, label));
+    return two && probabilities ? calibration_report(c, q) : TR_OK;
+}
