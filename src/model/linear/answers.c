@@ -1,5 +1,4 @@
 /* predict, evaluate and inspect for a saved model. */
-#define _GNU_SOURCE
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,8 +214,7 @@ static int inspect_top(const struct tr_linear_model *m, tr_query *q, size_t outp
 static int inspect_labels(const struct tr_linear_model *m, tr_query *q)
 {
     enum { MOST = 100 };
-    char label[TR_LABEL_TEXT], *text = NULL;
-    size_t length;
+    char label[TR_LABEL_TEXT];
     if (m->outputs == 1) {
         char other[TR_LABEL_TEXT];
         tr_query_label_text(q, m->label[0], label);
@@ -224,18 +222,13 @@ static int inspect_labels(const struct tr_linear_model *m, tr_query *q)
         tr_line(q, "labels", "%s (positive), %s", label, other);
         return TR_OK;
     }
-    FILE *file = open_memstream(&text, &length);
-    if (!file) return tr_fail(TR_ERR_SYSTEM, "out of memory");
-    fprintf(file, "%zu, %s:", m->labels, m->softmax ? "softmax" : "each against the rest");
+    TR_TRY(
+        tr_print(q, "%-13s %zu, %s:", "labels", m->labels, m->softmax ? "softmax" : "each against the rest"));
     for (size_t i = 0; i < m->labels && i < MOST; i++) {
         tr_query_label_text(q, m->label[i], label);
-        fprintf(file, " %s", label);
+        TR_TRY(tr_print(q, " %s", label));
     }
-    fputs(m->labels > MOST ? " …" : "", file);
-    fclose(file);
-    tr_line(q, "labels", "%s", text);
-    free(text);
-    return TR_OK;
+    return tr_print(q, "%s\n", m->labels > MOST ? " …" : "");
 }
 
 int tr_linear_inspect(void *model, tr_query *q)
