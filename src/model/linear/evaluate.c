@@ -94,6 +94,14 @@ void tr_linear_report_conjugate(tr_report *report, double conjugate)
     report->sum[CONJUGATE] += conjugate;
 }
 
+int tr_linear_report(tr_worker *me, struct tr_linear *m, double loss, const void *w, tr_view *test,
+                     tr_report *report)
+{
+    report->sum[LOSS] += loss;
+    TR_TRY(tr_linear_report_size(me, m, w, report));
+    return m->test ? tr_linear_report_test(me, m, test, report) : TR_OK;
+}
+
 int tr_linear_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
@@ -106,8 +114,7 @@ int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_
 {
     TR_TRY(tr_linear_turn_begin(m, "evaluate"));
     TR_TRY(tr_linear_turn_end(m, evaluate_rows(me, m, m->train, w, report->sum)));
-    TR_TRY(tr_linear_report_size(me, m, w, report));
-    return m->test ? tr_linear_report_test(me, m, m->test_view, report) : TR_OK;
+    return tr_linear_report(me, m, 0, w, m->test_view, report);
 }
 
 double tr_linear_penalty(const struct tr_linear *m, const tr_report *report)
@@ -262,7 +269,7 @@ tr_stage tr_linear_stage(struct tr_linear *m)
                       .summarize = tr_linear_summarize};
 }
 
-/* ---- the area under the ROC curve of the test data ---- */
+/* ---- figures of summary.json ---- */
 
 static int area_prepare(tr_worker *me, void *state)
 {
@@ -279,13 +286,19 @@ static int area_compute(tr_worker *me, void *state)
     return evaluate_rows(me, m, m->test, m->test_view->value, ignored.sum);
 }
 
-int tr_linear_auc(struct tr_linear *m, double *auc)
+int tr_linear_report_figures(struct tr_linear *m)
 {
+    double auc = NAN;
+    if (m->test && m->loss->metric == TR_METRIC_FIGURE) {
+        snprintf(m->figure, sizeof m->figure, "test_%s", m->loss->figure);
+        return tr_report_figure(m->tr, m->figure, m->last.metric);
+    }
+    if (!m->test || !tr_linear_classifies(m) || m->outputs > 1) return TR_OK;
     tr_stage stage = {
         .name = "test", .state = m, .clocks = 1, .prepare = area_prepare, .compute = area_compute};
     TR_TRY(tr_agree(m->tr, tr_area_open(m->test->rows.n, &m->area)));
     int status = tr_run(m->tr, &stage);
-    if (status == TR_OK) status = tr_area_find(m->tr, m->area, auc);
+    if (status == TR_OK) status = tr_area_find(m->tr, m->area, &auc);
     tr_area_close(&m->area);
-    return status;
+    return status == TR_OK ? tr_report_figure(m->tr, "test_auc", auc) : status;
 }

@@ -290,7 +290,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
 static int train(void *model)
 {
     struct tr_linear *m = model;
-    double goal = m->o->target_gap, area;
+    double goal = m->o->target_gap;
     TR_TRY(tr_linear_put_initial(m));
     TR_TRY(m->solver->train(m));
     if (m->solver == &tr_linear_dual) TR_TRY(tr_linear_settle_bias(m));
@@ -301,13 +301,7 @@ static int train(void *model)
             "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs%s may do",
             goal, m->last.gap,
             m->solver == &tr_linear_dual && m->method == TR_METHOD_DUAL ? ", or solve.method auto," : "");
-    if (m->test && m->loss->metric == TR_METRIC_FIGURE) {
-        snprintf(m->figure, sizeof m->figure, "test_%s", m->loss->figure);
-        return tr_report_figure(m->tr, m->figure, m->last.metric);
-    }
-    if (!m->test || !tr_linear_classifies(m) || m->outputs > 1) return TR_OK;
-    TR_TRY(tr_linear_auc(m, &area));
-    return tr_report_figure(m->tr, "test_auc", area);
+    return tr_linear_report_figures(m);
 }
 
 static void close_linear(void *model)
@@ -466,54 +460,48 @@ int64_t tr_linear_batches_of_clock(const struct tr_linear *m, int64_t batches, i
 
 /* ---- what the job says of stages ---- */
 
-/* UINT64_MAX where it says nothing. */
-static uint64_t stage_number(const struct tr_linear *m, const char *stage, const char *key)
+/* Reads stages.STAGE.KEY. Returns whether it is given. */
+static bool stage_setting(const struct tr_linear *m, const char *stage, const char *key, uint64_t *n)
 {
     char name[96];
-    uint64_t n;
     snprintf(name, sizeof name, "stages.%s.%s", stage, key);
-    return tr_job_given(m->job, name) && tr_job_integer(m->job, name, &n) == TR_OK ? n : UINT64_MAX - 1;
+    return tr_job_given(m->job, name) && tr_job_integer(m->job, name, n) == TR_OK;
 }
 
 int tr_linear_stage_workers(const struct tr_linear *m, const char *stage, int usual)
 {
-    uint64_t n = stage_number(m, stage, "parallelism");
-    return n == UINT64_MAX - 1 ? usual : n == UINT64_MAX ? TR_AUTO_WORKERS : n == 0 ? TR_ALL_WORKERS : (int)n;
+    uint64_t n;
+    if (!stage_setting(m, stage, "parallelism", &n)) return usual;
+    return n == UINT64_MAX ? TR_AUTO_WORKERS : n == 0 ? TR_ALL_WORKERS : (int)n;
 }
 
-int tr_linear_stage_servers(const struct tr_linear *m, const char *stage)
+int64_t tr_linear_stage_number(const struct tr_linear *m, const char *stage, const char *key)
 {
-    uint64_t n = stage_number(m, stage, "servers");
-    return n >= UINT64_MAX - 1 ? 0 : (int)n;
-}
-
-int64_t tr_linear_stage_clocks(const struct tr_linear *m, const char *stage)
-{
-    uint64_t n = stage_number(m, stage, "clocks");
-    return n >= UINT64_MAX - 1 ? 0 : (int64_t)n;
+    uint64_t n;
+    return stage_setting(m, stage, key, &n) && n < UINT64_MAX ? (int64_t)n : 0;
 }
 
 int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one_group, bool has_clocks)
 {
-    int workers = one_group ? tr_group_size(m->tr) : tr_workers(m->tr), servers = tr_servers(m->tr);
-    int wished = tr_linear_stage_workers(m, stage, TR_ALL_WORKERS),
-        wished_servers = tr_linear_stage_servers(m, stage);
+    int workers = one_group ? tr_group_size(m->tr) : tr_workers(m->tr),
+        wished = tr_linear_stage_workers(m, stage, TR_ALL_WORKERS);
+    int64_t servers = tr_linear_stage_number(m, stage, "servers");
     char key[96];
-    snprintf(key, sizeof key, "stages.%s.clocks", stage);
-    if (!has_clocks && tr_linear_stage_clocks(m, stage) > 0)
-        return tr_agree(m->tr,
-                        tr_linear_refuse(m->job, key, "clocks are of no use to this stage, which has one"));
-    snprintf(key, sizeof key, "stages.%s.servers", stage);
-    if (wished_servers > servers)
-        return tr_agree(m->tr,
-                        tr_fail(TR_ERR_CONFIG, "%s: %s is %d, but there are %d servers: see ranks.servers",
-                                tr_job_where(m->job, key), key, wished_servers, servers));
-    snprintf(key, sizeof key, "stages.%s.parallelism", stage);
-    if (wished > workers)
-        return tr_agree(m->tr, tr_fail(TR_ERR_CONFIG, "%s: %s is %d, but there %s %d worker%s%s",
-                                       tr_job_where(m->job, key), key, wished, workers == 1 ? "is" : "are",
-                                       workers, workers == 1 ? "" : "s", one_group ? " on a node" : ""));
-    return TR_OK;
+    int status = TR_OK;
+    if (!has_clocks && tr_linear_stage_number(m, stage, "clocks") > 0) {
+        snprintf(key, sizeof key, "stages.%s.clocks", stage);
+        status = tr_linear_refuse(m->job, key, "clocks are of no use to this stage, which has one");
+    } else if (servers > tr_servers(m->tr)) {
+        snprintf(key, sizeof key, "stages.%s.servers", stage);
+        status = tr_fail(TR_ERR_CONFIG, "%s: %s is %d, but there are %d servers: see ranks.servers",
+                         tr_job_where(m->job, key), key, (int)servers, tr_servers(m->tr));
+    } else if (wished > workers) {
+        snprintf(key, sizeof key, "stages.%s.parallelism", stage);
+        status = tr_fail(TR_ERR_CONFIG, "%s: %s is %d, but there %s %d worker%s%s", tr_job_where(m->job, key),
+                         key, wished, workers == 1 ? "is" : "are", workers, workers == 1 ? "" : "s",
+                         one_group ? " on a node" : "");
+    }
+    return tr_agree(m->tr, status);
 }
 
 /* ---- memory ---- */

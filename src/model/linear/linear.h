@@ -6,7 +6,7 @@
  *   columns     vectors over all columns, divided among workers
  *   saved       model.h5, scaling back, model.init; text: model.txt; answers: predict, evaluate, inspect
  *   auto        a method that chooses among the others
- *   dual/       dual coordinate descent; classes: for more than two classes
+ *   dual/       dual coordinate descent
  *   newton/     Newton's method; solver: its steps; rows: products of rows and vectors
  *   descent/    coordinate descent for penalties with |w|₁, with paths of penalties and cross-validation; step: its steps;
  *               blocks: blocks of columns
@@ -231,6 +231,8 @@ void tr_linear_report_loss(tr_report *report, double loss);
 int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);
 double tr_linear_penalty(const struct tr_linear *m, const tr_report *report);
 int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report);
+int tr_linear_report(tr_worker *me, struct tr_linear *m, double loss, const void *w, tr_view *test,
+                     tr_report *report);                                /* all three */
 int tr_linear_evaluate(tr_worker *me, void *linear, tr_report *report); /* at m->view and m->test_view */
 int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);
 int tr_linear_summarize(void *linear, const tr_report *report, tr_evaluation *evaluation);
@@ -269,8 +271,8 @@ int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot);
 const char *tr_linear_metric(const struct tr_linear *m);
 double tr_linear_test_metric(const struct tr_linear *m, const tr_report *report);
 
-/* Computes the area under the ROC curve of the test data at the current table. All ranks, outside tr_run(); all get the result. */
-int tr_linear_auc(struct tr_linear *m, double *auc);
+/* Adds the metric of the final model, or the area under the ROC curve of the test data, to summary.json. All ranks, after training. */
+int tr_linear_report_figures(struct tr_linear *m);
 
 /* ---- stages in the job ---- */
 
@@ -278,10 +280,9 @@ int tr_linear_auc(struct tr_linear *m, double *auc);
 int tr_linear_turn_begin(const struct tr_linear *m, const char *stage);
 int tr_linear_turn_end(const struct tr_linear *m, int status);
 
-/* The settings of a stage: its workers, as in tr_next, `usual` if not set; its servers and its clocks, 0 if not set. */
+/* The settings of a stage: its workers, as in tr_next, `usual` if not set; its servers or clocks (key), 0 if not set. */
 int tr_linear_stage_workers(const struct tr_linear *m, const char *stage, int usual);
-int tr_linear_stage_servers(const struct tr_linear *m, const char *stage);
-int64_t tr_linear_stage_clocks(const struct tr_linear *m, const char *stage);
+int64_t tr_linear_stage_number(const struct tr_linear *m, const char *stage, const char *key);
 
 /* Refuses settings of a stage that are impossible: more workers (one_group: of a group) or servers than there are, or clocks for a
  * stage with one clock. All ranks. */
@@ -326,6 +327,8 @@ void tr_linear_model_free(struct tr_linear_model *model); /* its arrays, not the
 /* Check that all weights are finite (TR_ERR_DATA with the path); that the labels are finite and differ (*fine). */
 int tr_linear_model_check(const struct tr_linear_model *model, const char *path);
 int tr_linear_model_check_labels(const struct tr_linear_model *model, bool *fine);
+int tr_linear_compare_labels(const void *a,
+                             const void *b); /* for qsort(): floats, or structs that begin with one */
 
 /* Writes a model.txt for liblinear-predict. LIBLINEAR numbers features from 1: line i (from 1) behind «w» is weight i - 1, of index
  * i - 1 + first_index of the data. So for data that start at index 0, 1 must be added to each index; a last line «first_index 0»,

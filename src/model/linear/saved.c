@@ -47,7 +47,7 @@ int tr_linear_model_check(const struct tr_linear_model *m, const char *path)
     return TR_OK;
 }
 
-static int saved_compare_labels(const void *a, const void *b)
+int tr_linear_compare_labels(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
@@ -60,7 +60,7 @@ int tr_linear_model_check_labels(const struct tr_linear_model *m, bool *fine)
     TR_TRY(TR_NEW(&sorted, m->labels));
     memcpy(sorted, m->label, m->labels * sizeof *sorted);
     for (size_t i = 0; i < m->labels; i++) *fine = *fine && isfinite(sorted[i]);
-    if (*fine) qsort(sorted, m->labels, sizeof *sorted, saved_compare_labels);
+    if (*fine) qsort(sorted, m->labels, sizeof *sorted, tr_linear_compare_labels);
     for (size_t i = 1; i < m->labels; i++) *fine = *fine && sorted[i] != sorted[i - 1];
     free(sorted);
     return TR_OK;

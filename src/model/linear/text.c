@@ -201,12 +201,6 @@ struct text_output {
     size_t at; /* in the file */
 };
 
-static int text_by_label(const void *a, const void *b)
-{
-    float x = ((const struct text_output *)a)->label, y = ((const struct text_output *)b)->label;
-    return (x > y) - (x < y);
-}
-
 /* LIBLINEAR lists labels in the order in which the training data had them. Here they are as in a trained model: of one output
  * the larger label is the first, the positive one; several outputs ascend by their labels. */
 static int text_sort_labels(struct tr_linear_model *m)
@@ -225,7 +219,7 @@ static int text_sort_labels(struct tr_linear_model *m)
     TR_TRY(TR_NEW(&output, n));
     int status = TR_NEW(&line, n);
     for (size_t k = 0; k < n; k++) output[k] = (struct text_output){m->label[k], k};
-    qsort(output, n, sizeof *output, text_by_label);
+    qsort(output, n, sizeof *output, tr_linear_compare_labels);
     for (size_t k = 0; k < n; k++) m->label[k] = output[k].label;
     for (uint64_t i = 0; i <= m->features && status == TR_OK; i++) {
         double *to = i < m->features ? weight + i * n : m->bias;

@@ -3,8 +3,19 @@
  * the dual value bounds the distance from the optimum.
  *
  * Each worker has a copy of w and merges its changes with those of other workers; or the workers of a group, which have
- * the same rows, share one w in memory. */
-#include "dual.h"
+ * the same rows, share one w in memory. More than two classes follow at the end of this file.
+ *
+ * A bias without λ is learnt as anchor + b'. b' = c² Σ α / (λ n) is regularised as the weight of a feature that is c in all
+ * rows, and the anchor follows the bias. This is the proximal point method, whose dual is the method of multipliers
+ * (Rockafellar 1976). At the end b' is nearly 0 and costs nothing. The anchor moves in many small steps, because the rows
+ * after a large one would have to compensate for it.
+ *
+ * c is small compared to the rows. Otherwise the bias is the largest common component of the rows, and their steps on it
+ * undo each other. (Passes to a gap of 1e-3 with c² = |x|² = 1, and with c² = 0.03: 20 newsgroups svm 17 and 8, l2svm 9 and 5;
+ * clicks 10 and 7, 14 and 8. Simulated, svm on four groups: 20 newsgroups more than 40 and 11; clicks 18 and 9.) If λ n is
+ * large compared to c², the bias lags behind the rows: with logistic loss 4000 clicks take 4 passes for c² = 400 λ, and 8 for
+ * 120 λ. */
+#include "../linear.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -14,20 +25,133 @@
 
 #include "trireme/collective.h"
 
+/* Steps of the anchor in an epoch, if there are as many rows. */
+enum { ANCHOR_STEPS = 64 };
+
 static bool dual_has_free_bias(const struct tr_linear *m)
 {
     return m->problem.bias && !m->o->bias_l2;
 }
+
+/* Returns whether the members of a group have the same rows. */
+static bool dual_has_common_rows(const struct tr_linear *m)
+{
+    return tr_group_size(m->tr) > 1 && tr_job_is(m->job, "data.partition", "replicated");
+}
+
+static int dual_check(const tr_job *job, const struct tr_linear_options *o)
+{
+    if (!tr_job_is(job, "sync.weight", "sum"))
+        return tr_linear_refuse(job, "sync.weight",
+                                "sync.weight is for solve.method sgd: the dual needs whole updates");
+    if (o->optimizer != TR_PLAIN_SGD)
+        return tr_linear_refuse(job, "solve.optimizer", "solve.optimizer is for solve.method sgd");
+    if (o->l1 > 0)
+        return tr_linear_refuse(job, "model.l1",
+                                "model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl");
+    if (o->l2 == 0)
+        return tr_linear_refuse(job, "model.l2",
+                                "solve.method dual needs model.l2 > 0, or use solve.method sgd");
+    if (tr_job_is(job, "data.partition", "vertical"))
+        return tr_linear_refuse(
+            job, "data.partition",
+            "data.partition vertical needs solve.method sgd: a dual step needs whole rows");
+    return TR_OK;
+}
+
+/* ---- turns ---- */
+
+/* The work of a worker between two merges. */
+struct turns {
+    int64_t n, every; /* in an epoch; in a clock */
+};
+
+/* Sets the number of turns of an epoch, and m->clocks_per_epoch, from solve.batch and sync.push, or for this number of workers that
+ * each have a copy of w.
+ *
+ * Workers that merge often conflict less. On the way to a gap of 1e-3 several nodes need a number of merges rather than
+ * a number of passes, until the passes are as few as on one node (two nodes, with 1, 4 and 16 turns in a pass:
+ * amazon-access 172, 41 and 15 passes, frappe 41, 18 and 17, rcv1 15, 4 and 4; four nodes: frappe above 100, 63 and
+ * 32). But each turn costs a pull and a push of the whole view: more than four turns are worth it only if a turn
+ * processes several non-zeros per key and takes longer than a message. */
+static struct turns turns_open(struct tr_linear *m, int workers)
+{
+    double rows = (double)m->train->total_rows, batch = (double)m->o->batch,
+           nonzeros = (double)m->train->total_nonzeros / workers;
+    double most = fmin(64, fmin(nonzeros / 1e4, nonzeros / (4 * (double)m->train->columns)));
+    int64_t usual = workers == 1 ? 1 : (int64_t)fmax(tr_nodes(m->tr) > 1 ? 4 : 1, most);
+    struct tr_job_often push;
+    struct turns turns = {.n = batch > 0 ? (int64_t)fmax(1, round(rows / batch)) : usual};
+    if (tr_job_often(m->job, "sync.push", &push) == TR_OK && push.unit == TR_OFTEN_PER_EPOCH)
+        turns.n = (int64_t)fmax((double)turns.n, (double)push.n);
+    turns.every = tr_linear_batches_of_clock(m, turns.n, 1);
+    m->clocks_per_epoch = (turns.n + turns.every - 1) / turns.every;
+    return turns;
+}
+
+/* Finds the positions of a clock among the `rows` rows of an epoch. */
+static void turns_of_clock(const struct tr_linear *m, const tr_worker *me, const struct turns *turns,
+                           size_t rows, size_t *begin, size_t *end)
+{
+    int64_t first = me->clock % m->clocks_per_epoch * turns->every,
+            last = first + turns->every < turns->n ? first + turns->every : turns->n;
+    *begin = (size_t)((double)rows * (double)first / (double)turns->n);
+    *end = (size_t)((double)rows * (double)last / (double)turns->n);
+}
+
+/* Each epoch has a new order from its own random stream, so a run can resume at any clock.
+ *
+ * ordered: number of the epoch of the current order + 1
+ */
+static void turns_shuffle(const struct tr_linear *m, int64_t epoch, int64_t *ordered, uint64_t stream,
+                          size_t first, size_t n, uint32_t *order)
+{
+    struct tr_rng rng;
+    if (*ordered == epoch + 1) return;
+    *ordered = epoch + 1;
+    tr_rng_seed(&rng, m->seed, stream, (uint64_t)epoch);
+    tr_data_permute(m->train, &rng, first, n, order);
+}
+
+/* ---- the bias without λ ---- */
+
+/* Computes |x|² + c² of the rows first .. first + n - 1, and sets problem.of_bias to c², which is the same for all workers.
+ * All workers. */
+static int bias_norms(struct tr_linear *m, size_t first, size_t n, float *norm)
+{
+    struct tr_problem *p = &m->problem;
+    double sum[2] = {0, (double)n};
+    bool is_free = dual_has_free_bias(m);
+    if (is_free) p->of_bias = 0;
+    tr_row_norms(p, first, n, norm);
+    if (!is_free) return TR_OK;
+    for (size_t i = first; i < first + n; i++) sum[0] += (double)norm[i];
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sum, 2));
+    p->of_bias = fmin(1, fmax(0.03 * sum[0] / fmax(sum[1], 1), 400 * m->l2));
+    for (size_t i = first; i < first + n; i++) norm[i] += (float)p->of_bias;
+    return TR_OK;
+}
+
+/* Returns the part of the conjugate that accounts for a bias that is not at its optimum. own: its b'.
+ *
+ * With a fixed bias the dual value is a bound for all weights with this bias. The possible gain from another bias
+ * follows from the slope along it, Σ α / n, and the distance to its optimum. The distance is estimated as |bias| + 1,
+ * but the slope is nearly 0 when the result matters. */
+static double bias_cost(const struct tr_linear *m, double bias, double own)
+{
+    return m->problem.n * m->l2 / m->problem.of_bias * (own * bias + fabs(own) * (1 + fabs(bias)));
+}
+
+/* ---- one output ---- */
 
 /* State that the workers of a group share. */
 struct tr_linear_dual_group {
     _Atomic uint64_t next;    /* first offset in the epoch's order that no worker has taken */
     double anchor, moved;     /* anchor of the bias; its movement in this clock */
     _Atomic uint64_t resting; /* number of rows that rest in this clock */
-    double since,
-        rate;    /* time when the other members joined member 0; rows per second that it processed alone */
-    bool judged; /* the speeds were compared */
-    _Atomic bool alone; /* a single member is faster */
+    double since, rate;       /* time when the other members joined member 0; rows per second before */
+    bool judged;              /* the speeds were compared */
+    _Atomic bool alone;       /* a single member is faster */
 };
 
 /* State of the mean during a clock. */
@@ -37,7 +161,7 @@ struct tr_linear_dual_added {
 };
 
 struct tr_linear_dual {
-    int64_t turns, every; /* turns in an epoch; turns in a clock */
+    struct turns turns;
     float *a, *norm;      /* of each row of the problem: dual variable; |x|² + c² */
     uint32_t *order;      /* order of the rows in this epoch */
     int64_t ordered;      /* number of that epoch + 1 */
@@ -74,28 +198,16 @@ struct tr_linear_dual {
  * If several groups merge their changes, the model is w. The table w therefore holds the values from which steps
  * continue in every layout, because a resumed job may change the layout. The mean is in a second table. */
 
-/* Number of additions in a clock, each of which is a pass over all keys. */
-enum { LEAST_ADDED = 2, MOST_ADDED = 32, NONZEROS_FOR_KEY = 32 };
-
 static int mean_open(struct tr_linear *m)
 {
+    /* additions in a clock, each of which is a pass over all keys */
+    enum { LEAST_ADDED = 2, MOST_ADDED = 32, NONZEROS_FOR_KEY = 32 };
     struct tr_linear_dual *d = m->dual;
     double clocks = (double)m->clocks_per_epoch, nonzeros = (double)m->train->total_nonzeros / clocks;
     d->adds = (size_t)fmax(LEAST_ADDED,
                            fmin(MOST_ADDED, nonzeros / (NONZEROS_FOR_KEY * (double)m->train->columns)));
     d->table = m->w;
     return tr_linear_make_table(m, "mean", "w", &m->w);
-}
-
-/* Position of a row in the clock, as a number of additions. */
-static double mean_additions(const struct tr_linear_dual *d, double row, double rows)
-{
-    return fmax(0, row / rows - 0.75) * 4 * (double)d->adds;
-}
-
-static size_t mean_rows_between_additions(const struct tr_linear_dual *d, size_t rows)
-{
-    return rows / (4 * d->adds) + 1;
 }
 
 static void mean_axpy(enum tr_dtype dtype, size_t n, const void *from, double scale, void *to)
@@ -109,39 +221,40 @@ static void mean_axpy(enum tr_dtype dtype, size_t n, const void *from, double sc
 static void mean_begin(struct tr_linear *m, size_t first, size_t n)
 {
     struct tr_linear_dual *d = m->dual;
-    memset((char *)d->average + first * tr_real_size(m->problem.dtype), 0,
-           n * tr_real_size(m->problem.dtype));
+    size_t element = tr_real_size(m->problem.dtype);
+    if (!d->table) return;
+    memset((char *)d->average + first * element, 0, n * element);
     if (first == 0) d->added->n = 0;
 }
 
+/* Adds w if an addition is due between the rows `from` and `to` of a clock of `rows` rows. */
 static void mean_add(struct tr_linear *m, const void *w, double from, double to, double rows)
 {
     struct tr_linear_dual *d = m->dual;
-    if (!d->table || floor(mean_additions(d, from, rows)) == floor(mean_additions(d, to, rows))) return;
+    double adds = (double)d->adds;
+    if (!d->table ||
+        floor(fmax(0, from / rows - 0.75) * 4 * adds) == floor(fmax(0, to / rows - 0.75) * 4 * adds))
+        return;
     if (atomic_flag_test_and_set(&d->added->busy)) return;
     mean_axpy(m->problem.dtype, m->problem.keys + m->problem.bias, w, 1, d->average);
     d->added->n++;
     atomic_flag_clear(&d->added->busy);
 }
 
-/* Adds the final w and divides by the number of additions. */
-static void mean_finish(struct tr_linear *m, const void *w, size_t first, size_t n)
-{
-    struct tr_linear_dual *d = m->dual;
-    char *mean = (char *)d->average + first * tr_real_size(m->problem.dtype);
-    double all = (double)d->added->n + 1;
-    mean_axpy(m->problem.dtype, n, (const char *)w + first * tr_real_size(m->problem.dtype), 1, mean);
-    mean_axpy(m->problem.dtype, n, mean, 1 / all - 1, mean);
-}
-
+/* Adds the final w, divides by the number of additions, and pushes the mean. */
 static int mean_push(struct tr_linear *m, const void *w, size_t first, size_t n)
 {
-    if (!m->dual->table) return TR_OK;
-    mean_finish(m, w, first, n);
+    struct tr_linear_dual *d = m->dual;
+    enum tr_dtype dtype = m->problem.dtype;
+    size_t element = tr_real_size(dtype);
+    if (!d->table) return TR_OK;
+    char *mean = (char *)d->average + first * element;
+    double all = (double)d->added->n + 1;
+    mean_axpy(dtype, n, (const char *)w + first * element, 1, mean);
+    mean_axpy(dtype, n, mean, 1 / all - 1, mean);
     TR_TRY(tr_view_pull(m->view));
-    memcpy(m->view->delta, (char *)m->dual->average + first * tr_real_size(m->problem.dtype),
-           n * tr_real_size(m->problem.dtype));
-    tr_linear_keep_difference(m->view, m->problem.dtype, 1);
+    memcpy(m->view->delta, mean, n * element);
+    tr_linear_keep_difference(m->view, dtype, 1);
     return tr_view_push(m->view);
 }
 
@@ -154,11 +267,6 @@ static int mean_push(struct tr_linear *m, const void *w, size_t first, size_t n)
  * 111 without resting rows, 29 and 20 with them; w8a, svm 41 and 7, steps 41 and 2; l2svm 149 and 40, steps 149 and 9;
  * 20 newsgroups, svm 14 and 8, steps 14 and 5.) */
 
-/* Rows whose margin is closer to the hinge do not rest. MOST_SWEEPS: maximum number of sweeps over the other rows in an
- * epoch. */
-static const double rest_distance = 0.1;
-enum { MOST_SWEEPS = 8 };
-
 static bool rest_is_enabled(const struct tr_linear *m)
 {
     return m->dual->table && (m->loss == &tr_loss_svm || m->loss == &tr_loss_l2svm);
@@ -166,10 +274,10 @@ static bool rest_is_enabled(const struct tr_linear *m)
 
 static void rest_see(struct tr_linear *m, size_t row, double margin)
 {
+    static const double distance = 0.1; /* rows whose margin is closer to the hinge do not rest */
     struct tr_linear_dual *d = m->dual;
     double a = (double)d->a[row], z = margin * (double)m->problem.target[row];
-    d->rests[row] =
-        (a <= 0 && z > 1 + rest_distance) || (m->loss == &tr_loss_svm && a >= 1 && z < 1 - rest_distance);
+    d->rests[row] = (a <= 0 && z > 1 + distance) || (m->loss == &tr_loss_svm && a >= 1 && z < 1 - distance);
 }
 
 static uint64_t rest_count(const struct tr_linear_dual *d)
@@ -179,10 +287,12 @@ static uint64_t rest_count(const struct tr_linear_dual *d)
     return n;
 }
 
+/* Returns the number of sweeps over the rows that do not rest, in an epoch. */
 static uint64_t rest_sweeps(const struct tr_linear *m, uint64_t resting)
 {
+    enum { MOST_SWEEPS = 8 };
     uint64_t rows = m->problem.rows.n, left = rows - resting;
-    if (m->dual->turns > 1 || left == 0) return 1;
+    if (m->dual->turns.n > 1 || left == 0) return 1;
     return rows / left < MOST_SWEEPS ? rows / left : MOST_SWEEPS;
 }
 
@@ -208,7 +318,7 @@ static size_t rest_remove(const struct tr_linear_dual *d, uint32_t *rows, size_t
  *
  * w is also in a table. Each member pulls and pushes a slice of it in every clock, for other groups and checkpoints. */
 
-/* Rows taken at once. */
+/* Rows that a worker takes from the order in one piece. */
 enum { TAKEN = 64 };
 
 static bool shared_has_bias_in_slice(const struct tr_linear *m)
@@ -222,29 +332,11 @@ static void *shared_slice(const struct tr_linear *m)
     return (char *)m->dual->w + m->dual->key * tr_real_size(m->problem.dtype);
 }
 
-/* ---- preparing ---- */
-
 /* Slices start and end at cache lines. */
 static size_t shared_slice_begin(const struct tr_linear *m, int member, int members)
 {
     size_t n = m->problem.keys + m->problem.bias;
     return member == members ? n : n * (size_t)member / (size_t)members / 16 * 16;
-}
-
-static int shared_open_slice(const tr_worker *me, struct tr_linear *m)
-{
-    struct tr_linear_dual *d = m->dual;
-    tr_key *keys;
-    d->key = shared_slice_begin(m, me->member, me->group_size);
-    d->keys = shared_slice_begin(m, me->member + 1, me->group_size) - d->key;
-    TR_TRY(TR_NEW(&keys, d->keys));
-    for (size_t i = 0; i < d->keys; i++)
-        keys[i] = d->key + i < m->train->n_keys ? m->train->keys[d->key + i] : m->train->columns;
-    int status = tr_view_open(m->w, keys, d->keys, TR_VIEW_UPDATE, &m->view);
-    if (!d->table) d->view = m->view;
-    else if (status == TR_OK) status = tr_view_open(d->table, keys, d->keys, TR_VIEW_UPDATE, &d->view);
-    free(keys);
-    return status;
 }
 
 /* Mean overlap of two rows: (|Σ x|² - Σ |x|²) / ((n - 1) Σ |x|²), from a sample of rows. Uses w as a buffer. */
@@ -261,8 +353,7 @@ static int shared_find_overlap(tr_worker *me, struct tr_linear *m, double *overl
     }
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
     for (size_t j = 0; j < d->keys; j++) {
-        double x = m->problem.dtype == TR_F32 ? (double)((float *)shared_slice(m))[j]
-                                              : ((double *)shared_slice(m))[j];
+        double x = tr_real_get(m->problem.dtype, shared_slice(m), j);
         sum[0] += x * x;
     }
     memset(shared_slice(m), 0, d->keys * tr_real_size(m->problem.dtype));
@@ -270,17 +361,6 @@ static int shared_find_overlap(tr_worker *me, struct tr_linear *m, double *overl
     double others = (sum[2] - 1) * sum[1];
     *overlap = others > 0 ? fmax(0, (sum[0] - sum[1]) / others) : 0;
     return TR_OK;
-}
-
-/* Returns whether a row touches a large share of the cache lines of w. Then these lines are usually in the cache of
- * another processor, and fetching them takes longer than the steps (a9a, w8a: two ranks together took three to five
- * times as long as one of them alone). */
-static bool shared_has_few_lines(const struct tr_linear *m)
-{
-    enum { LINE = 64, PART = 8 };
-    double lines = (double)(m->train->columns * tr_real_size(m->problem.dtype)) / LINE,
-           row = (double)m->train->total_nonzeros / (double)m->train->total_rows;
-    return row * PART > lines;
 }
 
 /* Chooses the number of members that take steps.
@@ -295,18 +375,20 @@ static bool shared_has_few_lines(const struct tr_linear *m)
  * grows as fast as the number of copies (CoCoA+, also with an exact line search along the sum of the changes, as Lee
  * and Chang 2017 propose; simulated on a9a).
  *
- * Few rows are processed by few members, and rows that touch nearly all of w by one. The second clock measures whether
+ * Few rows are processed by few members. If a row touches a large share of the cache lines of w, one member takes all
+ * steps: these lines are usually in the cache of another processor, and fetching them takes longer than the steps (a9a,
+ * w8a: two ranks together took three to five times as long as one of them alone). The second clock measures whether
  * several members are faster for other data (shared_leaves()). */
 static int shared_choose_working(tr_worker *me, struct tr_linear *m)
 {
+    enum { LINE = 64, PART = 8 };
     struct tr_linear_dual *d = m->dual;
-    if (!tr_job_is(m->job, "sync.mode", "auto") || shared_has_few_lines(m)) {
-        d->working = 1;
-        return TR_OK;
-    }
+    double lines = (double)(m->train->columns * tr_real_size(m->problem.dtype)) / LINE,
+           row = (double)m->train->total_nonzeros / (double)m->train->total_rows, overlap;
+    d->working = 1;
+    if (!tr_job_is(m->job, "sync.mode", "auto") || row * PART > lines) return TR_OK;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     int at_once = processors > 0 ? tr_min_int((int)processors, me->group_size) : me->group_size;
-    double overlap;
     TR_TRY(shared_find_overlap(me, m, &overlap));
     d->working = at_once * overlap <= 2 ? me->group_size : tr_max_int(2, (int)(2 / overlap));
     d->working = (int)tr_min_size((size_t)d->working, m->problem.rows.n / TAKEN + 1);
@@ -317,7 +399,17 @@ static int shared_choose_working(tr_worker *me, struct tr_linear *m)
 static int shared_prepare(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
-    TR_TRY(shared_open_slice(me, m));
+    tr_key *keys;
+    d->key = shared_slice_begin(m, me->member, me->group_size);
+    d->keys = shared_slice_begin(m, me->member + 1, me->group_size) - d->key;
+    TR_TRY(TR_NEW(&keys, d->keys));
+    for (size_t i = 0; i < d->keys; i++)
+        keys[i] = d->key + i < m->train->n_keys ? m->train->keys[d->key + i] : m->train->columns;
+    int status = tr_view_open(m->w, keys, d->keys, TR_VIEW_UPDATE, &m->view);
+    if (!d->table) d->view = m->view;
+    else if (status == TR_OK) status = tr_view_open(d->table, keys, d->keys, TR_VIEW_UPDATE, &d->view);
+    free(keys);
+    TR_TRY(status);
     if (me->member == 0) {
         struct tr_rng rng;
         tr_rng_seed(&rng, m->seed, (uint64_t)me->group, UINT64_MAX);
@@ -327,23 +419,11 @@ static int shared_prepare(tr_worker *me, struct tr_linear *m)
     return tr_barrier_of(me->tr, TR_SET_GROUP);
 }
 
-/* ---- a clock ---- */
-
 /* The order of an epoch: position s has row order[(step · s + begin) mod n] of a fixed random order. A new shuffle in
  * each epoch would be serial work. */
 struct walk {
     uint64_t step, begin, n;
 };
-
-static uint64_t walk_common_divisor(uint64_t a, uint64_t b)
-{
-    while (b > 0) {
-        uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
 
 static struct walk walk_of_epoch(const tr_worker *me, const struct tr_linear *m, int64_t epoch)
 {
@@ -352,8 +432,10 @@ static struct walk walk_of_epoch(const tr_worker *me, const struct tr_linear *m,
     if (walk.n == 0) return walk;
     tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)epoch);
     walk.begin = tr_rng_below(&rng, walk.n);
-    do walk.step = tr_rng_below(&rng, walk.n) + 1;
-    while (walk_common_divisor(walk.step, walk.n) > 1);
+    for (uint64_t divisor = 0; divisor != 1;) { /* the greatest common divisor of step and n */
+        divisor = walk.step = tr_rng_below(&rng, walk.n) + 1;
+        for (uint64_t b = walk.n, rest; b > 0; divisor = b, b = rest) rest = divisor % b;
+    }
     return walk;
 }
 
@@ -368,23 +450,10 @@ static void walk_list_rows(const struct walk *walk, const uint32_t *order, uint6
     }
 }
 
-/* Moves the anchor after steps on `rows` rows, in proportion to the epoch. Members may do so concurrently from the same
- * anchor. The movement is then slightly larger, which does no harm because the bias moves by the same amount. */
-static void shared_move_anchor(struct tr_linear *m, size_t rows)
-{
-    struct tr_linear_dual_group *g = m->dual->group;
-    void *w = m->dual->w;
-    double by = (double)rows / (double)m->problem.rows.n *
-                (tr_real_get(m->problem.dtype, w, m->problem.keys) - g->anchor);
-    tr_add_shared(TR_F64, &g->anchor, 0, by);
-    tr_add_shared(TR_F64, &g->moved, 0, by);
-    tr_add_shared(m->problem.dtype, w, m->problem.keys, by);
-}
-
 /* Positions of a clock's rows in the epoch's order. In the second clock of a run, one worker takes those before
  * `joined`. */
 struct shared_rows {
-    uint64_t begin, joined, end;
+    size_t begin, joined, end;
     double sigma;
 };
 
@@ -394,8 +463,7 @@ struct shared_rows {
  * others join it, and leave again if that is no gain. */
 static bool shared_leaves(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows)
 {
-    struct tr_linear_dual *d = m->dual;
-    struct tr_linear_dual_group *g = d->group;
+    struct tr_linear_dual_group *g = m->dual->group;
     if (me->member > 0) return atomic_load_explicit(&g->alone, memory_order_relaxed);
     uint64_t taken = atomic_load_explicit(&g->next, memory_order_relaxed) - rows->joined;
     if (g->judged || taken < 2 * (rows->joined - rows->begin)) return false;
@@ -405,23 +473,33 @@ static bool shared_leaves(const tr_worker *me, struct tr_linear *m, const struct
     return false;
 }
 
+/* Takes steps up to the position `end`. The anchor moves after each piece of rows, in proportion to the epoch. Members may do so
+ * concurrently from the same anchor. The movement is then slightly larger, which does no harm because the bias moves by the same
+ * amount. */
 static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows,
                               uint64_t end, bool shared)
 {
     struct tr_linear_dual *d = m->dual;
+    struct tr_linear_dual_group *g = d->group;
     struct walk walk = walk_of_epoch(me, m, me->clock / m->clocks_per_epoch);
     bool moves = dual_has_free_bias(m) && me->group == 0;
-    size_t taken = moves ? tr_min_size(TAKEN, m->problem.rows.n / TR_ANCHOR_STEPS + 1) : TAKEN;
+    size_t taken = moves ? tr_min_size(TAKEN, m->problem.rows.n / ANCHOR_STEPS + 1) : TAKEN;
     uint32_t row[TAKEN];
     uint64_t at;
     while (!(d->untried == 1 && shared && shared_leaves(me, m, rows)) &&
-           (at = atomic_fetch_add_explicit(&d->group->next, taken, memory_order_relaxed)) < end) {
+           (at = atomic_fetch_add_explicit(&g->next, taken, memory_order_relaxed)) < end) {
         size_t n = tr_min_size(taken, end - at);
         tr_seam();
         walk_list_rows(&walk, d->order, at, n, row);
         size_t left = rest_remove(d, row, n);
         tr_dual_pass(&m->problem, row, left, rows->sigma, d->norm, d->a, d->w, shared);
-        if (moves) shared_move_anchor(m, n);
+        if (moves) {
+            double by = (double)n / (double)m->problem.rows.n *
+                        (tr_real_get(m->problem.dtype, d->w, m->problem.keys) - g->anchor);
+            tr_add_shared(TR_F64, &g->anchor, 0, by);
+            tr_add_shared(TR_F64, &g->moved, 0, by);
+            tr_add_shared(m->problem.dtype, d->w, m->problem.keys, by);
+        }
         mean_add(m, d->w, (double)(at - rows->begin), (double)(at + n - rows->begin),
                  (double)(rows->end - rows->begin));
     }
@@ -450,80 +528,63 @@ static int shared_take_over(struct tr_linear *m)
     return TR_OK;
 }
 
-/* The bias of a regression starts at the mean target, which the group of worker 0 pushes. */
-static void shared_begin_bias(const tr_worker *me, struct tr_linear *m)
-{
-    struct tr_linear_dual *d = m->dual;
-    if (me->worker == 0) d->anchor = d->mean;
-    if (!shared_has_bias_in_slice(m)) return;
-    tr_real_add(m->problem.dtype, d->w, m->problem.keys, d->mean);
-    tr_real_add(m->problem.dtype, d->view->value, m->problem.keys - d->key, d->mean);
-}
-
-static void shared_give_back(const tr_worker *me, struct tr_linear *m, double sigma)
-{
-    struct tr_linear_dual *d = m->dual;
-    bool free_bias = dual_has_free_bias(m) && shared_has_bias_in_slice(m);
-    double moved = free_bias ? d->group->moved : 0;
-    if (moved != 0) tr_real_add(m->problem.dtype, d->w, m->problem.keys, -moved);
-    memcpy(d->view->delta, shared_slice(m), d->keys * tr_real_size(m->problem.dtype));
-    tr_linear_keep_difference(d->view, m->problem.dtype, sigma);
-    if (free_bias && me->clock == 0 && me->group == 0) moved += d->mean;
-    if (moved != 0) tr_real_add(m->problem.dtype, d->view->delta, m->problem.keys - d->key, moved);
-}
-
-static struct shared_rows shared_rows_of_clock(const tr_worker *me, const struct tr_linear *m)
-{
-    enum { TRIAL = 16 };
-    const struct tr_linear_dual *d = m->dual;
-    int64_t first = me->clock % m->clocks_per_epoch * d->every,
-            last = first + d->every < d->turns ? first + d->every : d->turns;
-    double all = (double)m->problem.rows.n, turns = (double)d->turns;
-    struct shared_rows rows = {.begin = (uint64_t)(all * (double)first / turns),
-                               .end = (uint64_t)(all * (double)last / turns)};
-    rows.joined = rows.begin + (rows.end - rows.begin) / (TRIAL * (uint64_t)d->working);
-    rows.sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->groups;
-    return rows;
-}
-
 static int shared_compute(tr_worker *me, struct tr_linear *m)
 {
+    enum { TRIAL = 16 };
     struct tr_linear_dual *d = m->dual;
-    struct shared_rows rows = shared_rows_of_clock(me, m);
+    struct tr_linear_dual_group *g = d->group;
+    enum tr_dtype dtype = m->problem.dtype;
+    size_t bias = m->problem.keys;
+    bool starts_bias = me->clock == 0 && dual_has_free_bias(m), has_bias = shared_has_bias_in_slice(m);
+    struct shared_rows rows = {.sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->groups};
+    turns_of_clock(m, me, &d->turns, m->problem.rows.n, &rows.begin, &rows.end);
+    rows.joined = rows.begin + (rows.end - rows.begin) / (TRIAL * (size_t)d->working);
     TR_TRY(shared_take_over(m));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
-    if (me->clock == 0 && dual_has_free_bias(m)) shared_begin_bias(me, m);
-    if (d->table) mean_begin(m, d->key, d->keys);
-    atomic_fetch_add(&d->group->resting, rest_count(d));
+    /* the bias of a regression starts at the mean target, which the group of worker 0 pushes */
+    if (starts_bias && me->worker == 0) d->anchor = d->mean;
+    if (starts_bias && has_bias) {
+        tr_real_add(dtype, d->w, bias, d->mean);
+        tr_real_add(dtype, d->view->value, bias - d->key, d->mean);
+    }
+    mean_begin(m, d->key, d->keys);
+    atomic_fetch_add(&g->resting, rest_count(d));
     if (me->member == 0) {
-        atomic_store(&d->group->next, rows.begin);
-        d->group->anchor = d->anchor;
-        d->group->moved = 0;
+        atomic_store(&g->next, rows.begin);
+        g->anchor = d->anchor;
+        g->moved = 0;
     }
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
-    rows.end = rows.begin + (rows.end - rows.begin) * rest_sweeps(m, atomic_load(&d->group->resting));
+    rows.end = rows.begin + (rows.end - rows.begin) * rest_sweeps(m, atomic_load(&g->resting));
     if (d->untried == 1) TR_TRY(shared_begin_alone(me, m, &rows));
     TR_TRY(tr_turn_begin(m->tr, "gradient"));
     if (me->member < d->working) shared_take_steps(me, m, &rows, rows.end, d->working > 1);
     TR_TRY(tr_turn_end(m->tr, TR_OK));
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
-    if (atomic_load(&d->group->alone)) d->working = 1;
+    if (atomic_load(&g->alone)) d->working = 1;
     if (d->untried > 0) d->untried--;
-    if (me->member == 0) atomic_store(&d->group->resting, 0);
-    if (me->worker == 0) d->anchor = d->group->anchor;
+    if (me->member == 0) atomic_store(&g->resting, 0);
+    if (me->worker == 0) d->anchor = g->anchor;
     TR_TRY(mean_push(m, d->w, d->key, d->keys));
-    shared_give_back(me, m, rows.sigma);
+    /* pushes the changes, but those of the anchor undivided */
+    bool free_bias = dual_has_free_bias(m) && has_bias;
+    double moved = free_bias ? g->moved : 0;
+    if (moved != 0) tr_real_add(dtype, d->w, bias, -moved);
+    memcpy(d->view->delta, shared_slice(m), d->keys * tr_real_size(dtype));
+    tr_linear_keep_difference(d->view, dtype, rows.sigma);
+    if (free_bias && me->clock == 0 && me->group == 0) moved += d->mean;
+    if (moved != 0) tr_real_add(dtype, d->view->delta, bias - d->key, moved);
     return tr_view_push(d->view);
 }
 
 static int shared_evaluate(tr_worker *me, struct tr_linear *m, tr_report *report)
 {
     struct tr_linear_dual *d = m->dual;
+    size_t element = tr_real_size(m->problem.dtype);
     TR_TRY(shared_take_over(m));
     if (d->table) {
         TR_TRY(tr_view_pull(m->view));
-        memcpy((char *)d->average + d->key * tr_real_size(m->problem.dtype), m->view->value,
-               d->keys * tr_real_size(m->problem.dtype));
+        memcpy((char *)d->average + d->key * element, m->view->value, d->keys * element);
     }
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
     return tr_linear_evaluate_at(me, m, d->table ? d->average : d->w, report);
@@ -597,9 +658,7 @@ static int bias_evaluate(tr_worker *me, void *state, tr_report *report)
     TR_TRY(tr_view_pull(s->bias));
     if (m->view->clock < 0) TR_TRY(tr_view_pull(m->view)); /* a resumed run */
     memcpy((char *)m->view->value + m->problem.keys * bytes, s->bias->value, bytes);
-    if (me->worker == 0) tr_linear_report_loss(report, s->loss);
-    TR_TRY(tr_linear_report_size(me, m, m->view->value, report));
-    return m->test ? tr_linear_report_test(me, m, m->test_view, report) : TR_OK;
+    return tr_linear_report(me, m, me->worker == 0 ? s->loss : 0, m->view->value, m->test_view, report);
 }
 
 /* The dual value has not changed. */
@@ -638,108 +697,54 @@ int tr_linear_settle_bias(struct tr_linear *m)
     return status;
 }
 
-/* ---- checking ---- */
-
-static int dual_check(const tr_job *job, const struct tr_linear_options *o)
-{
-    if (!tr_job_is(job, "sync.weight", "sum"))
-        return tr_linear_refuse(job, "sync.weight",
-                                "sync.weight is for solve.method sgd: the dual needs whole updates");
-    if (o->optimizer != TR_PLAIN_SGD)
-        return tr_linear_refuse(job, "solve.optimizer", "solve.optimizer is for solve.method sgd");
-    if (o->l1 > 0)
-        return tr_linear_refuse(job, "model.l1",
-                                "model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl");
-    if (o->l2 == 0)
-        return tr_linear_refuse(job, "model.l2",
-                                "solve.method dual needs model.l2 > 0, or use solve.method sgd");
-    if (tr_job_is(job, "data.partition", "vertical"))
-        return tr_linear_refuse(
-            job, "data.partition",
-            "data.partition vertical needs solve.method sgd: a dual step needs whole rows");
-    return TR_OK;
-}
-
 /* ---- opening ---- */
-
-/* Workers that merge often conflict less. On the way to a gap of 1e-3 several nodes need a number of merges rather than
- * a number of passes, until the passes are as few as on one node (two nodes, with 1, 4 and 16 turns in a pass:
- * amazon-access 172, 41 and 15 passes, frappe 41, 18 and 17, rcv1 15, 4 and 4; four nodes: frappe above 100, 63 and
- * 32). But each turn costs a pull and a push of the whole view: more than four turns are worth it only if a turn
- * processes several non-zeros per key and takes longer than a message. */
-int64_t tr_linear_dual_usual_turns(const struct tr_linear *m, int workers)
-{
-    double nonzeros = (double)m->train->total_nonzeros / workers;
-    double most = fmin(64, fmin(nonzeros / 1e4, nonzeros / (4 * (double)m->train->columns)));
-    return workers == 1 ? 1 : (int64_t)fmax(tr_nodes(m->tr) > 1 ? 4 : 1, most);
-}
-
-int64_t tr_linear_dual_turns(struct tr_linear *m, int64_t usual, int64_t *every)
-{
-    double rows = (double)m->train->total_rows, batch = (double)m->o->batch;
-    struct tr_job_often push;
-    int64_t turns = batch > 0 ? (int64_t)fmax(1, round(rows / batch)) : usual;
-    if (tr_job_often(m->job, "sync.push", &push) == TR_OK && push.unit == TR_OFTEN_PER_EPOCH)
-        turns = (int64_t)fmax((double)turns, (double)push.n);
-    *every = tr_linear_batches_of_clock(m, turns, 1);
-    m->clocks_per_epoch = (turns + *every - 1) / *every;
-    return turns;
-}
 
 /* Returns whether the members share one w. Members whose clocks differ cannot. */
 static bool dual_shares_w(const struct tr_linear *m)
 {
-    return tr_linear_dual_has_common_rows(m) && tr_in_lockstep(m->tr);
+    return dual_has_common_rows(m) && tr_in_lockstep(m->tr);
 }
 
-/* Takes the next part of the memory. memory NULL: only counts its size. */
-static void *dual_take_memory(char *memory, size_t *at, size_t bytes)
-{
-    void *part = memory ? memory + *at : NULL;
-    *at += (bytes + 63) / 64 * 64;
-    return part;
-}
-
+/* Places the arrays in the memory of the group and returns its size. memory NULL: only the size. */
 static size_t dual_lay_out(struct tr_linear *m, char *memory)
 {
     struct tr_linear_dual *d = m->dual;
     size_t at = 0, rows = m->train->rows.n, keys = m->train->n_keys + 1,
            element = tr_real_size((enum tr_dtype)m->o->dtype);
-    d->group = dual_take_memory(memory, &at, sizeof *d->group);
-    d->a = dual_take_memory(memory, &at, rows * sizeof *d->a);
-    d->norm = dual_take_memory(memory, &at, rows * sizeof *d->norm);
-    d->order = dual_take_memory(memory, &at, rows * sizeof *d->order);
-    if (!dual_shares_w(m)) {
-        d->group = NULL;
-        return at;
+    bool shares = dual_shares_w(m), has_mean = shares && d->table;
+    const struct {
+        void **array;
+        size_t bytes;
+        bool exists;
+    } list[] = {{(void **)&d->group, sizeof *d->group, shares},
+                {(void **)&d->a, rows * sizeof *d->a, true},
+                {(void **)&d->norm, rows * sizeof *d->norm, true},
+                {(void **)&d->order, rows * sizeof *d->order, true},
+                {&d->w, keys * element, shares},
+                {(void **)&d->added, sizeof *d->added, has_mean},
+                {&d->average, keys * element, has_mean},
+                {(void **)&d->rests, rows * sizeof *d->rests, shares && rest_is_enabled(m)}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        if (!list[i].exists) continue;
+        if (memory) *list[i].array = memory + at;
+        at += (list[i].bytes + 63) / 64 * 64;
     }
-    d->w = dual_take_memory(memory, &at, keys * element);
-    if (d->table) {
-        d->added = dual_take_memory(memory, &at, sizeof *d->added);
-        d->average = dual_take_memory(memory, &at, keys * element);
-    }
-    if (rest_is_enabled(m)) d->rests = dual_take_memory(memory, &at, rows * sizeof *d->rests);
     return at;
-}
-
-static int dual_open_group(struct tr_linear *m)
-{
-    struct tr_linear_dual *d = m->dual;
-    if (!(tr_roles(m->tr) & TR_SLAVE) || !tr_linear_dual_has_common_rows(m)) return TR_OK;
-    TR_TRY(tr_set_memory_open(m->tr, TR_SET_GROUP, dual_lay_out(m, NULL), &d->memory));
-    dual_lay_out(m, tr_set_memory_at(d->memory));
-    return TR_OK;
 }
 
 static int dual_open(struct tr_linear *m)
 {
-    struct tr_linear_dual *d;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->dual, 1)));
-    d = m->dual;
-    d->turns = tr_linear_dual_turns(
-        m, tr_linear_dual_usual_turns(m, dual_shares_w(m) ? tr_groups(m->tr) : tr_workers(m->tr)), &d->every);
-    if (tr_workers(m->tr) == 1 || (dual_shares_w(m) && tr_groups(m->tr) == 1)) TR_TRY(mean_open(m));
-    return tr_agree(m->tr, dual_open_group(m));
+    struct tr_linear_dual *d = m->dual;
+    bool shares = dual_shares_w(m);
+    d->turns = turns_open(m, shares ? tr_groups(m->tr) : tr_workers(m->tr));
+    if (tr_workers(m->tr) == 1 || (shares && tr_groups(m->tr) == 1)) TR_TRY(mean_open(m));
+    int status = TR_OK;
+    if (tr_roles(m->tr) & TR_SLAVE && dual_has_common_rows(m)) {
+        status = tr_set_memory_open(m->tr, TR_SET_GROUP, dual_lay_out(m, NULL), &d->memory);
+        if (status == TR_OK) dual_lay_out(m, tr_set_memory_at(d->memory));
+    }
+    return tr_agree(m->tr, status);
 }
 
 static void dual_close(struct tr_linear *m)
@@ -747,52 +752,22 @@ static void dual_close(struct tr_linear *m)
     struct tr_linear_dual *d = m->dual;
     if (!d) return;
     if (d->table) tr_view_close(&d->view);
-    if (!d->group) {
-        free(d->added);
-        free(d->average);
-        free(d->rests);
-    }
-    if (d->memory) {
-        tr_set_memory_close(&d->memory);
-    } else {
-        free(d->order);
-        free(d->a);
-        free(d->norm);
-    }
+    void *own[] = {d->added, d->average, d->rests,
+                   d->order, d->a,       d->norm}; /* unless in the memory of the group */
+    for (size_t i = d->group ? 6 : 0; i < (d->memory ? 3 : 6); i++) free(own[i]);
+    tr_set_memory_close(&d->memory);
     free(d);
     m->dual = NULL;
 }
 
-/* ---- the bias without λ ---- */
-
-int tr_linear_dual_norms(struct tr_linear *m, size_t first, size_t n, float *norm)
-{
-    struct tr_problem *p = &m->problem;
-    double sum[2] = {0, (double)n};
-    bool is_free = dual_has_free_bias(m);
-    if (is_free) p->of_bias = 0;
-    tr_row_norms(p, first, n, norm);
-    if (!is_free) return TR_OK;
-    for (size_t i = first; i < first + n; i++) sum[0] += (double)norm[i];
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sum, 2));
-    p->of_bias = fmin(1, fmax(0.03 * sum[0] / fmax(sum[1], 1), 400 * m->l2));
-    for (size_t i = first; i < first + n; i++) norm[i] += (float)p->of_bias;
-    return TR_OK;
-}
-
-/* With a fixed bias the dual value is a bound for all weights with this bias. The possible gain from another bias
- * follows from the slope along it, Σ α / n, and the distance to its optimum. The distance is estimated as |bias| + 1,
- * but the slope is nearly 0 when the result matters. */
-double tr_linear_cost_of_bias(const struct tr_linear *m, double bias, double own)
-{
-    return m->problem.n * m->l2 / m->problem.of_bias * (own * bias + fabs(own) * (1 + fabs(bias)));
-}
-
 /* ---- the stage ---- */
 
-static int dual_prepare_rows(const tr_worker *me, struct tr_linear *m)
+static int dual_prepare(tr_worker *me, void *state)
 {
+    struct tr_linear *m = state;
     struct tr_linear_dual *d = m->dual;
+    if (rest_is_enabled(m)) m->see = rest_see;
+    TR_TRY((d->group ? tr_linear_prepare_rows : tr_linear_prepare)(me, m, 0));
     size_t rows = m->problem.rows.n;
     d->first = tr_data_part_begin(m->train, me);
     d->end = tr_data_part_end(m->train, me);
@@ -801,62 +776,16 @@ static int dual_prepare_rows(const tr_worker *me, struct tr_linear *m)
         TR_TRY(TR_NEW(&d->a, rows));
         TR_TRY(TR_NEW(&d->norm, rows));
     }
-    return tr_linear_dual_norms(m, d->first, d->end - d->first, d->norm);
-}
-
-static int dual_prepare_own(tr_worker *me, struct tr_linear *m)
-{
-    struct tr_linear_dual *d = m->dual;
-    TR_TRY(tr_linear_prepare(me, m, 0));
-    TR_TRY(dual_prepare_rows(me, m));
+    TR_TRY(bias_norms(m, d->first, d->end - d->first, d->norm));
+    if (d->group) return shared_prepare(me, m);
     if (!d->table) {
         d->view = m->view;
         return TR_OK;
     }
     TR_TRY(tr_linear_open_view(m, me, m->train, d->table, TR_VIEW_UPDATE, &d->view));
     TR_TRY(TR_NEW(&d->added, 1));
-    if (rest_is_enabled(m)) TR_TRY(TR_NEW(&d->rests, m->problem.rows.n));
+    if (rest_is_enabled(m)) TR_TRY(TR_NEW(&d->rests, rows));
     return TR_NEW((char **)&d->average, (d->view->n + 1) * tr_real_size(m->problem.dtype));
-}
-
-static int dual_prepare(tr_worker *me, void *state)
-{
-    struct tr_linear *m = state;
-    if (rest_is_enabled(m)) m->see = rest_see;
-    if (!m->dual->group) return dual_prepare_own(me, m);
-    TR_TRY(tr_linear_prepare_rows(me, m, 0));
-    TR_TRY(dual_prepare_rows(me, m));
-    return shared_prepare(me, m);
-}
-
-/* Each epoch has a new order from its own random stream, so a run can resume at any clock. */
-static void dual_shuffle(struct tr_linear *m, const tr_worker *me, int64_t epoch)
-{
-    struct tr_linear_dual *d = m->dual;
-    struct tr_rng rng;
-    if (d->ordered == epoch + 1) return;
-    d->ordered = epoch + 1;
-    tr_rng_seed(&rng, m->seed, (uint64_t)me->worker, (uint64_t)epoch);
-    tr_data_permute(m->train, &rng, d->first, d->end - d->first, d->order + d->first);
-}
-
-/* Offset of the first row of a turn in this epoch's order. */
-static size_t dual_turn_begin(const struct tr_linear *m, int64_t turn)
-{
-    const struct tr_linear_dual *d = m->dual;
-    return d->first + (size_t)((double)(d->end - d->first) * (double)turn / (double)d->turns);
-}
-
-/* Worker 0 moves the anchor by a share of b', and the bias by the same amount, because b' follows from the dual
- * variables. Stale values of other workers change the amount slightly, which does no harm. */
-static void dual_move_anchor(struct tr_linear *m, double part)
-{
-    struct tr_linear_dual *d = m->dual;
-    double by = part * (tr_real_get(m->problem.dtype, d->view->delta, m->problem.keys) - d->anchor);
-    d->anchor += by;
-    d->moved += by;
-    tr_real_add(m->problem.dtype, d->view->delta, m->problem.keys, by);
-    tr_real_add(m->problem.dtype, d->view->value, m->problem.keys, by);
 }
 
 /* Takes steps for the rows at .. at + n - 1 of the order. */
@@ -874,21 +803,30 @@ static void dual_take_steps(struct tr_linear *m, size_t at, size_t n, double sig
     }
 }
 
+/* Passes over the rows begin .. end - 1 of the order. Worker 0 moves the anchor by a share of b', and the bias by the same amount,
+ * because b' follows from the dual variables. Stale values of other workers change the amount slightly, which does no harm. */
 static void dual_pass(const tr_worker *me, struct tr_linear *m, size_t begin, size_t end, double sigma)
 {
     struct tr_linear_dual *d = m->dual;
+    enum tr_dtype dtype = m->problem.dtype;
     bool moves = dual_has_free_bias(m) && me->worker == 0;
-    size_t rows = d->end - d->first, part = end - begin;
+    size_t rows = d->end - d->first, part = end - begin, bias = m->problem.keys;
     size_t all = part * rest_sweeps(m, rest_count(d));
-    size_t step = moves ? rows / TR_ANCHOR_STEPS + 1 : part;
-    if (d->table) step = tr_min_size(step, mean_rows_between_additions(d, part));
+    size_t step = moves ? rows / ANCHOR_STEPS + 1 : part;
+    if (d->table) step = tr_min_size(step, part / (4 * d->adds) + 1); /* an addition to the mean in each */
     for (size_t at = 0, n; at < all; at += n) {
         size_t place = begin + at % part;
         n = tr_min_size(step, end - place);
         n = tr_data_ready_in(m->train, d->order + d->first, place - d->first, n);
         if (n == 0) break;
         dual_take_steps(m, place, n, sigma);
-        if (moves) dual_move_anchor(m, (double)n / (double)rows);
+        if (moves) {
+            double by = (double)n / (double)rows * (tr_real_get(dtype, d->view->delta, bias) - d->anchor);
+            d->anchor += by;
+            d->moved += by;
+            tr_real_add(dtype, d->view->delta, bias, by);
+            tr_real_add(dtype, d->view->value, bias, by);
+        }
         mean_add(m, d->view->delta, (double)at, (double)(at + n), (double)all);
     }
 }
@@ -897,49 +835,33 @@ static void dual_pass(const tr_worker *me, struct tr_linear *m, size_t begin, si
  * its own changes sigma times, with sigma the number of workers (CoCoA+, Ma et al. 2015, lemma 4). Measuring the
  * largest sigma that the last merge would have allowed, for use in the next one, was tried: it saves nothing with 2 to
  * 8 workers, and oscillates if the estimate lags behind. */
-static int dual_compute_own(tr_worker *me, struct tr_linear *m)
-{
-    struct tr_linear_dual *d = m->dual;
-    dual_shuffle(m, me, me->clock / m->clocks_per_epoch);
-    TR_TRY(tr_view_pull(d->view));
-    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
-    int64_t first = me->clock % m->clocks_per_epoch * d->every,
-            last = first + d->every < d->turns ? first + d->every : d->turns;
-    double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->workers;
-    d->moved = 0;
-    if (me->clock == 0 &&
-        dual_has_free_bias(m)) { /* all workers start from the value that worker 0 will push */
-        tr_real_add(m->problem.dtype, d->view->value, m->problem.keys, d->mean);
-        if (me->worker == 0) d->anchor = d->moved = d->mean;
-    }
-    tr_linear_copy_to_delta(d->view, m->problem.dtype);
-    if (d->table) mean_begin(m, 0, d->view->n);
-    TR_TRY(tr_turn_begin(m->tr, "gradient"));
-    dual_pass(me, m, dual_turn_begin(m, first), dual_turn_begin(m, last), sigma);
-    TR_TRY(tr_turn_end(m->tr, TR_OK));
-    TR_TRY(mean_push(m, d->view->delta, 0, d->view->n));
-    tr_linear_keep_difference(d->view, m->problem.dtype, sigma);
-    if (d->moved != 0) tr_real_add(m->problem.dtype, d->view->delta, m->problem.keys, d->moved);
-    return tr_view_push(d->view);
-}
-
 static int dual_compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
-    return m->dual->group ? shared_compute(me, m) : dual_compute_own(me, m);
-}
-
-/* Reports the terms of |w|² and of the bias in the dual value, as part of the conjugate. */
-static int dual_report_size(struct tr_linear *m, const void *w, tr_report *report)
-{
     struct tr_linear_dual *d = m->dual;
-    double squares, bias = m->problem.bias ? tr_real_get(m->problem.dtype, w, m->problem.keys) : 0;
-    TR_TRY(tr_table_squares(d->table ? d->table : m->w, &squares));
-    if (!m->o->bias_l2) squares -= bias * bias;
-    tr_linear_report_conjugate(report, m->problem.n * 0.5 * m->l2 * squares);
-    if (dual_has_free_bias(m))
-        tr_linear_report_conjugate(report, tr_linear_cost_of_bias(m, bias, bias - d->anchor));
-    return TR_OK;
+    enum tr_dtype dtype = m->problem.dtype;
+    size_t begin, end;
+    if (d->group) return shared_compute(me, m);
+    turns_shuffle(m, me->clock / m->clocks_per_epoch, &d->ordered, (uint64_t)me->worker, d->first,
+                  d->end - d->first, d->order + d->first);
+    TR_TRY(tr_view_pull(d->view));
+    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
+    double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->workers;
+    d->moved = 0;
+    if (me->clock == 0 && dual_has_free_bias(m)) { /* all start from the value that worker 0 will push */
+        tr_real_add(dtype, d->view->value, m->problem.keys, d->mean);
+        if (me->worker == 0) d->anchor = d->moved = d->mean;
+    }
+    tr_linear_copy_to_delta(d->view, dtype);
+    mean_begin(m, 0, d->view->n);
+    turns_of_clock(m, me, &d->turns, d->end - d->first, &begin, &end);
+    TR_TRY(tr_turn_begin(m->tr, "gradient"));
+    dual_pass(me, m, d->first + begin, d->first + end, sigma);
+    TR_TRY(tr_turn_end(m->tr, TR_OK));
+    TR_TRY(mean_push(m, d->view->delta, 0, d->view->n));
+    tr_linear_keep_difference(d->view, dtype, sigma);
+    if (d->moved != 0) tr_real_add(dtype, d->view->delta, m->problem.keys, d->moved);
+    return tr_view_push(d->view);
 }
 
 static int dual_evaluate(tr_worker *me, void *state, tr_report *report)
@@ -948,10 +870,17 @@ static int dual_evaluate(tr_worker *me, void *state, tr_report *report)
     struct tr_linear_dual *d = m->dual;
     TR_TRY(d->group ? shared_evaluate(me, m, report) : tr_linear_evaluate(me, state, report));
     if (d->table && !d->group) TR_TRY(tr_view_pull(d->view));
-    const void *w = d->group ? d->w : m->fresh_view && !d->table ? m->fresh_view->value : d->view->value;
-    if (me->worker == 0) TR_TRY(dual_report_size(m, w, report));
-    tr_linear_report_conjugate(report, tr_dual_sum(&m->problem, (struct tr_class_block){0, 1}, d->first,
-                                                   d->end - d->first, d->a + d->first));
+    if (me->worker == 0) { /* the terms of |w|² and of the bias in the dual value, as part of the conjugate */
+        const void *w = d->group ? d->w : m->fresh_view && !d->table ? m->fresh_view->value : d->view->value;
+        double squares, bias = m->problem.bias ? tr_real_get(m->problem.dtype, w, m->problem.keys) : 0;
+        TR_TRY(tr_table_squares(d->table ? d->table : m->w, &squares));
+        if (!m->o->bias_l2) squares -= bias * bias;
+        tr_linear_report_conjugate(report, m->problem.n * 0.5 * m->l2 * squares);
+        if (dual_has_free_bias(m)) tr_linear_report_conjugate(report, bias_cost(m, bias, bias - d->anchor));
+    }
+    struct tr_class_block one = {0, 1};
+    tr_linear_report_conjugate(report,
+                               tr_dual_sum(&m->problem, one, d->first, d->end - d->first, d->a + d->first));
     return TR_OK;
 }
 
@@ -978,21 +907,15 @@ static int dual_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     return tr_data_keep(m->train, snapshot, "dual", TR_F32, m->dual->a);
 }
 
-/* Mean target over all workers. */
-static int dual_find_mean(struct tr_linear *m)
-{
-    const tr_batch *rows = &m->train->rows;
-    double sum[2] = {0, (double)rows->n};
-    if (tr_linear_classifies(m) || m->o->bias_l2) return TR_OK;
-    for (size_t i = 0; i < rows->n; i++) sum[0] += (double)rows->label[i];
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2));
-    m->dual->mean = sum[0] / fmax(sum[1], 1);
-    return TR_OK;
-}
-
 static int dual_train(struct tr_linear *m)
 {
-    TR_TRY(dual_find_mean(m));
+    const tr_batch *rows = &m->train->rows;
+    double sum[2] = {0, (double)rows->n}; /* for the mean target over all workers */
+    if (!tr_linear_classifies(m) && !m->o->bias_l2) {
+        for (size_t i = 0; i < rows->n; i++) sum[0] += (double)rows->label[i];
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2));
+        m->dual->mean = sum[0] / fmax(sum[1], 1);
+    }
     tr_stage train = tr_linear_stage(m);
     train.prepare = dual_prepare;
     train.compute = dual_compute;
@@ -1018,3 +941,266 @@ const struct tr_linear_method tr_linear_dual = {.check = dual_check,
                                                 .passes = true,
                                                 .minimises = dual_minimises,
                                                 .diverged = "raise solve.sigma"};
+
+/* ---- more than two classes ---- */
+
+/* Each row has a dual variable for each class. The variables of a row are set to their minimum, row by row, and
+ * w = Σ α x / (λ n) is updated at once.
+ *   one-against-rest   the classes are separate problems that share the passes over the rows (Hsieh et al. 2008)
+ *   softmax            the variables of a row are e_y - q with probabilities q, which are set together (Yu, Huang and Lin
+ *                      2011, section 5; here by Newton steps on log q and the multiplier of Σ q = 1)
+ *
+ * If the members of a group have the same rows, the classes are divided among them. Different classes do not interact,
+ * so a pass has the same effect as on one worker. Members that process different rows of the same classes update one w
+ * in shared memory without locks (PASSCoDe-Wild, Hsieh et al. 2015). Lost updates are repaired at the end of each
+ * clock: each member sums the changes of its dual variables. With sync.mode bsp, and between groups, they merge as
+ * CoCoA+ does. A bias without λ is learnt with an anchor. */
+struct tr_linear_dual_classes {
+    struct turns turns;
+    struct tr_class_block own; /* classes of this worker */
+    size_t begin, end;         /* rows of this worker */
+    double sharing;            /* number of workers that process the same classes */
+    uint64_t stream;           /* stream of random numbers */
+    bool anchors;              /* this worker moves the anchors of its classes */
+    uint32_t *order;           /* order of its rows in this epoch */
+    int64_t ordered;           /* number of that epoch + 1 */
+    float *a, *norm;           /* of each row: dual variables of its own classes; |x|² + c² */
+    double *anchor, *moved;    /* of each class; and its movement in this clock */
+    tr_set_memory *memory;     /* memory of the group */
+    void *w;                   /* w in that memory, or NULL */
+    float *before;             /* values of a before this clock */
+};
+
+/* Number of parts that the classes of a group are divided into. */
+static size_t classes_parts(const struct tr_linear *m)
+{
+    return dual_has_common_rows(m) && !m->softmax ? tr_min_size((size_t)tr_group_size(m->tr), m->outputs) : 1;
+}
+
+static size_t classes_view_bytes(const struct tr_linear *m)
+{
+    return (m->train->n_keys + m->o->bias) * m->outputs * tr_real_size((enum tr_dtype)m->o->dtype);
+}
+
+/* If no two workers process the same classes, an epoch is one turn. Members that process the same classes share one w. */
+static int classes_open(struct tr_linear *m)
+{
+    TR_TRY(tr_agree(m->tr, TR_NEW(&m->dual_classes, 1)));
+    struct tr_linear_dual_classes *d = m->dual_classes;
+    size_t parts = classes_parts(m);
+    bool shares = dual_has_common_rows(m) && (size_t)tr_group_size(m->tr) > parts &&
+                  tr_job_is(m->job, "sync.mode", "auto");
+    int workers = tr_workers(m->tr);
+    bool alone = (size_t)workers <= parts || (shares && tr_groups(m->tr) == 1);
+    d->turns = turns_open(m, alone ? 1 : workers);
+    TR_TRY(tr_agree(m->tr, TR_NEW(&d->anchor, m->outputs)));
+    int status = TR_OK;
+    if (shares && tr_roles(m->tr) & TR_SLAVE) {
+        status = tr_set_memory_open(m->tr, TR_SET_GROUP, classes_view_bytes(m), &d->memory);
+        if (status == TR_OK) d->w = tr_set_memory_at(d->memory);
+    }
+    return tr_agree(m->tr, status);
+}
+
+static void classes_close(struct tr_linear *m)
+{
+    struct tr_linear_dual_classes *d = m->dual_classes;
+    if (!d) return;
+    void *arrays[] = {d->order, d->a, d->norm, d->anchor, d->moved, d->before};
+    tr_set_memory_close(&d->memory);
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    free(d);
+    m->dual_classes = NULL;
+}
+
+/* Distributes classes and rows. Member g has part g % C of the classes. Members with the same classes divide the rows;
+ * members beyond the last complete set of classes are idle. */
+static void classes_divide(const tr_worker *me, struct tr_linear *m)
+{
+    struct tr_linear_dual_classes *d = m->dual_classes;
+    bool common = dual_has_common_rows(m);
+    size_t rows = m->problem.rows.n, parts = classes_parts(m), g = (size_t)me->member,
+           row_parts = common ? (size_t)me->group_size / parts : 1, row_part = common ? g / parts : 0,
+           class_part = common ? g % parts : 0, first = m->outputs * class_part / parts,
+           end = m->outputs * (class_part + 1) / parts;
+    bool works = row_part < row_parts;
+    d->own = (struct tr_class_block){first, works ? end - first : 0};
+    d->begin = works ? rows * row_part / row_parts : 0;
+    d->end = works ? rows * (row_part + 1) / row_parts : 0;
+    d->sharing = d->w     ? (double)me->groups
+                 : common ? (double)(row_parts * (size_t)me->groups)
+                          : (double)me->workers;
+    if (m->o->sigma >= 1) d->sharing = m->o->sigma;
+    d->stream = common ? (uint64_t)me->group * row_parts + row_part : (uint64_t)me->worker;
+    d->anchors =
+        dual_has_free_bias(m) && me->group == 0 && d->own.n > 0 && (common ? row_part == 0 : me->member == 0);
+}
+
+static int classes_prepare(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    struct tr_linear_dual_classes *d = m->dual_classes;
+    TR_TRY(tr_linear_prepare(me, m, 2));
+    classes_divide(me, m);
+    size_t all = m->problem.rows.n, rows = d->end - d->begin;
+    TR_TRY(TR_NEW(&d->order, rows));
+    TR_TRY(TR_NEW(&d->a, rows * d->own.n));
+    if (d->w) TR_TRY(TR_NEW(&d->before, rows * d->own.n));
+    TR_TRY(TR_NEW(&d->norm, all));
+    TR_TRY(TR_NEW(&d->moved, m->outputs));
+    TR_TRY(bias_norms(m, 0, all, d->norm));
+    /* at α = 0 the probabilities are those of the labels */
+    for (size_t i = 0; m->softmax && i < rows; i++)
+        d->a[i * d->own.n + (size_t)m->problem.target[d->begin + i]] = 1;
+    return TR_OK;
+}
+
+/* Passes over the rows begin .. end - 1 of the order, and moves the anchors of the own classes. */
+static void classes_pass(struct tr_linear *m, size_t begin, size_t end, void *w)
+{
+    enum { PIECE = 256 };
+    struct tr_linear_dual_classes *d = m->dual_classes;
+    enum tr_dtype dtype = m->problem.dtype;
+    size_t rows = d->end - d->begin, step = d->anchors ? rows / ANCHOR_STEPS + 1 : PIECE, n;
+    for (size_t at = begin; at < end; at += n) {
+        tr_seam();
+        n = tr_data_ready_in(m->train, d->order, at, tr_min_size(step, end - at));
+        if (n == 0) break;
+        tr_dual_pass_classes(&m->problem, d->own, d->begin, d->order + at, n, d->sharing, d->norm, d->a,
+                             m->margin, w);
+        for (size_t k = d->own.first; d->anchors && k < d->own.first + d->own.n; k++) {
+            size_t bias = m->problem.keys * m->outputs + k;
+            double by = (double)n / (double)rows * (tr_real_get(dtype, w, bias) - d->anchor[k]);
+            d->anchor[k] += by;
+            d->moved[k] += by;
+            tr_real_add(dtype, w, bias, by);
+            if (!d->w) tr_real_add(dtype, m->view->value, bias, by);
+        }
+    }
+}
+
+/* All members start from the same w, to which each copies a part. The view's delta becomes the sum of the rows'
+ * changes. */
+static int classes_pass_together(tr_worker *me, struct tr_linear *m, size_t begin, size_t end)
+{
+    struct tr_linear_dual_classes *d = m->dual_classes;
+    size_t bytes = classes_view_bytes(m), members = (size_t)me->group_size, g = (size_t)me->member,
+           from = bytes * g / members, to = bytes * (g + 1) / members;
+    memcpy((char *)d->w + from, (char *)m->view->value + from, to - from);
+    memcpy(d->before, d->a, (d->end - d->begin) * d->own.n * sizeof *d->a);
+    TR_TRY(tr_barrier_of(m->tr, TR_SET_GROUP));
+    TR_TRY(tr_turn_begin(m->tr, "gradient"));
+    classes_pass(m, begin, end, d->w);
+    tr_add_changes(&m->problem, d->own, d->begin, d->end - d->begin, d->before, d->a, m->margin,
+                   m->view->delta);
+    TR_TRY(tr_turn_end(m->tr, TR_OK));
+    return tr_barrier_of(m->tr, TR_SET_GROUP);
+}
+
+static int classes_compute(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    struct tr_linear_dual_classes *d = m->dual_classes;
+    enum tr_dtype dtype = m->problem.dtype;
+    size_t begin, end;
+    turns_shuffle(m, me->clock / m->clocks_per_epoch, &d->ordered, d->stream, 0, d->end - d->begin, d->order);
+    TR_TRY(tr_view_pull(m->view));
+    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
+    memset(d->moved, 0, m->outputs * sizeof *d->moved);
+    turns_of_clock(m, me, &d->turns, d->end - d->begin, &begin, &end);
+    if (d->w) {
+        TR_TRY(classes_pass_together(me, m, begin, end));
+    } else {
+        tr_linear_copy_to_delta(m->view, dtype);
+        TR_TRY(tr_turn_begin(m->tr, "gradient"));
+        classes_pass(m, begin, end, m->view->delta);
+        TR_TRY(tr_turn_end(m->tr, TR_OK));
+        tr_linear_keep_difference(m->view, dtype, d->sharing);
+    }
+    for (size_t k = 0; d->anchors && k < m->outputs; k++)
+        tr_real_add(dtype, m->view->delta, m->problem.keys * m->outputs + k, d->moved[k]);
+    return tr_view_push(m->view);
+}
+
+static int classes_evaluate(tr_worker *me, void *state, tr_report *report)
+{
+    struct tr_linear *m = state;
+    const struct tr_linear_dual_classes *d = m->dual_classes;
+    TR_TRY(tr_linear_evaluate(me, m, report));
+    const void *w = m->fresh_view ? m->fresh_view->value : m->view->value;
+    double cost = 0;
+    for (size_t k = d->own.first; d->anchors && k < d->own.first + d->own.n; k++) {
+        double bias = tr_real_get(m->problem.dtype, w, m->problem.keys * m->outputs + k);
+        cost += bias_cost(m, bias, bias - d->anchor[k]);
+    }
+    tr_linear_report_conjugate(report, cost);
+    tr_linear_report_conjugate(report, tr_dual_sum(&m->problem, d->own, d->begin, d->end - d->begin, d->a));
+    return TR_OK;
+}
+
+static int classes_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
+{
+    TR_TRY(tr_linear_summarize(state, report, evaluation));
+    tr_linear_prove(state, tr_linear_dual_value(state, report), evaluation);
+    return TR_OK;
+}
+
+/* Each member gets the variables of a class from all members, so they can be restored for any distribution of
+ * classes. */
+static int classes_keep(struct tr_linear *m, tr_snapshot *snapshot, size_t k, float *all)
+{
+    struct tr_linear_dual_classes *d = m->dual_classes;
+    size_t rows = m->train->rows.n, i = k - d->own.first;
+    bool mine = d->norm && k >= d->own.first && i < d->own.n;
+    char name[32];
+    snprintf(name, sizeof name, "dual_%zu", k);
+    memset(all, 0, rows * sizeof *all);
+    for (size_t r = d->begin; mine && r < d->end; r++) all[r] = d->a[(r - d->begin) * d->own.n + i];
+    if (dual_has_common_rows(m) && tr_set_rank(m->tr, TR_SET_GROUP) >= 0)
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_GROUP, TR_SUM, TR_F32, all, rows));
+    TR_TRY(tr_data_keep(m->train, snapshot, name, TR_F32, all));
+    if (!tr_snapshot_restores(snapshot)) return TR_OK;
+    for (size_t r = d->begin; mine && r < d->end; r++) d->a[(r - d->begin) * d->own.n + i] = all[r];
+    return TR_OK;
+}
+
+/* The order of rows follows from the seed and the epoch. One worker moves each anchor, so the sum over workers is its value, also
+ * after the number of workers has changed. (The sum is not made in the first clock: without BSP a worker may have finished its last
+ * one.) */
+static int classes_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
+{
+    struct tr_linear *m = state;
+    struct tr_linear_dual_classes *d = m->dual_classes;
+    float *all;
+    TR_TRY(tr_linear_keep_summary(m, snapshot));
+    TR_TRY(tr_model_keep_sums(me, snapshot, "anchor", m->outputs, d->anchor));
+    if (tr_snapshot_restores(snapshot) && me->worker >= 0) {
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, d->anchor, m->outputs));
+        for (size_t k = 0; k < m->outputs; k++)
+            if (!d->anchors || k < d->own.first || k >= d->own.first + d->own.n) d->anchor[k] = 0;
+    }
+    TR_TRY(TR_NEW(&all, m->train->rows.n));
+    int status = TR_OK;
+    for (size_t k = 0; k < m->outputs && status == TR_OK; k++) status = classes_keep(m, snapshot, k, all);
+    free(all);
+    return status;
+}
+
+static int classes_train(struct tr_linear *m)
+{
+    tr_stage train = tr_linear_stage(m);
+    train.prepare = classes_prepare;
+    train.compute = classes_compute;
+    train.evaluate = classes_evaluate;
+    train.summarize = classes_summarize;
+    train.snapshot = classes_snapshot;
+    return tr_run(m->tr, &train);
+}
+
+const struct tr_linear_method tr_linear_dual_classes = {.open = classes_open,
+                                                        .train = classes_train,
+                                                        .close = classes_close,
+                                                        .many_outputs = true,
+                                                        .weighs_rows = true,
+                                                        .diverged =
+                                                            "raise solve.sigma, or lower sync.staleness"};

@@ -6,32 +6,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the state of a coordinate consists of: w; w and its sum; y, z and the sum. */
-enum shape { PLAIN, MEAN, KATYUSHA, SNAPSHOT /* only read: the snapshot */ };
+/* State of a coordinate: w; w and its sum; y, z and the sum. */
+enum shape { PLAIN, MEAN, KATYUSHA, SNAPSHOT /* for reading: the snapshot */ };
 
-/* How coordinates are got at: as enum tr_update_mode, or chunks of a replica are held, which come and go. */
+/* Access to coordinates: a value of enum tr_update_mode, or HELD: chunks of a replica on demand. */
 enum { HELD = TR_UPDATE_HOGWILD + 1 };
 
-/* λ may count for weights and not for the bias. */
+/* The bias may have no λ. */
 enum { WEIGHT, BIAS };
 
 enum {
     LEAD = 8,    /* rows drawn ahead */
-    RESERVE = 8, /* steps that a worker begins at once: the counter is on the way of all */
+    RESERVE = 8, /* steps that a worker takes from the common counter together */
     BLOCK = 64,  /* rows whose slopes are computed together */
-    BITS = 7,    /* of a number of missed steps, looked up at once */
+    BITS = 7,    /* of the number of missed steps, per table */
     POWERS = 1 << BITS,
     LEVELS = 5
 };
 
-/* Functions that know shape and race control as constants, once they are where they are called. */
+/* Inlined functions, for which shape and access are constants. */
 #define ALWAYS static inline __attribute__((always_inline))
 
 struct point {
     double z, y, s;
 };
 
-/* A step on a coordinate that its rows do not have, or many: f is what moves it.
+/* One step, or several, on a coordinate that none of the rows has, driven by the constant f:
  *
  *     z' = zz z + zf f
  *     y' = yz z + yy y + yf f
@@ -42,7 +42,7 @@ struct map {
     double zz, zf, yz, yy, yf, sz, sy, ss, sf;
 };
 
-/* The same without what a method does not have. */
+/* The same without the members that a method does not need. */
 struct map_plain {
     double y, f;
 };
@@ -51,17 +51,17 @@ struct map_mean {
 };
 
 struct side {
-    double l2, rate_z, rate_y; /* the rates of what a row says, by row of the batch */
-    void *power; /* level l, entry i is the map's power i · 2^(BITS l), one of the three structs */
+    double l2, rate_z, rate_y; /* rates of the gradient of a row, per row of the batch */
+    void *power; /* one of the three structs: entry i of level l is the map to the power i · 2^(BITS l) */
 };
 
 struct tr_variance {
     const struct tr_problem *problem;
     int method;
     enum shape shape;
-    bool is_large; /* the model does not fit into the caches near the core */
+    bool is_large; /* larger than the L2 cache */
     double rate, tau1, tau3;
-    double fading;       /* of the sum in every step */
+    double fading;       /* factor of the sum in each step */
     struct side side[2]; /* WEIGHT, BIAS */
     size_t batch, mask;
     uint64_t reserve;
@@ -69,20 +69,20 @@ struct tr_variance {
     double *slope; /* of a batch */
 };
 
-/* Where rows come from. */
+/* Rows that are drawn. */
 struct tr_draw {
     struct tr_rng *rng;
     size_t first, n;
 };
 
-/* A chunk whose coordinates can be used: number j lies at place j + offset of every array. */
+/* A chunk that is locked or held: coordinate j is at place j + offset of each array. */
 struct visit {
     size_t chunk, offset;
 };
 
-/* ---- others who change the model ---- */
+/* ---- concurrent changes ---- */
 
-/* Who holds a lock does so for some hundred cycles, unless its core was taken away: then it needs one to go on. */
+/* Locks are held for some hundred cycles, unless their owner is preempted: then it needs a core to release them. */
 static inline void lock(uint32_t *word)
 {
     enum { PATIENCE = 100 };
@@ -91,7 +91,7 @@ static inline void lock(uint32_t *word)
             if (++turn >= PATIENCE) sched_yield();
 }
 
-/* Puts `to` where `from` is still found; otherwise *from becomes what is there. Returns whether it was put. */
+/* Compare and swap: replaces *from by `to`; if the memory has another value, copies it to *from and returns false. */
 ALWAYS bool swap_f32(float *at, float *from, float to)
 {
     return __atomic_compare_exchange(at, from, &to, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
@@ -104,14 +104,14 @@ ALWAYS bool swap_f64(double *at, double *from, double to)
 
 /* ---- missed steps ---- */
 
-/* Of a coordinate that has seen so many, at step t. Others may be ahead; no branch, as that is hard to foresee. */
+/* Returns max(0, t - seen), without a branch, which would often be mispredicted. */
 ALWAYS uint32_t missed_at(uint32_t t, uint32_t seen)
 {
     int32_t missed = (int32_t)(t - seen);
     return (uint32_t)(missed & ~(missed >> 31));
 }
 
-/* Of w alone, from the tables of both methods that have one. */
+/* w after missed steps, from the tables of svrg or svrg++. */
 #define AFTER_W(NAME, MAP)                                                                                   \
     ALWAYS double NAME(const struct side *side, uint32_t missed, double w, double f)                         \
     {                                                                                                        \
@@ -159,7 +159,7 @@ ALWAYS void after(int shape, const struct side *side, uint32_t missed, double f,
 
 /* ---- tables ---- */
 
-/* First a, then b. */
+/* Returns the map that applies a, and then b. */
 static struct map then(const struct map *a, const struct map *b)
 {
     return (struct map){.zz = b->zz * a->zz,
@@ -202,41 +202,34 @@ static int make_powers(enum shape shape, struct map step, struct side *side)
     return TR_OK;
 }
 
-/* w' = w - η (f + λ w); s' = s + w' */
-static struct map step_of_w(double rate, double l2)
-{
-    double snapshot = 1 - rate * l2;
-    return (struct map){.zz = 1, .yy = snapshot, .yf = -rate, .sy = snapshot, .ss = 1, .sf = -rate};
-}
-
-/* With all counted from the snapshot, f = μ + λ x̃, and p = 1/(1 + a λ), q = 1/(1 + η λ) of the proximal steps:
+/* Fills the rates and powers of weights or of the bias. a: rate of z.
+ *
+ * svrg, svrg++: w' = w - η (f + λ w), s' = s + w'.
+ * katyusha: counted from the snapshot, with f = μ + λ x̃ and p = 1/(1 + a λ), q = 1/(1 + η λ) of the proximal steps,
  * z' = p (z - a f), y' = q (τ₁z + τ₃y - η f), s' = s / (1 + a σ) + y'. */
-static struct map step_of_katyusha(const struct tr_variance *v, double a, double l2)
-{
-    double p = 1 / (1 + a * l2), q = 1 / (1 + v->rate * l2);
-    return (struct map){.zz = p,
-                        .zf = -a * p,
-                        .yz = q * v->tau1,
-                        .yy = q * v->tau3,
-                        .yf = -v->rate * q,
-                        .sz = q * v->tau1,
-                        .sy = q * v->tau3,
-                        .ss = v->fading,
-                        .sf = -v->rate * q};
-}
-
 static int make_side(const struct tr_variance *v, double a, double l2, struct side *side)
 {
-    double rows = (double)v->batch;
+    double rows = (double)v->batch, p = 1 / (1 + a * l2), q = 1 / (1 + v->rate * l2), kept = 1 - v->rate * l2;
+    struct map step = {.zz = 1, .yy = kept, .yf = -v->rate, .sy = kept, .ss = 1, .sf = -v->rate};
     side->l2 = l2;
     side->rate_y = v->rate / rows;
-    if (v->shape != KATYUSHA) return make_powers(v->shape, step_of_w(v->rate, l2), side);
-    side->rate_z = a / (1 + a * l2) / rows;
-    side->rate_y /= 1 + v->rate * l2;
-    return make_powers(v->shape, step_of_katyusha(v, a, l2), side);
+    if (v->shape == KATYUSHA) {
+        side->rate_z = a / (1 + a * l2) / rows;
+        side->rate_y /= 1 + v->rate * l2;
+        step = (struct map){.zz = p,
+                            .zf = -a * p,
+                            .yz = q * v->tau1,
+                            .yy = q * v->tau3,
+                            .yf = -v->rate * q,
+                            .sz = q * v->tau1,
+                            .sy = q * v->tau3,
+                            .ss = v->fading,
+                            .sf = -v->rate * q};
+    }
+    return make_powers(v->shape, step, side);
 }
 
-/* Σ of the weights of an epoch's iterates in the sum: 1 + 1/θ + … + 1/θ^(m-1). */
+/* Returns the sum of the weights of the iterates of an epoch: 1 + 1/θ + 1/θ² up to 1/θ^(m-1). */
 static double total_weight(const struct tr_variance *v, uint64_t steps)
 {
     double fades = -log(v->fading), m = (double)steps;
@@ -245,7 +238,7 @@ static double total_weight(const struct tr_variance *v, uint64_t steps)
 
 /* ---- opening ---- */
 
-static int check(const struct tr_problem *p, const struct tr_variance_options *o, double rate)
+static int steps_check(const struct tr_problem *p, const struct tr_variance_options *o, double rate)
 {
     if (p->loss->corner && o->method != TR_METHOD_GROWING)
         return tr_fail(TR_ERR_CONFIG,
@@ -263,23 +256,19 @@ static int check(const struct tr_problem *p, const struct tr_variance_options *o
     return TR_OK;
 }
 
-/* Allen-Zhu 2017: τ₂ = 1/2, a = 1/(3 τ₁ L), η = 1/(3L), and τ₁ by σ, or without it by epoch. */
-static double set_katyusha(struct tr_variance *v, const struct tr_variance_options *o)
+static int steps_fill(struct tr_variance *v, const struct tr_variance_options *o)
 {
-    double sigma = v->problem->l2, m = (double)o->steps;
-    v->tau1 = sigma > 0 ? fmin(sqrt(m * sigma * v->rate), 0.5) : 2 / ((double)o->epoch + 4);
-    v->tau3 = 0.5 - v->tau1;
-    double a = v->rate / v->tau1;
-    v->fading = 1 / (1 + a * sigma);
-    return a;
-}
-
-static int fill(struct tr_variance *v, const struct tr_variance_options *o)
-{
-    const struct tr_problem *p = v->problem;
-    double a = v->shape == KATYUSHA ? set_katyusha(v, o) : 0;
-    TR_TRY(make_side(v, a, p->l2, &v->side[WEIGHT]));
-    TR_TRY(make_side(v, a, o->bias_l2 ? p->l2 : 0, &v->side[BIAS]));
+    double sigma = v->problem->l2, a = 0;
+    if (v->shape ==
+        KATYUSHA) { /* Allen-Zhu 2017: τ₂ = 1/2, a = 1/(3 τ₁ L), η = 1/(3L); τ₁ by σ, without it by epoch */
+        v->tau1 =
+            sigma > 0 ? fmin(sqrt((double)o->steps * sigma * v->rate), 0.5) : 2 / ((double)o->epoch + 4);
+        v->tau3 = 0.5 - v->tau1;
+        a = v->rate / v->tau1;
+        v->fading = 1 / (1 + a * sigma);
+    }
+    TR_TRY(make_side(v, a, sigma, &v->side[WEIGHT]));
+    TR_TRY(make_side(v, a, o->bias_l2 ? sigma : 0, &v->side[BIAS]));
     size_t ring = 1;
     while (ring < v->batch + LEAD) ring *= 2;
     v->mask = ring - 1;
@@ -293,7 +282,7 @@ int tr_variance_open(const struct tr_problem *problem, const struct tr_variance_
     enum { NEAR = 1 << 20 };
     double rate = o->rate != 0 ? o->rate : tr_variance_rate(o->method, problem->loss, o->smoothness);
     *variance = NULL;
-    TR_TRY(check(problem, o, rate));
+    TR_TRY(steps_check(problem, o, rate));
     struct tr_variance *v;
     TR_TRY(TR_NEW(&v, 1));
     *v = (struct tr_variance){.problem = problem,
@@ -306,7 +295,7 @@ int tr_variance_open(const struct tr_problem *problem, const struct tr_variance_
                               .fading = 1,
                               .batch = o->batch,
                               .reserve = tr_max_size(RESERVE / o->batch, 1)};
-    int status = fill(v, o);
+    int status = steps_fill(v, o);
     if (status != TR_OK) tr_variance_close(&v);
     *variance = v;
     return status;
@@ -324,7 +313,7 @@ void tr_variance_close(struct tr_variance **variance)
     *variance = NULL;
 }
 
-/* ---- before ---- */
+/* ---- smoothness, rate and epochs ---- */
 
 double tr_variance_largest_norm(const struct tr_problem *p, size_t first, size_t n)
 {

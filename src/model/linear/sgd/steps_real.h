@@ -25,14 +25,14 @@ ALWAYS struct NAME(model)
 
 /* ---- one coordinate, at place j of every array ---- */
 
-/* What moves it in every step. */
+/* The constant f of its map. */
 ALWAYS double NAME(force)(const struct NAME(model) * m, int shape, int side, size_t j)
 {
     double f = m->mu ? (double)m->mu[j] : 0;
     return shape == KATYUSHA ? f + m->v->side[side].l2 * (double)m->snapshot[j] : f;
 }
 
-/* Its state as the maps know it. */
+/* Its state, in the coordinates of the maps. */
 ALWAYS struct point NAME(point)(const struct NAME(model) * m, int shape, size_t j)
 {
     if (shape == PLAIN) return (struct point){.y = (double)m->w[j]};
@@ -41,7 +41,7 @@ ALWAYS struct point NAME(point)(const struct NAME(model) * m, int shape, size_t 
     return (struct point){.z = (double)m->z[j] - at, .y = (double)m->w[j] - at, .s = m->sum[j]};
 }
 
-/* x_j of step t, or of the snapshot, without changing anything. */
+/* Returns x_j at step t, or of the snapshot, without a change of the model. */
 ALWAYS double NAME(read)(const struct NAME(model) * m, int shape, int side, size_t j, uint32_t t)
 {
     if (shape == SNAPSHOT) return (double)m->snapshot[j];
@@ -56,7 +56,7 @@ ALWAYS double NAME(read)(const struct NAME(model) * m, int shape, int side, size
     return (double)m->snapshot[j] + m->v->tau1 * at.z + m->v->tau3 * at.y;
 }
 
-/* Brings it up to step t, and adds dz to z, dy to the iterate. */
+/* Applies missed steps up to step t, and adds dz to z and dy to the iterate. */
 ALWAYS void NAME(change)(const struct NAME(model) * m, int shape, int side, size_t j, uint32_t t, double dz,
                          double dy)
 {
@@ -70,7 +70,8 @@ ALWAYS void NAME(change)(const struct NAME(model) * m, int shape, int side, size
     if (shape != PLAIN) m->sum[j] = at.s + dy;
 }
 
-/* The same against others who do it: the steps missed go to who moves `last`, and every element changes by itself. */
+/* The same if other processes do it at the same time: the process that changes `last` applies the missed steps, and each element
+ * changes by itself. */
 ALWAYS void NAME(change_atomic)(const struct NAME(model) * m, int shape, int side, size_t j, uint32_t t,
                                 double dz, double dy)
 {
@@ -105,7 +106,7 @@ ALWAYS void NAME(change_atomic)(const struct NAME(model) * m, int shape, int sid
 
 /* ---- one row ---- */
 
-/* Rows are walked chunk by chunk where chunks are locked or held; otherwise a row is one chunk. */
+/* Rows are processed chunk by chunk if chunks are locked or held; otherwise a row is one chunk. */
 ALWAYS struct visit NAME(enter)(const struct NAME(model) * m, int kind, size_t j)
 {
     const tr_updates *u = m->updates;
@@ -135,7 +136,7 @@ ALWAYS double NAME(margin)(const struct NAME(model) * m, int shape, int kind, si
     const uint32_t *column = p->rows.column;
     const float *value = p->rows.value;
     uint64_t k = p->rows.begin[i], end = p->rows.begin[i + 1];
-    double a = 0, b = 0, c = 0; /* in turn: each step waits for the one before, and this for the additions */
+    double a = 0, b = 0, c = 0; /* in turn, so that additions overlap */
     while (k < end) {
         struct visit at = NAME(enter)(m, kind, column[k]);
         do {
@@ -162,7 +163,7 @@ ALWAYS void NAME(move)(const struct NAME(model) * m, int shape, int kind, int si
     else NAME(change)(m, shape, side, j, t, dz, dy);
 }
 
-/* Brings the coordinates of the row up to step t, and moves them against `by` x_i. */
+/* Applies missed steps to the coordinates of the row, and moves them by -by x_i. */
 ALWAYS void NAME(move_row)(const struct NAME(model) * m, int shape, int kind, size_t i, uint32_t t, double by)
 {
     const struct tr_problem *p = m->v->problem;
@@ -186,7 +187,7 @@ ALWAYS void NAME(move_row)(const struct NAME(model) * m, int shape, int kind, si
     NAME(leave)(m, kind, at, true);
 }
 
-/* x_i · w of a vector that nobody changes; the same bits as above. */
+/* Returns x_i · w of a constant vector; the same bits as margin(). */
 ALWAYS double NAME(dot)(const struct tr_problem *p, size_t i, const REAL *w)
 {
     const uint32_t *column = p->rows.column;
@@ -215,7 +216,7 @@ ALWAYS double NAME(dot)(const struct tr_problem *p, size_t i, const REAL *w)
 
 /* ---- steps ---- */
 
-/* Rows come in random order: what the next ones need is asked for some rows ahead. */
+/* Rows come in random order, so their data are prefetched some rows ahead. */
 ALWAYS void NAME(draw)(struct tr_variance *v, const struct tr_draw *from, const REAL *slope, uint64_t drawn)
 {
     size_t i = from->first + (size_t)tr_rng_below(from->rng, from->n);
@@ -248,7 +249,7 @@ ALWAYS void NAME(fetch_model)(const struct NAME(model) * m, int shape, size_t i)
     }
 }
 
-/* φ' at x less φ' at the snapshot. */
+/* Returns φ' at x minus φ' at the snapshot. */
 ALWAYS double NAME(slope)(const struct NAME(model) * m, int shape, int kind, size_t i, const REAL *slope,
                           uint32_t t)
 {
@@ -257,7 +258,7 @@ ALWAYS double NAME(slope)(const struct NAME(model) * m, int shape, int kind, siz
     double at = tr_loss_slope(p->loss, NAME(margin)(m, shape, kind, i, t), y, 0);
     if (slope) return at - (double)slope[i];
     if (m->v->method == TR_METHOD_GROWING) return at;
-    /* rounded, as those are that the full stage has stored */
+    /* rounded as in the full stage */
     return at - (double)(REAL)tr_loss_slope(p->loss, NAME(margin)(m, SNAPSHOT, kind, i, t), y, 0);
 }
 

@@ -17,7 +17,7 @@
 enum { FULL, INNER, STAGES };
 static const char *const stage_names[STAGES] = {"full", "inner"};
 
-/* Arrays of the replica, one element per coordinate. All but the last move from node to node. */
+/* Arrays of the replica, one element per coordinate (arrays_list()). All but the last move from node to node. */
 enum { SNAPSHOT, MU, ITERATE, SECOND, SUM, SEEN, ARRAYS };
 
 /* Words of the command to the workers of both stages. */
@@ -71,46 +71,43 @@ struct tr_linear_variance {
 
 /* ---- checking ---- */
 
-static int check(const tr_job *job, const struct tr_linear_options *o)
+static int variance_check(const tr_job *job, const struct tr_linear_options *o)
 {
+    static const struct {
+        const char *key, *value;
+        bool is; /* the key must have this value; otherwise it must not */
+        const char *why;
+    } must[] = {
+        {"sync.mode", "bsp", true,
+         "with variance reduction stages wait for each other: expected sync.mode bsp"},
+        {"data.partition", "replicated", true,
+         "variance reduction works on the rows of a node: expected data.partition replicated"},
+        {"table.precision", "full", true, "variance reduction needs table.precision: full"},
+        {"table.storage", "hash", false, "variance reduction cannot work with table.storage: hash"},
+        {"table.filter", "none", true, "variance reduction needs table.filter: none"},
+        {"table.push", "message", false, "variance reduction cannot work with table.push: message"},
+    };
     TR_TRY(tr_job_check_stages(job, stage_names, STAGES));
-    const char *method = tr_job_where(job, "solve.method");
-    if (!tr_job_is(job, "sync.mode", "bsp"))
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: with variance reduction stages wait for each other: expected sync.mode bsp",
-                       tr_job_where(job, "sync.mode"));
-    if (!tr_job_is(job, "data.partition", "replicated"))
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: variance reduction works on the rows of a node: expected data.partition "
-                       "replicated",
-                       tr_job_where(job, "data.partition"));
+    for (size_t i = 0; i < sizeof must / sizeof *must; i++)
+        if (tr_job_is(job, must[i].key, must[i].value) != must[i].is)
+            return tr_linear_refuse(job, must[i].key, must[i].why);
     if (!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD)
-        return tr_fail(TR_ERR_CONFIG, "%s: %s is for solve.method: sgd", method,
-                       o->optimizer != TR_PLAIN_SGD ? "solve.optimizer" : "sync.weight");
-    const char *exact[][2] = {{"table.precision", "full"}, {"table.filter", "none"}},
-               *never[][2] = {{"table.storage", "hash"}, {"table.push", "message"}};
-    for (size_t i = 0; i < 2; i++) {
-        if (!tr_job_is(job, exact[i][0], exact[i][1]))
-            return tr_fail(TR_ERR_CONFIG, "%s: variance reduction needs %s: %s",
-                           tr_job_where(job, exact[i][0]), exact[i][0], exact[i][1]);
-        if (tr_job_is(job, never[i][0], never[i][1]))
-            return tr_fail(TR_ERR_CONFIG, "%s: variance reduction cannot work with %s: %s",
-                           tr_job_where(job, never[i][0]), never[i][0], never[i][1]);
-    }
+        return tr_linear_refuse(job, "solve.method",
+                                o->optimizer != TR_PLAIN_SGD ? "solve.optimizer is for solve.method: sgd"
+                                                             : "sync.weight is for solve.method: sgd");
     if (!tr_job_is(job, "local.replace", "lru") && !tr_job_is(job, "local.model", "demand"))
         return tr_linear_refuse(job, "local.replace",
                                 "local.replace is of no use where the model is there as a whole: "
                                 "expected local.model demand");
     if (o->l1 > 0)
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl",
-                       tr_job_where(job, "model.l1"));
+        return tr_linear_refuse(job, "model.l1",
+                                "model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl");
     return TR_OK;
 }
 
 /* Checks that the rows of a node belong to one group, because they are stored once in its memory; and that a group has
  * only one node, because its replica is the only copy of the model between two full stages. */
-static int check_groups(const struct tr_linear *m)
+static int variance_check_groups(const struct tr_linear *m)
 {
     enum { NONE = 1 << 30 };
     int worker = tr_set_rank(m->tr, TR_SET_WORKERS);
@@ -135,7 +132,7 @@ static int check_groups(const struct tr_linear *m)
 
 /* ---- position ---- */
 
-static uint64_t steps_of_epoch(const struct tr_linear *m, int64_t epoch)
+static uint64_t epoch_steps(const struct tr_linear *m, int64_t epoch)
 {
     const struct tr_linear_variance *v = m->variance;
     uint64_t steps = tr_variance_epoch_steps(m->method, m->problem.n, m->o->inner,
@@ -154,20 +151,12 @@ static uint64_t share_of(uint64_t n, int64_t i, int64_t parts)
     return first_of(n, i + 1, parts) - first_of(n, i, parts);
 }
 
-/* Number of steps of the epoch before the next run. */
-static uint64_t steps_before(const tr_worker *me, const struct tr_linear *m, struct position at)
-{
-    int64_t turns = me->command.word[TURNS];
-    uint64_t all = steps_of_epoch(m, at.epoch);
-    return first_of(all, at.turn, turns) + first_of(share_of(all, at.turn, turns), at.done, me->whole);
-}
-
 static struct position position_of(const tr_worker *me)
 {
     return (struct position){me->command.word[EPOCH], me->command.word[TURN], me->before};
 }
 
-static bool is_same(struct position a, struct position b)
+static bool position_is_same(struct position a, struct position b)
 {
     return a.epoch == b.epoch && a.turn == b.turn && a.done == b.done;
 }
@@ -175,7 +164,7 @@ static bool is_same(struct position a, struct position b)
 /* ---- opening ---- */
 
 /* Prepares coordinates that came from the tables, or from the previous node, where they have all steps. */
-static void begin_coordinates(void *state, tr_key first, size_t n, size_t place)
+static void coordinates_begin(void *state, tr_key first, size_t n, size_t place)
 {
     const struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
@@ -194,7 +183,7 @@ static void begin_coordinates(void *state, tr_key first, size_t n, size_t place)
 }
 
 /* After the last step of a turn: applies missed steps to coordinates, and computes their next snapshot. */
-static void end_coordinates(void *state, tr_key first, size_t n, size_t place)
+static void coordinates_end(void *state, tr_key first, size_t n, size_t place)
 {
     const struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
@@ -203,107 +192,108 @@ static void end_coordinates(void *state, tr_key first, size_t n, size_t place)
         tr_variance_snapshot(v->steps, &v->model, place, place + n, (void *)(uintptr_t)v->model.snapshot);
 }
 
-/* Opens tables for the state that is kept from epoch to epoch, and on demand from turn to turn. */
-static int open_tables(struct tr_linear *m)
+/* Lists the arrays of the replica. Tables, the replica and checkpoints follow from this list. */
+struct array {
+    const char *name; /* in checkpoints, and of the table */
+    enum tr_dtype dtype;
+    void **place;  /* in the model */
+    bool exists;   /* for this method */
+    bool in_table; /* kept from epoch to epoch, and on demand from turn to turn */
+};
+
+static void arrays_list(struct tr_linear *m, struct array list[ARRAYS])
+{
+    struct tr_variance_model *model = &m->variance->model;
+    enum tr_dtype dtype = (enum tr_dtype)m->o->dtype;
+    bool means = m->method != TR_METHOD_SVRG, second = m->method == TR_METHOD_KATYUSHA,
+         carries = m->variance->on_demand && tr_groups(m->tr) > 1;
+    const struct array arrays[ARRAYS] = {
+        [SNAPSHOT] = {"w", dtype, (void **)&model->snapshot, true, true},
+        [MU] = {"mu", dtype, (void **)&model->mu, true, true},
+        [ITERATE] = {"iterate", dtype, &model->w, true, means || carries},
+        [SECOND] = {"second", dtype, &model->z, second, second},
+        [SUM] = {"sum", TR_F64, (void **)&model->sum, means, means && carries},
+        [SEEN] = {"steps_seen", TR_I32, (void **)&model->last, true, false},
+    };
+    memcpy(list, arrays, sizeof arrays);
+}
+
+static int variance_open_tables(struct tr_linear *m, const struct array *list)
 {
     struct tr_linear_variance *v = m->variance;
-    enum tr_dtype dtype = v->element == 4 ? TR_F32 : TR_F64;
-    bool means = m->method != TR_METHOD_SVRG, carries = v->on_demand && tr_groups(m->tr) > 1;
-    const struct {
-        const char *name;
-        bool wanted;
-        enum tr_dtype dtype;
-    } tables[ARRAYS] = {[MU] = {"mu", true, dtype},
-                        [ITERATE] = {"iterate", means || carries, dtype},
-                        [SECOND] = {"second", m->method == TR_METHOD_KATYUSHA, dtype},
-                        [SUM] = {"sum", means && carries, TR_F64}};
     tr_table_options options = {.servers = tr_linear_few_servers(m)};
     v->table[SNAPSHOT] = m->w;
     for (int i = MU; i < ARRAYS; i++)
-        if (tables[i].wanted)
-            TR_TRY(tr_table_create_with(m->tr, tables[i].name, tables[i].dtype, 1, v->model.n, &options,
+        if (list[i].in_table)
+            TR_TRY(tr_table_create_with(m->tr, list[i].name, list[i].dtype, 1, v->model.n, &options,
                                         &v->table[i]));
     return TR_OK;
 }
 
-static int open_replica(struct tr_linear *m)
+static int variance_open_replica(struct tr_linear *m, const struct array *list)
 {
     struct tr_linear_variance *v = m->variance;
-    struct tr_variance_model *model = &v->model;
-    int method = m->method;
-    size_t bytes[ARRAYS] = {[ITERATE] = v->element,
-                            [SECOND] = method == TR_METHOD_KATYUSHA ? v->element : 0,
-                            [SUM] = method != TR_METHOD_SVRG ? sizeof *model->sum : 0,
-                            [SEEN] = sizeof *model->last};
-    void **place[ARRAYS] = {(void **)&model->snapshot, (void **)&model->mu,  &model->w, &model->z,
-                            (void **)&model->sum,      (void **)&model->last};
     tr_replica_array array[ARRAYS];
-    int number[ARRAYS], n = 0;
-    for (int i = 0; i < ARRAYS; i++) {
-        if (!v->table[i] && bytes[i] == 0) continue;
-        array[n] =
-            (tr_replica_array){.table = v->table[i], .bytes = bytes[i], .given = v->table[i] && i != MU};
-        number[n++] = i;
-    }
+    size_t n = 0, chunk = (size_t)tr_job_number(m->job, "local.chunk");
+    for (int i = 0; i < ARRAYS; i++)
+        if (list[i].exists)
+            array[n++] = (tr_replica_array){.table = v->table[i],
+                                            .bytes = list[i].dtype == TR_F64 ? sizeof(double) : sizeof(float),
+                                            .given = v->table[i] && i != MU};
     tr_replica_options options = {.array = array,
-                                  .arrays = (size_t)n,
-                                  .chunk =
-                                      tr_max_size(1, tr_min_size((size_t)tr_job_number(m->job, "local.chunk"),
-                                                                 model->n / LEAST_CHUNKS)),
+                                  .arrays = n,
+                                  .chunk = tr_max_size(1, tr_min_size(chunk, v->model.n / LEAST_CHUNKS)),
                                   .shared = sizeof *v->shared + m->train->rows.n * v->element,
-                                  .moves = v->on_demand ? 0 : (size_t)n - 1,
+                                  .moves = v->on_demand ? 0 : n - 1,
                                   .state = m,
-                                  .fetched = begin_coordinates,
-                                  .finish = end_coordinates};
+                                  .fetched = coordinates_begin,
+                                  .finish = coordinates_end};
     TR_TRY(tr_replica_open_with(m->tr, &options, &v->replica));
-    for (int i = 0; i < n; i++) *place[number[i]] = tr_replica_array_of(v->replica, (size_t)i);
+    n = 0;
+    for (int i = 0; i < ARRAYS; i++)
+        if (list[i].exists) *list[i].place = tr_replica_array_of(v->replica, n++);
     v->shared = tr_replica_shared(v->replica);
-    model->step = &v->shared->step;
+    v->model.step = &v->shared->step;
     return TR_OK;
 }
 
-static int open_worker(struct tr_linear *m)
+/* Opens the problem of a worker, and finds the smoothness: each worker processes its share of the rows of its group. */
+static int variance_open_worker(struct tr_linear *m, double *largest)
 {
-    if (!(tr_roles(m->tr) & TR_SLAVE)) return TR_OK;
     TR_TRY(TR_NEW(&m->margin, TR_LINEAR_MARGINS));
     TR_TRY(TR_NEW(&m->variance->gradient, m->variance->model.n));
     if (m->test) TR_TRY(tr_linear_set_problem(m, m->o->bias, m->test, &m->test_problem, &m->test_target));
-    return tr_linear_set_problem(m, m->o->bias, m->train, &m->problem, &m->target);
-}
-
-/* Each worker processes its share of the rows of its group. */
-static int find_smoothness(struct tr_linear *m)
-{
-    double largest = 0;
-    if (tr_roles(m->tr) & TR_SLAVE) {
-        tr_worker me = tr_linear_self(m->tr);
-        size_t first = tr_data_part_begin(m->train, &me), end = tr_data_part_end(m->train, &me);
-        largest = tr_variance_largest_norm(&m->problem, first, end - first);
-    }
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &largest, 1));
-    struct tr_problem p = m->problem; /* also on rank 0, which may not work */
-    p.loss = m->loss;
-    p.l2 = m->l2;
-    m->variance->smoothness = tr_variance_smoothness(&p, largest);
+    TR_TRY(tr_linear_set_problem(m, m->o->bias, m->train, &m->problem, &m->target));
+    tr_worker me = tr_linear_self(m->tr);
+    size_t first = tr_data_part_begin(m->train, &me), end = tr_data_part_end(m->train, &me);
+    *largest = tr_variance_largest_norm(&m->problem, first, end - first);
     return TR_OK;
 }
 
-static int open_variance(struct tr_linear *m)
+static int variance_open(struct tr_linear *m)
 {
-    TR_TRY(tr_agree(m->tr, check_groups(m)));
+    struct array list[ARRAYS];
+    double largest = 0;
+    TR_TRY(tr_agree(m->tr, variance_check_groups(m)));
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->variance, 1)));
     struct tr_linear_variance *v = m->variance;
     m->clocks_per_epoch = 1;
     v->model.n = (size_t)m->train->columns + m->o->bias;
-    v->element = m->o->dtype == TR_F32 ? sizeof(float) : sizeof(double);
+    v->element = tr_real_size((enum tr_dtype)m->o->dtype);
     v->on_demand = tr_job_is(m->job, "local.model", "demand");
-    TR_TRY(open_tables(m));
-    TR_TRY(open_replica(m));
-    TR_TRY(tr_agree(m->tr, open_worker(m)));
-    return find_smoothness(m);
+    arrays_list(m, list);
+    TR_TRY(variance_open_tables(m, list));
+    TR_TRY(variance_open_replica(m, list));
+    TR_TRY(tr_agree(m->tr, tr_roles(m->tr) & TR_SLAVE ? variance_open_worker(m, &largest) : TR_OK));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &largest, 1));
+    struct tr_problem p = m->problem; /* also on rank 0, which may not work */
+    p.loss = m->loss;
+    p.l2 = m->l2;
+    v->smoothness = tr_variance_smoothness(&p, largest);
+    return TR_OK;
 }
 
-static void close_variance(struct tr_linear *m)
+static void variance_close(struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
     if (!v) return;
@@ -321,7 +311,7 @@ struct full {
     double loss;
 };
 
-static void release_full(void *kept)
+static void full_release(void *kept)
 {
     struct full *f = kept;
     tr_view_close(&f->w);
@@ -330,7 +320,7 @@ static void release_full(void *kept)
     free(f);
 }
 
-static int prepare_full(tr_worker *me, void *state)
+static int full_prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct full *f;
@@ -342,14 +332,14 @@ static int prepare_full(tr_worker *me, void *state)
     return m->test ? tr_linear_open_range(m->w, 0, n, TR_VIEW_READ, &f->test) : TR_OK;
 }
 
-static int clear_gradient(tr_context *tr, void *state)
+static int full_begin(tr_context *tr, void *state)
 {
     (void)tr;
     tr_table_clear(((struct tr_linear *)state)->variance->table[MU]);
     return TR_OK;
 }
 
-static int compute_full(tr_worker *me, void *state)
+static int full_compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
@@ -362,24 +352,19 @@ static int compute_full(tr_worker *me, void *state)
                          v->gradient);
     if (me->member == 0) v->shared->slopes = me->command.word[EPOCH] + 1;
     double scale = 1 / m->problem.n;
-    if (v->element == 4)
-        for (size_t j = 0; j < n; j++) ((float *)f->mu->delta)[j] = (float)(v->gradient[j] * scale);
-    else
-        for (size_t j = 0; j < n; j++) ((double *)f->mu->delta)[j] = v->gradient[j] * scale;
+    for (size_t j = 0; j < n; j++) tr_real_set(m->problem.dtype, f->mu->delta, j, v->gradient[j] * scale);
     return tr_view_push(f->mu);
 }
 
-static int evaluate_full(tr_worker *me, void *state, tr_report *report)
+static int full_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
     struct full *f = me->kept;
-    tr_linear_report_loss(report, f->loss);
-    TR_TRY(tr_linear_report_size(me, m, f->w->value, report));
-    return m->test ? tr_linear_report_test(me, m, f->test, report) : TR_OK;
+    return tr_linear_report(me, m, f->loss, f->w->value, f->test, report);
 }
 
 /* The full gradient counts with the epoch that it starts. The last one only evaluates. */
-static int summarize_full(void *state, const tr_report *report, tr_evaluation *evaluation)
+static int full_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     const struct tr_linear *m = state;
     evaluation->epoch = m->variance->passes;
@@ -388,43 +373,41 @@ static int summarize_full(void *state, const tr_report *report, tr_evaluation *e
 
 /* ---- the inner stage ---- */
 
-/* Opens the steps again in each run, because a worker may not have been in earlier runs of the epoch. */
-static int open_steps(struct tr_linear *m, int64_t epoch)
-{
-    tr_variance_close(&m->variance->steps);
-    struct tr_variance_options options = {.method = m->method,
-                                          .smoothness = m->variance->smoothness,
-                                          .rate = m->rate == TR_JOB_AUTO ? 0 : m->rate,
-                                          .bias_l2 = m->o->bias_l2,
-                                          .steps = steps_of_epoch(m, epoch),
-                                          .epoch = (uint64_t)epoch,
-                                          .batch = m->o->batch ? m->o->batch : 1};
-    return tr_variance_open(&m->problem, &options, &m->variance->steps);
-}
-
-/* Starts a run of the inner stage. A run resumed in the middle of an epoch has the iterate in the replica, and snapshot
- * and gradient in the tables. The position of the node's replica is read before any worker changes it. */
-static int begin_inner(tr_worker *me, struct tr_linear *m)
+/* Starts a run of the inner stage. The steps are opened again in each run, because a worker may not have been in earlier
+ * runs of the epoch. A run resumed in the middle of an epoch has the iterate in the replica, and snapshot and gradient
+ * in the tables. The position of the node's replica is read before any worker changes it. */
+static int inner_begin(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
+    int64_t turns = me->command.word[TURNS];
     v->at = position_of(me);
-    v->is_last_turn = v->at.turn == me->command.word[TURNS] - 1;
-    v->began = steps_before(me, m, v->at);
-    bool begins = v->at.turn == 0 && v->at.done == 0, is_here = is_same(v->shared->replica, v->at);
+    v->is_last_turn = v->at.turn == turns - 1;
+    uint64_t all = epoch_steps(m, v->at.epoch);
+    v->began =
+        first_of(all, v->at.turn, turns) + first_of(share_of(all, v->at.turn, turns), v->at.done, me->whole);
+    bool begins = v->at.turn == 0 && v->at.done == 0, is_here = position_is_same(v->shared->replica, v->at);
     unsigned again = v->restored && is_here ? 1u << SNAPSHOT | 1u << MU : 0;
     v->restored = false;
-    TR_TRY(open_steps(m, v->at.epoch));
+    tr_variance_close(&v->steps);
+    struct tr_variance_options options = {.method = m->method,
+                                          .smoothness = v->smoothness,
+                                          .rate = m->rate == TR_JOB_AUTO ? 0 : m->rate,
+                                          .bias_l2 = m->o->bias_l2,
+                                          .steps = all,
+                                          .epoch = (uint64_t)v->at.epoch,
+                                          .batch = m->o->batch ? m->o->batch : 1};
+    TR_TRY(tr_variance_open(&m->problem, &options, &v->steps));
     atomic_store(v->model.step, v->began);
     if (begins || v->on_demand) return tr_replica_take(v->replica, me);
     int group = is_here ? -1 : (int)me->command.word[FROM_GROUP];
     return tr_replica_take_from(v->replica, me, group, again);
 }
 
-static void take_steps(const tr_worker *me, struct tr_linear *m, int64_t at)
+static void inner_take_steps(const tr_worker *me, struct tr_linear *m, int64_t at)
 {
     struct tr_linear_variance *v = m->variance;
     int64_t turn = v->at.turn, turns = me->command.word[TURNS];
-    uint64_t here = share_of(steps_of_epoch(m, v->at.epoch), turn, turns);
+    uint64_t here = share_of(epoch_steps(m, v->at.epoch), turn, turns);
     uint64_t steps = share_of(share_of(here, at, me->whole), me->worker, me->workers);
     struct tr_rng rng;
     tr_updates updates;
@@ -437,111 +420,73 @@ static void take_steps(const tr_worker *me, struct tr_linear *m, int64_t at)
                       &v->model, alone ? NULL : &updates);
 }
 
-/* Stores the position after clock `at` of the run. */
-static void note_position(const tr_worker *me, struct tr_linear *m, int64_t at)
-{
-    struct position now = position_of(me);
-    now.done = at + 1;
-    if (now.done == me->whole) now.turn++, now.done = 0;
-    if (now.turn == me->command.word[TURNS]) now.epoch++, now.turn = 0;
-    m->variance->shared->replica = now;
-}
-
-static int compute_inner(tr_worker *me, void *state)
+static int inner_compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
     int64_t at = me->before + me->clock;
-    if (me->clock == 0) TR_TRY(begin_inner(me, m));
+    if (me->clock == 0) TR_TRY(inner_begin(me, m));
     if (!tr_replica_ready(v->replica)) return TR_OK; /* another worker has failed */
-    take_steps(me, m, at);
+    inner_take_steps(me, m, at);
     TR_TRY(tr_replica_status(v->replica));
-    if (me->worker == 0) note_position(me, m, at);
+    if (me->worker == 0) { /* the position after this clock */
+        struct position now = position_of(me);
+        now.done = at + 1;
+        if (now.done == me->whole) now.turn++, now.done = 0;
+        if (now.turn == me->command.word[TURNS]) now.epoch++, now.turn = 0;
+        v->shared->replica = now;
+    }
     if (at < me->whole - 1) return TR_OK;
     if (v->is_last_turn || v->on_demand) return tr_replica_give(v->replica, me);
     return tr_replica_leave(v->replica, me);
 }
 
-/* ---- checkpoints: the newest replica of all nodes, between any two clocks of a turn ---- */
+/* ---- checkpoints ---- */
 
-/* Saves or restores this rank's share of the coordinates. All ranks of the node take part, also those that do not
- * work. */
-static int keep_array(struct tr_linear *m, tr_snapshot *snapshot, const char *name, enum tr_dtype dtype,
-                      void *array)
-{
-    size_t n = m->variance->model.n, rank = (size_t)tr_set_rank(m->tr, TR_SET_NODE),
-           ranks = (size_t)tr_set_size(m->tr, TR_SET_NODE), from = n * rank / ranks,
-           size = dtype == TR_F64 ? sizeof(double) : sizeof(float);
-    if (!array) return TR_OK;
-    return tr_snapshot_rows(snapshot, name, dtype, n, 1, NULL, from, n * (rank + 1) / ranks - from,
-                            (char *)array + from * size);
-}
-
-static int keep_replica(struct tr_linear *m, tr_snapshot *snapshot)
-{
-    struct tr_linear_variance *v = m->variance;
-    enum tr_dtype dtype = v->element == 4 ? TR_F32 : TR_F64;
-    TR_TRY(keep_array(m, snapshot, "iterate", dtype, v->model.w));
-    TR_TRY(keep_array(m, snapshot, "second", dtype, v->model.z));
-    TR_TRY(keep_array(m, snapshot, "sum", TR_F64, v->model.sum));
-    return keep_array(m, snapshot, "steps_seen", TR_I32, v->model.last);
-}
-
-static int keep_progress(struct tr_linear *m, tr_snapshot *snapshot)
-{
-    struct tr_linear_variance *v = m->variance;
-    int64_t at[] = {v->epoch, v->turn, v->turns};
-    TR_TRY(tr_linear_keep_summary(m, snapshot));
-    TR_TRY(tr_snapshot_common(snapshot, "passes", TR_F64, 1, &v->passes));
-    TR_TRY(tr_snapshot_common(snapshot, "epoch", TR_I64, sizeof at / sizeof *at, at));
-    v->epoch = at[0];
-    v->turn = (int)at[1];
-    v->turns = (int)at[2];
-    return TR_OK;
-}
-
-/* At the start of an epoch, and on demand between any two stages, the tables have the whole state. */
-static int keep(tr_worker *me, void *state, tr_snapshot *snapshot)
+/* Between any two clocks of a turn the newest replica of all nodes is saved; each rank of its node, also one that does
+ * not work, has a share of the coordinates. At the start of an epoch, and on demand between any two stages, the tables
+ * have the whole state. */
+static int variance_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
     struct position at = position_of(me);
     bool restores = tr_snapshot_restores(snapshot);
-    TR_TRY(keep_progress(m, snapshot));
+    int64_t progress[] = {v->epoch, v->turn, v->turns};
+    TR_TRY(tr_linear_keep_summary(m, snapshot));
+    TR_TRY(tr_snapshot_common(snapshot, "passes", TR_F64, 1, &v->passes));
+    TR_TRY(tr_snapshot_common(snapshot, "epoch", TR_I64, sizeof progress / sizeof *progress, progress));
+    v->epoch = progress[0];
+    v->turn = (int)progress[1];
+    v->turns = (int)progress[2];
     if ((at.turn == 0 && at.done == 0) || v->on_demand) return TR_OK;
-    if (!restores && !is_same(v->shared->replica, at)) return TR_OK;
-    TR_TRY(keep_replica(m, snapshot));
+    if (!restores && !position_is_same(v->shared->replica, at)) return TR_OK;
+    struct array list[ARRAYS];
+    size_t n = v->model.n, rank = (size_t)tr_set_rank(m->tr, TR_SET_NODE),
+           ranks = (size_t)tr_set_size(m->tr, TR_SET_NODE), from = n * rank / ranks;
+    arrays_list(m, list);
+    for (int i = ITERATE; i < ARRAYS; i++) {
+        size_t bytes = list[i].dtype == TR_F64 ? sizeof(double) : sizeof(float);
+        if (list[i].exists)
+            TR_TRY(tr_snapshot_rows(snapshot, list[i].name, list[i].dtype, n, 1, NULL, from,
+                                    n * (rank + 1) / ranks - from, (char *)*list[i].place + from * bytes));
+    }
     v->restored = restores;
-    if (restores && tr_set_rank(m->tr, TR_SET_NODE) == 0) v->shared->replica = at;
+    if (restores && rank == 0) v->shared->replica = at;
     return TR_OK;
 }
 
 /* ---- the task ---- */
 
-static int workers_of(const struct tr_linear *m, int stage)
-{
-    return tr_linear_stage_workers(m, stage_names[stage], stage == FULL ? TR_ALL_WORKERS : 1);
-}
-
-static double passes_of_epoch(const struct tr_linear *m, int64_t epoch)
+static double epoch_passes(const struct tr_linear *m, int64_t epoch)
 {
     double batch = m->o->batch ? (double)m->o->batch : 1;
-    return (double)steps_of_epoch(m, epoch) * batch / m->problem.n;
-}
-
-static int64_t clocks_of(const struct tr_linear *m, int stage)
-{
-    int64_t wished = tr_linear_stage_clocks(m, stage_names[stage]);
-    if (stage == FULL) return 1;
-    if (wished > 0) return wished;
-    if (workers_of(m, stage) == TR_AUTO_WORKERS) return SEARCHED_CLOCKS;
-    double nonzeros = passes_of_epoch(m, m->variance->epoch) * (double)m->train->total_nonzeros;
-    return (int64_t)(nonzeros / m->variance->turns / clock_nonzeros) + 1;
+    return (double)epoch_steps(m, epoch) * batch / m->problem.n;
 }
 
 /* Full and inner stages alternate. The last full gradient evaluates the last snapshot. Each group has a turn in an
  * inner stage. */
-static int next_stage(void *state, const tr_ran *ran, tr_next *next)
+static int variance_next_stage(void *state, const tr_ran *ran, tr_next *next)
 {
     struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
@@ -549,16 +494,22 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
     if (ran->stage == INNER && ++v->turn < v->turns) {
         next->command.word[FROM_GROUP] = ran->first_group;
     } else if (ran->stage == INNER) {
-        v->passes += 1 + passes_of_epoch(m, v->epoch++);
+        v->passes += 1 + epoch_passes(m, v->epoch++);
         v->turn = 0;
     }
     bool inner = ran->stage == FULL || v->turn > 0;
     bool over = ran->stage == FULL && (ran->evaluation.stop || v->epoch >= v->epochs);
     next->stage = over ? -1 : inner ? INNER : FULL;
     if (over) return TR_OK;
-    next->clocks = clocks_of(m, next->stage);
-    next->workers = workers_of(m, next->stage);
-    next->servers = tr_linear_stage_servers(m, stage_names[next->stage]);
+    const char *name = stage_names[next->stage];
+    int64_t wished = tr_linear_stage_number(m, name, "clocks");
+    next->workers = tr_linear_stage_workers(m, name, inner ? 1 : TR_ALL_WORKERS);
+    next->servers = (int)tr_linear_stage_number(m, name, "servers");
+    double nonzeros = epoch_passes(m, v->epoch) * (double)m->train->total_nonzeros;
+    next->clocks = !inner                             ? 1
+                   : wished > 0                       ? wished
+                   : next->workers == TR_AUTO_WORKERS ? SEARCHED_CLOCKS
+                                                      : (int64_t)(nonzeros / v->turns / clock_nonzeros) + 1;
     next->command.word[EPOCH] = v->epoch;
     next->command.word[TURN] = v->turn;
     next->command.word[TURNS] = v->turns;
@@ -567,14 +518,14 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
 
 /* Divides solve.epochs passes into epochs of the method: one pass for the full gradient, and the inner steps. The last
  * epoch is shorter if not enough passes are left. The epochs of svrg++ double up to the maximum length. */
-static void plan_epochs(struct tr_linear *m)
+static void variance_plan_epochs(struct tr_linear *m)
 {
     enum { EQUAL = 64 }; /* epochs from this one on have the maximum length */
     struct tr_linear_variance *v = m->variance;
     double left = (double)m->epochs, batch = m->o->batch ? (double)m->o->batch : 1;
     v->last_steps = UINT64_MAX;
     for (v->epochs = 0; left > 1.01; v->epochs++) {
-        double passes = 1 + passes_of_epoch(m, v->epochs);
+        double passes = 1 + epoch_passes(m, v->epochs);
         if (v->epochs == EQUAL && left > 2 * passes) {
             double equal = fmin(floor(left / passes) - 1, 0x1p62);
             v->epochs += (int64_t)equal;
@@ -587,32 +538,14 @@ static void plan_epochs(struct tr_linear *m)
 
 /* A stage with a `begin` function runs in one piece: on demand, checkpoints wait until the tables have the whole
  * state. */
-static int begin_whole(tr_context *tr, void *state)
+static int inner_begin_whole(tr_context *tr, void *state)
 {
     (void)tr;
     (void)state;
     return TR_OK;
 }
 
-/* Reports the counts of the replicas of all nodes in summary.json. */
-static int report_replicas(struct tr_linear *m)
-{
-    tr_replica_counts counts;
-    uint64_t sum[6] = {0};
-    tr_replica_count(m->variance->replica, &counts);
-    if (tr_set_rank(m->tr, TR_SET_NODE) == 0) {
-        const uint64_t of_node[] = {counts.fetched,     counts.evicted,       counts.bytes_fetched,
-                                    counts.bytes_given, counts.bytes_written, counts.bytes_moved};
-        memcpy(sum, of_node, sizeof sum);
-    }
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_I64, sum, 6));
-    static const char *const names[] = {"local_chunks_fetched", "local_chunks_evicted", "local_bytes_fetched",
-                                        "local_bytes_given",    "local_bytes_written",  "local_bytes_moved"};
-    for (int i = 0; i < 6; i++) TR_TRY(tr_report_figure(m->tr, names[i], (double)sum[i]));
-    return TR_OK;
-}
-
-static int train(struct tr_linear *m)
+static int variance_train(struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
     for (int stage = 0; stage < STAGES; stage++)
@@ -624,22 +557,22 @@ static int train(struct tr_linear *m)
                            "%s: solve.epochs is 1, but variance reduction takes a pass for the gradient and "
                            "passes of steps: set 2 or more, or solve.method sgd",
                            tr_job_where(m->job, "solve.epochs")));
-    plan_epochs(m);
+    variance_plan_epochs(m);
     const tr_stage stages[STAGES] = {{.name = stage_names[FULL],
                                       .state = m,
                                       .metric_name = tr_linear_metric(m),
                                       .metric_ascends = tr_linear_classifies(m),
-                                      .prepare = prepare_full,
-                                      .begin = clear_gradient,
-                                      .compute = compute_full,
-                                      .evaluate = evaluate_full,
-                                      .summarize = summarize_full,
-                                      .release = release_full},
+                                      .prepare = full_prepare,
+                                      .begin = full_begin,
+                                      .compute = full_compute,
+                                      .evaluate = full_evaluate,
+                                      .summarize = full_summarize,
+                                      .release = full_release},
                                      {.name = stage_names[INNER],
                                       .state = m,
                                       .one_group = true,
-                                      .begin = v->on_demand ? begin_whole : NULL,
-                                      .compute = compute_inner}};
+                                      .begin = v->on_demand ? inner_begin_whole : NULL,
+                                      .compute = inner_compute}};
     tr_table *tables[ARRAYS];
     size_t n = 0;
     for (int i = 0; i < ARRAYS; i++)
@@ -651,24 +584,37 @@ static int train(struct tr_linear *m)
                           .n = STAGES,
                           .evaluations = v->epochs + 1,
                           .state = m,
-                          .next = next_stage,
-                          .snapshot = keep};
+                          .next = variance_next_stage,
+                          .snapshot = variance_snapshot};
     TR_TRY(tr_run_task(m->tr, &task));
-    return report_replicas(m);
+    tr_replica_counts counts;
+    tr_replica_count(v->replica, &counts);
+    struct {
+        const char *name;
+        uint64_t sum; /* of all nodes */
+    } figure[] = {{"local_chunks_fetched", counts.fetched},      {"local_chunks_evicted", counts.evicted},
+                  {"local_bytes_fetched", counts.bytes_fetched}, {"local_bytes_given", counts.bytes_given},
+                  {"local_bytes_written", counts.bytes_written}, {"local_bytes_moved", counts.bytes_moved}};
+    for (size_t i = 0; i < sizeof figure / sizeof *figure; i++) {
+        if (tr_set_rank(m->tr, TR_SET_NODE) != 0) figure[i].sum = 0;
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_I64, &figure[i].sum, 1));
+        TR_TRY(tr_report_figure(m->tr, figure[i].name, (double)figure[i].sum));
+    }
+    return TR_OK;
 }
 
 /* The rate needs a bound of the curvature. Shape parameters are not supported. */
-static bool minimises(const struct tr_loss *loss)
+static bool variance_minimises(const struct tr_loss *loss)
 {
     return isfinite(loss->most_curvature) && loss->shape == TR_SHAPE_NONE;
 }
 
-const struct tr_linear_method tr_linear_variance = {.check = check,
-                                                    .minimises = minimises,
+const struct tr_linear_method tr_linear_variance = {.check = variance_check,
+                                                    .minimises = variance_minimises,
                                                     .sparse_rows = true,
                                                     .servers = tr_linear_few_servers,
-                                                    .open = open_variance,
-                                                    .train = train,
-                                                    .close = close_variance,
+                                                    .open = variance_open,
+                                                    .train = variance_train,
+                                                    .close = variance_close,
                                                     .weighs_updates = true,
                                                     .diverged = "lower solve.rate"};
