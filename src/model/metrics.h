@@ -62,7 +62,7 @@ void tr_errors_add(struct tr_errors *e, const struct tr_loss *loss, double shape
 /* Reports RMSE, MAE, the named mean loss (NULL: none) and R². */
 int tr_errors_figures(const struct tr_errors *e, tr_query *query, const char *figure);
 
-/* Reports the number of rows, and the sum of their weights if any weight differs from 1. */
+/* Reports the number of rows, and the sum of their weights if it differs from that number. */
 int tr_rows_figure(tr_query *query, uint64_t rows, double weight);
 
 #endif

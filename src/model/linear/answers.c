@@ -228,7 +228,7 @@ static int inspect_labels(const struct tr_linear_model *m, tr_query *q)
         tr_query_label_text(q, m->label[i], label);
         TR_TRY(tr_print(q, " %s", label));
     }
-    return tr_print(q, "%s\n", m->labels > MOST ? " …" : "");
+    return tr_print(q, "%s\n", m->labels > MOST ? " ..." : "");
 }
 
 int tr_linear_inspect(void *model, tr_query *q)
@@ -256,7 +256,7 @@ int tr_linear_inspect(void *model, tr_query *q)
     tr_line(q, "range", "%.6g to %.6g", least, most);
     tr_line(q, "norm", "%.6g", sqrt(squares));
     if (m->biased && m->outputs == 1) tr_line(q, "bias", "%.6g", *m->bias);
-    else if (m->biased) tr_line(q, "bias", "%.6g for label %.9g, …", *m->bias, (double)*m->label);
+    else if (m->biased) tr_line(q, "bias", "%.6g for label %.9g, ...", *m->bias, (double)*m->label);
     else tr_line(q, "bias", "none");
     if (m->loss->shape != TR_SHAPE_NONE) tr_line(q, tr_shape_name[m->loss->shape], "%.6g", m->shape);
     if (m->rows > 0) tr_line(q, "trained on", "%llu rows", (unsigned long long)m->rows);

@@ -173,6 +173,7 @@ int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *eva
     if (m->test) evaluation->metric = tr_linear_test_metric(m, report);
     if (target != TR_JOB_AUTO && evaluation->objective <= target) evaluation->stop = true;
     m->last = *evaluation;
+    if (m->solver->counts_passes) evaluation->epoch = m->passes;
     m->epoch = (double)report->clock / (double)m->clocks_per_epoch;
     if (isfinite(evaluation->epoch)) m->epoch = evaluation->epoch;
     return evaluate_check_divergence(m, evaluation->objective);
@@ -243,9 +244,10 @@ int tr_linear_check_worth(struct tr_linear *m)
     if (status != TR_OK || objective <= constant * (1 + 1e-3) + 1e-12) return status;
     const char *of = m->o->bias ? "the best constant" : "weights of zero";
     if (tr_job_number(m->job, "solve.patience") > 0) { /* the test data decide which model is good */
-        tr_warn(m->tr,
-                "warning:       the objective is %.8g, worse than %.8g of %s: a larger solve.patience may do",
-                objective, constant, of);
+        tr_warn(
+            m->tr,
+            "warning:       the objective is %.8g, worse than %.8g of %s: a larger solve.patience may help",
+            objective, constant, of);
         return TR_OK;
     }
     return tr_agree(m->tr,

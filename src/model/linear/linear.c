@@ -296,11 +296,11 @@ static int train(void *model)
     if (m->solver == &tr_linear_dual) TR_TRY(tr_linear_settle_bias(m));
     TR_TRY(tr_linear_check_worth(m));
     if (goal > 0 && m->last.gap > goal)
-        tr_say(
-            m->tr,
-            "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs%s may do",
-            goal, m->last.gap,
-            m->solver == &tr_linear_dual && m->method == TR_METHOD_DUAL ? ", or solve.method auto," : "");
+        tr_say(m->tr,
+               "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs%s may "
+               "help",
+               goal, m->last.gap,
+               m->solver == &tr_linear_dual && m->method == TR_METHOD_DUAL ? ", or solve.method auto," : "");
     return tr_linear_report_figures(m);
 }
 
@@ -565,7 +565,7 @@ static const tr_option options[] = {
     {"model.delta", TR_KIND_REAL, AT(delta), "1", .above = true,
      .help = "huber: errors beyond it count in proportion to their size, smaller ones by their squares"},
     {"model.quantile", TR_KIND_REAL, AT(quantile), "0.5", .most = 1,
-     .help = "quantile: the part of the rows that lie below what is predicted; 0.5 = the median"},
+     .help = "quantile: the share of the rows that lie below the prediction; 0.5 = the median"},
     {"model.init", TR_KIND_TEXT, AT(init), "", .methods = "auto newton descent sgd svrg svrg++ katyusha growing",
      .help = "a run's folder or a file, model.h5 or LIBLINEAR's model.txt: training begins with its weights, by the features' indices; "
              "task NAME: of another task of the job"},
@@ -598,7 +598,7 @@ static const tr_option options[] = {
     {"solve.memory", TR_KIND_REAL, AT(memory), "auto", .most = 1, .words = TR_WORDS("auto"),
      .help = "adadelta, rmsprop, adam: how much is kept of the mean of squares; auto = 0.99, 0.99, 0.999"},
     {"solve.epsilon", TR_KIND_REAL, AT(epsilon), "auto", .above = true, .words = TR_WORDS("auto"),
-     .help = "adaptive optimizers: added to what is divided by; auto = 1e-8, for adadelta 1e-6"},
+     .help = "adaptive optimizers: added to the divisor; auto = 1e-8, for adadelta 1e-6"},
     {"solve.inner", TR_KIND_REAL, AT(inner), "2", .above = true, .most = 1e6,
      .methods = "svrg svrg++ katyusha",
      .help = "passes of stochastic steps between two full gradients; svrg++: the first time"},
@@ -613,7 +613,7 @@ static const tr_option options[] = {
      .help = "model.l1 path: how many penalties, at equal ratios"},
     {"solve.folds", TR_KIND_INTEGER, AT(folds), "0", .most = 1000,
      .methods = "auto descent",
-     .help = "model.l1 path: so many parts of the rows are held out in turn, and choose the penalty; 0: data.test does"},
+     .help = "model.l1 path: number of parts of the rows; each is held out in turn to choose the penalty; 0: data.test does"},
     {.name = NULL},
 };
 

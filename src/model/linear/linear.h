@@ -24,7 +24,7 @@ struct tr_linear_options {
     double l2; /* below 0: 1/n */
     double l1; /* below 0: a path */
     bool bias, bias_l2;
-    int classes; /* TR_CLASSES_… */
+    int classes; /* TR_CLASSES_AUTO, _SOFTMAX or _REST */
     char *init;
     char *class_weights;
     double delta, quantile;
@@ -50,7 +50,7 @@ struct tr_linear_model {
     enum tr_dtype dtype;   /* of the weights */
     uint64_t features;     /* weight i belongs to index first_index + i of the data */
     uint64_t first_index;  /* 0 or 1 */
-    uint64_t label_column; /* csv: TR_LABEL_…; AUTO if the file does not contain it */
+    uint64_t label_column; /* csv: place of the label; TR_LABEL_AUTO if the file does not contain it */
     size_t outputs;        /* weights of a feature: 1, or the number of labels */
     bool softmax;          /* one softmax turns the margins of all outputs into probabilities */
     bool biased;
@@ -84,6 +84,7 @@ struct tr_linear_method {
     bool passes;          /* passes over rows in order, so they need not be in memory */
     bool sparse_rows;     /* steps on single non-zeros, so dense rows are converted to sparse ones */
     bool counts_rows;     /* makes a second table, of the number of rows of each feature */
+    bool counts_passes;   /* counts epochs in m->passes, not by clocks */
     bool weighs_updates;  /* supports sync.weight */
     const char *diverged; /* advice after divergence, besides less staleness and other weights */
 };
@@ -147,6 +148,7 @@ struct tr_linear {
     /* scheduler */
     tr_evaluation last; /* the latest evaluation */
     double epoch;       /* of that evaluation */
+    double passes;      /* passes over the data so far, of methods whose clocks are not parts of epochs */
     char figure[32];    /* name of the test figure in summary.json, which keeps the pointer */
     double usual; /* objective of the first evaluation, or of zero weights if that is larger; 0 before */
 
@@ -219,7 +221,7 @@ int tr_linear_settle_bias(struct tr_linear *m);
 
 /* ---- evaluation ---- */
 
-/* Number of rows whose margins are computed at once: least capacity of m->margin. */
+/* Number of rows whose margins are computed together: least capacity of m->margin. */
 enum { TR_LINEAR_MARGINS = 4096 };
 
 /* First of the sums of an evaluation that belong to the method. */

@@ -64,7 +64,7 @@ static bool find_change(const struct tr_problem *p, size_t i, struct tr_class_bl
     return moves;
 }
 
-/* Sets a row's dual variables, given the margins and room for as many numbers behind them. */
+/* Sets the dual variables of a row. margin: its margins, followed by memory for the same number of elements. */
 static void set_row(const struct tr_problem *p, size_t i, struct tr_class_block own, double q, float *a,
                     double *margin)
 {

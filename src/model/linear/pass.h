@@ -176,7 +176,7 @@ static inline size_t tr_ready_piece(const struct tr_problem *p, size_t first, si
 }
 
 /* One pass of dual coordinate descent over the rows order[0..n-1], which must be in memory. Sets each a (by row; it
- * counts times the row's weight) to its minimum at w, and updates w by sigma (new - old) x / (λ n) at once. norm[i] is
+ * counts times the row's weight) to its minimum at w, and updates w by sigma (new - old) x / (λ n) immediately. norm[i] is
  * |x_i|². shared: other processes change w at the same time, on other rows; no change of an element is lost. */
 void tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,
                   const float *norm, float *a, void *w, bool shared);

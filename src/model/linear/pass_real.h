@@ -141,7 +141,7 @@ static inline void NAME(add)(const struct tr_problem *p, size_t i, REAL step, RE
         for (size_t k = 0; k < x.n; k++) w[column[k]] += step;
 }
 
-/* Several outputs, or some of them: the weights of a key lie together. */
+/* The margins of some of several outputs. The weights of a key are contiguous. */
 static void NAME(dots)(const struct tr_problem *p, size_t i, struct tr_class_block own,
                        const REAL *restrict w, double *restrict margin)
 {
@@ -172,7 +172,7 @@ static void NAME(margins)(const struct tr_problem *p, size_t first, size_t n, co
             NAME(dots)(p, first + i, (struct tr_class_block){0, p->outputs}, w, margin + i * p->outputs);
 }
 
-/* w -= rate · slope x_i, for each of these outputs. */
+/* w -= rate · slope x_i for these outputs. */
 static void NAME(add_outer)(const struct tr_problem *p, size_t i, struct tr_class_block own, double rate,
                             const double *restrict slope, REAL *restrict w)
 {
@@ -208,7 +208,7 @@ static void NAME(shrink)(const struct tr_problem *p, size_t i, double rate, size
     for (size_t b = p->keys * width, o = 0; o < width; o++) w[b + o] -= by * (REAL)reg[p->keys] * old[b + o];
 }
 
-/* Dense rows have all keys, which shrink once for all of them. */
+/* Dense rows have all keys, which are regularised in one step for all rows. */
 static void NAME(add_rows)(const struct tr_problem *p, size_t first, size_t n, const double *slope,
                            double rate, const float *reg, const REAL *old, REAL *w)
 {
@@ -223,8 +223,8 @@ static void NAME(add_rows)(const struct tr_problem *p, size_t first, size_t n, c
     if (reg && dense && n > 0) NAME(shrink)(p, first, rate, n, reg, old, w);
 }
 
-/* Rows come in random order: asking for one some steps ahead hides most of its way from memory. Of a long one the beginning
- * is enough, from which the processor goes on by itself. */
+/* Rows come in random order, so a row is prefetched some steps ahead. Of a long row the beginning is enough; the processor prefetches
+ * the rest. */
 static inline void NAME(fetch)(const struct tr_problem *p, size_t i)
 {
     enum { LINE = 16, MOST = 64 * LINE };
@@ -235,7 +235,7 @@ static inline void NAME(fetch)(const struct tr_problem *p, size_t i)
     }
 }
 
-/* A compare-and-swap does what an atomic addition would, which C has for integers only. */
+/* An atomic addition, by compare-and-swap because C has it for integers only. */
 static inline void NAME(add_one)(REAL *at, REAL x)
 {
     _Atomic BITS *shared = (_Atomic BITS *)(void *)at;
@@ -271,7 +271,7 @@ static inline __attribute__((always_inline)) void NAME(dual_steps)(const struct 
         double weight = p->weight ? (double)p->weight[i] : 1;
         float moved =
             (float)tr_loss_step(p->loss, old, m, y, weight * sigma * step * (double)norm[i], p->shape);
-        double by = (double)moved - old; /* what is stored, so that w stays the sum of the rows */
+        double by = (double)moved - old; /* of the stored value, so that w remains the sum over the rows */
         if (by == 0) continue;
         a[i] = moved;
         REAL change = (REAL)(weight * sigma * step * (signs ? y * by : by));

@@ -2,7 +2,7 @@
  *
  * A model of scaled rows has margins Σ w_j (x_j - shift_j) factor_j + b = Σ (w_j factor_j) x_j + (b - Σ w_j factor_j
  * shift_j). Models in files are for the numbers of the files. Each worker knows the scale of some columns. For the rank that
- * writes the model all workers put their scales into a table, bit by bit as integers, which are neither rounded nor filtered. */
+ * writes the model all workers put their scales into a table, as integers with the same bits, because integers are not rounded or filtered. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

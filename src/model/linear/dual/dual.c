@@ -1,5 +1,5 @@
 /* Dual coordinate descent. Each row has a dual variable. Its worker sets it to its minimum, row by row in random order,
- * and updates w = Σ α x / (λ n) at once (Hsieh et al. 2008; Yu, Huang and Lin 2011). The method needs no step size, and
+ * and updates w = Σ α x / (λ n) immediately (Hsieh et al. 2008; Yu, Huang and Lin 2011). The method needs no step size, and
  * the dual value bounds the distance from the optimum.
  *
  * Each worker has a copy of w and merges its changes with those of other workers; or the workers of a group, which have
@@ -25,7 +25,7 @@
 
 #include "trireme/collective.h"
 
-/* Steps of the anchor in an epoch, if there are as many rows. */
+/* Steps of the anchor in an epoch, or one per row if there are fewer rows. */
 enum { ANCHOR_STEPS = 64 };
 
 static bool dual_has_free_bias(const struct tr_linear *m)
@@ -473,7 +473,7 @@ static bool shared_leaves(const tr_worker *me, struct tr_linear *m, const struct
     return false;
 }
 
-/* Takes steps up to the position `end`. The anchor moves after each piece of rows, in proportion to the epoch. Members may do so
+/* Takes steps up to the position `end`. The anchor moves after each piece of rows, in proportion to the epoch. Members may move it
  * concurrently from the same anchor. The movement is then slightly larger, which does no harm because the bias moves by the same
  * amount. */
 static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows,
@@ -945,7 +945,7 @@ const struct tr_linear_method tr_linear_dual = {.check = dual_check,
 /* ---- more than two classes ---- */
 
 /* Each row has a dual variable for each class. The variables of a row are set to their minimum, row by row, and
- * w = Σ α x / (λ n) is updated at once.
+ * w = Σ α x / (λ n) is updated immediately.
  *   one-against-rest   the classes are separate problems that share the passes over the rows (Hsieh et al. 2008)
  *   softmax            the variables of a row are e_y - q with probabilities q, which are set together (Yu, Huang and Lin
  *                      2011, section 5; here by Newton steps on log q and the multiplier of Σ q = 1)

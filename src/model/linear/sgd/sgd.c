@@ -580,9 +580,8 @@ struct phase {
 
 struct tr_linear_growing {
     int phases;
-    struct phase *phase;
+    struct phase *phase; /* phase[phases]: the stage that evaluates */
     /* scheduler */
-    double passes;
     int at;       /* index of the phase */
     int64_t done; /* completed mini-batches of the phase */
     int64_t leg;  /* mini-batches in the current run */
@@ -638,7 +637,8 @@ static int growing_open(struct tr_linear *m)
     g = m->growing;
     m->clocks_per_epoch = 1;
     g->phases = (int)m->o->phases;
-    TR_TRY(tr_agree(m->tr, TR_NEW(&g->phase, (size_t)g->phases)));
+    TR_TRY(tr_agree(m->tr, TR_NEW(&g->phase, (size_t)g->phases + 1)));
+    g->phase[g->phases] = (struct phase){.m = m, .number = g->phases};
     for (int i = 0; i < g->phases; i++) {
         struct phase *p = &g->phase[i];
         *p = (struct phase){.m = m, .number = i};
@@ -713,29 +713,26 @@ static void growing_release(void *kept)
 
 static int phase_prepare(tr_worker *me, void *state)
 {
-    struct tr_linear *m = ((struct phase *)state)->m;
+    const struct phase *p = state;
+    struct tr_linear *m = p->m;
     struct phase_views *views;
+    bool evaluates = p->number == m->growing->phases;
     TR_TRY(TR_NEW(&views, 1));
     me->kept = views;
-    return tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &views->view);
+    TR_TRY(
+        tr_linear_open_view(m, me, m->train, m->w, evaluates ? TR_VIEW_READ : TR_VIEW_UPDATE, &views->view));
+    if (!evaluates || !m->test) return TR_OK;
+    return tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &views->test);
 }
 
-static int growing_prepare_evaluate(tr_worker *me, void *state)
-{
-    struct tr_linear *m = state;
-    struct phase_views *views;
-    TR_TRY(TR_NEW(&views, 1));
-    me->kept = views;
-    TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_READ, &views->view));
-    return m->test ? tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &views->test) : TR_OK;
-}
-
-/* Processes one mini-batch. A worker that joins in the middle of a pass has not shuffled at its beginning. */
+/* Processes one mini-batch; nothing in the stage that evaluates. A worker that joins in the middle of a pass has not
+ * shuffled at its beginning. */
 static int phase_compute(tr_worker *me, void *state)
 {
     const struct phase *p = state;
     struct tr_linear *m = p->m;
     tr_view *view = ((struct phase_views *)me->kept)->view;
+    if (p->number == m->growing->phases) return TR_OK;
     int64_t clock = me->command.word[0] + me->before + me->clock, turn = clock % p->iterations;
     double rate = p->rate / sqrt(m->o->decay * (double)(p->before + clock) + 1);
     m->batches.n = p->iterations;
@@ -747,16 +744,9 @@ static int phase_compute(tr_worker *me, void *state)
     return tr_view_push(view);
 }
 
-static int growing_compute_nothing(tr_worker *me, void *state)
-{
-    (void)me;
-    (void)state;
-    return TR_OK;
-}
-
 static int growing_evaluate(tr_worker *me, void *state, tr_report *report)
 {
-    struct tr_linear *m = state;
+    struct tr_linear *m = ((struct phase *)state)->m;
     struct phase_views *views = me->kept;
     m->view = views->view;
     m->test_view = views->test;
@@ -767,9 +757,7 @@ static int growing_evaluate(tr_worker *me, void *state, tr_report *report)
 
 static int growing_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
-    struct tr_linear *m = state;
-    evaluation->epoch = m->growing->passes;
-    return tr_linear_summarize(m, report, evaluation);
+    return tr_linear_summarize(((struct phase *)state)->m, report, evaluation);
 }
 
 /* ---- the task ---- */
@@ -781,7 +769,7 @@ static int growing_next_stage(void *state, const tr_ran *ran, tr_next *next)
     struct tr_linear_growing *g = m->growing;
     if (ran->stage >= 0 && ran->stage < g->phases) {
         g->done += g->leg;
-        g->passes += (double)g->leg / (double)g->phase[g->at].iterations;
+        m->passes += (double)g->leg / (double)g->phase[g->at].iterations;
         *next = (tr_next){.stage = g->phases,
                           .clocks = 1,
                           .workers = tr_linear_stage_workers(m, evaluate_name, TR_ALL_WORKERS),
@@ -812,7 +800,7 @@ static int growing_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     struct tr_linear_growing *g = m->growing;
     int64_t at[] = {g->at, g->done, g->leg};
     TR_TRY(tr_linear_keep_summary(m, snapshot));
-    TR_TRY(tr_snapshot_common(snapshot, "passes", TR_F64, 1, &g->passes));
+    TR_TRY(tr_snapshot_common(snapshot, "passes", TR_F64, 1, &m->passes));
     TR_TRY(tr_snapshot_common(snapshot, "phase", TR_I64, sizeof at / sizeof *at, at));
     if (at[0] < 0 || at[0] >= g->phases)
         return tr_fail(TR_ERR_DATA, "checkpoint: it was taken in phase %lld, there are %d",
@@ -844,11 +832,11 @@ static int growing_train(struct tr_linear *m)
                                .release = growing_release};
     }
     stages[g->phases] = (tr_stage){.name = evaluate_name,
-                                   .state = m,
+                                   .state = &g->phase[g->phases],
                                    .metric_name = tr_linear_metric(m),
                                    .metric_ascends = tr_linear_classifies(m),
-                                   .prepare = growing_prepare_evaluate,
-                                   .compute = growing_compute_nothing,
+                                   .prepare = phase_prepare,
+                                   .compute = phase_compute,
                                    .evaluate = growing_evaluate,
                                    .summarize = growing_summarize,
                                    .release = growing_release};
@@ -875,6 +863,7 @@ static bool growing_minimises(const struct tr_loss *loss)
 const struct tr_linear_method tr_linear_growing = {.check = growing_check,
                                                    .minimises = growing_minimises,
                                                    .sparse_rows = true,
+                                                   .counts_passes = true,
                                                    .open = growing_open,
                                                    .train = growing_train,
                                                    .close = growing_close,

@@ -9,7 +9,7 @@
  *
  *   TR_METHOD_SVRG      w -= η g; the next snapshot is the last w (Johnson and Zhang 2013; FlexPS, Algorithm 1)
  *   TR_METHOD_SVRGPP    the same, but the snapshot becomes the mean of the epoch's w, the next epoch starts from the last,
- *                      and has twice as many steps (Allen-Zhu and Yuan 2016)
+ *                      and has twice the steps (Allen-Zhu and Yuan 2016)
  *   TR_METHOD_KATYUSHA  x = τ₁z + τ₂x̃ + (1-τ₁-τ₂)y, g at x; z and y take proximal steps of a and 1/(3L); the snapshot
  *                      becomes a weighted mean of the epoch's y (Allen-Zhu 2017, Algorithm 1, option I). Without λ, τ₁
  *                      falls from epoch to epoch (the same, Algorithm 2)

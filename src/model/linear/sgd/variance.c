@@ -66,7 +66,6 @@ struct tr_linear_variance {
     int64_t epoch, epochs; /* number of started epochs; total number */
     uint64_t last_steps;   /* steps of the last epoch, if it is shorter */
     int turn, turns;       /* turn in this epoch's inner stage; number of turns */
-    double passes;         /* passes over the data so far */
 };
 
 /* ---- checking ---- */
@@ -120,7 +119,8 @@ static int variance_check_groups(const struct tr_linear *m)
         return tr_fail(
             TR_ERR_CONFIG,
             "%s: variance reduction needs the workers of a node in one group, which has no others, and "
-            "groups are of equal size: start as many ranks on each node, and leave ranks.groups and "
+            "groups are of equal size: start the same number of ranks on each node, and leave ranks.groups "
+            "and "
             "ranks.group_size out",
             tr_job_where(m->job, "solve.method"));
     if (rows == 0)
@@ -363,14 +363,6 @@ static int full_evaluate(tr_worker *me, void *state, tr_report *report)
     return tr_linear_report(me, m, f->loss, f->w->value, f->test, report);
 }
 
-/* The full gradient counts with the epoch that it starts. The last one only evaluates. */
-static int full_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
-{
-    const struct tr_linear *m = state;
-    evaluation->epoch = m->variance->passes;
-    return tr_linear_summarize(state, report, evaluation);
-}
-
 /* ---- the inner stage ---- */
 
 /* Starts a run of the inner stage. The steps are opened again in each run, because a worker may not have been in earlier
@@ -454,7 +446,7 @@ static int variance_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     bool restores = tr_snapshot_restores(snapshot);
     int64_t progress[] = {v->epoch, v->turn, v->turns};
     TR_TRY(tr_linear_keep_summary(m, snapshot));
-    TR_TRY(tr_snapshot_common(snapshot, "passes", TR_F64, 1, &v->passes));
+    TR_TRY(tr_snapshot_common(snapshot, "passes", TR_F64, 1, &m->passes));
     TR_TRY(tr_snapshot_common(snapshot, "epoch", TR_I64, sizeof progress / sizeof *progress, progress));
     v->epoch = progress[0];
     v->turn = (int)progress[1];
@@ -494,7 +486,8 @@ static int variance_next_stage(void *state, const tr_ran *ran, tr_next *next)
     if (ran->stage == INNER && ++v->turn < v->turns) {
         next->command.word[FROM_GROUP] = ran->first_group;
     } else if (ran->stage == INNER) {
-        v->passes += 1 + epoch_passes(m, v->epoch++);
+        m->passes +=
+            1 + epoch_passes(m, v->epoch++); /* the full gradient counts with the epoch that it starts */
         v->turn = 0;
     }
     bool inner = ran->stage == FULL || v->turn > 0;
@@ -566,7 +559,7 @@ static int variance_train(struct tr_linear *m)
                                       .begin = full_begin,
                                       .compute = full_compute,
                                       .evaluate = full_evaluate,
-                                      .summarize = full_summarize,
+                                      .summarize = tr_linear_summarize,
                                       .release = full_release},
                                      {.name = stage_names[INNER],
                                       .state = m,
@@ -612,6 +605,7 @@ static bool variance_minimises(const struct tr_loss *loss)
 const struct tr_linear_method tr_linear_variance = {.check = variance_check,
                                                     .minimises = variance_minimises,
                                                     .sparse_rows = true,
+                                                    .counts_passes = true,
                                                     .servers = tr_linear_few_servers,
                                                     .open = variance_open,
                                                     .train = variance_train,
