@@ -11,7 +11,6 @@
 #include "base/escape.h"
 #include "class/class.h"
 #include "data/schema.h"
-#include "job/text.h"
 #include "ranks/ranks.h"
 #include "trireme/collective.h"
 

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/escape.h"
 #include "cli/generate_file.h"
 #include "data/generate.h"
-#include "job/text.h"
 
 /* ---- kinds of data ---- */
 

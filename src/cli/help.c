@@ -14,7 +14,6 @@
 #include "base/terminal.h"
 #include "job/job.h"
 #include "job/schema.h"
-#include "job/text.h"
 #include "ranks/ranks.h"
 
 const struct tr_cli_command tr_help_command = {

@@ -11,7 +11,6 @@
 #include "base/base.h"
 #include "base/terminal.h"
 #include "job/schema.h"
-#include "job/text.h"
 #include "ranks/ranks.h"
 #include "trireme/cpu.h"
 

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/escape.h"
 #include "cli/gnuplot.h"
-#include "job/text.h"
 
 /* What can be drawn: the sum of some columns of metrics.csv, which are counted from 1, over that of others. */
 struct columns {

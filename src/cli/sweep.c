@@ -16,7 +16,6 @@
 #include "cli/train.h"
 #include "job/job.h"
 #include "job/schema.h"
-#include "job/text.h"
 #include "ranks/ranks.h"
 
 enum { MOST_TASKS = 1024 };

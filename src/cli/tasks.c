@@ -127,10 +127,11 @@ static void name_settings(const tr_job *job, const struct tr_job_task *task, cha
     text[0] = '\0';
     for (size_t i = 0; i < task->job->settings && at < size; i++) {
         const struct tr_job_setting *s = &task->job->setting[i];
-        bool tells = s->n == 1;
+        bool tells = s->value.n == 1;
         for (size_t k = 0; tells && k < sizeof own / sizeof *own; k++) tells = strcmp(s->key, own[k]) != 0;
         if (tells)
-            at += (size_t)snprintf(text + at, size - at, "%s%s=%s", at > 0 ? " " : "", s->key, s->item[0]);
+            at += (size_t)snprintf(text + at, size - at, "%s%s=%s", at > 0 ? " " : "", s->key,
+                                   s->value.item[0]);
     }
     if (at == 0) snprintf(text, size, "as the whole %s", job->name);
 }

@@ -12,7 +12,6 @@
 #include "cli/explain.h"
 #include "cli/tasks.h"
 #include "cli/train.h"
-#include "job/text.h"
 #include "program/program.h"
 #include "stage/stage.h"
 #include "store/checkpoint.h"

@@ -11,7 +11,6 @@
 #include "data/number.h"
 #include "data/token.h"
 #include "data/value.h"
-#include "job/text.h"
 
 static const char *const type_words[] = {"number", "category", "label", "label", "id", "ignore", "weight"};
 

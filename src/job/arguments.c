@@ -8,45 +8,11 @@
 
 #include "base/base.h"
 #include "job/schema.h"
-#include "job/text.h"
 
 /* ---- values ---- */
 
-static bool set_flag(void *field, const struct tr_argument *option, const char *text)
-{
-    (void)option, (void)text;
-    return *(bool *)field = true;
-}
-
-static bool set_text(void *field, const struct tr_argument *option, const char *text)
-{
-    (void)option;
-    *(const char **)field = text;
-    return true;
-}
-
-static bool set_number(void *field, const struct tr_argument *option, const char *text)
-{
-    char *end;
-    long n = strtol(text, &end, 10);
-    if (end == text || *end || n < option->least || n > option->most) return false;
-    *(long *)field = n;
-    return true;
-}
-
-static bool set_seconds(void *field, const struct tr_argument *option, const char *text)
-{
-    const double least = 0.01, most = 86400;
-    char *end;
-    double seconds = strtod(text, &end);
-    bool bare = end != text && *end == '\0';
-    (void)option;
-    if ((!bare && !tr_job_duration(text, &seconds)) || !(seconds >= least && seconds <= most)) return false;
-    *(double *)field = seconds;
-    return true;
-}
-
-static bool read_count(const char *text, double most, uint64_t *count)
+/* Parses 4.1M, 500k or 1e6. */
+static bool argument_count(const char *text, double most, uint64_t *count)
 {
     char *end;
     double number = strtod(text, &end);
@@ -59,59 +25,64 @@ static bool read_count(const char *text, double most, uint64_t *count)
     return true;
 }
 
-static bool set_count(void *field, const struct tr_argument *option, const char *text)
+/* Sets the member of an option; false: the text is no value of its kind. */
+static bool argument_set(void *field, const struct tr_argument *option, const char *text)
 {
-    (void)option;
-    return read_count(text, 0x1p53, field);
-}
-
-static bool set_count32(void *field, const struct tr_argument *option, const char *text)
-{
-    uint64_t count;
-    (void)option;
-    if (!read_count(text, UINT32_MAX - 1, &count)) return false;
-    *(uint32_t *)field = (uint32_t)count;
-    return true;
-}
-
-static bool set_real(void *field, const struct tr_argument *option, const char *text)
-{
-    char *end;
-    double number = strtod(text, &end);
-    (void)option;
-    if (end == text || *end) return false;
-    *(double *)field = number;
-    return true;
-}
-
-static bool set_choice(void *field, const struct tr_argument *option, const char *text)
-{
-    for (int i = 0; option->words[i]; i++)
-        if (strcmp(text, option->words[i]) == 0) {
-            *(int *)field = i;
-            return true;
-        }
+    char *end = NULL;
+    uint64_t count = 0;
+    double real = strtod(text, &end);
+    bool good = end != text && *end == '\0';
+    switch (option->kind) {
+    case TR_ARG_FLAG: return *(bool *)field = true;
+    case TR_ARG_TEXT: *(const char **)field = text; return true;
+    case TR_ARG_NUMBER: {
+        long n = strtol(text, &end, 10);
+        if (end == text || *end || n < option->least || n > option->most) return false;
+        *(long *)field = n;
+        return true;
+    }
+    case TR_ARG_SECONDS:
+        if ((!good && !tr_job_duration(text, &real)) || !(real >= 0.01 && real <= 86400)) return false;
+        *(double *)field = real;
+        return true;
+    case TR_ARG_COUNT: return argument_count(text, 0x1p53, field);
+    case TR_ARG_COUNT32:
+        if (!argument_count(text, UINT32_MAX - 1, &count)) return false;
+        *(uint32_t *)field = (uint32_t)count;
+        return true;
+    case TR_ARG_REAL:
+        if (good) *(double *)field = real;
+        return good;
+    case TR_ARG_CHOICE:
+        for (int i = 0; option->words[i]; i++)
+            if (strcmp(text, option->words[i]) == 0) {
+                *(int *)field = i;
+                return true;
+            }
+        return false;
+    case TR_ARG_SETTING:
+    case TR_ARG_KINDS: break;
+    }
     return false;
 }
 
-/* For each kind: how help writes a value without a name of its own, what errors expect, and how the member is set. */
+/* For each kind: its value in help, if the option does not name it, and its description in errors. */
 static const struct kind {
     const char *value, *expected;
-    bool (*set)(void *field, const struct tr_argument *option, const char *text);
 } kinds[] = {
-    [TR_ARG_FLAG] = {"", "", set_flag},
-    [TR_ARG_TEXT] = {"TEXT", "a text", set_text},
-    [TR_ARG_NUMBER] = {"N", "a number", set_number},
-    [TR_ARG_SECONDS] = {"TIME", "a time such as 500ms, 10s or 1min", set_seconds},
-    [TR_ARG_COUNT] = {"N", "a whole number such as 500000, 500k or 1M", set_count},
-    [TR_ARG_COUNT32] = {"N", "a whole number such as 500000, 500k or 1M", set_count32},
-    [TR_ARG_REAL] = {"X", "a number", set_real},
-    [TR_ARG_CHOICE] = {"", "", set_choice},
-    [TR_ARG_SETTING] = {"VALUE", "a value", NULL},
+    [TR_ARG_FLAG] = {"", ""},
+    [TR_ARG_TEXT] = {"TEXT", "a text"},
+    [TR_ARG_NUMBER] = {"N", "a number"},
+    [TR_ARG_SECONDS] = {"TIME", "a time such as 500ms, 10s or 1min"},
+    [TR_ARG_COUNT] = {"N", "a whole number such as 500000, 500k or 1M"},
+    [TR_ARG_COUNT32] = {"N", "a whole number such as 500000, 500k or 1M"},
+    [TR_ARG_REAL] = {"X", "a number"},
+    [TR_ARG_CHOICE] = {"", ""},
+    [TR_ARG_SETTING] = {"VALUE", "a value"},
 };
 _Static_assert(sizeof kinds / sizeof *kinds == TR_ARG_KINDS, "a row for each kind");
 
-static struct tr_shown expected_value(const struct tr_argument *option)
+static struct tr_shown argument_expected(const struct tr_argument *option)
 {
     struct tr_shown text = {""};
     bool is_text = option->kind == TR_ARG_TEXT || option->kind == TR_ARG_SETTING;
@@ -139,39 +110,26 @@ struct tr_argument_text tr_argument_value(const struct tr_argument *option)
     return text;
 }
 
-/* In the largest of the units k, M and G in which it is a whole number. */
-static void show_count(struct tr_argument_text *text, uint64_t count)
-{
-    static const char *const units[] = {"", "k", "M", "G"};
-    size_t unit = 0;
-    while (unit < 3 && count > 0 && count % 1000 == 0) count /= 1000, unit++;
-    snprintf(text->text, sizeof text->text, "%llu%s", (unsigned long long)count, units[unit]);
-}
-
 struct tr_argument_text tr_argument_default(const struct tr_argument *option, const void *defaults)
 {
     struct tr_argument_text text = {""};
     const void *field = (const char *)defaults + option->offset;
+    const char *word = NULL;
     if (!defaults) return text;
-    switch (option->kind) {
-    case TR_ARG_TEXT:
-        if (*(const char *const *)field)
-            snprintf(text.text, sizeof text.text, "%s", *(const char *const *)field);
-        break;
-    case TR_ARG_NUMBER:
-        if (*(const long *)field != 0) snprintf(text.text, sizeof text.text, "%ld", *(const long *)field);
-        break;
-    case TR_ARG_SECONDS: snprintf(text.text, sizeof text.text, "%gs", *(const double *)field); break;
-    case TR_ARG_COUNT: show_count(&text, *(const uint64_t *)field); break;
-    case TR_ARG_COUNT32: show_count(&text, *(const uint32_t *)field); break;
-    case TR_ARG_REAL: snprintf(text.text, sizeof text.text, "%g", *(const double *)field); break;
-    case TR_ARG_CHOICE:
-        if (*(const int *)field >= 0)
-            snprintf(text.text, sizeof text.text, "%s", option->words[*(const int *)field]);
-        break;
-    case TR_ARG_FLAG:
-    case TR_ARG_SETTING:
-    case TR_ARG_KINDS: break;
+    if (option->kind == TR_ARG_TEXT) word = *(const char *const *)field;
+    if (option->kind == TR_ARG_CHOICE && *(const int *)field >= 0) word = option->words[*(const int *)field];
+    if (word) snprintf(text.text, sizeof text.text, "%s", word);
+    if (option->kind == TR_ARG_NUMBER && *(const long *)field != 0)
+        snprintf(text.text, sizeof text.text, "%ld", *(const long *)field);
+    if (option->kind == TR_ARG_SECONDS || option->kind == TR_ARG_REAL)
+        snprintf(text.text, sizeof text.text, option->kind == TR_ARG_REAL ? "%g" : "%gs",
+                 *(const double *)field);
+    if (option->kind == TR_ARG_COUNT || option->kind == TR_ARG_COUNT32) {
+        static const char *const units[] = {"", "k", "M", "G"};
+        size_t unit = 0; /* the largest in which it is a whole number */
+        uint64_t count = option->kind == TR_ARG_COUNT ? *(const uint64_t *)field : *(const uint32_t *)field;
+        while (unit < 3 && count > 0 && count % 1000 == 0) count /= 1000, unit++;
+        snprintf(text.text, sizeof text.text, "%llu%s", (unsigned long long)count, units[unit]);
     }
     return text;
 }
@@ -210,9 +168,9 @@ bool tr_argument_takes_key(const struct tr_syntax *s, const char *key)
 
 /* ---- errors ---- */
 
-static int fail(const struct tr_syntax *s, const char *format, ...)
+static int argument_fail(const struct tr_syntax *s, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
-static int fail(const struct tr_syntax *s, const char *format, ...)
+static int argument_fail(const struct tr_syntax *s, const char *format, ...)
 {
     char text[400];
     va_list arguments;
@@ -223,18 +181,19 @@ static int fail(const struct tr_syntax *s, const char *format, ...)
 }
 
 /* Ends a message with the suggestion, or else with the hint of the command. */
-static int fail_unknown(const struct tr_syntax *s, const char *noun, const char *name, const char *meant)
+static int argument_fail_unknown(const struct tr_syntax *s, const char *noun, const char *name,
+                                 const char *meant)
 {
     char see[64];
     const char *hint = s->hint ? s->hint : see;
     snprintf(see, sizeof see, "see trireme help %s", s->command ? s->command : "");
-    return fail(s, "unknown %s %s: %s%s%s", noun, tr_shown(name).text, meant ? "did you mean " : hint,
-                meant ? meant : "", meant ? "?" : "");
+    return argument_fail(s, "unknown %s %s: %s%s%s", noun, tr_shown(name).text,
+                         meant ? "did you mean " : hint, meant ? meant : "", meant ? "?" : "");
 }
 
 /* Suggests an option, or the setting that is meant by the option of other programs: «--epochs 3» is solve.epochs=3. */
-static int fail_option(const struct tr_syntax *s, const struct tr_variant *variant, const char *word,
-                       const char *next)
+static int argument_fail_option(const struct tr_syntax *s, const struct tr_variant *variant, const char *word,
+                                const char *next)
 {
     enum { MOST = 128 };
     const char *names[MOST], *equals = strchr(word, '='), *value = equals ? equals + 1 : next;
@@ -257,7 +216,7 @@ static int fail_option(const struct tr_syntax *s, const struct tr_variant *varia
         snprintf(setting, sizeof setting, "%s=%s", known.text, takes ? tr_shown(value).text : "…");
         meant = setting;
     }
-    return fail_unknown(s, "option", all_keys ? word : name.text, meant);
+    return argument_fail_unknown(s, "option", all_keys ? word : name.text, meant);
 }
 
 /* ---- reading ---- */
@@ -273,7 +232,8 @@ static int read_option(const struct reader *r, const struct tr_argument *option,
 {
     if (!value) {
         const char *sign = option->name[0] == '-' ? "" : "=";
-        return fail(r->syntax, "%s%s: expected %s", option->name, sign, expected_value(option).text);
+        return argument_fail(r->syntax, "%s%s: expected %s", option->name, sign,
+                             argument_expected(option).text);
     }
     if (option->kind == TR_ARG_SETTING) {
         size_t i = 0, n = strlen(option->key);
@@ -285,9 +245,9 @@ static int read_option(const struct reader *r, const struct tr_argument *option,
         r->a->made[i] = NULL;
         return tr_format(&r->a->made[i], "%s=%s", option->key, value);
     }
-    if (kinds[option->kind].set((char *)r->options + option->offset, option, value)) return TR_OK;
-    return fail(r->syntax, "%s is «%s»: expected %s", option->name, tr_shown(value).text,
-                expected_value(option).text);
+    if (argument_set((char *)r->options + option->offset, option, value)) return TR_OK;
+    return argument_fail(r->syntax, "%s is «%s»: expected %s", option->name, tr_shown(value).text,
+                         argument_expected(option).text);
 }
 
 static int read_flag(const struct reader *r, const tr_flag *flag, const char *value)
@@ -295,10 +255,10 @@ static int read_flag(const struct reader *r, const tr_flag *flag, const char *va
     char *end = NULL;
     long n = flag->most > 0 && value ? strtol(value, &end, 10) : 0;
     if (flag->most > 0 && (!value || end == value || *end || n < flag->least || n > flag->most))
-        return fail(r->syntax, "%s%s%s%s: expected a number from %ld to %ld", flag->name,
-                    value ? " is «" : "", value ? tr_shown(value).text : "", value ? "»" : "", flag->least,
-                    flag->most);
-    if (flag->value && !value) return fail(r->syntax, "%s: expected %s", flag->name, flag->value);
+        return argument_fail(r->syntax, "%s%s%s%s: expected a number from %ld to %ld", flag->name,
+                             value ? " is «" : "", value ? tr_shown(value).text : "", value ? "»" : "",
+                             flag->least, flag->most);
+    if (flag->value && !value) return argument_fail(r->syntax, "%s: expected %s", flag->name, flag->value);
     size_t i = 0;
     while (i < r->a->flags && strcmp(r->a->flag[i].name, flag->name) != 0) i++;
     if (i == r->a->flags) r->a->flags++;
@@ -333,56 +293,49 @@ static int read_known(const struct reader *r, char **word, int left, int *used)
     const tr_flag *flag = option || !dash || !r->syntax->asked ? NULL : find_flag(r, name);
     if ((!option && !flag) || (!dash && !value)) return TR_OK;
     bool takes = option ? option->kind != TR_ARG_FLAG : flag->value != NULL;
-    if (value && !takes) return fail(r->syntax, "%s has no value", name);
+    if (value && !takes) return argument_fail(r->syntax, "%s has no value", name);
     *used = takes && !value && left > 1 ? 2 : 1;
     if (takes && !value && left > 1) value = word[1];
     if (flag) return read_flag(r, flag, value);
     return read_option(r, option, takes ? value : "");
 }
 
-static int read_variant(struct reader *r, const char *word)
-{
-    enum { MOST = 16 };
-    const char *names[MOST];
-    size_t n = 0;
-    for (const struct tr_variant *v = r->syntax->variants; v->name && n < MOST; v++) {
-        names[n++] = v->name;
-        if (strcmp(v->name, word) == 0) r->variant = v;
-    }
-    if (!r->variant) return fail_unknown(r->syntax, "kind", word, tr_job_suggest(word, names, n));
-    r->a->variant = (size_t)(r->variant - r->syntax->variants);
-    return TR_OK;
-}
-
-/* Whether the word is a setting of a section of which the command takes keys. */
-static int read_setting(const struct reader *r, char *word, bool *is_setting)
-{
-    const struct tr_syntax *s = r->syntax;
-    struct tr_job_name key = {""};
-    *is_setting = false;
-    if (!s->keys || !tr_job_is_setting(word)) return TR_OK;
-    snprintf(key.text, sizeof key.text, "%.*s", (int)strcspn(word, "="), word);
-    size_t n = 0;
-    for (; s->keys[n]; n++) {
-        size_t section = strcspn(s->keys[n], ".");
-        section += s->keys[n][section] == '.';
-        *is_setting = *is_setting || strncmp(word, s->keys[n], section) == 0;
-    }
-    if (!*is_setting) return TR_OK;
-    r->a->setting[r->a->settings++] = word;
-    if (tr_argument_takes_key(s, key.text)) return TR_OK;
-    return fail_unknown(s, "key", key.text, tr_job_suggest(key.text, s->keys, n));
-}
-
+/* A word that is no option: a setting of a section of which the command takes keys, the variant, or another word. */
 static int read_word(struct reader *r, char *word)
 {
-    bool is_setting;
-    TR_TRY(read_setting(r, word, &is_setting));
-    if (is_setting) return TR_OK;
-    if (r->syntax->variants && !r->variant) return read_variant(r, word);
-    if (r->syntax->variants) return fail_option(r->syntax, r->variant, word, NULL);
-    if (r->syntax->job && (r->a->words > 0 || r->a->settings > 0)) r->a->setting[r->a->settings++] = word;
-    else r->a->word[r->a->words++] = word;
+    enum { MOST = 16 };
+    const struct tr_syntax *s = r->syntax;
+    struct tr_arguments *a = r->a;
+    const char *names[MOST];
+    size_t n = 0;
+    if (s->keys && tr_job_is_setting(word)) {
+        bool is_setting = false;
+        struct tr_job_name key = {""};
+        snprintf(key.text, sizeof key.text, "%.*s", (int)strcspn(word, "="), word);
+        for (; s->keys[n]; n++) {
+            size_t section = strcspn(s->keys[n], ".");
+            section += s->keys[n][section] == '.';
+            is_setting |= strncmp(word, s->keys[n], section) == 0;
+        }
+        if (is_setting) {
+            a->setting[a->settings++] = word;
+            if (tr_argument_takes_key(s, key.text)) return TR_OK;
+            return argument_fail_unknown(s, "key", key.text, tr_job_suggest(key.text, s->keys, n));
+        }
+    }
+    if (s->variants && !r->variant) {
+        n = 0;
+        for (const struct tr_variant *v = s->variants; v->name && n < MOST; v++) {
+            names[n++] = v->name;
+            if (strcmp(v->name, word) == 0) r->variant = v;
+        }
+        if (!r->variant) return argument_fail_unknown(s, "kind", word, tr_job_suggest(word, names, n));
+        a->variant = (size_t)(r->variant - s->variants);
+        return TR_OK;
+    }
+    if (s->variants) return argument_fail_option(s, r->variant, word, NULL);
+    if (s->job && (a->words > 0 || a->settings > 0)) a->setting[a->settings++] = word;
+    else a->word[a->words++] = word;
     return TR_OK;
 }
 
@@ -407,17 +360,18 @@ int tr_arguments_read(const struct tr_syntax *s, int argc, char **argv, void *op
         if (!only_words) TR_TRY(read_known(&r, argv + i, argc - i, &used));
         if (used > 0) continue;
         if (!only_words && word[0] == '-' && word[1])
-            return fail_option(s, r.variant, word, i + 1 < argc ? argv[i + 1] : NULL);
+            return argument_fail_option(s, r.variant, word, i + 1 < argc ? argv[i + 1] : NULL);
         TR_TRY(read_word(&r, word));
     }
     if (a->rest && a->words == 0 && a->settings == 0) return TR_OK; /* the next call continues */
     for (size_t i = 0; i < a->mades; i++) a->setting[a->settings++] = a->made[i];
     if (s->variants && !r.variant)
-        return fail(s, "expected %s: see trireme help %s", s->expected, s->command);
+        return argument_fail(s, "expected %s: see trireme help %s", s->expected, s->command);
     if (a->words < s->least || (s->most > 0 && a->words > s->most))
-        return fail(s, "%s%s%sexpected %s: see trireme help %s", a->words > s->least ? "unexpected " : "",
-                    a->words > s->least ? tr_shown(a->word[s->most]).text : "",
-                    a->words > s->least ? ": " : "", s->expected, s->command);
+        return argument_fail(s, "%s%s%sexpected %s: see trireme help %s",
+                             a->words > s->least ? "unexpected " : "",
+                             a->words > s->least ? tr_shown(a->word[s->most]).text : "",
+                             a->words > s->least ? ": " : "", s->expected, s->command);
     return TR_OK;
 }
 

@@ -7,9 +7,9 @@
  *
  * A job may also have named stages of its method and named tasks. All keys of a job may be set for one task only.
  *
- * read.c parses a file into settings: names and texts with their lines. When all settings, and with them the class of the
- * model, are known, resolve.c converts them to values, and check.c and tasks.c check that they fit together. The rooms that use
- * values check them against data and ranks, and report the line of a setting by tr_job_where().
+ * job.c parses a file into settings: names and texts with their lines. When all settings, and with them the class of the model, are
+ * known, resolve.c converts them to values, and checks that they fit together. The rooms that use values check them against data and
+ * ranks, and report the line of a setting by tr_job_where().
  */
 #ifndef TR_JOB_H
 #define TR_JOB_H
@@ -19,6 +19,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/escape.h"
 #include "trireme/records.h" /* TR_FORMAT_, TR_LABEL_ and TR_HEADER_ */
 #include "trireme/job.h"
 
@@ -93,8 +94,7 @@ struct tr_job_setting {
     bool commanded;    /* set on the command line */
     bool quoted, list; /* a text in quotes; a list */
     bool used;         /* by the job or one of its tasks */
-    size_t n;
-    char **item;
+    struct tr_job_list value; /* one item unless it is a list */
 };
 
 /* How a job is read: unused settings are errors, or are ignored. */
@@ -229,6 +229,9 @@ struct tr_job {
     struct tr_job_task *task;
     size_t tasks; /* 0: a plain job */
 };
+
+/* Formats a list of words for messages: «a, b or c». */
+struct tr_shown tr_shown_words(const char *const *words);
 
 /* Returns whether a word of the command line has the form section.key=value, otherwise it is a job file. */
 bool tr_job_is_setting(const char *word);

@@ -1,12 +1,154 @@
-/* Converts settings to values: class and method of the job, inheritance of tasks from the whole job. */
+/* Converts settings to values: class and method of the job, plugins, inheritance of tasks from the whole job; and checks that the
+ * values are used and fit together. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
 
 #include "base/base.h"
-#include "job/text.h"
+#include "base/file.h"
+
+/* ---- classes of models from outside: in a shared object (model.plugin) or in the program ---- */
+
+#define OTHER_VERSION "it is for version %d of trireme/model.h, this is version %d"
+
+/* Returns the error in option i, or NULL. */
+static const char *class_find_fault(const tr_model_class *c, size_t i)
+{
+    const tr_option *o = &c->options[i];
+    const struct tr_model_class *other;
+    if (strncmp(o->name, "model.", 6) != 0 && strncmp(o->name, "solve.", 6) != 0)
+        return "is not in section model or solve";
+    if (tr_job_known_key(o->name, 0, &other) && !other) return "is a key of all models";
+    for (size_t k = 0; k < i; k++)
+        if (!strcmp(c->options[k].name, o->name)) return "is listed twice";
+    if (o->kind == TR_KIND_NONE || o->kind > TR_KIND_CHOICE) return "has no kind that there is";
+    if (o->kind == TR_KIND_CHOICE && !o->words) return "is a choice without words";
+    if (!o->by_default || !o->help) return "has no default, or no help";
+    return o->offset >= c->options_size ? "lies outside of the struct of options" : NULL;
+}
+
+int tr_class_check(const char *place, const char *what, const tr_model_class *c, bool trains_itself)
+{
+    if (c->abi != TR_MODEL_ABI) return tr_job_fail(place, "%s: " OTHER_VERSION, what, c->abi, TR_MODEL_ABI);
+    const char *fault = NULL;
+    if (!c->name || !c->types || !c->types[0] || !c->noun || !c->help || !c->format)
+        fault = "lacks a name, types, a noun, help or a format";
+    else if (!c->methods || !c->methods[0].name || !c->data_formats || !c->data_formats[0])
+        fault = "has no methods or reads no format of data";
+    else if (!trains_itself && (c->model_size == 0 || !c->open || !c->train || !c->fields || !c->close))
+        fault = "lacks model_size, open, train, fields or close";
+    else if (tr_model_class_of_format(c->format)) fault = "has the format of model files of another class";
+    for (size_t t = 0; !fault && !trains_itself && c->types[t];
+         t++) /* otherwise there are no other classes */
+        for (size_t k = 0; k < tr_model_class_count; k++)
+            for (size_t i = 0; tr_model_classes[k]->types[i]; i++)
+                if (!strcmp(tr_model_classes[k]->types[i], c->types[t]))
+                    fault = "has a model.type of another class";
+    if (fault) return tr_job_fail(place, "%s: the class %s", what, fault);
+    for (size_t i = 0; i < tr_job_options(c); i++)
+        if ((fault = class_find_fault(c, i)))
+            return tr_job_fail(place, "%s: option %.60s %s", what, c->options[i].name, fault);
+    return TR_OK;
+}
+
+enum { MOST_PLUGINS = 64 };
+
+/* The plugins of this process. They are never unloaded, and their descriptors stay open: they are opened by the name of the
+ * descriptor, and dlopen() returns the same library for the same name. */
+static struct tr_plugin plugins[MOST_PLUGINS];
+static size_t n_plugins;
+
+const struct tr_plugin *tr_plugin_number(size_t i)
+{
+    return i < n_plugins ? &plugins[i] : NULL;
+}
+
+const struct tr_plugin *tr_plugin_of(const tr_model_class *class)
+{
+    for (size_t i = 0; i < n_plugins; i++)
+        if (plugins[i].class == class) return &plugins[i];
+    return NULL;
+}
+
+static int plugin_checksum(int fd, uint64_t *checksum)
+{
+    enum { BYTES = 1 << 16 };
+    char *piece;
+    ssize_t n = 0;
+    XXH3_state_t *state = XXH3_createState();
+    if (!state) return tr_fail(TR_ERR_SYSTEM, "out of memory for a checksum");
+    int status = TR_NEW(&piece, BYTES);
+    if (status == TR_OK) {
+        XXH3_64bits_reset(state);
+        for (off_t at = 0; (n = pread(fd, piece, BYTES, at)) > 0; at += n)
+            XXH3_64bits_update(state, piece, (size_t)n);
+        if (n < 0) status = tr_fail(TR_ERR_NO_INPUT, "cannot be read: %s", strerror(errno));
+        *checksum = XXH3_64bits_digest(state);
+        free(piece);
+    }
+    XXH3_freeState(state);
+    return status;
+}
+
+/* Loads the open file. The texts of its errors do not contain the path. */
+static int plugin_open(int fd, struct tr_plugin *p)
+{
+    char name[32];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    if (n_plugins == MOST_PLUGINS) return tr_fail(TR_ERR_CONFIG, "more than %d plugins", MOST_PLUGINS);
+    TR_TRY(plugin_checksum(fd, &p->checksum));
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        const char *why = dlerror();
+        size_t n = strlen(name);
+        bool names_it = strncmp(why, name, n) == 0 && strncmp(why + n, ": ", 2) == 0;
+        return tr_fail(TR_ERR_NO_INPUT, "%s", names_it ? why + n + 2 : why);
+    }
+    p->class = dlsym(library, "tr_plugin");
+    if (!p->class)
+        return tr_fail(TR_ERR_NO_INPUT, "it has no tr_plugin: expected a tr_model_class of this name");
+    if (p->class->abi != TR_MODEL_ABI)
+        return tr_fail(TR_ERR_NO_INPUT, OTHER_VERSION, p->class->abi, TR_MODEL_ABI);
+    return TR_OK;
+}
+
+int tr_plugin_load(const char *path, const char *place, const struct tr_model_class **class)
+{
+    struct tr_plugin new = {.checksum = 0};
+    struct stat file;
+    const char *slash = strrchr(path, '/');
+    int fd, status = tr_open_code(path, &fd);
+    if (status == TR_OK && fstat(fd, &file) < 0) status = tr_fail(TR_ERR_NO_INPUT, "%s", strerror(errno));
+    for (size_t i = 0; status == TR_OK && i < n_plugins; i++)
+        if (plugins[i].device == file.st_dev && plugins[i].inode == file.st_ino) {
+            close(fd);
+            *class = plugins[i].class;
+            return TR_OK;
+        }
+    char what[200];
+    snprintf(what, sizeof what, "model.plugin %s", tr_shown(path).text);
+    if (status == TR_OK) status = plugin_open(fd, &new);
+    if (status != TR_OK) {
+        char why[640];
+        snprintf(why, sizeof why, "%s", tr_error_text());
+        return tr_fail(status, "%s: %s: %s", place, what, why);
+    }
+    TR_TRY(tr_class_check(place, what, new.class, false));
+    new.device = file.st_dev;
+    new.inode = file.st_ino;
+    TR_TRY(tr_copy_string(slash ? slash + 1 : path, &new.name));
+    plugins[n_plugins++] = new;
+    *class = new.class;
+    return TR_OK;
+}
 
 /* ---- the settings of one job, weakest first ---- */
 
@@ -17,12 +159,6 @@ struct sources {
     struct tr_job_name prefix; /* of names in messages */
 };
 
-/* Returns whether tasks inherit a setting. Name and output identify a run and are not inherited. */
-static bool is_inherited(const struct tr_job_setting *s)
-{
-    return strcmp(s->key, "name") != 0 && strcmp(s->key, "output") != 0;
-}
-
 bool tr_job_is_own(const struct tr_job *job, const char *where)
 {
     for (size_t i = 0; where && i < job->settings; i++)
@@ -30,12 +166,13 @@ bool tr_job_is_own(const struct tr_job *job, const char *where)
     return false;
 }
 
-/* Returns the last setting of a key, which has the highest priority. */
-static struct tr_job_setting *last_of(struct sources *from, const char *key)
+/* Returns the last setting of a key, which has the highest priority: from the lowest, settings of the whole job and of the task in
+ * the file, then those of the command line. */
+static struct tr_job_setting *last_of(const struct sources *from, const char *key)
 {
     struct tr_job_setting *last = NULL;
     for (int layer = 0; layer < 4; layer++) {
-        struct tr_job *job = layer % 2 ? from->job : from->whole;
+        const struct tr_job *job = layer % 2 ? from->job : from->whole;
         for (size_t i = 0; job && i < job->settings; i++)
             if (job->setting[i].commanded == layer / 2 && !strcmp(job->setting[i].key, key))
                 last = &job->setting[i];
@@ -43,12 +180,13 @@ static struct tr_job_setting *last_of(struct sources *from, const char *key)
     return last;
 }
 
-static int set_value(struct sources *from, struct tr_job_setting *s, bool inherited)
+static int set_value(const struct sources *from, struct tr_job_setting *s, bool inherited)
 {
     struct tr_job_slot slot;
-    if (inherited && strchr(s->key, '.') == NULL &&
-        tr_job_find_in(tr_job_task_values(from->task), s->key, &slot))
-        return TR_OK; /* a key of tasks, which the whole job does not have */
+    /* Name and output identify a run and are not inherited; keys of tasks are not keys of the whole job. */
+    if (inherited && (!strcmp(s->key, "name") || !strcmp(s->key, "output"))) return TR_OK;
+    if (inherited && !strchr(s->key, '.') && tr_job_find_in(tr_job_task_values(from->task), s->key, &slot))
+        return TR_OK;
     if (!tr_job_find_of(from->job, from->task, s->key, &slot))
         return TR_OK; /* reported later if no job uses it */
     struct tr_job_name name = tr_job_join(inherited ? "" : from->prefix.text, s->key);
@@ -61,21 +199,6 @@ static int set_value(struct sources *from, struct tr_job_setting *s, bool inheri
         return tr_job_fail(s->where, "%s is given twice: first at %s", name.text, *slot.where);
     TR_TRY(tr_job_set(&slot, s, name.text));
     *slot.where = s->where;
-    return TR_OK;
-}
-
-static int set_values(struct sources *from)
-{
-    for (int commanded = 0; commanded < 2; commanded++) {
-        for (size_t i = 0; from->whole && i < from->whole->settings; i++) {
-            struct tr_job_setting *s = &from->whole->setting[i];
-            if (s->commanded == commanded && is_inherited(s)) TR_TRY(set_value(from, s, true));
-        }
-        for (size_t i = 0; i < from->job->settings; i++) {
-            struct tr_job_setting *s = &from->job->setting[i];
-            if (s->commanded == commanded) TR_TRY(set_value(from, s, false));
-        }
-    }
     return TR_OK;
 }
 
@@ -98,7 +221,7 @@ int tr_job_type(const struct tr_job *job)
 static int load_plugin(struct tr_job *job, const struct tr_job_setting *s,
                        const struct tr_model_class **class)
 {
-    const char *path = s->item[0], *slash = strrchr(job->path, '/');
+    const char *path = s->value.item[0], *slash = strrchr(job->path, '/');
     bool by_file = *path != '/' && !s->commanded && slash;
     char *whole, *real;
     TR_TRY(by_file ? tr_format(&whole, "%.*s/%s", (int)(slash - job->path), job->path, path)
@@ -107,14 +230,14 @@ static int load_plugin(struct tr_job *job, const struct tr_job_setting *s,
     real = status == TR_OK ? realpath(whole, NULL) : NULL;
     free(whole);
     if (real) {
-        free(s->item[0]);
-        s->item[0] = real;
+        free(s->value.item[0]);
+        s->value.item[0] = real;
     }
     return status;
 }
 
 /* Sets model.type or solve.method, whose words depend on the job. */
-static int choose(struct sources *from, tr_option *key, const char *name, const char **words,
+static int choose(const struct sources *from, tr_option *key, const char *name, const char **words,
                   const char *otherwise)
 {
     struct tr_job_setting *s = from->job->reader == TR_JOB_FOREIGN ? NULL : last_of(from, name);
@@ -138,7 +261,7 @@ static const tr_model_class *class_at(const struct tr_job *job, size_t i, const 
     return p ? p->class : NULL;
 }
 
-static int choose_class(struct sources *from)
+static int choose_class(const struct sources *from)
 {
     struct tr_job *job = from->job;
     struct tr_job_setting *plugin = last_of(from, "model.plugin");
@@ -146,7 +269,7 @@ static int choose_class(struct sources *from)
     const char **words = NULL;
     size_t n = 0, capacity = 0;
     bool named_now = plugin && (job->reader == TR_JOB_STRICT || plugin->commanded);
-    bool loads = named_now && !plugin->list && *plugin->item[0] && job->reader != TR_JOB_FOREIGN;
+    bool loads = named_now && !plugin->list && *plugin->value.item[0] && job->reader != TR_JOB_FOREIGN;
     if (loads && job->own)
         return tr_job_fail(plugin->where, "model.plugin: this program brings its class of models itself");
     if (loads) TR_TRY(load_plugin(job, plugin, &extra));
@@ -165,39 +288,31 @@ static int choose_class(struct sources *from)
     return TR_OK;
 }
 
-static bool has_method(const tr_model_class *class, const char *word)
+static bool class_has_method(const tr_model_class *class, const char *word)
 {
     const tr_method *m = class->methods;
     while (m->name && strcmp(m->name, word) != 0) m++;
     return m->name != NULL;
 }
 
-/* Refuses a method of another class; most likely the user has forgotten model.type. */
-static int refuse_method_of_another(struct sources *from)
-{
-    const struct tr_job *job = from->job;
-    struct tr_job_setting *s = job->reader == TR_JOB_FOREIGN ? NULL : last_of(from, "solve.method");
-    const tr_model_class *class;
-    if (!s || s->list || !strcmp(s->item[0], "auto") || has_method(job->class, s->item[0])) return TR_OK;
-    for (size_t c = 0; (class = class_at(job, c, NULL)); c++)
-        if (has_method(class, s->item[0]))
-            return tr_job_fail(s->where, "solve.method %s is for %s, and model.type is %s", s->item[0],
-                               class->name, job->type_key.words[job->model.type]);
-    return TR_OK;
-}
-
-static int choose_method(struct sources *from)
+static int choose_method(const struct sources *from)
 {
     struct tr_job *job = from->job;
-    const char **words;
-    TR_TRY(refuse_method_of_another(from));
+    const struct tr_job_setting *s = job->reader == TR_JOB_FOREIGN ? NULL : last_of(from, "solve.method");
+    const char *word = s && !s->list ? s->value.item[0] : "auto", **words;
+    const tr_model_class *class;
+    /* With a method of another class, most likely the user has forgotten model.type. */
+    if (strcmp(word, "auto") != 0 && !class_has_method(job->class, word))
+        for (size_t c = 0; (class = class_at(job, c, NULL)); c++)
+            if (class_has_method(class, word))
+                return tr_job_fail(s->where, "solve.method %s is for %s, and model.type is %s", word,
+                                   class->name, job->type_key.words[job->model.type]);
     size_t n = 0;
     while (job->class->methods[n].name) n++;
     TR_TRY(TR_NEW(&words, n + 2));
     words[0] = "auto";
     for (size_t i = 0; i < n; i++) words[i + 1] = job->class->methods[i].name;
-    TR_TRY(choose(from, &job->method_key, "solve.method", words, "auto"));
-    return TR_OK;
+    return choose(from, &job->method_key, "solve.method", words, "auto");
 }
 
 const tr_method *tr_job_chosen_method(const struct tr_job *job)
@@ -213,13 +328,6 @@ static bool rule_is_for(const tr_rule *rule, const struct tr_job *job, const cha
            tr_job_among(rule->methods, tr_job_chosen_method(job)->name);
 }
 
-static const char *default_of(const struct tr_job *job, const tr_option *key)
-{
-    for (const tr_rule *rule = job->class->rules; rule && rule->key; rule++)
-        if (rule->value && rule_is_for(rule, job, key->name)) return rule->value;
-    return key->by_default;
-}
-
 bool tr_job_uses(const struct tr_job *job, const tr_option *key)
 {
     for (const tr_rule *rule = job->class->rules; rule && rule->key; rule++)
@@ -230,31 +338,30 @@ bool tr_job_uses(const struct tr_job *job, const tr_option *key)
 /* ---- one job ---- */
 
 /* Merges the stages of a task and of the whole job; those of the whole job come first. */
-static int merge_stages(struct sources *from)
+static int merge_stages(const struct sources *from)
 {
     struct tr_job *job = from->job;
     struct tr_job_stage *own = job->stage;
+    const struct tr_job *whole = from->whole;
     size_t n = job->stages;
     int status = TR_OK;
     job->stage = NULL;
     job->stages = 0;
-    for (size_t i = 0; i < from->whole->stages && status == TR_OK; i++)
-        status = tr_job_add_stage(job, from->whole->stage[i].name, 0);
-    for (size_t i = 0; i < n && status == TR_OK; i++)
-        if (!tr_job_stage_of(job, own[i].name)) status = tr_job_add_stage(job, own[i].name, 0);
-    for (size_t i = 0; i < job->stages && status == TR_OK; i++) {
-        const struct tr_job_stage *first = tr_job_stage_of(from->whole, job->stage[i].name);
-        for (size_t k = 0; k < n; k++)
-            if (!strcmp(own[k].name, job->stage[i].name)) first = &own[k];
-        free(job->stage[i].first);
-        job->stage[i].first = NULL;
-        status = tr_copy_string(first->first, &job->stage[i].first);
+    for (size_t i = 0; i < whole->stages + n && status == TR_OK; i++) {
+        const struct tr_job_stage *stage = i < whole->stages ? &whole->stage[i] : &own[i - whole->stages];
+        if (!tr_job_stage_of(job, stage->name)) status = tr_job_add_stage(job, stage->name, 0);
+        if (status != TR_OK) break;
+        /* the place of the task's own stage wins */
+        char **first = (char **)(uintptr_t)&tr_job_stage_of(job, stage->name)->first;
+        free(*first);
+        *first = NULL;
+        status = tr_copy_string(stage->first, first);
     }
     tr_job_free_stages(own, n);
     return status;
 }
 
-static int resolve_job(struct sources *from)
+static int resolve_job(const struct sources *from)
 {
     struct tr_job *job = from->job;
     TR_TRY(choose_class(from));
@@ -264,15 +371,21 @@ static int resolve_job(struct sources *from)
     struct tr_job_values values = tr_job_values(job);
     for (size_t i = 0; i < values.n; i++) {
         struct tr_job_slot slot = tr_job_slot(&values, i);
+        const char *usual = NULL;
+        for (const tr_rule *rule = job->class->rules; rule && rule->key && !usual; rule++)
+            if (rule->value && rule_is_for(rule, job, slot.key->name)) usual = rule->value;
         if (slot.key != &job->type_key && slot.key != &job->method_key)
-            TR_TRY(tr_job_set_default(&slot, default_of(job, slot.key)));
+            TR_TRY(tr_job_set_default(&slot, usual ? usual : slot.key->by_default));
     }
     if (from->whole) TR_TRY(merge_stages(from));
-    TR_TRY(set_values(from));
+    for (int layer = 0; layer < 4; layer++) { /* as in last_of() */
+        const struct tr_job *of = layer % 2 ? job : from->whole;
+        for (size_t i = 0; of && i < of->settings; i++)
+            if (of->setting[i].commanded == layer / 2) TR_TRY(set_value(from, &of->setting[i], of != job));
+    }
     job->solve.word = tr_max_int(job->solve.word, 1);
     bool on_disk = job->data.storage == TR_LEVEL_DISK || job->data.storage == TR_LEVEL_MEMORY_DISK;
-    if (on_disk &&
-        !strcmp(tr_job_where(job, "data.partition"), "default")) /* rows on disk cannot be shared */
+    if (on_disk && !tr_job_given(job, "data.partition")) /* rows on disk cannot be shared */
         job->data.partition = TR_DATA_HORIZONTAL;
     return TR_OK;
 }
@@ -316,8 +429,6 @@ static int resolve_task(struct tr_job *whole, struct tr_job_task *task)
     return TR_OK;
 }
 
-/* ---- unused settings ---- */
-
 static int fail_unused(const struct tr_job *job, const struct tr_job_setting *s, const char *name,
                        bool foreign)
 {
@@ -332,7 +443,7 @@ static int fail_unused(const struct tr_job *job, const struct tr_job_setting *s,
         return tr_job_fail(s->where, "%s is for %s, and model.type is %s", name, others,
                            job->type_key.words[job->model.type]);
     snprintf(where, sizeof where, "%s: %s=%s", s->where, tr_shown(name).text,
-             s->n ? tr_shown(s->item[0]).text : "");
+             s->value.n ? tr_shown(s->value.item[0]).text : "");
     return tr_job_fail_unknown(s->commanded ? where : s->where, "key", name,
                                tr_job_suggest_key(job->class, name).text);
 }
@@ -350,7 +461,171 @@ static int check_used(const struct tr_job *job, const char *prefix)
     return TR_OK;
 }
 
-int tr_job_resolve(struct tr_job *job)
+/* ---- tasks ---- */
+
+static const char *place_of(const struct tr_job *job, const struct tr_job_task *task, const char *key)
+{
+    struct tr_job_name name;
+    snprintf(name.text, sizeof name.text, "tasks.%s.%s", task->name, key);
+    const char *where = tr_job_where(job, name.text);
+    return strcmp(where, "default") ? where : task->first;
+}
+
+/* Replaces «task a» in model.init of a task by the folder of a, and makes the task run after a. */
+static int link_task(struct tr_job *job, struct tr_job_task *task)
+{
+    static const char begins_with_task[] = "task ";
+    struct tr_job_slot slot, after;
+    if (!tr_job_find(task->job, "model.init", &slot)) return TR_OK;
+    char **init = slot.field;
+    if (strncmp(*init, begins_with_task, strlen(begins_with_task)) != 0) return TR_OK;
+    const char *name = *init + strlen(begins_with_task), *place = place_of(job, task, "model.init");
+    const struct tr_job_task *other = tr_job_task_of(job, name);
+    if (!other)
+        return tr_job_fail(place, "task %s is to begin with the model of %s, which is no task", task->name,
+                           tr_shown(name).text);
+    if (other->run == TR_RUN_AVERAGE)
+        return tr_job_fail(place, "task %s is an average, and leaves no model for task %s", other->name,
+                           task->name);
+    bool listed = false;
+    for (size_t i = 0; i < task->after.n; i++) listed |= strcmp(task->after.item[i], other->name) == 0;
+    if (!listed) {
+        if (tr_job_find_in(tr_job_task_values(task), "after", &after) && !*after.where)
+            *after.where = *slot.where;
+        TR_TRY(tr_job_append(&task->after, other->name));
+    }
+    free(*init);
+    *init = NULL;
+    return tr_copy_string(other->job->output, init);
+}
+
+/* Checks `after` of a task. seen: for each task, the number (from 1) of the last task that named it. */
+static int check_after(const struct tr_job *job, size_t which, size_t *seen)
+{
+    const struct tr_job_task *task = &job->task[which];
+    for (size_t i = 0; i < task->after.n; i++) {
+        const char *name = task->after.item[i], *place = place_of(job, task, "after");
+        const struct tr_job_task *other = tr_job_task_of(job, name);
+        const char *meant = other ? NULL : tr_job_suggest_task(job, name);
+        if (!other)
+            return tr_job_fail(place, "task %s is to run after %s, which is no task%s%s%s", task->name,
+                               tr_shown(name).text, meant ? ": did you mean " : "", meant ? meant : "",
+                               meant ? "?" : "");
+        if (other == task) return tr_job_fail(place, "task %s is to run after itself", name);
+        size_t *last = &seen[other - job->task];
+        if (*last == which + 1) return tr_job_fail(place, "tasks.%s.after names %s twice", task->name, name);
+        *last = which + 1;
+    }
+    if (task->best > 0 && (task->run != TR_RUN_TRAIN || task->after.n != 1))
+        return tr_job_fail(place_of(job, task, "best"),
+                           "best needs run: train and exactly one task in `after`: check task %s",
+                           task->name);
+    if (task->run == TR_RUN_TRAIN || task->after.n > 0) return TR_OK;
+    return tr_job_fail(place_of(job, task, "run"),
+                       "tasks.%s.run is %s: expected the names of tasks in tasks.%s.after", task->name,
+                       task->run == TR_RUN_AVERAGE ? "average" : "best", task->name);
+}
+
+/* Depth-first search along `after`. path: tasks from the start to the current one; done: tasks from which no cycle is reachable. */
+struct search {
+    const struct tr_job *job;
+    size_t *path, length;
+    bool *reached, *done;
+};
+
+static int find_cycle(struct search *s, size_t task)
+{
+    const struct tr_job *job = s->job;
+    if (s->done[task]) return TR_OK;
+    if (s->reached[task]) {
+        char text[400] = "";
+        size_t first = 0, at = 0;
+        bool enough = false; /* long cycles are truncated */
+        while (s->path[first] != task) first++;
+        for (size_t i = first; i < s->length && !enough; i++) {
+            enough = at + 2 * TR_JOB_LONGEST_WORD + 24 > sizeof text;
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s -> ",
+                                   enough ? "…" : job->task[s->path[i]].name);
+        }
+        return tr_job_fail(place_of(job, &job->task[task], "after"), "tasks wait for each other: %s%s", text,
+                           job->task[task].name);
+    }
+    s->path[s->length++] = task;
+    s->reached[task] = true;
+    const struct tr_job_list *after = &job->task[task].after;
+    for (size_t i = 0; i < after->n; i++) /* the depth is limited by the number of tasks */
+        TR_TRY(find_cycle(s, (size_t)(tr_job_task_of(job, after->item[i]) - job->task)));
+    s->length--;
+    s->done[task] = true;
+    return TR_OK;
+}
+
+static int check_order(const struct tr_job *job)
+{
+    struct search s = {.job = job};
+    int status = TR_NEW(&s.path, job->tasks);
+    if (status == TR_OK) status = TR_NEW(&s.reached, job->tasks);
+    if (status == TR_OK) status = TR_NEW(&s.done, job->tasks);
+    for (size_t i = 0; i < job->tasks && status == TR_OK; i++) status = check_after(job, i, s.path);
+    for (size_t i = 0; i < job->tasks && status == TR_OK; i++) status = find_cycle(&s, i);
+    free(s.path);
+    free(s.reached);
+    free(s.done);
+    return status;
+}
+
+/* Advances to the next component of a path; returns false at its end. Empty components and "." are skipped. */
+static bool path_step(const char **path, size_t *length)
+{
+    do {
+        *path += strspn(*path, "/");
+        *length = strcspn(*path, "/");
+        if (*length == 1 && **path == '.') *path += 1;
+        else break;
+    } while (**path);
+    return *length > 0 && **path;
+}
+
+/* Returns whether two paths are equal after normalization. Links are not resolved. */
+static bool same_folder(const char *a, const char *b)
+{
+    if ((*a == '/') != (*b == '/')) return false;
+    for (;;) {
+        size_t n, m;
+        bool more = path_step(&a, &n);
+        if (path_step(&b, &m) != more) return false;
+        if (!more) return true;
+        if (n != m || strncmp(a, b, n) != 0) return false;
+        a += n;
+        b += m;
+    }
+}
+
+/* Checks that no two tasks write the same folder. Of several tasks with run=best only one runs. */
+static int check_folders(const struct tr_job *job, size_t which)
+{
+    const struct tr_job_task *task = &job->task[which], *other;
+    const char *output = task->job->output, *to = task->job->checkpoint.to;
+    if (same_folder(output, job->output))
+        return tr_job_fail(place_of(job, task, "output"), "task %s writes the output of the whole job: %s",
+                           task->name, tr_shown(output).text);
+    for (other = job->task; other < task; other++) {
+        if (other->run == TR_RUN_BEST && task->run == TR_RUN_BEST) continue;
+        if (same_folder(output, other->job->output))
+            return tr_job_fail(place_of(job, task, "output"), "tasks %s and %s write the same output: %s",
+                               other->name, task->name, tr_shown(output).text);
+        if (*to && same_folder(to, other->job->checkpoint.to))
+            return tr_job_fail(place_of(job, task, "checkpoint.to"),
+                               "tasks %s and %s have the same checkpoint.to: %s", other->name, task->name,
+                               tr_shown(to).text);
+    }
+    return TR_OK;
+}
+
+/* ---- parsing ---- */
+
+/* Computes all values of a job and its tasks. */
+static int resolve(struct tr_job *job)
 {
     bool strict = job->reader == TR_JOB_STRICT;
     struct sources from = {job, NULL, NULL, {""}};
@@ -364,8 +639,10 @@ int tr_job_resolve(struct tr_job *job)
         snprintf(prefix.text, sizeof prefix.text, "tasks.%s.", job->task[i].name);
         TR_TRY(check_used(job->task[i].job, prefix.text));
     }
-    TR_TRY(tr_job_link_tasks(job));
-    return tr_job_check_tasks(job);
+    for (size_t i = 0; i < job->tasks; i++) TR_TRY(link_task(job, &job->task[i]));
+    TR_TRY(check_order(job));
+    for (size_t i = 0; i < job->tasks; i++) TR_TRY(check_folders(job, i));
+    return TR_OK;
 }
 
 /* Resolves a job whose class is unknown in this process: the keys of the class are ignored. */
@@ -386,7 +663,7 @@ int tr_job_parse_as(enum tr_job_reader reader, const tr_model_class *own, const 
         status = tr_job_read_yaml(job, text, length);
     }
     for (int i = 0; i < n && status == TR_OK; i++) status = tr_job_add_override(job, overrides[i]);
-    if (status == TR_OK) status = tr_job_resolve(job);
+    if (status == TR_OK) status = resolve(job);
     if (status == TR_OK) *result = job;
     else tr_job_free(job);
     return status;
@@ -406,4 +683,164 @@ int tr_job_read(const char *path, int n, char *const overrides[], struct tr_job 
     if (status == TR_OK) status = tr_job_parse(text, length, path, n, overrides, job);
     free(text);
     return status;
+}
+
+/* ---- checks of a resolved job ---- */
+
+static bool has_weight_column(const struct tr_job *job)
+{
+    const struct tr_job_list *list = &job->data.columns;
+    for (size_t i = 0; i < list->n; i++) {
+        const char *colon = strrchr(list->item[i], ':');
+        if (colon && !strcmp(colon + 1 + strspn(colon + 1, " "), "weight")) return true;
+    }
+    return false;
+}
+
+bool tr_job_weighs_rows(const struct tr_job *job)
+{
+    return *job->data.weight || has_weight_column(job);
+}
+
+/* Checks that the class and the method of the job, or of one of its tasks, use all settings. */
+static int check_use(const struct tr_job *job, const struct tr_job *whole)
+{
+    const char *method = tr_job_chosen_method(job)->name, *type = job->type_key.words[job->model.type];
+    for (size_t i = 0; i < job->settings; i++) {
+        const struct tr_job_setting *s = &job->setting[i];
+        struct tr_job_slot slot;
+        bool used = !tr_job_find(job, s->key, &slot) || tr_job_uses(job, slot.key);
+        const char *methods = used ? NULL : slot.key->methods;
+        for (size_t t = 0; t < whole->tasks && !used && job == whole; t++)
+            used =
+                tr_job_find(whole->task[t].job, s->key, &slot) && tr_job_uses(whole->task[t].job, slot.key);
+        if (!used && methods)
+            return tr_job_fail(s->where, "%s is for solve.method %s, and of no use to %s", s->key, methods,
+                               method);
+        if (!used)
+            return tr_job_fail(s->where, "%s is of no use to solve.method %s of model.type %s", s->key,
+                               method, type);
+    }
+    struct tr_job_slot weight;
+    if (!has_weight_column(job) || !tr_job_find(job, "data.weight", &weight) || tr_job_uses(job, weight.key))
+        return TR_OK;
+    return tr_job_fail(tr_job_where(job, "data.columns"),
+                       "data.columns: weights of rows are of no use to model.type %s", type);
+}
+
+int tr_job_held_out(const struct tr_job *job, struct tr_job_held_out *held)
+{
+    const struct tr_job_list *test = &job->data.test;
+    const char *text = test->n == 1 ? test->item[0] : "";
+    size_t length = strlen(text);
+    bool folds = !strncmp(text, "fold ", 5);
+    *held = (struct tr_job_held_out){0};
+    if (!folds && (length == 0 || text[length - 1] != '%')) return TR_OK;
+    int end = 0, fold = 0, n = 0;
+    if (folds && sscanf(text, "fold %d/%d%n", &fold, &n, &end) == 2)
+        *held = (struct tr_job_held_out){(double)(fold - 1) / n, (double)fold / n};
+    else if (!folds && sscanf(text, "%lf%%%n", &held->to, &end) == 1) held->to /= 100;
+    bool is_part = folds ? n >= 2 && fold >= 1 && fold <= n : held->to > 0 && held->to < 1;
+    if (is_part && end > 0 && text[end] == '\0') return TR_OK;
+    return tr_job_fail(
+        tr_job_where(job, "data.test"),
+        "data.test is «%s»: expected files, a share of data.train above 0%% and below 100%%, or "
+        "«fold 2/5», the second of five",
+        tr_shown(text).text);
+}
+
+bool tr_job_output_has(const struct tr_job *job, const char *path)
+{
+    size_t n = strlen(job->output);
+    while (n > 1 && job->output[n - 1] == '/') n--;
+    return strncmp(path, job->output, n) == 0 && (!path[n] || path[n] == '/');
+}
+
+/* Data must not be in the output folder. (The name may seem to be in it although the file is in one of data.folders.) */
+static int check_place(const struct tr_job *job, const char *key, const struct tr_job_list *files)
+{
+    for (size_t i = 0; i < files->n; i++) {
+        const char *file = files->item[i];
+        glob_t found;
+        if (!tr_job_output_has(job, file) || glob(file, GLOB_NOSORT, NULL, &found) != 0) continue;
+        globfree(&found);
+        return tr_job_fail(tr_job_where(job, key),
+                           "%s: %s is in the folder of this run: expected another output", key, file);
+    }
+    return TR_OK;
+}
+
+static int check_settings(const struct tr_job *job)
+{
+    struct tr_job_held_out held;
+    TR_TRY(tr_job_held_out(job, &held));
+    TR_TRY(check_place(job, "data.train", &job->data.train));
+    TR_TRY(check_place(job, "data.test", &job->data.test));
+    if (job->solve.patience > 0 && job->data.test.n == 0)
+        return tr_job_fail(tr_job_where(job, "solve.patience"),
+                           "solve.patience needs data.test: files, or a share of data.train as 10%%");
+    /* table.push=merge needs complete updates of all workers in the same clock. Updates that are filtered or rounded, and updates
+     * that workers push at different times, are sent as messages. */
+    const char *key = job->table.filter != TR_FILTER_NONE         ? "table.filter"
+                      : job->table.precision != TR_PRECISION_FULL ? "table.precision"
+                      : job->sync.mode == TR_SYNC_SSP || job->sync.mode == TR_SYNC_ASP
+                          ? "sync.mode ssp and asp"
+                          : NULL;
+    if (job->table.push != TR_PUSH_MERGE || !key) return TR_OK;
+    return tr_job_fail(tr_job_where(job, "table.push"),
+                       "table.push merge is of no use: with %s updates are not merged", key);
+}
+
+int tr_job_check_stages(const struct tr_job *job, const char *const *names, size_t n)
+{
+    char list[320] = "";
+    for (size_t i = 0; i < job->stages; i++) {
+        const struct tr_job_stage *stage = &job->stage[i];
+        size_t known = 0;
+        while (known < n && strcmp(stage->name, names[known]) != 0) known++;
+        if (known < n) continue;
+        const char *meant = tr_job_suggest(stage->name, names, n);
+        if (n == 0)
+            return tr_job_fail(stage->first, "unknown stage %s: this solve.method has no stages of its own",
+                               stage->name);
+        for (size_t k = 0, at = 0; k < n && at < sizeof list; k++)
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", k ? ", " : "", names[k]);
+        return tr_job_fail(stage->first, "unknown stage %s: %s%s%sthe method has %s", stage->name,
+                           meant ? "did you mean " : "", meant ? meant : "", meant ? "? " : "", list);
+    }
+    return TR_OK;
+}
+
+/* Checks the stages of the job. A method without a list has no stages; with an empty list the class checks the names. For listed
+ * stages the job may set the number of workers only. */
+static int check_stages(const struct tr_job *job)
+{
+    const tr_method *method = tr_job_chosen_method(job);
+    size_t n = 0;
+    while (method->stages && method->stages[n]) n++;
+    if (method->stages && n == 0) return TR_OK;
+    TR_TRY(tr_job_check_stages(job, method->stages, n));
+    for (size_t i = 0; i < job->stages; i++) {
+        const struct tr_job_stage *stage = &job->stage[i];
+        char key[96];
+        if (stage->clocks == 0 && stage->servers == 0) continue;
+        snprintf(key, sizeof key, "stages.%s.%s", stage->name, stage->clocks > 0 ? "clocks" : "servers");
+        return tr_job_fail(tr_job_where(job, key),
+                           "%s is of no use to solve.method %s: its stages have parallelism alone", key,
+                           method->name);
+    }
+    return TR_OK;
+}
+
+int tr_job_check_use(const struct tr_job *job)
+{
+    if (job->tasks == 0) TR_TRY(check_stages(job));
+    TR_TRY(check_use(job, job));
+    TR_TRY(check_settings(job));
+    for (size_t i = 0; i < job->tasks; i++) {
+        TR_TRY(check_use(job->task[i].job, job));
+        TR_TRY(check_settings(job->task[i].job));
+        if (job->task[i].run != TR_RUN_AVERAGE) TR_TRY(check_stages(job->task[i].job));
+    }
+    return TR_OK;
 }

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "job/text.h"
 
 #define AT(field)       offsetof(struct tr_job, field)
 #define AT_STAGE(field) offsetof(struct tr_job_stage, field)
@@ -311,6 +310,12 @@ const char *tr_job_own_name(const char *name)
     return dot ? dot + 1 : name;
 }
 
+bool tr_job_in_section(const char *name, const char *section)
+{
+    size_t length = strlen(section);
+    return *section ? !strncmp(name, section, length) && name[length] == '.' : !strchr(name, '.');
+}
+
 const struct tr_job_section *tr_job_find_section(const char *name)
 {
     for (const struct tr_job_section *s = tr_job_sections; s < tr_job_sections + TR_JOB_SECTIONS; s++)
@@ -328,40 +333,34 @@ const struct tr_model_class *tr_model_class_of_format(const char *format)
 /* Returns the part of a name after section.WORD., or the name itself. */
 static const char *behind_word(const char *name, const char *section)
 {
-    size_t length = strlen(section);
-    if (strncmp(name, section, length) != 0 || name[length] != '.') return name;
-    const char *dot = strchr(name + length + 1, '.');
+    const char *dot = tr_job_in_section(name, section) ? strchr(name + strlen(section) + 1, '.') : NULL;
     return dot ? dot + 1 : name;
-}
-
-static const tr_option *find_in(enum tr_job_table table, const char *name, bool own)
-{
-    for (size_t i = 0; i < tr_job_tables[table].n; i++) {
-        const tr_option *key = &tr_job_tables[table].key[i];
-        if (!strcmp(key->name, name) || (own && !strcmp(tr_job_own_name(key->name), name))) return key;
-    }
-    return NULL;
-}
-
-/* Finds a key of the engine, as named in the tables or with names of tasks and stages. */
-static const tr_option *find_of_engine(const char *name)
-{
-    const char *in_task = behind_word(name, "tasks"), *in_stage = behind_word(in_task, "stages");
-    const tr_option *key = find_in(TR_TABLE_TASK, in_task, in_task != name);
-    if (!key) key = find_in(TR_TABLE_STAGE, in_stage, in_stage != in_task);
-    return key ? key : find_in(TR_TABLE_JOB, in_task, false);
 }
 
 const tr_option *tr_job_known_key(const char *name, size_t n, const struct tr_model_class **class)
 {
-    const tr_option *key = find_of_engine(name);
-    const char *own = behind_word(name, "tasks");
+    const char *in_task = behind_word(name, "tasks"), *in_stage = behind_word(in_task, "stages");
+    const struct {
+        enum tr_job_table table;
+        const char *name;
+        bool own; /* the name is without tasks.NAME. or stages.NAME. */
+    } places[] = {{TR_TABLE_TASK, in_task, in_task != name},
+                  {TR_TABLE_STAGE, in_stage, in_stage != in_task},
+                  {TR_TABLE_JOB, in_task, false}};
+    const tr_option *found = NULL;
     *class = NULL;
-    if (key && n-- == 0) return key;
+    for (size_t p = 0; p < sizeof places / sizeof *places && !found; p++)
+        for (size_t i = 0; i < tr_job_tables[places[p].table].n && !found; i++) {
+            const tr_option *key = &tr_job_tables[places[p].table].key[i];
+            if (!strcmp(key->name, places[p].name) ||
+                (places[p].own && !strcmp(tr_job_own_name(key->name), places[p].name)))
+                found = key;
+        }
+    if (found && n-- == 0) return found;
     for (size_t c = 0; c < tr_model_class_count; c++) {
         *class = tr_model_classes[c];
         for (size_t i = 0; i < tr_job_options(*class); i++)
-            if (!strcmp((*class)->options[i].name, own) && n-- == 0) return &(*class)->options[i];
+            if (!strcmp((*class)->options[i].name, in_task) && n-- == 0) return &(*class)->options[i];
     }
     return NULL;
 }
@@ -390,10 +389,38 @@ bool tr_job_among(const char *words, const char *word)
     return !words;
 }
 
+struct tr_shown tr_shown_words(const char *const *words)
+{
+    struct tr_shown shown = {""};
+    for (size_t i = 0, n = 0; words[i] && n < sizeof shown.text; i++) {
+        const char *between = i == 0 ? "" : words[i + 1] ? ", " : " or ";
+        n += (size_t)snprintf(shown.text + n, sizeof shown.text - n, "%s%s", between, words[i]);
+    }
+    return shown;
+}
+
 /* ---- suggesting ---- */
 
+size_t tr_edit_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 48 };
+    size_t n = strlen(a), m = strlen(b), cost[LONGEST + 1][LONGEST + 1];
+    if (n > LONGEST || m > LONGEST) return SIZE_MAX;
+    for (size_t j = 0; j <= m; j++) cost[0][j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        cost[i][0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t change = cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            cost[i][j] = tr_min_size(change, 1 + tr_min_size(cost[i - 1][j], cost[i][j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                cost[i][j] = tr_min_size(cost[i][j], cost[i - 2][j - 2] + 1);
+        }
+    }
+    return cost[n][m];
+}
+
 /* Edit distance, or SIZE_MAX if more than a third of the written name would change: such suggestions are not useful. */
-static size_t distance(const char *written, const char *meant)
+static size_t suggest_distance(const char *written, const char *meant)
 {
     size_t edits = tr_edit_distance(written, meant);
     return edits <= strlen(written) / 3 ? edits : SIZE_MAX;
@@ -405,101 +432,79 @@ static const char *without_section(const char *name)
     return dot ? dot + 1 : name;
 }
 
-/* Compares whole names, and names without section: the right key in the wrong section counts as one more edit. */
-static size_t key_distance(const char *written, const char *meant)
-{
-    size_t whole = distance(written, meant);
-    size_t part = distance(without_section(written), tr_job_own_name(meant));
-    return part < whole ? part + 1 : whole;
-}
-
 struct best {
     size_t distance;
     struct tr_job_name name;
 };
 
-static void consider(struct best *best, size_t d, const char *prefix, const char *name)
+static void suggest_consider(struct best *best, size_t distance, const char *prefix, const char *name)
 {
-    if (d >= best->distance) return;
-    best->distance = d;
-    best->name = tr_job_join(prefix, name);
+    if (distance < best->distance) *best = (struct best){distance, tr_job_join(prefix, name)};
 }
 
-static void consider_keys(struct best *best, const tr_option *key, size_t n, const char *written,
-                          const char *prefix)
+/* Compares whole names, and names without section: the right key in the wrong section counts as one more edit. named: keys of the
+ * table are named stages.NAME.key and compared as stages.key. */
+static void suggest_keys(struct best *best, const tr_option *key, size_t n, const char *written,
+                         const char *prefix, bool named)
 {
-    for (size_t i = 0; i < n; i++) consider(best, key_distance(written, key[i].name), prefix, key[i].name);
+    for (size_t i = 0; i < n; i++) {
+        const char *name = key[i].name, *own = tr_job_own_name(name);
+        if (named) {
+            char meant[TR_JOB_LONGEST_NAME];
+            snprintf(meant, sizeof meant, "%.*s.%s", (int)strcspn(name, "."), name, own);
+            suggest_consider(best, suggest_distance(written, meant), prefix, own);
+        } else {
+            size_t whole = suggest_distance(written, name);
+            size_t part = suggest_distance(without_section(written), own);
+            suggest_consider(best, part < whole ? part + 1 : whole, prefix, name);
+        }
+    }
 }
 
-static void consider_table(struct best *best, enum tr_job_table table, const char *written,
-                           const char *prefix)
+static void suggest_table(struct best *best, enum tr_job_table table, const char *written, const char *prefix,
+                          bool named)
 {
-    consider_keys(best, tr_job_tables[table].key, tr_job_tables[table].n, written, prefix);
+    suggest_keys(best, tr_job_tables[table].key, tr_job_tables[table].n, written, prefix, named);
 }
 
 /* Splits a name that resembles section.WORD.rest into a prefix and the section with the rest: «stage.full.clock» into
  * «stages.full.» and «stages.clock». */
-static bool split_named(const char *written, const char *section, struct tr_job_name *prefix,
-                        struct tr_job_name *rest)
+static bool suggest_split(const char *written, const char *section, struct tr_job_name *prefix,
+                          struct tr_job_name *rest)
 {
     char first[16], word[TR_JOB_LONGEST_WORD + 2];
     int end = 0;
     if (sscanf(written, "%15[^.].%33[^.].%n", first, word, &end) != 2 || end == 0) return false;
-    if (distance(first, section) == SIZE_MAX || !tr_job_is_word(word)) return false;
+    if (suggest_distance(first, section) == SIZE_MAX || !tr_job_is_word(word)) return false;
     snprintf(prefix->text, sizeof prefix->text, "%s.%s.", section, word);
     snprintf(rest->text, sizeof rest->text, "%s.%s", section, written + end);
     return true;
 }
 
-/* Keys of the table are named stages.NAME.key and compared as stages.key. */
-static void consider_named(struct best *best, enum tr_job_table table, const char *written,
-                           const char *prefix)
-{
-    for (size_t i = 0; i < tr_job_tables[table].n; i++) {
-        const char *name = tr_job_tables[table].key[i].name, *own = tr_job_own_name(name);
-        char meant[TR_JOB_LONGEST_NAME];
-        snprintf(meant, sizeof meant, "%.*s.%s", (int)strcspn(name, "."), name, own);
-        consider(best, distance(written, meant), prefix, own);
-    }
-}
-
-/* Keys of the whole task that users look for in a stage. */
-static void consider_whole_task(struct best *best, const char *written, const char *prefix)
-{
-    if (!strcmp(written, "stages.priority"))
-        consider(best, 0, prefix, *prefix ? "priority" : "tasks.NAME.priority");
-    if (!strcmp(written, "stages.consistency")) consider(best, 0, prefix, "sync.mode");
-}
-
-/* Considers keys that a task and the whole job have. */
-static void consider_job(struct best *best, const struct tr_model_class *class, const char *written,
-                         const char *prefix)
-{
-    struct tr_job_name stage, rest;
-    consider_table(best, TR_TABLE_JOB, written, prefix);
-    for (size_t c = 0; c < tr_model_class_count; c++)
-        consider_keys(best, tr_model_classes[c]->options, tr_job_options(tr_model_classes[c]), written,
-                      prefix);
-    if (class) consider_keys(best, class->options, tr_job_options(class), written, prefix);
-    if (!split_named(written, "stages", &stage, &rest)) {
-        consider_table(best, TR_TABLE_STAGE, written, prefix);
-        return;
-    }
-    consider_named(best, TR_TABLE_STAGE, rest.text, tr_job_join(prefix, stage.text).text);
-    consider_whole_task(best, rest.text, prefix);
-}
-
 struct tr_job_name tr_job_suggest_key(const struct tr_model_class *class, const char *name)
 {
     struct best best = {SIZE_MAX, {""}};
-    struct tr_job_name prefix, rest;
-    if (split_named(name, "tasks", &prefix, &rest)) {
-        consider_named(&best, TR_TABLE_TASK, rest.text, prefix.text);
-        consider_job(&best, class, without_section(rest.text), prefix.text);
-    } else {
-        consider_job(&best, class, name, "");
-        consider_table(&best, TR_TABLE_TASK, name, "");
+    struct tr_job_name task = {""}, stage, rest;
+    bool in_task = suggest_split(name, "tasks", &task, &rest);
+    const char *prefix = task.text;
+    if (in_task) suggest_table(&best, TR_TABLE_TASK, rest.text, prefix, true);
+    if (in_task) name = without_section(rest.text);
+    suggest_table(&best, TR_TABLE_JOB, name, prefix, false);
+    for (size_t c = 0; c <= tr_model_class_count; c++) {
+        const tr_model_class *other = c < tr_model_class_count ? tr_model_classes[c] : class;
+        if (other) suggest_keys(&best, other->options, tr_job_options(other), name, prefix, false);
     }
+    struct tr_job_name stage_rest;
+    if (!suggest_split(name, "stages", &stage, &stage_rest)) {
+        suggest_table(&best, TR_TABLE_STAGE, name, prefix, false);
+    } else {
+        suggest_table(&best, TR_TABLE_STAGE, stage_rest.text, tr_job_join(prefix, stage.text).text, true);
+        /* Keys of the whole task that users look for in a stage. */
+        if (!strcmp(stage_rest.text, "stages.priority"))
+            suggest_consider(&best, 0, prefix, in_task ? "priority" : "tasks.NAME.priority");
+        if (!strcmp(stage_rest.text, "stages.consistency")) suggest_consider(&best, 0, prefix, "sync.mode");
+    }
+    if (!in_task) suggest_table(&best, TR_TABLE_TASK, name, "", false);
     return best.name;
 }
 
@@ -508,8 +513,8 @@ const char *tr_job_suggest(const char *name, const char *const *names, size_t n)
     const char *best = NULL;
     size_t least = SIZE_MAX;
     for (size_t i = 0; i < n; i++) {
-        size_t d = distance(name, names[i]);
-        if (d < least) least = d, best = names[i];
+        size_t distance = suggest_distance(name, names[i]);
+        if (distance < least) least = distance, best = names[i];
     }
     return best;
 }

@@ -27,8 +27,9 @@ extern const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS];
 size_t tr_job_options(const struct tr_model_class *class);          /* number of options */
 const struct tr_job_section *tr_job_find_section(const char *name); /* or NULL */
 
-/* "key" of "stages.NAME.key" */
+/* "key" of "stages.NAME.key"; whether a key is in a section ("": in none) */
 const char *tr_job_own_name(const char *name);
+bool tr_job_in_section(const char *name, const char *section);
 
 /* A full name, truncated to this length, which no key reaches. */
 enum { TR_JOB_LONGEST_NAME = 128 };
@@ -46,6 +47,9 @@ const tr_option *tr_job_known_key(const char *name, size_t n, const struct tr_mo
 struct tr_job_name tr_job_suggest_key(const struct tr_model_class *class, const char *name);
 const char *tr_job_suggest_section(const char *name);
 const char *tr_job_suggest(const char *name, const char *const *names, size_t n);
+
+/* Returns the number of insertions, deletions, substitutions or swaps of neighbours that turn a into b; SIZE_MAX for long words. */
+size_t tr_edit_distance(const char *a, const char *b);
 
 /* Names of stages and tasks: [a-z][a-z0-9-]*, up to this length. */
 enum { TR_JOB_LONGEST_WORD = 32 };
@@ -94,14 +98,6 @@ bool tr_job_same(const struct tr_job_slot *a, const struct tr_job_slot *b);
 /* Returns the word that a number or choice stands for, or NULL if it is a number. */
 const char *tr_job_word(const struct tr_job_slot *slot);
 
-/* ---- reading (read.c) ---- */
-
-/* Adds the settings, stages and tasks of a YAML text to an empty job. */
-int tr_job_read_yaml(struct tr_job *job, const char *text, size_t length);
-
-/* Reads the items of «[a, b]» or «{a: b}» as a job file has them. Free the items of the setting in any case. */
-int tr_job_read_list(const char *where, const char *name, const char *text, struct tr_job_setting *items);
-
 /* ---- jobs, stages and tasks (job.c) ---- */
 
 /* All values of one table. */
@@ -116,18 +112,23 @@ struct tr_job_values tr_job_stage_values(const struct tr_job_stage *stage);
 struct tr_job_values tr_job_task_values(const struct tr_job_task *task);
 struct tr_job_slot tr_job_slot(const struct tr_job_values *values, size_t i);
 
-/* Create an empty job; add a stage or a task with default values under a new name. */
+/* Append a copy of a text to a list; free the items of a list. */
+int tr_job_append(struct tr_job_list *list, const char *text);
+void tr_job_list_free(struct tr_job_list *list);
+
+/* Create an empty job; add a stage with default values under a new name. line 0: the command line. */
 int tr_job_new(const char *path, struct tr_job **job);
 int tr_job_add_stage(struct tr_job *job, const char *name, size_t line);
-int tr_job_add_task(struct tr_job *job, const char *name, size_t line);
 void tr_job_free_stages(struct tr_job_stage *stage, size_t n);
 const char *tr_job_suggest_task(const struct tr_job *job, const char *name); /* or NULL */
 
-/* Returns the place of a line in messages, "jobs/x.yaml:12"; line 0: the command line. *where must be freed. */
-#define TR_COMMAND_LINE "command line"
-int tr_job_place(const struct tr_job *job, size_t line, char **where);
+#define TR_COMMAND_LINE "command line" /* place of settings in messages */
 
-/* ---- names (names.c) ---- */
+/* Adds the settings, stages and tasks of a YAML text to an empty job. */
+int tr_job_read_yaml(struct tr_job *job, const char *text, size_t length);
+
+/* Reads the items of «[a, b]» or «{a: b}» as a job file has them. Free them in any case. */
+int tr_job_read_list(const char *where, const char *name, const char *text, struct tr_job_setting *items);
 
 /* Find the value of a name in a job, in the values of one table, or in a task and its job. Return false if there is none. */
 bool tr_job_find(const struct tr_job *job, const char *name, struct tr_job_slot *slot);
@@ -135,18 +136,10 @@ bool tr_job_find_in(struct tr_job_values values, const char *key, struct tr_job_
 bool tr_job_find_of(const struct tr_job *job, const struct tr_job_task *task, const char *key,
                     struct tr_job_slot *slot);
 
-/* Adds one setting. The name may start with tasks.TASK. and stages.STAGE. The item is copied. line 0: from the command line,
- * which does not create tasks. More items may be added to *setting, which may be NULL. */
-int tr_job_add(struct tr_job *job, const char *name, size_t line, const char *item,
-               struct tr_job_setting **setting);
-
 /* Adds «key=value» of the command line. */
 int tr_job_add_override(struct tr_job *job, const char *argument);
 
-/* ---- values of a whole job (resolve.c, check.c, tasks.c) ---- */
-
-/* Computes all values of a job and its tasks. */
-int tr_job_resolve(struct tr_job *job);
+/* ---- values of a whole job (resolve.c) ---- */
 
 const tr_method *tr_job_chosen_method(const struct tr_job *job);
 
@@ -154,11 +147,5 @@ const tr_method *tr_job_chosen_method(const struct tr_job *job);
  * own settings, not of one that a task inherits from the job. */
 bool tr_job_uses(const struct tr_job *job, const tr_option *key);
 bool tr_job_is_own(const struct tr_job *job, const char *where);
-
-/* Replaces «task a» in model.init of a task by the folder of a, and makes the task run after a. */
-int tr_job_link_tasks(struct tr_job *job);
-
-/* Checks order, outputs and checkpoints of tasks. */
-int tr_job_check_tasks(const struct tr_job *job);
 
 #endif

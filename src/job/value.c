@@ -12,7 +12,6 @@
 #include <strings.h>
 
 #include "base/base.h"
-#include "job/text.h"
 
 /* ---- text to numbers ---- */
 
@@ -222,22 +221,22 @@ static bool set_pace(void *field, const tr_option *key, const char *text)
 
 /* ---- fields to text ---- */
 
-/* Returns whether YAML needs no quotes: letters, digits, / . _ and, after the first character, -; and not a word for null. */
-static bool is_plain(const char *text)
-{
-    if (!*text) return false;
-    static const char inside[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-";
-    return *text != '-' && !text[strspn(text, inside)] && strcasecmp(text, "null");
-}
-
 void tr_job_put_text(FILE *file, const char *text, bool json)
 {
-    if (!json && is_plain(text)) fputs(text, file);
+    static const char inside[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-";
+    bool plain = *text && *text != '-' && !text[strspn(text, inside)] && strcasecmp(text, "null");
+    if (!json && plain) fputs(text, file); /* YAML needs no quotes */
     else tr_put_quoted(file, text);
 }
 
-static void put_list(FILE *file, const struct tr_job_list *list, bool json)
+static void put_text(FILE *file, const void *field, bool json)
 {
+    tr_job_put_text(file, *(char *const *)field, json);
+}
+
+static void put_list(FILE *file, const void *field, bool json)
+{
+    const struct tr_job_list *list = field;
     fputc('[', file);
     for (size_t i = 0; i < list->n; i++) {
         if (i) fputs(", ", file);
@@ -246,40 +245,85 @@ static void put_list(FILE *file, const struct tr_job_list *list, bool json)
     fputc(']', file);
 }
 
-/* Writes the fewest digits that read back as the same number. */
-static int put_real(char text[40], double value)
+static void put_integer(FILE *file, const void *field, bool json)
 {
-    int n = 0;
+    (void)json;
+    fprintf(file, "%" PRIu64, *(const uint64_t *)field);
+}
+
+/* Writes the fewest digits that read back as the same number. */
+static void put_real(FILE *file, const void *field, bool json)
+{
+    char text[40];
+    (void)json;
     for (int digits = 15; digits <= 17; digits++) {
-        n = snprintf(text, 32, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
+        snprintf(text, sizeof text, "%.*g", digits, *(const double *)field);
+        if (strtod(text, NULL) == *(const double *)field) break;
     }
-    return n;
+    fputs(text, file);
+}
+
+static void put_bool(FILE *file, const void *field, bool json)
+{
+    (void)json;
+    fputs(*(const bool *)field ? "true" : "false", file);
 }
 
 /* Writes a time in the largest unit that gives a whole number, otherwise in seconds. */
-static void put_time(char text[40], double seconds)
+static void put_time(FILE *file, const void *field, bool json)
 {
+    double seconds = *(const double *)field, number;
     size_t i = 0;
     while (i < 3 && fmod(seconds, units[i].seconds) != 0) i++;
-    if (seconds == 0) strcpy(text, "no");
-    else strcpy(text + put_real(text, seconds / units[i].seconds), units[i].name);
+    number = seconds / units[i].seconds;
+    if (json) fputc('"', file);
+    if (seconds == 0) fputs("no", file);
+    else put_real(file, &number, false), fputs(units[i].name, file);
+    if (json) fputc('"', file);
 }
 
-static void put_pace(char text[40], const struct tr_job_pace *pace)
+static void put_pace(FILE *file, const void *field, bool json)
 {
-    if (pace->clocks == 0) put_time(text, pace->seconds);
-    else snprintf(text, 40, "%" PRIu64 " clock%s", pace->clocks, pace->clocks == 1 ? "" : "s");
+    const struct tr_job_pace *pace = field;
+    const char *quote = json ? "\"" : "";
+    if (pace->clocks == 0) put_time(file, &pace->seconds, json);
+    else fprintf(file, "%s%" PRIu64 " clock%s%s", quote, pace->clocks, pace->clocks == 1 ? "" : "s", quote);
 }
 
-static void put_often(char text[40], const struct tr_job_often *often)
+static void put_often(FILE *file, const void *field, bool json)
 {
-    snprintf(text, 40,
-             often->unit == TR_OFTEN_AUTO    ? "auto"
-             : often->unit == TR_OFTEN_EVERY ? "every %" PRIu64
-                                             : "%" PRIu64 " per epoch",
-             often->n);
+    const struct tr_job_often *often = field;
+    if (json) fputc('"', file);
+    if (often->unit == TR_OFTEN_AUTO) fputs("auto", file);
+    else fprintf(file, often->unit == TR_OFTEN_EVERY ? "every %" PRIu64 : "%" PRIu64 " per epoch", often->n);
+    if (json) fputc('"', file);
 }
+
+/* ---- kinds ---- */
+
+static const struct kind {
+    const char *expected, *brief; /* description for errors and for the help */
+    bool (*set)(void *field, const tr_option *key, const char *text); /* NULL: text and lists */
+    void (*put)(FILE *file, const void *field, bool json);            /* NULL: always a word */
+    bool numeric;
+} kinds[] = {
+    [TR_KIND_TEXT] = {"text (UTF-8)", "text", NULL, put_text, false},
+    [TR_KIND_LIST] = {"a path or a list of paths (UTF-8)", "paths", NULL, put_list, false},
+    [TR_KIND_NAMES] = {"a name or a list of names", "names", NULL, put_list, false},
+    [TR_KIND_INTEGER] = {"an integer", "integer", set_integer, put_integer, true},
+    [TR_KIND_BYTES] = {"a number of bytes, as 65536, 64K, 1MB or 2G,", "bytes", set_integer, put_integer,
+                       true},
+    [TR_KIND_REAL] = {"a number", "number", set_real, put_real, true},
+    [TR_KIND_BOOL] = {"yes or no", "yes|no", set_bool, put_bool, false},
+    [TR_KIND_OFTEN] = {"auto, «every N» or «N per epoch» with an integer N > 0", "auto|every N|N per epoch",
+                       set_often, put_often, false},
+    [TR_KIND_PACE] = {"no, a time as 30s, 5min or 2h, or «N clocks» with an integer N > 0",
+                      "no|time|N clocks", set_pace, put_pace, false},
+    [TR_KIND_TIME] = {"no, or a time as 90 or 1:30:00 (both 90 minutes), 1-12 (days-hours) or 90min",
+                      "no|time", set_time, put_time, false},
+    [TR_KIND_CHOICE] = {"", "", set_choice, NULL, false},
+    [TR_KIND_PAIRS] = {"pairs of a name and a word, «name: word»,", "name: word", NULL, put_list, false},
+};
 
 const char *tr_job_word(const struct tr_job_slot *slot)
 {
@@ -296,32 +340,9 @@ const char *tr_job_word(const struct tr_job_slot *slot)
 
 void tr_job_put_value(FILE *file, const struct tr_job_slot *slot, bool json)
 {
-    const void *field = slot->field;
     const char *word = tr_job_word(slot);
-    char text[40] = "";
-    bool quoted = json; /* not a number */
-    if (word) {
-        tr_job_put_text(file, word, json);
-        return;
-    }
-    switch (slot->key->kind) {
-    case TR_KIND_TEXT: tr_job_put_text(file, *(char *const *)field, json); return;
-    case TR_KIND_LIST:
-    case TR_KIND_NAMES:
-    case TR_KIND_PAIRS: put_list(file, field, json); return;
-    case TR_KIND_INTEGER:
-    case TR_KIND_BYTES:
-        snprintf(text, sizeof text, "%" PRIu64, *(const uint64_t *)field), quoted = false;
-        break;
-    case TR_KIND_REAL: put_real(text, *(const double *)field), quoted = false; break;
-    case TR_KIND_BOOL: strcpy(text, *(const bool *)field ? "true" : "false"), quoted = false; break;
-    case TR_KIND_OFTEN: put_often(text, field); break;
-    case TR_KIND_PACE: put_pace(text, field); break;
-    case TR_KIND_TIME: put_time(text, *(const double *)field); break;
-    case TR_KIND_CHOICE: /* written as a word */
-    case TR_KIND_NONE: break;
-    }
-    fprintf(file, quoted ? "\"%s\"" : "%s", text);
+    if (word) tr_job_put_text(file, word, json);
+    else if (kinds[slot->key->kind].put) kinds[slot->key->kind].put(file, slot->field, json);
 }
 
 bool tr_job_value_text(const struct tr_job_slot *slot, char **text)
@@ -342,32 +363,9 @@ bool tr_job_same(const struct tr_job_slot *a, const struct tr_job_slot *b)
     return same;
 }
 
-/* ---- kinds ---- */
-
-static const struct kind {
-    const char *expected, *brief; /* description for errors and for the help */
-    bool (*set)(void *field, const tr_option *key, const char *text);
-    bool numeric;
-} kinds[] = {
-    [TR_KIND_TEXT] = {"text (UTF-8)", "text", NULL, false},
-    [TR_KIND_LIST] = {"a path or a list of paths (UTF-8)", "paths", NULL, false},
-    [TR_KIND_NAMES] = {"a name or a list of names", "names", NULL, false},
-    [TR_KIND_INTEGER] = {"an integer", "integer", set_integer, true},
-    [TR_KIND_BYTES] = {"a number of bytes, as 65536, 64K, 1MB or 2G,", "bytes", set_integer, true},
-    [TR_KIND_REAL] = {"a number", "number", set_real, true},
-    [TR_KIND_BOOL] = {"yes or no", "yes|no", set_bool, false},
-    [TR_KIND_OFTEN] = {"auto, «every N» or «N per epoch» with an integer N > 0", "auto|every N|N per epoch",
-                       set_often, false},
-    [TR_KIND_PACE] = {"no, a time as 30s, 5min or 2h, or «N clocks» with an integer N > 0",
-                      "no|time|N clocks", set_pace, false},
-    [TR_KIND_TIME] = {"no, or a time as 90 or 1:30:00 (both 90 minutes), 1-12 (days-hours) or 90min",
-                      "no|time", set_time, false},
-    [TR_KIND_CHOICE] = {"", "", set_choice, false},
-    [TR_KIND_PAIRS] = {"pairs of a name and a word, «name: word»,", "name: word", NULL, false},
-};
-
-static void append(struct tr_job_words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void append(struct tr_job_words *words, const char *format, ...)
+static void words_append(struct tr_job_words *words, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void words_append(struct tr_job_words *words, const char *format, ...)
 {
     size_t n = strlen(words->text);
     va_list arguments;
@@ -376,25 +374,25 @@ static void append(struct tr_job_words *words, const char *format, ...)
     va_end(arguments);
 }
 
-static void append_range(struct tr_job_words *words, const tr_option *key)
+static void words_append_range(struct tr_job_words *words, const tr_option *key)
 {
     if (isinf(key->least)) return;
     if (key->most > 0)
-        append(words, " %s %.12g to %.12g", key->above ? "above" : "from", key->least, key->most);
-    else append(words, " %s %g", key->above ? ">" : ">=", key->least);
+        words_append(words, " %s %.12g to %.12g", key->above ? "above" : "from", key->least, key->most);
+    else words_append(words, " %s %g", key->above ? ">" : ">=", key->least);
 }
 
 struct tr_job_words tr_job_expected(const tr_option *key)
 {
     const struct kind *kind = &kinds[key->kind];
     struct tr_job_words words = {""};
-    append(&words, "%s", kind->expected);
-    if (kind->numeric) append_range(&words, key);
+    words_append(&words, "%s", kind->expected);
+    if (kind->numeric) words_append_range(&words, key);
     for (size_t i = 0; key->words && key->words[i]; i++) {
         bool first = i == 0 && !kind->numeric, last = !key->words[i + 1];
         if (i > 0 && !strcmp(key->words[i], key->words[i - 1]))
             continue; /* auto, if the class has a method of this name */
-        append(&words, "%s%s", first ? "" : last ? " or " : ", ", key->words[i]);
+        words_append(&words, "%s%s", first ? "" : last ? " or " : ", ", key->words[i]);
     }
     return words;
 }
@@ -403,12 +401,12 @@ struct tr_job_words tr_job_kind_words(const tr_option *key)
 {
     const struct kind *kind = &kinds[key->kind];
     struct tr_job_words words = {""};
-    append(&words, "%s", kind->brief);
+    words_append(&words, "%s", kind->brief);
     double power = log2(key->most + 1);
-    if (key->most > 1 && power == round(power)) append(&words, " < 2^%.0f", power);
-    else if (kind->numeric) append_range(&words, key);
+    if (key->most > 1 && power == round(power)) words_append(&words, " < 2^%.0f", power);
+    else if (kind->numeric) words_append_range(&words, key);
     for (size_t i = 0; key->words && key->words[i]; i++)
-        append(&words, "%s%s", words.text[0] ? "|" : "", key->words[i]);
+        words_append(&words, "%s%s", words.text[0] ? "|" : "", key->words[i]);
     return words;
 }
 
@@ -439,76 +437,54 @@ static int bad_value(const struct tr_job_slot *slot, const struct tr_job_setting
 
 void tr_job_free_value(const struct tr_job_slot *slot)
 {
-    struct tr_job_list *list = slot->field;
     if (slot->key->kind == TR_KIND_TEXT) {
         free(*(char **)slot->field);
         *(char **)slot->field = NULL;
     } else if (tr_job_is_list(slot->key)) {
-        for (size_t i = 0; i < list->n; i++) free(list->item[i]);
-        free(list->item);
-        *list = (struct tr_job_list){0};
+        tr_job_list_free(slot->field);
     }
 }
 
+/* Sets a text, or adds an item to a list. */
 static int set_text(const struct tr_job_slot *slot, const struct tr_job_setting *s, const char *name,
-                    const char *text, char **field)
-{
-    bool may_be_empty = slot->key->kind == TR_KIND_TEXT && !*slot->key->by_default;
-    if ((!*text && !may_be_empty) || !tr_utf8_valid(text)) return bad_value(slot, s, name, text);
-    return tr_copy_string(text, field);
-}
-
-static int add_item(const struct tr_job_slot *slot, const struct tr_job_setting *s, const char *name,
                     const char *text)
 {
-    struct tr_job_list *list = slot->field;
-    size_t capacity = list->n;
-    if ((list->n & (list->n - 1)) == 0) /* full: the capacity doubles at each power of two */
-        TR_TRY(TR_GROW(&list->item, &capacity, list->n ? 2 * list->n : 1));
-    TR_TRY(set_text(slot, s, name, text, &list->item[list->n]));
-    list->n++;
-    return TR_OK;
-}
-
-/* Returns whether the text is one list in brackets, and not a pattern such as [ab]*.[cd]. */
-static bool is_bracketed(const char *text)
-{
-    int depth = 0;
-    if (*text != '[' && *text != '{') return false;
-    for (; *text; text++) {
-        depth += (*text == '[' || *text == '{') - (*text == ']' || *text == '}');
-        if (depth == 0) return text[1] == '\0';
-    }
-    return false;
+    bool list = tr_job_is_list(slot->key), may_be_empty = !list && !*slot->key->by_default;
+    if ((!*text && !may_be_empty) || !tr_utf8_valid(text)) return bad_value(slot, s, name, text);
+    return list ? tr_job_append(slot->field, text) : tr_copy_string(text, slot->field);
 }
 
 /* A list of YAML; or text, in which brackets mean the same, and else commas end items. Quotes in a file keep the commas. */
 static int set_list(const struct tr_job_slot *slot, const struct tr_job_setting *s, const char *name)
 {
-    struct tr_job_setting items = {.n = 0};
-    int status = TR_OK;
-    if (s->list || s->quoted) {
-        for (size_t i = 0; i < s->n && status == TR_OK; i++) status = add_item(slot, s, name, s->item[i]);
-        return status;
+    const struct tr_job_list *items = &s->value;
+    struct tr_job_setting parsed = {.list = true};
+    int status = TR_OK, depth = 0;
+    const char *text = items->n ? items->item[0] : "", *end = text;
+    bool whole = s->list || s->quoted;
+    if (!whole &&
+        (*text == '[' || *text == '{')) { /* one list in brackets, not a pattern such as [ab]*.[cd] */
+        do depth += (*end == '[' || *end == '{') - (*end == ']' || *end == '}');
+        while (depth > 0 && *++end);
+        if (depth == 0 && !end[1]) {
+            status = tr_job_read_list(s->where, name, text, &parsed);
+            items = &parsed.value;
+            whole = true;
+        }
     }
-    if (is_bracketed(s->item[0])) {
-        status = tr_job_read_list(s->where, name, s->item[0], &items);
-        for (size_t i = 0; i < items.n && status == TR_OK; i++)
-            status = add_item(slot, s, name, items.item[i]);
-        for (size_t i = 0; i < items.n; i++) free(items.item[i]);
-        free(items.item);
-        return status;
-    }
-    for (const char *item = s->item[0]; item && status == TR_OK;) {
+    for (size_t i = 0; whole && i < items->n && status == TR_OK; i++)
+        status = set_text(slot, s, name, items->item[i]);
+    tr_job_list_free(&parsed.value);
+    while (!whole && text && status == TR_OK) {
         char *copy;
-        item += strspn(item, " ");
-        const char *comma = strchr(item, ',');
-        size_t n = comma ? (size_t)(comma - item) : strlen(item);
-        while (n > 0 && item[n - 1] == ' ') n--;
-        TR_TRY(tr_format(&copy, "%.*s", (int)n, item));
-        status = add_item(slot, s, name, copy);
+        text += strspn(text, " ");
+        const char *comma = strchr(text, ',');
+        size_t n = comma ? (size_t)(comma - text) : strlen(text);
+        while (n > 0 && text[n - 1] == ' ') n--;
+        TR_TRY(tr_format(&copy, "%.*s", (int)n, text));
+        status = set_text(slot, s, name, copy);
         free(copy);
-        item = comma ? comma + 1 : NULL;
+        text = comma ? comma + 1 : NULL;
     }
     return status;
 }
@@ -521,8 +497,8 @@ int tr_job_set(const struct tr_job_slot *slot, const struct tr_job_setting *s, c
         return tr_job_fail(s->where, "%s is a list: expected %s", name, tr_job_expected(key).text);
     tr_job_free_value(slot);
     if (tr_job_is_list(key)) return set_list(slot, s, name);
-    const char *text = s->item[0];
-    if (!kind->set) return set_text(slot, s, name, text, slot->field);
+    const char *text = s->value.item[0];
+    if (!kind->set) return set_text(slot, s, name, text);
     bool number = kind->numeric || key->kind == TR_KIND_BOOL;
     if (s->quoted && number && find_word(key, text) < 0) return bad_value(slot, s, name, text);
     return kind->set(slot->field, key, text) ? TR_OK : bad_value(slot, s, name, text);
@@ -532,11 +508,9 @@ int tr_job_set_default(const struct tr_job_slot *slot, const char *text)
 {
     char *item = (char *)(uintptr_t)text;
     struct tr_job_setting s = {
-        .key = item, .where = (char *)(uintptr_t) "default", .commanded = true, .n = 1, .item = &item};
-    bool is_text = slot->key->kind == TR_KIND_TEXT;
-    bool empty = is_text &&
-                 !slot->key->words; /* for a text without a list of words only the empty text is a default */
-    if (is_text ? empty && *text : !*text) return TR_OK;
+        .key = item, .where = (char *)(uintptr_t) "default", .commanded = true, .value = {1, &item}};
+    /* For a text without a list of words only the empty text is a default. */
+    if (slot->key->kind == TR_KIND_TEXT ? !slot->key->words && *text : !*text) return TR_OK;
     return tr_job_set(slot, &s, slot->key->name);
 }
 
@@ -553,21 +527,24 @@ static int find_typed(const struct tr_job *job, const char *name, unsigned wante
                        tr_job_expected(slot->key).text);
 }
 
+enum {
+    INTEGERS = 1u << TR_KIND_INTEGER | 1u << TR_KIND_BYTES,
+    REALS = 1u << TR_KIND_REAL | 1u << TR_KIND_TIME
+};
+
 int tr_job_real(const struct tr_job *job, const char *name, double *value)
 {
     struct tr_job_slot slot;
-    unsigned integers = 1u << TR_KIND_INTEGER | 1u << TR_KIND_BYTES;
-    TR_TRY(find_typed(job, name, integers | 1u << TR_KIND_REAL | 1u << TR_KIND_TIME, "a number", &slot));
-    bool integer = integers >> slot.key->kind & 1;
-    *value = integer ? (double)*(const uint64_t *)slot.field : *(const double *)slot.field;
+    TR_TRY(find_typed(job, name, INTEGERS | REALS, "a number", &slot));
+    *value = tr_job_number(job, name);
     return TR_OK;
 }
 
 int tr_job_integer(const struct tr_job *job, const char *name, uint64_t *value)
 {
     struct tr_job_slot slot;
-    unsigned integers = 1u << TR_KIND_INTEGER | 1u << TR_KIND_BYTES;
-    TR_TRY(find_typed(job, name, integers | 1u << TR_KIND_BOOL | 1u << TR_KIND_CHOICE, "an integer", &slot));
+    unsigned kinds_wanted = INTEGERS | 1u << TR_KIND_BOOL | 1u << TR_KIND_CHOICE;
+    TR_TRY(find_typed(job, name, kinds_wanted, "an integer", &slot));
     if (slot.key->kind == TR_KIND_BOOL) *value = *(const bool *)slot.field;
     else if (slot.key->kind == TR_KIND_CHOICE) *value = (uint64_t) * (const int *)slot.field;
     else *value = *(const uint64_t *)slot.field;
@@ -594,15 +571,11 @@ double tr_job_number(const struct tr_job *job, const char *name)
 {
     struct tr_job_slot slot;
     if (!tr_job_find(job, name, &slot)) return NAN;
-    switch (slot.key->kind) {
-    case TR_KIND_INTEGER:
-    case TR_KIND_BYTES: return (double)*(const uint64_t *)slot.field;
-    case TR_KIND_REAL:
-    case TR_KIND_TIME: return *(const double *)slot.field;
-    case TR_KIND_BOOL: return *(const bool *)slot.field;
-    case TR_KIND_LIST: return (double)((const struct tr_job_list *)slot.field)->n;
-    default: return NAN;
-    }
+    if (INTEGERS >> slot.key->kind & 1) return (double)*(const uint64_t *)slot.field;
+    if (REALS >> slot.key->kind & 1) return *(const double *)slot.field;
+    if (slot.key->kind == TR_KIND_BOOL) return *(const bool *)slot.field;
+    if (slot.key->kind == TR_KIND_LIST) return (double)((const struct tr_job_list *)slot.field)->n;
+    return NAN;
 }
 
 bool tr_job_is(const struct tr_job *job, const char *name, const char *word)

@@ -1,4 +1,4 @@
-/* Writes the resolved job as YAML and as JSON. */
+/* Renderings of a job: YAML, JSON, the differences of two jobs, and `trireme help job`, the tables of keys. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "job/text.h"
+#include "base/terminal.h"
+
+/* ---- writing ---- */
 
 /* State of the writer. */
 struct writer {
@@ -16,29 +18,32 @@ struct writer {
     const char *next; /* JSON: separator before the next line: "" or "," */
 };
 
-static void begin_line(struct writer *w)
+static void begin_line(struct writer *w, const char *name)
 {
     if (w->json) fprintf(w->file, "%s\n", w->next);
     fprintf(w->file, "%*s", w->indent, "");
     w->next = ",";
-}
-
-static void put_name(struct writer *w, const char *name)
-{
     tr_job_put_text(w->file, name, w->json);
     fputc(':', w->file);
 }
 
-/* Writes a line of YAML. It is formatted in memory first, so that comments are aligned. */
-static int put_yaml_line(struct writer *w, const char *name, const struct tr_job_slot *slot)
+/* A line of YAML is formatted in memory first, so that comments are aligned. */
+static int put_setting(struct writer *w, const char *name, const struct tr_job_slot *slot)
 {
+    if (w->json) {
+        begin_line(w, name);
+        fputc(' ', w->file);
+        tr_job_put_value(w->file, slot, true);
+        return TR_OK;
+    }
     char *line = NULL;
     size_t length = 0;
     FILE *memory = open_memstream(&line, &length);
-    if (!memory) return tr_fail(TR_ERR_SYSTEM, "out of memory for writing the job");
-    fprintf(memory, "%*s%s: ", w->indent, "", name);
-    tr_job_put_value(memory, slot, false);
-    bool complete = fclose(memory) == 0;
+    if (memory) {
+        fprintf(memory, "%*s%s: ", w->indent, "", name);
+        tr_job_put_value(memory, slot, false);
+    }
+    bool complete = memory && fclose(memory) == 0;
     if (complete) {
         fprintf(w->file, "%-35s # ", line);
         const char *where = *slot->where ? *slot->where : "default";
@@ -49,20 +54,9 @@ static int put_yaml_line(struct writer *w, const char *name, const struct tr_job
     return complete ? TR_OK : tr_fail(TR_ERR_SYSTEM, "out of memory for writing the job");
 }
 
-static int put_setting(struct writer *w, const char *name, const struct tr_job_slot *slot)
-{
-    if (!w->json) return put_yaml_line(w, name, slot);
-    begin_line(w);
-    put_name(w, name);
-    fputc(' ', w->file);
-    tr_job_put_value(w->file, slot, true);
-    return TR_OK;
-}
-
 static void open_level(struct writer *w, const char *name)
 {
-    begin_line(w);
-    put_name(w, name);
+    begin_line(w, name);
     fputs(!w->json ? "\n" : " {", w->file);
     w->indent += 2;
     w->next = "";
@@ -75,27 +69,12 @@ static void close_level(struct writer *w)
     if (w->json) fprintf(w->file, "\n%*s}", w->indent, "");
 }
 
-/* ---- stages and tasks ---- */
-
 static int put_own(struct writer *w, struct tr_job_values values)
 {
     for (size_t i = 0; i < values.n; i++) {
         struct tr_job_slot slot = tr_job_slot(&values, i);
         TR_TRY(put_setting(w, tr_job_own_name(slot.key->name), &slot));
     }
-    return TR_OK;
-}
-
-static int put_stages(struct writer *w, const struct tr_job *job)
-{
-    if (job->stages == 0) return TR_OK;
-    open_level(w, "stages");
-    for (size_t i = 0; i < job->stages; i++) {
-        open_level(w, job->stage[i].name);
-        TR_TRY(put_own(w, tr_job_stage_values(&job->stage[i])));
-        close_level(w);
-    }
-    close_level(w);
     return TR_OK;
 }
 
@@ -109,71 +88,41 @@ static bool is_written(const struct tr_job *job, const struct tr_job_slot *slot)
 static int put_differences(struct writer *w, const struct tr_job *job, const struct tr_job *whole)
 {
     struct tr_job_values values = tr_job_values(job);
+    struct tr_job_slot other;
     for (size_t i = 0; i < values.n; i++) {
-        struct tr_job_slot slot = tr_job_slot(&values, i), other;
+        struct tr_job_slot slot = tr_job_slot(&values, i);
         const char *name = slot.key->name;
-        bool its_own = tr_job_is_own(job, *slot.where) ||
-                       (slot.key->kind == TR_KIND_TEXT && !slot.key->words &&
-                        **(char *const *)slot.field); /* texts such as names and folders */
+        bool text = slot.key->kind == TR_KIND_TEXT && !slot.key->words && **(char *const *)slot.field;
+        bool its_own = text || tr_job_is_own(job, *slot.where); /* texts are names and folders */
         bool taken =
             tr_job_find(whole, name, &other) && is_written(whole, &other) && tr_job_same(&slot, &other);
         if (is_written(job, &slot) && (its_own || !taken)) TR_TRY(put_setting(w, name, &slot));
     }
-    return TR_OK;
-}
-
-static int put_stage_differences(struct writer *w, const struct tr_job_stage *stage,
-                                 const struct tr_job *whole)
-{
-    struct tr_job_values values = tr_job_stage_values(stage);
-    for (size_t i = 0; i < values.n; i++) {
-        struct tr_job_slot slot = tr_job_slot(&values, i), other;
-        struct tr_job_name name;
-        snprintf(name.text, sizeof name.text, "stages.%s.%s", stage->name, tr_job_own_name(slot.key->name));
-        if (!tr_job_find(whole, name.text, &other) || !tr_job_same(&slot, &other))
-            TR_TRY(put_setting(w, name.text, &slot));
+    for (size_t s = 0; s < job->stages; s++) {
+        values = tr_job_stage_values(&job->stage[s]);
+        for (size_t i = 0; i < values.n; i++) {
+            struct tr_job_slot slot = tr_job_slot(&values, i);
+            struct tr_job_name name;
+            snprintf(name.text, sizeof name.text, "stages.%s.%s", job->stage[s].name,
+                     tr_job_own_name(slot.key->name));
+            if (!tr_job_find(whole, name.text, &other) || !tr_job_same(&slot, &other))
+                TR_TRY(put_setting(w, name.text, &slot));
+        }
     }
     return TR_OK;
 }
-
-static int put_task(struct writer *w, const struct tr_job *job, const struct tr_job_task *task)
-{
-    TR_TRY(put_own(w, tr_job_task_values(task)));
-    TR_TRY(put_differences(w, task->job, job));
-    for (size_t i = 0; i < task->job->stages; i++)
-        TR_TRY(put_stage_differences(w, &task->job->stage[i], job));
-    return TR_OK;
-}
-
-static int put_tasks(struct writer *w, const struct tr_job *job)
-{
-    if (job->tasks == 0) return TR_OK;
-    open_level(w, "tasks");
-    for (size_t i = 0; i < job->tasks; i++) {
-        open_level(w, job->task[i].name);
-        TR_TRY(put_task(w, job, &job->task[i]));
-        close_level(w);
-    }
-    close_level(w);
-    return TR_OK;
-}
-
-/* ---- the job ---- */
 
 /* Writes a section: first the keys of the engine, then those of the class. */
 static int put_section(struct writer *w, const struct tr_job *job, const char *section)
 {
     struct tr_job_values values = tr_job_values(job);
-    size_t length = strlen(section);
     bool open = !*section;
     for (size_t i = 0; i < values.n; i++) {
         struct tr_job_slot slot = tr_job_slot(&values, i);
-        const char *name = slot.key->name;
-        bool inside = *section ? !strncmp(name, section, length) && name[length] == '.' : !strchr(name, '.');
-        if (!inside || !is_written(job, &slot)) continue;
+        if (!tr_job_in_section(slot.key->name, section) || !is_written(job, &slot)) continue;
         if (!open) open_level(w, section);
         open = true;
-        TR_TRY(put_setting(w, tr_job_own_name(name), &slot));
+        TR_TRY(put_setting(w, tr_job_own_name(slot.key->name), &slot));
     }
     if (*section && open) close_level(w);
     return TR_OK;
@@ -184,8 +133,21 @@ static int put_job(struct writer *w, const struct tr_job *job)
     TR_TRY(put_section(w, job, ""));
     for (size_t i = 0; i < TR_JOB_SECTIONS; i++)
         if (!tr_job_sections[i].named) TR_TRY(put_section(w, job, tr_job_sections[i].name));
-    TR_TRY(put_stages(w, job));
-    TR_TRY(put_tasks(w, job));
+    if (job->stages > 0) open_level(w, "stages");
+    for (size_t i = 0; i < job->stages; i++) {
+        open_level(w, job->stage[i].name);
+        TR_TRY(put_own(w, tr_job_stage_values(&job->stage[i])));
+        close_level(w);
+    }
+    if (job->stages > 0) close_level(w);
+    if (job->tasks > 0) open_level(w, "tasks");
+    for (size_t i = 0; i < job->tasks; i++) {
+        open_level(w, job->task[i].name);
+        TR_TRY(put_own(w, tr_job_task_values(&job->task[i])));
+        TR_TRY(put_differences(w, job->task[i].job, job));
+        close_level(w);
+    }
+    if (job->tasks > 0) close_level(w);
     return ferror(w->file) ? tr_fail(TR_ERR_IO, "the job cannot be written") : TR_OK;
 }
 
@@ -214,4 +176,361 @@ int tr_job_as_text(const tr_job *job, char **text)
     if (fclose(file) != 0 && status == TR_OK)
         status = tr_fail(TR_ERR_SYSTEM, "out of memory: the text of the job");
     return status;
+}
+
+/* ---- comparison of two jobs: whether a run of one may resume with the other ---- */
+
+struct comparison {
+    FILE *changes;   /* permitted differences, as «solve.epochs 10 -> 20, seed 1 -> 2» */
+    size_t allowed;  /* their number */
+    size_t refused;  /* number of other differences */
+    char first[640]; /* description of the first of these */
+};
+
+/* Returns the value of a key for messages; the default if the job does not contain it. */
+static struct tr_shown value_of(const struct tr_job *job, const char *name, const tr_option *key)
+{
+    struct tr_job_slot slot;
+    char *text = NULL;
+    if (!tr_job_find(job, name, &slot)) return tr_shown(key->by_default);
+    struct tr_shown shown = tr_shown(tr_job_value_text(&slot, &text) ? text : "?");
+    free(text);
+    return shown;
+}
+
+/* Returns whether both jobs have the same value of a key; a missing key has its default. */
+static bool same(const struct tr_job *now, const struct tr_job *old, const char *name, const tr_option *key)
+{
+    struct tr_job_slot a, b;
+    if (tr_job_find(now, name, &a) && tr_job_find(old, name, &b)) return tr_job_same(&a, &b);
+    return strcmp(value_of(now, name, key).text, value_of(old, name, key).text) == 0;
+}
+
+static void refuse(struct comparison *c, const char *what, const char *was, const char *is, const char *where)
+{
+    if (c->refused++ == 0)
+        snprintf(c->first, sizeof c->first, "%s%s%s is %s (%s)", what, was, *was ? "," : "", is, where);
+}
+
+/* Compares a key of both jobs. checkpoint.* may differ, since it does not affect the model. */
+static void compare_key(struct comparison *c, const struct tr_job *now, const struct tr_job *old,
+                        const char *name, const tr_option *key)
+{
+    if (same(now, old, name, key) || !strncmp(key->name, "checkpoint.", strlen("checkpoint."))) return;
+    struct tr_shown was = value_of(old, name, key), is = value_of(now, name, key);
+    struct tr_job_slot slot;
+    const char *where = tr_job_find(now, name, &slot) && *slot.where ? *slot.where : "default";
+    if (key->may_change) {
+        fprintf(c->changes, "%s%s %s -> %s", c->allowed++ ? ", " : "", name, was.text, is.text);
+        return;
+    }
+    struct tr_job_name before;
+    snprintf(before.text, sizeof before.text, " was %.100s", was.text);
+    refuse(c, name, before.text, is.text, where);
+}
+
+/* Compares the keys of the job or of a task. prefix: "" or "tasks.NAME."; mine, theirs: the job of the task in `now` and `old`.
+ * Differences between the whole jobs are not repeated for their tasks. If the classes of models differ, model.type is reported before
+ * the options of the classes. */
+static void compare_values(struct comparison *c, const struct tr_job *now, const struct tr_job *old,
+                           const char *prefix, const struct tr_job *mine, const struct tr_job *theirs)
+{
+    struct tr_job_values values = tr_job_values(mine);
+    struct tr_job_slot slot;
+    for (size_t i = 0; i < values.n; i++) {
+        const tr_option *key = tr_job_slot(&values, i).key;
+        struct tr_job_name name = tr_job_join(prefix, key->name);
+        bool repeated = *prefix && tr_job_find(now, key->name, &slot) && tr_job_find(old, key->name, &slot) &&
+                        !same(now, old, key->name, key);
+        if (!repeated && tr_job_find(old, name.text, &slot)) compare_key(c, now, old, name.text, key);
+    }
+    for (size_t i = 0; i < mine->stages + theirs->stages; i++) {
+        bool second = i >= mine->stages;
+        const char *stage = second ? theirs->stage[i - mine->stages].name : mine->stage[i].name;
+        if (second && tr_job_stage_of(mine, stage)) continue;
+        for (size_t k = 0; k < tr_job_tables[TR_TABLE_STAGE].n; k++) {
+            const tr_option *key = &tr_job_tables[TR_TABLE_STAGE].key[k];
+            struct tr_job_name name;
+            snprintf(name.text, sizeof name.text, "%sstages.%s.%s", prefix, stage,
+                     tr_job_own_name(key->name));
+            compare_key(c, now, old, name.text, key);
+        }
+    }
+}
+
+static int compare_jobs(struct comparison *c, const struct tr_job *now, const struct tr_job *old)
+{
+    compare_values(c, now, old, "", now, old);
+    for (size_t i = 0; i < now->tasks; i++) {
+        const struct tr_job_task *a = &now->task[i], *b = tr_job_task_of(old, a->name);
+        struct tr_job_name prefix, what = tr_job_join("task ", a->name);
+        snprintf(prefix.text, sizeof prefix.text, "tasks.%s.", a->name);
+        if (!b) refuse(c, what.text, "", "new", a->first);
+        for (size_t k = 0; b && k < tr_job_tables[TR_TABLE_TASK].n; k++) {
+            const tr_option *key = &tr_job_tables[TR_TABLE_TASK].key[k];
+            compare_key(c, now, old, tr_job_join(prefix.text, tr_job_own_name(key->name)).text, key);
+        }
+        if (b) compare_values(c, now, old, prefix.text, a->job, b->job);
+    }
+    for (size_t i = 0; i < old->tasks; i++)
+        if (!tr_job_task_of(now, old->task[i].name))
+            refuse(c, tr_job_join("task ", old->task[i].name).text, "", "gone", now->path);
+    if (c->refused == 0) return TR_OK;
+    char more[48] = "";
+    if (c->refused > 1)
+        snprintf(more, sizeof more, ", and %zu more differ%s", c->refused - 1, c->refused == 2 ? "s" : "");
+    return tr_fail(TR_ERR_CONFIG, "%s%s; --fresh starts over", c->first, more);
+}
+
+static int read_old(const tr_model_class *own, const char *yaml, struct tr_job **old)
+{
+    if (tr_job_parse_as(TR_JOB_WRITTEN, own, yaml, strlen(yaml), "job.yaml", 0, NULL, old) == TR_OK)
+        return TR_OK;
+    char why[640];
+    snprintf(why, sizeof why, "%s", tr_error_text());
+    return tr_fail(TR_ERR_CONFIG, "the job of the earlier run cannot be read (%s); --fresh starts over", why);
+}
+
+int tr_job_compare(const struct tr_job *now, const char *old_yaml, char **change)
+{
+    struct tr_job *old = NULL;
+    struct comparison c = {0};
+    char *text = NULL;
+    size_t length = 0;
+    TR_TRY(read_old(now->own, old_yaml, &old));
+    c.changes = open_memstream(&text, &length);
+    int status = c.changes ? compare_jobs(&c, now, old) : TR_OK;
+    if ((!c.changes || fclose(c.changes) != 0) && status == TR_OK)
+        status = tr_fail(TR_ERR_SYSTEM, "out of memory for comparing jobs");
+    tr_job_free(old);
+    bool wanted = status == TR_OK && change && c.allowed > 0;
+    if (status == TR_OK && change) *change = wanted ? text : NULL;
+    if (!wanted) free(text);
+    return status;
+}
+
+bool tr_job_extends(const struct tr_job *now, const char *old_yaml)
+{
+    struct tr_job *old = NULL;
+    if (tr_job_compare(now, old_yaml, NULL) != TR_OK || read_old(now->own, old_yaml, &old) != TR_OK)
+        return false;
+    bool more = now->solve.epochs > old->solve.epochs;
+    tr_job_free(old);
+    return more;
+}
+
+/* ---- help ---- */
+
+/* The width is that of the terminal, at most LINE, and LINE elsewhere. If the meaning of a key had less than NARROW columns beside its
+ * name, it has its own lines. */
+enum { LINE = 110, NARROW = 40, INDENT = 8 };
+
+struct widths {
+    int name, kind, value, line;
+};
+
+/* Columns of these widths fit almost all texts. The meaning of the other keys starts on the next line. */
+enum { WIDEST_NAME = 26, WIDEST_KIND = 20, WIDEST_VALUE = 11 };
+
+static int help_wider(int width, const char *text, int widest)
+{
+    int length = (int)strlen(text);
+    return length > width && length <= widest ? length : width;
+}
+
+/* Measures all keys, so that a section has the same columns when it is shown alone. */
+static struct widths help_measure(void)
+{
+    struct widths w = {.line = tr_terminal_columns(stdout, LINE)};
+    if (w.line > LINE) w.line = LINE;
+    for (size_t t = 0; t < TR_JOB_TABLES + tr_model_class_count; t++) {
+        const tr_model_class *class = t < TR_JOB_TABLES ? NULL : tr_model_classes[t - TR_JOB_TABLES];
+        const tr_option *key = class ? class->options : tr_job_tables[t].key;
+        for (size_t i = 0; i < (class ? tr_job_options(class) : tr_job_tables[t].n); i++) {
+            w.name = help_wider(w.name, key[i].name, WIDEST_NAME);
+            w.kind = help_wider(w.kind, tr_job_kind_words(&key[i]).text, WIDEST_KIND);
+            w.value = help_wider(w.value, key[i].by_default, WIDEST_VALUE);
+        }
+    }
+    return w;
+}
+
+static void help_key(FILE *file, const tr_option *key, struct widths w)
+{
+    int column = w.name + w.kind + w.value + 8;
+    struct tr_job_words words = tr_job_kind_words(key);
+    const char *kind = words.text, *value = key->by_default;
+    if (column + NARROW > w.line) {
+        const char *usual = *value ? "default " : "", *comma = *kind && *usual ? ", " : "";
+        int length = (int)(strlen(key->name) + strlen(kind) + strlen(usual) + strlen(value)) + 6;
+        column = INDENT;
+        fprintf(file, "  %s  %s%s%s%s\n", key->name, length <= w.line ? kind : "",
+                length <= w.line ? comma : "", usual, value);
+        if (length > w.line) { /* «a|b|c» may be broken between the words */
+            char text[2 * sizeof words];
+            size_t n = 0;
+            for (; *kind; kind++)
+                n += (size_t)snprintf(text + n, sizeof text - n, *kind == '|' ? "| " : "%c", *kind);
+            tr_put_paragraph(file, text, fprintf(file, "%*s", column, ""), w.line);
+        }
+        fprintf(file, "%*s", column, "");
+    } else if ((int)strlen(kind) <= w.kind && (int)strlen(value) <= w.value) {
+        fprintf(file, "  %-*s  %-*s  %-*s  ", w.name, key->name, w.kind, kind, w.value, value);
+    } else {
+        fprintf(file, "  %-*s  %s  %s\n%*s", w.name, key->name, kind, value, column, "");
+    }
+    char text[2048];
+    snprintf(text, sizeof text, "%s%s%s", key->methods ? key->methods : "", key->methods ? ": " : "",
+             key->help);
+    tr_put_paragraph(file, text, column, w.line);
+}
+
+/* Prints the keys of a table in a section (NULL: all). */
+static void help_keys(FILE *file, const tr_option *key, size_t n, const char *section, struct widths w,
+                      const char *class)
+{
+    bool begun = false;
+    for (size_t i = 0; i < n; i++) {
+        if (section && !tr_job_in_section(key[i].name, section)) continue;
+        if (class && !begun) fprintf(file, " %s:\n", class);
+        begun = true;
+        help_key(file, &key[i], w);
+    }
+}
+
+static void help_section(FILE *file, const struct tr_job_section *section, struct widths w)
+{
+    int column = fprintf(file, "\n%s: ", section->name) - 1;
+    tr_put_paragraph(file, section->help, column, w.line);
+    for (size_t t = 0; t < TR_JOB_TABLES; t++)
+        help_keys(file, tr_job_tables[t].key, tr_job_tables[t].n, section->name, w, NULL);
+    for (size_t c = 0; c < tr_model_class_count; c++) {
+        const tr_model_class *class = tr_model_classes[c];
+        help_keys(file, class->options, tr_job_options(class), section->name, w, class->name);
+    }
+}
+
+/* Prints words from this column, with commas between them. */
+static void help_words(FILE *file, const char *const *words, int column, struct widths w)
+{
+    char text[1024] = "";
+    size_t n = 0;
+    for (size_t i = 0; words[i] && n < sizeof text; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i ? ", " : "", words[i]);
+    tr_put_paragraph(file, text, column, w.line);
+}
+
+static void help_methods(FILE *file, const tr_model_class *class, struct widths w)
+{
+    for (const tr_method *m = class->methods; m->name; m++)
+        tr_put_paragraph(file, m->help, fprintf(file, "    %-10s  ", m->name), w.line);
+}
+
+/* Prints types, methods and keys of a class. */
+static void help_class(FILE *file, const tr_model_class *class, struct widths w)
+{
+    int column = fprintf(file, "\n%s: ", class->name) - 1;
+    tr_put_paragraph(file, class->help, column, w.line);
+    help_words(file, class->types, fprintf(file, "  model.type   "), w);
+    help_words(file, class->data_formats, fprintf(file, "  data.format  "), w);
+    fputs("  solve.method\n", file);
+    help_methods(file, class, w);
+    fputc('\n', file);
+    help_keys(file, class->options, tr_job_options(class), NULL, w, NULL);
+}
+
+/* Prints the names of keys in a section, of the engine or of a class (NULL: the engine's). */
+static void help_names(FILE *file, const tr_model_class *class, const char *section, struct widths w)
+{
+    char names[2048] = "";
+    size_t at = 0;
+    for (size_t t = 0; t < (class ? 1 : TR_JOB_TABLES); t++) {
+        const tr_option *key = class ? class->options : tr_job_tables[t].key;
+        size_t n = class ? tr_job_options(class) : tr_job_tables[t].n;
+        for (size_t i = 0; i < n && at < sizeof names; i++)
+            if (tr_job_in_section(key[i].name, section))
+                at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
+                                       tr_job_own_name(key[i].name));
+    }
+    if (at == 0) return;
+    int column = class ? fprintf(file, "    %s: ", class->name) : fprintf(file, "    ");
+    tr_put_paragraph(file, names, column, w.line);
+}
+
+/* Prints all keys, or only the names of sections, keys and classes. */
+static void help_overview(FILE *file, bool all, struct widths w)
+{
+    tr_put_paragraph(
+        file,
+        "A job file is YAML: sections of keys, each with a default. Any key can be given on the "
+        "command line as section.key=value, which wins. A list is [a, b] or a,b, there as in the file. "
+        "Some keys are those of a class of models, and mean nothing to others.",
+        0, w.line);
+    fputc('\n', file);
+    if (all) help_keys(file, tr_job_tables[TR_TABLE_JOB].key, tr_job_tables[TR_TABLE_JOB].n, "", w, NULL);
+    else {
+        fputs("  trireme help job SECTION | SECTION.KEY | CLASS | all\n\nKeys without a section\n", file);
+        help_names(file, NULL, "", w);
+    }
+    for (size_t i = 0; i < TR_JOB_SECTIONS; i++) {
+        const struct tr_job_section *section = &tr_job_sections[i];
+        if (all) {
+            help_section(file, section, w);
+            continue;
+        }
+        int column = fprintf(file, "\n%s: ", section->name) - 1;
+        tr_put_paragraph(file, section->help, column, w.line);
+        help_names(file, NULL, section->name, w);
+        for (size_t c = 0; c < tr_model_class_count; c++)
+            help_names(file, tr_model_classes[c], section->name, w);
+    }
+    if (all) return;
+    fputs("\nClasses of models\n", file);
+    for (size_t c = 0; c < tr_model_class_count; c++)
+        tr_put_paragraph(file, tr_model_classes[c]->help,
+                         fprintf(file, "    %-8s ", tr_model_classes[c]->name), w.line);
+}
+
+bool tr_job_help(FILE *file, const char *filter)
+{
+    struct widths w = help_measure();
+    const tr_model_class *class;
+    const tr_option *key;
+    if (!filter || !strcmp(filter, "all")) {
+        help_overview(file, filter, w);
+        return true;
+    }
+    const struct tr_job_section *section = tr_job_find_section(filter);
+    if (section) {
+        help_section(file, section, w);
+        return true;
+    }
+    for (size_t c = 0; c < tr_model_class_count; c++)
+        if (strcmp(tr_model_classes[c]->name, filter) == 0) {
+            help_class(file, tr_model_classes[c], w);
+            return true;
+        }
+    size_t n = 0;
+    for (; (key = tr_job_known_key(filter, n, &class)); n++) {
+        if (class) fprintf(file, " %s:\n", class->name);
+        help_key(file, key, w);
+    }
+    bool type = !strcmp(filter, "model.type"), method = !strcmp(filter, "solve.method");
+    for (size_t c = 0; c < tr_model_class_count && (type || method);
+         c++) { /* the values are those of all classes */
+        fprintf(file, "\n %s:\n", tr_model_classes[c]->name);
+        if (type) help_words(file, tr_model_classes[c]->types, fprintf(file, "    "), w);
+        else help_methods(file, tr_model_classes[c], w);
+    }
+    if (n > 0) return true;
+    const char *meant = tr_job_suggest_section(filter);
+    struct tr_job_name name = tr_job_suggest_key(NULL, filter);
+    if (!meant && *name.text) meant = name.text;
+    fprintf(file, "no section or key %s in a job file", tr_shown(filter).text);
+    if (meant) fprintf(file, ": did you mean %s?", meant);
+    else fputs("; the sections are", file);
+    for (size_t i = 0; !meant && i < TR_JOB_SECTIONS; i++)
+        fprintf(file, "%s%s", i ? ", " : " ", tr_job_sections[i].name);
+    fputc('\n', file);
+    return false;
 }

@@ -9,10 +9,8 @@ src/cli/average.c                commas of JSON
 src/cli/generate_file.c          generated data
 src/cli/help.c                   help
 src/data/store.c                 a text that is compared, not shown
-src/job/compare.c                shown words of a message
-src/job/help.c                   help
 src/job/value.c                  plain words of YAML
-src/job/write.c                  YAML: names of keys
+src/job/write.c                  YAML: names of keys; shown words of a message; help
 src/model/linear/descent/descent.c  CSV: names of metrics
 src/model/linear/text.c          model.txt: numbers, words of the program
 src/model/trees/saved.c          model.txt: numbers, words of the program

@@ -6,7 +6,6 @@
 #define _GNU_SOURCE
 
 #include "job/job.h"
-#include "job/text.h"
 #include "fuzz.h"
 
 enum { MOST_OVERRIDES = 8 };

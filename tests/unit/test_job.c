@@ -7,7 +7,6 @@
 
 #include "base/base.h"
 #include "job/schema.h"
-#include "job/text.h"
 
 /* ---- helpers ---- */
 
