@@ -79,6 +79,13 @@ void tr_shrink(void **pointer, size_t n, size_t size)
     if (memory) *pointer = memory;
 }
 
+void tr_free_at(void *pointer)
+{
+    void *memory;
+    memcpy(&memory, pointer, sizeof memory);
+    free(memory);
+}
+
 int tr_copy_string(const char *from, char **copy)
 {
     char *memory = strdup(from);

@@ -24,7 +24,7 @@ struct tr_collection {
 /* Checkpoints are taken of this run. */
 static bool is_checkpointed(const struct tr_stage_run *run)
 {
-    return run->evaluated < 0 && run->stage->snapshot && tr_checkpoints_are_on(run->tr);
+    return run->evaluated < 0 && run->stage->snapshot && run->tr->checkpoints;
 }
 
 /* Early stopping: the best model is kept, and training ends when it has not improved for solve.patience evaluations. */
@@ -375,7 +375,7 @@ static int list_best(struct tr_stage_run *run, tr_snapshot *snapshot)
 {
     struct tr_patience patience = run->patience;
     bool same, found;
-    if (tr_snapshot_in_process(snapshot)) return TR_OK;
+    if (snapshot->in_process) return TR_OK;
     TR_TRY(tr_snapshot_own(snapshot, "patience", &patience, sizeof patience, &same));
     TR_TRY(tr_best_list(run->tr, snapshot, &found));
     if (tr_snapshot_restores(snapshot) && same) run->patience = patience;

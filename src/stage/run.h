@@ -2,7 +2,7 @@
 #ifndef TR_STAGE_RUN_H
 #define TR_STAGE_RUN_H
 
-#include "store/checkpoint.h"
+#include "store/snapshot.h"
 #include "stage/stage.h"
 
 /* A worker sends it to the scheduler at an evaluation. */

@@ -400,7 +400,7 @@ struct task {
 /* Checkpoints are taken of it. */
 static bool is_checkpointed(const struct task *k)
 {
-    return k->task->snapshot && tr_checkpoints_are_on(k->tr);
+    return k->task->snapshot && k->tr->checkpoints;
 }
 
 static int64_t clocks_left(const struct task *k)

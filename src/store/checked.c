@@ -52,35 +52,19 @@ hid_t tr_creation(hid_t class)
     return how;
 }
 
-/* The usual driver of HDF5 goes by the name that the link of a descriptor leads to; stdio follows the link. */
-static hid_t access_by_descriptor(void)
+/* File access of HDF5 by a descriptor, «/proc/self/fd/N»: the stdio driver follows that link, the default driver does not. */
+static hid_t checked_access(void)
 {
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_fapl_stdio(access);
     H5Pset_file_locking(access, false, true);
     H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* errors are ours to print */
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* Trireme prints the errors itself */
     return access;
 }
 
-static hid_t create_layout(const struct tr_checked_writer *w)
-{
-    char name[32];
-    snprintf(name, sizeof name, "/proc/self/fd/%d", w->layout);
-    hid_t access = access_by_descriptor(), how = H5Pcreate(H5P_FILE_CREATE);
-    H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110); /* checksums, which h5dump checks too */
-    H5Pset_alignment(access, LARGE_ARRAY, TR_CHECKED_LEAST);
-    H5Pset_userblock(how, w->header);
-    H5Pset_obj_track_times(how, false);
-    H5Pset_attr_phase_change(how, 64, 32); /* they stay together, which is shorter */
-    hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, how, access);
-    H5Pclose(how);
-    H5Pclose(access);
-    return file;
-}
-
-/* Beyond this limit HDF5 could not even lay the file out, and would be left with a file that it cannot close. */
-static int check_limit(const struct tr_checked_writer *w, uint64_t bytes)
+/* Refuses a file above RLIMIT_FSIZE: HDF5 could not close the incomplete layout. */
+static int checked_check_limit(const struct tr_checked_writer *w, uint64_t bytes)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY) return TR_OK;
@@ -91,37 +75,37 @@ static int check_limit(const struct tr_checked_writer *w, uint64_t bytes)
                    w->target.path, (unsigned long long)wanted, (unsigned long long)limit.rlim_cur);
 }
 
-static int put_attribute(hid_t where, const char *name, hid_t type, const void *value)
+void tr_hid_close(const hid_t *id)
 {
-    hid_t space = H5Screate(H5S_SCALAR);
-    hid_t attribute = H5Acreate2(where, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    bool ok = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
-    if (attribute >= 0) H5Aclose(attribute);
-    H5Sclose(space);
-    return ok ? TR_OK : tr_layout_failed(name);
+    if (*id >= 0) H5Idec_ref(*id);
+}
+
+static int attribute_put(hid_t where, const char *name, hid_t type, const void *value)
+{
+    TR_HID space = H5Screate(H5S_SCALAR);
+    TR_HID attribute = H5Acreate2(where, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    return attribute >= 0 && H5Awrite(attribute, type, value) >= 0 ? TR_OK : tr_layout_failed(name);
 }
 
 int tr_attribute_count(hid_t where, const char *name, uint64_t value)
 {
-    return put_attribute(where, name, H5T_NATIVE_UINT64, &value);
+    return attribute_put(where, name, H5T_NATIVE_UINT64, &value);
 }
 
 int tr_attribute_int(hid_t where, const char *name, int64_t value)
 {
-    return put_attribute(where, name, H5T_NATIVE_INT64, &value);
+    return attribute_put(where, name, H5T_NATIVE_INT64, &value);
 }
 
 int tr_attribute_real(hid_t where, const char *name, double value)
 {
-    return put_attribute(where, name, H5T_NATIVE_DOUBLE, &value);
+    return attribute_put(where, name, H5T_NATIVE_DOUBLE, &value);
 }
 
 int tr_attribute_text(hid_t where, const char *name, const char *text)
 {
-    hid_t type = tr_text_type(strlen(text));
-    int status = put_attribute(where, name, type, text);
-    H5Tclose(type);
-    return status;
+    TR_HID type = tr_text_type(strlen(text));
+    return attribute_put(where, name, type, text);
 }
 
 int tr_attributes_of_format(hid_t file, const char *format, int64_t version, const char *trireme)
@@ -133,46 +117,36 @@ int tr_attributes_of_format(hid_t file, const char *format, int64_t version, con
 
 /* ---- writing ---- */
 
-static int write_failed(const struct tr_checked_writer *w)
+static int checked_write_failed(const struct tr_checked_writer *w)
 {
     return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", w->target.path, strerror(errno));
 }
 
-/* As pwrite(), but where a test wants it to fail or to stop half way. */
-static ssize_t write_some(const struct tr_checked_writer *w, const void *from, size_t bytes, uint64_t first)
+/* Performs all writes. Above RLIMIT_FSIZE the kernel also sends SIGXFSZ; it is blocked and removed here. */
+static int checked_put(const struct tr_checked_writer *w, const char *from, uint64_t bytes, uint64_t first)
 {
-    switch (TR_FAULT(w->fault_write)) {
-    case TR_FAULT_ENOSPC: errno = ENOSPC; return -1;
-    case TR_FAULT_EIO: errno = EIO; return -1;
-    case TR_FAULT_SHORT: bytes = (bytes + 1) / 2; break;
-    default: break;
-    }
-    return pwrite(w->fd, from, bytes, (off_t)first);
-}
-
-static int put_bytes(const struct tr_checked_writer *w, const char *from, uint64_t bytes, uint64_t first)
-{
-    while (bytes > 0) {
-        ssize_t n = write_some(w, from, bytes < AT_ONCE ? bytes : AT_ONCE, first);
+    sigset_t limit, old;
+    int status = TR_OK;
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &limit, &old);
+    while (bytes > 0 && status == TR_OK) {
+        enum tr_fault fault = TR_FAULT(w->fault_write);
+        size_t some = bytes < AT_ONCE ? bytes : AT_ONCE;
+        if (fault == TR_FAULT_SHORT) some = (some + 1) / 2;
+        bool fails = fault == TR_FAULT_ENOSPC || fault == TR_FAULT_EIO;
+        ssize_t n = fails ? -1 : pwrite(w->fd, from, some, (off_t)first);
+        if (fails) errno = fault == TR_FAULT_EIO ? EIO : ENOSPC;
         if (n < 0 && errno == EINTR) continue;
         if (n == 0) errno = ENOSPC;
-        if (n <= 0) return write_failed(w);
+        if (n <= 0) {
+            status = checked_write_failed(w);
+            break;
+        }
         from += n;
         first += (uint64_t)n;
         bytes -= (uint64_t)n;
     }
-    return TR_OK;
-}
-
-/* All bytes are written here. Beyond the limit of this process the kernel sends a signal besides failing: it is held back
- * and taken away. */
-static int put(const struct tr_checked_writer *w, const void *data, uint64_t bytes, uint64_t first)
-{
-    sigset_t limit, old;
-    sigemptyset(&limit);
-    sigaddset(&limit, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &limit, &old);
-    int status = put_bytes(w, data, bytes, first);
     if (!sigismember(&old, SIGXFSZ)) sigtimedwait(&limit, NULL, &(struct timespec){0});
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return status;
@@ -192,33 +166,41 @@ int tr_checked_create(struct tr_checked_writer *w, const char *path, const char 
     memcpy(w->format, format, strnlen(format, sizeof w->format));
     TR_TRY(tr_target_open(&w->target, how, "%s", path));
     w->fd = fileno(w->target.file);
-    TR_TRY(check_limit(w, 0));
+    TR_TRY(checked_check_limit(w, 0));
     w->state = XXH3_createState();
     w->layout = memfd_create("layout", MFD_CLOEXEC);
     if (!w->state || w->layout < 0) return tr_fail(TR_ERR_SYSTEM, "no memory to write %s", path);
     struct stat made;
     w->is_special = fstat(w->fd, &made) == 0 && !S_ISREG(made.st_mode);
-    w->file = create_layout(w);
+    char name[32];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", w->layout);
+    TR_HID access = checked_access(), create = H5Pcreate(H5P_FILE_CREATE);
+    H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110); /* has checksums, which h5dump verifies */
+    H5Pset_alignment(access, LARGE_ARRAY, TR_CHECKED_LEAST);
+    H5Pset_userblock(create, w->header);
+    H5Pset_obj_track_times(create, false);
+    H5Pset_attr_phase_change(create, 64, 32); /* compact storage of attributes is shorter */
+    w->file = H5Fcreate(name, H5F_ACC_TRUNC, create, access);
     return w->file >= 0 ? TR_OK : tr_layout_failed("a file");
 }
 
-/* Room for all of an array now, where a file system can: a disk that is too full says so before it is written. */
-static int reserve(const struct tr_checked_writer *w, const struct tr_checked_area *a)
+int tr_checked_begin(struct tr_checked_writer *w, hid_t where, const char *name, hid_t type, int dimensions,
+                     const uint64_t *shape, uint64_t piece, uint64_t *at)
 {
-    if (w->is_special || a->bytes < LARGE_ARRAY || fallocate(w->fd, 0, (off_t)a->first, (off_t)a->bytes) == 0)
-        return TR_OK;
-    bool cannot = errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == EINTR;
-    return cannot ? TR_OK : write_failed(w);
-}
-
-static void end_array(struct tr_checked_writer *w)
-{
+    hsize_t extent[2] = {1, 1};
+    for (int i = 0; i < dimensions; i++) extent[i] = shape[i];
+    uint64_t bytes = extent[0] * extent[1] * H5Tget_size(type);
+    TR_TRY(checked_check_limit(w, bytes));
+    w->laid += bytes;
+    TR_HID space = dimensions > 0 ? H5Screate_simple(dimensions, extent, NULL) : H5Screate(H5S_SCALAR);
+    TR_HID how = tr_creation(H5P_DATASET_CREATE);
+    H5Pset_alloc_time(how, H5D_ALLOC_TIME_EARLY);
     if (w->array >= 0) H5Dclose(w->array);
-    w->array = -1;
-}
-
-static int add_area(struct tr_checked_writer *w, uint64_t first, uint64_t bytes, uint64_t piece)
-{
+    w->array = H5Dcreate2(where, name, type, space, H5P_DEFAULT, how, H5P_DEFAULT);
+    haddr_t first = w->array >= 0 && bytes > 0 ? H5Dget_offset(w->array) : 0;
+    if (w->array < 0 || first == HADDR_UNDEF) return tr_layout_failed(name);
+    if (at) *at = first;
+    if (bytes == 0) return TR_OK;
     if (piece == 0) piece = bytes;
     uint64_t pieces = (bytes + piece - 1) / piece;
     TR_TRY(TR_GROW(&w->area, &w->area_capacity, w->areas + 1));
@@ -230,63 +212,33 @@ static int add_area(struct tr_checked_writer *w, uint64_t first, uint64_t bytes,
     w->progress[w->areas] = (struct tr_checked_progress){0, state};
     w->area[w->areas++] = (struct tr_checked_area){first, bytes, piece, w->sums};
     w->sums += pieces;
-    return reserve(w, &w->area[w->areas - 1]);
+    /* reserves the disk space of a large array, if the file system can: a full disk is detected before the array is written */
+    if (w->is_special || bytes < LARGE_ARRAY || fallocate(w->fd, 0, (off_t)first, (off_t)bytes) == 0)
+        return TR_OK;
+    bool cannot = errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == EINTR;
+    return cannot ? TR_OK : checked_write_failed(w);
 }
 
-static bool is_open(const struct tr_checked_writer *w, size_t area)
-{
-    return area < w->areas && w->progress[area].state;
-}
-
-int tr_checked_begin(struct tr_checked_writer *w, hid_t where, const char *name, hid_t type, int dimensions,
-                     const uint64_t *shape, uint64_t piece, uint64_t *at)
-{
-    end_array(w);
-    hsize_t extent[2] = {1, 1};
-    for (int i = 0; i < dimensions; i++) extent[i] = shape[i];
-    uint64_t bytes = extent[0] * extent[1] * H5Tget_size(type);
-    TR_TRY(check_limit(w, bytes));
-    w->laid += bytes;
-    hid_t space = dimensions > 0 ? H5Screate_simple(dimensions, extent, NULL) : H5Screate(H5S_SCALAR);
-    hid_t how = tr_creation(H5P_DATASET_CREATE);
-    H5Pset_alloc_time(how, H5D_ALLOC_TIME_EARLY);
-    w->array = H5Dcreate2(where, name, type, space, H5P_DEFAULT, how, H5P_DEFAULT);
-    H5Pclose(how);
-    H5Sclose(space);
-    haddr_t first = w->array >= 0 && bytes > 0 ? H5Dget_offset(w->array) : 0;
-    if (w->array < 0 || first == HADDR_UNDEF) return tr_layout_failed(name);
-    if (at) *at = first;
-    return bytes > 0 ? add_area(w, first, bytes, piece) : TR_OK;
-}
-
-static bool is_zero(const char *bytes, uint64_t n)
-{
-    return bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0;
-}
-
-/* Zeros that were reserved take no room on the disk, where a file system can. */
-static void give_back(const struct tr_checked_writer *w, uint64_t first, uint64_t bytes)
-{
-    if (bytes == AT_ONCE)
-        (void)fallocate(w->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first, (off_t)bytes);
-}
-
-/* A piece is summed and written while it is in the cache; zeros of a large array need not be: the file is new. The disk starts on it at once: fsync has less to wait for. */
+/* A piece is summed and written while it is in the cache. Zeros of a large array are not written, because the file is new;
+ * a reserved megabyte of zeros is given back to the disk. Write-back starts immediately, so that fsync waits for less. */
 int tr_checked_append_to(struct tr_checked_writer *w, size_t area, const void *data, uint64_t bytes)
 {
     if (bytes == 0) return TR_OK;
-    const struct tr_checked_area *a = is_open(w, area) ? &w->area[area] : NULL;
+    const struct tr_checked_area *a = area < w->areas && w->progress[area].state ? &w->area[area] : NULL;
     struct tr_checked_progress *p = a ? &w->progress[area] : NULL;
     if (!p || bytes > a->bytes - p->at) return tr_fail(TR_ERR_INTERNAL, "%s: too many rows", w->target.path);
     for (const char *from = data; bytes > 0;) {
         uint64_t n = a->piece - p->at % a->piece;
         if (n > AT_ONCE) n = AT_ONCE;
         if (n > bytes) n = bytes;
+        off_t at = (off_t)(a->first + p->at);
         XXH3_64bits_update(p->state, from, n);
-        if (a->bytes < LARGE_ARRAY || !is_zero(from, n)) TR_TRY(put(w, from, n, a->first + p->at));
-        else give_back(w, a->first + p->at, n);
+        bool zero = a->bytes >= LARGE_ARRAY && *from == 0 && memcmp(from, from + 1, n - 1) == 0;
+        if (!zero) TR_TRY(checked_put(w, from, n, (uint64_t)at));
+        else if (n == AT_ONCE)
+            (void)fallocate(w->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, (off_t)n);
         if ((w->target.how & TR_TARGET_DURABLE) && n == AT_ONCE)
-            sync_file_range(w->fd, (off_t)(a->first + p->at), (off_t)n, SYNC_FILE_RANGE_WRITE);
+            sync_file_range(w->fd, at, (off_t)n, SYNC_FILE_RANGE_WRITE);
         p->at += n;
         from += n;
         bytes -= n;
@@ -305,28 +257,16 @@ int tr_checked_append(struct tr_checked_writer *w, const void *data, uint64_t by
     return tr_checked_append_to(w, w->areas - 1, data, bytes);
 }
 
-/* Everything outside the areas, in the order of the file, and all of that through the digest. */
-static int put_structure(const struct tr_checked_writer *w, const char *layout)
-{
-    uint64_t at = w->header;
-    for (size_t i = 0; i <= w->areas; i++) {
-        uint64_t next = i < w->areas ? w->area[i].first : w->bytes;
-        if (next < at || next > w->bytes) return tr_layout_failed("arrays");
-        XXH3_64bits_update(w->state, layout + at, next - at);
-        TR_TRY(put(w, layout + at, next - at, at));
-        if (i < w->areas) at = next + w->area[i].bytes;
-    }
-    return TR_OK;
-}
-
-static int by_first(const void *a, const void *b)
+static int checked_by_first(const void *a, const void *b)
 {
     const struct tr_checked_area *x = a, *y = b;
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-static int make_header(struct tr_checked_writer *w, const void *directory, uint64_t directory_bytes,
-                       char **memory)
+/* Writes header and structure: all bytes outside the areas, in the order of the file, and all through the digest. The header
+ * is written last: without it the file is invalid. */
+static int checked_put_all(struct tr_checked_writer *w, const char *layout, const void *directory,
+                           uint64_t directory_bytes)
 {
     struct tr_checked_header h = {.version = w->version,
                                   .order = TR_CHECKED_ORDER,
@@ -335,63 +275,66 @@ static int make_header(struct tr_checked_writer *w, const void *directory, uint6
                                   .areas = w->areas,
                                   .sums = w->sums,
                                   .directory = directory_bytes};
+    TR_FREED char *header = NULL;
+    uint64_t at = w->header;
     memcpy(h.format, w->format, sizeof h.format);
     if (tr_checked_header_bytes(w->areas, w->sums, directory_bytes) > w->header)
         return tr_fail(TR_ERR_INTERNAL, "%s: too many arrays", w->target.path);
-    TR_TRY(TR_NEW(memory, w->header));
-    char *to = *memory;
-    if (w->areas > 0) qsort(w->area, w->areas, sizeof *w->area, by_first);
+    TR_TRY(TR_NEW(&header, w->header));
+    if (w->areas > 0) qsort(w->area, w->areas, sizeof *w->area, checked_by_first);
     const void *part[] = {&h, w->area, w->sum, directory};
     const size_t bytes[] = {sizeof h, w->areas * sizeof *w->area, w->sums * 8, directory_bytes};
+    char *to = header;
     for (int i = 0; i < 4; to += bytes[i++])
         if (bytes[i] > 0) memcpy(to, part[i], bytes[i]);
-    return TR_OK;
-}
-
-/* The header comes last: without it the rest is nothing. */
-static int put_all(struct tr_checked_writer *w, char *header, const char *layout)
-{
     XXH3_64bits_reset(w->state);
     XXH3_64bits_update(w->state, header, w->header);
-    if (!w->is_special && ftruncate(w->fd, (off_t)w->bytes) < 0) return write_failed(w);
-    TR_TRY(put_structure(w, layout));
-    w->digest = XXH3_64bits_digest(w->state);
-    ((struct tr_checked_header *)(void *)header)->digest = w->digest;
-    return put(w, header, w->header, 0);
+    if (!w->is_special && ftruncate(w->fd, (off_t)w->bytes) < 0) return checked_write_failed(w);
+    for (size_t i = 0; i <= w->areas; i++) {
+        uint64_t next = i < w->areas ? w->area[i].first : w->bytes;
+        if (next < at || next > w->bytes) return tr_layout_failed("arrays");
+        XXH3_64bits_update(w->state, layout + at, next - at);
+        TR_TRY(checked_put(w, layout + at, next - at, at));
+        if (i < w->areas) at = next + w->area[i].bytes;
+    }
+    h.digest = w->digest = XXH3_64bits_digest(w->state);
+    memcpy(header, &h, sizeof h);
+    return checked_put(w, header, w->header, 0);
 }
 
 int tr_checked_seal(struct tr_checked_writer *w, const void *directory, uint64_t directory_bytes)
 {
-    end_array(w);
+    if (w->array >= 0) H5Dclose(w->array);
+    w->array = -1;
     for (size_t i = 0; i < w->areas; i++)
-        if (is_open(w, i)) return tr_fail(TR_ERR_INTERNAL, "%s: an array has too few rows", w->target.path);
+        if (w->progress[i].state)
+            return tr_fail(TR_ERR_INTERNAL, "%s: an array has too few rows", w->target.path);
     hid_t file = w->file;
     w->file = -1;
     struct stat laid;
     if (H5Fclose(file) < 0 || fstat(w->layout, &laid) < 0) return tr_layout_failed(w->target.path);
     w->bytes = (uint64_t)laid.st_size;
-    char *header = NULL, *layout = mmap(NULL, (size_t)w->bytes, PROT_READ, MAP_SHARED, w->layout, 0);
-    int status = layout != MAP_FAILED ? make_header(w, directory, directory_bytes, &header)
-                                      : tr_fail(TR_ERR_SYSTEM, "no memory to write %s", w->target.path);
-    if (status == TR_OK) status = put_all(w, header, layout);
-    if (layout != MAP_FAILED) munmap(layout, (size_t)w->bytes);
-    free(header);
+    char *layout = mmap(NULL, (size_t)w->bytes, PROT_READ, MAP_SHARED, w->layout, 0);
+    if (layout == MAP_FAILED) return tr_fail(TR_ERR_SYSTEM, "no memory to write %s", w->target.path);
+    int status = checked_put_all(w, layout, directory, directory_bytes);
+    munmap(layout, (size_t)w->bytes);
     return status;
 }
 
-/* A manifest refers to the other files of its folder: their names are on the disk before its own. */
+/* The folder is synced before the rename as well: a manifest refers to the other files of its folder, whose names must be on
+ * the disk first. */
 int tr_checked_finish(struct tr_checked_writer *w)
 {
     int status = TR_OK;
     bool durable = w->target.how & TR_TARGET_DURABLE, is_renamed = !w->target.in_place;
-    char *path = NULL;
+    TR_FREED char *path = NULL;
     if (is_renamed && durable) status = tr_sync_above(w->target.path);
     errno = EIO;
-    if (status == TR_OK && is_renamed && TR_FAULT(w->fault_name) != TR_FAULT_NONE) status = write_failed(w);
+    if (status == TR_OK && is_renamed && TR_FAULT(w->fault_name) != TR_FAULT_NONE)
+        status = checked_write_failed(w);
     if (status == TR_OK) status = tr_copy_string(w->target.path, &path);
     status = tr_target_close(&w->target, status);
     if (status == TR_OK && is_renamed && durable) status = tr_sync_above(path);
-    free(path);
     tr_checked_abandon(w);
     return status;
 }
@@ -412,18 +355,18 @@ void tr_checked_abandon(struct tr_checked_writer *w)
 
 /* ---- reading ---- */
 
-/* Whether nothing was ever written there: zeros, which the system would have to make pages of. */
-static bool is_hole(const struct tr_checked *f, uint64_t first, uint64_t bytes)
+/* Returns whether nothing was written to these bytes. They are zeros, and reading them would allocate pages. */
+static bool checked_is_hole(const struct tr_checked *f, uint64_t first, uint64_t bytes)
 {
     off_t next = lseek(f->fd, (off_t)first, SEEK_DATA);
     return next < 0 ? errno == ENXIO && lseek(f->fd, 0, SEEK_END) >= (off_t)(first + bytes)
                     : (uint64_t)next >= first + bytes;
 }
 
-static int read_bytes(const struct tr_checked *f, void *data, uint64_t first, uint64_t bytes)
+static int checked_read_bytes(const struct tr_checked *f, void *data, uint64_t first, uint64_t bytes)
 {
     char *to = data;
-    if (bytes >= LARGE_ARRAY && is_hole(f, first, bytes)) {
+    if (bytes >= LARGE_ARRAY && checked_is_hole(f, first, bytes)) {
         memset(data, 0, bytes);
         return TR_OK;
     }
@@ -445,84 +388,55 @@ int tr_checked_fill(const struct tr_checked *f, void *zeros, uint64_t first, uin
 {
     for (uint64_t at = 0, n; at < bytes; at += n) {
         n = bytes - at < AT_ONCE ? bytes - at : AT_ONCE;
-        if (!is_hole(f, first + at, n)) TR_TRY(read_bytes(f, (char *)zeros + at, first + at, n));
+        if (!checked_is_hole(f, first + at, n))
+            TR_TRY(checked_read_bytes(f, (char *)zeros + at, first + at, n));
     }
     return TR_OK;
 }
 
-static int damaged(const struct tr_checked *f)
+static int checked_damaged(const struct tr_checked *f)
 {
-    return tr_fail(TR_ERR_DATA, "%s: damaged: its structure is not what was written", f->path);
+    return tr_fail(TR_ERR_DATA, "%s: damaged: its structure does not match its checksum", f->path);
 }
 
-static int open_file(struct tr_checked *f, uint64_t *bytes)
+static void checked_free_state(XXH3_state_t **state)
 {
-    struct stat status;
-    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe in its place shall not hold us up */
-    if (f->fd < 0 || fstat(f->fd, &status) < 0)
-        return tr_fail(TR_ERR_NO_INPUT, "%s: %s", f->path, strerror(errno));
-    if (!S_ISREG(status.st_mode)) return tr_fail(TR_ERR_NO_INPUT, "%s: not a file", f->path);
-    *bytes = (uint64_t)status.st_size;
-    return *bytes > 0 ? TR_OK : tr_fail(TR_ERR_DATA, "%s: empty", f->path);
+    XXH3_freeState(*state);
 }
 
-/* What can be said before the digest is known to be right. */
-static int check_header(const struct tr_checked *f, const struct tr_checked_header *h, const char *format,
-                        uint32_t version, uint64_t bytes)
-{
-    char expected[sizeof h->format] = {0};
-    memcpy(expected, format, strnlen(format, sizeof expected));
-    if (memcmp(h->format, expected, sizeof expected) != 0)
-        return tr_fail(TR_ERR_DATA, "%s: not a file of format %s, or damaged at its begin", f->path, format);
-    if (h->order != TR_CHECKED_ORDER)
-        return tr_fail(TR_ERR_DATA, "%s: written on a machine with another order of bytes, or damaged",
-                       f->path);
-    if (h->version != version)
-        return tr_fail(TR_ERR_DATA,
-                       "%s: format version %u, expected %u: it comes from another version of Trireme",
-                       f->path, h->version, version);
-    if (bytes != h->bytes)
-        return tr_fail(TR_ERR_DATA, "%s: %s%llu bytes, expected %llu", f->path,
-                       bytes < h->bytes ? "cut off: " : "", (unsigned long long)bytes,
-                       (unsigned long long)h->bytes);
-    uint64_t rest = h->header - sizeof *h;
-    if (h->header > bytes || h->header < sizeof *h || h->areas > rest / sizeof(struct tr_checked_area))
-        return damaged(f);
-    rest -= h->areas * sizeof(struct tr_checked_area);
-    return h->sums > rest / 8 || h->directory > rest - h->sums * 8 ? damaged(f) : TR_OK;
-}
-
-/* Areas follow each other behind the header, so that no byte is left unchecked, and each has all of its sums. */
-static int check_areas(const struct tr_checked *f)
-{
-    const struct tr_checked_header *h = f->header;
-    uint64_t at = h->header;
-    for (size_t i = 0; i < h->areas; i++) {
-        const struct tr_checked_area *a = &f->area[i];
-        if (a->first < at || a->first > h->bytes || a->bytes > h->bytes - a->first || a->piece == 0)
-            return damaged(f);
-        if (a->sum > h->sums || (a->bytes > 0 && (a->bytes - 1) / a->piece + 1 > h->sums - a->sum))
-            return damaged(f);
-        at = a->first + a->bytes;
-    }
-    return TR_OK;
-}
-
-static int sum_bytes(const struct tr_checked *f, XXH3_state_t *state, uint64_t first, uint64_t bytes,
-                     char *buffer)
+static int checked_sum(const struct tr_checked *f, XXH3_state_t *state, uint64_t first, uint64_t bytes,
+                       char *buffer)
 {
     for (uint64_t n; bytes > 0; first += n, bytes -= n) {
         n = bytes < AT_ONCE ? bytes : AT_ONCE;
-        TR_TRY(read_bytes(f, buffer, first, n));
+        TR_TRY(checked_read_bytes(f, buffer, first, n));
         XXH3_64bits_update(state, buffer, n);
     }
     return TR_OK;
 }
 
-/* Sums all bytes outside the areas and compares the digest. */
-static int check_structure(struct tr_checked *f, XXH3_state_t *state, char *buffer)
+/* Compares the digest with all bytes outside the areas; or, with `values`, the sums of the areas with their bytes. */
+static int checked_compare(struct tr_checked *f, bool values)
 {
     struct tr_checked_header *h = f->header;
+    XXH3_state_t *state TR_CLOSED_BY(checked_free_state) = XXH3_createState();
+    TR_FREED char *buffer = NULL;
+    if (!state) return tr_fail(TR_ERR_SYSTEM, "out of memory for a digest");
+    TR_TRY(TR_NEW(&buffer, h->bytes < AT_ONCE ? h->bytes : AT_ONCE));
+    for (size_t i = 0; values && i < h->areas; i++) {
+        const struct tr_checked_area *a = &f->area[i];
+        const uint64_t *sum = f->sum + a->sum;
+        for (uint64_t at = 0, n; at < a->bytes; at += n) {
+            n = a->bytes - at < a->piece ? a->bytes - at : a->piece;
+            XXH3_64bits_reset(state);
+            TR_TRY(checked_sum(f, state, a->first + at, n, buffer));
+            if (XXH3_64bits_digest(state) != *sum++)
+                return tr_fail(TR_ERR_DATA, "%s: damaged: bytes %llu to %llu do not match their checksum",
+                               f->path, (unsigned long long)(a->first + at),
+                               (unsigned long long)(a->first + at + n - 1));
+        }
+    }
+    if (values) return TR_OK;
     uint64_t digest = h->digest, at = h->header;
     h->digest = 0;
     XXH3_64bits_reset(state);
@@ -530,74 +444,73 @@ static int check_structure(struct tr_checked *f, XXH3_state_t *state, char *buff
     h->digest = digest;
     for (size_t i = 0; i <= h->areas; i++) {
         uint64_t next = i < h->areas ? f->area[i].first : h->bytes;
-        TR_TRY(sum_bytes(f, state, at, next - at, buffer));
+        TR_TRY(checked_sum(f, state, at, next - at, buffer));
         if (i < h->areas) at = next + f->area[i].bytes;
     }
-    return XXH3_64bits_digest(state) == digest ? TR_OK : damaged(f);
-}
-
-static int check_values(struct tr_checked *f, XXH3_state_t *state, char *buffer)
-{
-    for (size_t i = 0; i < f->header->areas; i++) {
-        const struct tr_checked_area *a = &f->area[i];
-        const uint64_t *sum = f->sum + a->sum;
-        for (uint64_t at = 0, n; at < a->bytes; at += n) {
-            n = a->bytes - at < a->piece ? a->bytes - at : a->piece;
-            XXH3_64bits_reset(state);
-            TR_TRY(sum_bytes(f, state, a->first + at, n, buffer));
-            if (XXH3_64bits_digest(state) != *sum++)
-                return tr_fail(TR_ERR_DATA, "%s: damaged: bytes %llu to %llu are not what was written",
-                               f->path, (unsigned long long)(a->first + at),
-                               (unsigned long long)(a->first + at + n - 1));
-        }
-    }
-    return TR_OK;
-}
-
-typedef int check_fn(struct tr_checked *f, XXH3_state_t *state, char *buffer);
-
-static int with_buffer(struct tr_checked *f, check_fn *check)
-{
-    char *buffer;
-    XXH3_state_t *state = XXH3_createState();
-    int status = state ? TR_NEW(&buffer, f->header->bytes < AT_ONCE ? f->header->bytes : AT_ONCE)
-                       : tr_fail(TR_ERR_SYSTEM, "out of memory for a digest");
-    if (status == TR_OK) {
-        status = check(f, state, buffer);
-        free(buffer);
-    }
-    XXH3_freeState(state);
-    return status;
+    return XXH3_64bits_digest(state) == digest ? TR_OK : checked_damaged(f);
 }
 
 int tr_checked_verify(struct tr_checked *f)
 {
-    return with_buffer(f, check_values);
+    return checked_compare(f, true);
 }
 
 int tr_checked_open(struct tr_checked *f, const char *path, const char *format, uint32_t version)
 {
     struct tr_checked_header h = {.areas = 0};
-    uint64_t bytes;
-    char *memory;
+    char *memory, expected[sizeof h.format] = {0};
+    struct stat about;
     *f = (struct tr_checked){.fd = -1};
     TR_TRY(tr_copy_string(path, &f->path));
-    TR_TRY(open_file(f, &bytes));
-    TR_TRY(read_bytes(f, &h, 0, bytes < sizeof h ? bytes : sizeof h));
+    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
+    if (f->fd < 0 || fstat(f->fd, &about) < 0)
+        return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(about.st_mode)) return tr_fail(TR_ERR_NO_INPUT, "%s: not a file", path);
+    uint64_t bytes = (uint64_t)about.st_size;
+    if (bytes == 0) return tr_fail(TR_ERR_DATA, "%s: empty", path);
+    TR_TRY(checked_read_bytes(f, &h, 0, bytes < sizeof h ? bytes : sizeof h));
     if (bytes < sizeof h)
         return tr_fail(TR_ERR_DATA, "%s: cut off: %llu bytes are no file of format %s", path,
                        (unsigned long long)bytes, format);
-    TR_TRY(check_header(f, &h, format, version, bytes));
+    memcpy(expected, format, strnlen(format, sizeof expected));
+    if (memcmp(h.format, expected, sizeof expected) != 0)
+        return tr_fail(TR_ERR_DATA, "%s: not a file of format %s, or damaged at its begin", path, format);
+    if (h.order != TR_CHECKED_ORDER)
+        return tr_fail(TR_ERR_DATA, "%s: written on a machine with another order of bytes, or damaged", path);
+    if (h.version != version)
+        return tr_fail(TR_ERR_DATA,
+                       "%s: format version %u, expected %u: it comes from another version of Trireme", path,
+                       h.version, version);
+    if (bytes != h.bytes)
+        return tr_fail(TR_ERR_DATA, "%s: %s%llu bytes, expected %llu", path,
+                       bytes < h.bytes ? "cut off: " : "", (unsigned long long)bytes,
+                       (unsigned long long)h.bytes);
+    uint64_t rest = h.header - sizeof h;
+    if (h.header > bytes || h.header < sizeof h || h.areas > rest / sizeof(struct tr_checked_area))
+        return checked_damaged(f);
+    rest -= h.areas * sizeof(struct tr_checked_area);
+    if (h.sums > rest / 8 || h.directory > rest - h.sums * 8) return checked_damaged(f);
     TR_TRY(TR_NEW(&memory, h.header));
     f->header = (struct tr_checked_header *)(void *)memory;
-    TR_TRY(read_bytes(f, memory, 0, h.header));
+    TR_TRY(checked_read_bytes(f, memory, 0, h.header));
     f->area = (const struct tr_checked_area *)(const void *)(memory + sizeof h);
     f->sum = (const uint64_t *)(const void *)(f->area + h.areas);
     f->directory = f->sum + h.sums;
-    if (memcmp(memory, &h, sizeof h) != 0) return damaged(f); /* it changes under us */
-    TR_TRY(check_areas(f));
-    return with_buffer(f, check_structure);
+    if (memcmp(memory, &h, sizeof h) != 0) return checked_damaged(f); /* the file changes while it is read */
+    /* areas follow each other after the header, so that all bytes are checked, and each has all of its sums */
+    uint64_t at = h.header;
+    for (size_t i = 0; i < h.areas; i++) {
+        const struct tr_checked_area *a = &f->area[i];
+        if (a->first < at || a->first > h.bytes || a->bytes > h.bytes - a->first || a->piece == 0)
+            return checked_damaged(f);
+        if (a->sum > h.sums || (a->bytes > 0 && (a->bytes - 1) / a->piece + 1 > h.sums - a->sum))
+            return checked_damaged(f);
+        at = a->first + a->bytes;
+    }
+    return checked_compare(f, false);
 }
+
+typedef int check_fn(struct tr_checked *f, XXH3_state_t *state, char *buffer);
 
 void tr_checked_close(struct tr_checked *f)
 {
@@ -610,57 +523,53 @@ void tr_checked_close(struct tr_checked *f)
 
 /* ---- values ---- */
 
-static int find_area(const struct tr_checked *f, const struct tr_checked_array *a,
-                     const struct tr_checked_area **area)
+static int checked_find_area(const struct tr_checked *f, const struct tr_checked_array *a,
+                             const struct tr_checked_area **area)
 {
     static const struct tr_checked_area none;
     uint64_t bytes;
     struct tr_checked_area key = {.first = a->at};
     *area = &none;
     if (a->n == 0) return TR_OK;
-    *area = bsearch(&key, f->area, f->header->areas, sizeof key, by_first);
+    *area = bsearch(&key, f->area, f->header->areas, sizeof key, checked_by_first);
     if (*area && !__builtin_mul_overflow(a->n, a->size, &bytes) && bytes == (*area)->bytes) return TR_OK;
     return tr_fail(TR_ERR_DATA, "%s: damaged: odd size of %s", f->path, a->name);
 }
 
-static int read_piece(const struct tr_checked *f, const struct tr_checked_array *a,
-                      const struct tr_checked_area *area, uint64_t number, void *values)
+static int checked_read_piece(const struct tr_checked *f, const struct tr_checked_array *a,
+                              const struct tr_checked_area *area, uint64_t number, void *values)
 {
     uint64_t first = number * area->piece, rest = area->bytes - first,
              n = rest < area->piece ? rest : area->piece;
-    TR_TRY(read_bytes(f, values, area->first + first, n));
+    TR_TRY(checked_read_bytes(f, values, area->first + first, n));
     if (XXH3_64bits(values, n) == f->sum[area->sum + number]) return TR_OK;
-    return tr_fail(TR_ERR_DATA, "%s: damaged: elements %llu to %llu of %s are not what was written", f->path,
-                   (unsigned long long)(first / a->size), (unsigned long long)((first + n) / a->size - 1),
-                   a->name);
+    return tr_fail(TR_ERR_DATA, "%s: damaged: elements %llu to %llu of %s do not match their checksum",
+                   f->path, (unsigned long long)(first / a->size),
+                   (unsigned long long)((first + n) / a->size - 1), a->name);
 }
 
-/* A piece of which only some is wanted, and perhaps more the next time. */
-static int hold_piece(struct tr_checked *f, const struct tr_checked_array *a,
-                      const struct tr_checked_area *area, uint64_t number)
-{
-    if (f->piece_area == area && f->piece_number == number) return TR_OK;
-    f->piece_area = NULL; /* should this fail */
-    TR_TRY(TR_GROW(&f->piece, &f->piece_capacity, area->piece < area->bytes ? area->piece : area->bytes));
-    TR_TRY(read_piece(f, a, area, number, f->piece));
-    f->piece_area = area;
-    f->piece_number = number;
-    return TR_OK;
-}
-
+/* A piece that is read in part is kept in f->piece, because the next call often reads its rest. */
 int tr_checked_read(struct tr_checked *f, const struct tr_checked_array *a, uint64_t first, uint64_t n,
                     void *values)
 {
     const struct tr_checked_area *area;
     if (first > a->n || n > a->n - first)
-        return tr_fail(TR_ERR_INTERNAL, "%s: so many elements are not in %s", f->path, a->name);
-    TR_TRY(find_area(f, a, &area));
+        return tr_fail(TR_ERR_INTERNAL, "%s: elements beyond the end of %s", f->path, a->name);
+    TR_TRY(checked_find_area(f, a, &area));
     uint64_t at = first * a->size, end = at + n * a->size;
     for (char *to = values; at < end;) {
         uint64_t number = at / area->piece, skip = at % area->piece, here = area->piece - skip;
         bool whole = skip == 0 && (end - at >= here || end == area->bytes);
         if (here > end - at) here = end - at;
-        TR_TRY(whole ? read_piece(f, a, area, number, to) : hold_piece(f, a, area, number));
+        if (whole) TR_TRY(checked_read_piece(f, a, area, number, to));
+        else if (f->piece_area != area || f->piece_number != number) {
+            f->piece_area = NULL; /* in case of a failure */
+            TR_TRY(TR_GROW(&f->piece, &f->piece_capacity,
+                           area->piece < area->bytes ? area->piece : area->bytes));
+            TR_TRY(checked_read_piece(f, a, area, number, f->piece));
+            f->piece_area = area;
+            f->piece_number = number;
+        }
         if (!whole) memcpy(to, f->piece + skip, here);
         to += here;
         at += here;
@@ -672,7 +581,7 @@ int tr_checked_get(struct tr_checked *f, const struct tr_checked_array *a, void 
 {
     const struct tr_checked_area *area;
     char *values;
-    TR_TRY(find_area(f, a, &area));
+    TR_TRY(checked_find_area(f, a, &area));
     TR_TRY(TR_NEW(&values, area->bytes));
     *(void **)values_pointer = values;
     return tr_checked_read(f, a, 0, a->n, values);
@@ -682,34 +591,13 @@ int tr_checked_get(struct tr_checked *f, const struct tr_checked_array *a, void 
 
 enum { DEEPEST_GROUP = 64 };
 
-/* Whether the dataset has its values in this file alone. */
-static int check_dataset(hid_t set, const char *path, const char *name)
-{
-    int status = TR_OK;
-    size_t sources = 0;
-    char source[256] = "";
-    hid_t how = H5Dget_create_plist(set);
-    if (how < 0) return tr_fail(TR_ERR_DATA, "%s:/%s: HDF5 cannot read it", path, name);
-    if (H5Pget_external_count(how) != 0)
-        status = tr_fail(TR_ERR_DATA, "%s:/%s: its values are in another file (external storage): not read",
-                         path, name);
-    bool is_virtual = H5Pget_layout(how) == H5D_VIRTUAL;
-    if (is_virtual && H5Pget_virtual_count(how, &sources) < 0) status = TR_ERR_DATA;
-    for (size_t i = 0; status == TR_OK && i < sources; i++)
-        if (H5Pget_virtual_filename(how, i, source, sizeof source) < 0 || strcmp(source, ".") != 0)
-            status =
-                tr_fail(TR_ERR_DATA, "%s:/%s: its values are in another file (a virtual dataset): not read",
-                        path, name);
-    H5Pclose(how);
-    return status;
-}
-
 struct link_check {
     const char *path;
     int status;
 };
 
-static herr_t check_link(hid_t group, const char *name, const H5L_info_t *link, void *check)
+/* Visits an object of a file. Refuses links to other files, and datasets with values in other files. */
+static herr_t link_visit(hid_t group, const char *name, const H5L_info_t *link, void *check)
 {
     struct link_check *c = check;
     int depth = 0;
@@ -720,11 +608,24 @@ static herr_t check_link(hid_t group, const char *name, const H5L_info_t *link, 
     else if (link->type != H5L_TYPE_HARD && link->type != H5L_TYPE_SOFT)
         c->status = tr_fail(TR_ERR_DATA, "%s:/%s: a link to another file (external link): not followed",
                             c->path, name);
-    else if (link->type == H5L_TYPE_HARD) {
-        hid_t object = H5Oopen(group, name, H5P_DEFAULT);
-        if (object >= 0 && H5Iget_type(object) == H5I_DATASET)
-            c->status = check_dataset(object, c->path, name);
-        if (object >= 0) H5Oclose(object);
+    if (c->status != TR_OK || link->type != H5L_TYPE_HARD) return c->status == TR_OK ? 0 : 1;
+    TR_HID object = H5Oopen(group, name, H5P_DEFAULT), how = -1;
+    if (object >= 0 && H5Iget_type(object) == H5I_DATASET) {
+        size_t sources = 0;
+        char source[256] = "";
+        how = H5Dget_create_plist(object);
+        if (how < 0) c->status = tr_fail(TR_ERR_DATA, "%s:/%s: HDF5 cannot read it", c->path, name);
+        else if (H5Pget_external_count(how) != 0)
+            c->status =
+                tr_fail(TR_ERR_DATA, "%s:/%s: its values are in another file (external storage): not read",
+                        c->path, name);
+        else if (H5Pget_layout(how) == H5D_VIRTUAL && H5Pget_virtual_count(how, &sources) < 0)
+            c->status = TR_ERR_DATA;
+        for (size_t i = 0; c->status == TR_OK && i < sources; i++)
+            if (H5Pget_virtual_filename(how, i, source, sizeof source) < 0 || strcmp(source, ".") != 0)
+                c->status = tr_fail(TR_ERR_DATA,
+                                    "%s:/%s: its values are in another file (a virtual dataset): not read",
+                                    c->path, name);
     }
     return c->status == TR_OK ? 0 : 1;
 }
@@ -733,7 +634,7 @@ int tr_hdf5_open(const char *path, int fd, hid_t *file)
 {
     char name[32];
     unsigned loads;
-    hid_t access = access_by_descriptor();
+    hid_t access = checked_access();
     snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
     if (fd < 0) H5Pset_fapl_sec2(access);
     if (!getenv("HDF5_PLUGIN_PATH") && H5PLget_loading_state(&loads) >= 0)
@@ -744,7 +645,7 @@ int tr_hdf5_open(const char *path, int fd, hid_t *file)
     H5Eset_current_stack(errors);
     if (*file < 0) return TR_ERR_DATA;
     struct link_check c = {path, TR_OK};
-    herr_t end = H5Lvisit(*file, H5_INDEX_NAME, H5_ITER_NATIVE, check_link, &c);
+    herr_t end = H5Lvisit(*file, H5_INDEX_NAME, H5_ITER_NATIVE, link_visit, &c);
     if (c.status != TR_OK || end >= 0) return c.status;
     return tr_fail(TR_ERR_DATA, "%s: HDF5 cannot list its objects", path);
 }

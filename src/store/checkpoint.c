@@ -18,24 +18,25 @@
 #include "store/snapshot.h"
 #include "trireme/collective.h"
 
-/* Of those on the disk, or of those in memory. */
+/* Frequency of checkpoints on the disk, or of those in memory. */
 struct tr_pace {
-    double seconds;     /* one each so many; 0: not by time */
-    int64_t clocks;     /* 0: not by clocks */
-    double last;        /* when the last one was taken, or training began … */
-    int64_t last_clock; /* … and at which clock */
-    double cost;        /* seconds from taking the last one until it was whole */
+    double seconds;     /* between two checkpoints; 0: any */
+    int64_t clocks;     /* between two checkpoints; 0: any */
+    double last;        /* time of the last one, or of the start of training */
+    int64_t last_clock; /* clock of the last one */
+    double cost;        /* seconds from taking the last one until it was complete */
 };
 
 struct tr_policy {
     struct tr_pace disk, memory;
-    double end;         /* as tr_now(): the time is over; infinity */
-    double most;        /* seconds of the whole run; infinity */
-    bool entered;       /* training has begun */
-    int opened, obeyed; /* signals that ask for one: before this was opened; when the last one was taken */
+    double end;   /* time limit as tr_now(), or infinity */
+    double most;  /* time limit as seconds of the run, or infinity */
+    bool entered; /* training has begun */
+    int opened,
+        obeyed; /* value of signals_asked when this was opened, and when the last checkpoint was taken */
 };
 
-/* What a rank tells rank 0 of its shard. */
+/* Report of a rank to rank 0. */
 struct tr_shard_report {
     int64_t number, status;
     struct tr_shard_seal seal;
@@ -43,12 +44,12 @@ struct tr_shard_report {
     char error[512];
 };
 
-/* Files are written while training goes on: by a thread of this rank that alone uses HDF5 meanwhile, and never MPI. A disk
- * may take seconds to say that it has something, and a rank that waited for it would keep all others waiting. */
+/* A thread writes files during training, because fsync may take seconds, and all ranks would wait for this rank. No other thread of
+ * the rank uses HDF5 meanwhile; the thread does not use MPI. */
 struct tr_writer {
     pthread_t thread;
     bool busy;        /* the thread has not been joined */
-    atomic_bool done; /* … but has done its work */
+    atomic_bool done; /* the thread has finished */
     int (*write)(struct tr_checkpoints *c);
     /* outcome */
     int status;
@@ -56,16 +57,16 @@ struct tr_writer {
     char error[512];
 };
 
-/* One on its way: rank 0 waits for all shards, then for the manifest; others for their shard. */
+/* A checkpoint that is being written. Rank 0 waits for all shards, then for the manifest; other ranks wait for their shard. */
 struct tr_being_written {
     bool any, in_memory;
-    bool told; /* in memory: rank 0 knows of this rank's shard */
+    bool told; /* in memory: the report was sent to rank 0 */
     uint64_t number;
     double begin;
-    tr_snapshot *snapshot;       /* the parts of the shard … */
-    struct tr_shard_seal seal;   /* … when it is written */
-    struct tr_manifest manifest; /* rank 0's; of others only what tr_manifest_head() needs */
-    uint32_t arrived;            /* rank 0: shards that are written, or have failed */
+    tr_snapshot *snapshot; /* the parts of the shard */
+    struct tr_shard_seal seal;
+    struct tr_manifest manifest; /* other ranks than 0: only the members that tr_manifest_head() needs */
+    uint32_t arrived;            /* rank 0: number of shards that are written, or have failed */
     int status;
     char error[512];
 };
@@ -73,16 +74,16 @@ struct tr_being_written {
 struct tr_checkpoints {
     tr_context *tr;
     char *to;
-    char *locked;                  /* rank 0: the file, if checkpoint.to names the folder … */
-    int lock;                      /* … once this run has it; or -1 */
-    uint64_t run, attempt, number; /* number: of the last one begun */
+    char *locked;                  /* rank 0: the lock file, if checkpoint.to is set */
+    int lock;                      /* its descriptor, or -1 */
+    uint64_t run, attempt, number; /* number: of the last checkpoint that was started */
     bool continues, restored;
     struct tr_checkpoint_memory *memory;
-    bool wants_memory;        /* rank 0: the one that is due is due there */
-    struct tr_manifest found; /* where it continues … */
-    bool found_in_memory;     /* … which is not on the disk */
-    int64_t entered;          /* stages and tasks so far */
-    double began, before;     /* of this process; seconds of the run before it */
+    bool wants_memory;        /* rank 0: the checkpoint that is due is one in memory */
+    struct tr_manifest found; /* the checkpoint that the run resumes from */
+    bool found_in_memory;
+    int64_t entered;      /* number of stages and tasks so far */
+    double began, before; /* start of this process; seconds of the run before it */
     struct tr_policy policy;
     struct tr_lister {
         tr_lister_fn *list;
@@ -91,40 +92,23 @@ struct tr_checkpoints {
     size_t listers, lister_capacity;
     struct tr_writer writer;
     struct tr_being_written now;
-    struct tr_shard_report report; /* on its way to rank 0 */
+    struct tr_shard_report report; /* being sent to rank 0 */
     MPI_Request sending, passing;
-    int64_t passed[2]; /* signals that rank 0 was told of: stop, ask */
-    double probed;     /* when signals of others were looked for */
+    int64_t passed[2]; /* signals that were sent to rank 0: stop, ask */
+    double probed;     /* time of the last probe for signals */
     struct tr_checkpoint_counts counts;
-    int failure; /* rank 0: of the last one on the disk */
+    int failure; /* rank 0: status of the last checkpoint on the disk */
     char why[512];
-    double taken;      /* when the last one was */
-    tr_snapshot *best; /* the best model so far; NULL: none is kept */
+    double taken;      /* time of the last checkpoint */
+    tr_snapshot *best; /* the best model so far, or NULL */
 };
+
+/* Global, because signals belong to the process and not to a context. */
+static _Atomic int signals_asked, signals_stops, signals_ends, signals_openers, signals_catchers;
 
 /* ================ policy ================ */
 
 /* ---- time ---- */
-
-/* begin: when the process started, as tr_now(). */
-static void policy_open(struct tr_policy *p, const struct tr_job *job, double begin)
-{
-    const struct tr_job_pace *disk = &job->checkpoint.every, *memory = &job->checkpoint.memory;
-    double now = tr_now(), most = job->checkpoint.max_time > 0 ? job->checkpoint.max_time : INFINITY;
-    *p = (struct tr_policy){.disk = {disk->seconds, (int64_t)disk->clocks, .last = now},
-                            .memory = {memory->seconds, (int64_t)memory->clocks, .last = now},
-                            .most = most,
-                            .end = begin + most};
-    p->opened = p->obeyed = tr_signals_asked();
-}
-
-/* A stage begins, whose clocks begin at 0. Time goes on: stages may be short. What was asked for meanwhile still is. */
-static void policy_enter(struct tr_policy *p)
-{
-    if (!p->entered) p->disk.last = p->memory.last = tr_now();
-    p->entered = true;
-    p->disk.last_clock = p->memory.last_clock = 0;
-}
 
 static bool policy_is_due(const struct tr_pace *p, double now, int64_t clock)
 {
@@ -132,28 +116,7 @@ static bool policy_is_due(const struct tr_pace *p, double now, int64_t clock)
            (p->clocks > 0 && clock >= p->last_clock + p->clocks);
 }
 
-/* To stop takes a checkpoint, perhaps the end of one in memory first, and some time for the rest. */
-static bool policy_is_nearly_over(const struct tr_policy *p, double now)
-{
-    return isfinite(p->end) &&
-           now >= p->end - fmax(p->most / 100, fmin(p->most / 5, p->disk.cost + p->memory.cost + 1));
-}
-
-/* Rank 0, between the clocks of a stage: how many clocks the slowest worker has ended. */
-static enum tr_due policy_due(const struct tr_policy *p, int64_t clock)
-{
-    double now = tr_now();
-    if (tr_signals_stop() || policy_is_nearly_over(p, now)) return TR_DUE_AND_STOP;
-    return tr_signals_asked() > p->obeyed || policy_is_due(&p->disk, now, clock) ? TR_DUE : TR_NOT_DUE;
-}
-
-/* Whether one in memory is. */
-static bool policy_memory_due(const struct tr_policy *p, int64_t clock)
-{
-    return policy_is_due(&p->memory, tr_now(), clock);
-}
-
-/* One was taken at that clock, in memory or on the disk (which serves for both), or the run goes on there. */
+/* Notes that a checkpoint was taken at that clock, or that the run resumes there. One on the disk counts as one in memory as well. */
 static void policy_taken(struct tr_policy *p, int64_t clock, bool in_memory)
 {
     p->memory.last = tr_now();
@@ -161,31 +124,24 @@ static void policy_taken(struct tr_policy *p, int64_t clock, bool in_memory)
     if (in_memory) return;
     p->disk.last = p->memory.last;
     p->disk.last_clock = clock;
-    p->obeyed = tr_signals_asked();
-}
-
-/* How often one was asked for by signal since this was opened: other processes may have had other signals before. */
-static int policy_asked(const struct tr_policy *p)
-{
-    return tr_signals_asked() - p->opened;
+    p->obeyed = signals_asked;
 }
 
 /* ---- signals ---- */
 
-/* They are the process's, not a context's; hence variables of the process. */
-static _Atomic int signals_asked, signals_stops, signals_ends, signals_openers, signals_catchers;
 static _Atomic double first_end; /* as tr_now() */
 static struct sigaction before_usr1, before_usr2, before_term, before_int;
 
-static void on_ask(int number)
+static void signals_on_ask(int number)
 {
     if (number == SIGUSR1) atomic_fetch_add(&signals_stops, 1);
     else atomic_fetch_add(&signals_asked, 1);
 }
 
-/* The second time is meant: of these signals, as a time limit may announce itself by USR1, and other ranks may have got the
- * first one earlier. What comes right behind the first is the same one by another way: from Slurm and a supervisor. */
-static void on_end(int number)
+/* Asks for a stop. The second signal ends the process; only TERM and INT count, because a time limit may be announced by USR1, and
+ * other ranks may have received the first signal earlier. A signal within a second of the first is the same one, sent by both Slurm
+ * and the supervisor. */
+static void signals_on_end(int number)
 {
     const double same = 1;
     double now = tr_now();
@@ -198,7 +154,7 @@ static void on_end(int number)
 
 void tr_signals_open(void)
 {
-    struct sigaction ask = {.sa_handler = on_ask, .sa_flags = SA_RESTART};
+    struct sigaction ask = {.sa_handler = signals_on_ask, .sa_flags = SA_RESTART};
     if (atomic_fetch_add(&signals_openers, 1) > 0) return;
     atomic_store(&signals_asked, 0);
     atomic_store(&signals_stops, 0);
@@ -216,7 +172,7 @@ void tr_signals_close(void)
 
 void tr_signals_catch(void)
 {
-    struct sigaction end = {.sa_handler = on_end, .sa_flags = SA_RESTART};
+    struct sigaction end = {.sa_handler = signals_on_end, .sa_flags = SA_RESTART};
     if (atomic_fetch_add(&signals_catchers, 1) > 0) return;
     sigaction(SIGTERM, &end, &before_term);
     sigaction(SIGINT, &end, &before_int);
@@ -234,11 +190,6 @@ bool tr_signals_stop(void)
     return atomic_load(&signals_stops) > 0;
 }
 
-int tr_signals_asked(void)
-{
-    return atomic_load(&signals_asked);
-}
-
 void tr_signals_pass(bool stop)
 {
     atomic_fetch_add(stop ? &signals_stops : &signals_asked, 1);
@@ -246,8 +197,9 @@ void tr_signals_pass(bool stop)
 
 /* ================ the best model ================ */
 
-/* The best model so far, kept in memory by every rank: what a checkpoint has of tables and of the stage, to be filled from
- * again by the same process. Checkpoints have it, too, so that a run that goes on with the same layout finds it. */
+/* Every rank keeps its part of the best model in memory: a snapshot of tables and stage, from which the same process can restore
+ * them. Checkpoints contain it, for runs that resume with the same layout. */
+
 /* Lists the tables and the state of the stage. */
 static int snapshot_model(tr_context *tr, tr_snapshot *snapshot, tr_lister_fn *list, void *who)
 {
@@ -263,7 +215,7 @@ int tr_best_keep(tr_context *tr, tr_lister_fn *list, void *who)
 {
     tr_snapshot **best = &tr->checkpoints->best;
     tr_snapshot_close(best);
-    int status = tr_snapshot_open(tr, NULL, NULL, best);
+    int status = tr_snapshot_open(tr, NULL, NULL, NULL, best);
     if (status == TR_OK) {
         (*best)->in_process = (*best)->same_layout = true;
         status = snapshot_model(tr, *best, list, who);
@@ -281,12 +233,7 @@ int tr_best_restore(tr_context *tr, tr_lister_fn *list, void *who)
     return status;
 }
 
-bool tr_snapshot_in_process(const tr_snapshot *snapshot)
-{
-    return snapshot->in_process;
-}
-
-/* ---- in checkpoints: as bytes of this rank, part by part, each behind its struct ---- */
+/* ---- in checkpoints: as bytes of this rank; each part is its struct, followed by its arrays ---- */
 
 struct best_bytes {
     char *at;
@@ -301,75 +248,69 @@ static int best_append(struct best_bytes *b, const void *from, size_t n)
     return TR_OK;
 }
 
-static size_t best_begin_bytes(const struct tr_part *p)
-{
-    return p->begin ? ((size_t)p->rows + 1) * sizeof *p->begin : 0;
-}
-
 static int best_pack(const tr_snapshot *best, struct best_bytes *b)
 {
     for (size_t i = 0; best && i < best->parts; i++) {
         const struct tr_part *p = &best->part[i];
         TR_TRY(best_append(b, p, sizeof *p));
         TR_TRY(best_append(b, p->run, p->runs * sizeof *p->run));
-        TR_TRY(best_append(b, p->begin, best_begin_bytes(p)));
+        if (p->begin) TR_TRY(best_append(b, p->begin, ((size_t)p->rows + 1) * sizeof *p->begin));
         TR_TRY(best_append(b, p->data, (size_t)tr_part_elements(p) * tr_part_type_size(p->type)));
     }
     return TR_OK;
 }
 
-/* A copy of the next n bytes; NULL for none. */
+/* Copies the next n bytes to new memory; NULL if n is 0. */
 static int best_copy_next(struct best_bytes *b, size_t n, void *copy)
 {
     void **to = copy;
     *to = NULL;
     if (n == 0) return TR_OK;
-    if (n > b->capacity - b->n) return tr_fail(TR_ERR_DATA, "checkpoint: the best model in it is not whole");
+    if (n > b->capacity - b->n) return tr_fail(TR_ERR_DATA, "checkpoint: the best model in it is incomplete");
     TR_TRY(TR_NEW((char **)to, n));
     memcpy(*to, b->at + b->n, n);
     b->n += n;
     return TR_OK;
 }
 
-static int best_unpack_part(struct best_bytes *b, struct tr_part *p)
-{
-    bool lists = p->begin;
-    p->run = NULL;
-    p->begin = NULL;
-    p->data = NULL;
-    TR_TRY(best_copy_next(b, p->runs * sizeof *p->run, &p->run));
-    if (lists) TR_TRY(best_copy_next(b, ((size_t)p->rows + 1) * sizeof *p->begin, &p->begin));
-    return best_copy_next(b, (size_t)tr_part_elements(p) * tr_part_type_size(p->type), &p->data);
-}
-
-/* capacity: all that there are. */
+/* Unpacks all parts from `capacity` bytes. */
 static int best_unpack(struct best_bytes *b, tr_snapshot *best)
 {
     while (b->n < b->capacity) {
-        struct tr_part *p;
-        TR_TRY(best_copy_next(b, sizeof *p, &p));
-        int status = best_unpack_part(b, p);
-        if (status == TR_OK) status = tr_snapshot_give(best, p);
-        else tr_part_free(p);
-        free(p);
-        TR_TRY(status);
+        struct tr_part p TR_CLOSED_BY(tr_part_free) = {.rows = 0};
+        if (sizeof p > b->capacity - b->n)
+            return tr_fail(TR_ERR_DATA, "checkpoint: the best model in it is incomplete");
+        memcpy(&p, b->at + b->n, sizeof p);
+        b->n += sizeof p;
+        bool lists = p.begin;
+        p.run = NULL;
+        p.begin = NULL;
+        p.data = NULL;
+        TR_TRY(best_copy_next(b, p.runs * sizeof *p.run, &p.run));
+        if (lists) TR_TRY(best_copy_next(b, ((size_t)p.rows + 1) * sizeof *p.begin, &p.begin));
+        TR_TRY(best_copy_next(b, (size_t)tr_part_elements(&p) * tr_part_type_size(p.type), &p.data));
+        TR_TRY(tr_snapshot_give(best, &p));
     }
     return TR_OK;
 }
 
-static int best_fill(tr_context *tr, tr_snapshot *snapshot, bool *found)
+int tr_best_list(tr_context *tr, tr_snapshot *snapshot, bool *found)
 {
     tr_snapshot **best = &tr->checkpoints->best;
     struct best_bytes b = {.at = NULL};
-    uint64_t about[2];
-    TR_TRY(tr_snapshot_own(snapshot, "best_bytes", about, sizeof about, found));
-    if (*found) *found = about[0] == sizeof(struct tr_part) && about[1] > 0;
-    if (!*found) return TR_OK;
-    TR_TRY(TR_NEW(&b.at, (size_t)about[1]));
-    b.capacity = (size_t)about[1];
-    int status = tr_snapshot_own(snapshot, "best", b.at, b.capacity, found);
-    tr_snapshot_close(best);
-    if (status == TR_OK && *found) status = tr_snapshot_open(tr, NULL, NULL, best);
+    uint64_t about[2] = {sizeof(struct tr_part)};
+    bool restores = tr_snapshot_restores(snapshot);
+    *found = false;
+    int status = restores ? TR_OK : best_pack(*best, &b);
+    about[1] = b.n;
+    if (status == TR_OK) status = tr_snapshot_own(snapshot, "best_bytes", about, sizeof about, found);
+    if (restores && *found) *found = about[0] == sizeof(struct tr_part) && about[1] > 0;
+    if (status == TR_OK && restores && !*found) return TR_OK;
+    if (restores) b.capacity = (size_t)about[1];
+    if (status == TR_OK && restores) status = TR_NEW(&b.at, b.capacity);
+    if (status == TR_OK) status = tr_snapshot_own(snapshot, "best", b.at, restores ? b.capacity : b.n, found);
+    if (restores) tr_snapshot_close(best);
+    if (status == TR_OK && *found) status = tr_snapshot_open(tr, NULL, NULL, NULL, best);
     if (status == TR_OK && *found) {
         (*best)->in_process = (*best)->same_layout = true;
         status = best_unpack(&b, *best);
@@ -378,52 +319,29 @@ static int best_fill(tr_context *tr, tr_snapshot *snapshot, bool *found)
     return status;
 }
 
-int tr_best_list(tr_context *tr, tr_snapshot *snapshot, bool *found)
-{
-    struct best_bytes b = {.at = NULL};
-    *found = false;
-    if (tr_snapshot_restores(snapshot)) return best_fill(tr, snapshot, found);
-    int status = best_pack(tr->checkpoints->best, &b);
-    uint64_t about[2] = {sizeof(struct tr_part), b.n};
-    if (status == TR_OK) status = tr_snapshot_own(snapshot, "best_bytes", about, sizeof about, NULL);
-    if (status == TR_OK) status = tr_snapshot_own(snapshot, "best", b.at, b.n, NULL);
-    free(b.at);
-    return status;
-}
-
 /* ================ finding a checkpoint ================ */
 
-/* The checkpoint to go on from: the newest that is whole, of a run that has not ended. Rank 0 looks, all ranks verify the
- * shards, each some of them. */
+/* The run resumes from the newest undamaged checkpoint of a run that has not ended. Rank 0 searches; the ranks divide the
+ * verification of the shards. */
 #define ENDED "ended"
 
 /* A run without a checkpoint cannot be resumed. */
-/* Makes this run impossible to resume. Rank 0. */
-static int find_end_run(const struct tr_checkpoints *c)
-{
-    return c->counts.last == 0 && !c->continues ? TR_OK : tr_write_run(c->to, ENDED, c->run);
-}
 
-/* In a folder that stays where it is, what a fresh run leaves aside must not be taken up later. */
+/* If the folder stays, a fresh run marks the run of its newest checkpoint as ended, so that it will not be resumed later. */
 static int find_retire(const struct tr_checkpoints *c, const uint64_t *number, size_t n)
 {
-    int status = TR_ERR_DATA;
-    struct tr_manifest m;
-    for (size_t i = 0; i < n && status != TR_OK; i++) {
-        char *path;
+    struct tr_manifest m TR_CLOSED_BY(tr_manifest_free) = {.seal = NULL};
+    for (size_t i = 0; i < n; i++) {
+        TR_FREED char *path = NULL;
         TR_TRY(tr_checkpoint_path(c->to, number[i], &path));
-        status = tr_manifest_read(path, &m);
-        free(path);
+        if (tr_manifest_read(path, &m) == TR_OK) return tr_write_run(c->to, ENDED, m.run);
     }
-    if (status != TR_OK) return TR_OK;
-    status = tr_write_run(c->to, ENDED, m.run);
-    tr_manifest_free(&m);
-    return status;
+    return TR_OK;
 }
 
-/* ---- all ranks know the same ---- */
+/* ---- manifest on all ranks ---- */
 
-/* One rank has it; the others get it. */
+/* Broadcasts the manifest from the rank `root`. */
 static int find_share_manifest(tr_context *tr, int root, struct tr_manifest *m)
 {
     char *packed = NULL;
@@ -439,39 +357,32 @@ static int find_share_manifest(tr_context *tr, int root, struct tr_manifest *m)
     return tr_agree(tr, status);
 }
 
-/* ---- what may be gone on with ---- */
+/* ---- candidates ---- */
 
-/* Numbers on the disk, the newest first (rank 0), and in memory those below a number. */
+/* Checkpoints that were not examined yet. */
 struct find_candidates {
-    uint64_t *number, run;
+    uint64_t *number, run; /* on the disk, the newest first (rank 0); the run of the last one examined */
     size_t numbers, at;
-    uint64_t below;
-    bool over; /* the run is: only with more epochs it goes on */
+    uint64_t below; /* in memory: those below this number */
+    bool over;      /* the run is complete: it resumes only with more epochs */
 };
 
-/* Whether the run that it is of has not ended, or the job now wants more epochs than it had. */
-static bool find_is_open(const struct tr_checkpoints *c, const struct find_candidates *all,
-                         const struct tr_manifest *m, uint64_t ended)
-{
-    return (m->run != ended && !all->over) || tr_job_extends(c->tr->job, m->job);
-}
-
-/* Rank 0: the manifest of the next checkpoint on the disk, not older than `least`, that could be gone on with. All are of
- * the run that was the last: older runs are over, however they ended. */
+/* Rank 0: reads the manifest of the next checkpoint on the disk, not older than `least`, from which the run may resume: its run has not
+ * ended, or the job asks for more epochs than it had. Checkpoints of runs before the last one are not considered. */
 static bool find_next_on_disk(const struct tr_checkpoints *c, struct find_candidates *all, uint64_t least,
                               struct tr_manifest *m)
 {
     uint64_t ended = tr_read_run(c->to, ENDED);
     while (all->at < all->numbers && all->number[all->at] >= least) {
         uint64_t number = all->number[all->at++];
-        char *path;
+        TR_FREED char *path = NULL;
         if (tr_checkpoint_path(c->to, number, &path) != TR_OK) return false;
         int status = tr_manifest_read(path, m);
-        free(path);
         if (status == TR_ERR_DATA)
             tr_warn(c->tr, "warning:       checkpoint %" PRIu64 " is left out: %s", number, tr_error_text());
         if (status != TR_OK) continue;
-        if (find_is_open(c, all, m, ended) && (all->run == 0 || m->run == all->run)) {
+        bool is_open = (m->run != ended && !all->over) || tr_job_extends(c->tr->job, m->job);
+        if (is_open && (all->run == 0 || m->run == all->run)) {
             all->run = m->run;
             return true;
         }
@@ -484,17 +395,16 @@ static bool find_next_on_disk(const struct tr_checkpoints *c, struct find_candid
 static int find_verify_shards(const struct tr_checkpoints *c, const struct tr_manifest *m)
 {
     for (uint32_t s = (uint32_t)c->tr->rank; s < m->shards; s += (uint32_t)c->tr->size) {
-        char *path;
+        TR_FREED char *path = NULL;
         struct tr_shard_head head = tr_manifest_head(m, s);
         TR_TRY(tr_shard_path(c->to, m->number, s, &path));
-        int status = tr_shard_verify(path, &head, &m->seal[s]);
-        free(path);
-        TR_TRY(status);
+        TR_TRY(tr_shard_verify(path, &head, &m->seal[s]));
     }
     return TR_OK;
 }
 
-/* Whether the one whose manifest `rank` has, or in memory can read, is whole; then all have the manifest. */
+/* Returns whether a checkpoint is undamaged; then all ranks have its manifest in c->found. `rank` has the manifest, or the file in
+ * memory that contains it. */
 static bool find_is_whole(struct tr_checkpoints *c, uint64_t number, int rank)
 {
     tr_context *tr = c->tr;
@@ -513,23 +423,23 @@ static bool find_is_whole(struct tr_checkpoints *c, uint64_t number, int rank)
     return false;
 }
 
-/* A job or data that have changed where they may not are refused, and not started afresh: nobody wants to lose days by a typing
- * error. */
+/* Refuses a job or data that have changed in a way that the run cannot resume with. It does not start over, because a typing error
+ * must not cost days of training. */
 static int find_check_job(const struct tr_checkpoints *c)
 {
-    char *change = NULL;
+    TR_FREED char *change = NULL;
     TR_TRY(tr_job_compare(c->tr->job, c->found.job, &change));
     if (change) tr_say(c->tr, "note:          the job has changed: %s", change);
-    free(change);
     uint64_t was = c->found.facts.data, is = c->tr->data_digest;
     if (was == 0 || is == 0 || was == is) return TR_OK;
     return tr_fail(TR_ERR_DATA,
                    "%s: the files have changed since checkpoint %" PRIu64
-                   " was written: expected the same data; --fresh begins anew",
+                   " was written: expected the same data; --fresh starts over",
                    tr_job_where(c->tr->job, "data.train"), c->found.number);
 }
 
-/* The newest first, wherever it is; of equal numbers, which there are only where one has failed, that on the disk. */
+/* Finds the newest undamaged checkpoint. If a checkpoint in memory has the same number as one on the disk (one of them has failed),
+ * that on the disk comes first. */
 static int find_newest(struct tr_checkpoints *c, struct find_candidates *all)
 {
     tr_context *tr = c->tr;
@@ -550,64 +460,49 @@ static int find_newest(struct tr_checkpoints *c, struct find_candidates *all)
     return tr_agree(tr, tr->rank == 0 ? find_check_job(c) : TR_OK);
 }
 
-/* What memory has of the run that `to` names, unless that has ended; and numbers that are taken there. */
-static int find_in_memory(struct tr_checkpoints *c, bool fresh, struct find_candidates *all)
-{
-    uint64_t run = 0, most = 0;
-    if (c->tr->rank == 0) {
-        run = tr_memory_run(c->to);
-        if (fresh || tr_read_run(c->to, ENDED) == run) {
-            tr_memory_unname(c->to);
-            run = 0;
-        }
-    }
-    TR_TRY(tr_broadcast(c->tr, TR_SET_ALL, 0, &run, sizeof run));
-    if (c->memory->host_rank == 0) tr_memory_clean(run);
-    if (run == 0) return TR_OK;
-    TR_TRY(tr_memory_look(c->memory, run, &most));
-    if (most > 0) all->below = UINT64_MAX;
-    if (most > c->number) c->number = most;
-    return TR_OK;
-}
-
-/* Parts of a run without a complete checkpoint: they cannot be resumed. */
-static void find_forget_memory(const struct tr_checkpoints *c)
-{
-    uint64_t run = c->memory->run;
-    if (run == 0 || run == c->run) return;
-    if (c->tr->rank == 0) tr_memory_unname(c->to);
-    if (c->memory->host_rank == 0) tr_memory_remove(run, 0, 0);
-}
-
-/* A run that has ended, and goes on, has not. */
-static int find_reopen(const struct tr_checkpoints *c)
-{
-    return tr_read_run(c->to, ENDED) == c->run ? tr_write_run(c->to, ENDED, 0) : TR_OK;
-}
-
-/* Fills run, attempt, number, continues and found: all ranks; agreed on. */
+/* Sets run, attempt, number, continues and found. All ranks; agreed on. */
 static int find_checkpoint(struct tr_checkpoints *c, enum tr_beginning beginning)
 {
     tr_context *tr = c->tr;
+    TR_FREED uint64_t *numbers = NULL;
     struct find_candidates all = {.over = beginning == TR_GO_FURTHER};
-    uint64_t random[2];
+    uint64_t random[2], run = 0, most = 0;
     if (getrandom(random, sizeof random, 0) < 0)
         for (int i = 0; i < 2; i++) random[i] = tr_mix((uint64_t)(tr_now() * 1e9) + (uint64_t)i);
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, random, sizeof random));
     c->run = random[0];
     c->attempt = random[1];
-    TR_TRY(tr_agree(tr, tr->rank == 0 ? tr_checkpoints_list(c->to, &all.number, &all.numbers) : TR_OK));
-    c->number = all.numbers > 0 ? all.number[0] : 0;
-    int status = tr_broadcast(tr, TR_SET_ALL, 0, &c->number, sizeof c->number);
-    if (status == TR_OK) status = find_in_memory(c, beginning != TR_GO_ON, &all);
-    if (status == TR_OK && beginning != TR_BEGIN_ANEW) status = find_newest(c, &all);
-    if (status == TR_OK && c->continues) status = tr_agree(tr, tr->rank == 0 ? find_reopen(c) : TR_OK);
-    bool fresh = beginning != TR_GO_ON && !c->continues;
-    if (status == TR_OK && fresh && *tr->job->checkpoint.to)
-        status = tr_agree(tr, tr->rank == 0 ? find_retire(c, all.number, all.numbers) : TR_OK);
-    if (status == TR_OK) find_forget_memory(c);
-    free(all.number);
-    return status;
+    TR_TRY(tr_agree(tr, tr->rank == 0 ? tr_checkpoints_list(c->to, &numbers, &all.numbers) : TR_OK));
+    all.number = numbers;
+    c->number = all.numbers > 0 ? numbers[0] : 0;
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &c->number, sizeof c->number));
+
+    /* the run in memory, unless it has ended */
+    if (tr->rank == 0) {
+        run = tr_memory_run(c->to);
+        if (beginning != TR_GO_ON || tr_read_run(c->to, ENDED) == run) {
+            tr_memory_unname(c->to);
+            run = 0;
+        }
+    }
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &run, sizeof run));
+    if (c->memory->host_rank == 0) tr_memory_clean(run);
+    if (run != 0) TR_TRY(tr_memory_look(c->memory, run, &most));
+    if (most > 0) all.below = UINT64_MAX;
+    if (most > c->number) c->number = most;
+
+    int status = TR_OK;
+    if (beginning != TR_BEGIN_ANEW) TR_TRY(find_newest(c, &all));
+    if (c->continues && tr->rank == 0 && tr_read_run(c->to, ENDED) == c->run)
+        status = tr_write_run(c->to, ENDED, 0); /* a complete run that resumes has not ended */
+    if (beginning != TR_GO_ON && !c->continues && *tr->job->checkpoint.to && tr->rank == 0)
+        status = find_retire(c, numbers, all.numbers);
+    TR_TRY(tr_agree(tr, status));
+    if (run == 0 || run == c->run) return TR_OK;
+    /* shards of a run without a complete checkpoint are useless */
+    if (tr->rank == 0) tr_memory_unname(c->to);
+    if (c->memory->host_rank == 0) tr_memory_remove(run, 0, 0);
+    return TR_OK;
 }
 
 /* ================ checkpoints ================ */
@@ -626,7 +521,7 @@ static void *writer_run(void *what)
     return NULL;
 }
 
-/* Signals are for the thread that knows what to do with them. The supervisor is to know that there is work. */
+/* Starts the thread with all signals blocked: the main thread handles them. Tells the supervisor that a thread works. */
 static int writer_start(struct tr_checkpoints *c, int (*write)(struct tr_checkpoints *c))
 {
     struct tr_writer *w = &c->writer;
@@ -653,38 +548,36 @@ static void writer_join(struct tr_checkpoints *c)
     tr_snapshot_close(&c->now.snapshot);
 }
 
-/* What is older in memory goes before the new one comes. */
+/* Writes the shard of this rank. Older checkpoints in memory are removed before. */
 static int writer_shard(struct tr_checkpoints *c)
 {
     struct tr_being_written *now = &c->now;
     uint32_t shard = (uint32_t)c->tr->rank;
     struct tr_shard_head head = tr_manifest_head(&now->manifest, shard);
-    char *path;
-    if (now->in_memory) tr_memory_tidy(c->memory);
+    TR_FREED char *path = NULL;
+    if (now->in_memory && c->memory->host_rank == 0)
+        tr_memory_remove(c->memory->run, c->memory->number, c->memory->committed);
     TR_TRY(tr_shard_path(now->in_memory ? c->memory->folder : c->to, now->number, shard, &path));
     (void)TR_FAULT("checkpoint.shard");
-    int status =
-        tr_shard_write(path, &head, now->snapshot->part, now->snapshot->parts, !now->in_memory, &now->seal);
-    free(path);
-    return status;
+    return tr_shard_write(path, &head, now->snapshot->part, now->snapshot->parts, !now->in_memory,
+                          &now->seal);
 }
 
-/* Old checkpoints go only once the new one is whole; that they cannot be removed is no loss, but is said. */
+/* Writes the manifest, then removes old checkpoints. That they cannot be removed is only a warning. */
 static int writer_manifest(struct tr_checkpoints *c)
 {
     size_t keep = c->tr->job->checkpoint.keep;
-    char *path;
+    TR_FREED char *path = NULL;
     TR_TRY(tr_checkpoint_path(c->to, c->now.number, &path));
-    int status = tr_manifest_write(path, &c->now.manifest, true);
-    free(path);
-    if (status == TR_OK && keep > 0 && tr_checkpoints_prune(c->to, keep) != TR_OK)
+    TR_TRY(tr_manifest_write(path, &c->now.manifest, true));
+    if (keep > 0 && tr_checkpoints_prune(c->to, keep) != TR_OK)
         snprintf(c->now.error, sizeof c->now.error, "%s", tr_error_text());
-    return status;
+    return TR_OK;
 }
 
-/* ---- rank 0: how it went ---- */
+/* ---- rank 0: the outcome ---- */
 
-/* In memory they are taken so often that it is said once. */
+/* A failure in memory is printed once, because checkpoints are taken often there. */
 static void checkpoint_warn(struct tr_checkpoints *c, const char *why)
 {
     if (c->now.in_memory) {
@@ -700,7 +593,7 @@ static void checkpoint_warn(struct tr_checkpoints *c, const char *why)
     tr_warn(c->tr, "warning:       checkpoint %" PRIu64 " is not written: %s", c->now.number, why);
 }
 
-/* It is whole, or not, and over; what there is in memory goes with the next one. */
+/* Ends a checkpoint that is complete or has failed. */
 static void checkpoint_end(struct tr_checkpoints *c, int status, const char *why)
 {
     struct tr_being_written *now = &c->now;
@@ -727,7 +620,7 @@ static void checkpoint_end(struct tr_checkpoints *c, int status, const char *why
     c->counts.clock = pace->last_clock;
 }
 
-/* Rank 0 learns of a shard, its own or another's. Those who copy it to slower memory than was meant say why. */
+/* Rank 0: handles the report of a shard. An error text with status TR_OK is a note that the shard is in slower memory. */
 static void checkpoint_read_report(struct tr_checkpoints *c, int from, const struct tr_shard_report *r)
 {
     struct tr_being_written *now = &c->now;
@@ -751,7 +644,7 @@ static void checkpoint_read_report(struct tr_checkpoints *c, int from, const str
     checkpoint_end(c, now->status, now->error);
 }
 
-/* Tells rank 0 how it went. */
+/* Sends the outcome to rank 0. */
 static void checkpoint_report(struct tr_checkpoints *c, int status, const char *text)
 {
     c->report = (struct tr_shard_report){.number = (int64_t)c->now.number,
@@ -773,7 +666,7 @@ static void checkpoint_end_shard(struct tr_checkpoints *c)
     else checkpoint_report(c, c->writer.status, c->writer.error);
 }
 
-/* Copies on their way. */
+/* Advances the copies of a checkpoint in memory. */
 static void checkpoint_move_memory(struct tr_checkpoints *c, int *did)
 {
     struct tr_checkpoint_memory *m = c->memory;
@@ -790,27 +683,24 @@ static void checkpoint_move_memory(struct tr_checkpoints *c, int *did)
     tr_memory_end(m);
 }
 
-/* ---- signals that other ranks get ---- */
-
-static void checkpoint_send_signals(struct tr_checkpoints *c)
+/* Other ranks send the signals that they have received to rank 0. Usually mpirun sends a signal to all ranks, therefore signals of
+ * several ranks count as one. */
+static void checkpoint_pass_signals(struct tr_checkpoints *c)
 {
-    int64_t now[2] = {tr_signals_stop(), policy_asked(&c->policy)};
+    int64_t now[2] = {tr_signals_stop(), signals_asked - c->policy.opened}, got[2];
+    int from;
+    if (c->tr->rank == 0) {
+        if (!tr_receive_here(c->tr, TR_TAG_SIGNAL, got, sizeof got, &from)) return;
+        if (got[0] && !now[0]) tr_signals_pass(true);
+        while (got[1] > signals_asked - c->policy.opened) tr_signals_pass(false);
+        return;
+    }
     if (!memcmp(now, c->passed, sizeof now) || !tr_request_done(&c->passing)) return;
     memcpy(c->passed, now, sizeof now);
     MPI_Isend(c->passed, 2, MPI_INT64_T, 0, TR_TAG_SIGNAL, c->tr->wire, &c->passing);
 }
 
-/* Usually mpirun tells all ranks; so what each has got is taken for the same signal. */
-static void checkpoint_receive_signals(struct tr_checkpoints *c)
-{
-    int64_t got[2];
-    int from;
-    if (!tr_receive_here(c->tr, TR_TAG_SIGNAL, got, sizeof got, &from)) return;
-    if (got[0] && !tr_signals_stop()) tr_signals_pass(true);
-    while (got[1] > policy_asked(&c->policy)) tr_signals_pass(false);
-}
-
-/* ---- looking after all that ---- */
+/* ---- polling ---- */
 
 static int checkpoint_poll(void *what, int *did)
 {
@@ -818,9 +708,9 @@ static int checkpoint_poll(void *what, int *did)
     struct tr_shard_report r;
     double now = tr_now();
     int from;
-    if (now > c->probed + 0.005) { /* a probe costs more than the rest, and no signal is that urgent */
+    if (now > c->probed + 0.005) { /* seldom, because a probe takes more time than the rest */
         c->probed = now;
-        c->tr->rank == 0 ? checkpoint_receive_signals(c) : checkpoint_send_signals(c);
+        checkpoint_pass_signals(c);
     }
     if (c->writer.busy && atomic_load(&c->writer.done)) {
         writer_join(c);
@@ -849,7 +739,7 @@ int tr_checkpoint_settle(tr_context *tr)
 
 /* ---- opening and closing ---- */
 
-/* A folder that checkpoint.to names is one run's alone, as long as that lasts. One that is not there yet is nobody's. */
+/* Locks the folder checkpoint.to for this run, if it exists already. */
 static int checkpoint_lock_folder(struct tr_checkpoints *c)
 {
     char who[400];
@@ -861,7 +751,7 @@ static int checkpoint_lock_folder(struct tr_checkpoints *c)
                            c->to, who);
         if (c->lock < 0) return TR_OK;
         if (tr_is_still_at(c->lock, c->locked)) break;
-        close(c->lock); /* that of a run that has just ended, and taken its file away */
+        close(c->lock); /* a run that has just ended has removed this file */
         c->lock = -1;
     }
     tr_sign_lock(c->lock);
@@ -870,6 +760,8 @@ static int checkpoint_lock_folder(struct tr_checkpoints *c)
 
 static int checkpoint_make(tr_context *tr, struct tr_checkpoints **out)
 {
+    const struct tr_job *job = tr->job;
+    const struct tr_job_pace *disk = &job->checkpoint.every, *memory = &job->checkpoint.memory;
     struct tr_checkpoints *c;
     TR_TRY(TR_NEW(&c, 1));
     *out = c;
@@ -878,9 +770,15 @@ static int checkpoint_make(tr_context *tr, struct tr_checkpoints **out)
     c->sending = c->passing = MPI_REQUEST_NULL;
     c->lock = -1;
     c->began = c->taken = tr_now();
-    policy_open(&c->policy, tr->job, tr->began);
-    TR_TRY(tr_checkpoints_place(tr->job->checkpoint.to, tr->job->output, &c->to));
-    if (tr->rank == 0 && *tr->job->checkpoint.to) TR_TRY(tr_format(&c->locked, "%s/.lock", c->to));
+    double most = job->checkpoint.max_time > 0 ? job->checkpoint.max_time : INFINITY;
+    c->policy = (struct tr_policy){.disk = {disk->seconds, (int64_t)disk->clocks, .last = c->began},
+                                   .memory = {memory->seconds, (int64_t)memory->clocks, .last = c->began},
+                                   .most = most,
+                                   .end = tr->began + most,
+                                   .opened = signals_asked,
+                                   .obeyed = signals_asked};
+    TR_TRY(tr_checkpoints_place(job->checkpoint.to, job->output, &c->to));
+    if (tr->rank == 0 && *job->checkpoint.to) TR_TRY(tr_format(&c->locked, "%s/.lock", c->to));
     TR_TRY(checkpoint_lock_folder(c));
     TR_TRY(tr_memory_open(tr, c->to, &c->memory));
     return tr_poll_add(tr, checkpoint_poll, c);
@@ -918,24 +816,19 @@ int tr_checkpoints_open(tr_context *tr, enum tr_beginning beginning)
     return TR_OK;
 }
 
-/* Whether what is in memory is of no use any more: the run is complete, or all of it is on the disk, or it failed, and
- * nobody is there who starts it again at once. */
-static bool checkpoint_is_unneeded(const struct tr_checkpoints *c, bool ended, int status)
-{
-    if (ended) return true;
-    if (status == TR_ERR_STOPPED) return c->failure == TR_OK;
-    return status != TR_OK && !c->tr->lifeline;
-}
-
 int tr_checkpoints_close(tr_context *tr, bool ended, int status)
 {
     struct tr_checkpoints *c = tr->checkpoints;
     if (!c) return status;
     int outcome = tr_checkpoint_settle(tr);
-    if (tr->rank == 0 && outcome == TR_OK && ended) outcome = find_end_run(c);
+    /* a run without a checkpoint cannot resume anyway */
+    if (tr->rank == 0 && outcome == TR_OK && ended && (c->counts.last > 0 || c->continues))
+        outcome = tr_write_run(c->to, ENDED, c->run);
     if (tr->rank == 0 && outcome == TR_OK && status == TR_OK && c->failure != TR_OK)
         outcome = tr_fail(TR_ERR_IO, "the last checkpoint could not be written: %s", c->why);
-    bool forgets = checkpoint_is_unneeded(c, ended, status);
+    /* memory is not needed if the run is complete, if the disk has everything, or if a failed run has no supervisor to restart it */
+    bool forgets =
+        ended || (status == TR_ERR_STOPPED ? c->failure == TR_OK : status != TR_OK && !tr->lifeline);
     if (status == TR_OK) status = tr_agree(tr, outcome);
     checkpoint_destroy(c, forgets);
     tr->checkpoints = NULL;
@@ -977,20 +870,20 @@ void tr_checkpoint_count(const tr_context *tr, struct tr_checkpoint_counts *coun
     if (c) counts->age = tr_now() - c->taken;
 }
 
-bool tr_checkpoints_are_on(const tr_context *tr)
-{
-    return tr->checkpoints != NULL;
-}
-
 /* ---- taking ---- */
 
 enum tr_due tr_checkpoint_due(tr_context *tr, int64_t clock)
 {
     struct tr_checkpoints *c = tr->checkpoints;
-    enum tr_due due = policy_due(&c->policy, clock);
-    if (c->now.any) return due == TR_DUE_AND_STOP ? due : TR_NOT_DUE;
-    c->wants_memory = due == TR_NOT_DUE && policy_memory_due(&c->policy, clock);
-    return c->wants_memory ? TR_DUE : due;
+    const struct tr_policy *p = &c->policy;
+    double now = tr_now();
+    /* a stop needs time for a checkpoint, perhaps the end of one in memory first, and for the rest */
+    double reserve = fmax(p->most / 100, fmin(p->most / 5, p->disk.cost + p->memory.cost + 1));
+    if (tr_signals_stop() || (isfinite(p->end) && now >= p->end - reserve)) return TR_DUE_AND_STOP;
+    if (c->now.any) return TR_NOT_DUE;
+    bool due = signals_asked > p->obeyed || policy_is_due(&p->disk, now, clock);
+    c->wants_memory = !due && policy_is_due(&p->memory, now, clock);
+    return due || c->wants_memory ? TR_DUE : TR_NOT_DUE;
 }
 
 bool tr_checkpoint_due_at_end(const tr_context *tr)
@@ -999,7 +892,7 @@ bool tr_checkpoint_due_at_end(const tr_context *tr)
     return c->counts.written > 0 || c->continues;
 }
 
-/* All that a checkpoint has, in the same order in both directions. */
+/* Lists everything in a checkpoint, in the same order for writing and reading. */
 static int checkpoint_list(struct tr_checkpoints *c, tr_snapshot *snapshot, tr_lister_fn *list, void *who)
 {
     TR_TRY(snapshot_model(c->tr, snapshot, list, who));
@@ -1025,8 +918,8 @@ static int checkpoint_make_manifest(struct tr_checkpoints *c, const struct tr_fa
     return tr_job_as_text(tr->job, &m->job);
 }
 
-/* Rank 0 makes the folder and what it writes last, before anybody copies for it. All learn which is the last one in memory
- * that is whole: it stays there. */
+/* Rank 0 creates folder and manifest. All ranks learn whether that succeeded, and the last complete checkpoint in memory, which
+ * stays. */
 static int checkpoint_start(struct tr_checkpoints *c, const struct tr_facts *facts, bool in_memory)
 {
     struct tr_being_written *now = &c->now;
@@ -1060,53 +953,46 @@ static int checkpoint_start(struct tr_checkpoints *c, const struct tr_facts *fac
     return TR_OK;
 }
 
-/* In memory, shard 0 says what the manifest says on the disk. */
+/* Adds the manifest to shard 0 of a checkpoint in memory. */
 static int checkpoint_list_manifest(struct tr_checkpoints *c, tr_snapshot *snapshot)
 {
-    struct tr_part part = {.name = TR_MANIFEST_PART, .kind = TR_PART_OWN, .type = TR_PART_U8};
+    struct tr_part part TR_CLOSED_BY(tr_part_free) = {
+        .name = TR_MANIFEST_PART, .kind = TR_PART_OWN, .type = TR_PART_U8};
     size_t bytes;
     TR_TRY(tr_manifest_pack(&c->now.manifest, &part.data, &bytes));
     part.total_rows = part.rows = bytes;
     part.total_columns = part.columns = part.runs = 1;
-    int status = TR_NEW(&part.run, 1);
-    if (status != TR_OK) {
-        tr_part_free(&part);
-        return status;
-    }
+    TR_TRY(TR_NEW(&part.run, 1));
     part.run->n = bytes;
     return tr_snapshot_give(snapshot, &part);
 }
 
-/* Readies the node's folder for about as much as the parts of all ranks take: also those that could not copy. */
-static int checkpoint_start_memory(struct tr_checkpoints *c, const tr_snapshot *snapshot, int status)
+/* Copies everything, and starts the writer. A failure is reported like a failure of writing. */
+static void checkpoint_copy_and_write(struct tr_checkpoints *c, tr_lister_fn *list, void *who)
 {
-    char error[512];
-    uint64_t bytes = 1 << 16;
-    for (size_t i = 0; snapshot && i < snapshot->parts; i++)
-        bytes += tr_part_elements(&snapshot->part[i]) * tr_part_type_size(snapshot->part[i].type) +
-                 snapshot->part[i].runs * sizeof *snapshot->part[i].run;
-    snprintf(error, sizeof error, "%s", status == TR_OK ? "" : tr_error_text());
-    int outcome = tr_memory_begin(c->memory, c->run, c->now.number, bytes);
-    return status == TR_OK ? outcome : tr_fail(status, "%s", error);
-}
-
-/* What cannot be copied, the others learn as what cannot be written. */
-static int checkpoint_copy_and_write(struct tr_checkpoints *c, tr_lister_fn *list, void *who)
-{
-    bool in_memory = c->now.in_memory;
     tr_snapshot **snapshot = &c->now.snapshot;
-    int status = tr_snapshot_open(c->tr, NULL, NULL, snapshot);
+    int status = tr_snapshot_open(c->tr, NULL, NULL, NULL, snapshot);
     if (status == TR_OK) status = checkpoint_list(c, *snapshot, list, who);
-    if (status == TR_OK && in_memory && c->tr->rank == 0) status = checkpoint_list_manifest(c, *snapshot);
-    if (in_memory) status = checkpoint_start_memory(c, *snapshot, status);
+    if (status == TR_OK && c->now.in_memory && c->tr->rank == 0)
+        status = checkpoint_list_manifest(c, *snapshot);
+    if (c->now.in_memory) { /* all ranks of a node take part, also after a failure */
+        char error[512];
+        uint64_t bytes = 1 << 16;
+        for (size_t i = 0; *snapshot && i < (*snapshot)->parts; i++) {
+            const struct tr_part *p = &(*snapshot)->part[i];
+            bytes += tr_part_elements(p) * tr_part_type_size(p->type) + p->runs * sizeof *p->run;
+        }
+        snprintf(error, sizeof error, "%s", status == TR_OK ? "" : tr_error_text());
+        int outcome = tr_memory_begin(c->memory, c->run, c->now.number, bytes);
+        status = status == TR_OK ? outcome : tr_fail(status, "%s", error);
+    }
     if (status == TR_OK) status = writer_start(c, writer_shard);
-    if (status == TR_OK) return TR_OK;
+    if (status == TR_OK) return;
     tr_snapshot_close(snapshot);
     c->writer.status = status;
     c->writer.seconds = 0;
     snprintf(c->writer.error, sizeof c->writer.error, "%s", tr_error_text());
     checkpoint_end_shard(c);
-    return TR_OK;
 }
 
 int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops, tr_lister_fn *list,
@@ -1114,20 +1000,20 @@ int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops,
 {
     struct tr_checkpoints *c = tr->checkpoints;
     double start = tr_now();
-    TR_TRY(tr_checkpoint_settle(tr)); /* the one before */
+    TR_TRY(tr_checkpoint_settle(tr)); /* the previous checkpoint */
     TR_TRY(checkpoint_start(c, facts, c->wants_memory && !stops));
-    if (c->now.any) TR_TRY(checkpoint_copy_and_write(c, list, who));
+    if (c->now.any) checkpoint_copy_and_write(c, list, who);
     c->taken = tr_now();
     c->counts.epoch = facts->epoch;
     policy_taken(&c->policy, facts->clock, c->now.in_memory);
     c->wants_memory = false;
-    TR_TRY(tr_barrier(tr, tr->world, "all ranks to copy what they keep"));
+    TR_TRY(tr_barrier(tr, tr->world, "all ranks to copy a checkpoint"));
     if (stops) TR_TRY(tr_checkpoint_settle(tr));
     c->counts.copying += tr_now() - start;
     return stops ? tr_barrier(tr, tr->world, "the checkpoint to be whole") : TR_OK;
 }
 
-/* ---- going on ---- */
+/* ---- resuming ---- */
 
 int tr_checkpoint_enter(tr_context *tr, const char *name, bool *restores)
 {
@@ -1135,7 +1021,10 @@ int tr_checkpoint_enter(tr_context *tr, const char *name, bool *restores)
     *restores = false;
     if (!c) return TR_OK;
     int64_t number = c->entered++;
-    policy_enter(&c->policy);
+    struct tr_policy *p = &c->policy;
+    if (!p->entered) p->disk.last = p->memory.last = tr_now();
+    p->entered = true;
+    p->disk.last_clock = p->memory.last_clock = 0; /* the clocks of each stage begin at 0 */
     if (!c->continues || c->restored || number != c->found.facts.stage_number) return TR_OK;
     *restores = true;
     if (!strcmp(name, c->found.facts.stage)) return TR_OK;
@@ -1148,8 +1037,7 @@ int tr_checkpoint_restore(tr_context *tr, tr_lister_fn *list, void *who, struct 
 {
     struct tr_checkpoints *c = tr->checkpoints;
     tr_snapshot *snapshot = NULL;
-    int status = tr_snapshot_open(tr, c->to, &c->found, &snapshot);
-    if (status == TR_OK && c->found_in_memory) tr_snapshot_from_memory(snapshot, c->memory);
+    int status = tr_snapshot_open(tr, c->to, c->found_in_memory ? c->memory : NULL, &c->found, &snapshot);
     if (status == TR_OK) status = checkpoint_list(c, snapshot, list, who);
     tr_snapshot_close(&snapshot);
     *facts = c->found.facts;

@@ -15,25 +15,18 @@
 #define CHECKED "trireme-model" /* format of the header; the attributes say which model it is */
 enum { VERSION = 1, MOST_ARRAYS = 96 };
 
-static hid_t memory_type(enum tr_h5_type type)
+static hid_t h5_memory_type(enum tr_h5_type type)
 {
-    switch (type) {
-    case TR_H5_F32: return H5T_NATIVE_FLOAT;
-    case TR_H5_F64: return H5T_NATIVE_DOUBLE;
-    case TR_H5_I32: return H5T_NATIVE_INT32;
-    case TR_H5_I64: return H5T_NATIVE_INT64;
-    case TR_H5_U8: return H5T_NATIVE_UINT8;
-    case TR_H5_U16: return H5T_NATIVE_UINT16;
-    case TR_H5_U32: return H5T_NATIVE_UINT32;
-    default: return H5T_NATIVE_UINT64;
-    }
+    const hid_t types[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_INT32,  H5T_NATIVE_INT64,
+                           H5T_NATIVE_UINT8, H5T_NATIVE_UINT16, H5T_NATIVE_UINT32, H5T_NATIVE_UINT64};
+    return types[type];
 }
 
 /* ---- writing ---- */
 
 struct tr_h5_writer {
     struct tr_checked_writer file;
-    uint64_t rows, row_bytes; /* of the array begun last */
+    uint64_t rows, row_bytes; /* of the current array */
 };
 
 int tr_h5_put_count(struct tr_h5_writer *w, const char *name, uint64_t value)
@@ -51,8 +44,8 @@ int tr_h5_put_text(struct tr_h5_writer *w, const char *name, const char *text)
     return tr_attribute_text(w->file.file, name, text);
 }
 
-static int begin_array(struct tr_h5_writer *w, const char *name, hid_t type, int dimensions, uint64_t rows,
-                       uint64_t columns)
+static int h5_begin(struct tr_h5_writer *w, const char *name, hid_t type, int dimensions, uint64_t rows,
+                    uint64_t columns)
 {
     const uint64_t shape[2] = {rows, columns};
     w->rows = dimensions > 0 ? rows : 1;
@@ -63,20 +56,13 @@ static int begin_array(struct tr_h5_writer *w, const char *name, hid_t type, int
 int tr_h5_begin(struct tr_h5_writer *w, const char *name, enum tr_h5_type type, uint64_t rows,
                 uint64_t columns)
 {
-    return begin_array(w, name, memory_type(type), columns > 0 ? 2 : rows > 0 ? 1 : 0, rows, columns);
-}
-
-static int begin_texts(struct tr_h5_writer *w, const char *name, int dimensions, uint64_t n, size_t length)
-{
-    hid_t type = tr_text_type(length);
-    int status = begin_array(w, name, type, dimensions, n, 0);
-    H5Tclose(type);
-    return status;
+    return h5_begin(w, name, h5_memory_type(type), columns > 0 ? 2 : rows > 0 ? 1 : 0, rows, columns);
 }
 
 int tr_h5_begin_texts(struct tr_h5_writer *w, const char *name, uint64_t n, size_t length)
 {
-    return begin_texts(w, name, 1, n, length);
+    TR_HID type = tr_text_type(length);
+    return h5_begin(w, name, type, 1, n, 0);
 }
 
 int tr_h5_append(struct tr_h5_writer *w, const void *values, size_t rows)
@@ -98,20 +84,19 @@ int tr_h5_describe(struct tr_h5_writer *w, const char *name, const char *text)
     return tr_attribute_text(w->file.array, name, text);
 }
 
-static int start(struct tr_h5_writer *w, const char *folder, const char *format, int format_version,
-                 const char *job, const char *version)
+static int h5_start(struct tr_h5_writer *w, const char *folder, const char *format, int format_version,
+                    const char *job, const char *version)
 {
-    char *path;
+    TR_FREED char *path = NULL;
     TR_TRY(tr_make_folder(folder, true));
     TR_TRY(tr_format(&path, "%s/model.h5", folder));
-    int status = tr_checked_create(&w->file, path, CHECKED, VERSION,
-                                   tr_checked_header_bytes(MOST_ARRAYS, MOST_ARRAYS, 0), TR_TARGET_DURABLE,
-                                   "model.write", "model.name");
-    free(path);
-    TR_TRY(status);
+    TR_TRY(tr_checked_create(&w->file, path, CHECKED, VERSION,
+                             tr_checked_header_bytes(MOST_ARRAYS, MOST_ARRAYS, 0), TR_TARGET_DURABLE,
+                             "model.write", "model.name"));
     TR_TRY(tr_attributes_of_format(w->file.file, format, format_version, version ? version : TR_VERSION));
     if (!job) return TR_OK;
-    TR_TRY(begin_texts(w, "job", 0, 1, strlen(job) + 1));
+    TR_HID type = tr_text_type(strlen(job) + 1);
+    TR_TRY(h5_begin(w, "job", type, 0, 1, 0));
     return tr_h5_append(w, job, 1);
 }
 
@@ -120,7 +105,7 @@ int tr_h5_create(const char *folder, const char *format, int format_version, con
 {
     TR_TRY(TR_NEW(writer, 1));
     (*writer)->file = (struct tr_checked_writer){.fd = -1, .layout = -1, .file = -1, .array = -1};
-    int status = start(*writer, folder, format, format_version, job, version);
+    int status = h5_start(*writer, folder, format, format_version, job, version);
     if (status != TR_OK) tr_h5_abandon(writer);
     return status;
 }
@@ -164,27 +149,27 @@ bool tr_h5_has(struct tr_h5_reader *r, const char *name)
     return H5Lexists(r->file, name, H5P_DEFAULT) > 0 || H5Aexists(r->file, name) > 0;
 }
 
-static int missing(const struct tr_h5_reader *r, const char *what)
+static int h5_missing(const struct tr_h5_reader *r, const char *what)
 {
     return tr_fail(TR_ERR_DATA, "%s: not a model of Trireme: %s is missing or of another kind", r->path,
                    what);
 }
 
-static int unreadable(const struct tr_h5_reader *r, const char *name)
+static int h5_unreadable(const struct tr_h5_reader *r, const char *name)
 {
     return tr_fail(TR_ERR_DATA, "%s: damaged: %s cannot be read", r->path, name);
 }
 
-/* An attribute of the file or a dataset: numbers or texts of one length, in at most two dimensions. */
+/* An attribute of the file, or a dataset: numbers or texts of one length, in at most two dimensions. */
 struct item {
     hid_t attribute, set, type, space; /* negative: none */
-    bool is_known, is_real, is_text;   /* it is there, and of a known kind */
+    bool is_known, is_real, is_text;   /* is_known: it exists and is of a known kind */
     size_t size;                       /* bytes of an element */
     int dimensions;
     hsize_t extent[2];
 };
 
-static struct item open_item(const struct tr_h5_reader *r, const char *name, bool is_attribute)
+static struct item item_open(const struct tr_h5_reader *r, const char *name, bool is_attribute)
 {
     struct item i = {.attribute = -1, .set = -1, .type = -1, .space = -1, .extent = {1, 1}};
     if (is_attribute) i.attribute = H5Aopen(r->file, name, H5P_DEFAULT);
@@ -202,164 +187,119 @@ static struct item open_item(const struct tr_h5_reader *r, const char *name, boo
     return i;
 }
 
-static void close_item(const struct item *i)
+static void item_close(const struct item *i)
 {
-    if (i->space >= 0) H5Sclose(i->space);
-    if (i->type >= 0) H5Tclose(i->type);
-    if (i->attribute >= 0) H5Aclose(i->attribute);
-    if (i->set >= 0) H5Dclose(i->set);
+    tr_hid_close(&i->space);
+    tr_hid_close(&i->type);
+    tr_hid_close(&i->attribute);
+    tr_hid_close(&i->set);
 }
 
-static int get_number(struct tr_h5_reader *r, const char *name, hid_t type, void *value)
+static int h5_get_number(struct tr_h5_reader *r, const char *name, hid_t type, void *value)
 {
-    struct item i = open_item(r, name, true);
+    struct item i TR_CLOSED_BY(item_close) = item_open(r, name, true);
     bool ok =
         i.is_known && !i.is_text && i.extent[0] * i.extent[1] == 1 && H5Aread(i.attribute, type, value) >= 0;
-    close_item(&i);
-    return ok ? TR_OK : missing(r, name);
+    return ok ? TR_OK : h5_missing(r, name);
 }
 
 int tr_h5_get_count(struct tr_h5_reader *r, const char *name, uint64_t *value)
 {
-    return get_number(r, name, H5T_NATIVE_UINT64, value);
+    return h5_get_number(r, name, H5T_NATIVE_UINT64, value);
 }
 
 int tr_h5_get_real(struct tr_h5_reader *r, const char *name, double *value)
 {
-    return get_number(r, name, H5T_NATIVE_DOUBLE, value);
+    return h5_get_number(r, name, H5T_NATIVE_DOUBLE, value);
 }
 
-/* One text, ended by a zero. */
-static int get_text(struct tr_h5_reader *r, const char *name, bool is_attribute, char **text)
+/* Reads one text. Free it. */
+static int h5_get_text(struct tr_h5_reader *r, const char *name, bool is_attribute, char **text)
 {
-    struct item i = open_item(r, name, is_attribute);
+    struct item i TR_CLOSED_BY(item_close) = item_open(r, name, is_attribute);
     bool ok = i.is_known && i.is_text && i.extent[0] * i.extent[1] == 1 &&
               (is_attribute || H5Dget_storage_size(i.set) >= i.size);
-    int status = ok ? TR_NEW(text, i.size + 1) : missing(r, name);
-    if (status == TR_OK && (is_attribute ? H5Aread(i.attribute, i.type, *text)
-                                         : H5Dread(i.set, i.type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *text)) < 0)
-        status = missing(r, name);
-    close_item(&i);
-    return status;
+    if (!ok) return h5_missing(r, name);
+    TR_TRY(TR_NEW(text, i.size + 1));
+    int failed = is_attribute ? H5Aread(i.attribute, i.type, *text)
+                              : H5Dread(i.set, i.type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *text);
+    return failed < 0 ? h5_missing(r, name) : TR_OK;
 }
 
 int tr_h5_get_text(struct tr_h5_reader *r, const char *name, char **text)
 {
-    return get_text(r, name, true, text);
+    return h5_get_text(r, name, true, text);
 }
 
 int tr_h5_get_job(struct tr_h5_reader *r, char **text)
 {
     *text = NULL;
-    return tr_h5_has(r, "job") ? get_text(r, "job", false, text) : TR_OK;
+    return tr_h5_has(r, "job") ? h5_get_text(r, "job", false, text) : TR_OK;
 }
 
 int tr_h5_is_f32(struct tr_h5_reader *r, const char *name, bool *single)
 {
-    struct item i = open_item(r, name, false);
+    struct item i TR_CLOSED_BY(item_close) = item_open(r, name, false);
     *single = i.size == 4;
-    close_item(&i);
-    return i.is_known && i.is_real ? TR_OK : missing(r, name);
+    return i.is_known && i.is_real ? TR_OK : h5_missing(r, name);
 }
 
-static int wrong_shape(const struct tr_h5_reader *r, const char *name, uint64_t found, uint64_t expected)
+static int h5_wrong_shape(const struct tr_h5_reader *r, const char *name, uint64_t found, uint64_t expected)
 {
     return tr_fail(TR_ERR_DATA, "%s: there are %llu numbers in %s, expected %llu", r->path,
                    (unsigned long long)found, name, (unsigned long long)expected);
 }
 
-/* Nothing is compressed, so that what is not there in full shows before memory is taken for what a damaged file
- * promises. */
-static int check_shape(const struct tr_h5_reader *r, const struct item *i, const char *name, uint64_t rows,
-                       uint64_t columns)
+/* Checks the shape, and that the file contains all bytes: a damaged file must not cause a huge allocation. */
+static int h5_check_shape(const struct tr_h5_reader *r, const struct item *i, const char *name, uint64_t rows,
+                          uint64_t columns)
 {
-    if (!i->is_known || (i->dimensions == 2) != (columns > 0)) return missing(r, name);
-    if (columns > 0 && i->extent[1] != columns) return wrong_shape(r, name, i->extent[1], columns);
+    if (!i->is_known || (i->dimensions == 2) != (columns > 0)) return h5_missing(r, name);
+    if (columns > 0 && i->extent[1] != columns) return h5_wrong_shape(r, name, i->extent[1], columns);
     if (i->dimensions == 0 && rows == 0) rows = 1;
-    if (i->extent[0] != rows) return wrong_shape(r, name, i->extent[0], rows);
+    if (i->extent[0] != rows) return h5_wrong_shape(r, name, i->extent[0], rows);
     uint64_t stored = H5Dget_storage_size(i->set) / i->size;
     if (columns > 0 ? stored / columns >= rows : stored >= rows) return TR_OK;
-    return tr_fail(TR_ERR_DATA, "%s: damaged: %s is not there in full", r->path, name);
-}
-
-/* Into memory of zeros. A large array lies in the file as it is read, and mostly not written at all. */
-static int read_values(const struct tr_h5_reader *r, const struct item *i, const char *name, hid_t type,
-                       uint64_t bytes, char *values)
-{
-    enum { LARGE = 1 << 26 };
-    haddr_t at = bytes >= LARGE && H5Tequal(i->type, type) > 0 ? H5Dget_offset(i->set) : HADDR_UNDEF;
-    if (at != HADDR_UNDEF) return tr_checked_fill(&r->checked, values, at, bytes);
-    return H5Dread(i->set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0 ? unreadable(r, name) : TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s: damaged: %s is incomplete", r->path, name);
 }
 
 int tr_h5_get(struct tr_h5_reader *r, const char *name, enum tr_h5_type type, uint64_t rows, uint64_t columns,
               void *values_pointer)
 {
-    uint64_t bytes = 0;
-    struct item i = open_item(r, name, false);
-    char *values = NULL;
-    int status = check_shape(r, &i, name, rows, columns);
-    if (status == TR_OK && i.is_text) status = missing(r, name);
-    if (status == TR_OK) bytes = i.extent[0] * i.extent[1] * H5Tget_size(memory_type(type));
-    if (status == TR_OK) status = TR_NEW(&values, bytes);
-    if (status == TR_OK) status = read_values(r, &i, name, memory_type(type), bytes, values);
-    close_item(&i);
-    if (status == TR_OK) *(void **)values_pointer = values;
-    else free(values);
-    return status;
+    enum { LARGE = 1 << 26 };
+    struct item i TR_CLOSED_BY(item_close) = item_open(r, name, false);
+    TR_FREED char *values = NULL;
+    hid_t memory = h5_memory_type(type);
+    TR_TRY(h5_check_shape(r, &i, name, rows, columns));
+    if (i.is_text) return h5_missing(r, name);
+    uint64_t bytes = i.extent[0] * i.extent[1] * H5Tget_size(memory);
+    TR_TRY(TR_NEW(&values, bytes));
+    /* a large array of the same type is read directly: its holes need no memory */
+    haddr_t at = bytes >= LARGE && H5Tequal(i.type, memory) > 0 ? H5Dget_offset(i.set) : HADDR_UNDEF;
+    if (at != HADDR_UNDEF) TR_TRY(tr_checked_fill(&r->checked, values, at, bytes));
+    else if (H5Dread(i.set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) return h5_unreadable(r, name);
+    *(void **)values_pointer = values;
+    values = NULL;
+    return TR_OK;
 }
 
 int tr_h5_get_texts(struct tr_h5_reader *r, const char *name, uint64_t n, char **texts, size_t *length)
 {
-    struct item i = open_item(r, name, false);
-    char *read = NULL;
-    int status = check_shape(r, &i, name, n, 0);
-    if (status == TR_OK && !i.is_text) status = missing(r, name);
-    if (status == TR_OK) status = TR_NEW(&read, n * (i.size + 1) + 1);
-    if (status == TR_OK) {
-        hid_t type = tr_text_type(i.size + 1);
-        if (H5Dread(i.set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, read) < 0) status = unreadable(r, name);
-        H5Tclose(type);
-    }
-    close_item(&i);
-    if (status != TR_OK) {
-        free(read);
-        return status;
-    }
+    struct item i TR_CLOSED_BY(item_close) = item_open(r, name, false);
+    TR_FREED char *read = NULL;
+    TR_TRY(h5_check_shape(r, &i, name, n, 0));
+    if (!i.is_text) return h5_missing(r, name);
+    TR_TRY(TR_NEW(&read, n * (i.size + 1) + 1));
+    TR_HID type = tr_text_type(i.size + 1);
+    if (H5Dread(i.set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, read) < 0) return h5_unreadable(r, name);
     *length = i.size + 1;
     for (uint64_t k = 1; k <= n; k++) read[k * *length - 1] = '\0';
     *texts = read;
+    read = NULL;
     return TR_OK;
 }
 
 /* ---- the file ---- */
-
-static int check_format(struct tr_h5_reader *r, const char *format, int expected)
-{
-    int version = 0;
-    TR_TRY(tr_h5_get_text(r, "format", &r->format));
-    TR_TRY(get_number(r, "format_version", H5T_NATIVE_INT, &version));
-    if (format && strcmp(r->format, format) != 0) {
-        char what[96];
-        snprintf(what, sizeof what, "format %s", format);
-        return missing(r, what);
-    }
-    if (expected == 0 || version == expected) return TR_OK;
-    return tr_fail(TR_ERR_DATA,
-                   "%s: format version %d, expected %d: it comes from another version of Trireme", r->path,
-                   version, expected);
-}
-
-/* The file that is meant: of a folder, its model.h5. */
-static int find_file(const char *path, char **file)
-{
-    struct stat status;
-    if (stat(path, &status) < 0) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, strerror(errno));
-    if (!S_ISDIR(status.st_mode)) return tr_copy_string(path, file);
-    TR_TRY(tr_format(file, "%s/model.h5", path));
-    if (access(*file, F_OK) == 0) return TR_OK;
-    return tr_fail(TR_ERR_NO_INPUT, "%s: there is no model.h5 in this folder", path);
-}
 
 bool tr_h5_begins(const char *begin, size_t n)
 {
@@ -368,15 +308,26 @@ bool tr_h5_begins(const char *begin, size_t n)
            (n >= sizeof CHECKED && memcmp(begin, CHECKED, sizeof CHECKED) == 0);
 }
 
-/* HDF5 would find a file behind a header that is damaged: without a header it must begin at once. */
-static int open_file(struct tr_h5_reader *r)
+int tr_h5_open(const char *path, const char *format, int format_version, struct tr_h5_reader **reader)
 {
+    struct tr_h5_reader *r TR_CLOSED_BY(tr_h5_close) = NULL;
+    struct stat about;
     char begin[24];
+    TR_TRY(TR_NEW(&r, 1));
+    r->file = -1;
+    r->checked.fd = -1;
+    if (stat(path, &about) < 0) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, strerror(errno));
+    if (!S_ISDIR(about.st_mode)) TR_TRY(tr_copy_string(path, &r->path));
+    else TR_TRY(tr_format(&r->path, "%s/model.h5", path));
+    if (S_ISDIR(about.st_mode) && access(r->path, F_OK) < 0)
+        return tr_fail(TR_ERR_NO_INPUT, "%s: there is no model.h5 in this folder", path);
+
     int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd < 0 ? -1 : pread(fd, begin, sizeof begin, 0);
     r->checked.fd = fd;
     if (n < 0) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", r->path, strerror(errno));
     if (n == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: empty", r->path);
+    /* HDF5 must not search for a file behind a damaged header */
     int status = tr_h5_begins(begin, (size_t)n) ? TR_OK : TR_ERR_DATA;
     if (status == TR_OK && *begin == *CHECKED) {
         close(fd);
@@ -384,23 +335,25 @@ static int open_file(struct tr_h5_reader *r)
         if (status == TR_OK) status = tr_checked_verify(&r->checked);
     }
     if (status == TR_OK) status = tr_hdf5_open(r->path, r->checked.fd, &r->file);
-    if (r->file >= 0) return status;
-    if (status != TR_OK && status != TR_ERR_DATA) return status;
-    return tr_fail(TR_ERR_DATA, "%s: cut off or damaged: not what was written", r->path);
-}
+    if (r->file < 0 && (status == TR_OK || status == TR_ERR_DATA))
+        return tr_fail(TR_ERR_DATA, "%s: cut off or damaged", r->path);
+    TR_TRY(status);
 
-int tr_h5_open(const char *path, const char *format, int format_version, struct tr_h5_reader **reader)
-{
-    struct tr_h5_reader *r;
-    TR_TRY(TR_NEW(&r, 1));
-    r->file = -1;
-    r->checked.fd = -1;
-    int status = find_file(path, &r->path);
-    if (status == TR_OK) status = open_file(r);
-    if (status == TR_OK) status = check_format(r, format, format_version);
-    if (status == TR_OK) *reader = r;
-    else tr_h5_close(&r);
-    return status;
+    int version = 0;
+    TR_TRY(tr_h5_get_text(r, "format", &r->format));
+    TR_TRY(h5_get_number(r, "format_version", H5T_NATIVE_INT, &version));
+    if (format && strcmp(r->format, format) != 0) {
+        char what[96];
+        snprintf(what, sizeof what, "format %s", format);
+        return h5_missing(r, what);
+    }
+    if (format_version != 0 && version != format_version)
+        return tr_fail(TR_ERR_DATA,
+                       "%s: format version %d, expected %d: it comes from another version of Trireme",
+                       r->path, version, format_version);
+    *reader = r;
+    r = NULL;
+    return TR_OK;
 }
 
 void tr_h5_close(struct tr_h5_reader **reader)

@@ -33,8 +33,8 @@
 struct folder_visit {
     int (*look)(struct folder_visit *v, const char *folder, uint64_t run);
     char host[TR_HOST_BYTES];
-    uint64_t run;                /* that it is about */
-    uint64_t number, other;      /* removing: which stay */
+    uint64_t run;
+    uint64_t number, other;      /* removing: the checkpoints that stay */
     struct tr_memory_file *file; /* listing */
     size_t n, capacity;
 };
@@ -59,34 +59,29 @@ static int folder_visit_all(struct folder_visit *v)
 
 /* ---- making ---- */
 
-/* Ranks of a node may do it at the same time. */
-static int folder_make_owner(const char *folder, const char *to)
-{
-    char *path;
-    TR_TRY(tr_format(&path, "%s/owner", folder));
-    int status = TR_OK, fd = access(path, F_OK) == 0 ? -2 : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fd == -1 || (fd >= 0 && !tr_owner_write(fd, to)))
-        status = tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
-    if (fd >= 0) close(fd);
-    free(path);
-    return status;
-}
-
-/* Makes the folder of a checkpoint, and what it lies in: *path is the node's folder, to be freed. TR_ERR_NO_OUTPUT. */
+/* Creates the folder of a checkpoint and the folder of the node, *path, with its file owner. Free *path. Ranks of a node may call
+ * it at the same time. TR_ERR_NO_OUTPUT. */
 static int folder_make(const char *base, uint64_t run, int node, const char *to, uint64_t number, char **path)
 {
-    char host[TR_HOST_BYTES], name[TR_HOST_BYTES + 40], *folder, *own = NULL;
+    char host[TR_HOST_BYTES], name[TR_HOST_BYTES + 40];
+    TR_FREED char *folder = NULL, *owner = NULL, *own = NULL;
     tr_host_name(host);
     snprintf(name, sizeof name, "%016" PRIx64 "-%s.%d", run, host, node);
     TR_TRY(tr_persistent_path(base, MEMORY_KIND, name, &folder));
-    int status = tr_persistent_make(folder);
-    if (status == TR_OK) status = folder_make_owner(folder, to);
-    if (status == TR_OK) status = tr_checkpoint_path(folder, number, &own);
-    if (status == TR_OK) status = tr_persistent_make(own);
-    free(own);
-    if (status == TR_OK) *path = folder;
-    else free(folder);
-    return status;
+    TR_TRY(tr_persistent_make(folder));
+    TR_TRY(tr_format(&owner, "%s/owner", folder));
+    if (access(owner, F_OK) < 0) {
+        int fd = open(owner, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        bool ok = fd >= 0 && tr_owner_write(fd, to);
+        if (!ok) tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", owner, strerror(errno));
+        if (fd >= 0) close(fd);
+        if (!ok) return TR_ERR_NO_OUTPUT;
+    }
+    TR_TRY(tr_checkpoint_path(folder, number, &own));
+    TR_TRY(tr_persistent_make(own));
+    *path = folder;
+    folder = NULL;
+    return TR_OK;
 }
 
 /* ---- listing ---- */
@@ -102,26 +97,23 @@ static int folder_list_file(struct folder_visit *v, const char *folder, const ch
     snprintf(is, sizeof is, "/%08" PRIu64 "/%s", f.number, name);
     if (strcmp(rest, is) != 0) return TR_OK;
     f.shard = shard;
+    TR_TRY(TR_GROW(&v->file, &v->capacity, v->n + 1));
     TR_TRY(tr_copy_string(path, &f.path));
-    int status = TR_GROW(&v->file, &v->capacity, v->n + 1);
-    if (status == TR_OK) v->file[v->n++] = f;
-    else free(f.path);
-    return status;
+    v->file[v->n++] = f;
+    return TR_OK;
 }
 
 static int folder_list(struct folder_visit *v, const char *folder, uint64_t run)
 {
-    char *pattern;
+    TR_FREED char *pattern = NULL;
     glob_t found;
+    int status = TR_OK;
     if (run != v->run) return TR_OK;
     TR_TRY(tr_format(&pattern, "%s/*/shard-*.h5", folder));
-    int status = TR_OK;
-    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc && status == TR_OK; i++)
-            status = folder_list_file(v, folder, found.gl_pathv[i]);
-        globfree(&found);
-    }
-    free(pattern);
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0) return TR_OK;
+    for (size_t i = 0; i < found.gl_pathc && status == TR_OK; i++)
+        status = folder_list_file(v, folder, found.gl_pathv[i]);
+    globfree(&found);
     return status;
 }
 
@@ -153,7 +145,7 @@ void tr_memory_files_free(struct tr_memory_file *files, size_t n)
     free(files);
 }
 
-/* ---- the run that has something in memory ---- */
+/* ---- the name of the run ---- */
 
 uint64_t tr_memory_run(const char *to)
 {
@@ -169,19 +161,17 @@ int tr_memory_name(const char *to, uint64_t run)
 
 void tr_memory_unname(const char *to)
 {
-    char *path;
+    TR_FREED char *path = NULL;
     if (tr_format(&path, "%s/" MEMORY_NAME, to) != TR_OK) return;
-    if (unlink(path) == 0) rmdir(to); /* where there is nothing else */
-    free(path);
+    if (unlink(path) == 0) rmdir(to); /* fails if the folder contains other files */
 }
 
 /* ---- removing ---- */
 
 static int folder_remove_from(struct folder_visit *v, const char *folder, uint64_t run)
 {
-    uint64_t *number;
+    TR_FREED uint64_t *number = NULL;
     size_t n;
-    char *path;
     if (run != v->run) return TR_OK;
     if (v->number == 0 && v->other == 0) {
         tr_persistent_remove(folder);
@@ -189,12 +179,11 @@ static int folder_remove_from(struct folder_visit *v, const char *folder, uint64
     }
     if (tr_checkpoints_list(folder, &number, &n) != TR_OK) return TR_OK;
     for (size_t i = 0; i < n; i++) {
+        TR_FREED char *path = NULL;
         if (number[i] == v->number || number[i] == v->other) continue;
         if (tr_checkpoint_path(folder, number[i], &path) != TR_OK) break;
         tr_persistent_remove(path);
-        free(path);
     }
-    free(number);
     return TR_OK;
 }
 
@@ -204,25 +193,24 @@ void tr_memory_remove(uint64_t run, uint64_t number, uint64_t other)
     (void)folder_visit_all(&v);
 }
 
-/* Whether the folder is not named where its owner says. That it cannot be looked up is no reason, nor can it be by who sees
- * other files. */
+/* Returns whether the run of a folder is over: its owner does not name it. False if the owner cannot be read or is among the files of
+ * another container. */
 static bool folder_is_left_over(const char *folder, uint64_t run)
 {
     enum { YOUNG = 600 };
     struct stat about;
-    char *path, to[PATH_MAX];
+    TR_FREED char *owner = NULL, *name = NULL;
+    char to[PATH_MAX];
     bool here;
-    if (tr_format(&path, "%s/owner", folder) != TR_OK) return false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (tr_format(&owner, "%s/owner", folder) != TR_OK) return false;
+    int fd = open(owner, O_RDONLY | O_CLOEXEC);
     bool hidden = fd < 0 && errno != ENOENT, known = fd >= 0 && tr_owner_read(fd, to, &here);
     if (fd >= 0) close(fd);
-    free(path);
     if (hidden) return false;
-    if (!known) /* nobody has written it, or not yet */
+    if (!known) /* not written, or not yet */
         return stat(folder, &about) == 0 && time(NULL) > about.st_mtime + YOUNG;
-    if (!here || tr_format(&path, "%s/" MEMORY_NAME, to) != TR_OK) return false;
-    bool none = access(path, F_OK) < 0, seen = !none || errno == ENOENT || errno == ENOTDIR;
-    free(path);
+    if (!here || tr_format(&name, "%s/" MEMORY_NAME, to) != TR_OK) return false;
+    bool none = access(name, F_OK) < 0, seen = !none || errno == ENOENT || errno == ENOTDIR;
     return seen && (none || tr_memory_run(to) != run);
 }
 
@@ -240,20 +228,17 @@ void tr_memory_clean(uint64_t run)
 
 void tr_memory_give_up(const char *to, const char *output)
 {
-    char *folder;
+    TR_FREED char *folder = NULL;
     if (tr_checkpoints_place(to, output, &folder) != TR_OK) return;
     uint64_t run = tr_memory_run(folder);
-    if (run != 0) {
-        tr_memory_unname(folder);
-        tr_memory_remove(run, 0, 0);
-    }
-    free(folder);
+    if (run == 0) return;
+    tr_memory_unname(folder);
+    tr_memory_remove(run, 0, 0);
 }
 
 /* ================ streams ================ */
 
-/* Large enough for a network, small enough that nobody waits for the copy of one. */
-enum { STREAM_PIECE = 1 << 20 };
+enum { STREAM_PIECE = 1 << 20 }; /* large for a network; small, so that copying it delays no other message */
 
 static void stream_fail(struct tr_stream *s, int status, const char *error)
 {
@@ -269,6 +254,7 @@ static void stream_fail_system(struct tr_stream *s, const char *what)
     stream_fail(s, TR_ERR_IO, text);
 }
 
+/* Starts to receive a file. */
 static void stream_start(struct tr_stream *s, tr_context *tr, int peer, uint64_t number, const char *path)
 {
     *s = (struct tr_stream){.tr = tr, .peer = peer, .number = number, .pieces = 1};
@@ -276,7 +262,7 @@ static void stream_start(struct tr_stream *s, tr_context *tr, int peer, uint64_t
     if (tr_copy_string(path, &s->path) != TR_OK) stream_fail(s, TR_ERR_SYSTEM, tr_error_text());
 }
 
-/* Opens the file to send, or creates the file to receive with this size if there is room for it. */
+/* Maps the file to send; or creates the file to receive with its size, if there is enough space. */
 static void stream_map_file(struct tr_stream *s)
 {
     struct stat about;
@@ -288,8 +274,8 @@ static void stream_map_file(struct tr_stream *s)
     if (ok && s->sends) s->head.bytes = (uint64_t)about.st_size;
     if (ok && s->head.bytes > 0) {
         void *memory = mmap(NULL, s->head.bytes, PROT_READ | (s->sends ? 0 : PROT_WRITE), MAP_SHARED, fd, 0);
-        if (memory == MAP_FAILED) ok = false;
-        else s->memory = memory;
+        ok = memory != MAP_FAILED;
+        if (ok) s->memory = memory;
     }
     if (!ok) stream_fail_system(s, s->sends ? "read" : "written");
     if (fd >= 0) close(fd);
@@ -300,8 +286,7 @@ static void stream_count_pieces(struct tr_stream *s)
     s->pieces = 1 + (s->head.bytes + STREAM_PIECE - 1) / STREAM_PIECE;
 }
 
-/* Begins to send a file, or the word that there is none (status, error). Streams between two ranks follow each other; what
- * goes wrong is told to the other side, and never ends the job. */
+/* Starts to send a file, or an error (status, error) instead. A failure is sent to the other side and does not end the job. */
 static void stream_send(struct tr_stream *s, tr_context *tr, int peer, uint64_t number, const char *path,
                         int status, const char *error)
 {
@@ -316,40 +301,21 @@ static void stream_send(struct tr_stream *s, tr_context *tr, int peer, uint64_t 
     stream_count_pieces(s);
 }
 
-static void stream_receive(struct tr_stream *s, tr_context *tr, int peer, uint64_t number, const char *path)
-{
-    stream_start(s, tr, peer, number, path);
-}
-
-/* All of what was announced comes, also where the file cannot be made. */
-static void stream_read_head(struct tr_stream *s)
-{
-    s->head.error[sizeof s->head.error - 1] = '\0';
-    if (s->head.status != TR_OK) stream_fail(s, (int)s->head.status, s->head.error);
-    if (s->head.number != s->number) stream_fail(s, TR_ERR_INTERNAL, "a piece of another checkpoint");
-    if (s->status == TR_OK) stream_map_file(s);
-    stream_count_pieces(s);
-}
-
-/* The memory of a message that is begun. What nobody wants goes where nobody looks. */
-static char *stream_buffer(struct tr_stream *s, uint64_t number, int *bytes)
-{
-    static char nowhere[STREAM_PIECE];
-    *bytes = (int)sizeof s->head;
-    if (number == 0) return (char *)&s->head;
-    uint64_t first = (number - 1) * STREAM_PIECE, left = s->head.bytes - first;
-    *bytes = (int)(left < STREAM_PIECE ? left : STREAM_PIECE);
-    return s->memory ? s->memory + first : nowhere;
-}
-
+/* Starts the next message: the head, then the pieces of the file. All announced pieces are received, also if the file cannot be
+ * created; they are overwritten in `nowhere`. */
 static void stream_start_piece(struct tr_stream *s)
 {
-    int bytes;
-    char *at = stream_buffer(s, s->begun, &bytes);
-    MPI_Request *request = &s->request[s->begun % TR_STREAM_PIECES];
+    static char nowhere[STREAM_PIECE];
+    char *at = (char *)&s->head;
+    int bytes = (int)sizeof s->head;
+    if (s->begun > 0) {
+        uint64_t first = (s->begun - 1) * STREAM_PIECE, left = s->head.bytes - first;
+        bytes = (int)(left < STREAM_PIECE ? left : STREAM_PIECE);
+        at = s->memory ? s->memory + first : nowhere;
+    }
+    MPI_Request *request = &s->request[s->begun++ % TR_STREAM_PIECES];
     if (s->sends) MPI_Isend(at, bytes, MPI_BYTE, s->peer, TR_TAG_COPY, s->tr->wire, request);
     else MPI_Irecv(at, bytes, MPI_BYTE, s->peer, TR_TAG_COPY, s->tr->wire, request);
-    s->begun++;
 }
 
 static void stream_end(struct tr_stream *s)
@@ -360,18 +326,23 @@ static void stream_end(struct tr_stream *s)
     if (!s->sends && s->status != TR_OK && s->path) (void)unlink(s->path);
 }
 
-/* Moves what can be moved without waiting, and says whether that was anything. When it is over, status and error (text of
- * `error`) tell how it went; a file that did not come whole is removed. */
+/* Advances a stream without waiting. Returns whether something was done. A file that was not received completely is removed. */
 static bool stream_move(struct tr_stream *s)
 {
     bool did = false;
     if (s->over || !s->tr) return false;
     while (s->ended < s->begun && tr_request_done(&s->request[s->ended % TR_STREAM_PIECES])) {
-        if (s->ended++ == 0 && !s->sends) stream_read_head(s);
+        if (s->ended++ == 0 && !s->sends) {
+            s->head.error[sizeof s->head.error - 1] = '\0';
+            if (s->head.status != TR_OK) stream_fail(s, (int)s->head.status, s->head.error);
+            if (s->head.number != s->number) stream_fail(s, TR_ERR_INTERNAL, "a piece of another checkpoint");
+            if (s->status == TR_OK) stream_map_file(s);
+            stream_count_pieces(s);
+        }
         did = true;
         if (!s->sends) break;
     }
-    /* one at a time is sent: others wait for their turn */
+    /* a call starts one message to send: other work of the rank is done in between */
     while (s->begun < s->pieces && s->begun - s->ended < TR_STREAM_PIECES) {
         stream_start_piece(s);
         did |= s->sends;
@@ -381,7 +352,7 @@ static bool stream_move(struct tr_stream *s)
     return did;
 }
 
-/* Frees; also one that was never begun. */
+/* Ends and frees a stream, which may be all zeros. */
 static void stream_close(struct tr_stream *s)
 {
     bool under_way = false;
@@ -391,7 +362,7 @@ static void stream_close(struct tr_stream *s)
         MPI_Cancel(&s->request[i]);
         MPI_Request_free(&s->request[i]);
     }
-    if (under_way) s->memory = NULL; /* which MPI may still use: left to it */
+    if (under_way) s->memory = NULL; /* not unmapped: MPI may still use it */
     if (s->tr && !s->over) {
         s->status = TR_ERR_IO;
         stream_end(s);
@@ -402,46 +373,10 @@ static void stream_close(struct tr_stream *s)
 
 /* ================ writing ================ */
 
-/* ---- who copies to whom ---- */
-
-/* The rank of that number on a node, counted round where it has fewer. */
-static int memory_rank_on(const tr_context *tr, int node, int number)
-{
-    int size = 0;
-    for (int r = 0; r < tr->size; r++) size += tr->node_of[r] == node;
-    number %= size;
-    for (int r = 0; r < tr->size; r++)
-        if (tr->node_of[r] == node && number-- == 0) return r;
-    return -1;
-}
-
-/* A rank's shard goes to the ranks with its number on the next nodes. Where a node has more ranks than the one before, some
- * get nothing. */
-static int memory_find_peers(struct tr_checkpoint_memory *m)
-{
-    const tr_context *tr = m->tr;
-    int nodes = 0, own = tr->node_of[tr->rank], *seen;
-    for (int r = 0; r < tr->size; r++) nodes = tr_max_int(nodes, tr->node_of[r] + 1);
-    m->copies = tr_min_int((int)tr->job->checkpoint.copies, nodes - 1);
-    TR_TRY(TR_NEW(&m->peer, (size_t)m->copies));
-    TR_TRY(TR_NEW(&m->source, (size_t)tr->size * (size_t)m->copies));
-    for (int k = 0; k < m->copies; k++) m->peer[k] = memory_rank_on(tr, (own + k + 1) % nodes, tr->node_rank);
-    TR_TRY(TR_NEW(&seen, (size_t)nodes)); /* ranks so far, by node */
-    for (int r = 0; r < tr->size; r++) {
-        int number = seen[tr->node_of[r]]++, after = (own - tr->node_of[r] + nodes) % nodes;
-        if (after >= 1 && after <= m->copies && number % tr->node_size == tr->node_rank)
-            m->source[m->sources++] = r;
-    }
-    free(seen);
-    return TR_OK;
-}
-
-/* ---- opening and closing ---- */
-
 int tr_memory_open(tr_context *tr, const char *to, struct tr_checkpoint_memory **out)
 {
-    static const char waiting_for[] = "all ranks to open checkpoints in memory";
     struct tr_checkpoint_memory *m;
+    MPI_Request request;
     TR_TRY(TR_NEW(&m, 1));
     *out = m;
     m->tr = tr;
@@ -450,13 +385,32 @@ int tr_memory_open(tr_context *tr, const char *to, struct tr_checkpoint_memory *
     m->host = tr->host;
     MPI_Comm_rank(m->host, &m->host_rank);
     MPI_Comm_size(m->host, &m->host_size);
-    int first = tr->node_of[tr->rank];
-    MPI_Request request;
+    int nodes = 0, own = tr->node_of[tr->rank], first = own;
     MPI_Iallreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, m->host, &request);
-    TR_TRY(tr_wait_request(tr, &request, waiting_for));
-    m->node = tr->node_of[tr->rank] - first;
-    return memory_find_peers(m);
+    TR_TRY(tr_wait_request(tr, &request, "all ranks to open checkpoints in memory"));
+    m->node = own - first;
+    /* The shard of a rank goes to the ranks with its number on the next nodes (modulo their number of ranks). If a node has more
+     * ranks than the one before, some of them receive nothing. */
+    for (int r = 0; r < tr->size; r++) nodes = tr_max_int(nodes, tr->node_of[r] + 1);
+    TR_FREED int *seen = NULL, *ranks = NULL; /* by node */
+    m->copies = tr_min_int((int)tr->job->checkpoint.copies, nodes - 1);
+    TR_TRY(TR_NEW(&m->peer, (size_t)m->copies));
+    TR_TRY(TR_NEW(&m->source, (size_t)tr->size * (size_t)m->copies));
+    TR_TRY(TR_NEW(&seen, (size_t)nodes));
+    TR_TRY(TR_NEW(&ranks, (size_t)nodes));
+    for (int r = 0; r < tr->size; r++) ranks[tr->node_of[r]]++;
+    for (int r = 0; r < tr->size; r++) {
+        int node = tr->node_of[r], number = seen[node]++;
+        int after = (own - node + nodes) % nodes, before = (node - own + nodes) % nodes;
+        if (after >= 1 && after <= m->copies && number % tr->node_size == tr->node_rank)
+            m->source[m->sources++] = r;
+        if (before >= 1 && before <= m->copies && tr->node_rank % ranks[node] == number)
+            m->peer[before - 1] = r;
+    }
+    return TR_OK;
 }
+
+/* ---- opening and closing ---- */
 
 void tr_memory_end(struct tr_checkpoint_memory *m)
 {
@@ -473,7 +427,7 @@ void tr_memory_close(struct tr_checkpoint_memory **out, uint64_t run, bool remov
     if (!m) return;
     tr_memory_end(m);
     tr_memory_found_end(m);
-    /* rank 0's word, who knows whether the disk has everything; then nobody writes there any more */
+    /* rank 0 decides, which knows whether all is on the disk; after the barrier no rank writes */
     int word = removes;
     removes = tr_broadcast(m->tr, TR_SET_ALL, 0, &word, sizeof word) == TR_OK && word &&
               tr_barrier(m->tr, m->host, "all ranks of a host to close their checkpoints") == TR_OK;
@@ -487,17 +441,21 @@ void tr_memory_close(struct tr_checkpoint_memory **out, uint64_t run, bool remov
 
 /* ---- taking ---- */
 
-/* The folder for so many bytes more on this node: in the first base that has room for them. */
-static int memory_make_folder(struct tr_checkpoint_memory *m, uint64_t bytes)
+/* Creates the folder of a checkpoint of this node in the first place with enough space. Free *folder.
+ *
+ * @param [in] replaced  bytes in the first place that will be removed
+ */
+static int memory_make_folder(struct tr_checkpoint_memory *m, uint64_t number, uint64_t bytes,
+                              uint64_t replaced, char **folder)
 {
     struct tr_persistent_bases bases;
     tr_persistent_bases(&bases);
-    int status = tr_fail(TR_ERR_NO_OUTPUT, "neither %s nor what else there is has room for %" PRIu64 " MB",
-                         bases.n > 0 ? bases.base[0] : "memory", (bytes >> 20) + 1);
-    for (size_t i = 0; i < bases.n; i++) {
-        uint64_t all = tr_persistent_free(bases.base[i]) + (i == 0 ? m->before[1] : 0); /* removed now */
-        if (all < bytes) continue;
-        status = folder_make(bases.base[i], m->run, m->node, m->to, m->number, &m->folder);
+    int status =
+        tr_fail(TR_ERR_NO_OUTPUT, "there is no room for %" PRIu64 " MB of a checkpoint in %s or elsewhere",
+                (bytes >> 20) + 1, bases.n > 0 ? bases.base[0] : "memory");
+    for (size_t i = 0; i < bases.n; i++, replaced = 0) {
+        if (tr_persistent_free(bases.base[i]) + replaced < bytes) continue;
+        status = folder_make(bases.base[i], m->run, m->node, m->to, number, folder);
         if (status != TR_OK) continue;
         if (i > 0)
             snprintf(m->note, sizeof m->note,
@@ -506,18 +464,6 @@ static int memory_make_folder(struct tr_checkpoint_memory *m, uint64_t bytes)
         return TR_OK;
     }
     return status;
-}
-
-static int memory_start_receiving(struct tr_checkpoint_memory *m)
-{
-    TR_TRY(TR_NEW(&m->in, m->sources));
-    for (size_t i = 0; i < m->sources; i++) {
-        char *path = NULL;
-        if (m->folder) TR_TRY(tr_shard_path(m->folder, m->number, (uint32_t)m->source[i], &path));
-        stream_receive(&m->in[i], m->tr, m->source[i], m->number, path ? path : ""); /* "" fails */
-        free(path);
-    }
-    return TR_OK;
 }
 
 int tr_memory_begin(struct tr_checkpoint_memory *m, uint64_t run, uint64_t number, uint64_t bytes)
@@ -530,51 +476,47 @@ int tr_memory_begin(struct tr_checkpoint_memory *m, uint64_t run, uint64_t numbe
     m->run = run;
     m->number = number;
     TR_TRY(tr_all_reduce(m->tr, TR_SET_NODE, TR_SUM, TR_I64, &bytes, 1));
-    bytes *= 1 + (uint64_t)m->copies; /* what the nodes before send is about as much */
-    int status = memory_make_folder(m, bytes);
+    bytes *= 1 + (uint64_t)m->copies; /* the previous nodes send about the same amount */
+    int status = memory_make_folder(m, number, bytes, m->before[1], &m->folder);
     m->before[1] = m->before[0];
     m->before[0] = bytes;
     snprintf(error, sizeof error, "%s", status == TR_OK ? "" : tr_error_text());
-    TR_TRY(memory_start_receiving(m));
+    TR_TRY(TR_NEW(&m->in, m->sources));
+    for (size_t i = 0; i < m->sources; i++) {
+        TR_FREED char *path = NULL;
+        if (m->folder) TR_TRY(tr_shard_path(m->folder, m->number, (uint32_t)m->source[i], &path));
+        stream_start(&m->in[i], m->tr, m->source[i], m->number, path ? path : ""); /* "" fails */
+    }
     return status == TR_OK ? TR_OK : tr_fail(status, "%s", error);
-}
-
-void tr_memory_tidy(struct tr_checkpoint_memory *m)
-{
-    if (m->host_rank == 0) tr_memory_remove(m->run, m->number, m->committed);
 }
 
 void tr_memory_send(struct tr_checkpoint_memory *m, int status, const char *error)
 {
-    char *path = NULL, text[200];
+    TR_FREED char *path = NULL;
+    char text[200];
     snprintf(text, sizeof text, "%s", error);
     if (status == TR_OK && tr_shard_path(m->folder, m->number, (uint32_t)m->tr->rank, &path) != TR_OK)
         status = TR_ERR_SYSTEM;
     if (TR_NEW(&m->out, (size_t)m->copies) != TR_OK) return;
     for (int i = 0; i < m->copies; i++)
         stream_send(&m->out[i], m->tr, m->peer[i], m->number, path ? path : "", status, text);
-    free(path);
-}
-
-static bool memory_move_streams(struct tr_stream *s, size_t n, bool *over, int *status, const char **error)
-{
-    bool did = false;
-    for (size_t i = 0; s && i < n; i++) {
-        did |= stream_move(&s[i]);
-        *over = *over && s[i].over;
-        if (*status != TR_OK || s[i].status == TR_OK) continue;
-        *status = s[i].status;
-        *error = s[i].error;
-    }
-    return did;
 }
 
 bool tr_memory_turn(struct tr_checkpoint_memory *m, bool *arrived, int *status, const char **error)
 {
+    bool did = false;
     *arrived = m->out != NULL;
     *status = TR_OK;
-    bool did = memory_move_streams(m->in, m->sources, arrived, status, error);
-    return memory_move_streams(m->out, (size_t)m->copies, arrived, status, error) || did;
+    for (size_t i = 0, out = m->out ? (size_t)m->copies : 0; i < m->sources + out; i++) {
+        if (i < m->sources && !m->in) continue;
+        struct tr_stream *s = i < m->sources ? &m->in[i] : &m->out[i - m->sources];
+        did |= stream_move(s);
+        *arrived = *arrived && s->over;
+        if (*status != TR_OK || s->status == TR_OK) continue;
+        *status = s->status;
+        *error = s->error;
+    }
+    return did;
 }
 
 /* ================ reading ================ */
@@ -589,28 +531,23 @@ int tr_checkpoints_agree(tr_context *tr, int status, char *why, size_t size)
     return TR_ERR_DATA;
 }
 
-/* ---- what there is ---- */
-
-/* All ranks of a host are to see the same files: they divide the work on them. */
-static int memory_check_same(struct tr_checkpoint_memory *m)
-{
-    uint64_t print = m->files, bounds[2];
-    MPI_Request request;
-    for (size_t i = 0; i < m->files; i++)
-        print = tr_mix(print ^ XXH3_64bits(m->file[i].path, strlen(m->file[i].path)));
-    bounds[0] = print;
-    bounds[1] = ~print;
-    MPI_Iallreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MAX, m->host, &request);
-    TR_TRY(tr_wait_request(m->tr, &request, "the ranks of a host to list its memory"));
-    if (bounds[0] == ~bounds[1]) return TR_OK;
-    return tr_fail(TR_ERR_NO_INPUT, "checkpoints in memory change while they are listed");
-}
+/* ---- the list of files ---- */
 
 int tr_memory_look(struct tr_checkpoint_memory *m, uint64_t run, uint64_t *most)
 {
     m->run = run;
     TR_TRY(tr_agree(m->tr, tr_memory_list(run, &m->file, &m->files)));
-    TR_TRY(tr_agree(m->tr, memory_check_same(m)));
+    /* the ranks of a host divide the work on its files, so all must see the same list */
+    uint64_t print = m->files;
+    for (size_t i = 0; i < m->files; i++)
+        print = tr_mix(print ^ XXH3_64bits(m->file[i].path, strlen(m->file[i].path)));
+    uint64_t bounds[2] = {print, ~print};
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MAX, m->host, &request);
+    int status = tr_wait_request(m->tr, &request, "the ranks of a host to list its memory");
+    if (status == TR_OK && bounds[0] != ~bounds[1])
+        status = tr_fail(TR_ERR_NO_INPUT, "checkpoints in memory change while they are listed");
+    TR_TRY(tr_agree(m->tr, status));
     *most = m->files > 0 ? m->file[0].number : 0;
     return tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_I64, most, 1);
 }
@@ -631,42 +568,36 @@ int tr_memory_next(struct tr_checkpoint_memory *m, uint64_t below, uint64_t *num
     return TR_OK;
 }
 
-static int memory_read_manifest(const struct tr_memory_file *file, uint64_t run, struct tr_manifest *manifest)
-{
-    struct tr_shard *shard;
-    char *packed = NULL;
-    TR_TRY(tr_shard_open(file->path, NULL, NULL, &shard));
-    ptrdiff_t part = tr_shard_find(shard, TR_MANIFEST_PART, 0);
-    uint64_t bytes = part < 0 ? 0 : shard->part[part].rows;
-    int status = TR_NEW(&packed, bytes);
-    if (status == TR_OK && part >= 0) status = tr_shard_read(shard, (size_t)part, 0, bytes, packed);
-    if (status == TR_OK) status = tr_manifest_unpack(packed, bytes, file->path, manifest);
-    if (status == TR_OK && (manifest->run != run || manifest->number != file->number)) {
-        tr_manifest_free(manifest);
-        status = tr_fail(TR_ERR_DATA, "%s: not of run %016" PRIx64, file->path, run);
-    }
-    free(packed);
-    tr_shard_close(&shard);
-    return status;
-}
-
 int tr_memory_manifest(const struct tr_checkpoint_memory *m, uint64_t number, struct tr_manifest *manifest)
 {
     int status = tr_fail(TR_ERR_NO_INPUT, "shard 0 of checkpoint %" PRIu64 " is not here", number);
-    for (size_t i = 0; i < m->files && status != TR_OK; i++)
-        if (m->file[i].number == number && m->file[i].shard == 0)
-            status = memory_read_manifest(&m->file[i], m->run, manifest);
+    for (size_t i = 0; i < m->files && status != TR_OK; i++) {
+        const struct tr_memory_file *file = &m->file[i];
+        struct tr_shard *shard TR_CLOSED_BY(tr_shard_close) = NULL;
+        TR_FREED char *packed = NULL;
+        if (file->number != number || file->shard != 0) continue;
+        status = tr_shard_open(file->path, NULL, NULL, &shard);
+        ptrdiff_t part = status == TR_OK ? tr_shard_find(shard, TR_MANIFEST_PART, 0) : -1;
+        uint64_t bytes = part < 0 ? 0 : shard->part[part].rows;
+        if (status == TR_OK) status = TR_NEW(&packed, bytes);
+        if (status == TR_OK && part >= 0) status = tr_shard_read(shard, (size_t)part, 0, bytes, packed);
+        if (status == TR_OK) status = tr_manifest_unpack(packed, bytes, file->path, manifest);
+        if (status == TR_OK && (manifest->run != m->run || manifest->number != number)) {
+            tr_manifest_free(manifest);
+            status = tr_fail(TR_ERR_DATA, "%s: not of run %016" PRIx64, file->path, m->run);
+        }
+    }
     return status;
 }
 
-/* ---- whether all of it is whole ---- */
+/* ---- verification ---- */
 
 static bool memory_is_of(const struct tr_memory_file *f, const struct tr_manifest *m)
 {
     return f->number == m->number && f->shard < m->shards;
 }
 
-/* The ranks of a host share the work: good[i] on all of them. */
+/* Sets good[i]: whether file i of this host is undamaged. The ranks of a host divide the work. `why` receives the first error. */
 static int memory_verify_here(struct tr_checkpoint_memory *m, const struct tr_manifest *manifest,
                               unsigned char *good, char *why, size_t size)
 {
@@ -684,12 +615,22 @@ static int memory_verify_here(struct tr_checkpoint_memory *m, const struct tr_ma
     return tr_wait_request(m->tr, &request, "the ranks of a host to verify a checkpoint");
 }
 
-/* Where each shard is whole: on this host, and a rank of another that has it; all hosts, one rank of each after the other. */
-static int memory_find_holders(struct tr_checkpoint_memory *m, const unsigned char *good,
-                               const struct tr_manifest *manifest)
+int tr_memory_verify(struct tr_checkpoint_memory *m, const struct tr_manifest *manifest, char *why,
+                     size_t size)
 {
+    TR_FREED unsigned char *good = NULL;
     struct stat about;
+    free(m->here);
+    free(m->holder);
+    m->here = NULL;
+    m->holder = NULL;
+    m->shards = manifest->shards;
     m->largest = 0;
+    int status = TR_NEW(&good, m->files);
+    if (status == TR_OK) status = TR_NEW(&m->here, m->shards);
+    if (status == TR_OK) status = TR_NEW(&m->holder, m->shards);
+    TR_TRY(tr_agree(m->tr, status));
+    TR_TRY(memory_verify_here(m, manifest, good, why, size));
     for (uint32_t s = 0; s < m->shards; s++) m->holder[s] = INT_MAX;
     for (size_t i = 0; i < m->files; i++) {
         const struct tr_memory_file *f = &m->file[i];
@@ -699,26 +640,7 @@ static int memory_find_holders(struct tr_checkpoint_memory *m, const unsigned ch
         if (stat(f->path, &about) == 0) m->largest = tr_max_size(m->largest, (uint64_t)about.st_size);
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_I64, &m->largest, 1));
-    return tr_all_reduce(m->tr, TR_SET_ALL, TR_MIN, TR_I32, m->holder, m->shards);
-}
-
-int tr_memory_verify(struct tr_checkpoint_memory *m, const struct tr_manifest *manifest, char *why,
-                     size_t size)
-{
-    unsigned char *good = NULL;
-    free(m->here);
-    free(m->holder);
-    m->here = NULL;
-    m->holder = NULL;
-    m->shards = manifest->shards;
-    int status = TR_NEW(&good, m->files);
-    if (status == TR_OK) status = TR_NEW(&m->here, m->shards);
-    if (status == TR_OK) status = TR_NEW(&m->holder, m->shards);
-    status = tr_agree(m->tr, status);
-    if (status == TR_OK) status = memory_verify_here(m, manifest, good, why, size);
-    if (status == TR_OK) status = memory_find_holders(m, good, manifest);
-    free(good);
-    TR_TRY(status);
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MIN, TR_I32, m->holder, m->shards));
     uint32_t lacking = 0;
     while (lacking < m->shards && m->holder[lacking] < INT_MAX) lacking++;
     if (lacking == m->shards) {
@@ -734,36 +656,19 @@ int tr_memory_verify(struct tr_checkpoint_memory *m, const struct tr_manifest *m
     return TR_ERR_DATA;
 }
 
-/* ---- asking for shards ---- */
+/* ---- fetching shards ---- */
 
-bool tr_memory_has(const struct tr_checkpoint_memory *m, uint32_t shard)
-{
-    return m->here[shard] != NULL;
-}
-
-/* A folder with enough room for the fetched files. */
-static int memory_make_fetched(struct tr_checkpoint_memory *m)
-{
-    struct tr_persistent_bases bases;
-    tr_persistent_bases(&bases);
-    int status = tr_fail(TR_ERR_NO_OUTPUT, "no room for %" PRIu64 " bytes of a checkpoint", m->largest);
-    for (size_t i = 0; i < bases.n && status != TR_OK; i++)
-        if (tr_persistent_free(bases.base[i]) >= m->largest)
-            status = folder_make(bases.base[i], m->run, m->node, m->to, m->found, &m->fetched);
-    return status;
-}
-
-/* Under a name of its own until it is whole: ranks of one node may ask for the same. */
+/* Fetches a shard. The file has its own name until it is complete, because several ranks of a node may fetch the same shard. */
 static int memory_fetch(struct tr_checkpoint_memory *m, uint32_t shard, const char *path)
 {
     tr_context *tr = m->tr;
     int holder = m->holder[shard], status = TR_OK;
-    char *part;
+    TR_FREED char *part = NULL;
     TR_TRY(tr_format(&part, "%s.%d", path, tr->rank));
     m->wanted[0] = m->found;
     m->wanted[1] = shard;
     MPI_Isend(m->wanted, 2, MPI_UINT64_T, holder, TR_TAG_FETCH, tr->wire, &m->asking);
-    stream_receive(&m->asked, tr, holder, m->found, part);
+    stream_start(&m->asked, tr, holder, m->found, part);
     struct tr_waiting waiting = tr_waiting_begin();
     while (status == TR_OK && !(m->asked.over && tr_request_done(&m->asking))) {
         if (stream_move(&m->asked)) waiting = tr_waiting_begin();
@@ -775,19 +680,20 @@ static int memory_fetch(struct tr_checkpoint_memory *m, uint32_t shard, const ch
                          m->asked.error);
     stream_close(&m->asked);
     if (status == TR_OK && rename(part, path) < 0)
-        status = tr_fail(TR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-    free(part);
+        return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
     return status;
 }
 
 int tr_memory_shard(struct tr_checkpoint_memory *m, uint32_t shard, char **path)
 {
+    TR_FREED char *fetched = NULL;
     if (m->here[shard]) return tr_copy_string(m->here[shard], path);
-    if (!m->fetched) TR_TRY(memory_make_fetched(m));
-    TR_TRY(tr_format(path, "%s/%08" PRIu64 "/fetched-%04" PRIu32 ".h5", m->fetched, m->found, shard));
-    int status = access(*path, R_OK) == 0 ? TR_OK : memory_fetch(m, shard, *path);
-    if (status != TR_OK) free(*path);
-    return status;
+    if (!m->fetched) TR_TRY(memory_make_folder(m, m->found, m->largest, 0, &m->fetched));
+    TR_TRY(tr_format(&fetched, "%s/%08" PRIu64 "/fetched-%04" PRIu32 ".h5", m->fetched, m->found, shard));
+    if (access(fetched, R_OK) < 0) TR_TRY(memory_fetch(m, shard, fetched));
+    *path = fetched;
+    fetched = NULL;
+    return TR_OK;
 }
 
 void tr_memory_serve(struct tr_checkpoint_memory *m, int *did)

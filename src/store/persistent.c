@@ -13,7 +13,7 @@
 
 /* ---- bases ---- */
 
-static void add_base(struct tr_persistent_bases *b, const char *base, size_t length)
+static void bases_add(struct tr_persistent_bases *b, const char *base, size_t length)
 {
     while (length > 1 && base[length - 1] == '/') length--;
     if (b->n == TR_PERSISTENT_BASES || length == 0 || length >= sizeof b->base[0]) return;
@@ -27,13 +27,13 @@ void tr_persistent_bases(struct tr_persistent_bases *b)
     *b = (struct tr_persistent_bases){.n = 0};
     for (const char *at = given; at && *at;) {
         size_t length = strcspn(at, ":");
-        add_base(b, at, length);
+        bases_add(b, at, length);
         at += length + (at[length] == ':');
     }
     if (b->n > 0) return;
     if (!other || !*other) other = "/tmp";
-    add_base(b, "/dev/shm", strlen("/dev/shm"));
-    add_base(b, other, strlen(other));
+    bases_add(b, "/dev/shm", strlen("/dev/shm"));
+    bases_add(b, other, strlen(other));
 }
 
 uint64_t tr_persistent_free(const char *base)
@@ -54,19 +54,11 @@ void tr_host_name(char host[TR_HOST_BYTES])
         if (*c == '/') *c = '_';
 }
 
-/* 0: there is no /proc, or no such namespace. */
+/* Returns the number of a namespace; 0: unknown. */
 static unsigned long long namespace_of(const char *path)
 {
     struct stat status;
     return stat(path, &status) == 0 ? (unsigned long long)status.st_ino : 0;
-}
-
-static void view_of_files(char view[TR_VIEW_BYTES])
-{
-    struct stat root = {.st_ino = 0};
-    (void)stat("/", &root);
-    snprintf(view, TR_VIEW_BYTES, "%llu:%llx:%llx", namespace_of("/proc/self/ns/mnt"),
-             (unsigned long long)root.st_dev, (unsigned long long)root.st_ino);
 }
 
 void tr_view_of_processes(char view[TR_VIEW_BYTES])
@@ -84,7 +76,7 @@ static bool is_own(const struct stat *status)
     return S_ISDIR(status->st_mode) && status->st_uid == geteuid() && (status->st_mode & 077) == 0;
 }
 
-/* Who cleans up behind jobs that are over may remove a folder that is empty yet. */
+/* Tries again if another process, which removes folders of ended jobs, removes the empty folder. */
 int tr_persistent_make(const char *path)
 {
     struct stat status = {.st_mode = 0};
@@ -133,22 +125,24 @@ int tr_whole_path(const char *path, char **whole)
 
 enum { MARK = TR_HOST_BYTES + TR_VIEW_BYTES + 16 };
 
-static void mark(char text[MARK])
+/* The text of a file `owner` after the path: this host, and the mount namespace and root folder of this process. */
+static void owner_mark(char text[MARK])
 {
-    char host[TR_HOST_BYTES], view[TR_VIEW_BYTES];
+    char host[TR_HOST_BYTES];
+    struct stat root = {.st_ino = 0};
     tr_host_name(host);
-    view_of_files(view);
-    snprintf(text, MARK, "host %s\nfiles %s\n", host, view);
+    (void)stat("/", &root);
+    snprintf(text, MARK, "host %s\nfiles %llu:%llx:%llx\n", host, namespace_of("/proc/self/ns/mnt"),
+             (unsigned long long)root.st_dev, (unsigned long long)root.st_ino);
 }
 
 bool tr_owner_write(int fd, const char *path)
 {
-    char text[MARK], *whole;
+    TR_FREED char *whole = NULL;
+    char text[MARK];
     if (tr_whole_path(path, &whole) != TR_OK) return false;
-    mark(text);
-    int written = dprintf(fd, "%s\n%s", whole, text);
-    free(whole);
-    return written > 0;
+    owner_mark(text);
+    return dprintf(fd, "%s\n%s", whole, text) > 0;
 }
 
 bool tr_owner_read(int fd, char path[PATH_MAX], bool *here)
@@ -156,7 +150,7 @@ bool tr_owner_read(int fd, char path[PATH_MAX], bool *here)
     char text[PATH_MAX + MARK] = "", own[MARK], *rest = text;
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
     snprintf(path, PATH_MAX, "%s", strsep(&rest, "\n"));
-    mark(own);
+    owner_mark(own);
     *here = rest && strcmp(rest, own) == 0;
     return rest && *rest && text[n - 1] == '\n';
 }
@@ -165,13 +159,10 @@ void tr_persistent_remove(const char *path)
 {
     DIR *dir = opendir(path);
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        char *inside;
+        TR_FREED char *inside = NULL;
         if (entry->d_name[0] == '.' || !strcmp(entry->d_name, "owner")) continue;
-        if (unlinkat(dirfd(dir), entry->d_name, 0) == 0 || errno != EISDIR ||
-            tr_format(&inside, "%s/%s", path, entry->d_name) != TR_OK)
-            continue;
-        tr_persistent_remove(inside);
-        free(inside);
+        if (unlinkat(dirfd(dir), entry->d_name, 0) == 0 || errno != EISDIR) continue;
+        if (tr_format(&inside, "%s/%s", path, entry->d_name) == TR_OK) tr_persistent_remove(inside);
     }
     if (dir) {
         (void)unlinkat(dirfd(dir), "owner", 0);

@@ -1,6 +1,6 @@
-/* Persistent shared memory: folders of files in this host's memory, which outlive processes: checkpoints in memory, data that
- * were read. They are called <base>/<kind>-<user>-<name>, and are for nobody but the user. A file `owner` in each says what
- * it belongs to; what that means, and when the folder goes, is up to who makes it.
+/* Persistent shared memory: folders of files in the memory of this host, which outlive processes, for checkpoints and data. Their
+ * names are <base>/<kind>-<user>-<name>; only the user has access. The file `owner` names the file or folder that the folder belongs
+ * to. Its creator decides when it is removed.
  */
 #ifndef TR_PERSISTENT_H
 #define TR_PERSISTENT_H
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Folders, with : between them, that are used instead of /dev/shm and, where that is too small, of $TMPDIR or /tmp. */
+/* Environment variable with folders, separated by colons, to use instead of /dev/shm, and $TMPDIR or /tmp if that is full. */
 #define TR_PERSISTENT_VARIABLE "TRIREME_MEMORY"
 
 enum { TR_PERSISTENT_BASES = 4, TR_HOST_BYTES = 256, TR_VIEW_BYTES = 64 };
@@ -21,40 +21,38 @@ struct tr_persistent_bases {
 };
 void tr_persistent_bases(struct tr_persistent_bases *bases);
 
-/* Bytes that may still be written there, with some left for others; 0 where that cannot be known. */
+/* Returns the free bytes, without a reserve for other users; 0: unknown. */
 uint64_t tr_persistent_free(const char *base);
 
-/* This host's name, to be part of a folder's: hosts may be one machine. */
+/* Returns the name of this host for names of folders: several hosts may be one machine. */
 void tr_host_name(char host[TR_HOST_BYTES]);
 
-/* Which files this process sees, and by which numbers it knows processes, as words without blanks. Containers and chroots of a
- * host may share its memory, but not its other files or its processes: what a path or a number means there, only those can tell
- * who have the same words. */
+/* Returns an identifier of the process namespace. Containers of a host may share its memory but not its processes: a process number
+ * has a meaning only within one namespace. */
 void tr_view_of_processes(char view[TR_VIEW_BYTES]);
 
-/* The name of a folder; to be freed. */
+/* Returns the path of a folder. Free it. */
 int tr_persistent_path(const char *base, const char *kind, const char *name, char **path);
 
-/* Makes a folder for this user alone, unless it is there and is one. TR_ERR_NO_OUTPUT. */
+/* Creates a folder with access for this user only, if it does not exist. TR_ERR_NO_OUTPUT: it has other permissions. */
 int tr_persistent_make(const char *path);
 
-/* Whether it is one, and no link: nobody else may have put something in its place. */
+/* Returns whether the path is such a folder, and not a link or an entry of another user. */
 bool tr_persistent_is_own(const char *path);
 
-/* All own folders of the kind that are in any base; anything but TR_OK ends it. */
+/* Calls look() for all folders of this kind and user, until it returns another status than TR_OK. */
 typedef int tr_persistent_fn(void *who, const char *path, const char *name);
 int tr_persistent_each(const char *kind, tr_persistent_fn *look, void *who);
 
-/* The same path from everywhere, whether or not there is something; to be freed. */
+/* Returns the absolute path; it need not exist. Free it. */
 int tr_whole_path(const char *path, char **whole);
 
-/* What the file `owner` says: a path, and whether it means the same here, on this host among these files. Reading fails where that
- * has not been written. */
+/* Read and write a file `owner`. *here: the path was written on this host with the same root folder. Reading fails if the file is
+ * incomplete. */
 bool tr_owner_read(int fd, char path[PATH_MAX], bool *here);
 bool tr_owner_write(int fd, const char *path);
 
-/* Removes a folder with its files and those of folders in it; `owner` goes last: without it nobody could tell later whose
- * the rest is. */
+/* Removes a folder with all files and folders in it. The file `owner` is removed last, because it identifies the rest. */
 void tr_persistent_remove(const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-/* A checkpoint on the disk: its arrays, the shards that contain them, the manifest that makes the shards a checkpoint, and
+/* A checkpoint on the disk: parts of arrays, the shards that contain them, the manifest that makes the shards a checkpoint, and
  * the folders of checkpoints. No MPI here. */
 #ifndef TR_STORE_SHARD_H
 #define TR_STORE_SHARD_H
@@ -17,10 +17,10 @@
 enum tr_part_type { TR_PART_F32, TR_PART_F64, TR_PART_I32, TR_PART_I64, TR_PART_U8, TR_PART_TYPES };
 
 enum tr_part_kind {
-    TR_PART_ROWS,   /* of a matrix that is spread over ranks */
-    TR_PART_LISTS,  /* … whose rows differ in length */
-    TR_PART_COMMON, /* one rank's for all */
-    TR_PART_OWN,    /* one rank's for the same rank of the same layout */
+    TR_PART_ROWS,   /* rows of a matrix that is distributed over ranks */
+    TR_PART_LISTS,  /* the same with rows of different lengths */
+    TR_PART_COMMON, /* equal on all ranks, written by one */
+    TR_PART_OWN,    /* state of one rank, for the same rank of the same layout */
     TR_PART_KINDS
 };
 
@@ -30,16 +30,16 @@ struct tr_row_run {
 };
 
 struct tr_part {
-    char name[96]; /* groups and own name, as "tables/w": letters, digits, _ and / */
+    char name[96]; /* such as "tables/w": letters, digits, _ and / */
     enum tr_part_kind kind;
     enum tr_part_type type;
-    uint64_t total_rows, total_columns; /* of the whole; total_columns 0: lists */
-    uint64_t first_column, columns; /* what is here of every row; parts of one name differ in first_column */
-    size_t runs;                    /* ascending, without gaps between neighbours that could be one run */
+    uint64_t total_rows, total_columns; /* of the whole array; total_columns 0: lists */
+    uint64_t first_column, columns;     /* of this part; parts of one name differ in first_column */
+    size_t runs;                        /* ascending and not adjacent */
     struct tr_row_run *run;
-    uint64_t rows;   /* the sum of their n */
-    uint64_t *begin; /* lists: rows + 1, the first 0; else NULL */
-    void *data;      /* rows × columns elements in the order of the runs; NULL in what was only listed */
+    uint64_t rows;   /* in all runs */
+    uint64_t *begin; /* lists: rows + 1 numbers from 0; else NULL */
+    void *data;      /* rows × columns elements in the order of the runs; NULL: not read */
 };
 
 static inline size_t tr_part_type_size(enum tr_part_type type)
@@ -47,13 +47,13 @@ static inline size_t tr_part_type_size(enum tr_part_type type)
     return type == TR_PART_U8 ? 1 : type == TR_PART_F32 || type == TR_PART_I32 ? 4 : 8;
 }
 
-/* Elements of all rows. */
+/* Returns the number of elements of all rows. */
 static inline uint64_t tr_part_elements(const struct tr_part *p)
 {
     return p->begin ? p->begin[p->rows] : p->rows * p->columns;
 }
 
-/* Frees what it points to. */
+/* Frees the memory of a part. */
 static inline void tr_part_free(struct tr_part *part)
 {
     free(part->run);
@@ -66,94 +66,92 @@ static inline void tr_part_free(struct tr_part *part)
 
 /* ---- shard ---- */
 
-/* A rank's parts in a checked file (checked.h). No MPI here.
+/* The parts of a rank in a checked file (checked.h).
  *
- * A file has the attributes format ("trireme-shard"), format_version, trireme (the version that wrote it), run (random, the
- * same in all files of a run), number (of the checkpoint), shard and shards. A part "tables/w" is the group /tables/w
- * (from column 64 on of a matrix that is cut: /tables/w@64) with the attributes kind, type, total_rows, total_columns,
- * first_column, columns, and the datasets
- *   runs    r × 2: first row, rows
- *   values  rows × columns elements, or one dimension where the whole has one column; of lists, all elements
+ * Attributes of the file: format ("trireme-shard"), format_version, trireme (the version of the program), run (random, equal in
+ * all files of a run), number (of the checkpoint), shard and shards. A part "tables/w" is the group /tables/w (if its first
+ * column is 64: /tables/w@64) with the attributes kind, type, total_rows, total_columns, first_column, columns, and the datasets
+ *   runs    r × 2: first row, number of rows
+ *   values  rows × columns elements; one dimension if total_columns is 1; all elements of lists
  *   begin   lists: rows + 1 numbers
- * The directory of the file lists the parts again: with it a shard is opened in a few reads, and HDF5, which takes a hundred
- * times as long, is not asked. What that shows is for people.
- */
-
+ * These are for users. Trireme reads the directory of the file, which lists the parts again: it takes a hundredth of the time of
+ * HDF5. */
 enum {
-    TR_SHARD_PIECE = 1 << 18, /* elements of values that have a sum of their own */
+    TR_SHARD_PIECE = 1 << 18, /* elements of values per checksum */
     TR_SHARD_NAME_BYTES = 24,
     TR_PART_PATH_BYTES = sizeof((struct tr_part *)NULL)->name + 24
 };
 
-/* The name of its file in the folder of a checkpoint: "shard-0012.h5". */
+/* Writes the name of its file in the folder of a checkpoint: "shard-0012.h5". */
 void tr_shard_name(uint32_t shard, char name[TR_SHARD_NAME_BYTES]);
 
 struct tr_shard_head {
     uint64_t run, number;
     uint32_t shard, shards;
     uint64_t
-        attempt; /* random, of the start of the run that wrote it: two may have come to the same number */
+        attempt; /* random number of the start of the run: two starts may reach the same checkpoint number */
 };
 
-/* What the manifest says of a shard; the digest covers its parts, and by their sums its values. */
+/* Size and digest of a shard in the manifest. The digest covers the parts and, through their sums, the values. */
 struct tr_shard_seal {
     uint64_t bytes, digest;
 };
 
-/* Writes a new file and brings it to the disk (durable: fsync). It is not left behind on failure: TR_ERR_NO_OUTPUT,
- * TR_ERR_IO with the reason. May be called in a thread that alone uses HDF5 meanwhile. Reading shards does not use it. */
+/* Writes a new file; removes it on failure. May be called in a thread, if no other thread uses HDF5 meanwhile. (Reading shards does
+ * not use HDF5.)
+ *
+ * @param [in] durable  call fsync
+ * @return TR_OK, TR_ERR_NO_OUTPUT or TR_ERR_IO
+ */
 int tr_shard_write(const char *path, const struct tr_shard_head *head, const struct tr_part *parts, size_t n,
                    bool durable, struct tr_shard_seal *seal);
 
 struct tr_shard {
     struct tr_checked file;
     size_t parts;
-    struct tr_part *part; /* in the order in which they were written, without data */
+    struct tr_part *part; /* in the order of writing, without data */
 };
 
-/* Opens a file and lists its parts, without values; checks that it is what head and seal say (NULL: not known).
- * TR_ERR_NO_INPUT: cannot be read; TR_ERR_DATA: is not, or not whole, with what is wrong in one line. */
+/* Opens a file and lists its parts without values. Checks head and seal (NULL: unknown). TR_ERR_NO_INPUT: cannot be read;
+ * TR_ERR_DATA: damaged, or another file. */
 int tr_shard_open(const char *path, const struct tr_shard_head *head, const struct tr_shard_seal *seal,
                   struct tr_shard **shard);
 void tr_shard_close(struct tr_shard **shard);
 
-/* The part of that name and first column; -1: there is none. */
+/* Returns the number of the part with this name and first column, or -1. */
 ptrdiff_t tr_shard_find(const struct tr_shard *shard, const char *name, uint64_t first_column);
 
-/* Elements first .. first + n - 1 of a part's values, checked; TR_ERR_DATA if they are not what was written. */
+/* Reads and checks elements first .. first + n - 1 of a part. TR_ERR_DATA: damaged. */
 int tr_shard_read(struct tr_shard *shard, size_t part, uint64_t first, uint64_t n, void *values);
 
-/* Reads and checks everything. */
+/* Reads and checks the whole file. */
 int tr_shard_verify(const char *path, const struct tr_shard_head *head, const struct tr_shard_seal *seal);
 
 /* ---- manifest ---- */
 
-/* manifest.h5: what makes the shards of a folder a checkpoint. No MPI here.
+/* manifest.h5: a checked file (checked.h), which makes the shards of a folder a checkpoint.
  *
- * A checked file (checked.h). Attributes: format ("trireme-checkpoint"), format_version, trireme (the version that wrote it),
- * and run, number and created (UTC) of the checkpoint; where the run stood: stage, clock, and what else facts say. Datasets:
+ * Attributes: format ("trireme-checkpoint"), format_version, trireme (the version of the program), run, number and created (UTC)
+ * of the checkpoint, and the position of the run: stage, clock and other members of struct tr_facts. Datasets:
  *   /job      the resolved job as YAML
- *   /<part>   every part of kind rows and common of the shards, whole: virtual datasets over the shards, to be read with
- *             h5py or h5dump; zeros where there are no rows. HDF5 takes about 50 µs for each stretch of rows (runs that
- *             are equally long and equally far apart are one); of all parts together so many as TR_MANIFEST_RUNS are
- *             shown, and the others only by the shards
- * That is for people: Trireme reads the directory of the file, which has it all, and bytes and digest of every shard.
- */
-
+ *   /<part>   each array of kind rows and common: a virtual dataset over the shards, readable with h5py and h5dump; zeros for
+ *             missing rows. HDF5 takes about 50 µs per selection of rows (runs with equal lengths and distances are one), so
+ *             a manifest shows arrays of at most TR_MANIFEST_RUNS selections
+ * These are for users. Trireme reads the directory of the file, which has all facts, and size and digest of each shard. */
 enum { TR_MANIFEST_RUNS = 1 << 12, TR_MANIFEST_VERSION = 3 };
 
-/* Where the run stood. */
+/* Position of a run. */
 struct tr_facts {
     char stage[64];       /* its name */
-    int64_t stage_number; /* of the runs of stages and tasks of this context, counted from 0 */
-    int64_t clock;        /* workers have ended so many (the slowest) */
-    int64_t evaluations;  /* … and were judged so often */
+    int64_t stage_number; /* number of the run of a stage or task in this context, from 0 */
+    int64_t clock;        /* of the slowest worker */
+    int64_t evaluations;  /* number of evaluations so far */
     double epochs_per_evaluation;
-    int64_t ended; /* 1: that stage was over */
+    int64_t ended; /* 1: the stage was over */
     int64_t ranks, servers, groups, group_size;
-    double seconds; /* of all runs so far, since the first one started */
-    double epoch;   /* passes over the data, as progress counts them */
-    uint64_t data;  /* tr_files_digest() of what is learned from; 0: not known */
+    double seconds; /* since the first start, without interruptions */
+    double epoch;   /* passes over the data, as in the output of progress */
+    uint64_t data;  /* tr_files_digest() of the training data; 0: unknown */
 };
 
 struct tr_manifest {
@@ -161,50 +159,50 @@ struct tr_manifest {
     struct tr_facts facts;
     char *job; /* resolved, as YAML */
     uint32_t shards;
-    struct tr_shard_seal *seal; /* by shard; in memory all zeros: shards are known by their heads */
+    struct tr_shard_seal
+        *seal; /* by shard; checkpoints in memory: all zeros, as their shards are identified by their heads */
 };
 
 struct tr_shard_head tr_manifest_head(const struct tr_manifest *manifest, uint32_t shard);
 
-/* All of it in fresh memory, to be freed, and back; path: where it comes from. TR_ERR_DATA: it cannot be. */
+/* Convert a manifest to bytes in new memory, and back. path: name for messages. TR_ERR_DATA: damaged. */
 int tr_manifest_pack(const struct tr_manifest *manifest, void *packed_pointer, size_t *bytes);
 int tr_manifest_unpack(const void *packed, uint64_t bytes, const char *path, struct tr_manifest *manifest);
 
-/* Writes folder/manifest.h5 (under another name until it is on the disk), looking into the shards for what they have.
- * TR_ERR_NO_OUTPUT, TR_ERR_IO; and as tr_shard_open() where a shard is not what its seal says. */
+/* Writes folder/manifest.h5, under another name until it is complete. Opens the shards to list their parts. TR_ERR_NO_OUTPUT, TR_ERR_IO, or
+ * an error of tr_shard_open(). */
 int tr_manifest_write(const char *folder, const struct tr_manifest *manifest, bool durable);
 
-/* TR_ERR_NO_INPUT: there is none, or it cannot be read; TR_ERR_DATA: it is not whole, or of another format, with what is
- * wrong in one line. Free with tr_manifest_free(). */
+/* Reads a manifest. Free it with tr_manifest_free(). TR_ERR_NO_INPUT: missing or unreadable; TR_ERR_DATA: damaged or of another
+ * format. */
 int tr_manifest_read(const char *folder, struct tr_manifest *manifest);
 void tr_manifest_free(struct tr_manifest *manifest);
 
 /* ---- folder ---- */
 
-/* Checkpoints in a folder, each in a folder of its own that is called by its number. No MPI here. */
+/* A folder contains checkpoints, each in a folder that is named by its number. */
 
-/* Where a job has its checkpoints: in checkpoint.to, or where that is empty in <output>/checkpoints; to be freed. */
+/* Returns the folder of the checkpoints of a job: checkpoint.to, or <output>/checkpoints if that is empty. Free it. */
 int tr_checkpoints_place(const char *to, const char *output, char **folder);
 
-/* <to>/<number, 8 digits>, and in it shard-<4 digits>.h5; to be freed. */
+/* Return the paths <to>/<number, 8 digits>, and shard-<4 digits>.h5 in it. Free them. */
 int tr_checkpoint_path(const char *to, uint64_t number, char **path);
 int tr_shard_path(const char *to, uint64_t number, uint32_t shard, char **path);
 
-/* Numbers of the folders that are there, the highest first, whether or not they have a manifest: *numbers (to be freed);
- * none where `to` does not exist. TR_ERR_NO_INPUT: it cannot be read. */
+/* Lists the numbers of the folders, with or without manifests, in descending order; none if `to` does not exist. Free *numbers.
+ * TR_ERR_NO_INPUT: cannot be read. */
 int tr_checkpoints_list(const char *to, uint64_t **numbers, size_t *n);
 
-/* Makes the folder of a new one, and `to` with its parents. TR_ERR_NO_OUTPUT. */
+/* Creates the folder of a checkpoint, and `to` with its parents. TR_ERR_NO_OUTPUT. */
 int tr_checkpoint_make(const char *to, uint64_t number);
 
-/* Removes one, its manifest first, and nothing but the files that belong to it. */
+/* Removes the files of a checkpoint, its manifest first. */
 int tr_checkpoint_remove(const char *to, uint64_t number);
 
-/* Removes all but the `keep` highest that have a manifest, and those without one that are older than the newest that has
- * one. */
+/* Removes all checkpoints but the `keep` highest that have a manifest, and folders without one below the newest that has one. */
 int tr_checkpoints_prune(const char *to, size_t keep);
 
-/* The file <to>/<name> that names a run; 0: there is none. */
+/* Read and write the file <to>/<name>, which contains the number of a run; 0: there is no file. */
 uint64_t tr_read_run(const char *to, const char *name);
 int tr_write_run(const char *to, const char *name, uint64_t run);
 

@@ -18,11 +18,14 @@ int tr_snapshot_give(tr_snapshot *snapshot, struct tr_part *part)
     int status = TR_GROW(&snapshot->part, &snapshot->capacity, snapshot->parts + 1);
     if (status == TR_OK) snapshot->part[snapshot->parts++] = *part;
     else tr_part_free(part);
+    part->run = NULL;
+    part->begin = NULL;
+    part->data = NULL;
     return status;
 }
 
-/* A copy of n elements, or NULL for none. */
-static int copy(const void *from, size_t n, size_t size, void **to)
+/* Copies n elements to new memory; NULL if n is 0. The memory is not set to zero before. */
+static int snapshot_copy(const void *from, size_t n, size_t size, void **to)
 {
     *to = NULL;
     if (n == 0) return TR_OK;
@@ -32,119 +35,83 @@ static int copy(const void *from, size_t n, size_t size, void **to)
     return TR_OK;
 }
 
-static int take(tr_snapshot *snapshot, const struct tr_part *part)
+static int snapshot_take(tr_snapshot *snapshot, const struct tr_part *part)
 {
-    struct tr_part own = *part;
+    struct tr_part own TR_CLOSED_BY(tr_part_free) = *part;
     own.run = NULL;
     own.begin = NULL;
     own.data = NULL;
-    int status = copy(part->run, part->runs, sizeof *part->run, (void **)&own.run);
-    if (status == TR_OK && part->begin)
-        status = copy(part->begin, (size_t)part->rows + 1, sizeof *part->begin, (void **)&own.begin);
-    if (status == TR_OK)
-        status = copy(part->data, (size_t)tr_part_elements(part), tr_part_type_size(part->type), &own.data);
-    if (status == TR_OK) return tr_snapshot_give(snapshot, &own);
-    tr_part_free(&own);
-    return status;
+    TR_TRY(snapshot_copy(part->run, part->runs, sizeof *part->run, (void **)&own.run));
+    if (part->begin)
+        TR_TRY(snapshot_copy(part->begin, (size_t)part->rows + 1, sizeof *part->begin, (void **)&own.begin));
+    TR_TRY(
+        snapshot_copy(part->data, (size_t)tr_part_elements(part), tr_part_type_size(part->type), &own.data));
+    return tr_snapshot_give(snapshot, &own);
 }
 
 /* ---- shards ---- */
 
-/* A shard to read from: stays open until the next one is asked for, at least. */
-static int open_shard(tr_snapshot *snapshot, uint32_t number, struct tr_shard **shard)
+/* Opens a shard. It stays open at least until the next one is opened. */
+static int snapshot_open_shard(tr_snapshot *snapshot, uint32_t number, struct tr_shard **shard)
 {
     enum { OPEN = 32 };
     const struct tr_manifest *m = snapshot->manifest;
     struct tr_checkpoint_memory *memory = snapshot->memory;
+    struct tr_shard_head head = tr_manifest_head(m, number);
+    TR_FREED char *path = NULL;
     *shard = snapshot->shards[number];
     if (*shard) return TR_OK;
     if (snapshot->open == OPEN) {
         for (uint32_t i = 0; i < m->shards; i++) tr_shard_close(&snapshot->shards[i]);
         snapshot->open = 0;
     }
-    char *path;
-    struct tr_shard_head head = tr_manifest_head(m, number);
     TR_TRY(memory ? tr_memory_shard(memory, number, &path)
                   : tr_shard_path(snapshot->folder, m->number, number, &path));
-    int status = tr_shard_open(path, &head, memory ? NULL : &m->seal[number], shard);
-    free(path);
-    if (status != TR_OK) return status;
+    TR_TRY(tr_shard_open(path, &head, memory ? NULL : &m->seal[number], shard));
     snapshot->shards[number] = *shard;
     snapshot->open++;
     return TR_OK;
 }
 
-/* Where the values of a stored part are. */
-struct source {
-    struct tr_shard *shard;
-    size_t number;
-    const struct tr_part *part;
-};
-
 /* ---- filling ---- */
 
-/* Rows that are both stored and wanted, and follow each other in both: numbers within the parts. */
-struct stretch {
-    uint64_t stored, wanted, n;
-};
-
-/* Goes through them; begins with zeros. */
-struct overlap {
-    const struct tr_part *stored, *wanted;
-    size_t i, k;                 /* runs */
-    uint64_t before_i, before_k; /* rows before these runs */
-};
-
-static bool next_stretch(struct overlap *o, struct stretch *s)
+/* Reads n rows from row `from` of a stored part to row `to` of a wanted part (numbers within the parts). */
+static int fill_rows(struct tr_shard *shard, size_t number, uint64_t from, const struct tr_part *wanted,
+                     uint64_t to, uint64_t n)
 {
-    while (o->i < o->stored->runs && o->k < o->wanted->runs) {
-        struct tr_row_run a = o->stored->run[o->i], b = o->wanted->run[o->k];
-        uint64_t first = a.first > b.first ? a.first : b.first;
-        uint64_t end_a = a.first + a.n, end_b = b.first + b.n, end = end_a < end_b ? end_a : end_b;
-        *s = (struct stretch){o->before_i + first - a.first, o->before_k + first - b.first, end - first};
-        bool found = first < end;
-        if (end_a <= end_b) o->before_i += a.n, o->i++;
-        if (end_b <= end_a) o->before_k += b.n, o->k++;
-        if (found) return true;
-    }
-    return false;
-}
-
-static int fill_stretch(const struct source *from, const struct tr_part *wanted, const struct stretch *s)
-{
-    const struct tr_part *stored = from->part;
+    const struct tr_part *stored = &shard->part[number];
     size_t size = tr_part_type_size(stored->type);
     char *data = wanted->data;
     if (!wanted->begin)
-        return tr_shard_read(from->shard, from->number, s->stored * stored->columns, s->n * stored->columns,
-                             data + s->wanted * wanted->columns * size);
-    for (uint64_t i = 0; i < s->n; i++) {
-        uint64_t there = stored->begin[s->stored + i + 1] - stored->begin[s->stored + i];
-        uint64_t here = wanted->begin[s->wanted + i + 1] - wanted->begin[s->wanted + i];
+        return tr_shard_read(shard, number, from * stored->columns, n * stored->columns,
+                             data + to * wanted->columns * size);
+    for (; n > 0; n--, from++, to++) {
+        uint64_t there = stored->begin[from + 1] - stored->begin[from];
+        uint64_t here = wanted->begin[to + 1] - wanted->begin[to];
         if (there != here)
             return tr_fail(TR_ERR_DATA, "checkpoint: a row of %s has %llu elements, expected %llu",
                            wanted->name, (unsigned long long)there, (unsigned long long)here);
-        TR_TRY(tr_shard_read(from->shard, from->number, stored->begin[s->stored + i], here,
-                             data + (wanted->begin[s->wanted + i] - wanted->begin[0]) * size));
+        TR_TRY(tr_shard_read(shard, number, stored->begin[from], here,
+                             data + (wanted->begin[to] - wanted->begin[0]) * size));
     }
     return TR_OK;
 }
 
-/* A bit for each wanted row that has been filled, as several ranks may have had the same one: the first counts. */
+/* A bit for each wanted row that is filled: several shards may contain a row, of which the first is read. */
 struct filled {
     uint64_t *bit;
     uint64_t rows;
 };
 
-static bool is_filled(const struct filled *f, uint64_t row)
+static bool filled_has(const struct filled *f, uint64_t row)
 {
     return f->bit[row / 64] >> row % 64 & 1;
 }
 
-/* The first row from this one on, up to `end`, that is filled and this is not, or the other way round. */
-static uint64_t next_other(const struct filled *f, uint64_t row, uint64_t end)
+/* Returns the end, at most `end`, of the rows from this one on whose bits are equal. */
+static uint64_t filled_end(const struct filled *f, uint64_t row, uint64_t end)
 {
-    uint64_t same = is_filled(f, row) ? UINT64_MAX : 0;
+    uint64_t same = filled_has(f, row) ? UINT64_MAX : 0;
     while (row < end) {
         uint64_t others = (f->bit[row / 64] ^ same) >> row % 64;
         if (others) row += (uint64_t)__builtin_ctzll(others);
@@ -154,7 +121,7 @@ static uint64_t next_other(const struct filled *f, uint64_t row, uint64_t end)
     return row < end ? row : end;
 }
 
-static void mark(struct filled *f, uint64_t first, uint64_t n)
+static void filled_mark(struct filled *f, uint64_t first, uint64_t n)
 {
     f->rows += n;
     for (uint64_t end = first + n, some; first < end; first += some) {
@@ -163,23 +130,11 @@ static void mark(struct filled *f, uint64_t first, uint64_t n)
     }
 }
 
-/* What is missing of a stretch. */
-static int fill_missing(const struct source *from, const struct tr_part *wanted, const struct stretch *s,
-                        struct filled *filled)
+/* Fills the rows that a stored part has and that are not filled. */
+static int fill_from(struct tr_shard *shard, size_t number, const struct tr_part *wanted,
+                     struct filled *filled)
 {
-    for (uint64_t i = 0, n; i < s->n; i += n) {
-        n = next_other(filled, s->wanted + i, s->wanted + s->n) - (s->wanted + i);
-        if (is_filled(filled, s->wanted + i)) continue;
-        TR_TRY(fill_stretch(from, wanted, &(struct stretch){s->stored + i, s->wanted + i, n}));
-        mark(filled, s->wanted + i, n);
-    }
-    return TR_OK;
-}
-
-/* From one stored part. */
-static int fill_from(const struct source *from, const struct tr_part *wanted, struct filled *filled)
-{
-    const struct tr_part *stored = from->part;
+    const struct tr_part *stored = &shard->part[number];
     if (stored->type != wanted->type || stored->columns != wanted->columns ||
         stored->total_rows != wanted->total_rows || !stored->begin != !wanted->begin)
         return tr_fail(TR_ERR_DATA,
@@ -188,22 +143,32 @@ static int fill_from(const struct source *from, const struct tr_part *wanted, st
                        wanted->name, (unsigned long long)stored->columns, (int)stored->type,
                        (unsigned long long)wanted->columns, (int)wanted->type,
                        (unsigned long long)wanted->total_rows, (unsigned long long)stored->total_rows);
-    struct overlap o = {.stored = stored, .wanted = wanted};
-    struct stretch s;
-    while (next_stretch(&o, &s)) TR_TRY(fill_missing(from, wanted, &s, filled));
+    uint64_t before_i = 0, before_k = 0; /* rows before the runs i and k */
+    for (size_t i = 0, k = 0; i < stored->runs && k < wanted->runs;) {
+        struct tr_row_run a = stored->run[i], b = wanted->run[k];
+        uint64_t end_a = a.first + a.n, end_b = b.first + b.n, end = end_a < end_b ? end_a : end_b;
+        for (uint64_t row = a.first > b.first ? a.first : b.first, next; row < end; row = next) {
+            uint64_t to = before_k + row - b.first;
+            next = row + filled_end(filled, to, before_k + end - b.first) - to;
+            if (filled_has(filled, to)) continue;
+            TR_TRY(fill_rows(shard, number, before_i + row - a.first, wanted, to, next - row));
+            filled_mark(filled, to, next - row);
+        }
+        if (end_a <= end_b) before_i += a.n, i++;
+        if (end_b <= end_a) before_k += b.n, k++;
+    }
     return TR_OK;
 }
 
-/* What is common lies in the first shard; of other things a rank's own shard comes first, and is mostly enough. */
+/* Common parts are in the first shard; the other parts of a rank are mostly in its own shard, which is the first of the order. */
 static int fill_from_all(tr_snapshot *snapshot, const struct tr_part *wanted, struct filled *filled)
 {
     uint32_t shards = snapshot->manifest->shards;
     for (uint32_t i = 0; i < shards && filled->rows < wanted->rows; i++) {
         struct tr_shard *shard;
-        TR_TRY(open_shard(snapshot, snapshot->order[i], &shard));
+        TR_TRY(snapshot_open_shard(snapshot, snapshot->order[i], &shard));
         ptrdiff_t at = tr_shard_find(shard, wanted->name, wanted->first_column);
-        if (at < 0) continue;
-        TR_TRY(fill_from(&(struct source){shard, (size_t)at, &shard->part[at]}, wanted, filled));
+        if (at >= 0) TR_TRY(fill_from(shard, (size_t)at, wanted, filled));
     }
     if (filled->rows == wanted->rows) return TR_OK;
     return tr_fail(TR_ERR_DATA, "checkpoint %llu: %llu rows of %s are missing",
@@ -211,7 +176,7 @@ static int fill_from_all(tr_snapshot *snapshot, const struct tr_part *wanted, st
                    (unsigned long long)(wanted->rows - filled->rows), wanted->name);
 }
 
-/* ---- from what this process has taken ---- */
+/* ---- from the parts in this process ---- */
 
 static const struct tr_part *find_taken(const tr_snapshot *snapshot, const struct tr_part *wanted)
 {
@@ -228,7 +193,7 @@ static int fill_from_taken(const tr_snapshot *snapshot, const struct tr_part *wa
     uint64_t n = tr_part_elements(wanted);
     if (n == 0) return TR_OK;
     if (!taken || taken->type != wanted->type || tr_part_elements(taken) != n)
-        return tr_fail(TR_ERR_INTERNAL, "%s is not what was kept of it", wanted->name);
+        return tr_fail(TR_ERR_INTERNAL, "%s: another size or type than in the snapshot", wanted->name);
     memcpy(wanted->data, taken->data, (size_t)n * tr_part_type_size(taken->type));
     return TR_OK;
 }
@@ -236,7 +201,7 @@ static int fill_from_taken(const tr_snapshot *snapshot, const struct tr_part *wa
 int tr_snapshot_part(tr_snapshot *snapshot, struct tr_part *part)
 {
     struct filled filled = {.rows = 0};
-    if (!tr_snapshot_restores(snapshot)) return take(snapshot, part);
+    if (!tr_snapshot_restores(snapshot)) return snapshot_take(snapshot, part);
     if (snapshot->in_process) return fill_from_taken(snapshot, part);
     TR_TRY(TR_NEW(&filled.bit, part->rows / 64 + 1));
     int status = fill_from_all(snapshot, part, &filled);
@@ -252,43 +217,32 @@ int tr_snapshot_has(tr_snapshot *snapshot, const char *name, bool *has)
     if (snapshot->in_process) return TR_OK;
     for (uint32_t i = 0, n = snapshot->manifest->shards; i < n && !*has; i++) {
         struct tr_shard *shard;
-        TR_TRY(open_shard(snapshot, snapshot->order[i], &shard));
+        TR_TRY(snapshot_open_shard(snapshot, snapshot->order[i], &shard));
         *has = tr_shard_find(shard, name, 0) >= 0;
     }
     return TR_OK;
 }
 
-/* ---- everything of a name ---- */
+/* ---- all rows of a name ---- */
 
-/* A run, whose rows follow `before` others, in pieces. */
-static int hand_over(const struct source *from, struct tr_row_run run, uint64_t before, tr_piece_fn *piece,
-                     void *who)
+/* Reads a run, whose rows follow `before` others in the part, in pieces. */
+static int snapshot_read_run(struct tr_shard *shard, size_t number, struct tr_row_run run, uint64_t before,
+                             tr_piece_fn *piece, void *who)
 {
-    const struct tr_part *stored = from->part;
+    const struct tr_part *stored = &shard->part[number];
     uint64_t columns = stored->columns, most = tr_max_size(1, TR_SHARD_PIECE / tr_max_size(1, columns));
     for (uint64_t done = 0, n; done < run.n; done += n) {
         n = run.n - done < most ? run.n - done : most;
+        TR_FREED char *data = NULL;
         struct tr_row_run some = {run.first + done, n};
         struct tr_part p = *stored;
+        TR_TRY(TR_NEW(&data, n * columns * tr_part_type_size(stored->type)));
         p.runs = 1;
         p.run = &some;
         p.rows = n;
-        TR_TRY(TR_NEW((char **)&p.data, n * columns * tr_part_type_size(stored->type)));
-        int status = tr_shard_read(from->shard, from->number, (before + done) * columns, n * columns, p.data);
-        if (status == TR_OK) status = piece(who, &p);
-        free(p.data);
-        TR_TRY(status);
-    }
-    return TR_OK;
-}
-
-static int hand_over_wanted(const struct source *from, tr_wanted_fn *wanted, tr_piece_fn *piece, void *who)
-{
-    uint64_t before = 0;
-    for (size_t i = 0; i < from->part->runs; i++) {
-        const struct tr_row_run *run = &from->part->run[i];
-        if (wanted(who, run)) TR_TRY(hand_over(from, *run, before, piece, who));
-        before += run->n;
+        p.data = data;
+        TR_TRY(tr_shard_read(shard, number, (before + done) * columns, n * columns, data));
+        TR_TRY(piece(who, &p));
     }
     return TR_OK;
 }
@@ -298,54 +252,52 @@ int tr_snapshot_each(tr_snapshot *snapshot, const char *name, tr_wanted_fn *want
 {
     for (uint32_t i = 0; i < snapshot->manifest->shards; i++) {
         struct tr_shard *shard;
-        TR_TRY(open_shard(snapshot, i, &shard));
+        TR_TRY(snapshot_open_shard(snapshot, i, &shard));
         for (size_t k = 0; k < shard->parts; k++) {
             const struct tr_part *stored = &shard->part[k];
+            uint64_t before = 0;
             if (stored->kind != TR_PART_ROWS || strcmp(stored->name, name) != 0) continue;
-            TR_TRY(hand_over_wanted(&(struct source){shard, k, stored}, wanted, piece, who));
+            for (size_t r = 0; r < stored->runs; before += stored->run[r++].n)
+                if (wanted(who, &stored->run[r]))
+                    TR_TRY(snapshot_read_run(shard, k, stored->run[r], before, piece, who));
         }
     }
     return TR_OK;
 }
 
-/* ---- what stages list ---- */
+/* ---- functions for stages ---- */
 
-static int set_name(const tr_snapshot *snapshot, const char *name, struct tr_part *part)
+static int snapshot_set_name(const tr_snapshot *snapshot, const char *name, struct tr_part *part)
 {
     int length =
         snprintf(part->name, sizeof part->name, "%s%s", snapshot->prefix ? snapshot->prefix : "", name);
     if (length > 0 && (size_t)length < sizeof part->name) return TR_OK;
-    return tr_fail(TR_ERR_INTERNAL, "the name of what is kept is too long: %s", name);
+    return tr_fail(TR_ERR_INTERNAL, "the name of an array in a snapshot is too long: %s", name);
 }
 
-/* Ascending numbers as runs; first, first + 1, … without. To be freed. */
-static int make_runs(const uint64_t *row, uint64_t first, size_t n, struct tr_row_run **run, size_t *runs)
+/* Lists n rows: row[0 .. n-1], ascending; if row is NULL, from `first` on. */
+static int snapshot_list(tr_snapshot *snapshot, const char *name, struct tr_part *part, const uint64_t *row,
+                         uint64_t first, size_t n)
 {
-    *runs = n > 0;
-    for (size_t i = 1; row && i < n; i++) *runs += row[i] != row[i - 1] + 1;
-    TR_TRY(TR_NEW(run, *runs));
-    struct tr_row_run *r = *run;
-    if (n > 0) *r = (struct tr_row_run){row ? row[0] : first, row ? 1 : n};
+    TR_FREED struct tr_row_run *run = NULL;
+    TR_TRY(snapshot_set_name(snapshot, name, part));
+    part->runs = n > 0;
+    for (size_t i = 1; row && i < n; i++) part->runs += row[i] != row[i - 1] + 1;
+    TR_TRY(TR_NEW(&run, part->runs));
+    part->run = run;
+    part->rows = n;
+    if (n == 0) return TR_OK;
+    struct tr_row_run *r = run;
+    *r = (struct tr_row_run){row ? row[0] : first, row ? 1 : n};
     for (size_t i = 1; row && i < n; i++) {
         if (row[i] != row[i - 1] + 1) *++r = (struct tr_row_run){row[i], 0};
         r->n++;
     }
-    return TR_OK;
+    return tr_snapshot_part(snapshot, part);
 }
 
-static int list_numbered(tr_snapshot *snapshot, const char *name, struct tr_part *part, const uint64_t *row,
-                         uint64_t first, size_t n)
-{
-    TR_TRY(set_name(snapshot, name, part));
-    TR_TRY(make_runs(row, first, n, &part->run, &part->runs));
-    part->rows = n;
-    int status = n > 0 ? tr_snapshot_part(snapshot, part) : TR_OK;
-    free(part->run);
-    return status;
-}
-
-static struct tr_part make_part(enum tr_part_kind kind, enum tr_part_type type, uint64_t rows,
-                                uint64_t columns, void *values)
+static struct tr_part snapshot_make_part(enum tr_part_kind kind, enum tr_part_type type, uint64_t rows,
+                                         uint64_t columns, void *values)
 {
     return (struct tr_part){.kind = kind,
                             .type = type,
@@ -358,37 +310,38 @@ static struct tr_part make_part(enum tr_part_kind kind, enum tr_part_type type, 
 int tr_snapshot_rows(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, uint64_t total_rows,
                      size_t columns, const uint64_t *row, uint64_t first, size_t n, void *values)
 {
-    struct tr_part part = make_part(TR_PART_ROWS, (enum tr_part_type)dtype, total_rows, columns, values);
-    return list_numbered(snapshot, name, &part, row, first, n);
+    struct tr_part part =
+        snapshot_make_part(TR_PART_ROWS, (enum tr_part_type)dtype, total_rows, columns, values);
+    return snapshot_list(snapshot, name, &part, row, first, n);
 }
 
 int tr_snapshot_lists(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, uint64_t total_rows,
                       const uint64_t *row, uint64_t first, size_t n, const uint64_t *begin, void *values)
 {
-    struct tr_part part = make_part(TR_PART_LISTS, (enum tr_part_type)dtype, total_rows, 0, values);
-    TR_TRY(TR_NEW(&part.begin, n + 1));
-    for (size_t i = 0; n > 0 && i <= n; i++) part.begin[i] = begin[i] - begin[0];
-    int status = list_numbered(snapshot, name, &part, row, first, n);
-    free(part.begin);
-    return status;
+    struct tr_part part = snapshot_make_part(TR_PART_LISTS, (enum tr_part_type)dtype, total_rows, 0, values);
+    TR_FREED uint64_t *own = NULL;
+    TR_TRY(TR_NEW(&own, n + 1));
+    for (size_t i = 0; n > 0 && i <= n; i++) own[i] = begin[i] - begin[0];
+    part.begin = own;
+    return snapshot_list(snapshot, name, &part, row, first, n);
 }
 
 int tr_snapshot_common(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, size_t n, void *values)
 {
-    struct tr_part part = make_part(TR_PART_COMMON, (enum tr_part_type)dtype, n, 1, values);
+    struct tr_part part = snapshot_make_part(TR_PART_COMMON, (enum tr_part_type)dtype, n, 1, values);
     if (!tr_snapshot_restores(snapshot) && snapshot->tr->rank != 0 && !snapshot->in_process) return TR_OK;
-    return list_numbered(snapshot, name, &part, NULL, 0, n);
+    return snapshot_list(snapshot, name, &part, NULL, 0, n);
 }
 
-/* In the rank's own shard, as a row of bytes. */
+/* Stored as bytes in the shard of the rank. */
 int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t bytes, bool *found)
 {
-    struct tr_part part = make_part(TR_PART_OWN, TR_PART_U8, bytes, 1, data);
+    struct tr_part part = snapshot_make_part(TR_PART_OWN, TR_PART_U8, bytes, 1, data);
     struct tr_shard *shard;
     if (found) *found = false;
-    if (!tr_snapshot_restores(snapshot)) return list_numbered(snapshot, name, &part, NULL, 0, bytes);
+    if (!tr_snapshot_restores(snapshot)) return snapshot_list(snapshot, name, &part, NULL, 0, bytes);
     if (!snapshot->same_layout) return TR_OK;
-    TR_TRY(set_name(snapshot, name, &part));
+    TR_TRY(snapshot_set_name(snapshot, name, &part));
     if (snapshot->in_process) {
         const struct tr_part *taken = find_taken(snapshot, &part);
         if (taken ? taken->rows != bytes : bytes > 0) return TR_OK;
@@ -396,7 +349,7 @@ int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t 
         part.rows = bytes;
         return fill_from_taken(snapshot, &part);
     }
-    TR_TRY(open_shard(snapshot, (uint32_t)snapshot->tr->rank, &shard));
+    TR_TRY(snapshot_open_shard(snapshot, (uint32_t)snapshot->tr->rank, &shard));
     ptrdiff_t at = tr_shard_find(shard, part.name, 0);
     const struct tr_part *stored = at < 0 ? NULL : &shard->part[at];
     if (stored ? stored->kind != TR_PART_OWN || stored->rows != bytes : bytes > 0) return TR_OK;
@@ -404,30 +357,25 @@ int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t 
     return stored ? tr_shard_read(shard, (size_t)at, 0, bytes, data) : TR_OK;
 }
 
-/* ---- from the beginning to the end ---- */
+/* ---- opening and closing ---- */
 
-/* A rank's own shard, that of rank 0, which has what is common, and then all from its own on: first those that are on
- * this host, if that makes a difference. */
-static void order_shards(tr_snapshot *snapshot)
+/* The shard of this rank comes first, then that of rank 0, which contains the common parts, then the others: those on this host
+ * before those that must be fetched. */
+static void snapshot_order_shards(tr_snapshot *snapshot)
 {
     uint32_t n = snapshot->manifest->shards, at = 0, own = n > 0 ? (uint32_t)snapshot->tr->rank % n : 0;
     if (n == 0) return;
     for (int elsewhere = 0; elsewhere < 2; elsewhere++)
         for (uint32_t i = 0; i < n + 1; i++) {
             uint32_t shard = i == 0 ? own : i == 1 ? 0 : (own + i - 1) % n;
-            bool is_elsewhere = snapshot->memory && i > 1 && !tr_memory_has(snapshot->memory, shard);
+            bool is_elsewhere = snapshot->memory && i > 1 && !snapshot->memory->here[shard];
             bool again = (i == 1 && own == 0) || (i > 1 && (shard == 0 || shard == own));
             if (!again && is_elsewhere == elsewhere) snapshot->order[at++] = shard;
         }
 }
 
-void tr_snapshot_from_memory(tr_snapshot *snapshot, struct tr_checkpoint_memory *memory)
-{
-    snapshot->memory = memory;
-    order_shards(snapshot);
-}
-
-int tr_snapshot_open(tr_context *tr, const char *folder, const struct tr_manifest *from, tr_snapshot **out)
+int tr_snapshot_open(tr_context *tr, const char *folder, struct tr_checkpoint_memory *memory,
+                     const struct tr_manifest *from, tr_snapshot **out)
 {
     tr_snapshot *snapshot;
     TR_TRY(TR_NEW(&snapshot, 1));
@@ -436,12 +384,13 @@ int tr_snapshot_open(tr_context *tr, const char *folder, const struct tr_manifes
     if (!from) return TR_OK;
     snapshot->manifest = from;
     snapshot->folder = folder;
+    snapshot->memory = memory;
     const struct tr_layout *l = &tr->layout;
     snapshot->same_layout = from->facts.ranks == tr->size && from->facts.servers == l->servers &&
                             from->facts.groups == l->groups && from->facts.group_size == l->group_size;
     int status = TR_NEW(&snapshot->shards, from->shards);
     if (status == TR_OK) status = TR_NEW(&snapshot->order, from->shards);
-    if (status == TR_OK) order_shards(snapshot);
+    if (status == TR_OK) snapshot_order_shards(snapshot);
     else tr_snapshot_close(out);
     return status;
 }

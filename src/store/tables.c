@@ -1,21 +1,20 @@
-/* Tables in checkpoints: how they are kept, and how a share's units become rows in ascending order, and back.
+/* Tables in checkpoints: their arrays, and the conversion of the units of a share to rows in ascending order, and back.
  *
- * A table NAME is kept as
- *   tables/NAME_about     common: what table it is, and how it lay on its servers (enum saved_about)
+ * The arrays of a table NAME are
+ *   tables/NAME_about     common: type and distribution of the table (enum saved_about)
  *   tables/NAME_function  common: the name of its server function, as bytes
  *   tables/NAME           rows by key; of sparse rows, lists of values
  *   tables/NAME_columns   sparse rows: lists of their columns
  *   tables/NAME_lengths   sparse rows: rows of one number
- *   tables/NAME_state0 …  rows by key: the state of its function
- *   tables/NAME_servers   rows by server: keys present (hash storage), bytes of _own
- *   tables/NAME_order     lists by server: hash storage: its keys in the order in which they came
+ *   tables/NAME_state0    rows by key: the state of its function; up to _state3
+ *   tables/NAME_servers   rows by server: number of keys (hash storage), bytes of _own
+ *   tables/NAME_order     lists by server: hash storage: the keys in the order of their insertion
  *   tables/NAME_own       lists by server: bytes that the function saves
- *   tables/NAME_left      lists by rank: residuals, what filters and rounding hold back of updates; with _left_units, of
- *                         which units of which server, and _left_n, rows of one number
+ *   tables/NAME_left      lists by rank: residuals, the parts of updates that filters and rounding hold back;
+ *                         _left_units: their units; _left_n, rows of one number: their count
  *
- * Rows that are cut into pieces are parts of one name with different first columns, as each unit lies. Other characters
- * than letters, digits and _ become _ in NAME, and where that could be mistaken for another, __ and the number of the
- * table in its context follow.
+ * Rows that are cut into pieces are parts of one name with different first columns. In NAME, characters other than letters,
+ * digits and _ become _. If the result is ambiguous, __ and the number of the table follow.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -30,7 +29,7 @@
 #include "table/table.h"
 #include "table/view.h"
 
-/* What tables/NAME_about says, number by number. */
+/* The numbers of tables/NAME_about. */
 enum saved_about {
     TR_ABOUT_FORM, /* 0 dense, 1 hash storage, 2 sparse rows */
     TR_ABOUT_TYPE,
@@ -39,7 +38,7 @@ enum saved_about {
     TR_ABOUT_PIECES,
     TR_ABOUT_SERVERS,
     TR_ABOUT_FIRST_SERVER,
-    TR_ABOUT_PARTITION, /* its print */
+    TR_ABOUT_PARTITION, /* its hash (tr_partition_print()) */
     TR_ABOUT_STATES,
     TR_ABOUT_RANKS,
     TR_ABOUT_LEFT, /* 1: there may be residuals */
@@ -47,58 +46,56 @@ enum saved_about {
 };
 enum { TR_FORM_DENSE, TR_FORM_HASH, TR_FORM_SPARSE };
 
-/* A table on its way into a checkpoint or out of it. */
+/* A table that is written to a checkpoint or restored from it. */
 struct saved_table {
     tr_snapshot *snapshot;
     struct tr_table *table;
     bool restores;
     char name[72];                   /* "tables/NAME" */
-    int64_t about[TR_ABOUT_NUMBERS]; /* of the table that was kept */
-    bool same;                       /* restoring: ranks, servers and places are as they were */
+    int64_t about[TR_ABOUT_NUMBERS]; /* of the table in the checkpoint */
+    bool same;                       /* restoring: same ranks, servers and partition */
 };
 
-/* The blocks of a share in ascending order; with hash storage its keys. */
+/* The blocks of a share in ascending order; with hash storage, the keys. */
 struct table_order {
-    uint64_t block, end; /* units of one; the last one ends there */
+    uint64_t block, end; /* units of a block; the end of the last one */
     uint64_t blocks;
-    uint64_t *number; /* of the block in the table … */
-    uint32_t *at;     /* … and in the share */
-    bool straight;    /* both ascend: packed units lie as they do in the share */
+    uint64_t *number; /* of the block in the table */
+    uint32_t *at;     /* of the block in the share */
+    bool straight;    /* both are ascending: the units of the share are in the order of the table */
 };
 
 enum { FUNCTION_NAME = 48 };
 
 /* ---- parts ---- */
 
-static bool is_plain(const struct tr_tables *tables, size_t index)
+/* Sets s->name. */
+static void saved_set_name(struct saved_table *s)
 {
     static const char *const taken[] = {"_about",  "_function", "_columns", "_lengths",   "_state0",
                                         "_state1", "_state2",   "_state3",  "_servers",   "_order",
                                         "_own",    "_left",     "_left_n",  "_left_units"};
-    const char *name = tables->table[index]->name;
-    size_t n = strlen(name);
-    for (const char *c = name; *c; c++)
-        if (!isalnum((unsigned char)*c) && (*c != '_' || c[1] == '_')) return false;
-    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
-        if (n >= strlen(taken[i]) && !strcmp(name + n - strlen(taken[i]), taken[i])) return false;
-    for (size_t i = 0; i < index; i++)
-        if (!strcmp(tables->table[i]->name, name)) return false;
-    return n > 0 && n <= 48;
-}
-
-static void set_name(struct saved_table *s)
-{
     const struct tr_table *t = s->table;
+    const struct tr_tables *tables = t->tr->tables;
+    size_t length = strlen(t->name);
+    bool plain = length > 0 && length <= 48;
+    for (const char *c = t->name; *c; c++)
+        if (!isalnum((unsigned char)*c) && (*c != '_' || c[1] == '_')) plain = false;
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        if (length >= strlen(taken[i]) && !strcmp(t->name + length - strlen(taken[i]), taken[i]))
+            plain = false;
+    for (size_t i = 0; i < t->index; i++)
+        if (!strcmp(tables->table[i]->name, t->name)) plain = false;
     int n = snprintf(s->name, sizeof s->name, "tables/%.48s", t->name);
-    if (is_plain(t->tr->tables, t->index)) return;
+    if (plain) return;
     for (char *c = s->name + strlen("tables/"); *c; c++)
         if (!isalnum((unsigned char)*c)) *c = '_';
     snprintf(s->name + n, sizeof s->name - (size_t)n, "__%u", t->index);
 }
 
-/* A part of the table with nothing in it yet; columns 0: lists. */
-static struct tr_part make_part(const struct saved_table *s, const char *suffix, enum tr_part_kind kind,
-                                enum tr_part_type type, uint64_t total, uint64_t columns)
+/* Returns a part of the table without arrays. columns 0: lists. */
+static struct tr_part saved_make_part(const struct saved_table *s, const char *suffix, enum tr_part_kind kind,
+                                      enum tr_part_type type, uint64_t total, uint64_t columns)
 {
     struct tr_part part = {
         .kind = kind, .type = type, .total_rows = total, .total_columns = columns, .columns = columns};
@@ -106,13 +103,13 @@ static struct tr_part make_part(const struct saved_table *s, const char *suffix,
     return part;
 }
 
-/* Takes or fills the part with this suffix: n rows of `columns` elements, of `total`, from `first` on; of lists, row `first`
- * alone, with n elements. What is common is rank 0's. */
+/* Writes or restores the part with this suffix: rows first .. first + n - 1 of `total` rows of `columns` elements; lists: row `first`
+ * with n elements. Rank 0 writes common parts. */
 static int saved_part(const struct saved_table *s, const char *suffix, enum tr_part_kind kind,
                       enum tr_part_type type, uint64_t total, uint64_t columns, uint64_t first, uint64_t n,
                       void *values)
 {
-    struct tr_part part = make_part(s, suffix, kind, type, total, columns);
+    struct tr_part part = saved_make_part(s, suffix, kind, type, total, columns);
     bool list = kind == TR_PART_LISTS;
     uint64_t begin[2] = {0, n};
     struct tr_row_run run = {first, list ? 1 : n};
@@ -126,20 +123,17 @@ static int saved_part(const struct saved_table *s, const char *suffix, enum tr_p
     return tr_snapshot_part(s->snapshot, &part);
 }
 
-/* Memory for n bytes, to be freed, that is written soon. Fresh memory costs more than the copy that is written to it, unless
- * its pages are large. */
-static int allocate(uint64_t n, void **memory)
+/* Allocates n bytes with large pages: page faults on small ones would take longer than copying the data. */
+static int saved_allocate(uint64_t n, void **memory)
 {
     enum { HUGE_PAGE = 2 << 20 };
-    if (n < 2 * HUGE_PAGE) {
-        *memory = malloc(n > 0 ? n : 1);
-    } else {
-        size_t bytes = (n + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-        *memory = aligned_alloc(HUGE_PAGE, bytes);
-        if (*memory) (void)madvise(*memory, bytes, MADV_HUGEPAGE);
-    }
-    if (*memory) return TR_OK;
-    return tr_fail(TR_ERR_SYSTEM, "out of memory: %llu bytes for a checkpoint", (unsigned long long)n);
+    bool large = n >= 2 * HUGE_PAGE;
+    size_t bytes = (n + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    *memory = large ? aligned_alloc(HUGE_PAGE, bytes) : malloc(n > 0 ? n : 1);
+    if (!*memory)
+        return tr_fail(TR_ERR_SYSTEM, "out of memory: %llu bytes for a checkpoint", (unsigned long long)n);
+    if (large) (void)madvise(*memory, bytes, MADV_HUGEPAGE);
+    return TR_OK;
 }
 
 /* ================ order of a share ================ */
@@ -148,53 +142,38 @@ static int allocate(uint64_t n, void **memory)
 
 enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
 
-/* One pass of a radix sort; false if all have the same digit. */
-static bool sort_by_digit(uint64_t n, unsigned shift, const uint64_t *key, const uint32_t *at,
-                          uint64_t *to_key, uint32_t *to_at)
+/* Sorts the blocks by number: radix sort, the lowest digit first. */
+static int order_sort(struct table_order *l, uint64_t highest)
 {
-    uint64_t start[DIGITS] = {0}, sum = 0;
-    for (uint64_t i = 0; i < n; i++) start[key[i] >> shift & (DIGITS - 1)]++;
-    if (start[key[0] >> shift & (DIGITS - 1)] == n) return false;
-    for (int d = 0; d < DIGITS; d++) {
-        uint64_t count = start[d];
-        start[d] = sum;
-        sum += count;
-    }
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t to = start[key[i] >> shift & (DIGITS - 1)]++;
-        to_key[to] = key[i];
-        to_at[to] = at[i];
-    }
-    return true;
-}
-
-static int sort(struct table_order *l, uint64_t highest)
-{
-    uint64_t *key = NULL;
-    uint32_t *at = NULL;
-    int status = TR_NEW(&key, l->blocks);
-    if (status == TR_OK) status = TR_NEW(&at, l->blocks);
-    for (unsigned shift = 0; status == TR_OK && shift < 64 && highest >> shift > 0; shift += DIGIT_BITS) {
-        if (!sort_by_digit(l->blocks, shift, l->number, l->at, key, at)) continue;
-        uint64_t *old_key = l->number;
+    TR_FREED uint64_t *key = NULL;
+    TR_FREED uint32_t *at = NULL;
+    uint64_t n = l->blocks;
+    TR_TRY(TR_NEW(&key, n));
+    TR_TRY(TR_NEW(&at, n));
+    for (unsigned shift = 0; shift < 64 && highest >> shift > 0; shift += DIGIT_BITS) {
+        uint64_t start[DIGITS] = {0}, sum = 0, *old_key = l->number;
         uint32_t *old_at = l->at;
+        for (uint64_t i = 0; i < n; i++) start[old_key[i] >> shift & (DIGITS - 1)]++;
+        if (start[old_key[0] >> shift & (DIGITS - 1)] == n) continue; /* all have the same digit */
+        for (int d = 0; d < DIGITS; d++) {
+            uint64_t count = start[d];
+            start[d] = sum;
+            sum += count;
+        }
+        for (uint64_t i = 0; i < n; i++) {
+            uint64_t to = start[old_key[i] >> shift & (DIGITS - 1)]++;
+            key[to] = old_key[i];
+            at[to] = old_at[i];
+        }
         l->number = key;
         l->at = at;
         key = old_key;
         at = old_at;
     }
-    free(key);
-    free(at);
-    return status;
+    return TR_OK;
 }
 
 /* ---- the order ---- */
-
-static uint64_t number_of(const struct tr_table *t, uint64_t block, uint64_t i)
-{
-    if (t->map) return tr_hashmap_key(t->map, (uint32_t)i);
-    return tr_partition_unit(&t->partition, (uint32_t)t->server, (uint32_t)(i * block)) / block;
-}
 
 static void order_free(struct table_order *l)
 {
@@ -203,37 +182,38 @@ static void order_free(struct table_order *l)
     *l = (struct table_order){0};
 }
 
-static int order_make(const struct tr_table *t, struct table_order *order)
+/* Free with order_free(), also if this fails. */
+static int order_make(const struct tr_table *t, struct table_order *l)
 {
-    struct table_order l = {
-        .block = t->map ? 1 : t->partition.block, .end = t->keys * t->pieces, .straight = true};
-    l.blocks = t->map ? t->map->count : tr_partition_share(&t->partition, (uint32_t)t->server) / l.block;
-    int status = TR_NEW(&l.number, l.blocks);
-    if (status == TR_OK) status = TR_NEW(&l.at, l.blocks);
     uint64_t highest = 0;
-    for (uint64_t i = 0; status == TR_OK && i < l.blocks; i++) {
-        l.number[i] = number_of(t, l.block, i);
-        l.at[i] = (uint32_t)i;
-        if (i > 0 && l.number[i] < highest) l.straight = false;
-        else highest = l.number[i];
+    *l = (struct table_order){
+        .block = t->map ? 1 : t->partition.block, .end = t->keys * t->pieces, .straight = true};
+    l->blocks = t->map ? t->map->count : tr_partition_share(&t->partition, (uint32_t)t->server) / l->block;
+    TR_TRY(TR_NEW(&l->number, l->blocks));
+    TR_TRY(TR_NEW(&l->at, l->blocks));
+    for (uint64_t i = 0; i < l->blocks; i++) {
+        if (t->map) l->number[i] = tr_hashmap_key(t->map, (uint32_t)i);
+        else
+            l->number[i] =
+                tr_partition_unit(&t->partition, (uint32_t)t->server, (uint32_t)(i * l->block)) / l->block;
+        l->at[i] = (uint32_t)i;
+        if (i > 0 && l->number[i] < highest) l->straight = false;
+        else highest = l->number[i];
     }
-    if (status == TR_OK && !l.straight) status = sort(&l, highest);
-    if (status == TR_OK) *order = l;
-    else order_free(&l);
-    return status;
+    return l->straight ? TR_OK : order_sort(l, highest);
 }
 
 /* ---- runs ---- */
 
-/* The first block that ends behind a unit. */
-static uint64_t find_block(const struct table_order *l, uint64_t unit)
+/* Returns the first block that ends after a unit. */
+static uint64_t order_find(const struct table_order *l, uint64_t unit)
 {
     return tr_place_u64(l->number, l->blocks, unit / l->block);
 }
 
-/* The units of a block within first .. end - 1; behind the last one, none. */
-static inline struct tr_row_run block_run(const struct table_order *l, uint64_t i, uint64_t first,
-                                          uint64_t end)
+/* Returns the units of a block that are within first .. end - 1. */
+static inline struct tr_row_run order_block(const struct table_order *l, uint64_t i, uint64_t first,
+                                            uint64_t end)
 {
     uint64_t from = l->number[i] * l->block, to = from + l->block;
     if (to > l->end) to = l->end;
@@ -242,21 +222,23 @@ static inline struct tr_row_run block_run(const struct table_order *l, uint64_t 
     return (struct tr_row_run){from, from < to ? to - from : 0};
 }
 
-/* Units first .. end - 1 of the table, as far as they are in the share: as runs counted from `first` on, and how many
- * there are in front of them in the share. part->run is to be freed. */
+/* Sets the runs of a part: units first .. end - 1 of the table that are in the share, counted from `first`. Free part->run.
+ *
+ * @param [out] before  number of units of the share before them
+ */
 static int order_runs(const struct table_order *l, uint64_t first, uint64_t end, struct tr_part *part,
                       uint64_t *before)
 {
-    uint64_t from = find_block(l, first), next;
+    uint64_t from = order_find(l, first), next;
     struct tr_row_run run;
     *before = from < l->blocks && l->number[from] * l->block < first ? first % l->block : 0;
-    *before += from * l->block;            /* none but the last block is shorter */
-    for (int fill = 0; fill < 2; fill++) { /* counted, then written */
+    *before += from * l->block;            /* only the last block can be shorter */
+    for (int fill = 0; fill < 2; fill++) { /* first counts the runs */
         if (fill) TR_TRY(TR_NEW(&part->run, part->runs));
         part->runs = 0;
         part->rows = 0;
         next = UINT64_MAX;
-        for (uint64_t i = from; i < l->blocks && (run = block_run(l, i, first, end)).n > 0; i++) {
+        for (uint64_t i = from; i < l->blocks && (run = order_block(l, i, first, end)).n > 0; i++) {
             if (run.first != next) part->runs++;
             if (fill && run.first != next) part->run[part->runs - 1].first = run.first - first;
             if (fill) part->run[part->runs - 1].n += run.n;
@@ -269,62 +251,51 @@ static int order_runs(const struct table_order *l, uint64_t first, uint64_t end,
 
 /* ---- copying ---- */
 
-/* In a call of its own for each size, so that single numbers are moved as such. */
+/* Copies numbers of one type, which is faster than memcpy() for each. */
 #define COPY_SCATTERED(TYPE)                                                                                 \
     do {                                                                                                     \
         TYPE *there = packed_, *here = array_;                                                               \
+        const uint32_t *at = l->at + from;                                                                   \
+        uint64_t n = order_find(l, end) - from;                                                              \
         if (gather)                                                                                          \
             for (uint64_t i = 0; i < n; i++) there[i] = here[at[i]];                                         \
         else                                                                                                 \
             for (uint64_t i = 0; i < n; i++) here[at[i]] = there[i];                                         \
+        return;                                                                                              \
     } while (0)
 
-/* Blocks of one unit of one number. */
-static bool copy_numbers(const uint32_t *at, uint64_t n, size_t unit_bytes, bool gather, void *packed_,
-                         void *array_)
-{
-    if (unit_bytes == sizeof(uint32_t)) COPY_SCATTERED(uint32_t);
-    else if (unit_bytes == sizeof(uint64_t)) COPY_SCATTERED(uint64_t);
-    else return false;
-    return true;
-}
-
-/* Copies these units of an array of the share into packed memory (gather), or back. */
+/* Copies units first .. end - 1 of an array of the share to packed memory (gather), or back. */
 static void order_copy(const struct table_order *l, uint64_t first, uint64_t end, size_t unit_bytes,
                        bool gather, void *packed_, void *array_)
 {
     char *packed = packed_, *array = array_;
-    uint64_t from = find_block(l, first), to = from;
-    if (l->block == 1) {
-        to = find_block(l, end);
-        if (copy_numbers(l->at + from, to - from, unit_bytes, gather, packed, array)) return;
-    }
+    uint64_t from = order_find(l, first);
+    if (l->block == 1 && unit_bytes == sizeof(uint32_t)) COPY_SCATTERED(uint32_t);
+    if (l->block == 1 && unit_bytes == sizeof(uint64_t)) COPY_SCATTERED(uint64_t);
     struct tr_row_run run;
-    for (uint64_t i = from; i < l->blocks && (run = block_run(l, i, first, end)).n > 0; i++) {
+    for (uint64_t i = from; i < l->blocks && (run = order_block(l, i, first, end)).n > 0; i++) {
         char *there = array + ((uint64_t)l->at[i] * l->block + run.first % l->block) * unit_bytes;
         memcpy(gather ? packed : there, gather ? there : packed, run.n * unit_bytes);
         packed += run.n * unit_bytes;
     }
 }
 
-/* Their places in the share, one by one. */
-static void order_places(const struct table_order *l, uint32_t *place)
-{
-    struct tr_row_run run;
-    for (uint64_t i = 0; i < l->blocks && (run = block_run(l, i, 0, l->end)).n > 0; i++)
-        for (uint64_t k = 0; k < run.n; k++) *place++ = (uint32_t)((uint64_t)l->at[i] * l->block + k);
-}
-
 /* ================ residuals ================ */
 
-/* Units that a rank has residuals of, and these, side by side. */
+/* Units with residuals of a rank, and their values. */
 struct residuals {
     uint64_t n, *unit;
     char *value;
 };
 
-/* Of the views of this rank. Restoring: it is back where it was if the run goes on with the same layout; otherwise it is
- * added to the values of tables without a server function, as an update that arrives late, and lost in others. */
+static void residuals_free(struct residuals *r)
+{
+    free(r->unit);
+    free(r->value);
+}
+
+/* Residuals belong to the views of a rank. They are restored if the layout is the same. Otherwise they are added to the values, like
+ * a late update, if the table has no server function, and lost if it has one. */
 static bool has_residuals(const struct tr_table *t)
 {
     bool real = t->dtype == TR_F32 || t->dtype == TR_F64;
@@ -332,8 +303,8 @@ static bool has_residuals(const struct tr_table *t)
     return t->filter.kind != TR_FILTER_NONE || (real && t->wire.precision != TR_PRECISION_FULL);
 }
 
-/* The open view of the table whose tag is the next one above. */
-static struct tr_view_state *next_view(const struct tr_table *t, uint32_t above)
+/* Returns the open view of the table with the lowest tag above a tag. */
+static struct tr_view_state *residuals_next_view(const struct tr_table *t, uint32_t above)
 {
     const struct tr_tables *tables = t->tr->tables;
     struct tr_view_state *next = NULL;
@@ -345,56 +316,47 @@ static struct tr_view_state *next_view(const struct tr_table *t, uint32_t above)
     return next;
 }
 
-static void list_units(const struct tr_table *t, const struct tr_channel *c, uint64_t *unit)
-{
-    const struct tr_segment *s = c->segment;
-    for (uint32_t k = 0; k < s->n; k++)
-        unit[k] = s->key ? s->key[k] : tr_partition_unit(&t->partition, c->server, s->position[k]);
-}
-
 enum pass { COUNT, UNITS, TAKE, GIVE_BACK };
 
-/* Goes through the channels of this rank through which the table's updates leave, in the order in which their views were
- * opened: counts their units, lists them, or copies the residuals. */
-static int go_through(const struct tr_table *t, enum pass pass, struct residuals *r)
+/* Visits the channels of this rank that send updates of the table, in the order in which their views were opened: counts their
+ * units, lists them, or copies the residuals. */
+static int residuals_visit(const struct tr_table *t, enum pass pass, struct residuals *r)
 {
     r->n = 0;
-    for (struct tr_view_state *v = next_view(t, 0); v; v = next_view(t, v->tag))
+    for (struct tr_view_state *v = residuals_next_view(t, 0); v; v = residuals_next_view(t, v->tag))
         for (uint32_t s = 0; s < v->keys.servers; s++) {
             struct tr_channel *c = &v->channel[s];
             if (c->way != TR_WAY_MESSAGE || c->segment->n == 0) continue;
-            size_t bytes = c->segment->n * t->unit_bytes;
+            const struct tr_segment *segment = c->segment;
+            size_t bytes = segment->n * t->unit_bytes;
             char *value = pass > UNITS ? r->value + r->n * t->unit_bytes : NULL;
-            if (value && !c->residual) TR_TRY(TR_NEW(&c->residual, bytes)); /* nothing so far */
-            if (pass == UNITS) list_units(t, c, r->unit + r->n);
+            if (value && !c->residual) TR_TRY(TR_NEW(&c->residual, bytes)); /* no residuals so far */
+            for (uint32_t k = 0; pass == UNITS && k < segment->n; k++)
+                r->unit[r->n + k] = segment->key
+                                        ? segment->key[k]
+                                        : tr_partition_unit(&t->partition, c->server, segment->position[k]);
             if (pass == TAKE) memcpy(value, c->residual, bytes);
             if (pass == GIVE_BACK) memcpy(c->residual, value, bytes);
-            r->n += c->segment->n;
+            r->n += segment->n;
         }
     return TR_OK;
 }
 
-static int open_residuals(const struct tr_table *t, struct residuals *r)
+static int residuals_allocate(const struct tr_table *t, struct residuals *r)
 {
     TR_TRY(TR_NEW(&r->unit, r->n));
     return TR_NEW(&r->value, r->n * t->unit_bytes);
 }
 
-static void close_residuals(struct residuals *r)
-{
-    free(r->unit);
-    free(r->value);
-}
-
 /* ---- parts: by rank ---- */
 
-static int list_counts(struct saved_table *s, uint64_t first, uint64_t n, int64_t *counts)
+static int residuals_list_counts(struct saved_table *s, uint64_t first, uint64_t n, int64_t *counts)
 {
     uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
     return saved_part(s, "_left_n", TR_PART_ROWS, TR_PART_I64, ranks, 1, first, n, counts);
 }
 
-static int list_residuals(struct saved_table *s, uint64_t rank, struct residuals *r)
+static int residuals_list(struct saved_table *s, uint64_t rank, struct residuals *r)
 {
     const struct tr_table *t = s->table;
     uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
@@ -403,93 +365,68 @@ static int list_residuals(struct saved_table *s, uint64_t rank, struct residuals
                       r->n * t->unit_width, r->value);
 }
 
-/* ---- taking and giving back ---- */
-
-static int take(struct saved_table *s, struct residuals *r)
+/* Writes or restores the residuals of this rank. They are not restored if the views have other keys now. */
+static int residuals_list_here(struct saved_table *s)
 {
+    struct residuals r TR_CLOSED_BY(residuals_free) = {.n = 0};
     uint64_t rank = (uint64_t)s->table->tr->rank;
-    int64_t n = (int64_t)r->n;
-    TR_TRY(list_counts(s, rank, 1, &n));
-    if (n == 0) return TR_OK;
-    TR_TRY(go_through(s->table, UNITS, r));
-    TR_TRY(go_through(s->table, TAKE, r));
-    return list_residuals(s, rank, r);
-}
-
-/* Views with other keys than those of then begin without. */
-static int give_back(struct saved_table *s, struct residuals *r)
-{
-    uint64_t rank = (uint64_t)s->table->tr->rank;
-    struct residuals now = {.n = r->n};
-    int64_t n = 0;
-    TR_TRY(list_counts(s, rank, 1, &n));
-    if (n == 0 || (uint64_t)n != r->n) return TR_OK;
-    TR_TRY(list_residuals(s, rank, r));
+    TR_TRY(residuals_visit(s->table, COUNT, &r));
+    TR_TRY(residuals_allocate(s->table, &r));
+    int64_t n = s->restores ? 0 : (int64_t)r.n;
+    TR_TRY(residuals_list_counts(s, rank, 1, &n));
+    if (n == 0 || (uint64_t)n != r.n) return TR_OK;
+    if (!s->restores) {
+        TR_TRY(residuals_visit(s->table, UNITS, &r));
+        TR_TRY(residuals_visit(s->table, TAKE, &r));
+        return residuals_list(s, rank, &r);
+    }
+    struct residuals now TR_CLOSED_BY(residuals_free) = {.n = r.n};
+    TR_TRY(residuals_list(s, rank, &r));
     TR_TRY(TR_NEW(&now.unit, now.n));
-    int status = go_through(s->table, UNITS, &now);
-    bool equal = !memcmp(now.unit, r->unit, r->n * sizeof *r->unit);
-    free(now.unit);
-    return status == TR_OK && equal ? go_through(s->table, GIVE_BACK, r) : status;
+    TR_TRY(residuals_visit(s->table, UNITS, &now));
+    bool equal = !memcmp(now.unit, r.unit, r.n * sizeof *r.unit);
+    return equal ? residuals_visit(s->table, GIVE_BACK, &r) : TR_OK;
 }
 
-static int list_here(struct saved_table *s)
+/* Adds the residuals of all ranks to the values, as far as their units are in the share of this rank. */
+static int residuals_add_all(struct saved_table *s)
 {
-    struct residuals r = {.n = 0};
-    int status = go_through(s->table, COUNT, &r);
-    if (status == TR_OK) status = open_residuals(s->table, &r);
-    if (status == TR_OK) status = s->restores ? give_back(s, &r) : take(s, &r);
-    close_residuals(&r);
-    return status;
-}
-
-/* ---- adding it to the values ---- */
-
-/* As far as the units are in this rank's share. */
-static int add_units(struct tr_table *t, uint64_t n, const uint64_t *unit, const char *value)
-{
-    struct tr_walker walker = {.partition = &t->partition};
-    for (uint64_t i = 0; i < n; i++, value += t->unit_bytes) {
-        struct tr_location at = tr_walk_to(&walker, unit[i]);
-        if (at.server != (uint32_t)t->server || tr_is_zero(value, t->unit_bytes)) continue;
-        if (t->map) TR_TRY(tr_hashmap_add_all(t->map, &unit[i], 1, &at.position));
-        char *share = t->map ? t->map->array[0].at : t->share[t->server];
-        tr_add_elements(t->dtype, t->unit_width, value, share + at.position * t->unit_bytes);
+    struct tr_table *t = s->table;
+    uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
+    TR_FREED int64_t *n = NULL;
+    TR_TRY(TR_NEW(&n, ranks));
+    TR_TRY(residuals_list_counts(s, 0, ranks, n));
+    for (uint64_t rank = 0; rank < ranks; rank++) {
+        struct residuals r TR_CLOSED_BY(residuals_free) = {.n = (uint64_t)n[rank]};
+        struct tr_walker walker = {.partition = &t->partition};
+        if (r.n == 0) continue;
+        TR_TRY(residuals_allocate(t, &r));
+        TR_TRY(residuals_list(s, rank, &r));
+        const char *value = r.value;
+        for (uint64_t i = 0; i < r.n; i++, value += t->unit_bytes) {
+            struct tr_location at = tr_walk_to(&walker, r.unit[i]);
+            if (at.server != (uint32_t)t->server || tr_is_zero(value, t->unit_bytes)) continue;
+            if (t->map) TR_TRY(tr_hashmap_add_all(t->map, &r.unit[i], 1, &at.position));
+            char *share = t->map ? t->map->array[0].at : t->share[t->server];
+            tr_add_elements(t->dtype, t->unit_width, value, share + at.position * t->unit_bytes);
+        }
     }
     return TR_OK;
-}
-
-/* Of all ranks, one after the other. */
-static int add_all(struct saved_table *s)
-{
-    uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
-    int64_t *n;
-    TR_TRY(TR_NEW(&n, ranks));
-    int status = list_counts(s, 0, ranks, n);
-    for (uint64_t rank = 0; status == TR_OK && rank < ranks; rank++) {
-        struct residuals r = {.n = (uint64_t)n[rank]};
-        if (r.n == 0) continue;
-        status = open_residuals(s->table, &r);
-        if (status == TR_OK) status = list_residuals(s, rank, &r);
-        if (status == TR_OK) status = add_units(s->table, r.n, r.unit, r.value);
-        close_residuals(&r);
-    }
-    free(n);
-    return status;
 }
 
 static int saved_residuals(struct saved_table *s)
 {
     const struct tr_table *t = s->table;
-    if (!s->restores) return has_residuals(t) ? list_here(s) : TR_OK;
+    if (!s->restores) return has_residuals(t) ? residuals_list_here(s) : TR_OK;
     if (!s->about[TR_ABOUT_LEFT]) return TR_OK;
-    if (s->same && has_residuals(t)) return list_here(s);
+    if (s->same && has_residuals(t)) return residuals_list_here(s);
     bool adds = t->server >= 0 && !t->use && !t->sparse && s->about[TR_ABOUT_PIECES] == t->pieces;
-    return adds ? add_all(s) : TR_OK;
+    return adds ? residuals_add_all(s) : TR_OK;
 }
 
 /* ================ tables ================ */
 
-/* ---- what a table is ---- */
+/* ---- description ---- */
 
 static size_t state_arrays(const struct tr_table *t)
 {
@@ -529,38 +466,33 @@ static int check_shape(const struct saved_table *s, const int64_t *now)
                    type[now[TR_ABOUT_TYPE] & 3], s->table->sparse ? " in sparse rows" : "");
 }
 
-/* Another function may go on with the values, but not with what belongs to the first one. */
-static int check_function(const struct saved_table *s, const char *then, const char *now)
-{
-    bool keeps = s->about[TR_ABOUT_STATES] > 0 || state_arrays(s->table) > 0 ||
-                 (s->table->use && s->table->use->function.load);
-    if (!keeps || !strncmp(then, now, FUNCTION_NAME)) return TR_OK;
-    return tr_fail(TR_ERR_DATA, "checkpoint: table %s was updated by server function %.47s, now by %s",
-                   s->table->name, *then ? then : "add", *now ? now : "add");
-}
-
+/* Writes the description; or reads it and compares it with the table. */
 static int list_description(struct saved_table *s)
 {
+    const struct tr_table *t = s->table;
     int64_t now[TR_ABOUT_NUMBERS];
     char function[FUNCTION_NAME], then[FUNCTION_NAME];
-    struct tr_part about = make_part(s, "_about", TR_PART_COMMON, TR_PART_I64, 0, 1);
     bool has = true;
-    describe(s->table, now, function);
+    describe(t, now, function);
     memcpy(s->about, now, sizeof now);
     memcpy(then, function, sizeof then);
-    if (s->restores) TR_TRY(tr_snapshot_has(s->snapshot, about.name, &has));
-    if (!has && s->table->fallback) {
-        snprintf(s->name, sizeof s->name, "tables/%.48s", s->table->fallback);
-        about = make_part(s, "_about", TR_PART_COMMON, TR_PART_I64, 0, 1);
+    for (int i = 0; s->restores && i < 2; i++) {
+        struct tr_part about = saved_make_part(s, "_about", TR_PART_COMMON, TR_PART_I64, 0, 1);
         TR_TRY(tr_snapshot_has(s->snapshot, about.name, &has));
+        if (has || i > 0 || !t->fallback) break;
+        snprintf(s->name, sizeof s->name, "tables/%.48s", t->fallback);
     }
-    if (!has) return tr_fail(TR_ERR_DATA, "checkpoint: there is no table %s in it", s->table->name);
+    if (!has) return tr_fail(TR_ERR_DATA, "checkpoint: there is no table %s in it", t->name);
     TR_TRY(saved_part(s, "_about", TR_PART_COMMON, TR_PART_I64, TR_ABOUT_NUMBERS, 1, 0, TR_ABOUT_NUMBERS,
                       s->about));
     TR_TRY(saved_part(s, "_function", TR_PART_COMMON, TR_PART_U8, FUNCTION_NAME, 1, 0, FUNCTION_NAME, then));
     if (!s->restores) return TR_OK;
     TR_TRY(check_shape(s, now));
-    TR_TRY(check_function(s, then, function));
+    /* another function can continue with the values, but not with the state of the first one */
+    bool keeps = s->about[TR_ABOUT_STATES] > 0 || state_arrays(t) > 0 || (t->use && t->use->function.load);
+    if (keeps && strncmp(then, function, FUNCTION_NAME) != 0)
+        return tr_fail(TR_ERR_DATA, "checkpoint: table %s was updated by server function %.47s, now by %s",
+                       t->name, *then ? then : "add", *function ? function : "add");
     s->same = s->snapshot->same_layout;
     static const enum saved_about place[] = {TR_ABOUT_FORM,         TR_ABOUT_PIECES,    TR_ABOUT_SERVERS,
                                              TR_ABOUT_FIRST_SERVER, TR_ABOUT_PARTITION, TR_ABOUT_RANKS};
@@ -569,9 +501,9 @@ static int list_description(struct saved_table *s)
     return TR_OK;
 }
 
-/* ---- values and state, where the rows that this server has are known ---- */
+/* ---- values and state, if the rows of this server are known ---- */
 
-/* Array 0: the values; the others: state. With hash storage they move. */
+/* Returns array 0, the values, or an array of state. With hash storage the address changes. */
 static char *array_of(const struct tr_table *t, size_t number)
 {
     if (t->map) return t->map->array[number].at;
@@ -585,14 +517,15 @@ static const char *array_name(size_t number)
     return name[number];
 }
 
-/* One piece of all keys that this server has it of; what lies in order is filled where it lies. */
+/* Writes or restores a piece of the keys of this server. Frees the arrays of the part. Units in the order of the table are read
+ * directly into the share. */
 static int list_piece(struct saved_table *s, const struct table_order *o, struct tr_part *part,
                       uint64_t first, uint64_t before, char *array)
 {
     uint64_t unit = s->table->unit_bytes, end = first + s->table->keys;
     char *place = array + before * unit;
     bool packs = !s->restores || !o->straight;
-    int status = packs ? allocate(part->rows * unit, &part->data) : TR_OK;
+    int status = packs ? saved_allocate(part->rows * unit, &part->data) : TR_OK;
     if (status == TR_OK && !s->restores) {
         if (o->straight) memcpy(part->data, place, part->rows * unit);
         else order_copy(o, first, end, unit, true, part->data, array);
@@ -611,7 +544,7 @@ static int list_array(struct saved_table *s, const struct table_order *o, const 
     const struct tr_table *t = s->table;
     for (uint32_t piece = 0; piece < t->pieces; piece++) {
         struct tr_part part =
-            make_part(s, suffix, TR_PART_ROWS, (enum tr_part_type)t->dtype, t->keys, t->width);
+            saved_make_part(s, suffix, TR_PART_ROWS, (enum tr_part_type)t->dtype, t->keys, t->width);
         uint64_t first = piece * t->keys, before;
         part.columns = t->unit_width;
         part.first_column = piece * t->unit_width;
@@ -622,32 +555,25 @@ static int list_array(struct saved_table *s, const struct table_order *o, const 
     return TR_OK;
 }
 
-/* The values as they are read when everything that a function keeps apart counts. */
-static int take_settled(struct saved_table *s, const struct table_order *o)
-{
-    const struct tr_use *use = s->table->use;
-    char *settled;
-    TR_TRY(allocate(use->share.units * s->table->unit_bytes, (void **)&settled));
-    int status = use->function.read(&use->share, INT64_MAX, use->share.units, NULL, settled);
-    if (status == TR_OK) status = list_array(s, o, "", settled);
-    free(settled);
-    return status;
-}
-
 static int list_arrays(struct saved_table *s)
 {
     struct tr_table *t = s->table;
-    struct table_order order;
+    struct table_order order TR_CLOSED_BY(order_free) = {0};
     TR_TRY(order_make(t, &order));
+    /* if the function stores updates separately, writes the values that are read when all of them count */
     bool apart = !s->restores && t->use && t->use->function.read;
-    int status = apart ? take_settled(s, &order) : TR_OK;
-    for (size_t i = apart; status == TR_OK && i <= state_arrays(t); i++)
-        status = list_array(s, &order, array_name(i), array_of(t, i));
-    order_free(&order);
-    return status;
+    if (apart) {
+        TR_FREED void *settled = NULL;
+        TR_TRY(saved_allocate(t->use->share.units * t->unit_bytes, &settled));
+        TR_TRY(t->use->function.read(&t->use->share, INT64_MAX, t->use->share.units, NULL, settled));
+        TR_TRY(list_array(s, &order, "", settled));
+    }
+    for (size_t i = apart; i <= state_arrays(t); i++)
+        TR_TRY(list_array(s, &order, array_name(i), array_of(t, i)));
+    return TR_OK;
 }
 
-/* ---- … and from any form of storage ---- */
+/* ---- values and state of another storage or layout ---- */
 
 struct filling {
     struct saved_table *s;
@@ -655,7 +581,7 @@ struct filling {
     struct tr_walker walker;
 };
 
-static bool is_of_interest(void *who, const struct tr_row_run *run)
+static bool filling_wants(void *who, const struct tr_row_run *run)
 {
     struct filling *f = who;
     const struct tr_table *t = f->s->table;
@@ -665,51 +591,39 @@ static bool is_of_interest(void *who, const struct tr_row_run *run)
     return false;
 }
 
-/* What a stored row has of a unit: elements from `column` of the table on. In hash storage, keys are present that were so
- * or, in dense storage, not zero. */
-static int fill_unit(struct filling *f, tr_key key, uint64_t piece, uint64_t column, size_t elements,
-                     const char *values)
+/* Stores the elements of a row that are in the share. In hash storage the key becomes present if it was present, or, for a row of dense
+ * storage, if the elements are not zero. */
+static int filling_add_row(struct filling *f, tr_key key, const struct tr_part *p, const char *values)
 {
     struct tr_table *t = f->s->table;
-    size_t size = tr_dtype_size(t->dtype);
-    struct tr_location at = tr_walk_to(&f->walker, piece * t->keys + key);
-    if (at.server != (uint32_t)t->server) return TR_OK;
-    if (t->map) {
-        if (f->s->about[TR_ABOUT_FORM] != TR_FORM_HASH && tr_is_zero(values, elements * size)) return TR_OK;
-        TR_TRY(tr_hashmap_add_all(t->map, &key, 1, &at.position));
-    }
-    memcpy(array_of(t, f->array) + at.position * t->unit_bytes + (column - piece * t->unit_width) * size,
-           values, elements * size);
-    return TR_OK;
-}
-
-static int fill_row(struct filling *f, tr_key key, const struct tr_part *p, const char *values)
-{
-    const struct tr_table *t = f->s->table;
-    uint64_t column = p->first_column, end = column + p->columns;
-    while (column < end) {
+    size_t size = tr_dtype_size(t->dtype), bytes;
+    bool skips_zeros = t->map && f->s->about[TR_ABOUT_FORM] != TR_FORM_HASH;
+    for (uint64_t column = p->first_column, end = column + p->columns; column < end;
+         column += bytes / size, values += bytes) {
         uint64_t piece = column / t->unit_width, border = (piece + 1) * t->unit_width;
-        size_t elements = (size_t)((border < end ? border : end) - column);
-        TR_TRY(fill_unit(f, key, piece, column, elements, values));
-        column += elements;
-        values += elements * tr_dtype_size(t->dtype);
+        struct tr_location at = tr_walk_to(&f->walker, piece * t->keys + key);
+        bytes = (size_t)((border < end ? border : end) - column) * size;
+        if (at.server != (uint32_t)t->server || (skips_zeros && tr_is_zero(values, bytes))) continue;
+        if (t->map) TR_TRY(tr_hashmap_add_all(t->map, &key, 1, &at.position));
+        memcpy(array_of(t, f->array) + at.position * t->unit_bytes + (column - piece * t->unit_width) * size,
+               values, bytes);
     }
     return TR_OK;
 }
 
-static int fill_rows(void *who, const struct tr_part *p)
+static int filling_add_piece(void *who, const struct tr_part *p)
 {
     struct filling *f = who;
     size_t row_bytes = p->columns * tr_dtype_size(f->s->table->dtype);
     const char *values = p->data;
     for (size_t r = 0; r < p->runs; r++)
         for (uint64_t i = 0; i < p->run[r].n; i++, values += row_bytes)
-            TR_TRY(fill_row(f, p->run[r].first + i, p, values));
+            TR_TRY(filling_add_row(f, p->run[r].first + i, p, values));
     return TR_OK;
 }
 
-/* Empties the share, which nobody may read meanwhile. */
-static int clear(struct tr_table *t)
+/* Empties the share. No other rank may read it meanwhile. */
+static int share_clear(struct tr_table *t)
 {
     if (t->map) {
         TR_TRY(tr_hashmap_clear(t->map));
@@ -722,15 +636,15 @@ static int clear(struct tr_table *t)
     return TR_OK;
 }
 
-/* Everything is gone through. */
-static int fill_from_all(struct saved_table *s)
+/* Fills the share from all rows of all shards. */
+static int share_fill_from_all(struct saved_table *s)
 {
     struct tr_table *t = s->table;
-    TR_TRY(clear(t));
+    TR_TRY(share_clear(t));
     for (size_t i = 0; i <= state_arrays(t); i++) {
         struct filling f = {.s = s, .array = i, .walker = {.partition = &t->partition}};
-        struct tr_part part = make_part(s, array_name(i), TR_PART_ROWS, TR_PART_U8, 0, 0);
-        TR_TRY(tr_snapshot_each(s->snapshot, part.name, is_of_interest, fill_rows, &f));
+        struct tr_part part = saved_make_part(s, array_name(i), TR_PART_ROWS, TR_PART_U8, 0, 0);
+        TR_TRY(tr_snapshot_each(s->snapshot, part.name, filling_wants, filling_add_piece, &f));
     }
     tr_use_follow(t);
     return TR_OK;
@@ -739,19 +653,19 @@ static int fill_from_all(struct saved_table *s)
 /* ---- by server ---- */
 
 struct by_server {
-    int64_t keys;  /* hash storage: that are present */
-    int64_t saved; /* bytes by the function */
+    int64_t keys;  /* hash storage: number of keys */
+    int64_t saved; /* bytes of the function */
 };
 enum { BY_SERVER = sizeof(struct by_server) / sizeof(int64_t) };
 
-/* What there is of n servers from the first one on. */
+/* Lists the numbers of n servers. */
 static int list_by_server(struct saved_table *s, uint64_t first, uint64_t n, struct by_server *values)
 {
     return saved_part(s, "_servers", TR_PART_ROWS, TR_PART_I64, (uint64_t)s->about[TR_ABOUT_SERVERS],
                       BY_SERVER, first, n, values);
 }
 
-/* A list of n elements of one server. */
+/* Lists n elements of one server. */
 static int list_of_server(struct saved_table *s, const char *suffix, enum tr_part_type type, int server,
                           int64_t n, void *values)
 {
@@ -764,70 +678,59 @@ static int take_by_server(struct saved_table *s)
     struct tr_table *t = s->table;
     const struct tr_use *use = t->use;
     struct by_server mine = {.keys = t->map ? t->map->count : 0};
-    void *saved = NULL;
+    TR_FREED void *saved = NULL;
     size_t bytes = 0;
     if (use && use->function.save) TR_TRY(use->function.save(&use->share, &saved, &bytes));
     mine.saved = (int64_t)(saved ? bytes : 0);
-    int status = list_by_server(s, (uint64_t)t->server, 1, &mine);
-    if (status == TR_OK && mine.saved > 0)
-        status = list_of_server(s, "_own", TR_PART_U8, t->server, mine.saved, saved);
-    if (status == TR_OK && mine.keys > 0)
-        status = list_of_server(s, "_order", TR_PART_I64, t->server, mine.keys, t->map->key.at);
-    free(saved);
-    return status;
-}
-
-static int fill_own_of(struct saved_table *s, int server, int64_t bytes)
-{
-    struct tr_use *use = s->table->use;
-    char *saved;
-    TR_TRY(TR_NEW(&saved, (size_t)bytes));
-    int status = bytes > 0 ? list_of_server(s, "_own", TR_PART_U8, server, bytes, saved) : TR_OK;
-    if (status == TR_OK)
-        status = use->function.load(&use->share, s->same, server, (int)s->about[TR_ABOUT_SERVERS],
-                                    bytes > 0 ? saved : NULL, (size_t)bytes);
-    free(saved);
-    return status;
+    TR_TRY(list_by_server(s, (uint64_t)t->server, 1, &mine));
+    if (mine.saved > 0) TR_TRY(list_of_server(s, "_own", TR_PART_U8, t->server, mine.saved, saved));
+    if (mine.keys == 0) return TR_OK;
+    return list_of_server(s, "_order", TR_PART_I64, t->server, mine.keys, t->map->key.at);
 }
 
 static int fill_own(struct saved_table *s)
 {
     struct tr_table *t = s->table;
+    struct tr_use *use = t->use;
     int servers = (int)s->about[TR_ABOUT_SERVERS];
-    struct by_server *there;
-    if (!t->use || !t->use->function.load) return TR_OK;
+    TR_FREED struct by_server *there = NULL;
+    if (!use || !use->function.load) return TR_OK;
     TR_TRY(TR_NEW(&there, (size_t)servers));
     int first = s->same ? t->server : 0, n = s->same ? 1 : servers;
-    int status = list_by_server(s, (uint64_t)first, (uint64_t)n, there);
-    for (int i = 0; status == TR_OK && i < n; i++) status = fill_own_of(s, first + i, there[i].saved);
-    free(there);
-    return status;
+    TR_TRY(list_by_server(s, (uint64_t)first, (uint64_t)n, there));
+    for (int i = 0; i < n; i++) {
+        TR_FREED char *saved = NULL;
+        int64_t bytes = there[i].saved;
+        TR_TRY(TR_NEW(&saved, (size_t)bytes));
+        if (bytes > 0) TR_TRY(list_of_server(s, "_own", TR_PART_U8, first + i, bytes, saved));
+        TR_TRY(use->function.load(&use->share, s->same, first + i, servers, bytes > 0 ? saved : NULL,
+                                  (size_t)bytes));
+    }
+    return TR_OK;
 }
 
-/* Hash storage on the server that had it: its keys come in their order, as what goes through a share one by one might
- * round otherwise. */
+/* Restores the keys of hash storage in their order on the same server, because sums over a share would be rounded differently in
+ * another order. */
 static int fill_order(struct saved_table *s)
 {
     struct tr_table *t = s->table;
     struct by_server there;
-    tr_key *key;
-    uint32_t *slot;
-    TR_TRY(clear(t));
+    TR_FREED tr_key *key = NULL;
+    TR_FREED uint32_t *slot = NULL;
+    TR_TRY(share_clear(t));
     TR_TRY(list_by_server(s, (uint64_t)t->server, 1, &there));
     if (there.keys == 0) return TR_OK;
     TR_TRY(TR_NEW(&key, (size_t)there.keys));
-    int status = TR_NEW(&slot, (size_t)there.keys);
-    if (status == TR_OK) status = list_of_server(s, "_order", TR_PART_I64, t->server, there.keys, key);
+    TR_TRY(TR_NEW(&slot, (size_t)there.keys));
+    int status = list_of_server(s, "_order", TR_PART_I64, t->server, there.keys, key);
     if (status == TR_OK) status = tr_hashmap_add_all(t->map, key, (size_t)there.keys, slot);
     tr_use_follow(t);
-    free(key);
-    free(slot);
     return status;
 }
 
 /* ---- sparse rows ---- */
 
-/* Of a share: its rows in the order of their numbers, and what they hold, side by side. */
+/* The rows of a share in ascending order, with concatenated columns and values. */
 struct lists {
     struct table_order order;
     uint64_t rows;
@@ -844,18 +747,18 @@ static void free_lists(struct lists *l)
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
 }
 
-/* Columns of 31 bits are whole numbers of 32. */
+/* Columns that fit in 31 bits are stored in 32. */
 static enum tr_part_type column_type(const struct tr_table *t)
 {
     return t->width <= UINT64_C(1) << 31 ? TR_PART_I32 : TR_PART_I64;
 }
 
-/* Of these rows, an array: lengths, or the entries of lists, whose memory is handed over if they are taken. */
+/* Writes or restores an array of the rows: lengths, or the entries of lists. Written entries are moved, and *data becomes NULL. */
 static int list_rows(struct saved_table *s, struct lists *l, const char *suffix, enum tr_part_kind kind,
                      enum tr_part_type type, void **data)
 {
     bool lists = kind == TR_PART_LISTS;
-    struct tr_part part = make_part(s, suffix, kind, type, s->table->keys, lists ? 0 : 1);
+    struct tr_part part = saved_make_part(s, suffix, kind, type, s->table->keys, lists ? 0 : 1);
     uint64_t before;
     TR_TRY(order_runs(&l->order, 0, s->table->keys, &part, &before));
     part.data = *data;
@@ -875,29 +778,15 @@ static int list_rows(struct saved_table *s, struct lists *l, const char *suffix,
     return tr_snapshot_give(s->snapshot, &part);
 }
 
-static int open_lists(struct saved_table *s, struct lists *l)
-{
-    TR_TRY(order_make(s->table, &l->order));
-    const struct table_order *o = &l->order;
-    l->rows = o->blocks * o->block;
-    if (o->blocks > 0 && (o->number[o->blocks - 1] + 1) * o->block > o->end)
-        l->rows -= (o->number[o->blocks - 1] + 1) * o->block - o->end;
-    TR_TRY(TR_NEW(&l->place, l->rows));
-    TR_TRY(TR_NEW(&l->length, l->rows));
-    TR_TRY(TR_NEW(&l->begin, l->rows + 1));
-    order_places(o, l->place);
-    return TR_OK;
-}
-
-/* Lengths, and memory for what is so long. */
+/* Lists the lengths, and allocates columns and values. */
 static int list_lengths(struct saved_table *s, struct lists *l)
 {
     void *length = l->length;
     TR_TRY(list_rows(s, l, "_lengths", TR_PART_ROWS, TR_PART_I64, &length));
     for (uint64_t i = 0; i < l->rows; i++) l->begin[i + 1] = l->begin[i] + (uint64_t)l->length[i];
     uint64_t entries = l->begin[l->rows];
-    TR_TRY(allocate(entries * tr_part_type_size(column_type(s->table)), &l->column));
-    return allocate(entries * sizeof(uint32_t), &l->value);
+    TR_TRY(saved_allocate(entries * tr_part_type_size(column_type(s->table)), &l->column));
+    return saved_allocate(entries * sizeof(uint32_t), &l->value);
 }
 
 static int list_entries(struct saved_table *s, struct lists *l)
@@ -928,7 +817,7 @@ static int fill_lists(struct saved_table *s, struct lists *l)
     TR_TRY(list_lengths(s, l));
     TR_TRY(list_entries(s, l));
     bool narrow = column_type(s->table) == TR_PART_I32;
-    uint32_t *column = l->column; /* longer ones are made shorter in their own memory */
+    uint32_t *column = l->column; /* numbers of 64 bits are converted to 32 bits in place */
     for (uint64_t i = 0; !narrow && i < l->begin[l->rows]; i++) {
         int64_t wide;
         memcpy(&wide, (char *)l->column + i * sizeof wide, sizeof wide);
@@ -943,39 +832,41 @@ static int fill_lists(struct saved_table *s, struct lists *l)
 
 static int list_sparse(struct saved_table *s)
 {
-    struct lists l = {.rows = 0};
-    int status = open_lists(s, &l);
-    if (status == TR_OK && l.rows > 0) status = s->restores ? fill_lists(s, &l) : take_lists(s, &l);
-    free_lists(&l);
-    return status;
+    struct lists l TR_CLOSED_BY(free_lists) = {.rows = 0};
+    struct tr_row_run run;
+    TR_TRY(order_make(s->table, &l.order));
+    const struct table_order *o = &l.order;
+    l.rows = o->blocks * o->block;
+    if (o->blocks > 0 && (o->number[o->blocks - 1] + 1) * o->block > o->end)
+        l.rows -= (o->number[o->blocks - 1] + 1) * o->block - o->end;
+    TR_TRY(TR_NEW(&l.place, l.rows));
+    TR_TRY(TR_NEW(&l.length, l.rows));
+    TR_TRY(TR_NEW(&l.begin, l.rows + 1));
+    uint32_t *place = l.place;
+    for (uint64_t i = 0; i < o->blocks && (run = order_block(o, i, 0, o->end)).n > 0; i++)
+        for (uint64_t k = 0; k < run.n; k++) *place++ = (uint32_t)((uint64_t)o->at[i] * o->block + k);
+    if (l.rows == 0) return TR_OK;
+    return s->restores ? fill_lists(s, &l) : take_lists(s, &l);
 }
 
 /* ---- tables ---- */
 
-static int take_share(struct saved_table *s)
-{
-    struct tr_table *t = s->table;
-    TR_TRY(list_arrays(s));
-    return t->hash || (t->use && t->use->function.save) ? take_by_server(s) : TR_OK;
-}
-
-static int fill_share(struct saved_table *s)
+static int list_share(struct saved_table *s)
 {
     const struct tr_table *t = s->table;
     int64_t form = s->about[TR_ABOUT_FORM];
+    if (t->sparse) return list_sparse(s);
+    if (!s->restores) {
+        TR_TRY(list_arrays(s));
+        return t->hash || (t->use && t->use->function.save) ? take_by_server(s) : TR_OK;
+    }
     bool known = t->hash ? s->same : form == TR_FORM_DENSE && s->about[TR_ABOUT_PIECES] == t->pieces;
     if (known && t->hash) TR_TRY(fill_order(s));
-    TR_TRY(known ? list_arrays(s) : fill_from_all(s));
+    TR_TRY(known ? list_arrays(s) : share_fill_from_all(s));
     return fill_own(s);
 }
 
-static int list_share(struct saved_table *s)
-{
-    if (s->table->sparse) return list_sparse(s);
-    return s->restores ? fill_share(s) : take_share(s);
-}
-
-/* What others have put there directly, and what they are to find there. */
+/* Synchronises the windows: after direct writes of other ranks, and before their reads. */
 static void sync_windows(const struct tr_table *t)
 {
     if (t->window != MPI_WIN_NULL) MPI_Win_sync(t->window);
@@ -985,13 +876,13 @@ static void sync_windows(const struct tr_table *t)
 static int list_table(tr_snapshot *snapshot, struct tr_table *t)
 {
     struct saved_table s = {.snapshot = snapshot, .table = t, .restores = tr_snapshot_restores(snapshot)};
-    set_name(&s);
+    saved_set_name(&s);
     TR_TRY(list_description(&s));
     sync_windows(t);
     if (t->server >= 0) TR_TRY(list_share(&s));
     TR_TRY(saved_residuals(&s));
     sync_windows(t);
-    if (s.restores) tr_rows_pushed(t); /* rows that the node has fetched before are old */
+    if (s.restores) tr_rows_pushed(t); /* rows in the cache of the node are outdated */
     return TR_OK;
 }
 

@@ -48,7 +48,7 @@ static void check_part(struct tr_shard *shard, size_t i, const struct tr_part *p
     char *values = malloc(n * size + 1);
     DEMAND(values);
     DEMAND(tr_shard_read(shard, i, 0, n, values) == TR_OK ||
-           strstr(tr_error_text(), "are not what was written"));
+           strstr(tr_error_text(), "do not match their checksum"));
     if (n > 2) (void)tr_shard_read(shard, i, 1, n - 2, values);
     free(values);
 }

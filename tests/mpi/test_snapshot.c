@@ -181,7 +181,7 @@ static int write_shard(struct run *r, tr_snapshot *snapshot)
 static int take(struct run *r)
 {
     tr_snapshot *snapshot = NULL;
-    TR_TRY(tr_snapshot_open(r->tr, NULL, NULL, &snapshot));
+    TR_TRY(tr_snapshot_open(r->tr, NULL, NULL, NULL, &snapshot));
     int status = tr_snapshot_tables(r->tr, snapshot);
     if (status == TR_OK) status = write_shard(r, snapshot);
     tr_snapshot_close(&snapshot);
@@ -209,7 +209,7 @@ static int poll_take(void *what, int *did)
 static int restore(struct run *r)
 {
     tr_snapshot *snapshot = NULL;
-    TR_TRY(tr_snapshot_open(r->tr, r->restores->folder, &r->restores->manifest, &snapshot));
+    TR_TRY(tr_snapshot_open(r->tr, r->restores->folder, NULL, &r->restores->manifest, &snapshot));
     int status = tr_snapshot_tables(r->tr, snapshot);
     tr_snapshot_close(&snapshot);
     return status;
@@ -641,11 +641,11 @@ MPI_CASE(each_finds_its_own_rows_first)
     struct run r = {.tr = mpi_context("table.partition=range"), .takes = &c, .state = DONE};
     tr_snapshot *snapshot = NULL;
     int64_t total = mpi_test.size + OWN_ROWS - 1;
-    mpi_ok(tr_snapshot_open(r.tr, NULL, NULL, &snapshot));
+    mpi_ok(tr_snapshot_open(r.tr, NULL, NULL, NULL, &snapshot));
     keep_own_rows(&r, total, snapshot);
     tr_snapshot_close(&snapshot);
     seal_checkpoint(&r);
-    mpi_ok(tr_snapshot_open(r.tr, c.folder, &c.manifest, &snapshot));
+    mpi_ok(tr_snapshot_open(r.tr, c.folder, NULL, &c.manifest, &snapshot));
     find_all_rows(total, snapshot);
     tr_snapshot_close(&snapshot);
     mpi_ok(tr_close(r.tr));
