@@ -8,28 +8,23 @@
 /* Maximum number of elements of a replicated vector: 1 MB. */
 enum { MOST_WHOLE = 1 << 17 };
 
-static uint64_t first_of(uint64_t columns, int worker, int workers)
+static uint64_t columns_first(uint64_t columns, int worker, int workers)
 {
     uint64_t all = (uint64_t)workers, w = (uint64_t)worker;
     return columns / all * w + columns % all * w / all;
 }
 
-static void count_sent(struct tr_columns *c, uint64_t columns)
+/* Sends the columns of this worker's rows to their owners, and finds the bytes of vectors to and from each worker. */
+static int columns_exchange_keys(struct tr_columns *c, uint64_t columns)
 {
-    size_t at = 0;
+    tr_key *received;
+    size_t at = 0, bytes = 0;
     for (int w = 0; w < c->workers; w++) {
         size_t begin = at;
-        uint64_t end = first_of(columns, w + 1, c->workers);
+        uint64_t end = columns_first(columns, w + 1, c->workers);
         while (at < c->local && c->keys[at] < end) at++;
         c->to[w] = (at - begin) * sizeof(tr_key);
     }
-}
-
-/* Sends the list of this worker's columns to their owners. */
-static int exchange_keys(struct tr_columns *c)
-{
-    tr_key *received;
-    size_t bytes = 0;
     TR_TRY(tr_exchange_counts(c->tr, TR_SET_WORKERS, c->to, c->from));
     for (int w = 0; w < c->workers; w++) bytes += c->from[w];
     c->places = bytes / sizeof *received;
@@ -50,8 +45,8 @@ int tr_columns_open(struct tr_columns *c, tr_context *tr, const tr_key *keys, si
         .tr = tr, .workers = tr ? tr_workers(tr) : 1, .width = width, .keys = keys, .local = n};
     c->whole = c->workers == 1 || columns * width <= MOST_WHOLE;
     int me = c->whole ? 0 : tr_set_rank(tr, TR_SET_WORKERS), parts = c->whole ? 1 : c->workers;
-    c->first = first_of(columns, me, parts);
-    uint64_t own = first_of(columns, me + 1, parts) - c->first;
+    c->first = columns_first(columns, me, parts);
+    uint64_t own = columns_first(columns, me + 1, parts) - c->first;
     if (own > UINT32_MAX)
         return tr_fail(
             TR_ERR_CONFIG,
@@ -62,8 +57,7 @@ int tr_columns_open(struct tr_columns *c, tr_context *tr, const tr_key *keys, si
     if (c->whole) return TR_OK;
     TR_TRY(TR_NEW(&c->to, (size_t)c->workers));
     TR_TRY(TR_NEW(&c->from, (size_t)c->workers));
-    count_sent(c, columns);
-    TR_TRY(exchange_keys(c));
+    TR_TRY(columns_exchange_keys(c, columns));
     return TR_NEW(&c->buffer, c->places * width);
 }
 
@@ -76,7 +70,7 @@ void tr_columns_close(struct tr_columns *c)
     *c = (struct tr_columns){0};
 }
 
-static void copy(double *to, const double *from, size_t width)
+static void columns_copy(double *to, const double *from, size_t width)
 {
     for (size_t k = 0; k < width; k++) to[k] = from[k];
 }
@@ -86,7 +80,8 @@ int tr_columns_sum(struct tr_columns *c, const double *local, double *own)
     size_t width = c->width;
     memset(own, 0, c->n * width * sizeof *own);
     if (c->whole) {
-        for (size_t j = 0; j < c->local; j++) copy(own + c->keys[j] * width, local + j * width, width);
+        for (size_t j = 0; j < c->local; j++)
+            columns_copy(own + c->keys[j] * width, local + j * width, width);
         return tr_columns_sum_rows(c, own, c->n * width);
     }
     TR_TRY(tr_exchange(c->tr, TR_SET_WORKERS, local, c->to, c->buffer, c->from));
@@ -99,10 +94,12 @@ int tr_columns_fetch(struct tr_columns *c, const double *own, double *local)
 {
     size_t width = c->width;
     if (c->whole) {
-        for (size_t j = 0; j < c->local; j++) copy(local + j * width, own + c->keys[j] * width, width);
+        for (size_t j = 0; j < c->local; j++)
+            columns_copy(local + j * width, own + c->keys[j] * width, width);
         return TR_OK;
     }
-    for (size_t i = 0; i < c->places; i++) copy(c->buffer + i * width, own + c->place[i] * width, width);
+    for (size_t i = 0; i < c->places; i++)
+        columns_copy(c->buffer + i * width, own + c->place[i] * width, width);
     return tr_exchange(c->tr, TR_SET_WORKERS, c->buffer, c->from, local, c->to);
 }
 

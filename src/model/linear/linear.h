@@ -156,7 +156,6 @@ struct tr_linear {
     struct tr_linear_model saved;
     struct tr_linear_text *text;
     tr_table *scale; /* while a model of scaled rows is written */
-    tr_view *scale_view;
     struct tr_linear_evaluation *evaluation;
     enum { TR_OUT_LABEL, TR_OUT_MARGIN, TR_OUT_PROBABILITY, TR_OUT_MEAN } output;
 };

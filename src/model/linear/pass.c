@@ -163,10 +163,10 @@ void tr_add_rows(const struct tr_problem *p, size_t first, size_t n, const doubl
 void tr_dual_pass(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
                   const float *norm, float *a, void *w, bool shared)
 {
-    if (p->dtype == TR_F32 && shared) dual_steps_f32(p, order, n, sigma, norm, a, w, true);
-    else if (p->dtype == TR_F32) dual_steps_f32(p, order, n, sigma, norm, a, w, false);
-    else if (shared) dual_steps_f64(p, order, n, sigma, norm, a, w, true);
-    else dual_steps_f64(p, order, n, sigma, norm, a, w, false);
+    if (p->dtype == TR_F32 && shared) dual_pass_shared_f32(p, order, n, sigma, norm, a, w);
+    else if (p->dtype == TR_F32) dual_pass_f32(p, order, n, sigma, norm, a, w);
+    else if (shared) dual_pass_shared_f64(p, order, n, sigma, norm, a, w);
+    else dual_pass_f64(p, order, n, sigma, norm, a, w);
 }
 
 void tr_add_rows_shared(const struct tr_problem *p, size_t first, size_t n, void *w)

@@ -280,6 +280,21 @@ static inline __attribute__((always_inline)) void NAME(dual_steps)(const struct 
     }
 }
 
+/* One function per kind of access, so that the compiler inlines the arithmetic of a row into each. */
+static __attribute__((noinline)) void NAME(dual_pass)(const struct tr_problem *p, const uint32_t *order,
+                                                      size_t n, double sigma, const float *norm, float *a,
+                                                      REAL *w)
+{
+    NAME(dual_steps)(p, order, n, sigma, norm, a, w, false);
+}
+
+static __attribute__((noinline)) void NAME(dual_pass_shared)(const struct tr_problem *p,
+                                                             const uint32_t *order, size_t n, double sigma,
+                                                             const float *norm, float *a, REAL *w)
+{
+    NAME(dual_steps)(p, order, n, sigma, norm, a, w, true);
+}
+
 static void NAME(dual_pass_classes)(const struct tr_problem *p, struct tr_class_block own, size_t base,
                                     const uint32_t *order, size_t n, double sigma, const float *norm,
                                     float *a, double *room, REAL *w)

@@ -66,35 +66,61 @@ int tr_linear_model_check_labels(const struct tr_linear_model *m, bool *fine)
     return TR_OK;
 }
 
-/* ---- the scale of columns, for the rank that writes ---- */
+/* ---- numbers of columns, in tables ---- */
 
-/* Numbers of a column in the table: the factor, and the shift if columns are centred. */
+/* A stage in which each worker pushes numbers of some columns once. */
+struct put_stage {
+    struct tr_linear *m;
+    tr_table *table;
+    size_t each;    /* keys of a column */
+    bool bias;      /* the key of the bias follows */
+    uint64_t first; /* columns of this worker: those whose scale it knows */
+    size_t n;
+    tr_view *view;
+};
+
+static int put_prepare(tr_worker *me, void *state)
+{
+    struct put_stage *p = state;
+    const tr_scaling *s = p->m->train->scaling;
+    uint64_t columns = p->m->train->columns, worker = (uint64_t)me->worker, workers = (uint64_t)me->workers;
+    p->first = s ? s->first : columns * worker / workers;
+    p->n = s ? s->n : (size_t)(columns * (worker + 1) / workers - p->first);
+    tr_key *keys;
+    size_t n = p->n * p->each;
+    TR_TRY(TR_NEW(&keys, n + 1));
+    for (size_t j = 0; j < n; j++) keys[j] = p->first * p->each + j;
+    keys[n] = columns;
+    int status = tr_view_open(p->table, keys, n + p->bias, TR_VIEW_UPDATE, &p->view);
+    free(keys);
+    return status;
+}
+
+static int put_run(struct put_stage *p, const char *name, int (*compute)(tr_worker *me, void *state))
+{
+    tr_stage stage = {.name = name, .state = p, .clocks = 1, .prepare = put_prepare, .compute = compute};
+    int status = tr_run(p->m->tr, &stage);
+    tr_view_close(&p->view);
+    return status;
+}
+
+/* Numbers of a column in the table of the scale: the factor, and the shift if columns are centred. */
 static size_t scale_numbers(const struct tr_linear *m)
 {
     return m->train->scaling->centred ? 2 : 1;
 }
 
-static int scale_prepare(tr_worker *me, void *state)
-{
-    (void)me;
-    struct tr_linear *m = state;
-    const tr_scaling *s = m->train->scaling;
-    size_t each = scale_numbers(m);
-    return tr_linear_open_range(m->scale, s->first * each, s->n * each, TR_VIEW_UPDATE, &m->scale_view);
-}
-
 static int scale_put(tr_worker *me, void *state)
 {
     (void)me;
-    struct tr_linear *m = state;
-    const tr_scaling *s = m->train->scaling;
-    size_t each = scale_numbers(m);
-    int64_t *to = m->scale_view->delta;
-    for (size_t j = 0; j < s->n; j++) {
-        memcpy(&to[each * j], &s->factor[j], sizeof *to);
-        if (each > 1) memcpy(&to[each * j + 1], &s->shift[j], sizeof *to);
+    struct put_stage *p = state;
+    const tr_scaling *s = p->m->train->scaling;
+    int64_t *to = p->view->delta;
+    for (size_t j = 0; j < p->n; j++) {
+        memcpy(&to[p->each * j], &s->factor[j], sizeof *to);
+        if (p->each > 1) memcpy(&to[p->each * j + 1], &s->shift[j], sizeof *to);
     }
-    return tr_view_push(m->scale_view);
+    return tr_view_push(p->view);
 }
 
 /* Turns the weights of columns first .. first + n - 1 into those for the numbers of the files, and adds the part of the shifts to
@@ -157,10 +183,8 @@ static int saved_describe(struct tr_linear *m)
     TR_TRY(tr_model_tell(m->tr, 1, &s->objective));
     if (train->scaling) {
         TR_TRY(tr_table_create(m->tr, "scale", TR_I64, 1, train->columns * scale_numbers(m), &m->scale));
-        tr_stage stage = {
-            .name = "scale", .state = m, .clocks = 1, .prepare = scale_prepare, .compute = scale_put};
-        TR_TRY(tr_run(m->tr, &stage));
-        tr_view_close(&m->scale_view);
+        struct put_stage put = {.m = m, .table = m->scale, .each = scale_numbers(m)};
+        TR_TRY(put_run(&put, "scale", scale_put));
     }
     int status = TR_NEW(&s->bias, s->outputs);
     if (status == TR_OK && s->biased && tr_rank(m->tr) == 0)
@@ -340,35 +364,10 @@ int tr_linear_read_initial(struct tr_linear *m)
     return tr_broadcast(m->tr, TR_SET_ALL, 0, m->initial, n * sizeof *m->initial);
 }
 
-/* Each worker pushes the weights of some columns once. */
-struct initial_stage {
-    struct tr_linear *m;
-    uint64_t first; /* columns of this worker */
-    size_t n;
-    tr_view *view; /* of these columns and the bias */
-};
-
-static int initial_prepare(tr_worker *me, void *state)
-{
-    struct initial_stage *p = state;
-    const struct tr_linear *m = p->m;
-    const tr_scaling *s = m->train->scaling;
-    uint64_t columns = m->train->columns, worker = (uint64_t)me->worker, workers = (uint64_t)me->workers;
-    p->first = s ? s->first : columns * worker / workers;
-    p->n = s ? s->n : (size_t)(columns * (worker + 1) / workers - p->first);
-    tr_key *keys;
-    TR_TRY(TR_NEW(&keys, p->n + 1));
-    for (size_t j = 0; j < p->n; j++) keys[j] = p->first + j;
-    keys[p->n] = columns;
-    int status = tr_view_open(m->w, keys, p->n + m->o->bias, TR_VIEW_UPDATE, &p->view);
-    free(keys);
-    return status;
-}
-
 /* Weight w_j becomes w_j / factor_j, and Σ w_j shift_j is added to the bias. */
 static int initial_put(tr_worker *me, void *state)
 {
-    struct initial_stage *p = state;
+    struct put_stage *p = state;
     const struct tr_linear *m = p->m;
     const tr_scaling *s = m->train->scaling;
     enum tr_dtype dtype = (enum tr_dtype)m->o->dtype;
@@ -388,11 +387,6 @@ static int initial_put(tr_worker *me, void *state)
 
 int tr_linear_put_initial(struct tr_linear *m)
 {
-    struct initial_stage p = {.m = m};
-    if (!m->initial) return TR_OK;
-    tr_stage stage = {
-        .name = "initial", .state = &p, .clocks = 1, .prepare = initial_prepare, .compute = initial_put};
-    int status = tr_run(m->tr, &stage);
-    tr_view_close(&p.view);
-    return status;
+    struct put_stage put = {.m = m, .table = m->w, .each = 1, .bias = m->o->bias};
+    return m->initial ? put_run(&put, "initial", initial_put) : TR_OK;
 }
