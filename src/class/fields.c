@@ -9,10 +9,10 @@
 
 #include "base/base.h"
 #include "class/class.h"
+#include "data/dataset.h"
 #include "data/dictionary.h"
 #include "data/names.h"
 #include "data/schema.h"
-#include "data/store.h"
 #include "data/value.h"
 #include "ranks/ranks.h"
 #include "store/h5.h"

@@ -7,7 +7,7 @@
 #include "class/class.h"
 #include "data/dictionary.h"
 #include "data/schema.h"
-#include "data/store.h"
+#include "data/dataset.h"
 #include "trireme/base.h"
 #include "trireme/collective.h"
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "data/guess.h"
-#include "data/cache.h"
+#include "data/dataset.h"
 #include "trireme/collective.h"
 #include "trireme/model.h"
 #include "base/terminal.h"

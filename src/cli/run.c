@@ -11,7 +11,7 @@
 
 #include "base/base.h"
 #include "cli/train.h"
-#include "data/cache.h"
+#include "data/dataset.h"
 #include "job/job.h"
 #include "job/schema.h"
 #include "store/memory.h"

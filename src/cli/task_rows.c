@@ -3,9 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/cache.h"
-#include "data/node_rows.h"
-#include "data/store.h"
+#include "data/dataset.h"
 #include "store/persistent.h"
 #include "stage/stage.h"
 #include "trireme/collective.h"

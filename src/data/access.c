@@ -3,12 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/cache.h"
 #include "data/dataset.h"
-#include "data/node_rows.h"
-#include "data/scale.h"
 #include "data/schema_all.h"
-#include "data/store.h"
 #include "table/codec.h"
 
 /* ---- mini-batches ---- */

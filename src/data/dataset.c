@@ -3,18 +3,17 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/fault.h"
-#include "data/cache.h"
+#include "base/pages.h"
 #include "data/hdf5.h"
 #include "data/labels.h"
-#include "data/node_rows.h"
 #include "data/number.h"
-#include "data/scale.h"
 #include "data/schema_all.h"
-#include "data/store.h"
 #include "data/text.h"
 #include "data/token.h"
+#include "trireme/collective.h"
 #include "trireme/model.h"
 
 /* ---- files ---- */
@@ -864,6 +863,239 @@ static int fill_triples(tr_data *data, const tr_data *like, struct tr_reading *i
     return tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, &data->total_values, 1);
 }
 
+/* ---- open data sets: keys ---- */
+
+/* Times, device and inode of each file: a file that was rewritten is another file. */
+static void print_files(FILE *text, const struct tr_files *files)
+{
+    for (size_t i = 0; i < files->n; i++) {
+        struct stat about = {.st_size = 0};
+        (void)stat(files->file[i].path, &about);
+        const char *inside = files->file[i].inside;
+        fprintf(text, "\n%s%s%s %llu %lld.%09ld %lld.%09ld %llu %llu", files->file[i].path, inside ? ":" : "",
+                inside ? inside : "", (unsigned long long)files->file[i].size,
+                (long long)about.st_mtim.tv_sec, about.st_mtim.tv_nsec, (long long)about.st_ctim.tv_sec,
+                about.st_ctim.tv_nsec, (unsigned long long)about.st_dev, (unsigned long long)about.st_ino);
+    }
+}
+
+static int end_key(FILE *text, char **key)
+{
+    bool written = !ferror(text);
+    if (fclose(text) == 0 && written) return TR_OK;
+    free(*key);
+    *key = NULL;
+    return tr_fail(TR_ERR_SYSTEM, "out of memory");
+}
+
+static void print_list(FILE *text, const struct tr_job_list *list)
+{
+    fputs(" list", text);
+    for (size_t i = 0; i < list->n; i++) fprintf(text, "«%s»", list->item[i]);
+}
+
+/* The settings of reading files. */
+static void print_reading(FILE *text, const tr_job *job)
+{
+    fprintf(text, "%d %d %d %llu %d %s %s %llu", job->data.format, job->data.index_base, job->data.on_error,
+            (unsigned long long)job->data.features, job->data.header, job->data.label, job->data.positive,
+            (unsigned long long)job->data.hash);
+    if (*job->data.weight) fprintf(text, " weight %s", job->data.weight);
+    if (job->data.on_error == TR_ON_ERROR_SKIP)
+        fprintf(text, " records of %llu", (unsigned long long)job->data.max_record);
+    print_list(text, &job->data.columns);
+    print_list(text, &job->data.missing);
+    print_list(text, &job->data.cross);
+}
+
+/* Everything that determines the rows. */
+static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_data_part part,
+                    const tr_data *like, char **key)
+{
+    const tr_job *job = tr->job;
+    struct tr_job_held_out held_out;
+    size_t n;
+    TR_TRY(tr_job_held_out(job, &held_out));
+    FILE *text = open_memstream(key, &n);
+    if (!text) return tr_fail(TR_ERR_SYSTEM, "out of memory");
+    print_reading(text, job);
+    fprintf(text, " %d %d %d %d %d %d %d %d like %llu %llu %llu", (int)part & ~TR_DATA_TEST, job->data.scale,
+            job->data.partition, job->data.order, job->data.duplicates, job->table.prune, tr->layout.groups,
+            tr->layout.group_size, like ? (unsigned long long)like->state->store->number : 0,
+            (unsigned long long)job->data.min_count, (unsigned long long)job->data.most_values);
+    if (held_out.to > 0)
+        fprintf(text, " %s %a to %a of %llu", part & TR_DATA_TEST ? "the" : "without the", held_out.from,
+                held_out.to, (unsigned long long)job->seed);
+    const char *const *formats = job->class->data_formats; /* they decide where data.format is auto */
+    for (size_t i = 0; job->data.format == TR_FORMAT_AUTO && formats[i]; i++)
+        fprintf(text, " %s", formats[i]);
+    print_files(text, files);
+    if (like) fprintf(text, "\nlike\n%s", like->state->store->key);
+    return end_key(text, key);
+}
+
+int tr_store_rows_key(const tr_job *job, const struct tr_files *files, char **key)
+{
+    size_t n;
+    FILE *text = open_memstream(key, &n);
+    if (!text) return tr_fail(TR_ERR_SYSTEM, "out of memory");
+    print_reading(text, job);
+    if (files) {
+        print_files(text, files);
+    } else {
+        print_list(text, &job->data.train);
+        print_list(text, &job->data.folders);
+    }
+    return end_key(text, key);
+}
+
+/* ---- open data sets: stores ---- */
+
+static int store_add(tr_context *tr, enum tr_data_part part, char **key, struct tr_store **out)
+{
+    if (!tr->stores) TR_TRY(TR_NEW(&tr->stores, 1));
+    struct tr_stores *all = tr->stores;
+    struct tr_store *store;
+    TR_TRY(TR_GROW(&all->store, &all->capacity, all->n + 1));
+    TR_TRY(TR_NEW(&store, 1));
+    int status = TR_NEW(&store->data.state, 1);
+    if (status != TR_OK) {
+        free(store);
+        return status;
+    }
+    struct tr_data_state *s = store->data.state;
+    s->tr = tr;
+    s->store = store;
+    s->form = (int)part & ~TR_DATA_TEST;
+    s->test = part & TR_DATA_TEST;
+    TR_TRY(tr_job_held_out(tr->job, &s->held_out));
+    store->key = *key;
+    *key = NULL;
+    all->store[all->n++] = *out = store;
+    return TR_OK;
+}
+
+/* One user less needs the non-zeros: the last one frees their memory. */
+static void store_forget(struct tr_store *store)
+{
+    if (--store->readers > 0) return;
+    store->forgotten = true;
+    tr_row_store_forget(&store->data);
+}
+
+/* Counts one user less; forgot: that user does not need the non-zeros any more. The last user frees the store. All ranks together. */
+static void store_release(tr_context *tr, struct tr_store **store, bool forgot)
+{
+    struct tr_store *s = *store;
+    *store = NULL;
+    if (!s) return;
+    if (--s->users > 0) {
+        if (!forgot && s->held) s->readers--; /* the next task may read them again */
+        else if (!forgot) store_forget(s);
+        return;
+    }
+    struct tr_stores *all = tr->stores;
+    size_t kept = 0;
+    for (size_t i = 0; i < all->n; i++)
+        if (all->store[i] != s) all->store[kept++] = all->store[i];
+    all->n = kept;
+    if (kept == 0) {
+        free(all->store);
+        free(all);
+        tr->stores = NULL;
+    }
+    tr_row_store_close(&s->data);
+    tr_files_close(&s->data.state->files);
+    tr_data_free_head(&s->data);
+    free(s->data.state);
+    free(s->key);
+    free(s);
+}
+
+/* Releases the stores that the team holds for its next task: all of them, or those that the present task has not opened. */
+static void store_drop_held(tr_context *tr, bool all)
+{
+    for (size_t i = tr->stores ? tr->stores->n : 0; i-- > 0;) {
+        struct tr_store *store = tr->stores->store[i];
+        if (!store->held || (store->job == tr->job && !all)) continue;
+        store->held = false;
+        store_release(tr, &store, true);
+    }
+}
+
+static void store_drop_all_held(tr_context *tr)
+{
+    store_drop_held(tr, true);
+}
+
+/* The store of these files and settings; of test data with the training data `like`. If there is none, a new one: *found = false, the
+ * caller loads it. Counts one user more. All ranks; errors are agreed on. */
+static int store_find(tr_context *tr, const struct tr_files *files, enum tr_data_part part,
+                      const tr_data *like, struct tr_store **store, bool *found)
+{
+    char *key = NULL;
+    TR_TRY(tr_agree(tr, make_key(tr, files, part, like, &key)));
+    *store = NULL;
+    for (size_t i = 0; tr->stores && i < tr->stores->n && !*store; i++) {
+        struct tr_store *other = tr->stores->store[i];
+        if (!other->forgotten && strcmp(other->key, key) == 0) *store = other;
+    }
+
+    /* All ranks have to find the same one: some may have forgotten it, or see another version of a file. */
+    uint64_t number = *store ? (*store)->number : 0, bounds[2] = {number, ~number};
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MIN, tr->world, &request);
+    int status = tr_wait_request(tr, &request, "all ranks to look for data that they have");
+    if (status == TR_OK && bounds[0] != ~bounds[1]) *store = NULL;
+    *found = *store != NULL;
+    if (status == TR_OK && !*found) {
+        store_drop_held(tr, false);
+        status = tr_agree(tr, store_add(tr, part, &key, store));
+        if (*store) (*store)->number = ++tr->stores->loaded;
+    }
+    free(key);
+    if (*store) {
+        (*store)->users++;
+        (*store)->readers++;
+        (*store)->opened++;
+        (*store)->job = tr->job;
+    }
+    if (status != TR_OK) store_release(tr, store, false);
+    return status;
+}
+
+const struct tr_schema *tr_store_schema(const tr_context *tr)
+{
+    const struct tr_store *last = NULL;
+    for (size_t i = 0; tr->stores && i < tr->stores->n; i++) {
+        const struct tr_store *store = tr->stores->store[i];
+        if (!store->data.state->test && (!last || store->number > last->number)) last = store;
+    }
+    return last ? last->data.state->schema : NULL;
+}
+
+int tr_store_report(tr_context *tr)
+{
+    struct tr_row_stream_counts c = {.disk_bytes = 0};
+    bool any = false;
+    for (size_t i = 0; tr->stores && i < tr->stores->n; i++) {
+        const struct tr_data_state *s = tr->stores->store[i]->data.state;
+        any = any || s->on_disk;
+        tr_row_stream_count(s->stream, &c);
+    }
+    if (!any) return TR_OK;
+    double sum[] = {(double)c.disk_bytes,    (double)c.memory_bytes, (double)c.read_bytes,
+                    (double)c.dropped_bytes, (double)c.ready,        (double)c.waited,
+                    c.read_seconds,          c.waited_seconds};
+    static const char *const names[] = {"data_disk_bytes",    "data_memory_bytes",  "data_read_bytes",
+                                        "data_dropped_bytes", "data_blocks_ready",  "data_blocks_waited",
+                                        "data_read_seconds",  "data_waited_seconds"};
+    enum { FIGURES = sizeof sum / sizeof *sum };
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, FIGURES));
+    for (int i = 0; i < FIGURES; i++) TR_TRY(tr_context_report(tr, names[i], sum[i]));
+    return TR_OK;
+}
+
 /* ---- opening ---- */
 
 /* Reads the files, or the rows that the node has of them. */
@@ -880,7 +1112,8 @@ static int fill(tr_data *data, const tr_data *like)
     int status = tr_data_is_triples(data) ? fill_triples(data, like, &in) : fill_rows(data, like, &in);
     tr_triples_free(&in.triples);
     if (status == TR_OK && tr_data_is_partitioned(s->tr, TR_DATA_REPLICATED))
-        status = tr_data_share(data, in.keys, in.n_keys, tr_data_is_dense(data) || !s->tr->job->table.prune);
+        status =
+            tr_row_store_share(data, in.keys, in.n_keys, tr_data_is_dense(data) || !s->tr->job->table.prune);
     tr_ids_free(&in.report.labels.bits);
     tr_disk_free(&in.writer);
     if (s->schema) tr_schema_seen_free(&in.seen, s->schema);
@@ -900,10 +1133,10 @@ static int load(struct tr_store *store, struct tr_files *files, const tr_data *l
     *files = (struct tr_files){.n = 0};
     bool found = false;
     TR_TRY(tr_disk_choose(data));
-    int status = tr_cache_find(data, s->test ? "test data" : "training data", store->key, &found);
+    int status = tr_row_store_find(data, s->test ? "test data" : "training data", store->key, &found);
     if (status == TR_OK && !found) status = fill(data, like);
-    if (status == TR_OK && !found) status = tr_cache_keep(data);
-    if (status == TR_OK && s->node_rows) tr_node_rows_pool(data);
+    if (status == TR_OK && !found) status = tr_row_store_keep(data);
+    if (status == TR_OK) tr_row_store_pool(data);
     const struct tr_matrix *m = &s->rows;
     data->dense = tr_data_is_dense(data);
     data->on_disk = s->on_disk;
@@ -934,11 +1167,17 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
     int status = TR_NEW(&user, 1);
     if (status == TR_OK) status = tr_data_files(tr->job, test, &files);
     status = tr_agree(tr, status);
-    if (status == TR_OK) status = tr_store_find(tr, &files, part, like, &store, &found);
+    if (status == TR_OK) status = store_find(tr, &files, part, like, &store, &found);
     if (status == TR_OK && !found) status = load(store, &files, like);
     tr_files_close(&files);
     if (status == TR_OK) {
-        if (!found) tr_store_hold(store);
+        const struct tr_cached *cached = store->data.state->cached;
+        if (!found && tr->team && (!cached || cached->pooled)) { /* otherwise its files belong to the task */
+            store
+                ->users++; /* the team, for its next task; no reader: a task that forgets the non-zeros frees them */
+            store->held = true;
+            tr->let_go = store_drop_all_held;
+        }
         user->data = store->data;
         *out = &user->data;
         if (!test) {
@@ -949,7 +1188,7 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
         }
         return TR_OK;
     }
-    tr_store_release(tr, &store, false);
+    store_release(tr, &store, false);
     free(user);
     return status;
 }
@@ -973,12 +1212,17 @@ void tr_data_forget(tr_data *data)
     data->rows.column = NULL;
     data->rows.value = NULL;
     data->rows.dense = NULL;
-    tr_store_forget(data->state->store);
+    store_forget(data->state->store);
 }
 
 void tr_data_forget_rows(const tr_data *data, size_t n)
 {
-    tr_store_forget_rows(data->state->store, n);
+    struct tr_data_state *s = data->state;
+    if (s->store->readers > 1 || s->cached || s->file || s->stream) return;
+    size_t numbers = s->rows.begin ? (size_t)s->rows.begin[n] : n * s->rows.columns;
+    s->store->forgotten = true;
+    tr_pages_give_back(s->rows.value, numbers * sizeof *s->rows.value);
+    tr_pages_give_back(s->rows.column, numbers * sizeof *s->rows.column);
 }
 
 void tr_data_close(tr_data **data)
@@ -986,7 +1230,7 @@ void tr_data_close(tr_data **data)
     struct tr_data_user *user = (struct tr_data_user *)(void *)*data;
     if (!user) return;
     struct tr_store *store = user->data.state->store;
-    tr_store_release(user->data.state->tr, &store, user->forgot);
+    store_release(user->data.state->tr, &store, user->forgot);
     tr_batches_free(&user->batches);
     free(user);
     *data = NULL;

@@ -7,16 +7,14 @@
  *   schema…        csv: columns by name and type, and the keys that they become
  *   dictionary     csv: values of categories, counted and numbered by all workers together
  *   schema_all     csv: the schema on all ranks, agreed on and turned into keys
- *   quantiles      of numbers, in one pass
  *   records        one process reads rows in order, without keeping them
- *   matrix         sparse or dense rows; numbers for the columns that occur; rows of records
+ *   matrix         sparse or dense rows; numbers for the columns that occur; rows of records; quantiles of numbers
  *   ids, names     users and items by text or number, numbered: of one reader, of all
  *   exchange       lists of any length between ranks; rows and keys of a group; records to the workers of their rows
- *   dataset        tr_data_open(): each worker reads a range of the files, all agree on the whole, rows are made
- *   store          data sets that are open, with a reference count
- *   row_store      the arrays of rows, and files of them
- *   cache          rows in files of the node: shared by a group or by teams, or kept for the next start
- *   disk           rows in a file on a disk: written in two passes, read ahead of a pass over them
+ *   dataset        tr_data_open(): each worker reads a range of the files, all agree on the whole, rows are made; data sets that are
+ *                  open, with a reference count
+ *   row_store      the arrays of rows: in the heap, in memory that a group or several tasks share, kept for the next start, on disk
+ *   disk           the row store on disk: written in two passes, read ahead of a pass over the rows
  *   node_rows      rows that a node reads once for several tasks
  *   access         mini-batches, numbers and descriptions of rows for the models
  *   scale          columns brought to one size
@@ -26,16 +24,14 @@
 #ifndef TR_DATA_DATASET_H
 #define TR_DATA_DATASET_H
 
-#include "data/disk.h"
 #include "data/exchange.h"
 #include "data/names.h"
 #include "data/reader.h"
+#include "data/row_store.h"
 #include "ranks/ranks.h"
 #include "trireme/data.h"
 
 struct tr_store;
-struct tr_cached;
-struct tr_scale;
 struct tr_node_rows;
 
 /* Added to enum tr_data_part: rows of a node for several tasks; data->state->row_number is the place of each row in the files. */
@@ -129,6 +125,40 @@ struct tr_reading {
     bool second;                  /* this is the second pass of the writer */
 };
 
+/* ---- open data sets ----
+ *
+ * A store is a data set that tr_data_open() has loaded, with a reference count. While it exists, a task that opens the same files with
+ * the same settings uses it, too (FlexPS, section 5.3: data stay in memory over the stages of a task). The last user frees it. */
+
+struct tr_store {
+    tr_data data;
+    char *key;         /* its files and settings, as text */
+    uint64_t number;   /* counts the stores that were loaded, from 1; the same on all ranks */
+    int opened;        /* number of times */
+    int users;         /* the reference count */
+    int readers;       /* users that still need the non-zeros */
+    bool forgotten;    /* the non-zeros were freed on this rank */
+    bool held;         /* one of the users is the team, for its next task */
+    const tr_job *job; /* the task that opened it last */
+};
+
+/* All stores of a context; NULL if there is none. */
+struct tr_stores {
+    struct tr_store **store;
+    size_t n, capacity;
+    uint64_t loaded; /* number of stores that were loaded so far */
+};
+
+/* The files (NULL: the names of data.train in the job) and the settings of reading them, as text; to be freed. Equal keys: equal rows
+ * before they are scaled or divided. */
+int tr_store_rows_key(const tr_job *job, const struct tr_files *files, char **key);
+
+/* The schema of the training data that were loaded last and are still open; NULL: there are none, or they are not csv. */
+const struct tr_schema *tr_store_schema(const tr_context *tr);
+
+/* Reports the figures of all data on disks for summary.json. All ranks. */
+int tr_store_report(tr_context *tr);
+
 /* A pass over rows in mini-batches: access.c. */
 struct tr_batches {
     uint32_t *order; /* rows of data->rows */
@@ -173,7 +203,85 @@ int tr_data_format(const tr_job *job, const struct tr_files *files, enum tr_form
 /* The job's options of reading data. like: the training data, for test data; otherwise NULL. */
 struct tr_reader_options tr_data_reading(const tr_data *data, const tr_data *like);
 
+/* Frees everything that a data set has besides its rows: names, labels, heads, the scale, ... */
+void tr_data_free_head(tr_data *data);
+
 /* Numbers the rows of all workers in the order of the files: fills data->state->stretch. Workers only, together. */
 int tr_number_rows(tr_data *data, const struct tr_read_runs *runs);
+
+/* ---- scale.c: columns brought to one size (data.scale): x becomes (x - shift) × factor ----
+ *
+ * Each worker owns an equal range of the columns: it receives the sums that other workers have for these columns, decides how to scale
+ * them, and sends the result to the workers that have such columns. So no worker needs more memory than its own columns and its range
+ * take. Factors have 12 significant bits and shifts are multiples of the spread / 1024, so that rounding in another order, on another
+ * number of ranks, leads to the same result. */
+
+struct tr_scale {
+    tr_scaling share; /* the value of tr_data.scaling */
+    double *shift,
+        *factor; /* of this worker's range of columns, see `share`; shift NULL: dense rows are not centred either */
+    double least,
+        most; /* sizes of columns in the files: below `least` lie 1 % of the non-zeros; of the largest */
+    int how;  /* TR_SCALE_STANDARD … */
+};
+
+/* Whether the job and the model want scaled rows, if data.scale auto finds that useful. */
+bool tr_scale_is_wanted(const tr_data *data);
+
+/* Before rows are replicated and columns numbered: decides how to scale the training data (like: NULL), or scales test data as their
+ * training data. All ranks; workers have the rows. data->state->scale stays NULL if nothing is scaled. */
+int tr_scale_rows(tr_data *data, const tr_data *like);
+
+/* Scales other rows of the same columns: all workers together, possibly without rows. */
+int tr_scale_matrix(const tr_data *data, const struct tr_scale *scale, struct tr_matrix *m);
+
+/* Whether rows that are still sparse would be scaled, and, if they were dense, centred: all ranks. Changes nothing. */
+int tr_scale_would_centre(tr_data *data, bool *would);
+
+/* Prints one line on rank 0. */
+void tr_scale_say(const tr_data *data);
+
+void tr_scale_free(struct tr_scale **scale); /* *scale may be NULL */
+
+/* ---- node_rows.c: rows that a node reads once, for all tasks of a job that use the same files ----
+ *
+ * The ranks of each node read the files together before the first task begins, into memory that they share, as a group in which each
+ * has all rows; rows stay as they are in the files. The workers of a task then copy the rows that they would have read, in that
+ * order, by the place of each row's line in the files. So a task gets the same rows on any number of ranks, and its own folds of
+ * cross-validation; no file is read again. Words of tables, and users and items as text, are numbers in a list that the node has;
+ * types of columns, dictionaries and keys are determined by each task. The memory is freed when the last task that needs it has
+ * ended. */
+
+struct tr_node_rows {
+    struct tr_node_rows *next; /* of the same context */
+    const char *task;          /* the first task that needs them */
+    const char *folder;        /* of the node, for rows that tasks make of them; NULL: there is none */
+    tr_data *train, *test;     /* test: NULL if tasks have no files for it */
+    char *train_key, *test_key;
+    bool forgotten;
+};
+
+/* Reads them, and adds them to `world`, where teams that begin later find them; rows->task is set. `node`: all ranks of a node in one
+ * replicated group, with the job of the task. Errors are not shown. All ranks of a node together. */
+int tr_node_rows_open(tr_context *node, tr_context *world, struct tr_node_rows *rows);
+
+/* They are not found any more on this rank; their memory is freed when all ranks of the node have called this. Any rank, alone, that
+ * has no data of them. */
+void tr_node_rows_forget(struct tr_node_rows *rows);
+
+/* All ranks of a node together; before the node's context ends. */
+void tr_node_rows_close(tr_context *world, struct tr_node_rows *rows);
+
+/* The rows of the data set's files on this node, or NULL. */
+const struct tr_node_rows *tr_node_rows_find(const tr_data *data);
+
+/* Does the same as tr_read_matrix() or tr_read_triples(), from data->state->node_rows. */
+int tr_node_rows_read(tr_data *data, size_t reader, size_t readers, const struct tr_reader_options *options,
+                      struct tr_reading *in);
+
+/* While the node reads: unites the words of all ranks into data->state->words, and makes the rows or triples count these. seen: of each
+ * column of a table. All ranks of the node together. TR_ERR_SYSTEM: too many bytes for each rank. */
+int tr_node_rows_unite_words(tr_data *data, const struct tr_column_seen *seen);
+int tr_node_rows_unite_ids(tr_data *data, struct tr_triples *triples);
 
 #endif

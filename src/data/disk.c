@@ -1,24 +1,120 @@
 #define _GNU_SOURCE
-#include "data/disk.h"
+#include "data/row_store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/fault.h"
-#include "data/cache.h"
+#include "base/pages.h"
+#include "data/dataset.h"
+#include "store/checked.h"
 #include "trireme/collective.h"
 #include "trireme/model.h"
 
 /* A pass in another order than that of the file uses GROUP blocks from all over the file at once, and mixes their rows. The thread
  * reads up to AHEAD blocks in advance. */
 enum { GROUP = 8, AHEAD = 8 };
+
+/* ---- n bytes at an address in the file ---- */
+
+static uint64_t disk_offset(const struct tr_row_file *f, const void *at)
+{
+    return (uint64_t)((const char *)at - (const char *)f->header);
+}
+
+/* The whole pages that hold these bytes; without `last`, the page of the last byte is left out unless they fill it. */
+static void disk_to_pages(uint64_t *first, uint64_t *n, bool last)
+{
+    uint64_t page = tr_page_bytes(), end = *first + *n;
+    *first = *first / page * page;
+    *n = (last ? (end + page - 1) / page * page : end / page * page) - *first;
+    if (*first > end) *n = 0;
+}
+
+/* Asks the system to read them soon. */
+static void disk_ask(const struct tr_row_file *f, const void *at, uint64_t n)
+{
+    if (n > 0) (void)posix_fadvise(f->fd, (off_t)disk_offset(f, at), (off_t)n, POSIX_FADV_WILLNEED);
+}
+
+/* Reads them now. Returns 0 or an error number. */
+static int disk_fetch(const struct tr_row_file *f, const void *at, uint64_t n)
+{
+    uint64_t first = disk_offset(f, at);
+    disk_to_pages(&first, &n, true);
+    if (n == 0) return 0;
+#ifdef MADV_POPULATE_READ
+    while (madvise((char *)f->header + first, n, MADV_POPULATE_READ) < 0)
+        if (errno == EFAULT) return EIO;
+        else if (errno != EINTR && errno != EAGAIN) break;
+        else continue;
+#endif
+    return 0; /* without it the first access reads the page */
+}
+
+/* Drops them from memory after reading. sequential: the bytes before them are not needed either, so pages that they share with the
+ * system's read-ahead are dropped too. */
+static void disk_drop(const struct tr_row_file *f, const void *at, uint64_t n, bool sequential)
+{
+    const uint64_t read_ahead =
+        sequential ? (uint64_t)1 << 20 : 0; /* the page cache holds larger units than pages */
+    uint64_t first = disk_offset(f, at);
+    disk_to_pages(&first, &n, false);
+    if (n == 0) return;
+    (void)madvise((char *)f->header + first, n, MADV_DONTNEED);
+    if (f->stays) return;
+    uint64_t more = first < read_ahead ? first : read_ahead;
+    (void)posix_fadvise(f->fd, (off_t)(first - more), (off_t)(n + more), POSIX_FADV_DONTNEED);
+}
+
+/* Waits until they are on the disk, and drops them from memory. */
+static void disk_settle(const struct tr_row_file *f, const void *at, uint64_t n)
+{
+    if (n > 0)
+        (void)sync_file_range(f->fd, (off_t)disk_offset(f, at), (off_t)n,
+                              SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                                  SYNC_FILE_RANGE_WAIT_AFTER);
+    disk_drop(f, at, n, true);
+}
+
+/* Whether their sums are right. One thread at a time. */
+static bool disk_is_whole(struct tr_row_file *f, const void *at, uint64_t n)
+{
+    uint64_t first = disk_offset(f, at) - f->area->first;
+    if (n == 0) return true;
+    if (!f->checked) f->checked = calloc(f->header->sums, sizeof *f->checked);
+    for (uint64_t i = first / TR_ROW_PIECE; i <= (first + n - 1) / TR_ROW_PIECE; i++) {
+        if (f->checked && f->checked[i]) continue;
+        if (tr_row_file_sum_piece(f, i) != f->sum[i]) return false;
+        if (f->checked) f->checked[i] = true;
+    }
+    return true;
+}
+
+int tr_disk_sum(struct tr_row_file *f)
+{
+    const uint64_t sums = f->header->sums, some = 8;
+    char *area = (char *)f->header + f->area->first;
+    for (uint64_t i = 0; i < sums; i += some) {
+        uint64_t end = i + some < sums ? i + some : sums;
+        uint64_t n = i + some < sums ? some * TR_ROW_PIECE : f->area->bytes - i * TR_ROW_PIECE;
+        disk_ask(f, area + i * TR_ROW_PIECE + n, end + some < sums ? some * TR_ROW_PIECE : 0);
+        (void)TR_FAULT("cache.sum");
+        for (uint64_t k = i; k < end; k++) f->sum[k] = tr_row_file_sum_piece(f, k);
+        disk_settle(f, area + i * TR_ROW_PIECE, n);
+    }
+    if (sums > 0) (void)mprotect(area, f->area->bytes, PROT_READ);
+    return fdatasync(f->fd) < 0 ? tr_fail(TR_ERR_IO, "%s: %s", f->path, strerror(errno)) : TR_OK;
+}
 
 /* ---- what the job says ---- */
 
@@ -81,18 +177,6 @@ static void disk_use_page_cache(const struct tr_data_state *s)
 
 /* ---- writing: the first pass ---- */
 
-static int disk_note_values(struct tr_disk_column *c, const struct tr_matrix *m, size_t slot, size_t values)
-{
-    size_t before = c->capacity;
-    TR_TRY(TR_GROW(&c->count, &c->capacity, values));
-    if (c->capacity > before) memset(c->count + before, 0, (c->capacity - before) * sizeof *c->count);
-    for (size_t i = 0; i < m->rows; i++) {
-        uint32_t place = tr_slot_place(m->value[i * m->columns + slot]);
-        if (place < values) c->count[place]++;
-    }
-    return TR_OK;
-}
-
 uint64_t tr_disk_note_numbers(struct tr_disk_column *c, const struct tr_matrix *m, const float *weight,
                               size_t slot)
 {
@@ -110,40 +194,44 @@ uint64_t tr_disk_note_numbers(struct tr_disk_column *c, const struct tr_matrix *
     return nonzeros;
 }
 
-/* A value of a category is at most one key. */
-static int disk_note_table(struct tr_disk_writer *c, const struct tr_reader *r)
-{
-    const struct tr_schema *s = r->options->schema;
-    if (!c->column) TR_TRY(TR_NEW(&c->column, s->n));
-    c->columns = s->n;
-    for (size_t k = 0; k < s->n; k++) {
-        const struct tr_column *column = &s->column[k];
-        if (column->type > TR_COLUMN_CATEGORY) continue;
-        c->valued = c->valued || column->type == TR_COLUMN_NUMBER || s->hash > 0;
-        if (column->type == TR_COLUMN_CATEGORY) {
-            c->nonzeros += r->matrix.rows;
-            TR_TRY(disk_note_values(&c->column[k], &r->matrix, column->slot, r->options->seen[k].values.n));
-        } else {
-            const float *weight = r->weight ? r->weight + r->report.rows : NULL;
-            c->nonzeros += tr_disk_note_numbers(&c->column[k], &r->matrix, weight, column->slot);
-        }
-    }
-    return TR_OK;
-}
-
 int tr_disk_note(void *writer, struct tr_reader *r)
 {
     struct tr_disk_writer *c = writer;
     const struct tr_matrix *m = &r->matrix;
+    const struct tr_schema *s = r->options->schema;
     size_t values = tr_matrix_nonzeros(m);
     c->rows += m->rows;
     c->labelled = c->labelled || m->label;
-    if (r->options->schema) return disk_note_table(c, r);
-    c->valued = c->valued || m->value;
-    if (c->expands)
-        for (size_t k = 0; k < values; k++) c->nonzeros += m->value[k] != 0;
-    else c->nonzeros += values;
-    return m->begin && c->prunes ? tr_index_set_add(&c->seen, m->column, values, 1) : TR_OK;
+    if (!s) {
+        c->valued = c->valued || m->value;
+        if (c->expands)
+            for (size_t k = 0; k < values; k++) c->nonzeros += m->value[k] != 0;
+        else c->nonzeros += values;
+        return m->begin && c->prunes ? tr_index_set_add(&c->seen, m->column, values, 1) : TR_OK;
+    }
+    if (!c->column) TR_TRY(TR_NEW(&c->column, s->n));
+    c->columns = s->n;
+    for (size_t k = 0; k < s->n; k++) {
+        const struct tr_column *column = &s->column[k];
+        struct tr_disk_column *note = &c->column[k];
+        if (column->type > TR_COLUMN_CATEGORY) continue;
+        c->valued = c->valued || column->type == TR_COLUMN_NUMBER || s->hash > 0;
+        if (column->type == TR_COLUMN_NUMBER) {
+            const float *weight = r->weight ? r->weight + r->report.rows : NULL;
+            c->nonzeros += tr_disk_note_numbers(note, m, weight, column->slot);
+            continue;
+        }
+        size_t before = note->capacity, n = r->options->seen[k].values.n;
+        c->nonzeros += m->rows; /* a value of a category is at most one key */
+        TR_TRY(TR_GROW(&note->count, &note->capacity, n));
+        if (note->capacity > before)
+            memset(note->count + before, 0, (note->capacity - before) * sizeof *note->count);
+        for (size_t i = 0; i < m->rows; i++) {
+            uint32_t place = tr_slot_place(m->value[i * m->columns + column->slot]);
+            if (place < n) note->count[place]++;
+        }
+    }
+    return TR_OK;
 }
 
 /* ---- writing: the file ---- */
@@ -163,14 +251,10 @@ int tr_disk_begin(struct tr_disk_writer *c)
     if (c->labelled) shape.arrays |= 1u << TR_ROWS_LABEL;
     uint64_t bytes[TR_ROW_ARRAYS], sum = tr_row_store_measure(&shape, bytes);
 
-    int status = tr_row_file_create(cached->rows, cached->generation, bytes, TR_ROW_ARRAYS, &s->file);
-    if (status == TR_OK) status = tr_row_file_reserve(s->file, 0, 1);
+    int status = tr_row_file_create(cached->rows, cached->generation, bytes, TR_ROW_ARRAYS, true, &s->file);
     if (status != TR_OK) {
-        int error = errno;
         struct statvfs fs = {.f_bavail = 0};
-        if (s->file) (void)unlink(cached->rows);
-        tr_row_file_close(&s->file);
-        if (error != ENOSPC && error != EDQUOT) return status;
+        if (errno != ENOSPC && errno != EDQUOT) return status;
         (void)statvfs(job->data.scratch, &fs);
         return tr_fail(
             TR_ERR_IO, "%s: data.scratch: %s: rank %d needs %.1f MB there for its %s, %.1f MB are free",
@@ -178,7 +262,7 @@ int tr_disk_begin(struct tr_disk_writer *c)
             s->test ? "test data" : "training data", (double)fs.f_bavail * (double)fs.f_frsize / 1e6);
     }
     disk_use_page_cache(s);
-    memcpy(tr_row_file_at(s->file, TR_ROWS_KEYS, NULL), data->keys, data->n_keys * sizeof *data->keys);
+    memcpy(tr_row_file_at(s->file, TR_ROWS_KEYS), data->keys, data->n_keys * sizeof *data->keys);
     free((void *)(uintptr_t)data->keys);
     s->rows = (struct tr_matrix){.rows = (size_t)c->rows, .columns = c->dense ? (size_t)data->columns : 0};
     tr_row_store_attach(data, shape.arrays);
@@ -207,21 +291,6 @@ static uint64_t disk_array_bytes(size_t i, uint64_t rows, uint64_t values)
     return tr_row_unit[i] * (by_row ? rows : values);
 }
 
-/* Sends what was written to the disk in pieces: the last piece is on the way while the next one is filled. */
-static void disk_send(struct tr_disk_writer *c)
-{
-    const uint64_t piece = (uint64_t)4 << 20;
-    for (size_t i = 0; i < STREAMED; i++) {
-        const char *at = *tr_row_store_array(c->data, i);
-        uint64_t bytes = at ? disk_array_bytes(i, c->row, disk_values(c)) : 0;
-        for (; bytes - c->sent[i] >= piece; c->sent[i] += piece) {
-            tr_row_file_settle(c->data->state->file, at + c->settled[i], c->sent[i] - c->settled[i]);
-            c->settled[i] = c->sent[i];
-            tr_row_file_send(c->data->state->file, at + c->sent[i], piece);
-        }
-    }
-}
-
 static int disk_begin_block(struct tr_disk_writer *c)
 {
     struct tr_data_state *s = c->data->state;
@@ -242,22 +311,6 @@ static int disk_end_row(struct tr_disk_writer *c, uint64_t values)
     if (c->in_block < c->block_bytes) return TR_OK;
     c->data->state->blocks++;
     return disk_begin_block(c);
-}
-
-static int disk_write_dense(struct tr_disk_writer *c, const struct tr_matrix *m)
-{
-    size_t columns = (size_t)c->data->columns;
-    for (size_t i = 0; i < m->rows; i++) {
-        float *to = c->data->state->rows.value + c->row * columns;
-        if (m->begin) {
-            memset(to, 0, columns * sizeof *to);
-            tr_lists_fill(m->begin + i, 1, m->column, m->value, columns, to);
-        } else {
-            memcpy(to, m->value + i * columns, columns * sizeof *to);
-        }
-        TR_TRY(disk_end_row(c, columns));
-    }
-    return TR_OK;
 }
 
 static int disk_write_sparse(struct tr_disk_writer *c, struct tr_matrix *m)
@@ -283,12 +336,25 @@ static int disk_write_matrix(struct tr_disk_writer *c, struct tr_matrix *m)
 {
     struct tr_matrix sparse = {0};
     if (m->begin) (void)tr_matrix_limit(m, c->first_index, c->data->columns);
-    if (c->dense) return disk_write_dense(c, m);
-    if (m->begin) return disk_write_sparse(c, m);
-    int status = tr_matrix_to_sparse(m, &sparse);
-    if (status == TR_OK) status = disk_write_sparse(c, &sparse);
-    tr_matrix_free(&sparse);
-    return status;
+    if (!c->dense) {
+        if (m->begin) return disk_write_sparse(c, m);
+        int status = tr_matrix_to_sparse(m, &sparse);
+        if (status == TR_OK) status = disk_write_sparse(c, &sparse);
+        tr_matrix_free(&sparse);
+        return status;
+    }
+    size_t columns = (size_t)c->data->columns;
+    for (size_t i = 0; i < m->rows; i++) {
+        float *to = c->data->state->rows.value + c->row * columns;
+        if (m->begin) {
+            memset(to, 0, columns * sizeof *to);
+            tr_lists_fill(m->begin + i, 1, m->column, m->value, columns, to);
+        } else {
+            memcpy(to, m->value + i * columns, columns * sizeof *to);
+        }
+        TR_TRY(disk_end_row(c, columns));
+    }
+    return TR_OK;
 }
 
 int tr_disk_write(void *writer, struct tr_reader *r)
@@ -317,7 +383,19 @@ int tr_disk_write(void *writer, struct tr_reader *r)
     } else {
         TR_TRY(disk_write_matrix(c, &r->matrix));
     }
-    disk_send(c);
+    /* pieces go to the disk: the last one is on the way while the next one is filled */
+    const struct tr_row_file *file = s->file;
+    const uint64_t piece = (uint64_t)4 << 20;
+    for (size_t i = 0; i < STREAMED; i++) {
+        const char *at = *tr_row_store_array(c->data, i);
+        uint64_t bytes = at ? disk_array_bytes(i, c->row, disk_values(c)) : 0;
+        for (; bytes - c->sent[i] >= piece; c->sent[i] += piece) {
+            disk_settle(file, at + c->settled[i], c->sent[i] - c->settled[i]);
+            c->settled[i] = c->sent[i];
+            (void)sync_file_range(file->fd, (off_t)disk_offset(file, at + c->sent[i]), (off_t)piece,
+                                  SYNC_FILE_RANGE_WRITE);
+        }
+    }
     return TR_OK;
 }
 
@@ -436,29 +514,12 @@ static const char *stream_range(const struct tr_row_stream *s, size_t i, size_t 
     return s->array[i] ? s->array[i] + disk_array_bytes(i, block->row, block->nonzero) : NULL;
 }
 
-static int stream_read_block(struct tr_row_stream *s, size_t b)
-{
-    uint64_t n;
-    for (size_t i = 0; i < STREAMED; i++) {
-        const char *at = stream_range(s, i, b, &n);
-        int error = n > 0 ? tr_row_file_fetch(s->file, at, n) : 0;
-        if (error) return error;
-    }
-    if (TR_FAULT("data.block") == TR_FAULT_EIO) return EIO;
-    for (size_t i = 0; i < STREAMED && !s->checked[b]; i++) {
-        const char *at = stream_range(s, i, b, &n);
-        if (n > 0 && !tr_row_file_is_whole(s->file, at, n)) return EBADMSG;
-    }
-    s->checked[b] = true;
-    return 0;
-}
-
 static void stream_ask_for_block(struct tr_row_stream *s, size_t b)
 {
     uint64_t n;
     for (size_t i = 0; i < STREAMED; i++) {
         const char *at = stream_range(s, i, b, &n);
-        if (n > 0) tr_row_file_ask(s->file, at, n);
+        if (n > 0) disk_ask(s->file, at, n);
     }
 }
 
@@ -467,7 +528,7 @@ static void stream_drop_block(struct tr_row_stream *s, size_t b)
     uint64_t n;
     for (size_t i = 0; i < STREAMED; i++) {
         const char *at = stream_range(s, i, b, &n);
-        if (n > 0) tr_row_file_drop(s->file, at, n, s->plan == &s->plans[0]);
+        if (n > 0) disk_drop(s->file, at, n, s->plan == &s->plans[0]);
     }
 }
 
@@ -484,57 +545,17 @@ static size_t stream_window(const struct tr_row_stream *s)
     return tr_min_size(stream_group_end(s) - s->at + AHEAD, s->n);
 }
 
-/* The i-th block from the position of the pass; the first block follows the last. */
-static size_t stream_block_ahead(const struct tr_row_stream *s, size_t i)
-{
-    return s->plan->block[(s->at + i) % s->n];
-}
-
-static bool stream_needs(const struct tr_row_stream *s, size_t b)
-{
-    return b == s->aside || (s->plan->rank[b] + s->n - s->at) % s->n < stream_window(s);
-}
-
-/* The block to read next, or s->n. */
-static size_t stream_find_wanted(const struct tr_row_stream *s)
-{
-    if (s->aside < s->n && s->state[s->aside] == ABSENT) return s->aside;
-    for (size_t i = 0, n = stream_window(s); i < n; i++)
-        if (s->state[stream_block_ahead(s, i)] == ABSENT) return stream_block_ahead(s, i);
-    return s->n;
-}
-
-/* Reads a block without the lock; meanwhile the system reads the next two. */
-static void stream_load_block(struct tr_row_stream *s, size_t b)
-{
-    size_t next[2], n = 0;
-    double begin = tr_now();
-    s->state[b] = READING;
-    for (size_t i = 0; i < stream_window(s) && n < 2; i++)
-        if (s->state[stream_block_ahead(s, i)] == ABSENT) next[n++] = stream_block_ahead(s, i);
-    pthread_mutex_unlock(&s->lock);
-    stream_ask_for_block(s, b);
-    for (size_t i = 0; i < n; i++) stream_ask_for_block(s, next[i]);
-    int error = stream_read_block(s, b);
-    pthread_mutex_lock(&s->lock);
-    s->counts.read_seconds += tr_now() - begin;
-    s->counts.read_bytes += stream_block_bytes(s, b);
-    s->resident += stream_block_bytes(s, b);
-    if (s->resident > s->counts.memory_bytes) s->counts.memory_bytes = s->resident;
-    s->state[b] = PRESENT;
-    if (!error) return;
-    s->error = error;
-    s->bad = b;
-}
-
 static void *stream_read_ahead(void *stream)
 {
     struct tr_row_stream *s = stream;
     size_t n = 0; /* blocks in s->held */
     pthread_mutex_lock(&s->lock);
     while (!s->ends && !s->error) {
-        size_t behind = 0, b;
-        while (behind < n && stream_needs(s, s->held[behind])) behind++;
+        /* drop a block that the pass does not need any more */
+        size_t behind = 0, b, window = stream_window(s);
+        while (behind < n && (s->held[behind] == s->aside ||
+                              (s->plan->rank[s->held[behind]] + s->n - s->at) % s->n < window))
+            behind++;
         if (behind < n) {
             b = s->held[behind];
             s->held[behind] = s->held[--n];
@@ -542,13 +563,50 @@ static void *stream_read_ahead(void *stream)
             s->resident -= stream_block_bytes(s, b);
             if (!s->file->stays) s->counts.dropped_bytes += stream_block_bytes(s, b);
             stream_drop_block(s, b);
-        } else if ((b = stream_find_wanted(s)) < s->n) {
-            stream_load_block(s, b);
-            if (!s->keeps[b]) s->held[n++] = b;
-            pthread_cond_signal(&s->ready);
-        } else {
-            pthread_cond_wait(&s->moved, &s->lock);
+            continue;
         }
+
+        /* choose the block to read next, and two that the system reads meanwhile */
+        size_t wanted[3], found = 0;
+        if (s->aside < s->n && s->state[s->aside] == ABSENT) wanted[found++] = s->aside;
+        for (size_t i = 0; i < window && found < 3; i++) {
+            b = s->plan->block[(s->at + i) % s->n]; /* the first block follows the last */
+            if (s->state[b] == ABSENT && b != s->aside) wanted[found++] = b;
+        }
+        if (found == 0) {
+            pthread_cond_wait(&s->moved, &s->lock);
+            continue;
+        }
+
+        /* read it without the lock */
+        double begin = tr_now();
+        int error = 0;
+        b = wanted[0];
+        s->state[b] = READING;
+        pthread_mutex_unlock(&s->lock);
+        for (size_t k = 0; k < found; k++) stream_ask_for_block(s, wanted[k]);
+        for (size_t i = 0; i < STREAMED && !error; i++) {
+            uint64_t bytes;
+            const char *at = stream_range(s, i, b, &bytes);
+            if (bytes > 0) error = disk_fetch(s->file, at, bytes);
+        }
+        if (!error && TR_FAULT("data.block") == TR_FAULT_EIO) error = EIO;
+        for (size_t i = 0; i < STREAMED && !error && !s->checked[b]; i++) {
+            uint64_t bytes;
+            const char *at = stream_range(s, i, b, &bytes);
+            if (bytes > 0 && !disk_is_whole(s->file, at, bytes)) error = EBADMSG;
+        }
+        if (!error) s->checked[b] = true;
+        pthread_mutex_lock(&s->lock);
+        s->counts.read_seconds += tr_now() - begin;
+        s->counts.read_bytes += stream_block_bytes(s, b);
+        s->resident += stream_block_bytes(s, b);
+        if (s->resident > s->counts.memory_bytes) s->counts.memory_bytes = s->resident;
+        s->state[b] = PRESENT;
+        s->error = error;
+        s->bad = b;
+        if (!s->keeps[b]) s->held[n++] = b;
+        pthread_cond_signal(&s->ready);
     }
     pthread_cond_signal(&s->ready);
     pthread_mutex_unlock(&s->lock);
@@ -566,27 +624,12 @@ static int stream_make_plan(struct tr_row_stream *s, struct plan *plan, size_t g
     return TR_OK;
 }
 
-/* Blocks that stay in memory lie between the others: while a pass uses them, others can be read. */
-static void stream_choose_kept(struct tr_row_stream *s)
-{
-    uint64_t moving = 0, all = 0, kept = 0;
-    for (size_t b = 0; b < s->n; b++) {
-        all += stream_block_bytes(s, b);
-        if (b < 2 * GROUP + AHEAD) moving += stream_block_bytes(s, b);
-    }
-    double ratio = s->memory > moving && all > 0 ? (double)(s->memory - moving) / (double)all : 0;
-    for (size_t b = 0; b < s->n; b++) {
-        s->keeps[b] = (uint64_t)(ratio * (double)(b + 1)) > kept;
-        kept += s->keeps[b];
-    }
-    s->counts.disk_bytes = all;
-}
-
-/* memory: bytes that may stay in memory from pass to pass; checked: the sums need not be compared. */
-static int stream_open(struct tr_data_state *state, uint64_t memory, bool checked)
+/* memory: bytes that may stay in memory from pass to pass; checked: the sums need not be compared; before: initial counts. */
+static int stream_open(struct tr_data_state *state, uint64_t memory, bool checked,
+                       const struct tr_row_stream_counts *before)
 {
     struct tr_row_stream *s;
-    sigset_t all, before;
+    sigset_t all, mask;
     if (state->blocks == 0) return TR_OK;
     TR_TRY(TR_NEW(&s, 1));
     state->stream = s;
@@ -613,11 +656,24 @@ static int stream_open(struct tr_data_state *state, uint64_t memory, bool checke
     TR_TRY(TR_NEW(&s->order, s->n));
     TR_TRY(TR_NEW(&s->listed, s->n));
     for (size_t b = 0; b < s->n; b++) s->checked[b] = checked;
-    stream_choose_kept(s);
+
+    /* blocks that stay in memory lie between the others: while a pass uses them, others can be read */
+    uint64_t moving = 0, size = 0, kept = 0;
+    for (size_t b = 0; b < s->n; b++) {
+        size += stream_block_bytes(s, b);
+        if (b < 2 * GROUP + AHEAD) moving += stream_block_bytes(s, b);
+    }
+    double ratio = memory > moving && size > 0 ? (double)(memory - moving) / (double)size : 0;
+    for (size_t b = 0; b < s->n; b++) {
+        s->keeps[b] = (uint64_t)(ratio * (double)(b + 1)) > kept;
+        kept += s->keeps[b];
+    }
+    s->counts = *before;
+    s->counts.disk_bytes = size;
     sigfillset(&all); /* signals are for the thread that trains */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_sigmask(SIG_SETMASK, &all, &mask);
     int error = pthread_create(&s->thread, NULL, stream_read_ahead, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
     if (error) return tr_fail(TR_ERR_SYSTEM, "a thread to read data cannot be started: %s", strerror(error));
     s->runs = true;
     return TR_OK;
@@ -626,10 +682,11 @@ static int stream_open(struct tr_data_state *state, uint64_t memory, bool checke
 int tr_disk_open(tr_data *data, bool found)
 {
     struct tr_data_state *s = data->state;
-    bool stays = disk_level(s->tr) == TR_LEVEL_MEMORY_DISK && !s->test;
+    uint64_t memory = disk_level(s->tr) == TR_LEVEL_MEMORY_DISK && !s->test ? s->memory : 0;
+    const struct tr_row_stream_counts none = {0};
     if (!s->on_disk) return TR_OK;
     if (s->file) disk_use_page_cache(s);
-    return tr_agree(s->tr, tr_is(s->tr, TR_SLAVE) ? stream_open(s, stays ? s->memory : 0, !found) : TR_OK);
+    return tr_agree(s->tr, tr_is(s->tr, TR_SLAVE) ? stream_open(s, memory, !found, &none) : TR_OK);
 }
 
 static void stream_stop(struct tr_row_stream *s)
@@ -719,15 +776,20 @@ static void stream_move_to(struct tr_row_stream *s, const struct plan *plan, siz
     for (size_t i = at; i < stream_group_end(s); i++) stream_await_block(s, plan->block[i]);
 }
 
-/* A pass over mixed parts asks for consecutive rows, as one in the order of the file does. A part may begin or end in a block that the
- * plan has elsewhere. */
-static void stream_wait_for(struct tr_row_stream *s, size_t b)
+size_t tr_data_ready(const tr_data *data, size_t first, size_t n)
 {
+    struct tr_row_stream *s = data->state->stream;
+    if (!s || n == 0) return n;
     const struct plan *file = &s->plans[0], *mixed = &s->plans[1];
+    size_t b = stream_block_of(s, first);
+    pthread_mutex_lock(&s->lock);
+
+    /* A pass over mixed parts asks for consecutive rows, as one in the order of the file does. A part may begin or end in a block that
+     * the plan has elsewhere. */
     bool follows = b == s->last || b == s->last + 1,
          near = s->mixes && (mixed->rank[b] + s->n - s->mixed_at) % s->n < 2 * GROUP;
-    if (b == s->aside) return;
-    if (s->plan == file ? near && !follows : near) {
+    if (b == s->aside) {
+    } else if (s->plan == file ? near && !follows : near) {
         s->strays = 0;
         stream_move_to(s, mixed, mixed->rank[b]);
     } else if (s->plan == mixed && s->strays++ < 2) {
@@ -737,15 +799,6 @@ static void stream_wait_for(struct tr_row_stream *s, size_t b)
     } else {
         stream_move_to(s, file, b);
     }
-}
-
-size_t tr_data_ready(const tr_data *data, size_t first, size_t n)
-{
-    struct tr_row_stream *s = data->state->stream;
-    if (!s || n == 0) return n;
-    size_t b = stream_block_of(s, first);
-    pthread_mutex_lock(&s->lock);
-    stream_wait_for(s, b);
     s->last = b;
     return stream_unlock(s) ? tr_min_size(n, (size_t)s->block[b + 1].row - first) : 0;
 }
@@ -797,24 +850,6 @@ static void stream_mix_blocks(struct tr_row_stream *s, struct tr_rng *rng)
         }
 }
 
-/* A random order of the rows of a group of blocks. */
-static void stream_mix_group(const struct tr_row_stream *s, struct tr_rng *rng, size_t g, uint32_t *order)
-{
-    const struct plan *plan = &s->plans[1];
-    uint64_t before[GROUP + 1] = {0};
-    size_t n = tr_min_size(GROUP, s->n - g * GROUP);
-    for (size_t i = 0; i < n; i++) {
-        const struct tr_data_block *b = &s->block[plan->block[g * GROUP + i]];
-        before[i + 1] = before[i] + b[1].row - b->row;
-    }
-    tr_rng_permutation(rng, order, (size_t)before[n]);
-    for (size_t r = 0; r < before[n]; r++) {
-        size_t i = 0;
-        while (order[r] >= before[i + 1]) i++;
-        order[r] = (uint32_t)(s->block[plan->block[g * GROUP + i]].row + order[r] - before[i]);
-    }
-}
-
 void tr_data_permute(const tr_data *data, struct tr_rng *rng, size_t first, size_t n, uint32_t *order)
 {
     struct tr_row_stream *s = data->state->stream;
@@ -824,7 +859,20 @@ void tr_data_permute(const tr_data *data, struct tr_rng *rng, size_t first, size
         return;
     }
     stream_mix_blocks(s, rng);
-    for (size_t g = 0; g * GROUP < s->n; g++) stream_mix_group(s, rng, g, order + s->group_row[g]);
+    for (size_t g = 0; g * GROUP < s->n; g++) { /* the rows of a group of blocks */
+        const uint32_t *block = &s->plans[1].block[g * GROUP];
+        uint32_t *to = order + s->group_row[g];
+        uint64_t before[GROUP + 1] = {0};
+        size_t blocks = tr_min_size(GROUP, s->n - g * GROUP);
+        for (size_t i = 0; i < blocks; i++)
+            before[i + 1] = before[i] + s->block[block[i] + 1].row - s->block[block[i]].row;
+        tr_rng_permutation(rng, to, (size_t)before[blocks]);
+        for (size_t r = 0; r < before[blocks]; r++) {
+            size_t i = 0;
+            while (to[r] >= before[i + 1]) i++;
+            to[r] = (uint32_t)(s->block[block[i]].row + to[r] - before[i]);
+        }
+    }
 }
 
 /* ---- reading: parts ---- */
@@ -870,67 +918,55 @@ static int stream_cut_blocks(const struct tr_row_stream *s, const struct tr_data
     return TR_OK;
 }
 
-/* Cuts the blocks anew where the parts are others than before: a block that two parts use would be read twice. */
-static int stream_follow_begins(struct tr_data_state *state, const size_t *begin, size_t n)
+int tr_data_permute_parts(const tr_data *data, struct tr_rng *rng, const size_t *begin, size_t n,
+                          uint32_t *order)
 {
+    struct tr_data_state *state = data->state;
     struct tr_row_stream *s = state->stream;
-    struct tr_data_block *blocks;
-    size_t count;
-    if (s->parts == n) return TR_OK;
-    TR_TRY(stream_cut_blocks(s, state, begin, n, &blocks, &count));
-    stream_stop(s);
-    for (size_t b = 0; b < s->n; b++)
-        if (s->state[b] == PRESENT) stream_drop_block(s, b);
-    struct tr_row_stream_counts before = s->counts;
-    uint64_t memory = s->memory;
-    bool whole = s->whole;
-    tr_row_stream_close(&state->stream);
-    free(state->block);
-    state->block = blocks;
-    state->blocks = count;
-    TR_TRY(stream_open(state, memory, whole));
-    s = state->stream;
-    s->parts = n;
-    pthread_mutex_lock(&s->lock); /* the thread has begun to read */
-    s->counts.memory_bytes = tr_max_size(s->counts.memory_bytes, before.memory_bytes);
-    s->counts.read_bytes += before.read_bytes;
-    s->counts.dropped_bytes += before.dropped_bytes;
-    s->counts.read_seconds += before.read_seconds;
-    s->counts.ready += before.ready;
-    s->counts.waited += before.waited;
-    s->counts.waited_seconds += before.waited_seconds;
-    pthread_mutex_unlock(&s->lock);
-    return TR_OK;
-}
-
-/* Parts are larger than blocks: the blocks follow the order of the parts. */
-static void stream_follow_parts(struct tr_row_stream *s, const size_t *begin, size_t n, const uint32_t *order)
-{
-    bool *listed = s->listed;
-    size_t k = 0;
-    memset(listed, 0, s->n * sizeof *listed);
-    for (size_t i = 0; i < n; i++) {
-        size_t part = order[i], b = stream_block_of(s, begin[part]);
-        uint64_t end = part + 1 < n ? begin[part + 1] : s->block[s->n].row;
-        for (; b < s->n && s->block[b].row < end; b++) {
-            if (listed[b]) continue;
-            listed[b] = true;
-            s->order[k++] = (uint32_t)b;
-        }
+    if (s && n > 0 &&
+        s->parts != n) { /* other parts than before: a block that two parts use would be read twice */
+        struct tr_data_block *blocks;
+        size_t count;
+        TR_TRY(stream_cut_blocks(s, state, begin, n, &blocks, &count));
+        stream_stop(s);
+        for (size_t b = 0; b < s->n; b++)
+            if (s->state[b] == PRESENT) stream_drop_block(s, b);
+        const struct tr_row_stream_counts counts = s->counts;
+        uint64_t memory = s->memory;
+        bool whole = s->whole;
+        tr_row_stream_close(&state->stream);
+        free(state->block);
+        state->block = blocks;
+        state->blocks = count;
+        TR_TRY(stream_open(state, memory, whole, &counts));
+        s = state->stream;
+        s->parts = n;
     }
-    for (size_t b = 0; b < s->n; b++)
-        if (!listed[b]) s->order[k++] = (uint32_t)b;
-    stream_set_plan(s, s->order);
-}
+    if (!s || n <= s->n) tr_rng_permutation(rng, order, n);
+    if (!s || n == 0) return TR_OK;
+    if (n <= s->n) { /* parts are larger than blocks: the blocks follow the order of the parts */
+        size_t k = 0;
+        memset(s->listed, 0, s->n * sizeof *s->listed);
+        for (size_t i = 0; i < n; i++) {
+            size_t part = order[i], b = stream_block_of(s, begin[part]);
+            uint64_t end = part + 1 < n ? begin[part + 1] : s->block[s->n].row;
+            for (; b < s->n && s->block[b].row < end; b++) {
+                if (s->listed[b]) continue;
+                s->listed[b] = true;
+                s->order[k++] = (uint32_t)b;
+            }
+        }
+        for (size_t b = 0; b < s->n; b++)
+            if (!s->listed[b]) s->order[k++] = (uint32_t)b;
+        stream_set_plan(s, s->order);
+        return TR_OK;
+    }
 
-/* Parts are smaller than blocks: the parts of a group of blocks, mixed; then those of the next group. */
-static int stream_mix_parts(struct tr_row_stream *s, struct tr_rng *rng, const size_t *begin, size_t n,
-                            uint32_t *order)
-{
-    uint32_t *mixed;
-    size_t *end;
-    TR_TRY(TR_NEW(&end, s->n / GROUP + 2));
-    int status = TR_NEW(&mixed, n);
+    /* parts are smaller than blocks: the parts of a group of blocks, mixed; then those of the next group */
+    uint32_t *mixed = NULL;
+    size_t *end = NULL;
+    int status = TR_NEW(&end, s->n / GROUP + 2);
+    if (status == TR_OK) status = TR_NEW(&mixed, n);
     if (status == TR_OK) {
         stream_mix_blocks(s, rng);
         tr_rng_permutation(rng, mixed, n);
@@ -943,14 +979,4 @@ static int stream_mix_parts(struct tr_row_stream *s, struct tr_rng *rng, const s
     free(mixed);
     free(end);
     return status;
-}
-
-int tr_data_permute_parts(const tr_data *data, struct tr_rng *rng, const size_t *begin, size_t n,
-                          uint32_t *order)
-{
-    if (data->state->stream && n > 0) TR_TRY(stream_follow_begins(data->state, begin, n));
-    struct tr_row_stream *s = data->state->stream;
-    if (!s || n <= s->n) tr_rng_permutation(rng, order, n);
-    if (s && n > 0 && n <= s->n) stream_follow_parts(s, begin, n, order);
-    return s && n > s->n ? stream_mix_parts(s, rng, begin, n, order) : TR_OK;
 }

@@ -1,14 +1,12 @@
 #define _GNU_SOURCE
-#include "data/node_rows.h"
+#include "data/dataset.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/cache.h"
 #include "data/hdf5.h"
 #include "data/number.h"
-#include "data/store.h"
 
 /* ---- the rows of a node ---- */
 
@@ -77,19 +75,6 @@ const struct tr_node_rows *tr_node_rows_find(const tr_data *data)
     }
     free(key);
     return found;
-}
-
-void tr_node_rows_pool(tr_data *data)
-{
-    const struct tr_data_state *s = data->state;
-    const tr_context *tr = s->tr;
-    bool stays = !(s->form & TR_DATA_CODES) && !tr_data_is_triples(data);
-    char *key;
-    if (!s->node_rows->folder || s->file || s->cached || !stays || !tr_is(tr, TR_SLAVE)) return;
-    if (tr_format(&key, "worker %d\n%s", tr->me.group * tr->layout.group_size + tr->me.member, s->store->key))
-        return;
-    (void)tr_cache_pool(data, s->node_rows->folder, key);
-    free(key);
 }
 
 /* ---- the words of a node ---- */

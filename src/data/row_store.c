@@ -3,12 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -16,7 +20,10 @@
 #include "base/file.h"
 #include "base/pages.h"
 #include "data/dataset.h"
+#include "data/dictionary.h"
 #include "store/checked.h"
+#include "store/persistent.h"
+#include "trireme/collective.h"
 
 /* ---- arrays ---- */
 
@@ -36,12 +43,13 @@ void **tr_row_store_array(tr_data *data, size_t i)
     return arrays[i];
 }
 
-struct tr_row_shape tr_row_store_shape(const tr_data *data)
+/* The shape of data->state->rows and the arrays that belong to them. */
+static struct tr_row_shape rows_shape(tr_data *data)
 {
     const struct tr_matrix *m = &data->state->rows;
     struct tr_row_shape shape = {m->rows, tr_matrix_nonzeros(m), data->n_keys, 0};
     for (size_t i = 0; i < TR_ROW_ARRAYS; i++)
-        if (*tr_row_store_array((tr_data *)(uintptr_t)data, i)) shape.arrays |= (uint64_t)1 << i;
+        if (*tr_row_store_array(data, i)) shape.arrays |= (uint64_t)1 << i;
     return shape;
 }
 
@@ -59,10 +67,11 @@ uint64_t tr_row_store_measure(const struct tr_row_shape *s, uint64_t bytes[TR_RO
 void tr_row_store_attach(tr_data *data, uint64_t arrays)
 {
     for (size_t i = 0; i < TR_ROW_ARRAYS; i++)
-        if (arrays >> i & 1) *tr_row_store_array(data, i) = tr_row_file_at(data->state->file, i, NULL);
+        if (arrays >> i & 1) *tr_row_store_array(data, i) = tr_row_file_at(data->state->file, i);
 }
 
-void tr_row_store_free(tr_data *data, size_t n)
+/* Frees the first n arrays, which lie in the heap. */
+static void rows_free(tr_data *data, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         free(*tr_row_store_array(data, i));
@@ -70,12 +79,10 @@ void tr_row_store_free(tr_data *data, size_t n)
     }
 }
 
-/* ---- the layout of a file ---- */
+/* ---- files: layout ---- */
 
 #define FORMAT "trireme-data"
 enum { VERSION = 3 };
-
-#define PIECE ((uint64_t)1 << 20) /* bytes of the area that have one sum */
 
 struct tr_row_directory {
     struct tr_row_key key;
@@ -85,7 +92,8 @@ struct tr_row_directory {
     } array[];
 };
 
-struct tr_row_key tr_row_key_of(const void *bytes, size_t n)
+/* xxh3, 128 bits, of n bytes. */
+static struct tr_row_key row_key_of(const void *bytes, size_t n)
 {
     XXH128_hash_t hash = XXH3_128bits(bytes, n);
     return (struct tr_row_key){{hash.low64, hash.high64}};
@@ -96,14 +104,8 @@ static char *row_file_address(const struct tr_row_file *f, uint64_t first)
     return (char *)f->header + first;
 }
 
-static uint64_t row_file_offset(const struct tr_row_file *f, const void *at)
+void *tr_row_file_at(const struct tr_row_file *file, size_t i)
 {
-    return (uint64_t)((const char *)at - (const char *)f->header);
-}
-
-void *tr_row_file_at(const struct tr_row_file *file, size_t i, uint64_t *bytes)
-{
-    if (bytes) *bytes = file->directory->array[i].bytes;
     return row_file_address(file, file->directory->array[i].first);
 }
 
@@ -122,6 +124,15 @@ static int row_file_failed(int status, const char *path)
     return tr_fail(status, "%s: %s", path, strerror(errno));
 }
 
+static int row_file_start(const char *path, int flags, struct tr_row_file **file)
+{
+    TR_TRY(TR_NEW(file, 1));
+    (*file)->fd = -1;
+    TR_TRY(tr_copy_string(path, &(*file)->path));
+    (*file)->fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return (*file)->fd < 0 ? row_file_failed(TR_ERR_NO_OUTPUT, path) : TR_OK;
+}
+
 static int row_file_map(struct tr_row_file *f, uint64_t bytes, int protection, int flags)
 {
     void *memory = mmap(NULL, bytes, protection, MAP_SHARED | flags, f->fd, 0);
@@ -137,15 +148,6 @@ static void row_file_find_directory(struct tr_row_file *f)
     f->directory = (struct tr_row_directory *)(void *)(f->sum + f->header->sums);
 }
 
-static int row_file_start(const char *path, int flags, struct tr_row_file **file)
-{
-    TR_TRY(TR_NEW(file, 1));
-    (*file)->fd = -1;
-    TR_TRY(tr_copy_string(path, &(*file)->path));
-    (*file)->fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
-    return (*file)->fd < 0 ? row_file_failed(TR_ERR_NO_OUTPUT, path) : TR_OK;
-}
-
 void tr_row_file_close(struct tr_row_file **file)
 {
     struct tr_row_file *f = *file;
@@ -158,7 +160,7 @@ void tr_row_file_close(struct tr_row_file **file)
     *file = NULL;
 }
 
-/* ---- writing ---- */
+/* ---- files: writing ---- */
 
 /* fallocate() that is repeated after signals. */
 static int row_file_allocate(struct tr_row_file *f, uint64_t first, uint64_t bytes)
@@ -176,12 +178,25 @@ static int row_file_allocate(struct tr_row_file *f, uint64_t first, uint64_t byt
     return TR_OK;
 }
 
-/* The header is complete but for the format and the digest: until they are written, the file is refused. */
+/* Reserves one of `members` equal ranges of each array, near this process; all ranges, before anything is written. TR_ERR_IO: no
+ * space is left. */
+static int row_file_reserve(struct tr_row_file *file, size_t member, size_t members)
+{
+    const struct tr_row_directory *d = file->directory;
+    for (size_t i = 0; i < d->arrays; i++) {
+        uint64_t page = tr_page_bytes(), pages = tr_to_pages(d->array[i].bytes) / page;
+        uint64_t first = pages * member / members, end = pages * (member + 1) / members;
+        TR_TRY(row_file_allocate(file, d->array[i].first + first * page, (end - first) * page));
+    }
+    return TR_OK;
+}
+
+/* Writes the header except for the format and the digest: until they are written, the file is refused. */
 static int row_file_lay_out(struct tr_row_file *f, struct tr_row_key key, const uint64_t *bytes, size_t n)
 {
     uint64_t area = 0, header;
     for (size_t i = 0; i < n; i++) area += tr_to_pages(bytes[i]);
-    const uint64_t sums = (area + PIECE - 1) / PIECE, directory = row_file_directory_bytes(n);
+    const uint64_t sums = (area + TR_ROW_PIECE - 1) / TR_ROW_PIECE, directory = row_file_directory_bytes(n);
     header = tr_to_pages(tr_checked_header_bytes(1, sums, directory));
     if (ftruncate(f->fd, (off_t)(header + area)) < 0) return row_file_failed(TR_ERR_IO, f->path);
     TR_TRY(row_file_allocate(f, 0, header)); /* otherwise the first write to it may raise SIGBUS */
@@ -193,7 +208,7 @@ static int row_file_lay_out(struct tr_row_file *f, struct tr_row_key key, const 
                                             .areas = 1,
                                             .sums = sums,
                                             .directory = directory};
-    *f->area = (struct tr_checked_area){header, area, PIECE, 0};
+    *f->area = (struct tr_checked_area){header, area, TR_ROW_PIECE, 0};
     row_file_find_directory(f);
     f->directory->key = key;
     f->directory->arrays = n;
@@ -204,7 +219,7 @@ static int row_file_lay_out(struct tr_row_file *f, struct tr_row_key key, const 
     return TR_OK;
 }
 
-int tr_row_file_create(const char *path, struct tr_row_key key, const uint64_t *bytes, size_t n,
+int tr_row_file_create(const char *path, struct tr_row_key key, const uint64_t *bytes, size_t n, bool reserve,
                        struct tr_row_file **file)
 {
     *file = NULL;
@@ -212,13 +227,817 @@ int tr_row_file_create(const char *path, struct tr_row_key key, const uint64_t *
     if (unlink(path) < 0 && errno != ENOENT) return row_file_failed(TR_ERR_NO_OUTPUT, path);
     int status = row_file_start(path, O_RDWR | O_CREAT | O_EXCL, file);
     if (status == TR_OK) status = row_file_lay_out(*file, key, bytes, n);
+    if (status == TR_OK && reserve) status = row_file_reserve(*file, 0, 1);
     if (status == TR_OK) return TR_OK;
+    int error = errno;
     if (*file && (*file)->fd >= 0) unlink(path);
     tr_row_file_close(file);
+    errno = error;
     return status;
 }
 
-int tr_row_file_join(const char *path, struct tr_row_file **file)
+uint64_t tr_row_file_sum_piece(const struct tr_row_file *f, uint64_t piece)
+{
+    uint64_t at = piece * TR_ROW_PIECE, left = f->area->bytes - at;
+    return XXH3_64bits(row_file_address(f, f->area->first + at), left < TR_ROW_PIECE ? left : TR_ROW_PIECE);
+}
+
+/* Computes the sums of one of `members` equal ranges of the area, which is read-only afterwards. */
+static void row_file_sum(struct tr_row_file *file, size_t member, size_t members)
+{
+    uint64_t sums = file->header->sums, end = sums * (member + 1) / members;
+    for (uint64_t i = sums * member / members; i < end; i++) {
+        (void)TR_FAULT("cache.sum");
+        file->sum[i] = tr_row_file_sum_piece(file, i);
+    }
+    /* a later write is a fault, and does not become other data after the next start */
+    if (sums > 0) (void)mprotect(row_file_address(file, file->area->first), file->area->bytes, PROT_READ);
+}
+
+/* Writes the digest: the file can be opened from now on. One process calls it, after all ranges are summed. */
+static void row_file_seal(struct tr_row_file *file)
+{
+    struct tr_checked_header *h = file->header;
+    memcpy(h->format, FORMAT, sizeof FORMAT);
+    h->digest = 0;
+    uint64_t digest = XXH3_64bits(h, h->header);
+    atomic_thread_fence(memory_order_seq_cst);
+    h->digest = digest;
+}
+
+/* Creates a file, moves n arrays from the heap into it, sums and seals it. Each *array[i] is freed, and NULL afterwards. If this
+ * fails, nothing was moved. */
+static int row_file_move(const char *path, struct tr_row_key key, void **const array[], const uint64_t *bytes,
+                         size_t n, struct tr_row_file **file)
+{
+    TR_TRY(tr_row_file_create(path, key, bytes, n, true, file));
+    for (size_t i = 0; i < n; i++)
+        if (*array[i]) tr_pages_move(tr_row_file_at(*file, i), array[i], bytes[i], 1);
+    row_file_sum(*file, 0, 1);
+    row_file_seal(*file);
+    return TR_OK;
+}
+
+/* ---- files: reading ---- */
+
+static int row_file_odd(const struct tr_row_file *f, const char *what)
+{
+    return tr_fail(TR_ERR_DATA, "%s: %s", f->path, what);
+}
+
+/* Checks the directory, and the sums of one of `members` equal ranges of the area; members = 0: none. The digest covers everything but
+ * the area, so the directory can only be that of a file of another layout. */
+static int row_file_check(const struct tr_row_file *f, struct tr_row_key key, size_t n, size_t member,
+                          size_t members)
+{
+    const struct tr_checked_header *h = f->header;
+    const struct tr_row_directory *d = f->directory;
+    uint64_t at = h->header;
+    if (h->areas != 1 || h->directory != row_file_directory_bytes(n) || d->arrays != n ||
+        f->area->first != at || f->area->bytes != h->bytes - at ||
+        h->sums != (f->area->bytes + TR_ROW_PIECE - 1) / TR_ROW_PIECE)
+        return row_file_odd(f, "damaged: odd directory");
+    if (memcmp(&d->key, &key, sizeof key) != 0) return row_file_odd(f, "of other data");
+    for (size_t i = 0; i < n; at += tr_to_pages(d->array[i++].bytes))
+        if (d->array[i].first != at || d->array[i].bytes > h->bytes - at)
+            return row_file_odd(f, "damaged: odd array");
+    if (at != h->bytes) return row_file_odd(f, "damaged: odd size");
+    if (members == 0) return TR_OK;
+    for (uint64_t i = h->sums * member / members, end = h->sums * (member + 1) / members; i < end; i++)
+        if (tr_row_file_sum_piece(f, i) != f->sum[i])
+            return row_file_odd(f, "damaged: it is not what was written");
+    return TR_OK;
+}
+
+/* Opens a sealed file for reading, and checks it as row_file_check() does. TR_ERR_NO_INPUT: there is no such file; TR_ERR_DATA: it has
+ * another key, or is damaged. */
+static int row_file_open(const char *path, struct tr_row_key key, size_t n, size_t member, size_t members,
+                         struct tr_row_file **file)
+{
+    struct tr_checked checked;
+    *file = NULL;
+    int status = tr_checked_open(&checked, path, FORMAT, VERSION);
+    if (status == TR_OK) status = row_file_start(path, O_RDONLY, file);
+    if (status == TR_OK)
+        status = row_file_map(*file, checked.header->bytes, PROT_READ, members > 0 ? MAP_POPULATE : 0);
+    if (status == TR_OK && memcmp((*file)->header, checked.header, checked.header->header) != 0)
+        status = row_file_odd(*file, "damaged: it changes");
+    tr_checked_close(&checked);
+    if (status == TR_OK) {
+        row_file_find_directory(*file);
+        status = row_file_check(*file, key, n, member, members);
+    }
+    if (status != TR_OK) tr_row_file_close(file);
+    return status;
+}
+
+/* ---- folders ---- */
+
+#define FOLDERS "trireme-data"
+#define UNNAMED "trireme-rows"
+enum { SILENCE = 3600 }; /* seconds after which a run without news is over */
+
+int tr_cache_folder_path(const char *base, const char *output, char **path)
+{
+    struct tr_persistent_bases bases;
+    char *whole, *name = NULL, host[TR_HOST_BYTES];
+    TR_TRY(tr_whole_path(output, &whole));
+    tr_persistent_bases(&bases);
+    tr_host_name(host);
+    int status = tr_format(&name, "%s\n%s", whole, host);
+    if (status == TR_OK)
+        status = tr_format(path, "%s/" FOLDERS "-%u-%016llx", base ? base : bases.base[0],
+                           (unsigned)geteuid(), (unsigned long long)XXH3_64bits(name, strlen(name)));
+    free(name);
+    free(whole);
+    return status;
+}
+
+/* The locked file `owner` of a folder, or -1. */
+static int folder_try_lock(const char *folder, bool make)
+{
+    char *path;
+    if (tr_format(&path, "%s/owner", folder) != TR_OK) return -1;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (make ? O_CREAT : 0), 0600);
+    if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) < 0 || !tr_is_still_at(fd, path))) {
+        close(fd);
+        fd = -1;
+    }
+    free(path);
+    return fd;
+}
+
+static void folder_unlock(struct tr_cache_folder *folder)
+{
+    if (folder->lock >= 0) close(folder->lock);
+    free(folder->path);
+    *folder = (struct tr_cache_folder){.lock = -1};
+}
+
+int tr_cache_folder_lock(const char *base, const char *output, struct tr_cache_folder *folder)
+{
+    enum { ATTEMPTS = 400 }; /* a job that starts at the same time may hold the lock to look at the owner */
+    char *files = NULL;
+    folder->lock = -1;
+    TR_TRY(tr_cache_folder_path(base, output, &folder->path));
+    int status = TR_OK;
+    for (int i = 0; i < ATTEMPTS && folder->lock < 0 && status == TR_OK; i++) {
+        if (i > 0) tr_sleep(0.005);
+        status = tr_persistent_make(folder->path);
+        if (status == TR_OK) folder->lock = folder_try_lock(folder->path, true);
+    }
+    if (status == TR_OK && folder->lock < 0)
+        status = tr_fail(TR_ERR_NO_OUTPUT, "%s: another process is using it", folder->path);
+    /* an owner that cannot be written stays empty: then the folder is removed like that of an unknown run */
+    if (status == TR_OK && ftruncate(folder->lock, 0) == 0 && !tr_owner_write(folder->lock, output))
+        (void)ftruncate(folder->lock, 0);
+    if (status == TR_OK) status = tr_format(&files, "%s/" TR_CACHE_FILES, folder->path);
+    if (status == TR_OK) status = tr_persistent_make(files);
+    free(files);
+    if (status != TR_OK) tr_cache_folder_remove(folder);
+    return status;
+}
+
+void tr_cache_folder_remove(struct tr_cache_folder *folder)
+{
+    if (folder->path && folder->lock >= 0 && tr_persistent_is_own(folder->path))
+        tr_persistent_remove(folder->path);
+    folder_unlock(folder);
+}
+
+/* Whether the run that owns a folder is over; `ended`: runs there are. A folder without an owner belongs to no run. Only a process that
+ * sees the same files as the owner can find the output of the run, whose status.json is written every few seconds. Silence does
+ * not end a run whose process is alive: perhaps a clock was set. */
+static bool folder_is_over(const char *ended, int fd)
+{
+    static const char *const ends[] = {"\"state\": \"done\"", "\"state\": \"failed\"",
+                                       "\"state\": \"stopped\""};
+    char output[PATH_MAX], host[TR_HOST_BYTES], member[TR_HOST_BYTES + 16], text[2048], *path;
+    struct stat status;
+    bool here;
+    if (!tr_owner_read(fd, output, &here)) return true;
+    if (!here) return false;
+    size_t n = ended ? strlen(ended) : 0;
+    if (ended && strncmp(output, ended, n) == 0 && (output[n] == '\0' || output[n] == '/')) return true;
+    if (tr_format(&path, "%s/status.json", output) != TR_OK) return false;
+    FILE *file = fopen(path, "re");
+    free(path);
+    if (!file) return true;
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    bool silent = fstat(fileno(file), &status) < 0 || time(NULL) - status.st_mtime > SILENCE;
+    fclose(file);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (strstr(text, ends[i])) return true;
+    tr_host_name(host);
+    snprintf(member, sizeof member, "\"host\": \"%s\"", host);
+    const char *pid = strstr(text, member) ? strstr(text, "\"pid\": ") : NULL;
+    long process = pid ? strtol(pid + strlen("\"pid\": "), NULL, 10) : 0;
+    return silent && !(process > 0 && kill((pid_t)process, 0) == 0);
+}
+
+static int folder_clean(void *what, const char *path, const char *rest)
+{
+    const char *ended = what;
+    char *owner;
+    if (strspn(rest, "0123456789abcdef") != 16 || rest[16]) return TR_OK;
+    /* look without the lock first: a run that is being started again may be about to lock it */
+    if (tr_format(&owner, "%s/owner", path) != TR_OK) return TR_OK;
+    int fd = open(owner, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool over = fd < 0 || folder_is_over(ended, fd);
+    free(owner);
+    if (fd >= 0) close(fd);
+    if (!over) return TR_OK;
+    int lock = folder_try_lock(path, false);
+    if (lock < 0) {
+        (void)rmdir(path); /* the process was killed before it made `owner`; not if the folder has files */
+        return TR_OK;
+    }
+    if (folder_is_over(ended, lock)) tr_persistent_remove(path);
+    close(lock);
+    return TR_OK;
+}
+
+/* The path of a file in this host's memory that is unlinked as soon as all users have opened it. pid: of its process, or a pattern. */
+static int unnamed_path(const char *pid, char **path)
+{
+    struct tr_persistent_bases bases;
+    char host[TR_HOST_BYTES], view[TR_VIEW_BYTES], name[TR_HOST_BYTES + TR_VIEW_BYTES + 32];
+    tr_persistent_bases(&bases);
+    tr_host_name(host);
+    tr_view_of_processes(view);
+    snprintf(name, sizeof name, "%s-%s-%s", host, view, pid);
+    return tr_persistent_path(bases.base[0], UNNAMED, name, path);
+}
+
+void tr_cache_clean(const char *ended)
+{
+    char *whole = NULL, *pattern;
+    glob_t found;
+    if (!ended || tr_whole_path(ended, &whole) == TR_OK)
+        (void)tr_persistent_each(FOLDERS, folder_clean, whole);
+    free(whole);
+    if (unnamed_path("*", &pattern) != TR_OK) return;
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            long pid = strtol(strrchr(found.gl_pathv[i], '-') + 1, NULL, 10);
+            if (pid > 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH) unlink(found.gl_pathv[i]);
+        }
+        globfree(&found);
+    }
+    free(pattern);
+}
+
+/* ---- the folders of a context ---- */
+
+enum { IN_MEMORY, ON_DISK, PLACES };
+
+struct tr_cache {
+    bool leads; /* the lowest rank of the host is responsible for the folders */
+    bool said;  /* the note about data that are not kept was printed */
+    struct cache_place {
+        bool entered, wanted;
+        struct tr_cache_folder folder;
+        char *path;
+    } place[PLACES];
+};
+
+static struct cache_place *cache_place(const tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    return &s->tr->cache->place[s->on_disk ? ON_DISK : IN_MEMORY];
+}
+
+/* The job has ended without failure: nothing in memory is needed again. */
+static void cache_end(tr_context *tr)
+{
+    struct tr_cache *c = tr->cache;
+    tr->cache = NULL;
+    tr_cache_folder_remove(&c->place[IN_MEMORY].folder);
+    if (tr->job->data.cache == TR_CACHE_NO) tr_cache_folder_remove(&c->place[ON_DISK].folder);
+    else folder_unlock(&c->place[ON_DISK].folder);
+    for (int i = 0; i < PLACES; i++) free(c->place[i].path);
+    free(c);
+}
+
+/* Once: the job does not depend on it. */
+static void cache_say_not_kept(tr_context *tr, const char *why)
+{
+    struct tr_cache *c = tr->cache;
+    if (!c->said) tr_say(tr, "note:          data are not kept for another start%s%s", *why ? ": " : "", why);
+    c->said = true;
+}
+
+/* *all: whether it is true on all ranks of the set. */
+static int all_true(tr_context *tr, enum tr_set set, bool *all)
+{
+    int32_t n = *all;
+    TR_TRY(tr_all_reduce(tr, set, TR_MIN, TR_I32, &n, 1));
+    *all = n;
+    return TR_OK;
+}
+
+static int cache_lock_folder(const tr_context *tr, struct cache_place *p, const char *base)
+{
+    char *folder;
+    TR_TRY(tr_cache_folder_path(base, tr->job->output, &folder));
+    int status = tr_format(&p->path, "%s/" TR_CACHE_FILES, folder);
+    free(folder);
+    if (status == TR_OK && tr->cache->leads) status = tr_cache_folder_lock(base, tr->job->output, &p->folder);
+    return status;
+}
+
+/* Once in a context and place. */
+static int cache_enter(tr_context *tr, bool disk)
+{
+    if (!tr->cache) {
+        struct tr_cache *c;
+        int host_rank;
+        TR_TRY(tr_agree(tr, TR_NEW(&c, 1)));
+        tr->cache = c;
+        tr->at_end = cache_end;
+        for (int i = 0; i < PLACES; i++) c->place[i].folder.lock = -1;
+        MPI_Comm_rank(tr->host, &host_rank);
+        c->leads = host_rank == 0;
+    }
+    struct cache_place *p = &tr->cache->place[disk ? ON_DISK : IN_MEMORY];
+    if (p->entered) return TR_OK;
+    p->entered = true;
+    if (disk) { /* rows on a disk need the folder: without it the job fails */
+        int status = cache_lock_folder(tr, p, tr->job->data.scratch);
+        if (status != TR_OK)
+            status = tr_fail(TR_ERR_NO_OUTPUT, "%s: data.scratch: %s", tr_job_where(tr->job, "data.scratch"),
+                             tr_error_text());
+        p->wanted = true;
+        return tr_agree(tr, status);
+    }
+    int mode = tr->job->data.cache;
+    bool asked = mode == TR_CACHE_MEMORY || (mode == TR_CACHE_AUTO && tr->lifeline && !tr->team);
+    TR_TRY(all_true(tr, TR_SET_ALL, &asked));
+    p->wanted = asked && cache_lock_folder(tr, p, NULL) == TR_OK;
+    const char *why = p->wanted ? "" : tr_error_text();
+    if (tr->cache->leads) tr_cache_clean(asked ? NULL : tr->job->output); /* a locked folder stays */
+    if (!asked) return TR_OK;
+    TR_TRY(all_true(tr, TR_SET_ALL, &p->wanted));
+    if (!p->wanted) cache_say_not_kept(tr, why);
+    return TR_OK;
+}
+
+/* ---- the head of a data set: everything except its rows ---- */
+
+void tr_data_free_head(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    tr_names_free(&s->row_names);
+    tr_names_free(&s->column_names);
+    free(s->heads);
+    free((void *)(uintptr_t)data->label);
+    free(s->stretch);
+    free(s->block);
+    free(s->weight);
+    free(s->third_label);
+    for (size_t i = 0; i < s->word_lists; i++) tr_ids_free(&s->words[i]);
+    free(s->words);
+    tr_scale_free(&s->scale);
+    tr_schema_release(&s->schema);
+    tr_bindings_free(&s->bindings);
+}
+
+/* A sequence of bytes that is written by one start and read by the next. */
+struct archive {
+    bool writes;
+    char *bytes;
+    size_t n, capacity, at;
+};
+
+static int archive_copy(struct archive *a, void *memory, size_t n)
+{
+    size_t whole = (n + 7) / 8 * 8;
+    if (a->writes) {
+        TR_TRY(TR_GROW(&a->bytes, &a->capacity, a->at + whole));
+        memset(a->bytes + a->at, 0, whole);
+        memcpy(a->bytes + a->at, memory, n);
+        a->n = a->at + whole;
+    } else {
+        if (whole < n || whole > a->n - a->at) return tr_fail(TR_ERR_DATA, "damaged");
+        memcpy(memory, a->bytes + a->at, n);
+    }
+    a->at += whole;
+    return TR_OK;
+}
+
+/* The *n bytes that the pointer at `pointer` points to. Reading sets *n and allocates them, with a 0 behind them; NULL if *n is 0. */
+static int archive_bytes(struct archive *a, void *pointer, uint64_t *n)
+{
+    void **array = pointer;
+    TR_TRY(archive_copy(a, n, sizeof *n));
+    if (!a->writes) {
+        *array = NULL;
+        if (*n > a->n - a->at) return tr_fail(TR_ERR_DATA, "damaged");
+        if (*n > 0) TR_TRY(tr_new(array, (size_t)*n + 1, 1, "kept data"));
+    }
+    return *n > 0 ? archive_copy(a, *array, (size_t)*n) : TR_OK;
+}
+
+static int archive_array(struct archive *a, void *pointer, uint64_t bytes)
+{
+    return archive_bytes(a, pointer, &bytes);
+}
+
+static int archive_names(struct archive *a, tr_context *tr, tr_names **names)
+{
+    char *packed = NULL;
+    size_t n = 0;
+    int status = a->writes && *names ? tr_names_pack(*names, &packed, &n) : TR_OK;
+    if (status == TR_OK) status = archive_array(a, &packed, n);
+    if (status == TR_OK && !a->writes && packed) status = tr_names_unpack(tr, packed, names);
+    free(packed);
+    return status;
+}
+
+/* The dictionary of the schema belongs to the training data. */
+static int archive_schema(struct archive *a, struct tr_data_state *s)
+{
+    char *packed = NULL, *values = NULL;
+    size_t n = 0, values_n = 0;
+    int status = a->writes && s->schema ? tr_schema_pack(s->schema, &s->bindings, &packed, &n) : TR_OK;
+    if (status == TR_OK && a->writes && s->schema && s->schema->dictionary && !s->test)
+        status = tr_dictionary_pack(s->schema->dictionary, &values, &values_n);
+    if (status == TR_OK) status = archive_bytes(a, &packed, &n);
+    if (status == TR_OK) status = archive_bytes(a, &values, &values_n);
+    if (status == TR_OK && !a->writes && packed) {
+        status = tr_schema_unpack(packed, n, &s->schema, &s->bindings);
+        if (status == TR_OK && values)
+            status = tr_dictionary_unpack(s->tr, values, values_n, &s->schema->dictionary);
+    }
+    free(packed);
+    free(values);
+    return status;
+}
+
+struct head {
+    struct tr_row_key generation;
+    tr_data data; /* its pointers are not valid */
+    size_t rows, columns, stretches, blocks;
+    bool full;
+    uint64_t unknown, unlabelled, arrays; /* arrays: see struct tr_row_shape */
+};
+
+/* Everything that a data set knows besides its rows, in one order for writing and reading. */
+static int archive_data(struct archive *a, tr_data *data, struct head *h)
+{
+    struct tr_data_state *s = data->state;
+    *h = (struct head){.generation = s->cached->generation,
+                       .data = *data,
+                       .rows = s->rows.rows,
+                       .columns = s->rows.columns,
+                       .stretches = s->stretches,
+                       .blocks = s->blocks,
+                       .full = s->full,
+                       .unknown = s->unknown,
+                       .unlabelled = s->unlabelled,
+                       .arrays = rows_shape(data).arrays};
+    TR_TRY(archive_copy(a, h, sizeof *h));
+    if (!a->writes) {
+        *data = h->data;
+        data->state = s;
+        data->rows = (tr_batch){.n = 0};
+        data->keys = NULL;
+        data->label = NULL;
+        data->row = NULL;
+        data->row_names = data->column_names = NULL;
+        data->scaling = NULL;
+        s->rows.rows = h->rows;
+        s->rows.columns = h->columns;
+        s->stretches = h->stretches;
+        s->blocks = h->blocks;
+        s->full = h->full;
+        s->unknown = h->unknown;
+        s->unlabelled = h->unlabelled;
+    }
+    TR_TRY(archive_schema(a, s));
+    TR_TRY(archive_array(a, &s->heads, s->files.n * sizeof *s->heads));
+    TR_TRY(archive_array(a, &data->label, data->labels * sizeof *data->label));
+    TR_TRY(archive_array(a, &s->stretch, s->stretches * sizeof *s->stretch));
+    TR_TRY(archive_array(a, &s->block, s->blocks > 0 ? (s->blocks + 1) * sizeof *s->block : 0));
+    TR_TRY(archive_array(a, &s->weight, s->weight ? s->rows.rows * sizeof *s->weight : 0));
+    TR_TRY(archive_array(a, &s->third_label, s->third_label ? strlen(s->third_label) : 0));
+    TR_TRY(archive_names(a, s->tr, &s->row_names));
+    TR_TRY(archive_names(a, s->tr, &s->column_names));
+    data->row_names = s->row_names;
+    data->column_names = s->column_names;
+    TR_TRY(archive_array(a, &s->scale, s->scale ? sizeof *s->scale : 0));
+    struct tr_scale *scale = s->scale;
+    if (!scale) return TR_OK;
+    uint64_t bytes = scale->share.n * sizeof(double), of_shift = scale->shift ? bytes : 0;
+    if (!a->writes) scale->shift = scale->factor = NULL;
+    TR_TRY(archive_array(a, &scale->shift, of_shift));
+    TR_TRY(archive_array(a, &scale->factor, bytes));
+    scale->share.shift = scale->shift;
+    scale->share.factor = scale->factor;
+    data->scaling = &scale->share;
+    return TR_OK;
+}
+
+static int cache_write_head(tr_data *data)
+{
+    const struct tr_cached *c = data->state->cached;
+    struct archive a = {.writes = true};
+    struct tr_row_file *file = NULL;
+    struct head h;
+    int status = archive_data(&a, data, &h);
+    void **const array[] = {(void **)&a.bytes};
+    const uint64_t bytes[] = {a.n};
+    if (status == TR_OK) status = row_file_move(c->head, c->key, array, bytes, 1, &file);
+    tr_row_file_close(&file);
+    free(a.bytes);
+    return status;
+}
+
+/* ---- finding ---- */
+
+/* Data are kept by rank: any other layout divides them in another way. */
+static int cache_name_files(tr_data *data, const char *what, const char *key)
+{
+    const tr_context *tr = data->state->tr;
+    struct tr_cached *c = data->state->cached;
+    bool shared = tr_data_is_shared(tr);
+    const char *folder = cache_place(data)->path;
+    char *text;
+    int length = (int)strcspn(what, " ");
+    TR_TRY(tr_format(&text, "%s: rank %d of %d, roles %u, group %d of %d, member %d of %d, shared %d\n%s",
+                     TR_VERSION, tr->rank, tr->size, tr->me.roles, tr->me.group, tr->layout.groups,
+                     tr->me.member, tr->layout.group_size, shared, key));
+    c->key = row_key_of(text, strlen(text));
+    free(text);
+    int owner = shared ? tr->layout.worker_rank[tr->me.group * tr->layout.group_size] : tr->rank;
+    TR_TRY(tr_format(&c->head, "%s/%.*s-%d", folder, length, what, tr->rank));
+    return tr_format(&c->rows, "%s/%.*s-%d.rows", folder, length, what, owner);
+}
+
+static int cache_restore(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    struct tr_cached *c = s->cached;
+    struct tr_row_file *file = NULL;
+    struct head h;
+    bool shared = tr_data_is_shared(s->tr);
+    TR_TRY(row_file_open(c->head, c->key, 1, 0, 1, &file));
+    struct archive a = {.bytes = tr_row_file_at(file, 0), .n = (size_t)file->directory->array[0].bytes};
+    int status = archive_data(&a, data, &h);
+    tr_row_file_close(&file);
+    TR_TRY(status);
+    if (h.arrays != 0) {
+        size_t member = shared ? (size_t)s->tr->me.member : 0,
+               members = shared ? (size_t)s->tr->layout.group_size : 1;
+        if (s->on_disk) members = 0; /* blocks are checked when they are read */
+        TR_TRY(row_file_open(c->rows, h.generation, TR_ROW_ARRAYS, member, members, &s->file));
+        tr_row_store_attach(data, h.arrays);
+    }
+    c->generation = h.generation;
+    return TR_OK;
+}
+
+int tr_row_store_find(tr_data *data, const char *what, const char *key, bool *found)
+{
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    *found = false;
+    TR_TRY(cache_enter(tr, s->on_disk));
+    if (!cache_place(data)->wanted) return TR_OK;
+    int status = TR_NEW(&s->cached, 1);
+    if (status == TR_OK) status = cache_name_files(data, what, key);
+    TR_TRY(tr_agree(tr, status));
+    const struct tr_data_state before = *s;
+    status = cache_restore(data);
+
+    /* All ranks must have found theirs, made at the same time. Maxima of: not found; found, but wrong; upper and (inverted) lower
+     * bounds of the generation, which must be equal. */
+    struct tr_cached *c = s->cached;
+    const uint64_t *g = c->generation.word;
+    uint64_t most[6] = {status != TR_OK, status == TR_ERR_DATA, g[0], ~g[0], g[1], ~g[1]};
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, most, 6));
+    *found = c->found = !most[0] && most[2] == ~most[3] && most[4] == ~most[5];
+    if (*found) return TR_OK;
+    if (most[1] || !most[0])
+        tr_say(tr, "note:          what was kept of the %s is not of these files and ranks, or damaged",
+               what);
+
+    /* Undo cache_restore(): this rank reads, because it or another rank has found nothing. */
+    tr_data_free_head(data);
+    tr_row_file_close(&s->file);
+    *s = before;
+    *data = (tr_data){.state = s};
+
+    /* Files of another layout are removed before any rank makes a new one. */
+    char *pattern;
+    if (tr->cache->leads &&
+        tr_format(&pattern, "%s/%.*s-*", cache_place(data)->path, (int)strcspn(what, " "), what) == TR_OK) {
+        glob_t old;
+        if (glob(pattern, GLOB_NOSORT, NULL, &old) == 0) {
+            for (size_t i = 0; i < old.gl_pathc; i++) unlink(old.gl_pathv[i]);
+            globfree(&old);
+        }
+        free(pattern);
+    }
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t facts[3] = {(uint64_t)now.tv_sec, (uint64_t)now.tv_nsec, (uint64_t)getpid()};
+    c->generation = row_key_of(facts, sizeof facts);
+    TR_TRY(tr_barrier(tr, tr->world, "all ranks to begin to read data"));
+    return tr_broadcast(tr, TR_SET_ALL, 0, &c->generation, sizeof c->generation);
+}
+
+/* ---- keeping ---- */
+
+/* *enough: there is memory for `bytes` of this rank, twice over, on all nodes. Otherwise the data set is not kept. All ranks. */
+static int cache_has_memory(tr_data *data, uint64_t bytes, bool *enough)
+{
+    tr_context *tr = data->state->tr;
+    struct tr_persistent_bases bases;
+    *enough = false;
+    if (!data->state->cached) return TR_OK;
+    tr_persistent_bases(&bases);
+    uint64_t memory = tr_memory_free(), space = tr_persistent_free(bases.base[0]);
+    TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_SUM, TR_I64, &bytes, 1));
+    *enough = bytes <= (memory < space ? memory : space) / 2;
+    TR_TRY(all_true(tr, TR_SET_ALL, enough));
+    if (!*enough) cache_say_not_kept(tr, "memory has not twice the room for them");
+    return TR_OK;
+}
+
+/* From the heap into a file with this path. */
+static int cache_move_rows(tr_data *data, const char *path)
+{
+    struct tr_row_shape shape = rows_shape(data);
+    uint64_t bytes[TR_ROW_ARRAYS];
+    void **array[TR_ROW_ARRAYS];
+    if (shape.arrays == 0) return TR_OK;
+    (void)tr_row_store_measure(&shape, bytes);
+    for (size_t i = 0; i < TR_ROW_ARRAYS; i++) array[i] = tr_row_store_array(data, i);
+    TR_TRY(row_file_move(path, data->state->cached->generation, array, bytes, TR_ROW_ARRAYS,
+                         &data->state->file));
+    tr_row_store_attach(data, shape.arrays);
+    return TR_OK;
+}
+
+int tr_row_store_keep(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    struct tr_row_shape shape = rows_shape(data);
+    uint64_t bytes[TR_ROW_ARRAYS];
+    bool well, shared = tr_data_is_shared(s->tr);
+    if (!s->cached) return TR_OK;
+    if (s->on_disk) { /* the rows lie in a file already */
+        int status = s->file ? tr_disk_sum(s->file) : TR_OK;
+        if (status == TR_OK && s->file) row_file_seal(s->file);
+        if (status == TR_OK) status = cache_write_head(data);
+        return tr_agree(s->tr, status);
+    }
+    TR_TRY(cache_has_memory(data, shared ? 0 : tr_row_store_measure(&shape, bytes), &well));
+    if (!well) return TR_OK;
+    if (!shared) {
+        well = cache_move_rows(data, s->cached->rows) == TR_OK;
+    } else if ((well = !s->file->unnamed)) { /* the same for all members, each of which sums a range */
+        row_file_sum(s->file, (size_t)s->tr->me.member, (size_t)s->tr->layout.group_size);
+        TR_TRY(tr_barrier(s->tr, s->tr->group, "the group to sum its rows"));
+        if (s->tr->me.member == 0) row_file_seal(s->file);
+    }
+    well = well && cache_write_head(data) == TR_OK;
+    const char *why = well ? "" : tr_error_text();
+    bool all = well;
+    TR_TRY(all_true(s->tr, TR_SET_ALL, &all));
+    if (all) return TR_OK;
+    unlink(s->cached->head); /* rows that were moved stay in their file until it is closed */
+    if (!shared || s->tr->me.member == 0) unlink(s->cached->rows);
+    cache_say_not_kept(s->tr, why);
+    return TR_OK;
+}
+
+static void cached_free(struct tr_data_state *s)
+{
+    if (!s->cached) return;
+    free(s->cached->head);
+    free(s->cached->rows);
+    free(s->cached);
+    s->cached = NULL;
+}
+
+/* ---- pooling: several teams ---- */
+
+/* Registers this process as a user of a pooled file; false: the file was removed meanwhile. */
+static bool pool_join(const struct tr_row_file *file, const char *path)
+{
+    return flock(file->fd, LOCK_SH | LOCK_NB) == 0 && tr_is_still_at(file->fd, path);
+}
+
+/* Uses the file of another team instead of this rank's own arrays, which lie in the file `own` (NULL: in the heap). */
+static bool pool_use(tr_data *data, struct tr_row_file *own)
+{
+    struct tr_cached *c = data->state->cached;
+    struct tr_row_file *file;
+    if (row_file_open(c->rows, c->generation, TR_ROW_ARRAYS, 0, 0, &file) != TR_OK) return false;
+    if (!pool_join(file, c->rows)) {
+        tr_row_file_close(&file);
+        return false;
+    }
+    uint64_t arrays = rows_shape(data).arrays;
+    if (!own) rows_free(data, TR_ROW_ARRAYS);
+    data->state->file = file;
+    tr_row_store_attach(data, arrays);
+    c->found = true;
+    return true;
+}
+
+/* The file is made under another name and then linked, so that no team finds an incomplete one. If another team was faster, its file is
+ * used. */
+static void pool_make(tr_data *data)
+{
+    const char *path = data->state->cached->rows;
+    char *made;
+    if (tr_format(&made, "%s.%ld", path, (long)getpid()) != TR_OK) return;
+    (void)cache_move_rows(data, made);
+    struct tr_row_file *own = data->state->file;
+    if (own) (void)pool_join(own, made);
+    if (own && link(made, path) < 0 && pool_use(data, own)) tr_row_file_close(&own);
+    unlink(made);
+    free(made);
+}
+
+void tr_row_store_pool(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    const tr_context *tr = s->tr;
+    const char *folder = s->node_rows ? s->node_rows->folder : NULL;
+    bool forgets = s->form & TR_DATA_CODES || tr_data_is_triples(data);
+    char *key;
+    if (!folder || s->file || s->cached || forgets || !tr_is(tr, TR_SLAVE)) return;
+    if (tr_format(&key, "worker %d\n%s", tr->me.group * tr->layout.group_size + tr->me.member, s->store->key))
+        return;
+    if (TR_NEW(&s->cached, 1) == TR_OK) {
+        struct tr_cached *c = s->cached;
+        c->generation = row_key_of(key, strlen(key));
+        int status =
+            tr_format(&c->rows, "%s/%016llx%016llx", folder, (unsigned long long)c->generation.word[0],
+                      (unsigned long long)c->generation.word[1]);
+        if (status == TR_OK && !pool_use(data, NULL)) pool_make(data);
+        c->pooled = s->file != NULL;
+        if (!c->pooled) cached_free(s);
+    }
+    free(key);
+}
+
+/* ---- sharing: the rows of a group ---- */
+
+bool tr_data_is_shared(const tr_context *tr)
+{
+    const struct tr_layout *layout = &tr->layout;
+    if (tr->job->data.partition != TR_DATA_REPLICATED || !tr_is(tr, TR_SLAVE) || layout->group_size < 2)
+        return false;
+    for (int m = 0; m < layout->group_size; m++)
+        if (!tr_same_node(tr, layout->worker_rank[tr->me.group * layout->group_size + m])) return false;
+    return true;
+}
+
+struct sharing {
+    tr_data *data;
+    bool all_columns;    /* are keys; otherwise columns count … */
+    const uint32_t *own; /* … this member's own keys */
+    size_t n_own;
+    uint32_t *piece;                       /* of the group's keys, mine.keys of them */
+    struct tr_row_shape before, mine, all; /* of the members before this one; of this member; of the group */
+    bool kept;                             /* for the next start of the job */
+};
+
+/* Each member has a piece of the keys: of the union, or of all columns. */
+static int sharing_plan(struct sharing *m)
+{
+    tr_context *tr = m->data->state->tr;
+    uint64_t members = (uint64_t)tr->layout.group_size, me = (uint64_t)tr->me.member;
+    size_t n = (size_t)(m->data->columns * (me + 1) / members - m->data->columns * me / members);
+    struct tr_row_shape *every;
+    if (!m->all_columns) TR_TRY(tr_unite_keys(tr, m->own, m->n_own, &m->piece, &n));
+    m->mine = rows_shape(m->data);
+    m->mine.keys = n;
+    TR_TRY(TR_NEW(&every, members));
+    int status = tr_all_gather(tr, TR_SET_GROUP, &m->mine, sizeof m->mine, every);
+    for (uint64_t k = 0; k < members && status == TR_OK; k++) {
+        struct tr_row_shape *sums[] = {&m->all, &m->before};
+        for (int i = 0; i < (k < me ? 2 : 1); i++) {
+            sums[i]->rows += every[k].rows;
+            sums[i]->values += every[k].values;
+            sums[i]->keys += every[k].keys;
+            sums[i]->arrays |= every[k].arrays;
+        }
+    }
+    free(every);
+    m->all.arrays |= 1u << TR_ROWS_KEYS;
+    m->all.arrays |=
+        m->data->state->rows.columns > 0 ? 1u << TR_ROWS_VALUE : 1u << TR_ROWS_BEGIN | 1u << TR_ROWS_COLUMN;
+    return status;
+}
+
+/* Opens a file that member 0 has created, to write to it as well. */
+static int sharing_join_file(const char *path, struct tr_row_file **file)
 {
     struct stat about;
     int status = row_file_start(path, O_RDWR, file);
@@ -229,226 +1048,168 @@ int tr_row_file_join(const char *path, struct tr_row_file **file)
     return status;
 }
 
-int tr_row_file_reserve(struct tr_row_file *file, size_t member, size_t members)
+/* key = NULL: a file that is unlinked when all members have opened it. *well: all members can write to it. */
+static int sharing_open_file(struct sharing *m, const char *path, const struct tr_row_key *key, bool *well)
 {
-    const struct tr_row_directory *d = file->directory;
-    for (size_t i = 0; i < d->arrays; i++) {
-        uint64_t page = tr_page_bytes(), pages = tr_to_pages(d->array[i].bytes) / page;
-        uint64_t first = pages * member / members, end = pages * (member + 1) / members;
-        TR_TRY(row_file_allocate(file, d->array[i].first + first * page, (end - first) * page));
+    struct tr_row_file **file = &m->data->state->file;
+    tr_context *tr = m->data->state->tr;
+    size_t member = (size_t)tr->me.member, members = (size_t)tr->layout.group_size;
+    const struct tr_row_key none = {{0}};
+    uint64_t bytes[TR_ROW_ARRAYS];
+    (void)tr_row_store_measure(&m->all, bytes);
+    *well =
+        member > 0 || tr_row_file_create(path, key ? *key : none, bytes, TR_ROW_ARRAYS, false, file) == TR_OK;
+    TR_TRY(all_true(tr, TR_SET_GROUP, well));
+    if (*well && member > 0) *well = sharing_join_file(path, file) == TR_OK;
+    TR_TRY(all_true(tr, TR_SET_GROUP, well));
+    if (*well && !key) { /* all processes that still need the arrays hold a shared lock */
+        (void)flock((*file)->fd, LOCK_SH);
+        (void)unlink(path); /* the first process does it */
+        (*file)->unnamed = true;
     }
+    if (*well) *well = row_file_reserve(*file, member, members) == TR_OK;
+    TR_TRY(all_true(tr, TR_SET_GROUP, well));
+    if (*well) return TR_OK;
+    tr_row_file_close(file);
+    if (member == 0) unlink(path);
     return TR_OK;
 }
 
-static uint64_t row_file_sum_piece(const struct tr_row_file *f, uint64_t piece)
+static int sharing_open(struct sharing *m)
 {
-    uint64_t at = piece * PIECE, left = f->area->bytes - at;
-    return XXH3_64bits(row_file_address(f, f->area->first + at), left < PIECE ? left : PIECE);
+    tr_context *tr = m->data->state->tr;
+    const struct tr_cached *c = m->data->state->cached;
+    char path[TR_HOST_BYTES + 400] = "", pid[24], *mine;
+    bool well = false;
+    TR_TRY(tr_barrier(tr, tr->group, "the group to open its memory"));
+    if (m->kept) TR_TRY(sharing_open_file(m, c->rows, &c->generation, &well));
+    if (well) return TR_OK;
+    snprintf(pid, sizeof pid, "%ld", (long)getpid());
+    TR_TRY(unnamed_path(pid, &mine));
+    snprintf(path, sizeof path, "%s", mine);
+    free(mine);
+    TR_TRY(tr_broadcast(tr, TR_SET_GROUP, 0, path, sizeof path));
+    TR_TRY(sharing_open_file(m, path, NULL, &well));
+    return well ? TR_OK : tr_fail(TR_ERR_SYSTEM, "%s: there is no room for rows that a group shares", path);
 }
 
-void tr_row_file_sum(struct tr_row_file *file, size_t member, size_t members)
+/* Moves this member's rows behind those of the members before it. number: for each own key, its position among the group's keys; NULL:
+ * the same. The heap returns each piece of memory that was moved, so that the node needs hardly more memory than the rows take. */
+static void sharing_move_rows(struct sharing *m, const uint32_t *number)
 {
-    uint64_t sums = file->header->sums, end = sums * (member + 1) / members;
-    for (uint64_t i = sums * member / members; i < end; i++) {
-        (void)TR_FAULT("cache.sum");
-        file->sum[i] = row_file_sum_piece(file, i);
+    struct tr_data_state *s = m->data->state;
+    const struct tr_row_shape *mine = &m->mine, *before = &m->before;
+    const uint64_t first[] = {before->rows + 1, before->values, before->values, before->rows, before->rows},
+                   n[] = {mine->rows, mine->values, mine->values, mine->rows, mine->rows},
+                   some = ((uint64_t)4 << 20) / sizeof *s->rows.column;
+    for (size_t i = 0; i < TR_ROWS_KEYS; i++) {
+        if (!(m->all.arrays >> i & 1)) continue;
+        void **array = tr_row_store_array(m->data, i), *at = tr_row_file_at(s->file, i),
+             *to = (char *)at + first[i] * tr_row_unit[i];
+        if (i == TR_ROWS_BEGIN) {
+            uint64_t *begin = at;
+            if (s->tr->me.member == 0) begin[0] = 0;
+            for (uint64_t k = 1; k <= n[i]; k++) begin[before->rows + k] = before->values + s->rows.begin[k];
+            rows_free(m->data, 1);
+        } else if (i == TR_ROWS_COLUMN && number) {
+            uint32_t *from = s->rows.column, *column = to;
+            for (uint64_t k = 0, end; k < n[i]; k = end) {
+                end = k + (n[i] - k < some ? n[i] - k : some);
+                for (uint64_t j = k; j < end; j++) column[j] = number[from[j]];
+                tr_pages_give_back(from + k, (end - k) * sizeof *from);
+            }
+            free(from);
+            s->rows.column = NULL;
+        } else if (i == TR_ROWS_VALUE && !s->rows.value) { /* no array stands for values that are all 1 */
+            for (uint64_t k = 0; k < n[i]; k++) ((float *)to)[k] = 1;
+        } else {
+            tr_pages_move(to, array, n[i], tr_row_unit[i]);
+        }
     }
-    /* a write from here on is a fault, and not other data after the next start */
-    if (sums > 0) (void)mprotect(row_file_address(file, file->area->first), file->area->bytes, PROT_READ);
+    tr_row_store_attach(m->data, m->all.arrays);
+    s->rows.rows = (size_t)m->all.rows;
+    m->data->n_keys = (size_t)m->all.keys;
 }
 
-void tr_row_file_seal(struct tr_row_file *file)
+/* Every member writes its piece of the keys, and then finds the numbers of its own keys. */
+static int sharing_move(struct sharing *m)
 {
-    struct tr_checked_header *h = file->header;
-    memcpy(h->format, FORMAT, sizeof FORMAT);
-    h->digest = 0;
-    uint64_t digest = XXH3_64bits(h, h->header);
-    atomic_thread_fence(memory_order_seq_cst);
-    h->digest = digest;
-}
-
-int tr_row_file_move(const char *path, struct tr_row_key key, void **const array[], const uint64_t *bytes,
-                     size_t n, struct tr_row_file **file)
-{
-    TR_TRY(tr_row_file_create(path, key, bytes, n, file));
-    int status = tr_row_file_reserve(*file, 0, 1);
-    if (status != TR_OK) {
-        tr_row_file_close(file);
-        return status;
+    tr_context *tr = m->data->state->tr;
+    tr_key *keys = tr_row_file_at(m->data->state->file, TR_ROWS_KEYS);
+    uint32_t *number = NULL;
+    size_t u = 0;
+    if (!m->all_columns) TR_TRY(TR_NEW(&number, m->n_own));
+    for (uint64_t i = 0, at = m->before.keys; i < m->mine.keys; i++, at++)
+        keys[at] = m->all_columns ? at : m->piece[i];
+    TR_TRY(tr_barrier(tr, tr->group, "the group to unite keys"));
+    for (size_t i = 0; number && i < m->n_own; i++) {
+        while (keys[u] < m->own[i]) u++;
+        number[i] = (uint32_t)u;
     }
-    for (size_t i = 0; i < n; i++)
-        if (*array[i]) tr_pages_move(tr_row_file_at(*file, i, NULL), array[i], bytes[i], 1);
-    tr_row_file_sum(*file, 0, 1);
-    tr_row_file_seal(*file);
-    return TR_OK;
+    sharing_move_rows(m, number);
+    free(number);
+    return tr_barrier(tr, tr->group, "the group to share rows");
 }
 
-/* ---- reading ---- */
-
-static int row_file_odd(const struct tr_row_file *f, const char *what)
+int tr_row_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all_columns)
 {
-    return tr_fail(TR_ERR_DATA, "%s: %s", f->path, what);
-}
-
-/* Checks the directory. The digest covers everything but the area, so this finds files of another layout. */
-static int row_file_check_directory(const struct tr_row_file *f, struct tr_row_key key, size_t n)
-{
-    const struct tr_checked_header *h = f->header;
-    const struct tr_row_directory *d = f->directory;
-    uint64_t at = h->header;
-    if (h->areas != 1 || h->directory != row_file_directory_bytes(n) || d->arrays != n ||
-        f->area->first != at || f->area->bytes != h->bytes - at ||
-        h->sums != (f->area->bytes + PIECE - 1) / PIECE)
-        return row_file_odd(f, "damaged: odd directory");
-    if (memcmp(&d->key, &key, sizeof key) != 0) return row_file_odd(f, "of other data");
-    for (size_t i = 0; i < n; at += tr_to_pages(d->array[i++].bytes))
-        if (d->array[i].first != at || d->array[i].bytes > h->bytes - at)
-            return row_file_odd(f, "damaged: odd array");
-    return at == h->bytes ? TR_OK : row_file_odd(f, "damaged: odd size");
-}
-
-int tr_row_file_open(const char *path, struct tr_row_key key, size_t n, size_t member, size_t members,
-                     struct tr_row_file **file)
-{
-    struct tr_checked checked;
-    *file = NULL;
-    int status = tr_checked_open(&checked, path, FORMAT, VERSION);
-    if (status == TR_OK) status = row_file_start(path, O_RDONLY, file);
-    struct tr_row_file *f = *file;
-    if (status == TR_OK)
-        status = row_file_map(f, checked.header->bytes, PROT_READ, members > 0 ? MAP_POPULATE : 0);
-    if (status == TR_OK && memcmp(f->header, checked.header, checked.header->header) != 0)
-        status = row_file_odd(f, "damaged: it changes");
-    tr_checked_close(&checked);
-    if (status == TR_OK) {
-        row_file_find_directory(f);
-        status = row_file_check_directory(f, key, n);
+    tr_context *tr = data->state->tr;
+    bool takes_part = tr_data_is_shared(tr);
+    struct sharing m = {.data = data, .all_columns = all_columns, .own = keys, .n_own = n_keys};
+    struct tr_persistent_bases bases;
+    uint64_t bytes[TR_ROW_ARRAYS], mine = 0;
+    int status = tr_agree(tr, takes_part ? sharing_plan(&m) : TR_OK);
+    if (takes_part && tr->me.member == 0 && status == TR_OK) mine = tr_row_store_measure(&m.all, bytes);
+    if (status == TR_OK) { /* all ranks of the node together; the rows of each group are counted once */
+        tr_persistent_bases(&bases);
+        uint64_t space = tr_persistent_free(bases.base[0]), sum = mine;
+        status = tr_all_reduce(tr, TR_SET_NODE, TR_SUM, TR_I64, &sum, 1);
+        if (status == TR_OK && sum > space)
+            status =
+                tr_fail(TR_ERR_SYSTEM,
+                        "%s: data.partition: replicated rows need %.1f MB of shared memory on this node, "
+                        "but %s has %.1f MB free",
+                        tr_job_where(tr->job, "data.partition"), (double)sum / 1e6, bases.base[0],
+                        (double)space / 1e6);
+        status = tr_agree(tr, status);
     }
-    if (status == TR_OK && members > 0) {
-        uint64_t sums = f->header->sums, end = sums * (member + 1) / members;
-        for (uint64_t i = sums * member / members; i < end && status == TR_OK; i++)
-            if (row_file_sum_piece(f, i) != f->sum[i])
-                status = row_file_odd(f, "damaged: it is not what was written");
-    }
-    if (status != TR_OK) tr_row_file_close(file);
+    if (status == TR_OK) status = cache_has_memory(data, mine, &m.kept);
+    if (status == TR_OK) status = tr_agree(tr, takes_part ? sharing_open(&m) : TR_OK);
+    if (status != TR_OK) tr_row_file_close(&data->state->file); /* rows are still in the heap */
+    if (status == TR_OK) status = tr_agree(tr, takes_part ? sharing_move(&m) : TR_OK);
+    free(m.piece);
     return status;
 }
 
-/* ---- several processes ---- */
+/* ---- the end of the rows ---- */
 
-bool tr_row_file_use(const struct tr_row_file *file, const char *path)
+void tr_row_store_forget(tr_data *data)
 {
-    return flock(file->fd, LOCK_SH | LOCK_NB) == 0 && tr_is_still_at(file->fd, path);
-}
-
-void tr_row_file_leave(const struct tr_row_file *file, const char *path)
-{
-    if (flock(file->fd, LOCK_EX | LOCK_NB) == 0 && tr_is_still_at(file->fd, path)) unlink(path);
-}
-
-/* All processes that still need the arrays hold a shared lock. */
-void tr_row_file_unname(struct tr_row_file *file)
-{
-    (void)flock(file->fd, LOCK_SH);
-    (void)unlink(file->path); /* the first process does it */
-    file->unnamed = true;
-}
-
-void tr_row_file_forget(struct tr_row_file *file, size_t n)
-{
-    const struct tr_row_directory *d = file->directory;
-    uint64_t first = d->array[0].first, bytes = d->array[n].first - first;
+    struct tr_data_state *s = data->state;
+    struct tr_row_file *f = s->file;
+    tr_row_stream_close(&s->stream);
+    if (!f) {
+        rows_free(data, TR_ROWS_LABEL);
+        return;
+    }
+    uint64_t first = f->directory->array[0].first, bytes = f->directory->array[TR_ROWS_LABEL].first - first;
     if (bytes == 0) return;
-    if (file->unnamed && flock(file->fd, LOCK_EX | LOCK_NB) == 0)
-        (void)fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first, (off_t)bytes);
+    /* without a name, the last process that needs the arrays frees their memory */
+    if (f->unnamed && flock(f->fd, LOCK_EX | LOCK_NB) == 0)
+        (void)fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first, (off_t)bytes);
     /* the range stays mapped, so that tr_row_file_close() can unmap the whole file; reading it is a fault */
-    (void)mmap(row_file_address(file, first), (size_t)bytes, PROT_NONE,
+    (void)mmap(row_file_address(f, first), (size_t)bytes, PROT_NONE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 }
 
-/* ---- files on a disk ---- */
-
-/* The whole pages that hold these bytes; without `last`, the page of the last byte is left out unless they fill it. */
-static void row_file_to_pages(uint64_t *first, uint64_t *n, bool last)
+void tr_row_store_close(tr_data *data)
 {
-    uint64_t page = tr_page_bytes(), end = *first + *n;
-    *first = *first / page * page;
-    *n = (last ? (end + page - 1) / page * page : end / page * page) - *first;
-    if (*first > end) *n = 0;
-}
-
-void tr_row_file_ask(const struct tr_row_file *file, const void *at, uint64_t n)
-{
-    if (n > 0) (void)posix_fadvise(file->fd, (off_t)row_file_offset(file, at), (off_t)n, POSIX_FADV_WILLNEED);
-}
-
-int tr_row_file_fetch(const struct tr_row_file *file, const void *at, uint64_t n)
-{
-    uint64_t first = row_file_offset(file, at);
-    row_file_to_pages(&first, &n, true);
-    if (n == 0) return 0;
-#ifdef MADV_POPULATE_READ
-    while (madvise(row_file_address(file, first), n, MADV_POPULATE_READ) < 0)
-        if (errno == EFAULT) return EIO;
-        else if (errno != EINTR && errno != EAGAIN) break;
-        else continue;
-#endif
-    return 0; /* without it the first access reads the page */
-}
-
-void tr_row_file_drop(const struct tr_row_file *file, const void *at, uint64_t n, bool sequential)
-{
-    const uint64_t read_ahead =
-        sequential ? (uint64_t)1 << 20 : 0; /* the page cache holds larger units than pages */
-    uint64_t first = row_file_offset(file, at);
-    row_file_to_pages(&first, &n, false);
-    if (n == 0) return;
-    (void)madvise(row_file_address(file, first), n, MADV_DONTNEED);
-    if (file->stays) return;
-    uint64_t more = first < read_ahead ? first : read_ahead;
-    (void)posix_fadvise(file->fd, (off_t)(first - more), (off_t)(n + more), POSIX_FADV_DONTNEED);
-}
-
-void tr_row_file_send(const struct tr_row_file *file, const void *at, uint64_t n)
-{
-    if (n > 0)
-        (void)sync_file_range(file->fd, (off_t)row_file_offset(file, at), (off_t)n, SYNC_FILE_RANGE_WRITE);
-}
-
-void tr_row_file_settle(const struct tr_row_file *file, const void *at, uint64_t n)
-{
-    if (n > 0)
-        (void)sync_file_range(file->fd, (off_t)row_file_offset(file, at), (off_t)n,
-                              SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-                                  SYNC_FILE_RANGE_WAIT_AFTER);
-    tr_row_file_drop(file, at, n, true);
-}
-
-bool tr_row_file_is_whole(struct tr_row_file *file, const void *at, uint64_t n)
-{
-    uint64_t first = row_file_offset(file, at) - file->area->first;
-    if (n == 0) return true;
-    if (!file->checked) file->checked = calloc(file->header->sums, sizeof *file->checked);
-    for (uint64_t i = first / PIECE; i <= (first + n - 1) / PIECE; i++) {
-        if (file->checked && file->checked[i]) continue;
-        if (row_file_sum_piece(file, i) != file->sum[i]) return false;
-        if (file->checked) file->checked[i] = true;
-    }
-    return true;
-}
-
-int tr_row_file_sum_on_disk(struct tr_row_file *file)
-{
-    const uint64_t sums = file->header->sums, some = 8;
-    const char *area = row_file_address(file, file->area->first);
-    for (uint64_t i = 0; i < sums; i += some) {
-        uint64_t end = i + some < sums ? i + some : sums;
-        uint64_t n = i + some < sums ? some * PIECE : file->area->bytes - i * PIECE;
-        tr_row_file_ask(file, area + i * PIECE + n, end + some < sums ? some * PIECE : 0);
-        (void)TR_FAULT("cache.sum");
-        for (uint64_t k = i; k < end; k++) file->sum[k] = row_file_sum_piece(file, k);
-        tr_row_file_settle(file, area + i * PIECE, n);
-    }
-    if (sums > 0) (void)mprotect(row_file_address(file, file->area->first), file->area->bytes, PROT_READ);
-    return fdatasync(file->fd) < 0 ? row_file_failed(TR_ERR_IO, file->path) : TR_OK;
+    struct tr_data_state *s = data->state;
+    const struct tr_cached *c = s->cached;
+    tr_row_stream_close(&s->stream);
+    if (!s->file) rows_free(data, TR_ROW_ARRAYS);
+    if (c && c->pooled && flock(s->file->fd, LOCK_EX | LOCK_NB) == 0 && tr_is_still_at(s->file->fd, c->rows))
+        unlink(c->rows); /* no other process uses it */
+    tr_row_file_close(&s->file);
+    cached_free(s);
 }

@@ -1,4 +1,4 @@
-#include "data/scale.h"
+#include "data/dataset.h"
 
 #include <math.h>
 #include <stdlib.h>

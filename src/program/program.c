@@ -7,7 +7,6 @@
 
 #include "class/class.h"
 #include "data/dataset.h"
-#include "data/store.h"
 #include "stage/stage.h"
 #include "store/checkpoint.h"
 #include "trireme/collective.h"

@@ -6,8 +6,7 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-#include "data/cache.h"
-#include "data/store.h"
+#include "data/dataset.h"
 
 enum { ROWS = 203, COLUMNS = 97, OWN = 8 };
 
@@ -1224,13 +1223,12 @@ MPI_CASE(data_are_kept)
     tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
     if (!data) return;
     uint64_t *wanted = hash_rows(data), n = data->rows.n;
-    struct tr_store *store = data->state->store;
-    tr_store_keep(store);
+    tr_data *holder = open_data(tr, TR_DATA_TRAIN, NULL);
     tr_data_forget(data);
     tr_data_close(&data);
     data = open_data(tr, TR_DATA_TRAIN, NULL);
     mpi_check(data && tr->stores->loaded == 1 && are_rows(data, wanted, n), "they were not kept");
-    tr_store_release(tr, &store, false);
+    tr_data_close(&holder);
     mpi_check(data && are_rows(data, wanted, n), "they went too early");
     tr_data_close(&data);
     mpi_check(tr->stores == NULL, "a store is left");
@@ -1364,7 +1362,7 @@ static void end_well(struct both *b)
  * considers the stored rows unused, and removes them. */
 static void make_output(char folder[64], bool make)
 {
-    char status[96];
+    char status[96], host[256] = "";
     int pid = (int)getpid();
     MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);
     snprintf(folder, 64, "/tmp/trireme-test-kept-%d", pid);
@@ -1372,7 +1370,12 @@ static void make_output(char folder[64], bool make)
     if (mpi_test.rank == 0 && make) {
         mpi_check(mkdir(folder, 0700) == 0, "%s cannot be made", folder);
         FILE *file = fopen(status, "w");
-        mpi_check(file && fputs("{\"state\": \"running\"}\n", file) >= 0 && fclose(file) == 0, "%s", status);
+        gethostname(host, sizeof host - 1);
+        mpi_check(file &&
+                      fprintf(file, "{\"state\": \"running\", \"pid\": %d, \"host\": \"%s\"}\n", pid, host) >
+                          0 &&
+                      fclose(file) == 0,
+                  "%s", status);
     } else if (mpi_test.rank == 0) {
         unlink(status);
         rmdir(folder);
