@@ -8,7 +8,7 @@ src/cli/plot.c                   scripts: words of the program
 src/cli/average.c                commas of JSON
 src/cli/generate_file.c          generated data
 src/cli/help.c                   help
-src/data/store.c                 a text that is compared, not shown
+src/data/dataset.c               a text that is compared, not shown
 src/job/value.c                  plain words of YAML
 src/job/write.c                  YAML: names of keys; shown words of a message; help
 src/model/linear/descent/descent.c  CSV: names of metrics
