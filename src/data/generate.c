@@ -34,7 +34,8 @@ static int check_ranges(const struct range *range, size_t n)
     check_ranges((const struct range[]){__VA_ARGS__},                                                        \
                  sizeof((const struct range[]){__VA_ARGS__}) / sizeof(struct range))
 
-/* ---- popularity: n things, the k-th most popular one drawn in proportion to k^-power ---- */
+/* ---- popularity: n things, the k-th most popular one drawn in proportion to
+ * k^-power ---- */
 
 struct popular {
     uint32_t n;
@@ -52,7 +53,8 @@ static void popular_init(struct popular *p, uint32_t n, double power)
     while (((uint64_t)1 << p->bits) < n) p->bits++;
 }
 
-/* The rank, 0 .. n - 1, of u in [0, 1): the inverse of the distribution of the continuous power law on [1, n + 1). */
+/* The rank, 0 .. n - 1, of u in [0, 1): the inverse of the distribution of the
+ * continuous power law on [1, n + 1). */
 static uint32_t popular_rank(const struct popular *p, double u)
 {
     double x = p->exponent == 0 ? exp(u * p->span) : pow(1 + u * p->span, 1 / p->exponent);
@@ -60,8 +62,9 @@ static uint32_t popular_rank(const struct popular *p, double u)
     return x - 1 < last ? (uint32_t)(x - 1) : last;
 }
 
-/* Permutes ranks over 0 .. n - 1, so that popular things are not neighbours: a fixed permutation of 0 .. 2^bits - 1, repeated until the
- * result is below n. */
+/* Permutes ranks over 0 .. n - 1, so that popular things are not neighbours: a
+ * fixed permutation of 0 .. 2^bits - 1, repeated until the result is below n.
+ */
 static uint32_t popular_spread(const struct popular *p, uint32_t rank)
 {
     uint64_t x = rank, mask = ((uint64_t)1 << p->bits) - 1;
@@ -79,14 +82,15 @@ static uint32_t popular_spread(const struct popular *p, uint32_t rank)
 
 /* ---- distinct ranks within a row ---- */
 
-/* An open hash table that is never cleared: each entry has the number, from 1, of the row that it belongs to. */
+/* An open hash table that is never cleared: each entry has the number, from 1,
+ * of the row that it belongs to. */
 struct distinct {
     struct entry_of_row {
         uint64_t row;
         uint32_t rank;
     } * taken;
     size_t slots;
-    uint64_t row; /* in work */
+    uint64_t row; /* the current one */
 };
 
 /* Begins a row of at most `most` ranks. */
@@ -112,7 +116,8 @@ static bool distinct_add(struct distinct *d, uint32_t rank)
     return true;
 }
 
-/* Draws a popular rank that this row does not have yet: after eight attempts, the next free one. */
+/* Draws a popular rank that this row does not have yet: after eight attempts,
+ * the next free one. */
 static uint32_t distinct_draw(struct distinct *d, const struct popular *p, struct tr_rng *rng)
 {
     uint32_t rank = 0;
@@ -138,7 +143,8 @@ static double split_weight(const struct split *s, uint64_t owner)
     return 10 / (1 + 9 * ((double)(tr_mix(s->seed ^ owner) >> 11) * 0x1p-53));
 }
 
-/* The next owner is `begin`. Sums are in the same order for any `begin`, so that all slices have the same numbers. */
+/* The next owner is `begin`. Sums are in the same order for any `begin`, so
+ * that all slices have the same numbers. */
 static void split_begin(struct split *s, uint64_t n, uint64_t whole, uint64_t seed, uint64_t begin)
 {
     *s = (struct split){.n = n, .whole = whole, .seed = tr_mix(seed), .next = begin};
@@ -180,7 +186,7 @@ static inline double logistic(double x)
 struct lines {
     FILE *out;
     char *text, *at;
-    size_t room, longest;
+    size_t capacity, longest;
 };
 
 static int write_failed(void)
@@ -190,8 +196,8 @@ static int write_failed(void)
 
 static int lines_open(struct lines *l, size_t longest, FILE *out)
 {
-    *l = (struct lines){.out = out, .longest = longest, .room = tr_max_size((size_t)64 << 10, longest)};
-    TR_TRY(TR_NEW(&l->text, l->room));
+    *l = (struct lines){.out = out, .longest = longest, .capacity = tr_max_size((size_t)64 << 10, longest)};
+    TR_TRY(TR_NEW(&l->text, l->capacity));
     l->at = l->text;
     return TR_OK;
 }
@@ -207,7 +213,7 @@ static int lines_flush(struct lines *l)
 static inline int lines_add(struct lines *l, char *end)
 {
     l->at = end;
-    return (size_t)(end - l->text) + l->longest <= l->room ? TR_OK : lines_flush(l);
+    return (size_t)(end - l->text) + l->longest <= l->capacity ? TR_OK : lines_flush(l);
 }
 
 /* Writes the rest unless status is an error; frees. */
@@ -262,173 +268,125 @@ struct ctr {
     struct popular popular;
     struct distinct distinct;
     struct lines lines;
-    uint64_t weight_seed;
-    double bias;
-    struct entry *entries; /* of the row in work */
+    struct entry *entries; /* of the current row */
 };
 
-/* ---- features ---- */
-
-/* Small values are the common ones, as in term frequencies. */
-static uint32_t draw_value(const struct ctr *g, struct tr_rng *rng)
-{
-    if (g->options.values == TR_VALUES_BINARY) return VALUE_UNIT;
-    if (g->options.values == TR_VALUES_UNIT) return (uint32_t)lround(VALUE_UNIT / sqrt(g->options.nonzeros));
-    double u = tr_rng_uniform(rng);
-    return 1 + (uint32_t)(u * u * VALUE_UNIT);
-}
-
-static int compare_entries(const void *a, const void *b)
+static int ctr_compare_entries(const void *a, const void *b)
 {
     uint32_t x = ((const struct entry *)a)->feature, y = ((const struct entry *)b)->feature;
     return (x > y) - (x < y);
 }
 
-static void sort_entries(struct entry *entries, size_t n)
+/* Draws the features of a row and their values, sorted. Small values are
+ * frequent, as in term frequencies. */
+static int ctr_draw_entries(struct ctr *g, struct tr_rng *rng)
 {
+    const struct tr_generate_options *o = &g->options;
+    size_t n = o->nonzeros;
+    TR_TRY(distinct_begin(&g->distinct, n));
+    for (size_t i = 0; i < n; i++) {
+        uint32_t rank = distinct_draw(&g->distinct, &g->popular, rng);
+        uint32_t feature = 1 + popular_spread(&g->popular, rank), value = VALUE_UNIT;
+        if (o->values == TR_VALUES_UNIT) value = (uint32_t)lround(VALUE_UNIT / sqrt(o->nonzeros));
+        if (o->values == TR_VALUES_REAL) {
+            double u = tr_rng_uniform(rng);
+            value = 1 + (uint32_t)(u * u * VALUE_UNIT);
+        }
+        g->entries[i] = (struct entry){feature, value};
+    }
     if (n > 64) {
-        qsort(entries, n, sizeof *entries, compare_entries);
-        return;
+        qsort(g->entries, n, sizeof *g->entries, ctr_compare_entries);
+        return TR_OK;
     }
     for (size_t i = 1; i < n; i++) {
-        struct entry entry = entries[i];
+        struct entry entry = g->entries[i];
         size_t j = i;
-        for (; j > 0 && entries[j - 1].feature > entry.feature; j--) entries[j] = entries[j - 1];
-        entries[j] = entry;
+        for (; j > 0 && g->entries[j - 1].feature > entry.feature; j--) g->entries[j] = g->entries[j - 1];
+        g->entries[j] = entry;
     }
-}
-
-static int draw_entries(struct ctr *g, struct tr_rng *rng)
-{
-    TR_TRY(distinct_begin(&g->distinct, g->options.nonzeros));
-    for (uint32_t i = 0; i < g->options.nonzeros; i++) {
-        uint32_t rank = distinct_draw(&g->distinct, &g->popular, rng);
-        uint32_t feature = 1 + popular_spread(&g->popular, rank);
-        g->entries[i] = (struct entry){feature, draw_value(g, rng)};
-    }
-    sort_entries(g->entries, g->options.nonzeros);
     return TR_OK;
 }
 
-/* ---- labels ---- */
-
 /* Hidden weights come from a hash: uniform, with mean 0 and variance 1. */
-static double hidden_weight(const struct ctr *g, uint32_t feature)
-{
-    double u = (double)(tr_mix(g->weight_seed ^ feature) >> 11) * 0x1p-53;
-    return (2 * u - 1) * 1.7320508075688772;
-}
-
-static double margin_of(const struct ctr *g)
+static double ctr_margin(const struct ctr *g)
 {
     double sum = 0;
+    uint64_t weight_seed = tr_mix(g->options.seed);
     uint32_t n = g->options.nonzeros;
-    bool real = g->options.values == TR_VALUES_REAL; /* else scaled below, whatever the values */
-    for (uint32_t i = 0; i < n; i++)
-        sum +=
-            hidden_weight(g, g->entries[i].feature) * (real ? (double)g->entries[i].value / VALUE_UNIT : 1);
+    bool real = g->options.values == TR_VALUES_REAL; /* otherwise the margin does not depend on the values */
+    for (uint32_t i = 0; i < n; i++) {
+        double u = (double)(tr_mix(weight_seed ^ g->entries[i].feature) >> 11) * 0x1p-53;
+        sum += (2 * u - 1) * 1.7320508075688772 * (real ? (double)g->entries[i].value / VALUE_UNIT : 1);
+    }
     return SIGNAL * sum / sqrt(n);
 }
 
-/* The bias at which the mean probability of the margins is POSITIVES. */
-static double find_bias(const double *margins, size_t n)
+/* *bias: at which the mean probability of some rows is POSITIVES. */
+static int ctr_find_bias(struct ctr *g, double *bias)
 {
-    double low = -1000, high = 1000;
-    for (int step = 0; step < 50; step++) {
-        double middle = (low + high) / 2, sum = 0;
-        for (size_t i = 0; i < n; i++) sum += logistic(margins[i] + middle);
-        if (sum < POSITIVES * (double)n) low = middle;
-        else high = middle;
-    }
-    return low;
-}
-
-static int calibrate(struct ctr *g)
-{
-    double *margins;
+    double *margins, low = -1000, high = 1000;
     TR_TRY(TR_NEW(&margins, PILOT_ROWS));
     for (size_t i = 0; i < PILOT_ROWS; i++) {
         struct tr_rng rng;
         tr_rng_seed(&rng, g->options.seed, i, MADE_PILOT);
-        TR_TRY(draw_entries(g, &rng));
-        margins[i] = margin_of(g);
+        TR_TRY(ctr_draw_entries(g, &rng));
+        margins[i] = ctr_margin(g);
     }
-    g->bias = find_bias(margins, PILOT_ROWS);
+    for (int step = 0; step < 50; step++) {
+        double middle = (low + high) / 2, sum = 0;
+        for (size_t i = 0; i < PILOT_ROWS; i++) sum += logistic(margins[i] + middle);
+        if (sum < POSITIVES * (double)PILOT_ROWS) low = middle;
+        else high = middle;
+    }
+    *bias = low;
     free(margins);
     return TR_OK;
 }
 
-static bool draw_label(const struct ctr *g, struct tr_rng *rng)
+static int ctr_write_rows(struct ctr *g, double bias)
 {
-    bool positive = tr_rng_uniform(rng) < logistic(margin_of(g) + g->bias);
-    bool flipped = tr_rng_uniform(rng) < g->options.noise;
-    return positive != flipped;
-}
-
-/* ---- text ---- */
-
-/* All four decimals, as these files have always had them. */
-static char *print_value(char *p, uint32_t value)
-{
-    if (value == VALUE_UNIT) {
-        *p++ = '1';
-        return p;
-    }
-    memcpy(p, "0.", 2);
-    for (int i = 5; i >= 2; i--, value /= 10) p[i] = (char)('0' + value % 10);
-    return p + 6;
-}
-
-static char *print_row(const struct ctr *g, bool positive, char *p)
-{
-    memcpy(p, positive ? "+1" : "-1", 2);
-    p += 2;
-    for (uint32_t i = 0; i < g->options.nonzeros; i++) {
-        *p++ = ' ';
-        p = print_whole(p, g->entries[i].feature);
-        *p++ = ':';
-        p = print_value(p, g->entries[i].value);
-    }
-    *p++ = '\n';
-    return p;
-}
-
-static int write_rows(struct ctr *g)
-{
-    for (uint64_t i = 0; i < g->options.rows; i++) {
+    for (uint64_t row = 0; row < g->options.rows; row++) {
         struct tr_rng rng;
-        tr_rng_seed(&rng, g->options.seed, g->options.first_row + i, MADE_ROWS);
-        TR_TRY(draw_entries(g, &rng));
-        TR_TRY(lines_add(&g->lines, print_row(g, draw_label(g, &rng), g->lines.at)));
+        tr_rng_seed(&rng, g->options.seed, g->options.first_row + row, MADE_ROWS);
+        TR_TRY(ctr_draw_entries(g, &rng));
+        bool positive = tr_rng_uniform(&rng) < logistic(ctr_margin(g) + bias);
+        bool flipped = tr_rng_uniform(&rng) < g->options.noise;
+        char *p = g->lines.at;
+        memcpy(p, positive != flipped ? "+1" : "-1", 2);
+        p += 2;
+        for (uint32_t i = 0; i < g->options.nonzeros; i++) {
+            uint32_t value = g->entries[i].value;
+            *p++ = ' ';
+            p = print_whole(p, g->entries[i].feature);
+            *p++ = ':';
+            if (value == VALUE_UNIT) {
+                *p++ = '1';
+                continue;
+            }
+            memcpy(p, "0.", 2); /* all four decimals, as these files have always had them */
+            for (int k = 5; k >= 2; k--, value /= 10) p[k] = (char)('0' + value % 10);
+            p += 6;
+        }
+        *p++ = '\n';
+        TR_TRY(lines_add(&g->lines, p));
     }
     return TR_OK;
 }
 
-static int check_ctr(const struct tr_generate_options *o)
+int tr_generate_ctr(const struct tr_generate_options *o, FILE *out)
 {
+    struct ctr g = {.options = *o};
+    double bias;
     TR_TRY(CHECK_RANGES({"features", o->features, 1, UINT32_MAX - 1}, {"power", o->power, 0, 10},
                         {"noise", o->noise, 0, 1}));
-    if (o->nonzeros > 0 && o->nonzeros <= o->features) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG, "nonzeros: %u, expected 1 to %u, the number of features",
-                   (unsigned)o->nonzeros, (unsigned)o->features);
-}
-
-static int prepare_ctr(struct ctr *g, FILE *out)
-{
-    const struct tr_generate_options *o = &g->options;
-    g->weight_seed = tr_mix(o->seed);
-    popular_init(&g->popular, o->features, o->power);
-    TR_TRY(TR_NEW(&g->entries, o->nonzeros));
-    TR_TRY(lines_open(&g->lines, 4 + (size_t)o->nonzeros * PAIR_BYTES, out));
-    return calibrate(g);
-}
-
-int tr_generate_ctr(const struct tr_generate_options *options, FILE *out)
-{
-    struct ctr g = {.options = *options};
-    TR_TRY(check_ctr(options));
-    int status = prepare_ctr(&g, out);
-    if (status == TR_OK) status = write_rows(&g);
+    if (o->nonzeros == 0 || o->nonzeros > o->features)
+        return tr_fail(TR_ERR_CONFIG, "nonzeros: %u, expected 1 to %u, the number of features",
+                       (unsigned)o->nonzeros, (unsigned)o->features);
+    popular_init(&g.popular, o->features, o->power);
+    int status = TR_NEW(&g.entries, o->nonzeros);
+    if (status == TR_OK) status = lines_open(&g.lines, 4 + (size_t)o->nonzeros * PAIR_BYTES, out);
+    if (status == TR_OK) status = ctr_find_bias(&g, &bias);
+    if (status == TR_OK) status = ctr_write_rows(&g, bias);
     status = lines_close(&g.lines, status);
     free(g.distinct.taken);
     free(g.entries);
@@ -443,104 +401,87 @@ int tr_generate_ctr(const struct tr_generate_options *options, FILE *out)
 #define ITEM_BIAS 0.5
 #define PRODUCT   0.6
 
-#define RATING_BYTES 32 /* "4294967294\t4294967294\t3.25\n" and some to spare */
-#define RANK_MOST    4096
+#define RATING_BYTES                                                                                         \
+    32 /* "4294967294\t4294967294\t3.25\n" and some to spare  \
+                         */
+#define RANK_MOST 4096
 
 struct raters {
     struct tr_generate_ratings options;
     struct popular popular;
     struct distinct distinct;
     struct lines lines;
-    double *factors; /* of the user in work: rank of them, then the bias */
+    double *factors; /* of the current user: rank of them, then the bias */
     uint64_t item_seed, user_seed;
 };
 
 /* Hidden number j of a user or an item. Four come from one hash. */
-static uint64_t hidden_hash(uint64_t seed, uint32_t who, uint32_t j)
+static uint64_t rating_hash(uint64_t seed, uint32_t who, uint32_t j)
 {
     return tr_mix(tr_mix(seed ^ who) + j / 4);
 }
 
-static void begin_user(struct raters *g, uint32_t user)
-{
-    for (uint32_t j = 0; j <= g->options.rank; j++)
-        g->factors[j] = hidden_piece(hidden_hash(g->user_seed, user, j), j % 4);
-}
-
-/* What the user would think of the item without noise. */
-static double opinion(const struct raters *g, uint32_t item)
+/* The rating of the user for the item without noise. */
+static double rating_mean(const struct raters *g, uint32_t item)
 {
     uint32_t rank = g->options.rank;
     double sum = 0;
     uint64_t hash = 0;
     for (uint32_t j = 0; j < rank; j++) {
-        if (j % 4 == 0) hash = hidden_hash(g->item_seed, item, j);
+        if (j % 4 == 0) hash = rating_hash(g->item_seed, item, j);
         sum += g->factors[j] * hidden_piece(hash, j % 4);
     }
-    double bias = hidden_piece(hidden_hash(g->item_seed, item, rank), rank % 4);
+    double bias = hidden_piece(rating_hash(g->item_seed, item, rank), rank % 4);
     return MEAN + USER_BIAS * g->factors[rank] + ITEM_BIAS * bias + PRODUCT * sum / sqrt(rank);
 }
 
-static int write_rating(struct raters *g, uint32_t user, uint32_t item, double rating)
+/* The n ratings of a user. */
+static int rating_write_user(struct raters *g, uint32_t user, uint64_t n)
 {
-    bool whole = g->options.values == TR_RATING_WHOLE;
-    double cut = fmin(fmax(rating, 1), 5);
-    char *p = print_whole(g->lines.at, (uint64_t)user + 1);
-    *p++ = '\t';
-    p = print_whole(p, (uint64_t)item + 1);
-    *p++ = '\t';
-    p = whole ? print_whole(p, (uint64_t)lround(cut)) : print_decimal(p, lround(cut * 100), 2);
-    *p++ = '\n';
-    return lines_add(&g->lines, p);
-}
-
-static int write_user(struct raters *g, uint32_t user, uint64_t n)
-{
+    const struct tr_generate_ratings *o = &g->options;
     struct tr_rng rng;
-    tr_rng_seed(&rng, g->options.seed, user, MADE_RATINGS);
+    tr_rng_seed(&rng, o->seed, user, MADE_RATINGS);
     TR_TRY(distinct_begin(&g->distinct, (size_t)n));
-    begin_user(g, user);
+    for (uint32_t j = 0; j <= o->rank; j++)
+        g->factors[j] = hidden_piece(rating_hash(g->user_seed, user, j), j % 4);
     for (uint64_t i = 0; i < n; i++) {
         uint32_t item = popular_spread(&g->popular, distinct_draw(&g->distinct, &g->popular, &rng));
-        double noise = g->options.noise * tr_rng_normal(&rng);
-        enum tr_rating_part part = tr_rng_uniform(&rng) < g->options.test ? TR_RATING_TEST : TR_RATING_TRAIN;
-        if (g->options.part != TR_RATING_ALL && g->options.part != part) continue;
-        TR_TRY(write_rating(g, user, item, opinion(g, item) + noise));
+        double noise = o->noise * tr_rng_normal(&rng);
+        enum tr_rating_part part = tr_rng_uniform(&rng) < o->test ? TR_RATING_TEST : TR_RATING_TRAIN;
+        if (o->part != TR_RATING_ALL && o->part != part) continue;
+        double rating = fmin(fmax(rating_mean(g, item) + noise, 1), 5);
+        char *p = print_whole(g->lines.at, (uint64_t)user + 1);
+        *p++ = '\t';
+        p = print_whole(p, (uint64_t)item + 1);
+        *p++ = '\t';
+        p = o->values == TR_RATING_WHOLE ? print_whole(p, (uint64_t)lround(rating))
+                                         : print_decimal(p, lround(rating * 100), 2);
+        *p++ = '\n';
+        TR_TRY(lines_add(&g->lines, p));
     }
     return TR_OK;
 }
 
-static int check_ratings(const struct tr_generate_ratings *o)
+int tr_generate_ratings(const struct tr_generate_ratings *o, uint64_t begin, uint64_t end, FILE *out)
 {
+    struct raters g = {.options = *o};
+    struct split share;
     double most = floor((double)o->users * ((double)o->items / SPLIT_MOST));
     TR_TRY(CHECK_RANGES({"users", o->users, 1, INFINITY}, {"items", o->items, 1, INFINITY},
                         {"ratings", (double)o->ratings, 1, INFINITY}, {"rank", o->rank, 1, RANK_MOST},
                         {"power", o->power, 0, 10}, {"noise", o->noise, 0, 100},
                         {"test", o->test, 0, 0.999999}));
-    if ((double)o->ratings <= most) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG, "ratings: %llu, expected at most %.0f, a quarter of users times items",
-                   (unsigned long long)o->ratings, most);
-}
-
-static int write_users(struct raters *g, uint64_t begin, uint64_t end)
-{
-    struct split share;
-    split_begin(&share, g->options.users, g->options.ratings, g->options.seed, begin);
-    for (uint64_t user = begin; user < end; user++)
-        TR_TRY(write_user(g, (uint32_t)user, tr_min_size(split_next(&share), g->options.items)));
-    return TR_OK;
-}
-
-int tr_generate_ratings(const struct tr_generate_ratings *options, uint64_t begin, uint64_t end, FILE *out)
-{
-    struct raters g = {.options = *options};
-    TR_TRY(check_ratings(options));
-    g.item_seed = tr_mix(options->seed ^ ((uint64_t)1 << 62));
-    g.user_seed = tr_mix(options->seed ^ ((uint64_t)1 << 63));
-    popular_init(&g.popular, options->items, options->power);
-    int status = TR_NEW(&g.factors, (size_t)options->rank + 1);
+    if ((double)o->ratings > most)
+        return tr_fail(TR_ERR_CONFIG, "ratings: %llu, expected at most %.0f, a quarter of users times items",
+                       (unsigned long long)o->ratings, most);
+    g.item_seed = tr_mix(o->seed ^ ((uint64_t)1 << 62));
+    g.user_seed = tr_mix(o->seed ^ ((uint64_t)1 << 63));
+    popular_init(&g.popular, o->items, o->power);
+    int status = TR_NEW(&g.factors, (size_t)o->rank + 1);
     if (status == TR_OK) status = lines_open(&g.lines, RATING_BYTES, out);
-    if (status == TR_OK) status = write_users(&g, begin, end);
+    split_begin(&share, o->users, o->ratings, o->seed, begin);
+    for (uint64_t user = begin; user < end && status == TR_OK; user++)
+        status = rating_write_user(&g, (uint32_t)user, tr_min_size(split_next(&share), o->items));
     status = lines_close(&g.lines, status);
     free(g.distinct.taken);
     free(g.factors);
@@ -556,42 +497,42 @@ struct documents {
     struct popular popular;
     struct lines lines;
     uint64_t topic_seed;
-    double slot_scale;      /* 1 / log(c / (1 + c)) where a topic has c slots in the mean */
-    uint32_t *topic, *word; /* of the tokens of the document in work */
-    size_t topic_room, word_room;
+    double slot_scale;      /* 1 / log(c / (1 + c)) where a topic has c slots in the
+                        mean */
+    uint32_t *topic, *word; /* of the tokens of the current document */
+    size_t topic_capacity, word_capacity;
 };
 
-/* A topic's words are distributed as a Dirichlet process about Zipf's law: slots, each with a word drawn by
- * that law once for all, and used in proportion to c/(1+c) to the power of the slot, which is the mean of the
- * process's broken sticks. With many words that is what Dirichlet's distribution with parameters of sum c is,
- * and nothing has to be stored. */
-static uint32_t draw_word(const struct documents *g, uint32_t topic, struct tr_rng *rng)
-{
-    double slot = floor(log(1 - tr_rng_uniform(rng)) * g->slot_scale);
-    uint64_t hash = tr_mix(tr_mix(g->topic_seed ^ topic) + (uint64_t)slot);
-    return popular_spread(&g->popular, popular_rank(&g->popular, (double)(hash >> 11) * 0x1p-53));
-}
-
-/* The topic of token i, by Pólya's urn: a new one in proportion to alpha × topics, or that of a token before. */
-static uint32_t draw_topic(const struct documents *g, size_t i, struct tr_rng *rng)
-{
-    double fresh = g->options.alpha * g->options.topics;
-    if (i == 0 || tr_rng_uniform(rng) * (fresh + (double)i) < fresh)
-        return (uint32_t)tr_rng_below(rng, g->options.topics);
-    return g->topic[tr_rng_below(rng, i)];
-}
-
-/* ---- documents ---- */
-
-static int compare_words(const void *a, const void *b)
+static int document_compare_words(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);
 }
 
-static int write_counts(struct documents *g, uint64_t document, size_t n)
+/* A document of n tokens. The topic of a token is drawn by Pólya's urn: a new
+ * one in proportion to alpha × topics, or that of an earlier token.
+ *
+ * The words of a topic are distributed as a Dirichlet process about Zipf's law:
+ * slots, each with a word that is drawn by that law once, and used in
+ * proportion to c/(1+c) to the power of the slot, which is the mean of the
+ * broken sticks of the process. With many words this equals a Dirichlet
+ * distribution with parameters of sum c, and nothing has to be stored. */
+static int document_write(struct documents *g, uint64_t document, size_t n)
 {
-    qsort(g->word, n, sizeof *g->word, compare_words);
+    const struct tr_generate_docword *o = &g->options;
+    double fresh = o->alpha * o->topics;
+    struct tr_rng rng;
+    tr_rng_seed(&rng, o->seed, document, MADE_TOKENS);
+    TR_TRY(TR_GROW(&g->topic, &g->topic_capacity, n));
+    TR_TRY(TR_GROW(&g->word, &g->word_capacity, n));
+    for (size_t i = 0; i < n; i++) {
+        bool is_new = i == 0 || tr_rng_uniform(&rng) * (fresh + (double)i) < fresh;
+        g->topic[i] = is_new ? (uint32_t)tr_rng_below(&rng, o->topics) : g->topic[tr_rng_below(&rng, i)];
+        double slot = floor(log(1 - tr_rng_uniform(&rng)) * g->slot_scale);
+        uint64_t hash = tr_mix(tr_mix(g->topic_seed ^ g->topic[i]) + (uint64_t)slot);
+        g->word[i] = popular_spread(&g->popular, popular_rank(&g->popular, (double)(hash >> 11) * 0x1p-53));
+    }
+    if (n > 0) qsort(g->word, n, sizeof *g->word, document_compare_words);
     for (size_t i = 0, j; i < n; i = j) {
         for (j = i + 1; j < n && g->word[j] == g->word[i]; j++)
             ;
@@ -606,77 +547,50 @@ static int write_counts(struct documents *g, uint64_t document, size_t n)
     return TR_OK;
 }
 
-static int write_document(struct documents *g, uint64_t document, size_t n)
+int tr_generate_docword(const struct tr_generate_docword *o, uint64_t begin, uint64_t end, FILE *out)
 {
-    struct tr_rng rng;
-    tr_rng_seed(&rng, g->options.seed, document, MADE_TOKENS);
-    TR_TRY(TR_GROW(&g->topic, &g->topic_room, n));
-    TR_TRY(TR_GROW(&g->word, &g->word_room, n));
-    for (size_t i = 0; i < n; i++) {
-        g->topic[i] = draw_topic(g, i, &rng);
-        g->word[i] = draw_word(g, g->topic[i], &rng);
-    }
-    return n > 0 ? write_counts(g, document, n) : TR_OK;
-}
-
-static int write_documents(struct documents *g, uint64_t begin, uint64_t end)
-{
+    struct documents g = {.options = *o, .topic_seed = tr_mix(o->seed ^ ((uint64_t)1 << 62))};
     struct split share;
-    split_begin(&share, g->options.documents, g->options.tokens, g->options.seed, begin);
-    for (uint64_t d = begin; d < end; d++) TR_TRY(write_document(g, d, (size_t)split_next(&share)));
-    return TR_OK;
-}
-
-static int check_docword(const struct tr_generate_docword *o)
-{
-    return CHECK_RANGES({"documents", o->documents, 1, INFINITY}, {"words", o->words, 1, INFINITY},
+    TR_TRY(CHECK_RANGES({"documents", o->documents, 1, INFINITY}, {"words", o->words, 1, INFINITY},
                         {"tokens", (double)o->tokens, 1, INFINITY}, {"topics", o->topics, 1, INFINITY},
                         {"alpha", o->alpha, 0, 1e6}, {"beta", o->beta, 1e-9, 1e6},
-                        {"power", o->power, 0, 10});
-}
-
-int tr_generate_docword(const struct tr_generate_docword *options, uint64_t begin, uint64_t end, FILE *out)
-{
-    struct documents g = {.options = *options, .topic_seed = tr_mix(options->seed ^ ((uint64_t)1 << 62))};
-    TR_TRY(check_docword(options));
-    double slots = options->beta * options->words;
+                        {"power", o->power, 0, 10}));
+    double slots = o->beta * o->words;
     g.slot_scale = -1 / log1p(1 / slots);
-    popular_init(&g.popular, options->words, options->power);
+    popular_init(&g.popular, o->words, o->power);
     int status = lines_open(&g.lines, COUNT_BYTES, out);
-    if (status == TR_OK) status = write_documents(&g, begin, end);
+    split_begin(&share, o->documents, o->tokens, o->seed, begin);
+    for (uint64_t d = begin; d < end && status == TR_OK; d++)
+        status = document_write(&g, d, (size_t)split_next(&share));
     status = lines_close(&g.lines, status);
     free(g.topic);
     free(g.word);
     return status;
 }
 
-/* ---- vocabulary ---- */
-
-/* The number in syllables, two at least: different numbers are different words. */
-static char *print_word(char *p, uint32_t number)
-{
-    static const char consonants[] = "bdfghjklmnprstvwyzcx", vowels[] = "aeiou";
-    uint32_t syllables[8];
-    int n = 0;
-    do {
-        syllables[n++] = number % 100;
-        number /= 100;
-    } while (number > 0 || n < 2);
-    while (n-- > 0) {
-        *p++ = consonants[syllables[n] / 5];
-        *p++ = vowels[syllables[n] % 5];
-    }
-    *p++ = '\n';
-    return p;
-}
-
+/* A word is its number in syllables, two at least: different numbers are
+ * different words. */
 int tr_generate_vocabulary(uint32_t begin, uint32_t end, FILE *out)
 {
+    static const char consonants[] = "bdfghjklmnprstvwyzcx", vowels[] = "aeiou";
     struct lines lines;
     TR_TRY(lines_open(&lines, COUNT_BYTES, out));
     int status = TR_OK;
-    for (uint32_t w = begin; w < end && status == TR_OK; w++)
-        status = lines_add(&lines, print_word(lines.at, w));
+    for (uint32_t w = begin; w < end && status == TR_OK; w++) {
+        uint32_t syllables[8], number = w;
+        int n = 0;
+        char *p = lines.at;
+        do {
+            syllables[n++] = number % 100;
+            number /= 100;
+        } while (number > 0 || n < 2);
+        while (n-- > 0) {
+            *p++ = consonants[syllables[n] / 5];
+            *p++ = vowels[syllables[n] % 5];
+        }
+        *p++ = '\n';
+        status = lines_add(&lines, p);
+    }
     return lines_close(&lines, status);
 }
 
@@ -684,104 +598,71 @@ int tr_generate_vocabulary(uint32_t begin, uint32_t end, FILE *out)
 
 #define FIELD_BYTES 40 /* a column's number, a colon, a value up to 1e15, and some to spare */
 
-struct clusters {
-    struct tr_generate_dense options;
-    struct lines lines;
-    uint64_t centre_seed;
-};
-
-static char *print_cluster(char *p, uint64_t cluster, char separator)
+static char *dense_print_label(char *p, uint64_t cluster, char separator)
 {
     p = print_whole(p, cluster);
     *p++ = separator;
     return p;
 }
 
-static char *print_values(const struct clusters *g, char *p, uint64_t cluster, struct tr_rng *rng)
+int tr_generate_dense(const struct tr_generate_dense *o, FILE *out)
 {
-    const struct tr_generate_dense *o = &g->options;
-    uint64_t base = tr_mix(g->centre_seed ^ cluster), hash = 0;
-    for (uint32_t j = 0; j < o->columns; j++) {
-        if (j % 4 == 0) hash = tr_mix(base + j / 4);
-        double value = o->spread * hidden_piece(hash, j % 4) + o->noise * tr_rng_normal(rng);
-        if (o->format == TR_DENSE_LIBSVM) p = print_cluster(p, (uint64_t)j + 1, ':');
-        p = print_decimal(p, llround(value * 1e4), 4);
-        *p++ = o->format == TR_DENSE_LIBSVM ? ' ' : ',';
-    }
-    return p;
-}
-
-static int write_row(struct clusters *g, uint64_t row)
-{
-    const struct tr_generate_dense *o = &g->options;
-    struct tr_rng rng;
-    char *p = g->lines.at;
-    tr_rng_seed(&rng, o->seed, row, MADE_DENSE);
-    uint64_t cluster = tr_rng_below(&rng, o->clusters);
-    if (o->format == TR_DENSE_LIBSVM) p = print_cluster(p, cluster, ' ');
-    else if (o->label == TR_DENSE_FIRST) p = print_cluster(p, cluster, ',');
-    p = print_values(g, p, cluster, &rng);
-    if (o->format == TR_DENSE_CSV && o->label == TR_DENSE_LAST) p = print_cluster(p, cluster, ',');
-    p[-1] = '\n';
-    return lines_add(&g->lines, p);
-}
-
-static int check_dense(const struct tr_generate_dense *o)
-{
+    const uint64_t centre_seed = tr_mix(o->seed ^ ((uint64_t)1 << 62));
+    const bool libsvm = o->format == TR_DENSE_LIBSVM;
+    struct lines lines;
     TR_TRY(CHECK_RANGES({"rows", (double)o->rows, 1, INFINITY}, {"columns", o->columns, 1, INFINITY},
                         {"clusters", o->clusters, 1, INFINITY}, {"spread", o->spread, 0, 1e12},
                         {"noise", o->noise, 0, 1e12}));
-    if (o->format == TR_DENSE_LIBSVM && o->label != TR_DENSE_NONE)
-        return tr_fail(TR_ERR_CONFIG,
-                       "label: LIBSVM text always begins with it, expected with format=csv only");
-    return TR_OK;
-}
-
-int tr_generate_dense(const struct tr_generate_dense *options, FILE *out)
-{
-    struct clusters g = {.options = *options, .centre_seed = tr_mix(options->seed ^ ((uint64_t)1 << 62))};
-    TR_TRY(check_dense(options));
-    TR_TRY(lines_open(&g.lines, ((size_t)options->columns + 2) * FIELD_BYTES, out));
+    if (libsvm && o->label != TR_DENSE_NONE)
+        return tr_fail(TR_ERR_CONFIG, "label: LIBSVM text always begins with it, "
+                                      "expected with format=csv only");
+    TR_TRY(lines_open(&lines, ((size_t)o->columns + 2) * FIELD_BYTES, out));
     int status = TR_OK;
-    for (uint64_t i = 0; i < options->rows && status == TR_OK; i++)
-        status = write_row(&g, options->first_row + i);
-    return lines_close(&g.lines, status);
-}
-
-enum { EVENT_NUMBERS = 28, EVENT_TAILS = 8 };
-
-static double event_margin(const double *x)
-{
-    double step = x[20] > 1 ? x[3] : 0;
-    return x[0] * x[1] + sin(2 * x[2]) + 0.7 * step - 0.5 * x[21] + 0.4 * x[4] * x[4] +
-           0.3 * x[5] * x[6] * x[7] - 0.2;
-}
-
-static int write_event(struct lines *lines, const struct tr_generate_events *o, uint64_t row)
-{
-    struct tr_rng rng;
-    double x[EVENT_NUMBERS];
-    char *p = lines->at;
-    tr_rng_seed(&rng, o->seed, row, MADE_EVENTS);
-    for (int j = 0; j < EVENT_NUMBERS; j++) {
-        int tail = j - (EVENT_NUMBERS - EVENT_TAILS);
-        x[j] = tr_rng_normal(&rng);
-        if (tail >= 0) x[j] = fabs(x[j]) * exp(0.3 * x[tail]);
-        p = print_decimal(p, llround(x[j] * 1e4), 4);
-        *p++ = ',';
+    for (uint64_t row = 0; row < o->rows && status == TR_OK; row++) {
+        struct tr_rng rng;
+        char *p = lines.at;
+        tr_rng_seed(&rng, o->seed, o->first_row + row, MADE_DENSE);
+        uint64_t cluster = tr_rng_below(&rng, o->clusters), base = tr_mix(centre_seed ^ cluster), hash = 0;
+        if (libsvm || o->label == TR_DENSE_FIRST) p = dense_print_label(p, cluster, libsvm ? ' ' : ',');
+        for (uint32_t j = 0; j < o->columns; j++) {
+            if (j % 4 == 0) hash = tr_mix(base + j / 4);
+            double value = o->spread * hidden_piece(hash, j % 4) + o->noise * tr_rng_normal(&rng);
+            if (libsvm) p = dense_print_label(p, (uint64_t)j + 1, ':');
+            p = print_decimal(p, llround(value * 1e4), 4);
+            *p++ = libsvm ? ' ' : ',';
+        }
+        if (!libsvm && o->label == TR_DENSE_LAST) p = dense_print_label(p, cluster, ',');
+        p[-1] = '\n';
+        status = lines_add(&lines, p);
     }
-    p = print_whole(p, tr_rng_uniform(&rng) < logistic(event_margin(x)));
-    *p++ = '\n';
-    return lines_add(lines, p);
+    return lines_close(&lines, status);
 }
 
-int tr_generate_events(const struct tr_generate_events *options, FILE *out)
+int tr_generate_events(const struct tr_generate_events *o, FILE *out)
 {
+    enum { NUMBERS = 28, TAILS = 8 };
     struct lines lines;
-    TR_TRY(CHECK_RANGES({"rows", (double)options->rows, 1, INFINITY}));
-    TR_TRY(lines_open(&lines, (EVENT_NUMBERS + 1) * FIELD_BYTES, out));
+    TR_TRY(CHECK_RANGES({"rows", (double)o->rows, 1, INFINITY}));
+    TR_TRY(lines_open(&lines, (NUMBERS + 1) * FIELD_BYTES, out));
     int status = TR_OK;
-    for (uint64_t i = 0; i < options->rows && status == TR_OK; i++)
-        status = write_event(&lines, options, options->first_row + i);
+    for (uint64_t row = 0; row < o->rows && status == TR_OK; row++) {
+        struct tr_rng rng;
+        double x[NUMBERS];
+        char *p = lines.at;
+        tr_rng_seed(&rng, o->seed, o->first_row + row, MADE_EVENTS);
+        for (int j = 0; j < NUMBERS; j++) {
+            int tail = j - (NUMBERS - TAILS);
+            x[j] = tr_rng_normal(&rng);
+            if (tail >= 0) x[j] = fabs(x[j]) * exp(0.3 * x[tail]);
+            p = print_decimal(p, llround(x[j] * 1e4), 4);
+            *p++ = ',';
+        }
+        double step = x[20] > 1 ? x[3] : 0;
+        double margin = x[0] * x[1] + sin(2 * x[2]) + 0.7 * step - 0.5 * x[21] + 0.4 * x[4] * x[4] +
+                        0.3 * x[5] * x[6] * x[7] - 0.2;
+        p = print_whole(p, tr_rng_uniform(&rng) < logistic(margin));
+        *p++ = '\n';
+        status = lines_add(&lines, p);
+    }
     return lines_close(&lines, status);
 }

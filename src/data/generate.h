@@ -1,5 +1,7 @@
-/* Made-up data to try models with: clicks, ratings, bags of words, dense clusters, events. All of it follows from the
- * seed alone, and any slice of it can be made without the rest, in memory that does not grow with the rows. */
+/* Artificial data for tests and examples: clicks, ratings, bags of words, dense clusters, events. Data depend on the seed and the options
+ * only. Any slice can be generated without the rest, in memory that does not grow with the rows.
+ *
+ * All functions write text. TR_ERR_CONFIG: impossible options; TR_ERR_IO: writing fails. Start from the default options of each kind. */
 #ifndef TR_DATA_GENERATE_H
 #define TR_DATA_GENERATE_H
 
@@ -7,23 +9,20 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* All functions write text and return TR_ERR_CONFIG for impossible options, TR_ERR_IO when writing fails. */
+/* ---- clicks: sparse rows, with few popular and many rare features ---- */
 
-/* ---- clicks: sparse, with few popular and many rare features ---- */
-
-/* What stands behind a feature. */
+/* The values of features. */
 enum tr_values {
-    TR_VALUES_UNIT, /* the same in a row, whose length is 1: as the public click data sets are distributed */
+    TR_VALUES_UNIT,   /* the same in a row, whose length is 1, as in public click data sets */
     TR_VALUES_BINARY, /* 1 */
-    TR_VALUES_REAL    /* in (0, 1], of 4 digits, small ones more often: like frequencies of terms */
+    TR_VALUES_REAL    /* in (0, 1], of 4 digits; small ones are more frequent, as in term frequencies */
 };
 
-/* Start from TR_GENERATE_DEFAULTS. */
 struct tr_generate_options {
     uint64_t rows;
-    uint64_t first_row; /* rows a .. b - 1 of one call are those of a call that makes just these */
+    uint64_t first_row; /* rows a .. b - 1 of one call equal those of a call for these rows only */
     uint32_t features;  /* indices 1 .. features */
-    uint32_t nonzeros;  /* a row; at most as many as features */
+    uint32_t nonzeros;  /* in a row; at most `features` */
     double power;       /* the k-th most popular feature is drawn in proportion to k^-power */
     double noise;       /* probability that a label is flipped */
     enum tr_values values;
@@ -35,24 +34,22 @@ struct tr_generate_options {
         .rows = 1000000, .features = 1000000, .nonzeros = 40, .power = 1.1, .noise = 0.1, .seed = 1          \
     }
 
-/* LIBSVM text. Labels are drawn by a logistic model of hidden weights, about 0.3 of them positive, and then
- * flipped by noise. */
+/* LIBSVM text. Labels are drawn from a logistic model of hidden weights, about 0.3 of them positive, and then flipped by noise. */
 int tr_generate_ctr(const struct tr_generate_options *options, FILE *out);
 
-/* ---- ratings: users, items, and what the ones think of the others ---- */
+/* ---- ratings of users for items ---- */
 
 enum tr_rating_values { TR_RATING_WHOLE, TR_RATING_REAL }; /* 1 to 5, without or with two decimals */
 enum tr_rating_part { TR_RATING_ALL, TR_RATING_TRAIN, TR_RATING_TEST };
 
-/* Start from TR_GENERATE_RATINGS. */
 struct tr_generate_ratings {
     uint32_t users, items;
     uint64_t ratings;         /* of all users, who have 0.4 to 4 times the mean each, of different items */
     uint32_t rank;            /* of the hidden matrix */
     double power;             /* the k-th most popular item is drawn in proportion to k^-power */
-    double noise;             /* standard deviation of what cannot be learnt, in stars */
-    double test;              /* part of the ratings that is for test, drawn at random */
-    enum tr_rating_part part; /* which of them to write: train and test together are all */
+    double noise;             /* standard deviation of the noise, in stars */
+    double test;              /* ratio of random ratings that are test data */
+    enum tr_rating_part part; /* the ratings to write: train and test together are all */
     enum tr_rating_values values;
     uint64_t seed;
 };
@@ -63,14 +60,12 @@ struct tr_generate_ratings {
         .seed = 1                                                                                            \
     }
 
-/* Lines `user item rating`, separated by tabs, numbers from 1, users in order: those from begin to end - 1,
- * counted from 0. A rating is a mean, a bias of the user, one of the item, the product of their hidden
- * factors and noise, cut to 1 to 5. */
+/* Lines `user item rating` of the users begin to end - 1, counted from 0, in order; separated by tabs, numbers from 1. A rating is the
+ * sum of a mean, biases of user and item, the product of their hidden factors, and noise, clipped to 1 to 5. */
 int tr_generate_ratings(const struct tr_generate_ratings *options, uint64_t begin, uint64_t end, FILE *out);
 
 /* ---- documents: bags of words with hidden topics ---- */
 
-/* Start from TR_GENERATE_DOCWORD. */
 struct tr_generate_docword {
     uint32_t documents, words;
     uint64_t tokens; /* of all documents, whose lengths are 0.4 to 4 times the mean */
@@ -87,11 +82,11 @@ struct tr_generate_docword {
         .power = 0.9, .seed = 1                                                                              \
     }
 
-/* Lines `document word count`, numbers from 1, words ascending, of documents begin to end - 1, counted from 0.
- * The file's three header lines, which say how many lines there are, are the caller's: UCI's bag of words. */
+/* Lines `document word count` of the documents begin to end - 1, counted from 0; numbers from 1, words ascending. The caller writes the
+ * three header lines of the format (UCI bag of words), one of which is the number of lines. */
 int tr_generate_docword(const struct tr_generate_docword *options, uint64_t begin, uint64_t end, FILE *out);
 
-/* Made-up words begin to end - 1, counted from 0, one a line: all different, and speakable. */
+/* Artificial words begin to end - 1, counted from 0, one a line: all different, and pronounceable. */
 int tr_generate_vocabulary(uint32_t begin, uint32_t end, FILE *out);
 
 /* ---- dense rows: clusters of points ---- */
@@ -99,15 +94,15 @@ int tr_generate_vocabulary(uint32_t begin, uint32_t end, FILE *out);
 enum tr_dense_format { TR_DENSE_CSV, TR_DENSE_LIBSVM };
 enum tr_dense_label { TR_DENSE_NONE, TR_DENSE_FIRST, TR_DENSE_LAST };
 
-/* Start from TR_GENERATE_DENSE. */
 struct tr_generate_dense {
     uint64_t rows;
     uint64_t first_row; /* later rows of the same seed come from the same clusters */
     uint32_t columns, clusters;
     double spread; /* standard deviation of the centres, in each column, around 0 */
-    double noise;  /* standard deviation of a cluster's rows, in each column, around its centre */
+    double noise;  /* standard deviation of the rows of a cluster, in each column, around its centre */
     enum tr_dense_format format;
-    enum tr_dense_label label; /* where CSV has the row's cluster; LIBSVM text always begins with it */
+    enum tr_dense_label
+        label; /* the column of CSV with the cluster of the row; LIBSVM text always begins with it */
     uint64_t seed;
 };
 
@@ -122,9 +117,7 @@ int tr_generate_dense(const struct tr_generate_dense *options, FILE *out);
 /* ---- events: a table for trees ---- */
 
 struct tr_generate_events {
-    uint64_t rows;
-    uint64_t first_row; /* as above */
-    uint64_t seed;
+    uint64_t rows, first_row, seed; /* as above */
 };
 
 #define TR_GENERATE_EVENTS                                                                                   \
@@ -132,8 +125,8 @@ struct tr_generate_events {
         .rows = 500000, .seed = 1                                                                            \
     }
 
-/* CSV of 28 numbers, 20 of a normal distribution and 8 positive ones with long tails, and behind them 0 or 1: drawn with a
- * probability that depends on products, squares, waves and steps of a dozen of them, so that no weights tell it. */
+/* CSV of 28 numbers, 20 of a normal distribution and 8 positive ones with long tails, followed by 0 or 1. The probability of 1 depends on
+ * products, squares, waves and steps of a dozen of them, so that no linear model fits it. */
 int tr_generate_events(const struct tr_generate_events *options, FILE *out);
 
 #endif
