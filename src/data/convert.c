@@ -8,14 +8,19 @@
 #include "data/hdf5.h"
 #include "data/schema_all.h"
 
-enum { AREAS = 8, PIECE = 1 << 16, MOST_TEXTS = 1 << 24 /* X has their numbers as floats */ };
+enum {
+    AREAS = 8,
+    PIECE = 1 << 16,
+    MOST_TEXTS = 1 << 24 /* X has their numbers as floats */
+};
 
 struct work {
     struct tr_conversion *c;
     struct tr_files files;
     struct tr_head *heads;
     enum tr_format format;
-    struct tr_schema *schema; /* csv; with the values of its columns, and the column of labels */
+    struct tr_schema *schema; /* csv; with the values of its columns, and the
+                               column of labels */
     struct tr_bindings bindings;
     struct tr_column_seen *seen;
     uint64_t label;
@@ -58,56 +63,35 @@ static int show_progress(void *state, uint64_t bytes)
     return w->c->progress ? w->c->progress((done + w->second) / 2) : TR_OK;
 }
 
-static int read_once(struct work *w, int (*piece)(void *state, struct tr_reader *reader))
-{
-    const tr_job *job = w->c->job;
-    struct tr_reader_options options = {.format = w->format,
-                                        .heads = w->heads,
-                                        .skip_errors = job->data.on_error == TR_ON_ERROR_SKIP,
-                                        .lowest_index = job->data.index_base == TR_INDEX_ONE,
-                                        .schema = w->schema,
-                                        .bindings = &w->bindings,
-                                        .seen = w->seen,
-                                        .seed = job->seed,
-                                        .progress = show_progress,
-                                        .progress_state = w,
-                                        .piece = piece,
-                                        .piece_state = w};
-    struct tr_matrix none;
-    struct tr_read_report report;
-    TR_TRY(tr_read_matrix(&w->files, 0, 1, &options, &none, &report));
-    tr_matrix_free(&none);
-    tr_ids_free(&report.labels.bits);
-    w->c->skipped = report.skipped;
-    w->lowest = report.lowest;
-    w->highest = report.highest;
-    return TR_OK;
-}
-
 /* The first pass is repeated if a column of numbers has words. */
 static int read_all(struct work *w, int (*piece)(void *state, struct tr_reader *reader))
 {
+    const tr_job *job = w->c->job;
     do {
         if (w->schema && !w->second) tr_schema_seen_free(&w->seen, w->schema);
         if (w->schema && !w->seen && !(w->seen = tr_schema_seen(w->schema))) return TR_ERR_SYSTEM;
         if (!w->second) w->rows = w->nonzeros = 0;
-        TR_TRY(read_once(w, piece));
+        struct tr_reader_options options = {.format = w->format,
+                                            .heads = w->heads,
+                                            .skip_errors = job->data.on_error == TR_ON_ERROR_SKIP,
+                                            .lowest_index = job->data.index_base == TR_INDEX_ONE,
+                                            .schema = w->schema,
+                                            .bindings = &w->bindings,
+                                            .seen = w->seen,
+                                            .seed = job->seed,
+                                            .progress = show_progress,
+                                            .progress_state = w,
+                                            .piece = piece,
+                                            .piece_state = w};
+        struct tr_matrix none;
+        struct tr_read_report report;
+        TR_TRY(tr_read_matrix(&w->files, 0, 1, &options, &none, &report));
+        tr_matrix_free(&none);
+        tr_ids_free(&report.labels.bits);
+        w->c->skipped = report.skipped;
+        w->lowest = report.lowest;
+        w->highest = report.highest;
     } while (w->schema && !w->second && tr_schema_take_words(w->schema, w->seen));
-    return TR_OK;
-}
-
-static int check_texts(const struct work *w)
-{
-    for (size_t c = 0; c < w->schema->n; c++) {
-        char name[TR_SHOWN_NAME];
-        if (w->schema->column[c].type != TR_COLUMN_CATEGORY || w->seen[c].values.n <= MOST_TEXTS) continue;
-        tr_schema_column_text(w->schema, c, name);
-        return tr_fail(
-            TR_ERR_DATA,
-            "%s: column %s has %zu different values, expected at most %d: data.columns='%s: ignore' "
-            "leaves it out",
-            w->files.file[0].path, name, w->seen[c].values.n, MOST_TEXTS, name);
-    }
     return TR_OK;
 }
 
@@ -119,7 +103,18 @@ static int count_columns(struct work *w)
     uint64_t found = w->highest >= w->lowest ? w->highest + 1 : 1;
     if (w->schema) {
         w->columns = w->schema->slots;
-        return check_texts(w);
+        for (size_t c = 0; c < w->schema->n; c++) {
+            char name[TR_SHOWN_NAME];
+            if (w->schema->column[c].type != TR_COLUMN_CATEGORY || w->seen[c].values.n <= MOST_TEXTS)
+                continue;
+            tr_schema_column_text(w->schema, c, name);
+            return tr_fail(TR_ERR_DATA,
+                           "%s: column %s has %zu different values, expected at most "
+                           "%d: data.columns='%s: ignore' "
+                           "leaves it out",
+                           w->files.file[0].path, name, w->seen[c].values.n, MOST_TEXTS, name);
+        }
+        return TR_OK;
     }
     if (w->format == TR_FORMAT_HDF5) {
         w->first_index = head->from_one;
@@ -149,12 +144,8 @@ static int begin_array(struct work *w, hid_t where, const char *name, hid_t type
     return tr_checked_begin(&w->out, where, name, type, columns > 0 ? 2 : 1, shape, PIECE, NULL);
 }
 
-static bool is_wide(const struct work *w)
-{
-    return w->columns > INT32_MAX;
-}
-
-/* Values that are all 1 take a byte each: in memory they take none. */
+/* Begins the arrays for lists of non-zeros. Values that are all 1 take a byte
+ * each: in memory they take none. */
 static int begin_lists(struct work *w)
 {
     hid_t how = tr_creation(H5P_GROUP_CREATE),
@@ -172,7 +163,7 @@ static int begin_lists(struct work *w)
     if (a >= 0) H5Aclose(a);
     H5Sclose(space);
     hid_t value = w->valued ? H5T_NATIVE_FLOAT : H5T_NATIVE_UINT8;
-    hid_t index = is_wide(w) ? H5T_NATIVE_INT64 : H5T_NATIVE_INT32;
+    hid_t index = w->columns > INT32_MAX ? H5T_NATIVE_INT64 : H5T_NATIVE_INT32;
     if (status == TR_OK) status = begin_array(w, group, "data", value, w->nonzeros, 0, &w->x);
     if (status == TR_OK) status = begin_array(w, group, "indices", index, w->nonzeros, 0, &w->indices);
     if (status == TR_OK)
@@ -183,34 +174,6 @@ static int begin_lists(struct work *w)
     return status;
 }
 
-/* Whether a column is in the file. */
-static bool is_written(const struct tr_column *c)
-{
-    return c->type == TR_COLUMN_NUMBER || c->type == TR_COLUMN_CATEGORY;
-}
-
-/* The names of columns, and then the texts of each one. */
-static int gather_strings(const struct work *w, struct tr_ids *all, uint64_t *texts)
-{
-    const struct tr_schema *s = w->schema;
-    uint32_t place;
-    size_t n, at = 0;
-    for (size_t c = 0; c < s->n; c++) {
-        const char *name = tr_ids_text(&s->names, c, &n);
-        if (is_written(&s->column[c])) TR_TRY(tr_ids_append_text(all, name, n, &place));
-    }
-    for (size_t c = 0; c < s->n; c++) {
-        const struct tr_ids *values = &w->seen[c].values;
-        if (!is_written(&s->column[c])) continue;
-        texts[at++] = values->n;
-        for (size_t i = 0; i < values->n; i++) {
-            const char *text = tr_ids_text(values, i, &n);
-            TR_TRY(tr_ids_append_text(all, text, n, &place));
-        }
-    }
-    return TR_OK;
-}
-
 static int write_array(struct work *w, const char *name, hid_t type, const void *from, uint64_t n,
                        size_t size)
 {
@@ -219,8 +182,11 @@ static int write_array(struct work *w, const char *name, hid_t type, const void 
     return tr_checked_append_to(&w->out, area, from, n * size);
 }
 
+/* Writes the names of the columns that are in the file, and then the texts of
+ * each one. */
 static int write_columns(struct work *w)
 {
+    const struct tr_schema *s = w->schema;
     struct tr_ids all = {.are_text = true};
     uint64_t *texts;
     hid_t how = tr_creation(H5P_GROUP_CREATE),
@@ -228,10 +194,21 @@ static int write_columns(struct work *w)
     H5Pclose(how);
     if (group < 0) return tr_layout_failed("columns");
     H5Gclose(group);
-    TR_TRY(tr_attribute_count(w->out.file, "header", w->schema->named));
+    TR_TRY(tr_attribute_count(w->out.file, "header", s->named));
     TR_TRY(tr_attribute_count(w->out.file, "label", w->label));
-    TR_TRY(TR_NEW(&texts, w->schema->n));
-    int status = gather_strings(w, &all, texts);
+    TR_TRY(TR_NEW(&texts, s->n));
+    int status = TR_OK;
+    for (size_t k = 0, at = 0; k < 2 * s->n; k++) {
+        size_t c = k % s->n, n, names = k < s->n;
+        uint32_t place;
+        if (s->column[c].type != TR_COLUMN_NUMBER && s->column[c].type != TR_COLUMN_CATEGORY) continue;
+        const struct tr_ids *list = names ? &s->names : &w->seen[c].values;
+        if (!names) texts[at++] = list->n;
+        for (size_t i = names ? c : 0; i < (names ? c + 1 : list->n) && status == TR_OK; i++) {
+            const char *text = tr_ids_text(list, i, &n);
+            status = tr_ids_append_text(&all, text, n, &place);
+        }
+    }
     if (status == TR_OK)
         status = write_array(w, "columns/texts", H5T_NATIVE_UINT64, texts, w->columns, sizeof *texts);
     if (status == TR_OK)
@@ -244,24 +221,16 @@ static int write_columns(struct work *w)
     return status;
 }
 
-/* An upper bound of the bytes that write_columns() writes. */
-static uint64_t column_bytes(const struct work *w)
+static int begin_file(struct work *w)
 {
-    uint64_t bytes = 0;
-    for (size_t c = 0; w->schema && c < w->schema->n; c++) {
+    uint64_t bytes = w->c->sparse ? 16 * w->nonzeros + 8 * w->rows : 4 * w->rows * w->columns;
+    for (size_t c = 0; w->schema && c < w->schema->n; c++) { /* an upper bound for write_columns() */
         const struct tr_ids *values = &w->seen[c].values;
         size_t n;
         tr_ids_text(&w->schema->names, c, &n);
         bytes += 2 * sizeof(uint64_t) + n;
         if (values->n > 0) bytes += sizeof(uint64_t) * values->n + values->begin[values->n];
     }
-    return bytes;
-}
-
-static int begin_file(struct work *w)
-{
-    uint64_t bytes = w->c->sparse ? 16 * w->nonzeros + 8 * w->rows : 4 * w->rows * w->columns;
-    bytes += column_bytes(w);
     uint64_t header = tr_checked_header_bytes(AREAS, (bytes + 12 * w->rows) / PIECE + AREAS, 0);
     TR_TRY(tr_checked_create(&w->out, w->c->out, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, header,
                              TR_TARGET_NAMED | TR_TARGET_DURABLE, "convert.write", "convert.name"));
@@ -275,39 +244,33 @@ static int begin_file(struct work *w)
     return begin_array(w, w->out.file, "origin", H5T_NATIVE_UINT64, w->rows, 0, &w->origin);
 }
 
-/* Four or eight bytes each. */
-static int write_indices(struct work *w, const uint32_t *column, size_t n)
-{
-    if (!is_wide(w)) return tr_checked_append_to(&w->out, w->indices, column, n * sizeof *column);
-    TR_TRY(TR_GROW(&w->wide, &w->wide_capacity, n));
-    for (size_t k = 0; k < n; k++) w->wide[k] = column[k];
-    return tr_checked_append_to(&w->out, w->indices, w->wide, n * sizeof *w->wide);
-}
-
-static int write_values(struct work *w, const float *value, size_t n)
-{
-    if (w->valued && value) return tr_checked_append_to(&w->out, w->x, value, n * sizeof *value);
-    size_t bytes = w->valued ? n * sizeof(float) : n;
-    TR_TRY(TR_GROW(&w->one, &w->one_capacity, bytes));
-    const float one = 1;
-    if (w->valued)
-        for (size_t k = 0; k < n; k++) memcpy(w->one + k * sizeof one, &one, sizeof one);
-    else memset(w->one, 1, bytes);
-    return tr_checked_append_to(&w->out, w->x, w->one, bytes);
-}
-
 static int write_lists(struct work *w, const struct tr_matrix *m)
 {
     size_t n = tr_matrix_nonzeros(m);
+    const void *index = m->column, *value = m->value;
+    size_t index_bytes = sizeof *m->column, value_bytes = w->valued ? sizeof *m->value : 1;
     TR_TRY(TR_GROW(&w->begin, &w->begin_capacity, m->rows));
     for (size_t i = 0; i < m->rows; i++) w->begin[i] = w->pairs + m->begin[i + 1];
     w->pairs += n;
-    TR_TRY(write_indices(w, m->column, n));
-    TR_TRY(write_values(w, m->value, n));
+    if (w->columns > INT32_MAX) {
+        TR_TRY(TR_GROW(&w->wide, &w->wide_capacity, n));
+        for (size_t k = 0; k < n; k++) w->wide[k] = m->column[k];
+        index = w->wide;
+        index_bytes = sizeof *w->wide;
+    }
+    if (!w->valued || !value) { /* all 1 */
+        const float one = 1;
+        TR_TRY(TR_GROW(&w->one, &w->one_capacity, n * value_bytes));
+        for (size_t k = 0; k < n && w->valued; k++) memcpy(w->one + k * sizeof one, &one, sizeof one);
+        if (!w->valued) memset(w->one, 1, n);
+        value = w->one;
+    }
+    TR_TRY(tr_checked_append_to(&w->out, w->indices, index, n * index_bytes));
+    TR_TRY(tr_checked_append_to(&w->out, w->x, value, n * value_bytes));
     return tr_checked_append_to(&w->out, w->indptr, w->begin, m->rows * sizeof *w->begin);
 }
 
-/* Lists become rows of an array, some rows at a time. */
+/* Fills rows of an array from lists, some rows at a time. */
 static int write_filled(struct work *w, const struct tr_matrix *m)
 {
     size_t columns = (size_t)w->columns, most = PIECE / (columns * sizeof(float)) + 1;
@@ -321,40 +284,30 @@ static int write_filled(struct work *w, const struct tr_matrix *m)
     return TR_OK;
 }
 
-/* Fields of a table; slots with positions of texts become numbers. */
-static int write_fields(struct work *w, const struct tr_matrix *m)
-{
-    size_t n = m->rows * m->columns;
-    TR_TRY(TR_GROW(&w->full, &w->full_capacity, n));
-    memcpy(w->full, m->value, n * sizeof *w->full);
-    for (size_t c = 0; c < w->schema->n; c++) {
-        const struct tr_column *column = &w->schema->column[c];
-        for (size_t i = 0; i < m->rows && column->type == TR_COLUMN_CATEGORY; i++) {
-            float *x = &w->full[i * m->columns + column->slot];
-            *x = (float)tr_slot_place(*x);
-        }
-    }
-    return tr_checked_append_to(&w->out, w->x, w->full, n * sizeof *w->full);
-}
-
 static int write_rows(void *state, struct tr_reader *r)
 {
     struct work *w = state;
     struct tr_matrix *m = &r->matrix, sparse = {0};
-    bool text = w->format == TR_FORMAT_LIBSVM;
     int status;
-    if (m->begin) (void)tr_matrix_limit(m, text ? (uint32_t)w->first_index : 0, w->columns);
+    if (m->begin)
+        (void)tr_matrix_limit(m, w->format == TR_FORMAT_LIBSVM ? (uint32_t)w->first_index : 0, w->columns);
     w->written += m->rows;
-    if (w->schema) {
-        status = write_fields(w, m);
-    } else if (w->c->sparse) {
+    if (w->c->sparse) {
         status = m->begin ? TR_OK : tr_matrix_to_sparse(m, &sparse);
         if (status == TR_OK) status = write_lists(w, m->begin ? m : &sparse);
         tr_matrix_free(&sparse);
+    } else if (m->begin) {
+        status = write_filled(w, m);
     } else {
-        status = m->begin
-                     ? write_filled(w, m)
-                     : tr_checked_append_to(&w->out, w->x, m->value, m->rows * m->columns * sizeof *m->value);
+        size_t n = m->rows * m->columns;
+        for (size_t c = 0; w->schema && c < w->schema->n; c++) { /* positions of texts become numbers */
+            const struct tr_column *column = &w->schema->column[c];
+            for (size_t i = 0; i < m->rows && column->type == TR_COLUMN_CATEGORY; i++) {
+                float *x = &m->value[i * m->columns + column->slot];
+                *x = (float)tr_slot_place(*x);
+            }
+        }
+        status = tr_checked_append_to(&w->out, w->x, m->value, n * sizeof *m->value);
     }
     TR_TRY(status);
     for (size_t i = 0; i < m->rows; i++) r->place[i] = tr_hdf5_origin_of(r, r->place[i]);
@@ -364,8 +317,9 @@ static int write_rows(void *state, struct tr_reader *r)
 
 /* ---- both passes ---- */
 
-/* Columns with labels and weights are stored like others, since data.label and the like apply to the file, too; only columns that are left
- * out are not stored. */
+/* Columns with labels and weights are stored like others, since data.label and
+ * the like apply to the file, too; only columns that are left out are not
+ * stored. */
 static int find_columns(struct work *w)
 {
     TR_TRY(tr_schema_make(w->c->job, &w->files, w->heads, &w->schema));
@@ -394,7 +348,8 @@ static int convert(struct work *w)
     TR_TRY(tr_data_format(job, &w->files, &w->format));
     if (w->format == TR_FORMAT_RATINGS || w->format == TR_FORMAT_DOCWORD)
         return tr_fail(TR_ERR_CONFIG,
-                       "%s: data.format: %s is no table of rows: only libsvm, csv and hdf5 are converted",
+                       "%s: data.format: %s is no table of rows: only libsvm, csv "
+                       "and hdf5 are converted",
                        tr_job_where(job, "data.format"), tr_format_word(w->format));
     TR_TRY(tr_heads_read(&w->files, w->format, job->data.header, &w->heads));
     if (w->format == TR_FORMAT_CSV) TR_TRY(find_columns(w));
@@ -404,7 +359,8 @@ static int convert(struct work *w)
     c->rows = w->rows;
     c->columns = w->columns;
     c->nonzeros = w->nonzeros;
-    /* a number takes 4 bytes of an array, a non-zero 8 of lists; training makes dense rows at the same limit */
+    /* a number takes 4 bytes of an array, a non-zero 8 of lists; training makes
+   * dense rows at the same limit */
     c->sparse = !w->schema && (double)w->nonzeros < 0.5 * (double)w->rows * (double)w->columns;
     w->second = true;
     TR_TRY(begin_file(w));
