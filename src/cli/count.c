@@ -11,7 +11,7 @@
 #include "cli/cli.h"
 #include "data/dictionary.h"
 #include "data/exchange.h"
-#include "data/quantiles.h"
+#include "data/matrix.h"
 #include "data/reader.h"
 #include "data/schema_all.h"
 #include "job/job.h"

@@ -1,8 +1,10 @@
 #define _GNU_SOURCE
 #include "data/matrix.h"
 
+#include <math.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "base/pages.h"
 #include "data/reader.h"
 
@@ -140,47 +142,35 @@ static int renumber_by_set(struct tr_matrix *m, uint32_t **keys, size_t *n)
     return status;
 }
 
-static size_t ids_bytes(const struct tr_ids *ids)
-{
-    return 3 * ids->slots * sizeof *ids->slot + (size_t)ids->direct_size * sizeof *ids->direct + 24 * ids->n;
-}
-
-/* Sets the keys, ascending, and replaces columns by their positions among them. */
-static int renumber_by_order(struct tr_matrix *m, struct tr_ids *ids, const uint32_t *order, uint32_t *keys)
-{
-    uint32_t *rank, at;
-    TR_TRY(TR_NEW(&rank, ids->n));
-    for (size_t i = 0; i < ids->n; i++) {
-        keys[i] = (uint32_t)ids->number[order[i]];
-        rank[order[i]] = (uint32_t)i;
-    }
-    int status = TR_OK;
-    for (size_t k = 0; k < tr_matrix_nonzeros(m) && status == TR_OK; k++) {
-        status = tr_ids_number(ids, m->column[k], &at);
-        m->column[k] = rank[at];
-    }
-    free(rank);
-    return status;
-}
-
 /* By a hash table. *fits = false: it would take more than most_bytes, and nothing was changed. */
 static int renumber_by_hash(struct tr_matrix *m, size_t most_bytes, bool *fits, uint32_t **keys, size_t *n)
 {
     struct tr_ids ids = {.are_text = false};
-    uint32_t *order = NULL, at;
+    uint32_t *order = NULL, *rank = NULL, at;
+    size_t nonzeros = tr_matrix_nonzeros(m);
     int status = TR_OK;
     *fits = true;
-    for (size_t k = 0; k < tr_matrix_nonzeros(m) && status == TR_OK && *fits; k++) {
+    for (size_t k = 0; k < nonzeros && status == TR_OK && *fits; k++) {
         status = tr_ids_number(&ids, m->column[k], &at);
-        *fits = ids_bytes(&ids) <= most_bytes;
+        size_t bytes = 3 * ids.slots * sizeof *ids.slot + (size_t)ids.direct_size * sizeof *ids.direct;
+        *fits = bytes + 24 * ids.n <= most_bytes;
     }
     if (status == TR_OK && *fits) {
         status = tr_ids_sort(&ids, &order);
         if (status == TR_OK) status = TR_NEW(keys, ids.n);
-        if (status == TR_OK) status = renumber_by_order(m, &ids, order, *keys);
+        if (status == TR_OK) status = TR_NEW(&rank, ids.n);
+        for (size_t i = 0; i < ids.n && status == TR_OK; i++) {
+            (*keys)[i] = (uint32_t)ids.number[order[i]];
+            rank[order[i]] = (uint32_t)i;
+        }
+        for (size_t k = 0; k < nonzeros && status == TR_OK; k++) {
+            status = tr_ids_number(&ids, m->column[k], &at);
+            m->column[k] = rank[at];
+        }
         *n = ids.n;
     }
     free(order);
+    free(rank);
     tr_ids_free(&ids);
     return status;
 }
@@ -204,43 +194,30 @@ int tr_renumber(struct tr_matrix *m, uint32_t lowest, uint32_t highest, uint32_t
     return fits ? TR_OK : renumber_by_set(m, keys, n);
 }
 
-/* Radix sort in three passes of 11 bits; the result is in `scratch`. */
-static void keys_radix_sort(uint32_t *keys, uint32_t *scratch, size_t n)
-{
-    for (unsigned shift = 0; shift < 33; shift += 11) {
-        size_t start[2049] = {0};
-        for (size_t i = 0; i < n; i++) start[(keys[i] >> shift & 2047) + 1]++;
-        for (size_t i = 0; i < 2048; i++) start[i + 1] += start[i];
-        for (size_t i = 0; i < n; i++) scratch[start[keys[i] >> shift & 2047]++] = keys[i];
-        uint32_t *swap = keys;
-        keys = scratch;
-        scratch = swap;
-    }
-}
-
+/* Radix sort in three passes of 11 bits. */
 int tr_keys_sort(uint32_t *keys, size_t *n)
 {
-    uint32_t *sorted;
+    uint32_t *memory, *from = keys, *to;
     size_t kept = 0;
-    TR_TRY(TR_NEW(&sorted, *n));
-    keys_radix_sort(keys, sorted, *n);
-    for (size_t i = 0; i < *n; i++)
-        if (i == 0 || sorted[i] != sorted[i - 1]) keys[kept++] = sorted[i];
-    free(sorted);
+    TR_TRY(TR_NEW(&memory, *n));
+    to = memory;
+    for (unsigned shift = 0; shift < 33; shift += 11) {
+        size_t start[2049] = {0};
+        for (size_t i = 0; i < *n; i++) start[(from[i] >> shift & 2047) + 1]++;
+        for (size_t i = 0; i < 2048; i++) start[i + 1] += start[i];
+        for (size_t i = 0; i < *n; i++) to[start[from[i] >> shift & 2047]++] = from[i];
+        uint32_t *swap = from;
+        from = to;
+        to = swap;
+    }
+    for (size_t i = 0; i < *n; i++) /* three passes: the result is in `memory` */
+        if (i == 0 || from[i] != from[i - 1]) keys[kept++] = from[i];
+    free(memory);
     *n = kept;
     return TR_OK;
 }
 
 /* ---- rows of triples ---- */
-
-static bool triples_are_sorted(const struct tr_triples *t)
-{
-    for (size_t i = 1; i < t->n; i++) {
-        const struct tr_triple *a = &t->triple[i - 1], *b = &t->triple[i];
-        if (a->row > b->row || (a->row == b->row && a->column > b->column)) return false;
-    }
-    return true;
-}
 
 /* A triple's row becomes its position among the rows that occur; *numbers are their numbers. m->begin[i + 1] becomes the position of
  * the first non-zero of row i, and, as non-zeros are stored, of the next one: its end at last. */
@@ -269,50 +246,56 @@ static int triples_number_rows(struct tr_triples *t, uint64_t row_numbers, struc
     return status;
 }
 
-enum { SOME = 1 << 16 }; /* triples whose memory is freed at a time */
-
-static void triples_free_records(struct tr_triples *t)
+int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t columns, struct tr_matrix *m,
+                       uint64_t **numbers)
 {
+    const size_t some = 1 << 16; /* triples whose memory is freed at a time */
+    struct entry {
+        uint32_t row;
+        float value;
+    } *entry = NULL; /* triples without their columns */
+    uint64_t *begin = NULL, *next;
+    size_t n = t->n;
+    bool sorted = true;
+    *m = (struct tr_matrix){0};
+    for (size_t i = 1; i < n && sorted; i++) {
+        const struct tr_triple *a = &t->triple[i - 1], *b = &t->triple[i];
+        sorted = a->row < b->row || (a->row == b->row && a->column <= b->column);
+    }
+    TR_TRY(triples_number_rows(t, row_numbers, m, numbers));
+    if (sorted) {
+        TR_TRY(TR_NEW(&m->column, n));
+        TR_TRY(TR_NEW(&m->value, n));
+    } else {
+        TR_TRY(TR_NEW(&begin, columns + 2));
+        TR_TRY(TR_NEW(&entry, n));
+        next = begin + 1; /* the entries of column c become begin[c] .. begin[c + 1] - 1 */
+        for (size_t i = 0; i < n; i++) next[t->triple[i].column + 1]++;
+        for (size_t c = 0; c < columns; c++) next[c + 1] += next[c];
+    }
+    for (size_t first = 0; first < n; first += some) {
+        size_t end = tr_min_size(first + some, n);
+        for (size_t i = first; i < end; i++) {
+            const struct tr_triple *a = &t->triple[i];
+            if (sorted) {
+                m->begin[a->row + 1]++;
+                m->column[i] = a->column;
+                m->value[i] = a->value;
+            } else {
+                entry[next[a->column]++] = (struct entry){a->row, a->value};
+            }
+        }
+        tr_pages_give_back(t->triple + first, (end - first) * sizeof *t->triple);
+    }
     free(t->triple);
     t->triple = NULL;
     t->n = t->triple_capacity = 0;
-}
+    if (sorted) return TR_OK;
 
-/* A triple without its column. */
-struct entry {
-    uint32_t row;
-    float value;
-};
-
-/* The entries of column c become begin[c] .. begin[c + 1] - 1. */
-static int triples_sort_by_column(struct tr_triples *t, size_t columns, struct entry **entry,
-                                  uint64_t **begin)
-{
-    uint64_t *next;
-    TR_TRY(TR_NEW(begin, columns + 2));
-    TR_TRY(TR_NEW(entry, t->n));
-    next = *begin + 1;
-    for (size_t i = 0; i < t->n; i++) next[t->triple[i].column + 1]++;
-    for (size_t c = 0; c < columns; c++) next[c + 1] += next[c];
-    for (size_t first = 0; first < t->n; first += SOME) {
-        size_t end = tr_min_size(first + SOME, t->n);
-        for (size_t i = first; i < end; i++)
-            (*entry)[next[t->triple[i].column]++] = (struct entry){t->triple[i].row, t->triple[i].value};
-        tr_pages_give_back(t->triple + first, (end - first) * sizeof *t->triple);
-    }
-    return TR_OK;
-}
-
-/* Sorts triples by columns, and then by rows: two stable passes. */
-static int triples_by_columns(struct tr_triples *t, size_t columns, struct tr_matrix *m)
-{
-    struct entry *entry;
-    uint64_t *begin, *next = m->begin + 1;
-    size_t n = t->n;
-    TR_TRY(triples_sort_by_column(t, columns, &entry, &begin));
-    triples_free_records(t);
+    /* sorted by columns, now by rows: two stable passes */
     TR_TRY(TR_NEW(&m->column, n));
     TR_TRY(TR_NEW(&m->value, n));
+    next = m->begin + 1;
     for (size_t c = 0; c < columns; c++)
         for (uint64_t k = begin[c]; k < begin[c + 1]; k++) {
             uint64_t to = next[entry[k].row]++;
@@ -324,37 +307,6 @@ static int triples_by_columns(struct tr_triples *t, size_t columns, struct tr_ma
     return TR_OK;
 }
 
-int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t columns, struct tr_matrix *m,
-                       uint64_t **numbers)
-{
-    *m = (struct tr_matrix){0};
-    bool sorted = triples_are_sorted(t);
-    TR_TRY(triples_number_rows(t, row_numbers, m, numbers));
-    if (!sorted) return triples_by_columns(t, columns, m);
-    TR_TRY(TR_NEW(&m->column, t->n));
-    TR_TRY(TR_NEW(&m->value, t->n));
-    for (size_t first = 0; first < t->n; first += SOME) {
-        size_t end = tr_min_size(first + SOME, t->n);
-        for (size_t i = first; i < end; i++) {
-            m->begin[t->triple[i].row + 1]++;
-            m->column[i] = t->triple[i].column;
-            m->value[i] = t->triple[i].value;
-        }
-        tr_pages_give_back(t->triple + first, (end - first) * sizeof *t->triple);
-    }
-    triples_free_records(t);
-    return TR_OK;
-}
-
-/* One value for the non-zeros first .. end - 1 of one row and column. */
-static float merge_values(const float *value, uint64_t first, uint64_t end, int duplicates)
-{
-    double sum = 0;
-    if (duplicates == TR_DUPLICATES_LAST) return value[end - 1];
-    for (uint64_t k = first; k < end; k++) sum += (double)value[k];
-    return (float)(duplicates == TR_DUPLICATES_MEAN ? sum / (double)(end - first) : sum);
-}
-
 void tr_rows_merge(struct tr_matrix *m, int duplicates)
 {
     uint64_t kept = 0, k = 0;
@@ -362,11 +314,91 @@ void tr_rows_merge(struct tr_matrix *m, int duplicates)
         uint64_t end = m->begin[i + 1];
         while (k < end) {
             uint64_t first = k;
+            double sum = 0;
             while (k < end && m->column[k] == m->column[first]) k++;
-            float value = k - first == 1 ? m->value[first] : merge_values(m->value, first, k, duplicates);
+            float value = m->value[k - 1];
+            if (k - first > 1 && duplicates != TR_DUPLICATES_LAST) {
+                for (uint64_t j = first; j < k; j++) sum += (double)m->value[j];
+                value = (float)(duplicates == TR_DUPLICATES_MEAN ? sum / (double)(k - first) : sum);
+            }
             m->column[kept] = m->column[first];
             m->value[kept++] = value;
         }
         m->begin[i + 1] = kept;
     }
+}
+
+/* ---- quantiles ---- */
+
+static int quantiles_push(struct tr_quantiles *q, size_t level, uint32_t key)
+{
+    size_t n = q->level[level].n;
+    if (n == q->level[level].capacity)
+        TR_TRY(TR_GROW(&q->level[level].key, &q->level[level].capacity, n + 1));
+    uint32_t *list = q->level[level].key, *other;
+    list[n++] = key;
+    q->level[level].n = n;
+    if (n < TR_QUANTILES_BUFFER) return TR_OK;
+    TR_TRY(TR_NEW(&other, n)); /* half of the numbers go to the next level */
+    tr_sort_u32(list, other, n);
+    free(other);
+    q->level[level].n = 0;
+    q->level[level].odd = !q->level[level].odd;
+    for (size_t i = q->level[level].odd; i < n; i += 2) TR_TRY(quantiles_push(q, level + 1, list[i]));
+    return TR_OK;
+}
+
+int tr_quantiles_add(struct tr_quantiles *q, float x)
+{
+    uint32_t bits;
+    x += 0.0f; /* -0 is 0 */
+    memcpy(&bits, &x, sizeof bits);
+    q->n++;
+    return quantiles_push(q, 0, bits & 0x80000000u ? ~bits : bits | 0x80000000u);
+}
+
+int tr_quantiles_join(struct tr_quantiles *q, size_t level, const uint32_t *key, size_t n)
+{
+    q->n += (uint64_t)n << level;
+    for (size_t i = 0; i < n; i++) TR_TRY(quantiles_push(q, level, key[i]));
+    return TR_OK;
+}
+
+struct weighed_key {
+    uint32_t key;
+    uint64_t weight;
+};
+
+static int quantiles_by_key(const void *a, const void *b)
+{
+    const struct weighed_key *x = a, *y = b;
+    return (x->key > y->key) - (x->key < y->key);
+}
+
+int tr_quantiles_at(const struct tr_quantiles *q, const double *share, size_t n, float *x)
+{
+    struct weighed_key *all;
+    size_t count = 0, at = 0;
+    for (size_t level = 0; level < TR_QUANTILES_LEVELS; level++) count += q->level[level].n;
+    TR_TRY(TR_NEW(&all, count));
+    for (size_t level = 0; level < TR_QUANTILES_LEVELS; level++)
+        for (size_t i = 0; i < q->level[level].n; i++)
+            all[at++] = (struct weighed_key){q->level[level].key[i], (uint64_t)1 << level};
+    qsort(all, count, sizeof *all, quantiles_by_key);
+    for (size_t k = 0; k < n; k++) {
+        double wanted = fmax(1, ceil(share[k] * (double)q->n));
+        uint64_t sum = 0;
+        size_t i = 0;
+        while (i + 1 < count && (double)(sum += all[i].weight) < wanted) i++;
+        uint32_t key = all[i].key, bits = key & 0x80000000u ? key & 0x7fffffffu : ~key;
+        memcpy(&x[k], &bits, sizeof bits);
+    }
+    free(all);
+    return TR_OK;
+}
+
+void tr_quantiles_free(struct tr_quantiles *q)
+{
+    for (size_t level = 0; level < TR_QUANTILES_LEVELS; level++) free(q->level[level].key);
+    memset(q, 0, sizeof *q);
 }

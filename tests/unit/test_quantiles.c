@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "data/quantiles.h"
+#include "data/matrix.h"
 
 enum { SHARES = 257 };
 
