@@ -1,5 +1,5 @@
 /* Files that several tasks of a job learn from are read once on each node, by all its ranks, before the first task begins
- * (data/node_rows.h), and are freed when the last of these tasks has ended. */
+ * (data/dataset.h), and are freed when the last of these tasks has ended. */
 #ifndef TR_CLI_TASK_ROWS_H
 #define TR_CLI_TASK_ROWS_H
 

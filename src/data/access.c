@@ -16,25 +16,6 @@ void tr_batches_free(struct tr_batches *b)
     *b = (struct tr_batches){0};
 }
 
-/* Allocates the arrays for the largest batch of the pass. */
-static int batches_allocate(const tr_data *data, struct tr_batches *b)
-{
-    const tr_batch *rows = &data->rows;
-    size_t most = 0;
-    TR_TRY(TR_GROW(&b->begin, &b->begin_capacity, b->size + 1));
-    TR_TRY(TR_GROW(&b->label, &b->label_capacity, b->size));
-    if (rows->weight) TR_TRY(TR_GROW(&b->weight, &b->weight_capacity, b->size));
-    if (rows->dense) return TR_GROW(&b->value, &b->value_capacity, b->size * (size_t)data->columns);
-    for (size_t first = 0; first < b->end; first += b->size) {
-        size_t sum = 0, end = tr_min_size(first + b->size, b->end);
-        for (size_t i = first; i < end; i++)
-            sum += (size_t)(rows->begin[b->order[i] + 1] - rows->begin[b->order[i]]);
-        most = tr_max_size(most, sum);
-    }
-    TR_TRY(TR_GROW(&b->column, &b->column_capacity, most));
-    return rows->value ? TR_GROW(&b->value, &b->value_capacity, most) : TR_OK;
-}
-
 int tr_data_shuffle(tr_data *data, const tr_worker *me, size_t rows, uint64_t pass)
 {
     struct tr_batches *b = &((struct tr_data_user *)(void *)data)->batches;
@@ -50,23 +31,23 @@ int tr_data_shuffle(tr_data *data, const tr_worker *me, size_t rows, uint64_t pa
     b->next = 0;
     b->end = n;
     b->size = tr_min_size(rows, n);
-    return n > 0 ? batches_allocate(data, b) : TR_OK;
-}
+    if (n == 0) return TR_OK;
 
-static void batches_copy_row(const tr_data *data, struct tr_batches *b, size_t row, size_t to)
-{
-    const tr_batch *rows = &data->rows;
-    if (rows->label) b->label[to] = rows->label[row];
-    if (rows->weight) b->weight[to] = rows->weight[row];
-    if (rows->dense) {
-        size_t n = (size_t)data->columns;
-        memcpy(b->value + to * n, rows->dense + row * n, n * sizeof *b->value);
-        return;
+    /* the arrays have the size of the largest batch of the pass */
+    const tr_batch *all = &data->rows;
+    size_t most = 0;
+    TR_TRY(TR_GROW(&b->begin, &b->begin_capacity, b->size + 1));
+    TR_TRY(TR_GROW(&b->label, &b->label_capacity, b->size));
+    if (all->weight) TR_TRY(TR_GROW(&b->weight, &b->weight_capacity, b->size));
+    if (all->dense) return TR_GROW(&b->value, &b->value_capacity, b->size * (size_t)data->columns);
+    for (size_t at = 0; at < n; at += b->size) {
+        size_t sum = 0, end = tr_min_size(at + b->size, n);
+        for (size_t i = at; i < end; i++)
+            sum += (size_t)(all->begin[b->order[i] + 1] - all->begin[b->order[i]]);
+        most = tr_max_size(most, sum);
     }
-    uint64_t from = rows->begin[row], n = rows->begin[row + 1] - from, at = b->begin[to];
-    memcpy(b->column + at, rows->column + from, n * sizeof *b->column);
-    if (rows->value) memcpy(b->value + at, rows->value + from, n * sizeof *b->value);
-    b->begin[to + 1] = at + n;
+    TR_TRY(TR_GROW(&b->column, &b->column_capacity, most));
+    return all->value ? TR_GROW(&b->value, &b->value_capacity, most) : TR_OK;
 }
 
 bool tr_data_next(tr_data *data, tr_batch *batch)
@@ -76,7 +57,20 @@ bool tr_data_next(tr_data *data, tr_batch *batch)
     size_t n = tr_min_size(b->size, b->end - b->next);
     if (n == 0) return false;
     b->begin[0] = 0;
-    for (size_t i = 0; i < n; i++) batches_copy_row(data, b, b->order[b->next + i], i);
+    for (size_t i = 0; i < n; i++) {
+        size_t row = b->order[b->next + i];
+        if (rows->label) b->label[i] = rows->label[row];
+        if (rows->weight) b->weight[i] = rows->weight[row];
+        if (rows->dense) {
+            size_t columns = (size_t)data->columns;
+            memcpy(b->value + i * columns, rows->dense + row * columns, columns * sizeof *b->value);
+            continue;
+        }
+        uint64_t from = rows->begin[row], length = rows->begin[row + 1] - from, at = b->begin[i];
+        memcpy(b->column + at, rows->column + from, length * sizeof *b->column);
+        if (rows->value) memcpy(b->value + at, rows->value + from, length * sizeof *b->value);
+        b->begin[i + 1] = at + length;
+    }
     b->next += n;
     *batch =
         (tr_batch){.n = n, .label = rows->label ? b->label : NULL, .weight = rows->weight ? b->weight : NULL};
@@ -198,57 +192,48 @@ static const void *row_of(const struct tr_matrix *m, size_t i, size_t *bytes)
     return m->begin ? (const void *)(m->column + m->begin[i]) : (const void *)(m->value + i * m->columns);
 }
 
-static uint64_t hash_row(const struct tr_matrix *m, size_t i)
-{
-    size_t n;
-    const char *row = row_of(m, i, &n);
-    uint64_t h = n;
-    for (size_t at = 0; at < n; at += 4) {
-        uint32_t word;
-        memcpy(&word, row + at, sizeof word);
-        h = tr_mix(h ^ word);
-    }
-    return h;
-}
-
-static bool are_equal(const struct tr_matrix *m, size_t i, size_t k)
-{
-    size_t n, other;
-    const void *a = row_of(m, i, &n), *b = row_of(m, k, &other);
-    if (n != other || memcmp(a, b, n) != 0) return false;
-    return !m->begin || !m->value || memcmp(m->value + m->begin[i], m->value + m->begin[k], n) == 0;
-}
-
-/* Moves row i to index `to` <= i. */
-static void move_row(struct tr_matrix *m, size_t i, size_t to)
-{
-    uint64_t from = m->begin ? m->begin[i] : i * m->columns, at = m->begin ? m->begin[to] : to * m->columns;
-    size_t n = m->begin ? (size_t)(m->begin[i + 1] - from) : m->columns;
-    if (m->column) memmove(m->column + at, m->column + from, n * sizeof *m->column);
-    if (m->value) memmove(m->value + at, m->value + from, n * sizeof *m->value);
-    if (m->label) m->label[to] = m->label[i];
-    if (m->begin) m->begin[to + 1] = at + n;
-}
-
-/* Keeps the first n rows, or those that differ from all before. */
-static int keep_rows(struct tr_matrix *m, size_t n, bool distinct)
+/* Keeps the first n rows, or the first n that differ from all earlier ones. */
+static int first_rows_keep(struct tr_matrix *m, size_t n, bool distinct)
 {
     uint64_t *hash;
     size_t kept = 0;
     TR_TRY(TR_NEW(&hash, m->rows));
     for (size_t i = 0; i < m->rows && kept < n; i++) {
-        hash[kept] = distinct ? hash_row(m, i) : 0;
+        size_t bytes, other;
+        const char *row = row_of(m, i, &bytes);
         bool known = false;
-        for (size_t k = 0; k < kept && distinct && !known; k++)
-            known = hash[k] == hash[kept] && are_equal(m, i, k);
-        if (!known) move_row(m, i, kept++);
+        if (distinct) {
+            uint64_t h = bytes;
+            for (size_t at = 0; at < bytes; at += 4) {
+                uint32_t word;
+                memcpy(&word, row + at, sizeof word);
+                h = tr_mix(h ^ word);
+            }
+            hash[kept] = h;
+        }
+        for (size_t k = 0; k < kept && distinct && !known; k++) {
+            if (hash[k] != hash[kept]) continue;
+            const void *earlier = row_of(m, k, &other);
+            known = bytes == other && memcmp(row, earlier, bytes) == 0 &&
+                    (!m->begin || !m->value ||
+                     memcmp(m->value + m->begin[i], m->value + m->begin[k], bytes) == 0);
+        }
+        if (known) continue;
+        uint64_t from = m->begin ? m->begin[i] : i * m->columns,
+                 to = m->begin ? m->begin[kept] : kept * m->columns;
+        size_t values = bytes / sizeof(float);
+        if (m->column) memmove(m->column + to, m->column + from, values * sizeof *m->column);
+        if (m->value) memmove(m->value + to, m->value + from, values * sizeof *m->value);
+        if (m->label) m->label[kept] = m->label[i];
+        kept++;
+        if (m->begin) m->begin[kept] = to + values;
     }
     free(hash);
     m->rows = kept;
     return TR_OK;
 }
 
-/* Reads from the beginning of the files, twice as many rows each time until enough of them differ. */
+/* Reads from the beginning of the files, and doubles the number of rows until enough of them differ. */
 static int read_first_rows(const tr_data *data, size_t n, bool distinct, struct tr_column_seen **seen,
                            struct tr_matrix *m)
 {
@@ -265,7 +250,7 @@ static int read_first_rows(const tr_data *data, size_t n, bool distinct, struct 
             (void)tr_matrix_limit(m, data->format == TR_FORMAT_HDF5 ? 0 : data->first_index, data->columns);
         if (s->full && !s->schema) TR_TRY(tr_matrix_make_dense(m, (size_t)data->columns));
         size_t found = m->rows;
-        TR_TRY(keep_rows(m, n, distinct));
+        TR_TRY(first_rows_keep(m, n, distinct));
         if (m->rows >= n || found < most) return TR_OK;
         tr_matrix_free(m);
     }
@@ -321,99 +306,69 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What rows, columns and non-zeros are called. */
-struct words {
-    const char *rows, *columns, *nonzeros;
-};
-
-static struct words words_of(const tr_data *data)
+/* Rank 0 prints a description. text: the spread of rows and of non-zeros over the workers. */
+static void describe_say(const tr_data *data, const char *what, char text[2][96])
 {
-    switch (data->format) {
-    case TR_FORMAT_CSV: return (struct words){"rows", "columns", "numbers"};
-    case TR_FORMAT_HDF5:
-        if (data->state->full) return (struct words){"rows", "columns", "numbers"};
-        return (struct words){"rows", "features", "non-zeros"};
-    case TR_FORMAT_RATINGS: return (struct words){"users", "items", "ratings"};
-    case TR_FORMAT_DOCWORD: return (struct words){"documents", "words", "counts"};
-    default: return (struct words){"rows", "features", "non-zeros"};
-    }
-}
-
-static uint64_t nonzeros_here(const tr_data *data)
-{
-    if (data->rows.n == 0) return 0;
-    return data->rows.begin ? data->rows.begin[data->rows.n] : data->rows.n * data->columns;
-}
-
-/* An earlier start of the job has read the data, or another team has made the same rows. */
-static bool is_found(const struct tr_data_state *s)
-{
-    return s->cached && s->cached->found;
-}
-
-/* text: the spread of rows and of non-zeros over the workers. */
-static void say_data(const tr_data *data, const char *what, char text[2][96])
-{
-    tr_context *tr = data->state->tr;
-    struct words words = words_of(data);
+    const struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    bool table = data->format == TR_FORMAT_CSV || (data->format == TR_FORMAT_HDF5 && s->full);
+    const char *const *words =
+        table                               ? (const char *const[]){"rows", "columns", "numbers"}
+        : data->format == TR_FORMAT_RATINGS ? (const char *const[]){"users", "items", "ratings"}
+        : data->format == TR_FORMAT_DOCWORD ? (const char *const[]){"documents", "words", "counts"}
+                                            : (const char *const[]){"rows", "features", "non-zeros"};
     char tokens[64] = "", read[96] = "in memory already";
     char label[32]; /* as wide as all labels before the table of progress */
     snprintf(label, sizeof label, "%s:", what);
     if (data->format == TR_FORMAT_DOCWORD)
         snprintf(tokens, sizeof tokens, ", %.0f tokens", data->total_values);
-    bool on_disk = data->state->on_disk;
-    const struct tr_node_rows *node = data->state->node_rows;
+    const struct tr_node_rows *node = s->node_rows;
+    bool found =
+        s->cached && s->cached->found; /* by an earlier start, or another team has made the same rows */
     if (node && strcmp(node->task, tr->team ? tr->team : "") != 0)
-        snprintf(read, sizeof read, "rows of task %s%s", node->task,
-                 is_found(data->state) ? ", where another has them" : "");
-    else if (node && is_found(data->state)) snprintf(read, sizeof read, "where another task has them");
-    else if (!node && data->state->store->opened == 1)
+        snprintf(read, sizeof read, "rows of task %s%s", node->task, found ? ", where another has them" : "");
+    else if (node && found) snprintf(read, sizeof read, "where another task has them");
+    else if (!node && s->store->opened == 1)
         snprintf(read, sizeof read, "%s in %.2f s",
-                 is_found(data->state) ? on_disk ? "found on disk" : "found in memory"
-                 : on_disk             ? "read, and written to disk,"
-                                       : "read",
-                 data->state->load_seconds);
+                 found        ? s->on_disk ? "found on disk" : "found in memory"
+                 : s->on_disk ? "read, and written to disk,"
+                              : "read",
+                 s->load_seconds);
     tr_say(tr, "%-14s %llu %s%s, %llu %s, %llu %s%s, %s", label, (unsigned long long)data->total_rows,
-           data->dense ? "dense " : "", words.rows, (unsigned long long)data->columns, words.columns,
-           (unsigned long long)data->total_nonzeros, words.nonzeros, tokens, read);
+           data->dense ? "dense " : "", words[0], (unsigned long long)data->columns, words[1],
+           (unsigned long long)data->total_nonzeros, words[2], tokens, read);
     if (tr_layout_workers(&tr->layout) > 1)
-        tr_say(tr, "each worker:   %s %s, %s %s (min / median / max)", words.rows, text[0], words.nonzeros,
-               text[1]);
-    if (data->state->schema && !data->state->test) tr_schema_say(data);
+        tr_say(tr, "each worker:   %s %s, %s %s (min / median / max)", words[0], text[0], words[2], text[1]);
+    if (s->schema && !s->test) tr_schema_say(data);
     tr_scale_say(data);
     if (data->skipped)
         tr_say(tr, "%-14s %llu malformed records left out", label, (unsigned long long)data->skipped);
-    if (data->state->unlabelled)
-        tr_say(tr, "%-14s %llu rows without a label left out", label,
-               (unsigned long long)data->state->unlabelled);
-    if (data->state->unknown)
+    if (s->unlabelled)
+        tr_say(tr, "%-14s %llu rows without a label left out", label, (unsigned long long)s->unlabelled);
+    if (s->unknown)
         tr_say(tr, "%-14s %llu values of categories are not among those of the training data", label,
-               (unsigned long long)data->state->unknown);
-}
-
-/* Minimum, median and maximum over the workers of number k, 0 or 1. */
-static int say_spread(const tr_context *tr, const uint64_t *all, int k, char text[96])
-{
-    size_t workers = (size_t)tr_layout_workers(&tr->layout);
-    uint64_t *sorted;
-    TR_TRY(TR_NEW(&sorted, workers));
-    for (size_t w = 0; w < workers; w++) sorted[w] = all[2 * tr->layout.worker_rank[w] + k];
-    qsort(sorted, workers, sizeof *sorted, by_size);
-    snprintf(text, 96, "%llu / %llu / %llu", (unsigned long long)sorted[0],
-             (unsigned long long)sorted[workers / 2], (unsigned long long)sorted[workers - 1]);
-    free(sorted);
-    return TR_OK;
+               (unsigned long long)s->unknown);
 }
 
 int tr_data_describe(const tr_data *data, const char *what)
 {
     tr_context *tr = data->state->tr;
-    uint64_t mine[2] = {data->rows.n, nonzeros_here(data)}, *all;
+    const tr_batch *b = &data->rows;
+    size_t workers = (size_t)tr_layout_workers(&tr->layout);
+    uint64_t mine[2] = {b->n}, *all, *sorted = NULL;
     char text[2][96];
+    mine[1] = b->n == 0 ? 0 : b->begin ? b->begin[b->n] : b->n * data->columns;
     TR_TRY(TR_NEW(&all, 2 * (size_t)tr->size));
     int status = tr_all_gather(tr, TR_SET_ALL, mine, sizeof mine, all);
-    for (int k = 0; k < 2 && status == TR_OK; k++) status = say_spread(tr, all, k, text[k]);
-    if (status == TR_OK) say_data(data, what, text);
+    if (status == TR_OK) status = TR_NEW(&sorted, workers);
+    for (int k = 0; k < 2 && status == TR_OK; k++) {
+        for (size_t w = 0; w < workers; w++) sorted[w] = all[2 * tr->layout.worker_rank[w] + k];
+        qsort(sorted, workers, sizeof *sorted, by_size);
+        snprintf(text[k], sizeof text[k], "%llu / %llu / %llu", (unsigned long long)sorted[0],
+                 (unsigned long long)sorted[workers / 2], (unsigned long long)sorted[workers - 1]);
+    }
+    if (status == TR_OK) describe_say(data, what, text);
+    free(sorted);
     free(all);
     return status;
 }

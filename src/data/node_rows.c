@@ -10,7 +10,7 @@
 
 /* ---- the rows of a node ---- */
 
-static void free_rows(struct tr_node_rows *rows)
+static void node_rows_free(struct tr_node_rows *rows)
 {
     if (rows->test) tr_data_close(&rows->test);
     if (rows->train) tr_data_close(&rows->train);
@@ -19,7 +19,7 @@ static void free_rows(struct tr_node_rows *rows)
     rows->train_key = rows->test_key = NULL;
 }
 
-static int open_files(tr_context *node, int part, const tr_data *like, tr_data **data, char **key)
+static int node_rows_open_files(tr_context *node, int part, const tr_data *like, tr_data **data, char **key)
 {
     TR_TRY(tr_data_open(node, (enum tr_data_part)(part | TR_DATA_RAW | TR_DATA_NODE), like, data));
     return tr_agree(node, tr_store_rows_key(node->job, &(*data)->state->files, key));
@@ -27,11 +27,11 @@ static int open_files(tr_context *node, int part, const tr_data *like, tr_data *
 
 int tr_node_rows_open(tr_context *node, tr_context *world, struct tr_node_rows *rows)
 {
-    int status = open_files(node, TR_DATA_TRAIN, NULL, &rows->train, &rows->train_key);
+    int status = node_rows_open_files(node, TR_DATA_TRAIN, NULL, &rows->train, &rows->train_key);
     if (status == TR_OK && node->job->data.test.n > 0)
-        status = open_files(node, TR_DATA_TEST, rows->train, &rows->test, &rows->test_key);
+        status = node_rows_open_files(node, TR_DATA_TEST, rows->train, &rows->test, &rows->test_key);
     if (status != TR_OK) {
-        free_rows(rows);
+        node_rows_free(rows);
         return status;
     }
     rows->next = world->node_rows;
@@ -44,7 +44,7 @@ void tr_node_rows_close(tr_context *world, struct tr_node_rows *rows)
     struct tr_node_rows **at = &world->node_rows;
     while (*at && *at != rows) at = &(*at)->next;
     if (*at) *at = rows->next;
-    free_rows(rows);
+    node_rows_free(rows);
 }
 
 void tr_node_rows_forget(struct tr_node_rows *rows)
@@ -81,7 +81,7 @@ const struct tr_node_rows *tr_node_rows_find(const tr_data *data)
 
 enum { MOST_BYTES = 256 << 20 }; /* of all columns, on each rank */
 
-/* Whether the slots of a column, or its labels, are numbers of words. */
+/* Whether the slots of a column, or its labels, contain numbers of words. */
 static bool column_has_words(const struct tr_schema *s, size_t c)
 {
     bool named = s->column[c].type == TR_COLUMN_NAMED_LABEL && !s->positive; /* otherwise 0 and 1 */
@@ -173,8 +173,8 @@ struct node_reader {
     const struct tr_data_state *s; /* of the node */
     size_t all;                    /* number of its rows */
     struct tr_reader r;            /* stands for the reader of the files */
-    bool hdf5;                     /* places in the files are numbers of rows … */
-    /* … and this file has the places in the text that it was made from, which decide about held-out rows; NULL: it has not */
+    bool hdf5;                     /* places in the files are numbers of rows */
+    /* hdf5: the file, if it has the places in the text that it was made from, which decide about held-out rows; otherwise NULL */
     struct tr_hdf5 *table;
     size_t *row; /* the rows to copy */
     size_t n, capacity;
@@ -219,31 +219,30 @@ static struct tr_triple triple_at(const struct tr_data_state *node, size_t at)
 
 /* ---- which rows a reader gets ---- */
 
-static bool leaves_out(const struct node_reader *t, size_t at)
-{
-    uint64_t place = t->s->row_number[at] - tr_origin(t->r.file, 0);
-    if (t->r.options->held_out.to == 0) return false;
-    if (t->r.options->format == TR_FORMAT_DOCWORD) /* documents are held out */
-        place = triple_at(t->s, at).row - t->r.documents + 1;
-    return t->hdf5 ? tr_hdf5_leaves_out(&t->r, place) : tr_reader_leaves_out(&t->r, t->r.file, place);
-}
-
+/* The rows of one range of a file. Of HDF5, rows are not read again, but their places in the text that they come from decide about
+ * held-out rows. */
 static int choose_range(struct node_reader *t, size_t file, uint64_t begin, uint64_t end)
 {
+    const struct tr_reader_options *o = t->r.options;
     uint64_t base = tr_origin(file, 0);
     size_t first = first_number_from(t, base + begin), last = first_number_from(t, base + end), before = t->n;
     t->r.file = file;
-    t->r.documents = tr_docword_base(t->r.files, t->r.options->heads, file);
+    t->r.documents = tr_docword_base(t->r.files, o->heads, file);
     if (t->table) TR_TRY(tr_hdf5_read_origins(t->table, &t->r, begin, (size_t)(end - begin)));
     TR_TRY(TR_GROW(&t->row, &t->capacity, t->n + (last - first)));
     for (size_t number = first; number < last; number++) {
         size_t at = position_of(t, number);
-        if (!leaves_out(t, at)) t->row[t->n++] = at;
+        uint64_t place = t->s->row_number[at] - base;
+        if (o->format == TR_FORMAT_DOCWORD) /* documents are held out */
+            place = triple_at(t->s, at).row - t->r.documents + 1;
+        bool left_out = o->held_out.to != 0 && (t->hdf5 ? tr_hdf5_leaves_out(&t->r, place)
+                                                        : tr_reader_leaves_out(&t->r, file, place));
+        if (!left_out) t->row[t->n++] = at;
     }
     return t->n > before ? tr_reader_note_run(&t->r, begin, end, t->n - before) : TR_OK;
 }
 
-/* The ranges of a packed file end with its text, which is where the node has no more rows of it. */
+/* The ranges of a packed file end with its text, behind the last row that the node has of it. */
 static int choose_ranges(struct node_reader *t, const struct tr_file_part *part)
 {
     size_t file = part->file, behind = first_number_from(t, tr_origin(file + 1, 0));
@@ -260,7 +259,6 @@ static int choose_ranges(struct node_reader *t, const struct tr_file_part *part)
     }
 }
 
-/* Of HDF5, the rows are not read again, but their places in the text that they come from are. */
 static int choose_rows_of_file(void *state, const struct tr_file_part *part)
 {
     struct node_reader *t = state;
@@ -274,19 +272,7 @@ static int choose_rows_of_file(void *state, const struct tr_file_part *part)
     return status;
 }
 
-static int choose_rows(struct node_reader *t, size_t reader, size_t readers)
-{
-    struct tr_files rows = {.n = 0};
-    uint64_t chunk = t->r.options->deal;
-    int status = t->hdf5 ? tr_hdf5_rows(&t->r, readers, &rows, &chunk) : TR_OK;
-    if (status == TR_OK)
-        status =
-            tr_files_each_part(t->hdf5 ? &rows : t->r.files, reader, readers, chunk, choose_rows_of_file, t);
-    free(rows.file);
-    return status;
-}
-
-/* ---- words: those of the node become those of the reader ---- */
+/* ---- words: from numbers of the node to numbers of the reader ---- */
 
 static int lookup_open(struct node_reader *t)
 {
@@ -311,20 +297,35 @@ static int refuse_word(const struct tr_reader *r, size_t c, const char *text, si
     return tr_place_fail(r->files, &place, problem);
 }
 
-/* A word in a column that this reader reads as numbers: rows of other readers have made it a column of words. */
-static int lookup_number(const struct node_reader *t, size_t c, const char *text, size_t n, float *to)
+/* Of the k-th column of words. */
+static int lookup_word(struct node_reader *t, size_t k, float *to)
 {
     const struct tr_reader_options *o = t->r.options;
+    const struct tr_schema *s = o->schema;
+    size_t c = t->word_column[k];
+    bool label = t->s->schema->column[c].type == TR_COLUMN_NAMED_LABEL;
+    size_t n, word = label ? (size_t)*to : tr_slot_place(*to);
+    uint32_t *number = &t->word[k][word];
+    const char *text = tr_ids_text(&t->s->words[c], word, &n);
+    if (s->column[c].type != TR_COLUMN_NUMBER && s->column[c].type != TR_COLUMN_LABEL) {
+        if (*number == NOT_YET) TR_TRY(tr_csv_find_value(&t->r, c, text, n, number));
+        if (label && *number == TR_NO_VALUE)
+            return refuse_word(&t->r, c, text, n, "is no label of the training data");
+        *to = label ? (float)*number : tr_slot_of_place(*number);
+        return TR_OK;
+    }
+
+    /* this reader reads the column as numbers, but rows of other readers have made it a column of words */
     struct tr_column_seen *seen = &o->seen[c];
-    char number[64];
+    char digits[64];
     seen->missing = seen->missing || n == 0;
     *to = NAN;
     if (n == 0) return TR_OK;
-    if (n < sizeof number) {
-        memcpy(number, text, n);
-        number[n] = '\n';
-        const char *end = tr_read_float(number, to);
-        if (end == number + n && isfinite(*to)) return TR_OK;
+    if (n < sizeof digits) {
+        memcpy(digits, text, n);
+        digits[n] = '\n';
+        const char *end = tr_read_float(digits, to);
+        if (end == digits + n && isfinite(*to)) return TR_OK;
     }
     if (o->settled) return refuse_word(&t->r, c, text, n, "is not a number");
     *to = 0;
@@ -332,24 +333,6 @@ static int lookup_number(const struct node_reader *t, size_t c, const char *text
     seen->word = true;
     seen->place = (struct tr_file_place){t->r.file, t->r.offset};
     snprintf(seen->text, sizeof seen->text, "%.*s", (int)n, text);
-    return TR_OK;
-}
-
-/* Of the k-th column of words. */
-static int lookup_word(struct node_reader *t, size_t k, float *to)
-{
-    const struct tr_schema *s = t->r.options->schema;
-    size_t c = t->word_column[k];
-    bool label = t->s->schema->column[c].type == TR_COLUMN_NAMED_LABEL;
-    size_t n, word = label ? (size_t)*to : tr_slot_place(*to);
-    uint32_t *number = &t->word[k][word];
-    const char *text = tr_ids_text(&t->s->words[c], word, &n);
-    if (s->column[c].type == TR_COLUMN_NUMBER || s->column[c].type == TR_COLUMN_LABEL)
-        return lookup_number(t, c, text, n, to);
-    if (*number == NOT_YET) TR_TRY(tr_csv_find_value(&t->r, c, text, n, number));
-    if (label && *number == TR_NO_VALUE)
-        return refuse_word(&t->r, c, text, n, "is no label of the training data");
-    *to = label ? (float)*number : tr_slot_of_place(*number);
     return TR_OK;
 }
 
@@ -406,24 +389,6 @@ static int copy_sparse_rows(struct node_reader *t, const tr_data *node, struct t
     return TR_OK;
 }
 
-/* A row as the reader would have read it. TR_ERR_DATA: it would have failed. */
-static int copy_table_row(struct node_reader *t, size_t at, float *row, float *label)
-{
-    const struct tr_matrix *m = &t->s->rows;
-    const struct tr_schema *s = t->s->schema;
-    memcpy(row, m->value + at * m->columns, m->columns * sizeof *row);
-    if (!tr_are_finite(row, m->columns))
-        for (size_t c = 0; c < s->n; c++)
-            if (s->column[c].type == TR_COLUMN_NUMBER && isnan(row[s->column[c].slot]))
-                t->r.options->seen[c].missing = true;
-    for (size_t k = 0; k < t->word_columns; k++) {
-        const struct tr_column *column = &s->column[t->word_column[k]];
-        bool is_label = column->type == TR_COLUMN_NAMED_LABEL;
-        TR_TRY(lookup_word(t, k, is_label ? label : &row[column->slot]));
-    }
-    return TR_OK;
-}
-
 static int copy_rows(struct node_reader *t, const tr_data *node, struct tr_matrix *m)
 {
     const struct tr_matrix *from = &t->s->rows;
@@ -445,9 +410,19 @@ static int copy_rows(struct node_reader *t, const tr_data *node, struct tr_matri
     for (size_t i = 0; i < t->n; i++) {
         size_t at = go_to(t, i);
         float label = from->label ? from->label[at] : NAN;
-        if (o->schema) TR_TRY(copy_table_row(t, at, m->value + i * m->columns, &label));
-        else if (m->columns > 0)
-            memcpy(m->value + i * m->columns, from->value + at * m->columns, m->columns * sizeof *m->value);
+        float *row = m->columns > 0 ? m->value + i * m->columns : NULL;
+        if (row) memcpy(row, from->value + at * m->columns, m->columns * sizeof *row);
+        const struct tr_schema *s = t->s->schema;
+        bool missing = o->schema && !tr_are_finite(row, m->columns);
+        for (size_t c = 0; missing && c < s->n; c++)
+            if (s->column[c].type == TR_COLUMN_NUMBER && isnan(row[s->column[c].slot]))
+                o->seen[c].missing = true;
+        for (size_t k = 0; o->schema && k < t->word_columns;
+             k++) { /* TR_ERR_DATA as the reader of the files */
+            const struct tr_column *column = &s->column[t->word_column[k]];
+            bool is_label = column->type == TR_COLUMN_NAMED_LABEL;
+            TR_TRY(lookup_word(t, k, is_label ? &label : &row[column->slot]));
+        }
         if (weight) weight[i] = t->s->weight[at];
         if (!m->label) continue;
         m->label[i] = label;
@@ -466,25 +441,6 @@ static int refuse_id(struct node_reader *t, const char *what)
     return TR_OK;
 }
 
-/* *skips: the record is malformed for this reader. */
-static int copy_triple(struct node_reader *t, size_t at, struct tr_triple *triple, bool *skips)
-{
-    const struct tr_reader_options *o = t->r.options;
-    bool text[2] = {false, false};
-    *triple = triple_at(t->s, at);
-    *skips = false;
-    if (o->format != TR_FORMAT_RATINGS) return TR_OK;
-    TR_TRY(lookup_id(t, 0, &triple->row, &text[0]));
-    *skips = text[0];
-    if (text[0] && o->known_rows) return refuse_id(t, "user");
-    TR_TRY(lookup_id(t, 1, &triple->column, &text[1]));
-    *skips = text[0] || text[1];
-    if (text[1] && o->known_columns) return refuse_id(t, "item");
-    t->r.report.text_rows |= text[0];
-    t->r.report.text_columns |= text[1];
-    return TR_OK;
-}
-
 static int copy_triples(struct node_reader *t, size_t reader)
 {
     const struct tr_reader_options *o = t->r.options;
@@ -497,11 +453,18 @@ static int copy_triples(struct node_reader *t, size_t reader)
     TR_TRY(TR_NEW(&to->triple, t->n));
     to->triple_capacity = t->n;
     for (size_t i = 0; i < t->n; i++) {
-        struct tr_triple triple;
-        bool skips;
-        TR_TRY(copy_triple(t, go_to(t, i), &triple, &skips));
+        struct tr_triple triple = triple_at(t->s, go_to(t, i));
+        bool text[2] = {false, false}, known[2] = {o->known_rows, o->known_columns};
+        for (int k = 0; k < 2 && o->format == TR_FORMAT_RATINGS; k++) {
+            TR_TRY(lookup_id(t, k, k == 0 ? &triple.row : &triple.column, &text[k]));
+            if (!text[k] || !known[k]) continue;
+            TR_TRY(refuse_id(t, k == 0 ? "user" : "item"));
+            break;
+        }
+        t->r.report.text_rows |= text[0] && !known[0];
+        t->r.report.text_columns |= text[1] && !known[1];
         if (t->r.report.text_rows || t->r.report.text_columns) return TR_OK; /* all read again, as text */
-        if (skips) continue;
+        if (text[0] || text[1]) continue;                                    /* malformed for this reader */
         uint64_t piece = t->piece[t->r.file];
         TR_TRY(tr_reader_note_triples(&t->r, piece > 0 ? t->r.offset / piece : 0));
         to->triple[to->n++] = triple;
@@ -524,14 +487,20 @@ int tr_node_rows_read(tr_data *data, size_t reader, size_t readers, const struct
     bool triples = tr_data_is_triples(data);
     t.hdf5 = tr_reader_is_hdf5(&t.r);
     TR_TRY(TR_NEW(&t.piece, s->files.n));
-    int status = choose_rows(&t, reader, readers);
+    struct tr_files rows = {.n = 0};
+    uint64_t chunk = options->deal;
+    int status = t.hdf5 ? tr_hdf5_rows(&t.r, readers, &rows, &chunk) : TR_OK;
+    if (status == TR_OK)
+        status =
+            tr_files_each_part(t.hdf5 ? &rows : t.r.files, reader, readers, chunk, choose_rows_of_file, &t);
+    free(rows.file);
     if (status == TR_OK) status = triples ? copy_triples(&t, reader) : copy_rows(&t, node, &s->rows);
     if (triples) in->triples = t.r.triples;
     for (size_t k = 0; t.word && k < t.word_columns; k++) free(t.word[k]);
     void *arrays[] = {t.word, t.word_column, t.row, t.piece, t.r.origin};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 
-    /* what all readers of the files together would have found */
+    /* totals of all readers of the files */
     report->rows = triples ? in->triples.n : s->rows.rows;
     report->nonzeros = triples ? in->triples.n : tr_matrix_nonzeros(&s->rows);
     report->lowest = node->n_keys > 0 ? (uint32_t)node->keys[0] + node->first_index : UINT32_MAX;
