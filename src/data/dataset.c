@@ -18,25 +18,21 @@
 
 /* ---- files ---- */
 
-/* In the folders of TRIREME_DATA, or in ../datasets beside the job file, as an installed Trireme has them. */
-static int find_in_defaults(const tr_job *job, const char *path, char **found)
-{
-    const char *slash = strrchr(job->path, '/'), *more = getenv("TRIREME_DATA");
-    char *list, *rest, *folder;
-    TR_TRY(tr_format(&list, "%s:%.*s../datasets", more ? more : "", slash ? (int)(slash - job->path) + 1 : 0,
-                     job->path));
-    int status = TR_OK;
-    for (rest = list; status == TR_OK && !*found && (folder = strsep(&rest, ":"));)
-        if (*folder) status = tr_files_find(path, &folder, 1, found);
-    free(list);
-    return status;
-}
-
 int tr_data_find(const tr_job *job, const char *path, char **found)
 {
     TR_TRY(tr_files_find(path, job->data.folders.item, job->data.folders.n, found));
-    if (!*found && strcmp(tr_job_where(job, "data.folders"), "default") == 0)
-        TR_TRY(find_in_defaults(job, path, found));
+    if (!*found && strcmp(tr_job_where(job, "data.folders"), "default") == 0) {
+        /* the folders of TRIREME_DATA, and ../datasets beside the job file, as in an installed Trireme */
+        const char *slash = strrchr(job->path, '/'), *more = getenv("TRIREME_DATA");
+        char *list, *rest, *folder;
+        TR_TRY(tr_format(&list, "%s:%.*s../datasets", more ? more : "",
+                         slash ? (int)(slash - job->path) + 1 : 0, job->path));
+        int status = TR_OK;
+        for (rest = list; status == TR_OK && !*found && (folder = strsep(&rest, ":"));)
+            if (*folder) status = tr_files_find(path, &folder, 1, found);
+        free(list);
+        TR_TRY(status);
+    }
     return *found ? TR_OK : tr_copy_string(path, found);
 }
 
@@ -69,7 +65,7 @@ int tr_data_format(const tr_job *job, const struct tr_files *files, enum tr_form
 {
     enum tr_format looks = TR_FORMAT_AUTO, wanted = (enum tr_format)job->data.format;
     TR_TRY(tr_format_detect(files, &looks));
-    if (wanted == TR_FORMAT_AUTO) { /* what the files look like, if the model's class reads that */
+    if (wanted == TR_FORMAT_AUTO) { /* the detected format, if the model class reads it */
         const char *const *words = job->class->data_formats;
         wanted = tr_format_named(words[0]);
         for (size_t i = 0; words[i]; i++)
@@ -159,20 +155,6 @@ static int loading_report(void *loading, uint64_t bytes)
     return loading_send(g->tr, bytes);
 }
 
-/* Rank 0 without data of its own shows the reports until the last one. */
-static int loading_receive(struct loading *g)
-{
-    int status = TR_OK;
-    for (;;) {
-        uint64_t bytes;
-        MPI_Request request;
-        MPI_Irecv(&bytes, 1, MPI_UINT64_T, loading_reporter(g->tr), TR_TAG_LOADING, g->tr->wire, &request);
-        TR_TRY(tr_wait_request(g->tr, &request, "a worker to read its data"));
-        if (bytes == ALL_READ) return status;
-        if (status == TR_OK) status = loading_show(g, bytes);
-    }
-}
-
 void tr_on_loading(tr_context *tr, tr_loading_fn *loading, void *who)
 {
     tr->loading = loading;
@@ -246,7 +228,18 @@ static int read_files(tr_data *data, const tr_data *like, struct tr_reading *in)
     struct loading loading = {tr, like ? "test data" : "training data", data->state->files.total, tr_now(),
                               tr_now()};
     in->report = (struct tr_read_report){.lowest = UINT32_MAX};
-    if (!tr_is(tr, TR_SLAVE)) return tr->rank == 0 ? loading_receive(&loading) : TR_OK;
+    if (!tr_is(tr, TR_SLAVE)) {
+        int shown = TR_OK;
+        while (tr->rank == 0) { /* without data of its own: shows the reports until the last one */
+            uint64_t bytes;
+            MPI_Request request;
+            MPI_Irecv(&bytes, 1, MPI_UINT64_T, loading_reporter(tr), TR_TAG_LOADING, tr->wire, &request);
+            TR_TRY(tr_wait_request(tr, &request, "a worker to read its data"));
+            if (bytes == ALL_READ) break;
+            if (shown == TR_OK) shown = loading_show(&loading, bytes);
+        }
+        return shown;
+    }
     bool reports = tr->rank == loading_reporter(tr);
     int status = read_range(data, like, reports ? &loading : NULL, in);
     if (reports && tr->rank != 0) TR_TRY(loading_send(tr, ALL_READ));
@@ -358,28 +351,27 @@ static bool has_copy_of_group(const tr_context *tr)
 
 /* ---- rows of libsvm, csv and hdf5 ---- */
 
+/* Lists of non-zeros may have other columns than the training data: these are dropped. */
 static int decide_columns(tr_data *data, const struct totals *totals, const tr_data *like)
-{
-    const tr_job *job = data->state->tr->job;
-    data->first_index = like                                    ? like->first_index
-                        : job->data.index_base == TR_INDEX_ZERO ? 0
-                        : job->data.index_base == TR_INDEX_ONE  ? 1
-                                                                : totals->lowest > 0;
-    uint64_t found =
-        totals->highest >= totals->lowest ? (uint64_t)totals->highest + 1 - data->first_index : 1;
-    data->columns = like ? like->columns : job->data.features ? job->data.features : found;
-    if (!like && job->data.features && found > job->data.features)
-        return tr_fail(TR_ERR_DATA, "%s: data.features is %llu, but the data has feature %lld",
-                       tr_job_where(job, "data.features"), (unsigned long long)job->data.features,
-                       (long long)totals->highest);
-    return TR_OK;
-}
-
-/* Lists of non-zeros may have other columns than training: these are dropped. */
-static int decide_hdf5_columns(tr_data *data, const tr_data *like)
 {
     const struct tr_data_state *s = data->state;
     const tr_job *job = s->tr->job;
+    const uint64_t features = job->data.features;
+    const int base = job->data.index_base;
+    if (data->format != TR_FORMAT_HDF5) {
+        data->first_index = like                    ? like->first_index
+                            : base == TR_INDEX_ZERO ? 0
+                            : base == TR_INDEX_ONE  ? 1
+                                                    : totals->lowest > 0;
+        uint64_t found =
+            totals->highest >= totals->lowest ? (uint64_t)totals->highest + 1 - data->first_index : 1;
+        data->columns = like ? like->columns : features ? features : found;
+        if (!like && features && found > features)
+            return tr_fail(TR_ERR_DATA, "%s: data.features is %llu, but the data has feature %lld",
+                           tr_job_where(job, "data.features"), (unsigned long long)features,
+                           (long long)totals->highest);
+        return TR_OK;
+    }
     const struct tr_head *head = tr_data_hdf5_head(data);
     const char *path = s->files.file[0].path;
     data->first_index = like ? like->first_index : head->from_one;
@@ -390,33 +382,13 @@ static int decide_hdf5_columns(tr_data *data, const tr_data *like)
     if (like && !head->sparse && like->columns != data->columns)
         return tr_fail(TR_ERR_DATA, "%s: %llu columns, but the training data have %llu", path,
                        (unsigned long long)data->columns, (unsigned long long)like->columns);
-    if (!like && job->data.features && job->data.features != data->columns &&
-        (!head->sparse || job->data.features < data->columns))
+    if (!like && features && features != data->columns && (!head->sparse || features < data->columns))
         return tr_fail(TR_ERR_DATA, "%s: data.features is %llu, but the data have %llu columns",
-                       tr_job_where(job, "data.features"), (unsigned long long)job->data.features,
+                       tr_job_where(job, "data.features"), (unsigned long long)features,
                        (unsigned long long)data->columns);
     if (like) data->columns = like->columns;
-    else if (job->data.features) data->columns = job->data.features;
+    else if (features) data->columns = features;
     return TR_OK;
-}
-
-/* Numbers the columns that occur, and makes the file for the rows. */
-static int begin_disk(tr_data *data, struct tr_disk_writer *c)
-{
-    tr_context *tr = data->state->tr;
-    uint32_t *columns = NULL;
-    size_t n = (size_t)data->columns;
-    c->dense = tr_data_is_dense(data);
-    c->prunes = c->prunes && !c->dense;
-    c->first_index = data->format == TR_FORMAT_HDF5 ? 0 : data->first_index;
-    uint64_t end = data->columns > UINT32_MAX ? (uint64_t)1 << 32 : c->first_index + data->columns;
-    if (c->prunes) TR_TRY(tr_index_set_number(&c->seen, c->first_index, end, &columns, &n));
-    int status = c->prunes && tr_data_is_partitioned(tr, TR_DATA_HORIZONTAL)
-                     ? unite_keys(tr, &columns, &n, &c->united)
-                     : TR_OK;
-    if (status == TR_OK) status = set_keys(data, columns, n);
-    free(columns);
-    return status == TR_OK ? tr_disk_begin(c) : status;
 }
 
 /* ---- data.weight: files with one number a line for each row of data.train ---- */
@@ -429,70 +401,61 @@ struct weights {
     float *weight;
 };
 
-static int bad_weight(const struct weights *w, const char *p)
+static int weights_read_line(struct weights *w, const char *p)
 {
-    char token[TR_TOKEN_ROOM];
-    tr_token_quote(p, ' ', token);
-    return tr_fail(TR_ERR_DATA, "%s:%llu: «%s» is no weight of a row, expected one number, 0 or more",
-                   w->path, (unsigned long long)w->line, token);
-}
-
-/* Every worker reads the files from end to end, which are small beside the rows, and keeps the weights of its own rows. */
-static int read_weight(struct weights *w, const char *p)
-{
+    const struct tr_data_state *s = w->data->state;
     float weight = 0;
     w->line++;
     while (tr_is_blank(*p)) p++;
     const char *end = tr_read_float(p, &weight);
     while (end && tr_is_blank(*end)) end++;
-    if (!end || end == p || !tr_at_line_end(end) || !isfinite(weight) || weight < 0) return bad_weight(w, p);
+    if (!end || end == p || !tr_at_line_end(end) || !isfinite(weight) || weight < 0) {
+        char token[TR_TOKEN_ROOM];
+        tr_token_quote(p, ' ', token);
+        return tr_fail(TR_ERR_DATA, "%s:%llu: «%s» is no weight of a row, expected one number, 0 or more",
+                       w->path, (unsigned long long)w->line, token);
+    }
     if (w->row == w->data->total_rows)
         return tr_fail(TR_ERR_DATA, "%s:%llu: one weight too many: data.train has %llu rows", w->path,
                        (unsigned long long)w->line, (unsigned long long)w->data->total_rows);
-    const struct tr_data_state *s = w->data->state; /* whose row is it? */
     while (w->stretch < s->stretches && w->row >= s->stretch[w->stretch].first + s->stretch[w->stretch].n)
         w->stretch++;
     const struct tr_stretch *here = &s->stretch[w->stretch];
-    if (w->stretch < s->stretches && w->row >= here->first)
+    if (w->stretch < s->stretches && w->row >= here->first) /* a row of this worker */
         w->weight[here->at + (size_t)(w->row - here->first)] = weight;
     w->row++;
     return TR_OK;
 }
 
-static int read_weight_file(struct weights *w, const struct tr_files *files, size_t file)
+/* Every worker reads the files from end to end, which are small compared to the rows, and keeps the weights of its own rows. */
+static int weights_read(tr_data *data)
 {
-    struct tr_file_part part;
-    struct tr_text *text;
-    struct tr_chunk lines = {.too_long = false};
-    w->path = files->file[file].path;
-    w->line = 0;
-    if (!tr_files_part(files, file, 0, 1, &part)) return TR_OK;
-    TR_TRY(tr_text_open(files, &part, TR_TEXT_CHUNK, &text));
-    int status;
-    while ((status = tr_text_next(text, &lines)) == TR_OK && (lines.begin < lines.end || lines.too_long)) {
-        if (lines.too_long) status = tr_text_fail_too_long(files, file, lines.offset);
-        for (const char *p = lines.begin; p < lines.end && status == TR_OK;) {
-            status = read_weight(w, p);
-            p = (const char *)memchr(p, '\n', (size_t)(lines.end - p)) + 1;
-        }
-        if (status != TR_OK) break;
-    }
-    tr_text_close(text);
-    return status;
-}
-
-static int read_weights(tr_data *data)
-{
-    struct tr_data_state *s = data->state;
-    const tr_job *job = s->tr->job;
-    struct weights w = {.data = data, .path = job->data.weight, .weight = s->weight};
+    const tr_job *job = data->state->tr->job;
+    struct weights w = {.data = data, .path = job->data.weight, .weight = data->state->weight};
     struct tr_files files = {.n = 0};
     char *path;
     TR_TRY(tr_data_find(job, job->data.weight, &path));
     int status = tr_files_open(&path, 1, &files);
     free(path);
     files.max_record = job->data.max_record;
-    for (size_t i = 0; i < files.n && status == TR_OK; i++) status = read_weight_file(&w, &files, i);
+    for (size_t i = 0; i < files.n && status == TR_OK; i++) {
+        struct tr_file_part part;
+        struct tr_text *text = NULL;
+        struct tr_chunk lines = {.too_long = false};
+        w.path = files.file[i].path;
+        w.line = 0;
+        if (!tr_files_part(&files, i, 0, 1, &part)) continue;
+        status = tr_text_open(&files, &part, TR_TEXT_CHUNK, &text);
+        while (status == TR_OK && (status = tr_text_next(text, &lines)) == TR_OK &&
+               (lines.begin < lines.end || lines.too_long)) {
+            if (lines.too_long) status = tr_text_fail_too_long(&files, i, lines.offset);
+            for (const char *p = lines.begin; p < lines.end && status == TR_OK;) {
+                status = weights_read_line(&w, p);
+                p = (const char *)memchr(p, '\n', (size_t)(lines.end - p)) + 1;
+            }
+        }
+        if (text) tr_text_close(text);
+    }
     if (status == TR_OK && w.row < data->total_rows)
         status = tr_fail(
             TR_ERR_DATA, "%s:%llu: the weights end here, after %llu, but data.train has %llu rows", w.path,
@@ -502,7 +465,7 @@ static int read_weights(tr_data *data)
 }
 
 /* Whether data.weight is a file, not a column. */
-static bool has_weight_file(const tr_data *data)
+static bool weights_are_in_file(const tr_data *data)
 {
     const struct tr_data_state *s = data->state;
     bool column = s->schema && tr_schema_weight(s->schema) < s->schema->n;
@@ -510,11 +473,11 @@ static bool has_weight_file(const tr_data *data)
 }
 
 /* Each row of the files must be there. All ranks. */
-static int check_weights(tr_data *data)
+static int weights_check(tr_data *data)
 {
     const struct tr_data_state *s = data->state;
     const tr_job *job = s->tr->job;
-    if (!has_weight_file(data)) return TR_OK;
+    if (!weights_are_in_file(data)) return TR_OK;
     data->weighted = true;
     if (s->held_out.to > 0)
         return tr_fail(TR_ERR_CONFIG,
@@ -531,14 +494,14 @@ static int check_weights(tr_data *data)
 
 /* Numbers the rows of this worker or of its group, and sets their weights: those of a column, which were read with the rows, or those
  * of a file. Workers only, together. */
-static int take_weights(tr_data *data, struct tr_reading *in)
+static int weights_set(tr_data *data, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
     uint64_t rows = in->report.rows, *of_member = NULL, members = 0;
     size_t all = 0, before = 0;
     TR_TRY(tr_number_rows(data, &in->runs));
-    if (!in->weight && !has_weight_file(data)) return TR_OK;
+    if (!in->weight && !weights_are_in_file(data)) return TR_OK;
     for (size_t i = 0; i < s->stretches; i++) all += s->stretch[i].n;
     if (tr->job->data.partition != TR_DATA_HORIZONTAL) {
         TR_TRY(tr_gather_to_all(tr, TR_SET_GROUP, &rows, 1, sizeof rows, (void **)&of_member, &members));
@@ -549,7 +512,7 @@ static int take_weights(tr_data *data, struct tr_reading *in)
     if (!in->weight) {
         status = TR_NEW(&in->weight, all);
         s->weight = in->weight;
-        if (status == TR_OK) status = read_weights(data);
+        if (status == TR_OK) status = weights_read(data);
     } else if (tr_data_is_partitioned(tr, TR_DATA_REPLICATED)) {
         status = tr_replicate(tr, TR_SET_GROUP, (void **)&in->weight, rows, sizeof(float));
     }
@@ -563,7 +526,22 @@ static int take_weights(tr_data *data, struct tr_reading *in)
 static int finish_rows(tr_data *data, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
-    if (s->on_disk) return begin_disk(data, &in->writer);
+    if (s->on_disk) { /* numbers the columns that occur, and creates the file */
+        struct tr_disk_writer *c = &in->writer;
+        uint32_t *columns = NULL;
+        size_t n = (size_t)data->columns;
+        int status = TR_OK;
+        c->dense = tr_data_is_dense(data);
+        c->prunes = c->prunes && !c->dense;
+        c->first_index = data->format == TR_FORMAT_HDF5 ? 0 : data->first_index;
+        uint64_t end = data->columns > UINT32_MAX ? (uint64_t)1 << 32 : c->first_index + data->columns;
+        if (c->prunes) TR_TRY(tr_index_set_number(&c->seen, c->first_index, end, &columns, &n));
+        if (c->prunes && tr_data_is_partitioned(s->tr, TR_DATA_HORIZONTAL))
+            status = unite_keys(s->tr, &columns, &n, &c->united);
+        if (status == TR_OK) status = set_keys(data, columns, n);
+        free(columns);
+        return status == TR_OK ? tr_disk_begin(c) : status;
+    }
     if (s->full && !tr_data_is_dense(data)) TR_TRY(tr_matrix_make_sparse(&s->rows));
     if (tr_data_is_dense(data) && tr_data_is_shared(s->tr)) return TR_OK;
     if (has_copy_of_group(s->tr)) TR_TRY(tr_replicate_rows(s->tr, TR_SET_GROUP, &s->rows, NULL));
@@ -579,24 +557,6 @@ static int shape_rows(tr_data *data)
     if (m->begin && !data->state->schema)
         (void)tr_matrix_limit(m, from_zero ? 0 : data->first_index, data->columns);
     return !data->state->full && m->columns > 0 ? tr_matrix_make_sparse(m) : TR_OK;
-}
-
-/* Sets data->state->full: whether rows are dense, or should be. If half of the cells are not zero, lists of columns take as much memory
- * as dense rows, and are slower. Where columns are scaled, a fifth is enough, since only dense rows are centred. (Covtype, 22 % of the
- * cells: accuracy 0.719 instead of 0.699. Mnist, 19 %: the same accuracy in five times the time, as columns with few non-zeros get
- * large values, and rows become longer.) All ranks. */
-static int decide_form(tr_data *data, const tr_data *like)
-{
-    struct tr_data_state *s = data->state;
-    double filled = (double)data->total_nonzeros / ((double)data->total_rows * (double)data->columns);
-    bool is_table = s->schema ? tr_schema_is_dense(s->schema)
-                              : data->format == TR_FORMAT_HDF5 && tr_data_hdf5_head(data)->full;
-    s->full = like ? like->state->full : is_table;
-    TR_TRY(tr_agree(s->tr, tr_is(s->tr, TR_SLAVE) ? shape_rows(data) : TR_OK));
-    if (like || is_table || tr_data_is_partitioned(s->tr, TR_DATA_VERTICAL)) return TR_OK;
-    if (filled >= 0.5) s->full = s->form & TR_DATA_DENSE || tr_scale_is_wanted(data);
-    else if (filled >= 0.2) return tr_scale_would_centre(data, &s->full);
-    return TR_OK;
 }
 
 /* The columns of a table are known once all workers have read their rows: if one finds a word in a column of numbers, which the first
@@ -642,18 +602,6 @@ static int read_table(tr_data *data, const tr_data *like, struct tr_reading *in)
     }
 }
 
-/* There is no place for names of labels. */
-static int fail_long_label(const tr_data *data, const struct tr_read_report *report)
-{
-    char what[256];
-    snprintf(what, sizeof what,
-             "label %s is not exact in a 32-bit float: expected integers up to 16777216, or data.format: "
-             "csv, where "
-             "labels have names",
-             report->long_label);
-    return tr_place_fail(&data->state->files, &report->long_label_at, what);
-}
-
 static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
@@ -674,20 +622,19 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     s->unlabelled = totals.unlabelled;
     TR_TRY(tr_agree(tr, totals.rows == 0 ? fail_no_record(data)
                         : csv            ? TR_OK
-                        : hdf5           ? decide_hdf5_columns(data, like)
                                          : decide_columns(data, &totals, like)));
 
     if (s->form & TR_DATA_NODE) { /* rows of a node stay as they were read: each task makes its own of them */
         s->full = s->schema || (hdf5 && !tr_data_hdf5_head(data)->sparse);
         if (s->schema) data->columns = s->schema->slots;
-        TR_TRY(tr_agree(tr, works ? take_weights(data, in) : TR_OK));
+        TR_TRY(tr_agree(tr, works ? weights_set(data, in) : TR_OK));
         if (s->schema) TR_TRY(tr_agree(tr, tr_node_rows_unite_words(data, in->seen)));
         TR_TRY(tr_agree(tr, shape_rows(data)));
         return tr_agree(tr, finish_rows(data, in));
     }
 
-    TR_TRY(check_weights(data));
-    TR_TRY(tr_agree(tr, works ? take_weights(data, in) : TR_OK));
+    TR_TRY(weights_check(data));
+    TR_TRY(tr_agree(tr, works ? weights_set(data, in) : TR_OK));
     if (csv) TR_TRY(tr_schema_make_keys(data, like, in));
     bool too_many = s->long_labels && s->form & TR_DATA_FEW_CLASSES && s->schema->labels.n > 100;
     TR_TRY(tr_agree(tr, too_many
@@ -701,12 +648,31 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     TR_TRY(tr_agree(tr, one_label ? tr_fail(TR_ERR_DATA, "%s: data.positive: no row has the label %s",
                                             tr_job_where(tr->job, "data.positive"), s->schema->positive)
                                   : TR_OK));
-    bool names = false, fails = false;
+    bool names = false;
     if (!csv && !like) TR_TRY(tr_labels_need_names(tr, &in->report, data, &names));
-    fails = names && *in->report.long_label;
-    TR_TRY(tr_agree(tr, fails ? fail_long_label(data, &in->report) : TR_OK));
+    int status = TR_OK;
+    if (names && *in->report.long_label) { /* other formats than csv cannot have names of labels */
+        char problem[256];
+        snprintf(problem, sizeof problem,
+                 "label %s is not exact in a 32-bit float: expected integers up to 16777216, or data.format: "
+                 "csv, where labels have names",
+                 in->report.long_label);
+        status = tr_place_fail(&s->files, &in->report.long_label_at, problem);
+    }
+    TR_TRY(tr_agree(tr, status));
     if (data->labels > 2) TR_TRY(tr_agree(tr, tr_labels_find_third(tr, &in->report.labels, data)));
-    TR_TRY(decide_form(data, like));
+
+    /* Rows are dense, or should be: if half of the cells are not zero, lists of columns take as much memory as dense rows, and are
+     * slower. If columns are scaled, a fifth is enough, since only dense rows are centred. (Covtype, 22 % of the cells: accuracy
+     * 0.719 instead of 0.699. Mnist, 19 %: the same accuracy in five times the time, as columns with few non-zeros get large values,
+     * and rows become longer.) */
+    double filled = (double)data->total_nonzeros / ((double)data->total_rows * (double)data->columns);
+    bool is_table = s->schema ? tr_schema_is_dense(s->schema) : hdf5 && tr_data_hdf5_head(data)->full;
+    bool decided = like || is_table || tr_data_is_partitioned(tr, TR_DATA_VERTICAL);
+    s->full = like ? like->state->full : is_table;
+    TR_TRY(tr_agree(tr, works ? shape_rows(data) : TR_OK));
+    if (!decided && filled >= 0.5) s->full = s->form & TR_DATA_DENSE || tr_scale_is_wanted(data);
+    else if (!decided && filled >= 0.2) TR_TRY(tr_scale_would_centre(data, &s->full));
     if (hdf5 && s->full)
         data->total_nonzeros = data->total_rows * data->columns; /* zeros may not be stored */
     bool fills = s->full && works;
@@ -715,7 +681,6 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     TR_TRY(tr_agree(tr, works ? finish_rows(data, in) : TR_OK));
     if (!s->on_disk) return TR_OK;
 
-    int status = TR_OK;
     if (works) { /* the second pass writes the rows */
         struct tr_reading second = {.writer = in->writer, .second = true, .seen = in->seen};
         status = read_range(data, like, NULL, &second);
@@ -762,23 +727,24 @@ static int number_ids(tr_data *data, const tr_data *like, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
     struct tr_triples *t = &in->triples;
-    uint32_t *row = NULL, *column = NULL;
+    struct tr_ids *ids[] = {&t->rows, &t->columns};
+    tr_names **names[] = {&s->row_names, &s->column_names};
+    const tr_names *known[] = {like ? like->row_names : NULL, like ? like->column_names : NULL};
+    uint32_t *number[2] = {NULL, NULL};
+    size_t workers = (size_t)tr_layout_workers(&s->tr->layout);
     t->rows.are_text = in->text_rows;
     t->columns.are_text = in->text_columns;
-    TR_TRY(TR_NEW(&row, t->rows.n));
-    TR_TRY(TR_NEW(&column, t->columns.n));
-    size_t workers = (size_t)tr_layout_workers(&s->tr->layout);
-    TR_TRY(tr_names_unite(s->tr, &t->rows, like ? like->row_names : NULL, workers, row, &s->row_names));
-    TR_TRY(tr_names_unite(s->tr, &t->columns, like ? like->column_names : NULL, workers, column,
-                          &s->column_names));
-    tr_ids_free(&t->rows);
-    tr_ids_free(&t->columns);
-    for (size_t i = 0; i < t->n; i++) {
-        t->triple[i].row = row[t->triple[i].row];
-        t->triple[i].column = column[t->triple[i].column];
+    for (int k = 0; k < 2; k++) {
+        TR_TRY(TR_NEW(&number[k], ids[k]->n));
+        TR_TRY(tr_names_unite(s->tr, ids[k], known[k], workers, number[k], names[k]));
+        tr_ids_free(ids[k]);
     }
-    free(row);
-    free(column);
+    for (size_t i = 0; i < t->n; i++) {
+        t->triple[i].row = number[0][t->triple[i].row];
+        t->triple[i].column = number[1][t->triple[i].column];
+    }
+    free(number[0]);
+    free(number[1]);
     data->row_names = s->row_names;
     data->column_names = s->column_names;
     data->row_numbers = tr_names_first(s->row_names) + tr_names_count(s->row_names);
@@ -815,25 +781,6 @@ static int finish_triples(tr_data *data, struct tr_reading *in)
     return number_keys(data, in);
 }
 
-/* Rows of a node: each record is a row of three numbers. */
-static int keep_triples(tr_data *data, struct tr_reading *in)
-{
-    struct tr_data_state *s = data->state;
-    struct tr_triples *t = &in->triples;
-    t->rows.are_text = in->text_rows;
-    t->columns.are_text = in->text_columns;
-    if (data->format == TR_FORMAT_RATINGS) TR_TRY(tr_node_rows_unite_ids(data, t));
-    s->full = true;
-    data->columns = sizeof *t->triple / sizeof(float);
-    data->total_rows = data->total_nonzeros = in->report.rows;
-    TR_TRY(tr_all_reduce(s->tr, TR_SET_GROUP, TR_SUM, TR_I64, &data->total_rows, 1));
-    s->rows = (struct tr_matrix){
-        .rows = t->n, .columns = (size_t)data->columns, .value = (float *)(void *)t->triple};
-    t->triple = NULL;
-    TR_TRY(tr_number_rows(data, &in->runs));
-    return tr_data_is_shared(s->tr) ? TR_OK : set_keys(data, NULL, (size_t)data->columns);
-}
-
 static int fill_triples(tr_data *data, const tr_data *like, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
@@ -855,7 +802,22 @@ static int fill_triples(tr_data *data, const tr_data *like, struct tr_reading *i
     }
     if (status == TR_OK && totals.rows == 0) status = fail_no_record(data);
     TR_TRY(tr_agree(tr, status));
-    if (s->form & TR_DATA_NODE) return tr_agree(tr, keep_triples(data, in));
+    if (s->form & TR_DATA_NODE) { /* each record is a row of three numbers */
+        struct tr_triples *t = &in->triples;
+        t->rows.are_text = in->text_rows;
+        t->columns.are_text = in->text_columns;
+        if (data->format == TR_FORMAT_RATINGS) TR_TRY(tr_agree(tr, tr_node_rows_unite_ids(data, t)));
+        s->full = true;
+        data->columns = sizeof *t->triple / sizeof(float);
+        data->total_rows = totals.rows;
+        data->total_nonzeros = in->report.rows;
+        s->rows = (struct tr_matrix){
+            .rows = t->n, .columns = (size_t)data->columns, .value = (float *)(void *)t->triple};
+        t->triple = NULL;
+        status = tr_number_rows(data, &in->runs);
+        if (status == TR_OK && !tr_data_is_shared(tr)) status = set_keys(data, NULL, (size_t)data->columns);
+        return tr_agree(tr, status);
+    }
     if (data->format == TR_FORMAT_RATINGS) TR_TRY(number_ids(data, like, in));
     TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? finish_triples(data, in) : TR_OK));
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &data->total_rows, 1));
@@ -951,30 +913,6 @@ int tr_store_rows_key(const tr_job *job, const struct tr_files *files, char **ke
 
 /* ---- open data sets: stores ---- */
 
-static int store_add(tr_context *tr, enum tr_data_part part, char **key, struct tr_store **out)
-{
-    if (!tr->stores) TR_TRY(TR_NEW(&tr->stores, 1));
-    struct tr_stores *all = tr->stores;
-    struct tr_store *store;
-    TR_TRY(TR_GROW(&all->store, &all->capacity, all->n + 1));
-    TR_TRY(TR_NEW(&store, 1));
-    int status = TR_NEW(&store->data.state, 1);
-    if (status != TR_OK) {
-        free(store);
-        return status;
-    }
-    struct tr_data_state *s = store->data.state;
-    s->tr = tr;
-    s->store = store;
-    s->form = (int)part & ~TR_DATA_TEST;
-    s->test = part & TR_DATA_TEST;
-    TR_TRY(tr_job_held_out(tr->job, &s->held_out));
-    store->key = *key;
-    *key = NULL;
-    all->store[all->n++] = *out = store;
-    return TR_OK;
-}
-
 /* One user less needs the non-zeros: the last one frees their memory. */
 static void store_forget(struct tr_store *store)
 {
@@ -994,14 +932,11 @@ static void store_release(tr_context *tr, struct tr_store **store, bool forgot)
         else if (!forgot) store_forget(s);
         return;
     }
-    struct tr_stores *all = tr->stores;
-    size_t kept = 0;
-    for (size_t i = 0; i < all->n; i++)
-        if (all->store[i] != s) all->store[kept++] = all->store[i];
-    all->n = kept;
-    if (kept == 0) {
-        free(all->store);
-        free(all);
+    struct tr_store **at = &tr->stores->first;
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    if (!tr->stores->first) {
+        free(tr->stores);
         tr->stores = NULL;
     }
     tr_row_store_close(&s->data);
@@ -1015,8 +950,8 @@ static void store_release(tr_context *tr, struct tr_store **store, bool forgot)
 /* Releases the stores that the team holds for its next task: all of them, or those that the present task has not opened. */
 static void store_drop_held(tr_context *tr, bool all)
 {
-    for (size_t i = tr->stores ? tr->stores->n : 0; i-- > 0;) {
-        struct tr_store *store = tr->stores->store[i];
+    for (struct tr_store *store = tr->stores ? tr->stores->first : NULL, *next; store; store = next) {
+        next = store->next;
         if (!store->held || (store->job == tr->job && !all)) continue;
         store->held = false;
         store_release(tr, &store, true);
@@ -1036,10 +971,9 @@ static int store_find(tr_context *tr, const struct tr_files *files, enum tr_data
     char *key = NULL;
     TR_TRY(tr_agree(tr, make_key(tr, files, part, like, &key)));
     *store = NULL;
-    for (size_t i = 0; tr->stores && i < tr->stores->n && !*store; i++) {
-        struct tr_store *other = tr->stores->store[i];
+    for (struct tr_store *other = tr->stores ? tr->stores->first : NULL; other && !*store;
+         other = other->next)
         if (!other->forgotten && strcmp(other->key, key) == 0) *store = other;
-    }
 
     /* All ranks have to find the same one: some may have forgotten it, or see another version of a file. */
     uint64_t number = *store ? (*store)->number : 0, bounds[2] = {number, ~number};
@@ -1050,8 +984,25 @@ static int store_find(tr_context *tr, const struct tr_files *files, enum tr_data
     *found = *store != NULL;
     if (status == TR_OK && !*found) {
         store_drop_held(tr, false);
-        status = tr_agree(tr, store_add(tr, part, &key, store));
-        if (*store) (*store)->number = ++tr->stores->loaded;
+        struct tr_store *added = NULL;
+        status = tr->stores ? TR_OK : TR_NEW(&tr->stores, 1);
+        if (status == TR_OK) status = TR_NEW(&added, 1);
+        if (status == TR_OK && (status = TR_NEW(&added->data.state, 1)) == TR_OK) {
+            struct tr_data_state *s = added->data.state;
+            s->tr = tr;
+            s->store = added;
+            s->form = (int)part & ~TR_DATA_TEST;
+            s->test = part & TR_DATA_TEST;
+            status = tr_job_held_out(tr->job, &s->held_out);
+            added->key = key;
+            key = NULL;
+            added->number = ++tr->stores->loaded;
+            added->next = tr->stores->first;
+            tr->stores->first = *store = added;
+        } else {
+            free(added);
+        }
+        status = tr_agree(tr, status);
     }
     free(key);
     if (*store) {
@@ -1067,32 +1018,26 @@ static int store_find(tr_context *tr, const struct tr_files *files, enum tr_data
 const struct tr_schema *tr_store_schema(const tr_context *tr)
 {
     const struct tr_store *last = NULL;
-    for (size_t i = 0; tr->stores && i < tr->stores->n; i++) {
-        const struct tr_store *store = tr->stores->store[i];
-        if (!store->data.state->test && (!last || store->number > last->number)) last = store;
-    }
+    for (const struct tr_store *s = tr->stores ? tr->stores->first : NULL; s; s = s->next)
+        if (!s->data.state->test && (!last || s->number > last->number)) last = s;
     return last ? last->data.state->schema : NULL;
 }
 
 int tr_store_report(tr_context *tr)
 {
-    struct tr_row_stream_counts c = {.disk_bytes = 0};
-    bool any = false;
-    for (size_t i = 0; tr->stores && i < tr->stores->n; i++) {
-        const struct tr_data_state *s = tr->stores->store[i]->data.state;
-        any = any || s->on_disk;
-        tr_row_stream_count(s->stream, &c);
-    }
-    if (!any) return TR_OK;
-    double sum[] = {(double)c.disk_bytes,    (double)c.memory_bytes, (double)c.read_bytes,
-                    (double)c.dropped_bytes, (double)c.ready,        (double)c.waited,
-                    c.read_seconds,          c.waited_seconds};
     static const char *const names[] = {"data_disk_bytes",    "data_memory_bytes",  "data_read_bytes",
                                         "data_dropped_bytes", "data_blocks_ready",  "data_blocks_waited",
                                         "data_read_seconds",  "data_waited_seconds"};
-    enum { FIGURES = sizeof sum / sizeof *sum };
-    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, FIGURES));
-    for (int i = 0; i < FIGURES; i++) TR_TRY(tr_context_report(tr, names[i], sum[i]));
+    _Static_assert(sizeof names / sizeof *names == TR_STREAM_COUNTS, "a name for each figure");
+    double sum[TR_STREAM_COUNTS] = {0};
+    bool any = false;
+    for (const struct tr_store *s = tr->stores ? tr->stores->first : NULL; s; s = s->next) {
+        any = any || s->data.state->on_disk;
+        tr_row_stream_count(s->data.state->stream, sum);
+    }
+    if (!any) return TR_OK;
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, TR_STREAM_COUNTS));
+    for (int i = 0; i < TR_STREAM_COUNTS; i++) TR_TRY(tr_context_report(tr, names[i], sum[i]));
     return TR_OK;
 }
 
@@ -1236,7 +1181,7 @@ void tr_data_close(tr_data **data)
     *data = NULL;
 }
 
-/* Replicated rows are divided equally among the members; otherwise a member has all that it holds. */
+/* Replicated rows are divided equally among the members; otherwise a member has all rows that it stores. */
 static size_t part_begin(const tr_data *data, const tr_worker *me, int member)
 {
     if (!tr_data_is_partitioned(data->state->tr, TR_DATA_REPLICATED))

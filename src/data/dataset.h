@@ -4,7 +4,7 @@
  *   head           what the first lines of a file show: its format, its header
  *   reader         one driver for all formats, and the functions of formats: libsvm, csv, triples (ratings, docword)
  *   number, token  fields of a line
- *   schema…        csv: columns by name and type, and the keys that they become
+ *   schema*        csv: columns by name and type, and their keys
  *   dictionary     csv: values of categories, counted and numbered by all workers together
  *   schema_all     csv: the schema on all ranks, agreed on and turned into keys
  *   records        one process reads rows in order, without keeping them
@@ -37,7 +37,7 @@ struct tr_node_rows;
 /* Added to enum tr_data_part: rows of a node for several tasks; data->state->row_number is the place of each row in the files. */
 enum { TR_DATA_NODE = 1 << 16 };
 
-/* Rows at .. at + n - 1 here have the numbers first, first + 1, … among all rows in the order of the files. */
+/* Rows at .. at + n - 1 here have the numbers first, first + 1, ... among all rows in the order of the files. */
 struct tr_stretch {
     uint64_t first;
     size_t at, n;
@@ -61,9 +61,9 @@ struct tr_data_state {
 
     /* The rows of this worker, or those of its group (see row_store.h). */
     struct tr_matrix rows;
-    uint64_t *row_number;       /* as tr_data.row */
-    float *weight;              /* of these rows, in the heap; NULL: all 1 … */
-    const float *own_weight;    /* … from the first row that this worker has read, until rows are shared */
+    uint64_t *row_number;    /* as tr_data.row */
+    float *weight;           /* of these rows, in the heap; NULL: all 1 */
+    const float *own_weight; /* weight from the first row that this worker has read, until rows are shared */
     struct tr_stretch *stretch; /* if row_number is NULL: the rows here, in the order of their numbers */
     size_t stretches;
     struct tr_row_file *file; /* holds the rows, their numbers and the keys; NULL: they lie in the heap */
@@ -108,7 +108,7 @@ static inline const struct tr_head *tr_data_hdf5_head(const tr_data *data)
     return &s->heads[tr_heads_first(s->heads, s->files.n)];
 }
 
-/* What a worker has read of the files, before it becomes data->state. */
+/* The result of reading the files on one worker, before it is stored in data->state. */
 struct tr_reading {
     struct tr_read_report report;
     struct tr_read_runs runs;
@@ -131,6 +131,7 @@ struct tr_reading {
  * the same settings uses it, too (FlexPS, section 5.3: data stay in memory over the stages of a task). The last user frees it. */
 
 struct tr_store {
+    struct tr_store *next; /* of the same context */
     tr_data data;
     char *key;         /* its files and settings, as text */
     uint64_t number;   /* counts the stores that were loaded, from 1; the same on all ranks */
@@ -144,8 +145,7 @@ struct tr_store {
 
 /* All stores of a context; NULL if there is none. */
 struct tr_stores {
-    struct tr_store **store;
-    size_t n, capacity;
+    struct tr_store *first;
     uint64_t loaded; /* number of stores that were loaded so far */
 };
 
@@ -163,7 +163,7 @@ int tr_store_report(tr_context *tr);
 struct tr_batches {
     uint32_t *order; /* rows of data->rows */
     size_t next, end, size;
-    uint64_t *begin; /* the present batch; the following arrays have the size of the largest one */
+    uint64_t *begin; /* the current batch; the following arrays have the size of the largest one */
     uint32_t *column;
     float *value, *label, *weight;
     size_t order_capacity, begin_capacity, column_capacity, value_capacity, label_capacity, weight_capacity;
@@ -189,10 +189,10 @@ struct tr_loading {
 typedef int tr_loading_fn(void *who, const struct tr_loading *progress);
 void tr_on_loading(tr_context *tr, tr_loading_fn *loading, void *who);
 
-/* Opens files by their names, relative ones wherever data.folders has them. */
+/* Opens files by their names; relative names are searched in data.folders. */
 int tr_files_of(const tr_job *job, char *const names[], size_t n, struct tr_files *files);
 
-/* Opens the files of data.train or data.test, relative paths wherever data.folders has them. Test data that are held out of the training
+/* Opens the files of data.train or data.test, relative paths are searched in data.folders. Test data that are held out of the training
  * data are in the files of data.train. */
 int tr_data_files(const tr_job *job, bool test, struct tr_files *files);
 
@@ -222,7 +222,7 @@ struct tr_scale {
         *factor; /* of this worker's range of columns, see `share`; shift NULL: dense rows are not centred either */
     double least,
         most; /* sizes of columns in the files: below `least` lie 1 % of the non-zeros; of the largest */
-    int how;  /* TR_SCALE_STANDARD … */
+    int how;  /* TR_SCALE_... */
 };
 
 /* Whether the job and the model want scaled rows, if data.scale auto finds that useful. */

@@ -20,7 +20,7 @@
 #include "trireme/collective.h"
 #include "trireme/model.h"
 
-/* A pass in another order than that of the file uses GROUP blocks from all over the file at once, and mixes their rows. The thread
+/* A pass in another order than that of the file uses GROUP blocks from the whole file together, and mixes their rows. The thread
  * reads up to AHEAD blocks in advance. */
 enum { GROUP = 8, AHEAD = 8 };
 
@@ -116,7 +116,7 @@ int tr_disk_sum(struct tr_row_file *f)
     return fdatasync(f->fd) < 0 ? tr_fail(TR_ERR_IO, "%s: %s", f->path, strerror(errno)) : TR_OK;
 }
 
-/* ---- what the job says ---- */
+/* ---- settings of the job ---- */
 
 static int disk_level(const tr_context *tr)
 {
@@ -167,8 +167,8 @@ int tr_disk_choose(tr_data *data)
     return TR_OK;
 }
 
-/* A page cache that cannot hold the whole file is useless to passes: it has just dropped the block that comes next. It is used where
- * free memory is large enough. */
+/* A page cache that cannot hold the whole file does not help passes: it has just dropped the block that comes next. It is used if free
+ * memory is large enough. */
 static void disk_use_page_cache(const struct tr_data_state *s)
 {
     bool full = TR_FAULT("data.room") == TR_FAULT_ENOSPC;
@@ -281,7 +281,7 @@ static uint64_t disk_values(const struct tr_disk_writer *c)
     return c->dense ? c->row * c->data->columns : c->nonzero;
 }
 
-/* Arrays that are streamed, and the bytes of each one that belong to some rows with some values. The last element of TR_ROWS_BEGIN,
+/* The arrays that are streamed, and the bytes of each array for a number of rows and values. The last element of TR_ROWS_BEGIN,
  * the end of the last row, is not counted. */
 enum { STREAMED = TR_ROWS_LABEL + 1 };
 
@@ -449,14 +449,17 @@ struct tr_row_stream {
     const struct tr_data_block *block;
     size_t n;
     const char *array[STREAMED]; /* NULL: absent */
-    bool *keeps;                 /* by block: it stays in memory after its first use */
-    bool *checked;               /* by block: its sums are right */
-    size_t *held;                /* the thread's: blocks in memory that do not stay there */
-    struct plan plans[2];        /* the order of the file; the order of the last tr_data_permute() */
-    uint32_t *order;             /* scratch for an order of the blocks */
-    bool *listed;                /* scratch: which blocks are in it */
-    uint64_t *group_row;         /* of the second plan: number of rows before each group, and the end */
-    uint64_t memory;             /* arguments of stream_open() */
+    struct {
+        enum block_state state; /* protected by the lock */
+        bool keeps;             /* it stays in memory after its first use */
+        bool checked;           /* its sums are right */
+        bool listed;            /* scratch: whether it is in `order` */
+    } * about;                  /* of each block */
+    size_t *held;               /* the thread's: blocks in memory that do not stay there */
+    struct plan plans[2];       /* the order of the file; the order of the last tr_data_permute() */
+    uint32_t *order;            /* scratch for an order of the blocks */
+    uint64_t *group_row;        /* of the second plan: number of rows before each group, and the end */
+    uint64_t memory;            /* arguments of stream_open() */
     bool whole;
     size_t parts;    /* no block has rows of two parts unless it has all of them; 0: parts are not known */
     size_t last;     /* the block that was asked for last */
@@ -468,15 +471,14 @@ struct tr_row_stream {
     bool runs; /* the thread does */
     pthread_mutex_t lock;
     pthread_cond_t moved, ready;
-    enum block_state *state; /* by block; this and the rest are protected by the lock */
-    const struct plan *plan;
-    size_t at;    /* the pass uses the group of the plan that begins here; n: it has not begun */
-    size_t aside; /* one more block that is needed now; or n */
+    const struct plan *plan; /* this and the rest are protected by the lock */
+    size_t at;               /* the pass uses the group of the plan that begins here; n: it has not begun */
+    size_t aside;            /* one more block that is needed now; or n */
     bool ends;
     int error; /* errno of a failed read; EBADMSG: wrong sums of block `bad` */
     size_t bad;
     uint64_t resident;
-    struct tr_row_stream_counts counts;
+    double count[TR_STREAM_COUNTS];
 };
 
 static size_t stream_block_of(const struct tr_row_stream *s, uint64_t row)
@@ -559,19 +561,19 @@ static void *stream_read_ahead(void *stream)
         if (behind < n) {
             b = s->held[behind];
             s->held[behind] = s->held[--n];
-            s->state[b] = ABSENT;
+            s->about[b].state = ABSENT;
             s->resident -= stream_block_bytes(s, b);
-            if (!s->file->stays) s->counts.dropped_bytes += stream_block_bytes(s, b);
+            if (!s->file->stays) s->count[TR_STREAM_DROPPED_BYTES] += (double)stream_block_bytes(s, b);
             stream_drop_block(s, b);
             continue;
         }
 
         /* choose the block to read next, and two that the system reads meanwhile */
         size_t wanted[3], found = 0;
-        if (s->aside < s->n && s->state[s->aside] == ABSENT) wanted[found++] = s->aside;
+        if (s->aside < s->n && s->about[s->aside].state == ABSENT) wanted[found++] = s->aside;
         for (size_t i = 0; i < window && found < 3; i++) {
             b = s->plan->block[(s->at + i) % s->n]; /* the first block follows the last */
-            if (s->state[b] == ABSENT && b != s->aside) wanted[found++] = b;
+            if (s->about[b].state == ABSENT && b != s->aside) wanted[found++] = b;
         }
         if (found == 0) {
             pthread_cond_wait(&s->moved, &s->lock);
@@ -582,7 +584,7 @@ static void *stream_read_ahead(void *stream)
         double begin = tr_now();
         int error = 0;
         b = wanted[0];
-        s->state[b] = READING;
+        s->about[b].state = READING;
         pthread_mutex_unlock(&s->lock);
         for (size_t k = 0; k < found; k++) stream_ask_for_block(s, wanted[k]);
         for (size_t i = 0; i < STREAMED && !error; i++) {
@@ -591,21 +593,22 @@ static void *stream_read_ahead(void *stream)
             if (bytes > 0) error = disk_fetch(s->file, at, bytes);
         }
         if (!error && TR_FAULT("data.block") == TR_FAULT_EIO) error = EIO;
-        for (size_t i = 0; i < STREAMED && !error && !s->checked[b]; i++) {
+        for (size_t i = 0; i < STREAMED && !error && !s->about[b].checked; i++) {
             uint64_t bytes;
             const char *at = stream_range(s, i, b, &bytes);
             if (bytes > 0 && !disk_is_whole(s->file, at, bytes)) error = EBADMSG;
         }
-        if (!error) s->checked[b] = true;
+        if (!error) s->about[b].checked = true;
         pthread_mutex_lock(&s->lock);
-        s->counts.read_seconds += tr_now() - begin;
-        s->counts.read_bytes += stream_block_bytes(s, b);
+        s->count[TR_STREAM_READ_SECONDS] += tr_now() - begin;
+        s->count[TR_STREAM_READ_BYTES] += (double)stream_block_bytes(s, b);
         s->resident += stream_block_bytes(s, b);
-        if (s->resident > s->counts.memory_bytes) s->counts.memory_bytes = s->resident;
-        s->state[b] = PRESENT;
+        if ((double)s->resident > s->count[TR_STREAM_MEMORY_BYTES])
+            s->count[TR_STREAM_MEMORY_BYTES] = (double)s->resident;
+        s->about[b].state = PRESENT;
         s->error = error;
         s->bad = b;
-        if (!s->keeps[b]) s->held[n++] = b;
+        if (!s->about[b].keeps) s->held[n++] = b;
         pthread_cond_signal(&s->ready);
     }
     pthread_cond_signal(&s->ready);
@@ -624,9 +627,9 @@ static int stream_make_plan(struct tr_row_stream *s, struct plan *plan, size_t g
     return TR_OK;
 }
 
-/* memory: bytes that may stay in memory from pass to pass; checked: the sums need not be compared; before: initial counts. */
+/* memory: bytes that may stay in memory from pass to pass; checked: the sums need not be compared; before: initial counts, or NULL. */
 static int stream_open(struct tr_data_state *state, uint64_t memory, bool checked,
-                       const struct tr_row_stream_counts *before)
+                       const double before[TR_STREAM_COUNTS])
 {
     struct tr_row_stream *s;
     sigset_t all, mask;
@@ -649,13 +652,10 @@ static int stream_open(struct tr_data_state *state, uint64_t memory, bool checke
     TR_TRY(stream_make_plan(s, &s->plans[0], 1));
     TR_TRY(stream_make_plan(s, &s->plans[1], GROUP));
     TR_TRY(TR_NEW(&s->group_row, s->n / GROUP + 2));
-    TR_TRY(TR_NEW(&s->state, s->n));
-    TR_TRY(TR_NEW(&s->keeps, s->n));
-    TR_TRY(TR_NEW(&s->checked, s->n));
+    TR_TRY(TR_NEW(&s->about, s->n));
     TR_TRY(TR_NEW(&s->held, s->n));
     TR_TRY(TR_NEW(&s->order, s->n));
-    TR_TRY(TR_NEW(&s->listed, s->n));
-    for (size_t b = 0; b < s->n; b++) s->checked[b] = checked;
+    for (size_t b = 0; b < s->n; b++) s->about[b].checked = checked;
 
     /* blocks that stay in memory lie between the others: while a pass uses them, others can be read */
     uint64_t moving = 0, size = 0, kept = 0;
@@ -665,11 +665,11 @@ static int stream_open(struct tr_data_state *state, uint64_t memory, bool checke
     }
     double ratio = memory > moving && size > 0 ? (double)(memory - moving) / (double)size : 0;
     for (size_t b = 0; b < s->n; b++) {
-        s->keeps[b] = (uint64_t)(ratio * (double)(b + 1)) > kept;
-        kept += s->keeps[b];
+        s->about[b].keeps = (uint64_t)(ratio * (double)(b + 1)) > kept;
+        kept += s->about[b].keeps;
     }
-    s->counts = *before;
-    s->counts.disk_bytes = size;
+    if (before) memcpy(s->count, before, sizeof s->count);
+    s->count[TR_STREAM_DISK_BYTES] = (double)size;
     sigfillset(&all); /* signals are for the thread that trains */
     pthread_sigmask(SIG_SETMASK, &all, &mask);
     int error = pthread_create(&s->thread, NULL, stream_read_ahead, s);
@@ -683,10 +683,9 @@ int tr_disk_open(tr_data *data, bool found)
 {
     struct tr_data_state *s = data->state;
     uint64_t memory = disk_level(s->tr) == TR_LEVEL_MEMORY_DISK && !s->test ? s->memory : 0;
-    const struct tr_row_stream_counts none = {0};
     if (!s->on_disk) return TR_OK;
     if (s->file) disk_use_page_cache(s);
-    return tr_agree(s->tr, tr_is(s->tr, TR_SLAVE) ? stream_open(s, memory, !found, &none) : TR_OK);
+    return tr_agree(s->tr, tr_is(s->tr, TR_SLAVE) ? stream_open(s, memory, !found, NULL) : TR_OK);
 }
 
 static void stream_stop(struct tr_row_stream *s)
@@ -710,27 +709,17 @@ void tr_row_stream_close(struct tr_row_stream **stream)
     pthread_cond_destroy(&s->moved);
     pthread_cond_destroy(&s->ready);
     void *arrays[] = {s->plans[0].block, s->plans[0].rank, s->plans[1].block, s->plans[1].rank,
-                      s->group_row,      s->state,         s->keeps,          s->checked,
-                      s->held,           s->order,         s->listed};
+                      s->group_row,      s->about,         s->held,           s->order};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     free(s);
 }
 
-void tr_row_stream_count(const struct tr_row_stream *stream, struct tr_row_stream_counts *sum)
+void tr_row_stream_count(struct tr_row_stream *s, double sum[TR_STREAM_COUNTS])
 {
-    struct tr_row_stream *s = (struct tr_row_stream *)(uintptr_t)stream;
     if (!s) return;
     pthread_mutex_lock(&s->lock);
-    const struct tr_row_stream_counts c = s->counts;
+    for (int i = 0; i < TR_STREAM_COUNTS; i++) sum[i] += s->count[i];
     pthread_mutex_unlock(&s->lock);
-    sum->disk_bytes += c.disk_bytes;
-    sum->memory_bytes += c.memory_bytes;
-    sum->read_bytes += c.read_bytes;
-    sum->dropped_bytes += c.dropped_bytes;
-    sum->ready += c.ready;
-    sum->waited += c.waited;
-    sum->read_seconds += c.read_seconds;
-    sum->waited_seconds += c.waited_seconds;
 }
 
 /* ---- reading: the position of a pass ---- */
@@ -753,14 +742,14 @@ static bool stream_unlock(struct tr_row_stream *s)
 
 static void stream_await_block(struct tr_row_stream *s, size_t b)
 {
-    if (s->state[b] == PRESENT) {
-        s->counts.ready++;
+    if (s->about[b].state == PRESENT) {
+        s->count[TR_STREAM_READY]++;
         return;
     }
     double begin = tr_now();
-    while (s->state[b] != PRESENT && !s->error) pthread_cond_wait(&s->ready, &s->lock);
-    s->counts.waited++;
-    s->counts.waited_seconds += tr_now() - begin;
+    while (s->about[b].state != PRESENT && !s->error) pthread_cond_wait(&s->ready, &s->lock);
+    s->count[TR_STREAM_WAITED]++;
+    s->count[TR_STREAM_WAITED_SECONDS] += tr_now() - begin;
 }
 
 /* The pass needs the block of this rank in the plan: waits until its group is in memory. */
@@ -930,15 +919,16 @@ int tr_data_permute_parts(const tr_data *data, struct tr_rng *rng, const size_t 
         TR_TRY(stream_cut_blocks(s, state, begin, n, &blocks, &count));
         stream_stop(s);
         for (size_t b = 0; b < s->n; b++)
-            if (s->state[b] == PRESENT) stream_drop_block(s, b);
-        const struct tr_row_stream_counts counts = s->counts;
+            if (s->about[b].state == PRESENT) stream_drop_block(s, b);
+        double counts[TR_STREAM_COUNTS];
+        memcpy(counts, s->count, sizeof counts);
         uint64_t memory = s->memory;
         bool whole = s->whole;
         tr_row_stream_close(&state->stream);
         free(state->block);
         state->block = blocks;
         state->blocks = count;
-        TR_TRY(stream_open(state, memory, whole, &counts));
+        TR_TRY(stream_open(state, memory, whole, counts));
         s = state->stream;
         s->parts = n;
     }
@@ -946,18 +936,18 @@ int tr_data_permute_parts(const tr_data *data, struct tr_rng *rng, const size_t 
     if (!s || n == 0) return TR_OK;
     if (n <= s->n) { /* parts are larger than blocks: the blocks follow the order of the parts */
         size_t k = 0;
-        memset(s->listed, 0, s->n * sizeof *s->listed);
+        for (size_t b = 0; b < s->n; b++) s->about[b].listed = false;
         for (size_t i = 0; i < n; i++) {
             size_t part = order[i], b = stream_block_of(s, begin[part]);
             uint64_t end = part + 1 < n ? begin[part + 1] : s->block[s->n].row;
             for (; b < s->n && s->block[b].row < end; b++) {
-                if (s->listed[b]) continue;
-                s->listed[b] = true;
+                if (s->about[b].listed) continue;
+                s->about[b].listed = true;
                 s->order[k++] = (uint32_t)b;
             }
         }
         for (size_t b = 0; b < s->n; b++)
-            if (!s->listed[b]) s->order[k++] = (uint32_t)b;
+            if (!s->about[b].listed) s->order[k++] = (uint32_t)b;
         stream_set_plan(s, s->order);
         return TR_OK;
     }

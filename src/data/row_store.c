@@ -1000,8 +1000,8 @@ bool tr_data_is_shared(const tr_context *tr)
 
 struct sharing {
     tr_data *data;
-    bool all_columns;    /* are keys; otherwise columns count … */
-    const uint32_t *own; /* … this member's own keys */
+    bool all_columns;    /* are keys; otherwise columns count `own` */
+    const uint32_t *own; /* this member's own keys */
     size_t n_own;
     uint32_t *piece;                       /* of the group's keys, mine.keys of them */
     struct tr_row_shape before, mine, all; /* of the members before this one; of this member; of the group */

@@ -1,4 +1,4 @@
-/* The row store: the arrays of a worker's rows, wherever they lie.
+/* The row store: the arrays of a worker's rows in memory or on a disk.
  *
  * The rows of a worker are a few arrays (enum tr_row_array). They lie in the heap of the process, or in one file that is mapped as a
  * whole. Code that measures, moves, maps, reads or frees rows loops over the arrays.
@@ -170,7 +170,7 @@ void tr_cache_clean(const char *ended);
  * file grows with the number of rows.
  *
  * Reading: the arrays are mapped, so that code that has their addresses can read them. They are cut into blocks of consecutive rows.
- * A thread of each worker reads the blocks that a pass needs next and drops those behind it: only a few blocks, and as many as fit
+ * A thread of each worker reads the blocks that a pass needs next and drops those behind it: only a few blocks, and those that fit
  * into data.memory, are in memory. A pass reports its position (tr_data_ready() and the like) and waits there for blocks that are not
  * read yet. Code that does not report it gets the same numbers more slowly. A block is checked against its sums before its first
  * use: a damaged one ends the job, and the next start reads the input files again. */
@@ -243,13 +243,18 @@ struct tr_data_block {
     uint64_t row, nonzero; /* of dense rows, nonzero counts numbers */
 };
 
-struct tr_row_stream_counts {
-    uint64_t disk_bytes;    /* of all rows */
-    uint64_t memory_bytes;  /* the maximum that was in memory at once */
-    uint64_t read_bytes;    /* from the disk or the system's page cache */
-    uint64_t dropped_bytes; /* of them, those dropped from the page cache, too */
-    uint64_t ready, waited; /* blocks that a pass found in memory; blocks that it waited for */
-    double read_seconds, waited_seconds;
+/* Figures of a stream; dropped: read bytes that were dropped from the page cache, too; read: from the disk or the page cache; ready,
+ * waited: blocks that a pass found in memory, and those that it waited for. */
+enum tr_row_stream_count {
+    TR_STREAM_DISK_BYTES,
+    TR_STREAM_MEMORY_BYTES, /* the maximum at any time */
+    TR_STREAM_READ_BYTES,
+    TR_STREAM_DROPPED_BYTES,
+    TR_STREAM_READY,
+    TR_STREAM_WAITED,
+    TR_STREAM_READ_SECONDS,
+    TR_STREAM_WAITED_SECONDS,
+    TR_STREAM_COUNTS
 };
 
 /* Once the rows exist: starts to read the rows of data->state->file. found: an earlier start has written them, so their sums are not
@@ -261,6 +266,6 @@ struct tr_row_stream;
 void tr_row_stream_close(struct tr_row_stream **stream); /* *stream may be NULL */
 
 /* Adds the counts of a stream, which may be NULL. */
-void tr_row_stream_count(const struct tr_row_stream *stream, struct tr_row_stream_counts *sum);
+void tr_row_stream_count(struct tr_row_stream *stream, double sum[TR_STREAM_COUNTS]);
 
 #endif
