@@ -8,11 +8,7 @@
 #include "data/hdf5.h"
 #include "data/schema_all.h"
 
-enum {
-    AREAS = 8,
-    PIECE = 1 << 16,
-    MOST_TEXTS = 1 << 24 /* X has their numbers as floats */
-};
+enum { AREAS = 8, PIECE = 1 << 16, MOST_TEXTS = 1 << 24 /* X has their numbers as floats */ };
 
 struct work {
     struct tr_conversion *c;
@@ -144,8 +140,7 @@ static int begin_array(struct work *w, hid_t where, const char *name, hid_t type
     return tr_checked_begin(&w->out, where, name, type, columns > 0 ? 2 : 1, shape, PIECE, NULL);
 }
 
-/* Begins the arrays for lists of non-zeros. Values that are all 1 take a byte
- * each: in memory they take none. */
+/* Begins the arrays for lists of non-zeros. Values that are all 1 take a byte each: in memory they take none. */
 static int begin_lists(struct work *w)
 {
     hid_t how = tr_creation(H5P_GROUP_CREATE),
@@ -182,8 +177,7 @@ static int write_array(struct work *w, const char *name, hid_t type, const void 
     return tr_checked_append_to(&w->out, area, from, n * size);
 }
 
-/* Writes the names of the columns that are in the file, and then the texts of
- * each one. */
+/* Writes the names of the columns that are in the file, and then the texts of each one. */
 static int write_columns(struct work *w)
 {
     const struct tr_schema *s = w->schema;
@@ -317,9 +311,8 @@ static int write_rows(void *state, struct tr_reader *r)
 
 /* ---- both passes ---- */
 
-/* Columns with labels and weights are stored like others, since data.label and
- * the like apply to the file, too; only columns that are left out are not
- * stored. */
+/* Columns with labels and weights are stored like others, since data.label and the like apply to the file, too; only columns that are
+ * left out are not stored. */
 static int find_columns(struct work *w)
 {
     TR_TRY(tr_schema_make(w->c->job, &w->files, w->heads, &w->schema));
@@ -359,8 +352,7 @@ static int convert(struct work *w)
     c->rows = w->rows;
     c->columns = w->columns;
     c->nonzeros = w->nonzeros;
-    /* a number takes 4 bytes of an array, a non-zero 8 of lists; training makes
-   * dense rows at the same limit */
+    /* a number takes 4 bytes of an array, a non-zero 8 of lists; training makes dense rows at the same limit */
     c->sparse = !w->schema && (double)w->nonzeros < 0.5 * (double)w->rows * (double)w->columns;
     w->second = true;
     TR_TRY(begin_file(w));

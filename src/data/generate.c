@@ -34,8 +34,7 @@ static int check_ranges(const struct range *range, size_t n)
     check_ranges((const struct range[]){__VA_ARGS__},                                                        \
                  sizeof((const struct range[]){__VA_ARGS__}) / sizeof(struct range))
 
-/* ---- popularity: n things, the k-th most popular one drawn in proportion to
- * k^-power ---- */
+/* ---- popularity: n things, the k-th most popular one drawn in proportion to k^-power ---- */
 
 struct popular {
     uint32_t n;
@@ -53,8 +52,7 @@ static void popular_init(struct popular *p, uint32_t n, double power)
     while (((uint64_t)1 << p->bits) < n) p->bits++;
 }
 
-/* The rank, 0 .. n - 1, of u in [0, 1): the inverse of the distribution of the
- * continuous power law on [1, n + 1). */
+/* The rank, 0 .. n - 1, of u in [0, 1): the inverse of the distribution of the continuous power law on [1, n + 1). */
 static uint32_t popular_rank(const struct popular *p, double u)
 {
     double x = p->exponent == 0 ? exp(u * p->span) : pow(1 + u * p->span, 1 / p->exponent);
@@ -62,9 +60,9 @@ static uint32_t popular_rank(const struct popular *p, double u)
     return x - 1 < last ? (uint32_t)(x - 1) : last;
 }
 
-/* Permutes ranks over 0 .. n - 1, so that popular things are not neighbours: a
- * fixed permutation of 0 .. 2^bits - 1, repeated until the result is below n.
- */
+/* Permutes ranks over 0 .. n - 1, so that popular things are not neighbours: a fixed permutation of 0 .. 2^bits - 1, repeated until the
+ * result is below n.
+ *  */
 static uint32_t popular_spread(const struct popular *p, uint32_t rank)
 {
     uint64_t x = rank, mask = ((uint64_t)1 << p->bits) - 1;
@@ -82,8 +80,7 @@ static uint32_t popular_spread(const struct popular *p, uint32_t rank)
 
 /* ---- distinct ranks within a row ---- */
 
-/* An open hash table that is never cleared: each entry has the number, from 1,
- * of the row that it belongs to. */
+/* An open hash table that is never cleared: each entry has the number, from 1, of the row that it belongs to. */
 struct distinct {
     struct entry_of_row {
         uint64_t row;
@@ -116,8 +113,7 @@ static bool distinct_add(struct distinct *d, uint32_t rank)
     return true;
 }
 
-/* Draws a popular rank that this row does not have yet: after eight attempts,
- * the next free one. */
+/* Draws a popular rank that this row does not have yet: after eight attempts, the next free one. */
 static uint32_t distinct_draw(struct distinct *d, const struct popular *p, struct tr_rng *rng)
 {
     uint32_t rank = 0;
@@ -143,8 +139,7 @@ static double split_weight(const struct split *s, uint64_t owner)
     return 10 / (1 + 9 * ((double)(tr_mix(s->seed ^ owner) >> 11) * 0x1p-53));
 }
 
-/* The next owner is `begin`. Sums are in the same order for any `begin`, so
- * that all slices have the same numbers. */
+/* The next owner is `begin`. Sums are in the same order for any `begin`, so that all slices have the same numbers. */
 static void split_begin(struct split *s, uint64_t n, uint64_t whole, uint64_t seed, uint64_t begin)
 {
     *s = (struct split){.n = n, .whole = whole, .seed = tr_mix(seed), .next = begin};
@@ -180,49 +175,37 @@ static inline double logistic(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* ---- text: lines are gathered into large pieces ---- */
+/* ---- text ---- */
 
-/* The next line is written at `at`; there is memory for it. */
+/* A line is written at `text`, and then added to the output. */
 struct lines {
     FILE *out;
-    char *text, *at;
-    size_t capacity, longest;
+    char *text;
 };
 
-static int write_failed(void)
+static int lines_failed(void)
 {
     return tr_fail(TR_ERR_IO, "writing generated rows: %s", strerror(errno));
 }
 
 static int lines_open(struct lines *l, size_t longest, FILE *out)
 {
-    *l = (struct lines){.out = out, .longest = longest, .capacity = tr_max_size((size_t)64 << 10, longest)};
-    TR_TRY(TR_NEW(&l->text, l->capacity));
-    l->at = l->text;
-    return TR_OK;
+    *l = (struct lines){.out = out};
+    return TR_NEW(&l->text, longest);
 }
 
-static int lines_flush(struct lines *l)
+/* The line ends before `end`. */
+static inline int lines_add(const struct lines *l, const char *end)
 {
-    size_t n = (size_t)(l->at - l->text);
-    l->at = l->text;
-    return fwrite(l->text, 1, n, l->out) == n ? TR_OK : write_failed();
-}
-
-/* The line at `at` ends before end. */
-static inline int lines_add(struct lines *l, char *end)
-{
-    l->at = end;
-    return (size_t)(end - l->text) + l->longest <= l->capacity ? TR_OK : lines_flush(l);
+    size_t n = (size_t)(end - l->text);
+    return fwrite(l->text, 1, n, l->out) == n ? TR_OK : lines_failed();
 }
 
 /* Writes the rest unless status is an error; frees. */
 static int lines_close(struct lines *l, int status)
 {
-    if (status == TR_OK && l->text) status = lines_flush(l);
-    if (status == TR_OK && l->text && (fflush(l->out) != 0 || ferror(l->out))) status = write_failed();
+    if (status == TR_OK && (fflush(l->out) != 0 || ferror(l->out))) status = lines_failed();
     free(l->text);
-    l->text = NULL;
     return status;
 }
 
@@ -277,8 +260,7 @@ static int ctr_compare_entries(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Draws the features of a row and their values, sorted. Small values are
- * frequent, as in term frequencies. */
+/* Draws the features of a row and their values, sorted. Small values are frequent, as in term frequencies. */
 static int ctr_draw_entries(struct ctr *g, struct tr_rng *rng)
 {
     const struct tr_generate_options *o = &g->options;
@@ -351,7 +333,7 @@ static int ctr_write_rows(struct ctr *g, double bias)
         TR_TRY(ctr_draw_entries(g, &rng));
         bool positive = tr_rng_uniform(&rng) < logistic(ctr_margin(g) + bias);
         bool flipped = tr_rng_uniform(&rng) < g->options.noise;
-        char *p = g->lines.at;
+        char *p = g->lines.text;
         memcpy(p, positive != flipped ? "+1" : "-1", 2);
         p += 2;
         for (uint32_t i = 0; i < g->options.nonzeros; i++) {
@@ -401,10 +383,8 @@ int tr_generate_ctr(const struct tr_generate_options *o, FILE *out)
 #define ITEM_BIAS 0.5
 #define PRODUCT   0.6
 
-#define RATING_BYTES                                                                                         \
-    32 /* "4294967294\t4294967294\t3.25\n" and some to spare  \
-                         */
-#define RANK_MOST 4096
+#define RATING_BYTES 32 /* "4294967294\t4294967294\t3.25\n" and some to spare */
+#define RANK_MOST    4096
 
 struct raters {
     struct tr_generate_ratings options;
@@ -450,7 +430,7 @@ static int rating_write_user(struct raters *g, uint32_t user, uint64_t n)
         enum tr_rating_part part = tr_rng_uniform(&rng) < o->test ? TR_RATING_TEST : TR_RATING_TRAIN;
         if (o->part != TR_RATING_ALL && o->part != part) continue;
         double rating = fmin(fmax(rating_mean(g, item) + noise, 1), 5);
-        char *p = print_whole(g->lines.at, (uint64_t)user + 1);
+        char *p = print_whole(g->lines.text, (uint64_t)user + 1);
         *p++ = '\t';
         p = print_whole(p, (uint64_t)item + 1);
         *p++ = '\t';
@@ -509,14 +489,12 @@ static int document_compare_words(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A document of n tokens. The topic of a token is drawn by Pólya's urn: a new
- * one in proportion to alpha × topics, or that of an earlier token.
+/* A document of n tokens. The topic of a token is drawn by Pólya's urn: a new one in proportion to alpha × topics, or that of an earlier
+ * token.
  *
- * The words of a topic are distributed as a Dirichlet process about Zipf's law:
- * slots, each with a word that is drawn by that law once, and used in
- * proportion to c/(1+c) to the power of the slot, which is the mean of the
- * broken sticks of the process. With many words this equals a Dirichlet
- * distribution with parameters of sum c, and nothing has to be stored. */
+ * The words of a topic are distributed as a Dirichlet process about Zipf's law: slots, each with a word that is drawn by that law once,
+ * and used in proportion to c/(1+c) to the power of the slot, which is the mean of the broken sticks of the process. With many words
+ * this equals a Dirichlet distribution with parameters of sum c, and nothing has to be stored. */
 static int document_write(struct documents *g, uint64_t document, size_t n)
 {
     const struct tr_generate_docword *o = &g->options;
@@ -536,7 +514,7 @@ static int document_write(struct documents *g, uint64_t document, size_t n)
     for (size_t i = 0, j; i < n; i = j) {
         for (j = i + 1; j < n && g->word[j] == g->word[i]; j++)
             ;
-        char *p = print_whole(g->lines.at, document + 1);
+        char *p = print_whole(g->lines.text, document + 1);
         *p++ = ' ';
         p = print_whole(p, (uint64_t)g->word[i] + 1);
         *p++ = ' ';
@@ -568,8 +546,7 @@ int tr_generate_docword(const struct tr_generate_docword *o, uint64_t begin, uin
     return status;
 }
 
-/* A word is its number in syllables, two at least: different numbers are
- * different words. */
+/* A word is its number in syllables, two at least: different numbers are different words. */
 int tr_generate_vocabulary(uint32_t begin, uint32_t end, FILE *out)
 {
     static const char consonants[] = "bdfghjklmnprstvwyzcx", vowels[] = "aeiou";
@@ -579,7 +556,7 @@ int tr_generate_vocabulary(uint32_t begin, uint32_t end, FILE *out)
     for (uint32_t w = begin; w < end && status == TR_OK; w++) {
         uint32_t syllables[8], number = w;
         int n = 0;
-        char *p = lines.at;
+        char *p = lines.text;
         do {
             syllables[n++] = number % 100;
             number /= 100;
@@ -620,7 +597,7 @@ int tr_generate_dense(const struct tr_generate_dense *o, FILE *out)
     int status = TR_OK;
     for (uint64_t row = 0; row < o->rows && status == TR_OK; row++) {
         struct tr_rng rng;
-        char *p = lines.at;
+        char *p = lines.text;
         tr_rng_seed(&rng, o->seed, o->first_row + row, MADE_DENSE);
         uint64_t cluster = tr_rng_below(&rng, o->clusters), base = tr_mix(centre_seed ^ cluster), hash = 0;
         if (libsvm || o->label == TR_DENSE_FIRST) p = dense_print_label(p, cluster, libsvm ? ' ' : ',');
@@ -648,7 +625,7 @@ int tr_generate_events(const struct tr_generate_events *o, FILE *out)
     for (uint64_t row = 0; row < o->rows && status == TR_OK; row++) {
         struct tr_rng rng;
         double x[NUMBERS];
-        char *p = lines.at;
+        char *p = lines.text;
         tr_rng_seed(&rng, o->seed, o->first_row + row, MADE_EVENTS);
         for (int j = 0; j < NUMBERS; j++) {
             int tail = j - (NUMBERS - TAILS);
