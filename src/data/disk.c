@@ -40,13 +40,13 @@ static void disk_to_pages(uint64_t *first, uint64_t *n, bool last)
     if (*first > end) *n = 0;
 }
 
-/* Asks the system to read them soon. */
+/* Asks the system to read the bytes soon. */
 static void disk_ask(const struct tr_row_file *f, const void *at, uint64_t n)
 {
     if (n > 0) (void)posix_fadvise(f->fd, (off_t)disk_offset(f, at), (off_t)n, POSIX_FADV_WILLNEED);
 }
 
-/* Reads them now. Returns 0 or an error number. */
+/* Reads the bytes now. Returns 0 or an error number. */
 static int disk_fetch(const struct tr_row_file *f, const void *at, uint64_t n)
 {
     uint64_t first = disk_offset(f, at);
@@ -61,7 +61,7 @@ static int disk_fetch(const struct tr_row_file *f, const void *at, uint64_t n)
     return 0; /* without it the first access reads the page */
 }
 
-/* Drops them from memory after reading. sequential: the bytes before them are not needed either, so pages that they share with the
+/* Drops the bytes from memory. sequential: the bytes before them are not needed either, so pages that they share with the
  * system's read-ahead are dropped too. */
 static void disk_drop(const struct tr_row_file *f, const void *at, uint64_t n, bool sequential)
 {
@@ -76,7 +76,7 @@ static void disk_drop(const struct tr_row_file *f, const void *at, uint64_t n, b
     (void)posix_fadvise(f->fd, (off_t)(first - more), (off_t)(n + more), POSIX_FADV_DONTNEED);
 }
 
-/* Waits until they are on the disk, and drops them from memory. */
+/* Waits until the bytes are on the disk, and drops them from memory. */
 static void disk_settle(const struct tr_row_file *f, const void *at, uint64_t n)
 {
     if (n > 0)
@@ -86,7 +86,7 @@ static void disk_settle(const struct tr_row_file *f, const void *at, uint64_t n)
     disk_drop(f, at, n, true);
 }
 
-/* Whether their sums are right. One thread at a time. */
+/* Whether the sums of the bytes are correct. One thread at a time. */
 static bool disk_is_whole(struct tr_row_file *f, const void *at, uint64_t n)
 {
     uint64_t first = disk_offset(f, at) - f->area->first;
@@ -267,7 +267,7 @@ int tr_disk_begin(struct tr_disk_writer *c)
     s->rows = (struct tr_matrix){.rows = (size_t)c->rows, .columns = c->dense ? (size_t)data->columns : 0};
     tr_row_store_attach(data, shape.arrays);
 
-    /* data.memory holds the blocks of two groups and those ahead twice over */
+    /* data.memory has room for twice the blocks of two groups and those ahead */
     const uint64_t least = (uint64_t)16 << 10, usual = (uint64_t)2 << 20;
     uint64_t wanted = s->memory / (4 * (GROUP + AHEAD));
     c->block_bytes = s->memory == 0 || wanted > usual ? usual : wanted < least ? least : wanted;
@@ -462,13 +462,13 @@ struct tr_row_stream {
     uint64_t memory;            /* arguments of stream_open() */
     bool whole;
     size_t parts;    /* no block has rows of two parts unless it has all of them; 0: parts are not known */
-    size_t last;     /* the block that was asked for last */
+    size_t last;     /* the block that was requested last */
     bool mixes;      /* the second plan has been used */
     size_t mixed_at; /* `at` of its last use */
-    int strays;      /* blocks asked for since then that the plan does not have near there */
+    int strays;      /* blocks that were requested since then and are not near there in the plan */
 
     pthread_t thread;
-    bool runs; /* the thread does */
+    bool runs; /* the thread is running */
     pthread_mutex_t lock;
     pthread_cond_t moved, ready;
     const struct plan *plan; /* this and the rest are protected by the lock */
@@ -541,12 +541,6 @@ static size_t stream_group_end(const struct tr_row_stream *s)
     return tr_min_size(s->at + s->plan->group, s->n);
 }
 
-/* Number of blocks, from the position of the pass on, that should be in memory. */
-static size_t stream_window(const struct tr_row_stream *s)
-{
-    return tr_min_size(stream_group_end(s) - s->at + AHEAD, s->n);
-}
-
 static void *stream_read_ahead(void *stream)
 {
     struct tr_row_stream *s = stream;
@@ -554,7 +548,7 @@ static void *stream_read_ahead(void *stream)
     pthread_mutex_lock(&s->lock);
     while (!s->ends && !s->error) {
         /* drop a block that the pass does not need any more */
-        size_t behind = 0, b, window = stream_window(s);
+        size_t behind = 0, b, window = tr_min_size(stream_group_end(s) - s->at + AHEAD, s->n);
         while (behind < n && (s->held[behind] == s->aside ||
                               (s->plan->rank[s->held[behind]] + s->n - s->at) % s->n < window))
             behind++;
@@ -735,7 +729,7 @@ static bool stream_unlock(struct tr_row_stream *s)
     if (damaged) (void)unlink(s->file->path); /* so that the next start does not find it */
     s->tr->broken = tr_fail(damaged ? TR_ERR_DATA : TR_ERR_IO, "%s: rows %llu to %llu: %s", s->file->path,
                             (unsigned long long)b->row, (unsigned long long)b[1].row - 1,
-                            damaged ? "damaged: not what was written; the next start reads the text again"
+                            damaged ? "damaged: wrong checksum; the next start reads the text again"
                                     : strerror(s->error));
     return false;
 }
@@ -777,16 +771,17 @@ size_t tr_data_ready(const tr_data *data, size_t first, size_t n)
      * the plan has elsewhere. */
     bool follows = b == s->last || b == s->last + 1,
          near = s->mixes && (mixed->rank[b] + s->n - s->mixed_at) % s->n < 2 * GROUP;
-    if (b == s->aside) {
-    } else if (s->plan == file ? near && !follows : near) {
-        s->strays = 0;
-        stream_move_to(s, mixed, mixed->rank[b]);
-    } else if (s->plan == mixed && s->strays++ < 2) {
-        s->aside = b;
-        pthread_cond_signal(&s->moved);
-        stream_await_block(s, b);
-    } else {
-        stream_move_to(s, file, b);
+    if (b != s->aside) {
+        if (s->plan == file ? near && !follows : near) {
+            s->strays = 0;
+            stream_move_to(s, mixed, mixed->rank[b]);
+        } else if (s->plan == mixed && s->strays++ < 2) {
+            s->aside = b;
+            pthread_cond_signal(&s->moved);
+            stream_await_block(s, b);
+        } else {
+            stream_move_to(s, file, b);
+        }
     }
     s->last = b;
     return stream_unlock(s) ? tr_min_size(n, (size_t)s->block[b + 1].row - first) : 0;
@@ -872,7 +867,7 @@ static struct tr_data_block stream_position(const struct tr_data_state *state, u
     return (struct tr_data_block){row, m->begin ? m->begin[row] : row * m->columns};
 }
 
-/* Blocks of about the present size, none of which has rows of two parts unless it has all of them. */
+/* Blocks of about the current size, none of which has rows of two parts unless it has all of them. */
 static int stream_cut_blocks(const struct tr_row_stream *s, const struct tr_data_state *state,
                              const size_t *begin, size_t n, struct tr_data_block **blocks, size_t *count)
 {

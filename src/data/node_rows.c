@@ -101,24 +101,23 @@ static int words_open(struct tr_data_state *s, const struct tr_ids *const mine[]
     return TR_OK;
 }
 
-static int words_add(struct tr_ids *ids, const struct tr_ids *from, size_t i, uint32_t *number)
-{
-    size_t n;
-    if (!from->are_text) return tr_ids_add_number(ids, from->number[i], number);
-    const char *text = tr_ids_text(from, i, &n);
-    return tr_ids_add_text(ids, text, n, number);
-}
-
 /* The union of the words of all ranks; and, for each word of this rank, its number in it (to be freed). */
 static int words_unite(tr_context *tr, const struct tr_ids *mine, struct tr_ids *all, uint32_t **number)
 {
     struct tr_ids met;
-    uint32_t at;
     *all = (struct tr_ids){.are_text = mine->are_text};
     TR_TRY(TR_NEW(number, mine->n));
     int status = tr_ids_gather(tr, TR_SET_GROUP, mine, &met);
-    for (size_t i = 0; i < met.n && status == TR_OK; i++) status = words_add(all, &met, i, &at);
-    for (size_t i = 0; i < mine->n && status == TR_OK; i++) status = words_add(all, mine, i, &(*number)[i]);
+    for (size_t i = 0; i < met.n + mine->n && status == TR_OK;
+         i++) { /* those of all ranks first, in their order */
+        bool own = i >= met.n;
+        const struct tr_ids *from = own ? mine : &met;
+        size_t k = own ? i - met.n : i, n = 0;
+        uint32_t ignored, *to = own ? &(*number)[k] : &ignored;
+        const char *text = from->are_text ? tr_ids_text(from, k, &n) : NULL;
+        if (from->are_text) status = tr_ids_add_text(all, text, n, to);
+        else status = tr_ids_add_number(all, from->number[k], to);
+    }
     tr_ids_free(&met);
     return status;
 }
@@ -172,7 +171,7 @@ int tr_node_rows_unite_ids(tr_data *data, struct tr_triples *t)
 struct node_reader {
     const struct tr_data_state *s; /* of the node */
     size_t all;                    /* number of its rows */
-    struct tr_reader r;            /* stands for the reader of the files */
+    struct tr_reader r;            /* in place of the reader of the files */
     bool hdf5;                     /* places in the files are numbers of rows */
     /* hdf5: the file, if it has the places in the text that it was made from, which decide about held-out rows; otherwise NULL */
     struct tr_hdf5 *table;
@@ -369,7 +368,7 @@ static size_t go_to(struct node_reader *t, size_t i)
     return t->row[i];
 }
 
-/* Columns as they are in the files; those of text may count from 1. */
+/* Columns are those of the files; columns of text may count from 1. */
 static int copy_sparse_rows(struct node_reader *t, const tr_data *node, struct tr_matrix *m)
 {
     const struct tr_matrix *from = &t->s->rows;
@@ -417,8 +416,7 @@ static int copy_rows(struct node_reader *t, const tr_data *node, struct tr_matri
         for (size_t c = 0; missing && c < s->n; c++)
             if (s->column[c].type == TR_COLUMN_NUMBER && isnan(row[s->column[c].slot]))
                 o->seen[c].missing = true;
-        for (size_t k = 0; o->schema && k < t->word_columns;
-             k++) { /* TR_ERR_DATA as the reader of the files */
+        for (size_t k = 0; o->schema && k < t->word_columns; k++) { /* fails as the reader of the files */
             const struct tr_column *column = &s->column[t->word_column[k]];
             bool is_label = column->type == TR_COLUMN_NAMED_LABEL;
             TR_TRY(lookup_word(t, k, is_label ? &label : &row[column->slot]));
@@ -428,16 +426,6 @@ static int copy_rows(struct node_reader *t, const tr_data *node, struct tr_matri
         m->label[i] = label;
         TR_TRY(tr_reader_note_label(&t->r, label));
     }
-    return TR_OK;
-}
-
-static int refuse_id(struct node_reader *t, const char *what)
-{
-    const struct tr_file_place place = {t->r.file, t->r.offset};
-    char problem[96];
-    snprintf(problem, sizeof problem, "the %s is no whole number, as those of the training data are", what);
-    if (!t->r.options->skip_errors) return tr_place_fail(t->r.files, &place, problem);
-    t->r.report.skipped++;
     return TR_OK;
 }
 
@@ -458,7 +446,12 @@ static int copy_triples(struct node_reader *t, size_t reader)
         for (int k = 0; k < 2 && o->format == TR_FORMAT_RATINGS; k++) {
             TR_TRY(lookup_id(t, k, k == 0 ? &triple.row : &triple.column, &text[k]));
             if (!text[k] || !known[k]) continue;
-            TR_TRY(refuse_id(t, k == 0 ? "user" : "item"));
+            char problem[96];
+            const struct tr_file_place place = {t->r.file, t->r.offset};
+            snprintf(problem, sizeof problem, "the %s is no whole number, as those of the training data are",
+                     k == 0 ? "user" : "item");
+            if (!o->skip_errors) return tr_place_fail(t->r.files, &place, problem);
+            t->r.report.skipped++;
             break;
         }
         t->r.report.text_rows |= text[0] && !known[0];
