@@ -99,7 +99,7 @@ static int runs_by_place(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-int tr_number_rows(tr_data *data, const struct tr_read_runs *runs)
+int tr_number_rows(tr_data *data, const struct tr_read_runs *runs, size_t *own)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
@@ -115,13 +115,14 @@ int tr_number_rows(tr_data *data, const struct tr_read_runs *runs)
     if (n > 0) qsort(all, (size_t)n, sizeof *all, runs_by_place);
 
     /* this worker holds its own rows, or those of its group: the rows of member 0 first */
-    bool own = tr->job->data.partition == TR_DATA_HORIZONTAL;
-    uint64_t first = own ? worker : group, end = own ? worker + 1 : group + members;
+    bool alone = tr->job->data.partition == TR_DATA_HORIZONTAL;
+    uint64_t first = alone ? worker : group, end = alone ? worker + 1 : group + members;
     status = TR_NEW(&before, members + 1);
-    for (uint64_t i = 0; i < n && status == TR_OK && !own; i++)
+    for (uint64_t i = 0; i < n && status == TR_OK && !alone; i++)
         if (all[i].worker >= first && all[i].worker < end)
             before[all[i].worker - first + 1] += all[i].run.rows;
     for (size_t m = 0; m < members && status == TR_OK; m++) before[m + 1] += before[m];
+    if (status == TR_OK) *own = (size_t)before[worker - first];
     for (uint64_t i = 0; i < n && status == TR_OK; number += all[i++].run.rows) {
         const struct read *r = &all[i];
         if (r->worker < first || r->worker >= end || r->run.rows == 0) continue;
@@ -185,7 +186,7 @@ int tr_data_keep(const tr_data *data, tr_snapshot *snapshot, const char *name, e
 
 /* ---- the first rows of the files ---- */
 
-/* The columns of sparse row i, or the numbers of a dense one. */
+/* The columns of sparse row i, or the numbers of dense row i; *bytes: their size. */
 static const void *row_of(const struct tr_matrix *m, size_t i, size_t *bytes)
 {
     *bytes = (m->begin ? (size_t)(m->begin[i + 1] - m->begin[i]) : m->columns) * sizeof(float);

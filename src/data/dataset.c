@@ -59,7 +59,7 @@ int tr_data_files(const tr_job *job, bool test, struct tr_files *files)
     return tr_files_of(job, patterns->item, patterns->n, files);
 }
 
-/* ---- formats and heads: rank 0 looks for all ---- */
+/* ---- formats and heads: rank 0 reads them for all ranks ---- */
 
 int tr_data_format(const tr_job *job, const struct tr_files *files, enum tr_format *format)
 {
@@ -246,7 +246,7 @@ static int read_files(tr_data *data, const tr_data *like, struct tr_reading *in)
     return status;
 }
 
-/* Over all workers. */
+/* Totals of all workers. */
 struct totals {
     uint64_t rows, nonzeros, skipped, unlabelled;
     int64_t lowest, highest, queries;
@@ -318,7 +318,7 @@ static int set_keys(tr_data *data, const uint32_t *columns, size_t n)
 }
 
 /* Columns of sparse rows become numbers of this worker's keys. Of rows that a group shares: of the columns that this member has read,
- * until tr_data_share() unites them. */
+ * until tr_row_store_share() unites them. */
 static int number_keys(tr_data *data, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
@@ -498,27 +498,21 @@ static int weights_set(tr_data *data, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
-    uint64_t rows = in->report.rows, *of_member = NULL, members = 0;
-    size_t all = 0, before = 0;
-    TR_TRY(tr_number_rows(data, &in->runs));
+    size_t all = 0, own;
+    TR_TRY(tr_number_rows(data, &in->runs, &own));
     if (!in->weight && !weights_are_in_file(data)) return TR_OK;
     for (size_t i = 0; i < s->stretches; i++) all += s->stretch[i].n;
-    if (tr->job->data.partition != TR_DATA_HORIZONTAL) {
-        TR_TRY(tr_gather_to_all(tr, TR_SET_GROUP, &rows, 1, sizeof rows, (void **)&of_member, &members));
-        for (int i = 0; i < tr->me.member; i++) before += of_member[i];
-        free(of_member);
-    }
     int status = TR_OK;
     if (!in->weight) {
         status = TR_NEW(&in->weight, all);
         s->weight = in->weight;
         if (status == TR_OK) status = weights_read(data);
     } else if (tr_data_is_partitioned(tr, TR_DATA_REPLICATED)) {
-        status = tr_replicate(tr, TR_SET_GROUP, (void **)&in->weight, rows, sizeof(float));
+        status = tr_replicate(tr, TR_SET_GROUP, (void **)&in->weight, in->report.rows, sizeof(float));
     }
     s->weight = in->weight;
     in->weight = NULL;
-    s->own_weight = s->weight ? s->weight + before : NULL;
+    s->own_weight = s->weight ? s->weight + own : NULL;
     return status;
 }
 
@@ -690,7 +684,7 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     }
     TR_TRY(tr_agree(tr, status));
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &s->unknown, 1));
-    data->total_nonzeros -= s->unknown; /* values that became no key */
+    data->total_nonzeros -= s->unknown; /* values without a key */
     return TR_OK;
 }
 
@@ -814,7 +808,8 @@ static int fill_triples(tr_data *data, const tr_data *like, struct tr_reading *i
         s->rows = (struct tr_matrix){
             .rows = t->n, .columns = (size_t)data->columns, .value = (float *)(void *)t->triple};
         t->triple = NULL;
-        status = tr_number_rows(data, &in->runs);
+        size_t own;
+        status = tr_number_rows(data, &in->runs, &own);
         if (status == TR_OK && !tr_data_is_shared(tr)) status = set_keys(data, NULL, (size_t)data->columns);
         return tr_agree(tr, status);
     }
@@ -947,7 +942,7 @@ static void store_release(tr_context *tr, struct tr_store **store, bool forgot)
     free(s);
 }
 
-/* Releases the stores that the team holds for its next task: all of them, or those that the present task has not opened. */
+/* Releases the stores that the team holds for its next task: all of them, or those that the current task has not opened. */
 static void store_drop_held(tr_context *tr, bool all)
 {
     for (struct tr_store *store = tr->stores ? tr->stores->first : NULL, *next; store; store = next) {

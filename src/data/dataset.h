@@ -70,7 +70,7 @@ struct tr_data_state {
     struct tr_cached *cached; /* the files for the next start of the job; NULL: none */
     const struct tr_node_rows *node_rows; /* the rows were copied from these; NULL: files were read */
 
-    bool on_disk;    /* the file lies on a disk (disk.h) */
+    bool on_disk;    /* the file lies on a disk (data.storage) */
     uint64_t memory; /* bytes of it that this rank may keep in memory; 0: as few as possible */
     uint64_t
         cacheable; /* bytes that the page cache may hold of it: a quarter of the free memory, of this rank */
@@ -206,8 +206,9 @@ struct tr_reader_options tr_data_reading(const tr_data *data, const tr_data *lik
 /* Frees everything that a data set has besides its rows: names, labels, heads, the scale, ... */
 void tr_data_free_head(tr_data *data);
 
-/* Numbers the rows of all workers in the order of the files: fills data->state->stretch. Workers only, together. */
-int tr_number_rows(tr_data *data, const struct tr_read_runs *runs);
+/* Numbers the rows of all workers in the order of the files: fills data->state->stretch. *own: the index of the first row that this
+ * worker has read among the rows that it stores (after they are shared). Workers only, together. */
+int tr_number_rows(tr_data *data, const struct tr_read_runs *runs, size_t *own);
 
 /* ---- scale.c: columns brought to one size (data.scale): x becomes (x - shift) × factor ----
  *

@@ -83,7 +83,7 @@ struct tr_generate_docword {
     }
 
 /* Lines `document word count` of the documents begin to end - 1, counted from 0; numbers from 1, words ascending. The caller writes the
- * three header lines of the format (UCI bag of words), one of which is the number of lines. */
+ * three header lines of the format (UCI bag of words), which contain the number of lines. */
 int tr_generate_docword(const struct tr_generate_docword *options, uint64_t begin, uint64_t end, FILE *out);
 
 /* Artificial words begin to end - 1, counted from 0, one a line: all different, and pronounceable. */

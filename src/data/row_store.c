@@ -191,46 +191,45 @@ static int row_file_reserve(struct tr_row_file *file, size_t member, size_t memb
     return TR_OK;
 }
 
-/* Writes the header except for the format and the digest: until they are written, the file is refused. */
-static int row_file_lay_out(struct tr_row_file *f, struct tr_row_key key, const uint64_t *bytes, size_t n)
-{
-    uint64_t area = 0, header;
-    for (size_t i = 0; i < n; i++) area += tr_to_pages(bytes[i]);
-    const uint64_t sums = (area + TR_ROW_PIECE - 1) / TR_ROW_PIECE, directory = row_file_directory_bytes(n);
-    header = tr_to_pages(tr_checked_header_bytes(1, sums, directory));
-    if (ftruncate(f->fd, (off_t)(header + area)) < 0) return row_file_failed(TR_ERR_IO, f->path);
-    TR_TRY(row_file_allocate(f, 0, header)); /* otherwise the first write to it may raise SIGBUS */
-    TR_TRY(row_file_map(f, header + area, PROT_READ | PROT_WRITE, 0));
-    *f->header = (struct tr_checked_header){.version = VERSION,
-                                            .order = TR_CHECKED_ORDER,
-                                            .bytes = header + area,
-                                            .header = header,
-                                            .areas = 1,
-                                            .sums = sums,
-                                            .directory = directory};
-    *f->area = (struct tr_checked_area){header, area, TR_ROW_PIECE, 0};
-    row_file_find_directory(f);
-    f->directory->key = key;
-    f->directory->arrays = n;
-    for (size_t i = 0; i < n; header += tr_to_pages(bytes[i++])) {
-        f->directory->array[i].first = header;
-        f->directory->array[i].bytes = bytes[i];
-    }
-    return TR_OK;
-}
-
 int tr_row_file_create(const char *path, struct tr_row_key key, const uint64_t *bytes, size_t n, bool reserve,
                        struct tr_row_file **file)
 {
     *file = NULL;
     /* a process that has opened an older file keeps its contents: it is removed, not overwritten */
     if (unlink(path) < 0 && errno != ENOENT) return row_file_failed(TR_ERR_NO_OUTPUT, path);
+    uint64_t area = 0, header;
+    for (size_t i = 0; i < n; i++) area += tr_to_pages(bytes[i]);
+    const uint64_t sums = (area + TR_ROW_PIECE - 1) / TR_ROW_PIECE, directory = row_file_directory_bytes(n);
+    header = tr_to_pages(tr_checked_header_bytes(1, sums, directory));
     int status = row_file_start(path, O_RDWR | O_CREAT | O_EXCL, file);
-    if (status == TR_OK) status = row_file_lay_out(*file, key, bytes, n);
-    if (status == TR_OK && reserve) status = row_file_reserve(*file, 0, 1);
+    struct tr_row_file *f = *file;
+    if (status == TR_OK && ftruncate(f->fd, (off_t)(header + area)) < 0)
+        status = row_file_failed(TR_ERR_IO, path);
+    if (status == TR_OK)
+        status = row_file_allocate(f, 0, header); /* otherwise writing to it may raise SIGBUS */
+    if (status == TR_OK) status = row_file_map(f, header + area, PROT_READ | PROT_WRITE, 0);
+    if (status ==
+        TR_OK) { /* without the format and the digest: until they are written, the file is refused */
+        *f->header = (struct tr_checked_header){.version = VERSION,
+                                                .order = TR_CHECKED_ORDER,
+                                                .bytes = header + area,
+                                                .header = header,
+                                                .areas = 1,
+                                                .sums = sums,
+                                                .directory = directory};
+        *f->area = (struct tr_checked_area){header, area, TR_ROW_PIECE, 0};
+        row_file_find_directory(f);
+        f->directory->key = key;
+        f->directory->arrays = n;
+        for (size_t i = 0; i < n; header += tr_to_pages(bytes[i++])) {
+            f->directory->array[i].first = header;
+            f->directory->array[i].bytes = bytes[i];
+        }
+    }
+    if (status == TR_OK && reserve) status = row_file_reserve(f, 0, 1);
     if (status == TR_OK) return TR_OK;
     int error = errno;
-    if (*file && (*file)->fd >= 0) unlink(path);
+    if (f && f->fd >= 0) unlink(path);
     tr_row_file_close(file);
     errno = error;
     return status;
@@ -304,8 +303,7 @@ static int row_file_check(const struct tr_row_file *f, struct tr_row_key key, si
     if (at != h->bytes) return row_file_odd(f, "damaged: odd size");
     if (members == 0) return TR_OK;
     for (uint64_t i = h->sums * member / members, end = h->sums * (member + 1) / members; i < end; i++)
-        if (tr_row_file_sum_piece(f, i) != f->sum[i])
-            return row_file_odd(f, "damaged: it is not what was written");
+        if (tr_row_file_sum_piece(f, i) != f->sum[i]) return row_file_odd(f, "damaged: wrong checksum");
     return TR_OK;
 }
 
@@ -519,7 +517,7 @@ static void cache_end(tr_context *tr)
     free(c);
 }
 
-/* Once: the job does not depend on it. */
+/* Prints a note, once: the job does not depend on kept data. */
 static void cache_say_not_kept(tr_context *tr, const char *why)
 {
     struct tr_cache *c = tr->cache;
@@ -546,7 +544,7 @@ static int cache_lock_folder(const tr_context *tr, struct cache_place *p, const 
     return status;
 }
 
-/* Once in a context and place. */
+/* Creates and locks the folder of this place; the first call in a context does it. */
 static int cache_enter(tr_context *tr, bool disk)
 {
     if (!tr->cache) {
@@ -602,7 +600,7 @@ void tr_data_free_head(tr_data *data)
     tr_bindings_free(&s->bindings);
 }
 
-/* A sequence of bytes that is written by one start and read by the next. */
+/* A sequence of bytes that one start of the job writes and the next one reads. */
 struct archive {
     bool writes;
     char *bytes;
@@ -755,25 +753,6 @@ static int cache_write_head(tr_data *data)
 
 /* ---- finding ---- */
 
-/* Data are kept by rank: any other layout divides them in another way. */
-static int cache_name_files(tr_data *data, const char *what, const char *key)
-{
-    const tr_context *tr = data->state->tr;
-    struct tr_cached *c = data->state->cached;
-    bool shared = tr_data_is_shared(tr);
-    const char *folder = cache_place(data)->path;
-    char *text;
-    int length = (int)strcspn(what, " ");
-    TR_TRY(tr_format(&text, "%s: rank %d of %d, roles %u, group %d of %d, member %d of %d, shared %d\n%s",
-                     TR_VERSION, tr->rank, tr->size, tr->me.roles, tr->me.group, tr->layout.groups,
-                     tr->me.member, tr->layout.group_size, shared, key));
-    c->key = row_key_of(text, strlen(text));
-    free(text);
-    int owner = shared ? tr->layout.worker_rank[tr->me.group * tr->layout.group_size] : tr->rank;
-    TR_TRY(tr_format(&c->head, "%s/%.*s-%d", folder, length, what, tr->rank));
-    return tr_format(&c->rows, "%s/%.*s-%d.rows", folder, length, what, owner);
-}
-
 static int cache_restore(tr_data *data)
 {
     struct tr_data_state *s = data->state;
@@ -804,23 +783,37 @@ int tr_row_store_find(tr_data *data, const char *what, const char *key, bool *fo
     *found = false;
     TR_TRY(cache_enter(tr, s->on_disk));
     if (!cache_place(data)->wanted) return TR_OK;
+
+    /* data are kept by rank: any other layout divides them in another way */
+    const struct tr_layout *layout = &tr->layout;
+    const char *folder = cache_place(data)->path;
+    int shared = tr_data_is_shared(tr), length = (int)strcspn(what, " "), rank = tr->rank;
+    int owner = shared ? layout->worker_rank[tr->me.group * layout->group_size] : rank;
+    char *text = NULL;
     int status = TR_NEW(&s->cached, 1);
-    if (status == TR_OK) status = cache_name_files(data, what, key);
+    struct tr_cached *c = s->cached;
+    if (status == TR_OK)
+        status =
+            tr_format(&text, "%s: rank %d of %d, roles %u, group %d of %d, member %d of %d, shared %d\n%s",
+                      TR_VERSION, rank, tr->size, tr->me.roles, tr->me.group, layout->groups, tr->me.member,
+                      layout->group_size, shared, key);
+    if (status == TR_OK) c->key = row_key_of(text, strlen(text));
+    free(text);
+    if (status == TR_OK) status = tr_format(&c->head, "%s/%.*s-%d", folder, length, what, rank);
+    if (status == TR_OK) status = tr_format(&c->rows, "%s/%.*s-%d.rows", folder, length, what, owner);
     TR_TRY(tr_agree(tr, status));
     const struct tr_data_state before = *s;
     status = cache_restore(data);
 
     /* All ranks must have found theirs, made at the same time. Maxima of: not found; found, but wrong; upper and (inverted) lower
      * bounds of the generation, which must be equal. */
-    struct tr_cached *c = s->cached;
     const uint64_t *g = c->generation.word;
     uint64_t most[6] = {status != TR_OK, status == TR_ERR_DATA, g[0], ~g[0], g[1], ~g[1]};
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, most, 6));
     *found = c->found = !most[0] && most[2] == ~most[3] && most[4] == ~most[5];
     if (*found) return TR_OK;
     if (most[1] || !most[0])
-        tr_say(tr, "note:          what was kept of the %s is not of these files and ranks, or damaged",
-               what);
+        tr_say(tr, "note:          the kept %s belong to other files or ranks, or are damaged", what);
 
     /* Undo cache_restore(): this rank reads, because it or another rank has found nothing. */
     tr_data_free_head(data);
@@ -830,8 +823,7 @@ int tr_row_store_find(tr_data *data, const char *what, const char *key, bool *fo
 
     /* Files of another layout are removed before any rank makes a new one. */
     char *pattern;
-    if (tr->cache->leads &&
-        tr_format(&pattern, "%s/%.*s-*", cache_place(data)->path, (int)strcspn(what, " "), what) == TR_OK) {
+    if (tr->cache->leads && tr_format(&pattern, "%s/%.*s-*", folder, length, what) == TR_OK) {
         glob_t old;
         if (glob(pattern, GLOB_NOSORT, NULL, &old) == 0) {
             for (size_t i = 0; i < old.gl_pathc; i++) unlink(old.gl_pathv[i]);
@@ -865,7 +857,7 @@ static int cache_has_memory(tr_data *data, uint64_t bytes, bool *enough)
     return TR_OK;
 }
 
-/* From the heap into a file with this path. */
+/* Moves the rows of this rank from the heap into a file with this path. */
 static int cache_move_rows(tr_data *data, const char *path)
 {
     struct tr_row_shape shape = rows_shape(data);
@@ -948,21 +940,6 @@ static bool pool_use(tr_data *data, struct tr_row_file *own)
     return true;
 }
 
-/* The file is made under another name and then linked, so that no team finds an incomplete one. If another team was faster, its file is
- * used. */
-static void pool_make(tr_data *data)
-{
-    const char *path = data->state->cached->rows;
-    char *made;
-    if (tr_format(&made, "%s.%ld", path, (long)getpid()) != TR_OK) return;
-    (void)cache_move_rows(data, made);
-    struct tr_row_file *own = data->state->file;
-    if (own) (void)pool_join(own, made);
-    if (own && link(made, path) < 0 && pool_use(data, own)) tr_row_file_close(&own);
-    unlink(made);
-    free(made);
-}
-
 void tr_row_store_pool(tr_data *data)
 {
     struct tr_data_state *s = data->state;
@@ -973,16 +950,29 @@ void tr_row_store_pool(tr_data *data)
     if (!folder || s->file || s->cached || forgets || !tr_is(tr, TR_SLAVE)) return;
     if (tr_format(&key, "worker %d\n%s", tr->me.group * tr->layout.group_size + tr->me.member, s->store->key))
         return;
-    if (TR_NEW(&s->cached, 1) == TR_OK) {
-        struct tr_cached *c = s->cached;
+    struct tr_cached *c = NULL;
+    char *made = NULL;
+    int status = TR_NEW(&s->cached, 1);
+    if (status == TR_OK) {
+        c = s->cached;
         c->generation = row_key_of(key, strlen(key));
-        int status =
-            tr_format(&c->rows, "%s/%016llx%016llx", folder, (unsigned long long)c->generation.word[0],
-                      (unsigned long long)c->generation.word[1]);
-        if (status == TR_OK && !pool_use(data, NULL)) pool_make(data);
-        c->pooled = s->file != NULL;
-        if (!c->pooled) cached_free(s);
+        const uint64_t *g = c->generation.word;
+        status = tr_format(&c->rows, "%s/%016llx%016llx", folder, (unsigned long long)g[0],
+                           (unsigned long long)g[1]);
     }
+    if (status == TR_OK && !pool_use(data, NULL)) {
+        /* The file is made under another name and then linked, so that no team finds an incomplete one. If another team was faster, its
+         * file is used. */
+        status = tr_format(&made, "%s.%ld", c->rows, (long)getpid());
+        if (status == TR_OK) (void)cache_move_rows(data, made);
+        struct tr_row_file *own = s->file;
+        if (own) (void)pool_join(own, made);
+        if (own && link(made, c->rows) < 0 && pool_use(data, own)) tr_row_file_close(&own);
+        if (made) unlink(made);
+    }
+    if (c) c->pooled = s->file != NULL;
+    if (!s->file) cached_free(s);
+    free(made);
     free(key);
 }
 
@@ -1036,18 +1026,6 @@ static int sharing_plan(struct sharing *m)
     return status;
 }
 
-/* Opens a file that member 0 has created, to write to it as well. */
-static int sharing_join_file(const char *path, struct tr_row_file **file)
-{
-    struct stat about;
-    int status = row_file_start(path, O_RDWR, file);
-    if (status == TR_OK && fstat((*file)->fd, &about) < 0) status = row_file_failed(TR_ERR_IO, path);
-    if (status == TR_OK) status = row_file_map(*file, (uint64_t)about.st_size, PROT_READ | PROT_WRITE, 0);
-    if (status == TR_OK) row_file_find_directory(*file);
-    else tr_row_file_close(file);
-    return status;
-}
-
 /* key = NULL: a file that is unlinked when all members have opened it. *well: all members can write to it. */
 static int sharing_open_file(struct sharing *m, const char *path, const struct tr_row_key *key, bool *well)
 {
@@ -1060,7 +1038,15 @@ static int sharing_open_file(struct sharing *m, const char *path, const struct t
     *well =
         member > 0 || tr_row_file_create(path, key ? *key : none, bytes, TR_ROW_ARRAYS, false, file) == TR_OK;
     TR_TRY(all_true(tr, TR_SET_GROUP, well));
-    if (*well && member > 0) *well = sharing_join_file(path, file) == TR_OK;
+    if (*well && member > 0) { /* to write to it as well */
+        struct stat about;
+        int status = row_file_start(path, O_RDWR, file);
+        if (status == TR_OK && fstat((*file)->fd, &about) < 0) status = row_file_failed(TR_ERR_IO, path);
+        if (status == TR_OK) status = row_file_map(*file, (uint64_t)about.st_size, PROT_READ | PROT_WRITE, 0);
+        if (status == TR_OK) row_file_find_directory(*file);
+        else tr_row_file_close(file);
+        *well = status == TR_OK;
+    }
     TR_TRY(all_true(tr, TR_SET_GROUP, well));
     if (*well && !key) { /* all processes that still need the arrays hold a shared lock */
         (void)flock((*file)->fd, LOCK_SH);
@@ -1093,15 +1079,26 @@ static int sharing_open(struct sharing *m)
     return well ? TR_OK : tr_fail(TR_ERR_SYSTEM, "%s: there is no room for rows that a group shares", path);
 }
 
-/* Moves this member's rows behind those of the members before it. number: for each own key, its position among the group's keys; NULL:
- * the same. The heap returns each piece of memory that was moved, so that the node needs hardly more memory than the rows take. */
-static void sharing_move_rows(struct sharing *m, const uint32_t *number)
+/* Every member writes its piece of the keys, finds the numbers of its own keys, and moves its rows behind those of the members before it.
+ * The heap returns each piece of memory that was moved, so that the node needs hardly more memory than the rows take. */
+static int sharing_move(struct sharing *m)
 {
     struct tr_data_state *s = m->data->state;
     const struct tr_row_shape *mine = &m->mine, *before = &m->before;
     const uint64_t first[] = {before->rows + 1, before->values, before->values, before->rows, before->rows},
                    n[] = {mine->rows, mine->values, mine->values, mine->rows, mine->rows},
                    some = ((uint64_t)4 << 20) / sizeof *s->rows.column;
+    tr_key *keys = tr_row_file_at(s->file, TR_ROWS_KEYS);
+    uint32_t *number = NULL; /* of each own key among the group's keys; NULL: the same */
+    size_t u = 0;
+    if (!m->all_columns) TR_TRY(TR_NEW(&number, m->n_own));
+    for (uint64_t i = 0, at = before->keys; i < mine->keys; i++, at++)
+        keys[at] = m->all_columns ? at : m->piece[i];
+    TR_TRY(tr_barrier(s->tr, s->tr->group, "the group to unite keys"));
+    for (size_t i = 0; number && i < m->n_own; i++) {
+        while (keys[u] < m->own[i]) u++;
+        number[i] = (uint32_t)u;
+    }
     for (size_t i = 0; i < TR_ROWS_KEYS; i++) {
         if (!(m->all.arrays >> i & 1)) continue;
         void **array = tr_row_store_array(m->data, i), *at = tr_row_file_at(s->file, i),
@@ -1126,29 +1123,11 @@ static void sharing_move_rows(struct sharing *m, const uint32_t *number)
             tr_pages_move(to, array, n[i], tr_row_unit[i]);
         }
     }
+    free(number);
     tr_row_store_attach(m->data, m->all.arrays);
     s->rows.rows = (size_t)m->all.rows;
     m->data->n_keys = (size_t)m->all.keys;
-}
-
-/* Every member writes its piece of the keys, and then finds the numbers of its own keys. */
-static int sharing_move(struct sharing *m)
-{
-    tr_context *tr = m->data->state->tr;
-    tr_key *keys = tr_row_file_at(m->data->state->file, TR_ROWS_KEYS);
-    uint32_t *number = NULL;
-    size_t u = 0;
-    if (!m->all_columns) TR_TRY(TR_NEW(&number, m->n_own));
-    for (uint64_t i = 0, at = m->before.keys; i < m->mine.keys; i++, at++)
-        keys[at] = m->all_columns ? at : m->piece[i];
-    TR_TRY(tr_barrier(tr, tr->group, "the group to unite keys"));
-    for (size_t i = 0; number && i < m->n_own; i++) {
-        while (keys[u] < m->own[i]) u++;
-        number[i] = (uint32_t)u;
-    }
-    sharing_move_rows(m, number);
-    free(number);
-    return tr_barrier(tr, tr->group, "the group to share rows");
+    return tr_barrier(s->tr, s->tr->group, "the group to share rows");
 }
 
 int tr_row_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all_columns)

@@ -85,7 +85,7 @@ leave two
 cp -p train.svm copy && sed -i '1s/^[-+0-9]*/-1/;2s/^[-+0-9]*/1/' copy && cat copy >train.svm
 starts 0 1 output=two data.cache=memory
 read_anew "other data"
-says "^note: .*not of these files and ranks" "other data"
+says "^note: .*belong to other files or ranks" "other data"
 starts 0 1 output=changed
 cmp -s changed/model.txt two/model.txt || fail "other data: another model"
 leave two
