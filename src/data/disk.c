@@ -516,15 +516,6 @@ static const char *stream_range(const struct tr_row_stream *s, size_t i, size_t 
     return s->array[i] ? s->array[i] + disk_array_bytes(i, block->row, block->nonzero) : NULL;
 }
 
-static void stream_ask_for_block(struct tr_row_stream *s, size_t b)
-{
-    uint64_t n;
-    for (size_t i = 0; i < STREAMED; i++) {
-        const char *at = stream_range(s, i, b, &n);
-        if (n > 0) disk_ask(s->file, at, n);
-    }
-}
-
 static void stream_drop_block(struct tr_row_stream *s, size_t b)
 {
     uint64_t n;
@@ -580,7 +571,11 @@ static void *stream_read_ahead(void *stream)
         b = wanted[0];
         s->about[b].state = READING;
         pthread_mutex_unlock(&s->lock);
-        for (size_t k = 0; k < found; k++) stream_ask_for_block(s, wanted[k]);
+        for (size_t k = 0; k < found * STREAMED; k++) {
+            uint64_t bytes;
+            const char *at = stream_range(s, k % STREAMED, wanted[k / STREAMED], &bytes);
+            disk_ask(s->file, at, bytes);
+        }
         for (size_t i = 0; i < STREAMED && !error; i++) {
             uint64_t bytes;
             const char *at = stream_range(s, i, b, &bytes);

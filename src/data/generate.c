@@ -233,6 +233,13 @@ static char *print_decimal(char *p, int64_t number, int decimals)
     return p;
 }
 
+/* Compares two numbers, or two structs by their first member. */
+static int compare_u32(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
 /* ---- clicks ---- */
 
 #define PILOT_ROWS 2000 /* rows from which the bias is found */
@@ -254,12 +261,6 @@ struct ctr {
     struct entry *entries; /* of the current row */
 };
 
-static int ctr_compare_entries(const void *a, const void *b)
-{
-    uint32_t x = ((const struct entry *)a)->feature, y = ((const struct entry *)b)->feature;
-    return (x > y) - (x < y);
-}
-
 /* Draws the features of a row and their values, sorted. Small values are frequent, as in term frequencies. */
 static int ctr_draw_entries(struct ctr *g, struct tr_rng *rng)
 {
@@ -277,7 +278,7 @@ static int ctr_draw_entries(struct ctr *g, struct tr_rng *rng)
         g->entries[i] = (struct entry){feature, value};
     }
     if (n > 64) {
-        qsort(g->entries, n, sizeof *g->entries, ctr_compare_entries);
+        qsort(g->entries, n, sizeof *g->entries, compare_u32);
         return TR_OK;
     }
     for (size_t i = 1; i < n; i++) {
@@ -325,21 +326,32 @@ static int ctr_find_bias(struct ctr *g, double *bias)
     return TR_OK;
 }
 
-static int ctr_write_rows(struct ctr *g, double bias)
+int tr_generate_ctr(const struct tr_generate_options *o, FILE *out)
 {
-    for (uint64_t row = 0; row < g->options.rows; row++) {
+    struct ctr g = {.options = *o};
+    double bias = 0;
+    TR_TRY(CHECK_RANGES({"features", o->features, 1, UINT32_MAX - 1}, {"power", o->power, 0, 10},
+                        {"noise", o->noise, 0, 1}));
+    if (o->nonzeros == 0 || o->nonzeros > o->features)
+        return tr_fail(TR_ERR_CONFIG, "nonzeros: %u, expected 1 to %u, the number of features",
+                       (unsigned)o->nonzeros, (unsigned)o->features);
+    popular_init(&g.popular, o->features, o->power);
+    int status = TR_NEW(&g.entries, o->nonzeros);
+    if (status == TR_OK) status = lines_open(&g.lines, 4 + (size_t)o->nonzeros * PAIR_BYTES, out);
+    if (status == TR_OK) status = ctr_find_bias(&g, &bias);
+    for (uint64_t row = 0; row < o->rows && status == TR_OK; row++) {
         struct tr_rng rng;
-        tr_rng_seed(&rng, g->options.seed, g->options.first_row + row, MADE_ROWS);
-        TR_TRY(ctr_draw_entries(g, &rng));
-        bool positive = tr_rng_uniform(&rng) < logistic(ctr_margin(g) + bias);
-        bool flipped = tr_rng_uniform(&rng) < g->options.noise;
-        char *p = g->lines.text;
+        tr_rng_seed(&rng, o->seed, o->first_row + row, MADE_ROWS);
+        if ((status = ctr_draw_entries(&g, &rng)) != TR_OK) break;
+        bool positive = tr_rng_uniform(&rng) < logistic(ctr_margin(&g) + bias);
+        bool flipped = tr_rng_uniform(&rng) < o->noise;
+        char *p = g.lines.text;
         memcpy(p, positive != flipped ? "+1" : "-1", 2);
         p += 2;
-        for (uint32_t i = 0; i < g->options.nonzeros; i++) {
-            uint32_t value = g->entries[i].value;
+        for (uint32_t i = 0; i < o->nonzeros; i++) {
+            uint32_t value = g.entries[i].value;
             *p++ = ' ';
-            p = print_whole(p, g->entries[i].feature);
+            p = print_whole(p, g.entries[i].feature);
             *p++ = ':';
             if (value == VALUE_UNIT) {
                 *p++ = '1';
@@ -350,25 +362,8 @@ static int ctr_write_rows(struct ctr *g, double bias)
             p += 6;
         }
         *p++ = '\n';
-        TR_TRY(lines_add(&g->lines, p));
+        status = lines_add(&g.lines, p);
     }
-    return TR_OK;
-}
-
-int tr_generate_ctr(const struct tr_generate_options *o, FILE *out)
-{
-    struct ctr g = {.options = *o};
-    double bias;
-    TR_TRY(CHECK_RANGES({"features", o->features, 1, UINT32_MAX - 1}, {"power", o->power, 0, 10},
-                        {"noise", o->noise, 0, 1}));
-    if (o->nonzeros == 0 || o->nonzeros > o->features)
-        return tr_fail(TR_ERR_CONFIG, "nonzeros: %u, expected 1 to %u, the number of features",
-                       (unsigned)o->nonzeros, (unsigned)o->features);
-    popular_init(&g.popular, o->features, o->power);
-    int status = TR_NEW(&g.entries, o->nonzeros);
-    if (status == TR_OK) status = lines_open(&g.lines, 4 + (size_t)o->nonzeros * PAIR_BYTES, out);
-    if (status == TR_OK) status = ctr_find_bias(&g, &bias);
-    if (status == TR_OK) status = ctr_write_rows(&g, bias);
     status = lines_close(&g.lines, status);
     free(g.distinct.taken);
     free(g.entries);
@@ -483,12 +478,6 @@ struct documents {
     size_t topic_capacity, word_capacity;
 };
 
-static int document_compare_words(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* A document of n tokens. The topic of a token is drawn by Pólya's urn: a new one in proportion to alpha × topics, or that of an earlier
  * token.
  *
@@ -510,7 +499,7 @@ static int document_write(struct documents *g, uint64_t document, size_t n)
         uint64_t hash = tr_mix(tr_mix(g->topic_seed ^ g->topic[i]) + (uint64_t)slot);
         g->word[i] = popular_spread(&g->popular, popular_rank(&g->popular, (double)(hash >> 11) * 0x1p-53));
     }
-    if (n > 0) qsort(g->word, n, sizeof *g->word, document_compare_words);
+    if (n > 0) qsort(g->word, n, sizeof *g->word, compare_u32);
     for (size_t i = 0, j; i < n; i = j) {
         for (j = i + 1; j < n && g->word[j] == g->word[i]; j++)
             ;

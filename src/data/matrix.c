@@ -130,18 +130,6 @@ void tr_index_set_free(struct tr_index_set *set)
     set->page = NULL;
 }
 
-static int renumber_by_set(struct tr_matrix *m, uint32_t **keys, size_t *n)
-{
-    struct tr_index_set set = {NULL};
-    size_t nonzeros = tr_matrix_nonzeros(m);
-    int status = tr_index_set_add(&set, m->column, nonzeros, 1);
-    if (status == TR_OK) status = tr_index_set_number(&set, 0, (uint64_t)1 << 32, keys, n);
-    for (size_t k = 0; k < nonzeros && status == TR_OK; k++)
-        m->column[k] = tr_index_set_find(&set, m->column[k]);
-    tr_index_set_free(&set);
-    return status;
-}
-
 /* By a hash table. *fits = false: it would take more than most_bytes, and nothing was changed. */
 static int renumber_by_hash(struct tr_matrix *m, size_t most_bytes, bool *fits, uint32_t **keys, size_t *n)
 {
@@ -191,7 +179,14 @@ int tr_renumber(struct tr_matrix *m, uint32_t lowest, uint32_t highest, uint32_t
     size_t set_bytes = (size_t)(highest - lowest) / 4;
     if (set_bytes > nonzeros * sizeof *m->column + ((size_t)4 << 20))
         TR_TRY(renumber_by_hash(m, set_bytes, &fits, keys, n));
-    return fits ? TR_OK : renumber_by_set(m, keys, n);
+    if (fits) return TR_OK;
+    struct tr_index_set set = {NULL};
+    int status = tr_index_set_add(&set, m->column, nonzeros, 1);
+    if (status == TR_OK) status = tr_index_set_number(&set, 0, (uint64_t)1 << 32, keys, n);
+    for (size_t k = 0; k < nonzeros && status == TR_OK; k++)
+        m->column[k] = tr_index_set_find(&set, m->column[k]);
+    tr_index_set_free(&set);
+    return status;
 }
 
 /* Radix sort in three passes of 11 bits. */

@@ -368,26 +368,6 @@ static size_t go_to(struct node_reader *t, size_t i)
     return t->row[i];
 }
 
-/* Columns are those of the files; columns of text may count from 1. */
-static int copy_sparse_rows(struct node_reader *t, const tr_data *node, struct tr_matrix *m)
-{
-    const struct tr_matrix *from = &t->s->rows;
-    uint32_t first = t->hdf5 ? 0 : node->first_index;
-    TR_TRY(TR_NEW(&m->begin, t->n + 1));
-    for (size_t i = 0; i < t->n; i++)
-        m->begin[i + 1] = m->begin[i] + from->begin[t->row[i] + 1] - from->begin[t->row[i]];
-    size_t nonzeros = (size_t)m->begin[t->n];
-    TR_TRY(TR_NEW(&m->column, nonzeros));
-    if (from->value) TR_TRY(TR_NEW(&m->value, nonzeros));
-    for (size_t i = 0; i < t->n; i++) {
-        uint64_t k = from->begin[t->row[i]], to = m->begin[i], n = m->begin[i + 1] - to;
-        for (uint64_t j = 0; j < n; j++)
-            m->column[to + j] = (uint32_t)node->keys[from->column[k + j]] + first;
-        if (m->value) memcpy(m->value + to, from->value + k, n * sizeof *m->value);
-    }
-    return TR_OK;
-}
-
 static int copy_rows(struct node_reader *t, const tr_data *node, struct tr_matrix *m)
 {
     const struct tr_matrix *from = &t->s->rows;
@@ -395,7 +375,19 @@ static int copy_rows(struct node_reader *t, const tr_data *node, struct tr_matri
     float *weight = NULL;
     m->rows = t->n;
     if (!o->schema && !node->dense) {
-        TR_TRY(copy_sparse_rows(t, node, m));
+        /* columns are those of the files; columns of text may count from 1 */
+        uint32_t first = t->hdf5 ? 0 : node->first_index;
+        TR_TRY(TR_NEW(&m->begin, t->n + 1));
+        for (size_t i = 0; i < t->n; i++)
+            m->begin[i + 1] = m->begin[i] + from->begin[t->row[i] + 1] - from->begin[t->row[i]];
+        TR_TRY(TR_NEW(&m->column, (size_t)m->begin[t->n]));
+        if (from->value) TR_TRY(TR_NEW(&m->value, (size_t)m->begin[t->n]));
+        for (size_t i = 0; i < t->n; i++) {
+            uint64_t k = from->begin[t->row[i]], to = m->begin[i], n = m->begin[i + 1] - to;
+            for (uint64_t j = 0; j < n; j++)
+                m->column[to + j] = (uint32_t)node->keys[from->column[k + j]] + first;
+            if (m->value) memcpy(m->value + to, from->value + k, n * sizeof *m->value);
+        }
     } else {
         m->columns = o->schema ? t->s->schema->slots : from->columns;
         TR_TRY(TR_NEW(&m->value, t->n * m->columns));
