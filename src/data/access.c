@@ -307,11 +307,27 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Rank 0 prints a description. text: the spread of rows and of non-zeros over the workers. */
-static void describe_say(const tr_data *data, const char *what, char text[2][96])
+int tr_data_describe(const tr_data *data, const char *what)
 {
     const struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
+    const tr_batch *b = &data->rows;
+    size_t workers = (size_t)tr_layout_workers(&tr->layout);
+    uint64_t mine[2] = {b->n}, *all, *sorted = NULL;
+    char text[2][96];
+    mine[1] = b->n == 0 ? 0 : b->begin ? b->begin[b->n] : b->n * data->columns;
+    TR_TRY(TR_NEW(&all, 2 * (size_t)tr->size));
+    int status = tr_all_gather(tr, TR_SET_ALL, mine, sizeof mine, all);
+    if (status == TR_OK) status = TR_NEW(&sorted, workers);
+    for (int k = 0; k < 2 && status == TR_OK; k++) {
+        for (size_t w = 0; w < workers; w++) sorted[w] = all[2 * tr->layout.worker_rank[w] + k];
+        qsort(sorted, workers, sizeof *sorted, by_size);
+        snprintf(text[k], sizeof text[k], "%llu / %llu / %llu", (unsigned long long)sorted[0],
+                 (unsigned long long)sorted[workers / 2], (unsigned long long)sorted[workers - 1]);
+    }
+    free(sorted);
+    free(all);
+    TR_TRY(status);
     bool table = data->format == TR_FORMAT_CSV || (data->format == TR_FORMAT_HDF5 && s->full);
     const char *const *words =
         table                               ? (const char *const[]){"rows", "columns", "numbers"}
@@ -349,27 +365,5 @@ static void describe_say(const tr_data *data, const char *what, char text[2][96]
     if (s->unknown)
         tr_say(tr, "%-14s %llu values of categories are not among those of the training data", label,
                (unsigned long long)s->unknown);
-}
-
-int tr_data_describe(const tr_data *data, const char *what)
-{
-    tr_context *tr = data->state->tr;
-    const tr_batch *b = &data->rows;
-    size_t workers = (size_t)tr_layout_workers(&tr->layout);
-    uint64_t mine[2] = {b->n}, *all, *sorted = NULL;
-    char text[2][96];
-    mine[1] = b->n == 0 ? 0 : b->begin ? b->begin[b->n] : b->n * data->columns;
-    TR_TRY(TR_NEW(&all, 2 * (size_t)tr->size));
-    int status = tr_all_gather(tr, TR_SET_ALL, mine, sizeof mine, all);
-    if (status == TR_OK) status = TR_NEW(&sorted, workers);
-    for (int k = 0; k < 2 && status == TR_OK; k++) {
-        for (size_t w = 0; w < workers; w++) sorted[w] = all[2 * tr->layout.worker_rank[w] + k];
-        qsort(sorted, workers, sizeof *sorted, by_size);
-        snprintf(text[k], sizeof text[k], "%llu / %llu / %llu", (unsigned long long)sorted[0],
-                 (unsigned long long)sorted[workers / 2], (unsigned long long)sorted[workers - 1]);
-    }
-    if (status == TR_OK) describe_say(data, what, text);
-    free(sorted);
-    free(all);
-    return status;
+    return TR_OK;
 }

@@ -264,20 +264,6 @@ static int write_lists(struct work *w, const struct tr_matrix *m)
     return tr_checked_append_to(&w->out, w->indptr, w->begin, m->rows * sizeof *w->begin);
 }
 
-/* Fills rows of an array from lists, some rows at a time. */
-static int write_filled(struct work *w, const struct tr_matrix *m)
-{
-    size_t columns = (size_t)w->columns, most = PIECE / (columns * sizeof(float)) + 1;
-    for (size_t first = 0, n; first < m->rows; first += n) {
-        n = tr_min_size(most, m->rows - first);
-        TR_TRY(TR_GROW(&w->full, &w->full_capacity, n * columns));
-        memset(w->full, 0, n * columns * sizeof *w->full);
-        tr_lists_fill(m->begin + first, n, m->column, m->value, columns, w->full);
-        TR_TRY(tr_checked_append_to(&w->out, w->x, w->full, n * columns * sizeof *w->full));
-    }
-    return TR_OK;
-}
-
 static int write_rows(void *state, struct tr_reader *r)
 {
     struct work *w = state;
@@ -291,7 +277,16 @@ static int write_rows(void *state, struct tr_reader *r)
         if (status == TR_OK) status = write_lists(w, m->begin ? m : &sparse);
         tr_matrix_free(&sparse);
     } else if (m->begin) {
-        status = write_filled(w, m);
+        /* lists become rows of an array, some rows at a time */
+        size_t columns = (size_t)w->columns, most = PIECE / (columns * sizeof(float)) + 1;
+        status = TR_OK;
+        for (size_t first = 0, n; first < m->rows && status == TR_OK; first += n) {
+            n = tr_min_size(most, m->rows - first);
+            TR_TRY(TR_GROW(&w->full, &w->full_capacity, n * columns));
+            memset(w->full, 0, n * columns * sizeof *w->full);
+            tr_lists_fill(m->begin + first, n, m->column, m->value, columns, w->full);
+            status = tr_checked_append_to(&w->out, w->x, w->full, n * columns * sizeof *w->full);
+        }
     } else {
         size_t n = m->rows * m->columns;
         for (size_t c = 0; w->schema && c < w->schema->n; c++) { /* positions of texts become numbers */

@@ -214,33 +214,6 @@ int tr_keys_sort(uint32_t *keys, size_t *n)
 
 /* ---- rows of triples ---- */
 
-/* A triple's row becomes its position among the rows that occur; *numbers are their numbers. m->begin[i + 1] becomes the position of
- * the first non-zero of row i, and, as non-zeros are stored, of the next one: its end at last. */
-static int triples_number_rows(struct tr_triples *t, uint64_t row_numbers, struct tr_matrix *m,
-                               uint64_t **numbers)
-{
-    struct tr_index_set rows = {NULL};
-    uint32_t *list = NULL;
-    const size_t stride = sizeof *t->triple / sizeof t->triple->row;
-    int status = t->n > 0 ? tr_index_set_add(&rows, &t->triple->row, t->n, stride) : TR_OK;
-    if (status == TR_OK) status = tr_index_set_number(&rows, 0, (uint64_t)1 << 32, &list, &m->rows);
-    if (status == TR_OK) status = TR_NEW(numbers, m->rows);
-    if (status == TR_OK) status = TR_NEW(&m->begin, m->rows + 2);
-    if (status == TR_OK) {
-        uint64_t *next = m->begin + 1;
-        bool all = m->rows == row_numbers;
-        for (size_t i = 0; i < m->rows; i++) (*numbers)[i] = list[i];
-        for (size_t i = 0; i < t->n; i++) {
-            if (!all) t->triple[i].row = tr_index_set_find(&rows, t->triple[i].row);
-            next[t->triple[i].row + 1]++;
-        }
-        for (size_t row = 0; row < m->rows; row++) next[row + 1] += next[row];
-    }
-    free(list);
-    tr_index_set_free(&rows);
-    return status;
-}
-
 int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t columns, struct tr_matrix *m,
                        uint64_t **numbers)
 {
@@ -257,7 +230,29 @@ int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t column
         const struct tr_triple *a = &t->triple[i - 1], *b = &t->triple[i];
         sorted = a->row < b->row || (a->row == b->row && a->column <= b->column);
     }
-    TR_TRY(triples_number_rows(t, row_numbers, m, numbers));
+
+    /* A triple's row becomes its position among the rows that occur; *numbers are their numbers. m->begin[i + 1] becomes the position
+     * of the first non-zero of row i, and, as non-zeros are stored, of the next one: its end at last. */
+    struct tr_index_set rows = {NULL};
+    uint32_t *list = NULL;
+    const size_t stride = sizeof *t->triple / sizeof t->triple->row;
+    int status = n > 0 ? tr_index_set_add(&rows, &t->triple->row, n, stride) : TR_OK;
+    if (status == TR_OK) status = tr_index_set_number(&rows, 0, (uint64_t)1 << 32, &list, &m->rows);
+    if (status == TR_OK) status = TR_NEW(numbers, m->rows);
+    if (status == TR_OK) status = TR_NEW(&m->begin, m->rows + 2);
+    if (status == TR_OK) {
+        next = m->begin + 1;
+        for (size_t i = 0; i < m->rows; i++) (*numbers)[i] = list[i];
+        for (size_t i = 0; i < n; i++) {
+            if (m->rows != row_numbers) t->triple[i].row = tr_index_set_find(&rows, t->triple[i].row);
+            next[t->triple[i].row + 1]++;
+        }
+        for (size_t row = 0; row < m->rows; row++) next[row + 1] += next[row];
+    }
+    free(list);
+    tr_index_set_free(&rows);
+    TR_TRY(status);
+
     if (sorted) {
         TR_TRY(TR_NEW(&m->column, n));
         TR_TRY(TR_NEW(&m->value, n));
