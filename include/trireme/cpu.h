@@ -29,7 +29,7 @@ extern "C" {
 
 /* Compiles the function that follows for AVX2 and for the baseline; the loader selects one. Both give the same bits if
  * no sum depends on the vector length and no product is added without rounding (FMA). Not available under clang, which
- * requires it at declarations, nor under ThreadSanitizer, which is initialised after the selection. */
+ * requires it at declarations, and not under ThreadSanitizer, which is initialised after the selection. */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define TR_CPU_CLONES __attribute__((target_clones("avx2", "default")))
 #else

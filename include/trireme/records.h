@@ -43,7 +43,7 @@ enum tr_format {
     TR_FORMAT_HDF5
 };
 
-/* csv: the label column; NAMED: neither the first nor the last */
+/* csv: the label column; NAMED: another one than the first and the last */
 enum { TR_LABEL_NONE, TR_LABEL_FIRST, TR_LABEL_LAST, TR_LABEL_AUTO, TR_LABEL_NAMED };
 
 /* csv, ratings: whether the first line is a header */

@@ -87,8 +87,8 @@ int tr_rows_meanwhile(tr_table *table);
  *
  * Called by a worker inside compute(), any number of times per clock. The rows are part of the clock's update: under BSP
  * they become visible when all updates of the clock have arrived, otherwise on arrival. The transfer proceeds in the
- * background; at most a few messages per server are in flight. Without BSP a reader sees either all or nothing of what
- * one push adds to a row if that is less than 256 KiB in encoded form (at least 26000 entries), and a consistent row if
+ * background; at most a few messages per server are in flight. Without BSP a reader sees either all or nothing of one
+ * push to a row if the push is less than 256 KiB in encoded form (at least 26000 entries), and a consistent row if
  * the row is smaller than table.row_bytes.
  */
 int tr_rows_push(tr_table *table, const tr_row *rows, size_t n);

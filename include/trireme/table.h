@@ -46,7 +46,7 @@ typedef struct tr_table tr_table;
  *
  * With hash storage (table.storage: hash) a server stores only the keys that updates have changed, out of up to 2^63.
  * Memory grows with the number of these keys, 16 to 19 bytes each in addition to the values. A key that is not stored
- * reads as zeros; neither reading it nor adding zeros stores it. Such tables are read by requests and updated by
+ * reads as zeros; reading it or adding zeros does not store it. Such tables are read by requests and updated by
  * messages, also within a node; TR_ERR_CONFIG if table.route or table.push demand otherwise.
  */
 int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,

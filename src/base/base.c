@@ -3,13 +3,18 @@
 #include "base/escape.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "trireme/cpu.h"
 
@@ -50,24 +55,19 @@ int tr_new(void **pointer, size_t n, size_t size, const char *what)
     return TR_OK;
 }
 
-/* Requests large pages for large arrays that are filled once, which saves page faults. Arrays that grow are moved instead, which is
- * slow with large pages. */
-static void ask_for_large_pages(void *memory, size_t bytes)
-{
-    const uintptr_t huge = (uintptr_t)2 << 20, at = (uintptr_t)memory;
-    const uintptr_t begin = (at + huge - 1) / huge * huge, end = (at + bytes) / huge * huge;
-    if (bytes >= 4 * huge && begin < end)
-        (void)madvise((char *)memory + (begin - at), end - begin, MADV_HUGEPAGE);
-}
-
+/* Large arrays that are filled once get large pages, which save page faults. Arrays that grow are moved instead, which is slow with
+ * large pages. */
 int tr_grow(void **pointer, size_t *capacity, size_t n, size_t size, const char *what)
 {
+    const uintptr_t huge = (uintptr_t)2 << 20;
     if (n <= *capacity) return TR_OK;
     size_t wanted = tr_max_size(n, tr_max_size(*capacity + *capacity / 2, 64)), bytes;
     if (__builtin_mul_overflow(wanted, size, &bytes)) return out_of_memory(wanted, size, what);
     void *memory = realloc(*pointer, bytes);
     if (!memory) return out_of_memory(wanted, size, what);
-    if (*capacity == 0) ask_for_large_pages(memory, bytes);
+    uintptr_t at = (uintptr_t)memory, begin = (at + huge - 1) / huge * huge, end = (at + bytes) / huge * huge;
+    if (*capacity == 0 && bytes >= 4 * huge && begin < end)
+        (void)madvise((char *)memory + (begin - at), end - begin, MADV_HUGEPAGE);
     *pointer = memory;
     *capacity = wanted;
     return TR_OK;
@@ -132,29 +132,118 @@ long tr_number_in(const char *variable, long otherwise)
     return text ? atol(text) : otherwise;
 }
 
+/* ---- available memory ---- */
+
+/* Returns the number in a file; UINT64_MAX if there is none, as for a control group without a limit. */
+static uint64_t read_number(const char *path)
+{
+    uint64_t number = UINT64_MAX;
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%" SCNu64, &number) != 1) number = UINT64_MAX;
+    if (file) fclose(file);
+    return number;
+}
+
+/* Returns the minimum of the unused memory of the control groups that contain this process. The file cache (a line of memory.stat)
+ * counts as unused. In a container the names of outer groups do not exist; the root of the container is the last one. */
+static uint64_t left_of_groups(const char *root, char *name, const char *limit_name, const char *used_name,
+                               const char *cached)
+{
+    uint64_t least = UINT64_MAX;
+    for (char *slash;; *slash = '\0') {
+        char path[4096], line[256];
+        snprintf(path, sizeof path, "%s%s/%s", root, name, limit_name);
+        uint64_t limit = read_number(path), files = 0;
+        snprintf(path, sizeof path, "%s%s/%s", root, name, used_name);
+        uint64_t used = read_number(path);
+        snprintf(path, sizeof path, "%s%s/memory.stat", root, name);
+        FILE *stat = fopen(path, "re");
+        while (stat && fgets(line, sizeof line, stat))
+            if (!strncmp(line, cached, strlen(cached)))
+                (void)sscanf(line + strlen(cached), "%" SCNu64, &files);
+        if (stat) fclose(stat);
+        used = used == UINT64_MAX || used < files ? 0 : used - files;
+        uint64_t left = limit > (uint64_t)1 << 60 ? UINT64_MAX : limit > used ? limit - used : 0;
+        if (left < least) least = left;
+        slash = strrchr(name, '/');
+        if (!slash) return least;
+    }
+}
+
+uint64_t tr_memory_free(void)
+{
+    char line[1024];
+    uint64_t kilobytes, least = UINT64_MAX;
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %" SCNu64, &kilobytes) == 1) least = kilobytes * 1024;
+    if (file) fclose(file);
+    file = fopen("/proc/self/cgroup", "re");
+    while (file && fgets(line, sizeof line, file)) {
+        char *name = strstr(line, ":memory:");
+        uint64_t left = UINT64_MAX;
+        line[strcspn(line, "\n")] = '\0';
+        if (!strncmp(line, "0::", 3))
+            left = left_of_groups("/sys/fs/cgroup", line + 3, "memory.max", "memory.current", "file ");
+        else if (name)
+            left = left_of_groups("/sys/fs/cgroup/memory", name + strlen(":memory:"), "memory.limit_in_bytes",
+                                  "memory.usage_in_bytes", "total_cache ");
+        if (left < least) least = left;
+    }
+    if (file) fclose(file);
+    return least;
+}
+
+/* ---- pages (base.h) ---- */
+
+size_t tr_page_bytes(void)
+{
+    long n = sysconf(_SC_PAGESIZE);
+    return n > 0 ? (size_t)n : 4096;
+}
+
+uint64_t tr_to_pages(uint64_t bytes)
+{
+    uint64_t page = tr_page_bytes();
+    return (bytes + page - 1) / page * page;
+}
+
+void tr_pages_give_back(void *memory, uint64_t bytes)
+{
+    uintptr_t page = tr_page_bytes(), at = (uintptr_t)memory, begin = (at + page - 1) / page * page,
+              end = (at + bytes) / page * page;
+    if (memory && end > begin) (void)madvise((char *)memory + (begin - at), end - begin, MADV_DONTNEED);
+}
+
+void tr_pages_move(void *to, void **array, uint64_t n, size_t unit)
+{
+    const uint64_t most = (uint64_t)4 << 20;
+    char *from = *array;
+    for (uint64_t at = 0; from && at < n * unit; at += most) {
+        uint64_t bytes = n * unit - at < most ? n * unit - at : most;
+        memcpy((char *)to + at, from + at, (size_t)bytes);
+        tr_pages_give_back(from + at, bytes);
+    }
+    free(from);
+    *array = NULL;
+}
+
 /* ---- instruction sets (trireme/cpu.h) ---- */
 
 static const char *const cpu_names[] = {"plain", "avx2", "avx512"};
 
-static enum tr_cpu cpu_best(void)
-{
-#ifdef TR_CPU_LEVELS
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("bmi2"))
-        return TR_CPU_PLAIN;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return TR_CPU_AVX512;
-    return TR_CPU_AVX2;
-#else
-    return TR_CPU_PLAIN;
-#endif
-}
-
 enum tr_cpu tr_cpu(void)
 {
-    enum tr_cpu level = cpu_best();
+    enum tr_cpu level = TR_CPU_PLAIN;
     const char *wish = getenv("TRIREME_CPU");
+#ifdef TR_CPU_LEVELS
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
+        level = TR_CPU_AVX2;
+    if (level == TR_CPU_AVX2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        level = TR_CPU_AVX512;
+#endif
     for (int i = TR_CPU_PLAIN; wish && i < (int)level; i++)
         if (strcmp(wish, cpu_names[i]) == 0) return (enum tr_cpu)i;
     return level;
@@ -282,4 +371,68 @@ void tr_sort_u32(uint32_t *number, uint32_t *other, size_t n)
         number = other;
         other = old;
     }
+}
+
+/* ---- numbers as text ---- */
+
+static double power_of_ten(int exponent)
+{
+    static const double ten[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22, 1e23,
+                                 1e24, 1e25, 1e26, 1e27, 1e28, 1e29, 1e30, 1e31, 1e32, 1e33, 1e34, 1e35,
+                                 1e36, 1e37, 1e38, 1e39, 1e40, 1e41, 1e42, 1e43, 1e44, 1e45, 1e46, 1e47,
+                                 1e48, 1e49, 1e50, 1e51, 1e52, 1e53, 1e54, 1e55};
+    return ten[exponent];
+}
+
+/* Formats as %.9g does. The number is m · 10^(exponent - 8), and m has 9 digits. The error is half a unit of the ninth digit; rounding
+ * of doubles adds ten million times less. The distance of two floats is six times larger, so the digits read back as x. */
+char *tr_put_f32(char *at, float x_)
+{
+    if (signbit(x_)) *at++ = '-';
+    if (x_ == 0) {
+        *at++ = '0';
+        return at;
+    }
+    if (!isfinite(x_)) return memcpy(at, isnan(x_) ? "nan" : "inf", 3), at + 3;
+    int two, n = 9;
+    double x = fabs((double)x_);
+    frexp(x, &two);
+    int exponent = (int)floor((two - 1) * 0.30102999566398120); /* of ten, or one less */
+    double scaled = exponent <= 8 ? x * power_of_ten(8 - exponent) : x / power_of_ten(exponent - 8);
+    if (scaled >= 999999999.5) {
+        scaled /= 10;
+        exponent++;
+    }
+    uint32_t m = (uint32_t)(scaled + 0.5);
+    char digit[9];
+    for (int i = 8; i >= 0; i--, m /= 10) digit[i] = (char)('0' + m % 10);
+    while (n > 1 && digit[n - 1] == '0') n--;
+    bool scientific = exponent < -5 || exponent > 8;
+    int before = scientific ? 1 : exponent + 1; /* digits before the point */
+    if (before <= 0) {
+        *at++ = '0';
+        *at++ = '.';
+        for (int i = before; i < 0; i++) *at++ = '0';
+    }
+    for (int i = 0; i < n || i < before; i++) {
+        if (i == before && i > 0) *at++ = '.';
+        *at++ = i < n ? digit[i] : '0';
+    }
+    if (!scientific) return at;
+    *at++ = 'e';
+    *at++ = exponent < 0 ? '-' : '+';
+    *at++ = (char)('0' + abs(exponent) / 10);
+    *at++ = (char)('0' + abs(exponent) % 10);
+    return at;
+}
+
+/* Searching for the shortest form would take three times as long. */
+char *tr_put_f64(char *at, double x)
+{
+    if (x == 0 && !signbit(x)) {
+        *at++ = '0';
+        return at;
+    }
+    return at + snprintf(at, TR_NUMBER_ROOM, "%.17g", x);
 }

@@ -69,8 +69,8 @@ static struct visible visible_next(const char *text, size_t n)
 
 size_t tr_escape(char *to, size_t size, const char *text, size_t n)
 {
-    static const char more[] = "…";
-    size_t at = 0, fits = 0; /* fits: length up to which an ellipsis still fits */
+    static const char more[] = "\u2026"; /* an ellipsis */
+    size_t at = 0, fits = 0;             /* fits: length up to which an ellipsis still fits */
     for (size_t i = 0; i < n;) {
         struct visible v = visible_next(text + i, n - i);
         if (at + v.length >= size) {

@@ -24,10 +24,10 @@ size_t tr_utf8_decode(const char *text, size_t n, uint32_t *character);
 bool tr_utf8_valid(const char *text);
 
 /* Writes the visible form of n bytes to `to`, which has `size` >= 4 bytes, with a final NUL. A text that does not fit is
- * cut between characters and ends with «…». Returns the length without the NUL. */
+ * cut between characters and ends with an ellipsis. Returns the length without the NUL. */
 size_t tr_escape(char *to, size_t size, const char *text, size_t n);
 
-/* The visible form by value, cut to fit a message: tr_fail(…, "«%s»", tr_shown(text).text). */
+/* Returns the visible form, cut to fit a message: tr_fail(status, "«%s»", tr_shown(text).text). */
 struct tr_shown {
     char text[96];
 };

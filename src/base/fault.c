@@ -34,18 +34,6 @@ static bool read_number(const char *text, long *number)
     return end != text && *end == '\0' && *number >= 0;
 }
 
-static bool read_action(char *text, struct tr_fault_rule *r)
-{
-    const char *name = strsep(&text, "=");
-    for (int i = TR_FAULT_ENOSPC; i <= TR_FAULT_DELAY; i++) {
-        if (strcmp(actions[i].name, name) != 0) continue;
-        r->action = (enum tr_fault)i;
-        r->number = actions[i].number;
-        return !text || (r->number >= 0 && read_number(text, &r->number));
-    }
-    return false;
-}
-
 /* Parses POINT[=ACTION][@RANK]:CHANCE[:SEED[:ATTEMPT]] in place. */
 static int read_rule(char *text, struct tr_fault_rule *r)
 {
@@ -58,8 +46,16 @@ static int read_rule(char *text, struct tr_fault_rule *r)
     if (rank && !read_number(rank, &r->rank)) return wrong(rule, "a rank behind @");
     if (*point == '\0' || strlen(point) >= sizeof r->point) return wrong(rule, "a point in front");
     strcpy(r->point, point);
-    if (action && !read_action(action, r))
-        return wrong(rule, "kill, segv, exit[=code], stop, delay[=milliseconds], enospc, eio, short or hang");
+    if (action) {
+        const char *name = strsep(&action, "=");
+        int i = TR_FAULT_ENOSPC;
+        while (i <= TR_FAULT_DELAY && strcmp(actions[i].name, name) != 0) i++;
+        r->action = (enum tr_fault)i;
+        r->number = i <= TR_FAULT_DELAY ? actions[i].number : -1;
+        if (i > TR_FAULT_DELAY || (action && (r->number < 0 || !read_number(action, &r->number))))
+            return wrong(rule,
+                         "kill, segv, exit[=code], stop, delay[=milliseconds], enospc, eio, short or hang");
+    }
     if (!chance) return wrong(rule, "POINT[=ACTION][@RANK]:CHANCE[:SEED[:ATTEMPT]]");
     if (*chance == '#') {
         if (!read_number(chance + 1, &visit) || visit == 0) return wrong(rule, "#N, a visit from 1 on");
@@ -77,19 +73,16 @@ static int read_rule(char *text, struct tr_fault_rule *r)
 
 int tr_faults_parse(const char *text, struct tr_faults *faults)
 {
-    char *copy, *rest, *rule;
+    TR_FREED char *copy = NULL;
     memset(faults, 0, sizeof *faults);
     TR_TRY(tr_copy_string(text, &copy));
-    rest = copy;
-    int status = TR_OK;
-    while (status == TR_OK && (rule = strsep(&rest, ",")) != NULL) {
+    for (char *rest = copy, *rule; (rule = strsep(&rest, ",")) != NULL;) {
         if (*rule == '\0') continue;
-        status = faults->n == TR_FAULT_RULES ? wrong(rule, "at most 16 rules")
-                                             : read_rule(rule, &faults->rule[faults->n]);
-        faults->n += status == TR_OK;
+        if (faults->n == TR_FAULT_RULES) return wrong(rule, "at most 16 rules");
+        TR_TRY(read_rule(rule, &faults->rule[faults->n]));
+        faults->n++;
     }
-    free(copy);
-    return status;
+    return TR_OK;
 }
 
 void tr_faults_settle(struct tr_faults *faults, long rank, long attempt)
@@ -126,6 +119,7 @@ const struct tr_fault_rule *tr_faults_visit(struct tr_faults *faults, const char
 static struct tr_faults planned; /* global, as the environment is */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* Reads the rules of the environment. */
 static void read_environment(void)
 {
     const char *text = getenv("TRIREME_FAULT");

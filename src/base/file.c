@@ -30,13 +30,11 @@ int tr_sync_folder(const char *path)
 
 int tr_sync_above(const char *path)
 {
-    char *above;
+    TR_FREED char *above = NULL;
     const char *slash = strrchr(path, '/');
     if (!slash || slash == path) return tr_sync_folder(slash ? "/" : ".");
     TR_TRY(tr_format(&above, "%.*s", (int)(slash - path), path));
-    int status = tr_sync_folder(above);
-    free(above);
-    return status;
+    return tr_sync_folder(above);
 }
 
 /* ---- entries of other users ---- */
@@ -156,14 +154,12 @@ static int make_with_parents(char *path, bool durable)
 /* The second check finds entries that another user made meanwhile. */
 int tr_make_folder(const char *folder, bool durable)
 {
-    char *path;
+    TR_FREED char *path = NULL;
     TR_TRY(tr_copy_string(folder, &path));
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = '\0';
-    int status = check_entries(path);
-    if (status == TR_OK) status = make_with_parents(path, durable);
-    if (status == TR_OK) status = check_entries(path);
-    free(path);
-    return status;
+    TR_TRY(check_entries(path));
+    TR_TRY(make_with_parents(path, durable));
+    return check_entries(path);
 }
 
 /* ---- files ---- */
@@ -207,16 +203,12 @@ int tr_target_open(struct tr_target *t, int how, const char *format, ...)
         char *real = NULL;
         if (S_ISLNK(there.st_mode) && stat(t->path, &there) == 0 && S_ISREG(there.st_mode))
             real = realpath(t->path, NULL);
-        if (real) {
-            free(t->path);
-            t->path = real;
-        }
+        if (real) free(t->path);
+        if (real) t->path = real;
         is_special = !S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode);
     }
-    if (is_special) {
-        t->in_place = true;
-        t->how &= ~TR_TARGET_DURABLE;
-    }
+    t->in_place = t->in_place || is_special;
+    if (is_special) t->how &= ~TR_TARGET_DURABLE;
     TR_TRY(tr_format(&t->part, "%s%s", t->path, t->in_place ? "" : ".part"));
     int fd = is_special ? open(t->path, O_WRONLY | O_CLOEXEC) : tr_create_file(t->part);
     if (fd < 0) return tr_file_failed(errno == EPERM ? t->part : t->path, "created", errno);
@@ -226,6 +218,7 @@ int tr_target_open(struct tr_target *t, int how, const char *format, ...)
     return tr_fail(TR_ERR_SYSTEM, "out of memory: %s", t->path);
 }
 
+/* Some file systems report a full disk only in fclose(). */
 int tr_target_close(struct tr_target *t, int status)
 {
     if (t->file) {
@@ -236,11 +229,8 @@ int tr_target_close(struct tr_target *t, int status)
         if (!fails && status == TR_OK && (t->how & TR_TARGET_DURABLE))
             fails = fsync(fileno(t->file)) < 0 && errno != EINVAL;
         int error = errno;
-        if (fclose(t->file) != 0 && !fails) { /* some file systems say only here that the disk is full */
-            fails = true;
-            error = errno;
-        }
-        if (!fails && status == TR_OK && !t->in_place && rename(t->part, t->path) < 0) {
+        bool closes = fclose(t->file) == 0;
+        if (!fails && (!closes || (status == TR_OK && !t->in_place && rename(t->part, t->path) < 0))) {
             fails = true;
             error = errno;
         }

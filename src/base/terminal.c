@@ -12,22 +12,6 @@
 #include "base/base.h"
 #include "base/escape.h"
 
-/* Returns whether a process is a launcher that starts ranks and copies their output. */
-static bool is_launcher(pid_t process)
-{
-    static const char *const names[] = {"mpirun", "mpiexec", "orterun", "prterun", "prun"};
-    char path[64], name[64] = "";
-    snprintf(path, sizeof path, "/proc/%ld/comm", (long)process);
-    FILE *file = fopen(path, "re");
-    if (!file) return false;
-    bool read = fgets(name, sizeof name, file) != NULL;
-    fclose(file);
-    name[strcspn(name, ".\n")] = '\0'; /* accepts mpirun.openmpi */
-    for (size_t i = 0; read && i < sizeof names / sizeof *names; i++)
-        if (strcmp(name, names[i]) == 0) return true;
-    return false;
-}
-
 /* Finds the name of the terminal behind a file descriptor of a process; empty if there is none. */
 struct terminal {
     char name[64];
@@ -44,23 +28,27 @@ static struct terminal terminal_of(pid_t process, int fd)
     return t;
 }
 
-/* Returns whether the supervisor, which copies the output of this process, writes to a terminal. */
-static bool is_supervised(int fd)
-{
-    const char *terminals = getenv("TRIREME_TERMINAL");
-    struct stat status;
-    return terminals && fd >= 0 && fd < 10 && strchr(terminals, '0' + fd) && fstat(fd, &status) == 0 &&
-           !S_ISREG(status.st_mode);
-}
-
 bool tr_terminal_shows(FILE *out)
 {
+    static const char *const launchers[] = {"mpirun", "mpiexec", "orterun", "prterun", "prun"};
     int fd = fileno(out);
     if (fd < 0 || isatty(fd)) return fd >= 0;
-    if (is_supervised(fd)) return true;
-    pid_t parent = getppid();
-    return (fd == STDOUT_FILENO || fd == STDERR_FILENO) && is_launcher(parent) &&
-           *terminal_of(parent, fd).name;
+    /* the supervisor, which copies the output of this process, may write to a terminal */
+    const char *terminals = getenv("TRIREME_TERMINAL");
+    struct stat status;
+    if (terminals && fd < 10 && strchr(terminals, '0' + fd) && fstat(fd, &status) == 0 &&
+        !S_ISREG(status.st_mode))
+        return true;
+    if (fd != STDOUT_FILENO && fd != STDERR_FILENO) return false;
+    char path[64], name[64] = "";
+    snprintf(path, sizeof path, "/proc/%ld/comm", (long)getppid());
+    FILE *file = fopen(path, "re");
+    bool read = file && fgets(name, sizeof name, file) != NULL;
+    if (file) fclose(file);
+    name[strcspn(name, ".\n")] = '\0'; /* accepts mpirun.openmpi */
+    for (size_t i = 0; read && i < sizeof launchers / sizeof *launchers; i++)
+        if (strcmp(name, launchers[i]) == 0) return *terminal_of(getppid(), fd).name;
+    return false;
 }
 
 static int columns_of(int fd)

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/fault.h"
-#include "base/pages.h"
+#include "base/base.h"
 #include "data/hdf5.h"
 #include "data/labels.h"
 #include "data/number.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/fault.h"
-#include "base/pages.h"
+#include "base/base.h"
 #include "data/dataset.h"
 #include "store/checked.h"
 #include "trireme/collective.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/pages.h"
+#include "base/base.h"
 #include "data/reader.h"
 
 static uint64_t sum_counts(const uint64_t *count, int n)

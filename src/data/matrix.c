@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/pages.h"
 #include "data/reader.h"
 
 /* ---- forms ---- */

@@ -18,7 +18,6 @@
 #include "base/base.h"
 #include "base/fault.h"
 #include "base/file.h"
-#include "base/pages.h"
 #include "data/dataset.h"
 #include "data/dictionary.h"
 #include "store/checked.h"

@@ -16,7 +16,7 @@ src/model/linear/text.c          model.txt: numbers, words of the program
 src/model/trees/saved.c          model.txt: numbers, words of the program
 src/monitor/json.c               numbers of JSON
 src/monitor/files.c             commas of JSON, names of events, dates
-src/stage/degree.c               separators
+src/stage/scheduler.c            separators
 src/store/persistent.c           a state that the program reads back
 src/watch/runs.c                 commas of JSON
 src/watch/server.c               commas of JSON'
