@@ -25,12 +25,12 @@ void tr_meet(tr_context *tr, MPI_Comm comm, const char *what)
 }
 
 /* Called before and after each blocking call. During the call a rank cannot report its wait, therefore the lifeline does. */
-static void enter(const tr_context *tr)
+static void blocking_enter(const tr_context *tr)
 {
     tr_lifeline_enter(tr->lifeline, tr_patience(tr));
 }
 
-static void leave(const tr_context *tr)
+static void blocking_leave(const tr_context *tr)
 {
     tr_lifeline_through(tr->lifeline);
 }
@@ -40,30 +40,31 @@ static void leave(const tr_context *tr)
 void tr_comm_dup(tr_context *tr, MPI_Comm of, const char *what, MPI_Comm *comm)
 {
     tr_meet(tr, of, what);
-    enter(tr);
+    blocking_enter(tr);
     MPI_Comm_dup(of, comm);
-    leave(tr);
+    blocking_leave(tr);
 }
 
 void tr_comm_split(tr_context *tr, MPI_Comm of, int color, int key, const char *what, MPI_Comm *comm)
 {
     tr_meet(tr, of, what);
-    enter(tr);
+    blocking_enter(tr);
     MPI_Comm_split(of, color, key, comm);
-    leave(tr);
+    blocking_leave(tr);
 }
 
 void tr_comm_split_hosts(tr_context *tr, const char *what, MPI_Comm *host)
 {
     tr_meet(tr, tr->world, what);
-    enter(tr);
+    blocking_enter(tr);
     MPI_Comm_split_type(tr->world, MPI_COMM_TYPE_SHARED, tr->rank, MPI_INFO_NULL, host);
-    leave(tr);
+    blocking_leave(tr);
 }
 
-/* Barrier of the ranks of a team, which has no communicator yet: all ranks send a message to the first, which answers. */
-static void meet_team(tr_context *of, const int *rank, int n, const char *what)
+/* The ranks of the team have no communicator yet. Instead of a barrier, all send a message to the first, which answers. */
+void tr_comm_of_team(tr_context *of, const int *rank, int n, int number, const char *what, MPI_Comm *comm)
 {
+    MPI_Group all, some;
     MPI_Request request;
     bool leads = rank[0] == of->rank;
     for (int turn = 0; turn < 2; turn++)
@@ -72,17 +73,11 @@ static void meet_team(tr_context *of, const int *rank, int n, const char *what)
             else MPI_Isend(NULL, 0, MPI_BYTE, rank[i], TR_TAG_MEET, of->wire, &request);
             tr_wait_alone(of, &request, what);
         }
-}
-
-void tr_comm_of_team(tr_context *of, const int *rank, int n, int number, const char *what, MPI_Comm *comm)
-{
-    MPI_Group all, some;
-    meet_team(of, rank, n, what);
     MPI_Comm_group(of->world, &all);
     MPI_Group_incl(all, n, rank, &some);
-    enter(of);
+    blocking_enter(of);
     MPI_Comm_create_group(of->world, some, number, comm);
-    leave(of);
+    blocking_leave(of);
     MPI_Group_free(&some);
     MPI_Group_free(&all);
 }
@@ -98,7 +93,7 @@ static MPI_Errhandler return_errors(MPI_Comm comm)
     return before;
 }
 
-static void treat_errors_as(MPI_Comm comm, MPI_Errhandler before)
+static void restore_errors(MPI_Comm comm, MPI_Errhandler before)
 {
     MPI_Comm_set_errhandler(comm, before);
     MPI_Errhandler_free(&before);
@@ -108,10 +103,10 @@ int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const c
 {
     tr_meet(tr, tr->world, what);
     MPI_Errhandler before = return_errors(tr->world);
-    enter(tr);
+    blocking_enter(tr);
     int failed = MPI_Win_create(memory, (MPI_Aint)bytes, unit, MPI_INFO_NULL, tr->world, window);
-    leave(tr);
-    treat_errors_as(tr->world, before);
+    blocking_leave(tr);
+    restore_errors(tr->world, before);
     int status =
         failed == MPI_SUCCESS
             ? TR_OK
@@ -133,10 +128,10 @@ bool tr_window_share(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *windo
     MPI_Info_create(&info);
     MPI_Info_set(info, "alloc_shared_noncontig", "true"); /* each part on its own pages, local to its rank */
     MPI_Errhandler before = return_errors(comm);
-    enter(tr);
+    blocking_enter(tr);
     int failed = MPI_Win_allocate_shared((MPI_Aint)bytes, 1, info, comm, &own, window);
-    leave(tr);
-    treat_errors_as(comm, before);
+    blocking_leave(tr);
+    restore_errors(comm, before);
     MPI_Info_free(&info);
     if (failed == MPI_SUCCESS) MPI_Win_lock_all(MPI_MODE_NOCHECK, *window);
     return failed == MPI_SUCCESS;
@@ -147,7 +142,7 @@ void tr_window_close(tr_context *tr, MPI_Comm comm, const char *what, MPI_Win *w
     if (*window == MPI_WIN_NULL) return;
     tr_meet(tr, comm, what);
     MPI_Win_unlock_all(*window);
-    enter(tr);
+    blocking_enter(tr);
     MPI_Win_free(window);
-    leave(tr);
+    blocking_leave(tr);
 }

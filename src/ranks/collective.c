@@ -4,11 +4,155 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "ranks/ranks.h"
-#include "ranks/shm.h"
 
-static MPI_Comm comm_of(const tr_context *tr, enum tr_set set)
+/* ---- shared memory of a node ---- */
+
+enum { SHM_LINE = 64 }; /* bytes of a cache line */
+
+static const char shm_waiting_for[] = "the ranks of this node to open memory that they share";
+
+/* MPI creates files for shared memory in /dev/shm. */
+uint64_t tr_shm_free(void)
+{
+    struct statvfs fs;
+    return statvfs("/dev/shm", &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
+}
+
+/* Finds the parts. The memory of MPI starts after a header, not aligned to a cache line. */
+static void shm_find_parts(MPI_Win window, int members, struct tr_shm_part *part)
+{
+    for (int member = 0; member < members; member++) {
+        MPI_Aint size;
+        int unit;
+        char *memory;
+        MPI_Win_shared_query(window, member, &size, &unit, &memory);
+        if (size == 0) continue;
+        size_t shift = (SHM_LINE - (uintptr_t)memory % SHM_LINE) % SHM_LINE;
+        part[member] = (struct tr_shm_part){memory + shift, (size_t)size - SHM_LINE};
+    }
+}
+
+static int shm_share_window(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *window)
+{
+    if (tr_window_share(tr, comm, bytes, window)) return TR_OK;
+    return tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %zu bytes of shared memory", bytes);
+}
+
+enum { SLOTS = 16, SLOT_BYTES = 16 << 10, ALL_SLOTS = SLOTS * SLOT_BYTES };
+
+/* All ranks of a node open and close memory in the same order and therefore agree on the used slots. */
+struct tr_shm_slots {
+    MPI_Win window;            /* MPI_WIN_NULL: not open yet */
+    unsigned used;             /* as bits */
+    struct tr_shm_part part[]; /* by rank on the node: all slots of its part */
+};
+
+void tr_shm_end(tr_context *tr)
+{
+    if (!tr->slots) return;
+    tr_window_close(tr, tr->node, "the ranks of this node to close memory that they share",
+                    &tr->slots->window);
+    free(tr->slots);
+    tr->slots = NULL;
+}
+
+/* Requests of the members, summed (as doubles, exact for these numbers). */
+struct wishes {
+    double bytes, large,
+        failed; /* total size; number of members whose part exceeds a slot; number of members that have failed */
+    double left; /* free bytes, which each member reads at a slightly different time */
+};
+_Static_assert(sizeof(struct wishes) == 4 * sizeof(double), "they are added up as an array");
+
+static int shm_open(struct tr_shm *shm, size_t bytes, int status)
+{
+    tr_context *tr = shm->tr;
+    struct tr_shm_slots *slots = tr->slots;
+    struct wishes wishes = {(double)bytes, bytes > SLOT_BYTES, status != TR_OK, (double)tr_shm_free()};
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &wishes, 4, MPI_DOUBLE, MPI_SUM, shm->comm, &request);
+    tr_wait_alone(tr, &request, shm_waiting_for);
+    wishes.left /= shm->members;
+    TR_TRY(status);
+    if (wishes.failed > 0) return tr_fail(TR_ERR_SYSTEM, "another rank of this node is out of memory");
+    /* There must be enough space for the parts of all members, on separate pages, and for the header of MPI: Open MPI 4 does not
+     * report to the other ranks that the first one had no space, and they would wait forever. A single rank needs no space. */
+    double pages = (double)(shm->members + 4) * (double)sysconf(_SC_PAGESIZE), all = wishes.bytes + pages;
+    if (shm->members > 1 && all > wishes.left)
+        return tr_fail(TR_ERR_SYSTEM,
+                       "this needs %.2f MB of shared memory on this node, but /dev/shm has %.2f MB free",
+                       all / 1e6, wishes.left / 1e6);
+    /* a slot can be used if the members are all ranks of the node: the same result on all members */
+    bool has_slot =
+        wishes.large == 0 && shm->members > 1 && shm->members == tr->node_size &&
+        slots->used != (1u << SLOTS) - 1 &&
+        (slots->window != MPI_WIN_NULL || (double)(ALL_SLOTS + SHM_LINE) * tr->node_size <= wishes.left);
+    int same = MPI_UNEQUAL;
+    if (has_slot) MPI_Comm_compare(shm->comm, tr->node, &same);
+    if (same != MPI_IDENT && same != MPI_CONGRUENT) {
+        TR_TRY(shm_share_window(tr, shm->comm, bytes, &shm->window));
+        shm_find_parts(shm->window, shm->members, shm->part);
+        return TR_OK;
+    }
+    if (slots->window == MPI_WIN_NULL) {
+        TR_TRY(shm_share_window(tr, tr->node, ALL_SLOTS + SHM_LINE, &slots->window));
+        shm_find_parts(slots->window, tr->node_size, slots->part);
+    }
+    shm->slot = 0;
+    while (slots->used >> shm->slot & 1) shm->slot++;
+    slots->used |= 1u << shm->slot;
+    shm->window = slots->window;
+    for (int member = 0; member < shm->members; member++)
+        shm->part[member] = (struct tr_shm_part){slots->part[member].at + shm->slot * SLOT_BYTES, SLOT_BYTES};
+    return TR_OK;
+}
+
+int tr_shm_open(tr_context *tr, MPI_Comm comm, size_t bytes, bool zeroed, struct tr_shm *shm)
+{
+    int rank, status = TR_OK;
+    *shm = TR_SHM_CLOSED;
+    shm->tr = tr;
+    shm->comm = comm;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &shm->members);
+    if (!tr->slots) {
+        size_t parts = (size_t)tr->node_size * sizeof(struct tr_shm_part);
+        status = tr_new((void **)&tr->slots, 1, sizeof *tr->slots + parts, "slots of shared memory");
+        if (status == TR_OK) tr->slots->window = MPI_WIN_NULL;
+    }
+    if (status == TR_OK) status = TR_NEW(&shm->part, (size_t)shm->members);
+    status = shm_open(shm, bytes > 0 ? bytes + SHM_LINE : 0, status);
+    if (status != TR_OK) {
+        free(shm->part);
+        *shm = TR_SHM_CLOSED;
+        return status;
+    }
+    bool used = shm->slot >= 0 ||
+                shm->members == 1; /* the memory of a single rank is private and may have been used */
+    if (bytes > 0 && (zeroed || used)) memset(shm->part[rank].at, 0, bytes);
+    if (zeroed) tr_meet(tr, comm, shm_waiting_for);
+    return TR_OK;
+}
+
+/* A slot is reused only after all members have called tr_shm_open() again, therefore after all have left this function. */
+void tr_shm_close(struct tr_shm *shm)
+{
+    if (shm->window == MPI_WIN_NULL) return;
+    if (shm->slot < 0)
+        tr_window_close(shm->tr, shm->comm, "the ranks of this node to close memory that they share",
+                        &shm->window);
+    else shm->tr->slots->used &= ~(1u << shm->slot);
+    free(shm->part);
+    *shm = TR_SHM_CLOSED;
+}
+
+/* ---- collectives ---- */
+
+static MPI_Comm set_comm(const tr_context *tr, enum tr_set set)
 {
     switch (set) {
     case TR_SET_SERVERS: return tr->servers;
@@ -20,7 +164,7 @@ static MPI_Comm comm_of(const tr_context *tr, enum tr_set set)
     }
 }
 
-static const char *waiting_for(enum tr_set set)
+static const char *set_waiting_for(enum tr_set set)
 {
     static const char *const whom[] = {
         "all ranks to exchange numbers",   "all servers to exchange numbers",
@@ -29,9 +173,9 @@ static const char *waiting_for(enum tr_set set)
     return whom[set];
 }
 
-static int check(const tr_context *tr, enum tr_set set, size_t bytes)
+static int set_check(const tr_context *tr, enum tr_set set, size_t bytes)
 {
-    if (comm_of(tr, set) == MPI_COMM_NULL)
+    if (set_comm(tr, set) == MPI_COMM_NULL)
         return tr_fail(TR_ERR_INTERNAL, "rank %d called for a set of ranks that it does not belong to",
                        tr->rank);
     if (bytes > INT_MAX)
@@ -42,83 +186,71 @@ static int check(const tr_context *tr, enum tr_set set, size_t bytes)
 int tr_set_rank(const tr_context *tr, enum tr_set set)
 {
     int rank = -1;
-    if (comm_of(tr, set) != MPI_COMM_NULL) MPI_Comm_rank(comm_of(tr, set), &rank);
+    if (set_comm(tr, set) != MPI_COMM_NULL) MPI_Comm_rank(set_comm(tr, set), &rank);
     return rank;
 }
 
 int tr_set_size(const tr_context *tr, enum tr_set set)
 {
     int size = 0;
-    if (comm_of(tr, set) != MPI_COMM_NULL) MPI_Comm_size(comm_of(tr, set), &size);
+    if (set_comm(tr, set) != MPI_COMM_NULL) MPI_Comm_size(set_comm(tr, set), &size);
     return size;
 }
 
-static MPI_Datatype type_of(enum tr_dtype dtype)
+static MPI_Datatype set_type(enum tr_dtype dtype)
 {
     const MPI_Datatype types[] = {
         [TR_F32] = MPI_FLOAT, [TR_F64] = MPI_DOUBLE, [TR_I32] = MPI_INT32_T, [TR_I64] = MPI_INT64_T};
     return types[dtype];
 }
 
-static size_t size_of(enum tr_dtype dtype)
+static size_t set_type_size(enum tr_dtype dtype)
 {
     int size;
-    MPI_Type_size(type_of(dtype), &size);
+    MPI_Type_size(set_type(dtype), &size);
     return (size_t)size;
 }
 
-static MPI_Op operation_of(enum tr_operation operation)
-{
-    const MPI_Op operations[] = {[TR_SUM] = MPI_SUM, [TR_MIN] = MPI_MIN, [TR_MAX] = MPI_MAX};
-    return operations[operation];
-}
-
-/* Size in bytes above which sum_long() is used. MPI_Iallreduce of Open MPI sends all data up and down a tree, one direction at a
- * time. */
 enum { LONG = 1 << 16 };
 
-/* Each member sums one part and sends it to the others. */
-static int sum_long(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void *values, size_t n)
-{
-    size_t members = (size_t)tr_set_size(tr, set), me = (size_t)tr_set_rank(tr, set), size = size_of(dtype),
-           *counts;
-    TR_TRY(TR_NEW(&counts, members));
-    for (size_t i = 0; i < members; i++) counts[i] = n * (i + 1) / members - n * i / members;
-    int status = tr_reduce_scatter(tr, set, dtype, values, counts, NULL);
-    for (size_t i = 0; i < members; i++) counts[i] *= size;
-    if (status == TR_OK)
-        status = tr_all_gather_lists(tr, set, (char *)values + n * me / members * size, counts, values);
-    free(counts);
-    return status;
-}
-
+/* Above LONG bytes each member sums one part and sends it to the others: MPI_Iallreduce of Open MPI sends all data up and down a tree,
+ * one direction at a time. */
 int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
                   void *values, size_t n)
 {
-    TR_TRY(check(tr, set, n));
-    if (operation == TR_SUM && n * size_of(dtype) >= LONG && tr_set_size(tr, set) > 1)
-        return sum_long(tr, set, dtype, values, n);
+    const MPI_Op operations[] = {[TR_SUM] = MPI_SUM, [TR_MIN] = MPI_MIN, [TR_MAX] = MPI_MAX};
+    size_t members = (size_t)tr_set_size(tr, set), me = (size_t)tr_set_rank(tr, set),
+           size = set_type_size(dtype);
+    TR_TRY(set_check(tr, set, n));
+    if (operation == TR_SUM && n * size >= LONG && members > 1) {
+        TR_FREED size_t *counts = NULL;
+        TR_TRY(TR_NEW(&counts, members));
+        for (size_t i = 0; i < members; i++) counts[i] = n * (i + 1) / members - n * i / members;
+        TR_TRY(tr_reduce_scatter(tr, set, dtype, values, counts, NULL));
+        for (size_t i = 0; i < members; i++) counts[i] *= size;
+        return tr_all_gather_lists(tr, set, (char *)values + n * me / members * size, counts, values);
+    }
     MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, values, (int)n, type_of(dtype), operation_of(operation), comm_of(tr, set),
+    MPI_Iallreduce(MPI_IN_PLACE, values, (int)n, set_type(dtype), operations[operation], set_comm(tr, set),
                    &request);
-    return tr_wait_request(tr, &request, waiting_for(set));
+    return tr_wait_request(tr, &request, set_waiting_for(set));
 }
 
 int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *before)
 {
-    TR_TRY(check(tr, set, 0));
+    TR_TRY(set_check(tr, set, 0));
     MPI_Request request;
     *before = 0; /* MPI_Exscan does not set it on the first rank */
-    MPI_Iexscan(&value, before, 1, MPI_UINT64_T, MPI_SUM, comm_of(tr, set), &request);
-    return tr_wait_request(tr, &request, waiting_for(set));
+    MPI_Iexscan(&value, before, 1, MPI_UINT64_T, MPI_SUM, set_comm(tr, set), &request);
+    return tr_wait_request(tr, &request, set_waiting_for(set));
 }
 
 int tr_broadcast(tr_context *tr, enum tr_set set, int root, void *data, size_t bytes)
 {
-    TR_TRY(check(tr, set, bytes));
+    TR_TRY(set_check(tr, set, bytes));
     MPI_Request request;
-    MPI_Ibcast(data, (int)bytes, MPI_BYTE, root, comm_of(tr, set), &request);
-    return tr_wait_request(tr, &request, waiting_for(set));
+    MPI_Ibcast(data, (int)bytes, MPI_BYTE, root, set_comm(tr, set), &request);
+    return tr_wait_request(tr, &request, set_waiting_for(set));
 }
 
 /* Pending messages. Counts of MPI are limited to 2 GiB - 1, and pieces of 64 MiB keep its buffers small. */
@@ -127,7 +259,8 @@ struct messages {
     size_t n, capacity;
 };
 
-static int start(struct messages *m, char *memory, size_t bytes, int member, bool sends, MPI_Comm comm)
+static int messages_start(struct messages *m, char *memory, size_t bytes, int member, bool sends,
+                          MPI_Comm comm)
 {
     const size_t most = (size_t)64 << 20;
     for (size_t at = 0; at < bytes; at += most) {
@@ -140,15 +273,15 @@ static int start(struct messages *m, char *memory, size_t bytes, int member, boo
     return TR_OK;
 }
 
-static int finish(tr_context *tr, enum tr_set set, struct messages *messages, int status)
+static int messages_finish(tr_context *tr, enum tr_set set, struct messages *messages, int status)
 {
     for (size_t i = 0; i < messages->n && status == TR_OK; i++)
-        status = tr_wait_request(tr, &messages->request[i], waiting_for(set));
+        status = tr_wait_request(tr, &messages->request[i], set_waiting_for(set));
     free(messages->request);
     return status;
 }
 
-static size_t sum_of(const size_t *bytes, int n)
+static size_t sum_of_sizes(const size_t *bytes, int n)
 {
     size_t sum = 0;
     for (int i = 0; i < n; i++) sum += bytes[i];
@@ -158,21 +291,22 @@ static size_t sum_of(const size_t *bytes, int n)
 int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t *to_each, void *received,
                 const size_t *from_each)
 {
-    TR_TRY(check(tr, set, 0));
-    MPI_Comm comm = comm_of(tr, set);
+    TR_TRY(set_check(tr, set, 0));
+    MPI_Comm comm = set_comm(tr, set);
     int members = tr_set_size(tr, set), me = tr_set_rank(tr, set), status = TR_OK;
     char *in = received, *out = (char *)(uintptr_t)sent; /* only read, by MPI_Isend */
     struct messages messages = {0};
-    if (to_each[me] > 0) memcpy(in + sum_of(from_each, me), out + sum_of(to_each, me), to_each[me]);
+    if (to_each[me] > 0)
+        memcpy(in + sum_of_sizes(from_each, me), out + sum_of_sizes(to_each, me), to_each[me]);
     for (int turn = 1; turn < members && status == TR_OK; turn++) {
         int m = (me + members - turn) % members;
-        status = start(&messages, in + sum_of(from_each, m), from_each[m], m, false, comm);
+        status = messages_start(&messages, in + sum_of_sizes(from_each, m), from_each[m], m, false, comm);
     }
     for (int turn = 1; turn < members && status == TR_OK; turn++) { /* in different order on each rank */
         int m = (me + turn) % members;
-        status = start(&messages, out + sum_of(to_each, m), to_each[m], m, true, comm);
+        status = messages_start(&messages, out + sum_of_sizes(to_each, m), to_each[m], m, true, comm);
     }
-    return finish(tr, set, &messages, status);
+    return messages_finish(tr, set, &messages, status);
 }
 
 /* ---- sums by recursive halving ---- */
@@ -186,7 +320,7 @@ struct halves {
 enum { MOST_HALVINGS = 32 };
 
 /* Lists the halves from the whole set down to the member. Returns their number. */
-static int find_halves(const tr_context *tr, enum tr_set set, struct halves *h)
+static int halves_find(const tr_context *tr, enum tr_set set, struct halves *h)
 {
     int first = 0, end = tr_set_size(tr, set), me = tr_set_rank(tr, set), n = 0;
     while (end - first > 1) {
@@ -202,22 +336,22 @@ static int find_halves(const tr_context *tr, enum tr_set set, struct halves *h)
 
 /* Sends the numbers of the other half to one of its members, and adds the received numbers of the own half. at[i]: start of the
  * numbers of member i. */
-static int add_up(tr_context *tr, enum tr_set set, const struct halves *h, MPI_Datatype type, char *values,
-                  const size_t *at, char **spare, size_t *room)
+static int halves_add(tr_context *tr, enum tr_set set, const struct halves *h, MPI_Datatype type,
+                      char *values, const size_t *at, char **spare, size_t *room)
 {
-    MPI_Comm comm = comm_of(tr, set);
+    MPI_Comm comm = set_comm(tr, set);
     int number = tr_set_rank(tr, set) - h->own, size, status = TR_OK;
     MPI_Type_size(type, &size);
     size_t bytes = (size_t)size, part = (at[h->own + h->members] - at[h->own]) * bytes, arrived = 0;
     struct messages messages = {0};
     TR_TRY(TR_GROW(spare, room, part * (size_t)(h->others / h->members + 1)));
     for (int i = number; i < h->others && status == TR_OK; i += h->members)
-        status = start(&messages, *spare + part * arrived++, part, h->other + i, false, comm);
+        status = messages_start(&messages, *spare + part * arrived++, part, h->other + i, false, comm);
     if (status == TR_OK)
-        status =
-            start(&messages, values + at[h->other] * bytes, (at[h->other + h->others] - at[h->other]) * bytes,
-                  h->other + number % h->others, true, comm);
-    status = finish(tr, set, &messages, status);
+        status = messages_start(&messages, values + at[h->other] * bytes,
+                                (at[h->other + h->others] - at[h->other]) * bytes,
+                                h->other + number % h->others, true, comm);
+    status = messages_finish(tr, set, &messages, status);
     for (size_t i = 0; i < arrived && status == TR_OK; i++)
         MPI_Reduce_local(*spare + part * i, values + at[h->own] * bytes, (int)(part / bytes), type, MPI_SUM);
     return status;
@@ -227,74 +361,68 @@ int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void
                       const size_t *counts, void *sum)
 {
     struct halves h[MOST_HALVINGS];
-    int members = tr_set_size(tr, set), me = tr_set_rank(tr, set), status = TR_OK;
-    TR_TRY(check(tr, set, sum_of(counts, members)));
-    int halvings = find_halves(tr, set, h);
-    size_t *at, room = 0, size = size_of(dtype);
-    char *spare = NULL;
+    int members = tr_set_size(tr, set), me = tr_set_rank(tr, set);
+    TR_TRY(set_check(tr, set, sum_of_sizes(counts, members)));
+    int halvings = halves_find(tr, set, h);
+    size_t room = 0, size = set_type_size(dtype);
+    TR_FREED size_t *at = NULL;
+    TR_FREED char *spare = NULL;
     TR_TRY(TR_NEW(&at, (size_t)members + 1));
     for (int i = 0; i < members; i++) at[i + 1] = at[i] + counts[i];
-    for (int i = 0; i < halvings && status == TR_OK; i++)
-        status = add_up(tr, set, &h[i], type_of(dtype), values, at, &spare, &room);
-    if (status == TR_OK && sum && counts[me] > 0)
-        memcpy(sum, (char *)values + at[me] * size, counts[me] * size);
-    free(spare);
-    free(at);
-    return status;
+    for (int i = 0; i < halvings; i++)
+        TR_TRY(halves_add(tr, set, &h[i], set_type(dtype), values, at, &spare, &room));
+    if (sum && counts[me] > 0) memcpy(sum, (char *)values + at[me] * size, counts[me] * size);
+    return TR_OK;
 }
 
-/* Exchanges the results of the own half with the other half. */
-static int tell(tr_context *tr, enum tr_set set, const struct halves *h, char *all, const size_t *at)
+/* From the smallest half to the whole set: exchanges the results of the own half with the other half. */
+int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const size_t *counts, void *all_)
 {
-    MPI_Comm comm = comm_of(tr, set);
-    int number = tr_set_rank(tr, set) - h->own;
-    struct messages messages = {0};
-    int status = start(&messages, all + at[h->other], at[h->other + h->others] - at[h->other],
-                       h->other + number % h->others, false, comm);
-    for (int i = number; i < h->others && status == TR_OK; i += h->members)
-        status = start(&messages, all + at[h->own], at[h->own + h->members] - at[h->own], h->other + i, true,
-                       comm);
-    return finish(tr, set, &messages, status);
-}
-
-int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const size_t *counts, void *all)
-{
-    struct halves h[MOST_HALVINGS];
-    int members = tr_set_size(tr, set), me = tr_set_rank(tr, set), status = TR_OK;
-    TR_TRY(check(tr, set, 0));
-    size_t *at;
+    struct halves halves[MOST_HALVINGS];
+    MPI_Comm comm = set_comm(tr, set);
+    int members = tr_set_size(tr, set), me = tr_set_rank(tr, set);
+    char *all = all_;
+    TR_FREED size_t *at = NULL;
+    TR_TRY(set_check(tr, set, 0));
     TR_TRY(TR_NEW(&at, (size_t)members + 1));
     for (int i = 0; i < members; i++) at[i + 1] = at[i] + counts[i];
-    if (counts[me] > 0) memmove((char *)all + at[me], mine, counts[me]);
-    for (int i = find_halves(tr, set, h) - 1; i >= 0 && status == TR_OK; i--)
-        status = tell(tr, set, &h[i], all, at);
-    free(at);
-    return status;
+    if (counts[me] > 0) memmove(all + at[me], mine, counts[me]);
+    for (int n = halves_find(tr, set, halves) - 1; n >= 0; n--) {
+        const struct halves *h = &halves[n];
+        struct messages messages = {0};
+        int number = me - h->own;
+        int status = messages_start(&messages, all + at[h->other], at[h->other + h->others] - at[h->other],
+                                    h->other + number % h->others, false, comm);
+        for (int i = number; i < h->others && status == TR_OK; i += h->members)
+            status = messages_start(&messages, all + at[h->own], at[h->own + h->members] - at[h->own],
+                                    h->other + i, true, comm);
+        TR_TRY(messages_finish(tr, set, &messages, status));
+    }
+    return TR_OK;
 }
 
 int tr_all_gather(tr_context *tr, enum tr_set set, const void *mine, size_t bytes, void *all)
 {
-    size_t *counts, members = (size_t)tr_set_size(tr, set);
+    size_t members = (size_t)tr_set_size(tr, set);
+    TR_FREED size_t *counts = NULL;
     TR_TRY(TR_NEW(&counts, members));
     for (size_t i = 0; i < members; i++) counts[i] = bytes;
-    int status = tr_all_gather_lists(tr, set, mine, counts, all);
-    free(counts);
-    return status;
+    return tr_all_gather_lists(tr, set, mine, counts, all);
 }
 
 int tr_exchange_counts(tr_context *tr, enum tr_set set, const size_t *to_each, size_t *from_each)
 {
-    TR_TRY(check(tr, set, 0));
+    TR_TRY(set_check(tr, set, 0));
     MPI_Request request;
     MPI_Ialltoall(to_each, sizeof *to_each, MPI_BYTE, from_each, sizeof *from_each, MPI_BYTE,
-                  comm_of(tr, set), &request);
-    return tr_wait_request(tr, &request, waiting_for(set));
+                  set_comm(tr, set), &request);
+    return tr_wait_request(tr, &request, set_waiting_for(set));
 }
 
 int tr_barrier_of(tr_context *tr, enum tr_set set)
 {
-    TR_TRY(check(tr, set, 0));
-    return tr_barrier(tr, comm_of(tr, set), waiting_for(set));
+    TR_TRY(set_check(tr, set, 0));
+    return tr_barrier(tr, set_comm(tr, set), set_waiting_for(set));
 }
 
 struct tr_set_memory {
@@ -319,7 +447,7 @@ int tr_set_memory_open(tr_context *tr, enum tr_set set, size_t bytes, tr_set_mem
             "ranks that are to share memory are on several nodes: see ranks.group_size and data.partition");
     TR_TRY(TR_NEW(memory, 1));
     **memory = (struct tr_set_memory){.shm = TR_SHM_CLOSED, .tr = tr, .set = set};
-    return tr_shm_open(tr, comm_of(tr, set), tr_set_rank(tr, set) == 0 ? COUNTER_BYTES + bytes : 0, true,
+    return tr_shm_open(tr, set_comm(tr, set), tr_set_rank(tr, set) == 0 ? COUNTER_BYTES + bytes : 0, true,
                        &(*memory)->shm);
 }
 
@@ -334,7 +462,7 @@ int tr_set_memory_meet(tr_set_memory *memory)
     memory->met += (uint64_t)memory->shm.members;
     atomic_fetch_add_explicit(counter, 1, memory_order_acq_rel);
     TR_WAIT_UNTIL(memory->tr, atomic_load_explicit(counter, memory_order_acquire) >= memory->met, "%s",
-                  waiting_for(memory->set));
+                  set_waiting_for(memory->set));
     return TR_OK;
 }
 

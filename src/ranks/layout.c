@@ -23,16 +23,6 @@ static int count_nodes(int ranks, const int *node_of)
     return nodes;
 }
 
-/* Returns the number of ranks per node if it is the same on all nodes, else 0. */
-static int even_node_size(int ranks, const int *node_of)
-{
-    int nodes = count_nodes(ranks, node_of), most = 0, *count = NULL;
-    if (TR_NEW(&count, (size_t)nodes) != TR_OK) return 0;
-    for (int rank = 0; rank < ranks; rank++) most = tr_max_int(most, ++count[node_of[rank]]);
-    free(count);
-    return nodes * most == ranks ? most : 0;
-}
-
 /* Returns the default group size; 0: the job configures the layout, or groups have one worker.
  *
  * Measurements of one group against groups per node, on nodes with 4 ranks, traffic between nodes per pass:
@@ -47,12 +37,15 @@ static int usual_group_size(const struct tr_layout_options *options, int ranks, 
     enum { MOST_TOGETHER = 64 };
     bool open = options->groups == 0 && options->group_size == 0 && options->servers == 0 &&
                 (options->kind == TR_ROLES_AUTO || options->kind == TR_ROLES_COLOCATED);
-    if (!open || options->grouping == TR_GROUP_OF_ONE) return 0;
-    int of_node = even_node_size(ranks, node_of);
+    int nodes = count_nodes(ranks, node_of), most = 0;
+    TR_FREED int *count = NULL;
+    if (!open || options->grouping == TR_GROUP_OF_ONE || TR_NEW(&count, (size_t)nodes) != TR_OK) return 0;
+    for (int rank = 0; rank < ranks; rank++) most = tr_max_int(most, ++count[node_of[rank]]);
+    int of_node = nodes * most == ranks ? most : 0; /* 0: the nodes differ */
     bool all = options->grouping == TR_GROUP_OF_ALL ||
                (options->grouping == TR_GROUP_OF_NODE_OR_ALL && of_node <= 1);
     if (all && ranks <= MOST_TOGETHER) return ranks;
-    if (options->grouping == TR_GROUP_OF_SPREAD && count_nodes(ranks, node_of) == 1) return 0;
+    if (options->grouping == TR_GROUP_OF_SPREAD && nodes == 1) return 0;
     return of_node;
 }
 
@@ -61,25 +54,6 @@ static int choose_group_size(const struct tr_layout_options *options, int can_wo
 {
     if (options->group_size > 0) return options->group_size;
     return options->groups > 0 ? tr_max_int(can_work / options->groups, 1) : 1;
-}
-
-static void choose_dedicated(const struct tr_layout_options *options, int ranks, struct tr_layout *l)
-{
-    int left = ranks - 1, usual = options->servers > 0 ? options->servers : (left + 3) / 4;
-    l->group_size = choose_group_size(options, left - usual);
-    int64_t workers = (int64_t)options->groups * l->group_size; /* 0 if the number of groups is not given */
-    l->servers = options->servers > 0            ? options->servers
-                 : workers > 0 && left > workers ? left - (int)workers
-                 : workers > 0                   ? 1
-                                                 : usual;
-    l->groups = options->groups > 0 ? options->groups : (left - l->servers) / l->group_size;
-}
-
-static void choose_colocated(const struct tr_layout_options *options, int ranks, struct tr_layout *l)
-{
-    l->group_size = choose_group_size(options, ranks);
-    l->servers = options->servers > 0 ? options->servers : ranks;
-    l->groups = options->groups > 0 ? options->groups : ranks / l->group_size;
 }
 
 static int too_few(const struct tr_layout_options *options, int ranks, const struct tr_layout *l,
@@ -118,12 +92,24 @@ static int choose_numbers(const struct tr_layout_options *options, int ranks, st
         return tr_fail(TR_ERR_CONFIG,
                        "ranks.layout is alone, but there are %d ranks: start one process without mpirun",
                        ranks);
-    if (l->kind == TR_ROLES_DEDICATED) choose_dedicated(options, ranks, l);
-    else choose_colocated(options, ranks, l);
-
-    int size = l->group_size;
     bool dedicated = l->kind == TR_ROLES_DEDICATED;
-    int64_t serving = tr_max_int(l->servers, 1), working = (int64_t)tr_max_int(l->groups, 1) * size;
+    if (dedicated) {
+        int left = ranks - 1, usual = options->servers > 0 ? options->servers : (left + 3) / 4;
+        l->group_size = choose_group_size(options, left - usual);
+        int64_t workers =
+            (int64_t)options->groups * l->group_size; /* 0 if the number of groups is not given */
+        l->servers = options->servers > 0            ? options->servers
+                     : workers > 0 && left > workers ? left - (int)workers
+                     : workers > 0                   ? 1
+                                                     : usual;
+        l->groups = options->groups > 0 ? options->groups : (left - l->servers) / l->group_size;
+    } else {
+        l->group_size = choose_group_size(options, ranks);
+        l->servers = options->servers > 0 ? options->servers : ranks;
+        l->groups = options->groups > 0 ? options->groups : ranks / l->group_size;
+    }
+    int64_t serving = tr_max_int(l->servers, 1);
+    int64_t working = (int64_t)tr_max_int(l->groups, 1) * l->group_size;
     int64_t needed = first_rank_serves(options, ranks, l) ? ranks
                      : dedicated                          ? 1 + serving + working
                      : serving > working                  ? serving
@@ -139,25 +125,10 @@ static void serve(struct tr_layout *l, int rank, int server)
     l->server_rank[server] = rank;
 }
 
-/* Distributes the servers over the nodes in turn, so that the traffic is distributed over their networks. */
-static void place_servers(struct tr_layout *l, const int *node_of, int first)
-{
-    for (int server = 0, turn = 0; server < l->servers; turn++) {
-        for (int node = 0; node < l->nodes && server < l->servers; node++) {
-            int seen = 0;
-            for (int rank = first; rank < l->ranks; rank++) {
-                if (node_of[rank] != node || seen++ < turn) continue;
-                serve(l, rank, server++);
-                break;
-            }
-        }
-    }
-}
-
 /* Fills the groups with free ranks: of one node if a node has enough of them, else of several nodes. */
 static int place_groups(struct tr_layout *l, const int *node_of, bool take_servers, int first)
 {
-    int *left;
+    TR_FREED int *left = NULL;
     TR_TRY(TR_NEW(&left, (size_t)l->nodes));
     for (int rank = first; rank < l->ranks; rank++)
         if (take_servers || l->place[rank].server < 0) left[node_of[rank]]++;
@@ -176,32 +147,37 @@ static int place_groups(struct tr_layout *l, const int *node_of, bool take_serve
             left[node_of[rank]]--;
         }
     }
-    free(left);
     return TR_OK;
 }
 
 int tr_layout_choose(const struct tr_layout_options *wish, int ranks, const int *node_of,
                      struct tr_layout *layout)
 {
-    struct tr_layout l = {.ranks = ranks, .nodes = count_nodes(ranks, node_of)};
+    struct tr_layout l TR_CLOSED_BY(tr_layout_free) = {.ranks = ranks, .nodes = count_nodes(ranks, node_of)};
     struct tr_layout_options options = *wish;
     int size = usual_group_size(wish, ranks, node_of);
     if (size > 0) options.group_size = size;
     TR_TRY(choose_numbers(&options, ranks, &l));
-    int status = TR_NEW(&l.place, (size_t)ranks);
-    if (status == TR_OK) status = TR_NEW(&l.server_rank, (size_t)l.servers);
-    if (status == TR_OK) status = TR_NEW(&l.worker_rank, (size_t)tr_layout_workers(&l));
-    if (status == TR_OK) {
-        for (int rank = 0; rank < ranks; rank++) l.place[rank] = (struct tr_place){0, -1, -1, -1};
-        bool dedicated = l.kind == TR_ROLES_DEDICATED;
-        l.place[0].roles = TR_SCHEDULER;
-        if (first_rank_serves(&options, ranks, &l)) serve(&l, 0, 0);
-        else place_servers(&l, node_of, dedicated ? 1 : 0);
-        status = place_groups(&l, node_of, !dedicated, dedicated ? 1 : 0);
+    TR_TRY(TR_NEW(&l.place, (size_t)ranks));
+    TR_TRY(TR_NEW(&l.server_rank, (size_t)l.servers));
+    TR_TRY(TR_NEW(&l.worker_rank, (size_t)tr_layout_workers(&l)));
+    for (int rank = 0; rank < ranks; rank++) l.place[rank] = (struct tr_place){0, -1, -1, -1};
+    bool dedicated = l.kind == TR_ROLES_DEDICATED;
+    l.place[0].roles = TR_SCHEDULER;
+    if (first_rank_serves(&options, ranks, &l)) {
+        serve(&l, 0, 0);
+    } else { /* the nodes take turns, so that the traffic of the servers is distributed over their networks */
+        for (int server = 0, turn = 0; server < l.servers; turn++)
+            for (int node = 0; node < l.nodes && server < l.servers; node++) {
+                int rank = dedicated, seen = 0;
+                while (rank < ranks && (node_of[rank] != node || seen++ < turn)) rank++;
+                if (rank < ranks) serve(&l, rank, server++);
+            }
     }
-    if (status == TR_OK) *layout = l;
-    else tr_layout_free(&l);
-    return status;
+    TR_TRY(place_groups(&l, node_of, !dedicated, dedicated));
+    *layout = l;
+    l = (struct tr_layout){0};
+    return TR_OK;
 }
 
 bool tr_layout_equal(const struct tr_layout *a, const struct tr_layout *b)

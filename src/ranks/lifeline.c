@@ -48,7 +48,8 @@ struct tr_lifeline {
 /* ---- to the supervisor ---- */
 
 /* Sends without blocking. If the supervisor does not read for a while, the line is lost. */
-__attribute__((format(printf, 2, 3))) static void tell(const struct tr_lifeline *l, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void lifeline_tell(const struct tr_lifeline *l,
+                                                                const char *format, ...)
 {
     char text[TR_LIFELINE_LINE];
     va_list arguments;
@@ -59,20 +60,10 @@ __attribute__((format(printf, 2, 3))) static void tell(const struct tr_lifeline 
         (void)!send(l->socket, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void tell_hello(const struct tr_lifeline *l)
-{
-    char host[128] = "unknown";
-    gethostname(host, sizeof host - 1);
-    tell(l, "hello %d %s %ld %ld %ld %llu %s\n", (int)TR_LIFELINE_VERSION, l->token,
-         tr_number_in("OMPI_COMM_WORLD_RANK", tr_number_in("PMIX_RANK", 0)),
-         tr_number_in("OMPI_COMM_WORLD_SIZE", tr_number_in("SLURM_STEP_NUM_TASKS", 1)), (long)getpid(),
-         (unsigned long long)tr_start_ticks(), host);
-}
-
 /* Returns the seconds of the current wait. The end of a wait is not reported: it is over if it was not reported again for a while.
  * Short waits do not count, because other ranks may start to wait for this rank before the supervisor knows that its wait has
  * ended. */
-static long waits(const struct tr_lifeline *l)
+static long lifeline_waits(const struct tr_lifeline *l)
 {
     const double fresh = 3, told = 2e-3 * l->period;
     double inside = atomic_load(&l->inside), since = tr_now() - inside, patience = atomic_load(&l->patience);
@@ -83,11 +74,12 @@ static long waits(const struct tr_lifeline *l)
     return seconds > fresh + told ? lround(seconds) : 0;
 }
 
-static void tell_beat(const struct tr_lifeline *l)
+static void lifeline_beat(const struct tr_lifeline *l)
 {
-    tell(l, "beat %d %lld %lld %lld %lld %ld\n", atomic_load(&l->phase), (long long)atomic_load(&l->stage),
-         (long long)atomic_load(&l->clock), (long long)atomic_load(&l->kept_stage),
-         (long long)atomic_load(&l->kept_clock), waits(l));
+    lifeline_tell(l, "beat %d %lld %lld %lld %lld %ld\n", atomic_load(&l->phase),
+                  (long long)atomic_load(&l->stage), (long long)atomic_load(&l->clock),
+                  (long long)atomic_load(&l->kept_stage), (long long)atomic_load(&l->kept_clock),
+                  lifeline_waits(l));
 }
 
 /* ---- from the supervisor ---- */
@@ -107,23 +99,14 @@ static void deliver_signals(struct tr_lifeline *l)
 }
 
 /* Exits without cleaning up: all results are on disk, or invalid without the other ranks. */
-static void die(const struct tr_lifeline *l)
+static void lifeline_die(const struct tr_lifeline *l)
 {
-    tell_beat(l);
+    lifeline_beat(l);
     _exit(TR_ERR_PEER);
 }
 
-static void obey(struct tr_lifeline *l, const char *line)
-{
-    int number;
-    if (strcmp(line, "die") == 0) die(l);
-    if (sscanf(line, "signal %d", &number) != 1 || number < 1 || number > 31) return;
-    l->held |= 1u << number;
-    deliver_signals(l);
-}
-
 /* Receives and executes commands. Returns false if the connection is closed. An incomplete line remains in the buffer. */
-static bool listen_to(struct tr_lifeline *l)
+static bool lifeline_listen(struct tr_lifeline *l)
 {
     ssize_t n = recv(l->socket, l->line + l->filled, sizeof l->line - 1 - l->filled, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
@@ -132,9 +115,16 @@ static bool listen_to(struct tr_lifeline *l)
     l->line[l->filled] = '\0';
     char *begin = l->line, *end;
     for (; (end = strchr(begin, '\n')) != NULL; begin = end + 1) {
+        int number;
         *end = '\0';
-        if (l->period) obey(l, begin);
-        else if (sscanf(begin, "welcome %d %d", &l->period, &l->limit) != 2 || l->period < 1) return false;
+        if (!l->period) {
+            if (sscanf(begin, "welcome %d %d", &l->period, &l->limit) != 2 || l->period < 1) return false;
+        } else if (strcmp(begin, "die") == 0) {
+            lifeline_die(l);
+        } else if (sscanf(begin, "signal %d", &number) == 1 && number >= 1 && number <= 31) {
+            l->held |= 1u << number;
+            deliver_signals(l);
+        }
     }
     l->filled -= (size_t)(begin - l->line);
     memmove(l->line, begin, l->filled);
@@ -144,7 +134,7 @@ static bool listen_to(struct tr_lifeline *l)
 /* ---- connecting ---- */
 
 /* Waits for events of the socket or for a wake-up. Returns the events of the socket. */
-static short wait_for(const struct tr_lifeline *l, short events, int milliseconds)
+static short lifeline_poll(const struct tr_lifeline *l, short events, int milliseconds)
 {
     struct pollfd fds[2] = {{.fd = l->socket, .events = events}, {.fd = l->wake, .events = POLLIN}};
     if (poll(fds, 2, milliseconds) <= 0) return 0;
@@ -153,36 +143,33 @@ static short wait_for(const struct tr_lifeline *l, short events, int millisecond
     return fds[0].revents;
 }
 
-static bool connects(const struct tr_lifeline *l, const struct addrinfo *to)
+/* Connects to an address. On another host, the same address and port may belong to another program, which does not answer. */
+static bool lifeline_connect(struct tr_lifeline *l, const char *address)
 {
-    enum { PATIENCE = 2000 };
-    if (connect(l->socket, to->ai_addr, to->ai_addrlen) == 0) return true;
-    if (errno != EINPROGRESS || !(wait_for(l, POLLOUT, PATIENCE) & POLLOUT)) return false;
-    int error = 0;
-    socklen_t size = sizeof error;
-    return getsockopt(l->socket, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
-}
-
-/* Returns whether the supervisor answers. On another host the same address and port may belong to another program. */
-static bool is_welcome(struct tr_lifeline *l)
-{
-    enum { PATIENCE = 5 };
-    double end = tr_now() + PATIENCE;
-    l->filled = 0;
-    tell_hello(l);
-    while (!l->period && !atomic_load(&l->ended) && tr_now() < end)
-        if ((wait_for(l, POLLIN, 100) & (POLLIN | POLLHUP | POLLERR)) && !listen_to(l)) return false;
-    return l->period > 0;
-}
-
-static bool try_address(struct tr_lifeline *l, const char *address)
-{
+    enum { PATIENCE = 2000, WELCOME = 5 }; /* milliseconds to connect; seconds to answer */
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV}, *to;
     if (getaddrinfo(address, l->port, &hints, &to) != 0) return false;
     l->socket = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool through = l->socket >= 0 && connects(l, to) && is_welcome(l);
+    bool through = l->socket >= 0 && connect(l->socket, to->ai_addr, to->ai_addrlen) == 0;
+    if (!through && l->socket >= 0 && errno == EINPROGRESS && lifeline_poll(l, POLLOUT, PATIENCE) & POLLOUT) {
+        int error = 0;
+        socklen_t size = sizeof error;
+        through = getsockopt(l->socket, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+    }
     freeaddrinfo(to);
     if (through) {
+        char host[128] = "unknown";
+        double end = tr_now() + WELCOME;
+        gethostname(host, sizeof host - 1);
+        l->filled = 0;
+        lifeline_tell(l, "hello %d %s %ld %ld %ld %llu %s\n", (int)TR_LIFELINE_VERSION, l->token,
+                      tr_number_in("OMPI_COMM_WORLD_RANK", tr_number_in("PMIX_RANK", 0)),
+                      tr_number_in("OMPI_COMM_WORLD_SIZE", tr_number_in("SLURM_STEP_NUM_TASKS", 1)),
+                      (long)getpid(), (unsigned long long)tr_start_ticks(), host);
+        while (through && !l->period && !atomic_load(&l->ended) && tr_now() < end)
+            if (lifeline_poll(l, POLLIN, 100) & (POLLIN | POLLHUP | POLLERR)) through = lifeline_listen(l);
+    }
+    if (through && l->period > 0) {
         int yes = 1;
         unsigned patience = 3 * (unsigned)l->limit; /* detects a host that has disappeared */
         setsockopt(l->socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -194,76 +181,45 @@ static bool try_address(struct tr_lifeline *l, const char *address)
     return false;
 }
 
-/* Connects: tries all addresses in turn, repeatedly. */
-static bool get_through(struct tr_lifeline *l)
+/* Connects, trying all addresses in turn, repeatedly; then sends heartbeats and executes commands. */
+static void *lifeline_run(void *who)
 {
     enum { TRIES = 60 };
-    for (int i = 0; i < TRIES && !atomic_load(&l->ended); i++) {
+    struct tr_lifeline *l = who;
+    bool through = false;
+    for (int i = 0; i < TRIES && !through && !atomic_load(&l->ended); i++) {
         char list[TR_LIFELINE_LINE], *rest = list, *address;
         snprintf(list, sizeof list, "%s", l->where);
-        while ((address = strsep(&rest, ",")) != NULL && !atomic_load(&l->ended))
-            if (try_address(l, address)) return true;
-        wait_for(l, 0, 500);
+        while (!through && (address = strsep(&rest, ",")) != NULL && !atomic_load(&l->ended))
+            through = lifeline_connect(l, address);
+        if (!through) lifeline_poll(l, 0, 500);
     }
-    return false;
-}
-
-static void *live(void *who)
-{
-    struct tr_lifeline *l = who;
-    if (!get_through(l)) return NULL;
-    tell_beat(l);
+    if (!through) return NULL;
+    lifeline_beat(l);
     while (!atomic_load(&l->ended)) {
-        bool said = wait_for(l, POLLIN, l->period) != 0;
-        if (said && !listen_to(l)) die(l);
-        if (!said) tell_beat(l);
+        bool said = lifeline_poll(l, POLLIN, l->period) != 0;
+        if (said && !lifeline_listen(l)) lifeline_die(l);
+        if (!said) lifeline_beat(l);
         deliver_signals(l);
     }
-    tell_beat(l);
-    tell(l, "bye %d\n", atomic_load(&l->status));
+    lifeline_beat(l);
+    lifeline_tell(l, "bye %d\n", atomic_load(&l->status));
     close(l->socket);
     return NULL;
 }
 
 /* ---- interface ---- */
 
-/* Splits ADDRESSES:PORT:TOKEN from its end, since addresses may contain colons. */
-static bool take_apart(struct tr_lifeline *l)
-{
-    char *token = strrchr(l->where, ':');
-    if (!token) return false;
-    *token = '\0';
-    l->token = token + 1;
-    l->port = strrchr(l->where, ':');
-    if (l->port) *l->port++ = '\0';
-    return l->port != NULL;
-}
-
-static void free_line(struct tr_lifeline *l)
+static void lifeline_free(struct tr_lifeline *l)
 {
     if (l->wake >= 0) close(l->wake);
     free(l->where);
     free(l);
 }
 
-/* Starts the thread with all signals blocked: the main thread receives them. */
-static int start_thread(struct tr_lifeline *l)
-{
-    enum { STACK = 256 << 10 };
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK);
-    int error = pthread_create(&l->thread, &attributes, live, l);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error ? tr_fail(TR_ERR_SYSTEM, "no thread can be started: %s", strerror(error)) : TR_OK;
-}
-
 int tr_lifeline_start(struct tr_lifeline **line)
 {
+    enum { STACK = 256 << 10 };
     const char *where = getenv(TR_LIFELINE_VARIABLE);
     struct tr_lifeline *l;
     *line = NULL;
@@ -274,15 +230,31 @@ int tr_lifeline_start(struct tr_lifeline **line)
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int status = l->wake < 0 ? tr_fail(TR_ERR_SYSTEM, "eventfd: %s", strerror(errno))
                              : tr_copy_string(where, &l->where);
-    if (status == TR_OK && !take_apart(l))
+    /* ADDRESSES:PORT:TOKEN is split from its end, since addresses may contain colons */
+    l->token = status == TR_OK ? strrchr(l->where, ':') : NULL;
+    if (l->token) *l->token++ = '\0';
+    l->port = l->token ? strrchr(l->where, ':') : NULL;
+    if (l->port) *l->port++ = '\0';
+    if (status == TR_OK && !l->port)
         status = tr_fail(TR_ERR_USAGE, "%s: %s: expected ADDRESS:PORT:TOKEN", TR_LIFELINE_VARIABLE, where);
-    if (status == TR_OK) status = start_thread(l);
+    if (status == TR_OK) { /* all signals are blocked in the thread: the main thread receives them */
+        sigset_t all, before;
+        pthread_attr_t attributes;
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, &before);
+        pthread_attr_init(&attributes);
+        pthread_attr_setstacksize(&attributes, STACK);
+        int error = pthread_create(&l->thread, &attributes, lifeline_run, l);
+        pthread_attr_destroy(&attributes);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (error) status = tr_fail(TR_ERR_SYSTEM, "no thread can be started: %s", strerror(error));
+    }
     if (status == TR_OK) *line = l;
-    else free_line(l);
+    else lifeline_free(l);
     return status;
 }
 
-static void wake(const struct tr_lifeline *l)
+static void lifeline_wake(const struct tr_lifeline *l)
 {
     uint64_t once = 1;
     (void)!write(l->wake, &once, sizeof once);
@@ -294,9 +266,9 @@ void tr_lifeline_stop(struct tr_lifeline **line, int status)
     if (!l) return;
     atomic_store(&l->status, status);
     atomic_store(&l->ended, 1);
-    wake(l);
+    lifeline_wake(l);
     pthread_join(l->thread, NULL);
-    free_line(l);
+    lifeline_free(l);
     *line = NULL;
 }
 
@@ -304,7 +276,7 @@ void tr_lifeline_load(struct tr_lifeline *l)
 {
     if (!l || atomic_load(&l->phase) >= TR_LIFE_LOADING) return;
     atomic_store(&l->phase, TR_LIFE_LOADING);
-    wake(l);
+    lifeline_wake(l);
 }
 
 void tr_lifeline_stage(struct tr_lifeline *l)
@@ -314,7 +286,7 @@ void tr_lifeline_stage(struct tr_lifeline *l)
     atomic_store(&l->clock, -1);
     atomic_fetch_add(&l->stage, 1);
     atomic_store(&l->phase, TR_LIFE_TRAINING);
-    wake(l);
+    lifeline_wake(l);
 }
 
 void tr_lifeline_clock(struct tr_lifeline *l, int64_t clock)
@@ -324,7 +296,7 @@ void tr_lifeline_clock(struct tr_lifeline *l, int64_t clock)
     atomic_store_explicit(&l->clock, clock, memory_order_relaxed);
     if (l->said < AT_ONCE) {
         l->said++;
-        wake(l);
+        lifeline_wake(l);
     }
 }
 
@@ -333,7 +305,7 @@ void tr_lifeline_kept(struct tr_lifeline *l, int64_t clock)
     if (!l) return;
     atomic_store(&l->kept_stage, atomic_load(&l->stage));
     atomic_store(&l->kept_clock, clock);
-    wake(l);
+    lifeline_wake(l);
 }
 
 void tr_lifeline_wait(struct tr_lifeline *l, double seconds)

@@ -15,7 +15,7 @@
  *               die                                             exit immediately: another process has failed
  *
  * A connection that closes without bye means that the other side has died. The environment variable TRIREME_SUPERVISOR has the
- * form ADDRESS[,ADDRESS…]:PORT:TOKEN; the token identifies one start of the job.
+ * form ADDRESS[,ADDRESS...]:PORT:TOKEN; the token identifies one start of the job.
  */
 #ifndef TR_LIFELINE_H
 #define TR_LIFELINE_H
@@ -25,7 +25,7 @@
 
 #define TR_LIFELINE_VARIABLE "TRIREME_SUPERVISOR"
 
-/* Number of earlier starts of this job by the supervisor: 0, 1, … */
+/* Number of earlier starts of this job by the supervisor, from 0 */
 #define TR_ATTEMPT_VARIABLE "TRIREME_ATTEMPT"
 
 enum { TR_LIFELINE_VERSION = 2, TR_LIFELINE_LINE = 512 };

@@ -86,43 +86,30 @@ uint64_t tr_bytes_moved(void)
     return sum;
 }
 
-/* Returns whether a transfer over TCP is in progress, which may take longer than ranks.patience. */
-static bool bytes_move(struct tr_waiting *waiting, double now)
-{
-    const double often = 1,
-                 rate = 64 << 10; /* seconds; bytes per second, far above the traffic of the lifeline */
-    if (now - waiting->looked < often) return false;
-    uint64_t moved = tr_bytes_moved();
-    bool enough = waiting->looked > 0 && (double)(moved - waiting->moved) >= rate * (now - waiting->looked);
-    waiting->looked = now;
-    waiting->moved = moved;
-    return enough;
-}
-
-double tr_patience(const tr_context *tr)
-{
-    return tr->job ? tr->job->ranks.patience : 60.0;
-}
-
-/* Ends a rank that has failed in a stage while other ranks wait for it in a collective, so that they never reach tr_agree(). */
-static void end_alone(const tr_context *tr)
-{
-    tr_say_error(tr, tr_error_text());
-    _exit(tr->failed);
-}
-
-/* Prints the event that this rank waits for, at intervals that double (a rank may load data for hours). Reports the wait to the supervisor,
- * which detects that all ranks wait. */
+/* Prints the event that this rank waits for, at intervals that double (a rank may load data for hours). Reports the wait to the
+ * supervisor, which detects that all ranks wait. The wait restarts while a transfer over TCP is in progress. A rank that has failed
+ * ends before the supervisor would detect a hang: other ranks wait for it in a collective and never reach tr_agree(). */
 static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, const char *what,
                           va_list arguments)
 {
+    const double often = 1,
+                 rate = 64 << 10; /* seconds; bytes per second, far above the traffic of the lifeline */
     double now = tr_now(), limit = tr_patience(tr);
-    if (waiting->since == 0 || bytes_move(waiting, now)) {
+    bool moves = false;
+    if (waiting->since != 0 && now - waiting->looked >= often) {
+        uint64_t moved = tr_bytes_moved();
+        moves = waiting->looked > 0 && (double)(moved - waiting->moved) >= rate * (now - waiting->looked);
+        waiting->looked = now;
+        waiting->moved = moved;
+    }
+    if (waiting->since == 0 || moves) {
         waiting->since = now;
         waiting->next = now + limit;
     }
-    if (tr->failed && now - waiting->since >= limit / 2)
-        end_alone(tr); /* before the supervisor detects a hang */
+    if (tr->failed && now - waiting->since >= limit / 2) {
+        tr_say_error(tr, tr_error_text());
+        _exit(tr->failed);
+    }
     if (now - waiting->since >= limit) tr_lifeline_wait(tr->lifeline, now - waiting->since);
     if (!what || now < waiting->next) return;
     waiting->next = now + 2 * (now - waiting->since);
@@ -131,6 +118,11 @@ static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, cons
     tr_live_end();
     tr_printf(stderr, "trireme: %s%s%srank %d has been waiting %.0f s for %s\n", tr->team ? "task " : "",
               tr->team ? tr->team : "", tr->team ? ": " : "", tr->rank, now - waiting->since, text);
+}
+
+double tr_patience(const tr_context *tr)
+{
+    return tr->job ? tr->job->ranks.patience : 60.0;
 }
 
 int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what, ...)

@@ -19,7 +19,6 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/terminal.h"
-#include "ranks/shm.h"
 
 /* ---- starting MPI ---- */
 
@@ -28,33 +27,10 @@ bool tr_started_by_launcher(void)
     return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK");
 }
 
-/* Returns true if there is a device of a cluster interconnect. Otherwise Open MPI uses TCP and shared memory only. */
-static bool has_fast_network(void)
-{
-    static const char *const signs[] = {"/sys/class/infiniband", "/sys/class/hfi1", "/sys/class/cxi",
-                                        "/dev/xpmem"};
-    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
-        if (access(signs[i], F_OK) == 0) return true;
-    return false;
-}
-
 static int online_cores(void)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? (int)n : 1;
-}
-
-/* Gives each rank its own folder for the files of windows, inside the session folder of mpirun. Open MPI 4 names these files by
- * host and communicator; communicators of two teams may have the same number, and a host with ranks of both would confuse their
- * windows. */
-static void keep_windows_apart(void)
-{
-    const char *session = getenv("OMPI_FILE_LOCATION");
-    char folder[PATH_MAX];
-    if (!session ||
-        (size_t)snprintf(folder, sizeof folder, "%s/windows.%ld", session, (long)getpid()) >= sizeof folder)
-        return;
-    if (mkdir(folder, 0700) == 0) setenv("OMPI_MCA_osc_rdma_backing_directory", folder, 0);
 }
 
 /* Returns the number of ranks on this host from the environment of mpirun or srun (which lists the ranks); 0: unknown. */
@@ -66,12 +42,6 @@ static int ranks_here(void)
     int n = 1;
     for (; *listed; listed++) n += *listed == ',';
     return n;
-}
-
-static int ranks_everywhere(void)
-{
-    const char *all = getenv("OMPI_COMM_WORLD_SIZE"), *step = getenv("SLURM_STEP_NUM_TASKS");
-    return all ? atoi(all) : getenv("PMIX_RANK") && step ? atoi(step) : 0;
 }
 
 int tr_started_ranks(void)
@@ -100,7 +70,7 @@ static const double prompt = 1e-6;
 
 /* In MPI_Init and MPI_Finalize each waiting rank wakes every 100 us. With 64 ranks on two cores this would take the cores from the
  * ranks that they wait for. Therefore the interval grows with the number of ranks of the host. */
-static void nap_in_turn(void)
+static void set_timer_slack_by_ranks(void)
 {
     const double nap = 100e-6;
     int here = ranks_here();
@@ -109,9 +79,18 @@ static void nap_in_turn(void)
 
 void tr_mpi_environment(void)
 {
+    static const char *const devices[] = {"/sys/class/infiniband", "/sys/class/hfi1", "/sys/class/cxi",
+                                          "/dev/xpmem"};
+    const char *all = getenv("OMPI_COMM_WORLD_SIZE"), *step = getenv("SLURM_STEP_NUM_TASKS");
+    const char *session = getenv("OMPI_FILE_LOCATION");
+    char folder[PATH_MAX];
+    bool network = false;
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+        network = network || access(devices[i], F_OK) == 0;
     /* Debian sets osc=^ucx,pt2pt; the remaining components cannot open windows over TCP (MPI_ERR_WIN). */
     setenv("OMPI_MCA_osc", "^ucx", 0);
-    if (!has_fast_network()) setenv("OMPI_MCA_pml", "ob1", 0); /* searching for a network takes 0.2 s */
+    /* Without a cluster interconnect Open MPI uses TCP and shared memory; searching for a network takes 0.2 s. */
+    if (!network) setenv("OMPI_MCA_pml", "ob1", 0);
     /* A single process needs no daemon and no shared memory, whose file Open MPI 5 does not remove. */
     if (!tr_started_by_launcher()) {
         setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
@@ -120,49 +99,48 @@ void tr_mpi_environment(void)
     /* By default, messages above 64 kB use RDMA put over TCP. The reply of the receiver with the address queues behind its own
      * messages on the same connection, so of two ranks that send to each other one waits until the other has finished. */
     setenv("OMPI_MCA_btl_tcp_flags", "send,inplace", 0);
-    int here = ranks_here();
+    int here = ranks_here(), everywhere = all ? atoi(all) : getenv("PMIX_RANK") && step ? atoi(step) : 0;
     if (here > online_cores()) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     /* A single host needs no TCP, and Open MPI 5 prints a warning if no two interfaces match. */
-    if (here > 0 && here == ranks_everywhere() && !getenv("OMPI_MCA_btl_tcp_if_exclude"))
+    if (here > 0 && here == everywhere && !getenv("OMPI_MCA_btl_tcp_if_exclude"))
         setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
     tr_blis_environment();
-    keep_windows_apart();
-    nap_in_turn();
-}
-
-/* Creates the communicators of host and node. ranks.node_size divides a host into several nodes, for tests on one machine. */
-static void split_nodes(tr_context *tr, uint64_t node_size)
-{
-    tr_comm_split_hosts(tr, "all ranks to find their nodes", &tr->host);
-    tr->node = tr->host;
-    if (node_size == 0) return;
-    tr_comm_split(tr, tr->host, (int)((uint64_t)tr->rank / node_size), tr->rank,
-                  "the ranks of this host to divide it", &tr->node);
+    /* Each rank has its own folder for the files of windows, inside the session folder of mpirun. Open MPI 4 names these files by
+     * host and communicator; communicators of two teams may have the same number, and a host with ranks of both would confuse their
+     * windows. */
+    if (session &&
+        (size_t)snprintf(folder, sizeof folder, "%s/windows.%ld", session, (long)getpid()) < sizeof folder &&
+        mkdir(folder, 0700) == 0)
+        setenv("OMPI_MCA_osc_rdma_backing_directory", folder, 0);
+    set_timer_slack_by_ranks();
 }
 
 /* Numbers the nodes by their lowest rank. */
 static int number_nodes(tr_context *tr)
 {
+    TR_FREED int *number = NULL;
+    int head = tr->rank, nodes = 0;
     MPI_Comm_rank(tr->node, &tr->node_rank);
     MPI_Comm_size(tr->node, &tr->node_size);
-    int head = tr->rank;
     TR_TRY(tr_broadcast(tr, TR_SET_NODE, 0, &head, sizeof head));
     TR_TRY(TR_NEW(&tr->node_of, (size_t)tr->size));
     TR_TRY(tr_all_gather(tr, TR_SET_ALL, &head, sizeof head, tr->node_of));
-    int *number, nodes = 0;
     TR_TRY(TR_NEW(&number, (size_t)tr->size));
     for (int rank = 0; rank < tr->size; rank++) {
         int its_head = tr->node_of[rank];
         if (its_head == rank) number[rank] = nodes++;
         tr->node_of[rank] = number[its_head];
     }
-    free(number);
     return TR_OK;
 }
 
 int tr_ranks_find_nodes(tr_context *tr, uint64_t node_size)
 {
-    split_nodes(tr, node_size);
+    tr_comm_split_hosts(tr, "all ranks to find their nodes", &tr->host);
+    tr->node = tr->host;
+    if (node_size > 0)
+        tr_comm_split(tr, tr->host, (int)((uint64_t)tr->rank / node_size), tr->rank,
+                      "the ranks of this host to divide it", &tr->node);
     return number_nodes(tr);
 }
 
@@ -174,12 +152,6 @@ static void close_log(tr_context *tr)
     tr->log = NULL;
     free(tr->said);
     tr->said = NULL;
-}
-
-/* Stores messages in memory until the folder exists. */
-static void begin_log(tr_context *tr)
-{
-    if (tr->rank == 0) tr->log = open_memstream(&tr->said, &tr->said_bytes);
 }
 
 int tr_log_open(tr_context *tr, const char *folder, bool append)
@@ -214,38 +186,13 @@ static int begin(struct tr_lifeline *lifeline, double began, tr_context **out)
     return TR_OK;
 }
 
-/* Sets rank and size from world. */
+/* Sets rank and size from world, and opens wire and log: messages stay in memory until the folder exists. */
 static void join_world(tr_context *tr)
 {
     MPI_Comm_rank(tr->world, &tr->rank);
     MPI_Comm_size(tr->world, &tr->size);
     tr_comm_dup(tr, tr->world, "all ranks to open their wire", &tr->wire);
-    begin_log(tr);
-}
-
-/* Refuses a temporary folder with a comma in its name. Open MPI 4 treats it as a list of folders, and at its end it would remove
- * the folder before the comma. */
-static int check_temporary_folder(void)
-{
-    const char *folder = getenv("PMIX_SERVER_TMPDIR");
-    if (!folder) folder = getenv("TMPDIR");
-    const char *comma = folder ? strchr(folder, ',') : NULL;
-    return comma
-               ? tr_fail(TR_ERR_CONFIG,
-                         "TMPDIR, %s, has a comma in its name: Open MPI would remove %.*s when the job ends",
-                         folder, (int)(comma - folder), folder)
-               : TR_OK;
-}
-
-/* Selects the instruction set that the processors of all ranks support. Then sums are rounded equally on all hosts, and a job
- * under BSP gives the same model on any assignment of ranks to hosts. */
-static void agree_on_cpu(tr_context *tr)
-{
-    int least = (int)tr_cpu();
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &least, 1, MPI_INT, MPI_MIN, tr->world, &request);
-    tr_wait_alone(tr, &request, "all ranks to say which instructions they have");
-    if (least < (int)tr_cpu()) tr_cpu_lower(least);
+    if (tr->rank == 0) tr->log = open_memstream(&tr->said, &tr->said_bytes);
 }
 
 static int start(int *argc, char ***argv, tr_context **tr)
@@ -256,7 +203,14 @@ static int start(int *argc, char ***argv, tr_context **tr)
     MPI_Initialized(&running);
     if (!running) tr_stderr_by_lines();
     struct tr_lifeline *lifeline = NULL;
-    if (!running) TR_TRY(check_temporary_folder());
+    const char *folder = getenv("PMIX_SERVER_TMPDIR");
+    if (!folder) folder = getenv("TMPDIR");
+    const char *comma = folder ? strchr(folder, ',') : NULL;
+    /* Open MPI 4 treats the folder as a list of folders, and at its end it would remove the folder before the comma */
+    if (!running && comma)
+        return tr_fail(TR_ERR_CONFIG,
+                       "TMPDIR, %s, has a comma in its name: Open MPI would remove %.*s when the job ends",
+                       folder, (int)(comma - folder), folder);
     if (!running) TR_TRY(tr_lifeline_start(&lifeline));
     /* Other threads of the process never call MPI. MPI_THREAD_FUNNELED would enable locks in Open MPI 4: a round trip of 8 bytes
      * within a node would take 1.1 us instead of 0.8. */
@@ -274,7 +228,13 @@ static int start(int *argc, char ***argv, tr_context **tr)
     (*tr)->started_mpi = !running;
     tr_comm_dup(*tr, MPI_COMM_WORLD, "all ranks to start", &(*tr)->world);
     join_world(*tr);
-    agree_on_cpu(*tr);
+    /* The ranks use the instruction set that the processors of all ranks support. Then sums are rounded equally on all hosts, and a
+     * job under BSP gives the same model on any assignment of ranks to hosts. */
+    int least = (int)tr_cpu();
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &least, 1, MPI_INT, MPI_MIN, (*tr)->world, &request);
+    tr_wait_alone(*tr, &request, "all ranks to say which instructions they have");
+    if (least < (int)tr_cpu()) tr_cpu_lower(least);
     return TR_OK;
 }
 
@@ -324,13 +284,6 @@ static void find_own_numbers(const tr_context *tr, struct tr_worker_set *set)
     set->worker = works ? set->group * set->of.group_size + set->member : -1;
 }
 
-void tr_worker_set_all(tr_context *tr, struct tr_worker_set *set)
-{
-    *set = (struct tr_worker_set){
-        .of = {0, tr->layout.groups, tr->layout.group_size}, .members = tr->group, .participants = tr->world};
-    find_own_numbers(tr, set);
-}
-
 int tr_worker_set_open(tr_context *tr, struct tr_worker_choice choice, struct tr_worker_set *set)
 {
     *set = (struct tr_worker_set){
@@ -362,21 +315,6 @@ void tr_worker_set_close(struct tr_worker_set *set)
 
 /* ---- roles ---- */
 
-/* Returns the default grouping. The workers of a node form a group
- *   if parameters rotate: the members never change the same parameters at the same time;
- *   under BSP on several nodes: an update leaves the node once, and a value enters it once. (Under SSP and ASP the members
- *   would wait for each other.)
- * Under BSP, parameters rotate over all nodes, since only blocks are sent, during computation; except for methods that
- * converge equally well with groups per node, which send fewer bytes. */
-static enum tr_grouping usual_grouping(const tr_context *tr)
-{
-    const tr_method *method = &tr->job->class->methods[tr_job_method(tr->job)];
-    bool bsp = tr->staleness == 0;
-    if (method->rotates && bsp) return method->by_node ? TR_GROUP_OF_NODE_OR_ALL : TR_GROUP_OF_ALL;
-    if (method->in_groups && (!method->in_step || bsp)) return TR_GROUP_OF_NODE;
-    return bsp && tr->job->data.partition == TR_DATA_HORIZONTAL ? TR_GROUP_OF_SPREAD : TR_GROUP_OF_ONE;
-}
-
 static void free_comms(MPI_Comm *const *comms, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -395,30 +333,21 @@ static void take_back_roles(tr_context *tr)
 }
 
 /* Returns the rank of a process in the communicator of a role; -1: it does not have the role. */
-typedef int tr_order_fn(const struct tr_layout *layout, int rank);
-
-static int order_of_worker(const struct tr_layout *layout, int rank)
+static int role_order(const struct tr_layout *layout, int rank, unsigned role)
 {
     const struct tr_place *place = &layout->place[rank];
-    return place->roles & TR_SLAVE ? place->group * layout->group_size + place->member : -1;
-}
-
-static int order_of_leader(const struct tr_layout *layout, int rank)
-{
-    return layout->place[rank].roles & TR_LEADER ? layout->place[rank].group : -1;
-}
-
-static int order_of_server(const struct tr_layout *layout, int rank)
-{
-    return layout->place[rank].roles & TR_SERVER ? rank : -1;
+    if (!(place->roles & role)) return -1;
+    return role == TR_SERVER   ? rank
+           : role == TR_LEADER ? place->group
+                               : place->group * layout->group_size + place->member;
 }
 
 /* Creates a communicator of a role, unless an existing one has the same ranks in the same order. All ranks. */
-static void make_comm(tr_context *tr, tr_order_fn *order_of, MPI_Comm *comm)
+static void make_comm(tr_context *tr, unsigned role, MPI_Comm *comm)
 {
-    int mine = order_of(&tr->layout, tr->rank), members = 0, in_order = 0;
+    int mine = role_order(&tr->layout, tr->rank, role), members = 0, in_order = 0;
     for (int rank = 0; rank < tr->size; rank++) {
-        int order = order_of(&tr->layout, rank);
+        int order = role_order(&tr->layout, rank, role);
         members += order >= 0;
         in_order += order == rank;
     }
@@ -429,76 +358,61 @@ static void make_comm(tr_context *tr, tr_order_fn *order_of, MPI_Comm *comm)
                       comm);
 }
 
-static void make_group(tr_context *tr)
-{
-    bool works = tr_is(tr, TR_SLAVE);
-    if (tr->layout.group_size == 1) tr->group = works ? MPI_COMM_SELF : MPI_COMM_NULL;
-    else if (tr->layout.groups == 1) tr->group = tr->workers;
-    else
-        tr_comm_split(tr, tr->world, works ? tr->me.group : MPI_UNDEFINED, tr->me.member,
-                      "all ranks to take their roles", &tr->group);
-}
-
-static void give_out_roles(tr_context *tr)
-{
-    tr->me = tr->layout.place[tr->rank];
-    make_comm(tr, order_of_worker, &tr->workers);
-    make_comm(tr, order_of_leader, &tr->leaders);
-    make_comm(tr, order_of_server, &tr->servers);
-    make_group(tr);
-}
-
+/* By default, the workers of a node form a group
+ *   if parameters rotate: the members never change the same parameters at the same time;
+ *   under BSP on several nodes: an update leaves the node once, and a value enters it once. (Under SSP and ASP the members
+ *   would wait for each other.)
+ * Under BSP, parameters rotate over all nodes, since only blocks are sent, during computation; except for methods that
+ * converge equally well with groups per node, which send fewer bytes. */
 int tr_ranks_assign(tr_context *tr)
 {
+    const tr_job *job = tr->job;
     struct tr_layout layout;
     struct tr_layout_options options = {.kind = TR_ROLES_AUTO};
-    if (tr->job)
-        options = (struct tr_layout_options){(enum tr_layout_kind)tr->job->ranks.layout,
-                                             (int)tr->job->ranks.servers, (int)tr->job->ranks.groups,
-                                             (int)tr->job->ranks.group_size, usual_grouping(tr)};
-    if (!tr->node_of) TR_TRY(tr_ranks_find_nodes(tr, tr->job ? tr->job->ranks.node_size : 0));
+    if (job) {
+        const tr_method *method = &job->class->methods[tr_job_method(job)];
+        bool bsp = tr->staleness == 0, spreads = bsp && job->data.partition == TR_DATA_HORIZONTAL;
+        options = (struct tr_layout_options){(enum tr_layout_kind)job->ranks.layout, (int)job->ranks.servers,
+                                             (int)job->ranks.groups, (int)job->ranks.group_size,
+                                             spreads ? TR_GROUP_OF_SPREAD : TR_GROUP_OF_ONE};
+        if (method->rotates && bsp)
+            options.grouping = method->by_node ? TR_GROUP_OF_NODE_OR_ALL : TR_GROUP_OF_ALL;
+        else if (method->in_groups && (!method->in_step || bsp)) options.grouping = TR_GROUP_OF_NODE;
+    }
+    if (!tr->node_of) TR_TRY(tr_ranks_find_nodes(tr, job ? job->ranks.node_size : 0));
     TR_TRY(tr_layout_choose(&options, tr->size, tr->node_of, &layout));
     if (tr_layout_equal(&layout, &tr->layout)) {
         tr_layout_free(&layout);
     } else {
         take_back_roles(tr);
         tr->layout = layout;
-        give_out_roles(tr);
+        tr->me = layout.place[tr->rank];
+        make_comm(tr, TR_SLAVE, &tr->workers);
+        make_comm(tr, TR_LEADER, &tr->leaders);
+        make_comm(tr, TR_SERVER, &tr->servers);
+        bool works = tr_is(tr, TR_SLAVE);
+        if (layout.group_size == 1) tr->group = works ? MPI_COMM_SELF : MPI_COMM_NULL;
+        else if (layout.groups == 1) tr->group = tr->workers;
+        else
+            tr_comm_split(tr, tr->world, works ? tr->me.group : MPI_UNDEFINED, tr->me.member,
+                          "all ranks to take their roles", &tr->group);
     }
-    tr_worker_set_all(tr, &tr->all);
+    tr->all = (struct tr_worker_set){
+        .of = {0, tr->layout.groups, tr->layout.group_size}, .members = tr->group, .participants = tr->world};
+    find_own_numbers(tr, &tr->all);
     tr->active = &tr->all;
     return TR_OK;
 }
 
 void tr_ranks_rest(tr_context *team)
 {
+    const size_t lasting = offsetof(struct tr_context, job);
     if (team->at_end) team->at_end(team);
     free(team->polls);
     close_log(team);
-    *team = (tr_context){.world = team->world,
-                         .wire = team->wire,
-                         .node = team->node,
-                         .host = team->host,
-                         .workers = team->workers,
-                         .group = team->group,
-                         .leaders = team->leaders,
-                         .servers = team->servers,
-                         .rank = team->rank,
-                         .size = team->size,
-                         .node_rank = team->node_rank,
-                         .node_size = team->node_size,
-                         .node_of = team->node_of,
-                         .slots = team->slots,
-                         .layout = team->layout,
-                         .me = team->me,
-                         .lent = true,
-                         .lifeline = team->lifeline,
-                         .crowded = team->crowded,
-                         .stores = team->stores,
-                         .node_rows = team->node_rows,
-                         .let_go = team->let_go,
-                         .began = team->began};
-    begin_log(team);
+    memset((char *)team + lasting, 0, sizeof *team - lasting);
+    team->lent = true;
+    if (team->rank == 0) team->log = open_memstream(&team->said, &team->said_bytes);
 }
 
 int tr_ranks_stop(tr_context *tr)
@@ -518,7 +432,7 @@ int tr_ranks_stop(tr_context *tr)
     free(tr->node_of);
     if (tr->started_mpi) {
         while (TR_FAULT("leave") == TR_FAULT_HANG) tr_sleep(1);
-        nap_in_turn();
+        set_timer_slack_by_ranks();
         MPI_Finalize();
         tr_lifeline_stop(&tr->lifeline, status);
         (void)TR_FAULT("left");
@@ -544,7 +458,7 @@ int tr_agree(tr_context *tr, int status)
 
 int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
 {
-    /* the lowest failed rank counts: MPI_MIN finds it, as the rank is in the low half */
+    /* the lowest failed rank counts: MPI_MIN finds it, as the rank is in the upper half */
     int64_t mine = status == TR_OK ? INT64_MAX : ((int64_t)tr->rank << 32) | status, first;
     MPI_Request request;
     MPI_Iallreduce(&mine, &first, 1, MPI_INT64_T, MPI_MIN, comm, &request);
@@ -561,14 +475,9 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
         if (tr->rank == 0) MPI_Irecv(text, sizeof text, MPI_CHAR, failed, TR_TAG_ERROR, tr->wire, &move);
         TR_TRY(tr_wait_request(tr, &move, "the text of an error"));
     }
-    if (tr->rank == 0 && tr->quiet) {
-        tr_fail(agreed, "%s", text);
-    } else if (tr->rank == 0) {
-        tr_say_error(tr, text);
-        tr_fail(agreed, "%s", text);
-    } else if (failed != tr->rank) {
-        tr_fail(agreed, "rank %d failed", failed);
-    }
+    if (tr->rank == 0 && !tr->quiet) tr_say_error(tr, text);
+    if (tr->rank == 0) tr_fail(agreed, "%s", text);
+    else if (failed != tr->rank) tr_fail(agreed, "rank %d failed", failed);
     if (tr->status == TR_OK) tr->status = agreed;
     return agreed;
 }

@@ -74,6 +74,33 @@ struct tr_cache;
 struct tr_node_rows;
 
 struct tr_context {
+    /* ---- members that a team keeps when it gets another task ---- */
+    MPI_Comm world; /* all ranks, for collectives */
+    MPI_Comm wire;  /* all ranks, for point-to-point messages */
+    MPI_Comm node;  /* ranks that share memory with this rank */
+    MPI_Comm host;  /* ranks of this host: equal to `node`, unless ranks.node_size divides it */
+    /* Communicators of roles: MPI_COMM_NULL if this rank does not have the role. A communicator of all ranks in order is `wire`
+     * (collectives do not interfere with its messages), a communicator of this rank alone is MPI_COMM_SELF. */
+    MPI_Comm workers; /* all workers, by group and member */
+    MPI_Comm group;   /* group of this rank, by member */
+    MPI_Comm leaders; /* first members of groups, by group */
+    MPI_Comm servers; /* all servers, by rank */
+    int rank, size;
+    int node_rank, node_size; /* number of this rank on its node */
+    int *node_of;             /* node of every rank */
+    struct tr_layout layout;
+    struct tr_place me;
+    struct tr_lifeline *lifeline;   /* connection to the supervisor; NULL: none */
+    struct tr_shm_slots *slots;     /* small shared memory of the node; NULL: none yet */
+    struct tr_stores *stores;       /* open data; NULL: none yet */
+    struct tr_node_rows *node_rows; /* rows of files that several tasks of this node use; NULL: none */
+    /* called before roles change or end, to free all that uses their communicators; may be NULL */
+    void (*let_go)(tr_context *tr);
+    double began; /* time of the start of MPI (tr_now()) */
+    bool
+        crowded; /* more ranks than cores on this node: spinning takes the core from the ranks that this one waits for */
+
+    /* ---- members of a job or task: from here on, tr_ranks_rest() sets them to zero ---- */
     tr_job *job;
     bool lent; /* the job belongs to another context */
     FILE *
@@ -81,43 +108,23 @@ struct tr_context {
     char *said; /* buffer of log */
     size_t said_bytes;
     const char *team; /* its task, if other ranks may run other tasks; else NULL */
-    MPI_Comm world;   /* all ranks, for collectives */
-    MPI_Comm wire;    /* all ranks, for point-to-point messages */
-    MPI_Comm node;    /* ranks that share memory with this rank */
-    MPI_Comm host;    /* ranks of this host: equal to `node`, unless ranks.node_size divides it */
-    /* Communicators of roles: MPI_COMM_NULL if this rank does not have the role. A communicator of all ranks in order is `wire`
-     * (collectives do not interfere with its messages), a communicator of this rank alone is MPI_COMM_SELF. */
-    MPI_Comm workers; /* all workers, by group and member */
-    MPI_Comm group;   /* group of this rank, by member */
-    MPI_Comm leaders; /* first members of groups, by group */
-    MPI_Comm servers; /* all servers, by rank */
     struct {
         const char *name;
         double value;
     } figure[16]; /* results for summary.json: see tr_report_figure() */
     size_t figures;
-    int rank, size;
-    int node_rank, node_size; /* number of this rank on its node */
-    int *node_of;             /* node of every rank */
-    struct tr_layout layout;
-    struct tr_place me;
     struct tr_worker_set all;           /* of all workers */
     const struct tr_worker_set *active; /* of the stage that runs or is being prepared; &all between stages */
     int64_t staleness;                  /* of the job: 0 for BSP, INT64_MAX for ASP */
     int status;                         /* first agreed failure */
     int failed;                         /* failure of this rank, until all ranks have agreed on it */
-    bool quiet;                         /* no messages */
     int broken;       /* failure in a function without status: becomes the status of the stage that runs */
+    bool quiet;       /* no messages */
     bool started_mpi; /* MPI_Finalize is called at the end */
-    struct tr_lifeline *lifeline; /* connection to the supervisor; NULL: none */
-    /* more ranks than cores on this node: spinning takes the core from the ranks that this one waits for */
-    bool crowded;
-    struct tr_tables *tables; /* set by table/ */
-    struct tr_stages *stages; /* set by stage/: observers, turns, timeline */
+    struct tr_tables *tables;
+    struct tr_stages *stages; /* observers, turns, timeline */
     struct tr_sync *sync;
-    int storage;                        /* TR_LEVEL_… of this run; TR_LEVEL_AUTO: as in the job */
-    struct tr_stores *stores;           /* open data; NULL: none yet */
-    struct tr_node_rows *node_rows;     /* rows of files that several tasks of this node use; NULL: none */
+    int storage;                        /* level of this run; TR_LEVEL_AUTO: as in the job */
     uint64_t readings;                  /* number of times that training data were read from their files */
     struct tr_checkpoints *checkpoints; /* NULL: no checkpoints */
     struct tr_monitor *monitor;         /* NULL: no output */
@@ -128,15 +135,10 @@ struct tr_context {
     uint64_t data_digest;   /* rank 0: digest of their files, known before they are read; 0: unknown */
     struct tr_cache *cache; /* cached data for the next start; NULL before data are read */
     void (*at_end)(tr_context *tr); /* called before the job ends; may be NULL */
-    void (*let_go)(
-        tr_context *
-            tr); /* called before roles change or end, to free all that uses their communicators; may be NULL */
-    double began;                  /* time of the start of MPI (tr_now()) */
-    int (*before_push)(void *who); /* called before a view is pushed; may be NULL */
+    int (*before_push)(void *who);  /* called before a view is pushed; may be NULL */
     void *before_push_state;
     int (*loading)(void *who, const struct tr_loading *progress);
     void *loading_state;
-    struct tr_shm_slots *slots; /* small shared memory of the node (shm.h); NULL: none yet */
     struct tr_poll *polls;
     size_t poll_count, poll_capacity;
     bool polling; /* prevents recursion of a poll function that waits */
@@ -200,9 +202,6 @@ static inline bool tr_works(const tr_context *tr)
 }
 
 /* ---- sets of workers ---- */
-
-/* Sets the set of all workers, with all ranks as participants. It has no communicators of its own. */
-void tr_worker_set_all(tr_context *tr, struct tr_worker_set *set);
 
 /* Creates a set of some workers; all ranks participate until tr_worker_set_restrict(). All ranks. */
 int tr_worker_set_open(tr_context *tr, struct tr_worker_choice choice, struct tr_worker_set *set);
@@ -304,6 +303,51 @@ bool tr_window_share(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *windo
 
 /* comm: the ranks of the window. *window may be MPI_WIN_NULL. */
 void tr_window_close(tr_context *tr, MPI_Comm comm, const char *what, MPI_Win *window);
+
+/* ---- shared memory (collective.c) ---- */
+
+/* Shared memory of the ranks of a node: tables, rows, clocks, blocks that rotate. Each rank has its own part. MPI allocates it
+ * (MPI_Win_allocate_shared), so that it is removed when the processes end.
+ *
+ * Opening and closing a window takes about a dozen synchronizations of all ranks of the node. Therefore memory of at most 16 kB
+ * per rank is a slot of one common window, which is opened when it is first needed. */
+
+/* Part of one member, at its address in this process. */
+struct tr_shm_part {
+    char *at; /* a multiple of 64 */
+    size_t bytes;
+};
+
+struct tr_shm {
+    tr_context *tr;
+    MPI_Comm comm;  /* members */
+    MPI_Win window; /* locked for all; MPI_WIN_NULL: closed */
+    int slot;       /* slot in the common window; -1: separate window */
+    int members;
+    struct tr_shm_part *part; /* by rank of the communicator */
+};
+
+#define TR_SHM_CLOSED ((struct tr_shm){.window = MPI_WIN_NULL, .slot = -1})
+
+/* Allocates shared memory, initially zero. All ranks of the communicator; it waits without polling.
+ *
+ * @param [in]  comm    ranks of one node; must exist until tr_shm_close()
+ * @param [in]  bytes   size of the part of this rank, may be 0; the part starts on a page of its own
+ * @param [in]  zeroed  write zeros to all pages before the function returns
+ * @param [out] shm     close it with tr_shm_close() on all ranks of the communicator
+ * @return TR_OK, or TR_ERR_SYSTEM on all ranks if /dev/shm is too small (writing to the memory would kill the process)
+ */
+int tr_shm_open(tr_context *tr, MPI_Comm comm, size_t bytes, bool zeroed, struct tr_shm *shm);
+void tr_shm_close(struct tr_shm *shm); /* shm may be closed already */
+
+/* Closes the window of slots; no slot may be in use. All ranks of the node, before its communicator is freed. */
+void tr_shm_end(tr_context *tr);
+
+/* Returns the free shared memory of this node in bytes; UINT64_MAX: unknown. If the file system /dev/shm is full, the first write to
+ * allocated memory kills the process. */
+uint64_t tr_shm_free(void);
+
+/* ---- messages ---- */
 
 /* As tr_report_figure(). */
 int tr_context_report(tr_context *tr, const char *name, double value);

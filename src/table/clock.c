@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "ranks/shm.h"
+#include "ranks/ranks.h"
 
 /* A rank's words, or a node's copy of the minima and maxima, in cache lines of their own. */
 struct line {

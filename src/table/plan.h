@@ -24,7 +24,7 @@
 #include <stdatomic.h>
 
 #include "base/base.h"
-#include "ranks/shm.h"
+#include "ranks/ranks.h"
 #include "trireme/table.h"
 
 /* The first four in the order of table.partition's words. */

@@ -10,7 +10,7 @@
 #ifndef TR_TABLE_REPLICA_H
 #define TR_TABLE_REPLICA_H
 
-#include "ranks/shm.h"
+#include "ranks/ranks.h"
 #include "table/table.h"
 #include "trireme/replica.h"
 

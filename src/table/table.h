@@ -23,7 +23,6 @@
 #include <stdatomic.h>
 
 #include "ranks/ranks.h"
-#include "ranks/shm.h"
 #include "table/codec.h"
 #include "table/storage.h"
 #include "table/plan.h"
