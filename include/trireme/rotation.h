@@ -46,7 +46,7 @@ int tr_rotation_depth(const tr_context *tr);
 /* Creates a rotation of D blocks per member. All members of the group must call it with the same sizes, in a stage's
  * prepare function or later.
  *
- * @param [in]  bytes     size of each of the D K blocks, whose bytes are 0 at first
+ * @param [in]  bytes     sizes of the D K blocks, which contain zeros at first
  * @param [in]  parts     maximum number of parts in which tr_rotation_pass() sends a block; 1 if it is not called
  * @param [out] rotation  free it with tr_rotation_close(), on all members
  *

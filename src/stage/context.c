@@ -1,4 +1,4 @@
-/* What this room keeps in a context: observers, turns and the timeline; and opening contexts and teams. */
+/* Observers and the timeline of a context; opening contexts and teams. */
 #define _GNU_SOURCE
 #include "stage/run.h"
 
@@ -43,23 +43,6 @@ struct tr_timeline {
     struct tr_span span[];
 };
 
-static double since_1970(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static int timeline_open(tr_context *tr)
-{
-    size_t most = tr_max_size(16, tr_min_size(MOST_SPANS, MOST_SPANS_OF_ALL / (size_t)tr->size));
-    TR_TRY(tr_new((void **)&tr->stages->timeline, 1,
-                  sizeof(struct tr_timeline) + most * sizeof(struct tr_span), "the timeline"));
-    tr->stages->timeline->most = most;
-    tr->stages->timeline->before = since_1970() - tr_now();
-    return TR_OK;
-}
-
 void tr_timeline_add(tr_context *tr, const char *stage, double from, double until)
 {
     struct tr_timeline *t = tr->stages->timeline;
@@ -69,84 +52,67 @@ void tr_timeline_add(tr_context *tr, const char *stage, double from, double unti
     snprintf(span->stage, sizeof span->stage, "%s", stage);
 }
 
-/* Copies the spans of this rank, the oldest first. */
-static size_t timeline_copy(const struct tr_timeline *t, struct tr_span *span)
-{
-    size_t kept = tr_min_size(t->n, t->most);
-    for (size_t i = 0; i < kept; i++) span[i] = t->span[(t->n - kept + i) % t->most];
-    return kept;
-}
-
 int tr_timeline_gather(tr_context *tr, struct tr_span **all, size_t *n)
 {
-    struct tr_span *mine = NULL;
-    size_t *bytes = NULL, sum = 0;
+    const struct tr_timeline *t = tr->stages->timeline;
+    TR_FREED struct tr_span *mine = NULL;
+    TR_FREED size_t *bytes = NULL;
+    size_t sum = 0, kept = tr_min_size(t->n, t->most), own = kept * sizeof *mine;
     *all = NULL;
     *n = 0;
-    int status = TR_NEW(&mine, tr->stages->timeline->most);
+    int status = TR_NEW(&mine, t->most);
     if (status == TR_OK) status = TR_NEW(&bytes, (size_t)tr->size);
-    status = tr_agree(tr, status);
-    size_t own = status == TR_OK ? timeline_copy(tr->stages->timeline, mine) * sizeof *mine : 0;
-    if (status == TR_OK) status = tr_all_gather(tr, TR_SET_ALL, &own, sizeof own, bytes);
-    for (int r = 0; status == TR_OK && r < tr->size; r++) sum += bytes[r];
-    if (status == TR_OK) status = tr_agree(tr, tr_new((void **)all, 1, sum, "the timeline"));
-    if (status == TR_OK) status = tr_all_gather_lists(tr, TR_SET_ALL, mine, bytes, *all);
+    TR_TRY(tr_agree(tr, status));
+    for (size_t i = 0; i < kept; i++) mine[i] = t->span[(t->n - kept + i) % t->most];
+    TR_TRY(tr_all_gather(tr, TR_SET_ALL, &own, sizeof own, bytes));
+    for (int r = 0; r < tr->size; r++) sum += bytes[r];
+    TR_TRY(tr_agree(tr, tr_new((void **)all, 1, sum, "the timeline")));
     *n = sum / sizeof *mine;
-    free(mine);
-    free(bytes);
-    return status;
+    return tr_all_gather_lists(tr, TR_SET_ALL, mine, bytes, *all);
 }
 
 /* ---- the job ---- */
 
-/* The text of the job in one message, unless it is long. */
+/* The first message, with the text of the job unless that is longer. */
 struct job_message {
     uint64_t bytes;
     char text[4096 - sizeof(uint64_t)];
 };
 
-/* Gives all ranks the text that rank 0 has. */
-static int share_text(tr_context *tr, char **text, size_t *length)
-{
-    struct job_message message = {.bytes = *length};
-    size_t at_once = tr_min_size(*length, sizeof message.text);
-    if (tr->rank == 0 && at_once > 0) memcpy(message.text, *text, at_once);
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &message, sizeof message));
-    *length = (size_t)message.bytes;
-    int status = tr->rank == 0 ? TR_OK : TR_NEW(text, *length + 1);
-    if (*length > sizeof message.text) {
-        TR_TRY(tr_agree(tr, status));
-        return tr_broadcast(tr, TR_SET_ALL, 0, *text, *length);
-    }
-    if (status == TR_OK && tr->rank != 0) memcpy(*text, message.text, *length);
-    return status;
-}
-
-/* Rank 0 reads the file, and all others get its text, so that a thousand ranks need not open it. status: of the caller so far;
- * agreed on. */
+/* Rank 0 reads the file and broadcasts its text, so that a thousand ranks need not open it. status: of the caller so far; agreed on. */
 static int read_job(tr_context *tr, int status, const struct tr_model_class *own, const char *path, int n,
                     char *const overrides[], tr_job **job)
 {
-    char *text = NULL;
-    size_t length = 0;
-    if (status == TR_OK && tr->rank == 0) status = tr_job_read_text(path, &text, &length);
-    if (status == TR_OK && tr->rank == 0)
+    struct job_message message = {.bytes = 0};
+    TR_FREED char *text = NULL;
+    size_t length = 0, most = sizeof message.text;
+    bool reads = tr->rank == 0;
+    if (status == TR_OK && reads) status = tr_job_read_text(path, &text, &length);
+    if (status == TR_OK && reads)
         status = tr_job_parse_as(TR_JOB_STRICT, own, text, length, path, n, overrides, job);
-    status = tr_agree(tr, status);
-    if (status == TR_OK) {
-        status = share_text(tr, &text, &length);
-        if (status == TR_OK && tr->rank != 0)
-            status = tr_job_parse_as(TR_JOB_STRICT, own, text, length, path, n, overrides, job);
-        status = tr_agree(tr, status);
+    TR_TRY(tr_agree(tr, status));
+    message.bytes = length;
+    if (reads && length > 0) memcpy(message.text, text, tr_min_size(length, most));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &message, sizeof message));
+    length = (size_t)message.bytes;
+    if (!reads) status = TR_NEW(&text, length + 1);
+    if (length > most) {
+        TR_TRY(tr_agree(tr, status));
+        TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, text, length));
+    } else if (status == TR_OK && !reads) {
+        memcpy(text, message.text, length);
     }
-    free(text);
-    return status;
+    if (status == TR_OK && !reads)
+        status = tr_job_parse_as(TR_JOB_STRICT, own, text, length, path, n, overrides, job);
+    return tr_agree(tr, status);
 }
 
 /* ---- contexts and teams ---- */
 
 int tr_context_assign(tr_context *tr, tr_job *job)
 {
+    struct timespec now;
+    size_t most = tr_max_size(16, tr_min_size(MOST_SPANS, MOST_SPANS_OF_ALL / (size_t)tr->size));
     tr->job = job;
     tr->staleness = job->sync.mode == TR_SYNC_SSP   ? (int64_t)job->sync.staleness
                     : job->sync.mode == TR_SYNC_ASP ? INT64_MAX
@@ -156,8 +122,15 @@ int tr_context_assign(tr_context *tr, tr_job *job)
     TR_TRY(tr_agree(tr, status));
     status = tr_sync_open(tr);
     if (status == TR_OK) status = TR_NEW(&tr->stages, 1);
-    if (status == TR_OK) status = timeline_open(tr);
-    if (status == TR_OK) status = tr_turns_open(tr);
+    if (status == TR_OK)
+        status = tr_new((void **)&tr->stages->timeline, 1,
+                        sizeof(struct tr_timeline) + most * sizeof(struct tr_span), "the timeline");
+    if (status == TR_OK) {
+        clock_gettime(CLOCK_REALTIME, &now);
+        tr->stages->timeline->most = most;
+        tr->stages->timeline->before = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - tr_now();
+        status = tr_turns_open(tr);
+    }
     return tr_agree(tr, status);
 }
 
@@ -174,18 +147,14 @@ int tr_context_read(int *argc, char ***argv, const struct tr_model_class *own, t
     TR_TRY(tr_ranks_start(argc, argv, &tr));
     int status = own ? tr_class_check((*argv)[0], "its class of models", own, true) : TR_OK;
     if (status == TR_OK && *argc < 2)
-        status = tr_fail(TR_ERR_USAGE, "usage: %s [JOB.yaml] [section.key=value …]", (*argv)[0]);
+        status = tr_fail(TR_ERR_USAGE, "usage: %s [JOB.yaml] [section.key=value \u2026]", (*argv)[0]);
     const char *word = status == TR_OK ? (*argv)[1] : "";
-    int file = !tr_job_is_setting(word) &&
-               (word[0] != '-' || !word[1]); /* else it is reported as an unknown option */
+    int file = !tr_job_is_setting(word) && (word[0] != '-' || !word[1]); /* other words are unknown options */
     const char *path = !file ? TR_NO_JOB_FILE : strcmp(word, "-") == 0 ? TR_STANDARD_INPUT : word;
     status = read_job(tr, status, own, path, *argc - 1 - file, *argv + 1 + file, &tr->job);
-    if (status != TR_OK) {
-        tr_context_close(tr);
-        return status;
-    }
-    *out = tr;
-    return TR_OK;
+    if (status == TR_OK) *out = tr;
+    else tr_context_close(tr);
+    return status;
 }
 
 int tr_team_again(tr_context *team, const char *name, tr_job *job)
@@ -208,27 +177,27 @@ int tr_team_open(tr_context *of, const int *rank, int n, int number, const char 
     return status;
 }
 
-static void stages_close(tr_context *tr)
+/* Closes stages, clocks and tables. */
+static void context_end_job(tr_context *tr)
 {
-    if (!tr->stages) return;
-    tr_turns_close(tr);
-    free(tr->stages->timeline);
-    free(tr->stages);
-    tr->stages = NULL;
+    if (tr->stages) {
+        tr_turns_close(tr);
+        free(tr->stages->timeline);
+        free(tr->stages);
+        tr->stages = NULL;
+    }
+    tr_sync_close(tr);
+    tr_tables_close(tr);
 }
 
 void tr_team_rest(tr_context *team)
 {
-    stages_close(team);
-    tr_sync_close(team);
-    tr_tables_close(team);
+    context_end_job(team);
     tr_ranks_rest(team);
 }
 
 int tr_context_close(tr_context *tr)
 {
-    stages_close(tr);
-    tr_sync_close(tr);
-    tr_tables_close(tr);
+    context_end_job(tr);
     return tr_ranks_stop(tr);
 }

@@ -6,11 +6,10 @@
 
 #include "table/sync.h"
 #include "ranks/ranks.h"
-#include "ranks/shm.h"
 #include "table/table.h"
 
-/* The minimum size of a part that is sent as a message of its own. MPI sends a message of this size at once (eagerly), before the
- * receiver waits for it, if its limit is the usual 64 KB. */
+/* The minimum size of a part that is sent as a separate message. MPI sends messages of this size eagerly, before the receiver waits
+ * for them, if its limit is the usual 64 KB. */
 enum { LEAST_PART = 56 << 10 };
 enum { ALIGNMENT = 64, MESSAGE = 1 << 30, MOST_DEPTH = 2 };
 
@@ -20,11 +19,11 @@ struct shared_head {
     char pad[ALIGNMENT - sizeof(int64_t)];
 };
 
-/* Memory for a block that travels: it comes, is worked on, and leaves. */
+/* Memory for a block that travels: it arrives, is used, and leaves. */
 struct slot {
     char *memory;
     bool comes;
-    bool awaited; /* what comes is counted as on its way: since this member gave its last one */
+    bool awaited; /* the arriving block is counted as travel time, since this member gave its last block */
     bool leaves;  /* messages of it are on their way to the member before */
     MPI_Request *received, *sent; /* by message */
 };
@@ -51,23 +50,18 @@ struct tr_rotation {
     size_t passed;   /* messages of the block of this round that have been sent */
 };
 
-/* Whether a group has members on several nodes: the same for all groups, so that all have the same number of rounds. */
-static bool is_spread(const tr_context *tr)
+/* Two blocks per member if a group has members on several nodes: the same for all groups, so that all have the same number of rounds. */
+int tr_rotation_depth(const tr_context *tr)
 {
     const struct tr_layout *l = &tr->layout;
     for (int worker = 0; worker < tr_layout_workers(l); worker++) {
         int first = worker / l->group_size * l->group_size;
-        if (tr->node_of[l->worker_rank[worker]] != tr->node_of[l->worker_rank[first]]) return true;
+        if (tr->node_of[l->worker_rank[worker]] != tr->node_of[l->worker_rank[first]]) return MOST_DEPTH;
     }
-    return false;
+    return 1;
 }
 
-int tr_rotation_depth(const tr_context *tr)
-{
-    return is_spread(tr) ? MOST_DEPTH : 1;
-}
-
-/* The block of the round that comes `rounds` after the next one of this member. */
+/* Returns the block of the round that comes `rounds` after the next one of this member. */
 static int block_of(const tr_rotation *r, int rounds)
 {
     return (int)(((int64_t)r->member * r->depth + r->given + rounds) % r->blocks);
@@ -86,18 +80,7 @@ static size_t shared_bytes(const tr_rotation *r, int block)
     return sizeof(struct shared_head) + (r->bytes[block] + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Whether all members lie on one node, and it has room for the blocks. Those of its other groups may ask for as much
- * at the same time. */
-static bool can_share(const tr_rotation *r, const tr_worker *me)
-{
-    double needed = 0;
-    for (int m = 0; m < r->members; m++)
-        if (!tr_same_node(r->tr, rank_of(r, m))) return false;
-    for (int b = 0; b < r->blocks; b++) needed += (double)shared_bytes(r, b);
-    return (double)tr_shm_free() > 1.05 * needed * me->groups;
-}
-
-/* Bytes of each message of a block but the last. */
+/* Returns the bytes of each message of a block except the last. */
 static size_t part_bytes(const tr_rotation *r, int block)
 {
     size_t part = (r->bytes[block] / r->parts / ALIGNMENT + 1) * ALIGNMENT;
@@ -134,8 +117,8 @@ static void send_until(tr_rotation *r, size_t n)
     }
 }
 
-/* The memory of the block that left in the round before is free, once it has left, for the one that comes: what the next
- * member sends of it while this one computes finds its place. */
+/* Posts the receives of the next block, in the memory of the block that has left in the round before. The next member sends while
+ * this one computes. */
 static void receive_next(tr_rotation *r)
 {
     int64_t round = r->given + r->depth;
@@ -158,38 +141,23 @@ static bool all_done(const tr_rotation *r, MPI_Request *requests)
     return done;
 }
 
-static void test_slot(tr_rotation *r, struct slot *s, int *did)
-{
-    bool arrives = s->comes && all_done(r, s->received), has_left = s->leaves && all_done(r, s->sent);
-    if (arrives && s->awaited) tr_way_end(r->tr->tables);
-    if (arrives) s->comes = s->awaited = false;
-    if (has_left) tr_way_end(r->tr->tables);
-    if (has_left) s->leaves = false;
-    *did += arrives + has_left;
-}
-
-/* Blocks move on whenever somebody looks around. */
+/* Blocks move on in every poll. */
 static int poll_slots(void *what, int *did)
 {
     tr_rotation *r = what;
-    for (struct slot *s = r->slot; s < r->slot + r->slots; s++) test_slot(r, s, did);
+    for (struct slot *s = r->slot; s < r->slot + r->slots; s++) {
+        bool arrives = s->comes && all_done(r, s->received), has_left = s->leaves && all_done(r, s->sent);
+        if (arrives && s->awaited) tr_way_end(r->tr->tables);
+        if (arrives) s->comes = s->awaited = false;
+        if (has_left) tr_way_end(r->tr->tables);
+        if (has_left) s->leaves = false;
+        *did += arrives + has_left;
+    }
     if (r->taken) receive_next(r);
     return TR_OK;
 }
 
 /* ---- memory ---- */
-
-static int open_slot(const tr_rotation *r, size_t bytes, struct slot *slot)
-{
-    size_t padded = (bytes / ALIGNMENT + 1) * ALIGNMENT;
-    slot->memory = aligned_alloc(ALIGNMENT, padded);
-    if (!slot->memory) return tr_fail(TR_ERR_SYSTEM, "out of memory: a block of %zu bytes", bytes);
-    memset(slot->memory, 0, padded);
-    TR_TRY(TR_NEW(&slot->sent, r->messages));
-    TR_TRY(TR_NEW(&slot->received, r->messages));
-    for (size_t i = 0; i < r->messages; i++) slot->sent[i] = slot->received[i] = MPI_REQUEST_NULL;
-    return TR_OK;
-}
 
 static int open_travelling(tr_rotation *r)
 {
@@ -198,23 +166,30 @@ static int open_travelling(tr_rotation *r)
         largest = tr_max_size(largest, r->bytes[b]);
         r->messages = tr_max_size(r->messages, messages_of(r, b));
     }
+    size_t padded = (largest / ALIGNMENT + 1) * ALIGNMENT;
     r->slots = r->members > 1 ? r->depth + 1 : r->depth;
-    for (int i = 0; i < r->slots; i++) TR_TRY(open_slot(r, largest, &r->slot[i]));
+    for (struct slot *s = r->slot; s < r->slot + r->slots; s++) {
+        s->memory = aligned_alloc(ALIGNMENT, padded);
+        if (!s->memory) return tr_fail(TR_ERR_SYSTEM, "out of memory: a block of %zu bytes", largest);
+        memset(s->memory, 0, padded);
+        TR_TRY(TR_NEW(&s->sent, r->messages));
+        TR_TRY(TR_NEW(&s->received, r->messages));
+        for (size_t i = 0; i < r->messages; i++) s->sent[i] = s->received[i] = MPI_REQUEST_NULL;
+    }
     return r->members > 1 ? tr_poll_add(r->tr, poll_slots, r) : TR_OK;
-}
-
-static int open_shared(tr_rotation *r)
-{
-    size_t bytes = 0;
-    for (int d = 0; d < r->depth; d++) bytes += shared_bytes(r, r->member * r->depth + d);
-    return tr_shm_open(r->tr, r->comm, bytes, true, &r->memory);
 }
 
 static int open_memory(tr_rotation *r, const tr_worker *me)
 {
     int way = r->tr->job ? r->tr->job->table.rotate : TR_ROTATE_AUTO;
-    int shares = r->members > 1 && way != TR_ROTATE_TRAVEL && can_share(r, me);
-    /* all are here before anybody is inside a call that does not look after its other roles */
+    int shares = r->members > 1 && way != TR_ROTATE_TRAVEL;
+    double needed = 0;
+    size_t own = 0;
+    /* sharing requires one node with enough memory; its other groups may need the same amount at the same time */
+    for (int m = 0; m < r->members; m++) shares = shares && tr_same_node(r->tr, rank_of(r, m));
+    for (int b = 0; b < r->blocks; b++) needed += (double)shared_bytes(r, b);
+    shares = shares && (double)tr_shm_free() > 1.05 * needed * me->groups;
+    /* the members meet here before a call that does not poll */
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, &shares, 1, MPI_INT, MPI_MIN, r->tr->active->members, &request);
     TR_TRY(tr_wait_request(r->tr, &request, "the group to open a rotation"));
@@ -226,7 +201,8 @@ static int open_memory(tr_rotation *r, const tr_worker *me)
     r->shares = shares;
     MPI_Comm_idup(r->tr->active->members, &r->comm, &request);
     TR_TRY(tr_wait_request(r->tr, &request, "the group to open a rotation"));
-    TR_TRY(shares ? open_shared(r) : open_travelling(r));
+    for (int d = 0; d < r->depth; d++) own += shared_bytes(r, r->member * r->depth + d);
+    TR_TRY(shares ? tr_shm_open(r->tr, r->comm, own, true, &r->memory) : open_travelling(r));
     return tr_barrier(r->tr, r->tr->active->members, "the group to open a rotation");
 }
 
@@ -262,8 +238,8 @@ static struct shared_head *shared_block(const tr_rotation *r, int block)
     return (struct shared_head *)at;
 }
 
-/* Whether the block of the round that comes `rounds` after the next one is here: where it is shared, the members before
- * this one have had it in every D-th round. */
+/* Returns whether the block of the round that comes `rounds` after the next one has arrived. A shared block has arrived when the
+ * members before this one have given it, one in every D-th round. */
 static bool is_here(const tr_rotation *r, int rounds)
 {
     int64_t round = r->given + rounds;
@@ -277,36 +253,21 @@ static bool has_failed(const tr_rotation *r)
     return tr_clock_get(r->tr->sync->clock, TR_CLOCK_FAILED) != 0;
 }
 
-static int wait_for_block(const tr_rotation *r, int rounds)
-{
-    if (is_here(r, rounds)) return TR_OK;
-    double begin = tr_now();
-    tr_wait_begin(r->tr->tables);
-    enum tr_rank_state before = tr_clock_say(r->tr->sync->clock, TR_RANK_WAITS);
-    TR_WAIT_UNTIL(r->tr, is_here(r, rounds) || has_failed(r), "a block from the next member of the group");
-    tr_clock_say(r->tr->sync->clock, before);
-    tr_wait_end(r->tr->tables);
-    r->tr->tables->traffic.pull_seconds += tr_now() - begin;
-    return TR_OK;
-}
-
-static int wait_for_slot(const tr_rotation *r, const struct slot *slot)
-{
-    if (!slot->leaves) return TR_OK;
-    double begin = tr_now();
-    tr_wait_begin(r->tr->tables);
-    TR_WAIT_UNTIL(r->tr, !slot->leaves || (!r->closes && has_failed(r)), "the member before to take a block");
-    tr_wait_end(r->tr->tables);
-    r->tr->tables->traffic.push_seconds += tr_now() - begin;
-    return TR_OK;
-}
-
 int tr_rotation_look(tr_rotation *r, int rounds, tr_block *block)
 {
+    tr_context *tr = r->tr;
     int number = block_of(r, rounds);
     *block = (tr_block){.number = number, .bytes = r->bytes[number]};
     if (r->halted) return TR_OK;
-    TR_TRY(wait_for_block(r, rounds));
+    if (!is_here(r, rounds)) {
+        double begin = tr_now();
+        tr_wait_begin(tr->tables);
+        enum tr_rank_state before = tr_clock_say(tr->sync->clock, TR_RANK_WAITS);
+        TR_WAIT_UNTIL(tr, is_here(r, rounds) || has_failed(r), "a block from the next member of the group");
+        tr_clock_say(tr->sync->clock, before);
+        tr_wait_end(tr->tables);
+        tr->tables->traffic.pull_seconds += tr_now() - begin;
+    }
     if (!is_here(r, rounds)) return TR_OK;
     block->memory =
         r->shares ? (char *)(shared_block(r, number) + 1) : r->slot[(r->given + rounds) % r->slots].memory;
@@ -330,18 +291,26 @@ void tr_rotation_pass(tr_rotation *r, size_t bytes)
 
 static int send_on(tr_rotation *r)
 {
+    struct tr_tables *tables = r->tr->tables;
     struct slot *coming = &r->slot[(r->given + r->depth) % r->slots];
     int block = block_of(r, 0), next = block_of(r, r->depth);
-    TR_TRY(wait_for_slot(r, coming));
+    if (coming->leaves) {
+        double begin = tr_now();
+        tr_wait_begin(tables);
+        TR_WAIT_UNTIL(r->tr, !coming->leaves || (!r->closes && has_failed(r)),
+                      "the member before to take a block");
+        tr_wait_end(tables);
+        tables->traffic.push_seconds += tr_now() - begin;
+    }
     r->halted = coming->leaves;
     if (r->halted) return TR_OK;
     receive_next(r);
     send_until(r, messages_of(r, block));
     r->passed = 0;
     coming->awaited = coming->comes;
-    if (coming->comes) tr_way_begin(r->tr->tables);
-    r->tr->tables->traffic.bytes_pushed += r->bytes[block];
-    r->tr->tables->traffic.bytes_pulled += r->bytes[next];
+    if (coming->comes) tr_way_begin(tables);
+    tables->traffic.bytes_pushed += r->bytes[block];
+    tables->traffic.bytes_pulled += r->bytes[next];
     return TR_OK;
 }
 
@@ -363,19 +332,8 @@ const char *tr_rotation_way(const tr_rotation *r)
 
 /* ---- closing ---- */
 
-/* A block of which nobody will send anything. */
-static void refuse(const tr_rotation *r, struct slot *slot)
-{
-    for (size_t i = 0; slot->comes && i < r->messages; i++) {
-        if (slot->received[i] == MPI_REQUEST_NULL) continue;
-        MPI_Cancel(&slot->received[i]);
-        tr_wait_alone(r->tr, &slot->received[i], "a block that is wanted no more");
-    }
-    slot->comes = false;
-}
-
-/* Members that were stopped by a failure may have given less often than others, whose blocks would be waited for for ever.
- * What they give now nobody works on. */
+/* Members that were stopped by a failure may have given fewer blocks than others, which would wait for them forever. Nobody works on
+ * the blocks that they give now. */
 static int catch_up(tr_rotation *r)
 {
     int64_t most = r->given + (r->passed > 0);
@@ -387,7 +345,15 @@ static int catch_up(tr_rotation *r)
         TR_WAIT_UNTIL(r->tr, is_here(r, 0), "a block from the next member of the group");
         TR_TRY(tr_rotation_give(r));
     }
-    if (!r->shares && r->posted > r->given + r->depth) refuse(r, &r->slot[(r->posted - 1) % r->slots]);
+    if (!r->shares && r->posted > r->given + r->depth) { /* nobody will send this block */
+        struct slot *slot = &r->slot[(r->posted - 1) % r->slots];
+        for (size_t i = 0; slot->comes && i < r->messages; i++) {
+            if (slot->received[i] == MPI_REQUEST_NULL) continue;
+            MPI_Cancel(&slot->received[i]);
+            tr_wait_alone(r->tr, &slot->received[i], "the end of a cancelled block");
+        }
+        slot->comes = false;
+    }
     for (const struct slot *s = r->slot; s < r->slot + r->slots; s++)
         TR_WAIT_UNTIL(r->tr, !s->comes && !s->leaves, "blocks of the group to arrive");
     return TR_OK;

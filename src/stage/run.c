@@ -21,13 +21,15 @@ struct tr_collection {
     struct tr_stage_report report[]; /* by worker: summed in this order, so that sums are reproducible */
 };
 
-/* Checkpoints are taken of this run. */
+static const tr_evaluation no_evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
+
+/* Returns whether checkpoints are taken of this run. */
 static bool is_checkpointed(const struct tr_stage_run *run)
 {
     return run->evaluated < 0 && run->stage->snapshot && run->tr->checkpoints;
 }
 
-/* Early stopping: the best model is kept, and training ends when it has not improved for solve.patience evaluations. */
+/* Returns whether the run stops early: the best model is kept, and training ends when it has not improved for solve.patience evaluations. */
 static bool is_patient(const struct tr_stage_run *run)
 {
     const tr_stage *stage = run->stage;
@@ -42,7 +44,7 @@ static bool is_patient(const struct tr_stage_run *run)
 static const double ahead_seconds = 0.02;
 enum { LEAST_AHEAD = 2, MOST_AHEAD = 4096 };
 
-/* The clock of the slowest worker that still runs; false: all have left. */
+/* Returns the clock of the slowest worker that still runs; false: all have left. */
 static bool slowest_clock(const struct tr_stage_run *run, int64_t *clock)
 {
     int64_t written = tr_clock_get(run->tr->sync->clock, TR_CLOCK_WRITTEN);
@@ -51,8 +53,8 @@ static bool slowest_clock(const struct tr_stage_run *run, int64_t *clock)
     return true;
 }
 
-/* Under BSP: the greatest clock limit that allows a pause to be reached soon. */
-static int64_t horizon(struct tr_stage_run *run)
+/* Under BSP: returns the greatest clock limit that allows a pause to be reached soon. */
+static int64_t limit_horizon(struct tr_stage_run *run)
 {
     int64_t clock;
     if (run->calling != TR_NOT_DUE || !slowest_clock(run, &clock)) return run->horizon;
@@ -87,27 +89,28 @@ static void set_limit(struct tr_stage_run *run, bool stop)
         run->limit = 0;
     }
     if (lockstep && is_checkpointed(run)) {
-        int64_t most = horizon(run);
+        int64_t most = limit_horizon(run);
         if (most < run->limit) run->limit = most;
     }
     tr_clock_raise(sync->clock, TR_CLOCK_LIMIT, lockstep ? run->limit - run->base : run->limit);
     tr_clock_raise(sync->clock, TR_CLOCK_STOPPED, run->stopping);
 }
 
-/* The number of the pause that could be called now. */
+/* Returns the number of the pause that could be called now. */
 static int64_t next_pause(const struct tr_stage_run *run)
 {
     return tr_sync_lockstep(run->tr->sync) ? run->limit - run->base + 1 : run->called + 1;
 }
 
-static void call_pause(struct tr_stage_run *run)
+static void call_pause(struct tr_stage_run *run, enum tr_due due)
 {
+    run->calling = due;
     run->horizon = run->limit;
     tr_clock_raise(run->tr->sync->clock, TR_CLOCK_CALLED, next_pause(run));
 }
 
-/* Calls a pause if a checkpoint or another evaluation is due. Called again and again while clocks run. */
-static void pace(struct tr_stage_run *run)
+/* Calls a pause if a checkpoint or another evaluation is due. Called repeatedly while clocks run. */
+static void pause_call_if_due(struct tr_stage_run *run)
 {
     enum { SELDOM = 16 };
     tr_context *tr = run->tr;
@@ -119,17 +122,9 @@ static void pace(struct tr_stage_run *run)
     bool is_short = run->limit - clock <= tr_max_int((int)run->ahead, LEAST_AHEAD) / 2;
     if (tr_sync_lockstep(tr->sync) && is_short && run->limit < run->stage->clocks) set_limit(run, false);
     if (next_pause(run) <= run->called || run->stopping) return;
-    run->calling = tr_checkpoint_due(tr, clock);
-    if (run->calling == TR_NOT_DUE && (run->is_best || run->seems_over)) run->calling = TR_DUE_EVALUATION;
-    if (run->calling != TR_NOT_DUE) call_pause(run);
-}
-
-/* Under BSP, when all workers are at the clock limit: calls a pause there for the best model. */
-static void call_pause_for_best(struct tr_stage_run *run)
-{
-    if (run->calling != TR_NOT_DUE || next_pause(run) <= run->called) return; /* a pause is called already */
-    run->calling = TR_DUE_EVALUATION;
-    call_pause(run);
+    enum tr_due due = tr_checkpoint_due(tr, clock);
+    if (due == TR_NOT_DUE && (run->is_best || run->seems_over)) due = TR_DUE_EVALUATION;
+    if (due != TR_NOT_DUE) call_pause(run, due);
 }
 
 bool tr_stage_is_called(const struct tr_stage_run *run)
@@ -141,7 +136,7 @@ bool tr_stage_is_called(const struct tr_stage_run *run)
 
 /* ---- rank 0: evaluations ---- */
 
-/* Whether a metric is better than another one. A metric that is not finite is worse than any other. */
+/* Returns whether a metric is better than another one. A metric that is not finite is worse than any other. */
 static bool is_better(const struct tr_stage_run *run, double metric, double than)
 {
     if (!isfinite(metric) || !isfinite(than)) return isfinite(metric);
@@ -158,18 +153,6 @@ static void judge(struct tr_stage_run *run, tr_evaluation *evaluation)
     run->is_best = run->is_best || better;
     p->since = better ? 0 : p->since + 1;
     if (p->since >= (int64_t)run->tr->job->solve.patience) evaluation->stop = true;
-}
-
-static struct tr_collection *collection_of(struct tr_stage_run *run, int64_t evaluation)
-{
-    for (struct tr_collection *c = run->collections; c; c = c->next)
-        if (c->evaluation == evaluation) return c;
-    size_t workers = (size_t)tr_worker_set_size(run->tr->active);
-    struct tr_collection *c = calloc(1, sizeof *c + workers * sizeof c->report[0]);
-    if (!c) return NULL;
-    c->evaluation = evaluation;
-    c->next = run->collections;
-    return run->collections = c;
 }
 
 static void drop_collection(struct tr_stage_run *run, struct tr_collection *dropped)
@@ -239,12 +222,11 @@ static void measure_heterogeneity(struct tr_stage_run *run, const struct tr_coll
                                                    .reached = isfinite(level) ? level : (double)NAN};
 }
 
-/* If the model diverged: adds to the error the lowest worker that has reported a sum that is not finite. The model has only
- * seen the sums over the workers. */
+/* Adds to the error of a diverged model the lowest worker that has reported a sum that is not finite. The model has only seen the
+ * sums over the workers. */
 static int name_worker(const struct tr_stage_run *run, const struct tr_collection *c, int status)
 {
     char text[1024];
-    if (status != TR_ERR_DIVERGED) return status;
     snprintf(text, sizeof text, "%s", tr_error_text());
     for (int i = 0; i < TR_SUMS; i++)
         for (int w = 0; w < tr_worker_set_size(run->tr->active); w++)
@@ -257,22 +239,21 @@ static int name_worker(const struct tr_stage_run *run, const struct tr_collectio
 static void summarize(struct tr_stage_run *run, struct tr_collection *c)
 {
     struct tr_stages *stages = run->tr->stages;
+    bool lockstep = tr_sync_lockstep(run->tr->sync), at_end = c->evaluation == TR_AT_END;
     tr_report sums = {.clock = 0};
-    struct tr_progress_row row = {.seconds = tr_now() - run->begin,
-                                  .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
+    struct tr_progress_row row = {.seconds = tr_now() - run->begin, .evaluation = no_evaluation};
     /* after a failure nothing is evaluated, so that its message stays */
     bool failed = !sum_up(run, c, &sums, &row) || run->status != TR_OK ||
                   tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED);
     measure_heterogeneity(run, c);
     row.heterogeneity = run->heterogeneity;
-    int status = failed
-                     ? TR_OK
-                     : name_worker(run, c, run->stage->summarize(run->stage->state, &sums, &row.evaluation));
-    /* all workers have read the same parameters, and as they will be saved */
-    row.exact =
-        c->evaluation == TR_AT_END || (tr_sync_lockstep(run->tr->sync) && !tr_tables_round(run->tr->tables));
+    int status = TR_OK;
+    if (!failed) status = run->stage->summarize(run->stage->state, &sums, &row.evaluation);
+    if (status == TR_ERR_DIVERGED) status = name_worker(run, c, status);
+    /* all workers have read the same parameters, in the form in which they will be saved */
+    row.exact = at_end || (lockstep && !tr_tables_round(run->tr->tables));
     /* under other modes than BSP it is an estimate, which does not end a stage if a pause can verify it */
-    if (row.evaluation.stop && !row.exact && !tr_sync_lockstep(run->tr->sync) && is_checkpointed(run)) {
+    if (row.evaluation.stop && !row.exact && !lockstep && is_checkpointed(run)) {
         row.evaluation.stop = false;
         run->seems_over = true;
     }
@@ -289,9 +270,11 @@ static void summarize(struct tr_stage_run *run, struct tr_collection *c)
     }
     if (run->status == TR_OK) run->status = status;
     run->evaluations++;
-    run->final = c->evaluation == TR_AT_END;
+    run->final = at_end;
     bool stop = row.evaluation.stop || failed || status != TR_OK;
-    if (run->is_best && !stop && !run->final && tr_sync_lockstep(run->tr->sync)) call_pause_for_best(run);
+    /* under BSP all workers are at the clock limit: a pause there keeps the best model */
+    bool keeps = run->is_best && !stop && !at_end && lockstep && run->calling == TR_NOT_DUE;
+    if (keeps && next_pause(run) > run->called) call_pause(run, TR_DUE_EVALUATION);
     set_limit(run, stop);
 }
 
@@ -303,18 +286,25 @@ static int poll_reports(void *what, int *did)
     if (tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED) && !tr_sync_lockstep(tr->sync) &&
         !tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED))
         set_limit(run, true);
-    if (is_checkpointed(run)) pace(run);
+    if (is_checkpointed(run)) pause_call_if_due(run);
     struct tr_stage_report r;
     int from;
     if (!tr_receive_here(tr, TR_TAG_REPORT, &r, sizeof r, &from)) return TR_OK;
-    struct tr_collection *c = collection_of(run, r.evaluation);
-    if (!c) return tr_fail(TR_ERR_SYSTEM, "out of memory: a report");
+    ++*did;
+    struct tr_collection *c = run->collections;
+    while (c && c->evaluation != r.evaluation) c = c->next;
+    if (!c) {
+        size_t workers = (size_t)tr_worker_set_size(tr->active);
+        TR_TRY(tr_new((void **)&c, 1, sizeof *c + workers * sizeof c->report[0], "a report"));
+        c->evaluation = r.evaluation;
+        c->next = run->collections;
+        run->collections = c;
+    }
     c->report[r.worker] = r;
     tr_clock_hear(tr->sync->clock, from,
                   (struct tr_rank_seen){.state = TR_RANK_STATES,
                                         .clock = run->ended + r.sums.clock,
                                         .seconds = r.compute_seconds});
-    ++*did;
     if (++c->arrived < tr_worker_set_size(tr->active)) return TR_OK;
     summarize(run, c);
     drop_collection(run, c);
@@ -323,23 +313,19 @@ static int poll_reports(void *what, int *did)
 
 /* ---- evaluating while no worker computes ---- */
 
-static int report_now(struct tr_stage_run *run)
-{
-    tr_context *tr = run->tr;
-    tr->sync->now++;
-    tr->tables->exact = true;
-    int status = tr_stage_send_reports(run, TR_AT_END, TR_AT_END);
-    tr->tables->exact = false;
-    TR_TRY(status);
-    return tr_wait_request(tr, &run->sending, "the scheduler to take the last report");
-}
-
-/* All workers evaluate the parameters exactly while nothing is under way: the contents of all views are pulled again. */
+/* All workers evaluate the parameters exactly while no update is being sent: all views are pulled again. */
 static int evaluate_now(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    if (tr_works(tr)) TR_TRY(report_now(run));
-    /* not cleared before: the workers' reports may be here already */
+    if (tr_works(tr)) {
+        tr->sync->now++;
+        tr->tables->exact = true;
+        int status = tr_stage_send_reports(run, TR_AT_END, TR_AT_END);
+        tr->tables->exact = false;
+        TR_TRY(status);
+        TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take the last report"));
+    }
+    /* not cleared before: the reports of the workers may have arrived already */
     if (tr->rank == 0) TR_WAIT_UNTIL(tr, run->final, "the last reports of the workers");
     run->final = false;
     return TR_OK;
@@ -357,40 +343,29 @@ static int evaluate_again(struct tr_stage_run *run)
     return TR_OK;
 }
 
-/* ---- what a checkpoint has to keep of a run ---- */
+/* ---- the state of a run in a checkpoint ---- */
 
-/* The sums of the last evaluation, and whether it ended the stage. */
-static int list_verdict(struct tr_stage_run *run, tr_snapshot *snapshot)
-{
-    double number[2 + TR_SUMS] = {(double)run->sums.clock, run->evaluation.stop};
-    memcpy(number + 2, run->sums.sum, sizeof run->sums.sum);
-    TR_TRY(tr_snapshot_common(snapshot, "last_report", TR_F64, 2 + TR_SUMS, number));
-    run->sums.clock = (int64_t)number[0];
-    run->evaluation.stop = number[1] != 0;
-    memcpy(run->sums.sum, number + 2, sizeof run->sums.sum);
-    return TR_OK;
-}
-
-static int list_best(struct tr_stage_run *run, tr_snapshot *snapshot)
-{
-    struct tr_patience patience = run->patience;
-    bool same, found;
-    if (snapshot->in_process) return TR_OK;
-    TR_TRY(tr_snapshot_own(snapshot, "patience", &patience, sizeof patience, &same));
-    TR_TRY(tr_best_list(run->tr, snapshot, &found));
-    if (tr_snapshot_restores(snapshot) && same) run->patience = patience;
-    return TR_OK;
-}
-
-/* The state of the stage, and the clock of this worker. what: a struct tr_stage_run. */
+/* Lists the state of the stage, the clock of this worker, the sums of the last evaluation, and the best model. */
 static int list_run(void *what, tr_snapshot *snapshot)
 {
     struct tr_stage_run *run = what;
-    bool found;
+    bool found, same;
     TR_TRY(tr_snapshot_own(snapshot, "clock_of_worker", &run->me.clock, sizeof run->me.clock, &found));
     if (tr_snapshot_restores(snapshot) && !found) run->me.clock = tr_checkpoint_found(run->tr)->facts.clock;
-    if (tr_stage_is_evaluated(run)) TR_TRY(list_verdict(run, snapshot));
-    if (is_patient(run)) TR_TRY(list_best(run, snapshot));
+    if (tr_stage_is_evaluated(run)) {
+        double number[2 + TR_SUMS] = {(double)run->sums.clock, run->evaluation.stop};
+        memcpy(number + 2, run->sums.sum, sizeof run->sums.sum);
+        TR_TRY(tr_snapshot_common(snapshot, "last_report", TR_F64, 2 + TR_SUMS, number));
+        run->sums.clock = (int64_t)number[0];
+        run->evaluation.stop = number[1] != 0;
+        memcpy(run->sums.sum, number + 2, sizeof run->sums.sum);
+    }
+    if (is_patient(run) && !snapshot->in_process) {
+        struct tr_patience patience = run->patience;
+        TR_TRY(tr_snapshot_own(snapshot, "patience", &patience, sizeof patience, &same));
+        TR_TRY(tr_best_list(run->tr, snapshot, &found));
+        if (tr_snapshot_restores(snapshot) && same) run->patience = patience;
+    }
     return run->stage->snapshot(&run->me, run->stage->state, snapshot);
 }
 
@@ -413,98 +388,49 @@ static int prove_end(struct tr_stage_run *run)
     return TR_OK;
 }
 
-/* Under other modes than BSP the workers have continued since the evaluation: evaluates the parameters of now before they
- * replace the model that is kept. */
-static int look_again(struct tr_stage_run *run, int *is_best)
-{
-    tr_context *tr = run->tr;
-    if (!*is_best || tr_sync_lockstep(tr->sync)) return TR_OK;
-    TR_TRY(evaluate_again(run));
-    *is_best = is_better(run, run->evaluation.metric, run->patience.kept);
-    return tr_broadcast(tr, TR_SET_ALL, 0, is_best, sizeof *is_best);
-}
-
-/* Keeps the model if it is the best: all ranks, in a pause; agreed on. */
+/* Keeps the model if it is the best. Under other modes than BSP the workers have continued since the evaluation, so the current
+ * parameters are evaluated first. All ranks, in a pause; agreed on. */
 static int keep_best(struct tr_stage_run *run)
 {
+    tr_context *tr = run->tr;
     int is_best = run->is_best;
-    TR_TRY(tr_broadcast(run->tr, TR_SET_ALL, 0, &is_best, sizeof is_best));
-    TR_TRY(look_again(run, &is_best));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &is_best, sizeof is_best));
+    if (is_best && !tr_sync_lockstep(tr->sync)) {
+        TR_TRY(evaluate_again(run));
+        is_best = is_better(run, run->evaluation.metric, run->patience.kept);
+        TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &is_best, sizeof is_best));
+    }
     run->is_best = false;
     if (!is_best) return TR_OK;
     run->patience.kept = run->evaluation.metric;
-    return tr_best_keep(run->tr, list_run, run);
+    return tr_best_keep(tr, list_run, run);
 }
 
-/* Restores the best model if it is better than the last one: all ranks, when the stage is over. */
-static int restore_best(struct tr_stage_run *run, bool *restored)
-{
-    double kept = run->patience.kept, last = run->evaluation.metric;
-    int better = run->status == TR_OK &&
-                 (is_better(run, kept, last) || (run->patience.since > 0 && !is_better(run, last, kept)));
-    better = better && isfinite(kept);
-    TR_TRY(tr_broadcast(run->tr, TR_SET_ALL, 0, &better, sizeof better));
-    *restored = better;
-    run->is_over = true;
-    return better ? tr_best_restore(run->tr, list_run, run) : TR_OK;
-}
-
-/* Rank 0 says which model is the best, after its evaluation. */
-static int say_best(struct tr_stage_run *run)
+/* Restores and evaluates the best model if it is better than the last one. All ranks, when the stage is over. */
+static int end_with_best(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
+    double kept = run->patience.kept, last = run->evaluation.metric;
+    int better = run->status == TR_OK && isfinite(kept) &&
+                 (is_better(run, kept, last) || (run->patience.since > 0 && !is_better(run, last, kept)));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &better, sizeof better));
+    run->is_over = true;
+    if (better) {
+        TR_TRY(tr_best_restore(tr, list_run, run));
+        TR_TRY(evaluate_now(run));
+        TR_TRY(tr_barrier(tr, tr->active->participants, "the evaluation of the best model"));
+    }
     char why[64] = "";
     int64_t since = run->patience.since;
     if (tr->rank != 0 || !isfinite(run->evaluation.metric)) return TR_OK;
     if (since >= (int64_t)tr->job->solve.patience)
         snprintf(why, sizeof why, ", none better in %lld evaluations", (long long)since);
     tr_say(tr, "best model:    %s %.5f at epoch %.2f%s", run->stage->metric_name, run->evaluation.metric,
-           run->tr->stages->epoch, why);
-    return tr_context_report(tr, "best_epoch", run->tr->stages->epoch);
+           tr->stages->epoch, why);
+    return tr_context_report(tr, "best_epoch", tr->stages->epoch);
 }
 
 /* ---- pauses ---- */
-
-/* The clock at which a run continues: on other ranks, clocks can have another length. */
-static int64_t clock_of(const struct tr_stage_run *run, const struct tr_facts *facts)
-{
-    double length = run->stage->epochs_per_clock;
-    return length > 0 ? (int64_t)(facts->epoch / length + 1e-6) : facts->clock;
-}
-
-/* The least of all participants: whether all are well, minus what rank 0 wants, and the clock of the slowest worker. */
-struct vote {
-    int64_t well, due, clock;
-};
-
-static int count_votes(struct tr_stage_run *run, struct vote *vote)
-{
-    tr_context *tr = run->tr;
-    if (tr->rank == 0 && run->calling == TR_NOT_DUE && !run->end_saved && tr_checkpoint_due_at_end(tr)) {
-        run->calling = TR_DUE;
-        run->end_saved = true;
-    }
-    bool well = run->status == TR_OK && tr->tables->status == TR_OK &&
-                !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED);
-    *vote = (struct vote){well, -(int64_t)(tr->rank == 0 ? run->calling : TR_NOT_DUE),
-                          tr_works(tr) ? run->me.clock : INT64_MAX};
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, vote, 3, MPI_INT64_T, MPI_MIN, tr->active->participants, &request);
-    return tr_wait_request(tr, &request, "all ranks to say whether a checkpoint can be taken");
-}
-
-/* Waits until all evaluations before the pause are complete, so that they are saved; the one of the last clock comes later. */
-static int settle_reports(struct tr_stage_run *run, int64_t clock)
-{
-    tr_context *tr = run->tr;
-    const tr_stage *stage = run->stage;
-    if (tr_works(tr)) TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
-    if (tr->rank != 0 || !tr_stage_is_evaluated(run) || stage->evaluate_every <= 0) return TR_OK;
-    int64_t due = (clock < stage->clocks ? clock : stage->clocks - 1) / stage->evaluate_every;
-    if (tr_sync_lockstep(tr->sync))
-        TR_WAIT_UNTIL(tr, run->evaluations >= due, "the last reports of the workers");
-    return TR_OK;
-}
 
 static double epochs_per_evaluation(const struct tr_stage_run *run)
 {
@@ -512,7 +438,7 @@ static double epochs_per_evaluation(const struct tr_stage_run *run)
     return stage->evaluate_every > 0 ? (double)stage->evaluate_every * stage->epochs_per_clock : 0;
 }
 
-/* Takes the checkpoint, or keeps the best model, at the clock of the slowest worker. TR_ERR_STOPPED: the run is to stop. */
+/* Takes the checkpoint, or keeps the best model, at the clock of the slowest worker. TR_ERR_STOPPED: the run must stop. */
 static int pause_at(struct tr_stage_run *run, int64_t clock, enum tr_due due)
 {
     bool stops = due == TR_DUE_AND_STOP;
@@ -523,7 +449,7 @@ static int pause_at(struct tr_stage_run *run, int64_t clock, enum tr_due due)
                              .epoch = (double)clock * run->stage->epochs_per_clock};
     snprintf(facts.stage, sizeof facts.stage, "%s", run->stage->name);
     tr_clock_say(tr->sync->clock, TR_RANK_SAVES);
-    if (!tr_works(tr)) run->me.clock = clock; /* others have none of their own */
+    if (!tr_works(tr)) run->me.clock = clock; /* ranks without a worker have no clock */
     if (stops || !tr_sync_lockstep(tr->sync)) TR_TRY(tr_sync_end(tr->sync));
     TR_TRY(prove_end(run));
     if (is_patient(run)) TR_TRY(keep_best(run));
@@ -541,59 +467,74 @@ static int pause_at(struct tr_stage_run *run, int64_t clock, enum tr_due due)
     return TR_OK;
 }
 
-/* All participants, when their clocks have stopped. *again: a pause was called, and the clocks continue; otherwise the stage is
- * over. TR_ERR_STOPPED: it is, and the run is to stop. */
+/* Called by all participants when their clocks have stopped. *again: a pause was called, and the clocks continue; otherwise the
+ * stage is over. TR_ERR_STOPPED: it is over, because the run must stop. */
 static int pause_if_called(struct tr_stage_run *run, bool *again)
 {
+    tr_context *tr = run->tr;
+    const tr_stage *stage = run->stage;
     *again = false;
     if (!is_checkpointed(run)) return TR_OK;
-    struct vote vote;
-    TR_TRY(count_votes(run, &vote));
+    if (tr->rank == 0 && run->calling == TR_NOT_DUE && !run->end_saved && tr_checkpoint_due_at_end(tr)) {
+        run->calling = TR_DUE;
+        run->end_saved = true;
+    }
+    bool well = run->status == TR_OK && tr->tables->status == TR_OK &&
+                !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED);
+    /* minima over the participants: all are well; minus the request of rank 0; the clock of the slowest worker */
+    struct {
+        int64_t well, due, clock;
+    } vote = {well, -(int64_t)(tr->rank == 0 ? run->calling : TR_NOT_DUE),
+              tr_works(tr) ? run->me.clock : INT64_MAX};
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &vote, 3, MPI_INT64_T, MPI_MIN, tr->active->participants, &request);
+    TR_TRY(tr_wait_request(tr, &request, "all ranks to say whether a checkpoint can be taken"));
     if (!vote.well || vote.due == TR_NOT_DUE) return TR_OK;
-    TR_TRY(settle_reports(run, vote.clock));
+    /* all evaluations before the pause must be complete to be saved; that of the last clock comes later */
+    if (tr_works(tr)) TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
+    if (tr->rank == 0 && tr_stage_is_evaluated(run) && stage->evaluate_every > 0 &&
+        tr_sync_lockstep(tr->sync)) {
+        int64_t due = (vote.clock < stage->clocks ? vote.clock : stage->clocks - 1) / stage->evaluate_every;
+        TR_WAIT_UNTIL(tr, run->evaluations >= due, "the last reports of the workers");
+    }
     *again = true;
     return pause_at(run, vote.clock, (enum tr_due) - vote.due);
 }
 
 /* ---- continuing from a checkpoint ---- */
 
-/* A stage that was over remains so, unless the job now has other bounds. */
-static int judge_again(struct tr_stage_run *run)
-{
-    tr_evaluation evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
-    if (run->tr->rank != 0 || !run->evaluation.stop) return TR_OK;
-    TR_TRY(run->stage->summarize(run->stage->state, &run->sums, &evaluation));
-    judge(run, &evaluation);
-    run->evaluation = evaluation;
-    run->stopping = evaluation.stop;
-    return TR_OK;
-}
-
-/* The number of evaluations before a clock: that of the checkpoint, unless report.every has changed. */
-static int64_t evaluated_by(const struct tr_stage_run *run, int64_t clock, const struct tr_facts *facts)
-{
-    bool as_often = fabs(facts->epochs_per_evaluation - epochs_per_evaluation(run)) < 1e-6;
-    return as_often || run->stage->evaluate_every <= 0 ? facts->evaluations
-                                                       : clock / run->stage->evaluate_every;
-}
-
 /* Restores the stage if the checkpoint that the run continues from was taken in it. All ranks, after the stage is prepared;
- * agreed on. */
+ * agreed on. A stage without a snapshot function is not counted, because the number of such stages may depend on the ranks. */
 static int restore_run(struct tr_stage_run *run)
 {
+    tr_context *tr = run->tr;
     bool restores;
     struct tr_facts facts;
-    if (!run->stage->snapshot)
-        return TR_OK; /* it is not counted among the stages: the number of such stages may depend on the ranks */
-    TR_TRY(tr_agree(run->tr, tr_checkpoint_enter(run->tr, run->stage->name, &restores)));
+    if (!run->stage->snapshot) return TR_OK;
+    TR_TRY(tr_agree(tr, tr_checkpoint_enter(tr, run->stage->name, &restores)));
     if (!restores) return TR_OK;
-    TR_TRY(tr_checkpoint_restore(run->tr, list_run, run, &facts));
-    run->met = run->paced_clock = clock_of(run, &facts);
-    run->me.clock += run->met - facts.clock;
+    TR_TRY(tr_checkpoint_restore(tr, list_run, run, &facts));
+    /* on other ranks, clocks can have another length, and report.every can have changed */
+    double length = run->stage->epochs_per_clock;
+    int64_t clock = length > 0 ? (int64_t)(facts.epoch / length + 1e-6) : facts.clock;
+    bool as_often = fabs(facts.epochs_per_evaluation - epochs_per_evaluation(run)) < 1e-6;
+    run->evaluations =
+        as_often || run->stage->evaluate_every <= 0 ? facts.evaluations : clock / run->stage->evaluate_every;
+    run->reported = run->evaluations;
+    run->met = run->paced_clock = clock;
+    run->me.clock += clock - facts.clock;
     run->base = run->me.clock;
-    if (tr_works(run->tr)) tr_lifeline_clock(run->tr->lifeline, run->base);
-    run->evaluations = run->reported = evaluated_by(run, run->met, &facts);
-    return tr_agree(run->tr, judge_again(run));
+    if (tr_works(tr)) tr_lifeline_clock(tr->lifeline, run->base);
+    /* a stage that was over remains so, unless the job has other bounds now */
+    tr_evaluation evaluation = no_evaluation;
+    if (tr->rank != 0 || !run->evaluation.stop) return tr_agree(tr, TR_OK);
+    int status = run->stage->summarize(run->stage->state, &run->sums, &evaluation);
+    if (status == TR_OK) {
+        judge(run, &evaluation);
+        run->evaluation = evaluation;
+        run->stopping = evaluation.stop;
+    }
+    return tr_agree(tr, status);
 }
 
 /* ---- a run ---- */
@@ -605,7 +546,6 @@ static int evaluate_end(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     int64_t now = tr->sync->now;
-    bool restored = false;
     if (!tr_stage_is_evaluated(run)) return TR_OK;
     bool stopped = tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED);
     bool evaluated = !run->flushed &&
@@ -613,13 +553,9 @@ static int evaluate_end(struct tr_stage_run *run)
     if (!evaluated) TR_TRY(evaluate_now(run));
     /* servers on other nodes may learn late that the stage was stopped: nothing below depends on it */
     TR_TRY(tr_barrier(tr, tr->active->participants, "the last evaluation"));
-    if (is_patient(run)) TR_TRY(restore_best(run, &restored));
-    if (restored) {
-        TR_TRY(evaluate_now(run));
-        TR_TRY(tr_barrier(tr, tr->active->participants, "the evaluation of the best model"));
-    }
+    if (is_patient(run)) TR_TRY(end_with_best(run));
     if (tr_works(tr)) tr->sync->now = now;
-    return is_patient(run) ? say_best(run) : TR_OK;
+    return TR_OK;
 }
 
 void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *run)
@@ -632,7 +568,7 @@ void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *r
                                  .begin = tr_now(),
                                  .sending = MPI_REQUEST_NULL,
                                  .patience = {.best = NAN, .kept = NAN},
-                                 .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN},
+                                 .evaluation = no_evaluation,
                                  .me = {.tr = tr,
                                         .group = set->group,
                                         .groups = set->of.groups,
@@ -702,7 +638,7 @@ int tr_stage_run(struct tr_stage_run *run)
     if (tr->rank == 0) tr_poll_remove(tr, poll_reports, run);
     while (run->collections) drop_collection(run, run->collections);
     if (kept) tr_signals_release();
-    if (status == TR_ERR_STOPPED) { /* on all ranks, and no error */
+    if (status == TR_ERR_STOPPED) { /* on all ranks; not an error */
         tr_clock_leave(tr->sync->clock);
         if (tr->status == TR_OK) tr->status = TR_ERR_STOPPED;
         return tr_fail(TR_ERR_STOPPED, "stopped on request");

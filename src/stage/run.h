@@ -1,18 +1,19 @@
-/* A running stage: private to this room. */
+/* A running stage: private to this folder. */
 #ifndef TR_STAGE_RUN_H
 #define TR_STAGE_RUN_H
 
-#include "store/snapshot.h"
+#include "store/checkpoint.h"
 #include "stage/stage.h"
 
-/* A worker sends it to the scheduler at an evaluation. */
+/* Message of a worker to the scheduler at an evaluation. */
 struct tr_stage_report {
-    int64_t evaluation; /* number of it, or TR_AT_END */
+    int64_t evaluation; /* number of the evaluation, or TR_AT_END */
     int64_t worker;
     int64_t status;
     double compute_seconds, evaluate_seconds, peak_rss;
-    double busy_seconds; /* of its clocks, without waiting and evaluating; where the job slows workers */
-    bool slowed;         /* it is one of those */
+    double
+        busy_seconds; /* of its clocks, without waiting and evaluations; measured if the job slows workers */
+    bool slowed;      /* the worker is slowed */
     struct tr_traffic traffic;
     tr_report sums;
 };
@@ -32,7 +33,7 @@ struct tr_patience {
     int64_t since;
 };
 
-/* What this room keeps in a context (context.c). */
+/* State of a context (context.c). */
 struct tr_stages {
     double epoch; /* rank 0: of the last evaluation */
     tr_observer *observer;
@@ -91,10 +92,10 @@ struct tr_stage_run {
     bool final;               /* the last evaluation is complete */
     tr_report sums;           /* of the last evaluation */
     tr_evaluation evaluation; /* the last evaluation */
-    struct tr_heterogeneity heterogeneity; /* as of then */
+    struct tr_heterogeneity heterogeneity; /* at the last evaluation */
 };
 
-/* Whether workers evaluate and the scheduler sums up. */
+/* Returns whether workers evaluate and the scheduler sums up. */
 static inline bool tr_stage_is_evaluated(const struct tr_stage_run *run)
 {
     return run->stage->evaluate && run->stage->summarize;
@@ -117,16 +118,16 @@ void tr_turns_close(tr_context *tr);
 
 void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *run);
 
-/* Sets the clocks back. The participants, none of which runs another stage. */
+/* Resets the clocks. Called by the participants, which run no other stage. */
 int tr_stage_begin(struct tr_stage_run *run);
 
 /* Opens the views of the stage; clocks are set back. All ranks; agreed on. */
 int tr_stage_prepare(struct tr_stage_run *run);
 
-/* Runs its clocks. The participants; agreed on among them. */
+/* Runs the clocks. Called by the participants, which agree on the outcome. */
 int tr_stage_run(struct tr_stage_run *run);
 
-/* Whether this worker, between two clocks, has to come to a pause. */
+/* Returns whether this worker must pause before its next clock. */
 bool tr_stage_is_called(const struct tr_stage_run *run);
 
 /* ---- worker.c ---- */
@@ -134,7 +135,7 @@ bool tr_stage_is_called(const struct tr_stage_run *run);
 /* Runs clocks until the last one, or until the scheduler stops the stage or calls a pause. */
 int tr_stage_work(struct tr_stage_run *run);
 
-/* Evaluates, and reports that as the evaluations first .. last: a slow worker may owe several. */
+/* Evaluates once, and reports the result as the evaluations first .. last: a slow worker may have missed several. */
 int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last);
 
 #endif

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "stage/scheduler.h"
 
 #include <assert.h>
@@ -10,7 +11,7 @@
 
 /* ---- orders ---- */
 
-/* An order on its way to one rank. */
+/* An order that is being sent to one rank. */
 struct tr_sent {
     struct tr_sent *next;
     MPI_Request request;
@@ -42,24 +43,16 @@ static int order_send(struct tr_scheduler *s, const struct tr_order *order, size
     return TR_OK;
 }
 
-/* Frees orders that have arrived. */
-static void orders_free_sent(struct tr_scheduler *s)
-{
-    for (struct tr_sent **link = &s->sent; *link;) {
-        struct tr_sent *sent = *link;
-        if (tr_request_done(&sent->request)) {
-            *link = sent->next;
-            free(sent);
-        } else {
-            link = &sent->next;
-        }
-    }
-}
-
 int tr_scheduler_order(struct tr_scheduler *s, const struct tr_order *order, size_t bytes, const int *rank,
                        int n)
 {
-    orders_free_sent(s);
+    for (struct tr_sent **link = &s->sent; *link;) { /* frees orders that have arrived */
+        struct tr_sent *sent = *link;
+        bool arrived = tr_request_done(&sent->request);
+        if (!arrived) link = &sent->next;
+        else *link = sent->next;
+        if (arrived) free(sent);
+    }
     for (int i = 0; i < (rank ? n : s->tr->size); i++) {
         int to = rank ? rank[i] : i;
         if (to > 0) {
@@ -177,14 +170,8 @@ int tr_schedule_open(int ranks, const int *node_of, size_t tasks, struct tr_sche
 void tr_schedule_close(struct tr_schedule *s)
 {
     if (!s) return;
-    free(s->node_of);
-    free(s->owner);
-    free(s->holds);
-    free(s->held);
-    free(s->free);
-    free(s->last);
-    free(s->task);
-    free(s);
+    void *memory[] = {s->node_of, s->owner, s->holds, s->held, s->free, s->last, s->task, s};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
 }
 
 int tr_choose_place(const int64_t *last, const int *free, int n, int workers, bool longest_unused)
@@ -204,29 +191,6 @@ static int schedule_free_ranks(const struct tr_schedule *s)
     return n;
 }
 
-static void schedule_take_ranks(struct tr_schedule *s, int task, int node, int n)
-{
-    struct tr_scheduled *t = &s->task[task];
-    for (int holding = 1; holding >= 0; holding--)
-        for (int rank = s->ranks - 1; rank >= 0 && n > 0; rank--) {
-            bool holds = s->holds[rank] == t->data;
-            if (s->owner[rank] >= 0 || s->node_of[rank] != node || holds != holding) continue;
-            s->owner[rank] = task;
-            s->free[node]--;
-            if (s->holds[rank] >= 0) s->held[s->holds[rank]]--;
-            t->ranks++;
-            n--;
-        }
-}
-
-static int schedule_freest_node(const struct tr_schedule *s)
-{
-    int best = 0;
-    for (int node = 1; node < s->nodes; node++)
-        if (s->free[node] > s->free[best]) best = node;
-    return best;
-}
-
 static void schedule_start(struct tr_schedule *s, int task, double now)
 {
     struct tr_scheduled *t = &s->task[task];
@@ -239,16 +203,31 @@ static void schedule_start(struct tr_schedule *s, int task, double now)
     }
     while (t->ranks < wanted) {
         int node = tr_choose_place(s->last, s->free, s->nodes, wanted - t->ranks, false);
-        if (node < 0) node = schedule_freest_node(s);
+        if (node < 0) { /* the node with most free ranks */
+            node = 0;
+            for (int other = 1; other < s->nodes; other++)
+                if (s->free[other] > s->free[node]) node = other;
+        }
         if (t->ranks == 0) t->home = node;
-        schedule_take_ranks(s, task, node, tr_min_int(wanted - t->ranks, s->free[node]));
+        /* of the node: first the ranks that hold the data, then the highest */
+        int n = tr_min_int(wanted - t->ranks, s->free[node]);
+        for (int holding = 1; holding >= 0; holding--)
+            for (int rank = s->ranks - 1; rank >= 0 && n > 0; rank--) {
+                bool holds = s->holds[rank] == t->data;
+                if (s->owner[rank] >= 0 || s->node_of[rank] != node || holds != holding) continue;
+                s->owner[rank] = task;
+                s->free[node]--;
+                if (s->holds[rank] >= 0) s->held[s->holds[rank]]--;
+                t->ranks++;
+                n--;
+            }
     }
     t->turn = ++s->turns;
     t->state = TR_TASK_RUNNING;
     t->begin = now;
 }
 
-/* Whether all tasks before it are done; if one failed or was dropped, it is dropped. */
+/* Returns whether all tasks before it are done; drops it if one failed or was dropped. */
 static bool schedule_is_ready(const struct tr_schedule *s, struct tr_scheduled *t)
 {
     bool ready = true;
@@ -263,7 +242,7 @@ static bool schedule_is_ready(const struct tr_schedule *s, struct tr_scheduled *
     return ready;
 }
 
-/* Whether enough free ranks hold its data. */
+/* Returns whether enough free ranks hold its data. */
 static bool schedule_is_held(const struct tr_schedule *s, const struct tr_scheduled *t)
 {
     return s->held[t->data] >= tr_max_int(t->wanted, 1);
@@ -276,30 +255,23 @@ static bool schedule_goes_before(const struct tr_schedule *s, const struct tr_sc
     return lead > 0 || (lead == 0 && schedule_is_held(s, a) && !schedule_is_held(s, b));
 }
 
-/* The first task that has been dropped; or -1, and then the first waiting task, and the first one that fits, or -1. */
-static int schedule_look(struct tr_schedule *s, double now, int *first, int *fitting)
+bool tr_schedule_next(struct tr_schedule *s, double now, int *task)
 {
-    int all = schedule_free_ranks(s);
-    *first = *fitting = -1;
+    int all = schedule_free_ranks(s), first = -1,
+        fitting = -1; /* the first waiting task; the first that fits */
     for (int i = 0; i < (int)s->tasks; i++) {
         struct tr_scheduled *t = &s->task[i];
         if (t->state != TR_TASK_WAITING || t->held) continue;
         bool ready = schedule_is_ready(s, t);
-        if (t->state == TR_TASK_DROPPED) return i;
+        *task = i;
+        if (t->state == TR_TASK_DROPPED) return true;
         if (!ready) continue;
         if (isnan(t->since)) t->since = now;
         bool fits = tr_max_int(t->wanted, 1) <= all;
-        if (*first < 0 || schedule_goes_before(s, t, &s->task[*first])) *first = i;
-        if (fits && (*fitting < 0 || schedule_goes_before(s, t, &s->task[*fitting]))) *fitting = i;
+        if (first < 0 || schedule_goes_before(s, t, &s->task[first])) first = i;
+        if (fits && (fitting < 0 || schedule_goes_before(s, t, &s->task[fitting]))) fitting = i;
     }
-    return -1;
-}
-
-bool tr_schedule_next(struct tr_schedule *s, double now, int *task)
-{
-    int first, fitting, dropped = schedule_look(s, now, &first, &fitting);
-    *task = dropped >= 0 ? dropped : fitting;
-    if (dropped >= 0) return true;
+    *task = fitting;
     if (fitting < 0) return false;
     const struct tr_scheduled *f = &s->task[first];
     if (first != fitting && f->priority + now - f->since >= TR_STARVED) return false;
@@ -328,6 +300,265 @@ bool tr_schedule_over(const struct tr_schedule *s)
     return true;
 }
 
+/* ---- the best degree of a stage ---- */
+
+static const double tolerance = 0.05; /* relative difference of times that are equal */
+static const double clearly_faster = 0.8, clearly_slower = 2.0;
+static const double near_best = 1.25; /* degrees below this multiple of the best time are measured in full */
+static const double widest_gap = 1.5; /* ratio of neighbours of the best without a degree in between */
+static const double drift = 1.5;
+
+enum {
+    FIRST_CLOCKS = 3, /* clocks of a degree in the first measurement */
+    MOST_GAPS = 4,
+    /* Fractions of all clocks: the full and the first measurement of a degree, and the highest cost of the first degree if every
+     * worker counts in full. */
+    FULL_SHARE = 30,
+    FIRST_SHARE = 100,
+    START_SHARE = 30
+};
+
+/* ---- degrees: multiples of the unit ---- */
+
+static int degree_clamp(int64_t value, int least, int most)
+{
+    return value < least ? least : value > most ? most : (int)value;
+}
+
+static int degree_rounded(const struct tr_degree *d, double parallelism)
+{
+    int64_t units = llround(parallelism / d->unit);
+    return degree_clamp(units * d->unit, d->least, d->most);
+}
+
+static int degree_doubled(const struct tr_degree *d, int parallelism)
+{
+    return degree_clamp(2 * (int64_t)parallelism, d->least, d->most);
+}
+
+/* ---- measurements ---- */
+
+static double degree_median(const double *seconds, int n)
+{
+    double sorted[TR_DEGREE_CLOCKS];
+    for (int i = 0; i < n; i++) {
+        int at = i;
+        for (; at > 0 && sorted[at - 1] > seconds[i]; at--) sorted[at] = sorted[at - 1];
+        sorted[at] = seconds[i];
+    }
+    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+/* Returns the first point that is not below this degree. */
+static int degree_place(const struct tr_degree *d, int parallelism)
+{
+    int at = 0;
+    while (at < d->points && d->point[at].parallelism < parallelism) at++;
+    return at;
+}
+
+static bool degree_is_tried(const struct tr_degree *d, int parallelism)
+{
+    int at = degree_place(d, parallelism);
+    return at < d->points && d->point[at].parallelism == parallelism;
+}
+
+static struct tr_degree_point *degree_point(struct tr_degree *d, int parallelism)
+{
+    int at = degree_place(d, parallelism);
+    if (!degree_is_tried(d, parallelism)) {
+        memmove(&d->point[at + 1], &d->point[at], (size_t)(d->points - at) * sizeof *d->point);
+        d->point[at] = (struct tr_degree_point){.parallelism = parallelism, .median = HUGE_VAL};
+        d->points++;
+    }
+    return &d->point[at];
+}
+
+/* Returns the least time per clock of all other degrees; infinity if there is none. */
+static double degree_fastest_but(const struct tr_degree *d, int parallelism)
+{
+    double least = HUGE_VAL;
+    for (int i = 0; i < d->points; i++)
+        if (d->point[i].parallelism != parallelism) least = fmin(least, d->point[i].median);
+    return least;
+}
+
+/* Returns the smallest of the degrees that are as fast as the fastest. */
+static int degree_best(const struct tr_degree *d)
+{
+    double most = (1 + tolerance) * degree_fastest_but(d, -1);
+    int i = 0;
+    while (d->point[i].median > most) i++;
+    return i;
+}
+
+/* ---- the search ---- */
+
+static void degree_measure(struct tr_degree *d, int parallelism, int clocks)
+{
+    d->parallelism = parallelism;
+    d->wanted = clocks;
+}
+
+/* Returns a degree between two neighbours that were tried, if they are far apart; otherwise 0. */
+static int degree_between(const struct tr_degree *d, int low, int high)
+{
+    if (low < 0 || high >= d->points) return 0;
+    int a = d->point[low].parallelism, b = d->point[high].parallelism;
+    int middle = degree_rounded(d, sqrt((double)a * b));
+    return b > widest_gap * a && middle > a && middle < b ? middle : 0;
+}
+
+/* Returns a degree in a gap next to the best one; 0: none. Below the best only if it could be as fast, if all workers counted in
+ * full. */
+static int degree_in_gap(struct tr_degree *d, int best)
+{
+    if (d->gaps == MOST_GAPS) return 0;
+    int below = degree_between(d, best - 1, best), above = degree_between(d, best, best + 1);
+    if (below) {
+        const struct tr_degree_point *low = &d->point[best - 1];
+        double hoped = low->median * low->parallelism / below;
+        if (hoped > (1 + tolerance) * degree_fastest_but(d, -1)) below = 0;
+    }
+    bool take_below = below && (!above || d->point[best - 1].median <= d->point[best + 1].median);
+    d->gaps += below || above;
+    return take_below ? below : above;
+}
+
+/* Measures degrees in full that may be the best, and the one below the best: a few slow clocks may have misled the search. Then
+ * tries degrees beyond the best, if it is the lowest or the highest, or in gaps. Otherwise the search ends. */
+static void degree_search_around(struct tr_degree *d)
+{
+    double most = near_best * degree_fastest_but(d, -1);
+    int best = degree_best(d), parallelism = d->point[best].parallelism, next = parallelism;
+    d->phase = TR_DEGREE_AROUND;
+    for (int i = 0; i < d->points; i++) {
+        const struct tr_degree_point *point = &d->point[i];
+        if (point->samples >= d->full || (point->median > most && i != best - 1)) continue;
+        degree_measure(d, point->parallelism, d->full);
+        return;
+    }
+    if (best == 0) next = degree_clamp(parallelism / 2 / d->unit * d->unit, d->least, d->most);
+    if (next == parallelism && best == d->points - 1) next = degree_doubled(d, parallelism);
+    if (next == parallelism) next = degree_in_gap(d, best);
+    if (next && d->points < TR_DEGREE_POINTS) {
+        degree_measure(d, next, d->first);
+        return;
+    }
+    d->phase = TR_DEGREE_FOUND;
+    d->parallelism = parallelism;
+    d->recent = (struct tr_degree_point){.parallelism = parallelism};
+}
+
+/* Handles a measurement. During the search upward, the search ends at the second degree in turn that is no faster, and at the first
+ * that is slower. */
+static void degree_step(struct tr_degree *d)
+{
+    struct tr_degree_point *point = degree_point(d, d->parallelism);
+    double time = point->median = degree_median(point->seconds, point->samples);
+    double fastest = degree_fastest_but(d, point->parallelism);
+    if (point->samples < d->wanted) return;
+    bool unclear = isfinite(fastest) && time >= clearly_faster * fastest && time <= clearly_slower * fastest;
+    if (d->wanted < d->full && unclear) {
+        d->wanted = d->full;
+        return;
+    }
+    if (d->phase == TR_DEGREE_UP) {
+        bool first = d->points == 1, slower = !first && time > (1 + tolerance) * fastest;
+        int next = degree_doubled(d, d->parallelism);
+        d->level = first || time < (1 - tolerance) * fastest ? 0 : d->level + 1;
+        if (!slower && d->level < 2 && next > d->parallelism) {
+            degree_measure(d, next, d->first);
+            return;
+        }
+    }
+    degree_search_around(d);
+}
+
+static void degree_search_from(struct tr_degree *d, int start)
+{
+    d->phase = TR_DEGREE_UP;
+    d->points = d->level = d->gaps = 0;
+    d->searches++;
+    degree_measure(d, start, d->first);
+}
+
+/* Starts the search at the least degree, or, if that would take too large a part of the clocks, higher, up to the geometric middle. */
+static void degree_set_clocks(struct tr_degree *d, int64_t clocks)
+{
+    d->clocks = clocks;
+    d->full = degree_clamp(clocks / FULL_SHARE, 1, TR_DEGREE_CLOCKS);
+    d->first = degree_clamp(clocks / FIRST_SHARE, 1, FIRST_CLOCKS);
+    double affordable = (double)START_SHARE * d->most / (double)clocks;
+    degree_search_from(d, degree_rounded(d, fmin(affordable, sqrt((double)d->least * d->most))));
+}
+
+void tr_degree_begin(struct tr_degree *d, const struct tr_degree_options *options)
+{
+    *d = (struct tr_degree){.unit = tr_max_int(1, options->unit)};
+    int64_t units = (tr_max_int(1, options->least) + (int64_t)d->unit - 1) / d->unit;
+    d->most = tr_max_int(1, options->most / d->unit) * d->unit;
+    d->least = degree_clamp(units * d->unit, d->unit, d->most);
+    if (options->clocks > 0) degree_set_clocks(d, options->clocks);
+}
+
+struct tr_substage tr_degree_next(struct tr_degree *d, int64_t clocks_left)
+{
+    if (!d->searches) degree_set_clocks(d, clocks_left > 0 ? clocks_left : 1);
+    struct tr_substage sub = {.parallelism = d->parallelism, .clocks = clocks_left};
+    sub.searching = d->phase != TR_DEGREE_FOUND && d->least < d->most;
+    bool is_tried = degree_is_tried(d, d->parallelism);
+    int missing = d->wanted - (is_tried ? d->point[degree_place(d, d->parallelism)].samples : 0);
+    if (sub.searching && missing < sub.clocks) sub.clocks = missing;
+    return sub;
+}
+
+/* Once the degree is found, the search starts again from it if the time of its clocks changes. */
+void tr_degree_report(struct tr_degree *d, const double *seconds, size_t n)
+{
+    bool searching = d->phase != TR_DEGREE_FOUND;
+    struct tr_degree_point *point = searching ? degree_point(d, d->parallelism) : &d->recent;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(seconds[i]) || seconds[i] < 0) continue;
+        if (point->samples == TR_DEGREE_CLOCKS) {
+            memmove(point->seconds, point->seconds + 1, (TR_DEGREE_CLOCKS - 1) * sizeof *point->seconds);
+            point->samples--;
+        }
+        point->seconds[point->samples++] = seconds[i];
+    }
+    if (searching && point->samples) degree_step(d);
+    if (searching || point->samples < TR_DEGREE_CLOCKS || d->least == d->most) return;
+    double now = degree_median(point->seconds, point->samples);
+    double then = d->point[degree_place(d, d->parallelism)].median;
+    if (now > drift * then || now * drift < then) degree_search_from(d, d->parallelism);
+}
+
+void tr_degree_describe(const struct tr_degree *d, char *text, size_t size)
+{
+    TR_FREED char *all = NULL;
+    size_t length = 0;
+    bool any = false;
+    FILE *file = open_memstream(&all, &length);
+    if (size) *text = '\0';
+    if (!file) return;
+    fputs("auto: ", file);
+    for (int i = 0; i < d->points; i++) {
+        double seconds = d->point[i].median;
+        if (!d->point[i].samples) continue;
+        fprintf(file, "%s%d: ", any ? ", " : "", d->point[i].parallelism);
+        if (seconds >= 1) fprintf(file, "%.3g s", seconds);
+        else if (seconds >= 1e-3) fprintf(file, "%.3g ms", 1e3 * seconds);
+        else fprintf(file, "%.3g us", 1e6 * seconds);
+        any = true;
+    }
+    fputs(any ? " -> " : "-> ", file);
+    if (d->phase == TR_DEGREE_FOUND) fprintf(file, "%d", d->parallelism);
+    else fputs("\u2026", file);
+    if (d->searches > 1) fprintf(file, " (search %d)", d->searches);
+    fclose(file);
+    snprintf(text, size, "%s", all ? all : "");
+}
+
 /* ---- tasks of several stages ---- */
 
 /* A stage and the workers that it runs on are an instance of the stage. The first time, all ranks prepare it together; its
@@ -341,12 +572,12 @@ struct instance {
     void *kept; /* tr_worker.kept */
 };
 
-/* The position in the task. Rank 0 sends it with every order. Saved byte by byte: numbers of 8 bytes. */
+/* The position in the task. Rank 0 sends it with every order. Saved as numbers of 8 bytes. */
 struct position {
     int64_t stages;      /* of the task */
     tr_next next;        /* the last request of next(); stage -1: none yet */
     int64_t before;      /* clocks of this request that are over */
-    int64_t ended;       /* clocks of all stages that are over */
+    int64_t ended;       /* clocks of all previous stages */
     int64_t evaluations; /* so far */
     int64_t group;       /* the group that runs the stage, if it is of one group */
     int64_t servers;     /* the number of servers of the tables, if next() has set it; else 0 */
@@ -363,15 +594,15 @@ struct assignment {
     struct position at;
 };
 
-/* Rank 0's record of a stage. Saved byte by byte. */
+/* Record of a stage on rank 0. Saved as bytes. */
 enum { TRANSITIONS = 128 };
 struct record {
     tr_ran ran; /* the current request of next() so far */
     struct tr_stage_sum sum;
     struct tr_degree degree;
     bool searches;                  /* the search for the degree has started */
-    bool cut;                       /* the last part was shortened: the next one is the rest of it */
-    bool is_rest;                   /* the last part was such a rest */
+    bool cut;                       /* the last part was shortened: the next one is its rest */
+    bool is_rest;                   /* the last part was a rest */
     int64_t transitions;            /* their number; transition i is at i % TRANSITIONS */
     double transition[TRANSITIONS]; /* seconds */
 };
@@ -390,14 +621,14 @@ struct task {
     double compute_seconds, evaluate_seconds; /* of this worker, over all stages */
     double ended;                             /* rank 0: end of the last clock of the last stage */
     struct tr_scheduler scheduler;
-    int agreed;              /* outcome, as the participants know it */
+    int agreed;              /* outcome that the participants have agreed on */
     struct assignment now;   /* rank 0: the part that runs */
     struct tr_stage_run run; /* its run */
     bool fresh;              /* its instance had to be prepared */
     bool taken;              /* rank 0: the checkpoint before this part has been considered */
 };
 
-/* Checkpoints are taken of it. */
+/* Returns whether checkpoints are taken of the task. */
 static bool is_checkpointed(const struct task *k)
 {
     return k->task->snapshot && k->tr->checkpoints;
@@ -424,7 +655,7 @@ static int prepare_instance(struct task *k, struct instance *s, const tr_stage *
     with_all.participants = tr->world;
     with_all.participates = NULL;
     tr->active = &with_all;
-    tr_tables_end(tr, &s->suspended); /* of the run before, if it could not be kept */
+    tr_tables_end(tr, &s->suspended); /* views of the previous run that could not be suspended */
     struct tr_stage_run run;
     tr_stage_open(tr, stage, &run);
     TR_TRY(tr_sync_begin(tr->sync));
@@ -448,35 +679,6 @@ static void release_instance(const struct task *k, struct instance *s)
     s->kept = NULL;
 }
 
-static int run_instance(struct task *k, struct instance *s, const tr_stage *stage, int at_once,
-                        struct tr_stage_run *run)
-{
-    const struct position *at = &k->at;
-    tr_stage_open(k->tr, stage, run);
-    tr_stage shown = *stage;
-    shown.name = k->task->name; /* its name in checkpoints, where the counts continue */
-    shown.clocks = k->task->evaluations;
-    run->shown = &shown;
-    run->evaluated = at->evaluations;
-    run->ended = at->ended;
-    run->at_once = at_once;
-    run->begin = k->began;
-    run->compute_seconds = k->compute_seconds;
-    run->evaluate_seconds = k->evaluate_seconds;
-    run->me.kept = s->kept;
-    run->me.before = at->before;
-    run->me.whole = at->next.clocks;
-    run->me.command = at->next.command;
-    if (!tr_participates(&s->workers, k->tr->rank)) return TR_OK;
-    (void)TR_FAULT("stage");
-    TR_TRY(tr_stage_begin(run));
-    int status = tr_stage_run(run);
-    if (tr_works(k->tr) && at_once == 0) tr_timeline_add(k->tr, stage->name, run->first, run->last);
-    k->compute_seconds = run->compute_seconds;
-    k->evaluate_seconds = run->evaluate_seconds;
-    return status;
-}
-
 /* Carries out an order on a rank that takes part in running the stage or in preparing it. */
 static int run_assignment(struct task *k, const struct assignment *a, struct tr_stage_run *run)
 {
@@ -490,11 +692,36 @@ static int run_assignment(struct task *k, const struct assignment *a, struct tr_
         k->instances = s;
         TR_TRY(tr_worker_set_open(tr, a->workers, &s->workers));
     }
-    tr_stage stage = k->task->stage[a->order.number];
+    tr_stage stage = k->task->stage[a->order.number], shown = stage;
     stage.clocks = a->clocks;
     tr->active = &s->workers;
     int status = ready ? tr_tables_resume(tr, &s->suspended) : prepare_instance(k, s, &stage);
-    if (status == TR_OK) status = run_instance(k, s, &stage, a->at_once, run);
+    if (status == TR_OK) {
+        tr_stage_open(tr, &stage, run);
+        shown.name = k->task->name; /* in progress rows */
+        shown.clocks = k->task->evaluations;
+        run->shown = &shown;
+        run->evaluated = k->at.evaluations;
+        run->ended = k->at.ended;
+        run->at_once = a->at_once;
+        run->begin = k->began;
+        run->compute_seconds = k->compute_seconds;
+        run->evaluate_seconds = k->evaluate_seconds;
+        run->me.kept = s->kept;
+        run->me.before = k->at.before;
+        run->me.whole = k->at.next.clocks;
+        run->me.command = k->at.next.command;
+    }
+    if (status == TR_OK && tr_participates(&s->workers, tr->rank)) {
+        (void)TR_FAULT("stage");
+        status = tr_stage_begin(run);
+        if (status == TR_OK) {
+            status = tr_stage_run(run);
+            if (tr_works(tr) && a->at_once == 0) tr_timeline_add(tr, stage.name, run->first, run->last);
+            k->compute_seconds = run->compute_seconds;
+            k->evaluate_seconds = run->evaluate_seconds;
+        }
+    }
     if (!s->can_suspend) release_instance(k, s);
     int suspending = tr_tables_suspend(tr, s->can_suspend, &s->suspended);
     if (!s->can_suspend) s->prepared = false;
@@ -520,16 +747,6 @@ static int move_tables(struct task *k, int64_t servers)
     return TR_OK;
 }
 
-static void close_instances(struct task *k)
-{
-    for (struct instance *s; (s = k->instances);) {
-        k->instances = s->next;
-        close_views(k, s);
-        tr_worker_set_close(&s->workers);
-        free(s);
-    }
-}
-
 /* ---- rank 0: the next part of a task ---- */
 
 static int most_workers(const struct task *k, int stage)
@@ -538,45 +755,39 @@ static int most_workers(const struct task *k, int stage)
     return k->task->stage[stage].one_group ? layout->group_size : tr_layout_workers(layout);
 }
 
-/* Rank 0 cannot take a checkpoint while clocks run. So they run for about this many seconds at a time; the first clock shows
- * how long they take. */
 static const double part_seconds = 0.1;
 
-static int64_t length_of_part(const struct task *k, const struct record *r, int64_t clocks)
-{
-    const tr_stage *stage = &k->task->stage[k->at.next.stage];
-    if (!is_checkpointed(k) || stage->evaluate || stage->begin) return clocks;
-    double fit = part_seconds * (double)r->sum.clocks / r->sum.seconds;
-    if (r->sum.clocks == 0 || fit < 1) return 1;
-    return fit < (double)clocks ? (int64_t)fit : clocks;
-}
-
-/* The next part of the request of next(): all of it, a sub-stage of a search, or the clocks that run between two checkpoints. Worker 0
- * reports the times of its clocks. */
+/* Plans the next part of the request of next(): all of it, a sub-stage of a search, or the clocks between two possible checkpoints.
+ * Worker 0 reports the times of its clocks. */
 static struct assignment plan(const struct task *k)
 {
     const tr_next *next = &k->at.next;
+    const tr_stage *stage = &k->task->stage[next->stage];
     struct record *r = &k->record[next->stage];
     struct tr_substage sub = {.parallelism = next->workers, .clocks = clocks_left(k)};
-    if (next->workers == TR_ALL_WORKERS) sub.parallelism = most_workers(k, next->stage);
+    int groups = k->tr->layout.groups, most = most_workers(k, next->stage);
+    if (next->workers == TR_ALL_WORKERS) sub.parallelism = most;
     if (next->workers == TR_AUTO_WORKERS) {
-        struct tr_degree_options options = {
-            .least = 1,
-            .most = most_workers(k, next->stage),
-            .unit = k->task->stage[next->stage].one_group ? 1 : k->tr->layout.groups,
-            .clocks = clocks_left(k) * k->task->evaluations};
+        struct tr_degree_options options = {.least = 1,
+                                            .most = most,
+                                            .unit = stage->one_group ? 1 : groups,
+                                            .clocks = clocks_left(k) * k->task->evaluations};
         if (!r->searches) tr_degree_begin(&r->degree, &options);
         r->searches = true;
         sub = tr_degree_next(&r->degree, clocks_left(k));
     }
-    int64_t clocks = length_of_part(k, r, sub.clocks);
+    /* Rank 0 cannot take a checkpoint while clocks run, so parts take about part_seconds. The first clock is measured. */
+    int64_t clocks = sub.clocks;
+    if (is_checkpointed(k) && !stage->evaluate && !stage->begin) {
+        double fit = part_seconds * (double)r->sum.clocks / r->sum.seconds;
+        if (r->sum.clocks == 0 || fit < 1) clocks = 1;
+        else if (fit < (double)clocks) clocks = (int64_t)fit;
+    }
     r->is_rest = r->cut;
     r->cut = clocks < sub.clocks;
-    int workers = tr_min_int(sub.parallelism, most_workers(k, next->stage));
-    int groups = k->tr->layout.groups;
+    int workers = tr_min_int(sub.parallelism, most);
     struct tr_worker_choice choice = {0, groups, (workers + groups - 1) / groups};
-    if (k->task->stage[next->stage].one_group)
-        choice = (struct tr_worker_choice){(int)k->at.group, 1, workers};
+    if (stage->one_group) choice = (struct tr_worker_choice){(int)k->at.group, 1, workers};
     bool all = workers == choice.groups * choice.group_size;
     int first = k->tr->layout.worker_rank[choice.first_group * k->tr->layout.group_size];
     return (struct assignment){{RUN, next->stage, first}, clocks, choice, all ? 0 : workers, k->at};
@@ -648,7 +859,7 @@ static void note_run(void *state, const void *report)
     k->taken = false;
 }
 
-static int by_seconds(const void *a, const void *b)
+static int record_by_seconds(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -656,55 +867,50 @@ static int by_seconds(const void *a, const void *b)
 
 static int show_records(struct task *k)
 {
-    struct tr_stage_sum *sums;
+    TR_FREED struct tr_stage_sum *sums = NULL;
     if (!k->tr->stages->task_observer) return TR_OK;
     TR_TRY(TR_NEW(&sums, k->task->n));
     for (size_t i = 0; i < k->task->n; i++) {
         struct record *r = &k->record[i];
         size_t n = (size_t)(r->transitions < TRANSITIONS ? r->transitions : TRANSITIONS);
-        qsort(r->transition, n, sizeof *r->transition, by_seconds);
+        qsort(r->transition, n, sizeof *r->transition, record_by_seconds);
         sums[i] = r->sum;
         sums[i].transition = n > 0 ? r->transition[n / 2] : NAN;
         snprintf(sums[i].name, sizeof sums[i].name, "%s", k->task->stage[i].name);
         if (r->searches) tr_degree_describe(&r->degree, sums[i].degree, sizeof sums[i].degree);
     }
-    int status = k->tr->stages->task_observer(k->tr->stages->task_observer_state, sums, k->task->n);
-    free(sums);
-    return status;
+    return k->tr->stages->task_observer(k->tr->stages->task_observer_state, sums, k->task->n);
 }
 
 /* ---- checkpoints of a task ---- */
 
-/* Rank 0's records. On another layout the searches for degrees, and the order of groups, start over. */
-static int snapshot_records(struct task *k, tr_snapshot *snapshot)
-{
-    const struct tr_layout *now = &k->tr->layout;
-    size_t n = k->task->n;
-    bool same = true;
-    if (tr_snapshot_restores(snapshot)) {
-        const struct tr_facts *then = &tr_checkpoint_found(k->tr)->facts;
-        same = then->groups == now->groups && then->group_size == now->group_size;
-    }
-    TR_TRY(tr_snapshot_common(snapshot, "task_records", TR_I64, n * sizeof *k->record / sizeof(int64_t),
-                              k->record));
-    if (same) return tr_snapshot_common(snapshot, "task_turns", TR_I64, n * (size_t)now->groups, k->last);
-    for (size_t i = 0; i < n; i++) k->record[i].searches = false;
-    return TR_OK;
-}
-
-/* The position and records of the task, and what its owner keeps; `me` says what runs next. */
+/* Lists the position of the task, the records of rank 0, and the state of its owner; `me` describes the next part. On another
+ * layout the searches for degrees, and the order of groups, start over. */
 static int list_task(void *what, tr_snapshot *snapshot)
 {
     struct task *k = what;
     struct position *at = &k->at;
+    const struct tr_layout *now = &k->tr->layout;
     struct tr_stage_run run;
     int stages = (int)k->task->n;
+    size_t n = k->task->n;
     at->stages = stages;
     TR_TRY(tr_snapshot_common(snapshot, "task_position", TR_I64, sizeof *at / sizeof(int64_t), at));
     if (at->stages != stages || at->next.stage < 0 || at->next.stage >= stages || clocks_left(k) <= 0)
         return tr_fail(TR_ERR_DATA, "checkpoint: task %s had %lld stages, it has %d now", k->task->name,
                        (long long)at->stages, stages);
-    if (k->tr->rank == 0) TR_TRY(snapshot_records(k, snapshot));
+    if (k->tr->rank == 0) {
+        bool same = true;
+        if (tr_snapshot_restores(snapshot)) {
+            const struct tr_facts *then = &tr_checkpoint_found(k->tr)->facts;
+            same = then->groups == now->groups && then->group_size == now->group_size;
+        }
+        TR_TRY(tr_snapshot_common(snapshot, "task_records", TR_I64, n * sizeof *k->record / sizeof(int64_t),
+                                  k->record));
+        if (same)
+            TR_TRY(tr_snapshot_common(snapshot, "task_turns", TR_I64, n * (size_t)now->groups, k->last));
+        for (size_t i = 0; !same && i < n; i++) k->record[i].searches = false;
+    }
     tr_stage_open(k->tr, &k->task->stage[0], &run);
     run.me.before = at->before;
     run.me.whole = at->next.clocks;
@@ -713,18 +919,8 @@ static int list_task(void *what, tr_snapshot *snapshot)
     return k->task->snapshot(&run.me, k->task->state, snapshot);
 }
 
-/* All ranks. TR_ERR_STOPPED: the task is to stop. */
-static int take_checkpoint(struct task *k, bool stops)
-{
-    struct tr_facts facts = {
-        .clock = k->at.ended, .evaluations = k->at.evaluations, .epoch = k->tr->stages->epoch};
-    snprintf(facts.stage, sizeof facts.stage, "%s", k->task->name);
-    TR_TRY(tr_checkpoint_take(k->tr, &facts, stops, list_task, k));
-    return stops ? tr_fail(TR_ERR_STOPPED, "stopped on request") : TR_OK;
-}
-
-/* Continues from the checkpoint, if it was taken in this task: all ranks. The tables move to the servers that they were on, if
- * there are that many. */
+/* Continues from the checkpoint, if it was taken in this task. All ranks. The tables move to the same number of servers as before, if
+ * there are enough. */
 static int restore_task(struct task *k)
 {
     tr_context *tr = k->tr;
@@ -733,7 +929,8 @@ static int restore_task(struct task *k)
     TR_TRY(tr_agree(tr, tr_checkpoint_enter(tr, k->task->name, &restores)));
     if (!restores) return TR_OK;
     if (!k->task->snapshot)
-        return tr_agree(tr, tr_fail(TR_ERR_DATA, "checkpoint: task %s keeps nothing now", k->task->name));
+        return tr_agree(
+            tr, tr_fail(TR_ERR_DATA, "checkpoint: task %s has no state to restore now", k->task->name));
     TR_TRY(tr_checkpoint_restore(tr, list_task, k, &facts));
     tr->stages->epoch = facts.epoch;
     if (tr_works(tr)) tr_lifeline_clock(tr->lifeline, facts.clock);
@@ -766,13 +963,12 @@ static int order_next(void *state)
     const struct instance *s = find_instance(k, a);
     k->fresh = !s || !s->prepared;
     if (k->fresh) return tr_scheduler_order(&k->scheduler, &a->order, sizeof *a, NULL, 0);
-    int *rank, n = 0;
+    TR_FREED int *rank = NULL;
+    int n = 0;
     TR_TRY(TR_NEW(&rank, (size_t)k->tr->size));
     for (int r = 0; r < k->tr->size; r++)
         if (r == 0 || tr_participates(&s->workers, r)) rank[n++] = r;
-    int status = tr_scheduler_order(&k->scheduler, &a->order, sizeof *a, rank, n);
-    free(rank);
-    return status;
+    return tr_scheduler_order(&k->scheduler, &a->order, sizeof *a, rank, n);
 }
 
 /* Carries out an order. A failure is known to all that take part; the others learn it when the task ends. */
@@ -780,13 +976,19 @@ static int run_order(void *state, const struct tr_order *order, void *report)
 {
     struct task *k = state;
     const struct assignment *a = (const struct assignment *)order;
+    struct tr_facts facts = {
+        .clock = a->at.ended, .evaluations = a->at.evaluations, .epoch = k->tr->stages->epoch};
     k->at = a->at;
     switch (order->kind) {
     case MOVE:
         k->agreed = move_tables(k, a->at.next.servers);
         k->at.servers = a->at.next.servers;
         break;
-    case TAKE: k->agreed = take_checkpoint(k, order->number); break;
+    case TAKE:
+        snprintf(facts.stage, sizeof facts.stage, "%s", k->task->name);
+        k->agreed = tr_checkpoint_take(k->tr, &facts, order->number, list_task, k);
+        if (k->agreed == TR_OK && order->number) k->agreed = tr_fail(TR_ERR_STOPPED, "stopped on request");
+        break;
     case RUN:
         k->agreed = run_assignment(k, a, &k->run);
         memcpy(report, &k->run.times, sizeof k->run.times);
@@ -826,7 +1028,12 @@ int tr_run_task(tr_context *tr, const tr_task *task)
     }
     if (kept) tr_signals_release();
     if (status == TR_OK && k.agreed == TR_OK && tr->rank == 0) status = show_records(&k);
-    close_instances(&k);
+    for (struct instance *s; (s = k.instances);) {
+        k.instances = s->next;
+        close_views(&k, s);
+        tr_worker_set_close(&s->workers);
+        free(s);
+    }
     tr_scheduler_close(&k.scheduler);
     free(k.record);
     free(k.last);

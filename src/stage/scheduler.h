@@ -76,7 +76,7 @@ int tr_scheduler_follow(struct tr_scheduler *scheduler, int *outcome);
  *
  * Place: on a node with enough free ranks for the task; of several such nodes on the one where a task with the same data ran
  * last, since its files may still be in memory there; otherwise on as few nodes as possible. Ranks that hold the data of the
- * task are taken first, then those with high numbers: rank 0, which directs the tasks, reacts at once while it runs none. */
+ * task are taken first, then those with high numbers: rank 0, which directs the tasks, reacts immediately while it runs none. */
 
 enum { TR_STARVED = 10 };
 
@@ -159,8 +159,8 @@ int tr_choose_place(const int64_t *last, const int *free, int n, int workers, bo
  *              before it (0.8 of the time), as slow degrees are the ones on which long sub-stages cost most. It takes
  *              all ten to end the search, unless a degree needs more than twice the time; and all ten of the degrees
  *              that may be the best (1.25 of its time) and of the one below it, before the choice.
- *   tolerance  times within 5 % are equal. The search continues after one such degree, not after two; of all degrees that
- *              equal the fastest, the smallest is chosen, as it leaves workers for other tasks.
+ *   tolerance  times within 5 % are equal. The search continues after one such degree, not after two. The smallest degree
+ *              that is as fast as the fastest is chosen, as it leaves workers for other tasks.
  *   the start  is the least degree as long as the search costs a small part of the clocks (about a fifth where every
  *              worker counts in full). With fewer clocks it starts further up, at most in the geometric middle, and
  *              tries smaller degrees if larger ones do not help; sub-stages are shorter, too (a 30th of all clocks at most).
@@ -220,12 +220,12 @@ void tr_degree_begin(struct tr_degree *degree, const struct tr_degree_options *o
 /* The next sub-stage of a run with clocks_left clocks left (at least 1). Asking again without a report gives the same. */
 struct tr_substage tr_degree_next(struct tr_degree *degree, int64_t clocks_left);
 
-/* Reports the seconds of each of the n clocks of that sub-stage, of the slowest worker; n may differ from the plan, as a stage
- * can stop early. Times that are not finite are ignored. */
+/* Reports the times of the slowest worker for the n clocks of that sub-stage. A stage can stop early, with fewer clocks than planned.
+ * Times that are not finite are ignored. */
 void tr_degree_report(struct tr_degree *degree, const double *seconds, size_t n);
 
-/* "auto: 1: 3.1 ms, 2: 1.8 ms, 4: 2.2 ms -> 2"; "…" after the arrow during the search, and the number of searches if that is
- * more than one. Truncated to the size of the text. */
+/* Writes "auto: 1: 3.1 ms, 2: 1.8 ms, 4: 2.2 ms -> 2"; an ellipsis after the arrow during the search, and the number of searches if
+ * that is more than one. Truncated to the size of the text. */
 void tr_degree_describe(const struct tr_degree *degree, char *text, size_t size);
 
 #endif

@@ -1,12 +1,10 @@
-/* stage/ — who runs what and when: opening a context with all its roles, and running stages and tasks on its ranks.
+/* stage/: opening a context with all its roles, and running stages and tasks on its ranks.
  *
  *   context    opening a context or a team; observers, and the timeline of the stages
- *   run        one run of a stage on rank 0's side: limits, evaluations, pauses
- *   worker     a worker: clocks, rounds, turns, sums over a group
- *   scheduler  what runs next, on which ranks: stages of a task, and tasks of a job
- *   degree     how many workers are best, found while a stage runs
+ *   run        one run of a stage: clock limit, evaluations, pauses
+ *   worker     a worker: clocks, rounds, turns, sums over a group; workers that are slowed on purpose
+ *   scheduler  the order and the ranks of stages of a task and of tasks of a job; the best number of workers of a stage
  *   rotation   blocks that rotate among the members of a group
- *   straggler  workers that are slowed on purpose
  */
 #ifndef TR_STAGE_H
 #define TR_STAGE_H
@@ -16,62 +14,63 @@
 #include "trireme/stage.h"
 #include "trireme/task.h"
 
-/* ---- stragglers on purpose (M18): workers that are slowed, to measure the effect on an algorithm ----
+/* ---- stragglers on purpose: workers that are slowed, to measure the effect on an algorithm ----
  *
  * The measure is that of DynSGD (equation 1): the heterogeneity level HL is the time of a clock of the slowest worker,
  * computing and transferring without waiting for others, divided by that of the fastest.
  *
- * A slowed worker sleeps before the first push of a clock. No other rank sees anything of a worker between its pull and its
- * push, so for all others a sleep there has the effect of a slower processor or network: the update comes late, and was
- * computed on old parameters. The other roles of the rank (server, scheduler) continue while it sleeps.
+ * A slowed worker sleeps before the first push of a clock. Between a pull and a push a worker does not communicate, so for
+ * other ranks a sleep there has the effect of a slower processor or network: the update arrives late, and was computed on
+ * old parameters. The other roles of the rank (server, scheduler) continue while the worker sleeps.
  *
  * The time of a worker is wall-clock time. On a machine with more ranks than cores it includes waiting for a core, which
  * determines how often one worker pushes while another pushes once. But that time is noisy, and a system favours processes
- * that sleep. There experiment.clock helps: it is the least time of a clock of every worker, so that the cores are mostly
- * idle, and levels are exact. */
-/* The number of slowed workers (the part experiment.slow, rounded, at least one if that is not 0), and whether `worker`
- * (0 .. workers-1) is one of them: drawn from the job's seed, the same on all ranks. */
+ * that sleep. With experiment.clock, the least time of a clock of every worker, the cores are mostly idle, and levels are
+ * exact. */
+
+/* Return the number of slowed workers (the fraction experiment.slow, rounded, at least one if it is not 0); whether `worker`
+ * (0 .. workers-1) is one of them. Drawn from the seed of the job, the same on all ranks. */
 int tr_slowed_workers(const struct tr_job *job, int workers);
 bool tr_is_slowed(const struct tr_job *job, int workers, int worker);
 
-/* The clocks of one worker in a stage. Wall-clock seconds, without waiting for other workers and without evaluating. */
+/* Times of one worker in a stage, in wall-clock seconds, without waiting for other workers and without evaluations. */
 struct tr_straggler {
     tr_context *tr;
-    bool on;      /* the job slows somebody or has a least clock: time is measured */
-    bool slowed;  /* this worker is one of those */
-    double level; /* experiment.level for them, 1 for the others */
+    bool on;      /* the job slows workers or has a least clock: time is measured */
+    bool slowed;  /* this worker is slowed */
+    double level; /* experiment.level if slowed, else 1 */
     double least; /* experiment.clock */
-    bool network; /* naps are in proportion to transfers, and count as such */
+    bool network; /* naps are proportional to transfers, and count as transfers */
 
     bool computing, napped; /* in this clock */
-    double begin;           /* of this clock, and the counts then: */
-    double waited, moved;
-    double nap, natural; /* of this clock: slept, and what went before */
+    double begin;           /* start of this clock */
+    double waited, moved;   /* seconds of waiting and transfers at the start of this clock */
+    double nap, natural;    /* of this clock: sleep, and the time before it */
 
-    double computed, transferred; /* without naps, all clocks, as the following */
-    double paid, all; /* at the last nap: the slow part of those, and what all naps should come to; */
-    double missed;    /* how much that is more than they were planned to be */
-    double owed;      /* nap still to be taken; below 0: overslept */
-    double late;      /* behind the least clock, to be made up for */
-    double seconds;   /* with naps */
+    double computed, transferred; /* of all clocks, without naps */
+    double paid, all;             /* at the last nap: the slow part of both, and the wanted sum of all naps */
+    double missed;                /* difference of that sum and the planned naps */
+    double owed;                  /* remaining nap; below 0: overslept */
+    double late;                  /* delay behind the least clock, subtracted from later naps */
+    double seconds;               /* of all clocks, with naps */
 };
 
 /* Starts a stage on a worker, which sleeps before pushes until tr_straggler_close(). */
 void tr_straggler_open(tr_context *tr, int worker, struct tr_straggler *straggler);
 void tr_straggler_close(struct tr_straggler *straggler);
 
-/* Around the computing of a clock (or of a round). The second one sleeps if nothing was pushed in between. */
+/* Call these before and after the computation of a clock (or of a round). The second one sleeps if nothing was pushed in between. */
 void tr_straggler_begin(struct tr_straggler *straggler);
 int tr_straggler_end(struct tr_straggler *straggler);
 
-/* The level asked for and the level reached: the mean time of a clock of the slowed workers over that of the others;
- * NaN while there are none of one kind, or some have ended no clock. */
+/* The requested level and the level reached: the mean time of a clock of the slowed workers, divided by that of the others. NaN if all
+ * or none are slowed, or if a worker has ended no clock. */
 struct tr_heterogeneity {
     int slowed, workers;
     double asked, reached;
 };
 
-/* "heterogeneity: asked 2, reached 1.98: 2 of 8 workers slowed", and what helps where they are far apart. */
+/* Prints "heterogeneity: asked 2, reached 1.98: 2 of 8 workers slowed", and advice if the levels differ much. */
 void tr_heterogeneity_say(const tr_context *tr, const struct tr_heterogeneity *heterogeneity);
 
 /* ---- progress ---- */
@@ -79,15 +78,15 @@ void tr_heterogeneity_say(const tr_context *tr, const struct tr_heterogeneity *h
 /* One finished evaluation, for the observer of progress. */
 struct tr_progress_row {
     int64_t clock;
-    double epoch, seconds; /* passes of the workers, in the mean; since the stage began */
+    double epoch, seconds; /* mean number of passes of the workers; time since the stage began */
     tr_evaluation evaluation;
     bool exact; /* all workers saw the same parameters; otherwise objective and gap are estimates */
-    double compute_seconds; /* of the workers, summed, since the stage began, as the next */
+    double compute_seconds; /* sum over the workers since the stage began, as the next */
     struct tr_traffic traffic;
-    uint64_t updates;        /* pushes of groups: what their members push together counts once */
-    double evaluate_seconds; /* of the workers, their mean */
-    struct tr_heterogeneity heterogeneity; /* where the job slows workers; otherwise zeros */
-    double peak_rss;                       /* bytes, of the largest worker */
+    uint64_t updates;                      /* number of pushes of groups */
+    double evaluate_seconds;               /* mean of the workers */
+    struct tr_heterogeneity heterogeneity; /* zeros if the job slows no workers */
+    double peak_rss;                       /* bytes of the largest worker */
 };
 
 void tr_traffic_add(struct tr_traffic *sum, const struct tr_traffic *one);
@@ -95,12 +94,13 @@ void tr_traffic_add(struct tr_traffic *sum, const struct tr_traffic *one);
 /* Times of a stage so far, in wall-clock seconds. */
 struct tr_stage_sum {
     char name[48];
-    int runs, fewest, most; /* runs, and workers of one at a time: sub-stages of a search count as runs */
+    int runs, fewest,
+        most; /* number of runs (sub-stages of a search are runs); fewest and most workers of a run */
     int64_t clocks;
     double seconds, worker_seconds; /* of its clocks; times workers */
     double began, ended;            /* tr_now() when its first clock began, and its last one ended */
     double transition;              /* median, from the end of the stage before to its first clock */
-    char degree[256];               /* how its number of workers was found; "" if it was given */
+    char degree[256];               /* tr_degree_describe(); "" if the number of workers was given */
 };
 
 /* Shows the times of n stages, on rank 0 at the end of a task (tr_run_task()) and of training. Set with tr_on_task(). */
@@ -121,15 +121,14 @@ void tr_before_run(tr_context *tr, int (*before)(tr_context *tr));
 
 /* ---- turns: stages for which the job says how many workers run at a time (stages.NAME.parallelism; FlexPS, section 3) ----
  *
- * Each worker does the work on its own rows, at any degree, so that a model does not depend on it bit by bit. Of w
- * workers at degree p, worker i begins when worker i - p has ended, and sleeps until then; when the last one has ended, all
- * continue. One message is sent from worker to worker, and one along a tree and back at the end, so the degree is exact on
+ * Each worker processes its own rows, at any degree, so that the bits of a model do not depend on the degree. At degree p,
+ * worker i begins when worker i - p has ended, and sleeps until then; when the last one has ended, all continue. One message is sent from worker to worker, and one along a tree and back at the end, so the degree is exact on
  * any number of hosts.
  *
  * With `auto` the degree is found from the time of the slowest worker in a turn, which all workers know: each decides by
  * itself, and all decide the same (scheduler.h). A stage without a setting is only timed. */
 
-/* Whether the stages are worth showing: the job has settings for them, or they are not those of turns. */
+/* Returns whether the stages are shown: the job has settings for them, or they are not those of turns. */
 bool tr_turns_are_shown(const tr_context *tr);
 
 /* Shows the sums of the turns to tr_on_task()'s observer: all ranks, when training is over. */

@@ -1,4 +1,4 @@
-/* A worker: its clocks and rounds, sums over its group, and turns. */
+/* A worker: its clocks and rounds, sums over its group, turns, and workers that are slowed on purpose. */
 #include "stage/run.h"
 
 #include <limits.h>
@@ -31,49 +31,44 @@ struct tr_turns {
     double called, began;    /* when it asked for its turn, and when it got it */
 };
 
-/* Whether a stage can have the parallelism that the job asks for. Workers can take turns only if they wait for each other. */
-static int turns_check(const tr_context *tr, const struct tr_job_stage *stage)
-{
-    char key[96];
-    int workers = tr_layout_workers(&tr->layout);
-    uint64_t wished = stage->parallelism;
-    if (wished == TR_ALL) return TR_OK;
-    snprintf(key, sizeof key, "stages.%s.parallelism", stage->name);
-    if (wished != TR_AUTO_DEGREE && wished > (uint64_t)workers)
-        return tr_fail(TR_ERR_CONFIG, "%s: %s is %llu, but there %s %d worker%s", tr_job_where(tr->job, key),
-                       key, (unsigned long long)wished, workers == 1 ? "is" : "are", workers,
-                       workers == 1 ? "" : "s");
-    if (tr->staleness == 0) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG, "%s: workers take turns in stage %s: expected sync.mode bsp",
-                   tr_job_where(tr->job, "sync.mode"), stage->name);
-}
-
-static void turns_open_stage(const tr_context *tr, const char *name, struct turns_stage *s)
-{
-    const tr_job *job = tr->job;
-    s->name = name;
-    s->wished = TR_ALL;
-    for (size_t i = 0; i < job->stages; i++)
-        if (strcmp(job->stage[i].name, name) == 0) s->wished = job->stage[i].parallelism;
-    snprintf(s->sum.name, sizeof s->sum.name, "%s", name);
-    s->sum.transition = NAN;
-    struct tr_degree_options options = {.most = tr_layout_workers(&tr->layout),
-                                        .clocks = (int64_t)fmax(1, tr_job_number(job, "solve.epochs"))};
-    tr_degree_begin(&s->degree, &options);
-}
-
+/* A stage can have the parallelism that the job asks for only if workers wait for each other. */
 int tr_turns_open(tr_context *tr)
 {
     const tr_job *job = tr->job;
     const char *const *names = tr_job_chosen_method(job)->stages;
+    int workers = tr_layout_workers(&tr->layout);
     struct tr_turns *t;
     if (!names || !names[0]) return TR_OK;
-    for (size_t i = 0; i < job->stages; i++) TR_TRY(turns_check(tr, &job->stage[i]));
+    for (size_t i = 0; i < job->stages; i++) {
+        const struct tr_job_stage *stage = &job->stage[i];
+        uint64_t wished = stage->parallelism;
+        char key[96];
+        if (wished == TR_ALL) continue;
+        snprintf(key, sizeof key, "stages.%s.parallelism", stage->name);
+        if (wished != TR_AUTO_DEGREE && wished > (uint64_t)workers)
+            return tr_fail(TR_ERR_CONFIG, "%s: %s is %llu, but there %s %d worker%s", tr_job_where(job, key),
+                           key, (unsigned long long)wished, workers == 1 ? "is" : "are", workers,
+                           workers == 1 ? "" : "s");
+        if (tr->staleness != 0)
+            return tr_fail(TR_ERR_CONFIG, "%s: workers take turns in stage %s: expected sync.mode bsp",
+                           tr_job_where(job, "sync.mode"), stage->name);
+    }
     TR_TRY(TR_NEW(&t, 1));
     tr->stages->turns = t;
     while (names[t->n]) t->n++;
     TR_TRY(TR_NEW(&t->stage, t->n));
-    for (size_t i = 0; i < t->n; i++) turns_open_stage(tr, names[i], &t->stage[i]);
+    for (size_t i = 0; i < t->n; i++) {
+        struct turns_stage *s = &t->stage[i];
+        struct tr_degree_options options = {.most = workers,
+                                            .clocks = (int64_t)fmax(1, tr_job_number(job, "solve.epochs"))};
+        s->name = names[i];
+        s->wished = TR_ALL;
+        for (size_t k = 0; k < job->stages; k++)
+            if (strcmp(job->stage[k].name, s->name) == 0) s->wished = job->stage[k].parallelism;
+        snprintf(s->sum.name, sizeof s->sum.name, "%s", s->name);
+        s->sum.transition = NAN;
+        tr_degree_begin(&s->degree, &options);
+    }
     return TR_OK;
 }
 
@@ -84,7 +79,7 @@ void tr_turns_close(tr_context *tr)
     tr->stages->turns = NULL;
 }
 
-/* Waits until a message of that worker is here, or a worker has failed, which may not send its own. */
+/* Waits for a message of a worker, or until a worker has failed, which may not send its message. */
 static int turns_receive(tr_context *tr, int worker, double *number)
 {
     MPI_Request received, *request = &received;
@@ -95,7 +90,7 @@ static int turns_receive(tr_context *tr, int worker, double *number)
     tr_clock_say(tr->sync->clock, before);
     if (*request == MPI_REQUEST_NULL) return TR_OK;
     MPI_Cancel(request);
-    tr_wait_alone(tr, request, "a message that is wanted no more");
+    tr_wait_alone(tr, request, "the end of a cancelled message");
     return TR_OK;
 }
 
@@ -123,7 +118,7 @@ static int turns_end_together(tr_context *tr, double *seconds)
     return TR_OK;
 }
 
-/* Waits for the worker that is `parallelism` before this one; 0: for none. */
+/* Waits for the worker that is `parallelism` before this one; 0: does not wait. */
 static int turns_wait(tr_context *tr, int parallelism)
 {
     int before = parallelism > 0 ? tr->active->worker - parallelism : -1;
@@ -143,53 +138,23 @@ static int turns_pass(tr_context *tr, int parallelism)
     return next < tr_worker_set_size(tr->active) ? turns_send(tr, next, 0) : TR_OK;
 }
 
-static int turns_degree(const tr_context *tr, struct turns_stage *s)
-{
-    if (s->wished == TR_ALL || tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED)) return 0;
-    if (s->wished == TR_AUTO_DEGREE) return tr_degree_next(&s->degree, INT32_MAX).parallelism;
-    return (int)s->wished;
-}
-
 int tr_turn_begin(tr_context *tr, const char *stage)
 {
     struct tr_turns *t = tr ? tr->stages->turns : NULL;
     if (!t || !tr_works(tr)) return TR_OK;
     for (size_t i = 0; i < t->n; i++)
         if (strcmp(t->stage[i].name, stage) == 0) t->now = &t->stage[i];
-    if (!t->now) return TR_OK; /* a method that others use may name fewer stages */
-    t->parallelism = turns_degree(tr, t->now);
+    struct turns_stage *s = t->now;
+    if (!s) return TR_OK; /* a method that others use may name fewer stages */
+    bool limited = s->wished != TR_ALL && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED);
+    t->parallelism = !limited                      ? 0
+                     : s->wished == TR_AUTO_DEGREE ? tr_degree_next(&s->degree, INT32_MAX).parallelism
+                                                   : (int)s->wished;
     t->called = t->began = tr_now();
     int status = turns_wait(tr, t->parallelism);
     t->began = tr_now();
     (void)TR_FAULT("turn");
     return status;
-}
-
-static void turns_count(const tr_context *tr, struct turns_stage *s, double seconds, double now)
-{
-    struct tr_stage_sum *sum = &s->sum;
-    int workers =
-        tr->stages->turns->parallelism > 0 ? tr->stages->turns->parallelism : tr_worker_set_size(tr->active);
-    sum->fewest = sum->runs == 0 ? workers : tr_min_int(sum->fewest, workers);
-    sum->most = tr_max_int(sum->most, workers);
-    if (sum->runs == 0) sum->began = tr->stages->turns->called;
-    sum->ended = now;
-    sum->runs++;
-    sum->clocks++;
-    sum->seconds += seconds;
-    sum->worker_seconds += seconds * workers;
-}
-
-static int turns_pass_and_end(tr_context *tr, struct turns_stage *s, double *seconds)
-{
-    TR_TRY(turns_pass(tr, tr->stages->turns->parallelism));
-    double begin = tr_now();
-    tr_wait_begin(tr->tables);
-    TR_TRY(turns_end_together(tr, seconds));
-    tr_wait_end(tr->tables);
-    tr->tables->traffic.wait_seconds += tr_now() - begin;
-    if (s->wished == TR_AUTO_DEGREE) tr_degree_report(&s->degree, seconds, 1);
-    return TR_OK;
 }
 
 int tr_turn_end(tr_context *tr, int status)
@@ -200,15 +165,26 @@ int tr_turn_end(tr_context *tr, int status)
     t->now = NULL;
     double now = tr_now(), seconds = now - t->called;
     tr_timeline_add(tr, s->name, t->began, now);
-    int handed = t->parallelism > 0 ? turns_pass_and_end(tr, s, &seconds) : TR_OK;
-    turns_count(tr, s, seconds, tr_now());
-    return status != TR_OK ? status : handed;
-}
-
-/* A worker that has failed takes no more turns; the others do not wait for it. */
-static void turns_fail(tr_context *tr)
-{
-    tr_clock_raise(tr->sync->clock, TR_CLOCK_FAILED, 1);
+    int workers = t->parallelism > 0 ? t->parallelism : tr_worker_set_size(tr->active), ended = TR_OK;
+    if (t->parallelism > 0) {
+        ended = turns_pass(tr, t->parallelism);
+        double begin = tr_now();
+        tr_wait_begin(tr->tables);
+        if (ended == TR_OK) ended = turns_end_together(tr, &seconds);
+        tr_wait_end(tr->tables);
+        tr->tables->traffic.wait_seconds += tr_now() - begin;
+        if (ended == TR_OK && s->wished == TR_AUTO_DEGREE) tr_degree_report(&s->degree, &seconds, 1);
+    }
+    struct tr_stage_sum *sum = &s->sum;
+    sum->fewest = sum->runs == 0 ? workers : tr_min_int(sum->fewest, workers);
+    sum->most = tr_max_int(sum->most, workers);
+    if (sum->runs == 0) sum->began = t->called;
+    sum->ended = tr_now();
+    sum->runs++;
+    sum->clocks++;
+    sum->seconds += seconds;
+    sum->worker_seconds += seconds * workers;
+    return status != TR_OK ? status : ended;
 }
 
 bool tr_turns_are_shown(const tr_context *tr)
@@ -216,11 +192,10 @@ bool tr_turns_are_shown(const tr_context *tr)
     return !tr->stages->turns || tr->job->stages > 0;
 }
 
-/* Rank 0 may not be a worker, and gets the sums of worker 0. */
 int tr_turns_show(tr_context *tr)
 {
     struct tr_turns *t = tr->stages->turns;
-    struct tr_stage_sum *sums;
+    TR_FREED struct tr_stage_sum *sums = NULL;
     size_t n = 0;
     if (!t) return TR_OK;
     TR_TRY(tr_agree(tr, TR_NEW(&sums, t->n)));
@@ -229,13 +204,150 @@ int tr_turns_show(tr_context *tr)
         if (s->wished == TR_AUTO_DEGREE) tr_degree_describe(&s->degree, s->sum.degree, sizeof s->sum.degree);
         sums[i] = s->sum;
     }
-    int status = tr_broadcast(tr, TR_SET_ALL, tr->layout.worker_rank[0], sums, t->n * sizeof *sums);
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, tr->layout.worker_rank[0], sums, t->n * sizeof *sums));
     for (size_t i = 0; i < t->n; i++)
         if (sums[i].runs > 0) sums[n++] = sums[i];
-    if (status == TR_OK && tr->rank == 0 && tr->stages->task_observer && n > 0)
-        status = tr->stages->task_observer(tr->stages->task_observer_state, sums, n);
-    free(sums);
-    return status;
+    bool shows = tr->rank == 0 && tr->stages->task_observer && n > 0;
+    return shows ? tr->stages->task_observer(tr->stages->task_observer_state, sums, n) : TR_OK;
+}
+
+/* ---- stragglers on purpose (stage.h) ---- */
+
+/* The stream of random numbers that chooses the slowed workers; the streams of workers are numbered from 0. */
+enum { CHOOSE_SLOWED = -18 };
+
+int tr_slowed_workers(const struct tr_job *job, int workers)
+{
+    if (job->experiment.slow <= 0) return 0;
+    return tr_max_int(1, (int)lround(job->experiment.slow * workers));
+}
+
+/* Selection sampling, which chooses exactly the wanted number (Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 S). */
+bool tr_is_slowed(const struct tr_job *job, int workers, int worker)
+{
+    struct tr_rng rng;
+    tr_rng_seed(&rng, job->seed, (uint64_t)CHOOSE_SLOWED, 0);
+    int wanted = tr_slowed_workers(job, workers);
+    for (int w = 0; w <= worker; w++) {
+        bool taken = tr_rng_below(&rng, (uint64_t)(workers - w)) < (uint64_t)wanted;
+        if (w == worker) return taken;
+        wanted -= taken;
+    }
+    return false;
+}
+
+/* Returns the time of this clock so far: computing and transfers. */
+static double straggler_own_time(const struct tr_straggler *s)
+{
+    return tr_now() - s->begin - (s->tr->tables->traffic.wait_seconds - s->waited);
+}
+
+static double straggler_moving_time(const struct tr_straggler *s)
+{
+    const struct tr_traffic *t = &s->tr->tables->traffic;
+    return t->pull_seconds + t->push_seconds - s->moved - (s->network ? s->nap : 0);
+}
+
+/* Sleeps before the push of this clock. The naps add up to level - 1 times the total time of computing and transfers, but each nap
+ * is proportional to the slow part of its own clock. The difference is corrected in the next nap. A push after a nap counts for
+ * the next one. */
+static int straggler_nap(struct tr_straggler *s)
+{
+    const double shortest = 50e-6, longest = 1e-3;
+    s->napped = true;
+    s->natural = straggler_own_time(s);
+    double transferred = s->transferred + straggler_moving_time(s);
+    double computed = s->computed + straggler_own_time(s) - straggler_moving_time(s);
+    double slow = s->network ? transferred : computed, all = (s->level - 1) * (computed + transferred);
+    double share = slow > 0 ? fmax(0, slow - s->paid) / slow * all : 0;
+    double planned = share + s->missed;
+    s->missed += all - s->all - planned;
+    s->paid = slow;
+    s->all = all;
+    s->owed += planned;
+    double missing = s->level * s->least - s->natural - s->late; /* up to the least clock */
+    double wanted = fmax(s->owed, missing);
+    if (wanted <= 0) return TR_OK;
+    /* short sleeps, so that the server and the scheduler of this rank answer within a millisecond, and sooner after messages */
+    double begin = tr_now(), pause = shortest;
+    for (double left; (left = begin + wanted - tr_now()) > 0;) {
+        int did = 0;
+        TR_TRY(tr_progress(s->tr, &did));
+        pause = did ? shortest : fmin(1.5 * pause, longest);
+        tr_sleep(fmin(pause, left));
+    }
+    s->nap = tr_now() - begin;
+    s->owed = s->owed >= missing ? s->owed - s->nap : 0;
+    if (s->network) s->tr->tables->traffic.push_seconds += s->nap;
+    return TR_OK;
+}
+
+static int straggler_before_push(void *who)
+{
+    struct tr_straggler *s = who;
+    return s->computing && !s->napped ? straggler_nap(s) : TR_OK;
+}
+
+void tr_straggler_open(tr_context *tr, int worker, struct tr_straggler *s)
+{
+    const struct tr_job *job = tr->job;
+    *s = (struct tr_straggler){.tr = tr, .level = 1};
+    if (!job) return;
+    s->on = job->experiment.slow > 0 || job->experiment.clock > 0;
+    s->least = job->experiment.clock;
+    s->network = job->experiment.kind == TR_SLOW_NETWORK;
+    s->slowed = tr_is_slowed(job, tr_layout_workers(&tr->layout), worker);
+    if (s->slowed) s->level = job->experiment.level;
+    if (!s->on) return;
+    tr->before_push = straggler_before_push;
+    tr->before_push_state = s;
+}
+
+void tr_straggler_close(struct tr_straggler *s)
+{
+    if (!s->on) return;
+    s->tr->before_push = NULL;
+    s->tr->before_push_state = NULL;
+    s->on = false;
+}
+
+void tr_straggler_begin(struct tr_straggler *s)
+{
+    if (!s->on) return;
+    const struct tr_traffic *t = &s->tr->tables->traffic;
+    s->begin = tr_now();
+    s->waited = t->wait_seconds;
+    s->moved = t->pull_seconds + t->push_seconds;
+    s->nap = 0;
+    s->napped = false;
+    s->computing = true;
+}
+
+int tr_straggler_end(struct tr_straggler *s)
+{
+    if (!s->on) return TR_OK;
+    s->computing = false;
+    if (!s->napped) TR_TRY(straggler_nap(s));
+    double own = straggler_own_time(s), moving = straggler_moving_time(s);
+    s->transferred += moving;
+    s->computed += own - s->nap - moving;
+    s->seconds += own;
+    /* oversleeping and the time after the sleep are subtracted from the next sleep, but not from many: a worker that was
+     * delayed for long does not run for many clocks without sleeping */
+    double due = s->level * fmax(s->least, s->natural);
+    s->late = fmin(fmax(own + s->late - due, 0), s->least);
+    return TR_OK;
+}
+
+void tr_heterogeneity_say(const tr_context *tr, const struct tr_heterogeneity *h)
+{
+    char reached[48] = "";
+    if (h->slowed == 0) return;
+    if (isfinite(h->reached)) snprintf(reached, sizeof reached, ", reached %.2f", h->reached);
+    bool far = fabs(h->reached - h->asked) > 0.15 * h->asked;
+    tr_say(tr, "heterogeneity: asked %g%s: %d of %d workers slowed%s", h->asked, reached, h->slowed,
+           h->workers,
+           far ? "; experiment.clock, longer than a clock takes otherwise, brings it closer" : "");
 }
 
 /* ---- evaluating ---- */
@@ -245,14 +357,14 @@ static double transfer_seconds(const struct tr_traffic *t)
     return t->wait_seconds + t->pull_seconds + t->push_seconds;
 }
 
-/* Whether workers wait for each other in a clock: for turns, or for other members of the group. */
+/* Returns whether workers wait for each other in a clock: for turns, or for other members of the group. */
 static bool waits_for_others(const struct tr_stage_run *run)
 {
     return run->at_once > 0 || run->tr->stages->turns || run->stage->schedule || run->stage->rotates;
 }
 
-/* Whether the leader starts and ends each round of the group. Rotating blocks need that where clocks do not synchronize the
- * workers: a member that starts its next clock could pull what others have not pushed yet. */
+/* Returns whether the leader starts and ends each round of the group. Rotating blocks need that if clocks do not synchronize the
+ * workers: a member that starts its next clock could pull before other members have pushed. */
 static bool has_rounds(const struct tr_stage_run *run)
 {
     return run->stage->schedule || (run->stage->rotates && !tr_sync_lockstep(run->tr->sync));
@@ -265,16 +377,6 @@ static void poll_while_computing(void *what)
     int did = 0;
     tr_stage_note(run, tr_progress(run->tr, &did));
     run->tr->tables->service.at_seams += did > 0;
-}
-
-static void set_poll_point(struct tr_stage_run *run)
-{
-    if (run->tr->size > 1) tr_seam_set(poll_while_computing, run);
-}
-
-static void clear_poll_point(void)
-{
-    tr_seam_set(NULL, NULL);
 }
 
 int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
@@ -294,13 +396,13 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
     double begin = tr_now() - transfer_seconds(t);
     enum tr_rank_state before = tr_clock_say(tr->sync->clock, TR_RANK_EVALUATES);
     tr_way_compute(tr->tables, true);
-    set_poll_point(run);
+    if (tr->size > 1) tr_seam_set(poll_while_computing, run);
     if (run->status == TR_OK && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
         tr_stage_note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
     else TR_TRY(tr_sync_stand_in(run->tr->sync, false));
-    clear_poll_point();
+    tr_seam_set(NULL, NULL);
     tr_way_compute(tr->tables, false);
-    if (run->status != TR_OK && waits_for_others(run)) turns_fail(tr);
+    if (run->status != TR_OK && waits_for_others(run)) tr_clock_raise(tr->sync->clock, TR_CLOCK_FAILED, 1);
     tr->failed = run->status;
     tr_clock_say(tr->sync->clock, before);
     run->evaluate_seconds += tr_now() - transfer_seconds(t) - begin;
@@ -315,10 +417,11 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
 
 /* ---- a clock ---- */
 
-/* Takes part in a clock without computing, if this worker or another rank has failed. */
+/* Takes part in a clock without computing, if this worker or another rank has failed. Other workers do not wait for this one then. */
 static int stand_in(struct tr_stage_run *run)
 {
-    if (run->status != TR_OK && waits_for_others(run)) turns_fail(run->tr);
+    if (run->status != TR_OK && waits_for_others(run))
+        tr_clock_raise(run->tr->sync->clock, TR_CLOCK_FAILED, 1);
     TR_TRY(tr_sync_stand_in(run->tr->sync, true));
     return run->status;
 }
@@ -336,12 +439,12 @@ static int compute(struct tr_stage_run *run)
     tr_stage_note(run, turns_wait(run->tr, run->at_once));
     double turn = tr_now();
     tr_straggler_begin(&run->straggler);
-    set_poll_point(run);
+    if (run->tr->size > 1) tr_seam_set(poll_while_computing, run);
     if (TR_FAULT("compute") == TR_FAULT_EIO)
         tr_stage_note(run, tr_fail(TR_ERR_SYSTEM, "clock %lld fails, as TRIREME_FAULT wants it",
                                    (long long)run->me.clock));
     else tr_stage_note(run, run->stage->compute(&run->me, run->stage->state));
-    clear_poll_point();
+    tr_seam_set(NULL, NULL);
     tr_stage_note(run, tr_straggler_end(&run->straggler));
     if (run->at_once > 0) tr_timeline_add(run->tr, run->stage->name, turn, tr_now());
     tr_stage_note(run, turns_pass(run->tr, run->at_once));
@@ -353,11 +456,10 @@ static int compute(struct tr_stage_run *run)
     return stand_in(run);
 }
 
-/* What the leader sends to each member before a round; the member answers with a status. These are messages, not nonblocking
- * collectives, which take four times as long: 15 instead of 4 microseconds for two ranks of a node. */
-struct order {
+/* Message of the leader to each member before a round; the member answers with a status. Messages take 4 us for two ranks of a node;
+ * nonblocking collectives would take 15 us. */
+struct round_order {
     int64_t again; /* another round follows; else the clock ends */
-    int64_t status;
     tr_command command;
 };
 
@@ -366,7 +468,7 @@ static int run_rounds_as_leader(struct tr_stage_run *run)
     tr_context *tr = run->tr;
     int members = run->me.group_size, first = run->me.group * members;
     tr_command *commands = NULL;
-    struct order *orders = NULL;
+    struct round_order *orders = NULL; /* not freed after a failure, because MPI may still read them */
     MPI_Request *requests = NULL;
     TR_TRY(TR_NEW(&commands, (size_t)members));
     TR_TRY(TR_NEW(&orders, (size_t)members));
@@ -379,9 +481,8 @@ static int run_rounds_as_leader(struct tr_stage_run *run)
         else if (well)
             tr_stage_note(run, run->stage->schedule(&run->me, run->stage->state, commands, &again));
         again = again && run->status == TR_OK;
-        requests[0] = MPI_REQUEST_NULL;
         for (int m = 1; m < members; m++) {
-            orders[m] = (struct order){.again = again, .command = commands[m]};
+            orders[m] = (struct round_order){.again = again, .command = commands[m]};
             MPI_Isend(&orders[m], sizeof orders[m], MPI_BYTE, tr_worker_rank(tr, tr->active, first + m),
                       TR_TAG_COMMAND, tr->wire, &requests[m]);
         }
@@ -408,7 +509,7 @@ static int run_rounds_as_member(struct tr_stage_run *run)
     tr_context *tr = run->tr;
     int leader = tr_worker_rank(tr, tr->active, run->me.group * run->me.group_size);
     for (run->me.round = 0;; run->me.round++) {
-        struct order order;
+        struct round_order order;
         MPI_Request request;
         MPI_Irecv(&order, sizeof order, MPI_BYTE, leader, TR_TAG_COMMAND, tr->wire, &request);
         TR_TRY(tr_wait_request(tr, &request, "the leader's command"));
@@ -416,26 +517,8 @@ static int run_rounds_as_member(struct tr_stage_run *run)
         run->me.command = order.command;
         int64_t status = compute(run);
         MPI_Isend(&status, 1, MPI_INT64_T, leader, TR_TAG_DONE, tr->wire, &request);
-        TR_TRY(tr_wait_request(tr, &request, "the leader to hear of a round's end"));
+        TR_TRY(tr_wait_request(tr, &request, "the leader to learn that a round has ended"));
     }
-}
-
-static int one_clock(struct tr_stage_run *run)
-{
-    TR_TRY(tr_sync_next(run->tr->sync));
-    if (TR_FAULT("clock") == TR_FAULT_HANG)
-        TR_WAIT_UNTIL(run->tr, false, "nothing, as TRIREME_FAULT wants it");
-    if (!has_rounds(run)) compute(run);
-    else if (run->me.member == 0) TR_TRY(run_rounds_as_leader(run));
-    else TR_TRY(run_rounds_as_member(run));
-    run->me.round = 0;
-    TR_TRY(tr_sync_tick(run->tr->sync));
-    run->me.clock = run->base + run->tr->sync->now;
-    tr_lifeline_clock(run->tr->lifeline, run->ended + run->me.clock);
-    tr_clock_count(run->tr->sync->clock, (struct tr_rank_seen){.state = TR_RANK_WAITS,
-                                                               .clock = run->ended + run->me.clock,
-                                                               .seconds = run->compute_seconds});
-    return TR_OK;
 }
 
 /* ---- all clocks ---- */
@@ -460,72 +543,66 @@ static int report_if_due(struct tr_stage_run *run)
     return tr_stage_send_reports(run, first, due);
 }
 
-/* Whether members of the group wait for each other in every clock: for a view that they share, or for rounds. */
-static bool group_works_together(const struct tr_stage_run *run)
-{
-    const struct tr_tables *tables = run->tr->tables;
-    bool together = run->stage->schedule || run->stage->rotates;
-    for (size_t i = 0; i < tables->view_count; i++) together = together || tables->views[i]->group;
-    return together && run->me.group_size > 1;
-}
-
-/* The clock limit in the clocks of this worker. */
+/* Returns the clock limit in the clocks of this worker. */
 static int64_t clock_limit(const struct tr_stage_run *run)
 {
     int64_t clocks = tr_clock_get(run->tr->sync->clock, TR_CLOCK_LIMIT);
     return tr_sync_lockstep(run->tr->sync) ? run->base + clocks : clocks;
 }
 
-enum next { GO, LEAVE };
-
-/* Sends the decision of the leader to all members. (Not a broadcast: sums that a failure left may still be on their way.) */
-static int share_decision(const struct tr_stage_run *run, int64_t *word)
+/* Decides whether another clock begins. Under other modes than BSP the members of a group that wait for each other in every clock
+ * could learn of a stop or of a pause at different clocks, and wait forever: there the leader decides, by messages. (After a
+ * failure, a broadcast could receive data of an earlier sum.) */
+static int decide(struct tr_stage_run *run, bool *leaves)
 {
     tr_context *tr = run->tr;
+    const struct tr_clock *clock = tr->sync->clock;
+    bool lockstep = tr_sync_lockstep(tr->sync), together = run->stage->schedule || run->stage->rotates;
+    bool on = !tr_clock_get(clock, TR_CLOCK_STOPPED) || (lockstep && run->me.clock < clock_limit(run));
+    *leaves = !on || tr_stage_is_called(run);
+    for (size_t i = 0; i < tr->tables->view_count; i++) together = together || tr->tables->views[i]->group;
+    if (lockstep || !together || run->me.group_size == 1) return TR_OK;
+    int64_t word = *leaves;
     bool leads = run->me.member == 0;
     int first = run->me.group * run->me.group_size;
     int begin = leads ? first + 1 : first, end = leads ? first + run->me.group_size : first + 1;
     for (int worker = begin; worker < end; worker++) {
         MPI_Request request;
         int rank = tr_worker_rank(tr, tr->active, worker);
-        if (leads) MPI_Isend(word, 1, MPI_INT64_T, rank, TR_TAG_COMMAND, tr->wire, &request);
-        else MPI_Irecv(word, 1, MPI_INT64_T, rank, TR_TAG_COMMAND, tr->wire, &request);
+        if (leads) MPI_Isend(&word, 1, MPI_INT64_T, rank, TR_TAG_COMMAND, tr->wire, &request);
+        else MPI_Irecv(&word, 1, MPI_INT64_T, rank, TR_TAG_COMMAND, tr->wire, &request);
         TR_TRY(tr_wait_request(tr, &request, "the leader to begin a clock"));
     }
-    return TR_OK;
-}
-
-/* Whether another clock begins. Under other modes than BSP the members of a group could learn of a stop or of a pause at
- * different clocks and wait for each other for ever: there the leader decides. */
-static int decide(struct tr_stage_run *run, enum next *next)
-{
-    tr_context *tr = run->tr;
-    const struct tr_clock *clock = tr->sync->clock;
-    bool lockstep = tr_sync_lockstep(tr->sync);
-    bool on = !tr_clock_get(clock, TR_CLOCK_STOPPED) || (lockstep && run->me.clock < clock_limit(run));
-    *next = on && !tr_stage_is_called(run) ? GO : LEAVE;
-    if (lockstep || !group_works_together(run)) return TR_OK;
-    int64_t word = (int64_t)*next;
-    TR_TRY(share_decision(run, &word));
-    *next = (enum next)word;
+    *leaves = word;
     return TR_OK;
 }
 
 int tr_stage_work(struct tr_stage_run *run)
 {
-    const tr_stage *stage = run->stage;
-    struct tr_clock *clock = run->tr->sync->clock;
-    while (run->me.clock < stage->clocks && !run->proven) {
+    struct tr_sync *sync = run->tr->sync;
+    while (run->me.clock < run->stage->clocks && !run->proven) {
+        bool leaves;
         TR_TRY(report_if_due(run));
         TR_WAIT_UNTIL(run->tr,
-                      run->me.clock < clock_limit(run) || tr_clock_get(clock, TR_CLOCK_STOPPED) ||
+                      run->me.clock < clock_limit(run) || tr_clock_get(sync->clock, TR_CLOCK_STOPPED) ||
                           tr_stage_is_called(run),
                       "the scheduler to evaluate at clock %lld", (long long)run->me.clock);
-        enum next next;
-        TR_TRY(decide(run, &next));
-        if (next == LEAVE) break;
+        TR_TRY(decide(run, &leaves));
+        if (leaves) break;
         double begin = tr_now();
-        TR_TRY(one_clock(run));
+        TR_TRY(tr_sync_next(sync));
+        if (TR_FAULT("clock") == TR_FAULT_HANG)
+            TR_WAIT_UNTIL(run->tr, false, "nothing, as TRIREME_FAULT wants it");
+        if (!has_rounds(run)) compute(run);
+        else if (run->me.member == 0) TR_TRY(run_rounds_as_leader(run));
+        else TR_TRY(run_rounds_as_member(run));
+        run->me.round = 0;
+        TR_TRY(tr_sync_tick(sync));
+        run->me.clock = run->base + sync->now;
+        tr_lifeline_clock(run->tr->lifeline, run->ended + run->me.clock);
+        tr_clock_count(sync->clock, (struct tr_rank_seen){.state = TR_RANK_WAITS,
+                                                          .clock = run->ended + run->me.clock,
+                                                          .seconds = run->compute_seconds});
         run->times.seconds[run->times.clocks++ % TR_TIMED_CLOCKS] = tr_now() - begin;
     }
     return TR_OK;
@@ -551,7 +628,7 @@ struct tr_sum {
     double numbers[];
 };
 
-/* Sums that did not end because a member failed: MPI may still write to them. */
+/* Sums that did not end because a member failed. They are not freed, because MPI may still write to them. */
 static struct tr_sum *never_ended;
 
 int tr_group_sum_begin(tr_worker *me, const double *numbers, size_t n, tr_sum **sum)

@@ -15,7 +15,6 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "store/memory.h"
-#include "store/snapshot.h"
 #include "trireme/collective.h"
 
 /* Frequency of checkpoints on the disk, or of those in memory. */
@@ -129,60 +128,53 @@ static void policy_taken(struct tr_policy *p, int64_t clock, bool in_memory)
 
 /* ---- signals ---- */
 
-static _Atomic double first_end; /* as tr_now() */
-static struct sigaction before_usr1, before_usr2, before_term, before_int;
+static _Atomic double first_end;           /* as tr_now() */
+static struct sigaction signals_before[4]; /* handlers of USR1, USR2, TERM and INT before */
 
-static void signals_on_ask(int number)
-{
-    if (number == SIGUSR1) atomic_fetch_add(&signals_stops, 1);
-    else atomic_fetch_add(&signals_asked, 1);
-}
-
-/* Asks for a stop. The second signal ends the process; only TERM and INT count, because a time limit may be announced by USR1, and
- * other ranks may have received the first signal earlier. A signal within a second of the first is the same one, sent by both Slurm
- * and the supervisor. */
-static void signals_on_end(int number)
+/* USR1 asks for a stop, USR2 for a checkpoint. TERM and INT ask for a stop, and the second one ends the process; USR1 does not count,
+ * because it may announce a time limit, and other ranks may have received it earlier. A signal within a second of the first is the
+ * same one, sent by both Slurm and the supervisor. */
+static void signals_handle(int number)
 {
     const double same = 1;
     double now = tr_now();
-    atomic_fetch_add(&signals_stops, 1);
+    atomic_fetch_add(number == SIGUSR2 ? &signals_asked : &signals_stops, 1);
+    if (number == SIGUSR1 || number == SIGUSR2) return;
     if (atomic_fetch_add(&signals_ends, 1) == 0) atomic_store(&first_end, now);
     if (now - atomic_load(&first_end) < same) return;
-    sigaction(number, number == SIGTERM ? &before_term : &before_int, NULL);
+    sigaction(number, &signals_before[number == SIGTERM ? 2 : 3], NULL);
     raise(number);
+}
+
+/* Handles two signals from the first user on (installs), or restores their handlers after the last user. */
+static void signals_install(_Atomic int *users, int first, bool installs)
+{
+    static const int numbers[4] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
+    struct sigaction handle = {.sa_handler = signals_handle, .sa_flags = SA_RESTART};
+    if (installs ? atomic_fetch_add(users, 1) > 0 : atomic_fetch_sub(users, 1) > 1) return;
+    if (installs && first == 0) signals_asked = signals_stops = signals_ends = 0;
+    for (int i = first; i < first + 2; i++)
+        sigaction(numbers[i], installs ? &handle : &signals_before[i], installs ? &signals_before[i] : NULL);
 }
 
 void tr_signals_open(void)
 {
-    struct sigaction ask = {.sa_handler = signals_on_ask, .sa_flags = SA_RESTART};
-    if (atomic_fetch_add(&signals_openers, 1) > 0) return;
-    atomic_store(&signals_asked, 0);
-    atomic_store(&signals_stops, 0);
-    atomic_store(&signals_ends, 0);
-    sigaction(SIGUSR1, &ask, &before_usr1);
-    sigaction(SIGUSR2, &ask, &before_usr2);
+    signals_install(&signals_openers, 0, true);
 }
 
 void tr_signals_close(void)
 {
-    if (atomic_fetch_sub(&signals_openers, 1) > 1) return;
-    sigaction(SIGUSR1, &before_usr1, NULL);
-    sigaction(SIGUSR2, &before_usr2, NULL);
+    signals_install(&signals_openers, 0, false);
 }
 
 void tr_signals_catch(void)
 {
-    struct sigaction end = {.sa_handler = signals_on_end, .sa_flags = SA_RESTART};
-    if (atomic_fetch_add(&signals_catchers, 1) > 0) return;
-    sigaction(SIGTERM, &end, &before_term);
-    sigaction(SIGINT, &end, &before_int);
+    signals_install(&signals_catchers, 2, true);
 }
 
 void tr_signals_release(void)
 {
-    if (atomic_fetch_sub(&signals_catchers, 1) > 1) return;
-    sigaction(SIGTERM, &before_term, NULL);
-    sigaction(SIGINT, &before_int, NULL);
+    signals_install(&signals_catchers, 2, false);
 }
 
 bool tr_signals_stop(void)
@@ -325,38 +317,6 @@ int tr_best_list(tr_context *tr, tr_snapshot *snapshot, bool *found)
  * verification of the shards. */
 #define ENDED "ended"
 
-/* A run without a checkpoint cannot be resumed. */
-
-/* If the folder stays, a fresh run marks the run of its newest checkpoint as ended, so that it will not be resumed later. */
-static int find_retire(const struct tr_checkpoints *c, const uint64_t *number, size_t n)
-{
-    struct tr_manifest m TR_CLOSED_BY(tr_manifest_free) = {.seal = NULL};
-    for (size_t i = 0; i < n; i++) {
-        TR_FREED char *path = NULL;
-        TR_TRY(tr_checkpoint_path(c->to, number[i], &path));
-        if (tr_manifest_read(path, &m) == TR_OK) return tr_write_run(c->to, ENDED, m.run);
-    }
-    return TR_OK;
-}
-
-/* ---- manifest on all ranks ---- */
-
-/* Broadcasts the manifest from the rank `root`. */
-static int find_share_manifest(tr_context *tr, int root, struct tr_manifest *m)
-{
-    char *packed = NULL;
-    size_t bytes = 0;
-    bool has = tr->rank == root;
-    int status = has ? tr_manifest_pack(m, &packed, &bytes) : TR_OK;
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, root, &bytes, sizeof bytes));
-    if (!has) status = TR_NEW(&packed, bytes);
-    status = tr_agree(tr, status);
-    if (status == TR_OK) status = tr_broadcast(tr, TR_SET_ALL, root, packed, bytes);
-    if (status == TR_OK && !has) status = tr_manifest_unpack(packed, bytes, "manifest", m);
-    free(packed);
-    return tr_agree(tr, status);
-}
-
 /* ---- candidates ---- */
 
 /* Checkpoints that were not examined yet. */
@@ -392,32 +352,36 @@ static bool find_next_on_disk(const struct tr_checkpoints *c, struct find_candid
     return false;
 }
 
-static int find_verify_shards(const struct tr_checkpoints *c, const struct tr_manifest *m)
-{
-    for (uint32_t s = (uint32_t)c->tr->rank; s < m->shards; s += (uint32_t)c->tr->size) {
-        TR_FREED char *path = NULL;
-        struct tr_shard_head head = tr_manifest_head(m, s);
-        TR_TRY(tr_shard_path(c->to, m->number, s, &path));
-        TR_TRY(tr_shard_verify(path, &head, &m->seal[s]));
-    }
-    return TR_OK;
-}
-
 /* Returns whether a checkpoint is undamaged; then all ranks have its manifest in c->found. `rank` has the manifest, or the file in
  * memory that contains it. */
 static bool find_is_whole(struct tr_checkpoints *c, uint64_t number, int rank)
 {
     tr_context *tr = c->tr;
-    bool memory = c->found_in_memory;
+    struct tr_manifest *m = &c->found;
+    bool memory = c->found_in_memory, has = tr->rank == rank;
+    TR_FREED char *packed = NULL;
     char why[512] = "";
-    int status = memory && tr->rank == rank ? tr_memory_manifest(c->memory, number, &c->found) : TR_OK;
+    size_t bytes = 0;
+    int status = memory && has ? tr_memory_manifest(c->memory, number, m) : TR_OK;
+    if (status == TR_OK && has) status = tr_manifest_pack(m, &packed, &bytes);
     status = tr_checkpoints_agree(tr, status, why, sizeof why);
-    if (status == TR_OK) status = find_share_manifest(tr, rank, &c->found);
-    if (status == TR_OK && memory) status = tr_memory_verify(c->memory, &c->found, why, sizeof why);
-    else if (status == TR_OK)
-        status = tr_checkpoints_agree(tr, find_verify_shards(c, &c->found), why, sizeof why);
+    if (status == TR_OK) status = tr_broadcast(tr, TR_SET_ALL, rank, &bytes, sizeof bytes);
+    if (status == TR_OK) status = tr_agree(tr, has ? TR_OK : TR_NEW(&packed, bytes));
+    if (status == TR_OK) status = tr_broadcast(tr, TR_SET_ALL, rank, packed, bytes);
+    if (status == TR_OK)
+        status = tr_agree(tr, has ? TR_OK : tr_manifest_unpack(packed, bytes, "manifest", m));
+    if (status == TR_OK && memory) status = tr_memory_verify(c->memory, m, why, sizeof why);
+    else if (status == TR_OK) {
+        for (uint32_t s = (uint32_t)tr->rank; status == TR_OK && s < m->shards; s += (uint32_t)tr->size) {
+            TR_FREED char *path = NULL;
+            struct tr_shard_head head = tr_manifest_head(m, s);
+            status = tr_shard_path(c->to, m->number, s, &path);
+            if (status == TR_OK) status = tr_shard_verify(path, &head, &m->seal[s]);
+        }
+        status = tr_checkpoints_agree(tr, status, why, sizeof why);
+    }
     if (status == TR_OK) return true;
-    tr_manifest_free(&c->found);
+    tr_manifest_free(m);
     tr_warn(tr, "warning:       checkpoint %" PRIu64 "%s is left out: %s", number, memory ? " in memory" : "",
             why);
     return false;
@@ -496,7 +460,15 @@ static int find_checkpoint(struct tr_checkpoints *c, enum tr_beginning beginning
     if (c->continues && tr->rank == 0 && tr_read_run(c->to, ENDED) == c->run)
         status = tr_write_run(c->to, ENDED, 0); /* a complete run that resumes has not ended */
     if (beginning != TR_GO_ON && !c->continues && *tr->job->checkpoint.to && tr->rank == 0)
-        status = find_retire(c, numbers, all.numbers);
+        for (size_t i = 0; i < all.numbers; i++) {
+            /* the run of the newest checkpoint ends, so that it will not be resumed later */
+            struct tr_manifest m TR_CLOSED_BY(tr_manifest_free) = {.seal = NULL};
+            TR_FREED char *path = NULL;
+            status = tr_checkpoint_path(c->to, numbers[i], &path);
+            if (status != TR_OK || tr_manifest_read(path, &m) != TR_OK) continue;
+            status = tr_write_run(c->to, ENDED, m.run);
+            break;
+        }
     TR_TRY(tr_agree(tr, status));
     if (run == 0 || run == c->run) return TR_OK;
     /* shards of a run without a complete checkpoint are useless */
@@ -666,40 +638,6 @@ static void checkpoint_end_shard(struct tr_checkpoints *c)
     else checkpoint_report(c, c->writer.status, c->writer.error);
 }
 
-/* Advances the copies of a checkpoint in memory. */
-static void checkpoint_move_memory(struct tr_checkpoints *c, int *did)
-{
-    struct tr_checkpoint_memory *m = c->memory;
-    int status;
-    bool over;
-    const char *error = m->note;
-    if (c->now.told) return;
-    if (tr_memory_turn(m, &over, &status, &error)) ++*did;
-    if (!over || c->writer.busy) return;
-    ++*did;
-    c->now.told = true;
-    if (c->writer.status != TR_OK) checkpoint_report(c, c->writer.status, c->writer.error);
-    else checkpoint_report(c, status, error);
-    tr_memory_end(m);
-}
-
-/* Other ranks send the signals that they have received to rank 0. Usually mpirun sends a signal to all ranks, therefore signals of
- * several ranks count as one. */
-static void checkpoint_pass_signals(struct tr_checkpoints *c)
-{
-    int64_t now[2] = {tr_signals_stop(), signals_asked - c->policy.opened}, got[2];
-    int from;
-    if (c->tr->rank == 0) {
-        if (!tr_receive_here(c->tr, TR_TAG_SIGNAL, got, sizeof got, &from)) return;
-        if (got[0] && !now[0]) tr_signals_pass(true);
-        while (got[1] > signals_asked - c->policy.opened) tr_signals_pass(false);
-        return;
-    }
-    if (!memcmp(now, c->passed, sizeof now) || !tr_request_done(&c->passing)) return;
-    memcpy(c->passed, now, sizeof now);
-    MPI_Isend(c->passed, 2, MPI_INT64_T, 0, TR_TAG_SIGNAL, c->tr->wire, &c->passing);
-}
-
 /* ---- polling ---- */
 
 static int checkpoint_poll(void *what, int *did)
@@ -709,8 +647,18 @@ static int checkpoint_poll(void *what, int *did)
     double now = tr_now();
     int from;
     if (now > c->probed + 0.005) { /* seldom, because a probe takes more time than the rest */
+        /* Other ranks send the signals that they have received to rank 0. Usually mpirun sends a signal to all ranks, therefore
+         * signals of several ranks count as one. */
+        int64_t asked[2] = {tr_signals_stop(), signals_asked - c->policy.opened}, got[2];
         c->probed = now;
-        checkpoint_pass_signals(c);
+        if (c->tr->rank == 0 && tr_receive_here(c->tr, TR_TAG_SIGNAL, got, sizeof got, &from)) {
+            if (got[0] && !asked[0]) tr_signals_pass(true);
+            while (got[1] > signals_asked - c->policy.opened) tr_signals_pass(false);
+        } else if (c->tr->rank != 0 && memcmp(asked, c->passed, sizeof asked) != 0 &&
+                   tr_request_done(&c->passing)) {
+            memcpy(c->passed, asked, sizeof asked);
+            MPI_Isend(c->passed, 2, MPI_INT64_T, 0, TR_TAG_SIGNAL, c->tr->wire, &c->passing);
+        }
     }
     if (c->writer.busy && atomic_load(&c->writer.done)) {
         writer_join(c);
@@ -718,7 +666,19 @@ static int checkpoint_poll(void *what, int *did)
         if (c->writer.write == writer_shard) checkpoint_end_shard(c);
         else checkpoint_end(c, c->writer.status, c->writer.error);
     }
-    if (c->now.any && c->now.in_memory) checkpoint_move_memory(c, did);
+    if (c->now.any && c->now.in_memory && !c->now.told) { /* advances the copies in memory */
+        int status;
+        bool over;
+        const char *error = c->memory->note;
+        if (tr_memory_turn(c->memory, &over, &status, &error)) ++*did;
+        if (over && !c->writer.busy) {
+            ++*did;
+            c->now.told = true;
+            bool written = c->writer.status == TR_OK;
+            checkpoint_report(c, written ? status : c->writer.status, written ? error : c->writer.error);
+            tr_memory_end(c->memory);
+        }
+    }
     tr_memory_serve(c->memory, did);
     if (c->sending != MPI_REQUEST_NULL) (void)tr_request_done(&c->sending);
     if (c->tr->rank != 0 || !c->now.any || !tr_receive_here(c->tr, TR_TAG_SHARD, &r, sizeof r, &from))
@@ -901,27 +861,12 @@ static int checkpoint_list(struct tr_checkpoints *c, tr_snapshot *snapshot, tr_l
     return TR_OK;
 }
 
-static int checkpoint_make_manifest(struct tr_checkpoints *c, const struct tr_facts *facts)
-{
-    const struct tr_context *tr = c->tr;
-    const struct tr_layout *l = &tr->layout;
-    struct tr_manifest *m = &c->now.manifest;
-    m->facts = *facts;
-    m->facts.stage_number = c->entered - 1;
-    m->facts.ranks = tr->size;
-    m->facts.servers = l->servers;
-    m->facts.groups = l->groups;
-    m->facts.group_size = l->group_size;
-    m->facts.data = tr->data_digest;
-    m->facts.seconds = c->before + tr_now() - c->began;
-    TR_TRY(TR_NEW(&m->seal, m->shards));
-    return tr_job_as_text(tr->job, &m->job);
-}
-
 /* Rank 0 creates folder and manifest. All ranks learn whether that succeeded, and the last complete checkpoint in memory, which
  * stays. */
 static int checkpoint_start(struct tr_checkpoints *c, const struct tr_facts *facts, bool in_memory)
 {
+    const tr_context *tr = c->tr;
+    const struct tr_layout *l = &tr->layout;
     struct tr_being_written *now = &c->now;
     c->number++;
     *now = (struct tr_being_written){
@@ -930,22 +875,32 @@ static int checkpoint_start(struct tr_checkpoints *c, const struct tr_facts *fac
         .number = c->number,
         .begin = tr_now(),
         .manifest = {
-            .run = c->run, .number = c->number, .attempt = c->attempt, .shards = (uint32_t)c->tr->size}};
+            .run = c->run, .number = c->number, .attempt = c->attempt, .shards = (uint32_t)tr->size}};
     int64_t well = 1;
-    if (c->tr->rank == 0) {
-        int status = checkpoint_make_manifest(c, facts);
+    if (tr->rank == 0) {
+        struct tr_manifest *m = &now->manifest;
+        m->facts = *facts;
+        m->facts.stage_number = c->entered - 1;
+        m->facts.ranks = tr->size;
+        m->facts.servers = l->servers;
+        m->facts.groups = l->groups;
+        m->facts.group_size = l->group_size;
+        m->facts.data = tr->data_digest;
+        m->facts.seconds = c->before + tr_now() - c->began;
+        int status = TR_NEW(&m->seal, m->shards);
+        if (status == TR_OK) status = tr_job_as_text(tr->job, &m->job);
         if (status == TR_OK)
             status = in_memory ? tr_memory_name(c->to, c->run) : tr_checkpoint_make(c->to, now->number);
         if (status == TR_OK && !in_memory) status = checkpoint_lock_folder(c);
         well = status == TR_OK;
         if (!well) {
             checkpoint_warn(c, tr_error_text());
-            tr_manifest_free(&now->manifest);
+            tr_manifest_free(m);
         }
     }
     MPI_Request request;
     int64_t word[3] = {well, in_memory, (int64_t)c->memory->committed};
-    MPI_Ibcast(word, 3, MPI_INT64_T, 0, c->tr->world, &request);
+    MPI_Ibcast(word, 3, MPI_INT64_T, 0, tr->world, &request);
     TR_TRY(tr_wait_request(c->tr, &request, "rank 0 to begin a checkpoint"));
     now->any = word[0];
     now->in_memory = word[1];

@@ -110,15 +110,11 @@ int tr_h5_create(const char *folder, const char *format, int format_version, con
     return status;
 }
 
-int tr_h5_seal(struct tr_h5_writer *w)
-{
-    return w->file.file < 0 ? TR_OK : tr_checked_seal(&w->file, NULL, 0);
-}
-
 int tr_h5_finish(struct tr_h5_writer **writer)
 {
-    int status = tr_h5_seal(*writer);
-    if (status == TR_OK) status = tr_checked_finish(&(*writer)->file);
+    struct tr_checked_writer *w = &(*writer)->file;
+    int status = w->file < 0 ? TR_OK : tr_checked_seal(w, NULL, 0);
+    if (status == TR_OK) status = tr_checked_finish(w);
     tr_h5_abandon(writer);
     return status;
 }

@@ -51,10 +51,7 @@ int tr_h5_begin_texts(struct tr_h5_writer *w, const char *name, uint64_t n, size
 /* Sets an attribute of the current array: the meaning of its rows and columns. */
 int tr_h5_describe(struct tr_h5_writer *w, const char *name, const char *text);
 
-/* Writes everything to the disk. Only tr_h5_finish() or tr_h5_abandon() may follow. */
-int tr_h5_seal(struct tr_h5_writer *w);
-
-/* Seals the file, gives it its name and frees the writer; removes the file on failure. TR_ERR_IO. */
+/* Writes everything to the disk, gives the file its name and frees the writer; removes the file on failure. TR_ERR_IO. */
 int tr_h5_finish(struct tr_h5_writer **writer);
 void tr_h5_abandon(struct tr_h5_writer **writer); /* removes the file; *writer may be NULL */
 

@@ -597,40 +597,33 @@ static bool memory_is_of(const struct tr_memory_file *f, const struct tr_manifes
     return f->number == m->number && f->shard < m->shards;
 }
 
-/* Sets good[i]: whether file i of this host is undamaged. The ranks of a host divide the work. `why` receives the first error. */
-static int memory_verify_here(struct tr_checkpoint_memory *m, const struct tr_manifest *manifest,
-                              unsigned char *good, char *why, size_t size)
-{
-    int turn = 0;
-    *why = '\0';
-    for (size_t i = 0; i < m->files; i++) {
-        const struct tr_memory_file *f = &m->file[i];
-        if (!memory_is_of(f, manifest) || turn++ % m->host_size != m->host_rank) continue;
-        struct tr_shard_head head = tr_manifest_head(manifest, (uint32_t)f->shard);
-        good[i] = tr_shard_verify(f->path, &head, NULL) == TR_OK;
-        if (!good[i] && !*why) snprintf(why, size, "%s", tr_error_text());
-    }
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, good, (int)m->files, MPI_UNSIGNED_CHAR, MPI_MAX, m->host, &request);
-    return tr_wait_request(m->tr, &request, "the ranks of a host to verify a checkpoint");
-}
-
 int tr_memory_verify(struct tr_checkpoint_memory *m, const struct tr_manifest *manifest, char *why,
                      size_t size)
 {
-    TR_FREED unsigned char *good = NULL;
+    TR_FREED unsigned char *good = NULL; /* by file of this host: it is undamaged */
+    MPI_Request request;
     struct stat about;
+    int turn = 0;
     free(m->here);
     free(m->holder);
     m->here = NULL;
     m->holder = NULL;
     m->shards = manifest->shards;
     m->largest = 0;
+    *why = '\0';
     int status = TR_NEW(&good, m->files);
     if (status == TR_OK) status = TR_NEW(&m->here, m->shards);
     if (status == TR_OK) status = TR_NEW(&m->holder, m->shards);
     TR_TRY(tr_agree(m->tr, status));
-    TR_TRY(memory_verify_here(m, manifest, good, why, size));
+    for (size_t i = 0; i < m->files; i++) { /* the ranks of a host divide the work */
+        const struct tr_memory_file *f = &m->file[i];
+        if (!memory_is_of(f, manifest) || turn++ % m->host_size != m->host_rank) continue;
+        struct tr_shard_head head = tr_manifest_head(manifest, (uint32_t)f->shard);
+        good[i] = tr_shard_verify(f->path, &head, NULL) == TR_OK;
+        if (!good[i] && !*why) snprintf(why, size, "%s", tr_error_text());
+    }
+    MPI_Iallreduce(MPI_IN_PLACE, good, (int)m->files, MPI_UNSIGNED_CHAR, MPI_MAX, m->host, &request);
+    TR_TRY(tr_wait_request(m->tr, &request, "the ranks of a host to verify a checkpoint"));
     for (uint32_t s = 0; s < m->shards; s++) m->holder[s] = INT_MAX;
     for (size_t i = 0; i < m->files; i++) {
         const struct tr_memory_file *f = &m->file[i];

@@ -1,4 +1,4 @@
-#include "store/snapshot.h"
+#include "store/checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -160,22 +160,6 @@ static int fill_from(struct tr_shard *shard, size_t number, const struct tr_part
     return TR_OK;
 }
 
-/* Common parts are in the first shard; the other parts of a rank are mostly in its own shard, which is the first of the order. */
-static int fill_from_all(tr_snapshot *snapshot, const struct tr_part *wanted, struct filled *filled)
-{
-    uint32_t shards = snapshot->manifest->shards;
-    for (uint32_t i = 0; i < shards && filled->rows < wanted->rows; i++) {
-        struct tr_shard *shard;
-        TR_TRY(snapshot_open_shard(snapshot, snapshot->order[i], &shard));
-        ptrdiff_t at = tr_shard_find(shard, wanted->name, wanted->first_column);
-        if (at >= 0) TR_TRY(fill_from(shard, (size_t)at, wanted, filled));
-    }
-    if (filled->rows == wanted->rows) return TR_OK;
-    return tr_fail(TR_ERR_DATA, "checkpoint %llu: %llu rows of %s are missing",
-                   (unsigned long long)snapshot->manifest->number,
-                   (unsigned long long)(wanted->rows - filled->rows), wanted->name);
-}
-
 /* ---- from the parts in this process ---- */
 
 static const struct tr_part *find_taken(const tr_snapshot *snapshot, const struct tr_part *wanted)
@@ -198,15 +182,24 @@ static int fill_from_taken(const tr_snapshot *snapshot, const struct tr_part *wa
     return TR_OK;
 }
 
+/* Common parts are in the first shard; the other parts of a rank are mostly in its own shard, which is the first of the order. */
 int tr_snapshot_part(tr_snapshot *snapshot, struct tr_part *part)
 {
-    struct filled filled = {.rows = 0};
+    TR_FREED uint64_t *bit = NULL;
     if (!tr_snapshot_restores(snapshot)) return snapshot_take(snapshot, part);
     if (snapshot->in_process) return fill_from_taken(snapshot, part);
-    TR_TRY(TR_NEW(&filled.bit, part->rows / 64 + 1));
-    int status = fill_from_all(snapshot, part, &filled);
-    free(filled.bit);
-    return status;
+    TR_TRY(TR_NEW(&bit, part->rows / 64 + 1));
+    struct filled filled = {.bit = bit};
+    for (uint32_t i = 0; i < snapshot->manifest->shards && filled.rows < part->rows; i++) {
+        struct tr_shard *shard;
+        TR_TRY(snapshot_open_shard(snapshot, snapshot->order[i], &shard));
+        ptrdiff_t at = tr_shard_find(shard, part->name, part->first_column);
+        if (at >= 0) TR_TRY(fill_from(shard, (size_t)at, part, &filled));
+    }
+    if (filled.rows == part->rows) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "checkpoint %llu: %llu rows of %s are missing",
+                   (unsigned long long)snapshot->manifest->number,
+                   (unsigned long long)(part->rows - filled.rows), part->name);
 }
 
 int tr_snapshot_has(tr_snapshot *snapshot, const char *name, bool *has)
@@ -361,38 +354,33 @@ int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t 
 
 /* The shard of this rank comes first, then that of rank 0, which contains the common parts, then the others: those on this host
  * before those that must be fetched. */
-static void snapshot_order_shards(tr_snapshot *snapshot)
-{
-    uint32_t n = snapshot->manifest->shards, at = 0, own = n > 0 ? (uint32_t)snapshot->tr->rank % n : 0;
-    if (n == 0) return;
-    for (int elsewhere = 0; elsewhere < 2; elsewhere++)
-        for (uint32_t i = 0; i < n + 1; i++) {
-            uint32_t shard = i == 0 ? own : i == 1 ? 0 : (own + i - 1) % n;
-            bool is_elsewhere = snapshot->memory && i > 1 && !snapshot->memory->here[shard];
-            bool again = (i == 1 && own == 0) || (i > 1 && (shard == 0 || shard == own));
-            if (!again && is_elsewhere == elsewhere) snapshot->order[at++] = shard;
-        }
-}
-
 int tr_snapshot_open(tr_context *tr, const char *folder, struct tr_checkpoint_memory *memory,
                      const struct tr_manifest *from, tr_snapshot **out)
 {
-    tr_snapshot *snapshot;
-    TR_TRY(TR_NEW(&snapshot, 1));
-    snapshot->tr = tr;
-    *out = snapshot;
-    if (!from) return TR_OK;
-    snapshot->manifest = from;
-    snapshot->folder = folder;
-    snapshot->memory = memory;
+    tr_snapshot *s TR_CLOSED_BY(tr_snapshot_close) = NULL;
     const struct tr_layout *l = &tr->layout;
-    snapshot->same_layout = from->facts.ranks == tr->size && from->facts.servers == l->servers &&
-                            from->facts.groups == l->groups && from->facts.group_size == l->group_size;
-    int status = TR_NEW(&snapshot->shards, from->shards);
-    if (status == TR_OK) status = TR_NEW(&snapshot->order, from->shards);
-    if (status == TR_OK) snapshot_order_shards(snapshot);
-    else tr_snapshot_close(out);
-    return status;
+    TR_TRY(TR_NEW(&s, 1));
+    s->tr = tr;
+    if (from) {
+        uint32_t n = from->shards, at = 0, own = n > 0 ? (uint32_t)tr->rank % n : 0;
+        s->manifest = from;
+        s->folder = folder;
+        s->memory = memory;
+        s->same_layout = from->facts.ranks == tr->size && from->facts.servers == l->servers &&
+                         from->facts.groups == l->groups && from->facts.group_size == l->group_size;
+        TR_TRY(TR_NEW(&s->shards, n));
+        TR_TRY(TR_NEW(&s->order, n));
+        for (int elsewhere = 0; elsewhere < 2 && n > 0; elsewhere++)
+            for (uint32_t i = 0; i < n + 1; i++) {
+                uint32_t shard = i == 0 ? own : i == 1 ? 0 : (own + i - 1) % n;
+                bool is_elsewhere = memory && i > 1 && !memory->here[shard];
+                bool again = (i == 1 && own == 0) || (i > 1 && (shard == 0 || shard == own));
+                if (!again && is_elsewhere == elsewhere) s->order[at++] = shard;
+            }
+    }
+    *out = s;
+    s = NULL;
+    return TR_OK;
 }
 
 void tr_snapshot_close(tr_snapshot **out)

@@ -22,7 +22,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "store/snapshot.h"
+#include "store/checkpoint.h"
 #include "table/function.h"
 #include "table/rows.h"
 #include "table/server.h"
@@ -414,14 +414,14 @@ static int residuals_add_all(struct saved_table *s)
     return TR_OK;
 }
 
+/* Lists the residuals; all ranks. */
 static int saved_residuals(struct saved_table *s)
 {
     const struct tr_table *t = s->table;
-    if (!s->restores) return has_residuals(t) ? residuals_list_here(s) : TR_OK;
-    if (!s->about[TR_ABOUT_LEFT]) return TR_OK;
-    if (s->same && has_residuals(t)) return residuals_list_here(s);
-    bool adds = t->server >= 0 && !t->use && !t->sparse && s->about[TR_ABOUT_PIECES] == t->pieces;
-    return adds ? residuals_add_all(s) : TR_OK;
+    bool here = has_residuals(t) && (!s->restores || (s->same && s->about[TR_ABOUT_LEFT]));
+    bool adds = s->restores && s->about[TR_ABOUT_LEFT] && !here && t->server >= 0 && !t->use && !t->sparse &&
+                s->about[TR_ABOUT_PIECES] == t->pieces;
+    return here ? residuals_list_here(s) : adds ? residuals_add_all(s) : TR_OK;
 }
 
 /* ================ tables ================ */
@@ -433,47 +433,26 @@ static size_t state_arrays(const struct tr_table *t)
     return t->use ? t->use->function.state_arrays : 0;
 }
 
-static void describe(const struct tr_table *t, int64_t about[TR_ABOUT_NUMBERS], char function[FUNCTION_NAME])
-{
-    about[TR_ABOUT_FORM] = t->hash ? TR_FORM_HASH : t->sparse ? TR_FORM_SPARSE : TR_FORM_DENSE;
-    about[TR_ABOUT_TYPE] = t->dtype;
-    about[TR_ABOUT_KEYS] = (int64_t)t->keys;
-    about[TR_ABOUT_WIDTH] = (int64_t)t->width;
-    about[TR_ABOUT_PIECES] = t->pieces;
-    about[TR_ABOUT_SERVERS] = t->partition.servers;
-    about[TR_ABOUT_FIRST_SERVER] = t->first_server;
-    about[TR_ABOUT_PARTITION] = (int64_t)tr_partition_print(&t->partition);
-    about[TR_ABOUT_STATES] = (int64_t)state_arrays(t);
-    about[TR_ABOUT_RANKS] = t->tr->size;
-    about[TR_ABOUT_LEFT] = has_residuals(t);
-    memset(function, 0, FUNCTION_NAME);
-    if (t->use) snprintf(function, FUNCTION_NAME, "%s", t->use->function.name);
-}
-
-static int check_shape(const struct saved_table *s, const int64_t *now)
-{
-    const int64_t *then = s->about;
-    bool lists = then[TR_ABOUT_FORM] == TR_FORM_SPARSE;
-    if (then[TR_ABOUT_TYPE] == now[TR_ABOUT_TYPE] && then[TR_ABOUT_KEYS] == now[TR_ABOUT_KEYS] &&
-        then[TR_ABOUT_WIDTH] == now[TR_ABOUT_WIDTH] && lists == s->table->sparse)
-        return TR_OK;
-    static const char *const type[] = {"f32", "f64", "i32", "i64"};
-    return tr_fail(TR_ERR_DATA,
-                   "checkpoint: table %s had %llu keys of %lld %s elements%s, expected %llu of %lld %s%s",
-                   s->table->name, (unsigned long long)then[TR_ABOUT_KEYS], (long long)then[TR_ABOUT_WIDTH],
-                   type[then[TR_ABOUT_TYPE] & 3], lists ? " in sparse rows" : "",
-                   (unsigned long long)now[TR_ABOUT_KEYS], (long long)now[TR_ABOUT_WIDTH],
-                   type[now[TR_ABOUT_TYPE] & 3], s->table->sparse ? " in sparse rows" : "");
-}
-
 /* Writes the description; or reads it and compares it with the table. */
 static int list_description(struct saved_table *s)
 {
     const struct tr_table *t = s->table;
-    int64_t now[TR_ABOUT_NUMBERS];
-    char function[FUNCTION_NAME], then[FUNCTION_NAME];
+    int64_t now[TR_ABOUT_NUMBERS] = {[TR_ABOUT_FORM] = t->hash     ? TR_FORM_HASH
+                                                       : t->sparse ? TR_FORM_SPARSE
+                                                                   : TR_FORM_DENSE,
+                                     [TR_ABOUT_TYPE] = t->dtype,
+                                     [TR_ABOUT_KEYS] = (int64_t)t->keys,
+                                     [TR_ABOUT_WIDTH] = (int64_t)t->width,
+                                     [TR_ABOUT_PIECES] = t->pieces,
+                                     [TR_ABOUT_SERVERS] = t->partition.servers,
+                                     [TR_ABOUT_FIRST_SERVER] = t->first_server,
+                                     [TR_ABOUT_PARTITION] = (int64_t)tr_partition_print(&t->partition),
+                                     [TR_ABOUT_STATES] = (int64_t)state_arrays(t),
+                                     [TR_ABOUT_RANKS] = t->tr->size,
+                                     [TR_ABOUT_LEFT] = has_residuals(t)};
+    char function[FUNCTION_NAME] = "", then[FUNCTION_NAME];
     bool has = true;
-    describe(t, now, function);
+    if (t->use) snprintf(function, sizeof function, "%s", t->use->function.name);
     memcpy(s->about, now, sizeof now);
     memcpy(then, function, sizeof then);
     for (int i = 0; s->restores && i < 2; i++) {
@@ -487,9 +466,20 @@ static int list_description(struct saved_table *s)
                       s->about));
     TR_TRY(saved_part(s, "_function", TR_PART_COMMON, TR_PART_U8, FUNCTION_NAME, 1, 0, FUNCTION_NAME, then));
     if (!s->restores) return TR_OK;
-    TR_TRY(check_shape(s, now));
+    const int64_t *was = s->about;
+    bool lists = was[TR_ABOUT_FORM] == TR_FORM_SPARSE;
+    if (was[TR_ABOUT_TYPE] != now[TR_ABOUT_TYPE] || was[TR_ABOUT_KEYS] != now[TR_ABOUT_KEYS] ||
+        was[TR_ABOUT_WIDTH] != now[TR_ABOUT_WIDTH] || lists != t->sparse) {
+        static const char *const type[] = {"f32", "f64", "i32", "i64"};
+        return tr_fail(TR_ERR_DATA,
+                       "checkpoint: table %s had %llu keys of %lld %s elements%s, expected %llu of %lld %s%s",
+                       t->name, (unsigned long long)was[TR_ABOUT_KEYS], (long long)was[TR_ABOUT_WIDTH],
+                       type[was[TR_ABOUT_TYPE] & 3], lists ? " in sparse rows" : "",
+                       (unsigned long long)now[TR_ABOUT_KEYS], (long long)now[TR_ABOUT_WIDTH],
+                       type[now[TR_ABOUT_TYPE] & 3], t->sparse ? " in sparse rows" : "");
+    }
     /* another function can continue with the values, but not with the state of the first one */
-    bool keeps = s->about[TR_ABOUT_STATES] > 0 || state_arrays(t) > 0 || (t->use && t->use->function.load);
+    bool keeps = was[TR_ABOUT_STATES] > 0 || state_arrays(t) > 0 || (t->use && t->use->function.load);
     if (keeps && strncmp(then, function, FUNCTION_NAME) != 0)
         return tr_fail(TR_ERR_DATA, "checkpoint: table %s was updated by server function %.47s, now by %s",
                        t->name, *then ? then : "add", *function ? function : "add");
@@ -497,7 +487,7 @@ static int list_description(struct saved_table *s)
     static const enum saved_about place[] = {TR_ABOUT_FORM,         TR_ABOUT_PIECES,    TR_ABOUT_SERVERS,
                                              TR_ABOUT_FIRST_SERVER, TR_ABOUT_PARTITION, TR_ABOUT_RANKS};
     for (size_t i = 0; i < sizeof place / sizeof *place; i++)
-        s->same = s->same && s->about[place[i]] == now[place[i]];
+        s->same = s->same && was[place[i]] == now[place[i]];
     return TR_OK;
 }
 
@@ -517,40 +507,36 @@ static const char *array_name(size_t number)
     return name[number];
 }
 
-/* Writes or restores a piece of the keys of this server. Frees the arrays of the part. Units in the order of the table are read
- * directly into the share. */
-static int list_piece(struct saved_table *s, const struct table_order *o, struct tr_part *part,
-                      uint64_t first, uint64_t before, char *array)
-{
-    uint64_t unit = s->table->unit_bytes, end = first + s->table->keys;
-    char *place = array + before * unit;
-    bool packs = !s->restores || !o->straight;
-    int status = packs ? saved_allocate(part->rows * unit, &part->data) : TR_OK;
-    if (status == TR_OK && !s->restores) {
-        if (o->straight) memcpy(part->data, place, part->rows * unit);
-        else order_copy(o, first, end, unit, true, part->data, array);
-        return tr_snapshot_give(s->snapshot, part);
-    }
-    if (!packs) part->data = place;
-    if (status == TR_OK) status = tr_snapshot_part(s->snapshot, part);
-    if (status == TR_OK && packs) order_copy(o, first, end, unit, false, part->data, array);
-    if (packs) free(part->data);
-    free(part->run);
-    return status;
-}
-
+/* Writes or restores an array of the share, piece by piece of the rows. Units in the order of the table are read directly into the
+ * share. */
 static int list_array(struct saved_table *s, const struct table_order *o, const char *suffix, char *array)
 {
     const struct tr_table *t = s->table;
+    uint64_t unit = t->unit_bytes, before;
+    bool packs = !s->restores || !o->straight;
     for (uint32_t piece = 0; piece < t->pieces; piece++) {
+        TR_FREED void *packed = NULL;
+        TR_FREED struct tr_row_run *run = NULL;
         struct tr_part part =
             saved_make_part(s, suffix, TR_PART_ROWS, (enum tr_part_type)t->dtype, t->keys, t->width);
-        uint64_t first = piece * t->keys, before;
+        uint64_t first = piece * t->keys, end = first + t->keys;
         part.columns = t->unit_width;
         part.first_column = piece * t->unit_width;
-        TR_TRY(order_runs(o, first, first + t->keys, &part, &before));
-        if (part.rows == 0) free(part.run);
-        else TR_TRY(list_piece(s, o, &part, first, before, array));
+        TR_TRY(order_runs(o, first, end, &part, &before));
+        run = part.run;
+        if (part.rows == 0) continue;
+        if (packs) TR_TRY(saved_allocate(part.rows * unit, &packed));
+        part.data = packs ? packed : array + before * unit;
+        if (s->restores) {
+            TR_TRY(tr_snapshot_part(s->snapshot, &part));
+            if (packs) order_copy(o, first, end, unit, false, packed, array);
+            continue;
+        }
+        if (o->straight) memcpy(packed, array + before * unit, part.rows * unit);
+        else order_copy(o, first, end, unit, true, packed, array);
+        packed = NULL;
+        run = NULL;
+        TR_TRY(tr_snapshot_give(s->snapshot, &part));
     }
     return TR_OK;
 }
@@ -789,12 +775,6 @@ static int list_lengths(struct saved_table *s, struct lists *l)
     return saved_allocate(entries * sizeof(uint32_t), &l->value);
 }
 
-static int list_entries(struct saved_table *s, struct lists *l)
-{
-    TR_TRY(list_rows(s, l, "_columns", TR_PART_LISTS, column_type(s->table), &l->column));
-    return list_rows(s, l, "", TR_PART_LISTS, (enum tr_part_type)s->table->dtype, &l->value);
-}
-
 static int take_lists(struct saved_table *s, struct lists *l)
 {
     const struct tr_sparse *share = s->table->sparse_share;
@@ -809,13 +789,15 @@ static int take_lists(struct saved_table *s, struct lists *l)
         for (uint32_t e = 0; !narrow && e < row->n; e++)
             ((int64_t *)l->column)[l->begin[i] + e] = row->column[e];
     }
-    return list_entries(s, l);
+    TR_TRY(list_rows(s, l, "_columns", TR_PART_LISTS, column_type(s->table), &l->column));
+    return list_rows(s, l, "", TR_PART_LISTS, (enum tr_part_type)s->table->dtype, &l->value);
 }
 
 static int fill_lists(struct saved_table *s, struct lists *l)
 {
     TR_TRY(list_lengths(s, l));
-    TR_TRY(list_entries(s, l));
+    TR_TRY(list_rows(s, l, "_columns", TR_PART_LISTS, column_type(s->table), &l->column));
+    TR_TRY(list_rows(s, l, "", TR_PART_LISTS, (enum tr_part_type)s->table->dtype, &l->value));
     bool narrow = column_type(s->table) == TR_PART_I32;
     uint32_t *column = l->column; /* numbers of 64 bits are converted to 32 bits in place */
     for (uint64_t i = 0; !narrow && i < l->begin[l->rows]; i++) {

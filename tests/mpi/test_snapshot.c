@@ -9,7 +9,7 @@
 #include "../elements.h"
 #include "table/sync.h"
 #include "store/shard.h"
-#include "store/snapshot.h"
+#include "store/checkpoint.h"
 #include "trireme/optimizer.h"
 #include "trireme/rows.h"
 
