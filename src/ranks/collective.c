@@ -273,12 +273,16 @@ static int messages_start(struct messages *m, char *memory, size_t bytes, int me
     return TR_OK;
 }
 
-static int messages_finish(tr_context *tr, enum tr_set set, struct messages *messages, int status)
+static void messages_free(struct messages *messages)
 {
-    for (size_t i = 0; i < messages->n && status == TR_OK; i++)
-        status = tr_wait_request(tr, &messages->request[i], set_waiting_for(set));
     free(messages->request);
-    return status;
+}
+
+static int messages_wait(tr_context *tr, enum tr_set set, struct messages *messages)
+{
+    for (size_t i = 0; i < messages->n; i++)
+        TR_TRY(tr_wait_request(tr, &messages->request[i], set_waiting_for(set)));
+    return TR_OK;
 }
 
 static size_t sum_of_sizes(const size_t *bytes, int n)
@@ -293,20 +297,20 @@ int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t 
 {
     TR_TRY(set_check(tr, set, 0));
     MPI_Comm comm = set_comm(tr, set);
-    int members = tr_set_size(tr, set), me = tr_set_rank(tr, set), status = TR_OK;
+    int members = tr_set_size(tr, set), me = tr_set_rank(tr, set);
     char *in = received, *out = (char *)(uintptr_t)sent; /* only read, by MPI_Isend */
-    struct messages messages = {0};
+    struct messages messages TR_CLOSED_BY(messages_free) = {0};
     if (to_each[me] > 0)
         memcpy(in + sum_of_sizes(from_each, me), out + sum_of_sizes(to_each, me), to_each[me]);
-    for (int turn = 1; turn < members && status == TR_OK; turn++) {
+    for (int turn = 1; turn < members; turn++) {
         int m = (me + members - turn) % members;
-        status = messages_start(&messages, in + sum_of_sizes(from_each, m), from_each[m], m, false, comm);
+        TR_TRY(messages_start(&messages, in + sum_of_sizes(from_each, m), from_each[m], m, false, comm));
     }
-    for (int turn = 1; turn < members && status == TR_OK; turn++) { /* in different order on each rank */
+    for (int turn = 1; turn < members; turn++) { /* in different order on each rank */
         int m = (me + turn) % members;
-        status = messages_start(&messages, out + sum_of_sizes(to_each, m), to_each[m], m, true, comm);
+        TR_TRY(messages_start(&messages, out + sum_of_sizes(to_each, m), to_each[m], m, true, comm));
     }
-    return messages_finish(tr, set, &messages, status);
+    return messages_wait(tr, set, &messages);
 }
 
 /* ---- sums by recursive halving ---- */
@@ -334,44 +338,38 @@ static int halves_find(const tr_context *tr, enum tr_set set, struct halves *h)
     return n;
 }
 
-/* Sends the numbers of the other half to one of its members, and adds the received numbers of the own half. at[i]: start of the
- * numbers of member i. */
-static int halves_add(tr_context *tr, enum tr_set set, const struct halves *h, MPI_Datatype type,
-                      char *values, const size_t *at, char **spare, size_t *room)
-{
-    MPI_Comm comm = set_comm(tr, set);
-    int number = tr_set_rank(tr, set) - h->own, size, status = TR_OK;
-    MPI_Type_size(type, &size);
-    size_t bytes = (size_t)size, part = (at[h->own + h->members] - at[h->own]) * bytes, arrived = 0;
-    struct messages messages = {0};
-    TR_TRY(TR_GROW(spare, room, part * (size_t)(h->others / h->members + 1)));
-    for (int i = number; i < h->others && status == TR_OK; i += h->members)
-        status = messages_start(&messages, *spare + part * arrived++, part, h->other + i, false, comm);
-    if (status == TR_OK)
-        status = messages_start(&messages, values + at[h->other] * bytes,
-                                (at[h->other + h->others] - at[h->other]) * bytes,
-                                h->other + number % h->others, true, comm);
-    status = messages_finish(tr, set, &messages, status);
-    for (size_t i = 0; i < arrived && status == TR_OK; i++)
-        MPI_Reduce_local(*spare + part * i, values + at[h->own] * bytes, (int)(part / bytes), type, MPI_SUM);
-    return status;
-}
-
-int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void *values,
+/* In each halving, a member sends the numbers of the other half to one of its members, and adds the received numbers of its half. */
+int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void *values_,
                       const size_t *counts, void *sum)
 {
-    struct halves h[MOST_HALVINGS];
+    struct halves halves[MOST_HALVINGS];
+    MPI_Comm comm = set_comm(tr, set);
     int members = tr_set_size(tr, set), me = tr_set_rank(tr, set);
     TR_TRY(set_check(tr, set, sum_of_sizes(counts, members)));
-    int halvings = halves_find(tr, set, h);
+    int halvings = halves_find(tr, set, halves);
     size_t room = 0, size = set_type_size(dtype);
-    TR_FREED size_t *at = NULL;
+    char *values = values_;
+    TR_FREED size_t *at = NULL; /* start of the numbers of each member */
     TR_FREED char *spare = NULL;
     TR_TRY(TR_NEW(&at, (size_t)members + 1));
     for (int i = 0; i < members; i++) at[i + 1] = at[i] + counts[i];
-    for (int i = 0; i < halvings; i++)
-        TR_TRY(halves_add(tr, set, &h[i], set_type(dtype), values, at, &spare, &room));
-    if (sum && counts[me] > 0) memcpy(sum, (char *)values + at[me] * size, counts[me] * size);
+    for (int n = 0; n < halvings; n++) {
+        const struct halves *h = &halves[n];
+        int number = me - h->own;
+        char *own = values + at[h->own] * size;
+        size_t part = (at[h->own + h->members] - at[h->own]) * size, arrived = 0;
+        struct messages messages TR_CLOSED_BY(messages_free) = {0};
+        TR_TRY(TR_GROW(&spare, &room, part * (size_t)(h->others / h->members + 1)));
+        for (int i = number; i < h->others; i += h->members)
+            TR_TRY(messages_start(&messages, spare + part * arrived++, part, h->other + i, false, comm));
+        TR_TRY(messages_start(&messages, values + at[h->other] * size,
+                              (at[h->other + h->others] - at[h->other]) * size, h->other + number % h->others,
+                              true, comm));
+        TR_TRY(messages_wait(tr, set, &messages));
+        for (size_t i = 0; i < arrived; i++)
+            MPI_Reduce_local(spare + part * i, own, (int)(part / size), set_type(dtype), MPI_SUM);
+    }
+    if (sum && counts[me] > 0) memcpy(sum, values + at[me] * size, counts[me] * size);
     return TR_OK;
 }
 
@@ -389,14 +387,14 @@ int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const
     if (counts[me] > 0) memmove(all + at[me], mine, counts[me]);
     for (int n = halves_find(tr, set, halves) - 1; n >= 0; n--) {
         const struct halves *h = &halves[n];
-        struct messages messages = {0};
+        struct messages messages TR_CLOSED_BY(messages_free) = {0};
         int number = me - h->own;
-        int status = messages_start(&messages, all + at[h->other], at[h->other + h->others] - at[h->other],
-                                    h->other + number % h->others, false, comm);
-        for (int i = number; i < h->others && status == TR_OK; i += h->members)
-            status = messages_start(&messages, all + at[h->own], at[h->own + h->members] - at[h->own],
-                                    h->other + i, true, comm);
-        TR_TRY(messages_finish(tr, set, &messages, status));
+        size_t own = at[h->own + h->members] - at[h->own];
+        TR_TRY(messages_start(&messages, all + at[h->other], at[h->other + h->others] - at[h->other],
+                              h->other + number % h->others, false, comm));
+        for (int i = number; i < h->others; i += h->members)
+            TR_TRY(messages_start(&messages, all + at[h->own], own, h->other + i, true, comm));
+        TR_TRY(messages_wait(tr, set, &messages));
     }
     return TR_OK;
 }

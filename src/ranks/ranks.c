@@ -156,7 +156,7 @@ static void close_log(tr_context *tr)
 
 int tr_log_open(tr_context *tr, const char *folder, bool append)
 {
-    char *path;
+    TR_FREED char *path = NULL;
     if (!tr->log) return TR_OK;
     TR_TRY(tr_format(&path, "%s/log", folder));
     fflush(tr->log);
@@ -167,7 +167,6 @@ int tr_log_open(tr_context *tr, const char *folder, bool append)
              fwrite(tr->said, 1, tr->said_bytes, log) != tr->said_bytes ||
              setvbuf(log, NULL, _IOLBF, BUFSIZ) != 0)
         status = tr_file_failed(path, "written", errno);
-    free(path);
     close_log(tr);
     tr->log = log;
     return status;
