@@ -3,6 +3,7 @@
 #ifndef TR_TREES_BINS_H
 #define TR_TREES_BINS_H
 
+#include "../quantile.h"
 #include "trireme/trireme.h"
 
 enum { TR_BINS = 256 }; /* maximum number of bins of a column that is stored in bytes, with the last bin */
@@ -129,25 +130,6 @@ static inline uint32_t tr_bin_of(const struct tr_bins *bins, const struct tr_bin
     if (rows->wide && rows->wide[column]) return rows->wide[column][row];
     struct tr_bundled at = rows->bundled[column];
     return tr_bin_of_byte(&bins->column[column], at.first, *tr_byte_of(rows, row, at.bundle));
-}
-
-/* Maps floats to unsigned integers of the same order; -0 and 0 are equal. */
-static inline uint32_t tr_key_of_float(float x)
-{
-    union {
-        float value;
-        uint32_t bits;
-    } u = {x + 0.0f};
-    return u.bits & 0x80000000u ? ~u.bits : u.bits | 0x80000000u;
-}
-
-static inline float tr_float_of_key(uint32_t key)
-{
-    union {
-        uint32_t bits;
-        float value;
-    } u = {key & 0x80000000u ? key & 0x7fffffffu : ~key};
-    return u.value;
 }
 
 #endif

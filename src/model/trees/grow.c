@@ -618,7 +618,9 @@ static int leaves_renew(struct tr_trees *m, double part)
     for (size_t k = 0; k < g->leaves; k++)
         set[k] = (struct tr_row_set){m->row + g->leaf[k]->begin,
                                      leaves_is_mine(m, k) ? g->leaf[k]->end - g->leaf[k]->begin : 0};
-    if (status == TR_OK) status = tr_quantiles(m->tr, set, g->leaves, m->scratch, weight, part, value);
+    if (status == TR_OK)
+        status =
+            tr_weighted_quantiles(m->tr, TR_SET_WORKERS, set, g->leaves, m->scratch, weight, part, value);
     for (size_t k = 0; k < g->leaves && status == TR_OK; k++) g->node[g->leaf[k]->node].number = value[k];
     free(weight);
     free(value);

@@ -385,7 +385,7 @@ static int find_base(struct tr_trees *m)
     float quantile;
     TR_TRY(TR_NEW(&m->base, outputs));
     if (tr_trees_is_quantile(m, &part) || m->loss->trees.median) {
-        TR_TRY(tr_quantiles(m->tr, &all, 1, m->label, m->weight, part, &quantile));
+        TR_TRY(tr_weighted_quantiles(m->tr, TR_SET_WORKERS, &all, 1, m->label, m->weight, part, &quantile));
         m->base[0] = (double)quantile;
         return TR_OK;
     }

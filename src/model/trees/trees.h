@@ -176,20 +176,6 @@ double tr_trees_loss(const struct tr_trees *m, const float *label, const float *
 /* Returns whether the values of leaves are quantiles of the residuals, and which one. */
 bool tr_trees_is_quantile(const struct tr_trees *m, double *part);
 
-/* Some rows of a worker; row NULL: 0 .. n - 1. */
-struct tr_row_set {
-    const uint32_t *row;
-    size_t n;
-};
-
-/* Computes a quantile of each of n sets of rows, over all workers: the smallest number such that the rows up to it have at least
- * this part of the weight of the set. An empty set has the quantile 0. All workers.
- *
- * @param [in] value, weight  of all rows of this worker; weight NULL: all are 1
- */
-int tr_quantiles(tr_context *tr, const struct tr_row_set *set, size_t n, const float *value,
-                 const float *weight, double part, float *quantile);
-
 /* ---- splits ---- */
 
 enum { TR_SPLIT_VALUES = 64 }; /* maximum number of values of a category on the left side of a split */
