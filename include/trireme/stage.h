@@ -55,6 +55,7 @@ typedef struct tr_evaluation {
     double metric;         /* on test data, named tr_stage.metric_name */
     double epoch;          /* passes over the data so far, if they do not follow from the clock (in tasks) */
     bool stop;             /* end the stage */
+    bool estimated;        /* the gap is not proven */
 } tr_evaluation;
 
 typedef struct tr_stage {

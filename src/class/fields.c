@@ -362,9 +362,9 @@ int tr_field_table(tr_fields *f, const char *name, enum tr_field_type type, tr_t
 
 int tr_model_keep_evaluation(tr_snapshot *snapshot, tr_evaluation *v)
 {
-    double number[] = {v->objective, v->gap, v->metric, v->epoch, v->stop};
+    double number[] = {v->objective, v->gap, v->metric, v->epoch, v->stop + 2 * v->estimated};
     TR_TRY(tr_snapshot_common(snapshot, "verdict", TR_F64, sizeof number / sizeof *number, number));
-    *v = (tr_evaluation){number[0], number[1], number[2], number[3], number[4] != 0};
+    *v = (tr_evaluation){number[0], number[1], number[2], number[3], (int)number[4] % 2 != 0, number[4] >= 2};
     return TR_OK;
 }
 

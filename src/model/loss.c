@@ -73,15 +73,19 @@ const struct tr_loss tr_loss_softmax = {
     .trees = {.lightgbm = "multiclass",
               .xgboost = {"multi:softprob", "softmax_multiclass_param", "num_class", NULL, "0"}}};
 
-/* ---- svm, the hinge: max(0, 1 - y m) ----
- *
- * Newton's method rounds the corner over a width s (Nesterov 2005, with the prox function -a (1 - a) / 2):
- * φ = max over 0 ≤ a ≤ 1 of a (1 - z) + s a (1 - a) / 2, z = y m, which is (1 - z + s/2)² / (2 s) where |1 - z| < s/2. */
+/* ---- svm, the hinge: max(0, 1 - y m) ---- */
 
 static double svm_conjugate(double a, double y)
 {
     (void)y;
     return -a;
+}
+
+static void svm_corner(double y, double s, double *low, double *high)
+{
+    (void)s;
+    *low = fmin(-y, 0);
+    *high = fmax(-y, 0);
 }
 
 static double svm_constant(double share)
@@ -93,12 +97,11 @@ const struct tr_loss tr_loss_svm = {.type = "svm",
                                     .labels = TR_LABELS_CLASSES,
                                     .value = svm_value,
                                     .slope = svm_slope,
-                                    .curvature = svm_curvature,
                                     .conjugate = svm_conjugate,
                                     .step = svm_step,
                                     .most_curvature = INFINITY,
                                     .bounded_slope = true,
-                                    .corner = true,
+                                    .corner = svm_corner,
                                     .constant = svm_constant,
                                     .metric = TR_METRIC_ACCURACY,
                                     .liblinear = "L2R_L1LOSS_SVC_DUAL MCSVM_CS"};
@@ -193,7 +196,6 @@ const struct tr_loss tr_loss_huber = {
     .step = huber_step,
     .most_curvature = 1,
     .bounded_slope = true,
-    .constant = mean_constant,
     .metric = TR_METRIC_RMSE,
     .figure = "huber",
     .figure_times = 1,
@@ -208,6 +210,13 @@ const struct tr_loss tr_loss_huber = {
 static double quantile_conjugate(double a, double y)
 {
     return -a * y;
+}
+
+static void quantile_corner(double y, double s, double *low, double *high)
+{
+    (void)y;
+    *low = -s;
+    *high = 1 - s;
 }
 
 TR_CPU_CLONES static void quantile_gradients(const float *score, const float *label, size_t n, float part,
@@ -230,8 +239,7 @@ const struct tr_loss tr_loss_quantile = {
     .step = quantile_step,
     .most_curvature = INFINITY,
     .bounded_slope = true,
-    .corner = true,
-    .constant = mean_constant,
+    .corner = quantile_corner,
     .metric = TR_METRIC_FIGURE,
     .figure = "pinball",
     .figure_times = 1,
@@ -255,6 +263,13 @@ static double absolute_slope(double m, double y, double s)
     return y > m ? -1 : y < m ? 1 : 0;
 }
 
+static void absolute_corner(double y, double s, double *low, double *high)
+{
+    (void)y, (void)s;
+    *low = -1;
+    *high = 1;
+}
+
 TR_CPU_CLONES static void absolute_gradients(const float *score, const float *label, size_t n, float shape,
                                              float *g, float *h)
 {
@@ -272,8 +287,7 @@ static const struct tr_loss tr_loss_absolute = {
     .slope = absolute_slope,
     .most_curvature = INFINITY,
     .bounded_slope = true,
-    .corner = true,
-    .constant = mean_constant,
+    .corner = absolute_corner,
     .metric = TR_METRIC_RMSE,
     .trees = {.gradients = absolute_gradients,
               .unit_curvature = true,
@@ -338,35 +352,33 @@ const struct tr_loss tr_loss_poisson = {
               .lightgbm = "poisson",
               .xgboost = {"count:poisson", "poisson_regression_param", "max_delta_step", "0", "1"}}};
 
-/* ---- logcosh: log(cosh(m - y)), near (m - y)² / 2 for small errors and |m - y| - log 2 for large ones ---- */
+/* ---- logcosh: s² log(cosh(r / s)), r = m - y: near r² / 2 for small errors and s |r| - s² log 2 for large ones ---- */
 
 static double logcosh_value(double m, double y, double s)
 {
-    double size = fabs(m - y);
-    (void)s;
-    return size + log1p(exp(-2 * size)) - log(2);
+    double size = fabs(m - y) / s;
+    return s * s * (size + log1p(exp(-2 * size)) - log(2));
 }
 
 static double logcosh_slope(double m, double y, double s)
 {
-    (void)s;
-    return tanh(m - y);
+    return s * tanh((m - y) / s);
 }
 
 static double logcosh_curvature(double m, double y, double slope, double s)
 {
-    (void)m, (void)y, (void)s;
-    return 1 - slope * slope;
+    (void)m, (void)y;
+    return 1 - slope / s * (slope / s);
 }
 
 static const struct tr_loss tr_loss_logcosh = {.type = "logcosh",
                                                .labels = TR_LABELS_NUMBERS,
+                                               .shape = TR_SHAPE_DELTA,
                                                .value = logcosh_value,
                                                .slope = logcosh_slope,
                                                .curvature = logcosh_curvature,
                                                .most_curvature = 1,
                                                .bounded_slope = true,
-                                               .constant = mean_constant,
                                                .metric = TR_METRIC_RMSE,
                                                .figure = "logcosh",
                                                .figure_times = 1};

@@ -50,14 +50,16 @@ struct tr_loss {
     bool bounded_slope;    /* |slope| ≤ 1, or at most the shape's size */
     bool rarely_curved;    /* the curvature is far below its bound for nearly all rows */
     bool quadratic;        /* the curvature is constant */
-    bool corner;           /* the slope jumps */
+    /* A piecewise linear loss, whose slope jumps at m = y: φ(m) = the maximum of u (m - y) over low ≤ u ≤ high. NULL: others. */
+    void (*corner)(double y, double s, double *low, double *high);
 
     double (*mean)(
         double margin); /* link: the mean (of classes, the probability) that a margin stands for; NULL:
                                         regression predicts the margin, classes have no probabilities */
     double (*constant)(
-        double mean); /* margin of the best constant, from the mean label (of classes, the share of
-                                        the positive one); approximate for losses between squares and sizes of errors */
+        double
+            mean); /* margin of the best constant, from the mean label (of classes, the share of the positive
+                                        one); NULL: it is a quantile of the labels, at least about the median */
 
     enum tr_loss_metric metric;
     const char *figure;  /* name of the mean loss in evaluate; NULL: not shown */

@@ -74,20 +74,14 @@ static inline double linear_step(double a, double m, double y, double q, double 
 
 static inline double svm_value(double m, double y, double s)
 {
-    double r = 1 - y * m;
-    return fabs(r) < s / 2 ? (r + s / 2) * (r + s / 2) / (2 * s) : fmax(r, 0);
+    (void)s;
+    return fmax(1 - y * m, 0);
 }
 
 static inline double svm_slope(double m, double y, double s)
 {
-    double r = 1 - y * m;
-    return s > 0 ? -y * fmin(fmax(r / s + 0.5, 0), 1) : y * m < 1 ? -y : 0;
-}
-
-static inline double svm_curvature(double m, double y, double slope, double s)
-{
-    (void)slope;
-    return fabs(1 - y * m) < s / 2 ? 1 / s : 0;
+    (void)s;
+    return y * m < 1 ? -y : 0;
 }
 
 static inline double svm_step(double a, double m, double y, double q, double s)
@@ -175,8 +169,8 @@ static inline double quantile_step(double a, double m, double y, double q, doubl
 
 /* ---- calls ---- */
 
-#define TR_SMOOTH_LOSSES(X) X(logistic) X(linear) X(svm) X(l2svm) X(huber)
-#define TR_INLINE_LOSSES(X) TR_SMOOTH_LOSSES(X) X(quantile)
+#define TR_SMOOTH_LOSSES(X) X(logistic) X(linear) X(l2svm) X(huber)
+#define TR_INLINE_LOSSES(X) TR_SMOOTH_LOSSES(X) X(svm) X(quantile)
 
 static inline double tr_loss_value(const struct tr_loss *loss, double m, double y, double s)
 {

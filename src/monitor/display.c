@@ -59,7 +59,8 @@ static struct shown derive(const struct tr_display *d, const struct tr_progress_
     double epochs = fmax(row->epoch - d->shown_epoch, 0) / (row->seconds - d->shown_seconds);
     bool over = e->stop || row->clock >= d->clocks;
     if (isfinite(e->objective)) snprintf(s.objective.text, sizeof s.objective.text, "%.8g", e->objective);
-    if (isfinite(e->gap)) snprintf(s.gap.text, sizeof s.gap.text, "%s%.2e", row->exact ? "" : "~", e->gap);
+    if (isfinite(e->gap))
+        snprintf(s.gap.text, sizeof s.gap.text, "%s%.2e", row->exact && !e->estimated ? "" : "~", e->gap);
     s.rate = tr_rate(d->rows ? epochs * (double)d->rows : epochs);
     s.time = tr_duration(row->seconds);
     bool estimated;
@@ -131,7 +132,8 @@ static void show_as_line(const struct tr_display *d, const struct tr_progress_ro
     if (d->task) tr_printf(d->out, "%s: ", d->task);
     tr_printf(d->out, "epoch %.2f  time %s  %s %s", row->epoch, s.time.text, d->objective_name,
               s.objective.text);
-    if (d->with_gap) tr_printf(d->out, "  gap %s", s.gap.text);
+    if (d->with_gap)
+        tr_printf(d->out, "  gap %s%s", s.gap.text, row->evaluation.estimated ? " (estimated)" : "");
     if (d->metric_name) tr_printf(d->out, "  %s %.5f", d->metric_name, row->evaluation.metric);
     tr_printf(d->out, "  %s %s  left %s\n", rate_unit(d), s.rate.text, s.left.text);
 }
@@ -180,7 +182,7 @@ static bool repeats(const struct tr_display *d, const struct tr_progress_row *ro
 {
     const tr_evaluation *now = &row->evaluation;
     bool same_metric = !d->metric_name || now->metric == d->shown.metric;
-    return d->begun && row->epoch == d->shown_epoch && same_metric &&
+    return d->begun && row->epoch == d->shown_epoch && same_metric && now->estimated == d->shown.estimated &&
            fabs(now->objective - d->shown.objective) < 1e-8 * fabs(now->objective);
 }
 
@@ -191,7 +193,7 @@ void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr
     if (d->seen++ == 0) {
         d->objective_name = stage->objective_name ? stage->objective_name : "objective";
         d->metric_name = stage->metric_name;
-        d->with_gap = isfinite(row->evaluation.gap);
+        d->with_gap = !isnan(row->evaluation.gap); /* infinite: nothing is proven yet */
     }
     if (repeats(d, row)) return;
     if (is_due(d, row)) {

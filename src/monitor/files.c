@@ -393,7 +393,8 @@ static void summary_write_quality(FILE *file, const struct tr_record *r)
 {
     const struct tr_evaluation *last = &r->account.last.evaluation;
     tr_json_real_member(file, "objective", last->objective);
-    tr_json_real_member(file, "gap", last->gap);
+    tr_json_real_member(file, "gap", last->estimated ? (double)NAN : last->gap);
+    if (last->estimated) tr_json_real_member(file, "estimated_gap", last->gap);
     for (size_t k = 0; k < SUMMARY_FIGURES; k++) {
         double value = NAN;
         for (size_t i = 0; i < r->tr->figures; i++)

@@ -51,7 +51,7 @@
  *
  *   time              seconds since training began, as train_seconds of the summary counts
  *   epoch, clock, objective
- *   gap               proven relative distance from the optimum; under SSP and ASP an estimate, except in the last line
+ *   gap               proven relative distance from the optimum; else null, and estimated_gap is an estimate
  *   test_metric       as the model names it: accuracy, rmse
  *   bytes_pulled, bytes_pushed, pulls, pushes, compute_seconds, wait_seconds, pull_seconds, push_seconds
  *                     summed over the workers, and all stages that are evaluated

@@ -159,7 +159,6 @@ refuses_somewhere 78 "data.train is missing" train job.yaml
 refuses_somewhere 78 "solve.method als is for mf, and model.type is auto" $good solve.method=als
 refuses_somewhere 78 "solve.method is «foo»: expected auto, dual, sgd, " $good solve.method=foo
 refuses_somewhere 78 "data.partition vertical needs solve.method sgd" $good data.partition=vertical
-refuses_somewhere 78 "dual needs model.l2 > 0" $good model.l2=0
 refuses 65 "data.features is 2, but the data has feature 4" $good data.features=2
 refuses 76 "the objective is not finite any more" $good solve.method=sgd model.type=linear solve.rate=1e30 solve.epochs=90
 

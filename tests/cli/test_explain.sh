@@ -150,7 +150,7 @@ run 2
 says_not explain
 says '^layout: .*colocated: 2 ranks on 1 node'
 says '^training data: 2000 rows, 500 features, '
-says '^epoch 1.00 .* objective [0-9.]* .*gap [0-9]'
+says '^epoch 1.00 .* objective [0-9.]* .*gap [~0-9-]'
 says '^output: .*runs/job'
 words=report.progress=no
 run 2 report.progress=no

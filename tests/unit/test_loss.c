@@ -38,21 +38,23 @@ static const struct tr_loss *loss_number(size_t i)
 START_TEST(slopes_and_curvatures_are_derivatives)
 {
     FOR_LOSSES(loss)
-    for (int rounded = 0; rounded <= (loss == &tr_loss_svm); rounded++)
-        for (int i = 0; i < MARGINS; i++)
-            for (int l = 0; l < LABELS; l++) {
-                double m = margins[i], y = label_of(loss, l), h = 1e-5, s = rounded ? 0.6 : shape_of(loss);
-                double slope = loss->slope(m, y, s);
-                double by_value = (loss->value(m + h, y, s) - loss->value(m - h, y, s)) / (2 * h);
-                double by_slope = (loss->slope(m + h, y, s) - loss->slope(m - h, y, s)) / (2 * h);
-                double curvature = loss->curvature ? loss->curvature(m, y, slope, s) : 0;
-                if (loss->labels == TR_LABELS_COUNTS && m > 6) continue; /* exp(m) is too large to compare */
-                ck_assert_double_eq_tol(slope, by_value, 1e-5 * (1 + fabs(slope)));
-                ck_assert_double_eq_tol(curvature, by_slope, 1e-5 * (1 + fabs(curvature)));
-                ck_assert_double_ge(loss->value(m, y, s), -1e-15);
-                ck_assert(curvature >= 0 && curvature <= loss->most_curvature);
-                if (loss->bounded_slope) ck_assert_double_le(fabs(slope), fmax(1, s));
-            }
+    for (int i = 0; i < MARGINS; i++)
+        for (int l = 0; l < LABELS; l++) {
+            double m = margins[i], y = label_of(loss, l), h = 1e-5, s = shape_of(loss), low, high;
+            double slope = loss->slope(m, y, s);
+            double by_value = (loss->value(m + h, y, s) - loss->value(m - h, y, s)) / (2 * h);
+            double by_slope = (loss->slope(m + h, y, s) - loss->slope(m - h, y, s)) / (2 * h);
+            double curvature = loss->curvature ? loss->curvature(m, y, slope, s) : 0;
+            if (loss->labels == TR_LABELS_COUNTS && m > 6) continue; /* exp(m) is too large to compare */
+            ck_assert_double_eq_tol(slope, by_value, 1e-5 * (1 + fabs(slope)));
+            ck_assert_double_eq_tol(curvature, by_slope, 1e-5 * (1 + fabs(curvature)));
+            ck_assert_double_ge(loss->value(m, y, s), -1e-15);
+            ck_assert(curvature >= 0 && curvature <= loss->most_curvature);
+            if (loss->bounded_slope) ck_assert_double_le(fabs(slope), fmax(1, s));
+            if (!loss->corner) continue;
+            loss->corner(y, s, &low, &high);
+            ck_assert_double_eq_tol(loss->value(m, y, s), fmax(low * (m - y), high * (m - y)), 1e-12);
+        }
 }
 END_TEST
 
@@ -129,11 +131,11 @@ START_TEST(the_step_of_logistic_loss_is_right_near_its_ends)
 }
 END_TEST
 
-/* Of rows with two labels, by the share of the larger one; approximate for losses between squares and sizes of errors. */
+/* Of rows with two labels, by the share of the larger one. */
 START_TEST(constants_minimise_the_mean_loss)
 {
     FOR_LOSSES(loss)
-    if (loss->quadratic || loss->labels != TR_LABELS_NUMBERS)
+    if (loss->constant)
         for (double share = 0.05; share < 1; share += 0.2) {
             double low = label_of(loss, 0), high = label_of(loss, 1), s = shape_of(loss);
             double c = loss->constant(tr_loss_classifies(loss) ? share : share * high + (1 - share) * low);

@@ -14,6 +14,9 @@ enum { WATCHED = 64, LEAST_WATCHED = 6 };
  * preconditioner: 20 newsgroups 14 to 40, w8a 40 to 90, a9a 50 to 90.) */
 static const double passes_of_newton = 50;
 
+/* Passes that Newton's method needs to come close to the quantiles of a regression. */
+enum { LEAST_OF_CORNERS = 20 };
+
 /* Passes that must be left for Newton's method to take over: it compares the weights with zeros first, and some steps follow. */
 static const double least_of_newton = 10;
 
@@ -42,7 +45,8 @@ static bool is_patient(const tr_job *job)
 
 static bool newton_could(const struct tr_loss *loss, const tr_job *job, const struct tr_linear_options *o)
 {
-    return (loss != &tr_loss_svm || o->l2 != 0) && tr_linear_newton.minimises(loss) && !is_patient(job);
+    (void)o;
+    return tr_linear_newton.minimises(loss) && !is_patient(job);
 }
 
 static bool newton_can(const struct tr_loss *loss, const tr_job *job, const struct tr_linear_options *o)
@@ -70,8 +74,7 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
         return tr_linear_refuse(
             job, "model.init",
             "model.init needs Newton's method here, and that sync.mode bsp: or use solve.method sgd");
-    bool needs_l2 = loss == &tr_loss_svm && o->l2 == 0; /* as it says by itself */
-    return newton || needs_l2 ? tr_linear_newton.check(job, o) : tr_linear_dual.check(job, o);
+    return newton ? tr_linear_newton.check(job, o) : tr_linear_dual.check(job, o);
 }
 
 /* ---- opening ---- */
@@ -96,7 +99,9 @@ static int open_auto(struct tr_linear *m)
     a->changed = -1;
     if (newton) TR_TRY(tr_linear_newton.open(m));
     a->first = m->outputs > 1 ? tr_linear_dual.of_classes : &tr_linear_dual;
-    bool enough = newton && m->epochs >= tr_linear_newton_least_passes(m);
+    int least =
+        m->loss->corner && !tr_linear_classifies(m) ? LEAST_OF_CORNERS : tr_linear_newton_least_passes(m);
+    bool enough = newton && m->epochs >= least;
     if (newton && (!dual || (enough && prefers_newton(m)))) a->first = &tr_linear_newton;
     a->may_change = newton && a->first != &tr_linear_newton && m->o->target_gap > 0;
     a->may_advise = !newton && newton_could(m->loss, m->job, m->o) && m->o->target_gap > 0;
@@ -128,7 +133,7 @@ static double epochs_left(const struct tr_linear_auto *a, double goal)
 void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation)
 {
     struct tr_linear_auto *a = m->chooser;
-    if (!a || !(a->may_change || a->may_advise) || m->solver != a->first) return;
+    if (!a || !(a->may_change || a->may_advise) || m->solver != a->first || !evaluation->estimated) return;
     double epoch = (double)((a->n + 1) * m->report_every), left;
     bool has_left = tr_context_continues(m->tr);
     a->epoch[a->n % WATCHED] = epoch;

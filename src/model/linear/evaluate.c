@@ -128,13 +128,14 @@ double tr_linear_dual_value(const struct tr_linear *m, const tr_report *report)
     return -tr_linear_penalty(m, report) - report->sum[CONJUGATE] / m->total_weight;
 }
 
-void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation)
+void tr_linear_prove(struct tr_linear *m, double gap, bool proven, tr_evaluation *evaluation)
 {
-    double goal = m->o->target_gap, safe = tr_in_lockstep(m->tr) ? goal : goal / 2;
-    /* Without a model the loss of a classifier is about 1. Below 1e-3 rounding errors are as large as the loss. */
-    double least = tr_linear_classifies(m) ? 1e-3 : 1e-300;
-    evaluation->gap = (evaluation->objective - dual) / fmax(fabs(dual), least);
-    if (goal > 0 && fabs(evaluation->gap) <= safe) evaluation->stop = true;
+    double goal = m->o->target_gap, dual = evaluation->objective - gap;
+    double safe = proven ? goal : tr_in_lockstep(m->tr) ? 0.9 * goal : goal / 2;
+    if (proven) evaluation->gap = gap <= 0 ? 0 : dual > 0 ? gap / dual : (double)INFINITY;
+    else evaluation->gap = fabs(gap) / fmax(fabs(dual), 1e-300);
+    evaluation->estimated = !proven;
+    if (goal > 0 && evaluation->gap <= safe) evaluation->stop = true;
     tr_linear_watch(m, evaluation);
     m->last = *evaluation;
 }
@@ -150,8 +151,7 @@ double tr_linear_test_metric(const struct tr_linear *m, const tr_report *report)
  * settings that can help. */
 static int evaluate_check_divergence(struct tr_linear *m, double objective)
 {
-    double zero =
-        m->softmax ? log((double)m->outputs) : (double)m->outputs * m->loss->value(0, 1, tr_linear_shape(m));
+    double zero = m->softmax ? log((double)m->outputs) : (double)m->outputs * m->loss->value(0, 1, m->shape);
     if (m->usual == 0) m->usual = fmax(objective, zero);
     if (isfinite(objective) && objective <= 1000 * m->usual) return TR_OK;
     char what[64] = "not finite any more";
@@ -221,8 +221,9 @@ static int constant_objective(const struct tr_linear *m, double *sums, double *m
         double mean = sums[1] / sums[0];
         for (size_t k = 0; k < m->outputs; k++) {
             double part = m->outputs > 1 ? sums[1 + k] / sums[0] : (1 + mean) / 2;
-            margin[k] = m->softmax ? log(fmax(part, 1e-12))
-                                   : m->loss->constant(tr_linear_classifies(m) ? part : mean);
+            margin[k] = !tr_linear_classifies(m) ? m->start
+                        : m->softmax             ? log(fmax(part, 1e-12))
+                                                 : m->loss->constant(part);
         }
     }
     for (size_t i = first; i < end; i++) loss = tr_row_losses(p, i, 1, margin, loss);

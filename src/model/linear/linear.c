@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../labels.h"
+#include "../quantile.h"
 
 /* ---- methods ---- */
 
@@ -37,10 +38,11 @@ static const struct tr_linear_method *const solvers[] = {
 };
 /* clang-format on */
 
-/* With an l1 penalty, auto is descent. */
+/* With an l1 penalty, auto is descent. Without l2 there is no dual problem, and dual is newton. */
 static const struct tr_linear_method *solver_of(const tr_job *job, const struct tr_linear_options *o)
 {
     int method = tr_job_method(job);
+    if (method == TR_METHOD_DUAL && o->l2 == 0 && o->l1 == 0) return &tr_linear_newton;
     return method == TR_METHOD_AUTO && o->l1 != 0 ? &tr_linear_descent : solvers[method];
 }
 
@@ -61,8 +63,8 @@ const struct tr_loss *tr_linear_loss(const tr_job *job)
 static int check_loss_keys(const tr_job *job, const struct tr_linear_options *o, const struct tr_loss *loss)
 {
     bool classifies = tr_loss_classifies(loss);
-    if (o->delta != 1 && loss->shape != TR_SHAPE_DELTA)
-        return tr_linear_refuse(job, "model.delta", "model.delta is for model.type huber");
+    if (o->delta != TR_JOB_AUTO && o->delta != 1 && loss->shape != TR_SHAPE_DELTA) /* 1 was the default */
+        return tr_linear_refuse(job, "model.delta", "model.delta is for model.type huber and logcosh");
     if (o->quantile != 0.5 && loss->shape != TR_SHAPE_QUANTILE)
         return tr_linear_refuse(job, "model.quantile", "model.quantile is for model.type quantile");
     if (o->classes == TR_CLASSES_SOFTMAX && classifies && loss != &tr_loss_logistic)
@@ -195,14 +197,23 @@ static double weight_of_row(const struct tr_linear *m, const tr_data *data, size
     return by_class ? own * m->class_weight[tr_linear_label(m->train, data->rows.label[i])] : own;
 }
 
+/* The part of the training rows that this rank counts: a row that several workers have is in one part. */
+static void own_rows(const struct tr_linear *m, size_t *first, size_t *end)
+{
+    tr_worker me = tr_linear_self(m->tr);
+    bool mine = m->train->rows.n > 0 && !(m->vertical && me.member > 0);
+    *first = mine ? tr_data_part_begin(m->train, &me) : 0;
+    *end = mine ? tr_data_part_end(m->train, &me) : 0;
+}
+
 /* Computes the weights of classes, and the sum of the weights of all rows, which is the n of 1/n. A row that several workers have
  * counts once. All ranks, after the training data are open. */
 static int weigh_rows(struct tr_linear *m)
 {
     const tr_data *train = m->train;
-    tr_worker me = tr_linear_self(m->tr);
-    bool mine = train->rows.n > 0 && !(m->vertical && me.member > 0), by_class = *m->o->class_weights != '\0';
-    size_t first = mine ? tr_data_part_begin(train, &me) : 0, end = mine ? tr_data_part_end(train, &me) : 0;
+    bool by_class = *m->o->class_weights != '\0';
+    size_t first, end;
+    own_rows(m, &first, &end);
     m->total_weight = (double)train->total_rows;
     if (by_class) {
         double *count = NULL;
@@ -229,6 +240,66 @@ static int weigh_rows(struct tr_linear *m)
                        key);
     m->total_weight = sum;
     if (m->o->l2 < 0) m->l2 = 1 / sum;
+    return TR_OK;
+}
+
+/* Of a regression: the best constant, the scale of the targets, and the defaults that follow from it. All ranks. */
+static int measure_targets(struct tr_linear *m)
+{
+    const struct tr_loss *loss = m->loss;
+    const float *label = m->train->rows.label, *weight = m->train->rows.weight;
+    double sum[3] = {0}, bound[2] = {-INFINITY, -INFINITY};
+    size_t first, end;
+    m->unit = 1;
+    m->shape = tr_loss_shape(loss, fmax(m->o->delta, 0), m->o->quantile);
+    if (tr_linear_classifies(m)) return TR_OK;
+    own_rows(m, &first, &end);
+    for (size_t i = first; i < end; i++) {
+        double y = (double)label[i], c = weight ? (double)weight[i] : 1;
+        sum[0] += c;
+        sum[1] += c * y;
+        bound[0] = fmax(bound[0], y);
+        bound[1] = fmax(bound[1], -y);
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, bound, 2));
+    double mean =
+        fmin(fmax(sum[1] / sum[0], -bound[1]), bound[0]); /* equal targets have themselves as their mean */
+    if (loss->constant) {
+        m->start = loss->constant(mean);
+        return TR_OK;
+    }
+    struct tr_row_set rows = {NULL, end - first};
+    float middle, start, deviation, *size;
+    TR_TRY(TR_NEW(&size, rows.n));
+    for (size_t i = first; i < end; i++) size[i - first] = label[i];
+    const float *weights = weight ? weight + first : NULL;
+    int status = tr_weighted_quantiles(m->tr, TR_SET_ALL, &rows, 1, size, weights, 0.5, &middle);
+    start = middle;
+    if (status == TR_OK && loss->shape == TR_SHAPE_QUANTILE)
+        status = tr_weighted_quantiles(m->tr, TR_SET_ALL, &rows, 1, size, weights, m->shape, &start);
+    for (size_t i = 0; i < rows.n && status == TR_OK; i++) {
+        double off = (double)size[i] - mean;
+        sum[2] += off * off * (weights ? (double)weights[i] : 1);
+        size[i] = fabsf(size[i] - middle);
+    }
+    if (status == TR_OK)
+        status = tr_weighted_quantiles(m->tr, TR_SET_ALL, &rows, 1, size, weights, 0.5, &deviation);
+    if (status == TR_OK) status = tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &sum[2], 1);
+    free(size);
+    TR_TRY(status);
+    m->start = (double)start;
+    m->unit = deviation > 0 ? (double)deviation : sqrt(sum[2] / sum[0]);
+    const char *of = deviation > 0 ? "the median absolute deviation" : "the standard deviation";
+    if (!(m->unit > 0)) m->unit = 1, of = "as for lack of a deviation";
+    if (loss->shape == TR_SHAPE_DELTA && m->o->delta < 0) m->shape = m->unit;
+    if (loss->corner && m->o->l2 < 0) m->l2 /= m->unit;
+    char follows[64] = "";
+    if (loss->shape == TR_SHAPE_DELTA && m->o->delta < 0)
+        snprintf(follows, sizeof follows, ", which is model.delta");
+    if (loss->corner && m->o->l2 < 0)
+        snprintf(follows, sizeof follows, ": model.l2 is %.3g, 1/n of it", m->l2);
+    tr_say(m->tr, "scale:         %.6g, %s of the targets%s", m->unit, of, follows);
     return TR_OK;
 }
 
@@ -276,6 +347,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     if (m->outputs > 1 && m->solver->of_classes) m->solver = m->solver->of_classes;
     TR_TRY(tr_agree(tr, check_data(m)));
     TR_TRY(weigh_rows(m));
+    TR_TRY(tr_agree(tr, measure_targets(m)));
     TR_TRY(tr_linear_make_table(m, "w", NULL, &m->w));
     TR_TRY(tr_linear_read_initial(m));
     TR_TRY(m->solver->open(m));
@@ -293,14 +365,19 @@ static int train(void *model)
     double goal = m->o->target_gap;
     TR_TRY(tr_linear_put_initial(m));
     TR_TRY(m->solver->train(m));
-    if (m->solver == &tr_linear_dual) TR_TRY(tr_linear_settle_bias(m));
+    if (m->solver == &tr_linear_dual || m->solver == &tr_linear_dual_classes) TR_TRY(tr_linear_dual_prove(m));
     TR_TRY(tr_linear_check_worth(m));
-    if (goal > 0 && m->last.gap > goal)
-        tr_say(m->tr,
-               "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs%s may "
-               "help",
-               goal, m->last.gap,
-               m->solver == &tr_linear_dual && m->method == TR_METHOD_DUAL ? ", or solve.method auto," : "");
+    if (goal > 0 && m->last.gap > goal) {
+        char gap[64] = "nothing is proven yet";
+        if (isfinite(m->last.gap))
+            snprintf(gap, sizeof gap, "the gap is %s%.2e", m->last.estimated ? "estimated: " : "",
+                     m->last.gap);
+        bool dual = m->solver == &tr_linear_dual && m->method == TR_METHOD_DUAL;
+        tr_say(m->tr, "note:          solve.target_gap %g is not reached, %s: %s", goal, gap,
+               m->stuck ? "rounding prevents any further decrease"
+               : dual   ? "more solve.epochs, or solve.method auto, may help"
+                        : "more solve.epochs may help");
+    }
     return tr_linear_report_figures(m);
 }
 
@@ -365,7 +442,7 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
 {
     *p = (struct tr_problem){.loss = m->loss,
                              .dtype = (enum tr_dtype)m->o->dtype,
-                             .shape = tr_linear_shape(m),
+                             .shape = m->shape,
                              .rows = data->rows,
                              .data = data,
                              .outputs = m->outputs,
@@ -562,8 +639,9 @@ static const tr_option options[] = {
      .help = "whether the bias is regularised (as LIBLINEAR does)"},
     {"model.classes", TR_KIND_CHOICE, AT(classes), "auto", .words = TR_WORDS("auto", "softmax", "one-against-rest"),
      .help = "more than two labels: weights for each, and probabilities by one softmax, or each against the rest; auto = softmax for logistic"},
-    {"model.delta", TR_KIND_REAL, AT(delta), "1", .above = true,
-     .help = "huber: errors beyond it count in proportion to their size, smaller ones by their squares"},
+    {"model.delta", TR_KIND_REAL, AT(delta), "auto", .above = true, .words = TR_WORDS("auto"),
+     .help = "huber, logcosh: errors beyond it count in proportion to their size, smaller ones by their squares; "
+             "auto = the median absolute deviation of the targets"},
     {"model.quantile", TR_KIND_REAL, AT(quantile), "0.5", .most = 1,
      .help = "quantile: the share of the rows that lie below the prediction; 0.5 = the median"},
     {"model.init", TR_KIND_TEXT, AT(init), "", .methods = "auto newton descent sgd svrg svrg++ katyusha growing",

@@ -27,7 +27,8 @@ struct tr_linear_options {
     int classes; /* TR_CLASSES_AUTO, _SOFTMAX or _REST */
     char *init;
     char *class_weights;
-    double delta, quantile;
+    double delta; /* below 0: the scale of the targets */
+    double quantile;
     int dtype; /* TR_F32, TR_F64 */
     double target_gap, rate, decay, sigma;
     uint64_t batch, phases, path, folds;
@@ -57,7 +58,8 @@ struct tr_linear_model {
     double *bias;  /* of each output */
     size_t labels; /* classifiers: of one output two, the positive one first; otherwise one of each output */
     float *label;
-    double shape;         /* of the loss */
+    double shape; /* of the loss */
+    double scale; /* of the targets, which model.delta and model.l2 follow by default; 0: they do not */
     double l2, objective; /* NaN if the file does not contain them */
     uint64_t rows;        /* of the training data; 0 if the file does not contain it */
     void *weight;
@@ -120,6 +122,9 @@ struct tr_linear {
     double *class_weight; /* by label; NULL: all 1 */
     double total_weight;  /* sum of the weights of all rows */
     double l2, rate;
+    double shape; /* of the loss */
+    double start; /* of a regression: margin of the best constant */
+    double unit;  /* of a regression: scale of the targets */
     int64_t epochs, report_every;
     int64_t clocks_per_epoch;
 
@@ -148,6 +153,7 @@ struct tr_linear {
     /* scheduler */
     tr_evaluation last; /* the latest evaluation */
     double epoch;       /* of that evaluation */
+    bool stuck;         /* rounding prevents any further decrease */
     double passes;      /* passes over the data so far, of methods whose clocks are not parts of epochs */
     char figure[32];    /* name of the test figure in summary.json, which keeps the pointer */
     double usual; /* objective of the first evaluation, or of zero weights if that is larger; 0 before */
@@ -167,11 +173,6 @@ extern const tr_model_class tr_linear_class;
 static inline bool tr_linear_classifies(const struct tr_linear *m)
 {
     return tr_loss_classifies(m->loss);
-}
-
-static inline double tr_linear_shape(const struct tr_linear *m)
-{
-    return tr_loss_shape(m->loss, m->o->delta, m->o->quantile);
 }
 
 /* Opens a view of w, or of a table with the same keys: of the keys of these data; of a range of keys. */
@@ -215,8 +216,14 @@ int tr_linear_put_initial(struct tr_linear *m);
 /* Makes a table for weights; fallback as in tr_table_options. All ranks. */
 int tr_linear_make_table(struct tr_linear *m, const char *name, const char *fallback, tr_table **table);
 
-/* Moves the bias to its optimum at these weights, if the loss is smooth and the bias is not regularised. All ranks. */
-int tr_linear_settle_bias(struct tr_linear *m);
+/* After dual coordinate descent: moves the bias to its optimum at these weights, if the loss is smooth and the bias is not
+ * regularised, and proves the gap. All ranks. */
+int tr_linear_dual_prove(struct tr_linear *m);
+
+/* Returns the dual variables of a row of the training data as slopes dφ/dm, for each output; 0 for classes of other workers. Those of
+ * a softmax sum to 0. Returns false if they belong to another worker or are not known. */
+bool tr_linear_dual_variables(const struct tr_linear *m, size_t row, double *u);
+bool tr_linear_dual_variables_of_classes(const struct tr_linear *m, size_t row, double *u);
 
 /* ---- evaluation ---- */
 
@@ -239,12 +246,12 @@ int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_
 int tr_linear_summarize(void *linear, const tr_report *report, tr_evaluation *evaluation);
 
 /* The dual value is a lower bound of the objective. If w is the w(α) of the dual variables, it follows from the sum of the
- * conjugates of the rows and from the size of w. After tr_linear_summarize(), tr_linear_prove() sets the gap, and stops at
- * solve.target_gap. Under SSP and ASP the parts of the workers belong to different parameters, so the gap is an estimate, which may
- * be negative. */
+ * conjugates of the rows and from the size of w. After tr_linear_summarize(), tr_linear_prove() sets the relative gap, and stops at
+ * solve.target_gap. gap: F - D, with rounding errors if it is proven. Under SSP and ASP the parts of the workers belong to different
+ * parameters, so the gap is an estimate. */
 void tr_linear_report_conjugate(tr_report *report, double conjugate);
 double tr_linear_dual_value(const struct tr_linear *m, const tr_report *report);
-void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation);
+void tr_linear_prove(struct tr_linear *m, double gap, bool proven, tr_evaluation *evaluation);
 
 /* solve.method auto: watches the gap of dual coordinate descent, and may stop it. tr_linear_epochs_before() returns the number of
  * epochs before Newton's method took over, or 0, on the scheduler. */

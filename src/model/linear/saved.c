@@ -169,7 +169,8 @@ static int saved_describe(struct tr_linear *m)
                                   .outputs = m->outputs,
                                   .softmax = m->softmax,
                                   .biased = m->o->bias,
-                                  .shape = tr_linear_shape(m),
+                                  .shape = m->shape,
+                                  .scale = m->loss->constant ? 0 : m->unit,
                                   .l2 = m->l2,
                                   .objective = m->last.objective,
                                   .rows = train->total_rows};
@@ -248,7 +249,12 @@ static int saved_head(struct tr_linear_model *s, tr_fields *f)
     }
     TR_TRY(tr_field_count(f, "features", &s->features));
     TR_TRY(tr_field_count(f, "first_index", &s->first_index));
-    if (s->loss->shape != TR_SHAPE_NONE) TR_TRY(tr_field_real(f, tr_shape_name[s->loss->shape], &s->shape));
+    const char *shape = tr_shape_name[s->loss->shape];
+    if (tr_fields_read(f))
+        s->shape = s->loss->shape == TR_SHAPE_DELTA; /* older models of logcosh have none: 1 */
+    if (shape && (!tr_fields_read(f) || tr_fields_have(f, shape))) TR_TRY(tr_field_real(f, shape, &s->shape));
+    bool has_scale = tr_fields_read(f) ? tr_fields_have(f, "scale") : s->scale > 0;
+    if (has_scale) TR_TRY(tr_field_real(f, "scale", &s->scale));
     TR_TRY(tr_field_real(f, "l2", &s->l2));
     TR_TRY(tr_field_real(f, "objective", &s->objective));
     TR_TRY(tr_field_count(f, "rows", &s->rows));

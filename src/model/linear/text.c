@@ -185,7 +185,10 @@ static int text_read_weights(struct scanner *s, struct tr_linear_model *m, doubl
     m->softmax = m->outputs > 1 && strcmp(word, "softmax") == 0;
     const struct tr_loss *other = m->loss == &tr_loss_linear ? tr_loss_of_type(word) : NULL;
     if (other && !other->liblinear) m->loss = other;
-    if (m->loss->shape != TR_SHAPE_NONE) TR_TRY(text_read_number(s, &m->shape));
+    m->shape = m->loss->shape == TR_SHAPE_DELTA; /* older models of logcosh have none: 1 */
+    while (s->at < s->end && *s->at == ' ') s->at++;
+    if (m->loss->shape != TR_SHAPE_NONE && s->at < s->end && *s->at != '\n')
+        TR_TRY(text_read_number(s, &m->shape));
     if (m->softmax || !m->loss->liblinear) text_read_word_below(s, word);
     if (strcmp(word, "first_index") == 0) {
         TR_TRY(text_read_count(s, 0, 1, &m->first_index));

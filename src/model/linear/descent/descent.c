@@ -40,35 +40,35 @@ static double *fold_of_value(const struct tr_descent_folds *f, size_t value)
     return f->told + value * fold_numbers(f);
 }
 
-/* ---- assignment of rows to folds ---- */
-
-/* Distributes each n consecutive rows over the n folds in random order. */
-static int fold_deal(const struct tr_linear *m, const uint64_t *number)
+/* Distributes each n consecutive rows over the n folds in random order, and computes the share of the total weight outside of each
+ * fold. */
+static int folds_open(const tr_worker *me, struct tr_linear *m)
 {
-    struct tr_descent_folds *f = &m->descent->folds;
-    uint32_t *order;
-    TR_TRY(TR_NEW(&order, f->n));
-    uint64_t drawn = UINT64_MAX;
-    for (size_t i = 0; i < m->descent->rows.n; i++) {
+    struct tr_linear_descent *d = m->descent;
+    struct tr_descent_folds *f = &d->folds;
+    uint64_t *number, drawn = UINT64_MAX;
+    uint32_t *order = NULL;
+    if (f->n == 0) return TR_OK;
+    TR_TRY(TR_NEW(&f->of, d->rows.n));
+    TR_TRY(TR_NEW(&f->weight, d->rows.n));
+    TR_TRY(TR_NEW(&f->share, f->n + 1));
+    TR_TRY(TR_NEW(&number, m->train->rows.n));
+    int status = TR_NEW(&order, f->n);
+    tr_data_numbers(m->train, number);
+    const uint64_t *own = number + tr_data_part_begin(m->train, me);
+    for (size_t i = 0; i < d->rows.n && status == TR_OK; i++) {
         struct tr_rng rng;
-        if (number[i] / f->n != drawn) {
-            drawn = number[i] / f->n;
+        if (own[i] / f->n != drawn) {
+            drawn = own[i] / f->n;
             tr_rng_seed(&rng, m->seed, UINT32_MAX, drawn);
             tr_rng_permutation(&rng, order, f->n);
         }
-        f->of[i] = order[number[i] % f->n];
+        f->of[i] = order[own[i] % f->n];
+        f->share[f->of[i]] += tr_descent_weight(d, i);
     }
     free(order);
-    return TR_OK;
-}
-
-/* Computes the share of the total weight outside of each fold. */
-static int fold_weigh(struct tr_linear *m)
-{
-    const struct tr_linear_descent *d = m->descent;
-    const struct tr_descent_folds *f = &d->folds;
-    for (size_t k = 0; k <= f->n; k++) f->share[k] = 0;
-    for (size_t i = 0; i < d->rows.n; i++) f->share[f->of[i]] += tr_descent_weight(d, i);
+    free(number);
+    TR_TRY(status);
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, f->share, f->n + 1));
     for (size_t k = 0; k <= f->n; k++) {
         f->share[k] = 1 - f->share[k] / m->total_weight;
@@ -77,22 +77,6 @@ static int fold_weigh(struct tr_linear *m)
                            k + 1, f->n);
     }
     return TR_OK;
-}
-
-static int folds_open(const tr_worker *me, struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    struct tr_descent_folds *f = &d->folds;
-    uint64_t *number;
-    if (f->n == 0) return TR_OK;
-    TR_TRY(TR_NEW(&f->of, d->rows.n));
-    TR_TRY(TR_NEW(&f->weight, d->rows.n));
-    TR_TRY(TR_NEW(&f->share, f->n + 1));
-    TR_TRY(TR_NEW(&number, m->train->rows.n));
-    tr_data_numbers(m->train, number);
-    int status = fold_deal(m, number + tr_data_part_begin(m->train, me));
-    free(number);
-    return status == TR_OK ? fold_weigh(m) : status;
 }
 
 static void folds_hold_out(struct tr_linear *m)
@@ -150,14 +134,6 @@ static void folds_choose_value(struct tr_descent_folds *f, size_t values)
 
 /* ---- report after training: all ranks ---- */
 
-static void fold_say_value(const struct tr_linear *m, size_t value)
-{
-    const struct tr_descent_folds *f = &m->descent->folds;
-    struct folds_worth worth = folds_worth(f, value);
-    tr_say(m->tr, "  %-12.4g %10.1f   %.6g ± %.2g%s%s", worth.l1, worth.nonzeros, worth.loss, worth.error,
-           value == f->least ? "   the least" : "", value == f->chosen ? "   chosen" : "");
-}
-
 static int folds_report(struct tr_linear *m)
 {
     enum { LINES = 20 };
@@ -174,8 +150,12 @@ static int folds_report(struct tr_linear *m)
            "folds:         %zu; model.l1, weights that are not 0, loss of rows held out ± standard error",
            f->n);
     size_t every = (d->values + LINES - 1) / LINES;
-    for (size_t i = 0; i < d->values; i++)
-        if (i % every == 0 || i == f->least || i == f->chosen) fold_say_value(m, i);
+    for (size_t i = 0; i < d->values; i++) {
+        struct folds_worth at = folds_worth(f, i);
+        if (i % every != 0 && i != f->least && i != f->chosen) continue;
+        tr_say(m->tr, "  %-12.4g %10.1f   %.6g ± %.2g%s%s", at.l1, at.nonzeros, at.loss, at.error,
+               i == f->least ? "   the least" : "", i == f->chosen ? "   chosen" : "");
+    }
     tr_say(m->tr, "chosen:        the largest model.l1 whose loss is within a standard error of the least");
     struct folds_worth worth = folds_worth(f, f->chosen);
     TR_TRY(tr_report_figure(m->tr, "chosen_l1", worth.l1));
@@ -187,12 +167,6 @@ static int folds_report(struct tr_linear *m)
 }
 
 /* ---- opening, checkpoints, closing ---- */
-
-static int folds_make(struct tr_descent_folds *f, size_t n, size_t values)
-{
-    f->n = n;
-    return TR_NEW(&f->told, n > 0 ? values * fold_numbers(f) : 0);
-}
 
 /* All workers have the same values; the first one saves them. */
 static int folds_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
@@ -210,14 +184,6 @@ static int folds_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
     if (f->lap == f->n) folds_choose_value(f, d->values);
     folds_hold_out(m);
     return TR_OK;
-}
-
-static void folds_close(struct tr_descent_folds *f)
-{
-    free(f->of);
-    free(f->weight);
-    free(f->share);
-    free(f->told);
 }
 
 /* ---- the path of penalties ---- */
@@ -244,7 +210,7 @@ static int path_remember(struct tr_linear *m, double metric)
     free(b->weight);
     *b = (struct tr_descent_best){.metric = metric,
                                   .objective = tr_descent_objective(d),
-                                  .dual = d->dual,
+                                  .distance = tr_descent_distance(d),
                                   .bias = d->bias,
                                   .nonzeros = d->at.nonzeros,
                                   .value = d->value + 1};
@@ -284,32 +250,6 @@ static void path_choose(struct tr_linear *m)
 
 /* ---- path.csv ---- */
 
-static void path_add(struct tr_linear *m, size_t value, double alpha, double nonzeros,
-                     const tr_evaluation *evaluation)
-{
-    m->descent->done[value] = (struct tr_descent_value){.alpha = alpha,
-                                                        .nonzeros = nonzeros,
-                                                        .objective = evaluation->objective,
-                                                        .gap = evaluation->gap,
-                                                        .metric = evaluation->metric};
-}
-
-static void path_write_value(const struct tr_linear *m, size_t i, FILE *file)
-{
-    const struct tr_linear_descent *d = m->descent;
-    const struct tr_descent_value *v = &d->done[i];
-    bool metric = tr_linear_metric(m), done = v->alpha > 0;
-    if (done) fprintf(file, "%.9g,%.0f,%.9g,%.3g", v->alpha, v->nonzeros, v->objective, fmax(v->gap, 0));
-    else fprintf(file, "%.9g,,,", folds_worth(&d->folds, i).l1); /* below the chosen penalty */
-    if (metric && done) fprintf(file, ",%.9g", v->metric);
-    else if (metric) fputc(',', file);
-    if (d->folds.n > 0) {
-        struct folds_worth worth = folds_worth(&d->folds, i);
-        fprintf(file, ",%.9g,%.9g", worth.loss, worth.error);
-    }
-    fputc('\n', file);
-}
-
 static int path_write(const struct tr_linear *m)
 {
     const struct tr_linear_descent *d = m->descent;
@@ -320,8 +260,18 @@ static int path_write(const struct tr_linear *m)
     if (status == TR_OK) {
         fprintf(target.file, "l1,nonzeros,objective,gap%s%s%s\n", metric ? "," : "", metric ? metric : "",
                 d->folds.n > 0 ? ",held_out_loss,standard_error" : "");
-        for (size_t i = 0; i < d->values && (d->done[i].alpha > 0 || d->folds.n > 0); i++)
-            path_write_value(m, i, target.file);
+        for (size_t i = 0; i < d->values && (d->done[i].alpha > 0 || d->folds.n > 0); i++) {
+            const struct tr_descent_value *v = &d->done[i];
+            struct folds_worth worth = {0};
+            if (d->folds.n > 0) worth = folds_worth(&d->folds, i);
+            if (v->alpha > 0)
+                fprintf(target.file, "%.9g,%.0f,%.9g,%.3g", v->alpha, v->nonzeros, v->objective, v->gap);
+            else fprintf(target.file, "%.9g,,,", worth.l1); /* below the chosen penalty */
+            if (metric && v->alpha > 0) fprintf(target.file, ",%.9g", v->metric);
+            else if (metric) fputc(',', target.file);
+            if (d->folds.n > 0) fprintf(target.file, ",%.9g,%.9g", worth.loss, worth.error);
+            fputc('\n', target.file);
+        }
     }
     return tr_target_close(&target, status);
 }
@@ -334,7 +284,7 @@ static int path_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
     struct tr_linear_descent *d = m->descent;
     struct tr_descent_best *b = &d->best;
     bool restores = tr_snapshot_restores(snapshot), has = restores ? me->worker >= 0 : me->worker == 0;
-    double number[7] = {b->metric,   b->objective, b->dual,         b->bias,
+    double number[7] = {b->metric,   b->objective, b->distance,     b->bias,
                         b->nonzeros, (double)b->n, (double)b->value};
     if (d->values == 0) return TR_OK;
     TR_TRY(
@@ -346,7 +296,7 @@ static int path_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
         free(b->weight);
         *b = (struct tr_descent_best){.metric = number[0],
                                       .objective = number[1],
-                                      .dual = number[2],
+                                      .distance = number[2],
                                       .bias = number[3],
                                       .nonzeros = number[4],
                                       .n = n,
@@ -389,7 +339,7 @@ static void screen_sum_columns(const struct tr_linear *m, double *sums)
  * with |φ'|² ≤ 2 L Σ φ, because φ ≥ 0 and φ'' ≤ L. */
 static bool screen_stays(const struct tr_linear *m, const double *sum, double alpha)
 {
-    double limit = sqrt(sum[SQUARES] * 2 * m->loss->most_curvature * m->descent->at.loss);
+    double limit = sqrt(sum[SQUARES] * 2 * m->loss->most_curvature * m->descent->zeros_loss);
     if (m->loss->bounded_slope) limit = fmin(limit, sum[ABSOLUTES]);
     return limit * (1 + 1e-6) <= alpha;
 }
@@ -405,6 +355,7 @@ static int screen_columns(struct tr_linear *m, struct tr_columns *columns, doubl
     for (size_t j = 0; j < columns->local; j++) d->rows.entries[j] = (uint32_t)local[j * SUMS + ENTRIES];
     TR_TRY(tr_columns_sum(columns, local, own));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, &d->at.loss, 1));
+    d->zeros_loss = d->at.loss + 0.5 * d->bias_l2 * d->bias * d->bias;
     for (size_t j = 0; j < columns->n; j++) most = fmax(most, fabs(own[j * SUMS + GRADIENT]));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, &most, 1));
     d->first_alpha = most;
@@ -422,87 +373,46 @@ static int screen_columns(struct tr_linear *m, struct tr_columns *columns, doubl
     return tr_columns_fetch(columns, own, local);
 }
 
-/* Removes the columns that stay 0 and renumbers the others. */
-static void screen_number_columns(struct tr_linear *m, const double *local, uint32_t *number)
+/* Renumbers the columns that can leave 0, and copies the rows without the others. If no column is removed, the rows of the data are
+ * used in place. */
+static int screen_open_rows(struct tr_linear *m, const double *local)
 {
+    const tr_batch *from = &m->problem.rows;
     struct tr_descent_rows *to = &m->descent->rows;
+    uint32_t *number;
+    uint64_t n = 0, first = from->begin[0];
+    TR_TRY(TR_NEW(&number, m->train->n_keys));
     for (size_t j = 0; j < m->train->n_keys; j++) {
         number[j] = UINT32_MAX;
         if (local[j * SUMS] < 0) continue;
         m->descent->key[to->columns] = m->train->keys[j];
         to->entries[to->columns] = to->entries[j];
+        n += to->entries[j];
         number[j] = (uint32_t)to->columns++;
     }
-}
-
-/* Copies the rows without the columns that stay 0. */
-static int screen_copy_rows(struct tr_linear *m, const uint32_t *number)
-{
-    const tr_batch *from = &m->problem.rows;
-    struct tr_descent_rows *to = &m->descent->rows;
-    uint64_t n = 0;
-    for (size_t j = 0; j < to->columns; j++) n += to->entries[j];
-    TR_TRY(TR_NEW(&to->own_column, n));
-    TR_TRY(TR_NEW(&to->own_value, n));
+    bool all = to->columns == m->train->n_keys;
+    int status = TR_OK;
+    if (!all) status = TR_NEW(&to->own_column, n);
+    if (status == TR_OK && (!all || !from->value)) status = TR_NEW(&to->own_value, n);
+    to->column = all && from->column ? from->column + first : to->own_column;
+    to->value = all && from->value ? from->value + first : to->own_value;
     n = 0;
-    for (size_t i = 0; i < from->n; i++) {
+    for (size_t i = 0; i < from->n && status == TR_OK; i++) {
         for (uint64_t k = from->begin[i]; k < from->begin[i + 1]; k++) {
             uint32_t j = number[from->column[k]];
             if (j == UINT32_MAX) continue;
-            to->own_column[n] = j;
-            to->own_value[n++] = from->value ? from->value[k] : 1;
+            if (to->own_column) to->own_column[n] = j;
+            if (to->own_value) to->own_value[n] = from->value ? from->value[k] : 1;
+            n++;
         }
         to->begin[i + 1] = n;
     }
-    to->column = to->own_column;
-    to->value = to->own_value;
-    return TR_OK;
-}
-
-/* Uses the rows of the data in place if no column is removed. */
-static int screen_use_rows(struct tr_linear *m)
-{
-    const tr_batch *from = &m->problem.rows;
-    struct tr_descent_rows *to = &m->descent->rows;
-    uint64_t first = from->begin[0], n = from->begin[from->n] - first;
-    for (size_t i = 0; i <= from->n; i++) to->begin[i] = from->begin[i] - first;
-    to->column = from->column ? from->column + first : NULL;
-    to->value = from->value ? from->value + first : NULL;
-    if (from->value) return TR_OK;
-    TR_TRY(TR_NEW(&to->own_value, n));
-    for (uint64_t k = 0; k < n; k++) to->own_value[k] = 1;
-    to->value = to->own_value;
-    return TR_OK;
-}
-
-static int screen_open_rows(struct tr_linear *m, const double *local)
-{
-    uint32_t *number;
-    TR_TRY(TR_NEW(&number, m->train->n_keys));
-    screen_number_columns(m, local, number);
-    int status =
-        m->descent->rows.columns == m->train->n_keys ? screen_use_rows(m) : screen_copy_rows(m, number);
     free(number);
     return status;
 }
 
-/* Lists the columns that this worker reports: those of its vectors, or a share of them if all workers have the same
- * vectors. */
-static int screen_list_columns(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    uint64_t n = d->shared.n, rank = (uint64_t)tr_set_rank(m->tr, TR_SET_WORKERS),
-             workers = (uint64_t)tr_set_size(m->tr, TR_SET_WORKERS);
-    uint64_t first = d->shared.whole ? n * rank / workers : 0,
-             end = d->shared.whole ? n * (rank + 1) / workers : n;
-    for (uint64_t j = first; j < end; j++) d->n_mine += d->entries[j] > 0;
-    TR_TRY(TR_NEW(&d->mine, d->n_mine));
-    d->n_mine = 0;
-    for (uint64_t j = first; j < end; j++)
-        if (d->entries[j] > 0) d->mine[d->n_mine++] = (uint32_t)j;
-    return TR_OK;
-}
-
+/* Opens vectors of these columns, and lists the columns that this worker reports: those of its vectors, or a share of them if all
+ * workers have the same vectors. */
 static int screen_open_columns(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
@@ -515,7 +425,14 @@ static int screen_open_columns(struct tr_linear *m)
     TR_TRY(TR_NEW(&d->working, c->n));
     for (size_t j = 0; j < d->rows.columns; j++) d->partial[j] = (double)d->rows.entries[j];
     TR_TRY(tr_columns_sum(c, d->partial, d->entries));
-    return screen_list_columns(m);
+    uint64_t rank = (uint64_t)tr_set_rank(m->tr, TR_SET_WORKERS),
+             workers = (uint64_t)tr_set_size(m->tr, TR_SET_WORKERS);
+    uint64_t first = c->whole ? c->n * rank / workers : 0,
+             end = c->whole ? c->n * (rank + 1) / workers : c->n;
+    TR_TRY(TR_NEW(&d->mine, end - first));
+    for (uint64_t j = first; j < end; j++)
+        if (d->entries[j] > 0) d->mine[d->n_mine++] = (uint32_t)j;
+    return TR_OK;
 }
 
 static int screen_find_columns(struct tr_linear *m)
@@ -574,66 +491,51 @@ static int descent_check(const tr_job *job, const struct tr_linear_options *o)
 
 /* ---- preparing ---- */
 
-/* Opens a view of the columns that this worker owns; at the last worker also of the bias. */
-static int descent_open_view(struct tr_linear *m)
+/* Opens a view of the columns that this worker owns, at the last worker also of the bias; for model.init one of the columns of its
+ * rows and the bias. */
+static int descent_open_views(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     bool last = tr_set_rank(m->tr, TR_SET_WORKERS) + 1 == tr_set_size(m->tr, TR_SET_WORKERS);
+    size_t n = d->rows.columns;
     tr_key *keys;
-    TR_TRY(TR_NEW(&keys, d->n_mine + 1));
+    TR_TRY(TR_NEW(&keys, tr_max_size(d->n_mine, n) + 1));
     for (size_t i = 0; i < d->n_mine; i++) keys[i] = d->shared.first + d->mine[i];
     keys[d->n_mine] = m->train->columns;
     int status = tr_view_open(m->w, keys, d->n_mine + (m->o->bias && last), TR_VIEW_UPDATE, &d->view);
-    free(keys);
-    return status;
-}
-
-static int descent_open_initial(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    size_t n = d->rows.columns;
-    tr_key *keys;
-    if (!m->initial) return TR_OK;
-    TR_TRY(TR_NEW(&keys, n + 1));
     memcpy(keys, d->key, n * sizeof *keys);
     keys[n] = m->train->columns;
-    int status = tr_view_open(m->w, keys, n + m->o->bias, TR_VIEW_READ, &d->initial);
+    if (status == TR_OK && m->initial)
+        status = tr_view_open(m->w, keys, n + m->o->bias, TR_VIEW_READ, &d->initial);
     free(keys);
     return status;
 }
 
 /* If all members of a group have the same rows, each member processes a share of them. */
-static void descent_take_part(const tr_worker *me, struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    size_t first = tr_data_part_begin(m->train, me);
-    d->rows.n = m->problem.rows.n = tr_data_part_end(m->train, me) - first;
-    d->margin = d->all_margins + first;
-    d->target = m->target + first;
-    m->problem.rows.begin += first;
-    d->first_row = first;
-    d->row_weight = m->problem.weight ? m->problem.weight + first : NULL;
-}
-
 static int descent_prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
     bool bias = tr_linear_has_bias(m, me);
     TR_TRY(tr_linear_set_problem(m, bias, m->train, &m->problem, &m->target));
-    TR_TRY(TR_NEW(&d->all_margins, m->problem.rows.n));
-    for (size_t i = 0; i < m->problem.rows.n; i++) d->all_margins[i] = NAN; /* rows of other members */
-    descent_take_part(me, m);
-    for (size_t i = 0; i < d->rows.n; i++) d->margin[i] = 0;
+    size_t rows = m->problem.rows.n, first = tr_data_part_begin(m->train, me);
+    d->first_row = first;
+    d->rows.n = m->problem.rows.n = tr_data_part_end(m->train, me) - first;
+    m->problem.rows.begin += first;
+    d->target = m->target + first;
+    d->row_weight = m->problem.weight ? m->problem.weight + first : NULL;
+    TR_TRY(TR_NEW(&d->all_margins, rows));
+    d->margin = d->all_margins + first;
+    for (size_t i = 0; i < rows; i++) /* NaN: rows of other members */
+        d->all_margins[i] = i >= first && i < first + d->rows.n ? 0 : (double)NAN;
     TR_TRY(TR_NEW(&d->rows.begin, d->rows.n + 1));
     TR_TRY(TR_NEW(&d->model, d->rows.n));
     TR_TRY(TR_NEW(&d->probe, d->rows.n));
     TR_TRY(tr_descent_minimise_bias(m));
-    tr_descent_model_rows(m, &d->at);
+    TR_TRY(tr_descent_model_rows(m));
     TR_TRY(folds_open(me, m));
     TR_TRY(screen_find_columns(m));
-    TR_TRY(descent_open_view(m));
-    TR_TRY(descent_open_initial(m));
+    TR_TRY(descent_open_views(m));
     folds_hold_out(m);
     if (d->folds.n > 0) TR_TRY(tr_descent_minimise_bias(m));
     d->alpha = path_alpha(m, 0);
@@ -718,12 +620,6 @@ static bool descent_is_last_lap(const struct tr_linear_descent *d)
     return d->folds.lap == d->folds.n;
 }
 
-/* Index of the last penalty of this lap. */
-static size_t descent_last_value(const struct tr_linear_descent *d)
-{
-    return d->folds.n > 0 && descent_is_last_lap(d) ? d->folds.chosen : d->values - 1;
-}
-
 /* Takes one step, unless the last penalty is complete. */
 static int descent_compute(tr_worker *me, void *state)
 {
@@ -733,7 +629,8 @@ static int descent_compute(tr_worker *me, void *state)
     if (me->clock == 0 && d->initial) TR_TRY(descent_read_initial(m));
     if (!d->known) TR_TRY(tr_descent_look(m));
     bool done = d->values > 0 && d->told && descent_is_proven(m);
-    if (done && d->value < descent_last_value(d)) TR_TRY(descent_next_alpha(m));
+    size_t last = d->folds.n > 0 && descent_is_last_lap(d) ? d->folds.chosen : d->values - 1;
+    if (done && d->value < last) TR_TRY(descent_next_alpha(m));
     else if (done && !descent_is_last_lap(d)) TR_TRY(descent_next_fold(m));
     else if (done) path_choose(m);
     if (!descent_is_proven(m)) TR_TRY(tr_descent_step(m));
@@ -741,7 +638,7 @@ static int descent_compute(tr_worker *me, void *state)
 }
 
 /* Sums that the first worker reports in addition to those of the class. */
-enum { NONZEROS = TR_SUMS - 5, PASSES, DONE /* negative: -lacking */, ALPHA, CHOSEN };
+enum { GAP = TR_SUMS - 6, NONZEROS, PASSES, DONE /* negative: -lacking */, ALPHA, CHOSEN };
 
 static int descent_evaluate(tr_worker *me, void *state, tr_report *report)
 {
@@ -751,7 +648,7 @@ static int descent_evaluate(tr_worker *me, void *state, tr_report *report)
     TR_TRY(tr_view_pull(d->view)); /* all pushes have been applied */
     if (me->worker == 0) {         /* values of a part of the rows are scaled to all rows */
         tr_linear_report_loss(report, d->chosen ? d->best.objective : tr_descent_objective(d) / d->share);
-        tr_linear_report_conjugate(report, d->chosen ? -d->best.dual : -d->dual / d->share);
+        report->sum[GAP] = (d->chosen ? d->best.distance : tr_descent_distance(d) / d->share) / m->problem.n;
         report->sum[NONZEROS] = d->chosen ? d->best.nonzeros : d->at.nonzeros;
         report->sum[PASSES] = d->passes;
         report->sum[DONE] = d->lacking > 0                   ? -d->lacking
@@ -771,14 +668,18 @@ static int descent_summarize(void *state, const tr_report *report, tr_evaluation
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
     TR_TRY(tr_linear_summarize(m, report, evaluation));
-    tr_linear_prove(m, tr_linear_dual_value(m, report), evaluation);
+    tr_linear_prove(m, report->sum[GAP], true, evaluation);
     d->nonzeros = report->sum[NONZEROS];
     d->all_passes = evaluation->epoch = report->sum[PASSES];
     bool spent = -report->sum[DONE] > d->most_passes;
     if (d->values > 0) evaluation->stop = report->sum[CHOSEN] > 0;
     evaluation->stop = evaluation->stop || spent;
     if (d->values == 0 || !(report->sum[DONE] > 0)) return TR_OK;
-    path_add(m, (size_t)report->sum[DONE] - 1, report->sum[ALPHA], d->nonzeros, evaluation);
+    d->done[(size_t)report->sum[DONE] - 1] = (struct tr_descent_value){.alpha = report->sum[ALPHA],
+                                                                       .nonzeros = d->nonzeros,
+                                                                       .objective = evaluation->objective,
+                                                                       .gap = evaluation->gap,
+                                                                       .metric = evaluation->metric};
     return TR_OK;
 }
 
@@ -828,23 +729,6 @@ static int descent_keep_set(tr_worker *me, struct tr_linear_descent *d, tr_snaps
     return status;
 }
 
-/* Computes the margins of rows that another member had before the restart. */
-static int descent_restore_margins(struct tr_linear_descent *d)
-{
-    double *weight;
-    TR_TRY(TR_NEW(&weight, d->rows.columns));
-    for (size_t j = 0; j < d->set.n; j++)
-        if (d->set.column[j] != UINT32_MAX) weight[d->set.column[j]] = d->set.weight[j];
-    for (size_t i = 0; i < d->rows.n; i++) {
-        if (!isnan(d->margin[i])) continue;
-        d->margin[i] = d->bias;
-        for (uint64_t k = d->rows.begin[i]; k < d->rows.begin[i + 1]; k++)
-            d->margin[i] += weight[d->rows.column[k]] * (double)d->rows.value[k];
-    }
-    free(weight);
-    return TR_OK;
-}
-
 /* Values that follow from margins and weights are not saved. */
 static int descent_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
@@ -876,7 +760,8 @@ static int descent_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     d->all_passes = scheduler[1];
     if (me->worker < 0) return TR_OK;
     d->alpha = path_alpha(m, d->value);
-    return descent_restore_margins(d);
+    d->drift = 0;
+    return tr_descent_find_margins(d, false); /* of rows that another member had before the restart */
 }
 
 /* ---- the method ---- */
@@ -892,8 +777,9 @@ static int descent_open(struct tr_linear *m)
     d->dual = -INFINITY;
     d->share = 1;
     d->values = m->o->l1 < 0 ? m->o->path : 0;
+    d->folds.n = (size_t)m->o->folds;
     m->clocks_per_epoch = 1;
-    TR_TRY(tr_agree(m->tr, folds_make(&d->folds, (size_t)m->o->folds, d->values)));
+    TR_TRY(tr_agree(m->tr, TR_NEW(&d->folds.told, d->folds.n > 0 ? d->values * fold_numbers(&d->folds) : 0)));
     d->most_passes = (double)m->epochs * (double)(d->values > 0 ? d->values * (d->folds.n + 1) : 1);
     return tr_agree(m->tr, TR_NEW(&d->done, d->values));
 }
@@ -932,15 +818,37 @@ static void descent_close(struct tr_linear *m)
     struct tr_linear_descent *d = m->descent;
     if (!d) return;
     tr_descent_clear_set(d);
-    folds_close(&d->folds);
     tr_columns_close(&d->shared);
     tr_view_close(&d->view);
     tr_view_close(&d->initial);
-    void *arrays[] = {
-        d->probe,    d->mine,        d->rows.entries, d->rows.begin, d->rows.own_column, d->rows.own_value,
-        d->key,      d->all_margins, d->model,        d->partial,    d->gradient,        d->weight,
-        d->entries,  d->working,     d->set.key,      d->set.weight, d->set.next,        d->set.column,
-        d->set.slot, d->set.block,   d->done,         d->best.key,   d->best.weight,     d};
+    void *arrays[] = {d->probe,
+                      d->mine,
+                      d->rows.entries,
+                      d->rows.begin,
+                      d->rows.own_column,
+                      d->rows.own_value,
+                      d->key,
+                      d->all_margins,
+                      d->model,
+                      d->partial,
+                      d->gradient,
+                      d->weight,
+                      d->entries,
+                      d->working,
+                      d->set.key,
+                      d->set.weight,
+                      d->set.next,
+                      d->set.column,
+                      d->folds.of,
+                      d->folds.weight,
+                      d->folds.share,
+                      d->folds.told,
+                      d->set.slot,
+                      d->set.block,
+                      d->done,
+                      d->best.key,
+                      d->best.weight,
+                      d};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     m->descent = NULL;
 }

@@ -8,7 +8,9 @@
 
 /* Loss, gradient and penalties at the current weights, over all workers. All values are sums over rows, not means. */
 struct tr_descent_point {
-    double loss, slope, curve;           /* Σ of the rows */
+    double loss, slope, curve; /* Σ of the rows */
+    double terms;              /* Σ |loss| + |slope · margin|, for the rounding error */
+    double drift;              /* Σ |slope| · error of the margin, which steps add to in single precision */
     double absolutes, squares, nonzeros; /* of the weights: Σ |w|, Σ w², number of non-zero weights */
     double excess;                       /* Σ max(0, |gradient| - alpha)², gradient of the loss alone */
     double greatest;                     /* max |gradient|, gradient of the loss alone */
@@ -33,7 +35,7 @@ struct tr_descent_value {
 
 /* The weights of the penalty with the best test metric. */
 struct tr_descent_best {
-    double metric, objective, dual, bias, nonzeros;
+    double metric, objective, distance, bias, nonzeros;
     size_t n;     /* number of non-zero weights */
     size_t value; /* index of the penalty + 1; 0: none yet */
     tr_key *key;
@@ -72,6 +74,11 @@ struct tr_linear_descent {
     size_t n_mine;
     struct tr_descent_set set;
     double bias, bias_move, bias_gradient;
+    double
+        project[2]; /* factors of negative and positive slopes that make them a dual point: they sum to 0 */
+    double drift;   /* Σ over the rows of this worker since the margins were computed from the weights */
+    double
+        zeros_loss; /* objective of weights of zero, an upper bound of the loss, on which the choice of columns is based */
     struct tr_descent_point at;
     double dual;            /* largest dual value for this alpha so far */
     bool known;             /* `at` and `gradient` belong to the current weights */
@@ -110,8 +117,9 @@ static inline uint32_t tr_descent_slot(const struct tr_linear_descent *d, tr_key
 
 /* ---- step.c: called by workers; functions that return a status are collective over all workers ---- */
 
-/* Fills the model of each row; at->loss, slope and curve are sums over this worker's rows. */
-void tr_descent_model_rows(const struct tr_linear *m, struct tr_descent_point *at);
+/* Fills the model of each row; at->loss, slope and curve are sums over this worker's rows. The slopes are a dual point: those of an
+ * unpenalised bias sum to 0. */
+int tr_descent_model_rows(struct tr_linear *m);
 
 /* Minimises over the bias and updates the margins. */
 int tr_descent_minimise_bias(struct tr_linear *m);
@@ -121,8 +129,13 @@ int tr_descent_minimise_bias(struct tr_linear *m);
 int tr_descent_look(struct tr_linear *m);
 int tr_descent_look_at_penalty(struct tr_linear *m);
 
+/* The objective; a bound of its distance from the optimum, with rounding errors; and this relative to the optimum. */
 double tr_descent_objective(const struct tr_linear_descent *d);
+double tr_descent_distance(const struct tr_linear_descent *d);
 double tr_descent_gap(const struct tr_linear_descent *d);
+
+/* Computes the margins of the rows from the weights of the set: of all rows, or of those with NaN. */
+int tr_descent_find_margins(struct tr_linear_descent *d, bool all);
 
 /* Appends columns to the working set; empties the set. */
 int tr_descent_add_columns(struct tr_linear_descent *d, const tr_key *keys, const double *weights, size_t n);

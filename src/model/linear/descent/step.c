@@ -25,19 +25,32 @@ static int descent_max(struct tr_linear *m, double *values, size_t n)
 /* Lower bound of the curvature. With smaller curvatures the model would be useless at some distance. */
 static const double LEAST_CURVE = 1e-6;
 
-void tr_descent_model_rows(const struct tr_linear *m, struct tr_descent_point *at)
+int tr_descent_model_rows(struct tr_linear *m)
 {
-    const struct tr_linear_descent *d = m->descent;
-    at->loss = at->slope = at->curve = 0;
+    struct tr_linear_descent *d = m->descent;
+    struct tr_descent_point *at = &d->at;
+    double side[2] = {0, 0};
+    at->loss = at->curve = at->terms = 0;
     for (size_t i = 0; i < d->rows.n; i++) {
         double y = (double)d->target[i], margin = d->margin[i], slope = tr_loss_slope(m->loss, margin, y, 0);
-        double weight = tr_descent_weight(d, i),
+        double weight = tr_descent_weight(d, i), loss = weight * tr_loss_value(m->loss, margin, y, 0),
                curve = weight * fmax(tr_loss_curvature(m->loss, margin, y, slope, 0), LEAST_CURVE);
         d->model[i] = (struct tr_row_model){.slope = weight * slope, .curve = (float)curve, .move = 0};
-        at->loss += weight * tr_loss_value(m->loss, margin, y, 0);
-        at->slope += weight * slope;
+        at->loss += loss;
         at->curve += curve;
+        at->terms += loss + fabs(weight * slope * margin);
+        side[slope > 0] += fabs(weight * slope);
     }
+    d->project[0] = d->project[1] = 1;
+    at->slope = side[1] - side[0];
+    if (!m->o->bias || d->bias_l2 > 0) return TR_OK;
+    TR_TRY(descent_sum(m, side, 2));
+    bool most = side[1] > side[0];
+    if (side[most] > 0) d->project[most] = side[!most] / side[most];
+    for (size_t i = 0; i < d->rows.n && d->project[most] < 1; i++)
+        d->model[i].slope *= d->project[d->model[i].slope > 0];
+    at->slope = 0;
+    return TR_OK;
 }
 
 /* Includes the penalty of the bias. */
@@ -103,7 +116,7 @@ static int point_look_at_columns(struct tr_linear *m)
 {
     const struct tr_linear_descent *d = m->descent;
     struct tr_descent_point *at = &m->descent->at;
-    double most[2] = {0, 0}, sums[7] = {0, 0, 0, 0, at->loss, at->slope, at->curve};
+    double most[2] = {0, 0}, sums[9] = {0, 0, 0, 0, at->loss, at->slope, at->curve, at->terms, d->drift};
     for (size_t i = 0; i < d->n_mine; i++) {
         uint32_t j = d->mine[i];
         double w = d->weight[j], size = fabs(d->gradient[j]), over = fmax(0, size - d->alpha);
@@ -114,10 +127,10 @@ static int point_look_at_columns(struct tr_linear *m)
         most[0] = fmax(most[0], size);
         most[1] = fmax(most[1], point_violation(d, j));
     }
-    TR_TRY(descent_sum(m, sums, 7));
+    TR_TRY(descent_sum(m, sums, 9));
     TR_TRY(descent_max(m, most, 2));
-    *at = (struct tr_descent_point){sums[4], sums[5], sums[6], sums[0], sums[1],
-                                    sums[2], sums[3], most[0], most[1]};
+    *at = (struct tr_descent_point){sums[4], sums[5], sums[6], sums[7], sums[8], sums[0],
+                                    sums[1], sums[2], sums[3], most[0], most[1]};
     return TR_OK;
 }
 
@@ -129,50 +142,81 @@ double tr_descent_objective(const struct tr_linear_descent *d)
 }
 
 /* Updates the dual value from the slopes times two scales: the largest scale that is feasible without l2, and 1, which
- * is feasible with l2 only. */
+ * is feasible with l2 only. The removed columns are feasible if the loss is not above that of zeros (screen_stays()). */
 static int point_find_dual(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
-    const double scale[2] = {fmin(1, d->alpha / fmax(d->at.greatest, 1e-300)), 1};
+    const double scale[2] = {fmin(1, d->alpha / fmax(d->at.greatest, 1e-300) * (1 - 1e-13)), 1};
     double conjugate[2] = {0, 0};
     int scales = d->l2 > 0 ? 2 : 1;
     for (size_t i = 0; i < d->rows.n; i++) {
-        double y = (double)d->target[i], a = -tr_loss_slope(m->loss, d->margin[i], y, 0);
-        if (tr_linear_classifies(m)) a *= y;
+        double y = (double)d->target[i], slope = tr_loss_slope(m->loss, d->margin[i], y, 0);
+        double a = -slope * d->project[slope > 0] * (tr_linear_classifies(m) ? y : 1);
         for (int k = 0; k < scales; k++)
             conjugate[k] += tr_descent_weight(d, i) * m->loss->conjugate(scale[k] * a, y);
     }
     TR_TRY(descent_sum(m, conjugate, 2));
-    for (int k = 0; k < scales; k++) {
-        double bias = scale[k] * d->bias, over = k == 1 ? d->at.excess / (2 * d->l2) : 0;
-        /* an unpenalised bias is only approximately at its minimum; the distance is a guess */
-        double rest = m->o->bias && d->bias_l2 == 0 ? fabs(d->at.slope) * (1 + fabs(d->bias)) : 0;
-        d->dual = fmax(d->dual, -conjugate[k] - over - rest - 0.5 * d->bias_l2 * bias * bias);
+    for (int k = 0; k < scales && d->at.loss <= d->zeros_loss * (1 + 1e-6); k++) {
+        double slope = scale[k] * d->at.slope, over = k == 1 ? d->at.excess / (2 * d->l2) : 0;
+        double of_bias = d->bias_l2 > 0 ? slope * slope / (2 * d->bias_l2) : 0;
+        d->dual = fmax(d->dual, -conjugate[k] - over - of_bias);
     }
     return TR_OK;
 }
 
+double tr_descent_distance(const struct tr_linear_descent *d)
+{
+    double rounding = 2.3e-16 * (64 + (double)d->rows.n);
+    return fmax(0, tr_descent_objective(d) - d->dual) + rounding * d->at.terms + d->at.drift;
+}
+
 double tr_descent_gap(const struct tr_linear_descent *d)
 {
-    return (tr_descent_objective(d) - d->dual) / fmax(fabs(d->dual), 1e-300);
+    double distance = tr_descent_distance(d), least = tr_descent_objective(d) - distance;
+    return distance <= 0 ? 0 : least > 0 ? distance / least : (double)INFINITY;
+}
+
+int tr_descent_find_margins(struct tr_linear_descent *d, bool all)
+{
+    double *weight;
+    TR_TRY(TR_NEW(&weight, d->rows.columns));
+    for (size_t j = 0; j < d->set.n; j++)
+        if (d->set.column[j] != UINT32_MAX) weight[d->set.column[j]] = d->set.weight[j];
+    for (size_t i = 0; i < d->rows.n; i++) {
+        if (!all && !isnan(d->margin[i])) continue;
+        d->margin[i] = d->bias;
+        for (uint64_t k = d->rows.begin[i]; k < d->rows.begin[i + 1]; k++)
+            d->margin[i] += weight[d->rows.column[k]] * (double)d->rows.value[k];
+    }
+    free(weight);
+    return TR_OK;
 }
 
 int tr_descent_look(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
-    TR_TRY(tr_turn_begin(m->tr, "gradient"));
-    tr_descent_model_rows(m, &d->at);
-    point_sum_gradient(d);
-    TR_TRY(tr_turn_end(m->tr, TR_OK));
-    TR_TRY(tr_columns_sum(&d->shared, d->partial, d->gradient));
-    TR_TRY(point_look_at_columns(m));
+    for (bool again = true; again;) {
+        TR_TRY(tr_descent_model_rows(m));
+        TR_TRY(tr_turn_begin(m->tr, "gradient"));
+        point_sum_gradient(d);
+        TR_TRY(tr_turn_end(m->tr, TR_OK));
+        TR_TRY(tr_columns_sum(&d->shared, d->partial, d->gradient));
+        TR_TRY(point_look_at_columns(m));
+        TR_TRY(point_find_dual(m));
+        again = d->at.drift > 0.1 * tr_descent_distance(d);
+        if (!again) break;
+        d->drift = 0;
+        d->passes += 1;
+        TR_TRY(tr_descent_find_margins(d, true));
+        TR_TRY(tr_descent_minimise_bias(m));
+    }
     d->known = true;
-    return point_find_dual(m);
+    return TR_OK;
 }
 
 int tr_descent_look_at_penalty(struct tr_linear *m)
 {
-    tr_descent_model_rows(m, &m->descent->at);
+    TR_TRY(tr_descent_model_rows(m));
     TR_TRY(point_look_at_columns(m));
     return point_find_dual(m);
 }
@@ -658,7 +702,11 @@ static int step_search(struct tr_linear *m, double *t)
 static void step_take(struct tr_linear_descent *d, double t)
 {
     struct tr_descent_set *s = &d->set;
-    for (size_t i = 0; i < d->rows.n; i++) d->margin[i] += t * ((double)d->model[i].move + d->bias_move);
+    for (size_t i = 0; i < d->rows.n; i++) {
+        double move = t * (double)d->model[i].move;
+        d->margin[i] += move + t * d->bias_move;
+        d->drift += 6e-8 * fabs(d->model[i].slope * move);
+    }
     d->bias += t * d->bias_move;
     for (size_t j = 0; j < s->n; j++) {
         s->weight[j] = s->next[j] = t == 1 ? s->next[j] : s->weight[j] + t * (s->next[j] - s->weight[j]);

@@ -590,113 +590,6 @@ static int shared_evaluate(tr_worker *me, struct tr_linear *m, tr_report *report
     return tr_linear_evaluate_at(me, m, d->table ? d->average : d->w, report);
 }
 
-/* ---- the bias after training ---- */
-
-/* Adjusts the bias after training. If it is not regularised, its error hardly affects the proven gap, and it may be off
- * by a few hundredths, which changes the labels of rows close to the decision boundary (rcv1 at a gap of 2e-4: 0.02,
- * and 4 of 500 test rows). One Newton step of the bias alone, which needs only the margins of all rows, brings it to
- * its optimum. */
-
-struct bias_stage {
-    struct tr_linear *m;
-    tr_view *bias;
-    double *margin; /* of the rows of this worker */
-    double loss;    /* over all rows; the same on all workers */
-};
-
-static int bias_prepare(tr_worker *me, void *state)
-{
-    struct bias_stage *s = state;
-    struct tr_linear *m = s->m;
-    TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_READ, &m->view));
-    TR_TRY(tr_linear_open_range(m->w, m->train->columns, 1, TR_VIEW_UPDATE, &s->bias));
-    return TR_NEW(&s->margin, m->problem.rows.n);
-}
-
-/* Sums over all rows with the bias moved: loss, slope, curvature. */
-static int bias_sum_up(tr_worker *me, const struct bias_stage *s, double by, double *sum)
-{
-    const struct tr_problem *p = &s->m->problem;
-    sum[0] = sum[1] = sum[2] = 0;
-    for (size_t i = tr_data_part_begin(s->m->train, me); i < tr_data_part_end(s->m->train, me); i++) {
-        double margin = s->margin[i] + by, weight = p->weight ? (double)p->weight[i] : 1;
-        sum[0] = tr_row_losses(p, i, 1, &margin, sum[0]);
-        double y = (double)p->target[i], slope = p->loss->slope(margin, y, p->shape);
-        sum[1] += weight * slope;
-        sum[2] += weight * p->loss->curvature(margin, y, slope, p->shape);
-    }
-    return tr_all_reduce(me->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sum, 3);
-}
-
-/* A step that predicts a large decrease does not start close to the optimum, and is not taken. */
-static int bias_compute(tr_worker *me, void *state)
-{
-    struct bias_stage *s = state;
-    struct tr_linear *m = s->m;
-    double here[3], there[3];
-    size_t begin = tr_data_part_begin(m->train, me), end = tr_data_part_end(m->train, me);
-    TR_TRY(tr_view_pull(m->view));
-    TR_TRY(tr_view_pull(s->bias));
-    tr_margins(&m->problem, begin, end - begin, m->view->value, s->margin + begin);
-    TR_TRY(bias_sum_up(me, s, 0, here));
-    bool near = here[2] > 0 && here[1] * here[1] < 0.1 * here[0] * here[2];
-    double old = tr_real_get(m->problem.dtype, s->bias->value, 0), by = near ? -here[1] / here[2] : 0;
-    if (m->problem.dtype == TR_F32) by = (double)(float)(old + by) - old; /* rounded as in the table */
-    TR_TRY(bias_sum_up(me, s, by, there));
-    if (!(there[0] < here[0])) by = 0;
-    s->loss = by == 0 ? here[0] : there[0];
-    if (me->worker == 0) tr_real_set(m->problem.dtype, s->bias->delta, 0, by);
-    return tr_view_push(s->bias);
-}
-
-/* Only the bias has changed since w was read. */
-static int bias_evaluate(tr_worker *me, void *state, tr_report *report)
-{
-    struct bias_stage *s = state;
-    struct tr_linear *m = s->m;
-    size_t bytes = tr_real_size(m->problem.dtype);
-    TR_TRY(tr_view_pull(s->bias));
-    if (m->view->clock < 0) TR_TRY(tr_view_pull(m->view)); /* a resumed run */
-    memcpy((char *)m->view->value + m->problem.keys * bytes, s->bias->value, bytes);
-    return tr_linear_report(me, m, me->worker == 0 ? s->loss : 0, m->view->value, m->test_view, report);
-}
-
-/* The dual value has not changed. */
-static int bias_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
-{
-    struct tr_linear *m = ((struct bias_stage *)state)->m;
-    tr_evaluation before = m->last;
-    evaluation->epoch = m->epoch;
-    TR_TRY(tr_linear_summarize(m, report, evaluation));
-    double fall = before.objective - evaluation->objective;
-    evaluation->gap = before.gap - fall * (1 + before.gap) / fmax(before.objective, 1e-300);
-    evaluation->stop = true;
-    m->last = *evaluation;
-    return TR_OK;
-}
-
-int tr_linear_settle_bias(struct tr_linear *m)
-{
-    struct bias_stage s = {.m = m};
-    bool is_free = m->o->bias && !m->o->bias_l2 && m->outputs == 1 && !m->loss->corner;
-    if (!is_free || tr_job_number(m->job, "solve.patience") > 0 || !tr_job_is(m->job, "table.filter", "none"))
-        return TR_OK;
-    tr_view_close(&m->view);
-    tr_stage stage = {.name = "bias",
-                      .state = &s,
-                      .clocks = 1,
-                      .epochs_per_clock = 0,
-                      .metric_name = tr_linear_metric(m),
-                      .prepare = bias_prepare,
-                      .compute = bias_compute,
-                      .evaluate = bias_evaluate,
-                      .summarize = bias_summarize};
-    int status = tr_run(m->tr, &stage);
-    tr_view_close(&s.bias);
-    free(s.margin);
-    return status;
-}
-
 /* ---- opening ---- */
 
 /* Returns whether the members share one w. Members whose clocks differ cannot. */
@@ -890,7 +783,7 @@ static int dual_summarize(void *state, const tr_report *report, tr_evaluation *e
     TR_TRY(tr_linear_summarize(m, report, evaluation));
     double dual = tr_linear_dual_value(m, report) +
                   tr_linear_penalty(m, report); /* the dual value has |w|² of its own w */
-    tr_linear_prove(m, dual, evaluation);
+    tr_linear_prove(m, evaluation->objective - dual, false, evaluation);
     return TR_OK;
 }
 
@@ -909,13 +802,7 @@ static int dual_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 
 static int dual_train(struct tr_linear *m)
 {
-    const tr_batch *rows = &m->train->rows;
-    double sum[2] = {0, (double)rows->n}; /* for the mean target over all workers */
-    if (!tr_linear_classifies(m) && !m->o->bias_l2) {
-        for (size_t i = 0; i < rows->n; i++) sum[0] += (double)rows->label[i];
-        TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2));
-        m->dual->mean = sum[0] / fmax(sum[1], 1);
-    }
+    if (!m->o->bias_l2) m->dual->mean = m->start;
     tr_stage train = tr_linear_stage(m);
     train.prepare = dual_prepare;
     train.compute = dual_compute;
@@ -925,6 +812,15 @@ static int dual_train(struct tr_linear *m)
     int status = tr_run(m->tr, &train);
     m->see = NULL;
     return status;
+}
+
+bool tr_linear_dual_variables(const struct tr_linear *m, size_t row, double *u)
+{
+    const struct tr_linear_dual *d = m->dual;
+    double y = (double)m->problem.target[row];
+    if (!d || !d->a || row < d->first || row >= d->end) return false;
+    *u = -(double)d->a[row] * (tr_linear_classifies(m) ? y : 1);
+    return true;
 }
 
 static bool dual_minimises(const struct tr_loss *loss)
@@ -1138,10 +1034,25 @@ static int classes_evaluate(tr_worker *me, void *state, tr_report *report)
     return TR_OK;
 }
 
+bool tr_linear_dual_variables_of_classes(const struct tr_linear *m, size_t row, double *u)
+{
+    const struct tr_linear_dual_classes *d = m->dual_classes;
+    if (!d || !d->a || row < d->begin || row >= d->end) return false;
+    const float *a = d->a + (row - d->begin) * d->own.n;
+    double sum = 0;
+    for (size_t k = 0; k < m->outputs; k++) u[k] = 0;
+    for (size_t k = 0; k < d->own.n; k++) sum += (double)a[k];
+    for (size_t k = 0; k < d->own.n; k++) {
+        double y = tr_row_target(&m->problem, row, d->own.first + k);
+        u[d->own.first + k] = !m->softmax ? -y * (double)a[k] : (double)a[k] / sum - (y > 0);
+    }
+    return true;
+}
+
 static int classes_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     TR_TRY(tr_linear_summarize(state, report, evaluation));
-    tr_linear_prove(state, tr_linear_dual_value(state, report), evaluation);
+    tr_linear_prove(state, evaluation->objective - tr_linear_dual_value(state, report), false, evaluation);
     return TR_OK;
 }
 

@@ -21,9 +21,6 @@ static int newton_check(const tr_job *job, const struct tr_linear_options *o)
 {
     if (o->l1 > 0)
         return tr_linear_refuse(job, "model.l1", "model.l1 is not smooth: not for solve.method newton");
-    if (o->l2 == 0 && tr_linear_loss(job) == &tr_loss_svm)
-        return tr_linear_refuse(job, "model.l2",
-                                "model.type svm needs model.l2 > 0, or use solve.method sgd");
     if (!tr_job_is(job, "sync.mode", "bsp") && !tr_job_is(job, "sync.mode", "auto"))
         return tr_linear_refuse(job, "sync.mode", "with newton all workers step together: expected bsp");
     if (!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD)
@@ -48,6 +45,8 @@ static int newton_open(struct tr_linear *m)
                                                     .keys = m->train->keys,
                                                     .columns = m->train->columns,
                                                     .bias_l2 = m->o->bias_l2,
+                                                    .start = m->start,
+                                                    .scale = m->unit,
                                                     .nonzeros = (double)m->train->total_nonzeros};
     return TR_OK;
 }
@@ -106,7 +105,8 @@ static int newton_start(struct tr_linear *m)
     TR_TRY(tr_newton_moved(s->solver));
     TR_TRY(tr_newton_look(s->solver, &s->state));
     if (s->state.objective <= zeros) return TR_OK;
-    for (size_t i = 0; i < n; i++) weights.value[i] = 0;
+    bool free_bias = m->o->bias && !m->o->bias_l2 && weights.first + weights.n > m->train->columns;
+    for (size_t i = 0; i < n; i++) weights.value[i] = free_bias && i + m->outputs >= n ? m->start : 0;
     return tr_newton_moved(s->solver);
 }
 
@@ -122,12 +122,6 @@ static void newton_write_weights(struct tr_linear *m)
     }
 }
 
-/* A resumed run does not continue after its last step. */
-static bool newton_has_proven(const struct tr_linear *m, const struct tr_newton_state *at)
-{
-    return at->gap <= m->o->target_gap * (at->objective - at->gap);
-}
-
 static int newton_compute(tr_worker *me, void *state)
 {
     (void)me;
@@ -136,7 +130,10 @@ static int newton_compute(tr_worker *me, void *state)
     TR_TRY(tr_view_pull(s->own));
     if (!s->started) TR_TRY(newton_start(m));
     TR_TRY(tr_newton_look(s->solver, &s->state));
-    if (!newton_has_proven(m, &s->state)) TR_TRY(tr_newton_step(s->solver, &s->state));
+    /* a resumed run does not continue after its last step */
+    double goal = m->o->target_gap * (m->l2 > 0 ? 1 : 0.9); /* as in tr_linear_prove() */
+    if (!(s->state.gap <= goal * (s->state.objective - s->state.gap)))
+        TR_TRY(tr_newton_step(s->solver, &s->state));
     if (!s->own->delta) return TR_OK;
     newton_write_weights(m);
     return tr_view_push(s->own);
@@ -150,19 +147,11 @@ static int newton_evaluate(tr_worker *me, void *state, tr_report *report)
     if (me->worker == 0) {
         tr_linear_report_loss(report, at->objective * m->problem.n);
         report->sum[TR_LINEAR_OWN_SUMS] = at->gap;
-        report->sum[TR_LINEAR_OWN_SUMS + 1] = at->decrease;
+        report->sum[TR_LINEAR_OWN_SUMS + 1] = at->decrease + at->excess / at->objective;
         report->sum[TR_LINEAR_OWN_SUMS + 2] = at->passes;
         report->sum[TR_LINEAR_OWN_SUMS + 3] = at->stuck ? -1 : at->next;
     }
     return m->test ? tr_linear_report_test(me, m, m->test_view, report) : TR_OK;
-}
-
-/* Without λ there is no proof. Training ends when steps promise little, or when the objective of separable rows is
- * close to 0. */
-static bool newton_is_near(const struct tr_linear *m, double decrease, double objective)
-{
-    double goal = m->o->target_gap;
-    return m->l2 == 0 && goal > 0 && (decrease < goal / 10 || objective < goal * m->usual);
 }
 
 static int newton_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
@@ -171,9 +160,15 @@ static int newton_summarize(void *state, const tr_report *report, tr_evaluation 
     const double *sum = report->sum + TR_LINEAR_OWN_SUMS;
     evaluation->epoch = tr_linear_epochs_before(m) + sum[2];
     TR_TRY(tr_linear_summarize(m, report, evaluation));
-    if (m->l2 > 0) tr_linear_prove(m, evaluation->objective - sum[0], evaluation);
-    bool is_last = sum[3] < 0 || evaluation->epoch + sum[3] > (double)m->epochs;
-    if (is_last || newton_is_near(m, sum[1], evaluation->objective)) evaluation->stop = true;
+    /* Without λ nothing is proven. The solver estimates the distance of losses with corners; that of others is estimated from the
+     * decrease that the last step promised, and training ends when steps promise little, or when the objective of separable rows
+     * is close to 0. */
+    double goal = m->o->target_gap, objective = evaluation->objective;
+    bool stop = evaluation->stop, small = tr_linear_classifies(m) && objective < goal * m->usual;
+    tr_linear_prove(m, isnan(sum[0]) ? sum[1] * objective : sum[0], m->l2 > 0, evaluation);
+    if (isnan(sum[0])) evaluation->stop = stop || (goal > 0 && (sum[1] < goal / 10 || small));
+    if (sum[3] < 0 || evaluation->epoch + sum[3] > (double)m->epochs) evaluation->stop = true;
+    m->stuck = sum[3] < 0;
     m->last = *evaluation;
     return TR_OK;
 }
@@ -207,14 +202,16 @@ static int newton_train(struct tr_linear *m)
     train.summarize = newton_summarize;
     train.snapshot = newton_snapshot;
     if (m->l2 == 0)
-        tr_say(m->tr, "note:          without model.l2 no gap is proven: training ends where a step promises "
-                      "little, by solve.target_gap");
+        tr_say(
+            m->tr,
+            "note:          without model.l2 the gap is estimated from the step, and no method can prove it: "
+            "model.l2 > 0 by newton or dual, or model.l1 > 0 by descent, has a proof");
     return tr_run(m->tr, &train);
 }
 
 static bool newton_minimises(const struct tr_loss *loss)
 {
-    return loss->curvature != NULL;
+    return loss->curvature || loss->corner;
 }
 
 const struct tr_linear_method tr_linear_newton = {.check = newton_check,

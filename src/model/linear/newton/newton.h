@@ -1,4 +1,4 @@
-/* Newton's method for linear models with a smooth loss, on rows distributed over workers.
+/* Newton's method for linear models, on rows distributed over workers.
  *
  * A row has K margins m = W x (K = tr_problem.outputs), K = 1 for two classes and for regression. One-against-rest is solved as
  * one problem whose Hessian is block diagonal. Each step solves H s = -g by conjugate gradients. The products
@@ -11,11 +11,12 @@
  *   diagonal  for many columns: the diagonal of the Hessian, mixed with λ (Hsia, Chiang and Lin 2018, section 4)
  *
  * With α_i = -φ'(m_i), Fenchel's equality gives F(w) - D(α) = |∇F(w)|² / (2 λ): the gap follows from the gradient. A bias
- * without λ requires Σ α = 0, so it is minimised before each gradient, which needs only margins.
+ * without λ requires Σ α = 0, so it is minimised before each gradient, which needs only margins, and the slopes are projected
+ * (solver.c).
  *
- * The corner of the hinge is rounded, which gives it a curvature. The corner moves from row to row until the minimum of the
- * hinge itself is found (solver.c). The gap is always that of the hinge: the terms by which rows in the corner violate
- * Fenchel's equality are added.
+ * Losses with a corner (hinge, quantile) are rounded, which gives them a curvature. The corner moves from row to row until the
+ * minimum of the loss itself is found. The gap is always that of the loss itself: the terms by which rows in the corner
+ * violate Fenchel's equality are added.
  *
  * Vectors over few columns are replicated at all workers. Vectors over many columns are distributed: each worker has a range
  * of columns (columns.h).
@@ -31,11 +32,13 @@ enum tr_preconditioner { TR_PRECONDITION_AUTO, TR_PRECONDITION_DENSE, TR_PRECOND
 
 struct tr_newton_options {
     tr_context *tr;                   /* NULL: this process is the only worker */
-    const struct tr_problem *problem; /* with any loss that has a curvature */
+    const struct tr_problem *problem; /* any loss */
     size_t first, n;                  /* rows of this worker */
     const tr_key *keys; /* global ids of the problem's keys, ascending; the bias is key `columns` */
     uint64_t columns;   /* without the bias */
     bool bias_l2;       /* the bias is regularised */
+    double start;       /* of a free bias */
+    double scale;       /* size of the errors of a regression, for rounded corners; 0: 1 */
     double nonzeros;    /* of the rows of all workers */
     enum tr_preconditioner preconditioner;
     double passes; /* maximum of tr_newton_state.passes; 0: no limit */
@@ -68,7 +71,8 @@ int tr_newton_moved(struct tr_newton *newton);
 /* State of the solver; the same on all workers. */
 struct tr_newton_state {
     double objective; /* F(w) */
-    double gap;       /* F(w) - D(α); NaN if λ is 0 */
+    double gap;       /* bound of F(w) - F*, with rounding errors; if λ is 0 an estimate, or NaN */
+    double excess;    /* part of it that is due to rounded corners and the projection of the slopes */
     /* Decrease that the model of the last step predicted, relative to F: about the distance from the optimum before the step.
      * 1 before the first step. */
     double decrease;

@@ -21,33 +21,33 @@ struct factors {
 
 struct tr_newton {
     struct tr_newton_options o;
-    struct tr_problem rounded; /* problem of the options; for the hinge with a width of its corner */
-    const struct tr_problem *problem;
+    const struct tr_problem *problem; /* that of the options, or `ridged` */
+    struct tr_problem ridged; /* for corners without λ: with a tiny one, because their curvature may be 0 */
+    double width;             /* of the rounded corners; 0: the loss has none */
     size_t outputs;
     struct tr_columns columns;
     tr_key *keys;                                                /* of the rows; and the bias */
     double *in, *out;                                            /* vectors over these keys */
     double *part;                                                /* of a block: slopes or products; scratch */
     double *margin, *step_margin, *direction_margin, *curvature; /* by row */
-    double *shift; /* shift of the corner, by row. `margin` is relative to it. 0 without corners */
+    double *shift;   /* shift of the corner, by row. `margin` is relative to it. NULL without corners */
+    double *project; /* factors that make the slopes a feasible dual point (bias_project()) */
     /* over the columns of this worker */
     double *w, *gradient, *step, *residual, *direction, *product, *solved, *diagonal;
     size_t all; /* columns including the bias */
     struct factors factors;
     double *factor; /* factors of the Hessian of an earlier step; NULL: diagonal preconditioner */
     bool has_factor, has_gradient, restored;
+    bool careful; /* curvatures are those of parabolas above the loss, because the last step was too long */
+    double last_square; /* |∇F|² before the last step */
     int64_t iterations; /* iterations of conjugate gradients in the last step */
-    double loss;        /* Σ φ / n, for the hinge with the rounded corner */
-    double corner_gap;  /* part of the gap due to the rounded corner */
+    double loss;        /* Σ φ / n, with rounded corners */
+    double projected; /* part of the gap due to the projection: of softmax Σ over the rows of this worker */
+    double terms;     /* Σ |slope · margin| over the rows of this worker */
     struct tr_newton_state state;
 };
 
 /* ---- vectors over columns ---- */
-
-static bool newton_has_corner(const struct tr_newton *t)
-{
-    return t->rounded.loss->corner;
-}
 
 /* Number of elements of this worker's part of a vector that are regularised: all but a free bias, which is the last
  * key. */
@@ -96,28 +96,58 @@ static int pass_finish(struct tr_newton *t, const double *w, double *sum)
     return TR_OK;
 }
 
-/* Computes the slopes and φ'' of rows. For softmax the curvature is the probabilities times the weight of the row. */
-static void pass_slopes(struct tr_newton *t, size_t done, size_t n, double *slope)
+/* The slope of a row at a margin. The corner of a piecewise linear loss is rounded (Nesterov 2005): φ = the maximum of
+ * u r - width/2 (u - middle)² + width/8 over low ≤ u ≤ high, r = m - y. This u is the slope. */
+static double row_slope(const struct tr_newton *t, double m, double y)
+{
+    const struct tr_problem *p = t->problem;
+    double low, high;
+    if (!(t->width > 0)) return tr_loss_slope(p->loss, m, y, p->shape);
+    p->loss->corner(y, p->shape, &low, &high);
+    return fmin(fmax((low + high) / 2 + (m - y) / t->width, low), high);
+}
+
+/* The curvature. A careful step uses that of the parabola that touches the loss at m and m0 - (m - m0), where m0 is its minimum. It
+ * lies above the loss (Huber 1964), so far from the optimum, where the curvature is 0, the step is not too long. */
+static double row_curvature(const struct tr_newton *t, double m, double y, double slope)
+{
+    const struct tr_problem *p = t->problem;
+    double low, high, off = m - y;
+    if (!(t->width > 0)) {
+        bool above = t->careful && p->loss->labels == TR_LABELS_NUMBERS && off != 0;
+        return above ? slope / off : tr_loss_curvature(p->loss, m, y, slope, p->shape);
+    }
+    p->loss->corner(y, p->shape, &low, &high);
+    if (slope > low && slope < high) return 1 / t->width;
+    return t->careful && slope != 0 ? slope / (off + (low + high) / 2 * t->width) : 0;
+}
+
+static double row_weight(const struct tr_problem *p, size_t row)
+{
+    return p->weight ? (double)p->weight[row] : 1;
+}
+
+/* Replaces the margins of a block of rows by slopes × weight, and computes φ'' × weight. For softmax the curvature is the
+ * probabilities × weight. */
+static void pass_slopes(const struct tr_newton *t, size_t done, size_t n, double *slope, double *curvature)
 {
     const struct tr_problem *p = t->problem;
     size_t outputs = t->outputs, first = t->o.first + done;
-    const double *margin = t->margin + done * outputs;
-    double *curvature = t->curvature + done * outputs;
-    memcpy(slope, margin, n * outputs * sizeof *slope);
     tr_seam();
-    tr_row_slopes(p, first, n, slope);
-    for (size_t i = 0; i < n; i++, slope += outputs, curvature += outputs, margin += outputs) {
-        double weight = p->weight ? (double)p->weight[first + i] : 1, y = (double)p->target[first + i];
-        for (size_t k = 0; k < outputs; k++) {
-            bool is = outputs == 1 || (size_t)y == k;
-            double at = weight > 0 ? slope[k] / weight : 0;
-            curvature[k] = p->softmax ? slope[k] + (is ? weight : 0)
-                                      : weight * tr_loss_curvature(p->loss, margin[k],
-                                                                   outputs == 1 ? y
-                                                                   : is         ? 1
-                                                                                : -1,
-                                                                   at, p->shape);
+    if (p->softmax) {
+        tr_row_slopes(p, first, n, slope);
+        for (size_t i = 0; i < n * outputs; i++) {
+            bool is = (size_t)p->target[first + i / outputs] == i % outputs;
+            curvature[i] = slope[i] + (is ? row_weight(p, first + i / outputs) : 0);
         }
+        return;
+    }
+    for (size_t i = 0; i < n * outputs; i++) {
+        double weight = row_weight(p, first + i / outputs),
+               y = tr_row_target(p, first + i / outputs, i % outputs), m = slope[i];
+        slope[i] = row_slope(t, m, y);
+        curvature[i] = weight * row_curvature(t, m, y, slope[i]);
+        slope[i] *= weight;
     }
 }
 
@@ -152,27 +182,6 @@ static void pass_diagonal_of_rows(const struct tr_newton *t, size_t done, size_t
     }
 }
 
-static int pass_gradient(struct tr_newton *t)
-{
-    double *squares = t->in, *part = t->part, *more = part + BLOCK_ROWS * t->outputs;
-    size_t local = t->columns.local * t->outputs;
-    memset(t->out, 0, local * sizeof *t->out);
-    memset(squares, 0, local * sizeof *squares);
-    TR_TRY(tr_turn_begin(t->o.tr, "gradient"));
-    for (size_t done = 0, n; done < t->o.n; done += n) {
-        n = newton_block(t, done);
-        pass_slopes(t, done, n, part);
-        tr_newton_add(t->problem, t->o.first + done, n, part, t->out);
-        if (t->factor) continue;
-        pass_diagonal_of_rows(t, done, n, more);
-        tr_newton_add_squares(t->problem, t->o.first + done, n, more, squares);
-    }
-    TR_TRY(tr_turn_end(t->o.tr, TR_OK));
-    TR_TRY(pass_finish(t, t->w, t->gradient));
-    t->has_gradient = true;
-    return t->factor ? TR_OK : tr_columns_sum(&t->columns, squares, t->diagonal);
-}
-
 static int pass_hessian(struct tr_newton *t, const double *direction, double *product)
 {
     TR_TRY(tr_columns_fetch(&t->columns, direction, t->in));
@@ -194,48 +203,36 @@ static int pass_hessian(struct tr_newton *t, const double *direction, double *pr
  * at margin + by × step_margin. */
 static int pass_sum_losses(struct tr_newton *t, double by, const double *shift, double *loss)
 {
+    const struct tr_problem *p = t->problem;
     size_t outputs = t->outputs;
     double sum = 0;
     for (size_t done = 0, n; done < t->o.n; done += n) {
         n = newton_block(t, done);
         tr_seam();
         const double *margin = t->margin + done * outputs, *moved = t->step_margin + done * outputs;
+        double *at = t->part, of_block = 0;
         for (size_t i = 0; i < n * outputs; i++)
-            t->part[i] = margin[i] + by * (shift ? shift[i % outputs] : moved[i]);
-        sum = tr_row_losses(t->problem, t->o.first + done, n, t->part, sum);
+            at[i] = margin[i] + by * (shift ? shift[i % outputs] : moved[i]);
+        for (size_t i = 0; t->width > 0 && i < n * outputs; i++) {
+            size_t row = t->o.first + done + i / outputs;
+            double y = tr_row_target(p, row, i % outputs), low, high, u = row_slope(t, at[i], y);
+            p->loss->corner(y, p->shape, &low, &high);
+            double off = u - (low + high) / 2;
+            of_block += row_weight(p, row) * (u * (at[i] - y) + t->width * (0.125 - off * off / 2));
+        }
+        sum += t->width > 0 ? of_block : tr_row_losses(p, t->o.first + done, n, at, 0);
     }
     TR_TRY(tr_columns_sum_rows(&t->columns, &sum, 1));
-    *loss = sum / t->problem->n;
+    *loss = sum / p->n;
     return TR_OK;
 }
 
-/* ---- a bias without λ ---- */
-
-/* Sums the slopes over all rows, and their derivatives with respect to the bias: outputs, and outputs × outputs
- * elements. */
-static int bias_sum(struct tr_newton *t, double *sums)
-{
-    size_t outputs = t->outputs;
-    double *slope = t->part, *hessian = sums + outputs;
-    memset(sums, 0, outputs * (outputs + 1) * sizeof *sums);
-    for (size_t done = 0, n; done < t->o.n; done += n) {
-        n = newton_block(t, done);
-        pass_slopes(t, done, n, slope);
-        for (size_t i = 0; i < n; i++) {
-            const double *curvature = t->curvature + (done + i) * outputs;
-            double weight = 0;
-            newton_axpy(outputs, 1, slope + i * outputs, sums);
-            for (size_t k = 0; k < outputs; k++) {
-                hessian[k * outputs + k] += curvature[k];
-                weight += curvature[k];
-            }
-            if (!t->problem->softmax || !(weight > 0)) continue;
-            for (size_t k = 0; k < outputs; k++)
-                newton_axpy(k + 1, -curvature[k] / weight, curvature, hessian + k * outputs);
-        }
-    }
-    return tr_columns_sum_rows(&t->columns, sums, outputs * (outputs + 1));
-}
+/* ---- a bias without λ ----
+ *
+ * The dual requires that the slopes of each output sum to 0. The bias is therefore minimised before each gradient. What rounding
+ * leaves is removed by a projection: the side (positive or negative slopes) with the larger sum is multiplied by the ratio of the
+ * sums; the probabilities of a softmax are mixed with a distribution. By convexity the gap grows by at most
+ * (1 - ratio) Σ φ / n, because 0 is a dual point with φ* = 0. */
 
 static void bias_move(struct tr_newton *t, double by, const double *shift)
 {
@@ -244,46 +241,213 @@ static void bias_move(struct tr_newton *t, double by, const double *shift)
     if (at < newton_own(t)) newton_axpy(outputs, by, shift, t->w + at);
 }
 
-/* Takes one Newton step of the bias. *moved: false if no further decrease is possible. */
-static int bias_step(struct tr_newton *t, double *sums, bool *moved)
+/* The slope of Σ φ along the bias of an output is the difference of two sums, and is 0 within a bracket. */
+struct bias_search {
+    double by, low, high, reach;
+    double negative, positive, curvature; /* sums over all rows at `by`; the first one of -slope */
+    bool found;
+};
+
+static int bias_sum(struct tr_newton *t, struct bias_search *of, double *sums)
 {
     size_t outputs = t->outputs;
-    double n = t->problem->n, gain = 0, loss;
-    TR_TRY(bias_sum(t, sums));
-    double *shift = sums, *hessian = sums + outputs;
-    *moved = false;
-    for (size_t k = 0; k < outputs; k++) {
-        if (!(hessian[k * outputs + k] > 1e-12 * n))
-            hessian[k * outputs + k] = n;     /* flat: take a small step */
-        hessian[k * outputs + k] *= 1 + 1e-9; /* softmax has one flat direction */
+    double *slope = t->part, *curvature = slope + BLOCK_ROWS * outputs, *block = sums + 3 * outputs;
+    memset(sums, 0, 3 * outputs * sizeof *sums);
+    for (size_t done = 0, n; done < t->o.n; done += n) {
+        n = newton_block(t, done);
+        for (size_t i = 0; i < n * outputs; i++)
+            slope[i] = t->margin[done * outputs + i] + of[i % outputs].by;
+        pass_slopes(t, done, n, slope, curvature);
+        memset(block, 0, 3 * outputs * sizeof *block);
+        for (size_t i = 0; i < n * outputs; i++) {
+            double *sum = block + 3 * (i % outputs);
+            sum[slope[i] > 0] += fabs(slope[i]);
+            sum[2] += curvature[i];
+        }
+        newton_axpy(3 * outputs, 1, block, sums);
     }
-    double *slope = hessian + outputs * outputs;
-    memcpy(slope, sums, outputs * sizeof *slope);
-    tr_cholesky(outputs, hessian);
-    tr_cholesky_solve(outputs, hessian, 1, shift);
-    gain = newton_dot(outputs, slope, shift) / n;
-    if (gain <= 1e-15 * (t->loss + 1e-300)) return TR_OK;
-    for (double by = -1; by < -1e-6; by /= 2) {
-        TR_TRY(pass_sum_losses(t, by, shift, &loss));
-        if (!(loss < t->loss)) continue;
-        bias_move(t, by, shift);
-        *moved = gain > 1e-12 * t->loss;
-        t->loss = loss;
-        break;
+    TR_TRY(tr_columns_sum_rows(&t->columns, sums, 3 * outputs));
+    for (size_t k = 0; k < outputs; k++) {
+        of[k].negative = sums[3 * k];
+        of[k].positive = sums[3 * k + 1];
+        of[k].curvature = sums[3 * k + 2];
     }
     return TR_OK;
 }
 
-static int bias_settle(struct tr_newton *t)
+/* Newton's method, with bisection inside the bracket and growing steps before there is one: the curvature may be 0. */
+static void bias_advance(const struct tr_newton *t, struct bias_search *b, int turn)
 {
-    double *sums;
-    bool moved = true;
-    if (!t->problem->bias || t->o.bias_l2) return TR_OK;
-    TR_TRY(TR_NEW(&sums, t->outputs * (t->outputs + 2)));
+    double slope = b->positive - b->negative, sum = b->positive + b->negative;
+    b->found = fabs(slope) <= (turn < 20 ? 1e-12 : 1e-9) * sum || b->high - b->low <= 4e-16 * fabs(b->by);
+    if (b->found) return;
+    if (slope > 0) b->high = b->by;
+    else b->low = b->by;
+    double step = b->curvature > 0 ? -slope / b->curvature : (double)-INFINITY * slope;
+    bool open = !isfinite(b->high - b->low);
+    if (open && fabs(step) > b->reach && !t->problem->loss->quadratic) {
+        step = copysign(b->reach, step);
+        b->reach *= 4;
+    }
+    double next = b->by + step;
+    if (!open && !(next > b->low && next < b->high)) next = (b->low + b->high) / 2;
+    b->found = next == b->by;
+    b->by = next;
+}
+
+static int bias_settle_each(struct tr_newton *t, int turns)
+{
+    size_t outputs = t->outputs;
+    struct bias_search *of;
+    double *sums = NULL;
+    bool all_found = false;
+    TR_TRY(TR_NEW(&of, outputs));
+    int status = TR_NEW(&sums, 6 * outputs);
+    for (size_t k = 0; k < outputs; k++)
+        of[k] = (struct bias_search){.low = -INFINITY, .high = INFINITY, .reach = t->o.scale};
+    for (int turn = 0; status == TR_OK && !all_found; turn++) {
+        status = bias_sum(t, of, sums);
+        all_found = true;
+        for (size_t k = 0; k < outputs && turn < turns; k++) {
+            if (!of[k].found) bias_advance(t, &of[k], turn);
+            all_found = all_found && of[k].found;
+        }
+    }
+    for (size_t k = 0; k < outputs; k++) sums[k] = of[k].by;
+    if (status == TR_OK) bias_move(t, 1, sums);
+    t->projected = 0;
+    for (size_t k = 0; k < outputs; k++) {
+        double most = fmax(of[k].negative, of[k].positive), least = fmin(of[k].negative, of[k].positive);
+        double ratio = most > 0 ? least / most : 1;
+        t->project[2 * k] = of[k].negative > of[k].positive ? ratio : 1;
+        t->project[2 * k + 1] = of[k].positive > of[k].negative ? ratio : 1;
+        t->projected = fmax(t->projected, 1 - ratio);
+    }
+    free(sums);
+    free(of);
+    return status;
+}
+
+/* Newton's method on all biases of a softmax together. At the end t->project are the factor of the probabilities, and for each
+ * class what is added to them. */
+static int bias_settle_softmax(struct tr_newton *t, int turns)
+{
+    size_t outputs = t->outputs;
+    double n = t->problem->n, *sums, last = INFINITY, loss = t->loss;
+    TR_TRY(TR_NEW(&sums, outputs * (outputs + 3)));
+    double *hessian = sums + 2 * outputs, *shift = hessian + outputs * outputs;
     int status = TR_OK;
-    for (int turn = 0; turn < 30 && moved && status == TR_OK; turn++) status = bias_step(t, sums, &moved);
+    for (int turn = 0;; turn++) {
+        double *slope = t->part, *curvature = slope + BLOCK_ROWS * outputs, size = 0;
+        memset(sums, 0, outputs * (outputs + 2) * sizeof *sums);
+        for (size_t done = 0, some; done < t->o.n; done += some) {
+            some = newton_block(t, done);
+            memcpy(slope, t->margin + done * outputs, some * outputs * sizeof *slope);
+            pass_slopes(t, done, some, slope, curvature);
+            for (size_t i = 0; i < some; i++) {
+                const double *q = curvature + i * outputs;
+                double weight = 0;
+                newton_axpy(outputs, 1, slope + i * outputs, sums);
+                newton_axpy(outputs, 1, q, sums + outputs);
+                for (size_t k = 0; k < outputs; k++) {
+                    hessian[k * outputs + k] += q[k];
+                    weight += q[k];
+                }
+                for (size_t k = 0; k < outputs && weight > 0; k++)
+                    newton_axpy(k + 1, -q[k] / weight, q, hessian + k * outputs);
+            }
+        }
+        status = tr_columns_sum_rows(&t->columns, sums, outputs * (outputs + 2));
+        for (size_t k = 0; k < outputs; k++) size = fmax(size, fabs(sums[k]));
+        if (status != TR_OK || turn == turns || size <= 1e-13 * n || (size < 1e-8 * n && size > last / 2))
+            break;
+        last = size;
+        for (size_t k = 0; k < outputs; k++) {
+            if (!(hessian[k * outputs + k] > 1e-12 * n))
+                hessian[k * outputs + k] = n;     /* flat: a small step */
+            hessian[k * outputs + k] *= 1 + 1e-9; /* one flat direction */
+        }
+        memcpy(shift, sums, outputs * sizeof *shift);
+        tr_cholesky(outputs, hessian);
+        tr_cholesky_solve(outputs, hessian, 1, shift);
+        double by = -1;
+        do status = pass_sum_losses(t, by, shift, &loss);
+        while (status == TR_OK && !(loss <= t->loss * (1 + 1e-14)) && (by /= 2) < -1e-6);
+        if (status != TR_OK || !(by < -1e-6)) break;
+        bias_move(t, by, shift);
+        t->loss = loss;
+    }
+    double mix = 0, *all = sums + outputs;
+    for (size_t k = 0; k < outputs && status == TR_OK; k++)
+        mix = fmax(mix, all[k] > 0 ? sums[k] / all[k] : 0);
+    t->project[0] = mix;
+    for (size_t k = 0; k < outputs && status == TR_OK; k++)
+        t->project[1 + k] = fmax(0, mix * all[k] / n - sums[k] / n);
     free(sums);
     return status;
+}
+
+/* turns: maximum number of steps; 0 only computes the projection. */
+static int bias_settle(struct tr_newton *t, int turns)
+{
+    if (!t->problem->bias || t->o.bias_l2) return TR_OK;
+    return t->problem->softmax ? bias_settle_softmax(t, turns) : bias_settle_each(t, turns);
+}
+
+/* Makes the slopes of a block of rows feasible. */
+static void bias_project(struct tr_newton *t, size_t done, size_t n, double *slope)
+{
+    size_t outputs = t->outputs;
+    if (!t->problem->bias || t->o.bias_l2) return;
+    if (!t->problem->softmax) {
+        for (size_t i = 0; i < n * outputs; i++) slope[i] *= t->project[2 * (i % outputs) + (slope[i] > 0)];
+        return;
+    }
+    if (t->project[0] == 0) return;
+    for (size_t i = 0; i < n; i++, slope += outputs) {
+        const double *q = t->curvature + (done + i) * outputs;
+        double weight = row_weight(t->problem, t->o.first + done + i), least = 1;
+        if (!(weight > 0)) continue;
+        for (size_t k = 0; k < outputs; k++) {
+            least = fmin(least, q[k] / weight);
+            slope[k] += weight * t->project[1 + k] - t->project[0] * q[k];
+        }
+        /* Σ p log (p / q) ≤ -log of the least q */
+        t->projected += weight * t->project[0] * -log(fmax(least, 1e-300));
+    }
+}
+
+/* Minimises over the bias, and computes the gradient from slopes that are a feasible dual point. */
+static int pass_gradient(struct tr_newton *t)
+{
+    size_t outputs = t->outputs, local = t->columns.local * outputs;
+    double *squares = t->in, *part = t->part, *more = part + BLOCK_ROWS * outputs;
+    TR_TRY(bias_settle(t, t->restored ? 0 : 60));
+    if (!t->restored) TR_TRY(pass_sum_losses(t, 0, NULL, &t->loss));
+    if (t->problem->softmax) t->projected = 0;
+    t->restored = false;
+    t->terms = 0;
+    memset(t->out, 0, local * sizeof *t->out);
+    memset(squares, 0, local * sizeof *squares);
+    TR_TRY(tr_turn_begin(t->o.tr, "gradient"));
+    for (size_t done = 0, n; done < t->o.n; done += n) {
+        n = newton_block(t, done);
+        const double *margin = t->margin + done * outputs;
+        double terms = 0;
+        memcpy(part, margin, n * outputs * sizeof *part);
+        pass_slopes(t, done, n, part, t->curvature + done * outputs);
+        bias_project(t, done, n, part);
+        for (size_t i = 0; i < n * outputs; i++) terms += fabs(part[i] * margin[i]);
+        t->terms += terms;
+        tr_newton_add(t->problem, t->o.first + done, n, part, t->out);
+        if (t->factor) continue;
+        pass_diagonal_of_rows(t, done, n, more);
+        tr_newton_add_squares(t->problem, t->o.first + done, n, more, squares);
+    }
+    TR_TRY(tr_turn_end(t->o.tr, TR_OK));
+    TR_TRY(pass_finish(t, t->w, t->gradient));
+    t->has_gradient = true;
+    return t->factor ? TR_OK : tr_columns_sum(&t->columns, squares, t->diagonal);
 }
 
 /* ---- the preconditioner ---- */
@@ -394,33 +558,27 @@ static int factor_add_whole(struct tr_newton *t, double *whole)
     return status;
 }
 
-/* Sums over all workers. Of several blocks each worker gets its own. */
-static int factor_sum(struct tr_newton *t)
-{
-    const struct factors *f = &t->factors;
-    int workers = t->columns.workers;
-    size_t *counts;
-    if (f->n == 1 || workers == 1)
-        return tr_columns_sum_rows(&t->columns, t->factor, f->n * factor_square(f));
-    TR_TRY(TR_NEW(&counts, (size_t)workers));
-    for (int w = 0; w < workers; w++) {
-        struct factor_range part = factor_part_of(f, w, workers);
-        counts[w] = (part.end - part.first) * factor_square(f);
-    }
-    int status = tr_reduce_scatter(t->o.tr, TR_SET_WORKERS, TR_F64, t->factor, counts, NULL);
-    free(counts);
-    return status;
-}
-
-/* Computes the Hessian or its blocks, and factors them. */
+/* Computes the Hessian or its blocks, sums them over the workers, and factors them. Of several blocks each worker gets its own. */
 static int factor_make(struct tr_newton *t)
 {
     const struct factors *f = &t->factors;
+    int workers = t->columns.workers;
     struct factor_range part = factor_own_part(t->o.tr, f);
-    size_t side = f->side, lambdas = newton_regularised(t) * side / newton_own(t);
+    size_t side = f->side, lambdas = newton_regularised(t) * side / newton_own(t), *counts;
     memset(t->factor, 0, f->n * factor_square(f) * sizeof *t->factor);
     TR_TRY((side > t->all ? factor_add_whole : factor_add_blocks)(t, t->factor));
-    TR_TRY(factor_sum(t));
+    if (f->n == 1 || workers == 1) {
+        TR_TRY(tr_columns_sum_rows(&t->columns, t->factor, f->n * factor_square(f)));
+    } else {
+        TR_TRY(TR_NEW(&counts, (size_t)workers));
+        for (int w = 0; w < workers; w++) {
+            struct factor_range of = factor_part_of(f, w, workers);
+            counts[w] = (of.end - of.first) * factor_square(f);
+        }
+        int status = tr_reduce_scatter(t->o.tr, TR_SET_WORKERS, TR_F64, t->factor, counts, NULL);
+        free(counts);
+        TR_TRY(status);
+    }
     for (size_t k = part.first; k < part.end; k++) {
         double *h = t->factor + k * factor_square(f), share = 1 / t->problem->n;
         for (size_t j = 0; j < factor_square(f); j++) h[j] *= share;
@@ -443,17 +601,8 @@ static int64_t factor_most_corrections(const struct tr_newton *t)
 
 static bool factor_is_needed(const struct tr_newton *t)
 {
-    bool serves = t->has_factor && t->iterations < factor_most_corrections(t) && !newton_has_corner(t);
+    bool serves = t->has_factor && t->iterations < factor_most_corrections(t) && !(t->width > 0);
     return t->factor && !serves;
-}
-
-static int factor_prepare(struct tr_newton *t, int64_t *most)
-{
-    enum { MOST = 250 };
-    *most = MOST;
-    if (factor_is_needed(t)) return factor_make(t);
-    if (t->factor) *most = factor_most_corrections(t);
-    return TR_OK;
 }
 
 static double factor_mean(size_t n, const double *x, size_t stride)
@@ -513,90 +662,62 @@ static int factor_apply(struct tr_newton *t, const double *r, double *out)
 /* Line search along the step of one class: the current length and its bounds. */
 struct along {
     double by, low, high, first; /* first: slope at full length */
-    double sums[2];              /* slope and curvature of Σ φ / n at `by` */
-    double squares[2];           /* w · step, |step|² */
     bool found;
 };
 
-static int search_slopes(struct tr_newton *t, struct along *along, double *sums)
-{
-    const struct tr_problem *p = t->problem;
-    size_t outputs = t->outputs;
-    memset(sums, 0, 2 * outputs * sizeof *sums);
-    for (size_t i = 0; i < t->o.n * outputs; i++) {
-        size_t row = t->o.first + i / outputs, k = i % outputs;
-        double y = tr_row_target(p, row, k), d = t->step_margin[i], m = t->margin[i] + along[k].by * d;
-        double weight = p->weight ? (double)p->weight[row] : 1;
-        if (i % 4096 == 0) tr_seam();
-        double slope = tr_loss_slope(p->loss, m, y, p->shape);
-        sums[2 * k] += weight * d * slope;
-        sums[2 * k + 1] += weight * d * d * tr_loss_curvature(p->loss, m, y, slope, p->shape);
-    }
-    TR_TRY(tr_columns_sum_rows(&t->columns, sums, 2 * outputs));
-    for (size_t k = 0; k < outputs; k++)
-        for (size_t i = 0; i < 2; i++) along[k].sums[i] = sums[2 * k + i] / p->n;
-    return TR_OK;
-}
-
-static int search_measure_step(struct tr_newton *t, struct along *along, double *sums)
-{
-    size_t outputs = t->outputs;
-    memset(sums, 0, 2 * outputs * sizeof *sums);
-    for (size_t j = 0; j < newton_regularised(t); j++) {
-        sums[2 * (j % outputs)] += t->w[j] * t->step[j];
-        sums[2 * (j % outputs) + 1] += t->step[j] * t->step[j];
-    }
-    TR_TRY(tr_columns_sum_parts(&t->columns, sums, 2 * outputs));
-    for (size_t k = 0; k < outputs; k++)
-        along[k] = (struct along){.by = 1, .high = INFINITY, .squares = {sums[2 * k], sums[2 * k + 1]}};
-    return TR_OK;
-}
-
-/* Newton's method on the slope. */
-static void search_advance(struct along *a, double l2, bool is_first)
-{
-    double slope = a->sums[0] + l2 * (a->squares[0] + a->by * a->squares[1]),
-           next = a->by - slope / (a->sums[1] + l2 * a->squares[1]);
-    if (is_first) a->first = fabs(slope);
-    a->found = fabs(slope) <= 1e-3 * a->first || a->high - a->low < 1e-6 * a->high;
-    if (a->found) return;
-    if (slope > 0) a->high = a->by;
-    else a->low = a->by;
-    a->by = next > a->low && next < a->high ? next : isfinite(a->high) ? (a->low + a->high) / 2 : 2 * a->low;
-}
-
-static int search_minima(struct tr_newton *t, struct along *along, double *sums)
-{
-    enum { MOST = 40 };
-    bool all_found = false;
-    TR_TRY(search_measure_step(t, along, sums));
-    for (int turn = 0; turn < MOST && !all_found; turn++) {
-        TR_TRY(search_slopes(t, along, sums));
-        all_found = true;
-        for (size_t k = 0; k < t->outputs; k++) {
-            if (!along[k].found) search_advance(&along[k], t->problem->l2, turn == 0);
-            all_found = all_found && along[k].found;
-        }
-    }
-    return TR_OK;
-}
-
-/* Scales each class's part of the step to the minimum along it. The model of the step ignores corners that it crosses,
- * so a full or halved step rarely fits. */
+/* Scales each class's part of the step to the minimum along it, by Newton's method on the slope. The model of the step ignores
+ * corners that it crosses, so a full or halved step rarely fits. *by: the smallest factor, at most 1. */
 static int search_corners(struct tr_newton *t, double *by)
 {
+    enum { MOST = 100, LONGEST = 64 };
+    const struct tr_problem *p = t->problem;
     size_t outputs = t->outputs;
     struct along *along;
-    double *sums = NULL;
+    double *sums = NULL, *squares = NULL; /* slope and curvature of Σ φ; w · step and |step|² */
     TR_TRY(TR_NEW(&along, outputs));
-    int status = TR_NEW(&sums, 2 * outputs);
-    if (status == TR_OK) status = search_minima(t, along, sums);
+    int status = TR_NEW(&sums, 4 * outputs);
     if (status == TR_OK) {
-        for (size_t j = 0; j < newton_own(t); j++) t->step[j] *= along[j % outputs].by;
-        for (size_t i = 0; i < t->o.n * outputs; i++) t->step_margin[i] *= along[i % outputs].by;
-        *by = 1;
-        status = pass_sum_losses(t, *by, NULL, &t->loss);
+        squares = sums + 2 * outputs;
+        for (size_t j = 0; j < newton_regularised(t); j++) {
+            squares[2 * (j % outputs)] += t->w[j] * t->step[j];
+            squares[2 * (j % outputs) + 1] += t->step[j] * t->step[j];
+        }
+        status = tr_columns_sum_parts(&t->columns, squares, 2 * outputs);
     }
+    for (size_t k = 0; k < outputs; k++) along[k] = (struct along){.by = 1, .high = INFINITY};
+    bool all_found = false;
+    for (int turn = 0; status == TR_OK && turn < MOST && !all_found; turn++) {
+        memset(sums, 0, 2 * outputs * sizeof *sums);
+        for (size_t i = 0; i < t->o.n * outputs; i++) {
+            size_t row = t->o.first + i / outputs, k = i % outputs;
+            double y = tr_row_target(p, row, k), d = t->step_margin[i], m = t->margin[i] + along[k].by * d;
+            double weight = row_weight(p, row), slope = row_slope(t, m, y);
+            if (i % 4096 == 0) tr_seam();
+            sums[2 * k] += weight * d * slope;
+            sums[2 * k + 1] += weight * d * d * row_curvature(t, m, y, slope);
+        }
+        status = tr_columns_sum_rows(&t->columns, sums, 2 * outputs);
+        all_found = true;
+        for (size_t k = 0; k < outputs && status == TR_OK; k++) {
+            struct along *a = &along[k];
+            const double *sum = sums + 2 * k, *square = squares + 2 * k;
+            double slope = sum[0] / p->n + p->l2 * (square[0] + a->by * square[1]),
+                   next = a->by - slope / (sum[1] / p->n + p->l2 * square[1]);
+            if (a->found) continue;
+            if (turn == 0) a->first = fabs(slope);
+            a->found =
+                fabs(slope) <= 1e-3 * a->first || a->high - a->low < 1e-6 * a->high || a->low >= LONGEST;
+            if (a->found) continue;
+            all_found = false;
+            *(slope > 0 ? &a->high : &a->low) = a->by;
+            if (next > a->low && next < a->high) a->by = next;
+            else a->by = isfinite(a->high) ? (a->low + a->high) / 2 : 2 * a->low;
+        }
+    }
+    *by = 1;
+    for (size_t k = 0; k < outputs; k++) *by = fmin(*by, along[k].by);
+    for (size_t j = 0; j < newton_own(t); j++) t->step[j] *= along[j % outputs].by;
+    for (size_t i = 0; i < t->o.n * outputs; i++) t->step_margin[i] *= along[i % outputs].by;
     free(sums);
     free(along);
     return status;
@@ -622,10 +743,11 @@ static int search_armijo(struct tr_newton *t, double *by)
     return TR_OK;
 }
 
-/* Width of the hinge's corner: at first, when all rows are in it at zero weights; its factor each time the corners
- * move, if the previous step took few products; minimum. The corners move when the rest of the gap is at most few_times
- * their part of it. (To a gap of 1e-3 these take 34 passes on a9a, 86 on w8a and on 20 newsgroups, 95 on clicks.
- * Corners fixed at z = 1 that become narrower take 67, 223, and more than 400 on the others: their curvature grows.) */
+/* Width of the corners, in the unit of the targets: at first, when nearly all rows are in them at zero weights; its factor each
+ * time the corners move, if the previous step took few products; minimum. The corners move when the rest of the gap is at
+ * most few_times their part of it. (Hinge, to a gap of 1e-3: these take 34 passes on a9a, 86 on w8a and on 20 newsgroups, 95
+ * on clicks. Corners fixed at the label that become narrower take 67, 223, and more than 400 on the others: their curvature
+ * grows.) */
 static const double first_width = 4, narrower = 0.7, least_width = 1e-4, few_times = 10;
 enum { FEW_PRODUCTS = 10 };
 
@@ -637,31 +759,28 @@ static int solver_allocate(double **const *vectors, size_t n_vectors, size_t n)
     return TR_OK;
 }
 
-static int solver_open_vectors(struct tr_newton *t)
-{
-    size_t k = t->outputs;
-    TR_TRY(solver_allocate((double **[]){&t->in, &t->out}, 2, t->columns.local * k));
-    TR_TRY(solver_allocate(
-        (double **[]){&t->margin, &t->step_margin, &t->direction_margin, &t->shift, &t->curvature}, 5,
-        t->o.n * k));
-    TR_TRY(solver_allocate((double **[]){&t->w, &t->gradient, &t->step, &t->residual, &t->direction,
-                                         &t->product, &t->solved, &t->diagonal},
-                           8, newton_own(t)));
-    TR_TRY(TR_NEW(&t->part, 3 * BLOCK_ROWS * k));
-    t->factors = factor_choose(&t->o);
-    if (t->factors.n > 0) TR_TRY(TR_NEW(&t->factor, t->factors.n * factor_square(&t->factors)));
-    return TR_OK;
-}
-
 static int open_solver(struct tr_newton *t)
 {
     const struct tr_problem *p = t->problem;
+    size_t k = t->outputs;
     TR_TRY(TR_NEW(&t->keys, p->keys + 1));
     if (p->keys > 0) memcpy(t->keys, t->o.keys, p->keys * sizeof *t->keys);
     t->keys[p->keys] = t->o.columns;
     t->all = (size_t)t->o.columns + p->bias;
-    TR_TRY(tr_columns_open(&t->columns, t->o.tr, t->keys, p->keys + p->bias, t->all, t->outputs));
-    return solver_open_vectors(t);
+    TR_TRY(tr_columns_open(&t->columns, t->o.tr, t->keys, p->keys + p->bias, t->all, k));
+    TR_TRY(solver_allocate((double **[]){&t->in, &t->out}, 2, t->columns.local * k));
+    TR_TRY(solver_allocate((double **[]){&t->margin, &t->step_margin, &t->direction_margin, &t->curvature}, 4,
+                           t->o.n * k));
+    TR_TRY(solver_allocate((double **[]){&t->w, &t->gradient, &t->step, &t->residual, &t->direction,
+                                         &t->product, &t->solved, &t->diagonal},
+                           8, newton_own(t)));
+    if (t->width > 0) TR_TRY(TR_NEW(&t->shift, t->o.n * k));
+    TR_TRY(TR_NEW(&t->part, 3 * BLOCK_ROWS * k));
+    TR_TRY(TR_NEW(&t->project, 2 * k));
+    t->factors = factor_choose(&t->o);
+    if (t->factors.n > 0) TR_TRY(TR_NEW(&t->factor, t->factors.n * factor_square(&t->factors)));
+    if (p->bias && !t->o.bias_l2 && t->o.start != 0) bias_move(t, t->o.start, &(double){1});
+    return TR_OK;
 }
 
 int tr_newton_open(const struct tr_newton_options *options, struct tr_newton **newton)
@@ -669,11 +788,14 @@ int tr_newton_open(const struct tr_newton_options *options, struct tr_newton **n
     struct tr_newton *t;
     TR_TRY(TR_NEW(&t, 1));
     *t = (struct tr_newton){.o = *options,
-                            .rounded = *options->problem,
+                            .problem = options->problem,
                             .outputs = options->problem->outputs,
                             .state = {.decrease = 1}};
-    t->problem = &t->rounded;
-    if (newton_has_corner(t)) t->rounded.shape = first_width;
+    if (!(t->o.scale > 0)) t->o.scale = 1;
+    t->ridged = *options->problem;
+    t->ridged.l2 = 1e-9 / t->o.scale;
+    if (t->problem->loss->corner) t->width = first_width * t->o.scale;
+    if (t->problem->loss->corner && t->problem->l2 == 0) t->problem = &t->ridged;
     int status = open_solver(t);
     if (status != TR_OK) tr_newton_close(&t);
     *newton = t;
@@ -685,9 +807,9 @@ void tr_newton_close(struct tr_newton **newton)
     struct tr_newton *t = *newton;
     if (!t) return;
     void *arrays[] = {
-        t->keys,      t->in,       t->out,      t->part, t->margin,   t->step_margin, t->direction_margin,
-        t->curvature, t->w,        t->gradient, t->step, t->residual, t->direction,   t->product,
-        t->solved,    t->diagonal, t->factor,   t->shift};
+        t->keys,      t->in,       t->out,      t->part,  t->margin,   t->step_margin, t->direction_margin,
+        t->curvature, t->w,        t->gradient, t->step,  t->residual, t->direction,   t->product,
+        t->solved,    t->diagonal, t->factor,   t->shift, t->project};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     tr_columns_close(&t->columns);
     free(t);
@@ -701,48 +823,49 @@ struct tr_newton_weights tr_newton_weights(struct tr_newton *t)
 
 /* ---- evaluation of the weights ---- */
 
-/* For the hinge without rounding: Σ φ / n, and Σ (φ(m) + φ*(-α) + α m) / n, the part of the gap due to the rounded
- * corner. */
-static int solver_measure_corner(struct tr_newton *t, double *sums)
+/* Without rounded corners: Σ φ, and Σ (φ(m) + φ*(u) - u m) of the feasible slopes u, which is the part of the gap due to the
+ * corners. */
+static void solver_measure_corners(const struct tr_newton *t, double *sums)
 {
     const struct tr_problem *p = t->problem;
-    sums[0] = sums[1] = 0;
+    bool projects = p->bias && !t->o.bias_l2;
     for (size_t i = 0; i < t->o.n * t->outputs; i++) {
         size_t row = t->o.first + i / t->outputs;
-        double weight = p->weight ? (double)p->weight[row] : 1, y = tr_row_target(p, row, i % t->outputs);
-        double loss = p->loss->value(t->margin[i] + t->shift[i], y, 0);
-        double a = -y * p->loss->slope(t->margin[i], y, p->shape);
-        sums[0] += weight * loss;
-        sums[1] += weight * (loss - a * (1 - y * (t->margin[i] + t->shift[i])));
+        double y = tr_row_target(p, row, i % t->outputs), u = row_slope(t, t->margin[i], y), low, high;
+        double r = t->margin[i] + t->shift[i] - y;
+        if (projects) u *= t->project[2 * (i % t->outputs) + (u > 0)];
+        p->loss->corner(y, p->shape, &low, &high);
+        sums[0] += row_weight(p, row) * (r > 0 ? high : low) * r;
+        sums[1] += row_weight(p, row) * ((r > 0 ? high : low) - u) * r;
     }
-    TR_TRY(tr_columns_sum_rows(&t->columns, sums, 2));
-    sums[0] /= p->n;
-    sums[1] /= p->n;
-    return TR_OK;
 }
 
 static bool solver_moves_corners(const struct tr_newton *t)
 {
-    return newton_has_corner(t) && t->state.gap - t->corner_gap <= few_times * t->corner_gap;
+    return t->width > 0 && t->state.gap - t->state.excess <= few_times * t->state.excess;
 }
 
+/* The slopes of the last gradient are a dual point. With it, the gap is the sum of Fenchel's inequality over the rows, and of
+ * |∇F|² / (2 λ). The rounding error of the sums is added. */
 int tr_newton_look(struct tr_newton *t, struct tr_newton_state *state)
 {
-    double l2 = t->problem->l2, sums[2], corner[2] = {0};
-    size_t n = newton_regularised(t);
-    if (!t->has_gradient && !t->restored) {
-        TR_TRY(pass_sum_losses(t, 0, NULL, &t->loss));
-        TR_TRY(bias_settle(t));
-    }
+    double l2 = t->problem->l2, parts[2], rows[5] = {0}, n = t->problem->n;
+    size_t regularised = newton_regularised(t);
     if (!t->has_gradient) TR_TRY(pass_gradient(t));
-    t->restored = false;
-    sums[0] = newton_dot(n, t->w, t->w);
-    sums[1] = newton_dot(n, t->gradient, t->gradient);
-    TR_TRY(tr_columns_sum_parts(&t->columns, sums, 2));
-    if (newton_has_corner(t)) TR_TRY(solver_measure_corner(t, corner));
-    t->state.objective = (newton_has_corner(t) ? corner[0] : t->loss) + l2 / 2 * sums[0];
-    t->state.gap = l2 > 0 ? sums[1] / (2 * l2) + corner[1] : (double)NAN;
-    t->corner_gap = corner[1];
+    parts[0] = newton_dot(regularised, t->w, t->w);
+    parts[1] = newton_dot(regularised, t->gradient, t->gradient);
+    TR_TRY(tr_columns_sum_parts(&t->columns, parts, 2));
+    if (t->width > 0) solver_measure_corners(t, rows);
+    rows[2] = t->terms;
+    rows[3] = t->problem->softmax ? t->projected : 0;
+    rows[4] = (double)t->o.n;
+    TR_TRY(tr_columns_sum_rows(&t->columns, rows, 5));
+    t->state.objective = (t->width > 0 ? rows[0] / n : t->loss) + t->o.problem->l2 / 2 * parts[0];
+    t->state.excess = t->width > 0 ? rows[1] / n : t->problem->softmax ? rows[3] / n : t->projected * t->loss;
+    double rounding = 2.3e-16 * (64 + rows[4] / (BLOCK_ROWS * (double)t->columns.workers));
+    t->state.gap = (double)NAN;
+    if (l2 > 0)
+        t->state.gap = t->state.excess + parts[1] / (2 * l2) + rounding * (t->state.objective + rows[2] / n);
     t->state.next = 2 + solver_moves_corners(t) + factor_is_needed(t);
     *state = t->state;
     return TR_OK;
@@ -752,7 +875,7 @@ int tr_newton_moved(struct tr_newton *t)
 {
     TR_TRY(tr_columns_fetch(&t->columns, t->w, t->in));
     tr_newton_times(t->problem, t->o.first, t->o.n, t->in, t->margin);
-    newton_axpy(t->o.n * t->outputs, -1, t->shift, t->margin);
+    if (t->width > 0) newton_axpy(t->o.n * t->outputs, -1, t->shift, t->margin);
     t->state.passes += 1 + t->has_gradient; /* the gradient at the previous weights is not used */
     t->has_gradient = t->has_factor = t->state.stuck = false;
     return TR_OK;
@@ -801,7 +924,7 @@ static int solver_solve(struct tr_newton *t, int64_t most)
         t->iterations++;
         if ((double)t->iterations * gained <= little * decrease) break;
         TR_TRY(solver_measure_residual(t, square));
-        if (square[0] <= enough * first[0] && (newton_has_corner(t) || square[1] <= enough * first[1])) break;
+        if (square[0] <= enough * first[0] && (t->width > 0 || square[1] <= enough * first[1])) break;
         for (size_t j = 0; j < n; j++) t->direction[j] = t->solved[j] + square[0] / before * t->direction[j];
     }
     t->state.decrease = decrease / t->state.objective;
@@ -812,40 +935,49 @@ static int solver_solve(struct tr_newton *t, int64_t most)
  * the row, which moves the row's corner along the margin. The gap therefore goes to 0 at any width. */
 static int solver_move_corners(struct tr_newton *t)
 {
-    struct tr_problem *p = &t->rounded;
-    double width = t->iterations <= FEW_PRODUCTS ? fmax(p->shape * narrower, least_width) : p->shape;
+    const struct tr_problem *p = t->problem;
+    double least = least_width * t->o.scale, width = t->width, low, high;
+    if (t->iterations <= FEW_PRODUCTS) width = fmax(width * narrower, least);
     for (size_t i = 0; i < t->o.n * t->outputs; i++) {
         double y = tr_row_target(p, t->o.first + i / t->outputs, i % t->outputs), before = t->shift[i];
-        double a = -y * p->loss->slope(t->margin[i], y, p->shape);
-        t->shift[i] = y * width * (a - 0.5);
+        double u = row_slope(t, t->margin[i], y);
+        p->loss->corner(y, p->shape, &low, &high);
+        t->shift[i] = -width * (u - (low + high) / 2);
         t->margin[i] += before - t->shift[i];
     }
-    p->shape = width;
-    TR_TRY(pass_sum_losses(t, 0, NULL, &t->loss));
-    TR_TRY(bias_settle(t));
+    t->width = width;
     t->state.passes++;
     return pass_gradient(t);
 }
 
+/* Far below the rounding error of F, steps still lower the gap, which is a sum of squares. */
 int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
 {
-    double by = 0;
-    int64_t most;
+    const double too_long = 0.3, far = 0.1;
+    double by = 0, square;
+    int64_t most = 250;
     TR_TRY(tr_newton_look(t, state));
     if (t->o.passes > 0 && state->passes + state->next > t->o.passes) return TR_OK;
     t->state.passes++; /* the gradient */
     if (solver_moves_corners(t)) TR_TRY(solver_move_corners(t));
-    TR_TRY(factor_prepare(t, &most));
+    if (factor_is_needed(t)) TR_TRY(factor_make(t));
+    else if (t->factor) most = factor_most_corrections(t);
     if (t->o.passes > 0) most = (int64_t)fmin((double)most, t->o.passes - t->state.passes);
     TR_TRY(solver_solve(t, most));
-    if (t->iterations > 0) TR_TRY((newton_has_corner(t) ? search_corners : search_armijo)(t, &by));
-    newton_axpy(newton_own(t), by, t->step, t->w);
-    newton_axpy(t->o.n * t->outputs, by, t->step_margin, t->margin);
-    bool stuck = by == 0 || t->state.decrease < 1e-15;
-    if (by > 0) {
-        TR_TRY(bias_settle(t));
-        TR_TRY(pass_gradient(t));
-    }
+    bool corners = t->width > 0, was_careful = t->careful;
+    if (t->iterations > 0) TR_TRY((corners ? search_corners : search_armijo)(t, &by));
+    double length = corners && by > 0 ? 1 : by; /* the search has scaled the step */
+    newton_axpy(newton_own(t), length, t->step, t->w);
+    newton_axpy(t->o.n * t->outputs, length, t->step_margin, t->margin);
+    t->careful = t->state.decrease > far ? by < too_long || was_careful : by == 0;
+    if (t->careful != was_careful) t->has_factor = false;
+    square = newton_dot(newton_regularised(t), t->gradient, t->gradient);
+    TR_TRY(tr_columns_sum_parts(&t->columns, &square, 1));
+    bool slow = square > 0.25 * t->last_square, stuck = t->state.decrease < 1e-15 && slow;
+    t->last_square = square;
+    if (by == 0) stuck = !t->careful || was_careful;
+    if (by == 0 && !stuck) t->state.decrease = 1; /* nothing is known of the way */
+    if (by > 0 || t->careful != was_careful) TR_TRY(pass_gradient(t));
     TR_TRY(tr_newton_look(t, state));
     state->stuck = t->state.stuck = stuck && !solver_moves_corners(t);
     return TR_OK;
@@ -876,7 +1008,7 @@ static int solver_keep_margins(const struct tr_newton *t, const char *of, double
 int tr_newton_keep(const struct tr_newton_options *o, struct tr_newton *t, const tr_data *data,
                    tr_snapshot *snapshot)
 {
-    enum { NUMBERS = 6 };
+    enum { NUMBERS = 8 };
     bool restores = tr_snapshot_restores(snapshot),
          alike = t && (restores || tr_set_rank(o->tr, TR_SET_WORKERS) == 0);
     size_t all = (size_t)o->columns + o->problem->bias, outputs = o->problem->outputs;
@@ -885,7 +1017,7 @@ int tr_newton_keep(const struct tr_newton_options *o, struct tr_newton *t, const
     if (t)
         memcpy(numbers,
                (double[]){t->state.decrease, t->state.passes, t->loss, t->has_factor, (double)t->iterations,
-                          t->rounded.shape},
+                          t->width, t->careful, t->last_square},
                sizeof numbers);
     TR_TRY(tr_snapshot_rows(snapshot, "newton", TR_F64, 1, NUMBERS, NULL, 0, alike, numbers));
     bool has_part = t && (alike || !t->columns.whole);
@@ -906,7 +1038,9 @@ int tr_newton_keep(const struct tr_newton_options *o, struct tr_newton *t, const
     t->loss = numbers[2];
     t->has_factor = numbers[3] > 0;
     t->iterations = (int64_t)numbers[4];
-    t->rounded.shape = numbers[5];
+    t->width = numbers[5];
+    t->careful = numbers[6] > 0;
+    t->last_square = numbers[7];
     t->has_gradient = false;
     t->restored = true;
     return TR_OK;

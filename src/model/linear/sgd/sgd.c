@@ -857,7 +857,7 @@ static int growing_train(struct tr_linear *m)
 /* The rate needs a bound of the curvature or the slope. Shape parameters are not supported. */
 static bool growing_minimises(const struct tr_loss *loss)
 {
-    return (isfinite(loss->most_curvature) || loss->bounded_slope) && loss->shape == TR_SHAPE_NONE;
+    return isfinite(loss->most_curvature) || loss->bounded_slope;
 }
 
 const struct tr_linear_method tr_linear_growing = {.check = growing_check,

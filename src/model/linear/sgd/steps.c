@@ -352,12 +352,13 @@ uint64_t tr_variance_epoch_steps(int method, double n, double inner, size_t batc
 /* ---- the full stage ---- */
 
 /* Replaces margins by slopes, and returns the sum of the losses if `loss` is given. */
-static double slopes(const struct tr_loss *of, size_t n, const float *target, double *margin,
+static double slopes(const struct tr_problem *p, size_t n, const float *target, double *margin,
                      const double *loss)
 {
     double sum = 0;
-    for (size_t r = 0; loss && r < n; r++) sum += tr_loss_value(of, margin[r], (double)target[r], 0);
-    for (size_t r = 0; r < n; r++) margin[r] = tr_loss_slope(of, margin[r], (double)target[r], 0);
+    for (size_t r = 0; loss && r < n; r++)
+        sum += tr_loss_value(p->loss, margin[r], (double)target[r], p->shape);
+    for (size_t r = 0; r < n; r++) margin[r] = tr_loss_slope(p->loss, margin[r], (double)target[r], p->shape);
     return sum;
 }
 

@@ -255,11 +255,11 @@ ALWAYS double NAME(slope)(const struct NAME(model) * m, int shape, int kind, siz
 {
     const struct tr_problem *p = m->v->problem;
     double y = (double)p->target[i];
-    double at = tr_loss_slope(p->loss, NAME(margin)(m, shape, kind, i, t), y, 0);
+    double at = tr_loss_slope(p->loss, NAME(margin)(m, shape, kind, i, t), y, p->shape);
     if (slope) return at - (double)slope[i];
     if (m->v->method == TR_METHOD_GROWING) return at;
     /* rounded as in the full stage */
-    return at - (double)(REAL)tr_loss_slope(p->loss, NAME(margin)(m, SNAPSHOT, kind, i, t), y, 0);
+    return at - (double)(REAL)tr_loss_slope(p->loss, NAME(margin)(m, SNAPSHOT, kind, i, t), y, p->shape);
 }
 
 ALWAYS void NAME(steps)(struct tr_variance *v, const struct NAME(model) * m, int shape, int kind,
@@ -356,7 +356,7 @@ static void NAME(gradient)(const struct tr_problem *p, size_t first, size_t n, c
     for (size_t at = 0; at < n; at += BLOCK) {
         size_t rows = tr_min_size(BLOCK, n - at);
         for (size_t r = 0; r < rows; r++) margin[r] = NAME(dot)(p, first + at + r, w);
-        sum += slopes(p->loss, rows, &p->target[first + at], margin, loss);
+        sum += slopes(p, rows, &p->target[first + at], margin, loss);
         for (size_t r = 0; r < rows; r++) {
             REAL kept = (REAL)margin[r];
             if (slope) margin[r] = (double)(slope[first + at + r] = kept);

@@ -599,7 +599,7 @@ static int variance_train(struct tr_linear *m)
 /* The rate needs a bound of the curvature. Shape parameters are not supported. */
 static bool variance_minimises(const struct tr_loss *loss)
 {
-    return isfinite(loss->most_curvature) && loss->shape == TR_SHAPE_NONE;
+    return isfinite(loss->most_curvature);
 }
 
 const struct tr_linear_method tr_linear_variance = {.check = variance_check,

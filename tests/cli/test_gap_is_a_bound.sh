@@ -1,0 +1,41 @@
+#!/bin/sh
+# The printed gap is a bound of the true one, for all losses, targets, columns, weights, biases, penalties and methods of gap_cells.c,
+# by a solver that shares no code with the program; and units of the targets do not matter.
+# Usage: test_gap_is_a_bound.sh [TRIREME], from the root of the source without an argument: build/trireme
+set -- "${1:-build/trireme}"
+source=$(realpath "$(dirname "$0")")
+. "$(dirname "$0")/lib.sh"
+[ ! -w /dev/shm ] || { mkdir "/dev/shm/${here##*/}" && cd "/dev/shm/${here##*/}" && trap 'cd /; rm -rf "$here" "/dev/shm/${here##*/}"' EXIT; }
+${CC:-cc} -O2 -o cells "$source/gap_cells.c" -lm || exit 1
+
+# Hundreds of cells are the tasks of one run. A task that ends with an error is judged by the check. On two ranks every 16th.
+# cells RANKS EVERY PART
+cells() {
+    rm -rf out runs job.yaml
+    ./cells make "$2" "$3" || exit 1
+    launch="mpirun $quiet --oversubscribe -n $1"
+    [ "$1" -gt 1 ] || launch=
+    timeout -s KILL $((4 * patience)) $launch "$trireme" train job.yaml >said 2>&1
+    ./cells check "$2" "$3" >result || { bad=1; grep -v 'cells:' result | head -40; tail -2 said; }
+    grep 'cells:' result | sed "s/^/on $1 ranks: /; s/on 1 ranks/on 1 rank/"
+}
+for part in 0 1 2 3; do cells 1 4 $part; done
+cells 2 16 5
+
+# ---- y × 1000 multiplies predictions, y + 1000 shifts them, by the defaults ----
+
+awk 'BEGIN { srand(4); for (i = 0; i < 300; i++) { a = rand() - 0.5; b = rand(); e = rand() - 0.5; if (rand() < 0.1) e *= 20
+    y = 3 * a - b + e; printf "%.9g,%.9g,%.9g\n", y, a, b >"plain.csv"; printf "%.9g,%.9g,%.9g\n", 1000 * y, a, b >"large.csv"
+    printf "%.9g,%.9g,%.9g\n", y / 1000, a, b >"small.csv"; printf "%.9g,%.9g,%.9g\n", y + 1000, a, b >"shifted.csv" } }'
+for loss in linear huber quantile logcosh; do
+    for kind in plain large small shifted; do
+        run $loss-$kind 1 data.train=$kind.csv data.label=1 model.type=$loss model.dtype=f64 solve.target_gap=1e-10 report.progress=no
+        "$trireme" predict $loss-$kind $kind.csv >$loss-$kind.predicted || fail "$loss, $kind: predict"
+    done
+    paste $loss-plain.predicted $loss-large.predicted $loss-small.predicted $loss-shifted.predicted | awk '
+        function far(a, b) { return a - b > 1e-3 || b - a > 1e-3 }
+        far($1, $2 / 1000) || far($1, $3 * 1000) || far($1, $4 - 1000) { n++ } END { print n + 0, NR }' >far
+    [ "$(cat far)" = "0 300" ] || fail "$loss: predictions depend on the unit of the targets: $(cat far)"
+done
+[ "$(of huber-plain gap)" ] && holds "huber: gap" "$(of huber-plain gap) <= 1e-10"
+exit $bad
