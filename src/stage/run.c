@@ -371,23 +371,6 @@ static int list_run(void *what, tr_snapshot *snapshot)
 
 /* ---- the best model ---- */
 
-/* Under other modes than BSP, if a stage seems to be over: evaluates it exactly, and ends it if that confirms it. All ranks, in
- * a pause; agreed on. */
-static int prove_end(struct tr_stage_run *run)
-{
-    tr_context *tr = run->tr;
-    int seems_over = run->seems_over, stops;
-    if (tr_sync_lockstep(tr->sync)) return TR_OK;
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &seems_over, sizeof seems_over));
-    if (!seems_over) return TR_OK;
-    TR_TRY(evaluate_again(run));
-    run->seems_over = false;
-    stops = run->stopping;
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &stops, sizeof stops));
-    run->proven = stops;
-    return TR_OK;
-}
-
 /* Keeps the model if it is the best. Under other modes than BSP the workers have continued since the evaluation, so the current
  * parameters are evaluated first. All ranks, in a pause; agreed on. */
 static int keep_best(struct tr_stage_run *run)
@@ -451,7 +434,18 @@ static int pause_at(struct tr_stage_run *run, int64_t clock, enum tr_due due)
     tr_clock_say(tr->sync->clock, TR_RANK_SAVES);
     if (!tr_works(tr)) run->me.clock = clock; /* ranks without a worker have no clock */
     if (stops || !tr_sync_lockstep(tr->sync)) TR_TRY(tr_sync_end(tr->sync));
-    TR_TRY(prove_end(run));
+    if (!tr_sync_lockstep(
+            tr->sync)) { /* if the stage seems to be over: an exact evaluation ends it, or does not */
+        int seems_over = run->seems_over, proven = false;
+        TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &seems_over, sizeof seems_over));
+        if (seems_over) {
+            TR_TRY(evaluate_again(run));
+            run->seems_over = false;
+            proven = run->stopping;
+            TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &proven, sizeof proven));
+            run->proven = proven;
+        }
+    }
     if (is_patient(run)) TR_TRY(keep_best(run));
     if (due != TR_DUE_EVALUATION) TR_TRY(tr_checkpoint_take(tr, &facts, stops, list_run, run));
     if (stops) return TR_ERR_STOPPED;

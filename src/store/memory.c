@@ -193,30 +193,28 @@ void tr_memory_remove(uint64_t run, uint64_t number, uint64_t other)
     (void)folder_visit_all(&v);
 }
 
-/* Returns whether the run of a folder is over: its owner does not name it. False if the owner cannot be read or is among the files of
- * another container. */
-static bool folder_is_left_over(const char *folder, uint64_t run)
+/* Removes the folder of a run that is over: the owner of the folder does not name the run. The folder stays if its owner cannot be
+ * read or is among the files of another container. */
+static int folder_clean(struct folder_visit *v, const char *folder, uint64_t run)
 {
     enum { YOUNG = 600 };
     struct stat about;
     TR_FREED char *owner = NULL, *name = NULL;
     char to[PATH_MAX];
-    bool here;
-    if (tr_format(&owner, "%s/owner", folder) != TR_OK) return false;
+    bool here, over;
+    if (run == v->run || tr_format(&owner, "%s/owner", folder) != TR_OK) return TR_OK;
     int fd = open(owner, O_RDONLY | O_CLOEXEC);
     bool hidden = fd < 0 && errno != ENOENT, known = fd >= 0 && tr_owner_read(fd, to, &here);
     if (fd >= 0) close(fd);
-    if (hidden) return false;
-    if (!known) /* not written, or not yet */
-        return stat(folder, &about) == 0 && time(NULL) > about.st_mtime + YOUNG;
-    if (!here || tr_format(&name, "%s/" MEMORY_NAME, to) != TR_OK) return false;
-    bool none = access(name, F_OK) < 0, seen = !none || errno == ENOENT || errno == ENOTDIR;
-    return seen && (none || tr_memory_run(to) != run);
-}
-
-static int folder_clean(struct folder_visit *v, const char *folder, uint64_t run)
-{
-    if (run != v->run && folder_is_left_over(folder, run)) tr_persistent_remove(folder);
+    if (hidden) return TR_OK;
+    if (!known) { /* not written, or not yet */
+        over = stat(folder, &about) == 0 && time(NULL) > about.st_mtime + YOUNG;
+    } else {
+        if (!here || tr_format(&name, "%s/" MEMORY_NAME, to) != TR_OK) return TR_OK;
+        bool none = access(name, F_OK) < 0, seen = !none || errno == ENOENT || errno == ENOTDIR;
+        over = seen && (none || tr_memory_run(to) != run);
+    }
+    if (over) tr_persistent_remove(folder);
     return TR_OK;
 }
 

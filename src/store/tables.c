@@ -577,34 +577,27 @@ static bool filling_wants(void *who, const struct tr_row_run *run)
     return false;
 }
 
-/* Stores the elements of a row that are in the share. In hash storage the key becomes present if it was present, or, for a row of dense
- * storage, if the elements are not zero. */
-static int filling_add_row(struct filling *f, tr_key key, const struct tr_part *p, const char *values)
-{
-    struct tr_table *t = f->s->table;
-    size_t size = tr_dtype_size(t->dtype), bytes;
-    bool skips_zeros = t->map && f->s->about[TR_ABOUT_FORM] != TR_FORM_HASH;
-    for (uint64_t column = p->first_column, end = column + p->columns; column < end;
-         column += bytes / size, values += bytes) {
-        uint64_t piece = column / t->unit_width, border = (piece + 1) * t->unit_width;
-        struct tr_location at = tr_walk_to(&f->walker, piece * t->keys + key);
-        bytes = (size_t)((border < end ? border : end) - column) * size;
-        if (at.server != (uint32_t)t->server || (skips_zeros && tr_is_zero(values, bytes))) continue;
-        if (t->map) TR_TRY(tr_hashmap_add_all(t->map, &key, 1, &at.position));
-        memcpy(array_of(t, f->array) + at.position * t->unit_bytes + (column - piece * t->unit_width) * size,
-               values, bytes);
-    }
-    return TR_OK;
-}
-
+/* Stores the elements of the rows that are in the share. In hash storage a key becomes present if it was present, or, for a row of
+ * dense storage, if the elements are not zero. */
 static int filling_add_piece(void *who, const struct tr_part *p)
 {
     struct filling *f = who;
-    size_t row_bytes = p->columns * tr_dtype_size(f->s->table->dtype);
+    struct tr_table *t = f->s->table;
+    size_t size = tr_dtype_size(t->dtype), bytes;
+    bool skips_zeros = t->map && f->s->about[TR_ABOUT_FORM] != TR_FORM_HASH;
     const char *values = p->data;
-    for (size_t r = 0; r < p->runs; r++)
-        for (uint64_t i = 0; i < p->run[r].n; i++, values += row_bytes)
-            TR_TRY(filling_add_row(f, p->run[r].first + i, p, values));
+    uint64_t end = p->first_column + p->columns;
+    for (tr_key key = p->run->first; key < p->run->first + p->run->n; key++)
+        for (uint64_t column = p->first_column; column < end; column += bytes / size, values += bytes) {
+            uint64_t piece = column / t->unit_width, border = (piece + 1) * t->unit_width;
+            struct tr_location at = tr_walk_to(&f->walker, piece * t->keys + key);
+            bytes = (size_t)((border < end ? border : end) - column) * size;
+            if (at.server != (uint32_t)t->server || (skips_zeros && tr_is_zero(values, bytes))) continue;
+            if (t->map) TR_TRY(tr_hashmap_add_all(t->map, &key, 1, &at.position));
+            memcpy(array_of(t, f->array) + at.position * t->unit_bytes +
+                       (column - piece * t->unit_width) * size,
+                   values, bytes);
+        }
     return TR_OK;
 }
 
