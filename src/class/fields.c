@@ -10,10 +10,8 @@
 #include "base/base.h"
 #include "class/class.h"
 #include "data/dataset.h"
-#include "data/dictionary.h"
 #include "data/names.h"
 #include "data/schema.h"
-#include "data/value.h"
 #include "ranks/ranks.h"
 #include "store/h5.h"
 #include "table/table.h"
@@ -568,7 +566,7 @@ static int schema_write(tr_fields *f, const struct tr_schema *schema)
     return tr_agree(f->tr, w ? tr_h5_append(w, "", 1) : TR_OK);
 }
 
-/* Distributes the n values of all dictionaries to their columns, in their canonical form (data/value.h). */
+/* Distributes the n values of all dictionaries to their columns, in their canonical form (data/schema.h). */
 static int schema_split_values(struct tr_schema *s, const uint64_t *begin, uint64_t n, const char *text)
 {
     uint64_t at = 0;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "class/class.h"
-#include "data/dictionary.h"
+#include "data/names.h"
 #include "data/schema.h"
 #include "data/dataset.h"
 #include "trireme/base.h"

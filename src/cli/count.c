@@ -9,11 +9,11 @@
 #include "base/base.h"
 #include "base/terminal.h"
 #include "cli/cli.h"
-#include "data/dictionary.h"
+#include "data/names.h"
 #include "data/exchange.h"
 #include "data/matrix.h"
 #include "data/reader.h"
-#include "data/schema_all.h"
+#include "data/dataset.h"
 #include "job/job.h"
 #include "ranks/ranks.h"
 

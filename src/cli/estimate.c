@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/guess.h"
 #include "data/dataset.h"
 #include "trireme/collective.h"
 #include "trireme/model.h"

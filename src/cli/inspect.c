@@ -15,9 +15,8 @@
 #include "base/escape.h"
 #include "base/terminal.h"
 #include "cli/ask.h"
-#include "data/source.h"
+#include "data/input.h"
 #include "table/plan.h"
-#include "data/files.h"
 #include "trireme/records.h"
 
 struct inspect_options {

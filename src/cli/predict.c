@@ -15,7 +15,7 @@
 #include "cli/cli.h"
 #include "cli/gnuplot.h"
 #include "data/dataset.h"
-#include "data/files.h"
+#include "data/input.h"
 #include "ranks/ranks.h"
 
 /* ---- where predictions go ---- */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
-#include "data/schema_all.h"
+#include "data/schema.h"
 #include "table/codec.h"
 
 /* ---- mini-batches ---- */

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "data/dataset.h"
 #include "data/hdf5.h"
-#include "data/schema_all.h"
+#include "data/schema.h"
 
 enum { AREAS = 8, PIECE = 1 << 16, MOST_TEXTS = 1 << 24 /* X has their numbers as floats */ };
 

@@ -1,123 +1,239 @@
-/* Tables: text whose fields are separated by commas, semicolons, tabs or blanks, with a header or without. Those of numbers are
- * read at the speed of memory.
+/* Tables: text with fields separated by commas, semicolons, tabs or blanks, with or without a header. Tables of numbers are read
+ * at the speed of memory.
  *
- * Fields may have blanks around them and stand in quotes, where separators are text and "" is a quote; empty lines, CRLF and a
- * last line without newline are fine. Every row has as many fields as the first of its file. Numbers are decimal, in the range of
- * float.
+ * Fields may have blanks around them and be in quotes, where separators are text and "" is a quote. Empty lines, CRLF and a last
+ * line without newline are accepted. Every row has the same number of fields as the first one of its file. Numbers are decimal and
+ * in the range of float.
  */
-#define _GNU_SOURCE
 #include <math.h>
+#include <stdlib.h>
 
-#include "data/number.h"
 #include "data/reader.h"
-#include "data/value.h"
 
-static const char weight_problem[] = "is no weight of a row, expected a number, 0 or more";
+/* ---- detection and head, also of ratings ---- */
 
-/* ---- what is wrong ---- */
-
-static const char *field_problem(const char *p, const char *end, float value, char separator)
+/* Returns the separator of a line, outside of quotes: the one that occurs least inside of fields has priority. */
+static char table_find_separator(const char *p, bool colons)
 {
-    if (tr_token_is_binary(p, separator)) return "found bytes that are not text, expected a number";
-    if (tr_token_ends(p, separator)) return NULL;
-    if (tr_token_is_special(p)) return "is not finite, expected an ordinary number";
-    if (end && (tr_token_ends(end, separator) || *end == '"') && !isfinite(value))
-        return "is too large for a 32-bit float";
-    return "is not a number";
+    bool tab = false, semicolon = false, comma = false, pair = false, quoted = false;
+    for (; *p != '\n'; p++) {
+        if (*p == '"') quoted = !quoted;
+        if (quoted) continue;
+        tab |= *p == '\t';
+        semicolon |= *p == ';';
+        comma |= *p == ',';
+        pair |= *p == ':' && p[1] == ':';
+    }
+    return tab              ? '\t'
+           : pair && colons ? TR_SEPARATOR_COLONS
+           : semicolon      ? ';'
+           : comma          ? ','
+                            : TR_SEPARATOR_BLANKS;
 }
 
-static size_t column_of(const struct tr_reader *r, size_t field)
+enum content { NOTHING, NUMBER, WORD };
+
+struct table_fields {
+    uint64_t n, of[3];                               /* fields; with nothing, a number, a word */
+    bool third_is_word, third_is_number, is_text[2]; /* is_text: of the first two: not a whole number */
+    bool last_is_word;
+    const char *last; /* begin of the last field */
+};
+
+static struct table_fields table_look_at_fields(const char *p, char separator)
 {
-    const struct tr_schema *s = r->options->schema;
-    return s ? r->options->bindings->binding[r->head->binding].column[field] : field;
+    struct table_fields f = {.n = 1};
+    const char *field = p;
+    for (bool quoted = false;; p++) {
+        const char *next = p, *begin = field, *end = p;
+        bool ends = *p == '\n';
+        if (ends || quoted || tr_at_line_end(p) || !tr_token_ends(p, separator) ||
+            !tr_next_any_field(&next, separator))
+            next = NULL;
+        if (*p == '"') { /* quotes begin a field, or end it unless doubled */
+            if (quoted && p[1] == '"') p++;
+            else quoted = !quoted && tr_skip_blanks(field) == p;
+        }
+        if (!next && !ends) continue;
+        while (begin < end && (tr_is_blank(*begin) || *begin == '"')) begin++;
+        while (begin < end && (tr_is_blank(end[-1]) || end[-1] == '"' || end[-1] == '\r')) end--;
+        enum content content = begin == end ? NOTHING : NUMBER;
+        float value;
+        uint64_t number;
+        if (begin < end && tr_read_float(begin, &value) != end) {
+            const char *word = begin + (*begin == '-' || *begin == '+');
+            if (end - word != 3 || !tr_token_is_special(word)) content = WORD;
+        }
+        f.of[content]++;
+        if (f.n <= 2) f.is_text[f.n - 1] = !tr_id_number(begin, (size_t)(end - begin), &number);
+        if (f.n == 3) f.third_is_word = content == WORD;
+        if (f.n == 3) f.third_is_number = content == NUMBER;
+        f.last_is_word = content == WORD;
+        f.last = field;
+        if (ends) return f;
+        field = next;
+        p = next - 1;
+        f.n++;
+    }
 }
+
+/* At least two fields of which one is a number, possibly after a header; or two lines of the same number of fields with commas,
+ * semicolons or tabs between them; or one such line alone. */
+static bool csv_sniff(const char *p, const char *end)
+{
+    uint64_t before = 0;
+    int line = 0;
+    bool divided = false;
+    for (p = tr_next_text(p, end); line < 2 && p; line++, p = tr_next_text(tr_behind_line(p, end), end)) {
+        char separator = table_find_separator(p, true);
+        struct table_fields f = table_look_at_fields(p, separator);
+        divided = f.n > 1 && strchr(",;\t", separator);
+        if (f.n > 1 && (f.of[NUMBER] > 0 || (f.n == before && divided))) return true;
+        before = f.n;
+    }
+    return line == 1 && divided;
+}
+
+/* Distinct whole numbers of a column. */
+enum { MOST_KINDS = 20 };
+struct table_kinds {
+    float value[MOST_KINDS];
+    int n; /* more than MOST_KINDS: too many, or not whole */
+};
+
+static void table_add_kind(struct table_kinds *k, const char *p)
+{
+    float x;
+    while (tr_is_blank(*p) || *p == '"') p++;
+    bool number = tr_read_float(p, &x);
+    for (int i = 0; number && i < k->n && k->n <= MOST_KINDS; i++)
+        if (k->value[i] == x) return;
+    if (!number || x != rintf(x) || k->n >= MOST_KINDS) k->n = MOST_KINDS + 1;
+    else k->value[k->n++] = x;
+}
+
+/* Returns the beginning of a line that tr_next_text() has found: a tab may end an empty first field. */
+static const char *table_line_begin(const char *p, const char *begin, char separator)
+{
+    while (p && separator == '\t' && p > begin && tr_is_blank(p[-1])) p--;
+    return p;
+}
+
+int tr_table_head(const struct tr_first_lines *first, bool rates, int header, struct tr_head *head)
+{
+    const char *begin = first->text, *end = first->end, *p = tr_next_text(begin, end);
+    if (!p) return TR_OK;
+    head->separator = table_find_separator(p, rates);
+    p = table_line_begin(p, begin, head->separator);
+    struct table_fields f = table_look_at_fields(p, head->separator);
+    bool names = rates ? f.third_is_word : f.of[WORD] > 0 && f.of[NUMBER] == 0;
+    if (header == TR_HEADER_YES || (header == TR_HEADER_AUTO && names)) {
+        head->header = true;
+        p = tr_behind_line(p, end);
+        head->begin = first->offset + (uint64_t)(p - first->begin);
+        if ((p = table_line_begin(tr_next_text(p, end), begin, head->separator)))
+            f = table_look_at_fields(p, head->separator);
+    }
+    head->fields = f.n;
+    head->text_rows = rates && f.third_is_number && f.is_text[0];
+    head->text_columns = rates && f.third_is_number && f.is_text[1];
+    if (rates) return TR_OK;
+    /* the label is last if there are names of classes, otherwise the column with fewer kinds */
+    struct table_kinds of_first = {.n = 0}, of_last = {.n = 0};
+    for (; p && !(f = table_look_at_fields(p, head->separator)).last_is_word;
+         p = tr_next_text(tr_behind_line(p, end), end)) {
+        table_add_kind(&of_first, p);
+        table_add_kind(&of_last, f.last);
+    }
+    head->label = !p && of_first.n < of_last.n ? TR_LABEL_FIRST : TR_LABEL_LAST;
+    return TR_OK;
+}
+
+static int csv_head(const struct tr_first_lines *first, int header, struct tr_head *head)
+{
+    return tr_table_head(first, false, header, head);
+}
+
+size_t tr_csv_columns(const struct tr_files *files, const struct tr_head *heads, int label)
+{
+    uint64_t fields = heads[tr_heads_first(heads, files->n)].fields;
+    return fields > 0 ? (size_t)fields - (label != TR_LABEL_NONE) : 0;
+}
+
+/* ---- a number that is not in its usual form ---- */
+
+static const char not_a_number[] = "is not a number";
 
 /* problem: NULL for an empty field. */
-static const char *bad_field(struct tr_reader *r, size_t field, const char *token, const char *problem)
+static const char *csv_bad_field(struct tr_reader *r, size_t field, const char *token, const char *problem)
 {
+    const struct tr_schema *s = r->options->schema;
     char quoted[TR_TOKEN_ROOM], name[TR_SHOWN_NAME];
-    if (r->options->schema) tr_schema_column_text(r->options->schema, column_of(r, field), name);
+    if (s) tr_schema_column_text(s, r->options->bindings->binding[r->head->binding].column[field], name);
     else snprintf(name, sizeof name, "%zu", field + 1);
     if (!problem) return tr_reader_bad(r, NULL, ' ', "column %s: is empty, expected a number", name);
     tr_token_quote(token, r->head->separator, quoted);
     return tr_reader_bad(r, NULL, ' ', "column %s: '%s' %s", name, quoted, problem);
 }
 
-/* A field that is no number of an odd look: nothing, a word, or wrong. */
-static const char *parse_other(struct tr_reader *r, const char *p, size_t field, const char *problem,
-                               float *value)
+/* Reads a field with blanks or quotes around it, a missing number, or a word. Returns its end, NULL if it is malformed. */
+static __attribute__((noinline)) const char *csv_parse_odd_field(struct tr_reader *r, const char *p,
+                                                                 size_t field, float *value)
 {
-    const struct tr_schema *s = r->options->schema;
+    const struct tr_reader_options *o = r->options;
+    const struct tr_schema *s = o->schema;
+    char separator = r->head->separator;
+    while (tr_is_padding(*p, separator)) p++;
+    bool quoted = *p == '"';
+    const char *text = quoted ? tr_skip_blanks(p + 1) : p;
+    const char *end = tr_read_float(text, value), *behind = end;
+    if (behind && quoted) {
+        behind = tr_skip_blanks(behind);
+        if (*behind++ != '"') behind = NULL;
+    }
+    while (behind && tr_is_padding(*behind, separator)) behind++;
+    if (behind && isfinite(*value) && tr_token_ends(behind, separator)) return behind;
+
+    const char *problem = not_a_number;
+    if (quoted && *text == '"') problem = NULL;
+    else if (tr_token_is_binary(text, separator))
+        problem = "found bytes that are not text, expected a number";
+    else if (tr_token_ends(text, separator)) problem = NULL;
+    else if (tr_token_is_special(text)) problem = "is not finite, expected an ordinary number";
+    else if (end && (tr_token_ends(end, separator) || *end == '"') && !isfinite(*value))
+        problem = "is too large for a 32-bit float";
     struct tr_field f;
-    const char *wrong = s ? tr_take_field(p, r->head->separator, &f) : NULL;
-    if (!s || wrong) return bad_field(r, field, p, wrong ? wrong : problem);
-    size_t c = column_of(r, field);
-    struct tr_column_seen *seen = r->options->seen ? &r->options->seen[c] : NULL;
+    const char *wrong = s ? tr_read_field(p, separator, &f) : NULL;
+    if (!s || wrong) return csv_bad_field(r, field, p, wrong ? wrong : problem);
+    size_t c = o->bindings->binding[r->head->binding].column[field];
+    struct tr_column_seen *seen = o->seen ? &o->seen[c] : NULL;
     *value = NAN;
     if (tr_schema_is_missing(s, f.text, f.n)) {
         if (seen) seen->missing = true;
         return f.end;
     }
-    bool word = problem && strcmp(problem, "is not a number") == 0;
-    bool may_be_word = seen && !r->options->settled && !s->column[c].fixed && !r->options->skip_errors;
-    if (!word || !may_be_word) return bad_field(r, field, p, problem);
+    bool may_be_word = seen && !o->settled && !s->column[c].fixed && !o->skip_errors;
+    if (problem != not_a_number || !may_be_word) return csv_bad_field(r, field, p, problem);
     if (!seen->word) {
         seen->word = true;
         seen->place = (struct tr_file_place){r->file, r->offset};
-        tr_token_quote(p, r->head->separator, seen->text);
+        tr_token_quote(p, separator, seen->text);
     }
     *value = 0;
     return f.end;
 }
 
-/* A field that has blanks or quotes around it, or is none of numbers. Returns what follows it, NULL if it is wrong. */
-static __attribute__((noinline)) const char *parse_odd_field(struct tr_reader *r, const char *p, size_t field,
-                                                             float *value)
-{
-    char separator = r->head->separator;
-    while (tr_is_padding(*p, separator)) p++;
-    bool quoted = *p == '"';
-    const char *text = p + quoted;
-    if (quoted)
-        while (tr_is_blank(*text)) text++;
-    const char *end = tr_read_float(text, value), *behind = end;
-    if (behind && quoted) {
-        while (tr_is_blank(*behind)) behind++;
-        if (*behind++ != '"') behind = NULL;
-    }
-    while (behind && tr_is_padding(*behind, separator)) behind++;
-    if (behind && isfinite(*value) && tr_token_ends(behind, separator)) return behind;
-    bool empty = quoted && *text == '"';
-    return parse_other(r, p, field, empty ? NULL : field_problem(text, end, *value, separator), value);
-}
-
-static const char *bad_count(struct tr_reader *r, size_t found, bool more)
+static const char *csv_bad_count(struct tr_reader *r, size_t found, bool more)
 {
     return tr_reader_bad(r, NULL, ' ', "%s%zu column%s, expected %zu as in the first line",
                          more ? "more than " : "", found, found == 1 ? "" : "s", r->fields);
 }
 
-/* ---- one line of numbers ---- */
+/* ---- a line of numbers ---- */
 
-/* Goes to the next field, where there is one. */
-static inline bool pass(const char **at, char separator)
-{
-    const char *p = *at;
-    bool more = *p == separator || (separator == TR_SEPARATOR_BLANKS && *p == '\t');
-    if (separator == TR_SEPARATOR_BLANKS &&
-        more) { /* of which there may be any number, at the end of the line too */
-        while (tr_is_blank(*p)) p++;
-        more = !tr_at_line_end(p);
-    } else if (more) {
-        p++;
-    }
-    *at = p;
-    return more;
-}
-
-/* The fields of one line, where there is room for all of them. Returns the end of the line. This is where the time goes. */
-static inline const char *parse_fields(struct tr_reader *r, const char *p, size_t labelled, float *label,
-                                       float *value)
+/* Parses the fields of a line. Returns the end of the line. Most time is spent here. */
+static inline const char *csv_parse_fields(struct tr_reader *r, const char *p, size_t labelled, float *label,
+                                           float *value)
 {
     char separator = r->head->separator;
     size_t n = r->fields;
@@ -125,82 +241,73 @@ static inline const char *parse_fields(struct tr_reader *r, const char *p, size_
         float *to = k == labelled ? label : value;
         const char *end = tr_read_float(p, to);
         if (!end || (*end != separator && *end != '\n') || !isfinite(*to)) {
-            end = parse_odd_field(r, p, k, to);
+            end = csv_parse_odd_field(r, p, k, to);
             if (!end) return NULL;
         }
         value += k != labelled;
         p = end;
-        bool more = pass(&p, separator);
+        bool more = tr_next_field(&p, separator);
         if (more && k + 1 < n) continue;
         if (!more && k + 1 == n) return p;
-        return bad_count(r, k + 1, more);
+        return csv_bad_count(r, k + 1, more);
     }
 }
 
-/* A row whose label is missing does not count. */
 const char *tr_csv_end_row(struct tr_reader *r, const char *end, float label)
 {
-    struct tr_matrix *m = &r->matrix;
-    if (m->label) {
-        if (isnan(label) && r->options->schema && !r->options->rows_without_label) {
-            r->report.unlabelled++;
-            return end;
-        }
-        r->status = tr_reader_note_label(r, label);
-        if (r->status != TR_OK) return NULL;
-        m->label[m->rows] = label;
+    if (r->matrix.label && isnan(label) && r->options->schema && !r->options->rows_without_label) {
+        r->report.unlabelled++;
+        return end;
     }
-    r->enough = ++m->rows == r->options->most_rows; /* 0 is never reached here */
-    return end;
+    r->status = tr_reader_end_row(r, label);
+    return r->status == TR_OK ? end : NULL;
 }
 
-static const char *parse_numbers(struct tr_reader *r, const char *p)
+static const char *csv_parse_numbers(struct tr_reader *r, const char *p)
 {
     struct tr_matrix *m = &r->matrix;
     float label = NAN;
-    const char *end = parse_fields(r, p, r->labelled, &label, m->value + m->rows * m->columns);
+    const char *end = csv_parse_fields(r, p, r->labelled, &label, m->value + m->rows * m->columns);
     if (end && tr_label_is_long(label) && r->bound && r->options->seen) {
-        const char *field = p; /* the label's, of fields that are right */
         struct tr_field f;
-        for (size_t k = 0; k < r->labelled && !tr_take_field(field, r->head->separator, &f); k++) {
-            field = f.end;
-            (void)pass(&field, r->head->separator);
+        for (size_t k = 0; k < r->labelled && !tr_read_field(p, r->head->separator, &f); k++) {
+            p = f.end;
+            (void)tr_next_field(&p, r->head->separator);
         }
-        tr_reader_note_long_label(r, field, r->head->separator);
+        tr_reader_note_long_label(r, p, r->head->separator);
     }
     return end ? tr_csv_end_row(r, end, label) : NULL;
 }
 
-/* ---- one line of anything ---- */
-
-/* Whatever the rows that are left for training have not, is one more label where chance has taken it from them. */
-static uint32_t find_label(const struct tr_reader *r, const char *text, size_t n)
-{
-    const struct tr_reader_options *o = r->options;
-    uint32_t place = tr_ids_find_text(&o->schema->labels, text, n);
-    bool by_chance = o->reads_held_out && o->held_out.to > 0;
-    return place == TR_NO_VALUE && by_chance ? (uint32_t)o->schema->labels.n : place;
-}
+/* ---- a line of any columns ---- */
 
 int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size_t n, uint32_t *place)
 {
-    const struct tr_schema *s = r->options->schema;
+    const struct tr_reader_options *o = r->options;
+    const struct tr_schema *s = o->schema;
     char room[TR_VALUE_ROOM];
     bool label = s->column[column].type == TR_COLUMN_NAMED_LABEL;
     text = tr_value_text(text, &n, room);
     *place = TR_NO_VALUE;
     if (label && n == 0) return TR_OK;
-    if (label && s->positive) *place = strlen(s->positive) == n && memcmp(s->positive, text, n) == 0;
-    else if (label && (s->labels.n > 0 || !r->options->seen)) *place = find_label(r, text, n);
-    else if (!label && s->hash > 0)
+    if (label && s->positive) {
+        *place = strlen(s->positive) == n && memcmp(s->positive, text, n) == 0;
+    } else if (label && (s->labels.n > 0 || !o->seen)) {
+        *place = tr_ids_find_text(&s->labels, text, n);
+        /* a label that only held-out rows have is an additional class */
+        if (*place == TR_NO_VALUE && o->reads_held_out && o->held_out.to > 0) *place = (uint32_t)s->labels.n;
+    } else if (!label && s->hash > 0) {
         *place = (uint32_t)(tr_mix(tr_text_hash(text, n) ^ s->column[column].seed) % s->hash);
-    else if (!label && s->values) *place = tr_ids_find_text(&s->values[column], text, n);
-    else return tr_ids_add_text(&r->options->seen[column].values, text, n, place);
+    } else if (!label && s->values) {
+        *place = tr_ids_find_text(&s->values[column], text, n);
+    } else {
+        return tr_ids_add_text(&o->seen[column].values, text, n, place);
+    }
     return TR_OK;
 }
 
-/* A row that is given up afterwards may have some: the next one writes to the same slots, and later. */
-static int find_pending(struct tr_reader *r)
+/* Rows that were malformed may have pending values: later values of their slots overwrite these. */
+static int csv_find_pending(struct tr_reader *r)
 {
     uint32_t place;
     for (size_t i = 0; i < r->pendings; i++) {
@@ -212,82 +319,50 @@ static int find_pending(struct tr_reader *r)
     return TR_OK;
 }
 
-/* A value that is to be counted waits with others: its slot in the table is far from the last one's. */
-static int add_pending(struct tr_reader *r, size_t column, const struct tr_field *f, float *to)
-{
-    size_t n = tr_schema_is_missing(r->options->schema, f->text, f->n) ? 0 : f->n;
-    uint64_t hash = tr_text_hash(f->text, n);
-    if (r->pendings == TR_PENDING) TR_TRY(find_pending(r));
-    r->pending[r->pendings++] = (struct tr_pending){hash, f->text, (uint32_t)n, (uint32_t)column, to};
-    tr_ids_fetch(&r->options->seen[column].values, hash);
-    return TR_OK;
-}
-
-/* Of a field, without what doubles its quotes. */
-static int find_field(struct tr_reader *r, size_t column, const struct tr_field *f, uint32_t *place)
-{
-    size_t n = f->n;
-    const char *text = f->text;
-    if (f->doubled) {
-        TR_TRY(TR_GROW(&r->scratch, &r->scratch_capacity, n));
-        n = tr_undouble(f, r->scratch);
-        text = r->scratch;
-    }
-    if (tr_schema_is_missing(r->options->schema, text, n)) n = 0;
-    return tr_csv_find_value(r, column, text, n, place);
-}
-
-static const char *parse_value(struct tr_reader *r, const char *p, size_t field, float *to)
+/* A field that is not a number. */
+static const char *csv_parse_value(struct tr_reader *r, const char *p, size_t field, float *to)
 {
     const struct tr_bound *b = &r->bound[field];
+    const struct tr_schema *s = r->options->schema;
     struct tr_field f;
+    char room[TR_VALUE_ROOM];
     uint32_t place;
-    const char *wrong = tr_take_field(p, r->head->separator, &f);
+    const char *wrong = tr_read_field(p, r->head->separator, &f);
     bool label = b->type == TR_COLUMN_NAMED_LABEL;
-    if (wrong) return bad_field(r, field, p, wrong);
+    if (wrong) return csv_bad_field(r, field, p, wrong);
     if (b->type > TR_COLUMN_NAMED_LABEL) return f.end;
     if (f.n > (label ? (size_t)TR_NAME_LONGEST : (size_t)TR_VALUE_LONGEST)) {
-        char problem[96];
-        snprintf(problem, sizeof problem, "has %zu bytes, expected at most %d", f.n,
+        snprintf(room, sizeof room, "has %zu bytes, expected at most %d", f.n,
                  label ? TR_NAME_LONGEST : TR_VALUE_LONGEST);
-        return bad_field(r, field, p, problem);
+        return csv_bad_field(r, field, p, room);
     }
-    const struct tr_schema *s = r->options->schema;
-    char room[TR_VALUE_ROOM];
+    const char *text = f.text;
     size_t n = f.n;
-    bool as_it_stands = !f.doubled && tr_value_text(f.text, &n, room) == f.text;
-    if (!label && as_it_stands && s->hash == 0 && !s->values) {
-        r->status = add_pending(r, b->column, &f, to);
-        return r->status == TR_OK ? f.end : NULL;
+    if (!label && !f.doubled && s->hash == 0 && !s->values && tr_value_text(text, &n, room) == text) {
+        /* the slot of the value in the table of values is far from that of the value before: look up several later */
+        n = tr_schema_is_missing(s, text, f.n) ? 0 : f.n;
+        uint64_t hash = tr_text_hash(text, n);
+        if (r->pendings == TR_PENDING && (r->status = csv_find_pending(r)) != TR_OK) return NULL;
+        r->pending[r->pendings++] = (struct tr_pending){hash, text, (uint32_t)n, b->column, to};
+        tr_ids_fetch(&r->options->seen[b->column].values, hash);
+        return f.end;
     }
-    r->status = label ? TR_OK : find_pending(r);
-    if (r->status == TR_OK) r->status = find_field(r, b->column, &f, &place);
+    r->status = label ? TR_OK : csv_find_pending(r);
+    n = f.n;
+    if (r->status == TR_OK && f.doubled) {
+        r->status = TR_GROW(&r->scratch, &r->scratch_capacity, n);
+        if (r->status == TR_OK) n = tr_field_copy(&f, r->scratch);
+        text = r->scratch;
+    }
+    if (r->status != TR_OK) return NULL;
+    bool missing = tr_schema_is_missing(s, text, n);
+    r->status = tr_csv_find_value(r, b->column, text, missing ? 0 : n, &place);
     if (r->status != TR_OK) return NULL;
     if (!label) *to = tr_slot_of_place(place);
     else if (place != TR_NO_VALUE) *to = (float)place;
-    else if (f.n > 0 && !tr_schema_is_missing(r->options->schema, f.text, f.n) &&
-             !r->options->rows_without_label)
-        return bad_field(r, field, p, "is no label of the training data");
+    else if (!missing && !r->options->rows_without_label)
+        return csv_bad_field(r, field, p, "is no label of the training data");
     return f.end;
-}
-
-/* ---- crossed categories ---- */
-
-/* A part of a crossed value behind the n bytes of it that are there; nothing where it is missing. */
-static int add_part(struct tr_reader *r, const struct tr_field *f, size_t *n)
-{
-    char room[TR_VALUE_ROOM];
-    size_t bytes = f->n;
-    const char *text = tr_value_text(f->text, &bytes, room);
-    bool missing = tr_schema_is_missing(r->options->schema, text, bytes);
-    TR_TRY(TR_GROW(&r->scratch, &r->scratch_capacity, *n + 2 * bytes + 1));
-    for (size_t i = 0; i < bytes && !missing; i++) {
-        char c = text[i];
-        if (c == '*' || c == '\\') r->scratch[(*n)++] = '\\';
-        r->scratch[(*n)++] = c;
-        i += f->doubled && c == '"';
-    }
-    return TR_OK;
 }
 
 const char *tr_csv_cross_values(struct tr_reader *r, size_t column, const struct tr_cross *cross,
@@ -296,36 +371,31 @@ const char *tr_csv_cross_values(struct tr_reader *r, size_t column, const struct
     size_t n = 0;
     uint32_t place;
     for (size_t k = 0; k < cross->n; k++) {
+        char room[TR_VALUE_ROOM];
+        size_t bytes = part[k].n;
+        const char *text = tr_value_text(part[k].text, &bytes, room);
+        bool missing = tr_schema_is_missing(r->options->schema, text, bytes);
+        r->status = TR_GROW(&r->scratch, &r->scratch_capacity, n + 2 * bytes + 2);
+        if (r->status != TR_OK) return NULL;
         if (k > 0) r->scratch[n++] = '*';
-        if ((r->status = add_part(r, &part[k], &n)) != TR_OK) return NULL;
+        for (size_t i = 0; i < bytes && !missing; i++) {
+            char c = text[i];
+            if (c == '*' || c == '\\') r->scratch[n++] = '\\';
+            r->scratch[n++] = c;
+            i += part[k].doubled && c == '"';
+        }
     }
     if (n > TR_VALUE_LONGEST)
         return tr_reader_bad(r, NULL, ' ', "a crossed value has %zu bytes, expected at most %d", n,
                              TR_VALUE_LONGEST);
-    if ((r->status = tr_csv_find_value(r, column, r->scratch, n, &place)) != TR_OK) return NULL;
+    r->status = tr_csv_find_value(r, column, r->scratch, n, &place);
+    if (r->status != TR_OK) return NULL;
     *to = tr_slot_of_place(place);
     return r->scratch;
 }
 
-/* The text of the row's identifier, as it stands there, behind those of the rows before in this piece. */
-static int keep_id(struct tr_reader *r)
-{
-    struct tr_field f;
-    size_t row = r->matrix.rows;
-    if (tr_take_field(r->at[r->id_column], r->head->separator, &f)) f.n = 0; /* never: it was read before */
-    if (row == 0) r->id_length = 0;
-    TR_TRY(TR_GROW(&r->id, &r->id_capacity, row + 1));
-    TR_TRY(TR_GROW(&r->id_text, &r->id_text_capacity, r->id_length + f.n + 1));
-    r->id[row] = r->id_length;
-    if (f.doubled) f.n = tr_undouble(&f, r->id_text + r->id_length);
-    else memcpy(r->id_text + r->id_length, f.text, f.n);
-    r->id_length += f.n;
-    r->id_text[r->id_length++] = '\0';
-    return TR_OK;
-}
-
-/* Of a row whose other fields are read. */
-static const char *end_any(struct tr_reader *r, const char *end, float label, float *row)
+/* Adds a row whose fields are parsed: its crossed values, and the text of its identifier. */
+static const char *csv_end_any(struct tr_reader *r, const char *end, float label, float *row)
 {
     const struct tr_schema *s = r->options->schema;
     for (size_t i = 0; i < s->crosses; i++) {
@@ -333,11 +403,22 @@ static const char *end_any(struct tr_reader *r, const char *end, float label, fl
         struct tr_field part[TR_CROSS_MOST];
         size_t column = tr_schema_fields(s) + i;
         for (size_t k = 0; k < cross->n; k++)
-            if (tr_take_field(r->at[cross->column[k]], r->head->separator, &part[k]))
-                part[k].n = 0; /* never: it was read before */
+            (void)tr_read_field(r->at[cross->column[k]], r->head->separator, &part[k]); /* was read before */
         if (!tr_csv_cross_values(r, column, cross, part, &row[s->column[column].slot])) return NULL;
     }
-    if (r->options->id && (r->status = keep_id(r)) != TR_OK) return NULL;
+    if (r->options->id) {
+        struct tr_field f;
+        size_t at = r->matrix.rows;
+        (void)tr_read_field(r->at[r->id_column], r->head->separator, &f); /* was read before */
+        if (at == 0) r->id_length = 0;
+        r->status = TR_GROW(&r->id, &r->id_capacity, at + 1);
+        if (r->status == TR_OK)
+            r->status = TR_GROW(&r->id_text, &r->id_text_capacity, r->id_length + f.n + 1);
+        if (r->status != TR_OK) return NULL;
+        r->id[at] = r->id_length;
+        r->id_length += tr_field_copy(&f, r->id_text + r->id_length);
+        r->id_text[r->id_length++] = '\0';
+    }
     return tr_csv_end_row(r, end, label);
 }
 
@@ -347,14 +428,14 @@ void tr_csv_miss_number(struct tr_reader *r, size_t column, float *to)
     if (r->options->seen) r->options->seen[column].missing = true;
 }
 
-static const char *parse_any(struct tr_reader *r, const char *p)
+static const char *csv_parse_any(struct tr_reader *r, const char *p)
 {
     const struct tr_schema *s = r->options->schema;
     struct tr_matrix *m = &r->matrix;
     float label = NAN, *row = m->value + m->rows * m->columns;
     float *weight = r->weight ? r->weight + r->report.rows + m->rows : NULL;
     char separator = r->head->separator;
-    if (weight) *weight = 1; /* where this file has none */
+    if (weight) *weight = 1; /* for a file without weights */
     for (size_t k = 0, n = r->fields;; k++) {
         const struct tr_bound *b = &r->bound[k];
         if (r->at) r->at[b->column] = p;
@@ -363,53 +444,27 @@ static const char *parse_any(struct tr_reader *r, const char *p)
         if (b->type == TR_COLUMN_NUMBER || b->type == TR_COLUMN_LABEL || b->type == TR_COLUMN_WEIGHT) {
             const char *end = tr_read_float(p, to);
             if (!end || (*end != separator && *end != '\n') || !isfinite(*to))
-                end = parse_odd_field(r, p, k, to);
+                end = csv_parse_odd_field(r, p, k, to);
             if (end && is_label && tr_label_is_long(*to)) tr_reader_note_long_label(r, p, separator);
             if (s->missing_numbers > 0 && tr_schema_is_missing_number(s, *to))
                 tr_csv_miss_number(r, b->column, to);
-            if (end && to == weight && !(*to >= 0)) end = bad_field(r, k, p, weight_problem);
+            if (end && to == weight && !(*to >= 0))
+                end = csv_bad_field(r, k, p, "is no weight of a row, expected a number, 0 or more");
             p = end;
         } else {
-            p = parse_value(r, p, k, to);
+            p = csv_parse_value(r, p, k, to);
         }
         if (!p) return NULL;
-        bool more = pass(&p, separator);
+        bool more = tr_next_field(&p, separator);
         if (more && k + 1 < n) continue;
-        if (!more && k + 1 == n) return end_any(r, p, label, row);
-        return bad_count(r, k + 1, more);
+        if (!more && k + 1 == n) return csv_end_any(r, p, label, row);
+        return csv_bad_count(r, k + 1, more);
     }
 }
 
-/* ---- many lines ---- */
+/* ---- reading ---- */
 
-static bool has_labels(const struct tr_reader *r)
-{
-    const struct tr_reader_options *o = r->options;
-    return o->schema ? o->bindings->n > 0 && o->bindings->binding[0].labelled : o->label != TR_LABEL_NONE;
-}
-
-int tr_csv_make_room(struct tr_reader *r, size_t more)
-{
-    struct tr_matrix *m = &r->matrix;
-    size_t rows = m->rows + more;
-    TR_TRY(TR_GROW(&m->value, &r->value_capacity, rows * m->columns));
-    if (r->options->weight) TR_TRY(TR_GROW(&r->weight, &r->weight_capacity, (size_t)r->report.rows + rows));
-    return has_labels(r) ? TR_GROW(&m->label, &r->label_capacity, rows) : TR_OK;
-}
-
-/* And for a row that is left unfinished: a field takes one byte or more, as what is missing may be empty. */
-static int make_room(struct tr_reader *r, size_t bytes)
-{
-    return tr_csv_make_room(r, bytes / (r->fields ? r->fields : 1) + 2);
-}
-
-static int parse_lines(struct tr_reader *r, const struct tr_chunk *lines)
-{
-    int status = r->any ? tr_each_line(r, lines, parse_any) : tr_each_line(r, lines, parse_numbers);
-    return status == TR_OK ? find_pending(r) : status;
-}
-
-static int open_reader(struct tr_reader *r)
+static int csv_open(struct tr_reader *r)
 {
     const struct tr_reader_options *o = r->options;
     r->matrix.columns = o->schema ? o->schema->slots : tr_csv_columns(r->files, o->heads, o->label);
@@ -419,46 +474,63 @@ static int open_reader(struct tr_reader *r)
     return TR_OK;
 }
 
-/* The column of identifiers, which this file must have. */
-static int find_id(struct tr_reader *r)
+/* Finds the columns of the fields of a file. A plain file has numbers in the order of the schema, and possibly a label. */
+static int csv_enter(struct tr_reader *r)
 {
-    const struct tr_schema *s = r->options->schema;
-    bool there = false;
-    r->id_column = tr_schema_find(s, r->options->id);
-    for (size_t k = 0; k < r->fields; k++) there = there || r->bound[k].column == r->id_column;
-    if (there && r->id_column < tr_schema_fields(s)) return TR_OK;
-    return tr_fail(TR_ERR_USAGE, "%s: there is no column %s, of those that the model knows, for --id",
-                   r->files->file[r->file].path, r->options->id);
-}
-
-/* What the fields of a file are; plain ones are numbers in their order, and perhaps a label. */
-static int enter(struct tr_reader *r)
-{
-    const struct tr_schema *s = r->options->schema;
-    if (!s || r->options->bindings->n == 0) return TR_OK;
-    const struct tr_binding *binding = &r->options->bindings->binding[r->head->binding];
-    bool plain = s->crosses == 0 && !r->options->id && !r->options->weight && s->missing_numbers == 0;
+    const struct tr_reader_options *o = r->options;
+    const struct tr_schema *s = o->schema;
+    if (!s || o->bindings->n == 0) return TR_OK;
+    const struct tr_binding *binding = &o->bindings->binding[r->head->binding];
+    bool plain = s->crosses == 0 && !o->id && !o->weight && s->missing_numbers == 0, has_id = false;
     size_t slot = 0, columns = r->at ? s->n : 0;
     if (!plain) TR_TRY(TR_GROW(&r->at, &columns, s->n));
+    if (o->id) r->id_column = tr_schema_find(s, o->id);
     r->fields = r->labelled = binding->fields;
     TR_TRY(TR_GROW(&r->bound, &r->bound_capacity, r->fields));
     for (size_t k = 0; k < r->fields; k++) {
-        const struct tr_column *c = &s->column[binding->column[k]];
-        r->bound[k] = (struct tr_bound){.type = c->type, .slot = c->slot, .column = binding->column[k]};
-        if (c->type == TR_COLUMN_WEIGHT && !r->options->weight) r->bound[k].type = TR_COLUMN_IGNORE;
+        uint32_t column = binding->column[k];
+        const struct tr_column *c = &s->column[column];
+        r->bound[k] = (struct tr_bound){.type = c->type, .slot = c->slot, .column = column};
+        if (c->type == TR_COLUMN_WEIGHT && !o->weight) r->bound[k].type = TR_COLUMN_IGNORE;
         if (c->type == TR_COLUMN_LABEL) r->labelled = k;
         else plain = plain && c->type == TR_COLUMN_NUMBER && c->slot == slot++;
+        has_id = has_id || column == r->id_column;
     }
     r->any = !plain;
-    return r->options->id ? find_id(r) : TR_OK;
+    if (!o->id || (has_id && r->id_column < tr_schema_fields(s))) return TR_OK;
+    return tr_fail(TR_ERR_USAGE, "%s: there is no column %s, of those that the model knows, for --id",
+                   r->files->file[r->file].path, o->id);
 }
 
-size_t tr_csv_columns(const struct tr_files *files, const struct tr_head *heads, int label)
+int tr_csv_make_room(struct tr_reader *r, size_t more)
 {
-    uint64_t fields = 0;
-    for (size_t i = 0; i < files->n && fields == 0; i++) fields = heads[i].fields;
-    return fields > 0 ? (size_t)fields - (label != TR_LABEL_NONE) : 0;
+    const struct tr_reader_options *o = r->options;
+    struct tr_matrix *m = &r->matrix;
+    size_t rows = m->rows + more;
+    bool labels =
+        o->schema ? o->bindings->n > 0 && o->bindings->binding[0].labelled : o->label != TR_LABEL_NONE;
+    TR_TRY(TR_GROW(&m->value, &r->value_capacity, rows * m->columns));
+    if (o->weight) TR_TRY(TR_GROW(&r->weight, &r->weight_capacity, (size_t)r->report.rows + rows));
+    return labels ? TR_GROW(&m->label, &r->label_capacity, rows) : TR_OK;
 }
 
-const struct tr_format_reader tr_csv_reader = {
-    .open = open_reader, .enter = enter, .room = make_room, .lines = parse_lines};
+/* A field takes at least one byte, as a missing one may be empty. One more row may be unfinished. */
+static int csv_room(struct tr_reader *r, size_t bytes)
+{
+    return tr_csv_make_room(r, bytes / (r->fields ? r->fields : 1) + 2);
+}
+
+static int csv_lines(struct tr_reader *r, const struct tr_chunk *lines)
+{
+    TR_TRY(r->any ? tr_each_line(r, lines, csv_parse_any) : tr_each_line(r, lines, csv_parse_numbers));
+    return csv_find_pending(r);
+}
+
+const struct tr_text_format tr_csv_format = {.format = TR_FORMAT_CSV,
+                                             .word = "csv",
+                                             .sniff = csv_sniff,
+                                             .head = csv_head,
+                                             .open = csv_open,
+                                             .enter = csv_enter,
+                                             .room = csv_room,
+                                             .lines = csv_lines};

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "data/dataset.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,11 +9,9 @@
 #include "base/fault.h"
 #include "base/base.h"
 #include "data/hdf5.h"
-#include "data/labels.h"
-#include "data/number.h"
-#include "data/schema_all.h"
-#include "data/text.h"
-#include "data/token.h"
+#include "data/schema.h"
+#include "data/field.h"
+#include "data/input.h"
 #include "trireme/collective.h"
 #include "trireme/model.h"
 
@@ -176,9 +175,7 @@ struct tr_reader_options tr_data_reading(const tr_data *data, const tr_data *lik
                                       .settled = like != NULL,
                                       .held_out = data->state->held_out,
                                       .reads_held_out = data->state->test,
-                                      .seed = job->seed,
-                                      .known_rows = like != NULL,
-                                      .known_columns = like != NULL};
+                                      .seed = job->seed};
 }
 
 /* Reads the range of the files that this worker has to read. Triples: one contiguous range, since the order of the files decides

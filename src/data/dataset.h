@@ -1,16 +1,15 @@
 /* data/ — from input files to the rows that a worker trains on.
  *
- *   files, source, text   which reader reads which bytes of which file, unpacked and cut into lines
- *   head           what the first lines of a file show: its format, its header
- *   reader         one driver for all formats, and the functions of formats: libsvm, csv, triples (ratings, docword)
- *   number, token  fields of a line
- *   schema*        csv: columns by name and type, and their keys
- *   dictionary     csv: values of categories, counted and numbered by all workers together
- *   schema_all     csv: the schema on all ranks, agreed on and turned into keys
- *   records        one process reads rows in order, without keeping them
- *   matrix         sparse or dense rows; numbers for the columns that occur; rows of records; quantiles of numbers
- *   ids, names     users and items by text or number, numbered: of one reader, of all
+ *   input          files, their division among readers, decompression, lines of text
+ *   field          numbers and fields of lines
+ *   reader         one driver for all formats of text: libsvm, csv, triples (ratings, docword); their detection
+ *   hdf5, convert  tables in HDF5; conversion of any table
+ *   records        reading by one process without storing rows; estimates of the size of data
+ *   schema         csv: values, columns and their keys; schema_make: from files and job; schema_all: on all ranks
+ *   ids            numbering of texts and numbers by one reader
+ *   names          by all workers: users, items, and values of categories with their counts
  *   exchange       lists of any length between ranks; rows and keys of a group; records to the workers of their rows
+ *   matrix         sparse or dense rows; numbers for the columns that occur; rows of records; quantiles of numbers
  *   dataset        tr_data_open(): each worker reads a range of the files, all agree on the whole, rows are made; data sets that are
  *                  open, with a reference count
  *   row_store      the arrays of rows: in the heap, in memory that a group or several tasks share, kept for the next start, on disk
@@ -18,7 +17,6 @@
  *   node_rows      rows that a node reads once for several tasks
  *   access         mini-batches, numbers and descriptions of rows for the models
  *   scale          columns brought to one size
- *   hdf5, hdf5_rows, convert   tables in HDF5; any table made one
  *   generate       artificial data: clicks, ratings, documents, clusters
  */
 #ifndef TR_DATA_DATASET_H
@@ -199,6 +197,10 @@ int tr_data_files(const tr_job *job, bool test, struct tr_files *files);
 /* The format of a job's data, from the job and the first lines of the files. TR_ERR_DATA if the first file certainly has another format
  * than the job says. */
 int tr_data_format(const tr_job *job, const struct tr_files *files, enum tr_format *format);
+
+/* Estimates the size of a job's data before they are read, from the beginnings and middles of their files; all members except
+ * workers and servers. Any rank, alone. Errors as those of reading. */
+int tr_data_guess(const tr_job *job, tr_data_size *size);
 
 /* The job's options of reading data. like: the training data, for test data; otherwise NULL. */
 struct tr_reader_options tr_data_reading(const tr_data *data, const tr_data *like);

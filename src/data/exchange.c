@@ -54,15 +54,9 @@ int tr_replicate(tr_context *tr, enum tr_set set, void **array, uint64_t n, size
     return TR_OK;
 }
 
-/* ---- columns inside a group ---- */
+/* ---- rows ---- */
 
-/* Columns are dealt by a hash: neighbours in a file are often of one kind and equally full. */
-int tr_column_member(uint32_t column, int members)
-{
-    return (int)(tr_mix(column) % (uint64_t)members);
-}
-
-/* *any: whether at least one member has some; then the others have to send theirs, too. */
+/* *any: whether at least one member has some. */
 static int agree_on_any(tr_context *tr, enum tr_set set, bool mine, bool *any)
 {
     int32_t one = mine;
@@ -71,7 +65,7 @@ static int agree_on_any(tr_context *tr, enum tr_set set, bool mine, bool *any)
     return TR_OK;
 }
 
-/* Values that are all 1 become an array if one member has other values. */
+/* If one member has values that are not 1, all members need an array of values. */
 static int agree_on_values(tr_context *tr, enum tr_set set, struct tr_matrix *m, bool *any)
 {
     TR_TRY(agree_on_any(tr, set, m->value != NULL, any));
@@ -81,159 +75,120 @@ static int agree_on_values(tr_context *tr, enum tr_set set, struct tr_matrix *m,
     return TR_OK;
 }
 
-/* Sets m->begin from the lengths of n rows. */
-static int find_begins(const uint32_t *length, uint64_t n, struct tr_matrix *m)
+/* Sets m->begin from the lengths of n rows, which it frees. */
+static int rows_set_begins(uint32_t *length, uint64_t n, struct tr_matrix *m)
 {
     free(m->begin);
     m->rows = (size_t)n;
-    TR_TRY(TR_NEW(&m->begin, (size_t)n + 1));
-    for (size_t i = 0; i < n; i++) m->begin[i + 1] = m->begin[i] + length[i];
-    return TR_OK;
-}
-
-/* A worker's non-zeros, sorted by the member that owns their column: for each member the lengths of its pieces of all rows, and the
- * pieces. */
-struct parcels {
-    uint64_t *rows, *nonzeros, *got; /* of each member */
-    uint32_t *length, *column;
-    float *value;
-};
-
-static int parcels_pack(const struct tr_matrix *m, int members, struct parcels *p)
-{
-    size_t n = tr_matrix_nonzeros(m);
-    uint64_t *next;
-    TR_TRY(TR_NEW(&p->rows, 4 * (size_t)members));
-    p->nonzeros = p->rows + members;
-    p->got = p->nonzeros + members;
-    next = p->got + members;
-    TR_TRY(TR_NEW(&p->length, (size_t)members * m->rows));
-    TR_TRY(TR_NEW(&p->column, n));
-    if (m->value) TR_TRY(TR_NEW(&p->value, n));
-    for (size_t k = 0; k < n; k++) p->nonzeros[tr_column_member(m->column[k], members)]++;
-    for (int to = 0; to < members; to++) {
-        p->rows[to] = m->rows;
-        next[to] = sum_counts(p->nonzeros, to);
-    }
-    for (size_t i = 0; i < m->rows; i++)
-        for (uint64_t k = m->begin[i]; k < m->begin[i + 1]; k++) {
-            int to = tr_column_member(m->column[k], members);
-            p->length[(size_t)to * m->rows + i]++;
-            p->column[next[to]] = m->column[k];
-            if (m->value) p->value[next[to]] = m->value[k];
-            next[to]++;
-        }
-    return TR_OK;
-}
-
-/* The pieces of all members, those of member 0 first, are the rows. */
-static int exchange_parcels(tr_context *tr, struct tr_matrix *m, const struct parcels *p)
-{
-    void *length = NULL;
-    uint64_t rows = m->rows;
-    int members = tr->layout.group_size;
-    TR_TRY(tr_all_to_all(tr, TR_SET_GROUP, p->length, p->rows, sizeof *p->length, &length, p->got));
-    int status = find_begins(length, sum_counts(p->got, members), m);
+    int status = TR_NEW(&m->begin, (size_t)n + 1);
+    for (size_t i = 0; i < n && status == TR_OK; i++) m->begin[i + 1] = m->begin[i] + length[i];
     free(length);
-    free(m->column);
-    m->column = NULL;
-    if (status == TR_OK)
-        status = tr_all_to_all(tr, TR_SET_GROUP, p->column, p->nonzeros, sizeof *p->column,
-                               (void **)&m->column, p->got);
-    if (status == TR_OK && p->value) {
-        free(m->value);
-        m->value = NULL;
-        status = tr_all_to_all(tr, TR_SET_GROUP, p->value, p->nonzeros, sizeof *p->value, (void **)&m->value,
-                               p->got);
-    }
-    if (status == TR_OK) status = tr_replicate(tr, TR_SET_GROUP, (void **)&m->label, rows, sizeof *m->label);
-    return status;
-}
-
-int tr_exchange_columns(tr_context *tr, struct tr_matrix *m)
-{
-    struct parcels p = {0};
-    bool valued;
-    TR_TRY(agree_on_values(tr, TR_SET_GROUP, m, &valued));
-    int status = parcels_pack(m, tr->layout.group_size, &p);
-    if (status == TR_OK) status = exchange_parcels(tr, m, &p);
-    void *parts[] = {p.rows, p.length, p.column, p.value};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
-    return status;
-}
-
-/* ---- the keys of a group ---- */
-
-/* bound[m]: the first key of member m, so that all have about the same number. A sample has as many keys of each member as there are
- * members. */
-static int choose_bounds(tr_context *tr, const uint32_t *keys, size_t n, uint32_t *bound)
-{
-    size_t members = (size_t)tr->layout.group_size, some = 0;
-    uint32_t *sample, *all;
-    uint64_t total;
-    TR_TRY(TR_NEW(&sample, members));
-    for (; some < members && n > 0; some++) sample[some] = keys[n * some / members];
-    TR_TRY(tr_gather_to_all(tr, TR_SET_GROUP, sample, some, sizeof *sample, (void **)&all, &total));
-    size_t distinct = (size_t)total;
-    TR_TRY(tr_keys_sort(all, &distinct));
-    for (size_t m = 1; m < members; m++) bound[m] = distinct > 0 ? all[distinct * m / members] : 0;
-    free(sample);
-    free(all);
-    return TR_OK;
-}
-
-int tr_unite_keys(tr_context *tr, const uint32_t *keys, size_t n, uint32_t **piece, size_t *n_piece)
-{
-    size_t members = (size_t)tr->layout.group_size, at = 0;
-    uint32_t *bound;
-    uint64_t *count;
-    TR_TRY(TR_NEW(&bound, members));
-    TR_TRY(TR_NEW(&count, 2 * members));
-    TR_TRY(choose_bounds(tr, keys, n, bound));
-    for (size_t i = 0; i < n; i++) {
-        while (at + 1 < members && keys[i] >= bound[at + 1]) at++;
-        count[at]++;
-    }
-    TR_TRY(tr_all_to_all(tr, TR_SET_GROUP, keys, count, sizeof *keys, (void **)piece, count + members));
-    *n_piece = (size_t)sum_counts(count + members, (int)members);
-    free(bound);
-    free(count);
-    return tr_keys_sort(*piece, n_piece);
-}
-
-/* ---- all rows of a set ---- */
-
-static int replicate_begins(tr_context *tr, enum tr_set set, struct tr_matrix *m)
-{
-    uint64_t total;
-    uint32_t *length, *all;
-    TR_TRY(TR_NEW(&length, m->rows));
-    for (size_t i = 0; i < m->rows; i++) length[i] = (uint32_t)(m->begin[i + 1] - m->begin[i]);
-    TR_TRY(tr_gather_to_all(tr, set, length, m->rows, sizeof *length, (void **)&all, &total));
-    free(length);
-    int status = find_begins(all, total, m);
-    free(all);
     return status;
 }
 
 int tr_replicate_rows(tr_context *tr, enum tr_set set, struct tr_matrix *m, uint64_t **row_number)
 {
-    uint64_t rows = m->rows, nonzeros = tr_matrix_nonzeros(m), total;
+    uint64_t rows = m->rows, nonzeros = tr_matrix_nonzeros(m), total = rows;
     bool valued = true, labelled;
     TR_TRY(agree_on_any(tr, set, m->label != NULL, &labelled));
     if (m->columns == 0) {
+        uint32_t *length;
         TR_TRY(agree_on_values(tr, set, m, &valued));
-        TR_TRY(replicate_begins(tr, set, m));
+        TR_TRY(TR_NEW(&length, m->rows));
+        for (size_t i = 0; i < m->rows; i++) length[i] = (uint32_t)(m->begin[i + 1] - m->begin[i]);
+        TR_TRY(tr_replicate(tr, set, (void **)&length, rows, sizeof *length));
+        TR_TRY(tr_all_reduce(tr, set, TR_SUM, TR_I64, &total, 1));
+        TR_TRY(rows_set_begins(length, total, m));
         TR_TRY(tr_replicate(tr, set, (void **)&m->column, nonzeros, sizeof *m->column));
     }
     if (valued) TR_TRY(tr_replicate(tr, set, (void **)&m->value, nonzeros, sizeof *m->value));
     if (labelled) TR_TRY(tr_replicate(tr, set, (void **)&m->label, rows, sizeof *m->label));
     if (row_number) TR_TRY(tr_replicate(tr, set, (void **)row_number, rows, sizeof **row_number));
     if (m->columns == 0) return TR_OK;
-    total = rows;
     TR_TRY(tr_all_reduce(tr, set, TR_SUM, TR_I64, &total, 1));
     m->rows = (size_t)total;
     return TR_OK;
+}
+
+/* ---- columns and keys of a group ---- */
+
+/* Columns are distributed by a hash, since neighbours in a file are often of one kind and equally full. */
+int tr_column_member(uint32_t column, int members)
+{
+    return (int)(tr_mix(column) % (uint64_t)members);
+}
+
+int tr_exchange_columns(tr_context *tr, struct tr_matrix *m)
+{
+    int members = tr->layout.group_size;
+    size_t n, rows = m->rows;
+    uint64_t *of_rows, *nonzeros, *got, *next; /* of each member */
+    uint32_t *length = NULL, *column = NULL;   /* pieces of all rows, by the member that owns their columns */
+    float *value = NULL;
+    void *all = NULL;
+    bool valued;
+    TR_TRY(agree_on_values(tr, TR_SET_GROUP, m, &valued));
+    n = tr_matrix_nonzeros(m);
+    TR_TRY(TR_NEW(&of_rows, 4 * (size_t)members));
+    nonzeros = of_rows + members;
+    got = nonzeros + members;
+    next = got + members;
+    int status = TR_NEW(&length, (size_t)members * rows);
+    if (status == TR_OK) status = TR_NEW(&column, n);
+    if (status == TR_OK && m->value) status = TR_NEW(&value, n);
+    if (status == TR_OK) {
+        for (size_t k = 0; k < n; k++) nonzeros[tr_column_member(m->column[k], members)]++;
+        for (int to = 0; to < members; to++) {
+            of_rows[to] = rows;
+            next[to] = sum_counts(nonzeros, to);
+        }
+        for (size_t i = 0; i < rows; i++)
+            for (uint64_t k = m->begin[i]; k < m->begin[i + 1]; k++) {
+                int to = tr_column_member(m->column[k], members);
+                length[(size_t)to * rows + i]++;
+                column[next[to]] = m->column[k];
+                if (value) value[next[to]] = m->value[k];
+                next[to]++;
+            }
+        status = tr_all_to_all(tr, TR_SET_GROUP, length, of_rows, sizeof *length, &all, got);
+    }
+    if (status == TR_OK) status = rows_set_begins(all, sum_counts(got, members), m);
+    free(m->column); /* before the columns of other members arrive */
+    m->column = NULL;
+    if (status == TR_OK)
+        status = tr_all_to_all(tr, TR_SET_GROUP, column, nonzeros, sizeof *column, (void **)&m->column, got);
+    if (value) free(m->value);
+    if (value) m->value = NULL;
+    if (status == TR_OK && value)
+        status = tr_all_to_all(tr, TR_SET_GROUP, value, nonzeros, sizeof *value, (void **)&m->value, got);
+    if (status == TR_OK) status = tr_replicate(tr, TR_SET_GROUP, (void **)&m->label, rows, sizeof *m->label);
+    void *parts[] = {of_rows, length, column, value};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+    return status;
+}
+
+int tr_unite_keys(tr_context *tr, const uint32_t *keys, size_t n, uint32_t **piece, size_t *n_piece)
+{
+    size_t members = (size_t)tr->layout.group_size, at = 0, samples = 0;
+    uint32_t *sample, *all;
+    uint64_t *count, total;
+    /* a sample of `members` keys of each member divides the keys equally */
+    TR_TRY(TR_NEW(&sample, members));
+    for (; samples < members && n > 0; samples++) sample[samples] = keys[n * samples / members];
+    TR_TRY(tr_gather_to_all(tr, TR_SET_GROUP, sample, samples, sizeof *sample, (void **)&all, &total));
+    size_t distinct = (size_t)total;
+    TR_TRY(tr_keys_sort(all, &distinct));
+    TR_TRY(TR_NEW(&count, 2 * members));
+    for (size_t i = 0; i < n; i++) { /* member m has the keys from all[distinct * m / members] on */
+        while (at + 1 < members && keys[i] >= all[distinct * (at + 1) / members]) at++;
+        count[at]++;
+    }
+    free(sample);
+    free(all);
+    TR_TRY(tr_all_to_all(tr, TR_SET_GROUP, keys, count, sizeof *keys, (void **)piece, count + members));
+    *n_piece = (size_t)sum_counts(count + members, (int)members);
+    free(count);
+    return tr_keys_sort(*piece, n_piece);
 }
 
 /* ---- triples: the worker of each row ---- */
@@ -246,10 +201,15 @@ struct dealing {
     uint32_t *worker; /* of each bucket */
 };
 
-static uint64_t bucket_of(const struct dealing *plan, uint32_t row)
+static uint64_t dealing_bucket(const struct dealing *plan, uint32_t row)
 {
     uint64_t where = plan->hashed ? tr_mix(row) >> 32 : ((uint64_t)row << 32) / plan->rows;
     return where * plan->buckets >> 32;
+}
+
+static uint32_t dealing_worker(const struct dealing *plan, const struct tr_triple *t)
+{
+    return plan->worker[dealing_bucket(plan, t->row)];
 }
 
 struct load {
@@ -263,50 +223,34 @@ static int load_descending(const void *a, const void *b)
     return (x->bucket > y->bucket) - (x->bucket < y->bucket);
 }
 
-/* In descending order of their loads to workers 0, 1, ..., n - 1, n - 1, ..., 1, 0, 0, 1, ... */
-static int deal_hashed(struct dealing *plan, const uint64_t *count, uint64_t workers)
+/* Assigns hashed buckets in descending order of their loads to workers 0, 1, ..., n - 1, n - 1, ..., 1, 0, 0, 1, ...; others in
+ * order, about the same number of non-zeros to each worker. */
+static int dealing_open(tr_context *tr, const struct tr_triples *t, struct dealing *plan)
 {
-    struct load *load;
-    TR_TRY(TR_NEW(&load, (size_t)plan->buckets));
-    for (uint64_t b = 0; b < plan->buckets; b++) load[b] = (struct load){count[b], b};
-    qsort(load, (size_t)plan->buckets, sizeof *load, load_descending);
-    for (uint64_t i = 0; i < plan->buckets; i++) {
-        uint64_t step = i % (2 * workers);
-        plan->worker[load[i].bucket] = (uint32_t)(step < workers ? step : 2 * workers - 1 - step);
-    }
-    free(load);
-    return TR_OK;
-}
-
-/* Consecutive buckets with about the same number of non-zeros to each worker. */
-static void deal_in_order(struct dealing *plan, const uint64_t *count, uint64_t workers)
-{
+    enum { BUCKETS = 256 }; /* per worker */
+    uint64_t workers = (uint64_t)tr_layout_workers(&tr->layout), *count;
+    struct load *load = NULL;
     double total = 0, before = 0;
+    plan->buckets = plan->rows < BUCKETS * workers ? plan->rows : BUCKETS * workers;
+    TR_TRY(TR_NEW(&plan->worker, (size_t)plan->buckets));
+    TR_TRY(TR_NEW(&count, (size_t)plan->buckets));
+    for (size_t i = 0; i < t->n; i++) count[dealing_bucket(plan, t->triple[i].row)]++;
+    int status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, count, (size_t)plan->buckets);
+    if (status == TR_OK && plan->hashed) status = TR_NEW(&load, (size_t)plan->buckets);
+    for (uint64_t b = 0; b < plan->buckets && load; b++) load[b] = (struct load){count[b], b};
+    if (load) qsort(load, (size_t)plan->buckets, sizeof *load, load_descending);
+    for (uint64_t b = 0; b < plan->buckets && load; b++) {
+        uint64_t step = b % (2 * workers);
+        plan->worker[load[b].bucket] = (uint32_t)(step < workers ? step : 2 * workers - 1 - step);
+    }
     for (uint64_t b = 0; b < plan->buckets; b++) total += (double)count[b];
-    for (uint64_t b = 0; b < plan->buckets; b++) {
+    for (uint64_t b = 0; b < plan->buckets && !plan->hashed; b++) {
         double middle = before + 0.5 * (double)count[b];
         uint64_t worker = total > 0 ? (uint64_t)(middle / total * (double)workers) : 0;
         plan->worker[b] = (uint32_t)(worker < workers ? worker : workers - 1);
         before += (double)count[b];
     }
-}
-
-static uint32_t worker_of(const struct dealing *plan, const struct tr_triple *t)
-{
-    return plan->worker[bucket_of(plan, t->row)];
-}
-
-static int deal_rows(tr_context *tr, const struct tr_triples *t, struct dealing *plan)
-{
-    enum { BUCKETS = 256 }; /* of each worker */
-    uint64_t workers = (uint64_t)tr_layout_workers(&tr->layout), *count;
-    plan->buckets = plan->rows < BUCKETS * workers ? plan->rows : BUCKETS * workers;
-    TR_TRY(TR_NEW(&plan->worker, (size_t)plan->buckets));
-    TR_TRY(TR_NEW(&count, (size_t)plan->buckets));
-    for (size_t i = 0; i < t->n; i++) count[bucket_of(plan, t->triple[i].row)]++;
-    int status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, count, (size_t)plan->buckets);
-    if (status == TR_OK && plan->hashed) status = deal_hashed(plan, count, workers);
-    else if (status == TR_OK) deal_in_order(plan, count, workers);
+    free(load);
     free(count);
     return status;
 }
@@ -321,8 +265,8 @@ struct arrivals {
 };
 
 /* Sends n triples. order: of each of them, or NULL. */
-static int send_round(tr_context *tr, const struct dealing *plan, const struct tr_triple *triple,
-                      const uint32_t *order, size_t n, struct arrivals *in)
+static int triples_send_round(tr_context *tr, const struct dealing *plan, const struct tr_triple *triple,
+                              const uint32_t *order, size_t n, struct arrivals *in)
 {
     int workers = tr_layout_workers(&tr->layout);
     uint64_t *count, *got_count, *at, from = 0;
@@ -333,10 +277,10 @@ static int send_round(tr_context *tr, const struct dealing *plan, const struct t
     at = got_count + workers;
     TR_TRY(TR_NEW(&packed, n));
     if (order) TR_TRY(TR_NEW(&packed_order, n));
-    for (size_t i = 0; i < n; i++) count[worker_of(plan, &triple[i])]++;
+    for (size_t i = 0; i < n; i++) count[dealing_worker(plan, &triple[i])]++;
     for (int w = 0; w < workers; w++) at[w + 1] = at[w] + count[w];
     for (size_t i = 0; i < n; i++) {
-        uint64_t to = at[worker_of(plan, &triple[i])]++;
+        uint64_t to = at[dealing_worker(plan, &triple[i])]++;
         packed[to] = triple[i];
         if (order) packed_order[to] = order[i];
     }
@@ -356,7 +300,7 @@ static int send_round(tr_context *tr, const struct dealing *plan, const struct t
 }
 
 /* *order: the position of each triple's piece among the pieces of all files, file by file. */
-static int number_pieces(tr_context *tr, size_t files, const struct tr_triples *t, uint32_t **order)
+static int triples_number_pieces(tr_context *tr, size_t files, const struct tr_triples *t, uint32_t **order)
 {
     uint64_t *pieces, sum = 0; /* of each file, then of those before it */
     TR_TRY(TR_NEW(&pieces, files));
@@ -378,8 +322,8 @@ static int number_pieces(tr_context *tr, size_t files, const struct tr_triples *
     return TR_OK;
 }
 
-/* Merges the triples of the workers, each of which has sent them in order. */
-static int merge_by_order(struct arrivals *in, int workers)
+/* Merges the triples of the workers, which are in order for each worker. */
+static int triples_merge(struct arrivals *in, int workers)
 {
     uint64_t *begin = in->begin, *next = in->next, total = begin[workers], n = 0;
     struct tr_triple *merged;
@@ -398,61 +342,44 @@ static int merge_by_order(struct arrivals *in, int workers)
     return TR_OK;
 }
 
-/* Exchanges the numbers of triples, and allocates memory for those that come. */
-static int open_arrivals(tr_context *tr, const struct dealing *plan, const struct tr_triples *t,
-                         bool interleaved, struct arrivals *in)
-{
-    size_t workers = (size_t)tr_layout_workers(&tr->layout);
-    uint64_t *count;
-    TR_TRY(TR_NEW(&count, workers));
-    TR_TRY(TR_NEW(&in->begin, workers + 1));
-    TR_TRY(TR_NEW(&in->next, workers));
-    for (size_t i = 0; i < t->n; i++) count[worker_of(plan, &t->triple[i])]++;
-    int status = tr_exchange_counts(tr, TR_SET_WORKERS, count, in->begin + 1);
-    free(count);
-    for (size_t w = 0; w < workers; w++) in->begin[w + 1] += in->begin[w];
-    memcpy(in->next, in->begin, workers * sizeof *in->next);
-    if (status == TR_OK) status = TR_NEW(&in->triple, (size_t)in->begin[workers]);
-    if (status == TR_OK && interleaved) status = TR_NEW(&in->order, (size_t)in->begin[workers]);
-    return status;
-}
-
-/* In rounds, each of which frees the triples that were sent: sent and received triples together take hardly more memory than one of them. */
-static int send_all(tr_context *tr, const struct dealing *plan, struct tr_triples *t, const uint32_t *order,
-                    struct arrivals *in)
-{
-    enum { ROUND = 1 << 18 }; /* triples that a worker sends in a round: 3 MiB */
-    uint64_t rounds = (t->n + ROUND - 1) / ROUND;
-    TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_MAX, TR_I64, &rounds, 1));
-    for (uint64_t k = 0; k < rounds; k++) {
-        size_t first = tr_min_size((size_t)k * ROUND, t->n), n = tr_min_size(ROUND, t->n - first);
-        TR_TRY(send_round(tr, plan, t->triple + first, order ? order + first : NULL, n, in));
-        tr_pages_give_back(t->triple + first, n * sizeof *t->triple);
-    }
-    return TR_OK;
-}
-
+/* Sends in rounds, each of which frees the triples that were sent: together they take little more memory than one of them. */
 int tr_shuffle_triples(tr_context *tr, uint64_t rows, bool hashed, size_t files, bool interleaved,
                        struct tr_triples *t)
 {
-    int workers = tr_layout_workers(&tr->layout);
+    enum { ROUND = 1 << 18 }; /* triples that a worker sends in a round: 3 MiB */
+    size_t workers = (size_t)tr_layout_workers(&tr->layout);
     struct dealing plan = {.rows = rows, .hashed = hashed};
     struct arrivals in = {0};
     uint32_t *order = NULL;
+    uint64_t *count = NULL, rounds = (t->n + ROUND - 1) / ROUND;
     if (workers == 1) return TR_OK;
-    int status = deal_rows(tr, t, &plan);
-    if (status == TR_OK) status = open_arrivals(tr, &plan, t, interleaved, &in);
-    if (status == TR_OK && interleaved) status = number_pieces(tr, files, t, &order);
-    if (status == TR_OK) status = send_all(tr, &plan, t, order, &in);
-    if (status == TR_OK && interleaved) status = merge_by_order(&in, workers);
+    int status = dealing_open(tr, t, &plan);
+    if (status == TR_OK) status = TR_NEW(&count, workers);
+    if (status == TR_OK) status = TR_NEW(&in.begin, workers + 1);
+    if (status == TR_OK) status = TR_NEW(&in.next, workers);
+    for (size_t i = 0; i < t->n && status == TR_OK; i++) count[dealing_worker(&plan, &t->triple[i])]++;
+    if (status == TR_OK) status = tr_exchange_counts(tr, TR_SET_WORKERS, count, in.begin + 1);
+    for (size_t w = 0; w < workers && status == TR_OK; w++) {
+        in.begin[w + 1] += in.begin[w];
+        in.next[w] = in.begin[w];
+    }
+    if (status == TR_OK) status = TR_NEW(&in.triple, (size_t)in.begin[workers]);
+    if (status == TR_OK && interleaved) status = TR_NEW(&in.order, (size_t)in.begin[workers]);
+    if (status == TR_OK && interleaved) status = triples_number_pieces(tr, files, t, &order);
+    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_WORKERS, TR_MAX, TR_I64, &rounds, 1);
+    for (uint64_t k = 0; k < rounds && status == TR_OK; k++) {
+        size_t first = tr_min_size((size_t)k * ROUND, t->n), n = tr_min_size(ROUND, t->n - first);
+        status = triples_send_round(tr, &plan, t->triple + first, order ? order + first : NULL, n, &in);
+        if (status == TR_OK) tr_pages_give_back(t->triple + first, n * sizeof *t->triple);
+    }
+    if (status == TR_OK && interleaved) status = triples_merge(&in, (int)workers);
     if (status == TR_OK) {
         free(t->triple);
         t->triple = in.triple;
         t->n = t->triple_capacity = (size_t)in.begin[workers];
-    } else {
-        free(in.triple);
+        in.triple = NULL;
     }
-    void *arrays[] = {plan.worker, order, in.order, in.next, in.begin};
+    void *arrays[] = {plan.worker, order, count, in.order, in.next, in.begin, in.triple};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     return status;
 }

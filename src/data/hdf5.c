@@ -1,34 +1,35 @@
 #define _GNU_SOURCE
 #include "data/hdf5.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what HDF5 says ---- */
+/* ---- errors ---- */
 
-/* The innermost of its errors, which says most. */
-static herr_t note_error(unsigned n, const H5E_error2_t *error, void *table)
+/* Copies the innermost error of HDF5, which says most. */
+static herr_t hdf5_note_error(unsigned n, const H5E_error2_t *error, void *table)
 {
     struct tr_hdf5 *t = table;
     if (n == 0) snprintf(t->why, sizeof t->why, "%s", error->desc);
     return 0;
 }
 
-/* Whether the call before has succeeded; the next call of HDF5 forgets why not. */
-static bool done(struct tr_hdf5 *t, bool ok)
+/* Returns ok, the success of the last call; the next call of HDF5 overwrites its error. */
+static bool hdf5_done(struct tr_hdf5 *t, bool ok)
 {
-    if (!ok) H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, note_error, t);
+    if (!ok) H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, hdf5_note_error, t);
     return ok;
 }
 
-static int cannot_read(const struct tr_hdf5 *t, const char *name)
+static int hdf5_fail_read(const struct tr_hdf5 *t, const char *name)
 {
     return tr_fail(TR_ERR_DATA, "%s%s%s: HDF5 cannot read it%s%s", t->path, *name ? ":" : "", name,
                    *t->why ? ": " : "", t->why);
 }
 
-static int wrong(const struct tr_hdf5 *t, const struct tr_hdf5_array *a, const char *what)
+static int hdf5_fail(const struct tr_hdf5 *t, const struct tr_hdf5_array *a, const char *what)
 {
     return tr_fail(TR_ERR_DATA, "%s:%s: %s", t->path, a->name, what);
 }
@@ -46,15 +47,16 @@ static const struct {
     [TR_HDF5_I64] = {&H5T_NATIVE_INT64_g, 8}, [TR_HDF5_U64] = {&H5T_NATIVE_UINT64_g, 8},
 };
 
-/* The type in memory nearest to that of the file. h5py writes truth values as an enumeration of small numbers. */
-static int find_type(const struct tr_hdf5 *t, struct tr_hdf5_array *a, hid_t stored)
+/* Finds the type in memory nearest to that of the file. h5py writes truth values as an enumeration of small numbers. */
+static int array_find_type(const struct tr_hdf5 *t, struct tr_hdf5_array *a, hid_t stored)
 {
     H5T_class_t class = H5Tget_class(stored);
     if (class != H5T_INTEGER && class != H5T_FLOAT && class != H5T_ENUM)
-        return wrong(t, a,
-                     class == H5T_STRING     ? "texts, expected numbers"
-                     : class == H5T_COMPOUND ? "records of several fields (a compound type), expected numbers"
-                                             : "neither integers nor reals, expected numbers");
+        return hdf5_fail(t, a,
+                         class == H5T_STRING ? "texts, expected numbers"
+                         : class == H5T_COMPOUND
+                             ? "records of several fields (a compound type), expected numbers"
+                             : "neither integers nor reals, expected numbers");
     a->type = H5Tget_native_type(stored, H5T_DIR_ASCEND);
     hid_t base = class == H5T_ENUM ? H5Tget_super(a->type) : H5Tcopy(a->type);
     int number = 0;
@@ -70,42 +72,25 @@ static int find_type(const struct tr_hdf5 *t, struct tr_hdf5_array *a, hid_t sto
     return TR_OK;
 }
 
-static int find_shape(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
+/* Finds shape and storage. Only filters of this HDF5 are accepted. */
+static int array_find_layout(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
 {
-    hsize_t extent[2] = {0, 1};
+    const uint64_t most = 1 << 20;
+    hsize_t extent[2] = {0, 1}, chunk[2] = {0, 1};
     hid_t space = H5Dget_space(a->set);
     a->dimensions = H5Sget_simple_extent_ndims(space);
     bool known = a->dimensions == 1 || a->dimensions == 2;
     if (known) H5Sget_simple_extent_dims(space, extent, NULL);
     H5Sclose(space);
-    if (!known) return wrong(t, a, "not of one or two dimensions");
+    if (!known) return hdf5_fail(t, a, "not of one or two dimensions");
     a->rows = extent[0];
     a->columns = extent[1];
     uint64_t bytes;
     if (__builtin_mul_overflow(a->rows, a->columns, &bytes) || __builtin_mul_overflow(bytes, 16, &bytes))
-        return wrong(t, a, "damaged: its shape is too large");
-    return TR_OK;
-}
-
-/* A few bytes may claim to be any number of rows, which would all be read as zeros. */
-static bool claims_too_much(const struct tr_hdf5_array *a, H5D_layout_t layout)
-{
-    const uint64_t most = 1 << 20;
-    bool stores = layout == H5D_CHUNKED || layout == H5D_CONTIGUOUS; /* others have their values elsewhere */
-    return stores && a->rows * a->columns > most && H5Dget_storage_size(a->set) == 0;
-}
-
-/* How it is stored; compressed only in a way that this HDF5 knows. */
-static int find_layout(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
-{
+        return hdf5_fail(t, a, "damaged: its shape is too large");
     hid_t how = H5Dget_create_plist(a->set);
-    hsize_t chunk[2] = {0, 1};
-    if (claims_too_much(a, H5Pget_layout(how))) {
-        H5Pclose(how);
-        return wrong(t, a, "nothing was ever written into it, expected numbers");
-    }
-    if (H5Pget_layout(how) == H5D_CHUNKED && H5Pget_chunk(how, 2, chunk) == a->dimensions)
-        a->chunk_rows = chunk[0];
+    H5D_layout_t layout = H5Pget_layout(how);
+    if (layout == H5D_CHUNKED && H5Pget_chunk(how, 2, chunk) == a->dimensions) a->chunk_rows = chunk[0];
     char name[64] = "";
     H5Z_filter_t lacks = 0;
     for (int i = 0; i < H5Pget_nfilters(how) && lacks == 0; i++) {
@@ -115,6 +100,10 @@ static int find_layout(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
         if (H5Zfilter_avail(filter) <= 0) lacks = filter;
     }
     H5Pclose(how);
+    /* a few bytes may claim to be any number of rows, which would all be read as zeros; other layouts store values elsewhere */
+    if ((layout == H5D_CHUNKED || layout == H5D_CONTIGUOUS) && a->rows * a->columns > most &&
+        H5Dget_storage_size(a->set) == 0)
+        return hdf5_fail(t, a, "nothing was ever written into it, expected numbers");
     if (lacks == 0) return TR_OK;
     name[sizeof name - 1] = '\0';
     return tr_fail(
@@ -124,8 +113,8 @@ static int find_layout(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
         t->path, a->name, *name ? name : "without a name", (int)lacks);
 }
 
-/* Chunks that two reads share are unpacked once if one row of them fits in the cache. */
-static hid_t access_to(hid_t where, const char *name)
+/* Opens a dataset. If a row of chunks fits in the cache, chunks that two reads share are decompressed once. */
+static hid_t array_open_set(hid_t where, const char *name)
 {
     const size_t most = (size_t)64 << 20;
     hid_t set = H5Dopen2(where, name, H5P_DEFAULT);
@@ -151,43 +140,36 @@ static hid_t access_to(hid_t where, const char *name)
     return set;
 }
 
-static int open_array(struct tr_hdf5 *t, hid_t where, const char *name, struct tr_hdf5_array *a)
+static int array_open(struct tr_hdf5 *t, hid_t where, const char *name, struct tr_hdf5_array *a)
 {
-    a->set = access_to(where, name);
-    if (!done(t, a->set >= 0)) return cannot_read(t, name);
+    a->set = array_open_set(where, name);
+    if (!hdf5_done(t, a->set >= 0)) return hdf5_fail_read(t, name);
     H5Iget_name(a->set, a->name, sizeof a->name);
     hid_t stored = H5Dget_type(a->set);
-    int status = stored >= 0 ? find_type(t, a, stored) : cannot_read(t, a->name);
+    int status = stored >= 0 ? array_find_type(t, a, stored) : hdf5_fail_read(t, a->name);
     if (stored >= 0) H5Tclose(stored);
-    if (status == TR_OK) status = find_shape(t, a);
-    if (status == TR_OK) status = find_layout(t, a);
+    if (status == TR_OK) status = array_find_layout(t, a);
     haddr_t at = t->checked.fd >= 0 && status == TR_OK ? H5Dget_offset(a->set) : 0;
     a->at = at == HADDR_UNDEF ? 0 : at;
     return status;
 }
 
-static void close_array(struct tr_hdf5_array *a)
+/* Opens an array of one number per row. */
+static int array_open_list(struct tr_hdf5 *t, hid_t where, const char *name, struct tr_hdf5_array *a)
 {
-    if (a->type >= 0) H5Tclose(a->type);
-    if (a->set >= 0) H5Dclose(a->set);
+    TR_TRY(array_open(t, where, name, a));
+    if (a->columns == 1 || a->rows == 0) return TR_OK;
+    return hdf5_fail(t, a, "several columns, expected one number for each row");
 }
 
-/* One number a row. */
-static int open_list(struct tr_hdf5 *t, hid_t where, const char *name, struct tr_hdf5_array *a)
-{
-    TR_TRY(open_array(t, where, name, a));
-    return a->columns == 1 || a->rows == 0 ? TR_OK
-                                           : wrong(t, a, "several columns, expected one number for each row");
-}
+/* ---- the arrays of a table ---- */
 
-/* ---- which arrays ---- */
-
-static bool is_there(hid_t where, const char *name)
+static bool object_exists(hid_t where, const char *name)
 {
     return H5Lexists(where, name, H5P_DEFAULT) > 0 && H5Oexists_by_name(where, name, H5P_DEFAULT) > 0;
 }
 
-static H5I_type_t kind_of(hid_t where, const char *name)
+static H5I_type_t object_kind(hid_t where, const char *name)
 {
     hid_t object = H5Oopen(where, name, H5P_DEFAULT);
     H5I_type_t type = object >= 0 ? H5Iget_type(object) : H5I_BADID;
@@ -195,63 +177,48 @@ static H5I_type_t kind_of(hid_t where, const char *name)
     return type;
 }
 
-static const char *first_there(hid_t where, const char *const *names)
+static const char *object_first(hid_t where, const char *const *names)
 {
-    for (; *names; names++)
-        if (is_there(where, *names)) return *names;
-    return NULL;
+    while (*names && !object_exists(where, *names)) names++;
+    return *names;
 }
 
-/* Names of what is in a group, some of them. */
-static herr_t note_name(hid_t group, const char *name, const H5L_info_t *info, void *list)
+/* Appends a name to the list of a group's objects, which ends after about 160 bytes. */
+static herr_t group_list_name(hid_t group, const char *name, const H5L_info_t *info, void *list)
 {
     char *text = list;
     size_t n = strlen(text);
     (void)info;
-    if (n > 160) {
-        snprintf(text + n, 240 - n, ", …");
-        return 1;
-    }
-    snprintf(text + n, 240 - n, "%s%.40s%s", n > 0 ? ", " : "", name,
-             kind_of(group, name) == H5I_GROUP ? "/" : "");
-    return 0;
+    if (n > 160) snprintf(text + n, 240 - n, ", …");
+    else
+        snprintf(text + n, 240 - n, "%s%.40s%s", n > 0 ? ", " : "", name,
+                 object_kind(group, name) == H5I_GROUP ? "/" : "");
+    return n > 160;
 }
 
-static int not_there(const struct tr_hdf5 *t, hid_t group, const char *lacks)
+static int group_fail_lacks(const struct tr_hdf5 *t, hid_t group, const char *lacks)
 {
     char name[128] = "/", list[240] = "";
     H5Iget_name(group, name, sizeof name);
-    H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, note_name, list);
+    H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, group_list_name, list);
     return tr_fail(TR_ERR_DATA, "%s:%s has no %s; there is: %s (:/NAME behind the path chooses one)", t->path,
                    name, lacks, *list ? list : "nothing");
 }
 
-static int find_labels(struct tr_hdf5 *t, hid_t group)
+static int table_find_labels(struct tr_hdf5 *t, hid_t group)
 {
     static const char *const names[] = {"y", "label", "labels", "target", NULL};
-    const char *name = first_there(group, names);
-    if (!name || kind_of(group, name) != H5I_DATASET) return TR_OK;
-    TR_TRY(open_list(t, group, name, &t->y));
+    const char *name = object_first(group, names);
+    if (!name || object_kind(group, name) != H5I_DATASET) return TR_OK;
+    TR_TRY(array_open_list(t, group, name, &t->y));
     t->labelled = true;
     if (t->y.rows == t->rows) return TR_OK;
     return tr_fail(TR_ERR_DATA, "%s:%s: %llu labels, but there are %llu rows in %s", t->path, t->y.name,
                    (unsigned long long)t->y.rows, (unsigned long long)t->rows, t->x.name);
 }
 
-static int take_dense(struct tr_hdf5 *t, hid_t group, const char *name)
-{
-    TR_TRY(open_array(t, group, name, &t->x));
-    t->rows = t->x.rows;
-    t->columns = t->x.columns;
-    t->nonzeros = t->rows * t->columns;
-    t->full = true;
-    if (t->columns == 0 || t->columns > TR_LIBSVM_MAX_INDEX)
-        return wrong(t, &t->x, t->columns == 0 ? "no columns" : "more than 2^32 - 2 columns");
-    return TR_OK;
-}
-
-/* The text of an attribute, or an empty one. */
-static void text_of(hid_t object, const char *name, char *text, size_t n)
+/* Reads the text of an attribute; empty: none. */
+static void attribute_text(hid_t object, const char *name, char *text, size_t n)
 {
     *text = '\0';
     if (H5Aexists(object, name) <= 0) return;
@@ -275,14 +242,14 @@ static void text_of(hid_t object, const char *name, char *text, size_t n)
     H5Aclose(attribute);
 }
 
-/* Two numbers: an attribute shape or h5sparse_shape, or a dataset shape. */
-static bool read_shape(hid_t group, uint64_t shape[2])
+/* Reads two numbers: an attribute shape or h5sparse_shape, or a dataset shape. */
+static bool group_read_shape(hid_t group, uint64_t shape[2])
 {
     hid_t object = -1, space = -1;
     bool ok = false, attribute = true;
     if (H5Aexists(group, "shape") > 0) object = H5Aopen(group, "shape", H5P_DEFAULT);
     else if (H5Aexists(group, "h5sparse_shape") > 0) object = H5Aopen(group, "h5sparse_shape", H5P_DEFAULT);
-    else if (is_there(group, "shape") && kind_of(group, "shape") == H5I_DATASET) {
+    else if (object_exists(group, "shape") && object_kind(group, "shape") == H5I_DATASET) {
         object = H5Dopen2(group, "shape", H5P_DEFAULT);
         attribute = false;
     }
@@ -297,83 +264,79 @@ static bool read_shape(hid_t group, uint64_t shape[2])
     return ok;
 }
 
-/* Rows and columns of lists of non-zeros. 10x names features first, whose columns are lists: the cells are our rows. */
-static int find_sparse_shape(struct tr_hdf5 *t, hid_t group)
+/* Finds rows as lists of non-zeros. */
+static int table_find_sparse(struct tr_hdf5 *t, hid_t group)
 {
     uint64_t shape[2];
     char type[64], old[64];
-    bool cells = is_there(group, "barcodes");
-    text_of(group, "encoding-type", type, sizeof type);
-    text_of(group, "h5sparse_format", old, sizeof old);
+    t->sparse = true;
+    TR_TRY(array_open_list(t, group, "data", &t->x));
+    TR_TRY(array_open_list(t, group, "indices", &t->indices));
+    TR_TRY(array_open_list(t, group, "indptr", &t->indptr));
+    const struct tr_hdf5_array *whole[] = {&t->indices, &t->indptr};
+    for (int i = 0; i < 2; i++)
+        if (whole[i]->number <= TR_HDF5_F64) return hdf5_fail(t, whole[i], "reals, expected whole numbers");
+    if (t->indptr.rows == 0)
+        return hdf5_fail(t, &t->indptr, "empty, expected a number more than there are rows");
+    t->nonzeros = t->x.rows;
+    if (t->indices.rows != t->nonzeros)
+        return tr_fail(TR_ERR_DATA, "%s:%s: %llu numbers, but %s has %llu", t->path, t->indices.name,
+                       (unsigned long long)t->indices.rows, t->x.name, (unsigned long long)t->nonzeros);
+    /* 10x stores features first, and lists by cells, which are the rows here */
+    bool cells = object_exists(group, "barcodes");
+    attribute_text(group, "encoding-type", type, sizeof type);
+    attribute_text(group, "h5sparse_format", old, sizeof old);
     t->rows = t->indptr.rows - 1;
     if (!cells && (strcmp(type, "csc_matrix") == 0 || strcmp(old, "csc") == 0))
-        return wrong(
+        return hdf5_fail(
             t, &t->indptr,
             "lists the rows of each column (csc), expected the columns of each row: store .tocsr() instead");
-    if (!read_shape(group, shape))
-        return not_there(t, group, "shape (two numbers, an attribute or a dataset)");
+    if (!group_read_shape(group, shape))
+        return group_fail_lacks(t, group, "shape (two numbers, an attribute or a dataset)");
     uint64_t rows = shape[cells ? 1 : 0];
     t->columns = shape[cells ? 0 : 1];
     if (rows != t->rows)
         return tr_fail(TR_ERR_DATA, "%s:%s: %llu numbers, expected one more than the %llu rows of shape",
                        t->path, t->indptr.name, (unsigned long long)t->indptr.rows, (unsigned long long)rows);
-    if (t->columns > TR_LIBSVM_MAX_INDEX) return wrong(t, &t->x, "more than 2^32 - 2 columns");
-    return TR_OK;
+    if (t->columns > TR_LIBSVM_MAX_INDEX) return hdf5_fail(t, &t->x, "more than 2^32 - 2 columns");
+    return table_find_labels(t, group);
 }
 
-static int take_sparse(struct tr_hdf5 *t, hid_t group)
-{
-    t->sparse = true;
-    TR_TRY(open_list(t, group, "data", &t->x));
-    TR_TRY(open_list(t, group, "indices", &t->indices));
-    TR_TRY(open_list(t, group, "indptr", &t->indptr));
-    const struct tr_hdf5_array *whole[] = {&t->indices, &t->indptr};
-    for (int i = 0; i < 2; i++)
-        if (whole[i]->number <= TR_HDF5_F64) return wrong(t, whole[i], "reals, expected whole numbers");
-    if (t->indptr.rows == 0) return wrong(t, &t->indptr, "empty, expected a number more than there are rows");
-    t->nonzeros = t->x.rows;
-    if (t->indices.rows != t->nonzeros)
-        return tr_fail(TR_ERR_DATA, "%s:%s: %llu numbers, but %s has %llu", t->path, t->indices.name,
-                       (unsigned long long)t->indices.rows, t->x.name, (unsigned long long)t->nonzeros);
-    return find_sparse_shape(t, group);
-}
+static int table_find_in_group(struct tr_hdf5 *t, hid_t group);
 
-static bool is_sparse(hid_t group)
+/* Finds a table by the name of an array, or of a group of arrays, whose labels may be beside the group. */
+static int table_find_named(struct tr_hdf5 *t, hid_t group, const char *name)
 {
-    return is_there(group, "data") && is_there(group, "indices") && is_there(group, "indptr");
-}
-
-static int take_group(struct tr_hdf5 *t, hid_t group);
-
-/* What has a name in a group: an array, or a group of arrays, whose labels may stand beside the group. */
-static int take_named(struct tr_hdf5 *t, hid_t group, const char *name)
-{
-    H5I_type_t kind = kind_of(group, name);
-    if (kind != H5I_GROUP && kind != H5I_DATASET) return cannot_read(t, name);
+    H5I_type_t kind = object_kind(group, name);
+    if (kind != H5I_GROUP && kind != H5I_DATASET) return hdf5_fail_read(t, name);
     if (kind == H5I_DATASET) {
-        TR_TRY(take_dense(t, group, name));
-        return find_labels(t, group);
+        TR_TRY(array_open(t, group, name, &t->x));
+        t->rows = t->x.rows;
+        t->columns = t->x.columns;
+        t->nonzeros = t->rows * t->columns;
+        t->full = true;
+        if (t->columns == 0 || t->columns > TR_LIBSVM_MAX_INDEX)
+            return hdf5_fail(t, &t->x, t->columns == 0 ? "no columns" : "more than 2^32 - 2 columns");
+        return table_find_labels(t, group);
     }
     hid_t inner = H5Gopen2(group, name, H5P_DEFAULT);
-    int status = inner < 0 ? cannot_read(t, name) : take_group(t, inner);
-    if (status == TR_OK && !t->labelled) status = find_labels(t, group);
+    int status = inner < 0 ? hdf5_fail_read(t, name) : table_find_in_group(t, inner);
+    if (status == TR_OK && !t->labelled) status = table_find_labels(t, group);
     if (inner >= 0) H5Gclose(inner);
     return status;
 }
 
-static int take_group(struct tr_hdf5 *t, hid_t group)
+static int table_find_in_group(struct tr_hdf5 *t, hid_t group)
 {
     static const char *const names[] = {"X", "data", "features", "matrix", NULL};
-    if (is_sparse(group)) {
-        TR_TRY(take_sparse(t, group));
-        return find_labels(t, group);
-    }
-    const char *name = first_there(group, names);
-    return name ? take_named(t, group, name) : not_there(t, group, "X, data, features or matrix");
+    if (object_exists(group, "data") && object_exists(group, "indices") && object_exists(group, "indptr"))
+        return table_find_sparse(t, group);
+    const char *name = object_first(group, names);
+    return name ? table_find_named(t, group, name)
+                : group_fail_lacks(t, group, "X, data, features or matrix");
 }
 
-/* What the path names, from its last group on. */
-static int take_path(struct tr_hdf5 *t, const char *inside)
+static int table_find_path(struct tr_hdf5 *t, const char *inside)
 {
     char *path;
     TR_TRY(tr_copy_string(inside, &path));
@@ -384,17 +347,17 @@ static int take_path(struct tr_hdf5 *t, const char *inside)
     char *name = path + 1, *slash;
     while (status == TR_OK && (slash = strchr(name, '/'))) {
         *slash = '\0';
-        hid_t inner = *name && is_there(group, name) ? H5Gopen2(group, name, H5P_DEFAULT) : group;
-        if (*name && inner == group) status = not_there(t, group, name);
-        else if (inner < 0) status = cannot_read(t, name);
+        hid_t inner = *name && object_exists(group, name) ? H5Gopen2(group, name, H5P_DEFAULT) : group;
+        if (*name && inner == group) status = group_fail_lacks(t, group, name);
+        else if (inner < 0) status = hdf5_fail_read(t, name);
         if (inner >= 0 && inner != group) {
             H5Gclose(group);
             group = inner;
         }
         name = slash + 1;
     }
-    if (status == TR_OK && *name && !is_there(group, name)) status = not_there(t, group, name);
-    if (status == TR_OK) status = *name ? take_named(t, group, name) : take_group(t, group);
+    if (status == TR_OK && *name && !object_exists(group, name)) status = group_fail_lacks(t, group, name);
+    if (status == TR_OK) status = *name ? table_find_named(t, group, name) : table_find_in_group(t, group);
     H5Gclose(group);
     free(path);
     return status;
@@ -402,28 +365,8 @@ static int take_path(struct tr_hdf5 *t, const char *inside)
 
 /* ---- files ---- */
 
-/* Whether trireme convert has written it. */
-static bool is_checked(const char *path)
-{
-    char begin[sizeof TR_HDF5_DATA] = "";
-    FILE *file = fopen(path, "re");
-    if (!file) return false;
-    bool ours =
-        fread(begin, 1, sizeof begin, file) == sizeof begin && memcmp(begin, TR_HDF5_DATA, sizeof begin) == 0;
-    fclose(file);
-    return ours;
-}
-
-static int open_file(struct tr_hdf5 *t)
-{
-    if (is_checked(t->path))
-        TR_TRY(tr_checked_open(&t->checked, t->path, TR_HDF5_DATA, TR_HDF5_DATA_VERSION));
-    int status = tr_hdf5_open(t->path, t->checked.fd, &t->file);
-    return done(t, t->file >= 0) ? status : cannot_read(t, "");
-}
-
-/* An attribute of one number; otherwise: where there is none. */
-static uint64_t count_of(hid_t object, const char *name, uint64_t otherwise)
+/* Returns an attribute of one number, or `otherwise`. */
+static uint64_t attribute_count(hid_t object, const char *name, uint64_t otherwise)
 {
     uint64_t value = otherwise;
     if (H5Aexists(object, name) <= 0) return value;
@@ -435,23 +378,10 @@ static uint64_t count_of(hid_t object, const char *name, uint64_t otherwise)
     return value;
 }
 
-/* What trireme convert has made of csv. */
-static int find_columns(struct tr_hdf5 *t)
-{
-    if (t->checked.fd < 0 || t->sparse || !is_there(t->file, "columns")) return TR_OK;
-    TR_TRY(open_list(t, t->file, "columns/strings", &t->strings));
-    TR_TRY(open_list(t, t->file, "columns/string_begin", &t->string_begin));
-    TR_TRY(open_list(t, t->file, "columns/texts", &t->texts));
-    t->named = true;
-    bool right = t->strings.size == 1 && t->string_begin.number == TR_HDF5_U64 &&
-                 t->texts.number == TR_HDF5_U64 && t->texts.rows == t->columns &&
-                 t->string_begin.rows > t->columns && t->x.number == TR_HDF5_F32;
-    return right ? TR_OK : wrong(t, &t->texts, "damaged: the columns of X are others");
-}
-
 int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t)
 {
     static const struct tr_hdf5_array none = {.set = -1, .type = -1};
+    char begin[sizeof TR_HDF5_DATA] = "";
     *t = (struct tr_hdf5){.path = file->path,
                           .checked = {.fd = -1},
                           .file = -1,
@@ -463,15 +393,31 @@ int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t)
                           .indptr = none,
                           .y = none,
                           .origin = none};
-    TR_TRY(open_file(t));
-    TR_TRY(take_path(t, file->inside ? file->inside : "/"));
-    TR_TRY(find_columns(t));
-    if (t->checked.fd >= 0 && is_there(t->file, "origin"))
-        TR_TRY(open_list(t, t->file, "origin", &t->origin));
+    FILE *bytes = fopen(t->path, "re");
+    size_t n = bytes ? fread(begin, 1, sizeof begin, bytes) : 0;
+    if (bytes) fclose(bytes);
+    bool converted = n == sizeof begin && memcmp(begin, TR_HDF5_DATA, sizeof begin) == 0;
+    if (converted) TR_TRY(tr_checked_open(&t->checked, t->path, TR_HDF5_DATA, TR_HDF5_DATA_VERSION));
+    int status = tr_hdf5_open(t->path, t->checked.fd, &t->file);
+    if (!hdf5_done(t, t->file >= 0)) return hdf5_fail_read(t, "");
+    TR_TRY(status);
+    TR_TRY(table_find_path(t, file->inside ? file->inside : "/"));
+    t->named = converted && !t->sparse && object_exists(t->file, "columns");
+    if (t->named) {
+        TR_TRY(array_open_list(t, t->file, "columns/strings", &t->strings));
+        TR_TRY(array_open_list(t, t->file, "columns/string_begin", &t->string_begin));
+        TR_TRY(array_open_list(t, t->file, "columns/texts", &t->texts));
+        bool right = t->strings.size == 1 && t->string_begin.number == TR_HDF5_U64 &&
+                     t->texts.number == TR_HDF5_U64 && t->texts.rows == t->columns &&
+                     t->string_begin.rows > t->columns && t->x.number == TR_HDF5_F32;
+        if (!right) return hdf5_fail(t, &t->texts, "damaged: the columns of X are others");
+    }
+    if (converted && object_exists(t->file, "origin"))
+        TR_TRY(array_open_list(t, t->file, "origin", &t->origin));
     if (t->origin.set >= 0 && (t->origin.rows != t->rows || t->origin.number != TR_HDF5_U64))
-        return wrong(t, &t->origin, "damaged: not one for each row");
-    t->first_index = count_of(t->file, "first_index", 0) > 0;
-    t->full = t->full || count_of(t->file, "dense", 0) > 0;
+        return hdf5_fail(t, &t->origin, "damaged: not one for each row");
+    t->first_index = attribute_count(t->file, "first_index", 0) > 0;
+    t->full = t->full || attribute_count(t->file, "dense", 0) > 0;
     return TR_OK;
 }
 
@@ -479,7 +425,10 @@ void tr_hdf5_table_close(struct tr_hdf5 *t)
 {
     struct tr_hdf5_array *all[] = {&t->x,       &t->indices,      &t->indptr, &t->y,
                                    &t->strings, &t->string_begin, &t->texts,  &t->origin};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) close_array(all[i]);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (all[i]->type >= 0) H5Tclose(all[i]->type);
+        if (all[i]->set >= 0) H5Dclose(all[i]->set);
+    }
     if (t->file >= 0) H5Fclose(t->file);
     tr_checked_close(&t->checked);
     free(t->raw);
@@ -499,8 +448,8 @@ int tr_hdf5_look(const struct tr_file *file, struct tr_head *head)
     head->labelled = t.labelled;
     head->from_one = t.first_index == 1;
     head->named = t.named;
-    head->header = t.named && count_of(t.file, "header", 0) > 0;
-    head->label_column = t.named ? count_of(t.file, "label", t.columns) : 0;
+    head->header = t.named && attribute_count(t.file, "header", 0) > 0;
+    head->label_column = t.named ? attribute_count(t.file, "label", t.columns) : 0;
     if (head->label_column > t.columns) head->label_column = t.columns;
     tr_hdf5_table_close(&t);
     return status;
@@ -508,7 +457,8 @@ int tr_hdf5_look(const struct tr_file *file, struct tr_head *head)
 
 /* ---- reading ---- */
 
-static int read_raw(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n, void *to)
+static int array_read_raw(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
+                          void *to)
 {
     if (n == 0 || a->columns == 0) return TR_OK;
     if (t->checked.fd >= 0 && a->at > 0) {
@@ -518,20 +468,20 @@ static int read_raw(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t f
     const hsize_t start[2] = {first, 0}, count[2] = {n, a->columns}, flat = n * a->columns;
     hid_t stored = H5Dget_space(a->set), memory = H5Screate_simple(1, &flat, NULL);
     bool ok = H5Sselect_hyperslab(stored, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
-              done(t, H5Dread(a->set, a->type, memory, stored, H5P_DEFAULT, to) >= 0);
+              hdf5_done(t, H5Dread(a->set, a->type, memory, stored, H5P_DEFAULT, to) >= 0);
     H5Sclose(memory);
     H5Sclose(stored);
-    return ok ? TR_OK : cannot_read(t, a->name);
+    return ok ? TR_OK : hdf5_fail_read(t, a->name);
 }
 
-static int read_into_raw(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n)
+static int array_read_to_raw(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n)
 {
     size_t bytes = n * (size_t)a->columns * a->size;
     char *raw = t->raw;
     int status = TR_GROW(&raw, &t->raw_capacity, bytes);
     t->raw = raw;
     TR_TRY(status);
-    return read_raw(t, a, first, n, t->raw);
+    return array_read_raw(t, a, first, n, t->raw);
 }
 
 #define EACH_NUMBER(DO)                                                                                      \
@@ -546,10 +496,12 @@ static int read_into_raw(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint6
     DO(TR_HDF5_I64, int64_t)                                                                                 \
     DO(TR_HDF5_U64, uint64_t)
 
-int tr_hdf5_read_reals(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n, float *to)
+/* Reads the rows first .. first + n - 1 of an array as single precision. */
+static int array_read_reals(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
+                            float *to)
 {
-    if (a->number == TR_HDF5_F32) return read_raw(t, a, first, n, to);
-    TR_TRY(read_into_raw(t, a, first, n));
+    if (a->number == TR_HDF5_F32) return array_read_raw(t, a, first, n, to);
+    TR_TRY(array_read_to_raw(t, a, first, n));
     size_t all = n * (size_t)a->columns;
     switch (a->number) {
 #define CONVERT(NUMBER, TYPE)                                                                                \
@@ -563,11 +515,12 @@ int tr_hdf5_read_reals(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_
     return TR_OK;
 }
 
-int tr_hdf5_read_wholes(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
-                        uint64_t *to)
+/* The same as whole numbers; negative ones become large. */
+static int array_read_wholes(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
+                             uint64_t *to)
 {
-    if (a->number == TR_HDF5_U64 || a->number == TR_HDF5_I64) return read_raw(t, a, first, n, to);
-    TR_TRY(read_into_raw(t, a, first, n));
+    if (a->number == TR_HDF5_U64 || a->number == TR_HDF5_I64) return array_read_raw(t, a, first, n, to);
+    TR_TRY(array_read_to_raw(t, a, first, n));
     switch (a->number) {
 #define CONVERT(NUMBER, TYPE)                                                                                \
     case NUMBER:                                                                                             \
@@ -580,21 +533,22 @@ int tr_hdf5_read_wholes(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64
     return TR_OK;
 }
 
-int tr_hdf5_read_indices(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
-                         uint32_t *to)
+/* The same as columns; negative and too large ones become UINT32_MAX. */
+static int array_read_indices(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
+                              uint32_t *to)
 {
     bool narrow = a->number == TR_HDF5_U32 || (a->number == TR_HDF5_I32 && t->columns <= INT32_MAX);
-    if (narrow) return read_raw(t, a, first, n, to);
+    if (narrow) return array_read_raw(t, a, first, n, to);
     uint64_t *wide;
     TR_TRY(TR_NEW(&wide, n));
-    int status = tr_hdf5_read_wholes(t, a, first, n, wide);
+    int status = array_read_wholes(t, a, first, n, wide);
     for (size_t i = 0; i < n && status == TR_OK; i++)
         to[i] = wide[i] < UINT32_MAX ? (uint32_t)wide[i] : UINT32_MAX;
     free(wide);
     return status;
 }
 
-/* ---- where rows stood first ---- */
+/* ---- origins of rows ---- */
 
 int tr_hdf5_read_origins(struct tr_hdf5 *t, struct tr_reader *r, uint64_t first, size_t n)
 {
@@ -603,7 +557,7 @@ int tr_hdf5_read_origins(struct tr_hdf5 *t, struct tr_reader *r, uint64_t first,
     r->origins = t->origin.set >= 0 && (o->held_out.to > 0 || o->piece);
     if (!r->origins) return TR_OK;
     TR_TRY(TR_GROW(&r->origin, &r->origin_capacity, n));
-    return tr_hdf5_read_wholes(t, &t->origin, first, n, r->origin);
+    return array_read_wholes(t, &t->origin, first, n, r->origin);
 }
 
 uint64_t tr_hdf5_origin_of(const struct tr_reader *r, uint64_t row)
@@ -616,4 +570,611 @@ bool tr_hdf5_leaves_out(const struct tr_reader *r, uint64_t row)
     if (r->options->held_out.to == 0) return false;
     uint64_t origin = tr_hdf5_origin_of(r, row), file = origin >> 48;
     return tr_reader_leaves_out(r, file, origin - tr_origin(file, 0));
+}
+
+/* ---- the rows of a reader ---- */
+
+enum {
+    BLOCK_BYTES = 4 << 20,
+    LARGEST_BLOCK = 256 << 20,
+    SPARSE_ROWS = 1 << 16,
+    SPARSE_PAIRS = 1 << 19,
+    AT_ONCE = 64
+};
+
+#define NOT_YET (TR_NO_VALUE - 1) /* a text whose place among the reader's values is not looked up */
+
+/* Consecutive columns of numbers, both in the file and in rows. */
+struct stretch {
+    size_t field, slot, n;
+};
+
+/* The names of columns and the values of all columns. */
+struct strings {
+    struct tr_ids all; /* not searchable */
+    uint64_t *first;   /* of each column, its first value in all; and the end of the last */
+};
+
+/* One reader's pass over the rows of its share. */
+struct hdf5_pass {
+    struct tr_reader *r;
+    struct tr_hdf5 table;
+    uint64_t *begin; /* sparse: where the current rows begin */
+    float *value;    /* sparse: their values, while all values before are 1 */
+    size_t begin_capacity, value_room;
+    struct tr_files rows; /* the files as lists of rows */
+    uint64_t done;        /* rows of all files that are read */
+    /* a file with named columns */
+    struct strings strings;
+    uint32_t *place;         /* of each text, as in slots */
+    struct stretch *stretch; /* all columns of numbers with slots */
+    size_t *other;           /* all other fields */
+    size_t stretches, others;
+    float *raw; /* current rows of the file */
+    size_t raw_capacity;
+};
+
+/* ---- names and texts of named columns ---- */
+
+static void strings_free(struct strings *s)
+{
+    tr_ids_free(&s->all);
+    free(s->first);
+    s->first = NULL;
+}
+
+static int array_get(struct tr_hdf5 *t, const struct tr_hdf5_array *a, void *values)
+{
+    return tr_checked_get(&t->checked, &(struct tr_checked_array){a->name, a->at, a->rows, a->size}, values);
+}
+
+/* Free them also after an error. */
+static int strings_read(struct tr_hdf5 *t, struct strings *s)
+{
+    uint64_t *texts = NULL, n = t->columns;
+    struct tr_ids *all = &s->all;
+    *s = (struct strings){.all = {.are_text = true, .n = (size_t)t->string_begin.rows - 1}};
+    TR_TRY(TR_NEW(&s->first, (size_t)t->columns + 1));
+    int status = array_get(t, &t->texts, &texts);
+    if (status == TR_OK) status = array_get(t, &t->string_begin, &all->begin);
+    if (status == TR_OK) status = array_get(t, &t->strings, &all->text);
+    bool right = status == TR_OK;
+    for (size_t c = 0; c < t->columns && right; c++) {
+        s->first[c] = n;
+        right = texts[c] <= all->n && n <= all->n;
+        n += texts[c];
+    }
+    s->first[t->columns] = n;
+    free(texts);
+    right = right && n == all->n && all->begin[0] == 0 && all->begin[all->n] <= t->strings.rows;
+    for (size_t i = 0; i < all->n && right; i++) right = all->begin[i] <= all->begin[i + 1];
+    if (status != TR_OK || right) return status;
+    return tr_fail(TR_ERR_DATA, "%s:%s: damaged: not what the columns have", t->path, t->string_begin.name);
+}
+
+int tr_hdf5_read_names(const struct tr_file *file, tr_field_fn *read, void *state)
+{
+    struct tr_hdf5 t;
+    struct strings s = {.first = NULL};
+    int status = tr_hdf5_table_open(file, &t);
+    if (status == TR_OK && t.named) status = strings_read(&t, &s);
+    for (size_t c = 0; c < t.columns && t.named && status == TR_OK; c++) {
+        size_t n;
+        const char *name = tr_ids_text(&s.all, c, &n);
+        status = read(state, 0, c, name, n);
+    }
+    strings_free(&s);
+    tr_hdf5_table_close(&t);
+    return status;
+}
+
+int tr_hdf5_read_kinds(const struct tr_file *file, size_t columns, bool *texts)
+{
+    struct tr_hdf5 t;
+    uint64_t *n = NULL;
+    int status = tr_hdf5_table_open(file, &t);
+    if (status == TR_OK && t.named) status = array_get(&t, &t.texts, &n);
+    for (size_t c = 0; c < columns && c < t.columns && n && status == TR_OK; c++) texts[c] = n[c] > 0;
+    free(n);
+    tr_hdf5_table_close(&t);
+    return status;
+}
+
+/* ---- rows with named columns ---- */
+
+static int named_open(struct hdf5_pass *p)
+{
+    const struct tr_reader *r = p->r;
+    p->stretches = p->others = 0;
+    TR_TRY(strings_read(&p->table, &p->strings));
+    TR_TRY(TR_NEW(&p->place, p->strings.all.n));
+    for (size_t i = 0; i < p->strings.all.n; i++) p->place[i] = NOT_YET;
+    TR_TRY(TR_NEW(&p->stretch, r->fields));
+    TR_TRY(TR_NEW(&p->other, r->fields));
+    for (size_t field = 0; field < r->fields; field++) {
+        const struct tr_bound *b = &r->bound[field];
+        struct stretch *last = &p->stretch[p->stretches - (p->stretches > 0)];
+        bool continues =
+            p->stretches > 0 && last->field + last->n == field && last->slot + last->n == b->slot;
+        if (b->type != TR_COLUMN_NUMBER) p->other[p->others++] = field;
+        else if (continues) last->n++;
+        else p->stretch[p->stretches++] = (struct stretch){field, b->slot, 1};
+    }
+    return TR_OK;
+}
+
+static void named_close(struct hdf5_pass *p)
+{
+    strings_free(&p->strings);
+    free(p->place);
+    free(p->stretch);
+    free(p->other);
+    p->place = NULL;
+    p->stretch = NULL;
+    p->other = NULL;
+}
+
+static bool named_bad(struct tr_reader *r, size_t field, const char *what)
+{
+    char name[TR_SHOWN_NAME];
+    tr_schema_column_text(r->options->schema, r->bound[field].column, name);
+    (void)tr_reader_bad(r, NULL, ' ', "column %s: %s", name, what);
+    return false;
+}
+
+/* Finds the text of a field; of a number its digits, then *string is the number of texts. */
+static bool named_text(const struct hdf5_pass *p, size_t field, float x, char number[32],
+                       struct tr_field *text, size_t *string)
+{
+    const struct strings *s = &p->strings;
+    uint64_t first = s->first[field], n = s->first[field + 1] - first;
+    *text = (struct tr_field){.text = number};
+    *string = s->all.n;
+    if (n == 0) {
+        if (!isnan(x)) text->n = (size_t)(tr_put_f32(number, x) - number);
+        return true;
+    }
+    if (!(x >= 0 && x < (float)n)) return named_bad(p->r, field, "damaged: there is no such text");
+    *string = (size_t)(first + (uint64_t)x);
+    text->text = tr_ids_text(&s->all, *string, &text->n);
+    return true;
+}
+
+/* A category, or a label with a name. */
+static bool named_value(struct hdf5_pass *p, size_t field, float x, float *row, float *label)
+{
+    struct tr_reader *r = p->r;
+    const struct tr_bound *b = &r->bound[field];
+    struct tr_field text;
+    char number[32];
+    size_t string;
+    uint32_t place = NOT_YET;
+    bool is_label = b->type == TR_COLUMN_NAMED_LABEL;
+    if (!named_text(p, field, x, number, &text, &string)) return false;
+    if (string < p->strings.all.n) place = p->place[string];
+    if (place == NOT_YET) {
+        if (text.n > (is_label ? (size_t)TR_NAME_LONGEST : (size_t)TR_VALUE_LONGEST))
+            return named_bad(r, field, "a text is too long");
+        if (tr_schema_is_missing(r->options->schema, text.text, text.n)) text.n = 0;
+        r->status = tr_csv_find_value(r, b->column, text.text, text.n, &place);
+        if (r->status != TR_OK) return false;
+        if (is_label && place == TR_NO_VALUE && text.n > 0 && !r->options->rows_without_label)
+            return named_bad(r, field, "a text is no label of the training data");
+        if (string < p->strings.all.n) p->place[string] = place;
+    }
+    if (!is_label) row[b->slot] = tr_slot_of_place(place);
+    else if (place != TR_NO_VALUE) *label = (float)place;
+    return true;
+}
+
+static bool named_number(struct tr_reader *r, size_t field, float x, float *to)
+{
+    *to = x;
+    if (isnan(x) || tr_schema_is_missing_number(r->options->schema, x))
+        tr_csv_miss_number(r, r->bound[field].column, to);
+    return !isinf(x) || named_bad(r, field, "is infinite, expected an ordinary number");
+}
+
+/* Adds a row. clean: its numbers are finite. */
+static bool named_add_row(struct hdf5_pass *p, const float *x, bool clean)
+{
+    struct tr_reader *r = p->r;
+    const struct tr_schema *schema = r->options->schema;
+    struct tr_matrix *m = &r->matrix;
+    float label = NAN, *row = m->value + m->rows * m->columns,
+          *weight = r->weight ? &r->weight[r->report.rows + m->rows] : NULL;
+    if (weight) *weight = 1; /* for a file without weights */
+    for (size_t i = 0; i < p->stretches; i++) {
+        const struct stretch *s = &p->stretch[i];
+        if (clean) memcpy(row + s->slot, x + s->field, s->n * sizeof *x);
+        for (size_t field = s->field; field < s->field + s->n && !clean; field++)
+            if (!named_number(r, field, x[field], row + r->bound[field].slot)) return false;
+    }
+    for (size_t i = 0; i < p->others; i++) {
+        size_t field = p->other[i];
+        uint8_t type = r->bound[field].type;
+        if (type == TR_COLUMN_LABEL && !named_number(r, field, x[field], &label)) return false;
+        if ((type == TR_COLUMN_CATEGORY || type == TR_COLUMN_NAMED_LABEL) &&
+            !named_value(p, field, x[field], row, &label))
+            return false;
+        if (type != TR_COLUMN_WEIGHT) continue;
+        *weight = x[field];
+        if (!(x[field] >= 0) || isinf(x[field]))
+            return named_bad(r, field, "is no weight of a row, expected a number, 0 or more");
+    }
+    for (size_t i = 0; i < schema->crosses; i++) {
+        const struct tr_cross *cross = &schema->cross[i];
+        struct tr_field part[TR_CROSS_MOST];
+        char number[TR_CROSS_MOST][32];
+        size_t column = tr_schema_fields(schema) + i, string;
+        for (size_t field = 0; field < r->fields; field++)
+            for (size_t k = 0; k < cross->n; k++)
+                if (r->bound[field].column == cross->column[k] &&
+                    !named_text(p, field, x[field], number[k], &part[k], &string))
+                    return false;
+        if (!tr_csv_cross_values(r, column, cross, part, &row[schema->column[column].slot])) return false;
+    }
+    return tr_csv_end_row(r, "", label) != NULL;
+}
+
+/* Adds the rows first .. first + n - 1 of the file. */
+static int named_add_rows(struct hdf5_pass *p, uint64_t first, size_t n)
+{
+    struct tr_reader *r = p->r;
+    struct tr_hdf5 *t = &p->table;
+    size_t columns = (size_t)t->columns;
+    TR_TRY(tr_csv_make_room(r, n));
+    if (r->options->piece || r->options->places)
+        TR_TRY(TR_GROW(&r->place, &r->place_capacity, r->matrix.rows + n));
+    TR_TRY(TR_GROW(&p->raw, &p->raw_capacity, n * columns));
+    TR_TRY(array_read_reals(t, &t->x, first, n, p->raw));
+    bool any_missing = r->options->schema->missing_numbers > 0,
+         clean = !any_missing && tr_are_finite(p->raw, n * columns);
+    for (size_t i = 0; i < n && !r->enough; i++) {
+        size_t rows = r->matrix.rows;
+        const float *x = p->raw + i * columns;
+        r->offset = first + i;
+        if (tr_hdf5_leaves_out(r, r->offset)) continue;
+        if (!named_add_row(p, x, clean || (!any_missing && tr_are_finite(x, columns))))
+            TR_TRY(tr_reader_reject(r));
+        if (r->place && r->matrix.rows > rows) r->place[rows] = r->offset;
+    }
+    return TR_OK;
+}
+
+/* ---- checks ---- */
+
+/* Fails with the error of an element of an array, or counts the row as skipped. */
+static int hdf5_reject(struct hdf5_pass *p, const struct tr_hdf5_array *a, uint64_t row, uint64_t column,
+                       const char *what)
+{
+    char place[64];
+    if (a->dimensions > 1)
+        snprintf(place, sizeof place, "%llu,%llu", (unsigned long long)row, (unsigned long long)column);
+    else snprintf(place, sizeof place, "%llu", (unsigned long long)row);
+    if (!p->r->options->skip_errors)
+        return tr_fail(TR_ERR_DATA, "%s:%s[%s]: %s", p->table.path, a->name, place, what);
+    tr_reader_bad(p->r, NULL, ' ', "%s", what);
+    return tr_reader_reject(p->r);
+}
+
+static const char *not_finite(float value)
+{
+    return isnan(value) ? "is not a number (NaN), expected an ordinary number"
+                        : "is too large for a 32-bit float, or infinite";
+}
+
+static uint32_t is_odd(float value)
+{
+    const uint32_t exponent = 0x7f800000;
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (bits & exponent) == exponent;
+}
+
+/* A constant number of iterations is vectorized. */
+bool tr_are_finite(const float *value, size_t n)
+{
+    uint32_t odd = 0;
+    for (; n >= AT_ONCE; n -= AT_ONCE, value += AT_ONCE)
+        for (int i = 0; i < AT_ONCE; i++) odd |= is_odd(value[i]);
+    for (size_t i = 0; i < n; i++) odd |= is_odd(value[i]);
+    return odd == 0;
+}
+
+/* Counts the numbers that are not larger than the one before. */
+static size_t count_falls(const uint32_t *index, size_t n)
+{
+    size_t falls = 0, k = 1;
+    for (; k + AT_ONCE <= n; k += AT_ONCE) {
+        uint32_t here = 0;
+        for (int i = 0; i < AT_ONCE; i++) here += index[k + (size_t)i] <= index[k + (size_t)i - 1];
+        falls += here;
+    }
+    for (; k < n; k++) falls += index[k] <= index[k - 1];
+    return falls;
+}
+
+/* ---- rows without names of columns ---- */
+
+/* Whether the row is for this reader, and its label is finite. */
+static int hdf5_check_label(struct hdf5_pass *p, uint64_t row, float label, bool *wanted)
+{
+    struct tr_reader *r = p->r;
+    r->offset = row;
+    *wanted = !tr_hdf5_leaves_out(r, row);
+    if (!*wanted || !p->table.labelled || isfinite(label)) return TR_OK;
+    *wanted = false;
+    return hdf5_reject(p, &p->table.y, row, 0, not_finite(label));
+}
+
+static int hdf5_add_row(struct tr_reader *r, float label)
+{
+    if (r->place) r->place[r->matrix.rows] = r->offset;
+    return tr_reader_end_row(r, label);
+}
+
+static int hdf5_make_room(struct tr_reader *r, size_t more)
+{
+    struct tr_matrix *m = &r->matrix;
+    if (r->options->piece || r->options->places)
+        TR_TRY(TR_GROW(&r->place, &r->place_capacity, m->rows + more));
+    return r->head->labelled ? TR_GROW(&m->label, &r->label_capacity, m->rows + more) : TR_OK;
+}
+
+/* Adds the rows first .. first + n - 1 of the file. Labels are read to their final memory: rows only move down. */
+static int hdf5_add_dense(struct hdf5_pass *p, uint64_t first, size_t n)
+{
+    struct tr_reader *r = p->r;
+    struct tr_matrix *m = &r->matrix;
+    size_t columns = m->columns, old = m->rows;
+    TR_TRY(hdf5_make_room(r, n));
+    TR_TRY(TR_GROW(&m->value, &r->value_capacity, (old + n) * columns));
+    float *value = m->value + old * columns, *label = m->label ? m->label + old : NULL;
+    TR_TRY(array_read_reals(&p->table, &p->table.x, first, n, value));
+    if (label) TR_TRY(array_read_reals(&p->table, &p->table.y, first, n, label));
+    bool clean = tr_are_finite(value, n * columns);
+    for (size_t i = 0; i < n && !r->enough; i++, value += columns) {
+        bool wanted;
+        size_t odd = clean ? columns : 0;
+        TR_TRY(hdf5_check_label(p, first + i, label ? label[i] : 0, &wanted));
+        if (!wanted) continue;
+        while (odd < columns && isfinite(value[odd])) odd++;
+        if (odd < columns) {
+            TR_TRY(hdf5_reject(p, &p->table.x, first + i, odd, not_finite(value[odd])));
+            continue;
+        }
+        if (m->rows < old + i) memcpy(m->value + m->rows * columns, value, columns * sizeof *value);
+        TR_TRY(hdf5_add_row(r, label ? label[i] : 0));
+    }
+    return TR_OK;
+}
+
+struct pair {
+    uint32_t index;
+    float value;
+};
+
+static int pair_compare(const void *a, const void *b)
+{
+    const struct pair *x = a, *y = b;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+/* Sorts a row by columns, and checks it. at: where the row begins in the arrays of the file; clean: values are finite; ascends:
+ * columns are known to ascend. */
+static int hdf5_check_row(struct hdf5_pass *p, uint64_t at, uint32_t *index, float *value, size_t n,
+                          bool clean, bool ascends, bool *right)
+{
+    const struct tr_hdf5 *t = &p->table;
+    if (!ascends && !(ascends = count_falls(index, n) == 0)) {
+        struct pair *pairs;
+        TR_TRY(TR_NEW(&pairs, n));
+        for (size_t k = 0; k < n; k++) pairs[k] = (struct pair){index[k], value[k]};
+        qsort(pairs, n, sizeof *pairs, pair_compare);
+        for (size_t k = 0; k < n; k++) {
+            index[k] = pairs[k].index;
+            value[k] = pairs[k].value;
+        }
+        free(pairs);
+        ascends = count_falls(index, n) == 0;
+    }
+    *right = ascends && (n == 0 || index[n - 1] < t->columns) && (clean || tr_are_finite(value, n));
+    if (*right) return TR_OK;
+    for (size_t k = 0; k < n; k++) {
+        if (index[k] >= t->columns)
+            return hdf5_reject(p, &t->indices, at + k, 0, "is negative, or beyond the columns of shape");
+        if (!isfinite(value[k])) return hdf5_reject(p, &t->x, at + k, 0, not_finite(value[k]));
+    }
+    return hdf5_reject(p, &t->indices, at, 0,
+                       "begins a row that has a column twice, expected each once (scipy: .sum_duplicates())");
+}
+
+/* Adds n rows that begin at begin[0] .. begin[n - 1], and end at begin[n]. */
+static int hdf5_add_lists(struct hdf5_pass *p, uint64_t first, const uint64_t *begin, size_t n)
+{
+    struct tr_reader *r = p->r;
+    struct tr_matrix *m = &r->matrix;
+    size_t pairs = (size_t)(begin[n] - begin[0]), old = m->rows;
+    TR_TRY(hdf5_make_room(r, n));
+    TR_TRY(TR_GROW(&m->begin, &r->begin_capacity, old + n + 1));
+    TR_TRY(TR_GROW(&m->column, &r->column_capacity, r->nonzeros + pairs));
+    if (m->value) TR_TRY(TR_GROW(&m->value, &r->value_capacity, r->nonzeros + pairs));
+    else TR_TRY(TR_GROW(&p->value, &p->value_room, pairs)); /* while all values are 1 */
+    uint32_t *index = m->column + r->nonzeros;
+    float *value = m->value ? m->value + r->nonzeros : p->value, *label = m->label ? m->label + old : NULL;
+    TR_TRY(array_read_indices(&p->table, &p->table.indices, begin[0], pairs, index));
+    TR_TRY(array_read_reals(&p->table, &p->table.x, begin[0], pairs, value));
+    bool ones = !m->value;
+    for (size_t k = 0; k < pairs && ones; k++) ones = value[k] == 1;
+    if (!m->value && !ones) {
+        TR_TRY(tr_reader_start_values(r, r->nonzeros));
+        memcpy(m->value + r->nonzeros, value, pairs * sizeof *value);
+        value = m->value + r->nonzeros;
+    }
+    bool clean = tr_are_finite(value, pairs);
+    size_t falls = count_falls(index, pairs); /* columns ascend if they fall only where a row begins */
+    for (size_t i = 1; i < n; i++) {
+        size_t at = (size_t)(begin[i] - begin[0]);
+        if (begin[i + 1] > begin[i] && at > 0) falls -= index[at] <= index[at - 1];
+    }
+    if (label) TR_TRY(array_read_reals(&p->table, &p->table.y, first, n, label));
+    for (size_t i = 0; i < n && !r->enough; i++) {
+        size_t at = (size_t)(begin[i] - begin[0]), length = (size_t)(begin[i + 1] - begin[i]);
+        bool wanted;
+        TR_TRY(hdf5_check_label(p, first + i, label ? label[i] : 0, &wanted));
+        if (wanted)
+            TR_TRY(hdf5_check_row(p, begin[i], index + at, value + at, length, clean, falls == 0, &wanted));
+        if (!wanted) continue;
+        if (index + at != m->column + r->nonzeros) {
+            memmove(m->column + r->nonzeros, index + at, length * sizeof *index);
+            if (m->value) memmove(m->value + r->nonzeros, value + at, length * sizeof *value);
+        }
+        if (length > 0) {
+            const uint32_t *row = m->column + r->nonzeros;
+            if (row[0] < r->report.lowest) r->report.lowest = row[0];
+            if (row[length - 1] > r->report.highest) r->report.highest = row[length - 1];
+        }
+        r->nonzeros += length;
+        m->begin[m->rows + 1] = r->nonzeros;
+        TR_TRY(hdf5_add_row(r, label ? label[i] : 0));
+    }
+    return TR_OK;
+}
+
+/* Adds rows as lists, some at a time. If the beginnings of rows do not ascend, nothing can be read. */
+static int hdf5_add_sparse(struct hdf5_pass *p, uint64_t first, size_t n)
+{
+    const struct tr_hdf5 *t = &p->table;
+    TR_TRY(TR_GROW(&p->begin, &p->begin_capacity, n + 1));
+    TR_TRY(array_read_wholes(&p->table, &t->indptr, first, n + 1, p->begin));
+    for (size_t i = 0; i <= n; i++) {
+        const char *what = NULL;
+        unsigned long long number = p->begin[i], before = i > 0 ? p->begin[i - 1] : 0;
+        if (number > t->nonzeros) what = "is beyond the end of the non-zeros";
+        else if (number < before) what = "is less than the number before it, expected ascending ones";
+        else if (first + i == 0 && number > 0) what = "is not 0, as the first is expected to be";
+        if (what)
+            return tr_fail(TR_ERR_DATA, "%s:%s[%llu]: %lld %s", t->path, t->indptr.name,
+                           (unsigned long long)(first + i), (long long)number, what);
+    }
+    for (size_t at = 0, end; at < n && !p->r->enough; at = end) {
+        for (end = at + 1; end < n && p->begin[end + 1] - p->begin[at] <= SPARSE_PAIRS;) end++;
+        TR_TRY(hdf5_add_lists(p, first + at, p->begin + at, end - at));
+    }
+    return TR_OK;
+}
+
+/* ---- the share of a reader ---- */
+
+/* Adds the rows begin .. end - 1 of a file, some at a time: whole chunks if rows are dense. */
+static int hdf5_add_rows(struct hdf5_pass *p, uint64_t begin, uint64_t end)
+{
+    struct tr_reader *r = p->r;
+    const struct tr_reader_options *o = r->options;
+    const struct tr_hdf5 *t = &p->table;
+    uint64_t block = SPARSE_ROWS;
+    if (!t->sparse) {
+        uint64_t bytes = t->x.columns * t->x.size, chunk = t->x.chunk_rows;
+        block = BLOCK_BYTES / bytes + 1;
+        if (chunk > 0 && chunk * bytes <= LARGEST_BLOCK) block = (block + chunk - 1) / chunk * chunk;
+    }
+    for (uint64_t at = begin, n; at < end && !r->enough; at += n) {
+        n = block - (t->sparse ? 0 : at % block);
+        if (n > end - at) n = end - at;
+        if (o->most_rows > 0 && n > o->most_rows) n = o->most_rows;
+        size_t before = r->matrix.rows;
+        TR_TRY(tr_hdf5_read_origins(&p->table, r, at, (size_t)n));
+        TR_TRY(o->schema   ? named_add_rows(p, at, (size_t)n)
+               : t->sparse ? hdf5_add_sparse(p, at, (size_t)n)
+                           : hdf5_add_dense(p, at, (size_t)n));
+        TR_TRY(tr_reader_note_run(r, at, at + n, r->matrix.rows - before));
+        p->done += n;
+        r->report.text_bytes += n * r->files->total / (p->rows.total + 1);
+        double share = (double)p->done / (double)p->rows.total;
+        if (o->progress) TR_TRY(o->progress(o->progress_state, (uint64_t)(share * (double)r->files->total)));
+        TR_TRY(tr_reader_hand_out(r));
+    }
+    return TR_OK;
+}
+
+static int hdf5_read_part(void *state, const struct tr_file_part *part)
+{
+    struct hdf5_pass *p = state;
+    struct tr_reader *r = p->r;
+    const struct tr_hdf5 *t = &p->table;
+    if (r->enough) return TR_OK;
+    TR_TRY(tr_reader_enter(r, part->file));
+    const struct tr_head *h = r->head;
+    int status = tr_hdf5_table_open(&r->files->file[part->file], &p->table);
+    if (status == TR_OK && r->options->schema) status = named_open(p);
+    if (status == TR_OK && (t->rows != h->rows || t->columns != h->fields || t->sparse != h->sparse ||
+                            t->labelled != h->labelled))
+        status = tr_fail(TR_ERR_IO, "%s: has become another while it was read", t->path);
+    for (uint64_t end = part->end; end < part->limit + part->bytes && !r->enough && status == TR_OK;
+         end += part->stride)
+        status = hdf5_add_rows(p, end > part->bytes ? end - part->bytes : 0,
+                               end < part->limit ? end : part->limit);
+    named_close(p);
+    tr_hdf5_table_close(&p->table);
+    return status;
+}
+
+int tr_hdf5_rows(const struct tr_reader *r, size_t readers, struct tr_files *rows, uint64_t *chunk)
+{
+    const struct tr_head *heads = r->options->heads;
+    uint64_t nonzeros = 0, file_chunk = r->head->chunk_rows;
+    *rows = (struct tr_files){.n = r->files->n};
+    *chunk = 0;
+    TR_TRY(TR_NEW(&rows->file, rows->n));
+    for (size_t i = 0; i < rows->n; i++) {
+        rows->file[i].size = heads[i].rows;
+        rows->total += heads[i].rows;
+        nonzeros += heads[i].nonzeros;
+    }
+    if (rows->total == 0) return TR_OK;
+    *chunk = (rows->total + readers - 1) / readers;
+    if (r->options->deal > 0 && readers > 1) { /* by the bytes that rows take in memory */
+        uint64_t bytes = r->head->sparse ? 8 * (nonzeros / rows->total + 1) : 4 * r->head->fields;
+        struct tr_files all = {.total = rows->total * bytes};
+        *chunk = tr_max_size(tr_files_chunk(&all, readers) / bytes, 1);
+    }
+    /* whole chunks of the file, unless these are so large that some readers would have none */
+    if (file_chunk >= 2 && file_chunk * readers * 4 <= rows->total)
+        *chunk = (*chunk + file_chunk - 1) / file_chunk * file_chunk;
+    return TR_OK;
+}
+
+/* Allocates memory for all rows of the share at once, if they are stored. */
+static int hdf5_reserve(struct tr_reader *r, const struct tr_files *rows, size_t readers)
+{
+    const struct tr_reader_options *o = r->options;
+    struct tr_matrix *m = &r->matrix;
+    bool all = !o->piece && o->most_rows == 0 && !o->reads_held_out;
+    size_t share = all ? (size_t)(rows->total / readers) + 1 : 1;
+    uint64_t nonzeros = 0;
+    if (o->schema) return tr_csv_make_room(r, share);
+    TR_TRY(hdf5_make_room(r, share));
+    if (!r->head->sparse) return TR_GROW(&m->value, &r->value_capacity, share * m->columns);
+    for (size_t i = 0; i < rows->n && all; i++) nonzeros += o->heads[i].nonzeros;
+    TR_TRY(TR_GROW(&m->begin, &r->begin_capacity, share + 1));
+    m->begin[0] = 0;
+    return TR_GROW(&m->column, &r->column_capacity, (size_t)(nonzeros / readers) + 1);
+}
+
+int tr_hdf5_read_share(struct tr_reader *r, size_t reader, size_t readers)
+{
+    struct hdf5_pass p = {.r = r};
+    uint64_t chunk;
+    const struct tr_schema *schema = r->options->schema;
+    TR_TRY(tr_reader_enter(r, tr_heads_first(r->options->heads, r->files->n)));
+    TR_TRY(tr_hdf5_rows(r, readers, &p.rows, &chunk));
+    r->matrix.columns = schema ? schema->slots : r->head->sparse ? 0 : (size_t)r->head->fields;
+    int status = hdf5_reserve(r, &p.rows, readers);
+    if (status == TR_OK) status = tr_files_each_part(&p.rows, reader, readers, chunk, hdf5_read_part, &p);
+    free(p.rows.file);
+    free(p.begin);
+    free(p.value);
+    free(p.raw);
+    return status;
 }

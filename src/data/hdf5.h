@@ -1,26 +1,22 @@
-/* Tables in HDF5 files, as h5py, scipy, AnnData and 10x write them, and as `trireme convert` does.
+/* Tables in HDF5 files, as written by h5py, scipy, AnnData and 10x, and by `trireme convert`.
  *
- * A table is an array of rows and columns (X), or rows as lists of non-zeros (data, indices, indptr: compressed sparse rows,
- * whose columns count from 0), and an array of labels beside it (y). Numbers are of any integer or real type, in one piece
- * or in chunks, compressed or not. Where they are in the file:
- *   - what the path says behind «:/», or what of X, data, features, matrix the file has
- *   - labels: y, label, labels or target beside them; or one group above a group of non-zeros
+ * A table is an array of rows and columns (X), or rows as lists of non-zeros (data, indices, indptr: compressed sparse rows, with
+ * columns from 0), and an array of labels (y). Numbers are of any integer or real type, contiguous or in chunks, compressed or not.
+ * Positions in the file:
+ *   - the path after «:/», or the first of X, data, features, matrix
+ *   - labels: y, label, labels or target beside them, or beside the group of the non-zeros
  *
- * What trireme convert makes of csv has columns with names, and is read as csv is (data.format: csv). Beside X, an array of reals that
- * has NaN where a number is missing, there is the group columns:
- *   strings, string_begin   texts, one after the other, and where each begins (and the last ends): the names of all columns, and then
- *                           what stands in each column of texts; X has the place among those of the column
- *   texts                   how many of these each column has; 0: it is of numbers
- * and attributes of the file:
- *   header                  1: the names come from a file, not from the order of columns
- *   label                   which column has the labels (from 0; as many as there are: none)
+ * `trireme convert` writes csv tables with named columns, which are read as csv (data.format: csv). Beside X, an array of reals
+ * with NaN for missing numbers, there is the group columns:
+ *   strings, string_begin   texts, and the offsets of all texts and of their end: first the names of all columns, then the values of
+ *                           each column of texts; X contains the place of a value among those of its column
+ *   texts                   the number of values of each column; 0: it is a column of numbers
+ * and the attributes of the file:
+ *   header                  1: the names come from a file; 0: they are numbers
+ *   label                   the label column (from 0); the number of columns: none
  *
- * All that it makes has the array origin: for each row, where its line began in the text (tr_origin()), so that the rows that
- * data.test: 10% holds out are those that it holds out of the text.
- *
- *   hdf5.c          which arrays of a file are the table, and reading some rows of an array
- *   hdf5_rows.c     the rows that are one reader's share of the files
- *   hdf5_columns.c  rows of columns with names
+ * Its files have an array origin: for each row the offset of its line in the text (tr_origin()), so that data.test: 10% holds out
+ * the same rows as of the text.
  */
 #ifndef TR_DATA_HDF5_H
 #define TR_DATA_HDF5_H
@@ -30,11 +26,10 @@
 #include "data/reader.h"
 #include "store/checked.h"
 
-#define TR_HDF5_DATA                                                                                         \
-    "trireme-data" /* format of the header of files that trireme convert writes: see store/checked.h */
+#define TR_HDF5_DATA "trireme-data" /* format of the files of trireme convert: see store/checked.h */
 enum { TR_HDF5_DATA_VERSION = 1 };
 
-/* As an origin; file: which of those that were converted. */
+/* file: index of the converted file */
 static inline uint64_t tr_origin(uint64_t file, uint64_t place)
 {
     return file << 48 | place;
@@ -56,87 +51,58 @@ enum tr_hdf5_number {
 };
 
 struct tr_hdf5_array {
-    char name[256];  /* from the root of the file on: /X */
-    hid_t set, type; /* the dataset; what its elements are in memory: … */
+    char name[256];  /* path in the file */
+    hid_t set, type; /* the dataset; the type of its elements in memory */
     enum tr_hdf5_number number;
-    size_t size;            /* … bytes of one */
+    size_t size;            /* bytes of an element */
     int dimensions;         /* 1 or 2 */
-    uint64_t rows, columns; /* columns: 1 of 1 dimension */
+    uint64_t rows, columns; /* columns: 1 for 1 dimension */
     uint64_t chunk_rows;    /* 0: not in chunks */
-    uint64_t at;            /* in the file, if that is checked */
+    uint64_t at;            /* offset in a checked file */
 };
 
 struct tr_hdf5 {
     const char *path;
-    char why[200];             /* HDF5 could not do something */
-    struct tr_checked checked; /* of a file that trireme convert has written; .fd is -1 for others */
+    char why[200];             /* last error of HDF5 */
+    struct tr_checked checked; /* of a file of trireme convert; .fd is -1 for others */
     hid_t file;
-    bool sparse; /* x are the values of non-zeros, with indices and indptr */
-    bool named;  /* columns have names, and there are the next three */
+    bool sparse; /* x contains the values of non-zeros, with indices and indptr */
+    bool named;  /* columns have names: strings, string_begin and texts are valid */
     struct tr_hdf5_array strings, string_begin, texts;
     struct tr_hdf5_array x, indices, indptr, y, origin;
-    bool labelled; /* there is y */
-    bool full;     /* rows are dense, or are to be made so */
+    bool labelled; /* y is valid */
+    bool full;     /* rows are dense, or should be */
     uint64_t rows, columns, nonzeros;
-    uint64_t first_index; /* what files of text call column 0: an attribute of the file, otherwise 0 */
-    void *raw;            /* numbers before they are converted */
+    uint64_t first_index; /* number of column 0 in files of text: an attribute of the file, otherwise 0 */
+    void *raw;            /* numbers before conversion */
     size_t raw_capacity;
 };
 
-/* Finds the table of a file. TR_ERR_DATA says what is missing or wrong, and what is there. Close it also if this fails. */
+/* Finds the table of a file. TR_ERR_DATA names an absent or wrong array, and the existing ones. Close it also after an error. */
 int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t);
 void tr_hdf5_table_close(struct tr_hdf5 *t);
 
-/* The same, for the head of a file. */
+/* Reads the head of a file. */
 int tr_hdf5_look(const struct tr_file *file, struct tr_head *head);
 
-/* Reads the rows first .. first + n - 1 of an array, as single precision or as whole numbers; negative ones become large. */
-int tr_hdf5_read_reals(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n, float *to);
-int tr_hdf5_read_wholes(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
-                        uint64_t *to);
-
-/* The same of columns; what is negative or too large becomes a number that is no column. */
-int tr_hdf5_read_indices(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
-                         uint32_t *to);
-
-/* Names of columns and texts of all columns. */
-struct tr_hdf5_strings {
-    struct tr_ids all; /* not to be searched */
-    uint64_t *first;   /* of each column, its first text in all; those of the last end at all.n */
-};
-
-/* Of a table with named columns. To be freed, also if this fails. */
-int tr_hdf5_read_strings(struct tr_hdf5 *t, struct tr_hdf5_strings *s);
-void tr_hdf5_strings_free(struct tr_hdf5_strings *s);
-
-/* Tells `take` the names of a file's columns, as those of a line 0 (head.h), and which of them are of texts. */
-int tr_hdf5_read_names(const struct tr_file *file, tr_field_fn *take, void *state);
+/* Passes the names of a file's columns to read(), as the fields of line 0; finds which columns are of texts. */
+int tr_hdf5_read_names(const struct tr_file *file, tr_field_fn *read, void *state);
 int tr_hdf5_read_kinds(const struct tr_file *file, size_t columns, bool *texts);
 
-/* Rows of named columns, as a reader of csv has them. */
-struct tr_hdf5_columns;
-int tr_hdf5_columns_open(struct tr_hdf5 *t, const struct tr_reader *r, struct tr_hdf5_columns **columns);
-void tr_hdf5_columns_close(struct tr_hdf5_columns **columns); /* NULL inside is fine */
-
-/* Before the rows first .. first + n - 1 are taken; then whether one of them is for other readers. */
+/* Reads the origins of the rows first .. first + n - 1, which the next two functions need: whether a row is for other readers, and
+ * its tr_origin(). */
 int tr_hdf5_read_origins(struct tr_hdf5 *t, struct tr_reader *r, uint64_t first, size_t n);
 bool tr_hdf5_leaves_out(const struct tr_reader *r, uint64_t row);
-
-/* Where a row stood first: see tr_origin(). */
 uint64_t tr_hdf5_origin_of(const struct tr_reader *r, uint64_t row);
 
-/* Adds the rows first .. first + n - 1 of the file to those that the reader has. */
-int tr_hdf5_columns_take(struct tr_hdf5_columns *columns, struct tr_hdf5 *t, struct tr_reader *r,
-                         uint64_t first, size_t n);
-
-/* Whether no number is infinite or none (NaN). */
+/* Whether all numbers are finite. */
 bool tr_are_finite(const float *value, size_t n);
 
-/* The files as lists of rows (rows->file is to be freed), which are divided as those of text are by their bytes, in chunks of so many;
- * r->head is that of the first with a table. */
+/* Describes the files as lists of rows (free rows->file), which are divided among readers like the bytes of text, in chunks.
+ * r->head is that of the first file with a table. */
 int tr_hdf5_rows(const struct tr_reader *r, size_t readers, struct tr_files *rows, uint64_t *chunk);
 
-/* Adds the rows of a reader's share of the files to what it has read: see tr_read_matrix(). */
+/* Reads a reader's share of the files: see tr_read_matrix(). */
 int tr_hdf5_read_share(struct tr_reader *r, size_t reader, size_t readers);
 
 #endif

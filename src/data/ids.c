@@ -25,7 +25,7 @@ void tr_ids_free(struct tr_ids *ids)
     *ids = (struct tr_ids){.are_text = ids->are_text};
 }
 
-static int check_room(const struct tr_ids *ids)
+static int ids_check_number(const struct tr_ids *ids)
 {
     if (ids->n < UINT32_MAX - 1) return TR_OK;
     return tr_fail(TR_ERR_SYSTEM,
@@ -34,55 +34,46 @@ static int check_room(const struct tr_ids *ids)
 
 /* ---- hashing: open addressing, at most two thirds full ---- */
 
-/* The n bytes, fewer than 8, that a text of `all` bytes ends with, as a number; no byte outside of the text is read. */
-static uint64_t last_bytes(const char *text, size_t n, size_t all)
-{
-    uint64_t word = 0;
-    uint32_t low, high;
-    if (n == 0) return 0;
-    if (all >= sizeof word) {
-        memcpy(&word, text + n - sizeof word, sizeof word);
-        return word >> (64 - 8 * n);
-    }
-    if (n >= sizeof low) {
-        memcpy(&low, text, sizeof low);
-        memcpy(&high, text + n - sizeof high, sizeof high);
-        return low | (uint64_t)high << 8 * (n - sizeof high);
-    }
-    const unsigned char *byte = (const unsigned char *)text;
-    return byte[0] | (uint64_t)byte[n / 2] << 8 * (n / 2) | (uint64_t)byte[n - 1] << 8 * (n - 1);
-}
-
 uint64_t tr_text_hash(const char *text, size_t n)
 {
     uint64_t h = n, word;
     size_t all = n;
+    uint32_t low, high;
     for (; n >= sizeof word; n -= sizeof word, text += sizeof word) {
         memcpy(&word, text, sizeof word);
         h = tr_mix(h ^ word);
     }
-    return tr_mix(h ^ last_bytes(text, n, all));
+    /* the last bytes, fewer than 8, as a number; no byte outside of the text is read */
+    const unsigned char *byte = (const unsigned char *)text;
+    if (n == 0) {
+        word = 0;
+    } else if (all >= sizeof word) {
+        memcpy(&word, text + n - sizeof word, sizeof word);
+        word >>= 64 - 8 * n;
+    } else if (n >= sizeof low) {
+        memcpy(&low, text, sizeof low);
+        memcpy(&high, text + n - sizeof high, sizeof high);
+        word = low | (uint64_t)high << 8 * (n - sizeof high);
+    } else {
+        word = byte[0] | (uint64_t)byte[n / 2] << 8 * (n / 2) | (uint64_t)byte[n - 1] << 8 * (n - 1);
+    }
+    return tr_mix(h ^ word);
 }
 
-static size_t length_of(const struct tr_ids *ids, uint32_t place)
-{
-    return (size_t)(ids->begin[place + 1] - ids->begin[place]);
-}
-
-/* By its upper half, so that the lower one stays for other uses. */
-static size_t first_slot(uint64_t hash, size_t slots)
+/* Uses the upper half of the hash; the lower one is free for other uses. */
+static size_t ids_first_slot(uint64_t hash, size_t slots)
 {
     return (size_t)(hash >> 32) & (slots - 1);
 }
 
-static void put_slot(struct tr_ids *ids, size_t i, uint64_t hash, uint32_t place, size_t length)
+static void ids_put_slot(struct tr_ids *ids, size_t i, uint64_t hash, uint32_t place, size_t length)
 {
     ids->slot[i] = (struct tr_ids_slot){hash, place + 1, (uint32_t)length};
     ids->hashed++;
 }
 
-/* Numbers that are found directly are left out. */
-static int rehash(struct tr_ids *ids, size_t slots)
+/* Drops numbers that are in ids->direct. */
+static int ids_rehash(struct tr_ids *ids, size_t slots)
 {
     struct tr_ids_slot *slot;
     TR_TRY(TR_NEW(&slot, slots));
@@ -90,7 +81,7 @@ static int rehash(struct tr_ids *ids, size_t slots)
     for (size_t i = 0; i < ids->slots; i++) {
         const struct tr_ids_slot *old = &ids->slot[i];
         if (!old->place || (!ids->are_text && ids->number[old->place - 1] < ids->direct_size)) continue;
-        size_t to = first_slot(old->hash, slots);
+        size_t to = ids_first_slot(old->hash, slots);
         while (slot[to].place) to = (to + 1) & (slots - 1);
         slot[to] = *old;
         ids->hashed++;
@@ -101,22 +92,15 @@ static int rehash(struct tr_ids *ids, size_t slots)
     return TR_OK;
 }
 
-static int make_slot(struct tr_ids *ids)
+static int ids_make_slot(struct tr_ids *ids)
 {
-    return ids->slots / 3 * 2 > ids->hashed ? TR_OK : rehash(ids, ids->slots ? 2 * ids->slots : 64);
+    return ids->slots / 3 * 2 > ids->hashed ? TR_OK : ids_rehash(ids, ids->slots ? 2 * ids->slots : 64);
 }
 
 /* ---- numbers ---- */
 
-/* Four bytes for each number up to the largest are well spent where about one in four of them occurs, and where it is
- * not much memory anyway. */
-static uint64_t worth_direct(const struct tr_ids *ids)
-{
-    return ((uint64_t)1 << 20) + 4 * (uint64_t)ids->n;
-}
-
-/* Room up to this number at least; what was hashed and is small now moves. */
-static int enlarge_direct(struct tr_ids *ids, uint64_t number)
+/* Enlarges ids->direct to include a number, and moves hashed numbers that are included now. */
+static int ids_enlarge_direct(struct tr_ids *ids, uint64_t number)
 {
     uint64_t size = ids->direct_size ? 2 * ids->direct_size : 4096, old = ids->direct_size;
     while (size <= number) size *= 2;
@@ -130,12 +114,12 @@ static int enlarge_direct(struct tr_ids *ids, uint64_t number)
         uint32_t place = ids->slot[i].place;
         if (place && ids->number[place - 1] < size) direct[ids->number[place - 1]] = place;
     }
-    return ids->hashed > 0 ? rehash(ids, ids->slots) : TR_OK;
+    return ids->hashed > 0 ? ids_rehash(ids, ids->slots) : TR_OK;
 }
 
 int tr_ids_append_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
 {
-    TR_TRY(check_room(ids));
+    TR_TRY(ids_check_number(ids));
     TR_TRY(TR_GROW(&ids->number, &ids->number_capacity, ids->n + 1));
     ids->number[ids->n] = number;
     *place = (uint32_t)ids->n++;
@@ -144,7 +128,9 @@ int tr_ids_append_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
 
 int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
 {
-    if (number >= ids->direct_size && number < worth_direct(ids)) TR_TRY(enlarge_direct(ids, number));
+    /* four bytes for each number up to the largest are worth it if about one in four occurs, or if it is little memory */
+    uint64_t worth = ((uint64_t)1 << 20) + 4 * (uint64_t)ids->n;
+    if (number >= ids->direct_size && number < worth) TR_TRY(ids_enlarge_direct(ids, number));
     if (number < ids->direct_size) {
         if (!ids->direct[number]) {
             TR_TRY(tr_ids_append_number(ids, number, place));
@@ -153,15 +139,15 @@ int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
         *place = ids->direct[number] - 1;
         return TR_OK;
     }
-    TR_TRY(make_slot(ids));
+    TR_TRY(ids_make_slot(ids));
     uint64_t hash = tr_mix(number);
-    size_t i = first_slot(hash, ids->slots);
+    size_t i = ids_first_slot(hash, ids->slots);
     for (; ids->slot[i].place; i = (i + 1) & (ids->slots - 1)) {
         *place = ids->slot[i].place - 1;
         if (ids->slot[i].hash == hash) return TR_OK; /* no two numbers have one */
     }
     TR_TRY(tr_ids_append_number(ids, number, place));
-    put_slot(ids, i, hash, *place, 0);
+    ids_put_slot(ids, i, hash, *place, 0);
     return TR_OK;
 }
 
@@ -169,7 +155,7 @@ int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
 
 int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *place)
 {
-    TR_TRY(check_room(ids));
+    TR_TRY(ids_check_number(ids));
     if (ids->n + 2 > ids->begin_capacity) TR_TRY(TR_GROW(&ids->begin, &ids->begin_capacity, ids->n + 2));
     if (ids->n == 0) ids->begin[0] = 0;
     uint64_t begin = ids->begin[ids->n];
@@ -181,11 +167,11 @@ int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t n, uint32_t 
     return TR_OK;
 }
 
-/* The slot of a text, or the free one where it belongs. No two short texts of one length have one hash (tr_mix() has an
- * inverse), so that these need no look at the text. */
-static size_t find_slot(const struct tr_ids *ids, uint64_t hash, const char *text, size_t n)
+/* Finds the slot of a text, or the free one where it belongs. Short texts of equal length have different hashes, since tr_mix()
+ * has an inverse: they are not compared. */
+static size_t ids_find_slot(const struct tr_ids *ids, uint64_t hash, const char *text, size_t n)
 {
-    size_t i = first_slot(hash, ids->slots);
+    size_t i = ids_first_slot(hash, ids->slots);
     for (; ids->slot[i].place; i = (i + 1) & (ids->slots - 1)) {
         const struct tr_ids_slot *s = &ids->slot[i];
         if (s->hash != hash || s->length != (uint32_t)n) continue;
@@ -201,14 +187,14 @@ int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *pl
 
 int tr_ids_add_hashed(struct tr_ids *ids, const char *text, size_t n, uint64_t hash, uint32_t *place)
 {
-    TR_TRY(make_slot(ids));
-    size_t i = find_slot(ids, hash, text, n);
+    TR_TRY(ids_make_slot(ids));
+    size_t i = ids_find_slot(ids, hash, text, n);
     if (ids->slot[i].place) {
         *place = ids->slot[i].place - 1;
         return TR_OK;
     }
     TR_TRY(tr_ids_append_text(ids, text, n, place));
-    put_slot(ids, i, hash, *place, n);
+    ids_put_slot(ids, i, hash, *place, n);
     return TR_OK;
 }
 
@@ -216,7 +202,7 @@ uint32_t tr_ids_find_text(const struct tr_ids *ids, const char *text, size_t n)
 {
     if (ids->slots == 0) return UINT32_MAX;
     uint64_t hash = tr_text_hash(text, n);
-    return ids->slot[find_slot(ids, hash, text, n)].place - 1;
+    return ids->slot[ids_find_slot(ids, hash, text, n)].place - 1;
 }
 
 /* ---- sorting ---- */
@@ -232,8 +218,8 @@ static int by_number(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* Those that are found directly are in order; the others are larger. A list that is not searched has neither. */
-static int sort_numbers(const struct tr_ids *ids, uint32_t *order)
+/* Numbers in ids->direct are in order; others are larger. A list that is not searched has neither. */
+static int ids_sort_numbers(const struct tr_ids *ids, uint32_t *order)
 {
     struct numbered *large;
     bool listed = ids->direct_size == 0 && ids->slots == 0;
@@ -257,75 +243,67 @@ struct word {
     uint32_t place;
 };
 
-/* Of texts whose first bytes, so many, are the same: by the byte behind these; what ends there comes first. */
-static size_t bucket_of(const struct word *w, size_t at)
+/* Returns the bucket of a text by its byte at a position: 0 if it ends there. */
+static size_t word_bucket(const struct word *w, size_t at)
 {
     return at < w->n ? (size_t)(unsigned char)w->text[at] + 1 : 0;
 }
 
-static int compare_words(const struct word *a, const struct word *b, size_t at)
+static int words_compare(const struct word *a, const struct word *b, size_t at)
 {
     int order = memcmp(a->text + at, b->text + at, tr_min_size(a->n, b->n) - at);
     return order ? order : (a->n > b->n) - (a->n < b->n);
 }
 
-static void sort_few(struct word *word, size_t n, size_t at)
-{
-    for (size_t i = 1; i < n; i++) {
-        struct word w = word[i];
-        size_t k = i;
-        for (; k > 0 && compare_words(&word[k - 1], &w, at) > 0; k--) word[k] = word[k - 1];
-        word[k] = w;
-    }
-}
-
-/* Radix sort, a byte at a time. It goes on with the largest bucket itself, so that it calls itself log n times deep at most. */
-static void sort_words(struct word *word, struct word *scratch, size_t n, size_t at)
+/* Radix sort by one byte at a time, from `at` on. The largest bucket is sorted in a loop, the others by recursion, whose depth is
+ * log n at most. */
+static void words_sort(struct word *word, struct word *scratch, size_t n, size_t at)
 {
     enum { FEW = 12, BUCKETS = 257 };
     for (; n > FEW; at++) {
         size_t end[BUCKETS + 1] = {0}, least = BUCKETS, most = 0;
         for (size_t i = 0; i < n; i++) {
-            size_t b = bucket_of(&word[i], at);
+            size_t b = word_bucket(&word[i], at);
             end[b + 1]++;
             least = tr_min_size(least, b);
             most = tr_max_size(most, b);
         }
         if (least == most && least > 0) continue;
         for (size_t b = least; b <= most; b++) end[b + 1] += end[b];
-        for (size_t i = 0; i < n; i++) scratch[end[bucket_of(&word[i], at)]++] = word[i];
+        for (size_t i = 0; i < n; i++) scratch[end[word_bucket(&word[i], at)]++] = word[i];
         memcpy(word, scratch, n * sizeof *word);
         least = tr_max_size(least, 1);
         size_t largest = least;
         for (size_t b = least; b <= most; b++)
             if (end[b] - end[b - 1] > end[largest] - end[largest - 1]) largest = b;
         for (size_t b = least; b <= most; b++)
-            if (b != largest) sort_words(word + end[b - 1], scratch, end[b] - end[b - 1], at + 1);
+            if (b != largest) words_sort(word + end[b - 1], scratch, end[b] - end[b - 1], at + 1);
         word += end[largest - 1];
         n = most > 0 ? end[largest] - end[largest - 1] : 0;
     }
-    sort_few(word, n, at);
-}
-
-static int sort_texts(const struct tr_ids *ids, uint32_t *order)
-{
-    struct word *word, *scratch;
-    TR_TRY(TR_NEW(&word, 2 * ids->n));
-    scratch = word + ids->n;
-    for (size_t i = 0; i < ids->n; i++)
-        word[i] = (struct word){ids->text + ids->begin[i], length_of(ids, (uint32_t)i), (uint32_t)i};
-    size_t ordered = 1; /* as what one worker alone has sorted */
-    while (ordered < ids->n && compare_words(&word[ordered - 1], &word[ordered], 0) <= 0) ordered++;
-    if (ordered < ids->n) sort_words(word, scratch, ids->n, 0);
-    for (size_t i = 0; i < ids->n; i++) order[i] = word[i].place;
-    free(word);
-    return TR_OK;
+    for (size_t i = 1; i < n; i++) { /* insertion sort of the rest */
+        struct word w = word[i];
+        size_t k = i;
+        for (; k > 0 && words_compare(&word[k - 1], &w, at) > 0; k--) word[k] = word[k - 1];
+        word[k] = w;
+    }
 }
 
 int tr_ids_sort(const struct tr_ids *ids, uint32_t **order)
 {
+    struct word *word;
     TR_TRY(TR_NEW(order, ids->n));
-    int status = ids->are_text ? sort_texts(ids, *order) : sort_numbers(ids, *order);
+    int status = ids->are_text ? TR_NEW(&word, 2 * ids->n) : ids_sort_numbers(ids, *order);
     if (status != TR_OK) free(*order);
-    return status;
+    if (status != TR_OK || !ids->are_text) return status;
+    for (size_t i = 0; i < ids->n; i++) {
+        word[i].text = tr_ids_text(ids, i, &word[i].n);
+        word[i].place = (uint32_t)i;
+    }
+    size_t ordered = 1; /* as a list that one worker alone has sorted */
+    while (ordered < ids->n && words_compare(&word[ordered - 1], &word[ordered], 0) <= 0) ordered++;
+    if (ordered < ids->n) words_sort(word, word + ids->n, ids->n, 0);
+    for (size_t i = 0; i < ids->n; i++) (*order)[i] = word[i].place;
+    free(word);
+    return TR_OK;
 }

@@ -1,4 +1,4 @@
-/* Distinct ids, whole numbers or text, numbered 0, 1, 2, … as they are first met. */
+/* A set of ids, whole numbers or texts, numbered 0, 1, 2, ... in the order in which they are added: their places. */
 #ifndef TR_DATA_IDS_H
 #define TR_DATA_IDS_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of an id in the table: its hash, place + 1 (0: the slot is free), and the bytes of a text. */
+/* A slot of the hash table: place + 1 (0: free), and the bytes of a text. */
 struct tr_ids_slot {
     uint64_t hash;
     uint32_t place, length;
@@ -15,43 +15,42 @@ struct tr_ids_slot {
 struct tr_ids {
     bool are_text;
     size_t n;
-    uint64_t *number; /* numbers: each of the n */
+    uint64_t *number; /* numbers */
     char *text;       /* text: id i is text[begin[i]] .. text[begin[i + 1] - 1] */
     uint64_t *begin;
-    /* The place of a small number is direct[number] - 1, where that is not 0; of others it is found by hashing. */
+    /* The place of a small number is direct[number] - 1 unless 0; other ids are found by hashing. */
     uint32_t *direct;
     uint64_t direct_size;
     struct tr_ids_slot *slot;
     size_t slots, hashed, number_capacity, text_capacity, begin_capacity;
 };
 
-/* The number that a text is, as an id: false for what is no whole number of 64 bits without leading zeros. */
+/* Converts text to an id; false unless it is a whole number of 64 bits without leading zeros. */
 bool tr_id_number(const char *text, size_t length, uint64_t *number);
 
 void tr_ids_free(struct tr_ids *ids);
 
-/* The place of a number or text, which is added if it is new. TR_ERR_SYSTEM if there are 2^32 - 1 already. */
+/* Finds the place of a number or text, or adds it. TR_ERR_SYSTEM for more than 2^32 - 2 ids. */
 int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place);
 int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t length, uint32_t *place);
 
-/* The same in two steps, between which the memory comes that the second needs: with the text's hash, … */
+/* The same in two steps, with the hash of the text. The memory that the second step needs is loaded between them. */
 static inline void tr_ids_fetch(const struct tr_ids *ids, uint64_t hash)
 {
     if (ids->slots > 0) __builtin_prefetch(&ids->slot[(size_t)(hash >> 32) & (ids->slots - 1)]);
 }
-/* … and then this. */
 int tr_ids_add_hashed(struct tr_ids *ids, const char *text, size_t length, uint64_t hash, uint32_t *place);
 
-/* The place of a text; UINT32_MAX: it is not there. */
+/* Finds the place of a text; UINT32_MAX: not found. */
 uint32_t tr_ids_find_text(const struct tr_ids *ids, const char *text, size_t length);
 
 uint64_t tr_text_hash(const char *text, size_t length);
 
-/* Adds it as the last, for lists that are not searched by what they hold. */
+/* Appends an id without looking for it, to a list that is not searched. */
 int tr_ids_append_number(struct tr_ids *ids, uint64_t number, uint32_t *place);
 int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t length, uint32_t *place);
 
-/* The same for a number, fast if it is small and known. */
+/* tr_ids_add_number(), inline for small known numbers. */
 static inline int tr_ids_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
 {
     if (number < ids->direct_size && ids->direct[number] > 0) {
@@ -67,7 +66,7 @@ static inline const char *tr_ids_text(const struct tr_ids *ids, size_t place, si
     return ids->text + ids->begin[place];
 }
 
-/* Lists the places in ascending order of numbers or of bytes: n of them, to be freed. Also of a list that is not searched. */
+/* Lists the n places in ascending order of numbers or bytes, to be freed. Also for lists that are not searched. */
 int tr_ids_sort(const struct tr_ids *ids, uint32_t **order);
 
 #endif

@@ -1,104 +1,127 @@
-/* The LIBSVM text format, `label index:value index:value …` a line, read at the speed of memory. Behind the label may stand
- * `qid:number`, the query of ranking data, which is noted and ignored.
+/* The LIBSVM text format: `label index:value index:value ...` per line, read at the speed of memory. `qid:number` after the label,
+ * the query of ranking data, is noted and ignored.
  *
- * Blanks and tabs separate; # begins a comment; empty lines, CRLF and a last line without newline are fine. Indices must
- * ascend. Values and labels are decimal numbers in the range of float.
+ * Blanks and tabs separate fields; # begins a comment; empty lines, CRLF and a last line without newline are accepted. Indices
+ * must ascend. Values and labels are decimal numbers in the range of float.
  */
-#define _GNU_SOURCE
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
-#include "data/number.h"
 #include "data/reader.h"
+
+/* ---- detection ---- */
+
+/* A number, then index:value. A row for prediction may have no number. */
+static bool libsvm_is_row(const char *p)
+{
+    float label;
+    uint64_t index;
+    const char *pair = tr_read_float(p, &label);
+    pair = pair && tr_is_blank(*pair) ? tr_skip_blanks(pair) : p;
+    const char *colon = tr_read_whole(pair, &index);
+    if (strncmp(pair, "qid:", 4) == 0) return true;
+    return colon != pair && *colon == ':' && colon[1] != ':';
+}
+
+/* A malformed row: a number, or several with commas between them, and only pairs number:number after them; or at least one pair
+ * after any label, and a row in the next line. A time of day in a table, 12:30, is not sufficient. */
+static bool libsvm_is_faulty_row(const char *p, const char *end)
+{
+    float number;
+    size_t words = 0, pairs = 0;
+    const char *label = tr_read_float(p, &number), *next = tr_next_text(tr_behind_line(p, end), end);
+    bool several = label && *label == ',';
+    while (label && *label == ',') label = tr_read_float(label + 1, &number);
+    while (!tr_is_blank(*p) && !tr_at_line_end(p)) p++;
+    bool labels = label == p;
+    for (p = tr_skip_blanks(p); !tr_at_line_end(p); p = tr_skip_blanks(p), words++) {
+        const char *colon = tr_read_float(p, &number),
+                   *behind = colon && *colon == ':' ? tr_read_float(colon + 1, &number) : NULL;
+        pairs += behind && (tr_is_blank(*behind) || tr_at_line_end(behind));
+        while (!tr_is_blank(*p) && !tr_at_line_end(p)) p++;
+    }
+    if (labels && pairs == words && pairs > several) return true;
+    return pairs > 0 && next && libsvm_is_row(next);
+}
+
+/* Rows before the first one that decides may have no features. */
+static bool libsvm_sniff(const char *p, const char *end)
+{
+    float label;
+    for (p = tr_next_text(p, end); p; p = tr_next_text(tr_behind_line(p, end), end)) {
+        const char *behind = tr_read_float(p, &label);
+        if (*p != '#' && (!behind || !tr_at_line_end(tr_skip_blanks(behind))))
+            return libsvm_is_row(p) || libsvm_is_faulty_row(p, end);
+    }
+    return false;
+}
+
+/* ---- errors: the fast path only detects them ---- */
 
 static bool ends_number(char c)
 {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '#';
 }
 
-/* At the end of the index:value pairs of a line, or where one should begin and none does. */
-static bool at_line_end(const char *p)
-{
-    return tr_at_line_end(p) || *p == '#';
-}
-
-/* ---- finding out what is wrong: the fast path only noticed that something is ---- */
-
-static const char *bad(struct tr_reader *r, const char *token, const char *problem)
+static const char *libsvm_bad(struct tr_reader *r, const char *token, const char *problem)
 {
     if (tr_token_is_binary(token, ' '))
         problem = "found bytes that are not text, expected lines of label index:value …";
     return tr_reader_bad(r, token, ' ', "%s", problem);
 }
 
-/* end: behind the number, NULL if there is none. */
-static const char *bad_label(struct tr_reader *r, const char *token, const char *end, float label)
+/* end: of the number, NULL if there is none. */
+static const char *libsvm_bad_label(struct tr_reader *r, const char *token, const char *end, float label)
 {
     bool wrong = !end || !ends_number(*end) || isfinite(label);
-    return bad(r, token,
-               tr_token_is_special(token) ? "the label is not finite, expected an ordinary number"
-               : end && *end == ','       ? "several labels, expected one number"
-               : (end && *end == ':') || strncmp(token, "qid:", 4) == 0
-                   ? "expected a label before the first index:value"
-               : wrong ? "the label is not a number"
-                       : "the label is too large for a 32-bit float");
+    return libsvm_bad(r, token,
+                      tr_token_is_special(token) ? "the label is not finite, expected an ordinary number"
+                      : end && *end == ','       ? "several labels, expected one number"
+                      : (end && *end == ':') || strncmp(token, "qid:", 4) == 0
+                          ? "expected a label before the first index:value"
+                      : wrong ? "the label is not a number"
+                              : "the label is too large for a 32-bit float");
 }
 
-static const char *bad_value(struct tr_reader *r, const char *token, const char *text, const char *end,
-                             float value)
+static const char *libsvm_bad_value(struct tr_reader *r, const char *token, const char *text, const char *end,
+                                    float value)
 {
     bool wrong = !end || !ends_number(*end) || isfinite(value);
-    return bad(r, token,
-               ends_number(*text)          ? "the value is missing behind the colon"
-               : tr_token_is_special(text) ? "the value is not finite, expected an ordinary number"
-               : wrong                     ? "the value is not a number"
-                                           : "the value is too large for a 32-bit float");
+    return libsvm_bad(r, token,
+                      ends_number(*text)          ? "the value is missing behind the colon"
+                      : tr_token_is_special(text) ? "the value is not finite, expected an ordinary number"
+                      : wrong                     ? "the value is not a number"
+                                                  : "the value is too large for a 32-bit float");
 }
 
-static uint64_t max_index(const struct tr_reader *r)
+/* least: the minimum of the index; end: of its digits. */
+static const char *libsvm_bad_index(struct tr_reader *r, const char *token, const char *end, uint64_t index,
+                                    uint64_t least)
 {
-    return r->options->max_index ? r->options->max_index : TR_LIBSVM_MAX_INDEX;
-}
-
-/* least: the least index that could come here; end: behind the digits. */
-static const char *bad_index(struct tr_reader *r, const char *token, const char *end, uint64_t index,
-                             uint64_t least)
-{
-    if (tr_token_is_binary(token, ' ')) return bad(r, token, "");
-    if (strncmp(token, "qid:", 4) == 0)
-        return bad(r, token, "the query id (qid, of ranking data) is not a whole number behind the label");
-    if (token[0] == '-' && tr_is_digit(token[1])) return bad(r, token, "the index is negative");
-    if (end != token && *end != ':' && ends_number(*end))
-        return bad(r, token, "expected a colon and a value behind the index");
-    if (end == token || *end != ':')
-        return bad(r, token, "the index is not a number, expected index:value with a whole number as index");
-    if (index == 0 && r->options->lowest_index > 0)
-        return bad(r, token, "the index is 0, expected 1 or more");
-    if (index > max_index(r))
+    bool digits = end != token, pair = digits && *end == ':';
+    if (pair && index > TR_LIBSVM_MAX_INDEX && !tr_token_is_binary(token, ' '))
         return tr_reader_bad(r, token, ' ', "the index is too large, expected at most %llu",
-                             (unsigned long long)max_index(r));
-    return bad(r, token,
-               index + 1 == least ? "the index is the same as the one before, expected a larger one"
-                                  : "the index is smaller than the one before, expected ascending indices");
+                             (unsigned long long)TR_LIBSVM_MAX_INDEX);
+    return libsvm_bad(r, token,
+                      strncmp(token, "qid:", 4) == 0
+                          ? "the query id (qid, of ranking data) is not a whole number behind the label"
+                      : token[0] == '-' && tr_is_digit(token[1]) ? "the index is negative"
+                      : digits && !pair && ends_number(*end) ? "expected a colon and a value behind the index"
+                      : !pair ? "the index is not a number, expected index:value with a whole number as index"
+                      : index == 0 && r->options->lowest_index > 0 ? "the index is 0, expected 1 or more"
+                      : index + 1 == least
+                          ? "the index is the same as the one before, expected a larger one"
+                          : "the index is smaller than the one before, expected ascending indices");
 }
 
 /* ---- one line ---- */
 
-/* The first value that is not 1: all before it were. */
-static int start_values(struct tr_reader *r, size_t ones)
-{
-    TR_TRY(TR_GROW(&r->matrix.value, &r->value_capacity, r->column_capacity));
-    for (size_t i = 0; i < ones; i++) r->matrix.value[i] = 1;
-    return TR_OK;
-}
-
-/* The pairs of one line. There is room for as many as fit into a chunk, so none is looked for here. This is where the time
- * goes. */
-static inline const char *parse_pairs(struct tr_reader *r, const char *p)
+/* Parses the pairs of a line. There is memory for the maximum of pairs of the chunk. Most time is spent here. */
+static inline const char *libsvm_parse_pairs(struct tr_reader *r, const char *p)
 {
     uint32_t *column = r->matrix.column;
     float *value = r->matrix.value;
-    uint64_t least = r->options->lowest_index, max = max_index(r);
+    uint64_t least = r->options->lowest_index, max = TR_LIBSVM_MAX_INDEX;
     size_t n = r->nonzeros;
     for (;;) {
         uint64_t index;
@@ -109,13 +132,13 @@ static inline const char *parse_pairs(struct tr_reader *r, const char *p)
                 p++;
                 continue;
             }
-            if (at_line_end(p)) break;
-            return bad_index(r, token, p, index, least);
+            if (tr_at_line_end(p) || *p == '#') break;
+            return libsvm_bad_index(r, token, p, index, least);
         }
-        if (index < least || index > max || *p != ':') return bad_index(r, token, p, index, least);
+        if (index < least || index > max || *p != ':') return libsvm_bad_index(r, token, p, index, least);
         least = index + 1;
         column[n] = (uint32_t)index;
-        if (p[1] == '1' && p[2] == ' ') { /* the commonest value by far */
+        if (p[1] == '1' && p[2] == ' ') { /* by far the most frequent value */
             if (value) value[n] = 1;
             n++;
             p += 3;
@@ -124,9 +147,9 @@ static inline const char *parse_pairs(struct tr_reader *r, const char *p)
         float x = 0;
         const char *text = p + 1;
         p = tr_read_float(text, &x);
-        if (!p || !ends_number(*p) || !isfinite(x)) return bad_value(r, token, text, p, x);
+        if (!p || !ends_number(*p) || !isfinite(x)) return libsvm_bad_value(r, token, text, p, x);
         if (!value && x != 1) {
-            r->status = start_values(r, n);
+            r->status = tr_reader_start_values(r, n);
             if (r->status != TR_OK) return NULL;
             value = r->matrix.value;
         }
@@ -137,57 +160,45 @@ static inline const char *parse_pairs(struct tr_reader *r, const char *p)
     return p;
 }
 
-static int add_row(struct tr_reader *r, float label)
+static const char *libsvm_parse_row(struct tr_reader *r, const char *p)
 {
     struct tr_matrix *m = &r->matrix;
-    size_t begin = (size_t)m->begin[m->rows];
-    if (r->nonzeros >
-        begin) { /* indices ascend: only the ends of a row can be the smallest and the largest */
-        uint32_t first = m->column[begin], last = m->column[r->nonzeros - 1];
-        if (first < r->report.lowest) r->report.lowest = first;
-        if (last > r->report.highest) r->report.highest = last;
-    }
-    TR_TRY(tr_reader_note_label(r, label));
-    m->label[m->rows] = label;
-    m->begin[++m->rows] = r->nonzeros;
-    r->enough = m->rows == r->options->most_rows; /* 0 is never reached here */
-    return TR_OK;
-}
-
-/* What follows a query id; the id itself where it is none: as an index it is refused. */
-static const char *pass_query(struct tr_reader *r, const char *p)
-{
-    uint64_t query;
-    const char *end = strncmp(p, "qid:", 4) == 0 ? tr_read_whole(p + 4, &query) : p;
-    if (end <= p + 4 || !ends_number(*end)) return p;
-    r->report.queries = true;
-    return end;
-}
-
-static const char *parse_row(struct tr_reader *r, const char *p)
-{
     float label = 0;
     const char *end = tr_read_float(p, &label);
     if (end && *end == ':' && r->options->unlabelled) {
         label = NAN;
         end = p;
     } else if (!end || !ends_number(*end) || !isfinite(label)) {
-        return bad_label(r, p, end, label);
+        return libsvm_bad_label(r, p, end, label);
     }
     if (tr_label_is_long(label)) tr_reader_note_long_label(r, p, ' ');
     while (tr_is_blank(*end)) end++;
-    if (*end == 'q') end = pass_query(r, end);
-    end = parse_pairs(r, end);
-    if (end) r->status = add_row(r, label);
-    return end && r->status == TR_OK ? end : NULL;
+    if (*end == 'q' && strncmp(end, "qid:", 4) == 0) { /* another qid is refused as an index */
+        uint64_t query;
+        const char *behind = tr_read_whole(end + 4, &query);
+        bool right = behind > end + 4 && ends_number(*behind);
+        r->report.queries |= right;
+        end = right ? behind : end;
+    }
+    end = libsvm_parse_pairs(r, end);
+    if (!end) return NULL;
+    size_t begin = (size_t)m->begin[m->rows];
+    if (r->nonzeros > begin) { /* indices ascend: the first and the last are the smallest and the largest */
+        uint32_t first = m->column[begin], last = m->column[r->nonzeros - 1];
+        if (first < r->report.lowest) r->report.lowest = first;
+        if (last > r->report.highest) r->report.highest = last;
+    }
+    m->begin[m->rows + 1] = r->nonzeros;
+    r->status = tr_reader_end_row(r, label);
+    return r->status == TR_OK ? end : NULL;
 }
 
-static const char *parse_line(struct tr_reader *r, const char *p)
+static const char *libsvm_parse_line(struct tr_reader *r, const char *p)
 {
     if (*p == '#') return p;
     bool had_values = r->matrix.value != NULL;
     r->status = TR_OK;
-    const char *end = parse_row(r, p);
+    const char *end = libsvm_parse_row(r, p);
     if (!end && !had_values) { /* what the dropped record brought goes with it */
         free(r->matrix.value);
         r->matrix.value = NULL;
@@ -198,9 +209,9 @@ static const char *parse_line(struct tr_reader *r, const char *p)
 
 /* ---- many lines ---- */
 
-/* A row takes two bytes or more, a pair four. Large arrays grow by moving pages, not bytes, and pages never written to take
- * no memory: the peak is the size itself. */
-static int make_room(struct tr_reader *r, size_t bytes)
+/* A row takes at least two bytes, a pair four. Large arrays grow by moving pages, not bytes, and unused pages take no memory: the
+ * peak is the size itself. */
+static int libsvm_room(struct tr_reader *r, size_t bytes)
 {
     struct tr_matrix *m = &r->matrix;
     size_t rows = m->rows + bytes / 2 + 1, pairs = r->nonzeros + bytes / 4 + 1;
@@ -212,9 +223,59 @@ static int make_room(struct tr_reader *r, size_t bytes)
     return m->value ? TR_GROW(&m->value, &r->value_capacity, pairs) : TR_OK;
 }
 
-static int parse_lines(struct tr_reader *r, const struct tr_chunk *lines)
+static int libsvm_lines(struct tr_reader *r, const struct tr_chunk *lines)
 {
-    return tr_each_line(r, lines, parse_line);
+    return tr_each_line(r, lines, libsvm_parse_line);
 }
 
-const struct tr_format_reader tr_libsvm_reader = {.room = make_room, .lines = parse_lines};
+/* ---- estimate of the size ---- */
+
+/* Extrapolates a number of features from those in the first half of a sample and in all of it to a longer text: it grows by a
+ * power of the length. */
+static double extrapolate(double half, double all, double times)
+{
+    double power = half > 0 ? fmin(1, log2(fmax(1, all / half))) : 1;
+    return all * pow(fmax(1, times), power);
+}
+
+/* Finds the number of distinct values, up to 256; the highest feature, up to TR_LIBSVM_MAX_INDEX; the number of features that
+ * occur, and of those that are frequent enough for a model, which a sample of a tenth of the rows has twice. Few
+ * features share a counter. */
+static int libsvm_estimate(const struct tr_sample *sample, double text, double files, tr_data_size *size)
+{
+    enum { MOST = 256, COLONS = 4096, COUNTERS = 1 << 20, TENTH = TR_FREQUENT_ROWS / 2 };
+    const char *value[MOST], *colon = sample->text;
+    size_t values = 0;
+    for (int i = 0; values < MOST && i < COLONS && (colon = strchr(colon, ':')); i++, colon++) {
+        size_t length = strcspn(colon + 1, " \t\r\n") + 1, at = 0;
+        while (at < values && strncmp(value[at], colon + 1, length) != 0) at++;
+        if (at == values) value[values++] = colon + 1;
+    }
+    size->values = fmax(size->values, (double)values);
+    double n[2][2] = {{0}}; /* in the first half and in all of the sample; seen once, twice */
+    uint8_t *seen;
+    TR_TRY(TR_NEW(&seen, COUNTERS));
+    for (colon = sample->text; (colon = strchr(colon, ':')); colon++) {
+        const char *digit = colon;
+        while (digit > sample->text && tr_is_digit(digit[-1])) digit--;
+        uint64_t index = strtoull(digit, NULL, 10);
+        if (index <= TR_LIBSVM_MAX_INDEX) size->features = fmax(size->features, (double)index);
+        uint8_t *times = &seen[index % COUNTERS];
+        bool second = (size_t)(colon - sample->text) > sample->n / 2;
+        if (*times < 2) n[1][*times]++;
+        if (*times < 2 && !second) n[0][*times]++;
+        *times = *times < 2 ? *times + 1 : 2;
+    }
+    free(seen);
+    double times = files * text / (double)sample->n;
+    size->occurring = fmax(size->occurring, extrapolate(n[0][0], n[1][0], times));
+    size->frequent = fmax(size->frequent, extrapolate(n[0][1], n[1][1], times / TENTH));
+    return TR_OK;
+}
+
+const struct tr_text_format tr_libsvm_format = {.format = TR_FORMAT_LIBSVM,
+                                                .word = "libsvm",
+                                                .sniff = libsvm_sniff,
+                                                .room = libsvm_room,
+                                                .lines = libsvm_lines,
+                                                .estimate = libsvm_estimate};

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "data/hdf5.h"
-#include "data/number.h"
+#include "data/field.h"
 
 /* ---- the rows of a node ---- */
 
@@ -434,7 +434,7 @@ static int copy_triples(struct node_reader *t, size_t reader)
     to->triple_capacity = t->n;
     for (size_t i = 0; i < t->n; i++) {
         struct tr_triple triple = triple_at(t->s, go_to(t, i));
-        bool text[2] = {false, false}, known[2] = {o->known_rows, o->known_columns};
+        bool text[2] = {false, false}, known[2] = {o->settled, o->settled};
         for (int k = 0; k < 2 && o->format == TR_FORMAT_RATINGS; k++) {
             TR_TRY(lookup_id(t, k, k == 0 ? &triple.row : &triple.column, &text[k]));
             if (!text[k] || !known[k]) continue;

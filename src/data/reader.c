@@ -1,15 +1,88 @@
 #define _GNU_SOURCE
 #include "data/reader.h"
 
+#include <locale.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "data/hdf5.h"
-#include "data/value.h"
 
-/* ---- lines that are wrong ---- */
+/* ---- difficult numbers ---- */
+
+/* Digits are added to the mantissa while it has room for them (at least 18), the rest changes only the exponent. Each digit
+ * counts `step` (0 before the point, -1 after it) for the exponent, one more if it is dropped. */
+static const char *read_mantissa(const char *p, uint64_t *mantissa, long step, long *exponent)
+{
+    while (*mantissa < 10000000000u) {
+        uint64_t word = tr_load8(p);
+        unsigned n = tr_leading_digits(word);
+        if (n < 8) break;
+        *mantissa = *mantissa * 100000000u + tr_digits_value(word, 8);
+        *exponent += 8 * step;
+        p += 8;
+    }
+    for (; tr_is_digit(*p); p++) {
+        bool room = *mantissa < 1000000000000000000u;
+        if (room) *mantissa = *mantissa * 10 + (uint64_t)(*p - '0');
+        *exponent += step + !room;
+    }
+    return p;
+}
+
+const char *tr_read_any_float(const char *p, float *value)
+{
+    static const double ten[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    const char *start = p;
+    bool negative = *p == '-';
+    p += negative || *p == '+';
+    const char *digits = p;
+    uint64_t mantissa = 0, bits;
+    long exponent = 0;
+    p = read_mantissa(p, &mantissa, 0, &exponent);
+    ptrdiff_t n = p - digits;
+    if (*p == '.') {
+        digits = ++p;
+        p = read_mantissa(p, &mantissa, -1, &exponent);
+        n += p - digits;
+    }
+    if (n == 0) return NULL;
+    digits = (*p | 32) == 'e' ? p + 1 + (p[1] == '-' || p[1] == '+') : p;
+    if (digits > p && tr_is_digit(*digits)) { /* without a digit there is no exponent */
+        bool below = p[1] == '-';
+        long size = 0;
+        for (p = digits; tr_is_digit(*p); p++)
+            if (size < 1000000000) size = size * 10 + (*p - '0');
+        exponent += below ? -size : size;
+    }
+    if (mantissa == 0) {
+        *value = negative ? -0.0f : 0.0f;
+        return p;
+    }
+    /* mantissa * 10^exponent with an error of a few units in the last place: the mantissa and each step round once */
+    double x = 0;
+    if (exponent >= -80 && exponent <= 60) {
+        x = (double)mantissa;
+        for (; exponent < -22; exponent += 22) x /= ten[22];
+        for (; exponent > 22; exponent -= 22) x *= ten[22];
+        x = exponent < 0 ? x / ten[-exponent] : x * ten[exponent];
+    }
+    /* Every number within 16 units of x rounds to the same normal float unless x is near the middle between two floats. Middles
+     * have 100...0 in the 29 bits that float does not have. */
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x1fffffffu) - 0x10000000u + 16 > 32 && x > 1.2e-38 && x < 3.4e38) {
+        *value = (float)(negative ? -x : x);
+        return p;
+    }
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* free for "C" */
+    *value = strtof_l(start, NULL, c);
+    freelocale(c);
+    return p;
+}
+
+/* ---- malformed lines ---- */
 
 int tr_place_fail(const struct tr_files *files, const struct tr_file_place *place, const char *what)
 {
@@ -52,7 +125,7 @@ void tr_reader_note_long_label(struct tr_reader *r, const char *token, char sepa
     struct tr_field f;
     char room[TR_VALUE_ROOM];
     double number;
-    if (*report->long_label || tr_take_field(token, separator, &f)) return;
+    if (*report->long_label || tr_read_field(token, separator, &f)) return;
     size_t n = f.n;
     const char *text = tr_value_text(f.text, &n, room);
     if (n > 21 || !tr_value_is_number(text, n, &number) || memchr(text, '.', n) ||
@@ -67,7 +140,7 @@ int tr_reader_add_label(struct tr_reader *r, float label)
 {
     struct tr_labels *labels = &r->report.labels;
     size_t known = labels->bits.n;
-    float value = label + 0.0f; /* -0 is 0 */
+    float value = label + 0.0f; /* -0 becomes 0 */
     uint32_t bits, at;
     r->last_label = label;
     if (isnan(label) || known == TR_LABELS_MOST) return TR_OK;
@@ -78,15 +151,232 @@ int tr_reader_add_label(struct tr_reader *r, float label)
     return TR_OK;
 }
 
-/* ---- chunks ---- */
+/* ---- formats ---- */
 
-/* A chunk of lines of one reader's share; of a packed file that several readers unpack, `piece` is the number of the piece of
- * its text, of which they have every so many. */
-struct share_chunk {
-    struct tr_chunk lines;
-    size_t file;
-    uint64_t piece;
-};
+/* In the order of detection. */
+static const struct tr_text_format *const text_formats[] = {&tr_docword_format, &tr_libsvm_format,
+                                                            &tr_csv_format, &tr_ratings_format};
+enum { TEXT_FORMATS = sizeof text_formats / sizeof *text_formats };
+_Static_assert(TEXT_FORMATS + 1 == TR_FORMAT_HDF5, "each format except HDF5 is a format of text");
+
+const struct tr_text_format *tr_text_format(enum tr_format format)
+{
+    for (int i = 0; i < TEXT_FORMATS; i++)
+        if (text_formats[i]->format == format) return text_formats[i];
+    return &tr_libsvm_format;
+}
+
+const char *tr_format_word(enum tr_format format)
+{
+    return format == TR_FORMAT_HDF5 ? "hdf5" : tr_text_format(format)->word;
+}
+
+enum tr_format tr_format_named(const char *word)
+{
+    for (enum tr_format f = TR_FORMAT_LIBSVM; f <= TR_FORMAT_HDF5; f++)
+        if (strcmp(tr_format_word(f), word) == 0) return f;
+    return TR_FORMAT_AUTO;
+}
+
+/* ---- first lines ---- */
+
+/* Empty lines before the first text are dropped, so any number of them takes no memory. A record that is too long ends the first
+ * lines; its reader reports it. */
+static int first_lines_gather(const struct tr_files *files, size_t file, struct tr_text *text,
+                              struct tr_first_lines *first)
+{
+    const ptrdiff_t enough = 16 << 10;
+    for (bool found = false; !found || first->end - first->begin < enough;) {
+        struct tr_chunk chunk;
+        TR_TRY(tr_text_next(text, &chunk));
+        if (chunk.too_long && !found) return tr_text_fail_too_long(files, file, chunk.offset);
+        if (chunk.begin == chunk.end) return TR_OK;
+        if (!found) {
+            first->end = first->begin;
+            first->offset = chunk.offset;
+        }
+        size_t n = (size_t)(first->end - first->begin), more = (size_t)(chunk.end - chunk.begin);
+        TR_TRY(TR_GROW(&first->begin, &first->capacity, n + more + TR_TEXT_SLACK));
+        memcpy(first->begin + n, chunk.begin, more);
+        first->end = first->begin + n + more;
+        memset(first->end, 0, TR_TEXT_SLACK);
+        found = found || tr_next_text(first->begin, first->end);
+    }
+    return TR_OK;
+}
+
+static int first_lines_read(const struct tr_files *files, size_t file, struct tr_first_lines *first)
+{
+    struct tr_file_part part;
+    struct tr_text *text;
+    *first = (struct tr_first_lines){.path = files->file[file].path};
+    if (!tr_files_part(files, file, 0, 1, &part)) return TR_OK;
+    TR_TRY(tr_text_open(files, &part, (size_t)64 << 10, &text));
+    int status = first_lines_gather(files, file, text, first);
+    tr_text_close(text);
+    size_t n = (size_t)(first->end - first->begin);
+    first->text = n > 3 && memcmp(first->begin, "\xef\xbb\xbf", 3) == 0 ? first->begin + 3 : first->begin;
+    bool utf16 = status == TR_OK && n >= 2 && first->offset == 0 &&
+                 (memcmp(first->begin, "\xff\xfe", 2) == 0 || memcmp(first->begin, "\xfe\xff", 2) == 0);
+    if (utf16)
+        status = tr_fail(TR_ERR_DATA,
+                         "%s: the text is UTF-16, expected UTF-8: convert it with iconv -f UTF-16 -t UTF-8",
+                         first->path);
+    if (status != TR_OK) free(first->begin);
+    return status;
+}
+
+int tr_format_detect(const struct tr_files *files, enum tr_format *format)
+{
+    *format = TR_FORMAT_AUTO;
+    for (size_t file = 0; file < files->n && *format == TR_FORMAT_AUTO; file++) {
+        struct tr_first_lines first;
+        if (files->file[file].hdf5) { /* a table with named columns is csv */
+            struct tr_head head = {0};
+            int status = tr_hdf5_look(&files->file[file], &head);
+            *format = status == TR_OK && head.named ? TR_FORMAT_CSV : TR_FORMAT_HDF5;
+            return status;
+        }
+        TR_TRY(first_lines_read(files, file, &first));
+        for (int i = 0; i < TEXT_FORMATS && first.begin && *format == TR_FORMAT_AUTO; i++)
+            if (text_formats[i]->sniff && text_formats[i]->sniff(first.text, first.end))
+                *format = text_formats[i]->format;
+        free(first.begin);
+    }
+    return TR_OK;
+}
+
+static int head_read_fields(const char *p, char separator, size_t line, tr_field_fn *read, void *state)
+{
+    char *text = NULL;
+    size_t capacity = 0;
+    int status = TR_OK;
+    if (separator == TR_SEPARATOR_BLANKS) p = tr_skip_blanks(p);
+    for (size_t k = 0; status == TR_OK; k++) {
+        struct tr_field f;
+        if (tr_read_field(p, separator, &f)) break; /* the reader of the line reports it */
+        status = TR_GROW(&text, &capacity, f.n + 1);
+        if (status == TR_OK) status = read(state, line, k, text, tr_field_copy(&f, text));
+        p = f.end;
+        if (!tr_next_field(&p, separator)) break;
+    }
+    free(text);
+    return status;
+}
+
+int tr_head_fields(const struct tr_files *files, size_t file, const struct tr_head *head, tr_field_fn *read,
+                   void *state)
+{
+    struct tr_first_lines first;
+    if (files->file[file].hdf5) return tr_hdf5_read_names(&files->file[file], read, state);
+    TR_TRY(first_lines_read(files, file, &first));
+    int status = TR_OK;
+    const char *begin = tr_next_text(first.text, first.end), *p = begin;
+    for (size_t line = !head->header; p && status == TR_OK; line++) {
+        if (line == 1) p = tr_next_text(first.begin + (head->begin - first.offset), first.end);
+        if (!p) break;
+        const char *at = p; /* a tab may end an empty first field */
+        while (head->separator == '\t' && at > begin && tr_is_blank(at[-1])) at--;
+        status = head_read_fields(at, head->separator, line, read, state);
+        if (line > 0) p = tr_next_text(tr_behind_line(p, first.end), first.end);
+    }
+    free(first.begin);
+    return status;
+}
+
+/* ---- heads ---- */
+
+static int head_read(const struct tr_files *files, size_t file, enum tr_format format, int header,
+                     struct tr_head *head)
+{
+    struct tr_first_lines first;
+    const struct tr_file *f = &files->file[file];
+    const struct tr_text_format *text = tr_text_format(format);
+    bool may_be = format == TR_FORMAT_HDF5 || format == TR_FORMAT_CSV;
+    if (f->hdf5 && may_be) TR_TRY(tr_hdf5_look(f, head));
+    if (f->size > 0 && f->hdf5 != (format == TR_FORMAT_HDF5) && !head->named)
+        return tr_fail(TR_ERR_DATA, "%s: %s, expected data.format: %s", f->path,
+                       f->hdf5 ? "an HDF5 file" : "not an HDF5 file", tr_format_word(format));
+    if (f->hdf5) return TR_OK;
+    TR_TRY(first_lines_read(files, file, &first));
+    head->begin = first.offset + (uint64_t)(first.text - first.begin);
+    int status = first.begin && text->head ? text->head(&first, header, head) : TR_OK;
+    free(first.begin);
+    return status;
+}
+
+size_t tr_heads_first(const struct tr_head *heads, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (heads[i].fields > 0) return i;
+    return 0;
+}
+
+/* Checks that HDF5 files are parts of one table. */
+static int heads_compare_tables(const struct tr_files *files, const struct tr_head *heads, size_t first,
+                                size_t i)
+{
+    const struct tr_head *a = &heads[first], *b = &heads[i];
+    const char *path = files->file[i].path, *other = files->file[first].path;
+    if (a->named != b->named)
+        return tr_fail(TR_ERR_DATA, "%s: its columns have %snames, other than those of %s", path,
+                       b->named ? "" : "no ", other);
+    if (a->sparse != b->sparse || a->full != b->full)
+        return tr_fail(TR_ERR_DATA, "%s: its rows are %s, but not those of %s", path,
+                       b->sparse ? "sparse" : "dense", other);
+    if (a->labelled != b->labelled)
+        return tr_fail(TR_ERR_DATA, "%s: it has %slabels, other than %s", path, b->labelled ? "" : "no ",
+                       other);
+    if (a->from_one != b->from_one)
+        return tr_fail(TR_ERR_DATA, "%s: its first_index is other than that of %s", path, other);
+    if (a->fields == b->fields || a->sparse) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s: %llu columns, but %s has %llu", path, (unsigned long long)b->fields,
+                   other, (unsigned long long)a->fields);
+}
+
+/* Checks that files have the same columns: csv files without names have equal numbers of columns, documents one vocabulary. */
+static int heads_compare(const struct tr_files *files, enum tr_format format, const struct tr_head *heads)
+{
+    size_t first = 0;
+    uint64_t documents = tr_docword_base(files, heads, files->n);
+    if (documents >= UINT32_MAX)
+        return tr_fail(TR_ERR_DATA, "%s and the others have more than 2^32 - 2 documents",
+                       files->file[0].path);
+    while (first < files->n && files->file[first].size == 0) first++;
+    for (size_t i = first + 1; i < files->n; i++) {
+        const struct tr_head *a = &heads[first], *b = &heads[i];
+        const char *path = files->file[i].path, *other = files->file[first].path;
+        if (files->file[i].size == 0) continue;
+        if (files->file[first].hdf5 != files->file[i].hdf5)
+            return tr_fail(TR_ERR_DATA, "%s: %san HDF5 file, other than %s", path,
+                           files->file[i].hdf5 ? "" : "not ", other);
+        if (format == TR_FORMAT_HDF5)
+            TR_TRY(heads_compare_tables(files, heads, tr_heads_first(heads, files->n), i));
+        if (format == TR_FORMAT_CSV && b->fields != a->fields && b->fields > 0 && !(a->header && b->header))
+            return tr_fail(TR_ERR_DATA, "%s: %llu columns, but %s has %llu", path,
+                           (unsigned long long)b->fields, other, (unsigned long long)a->fields);
+        if (format == TR_FORMAT_DOCWORD && b->words != a->words)
+            return tr_fail(TR_ERR_DATA,
+                           "%s: its header says %llu words, but that of %s %llu: expected one vocabulary",
+                           path, (unsigned long long)b->words, other, (unsigned long long)a->words);
+    }
+    return TR_OK;
+}
+
+int tr_heads_read(const struct tr_files *files, enum tr_format format, int header, struct tr_head **heads)
+{
+    struct tr_head *found;
+    TR_TRY(TR_NEW(&found, files->n));
+    int status = TR_OK;
+    for (size_t file = 0; file < files->n && status == TR_OK; file++)
+        status = head_read(files, file, format, header, &found[file]);
+    if (status == TR_OK) status = heads_compare(files, format, found);
+    if (status == TR_OK) *heads = found;
+    else free(found);
+    return status;
+}
+
+/* ---- the share of a reader ---- */
 
 int tr_reader_note_run(struct tr_reader *r, uint64_t begin, uint64_t end, uint64_t rows)
 {
@@ -113,30 +403,26 @@ int tr_reader_note_triples(struct tr_reader *r, uint64_t piece)
     return TR_OK;
 }
 
-static bool is_triples(const struct tr_reader *r)
+static bool reader_is_triples(const struct tr_reader *r)
 {
     return r->options->format == TR_FORMAT_RATINGS || r->options->format == TR_FORMAT_DOCWORD;
 }
 
-static const struct tr_format_reader *format_of(const struct tr_reader *r)
+int tr_reader_start_values(struct tr_reader *r, size_t n)
 {
-    switch (r->options->format) {
-    case TR_FORMAT_CSV: return &tr_csv_reader;
-    case TR_FORMAT_RATINGS: return &tr_ratings_reader;
-    case TR_FORMAT_DOCWORD: return &tr_docword_reader;
-    default: return &tr_libsvm_reader;
-    }
+    TR_TRY(TR_GROW(&r->matrix.value, &r->value_capacity, r->column_capacity));
+    for (size_t i = 0; i < n; i++) r->matrix.value[i] = 1;
+    return TR_OK;
 }
 
 int tr_reader_enter(struct tr_reader *r, size_t file)
 {
     static const struct tr_head none = {.separator = TR_SEPARATOR_BLANKS};
+    const struct tr_text_format *format = tr_text_format(r->options->format);
     if (file == r->file && r->head) return TR_OK;
     r->file = file;
     r->head = r->options->heads ? &r->options->heads[file] : &none;
-    if (r->options->format == TR_FORMAT_DOCWORD)
-        r->documents = tr_docword_base(r->files, r->options->heads, file);
-    return format_of(r)->enter ? format_of(r)->enter(r) : TR_OK;
+    return format->enter ? format->enter(r) : TR_OK;
 }
 
 int tr_reader_hand_out(struct tr_reader *r)
@@ -149,11 +435,12 @@ int tr_reader_hand_out(struct tr_reader *r)
     return status;
 }
 
-static int parse_chunk(struct tr_reader *r, const struct share_chunk *c)
+/* piece: number of the piece of the text, if several readers decompress the file and divide its pieces. */
+static int reader_parse_chunk(struct tr_reader *r, struct tr_chunk lines, size_t file, uint64_t piece)
 {
-    struct tr_chunk lines = c->lines;
+    const struct tr_text_format *format = tr_text_format(r->options->format);
     size_t bytes = (size_t)(lines.end - lines.begin), rows = r->matrix.rows + r->triples.n;
-    TR_TRY(tr_reader_enter(r, c->file));
+    TR_TRY(tr_reader_enter(r, file));
     if (lines.too_long) {
         r->offset = lines.offset;
         tr_reader_bad(r, NULL, ' ', "%s", tr_text_too_long(r->files).text);
@@ -164,105 +451,85 @@ static int parse_chunk(struct tr_reader *r, const struct share_chunk *c)
     if (header > bytes) header = bytes;
     lines.begin += header;
     lines.offset += header;
-    if (is_triples(r)) TR_TRY(tr_reader_note_triples(r, c->piece));
-    TR_TRY(format_of(r)->room(r, bytes));
+    if (reader_is_triples(r)) TR_TRY(tr_reader_note_triples(r, piece));
+    TR_TRY(format->room(r, bytes));
     if (r->options->piece || r->options->places)
         TR_TRY(TR_GROW(&r->place, &r->place_capacity, rows + bytes / 2 + 1));
-    TR_TRY(format_of(r)->lines(r, &lines));
+    TR_TRY(format->lines(r, &lines));
     TR_TRY(tr_reader_note_run(r, lines.offset, lines.offset + (uint64_t)(lines.end - lines.begin),
                               r->matrix.rows + r->triples.n - rows));
     return tr_reader_hand_out(r);
 }
 
-/* ---- the share of a reader ---- */
-
-/* done: stored bytes of the parts before. */
-static int each_chunk(struct tr_reader *r, const struct tr_file_part *part, struct tr_text *text,
-                      uint64_t *done)
-{
-    const struct tr_reader_options *o = r->options;
-    bool in_turns = r->files->file[part->file].packing && part->readers > 1;
-    while (!r->enough) {
-        struct share_chunk c = {.file = part->file};
-        TR_TRY(tr_text_next(text, &c.lines));
-        if (o->progress) TR_TRY(o->progress(o->progress_state, *done + tr_text_done(text)));
-        if (c.lines.begin == c.lines.end && !c.lines.too_long) break;
-        if (in_turns) c.piece = c.lines.offset / part->bytes;
-        TR_TRY(parse_chunk(r, &c));
-    }
-    *done += tr_text_done(text);
-    return TR_OK;
-}
-
-/* What a reader has come to. */
-struct progress {
+struct reader_progress {
     struct tr_reader *r;
-    uint64_t done; /* stored bytes of the parts before */
+    uint64_t done; /* stored bytes of the parts that are read */
 };
 
-static int read_part(void *state, const struct tr_file_part *part)
+static int reader_read_part(void *state, const struct tr_file_part *part)
 {
-    struct progress *p = state;
-    const struct tr_reader_options *o = p->r->options;
+    struct reader_progress *p = state;
+    struct tr_reader *r = p->r;
+    const struct tr_reader_options *o = r->options;
     struct tr_text *text;
-    if (p->r->enough) return TR_OK;
-    TR_TRY(tr_text_open(p->r->files, part, o->chunk_bytes ? o->chunk_bytes : TR_TEXT_CHUNK, &text));
-    int status = each_chunk(p->r, part, text, &p->done);
+    if (r->enough) return TR_OK;
+    TR_TRY(tr_text_open(r->files, part, o->chunk_bytes ? o->chunk_bytes : TR_TEXT_CHUNK, &text));
+    bool divided = r->files->file[part->file].packing && part->readers > 1;
+    int status = TR_OK;
+    while (!r->enough && status == TR_OK) {
+        struct tr_chunk lines;
+        status = tr_text_next(text, &lines);
+        if (status == TR_OK && o->progress)
+            status = o->progress(o->progress_state, p->done + tr_text_done(text));
+        if (status != TR_OK || (lines.begin == lines.end && !lines.too_long)) break;
+        status = reader_parse_chunk(r, lines, part->file, divided ? lines.offset / part->bytes : 0);
+    }
+    p->done += tr_text_done(text);
     tr_text_close(text);
     return status;
 }
 
-static void finish_report(struct tr_reader *r)
-{
-    struct tr_read_report *report = &r->report;
-    const struct tr_matrix *m = &r->matrix;
-    if (is_triples(r)) {
-        report->rows = report->nonzeros = r->triples.n;
-        return;
-    }
-    report->rows += m->rows;
-    report->nonzeros += tr_matrix_nonzeros(m);
-    if (m->columns > 0 && report->rows > 0) {
-        report->lowest = 0;
-        report->highest = (uint32_t)(m->columns - 1);
-    }
-}
-
-static int read_text(struct tr_reader *r, size_t reader, size_t readers)
-{
-    const struct tr_format_reader *format = format_of(r);
-    if (format->open) TR_TRY(format->open(r));
-    TR_TRY(format->room(r, 0));
-    return tr_files_each_part(r->files, reader, readers, r->options->deal, read_part,
-                              &(struct progress){.r = r});
-}
-
-/* Tables with named columns are of csv, wherever they lie. */
 bool tr_reader_is_hdf5(const struct tr_reader *r)
 {
-    if (r->options->format == TR_FORMAT_HDF5) return true;
+    if (r->options->format == TR_FORMAT_HDF5) return true; /* a table with named columns is csv */
     return r->options->schema && r->files->file[tr_heads_first(r->options->heads, r->files->n)].hdf5;
 }
 
-static int read_share(struct tr_reader *r, size_t reader, size_t readers)
+static int reader_read_share(struct tr_reader *r, size_t reader, size_t readers)
 {
-    r->report.lowest = UINT32_MAX;
+    const struct tr_reader_options *o = r->options;
+    const struct tr_text_format *format = tr_text_format(o->format);
+    struct tr_read_report *report = &r->report;
+    const struct tr_matrix *m = &r->matrix;
+    int status = TR_OK;
+    report->lowest = UINT32_MAX;
     r->last_label = NAN;
-    if (r->options->records) memset(r->options->records, 0, r->files->n * sizeof *r->options->records);
-    int status =
-        tr_reader_is_hdf5(r) ? tr_hdf5_read_share(r, reader, readers) : read_text(r, reader, readers);
-    if (status == TR_OK && r->options->places) *r->options->places = r->place;
+    if (o->records) memset(o->records, 0, r->files->n * sizeof *o->records);
+    if (tr_reader_is_hdf5(r)) {
+        status = tr_hdf5_read_share(r, reader, readers);
+    } else {
+        if (format->open) status = format->open(r);
+        if (status == TR_OK) status = format->room(r, 0);
+        if (status == TR_OK)
+            status = tr_files_each_part(r->files, reader, readers, o->deal, reader_read_part,
+                                        &(struct reader_progress){.r = r});
+    }
+    if (status == TR_OK && o->places) *o->places = r->place;
     else free(r->place);
-    free(r->origin);
-    free(r->bound);
-    free(r->scratch);
-    free(r->id_text);
-    free(r->id);
-    free(r->at);
-    if (status == TR_OK && r->options->weight) *r->options->weight = r->weight;
+    if (status == TR_OK && o->weight) *o->weight = r->weight;
     else free(r->weight);
-    if (status == TR_OK) finish_report(r);
-    else tr_ids_free(&r->report.labels.bits);
+    void *parts[] = {r->origin, r->bound, r->scratch, r->id_text, r->id, r->at};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+    if (status != TR_OK) {
+        tr_ids_free(&report->labels.bits);
+    } else if (reader_is_triples(r)) {
+        report->rows = report->nonzeros = r->triples.n;
+    } else {
+        report->rows += m->rows;
+        report->nonzeros += tr_matrix_nonzeros(m);
+        if (m->columns > 0 && report->rows > 0) report->lowest = 0;
+        if (m->columns > 0 && report->rows > 0) report->highest = (uint32_t)(m->columns - 1);
+    }
     return status;
 }
 
@@ -272,7 +539,7 @@ int tr_read_matrix(const struct tr_files *files, size_t reader, size_t readers,
 {
     struct tr_reader r = {.files = files, .options = options};
     struct tr_matrix *m = &r.matrix;
-    int status = read_share(&r, reader, readers);
+    int status = reader_read_share(&r, reader, readers);
     if (status != TR_OK) {
         tr_matrix_free(m);
         return status;
@@ -293,7 +560,7 @@ int tr_read_triples(const struct tr_files *files, size_t reader, size_t readers,
     struct tr_reader r = {.files = files, .options = options};
     r.triples.rows.are_text = options->text_rows;
     r.triples.columns.are_text = options->text_columns;
-    int status = read_share(&r, reader, readers);
+    int status = reader_read_share(&r, reader, readers);
     if (status != TR_OK) {
         tr_triples_free(&r.triples);
         return status;

@@ -1,9 +1,9 @@
-/* The reader of records: one driver for all formats.
+/* Formats of data files: detection, heads, and reading of rows.
  *
- * It goes through the chunks of lines that are one reader's share of the files (files.h, text.h), passes headers and empty
- * lines, has each line parsed by the function of its format (libsvm.c, csv.c, triples.c), and turns what is wrong with a line
- * into an error `path:line: …` or one more record skipped. Rows are kept, or handed out chunk by chunk. Tables in HDF5 have no
- * lines: hdf5.h.
+ * Each format of text is a struct tr_text_format in a file of its own: libsvm.c, csv.c, triples.c (ratings, docword). One driver,
+ * reader.c, reads the chunks of lines that are one reader's share of the files (input.h), skips headers and empty lines, calls the
+ * format's function for each line, and converts a malformed line to the error `path:line: ...` or to one more skipped record. Rows
+ * are stored, or passed on chunk by chunk. HDF5 has no lines: hdf5.h.
  */
 #ifndef TR_DATA_READER_H
 #define TR_DATA_READER_H
@@ -11,24 +11,79 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "data/head.h"
+#include "data/field.h"
 #include "data/ids.h"
+#include "data/input.h"
 #include "data/matrix.h"
 #include "data/schema.h"
-#include "data/text.h"
-#include "data/token.h"
+#include "trireme/model.h"
 #include "trireme/records.h"
 
-#define TR_LIBSVM_MAX_INDEX   4294967294u /* 2^32 - 2: numbers of columns stay below 2^32 */
-#define TR_DOCWORD_MOST_COUNT 1000000u    /* of a word in a document */
-#define TR_LABELS_MOST        65536       /* distinct labels that are told apart */
+/* ---- heads: what the first lines of files show ---- */
 
-struct tr_file_place {
-    size_t file;     /* in tr_files; tr_files_line() says which line it is */
-    uint64_t offset; /* of the line's first byte in the file's text; hdf5: the number of the row */
+struct tr_head {
+    uint64_t begin;                      /* first byte of the text after a header */
+    uint64_t fields;                     /* csv, ratings: of the first record; hdf5: columns of rows */
+    uint64_t documents, words, nonzeros; /* docword: the header; hdf5: nonzeros */
+    uint64_t rows, chunk_rows;           /* hdf5; rows per chunk, 0: any */
+    bool sparse, full, labelled;         /* hdf5: rows are lists of non-zeros; should be dense; have labels */
+    bool from_one;                       /* hdf5: column 0 is number 1 in files of text */
+    bool named;                          /* hdf5: columns have names, so this is a csv table: see hdf5.h */
+    uint64_t label_column;               /* hdf5 with names: the label column; `fields`: none */
+    bool text_rows, text_columns;        /* ratings: an id of the first record is not a number */
+    int label;                           /* csv: probable label column, TR_LABEL_* */
+    bool header;                         /* csv: the file has names of columns */
+    uint32_t binding;                    /* csv: see tr_schema_bind() */
+    char separator;                      /* csv, ratings: a character, or TR_SEPARATOR_* */
 };
 
-/* Distinct labels, in the order in which they were met: the first TR_LABELS_MOST. */
+/* The name of a format in a job, and the format of a name; TR_FORMAT_AUTO: none. */
+const char *tr_format_word(enum tr_format format);
+enum tr_format tr_format_named(const char *word);
+
+/* Detects the format of the first file that is not empty: TR_FORMAT_HDF5, TR_FORMAT_LIBSVM, TR_FORMAT_DOCWORD, TR_FORMAT_CSV for
+ * other tables, which may be ratings; TR_FORMAT_AUTO: unknown. */
+int tr_format_detect(const struct tr_files *files, enum tr_format *format);
+
+/* Reads the heads of all files of a format.
+ *
+ * @param [in]  header  TR_HEADER_*
+ * @param [out] heads   one per file, to be freed
+ * @return TR_ERR_DATA if files do not fit together (columns, kinds of HDF5 tables, vocabularies, text and HDF5), or a docword header
+ *         is malformed
+ */
+int tr_heads_read(const struct tr_files *files, enum tr_format format, int header, struct tr_head **heads);
+
+/* Returns the first file with records; 0: none. */
+size_t tr_heads_first(const struct tr_head *heads, size_t n);
+
+/* csv: calls read() for all fields of a file's header (line 0) and of some lines after it (1, 2, ...), without quotes and padding,
+ * until it returns anything but TR_OK. HDF5: only the names. */
+typedef int tr_field_fn(void *state, size_t line, size_t field, const char *text, size_t n);
+int tr_head_fields(const struct tr_files *files, size_t file, const struct tr_head *head, tr_field_fn *read,
+                   void *state);
+
+/* csv: numbers per row without the label, by the first file with records; 0: there is only a label. */
+size_t tr_csv_columns(const struct tr_files *files, const struct tr_head *heads, int label);
+
+/* docword: number of documents in the files before `file`. */
+uint64_t tr_docword_base(const struct tr_files *files, const struct tr_head *heads, size_t file);
+
+/* docword: checks the number of records of each file against its header. TR_ERR_DATA names the first that differs. */
+int tr_docword_check(const struct tr_files *files, const struct tr_head *heads, const uint64_t *records);
+
+/* ---- results of reading ---- */
+
+#define TR_LIBSVM_MAX_INDEX   4294967294u /* 2^32 - 2: columns stay below 2^32 */
+#define TR_DOCWORD_MOST_COUNT 1000000u    /* of a word in a document */
+#define TR_LABELS_MOST        65536       /* maximum of distinct labels that are stored */
+
+struct tr_file_place {
+    size_t file;     /* in tr_files; tr_files_line() finds the line */
+    uint64_t offset; /* of the line in the text of the file; hdf5: the row */
+};
+
+/* The first TR_LABELS_MOST distinct labels, in the order of reading. */
 struct tr_labels {
     struct tr_ids bits;            /* of the floats */
     struct tr_file_place place[3]; /* of the first three */
@@ -42,31 +97,28 @@ static inline float tr_labels_value(const struct tr_labels *labels, size_t i)
     return value;
 }
 
-/* What a reader has seen in its share. */
 struct tr_read_report {
-    uint64_t rows, nonzeros;  /* ratings, docword: records, both */
-    uint32_t lowest, highest; /* columns; lowest > highest if there was none */
+    uint64_t rows, nonzeros;  /* ratings, docword: both the number of records */
+    uint32_t lowest, highest; /* columns; lowest > highest: none */
     uint64_t text_bytes;      /* of this reader's lines */
-    struct tr_labels labels;  /* to be freed by tr_ids_free(&labels.bits) */
-    char long_label
-        [TR_TOKEN_ROOM]; /* libsvm, csv: the first integer label that is not a float; empty: none … */
-    struct tr_file_place long_label_at; /* … and its line */
-    bool queries;                       /* libsvm: some rows have a qid, which is ignored */
-    uint64_t skipped;                   /* records dropped because of skip_errors */
-    uint64_t unlabelled;                /* csv: rows left out as their label is missing */
+    struct tr_labels labels;  /* free labels.bits */
+    char
+        long_label[TR_TOKEN_ROOM]; /* libsvm, csv: the first integer label that is not a float; empty: none */
+    struct tr_file_place long_label_at;
+    bool queries;                 /* libsvm: some rows have a qid, which is ignored */
+    uint64_t skipped, unlabelled; /* malformed records (skip_errors); csv: rows without a label */
     struct tr_file_place first_skipped;
     bool text_rows,
-        text_columns; /* ratings: an id was no number: nothing counts, all readers must read again, as text */
+        text_columns; /* ratings: an id is not a number. All readers must read again, ids as text */
 };
 
-/* One record of ratings or docword: numbers of the document and the word, or places of user and item in the ids that the
- * reader has met. */
+/* A record of ratings or docword: numbers of document and word, or places of user and item in the reader's ids. */
 struct tr_triple {
     uint32_t row, column;
     float value;
 };
 
-/* Records first .. (of the next run) - 1 come from one piece of one file: see tr_share_chunk. */
+/* Records from `first` to that of the next run come from one piece of the text of a compressed file that several readers read. */
 struct tr_triple_run {
     uint64_t file, piece;
     size_t first;
@@ -83,11 +135,9 @@ struct tr_triples {
 
 void tr_triples_free(struct tr_triples *triples);
 
-/* Rows of a reader that follow each other, of lines that follow each other in a file. */
+/* Consecutive rows of a reader from consecutive lines begin .. end - 1 of a file, as offsets (hdf5: rows). */
 struct tr_read_run {
-    uint64_t file,
-        offset;   /* where the first line begins, in the file's text … (hdf5: rows instead of bytes) */
-    uint64_t end; /* … and the last one ends */
+    uint64_t file, offset, end;
     uint64_t rows;
 };
 
@@ -96,95 +146,83 @@ struct tr_read_runs {
     size_t n, room;
 };
 
-struct tr_reader;
-
-/* What a reader of csv has met in one column of its share. */
+/* What a reader of csv finds in one column. */
 struct tr_column_seen {
-    struct tr_ids values; /* of categories, and names of labels, in the order in which they were met */
+    struct tr_ids values; /* of categories and label names, in the order of reading */
     bool missing;
-    bool
-        word; /* in a column of numbers that may be a category: nothing counts, all readers must read again, as such */
+    bool word; /* in a column of numbers that may be a category. All readers must read again, as a category */
     struct tr_file_place place;
     char text[TR_TOKEN_ROOM]; /* the first word */
 };
 
+/* ---- reading ---- */
+
+struct tr_reader;
+
+/* Pointers may be NULL. */
 struct tr_reader_options {
     enum tr_format format;       /* not auto */
-    const struct tr_head *heads; /* of each file, from tr_heads_read(); libsvm: may be NULL */
-    bool skip_errors;            /* drop malformed records and count them; otherwise the first is an error */
-    uint32_t lowest_index;       /* libsvm: 0 or 1; 0 accepts both */
-    uint32_t max_index;          /* libsvm; 0: TR_LIBSVM_MAX_INDEX */
-    bool unlabelled;             /* libsvm: lines without a label are fine, it is NaN then */
-    /* csv: what the columns are, and those of each file; NULL: all are numbers, but for the label of the next setting */
+    const struct tr_head *heads; /* from tr_heads_read(); libsvm: may be NULL */
+    bool skip_errors;            /* count and drop malformed records; otherwise the first is an error */
+    bool settled; /* types are final, by training data: csv: a word in a column of numbers is malformed;
+                                  * ratings: an id that is not a number, unless ids are text */
+    uint32_t lowest_index; /* libsvm: 0 or 1; 0 accepts both */
+    bool unlabelled;       /* libsvm: accept lines without a label, which is NaN then */
+    /* csv: the columns, and those of each file; without schema all columns are numbers except `label` (TR_LABEL_*) */
     const struct tr_schema *schema;
     const struct tr_bindings *bindings;
-    struct tr_column_seen
-        *seen;      /* … of each column; NULL: not asked for, the schema has all values of categories */
-    bool settled;   /* … a word in a column of numbers is an error */
-    const char *id; /* … the texts of this column are kept, of the rows of a piece; NULL: of none */
-    bool rows_without_label; /* … those whose label is missing are kept, it is NaN then; otherwise left out */
-    int label;               /* csv without schema: TR_LABEL_…: which field is one */
-    bool text_rows,
-        text_columns; /* ratings: ids are text; otherwise numbers, until one is found that is none */
-    bool known_rows, known_columns; /* ratings: such an id is malformed, since others before were numbers */
-    /* A share of the lines (docword: documents), chosen by the seed and where they stand, is held out: the same for any number
-     * of readers. Either these are read, or the others. 0: there is none, all are read. */
+    int label;
+    struct tr_column_seen *seen;  /* csv: results for each column; NULL: the schema has all values */
+    const char *id;               /* csv: store the texts of this column for the rows of a piece */
+    bool rows_without_label;      /* csv: keep them, with label NaN; otherwise drop them */
+    bool text_rows, text_columns; /* ratings: ids are text; otherwise numbers */
+    /* A share of the lines (docword: documents), selected by seed and position for any number of readers, is held out. Either
+     * these are read, or all others. held_out.to = 0: none */
     struct tr_job_held_out held_out;
     bool reads_held_out;
     uint64_t seed;
-    uint64_t deal;      /* bytes of the chunks of tr_files_deal(); 0: a contiguous share for each reader */
-    size_t chunk_bytes; /* parsed at once, for tests of their borders; 0: the usual size */
-    size_t most_rows;   /* libsvm, csv: to be read of the share; 0: all */
-    /* Called now and then with the stored bytes that this reader has done; over all readers they sum up to
-     * about the files' total. Anything but TR_OK ends the reading with that status. May be NULL. */
+    uint64_t deal;      /* chunk size of tr_files_deal(); 0: a contiguous share per reader */
+    size_t chunk_bytes; /* size of chunks that are parsed at once, to test their borders; 0: the usual size */
+    size_t most_rows;   /* libsvm, csv: maximum of rows; 0: all */
+    /* Called repeatedly with the stored bytes that this reader has read; the sum over all readers is about the total of the files.
+     * Anything but TR_OK ends the reading with that status */
     int (*progress)(void *state, uint64_t bytes);
     void *progress_state;
-    float **
-        weight; /* csv: gets those of all rows that were read, where the schema has them, to be freed; may be NULL */
-    struct tr_read_runs *runs; /* libsvm, csv: where rows come from is noted there; may be NULL */
-    uint64_t **places; /* gets where each row or record stands in its file, to be freed; may be NULL */
-    uint64_t *records; /* ratings, docword: gets the number of records of each file; may be NULL */
-    /* libsvm, csv: called with the rows of each chunk, which are not kept then; may be NULL */
-    int (*piece)(void *state, struct tr_reader *reader);
+    float **weight;            /* csv: receives the weights of all rows if the schema has them, to be freed */
+    struct tr_read_runs *runs; /* libsvm, csv: receives the positions of rows */
+    uint64_t **places;         /* receives the position of each row or record in its file, to be freed */
+    uint64_t *records;         /* ratings, docword: receives the number of records of each file */
+    int (*piece)(void *state,
+                 struct tr_reader *reader); /* libsvm, csv: called with the rows of each chunk, not stored */
     void *piece_state;
-    tr_rating_fn *rating; /* ratings: called for each, none is kept; may be NULL */
+    tr_rating_fn *rating; /* ratings: called for each, none is stored */
     void *rating_state;
-    bool third_may_miss; /* … and its value is NaN then */
+    bool third_may_miss; /* for `rating`: accept lines of two fields, with value NaN */
 };
 
-/* Reads the share of one reader of libsvm or csv files: columns are as in the file; in the order of tr_files_deal().
- * TR_ERR_DATA describes a malformed record as `path:line: what was found, what was expected`. */
+/* Reads the share of one reader of libsvm, csv or hdf5 files, in the order of tr_files_deal(). Columns are as in the file.
+ * TR_ERR_DATA describes a malformed record as `path:line: found, expected`. */
 int tr_read_matrix(const struct tr_files *files, size_t reader, size_t readers,
                    const struct tr_reader_options *options, struct tr_matrix *matrix,
                    struct tr_read_report *report);
 
-/* The same of ratings and docword. */
+/* The same for ratings and docword. */
 int tr_read_triples(const struct tr_files *files, size_t reader, size_t readers,
                     const struct tr_reader_options *options, struct tr_triples *triples,
                     struct tr_read_report *report);
 
-/* csv: numbers in a row, without the label; what the first file that is not empty says. 0: only a label. */
-size_t tr_csv_columns(const struct tr_files *files, const struct tr_head *heads, int label);
-
-/* docword: documents before those of a file, and of all files. */
-uint64_t tr_docword_base(const struct tr_files *files, const struct tr_head *heads, size_t file);
-
-/* docword: whether each file has as many records as its header says; records of all readers. TR_ERR_DATA names the first
- * that has not. */
-int tr_docword_check(const struct tr_files *files, const struct tr_head *heads, const uint64_t *records);
-
 /* Fails with TR_ERR_DATA: `path:line: what`. */
 int tr_place_fail(const struct tr_files *files, const struct tr_file_place *place, const char *what);
 
-/* ---- for the functions of formats ---- */
+/* ---- for the formats ---- */
 
-/* csv: what a field is, in files whose columns are not just numbers in the order of the schema. */
+/* csv: the column of a field, in files that are not only numbers in the order of the schema. */
 struct tr_bound {
     uint8_t type;
     uint32_t slot, column;
 };
 
-/* csv: a value whose place is still to be found: what it needs of memory is on the way. */
+/* csv: a value whose place is looked up later, when the memory it needs is in the cache. */
 struct tr_pending {
     uint64_t hash;
     const char *text;
@@ -197,80 +235,125 @@ enum { TR_PENDING = 32 };
 struct tr_reader {
     const struct tr_files *files;
     const struct tr_reader_options *options;
-    size_t file; /* the one being read */
+    size_t file; /* current file */
     const struct tr_head *head;
-    uint64_t offset; /* of the line in work */
+    uint64_t offset; /* of the current line */
     struct tr_matrix matrix;
     size_t nonzeros; /* sparse */
     size_t begin_capacity, column_capacity, value_capacity, label_capacity, place_capacity;
-    uint64_t *place; /* of each row, where rows are handed out, or places are asked for */
+    uint64_t *place; /* of each row, if rows are passed on or places are requested */
     uint64_t *origin,
-        first_origin; /* hdf5: of the rows at hand, from this one on, where they stood first … */
-    bool origins;     /* … if that is known and asked for */
+        first_origin; /* hdf5: positions in the converted text of the current rows, from this row on; */
+    bool origins;     /* valid: the file has them, and they are needed */
     size_t origin_capacity;
     float last_label;
-    size_t fields;          /* csv: with the label */
-    size_t labelled;        /* csv: which field is the label; `fields`: none */
-    struct tr_bound *bound; /* csv: what each field is … */
-    bool any; /* … if they are not all numbers in the order of the schema, but for the label */
+    size_t fields;          /* csv: per line, with the label */
+    size_t labelled;        /* csv: the field with the label; `fields`: none */
+    struct tr_bound *bound; /* csv: of each field; */
+    bool any;               /* used: fields are not only numbers in the order of the schema and the label */
     size_t bound_capacity;
     const char **at;  /* csv with crossed categories: where the field of each column begins in this line */
-    size_t id_column; /* csv with options->id: its number … */
-    char *id_text;    /* … and of each row of the piece where its text begins, ended by NUL */
-    uint64_t *id;
+    size_t id_column; /* csv with options->id: its column; */
+    char *id_text;    /* for the rows of the piece, its texts, terminated, */
+    uint64_t *id;     /* and where they begin */
     size_t id_length, id_text_capacity, id_capacity;
-    float *weight; /* csv: of each row since the beginning, where they are asked for */
+    float *weight; /* csv: of each row from the beginning, if requested */
     size_t weight_capacity;
-    struct tr_pending pending[TR_PENDING]; /* csv, in the order in which they were met */
+    struct tr_pending pending[TR_PENDING]; /* csv, in the order of reading */
     size_t pendings;
-    char *scratch; /* csv: a field with doubled quotes */
+    char *scratch; /* csv: a field without doubled quotes, a crossed value */
     size_t scratch_capacity;
-    uint64_t documents; /* docword: before this file's */
+    uint64_t documents; /* docword: before this file */
     struct tr_triples triples;
     struct tr_read_report report;
-    bool enough; /* no more lines, please */
-    int handed;  /* what the function says that the last rating was handed to */
-    int status; /* of what went wrong with the line in work: TR_ERR_DATA means the record, others end the reading */
+    bool enough; /* stop reading */
+    int handed;  /* status of the last call of options->rating */
+    int status;  /* error of the current line: TR_ERR_DATA: malformed; others end the reading */
     char problem[256];
 };
 
-/* Parses the line that stands at p, which is not empty, and adds what it holds to the reader. Returns any byte of the line
- * behind which its newline follows, or NULL if it is malformed: see tr_reader_bad(). */
-typedef const char *tr_line_fn(struct tr_reader *r, const char *p);
-
-struct tr_format_reader {
-    int (*open)(struct tr_reader *r);               /* once; may be NULL */
-    int (*enter)(struct tr_reader *r);              /* before another file; may be NULL */
-    int (*room)(struct tr_reader *r, size_t bytes); /* for whatever a chunk of so many bytes can hold */
-    int (*lines)(struct tr_reader *r,
-                 const struct tr_chunk *lines); /* tr_each_line() with the line function */
+/* The first lines of a file, from the first that is not empty; begin == end: none. */
+struct tr_first_lines {
+    char *begin, *end; /* begin: to be freed */
+    uint64_t offset;   /* of begin in the text of the file */
+    size_t capacity;
+    const char *text; /* begin, after a UTF-8 byte order mark */
+    const char *path;
 };
 
-extern const struct tr_format_reader tr_libsvm_reader, tr_csv_reader, tr_ratings_reader, tr_docword_reader;
+/* Returns the first line from p on that is not empty, without leading blanks; NULL: none. */
+static inline const char *tr_next_text(const char *p, const char *end)
+{
+    while (p && p < end) {
+        p = tr_skip_blanks(p);
+        if (!tr_at_line_end(p)) return p;
+        p = (const char *)memchr(p, '\n', (size_t)(end - p)) + 1;
+    }
+    return NULL;
+}
 
-/* csv, of text or in HDF5: room for some more rows. */
+/* Returns the end of the line, after its newline. */
+static inline const char *tr_behind_line(const char *p, const char *end)
+{
+    return (const char *)memchr(p, '\n', (size_t)(end - p)) + 1;
+}
+
+/* The beginning of a file, and its middle if that can be read directly: whole lines. */
+struct tr_sample {
+    char *text; /* ends with a newline and NUL */
+    size_t n;
+    double packing; /* bytes of text per stored byte */
+    double end;     /* bytes of the file's text up to the end of the last line of the sample */
+};
+
+/* Parses the non-empty line at p, and adds it to the reader. Returns any byte of the line before its newline, or NULL if it is
+ * malformed: see tr_reader_bad(). */
+typedef const char *tr_line_fn(struct tr_reader *r, const char *p);
+
+/* A format of text. Functions may be NULL, except room and lines. */
+struct tr_text_format {
+    enum tr_format format;
+    const char *word; /* of data.format */
+    bool (*sniff)(const char *p,
+                  const char *end); /* whether the first lines p .. end are probably of this format */
+    int (*head)(const struct tr_first_lines *first, int header, struct tr_head *head);
+    int (*open)(struct tr_reader *r);               /* once */
+    int (*enter)(struct tr_reader *r);              /* before each file */
+    int (*room)(struct tr_reader *r, size_t bytes); /* allocates memory for a chunk of text of this size */
+    int (*lines)(struct tr_reader *r, const struct tr_chunk *lines); /* calls tr_each_line() */
+    /* Adds to an estimate of the size of a job's data, from a sample of a file with `text` bytes, one of `files` similar ones */
+    int (*estimate)(const struct tr_sample *sample, double text, double files, tr_data_size *size);
+};
+
+extern const struct tr_text_format tr_libsvm_format, tr_csv_format, tr_ratings_format, tr_docword_format;
+const struct tr_text_format *tr_text_format(enum tr_format format); /* of HDF5: libsvm */
+
+/* csv, ratings: the head of a table. */
+int tr_table_head(const struct tr_first_lines *first, bool rates, int header, struct tr_head *head);
+
+/* csv, text or HDF5: allocates memory for more rows. */
 int tr_csv_make_room(struct tr_reader *r, size_t more);
-/* … the place of a value among those that were met, or its number in a dictionary that is there, or among hashed keys. n: 0 where
- * it is missing. */
+/* csv: finds the place of a value in the list of known values, its number in the dictionary of the schema, or its number
+ * among hashed keys. n = 0: missing. */
 int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size_t n, uint32_t *place);
-/* … of a column of numbers, one that stands for a missing value is met. */
+/* csv: a missing number. */
 void tr_csv_miss_number(struct tr_reader *r, size_t column, float *to);
-/* … the same of a crossed one, as a slot has it; NULL: see tr_reader_bad(). */
+/* csv: finds the slot of a crossed value; NULL: see tr_reader_bad(). */
 const char *tr_csv_cross_values(struct tr_reader *r, size_t column, const struct tr_cross *cross,
                                 const struct tr_field *part, float *to);
-/* … the row behind the last one is complete, unless its label is missing. Returns `end`, or NULL. */
+/* csv: adds the row behind the last one, unless its label is missing. Returns `end`, or NULL. */
 const char *tr_csv_end_row(struct tr_reader *r, const char *end, float label);
 
-/* Notes what is wrong with the line in work: `'token': text`, or the text alone if token is NULL. Returns NULL. */
+/* Sets the error of the current line: `'token': text`, or the text alone if token is NULL. Returns NULL. */
 const char *tr_reader_bad(struct tr_reader *r, const char *token, char separator, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Makes the noted problem the error, or counts the record as skipped. */
+/* Fails with the error of the current line, or counts it as skipped. */
 int tr_reader_reject(struct tr_reader *r);
 
 int tr_reader_add_label(struct tr_reader *r, float label);
 
-/* Notes a label if it is an integer that is not a float; token: its text, which ends at a separator. */
+/* Stores an integer label that is not a float; token: its text, which ends at a separator. */
 void tr_reader_note_long_label(struct tr_reader *r, const char *token, char separator);
 
 /* Whether a label may be such an integer. */
@@ -279,27 +362,42 @@ static inline bool tr_label_is_long(float label)
     return label >= 0x1p24f || label <= -0x1p24f;
 }
 
-/* Whether what it reads lies in HDF5, where places are numbers of rows. */
+/* Whether the files are HDF5, so positions are rows. */
 bool tr_reader_is_hdf5(const struct tr_reader *r);
 
-/* Triples come from this piece of the file now on. */
+/* The following triples come from this piece of the file. */
 int tr_reader_note_triples(struct tr_reader *r, uint64_t piece);
 
-/* Goes on with this file. */
+/* Makes this file the current one. */
 int tr_reader_enter(struct tr_reader *r, size_t file);
 
-/* So many rows of the file come from its bytes begin .. end - 1; those of neighbouring bytes are one run. */
+/* Notes that the last rows come from begin .. end - 1 of the file. Adjacent runs are joined. */
 int tr_reader_note_run(struct tr_reader *r, uint64_t begin, uint64_t end, uint64_t rows);
 
-/* Hands out the rows at hand, and forgets them, where there is somebody to take them. */
+/* Passes the rows to options->piece, if set, and drops them. */
 int tr_reader_hand_out(struct tr_reader *r);
+
+/* Allocates values when the first one that is not 1 is found, and sets the n values before it to 1. */
+int tr_reader_start_values(struct tr_reader *r, size_t n);
 
 static inline int tr_reader_note_label(struct tr_reader *r, float label)
 {
     return label == r->last_label ? TR_OK : tr_reader_add_label(r, label);
 }
 
-/* Whether what stands at this place of a file is not to be read: see tr_reader_options.held_out. */
+/* Adds the row behind the last one. */
+static inline int tr_reader_end_row(struct tr_reader *r, float label)
+{
+    struct tr_matrix *m = &r->matrix;
+    if (m->label) {
+        TR_TRY(tr_reader_note_label(r, label));
+        m->label[m->rows] = label;
+    }
+    r->enough = ++m->rows == r->options->most_rows; /* 0 is never reached here */
+    return TR_OK;
+}
+
+/* Whether options->held_out excludes a position of a file. */
 static inline bool tr_reader_leaves_out(const struct tr_reader *r, uint64_t file, uint64_t place)
 {
     const struct tr_reader_options *o = r->options;
@@ -308,8 +406,8 @@ static inline bool tr_reader_leaves_out(const struct tr_reader *r, uint64_t file
     return (drawn >= o->held_out.from && drawn < o->held_out.to) != o->reads_held_out;
 }
 
-/* The driver's inner loop: inlined, so that the line function is too. A tab may end an empty first field: such a line is
- * handed over from its beginning. */
+/* The inner loop of the driver: inlined together with the line function. A tab may end an empty first field: then the line
+ * function gets the line from its beginning. */
 static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *r,
                                                               const struct tr_chunk *lines, tr_line_fn *line)
 {
@@ -319,7 +417,7 @@ static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *
         while (tr_is_blank(*at)) at++;
         r->offset = lines->offset + (uint64_t)(p - lines->begin);
         if (!tr_at_line_end(at) && !(chooses && tr_reader_leaves_out(r, r->file, r->offset))) {
-            size_t rows = r->matrix.rows + r->triples.n; /* of which there are either */
+            size_t rows = r->matrix.rows + r->triples.n; /* one of them is 0 */
             at = line(r, r->head->separator == '\t' ? p : at);
             if (!at) {
                 TR_TRY(tr_reader_reject(r));

@@ -1,10 +1,14 @@
+/* Reading by one process, without storing rows: for predict and evaluate, and samples that estimate the size of a job's data. */
+#define _GNU_SOURCE
 #include "trireme/records.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/terminal.h"
+#include "data/dataset.h"
 #include "data/reader.h"
 
 /* ---- rows ---- */
@@ -14,29 +18,31 @@ struct pass {
     tr_records_fn *records;
     void *state;
     struct tr_files files;
-    uint64_t rows; /* handed out so far */
+    struct tr_head *heads;
+    uint64_t rows; /* number of rows that were passed on */
     float *dense;
     size_t dense_capacity;
 };
 
-/* Where the rows at hand stand. */
+/* The positions of rows in a file. */
 struct where {
     const struct tr_files *files;
     size_t file;
-    const uint64_t *offset; /* of each */
-    const char *text;       /* of identifiers, */
-    const uint64_t *id;     /* and where that of each begins */
+    const uint64_t *offset; /* of each row */
+    const char *text;       /* identifiers, */
+    const uint64_t *id;     /* and where that of each row begins */
 };
 
-static int hand_out(struct pass *p, const tr_batch *rows, uint64_t unknown, const struct where *where)
+static int pass_hand_out(struct pass *p, const tr_batch *rows, uint64_t unknown, const struct where *where)
 {
     tr_records records = {.rows = *rows, .first = p->rows, .unknown = unknown, .where = where};
     p->rows += rows->n;
     return p->records(p->state, &records);
 }
 
-/* Sparse rows as dense ones: some at once, since they may take much more memory. */
-static int hand_out_dense(struct pass *p, const tr_batch *lists, uint64_t unknown, const struct where *where)
+/* Converts sparse rows to dense ones, some at a time, since they may take much more memory. */
+static int pass_hand_out_dense(struct pass *p, const tr_batch *lists, uint64_t unknown,
+                               const struct where *where)
 {
     size_t columns = (size_t)p->options->columns, most = ((size_t)1 << 20) / columns + 1;
     for (size_t first = 0; first < lists->n; first += most) {
@@ -50,67 +56,61 @@ static int hand_out_dense(struct pass *p, const tr_batch *lists, uint64_t unknow
                          .label = lists->label ? lists->label + first : NULL,
                          .weight = lists->weight ? lists->weight + first : NULL,
                          .dense = p->dense};
-        TR_TRY(hand_out(p, &rows, first == 0 ? unknown : 0, &here));
+        TR_TRY(pass_hand_out(p, &rows, first == 0 ? unknown : 0, &here));
     }
     return TR_OK;
 }
 
-/* Rows of keys, as a model has them; or those that were read, without columns that it does not know. *rows: they are the reader's,
- * or *own, to be freed. */
-static int make_rows(const struct pass *p, struct tr_reader *r, struct tr_matrix *own,
-                     const struct tr_matrix **rows, uint64_t *unknown)
-{
-    const tr_read_options *o = p->options;
-    struct tr_matrix *m = &r->matrix;
-    *rows = own;
-    if (r->options->schema) {
-        *own = (struct tr_matrix){.rows = m->rows, .columns = m->columns};
-        TR_TRY(TR_NEW(&own->value, m->rows * m->columns)); /* the reader keeps its own */
-        memcpy(own->value, m->value, m->rows * m->columns * sizeof *m->value);
-        TR_TRY(tr_schema_expand(o->schema, NULL, own, unknown));
-        return !own->begin && o->form == TR_ROWS_SPARSE ? tr_matrix_make_sparse(own) : TR_OK;
-    }
-    if (!m->begin && o->form == TR_ROWS_SPARSE) return tr_matrix_to_sparse(m, own);
-    *rows = m;
-    bool from_zero = r->options->format == TR_FORMAT_HDF5;
-    if (m->begin) *unknown = tr_matrix_limit(m, from_zero ? 0 : o->first_index, o->columns);
-    return TR_OK;
-}
-
-static int take_rows(void *state, struct tr_reader *r)
+/* Passes on the rows of the reader: as keys of the model's schema, or as they are, without columns that the model does not have. */
+static int pass_take_rows(void *state, struct tr_reader *r)
 {
     struct pass *p = state;
+    const tr_read_options *o = p->options;
     struct where where = {&p->files, r->file, r->place, r->id_text, r->id};
-    struct tr_matrix own = {0};
-    const struct tr_matrix *m;
+    struct tr_matrix own = {0}, *m = &r->matrix;
     uint64_t unknown = 0;
-    int status = make_rows(p, r, &own, &m, &unknown);
+    int status = TR_OK;
+    if (r->options->schema) {
+        own = (struct tr_matrix){.rows = m->rows, .columns = m->columns};
+        status = TR_NEW(&own.value, m->rows * m->columns); /* the reader needs its own rows */
+        if (status == TR_OK) memcpy(own.value, m->value, m->rows * m->columns * sizeof *m->value);
+        if (status == TR_OK) status = tr_schema_expand(o->schema, NULL, &own, &unknown);
+        if (status == TR_OK && !own.begin && o->form == TR_ROWS_SPARSE) status = tr_matrix_make_sparse(&own);
+        m = &own;
+    } else if (!m->begin && o->form == TR_ROWS_SPARSE) {
+        status = tr_matrix_to_sparse(m, &own);
+        m = &own;
+    } else if (m->begin) {
+        bool from_zero = r->options->format == TR_FORMAT_HDF5;
+        unknown = tr_matrix_limit(m, from_zero ? 0 : o->first_index, o->columns);
+    }
     tr_batch rows = {.n = m->rows, .label = r->matrix.label, .dense = m->value};
     if (m->begin) rows = (tr_batch){m->rows, m->begin, m->column, m->value, r->matrix.label, NULL, NULL};
     if (r->weight) rows.weight = r->weight + r->report.rows;
+    bool fills = m->begin && o->form == TR_ROWS_DENSE;
     if (status == TR_OK)
-        status = m->begin && p->options->form == TR_ROWS_DENSE ? hand_out_dense(p, &rows, unknown, &where)
-                                                               : hand_out(p, &rows, unknown, &where);
+        status =
+            fills ? pass_hand_out_dense(p, &rows, unknown, &where) : pass_hand_out(p, &rows, unknown, &where);
     tr_matrix_free(&own);
     return status;
 }
 
-/* Predicting and the like, which write to another place. */
-static int show_progress(void *state, uint64_t bytes)
+static int pass_show_progress(void *state, uint64_t bytes)
 {
     const struct pass *p = state;
     tr_show_part("reading", (double)bytes / (double)p->files.total);
     return TR_OK;
 }
 
-static int read_matrix(struct pass *p, struct tr_reader_options *options)
+static int pass_read(struct pass *p, struct tr_reader_options *options)
 {
     struct tr_matrix none;
     struct tr_read_report report;
-    options->piece = take_rows;
+    options->heads = p->heads;
+    options->piece = pass_take_rows;
     options->piece_state = options->progress_state = p;
-    /* where they go to the terminal, a bar would be in the way */
-    if (!isatty(STDOUT_FILENO)) options->progress = show_progress;
+    /* a progress bar would disturb output to the terminal */
+    if (!isatty(STDOUT_FILENO)) options->progress = pass_show_progress;
     int status = tr_read_matrix(&p->files, p->options->reader, tr_max_size(1, p->options->readers), options,
                                 &none, &report);
     tr_live_end();
@@ -121,87 +121,55 @@ static int read_matrix(struct pass *p, struct tr_reader_options *options)
     return TR_OK;
 }
 
-static int read_libsvm(struct pass *p, const struct tr_head *heads)
+static int pass_fail_columns(const struct pass *p, uint64_t columns)
 {
-    struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM,
-                                        .heads = heads,
-                                        .lowest_index = p->options->first_index,
-                                        .unlabelled = !p->options->labelled};
-    return read_matrix(p, &options);
+    return tr_fail(TR_ERR_DATA, "%s: %llu columns, expected %llu as the model has", p->files.file[0].path,
+                   (unsigned long long)columns, (unsigned long long)p->options->columns);
 }
 
-static int read_table(struct pass *p, struct tr_head *heads)
+static int pass_read_csv(struct pass *p)
 {
     const tr_read_options *o = p->options;
-    struct tr_bindings bindings;
-    float *weight = NULL;
-    if (o->columns != 0 && o->columns != o->schema->keys)
-        return tr_fail(TR_ERR_DATA,
-                       "the model has %llu columns, but what it says of tables makes %llu: damaged",
-                       (unsigned long long)o->columns, (unsigned long long)o->schema->keys);
-    TR_TRY(tr_schema_bind(o->schema, &p->files, heads, false, &bindings));
-    struct tr_reader_options options = {.format = TR_FORMAT_CSV,
-                                        .heads = heads,
-                                        .schema = o->schema,
-                                        .bindings = &bindings,
-                                        .settled = true,
-                                        .id = o->id,
-                                        .rows_without_label = !o->labelled};
-    if (o->labelled && tr_schema_weight(o->schema) < o->schema->n) options.weight = &weight;
-    int status = read_matrix(p, &options);
-    tr_bindings_free(&bindings);
-    free(weight);
-    return status;
-}
-
-static int read_csv(struct pass *p, const struct tr_head *heads)
-{
-    const tr_read_options *o = p->options;
-    struct tr_reader_options options = {.format = TR_FORMAT_CSV, .heads = heads};
-    if (heads[tr_heads_first(heads, p->files.n)].named)
+    struct tr_reader_options options = {.format = TR_FORMAT_CSV};
+    if (o->schema) {
+        struct tr_bindings bindings;
+        float *weight = NULL;
+        if (o->columns != 0 && o->columns != o->schema->keys)
+            return tr_fail(TR_ERR_DATA,
+                           "the model has %llu columns, but what it says of tables makes %llu: damaged",
+                           (unsigned long long)o->columns, (unsigned long long)o->schema->keys);
+        TR_TRY(tr_schema_bind(o->schema, &p->files, p->heads, false, &bindings));
+        options.schema = o->schema;
+        options.bindings = &bindings;
+        options.settled = true;
+        options.id = o->id;
+        options.rows_without_label = !o->labelled;
+        if (o->labelled && tr_schema_weight(o->schema) < o->schema->n) options.weight = &weight;
+        int status = pass_read(p, &options);
+        tr_bindings_free(&bindings);
+        free(weight);
+        return status;
+    }
+    const struct tr_head *head = &p->heads[tr_heads_first(p->heads, p->files.n)];
+    if (head->named)
         return tr_fail(TR_ERR_DATA, "%s: its columns have names, but the model knows none",
                        p->files.file[0].path);
-    size_t there = tr_csv_columns(&p->files, heads, TR_LABEL_NONE);
-    int label = o->label == TR_LABEL_AUTO ? tr_heads_label(heads, p->files.n) : o->label;
+    uint64_t there = head->fields;
+    int label = o->label == TR_LABEL_AUTO ? (there > 1 ? head->label : TR_LABEL_NONE) : o->label;
     if (label != TR_LABEL_NONE && there > 0 && (o->columns == 0 || there == o->columns + 1)) {
         options.label = label;
         there--;
     }
-    if (o->columns == 0 || there == o->columns || there == 0) return read_matrix(p, &options);
-    return tr_fail(TR_ERR_DATA, "%s: %zu columns, expected %zu as the model has", p->files.file[0].path,
-                   there, (size_t)o->columns);
-}
-
-static int read_hdf5(struct pass *p, const struct tr_head *heads)
-{
-    const tr_read_options *o = p->options;
-    const struct tr_head *head = &heads[tr_heads_first(heads, p->files.n)];
-    struct tr_reader_options options = {.format = TR_FORMAT_HDF5, .heads = heads};
-    if (head->sparse || o->columns == 0 || head->fields == o->columns || head->fields == 0)
-        return read_matrix(p, &options);
-    return tr_fail(TR_ERR_DATA, "%s: %llu columns, expected %llu as the model has", p->files.file[0].path,
-                   (unsigned long long)head->fields, (unsigned long long)o->columns);
+    if (o->columns == 0 || there == o->columns || there == 0) return pass_read(p, &options);
+    return pass_fail_columns(p, there);
 }
 
 /* ---- documents ---- */
 
-/* The rows of the documents that have words, as rows of all documents. */
-static int hand_out_documents(struct pass *p, const struct tr_matrix *m, const uint64_t *numbers,
-                              uint64_t documents, uint64_t unknown)
+/* Passes on all documents of a file. Its records may be in any order, so all are stored. */
+static int pass_read_documents(struct pass *p, size_t file)
 {
-    uint64_t *begin;
-    TR_TRY(TR_NEW(&begin, (size_t)documents + 1));
-    for (size_t i = 0; i < m->rows; i++) begin[numbers[i] + 1] = m->begin[i + 1] - m->begin[i];
-    for (uint64_t i = 0; i < documents; i++) begin[i + 1] += begin[i];
-    tr_batch rows = {.n = (size_t)documents, .begin = begin, .column = m->column, .value = m->value};
-    int status = hand_out(p, &rows, unknown, NULL);
-    free(begin);
-    return status;
-}
-
-/* Records may be in any order, so a whole file is held. */
-static int read_documents(struct pass *p, size_t file, const struct tr_head *head)
-{
+    const struct tr_head *head = &p->heads[file];
     struct tr_files one = {.file = &p->files.file[file],
                            .n = 1,
                            .total = p->files.file[file].size,
@@ -209,27 +177,31 @@ static int read_documents(struct pass *p, size_t file, const struct tr_head *hea
     struct tr_triples triples = {0};
     struct tr_matrix m = {0};
     struct tr_read_report report;
-    uint64_t records, *numbers = NULL;
+    uint64_t records, *numbers = NULL, *begin = NULL, documents = head->documents;
     struct tr_reader_options options = {.format = TR_FORMAT_DOCWORD, .heads = head, .records = &records};
     if (one.total == 0) return TR_OK;
     TR_TRY(tr_read_triples(&one, 0, 1, &options, &triples, &report));
     int status = tr_docword_check(&one, head, &records);
-    if (status == TR_OK)
-        status = tr_triples_to_rows(&triples, head->documents, (size_t)head->words, &m, &numbers);
+    if (status == TR_OK) status = tr_triples_to_rows(&triples, documents, (size_t)head->words, &m, &numbers);
+    if (status == TR_OK) status = TR_NEW(&begin, (size_t)documents + 1);
     if (status == TR_OK) {
         tr_rows_merge(&m, TR_DUPLICATES_SUM);
         uint64_t unknown = tr_matrix_limit(&m, 0, p->options->columns);
-        status = hand_out_documents(p, &m, numbers, head->documents, unknown);
+        for (size_t i = 0; i < m.rows; i++) begin[numbers[i] + 1] = m.begin[i + 1] - m.begin[i];
+        for (uint64_t i = 0; i < documents; i++) begin[i + 1] += begin[i]; /* with documents without words */
+        tr_batch rows = {.n = (size_t)documents, .begin = begin, .column = m.column, .value = m.value};
+        status = pass_hand_out(p, &rows, unknown, NULL);
     }
     tr_triples_free(&triples);
     tr_matrix_free(&m);
     free(numbers);
+    free(begin);
     return status;
 }
 
 /* ---- all formats ---- */
 
-static int read_files(struct pass *p)
+static int pass_read_files(struct pass *p)
 {
     const tr_read_options *o = p->options;
     enum tr_format format = o->format;
@@ -238,17 +210,23 @@ static int read_files(struct pass *p)
     if (o->id && (format != TR_FORMAT_CSV || !o->schema))
         return tr_fail(TR_ERR_USAGE, "%s: --id is for tables (csv), and for models that learnt from such",
                        p->files.file[0].path);
-    struct tr_head *heads;
-    TR_TRY(tr_heads_read(&p->files, format, o->header, &heads));
-    int status = format == TR_FORMAT_CSV      ? o->schema ? read_table(p, heads) : read_csv(p, heads)
-                      : format == TR_FORMAT_HDF5 ? read_hdf5(p, heads)
-                 : format == TR_FORMAT_LIBSVM ? read_libsvm(p, heads)
-                                              : TR_OK;
+    TR_TRY(tr_heads_read(&p->files, format, o->header, &p->heads));
+    struct tr_reader_options options = {.format = format};
+    if (format == TR_FORMAT_CSV) return pass_read_csv(p);
+    if (format == TR_FORMAT_LIBSVM) {
+        options.lowest_index = o->first_index;
+        options.unlabelled = !o->labelled;
+        return pass_read(p, &options);
+    }
+    if (format == TR_FORMAT_HDF5) {
+        const struct tr_head *head = &p->heads[tr_heads_first(p->heads, p->files.n)];
+        bool any = head->sparse || o->columns == 0 || head->fields == 0;
+        return any || head->fields == o->columns ? pass_read(p, &options)
+                                                 : pass_fail_columns(p, head->fields);
+    }
     bool documents = format == TR_FORMAT_DOCWORD && o->reader == 0;
-    for (size_t i = 0; i < p->files.n && documents && status == TR_OK; i++)
-        status = read_documents(p, i, &heads[i]);
-    free(heads);
-    return status;
+    for (size_t i = 0; i < p->files.n && documents; i++) TR_TRY(pass_read_documents(p, i));
+    return TR_OK;
 }
 
 int tr_read_rows(char *const files[], size_t n, const tr_read_options *options, tr_records_fn *records,
@@ -257,7 +235,8 @@ int tr_read_rows(char *const files[], size_t n, const tr_read_options *options, 
     struct pass p = {.options = options, .records = records, .state = state};
     TR_TRY(tr_files_open(files, n, &p.files));
     p.files.max_record = options->max_record;
-    int status = read_files(&p);
+    int status = pass_read_files(&p);
+    free(p.heads);
     free(p.dense);
     tr_files_close(&p.files);
     return status;
@@ -294,4 +273,114 @@ int tr_read_ratings(char *const patterns[], size_t n, bool third_may_miss, tr_ra
     free(heads);
     tr_files_close(&files);
     return status;
+}
+
+/* ---- estimate of the size of a job's data ---- */
+
+/* Adds whole lines from the offset on; none if the file cannot be read. */
+static void sample_add_lines(const struct tr_file *file, uint64_t offset, size_t most,
+                             struct tr_sample *sample)
+{
+    struct tr_source source;
+    char *text = sample->text + sample->n;
+    size_t n = 0, got = 1, begin = 0;
+    int status = tr_source_open(&source, file, offset);
+    for (; status == TR_OK && got > 0 && n < most; n += got) {
+        got = 0;
+        status = tr_source_read(&source, text + n, most - n, &got);
+    }
+    if (n > 0 && file->packing)
+        sample->packing = (double)n / fmax(1, fmin((double)source.stored, (double)file->size));
+    tr_source_close(&source);
+    const char *last = n == most ? memrchr(text, '\n', n) : NULL; /* an incomplete line follows */
+    if (last) n = (size_t)(last - text) + 1;
+    const char *newline =
+        offset > 0 ? memchr(text, '\n', n) : NULL; /* the end of a line that begins before */
+    if (offset > 0) begin = newline ? (size_t)(newline - text) + 1 : n;
+    memmove(text, text + begin, n - begin);
+    sample->n += n - begin;
+    if (n > begin) sample->end = (double)(offset + n);
+}
+
+/* Adds the estimate for a file, one of `files` similar ones. The sample is its beginning, and its middle if that can be read
+ * directly. */
+static int estimate_file(const struct tr_file *file, double files, int format, tr_data_size *size)
+{
+    enum { SAMPLE = 1 << 17 };
+    const struct tr_text_format *f = tr_text_format((enum tr_format)format);
+    struct tr_sample sample = {.packing = 1};
+    double lines = 0;
+    int status = TR_OK;
+    TR_TRY(TR_NEW(&sample.text, 2 * SAMPLE + 1));
+    bool halves = !file->packing && file->size > 4 * SAMPLE;
+    sample_add_lines(file, 0, halves ? SAMPLE : 2 * SAMPLE, &sample);
+    if (halves) sample_add_lines(file, file->size / 2, SAMPLE, &sample);
+    sample.text[sample.n] = '\0';
+    for (const char *line = sample.text; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        lines += *line != '\n' && *line != '\r';
+    if (sample.n > 0) {
+        double text = sample.packing * (double)file->size;
+        size->text += text;
+        if (format != TR_FORMAT_DOCWORD) size->records += fmax(lines, 1) * text / (double)sample.n;
+        if (f->estimate) status = f->estimate(&sample, text, files, size);
+    }
+    free(sample.text);
+    return status;
+}
+
+/* Adds the estimate for the files of data.train or data.test, which have the same format. Test data may be a part of the training
+ * data. */
+static int estimate_files(const struct tr_job *job, const struct tr_files *files, int *format,
+                          tr_data_size *size)
+{
+    const double pair = 12; /* bytes of text of a non-zero */
+    struct tr_head *heads;
+    enum tr_format found = TR_FORMAT_AUTO;
+    if (*format == TR_FORMAT_AUTO) TR_TRY(tr_data_format(job, files, &found));
+    if (*format == TR_FORMAT_AUTO) *format = (int)found;
+    size->format = tr_format_word((enum tr_format) * format);
+    bool tables = *format == TR_FORMAT_HDF5 || files->file[0].hdf5, full = false;
+    for (size_t i = 0; i < files->n && !tables; i++)
+        TR_TRY(estimate_file(&files->file[i], (double)files->n, *format, size));
+    if (*format != TR_FORMAT_CSV && !tables) return TR_OK;
+    int header = tables ? TR_HEADER_AUTO : job->data.header;
+    TR_TRY(tr_heads_read(files, (enum tr_format) * format, header, &heads));
+    if (tables) { /* the heads contain the sizes */
+        double nonzeros = 0;
+        for (size_t i = 0; i < files->n; i++) {
+            size->records += (double)heads[i].rows;
+            size->features = fmax(size->features, (double)heads[i].fields);
+            size->text += pair * (double)heads[i].nonzeros;
+            nonzeros += (double)heads[i].nonzeros;
+            full |= heads[i].full;
+        }
+        size->values = 256;
+        size->occurring = fmax(size->occurring, nonzeros);
+        size->frequent = fmax(size->frequent, nonzeros / TR_FREQUENT_ROWS);
+        size->format = full ? "csv" : "libsvm";
+    } else {
+        size->features = (double)tr_csv_columns(files, heads, TR_LABEL_NONE) + (double)job->data.hash;
+    }
+    free(heads);
+    return TR_OK;
+}
+
+int tr_data_guess(const struct tr_job *job, tr_data_size *size)
+{
+    int format = TR_FORMAT_AUTO;
+    struct tr_job_held_out held;
+    TR_TRY(tr_job_held_out(job, &held));
+    for (int test = 0; test < 2; test++) {
+        struct tr_files files = {0};
+        if (test && (job->data.test.n == 0 || held.to > 0)) continue;
+        TR_TRY(tr_data_files(job, test, &files));
+        int status = estimate_files(job, &files, &format, size);
+        tr_files_close(&files);
+        TR_TRY(status);
+    }
+    if (job->data.features > 0) size->features = (double)job->data.features;
+    bool full = strcmp(size->format, "csv") == 0;
+    size->occurring = full ? size->features : fmin(size->features, size->occurring);
+    size->frequent = full ? size->features : fmin(size->features, size->frequent);
+    return TR_OK;
 }

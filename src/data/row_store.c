@@ -19,7 +19,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "data/dataset.h"
-#include "data/dictionary.h"
+#include "data/names.h"
 #include "store/checked.h"
 #include "store/persistent.h"
 #include "trireme/collective.h"
@@ -81,7 +81,7 @@ static void rows_free(tr_data *data, size_t n)
 /* ---- files: layout ---- */
 
 #define FORMAT "trireme-data"
-enum { VERSION = 3 };
+enum { VERSION = 4 };
 
 struct tr_row_directory {
     struct tr_row_key key;
@@ -663,8 +663,7 @@ static int archive_schema(struct archive *a, struct tr_data_state *s)
     if (status == TR_OK) status = archive_bytes(a, &values, &values_n);
     if (status == TR_OK && !a->writes && packed) {
         status = tr_schema_unpack(packed, n, &s->schema, &s->bindings);
-        if (status == TR_OK && values)
-            status = tr_dictionary_unpack(s->tr, values, values_n, &s->schema->dictionary);
+        if (status == TR_OK && values) status = tr_dictionary_unpack(s->tr, values, &s->schema->dictionary);
     }
     free(packed);
     free(values);

@@ -1,18 +1,123 @@
+#define _GNU_SOURCE
 #include "data/schema.h"
 
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "data/dictionary.h"
-#include "data/value.h"
+#include "base/escape.h"
+#include "data/field.h"
+#include "data/names.h"
+
+/* ---- values ---- */
+
+/* 0.d1d2d3... · 10^point, where neither the first nor the last digit is 0; 0 has no digits. */
+struct decimal {
+    bool negative;
+    size_t n;
+    long point;
+    char digit[TR_VALUE_DIGITS];
+};
+
+/* Returns false if the text is not a number. */
+static bool decimal_read(const char *text, size_t n, struct decimal *d)
+{
+    const char *p = text, *end = text + n;
+    bool any = false, behind_point = false;
+    long exponent = 0;
+    *d = (struct decimal){.negative = n > 0 && *p == '-'};
+    if (n == 0 || n > TR_VALUE_DIGITS) return false;
+    for (p += *p == '-' || *p == '+'; p < end && (tr_is_digit(*p) || (*p == '.' && !behind_point)); p++) {
+        if (*p == '.') {
+            behind_point = true;
+            continue;
+        }
+        any = true;
+        if (d->n > 0 || *p != '0') d->digit[d->n++] = *p;
+        d->point += d->n > 0 && !behind_point;
+        d->point -= d->n == 0 && behind_point;
+    }
+    if (!any) return false;
+    if (p < end && (*p == 'e' || *p == 'E')) {
+        bool below = ++p < end && *p == '-';
+        p += p < end && (*p == '-' || *p == '+');
+        if (p == end || end - p > 5) return false;
+        for (; p < end && tr_is_digit(*p); p++) exponent = exponent * 10 + (*p - '0');
+        d->point += below ? -exponent : exponent;
+    }
+    while (d->n > 0 && d->digit[d->n - 1] == '0') d->n--;
+    d->negative = d->negative && d->n > 0;
+    return p == end;
+}
+
+const char *tr_value_number(const char *text, size_t *n, char room[TR_VALUE_ROOM])
+{
+    struct decimal d;
+    char *to = room;
+    size_t k = *text == '-';
+    bool whole = *n > k && text[k] > '0'; /* the usual case: a whole number in its own form */
+    while (whole && k < *n && tr_is_digit(text[k])) k++;
+    if ((whole && k == *n && *n <= 21) || (*n == 1 && *text == '0') || !decimal_read(text, *n, &d))
+        return text;
+    if (d.negative) *to++ = '-';
+    if (d.n == 0) {
+        *to++ = '0';
+    } else if (d.point > 21 || d.point < -5) {
+        *to++ = d.digit[0];
+        if (d.n > 1) *to++ = '.';
+        memcpy(to, d.digit + 1, d.n - 1);
+        to += d.n - 1;
+        to += sprintf(to, "e%ld", d.point - 1);
+    } else {
+        size_t before = d.point > 0 ? tr_min_size((size_t)d.point, d.n) : 0;
+        if (before == 0) *to++ = '0';
+        memcpy(to, d.digit, before);
+        to += before;
+        for (long i = (long)d.n; i < d.point; i++) *to++ = '0';
+        if (before < d.n) *to++ = '.';
+        for (long i = d.point; i < 0; i++) *to++ = '0';
+        memcpy(to, d.digit + before, d.n - before);
+        to += d.n - before;
+    }
+    bool same = *n == (size_t)(to - room) && memcmp(text, room, *n) == 0;
+    *n = (size_t)(to - room);
+    return same ? text : room;
+}
+
+static int value_compare_bytes(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    int order = memcmp(a, b, tr_min_size(n_a, n_b));
+    return order ? order : (n_a > n_b) - (n_a < n_b);
+}
+
+int tr_value_compare(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    struct decimal x, y;
+    bool a_number = decimal_read(a, n_a, &x), b_number = decimal_read(b, n_b, &y);
+    if (!a_number || !b_number) return a_number ? -1 : b_number ? 1 : value_compare_bytes(a, n_a, b, n_b);
+    int sign_x = x.n == 0 ? 0 : x.negative ? -1 : 1, sign_y = y.n == 0 ? 0 : y.negative ? -1 : 1;
+    if (sign_x != sign_y) return sign_x < sign_y ? -1 : 1;
+    if (x.point != y.point) return (x.point < y.point) == (sign_x > 0) ? -1 : 1;
+    return sign_x * value_compare_bytes(x.digit, x.n, y.digit, y.n);
+}
+
+bool tr_value_is_number(const char *text, size_t n, double *number)
+{
+    struct decimal d;
+    char copy[TR_VALUE_DIGITS + 1];
+    if (!decimal_read(text, n, &d)) return false;
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    *number = strtod_l(copy, NULL, c);
+    freelocale(c);
+    return true;
+}
 
 /* ---- memory ---- */
-
-void tr_schema_keep(struct tr_schema *s)
-{
-    s->users++;
-}
 
 void tr_schema_release(struct tr_schema **schema)
 {
@@ -137,4 +242,291 @@ int tr_schema_number(struct tr_schema *s)
     s->hashed = keys;
     s->keys = keys + (hashes ? s->hash : 0);
     return TR_OK;
+}
+
+/* ---- texts for users ---- */
+
+void tr_schema_column_text(const struct tr_schema *s, size_t column, char text[TR_SHOWN_NAME])
+{
+    size_t n;
+    const char *name = tr_ids_text(&s->names, column, &n);
+    tr_escape(text, TR_SHOWN_NAME, name, n);
+}
+
+/* Returns the last column with keys whose first key is not after this one. */
+static size_t schema_column_of_key(const struct tr_schema *s, uint64_t key)
+{
+    size_t low = 0, high = s->n;
+    while (low + 1 < high) {
+        size_t middle = low + (high - low) / 2;
+        if (s->column[middle].first <= key) low = middle;
+        else high = middle;
+    }
+    while (low > 0 && s->column[low].keys == 0) low--;
+    return low;
+}
+
+void tr_schema_value_text(const struct tr_schema *s, uint64_t key, uint64_t value, char text[TR_SHOWN_NAME])
+{
+    size_t column = schema_column_of_key(s, key), n;
+    strcpy(text, "other");
+    if (value >= s->column[column].values || !s->values || value >= s->values[column].n) return;
+    const char *name = tr_ids_text(&s->values[column], value, &n);
+    if (n > 0) tr_escape(text, TR_SHOWN_NAME, name, n);
+    else strcpy(text, "missing");
+}
+
+void tr_schema_key_text(const struct tr_schema *s, uint64_t key, char text[TR_SHOWN_NAME])
+{
+    if (s->hash > 0 && key >= s->hashed) {
+        snprintf(text, TR_SHOWN_NAME, "hash=%llu", (unsigned long long)(key - s->hashed));
+        return;
+    }
+    size_t column = schema_column_of_key(s, key), n;
+    const struct tr_column *c = &s->column[column];
+    uint64_t number = key - c->first;
+    char value[TR_SHOWN_NAME] = "missing";
+    tr_schema_column_text(s, column, text);
+    if (number == 0 && (c->type == TR_COLUMN_NUMBER || c->raw)) return;
+    if (c->type != TR_COLUMN_NUMBER) tr_schema_value_text(s, key, number, value);
+    n = strlen(text);
+    snprintf(text + n, TR_SHOWN_NAME - n, "=%s", value);
+}
+
+static bool schema_is_of_numbers(const struct tr_schema *s)
+{
+    return !s || (!tr_schema_has_categories(s) && s->keys == s->slots && s->labels.n == 0);
+}
+
+bool tr_schema_agrees(const struct tr_schema *a, const struct tr_schema *b)
+{
+    if (!schema_is_of_numbers(a) || !schema_is_of_numbers(b)) return false;
+    for (uint64_t k = 0; a && b && k < a->keys && k < b->keys; k++) {
+        char of_a[TR_SHOWN_NAME], of_b[TR_SHOWN_NAME];
+        tr_schema_key_text(a, k, of_a);
+        tr_schema_key_text(b, k, of_b);
+        if (strcmp(of_a, of_b) != 0) return false;
+    }
+    return true;
+}
+
+void tr_schema_label_text(const struct tr_schema *s, float label, char text[TR_SHOWN_NAME])
+{
+    if (s && label >= 0 && label < (float)s->labels.n) {
+        size_t n;
+        const char *name = tr_ids_text(&s->labels, (size_t)label, &n);
+        tr_escape(text, TR_SHOWN_NAME, name, n);
+    } else {
+        snprintf(text, TR_SHOWN_NAME, "%.9g", (double)label);
+    }
+}
+
+/* ---- as bytes ---- */
+
+/* The bytes of a schema. The members are listed once, for writing and reading. */
+struct schema_bytes {
+    bool writes;
+    char *at;
+    size_t n, capacity; /* reading: n is the position */
+    int status;
+};
+
+static void schema_bytes_move(struct schema_bytes *b, void *x, size_t n)
+{
+    if (b->status == TR_OK && b->writes) b->status = TR_GROW(&b->at, &b->capacity, b->n + n);
+    if (b->status == TR_OK && !b->writes && b->capacity - b->n < n)
+        b->status = tr_fail(TR_ERR_DATA, "a schema is cut off");
+    if (b->status != TR_OK || n == 0) return;
+    if (b->writes) memcpy(b->at + b->n, x, n);
+    else memcpy(x, b->at + b->n, n);
+    b->n += n;
+}
+
+static void schema_bytes_texts(struct schema_bytes *b, struct tr_ids *texts)
+{
+    size_t n = texts->n;
+    uint32_t place;
+    schema_bytes_move(b, &n, sizeof n);
+    for (size_t i = 0; i < n && b->status == TR_OK; i++) {
+        size_t length = 0;
+        const char *text = b->writes ? tr_ids_text(texts, i, &length) : NULL;
+        schema_bytes_move(b, &length, sizeof length);
+        if (b->writes) schema_bytes_move(b, (void *)(uintptr_t)text, length);
+        if (b->writes || b->status != TR_OK || length > b->capacity - b->n) continue;
+        b->status = tr_ids_add_text(texts, b->at + b->n, length, &place);
+        b->n += length;
+    }
+}
+
+static int schema_bytes_all(struct schema_bytes *b, struct tr_schema *s, struct tr_bindings *bindings)
+{
+    size_t n = bindings->n;
+    bool positive = s->positive != NULL;
+    schema_bytes_move(b, &s->n, sizeof s->n);
+    schema_bytes_move(b, &s->crosses, sizeof s->crosses);
+    schema_bytes_move(b, &s->named, sizeof s->named);
+    schema_bytes_move(b, &s->label, sizeof s->label);
+    schema_bytes_move(b, &s->hash, sizeof s->hash);
+    schema_bytes_move(b, &positive, sizeof positive);
+    schema_bytes_move(b, &n, sizeof n);
+    TR_TRY(b->status);
+    if (!b->writes) TR_TRY(TR_NEW(&s->column, s->n));
+    if (!b->writes) TR_TRY(TR_NEW(&s->cross, s->crosses));
+    if (!b->writes) TR_TRY(TR_NEW(&bindings->binding, n));
+    schema_bytes_move(b, s->column, s->n * sizeof *s->column);
+    schema_bytes_move(b, s->cross, s->crosses * sizeof *s->cross);
+    schema_bytes_texts(b, &s->names);
+    schema_bytes_texts(b, &s->missing);
+    schema_bytes_texts(b, &s->labels);
+    for (size_t i = 0; i < n && b->status == TR_OK; i++) {
+        struct tr_binding *binding = &bindings->binding[i];
+        bindings->n = i + 1;
+        schema_bytes_move(b, &binding->fields, sizeof binding->fields);
+        schema_bytes_move(b, &binding->labelled, sizeof binding->labelled);
+        if (!b->writes && b->status == TR_OK) b->status = TR_NEW(&binding->column, binding->fields);
+        schema_bytes_move(b, binding->column, binding->fields * sizeof *binding->column);
+    }
+    TR_TRY(b->status);
+    if (b->writes || !positive) return b->writes ? TR_OK : tr_schema_number(s);
+    size_t length;
+    const char *text = tr_ids_text(&s->labels, 1, &length);
+    TR_TRY(tr_format(&s->positive, "%.*s", (int)length, text));
+    return tr_schema_number(s);
+}
+
+int tr_schema_pack(const struct tr_schema *s, const struct tr_bindings *bindings, char **bytes, size_t *n)
+{
+    struct schema_bytes b = {.writes = true};
+    int status =
+        schema_bytes_all(&b, (struct tr_schema *)(uintptr_t)s, (struct tr_bindings *)(uintptr_t)bindings);
+    if (status != TR_OK) free(b.at);
+    *bytes = b.at;
+    *n = b.n;
+    return status;
+}
+
+int tr_schema_unpack(const char *bytes, size_t n, struct tr_schema **schema, struct tr_bindings *bindings)
+{
+    struct schema_bytes b = {.at = (char *)(uintptr_t)bytes, .capacity = n};
+    struct tr_bindings found = {.n = 0};
+    TR_TRY(tr_schema_new(schema));
+    int status = schema_bytes_all(&b, *schema, &found);
+    if (status == TR_OK) {
+        *bindings = found;
+        return TR_OK;
+    }
+    tr_bindings_free(&found);
+    tr_schema_release(schema);
+    return status;
+}
+
+/* ---- rows of keys ---- */
+
+struct expansion {
+    const struct tr_schema *schema;
+    uint32_t *const *number; /* of the places of each column; NULL: places are numbers */
+    uint32_t *key;
+    float *value;
+    size_t n; /* of all rows so far */
+    uint64_t unknown;
+};
+
+static inline void expansion_add_key(struct expansion *e, uint32_t key, float value)
+{
+    if (value == 0) return;
+    e->key[e->n] = key;
+    e->value[e->n++] = value;
+}
+
+static inline uint32_t expansion_number(const struct expansion *e, size_t column, float slot)
+{
+    uint32_t number = tr_slot_place(slot);
+    return number != TR_NO_VALUE && e->number ? e->number[column][number] : number;
+}
+
+static void expansion_add_row(struct expansion *e, const float *row)
+{
+    const struct tr_schema *s = e->schema;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct tr_column *c = &s->column[i];
+        if (c->type > TR_COLUMN_CATEGORY) continue; /* no slot */
+        float x = row[c->slot];
+        if (c->type == TR_COLUMN_CATEGORY && s->hash == 0) {
+            uint32_t number = expansion_number(e, i, x);
+            if (number < c->values) expansion_add_key(e, c->first + number, 1);
+            else if (c->others) expansion_add_key(e, c->first + c->values, 1);
+            else e->unknown++;
+        } else if (c->type == TR_COLUMN_NUMBER) {
+            expansion_add_key(e, c->first, isnan(x) ? (float)c->mean : x);
+            if (isnan(x) && c->missing) expansion_add_key(e, c->first + 1, 1);
+        }
+    }
+    /* the hashed keys of a row are its last, ascending; a key that occurs again counts once more */
+    size_t hashed = e->n;
+    for (size_t i = 0; i < s->n && s->hash > 0; i++) {
+        if (s->column[i].type != TR_COLUMN_CATEGORY) continue;
+        uint32_t key = (uint32_t)s->hashed + tr_slot_place(row[s->column[i].slot]);
+        size_t k = e->n;
+        while (k > hashed && e->key[k - 1] > key) k--;
+        if (k > hashed && e->key[k - 1] == key) {
+            e->value[k - 1] += 1;
+            continue;
+        }
+        memmove(e->key + k + 1, e->key + k, (e->n - k) * sizeof *e->key);
+        memmove(e->value + k + 1, e->value + k, (e->n - k) * sizeof *e->value);
+        e->key[k] = key;
+        e->value[k] = 1;
+        e->n++;
+    }
+}
+
+static int expansion_make_sparse(struct expansion *e, struct tr_matrix *m)
+{
+    struct tr_matrix sparse = {.rows = m->rows};
+    size_t capacity = 0, values = 0, most = m->rows * m->columns / 8 + 1;
+    int status = TR_NEW(&sparse.begin, m->rows + 1);
+    for (size_t i = 0; i < m->rows && status == TR_OK; i++) {
+        size_t room = e->n + 2 * m->columns;
+        if (room > capacity) status = TR_GROW(&sparse.column, &capacity, room + most);
+        if (status == TR_OK && room > values) status = TR_GROW(&sparse.value, &values, room + most);
+        if (status != TR_OK) break;
+        e->key = sparse.column;
+        e->value = sparse.value;
+        expansion_add_row(e, m->value + i * m->columns);
+        sparse.begin[i + 1] = e->n;
+    }
+    if (status != TR_OK) {
+        tr_matrix_free(&sparse);
+        return status;
+    }
+    TR_SHRINK(&sparse.column, e->n);
+    TR_SHRINK(&sparse.value, e->n);
+    free(m->value);
+    sparse.label = m->label;
+    *m = sparse;
+    return TR_OK;
+}
+
+int tr_schema_expand(const struct tr_schema *s, uint32_t *const *number, struct tr_matrix *m,
+                     uint64_t *unknown)
+{
+    struct expansion e = {.schema = s, .number = number};
+    bool dense = tr_schema_is_dense(s);
+    int status = dense ? TR_OK : expansion_make_sparse(&e, m);
+    for (size_t i = 0; i < s->n && dense; i++) {
+        const struct tr_column *c = &s->column[i];
+        bool category = c->type == TR_COLUMN_CATEGORY;
+        for (size_t k = 0; k < m->rows && (category || (c->type == TR_COLUMN_NUMBER && !c->raw)); k++) {
+            float *x = &m->value[k * m->columns + c->slot];
+            uint32_t code = category ? expansion_number(&e, i, *x) : 0;
+            if (!category) *x = isnan(*x) ? (float)c->mean : *x;
+            else if (code < c->values) *x = (float)code;
+            else {
+                e.unknown += !c->others;
+                *x = NAN;
+            }
+        }
+    }
+    *unknown = e.unknown;
+    return status;
 }

@@ -1,15 +1,13 @@
 #define _GNU_SOURCE
-#include "data/schema_all.h"
-
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/dictionary.h"
-#include "data/value.h"
+#include "data/dataset.h"
+#include "data/names.h"
 
-/* ---- what a worker meets ---- */
+/* ---- what a worker finds ---- */
 
 struct tr_column_seen *tr_schema_seen(const struct tr_schema *s)
 {
@@ -26,16 +24,7 @@ void tr_schema_seen_free(struct tr_column_seen **seen, const struct tr_schema *s
     *seen = NULL;
 }
 
-/* ---- at first ---- */
-
-static int look(tr_data *data, const tr_data *like, char **bytes, size_t *n)
-{
-    struct tr_data_state *s = data->state;
-    if (!like) TR_TRY(tr_schema_make(s->tr->job, &s->files, s->heads, &s->schema));
-    for (size_t c = 0; c < s->schema->n && !like; c++) s->schema->column[c].raw = s->form & TR_DATA_CODES;
-    TR_TRY(tr_schema_bind(s->schema, &s->files, s->heads, true, &s->bindings));
-    return tr_schema_pack(s->schema, &s->bindings, bytes, n);
-}
+/* ---- agreement ---- */
 
 int tr_schema_open(tr_data *data, const tr_data *like)
 {
@@ -43,12 +32,23 @@ int tr_schema_open(tr_data *data, const tr_data *like)
     tr_context *tr = s->tr;
     char *bytes = NULL;
     size_t n = 0;
-    if (like) tr_schema_keep(s->schema = like->state->schema);
-    TR_TRY(tr_agree(tr, tr->rank == 0 ? look(data, like, &bytes, &n) : TR_OK));
+    int status = TR_OK;
+    if (like) {
+        s->schema = like->state->schema;
+        s->schema->users++;
+    }
+    if (tr->rank == 0) {
+        if (!like) status = tr_schema_make(tr->job, &s->files, s->heads, &s->schema);
+        for (size_t c = 0; status == TR_OK && !like && c < s->schema->n; c++)
+            s->schema->column[c].raw = s->form & TR_DATA_CODES;
+        if (status == TR_OK) status = tr_schema_bind(s->schema, &s->files, s->heads, true, &s->bindings);
+        if (status == TR_OK) status = tr_schema_pack(s->schema, &s->bindings, &bytes, &n);
+    }
+    TR_TRY(tr_agree(tr, status));
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, s->heads, s->files.n * sizeof *s->heads));
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &n, sizeof n));
     TR_TRY(tr_agree(tr, tr->rank == 0 ? TR_OK : TR_NEW(&bytes, n)));
-    int status = tr_broadcast(tr, TR_SET_ALL, 0, bytes, n);
+    status = tr_broadcast(tr, TR_SET_ALL, 0, bytes, n);
     struct tr_schema *schema = NULL;
     if (status == TR_OK && tr->rank != 0) status = tr_schema_unpack(bytes, n, &schema, &s->bindings);
     if (!like && tr->rank != 0) s->schema = schema;
@@ -57,23 +57,21 @@ int tr_schema_open(tr_data *data, const tr_data *like)
     return tr_agree(tr, status);
 }
 
-/* ---- types ---- */
-
-/* Where the first word in a column stands. */
-struct word {
+/* Position of the first word in a column. */
+struct first_word {
     uint64_t column, file, offset; /* column UINT64_MAX: none */
     char text[TR_TOKEN_ROOM];
 };
 
-/* The first in the files, of the first of the columns that have changed. */
-static int say_change(tr_data *data, const struct tr_column_seen *seen, size_t column)
+/* Prints the first word, in the order of the files, that has changed the type of a column. */
+static int schema_say_change(tr_data *data, const struct tr_column_seen *seen, size_t column)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
-    struct word mine = {.column = UINT64_MAX}, *all, *first = NULL;
+    struct first_word mine = {.column = UINT64_MAX}, *all, *first = NULL;
     char name[TR_SHOWN_NAME];
     if (seen && seen[column].word) {
-        mine = (struct word){column, seen[column].place.file, seen[column].place.offset, ""};
+        mine = (struct first_word){column, seen[column].place.file, seen[column].place.offset, ""};
         memcpy(mine.text, seen[column].text, sizeof mine.text);
     }
     TR_TRY(TR_NEW(&all, (size_t)tr->size));
@@ -95,7 +93,7 @@ static int say_change(tr_data *data, const struct tr_column_seen *seen, size_t c
     return status;
 }
 
-static void take_word(struct tr_column *c)
+static void column_make_words(struct tr_column *c)
 {
     c->type = c->type == TR_COLUMN_LABEL ? TR_COLUMN_NAMED_LABEL : TR_COLUMN_CATEGORY;
 }
@@ -104,9 +102,8 @@ bool tr_schema_take_words(struct tr_schema *s, const struct tr_column_seen *seen
 {
     bool any = false;
     for (size_t c = 0; c < s->n; c++) {
-        if (!seen[c].word) continue;
-        take_word(&s->column[c]);
-        any = true;
+        any |= seen[c].word;
+        if (seen[c].word) column_make_words(&s->column[c]);
     }
     return any;
 }
@@ -123,32 +120,22 @@ int tr_schema_change(tr_data *data, const struct tr_column_seen *seen, bool *aga
     int status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, word, s->n);
     for (size_t c = 0; c < s->n && status == TR_OK; c++) {
         if (!word[c]) continue;
-        take_word(&s->column[c]);
+        column_make_words(&s->column[c]);
         *again = true;
         if (first == s->n) first = c;
     }
     free(word);
     bool says = *again && !(data->state->form & TR_DATA_NODE);
-    if (status == TR_OK && says) status = say_change(data, seen, first);
+    if (status == TR_OK && says) status = schema_say_change(data, seen, first);
     if (status == TR_OK && *again) status = tr_schema_number(s);
     return tr_agree(tr, status);
 }
 
 /* ---- means ---- */
 
-static double mean_of(double sum, double apart, double n)
-{
-    if (n == 0) return 0;
-    double mean = sum / n, spread = sqrt(apart / n);
-    if (!(spread > 0) || !isfinite(1 / spread)) return mean;
-    double unit =
-        exp2(floor(log2(spread)) - 10); /* rounding in another order, on other ranks, leads to the same */
-    return unit * round(mean / unit);
-}
-
-/* Of the columns in which a number is missing anywhere: Σ w x, and then Σ w (x - mean)², with the weights w of rows. Rows on a disk
- * were noted as they were read. */
-static int find_means(tr_data *data, const int32_t *missing, const struct tr_disk_column *noted)
+/* Sets the means of the columns with missing numbers: Σ w x, and then Σ w (x - mean)², with the weights w of rows. Rows on a disk
+ * were noted when they were read. */
+static int schema_find_means(tr_data *data, const int32_t *missing, const struct tr_disk_column *noted)
 {
     struct tr_schema *s = data->state->schema;
     tr_context *tr = data->state->tr;
@@ -173,14 +160,19 @@ static int find_means(tr_data *data, const int32_t *missing, const struct tr_dis
         apart[c] = mine[c].apart + mine[c].n * from_all * from_all;
     }
     if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, apart, s->n);
-    for (size_t c = 0; c < s->n; c++)
-        if (missing[c]) s->column[c].mean = mean_of(sum[c], apart[c], count[c]);
+    for (size_t c = 0; c < s->n; c++) {
+        if (!missing[c]) continue;
+        double mean = count[c] > 0 ? sum[c] / count[c] : 0, spread = sqrt(apart[c] / count[c]);
+        /* rounding hides the order of the sum, which depends on the ranks */
+        double unit = count[c] > 0 && spread > 0 ? exp2(floor(log2(spread)) - 10) : 0;
+        s->column[c].mean = unit > 0 && isfinite(1 / spread) ? unit * round(mean / unit) : mean;
+    }
     free(mine);
     free(sum);
     return status;
 }
 
-static int settle_missing(tr_data *data, const struct tr_reading *in)
+static int schema_settle_missing(tr_data *data, const struct tr_reading *in)
 {
     const struct tr_column_seen *seen = in->seen;
     struct tr_schema *s = data->state->schema;
@@ -194,33 +186,26 @@ static int settle_missing(tr_data *data, const struct tr_reading *in)
         missing[c] = s->column[c].missing && !s->column[c].raw;
         any |= missing[c];
     }
-    if (status == TR_OK && any) status = find_means(data, missing, in->writer.column);
+    if (status == TR_OK && any) status = schema_find_means(data, missing, in->writer.column);
     free(missing);
     return status;
 }
 
 /* ---- dictionaries ---- */
 
-static void counted_free(struct tr_counted **counted, size_t n)
-{
-    for (size_t c = 0; *counted && c < n; c++) free((void *)(uintptr_t)(*counted)[c].count);
-    free(*counted);
-    *counted = NULL;
-}
+static const struct tr_ids no_values = {.are_text = true};
 
-/* How many rows have each value of each category; of rows on a disk that was noted. */
-static int count_values(const struct tr_schema *s, const struct tr_column_seen *seen,
-                        const struct tr_matrix *m, const struct tr_disk_column *noted,
-                        struct tr_counted **counted)
+/* Counts the rows with each value of each category; of rows on a disk the counts were noted. */
+static int schema_count_values(const struct tr_schema *s, const struct tr_column_seen *seen,
+                               const struct tr_matrix *m, const struct tr_disk_column *noted,
+                               struct tr_counted *counted)
 {
-    static const struct tr_ids none = {.are_text = true};
-    TR_TRY(TR_NEW(counted, s->n));
     for (size_t c = 0; c < s->n; c++) {
         uint64_t *count;
         bool category = s->column[c].type == TR_COLUMN_CATEGORY && seen;
-        (*counted)[c].values = category ? &seen[c].values : &none;
-        TR_TRY(TR_NEW(&count, category ? seen[c].values.n : 0));
-        (*counted)[c].count = count;
+        counted[c].values = category ? &seen[c].values : &no_values;
+        TR_TRY(TR_NEW(&count, counted[c].values->n));
+        counted[c].count = count;
         if (category && noted && seen[c].values.n > 0)
             memcpy(count, noted[c].count, seen[c].values.n * sizeof *count);
         for (size_t i = 0; category && !noted && m && i < m->rows; i++)
@@ -229,73 +214,75 @@ static int count_values(const struct tr_schema *s, const struct tr_column_seen *
     return TR_OK;
 }
 
-static void numbers_free(uint32_t ***number, size_t n)
+static void numbers_free(uint32_t **number, size_t n)
 {
-    for (size_t c = 0; *number && c < n; c++) free((*number)[c]);
-    free(*number);
-    *number = NULL;
+    for (size_t c = 0; number && c < n; c++) free(number[c]);
+    free(number);
 }
 
-/* Numbers for the values that this worker has met; of training data they are found out. Agreed on. */
-static int number_values(tr_data *data, bool makes, const struct tr_column_seen *seen,
-                         const struct tr_matrix *m, const struct tr_disk_column *noted, uint32_t ***number)
+/* Numbers the values that this worker has found: with a new dictionary (makes), or with that of the schema. All ranks. */
+static int schema_number_values(tr_data *data, bool makes, const struct tr_column_seen *seen,
+                                const struct tr_matrix *m, const struct tr_disk_column *noted,
+                                uint32_t ***number)
 {
     struct tr_schema *s = data->state->schema;
     tr_context *tr = data->state->tr;
-    const tr_job *job = tr->job;
     struct tr_counted *counted = NULL;
     struct tr_dictionary_column *column = NULL;
     int status = TR_NEW(number, s->n);
     if (status == TR_OK) status = TR_NEW(&column, s->n);
-    if (status == TR_OK) status = count_values(s, seen, m, noted, &counted);
-    status = tr_agree(tr, status); /* as what follows is */
+    if (status == TR_OK) status = TR_NEW(&counted, s->n);
+    if (status == TR_OK) status = schema_count_values(s, seen, m, noted, counted);
+    status = tr_agree(tr, status);
     if (status == TR_OK && makes)
-        status = tr_dictionary_make(tr, counted, s->n, job->data.min_count, job->data.most_values,
+        status = tr_dictionary_make(tr, counted, s->n, tr->job->data.min_count, tr->job->data.most_values,
                                     &s->dictionary, column, *number);
     else if (status == TR_OK) status = tr_dictionary_find(tr, s->dictionary, counted, s->n, *number);
     for (size_t c = 0; c < s->n && makes && status == TR_OK; c++) {
         s->column[c].values = (uint32_t)column[c].values;
         s->column[c].others = column[c].others;
     }
-    counted_free(&counted, s->n);
+    for (size_t c = 0; counted && c < s->n; c++) free((void *)(uintptr_t)counted[c].count);
+    free(counted);
     free(column);
     return status;
 }
 
-/* ---- labels ---- */
+/* ---- labels with names ---- */
 
 struct label_name {
     const char *text;
     size_t n;
 };
 
-static int label_compare(const void *a, const void *b)
+static int label_compare_names(const void *a, const void *b)
 {
     const struct label_name *x = a, *y = b;
     return tr_value_compare(x->text, x->n, y->text, y->n);
 }
 
-static int gather_labels(tr_data *data, const struct tr_column_seen *seen)
+/* Sets s->labels, and replaces the places of labels by their numbers. */
+static int schema_settle_labels(tr_data *data, const struct tr_column_seen *seen, struct tr_labels *labels)
 {
-    static const struct tr_ids none = {.are_text = true};
     struct tr_schema *s = data->state->schema;
+    struct tr_matrix *m = &data->state->rows;
     tr_context *tr = data->state->tr;
     struct tr_dictionary *d = NULL;
     struct tr_dictionary_column column;
     uint64_t *count;
-    uint32_t *number = NULL;
+    uint32_t *number = NULL, place;
     struct label_name *sorted = NULL;
     struct tr_ids all = {.are_text = true};
-    struct tr_counted mine = {.values = seen ? &seen[s->label].values : &none};
-    TR_TRY(tr_agree(tr, TR_NEW(&count, mine.values->n)));
-    for (size_t i = 0; i < mine.values->n; i++) count[i] = 1;
+    if (s->label == s->n || s->column[s->label].type != TR_COLUMN_NAMED_LABEL || s->positive) return TR_OK;
+    struct tr_counted mine = {.values = seen ? &seen[s->label].values : &no_values};
+    size_t n = mine.values->n, length;
+    TR_TRY(tr_agree(tr, TR_NEW(&count, n)));
+    for (size_t i = 0; i < n; i++) count[i] = 1;
     mine.count = count;
     int status = tr_dictionary_make(tr, &mine, 1, 1, 0, &d, &column, &number);
     free(count);
-    free(number);
-    TR_TRY(status);
-    TR_TRY(tr_names_gather(tr_dictionary_names(d), &all));
-    if (column.values >= TR_LABELS_MOST) {
+    if (status == TR_OK) status = tr_names_gather(tr_dictionary_names(d), &all);
+    if (status == TR_OK && column.values >= TR_LABELS_MOST) {
         char name[TR_SHOWN_NAME];
         tr_schema_column_text(s, s->label, name);
         status = tr_fail(TR_ERR_DATA, "%s: column %s has %llu different labels, expected at most %d classes",
@@ -304,73 +291,29 @@ static int gather_labels(tr_data *data, const struct tr_column_seen *seen)
     }
     if (status == TR_OK) status = TR_NEW(&sorted, all.n);
     for (size_t i = 0; i < all.n && status == TR_OK; i++) sorted[i].text = tr_ids_text(&all, i, &sorted[i].n);
-    if (status == TR_OK && all.n > 0) qsort(sorted, all.n, sizeof *sorted, label_compare);
-    for (size_t i = 0; i < all.n && status == TR_OK; i++) {
-        uint32_t place;
+    if (status == TR_OK && all.n > 0) qsort(sorted, all.n, sizeof *sorted, label_compare_names);
+    for (size_t i = 0; i < all.n && status == TR_OK; i++)
         status = tr_ids_add_text(&s->labels, sorted[i].text, sorted[i].n, &place);
+    for (size_t i = 0; i < n && status == TR_OK; i++) {
+        const char *text = tr_ids_text(mine.values, i, &length);
+        number[i] = tr_ids_find_text(&s->labels, text, length);
+    }
+    for (size_t i = 0; seen && m->label && i < m->rows && status == TR_OK; i++)
+        m->label[i] = (float)number[(size_t)m->label[i]];
+    for (size_t i = 0; seen && i < labels->bits.n && status == TR_OK; i++) {
+        float label = (float)number[(size_t)tr_labels_value(labels, i)];
+        uint32_t bits;
+        memcpy(&bits, &label, sizeof bits);
+        labels->bits.number[i] = bits;
     }
     free(sorted);
+    free(number);
     tr_ids_free(&all);
     tr_dictionary_free(&d);
     return tr_agree(tr, status);
 }
 
-/* From places in what this worker has met to numbers of classes, in the order of their names. */
-static int number_labels(tr_data *data, const struct tr_column_seen *seen, struct tr_labels *labels)
-{
-    const struct tr_schema *s = data->state->schema;
-    struct tr_matrix *m = &data->state->rows;
-    uint32_t *class;
-    if (!seen) return TR_OK;
-    const struct tr_ids *values = &seen[s->label].values;
-    TR_TRY(TR_NEW(&class, values->n));
-    for (size_t i = 0; i < values->n; i++) {
-        size_t n;
-        const char *text = tr_ids_text(values, i, &n);
-        class[i] = tr_ids_find_text(&s->labels, text, n);
-    }
-    for (size_t i = 0; m->label && i < m->rows; i++) m->label[i] = (float)class[(size_t)m->label[i]];
-    for (size_t i = 0; i < labels->bits.n; i++) {
-        float label = (float)class[(size_t)tr_labels_value(labels, i)];
-        uint32_t bits;
-        memcpy(&bits, &label, sizeof bits);
-        labels->bits.number[i] = bits;
-    }
-    free(class);
-    return TR_OK;
-}
-
-static int settle_labels(tr_data *data, const struct tr_column_seen *seen, struct tr_labels *labels)
-{
-    const struct tr_schema *s = data->state->schema;
-    if (s->label == s->n || s->column[s->label].type != TR_COLUMN_NAMED_LABEL || s->positive) return TR_OK;
-    TR_TRY(gather_labels(data, seen));
-    return tr_agree(data->state->tr, number_labels(data, seen, labels));
-}
-
 /* ---- rows of keys ---- */
-
-static bool any_missing(const struct tr_schema *s, const struct tr_column_seen *seen)
-{
-    for (size_t c = 0; c < s->n; c++)
-        if (s->column[c].type == TR_COLUMN_NUMBER && seen[c].missing) return true;
-    return false;
-}
-
-/* The rows become rows of keys now, or when they are written. */
-static int make_rows(tr_data *data, struct tr_reading *in, uint32_t ***number)
-{
-    struct tr_data_state *state = data->state;
-    struct tr_schema *s = state->schema;
-    bool plain = s->keys == s->slots && !tr_schema_has_categories(s);
-    if (!tr_is(state->tr, TR_SLAVE) || (plain && !any_missing(s, in->seen))) return TR_OK;
-    if (!state->on_disk) return tr_schema_expand(s, *number, &state->rows, &state->unknown);
-    in->writer.makes_keys = true;
-    in->writer.columns = s->n;
-    in->writer.number = *number;
-    *number = NULL;
-    return TR_OK;
-}
 
 int tr_schema_make_keys(tr_data *data, const tr_data *like, struct tr_reading *in)
 {
@@ -379,23 +322,33 @@ int tr_schema_make_keys(tr_data *data, const tr_data *like, struct tr_reading *i
     tr_context *tr = state->tr;
     uint32_t **number = NULL;
     state->unknown = 0;
-    if (!like) TR_TRY(settle_missing(data, in));
-    if (!like) TR_TRY(settle_labels(data, in->seen, &in->report.labels));
+    if (!like) TR_TRY(schema_settle_missing(data, in));
+    if (!like) TR_TRY(schema_settle_labels(data, in->seen, &in->report.labels));
     if (tr_schema_has_dictionaries(s))
-        TR_TRY(number_values(data, !like, in->seen, &state->rows, in->writer.column, &number));
+        TR_TRY(schema_number_values(data, !like, in->seen, &state->rows, in->writer.column, &number));
     int status = like ? TR_OK : tr_schema_number(s);
+    bool categories = tr_schema_has_categories(s), plain = s->keys == s->slots && !categories,
+         converts = tr_is(tr, TR_SLAVE) && !plain;
     if (status == TR_OK && s->keys == 0)
         status = tr_fail(TR_ERR_DATA, "%s: there is no column besides that of data.label",
                          state->files.file[0].path);
-    if (status == TR_OK && s->hash > 0 && !tr_schema_has_categories(s))
+    if (status == TR_OK && s->hash > 0 && !categories)
         status = tr_fail(TR_ERR_CONFIG, "%s: data.hash is for categories, and there are none",
                          tr_job_where(tr->job, "data.hash"));
-    if (status == TR_OK) status = make_rows(data, in, &number);
-    numbers_free(&number, s->n);
+    for (size_t c = 0; c < s->n && tr_is(tr, TR_SLAVE); c++)
+        converts = converts || (s->column[c].type == TR_COLUMN_NUMBER && in->seen[c].missing);
+    if (status == TR_OK && converts && state->on_disk) { /* when rows are written */
+        in->writer.makes_keys = true;
+        in->writer.columns = s->n;
+        in->writer.number = number;
+        number = NULL;
+    } else if (status == TR_OK && converts) {
+        status = tr_schema_expand(s, number, &state->rows, &state->unknown);
+    }
+    numbers_free(number, s->n);
     status = tr_agree(tr, status);
     data->columns = s->keys;
-    if (state->on_disk && s->keys == s->slots && !tr_schema_has_categories(s))
-        return status; /* as they were read */
+    if (state->on_disk && plain) return status; /* rows as they were read */
     data->total_nonzeros = state->on_disk ? in->writer.nonzeros : tr_matrix_nonzeros(&state->rows);
     if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &data->total_nonzeros, 1);
     return status == TR_OK ? tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &state->unknown, 1) : status;
@@ -407,48 +360,109 @@ int tr_schema_expand_more(const tr_data *data, const struct tr_column_seen *seen
     uint32_t **number = NULL;
     uint64_t unknown;
     if (tr_schema_has_dictionaries(s))
-        TR_TRY(number_values((tr_data *)(uintptr_t)data, false, seen, m, NULL, &number));
-    int status = TR_OK;
-    if (m) status = tr_schema_expand(s, number, m, &unknown);
-    numbers_free(&number, s->n);
+        TR_TRY(schema_number_values((tr_data *)(uintptr_t)data, false, seen, m, NULL, &number));
+    int status = m ? tr_schema_expand(s, number, m, &unknown) : TR_OK;
+    numbers_free(number, s->n);
     return tr_agree(data->state->tr, status);
 }
 
-/* ---- said ---- */
+/* ---- distinct labels ---- */
+
+static int label_compare(const void *a, const void *b)
+{
+    const float *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* If workers have found the maximum number of labels, only the last of them sends its labels. */
+int tr_labels_unite(tr_context *tr, const struct tr_labels *labels, tr_data *data)
+{
+    uint64_t most = (uint64_t)labels->bits.n << 32 | (uint64_t)tr->rank;
+    float *mine, *all;
+    uint64_t n = 0;
+    size_t kept = 0;
+    TR_TRY(TR_NEW(&mine, labels->bits.n));
+    for (size_t i = 0; i < labels->bits.n; i++) mine[i] = tr_labels_value(labels, i);
+    int status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &most, 1);
+    bool counts = most >> 32 < TR_LABELS_MOST || (int)(most & UINT32_MAX) == tr->rank;
+    if (status == TR_OK)
+        status = tr_gather_to_all(tr, TR_SET_ALL, mine, counts ? labels->bits.n : 0, sizeof *mine,
+                                  (void **)&all, &n);
+    free(mine);
+    TR_TRY(status);
+    if (n > 0) qsort(all, (size_t)n, sizeof *all, label_compare);
+    for (size_t i = 0; i < n && kept < TR_LABELS_MOST; i++)
+        if (i == 0 || all[i] != all[i - 1]) all[kept++] = all[i];
+    data->labels = kept;
+    data->label = all;
+    return TR_OK;
+}
+
+int tr_labels_need_names(tr_context *tr, const struct tr_read_report *report, const tr_data *data,
+                         bool *names)
+{
+    enum { MOST_GUESSED = 100 }; /* as in tr_labels_are_classes() */
+    int form = data->state->form;
+    int32_t any = *report->long_label != '\0';
+    tr_data all = {.labels = 0};
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, &any, 1));
+    *names = any && form & (TR_DATA_CLASSES | TR_DATA_NODE);
+    if (!any || *names || !(form & TR_DATA_FEW_CLASSES)) return TR_OK;
+    TR_TRY(tr_labels_unite(tr, &report->labels, &all));
+    *names = all.labels <= MOST_GUESSED;
+    for (size_t i = 0; i < all.labels; i++) *names = *names && all.label[i] == rintf(all.label[i]);
+    free((void *)(uintptr_t)all.label);
+    return TR_OK;
+}
+
+int tr_labels_find_third(tr_context *tr, const struct tr_labels *labels, tr_data *data)
+{
+    struct seen {
+        float value;
+        bool there;
+        struct tr_file_place place;
+    } mine[3] = {{0}}, *all, *first[3];
+    for (size_t i = 0; i < 3 && i < labels->bits.n; i++)
+        mine[i] = (struct seen){tr_labels_value(labels, i), true, labels->place[i]};
+    TR_TRY(TR_NEW(&all, (size_t)tr->size * 3));
+    TR_TRY(tr_all_gather(tr, TR_SET_ALL, mine, sizeof mine, all));
+    size_t kinds = 0;
+    for (size_t i = 0; i < (size_t)tr->size * 3 && kinds < 3; i++) {
+        bool known = !all[i].there;
+        for (size_t k = 0; k < kinds; k++) known = known || first[k]->value == all[i].value;
+        if (!known) first[kinds++] = &all[i];
+    }
+    const struct tr_files *files = &data->state->files;
+    const struct tr_file_place *third = &first[2]->place;
+    const struct tr_file *file = &files->file[third->file];
+    uint64_t line = third->offset;
+    char text[3][TR_SHOWN_NAME];
+    for (int i = 0; i < 3; i++) tr_schema_label_text(data->state->schema, first[i]->value, text[i]);
+    int status =
+        tr->rank == 0 && !file->hdf5 ? tr_files_line(files, third->file, third->offset, &line) : TR_OK;
+    if (status == TR_OK)
+        status = tr_format(&data->state->third_label, "%s:%s%llu: label %s is the third kind after %s and %s",
+                           file->path, file->hdf5 ? " row " : "", (unsigned long long)line, text[2], text[0],
+                           text[1]);
+    free(all);
+    return status;
+}
+
+/* ---- description of the columns ---- */
 
 struct line {
     char text[480];
     size_t n;
 };
 
-static void add(struct line *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct line *l, const char *format, ...)
+static void line_add(struct line *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void line_add(struct line *l, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
     int n = vsnprintf(l->text + l->n, sizeof l->text - l->n, format, arguments);
     va_end(arguments);
     l->n = tr_min_size(l->n + (size_t)n, sizeof l->text - 1);
-}
-
-/* The first few categories with how many values they have. */
-static void add_categories(struct line *l, const struct tr_schema *s, size_t n)
-{
-    enum { SHOWN = 4 };
-    size_t k = 0;
-    add(l, "%s%zu categor%s (", l->n ? ", " : "", n, n == 1 ? "y" : "ies");
-    for (size_t c = 0; c < s->n && k <= SHOWN; c++) {
-        char name[TR_SHOWN_NAME];
-        if (s->column[c].type != TR_COLUMN_CATEGORY) continue;
-        tr_schema_column_text(s, c, name);
-        if (k < SHOWN && s->hash > 0) add(l, "%s%.40s", k ? ", " : "", name);
-        else if (k < SHOWN)
-            add(l, "%s%.40s %u%s", k ? ", " : "", name, s->column[c].values, s->column[c].others ? "+" : "");
-        else add(l, ", …");
-        k++;
-    }
-    if (s->hash > 0) add(l, ", hashed to %llu keys", (unsigned long long)s->hash);
-    add(l, ")");
 }
 
 void tr_data_values(const tr_data *data, uint32_t *values)
@@ -477,6 +491,7 @@ void tr_schema_say(const tr_data *data)
 {
     const struct tr_schema *s = data->state->schema;
     tr_context *tr = data->state->tr;
+    enum { SHOWN = 4 };
     size_t numbers = 0, categories = 0, ignored = 0, missing = 0;
     struct line l = {.n = 0};
     char name[TR_SHOWN_NAME];
@@ -486,18 +501,30 @@ void tr_schema_say(const tr_data *data)
         ignored += s->column[c].type == TR_COLUMN_ID || s->column[c].type == TR_COLUMN_IGNORE;
         missing += s->column[c].missing;
     }
-    if (numbers) add(&l, "%zu number%s", numbers, numbers == 1 ? "" : "s");
-    if (categories) add_categories(&l, s, categories);
-    if (ignored) add(&l, ", %zu ignored", ignored);
-    if (missing) add(&l, ", missing values in %zu", missing);
+    if (numbers) line_add(&l, "%zu number%s", numbers, numbers == 1 ? "" : "s");
+    if (categories)
+        line_add(&l, "%s%zu categor%s (", l.n ? ", " : "", categories, categories == 1 ? "y" : "ies");
+    size_t shown = 0;
+    for (size_t c = 0; c < s->n && shown <= SHOWN; c++) { /* the first few with their number of values */
+        if (s->column[c].type != TR_COLUMN_CATEGORY) continue;
+        tr_schema_column_text(s, c, name);
+        if (shown == SHOWN) line_add(&l, ", …");
+        else line_add(&l, "%s%.40s", shown ? ", " : "", name);
+        if (shown++ < SHOWN && s->hash == 0)
+            line_add(&l, " %u%s", s->column[c].values, s->column[c].others ? "+" : "");
+    }
+    if (categories && s->hash > 0) line_add(&l, ", hashed to %llu keys", (unsigned long long)s->hash);
+    if (categories) line_add(&l, ")");
+    if (ignored) line_add(&l, ", %zu ignored", ignored);
+    if (missing) line_add(&l, ", missing values in %zu", missing);
     if (s->label < s->n) {
         tr_schema_column_text(s, s->label, name);
-        add(&l, "; label %s%s", s->named ? "" : "column ", name);
-        if (s->labels.n > 0) add(&l, " of %zu names", s->labels.n);
+        line_add(&l, "; label %s%s", s->named ? "" : "column ", name);
+        if (s->labels.n > 0) line_add(&l, " of %zu names", s->labels.n);
     }
     if (tr_schema_weight(s) < s->n) {
         tr_schema_column_text(s, tr_schema_weight(s), name);
-        add(&l, "; weight %s%s", s->named ? "" : "column ", name);
+        line_add(&l, "; weight %s%s", s->named ? "" : "column ", name);
     }
     tr_say(tr, "columns:       %s", l.text);
     for (size_t c = 0; c < s->n; c++) {

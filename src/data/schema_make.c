@@ -1,279 +1,230 @@
-/* The schema of a job's training files: names and types by their first lines, and what the job says. */
 #define _GNU_SOURCE
-#include "data/schema.h"
-
 #include <fnmatch.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
+#include "data/field.h"
 #include "data/hdf5.h"
-#include "data/number.h"
-#include "data/token.h"
-#include "data/value.h"
+#include "data/reader.h"
+#include "data/schema.h"
 
 static const char *const type_words[] = {"number", "category", "label", "label", "id", "ignore", "weight"};
 
-/* ---- names and types: what a column's first value is ---- */
+/* ---- names and types, from the first lines ---- */
 
-/* Of a column, the last number, how many were another one than that before, and how many of these the same in single precision. */
+/* The differences between successive numbers of a column. */
 struct steps {
     double last;
-    size_t n, differ, lost;
+    size_t n, differ, lost; /* numbers; different from the one before; of these, equal in single precision */
 };
 
+/* What is read of the first lines. */
 struct look {
     const char *path;
     struct tr_ids *names;
-    struct tr_column *column; /* NULL: names alone */
-    bool *known;              /* a value of theirs has been seen */
+    struct tr_column *column; /* NULL: only the names are read */
+    bool *known;              /* a value of the column has been seen */
     struct steps *steps;
     size_t n;
     const struct tr_schema *schema;
 };
 
-static int take_name(const struct look *l, size_t field, const char *text, size_t n)
-{
-    uint32_t place;
-    if (n > TR_NAME_LONGEST)
-        return tr_fail(TR_ERR_DATA, "%s: the name of column %zu has %zu bytes, expected at most %d", l->path,
-                       field + 1, n, TR_NAME_LONGEST);
-    if (n == 0)
-        return tr_fail(TR_ERR_DATA, "%s: column %zu has no name: expected one, or data.header: no", l->path,
-                       field + 1);
-    TR_TRY(tr_ids_add_text(l->names, text, n, &place));
-    if (place == field) return TR_OK;
-    return tr_fail(TR_ERR_DATA, "%s: two columns are called %.*s", l->path, (int)tr_min_size(n, 80), text);
-}
-
-static bool is_number(const char *text, size_t n)
-{
-    char number[TR_TOKEN_ROOM + 32];
-    float value;
-    if (n >= TR_TOKEN_ROOM) return false;
-    memcpy(number, text, n);
-    memset(number + n, '\n', 32);
-    return tr_read_float(number, &value) == number + n || tr_token_is_special(number);
-}
-
-static void take_step(struct steps *s, const char *text, size_t n)
-{
-    char number[TR_TOKEN_ROOM];
-    memcpy(number, text, n);
-    number[n] = '\0';
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    double now = strtod_l(number, NULL, c);
-    freelocale(c);
-    bool differs = s->n++ > 0 && now != s->last;
-    s->differ += differs;
-    s->lost += differs && (float)now == (float)s->last;
-    s->last = now;
-}
-
-static int take_field(void *state, size_t line, size_t field, const char *text, size_t n)
+static int look_at_field(void *state, size_t line, size_t field, const char *text, size_t n)
 {
     struct look *l = state;
-    if (line == 0) return take_name(l, field, text, n);
+    if (line == 0) {
+        uint32_t place;
+        if (n > TR_NAME_LONGEST)
+            return tr_fail(TR_ERR_DATA, "%s: the name of column %zu has %zu bytes, expected at most %d",
+                           l->path, field + 1, n, TR_NAME_LONGEST);
+        if (n == 0)
+            return tr_fail(TR_ERR_DATA, "%s: column %zu has no name: expected one, or data.header: no",
+                           l->path, field + 1);
+        TR_TRY(tr_ids_add_text(l->names, text, n, &place));
+        if (place == field) return TR_OK;
+        return tr_fail(TR_ERR_DATA, "%s: two columns are called %.*s", l->path, (int)tr_min_size(n, 80),
+                       text);
+    }
     if (!l->column || field >= l->n || tr_schema_is_missing(l->schema, text, n)) return TR_OK;
-    bool number = is_number(text, n);
-    if (number) take_step(&l->steps[field], text, n);
-    if (!l->known[field] && !number) l->column[field].type = TR_COLUMN_CATEGORY;
+    char number[TR_TOKEN_ROOM + 32];
+    float value;
+    bool is_number = n < TR_TOKEN_ROOM;
+    if (is_number) {
+        memcpy(number, text, n);
+        memset(number + n, '\n', 32);
+        is_number = tr_read_float(number, &value) == number + n || tr_token_is_special(number);
+    }
+    if (is_number) {
+        struct steps *s = &l->steps[field];
+        number[n] = '\0';
+        locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+        double now = strtod_l(number, NULL, c);
+        freelocale(c);
+        bool differs = s->n++ > 0 && now != s->last;
+        s->differ += differs;
+        s->lost += differs && (float)now == (float)s->last;
+        s->last = now;
+    } else if (!l->known[field]) {
+        l->column[field].type = TR_COLUMN_CATEGORY;
+    }
     l->known[field] = true;
     return TR_OK;
 }
 
-int tr_schema_read_names(const struct tr_files *files, size_t file, const struct tr_head *head,
-                         struct tr_ids *names)
-{
-    struct look look = {.path = files->file[file].path, .names = names};
-    return tr_head_fields(files, file, head, take_field, &look);
-}
-
 /* Columns without names are called by their numbers. */
-static int name_by_number(struct tr_ids *names, size_t n)
+static int schema_look(const struct tr_files *files, const struct tr_head *heads, size_t file,
+                       struct tr_schema *s)
 {
-    for (size_t k = names->n; k < n; k++) {
-        char text[24];
-        uint32_t place;
-        int length = snprintf(text, sizeof text, "%zu", k + 1);
-        TR_TRY(tr_ids_add_text(names, text, (size_t)length, &place));
-    }
-    return TR_OK;
-}
-
-/* Of HDF5, which says it. */
-static int take_kinds(const struct tr_file *file, struct tr_schema *s)
-{
-    bool *texts;
-    TR_TRY(TR_NEW(&texts, s->n));
-    int status = tr_hdf5_read_kinds(file, s->n, texts);
-    for (size_t c = 0; c < s->n; c++) s->column[c].type = texts[c] ? TR_COLUMN_CATEGORY : TR_COLUMN_NUMBER;
-    free(texts);
-    return status;
-}
-
-static int look_at_first(const struct tr_files *files, const struct tr_head *heads, size_t file,
-                         struct tr_schema *s)
-{
-    s->n = (size_t)heads[file].fields;
+    struct look look = {.path = files->file[file].path, .names = &s->names, .schema = s};
+    look.n = s->n = (size_t)heads[file].fields;
     s->named = heads[file].header;
     TR_TRY(TR_NEW(&s->column, s->n));
-    struct look look = {
-        .path = files->file[file].path, .names = &s->names, .column = s->column, .n = s->n, .schema = s};
+    look.column = s->column;
     TR_TRY(TR_NEW(&look.known, s->n));
     int status = TR_NEW(&look.steps, s->n);
-    if (status == TR_OK) status = tr_head_fields(files, file, &heads[file], take_field, &look);
+    if (status == TR_OK) status = tr_head_fields(files, file, &heads[file], look_at_field, &look);
     for (size_t c = 0; c < s->n && status == TR_OK; c++)
         s->column[c].rounded = 2 * look.steps[c].lost > look.steps[c].differ;
-    if (status == TR_OK && heads[file].named) status = take_kinds(&files->file[file], s);
+    if (status == TR_OK && heads[file].named) { /* HDF5 stores the types */
+        status = tr_hdf5_read_kinds(&files->file[file], s->n, look.known);
+        for (size_t c = 0; c < s->n; c++)
+            s->column[c].type = look.known[c] ? TR_COLUMN_CATEGORY : TR_COLUMN_NUMBER;
+    }
     free(look.known);
     free(look.steps);
     TR_TRY(status);
-    if (!s->named) TR_TRY(name_by_number(&s->names, s->n));
+    for (size_t k = s->names.n; k < s->n && !s->named; k++) {
+        char text[24];
+        uint32_t place;
+        int length = snprintf(text, sizeof text, "%zu", k + 1);
+        TR_TRY(tr_ids_add_text(&s->names, text, (size_t)length, &place));
+    }
     if (s->names.n == s->n) return TR_OK;
     return tr_fail(TR_ERR_DATA, "%s:1: the header names %zu columns, but the line behind it has %zu",
                    files->file[file].path, s->names.n, s->n);
 }
 
-/* ---- what the job says ---- */
+/* ---- settings of the job ---- */
 
-static int no_column(const tr_job *job, const char *key, const char *name, const struct tr_files *files)
+static int fail_no_column(const tr_job *job, const char *key, const char *name, const struct tr_files *files)
 {
     return tr_fail(TR_ERR_CONFIG, "%s: %s: %s has no column %s", tr_job_where(job, key), key,
                    files->file[0].path, tr_shown(name).text);
 }
 
-/* «name: word», of which name becomes a text of its own, to be freed. */
-static int split_pair(const tr_job *job, const char *pair, char **name, uint8_t *type)
+static void column_set_type(struct tr_column *c, uint8_t type)
 {
-    const char *colon = strrchr(pair, ':'), *word = colon ? colon + 1 : "";
-    word += strspn(word, " ");
-    *type = 0;
-    while (*type < TR_COLUMN_TYPES && strcmp(type_words[*type], word) != 0) ++*type;
-    if (!colon || *type == TR_COLUMN_TYPES)
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: data.columns: «%s»: expected «name: type» with one of number, category, label, "
-                       "id, weight and ignore",
-                       tr_job_where(job, "data.columns"), tr_shown(pair).text);
-    TR_TRY(tr_copy_string(pair, name));
-    size_t n = (size_t)(colon - pair);
-    while (n > 0 && (*name)[n - 1] == ' ') n--;
-    (*name)[n] = '\0';
-    memmove(*name, *name + strspn(*name, " "), n - strspn(*name, " ") + 1);
-    return TR_OK;
+    c->type = type == TR_COLUMN_LABEL && c->type == TR_COLUMN_CATEGORY ? TR_COLUMN_NAMED_LABEL : type;
+    c->fixed = type != TR_COLUMN_LABEL;
 }
 
-static void set_type(struct tr_schema *s, size_t c, uint8_t type)
+/* Sets the types of data.columns, «name: type» each: those of names, or of patterns. A pattern applies to all columns that match
+ * it, except the label and columns that a name has set. */
+static int schema_set_types(const tr_job *job, const struct tr_files *files, struct tr_schema *s,
+                            bool patterns)
 {
-    bool words = s->column[c].type == TR_COLUMN_CATEGORY;
-    s->column[c].type = type == TR_COLUMN_LABEL && words ? TR_COLUMN_NAMED_LABEL : type;
-    s->column[c].fixed = type != TR_COLUMN_LABEL;
-}
-
-/* All columns whose names match, but the label's, unless a name alone has said it of them. */
-static int set_matching(const tr_job *job, const struct tr_files *files, struct tr_schema *s,
-                        const char *pattern, uint8_t type)
-{
-    char name[TR_NAME_LONGEST + 1];
-    bool any = false;
-    for (size_t c = 0; c < s->n; c++) {
-        size_t n;
-        const char *text = tr_ids_text(&s->names, c, &n);
-        memcpy(name, text, n);
-        name[n] = '\0';
-        if (fnmatch(pattern, name, 0) != 0) continue;
-        any = true;
-        if (!s->column[c].fixed && c != s->label) set_type(s, c, type);
-    }
-    return any ? TR_OK : no_column(job, "data.columns", pattern, files);
-}
-
-/* Those of data.columns that are names of columns, or patterns. */
-static int set_types(const tr_job *job, const struct tr_files *files, struct tr_schema *s, bool patterns)
-{
-    const struct tr_job_list *list = &job->data.columns;
-    for (size_t i = 0; i < list->n; i++) {
-        char *name;
-        uint8_t type;
-        TR_TRY(split_pair(job, list->item[i], &name, &type));
+    for (size_t i = 0; i < job->data.columns.n; i++) {
+        const char *pair = job->data.columns.item[i], *colon = strrchr(pair, ':'),
+                   *word = colon ? colon + 1 : "";
+        char *name, text[TR_NAME_LONGEST + 1];
+        uint8_t type = 0;
+        word += strspn(word, " ");
+        while (type < TR_COLUMN_TYPES && strcmp(type_words[type], word) != 0) ++type;
+        if (!colon || type == TR_COLUMN_TYPES)
+            return tr_fail(TR_ERR_CONFIG,
+                           "%s: data.columns: «%s»: expected «name: type» with one of number, category, "
+                           "label, id, weight and ignore",
+                           tr_job_where(job, "data.columns"), tr_shown(pair).text);
+        const char *begin = pair + strspn(pair, " ");
+        while (colon > begin && colon[-1] == ' ') colon--;
+        TR_TRY(tr_format(&name, "%.*s", (int)(colon > begin ? colon - begin : 0), begin));
         size_t c = tr_schema_find(s, name);
-        int status = TR_OK;
-        if (c < s->n && !patterns) set_type(s, c, type);
-        else if (c == s->n && patterns) status = set_matching(job, files, s, name, type);
+        bool named = c < s->n, any = named || !patterns;
+        if (named && !patterns) column_set_type(&s->column[c], type);
+        for (c = 0; c < s->n && patterns && !named; c++) {
+            size_t n;
+            const char *of_column = tr_ids_text(&s->names, c, &n);
+            memcpy(text, of_column, n);
+            text[n] = '\0';
+            if (fnmatch(name, text, 0) != 0) continue;
+            any = true;
+            if (!s->column[c].fixed && c != s->label) column_set_type(&s->column[c], type);
+        }
+        int status = any ? TR_OK : fail_no_column(job, "data.columns", name, files);
         free(name);
         TR_TRY(status);
     }
     return TR_OK;
 }
 
-/* What the job says to be neither data nor labels. */
-static bool is_apart(const struct tr_column *c)
+/* Columns that the job excludes from data and labels. */
+static bool column_is_excluded(const struct tr_column *c)
 {
     return c->type == TR_COLUMN_ID || c->type == TR_COLUMN_IGNORE || c->type == TR_COLUMN_WEIGHT;
 }
 
-/* data.label: auto. */
-static size_t guess_label(const struct tr_schema *s, const struct tr_head *head)
-{
-    size_t found = s->n, first = 0, last = s->n - 1;
-    if (head->named && head->label_column == s->n) return s->n;
-    if (head->named && !is_apart(&s->column[head->label_column])) return (size_t)head->label_column;
-    for (size_t c = 0; c < s->n && s->named; c++) {
-        size_t n;
-        const char *text = tr_ids_text(&s->names, c, &n);
-        if (!tr_is_called_label(text, n) || is_apart(&s->column[c])) continue;
-        if (c + 1 == s->n || found == s->n) found = c;
-    }
-    while (first < last && is_apart(&s->column[first])) first++;
-    while (last > first && is_apart(&s->column[last])) last--;
-    if (found < s->n || first == last) return found;
-    return head->label == TR_LABEL_FIRST ? first : last;
-}
-
-static bool is_label(const struct tr_column *c)
+static bool column_is_label(const struct tr_column *c)
 {
     return c->type == TR_COLUMN_LABEL || c->type == TR_COLUMN_NAMED_LABEL;
 }
 
-/* That of data.columns; n: none. */
-static int find_typed_label(const tr_job *job, struct tr_schema *s)
+/* data.label: auto. Finds the last column if it is called like a label, else the first that is; otherwise the first or the last. */
+static size_t schema_guess_label(const struct tr_schema *s, const struct tr_head *head)
 {
-    s->label = s->n;
-    for (size_t c = 0; c < s->n; c++) {
-        if (is_label(&s->column[c]) && s->label < s->n)
-            return tr_fail(TR_ERR_CONFIG, "%s: data.columns has two columns for labels, expected one",
-                           tr_job_where(job, "data.columns"));
-        if (is_label(&s->column[c])) s->label = c;
+    static const char *const names[] = {"label", "labels", "class", "target", "y", "outcome", "response"};
+    size_t found = s->n, first = 0, last = s->n - 1;
+    if (head->named && head->label_column == s->n) return s->n;
+    if (head->named && !column_is_excluded(&s->column[head->label_column])) return (size_t)head->label_column;
+    for (size_t c = 0; c < s->n && s->named; c++) {
+        size_t n;
+        const char *text = tr_ids_text(&s->names, c, &n);
+        bool called_label = false;
+        for (; n > 0 && *text == '#'; n--) text++;
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            called_label |= strlen(names[i]) == n && strncasecmp(names[i], text, n) == 0;
+        if (!called_label || column_is_excluded(&s->column[c])) continue;
+        if (c + 1 == s->n || found == s->n) found = c;
     }
-    return TR_OK;
+    while (first < last && column_is_excluded(&s->column[first])) first++;
+    while (last > first && column_is_excluded(&s->column[last])) last--;
+    if (found < s->n || first == last) return found;
+    return head->label == TR_LABEL_FIRST ? first : last;
 }
 
-static int find_label(const tr_job *job, const struct tr_files *files, const struct tr_head *head,
-                      struct tr_schema *s)
+static int schema_find_label(const tr_job *job, const struct tr_files *files, const struct tr_head *head,
+                             struct tr_schema *s)
 {
     const char *label = job->data.label;
-    TR_TRY(find_typed_label(job, s));
     size_t c = s->n;
+    s->label = s->n; /* that of data.columns */
+    for (size_t k = 0; k < s->n; k++) {
+        if (column_is_label(&s->column[k]) && s->label < s->n)
+            return tr_fail(TR_ERR_CONFIG, "%s: data.columns has two columns for labels, expected one",
+                           tr_job_where(job, "data.columns"));
+        if (column_is_label(&s->column[k])) s->label = k;
+    }
     if (strcmp(label, "none") == 0) return TR_OK;
-    if (strcmp(label, "auto") == 0) c = s->label < s->n ? s->label : guess_label(s, head);
+    if (strcmp(label, "auto") == 0) c = s->label < s->n ? s->label : schema_guess_label(s, head);
     else if (strcmp(label, "first") == 0) c = 0;
     else if (strcmp(label, "last") == 0) c = s->n - 1;
-    else if ((c = tr_schema_find(s, label)) == s->n) return no_column(job, "data.label", label, files);
+    else if ((c = tr_schema_find(s, label)) == s->n) return fail_no_column(job, "data.label", label, files);
     if (s->label < s->n && c != s->label)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: data.label and data.columns name two columns for labels, expected one",
                        tr_job_where(job, "data.label"));
     s->label = c;
     if (c == s->n) return TR_OK;
-    if (s->column[c].fixed && s->column[c].type == TR_COLUMN_CATEGORY)
-        s->column[c].type = TR_COLUMN_NAMED_LABEL;
-    else if (s->column[c].fixed && s->column[c].type == TR_COLUMN_NUMBER) s->column[c].type = TR_COLUMN_LABEL;
-    else set_type(s, c, TR_COLUMN_LABEL);
+    struct tr_column *column = &s->column[c];
+    if (column->fixed && column->type == TR_COLUMN_CATEGORY) column->type = TR_COLUMN_NAMED_LABEL;
+    else if (column->fixed && column->type == TR_COLUMN_NUMBER) column->type = TR_COLUMN_LABEL;
+    else column_set_type(column, TR_COLUMN_LABEL);
     return TR_OK;
 }
 
-/* The column that data.weight or data.columns says; a data.weight that is no column is a file. */
-static int find_weight(const tr_job *job, struct tr_schema *s)
+/* The column of data.weight or data.columns. A data.weight that is no column is a file. */
+static int schema_find_weight(const tr_job *job, struct tr_schema *s)
 {
     size_t c = *job->data.weight ? tr_schema_find(s, job->data.weight) : s->n, found = s->n;
     if (c < s->n && c == s->label)
@@ -290,75 +241,61 @@ static int find_weight(const tr_job *job, struct tr_schema *s)
     return TR_OK;
 }
 
-static int bad_cross(const tr_job *job, const char *text, const char *why)
+static int fail_bad_cross(const tr_job *job, const char *text, const char *why)
 {
     return tr_fail(TR_ERR_CONFIG, "%s: data.cross: «%s»: %s", tr_job_where(job, "data.cross"),
                    tr_shown(text).text, why);
 }
 
-/* «city*device» */
-static int make_cross(const tr_job *job, const char *text, const struct tr_files *files,
-                      const struct tr_schema *s, struct tr_cross *cross)
-{
-    char *parts, *rest, *name;
-    TR_TRY(tr_copy_string(text, &parts));
-    rest = parts;
-    int status = TR_OK;
-    *cross = (struct tr_cross){.n = 0};
-    while (status == TR_OK && (name = strsep(&rest, "*"))) {
-        size_t c = tr_schema_find(s, name);
-        if (cross->n == TR_CROSS_MOST) status = bad_cross(job, text, "expected at most 4 columns");
-        else if (c == s->n) status = no_column(job, "data.cross", name, files);
-        else if (is_label(&s->column[c]) || s->column[c].type == TR_COLUMN_WEIGHT)
-            status = bad_cross(job, text, "labels and weights cannot be crossed");
-        else cross->column[cross->n++] = (uint32_t)c;
-    }
-    free(parts);
-    return status == TR_OK && cross->n < 2 ? bad_cross(job, text, "expected columns with * between") : status;
-}
-
-/* They come behind the files' columns. */
-static int add_crosses(const tr_job *job, const struct tr_files *files, struct tr_schema *s)
+/* Adds the columns of data.cross, as «city*device», after those of the files. */
+static int schema_add_crosses(const tr_job *job, const struct tr_files *files, struct tr_schema *s)
 {
     const struct tr_job_list *list = &job->data.cross;
     size_t n = s->n, capacity = s->n;
-    bool labelled = s->label < n;
     TR_TRY(TR_NEW(&s->cross, list->n));
-    for (size_t i = 0; i < list->n; i++) TR_TRY(make_cross(job, list->item[i], files, s, &s->cross[i]));
+    for (size_t i = 0; i < list->n; i++) {
+        const char *text = list->item[i];
+        struct tr_cross *cross = &s->cross[i];
+        char *parts, *rest, *name;
+        TR_TRY(tr_copy_string(text, &parts));
+        int status = TR_OK;
+        for (rest = parts; status == TR_OK && (name = strsep(&rest, "*"));) {
+            size_t c = tr_schema_find(s, name);
+            if (cross->n == TR_CROSS_MOST) status = fail_bad_cross(job, text, "expected at most 4 columns");
+            else if (c == s->n) status = fail_no_column(job, "data.cross", name, files);
+            else if (column_is_label(&s->column[c]) || s->column[c].type == TR_COLUMN_WEIGHT)
+                status = fail_bad_cross(job, text, "labels and weights cannot be crossed");
+            else cross->column[cross->n++] = (uint32_t)c;
+        }
+        free(parts);
+        TR_TRY(status);
+        if (cross->n < 2) return fail_bad_cross(job, text, "expected columns with * between");
+    }
     TR_TRY(TR_GROW(&s->column, &capacity, n + list->n));
     for (size_t i = 0; i < list->n; i++) {
         uint32_t place;
         TR_TRY(tr_ids_add_text(&s->names, list->item[i], strlen(list->item[i]), &place));
-        if (place != n + i) return bad_cross(job, list->item[i], "there is a column of that name");
+        if (place != n + i) return fail_bad_cross(job, list->item[i], "there is a column of that name");
         s->column[place] = (struct tr_column){.type = TR_COLUMN_CATEGORY, .fixed = true};
     }
     s->crosses = list->n;
     s->n = n + list->n;
-    if (!labelled) s->label = s->n;
+    if (s->label == n) s->label = s->n;
     return TR_OK;
 }
 
-static int take_hash(const tr_job *job, struct tr_schema *s)
+/* data.positive: rows of one label against all others. */
+static int schema_set_positive(const tr_job *job, struct tr_schema *s)
 {
-    s->hash = job->data.hash;
-    if (s->hash == 0 || (job->data.min_count <= 1 && job->data.most_values == 0)) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG,
-                   "%s: data.hash counts no values: data.min_count and data.most_values are of no use",
-                   tr_job_where(job, "data.hash"));
-}
-
-/* Rows of one label against those of all others. */
-static int take_positive(const tr_job *job, struct tr_schema *s)
-{
-    if (!*job->data.positive) return TR_OK;
-    if (s->label == s->n)
-        return tr_fail(TR_ERR_CONFIG, "%s: data.positive needs labels: see data.label",
-                       tr_job_where(job, "data.positive"));
-    if (strlen(job->data.positive) > TR_NAME_LONGEST - 4)
-        return tr_fail(TR_ERR_CONFIG, "%s: data.positive is too long", tr_job_where(job, "data.positive"));
     char others[TR_NAME_LONGEST + 8], room[TR_VALUE_ROOM];
     uint32_t place;
     size_t n = strlen(job->data.positive);
+    if (n == 0) return TR_OK;
+    if (s->label == s->n)
+        return tr_fail(TR_ERR_CONFIG, "%s: data.positive needs labels: see data.label",
+                       tr_job_where(job, "data.positive"));
+    if (n > TR_NAME_LONGEST - 4)
+        return tr_fail(TR_ERR_CONFIG, "%s: data.positive is too long", tr_job_where(job, "data.positive"));
     const char *text = tr_value_text(job->data.positive, &n, room);
     s->column[s->label].type = TR_COLUMN_NAMED_LABEL;
     s->column[s->label].fixed = true;
@@ -368,8 +305,8 @@ static int take_positive(const tr_job *job, struct tr_schema *s)
     return tr_ids_append_text(&s->labels, s->positive, strlen(s->positive), &place);
 }
 
-static int make(const tr_job *job, const struct tr_files *files, const struct tr_head *heads,
-                struct tr_schema *s)
+static int schema_fill(const tr_job *job, const struct tr_files *files, const struct tr_head *heads,
+                       struct tr_schema *s)
 {
     size_t file = 0;
     while (file < files->n && heads[file].fields == 0) file++;
@@ -382,14 +319,18 @@ static int make(const tr_job *job, const struct tr_files *files, const struct tr
         const char *text = tr_value_text(job->data.missing.item[i], &n, room);
         TR_TRY(tr_ids_add_text(&s->missing, text, n, &place));
     }
-    TR_TRY(look_at_first(files, heads, file, s));
-    TR_TRY(set_types(job, files, s, false));
-    TR_TRY(find_label(job, files, &heads[file], s));
-    TR_TRY(set_types(job, files, s, true));
-    TR_TRY(find_weight(job, s));
-    TR_TRY(take_hash(job, s));
-    TR_TRY(add_crosses(job, files, s));
-    TR_TRY(take_positive(job, s));
+    TR_TRY(schema_look(files, heads, file, s));
+    TR_TRY(schema_set_types(job, files, s, false));
+    TR_TRY(schema_find_label(job, files, &heads[file], s));
+    TR_TRY(schema_set_types(job, files, s, true));
+    TR_TRY(schema_find_weight(job, s));
+    s->hash = job->data.hash;
+    if (s->hash > 0 && (job->data.min_count > 1 || job->data.most_values > 0))
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: data.hash counts no values: data.min_count and data.most_values are of no use",
+                       tr_job_where(job, "data.hash"));
+    TR_TRY(schema_add_crosses(job, files, s));
+    TR_TRY(schema_set_positive(job, s));
     return tr_schema_number(s);
 }
 
@@ -397,7 +338,134 @@ int tr_schema_make(const tr_job *job, const struct tr_files *files, const struct
                    struct tr_schema **schema)
 {
     TR_TRY(tr_schema_new(schema));
-    int status = make(job, files, heads, *schema);
+    int status = schema_fill(job, files, heads, *schema);
     if (status != TR_OK) tr_schema_release(schema);
+    return status;
+}
+
+/* ---- the columns of each file ---- */
+
+/* Whether a column is part of a crossed one. */
+static bool schema_crosses_column(const struct tr_schema *s, size_t column)
+{
+    for (size_t i = 0; i < s->crosses; i++)
+        for (size_t k = 0; k < s->cross[i].n; k++)
+            if (s->cross[i].column[k] == column) return true;
+    return false;
+}
+
+/* Finds the columns of a file by its names. */
+static int binding_by_name(const struct tr_schema *s, const struct tr_files *files, size_t file,
+                           const struct tr_head *head, bool label_needed, struct tr_binding *b)
+{
+    const char *path = files->file[file].path;
+    struct tr_ids names = {.are_text = true};
+    bool *there = NULL;
+    char name[TR_SHOWN_NAME];
+    struct look look = {.path = path, .names = &names};
+    int status = tr_head_fields(files, file, head, look_at_field, &look);
+    b->fields = names.n;
+    if (status == TR_OK) status = TR_NEW(&b->column, b->fields);
+    if (status == TR_OK) status = TR_NEW(&there, s->n + 1);
+    for (size_t k = 0; k < b->fields && status == TR_OK; k++) {
+        size_t n;
+        const char *text = tr_ids_text(&names, k, &n);
+        uint32_t c = tr_ids_find_text(&s->names, text, n);
+        if (c >= tr_schema_fields(s))
+            status = tr_fail(TR_ERR_DATA, "%s: unknown column %.*s: the training data have none of that name",
+                             path, (int)tr_min_size(n, 80), text);
+        else there[b->column[k] = c] = true;
+    }
+    for (size_t c = 0; c < tr_schema_fields(s) && status == TR_OK; c++) {
+        const struct tr_column *column = &s->column[c];
+        bool needed = column->type <= TR_COLUMN_CATEGORY || (column_is_label(column) && label_needed) ||
+                      schema_crosses_column(s, c);
+        if (there[c] || !needed) continue;
+        tr_schema_column_text(s, c, name);
+        status = tr_fail(TR_ERR_DATA, "%s: there is no column %s, which the training data have", path, name);
+    }
+    tr_ids_free(&names);
+    free(there);
+    return status;
+}
+
+/* Finds the columns of a file by their order: all columns, or all except those that may be absent, the label and the weight. */
+static int binding_by_order(const struct tr_schema *s, const char *path, uint64_t fields, bool label_needed,
+                            struct tr_binding *b)
+{
+    size_t weight = tr_schema_weight(s), label = label_needed ? s->n : s->label, n = tr_schema_fields(s);
+    size_t least = n - (label < s->n) - (weight < s->n);
+    b->fields = (size_t)fields;
+    TR_TRY(TR_NEW(&b->column, b->fields));
+    if (b->fields != n && b->fields != least)
+        return tr_fail(TR_ERR_DATA, "%s: %zu columns, expected %zu as the training data have%s", path,
+                       b->fields, least,
+                       s->label == s->n ? ""
+                       : label_needed   ? " with the label"
+                                        : " besides the label");
+    for (size_t k = 0, c = 0; k < b->fields; k++, c++) {
+        while (b->fields != n && (c == label || c == weight)) c++;
+        b->column[k] = (uint32_t)c;
+    }
+    return TR_OK;
+}
+
+/* A file of HDF5 has stored whether a column is of texts or of numbers. */
+static int binding_check_kinds(const struct tr_schema *s, const struct tr_file *file,
+                               const struct tr_binding *b)
+{
+    bool *texts;
+    TR_TRY(TR_NEW(&texts, b->fields));
+    int status = tr_hdf5_read_kinds(file, b->fields, texts);
+    for (size_t k = 0; k < b->fields && status == TR_OK; k++) {
+        uint32_t column = b->column[k];
+        uint8_t type = column < s->n ? s->column[column].type : TR_COLUMN_IGNORE;
+        bool number = type == TR_COLUMN_NUMBER || type == TR_COLUMN_LABEL || type == TR_COLUMN_WEIGHT,
+             text = type == TR_COLUMN_CATEGORY || (column < s->n && schema_crosses_column(s, column));
+        if (texts[k] ? !number : !text) continue;
+        char name[TR_SHOWN_NAME];
+        tr_schema_column_text(s, column, name);
+        status = tr_fail(TR_ERR_DATA,
+                         "%s: column %s is one of %s in this file, expected %s: convert it with "
+                         "data.columns='%s: %s'",
+                         file->path, name, texts[k] ? "words" : "numbers", texts[k] ? "numbers" : "words",
+                         name, texts[k] ? "number" : "category");
+    }
+    free(texts);
+    return status;
+}
+
+int tr_schema_bind(const struct tr_schema *s, const struct tr_files *files, struct tr_head *heads,
+                   bool label_needed, struct tr_bindings *bindings)
+{
+    int status = TR_OK;
+    *bindings = (struct tr_bindings){.n = 0};
+    for (size_t i = 0; i < files->n && status == TR_OK; i++) {
+        struct tr_binding b = {.fields = 0};
+        const struct tr_file *file = &files->file[i];
+        size_t which = 0, capacity = bindings->n;
+        if (heads[i].fields == 0) continue;
+        status = s->named && heads[i].header
+                     ? binding_by_name(s, files, i, &heads[i], label_needed, &b)
+                     : binding_by_order(s, file->path, heads[i].fields, label_needed, &b);
+        for (size_t k = 0; k < b.fields && status == TR_OK; k++)
+            b.labelled = b.labelled || b.column[k] == s->label;
+        if (status == TR_OK && heads[i].named) status = binding_check_kinds(s, file, &b);
+        for (; which < bindings->n && status == TR_OK; which++) { /* equal bindings are stored once */
+            const struct tr_binding *other = &bindings->binding[which];
+            if (other->fields == b.fields &&
+                memcmp(other->column, b.column, b.fields * sizeof *b.column) == 0)
+                break;
+        }
+        bool is_new = status == TR_OK && which == bindings->n;
+        if (is_new) status = TR_GROW(&bindings->binding, &capacity, bindings->n + 1);
+        if (is_new && status == TR_OK) bindings->binding[bindings->n++] = b;
+        else free(b.column);
+        heads[i].binding = (uint32_t)which;
+        if (status == TR_OK && bindings->n > 1 &&
+            bindings->binding[bindings->n - 1].labelled != bindings->binding[0].labelled)
+            status = tr_fail(TR_ERR_DATA, "%s: only some of the files have a column of labels", file->path);
+    }
+    if (status != TR_OK) tr_bindings_free(bindings);
     return status;
 }

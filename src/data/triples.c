@@ -1,29 +1,164 @@
 /* Text of three columns, read at the speed of memory: ratings of items by users, and UCI's bags of words.
  *
- *   ratings   user, item, rating, and anything more; separated by tabs, ::, semicolons, commas or blanks. An id is a
- *             whole number of up to 64 bits without leading zeros, or any other text; quotes around a field are dropped
- *   docword   behind a header document, word, count: whole numbers from 1, separated by blanks
+ *   ratings   user, item, rating, and further fields; separated by tabs, ::, semicolons, commas or blanks. An id is a whole number
+ *             of up to 64 bits without leading zeros, or any other text; quotes around a field are dropped
+ *   docword   after a header document, word, count: whole numbers from 1, separated by blanks
  *
- * Empty lines, CRLF and a last line without newline are fine.
+ * Empty lines, CRLF and a last line without newline are accepted.
  */
-#define _GNU_SOURCE
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
-#include "data/number.h"
 #include "data/reader.h"
 
-/* What is wrong with a line, where token says so: not at the end of the line. */
-static const char *bad(struct tr_reader *r, const char *token, const char *problem)
+/* problem: of the field at token, or of the line if it ends there. */
+static const char *triples_bad(struct tr_reader *r, const char *token, const char *problem)
 {
     char separator = r->head->separator ? r->head->separator : TR_SEPARATOR_BLANKS;
     return tr_reader_bad(r, tr_at_line_end(token) ? NULL : token, separator, "%s", problem);
 }
 
-/* ---- whole numbers as ids ---- */
+/* A record takes at least six bytes. */
+static int triples_room(struct tr_reader *r, size_t bytes)
+{
+    if (r->options->rating) return TR_OK;
+    return TR_GROW(&r->triples.triple, &r->triples.triple_capacity, r->triples.n + bytes / 6 + 2);
+}
 
-/* Reads digits and returns what follows; NULL if there is none, a leading zero, or more than 64 bits. */
-static inline const char *read_id(const char *p, uint64_t *id)
+/* Reads up to three numbers of a line of a sample; returns how many. */
+static int sample_read_three(const char *line, double number[3])
+{
+    int n = 0;
+    for (; n < 3; n++) {
+        char *end;
+        line += strspn(line, " \t,;:\"");
+        number[n] = strtod(line, &end);
+        if (end == line) break;
+        line = end;
+    }
+    return n;
+}
+
+static const char *sample_next_line(const char *line)
+{
+    const char *newline = strchr(line, '\n');
+    return newline ? newline + 1 : line + strlen(line);
+}
+
+/* ---- ratings: any line ---- */
+
+/* Reads the field at p without quotes and blanks around it. A quote ends only where a field may end. False: it is not text. */
+static bool rating_read_field(const char *p, char separator, struct tr_field *f)
+{
+    while (tr_is_padding(*p, separator)) p++;
+    const char *end = NULL;
+    for (const char *q = p + 1; *p == '"' && *q != '\n' && !end; q++) {
+        if (*q != '"') continue;
+        f->end = q + 1;
+        while (tr_is_padding(*f->end, separator)) f->end++;
+        if (tr_token_ends(f->end, separator)) end = q;
+    }
+    f->text = p + (end != NULL);
+    if (!end) {
+        for (end = p; !tr_token_ends(end, separator);) end++;
+        f->end = end;
+        while (end > p && tr_is_padding(end[-1], separator)) end--;
+    }
+    f->n = (size_t)(end - f->text);
+    for (size_t i = 0; i < f->n; i++)
+        if (tr_is_binary(f->text[i])) return false;
+    return true;
+}
+
+struct rating {
+    struct tr_field user, item;
+    float value;
+};
+
+/* Parses any line. Returns an error text or NULL. *at: the field with the error. */
+static const char *rating_parse(const char *p, char separator, bool third_may_miss, struct rating *rating,
+                                const char **at)
+{
+    static const char binary[] = "found bytes that are not text", few[] = "expected three columns";
+    struct tr_field third = {.n = 0};
+    *at = p;
+    if (separator == TR_SEPARATOR_BLANKS) p = tr_skip_blanks(p);
+    if (!rating_read_field(p, separator, &rating->user)) return binary;
+    if (rating->user.n == 0) return "the user is missing";
+    p = rating->user.end;
+    (void)tr_next_any_field(&p, separator);
+    if (p == rating->user.end) return few;
+    if (!rating_read_field(p, separator, &rating->item)) return binary;
+    if (rating->item.n == 0) return "the item is missing";
+    p = rating->item.end;
+    (void)tr_next_any_field(&p, separator);
+    rating->value = NAN;
+    bool none = p == rating->item.end,
+         text = none || tr_at_line_end(p) || rating_read_field(p, separator, &third);
+    if (third.n == 0) return third_may_miss ? NULL : none ? few : "the rating is missing";
+    *at = third.text;
+    if (!text) return binary;
+    const char *end = tr_read_float(*at, &rating->value);
+    bool finite = isfinite(rating->value);
+    if (end == third.text + third.n && finite) return NULL;
+    if (tr_token_is_special(*at)) return "the rating is not finite, expected an ordinary number";
+    return end && !finite ? "the rating is too large for a 32-bit float" : "the rating is not a number";
+}
+
+/* Adds an id, as a number unless ids are text. *is_text: it is not a number, and not added. */
+static int rating_add_id(struct tr_ids *ids, const struct tr_field *f, uint32_t *place, bool *is_text)
+{
+    uint64_t number;
+    *is_text = !ids->are_text && !tr_id_number(f->text, f->n, &number);
+    if (*is_text) return TR_OK;
+    return ids->are_text ? tr_ids_add_text(ids, f->text, f->n, place) : tr_ids_add_number(ids, number, place);
+}
+
+/* Reads a line that does not consist of numbers and separators only. */
+static const char *rating_read_any(struct tr_reader *r, const char *p, struct tr_triple *t)
+{
+    struct rating rating;
+    const char *at, *problem = rating_parse(p, r->head->separator, false, &rating, &at);
+    bool text_user, text_item;
+    if (problem) return triples_bad(r, at, problem);
+    r->status = rating_add_id(&r->triples.rows, &rating.user, &t->row, &text_user);
+    if (r->status != TR_OK) return NULL;
+    if (text_user && r->options->settled)
+        return triples_bad(r, rating.user.text,
+                           "the user is no whole number, as those of the training data are");
+    r->status = rating_add_id(&r->triples.columns, &rating.item, &t->column, &text_item);
+    if (r->status != TR_OK) return NULL;
+    if (text_item && r->options->settled)
+        return triples_bad(r, rating.item.text,
+                           "the item is no whole number, as those of the training data are");
+    r->report.text_rows |= text_user;
+    r->report.text_columns |= text_item;
+    r->enough = text_user || text_item;
+    t->value = rating.value;
+    if (!r->enough) r->triples.n++;
+    return p;
+}
+
+/* Passes the rating on. */
+static const char *rating_hand_out(struct tr_reader *r, const char *p)
+{
+    struct rating line;
+    const char *at, *problem = rating_parse(p, r->head->separator, r->options->third_may_miss, &line, &at);
+    if (problem) return triples_bad(r, at, problem);
+    tr_rating rating = {.user = line.user.text,
+                        .item = line.item.text,
+                        .user_length = line.user.n,
+                        .item_length = line.item.n,
+                        .value = line.value};
+    r->handed = r->options->rating(r->options->rating_state, &rating);
+    r->enough = r->handed != TR_OK;
+    return p;
+}
+
+/* ---- ratings: the usual line ---- */
+
+/* Reads digits and returns their end; NULL if there is none, a leading zero, or more than 64 bits. */
+static inline const char *rating_read_id(const char *p, uint64_t *id)
 {
     uint64_t word = tr_load8(p);
     unsigned n = tr_leading_digits(word);
@@ -39,130 +174,7 @@ static inline const char *read_id(const char *p, uint64_t *id)
     return p;
 }
 
-/* ---- ratings: any line ---- */
-
-struct field {
-    const char *text, *end;
-};
-
-/* The field at p without quotes and blanks around it. Returns what follows. A quote ends where a field may end. */
-static const char *take_field(const char *p, char separator, struct field *field)
-{
-    while (tr_is_padding(*p, separator)) p++;
-    if (*p == '"') {
-        for (const char *q = p + 1; *q != '\n'; q++) {
-            if (*q != '"') continue;
-            const char *behind = q + 1;
-            while (tr_is_padding(*behind, separator)) behind++;
-            if (!tr_token_ends(behind, separator)) continue;
-            *field = (struct field){p + 1, q};
-            return behind;
-        }
-    }
-    const char *q = p;
-    while (!tr_token_ends(q, separator)) q++;
-    *field = (struct field){p, q};
-    while (field->end > p && tr_is_padding(field->end[-1], separator)) field->end--;
-    return q;
-}
-
-/* Behind the separator; p itself if the line ends. */
-static const char *pass_separator(const char *p, char separator)
-{
-    if (tr_at_line_end(p)) return p;
-    if (separator == TR_SEPARATOR_COLONS) return p + 2;
-    if (separator != TR_SEPARATOR_BLANKS) return p + 1;
-    while (tr_is_blank(*p)) p++;
-    return p;
-}
-
-static bool is_binary(const struct field *f)
-{
-    for (const char *p = f->text; p < f->end; p++)
-        if (tr_is_binary(*p)) return true;
-    return false;
-}
-
-struct rating {
-    struct field user, item;
-    float value;
-};
-
-/* The third column at p, where `behind` is what follows the second. Returns what is wrong, or NULL. *at: where. */
-static const char *parse_value(const char *p, const char *behind, char separator, bool may_miss, float *value,
-                               const char **at)
-{
-    struct field field = {p, p};
-    *value = NAN;
-    if (p != behind && !tr_at_line_end(p)) take_field(p, separator, &field);
-    if (field.text == field.end) {
-        if (may_miss) return NULL;
-        return p == behind ? "expected three columns" : "the rating is missing";
-    }
-    *at = field.text;
-    if (is_binary(&field)) return "found bytes that are not text";
-    const char *end = tr_read_float(*at, value);
-    if (end == field.end && isfinite(*value)) return NULL;
-    if (tr_token_is_special(*at)) return "the rating is not finite, expected an ordinary number";
-    return end && !isfinite(*value) ? "the rating is too large for a 32-bit float"
-                                    : "the rating is not a number";
-}
-
-/* Takes any line apart. Returns what is wrong, or NULL. */
-static const char *parse_rating(const char *p, char separator, bool third_may_miss, struct rating *rating,
-                                const char **at)
-{
-    static const char binary[] = "found bytes that are not text", few[] = "expected three columns";
-    *at = p;
-    if (separator == TR_SEPARATOR_BLANKS)
-        while (tr_is_blank(*p)) p++;
-    const char *user = take_field(p, separator, &rating->user), *item = pass_separator(user, separator);
-    if (is_binary(&rating->user)) return binary;
-    if (rating->user.text == rating->user.end) return "the user is missing";
-    if (item == user) return few;
-    const char *behind = take_field(item, separator, &rating->item);
-    if (is_binary(&rating->item)) return binary;
-    if (rating->item.text == rating->item.end) return "the item is missing";
-    return parse_value(pass_separator(behind, separator), behind, separator, third_may_miss, &rating->value,
-                       at);
-}
-
-/* Adds an id, as a number unless ids are text. *is_text: it is no number, and was not added. */
-static int add_id(struct tr_ids *ids, const struct field *f, uint32_t *place, bool *is_text)
-{
-    uint64_t number;
-    size_t n = (size_t)(f->end - f->text);
-    *is_text = !ids->are_text && !tr_id_number(f->text, n, &number);
-    if (*is_text) return TR_OK;
-    return ids->are_text ? tr_ids_add_text(ids, f->text, n, place) : tr_ids_add_number(ids, number, place);
-}
-
-/* A line that is not just numbers and separators. */
-static const char *read_any_rating(struct tr_reader *r, const char *p, struct tr_triple *t)
-{
-    struct rating rating;
-    const char *at, *problem = parse_rating(p, r->head->separator, false, &rating, &at);
-    bool text_user, text_item;
-    if (problem) return bad(r, at, problem);
-    r->status = add_id(&r->triples.rows, &rating.user, &t->row, &text_user);
-    if (r->status != TR_OK) return NULL;
-    if (text_user && r->options->known_rows)
-        return bad(r, rating.user.text, "the user is no whole number, as those of the training data are");
-    r->status = add_id(&r->triples.columns, &rating.item, &t->column, &text_item);
-    if (r->status != TR_OK) return NULL;
-    if (text_item && r->options->known_columns)
-        return bad(r, rating.item.text, "the item is no whole number, as those of the training data are");
-    r->report.text_rows |= text_user;
-    r->report.text_columns |= text_item;
-    r->enough = text_user || text_item;
-    t->value = rating.value;
-    if (!r->enough) r->triples.n++;
-    return p;
-}
-
-/* ---- ratings: the common line ---- */
-
-static inline const char *line_end(const char *p)
+static inline const char *rating_line_end(const char *p)
 {
     for (;; p += 8) {
         uint64_t word = tr_load8(p) ^ 0x0a0a0a0a0a0a0a0au;
@@ -171,38 +183,37 @@ static inline const char *line_end(const char *p)
     }
 }
 
-/* number separator number separator rating; separators are of `width` bytes. Returns the newline, or NULL for any other
- * line. This is where the time goes. */
-static inline const char *read_plain_rating(const char *p, char separator, size_t width, uint64_t *user,
+/* Reads number separator number separator rating, with separators of `width` bytes. Returns the newline, or NULL for any other
+ * line. Most time is spent here. */
+static inline const char *rating_read_plain(const char *p, char separator, size_t width, uint64_t *user,
                                             uint64_t *item, float *value)
 {
-    p = read_id(p, user);
+    p = rating_read_id(p, user);
     if (TR_RARELY(!p || *p != separator || p[width - 1] != separator)) return NULL;
-    p = read_id(p + width, item);
+    p = rating_read_id(p + width, item);
     if (TR_RARELY(!p || *p != separator || p[width - 1] != separator)) return NULL;
     p += width;
     if (tr_is_digit(*p) && p[1] == separator && p[width] == separator) { /* most ratings are a digit */
         *value = (float)(*p - '0');
-        return line_end(p + 2);
+        return rating_line_end(p + 2);
     }
     p = tr_read_float(p, value);
     if (TR_RARELY(!p || !isfinite(*value))) return NULL;
     if (*p == '\n') return p;
     if (*p == '\r' && p[1] == '\n') return p + 1;
-    return *p == separator && p[width - 1] == separator ? line_end(p) : NULL;
+    return *p == separator && p[width - 1] == separator ? rating_line_end(p) : NULL;
 }
 
-/* As read_plain_rating() where only numbers are read; returns a byte of the line, or NULL if it is malformed. */
-static const char *read_rating(struct tr_reader *r, const char *p)
+static const char *rating_read(struct tr_reader *r, const char *p)
 {
     uint64_t user, item;
     struct tr_triple *t = &r->triples.triple[r->triples.n];
     char separator = r->head->separator;
     size_t width = separator == TR_SEPARATOR_COLONS ? 2 : 1;
     bool text = r->triples.rows.are_text || r->triples.columns.are_text;
-    const char *end = text ? NULL : read_plain_rating(p, separator, width, &user, &item, &t->value);
+    const char *end = text ? NULL : rating_read_plain(p, separator, width, &user, &item, &t->value);
     if (r->options->records) r->options->records[r->file]++;
-    if (TR_RARELY(!end)) return read_any_rating(r, p, t);
+    if (TR_RARELY(!end)) return rating_read_any(r, p, t);
     r->status = tr_ids_number(&r->triples.rows, user, &t->row);
     if (r->status == TR_OK) r->status = tr_ids_number(&r->triples.columns, item, &t->column);
     if (TR_RARELY(r->status != TR_OK)) return NULL;
@@ -210,39 +221,101 @@ static const char *read_rating(struct tr_reader *r, const char *p)
     return end;
 }
 
-/* Hands out the rating instead. */
-static const char *pass_rating_on(struct tr_reader *r, const char *p)
+static int ratings_lines(struct tr_reader *r, const struct tr_chunk *lines)
 {
-    struct rating line;
-    const char *at, *problem = parse_rating(p, r->head->separator, r->options->third_may_miss, &line, &at);
-    if (problem) return bad(r, at, problem);
-    tr_rating rating = {.user = line.user.text,
-                        .item = line.item.text,
-                        .user_length = (size_t)(line.user.end - line.user.text),
-                        .item_length = (size_t)(line.item.end - line.item.text),
-                        .value = line.value};
-    r->handed = r->options->rating(r->options->rating_state, &rating);
-    r->enough = r->handed != TR_OK;
-    return p;
+    if (!r->options->rating) return tr_each_line(r, lines, rating_read);
+    TR_TRY(tr_each_line(r, lines, rating_hand_out));
+    return r->handed;
 }
+
+static int ratings_head(const struct tr_first_lines *first, int header, struct tr_head *head)
+{
+    return tr_table_head(first, true, header, head);
+}
+
+/* If users ascend, their number is proportional to the text; otherwise the maximum of a few thousand ids is near that of all ids. Ids
+ * that are text are few in comparison to the ratings. */
+static int ratings_estimate(const struct tr_sample *sample, double text, double files, tr_data_size *size)
+{
+    double lines = 0, user = 0, item = 0, before = 0, three[3];
+    bool ascends = true;
+    (void)files;
+    for (const char *line = sample->text; *line; line = sample_next_line(line)) {
+        lines += *line != '\n' && *line != '\r';
+        if (sample_read_three(line, three) < 3) continue;
+        ascends = ascends && three[0] >= before;
+        before = three[0];
+        user = fmax(user, three[0]);
+        item = fmax(item, three[1]);
+    }
+    double records = fmax(lines, 1) * text / (double)sample->n;
+    if (ascends) user *= fmax(1, text / sample->end);
+    size->users = fmax(size->users, fmin(user > 0 ? user : records / 20, records));
+    size->items = fmax(size->items, fmin(item > 0 ? item : records / 50, records));
+    return TR_OK;
+}
+
+const struct tr_text_format tr_ratings_format = {.format = TR_FORMAT_RATINGS,
+                                                 .word = "ratings",
+                                                 .head = ratings_head,
+                                                 .room = triples_room,
+                                                 .lines = ratings_lines,
+                                                 .estimate = ratings_estimate};
 
 /* ---- docword ---- */
 
-/* A whole number from 1, and the blanks behind it. NULL if there is none. */
-static inline const char *read_count(const char *p, uint64_t *number)
+/* Reads three lines of one whole number each. Returns their end, or NULL. */
+static const char *docword_read_header(const char *p, const char *end, struct tr_head *head)
 {
-    const char *end = tr_read_whole(p, number);
-    if (TR_RARELY(end == p)) return NULL;
-    if (*end == ' ') end++;
-    while (TR_RARELY(tr_is_blank(*end))) end++;
-    return end;
+    uint64_t *to[] = {&head->documents, &head->words, &head->nonzeros};
+    for (int i = 0; i < 3; i++) {
+        if (!(p = tr_next_text(p, end))) return NULL;
+        const char *behind = tr_read_whole(p, to[i]);
+        if (behind == p || !tr_at_line_end(tr_skip_blanks(behind))) return NULL;
+        p = tr_behind_line(behind, end);
+    }
+    return p;
 }
 
-/* One of the three numbers of a line, at *p: 1 to most. Returns what is wrong, or NULL, and moves *p behind it. */
-static inline const char *read_number(const char **p, uint64_t most, const char *not_a_number,
-                                      const char *outside, uint64_t *number)
+/* Requires a record after the header: three single numbers may be a table of one column. */
+static bool docword_sniff(const char *p, const char *end)
 {
-    const char *end = read_count(*p, number);
+    struct tr_head head;
+    if (!(p = docword_read_header(p, end, &head))) return false;
+    if (!(p = tr_next_text(p, end))) return head.nonzeros == 0;
+    for (int i = 0; i < 3; i++) {
+        uint64_t number;
+        const char *digits = p;
+        p = tr_read_whole(p, &number);
+        if (p == digits) return false;
+        p = tr_skip_blanks(p);
+    }
+    return tr_at_line_end(p);
+}
+
+static int docword_head(const struct tr_first_lines *first, int header, struct tr_head *head)
+{
+    const char *records = docword_read_header(first->text, first->end, head);
+    (void)header;
+    if (!records)
+        return tr_fail(
+            TR_ERR_DATA,
+            "%s: expected three lines with the numbers of documents, of words and of records before "
+            "the records of data.format: docword",
+            first->path);
+    head->begin = first->offset + (uint64_t)(records - first->begin);
+    if (head->words < UINT32_MAX && head->documents < UINT32_MAX) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s: more than 2^32 - 2 documents or words", first->path);
+}
+
+/* Reads one of the three numbers of a line, 1 to `most`, and the blanks after it. Returns an error text, or NULL and moves *p. */
+static inline const char *docword_read_number(const char **p, uint64_t most, const char *not_a_number,
+                                              const char *outside, uint64_t *number)
+{
+    const char *end = tr_read_whole(*p, number);
+    if (TR_RARELY(end == *p)) end = NULL;
+    else if (*end == ' ') end++;
+    while (TR_RARELY(end && tr_is_blank(*end))) end++;
     if (!end || !(tr_is_blank(end[-1]) || tr_at_line_end(end))) {
         if (tr_token_is_binary(*p, TR_SEPARATOR_BLANKS)) return "found bytes that are not text";
         return tr_at_line_end(*p) ? "expected three columns" : not_a_number;
@@ -252,26 +325,27 @@ static inline const char *read_number(const char **p, uint64_t most, const char 
     return NULL;
 }
 
-static const char *read_word(struct tr_reader *r, const char *p)
+static const char *docword_read(struct tr_reader *r, const char *p)
 {
     static const char document_outside[] = "no such document, expected",
                       word_outside[] = "no such word, expected",
                       count_outside[] = "the count is wrong, expected";
     uint64_t document, word, count, documents = r->head->documents, words = r->head->words;
     const char *problem =
-        read_number(&p, documents, "the document is not a whole number", document_outside, &document);
+        docword_read_number(&p, documents, "the document is not a whole number", document_outside, &document);
     if (r->options->records) r->options->records[r->file]++;
-    if (!problem) problem = read_number(&p, words, "the word is not a whole number", word_outside, &word);
     if (!problem)
-        problem =
-            read_number(&p, TR_DOCWORD_MOST_COUNT, "the count is not a whole number", count_outside, &count);
+        problem = docword_read_number(&p, words, "the word is not a whole number", word_outside, &word);
+    if (!problem)
+        problem = docword_read_number(&p, TR_DOCWORD_MOST_COUNT, "the count is not a whole number",
+                                      count_outside, &count);
     if (!problem && !tr_at_line_end(p)) problem = "expected no more than three columns";
     if (TR_RARELY(problem != NULL)) {
         uint64_t most = problem == document_outside ? documents
                         : problem == word_outside   ? words
                         : problem == count_outside  ? TR_DOCWORD_MOST_COUNT
                                                     : 0;
-        if (most == 0) return bad(r, p, problem);
+        if (most == 0) return triples_bad(r, p, problem);
         return tr_reader_bad(r, p, TR_SEPARATOR_BLANKS, "%s 1 to %llu", problem, (unsigned long long)most);
     }
     if (TR_RARELY(r->options->held_out.to > 0) && tr_reader_leaves_out(r, r->file, document)) return p;
@@ -280,38 +354,44 @@ static const char *read_word(struct tr_reader *r, const char *p)
     return p;
 }
 
-/* ---- many lines ---- */
-
-/* A record takes six bytes or more. */
-static int make_room(struct tr_reader *r, size_t bytes)
+static int docword_enter(struct tr_reader *r)
 {
-    if (r->options->rating) return TR_OK;
-    return TR_GROW(&r->triples.triple, &r->triples.triple_capacity, r->triples.n + bytes / 6 + 2);
+    r->documents = tr_docword_base(r->files, r->options->heads, r->file);
+    return TR_OK;
 }
 
-static int rating_lines(struct tr_reader *r, const struct tr_chunk *lines)
+static int docword_lines(struct tr_reader *r, const struct tr_chunk *lines)
 {
-    if (!r->options->rating) return tr_each_line(r, lines, read_rating);
-    TR_TRY(tr_each_line(r, lines, pass_rating_on));
-    return r->handed;
+    return tr_each_line(r, lines, docword_read);
 }
 
-static int word_lines(struct tr_reader *r, const struct tr_chunk *lines)
+/* The header contains the sizes, a sample the mean of the counts. */
+static int docword_estimate(const struct tr_sample *sample, double text, double files, tr_data_size *size)
 {
-    return tr_each_line(r, lines, read_word);
+    double header[3] = {0}, sum = 0, n = 0, three[3];
+    const char *line = sample->text;
+    (void)text;
+    (void)files;
+    for (int i = 0; i < 3; i++, line = sample_next_line(line)) header[i] = strtod(line, NULL);
+    for (; *line; line = sample_next_line(line)) {
+        if (sample_read_three(line, three) < 3) continue;
+        sum += three[2];
+        n++;
+    }
+    size->words = header[1];
+    size->records += header[2];
+    size->tokens += header[2] * (n > 0 ? sum / n : 1);
+    return TR_OK;
 }
 
-const struct tr_format_reader tr_ratings_reader = {.room = make_room, .lines = rating_lines},
-                              tr_docword_reader = {.room = make_room, .lines = word_lines};
-
-void tr_triples_free(struct tr_triples *triples)
-{
-    free(triples->triple);
-    free(triples->run);
-    tr_ids_free(&triples->rows);
-    tr_ids_free(&triples->columns);
-    *triples = (struct tr_triples){0};
-}
+const struct tr_text_format tr_docword_format = {.format = TR_FORMAT_DOCWORD,
+                                                 .word = "docword",
+                                                 .sniff = docword_sniff,
+                                                 .head = docword_head,
+                                                 .enter = docword_enter,
+                                                 .room = triples_room,
+                                                 .lines = docword_lines,
+                                                 .estimate = docword_estimate};
 
 uint64_t tr_docword_base(const struct tr_files *files, const struct tr_head *heads, size_t file)
 {
@@ -329,4 +409,13 @@ int tr_docword_check(const struct tr_files *files, const struct tr_head *heads, 
                        (unsigned long long)heads[i].nonzeros);
     }
     return TR_OK;
+}
+
+void tr_triples_free(struct tr_triples *triples)
+{
+    free(triples->triple);
+    free(triples->run);
+    tr_ids_free(&triples->rows);
+    tr_ids_free(&triples->columns);
+    *triples = (struct tr_triples){0};
 }

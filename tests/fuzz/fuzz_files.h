@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "data/files.h"
+#include "data/input.h"
 #include "fuzz.h"
 
 /* A file in memory of these bytes, which goes when *fd is closed. */

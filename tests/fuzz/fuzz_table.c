@@ -9,7 +9,7 @@
 
 #include "data/convert.h"
 #include "data/reader.h"
-#include "data/schema_all.h"
+#include "data/schema.h"
 #include "fuzz_files.h"
 
 static char *const jobs[][3] = {

@@ -9,7 +9,7 @@
 #include <zlib.h>
 
 #include "base/base.h"
-#include "data/files.h"
+#include "data/input.h"
 #include "unit.h"
 
 static char folder[] = "/tmp/test_data_XXXXXX";

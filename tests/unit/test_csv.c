@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "data/dataset.h"
-#include "data/value.h"
+#include "data/schema.h"
 
 /* Writes the text, looks at it, and reads it by one reader. */
 static int read_text(const char *text, size_t n, int header, struct tr_reader_options options,

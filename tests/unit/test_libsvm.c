@@ -9,8 +9,8 @@
 
 #include "base/base.h"
 #include "data/reader.h"
-#include "data/number.h"
-#include "data/text.h"
+#include "data/field.h"
+#include "data/input.h"
 
 /* ---- files to read ---- */
 
@@ -199,7 +199,7 @@ static const struct {
     {"1 x:1", "'x:1': the index is not a number"},
     {"1 1.5:1", "'1.5:1': the index is not a number"},
     {"1 +3:1", "'+3:1': the index is not a number"},
-    {"1 101:1", "'101:1': the index is too large, expected at most 100"},
+    {"1 4294967295:1", "the index is too large, expected at most 4294967294"},
     {"1 99999999999999999999999:1", "the index is too large"},
     {"1 5:1 5:1", "'5:1': the index is the same as the one before"},
     {"1 5:1 4:2", "'4:2': the index is smaller than the one before"},
@@ -236,7 +236,7 @@ static const struct {
 
 START_TEST(a_bad_record_is_named_with_its_line)
 {
-    struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM, .lowest_index = 1, .max_index = 100};
+    struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM, .lowest_index = 1};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         struct tr_matrix csr;
         struct tr_read_report report;

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "data/reader.h"
-#include "data/source.h"
+#include "data/input.h"
 
 /* ---- packing ---- */
 

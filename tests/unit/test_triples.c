@@ -128,7 +128,7 @@ END_TEST
 
 START_TEST(text_where_training_has_numbers_is_refused)
 {
-    struct tr_reader_options known = {.format = TR_FORMAT_RATINGS, .known_rows = true, .known_columns = true};
+    struct tr_reader_options known = {.format = TR_FORMAT_RATINGS, .settled = true};
     struct outcome out;
     ck_fails(read_text("1,2,3\nx,2,3\n", 12, known, &out), TR_ERR_DATA,
              ":2: 'x': the user is no whole number");
