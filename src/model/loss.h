@@ -63,7 +63,7 @@ struct tr_loss {
 
     enum tr_loss_metric metric;
     const char *figure;  /* name of the mean loss in evaluate; NULL: not shown */
-    double figure_times; /* … of which it is a multiple */
+    double figure_times; /* factor of the mean loss in that figure */
 
     const char
         *liblinear; /* names of solver_type in model.txt, the first is written; NULL: that of squares, and the

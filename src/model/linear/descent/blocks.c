@@ -41,7 +41,7 @@ static void block_fill(const struct tr_descent_rows *rows, const struct block_pl
         }
 }
 
-/* Allocates for as many rows as there are entries. Pages that are not used are not touched. */
+/* Allocates one row per entry. Unused pages are not touched. */
 static int block_open(struct tr_column_block *block, size_t columns, size_t rows, uint64_t entries)
 {
     block->n = columns;
@@ -265,7 +265,7 @@ static double quadratic_change_to(const struct tr_quadratic *q, const double *st
            q->alpha * absolutes;
 }
 
-/* Takes the longest of 1, 1/2, 1/4 … of the step that lowers the objective. */
+/* Halves the step until it lowers the objective, and takes it. */
 static void quadratic_take_step(struct tr_quadratic *q, const double *step)
 {
     double *change = q->work + q->n, *product = change + q->n;

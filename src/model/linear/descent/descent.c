@@ -310,7 +310,7 @@ static int path_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
 
 /* ---- columns that can leave 0 ---- */
 
-/* Sums for each column, which bound its gradient wherever the objective does not exceed its first value: Σ |x|, Σ x²,
+/* Sums for each column, which bound its gradient at all points whose objective is not above the first one: Σ |x|, Σ x²,
  * gradient at the start; and the number of rows that have the column. The result of the test replaces the first sum. */
 enum { ABSOLUTES, SQUARES, GRADIENT, ENTRIES, SUMS };
 enum { STAYS = -1, LEAVES };
@@ -461,9 +461,8 @@ static int descent_check(const tr_job *job, const struct tr_linear_options *o)
         return tr_linear_refuse(job, "model.l1",
                                 "model.l1 is 0, but solve.method descent is for model.l1 > 0");
     if (o->l1 < 0 && o->target_gap == 0)
-        return tr_linear_refuse(
-            job, "solve.target_gap",
-            "model.l1 path goes on to the next penalty at solve.target_gap: expected > 0");
+        return tr_linear_refuse(job, "solve.target_gap",
+                                "model.l1 path starts the next penalty at solve.target_gap: expected > 0");
     if (o->l1 < 0 && *o->init)
         return tr_linear_refuse(job, "model.init",
                                 "model.l1 path begins with the largest penalty, where weights are 0");

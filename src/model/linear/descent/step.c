@@ -254,18 +254,6 @@ static uint32_t set_find(const tr_key *keys, size_t n, tr_key key)
     return first < n && keys[first] == key ? (uint32_t)first : UINT32_MAX;
 }
 
-static int set_grow(struct tr_descent_set *s, size_t n)
-{
-    size_t capacity[5] = {s->capacity, s->capacity, s->capacity, s->capacity, s->capacity};
-    TR_TRY(TR_GROW(&s->key, &capacity[0], n));
-    TR_TRY(TR_GROW(&s->weight, &capacity[1], n));
-    TR_TRY(TR_GROW(&s->next, &capacity[2], n));
-    TR_TRY(TR_GROW(&s->column, &capacity[3], n));
-    TR_TRY(TR_GROW(&s->slot, &capacity[4], n));
-    s->capacity = capacity[4];
-    return TR_OK;
-}
-
 void tr_descent_clear_set(struct tr_linear_descent *d)
 {
     struct tr_descent_set *s = &d->set;
@@ -278,7 +266,13 @@ int tr_descent_add_columns(struct tr_linear_descent *d, const tr_key *keys, cons
 {
     struct tr_descent_set *s = &d->set;
     size_t first = s->n, blocks = (n + TR_BLOCK_COLUMNS - 1) / TR_BLOCK_COLUMNS;
-    TR_TRY(set_grow(s, first + n));
+    size_t capacity[5] = {s->capacity, s->capacity, s->capacity, s->capacity, s->capacity};
+    TR_TRY(TR_GROW(&s->key, &capacity[0], first + n));
+    TR_TRY(TR_GROW(&s->weight, &capacity[1], first + n));
+    TR_TRY(TR_GROW(&s->next, &capacity[2], first + n));
+    TR_TRY(TR_GROW(&s->column, &capacity[3], first + n));
+    TR_TRY(TR_GROW(&s->slot, &capacity[4], first + n));
+    s->capacity = capacity[4];
     TR_TRY(TR_GROW(&s->block, &s->block_capacity, s->blocks + blocks));
     for (size_t i = 0; i < n; i++) {
         size_t at = first + i;
@@ -294,12 +288,14 @@ int tr_descent_add_columns(struct tr_linear_descent *d, const tr_key *keys, cons
     return tr_blocks_make(&d->rows, s->column + first, n, s->block + s->blocks - blocks);
 }
 
-/* Gathers the columns that the workers add to the set. */
-static int set_gather(struct tr_linear *m, struct set_entry **all, size_t *n)
+/* Adds the columns that matter at any worker. */
+static int set_gather(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
-    size_t workers = (size_t)tr_set_size(m->tr, TR_SET_WORKERS), own = 0, *bytes;
-    struct set_entry *mine;
+    size_t workers = (size_t)tr_set_size(m->tr, TR_SET_WORKERS), own = 0, n = 0, *bytes = NULL;
+    struct set_entry *mine, *all = NULL;
+    tr_key *keys = NULL;
+    double *weights = NULL;
     TR_TRY(TR_NEW(&mine, d->n_mine));
     for (size_t i = 0; i < d->n_mine; i++) {
         uint32_t j = d->mine[i];
@@ -307,34 +303,20 @@ static int set_gather(struct tr_linear *m, struct set_entry **all, size_t *n)
             mine[own++] = (struct set_entry){d->shared.first + j, d->weight[j], d->entries[j]};
     }
     own *= sizeof *mine;
-    TR_TRY(TR_NEW(&bytes, workers));
-    int status = tr_all_gather(m->tr, TR_SET_WORKERS, &own, sizeof own, bytes);
-    *n = 0;
-    for (size_t r = 0; r < workers; r++) *n += bytes[r] / sizeof *mine;
-    if (status == TR_OK) status = TR_NEW(all, *n);
-    if (status == TR_OK) status = tr_all_gather_lists(m->tr, TR_SET_WORKERS, mine, bytes, *all);
-    free(bytes);
-    free(mine);
-    return status;
-}
-
-static int set_add_gathered(struct tr_linear *m)
-{
-    struct set_entry *all = NULL;
-    tr_key *keys = NULL;
-    double *weights = NULL;
-    size_t n = 0;
-    int status = set_gather(m, &all, &n);
+    int status = TR_NEW(&bytes, workers);
+    if (status == TR_OK) status = tr_all_gather(m->tr, TR_SET_WORKERS, &own, sizeof own, bytes);
+    for (size_t r = 0; status == TR_OK && r < workers; r++) n += bytes[r] / sizeof *mine;
+    if (status == TR_OK) status = TR_NEW(&all, n);
+    if (status == TR_OK) status = tr_all_gather_lists(m->tr, TR_SET_WORKERS, mine, bytes, all);
     if (status == TR_OK) status = TR_NEW(&keys, n);
     if (status == TR_OK) status = TR_NEW(&weights, n);
     if (status == TR_OK) {
         qsort(all, n, sizeof *all, set_compare_entries);
         for (size_t i = 0; i < n; i++) keys[i] = all[i].key, weights[i] = all[i].weight;
-        status = tr_descent_add_columns(m->descent, keys, weights, n);
+        status = tr_descent_add_columns(d, keys, weights, n);
     }
-    free(all);
-    free(keys);
-    free(weights);
+    void *arrays[] = {mine, bytes, all, keys, weights};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     return status;
 }
 
@@ -352,7 +334,7 @@ static int set_choose_columns(struct tr_linear *m)
     bool fewer = sums[1] < 0.5 * sums[2], one = (double)d->set.n + sums[0] <= TR_BLOCK_COLUMNS;
     if (sums[0] == 0 && !fewer) return TR_OK;
     if (fewer || one) tr_descent_clear_set(d);
-    return set_add_gathered(m);
+    return set_gather(m);
 }
 
 /* Cost of a pass over the blocks first .. end - 1, relative to a pass over all entries of the data. */
@@ -510,7 +492,7 @@ static double support_project(const struct tr_linear_descent *d, const struct su
     return support_dot(s->gradient, change, s->n) + d->alpha * absolutes;
 }
 
-/* Takes the longest of 1, 1/2, 1/4 … of the step that lowers the objective. */
+/* Halves the step until it lowers the objective, and takes it. */
 static int support_take_step(struct tr_linear *m, struct support *s)
 {
     struct tr_linear_descent *d = m->descent;
@@ -552,39 +534,31 @@ static int support_follow(struct tr_linear *m)
 
 /* ---- a step ---- */
 
-static bool step_is_first(const struct tr_linear *m)
-{
-    return tr_set_rank(m->tr, TR_SET_WORKERS) == 0;
-}
-
-static int step_find_products(struct tr_linear *m, struct tr_column_block *block, float *triangle)
-{
-    const struct tr_linear_descent *d = m->descent;
-    TR_TRY(tr_turn_begin(m->tr, "gradient"));
-    tr_block_products(block, d->model, triangle);
-    TR_TRY(tr_turn_end(m->tr, TR_OK));
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F32, triangle, tr_block_triangle(block)));
-    tr_block_set_gram(block, triangle, d->at.curve + d->bias_l2, d->l2);
-    if (m->o->bias) return TR_OK;
-    for (size_t k = 0; k < block->n; k++) /* the bias does not move */
-        block->gram[block->n * (block->n + 1) + k] = block->gram[k * (block->n + 1) + block->n] = 0;
-    return TR_OK;
-}
-
 /* The products are computed in each step because the curvature changes; that of a quadratic loss is constant. */
 static bool step_needs_products(const struct tr_linear *m, const struct tr_column_block *block)
 {
     return !m->loss->quadratic || block->gram[(block->n + 1) * (block->n + 1) - 1] == 0;
 }
 
-static int step_find_all_products(struct tr_linear *m)
+static int step_find_products(struct tr_linear *m)
 {
-    struct tr_descent_set *s = &m->descent->set;
+    struct tr_linear_descent *d = m->descent;
+    struct tr_descent_set *s = &d->set;
     float *triangle;
     TR_TRY(TR_NEW(&triangle, (TR_BLOCK_COLUMNS + 1) * (TR_BLOCK_COLUMNS + 2) / 2));
     int status = TR_OK;
-    for (size_t b = 0; status == TR_OK && b < s->blocks; b++)
-        if (step_needs_products(m, &s->block[b])) status = step_find_products(m, &s->block[b], triangle);
+    for (size_t b = 0; status == TR_OK && b < s->blocks; b++) {
+        struct tr_column_block *block = &s->block[b];
+        if (!step_needs_products(m, block)) continue;
+        status = tr_turn_begin(m->tr, "gradient");
+        if (status == TR_OK) tr_block_products(block, d->model, triangle);
+        if (status == TR_OK) status = tr_turn_end(m->tr, TR_OK);
+        if (status == TR_OK)
+            status = tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F32, triangle, tr_block_triangle(block));
+        tr_block_set_gram(block, triangle, d->at.curve + d->bias_l2, d->l2);
+        for (size_t k = 0; k < block->n && !m->o->bias; k++) /* the bias does not move */
+            block->gram[block->n * (block->n + 1) + k] = block->gram[k * (block->n + 1) + block->n] = 0;
+    }
     free(triangle);
     return status;
 }
@@ -668,16 +642,7 @@ static double step_penalty_change(const struct tr_linear_descent *d, double t)
            0.5 * d->bias_l2 * (bias * bias - d->bias * d->bias);
 }
 
-/* First-order change of the loss for the full step. */
-static double step_promised(const struct tr_linear_descent *d)
-{
-    double change = 0;
-    for (size_t i = 0; i < d->rows.n; i++)
-        change += d->model[i].slope * ((double)d->model[i].move + d->bias_move);
-    return change;
-}
-
-/* Armijo's rule for proximal steps (Tseng and Yun 2009): finds the largest t of 1, 1/2, 1/4 …; 0 if rounding prevents
+/* Armijo's rule for proximal steps (Tseng and Yun 2009): finds the largest t among 1, 1/2, 1/4 and so on; 0 if rounding prevents
  * any decrease. */
 static int step_search(struct tr_linear *m, double *t)
 {
@@ -689,8 +654,9 @@ static int step_search(struct tr_linear *m, double *t)
             sums[0] += tr_descent_weight(d, i) *
                        tr_loss_value(m->loss, d->margin[i] + *t * ((double)d->model[i].move + d->bias_move),
                                      (double)d->target[i], 0);
-        if (step_is_first(m)) sums[1] = step_penalty_change(d, *t);
-        if (*t == 1) sums[2] = step_promised(d);
+        if (tr_set_rank(m->tr, TR_SET_WORKERS) == 0) sums[1] = step_penalty_change(d, *t);
+        for (size_t i = 0; i < d->rows.n && *t == 1; i++) /* first-order change of the loss */
+            sums[2] += d->model[i].slope * ((double)d->model[i].move + d->bias_move);
         TR_TRY(descent_sum(m, sums, 3));
         if (*t == 1) promise = sums[2] + sums[1];
         if (sums[0] - d->at.loss + sums[1] <= 0.01 * *t * promise + rounding) return TR_OK;
@@ -728,7 +694,7 @@ int tr_descent_step(struct tr_linear *m)
     d->lacking = 0;
     d->passes += 1 + products; /* 1: gradient at the current weights */
     d->margin_of_zeros = 0.5 * fmin(d->at.violation, d->alpha);
-    TR_TRY(step_find_all_products(m));
+    TR_TRY(step_find_products(m));
     TR_TRY(step_minimise_model(m));
     TR_TRY(step_search(m, &t));
     step_take(d, t);

@@ -328,8 +328,8 @@ static int bias_settle_each(struct tr_newton *t, int turns)
     return status;
 }
 
-/* Newton's method on all biases of a softmax together. At the end t->project are the factor of the probabilities, and for each
- * class what is added to them. */
+/* Newton's method on all biases of a softmax together. At the end t->project contains the share of the mixed
+ * distribution, and for each class its part. */
 static int bias_settle_softmax(struct tr_newton *t, int turns)
 {
     size_t outputs = t->outputs;
