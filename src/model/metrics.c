@@ -112,18 +112,27 @@ static int area_compare_keys(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Divides the range of keys among the ranks: rank r gets the keys from splitter r - 1 to below splitter r. The samples are evenly
- * spaced runs of all ranks, and each stands for the same number of runs. So ranks with more runs give more samples. */
-static int area_choose_splitters(tr_context *tr, const struct tr_area *a, uint32_t *samples,
-                                 uint32_t *splitter)
+/* The range of keys is divided among the ranks: rank r gets the keys from splitter r - 1 to below splitter r. The splitters follow
+ * from samples, evenly spaced runs of all ranks, each of which stands for the same number of runs. So ranks with more runs give more
+ * samples. */
+int tr_area_find(tr_context *tr, struct tr_area *a, double *auc)
 {
-    size_t ranks = (size_t)tr_size(tr), total = 0;
+    size_t ranks = (size_t)tr_size(tr), total = 0, bytes = 0,
+           *count = NULL;                             /* count: bytes to and from each rank */
+    uint32_t *samples = NULL, own[SAMPLES + 2] = {0}; /* own: their number, and the keys */
+    double *negative = NULL, below = 0, mine = 0, sum[AREA_SUMS] = {0};
+    struct run *incoming = NULL;
+    int status = area_sort(a);
+    if (status == TR_OK) status = TR_NEW(&samples, ranks * (SAMPLES + 3));
+    if (status == TR_OK) status = TR_NEW(&count, 2 * ranks);
+    if (status == TR_OK) status = TR_NEW(&negative, ranks);
+    status = tr_agree(tr, status);
     uint64_t most = a->n;
-    uint32_t sample[SAMPLES + 2] = {0}; /* their number, and the keys */
-    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &most, 1));
+    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &most, 1);
+    if (status != TR_OK) goto end;
     uint64_t step = most / SAMPLES + 1;
-    for (uint64_t i = step / 2; i < a->n; i += step) sample[++sample[0]] = a->run[i].key;
-    TR_TRY(tr_all_gather(tr, TR_SET_ALL, sample, sizeof sample, samples));
+    for (uint64_t i = step / 2; i < a->n; i += step) own[++own[0]] = a->run[i].key;
+    if ((status = tr_all_gather(tr, TR_SET_ALL, own, sizeof own, samples)) != TR_OK) goto end;
     for (size_t r = 0; r < ranks; r++) {
         const uint32_t *from = samples + r * (SAMPLES + 2);
         uint32_t n = *from;
@@ -131,53 +140,30 @@ static int area_choose_splitters(tr_context *tr, const struct tr_area *a, uint32
         total += n;
     }
     qsort(samples, total, sizeof *samples, area_compare_keys);
-    for (size_t r = 1; r < ranks; r++) splitter[r - 1] = total > 0 ? samples[r * total / ranks] : 0;
-    return TR_OK;
-}
-
-/* Sends each run to the rank that has its range of keys. send and receive: bytes to and from each rank. */
-static int area_exchange(tr_context *tr, struct tr_area *a, const uint32_t *splitter, size_t *send,
-                         size_t *receive)
-{
-    size_t ranks = (size_t)tr_size(tr), i = 0, bytes = 0;
-    struct run *incoming = NULL;
-    for (size_t r = 0; r < ranks; r++) {
+    for (size_t r = 0, i = 0; r < ranks; r++) {
         size_t first = i;
-        while (i < a->n && (r + 1 == ranks || a->run[i].key < splitter[r])) i++;
-        send[r] = (i - first) * sizeof *a->run;
+        uint32_t splitter = total > 0 ? samples[(r + 1) * total / ranks - (r + 1 == ranks)] : 0;
+        while (i < a->n && (r + 1 == ranks || a->run[i].key < splitter)) i++;
+        count[r] = (i - first) * sizeof *a->run;
     }
-    TR_TRY(tr_exchange_counts(tr, TR_SET_ALL, send, receive));
-    for (size_t r = 0; r < ranks; r++) bytes += receive[r];
-    TR_TRY(tr_agree(tr, TR_NEW(&incoming, bytes / sizeof *incoming)));
-    int status = tr_exchange(tr, TR_SET_ALL, a->run, send, incoming, receive);
+    if ((status = tr_exchange_counts(tr, TR_SET_ALL, count, count + ranks)) != TR_OK) goto end;
+    for (size_t r = 0; r < ranks; r++) bytes += count[ranks + r];
+    status = tr_agree(tr, TR_NEW(&incoming, bytes / sizeof *incoming));
+    if (status == TR_OK) status = tr_exchange(tr, TR_SET_ALL, a->run, count, incoming, count + ranks);
     free(a->run);
     a->run = incoming;
     a->n = a->capacity = bytes / sizeof *incoming;
-    return status;
-}
-
-int tr_area_find(tr_context *tr, struct tr_area *a, double *auc)
-{
-    size_t ranks = (size_t)tr_size(tr), *bytes = NULL;
-    uint32_t *samples = NULL;
-    double *negative = NULL, below = 0, mine = 0, sum[AREA_SUMS] = {0};
-    int status = area_sort(a);
-    if (status == TR_OK) status = TR_NEW(&samples, ranks * (SAMPLES + 3));
-    if (status == TR_OK) status = TR_NEW(&bytes, 2 * ranks);
-    if (status == TR_OK) status = TR_NEW(&negative, ranks);
-    status = tr_agree(tr, status);
-    uint32_t *splitter = samples + ranks * (SAMPLES + 2);
-    if (status == TR_OK) status = area_choose_splitters(tr, a, samples, splitter);
-    if (status == TR_OK) status = area_exchange(tr, a, splitter, bytes, bytes + ranks);
     if (status == TR_OK) status = tr_agree(tr, area_sort(a));
     for (size_t i = 0; i < a->n && status == TR_OK; i++) mine += a->run[i].weight[0];
     if (status == TR_OK) status = tr_all_gather(tr, TR_SET_ALL, &mine, sizeof mine, negative);
-    for (int r = 0; r < tr_rank(tr) && status == TR_OK; r++) below += negative[r];
+    if (status != TR_OK) goto end;
+    for (int r = 0; r < tr_rank(tr); r++) below += negative[r];
     area_sum(a, below, sum);
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, AREA_SUMS);
+    status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, AREA_SUMS);
     *auc = area_of_sums(sum);
+end:
     free(samples);
-    free(bytes);
+    free(count);
     free(negative);
     return status;
 }

@@ -14,30 +14,6 @@ static uint64_t columns_first(uint64_t columns, int worker, int workers)
     return columns / all * w + columns % all * w / all;
 }
 
-/* Sends the columns of this worker's rows to their owners, and finds the bytes of vectors to and from each worker. */
-static int columns_exchange_keys(struct tr_columns *c, uint64_t columns)
-{
-    tr_key *received;
-    size_t at = 0, bytes = 0;
-    for (int w = 0; w < c->workers; w++) {
-        size_t begin = at;
-        uint64_t end = columns_first(columns, w + 1, c->workers);
-        while (at < c->local && c->keys[at] < end) at++;
-        c->to[w] = (at - begin) * sizeof(tr_key);
-    }
-    TR_TRY(tr_exchange_counts(c->tr, TR_SET_WORKERS, c->to, c->from));
-    for (int w = 0; w < c->workers; w++) bytes += c->from[w];
-    c->places = bytes / sizeof *received;
-    TR_TRY(TR_NEW(&received, c->places));
-    int status = tr_exchange(c->tr, TR_SET_WORKERS, c->keys, c->to, received, c->from);
-    if (status == TR_OK) status = TR_NEW(&c->place, c->places);
-    for (size_t i = 0; i < c->places && status == TR_OK; i++)
-        c->place[i] = (uint32_t)(received[i] - c->first);
-    free(received);
-    for (int w = 0; w < c->workers; w++) c->to[w] *= c->width, c->from[w] *= c->width;
-    return status;
-}
-
 int tr_columns_open(struct tr_columns *c, tr_context *tr, const tr_key *keys, size_t n, uint64_t columns,
                     size_t width)
 {
@@ -57,8 +33,26 @@ int tr_columns_open(struct tr_columns *c, tr_context *tr, const tr_key *keys, si
     if (c->whole) return TR_OK;
     TR_TRY(TR_NEW(&c->to, (size_t)c->workers));
     TR_TRY(TR_NEW(&c->from, (size_t)c->workers));
-    TR_TRY(columns_exchange_keys(c, columns));
-    return TR_NEW(&c->buffer, c->places * width);
+    /* sends the columns of this worker's rows to their owners */
+    tr_key *received;
+    size_t at = 0, bytes = 0;
+    for (int w = 0; w < c->workers; w++) {
+        size_t begin = at;
+        uint64_t end = columns_first(columns, w + 1, c->workers);
+        while (at < n && keys[at] < end) at++;
+        c->to[w] = (at - begin) * sizeof(tr_key);
+    }
+    TR_TRY(tr_exchange_counts(tr, TR_SET_WORKERS, c->to, c->from));
+    for (int w = 0; w < c->workers; w++) bytes += c->from[w];
+    c->places = bytes / sizeof *received;
+    TR_TRY(TR_NEW(&received, c->places));
+    int status = tr_exchange(tr, TR_SET_WORKERS, keys, c->to, received, c->from);
+    if (status == TR_OK) status = TR_NEW(&c->place, c->places);
+    for (size_t i = 0; i < c->places && status == TR_OK; i++)
+        c->place[i] = (uint32_t)(received[i] - c->first);
+    free(received);
+    for (int w = 0; w < c->workers; w++) c->to[w] *= width, c->from[w] *= width;
+    return status == TR_OK ? TR_NEW(&c->buffer, c->places * width) : status;
 }
 
 void tr_columns_close(struct tr_columns *c)

@@ -59,10 +59,13 @@ const struct tr_loss *tr_linear_loss(const tr_job *job)
     return loss ? loss : &tr_loss_logistic;
 }
 
-/* Refuses keys that the loss does not have. A written job has all keys, so their values are compared. */
-static int check_loss_keys(const tr_job *job, const struct tr_linear_options *o, const struct tr_loss *loss)
+static int check(const tr_job *job, const void *options)
 {
+    const struct tr_linear_options *o = options;
+    const struct tr_loss *loss = tr_linear_loss(job);
+    const struct tr_linear_method *solver = solver_of(job, o);
     bool classifies = tr_loss_classifies(loss);
+    /* keys that the loss does not have; a written job has all keys, so their values are compared */
     if (o->delta != TR_JOB_AUTO && o->delta != 1 && loss->shape != TR_SHAPE_DELTA) /* 1 was the default */
         return tr_linear_refuse(job, "model.delta", "model.delta is for model.type huber and logcosh");
     if (o->quantile != 0.5 && loss->shape != TR_SHAPE_QUANTILE)
@@ -73,15 +76,6 @@ static int check_loss_keys(const tr_job *job, const struct tr_linear_options *o,
         return tr_linear_refuse(job, "model.classes", "model.classes is for classifiers");
     if (*o->class_weights && !classifies)
         return tr_linear_refuse(job, "model.class_weights", "model.class_weights is for classifiers");
-    return TR_OK;
-}
-
-static int check(const tr_job *job, const void *options)
-{
-    const struct tr_linear_options *o = options;
-    const struct tr_loss *loss = tr_linear_loss(job);
-    const struct tr_linear_method *solver = solver_of(job, o);
-    TR_TRY(check_loss_keys(job, o, loss));
     if (!solver->minimises(loss)) { /* the message names the methods that do */
         char others[128] = "sgd with solve.optimizer ftrl, for model.l1 > 0";
         size_t n = 0, length = 0;

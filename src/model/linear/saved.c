@@ -123,23 +123,6 @@ static int scale_put(tr_worker *me, void *state)
     return tr_view_push(p->view);
 }
 
-/* Turns the weights of columns first .. first + n - 1 into those for the numbers of the files, and adds the part of the shifts to
- * the biases. */
-static int scale_undo(struct tr_linear *m, uint64_t first, size_t n, double *w)
-{
-    size_t each = scale_numbers(m), outputs = m->outputs;
-    double *scale;
-    TR_TRY(TR_NEW(&scale, n * each));
-    int status = tr_table_read(m->scale, first * each, n * each, scale);
-    for (size_t j = 0; j < n && status == TR_OK; j++)
-        for (size_t o = 0; o < outputs; o++) {
-            w[j * outputs + o] *= scale[each * j];
-            if (each > 1) m->saved.bias[o] -= w[j * outputs + o] * scale[each * j + 1];
-        }
-    free(scale);
-    return status;
-}
-
 /* ---- model.h5 ---- */
 
 /* Reads the weights of n keys as f64. */
@@ -193,7 +176,8 @@ static int saved_describe(struct tr_linear *m)
     return tr_agree(m->tr, status);
 }
 
-/* Fills a piece of the weights of model.h5, and writes it to model.txt. A model with very many features has no model.txt, which has
+/* Fills a piece of the weights of model.h5, and writes it to model.txt. Weights of scaled rows become those for the numbers of the
+ * files, and the part of the shifts is added to the biases. A model with very many features has no model.txt, which has
  * a line for each. */
 static int saved_fill_weights(void *model, uint64_t first, size_t n, void *values)
 {
@@ -202,8 +186,18 @@ static int saved_fill_weights(void *model, uint64_t first, size_t n, void *value
     const struct tr_linear_model *s = &m->saved;
     const char *folder;
     if (m->scale) { /* as f64: scaled back, weights may be of very different sizes */
+        size_t each = scale_numbers(m);
+        double *w = values, *scale;
         TR_TRY(saved_read_wide(m, first, n, values));
-        TR_TRY(scale_undo(m, first, n, values));
+        TR_TRY(TR_NEW(&scale, n * each));
+        int status = tr_table_read(m->scale, first * each, n * each, scale);
+        for (size_t i = 0; i < n * s->outputs && status == TR_OK; i++) {
+            const double *of = scale + i / s->outputs * each;
+            w[i] *= of[0];
+            if (each > 1) s->bias[i % s->outputs] -= w[i] * of[1];
+        }
+        free(scale);
+        TR_TRY(status);
     } else {
         TR_TRY(tr_table_read(m->w, first, n, values));
     }

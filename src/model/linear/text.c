@@ -76,19 +76,6 @@ static int text_read_count(struct scanner *s, double least, double most, uint64_
     return TR_OK;
 }
 
-static int text_read_solver_type(struct scanner *s, const char *word, const struct tr_loss **loss)
-{
-    size_t length = strlen(word);
-    for (size_t i = 0; length > 0 && tr_losses[i]; i++)
-        for (const char *at = tr_losses[i]->liblinear; at; at = strchr(at, ' ')) {
-            at += *at == ' ';
-            if (strncmp(at, word, length) != 0 || (at[length] && at[length] != ' ')) continue;
-            *loss = tr_losses[i];
-            return TR_OK;
-        }
-    return text_refuse(s, "this solver_type is none of a linear model of classes or of regression");
-}
-
 /* Reads the lines up to «w».
  *
  * bias: value of the feature of the bias; no bias if it is not above 0
@@ -97,16 +84,24 @@ static int text_read_head(struct scanner *s, struct tr_linear_model *m, double *
 {
     char word[64];
     bool joint = false, fine = true; /* joint: one margin per class, even of two classes */
-    const struct tr_loss *loss = NULL;
     for (bool more = true; more;) {
         text_read_word(s, word);
         if (strcmp(word, "w") == 0) {
             more = false;
         } else if (strcmp(word, "solver_type") == 0) {
             text_read_word(s, word);
-            TR_TRY(text_read_solver_type(s, word, &loss));
+            size_t length = strlen(word);
+            m->loss = NULL;
+            for (size_t i = 0; length > 0 && tr_losses[i] && !m->loss; i++)
+                for (const char *at = tr_losses[i]->liblinear; at; at = strchr(at, ' ')) {
+                    at += *at == ' ';
+                    if (strncmp(at, word, length) == 0 && (!at[length] || at[length] == ' '))
+                        m->loss = tr_losses[i];
+                }
+            if (!m->loss)
+                return text_refuse(s,
+                                   "this solver_type is none of a linear model of classes or of regression");
             joint = strcmp(word, "MCSVM_CS") == 0;
-            m->loss = loss;
         } else if (strcmp(word, "nr_class") == 0) {
             uint64_t classes = 0;
             TR_TRY(text_read_count(s, 1, 1e9, &classes));
@@ -139,7 +134,7 @@ static int text_read_head(struct scanner *s, struct tr_linear_model *m, double *
         TR_TRY(text_end_line(s));
     }
     m->biased = *bias > 0;
-    if (!loss || m->features == 0 || (tr_linear_model_classifies(m) && !m->label))
+    if (!m->loss || m->features == 0 || (tr_linear_model_classifies(m) && !m->label))
         return text_refuse(s, "expected solver_type, label and nr_feature before the weights");
     m->outputs = tr_linear_model_classifies(m) && (m->labels > 2 || joint) ? m->labels : 1;
     uint64_t most = (uint64_t)(s->end - s->at) / 2; /* a digit and a blank each */

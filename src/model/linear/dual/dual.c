@@ -321,12 +321,6 @@ static size_t rest_remove(const struct tr_linear_dual *d, uint32_t *rows, size_t
 /* Rows that a worker takes from the order in one piece. */
 enum { TAKEN = 64 };
 
-static bool shared_has_bias_in_slice(const struct tr_linear *m)
-{
-    const struct tr_linear_dual *d = m->dual;
-    return d->key <= m->problem.keys && m->problem.keys < d->key + d->keys;
-}
-
 static void *shared_slice(const struct tr_linear *m)
 {
     return (char *)m->dual->w + m->dual->key * tr_real_size(m->problem.dtype);
@@ -337,30 +331,6 @@ static size_t shared_slice_begin(const struct tr_linear *m, int member, int memb
 {
     size_t n = m->problem.keys + m->problem.bias;
     return member == members ? n : n * (size_t)member / (size_t)members / 16 * 16;
-}
-
-/* Mean overlap of two rows: (|Σ x|² - Σ |x|²) / ((n - 1) Σ |x|²), from a sample of rows. Uses w as a buffer. */
-static int shared_find_overlap(tr_worker *me, struct tr_linear *m, double *overlap)
-{
-    enum { SOME = 4096 };
-    struct tr_linear_dual *d = m->dual;
-    size_t step = m->problem.rows.n / SOME + 1;
-    double sum[3] = {0, 0, 0};
-    for (size_t i = d->first; i < d->end; i += step) {
-        tr_add_rows_shared(&m->problem, i, 1, d->w);
-        sum[1] += (double)d->norm[i];
-        sum[2]++;
-    }
-    TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
-    for (size_t j = 0; j < d->keys; j++) {
-        double x = tr_real_get(m->problem.dtype, shared_slice(m), j);
-        sum[0] += x * x;
-    }
-    memset(shared_slice(m), 0, d->keys * tr_real_size(m->problem.dtype));
-    TR_TRY(tr_all_reduce(me->tr, TR_SET_GROUP, TR_SUM, TR_F64, sum, 3));
-    double others = (sum[2] - 1) * sum[1];
-    *overlap = others > 0 ? fmax(0, (sum[0] - sum[1]) / others) : 0;
-    return TR_OK;
 }
 
 /* Chooses the number of members that take steps.
@@ -381,17 +351,32 @@ static int shared_find_overlap(tr_worker *me, struct tr_linear *m, double *overl
  * several members are faster for other data (shared_leaves()). */
 static int shared_choose_working(tr_worker *me, struct tr_linear *m)
 {
-    enum { LINE = 64, PART = 8 };
+    enum { LINE = 64, PART = 8, SAMPLE = 4096 };
     struct tr_linear_dual *d = m->dual;
-    double lines = (double)(m->train->columns * tr_real_size(m->problem.dtype)) / LINE,
-           row = (double)m->train->total_nonzeros / (double)m->train->total_rows, overlap;
+    const struct tr_problem *p = &m->problem;
+    double lines = (double)(m->train->columns * tr_real_size(p->dtype)) / LINE,
+           row = (double)m->train->total_nonzeros / (double)m->train->total_rows;
     d->working = 1;
     if (!tr_job_is(m->job, "sync.mode", "auto") || row * PART > lines) return TR_OK;
+    /* mean overlap of two rows: (|Σ x|² - Σ |x|²) / ((n - 1) Σ |x|²), from a sample of rows, with w as a buffer */
+    double sum[3] = {0, 0, 0};
+    for (size_t i = d->first; i < d->end; i += p->rows.n / SAMPLE + 1) {
+        tr_add_rows_shared(p, i, 1, d->w);
+        sum[1] += (double)d->norm[i];
+        sum[2]++;
+    }
+    TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+    for (size_t j = 0; j < d->keys; j++) {
+        double x = tr_real_get(p->dtype, shared_slice(m), j);
+        sum[0] += x * x;
+    }
+    memset(shared_slice(m), 0, d->keys * tr_real_size(p->dtype));
+    TR_TRY(tr_all_reduce(me->tr, TR_SET_GROUP, TR_SUM, TR_F64, sum, 3));
+    double others = (sum[2] - 1) * sum[1], overlap = others > 0 ? fmax(0, (sum[0] - sum[1]) / others) : 0;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    int at_once = processors > 0 ? tr_min_int((int)processors, me->group_size) : me->group_size;
-    TR_TRY(shared_find_overlap(me, m, &overlap));
-    d->working = at_once * overlap <= 2 ? me->group_size : tr_max_int(2, (int)(2 / overlap));
-    d->working = (int)tr_min_size((size_t)d->working, m->problem.rows.n / TAKEN + 1);
+    int most = processors > 0 ? tr_min_int((int)processors, me->group_size) : me->group_size;
+    d->working = most * overlap <= 2 ? me->group_size : tr_max_int(2, (int)(2 / overlap));
+    d->working = (int)tr_min_size((size_t)d->working, p->rows.n / TAKEN + 1);
     d->untried = d->working > 1 ? 2 : 0;
     return TR_OK;
 }
@@ -439,17 +424,6 @@ static struct walk walk_of_epoch(const tr_worker *me, const struct tr_linear *m,
     return walk;
 }
 
-static void walk_list_rows(const struct walk *walk, const uint32_t *order, uint64_t at, size_t n,
-                           uint32_t *rows)
-{
-    uint64_t place = (walk->step * (at % walk->n) + walk->begin) % walk->n;
-    for (size_t i = 0; i < n; i++) {
-        rows[i] = order[place];
-        place += walk->step;
-        if (place >= walk->n) place -= walk->n;
-    }
-}
-
 /* Positions of a clock's rows in the epoch's order. In the second clock of a run, one worker takes those before
  * `joined`. */
 struct shared_rows {
@@ -489,8 +463,12 @@ static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const st
     while (!(d->untried == 1 && shared && shared_leaves(me, m, rows)) &&
            (at = atomic_fetch_add_explicit(&g->next, taken, memory_order_relaxed)) < end) {
         size_t n = tr_min_size(taken, end - at);
+        uint64_t place = (walk.step * (at % walk.n) + walk.begin) % walk.n;
         tr_seam();
-        walk_list_rows(&walk, d->order, at, n, row);
+        for (size_t i = 0; i < n; i++, place += walk.step) {
+            if (place >= walk.n) place -= walk.n;
+            row[i] = d->order[place];
+        }
         size_t left = rest_remove(d, row, n);
         tr_dual_pass(&m->problem, row, left, rows->sigma, d->norm, d->a, d->w, shared);
         if (moves) {
@@ -535,7 +513,8 @@ static int shared_compute(tr_worker *me, struct tr_linear *m)
     struct tr_linear_dual_group *g = d->group;
     enum tr_dtype dtype = m->problem.dtype;
     size_t bias = m->problem.keys;
-    bool starts_bias = me->clock == 0 && dual_has_free_bias(m), has_bias = shared_has_bias_in_slice(m);
+    bool starts_bias = me->clock == 0 && dual_has_free_bias(m),
+         has_bias = d->key <= bias && bias < d->key + d->keys;
     struct shared_rows rows = {.sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->groups};
     turns_of_clock(m, me, &d->turns, m->problem.rows.n, &rows.begin, &rows.end);
     rows.joined = rows.begin + (rows.end - rows.begin) / (TRIAL * (size_t)d->working);
@@ -575,19 +554,6 @@ static int shared_compute(tr_worker *me, struct tr_linear *m)
     if (free_bias && me->clock == 0 && me->group == 0) moved += d->mean;
     if (moved != 0) tr_real_add(dtype, d->view->delta, bias - d->key, moved);
     return tr_view_push(d->view);
-}
-
-static int shared_evaluate(tr_worker *me, struct tr_linear *m, tr_report *report)
-{
-    struct tr_linear_dual *d = m->dual;
-    size_t element = tr_real_size(m->problem.dtype);
-    TR_TRY(shared_take_over(m));
-    if (d->table) {
-        TR_TRY(tr_view_pull(m->view));
-        memcpy((char *)d->average + d->key * element, m->view->value, d->keys * element);
-    }
-    TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
-    return tr_linear_evaluate_at(me, m, d->table ? d->average : d->w, report);
 }
 
 /* ---- opening ---- */
@@ -681,27 +647,14 @@ static int dual_prepare(tr_worker *me, void *state)
     return TR_NEW((char **)&d->average, (d->view->n + 1) * tr_real_size(m->problem.dtype));
 }
 
-/* Takes steps for the rows at .. at + n - 1 of the order. */
-static void dual_take_steps(struct tr_linear *m, size_t at, size_t n, double sigma)
-{
-    enum { LISTED = 256 };
-    struct tr_linear_dual *d = m->dual;
-    uint32_t rows[LISTED];
-    for (size_t end = at + n; at < end; at += LISTED) {
-        size_t listed = tr_min_size(LISTED, end - at);
-        tr_seam();
-        memcpy(rows, d->order + at, listed * sizeof *rows);
-        listed = rest_remove(d, rows, listed);
-        tr_dual_pass(&m->problem, rows, listed, sigma, d->norm, d->a, d->view->delta, false);
-    }
-}
-
 /* Passes over the rows begin .. end - 1 of the order. Worker 0 moves the anchor by a share of b', and the bias by the same amount,
  * because b' follows from the dual variables. Stale values of other workers change the amount slightly, which does no harm. */
 static void dual_pass(const tr_worker *me, struct tr_linear *m, size_t begin, size_t end, double sigma)
 {
+    enum { LISTED = 256 };
     struct tr_linear_dual *d = m->dual;
     enum tr_dtype dtype = m->problem.dtype;
+    uint32_t list[LISTED];
     bool moves = dual_has_free_bias(m) && me->worker == 0;
     size_t rows = d->end - d->first, part = end - begin, bias = m->problem.keys;
     size_t all = part * rest_sweeps(m, rest_count(d));
@@ -712,7 +665,13 @@ static void dual_pass(const tr_worker *me, struct tr_linear *m, size_t begin, si
         n = tr_min_size(step, end - place);
         n = tr_data_ready_in(m->train, d->order + d->first, place - d->first, n);
         if (n == 0) break;
-        dual_take_steps(m, place, n, sigma);
+        for (size_t stop = place + n, listed; place < stop; place += listed) {
+            listed = tr_min_size(LISTED, stop - place);
+            tr_seam();
+            memcpy(list, d->order + place, listed * sizeof *list);
+            tr_dual_pass(&m->problem, list, rest_remove(d, list, listed), sigma, d->norm, d->a,
+                         d->view->delta, false);
+        }
         if (moves) {
             double by = (double)n / (double)rows * (tr_real_get(dtype, d->view->delta, bias) - d->anchor);
             d->anchor += by;
@@ -761,8 +720,19 @@ static int dual_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
     struct tr_linear_dual *d = m->dual;
-    TR_TRY(d->group ? shared_evaluate(me, m, report) : tr_linear_evaluate(me, state, report));
-    if (d->table && !d->group) TR_TRY(tr_view_pull(d->view));
+    size_t element = tr_real_size(m->problem.dtype);
+    if (d->group) { /* in the memory of the group */
+        TR_TRY(shared_take_over(m));
+        if (d->table) {
+            TR_TRY(tr_view_pull(m->view));
+            memcpy((char *)d->average + d->key * element, m->view->value, d->keys * element);
+        }
+        TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+        TR_TRY(tr_linear_evaluate_at(me, m, d->table ? d->average : d->w, report));
+    } else {
+        TR_TRY(tr_linear_evaluate(me, state, report));
+        if (d->table) TR_TRY(tr_view_pull(d->view));
+    }
     if (me->worker == 0) { /* the terms of |w|² and of the bias in the dual value, as part of the conjugate */
         const void *w = d->group ? d->w : m->fresh_view && !d->table ? m->fresh_view->value : d->view->value;
         double squares, bias = m->problem.bias ? tr_real_get(m->problem.dtype, w, m->problem.keys) : 0;
@@ -975,24 +945,6 @@ static void classes_pass(struct tr_linear *m, size_t begin, size_t end, void *w)
     }
 }
 
-/* All members start from the same w, to which each copies a part. The view's delta becomes the sum of the rows'
- * changes. */
-static int classes_pass_together(tr_worker *me, struct tr_linear *m, size_t begin, size_t end)
-{
-    struct tr_linear_dual_classes *d = m->dual_classes;
-    size_t bytes = classes_view_bytes(m), members = (size_t)me->group_size, g = (size_t)me->member,
-           from = bytes * g / members, to = bytes * (g + 1) / members;
-    memcpy((char *)d->w + from, (char *)m->view->value + from, to - from);
-    memcpy(d->before, d->a, (d->end - d->begin) * d->own.n * sizeof *d->a);
-    TR_TRY(tr_barrier_of(m->tr, TR_SET_GROUP));
-    TR_TRY(tr_turn_begin(m->tr, "gradient"));
-    classes_pass(m, begin, end, d->w);
-    tr_add_changes(&m->problem, d->own, d->begin, d->end - d->begin, d->before, d->a, m->margin,
-                   m->view->delta);
-    TR_TRY(tr_turn_end(m->tr, TR_OK));
-    return tr_barrier_of(m->tr, TR_SET_GROUP);
-}
-
 static int classes_compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
@@ -1004,8 +956,17 @@ static int classes_compute(tr_worker *me, void *state)
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
     memset(d->moved, 0, m->outputs * sizeof *d->moved);
     turns_of_clock(m, me, &d->turns, d->end - d->begin, &begin, &end);
-    if (d->w) {
-        TR_TRY(classes_pass_together(me, m, begin, end));
+    if (d->w) { /* all members start from the same w; the view's delta becomes the sum of the rows' changes */
+        size_t bytes = classes_view_bytes(m), members = (size_t)me->group_size, g = (size_t)me->member,
+               rows = d->end - d->begin, from = bytes * g / members, to = bytes * (g + 1) / members;
+        memcpy((char *)d->w + from, (char *)m->view->value + from, to - from);
+        memcpy(d->before, d->a, rows * d->own.n * sizeof *d->a);
+        TR_TRY(tr_barrier_of(m->tr, TR_SET_GROUP));
+        TR_TRY(tr_turn_begin(m->tr, "gradient"));
+        classes_pass(m, begin, end, d->w);
+        tr_add_changes(&m->problem, d->own, d->begin, rows, d->before, d->a, m->margin, m->view->delta);
+        TR_TRY(tr_turn_end(m->tr, TR_OK));
+        TR_TRY(tr_barrier_of(m->tr, TR_SET_GROUP));
     } else {
         tr_linear_copy_to_delta(m->view, dtype);
         TR_TRY(tr_turn_begin(m->tr, "gradient"));

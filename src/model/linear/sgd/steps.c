@@ -188,20 +188,6 @@ static void put(enum shape shape, void *power, size_t at, const struct map *map)
     else ((struct map *)power)[at] = *map;
 }
 
-static int make_powers(enum shape shape, struct map step, struct side *side)
-{
-    TR_TRY(TR_NEW((char **)&side->power, (size_t)LEVELS * POWERS * entry_bytes(shape)));
-    for (size_t level = 0; level < LEVELS; level++) {
-        struct map power = {.zz = 1, .yy = 1, .ss = 1};
-        for (size_t i = 0; i < POWERS; i++) {
-            put(shape, side->power, level * POWERS + i, &power);
-            power = then(&power, &step);
-        }
-        step = power;
-    }
-    return TR_OK;
-}
-
 /* Fills the rates and powers of weights or of the bias. a: rate of z.
  *
  * svrg, svrg++: w' = w - η (f + λ w), s' = s + w'.
@@ -226,7 +212,16 @@ static int make_side(const struct tr_variance *v, double a, double l2, struct si
                             .ss = v->fading,
                             .sf = -v->rate * q};
     }
-    return make_powers(v->shape, step, side);
+    TR_TRY(TR_NEW((char **)&side->power, (size_t)LEVELS * POWERS * entry_bytes(v->shape)));
+    for (size_t level = 0; level < LEVELS; level++) {
+        struct map power = {.zz = 1, .yy = 1, .ss = 1};
+        for (size_t i = 0; i < POWERS; i++) {
+            put(v->shape, side->power, level * POWERS + i, &power);
+            power = then(&power, &step);
+        }
+        step = power;
+    }
+    return TR_OK;
 }
 
 /* Returns the sum of the weights of the iterates of an epoch: 1 + 1/θ + 1/θ² up to 1/θ^(m-1). */

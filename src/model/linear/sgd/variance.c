@@ -218,18 +218,6 @@ static void arrays_list(struct tr_linear *m, struct array list[ARRAYS])
     memcpy(list, arrays, sizeof arrays);
 }
 
-static int variance_open_tables(struct tr_linear *m, const struct array *list)
-{
-    struct tr_linear_variance *v = m->variance;
-    tr_table_options options = {.servers = tr_linear_few_servers(m)};
-    v->table[SNAPSHOT] = m->w;
-    for (int i = MU; i < ARRAYS; i++)
-        if (list[i].in_table)
-            TR_TRY(tr_table_create_with(m->tr, list[i].name, list[i].dtype, 1, v->model.n, &options,
-                                        &v->table[i]));
-    return TR_OK;
-}
-
 static int variance_open_replica(struct tr_linear *m, const struct array *list)
 {
     struct tr_linear_variance *v = m->variance;
@@ -282,7 +270,12 @@ static int variance_open(struct tr_linear *m)
     v->element = tr_real_size((enum tr_dtype)m->o->dtype);
     v->on_demand = tr_job_is(m->job, "local.model", "demand");
     arrays_list(m, list);
-    TR_TRY(variance_open_tables(m, list));
+    tr_table_options options = {.servers = tr_linear_few_servers(m)};
+    v->table[SNAPSHOT] = m->w;
+    for (int i = MU; i < ARRAYS; i++)
+        if (list[i].in_table)
+            TR_TRY(tr_table_create_with(m->tr, list[i].name, list[i].dtype, 1, v->model.n, &options,
+                                        &v->table[i]));
     TR_TRY(variance_open_replica(m, list));
     TR_TRY(tr_agree(m->tr, tr_roles(m->tr) & TR_SLAVE ? variance_open_worker(m, &largest) : TR_OK));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &largest, 1));
@@ -395,37 +388,29 @@ static int inner_begin(tr_worker *me, struct tr_linear *m)
     return tr_replica_take_from(v->replica, me, group, again);
 }
 
-static void inner_take_steps(const tr_worker *me, struct tr_linear *m, int64_t at)
-{
-    struct tr_linear_variance *v = m->variance;
-    int64_t turn = v->at.turn, turns = me->command.word[TURNS];
-    uint64_t here = share_of(epoch_steps(m, v->at.epoch), turn, turns);
-    uint64_t steps = share_of(share_of(here, at, me->whole), me->worker, me->workers);
-    struct tr_rng rng;
-    tr_updates updates;
-    tr_rng_seed(&rng, m->seed, (uint64_t)(me->worker + me->group * me->group_size),
-                (uint64_t)((v->at.epoch * turns + turn) * me->whole + at));
-    tr_replica_updates(v->replica, &updates);
-    bool alone = me->workers == 1 && !updates.replica;
-    bool has_slopes = v->shared->slopes == v->at.epoch + 1;
-    tr_variance_steps(v->steps, 0, m->problem.rows.n, has_slopes ? v->shared->slope : NULL, steps, &rng,
-                      &v->model, alone ? NULL : &updates);
-}
-
 static int inner_compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
-    int64_t at = me->before + me->clock;
+    int64_t at = me->before + me->clock, turns = me->command.word[TURNS];
     if (me->clock == 0) TR_TRY(inner_begin(me, m));
     if (!tr_replica_ready(v->replica)) return TR_OK; /* another worker has failed */
-    inner_take_steps(me, m, at);
+    uint64_t here = share_of(epoch_steps(m, v->at.epoch), v->at.turn, turns),
+             steps = share_of(share_of(here, at, me->whole), me->worker, me->workers);
+    struct tr_rng rng;
+    tr_updates updates;
+    tr_rng_seed(&rng, m->seed, (uint64_t)(me->worker + me->group * me->group_size),
+                (uint64_t)((v->at.epoch * turns + v->at.turn) * me->whole + at));
+    tr_replica_updates(v->replica, &updates);
+    bool alone = me->workers == 1 && !updates.replica, has_slopes = v->shared->slopes == v->at.epoch + 1;
+    tr_variance_steps(v->steps, 0, m->problem.rows.n, has_slopes ? v->shared->slope : NULL, steps, &rng,
+                      &v->model, alone ? NULL : &updates);
     TR_TRY(tr_replica_status(v->replica));
     if (me->worker == 0) { /* the position after this clock */
         struct position now = position_of(me);
         now.done = at + 1;
         if (now.done == me->whole) now.turn++, now.done = 0;
-        if (now.turn == me->command.word[TURNS]) now.epoch++, now.turn = 0;
+        if (now.turn == turns) now.epoch++, now.turn = 0;
         v->shared->replica = now;
     }
     if (at < me->whole - 1) return TR_OK;
