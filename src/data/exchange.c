@@ -342,7 +342,7 @@ static int triples_merge(struct arrivals *in, int workers)
     return TR_OK;
 }
 
-/* Sends in rounds, each of which frees the triples that were sent: together they take little more memory than one of them. */
+/* Sends in rounds. Each round frees the triples that were sent, so sent and received ones take little more memory than one copy. */
 int tr_shuffle_triples(tr_context *tr, uint64_t rows, bool hashed, size_t files, bool interleaved,
                        struct tr_triples *t)
 {

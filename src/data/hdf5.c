@@ -603,7 +603,7 @@ struct hdf5_pass {
     float *value;    /* sparse: their values, while all values before are 1 */
     size_t begin_capacity, value_room;
     struct tr_files rows; /* the files as lists of rows */
-    uint64_t done;        /* rows of all files that are read */
+    uint64_t done;        /* rows of all files read so far */
     /* a file with named columns */
     struct strings strings;
     uint32_t *place;         /* of each text, as in slots */
@@ -1145,7 +1145,7 @@ int tr_hdf5_rows(const struct tr_reader *r, size_t readers, struct tr_files *row
     return TR_OK;
 }
 
-/* Allocates memory for all rows of the share at once, if they are stored. */
+/* Allocates memory for all rows of the share if they are stored. */
 static int hdf5_reserve(struct tr_reader *r, const struct tr_files *rows, size_t readers)
 {
     const struct tr_reader_options *o = r->options;

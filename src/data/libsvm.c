@@ -239,7 +239,7 @@ static double extrapolate(double half, double all, double times)
 }
 
 /* Finds the number of distinct values, up to 256; the highest feature, up to TR_LIBSVM_MAX_INDEX; the number of features that
- * occur, and of those that are frequent enough for a model, which a sample of a tenth of the rows has twice. Few
+ * occur, and of features that are frequent enough for a model, which a sample of a tenth of the rows has twice. Few
  * features share a counter. */
 static int libsvm_estimate(const struct tr_sample *sample, double text, double files, tr_data_size *size)
 {

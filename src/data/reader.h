@@ -182,7 +182,7 @@ struct tr_reader_options {
     bool reads_held_out;
     uint64_t seed;
     uint64_t deal;      /* chunk size of tr_files_deal(); 0: a contiguous share per reader */
-    size_t chunk_bytes; /* size of chunks that are parsed at once, to test their borders; 0: the usual size */
+    size_t chunk_bytes; /* size of the chunks that are parsed, to test their borders; 0: the usual size */
     size_t most_rows;   /* libsvm, csv: maximum of rows; 0: all */
     /* Called repeatedly with the stored bytes that this reader has read; the sum over all readers is about the total of the files.
      * Anything but TR_OK ends the reading with that status */

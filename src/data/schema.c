@@ -14,7 +14,7 @@
 
 /* ---- values ---- */
 
-/* 0.d1d2d3... · 10^point, where neither the first nor the last digit is 0; 0 has no digits. */
+/* 0.d1d2d3... · 10^point, without zeros as the first or last digit; 0 has no digits. */
 struct decimal {
     bool negative;
     size_t n;
