@@ -274,7 +274,7 @@ if part outputs; then
     fi
     [ "$(head -1 run/metrics.csv)" = "time,epoch,clock,objective,gap,test_metric,bytes_pulled,bytes_pushed,pulls,pushes,\
 compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes,updates,training_time" ] || fail "metrics.csv: $(head -1 run/metrics.csv)"
-    [ "$(cut -d, -f2 run/metrics.csv | tr '\n' ' ')" = "epoch 1 2 3 4 " ] || fail "metrics.csv: other epochs than 1 to 4"
+    [ "$(cut -d, -f2 run/metrics.csv | tr '\n' ' ')" = "epoch 1 2 3 4 4 " ] || fail "metrics.csv: other epochs than 1 to 4, and the proof"
     awk -F, '{ if (NF != 17) exit 1 }' run/metrics.csv || fail "metrics.csv: not 17 columns"
     grep -q '"state": "done"' run/status.json && grep -q '"status": 0' run/status.json || fail "status.json: $(cat run/status.json)"
     grep -q '^layout: ' run/log && grep -q '^epoch ' run/log && grep -q '^output: ' run/log || fail "log: $(cat run/log)"
@@ -303,7 +303,7 @@ compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes,updates,tr
     grep -q 'partition: hash' copied/job.yaml || fail "job.yaml lost an override"
 fi
 
-# ---- bytes: with n workers that all have the 8 keys, each clock pulls and pushes n * 8 numbers ----
+# ---- bytes: with n workers that all have the 8 keys, each clock pulls and pushes n * 8 numbers; the proof pulls them once more ----
 # moved FOLDER PULLED PUSHED
 moved() {
     [ "$(of "$1" bytes_pulled) $(of "$1" bytes_pushed)" = "$2 $3" ] ||
@@ -311,18 +311,18 @@ moved() {
 }
 if part bytes; then
     run bytes4 4 dense.yaml solve.epochs=5 # one clock an epoch, as it computes little
-    moved bytes4 $((4 * 8 * 4 * 5)) $((4 * 8 * 4 * 5))
+    moved bytes4 $((4 * 8 * 4 * 6)) $((4 * 8 * 4 * 5))
     run bytes3 3 dense.yaml solve.epochs=5 solve.batch=1000 model.dtype=f64 # three clocks an epoch
-    moved bytes3 $((3 * 8 * 8 * 15)) $((3 * 8 * 8 * 15))
+    moved bytes3 $((3 * 8 * 8 * 16)) $((3 * 8 * 8 * 15))
     [ "$(cut -d, -f7,8 bytes3/metrics.csv | sed -n 2p)" = "$((3 * 8 * 8 * 3)),$((3 * 8 * 8 * 3))" ] ||
         fail "metrics.csv: bytes $(cut -d, -f7,8 bytes3/metrics.csv | sed -n 2p) after an epoch"
     run bytes_group 4 dense.yaml solve.epochs=5 solve.batch=1000 ranks.group_size=2 data.partition=horizontal # leaders pull, slaves send to them
-    moved bytes_group $((2 * 8 * 4 * 15)) $((4 * 8 * 4 * 15))
+    moved bytes_group $((2 * 8 * 4 * 15 + 4 * 8 * 4)) $((4 * 8 * 4 * 15))
     # each of 3 servers has keys for all 3 workers; a message is a header of 48 bytes, 8 that say how its values are
     # written, and they; a pull has a header of 48 bytes, its answer one of 16 and the same; zeros are not sent
     if [ -n "$(of bytes4 bytes_pulled)" ]; then
         run bytes_message 3 dense.yaml solve.epochs=5 table.partition=range table.push=message table.route=request
-        moved bytes_message $((3 * 5 * (8 * 4 + 3 * (48 + 16 + 8)) - 3 * 8 * 4)) $((3 * 5 * (8 * 4 + 3 * (48 + 8))))
+        moved bytes_message $((3 * 6 * (8 * 4 + 3 * (48 + 16 + 8)) - 3 * 8 * 4)) $((3 * 5 * (8 * 4 + 3 * (48 + 8))))
     fi
 fi
 

@@ -99,9 +99,8 @@ static int open_auto(struct tr_linear *m)
     a->changed = -1;
     if (newton) TR_TRY(tr_linear_newton.open(m));
     a->first = m->outputs > 1 ? tr_linear_dual.of_classes : &tr_linear_dual;
-    int least =
-        m->loss->corner && !tr_linear_classifies(m) ? LEAST_OF_CORNERS : tr_linear_newton_least_passes(m);
-    bool enough = newton && m->epochs >= least;
+    bool corners = m->loss->corner && !tr_linear_classifies(m);
+    bool enough = newton && m->epochs >= (corners ? LEAST_OF_CORNERS : tr_linear_newton_least_passes(m));
     if (newton && (!dual || (enough && prefers_newton(m)))) a->first = &tr_linear_newton;
     a->may_change = newton && a->first != &tr_linear_newton && m->o->target_gap > 0;
     a->may_advise = !newton && newton_could(m->loss, m->job, m->o) && m->o->target_gap > 0;
