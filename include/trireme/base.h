@@ -52,6 +52,17 @@ int tr_grow(void **pointer, size_t *capacity, size_t n, size_t size, const char 
 #define TR_SHRINK(pointer, n) tr_shrink((void **)(pointer), (n), sizeof **(pointer))
 void tr_shrink(void **pointer, size_t n, size_t size);
 
+/* Declares a local pointer whose array is freed when its scope ends, also if TR_TRY() returns an error:
+ *
+ *     TR_FREED double *sum = NULL;
+ *     TR_TRY(TR_NEW(&sum, n));
+ */
+#define TR_FREED __attribute__((cleanup(tr_free_at)))
+void tr_free_at(void *pointer); /* address of a pointer from malloc() or NULL */
+
+/* Declares a local variable for whose address `close` is called when its scope ends. */
+#define TR_CLOSED_BY(close) __attribute__((cleanup(close)))
+
 /* Copies a string.
  *
  * @param [out] copy  receives the copy. Free it with free().

@@ -161,6 +161,37 @@ int tr_field_names(tr_fields *fields, const char *name, const tr_names *names, u
                    const char *meaning, struct tr_name_list *list);
 void tr_name_list_free(struct tr_name_list *list);
 
+/* A member in a list, from which model.h5, checkpoints and messages between ranks follow.
+ *
+ *     const tr_member list[] = {{"clusters", TR_FIELD_U64, .value = &m->clusters},
+ *                               {"inertia", TR_FIELD_F64, &m->last.objective, .of_scheduler = true},
+ *                               {"centres", TR_FIELD_F32, &m->centre, "a row per centre", m->clusters, .columns = m->columns}};
+ *     TR_TRY(tr_field_members(fields, list, sizeof list / sizeof *list));
+ */
+typedef struct tr_member {
+    const char *name;
+    enum tr_field_type type; /* attributes: TR_FIELD_U64 or TR_FIELD_F64 */
+    void *value;             /* address of an attribute; of an array, address of the pointer to it */
+    const char *meaning;     /* of an array; NULL: an attribute */
+    uint64_t rows, columns;  /* of an array; columns 0: it has one dimension */
+    tr_fill_fn *fill;        /* array: NULL if it is in memory */
+    bool absent;             /* this model does not have the member */
+    bool of_scheduler;       /* attribute: the value of rank 0 is sent to all ranks before it is written */
+} tr_member;
+
+/* Writes or reads all members of a list: see tr_field_count(), tr_field_real(), tr_field_array(), tr_field_filled(). */
+int tr_field_members(tr_fields *fields, const tr_member *list, size_t n);
+
+/* For snapshot functions: lists the members as tr_snapshot_common() does. When the run resumes, arrays are replaced by new memory.
+ * The memory of arrays of bytes must have a multiple of 4 bytes. */
+int tr_members_keep(tr_snapshot *snapshot, const tr_member *list, size_t n);
+
+/* Sends the members of rank 0 to all ranks. Arrays that are NULL are allocated. All ranks.
+ *
+ * @return the agreed status
+ */
+int tr_members_tell(tr_context *tr, const tr_member *list, size_t n);
+
 /* Reads the final values of keys first .. first + n - 1 of a table, for fill functions. One rank, outside tr_run().
  *
  * @param [out] values  n × width elements of the type of the table

@@ -10,13 +10,6 @@
 
 #include "trireme/base.h"
 
-/* Declares a local pointer that is freed when its scope ends: TR_FREED char *path = NULL; */
-#define TR_FREED __attribute__((cleanup(tr_free_at)))
-void tr_free_at(void *pointer); /* address of a pointer from malloc() or NULL */
-
-/* Declares a local variable for whose address `close` is called when its scope ends. */
-#define TR_CLOSED_BY(close) __attribute__((cleanup(close)))
-
 /* Sets the function that poll points call; NULL: none. */
 typedef void tr_seam_fn(void *what);
 void tr_seam_set(tr_seam_fn *work, void *what);

@@ -29,7 +29,7 @@ struct tr_fields {
     tr_context *tr;
     bool settled;   /* all ranks know of the failure */
     tr_query *list; /* inspect: fields that are read are listed here */
-    bool checks;    /* neither read nor written: only the names are checked */
+    bool checks;    /* only the names are checked; nothing is read or written */
     struct tr_job_list name;
 };
 
@@ -354,6 +354,67 @@ int tr_field_table(tr_fields *f, const char *name, enum tr_field_type type, tr_t
     int status = tr_field_filled(f, name, type, rows, columns, meaning, fill_from_table, values);
     f->model = model;
     return status;
+}
+
+/* ---- lists of members ---- */
+
+int tr_field_members(tr_fields *f, const tr_member *list, size_t n)
+{
+    for (const tr_member *m = list; m < list + n; m++) {
+        if (m->absent) continue;
+        if (m->of_scheduler && f->tr && !f->checks) {
+            int status = tr_agree(f->tr, TR_OK); /* no rank has failed before */
+            if (status == TR_OK) status = tr_model_tell(f->tr, 1, m->value);
+            f->settled = status != TR_OK;
+            TR_TRY(status);
+        }
+        if (!m->meaning && m->type == TR_FIELD_U64) TR_TRY(tr_field_count(f, m->name, m->value));
+        else if (!m->meaning) TR_TRY(tr_field_real(f, m->name, m->value));
+        else if (m->fill)
+            TR_TRY(tr_field_filled(f, m->name, m->type, m->rows, m->columns, m->meaning, m->fill, m->value));
+        else TR_TRY(tr_field_array(f, m->name, m->type, m->rows, m->columns, m->meaning, m->value));
+    }
+    return TR_OK;
+}
+
+/* Returns the number of elements of a member. *values: its memory, NULL if it is an array without memory. */
+static size_t member_elements(const tr_member *m, void **values)
+{
+    *values = m->meaning ? *(void **)m->value : m->value;
+    return m->meaning ? (size_t)(m->rows * (m->columns ? m->columns : 1)) : 1;
+}
+
+int tr_members_keep(tr_snapshot *snapshot, const tr_member *list, size_t n)
+{
+    static const enum tr_dtype dtypes[] = {
+        [TR_FIELD_F32] = TR_F32, [TR_FIELD_F64] = TR_F64, [TR_FIELD_I32] = TR_I32, [TR_FIELD_I64] = TR_I64,
+        [TR_FIELD_U8] = TR_I32,  [TR_FIELD_U32] = TR_I32, [TR_FIELD_U64] = TR_I64};
+    for (const tr_member *m = list; m < list + n; m++) {
+        void *values;
+        size_t elements = member_elements(m, &values), bytes = size_of[m->type];
+        if (m->absent) continue;
+        if (bytes == 1) elements = (elements + 3) / 4, bytes = 4; /* bytes are stored as words */
+        if (m->meaning && tr_snapshot_restores(snapshot)) {
+            free(values);
+            TR_TRY(tr_new(m->value, elements, bytes, m->name));
+            member_elements(m, &values);
+        }
+        TR_TRY(tr_snapshot_common(snapshot, m->name, dtypes[m->type], elements, values));
+    }
+    return TR_OK;
+}
+
+int tr_members_tell(tr_context *tr, const tr_member *list, size_t n)
+{
+    for (const tr_member *m = list; m < list + n; m++) {
+        void *values;
+        size_t elements = member_elements(m, &values);
+        if (m->absent) continue;
+        TR_TRY(tr_agree(tr, values ? TR_OK : tr_new(m->value, elements, size_of[m->type], m->name)));
+        member_elements(m, &values);
+        TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, values, elements * size_of[m->type]));
+    }
+    return TR_OK;
 }
 
 /* ---- for snapshot functions ---- */

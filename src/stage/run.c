@@ -143,6 +143,17 @@ static bool is_better(const struct tr_stage_run *run, double metric, double than
     return run->stage->metric_ascends ? metric > than : metric < than;
 }
 
+/* Stops the stage if the evaluation reaches solve.target. An objective that ascends may start beyond the target: it counts only
+ * while it rises. */
+static void look_for_target(const struct tr_stage_run *run, tr_evaluation *evaluation)
+{
+    const tr_job *job = run->tr->job;
+    double objective = evaluation->objective, before = run->evaluation.objective;
+    if (!job || job->solve.target == TR_JOB_AUTO) return;
+    if (run->stage->ascends && (before == 0 || !(objective >= before))) return;
+    if ((run->stage->ascends ? -objective : objective) <= job->solve.target) evaluation->stop = true;
+}
+
 /* Notes whether an evaluation is the best so far, and stops the stage if there was no better one for too long. */
 static void judge(struct tr_stage_run *run, tr_evaluation *evaluation)
 {
@@ -250,6 +261,7 @@ static void summarize(struct tr_stage_run *run, struct tr_collection *c)
     int status = TR_OK;
     if (!failed) status = run->stage->summarize(run->stage->state, &sums, &row.evaluation);
     if (status == TR_ERR_DIVERGED) status = name_worker(run, c, status);
+    if (!failed && status == TR_OK) look_for_target(run, &row.evaluation);
     /* all workers have read the same parameters, in the form in which they will be saved */
     row.exact = at_end || (lockstep && !tr_tables_round(run->tr->tables));
     /* under other modes than BSP it is an estimate, which does not end a stage if a pause can verify it */
@@ -524,6 +536,7 @@ static int restore_run(struct tr_stage_run *run)
     if (tr->rank != 0 || !run->evaluation.stop) return tr_agree(tr, TR_OK);
     int status = run->stage->summarize(run->stage->state, &run->sums, &evaluation);
     if (status == TR_OK) {
+        look_for_target(run, &evaluation);
         judge(run, &evaluation);
         run->evaluation = evaluation;
         run->stopping = evaluation.stop;

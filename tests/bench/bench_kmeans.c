@@ -11,7 +11,7 @@
 
 #include "base/base.h"
 #include "blis.h"
-#include "model/kmeans/assign.h"
+#include "model/kmeans/kmeans.h"
 
 enum { ROWS = 50000, TIMES = 7 };
 

@@ -181,11 +181,11 @@ static void try(const char *settings, const struct tr_als_limits *limits, enum k
         for (int s = 0; s < 2; s++) compare(&w.reference, &m->als->side[s], tolerance);
     if (mpi_test.rank == 0) {
         double ratings = (double)m->train->total_nonzeros, rmse = sqrt(loss_of(&w.reference) / ratings);
-        mpi_check(fabs(m->train_rmse - rmse) < 10 * tolerance * rmse, "training error %g, not %g",
-                  m->train_rmse, rmse);
+        mpi_check(fabs(m->last.objective - rmse) < 10 * tolerance * rmse, "training error %g, not %g",
+                  m->last.objective, rmse);
         if (!m->implicit)
-            mpi_check(fabs(m->test_rmse - rmse) < 10 * tolerance * rmse, "test error %g, not %g",
-                      m->test_rmse, rmse);
+            mpi_check(fabs(m->last.metric - rmse) < 10 * tolerance * rmse, "test error %g, not %g",
+                      m->last.metric, rmse);
     }
     tr_mf_class.close(m);
     free(m);
@@ -238,8 +238,8 @@ MPI_CASE(movielens)
     mpi_ok(tr_mf_class.open(tr, tr_context_job(tr)->options, m));
     if (mpi_test.failed) return;
     mpi_ok(tr_mf_class.train(m));
-    mpi_check(mpi_test.rank > 0 || m->test_rmse < 0.945, "held-out RMSE %.4f", m->test_rmse);
-    mpi_check(mpi_test.rank > 0 || m->train_rmse < m->test_rmse, "train RMSE %.4f", m->train_rmse);
+    mpi_check(mpi_test.rank > 0 || m->last.metric < 0.945, "held-out RMSE %.4f", m->last.metric);
+    mpi_check(mpi_test.rank > 0 || m->last.objective < m->last.metric, "train RMSE %.4f", m->last.objective);
     tr_mf_class.close(m);
     free(m);
     mpi_ok(tr_close(tr));

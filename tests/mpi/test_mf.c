@@ -90,8 +90,8 @@ static struct outcome train(const char *settings)
     mpi_ok(status);
     if (status == TR_OK) {
         o.ratings = m->trained;
-        o.train = m->train_rmse;
-        o.test = m->test_rmse;
+        o.train = m->last.objective;
+        o.test = m->last.metric;
         o.total = m->train->total_nonzeros;
         if (mpi_test.rank == 0) {
             mpi_ok(tr_model_open(folder, NULL, &o.file));

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "model/kmeans/assign.h"
 #include "model/kmeans/kmeans.h"
 
 enum { ROWS = 700 };

@@ -7,9 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/lda/vocabulary.h"
-#include "model/lda/infer.h"
-#include "model/lda/priors.h"
+#include "model/lda/lda.h"
 
 /* ---- histograms ---- */
 

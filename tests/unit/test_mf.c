@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "model/mf/mf.h"
-#include "model/mf/ratings.h"
 
 /* ---- a pass beside a plain one in double precision ---- */
 

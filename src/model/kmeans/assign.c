@@ -1,4 +1,4 @@
-#include "assign.h"
+#include "kmeans.h"
 
 #include <float.h>
 #include <math.h>
@@ -99,7 +99,7 @@ static double value_of(const struct tr_sparse_row *x, size_t i)
 /* ---- centres ---- */
 
 /* k rounded up to the granularity of the kernels. */
-static size_t padded(const struct tr_centres *c)
+static size_t assign_padded(const struct tr_centres *c)
 {
     return c->sparse ? c->width : (c->k + TR_PANEL - 1) / TR_PANEL * TR_PANEL;
 }
@@ -114,7 +114,7 @@ static int new_lines(float **array, size_t n)
     return TR_OK;
 }
 
-static size_t values(const struct tr_centres *c)
+static size_t assign_values(const struct tr_centres *c)
 {
     return c->columns * (c->sparse ? c->width : c->k);
 }
@@ -123,11 +123,11 @@ int tr_centres_open(size_t k, size_t columns, bool sparse, struct tr_centres *c)
 {
     size_t width = (k + TR_WIDTH_STEP - 1) / TR_WIDTH_STEP * TR_WIDTH_STEP;
     *c = (struct tr_centres){.k = k, .columns = columns, .sparse = sparse, .width = width, .level = tr_cpu()};
-    TR_TRY(new_lines(&c->value, values(c)));
-    TR_TRY(new_lines(&c->before, values(c)));
-    if (!sparse) TR_TRY(new_lines(&c->packed, padded(c) * columns));
-    TR_TRY(new_lines(&c->half, padded(c)));
-    TR_TRY(new_lines(&c->moved, padded(c)));
+    TR_TRY(new_lines(&c->value, assign_values(c)));
+    TR_TRY(new_lines(&c->before, assign_values(c)));
+    if (!sparse) TR_TRY(new_lines(&c->packed, assign_padded(c) * columns));
+    TR_TRY(new_lines(&c->half, assign_padded(c)));
+    TR_TRY(new_lines(&c->moved, assign_padded(c)));
     TR_TRY(new_lines(&c->scratch, sparse ? width : columns * TR_TILE_MOST));
     TR_TRY(TR_NEW(&c->rest, k));
     return TR_NEW(&c->norm, k);
@@ -148,7 +148,7 @@ static float round_up(double x)
 }
 
 /* Squared distance of two dense vectors, summed by columns. */
-static double apart(const float *x, const float *y, size_t columns)
+static double assign_apart(const float *x, const float *y, size_t columns)
 {
     double sum = 0;
     for (size_t p = 0; p < columns; p++) {
@@ -158,53 +158,50 @@ static double apart(const float *x, const float *y, size_t columns)
     return sum;
 }
 
-static void pack(struct tr_centres *c)
+int tr_centres_ready(struct tr_centres *c)
 {
-    for (size_t j = 0; j < c->k; j++) {
-        const float *from = c->value + j * c->columns;
-        float *to = c->packed + j / TR_PANEL * TR_PANEL * c->columns + j % TR_PANEL;
-        double norm = 0;
-        for (size_t p = 0; p < c->columns; p++) {
-            to[p * TR_PANEL] = from[p];
-            norm += (double)from[p] * (double)from[p];
+    double longest = 0;
+    if (!c->sparse) {
+        for (size_t j = 0; j < c->k; j++) {
+            const float *from = c->value + j * c->columns;
+            float *to = c->packed + j / TR_PANEL * TR_PANEL * c->columns + j % TR_PANEL;
+            double norm = 0;
+            for (size_t p = 0; p < c->columns; p++) {
+                to[p * TR_PANEL] = from[p];
+                norm += (double)from[p] * (double)from[p];
+            }
+            c->norm[j] = norm;
         }
-        c->norm[j] = norm;
     }
-}
-
-static void measure_moves(struct tr_centres *c)
-{
-    for (size_t j = 0; j < c->k; j++)
-        c->moved[j] =
-            round_up(sqrt(apart(c->value + j * c->columns, c->before + j * c->columns, c->columns)));
-}
-
-/* A rank has only the columns in which its rows have non-zeros. The other columns act as one coordinate, their length: the
- * movement of a centre consists of its movement in the columns here and the change of that length. */
-static int measure_sparse_moves(struct tr_centres *c)
-{
-    double *squares, *here;
-    TR_TRY(TR_NEW(&squares, c->width));
-    TR_TRY(TR_NEW(&here, c->width));
-    for (size_t p = 0; p < c->columns; p++)
-        for (size_t j = 0; j < c->width; j++) {
-            double v = (double)c->value[p * c->width + j], d = v - (double)c->before[p * c->width + j];
-            here[j] += v * v;
-            squares[j] += d * d;
+    for (size_t j = 0; j < assign_padded(c); j++) {
+        c->half[j] = j < c->k ? (float)(c->norm[j] / 2) : FLT_MAX;
+        if (j < c->k) longest = fmax(longest, c->norm[j]);
+    }
+    c->longest = round_up(sqrt(longest));
+    if (c->sparse) {
+        /* A rank has only the columns in which its rows have non-zeros. The other columns act as one coordinate, their length: the
+         * movement of a centre consists of its movement in the columns here and the change of that length. */
+        TR_FREED double *here = NULL;
+        TR_FREED double *squares = NULL;
+        TR_TRY(TR_NEW(&squares, c->width));
+        TR_TRY(TR_NEW(&here, c->width));
+        for (size_t p = 0; p < c->columns; p++)
+            for (size_t j = 0; j < c->width; j++) {
+                double v = (double)c->value[p * c->width + j], d = v - (double)c->before[p * c->width + j];
+                here[j] += v * v;
+                squares[j] += d * d;
+            }
+        for (size_t j = 0; j < c->k; j++) {
+            double rest = sqrt(fmax(0, c->norm[j] - here[j])), by = rest - c->rest[j];
+            double unsure = 2 * sqrt(0x1p-52 * (double)(c->columns + 8) * c->norm[j]);
+            c->moved[j] = round_up(sqrt(squares[j] + by * by) + unsure);
+            c->rest[j] = rest;
         }
-    for (size_t j = 0; j < c->k; j++) {
-        double rest = sqrt(fmax(0, c->norm[j] - here[j])), by = rest - c->rest[j];
-        double unsure = 2 * sqrt(0x1p-52 * (double)(c->columns + 8) * c->norm[j]);
-        c->moved[j] = round_up(sqrt(squares[j] + by * by) + unsure);
-        c->rest[j] = rest;
+    } else {
+        for (size_t j = 0; j < c->k; j++)
+            c->moved[j] = round_up(
+                sqrt(assign_apart(c->value + j * c->columns, c->before + j * c->columns, c->columns)));
     }
-    free(squares);
-    free(here);
-    return TR_OK;
-}
-
-static void find_movers(struct tr_centres *c)
-{
     c->most[0] = c->most[1] = 0;
     c->mover = 0;
     for (size_t j = 0; j < c->k; j++) {
@@ -214,21 +211,7 @@ static void find_movers(struct tr_centres *c)
             c->mover = (uint32_t)j;
         } else if (c->moved[j] > c->most[1]) c->most[1] = c->moved[j];
     }
-}
-
-int tr_centres_ready(struct tr_centres *c)
-{
-    double longest = 0;
-    if (!c->sparse) pack(c);
-    for (size_t j = 0; j < padded(c); j++) {
-        c->half[j] = j < c->k ? (float)(c->norm[j] / 2) : FLT_MAX;
-        if (j < c->k) longest = fmax(longest, c->norm[j]);
-    }
-    c->longest = round_up(sqrt(longest));
-    if (c->sparse) TR_TRY(measure_sparse_moves(c));
-    else measure_moves(c);
-    find_movers(c);
-    memcpy(c->before, c->value, values(c) * sizeof *c->value);
+    memcpy(c->before, c->value, assign_values(c) * sizeof *c->value);
     return TR_OK;
 }
 
@@ -250,37 +233,10 @@ static double sparse_distance(const struct tr_centres *c, const struct tr_sparse
 
 double tr_distance(const struct tr_centres *c, const tr_batch *rows, size_t row, uint32_t j)
 {
-    if (!c->sparse) return apart(rows->dense + row * c->columns, c->value + j * c->columns, c->columns);
+    if (!c->sparse)
+        return assign_apart(rows->dense + row * c->columns, c->value + j * c->columns, c->columns);
     struct tr_sparse_row x = sparse_row(rows, row);
     return fmax(0, sparse_distance(c, &x, j));
-}
-
-static uint32_t nearest_dense(const struct level *level, const struct tr_centres *c, const float *x)
-{
-    enum { SOME = 4 * TR_PANEL };
-    uint32_t best = 0;
-    double least = INFINITY, d[SOME];
-    for (size_t j = 0; j < c->k; j++) {
-        size_t panels = tr_min_size(4, (padded(c) - j) / TR_PANEL);
-        if (j % SOME == 0) level->exact(x, c->packed + j * c->columns, c->columns, panels, d);
-        if (!(d[j % SOME] < least)) continue;
-        least = d[j % SOME];
-        best = (uint32_t)j;
-    }
-    return best;
-}
-
-static uint32_t nearest_sparse(const struct tr_centres *c, const struct tr_sparse_row *x)
-{
-    uint32_t best = 0;
-    double least = INFINITY;
-    for (size_t j = 0; j < c->k; j++) {
-        double d = sparse_distance(c, x, (uint32_t)j);
-        if (!(d < least)) continue;
-        least = d;
-        best = (uint32_t)j;
-    }
-    return best;
 }
 
 /* ---- labels and bounds ---- */
@@ -340,12 +296,34 @@ struct pass {
     void *who;
 };
 
-static uint32_t nearest(const struct pass *pass, size_t row)
+static uint32_t assign_nearest(const struct pass *pass, size_t row)
 {
     const struct tr_centres *c = pass->c;
-    if (!c->sparse) return nearest_dense(&pass->level, c, pass->rows->dense + row * c->columns);
+    if (!c->sparse) {
+        enum { SOME = 4 * TR_PANEL };
+        uint32_t best = 0;
+        double least = INFINITY, d[SOME];
+        for (size_t j = 0; j < c->k; j++) {
+            size_t panels = tr_min_size(4, (assign_padded(c) - j) / TR_PANEL);
+            if (j % SOME == 0)
+                pass->level.exact(pass->rows->dense + row * c->columns, c->packed + j * c->columns,
+                                  c->columns, panels, d);
+            if (!(d[j % SOME] < least)) continue;
+            least = d[j % SOME];
+            best = (uint32_t)j;
+        }
+        return best;
+    }
     struct tr_sparse_row x = sparse_row(pass->rows, row);
-    return nearest_sparse(c, &x);
+    uint32_t best = 0;
+    double least = INFINITY;
+    for (size_t j = 0; j < c->k; j++) {
+        double d = sparse_distance(c, &x, (uint32_t)j);
+        if (!(d < least)) continue;
+        least = d;
+        best = (uint32_t)j;
+    }
+    return best;
 }
 
 /* Stores label and bounds of one row. If the two smallest scores are too close, f64 decides. */
@@ -354,7 +332,7 @@ static void store_label(const struct pass *pass, const struct tr_leaders *at, si
     struct tr_assigned *to = pass->to;
     uint32_t lead = (uint32_t)at->which[r], label = lead, old = to->label[row];
     if (at->doubt[r]) {
-        label = nearest(pass, row);
+        label = assign_nearest(pass, row);
         to->doubtful++;
     }
     if (to->upper) {
@@ -376,63 +354,32 @@ static void poll_after(size_t *work, size_t more)
     tr_seam();
 }
 
-static void assign_dense(const struct pass *pass, const uint32_t *list, size_t n, size_t first)
+/* Assigns n listed rows, tile by tile. */
+static void assign_listed(const struct pass *pass, const uint32_t *list, size_t n, size_t first)
 {
     struct tr_leaders at = {0};
+    const struct tr_centres *c = pass->c;
     const float *row[TR_TILE_MOST];
-    size_t tile = pass->level.tile, columns = pass->c->columns, work = 0;
-    for (size_t i = 0; i < n; i += tile) {
-        poll_after(&work, tile * pass->c->k * columns);
-        for (size_t r = 0; r < tile; r++) { /* the last row pads the tile */
-            size_t which = first + list[tr_min_size(i + r, n - 1)];
-            row[r] = pass->rows->dense + which * columns;
-            at.square[r] = pass->to->square[which];
-        }
-        pass->level.lead(row, pass->c, pass->c->scratch, &at);
-        pass->level.conclude(&at, tile, pass->wrong, pass->c->longest);
-        for (size_t r = 0; r < tile && i + r < n; r++) store_label(pass, &at, r, first + list[i + r]);
-    }
-}
-
-static void assign_sparse(const struct pass *pass, const uint32_t *list, size_t n, size_t first)
-{
-    struct tr_leaders at = {0};
     size_t tile = pass->level.tile, work = 0;
     for (size_t i = 0; i < n; i += tile) {
-        poll_after(&work, tile * pass->c->k * 100);
-        size_t m = tr_min_size(tile, n - i);
-        for (size_t r = 0; r < m; r++) {
+        size_t some = tr_min_size(tile, n - i);
+        poll_after(&work, tile * c->k * (c->sparse ? 100 : c->columns));
+        for (size_t r = 0; c->sparse && r < some; r++) {
             size_t which = first + list[i + r];
             struct tr_sparse_row x = sparse_row(pass->rows, which);
-            pass->level.score(&x, pass->c, pass->c->scratch);
-            pass->level.pick(pass->c->scratch, pass->c->width, &at.best[r], &at.second[r], &at.which[r]);
+            pass->level.score(&x, c, c->scratch);
+            pass->level.pick(c->scratch, c->width, &at.best[r], &at.second[r], &at.which[r]);
             at.square[r] = pass->to->square[which];
         }
-        pass->level.conclude(&at, m, pass->wrong, pass->c->longest);
-        for (size_t r = 0; r < m; r++) store_label(pass, &at, r, first + list[i + r]);
-    }
-}
-
-/* Updates the bounds of rows first .. first + n - 1 by the movement of the centres, and lists the rows whose label the
- * bounds no longer prove. Returns their number. */
-static size_t test_bounds(const struct pass *pass, size_t first, size_t n, uint32_t *list)
-{
-    const struct tr_centres *c = pass->c;
-    struct tr_assigned *to = pass->to;
-    size_t m = 0;
-    for (size_t i = 0; i < n; i++) {
-        size_t row = first + i;
-        uint32_t label = to->label[row];
-        list[m] = (uint32_t)i;
-        if (label == TR_NO_CENTRE) {
-            m++;
-            continue;
+        for (size_t r = 0; r < tile && !c->sparse; r++) { /* the last row pads the tile */
+            size_t which = first + list[tr_min_size(i + r, n - 1)];
+            row[r] = pass->rows->dense + which * c->columns;
+            at.square[r] = pass->to->square[which];
         }
-        to->upper[row] = (to->upper[row] + c->moved[label]) * (1 + 2 * ROUNDING);
-        to->lower[row] = (to->lower[row] - c->most[label == c->mover]) * (1 - 2 * ROUNDING);
-        m += to->upper[row] < to->lower[row] ? 0 : 1;
+        if (!c->sparse) pass->level.lead(row, c, c->scratch, &at);
+        pass->level.conclude(&at, c->sparse ? some : tile, pass->wrong, c->longest);
+        for (size_t r = 0; r < some; r++) store_label(pass, &at, r, first + list[i + r]);
     }
-    return m;
 }
 
 /* Upper bound of the distance between a row and its own centre. */
@@ -450,7 +397,7 @@ static float above_own(const struct pass *pass, size_t row, uint32_t label)
 }
 
 /* Computes the distance of the listed rows to their own centre and removes those that are below the lower bound. */
-static size_t tighten(const struct pass *pass, size_t first, uint32_t *list, size_t n)
+static size_t assign_tighten(const struct pass *pass, size_t first, uint32_t *list, size_t n)
 {
     struct tr_assigned *to = pass->to;
     size_t m = 0;
@@ -470,11 +417,26 @@ static size_t list_rows(const struct pass *pass, size_t chunk, size_t first, siz
         for (size_t i = 0; i < n; i++) list[i] = (uint32_t)i;
         return n;
     }
-    size_t before = test_bounds(pass, first, n, list);
+    /* Update the bounds by the movement of the centres, and list the rows whose label the bounds no longer prove. */
+    const struct tr_centres *c = pass->c;
+    struct tr_assigned *to = pass->to;
+    size_t m = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t row = first + i;
+        uint32_t label = to->label[row];
+        list[m] = (uint32_t)i;
+        if (label == TR_NO_CENTRE) {
+            m++;
+            continue;
+        }
+        to->upper[row] = (to->upper[row] + c->moved[label]) * (1 + 2 * ROUNDING);
+        to->lower[row] = (to->lower[row] - c->most[label == c->mover]) * (1 - 2 * ROUNDING);
+        m += to->upper[row] < to->lower[row] ? 0 : 1;
+    }
     bool trial = chunk % TRY_EVERY == 0;
-    if (before == 0 || !(trial || pass->to->tighten)) return before;
-    size_t left = tighten(pass, first, list, before);
-    if (trial) pass->to->tighten = (before - left) * PAYS >= before;
+    if (m == 0 || !(trial || pass->to->tighten)) return m;
+    size_t left = assign_tighten(pass, first, list, m);
+    if (trial) pass->to->tighten = (m - left) * PAYS >= m;
     return left;
 }
 
@@ -493,8 +455,7 @@ void tr_assign(const struct tr_centres *c, const tr_batch *rows, size_t first, s
         tr_seam();
         size_t n = list_rows(&pass, chunk, at, tr_min_size(CHUNK, last - at), list);
         if (n == 0) continue;
-        if (c->sparse) assign_sparse(&pass, list, n, at);
-        else assign_dense(&pass, list, n, at);
+        assign_listed(&pass, list, n, at);
         to->computed += n;
     }
 }

@@ -1,3 +1,4 @@
+/* K-means: sums of rows by centre, settings, data, and the stage. */
 #include "kmeans.h"
 
 #include <math.h>
@@ -12,9 +13,235 @@ enum { INERTIA, MOVED, TEST_INERTIA };
 /* Maximum number of empty centres that receive a row in one clock. */
 enum { SEEDS = 64 };
 
+/* ================ sums ================ */
+
+/* Maximum number of centres per key: rows of tables up to this width are stored in one piece. */
+enum { WIDEST = 2048 };
+
+/* Rounds x to a multiple of the step that belongs to the constant. */
+static inline double sums_round(double x, double by)
+{
+    return (x + by) - by;
+}
+
+static size_t divide_up(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ---- norms, computed by the servers ---- */
+
+/* A query for the norms of the centres in parts first_part .. first_part + parts - 1, followed by the count of each centre.
+ * The answer has two exact sums per centre; the second contains the remainders of the first. */
+struct question {
+    uint64_t all_parts, first_part, parts, width, columns;
+    double round, round_rest;
+};
+
+static int get_norms(const tr_share *share, const void *question, size_t question_bytes, void *result,
+                     size_t *bytes)
+{
+    struct question q;
+    memcpy(&q, question, sizeof q);
+    size_t span = (size_t)(q.parts * q.width);
+    if (question_bytes != sizeof q + span * sizeof(double) || *bytes < 2 * span * sizeof(double))
+        return tr_fail(TR_ERR_INTERNAL, "answer norms: a question of %zu bytes", question_bytes);
+    TR_FREED double *count = NULL;
+    TR_FREED double *sum = NULL;
+    TR_TRY(TR_NEW(&count, span));
+    TR_TRY(TR_NEW(&sum, 2 * span));
+    memcpy(count, (const char *)question + sizeof q, span * sizeof *count);
+    for (size_t unit = 0; unit < share->units; unit++) {
+        tr_key key = tr_share_key(share, unit);
+        uint64_t part = key % q.all_parts - q.first_part;
+        if (key / q.all_parts >= q.columns || part >= q.parts) continue;
+        const double *value = (const double *)share->value + unit * share->width;
+        for (size_t i = 0; i < q.width; i++) {
+            size_t j = (size_t)part * q.width + i;
+            if (value[i] == 0 || !(count[j] > 0)) continue;
+            double c = (double)(float)(value[i] / count[j]), square = c * c;
+            double much = sums_round(square, q.round);
+            sum[2 * j] += much;
+            sum[2 * j + 1] += sums_round(square - much, q.round_rest);
+        }
+    }
+    *bytes = 2 * span * sizeof *sum;
+    memcpy(result, sum, *bytes);
+    return TR_OK;
+}
+
+static const tr_answer norms = {"kmeans-norms", true, get_norms, tr_answer_add_doubles};
+
+/* ---- rounding ---- */
+
+static double value_at(const tr_batch *rows, size_t i)
+{
+    return rows->value ? (double)rows->value[i] : 1;
+}
+
+/* Returns the rounding constant of values up to `largest`, `numbers` of which are summed: 1.5 × 2^52 steps, where the sum
+ * stays below 2^52 steps. Adding and subtracting it rounds a value to a multiple of the step. */
+static double kmeans_rounder(double largest, double numbers)
+{
+    int bits, more;
+    frexp(largest, &bits);
+    frexp(numbers, &more);
+    return largest > 0 ? ldexp(1.5, bits + more) : 1;
+}
+
+static int sums_make_steps(struct tr_kmeans *m)
+{
+    size_t n = m->sparse ? 1 : (size_t)m->columns;
+    double numbers = (double)m->train.data->total_rows;
+    if (m->batches) numbers *= m->epochs + 1;
+    TR_TRY(TR_NEW(&m->round, n));
+    const tr_batch *rows = &m->train.rows;
+    if (!m->sparse) {
+        for (size_t i = 0; i < rows->n; i++)
+            for (size_t p = 0; p < m->columns; p++) {
+                double v = fabs((double)rows->dense[i * m->columns + p]);
+                if (v > m->round[p]) m->round[p] = v;
+            }
+    } else if (rows->n > 0) {
+        for (uint64_t i = 0; i < rows->begin[rows->n]; i++)
+            m->round[0] = fmax(m->round[0], fabs(value_at(rows, i)));
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, m->round, n));
+    double most = m->sparse ? m->round[0] : 0;
+    for (size_t p = 0; p < n; p++) m->round[p] = kmeans_rounder(m->round[p], numbers);
+    if (!m->sparse) {
+        /* the mean of all rows, and the squared distances of this worker's rows to it */
+        size_t columns = (size_t)m->columns;
+        TR_TRY(TR_NEW(&m->shift, columns + 1));
+        for (size_t i = 0; i < rows->n; i++)
+            for (size_t p = 0; p < columns; p++)
+                m->shift[p] += sums_round((double)rows->dense[i * columns + p], m->round[p]);
+        m->shift[columns] = (double)rows->n;
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, m->shift, columns + 1));
+        for (size_t p = 0; p < columns; p++) m->shift[p] /= m->shift[columns];
+        for (size_t i = 0; i < rows->n; i++) {
+            double sum = 0;
+            for (size_t p = 0; p < columns; p++) {
+                double d = (double)rows->dense[i * columns + p] - m->shift[p];
+                sum += d * d;
+            }
+            m->spread += sum;
+        }
+        return TR_OK;
+    }
+    m->norm_round = kmeans_rounder(most * most, (double)m->columns);
+    m->norm_round_rest = kmeans_rounder(m->norm_round * 0x1p-53, (double)m->columns);
+    return TR_OK;
+}
+
+/* Pulls the centres and prepares them for tr_assign(). */
+static int sums_pull(struct tr_kmeans *m, struct tr_kmeans_side *side)
+{
+    TR_TRY(tr_view_pull(side->view));
+    /* a centre without rows keeps its position */
+    const double *sum = side->view->value, *count = sum + side->n_keys * m->span;
+    struct tr_centres *c = &side->centres;
+    size_t across = m->sparse ? 1 : c->columns, down = m->sparse ? c->width : 1;
+    for (size_t p = 0; p < side->n_keys; p++)
+        for (size_t j = 0; j < m->mine; j++)
+            if (count[j] > 0) c->value[p * down + j * across] = (float)(sum[p * m->span + j] / count[j]);
+    if (m->sparse) {
+        struct question q = {m->parts,   m->first_part, m->my_parts,       m->width,
+                             m->columns, m->norm_round, m->norm_round_rest};
+        size_t bytes = sizeof q + m->span * sizeof *count, room = 2 * m->span * sizeof(double);
+        TR_FREED char *question = NULL;
+        TR_FREED double *norm = NULL;
+        TR_TRY(TR_NEW(&question, bytes));
+        TR_TRY(TR_NEW(&norm, 2 * m->span));
+        memcpy(question, &q, sizeof q);
+        memcpy(question + sizeof q, count, m->span * sizeof *count);
+        TR_TRY(tr_table_ask(m->sums, norms.name, question, bytes, norm, &room));
+        for (size_t j = 0; j < m->mine; j++)
+            if (count[j] > 0) side->centres.norm[j] = norm[2 * j] + norm[2 * j + 1];
+    }
+    return tr_centres_ready(&side->centres);
+}
+
+/* ---- sums from labels ---- */
+
+static void add_dense(struct tr_kmeans *m, size_t row, uint32_t centre, double sign)
+{
+    size_t columns = (size_t)m->columns, j = centre - m->first;
+    if (j >= m->mine) return; /* a centre of another member */
+    const float *x = m->train.rows.dense + row * columns;
+    double *total = m->total + j * columns;
+    const double *by = m->round;
+    for (size_t p = 0; p < columns; p++) total[p] += sign * sums_round((double)x[p], by[p]);
+    m->total_count[j] += sign;
+}
+
+static void add_sparse(struct tr_kmeans *m, size_t row, uint32_t centre, double sign)
+{
+    const tr_batch *rows = &m->train.rows;
+    double *delta = m->train.view->delta, by = m->round[0];
+    size_t j = centre - m->first;
+    if (j >= m->mine) return;
+    for (uint64_t i = rows->begin[row]; i < rows->begin[row + 1]; i++)
+        delta[rows->column[i] * m->span + j] += sign * sums_round(value_at(rows, i), by);
+    delta[m->train.n_keys * m->span + j] += sign;
+}
+
+/* Sums of sparse rows are the update itself, which is written in sums_push(). */
+static void sums_move_row(struct tr_kmeans *m, size_t row, uint32_t from, uint32_t to)
+{
+    if (m->sparse) return;
+    if (from != TR_NO_CENTRE) add_dense(m, row, from, -1);
+    add_dense(m, row, to, 1);
+}
+
+static int sums_push(struct tr_kmeans *m)
+{
+    if (m->sparse) {
+        const uint32_t *label = m->train.label;
+        for (size_t i = 0, there = 0, end = m->train.rows.n; i < end; i++) {
+            if (label[i] == m->pushed[i]) continue;
+            if (i >= there) there = i + tr_data_ready(m->train.data, i, end - i);
+            if (m->pushed[i] != TR_NO_CENTRE) add_sparse(m, i, m->pushed[i], -1);
+            add_sparse(m, i, label[i], 1);
+            m->pushed[i] = label[i];
+        }
+    } else {
+        double *delta = m->train.view->delta;
+        size_t columns = (size_t)m->columns;
+        for (size_t j = 0; j < m->mine; j++) {
+            for (size_t p = 0; p < columns; p++)
+                delta[p * m->span + j] = m->total[j * columns + p] - m->sent[j * columns + p];
+            delta[columns * m->span + j] = m->total_count[j] - m->sent_count[j];
+        }
+        memcpy(m->sent, m->total, m->mine * columns * sizeof *m->sent);
+        memcpy(m->sent_count, m->total_count, m->mine * sizeof *m->sent_count);
+    }
+    return tr_view_push(m->train.view);
+}
+
+/* The sum of |x - c|² over the n rows of a centre with the sum s is Σ |x|² - 2 c·s + n |c|². All positions are relative to
+ * the mean of all rows, which reduces cancellation. */
+static double sums_inertia(const struct tr_kmeans *m)
+{
+    size_t columns = (size_t)m->columns;
+    double sum = m->spread;
+    for (size_t j = 0; j < m->mine; j++) {
+        double n = m->total_count[j], dot = 0, square = 0;
+        for (size_t p = 0; p < columns; p++) {
+            double c = (double)m->train.centres.value[j * columns + p] - m->shift[p];
+            dot += c * (m->total[j * columns + p] - n * m->shift[p]);
+            square += c * c;
+        }
+        sum += n * square - 2 * dot;
+    }
+    return fmax(0, sum);
+}
+
+/* ================ training ================ */
+
 /* ---- settings ---- */
 
-static int check(const tr_job *job, const void *options)
+static int kmeans_check(const tr_job *job, const void *options)
 {
     const struct tr_kmeans_options *o = options;
     if (*o->init) TR_TRY(tr_check_initial(job, o->init));
@@ -41,50 +268,7 @@ static void set_rows(const struct tr_kmeans *m, struct tr_kmeans_side *side)
     side->n_keys = m->sparse ? side->data->n_keys : (size_t)m->columns;
 }
 
-static int check_rows(const struct tr_kmeans *m)
-{
-    uint64_t rows = m->train.data->total_rows;
-    if (m->k <= rows) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG, "%s: model.clusters is %zu, but there are %llu rows",
-                   tr_job_where(m->job, "model.clusters"), m->k, (unsigned long long)rows);
-}
-
-/* Default number of rows per mini-batch: several per centre, and enough computation to be worth a pull of all columns. */
-static double enough_rows(const struct tr_kmeans *m)
-{
-    const tr_data *data = m->train.data;
-    double rows = (double)data->total_rows, numbers = (double)data->total_nonzeros / rows;
-    double worth = 4 * (double)m->columns / fmax(1, numbers) * tr_workers(m->tr);
-    return fmax(fmax(1024, rows / 100), fmax(10 * (double)m->k, m->sparse ? worth : 0));
-}
-
-static void plan_epoch(struct tr_kmeans *m)
-{
-    double rows = (double)m->train.data->total_rows, batch = (double)m->o->batch;
-    if (batch == 0) batch = enough_rows(m);
-    m->clocks_per_epoch = m->batches ? (int64_t)fmax(1, round(rows / batch)) : 1;
-}
-
-static int open_rows(struct tr_kmeans *m)
-{
-    const char *const *tests;
-    const enum tr_data_part form = TR_DATA_DENSE | TR_DATA_PASSES;
-    TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN | form, NULL, &m->train.data));
-    if (tr_job_files(m->job, "data.test", &tests) > 0)
-        TR_TRY(tr_data_open(m->tr, TR_DATA_TEST | form, m->train.data, &m->test.data));
-    m->columns = m->train.data->columns;
-    m->total_rows = m->train.data->total_rows;
-    TR_TRY(tr_agree(m->tr, check_rows(m)));
-    m->sparse = !m->train.data->dense;
-    bool table =
-        m->train.data->format == TR_FORMAT_CSV || (m->train.data->format == TR_FORMAT_HDF5 && !m->sparse);
-    m->first_index = table ? 1 : m->train.data->first_index;
-    set_rows(m, &m->train);
-    if (m->test.data) set_rows(m, &m->test);
-    return TR_OK;
-}
-
-static int open_model(tr_context *tr, const void *options, void *model)
+static int kmeans_open(tr_context *tr, const void *options, void *model)
 {
     struct tr_kmeans *m = model;
     m->tr = tr;
@@ -98,13 +282,42 @@ static int open_model(tr_context *tr, const void *options, void *model)
     m->replicated = tr_job_is(m->job, "data.partition", "replicated") && m->group_size > 1;
     TR_TRY(tr_job_integer(m->job, "seed", &m->seed));
     m->epochs = tr_job_number(m->job, "solve.epochs");
-    m->target = tr_job_number(m->job, "solve.target");
-    TR_TRY(open_rows(m));
-    plan_epoch(m);
+    const char *const *tests;
+    const enum tr_data_part form = TR_DATA_DENSE | TR_DATA_PASSES;
+    TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN | form, NULL, &m->train.data));
+    if (tr_job_files(m->job, "data.test", &tests) > 0)
+        TR_TRY(tr_data_open(m->tr, TR_DATA_TEST | form, m->train.data, &m->test.data));
+    m->columns = m->train.data->columns;
+    m->total_rows = m->train.data->total_rows;
+    bool enough = m->k <= m->total_rows;
+    TR_TRY(tr_agree(tr, enough ? TR_OK
+                               : tr_fail(TR_ERR_CONFIG, "%s: model.clusters is %zu, but there are %llu rows",
+                                         tr_job_where(m->job, "model.clusters"), m->k,
+                                         (unsigned long long)m->total_rows)));
+    m->sparse = !m->train.data->dense;
+    bool table =
+        m->train.data->format == TR_FORMAT_CSV || (m->train.data->format == TR_FORMAT_HDF5 && !m->sparse);
+    m->first_index = table ? 1 : m->train.data->first_index;
+    set_rows(m, &m->train);
+    if (m->test.data) set_rows(m, &m->test);
+    /* default of solve.batch: several rows per centre, and enough computation to be worth a pull of all columns */
+    double rows = (double)m->total_rows, numbers = (double)m->train.data->total_nonzeros / rows,
+           worth = 4 * (double)m->columns / fmax(1, numbers) * tr_workers(tr), batch = (double)m->o->batch;
+    if (batch == 0) batch = fmax(fmax(1024, rows / 100), fmax(10 * (double)m->k, m->sparse ? worth : 0));
+    m->clocks_per_epoch = m->batches ? (int64_t)fmax(1, round(rows / batch)) : 1;
     TR_TRY(tr_data_describe(m->train.data, "training data"));
     if (m->test.data) TR_TRY(tr_data_describe(m->test.data, "test data"));
-    TR_TRY(tr_kmeans_make_steps(m));
-    return tr_kmeans_make_table(m);
+    TR_TRY(sums_make_steps(m));
+    size_t shares = m->replicated ? (size_t)m->group_size : 1;
+    m->parts = shares * divide_up(divide_up(m->k, shares), WIDEST);
+    m->width = divide_up(m->k, m->parts);
+    m->my_parts = m->parts / shares;
+    m->first_part = m->replicated && m->member >= 0 ? (size_t)m->member * m->my_parts : 0;
+    m->span = m->my_parts * m->width;
+    m->first = tr_min_size(m->first_part * m->width, m->k);
+    m->mine = tr_min_size(m->span, m->k - m->first);
+    if (m->sparse) TR_TRY(tr_answer_register(tr, &norms));
+    return tr_table_create(tr, "sums", TR_F64, (m->columns + 1) * m->parts, m->width, &m->sums);
 }
 
 static void close_side(struct tr_kmeans_side *side)
@@ -116,7 +329,7 @@ static void close_side(struct tr_kmeans_side *side)
     free(side->least);
 }
 
-static void close_model(void *model)
+static void kmeans_close(void *model)
 {
     struct tr_kmeans *m = model;
     tr_kmeans_saved_close(m);
@@ -132,14 +345,6 @@ static void close_model(void *model)
 
 /* ---- before the first clock ---- */
 
-/* Index of a column among the columns of this worker; n_keys if it is not one of them. */
-static size_t local_column(const struct tr_kmeans_side *side, uint32_t column)
-{
-    if (!side->keys) return column;
-    size_t at = tr_place_u64(side->keys, side->n_keys, column);
-    return at < side->n_keys && side->keys[at] == column ? at : side->n_keys;
-}
-
 void tr_kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side)
 {
     struct tr_centres *c = &side->centres;
@@ -151,9 +356,11 @@ void tr_kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side)
             continue;
         }
         for (uint64_t i = start->begin[row]; i < start->begin[row + 1]; i++) {
-            size_t place = local_column(side, start->column[i]);
+            size_t column = start->column[i],
+                   place = side->keys ? tr_place_u64(side->keys, side->n_keys, column) : column;
             c->norm[j] += (double)start->value[i] * (double)start->value[i];
-            if (place < side->n_keys) c->value[place * c->width + j] = start->value[i];
+            bool here = place < side->n_keys && (!side->keys || side->keys[place] == column);
+            if (here) c->value[place * c->width + j] = start->value[i];
         }
     }
 }
@@ -161,7 +368,15 @@ void tr_kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side)
 static int prepare_side(struct tr_kmeans *m, struct tr_kmeans_side *side, bool training)
 {
     bool bounds = training && !m->batches && !m->replicated && m->o->bounds != TR_BOUNDS_NO;
-    TR_TRY(tr_kmeans_open_view(m, side, training));
+    TR_FREED tr_key *keys = NULL;
+    size_t n = 0;
+    TR_TRY(TR_NEW(&keys, (side->n_keys + 1) * m->my_parts));
+    for (size_t i = 0; i <= side->n_keys; i++) {
+        tr_key column = i == side->n_keys ? m->columns : side->keys ? side->keys[i] : i;
+        for (size_t p = 0; p < m->my_parts; p++) keys[n++] = column * m->parts + m->first_part + p;
+    }
+    enum tr_view_use use = !training ? TR_VIEW_READ : m->replicated ? TR_VIEW_UPDATE : TR_VIEW_GROUP;
+    TR_TRY(tr_view_open(m->sums, keys, n, use, &side->view));
     TR_TRY(tr_centres_open(m->mine, side->n_keys, m->sparse, &side->centres));
     TR_TRY(tr_assigned_open(&side->centres, &side->rows, bounds, &side->assigned));
     tr_kmeans_start_at(m, side);
@@ -172,7 +387,7 @@ static int prepare_side(struct tr_kmeans *m, struct tr_kmeans_side *side, bool t
     return TR_NEW(&side->least, side->rows.n);
 }
 
-static int prepare(tr_worker *me, void *state)
+static int kmeans_prepare(tr_worker *me, void *state)
 {
     (void)me;
     struct tr_kmeans *m = state;
@@ -195,36 +410,32 @@ static void count_change(void *state, size_t row, uint32_t from, uint32_t to)
 {
     struct tr_kmeans *m = state;
     m->moved++;
-    tr_kmeans_change(m, row, from, to);
+    sums_move_row(m, row, from, to);
 }
 
-/* Replicated rows: each member finds the nearest of its centres, then the group the nearest of all. */
-static int assign_together(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_side *side, size_t first,
-                           size_t last, tr_changed_fn *changed)
+static int kmeans_assign(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_side *side, size_t first,
+                         size_t last, tr_changed_fn *changed)
 {
-    TR_TRY(tr_turn_begin(m->tr, side == &m->train ? "assign" : "evaluate"));
-    if (m->mine > 0) tr_assign(&side->centres, &side->rows, first, last, &side->assigned, NULL, NULL);
-    for (size_t i = first; i < last; i++) {
-        uint32_t label = side->assigned.label[i];
-        side->least[i] = (tr_least){INFINITY, (int)m->k};
-        if (m->mine > 0)
-            side->least[i] =
-                (tr_least){tr_distance(&side->centres, &side->rows, i, label), (int)(m->first + label)};
+    if (m->replicated) {
+        /* Replicated rows: each member finds the nearest of its centres, then the group the nearest of all. */
+        TR_TRY(tr_turn_begin(m->tr, side == &m->train ? "assign" : "evaluate"));
+        if (m->mine > 0) tr_assign(&side->centres, &side->rows, first, last, &side->assigned, NULL, NULL);
+        for (size_t i = first; i < last; i++) {
+            uint32_t label = side->assigned.label[i];
+            side->least[i] = (tr_least){INFINITY, (int)m->k};
+            if (m->mine > 0)
+                side->least[i] =
+                    (tr_least){tr_distance(&side->centres, &side->rows, i, label), (int)(m->first + label)};
+        }
+        TR_TRY(tr_turn_end(m->tr, TR_OK));
+        TR_TRY(tr_group_least(me, side->least + first, last - first));
+        for (size_t i = first; i < last; i++) {
+            uint32_t from = side->label[i], to = (uint32_t)side->least[i].place;
+            side->label[i] = to;
+            if (from != to && changed) changed(m, i, from, to);
+        }
+        return TR_OK;
     }
-    TR_TRY(tr_turn_end(m->tr, TR_OK));
-    TR_TRY(tr_group_least(me, side->least + first, last - first));
-    for (size_t i = first; i < last; i++) {
-        uint32_t from = side->label[i], to = (uint32_t)side->least[i].place;
-        side->label[i] = to;
-        if (from != to && changed) changed(m, i, from, to);
-    }
-    return TR_OK;
-}
-
-static int assign(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_side *side, size_t first, size_t last,
-                  tr_changed_fn *changed)
-{
-    if (m->replicated) return assign_together(m, me, side, first, last, changed);
     TR_TRY(tr_turn_begin(m->tr, side == &m->train ? "assign" : "evaluate"));
     for (size_t n; first < last && (n = tr_data_ready(side->data, first, last - first)) > 0; first += n)
         tr_assign(&side->centres, &side->rows, first, first + n, &side->assigned, changed, m);
@@ -253,16 +464,16 @@ static int read_ahead(struct tr_kmeans *m)
 }
 
 /* Pulls the centres and assigns all rows, unless both were done in this clock. */
-static int refresh(struct tr_kmeans *m, tr_worker *me)
+static int kmeans_refresh(struct tr_kmeans *m, tr_worker *me)
 {
     if (m->fresh) return TR_OK;
     m->moved = 0;
     if (!m->sparse && !m->batches) memcpy(m->pushed, m->train.label, m->train.rows.n * sizeof *m->pushed);
-    TR_TRY(tr_kmeans_pull(m, &m->train));
+    TR_TRY(sums_pull(m, &m->train));
     TR_TRY(read_ahead(m));
-    TR_TRY(assign(m, me, &m->train, 0, m->train.rows.n, m->batches ? NULL : count_change));
+    TR_TRY(kmeans_assign(m, me, &m->train, 0, m->train.rows.n, m->batches ? NULL : count_change));
     bool from_sums = !m->sparse && !m->batches && !m->replicated;
-    m->inertia = from_sums ? tr_kmeans_inertia(m) : inertia_of(m, me, &m->train);
+    m->inertia = from_sums ? sums_inertia(m) : inertia_of(m, me, &m->train);
     if (m->batches && m->sparse) memcpy(m->pushed, m->train.label, m->train.rows.n * sizeof *m->pushed);
     m->fresh = !m->batches;
     return TR_OK;
@@ -279,7 +490,7 @@ struct seed {
 };
 
 /* By descending distance, then by the hash of the values. */
-static int by_distance(const void *a, const void *b)
+static int kmeans_by_distance(const void *a, const void *b)
 {
     const struct seed *x = a, *y = b;
     if (x->distance != y->distance) return x->distance > y->distance ? -1 : 1;
@@ -287,170 +498,123 @@ static int by_distance(const void *a, const void *b)
     return (x->worker > y->worker) - (x->worker < y->worker);
 }
 
-static double distance_of(const struct tr_kmeans *m, size_t row)
-{
-    const struct tr_kmeans_side *side = &m->train;
-    return m->replicated ? side->least[row].value
-                         : tr_distance(&side->centres, &side->rows, row, side->label[row]);
-}
-
-/* Finds this worker's n rows with the largest distances; unused entries have distance -1. */
-static int propose(const struct tr_kmeans *m, const tr_worker *me, struct seed *seeds, size_t n)
-{
-    struct seed *all;
-    size_t rows = m->train.rows.n, kept = 0;
-    TR_TRY(TR_NEW(&all, 2 * n));
-    for (size_t i = 0; i < rows; i++) {
-        struct seed s = {
-            .distance = distance_of(m, i), .group = me->group, .worker = me->worker, .row = (uint32_t)i};
-        if (kept >= n && s.distance < all[n - 1].distance) continue;
-        s.hash = tr_kmeans_hash(&m->train, m->columns, i);
-        all[kept++] = s;
-        if (kept < 2 * n) continue;
-        qsort(all, kept, sizeof *all, by_distance);
-        kept = n;
-    }
-    qsort(all, kept, sizeof *all, by_distance);
-    for (size_t i = 0; i < n; i++) seeds[i] = i < kept ? all[i] : (struct seed){.distance = -1};
-    free(all);
-    return TR_OK;
-}
-
-/* Assigns a row to an empty centre. With replicated rows all members of the group do so. */
-static void plant(struct tr_kmeans *m, const tr_worker *me, const struct seed *seed, uint32_t centre)
-{
-    bool mine = m->replicated ? seed->group == me->group : seed->worker == me->worker;
-    if (!mine) return;
-    struct tr_kmeans_side *side = &m->train;
-    tr_kmeans_change(m, seed->row, side->label[seed->row], centre);
-    side->label[seed->row] = centre;
-    if (!m->replicated) tr_assigned_set(&side->assigned, seed->row, centre);
-}
-
-/* All workers have pulled the same counts and therefore find the same empty centres. */
-static int seed_empty(struct tr_kmeans *m, tr_worker *me, const uint32_t *empty, size_t n)
-{
-    struct seed *mine, *all;
-    size_t total = n * (size_t)me->workers;
-    TR_TRY(TR_NEW(&mine, n));
-    TR_TRY(TR_NEW(&all, total));
-    TR_TRY(propose(m, me, mine, n));
-    TR_TRY(tr_all_gather(m->tr, TR_SET_WORKERS, mine, n * sizeof *mine, all));
-    qsort(all, total, sizeof *all, by_distance);
-    for (size_t i = 0, used = 0; i < total && used < n && all[i].distance > 0; i++)
-        if (i == 0 || all[i].hash != all[i - 1].hash) plant(m, me, &all[i], empty[used++]);
-    free(mine);
-    free(all);
-    return TR_OK;
-}
-
-/* Lists at most SEEDS centres without rows, over all members of the group. */
-static int find_empty(struct tr_kmeans *m, tr_worker *me, uint32_t *empty, size_t *n)
-{
-    double *count;
-    const double *pulled = (const double *)m->train.view->value + m->train.n_keys * m->span;
-    TR_TRY(TR_NEW(&count, m->k));
-    memcpy(count + m->first, pulled, m->mine * sizeof *count);
-    int status = m->replicated ? tr_group_sum(me, count, m->k) : TR_OK;
-    *n = 0;
-    for (size_t j = 0; j < m->k && *n < SEEDS; j++)
-        if (!(count[j] > 0)) empty[(*n)++] = (uint32_t)j;
-    free(count);
-    return status;
-}
-
-/* Under BSP only: otherwise workers see different counts, and an empty centre keeps its position. */
+/* Assigns distant rows to centres without rows, at most SEEDS. All workers have pulled the same counts and therefore find the same
+ * empty centres. */
 static int fill_empty(struct tr_kmeans *m, tr_worker *me)
 {
+    struct tr_kmeans_side *side = &m->train;
     uint32_t empty[SEEDS];
-    size_t n = 0;
-    if (me->clock == 0 || !tr_in_lockstep(m->tr)) return TR_OK;
-    TR_TRY(find_empty(m, me, empty, &n));
-    return n > 0 ? seed_empty(m, me, empty, n) : TR_OK;
+    size_t n = 0, found = 0;
+    TR_FREED double *count = NULL;
+    const double *pulled = (const double *)side->view->value + side->n_keys * m->span;
+    TR_TRY(TR_NEW(&count, m->k));
+    memcpy(count + m->first, pulled, m->mine * sizeof *count);
+    if (m->replicated) TR_TRY(tr_group_sum(me, count, m->k));
+    for (size_t j = 0; j < m->k && n < SEEDS; j++)
+        if (!(count[j] > 0)) empty[n++] = (uint32_t)j;
+    if (n == 0) return TR_OK;
+
+    /* this worker's n rows with the largest distances; unused entries have distance -1 */
+    size_t total = n * (size_t)me->workers;
+    TR_FREED struct seed *mine = NULL;
+    TR_FREED struct seed *all = NULL;
+    TR_TRY(TR_NEW(&mine, 2 * n));
+    TR_TRY(TR_NEW(&all, total));
+    for (size_t i = 0; i < side->rows.n; i++) {
+        double distance = m->replicated ? side->least[i].value
+                                        : tr_distance(&side->centres, &side->rows, i, side->label[i]);
+        if (found >= n && distance < mine[n - 1].distance) continue;
+        mine[found++] =
+            (struct seed){distance, tr_kmeans_hash(side, m->columns, i), me->group, me->worker, (uint32_t)i};
+        if (found < 2 * n) continue;
+        qsort(mine, found, sizeof *mine, kmeans_by_distance);
+        found = n;
+    }
+    qsort(mine, found, sizeof *mine, kmeans_by_distance);
+    for (size_t i = found; i < n; i++) mine[i] = (struct seed){.distance = -1};
+    TR_TRY(tr_all_gather(m->tr, TR_SET_WORKERS, mine, n * sizeof *mine, all));
+    qsort(all, total, sizeof *all, kmeans_by_distance);
+    for (size_t i = 0, used = 0; i < total && used < n && all[i].distance > 0; i++) {
+        if (i > 0 && all[i].hash == all[i - 1].hash) continue;
+        uint32_t centre = empty[used++], row = all[i].row;
+        /* with replicated rows all members of the group change the label */
+        if (m->replicated ? all[i].group != me->group : all[i].worker != me->worker) continue;
+        sums_move_row(m, row, side->label[row], centre);
+        side->label[row] = centre;
+        if (!m->replicated) tr_assigned_set(&side->assigned, row, centre);
+    }
+    return TR_OK;
 }
 
 /* ---- a clock ---- */
 
-static int update(struct tr_kmeans *m)
+static int kmeans_update(struct tr_kmeans *m)
 {
     TR_TRY(tr_turn_begin(m->tr, "update"));
-    return tr_turn_end(m->tr, tr_kmeans_push(m));
+    return tr_turn_end(m->tr, sums_push(m));
 }
 
-static int lloyd(tr_worker *me, void *state)
+static int kmeans_lloyd(tr_worker *me, void *state)
 {
     struct tr_kmeans *m = state;
-    TR_TRY(refresh(m, me));
-    TR_TRY(fill_empty(m, me));
+    TR_TRY(kmeans_refresh(m, me));
+    /* Not without BSP: workers see different counts. An empty centre then keeps its position. */
+    if (me->clock > 0 && tr_in_lockstep(m->tr)) TR_TRY(fill_empty(m, me));
     m->fresh = false;
-    return update(m);
+    return kmeans_update(m);
 }
 
-/* Draws the order of the mini-batches of an epoch, the same on all members of a group. */
-static void shuffle(struct tr_kmeans *m, const tr_worker *me, int64_t epoch)
-{
-    struct tr_rng rng;
-    if (m->ordered == epoch + 1) return;
-    m->ordered = epoch + 1;
-    tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)epoch);
-    for (int64_t i = 0; i < m->clocks_per_epoch; i++) {
-        int64_t j = (int64_t)tr_rng_below(&rng, (uint64_t)i + 1);
-        m->order[i] = m->order[j];
-        m->order[j] = i;
-    }
-}
-
-static int minibatch(tr_worker *me, void *state)
+static int kmeans_minibatch(tr_worker *me, void *state)
 {
     struct tr_kmeans *m = state;
     struct tr_kmeans_side *side = &m->train;
     int64_t turn = me->clock % m->clocks_per_epoch;
-    shuffle(m, me, me->clock / m->clocks_per_epoch);
+    /* the order of the mini-batches of an epoch, the same on all members of a group */
+    int64_t epoch = me->clock / m->clocks_per_epoch;
+    struct tr_rng rng;
+    if (m->ordered != epoch + 1) {
+        m->ordered = epoch + 1;
+        tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)epoch);
+        for (int64_t i = 0; i < m->clocks_per_epoch; i++) {
+            int64_t j = (int64_t)tr_rng_below(&rng, (uint64_t)i + 1);
+            m->order[i] = m->order[j];
+            m->order[j] = i;
+        }
+    }
     double rows = (double)side->rows.n, parts = (double)m->clocks_per_epoch, part = (double)m->order[turn];
     size_t first = (size_t)(rows * part / parts), last = (size_t)(rows * (part + 1) / parts);
-    TR_TRY(tr_kmeans_pull(m, side));
+    TR_TRY(sums_pull(m, side));
     TR_TRY(read_ahead(m));
     for (size_t i = first; i < last; i++) {
         side->label[i] = TR_NO_CENTRE;
         side->assigned.label[i] = TR_NO_CENTRE;
         if (m->sparse) m->pushed[i] = TR_NO_CENTRE;
     }
-    TR_TRY(assign(m, me, side, first, last, count_change));
-    return update(m);
+    TR_TRY(kmeans_assign(m, me, side, first, last, count_change));
+    return kmeans_update(m);
 }
 
 /* ---- evaluation ---- */
 
-/* An empty cluster keeps the centre of the training side. */
-static void keep_empty_centres(struct tr_kmeans *m)
-{
-    const struct tr_centres *c = &m->train.centres;
-    memcpy(m->test.centres.value, c->value, c->k * c->columns * sizeof *c->value);
-}
-
-static int evaluate(tr_worker *me, void *state, tr_report *report)
+static int kmeans_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_kmeans *m = state;
-    TR_TRY(refresh(m, me));
+    TR_TRY(kmeans_refresh(m, me));
     report->sum[INERTIA] += m->inertia;
     report->sum[MOVED] += (double)m->moved;
     if (!m->test.data) return TR_OK;
-    if (!m->sparse) keep_empty_centres(m);
-    TR_TRY(tr_kmeans_pull(m, &m->test));
-    TR_TRY(assign(m, me, &m->test, 0, m->test.rows.n, NULL));
+    if (!m->sparse) {
+        /* An empty cluster keeps the centre of the training side. */
+        const struct tr_centres *c = &m->train.centres;
+        memcpy(m->test.centres.value, c->value, c->k * c->columns * sizeof *c->value);
+    }
+    TR_TRY(sums_pull(m, &m->test));
+    TR_TRY(kmeans_assign(m, me, &m->test, 0, m->test.rows.n, NULL));
     report->sum[TEST_INERTIA] += inertia_of(m, me, &m->test);
     return TR_OK;
 }
 
-static bool has_settled(const struct tr_kmeans *m, const tr_report *report)
-{
-    double tolerance = m->o->tolerance, now = report->sum[INERTIA], fall = m->before - now;
-    if (m->batches) return false;
-    if (!tr_in_lockstep(m->tr)) fall = fabs(fall);
-    return tolerance > 0 ? fall <= tolerance * now : report->sum[MOVED] == 0 && tr_in_lockstep(m->tr);
-}
-
-static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
+static int kmeans_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_kmeans *m = state;
     double inertia = report->sum[INERTIA];
@@ -458,7 +622,10 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
     if (m->test.data) evaluation->metric = report->sum[TEST_INERTIA];
     if (!isfinite(inertia))
         return tr_fail(TR_ERR_DIVERGED, "the inertia is not finite: the data's numbers are too large");
-    evaluation->stop = has_settled(m, report) || inertia <= m->target;
+    double tolerance = m->o->tolerance, fall = m->before - inertia;
+    if (!tr_in_lockstep(m->tr)) fall = fabs(fall);
+    evaluation->stop = !m->batches && (tolerance > 0 ? fall <= tolerance * inertia
+                                                     : report->sum[MOVED] == 0 && tr_in_lockstep(m->tr));
     m->before = inertia;
     m->last = *evaluation;
     return TR_OK;
@@ -469,14 +636,6 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
 /* State besides the table: the initial centres, because centres that never receive a row are saved as these; the current
  * centres, because an empty cluster keeps its centre; and the pushed label of each row, because its values are subtracted
  * from that centre. Sums, bounds and the order of mini-batches follow from these. */
-
-/* Dense centres are equal in all groups; the first group stores them. */
-static int snapshot_dense(const tr_worker *me, struct tr_kmeans *m, tr_snapshot *s)
-{
-    bool lists = me->worker >= 0 && (tr_snapshot_restores(s) || me->group == 0);
-    return tr_snapshot_rows(s, "centres", TR_F32, m->k, (size_t)m->columns, NULL, m->first,
-                            lists ? m->mine : 0, m->train.centres.value);
-}
 
 /* Of sparse centres each worker stores its columns. If the centres are divided among the members of a group differently
  * after a restart, empty centres start again from their initial positions. */
@@ -494,7 +653,9 @@ static int snapshot_centres(const tr_worker *me, struct tr_kmeans *m, tr_snapsho
 {
     int64_t shares = m->replicated ? me->group_size : 1, now = shares;
     bool lists = me->worker >= 0 && (tr_snapshot_restores(s) || me->group == 0);
-    if (!m->sparse) return snapshot_dense(me, m, s);
+    if (!m->sparse) /* dense centres are equal in all groups; the first group stores them */
+        return tr_snapshot_rows(s, "centres", TR_F32, m->k, (size_t)m->columns, NULL, m->first,
+                                lists ? m->mine : 0, m->train.centres.value);
     TR_TRY(tr_snapshot_common(s, "shares", TR_I64, 1, &shares));
     if (shares != now) return TR_OK;
     TR_TRY(tr_snapshot_rows(s, "norms", TR_F64, m->k, 1, NULL, m->first, lists ? m->mine : 0,
@@ -506,30 +667,7 @@ static int snapshot_centres(const tr_worker *me, struct tr_kmeans *m, tr_snapsho
     return TR_OK;
 }
 
-/* Sets the labels of all rows to the restored ones. */
-static void restore_labels(struct tr_kmeans *m)
-{
-    struct tr_kmeans_side *side = &m->train;
-    for (size_t i = 0; i < side->rows.n; i++) {
-        side->label[i] = m->pushed[i];
-        if (!m->replicated) tr_assigned_set(&side->assigned, i, m->pushed[i]);
-    }
-    if (!m->sparse) tr_kmeans_recount(m);
-}
-
-/* Mini-batches never subtract rows, so they do not need the labels. */
-static int snapshot_labels(const tr_worker *me, struct tr_kmeans *m, tr_snapshot *s)
-{
-    struct tr_kmeans_side *side = &m->train;
-    bool works = me->worker >= 0;
-    if (m->batches) return TR_OK;
-    if (works && !m->sparse && !m->fresh) memcpy(m->pushed, side->label, side->rows.n * sizeof *m->pushed);
-    TR_TRY(tr_data_keep(side->data, s, "labels", TR_I32, m->pushed));
-    if (works && tr_snapshot_restores(s)) restore_labels(m);
-    return TR_OK;
-}
-
-static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
+static int kmeans_snapshot(tr_worker *me, void *state, tr_snapshot *s)
 {
     struct tr_kmeans *m = state;
     TR_TRY(tr_model_keep_evaluation(s, &m->last));
@@ -540,12 +678,33 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
         if (m->test.data) tr_kmeans_start_at(m, &m->test);
     }
     TR_TRY(snapshot_centres(me, m, s));
-    return snapshot_labels(me, m, s);
+    /* Mini-batches never subtract rows, so they do not need the labels. */
+    struct tr_kmeans_side *side = &m->train;
+    bool works = me->worker >= 0;
+    if (m->batches) return TR_OK;
+    if (works && !m->sparse && !m->fresh) memcpy(m->pushed, side->label, side->rows.n * sizeof *m->pushed);
+    TR_TRY(tr_data_keep(side->data, s, "labels", TR_I32, m->pushed));
+    if (works && tr_snapshot_restores(s)) {
+        for (size_t i = 0; i < side->rows.n; i++) {
+            side->label[i] = m->pushed[i];
+            if (!m->replicated) tr_assigned_set(&side->assigned, i, m->pushed[i]);
+        }
+        if (!m->sparse) {
+            size_t n = m->mine * (size_t)m->columns;
+            memset(m->total, 0, n * sizeof *m->total);
+            memset(m->total_count, 0, m->mine * sizeof *m->total_count);
+            for (size_t i = 0; i < m->train.rows.n; i++)
+                if (m->pushed[i] != TR_NO_CENTRE) add_dense(m, i, m->pushed[i], 1);
+            memcpy(m->sent, m->total, n * sizeof *m->sent);
+            memcpy(m->sent_count, m->total_count, m->mine * sizeof *m->sent_count);
+        }
+    }
+    return TR_OK;
 }
 
 /* ---- training ---- */
 
-static int train_model(void *model)
+static int kmeans_train(void *model)
 {
     struct tr_kmeans *m = model;
     if (!tr_context_continues(m->tr)) TR_TRY(tr_kmeans_choose(m));
@@ -556,16 +715,17 @@ static int train_model(void *model)
                       .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
                       .objective_name = "inertia",
                       .metric_name = m->test.data ? "test inertia" : NULL,
-                      .prepare = prepare,
-                      .compute = m->batches ? minibatch : lloyd,
-                      .evaluate = evaluate,
-                      .summarize = summarize,
-                      .snapshot = snapshot};
+                      .prepare = kmeans_prepare,
+                      .compute = m->batches ? kmeans_minibatch : kmeans_lloyd,
+                      .evaluate = kmeans_evaluate,
+                      .summarize = kmeans_summarize,
+                      .snapshot = kmeans_snapshot};
     return tr_run(m->tr, &stage);
 }
 
 /* Estimates memory: the rows (or the part in memory plus 24 bytes per row) and some copies of the centres. */
-static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
+static void kmeans_estimate(const tr_job *job, const void *options, const tr_data_size *size,
+                            tr_memory *memory)
 {
     const struct tr_kmeans_options *o = options;
     double centres = 4 * (double)o->clusters * size->features,
@@ -649,12 +809,12 @@ const tr_model_class tr_kmeans_class = {
     .rules = rules,
     .flags = flags,
     .model_size = sizeof(struct tr_kmeans),
-    .check = check,
-    .open = open_model,
-    .train = train_model,
+    .check = kmeans_check,
+    .open = kmeans_open,
+    .train = kmeans_train,
     .fields = tr_kmeans_fields,
-    .close = close_model,
-    .memory = estimate,
+    .close = kmeans_close,
+    .memory = kmeans_estimate,
     .ready = tr_kmeans_ready,
     .predict = tr_kmeans_predict,
     .evaluate = tr_kmeans_evaluate,

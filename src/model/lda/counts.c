@@ -1,4 +1,4 @@
-#include "counts.h"
+#include "sampler.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -34,91 +34,11 @@ static uint64_t row_bytes(enum tr_lda_row kind, uint64_t tokens, uint32_t topics
     return ((uint64_t)topics * (kind == TR_LDA_DENSE ? 2 : 4) + LINE - 1) / LINE * LINE;
 }
 
-/* Adds to the smallest number of a heap and restores the heap. */
-static void add_to_least(uint64_t *heap, size_t n, uint64_t by)
-{
-    uint64_t top = heap[0] + by;
-    size_t at = 0;
-    for (size_t child = 1; child < n; child = 2 * at + 1) {
-        if (child + 1 < n && heap[child + 1] < heap[child]) child++;
-        if (heap[child] > top) break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = top;
-}
-
-/* Assigns each word, in descending order of frequency, to the block with the fewest tokens so far. Words without tokens
- * count as one token, so that they are distributed too. heap: load of a block × blocks + block. */
-static void spread(struct tr_lda_layout *l, const struct word *words, int *block, uint64_t *heap)
-{
-    uint64_t blocks = (uint64_t)l->blocks, *next = l->bytes; /* temporarily the next place of each block */
-    for (uint64_t b = 0; b < blocks; b++) heap[b] = b;
-    for (uint64_t i = 0; i < l->words; i++) {
-        block[i] = (int)(heap[0] % blocks);
-        l->first[block[i] + 1]++;
-        add_to_least(heap, blocks, (words[i].tokens + !words[i].tokens) * blocks);
-    }
-    for (uint64_t b = 0; b < blocks; b++) {
-        l->first[b + 1] += l->first[b];
-        next[b] = l->first[b];
-    }
-    for (uint64_t i = 0; i < l->words; i++) {
-        uint64_t at = next[block[i]]++;
-        l->word[at] = words[i].number;
-        l->place[words[i].number] = at;
-    }
-}
-
-/* Frequent words come first, so that dense rows precede lists and all of them start at a cache line. */
-static void lay_rows(struct tr_lda_layout *l)
-{
-    for (int b = 0; b < l->blocks; b++) {
-        uint64_t at = 0;
-        for (uint64_t p = l->first[b]; p < l->first[b + 1]; p++) {
-            uint64_t t = l->tokens[l->word[p]];
-            enum tr_lda_row kind = row_kind(t, l->topics);
-            l->kind[p] = (uint8_t)kind;
-            l->row[p] = at;
-            at += row_bytes(kind, t, l->topics);
-        }
-        l->bytes[b] = (at + LINE - 1) / LINE * LINE;
-    }
-}
-
-static int fill(struct tr_lda_layout *l, const uint64_t *tokens)
-{
-    struct word *words = NULL;
-    int *block = NULL;
-    uint64_t *heap = NULL;
-    TR_TRY(TR_NEW(&l->first, (size_t)l->blocks + 1));
-    TR_TRY(TR_NEW(&l->bytes, (size_t)l->blocks));
-    TR_TRY(TR_NEW(&l->word, l->words));
-    TR_TRY(TR_NEW(&l->place, l->words));
-    TR_TRY(TR_NEW(&l->row, l->words));
-    TR_TRY(TR_NEW(&l->kind, l->words));
-    TR_TRY(TR_NEW(&l->tokens, l->words));
-    int status = TR_NEW(&words, l->words);
-    if (status == TR_OK) status = TR_NEW(&block, l->words);
-    if (status == TR_OK) status = TR_NEW(&heap, (size_t)l->blocks);
-    for (uint64_t w = 0; w < l->words && status == TR_OK; w++) {
-        words[w] = (struct word){tokens[w], w};
-        l->tokens[w] = (uint32_t)tokens[w];
-    }
-    if (status == TR_OK) {
-        qsort(words, l->words, sizeof *words, frequent_first);
-        spread(l, words, block, heap);
-        lay_rows(l);
-    }
-    free(words);
-    free(block);
-    free(heap);
-    return status;
-}
-
 int tr_lda_layout_open(const uint64_t *tokens, uint64_t words, uint32_t topics, int blocks,
                        struct tr_lda_layout *layout)
 {
+    struct tr_lda_layout *l = layout;
+    *l = (struct tr_lda_layout){.topics = topics, .words = words, .blocks = blocks};
     if (topics < 1 || topics > TR_LDA_TOPICS)
         return tr_fail(TR_ERR_CONFIG, "model.topics: %" PRIu32 " topics: expected 1 to %d", topics,
                        TR_LDA_TOPICS);
@@ -127,11 +47,64 @@ int tr_lda_layout_open(const uint64_t *tokens, uint64_t words, uint32_t topics, 
         if (tokens[w] > INT32_MAX)
             return tr_fail(TR_ERR_DATA, "word %" PRIu64 ": %" PRIu64 " tokens: expected below 2^31", w + 1,
                            tokens[w]);
-    struct tr_lda_layout l = {.topics = topics, .words = words, .blocks = blocks};
-    int status = fill(&l, tokens);
-    if (status == TR_OK) *layout = l;
-    else tr_lda_layout_close(&l);
-    return status;
+    TR_FREED struct word *order = NULL;
+    TR_FREED int *block = NULL;
+    TR_FREED uint64_t *heap = NULL; /* load of a block × blocks + block */
+    TR_TRY(TR_NEW(&l->first, (size_t)blocks + 1));
+    TR_TRY(TR_NEW(&l->bytes, (size_t)blocks));
+    TR_TRY(TR_NEW(&l->word, words));
+    TR_TRY(TR_NEW(&l->place, words));
+    TR_TRY(TR_NEW(&l->row, words));
+    TR_TRY(TR_NEW(&l->kind, words));
+    TR_TRY(TR_NEW(&l->tokens, words));
+    TR_TRY(TR_NEW(&order, words));
+    TR_TRY(TR_NEW(&block, words));
+    TR_TRY(TR_NEW(&heap, (size_t)blocks));
+    for (uint64_t w = 0; w < words; w++) {
+        order[w] = (struct word){tokens[w], w};
+        l->tokens[w] = (uint32_t)tokens[w];
+    }
+    qsort(order, words, sizeof *order, frequent_first);
+
+    /* Each word, in descending order of frequency, goes to the block with the fewest tokens so far. Words without tokens count as
+     * one token, so that they are distributed too. */
+    uint64_t n = (uint64_t)blocks, *next = l->bytes; /* temporarily the next place of each block */
+    for (uint64_t b = 0; b < n; b++) heap[b] = b;
+    for (uint64_t i = 0; i < words; i++) {
+        block[i] = (int)(heap[0] % n);
+        l->first[block[i] + 1]++;
+        uint64_t top = heap[0] + (order[i].tokens + !order[i].tokens) * n, at = 0;
+        for (uint64_t child = 1; child < n; child = 2 * at + 1) { /* restore the heap */
+            if (child + 1 < n && heap[child + 1] < heap[child]) child++;
+            if (heap[child] > top) break;
+            heap[at] = heap[child];
+            at = child;
+        }
+        heap[at] = top;
+    }
+    for (uint64_t b = 0; b < n; b++) {
+        l->first[b + 1] += l->first[b];
+        next[b] = l->first[b];
+    }
+    for (uint64_t i = 0; i < words; i++) {
+        uint64_t at = next[block[i]]++;
+        l->word[at] = order[i].number;
+        l->place[order[i].number] = at;
+    }
+
+    /* Frequent words come first, so that dense rows precede lists and all of them start at a cache line. */
+    for (int b = 0; b < blocks; b++) {
+        uint64_t at = 0;
+        for (uint64_t p = l->first[b]; p < l->first[b + 1]; p++) {
+            uint64_t of_word = l->tokens[l->word[p]];
+            enum tr_lda_row kind = row_kind(of_word, topics);
+            l->kind[p] = (uint8_t)kind;
+            l->row[p] = at;
+            at += row_bytes(kind, of_word, topics);
+        }
+        l->bytes[b] = (at + LINE - 1) / LINE * LINE;
+    }
+    return TR_OK;
 }
 
 void tr_lda_layout_close(struct tr_lda_layout *l)
@@ -161,7 +134,7 @@ uint32_t tr_lda_layout_part(const struct tr_lda_layout *l, uint64_t place, uint3
 
 /* ---- rows ---- */
 
-static int by_topic(const void *x, const void *y)
+static int counts_by_topic(const void *x, const void *y)
 {
     const struct tr_lda_count *a = x, *b = y;
     return a->topic < b->topic ? -1 : a->topic > b->topic;
@@ -171,7 +144,7 @@ size_t tr_lda_collect(struct tr_lda_cursor cursor, struct tr_lda_count *counts)
 {
     size_t n = 0;
     while (tr_lda_next(&cursor)) counts[n++] = (struct tr_lda_count){cursor.topic, cursor.count};
-    if (cursor.kind == TR_LDA_LIST) qsort(counts, n, sizeof *counts, by_topic);
+    if (cursor.kind == TR_LDA_LIST) qsort(counts, n, sizeof *counts, counts_by_topic);
     return n;
 }
 

@@ -53,46 +53,25 @@ int tr_lda_list_words(struct tr_lda *m)
     return TR_OK;
 }
 
-static void copy_blocks(struct tr_lda *m)
-{
-    for (int d = 0; d < m->depth; d++) {
-        size_t bytes = m->layout.bytes[m->block[d].number];
-        memcpy((char *)m->block[d].memory + bytes, m->block[d].memory, bytes);
-    }
-}
-
 int tr_lda_pull_blocks(struct tr_lda *m, bool copy)
 {
     enum { TRIES = 10000 };
-    struct pull p = {.m = m};
+    TR_FREED tr_key *again = NULL;
     TR_TRY(tr_lda_list_words(m));
-    TR_TRY(TR_NEW(&p.again, m->n_first_words));
-    int status = tr_rows_pull(m->table, m->first_words, m->n_first_words, store_row, &p);
-    for (int i = 0; p.n_again > 0 && status == TR_OK; i++) {
-        tr_key key = p.again[--p.n_again]; /* a single row arrives complete once its update is */
+    TR_TRY(TR_NEW(&again, m->n_first_words));
+    struct pull p = {.m = m, .again = again};
+    TR_TRY(tr_rows_pull(m->table, m->first_words, m->n_first_words, store_row, &p));
+    for (int i = 0; p.n_again > 0; i++) {
+        tr_key key = again[--p.n_again]; /* a single row arrives complete once its update is */
         if (i == TRIES)
-            status = tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has more tokens than there are", key + 1);
-        else status = tr_rows_pull(m->table, &key, 1, store_row, &p);
+            return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has more tokens than there are", key + 1);
+        TR_TRY(tr_rows_pull(m->table, &key, 1, store_row, &p));
     }
-    if (status == TR_OK && copy) copy_blocks(m);
-    free(p.again);
-    return status;
-}
-
-/* Subtracts two lists in ascending order of topics, m->counts[0] - m->counts[1]. Returns the number of differences. */
-static size_t subtract(struct tr_lda *m, size_t n_now, size_t n_before)
-{
-    const struct tr_lda_count *now = m->counts[0], *before = m->counts[1];
-    size_t n = 0;
-    for (size_t i = 0, j = 0; i < n_now || j < n_before;) {
-        uint32_t a = i < n_now ? now[i].topic : UINT32_MAX, b = j < n_before ? before[j].topic : UINT32_MAX,
-                 k = a < b ? a : b;
-        int64_t by = (a == k ? (int64_t)now[i++].count : 0) - (b == k ? (int64_t)before[j++].count : 0);
-        m->column[n] = k;
-        m->value[n] = (int32_t)by;
-        n += by != 0;
+    for (int d = 0; copy && d < m->depth; d++) {
+        size_t bytes = m->layout.bytes[m->block[d].number];
+        memcpy((char *)m->block[d].memory + bytes, m->block[d].memory, bytes);
     }
-    return n;
+    return TR_OK;
 }
 
 int tr_lda_push_block(struct tr_lda *m, const tr_block *block, bool copied)
@@ -104,7 +83,16 @@ int tr_lda_push_block(struct tr_lda *m, const tr_block *block, bool copied)
         size_t n_now = tr_lda_collect(tr_lda_row(l, now, p), m->counts[0]);
         size_t n_before = copied ? tr_lda_collect(tr_lda_row(l, before, p), m->counts[1]) : 0;
         tr_row row = {.key = l->word[p], .column = m->column, .value = m->value};
-        row.n = subtract(m, n_now, n_before);
+        /* the difference of two lists in ascending order of topics */
+        const struct tr_lda_count *x = m->counts[0], *y = m->counts[1];
+        for (size_t i = 0, j = 0; i < n_now || j < n_before;) {
+            uint32_t a = i < n_now ? x[i].topic : UINT32_MAX, b = j < n_before ? y[j].topic : UINT32_MAX,
+                     k = a < b ? a : b;
+            int64_t by = (a == k ? (int64_t)x[i++].count : 0) - (b == k ? (int64_t)y[j++].count : 0);
+            m->column[row.n] = k;
+            m->value[row.n] = (int32_t)by;
+            row.n += by != 0;
+        }
         if (row.n > 0) TR_TRY(tr_rows_push(m->table, &row, 1));
     }
     return TR_OK;
@@ -167,14 +155,13 @@ static int store_bins(void *state, const tr_row *row)
 int tr_lda_pull_documents(struct tr_lda *m, const tr_worker *me, struct tr_lda_histogram *h)
 {
     size_t topics = m->layout.topics, n = 0;
-    tr_key *keys;
+    TR_FREED tr_key *keys = NULL;
     TR_TRY(tr_lda_histogram_open(topics + 1, h));
     TR_TRY(TR_NEW(&keys, topics + 1));
     for (size_t k = (size_t)me->member; k < topics; k += (size_t)me->group_size) keys[n++] = k;
     if (me->member == 0) keys[n++] = topics;
-    int status = tr_rows_pull(m->histograms, keys, n, store_bins, h);
-    free(keys);
-    return status == TR_OK ? tr_lda_histogram_sort(h) : status;
+    TR_TRY(tr_rows_pull(m->histograms, keys, n, store_bins, h));
+    return tr_lda_histogram_sort(h);
 }
 
 /* ---- evaluation ---- */
@@ -193,34 +180,23 @@ static int add_row(void *state, const tr_row *row)
     return TR_OK;
 }
 
-/* Lists the words of this worker's part. They are stored on few servers. */
-static int list_part(const struct tr_lda *m, const tr_worker *me, tr_key **keys, size_t *n)
-{
-    const struct tr_lda_layout *l = &m->layout;
-    uint32_t part = (uint32_t)me->worker, parts = (uint32_t)me->workers;
-    size_t capacity = 0;
-    *n = 0;
-    for (uint64_t p = 0; p < l->words; p++) {
-        if (tr_lda_layout_part(l, p, parts) != part) continue;
-        TR_TRY(TR_GROW(keys, &capacity, *n + 1));
-        (*keys)[(*n)++] = l->word[p];
-    }
-    return TR_OK;
-}
-
 int tr_lda_log_table(struct tr_lda *m, const tr_worker *me, double *sum)
 {
-    struct likelihood l = {.row = NULL};
-    tr_key *keys = NULL;
-    size_t n;
-    int status = list_part(m, me, &keys, &n);
-    if (status == TR_OK) status = TR_NEW(&l.row, n);
+    struct likelihood l;
+    TR_FREED tr_key *keys = NULL;
+    TR_FREED double *row = NULL;
+    size_t n = 0, capacity = 0;
+    for (uint64_t p = 0; p < m->layout.words; p++) { /* this worker's part, which is on few servers */
+        if (tr_lda_layout_part(&m->layout, p, (uint32_t)me->workers) != (uint32_t)me->worker) continue;
+        TR_TRY(TR_GROW(&keys, &capacity, n + 1));
+        keys[n++] = m->layout.word[p];
+    }
+    TR_TRY(TR_NEW(&row, n));
+    l.row = row;
     tr_lda_rises_make(m->beta, &l.rises);
-    if (status == TR_OK) status = tr_rows_pull(m->table, keys, n, add_row, &l);
-    for (size_t i = 0; i < n && status == TR_OK; i++) *sum += l.row[i];
-    free(keys);
-    free(l.row);
-    return status;
+    TR_TRY(tr_rows_pull(m->table, keys, n, add_row, &l));
+    for (size_t i = 0; i < n; i++) *sum += row[i];
+    return TR_OK;
 }
 
 /* ---- outside of stages ---- */
@@ -253,53 +229,39 @@ static int read_total(void *state, const tr_row *row)
     return TR_OK;
 }
 
-static int read_words(struct tr_lda *m, const tr_key *words, size_t n, struct tr_lda_saved *s)
+int tr_lda_read_tables(struct tr_lda *m, const tr_key *words, size_t n, struct tr_lda_saved *s)
 {
+    TR_FREED tr_key *keys = NULL;
+    size_t most = tr_max_size(m->words, m->topics);
+    tr_lda_saved_close(s);
+    TR_TRY(TR_NEW(&keys, most));
+    for (size_t i = 0; i < most; i++) keys[i] = i;
+    if (!words) words = keys;
     TR_TRY(TR_NEW(&s->begin, n + 1));
     TR_TRY(tr_rows_pull(m->table, words, n, read_length, s));
     for (size_t i = 0; i < n; i++) s->begin[i + 1] += s->begin[i];
     TR_TRY(TR_NEW(&s->topic, s->begin[n]));
     TR_TRY(TR_NEW(&s->count, s->begin[n]));
-    return tr_rows_pull(m->table, words, n, read_row, s);
-}
-
-int tr_lda_read_tables(struct tr_lda *m, const tr_key *words, size_t n, struct tr_lda_saved *s)
-{
-    tr_key *keys;
-    size_t most = tr_max_size(m->words, m->topics);
-    tr_lda_saved_close(s);
-    TR_TRY(TR_NEW(&keys, most));
-    for (size_t i = 0; i < most; i++) keys[i] = i;
-    int status = read_words(m, words ? words : keys, n, s);
-    if (status == TR_OK) status = TR_NEW(&s->total, m->topics);
-    if (status == TR_OK) status = tr_rows_pull(m->totals, keys, m->topics, read_total, s);
-    free(keys);
-    return status;
-}
-
-static int complete_rows(struct tr_lda *m, const tr_data *data, const struct tr_lda_phi *phi,
-                         struct tr_lda_completion *sum)
-{
-    const tr_batch *b = &data->rows;
-    uint64_t seed;
-    float *half;
-    TR_TRY(tr_job_integer(m->job, "seed", &seed));
-    TR_TRY(TR_NEW(&half, 2 * data->n_keys)); /* a document lists each word at most once */
-    for (size_t d = 0; d < b->n; d++) {
-        uint64_t first = b->begin[d];
-        tr_lda_complete(phi, seed, data->row[d], b->begin[d + 1] - first, b->column + first,
-                        b->value ? b->value + first : NULL, half, half + data->n_keys, sum);
-    }
-    free(half);
-    return TR_OK;
+    TR_TRY(tr_rows_pull(m->table, words, n, read_row, s));
+    TR_TRY(TR_NEW(&s->total, m->topics));
+    return tr_rows_pull(m->totals, keys, m->topics, read_total, s);
 }
 
 int tr_lda_complete_data(struct tr_lda *m, const tr_data *data, struct tr_lda_completion *sum)
 {
+    const tr_batch *b = &data->rows;
     struct tr_lda_saved s = {0};
+    uint64_t seed;
+    TR_FREED float *half = NULL;
+    TR_TRY(tr_job_integer(m->job, "seed", &seed));
+    TR_TRY(TR_NEW(&half, 2 * data->n_keys)); /* a document lists each word at most once */
     int status = tr_lda_read_tables(m, data->keys, data->n_keys, &s);
     if (status == TR_OK) status = tr_lda_saved_phi(m, &s);
-    if (status == TR_OK) status = complete_rows(m, data, &s.phi, sum);
+    for (size_t d = 0; d < b->n && status == TR_OK; d++) {
+        uint64_t first = b->begin[d];
+        tr_lda_complete(&s.phi, seed, data->row[d], b->begin[d + 1] - first, b->column + first,
+                        b->value ? b->value + first : NULL, half, half + data->n_keys, sum);
+    }
     tr_lda_saved_close(&s);
     return status;
 }

@@ -21,7 +21,7 @@ static const double default_alpha = 0.1;
 
 /* ---- before the first clock ---- */
 
-static int check(const tr_job *job, const void *settings)
+static int lda_check(const tr_job *job, const void *settings)
 {
     const char *const *files;
     (void)settings;
@@ -36,7 +36,7 @@ static int check(const tr_job *job, const void *settings)
     return TR_OK;
 }
 
-static bool works(const struct tr_lda *m)
+static bool lda_works(const struct tr_lda *m)
 {
     return tr_roles(m->tr) & TR_SLAVE;
 }
@@ -72,19 +72,6 @@ static uint32_t server_of(void *who, uint64_t word, uint64_t words, uint32_t ser
     return tr_lda_layout_part(&m->layout, m->layout.place[word], servers);
 }
 
-/* Counts the tokens of each word over all workers. by: the ranks that receive the result. */
-static int count_words(struct tr_lda *m, enum tr_set by, uint64_t *tokens)
-{
-    const tr_batch *rows = &m->train->rows;
-    for (uint64_t i = 0; rows->n > 0 && i < rows->begin[rows->n]; i++)
-        tokens[m->train->keys[rows->column[i]]] += rows->value ? (uint64_t)rows->value[i] : 1;
-    for (uint64_t at = 0; at < m->words; at += PIECE) {
-        size_t n = tr_min_size(PIECE, m->words - at);
-        TR_TRY(tr_all_reduce(m->tr, by, TR_SUM, TR_I64, tokens + at, n));
-    }
-    return TR_OK;
-}
-
 /* Sends the rows of a block that are complete. */
 static void pass_words(void *who, uint64_t bytes)
 {
@@ -117,68 +104,58 @@ static int open_sampler(struct tr_lda *m)
     return TR_OK;
 }
 
-/* All workers count words together, even if one has failed. If words are placed by blocks, all ranks need the layout. */
-static int open_worker(struct tr_lda *m)
-{
-    uint64_t *tokens;
-    bool all = has_blocks(m);
-    int status = TR_NEW(&tokens, m->words), blocks = tr_group_size(m->tr) * m->depth;
-    TR_TRY(tr_agree(m->tr, status));
-    if (all || works(m)) status = count_words(m, all ? TR_SET_ALL : TR_SET_WORKERS, tokens);
-    if ((all || works(m)) && status == TR_OK)
-        status = tr_lda_layout_open(tokens, m->words, (uint32_t)m->topics, blocks, &m->layout);
-    if (works(m) && status == TR_OK) status = open_sampler(m);
-    free(tokens);
-    return tr_agree(m->tr, status);
-}
-
-static int make_tables(struct tr_lda *m)
-{
-    tr_table_options sparse = {.sparse = true},
-                     in_blocks = {.sparse = true, .block = 1, .place = server_of, .who = m};
-    uint64_t topics = m->o->topics;
-    TR_TRY(tr_table_create_with(m->tr, "words", TR_I32, m->words, topics,
-                                has_blocks(m) ? &in_blocks : &sparse, &m->table));
-    if (!works(m)) tr_lda_layout_close(&m->layout);
-    TR_TRY(tr_table_create(m->tr, "totals", TR_I64, 1, topics, &m->totals));
-    if (!m->o->optimize) return TR_OK; /* one group needs no histograms, but may resume as several */
-    return tr_table_create_with(m->tr, "histograms", TR_I32, topics + 1, (uint64_t)UINT32_MAX + 1, &sparse,
-                                &m->histograms);
-}
-
-static int open_data(struct tr_lda *m)
-{
-    TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN, NULL, &m->train));
-    m->documents = m->train->total_rows;
-    m->words = m->train->columns;
-    m->tokens = (uint64_t)m->train->total_values;
-    m->numbers_of_documents = m->train->row_numbers;
-    TR_TRY(tr_data_describe(m->train, "training data"));
-    const char *const *files;
-    tr_job_files(m->job, "data.train", &files);
-    if (m->tokens == 0 || m->words == 0)
-        return tr_agree(m->tr, tr_fail(TR_ERR_NO_INPUT, "%s: no document contains a word", files[0]));
-    if (tr_job_files(m->job, "data.test", &files) == 0) return TR_OK;
-    TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train, &m->test));
-    return tr_data_describe(m->test, "test data");
-}
-
-static int open_model(tr_context *tr, const void *settings, void *model)
+static int lda_open(tr_context *tr, const void *settings, void *model)
 {
     struct tr_lda *m = model;
+    const char *const *files;
     m->tr = tr;
     m->job = tr_context_job(tr);
     m->o = settings;
     m->topics = m->o->topics;
     m->depth = tr_rotation_depth(tr);
-    TR_TRY(open_data(m));
+    TR_TRY(tr_data_open(tr, TR_DATA_TRAIN, NULL, &m->train));
+    m->documents = m->train->total_rows;
+    m->words = m->train->columns;
+    m->tokens = (uint64_t)m->train->total_values;
+    m->numbers_of_documents = m->train->row_numbers;
+    TR_TRY(tr_data_describe(m->train, "training data"));
+    tr_job_files(m->job, "data.train", &files);
+    if (m->tokens == 0 || m->words == 0)
+        return tr_agree(tr, tr_fail(TR_ERR_NO_INPUT, "%s: no document contains a word", files[0]));
+    if (tr_job_files(m->job, "data.test", &files) > 0) {
+        TR_TRY(tr_data_open(tr, TR_DATA_TEST, m->train, &m->test));
+        TR_TRY(tr_data_describe(m->test, "test data"));
+    }
     TR_TRY(tr_agree(tr, read_vocabulary(m)));
-    TR_TRY(open_worker(m));
+
+    /* All workers count words together. If words are placed by blocks, all ranks need the layout. */
+    TR_FREED uint64_t *tokens = NULL;
+    bool all = has_blocks(m), counts = all || lda_works(m);
+    TR_TRY(tr_agree(tr, TR_NEW(&tokens, m->words)));
+    const tr_batch *rows = &m->train->rows;
+    for (uint64_t i = 0; counts && rows->n > 0 && i < rows->begin[rows->n]; i++)
+        tokens[m->train->keys[rows->column[i]]] += rows->value ? (uint64_t)rows->value[i] : 1;
+    for (uint64_t at = 0; counts && at < m->words; at += PIECE)
+        TR_TRY(tr_all_reduce(tr, all ? TR_SET_ALL : TR_SET_WORKERS, TR_SUM, TR_I64, tokens + at,
+                             tr_min_size(PIECE, m->words - at)));
+    int blocks = tr_group_size(tr) * m->depth;
+    int status =
+        counts ? tr_lda_layout_open(tokens, m->words, (uint32_t)m->topics, blocks, &m->layout) : TR_OK;
+    if (lda_works(m) && status == TR_OK) status = open_sampler(m);
+    TR_TRY(tr_agree(tr, status));
     if (!m->test) tr_data_close(&m->train); /* the sampler has copied the documents */
-    return make_tables(m);
+    tr_table_options sparse = {.sparse = true},
+                     in_blocks = {.sparse = true, .block = 1, .place = server_of, .who = m};
+    TR_TRY(tr_table_create_with(tr, "words", TR_I32, m->words, m->topics, all ? &in_blocks : &sparse,
+                                &m->table));
+    if (!lda_works(m)) tr_lda_layout_close(&m->layout);
+    TR_TRY(tr_table_create(tr, "totals", TR_I64, 1, m->topics, &m->totals));
+    if (!m->o->optimize) return TR_OK; /* one group needs no histograms, but may resume as several */
+    return tr_table_create_with(tr, "histograms", TR_I32, m->topics + 1, (uint64_t)UINT32_MAX + 1, &sparse,
+                                &m->histograms);
 }
 
-static void close_model(void *model)
+static void lda_close(void *model)
 {
     struct tr_lda *m = model;
     tr_view_close(&m->totals_view);
@@ -241,20 +218,6 @@ static int sum_totals(tr_worker *me, struct tr_lda *m, int status)
 
 /* ---- sums of the changes of n_k over the members, each over one or more rounds ---- */
 
-/* Starts the sum of the changes since the last sum, and of a flag that this member has failed. */
-static int begin_sum(tr_worker *me, struct tr_lda *m, int status, tr_sum **sum)
-{
-    size_t topics = m->layout.topics;
-    int64_t *delta = tr_lda_exchanges(me) ? m->totals_view->delta : NULL;
-    for (size_t k = 0; k < topics; k++) {
-        int64_t moves = m->sampler->total[k] - m->known[k];
-        if (delta) delta[k] += moves;
-        m->numbers[k] = (double)moves;
-    }
-    m->numbers[topics] = status != TR_OK;
-    return tr_group_sum_begin(me, m->numbers, topics + 1, sum);
-}
-
 /* Waits for a sum and adds it to n_k. Sets *sum to NULL. */
 static int end_sum(tr_worker *me, struct tr_lda *m, tr_sum **sum)
 {
@@ -281,7 +244,16 @@ static void set_totals(struct tr_lda *m, bool with_moves)
 static int sum_moves(tr_worker *me, struct tr_lda *m, int failed, tr_sum **before)
 {
     tr_sum *sum;
-    TR_TRY(begin_sum(me, m, failed, &sum));
+    /* the sum of the changes since the last sum, and of a flag that this member has failed */
+    size_t topics = m->layout.topics;
+    int64_t *delta = tr_lda_exchanges(me) ? m->totals_view->delta : NULL;
+    for (size_t k = 0; k < topics; k++) {
+        int64_t moves = m->sampler->total[k] - m->known[k];
+        if (delta) delta[k] += moves;
+        m->numbers[k] = (double)moves;
+    }
+    m->numbers[topics] = failed != TR_OK;
+    TR_TRY(tr_group_sum_begin(me, m->numbers, topics + 1, &sum));
     int status = end_sum(me, m, before);
     if (m->depth == 1 || status != TR_OK) {
         int last = end_sum(me, m, &sum);
@@ -297,25 +269,22 @@ static int sum_moves(tr_worker *me, struct tr_lda *m, int failed, tr_sum **befor
 static int open_totals(tr_worker *me, void *state)
 {
     struct tr_lda *m = state;
-    tr_key *keys;
+    TR_FREED tr_key *keys = NULL;
     (void)me;
     size_t topics = m->layout.topics;
     TR_TRY(TR_NEW(&keys, topics));
     for (size_t k = 0; k < topics; k++) keys[k] = k;
-    int status = tr_view_open(m->totals, keys, topics, TR_VIEW_UPDATE, &m->totals_view);
-    free(keys);
-    return status;
+    return tr_view_open(m->totals, keys, topics, TR_VIEW_UPDATE, &m->totals_view);
 }
 
 static int prepare_count(tr_worker *me, void *state)
 {
     struct tr_lda *m = state;
-    size_t *bytes, copies = tr_lda_exchanges(me) ? 2 : 1;
+    size_t copies = tr_lda_exchanges(me) ? 2 : 1;
+    TR_FREED size_t *bytes = NULL;
     TR_TRY(TR_NEW(&bytes, (size_t)m->layout.blocks));
     for (int b = 0; b < m->layout.blocks; b++) bytes[b] = m->layout.bytes[b] * copies;
-    int status = tr_rotation_open(me, bytes, PARTS, &m->rotation);
-    free(bytes);
-    TR_TRY(status);
+    TR_TRY(tr_rotation_open(me, bytes, PARTS, &m->rotation));
     return tr_lda_exchanges(me) ? open_totals(me, m) : TR_OK;
 }
 
@@ -366,17 +335,6 @@ bool tr_lda_fits_before(const struct tr_lda *m, int64_t clock)
     return m->o->optimize && clock % every == 0 && clock / every >= 2;
 }
 
-static int count_topics_of_words(const struct tr_lda *m, struct tr_lda_histogram *words)
-{
-    const struct tr_lda_layout *l = &m->layout;
-    TR_TRY(tr_lda_histogram_open(1, words));
-    int first = m->block[0].number;
-    for (uint64_t p = l->first[first]; p < l->first[first + m->depth]; p++)
-        for (struct tr_lda_cursor c = tr_lda_row(l, tr_lda_memory_of(m, p), p); tr_lda_next(&c);)
-            TR_TRY(tr_lda_histogram_add(words, 0, c.count, 1));
-    return tr_lda_histogram_sort(words);
-}
-
 /* Sums over the members; a step of a fit counts as one turn of the stage. */
 static int sum_steps(void *who, double *numbers, size_t n)
 {
@@ -385,53 +343,35 @@ static int sum_steps(void *who, double *numbers, size_t n)
     return status == TR_OK ? tr_turn_begin(me->tr, "priors") : status;
 }
 
-/* Fits both priors to the counts of all members. */
-static int fit_both(tr_worker *me, struct tr_lda *m, const struct tr_lda_histogram *documents,
-                    const struct tr_lda_histogram *words)
-{
-    double most =
-        tr_in_lockstep(m->tr) ? INFINITY : 2; /* without BSP the histograms are of different times */
-    TR_TRY(tr_turn_begin(m->tr, "priors"));
-    TR_TRY(tr_lda_fit_alpha(documents, most, sum_steps, me, m->numbers, m->alpha));
-    TR_TRY(tr_lda_fit_beta(words, m->total, m->layout.topics, m->words, sum_steps, me, &m->beta));
-    return tr_turn_end(m->tr, TR_OK);
-}
-
 /* Fits the priors on all members. Each has the words of its blocks, and its part of the histograms of documents. */
 static int fit_priors(tr_worker *me, struct tr_lda *m, int status)
 {
-    struct tr_lda_histogram documents = {0}, words = {0};
+    const struct tr_lda_layout *l = &m->layout;
+    TR_CLOSED_BY(tr_lda_histogram_close) struct tr_lda_histogram documents = {0};
+    TR_CLOSED_BY(tr_lda_histogram_close) struct tr_lda_histogram words = {0};
     TR_TRY(tr_turn_begin(m->tr, "priors"));
     if (status == TR_OK)
         status = tr_lda_exchanges(me) ? tr_lda_pull_documents(m, me, &documents)
                                       : tr_lda_count_documents(m, &documents);
-    if (status == TR_OK) status = count_topics_of_words(m, &words);
-    status = sum_up(me, tr_turn_end(m->tr, status), m->numbers, 0);
-    if (status == TR_OK) status = fit_both(me, m, &documents, &words);
-    if (status == TR_OK) tr_lda_priors(m->sampler, m->alpha, m->beta);
-    tr_lda_histogram_close(&documents);
-    tr_lda_histogram_close(&words);
-    return status;
+    if (status == TR_OK) status = tr_lda_histogram_open(1, &words);
+    int first = m->block[0].number;
+    for (uint64_t p = l->first[first]; p < l->first[first + m->depth]; p++)
+        for (struct tr_lda_cursor c = tr_lda_row(l, tr_lda_memory_of(m, p), p);
+             status == TR_OK && tr_lda_next(&c);)
+            status = tr_lda_histogram_add(&words, 0, c.count, 1);
+    if (status == TR_OK) status = tr_lda_histogram_sort(&words);
+    TR_TRY(sum_up(me, tr_turn_end(m->tr, status), m->numbers, 0));
+    double most =
+        tr_in_lockstep(m->tr) ? INFINITY : 2; /* without BSP the histograms are of different times */
+    TR_TRY(tr_turn_begin(m->tr, "priors"));
+    TR_TRY(tr_lda_fit_alpha(&documents, most, sum_steps, me, m->numbers, m->alpha));
+    TR_TRY(tr_lda_fit_beta(&words, m->total, l->topics, m->words, sum_steps, me, &m->beta));
+    TR_TRY(tr_turn_end(m->tr, TR_OK));
+    tr_lda_priors(m->sampler, m->alpha, m->beta);
+    return TR_OK;
 }
 
 /* ---- a sweep ---- */
-
-/* The first clock after a restart from a checkpoint of one group: the blocks have the counts and the table is empty. If there
- * are several groups now, the first one adds the counts to the table. */
-static int begin_from_blocks(tr_worker *me, struct tr_lda *m)
-{
-    if (!tr_lda_exchanges(me)) return TR_OK;
-    for (int d = 0; d < m->depth; d++) {
-        const tr_block *block = &m->block[d];
-        size_t bytes = m->layout.bytes[block->number];
-        char *copy = (char *)block->memory + bytes;
-        if (me->group == 0) memset(copy, 0, bytes);
-        else memcpy(copy, block->memory, bytes);
-        if (me->group == 0)
-            tr_lda_block_totals(&m->layout, block->number, block->memory, m->totals_view->delta);
-    }
-    return sum_totals(me, m, TR_OK);
-}
 
 /* Before the first round: reads the counts of all groups and fits the priors. Without BSP the updates of other members, which
  * pushed the blocks that this one reads, must have arrived. */
@@ -440,7 +380,20 @@ static int begin_sweep(tr_worker *me, struct tr_lda *m)
     int status = TR_OK;
     bool first = me->clock == m->first_clock && m->groups_before > 0;
     if (first && m->groups_before == 1) {
-        TR_TRY(begin_from_blocks(me, m));
+        /* The first clock after a restart from a checkpoint of one group: the blocks have the counts and the table is empty. If
+         * there are several groups now, the first one adds the counts to the table. */
+        for (int d = 0; tr_lda_exchanges(me) && d < m->depth; d++) {
+            const tr_block *block = &m->block[d];
+            size_t bytes = m->layout.bytes[block->number];
+            char *copy = (char *)block->memory + bytes;
+            if (me->group > 0) {
+                memcpy(copy, block->memory, bytes);
+                continue;
+            }
+            memset(copy, 0, bytes);
+            tr_lda_block_totals(&m->layout, block->number, block->memory, m->totals_view->delta);
+        }
+        if (tr_lda_exchanges(me)) TR_TRY(sum_totals(me, m, TR_OK));
     } else if (first || tr_lda_exchanges(me)) {
         if (!tr_in_lockstep(m->tr)) {
             status = tr_rows_settle(m->table);
@@ -459,43 +412,26 @@ static bool is_evaluated(const struct tr_lda *m, int64_t clock)
            ended == (int64_t)tr_job_number(m->job, "solve.epochs");
 }
 
-/* After the last round of a block in this clock: pushes it, or evaluates its words. */
-static int end_block(const tr_worker *me, struct tr_lda *m, const tr_block *block)
-{
-    if (tr_lda_exchanges(me)) return tr_lda_push_block(m, block, true);
-    if (is_evaluated(m, me->clock))
-        m->log_words += tr_lda_log_block(&m->layout, block->number, block->memory, m->beta);
-    return TR_OK;
-}
-
-static int sample_taken(const tr_worker *me, struct tr_lda *m, const tr_block *block, bool last)
-{
-    TR_TRY(tr_turn_begin(m->tr, "sample"));
-    tr_lda_sample(m->sampler, block->number, block->memory);
-    TR_TRY(tr_turn_end(m->tr, TR_OK));
-    return last ? end_block(me, m, block) : TR_OK;
-}
-
-/* A member that has failed takes its turn without work. */
-static int pass_turn(struct tr_lda *m)
-{
-    TR_TRY(tr_turn_begin(m->tr, "sample"));
-    return tr_turn_end(m->tr, TR_OK);
-}
-
-/* A round without passing the block on. failed: first failure of this member. */
+/* One round without passing the block on. After the last round of a block in this clock (last), it is pushed, or its words are
+ * evaluated. A member that has failed takes its turn without work; failed: its first failure. */
 static int sample_block(const tr_worker *me, struct tr_lda *m, bool last, int *failed)
 {
     tr_block block;
     TR_TRY(tr_rotation_take(m->rotation, &block));
     if (!block.memory) return TR_LDA_HALTED;
-    int status = *failed == TR_OK ? sample_taken(me, m, &block, last) : pass_turn(m);
-    if (*failed == TR_OK) *failed = status;
+    int status = tr_turn_begin(m->tr, "sample");
+    if (status == TR_OK && *failed == TR_OK) tr_lda_sample(m->sampler, block.number, block.memory);
+    if (status == TR_OK) status = tr_turn_end(m->tr, TR_OK);
+    if (*failed != TR_OK) return TR_OK;
+    if (status == TR_OK && last && tr_lda_exchanges(me)) status = tr_lda_push_block(m, &block, true);
+    else if (status == TR_OK && last && is_evaluated(m, me->clock))
+        m->log_words += tr_lda_log_block(&m->layout, block.number, block.memory, m->beta);
+    *failed = status;
     return TR_OK;
 }
 
 /* All rounds of a clock. A member that fails takes part in rounds, sums and turns until the others know. The last sum, which
- * all wait for, is sent before the rest of the last block, which nobody waits for. */
+ * all wait for, is sent before the rest of the last block, which no member waits for. */
 static int sample_rounds(tr_worker *me, struct tr_lda *m)
 {
     tr_sum *sum = NULL;
@@ -514,17 +450,13 @@ static int sample_rounds(tr_worker *me, struct tr_lda *m)
     return failed;
 }
 
-/* Returns whether all blocks of this worker are needed before the first round of this sweep. */
-static bool looks_first(const tr_worker *me, const struct tr_lda *m)
-{
-    bool continues = me->clock == m->first_clock && m->groups_before > 0;
-    return continues || tr_lda_exchanges(me) || tr_lda_fits_before(m, me->clock);
-}
-
-static int sweep(tr_worker *me, void *state)
+static int lda_sweep(tr_worker *me, void *state)
 {
     struct tr_lda *m = state;
-    int status = looks_first(me, m) ? tr_lda_look(m) : TR_OK;
+    /* whether all blocks of this worker are needed before the first round */
+    bool continues = me->clock == m->first_clock && m->groups_before > 0,
+         looks = continues || tr_lda_exchanges(me) || tr_lda_fits_before(m, me->clock);
+    int status = looks ? tr_lda_look(m) : TR_OK;
     if (status == TR_OK) status = begin_sweep(me, m);
     if (is_evaluated(m, me->clock)) m->log_words = 0;
     if (status == TR_OK) status = sample_rounds(me, m);
@@ -553,22 +485,18 @@ static int add_likelihoods(tr_worker *me, struct tr_lda *m, tr_report *report)
     return TR_OK;
 }
 
-static int evaluate(tr_worker *me, void *state, tr_report *report)
+static int lda_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_lda *m = state;
     TR_TRY(tr_turn_begin(m->tr, "evaluate"));
     return tr_turn_end(m->tr, add_likelihoods(me, m, report));
 }
 
-static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
+static int lda_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_lda *m = state;
     const double *sum = report->sum;
-    double target = tr_job_number(m->job, "solve.target");
     evaluation->objective = (sum[LOG_DOCUMENTS] + sum[LOG_WORDS] + sum[LOG_TOTALS]) / (double)m->tokens;
-    /* The initial state, one topic per document, is more likely than the next ones: only an increasing likelihood counts. */
-    bool rises = m->last.objective != 0 && evaluation->objective >= m->last.objective;
-    if (target != TR_JOB_AUTO && rises && -evaluation->objective <= target) evaluation->stop = true;
     m->last = *evaluation;
     if (isfinite(evaluation->objective)) return TR_OK;
     return tr_fail(TR_ERR_DIVERGED, "sweep %lld: log p(w, z) is not finite", (long long)report->clock);
@@ -594,20 +522,6 @@ static int store_counts(tr_worker *me, void *state)
     return end_clock(status == TR_OK ? push_blocks(m) : status);
 }
 
-/* Evaluates data.test by document completion: half of each document is predicted from the other half. */
-static int complete(struct tr_lda *m)
-{
-    struct tr_lda_completion mine = {0};
-    if (!m->test) return TR_OK;
-    TR_TRY(tr_agree(m->tr, works(m) ? tr_lda_complete_data(m, m->test, &mine) : TR_OK));
-    double sums[2] = {mine.log_p, (double)mine.tokens};
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sums, 2));
-    double perplexity = tr_lda_perplexity(&(struct tr_lda_completion){sums[0], (uint64_t)sums[1]});
-    tr_say(m->tr, "test data:     perplexity %.2f of half of each document, given the other half",
-           perplexity);
-    return tr_report_figure(m->tr, "test_perplexity", perplexity);
-}
-
 /* One group has all counts in its blocks, unless a resumed run was one of several groups. */
 static void rest_tables(const struct tr_lda *m, bool alone)
 {
@@ -615,7 +529,7 @@ static void rest_tables(const struct tr_lda *m, bool alone)
     if (m->histograms) tr_table_rest(m->histograms, alone);
 }
 
-static int train_model(void *model)
+static int lda_train(void *model)
 {
     struct tr_lda *m = model;
     tr_stage count = {.name = "count",
@@ -631,10 +545,10 @@ static int train_model(void *model)
                       .epochs_per_clock = 1,
                       .objective_name = "log p/token",
                       .ascends = true,
-                      .compute = sweep,
+                      .compute = lda_sweep,
                       .rotates = true,
-                      .evaluate = evaluate,
-                      .summarize = summarize,
+                      .evaluate = lda_evaluate,
+                      .summarize = lda_summarize,
                       .snapshot = tr_lda_snapshot};
     tr_stage store = {.name = "store",
                       .state = m,
@@ -647,14 +561,23 @@ static int train_model(void *model)
     TR_TRY(tr_run(m->tr, &train));
     rest_tables(m, false);
     if (tr_groups(m->tr) == 1) TR_TRY(tr_run(m->tr, &store));
-    return complete(m);
+    /* Evaluates data.test by document completion: half of each document is predicted from the other half. */
+    struct tr_lda_completion mine = {0};
+    if (!m->test) return TR_OK;
+    TR_TRY(tr_agree(m->tr, lda_works(m) ? tr_lda_complete_data(m, m->test, &mine) : TR_OK));
+    double sums[2] = {mine.log_p, (double)mine.tokens};
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sums, 2));
+    double perplexity = tr_lda_perplexity(&(struct tr_lda_completion){sums[0], (uint64_t)sums[1]});
+    tr_say(m->tr, "test data:     perplexity %.2f of half of each document, given the other half",
+           perplexity);
+    return tr_report_figure(m->tr, "test_perplexity", perplexity);
 }
 
 /* Estimates memory. Rows: 12 bytes per word of a document during reading, or tokens with their topics. Layout: 80 bytes per
  * word on each worker while it is built, and 12 more for the servers of words if groups exchange blocks. Table: per word the
  * smaller of 2 bytes per topic and 4 bytes per token. A group has all blocks, with several groups twice (current and as
  * read): within a node its workers share them, otherwise each has three of 2 P. */
-static void estimate(const tr_job *job, const void *settings, const tr_data_size *size, tr_memory *memory)
+static void lda_estimate(const tr_job *job, const void *settings, const tr_data_size *size, tr_memory *memory)
 {
     const struct tr_lda_settings *o = settings;
     bool several = size->group_workers < size->workers;
@@ -731,12 +654,12 @@ const tr_model_class tr_lda_class = {
     .rules = rules,
     .flags = flags,
     .model_size = sizeof(struct tr_lda),
-    .check = check,
-    .open = open_model,
-    .train = train_model,
+    .check = lda_check,
+    .open = lda_open,
+    .train = lda_train,
     .fields = tr_lda_fields,
-    .close = close_model,
-    .memory = estimate,
+    .close = lda_close,
+    .memory = lda_estimate,
     .answer = tr_lda_answer,
     .inspect = tr_lda_inspect,
     .centres = tr_lda_centres,

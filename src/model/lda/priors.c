@@ -1,4 +1,5 @@
-#include "priors.h"
+/* Histograms of counts, and the fit of the priors to them. */
+#include "lda.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ void tr_lda_histogram_close(struct tr_lda_histogram *h)
     *h = (struct tr_lda_histogram){0};
 }
 
-static int append(struct tr_lda_histogram *h, size_t row, uint32_t count, uint32_t times)
+static int histogram_append(struct tr_lda_histogram *h, size_t row, uint32_t count, uint32_t times)
 {
     TR_TRY(TR_GROW(&h->bin, &h->capacity, h->n + 1));
     h->bin[h->n++] = (struct tr_lda_bin){(uint32_t)row, count, times};
@@ -36,12 +37,12 @@ static int append(struct tr_lda_histogram *h, size_t row, uint32_t count, uint32
 
 int tr_lda_histogram_add(struct tr_lda_histogram *h, size_t row, uint32_t count, uint32_t times)
 {
-    if (count >= FEW) return append(h, row, count, times);
+    if (count >= FEW) return histogram_append(h, row, count, times);
     h->few[row * FEW + count] += times;
     return TR_OK;
 }
 
-static int by_row_and_count(const void *x, const void *y)
+static int priors_by_row_and_count(const void *x, const void *y)
 {
     const struct tr_lda_bin *a = x, *b = y;
     if (a->row != b->row) return a->row < b->row ? -1 : 1;
@@ -51,12 +52,13 @@ static int by_row_and_count(const void *x, const void *y)
 int tr_lda_histogram_sort(struct tr_lda_histogram *h)
 {
     for (size_t i = 0; i < h->rows * FEW; i++)
-        if (i % FEW > 0 && h->few[i] > 0) TR_TRY(append(h, i / FEW, (uint32_t)(i % FEW), h->few[i]));
-    if (h->n > 0) qsort(h->bin, h->n, sizeof *h->bin, by_row_and_count);
+        if (i % FEW > 0 && h->few[i] > 0)
+            TR_TRY(histogram_append(h, i / FEW, (uint32_t)(i % FEW), h->few[i]));
+    if (h->n > 0) qsort(h->bin, h->n, sizeof *h->bin, priors_by_row_and_count);
     size_t n = 0;
     for (size_t i = 0; i < h->n; i++) {
         struct tr_lda_bin bin = h->bin[i];
-        if (n > 0 && by_row_and_count(&h->bin[n - 1], &bin) == 0) h->bin[n - 1].times += bin.times;
+        if (n > 0 && priors_by_row_and_count(&h->bin[n - 1], &bin) == 0) h->bin[n - 1].times += bin.times;
         else h->bin[n++] = bin, h->begin[bin.row + 1]++;
     }
     h->n = n;
@@ -67,7 +69,7 @@ int tr_lda_histogram_sort(struct tr_lda_histogram *h)
 /* ---- slopes ---- */
 
 /* Ψ(x), x > 0: the recurrence up to an argument for which the asymptotic series has double precision. */
-static double digamma(double x)
+static double priors_digamma(double x)
 {
     double below = 0;
     for (; x < 10; x += 1) below += 1 / x;
@@ -84,7 +86,7 @@ double tr_lda_histogram_slope(const struct tr_lda_histogram *h, size_t row, doub
     for (uint64_t i = h->begin[row]; i < h->begin[row + 1]; i++) {
         uint32_t count = h->bin[i].count;
         if (count - at > NEAR) {
-            rise += digamma(count + a) - digamma(at + a);
+            rise += priors_digamma(count + a) - priors_digamma(at + a);
             at = count;
         }
         for (; at < count; at++) rise += 1 / (at + a);
@@ -96,32 +98,11 @@ double tr_lda_histogram_slope(const struct tr_lda_histogram *h, size_t row, doub
 /* ---- fits ---- */
 
 /* Sets a prior and returns its relative change. */
-static double step(double *prior, double to)
+static double prior_step(double *prior, double to)
 {
     double old = *prior;
     *prior = fmax(to, TR_LDA_LEAST_PRIOR);
     return fabs(*prior - old) / old;
-}
-
-/* One step for all topics. *change: largest relative change, on entry that of the previous step. All participants learn from
- * the same sum whether any prior still changes, so that all stop in the same step; *change is then -1. */
-static int step_alpha(const struct tr_lda_histogram *documents, tr_lda_sum_fn *sum, void *who, double *alpha,
-                      double *slope, double *change)
-{
-    size_t topics = documents->rows - 1;
-    double all = 0;
-    for (size_t k = 0; k < topics; k++) all += alpha[k];
-    for (size_t k = 0; k < topics; k++) slope[k] = tr_lda_histogram_slope(documents, k, alpha[k]);
-    slope[topics] = tr_lda_histogram_slope(documents, topics, all);
-    slope[topics + 1] = *change > still;
-    TR_TRY(sum(who, slope, topics + 2));
-    double below = slope[topics];
-    bool moves = slope[topics + 1] > 0 && below > 0; /* false without documents */
-    *change = 0;
-    for (size_t k = 0; moves && k < topics; k++)
-        *change = fmax(*change, step(&alpha[k], alpha[k] * slope[k] / below));
-    if (!moves) *change = -1;
-    return TR_OK;
 }
 
 int tr_lda_fit_alpha(const struct tr_lda_histogram *documents, double most, tr_lda_sum_fn *sum, void *who,
@@ -130,9 +111,21 @@ int tr_lda_fit_alpha(const struct tr_lda_histogram *documents, double most, tr_l
     size_t topics = documents->rows - 1;
     double change = 1, *first = numbers + topics + 3;
     memcpy(first, alpha, topics * sizeof *first);
-    for (int i = 0; i < STEPS && change >= 0; i++) {
-        TR_TRY(step_alpha(documents, sum, who, alpha, numbers, &change));
-        for (size_t k = 0; k < topics; k++) alpha[k] = fmin(fmax(alpha[k], first[k] / most), first[k] * most);
+    for (int i = 0; i < STEPS; i++) {
+        /* All participants learn from the same sum whether any prior still changes, so that all stop in the same step. */
+        double all = 0;
+        for (size_t k = 0; k < topics; k++) all += alpha[k];
+        for (size_t k = 0; k < topics; k++) numbers[k] = tr_lda_histogram_slope(documents, k, alpha[k]);
+        numbers[topics] = tr_lda_histogram_slope(documents, topics, all);
+        numbers[topics + 1] = change > still;
+        TR_TRY(sum(who, numbers, topics + 2));
+        double below = numbers[topics];
+        if (!(numbers[topics + 1] > 0 && below > 0)) return TR_OK; /* below is 0 without documents */
+        change = 0;
+        for (size_t k = 0; k < topics; k++) {
+            change = fmax(change, prior_step(&alpha[k], alpha[k] * numbers[k] / below));
+            alpha[k] = fmin(fmax(alpha[k], first[k] / most), first[k] * most);
+        }
     }
     return TR_OK;
 }
@@ -144,10 +137,10 @@ int tr_lda_fit_beta(const struct tr_lda_histogram *of_words, const int64_t *tota
     for (int i = 0; i < STEPS; i++) {
         double slope[3] = {tr_lda_histogram_slope(of_words, 0, *beta), change > still}, below = 0;
         TR_TRY(sum(who, slope, 2));
-        for (size_t k = 0; k < topics; k++) below += digamma((double)total[k] + v * *beta);
-        below -= (double)topics * digamma(v * *beta);
+        for (size_t k = 0; k < topics; k++) below += priors_digamma((double)total[k] + v * *beta);
+        below -= (double)topics * priors_digamma(v * *beta);
         if (!(slope[1] > 0 && below > 0)) return TR_OK;
-        change = step(beta, *beta * slope[0] / (v * below));
+        change = prior_step(beta, *beta * slope[0] / (v * below));
     }
     return TR_OK;
 }

@@ -212,17 +212,6 @@ void tr_lda_sample(struct tr_lda_sampler *s, int number, void *block)
 
 /* ---- opening ---- */
 
-/* Allocates zeros in huge pages if available, because tokens access documents at random. */
-static int big(size_t bytes, char **memory)
-{
-    size_t room = (bytes + huge_page - 1) / huge_page * huge_page;
-    *memory = aligned_alloc(huge_page, room ? room : huge_page);
-    if (!*memory) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu bytes for topics of documents", bytes);
-    madvise(*memory, room, MADV_HUGEPAGE);
-    memset(*memory, 0, room);
-    return TR_OK;
-}
-
 /* Allocates zeros aligned to a cache line. */
 static int lines(size_t n, size_t size, void *array)
 {
@@ -237,29 +226,6 @@ static uint64_t place_of(const struct tr_lda_sampler *s, const tr_key *keys, uin
     return s->layout->place[keys ? keys[column] : column];
 }
 
-static int count_tokens(struct tr_lda_sampler *s, const tr_batch *b, const tr_key *keys)
-{
-    for (size_t d = 0; d < b->n; d++) {
-        uint64_t length = 0;
-        for (uint64_t i = b->begin[d]; i < b->begin[d + 1]; i++) {
-            float c = b->value ? b->value[i] : 1;
-            if (!(c >= 1 && c <= 0x1p24f && c == truncf(c)))
-                return tr_fail(TR_ERR_DATA,
-                               "document %" PRIu64 ": count %g: expected a whole number of 1 to 2^24",
-                               s->number[d] + 1, (double)c);
-            s->begin[place_of(s, keys, b->column[i]) + 1] += (uint64_t)c;
-            length += (uint64_t)c;
-        }
-        if (length > UINT32_MAX)
-            return tr_fail(TR_ERR_DATA, "document %" PRIu64 ": %" PRIu64 " tokens: expected below 2^32",
-                           s->number[d] + 1, length);
-        s->length[d] = (uint32_t)length;
-        s->tokens += length;
-    }
-    for (uint64_t p = 0; p < s->layout->words; p++) s->begin[p + 1] += s->begin[p];
-    return TR_OK;
-}
-
 static uint64_t lines_of(const struct tr_lda_sampler *s, uint32_t length)
 {
     uint64_t topics = s->layout->topics;
@@ -268,39 +234,22 @@ static uint64_t lines_of(const struct tr_lda_sampler *s, uint32_t length)
     return ((length < topics ? length : topics) * 4 + 4 + LINE - 1) / LINE;
 }
 
-static int lay_documents(struct tr_lda_sampler *s, enum tr_lda_records records)
+void tr_lda_reseed(struct tr_lda_sampler *s, uint64_t stream, uint64_t time)
 {
-    uint32_t longest = 0;
-    for (uint64_t d = 0; d < s->documents; d++)
-        if (s->length[d] > longest) longest = s->length[d];
-    s->lists = longest > LONGEST || records != TR_LDA_FASTEST || s->layout->topics > DENSE_TOPICS;
-    s->longest = records == TR_LDA_WIDES ? 0 : LONGEST;
-    s->record_lines = lines_of(s, 0);
-    for (uint64_t d = 0; d < s->documents; d++) {
-        s->line[d] = (uint32_t)s->lines;
-        s->lines += lines_of(s, s->length[d]);
-        if (s->lines > UINT32_MAX)
-            return tr_fail(TR_ERR_SYSTEM, "documents need over 256 GiB for their topics: use more workers");
-    }
-    return big(s->lines * LINE, &s->records);
+    struct tr_rng rng;
+    tr_rng_seed(&rng, s->seed, stream, 0x1da + (time << 16));
+    s->rng = (struct tr_lda_random){tr_rng_next(&rng), tr_rng_next(&rng) | 1};
 }
 
-static int lay_tokens(struct tr_lda_sampler *s, const tr_batch *b, const tr_key *keys)
+static int fill(struct tr_lda_sampler *s, const struct tr_lda_options *options, const tr_batch *b,
+                const tr_key *keys, const uint64_t *number)
 {
-    uint64_t *next_token;
-    TR_TRY(TR_NEW(&next_token, s->layout->words));
-    memcpy(next_token, s->begin, s->layout->words * sizeof *next_token);
-    for (size_t d = 0; d < b->n; d++)
-        for (uint64_t i = b->begin[d]; i < b->begin[d + 1]; i++) {
-            uint64_t *at = &next_token[place_of(s, keys, b->column[i])];
-            for (uint64_t c = b->value ? (uint64_t)b->value[i] : 1; c; c--) s->at[(*at)++] = s->line[d];
-        }
-    free(next_token);
-    return TR_OK;
-}
-
-static int make_arrays(struct tr_lda_sampler *s)
-{
+    tr_lda_reseed(s, options->stream, 0);
+    TR_TRY(TR_NEW(&s->number, s->documents));
+    for (uint64_t d = 0; d < s->documents; d++) s->number[d] = number ? number[d] : d;
+    TR_TRY(TR_NEW(&s->length, s->documents));
+    TR_TRY(TR_NEW(&s->line, s->documents));
+    TR_TRY(TR_NEW(&s->begin, s->layout->words + 1));
     uint32_t topics = s->layout->topics;
     s->vectors = (topics + LANES - 1) / LANES;
     /* A draw from the prior searches the parts, then one part. */
@@ -320,31 +269,56 @@ static int make_arrays(struct tr_lda_sampler *s)
     TR_TRY(lines(s->room + LANES, sizeof(float), &s->q)); /* the header of a list is used as an index too */
     TR_TRY(lines((s->vectors + 1) * LANES, sizeof(float), &s->draw.sums));
     size_t run = (size_t)1 << s->part_shift, parts = s->part_vectors * LANES;
-    return lines(run > parts ? run : parts, sizeof(float), &s->prior_draw.sums);
-}
-
-void tr_lda_reseed(struct tr_lda_sampler *s, uint64_t stream, uint64_t time)
-{
-    struct tr_rng rng;
-    tr_rng_seed(&rng, s->seed, stream, 0x1da + (time << 16));
-    s->rng = (struct tr_lda_random){tr_rng_next(&rng), tr_rng_next(&rng) | 1};
-}
-
-static int fill(struct tr_lda_sampler *s, const struct tr_lda_options *options, const tr_batch *b,
-                const tr_key *keys, const uint64_t *number)
-{
-    tr_lda_reseed(s, options->stream, 0);
-    TR_TRY(TR_NEW(&s->number, s->documents));
-    for (uint64_t d = 0; d < s->documents; d++) s->number[d] = number ? number[d] : d;
-    TR_TRY(TR_NEW(&s->length, s->documents));
-    TR_TRY(TR_NEW(&s->line, s->documents));
-    TR_TRY(TR_NEW(&s->begin, s->layout->words + 1));
-    TR_TRY(make_arrays(s));
-    TR_TRY(count_tokens(s, b, keys));
-    TR_TRY(lay_documents(s, options->records));
+    TR_TRY(lines(run > parts ? run : parts, sizeof(float), &s->prior_draw.sums));
+    for (size_t d = 0; d < b->n; d++) {
+        uint64_t length = 0;
+        for (uint64_t i = b->begin[d]; i < b->begin[d + 1]; i++) {
+            float c = b->value ? b->value[i] : 1;
+            if (!(c >= 1 && c <= 0x1p24f && c == truncf(c)))
+                return tr_fail(TR_ERR_DATA,
+                               "document %" PRIu64 ": count %g: expected a whole number of 1 to 2^24",
+                               s->number[d] + 1, (double)c);
+            s->begin[place_of(s, keys, b->column[i]) + 1] += (uint64_t)c;
+            length += (uint64_t)c;
+        }
+        if (length > UINT32_MAX)
+            return tr_fail(TR_ERR_DATA, "document %" PRIu64 ": %" PRIu64 " tokens: expected below 2^32",
+                           s->number[d] + 1, length);
+        s->length[d] = (uint32_t)length;
+        s->tokens += length;
+    }
+    for (uint64_t p = 0; p < s->layout->words; p++) s->begin[p + 1] += s->begin[p];
+    uint32_t longest = 0;
+    for (uint64_t d = 0; d < s->documents; d++)
+        if (s->length[d] > longest) longest = s->length[d];
+    s->lists = longest > LONGEST || options->records != TR_LDA_FASTEST || s->layout->topics > DENSE_TOPICS;
+    s->longest = options->records == TR_LDA_WIDES ? 0 : LONGEST;
+    s->record_lines = lines_of(s, 0);
+    for (uint64_t d = 0; d < s->documents; d++) {
+        s->line[d] = (uint32_t)s->lines;
+        s->lines += lines_of(s, s->length[d]);
+        if (s->lines > UINT32_MAX)
+            return tr_fail(TR_ERR_SYSTEM, "documents need over 256 GiB for their topics: use more workers");
+    }
+    /* Huge pages, if available, because tokens access documents at random. */
+    size_t bytes = s->lines * LINE;
+    char **memory = &s->records;
+    size_t room = (bytes + huge_page - 1) / huge_page * huge_page;
+    *memory = aligned_alloc(huge_page, room ? room : huge_page);
+    if (!*memory) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu bytes for topics of documents", bytes);
+    madvise(*memory, room, MADV_HUGEPAGE);
+    memset(*memory, 0, room);
     TR_TRY(TR_NEW(&s->at, s->tokens + AHEAD));
     TR_TRY(tr_new(&s->topic, s->tokens, (size_t)s->topic_bytes, "topics of tokens"));
-    return lay_tokens(s, b, keys);
+    TR_FREED uint64_t *next_token = NULL;
+    TR_TRY(TR_NEW(&next_token, s->layout->words));
+    memcpy(next_token, s->begin, s->layout->words * sizeof *next_token);
+    for (size_t d = 0; d < b->n; d++)
+        for (uint64_t i = b->begin[d]; i < b->begin[d + 1]; i++) {
+            uint64_t *at = &next_token[place_of(s, keys, b->column[i])];
+            for (uint64_t c = b->value ? (uint64_t)b->value[i] : 1; c; c--) s->at[(*at)++] = s->line[d];
+        }
+    return TR_OK;
 }
 
 int tr_lda_open(const struct tr_lda_options *options, const struct tr_lda_layout *layout,

@@ -1,10 +1,11 @@
 /* Alternating least squares: state of a worker, and the stage. An even clock solves for users, an odd one for items
- * (als_half.c), and pushes the changes. With implicit ratings Σ v vᵀ over all rows of a side is summed in a separate table.
+ * and pushes the changes. With implicit ratings Σ v vᵀ over all rows of a side is summed in a separate table.
  * Evaluations use the loss that the solver computed.
  */
 #include "als.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,30 +14,14 @@ static const struct tr_als_limits default_limits = {
 
 /* ---- batches ---- */
 
-static int by_number(const void *a, const void *b)
+static int als_by_number(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
 }
 
-/* Orders rows by descending number of ratings: sums that are accumulated while rows arrive then save the most work. */
-static int order_rows(struct tr_als_side *side)
-{
-    uint64_t *sorted;
-    TR_TRY(TR_NEW(&side->turn, side->n));
-    TR_TRY(TR_NEW(&sorted, side->n));
-    for (size_t i = 0; i < side->n; i++) {
-        uint64_t n = side->begin[i + 1] - side->begin[i];
-        sorted[i] = (UINT32_MAX - (n < UINT32_MAX ? n : UINT32_MAX)) << 32 | i;
-    }
-    qsort(sorted, side->n, sizeof *sorted, by_number);
-    for (size_t i = 0; i < side->n; i++) side->turn[i] = (uint32_t)sorted[i];
-    free(sorted);
-    return TR_OK;
-}
-
 /* Marks the rows of the other side that a row needs. Returns the number of newly marked ones. */
-static size_t mark(const struct tr_als_side *side, size_t turn, uint8_t *needed)
+static size_t als_mark(const struct tr_als_side *side, size_t turn, uint8_t *needed)
 {
     size_t i = side->turn[turn], n = 0;
     for (uint64_t k = side->begin[i]; k < side->begin[i + 1]; k++) {
@@ -44,28 +29,6 @@ static size_t mark(const struct tr_als_side *side, size_t turn, uint8_t *needed)
         needed[side->other[k]] = 1;
     }
     return n;
-}
-
-/* Builds a batch from side->turn[first] on: as many rows as need at most `most` rows of the other side, at least one row. */
-static int cut_batch(struct tr_als_side *side, size_t first, size_t most, uint8_t *needed,
-                     struct tr_als_batch *batch)
-{
-    size_t t = first, n = 0;
-    memset(needed, 0, side->n_keys);
-    for (size_t before = 0; t < side->n; t++, before = n) {
-        n += mark(side, t, needed);
-        if (n <= most || t == first) continue;
-        n = before;
-        break;
-    }
-    *batch = (struct tr_als_batch){.first = first, .end = t, .n = n};
-    TR_TRY(TR_NEW(&batch->place, n));
-    memset(needed, 0, side->n_keys);
-    for (t = first; t < batch->end; t++) mark(side, t, needed);
-    for (size_t place = 0, at = 0; place < side->n_keys; place++)
-        if (needed[place]) batch->place[at++] = (uint32_t)place;
-    side->largest = tr_max_size(side->largest, n);
-    return TR_OK;
 }
 
 static void free_batches(struct tr_als_side *side)
@@ -83,7 +46,22 @@ static int cut_batches(struct tr_als_side *side, size_t most, uint8_t *needed)
     while (first < side->n) {
         TR_TRY(TR_GROW(&side->batch, &capacity, side->batches + 1));
         struct tr_als_batch *batch = &side->batch[side->batches++];
-        TR_TRY(cut_batch(side, first, most, needed, batch));
+        /* A batch from side->turn[first] on has the rows that need at most `most` rows of the other side, and at least one row. */
+        size_t t = first, n = 0;
+        memset(needed, 0, side->n_keys);
+        for (size_t before = 0; t < side->n; t++, before = n) {
+            n += als_mark(side, t, needed);
+            if (n <= most || t == first) continue;
+            n = before;
+            break;
+        }
+        *batch = (struct tr_als_batch){.first = first, .end = t, .n = n};
+        TR_TRY(TR_NEW(&batch->place, n));
+        memset(needed, 0, side->n_keys);
+        for (t = first; t < batch->end; t++) als_mark(side, t, needed);
+        for (size_t place = 0, at = 0; place < side->n_keys; place++)
+            if (needed[place]) batch->place[at++] = (uint32_t)place;
+        side->largest = tr_max_size(side->largest, n);
         first = batch->end;
     }
     return TR_OK;
@@ -93,48 +71,24 @@ static int cut_batches(struct tr_als_side *side, size_t most, uint8_t *needed)
 static int plan_batches(const struct tr_mf_als *als, struct tr_als_side *side)
 {
     size_t most = als->limits.arena_bytes / (als->stride * sizeof(float));
-    uint8_t *needed;
-    TR_TRY(order_rows(side));
+    TR_FREED uint8_t *needed = NULL;
+    /* The order is by descending number of ratings: sums that are accumulated while rows arrive then save the most work. */
+    TR_FREED uint64_t *sorted = NULL;
+    TR_TRY(TR_NEW(&side->turn, side->n));
+    TR_TRY(TR_NEW(&sorted, side->n));
+    for (size_t i = 0; i < side->n; i++) {
+        uint64_t n = side->begin[i + 1] - side->begin[i];
+        sorted[i] = (UINT32_MAX - (n < UINT32_MAX ? n : UINT32_MAX)) << 32 | i;
+    }
+    qsort(sorted, side->n, sizeof *sorted, als_by_number);
+    for (size_t i = 0; i < side->n; i++) side->turn[i] = (uint32_t)sorted[i];
     TR_TRY(TR_NEW(&needed, side->n_keys));
-    int status = cut_batches(side, most, needed);
-    if (status == TR_OK && side->batches > 1) status = cut_batches(side, tr_max_size(most / 2, 1), needed);
-    free(needed);
-    return status;
+    TR_TRY(cut_batches(side, most, needed));
+    if (side->batches > 1) TR_TRY(cut_batches(side, tr_max_size(most / 2, 1), needed));
+    return TR_OK;
 }
 
 /* ---- state of a worker ---- */
-
-static int open_sides(struct tr_mf_als *als)
-{
-    struct tr_mf *m = als->m;
-    const tr_data *train = m->train;
-    struct tr_mf_lists *items = &als->by_item;
-    uint64_t first;
-    TR_TRY(tr_mf_by_item(m->tr, train, (double)m->rank / 3, &first, items));
-    TR_TRY(TR_NEW(&als->item_number, items->n));
-    for (size_t i = 0; i < items->n; i++) als->item_number[i] = first + i;
-    als->side[TR_MF_USER] = (struct tr_als_side){.which = TR_MF_USER,
-                                                 .own = m->user_table,
-                                                 .from = m->item_table,
-                                                 .n = train->rows.n,
-                                                 .number = train->row,
-                                                 .begin = train->rows.begin,
-                                                 .other = train->rows.column,
-                                                 .value = train->rows.value,
-                                                 .keys = train->keys,
-                                                 .n_keys = train->n_keys};
-    als->side[TR_MF_ITEM] = (struct tr_als_side){.which = TR_MF_ITEM,
-                                                 .own = m->item_table,
-                                                 .from = m->user_table,
-                                                 .n = items->n,
-                                                 .number = als->item_number,
-                                                 .begin = items->begin,
-                                                 .other = items->other,
-                                                 .value = items->value,
-                                                 .keys = items->key,
-                                                 .n_keys = items->keys};
-    return TR_OK;
-}
 
 static int open_arena(const struct tr_mf_als *als, size_t number, struct tr_als_arena *arena)
 {
@@ -164,7 +118,32 @@ static int open_worker(struct tr_mf_als *als)
                                              .confidence = m->o->confidence};
     TR_TRY(tr_solver_new(&problem, tr_cpu(), &als->solver));
     als->stride = (m->rank + TR_MF_ALIGN - 1) / TR_MF_ALIGN * TR_MF_ALIGN;
-    TR_TRY(open_sides(als));
+    const tr_data *train = m->train;
+    struct tr_mf_lists *items = &als->by_item;
+    uint64_t first;
+    TR_TRY(tr_mf_by_item(m->tr, train, (double)m->rank / 3, &first, items));
+    TR_TRY(TR_NEW(&als->item_number, items->n));
+    for (size_t i = 0; i < items->n; i++) als->item_number[i] = first + i;
+    als->side[TR_MF_USER] = (struct tr_als_side){.which = TR_MF_USER,
+                                                 .own = m->user_table,
+                                                 .from = m->item_table,
+                                                 .n = train->rows.n,
+                                                 .number = train->row,
+                                                 .begin = train->rows.begin,
+                                                 .other = train->rows.column,
+                                                 .value = train->rows.value,
+                                                 .keys = train->keys,
+                                                 .n_keys = train->n_keys};
+    als->side[TR_MF_ITEM] = (struct tr_als_side){.which = TR_MF_ITEM,
+                                                 .own = m->item_table,
+                                                 .from = m->user_table,
+                                                 .n = items->n,
+                                                 .number = als->item_number,
+                                                 .begin = items->begin,
+                                                 .other = items->other,
+                                                 .value = items->value,
+                                                 .keys = items->key,
+                                                 .n_keys = items->keys};
     for (int s = 0; s < 2; s++) TR_TRY(plan_batches(als, &als->side[s]));
     for (size_t a = 0; a < 2; a++) TR_TRY(open_arena(als, a, &als->arena[a]));
     size_t sums = tr_solver_sums(als->solver), rows = tr_max_size(als->side[0].n, als->side[1].n);
@@ -203,6 +182,230 @@ void tr_mf_als_free(struct tr_mf_als **als)
     *als = NULL;
 }
 
+/* ================ one half of a sweep ================ */
+
+/* Solves all rows of one side, given those of the other, batch by batch. Rows that a batch needs are stored in its arena as they
+ * arrive. Meanwhile the previous batch is solved, or sums of this batch are accumulated, for a time that depends on the time
+ * spent waiting. Rows with sums are solved first once all rows have arrived. Changes are written to the view of the side. */
+
+/* Maximum number of extensions of the sums of a row while rows arrive. */
+enum { VISITS = 4 };
+
+static const uint32_t NOT_HERE = UINT32_MAX;
+/* In seconds: minimum waiting time that counts, maximum computation between two polls, and between two answers. */
+static const double NOTICED = 1e-4, LONGEST = 0.05, ANSWER_EVERY = 1e-4;
+
+/* ---- gathering and solving ---- */
+
+/* Collects the ratings k .. end - 1 of a row (at most TR_ALS_CHUNK) whose rows arrived at position `from` or later. Returns
+ * their number. */
+static size_t look_up(struct tr_mf_als *als, const struct tr_als_arena *arena, uint64_t k, uint64_t end,
+                      uint32_t from)
+{
+    const struct tr_als_side *side = als->now;
+    const struct tr_mf *m = als->m;
+    size_t n = 0;
+    for (; k < end; k++) {
+        size_t slot = arena->slot[side->other[k]];
+        if (arena->order[slot] < from || arena->order[slot] == NOT_HERE) continue;
+        float value = side->value ? side->value[k] : 1;
+        als->other[n] = arena->row + slot * als->stride;
+        als->target[n++] = m->implicit ? value : value - (float)m->mean - arena->bias[slot];
+    }
+    return n;
+}
+
+static float *sums_of(const struct tr_mf_als *als, size_t begun)
+{
+    return als->sums + begun * tr_solver_sums(als->solver);
+}
+
+/* Adds the ratings of row i whose rows arrived at position `from` or later to the sums; from = 0 clears the sums first. */
+static void add_to(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i, uint32_t from,
+                   float *sums)
+{
+    const struct tr_als_side *side = als->now;
+    if (from == 0) memset(sums, 0, tr_solver_sums(als->solver) * sizeof *sums);
+    for (uint64_t k = side->begin[i], end; k < side->begin[i + 1]; k = end) {
+        end = side->begin[i + 1] - k > TR_ALS_CHUNK ? k + TR_ALS_CHUNK : side->begin[i + 1];
+        size_t n = look_up(als, arena, k, end, from);
+        if (n > 0) tr_solve_add(als->solver, n, als->other, als->target, sums);
+    }
+}
+
+/* Computes the loss of row i, given as als->x, from its ratings. */
+static double loss_of(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i)
+{
+    const struct tr_als_side *side = als->now;
+    double loss = 0;
+    for (uint64_t k = side->begin[i], end; k < side->begin[i + 1]; k = end) {
+        end = side->begin[i + 1] - k > TR_ALS_CHUNK ? k + TR_ALS_CHUNK : side->begin[i + 1];
+        size_t n = look_up(als, arena, k, end, 0);
+        loss += tr_solve_loss(als->solver, n, als->other, als->target, als->x);
+    }
+    return loss;
+}
+
+/* Solves one row, using its sums if there are any, and writes the change to the view. */
+static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t turn)
+{
+    struct tr_als_side *side = als->now;
+    size_t i = side->turn[turn], begun = turn - arena->batch->first, width = als->m->width;
+    size_t n = (size_t)(side->begin[i + 1] - side->begin[i]);
+    float *value = (float *)side->view->value + i * width, *delta = (float *)side->view->delta + i * width;
+    bool is_begun = arena == als->filling && begun < als->begun;
+    memcpy(als->x, value, width * sizeof *value);
+    if (n <= TR_ALS_CHUNK && !is_begun) {
+        look_up(als, arena, side->begin[i], side->begin[i + 1], 0);
+        TR_TRY(tr_solve(als->solver, n, als->other, als->target, als->x));
+    } else {
+        float *sums = sums_of(als, is_begun ? begun : als->begun_most);
+        add_to(als, arena, i, is_begun ? als->begun_at[begun] : 0, sums);
+        TR_TRY(tr_solve_sums(als->solver, n, sums, als->x));
+    }
+    for (size_t k = 0; k < width; k++) {
+        delta[k] = als->x[k] - value[k];
+        value[k] = als->x[k];
+    }
+    struct tr_solve_fit fit = tr_solver_fit(als->solver);
+    bool asked = side->which == TR_MF_ITEM; /* evaluations use the loss of the items */
+    side->loss += fit.cancels && asked ? loss_of(als, arena, i) : fit.loss;
+    return TR_OK;
+}
+
+static int solve_next(struct tr_mf_als *als, struct tr_als_arena *arena)
+{
+    char why[512];
+    size_t turn = arena->solved++;
+    int status = solve_row(als, arena, turn);
+    if (status != TR_ERR_DIVERGED) return status;
+    snprintf(why, sizeof why, "%s", tr_error_text());
+    return tr_fail(status, "%s %llu: %s", als->now->which == TR_MF_USER ? "user" : "item",
+                   (unsigned long long)als->now->number[als->now->turn[turn]], why);
+}
+
+/* Answers requests of other ranks at most every ANSWER_EVERY seconds. */
+static int als_answer(struct tr_mf_als *als, double now)
+{
+    if (now - als->answered_at < ANSWER_EVERY) return TR_OK;
+    als->answered_at = now;
+    return tr_rows_meanwhile(als->now->from);
+}
+
+/* Solves the rows before `end` of a batch whose rows have all arrived. */
+static int solve_until(struct tr_mf_als *als, struct tr_als_arena *arena, size_t end)
+{
+    while (arena->solved < end) {
+        TR_TRY(solve_next(als, arena));
+        TR_TRY(als_answer(als, tr_now()));
+    }
+    return TR_OK;
+}
+
+/* ---- while rows arrive ---- */
+
+/* Returns whether enough rows have arrived for a row of the batch since its sums were last extended. */
+static bool is_worth(const struct tr_mf_als *als, size_t at)
+{
+    const struct tr_als_arena *arena = als->filling;
+    size_t i = als->now->turn[arena->batch->first + at], from = at < als->begun ? als->begun_at[at] : 0;
+    double part = (double)(arena->arrived - from) / (double)arena->batch->n;
+    double ratings = part * (double)(als->now->begin[i + 1] - als->now->begin[i]);
+    return part * VISITS >= 1 && ratings >= als->limits.worth;
+}
+
+/* Extends the sums of the next row for which it is worth it, cyclically. Returns whether there was one. */
+static bool begin_some(struct tr_mf_als *als)
+{
+    struct tr_als_arena *arena = als->filling;
+    size_t most = tr_min_size(als->begun_most, arena->batch->end - arena->batch->first), at = als->next_begun;
+    if (most == 0) return false;
+    if (at >= most || !is_worth(als, at)) at = 0;
+    if (!is_worth(als, at)) return false;
+    if (at >= als->begun) als->begun_at[als->begun++] = 0;
+    add_to(als, arena, als->now->turn[arena->batch->first + at], als->begun_at[at], sums_of(als, at));
+    als->begun_at[at] = (uint32_t)arena->arrived;
+    als->next_begun = at + 1;
+    return true;
+}
+
+/* Stores a row that has arrived. */
+static void store_row(struct tr_mf_als *als, size_t slot, const float *row)
+{
+    struct tr_als_arena *arena = als->filling;
+    size_t rank = als->m->rank;
+    memcpy(arena->row + slot * als->stride, row, rank * sizeof *row);
+    arena->bias[slot] = als->m->bias ? row[rank] : 0;
+    arena->order[slot] = (uint32_t)arena->arrived++;
+}
+
+static int receive_row(void *state, const tr_row *row)
+{
+    struct tr_mf_als *als = state;
+    als->waited += tr_now() - als->left_at;
+    store_row(als, row->place, row->value);
+    if (--als->until_look == 0) {
+        /* Compute for als->now->quantum seconds, which increases if there was waiting since the last call and decreases otherwise. */
+        double begin = tr_now(), now = begin, *quantum = &als->now->quantum;
+        if (!als->ahead) *quantum = 0; /* no rows are in flight */
+        else if (als->waited > NOTICED) *quantum = fmin(*quantum + als->waited, LONGEST);
+        else *quantum *= 0.8;
+        *quantum = fmax(*quantum, als->limits.quantum);
+        als->waited = 0;
+        als->until_look = als->look_every;
+        for (bool did = true; did && now - begin < *quantum; now = tr_now()) {
+            if (als->ready && als->ready->solved < als->ready->batch->end)
+                TR_TRY(solve_next(als, als->ready));
+            else did = begin_some(als);
+            TR_TRY(als_answer(als, now));
+        }
+    }
+    als->left_at = tr_now();
+    return TR_OK;
+}
+
+/* Pulls the rows of a batch. In the first clock the table of items is empty, and the initial values are computed. */
+static int get_rows(struct tr_mf_als *als, bool first_clock)
+{
+    const struct tr_als_arena *arena = als->filling;
+    if (!first_clock) return tr_rows_pull(als->now->from, arena->key, arena->batch->n, receive_row, als);
+    for (size_t slot = 0; slot < arena->batch->n; slot++) {
+        tr_mf_first_row(als->m, TR_MF_ITEM, arena->key[slot], als->x);
+        store_row(als, slot, als->x);
+    }
+    return TR_OK;
+}
+
+static int als_solve_side(struct tr_mf_als *als, bool first_clock)
+{
+    als->now->loss = 0;
+    als->ready = NULL;
+    for (size_t b = 0; b < als->now->batches; b++) {
+        struct tr_als_side *side = als->now;
+        struct tr_als_arena *arena = als->filling = &als->arena[b % 2];
+        const struct tr_als_batch *batch = arena->batch = &side->batch[b];
+        arena->solved = batch->first;
+        arena->arrived = als->begun = als->next_begun = 0;
+        for (size_t slot = 0; slot < batch->n; slot++) {
+            arena->slot[batch->place[slot]] = (uint32_t)slot;
+            arena->key[slot] = side->keys[batch->place[slot]];
+            arena->order[slot] = NOT_HERE;
+        }
+        als->waited = 0;
+        als->until_look = als->look_every;
+        als->left_at = tr_now();
+        TR_TRY(get_rows(als, first_clock));
+        if (als->ready) TR_TRY(solve_until(als, als->ready, als->ready->batch->end));
+        /* rows with sums are solved now, because the next batch reuses the memory of the sums */
+        TR_TRY(solve_until(als, als->filling, als->filling->batch->first + als->begun));
+        als->ready = als->filling;
+    }
+    als->begun = 0;
+    return als->ready ? solve_until(als, als->ready, als->ready->batch->end) : TR_OK;
+}
+
+/* ================ the stage ================ */
+
 /* ---- implicit ratings: Σ v vᵀ over all rows ---- */
 
 /* Computes the sum over this worker's rows of a side. */
@@ -210,19 +413,6 @@ static void add_rows(struct tr_mf_als *als, const struct tr_als_side *side, doub
 {
     memset(gram, 0, tr_solver_gram(als->solver) * sizeof *gram);
     tr_gram_add(als->solver, side->n, side->view->value, als->m->width, gram);
-}
-
-/* Pushes the change of this sum since the last push. */
-static int push_gram(struct tr_mf_als *als, struct tr_als_side *side)
-{
-    size_t n = tr_solver_gram(als->solver);
-    double *delta = side->gram->delta;
-    add_rows(als, side, als->gram);
-    for (size_t k = 0; k < n; k++) {
-        delta[k] = als->gram[k] - side->gram_mine[k];
-        side->gram_mine[k] = als->gram[k];
-    }
-    return tr_view_push(side->gram);
 }
 
 /* Computes the sum over the initial values of all items. All workers. */
@@ -236,63 +426,58 @@ static int sum_first_gram(struct tr_mf_als *als)
     return tr_all_reduce(als->m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, als->gram, tr_solver_gram(als->solver));
 }
 
-static int set_gram(struct tr_mf_als *als, const struct tr_als_side *other, bool first_clock)
-{
-    if (!first_clock) TR_TRY(tr_view_pull(other->gram));
-    tr_gram_set(als->solver, first_clock ? als->gram : other->gram->value);
-    return TR_OK;
-}
+/* ---- clocks ---- */
 
-static int open_gram(struct tr_mf_als *als, struct tr_als_side *side)
-{
-    size_t n = tr_solver_gram(als->solver);
-    tr_key *keys;
-    TR_TRY(TR_NEW(&side->gram_mine, n));
-    TR_TRY(TR_NEW(&keys, n));
-    for (size_t k = 0; k < n; k++) keys[k] = k;
-    int status = tr_view_open(side->gram_table, keys, n, TR_VIEW_UPDATE, &side->gram);
-    free(keys);
-    return status;
-}
-
-/* ---- the stage ---- */
-
-/* A side that is solved in one batch reads the same rows after each update. */
-static int subscribe(const struct tr_als_side *side)
-{
-    if (side->batches != 1) return TR_OK;
-    const struct tr_als_batch *batch = &side->batch[0];
-    tr_key *keys;
-    TR_TRY(TR_NEW(&keys, batch->n));
-    for (size_t i = 0; i < batch->n; i++) keys[i] = side->keys[batch->place[i]];
-    int status = tr_rows_subscribe(side->from, keys, batch->n);
-    free(keys);
-    return status;
-}
-
-static int prepare(tr_worker *me, void *state)
+static int als_prepare(tr_worker *me, void *state)
 {
     (void)me;
     struct tr_mf *m = state;
     for (int s = 0; s < 2; s++) {
         struct tr_als_side *side = &m->als->side[s];
         TR_TRY(tr_view_open(side->own, side->number, side->n, TR_VIEW_UPDATE, &side->view));
-        if (m->implicit) TR_TRY(open_gram(m->als, side));
-        TR_TRY(subscribe(side));
+        if (m->implicit) {
+            size_t n = tr_solver_gram(m->als->solver);
+            TR_FREED tr_key *keys = NULL;
+            TR_TRY(TR_NEW(&side->gram_mine, n));
+            TR_TRY(TR_NEW(&keys, n));
+            for (size_t k = 0; k < n; k++) keys[k] = k;
+            TR_TRY(tr_view_open(side->gram_table, keys, n, TR_VIEW_UPDATE, &side->gram));
+        }
+        /* A side that is solved in one batch reads the same rows after each update. */
+        if (side->batches == 1) {
+            const struct tr_als_batch *batch = &side->batch[0];
+            TR_FREED tr_key *keys = NULL;
+            TR_TRY(TR_NEW(&keys, batch->n));
+            for (size_t i = 0; i < batch->n; i++) keys[i] = side->keys[batch->place[i]];
+            TR_TRY(tr_rows_subscribe(side->from, keys, batch->n));
+        }
     }
     return tr_mf_open_tests(m);
 }
 
 /* One clock. All pulls precede all pushes. */
-static int compute(tr_worker *me, void *state)
+static int als_compute(tr_worker *me, void *state)
 {
     struct tr_mf *m = state;
     struct tr_als_side *side = &m->als->side[me->clock % 2], *other = &m->als->side[!(me->clock % 2)];
     m->als->now = side;
-    if (m->implicit) TR_TRY(set_gram(m->als, other, me->clock == 0));
+    if (m->implicit) {
+        bool first_clock = me->clock == 0;
+        if (!first_clock) TR_TRY(tr_view_pull(other->gram));
+        tr_gram_set(m->als->solver, first_clock ? m->als->gram : other->gram->value);
+    }
     TR_TRY(tr_turn_begin(m->tr, me->clock % 2 ? "items" : "users"));
-    TR_TRY(tr_turn_end(m->tr, tr_als_solve_side(m->als, me->clock == 0)));
-    if (m->implicit) TR_TRY(push_gram(m->als, side));
+    TR_TRY(tr_turn_end(m->tr, als_solve_side(m->als, me->clock == 0)));
+    if (m->implicit) {
+        size_t n = tr_solver_gram(m->als->solver);
+        double *delta = side->gram->delta;
+        add_rows(m->als, side, m->als->gram);
+        for (size_t k = 0; k < n; k++) {
+            delta[k] = m->als->gram[k] - side->gram_mine[k];
+            side->gram_mine[k] = m->als->gram[k];
+        }
+        TR_TRY(tr_view_push(side->gram));
+    }
     return tr_view_push(side->view);
 }
 
@@ -302,7 +487,7 @@ static const float *user_row(const struct tr_mf *m, size_t i)
 }
 
 /* The loss of the items after their solution, given the users: the state of both tables. */
-static int evaluate(tr_worker *me, void *state, tr_report *report)
+static int als_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     (void)me;
     struct tr_mf *m = state;
@@ -324,10 +509,10 @@ static int snapshot_side(tr_worker *me, struct tr_mf *m, enum tr_mf_side which, 
     return TR_OK;
 }
 
-static int snapshot(tr_worker *me, void *state, tr_snapshot *list)
+static int als_snapshot(tr_worker *me, void *state, tr_snapshot *list)
 {
     struct tr_mf *m = state;
-    TR_TRY(tr_mf_snapshot_evaluation(m, list));
+    TR_TRY(tr_model_keep_evaluation(list, &m->last));
     TR_TRY(snapshot_side(me, m, TR_MF_USER, list));
     return snapshot_side(me, m, TR_MF_ITEM, list);
 }
@@ -360,11 +545,11 @@ int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits)
                       .evaluate_every = 2 * (int64_t)m->report_every,
                       .epochs_per_clock = 0.5,
                       .metric_name = m->test ? "test rmse" : NULL,
-                      .prepare = prepare,
-                      .compute = compute,
-                      .evaluate = evaluate,
+                      .prepare = als_prepare,
+                      .compute = als_compute,
+                      .evaluate = als_evaluate,
                       .summarize = tr_mf_summarize,
-                      .snapshot = snapshot};
+                      .snapshot = als_snapshot};
     return tr_run(m->tr, &train);
 }
 

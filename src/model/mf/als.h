@@ -1,4 +1,4 @@
-/* Alternating least squares: declarations shared by als.c, als_half.c and tests.
+/* Alternating least squares: declarations shared by als.c and tests.
  *
  * A sweep is two clocks. In the first each worker solves for its users, given the rows of the items that they rated; in the
  * second for its items, given the rows of their users. Ratings are stored twice: by user as in the data, and by item,
@@ -9,8 +9,8 @@
  * solved.
  *
  * A row can be solved when all rows that it needs have arrived, which for most rows is near the end. Therefore the sums of the
- * normal equations are accumulated while rows arrive: for the rows with the most ratings, for as many as fit into memory,
- * each a few times, if enough has arrived to be worth loading its sums. The time of computation between two polls adapts to
+ * normal equations are accumulated while rows arrive: for the rows with the most ratings that fit into memory, each a few
+ * times, if enough has arrived to be worth loading its sums. The time of computation between two polls adapts to
  * the time spent waiting: with shared memory there is no waiting, and everything is solved once all rows are there.
  */
 #ifndef TR_MODEL_MF_ALS_H
@@ -97,11 +97,5 @@ enum { TR_ALS_CHUNK = 1024 /* number of ratings that are processed at a time */ 
 
 /* tr_mf_als_train() with limits; NULL: the defaults. All ranks. */
 int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits);
-
-/* Solves all rows of als->now. Writes the changes to the delta of its view, without pushing, and the loss of the side.
- *
- * @param [in] first_clock  the other side has its initial values, which are not in the table
- */
-int tr_als_solve_side(struct tr_mf_als *als, bool first_clock);
 
 #endif

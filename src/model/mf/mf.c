@@ -5,20 +5,20 @@
 
 /* ---- settings ---- */
 
-static int refuse(const tr_job *job, const char *key, const char *why)
+static int mf_refuse(const tr_job *job, const char *key, const char *why)
 {
     return tr_fail(TR_ERR_CONFIG, "%s: %s %s", tr_job_where(job, key), key, why);
 }
 
-static int check(const tr_job *job, const void *options)
+static int mf_check(const tr_job *job, const void *options)
 {
     const struct tr_mf_options *o = options;
     if (!tr_job_is(job, "data.partition", "horizontal"))
-        return refuse(job, "data.partition", "of mf is horizontal: each worker has whole users");
+        return mf_refuse(job, "data.partition", "of mf is horizontal: each worker has whole users");
     if (tr_job_method(job) == TR_MF_ALS) return TR_OK;
-    if (o->implicit) return refuse(job, "model.implicit", "needs solve.method als");
+    if (o->implicit) return mf_refuse(job, "model.implicit", "needs solve.method als");
     if (!tr_job_is(job, "sync.weight", "sum") && !tr_job_is(job, "sync.weight", "con"))
-        return refuse(job, "sync.weight", "of mf is sum or con");
+        return mf_refuse(job, "sync.weight", "of mf is sum or con");
     return TR_OK;
 }
 
@@ -66,9 +66,11 @@ int tr_mf_open_tests(struct tr_mf *m)
     return tr_view_open(m->item_table, m->tests.key, m->tests.keys, TR_VIEW_READ, &m->test_items);
 }
 
-static void add_errors(struct tr_mf *m, const float *(*user)(const struct tr_mf *m, size_t i),
-                       tr_report *report)
+int tr_mf_add_tests(struct tr_mf *m, const float *(*user)(const struct tr_mf *m, size_t i), tr_report *report)
 {
+    if (!m->test) return TR_OK;
+    TR_TRY(tr_view_pull(m->test_items));
+    TR_TRY(tr_turn_begin(m->tr, "evaluate"));
     const struct tr_mf_lists *t = &m->tests;
     float *items = m->test_items->value;
     for (size_t i = 0; i < t->keys; i++) tr_mf_clip(m, items + i * m->width);
@@ -82,14 +84,6 @@ static void add_errors(struct tr_mf *m, const float *(*user)(const struct tr_mf 
         }
     }
     report->sum[TR_MF_TEST_RATINGS] += (double)t->begin[t->n];
-}
-
-int tr_mf_add_tests(struct tr_mf *m, const float *(*user)(const struct tr_mf *m, size_t i), tr_report *report)
-{
-    if (!m->test) return TR_OK;
-    TR_TRY(tr_view_pull(m->test_items));
-    TR_TRY(tr_turn_begin(m->tr, "evaluate"));
-    add_errors(m, user, report);
     return tr_turn_end(m->tr, TR_OK);
 }
 
@@ -98,61 +92,16 @@ int tr_mf_summarize(void *mf, const tr_report *report, tr_evaluation *evaluation
     struct tr_mf *m = mf;
     const double *sum = report->sum;
     m->trained = sum[TR_MF_RATINGS];
-    m->train_rmse = sqrt(sum[TR_MF_SQUARES] / m->trained);
     bool tested = sum[TR_MF_TEST_RATINGS] > 0;
-    m->test_rmse = tested ? sqrt(sum[TR_MF_TEST_SQUARES] / sum[TR_MF_TEST_RATINGS]) : NAN;
-    evaluation->objective = m->train_rmse;
-    evaluation->metric = m->test_rmse;
-    evaluation->stop = m->target != TR_JOB_AUTO && evaluation->objective <= m->target;
+    evaluation->objective = sqrt(sum[TR_MF_SQUARES] / m->trained);
+    evaluation->metric = tested ? sqrt(sum[TR_MF_TEST_SQUARES] / sum[TR_MF_TEST_RATINGS]) : NAN;
     m->last = *evaluation;
-    if (isfinite(m->train_rmse)) return TR_OK;
+    if (isfinite(evaluation->objective)) return TR_OK;
     return tr_fail(TR_ERR_DIVERGED, "the error is no longer finite: %sraise model.l2",
                    m->by_als ? "" : "lower solve.rate, or ");
 }
 
-int tr_mf_snapshot_evaluation(struct tr_mf *m, tr_snapshot *snapshot)
-{
-    TR_TRY(tr_model_keep_evaluation(snapshot, &m->last));
-    m->train_rmse = m->last.objective;
-    m->test_rmse = m->last.metric;
-    return TR_OK;
-}
-
 /* ---- the model class ---- */
-
-static int open_data(struct tr_mf *m)
-{
-    const char *const *files;
-    bool tests = tr_job_files(tr_context_job(m->tr), "data.test", &files) > 0;
-    TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN, NULL, &m->train));
-    if (tests) TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train, &m->test));
-    TR_TRY(tr_data_describe(m->train, "training data"));
-    if (tests) TR_TRY(tr_data_describe(m->test, "test data"));
-    const tr_data *all = tests ? m->test : m->train; /* the numbers of test data include those of training */
-    m->users = m->train->row_numbers;
-    m->items = m->train->columns;
-    m->ratings = m->train->total_nonzeros;
-    if (all->row_numbers >= UINT32_MAX || all->columns >= UINT32_MAX)
-        return tr_fail(TR_ERR_DATA, "%llu users and %llu items: a factorization takes less than 2^32 of each",
-                       (unsigned long long)all->row_numbers, (unsigned long long)all->columns);
-    return TR_OK;
-}
-
-/* Computes mean and standard deviation of all training ratings. All ranks. */
-static int describe_ratings(struct tr_mf *m)
-{
-    const tr_batch *rows = &m->train->rows;
-    double n = (double)m->ratings, squares = 0;
-    m->average = m->train->total_values / n;
-    for (uint64_t k = 0; rows->n > 0 && k < rows->begin[rows->n]; k++) {
-        double r = (rows->value ? (double)rows->value[k] : 1) - m->average;
-        squares += r * r;
-    }
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &squares, 1));
-    m->spread = squares > 0 ? sqrt(squares / n) : 1;
-    m->mean = m->centred ? m->average : 0;
-    return TR_OK;
-}
 
 static int read_settings(struct tr_mf *m, const tr_job *job, const struct tr_mf_options *o)
 {
@@ -170,19 +119,41 @@ static int read_settings(struct tr_mf *m, const tr_job *job, const struct tr_mf_
     m->averages = tr_job_is(job, "sync.weight", "con");
     m->epochs = (int64_t)tr_job_number(job, "solve.epochs");
     m->report_every = (int64_t)tr_job_number(job, "report.every");
-    m->target = tr_job_number(job, "solve.target");
-    m->train_rmse = m->test_rmse = NAN;
+    m->last.objective = m->last.metric = NAN;
     TR_TRY(tr_job_integer(job, "seed", &m->seed));
     return tr_copy_string(m->by_als ? "als" : "sgd", &m->method);
 }
 
-static int open_model(tr_context *tr, const void *options, void *model)
+static int mf_open(tr_context *tr, const void *options, void *model)
 {
     struct tr_mf *m = model;
     m->tr = tr;
     TR_TRY(tr_agree(tr, read_settings(m, tr_context_job(tr), options)));
-    TR_TRY(open_data(m));
-    TR_TRY(describe_ratings(m));
+    const char *const *files;
+    bool tests = tr_job_files(tr_context_job(m->tr), "data.test", &files) > 0;
+    TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN, NULL, &m->train));
+    if (tests) TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train, &m->test));
+    TR_TRY(tr_data_describe(m->train, "training data"));
+    if (tests) TR_TRY(tr_data_describe(m->test, "test data"));
+    const tr_data *all = tests ? m->test : m->train; /* the numbers of test data include those of training */
+    m->users = m->train->row_numbers;
+    m->items = m->train->columns;
+    m->ratings = m->train->total_nonzeros;
+    if (all->row_numbers >= UINT32_MAX || all->columns >= UINT32_MAX)
+        return tr_fail(TR_ERR_DATA, "%llu users and %llu items: a factorization takes less than 2^32 of each",
+                       (unsigned long long)all->row_numbers, (unsigned long long)all->columns);
+    /* mean and standard deviation of all training ratings */
+    const tr_batch *rows = &m->train->rows;
+    double n = (double)m->ratings, squares = 0;
+    m->average = m->train->total_values / n;
+    for (uint64_t k = 0; rows->n > 0 && k < rows->begin[rows->n]; k++) {
+        double r = (rows->value ? (double)rows->value[k] : 1) - m->average;
+        squares += r * r;
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &squares, 1));
+    m->spread = squares > 0 ? sqrt(squares / n) : 1;
+    m->mean = m->centred ? m->average : 0;
+
     /* Several groups pull and push whole blocks of items in every clock: the items of a block are on few servers. */
     bool in_blocks = !m->by_als && tr_groups(tr) > 1 && !tr_job_given(tr_context_job(tr), "table.block");
     tr_table_options items = {.block = in_blocks ? m->items / (uint64_t)tr_servers(tr) + 1 : 0};
@@ -196,18 +167,20 @@ static int open_model(tr_context *tr, const void *options, void *model)
     return TR_OK;
 }
 
-static int train_model(void *model)
+static int mf_train(void *model)
 {
     struct tr_mf *m = model;
     TR_TRY(m->by_als ? tr_mf_als_train(m) : tr_mf_sgd_train(m));
-    double errors[] = {m->train_rmse, m->test_rmse};
-    TR_TRY(tr_model_tell(m->tr, 2, errors));
-    m->train_rmse = errors[0];
-    m->test_rmse = errors[1];
+    if (!m->implicit && m->last.objective > 1.05 * m->spread) /* on the scheduler */
+        tr_warn(
+            m->tr,
+            "warning:       the error of the training ratings is %.6g, worse than %.6g of their mean: lower "
+            "model.l2%s",
+            m->last.objective, m->spread, m->by_als ? "" : ", or give it more solve.epochs");
     return TR_OK;
 }
 
-static void close_model(void *model)
+static void mf_close(void *model)
 {
     struct tr_mf *m = model;
     tr_mf_sgd_free(&m->sgd);
@@ -223,7 +196,7 @@ static void close_model(void *model)
 /* Estimates memory. Rows: ratings by user and by item, or during reading, 20 bytes each, plus ratings received from others.
  * sgd: factors of this worker's users, and two blocks of items per worker, shared within a node. als: factors of its users
  * and items, the arena of rows of the other side, and the subscriptions of the node for each side. */
-static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
+static void mf_estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
     double workers = size->workers, row = 4 * (double)((const struct tr_mf_options *)options)->rank,
            all = row * (size->users + size->items), mine = row * (size->users / workers + size->items);
@@ -308,12 +281,12 @@ const tr_model_class tr_mf_class = {
     .rules = rules,
     .flags = flags,
     .model_size = sizeof(struct tr_mf),
-    .check = check,
-    .open = open_model,
-    .train = train_model,
+    .check = mf_check,
+    .open = mf_open,
+    .train = mf_train,
     .fields = tr_mf_fields,
-    .close = close_model,
-    .memory = estimate,
+    .close = mf_close,
+    .memory = mf_estimate,
     .answer = tr_mf_answer,
     .inspect = tr_mf_inspect,
 };

@@ -1,10 +1,22 @@
-#include "ratings.h"
+#define _GNU_SOURCE
+#include "mf.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "trireme/base.h"
 #include "trireme/collective.h"
+
+int tr_mf_memory(void **memory, size_t n, size_t size)
+{
+    const size_t line = 64, huge_page = (size_t)2 << 20;
+    size_t align = n * size >= huge_page ? huge_page : line, bytes = (n * size + align) / align * align;
+    *memory = aligned_alloc(align, bytes);
+    if (!*memory) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu times %zu bytes", n, size);
+    if (align == huge_page) madvise(*memory, bytes, MADV_HUGEPAGE);
+    return TR_OK;
+}
 
 void tr_mf_divide(size_t n, const double *work, size_t parts, size_t *bound)
 {
@@ -31,118 +43,92 @@ struct rating {
     float value;
 };
 
-/* All-to-all exchange of ratings in rounds; a worker sends at most `most` ratings per round. */
-struct exchange {
-    tr_context *tr;
-    size_t workers, n, most;
-    struct rating *out, *sorted; /* n ratings in the order of the data, and in the order of receivers */
-    uint32_t *to;
-    size_t *begin, *to_each, *from_each;
-    struct rating *received;
-    size_t n_received, capacity;
-};
-
-static int exchange_open(tr_context *tr, struct exchange *x)
+/* Sends each rating to the owner of its row, or, if row_owner is NULL, of its column, in rounds with messages of bounded size. All
+ * workers.
+ *
+ * @param [out] received  n ratings; free them with free(), also after an error
+ */
+static int send_ratings(tr_context *tr, const tr_data *data, const uint32_t *row_owner,
+                        const uint32_t *column_owner, struct rating **received, size_t *n)
 {
     enum { PIECE = 1 << 19, LEAST = 1 << 12 };
-    size_t workers = (size_t)tr_workers(tr);
-    *x = (struct exchange){.tr = tr, .workers = workers};
-    x->most = tr_max_size(PIECE / workers, LEAST); /* a worker receives at most PIECE ratings */
-    TR_TRY(TR_NEW(&x->out, x->most));
-    TR_TRY(TR_NEW(&x->sorted, x->most));
-    TR_TRY(TR_NEW(&x->to, x->most));
-    TR_TRY(TR_NEW(&x->begin, workers + 1));
-    TR_TRY(TR_NEW(&x->to_each, workers));
-    return TR_NEW(&x->from_each, workers);
-}
-
-static void exchange_free(struct exchange *x)
-{
-    void *parts[] = {x->out, x->sorted, x->to, x->begin, x->to_each, x->from_each, x->received};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
-}
-
-static int exchange_round(struct exchange *x)
-{
-    size_t arriving = 0;
-    memset(x->to_each, 0, x->workers * sizeof *x->to_each);
-    for (size_t i = 0; i < x->n; i++) x->to_each[x->to[i]]++;
-    for (size_t w = 0; w < x->workers; w++) x->begin[w + 1] = x->begin[w] + x->to_each[w];
-    for (size_t i = 0; i < x->n; i++) x->sorted[x->begin[x->to[i]]++] = x->out[i];
-    for (size_t w = 0; w < x->workers; w++) x->to_each[w] *= sizeof *x->sorted;
-    x->begin[0] = x->n = 0;
-    TR_TRY(tr_exchange_counts(x->tr, TR_SET_WORKERS, x->to_each, x->from_each));
-    for (size_t w = 0; w < x->workers; w++) arriving += x->from_each[w] / sizeof *x->sorted;
-    TR_TRY(TR_GROW(&x->received, &x->capacity, x->n_received + arriving + 1));
-    TR_TRY(
-        tr_exchange(x->tr, TR_SET_WORKERS, x->sorted, x->to_each, x->received + x->n_received, x->from_each));
-    x->n_received += arriving;
-    return TR_OK;
-}
-
-/* Sends each rating to the owner of its row, or, if row_owner is NULL, of its column. */
-static int send_ratings(struct exchange *x, const tr_data *data, const uint32_t *row_owner,
-                        const uint32_t *column_owner)
-{
     const tr_batch *b = &data->rows;
+    size_t workers = (size_t)tr_workers(tr),
+           most = tr_max_size(PIECE / workers, LEAST), /* a worker receives at most PIECE */
+        row = 0, capacity = 0;
     uint64_t k = 0, all = ratings_of(data);
-    size_t row = 0;
+    TR_FREED struct rating *out = NULL;    /* of this round, in the order of the data */
+    TR_FREED struct rating *sorted = NULL; /* in the order of receivers */
+    TR_FREED uint32_t *to = NULL;
+    TR_FREED size_t *begin = NULL;
+    TR_FREED size_t *bytes = NULL; /* to each worker, from each worker */
+    TR_TRY(TR_NEW(&out, most));
+    TR_TRY(TR_NEW(&sorted, most));
+    TR_TRY(TR_NEW(&to, most));
+    TR_TRY(TR_NEW(&begin, workers + 1));
+    TR_TRY(TR_NEW(&bytes, 2 * workers));
+    *n = 0;
     for (int64_t more = 1; more;) {
-        for (; k < all && x->n < x->most; k++) {
+        size_t sent = 0, arriving = 0;
+        for (; k < all && sent < most; k++) {
             while (k >= b->begin[row + 1]) row++;
-            x->to[x->n] = row_owner ? row_owner[row] : column_owner[b->column[k]];
-            x->out[x->n++] = (struct rating){(uint32_t)data->row[row], (uint32_t)data->keys[b->column[k]],
-                                             b->value ? b->value[k] : 1};
+            to[sent] = row_owner ? row_owner[row] : column_owner[b->column[k]];
+            out[sent++] = (struct rating){(uint32_t)data->row[row], (uint32_t)data->keys[b->column[k]],
+                                          b->value ? b->value[k] : 1};
         }
-        TR_TRY(exchange_round(x));
+        memset(bytes, 0, workers * sizeof *bytes);
+        for (size_t i = 0; i < sent; i++) bytes[to[i]]++;
+        begin[0] = 0;
+        for (size_t w = 0; w < workers; w++) begin[w + 1] = begin[w] + bytes[w];
+        for (size_t i = 0; i < sent; i++) sorted[begin[to[i]]++] = out[i];
+        for (size_t w = 0; w < workers; w++) bytes[w] *= sizeof *sorted;
+        TR_TRY(tr_exchange_counts(tr, TR_SET_WORKERS, bytes, bytes + workers));
+        for (size_t w = 0; w < workers; w++) arriving += bytes[workers + w] / sizeof *sorted;
+        TR_TRY(TR_GROW(received, &capacity, *n + arriving + 1));
+        TR_TRY(tr_exchange(tr, TR_SET_WORKERS, sorted, bytes, *received + *n, bytes + workers));
+        *n += arriving;
         more = k < all;
-        TR_TRY(tr_all_reduce(x->tr, TR_SET_WORKERS, TR_MAX, TR_I64, &more, 1));
+        TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_MAX, TR_I64, &more, 1));
     }
     return TR_OK;
 }
 
 /* ---- lists ---- */
 
-/* Lists the numbers below `all` that occur in lists->other, and replaces each number by its index; others by the length of
- * the list. */
-static int number_keys(uint64_t all, struct tr_mf_lists *lists)
-{
-    uint32_t *place, *other = lists->other;
-    uint64_t n = lists->begin[lists->n];
-    TR_TRY(TR_NEW(&place, all));
-    for (uint64_t k = 0; k < n; k++)
-        if (other[k] < all) place[other[k]] = 1;
-    for (uint64_t i = 0; i < all; i++) lists->keys += place[i];
-    int status = TR_NEW(&lists->key, lists->keys);
-    for (uint64_t i = 0, at = 0; i < all && status == TR_OK; i++) {
-        if (!place[i]) continue;
-        lists->key[at] = i;
-        place[i] = (uint32_t)at++;
-    }
-    for (uint64_t k = 0; k < n; k++) other[k] = other[k] < all ? place[other[k]] : (uint32_t)lists->keys;
-    free(place);
-    return status;
-}
-
 /* Builds lists of n rows from the received ratings. by_user: rows are users, otherwise items. others: number of rows of the
  * other side in training. */
-static int make_lists(const struct exchange *x, bool by_user, size_t n, uint64_t others,
+static int make_lists(const struct rating *r, size_t received, bool by_user, size_t n, uint64_t others,
                       struct tr_mf_lists *lists)
 {
-    const struct rating *r = x->received;
     lists->n = n;
     TR_TRY(TR_NEW(&lists->begin, n + 2));
-    TR_TRY(TR_NEW(&lists->other, x->n_received));
-    TR_TRY(TR_NEW(&lists->value, x->n_received));
+    TR_TRY(TR_NEW(&lists->other, received));
+    TR_TRY(TR_NEW(&lists->value, received));
     uint64_t *next = lists->begin + 1; /* next[i] moves from the begin of row i to its end */
-    for (size_t i = 0; i < x->n_received; i++) next[(by_user ? r[i].user : r[i].item) + 1]++;
+    for (size_t i = 0; i < received; i++) next[(by_user ? r[i].user : r[i].item) + 1]++;
     for (size_t i = 0; i < n; i++) next[i + 1] += next[i];
-    for (size_t i = 0; i < x->n_received; i++) {
+    for (size_t i = 0; i < received; i++) {
         uint64_t at = next[by_user ? r[i].user : r[i].item]++;
         lists->other[at] = by_user ? r[i].item : r[i].user;
         lists->value[at] = r[i].value;
     }
-    return number_keys(others, lists);
+    /* List the numbers of training rows that occur in lists->other, and replace each by its index; others by the length of the
+     * list. */
+    uint32_t *other = lists->other;
+    TR_FREED uint32_t *place = NULL;
+    TR_TRY(TR_NEW(&place, others));
+    for (uint64_t k = 0; k < lists->begin[n]; k++)
+        if (other[k] < others) place[other[k]] = 1;
+    for (uint64_t i = 0; i < others; i++) lists->keys += place[i];
+    TR_TRY(TR_NEW(&lists->key, lists->keys));
+    for (uint64_t i = 0, at = 0; i < others; i++) {
+        if (!place[i]) continue;
+        lists->key[at] = i;
+        place[i] = (uint32_t)at++;
+    }
+    for (uint64_t k = 0; k < lists->begin[n]; k++)
+        other[k] = other[k] < others ? place[other[k]] : (uint32_t)lists->keys;
+    return TR_OK;
 }
 
 void tr_mf_lists_free(struct tr_mf_lists *lists)
@@ -163,13 +149,13 @@ static int divide_items(tr_context *tr, const tr_data *data, double item_work, s
     enum { BUCKETS = 1 << 16 };
     uint64_t items = data->columns;
     unsigned shift = 0;
-    double *work;
+    TR_FREED double *work = NULL;
     while (items >> shift >= BUCKETS) shift++;
     *width = (uint64_t)1 << shift;
     size_t n = (size_t)(items >> shift) + 1, workers = (size_t)tr_workers(tr);
     TR_TRY(TR_NEW(&work, n));
     for (uint64_t k = 0; k < ratings_of(data); k++) work[data->keys[data->rows.column[k]] >> shift]++;
-    int status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_F64, work, n);
+    TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_F64, work, n));
     for (size_t b = 0; b < n; b++)
         work[b] += item_work * (double)(b + 1 < n ? *width : items - ((uint64_t)b << shift));
     tr_mf_divide(n, work, workers, bound);
@@ -178,40 +164,27 @@ static int divide_items(tr_context *tr, const tr_data *data, double item_work, s
         while (data->keys[j] >> shift >= bound[worker + 1]) worker++;
         owner[j] = worker;
     }
-    free(work);
-    return status;
-}
-
-static int take_range(struct exchange *x, uint64_t first, uint64_t end, uint64_t users,
-                      struct tr_mf_lists *lists)
-{
-    for (size_t i = 0; i < x->n_received; i++) x->received[i].item -= (uint32_t)first;
-    return make_lists(x, false, (size_t)(end - first), users, lists);
+    return TR_OK;
 }
 
 int tr_mf_by_item(tr_context *tr, const tr_data *train, double item_work, uint64_t *first,
                   struct tr_mf_lists *lists)
 {
-    struct exchange x;
-    uint32_t *owner = NULL;
-    size_t *bound = NULL, me = (size_t)tr_set_rank(tr, TR_SET_WORKERS);
-    uint64_t width = 0;
-    int status = exchange_open(tr, &x);
-    if (status == TR_OK) status = TR_NEW(&owner, train->n_keys);
-    if (status == TR_OK) status = TR_NEW(&bound, x.workers + 1);
-    if (status == TR_OK) status = divide_items(tr, train, item_work, bound, &width, owner);
-    if (status == TR_OK) status = send_ratings(&x, train, NULL, owner);
-    if (status == TR_OK) {
-        uint64_t end = bound[me + 1] * width;
-        *first = bound[me] * width;
-        if (*first > train->columns) *first = train->columns;
-        if (end > train->columns) end = train->columns;
-        status = take_range(&x, *first, end, train->row_numbers, lists);
-    }
-    exchange_free(&x);
-    free(owner);
-    free(bound);
-    return status;
+    size_t me = (size_t)tr_set_rank(tr, TR_SET_WORKERS), n = 0;
+    uint64_t width = 0, items = train->columns;
+    TR_FREED uint32_t *owner = NULL;
+    TR_FREED size_t *bound = NULL;
+    TR_FREED struct rating *received = NULL;
+    TR_TRY(TR_NEW(&owner, train->n_keys));
+    TR_TRY(TR_NEW(&bound, (size_t)tr_workers(tr) + 1));
+    TR_TRY(divide_items(tr, train, item_work, bound, &width, owner));
+    TR_TRY(send_ratings(tr, train, NULL, owner, &received, &n));
+    uint64_t end = bound[me + 1] * width;
+    *first = bound[me] * width;
+    if (*first > items) *first = items;
+    if (end > items) end = items;
+    for (size_t i = 0; i < n; i++) received[i].item -= (uint32_t)*first;
+    return make_lists(received, n, false, (size_t)(end - *first), train->row_numbers, lists);
 }
 
 /* ---- test ratings by user ---- */
@@ -220,45 +193,37 @@ int tr_mf_by_item(tr_context *tr, const tr_data *train, double item_work, uint64
 static int find_owners(tr_context *tr, const tr_data *train, const tr_data *test, uint32_t *owner)
 {
     enum { PIECE = 1 << 20 }; /* users per lookup */
-    int32_t *worker, me = tr_set_rank(tr, TR_SET_WORKERS);
+    int32_t me = tr_set_rank(tr, TR_SET_WORKERS);
+    TR_FREED int32_t *worker = NULL;
     size_t mine = 0, asked = 0;
-    int status = TR_NEW(&worker, PIECE);
-    for (uint64_t first = 0; first < train->row_numbers && status == TR_OK; first += PIECE) {
+    TR_TRY(TR_NEW(&worker, PIECE));
+    for (uint64_t first = 0; first < train->row_numbers; first += PIECE) {
         uint64_t end = first + tr_min_size(PIECE, (size_t)(train->row_numbers - first));
         memset(worker, 0xff, PIECE * sizeof *worker);
         for (; mine < train->rows.n && train->row[mine] < end; mine++) worker[train->row[mine] - first] = me;
-        status = tr_all_reduce(tr, TR_SET_WORKERS, TR_MAX, TR_I32, worker, (size_t)(end - first));
+        TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_MAX, TR_I32, worker, (size_t)(end - first)));
         for (; asked < test->rows.n && test->row[asked] < end; asked++) {
             int32_t found = worker[test->row[asked] - first];
             owner[asked] = (uint32_t)(found < 0 ? me : found);
         }
     }
     while (asked < test->rows.n) owner[asked++] = (uint32_t)me;
-    free(worker);
-    return status;
-}
-
-/* Returns the row of a user on this worker, or the number of rows if it has none. */
-static uint32_t row_of(const tr_data *train, uint64_t user)
-{
-    size_t n = train->rows.n, at = tr_place_u64(train->row, n, user);
-    return (uint32_t)(at < n && train->row[at] == user ? at : n);
+    return TR_OK;
 }
 
 int tr_mf_by_user(tr_context *tr, const tr_data *train, const tr_data *test, struct tr_mf_lists *lists)
 {
-    struct exchange x;
-    uint32_t *owner = NULL;
-    int status = exchange_open(tr, &x);
-    if (status == TR_OK) status = TR_NEW(&owner, test->rows.n);
-    if (status == TR_OK) status = find_owners(tr, train, test, owner);
-    if (status == TR_OK) status = send_ratings(&x, test, owner, NULL);
-    for (size_t i = 0; i < x.n_received && status == TR_OK; i++)
-        x.received[i].user = row_of(train, x.received[i].user);
-    if (status == TR_OK) status = make_lists(&x, true, train->rows.n + 1, train->columns, lists);
-    exchange_free(&x);
-    free(owner);
-    return status;
+    size_t users = train->rows.n, n = 0;
+    TR_FREED uint32_t *owner = NULL;
+    TR_FREED struct rating *received = NULL;
+    TR_TRY(TR_NEW(&owner, test->rows.n));
+    TR_TRY(find_owners(tr, train, test, owner));
+    TR_TRY(send_ratings(tr, test, owner, NULL, &received, &n));
+    for (size_t i = 0; i < n; i++) { /* the row of the user on this worker; cold users have the last row */
+        size_t at = tr_place_u64(train->row, users, received[i].user);
+        received[i].user = (uint32_t)(at < users && train->row[at] == received[i].user ? at : users);
+    }
+    return make_lists(received, n, true, users + 1, train->columns, lists);
 }
 
 /* ---- tiles ---- */
@@ -270,26 +235,6 @@ struct columns {
     uint32_t *bound; /* of each tile: one more than its last column */
 };
 
-static int place_columns(struct tr_mf_tiling *t, const tr_data *data, struct columns *c)
-{
-    for (size_t b = 0; b < t->blocks; b++) {
-        uint64_t items = t->first_item[b + 1] - t->first_item[b];
-        t->first_tile[b + 1] = t->first_tile[b] + (size_t)((items + t->tile_items - 1) / t->tile_items);
-    }
-    TR_TRY(TR_NEW(&t->tile, t->parts * t->first_tile[t->blocks]));
-    TR_TRY(TR_NEW(&c->tile, data->n_keys));
-    TR_TRY(TR_NEW(&c->item, data->n_keys));
-    TR_TRY(TR_NEW(&c->bound, t->first_tile[t->blocks]));
-    for (size_t j = 0, b = 0; j < data->n_keys; j++) {
-        while (data->keys[j] >= t->first_item[b + 1]) b++;
-        uint64_t behind = data->keys[j] - t->first_item[b];
-        c->tile[j] = (uint32_t)(t->first_tile[b] + behind / t->tile_items);
-        c->item[j] = (uint16_t)(behind % t->tile_items);
-        c->bound[c->tile[j]] = (uint32_t)j + 1;
-    }
-    return TR_OK;
-}
-
 /* Position of the next visit and rating of a tile. */
 struct next {
     struct tr_mf_visit *visit;
@@ -297,17 +242,9 @@ struct next {
     float *value;
 };
 
-static void put_visit(const tr_batch *rows, const struct columns *c, uint32_t user, uint64_t k, uint64_t end,
-                      float mean, float scale, struct next *next)
-{
-    *next->visit++ = (struct tr_mf_visit){user, (uint32_t)(end - k)};
-    for (uint64_t i = k; i < end; i++) *next->item++ = c->item[rows->column[i]];
-    for (uint64_t i = k; i < end; i++) *next->value++ = ((rows->value ? rows->value[i] : 1) - mean) * scale;
-}
-
 /* Counts the visits and ratings of each tile (next NULL), or writes them. Parts of users have similar numbers of ratings. */
-static void walk(struct tr_mf_tiling *t, const tr_batch *rows, const struct columns *c, float mean,
-                 float scale, struct next *next)
+static void ratings_walk(struct tr_mf_tiling *t, const tr_batch *rows, const struct columns *c, float mean,
+                         float scale, struct next *next)
 {
     size_t tiles = t->first_tile[t->blocks];
     for (size_t user = 0; user < rows->n; user++) {
@@ -317,7 +254,11 @@ static void walk(struct tr_mf_tiling *t, const tr_batch *rows, const struct colu
             uint32_t tile = c->tile[rows->column[k]], bound = c->bound[tile];
             for (end = k + 1; end < rows->begin[user + 1] && rows->column[end] < bound;) end++;
             if (next) {
-                put_visit(rows, c, (uint32_t)user, k, end, mean, scale, &next[first + tile]);
+                struct next *to = &next[first + tile];
+                *to->visit++ = (struct tr_mf_visit){(uint32_t)user, (uint32_t)(end - k)};
+                for (uint64_t i = k; i < end; i++) *to->item++ = c->item[rows->column[i]];
+                for (uint64_t i = k; i < end; i++)
+                    *to->value++ = ((rows->value ? rows->value[i] : 1) - mean) * scale;
                 continue;
             }
             t->tile[first + tile].visits++;
@@ -326,45 +267,56 @@ static void walk(struct tr_mf_tiling *t, const tr_batch *rows, const struct colu
     }
 }
 
-/* Allocates the tiles one after the other. */
-static int lay_out(struct tr_mf_tiling *t, struct next *next)
+int tr_mf_tile_ratings(const tr_data *data, size_t parts, size_t blocks, const uint64_t *first_item,
+                       size_t tile_items, double mean, double scale, struct tr_mf_tiling *t)
 {
-    size_t n = t->parts * t->first_tile[t->blocks], visits = 0, ratings = t->ratings + TR_MF_ALIGN;
-    for (size_t i = 0; i < n; i++) visits += t->tile[i].visits;
+    size_t ratings = (size_t)ratings_of(data), visits = 0;
+    *t = (struct tr_mf_tiling){.blocks = blocks,
+                               .parts = parts,
+                               .first_item = first_item,
+                               .tile_items = tile_items,
+                               .ratings = ratings};
+    TR_TRY(TR_NEW(&t->first_tile, blocks + 1));
+    for (size_t b = 0; b < blocks; b++) {
+        uint64_t items = first_item[b + 1] - first_item[b];
+        t->first_tile[b + 1] = t->first_tile[b] + (size_t)((items + tile_items - 1) / tile_items);
+    }
+    size_t in_part = t->first_tile[blocks], tiles = parts * in_part;
+    TR_FREED uint32_t *tile_of = NULL;
+    TR_FREED uint16_t *item_of = NULL;
+    TR_FREED uint32_t *bound = NULL;
+    TR_FREED struct next *next = NULL;
+    TR_TRY(TR_NEW(&t->tile, tiles));
+    TR_TRY(TR_NEW(&tile_of, data->n_keys));
+    TR_TRY(TR_NEW(&item_of, data->n_keys));
+    TR_TRY(TR_NEW(&bound, in_part));
+    TR_TRY(TR_NEW(&next, tiles));
+    for (size_t j = 0, b = 0; j < data->n_keys; j++) {
+        while (data->keys[j] >= first_item[b + 1]) b++;
+        uint64_t behind = data->keys[j] - first_item[b];
+        tile_of[j] = (uint32_t)(t->first_tile[b] + behind / tile_items);
+        item_of[j] = (uint16_t)(behind % tile_items);
+        bound[tile_of[j]] = (uint32_t)j + 1;
+    }
+    const struct columns columns = {tile_of, item_of, bound};
+    ratings_walk(t, &data->rows, &columns, 0, 0, NULL);
+
+    /* tiles one after the other, which are readable for some more elements */
+    for (size_t i = 0; i < tiles; i++) visits += t->tile[i].visits;
     TR_TRY(tr_mf_memory((void **)&t->visit, visits, sizeof *t->visit));
-    TR_TRY(tr_mf_memory((void **)&t->item, ratings, sizeof *t->item));
-    TR_TRY(tr_mf_memory((void **)&t->value, ratings, sizeof *t->value));
-    memset(t->item + t->ratings, 0, TR_MF_ALIGN * sizeof *t->item);
-    memset(t->value + t->ratings, 0, TR_MF_ALIGN * sizeof *t->value);
+    TR_TRY(tr_mf_memory((void **)&t->item, ratings + TR_MF_ALIGN, sizeof *t->item));
+    TR_TRY(tr_mf_memory((void **)&t->value, ratings + TR_MF_ALIGN, sizeof *t->value));
+    memset(t->item + ratings, 0, TR_MF_ALIGN * sizeof *t->item);
+    memset(t->value + ratings, 0, TR_MF_ALIGN * sizeof *t->value);
     struct next at = {t->visit, t->item, t->value};
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < tiles; i++) {
         struct tr_mf_tile *tile = &t->tile[i];
         next[i] = at;
         *tile = (struct tr_mf_tile){at.visit, tile->visits, tile->ratings, at.item, at.value};
         at = (struct next){at.visit + tile->visits, at.item + tile->ratings, at.value + tile->ratings};
     }
+    ratings_walk(t, &data->rows, &columns, (float)mean, (float)scale, next);
     return TR_OK;
-}
-
-int tr_mf_tile_ratings(const tr_data *data, size_t parts, size_t blocks, const uint64_t *first_item,
-                       size_t tile_items, double mean, double scale, struct tr_mf_tiling *t)
-{
-    *t = (struct tr_mf_tiling){.blocks = blocks,
-                               .parts = parts,
-                               .first_item = first_item,
-                               .tile_items = tile_items,
-                               .ratings = (size_t)ratings_of(data)};
-    struct columns columns = {0};
-    struct next *next = NULL;
-    int status = TR_NEW(&t->first_tile, blocks + 1);
-    if (status == TR_OK) status = place_columns(t, data, &columns);
-    if (status == TR_OK) status = TR_NEW(&next, parts * t->first_tile[blocks]);
-    if (status == TR_OK) walk(t, &data->rows, &columns, 0, 0, NULL);
-    if (status == TR_OK) status = lay_out(t, next);
-    if (status == TR_OK) walk(t, &data->rows, &columns, (float)mean, (float)scale, next);
-    void *parts_of_columns[] = {columns.tile, columns.item, columns.bound, next};
-    for (size_t i = 0; i < 4; i++) free(parts_of_columns[i]);
-    return status;
 }
 
 void tr_mf_tiling_free(struct tr_mf_tiling *t)

@@ -18,29 +18,14 @@ static int fill_rows(void *mf, uint64_t first, size_t n, void *values)
 {
     const struct tr_mf *m = mf;
     size_t from = m->writes_bias ? (size_t)m->rank : 0, columns = m->writes_bias ? 1 : (size_t)m->rank;
-    float *rows, *to = values;
+    float *to = values;
+    TR_FREED float *rows = NULL;
     TR_TRY(TR_NEW(&rows, n * m->width));
-    int status = tr_table_read(m->written, first, n, rows);
-    for (size_t i = 0; i < n && status == TR_OK; i++) {
+    TR_TRY(tr_table_read(m->written, first, n, rows));
+    for (size_t i = 0; i < n; i++) {
         if (!m->writes_bias) tr_mf_clip(m, rows + i * m->width);
         memcpy(to + i * columns, rows + i * m->width + from, columns * sizeof *to);
     }
-    free(rows);
-    return status;
-}
-
-/* Converts rows to the form of the tables: factors followed by the bias. */
-static int join_bias(const struct tr_mf *m, uint64_t n, struct tr_mf_saved *side)
-{
-    float *row;
-    if (!m->bias) return TR_OK;
-    TR_TRY(TR_NEW(&row, n * m->width));
-    for (uint64_t i = 0; i < n; i++) {
-        memcpy(row + i * m->width, side->row + i * m->rank, m->rank * sizeof *row);
-        row[i * m->width + m->rank] = side->bias[i];
-    }
-    free(side->row);
-    side->row = row;
     return TR_OK;
 }
 
@@ -55,7 +40,16 @@ static int list_side(struct tr_mf *m, tr_fields *f, enum tr_mf_side which)
     m->writes_bias = true;
     if (m->bias)
         TR_TRY(tr_field_filled(f, biases[which], TR_FIELD_F32, n, 0, "biases", fill_rows, &side->bias));
-    return tr_fields_read(f) ? join_bias(m, n, side) : TR_OK;
+    if (!tr_fields_read(f) || !m->bias) return TR_OK;
+    float *row; /* in the form of the tables: factors followed by the bias */
+    TR_TRY(TR_NEW(&row, n * m->width));
+    for (uint64_t i = 0; i < n; i++) {
+        memcpy(row + i * m->width, side->row + i * m->rank, m->rank * sizeof *row);
+        row[i * m->width + m->rank] = side->bias[i];
+    }
+    free(side->row);
+    side->row = row;
+    return TR_OK;
 }
 
 int tr_mf_fields(void *mf, tr_fields *f)
@@ -65,17 +59,18 @@ int tr_mf_fields(void *mf, tr_fields *f)
     const tr_names *users = m->train ? m->train->row_names : NULL,
                    *items = m->train ? m->train->column_names : NULL;
     TR_TRY(tr_field_text(f, "method", &m->method));
-    TR_TRY(tr_field_count(f, "rank", &m->rank));
-    TR_TRY(tr_field_count(f, "users", &m->users));
-    TR_TRY(tr_field_count(f, "items", &m->items));
-    TR_TRY(tr_field_count(f, "ratings", &m->ratings));
-    TR_TRY(tr_field_real(f, "mean", &m->average));
-    TR_TRY(tr_field_count(f, "centred", &m->centred));
-    TR_TRY(tr_field_count(f, "bias", &m->bias));
-    TR_TRY(tr_field_count(f, "implicit", &m->implicit));
-    TR_TRY(tr_field_real(f, "l2", &m->l2));
-    TR_TRY(tr_field_real(f, "train_rmse", &m->train_rmse));
-    TR_TRY(tr_field_real(f, "test_rmse", &m->test_rmse));
+    const tr_member numbers[] = {{"rank", TR_FIELD_U64, .value = &m->rank},
+                                 {"users", TR_FIELD_U64, .value = &m->users},
+                                 {"items", TR_FIELD_U64, .value = &m->items},
+                                 {"ratings", TR_FIELD_U64, .value = &m->ratings},
+                                 {"mean", TR_FIELD_F64, .value = &m->average},
+                                 {"centred", TR_FIELD_U64, .value = &m->centred},
+                                 {"bias", TR_FIELD_U64, .value = &m->bias},
+                                 {"implicit", TR_FIELD_U64, .value = &m->implicit},
+                                 {"l2", TR_FIELD_F64, .value = &m->l2},
+                                 {"train_rmse", TR_FIELD_F64, &m->last.objective, .of_scheduler = true},
+                                 {"test_rmse", TR_FIELD_F64, &m->last.metric, .of_scheduler = true}};
+    TR_TRY(tr_field_members(f, numbers, sizeof numbers / sizeof *numbers));
     m->width = (size_t)(m->rank + m->bias);
     m->mean = m->centred ? m->average : 0;
     TR_TRY(tr_field_names(f, "user_ids", users, m->users, names, &m->saved[TR_MF_USER].names));
@@ -107,7 +102,7 @@ struct candidate {
     uint64_t item;
 };
 
-static int by_rating(const void *a, const void *b)
+static int mf_by_rating(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
     if (x->rating != y->rating) return x->rating > y->rating ? -1 : 1;
@@ -116,15 +111,14 @@ static int by_rating(const void *a, const void *b)
 
 int tr_mf_best(const struct tr_mf *m, uint64_t user, size_t *n, uint64_t **item, double **rating)
 {
-    struct candidate *all;
+    TR_FREED struct candidate *all = NULL;
     *n = tr_min_size(*n, (size_t)m->items);
     TR_TRY(TR_NEW(&all, (size_t)m->items));
     TR_TRY(TR_NEW(item, *n));
     TR_TRY(TR_NEW(rating, *n));
     for (uint64_t i = 0; i < m->items; i++) all[i] = (struct candidate){tr_mf_predict_saved(m, user, i), i};
-    qsort(all, (size_t)m->items, sizeof *all, by_rating);
+    qsort(all, (size_t)m->items, sizeof *all, mf_by_rating);
     for (size_t i = 0; i < *n; i++) (*item)[i] = all[i].item, (*rating)[i] = all[i].rating;
-    free(all);
     return TR_OK;
 }
 
@@ -146,7 +140,7 @@ static uint64_t number_of(const struct tr_mf *m, enum tr_mf_side side, const cha
     return tr_name_find(&m->saved[side].names, id, length, &number) ? number : UINT64_MAX;
 }
 
-static double predicted(struct asking *a, const tr_rating *rating)
+static double mf_predicted(struct asking *a, const tr_rating *rating)
 {
     uint64_t user = number_of(a->m, TR_MF_USER, rating->user, rating->user_length);
     uint64_t item = number_of(a->m, TR_MF_ITEM, rating->item, rating->item_length);
@@ -195,25 +189,23 @@ static int print_item(const struct tr_mf *m, tr_query *query, uint64_t item)
 static int predict_pair(void *state, const tr_rating *rating)
 {
     struct asking *a = state;
-    return print_rating(a->query, predicted(a, rating));
+    return print_rating(a->query, mf_predicted(a, rating));
 }
 
 /* Prints lines «user item rating», best first. */
 static int print_best(struct asking *a, const char *user, size_t length, uint64_t number)
 {
     size_t n = (size_t)tr_query_number(a->query, "--top", 0);
-    uint64_t *item = NULL;
-    double *rating = NULL;
-    int status = tr_mf_best(a->m, number, &n, &item, &rating);
-    for (size_t i = 0; i < n && status == TR_OK; i++) {
-        status = tr_print(a->query, "%.*s ", (int)length, user);
-        if (status == TR_OK) status = print_item(a->m, a->query, item[i]);
-        if (status == TR_OK) status = tr_print(a->query, " ");
-        if (status == TR_OK) status = print_rating(a->query, rating[i]);
+    TR_FREED uint64_t *item = NULL;
+    TR_FREED double *rating = NULL;
+    TR_TRY(tr_mf_best(a->m, number, &n, &item, &rating));
+    for (size_t i = 0; i < n; i++) {
+        TR_TRY(tr_print(a->query, "%.*s ", (int)length, user));
+        TR_TRY(print_item(a->m, a->query, item[i]));
+        TR_TRY(tr_print(a->query, " "));
+        TR_TRY(print_rating(a->query, rating[i]));
     }
-    free(item);
-    free(rating);
-    return status;
+    return TR_OK;
 }
 
 /* Prints the best items of each user once; for unknown users once per run of consecutive lines. */
@@ -239,7 +231,7 @@ static int unknown_user(const char *id)
     return tr_fail(TR_ERR_USAGE, "the model knows no user %s", id);
 }
 
-static int predict(struct asking *a)
+static int mf_predict(struct asking *a)
 {
     size_t n;
     char *const *files = tr_query_files(a->query, &n);
@@ -264,13 +256,13 @@ static int predict(struct asking *a)
 static int evaluate_rating(void *state, const tr_rating *rating)
 {
     struct asking *a = state;
-    double error = tr_mf_wanted(a->m, rating->value) - predicted(a, rating);
+    double error = tr_mf_wanted(a->m, rating->value) - mf_predicted(a, rating);
     a->squares += error * error;
     a->absolutes += fabs(error);
     return TR_OK;
 }
 
-static int evaluate(struct asking *a)
+static int mf_evaluate(struct asking *a)
 {
     size_t files;
     char *const *file = tr_query_files(a->query, &files);
@@ -289,7 +281,7 @@ static int evaluate(struct asking *a)
 int tr_mf_answer(void *mf, tr_query *query)
 {
     struct asking a = {.m = mf, .query = query};
-    int status = tr_query_command(query) == TR_PREDICT ? predict(&a) : evaluate(&a);
+    int status = tr_query_command(query) == TR_PREDICT ? mf_predict(&a) : mf_evaluate(&a);
     free(a.seen);
     free(a.cold);
     return status;
@@ -314,25 +306,6 @@ static void show_side(const struct tr_mf *m, tr_query *query, enum tr_mf_side wh
             sqrt(most), sqrt(squares / (double)n));
 }
 
-static int show_best(struct tr_mf *m, tr_query *query, const char *id)
-{
-    enum { TOP = 10 };
-    uint64_t user = number_of(m, TR_MF_USER, id, strlen(id)), *item = NULL;
-    size_t n = (size_t)tr_query_number(query, "--top", TOP);
-    double *rating = NULL;
-    if (user == UINT64_MAX) return unknown_user(id);
-    int status = tr_mf_best(m, user, &n, &item, &rating);
-    if (status == TR_OK) status = tr_print(query, "\nbest items of user %s\n", id);
-    for (size_t i = 0; i < n && status == TR_OK; i++) {
-        status = tr_print(query, "%10.4f  ", rating[i]);
-        if (status == TR_OK) status = print_item(m, query, item[i]);
-        if (status == TR_OK) status = tr_print(query, "\n");
-    }
-    free(item);
-    free(rating);
-    return status;
-}
-
 int tr_mf_inspect(void *mf, tr_query *query)
 {
     struct tr_mf *m = mf;
@@ -344,7 +317,21 @@ int tr_mf_inspect(void *mf, tr_query *query)
     tr_line(query, "mean", "%.6g", m->average);
     tr_line(query, "l2", "%.6g", m->l2);
     tr_line(query, "trained on", "%llu ratings", (unsigned long long)m->ratings);
-    if (isfinite(m->train_rmse)) tr_line(query, "train rmse", "%.6f", m->train_rmse);
-    if (isfinite(m->test_rmse)) tr_line(query, "test rmse", "%.6f", m->test_rmse);
-    return id ? show_best(m, query, id) : TR_OK;
+    if (isfinite(m->last.objective)) tr_line(query, "train rmse", "%.6f", m->last.objective);
+    if (isfinite(m->last.metric)) tr_line(query, "test rmse", "%.6f", m->last.metric);
+    if (!id) return TR_OK;
+    enum { TOP = 10 };
+    uint64_t user = number_of(m, TR_MF_USER, id, strlen(id));
+    size_t n = (size_t)tr_query_number(query, "--top", TOP);
+    TR_FREED uint64_t *item = NULL;
+    TR_FREED double *rating = NULL;
+    if (user == UINT64_MAX) return unknown_user(id);
+    TR_TRY(tr_mf_best(m, user, &n, &item, &rating));
+    TR_TRY(tr_print(query, "\nbest items of user %s\n", id));
+    for (size_t i = 0; i < n; i++) {
+        TR_TRY(tr_print(query, "%10.4f  ", rating[i]));
+        TR_TRY(print_item(m, query, item[i]));
+        TR_TRY(tr_print(query, "\n"));
+    }
+    return TR_OK;
 }

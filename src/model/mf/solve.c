@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tiles.h"
+#include "mf.h"
 #include "trireme/base.h"
 
 #ifdef TR_CPU_LEVELS
@@ -88,7 +88,7 @@ static size_t round_up(size_t n)
 }
 
 /* The leading dimension is an odd number of cache lines, so that columns do not map to few cache sets. */
-static size_t leading(size_t n)
+static size_t solve_leading(size_t n)
 {
     return n % (2 * BLOCK) == 0 ? n + BLOCK : n;
 }
@@ -126,7 +126,7 @@ int tr_solver_new(const struct tr_solve_problem *problem, enum tr_cpu level, str
     s->problem = *problem;
     s->kernel = kernel_of(level);
     s->n = round_up(problem->rank);
-    s->ld = leading(s->n);
+    s->ld = solve_leading(s->n);
     size_t floats = lay_out(s, NULL);
     TR_TRY(tr_mf_memory((void **)&s->memory, floats, sizeof(float)));
     memset(s->memory, 0, floats * sizeof(float));
@@ -172,13 +172,13 @@ size_t tr_solver_sums(const struct tr_solver *s)
     return s->n * s->ld + 2 * s->n + BLOCK;
 }
 
-static double square(size_t n)
+static double solve_square(size_t n)
 {
     return (double)n * (double)n;
 }
 
 /* A rating of 0 contributes to the right side, so its weight must not be 0. */
-static void weigh(struct tr_solver *s, size_t n, const float *target)
+static void solve_weigh(struct tr_solver *s, size_t n, const float *target)
 {
     for (size_t i = 0; i < n; i++) {
         float w = fmaxf((float)s->problem.confidence * fabsf(target[i]), 1e-12f);
@@ -204,7 +204,7 @@ void tr_solve_add(struct tr_solver *s, size_t n, const float *const *other, cons
     bool implicit = s->problem.implicit;
     for (size_t done = 0, now; done < n; done += now) {
         now = tr_min_size(n - done, DEPTH);
-        if (implicit) weigh(s, now, target + done);
+        if (implicit) solve_weigh(s, now, target + done);
         k->pack(other + done, implicit ? s->scale : NULL, now, s->problem.rank, s->panel, s->ld, s->n);
         k->combine(s->panel, s->ld, now, implicit ? s->weight : target + done, p.right, s->n);
         k->gram(s->panel, s->ld, now, p.matrix, s->ld, s->n);
@@ -213,7 +213,7 @@ void tr_solve_add(struct tr_solver *s, size_t n, const float *const *other, cons
         for (size_t i = 0; i < now; i++) *p.targets += (double)target[done + i];
     }
     *p.squares += squares_of(s, n, target);
-    s->count.flops += (double)n * (square(s->problem.rank) + 3 * (double)s->problem.rank);
+    s->count.flops += (double)n * (solve_square(s->problem.rank) + 3 * (double)s->problem.rank);
 }
 
 size_t tr_solver_gram(const struct tr_solver *s)
@@ -233,7 +233,7 @@ void tr_gram_add(struct tr_solver *s, size_t n, const float *rows, size_t stride
         for (size_t i = 0; i < rank; i++)
             for (size_t j = i; j < rank; j++) gram[i * rank + j] += (double)sum[i * rank + j];
     }
-    s->count.flops += (double)n * square(rank);
+    s->count.flops += (double)n * solve_square(rank);
 }
 
 void tr_gram_set(struct tr_solver *s, const double *gram)
@@ -356,7 +356,8 @@ static double ridge_of(const struct tr_solver *s, size_t n)
 }
 
 /* Coordinate descent. The bias is an additional coordinate, which may be negative. */
-static void descend(struct tr_solver *s, const struct equations *e, const float *right, float *x, float *bias)
+static void solve_descend(struct tr_solver *s, const struct equations *e, const float *right, float *x,
+                          float *bias)
 {
     const struct kernel *k = s->kernel;
     float *slope = s->right[0], *at = s->right[1], *a = e->matrix;
@@ -386,7 +387,7 @@ static void descend(struct tr_solver *s, const struct equations *e, const float 
     s->count.descents++;
 }
 
-static double dot(const float *a, const float *b, size_t n)
+static double solve_dot(const float *a, const float *b, size_t n)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
@@ -394,10 +395,10 @@ static double dot(const float *a, const float *b, size_t n)
 }
 
 /* Stores the fit: x reduces Σ t² (implicit: Σ (1 + a |t|) p) by `gain`, penalty included. Detects values that are not finite. */
-static int finish(struct tr_solver *s, const float *x, double squares, double gain, double ridge)
+static int solve_finish(struct tr_solver *s, const float *x, double squares, double gain, double ridge)
 {
     size_t width = s->problem.rank + s->problem.bias;
-    double penalty = ridge * dot(x, x, width), loss = squares - gain - penalty;
+    double penalty = ridge * solve_dot(x, x, width), loss = squares - gain - penalty;
     if (!isfinite(loss)) return tr_fail(TR_ERR_DIVERGED, "least squares: a row's solution is not finite");
     s->fit = (struct tr_solve_fit){.loss = fmax(0, loss),
                                    .penalty = penalty,
@@ -405,20 +406,14 @@ static int finish(struct tr_solver *s, const float *x, double squares, double ga
     return TR_OK;
 }
 
-static void add_gram(const struct tr_solver *s, float *matrix)
-{
-    for (size_t i = 0; i < s->n; i++)
-        for (size_t j = i; j < s->n; j++) matrix[i * s->ld + j] += s->gram[i * s->ld + j];
-}
-
 /* Returns 2 c · x - xᵀAx with the bias as an additional factor; right[0] is the slope Ax - c at x. */
-static double descended(const struct tr_solver *s, const struct equations *e, const float *right,
-                        const float *x)
+static double solve_descended(const struct tr_solver *s, const struct equations *e, const float *right,
+                              const float *x)
 {
-    double gain = dot(right, x, e->order) - dot(s->right[0], x, e->order);
+    double gain = solve_dot(right, x, e->order) - solve_dot(s->right[0], x, e->order);
     if (!e->rows) return gain;
     double bias = (double)x[e->order];
-    return gain + bias * (2 * e->targets - dot(e->rows, x, e->order) - bias * e->ratings);
+    return gain + bias * (2 * e->targets - solve_dot(e->rows, x, e->order) - bias * e->ratings);
 }
 
 int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
@@ -428,7 +423,7 @@ int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
     struct parts p = parts_of(s, sums);
     if (n == 0) {
         memset(x, 0, (rank + s->problem.bias) * sizeof *x);
-        return finish(s, x, 0, 0, 0);
+        return solve_finish(s, x, 0, 0, 0);
     }
     struct equations e = {.matrix = p.matrix, .order = rank, .n = s->n, .ld = s->ld};
     if (s->problem.bias) {
@@ -436,19 +431,22 @@ int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
         e.ratings = (double)n + ridge;
         e.targets = *p.targets;
     }
-    if (s->problem.implicit) add_gram(s, p.matrix);
+    if (s->problem.implicit) {
+        for (size_t i = 0; i < s->n; i++)
+            for (size_t j = i; j < s->n; j++) p.matrix[i * s->ld + j] += s->gram[i * s->ld + j];
+    }
     add_ridge(&e, (float)ridge);
     if (s->problem.nonnegative) {
-        descend(s, &e, p.right, x, x + rank);
-        return finish(s, x, *p.squares, descended(s, &e, p.right, x), ridge);
+        solve_descend(s, &e, p.right, x, x + rank);
+        return solve_finish(s, x, *p.squares, solve_descended(s, &e, p.right, x), ridge);
     }
     keep_if_risky(s, &e, ridge);
     TR_TRY(solve_equations(s, &e, p.right, x, x + rank));
     s->count.direct++;
-    s->count.flops += square(rank) * ((double)rank / 3 + 2);
+    s->count.flops += solve_square(rank) * ((double)rank / 3 + 2);
     /* at the minimum xᵀAx = c · x */
-    double gain = dot(p.right, x, rank) + (e.rows ? e.targets * (double)x[rank] : 0);
-    return finish(s, x, *p.squares, gain, ridge);
+    double gain = solve_dot(p.right, x, rank) + (e.rows ? e.targets * (double)x[rank] : 0);
+    return solve_finish(s, x, *p.squares, gain, ridge);
 }
 
 /* Few ratings: the dual equations, one unknown per rating. The bias is an additional factor that is 1 in every row. */
@@ -457,7 +455,7 @@ static int solve_few(struct tr_solver *s, size_t n, const float *const *other, c
     const struct kernel *k = s->kernel;
     size_t rank = s->problem.rank, depth = rank + s->problem.bias, order = round_up(n);
     double ridge = ridge_of(s, n);
-    struct equations e = {.matrix = s->sums, .order = n, .n = order, .ld = leading(order)};
+    struct equations e = {.matrix = s->sums, .order = n, .n = order, .ld = solve_leading(order)};
     k->turn(other, n, rank, s->panel, e.ld, order);
     for (size_t i = 0; s->problem.bias && i < order; i++) s->panel[rank * e.ld + i] = i < n;
     memset(s->sums, 0, order * e.ld * sizeof *s->sums);
@@ -474,10 +472,11 @@ static int solve_few(struct tr_solver *s, size_t n, const float *const *other, c
     TR_TRY(solve_equations(s, &e, right, a, NULL));
     k->dots(s->panel, e.ld, depth, a, order, x);
     s->count.few++;
-    s->count.flops += (double)depth * (square(n) + 3 * (double)n) + square(n) * ((double)n / 3 + 2);
+    s->count.flops +=
+        (double)depth * (solve_square(n) + 3 * (double)n) + solve_square(n) * ((double)n / 3 + 2);
     double gain = 0; /* the residual of a target is λ' a */
     for (size_t i = 0; i < n; i++) gain += (double)target[i] * ((double)target[i] - ridge * (double)a[i]);
-    return finish(s, x, squares_of(s, n, target), gain, ridge);
+    return solve_finish(s, x, squares_of(s, n, target), gain, ridge);
 }
 
 double tr_solve_loss(struct tr_solver *s, size_t n, const float *const *other, const float *target,

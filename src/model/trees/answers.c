@@ -27,8 +27,9 @@ struct tr_trees_evaluation {
     double weight;                    /* of all rows */
 };
 
-static int predict_choose_output(struct tr_trees *m, const tr_query *q)
+int tr_trees_ready(void *model, tr_query *q)
 {
+    struct tr_trees *m = model;
     static const char *const flag[] = {
         [PREDICT_PROBABILITY] = "--probability",
         [PREDICT_MARGIN] = "--margin",
@@ -51,12 +52,29 @@ static int predict_choose_output(struct tr_trees *m, const tr_query *q)
     if (m->output == PREDICT_CONTRIBUTIONS && m->columns > DENSE_COLUMNS)
         return tr_fail(TR_ERR_USAGE, "--contributions requires at most %d features, but the model has %llu",
                        DENSE_COLUMNS, (unsigned long long)m->columns);
-    return TR_OK;
-}
-
-/* Names the outputs: one per output of the model, or per output and feature. */
-static int predict_name_outputs(const struct tr_trees *m, tr_query *q)
-{
+    TR_TRY(TR_NEW(&m->evaluation, 1));
+    if (tr_trees_classify(m)) TR_TRY(tr_classified_open((size_t)m->labels, &m->evaluation->classified));
+    if (m->output != PREDICT_CONTRIBUTIONS)
+        TR_TRY(tr_scorer_open(&m->forest, 0, (size_t)m->columns, &m->scorer));
+    tr_query_rows(q, m->columns <= DENSE_COLUMNS ? TR_ROWS_DENSE : TR_ROWS_SPARSE, m->columns,
+                  m->first_index);
+    if (m->label_column < TR_LABEL_AUTO) tr_query_label(q, (int)m->label_column);
+    if (m->output == PREDICT_LEAVES) {
+        /* Numbers the leaves of each tree from 0 in the order of nodes, as in model.txt. */
+        const struct tr_forest *f = &m->forest;
+        TR_TRY(TR_NEW(&m->leaf_number, f->nodes));
+        for (size_t t = 0; t < f->trees; t++) {
+            char name[64];
+            uint32_t leaves = 0;
+            snprintf(name, sizeof name, "leaf of tree %zu", t);
+            TR_TRY(tr_query_output(q, name, 0));
+            for (size_t i = (size_t)f->begin[t]; i < f->begin[t + 1]; i++)
+                m->leaf_number[i] = f->node[i].feature == (uint32_t)TR_LEAF ? leaves++ : 0;
+        }
+        return TR_OK;
+    }
+    if (m->output == PREDICT_CONTRIBUTIONS) TR_TRY(tr_contributions_open(&m->forest, &m->contributions));
+    /* Names the outputs: one per output of the model, or per output and feature. */
     static const char *const what[] = {"label", "probability", "margin", "mean"};
     bool by_feature = m->output == PREDICT_CONTRIBUTIONS;
     size_t outputs = m->output == PREDICT_LABEL ? 1 : (size_t)m->outputs,
@@ -72,38 +90,6 @@ static int predict_name_outputs(const struct tr_trees *m, tr_query *q)
         TR_TRY(tr_query_output(q, name, m->output == PREDICT_LABEL ? TR_AS_LABEL : TR_SHORTEST));
     }
     return TR_OK;
-}
-
-/* Numbers the leaves of each tree from 0 in the order of nodes, as in model.txt. */
-static int predict_number_leaves(struct tr_trees *m, tr_query *q)
-{
-    const struct tr_forest *f = &m->forest;
-    TR_TRY(TR_NEW(&m->leaf_number, f->nodes));
-    for (size_t t = 0; t < f->trees; t++) {
-        char name[64];
-        uint32_t leaves = 0;
-        snprintf(name, sizeof name, "leaf of tree %zu", t);
-        TR_TRY(tr_query_output(q, name, 0));
-        for (size_t i = (size_t)f->begin[t]; i < f->begin[t + 1]; i++)
-            m->leaf_number[i] = f->node[i].feature == (uint32_t)TR_LEAF ? leaves++ : 0;
-    }
-    return TR_OK;
-}
-
-int tr_trees_ready(void *model, tr_query *q)
-{
-    struct tr_trees *m = model;
-    TR_TRY(predict_choose_output(m, q));
-    TR_TRY(TR_NEW(&m->evaluation, 1));
-    if (tr_trees_classify(m)) TR_TRY(tr_classified_open((size_t)m->labels, &m->evaluation->classified));
-    if (m->output != PREDICT_CONTRIBUTIONS)
-        TR_TRY(tr_scorer_open(&m->forest, 0, (size_t)m->columns, &m->scorer));
-    tr_query_rows(q, m->columns <= DENSE_COLUMNS ? TR_ROWS_DENSE : TR_ROWS_SPARSE, m->columns,
-                  m->first_index);
-    if (m->label_column < TR_LABEL_AUTO) tr_query_label(q, (int)m->label_column);
-    if (m->output == PREDICT_LEAVES) return predict_number_leaves(m, q);
-    if (m->output == PREDICT_CONTRIBUTIONS) TR_TRY(tr_contributions_open(&m->forest, &m->contributions));
-    return predict_name_outputs(m, q);
 }
 
 /* Computes the margins of n rows, row by row. */
@@ -141,68 +127,43 @@ static void rows_for_all(struct tr_trees *m, const tr_batch *rows, find_of_rows 
     }
 }
 
-static void rows_find_contributions(const struct tr_trees *m, const float *row, size_t n, double *out)
-{
-    size_t outputs = (size_t)m->outputs, columns = (size_t)m->columns;
-    memset(out, 0, n * outputs * (columns + 1) * sizeof *out);
-    for (size_t i = 0; i < n; i++, row += columns, out += outputs * (columns + 1)) {
-        for (size_t k = 0; k < outputs; k++) out[k * (columns + 1) + columns] = m->base[k];
-        tr_contributions_add(&m->contributions, &m->forest, outputs, columns, row, out);
-    }
-}
-
-static void margins_to_probabilities(const struct tr_trees *m, double *margin)
-{
-    double sum = 0, most = -INFINITY;
-    size_t n = (size_t)m->outputs;
-    if (n == 1) *margin = 1 / (1 + exp(-*margin));
-    for (size_t k = 0; k < n && n > 1; k++) most = fmax(most, margin[k]);
-    for (size_t k = 0; k < n && n > 1; k++) sum += margin[k] = exp(margin[k] - most);
-    for (size_t k = 0; k < n && n > 1; k++) margin[k] /= sum;
-}
-
 int tr_trees_predict(void *model, tr_query *q, const tr_records *records, double *out)
 {
     struct tr_trees *m = model;
     const tr_batch *rows = &records->rows;
     size_t n = rows->n, outputs = (size_t)m->outputs;
-    double *margin;
+    TR_FREED double *margin = NULL;
     (void)q;
     if (m->output == PREDICT_LEAVES) rows_for_all(m, rows, rows_find_leaves, m->forest.trees, out);
-    if (m->output == PREDICT_CONTRIBUTIONS) rows_find_contributions(m, rows->dense, n, out);
+    if (m->output == PREDICT_CONTRIBUTIONS) {
+        const float *row = rows->dense;
+        size_t columns = (size_t)m->columns;
+        memset(out, 0, n * outputs * (columns + 1) * sizeof *out);
+        for (size_t i = 0; i < n; i++, row += columns, out += outputs * (columns + 1)) {
+            for (size_t k = 0; k < outputs; k++) out[k * (columns + 1) + columns] = m->base[k];
+            tr_contributions_add(&m->contributions, &m->forest, outputs, columns, row, out);
+        }
+    }
     if (m->output == PREDICT_LEAVES || m->output == PREDICT_CONTRIBUTIONS) return TR_OK;
     TR_TRY(TR_NEW(&margin, n * outputs));
     rows_for_all(m, rows, rows_find_margins, outputs, margin);
     for (size_t i = 0; i < n; i++) {
         double *of = margin + i * outputs;
-        if (m->output == PREDICT_PROBABILITY) margins_to_probabilities(m, of);
+        if (m->output == PREDICT_PROBABILITY && outputs == 1) *of = 1 / (1 + exp(-*of));
+        if (m->output == PREDICT_PROBABILITY && outputs > 1) {
+            double sum = 0, most = -INFINITY;
+            for (size_t k = 0; k < outputs; k++) most = fmax(most, of[k]);
+            for (size_t k = 0; k < outputs; k++) sum += of[k] = exp(of[k] - most);
+            for (size_t k = 0; k < outputs; k++) of[k] /= sum;
+        }
         if (m->output == PREDICT_MEAN && m->loss->mean) *of = m->loss->mean(*of);
         if (m->output == PREDICT_LABEL) out[i] = (double)m->label_name[tr_predicted_class(of, outputs)];
     }
     if (m->output != PREDICT_LABEL) memcpy(out, margin, n * outputs * sizeof *out);
-    free(margin);
     return TR_OK;
 }
 
 /* ================ evaluate ================ */
-
-static int evaluate_class(struct tr_trees *m, const tr_records *records, size_t i, const double *margin,
-                          double weight)
-{
-    struct tr_classified *c = m->evaluation->classified;
-    float label = records->rows.label[i];
-    size_t is = 0, outputs = (size_t)m->outputs, as = tr_predicted_class(margin, outputs);
-    char text[160];
-    while (is < m->labels && m->label_name[is] != label) is++;
-    snprintf(text, sizeof text, "label %.9g, expected one of the %llu of training", (double)label,
-             (unsigned long long)m->labels);
-    if (is == m->labels) return tr_records_fail(records, i, text);
-    if (outputs == 1)
-        return tr_classified_add(c, is, as, m->loss->value(*margin, is == 1 ? 1 : -1, 0), *margin, weight);
-    double most = margin[as], sum = 0;
-    for (size_t k = 0; k < outputs; k++) sum += exp(margin[k] - most);
-    return tr_classified_add(c, is, as, log(sum) + most - margin[is], 0, weight);
-}
 
 int tr_trees_evaluate(void *model, tr_query *q, const tr_records *records, const double *out)
 {
@@ -213,8 +174,18 @@ int tr_trees_evaluate(void *model, tr_query *q, const tr_records *records, const
     for (size_t i = 0; i < records->rows.n; i++, out += m->outputs) {
         double weight = records->rows.weight ? (double)records->rows.weight[i] : 1;
         if (!label || isnan(label[i])) return tr_records_fail(records, i, "expected a label");
-        if (tr_trees_classify(m)) TR_TRY(evaluate_class(m, records, i, out, weight));
-        else tr_errors_add(&e->errors, m->loss, 0, *out, (double)label[i], weight);
+        struct tr_trees_judged row = tr_trees_judge(m, label[i], out, 0);
+        if (!tr_trees_classify(m)) {
+            tr_errors_add(&e->errors, m->loss, 0, *out, (double)label[i], weight);
+        } else if (row.is < m->labels) {
+            double score = m->outputs == 1 ? *out : 0;
+            TR_TRY(tr_classified_add(e->classified, row.is, row.as, row.loss, score, weight));
+        } else {
+            char text[160];
+            snprintf(text, sizeof text, "label %.9g, expected one of the %llu of training", (double)label[i],
+                     (unsigned long long)m->labels);
+            return tr_records_fail(records, i, text);
+        }
         e->weight += weight;
     }
     return TR_OK;
@@ -277,22 +248,6 @@ static int inspect_node(const struct tr_trees *m, tr_query *q, const struct tr_n
     return inspect_node(m, q, tree, node->child + (size_t)1, depth + 1);
 }
 
-static int inspect_graph(const struct tr_trees *m, tr_query *q, const struct tr_node *tree, size_t n)
-{
-    TR_TRY(tr_print(q, "digraph tree {\n    node [shape=box]\n"));
-    for (size_t i = 0; i < n; i++) {
-        const struct tr_node *node = &tree[i];
-        bool leaf = node->feature == (uint32_t)TR_LEAF;
-        TR_TRY(tr_print(q, "    %zu [label=\"", i));
-        TR_TRY(leaf ? tr_print(q, "%.6g", (double)node->number) : inspect_question(m, q, node, true));
-        TR_TRY(tr_print(q, leaf ? "\", shape=ellipse]\n" : "\"]\n"));
-        if (leaf) continue;
-        TR_TRY(tr_print(q, "    %zu -> %lu [label=yes]\n", i, (unsigned long)node->child));
-        TR_TRY(tr_print(q, "    %zu -> %lu [label=no]\n", i, (unsigned long)node->child + 1));
-    }
-    return tr_print(q, "}\n");
-}
-
 struct importance {
     uint64_t feature, splits;
     double gain;
@@ -307,7 +262,7 @@ static int importance_compare(const void *a, const void *b)
 
 static int inspect_importance(const struct tr_trees *m, tr_query *q, size_t top)
 {
-    struct importance *of;
+    TR_FREED struct importance *of = NULL;
     double all = 0;
     TR_TRY(TR_NEW(&of, (size_t)m->columns));
     for (size_t c = 0; c < m->columns; c++) of[c].feature = c;
@@ -318,15 +273,14 @@ static int inspect_importance(const struct tr_trees *m, tr_query *q, size_t top)
         all += (double)m->forest.note[i].gain;
     }
     qsort(of, (size_t)m->columns, sizeof *of, importance_compare);
-    int status = tr_print(q, "%12s  %10s  %10s  %8s\n", "feature", "share", "gain", "splits");
-    for (size_t c = 0; c < tr_min_size(top, (size_t)m->columns) && of[c].splits > 0 && status == TR_OK; c++) {
+    TR_TRY(tr_print(q, "%12s  %10s  %10s  %8s\n", "feature", "share", "gain", "splits"));
+    for (size_t c = 0; c < tr_min_size(top, (size_t)m->columns) && of[c].splits > 0; c++) {
         char name[TR_LABEL_TEXT];
         tr_query_key_text(q, of[c].feature, m->first_index, name);
-        status = tr_print(q, "%12s  %10.6f  %10.6g  %8llu\n", name, of[c].gain / all, of[c].gain,
-                          (unsigned long long)of[c].splits);
+        TR_TRY(tr_print(q, "%12s  %10.6f  %10.6g  %8llu\n", name, of[c].gain / all, of[c].gain,
+                        (unsigned long long)of[c].splits));
     }
-    free(of);
-    return status;
+    return TR_OK;
 }
 
 int tr_trees_inspect(void *model, tr_query *q)
@@ -338,11 +292,23 @@ int tr_trees_inspect(void *model, tr_query *q)
         return tr_fail(TR_ERR_USAGE, "--tree %ld: the model has %zu trees, numbered from 0", tree, f->trees);
     bool graph = tr_query_given(q, "--graphviz"), all = tr_query_given(q, "--importance");
     if (graph && tree < 0) return tr_fail(TR_ERR_USAGE, "--graphviz requires --tree N");
-    if (graph)
-        return inspect_graph(m, q, f->node + f->begin[tree], (size_t)(f->begin[tree + 1] - f->begin[tree]));
+    if (graph) {
+        TR_TRY(tr_print(q, "digraph tree {\n    node [shape=box]\n"));
+        for (size_t i = 0; i < ((size_t)(f->begin[tree + 1] - f->begin[tree])); i++) {
+            const struct tr_node *node = &(f->node + f->begin[tree])[i];
+            bool leaf = node->feature == (uint32_t)TR_LEAF;
+            TR_TRY(tr_print(q, "    %zu [label=\"", i));
+            TR_TRY(leaf ? tr_print(q, "%.6g", (double)node->number) : inspect_question(m, q, node, true));
+            TR_TRY(tr_print(q, leaf ? "\", shape=ellipse]\n" : "\"]\n"));
+            if (leaf) continue;
+            TR_TRY(tr_print(q, "    %zu -> %lu [label=yes]\n", i, (unsigned long)node->child));
+            TR_TRY(tr_print(q, "    %zu -> %lu [label=no]\n", i, (unsigned long)node->child + 1));
+        }
+        return tr_print(q, "}\n");
+    }
     if (tree >= 0) return inspect_node(m, q, f->node + f->begin[tree], 0, 0);
     if (all) return inspect_importance(m, q, (size_t)m->columns);
-    tr_line(q, "objective", "%s, %.9g", m->loss->objective, m->best);
+    tr_line(q, "objective", "%s, %.9g", m->loss->objective, m->last.objective);
     tr_line(q, "trees", "%zu, of %.1f leaves on average", f->trees,
             ((double)f->nodes / fmax(1, (double)f->trees) + 1) / 2);
     if (m->outputs > 1) tr_line(q, "outputs", "%llu, one for each label", (unsigned long long)m->outputs);

@@ -26,8 +26,6 @@ struct sample {
     uint32_t
         *count; /* per column: numbers in this worker's sample; | MISSING if one of its rows has no number */
     size_t pieces; /* a piece contains some columns of each worker */
-    float *
-        value; /* numbers of one piece, column by column; if rows have weights, the weight follows each number */
 };
 enum { MISSING = 1 << 30 };
 
@@ -67,29 +65,6 @@ static size_t bins_column_begin(size_t columns, int worker, int workers)
 
 /* ---- the sample ---- */
 
-static bool sample_has(uint64_t number, uint64_t seed, double part)
-{
-    return (double)(tr_mix(tr_mix(seed) ^ number) >> 11) < part * 0x1p53;
-}
-
-static void sample_count_dense(const float *row, size_t columns, bool drawn, uint32_t *count)
-{
-    for (size_t c = 0; c < columns; c++) {
-        count[c] += drawn;
-        if (row[c] != row[c]) count[c] |= MISSING;
-    }
-}
-
-static void sample_count_sparse(const tr_data *data, size_t i, bool drawn, uint32_t *count)
-{
-    const tr_batch *rows = &data->rows;
-    for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
-        uint32_t *c = &count[data->keys[rows->column[k]]];
-        *c += drawn;
-        if (rows->value && rows->value[k] != rows->value[k]) *c |= MISSING;
-    }
-}
-
 static inline double sample_weight(const struct maker *m, size_t row)
 {
     return m->weight ? rint((double)m->weight[row] * m->scale) / m->scale : 1;
@@ -120,27 +95,34 @@ static int sample_weigh(struct maker *m)
 
 static inline bool sample_has_row(const struct maker *m, const struct sample *s, size_t row)
 {
-    return sample_has(m->number[row], m->seed, s->part) && sample_weight(m, row) > 0;
+    return (double)(tr_mix(tr_mix(m->seed) ^ m->number[row]) >> 11) < s->part * 0x1p53 &&
+           sample_weight(m, row) > 0;
 }
 
 /* Counts the numbers of each column in this worker's part of the sample. */
-static int sample_count(const struct maker *m, struct sample *s)
+static void sample_count(const struct maker *m, struct sample *s)
 {
-    const tr_data *data = m->data;
-    size_t columns = (size_t)data->columns, n = data->rows.n;
+    const tr_batch *rows = &m->data->rows;
+    size_t columns = (size_t)m->data->columns;
     double most = fmin(SAMPLE_ROWS, fmax(LEAST_ROWS, SAMPLE_NUMBERS / (double)columns));
     s->part = fmin(1, most / m->total_rows);
-    TR_TRY(TR_NEW(&s->count, columns));
-    for (size_t i = 0, there = 0; i < n; i++) {
-        if (i == there && (there += tr_data_ready(data, i, n - i)) == i) return TR_OK;
+    for (size_t i = 0, there = 0; i < rows->n; i++) {
+        if (i == there && (there += tr_data_ready(m->data, i, rows->n - i)) == i) return;
         double w = sample_weight(m, i);
         bool drawn = sample_has_row(m, s, i);
         if (w == 0) continue;
         s->rows += drawn ? w : 0;
-        if (data->rows.dense) sample_count_dense(data->rows.dense + i * columns, columns, drawn, s->count);
-        else sample_count_sparse(data, i, drawn, s->count);
+        for (size_t c = 0; c < columns && rows->dense; c++) {
+            float x = rows->dense[i * columns + c];
+            s->count[c] += drawn;
+            if (x != x) s->count[c] |= MISSING;
+        }
+        for (uint64_t k = rows->dense ? 0 : rows->begin[i]; !rows->dense && k < rows->begin[i + 1]; k++) {
+            uint32_t *c = &s->count[m->data->keys[rows->column[k]]];
+            *c += drawn;
+            if (rows->value && rows->value[k] != rows->value[k]) *c |= MISSING;
+        }
     }
-    return TR_OK;
 }
 
 /* Returns the columns of a piece whose bins a worker makes. */
@@ -161,86 +143,12 @@ static inline void sample_copy_number(const struct maker *m, size_t row, float x
     if (m->weight) value[(*at)++] = (float)sample_weight(m, row);
 }
 
-/* Copies the numbers of a row that belong to the current piece.
- *
- * @param [in,out] at  per column: index of its next number in value; SIZE_MAX: the column is in another piece
- */
-static void sample_copy_row(const struct maker *m, size_t i, const struct range *range, size_t ranges,
-                            size_t *at, float *value)
-{
-    const tr_data *data = m->data;
-    const tr_batch *rows = &data->rows;
-    size_t columns = (size_t)data->columns;
-    for (size_t r = 0; r < ranges && rows->dense; r++)
-        for (size_t c = range[r].first; c < range[r].end; c++)
-            sample_copy_number(m, i, rows->dense[i * columns + c], &at[c], value);
-    for (uint64_t k = rows->dense ? 0 : rows->begin[i]; !rows->dense && k < rows->begin[i + 1]; k++) {
-        size_t *to = &at[data->keys[rows->column[k]]];
-        if (*to != SIZE_MAX) sample_copy_number(m, i, rows->value ? rows->value[k] : 1, to, value);
-    }
-}
-
-/* Copies the numbers of a piece to s->value.
- *
- * @param [out] bytes  per worker: number of bytes to send
- */
-static int sample_copy_piece(const struct maker *m, struct sample *s, size_t piece, size_t *bytes)
-{
-    size_t workers = (size_t)tr_workers(m->tr), columns = (size_t)m->data->columns, values = 0, *at,
-           width = m->weight ? 2 : 1;
-    struct range *range = NULL;
-    TR_TRY(TR_NEW(&at, columns));
-    int status = TR_NEW(&range, workers);
-    for (size_t c = 0; c < columns; c++) at[c] = SIZE_MAX;
-    for (size_t w = 0; w < workers && status == TR_OK; w++) {
-        range[w] = sample_columns(m, (int)w, piece, s->pieces);
-        bytes[w] = 0;
-        for (size_t c = range[w].first; c < range[w].end; c++) {
-            at[c] = values;
-            values += (s->count[c] & (MISSING - 1)) * width;
-            bytes[w] += (s->count[c] & (MISSING - 1)) * width * sizeof *s->value;
-        }
-    }
-    if (status == TR_OK) status = TR_NEW(&s->value, values);
-    for (size_t i = 0, there = 0, n = m->data->rows.n; i < n && status == TR_OK; i++) {
-        if (i == there && (there += tr_data_ready(m->data, i, n - i)) == i) break;
-        if (sample_has_row(m, s, i)) sample_copy_row(m, i, range, workers, at, s->value);
-    }
-    free(range);
-    free(at);
-    return status;
-}
-
 /* ---- one column ---- */
 
 static int bins_by_pair(const void *a, const void *b)
 {
     const uint64_t *x = a, *y = b;
     return (*x > *y) - (*x < *y);
-}
-
-/* Finds the distinct numbers among n sorted keys and additional rows with 0 of the weight `zeros`. */
-static int bins_find_runs(struct maker *m, size_t n, double zeros, size_t *runs)
-{
-    const uint32_t zero = tr_key_of_float(0);
-    *runs = 0;
-    TR_TRY(TR_GROW(&m->run, &m->run_capacity, n + 1));
-    for (size_t i = 0; i < n || zeros > 0;) {
-        bool is_zero = zeros > 0 && (i == n || m->key[i] >= zero);
-        uint32_t key = is_zero ? zero : m->key[i];
-        struct value_run *run = &m->run[(*runs)++];
-        *run = (struct value_run){tr_float_of_key(key), is_zero ? zeros : 0};
-        if (is_zero) zeros = 0;
-        for (; i < n && m->key[i] == key; i++) run->rows += m->weight ? (double)m->mass[i] : 1;
-    }
-    return TR_OK;
-}
-
-/* Returns a cut x with a <= x < b. */
-static float bins_cut_between(float a, float b)
-{
-    float middle = (float)(((double)a + (double)b) / 2);
-    return middle < b ? middle : a;
 }
 
 /* Makes cuts such that bins have about the same number of rows. A number that fills a bin alone gets its own. */
@@ -255,7 +163,8 @@ static int bins_cut_runs(struct maker *m, size_t runs, size_t bins)
         in_bin += m->run[i].rows;
         bool enough = runs <= bins || in_bin >= share || (m->run[i + 1].rows >= share && in_bin >= share / 2);
         if (!enough || in_bin < LEAST_IN_BIN * m->row) continue;
-        m->cuts[m->n_cuts + made++] = bins_cut_between(m->run[i].value, m->run[i + 1].value);
+        float a = m->run[i].value, b = m->run[i + 1].value, middle = (float)(((double)a + (double)b) / 2);
+        m->cuts[m->n_cuts + made++] = middle < b ? middle : a;
         left -= in_bin;
         in_bin = 0;
     }
@@ -276,40 +185,62 @@ struct arrival {
 /* Receives the counts of this worker's columns from all workers. */
 static int sample_exchange_counts(const struct maker *m, const struct sample *s, struct arrival *a)
 {
-    int workers = tr_workers(m->tr);
-    size_t w = (size_t)workers, mine = m->end - m->first, *bytes;
-    TR_TRY(TR_NEW(&a->count, w * mine));
-    TR_TRY(TR_NEW(&a->at, w));
-    TR_TRY(TR_NEW(&bytes, 2 * w));
-    for (int i = 0; i < workers; i++) {
-        struct range r = sample_columns(m, i, 0, 1);
-        bytes[i] = (r.end - r.first) * sizeof *a->count;
-        bytes[w + (size_t)i] = mine * sizeof *a->count;
+    size_t workers = (size_t)tr_workers(m->tr), mine = m->end - m->first;
+    TR_FREED size_t *bytes = NULL;
+    TR_TRY(TR_NEW(&a->count, workers * mine));
+    TR_TRY(TR_NEW(&a->at, workers));
+    TR_TRY(TR_NEW(&bytes, 2 * workers));
+    for (size_t w = 0; w < workers; w++) {
+        struct range r = sample_columns(m, (int)w, 0, 1);
+        bytes[w] = (r.end - r.first) * sizeof *a->count;
+        bytes[workers + w] = mine * sizeof *a->count;
     }
-    int status = tr_exchange(m->tr, TR_SET_WORKERS, s->count, bytes, a->count, bytes + w);
-    free(bytes);
-    return status;
+    return tr_exchange(m->tr, TR_SET_WORKERS, s->count, bytes, a->count, bytes + workers);
 }
 
-/* Receives the numbers of a piece from all workers. */
-static int sample_exchange_piece(const struct maker *m, struct sample *s, size_t piece, struct arrival *a)
+/* Sends the numbers of a piece to the workers that make the bins of its columns, and receives those of own columns. */
+static int sample_exchange_piece(const struct maker *m, size_t piece, const struct sample *s,
+                                 struct arrival *a)
 {
-    size_t w = (size_t)tr_workers(m->tr), mine = m->end - m->first, total = 0, *bytes;
+    const tr_batch *rows = &m->data->rows;
+    size_t workers = (size_t)tr_workers(m->tr), columns = (size_t)m->data->columns, mine = m->end - m->first,
+           width = m->weight ? 2 : 1, values = 0, total = 0;
     struct range own = sample_columns(m, tr_set_rank(m->tr, TR_SET_WORKERS), piece, s->pieces);
-    TR_TRY(TR_NEW(&bytes, 2 * w));
-    int status = sample_copy_piece(m, s, piece, bytes);
-    for (size_t i = 0; i < w; i++) {
-        a->at[i] = total;
+    TR_FREED size_t *bytes = NULL;
+    TR_FREED size_t *at =
+        NULL; /* per column: index of its next number in value; SIZE_MAX: it is in another piece */
+    TR_FREED struct range *range = NULL;
+    TR_FREED float *value = NULL; /* column by column; if rows have weights, the weight follows each number */
+    TR_TRY(TR_NEW(&bytes, 2 * workers));
+    TR_TRY(TR_NEW(&at, columns));
+    TR_TRY(TR_NEW(&range, workers));
+    for (size_t c = 0; c < columns; c++) at[c] = SIZE_MAX;
+    for (size_t w = 0; w < workers; w++) {
+        range[w] = sample_columns(m, (int)w, piece, s->pieces);
+        for (size_t c = range[w].first; c < range[w].end; c++) {
+            at[c] = values;
+            values += (s->count[c] & (MISSING - 1)) * width;
+            bytes[w] += (s->count[c] & (MISSING - 1)) * width * sizeof *value;
+        }
+        a->at[w] = total;
         for (size_t c = own.first; c < own.end; c++)
-            total += (a->count[i * mine + c - m->first] & (MISSING - 1)) * (m->weight ? 2 : 1);
-        bytes[w + i] = (total - a->at[i]) * sizeof *a->value;
+            total += (a->count[w * mine + c - m->first] & (MISSING - 1)) * width;
+        bytes[workers + w] = (total - a->at[w]) * sizeof *value;
     }
-    if (status == TR_OK) status = TR_NEW(&a->value, total);
-    if (status == TR_OK) status = tr_exchange(m->tr, TR_SET_WORKERS, s->value, bytes, a->value, bytes + w);
-    free(s->value);
-    s->value = NULL;
-    free(bytes);
-    return status;
+    TR_TRY(TR_NEW(&value, values));
+    for (size_t i = 0, there = 0; i < rows->n; i++) {
+        if (i == there && (there += tr_data_ready(m->data, i, rows->n - i)) == i) break;
+        if (!sample_has_row(m, s, i)) continue;
+        for (size_t w = 0; w < workers && rows->dense; w++)
+            for (size_t c = range[w].first; c < range[w].end; c++)
+                sample_copy_number(m, i, rows->dense[i * columns + c], &at[c], value);
+        for (uint64_t k = rows->dense ? 0 : rows->begin[i]; !rows->dense && k < rows->begin[i + 1]; k++) {
+            size_t *to = &at[m->data->keys[rows->column[k]]];
+            if (*to != SIZE_MAX) sample_copy_number(m, i, rows->value ? rows->value[k] : 1, to, value);
+        }
+    }
+    TR_TRY(TR_NEW(&a->value, total));
+    return tr_exchange(m->tr, TR_SET_WORKERS, value, bytes, a->value, bytes + workers);
 }
 
 /* Makes the cuts of the k-th column of this worker. */
@@ -335,7 +266,6 @@ static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const 
         }
     }
     uint32_t values = m->values ? m->values[m->first + k] : 0;
-    size_t runs;
     if (values > 0) {
         uint32_t cuts =
             (values < TR_MOST_VALUES ? values : TR_MOST_VALUES) - 1; /* frequent values are first */
@@ -356,7 +286,19 @@ static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const 
                 memcpy(&m->mass[i], &bits, sizeof bits);
             }
         }
-        TR_TRY(bins_find_runs(m, n, s->rows - all, &runs));
+        /* the distinct numbers among n sorted keys and additional rows with 0 of the weight `zeros` */
+        double zeros = s->rows - all;
+        const uint32_t zero = tr_key_of_float(0);
+        size_t runs = 0;
+        TR_TRY(TR_GROW(&m->run, &m->run_capacity, n + 1));
+        for (size_t i = 0; i < n || zeros > 0;) {
+            bool is_zero = zeros > 0 && (i == n || m->key[i] >= zero);
+            uint32_t key = is_zero ? zero : m->key[i];
+            struct value_run *run = &m->run[runs++];
+            *run = (struct value_run){tr_float_of_key(key), is_zero ? zeros : 0};
+            if (is_zero) zeros = 0;
+            for (; i < n && m->key[i] == key; i++) run->rows += m->weight ? (double)m->mass[i] : 1;
+        }
         double most = all - numbers; /* weight of the most frequent number, or of missing numbers */
         for (size_t i = 0; i < runs; i++) most = m->run[i].rows > most ? m->run[i].rows : most;
         if (s->rows - most >= (double)m->least * m->row * s->part)
@@ -367,38 +309,21 @@ static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const 
     return TR_OK;
 }
 
-static int bins_make_columns(struct maker *m, struct sample *s, uint32_t *info)
-{
-    struct arrival a = {0};
-    m->info = info;
-    int status = sample_exchange_counts(m, s, &a);
-    for (size_t piece = 0; piece < s->pieces && status == TR_OK; piece++) {
-        struct range own = sample_columns(m, tr_set_rank(m->tr, TR_SET_WORKERS), piece, s->pieces);
-        status = sample_exchange_piece(m, s, piece, &a);
-        for (size_t c = own.first; c < own.end && status == TR_OK; c++)
-            status = bins_make_column(m, &a, c - m->first, s);
-        free(a.value);
-        a.value = NULL;
-    }
-    free(a.count);
-    free(a.at);
-    return status;
-}
-
 /* ---- all columns ---- */
 
 /* Sends the cuts of all columns to all workers. */
 static int bins_gather(struct maker *m, const uint32_t *mine, struct tr_bins *bins)
 {
     int workers = tr_workers(m->tr);
-    size_t columns = bins->columns, *bytes, total = 0;
-    uint32_t *info = NULL;
+    size_t columns = bins->columns, total = 0;
+    TR_FREED size_t *bytes = NULL;
+    TR_FREED uint32_t *info = NULL;
     TR_TRY(TR_NEW(&bytes, (size_t)workers));
     TR_TRY(TR_NEW(&info, columns));
     for (int w = 0; w < workers; w++)
         bytes[w] = (bins_column_begin(columns, w + 1, workers) - bins_column_begin(columns, w, workers)) *
                    sizeof *info;
-    int status = tr_all_gather_lists(m->tr, TR_SET_WORKERS, mine, bytes, info);
+    TR_TRY(tr_all_gather_lists(m->tr, TR_SET_WORKERS, mine, bytes, info));
     for (int w = 0; w < workers; w++) {
         bytes[w] = 0;
         for (size_t c = bins_column_begin(columns, w, workers);
@@ -406,10 +331,10 @@ static int bins_gather(struct maker *m, const uint32_t *mine, struct tr_bins *bi
             bytes[w] += (info[c] & (MISSING - 1)) * sizeof(float);
         total += bytes[w] / sizeof(float);
     }
-    if (status == TR_OK) status = TR_NEW(&bins->cuts, total);
-    if (status == TR_OK) status = tr_all_gather_lists(m->tr, TR_SET_WORKERS, m->cuts, bytes, bins->cuts);
+    TR_TRY(TR_NEW(&bins->cuts, total));
+    TR_TRY(tr_all_gather_lists(m->tr, TR_SET_WORKERS, m->cuts, bytes, bins->cuts));
     const float *cut = bins->cuts;
-    for (size_t c = 0; c < columns && status == TR_OK; c++) {
+    for (size_t c = 0; c < columns; c++) {
         size_t cuts = info[c] & (MISSING - 1);
         bool missing = info[c] & MISSING, category = m->values && m->values[c] > 0;
         bins->column[c] = (struct tr_column_bins){.offset = bins->total,
@@ -422,9 +347,20 @@ static int bins_gather(struct maker *m, const uint32_t *mine, struct tr_bins *bi
         bins->total += cuts + 1 + missing;
         cut += cuts;
     }
-    free(info);
-    free(bytes);
-    return status;
+    return TR_OK;
+}
+
+static void maker_free(struct maker *m)
+{
+    void *arrays[] = {m->cuts, m->key, m->other, m->run, m->pair, m->mass};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+}
+
+static void arrival_free(struct arrival *a)
+{
+    free(a->count);
+    free(a->value);
+    free(a->at);
 }
 
 int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, const float *weight,
@@ -432,7 +368,11 @@ int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, co
 {
     int worker = tr_set_rank(tr, TR_SET_WORKERS), workers = tr_workers(tr);
     size_t columns = (size_t)data->columns;
+    TR_FREED uint32_t *count = NULL;
+    TR_FREED uint32_t *info = NULL;
     struct sample sample = {0};
+    TR_CLOSED_BY(arrival_free) struct arrival a = {0};
+    TR_CLOSED_BY(maker_free)
     struct maker m = {.tr = tr,
                       .data = data,
                       .most = most,
@@ -443,31 +383,29 @@ int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, co
                       .weight = weight,
                       .first = bins_column_begin(columns, worker, workers),
                       .end = bins_column_begin(columns, worker + 1, workers)};
-    uint32_t *info = NULL;
     *bins = (struct tr_bins){.columns = columns};
-    int status = sample_weigh(&m);
-    if (status == TR_OK) status = sample_count(&m, &sample);
-    if (status == TR_OK) status = TR_NEW(&bins->column, columns);
-    if (status == TR_OK) status = TR_NEW(&info, m.end - m.first);
+    TR_TRY(sample_weigh(&m));
+    TR_TRY(TR_NEW(&count, columns));
+    sample.count = count;
+    sample_count(&m, &sample);
+    TR_TRY(TR_NEW(&bins->column, columns));
+    TR_TRY(TR_NEW(&info, m.end - m.first));
     double seen[3] = {sample.rows, data->rows.n > 0 && !data->rows.dense};
-    for (size_t c = 0; c < columns && sample.count; c++) seen[2] += sample.count[c] & (MISSING - 1);
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_F64, seen, 3);
+    for (size_t c = 0; c < columns; c++) seen[2] += count[c] & (MISSING - 1);
+    TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_F64, seen, 3));
     sample.rows = seen[0];
     bins->sparse = seen[1] > 0;
-    sample.pieces =
-        (size_t)seen[2] * (weight ? 2 : 1) * sizeof *sample.value / (size_t)workers / PIECE_BYTES + 1;
-    if (status == TR_OK) status = bins_make_columns(&m, &sample, info);
-    if (status == TR_OK) status = bins_gather(&m, info, bins);
-    free(info);
-    free(m.cuts);
-    free(m.key);
-    free(m.other);
-    free(m.run);
-    free(m.pair);
-    free(m.mass);
-    free(sample.count);
-    free(sample.value);
-    return status;
+    sample.pieces = (size_t)seen[2] * (weight ? 2 : 1) * sizeof(float) / (size_t)workers / PIECE_BYTES + 1;
+    m.info = info;
+    TR_TRY(sample_exchange_counts(&m, &sample, &a));
+    for (size_t piece = 0; piece < sample.pieces; piece++) {
+        struct range own = sample_columns(&m, worker, piece, sample.pieces);
+        TR_TRY(sample_exchange_piece(&m, piece, &sample, &a));
+        for (size_t c = own.first; c < own.end; c++) TR_TRY(bins_make_column(&m, &a, c - m.first, &sample));
+        free(a.value);
+        a.value = NULL;
+    }
+    return bins_gather(&m, info, bins);
 }
 
 void tr_bins_free(struct tr_bins *bins)
@@ -547,17 +485,6 @@ TR_CPU_CLONES static void bins_of_numbers(const float cut[TR_BINS], const float 
     for (size_t i = 0; i < n; i++) bin[i] = (uint8_t)at[i];
 }
 
-static void binned_add_column(const struct tr_column_bins *c, const float cut[TR_BINS], const float *x,
-                              size_t stride, size_t n, uint8_t *block, size_t width)
-{
-    uint8_t bin[AT_ONCE];
-    bins_of_numbers(cut, x, stride, n, bin);
-    for (size_t i = 0; i < n; i++) {
-        float number = x[i * stride];
-        block[i * width] = number <= c->most ? bin[i] : (uint8_t)bin_of_number(c, number);
-    }
-}
-
 /* Stores the bins of the columns of a block, a few rows at a time, so that these stay in the cache. */
 static void binned_add_block(const struct tr_bins *bins, size_t first, size_t end, const float *x, size_t n,
                              uint8_t *block, size_t width)
@@ -569,11 +496,16 @@ static void binned_add_block(const struct tr_bins *bins, size_t first, size_t en
         for (size_t b = 0; b < TR_BINS; b++) cut[c - first][b] = b < cuts ? column->cut[b] : INFINITY;
     }
     for (size_t i = 0; i < n; i += AT_ONCE)
-        for (size_t c = first; c < end; c++)
-            if (bins->column[c].bins <= TR_BINS)
-                binned_add_column(&bins->column[c], cut[c - first], x + i * bins->columns + c - first,
-                                  bins->columns, tr_min_size(AT_ONCE, n - i), block + i * width + c - first,
-                                  width);
+        for (size_t c = first; c < end; c++) {
+            const struct tr_column_bins *column = &bins->column[c];
+            if (column->bins > TR_BINS) continue;
+            const float *number = x + i * bins->columns + c - first;
+            uint8_t *to = block + i * width + c - first, bin[AT_ONCE];
+            size_t some = tr_min_size(AT_ONCE, n - i);
+            bins_of_numbers(cut[c - first], number, bins->columns, some, bin);
+            for (size_t k = 0; k < some; k++, number += bins->columns)
+                to[k * width] = *number <= column->most ? bin[k] : (uint8_t)bin_of_number(column, *number);
+        }
 }
 
 /* Number of rows after which their numbers are freed. */
@@ -640,37 +572,6 @@ static int binned_open_sparse(const struct tr_bins *bins, const tr_data *data, s
     return TR_OK;
 }
 
-/* State of the search for bundles. */
-struct bundler {
-    const struct tr_bins *bins;
-    struct tr_binned *rows;
-    uint32_t *column; /* per bin: its column */
-    uint64_t *begin; /* the rows row[begin[c]] .. row[begin[c + 1] - 1] of column c are not in the bin of 0 */
-    uint32_t *row;
-    uint32_t *order;  /* columns, by descending number of rows */
-    uint64_t **taken; /* per bundle: a bit per row that is not 0 in one of its columns */
-    uint32_t *bytes;  /* per bundle: number of byte values in use */
-    size_t bundles, most;
-};
-
-static int bundler_list_rows(struct bundler *b)
-{
-    const struct tr_bins *bins = b->bins;
-    const struct tr_binned *rows = b->rows;
-    uint64_t n = rows->begin[rows->n];
-    TR_TRY(TR_NEW(&b->column, bins->total));
-    TR_TRY(TR_NEW(&b->begin, bins->columns + 2));
-    TR_TRY(TR_NEW(&b->row, (size_t)n));
-    for (uint32_t c = 0; c < bins->columns; c++)
-        for (uint32_t k = 0; k < bins->column[c].bins; k++) b->column[bins->column[c].offset + k] = c;
-    for (uint64_t k = 0; k < n; k++) b->begin[b->column[rows->place[k]] + 2]++;
-    for (size_t c = 1; c < bins->columns; c++) b->begin[c + 1] += b->begin[c];
-    for (uint32_t i = 0; i < rows->n; i++)
-        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
-            b->row[b->begin[b->column[rows->place[k]] + 1]++] = i;
-    return TR_OK;
-}
-
 /* Keys contain the number of rows in the upper half and the column in the lower half. */
 static int bundler_compare(const void *a, const void *b)
 {
@@ -678,89 +579,77 @@ static int bundler_compare(const void *a, const void *b)
     return (*x < *y) - (*x > *y);
 }
 
-static int bundler_order_columns(struct bundler *b, size_t *n)
+static void bundler_free(uint64_t ***taken)
 {
-    uint64_t *key;
-    *n = 0;
-    TR_TRY(TR_NEW(&key, b->bins->columns));
-    int status = TR_NEW(&b->order, b->bins->columns);
-    for (uint32_t c = (uint32_t)b->rows->first; c < b->rows->end; c++)
-        if (b->bins->column[c].bins > 1) key[(*n)++] = (b->begin[c + 1] - b->begin[c]) << 32 | c;
-    qsort(key, *n, sizeof *key, bundler_compare);
-    for (size_t i = 0; i < *n && status == TR_OK; i++) b->order[i] = (uint32_t)key[i];
-    free(key);
-    return status;
+    for (size_t b = 0; *taken && (*taken)[b]; b++) free((*taken)[b]);
+    free(*taken);
 }
 
-static bool bundler_fits(const struct bundler *b, size_t bundle, uint32_t column)
+int tr_binned_bundle(const struct tr_bins *bins, struct tr_binned *rows)
 {
-    const uint64_t *taken = b->taken[bundle];
-    if (b->bytes[bundle] + b->bins->column[column].bins - 1u > TR_BINS) return false;
-    for (uint64_t k = b->begin[column]; k < b->begin[column + 1]; k++)
-        if (taken[b->row[k] / 64] >> b->row[k] % 64 & 1) return false;
-    return true;
-}
+    uint64_t n = rows->begin[rows->n];
+    size_t most = (size_t)(n * sizeof *rows->place / rows->n) + 1, columns = 0, bundles = 0;
+    TR_FREED uint32_t *column = NULL; /* per bin: its column */
+    TR_FREED uint64_t *begin =
+        NULL; /* the rows row[begin[c]] .. row[begin[c + 1] - 1] of column c are not in the bin of 0 */
+    TR_FREED uint32_t *row = NULL;
+    TR_FREED uint64_t *order = NULL; /* columns, by descending number of rows */
+    TR_FREED uint32_t *bytes = NULL; /* per bundle: number of byte values in use */
+    /* per bundle: a bit per row that is not 0 in one of its columns; NULL after the last one */
+    TR_CLOSED_BY(bundler_free) uint64_t **taken = NULL;
+    TR_TRY(TR_NEW(&rows->bundled, bins->columns));
+    TR_TRY(TR_NEW(&column, bins->total));
+    TR_TRY(TR_NEW(&begin, bins->columns + 2));
+    TR_TRY(TR_NEW(&row, (size_t)n));
+    TR_TRY(TR_NEW(&order, bins->columns));
+    TR_TRY(TR_NEW(&taken, most + 1));
+    TR_TRY(TR_NEW(&bytes, most));
 
-/* Assigns each column to the first bundle where it fits.
- *
- * @param [out] fit  whether at most b->most bundles suffice
- */
-static int bundler_fill(struct bundler *b, size_t columns, bool *fit)
-{
-    TR_TRY(TR_NEW(&b->taken, b->most));
-    TR_TRY(TR_NEW(&b->bytes, b->most));
-    *fit = false;
+    /* the rows of each column */
+    for (uint32_t c = 0; c < bins->columns; c++)
+        for (uint32_t k = 0; k < bins->column[c].bins; k++) column[bins->column[c].offset + k] = c;
+    for (uint64_t k = 0; k < n; k++) begin[column[rows->place[k]] + 2]++;
+    for (size_t c = 1; c < bins->columns; c++) begin[c + 1] += begin[c];
+    for (uint32_t i = 0; i < rows->n; i++)
+        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
+            row[begin[column[rows->place[k]] + 1]++] = i;
+    for (uint32_t c = (uint32_t)rows->first; c < rows->end; c++)
+        if (bins->column[c].bins > 1) order[columns++] = (begin[c + 1] - begin[c]) << 32 | c;
+    qsort(order, columns, sizeof *order, bundler_compare);
+
+    /* Each column goes to the first bundle where it fits. */
     for (size_t i = 0; i < columns; i++) {
-        uint32_t c = b->order[i], at = 0;
-        while (at < b->bundles && !bundler_fits(b, at, c)) at++;
-        if (at == b->most) return TR_OK;
-        if (at == b->bundles) {
-            TR_TRY(TR_NEW(&b->taken[b->bundles], b->rows->n / 64 + 1));
-            b->bytes[b->bundles++] = 1;
+        uint32_t c = (uint32_t)order[i], values = bins->column[c].bins - 1u, at = 0;
+        for (; at < bundles; at++) {
+            uint64_t k = begin[c];
+            if (bytes[at] + values > TR_BINS) continue;
+            while (k < begin[c + 1] && !(taken[at][row[k] / 64] >> row[k] % 64 & 1)) k++;
+            if (k == begin[c + 1]) break;
         }
-        for (uint64_t k = b->begin[c]; k < b->begin[c + 1]; k++)
-            b->taken[at][b->row[k] / 64] |= (uint64_t)1 << b->row[k] % 64;
-        b->rows->bundled[c] = (struct tr_bundled){at, b->bytes[at]};
-        b->bytes[at] += b->bins->column[c].bins - 1u;
+        if (at == most) return TR_OK;
+        if (at == bundles) {
+            TR_TRY(TR_NEW(&taken[bundles], rows->n / 64 + 1));
+            bytes[bundles++] = 1;
+        }
+        for (uint64_t k = begin[c]; k < begin[c + 1]; k++)
+            taken[at][row[k] / 64] |= (uint64_t)1 << row[k] % 64;
+        rows->bundled[c] = (struct tr_bundled){at, bytes[at]};
+        bytes[at] += values;
     }
-    *fit = true;
-    return TR_OK;
-}
 
-/* Replaces the lists of the rows by bytes. */
-static int bundler_pack(struct bundler *b)
-{
-    struct tr_binned *rows = b->rows;
-    TR_TRY(binned_open_bytes(rows, b->bundles));
+    /* Bytes replace the lists of the rows. */
+    TR_TRY(binned_open_bytes(rows, bundles));
     for (size_t i = 0; i < rows->n; i++)
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
-            uint32_t c = b->column[rows->place[k]],
-                     bin = rows->place[k] - (uint32_t)b->bins->column[c].offset;
+            uint32_t c = column[rows->place[k]], bin = rows->place[k] - (uint32_t)bins->column[c].offset;
             struct tr_bundled at = rows->bundled[c];
-            *tr_byte_of(rows, i, at.bundle) = (uint8_t)(at.first + bin - (bin > b->bins->column[c].zero));
+            *tr_byte_of(rows, i, at.bundle) = (uint8_t)(at.first + bin - (bin > bins->column[c].zero));
         }
     free(rows->begin);
     free(rows->place);
     rows->begin = NULL;
     rows->place = NULL;
-    return tr_binned_list(b->bins, rows);
-}
-
-int tr_binned_bundle(const struct tr_bins *bins, struct tr_binned *rows)
-{
-    struct bundler b = {.bins = bins, .rows = rows};
-    size_t columns = 0;
-    bool fit = false;
-    b.most = (size_t)(rows->begin[rows->n] * sizeof *rows->place / rows->n) + 1;
-    int status = TR_NEW(&rows->bundled, bins->columns);
-    if (status == TR_OK) status = bundler_list_rows(&b);
-    if (status == TR_OK) status = bundler_order_columns(&b, &columns);
-    if (status == TR_OK) status = bundler_fill(&b, columns, &fit);
-    if (status == TR_OK && fit) status = bundler_pack(&b);
-    for (size_t i = 0; i < b.bundles; i++) free(b.taken[i]);
-    void *arrays[] = {b.column, b.begin, b.row, b.order, b.taken, b.bytes};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    return status;
+    return tr_binned_list(bins, rows);
 }
 
 int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, bool bundle, struct tr_binned *rows)

@@ -71,12 +71,16 @@ struct tr_scorer {
 
 /* ---- opening ---- */
 
-static int scorer_find_used(struct tr_scorer *s, size_t columns)
+int tr_scorer_open(const struct tr_forest *f, size_t first, size_t columns, struct tr_scorer **scorer)
 {
-    const struct tr_forest *f = s->forest;
+    struct tr_scorer *s;
+    TR_TRY(TR_NEW(scorer, 1));
+    s = *scorer;
+    *s = (struct tr_scorer){.forest = f, .first = first};
+    if (first == f->trees) return TR_OK;
     uint32_t n = 0;
     TR_TRY(TR_NEW(&s->place, columns));
-    for (size_t i = f->begin[s->first]; i < f->nodes; i++)
+    for (size_t i = f->begin[first]; i < f->nodes; i++)
         if (f->node[i].feature != (uint32_t)TR_LEAF) s->place[f->node[i].feature] = 1;
     for (size_t c = 0; c < columns; c++) s->n_used += s->place[c];
     TR_TRY(TR_NEW(&s->used, s->n_used));
@@ -86,42 +90,28 @@ static int scorer_find_used(struct tr_scorer *s, size_t columns)
         if (s->place[c]) s->used[n] = c;
         s->place[c] = s->place[c] ? n++ : (uint32_t)NONE;
     }
-    return TR_OK;
-}
-
-static void scorer_add_tree(const struct tr_scorer *s, const struct tr_node *node, size_t n,
-                            struct question *q)
-{
-    uint32_t first[MOST_NODES] = {0}; /* per node: index of the first leaf below it */
-    for (size_t i = n; i-- > 0;) {
-        bool leaf = node[i].feature == (uint32_t)TR_LEAF;
-        q[i].at = leaf ? 0 : s->place[node[i].feature] * TR_SIDE;
-        q[i].stay = leaf ? 1 : q[node[i].child].stay + q[node[i].child + 1].stay;
-    }
-    for (size_t i = 0; i < n && n <= MOST_NODES; i++) {
-        uint32_t child = node[i].child;
-        if (node[i].feature == (uint32_t)TR_LEAF) {
-            q[first[i]].leaf = (uint32_t)i;
-            continue;
-        }
-        first[child] = first[i];
-        first[child + 1] = first[i] + q[child].stay;
-        q[i].stay = ~((((uint32_t)1 << q[child].stay) - 1) << first[i]);
-    }
-}
-
-int tr_scorer_open(const struct tr_forest *f, size_t first, size_t columns, struct tr_scorer **scorer)
-{
-    struct tr_scorer *s;
-    TR_TRY(TR_NEW(scorer, 1));
-    s = *scorer;
-    *s = (struct tr_scorer){.forest = f, .first = first};
-    if (first == f->trees) return TR_OK;
-    TR_TRY(scorer_find_used(s, columns));
     TR_TRY(TR_NEW(&s->question, f->nodes - (size_t)f->begin[first]));
-    for (size_t t = first; t < f->trees; t++)
-        scorer_add_tree(s, f->node + f->begin[t], (size_t)(f->begin[t + 1] - f->begin[t]),
-                        s->question + (f->begin[t] - f->begin[first]));
+    for (size_t t = first; t < f->trees; t++) {
+        const struct tr_node *node = f->node + f->begin[t];
+        struct question *q = s->question + (f->begin[t] - f->begin[first]);
+        size_t nodes = (size_t)(f->begin[t + 1] - f->begin[t]);
+        uint32_t first_leaf[MOST_NODES] = {0}; /* per node: index of the first leaf below it */
+        for (size_t i = nodes; i-- > 0;) {
+            bool leaf = node[i].feature == (uint32_t)TR_LEAF;
+            q[i].at = leaf ? 0 : s->place[node[i].feature] * TR_SIDE;
+            q[i].stay = leaf ? 1 : q[node[i].child].stay + q[node[i].child + 1].stay;
+        }
+        for (size_t i = 0; i < nodes && nodes <= MOST_NODES; i++) {
+            uint32_t child = node[i].child;
+            if (node[i].feature == (uint32_t)TR_LEAF) {
+                q[first_leaf[i]].leaf = (uint32_t)i;
+                continue;
+            }
+            first_leaf[child] = first_leaf[i];
+            first_leaf[child + 1] = first_leaf[i] + q[child].stay;
+            q[i].stay = ~((((uint32_t)1 << q[child].stay) - 1) << first_leaf[i]);
+        }
+    }
     return TR_OK;
 }
 
@@ -159,28 +149,24 @@ static float scorer_number_of_bin(const struct tr_column_bins *c, uint32_t bin)
     return c->category ? (float)bin : bin + 1 < numbers ? c->cut[bin] : FLT_MAX;
 }
 
-static void scorer_read_sparse(struct tr_scorer *s, const struct tr_bins *bins, const struct tr_binned *rows,
-                               size_t first, size_t n)
-{
-    if (s->n_used == 0) return; /* no tree has a split */
-    for (size_t k = 0; k < s->n_used; k++) s->offset[k] = (uint32_t)bins->column[s->used[k]].offset;
-    memset(s->number, 0, s->n_used * TR_SIDE * sizeof *s->number);
-    for (size_t i = 0; i < n; i++)
-        for (uint64_t p = rows->begin[first + i]; p < rows->begin[first + i + 1]; p++) {
-            uint32_t place = rows->place[p];
-            size_t k = tr_place_u32(s->offset, s->n_used, place + 1);
-            if (k == 0) continue;
-            const struct tr_column_bins *c = &bins->column[s->used[k - 1]];
-            if (place < c->offset + c->bins)
-                s->number[(k - 1) * TR_SIDE + i] = scorer_number_of_bin(c, place - (uint32_t)c->offset);
-        }
-}
-
 static void scorer_read_binned(struct tr_scorer *s, const struct tr_bins *bins, const struct tr_binned *rows,
                                size_t first, size_t n)
 {
     if (!rows->block) {
-        scorer_read_sparse(s, bins, rows, first, n);
+        if (s->n_used != 0) { /* no tree has a split */
+            for (size_t k = 0; k < s->n_used; k++) s->offset[k] = (uint32_t)bins->column[s->used[k]].offset;
+            memset(s->number, 0, s->n_used * TR_SIDE * sizeof *s->number);
+            for (size_t i = 0; i < n; i++)
+                for (uint64_t p = rows->begin[first + i]; p < rows->begin[first + i + 1]; p++) {
+                    uint32_t place = rows->place[p];
+                    size_t k = tr_place_u32(s->offset, s->n_used, place + 1);
+                    if (k == 0) continue;
+                    const struct tr_column_bins *c = &bins->column[s->used[k - 1]];
+                    if (place < c->offset + c->bins)
+                        s->number[(k - 1) * TR_SIDE + i] =
+                            scorer_number_of_bin(c, place - (uint32_t)c->offset);
+                }
+        }
         return;
     }
     for (size_t k = 0; k < s->n_used; k++)
@@ -211,22 +197,6 @@ TR_CPU_CLONES static void scorer_ask_all(const struct tr_forest *f, const struct
     for (size_t i = 0; i < TR_SIDE; i++) leaf[i] = q[__builtin_ctz(alive[i])].leaf;
 }
 
-static void scorer_go_down(const struct tr_forest *f, const struct tr_node *node, const struct question *q,
-                           const float *number, uint32_t *leaf)
-{
-    uint32_t moved;
-    memset(leaf, 0, TR_SIDE * sizeof *leaf);
-    do {
-        moved = 0;
-        for (size_t i = 0; i < TR_SIDE; i++) {
-            const struct tr_node *at = &node[leaf[i]];
-            if (at->feature == (uint32_t)TR_LEAF) continue;
-            moved = 1;
-            leaf[i] = at->child + !tr_goes_left(f, at, number[q[leaf[i]].at + i]);
-        }
-    } while (moved);
-}
-
 const uint32_t *tr_scorer_leaves(struct tr_scorer *s, size_t tree)
 {
     const struct tr_forest *f = s->forest;
@@ -234,7 +204,19 @@ const uint32_t *tr_scorer_leaves(struct tr_scorer *s, size_t tree)
     const struct question *q = s->question + (f->begin[tree] - f->begin[s->first]);
     size_t n = (size_t)(f->begin[tree + 1] - f->begin[tree]);
     if (n <= MOST_NODES) scorer_ask_all(f, node, n, q, s->number, s->leaf);
-    else scorer_go_down(f, node, q, s->number, s->leaf);
+    else {
+        uint32_t moved;
+        memset(s->leaf, 0, TR_SIDE * sizeof *s->leaf);
+        do {
+            moved = 0;
+            for (size_t i = 0; i < TR_SIDE; i++) {
+                const struct tr_node *at = &node[s->leaf[i]];
+                if (at->feature == (uint32_t)TR_LEAF) continue;
+                moved = 1;
+                s->leaf[i] = at->child + !tr_goes_left(f, at, s->number[q[s->leaf[i]].at + i]);
+            }
+        } while (moved);
+    }
     return s->leaf;
 }
 
@@ -282,15 +264,6 @@ struct explainer {
     double *to;
 };
 
-static void path_extend(struct tr_known *path, size_t n, uint32_t feature, double unknown, double is)
-{
-    path[n] = (struct tr_known){feature, unknown, is, n == 0};
-    for (size_t i = n; i-- > 0;) {
-        path[i + 1].weight += is * path[i].weight * (double)(i + 1) / (double)(n + 1);
-        path[i].weight *= unknown * (double)(n - i) / (double)(n + 1);
-    }
-}
-
 /* Returns the sum of the weights without the feature at index `at` of n + 1 features.
  *
  * @param [in] go  remove the feature from the path */
@@ -322,7 +295,11 @@ static void contributions_descend(const struct explainer *e, size_t at, struct t
     struct tr_known *path = above + n;
     if (branch.unknown == 0 && branch.is == 0) return; /* no row arrives */
     for (size_t i = 0; i < n; i++) path[i] = above[i];
-    path_extend(path, n, branch.feature, branch.unknown, branch.is);
+    path[n] = (struct tr_known){branch.feature, branch.unknown, branch.is, n == 0};
+    for (size_t i = n; i-- > 0;) {
+        path[i + 1].weight += branch.is * path[i].weight * (double)(i + 1) / (double)(n + 1);
+        path[i].weight *= branch.unknown * (double)(n - i) / (double)(n + 1);
+    }
     if (node->feature == (uint32_t)TR_LEAF) {
         for (size_t i = 1; i <= n; i++)
             e->to[path[i].feature] +=
@@ -346,43 +323,34 @@ static void contributions_descend(const struct explainer *e, size_t at, struct t
                                                 .is = goes_left == !side ? same.is : 0});
 }
 
-/* Computes the weights of nodes from those of leaves, and the mean values. Returns the depth of the tree. */
-static size_t contributions_weigh(const struct tr_forest *f, size_t t, double *weight, double *mean,
-                                  size_t *depth)
-{
-    size_t first = (size_t)f->begin[t], n = (size_t)f->begin[t + 1] - first, deepest = 0;
-    const struct tr_node *node = f->node + first;
-    depth[0] = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (node[i].feature == (uint32_t)TR_LEAF) continue;
-        depth[node[i].child] = depth[node[i].child + 1] = depth[i] + 1;
-        deepest = tr_max_size(deepest, depth[i] + 1);
-    }
-    for (size_t i = n; i-- > 0;) {
-        weight[i] = (double)f->note[first + i].weight;
-        mean[i] = (double)node[i].number;
-        if (node[i].feature == (uint32_t)TR_LEAF) continue;
-        double left = weight[node[i].child], right = weight[node[i].child + 1],
-               part = left + right > 0 ? left / (left + right) : 0.5;
-        weight[i] = left + right;
-        mean[i] = part * mean[node[i].child] + (1 - part) * mean[node[i].child + 1];
-    }
-    return deepest;
-}
-
 int tr_contributions_open(const struct tr_forest *f, struct tr_contributions *c)
 {
-    size_t most = 0, *depth;
-    for (size_t t = 0; t < f->trees; t++) most = tr_max_size(most, (size_t)(f->begin[t + 1] - f->begin[t]));
-    TR_TRY(TR_NEW(&depth, most));
-    int status = TR_NEW(&c->weight, f->nodes);
-    if (status == TR_OK) status = TR_NEW(&c->mean, f->nodes);
-    for (size_t t = 0; t < f->trees && status == TR_OK; t++)
-        c->depth = tr_max_size(
-            c->depth, contributions_weigh(f, t, c->weight + f->begin[t], c->mean + f->begin[t], depth));
-    free(depth);
-    if (status == TR_OK) status = TR_NEW(&c->path, (c->depth + 2) * (c->depth + 3) / 2 + 1);
-    return status;
+    TR_FREED size_t *depth = NULL;
+    TR_TRY(TR_NEW(&depth, f->nodes));
+    TR_TRY(TR_NEW(&c->weight, f->nodes));
+    TR_TRY(TR_NEW(&c->mean, f->nodes));
+    for (size_t t = 0; t < f->trees; t++) {
+        /* weights and mean values of nodes follow from those of the leaves below */
+        size_t first = (size_t)f->begin[t], n = (size_t)f->begin[t + 1] - first;
+        const struct tr_node *node = f->node + first;
+        double *weight = c->weight + first, *mean = c->mean + first;
+        depth[0] = 0;
+        for (size_t i = 0; i < n; i++) {
+            if (node[i].feature == (uint32_t)TR_LEAF) continue;
+            depth[node[i].child] = depth[node[i].child + 1] = depth[i] + 1;
+            c->depth = tr_max_size(c->depth, depth[i] + 1);
+        }
+        for (size_t i = n; i-- > 0;) {
+            weight[i] = (double)f->note[first + i].weight;
+            mean[i] = (double)node[i].number;
+            if (node[i].feature == (uint32_t)TR_LEAF) continue;
+            double left = weight[node[i].child], right = weight[node[i].child + 1],
+                   part = left + right > 0 ? left / (left + right) : 0.5;
+            weight[i] = left + right;
+            mean[i] = part * mean[node[i].child] + (1 - part) * mean[node[i].child + 1];
+        }
+    }
+    return TR_NEW(&c->path, (c->depth + 2) * (c->depth + 3) / 2 + 1);
 }
 
 void tr_contributions_close(struct tr_contributions *c)

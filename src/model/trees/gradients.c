@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../labels.h"
+#include "../metrics.h"
 #include "trees.h"
 
 /* ================ gradients ================ */
@@ -52,9 +53,10 @@ static const float *gradients_gather(const float *number, const uint32_t *row, s
     return room;
 }
 
-static void gradients_find(const struct tr_trees *m, const uint32_t *row, size_t first, size_t n, float *g,
-                           float *h)
+void tr_gradients_of(const struct tr_trees *m, const uint32_t *row, size_t first, size_t n, float *g,
+                     float *h)
 {
+    float factor = (float)(1 / m->o->rows);
     float room[4][TR_GRADIENTS];
     size_t output = m->tree.output;
     const float *score = gradients_gather(m->score + output * m->rows.n, row, first, n, room[0]),
@@ -68,19 +70,13 @@ static void gradients_find(const struct tr_trees *m, const uint32_t *row, size_t
         float parameter = tr_trees_classify(m) ? m->label_name[1] : (float)tr_trees_shape(m);
         m->loss->trees.gradients(score, label, n, parameter, g, h);
     }
-    if (!m->weight) return;
-    const float *weight = gradients_gather(m->weight, row, first, n, room[0]);
-    for (size_t i = 0; i < n; i++) {
-        g[i] *= weight[i];
-        h[i] *= weight[i];
+    if (m->weight) {
+        const float *weight = gradients_gather(m->weight, row, first, n, room[0]);
+        for (size_t i = 0; i < n; i++) {
+            g[i] *= weight[i];
+            h[i] *= weight[i];
+        }
     }
-}
-
-void tr_gradients_of(const struct tr_trees *m, const uint32_t *row, size_t first, size_t n, float *g,
-                     float *h)
-{
-    float factor = (float)(1 / m->o->rows);
-    gradients_find(m, row, first, n, g, h);
     for (size_t i = 0; i < n && m->drawn; i++) {
         bool drawn = m->drawn[row ? row[i] : first + i],
              top = m->o->top == 0 || fabsf(g[i]) > m->tree.largest;
@@ -90,28 +86,24 @@ void tr_gradients_of(const struct tr_trees *m, const uint32_t *row, size_t first
     }
 }
 
-/* ================ weights and the rows of a tree ================ */
+/* ================ weights ================ */
 
-/* ---- weights ---- */
-
-/* Computes the weight of each label from model.class_weights. */
-static int weights_of_labels(const struct tr_trees *m, double *of)
+int tr_trees_weigh(struct tr_trees *m)
 {
-    size_t labels = (size_t)m->labels;
-    double *count;
-    TR_TRY(TR_NEW(&count, labels));
-    const float *weight = m->train->rows.weight;
-    for (size_t i = 0; i < m->train->rows.n; i++)
-        count[tr_trees_class_of(m, m->label[i])] += weight ? (double)weight[i] : 1;
-    int status = tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, count, labels);
-    if (status == TR_OK)
-        status = tr_class_weights_find(m->job, m->o->class_weights, m->label_name, count, labels, of);
-    free(count);
-    return status;
-}
-
-static int weights_fill(struct tr_trees *m, const double *of)
-{
+    TR_FREED double *of = NULL;
+    bool by_class = *m->o->class_weights;
+    if (!by_class && !m->train->weighted) return TR_OK;
+    if (by_class) { /* the weight of each label */
+        size_t labels = (size_t)m->labels;
+        TR_FREED double *count = NULL;
+        TR_TRY(TR_NEW(&of, labels));
+        TR_TRY(TR_NEW(&count, labels));
+        const float *weight = m->train->rows.weight;
+        for (size_t i = 0; i < m->train->rows.n; i++)
+            count[tr_trees_class_of(m, m->label[i])] += weight ? (double)weight[i] : 1;
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, count, labels));
+        TR_TRY(tr_class_weights_find(m->job, m->o->class_weights, m->label_name, count, labels, of));
+    }
     const tr_batch *rows = &m->train->rows;
     double most = 0;
     TR_TRY(TR_NEW(&m->weight, rows->n));
@@ -134,60 +126,7 @@ static int weights_fill(struct tr_trees *m, const double *of)
     return TR_OK;
 }
 
-int tr_trees_weigh(struct tr_trees *m)
-{
-    double *of = NULL;
-    bool by_class = *m->o->class_weights;
-    if (!by_class && !m->train->weighted) return TR_OK;
-    int status = by_class ? TR_NEW(&of, (size_t)m->labels) : TR_OK;
-    if (status == TR_OK && by_class) status = weights_of_labels(m, of);
-    if (status == TR_OK) status = weights_fill(m, of);
-    free(of);
-    return status;
-}
-
-/* ---- rows of a tree ---- */
-
-static inline bool row_is_drawn(const struct tr_trees *m, uint64_t salt, size_t i)
-{
-    return (double)(tr_mix(salt ^ m->number[i]) >> 11) < m->o->rows * 0x1p53;
-}
-
-/* Computes the absolute gradients of all rows. */
-static int rows_find_sizes(struct tr_trees *m)
-{
-    float h[TR_GRADIENTS];
-    if (!m->scratch) TR_TRY(TR_NEW(&m->scratch, m->rows.n));
-    memset(m->drawn, 1, m->rows.n);
-    m->tree.largest = 0;
-    for (size_t i = 0, n; i < m->rows.n; i += n) {
-        n = tr_min_size(TR_GRADIENTS, m->rows.n - i);
-        tr_gradients_of(m, NULL, i, n, m->scratch + i, h);
-        for (size_t k = i; k < i + n; k++) m->scratch[k] = fabsf(m->scratch[k]);
-    }
-    return TR_OK;
-}
-
-/* Draws the rows of the next tree. With solve.top_share, rows with the largest gradients are always drawn; the others are drawn at
- * random and get a larger weight (gradient-based one-side sampling; Ke et al., LightGBM, NIPS 2017). */
-static int rows_draw(struct tr_trees *m)
-{
-    uint64_t salt = tr_mix(tr_mix(m->seed + 1) ^ m->tree.round);
-    size_t n = m->rows.n;
-    struct tr_row_set own = {NULL, m->own_rows};
-    if (m->o->rows >= 1) return TR_OK;
-    if (!m->drawn) TR_TRY(TR_NEW(&m->drawn, n));
-    if (m->o->top > 0) {
-        TR_TRY(rows_find_sizes(m));
-        TR_TRY(tr_weighted_quantiles(m->tr, TR_SET_WORKERS, &own, 1, m->scratch + m->own_first, NULL,
-                                     1 - m->o->top, &m->tree.largest));
-    }
-    for (size_t i = 0; i < n; i++)
-        m->drawn[i] = row_is_drawn(m, salt, i) || (m->o->top > 0 && m->scratch[i] > m->tree.largest);
-    return TR_OK;
-}
-
-/* ================ rounding ================ */
+/* ================ rows of a tree, and rounding ================ */
 
 /* Rounds gradients down or up at random, without bias. */
 TR_CPU_CLONES static void gradients_round(const struct tr_trees *m, uint32_t salt,
@@ -219,12 +158,36 @@ TR_CPU_CLONES static void gradients_find_most(const float *g, const float *h, si
     *most_h = b;
 }
 
-/* Finds the units such that the largest gradient and the largest second derivative fit into their bits. */
-static int gradients_find_units(struct tr_trees *m, struct tr_units *units)
+int tr_gradients(struct tr_trees *m)
 {
-    float g[TR_GRADIENTS], h[TR_GRADIENTS], most_g = 0, most_h = 0;
-    for (size_t i = 0, n; i < m->rows.n; i += n) {
-        n = tr_min_size(TR_GRADIENTS, m->rows.n - i);
+    float g[TR_GRADIENTS], h[TR_GRADIENTS];
+    size_t rows = m->rows.n;
+    if (m->o->rows < 1) {
+        /* Draw the rows of the next tree. With solve.top_share, rows with the largest gradients are always drawn; the others are
+         * drawn at random and get a larger weight (gradient-based one-side sampling; Ke et al., LightGBM, NIPS 2017). */
+        uint64_t draw = tr_mix(tr_mix(m->seed + 1) ^ m->tree.round);
+        struct tr_row_set own = {NULL, m->own_rows};
+        if (!m->drawn) TR_TRY(TR_NEW(&m->drawn, rows));
+        if (m->o->top > 0) {
+            if (!m->scratch) TR_TRY(TR_NEW(&m->scratch, rows));
+            memset(m->drawn, 1, rows);
+            m->tree.largest = 0;
+            for (size_t i = 0, n; i < rows; i += n) {
+                n = tr_min_size(TR_GRADIENTS, rows - i);
+                tr_gradients_of(m, NULL, i, n, m->scratch + i, h);
+                for (size_t k = i; k < i + n; k++) m->scratch[k] = fabsf(m->scratch[k]);
+            }
+            TR_TRY(tr_weighted_quantiles(m->tr, TR_SET_WORKERS, &own, 1, m->scratch + m->own_first, NULL,
+                                         1 - m->o->top, &m->tree.largest));
+        }
+        for (size_t i = 0; i < rows; i++)
+            m->drawn[i] = (double)(tr_mix(draw ^ m->number[i]) >> 11) < m->o->rows * 0x1p53 ||
+                          (m->o->top > 0 && m->scratch[i] > m->tree.largest);
+    }
+    /* the units such that the largest gradient and the largest second derivative fit into their bits */
+    float most_g = 0, most_h = 0;
+    for (size_t i = 0, n; i < rows; i += n) {
+        n = tr_min_size(TR_GRADIENTS, rows - i);
         tr_gradients_of(m, NULL, i, n, g, h);
         gradients_find_most(g, h, n, &most_g, &most_h);
     }
@@ -234,19 +197,11 @@ static int gradients_find_units(struct tr_trees *m, struct tr_units *units)
         return tr_fail(TR_ERR_DIVERGED,
                        "trees: a gradient is not finite: expected a smaller solve.rate or smaller labels");
     bool same = m->loss->trees.unit_curvature && !m->weight && m->o->top == 0;
-    units->gradient = fmax(most[0], 1e-30) / ((1 << (m->o->bits - 1)) - 1);
-    units->curvature = same ? 1 : fmax(most[1], 1e-30) / ((1 << m->o->bits) - 1);
-    return TR_OK;
-}
-
-int tr_gradients(struct tr_trees *m)
-{
-    float g[TR_GRADIENTS], h[TR_GRADIENTS];
-    TR_TRY(rows_draw(m));
-    TR_TRY(gradients_find_units(m, &m->tree.units));
+    m->tree.units.gradient = fmax(most[0], 1e-30) / ((1 << (m->o->bits - 1)) - 1);
+    m->tree.units.curvature = same ? 1 : fmax(most[1], 1e-30) / ((1 << m->o->bits) - 1);
     uint32_t salt = (uint32_t)tr_mix(tr_mix(m->seed ^ m->tree.round) + m->tree.output);
-    for (size_t i = 0, n; i < m->rows.n; i += n) {
-        n = tr_min_size(TR_GRADIENTS, m->rows.n - i);
+    for (size_t i = 0, n; i < rows; i += n) {
+        n = tr_min_size(TR_GRADIENTS, rows - i);
         tr_gradients_of(m, NULL, i, n, g, h);
         gradients_round(m, salt, &m->tree.units, g, h, m->number + i, n, m->pair + i);
     }
@@ -259,26 +214,26 @@ bool tr_trees_is_quantile(const struct tr_trees *m, double *part)
     return m->loss->trees.quantile;
 }
 
-/* Softmax loss of one row. */
-static double softmax_loss(const struct tr_trees *m, const float *score, size_t apart, size_t class)
-{
-    double most = (double)score[0], total = 0;
-    for (size_t k = 1; k < m->outputs; k++) most = fmax(most, (double)score[k * apart]);
-    for (size_t k = 0; k < m->outputs; k++) total += exp((double)score[k * apart] - most);
-    return log(total) + most - (double)score[class * apart];
-}
+/* ================ evaluation ================ */
 
-double tr_trees_loss(const struct tr_trees *m, const float *label, const float *weight, const float *score,
-                     size_t n, size_t apart)
+struct tr_trees_judged tr_trees_judge(const struct tr_trees *m, float label, const double *margin,
+                                      double shape)
 {
-    double sum = 0, shape = tr_trees_shape(m);
-    bool classes = tr_trees_classify(m);
-    for (size_t i = 0; i < n; i++) {
-        size_t class = classes ? tr_trees_class_of(m, label[i]) : 0;
-        double y = classes ? (class > 0 ? 1 : -1) : (double)label[i];
-        double loss = m->loss->joint ? softmax_loss(m, score + i, apart, class)
-                                     : m->loss->value((double)score[i], y, shape);
-        sum += (weight ? (double)weight[i] : 1) * loss;
+    struct tr_trees_judged j = {0};
+    if (!tr_trees_classify(m)) {
+        j.loss = m->loss->value(*margin, (double)label, shape);
+        j.error = (m->loss->mean ? m->loss->mean(*margin) : *margin) - (double)label;
+        return j;
     }
-    return sum;
+    j.is = tr_trees_class_of(m, label);
+    j.as = tr_predicted_class(margin, (size_t)m->outputs);
+    if (j.is == m->labels) return j;
+    if (!m->loss->joint) {
+        j.loss = m->loss->value(*margin, j.is > 0 ? 1 : -1, shape);
+    } else {
+        double most = margin[j.as], total = 0;
+        for (size_t k = 0; k < m->outputs; k++) total += exp(margin[k] - most);
+        j.loss = log(total) + most - margin[j.is];
+    }
+    return j;
 }

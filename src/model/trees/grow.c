@@ -1,4 +1,4 @@
-/* Growing one tree. */
+/* Growing one tree: splits, histograms, rows of leaves, values of leaves. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,250 @@
 #ifdef TR_CPU_LEVELS
 #include <immintrin.h>
 #endif
+
+/* ================ splits: ranges of numbers ================ */
+
+/* Returns the gain of a child whose gradients sum to g and second derivatives to h.
+ *
+ * @param [out] value  of the child as a leaf, within its bounds
+ */
+static inline float child_gain(const struct tr_scan *s, float g, float h, float l2, float *value)
+{
+    float v = -g / (h + l2);
+    *value = v < s->low ? s->low : v > s->high ? s->high : v;
+    return -*value * (2 * g + (h + l2) * *value);
+}
+
+static inline float split_gain(const struct tr_scan *s, float g, float h)
+{
+    float other_g = s->all_gradient - g, other_h = s->all_curvature - h;
+    float value = g * g / (h + s->l2) + other_g * other_g / (other_h + s->l2) - s->parent;
+    return h < s->least || other_h < s->least ? 0 : value;
+}
+
+/* Like scan_bins(), for fewer bins than vector instructions pay for. Sparse rows have many columns with two bins. */
+enum { FEW_BINS = 4 };
+static void scan_few_bins(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair left,
+                          struct tr_split *best, uint32_t column, bool missing_left)
+{
+    for (size_t t = 0; t < n; t++) {
+        left += hist[t];
+        float gain = split_gain(s, (float)(int32_t)tr_pair_gradient(left) * s->gradient,
+                                (float)tr_pair_curvature(left) * s->curvature);
+        if (gain > best->gain)
+            *best = (struct tr_split){.gain = gain,
+                                      .column = column,
+                                      .bin = (uint32_t)t,
+                                      .missing_left = missing_left,
+                                      .left = left};
+    }
+}
+
+/* Returns the first bin with the largest gain, and the gain; n if no gain is larger than *most. Positive floats have the order of
+ * their bits. */
+TR_CPU_CLONES static size_t scan_best_bin(const struct tr_scan *s, const tr_pair *sum, size_t n, float *most)
+{
+    union {
+        float gain;
+        int32_t bits;
+    } of[TR_BINS], best = {*most};
+    for (size_t t = 0; t < n; t++)
+        of[t].gain = split_gain(s, (float)(int32_t)tr_pair_gradient(sum[t]) * s->gradient,
+                                (float)tr_pair_curvature(sum[t]) * s->curvature);
+    int32_t largest = best.bits;
+    for (size_t t = 0; t < n; t++) largest = of[t].bits > largest ? of[t].bits : largest;
+    if (largest == best.bits) return n;
+    size_t at = 0;
+    while (of[at].bits != largest) at++;
+    *most = of[at].gain;
+    return at;
+}
+
+/* Tries the splits where bins 0 .. t go left, for each t < n.
+ *
+ * @param [in] before  sums of missing numbers that go left too */
+static void scan_bins(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair before,
+                      struct tr_split *best, uint32_t column, bool missing_left)
+{
+    tr_pair sum[TR_BINS], left = before;
+    float most = best->gain;
+    if (n < FEW_BINS) {
+        scan_few_bins(s, hist, n, before, best, column, missing_left);
+        return;
+    }
+    for (size_t t = 0; t < n; t++) sum[t] = left += hist[t];
+    size_t at = scan_best_bin(s, sum, n, &most);
+    if (at < n)
+        *best = (struct tr_split){.gain = most,
+                                  .column = column,
+                                  .bin = (uint32_t)at,
+                                  .missing_left = missing_left,
+                                  .left = sum[at]};
+}
+
+static bool column_is_drawn(const struct tr_trees *m, size_t column)
+{
+    double part = m->o->columns;
+    if (part >= 1) return true;
+    uint64_t random =
+        tr_mix(tr_mix(tr_mix(m->seed) ^ (m->tree.round * m->outputs + m->tree.output)) + column);
+    return (double)(random >> 11) < part * 0x1p53;
+}
+
+/* Like scan_bins(), with model.monotone: the values of the children are within the bounds of the leaf and ordered by `direction` (0:
+ * any order). */
+static void scan_bounded(const struct tr_scan *s, int direction, const tr_pair *hist, size_t n,
+                         tr_pair before, struct tr_split *best, uint32_t column, bool missing_left)
+{
+    tr_pair left = before;
+    for (size_t t = 0; t < n; t++) {
+        left += hist[t];
+        float g = (float)tr_pair_gradient(left) * s->gradient,
+              h = (float)tr_pair_curvature(left) * s->curvature, other_g = s->all_gradient - g,
+              other_h = s->all_curvature - h, value, other;
+        if (h < s->least || other_h < s->least) continue;
+        float gain =
+            child_gain(s, g, h, s->l2, &value) + child_gain(s, other_g, other_h, s->l2, &other) - s->parent;
+        if (!(gain > best->gain) || (float)direction * (other - value) < 0) continue;
+        *best = (struct tr_split){
+            .gain = gain, .column = column, .bin = (uint32_t)t, .missing_left = missing_left, .left = left};
+    }
+}
+
+/* ================ splits: sets of categories ================ */
+
+/* Values are sorted by their mean gradient, and a prefix or a suffix of this order goes left; for two classes and squared errors no
+ * other set is better (Fisher 1958; Ke et al., LightGBM, NIPS 2017). Four rules of LightGBM prevent that rare values are overfit:
+ * sums are smoothed, children are regularized more than those of numbers, few values go left, and each side has a minimum of
+ * rows. */
+enum { ONE_VALUE = 4 }; /* up to this number of values, only single values go left */
+
+static int category_compare(const void *a, const void *b)
+{
+    const struct tr_category_value *x = a, *y = b;
+    if (x->order != y->order) return x->order < y->order ? -1 : 1;
+    return (x->bin > y->bin) - (x->bin < y->bin);
+}
+
+static float category_gain(const struct tr_scan *s, float g, float h, float l2)
+{
+    float value;
+    return child_gain(s, g, h, l2, &value) +
+           child_gain(s, s->all_gradient - g, s->all_curvature - h, l2, &value) - s->parent;
+}
+
+/* Sets *best: the first n values go left, in steps of `step`. */
+static void category_set_split(const struct tr_category_value *value, ptrdiff_t step, size_t n,
+                               const tr_pair *hist, float gain, uint32_t column, struct tr_split *best)
+{
+    *best = (struct tr_split){.gain = gain, .column = column, .values = (uint16_t)n};
+    for (size_t i = 0; i < n; i++, value += step) {
+        best->value[i] = (uint16_t)value->bin;
+        best->left += hist[value->bin];
+    }
+}
+
+/* Tries the sets that start at one end of the order. */
+static void category_scan_order(const struct tr_scan *s, const struct tr_trees_options *o,
+                                const struct tr_category_value *value, ptrdiff_t step, size_t n,
+                                const tr_pair *hist, uint32_t column, struct tr_split *best)
+{
+    float g = 0, h = 0, fresh = 0, least = (float)o->category_rows * s->row;
+    size_t most = tr_min_size((n + 1) / 2, (size_t)o->category_values);
+    for (size_t i = 0; i < most; i++) {
+        const struct tr_category_value *v = value + step * (ptrdiff_t)i;
+        g += v->gradient;
+        h += v->curvature;
+        fresh += v->curvature;
+        float other_h = s->all_curvature - h;
+        if (other_h < s->least || other_h < least) return;
+        if (h < s->least || fresh < least) continue;
+        fresh = 0;
+        float gain = category_gain(s, g, h, s->l2 + (float)o->category_l2);
+        if (gain > best->gain) category_set_split(value, step, i + 1, hist, gain, column, best);
+    }
+}
+
+static void scan_category(struct tr_category_value *value, const struct tr_scan *s,
+                          const struct tr_trees_options *o, const tr_pair *hist, size_t n, uint32_t column,
+                          struct tr_split *best)
+{
+    float smoothing = (float)o->category_smoothing, least = n > ONE_VALUE ? smoothing * s->row : 0;
+    size_t used = 0;
+    for (size_t b = 0; b < n; b++) {
+        float g = (float)tr_pair_gradient(hist[b]) * s->gradient,
+              h = (float)tr_pair_curvature(hist[b]) * s->curvature;
+        if (hist[b] != 0 && h >= least)
+            value[used++] = (struct tr_category_value){g / (h + smoothing), g, h, (uint32_t)b};
+    }
+    if (used == 0) return;
+    for (size_t i = 0; i < used && n <= ONE_VALUE; i++) {
+        float g = value[i].gradient, h = value[i].curvature, gain = category_gain(s, g, h, s->l2);
+        if (h >= s->least && s->all_curvature - h >= s->least && gain > best->gain)
+            category_set_split(&value[i], 1, 1, hist, gain, column, best);
+    }
+    if (n <= ONE_VALUE) return;
+    qsort(value, used, sizeof *value, category_compare);
+    category_scan_order(s, o, value, 1, used, hist, column, best);
+    category_scan_order(s, o, value + used - 1, -1, used, hist, column, best);
+}
+
+/* ================ splits: all of a column ================ */
+
+bool tr_scan_begin(const struct tr_trees *m, const struct tr_leaf_sums *leaf, double part, struct tr_scan *s)
+{
+    float value;
+    double G = (double)tr_pair_gradient(leaf->sum) * m->tree.units.gradient,
+           H = (double)tr_pair_curvature(leaf->sum) * m->tree.units.curvature;
+    double rows = part * (m->tree.base > 0 ? m->tree.base : 1);
+    *s = (struct tr_scan){.sum = leaf->sum,
+                          .gradient = (float)m->tree.units.gradient,
+                          .curvature = (float)m->tree.units.curvature,
+                          .least = (float)fmax(part * m->o->min_weight, (double)m->o->min_rows * rows),
+                          .row = (float)rows,
+                          .all_gradient = (float)G,
+                          .all_curvature = (float)H,
+                          .l2 = (float)m->o->l2,
+                          .parent = (float)(G * G / (H + m->o->l2)),
+                          .low = leaf->low,
+                          .high = leaf->high};
+    if (m->direction) s->parent = child_gain(s, s->all_gradient, s->all_curvature, s->l2, &value);
+    s->nothing = (float)fmax(m->o->gamma, 1e-6);
+    return s->all_curvature >= 2 * s->least;
+}
+
+void tr_scan_column(const struct tr_trees *m, const struct tr_scan *s, const tr_pair *hist, size_t c,
+                    struct tr_split *best)
+{
+    const struct tr_column_bins *column = &m->bins.column[c];
+    if (column->bins < 2) return;
+    tr_pair apart = s->sum - hist[column->zero]; /* one of the two children has at most these rows */
+    if ((float)tr_pair_curvature(apart) * s->curvature < s->least || !column_is_drawn(m, c)) return;
+    if (column->category)
+        scan_category(m->categories, s, m->o, hist, (size_t)column->bins - column->missing, (uint32_t)c,
+                      best);
+    else {
+        /* missing numbers go to either side */
+        size_t numbers = (size_t)column->bins - column->missing;
+        tr_pair missing = column->missing ? hist[numbers] : 0;
+        for (int left = 0; left <= (missing != 0); left++) {
+            size_t n = numbers - 1 + (missing != 0 && !left);
+            tr_pair before = left ? missing : 0;
+            if (m->direction) scan_bounded(s, m->direction[c], hist, n, before, best, (uint32_t)c, left);
+            else scan_bins(s, hist, n, before, best, (uint32_t)c, left);
+        }
+    }
+}
+
+bool tr_split_is_better(const struct tr_split *a, const struct tr_split *b)
+{
+    return a->gain > b->gain || (a->gain == b->gain && a->gain > 0 && a->column < b->column);
+}
+
+size_t tr_split_bytes(const struct tr_trees *m)
+{
+    return m->values ? sizeof(struct tr_split) : offsetof(struct tr_split, value);
+}
 
 /* ================ histograms and rows of leaves ================ */
 
@@ -121,35 +365,25 @@ static void histogram_add_bytes(const struct tr_bins *bins, const struct tr_binn
     }
 }
 
-static void histogram_add_wide(const uint16_t *bin, const uint32_t *row, const uint32_t *pair, size_t n,
-                               bool all, tr_pair *hist)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (!all) __builtin_prefetch(bin + row[i + AHEAD]);
-        hist[bin[all ? i : row[i]]] += tr_pair_of_row(pair[i]);
-    }
-}
-
-static void histogram_add_lists(const struct tr_binned *rows, const uint32_t *row, const uint32_t *pair,
-                                size_t n, bool all, tr_pair *hist)
-{
-    for (size_t i = 0; i < n; i++) {
-        size_t r = all ? i : row[i];
-        tr_pair p = tr_pair_of_row(pair[i]);
-        if (!all) __builtin_prefetch(rows->place + rows->begin[row[i + AHEAD]]);
-        for (uint64_t k = rows->begin[r]; k < rows->begin[r + 1]; k++) hist[rows->place[k]] += p;
-    }
-}
-
 static void histogram_add(const struct tr_bins *bins, const struct tr_binned *rows, const uint32_t *row,
                           const uint32_t *pair, size_t n, bool all, unsigned bits, tr_pair *hist)
 {
     if (n == 0) return;
     if (rows->block) histogram_add_bytes(bins, rows, row, pair, n, all, bits, hist);
-    else histogram_add_lists(rows, row, pair, n, all, hist);
-    for (size_t c = rows->first; c < rows->end && rows->wide; c++)
-        if (rows->wide[c])
-            histogram_add_wide(rows->wide[c], row, pair, n, all, hist + bins->column[c].offset);
+    for (size_t i = 0; i < n && !rows->block; i++) {
+        size_t r = all ? i : row[i];
+        tr_pair p = tr_pair_of_row(pair[i]);
+        if (!all) __builtin_prefetch(rows->place + rows->begin[row[i + AHEAD]]);
+        for (uint64_t k = rows->begin[r]; k < rows->begin[r + 1]; k++) hist[rows->place[k]] += p;
+    }
+    for (size_t c = rows->first; c < rows->end && rows->wide; c++) {
+        const uint16_t *bin = rows->wide[c];
+        tr_pair *to = hist + bins->column[c].offset;
+        for (size_t i = 0; i < n && bin; i++) {
+            if (!all) __builtin_prefetch(bin + row[i + AHEAD]);
+            to[bin[all ? i : row[i]]] += tr_pair_of_row(pair[i]);
+        }
+    }
 }
 
 /* ---- dividing the rows of a leaf ---- */
@@ -278,11 +512,6 @@ struct tr_trees_grower {
     size_t split_bytes; /* bytes of a split that are sent */
 };
 
-static double grow_gradient(const struct tr_trees *m, tr_pair p)
-{
-    return (double)tr_pair_gradient(p) * m->tree.units.gradient;
-}
-
 static double grow_curvature(const struct tr_trees *m, tr_pair p)
 {
     return (double)tr_pair_curvature(p) * m->tree.units.curvature;
@@ -290,25 +519,13 @@ static double grow_curvature(const struct tr_trees *m, tr_pair p)
 
 /* ---- histograms ---- */
 
-/* Sparse rows: the bin of 0 gets the sum of the leaf minus the other bins. */
-static void grow_find_zeros(const struct tr_trees *m, tr_pair sum, tr_pair *slot)
-{
-    const struct tr_trees_grower *g = m->grower;
-    for (size_t c = g->share.first; c < g->share.last; c++) {
-        const struct tr_column_bins *column = &m->bins.column[c];
-        tr_pair *bin = slot + column->offset - g->share.offset, left = sum;
-        for (size_t b = 0; b < column->bins; b++) left -= bin[b];
-        bin[column->zero] += left;
-    }
-}
-
 /* Builds the histograms of n leaves with consecutive slots: sums over all rows, of the columns of the share. Voting: of one leaf and
  * this worker's rows. */
 static int grow_build(struct tr_trees *m, struct leaf *const *leaf, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
     struct tr_trees_share had = tr_trees_merge_columns(m->merge, m->member);
-    tr_pair *slot = g->slot + leaf[0]->slot * g->share.bins, *local = tr_trees_merge_local(m->merge), sum = 0;
+    tr_pair *slot = g->slot + leaf[0]->slot * g->share.bins, *local = m->merge->local, sum = 0;
     bool merges = local && !m->voting;
     for (size_t k = 0; k < n; k++) {
         tr_pair *hist = merges ? local + k * m->bins.total : slot + k * g->share.bins;
@@ -320,23 +537,16 @@ static int grow_build(struct tr_trees *m, struct leaf *const *leaf, size_t n)
     if (merges) TR_TRY(tr_trees_merge_add(m->merge, NULL, n, slot));
     for (size_t i = leaf[0]->begin; i < leaf[0]->end && m->voting; i++) sum += tr_pair_of_row(m->pair[i]);
     if (m->voting) g->own[leaf[0]->slot] = sum;
-    for (size_t k = 0; k < n && m->bins.sparse; k++)
-        grow_find_zeros(m, m->voting ? sum : leaf[k]->sums.sum, slot + k * g->share.bins);
+    for (size_t k = 0; k < n && m->bins.sparse;
+         k++) /* the bin of 0 gets the sum of the leaf minus the other bins */
+        for (size_t c = g->share.first; c < g->share.last; c++) {
+            const struct tr_column_bins *column = &m->bins.column[c];
+            tr_pair *bin = slot + k * g->share.bins + column->offset - g->share.offset,
+                    left = m->voting ? sum : leaf[k]->sums.sum;
+            for (size_t b = 0; b < column->bins; b++) left -= bin[b];
+            bin[column->zero] += left;
+        }
     return TR_OK;
-}
-
-/* Finds the best split among this worker's columns. */
-static void grow_find_split(struct tr_trees *m, struct leaf *leaf)
-{
-    const struct tr_trees_grower *g = m->grower;
-    const tr_pair *slot = g->slot + leaf->slot * g->share.bins - g->share.offset;
-    struct tr_scan s;
-    leaf->split = (struct tr_split){0};
-    if (!tr_scan_begin(m, &leaf->sums, 1, &s)) return;
-    leaf->split.gain = s.nothing;
-    for (size_t c = g->share.first; c < g->share.last; c++)
-        tr_scan_column(m, &s, slot + m->bins.column[c].offset, c, &leaf->split);
-    if (leaf->split.gain <= s.nothing) leaf->split.gain = 0;
 }
 
 /* Finds the best splits of n leaves among all columns. */
@@ -351,10 +561,20 @@ static int grow_find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t
         if (m->voting)
             TR_TRY(
                 tr_vote(m, g->slot + leaf[i]->slot * g->share.bins, &own, &leaf[i]->sums, &leaf[i]->split));
-        else grow_find_split(m, leaf[i]);
+        else {
+            const tr_pair *slot = g->slot + leaf[i]->slot * g->share.bins - g->share.offset;
+            struct tr_scan s;
+            leaf[i]->split = (struct tr_split){0};
+            if (tr_scan_begin(m, &leaf[i]->sums, 1, &s)) {
+                leaf[i]->split.gain = s.nothing;
+                for (size_t c = g->share.first; c < g->share.last; c++)
+                    tr_scan_column(m, &s, slot + m->bins.column[c].offset, c, &leaf[i]->split);
+                if (leaf[i]->split.gain <= s.nothing) leaf[i]->split.gain = 0;
+            }
+        }
         memcpy(mine + i * bytes, &leaf[i]->split, bytes);
     }
-    if (!tr_trees_merge_local(m->merge)) return TR_OK;
+    if (!m->merge->local) return TR_OK;
     TR_TRY(tr_trees_merge_send(m->merge, mine, n * bytes));
     for (size_t i = 0; i < n; i++)
         for (size_t w = 0; w < (size_t)tr_workers(m->tr); w++) {
@@ -422,19 +642,6 @@ static bool grow_missing_left(const struct tr_trees *m, const struct leaf *leaf)
     return 2 * (uint64_t)tr_pair_curvature(s->left) >= tr_pair_curvature(leaf->sums.sum);
 }
 
-/* Fills goes_left for the split of a leaf. */
-static void grow_find_bins_left(const struct tr_trees *m, const struct leaf *leaf)
-{
-    uint8_t *left = m->grower->goes_left;
-    const struct tr_split *s = &leaf->split;
-    const struct tr_column_bins *column = &m->bins.column[s->column];
-    memset(left, 0, m->grower->most_bins);
-    for (size_t i = 0; i < s->values; i++) left[s->value[i]] = 1;
-    if (s->values > 0) return;
-    for (size_t b = 0; b < column->bins; b++) left[b] = b <= s->bin;
-    left[column->bins - column->missing] = grow_missing_left(m, leaf);
-}
-
 static int grow_add_node(struct tr_trees *m, const struct leaf *leaf)
 {
     struct tr_trees_grower *g = m->grower;
@@ -455,27 +662,18 @@ static int grow_add_node(struct tr_trees *m, const struct leaf *leaf)
     return TR_OK;
 }
 
-/* model.monotone: the middle between the values of two children bounds all leaves below them (the basic method of LightGBM). */
-static void grow_set_bounds(const struct tr_trees *m, size_t column, struct leaf *left, struct leaf *right)
-{
-    bool up = m->direction[column] > 0;
-    tr_pair sum[2] = {left->sums.sum, right->sums.sum};
-    double middle = 0;
-    for (int k = 0; k < 2; k++) {
-        double value = -grow_gradient(m, sum[k]) / fmax(grow_curvature(m, sum[k]) + m->o->l2, 1e-30);
-        middle += fmin(fmax(value, (double)left->sums.low), (double)left->sums.high) / 2;
-    }
-    *(up ? &left->sums.high : &left->sums.low) = (float)middle;
-    *(up ? &right->sums.low : &right->sums.high) = (float)middle;
-}
-
 static int grow_divide(struct tr_trees *m, struct leaf *leaf)
 {
     struct tr_trees_grower *g = m->grower;
     struct leaf *left = leaf->child = &g->pool[g->pooled], *right = left + 1;
     uint32_t *row = m->row + leaf->begin;
     size_t column = leaf->split.column, n = leaf->end - leaf->begin;
-    grow_find_bins_left(m, leaf);
+    const struct tr_split *s = &leaf->split;
+    const struct tr_column_bins *of = &m->bins.column[column];
+    memset(g->goes_left, 0, g->most_bins);
+    for (size_t i = 0; i < s->values; i++) g->goes_left[s->value[i]] = 1;
+    for (size_t b = 0; b < of->bins && s->values == 0; b++) g->goes_left[b] = b <= s->bin;
+    if (s->values == 0) g->goes_left[of->bins - of->missing] = grow_missing_left(m, leaf);
     if (m->rows.first <= column && column < m->rows.end)
         sides_find(&m->bins, &m->rows, column, g->goes_left, row, n, m->side);
     if (m->members > 1) TR_TRY(tr_trees_send_sides(m, column, n));
@@ -485,7 +683,19 @@ static int grow_divide(struct tr_trees *m, struct leaf *leaf)
     left->end = right->begin = middle;
     left->sums.sum = leaf->split.left;
     right->sums.sum -= leaf->split.left;
-    if (m->direction && m->direction[column] != 0) grow_set_bounds(m, column, left, right);
+    if (m->direction && m->direction[column] != 0) {
+        /* The middle between the values of two children bounds all leaves below them (the basic method of LightGBM). */
+        bool up = m->direction[column] > 0;
+        tr_pair sum[2] = {left->sums.sum, right->sums.sum};
+        double bound = 0;
+        for (int k = 0; k < 2; k++) {
+            double value = -((double)tr_pair_gradient(sum[k]) * m->tree.units.gradient) /
+                           fmax(grow_curvature(m, sum[k]) + m->o->l2, 1e-30);
+            bound += fmin(fmax(value, (double)left->sums.low), (double)left->sums.high) / 2;
+        }
+        *(up ? &left->sums.high : &left->sums.low) = (float)bound;
+        *(up ? &right->sums.low : &right->sums.high) = (float)bound;
+    }
     g->pooled += 2;
     return TR_OK;
 }
@@ -514,16 +724,6 @@ static int grow_find_children(struct tr_trees *m, struct leaf *const *parent, si
     return grow_find_splits(m, child, 2 * n);
 }
 
-/* Returns whether the histogram of a child takes no longer than a few messages. Then examining a leaf that is not split in the end
- * costs little. */
-enum { FEW_NUMBERS = 1 << 18 };
-static bool grow_is_small(const struct tr_trees_grower *g, const struct leaf *leaf)
-{
-    uint32_t all = tr_pair_curvature(leaf->sums.sum), left = tr_pair_curvature(leaf->split.left);
-    double whole = tr_pair_curvature(g->pool[0].sums.sum), small = left < all - left ? left : all - left;
-    return g->numbers * small <= FEW_NUMBERS * whole;
-}
-
 /* Divides the rows of the best leaf and finds the splits of its children. If this needs messages, other leaves are processed with it:
  * the better half of the leaves that can still be split. The tree does not depend on this choice. */
 static int grow_prepare(struct tr_trees *m, size_t best)
@@ -531,12 +731,19 @@ static int grow_prepare(struct tr_trees *m, size_t best)
     struct tr_trees_grower *g = m->grower;
     struct leaf *leaf[TR_MOST_TOGETHER];
     size_t splits = m->o->leaves - g->leaves, n = 0,
-           most = tr_max_size(tr_trees_merge_together(m->merge), g->ahead + 1) - g->ahead;
+           most = tr_max_size(m->merge->together, g->ahead + 1) - g->ahead;
+    enum { FEW_NUMBERS = 1 << 18 };
+    double whole = tr_pair_curvature(g->pool[0].sums.sum);
     leaf[n++] = g->leaf[best];
     for (size_t k = best, before = 1; n < most && before < (splits + 1) / 2; before++) {
         k = grow_next_leaf(m, k);
         if (k == NONE) break;
-        if (!g->leaf[k]->child && grow_is_small(g, g->leaf[k])) leaf[n++] = g->leaf[k];
+        /* If the histogram of a child takes no longer than a few messages, examining a leaf that is not split in the end costs
+         * little. */
+        struct leaf *next = g->leaf[k];
+        uint32_t all = tr_pair_curvature(next->sums.sum), left = tr_pair_curvature(next->split.left);
+        double small = left < all - left ? left : all - left;
+        if (!next->child && g->numbers * small <= FEW_NUMBERS * whole) leaf[n++] = next;
     }
     for (size_t i = 0; i < n; i++) TR_TRY(grow_divide(m, leaf[i]));
     g->ahead += n;
@@ -565,94 +772,30 @@ static bool leaves_is_mine(const struct tr_trees *m, size_t leaf)
     return leaf % m->members == m->member;
 }
 
-/* Computes the values of leaves from gradients that are not rounded to few bits. Sums of multiples of a small step do not depend on
- * their order. */
-static int leaves_weigh(struct tr_trees *m)
-{
-    struct tr_trees_grower *g = m->grower;
-    double step_g = m->tree.units.gradient * 0x1p-20, step_h = m->tree.units.curvature * 0x1p-20;
-    float by_g = (float)(1 / step_g), by_h = (float)(1 / step_h), gradient[TR_GRADIENTS],
-          curvature[TR_GRADIENTS];
-    for (size_t k = 0; k < g->leaves; k++) {
-        const struct leaf *leaf = g->leaf[k];
-        g->sums[2 * k] = g->sums[2 * k + 1] = 0;
-        for (size_t i = leaf->begin, n; leaves_is_mine(m, k) && i < leaf->end; i += n) {
-            n = tr_min_size(TR_GRADIENTS, leaf->end - i);
-            tr_gradients_of(m, m->row + i, 0, n, gradient, curvature);
-            leaves_add_exactly(gradient, curvature, n, by_g, by_h, g->sums + 2 * k);
-        }
-    }
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, g->sums, 2 * g->leaves));
-    for (size_t k = 0; k < g->leaves; k++) {
-        double G = (double)g->sums[2 * k] * step_g, H = (double)g->sums[2 * k + 1] * step_h;
-        g->node[g->leaf[k]->node].number = (float)(-G / fmax(H + m->o->l2, 1e-30));
-        g->note[g->leaf[k]->node] = (struct tr_node_note){0, (float)H};
-    }
-    return TR_OK;
-}
-
-/* Weights of rows for quantiles. Losses without curvature have the weight as second derivative. */
-static int leaves_find_weights(const struct tr_trees *m, float **weight)
-{
-    float gradient[TR_GRADIENTS];
-    if (!m->weight && !m->drawn) return TR_OK;
-    TR_TRY(TR_NEW(weight, m->rows.n));
-    for (size_t i = 0, n; i < m->rows.n; i += n) {
-        n = tr_min_size(TR_GRADIENTS, m->rows.n - i);
-        tr_gradients_of(m, NULL, i, n, gradient, *weight + i);
-    }
-    return TR_OK;
-}
-
 /* Losses without curvature: replaces the values of leaves by quantiles of the residuals. */
 static int leaves_renew(struct tr_trees *m, double part)
 {
     struct tr_trees_grower *g = m->grower;
-    struct tr_row_set *set;
-    float *value = NULL, *weight = NULL;
+    TR_FREED struct tr_row_set *set = NULL;
+    TR_FREED float *value = NULL;
+    TR_FREED float *weight = NULL;
     TR_TRY(TR_NEW(&set, g->leaves));
-    int status = TR_NEW(&value, g->leaves);
-    if (status == TR_OK && !m->scratch) status = TR_NEW(&m->scratch, m->rows.n);
-    if (status == TR_OK) status = leaves_find_weights(m, &weight);
-    for (size_t i = 0; i < m->rows.n && status == TR_OK; i++) m->scratch[i] = m->label[i] - m->score[i];
+    TR_TRY(TR_NEW(&value, g->leaves));
+    if (!m->scratch) TR_TRY(TR_NEW(&m->scratch, m->rows.n));
+    float gradient[TR_GRADIENTS];
+    if (m->weight || m->drawn) { /* losses without curvature have the weight as second derivative */
+        TR_TRY(TR_NEW(&weight, m->rows.n));
+        for (size_t i = 0, n; i < m->rows.n; i += n) {
+            n = tr_min_size(TR_GRADIENTS, m->rows.n - i);
+            tr_gradients_of(m, NULL, i, n, gradient, weight + i);
+        }
+    }
+    for (size_t i = 0; i < m->rows.n; i++) m->scratch[i] = m->label[i] - m->score[i];
     for (size_t k = 0; k < g->leaves; k++)
         set[k] = (struct tr_row_set){m->row + g->leaf[k]->begin,
                                      leaves_is_mine(m, k) ? g->leaf[k]->end - g->leaf[k]->begin : 0};
-    if (status == TR_OK)
-        status =
-            tr_weighted_quantiles(m->tr, TR_SET_WORKERS, set, g->leaves, m->scratch, weight, part, value);
-    for (size_t k = 0; k < g->leaves && status == TR_OK; k++) g->node[g->leaf[k]->node].number = value[k];
-    free(weight);
-    free(value);
-    free(set);
-    return status;
-}
-
-static int leaves_set_values(struct tr_trees *m)
-{
-    struct tr_trees_grower *g = m->grower;
-    double part, rate = m->o->rate * pow(1 - m->o->decay, (double)m->tree.round);
-    TR_TRY(leaves_weigh(m));
-    if (tr_trees_is_quantile(m, &part)) TR_TRY(leaves_renew(m, part));
-    for (size_t k = 0; k < g->leaves; k++) {
-        const struct leaf *leaf = g->leaf[k];
-        float *value = &g->node[leaf->node].number;
-        *value = (float)(rate * (double)fminf(fmaxf(*value, leaf->sums.low), leaf->sums.high));
-    }
-    return TR_OK;
-}
-
-/* Adds the tree to the scores of training rows. If it was grown on all rows, the lists contain the leaf of each row. */
-static int grow_add_scores(struct tr_trees *m)
-{
-    const struct tr_trees_grower *g = m->grower;
-    float *score = m->score + m->tree.output * m->rows.n;
-    if (m->o->rows < 1 && m->members == 1) return tr_trees_score(m, &m->rows, m->forest.trees - 1, m->score);
-    for (size_t k = 0; k < g->leaves; k++) {
-        const struct leaf *leaf = g->leaf[k];
-        float value = g->node[leaf->node].number;
-        for (size_t i = leaf->begin; i < leaf->end; i++) score[m->row[i]] += value;
-    }
+    TR_TRY(tr_weighted_quantiles(m->tr, TR_SET_WORKERS, set, g->leaves, m->scratch, weight, part, value));
+    for (size_t k = 0; k < g->leaves; k++) g->node[g->leaf[k]->node].number = value[k];
     return TR_OK;
 }
 
@@ -674,30 +817,51 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
         leaf->child[1].node = g->nodes++;
         g->ahead--;
     }
-    TR_TRY(leaves_set_values(m));
+    /* Values of leaves follow from gradients that are not rounded to few bits. Sums of multiples of a small step do not depend on
+     * their order. */
+    double part, rate = m->o->rate * pow(1 - m->o->decay, (double)m->tree.round);
+    double step_g = m->tree.units.gradient * 0x1p-20, step_h = m->tree.units.curvature * 0x1p-20;
+    float by_g = (float)(1 / step_g), by_h = (float)(1 / step_h), gradient[TR_GRADIENTS],
+          curvature[TR_GRADIENTS];
+    for (size_t k = 0; k < g->leaves; k++) {
+        const struct leaf *leaf = g->leaf[k];
+        g->sums[2 * k] = g->sums[2 * k + 1] = 0;
+        for (size_t i = leaf->begin, n; leaves_is_mine(m, k) && i < leaf->end; i += n) {
+            n = tr_min_size(TR_GRADIENTS, leaf->end - i);
+            tr_gradients_of(m, m->row + i, 0, n, gradient, curvature);
+            leaves_add_exactly(gradient, curvature, n, by_g, by_h, g->sums + 2 * k);
+        }
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, g->sums, 2 * g->leaves));
+    for (size_t k = 0; k < g->leaves; k++) {
+        double G = (double)g->sums[2 * k] * step_g, H = (double)g->sums[2 * k + 1] * step_h;
+        g->node[g->leaf[k]->node].number = (float)(-G / fmax(H + m->o->l2, 1e-30));
+        g->note[g->leaf[k]->node] = (struct tr_node_note){0, (float)H};
+    }
+    if (tr_trees_is_quantile(m, &part)) TR_TRY(leaves_renew(m, part));
+    for (size_t k = 0; k < g->leaves; k++) {
+        const struct leaf *leaf = g->leaf[k];
+        float *value = &g->node[leaf->node].number;
+        *value = (float)(rate * (double)fminf(fmaxf(*value, leaf->sums.low), leaf->sums.high));
+    }
     TR_TRY(tr_forest_add(&m->forest, g->node, g->note, g->nodes));
-    return grow_add_scores(m);
+    /* Add the tree to the scores of training rows. If it was grown on all rows, the lists contain the leaf of each row. */
+    float *score = m->score + output * m->rows.n;
+    if (m->o->rows < 1 && m->members == 1) return tr_trees_score(m, &m->rows, m->forest.trees - 1, m->score);
+    for (size_t k = 0; k < g->leaves; k++) {
+        const struct leaf *leaf = g->leaf[k];
+        float value = g->node[leaf->node].number;
+        for (size_t i = leaf->begin; i < leaf->end; i++) score[m->row[i]] += value;
+    }
+    return TR_OK;
 }
 
 /* ---- opening ---- */
 
-static int grow_count_numbers(struct tr_trees *m)
-{
-    const struct tr_binned *rows = &m->rows;
-    double n = rows->block   ? (double)rows->n * (double)rows->bundles
-               : rows->n > 0 ? (double)rows->begin[rows->n]
-                             : 0;
-    if (tr_trees_merge_together(m->merge) == 1) return TR_OK;
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, &n, 1));
-    m->grower->numbers = n / tr_workers(m->tr);
-    return TR_OK;
-}
-
 int tr_grower_open(struct tr_trees *m)
 {
     struct tr_trees_grower *g;
-    size_t n = m->rows.n + SPARE, leaves = (size_t)m->o->leaves,
-           most = leaves + tr_trees_merge_together(m->merge);
+    size_t n = m->rows.n + SPARE, leaves = (size_t)m->o->leaves, most = leaves + m->merge->together;
     TR_TRY(TR_NEW(&m->grower, 1));
     g = m->grower;
     TR_TRY(TR_NEW(&m->row, n));
@@ -712,7 +876,7 @@ int tr_grower_open(struct tr_trees *m)
     TR_TRY(TR_NEW(&m->categories, g->most_bins));
     g->split_bytes = tr_split_bytes(m);
     TR_TRY(tr_voting_open(m));
-    g->share = *tr_trees_merge_share(m->merge);
+    g->share = m->merge->share[m->merge->me];
     if (m->voting) g->share = (struct tr_trees_share){0, m->bins.columns, 0, m->bins.total};
     TR_TRY(TR_NEW(&g->own, most));
     TR_TRY(TR_NEW(&g->slot, most * g->share.bins));
@@ -721,7 +885,14 @@ int tr_grower_open(struct tr_trees *m)
     TR_TRY(TR_NEW(&g->sums, 2 * leaves));
     TR_TRY(TR_NEW(&g->node, 2 * leaves));
     TR_TRY(TR_NEW(&g->note, 2 * leaves));
-    return grow_count_numbers(m);
+    if (m->merge->together == 1) return TR_OK;
+    const struct tr_binned *rows = &m->rows;
+    double numbers = rows->block   ? (double)rows->n * (double)rows->bundles
+                     : rows->n > 0 ? (double)rows->begin[rows->n]
+                                   : 0;
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, &numbers, 1));
+    g->numbers = numbers / tr_workers(m->tr);
+    return TR_OK;
 }
 
 void tr_grower_close(struct tr_trees *m)

@@ -6,29 +6,6 @@
 
 /* ================ sums of histograms ================ */
 
-/* Each worker finds the splits of some columns, its share, and needs the sums of their bins over all rows. If all workers are on
- * one node, each writes its histogram to shared memory and reads its share of the others. Otherwise the shares are sent with a
- * reduce-scatter, or, if columns are divided over a group, with an exchange. */
-struct tr_trees_merge {
-    tr_context *tr;
-    size_t workers, me;
-    size_t members, groups;       /* columns are divided over members, rows over groups */
-    struct tr_trees_share *share; /* per worker */
-    tr_set_memory
-        *memory;  /* per worker: its histogram and two messages; NULL: not all workers are on one node */
-    size_t apart; /* bytes per worker */
-    size_t together, bins; /* maximum number of histograms per reduction; number of bins of one */
-    tr_pair *local;        /* histograms of this worker's rows, all bins */
-    tr_pair *packed;       /* the same, worker by worker; NULL: only one histogram */
-    tr_pair *arrived;      /* without shared memory: shares that other workers sent */
-    size_t *bytes;
-    char *messages;
-    size_t message_at,
-        most_sent; /* offset of the messages; two of most_sent bytes: the last one stays readable */
-    bool second;
-    struct tr_trees_merged done;
-};
-
 enum { LINE = 64 }; /* bytes of a cache line */
 
 /* Divides columns so that workers have about the same number of bins. Workers with the same index in their groups get
@@ -61,17 +38,6 @@ static char *merge_message_of(const struct tr_trees_merge *g, size_t worker)
     return merge_memory_of(g, worker) + g->message_at + (g->second ? g->most_sent : 0);
 }
 
-/* Opens shared memory if all ranks are on one node. The barrier makes all workers ready to open it. */
-static int merge_open_shared(struct tr_trees_merge *g, size_t bytes)
-{
-    if (tr_set_size(g->tr, TR_SET_NODE) < tr_set_size(g->tr, TR_SET_ALL)) return TR_OK;
-    TR_TRY(tr_barrier_of(g->tr, TR_SET_WORKERS));
-    g->apart = (bytes + LINE - 1) / LINE * LINE;
-    int status = tr_set_memory_open(g->tr, TR_SET_WORKERS, g->workers * g->apart, &g->memory);
-    if (status != TR_OK) tr_set_memory_close(&g->memory);
-    return status == TR_ERR_SYSTEM ? TR_OK : status;
-}
-
 int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t members, size_t most_sent,
                         size_t together, struct tr_trees_merge **merge)
 {
@@ -90,7 +56,14 @@ int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t membe
     TR_TRY(TR_NEW(&g->share, g->workers));
     merge_divide(g, bins, NULL, bins->columns, g->share);
     if (g->workers == 1) return TR_OK;
-    TR_TRY(merge_open_shared(g, g->message_at + 2 * most_sent));
+    /* Opens shared memory if all ranks are on one node. The barrier makes all workers ready to open it. */
+    if (tr_set_size(g->tr, TR_SET_NODE) >= tr_set_size(g->tr, TR_SET_ALL)) {
+        TR_TRY(tr_barrier_of(g->tr, TR_SET_WORKERS));
+        g->apart = ((g->message_at + 2 * most_sent) + LINE - 1) / LINE * LINE;
+        int status = tr_set_memory_open(g->tr, TR_SET_WORKERS, g->workers * g->apart, &g->memory);
+        if (status != TR_OK) tr_set_memory_close(&g->memory);
+        if (status != TR_ERR_SYSTEM) TR_TRY(status);
+    }
     if (g->memory) {
         g->local = (void *)merge_memory_of(g, g->me);
         return TR_OK;
@@ -117,21 +90,6 @@ void tr_trees_merge_close(struct tr_trees_merge **merge)
     *merge = NULL;
 }
 
-const struct tr_trees_share *tr_trees_merge_share(const struct tr_trees_merge *g)
-{
-    return &g->share[g->me];
-}
-
-size_t tr_trees_merge_together(const struct tr_trees_merge *g)
-{
-    return g->together;
-}
-
-tr_pair *tr_trees_merge_local(const struct tr_trees_merge *g)
-{
-    return g->local;
-}
-
 struct tr_trees_share tr_trees_merge_columns(const struct tr_trees_merge *g, size_t member)
 {
     struct tr_trees_share s = g->share[member];
@@ -140,18 +98,6 @@ struct tr_trees_share tr_trees_merge_columns(const struct tr_trees_merge *g, siz
         s.bins += g->share[i * g->members + member].bins;
     }
     return s;
-}
-
-static size_t merge_owner(const struct tr_trees_merge *g, size_t column)
-{
-    size_t k = 0;
-    while (tr_trees_merge_columns(g, k).last <= column) k++;
-    return k;
-}
-
-struct tr_trees_merged tr_trees_merge_done(const struct tr_trees_merge *g)
-{
-    return g->done;
 }
 
 TR_CPU_CLONES static void merge_add(tr_pair *restrict to, const tr_pair *restrict from, size_t n)
@@ -173,19 +119,6 @@ static int merge_exchange(struct tr_trees_merge *g, const struct tr_trees_share 
                        g->bytes + g->workers);
 }
 
-/* Sums shares with a reduce-scatter: all workers have all columns. */
-static int merge_scatter(struct tr_trees_merge *g, const struct tr_trees_share *share, size_t n, tr_pair *sum)
-{
-    tr_pair *to = g->packed;
-    for (size_t w = 0; w < g->workers; w++) {
-        g->bytes[w] = n * share[w].bins;
-        if (w != g->me) g->done.bytes += (double)(g->bytes[w] * sizeof *sum);
-        for (size_t k = 0; k < n && n > 1; k++, to += share[w].bins)
-            memcpy(to, g->local + k * g->bins + share[w].offset, share[w].bins * sizeof *to);
-    }
-    return tr_reduce_scatter(g->tr, TR_SET_WORKERS, TR_I64, n > 1 ? g->packed : g->local, g->bytes, sum);
-}
-
 int tr_trees_merge_add(struct tr_trees_merge *g, const struct tr_trees_share *share, size_t n, tr_pair *sum)
 {
     if (!share) share = g->share;
@@ -198,7 +131,17 @@ int tr_trees_merge_add(struct tr_trees_merge *g, const struct tr_trees_share *sh
         memcpy(sum, g->local + own->offset, own->bins * sizeof *sum);
         return TR_OK;
     }
-    if (!g->memory && g->members == 1) return merge_scatter(g, share, n, sum);
+    if (!g->memory && g->members == 1) {
+        /* a reduce-scatter: all workers have all columns */
+        tr_pair *to = g->packed;
+        for (size_t w = 0; w < g->workers; w++) {
+            g->bytes[w] = n * share[w].bins;
+            if (w != g->me) g->done.bytes += (double)(g->bytes[w] * sizeof *sum);
+            for (size_t k = 0; k < n && n > 1; k++, to += share[w].bins)
+                memcpy(to, g->local + k * g->bins + share[w].offset, share[w].bins * sizeof *to);
+        }
+        return tr_reduce_scatter(g->tr, TR_SET_WORKERS, TR_I64, n > 1 ? g->packed : g->local, g->bytes, sum);
+    }
     TR_TRY(g->memory ? tr_set_memory_meet(g->memory) : merge_exchange(g, share));
     for (size_t i = 0; i < g->groups; i++) {
         const tr_pair *shared =
@@ -242,19 +185,6 @@ struct parcel {
     size_t *to, *from; /* bytes per member: to send, to receive */
     char *sent, *arrived;
 };
-
-static int parcel_open(struct parcel *p, size_t members)
-{
-    *p = (struct parcel){0};
-    TR_TRY(TR_NEW(&p->to, members));
-    return TR_NEW(&p->from, members);
-}
-
-static void parcel_close(struct parcel *p)
-{
-    void *arrays[] = {p->to, p->from, p->sent, p->arrived};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-}
 
 static size_t sum_of_sizes(const size_t *bytes, size_t n)
 {
@@ -305,9 +235,10 @@ static int columns_exchange_dense(const struct tr_trees *m, const struct tr_binn
     return tr_binned_list(&m->bins, all);
 }
 
-/* Packs for each member the number of its bins in each row, then these bins. */
-static int columns_pack_sparse(const struct tr_trees *m, const struct tr_binned *own, struct parcel *p)
+static int columns_exchange_sparse(const struct tr_trees *m, const struct tr_binned *own, const size_t *rows,
+                                   struct parcel *p, struct tr_binned *all)
 {
+    /* for each member the number of its bins in each row, then these bins */
     uint32_t *at;
     size_t places = own->n > 0 ? (size_t)own->begin[own->n] : 0;
     TR_TRY(TR_NEW(&p->sent, (own->n * m->members + places) * sizeof *at));
@@ -326,13 +257,6 @@ static int columns_pack_sparse(const struct tr_trees *m, const struct tr_binned 
         }
         p->to[k] = (size_t)(at - begin) * sizeof *at;
     }
-    return TR_OK;
-}
-
-static int columns_exchange_sparse(const struct tr_trees *m, const struct tr_binned *own, const size_t *rows,
-                                   struct parcel *p, struct tr_binned *all)
-{
-    TR_TRY(columns_pack_sparse(m, own, p));
     TR_TRY(parcel_exchange(m, p));
     TR_TRY(TR_NEW(&all->begin, all->n + 1));
     TR_TRY(TR_NEW(&all->place, sum_of_sizes(p->from, m->members) / sizeof *all->place));
@@ -356,15 +280,13 @@ static int columns_exchange_sparse(const struct tr_trees *m, const struct tr_bin
 static int group_gather_from(const struct tr_trees *m, const size_t *rows, size_t bytes, const void *own,
                              void **all)
 {
-    size_t *count;
+    TR_FREED size_t *count = NULL;
     char *room = NULL;
     TR_TRY(TR_NEW(&count, m->members));
     for (size_t k = 0; k < m->members; k++) count[k] = rows[k] * bytes;
-    int status = TR_NEW(&room, sum_of_sizes(count, m->members));
-    if (status == TR_OK) status = tr_all_gather_lists(m->tr, TR_SET_GROUP, own, count, room);
-    free(count);
+    TR_TRY(TR_NEW(&room, sum_of_sizes(count, m->members)));
     *all = room;
-    return status;
+    return tr_all_gather_lists(m->tr, TR_SET_GROUP, own, count, room);
 }
 
 /* Replaces *numbers by the numbers of all members. */
@@ -380,14 +302,13 @@ static int group_gather(const struct tr_trees *m, const size_t *rows, size_t byt
 
 int tr_trees_gather_scores(struct tr_trees *m, float *own, size_t apart)
 {
-    size_t *count;
+    TR_FREED size_t *count = NULL;
     TR_TRY(TR_NEW(&count, m->members));
     size_t mine = m->own_rows * sizeof *own;
-    int status = tr_all_gather(m->tr, TR_SET_GROUP, &mine, sizeof mine, count);
-    for (size_t k = 0; k < m->outputs && status == TR_OK; k++)
-        status = tr_all_gather_lists(m->tr, TR_SET_GROUP, own + k * apart, count, m->score + k * m->rows.n);
-    free(count);
-    return status;
+    TR_TRY(tr_all_gather(m->tr, TR_SET_GROUP, &mine, sizeof mine, count));
+    for (size_t k = 0; k < m->outputs; k++)
+        TR_TRY(tr_all_gather_lists(m->tr, TR_SET_GROUP, own + k * apart, count, m->score + k * m->rows.n));
+    return TR_OK;
 }
 
 static int columns_replace_rows(struct tr_trees *m, const size_t *rows, struct tr_binned *all)
@@ -413,22 +334,23 @@ static int columns_replace_rows(struct tr_trees *m, const size_t *rows, struct t
 
 int tr_trees_divide_columns(struct tr_trees *m)
 {
-    size_t *rows = NULL;
-    struct parcel p;
+    TR_FREED size_t *rows = NULL;
+    struct parcel p = {0};
     if (m->members == 1) return TR_OK;
     struct tr_trees_share own = tr_trees_merge_columns(m->merge, m->member);
     struct tr_binned all = {.columns = m->bins.columns, .first = own.first, .end = own.last};
-    int status = parcel_open(&p, m->members);
+    int status = TR_NEW(&p.to, m->members);
+    if (status == TR_OK) status = TR_NEW(&p.from, m->members);
     if (status == TR_OK) status = TR_NEW(&rows, m->members);
     if (status == TR_OK) status = tr_all_gather(m->tr, TR_SET_GROUP, &m->rows.n, sizeof m->rows.n, rows);
     if (status == TR_OK) all.n = sum_of_sizes(rows, m->members);
     if (status == TR_OK)
         status = m->bins.sparse ? columns_exchange_sparse(m, &m->rows, rows, &p, &all)
                                 : columns_exchange_dense(m, &m->rows, rows, &p, &all);
-    parcel_close(&p);
+    void *arrays[] = {p.to, p.from, p.sent, p.arrived};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     if (status == TR_OK) status = columns_replace_rows(m, rows, &all);
     tr_binned_free(&all);
-    free(rows);
     return status;
 }
 
@@ -440,7 +362,9 @@ int tr_trees_send_sides(struct tr_trees *m, size_t column, size_t n)
     m->side_bytes += bytes;
     m->sides++;
     if (bytes == 0) return TR_OK;
-    return tr_broadcast(m->tr, TR_SET_GROUP, (int)merge_owner(m->merge, column), m->side, bytes);
+    size_t owner = 0; /* the member that has the column */
+    while (tr_trees_merge_columns(m->merge, owner).last <= column) owner++;
+    return tr_broadcast(m->tr, TR_SET_GROUP, (int)owner, m->side, bytes);
 }
 
 /* ================ votes for columns ================ */
@@ -506,24 +430,25 @@ static int voting_compare_columns(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Orders columns by their gain for this worker's rows. The minimum of rows of a child is scaled to the worker's part. */
-static void voting_order_own(const struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *own)
-{
-    struct vote *mine = m->voting->mine;
-    struct tr_scan s;
-    bool splits = tr_scan_begin(m, own, 1.0 / tr_workers(m->tr), &s);
-    for (uint32_t c = 0; c < m->bins.columns; c++) {
-        struct tr_split best = {.gain = s.nothing};
-        if (splits) tr_scan_column(m, &s, hist + m->bins.column[c].offset, c, &best);
-        mine[c] = (struct vote){best.gain > s.nothing ? best.gain : 0, c, 0};
-    }
-    qsort(mine, m->bins.columns, sizeof *mine, voting_compare_votes);
-}
-
-/* Chooses columns from all votes. Every worker adds the same numbers in the same order, so the choice is the same. */
-static void voting_count(const struct tr_trees *m)
+int tr_vote(struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *own,
+            const struct tr_leaf_sums *leaf, struct tr_split *best)
 {
     struct tr_voting *v = m->voting;
+    const struct tr_trees_share *share = &v->share[tr_set_rank(m->tr, TR_SET_WORKERS)];
+    struct tr_scan s;
+    *best = (struct tr_split){0};
+    if (!tr_scan_begin(m, leaf, 1, &s)) return TR_OK;
+    /* Order columns by their gain for this worker's rows. The minimum of rows of a child is scaled to the worker's part. */
+    struct tr_scan here;
+    bool splits = tr_scan_begin(m, own, 1.0 / tr_workers(m->tr), &here);
+    for (uint32_t c = 0; c < m->bins.columns; c++) {
+        struct tr_split split = {.gain = here.nothing};
+        if (splits) tr_scan_column(m, &here, hist + m->bins.column[c].offset, c, &split);
+        v->mine[c] = (struct vote){split.gain > here.nothing ? split.gain : 0, c, 0};
+    }
+    qsort(v->mine, m->bins.columns, sizeof *v->mine, voting_compare_votes);
+    TR_TRY(tr_trees_merge_send(m->merge, v->mine, v->votes * sizeof *v->mine));
+    /* Choose columns from all votes. Every worker adds the same numbers in the same order, so the choice is the same. */
     for (uint32_t c = 0; c < m->bins.columns; c++) v->all[c] = (struct vote){0, c, 0};
     for (size_t w = 0; w < (size_t)tr_workers(m->tr); w++) {
         const struct vote *told = tr_trees_merge_sent(m->merge, w);
@@ -535,34 +460,15 @@ static void voting_count(const struct tr_trees *m)
     qsort(v->all, m->bins.columns, sizeof *v->all, voting_compare_votes);
     for (size_t i = 0; i < v->most; i++) v->chosen[i] = v->all[i].column;
     qsort(v->chosen, v->most, sizeof *v->chosen, voting_compare_columns);
-}
-
-/* Sums the bins of the chosen columns over all rows. */
-static int voting_add_chosen(struct tr_trees *m, const tr_pair *hist)
-{
-    struct tr_voting *v = m->voting;
-    tr_pair *local = tr_trees_merge_local(m->merge);
+    /* Sum the bins of the chosen columns over all rows. */
+    tr_pair *local = m->merge->local;
     for (size_t i = 0, at = 0; i < v->most; i++) {
         const struct tr_column_bins *column = &m->bins.column[v->chosen[i]];
         memcpy(local + at, hist + column->offset, column->bins * sizeof *hist);
         at += column->bins;
     }
     merge_divide(m->merge, &m->bins, v->chosen, v->most, v->share);
-    return tr_trees_merge_add(m->merge, v->share, 1, v->sum);
-}
-
-int tr_vote(struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *own,
-            const struct tr_leaf_sums *leaf, struct tr_split *best)
-{
-    struct tr_voting *v = m->voting;
-    const struct tr_trees_share *share = &v->share[tr_set_rank(m->tr, TR_SET_WORKERS)];
-    struct tr_scan s;
-    *best = (struct tr_split){0};
-    if (!tr_scan_begin(m, leaf, 1, &s)) return TR_OK;
-    voting_order_own(m, hist, own);
-    TR_TRY(tr_trees_merge_send(m->merge, v->mine, v->votes * sizeof *v->mine));
-    voting_count(m);
-    TR_TRY(voting_add_chosen(m, hist));
+    TR_TRY(tr_trees_merge_add(m->merge, v->share, 1, v->sum));
     best->gain = s.nothing;
     const tr_pair *sum = v->sum;
     for (size_t i = share->first; i < share->last; i++) {

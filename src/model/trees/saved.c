@@ -21,15 +21,14 @@ struct tree {
     const struct tr_node *node;
     const struct tr_node_note *note;
     size_t n, leaves;
-    double base;       /* added to its leaves */
-    uint64_t shift;    /* index of its first column */
-    bool sparse;       /* missing entries of rows are 0 */
-    size_t categories; /* number of nodes that split by a category */
-    int64_t *number;   /* per node: index among inner nodes, or -1 - index among leaves */
-    uint32_t *parent;  /* per node; UINT32_MAX: none */
+    double base;            /* added to its leaves */
+    uint64_t shift;         /* index of its first column */
+    bool sparse;            /* missing entries of rows are 0 */
+    size_t categories;      /* number of nodes that split by a category */
+    uint64_t columns;       /* number of columns, including `shift` unused ones */
+    const int64_t *number;  /* per node: index among inner nodes, or -1 - index among leaves */
+    const uint32_t *parent; /* per node; UINT32_MAX: none */
 };
-
-typedef double tr_of_node(const struct tree *t, size_t i);
 
 /* ---- one tree ---- */
 
@@ -39,32 +38,37 @@ static uint64_t text_shift(const struct tr_trees *m)
     return m->train->format == TR_FORMAT_LIBSVM ? m->first_index : 0;
 }
 
-static int text_open_tree(const struct tr_trees *m, size_t which, struct tree *t)
+/* Calls put() for each tree. */
+static int text_put_trees(const struct tr_trees *m, FILE *file,
+                          void (*put)(FILE *file, const struct tree *t, size_t which))
 {
-    size_t first = (size_t)m->forest.begin[which];
-    *t = (struct tree){.forest = &m->forest,
-                       .node = m->forest.node + first,
-                       .note = m->forest.note + first,
-                       .n = (size_t)m->forest.begin[which + 1] - first,
-                       .base = which < m->outputs ? m->base[which] : 0,
-                       .shift = text_shift(m),
-                       .sparse = m->bins.sparse || m->train->format == TR_FORMAT_LIBSVM};
-    TR_TRY(TR_NEW(&t->number, t->n));
-    TR_TRY(TR_NEW(&t->parent, t->n));
-    t->parent[0] = UINT32_MAX;
-    for (size_t i = 0, inner = 0; i < t->n; i++) {
-        bool leaf = t->node[i].feature == (uint32_t)TR_LEAF;
-        t->number[i] = leaf ? -1 - (int64_t)t->leaves++ : (int64_t)inner++;
-        t->categories += t->node[i].flags & TR_NODE_CATEGORY ? 1 : 0;
-        if (!leaf) t->parent[t->node[i].child] = t->parent[t->node[i].child + 1] = (uint32_t)i;
+    const struct tr_forest *f = &m->forest;
+    for (size_t k = 0; k < f->trees; k++) {
+        size_t first = (size_t)f->begin[k];
+        struct tree t = {.forest = f,
+                         .node = f->node + first,
+                         .note = f->note + first,
+                         .n = (size_t)f->begin[k + 1] - first,
+                         .base = k < m->outputs ? m->base[k] : 0,
+                         .columns = m->columns + text_shift(m),
+                         .shift = text_shift(m),
+                         .sparse = m->bins.sparse || m->train->format == TR_FORMAT_LIBSVM};
+        TR_FREED int64_t *number = NULL;
+        TR_FREED uint32_t *parent = NULL;
+        TR_TRY(TR_NEW(&number, t.n));
+        TR_TRY(TR_NEW(&parent, t.n));
+        parent[0] = UINT32_MAX;
+        for (size_t i = 0, inner = 0; i < t.n; i++) {
+            bool leaf = t.node[i].feature == (uint32_t)TR_LEAF;
+            number[i] = leaf ? -1 - (int64_t)t.leaves++ : (int64_t)inner++;
+            t.categories += t.node[i].flags & TR_NODE_CATEGORY ? 1 : 0;
+            if (!leaf) parent[t.node[i].child] = parent[t.node[i].child + 1] = (uint32_t)i;
+        }
+        t.number = number;
+        t.parent = parent;
+        put(file, &t, k);
     }
     return TR_OK;
-}
-
-static void text_close_tree(struct tree *t)
-{
-    free(t->number);
-    free(t->parent);
 }
 
 static bool text_is_leaf(const struct tree *t, size_t i)
@@ -82,62 +86,70 @@ static uint32_t text_words(const struct tree *t, size_t i)
     return text_is_category(t, i) ? t->node[i].flags >> TR_NODE_SET_WORDS : 0;
 }
 
-static double text_feature(const struct tree *t, size_t i)
-{
-    return text_is_leaf(t, i) ? 0 : (double)(t->node[i].feature + t->shift);
-}
+/* What the files contain of a node. */
+enum text_number {
+    FEATURE,
+    GAIN,
+    WEIGHT,
+    VALUE,
+    LIGHTGBM_THRESHOLD,
+    LIGHTGBM_DECISION,
+    LIGHTGBM_LEFT,
+    LIGHTGBM_RIGHT,
+    XGBOOST_LEFT,
+    XGBOOST_RIGHT,
+    XGBOOST_PARENT,
+    XGBOOST_CONDITION,
+    XGBOOST_MISSING_LEFT,
+    XGBOOST_TYPE
+};
 
-static double text_gain(const struct tree *t, size_t i)
+static double text_number(const struct tree *t, size_t i, enum text_number which)
 {
-    return (double)t->note[i].gain;
-}
-
-static double text_weight(const struct tree *t, size_t i)
-{
-    return (double)t->note[i].weight;
-}
-
-static double text_value(const struct tree *t, size_t i)
-{
-    return text_is_leaf(t, i) ? (double)t->node[i].number + t->base : 0;
+    const struct tr_node *node = &t->node[i];
+    bool leaf = text_is_leaf(t, i), category = text_is_category(t, i);
+    size_t sets = 0;
+    switch (which) {
+    case FEATURE: return leaf ? 0 : (double)(node->feature + t->shift);
+    case GAIN: return (double)t->note[i].gain;
+    case WEIGHT: return (double)t->note[i].weight;
+    case VALUE: return leaf ? (double)node->number + t->base : 0;
+    case LIGHTGBM_THRESHOLD:
+        /* LightGBM compares f64: the largest f64 that rounds to a float that goes left. Category: the index of the set. */
+        for (size_t k = 0; k < i; k++) sets += text_is_category(t, k);
+        return category
+                   ? (double)sets
+                   : fmin(((double)node->number + (double)nextafterf(node->number, INFINITY)) / 2, DBL_MAX);
+    /* bits: missing numbers are NaN (8), they go left (2), the column is a category (1) */
+    case LIGHTGBM_DECISION: return 8 + category + (node->flags & TR_NODE_MISSING_LEFT ? 2 : 0);
+    case LIGHTGBM_LEFT: return (double)t->number[node->child];
+    case LIGHTGBM_RIGHT: return (double)t->number[node->child + 1];
+    /* in XGBoost the set of a category goes right: its children are swapped */
+    case XGBOOST_LEFT: return leaf ? -1 : (double)node->child + category;
+    case XGBOOST_RIGHT: return leaf ? -1 : (double)node->child + !category;
+    case XGBOOST_PARENT: return t->parent[i] == UINT32_MAX ? INT32_MAX : (double)t->parent[i];
+    case XGBOOST_CONDITION: /* XGBoost goes left if x < condition: the next float is used */
+        if (leaf || category) return leaf ? (double)node->number + t->base : 0;
+        return (double)fminf(nextafterf(node->number, INFINITY), FLT_MAX);
+    case XGBOOST_MISSING_LEFT: /* XGBoost treats entries that a sparse row lacks as missing; here they are 0 */
+        if (t->sparse) return node->number >= 0;
+        return node->flags & (TR_NODE_MISSING_LEFT | TR_NODE_CATEGORY) ? 1 : 0;
+    case XGBOOST_TYPE: return category;
+    }
+    return NAN;
 }
 
 /* ---- model.txt ---- */
 
-/* Numeric column: LightGBM compares f64; this is the largest f64 that rounds to a float that goes left. Category: index of the set. */
-static double lightgbm_threshold(const struct tree *t, size_t i)
-{
-    size_t before = 0;
-    for (size_t k = 0; k < i; k++) before += text_is_category(t, k);
-    if (text_is_category(t, i)) return (double)before;
-    float number = t->node[i].number;
-    return fmin(((double)number + (double)nextafterf(number, INFINITY)) / 2, DBL_MAX);
-}
-
-/* Bits: missing numbers are NaN (8), they go left (2), the column is a category (1). */
-static double lightgbm_decision(const struct tree *t, size_t i)
-{
-    return 8 + text_is_category(t, i) + (t->node[i].flags & TR_NODE_MISSING_LEFT ? 2 : 0);
-}
-
-static double lightgbm_left(const struct tree *t, size_t i)
-{
-    return (double)t->number[t->node[i].child];
-}
-
-static double lightgbm_right(const struct tree *t, size_t i)
-{
-    return (double)t->number[t->node[i].child + 1];
-}
-
 /* Writes a number per inner node or per leaf. */
-static void lightgbm_put_line(FILE *file, const char *name, const struct tree *t, bool leaves, tr_of_node *of)
+static void lightgbm_put_line(FILE *file, const char *name, const struct tree *t, bool leaves,
+                              enum text_number which)
 {
     bool first = true;
     fprintf(file, "%s=", name);
     for (size_t i = 0; i < t->n; i++) {
         if (text_is_leaf(t, i) != leaves) continue;
-        fprintf(file, "%s%.17g", first ? "" : " ", of(t, i));
+        fprintf(file, "%s%.17g", first ? "" : " ", text_number(t, i, which));
         first = false;
     }
     fputc('\n', file);
@@ -163,17 +175,17 @@ static void lightgbm_put_sets(FILE *file, const struct tree *t)
 static void lightgbm_put_tree(FILE *file, const struct tree *t, size_t which)
 {
     fprintf(file, "Tree=%zu\nnum_leaves=%zu\nnum_cat=%zu\n", which, t->leaves, t->categories);
-    lightgbm_put_line(file, "split_feature", t, false, text_feature);
-    lightgbm_put_line(file, "split_gain", t, false, text_gain);
-    lightgbm_put_line(file, "threshold", t, false, lightgbm_threshold);
-    lightgbm_put_line(file, "decision_type", t, false, lightgbm_decision);
-    lightgbm_put_line(file, "left_child", t, false, lightgbm_left);
-    lightgbm_put_line(file, "right_child", t, false, lightgbm_right);
+    lightgbm_put_line(file, "split_feature", t, false, FEATURE);
+    lightgbm_put_line(file, "split_gain", t, false, GAIN);
+    lightgbm_put_line(file, "threshold", t, false, LIGHTGBM_THRESHOLD);
+    lightgbm_put_line(file, "decision_type", t, false, LIGHTGBM_DECISION);
+    lightgbm_put_line(file, "left_child", t, false, LIGHTGBM_LEFT);
+    lightgbm_put_line(file, "right_child", t, false, LIGHTGBM_RIGHT);
     lightgbm_put_sets(file, t);
-    lightgbm_put_line(file, "leaf_value", t, true, text_value);
-    lightgbm_put_line(file, "leaf_weight", t, true, text_weight);
-    lightgbm_put_line(file, "internal_value", t, false, text_value);
-    lightgbm_put_line(file, "internal_weight", t, false, text_weight);
+    lightgbm_put_line(file, "leaf_value", t, true, VALUE);
+    lightgbm_put_line(file, "leaf_weight", t, true, WEIGHT);
+    lightgbm_put_line(file, "internal_value", t, false, VALUE);
+    lightgbm_put_line(file, "internal_weight", t, false, WEIGHT);
     fputs("is_linear=0\nshrinkage=1\n\n\n", file);
 }
 
@@ -204,60 +216,20 @@ static void lightgbm_begin(FILE *file, const struct tr_trees *m)
 static int lightgbm_write(const struct tr_trees *m, FILE *file)
 {
     lightgbm_begin(file, m);
-    for (size_t k = 0; k < m->forest.trees; k++) {
-        struct tree t;
-        int status = text_open_tree(m, k, &t);
-        if (status == TR_OK) lightgbm_put_tree(file, &t, k);
-        text_close_tree(&t);
-        TR_TRY(status);
-    }
+    TR_TRY(text_put_trees(m, file, lightgbm_put_tree));
     fputs("end of trees\n", file);
     return TR_OK;
 }
 
 /* ---- model.json ---- */
 
-/* In XGBoost the set of a category goes right: its children are swapped. */
-static double xgboost_child(const struct tree *t, size_t i)
-{
-    return text_is_leaf(t, i) ? -1 : (double)t->node[i].child + text_is_category(t, i);
-}
-
-static double xgboost_other_child(const struct tree *t, size_t i)
-{
-    return text_is_leaf(t, i) ? -1 : (double)t->node[i].child + !text_is_category(t, i);
-}
-
-static double xgboost_parent(const struct tree *t, size_t i)
-{
-    return t->parent[i] == UINT32_MAX ? INT32_MAX : (double)t->parent[i];
-}
-
-/* XGBoost goes left if x < condition: the next float is used. */
-static double xgboost_condition(const struct tree *t, size_t i)
-{
-    if (text_is_category(t, i)) return 0;
-    return text_is_leaf(t, i) ? text_value(t, i)
-                              : (double)fminf(nextafterf(t->node[i].number, INFINITY), FLT_MAX);
-}
-
-/* XGBoost treats entries that a sparse row lacks as missing; here they are 0. */
-static double xgboost_missing_left(const struct tree *t, size_t i)
-{
-    if (t->sparse) return t->node[i].number >= 0;
-    return t->node[i].flags & (TR_NODE_MISSING_LEFT | TR_NODE_CATEGORY) ? 1 : 0;
-}
-
-static double xgboost_type(const struct tree *t, size_t i)
-{
-    return text_is_category(t, i);
-}
-
 /* XGBoost expects reals with an exponent. */
-static void xgboost_put_list(FILE *file, const char *name, const struct tree *t, bool real, tr_of_node *of)
+static void xgboost_put_list(FILE *file, const char *name, const struct tree *t, bool real,
+                             enum text_number which)
 {
     fprintf(file, ",\"%s\":[", name);
-    for (size_t i = 0; i < t->n; i++) fprintf(file, real ? "%s%.8E" : "%s%.0f", i > 0 ? "," : "", of(t, i));
+    for (size_t i = 0; i < t->n; i++)
+        fprintf(file, real ? "%s%.8E" : "%s%.0f", i > 0 ? "," : "", text_number(t, i, which));
     fputc(']', file);
 }
 
@@ -288,25 +260,25 @@ static void xgboost_put_sets(FILE *file, const struct tree *t)
     }
 }
 
-static void xgboost_put_tree(FILE *file, const struct tr_trees *m, const struct tree *t, size_t which)
+static void xgboost_put_tree(FILE *file, const struct tree *t, size_t which)
 {
     fputs(which > 0 ? ",{" : "{", file);
     xgboost_put_sets(file, t);
     fprintf(file, "\"id\":%zu", which);
-    xgboost_put_list(file, "base_weights", t, true, text_value);
-    xgboost_put_list(file, "default_left", t, false, xgboost_missing_left);
-    xgboost_put_list(file, "left_children", t, false, xgboost_child);
-    xgboost_put_list(file, "right_children", t, false, xgboost_other_child);
-    xgboost_put_list(file, "parents", t, false, xgboost_parent);
-    xgboost_put_list(file, "loss_changes", t, true, text_gain);
-    xgboost_put_list(file, "split_conditions", t, true, xgboost_condition);
-    xgboost_put_list(file, "split_indices", t, false, text_feature);
-    xgboost_put_list(file, "split_type", t, false, xgboost_type);
-    xgboost_put_list(file, "sum_hessian", t, true, text_weight);
+    xgboost_put_list(file, "base_weights", t, true, VALUE);
+    xgboost_put_list(file, "default_left", t, false, XGBOOST_MISSING_LEFT);
+    xgboost_put_list(file, "left_children", t, false, XGBOOST_LEFT);
+    xgboost_put_list(file, "right_children", t, false, XGBOOST_RIGHT);
+    xgboost_put_list(file, "parents", t, false, XGBOOST_PARENT);
+    xgboost_put_list(file, "loss_changes", t, true, GAIN);
+    xgboost_put_list(file, "split_conditions", t, true, XGBOOST_CONDITION);
+    xgboost_put_list(file, "split_indices", t, false, FEATURE);
+    xgboost_put_list(file, "split_type", t, false, XGBOOST_TYPE);
+    xgboost_put_list(file, "sum_hessian", t, true, WEIGHT);
     fprintf(file,
             ",\"tree_param\":{\"num_deleted\":\"0\",\"num_feature\":\"%llu\",\"num_nodes\":\"%zu\",\"size_"
             "leaf_vector\":\"0\"}}",
-            (unsigned long long)(m->columns + t->shift), t->n);
+            (unsigned long long)t->columns, t->n);
 }
 
 static void xgboost_end(FILE *file, const struct tr_trees *m)
@@ -337,13 +309,7 @@ static int xgboost_write(const struct tr_trees *m, FILE *file)
             "\"gbtree_model_param\":{\"num_parallel_tree\":\"1\",\"num_trees\":\"%zu\",\"size_leaf_vector\":"
             "\"0\"},\"trees\":[",
             m->forest.trees);
-    for (size_t k = 0; k < m->forest.trees; k++) {
-        struct tree t;
-        int status = text_open_tree(m, k, &t);
-        if (status == TR_OK) xgboost_put_tree(file, m, &t, k);
-        text_close_tree(&t);
-        TR_TRY(status);
-    }
+    TR_TRY(text_put_trees(m, file, xgboost_put_tree));
     xgboost_end(file, m);
     return TR_OK;
 }
@@ -392,54 +358,39 @@ static void arrays_free(struct node_arrays *a)
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 
-/* An array of the model. */
-struct member {
-    const char *name;
-    enum tr_field_type type;
-    uint64_t n;   /* 0: the model does not have it */
-    void *values; /* address of the pointer to the array */
-    const char *meaning;
-};
-typedef int member_fn(void *to, const struct member *member);
-
-static const struct {
-    size_t bytes;
-    enum tr_dtype dtype; /* in checkpoints; bytes are stored as words */
-} member_types[] = {
-    [TR_FIELD_F32] = {4, TR_F32}, [TR_FIELD_F64] = {8, TR_F64}, [TR_FIELD_U8] = {1, TR_I32},
-    [TR_FIELD_U32] = {4, TR_I32}, [TR_FIELD_U64] = {8, TR_I64},
-};
-
-/* Calls visit() for each array of the model. model.h5, checkpoints and the broadcast of model.init follow from this list. The
- * sizes must be known. */
-static int members_visit(struct tr_trees *m, struct node_arrays *a, member_fn *visit, void *to)
+/* Lists the arrays of the model. model.h5, checkpoints and the broadcast of model.init follow from this list. The sizes must be
+ * known. */
+enum { ARRAYS = 12 };
+static void arrays_list(struct tr_trees *m, struct node_arrays *a, tr_member list[ARRAYS])
 {
     uint64_t trees = m->forest.trees, nodes = m->forest.nodes;
-    const struct member list[] = {
-        {"base", TR_FIELD_F64, m->outputs, &m->base,
-         "initial score of each output; tree t belongs to output t modulo outputs"},
-        {"labels", TR_FIELD_F32, m->labels, &m->label_name, "labels of the classes"},
-        {"tree_begin", TR_FIELD_U64, trees + 1, &a->begin,
-         "tree t has the nodes tree_begin[t] .. tree_begin[t + 1] - 1"},
-        {"feature", TR_FIELD_U32, nodes, &a->feature,
-         "column by which a node splits, from 0; 4294967295: leaf"},
-        {"child", TR_FIELD_U32, nodes, &a->child,
-         "left child, counted from the first node of the tree; the right child follows"},
-        {"number", TR_FIELD_F32, nodes, &a->number,
-         "threshold: smaller or equal numbers go left; leaf: value that is added to the score"},
-        {"missing_left", TR_FIELD_U8, nodes, &a->missing_left, "whether missing numbers go left"},
-        {"gain", TR_FIELD_F32, nodes, &a->gain, "gain of the split"},
-        {"weight", TR_FIELD_F32, nodes, &a->weight, "sum of the second derivatives of the training rows"},
-        {"column_values", TR_FIELD_U32, a->categorical ? m->columns : 0, &m->values,
-         "number of values of a category; 0: numeric column"},
-        {"category_begin", TR_FIELD_U64, a->categorical ? nodes + 1 : 0, &a->category_begin,
-         "node i has the values category_begin[i] .. category_begin[i + 1] - 1"},
-        {"category", TR_FIELD_U32, a->categorical ? a->categories : 0, &a->category,
-         "values of a category that go left; all others go right"},
+    const tr_member all[ARRAYS] = {
+        {"base", TR_FIELD_F64, &m->base,
+         "initial score of each output; tree t belongs to output t modulo outputs", .rows = m->outputs},
+        {"labels", TR_FIELD_F32, &m->label_name, "labels of the classes", .rows = m->labels},
+        {"tree_begin", TR_FIELD_U64, &a->begin, "tree t has the nodes tree_begin[t] .. tree_begin[t + 1] - 1",
+         .rows = trees + 1},
+        {"feature", TR_FIELD_U32, &a->feature, "column by which a node splits, from 0; 4294967295: leaf",
+         .rows = nodes},
+        {"child", TR_FIELD_U32, &a->child,
+         "left child, counted from the first node of the tree; the right child follows", .rows = nodes},
+        {"number", TR_FIELD_F32, &a->number,
+         "threshold: smaller or equal numbers go left; leaf: value that is added to the score",
+         .rows = nodes},
+        {"missing_left", TR_FIELD_U8, &a->missing_left, "whether missing numbers go left", .rows = nodes},
+        {"gain", TR_FIELD_F32, &a->gain, "gain of the split", .rows = nodes},
+        {"weight", TR_FIELD_F32, &a->weight, "sum of the second derivatives of the training rows",
+         .rows = nodes},
+        {"column_values", TR_FIELD_U32, &m->values, "number of values of a category; 0: numeric column",
+         m->columns, .absent = !a->categorical},
+        {"category_begin", TR_FIELD_U64, &a->category_begin,
+         "node i has the values category_begin[i] .. category_begin[i + 1] - 1", nodes + 1,
+         .absent = !a->categorical},
+        {"category", TR_FIELD_U32, &a->category, "values of a category that go left; all others go right",
+         a->categories, .absent = !a->categorical},
     };
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-        if (list[i].n > 0) TR_TRY(visit(to, &list[i]));
-    return TR_OK;
+    memcpy(list, all, sizeof all);
+    for (size_t i = 0; i < ARRAYS; i++) list[i].absent = list[i].absent || list[i].rows == 0;
 }
 
 /* Copies the forest to arrays. */
@@ -511,61 +462,44 @@ static int arrays_to_forest(struct tr_trees *m, const struct node_arrays *a)
     return TR_OK;
 }
 
-/* ---- checkpoints ---- */
+/* ---- checkpoints and model.init ---- */
 
-static int member_keep(void *to, const struct member *member)
+/* Sets the sizes of arrays that another rank or run made. */
+static void arrays_resize(struct tr_trees *m, struct node_arrays *a, const uint64_t size[3])
 {
-    tr_snapshot *s = to;
-    void **values = member->values;
-    size_t bytes = member_types[member->type].bytes, n = (size_t)member->n;
-    if (bytes == 1) n = (n + 3) / 4, bytes = 4;
-    if (tr_snapshot_restores(s)) {
-        free(*values);
-        TR_TRY(tr_new(values, n, bytes, member->name));
-    }
-    return tr_snapshot_common(s, member->name, member_types[member->type].dtype, n, *values);
+    m->forest.trees = (size_t)size[0];
+    m->forest.nodes = (size_t)size[1];
+    a->categories = size[2];
+    a->categorical = m->values != NULL;
 }
 
 int tr_trees_keep(struct tr_trees *m, tr_snapshot *s)
 {
     struct node_arrays a = {0};
+    tr_member list[ARRAYS];
     bool restores = tr_snapshot_restores(s);
     int status = restores ? TR_OK : arrays_from_forest(m, &a);
-    int64_t size[3] = {(int64_t)m->forest.trees, (int64_t)m->forest.nodes, (int64_t)a.categories};
+    uint64_t size[3] = {m->forest.trees, m->forest.nodes, a.categories};
     if (status == TR_OK) status = tr_snapshot_common(s, "sizes", TR_I64, 3, size);
-    a.categorical = m->values != NULL;
-    m->forest.trees = (size_t)size[0];
-    m->forest.nodes = (size_t)size[1];
-    a.categories = (uint64_t)size[2];
-    if (status == TR_OK) status = members_visit(m, &a, member_keep, s);
+    arrays_resize(m, &a, size);
+    arrays_list(m, &a, list);
+    if (status == TR_OK) status = tr_members_keep(s, list, ARRAYS);
     if (status == TR_OK && restores) status = arrays_to_forest(m, &a);
     arrays_free(&a);
     return status;
 }
 
-/* ---- model.init ---- */
-
-static int member_broadcast(void *to, const struct member *member)
-{
-    const struct tr_trees *m = to;
-    void **values = member->values;
-    size_t bytes = member_types[member->type].bytes, n = (size_t)member->n;
-    TR_TRY(tr_agree(m->tr, *values ? TR_OK : tr_new(values, n, bytes, member->name)));
-    return tr_broadcast(m->tr, TR_SET_ALL, 0, *values, n * bytes);
-}
-
 int tr_trees_broadcast(struct tr_trees *m)
 {
     struct node_arrays a = {0};
+    tr_member list[ARRAYS];
     bool root = tr_rank(m->tr) == 0;
     int status = tr_agree(m->tr, root ? arrays_from_forest(m, &a) : TR_OK);
     uint64_t size[3] = {m->forest.trees, m->forest.nodes, a.categories};
     if (status == TR_OK) status = tr_broadcast(m->tr, TR_SET_ALL, 0, size, sizeof size);
-    a.categorical = m->values != NULL;
-    m->forest.trees = (size_t)size[0];
-    m->forest.nodes = (size_t)size[1];
-    a.categories = size[2];
-    if (status == TR_OK) status = members_visit(m, &a, member_broadcast, m);
+    arrays_resize(m, &a, size);
+    arrays_list(m, &a, list);
+    if (status == TR_OK) status = tr_members_tell(m->tr, list, ARRAYS);
     if (status == TR_OK) status = tr_agree(m->tr, root ? TR_OK : arrays_to_forest(m, &a));
     arrays_free(&a);
     return status;
@@ -597,35 +531,30 @@ static int model_check_trees(const struct tr_trees *m)
     return TR_OK;
 }
 
-static int member_field(void *to, const struct member *member)
-{
-    return tr_field_array(to, member->name, member->type, member->n, 0, member->meaning, member->values);
-}
-
 int tr_trees_fields(void *model, tr_fields *f)
 {
     struct tr_trees *m = model;
     struct node_arrays a = {0};
+    tr_member list[ARRAYS];
     bool reads = tr_fields_read(f);
     uint64_t trees = m->forest.trees, nodes = m->forest.nodes, label_column = (uint64_t)m->label_column;
     char *objective = m->loss ? (char *)(uintptr_t)m->loss->objective : NULL;
-    m->best = m->last.objective;
-    if (!reads) TR_TRY(tr_model_tell(m->tr, 1, &m->best));
     TR_TRY(tr_field_text(f, "objective", &objective));
     if (reads) {
         m->loss = tr_loss_of_objective(objective);
         free(objective);
         if (!m->loss) return model_refuse("unknown objective");
     }
-    TR_TRY(tr_field_count(f, "trees", &trees));
-    TR_TRY(tr_field_count(f, "nodes", &nodes));
-    TR_TRY(tr_field_count(f, "outputs", &m->outputs));
-    TR_TRY(tr_field_count(f, "columns", &m->columns));
-    TR_TRY(tr_field_count(f, "first_index", &m->first_index));
-    TR_TRY(tr_field_count(f, "label_column", &label_column));
-    TR_TRY(tr_field_count(f, "rows", &m->total_rows));
-    TR_TRY(tr_field_count(f, "labels_known", &m->labels));
-    TR_TRY(tr_field_real(f, "best_objective", &m->best));
+    const tr_member numbers[] = {{"trees", TR_FIELD_U64, .value = &trees},
+                                 {"nodes", TR_FIELD_U64, .value = &nodes},
+                                 {"outputs", TR_FIELD_U64, .value = &m->outputs},
+                                 {"columns", TR_FIELD_U64, .value = &m->columns},
+                                 {"first_index", TR_FIELD_U64, .value = &m->first_index},
+                                 {"label_column", TR_FIELD_U64, .value = &label_column},
+                                 {"rows", TR_FIELD_U64, .value = &m->total_rows},
+                                 {"labels_known", TR_FIELD_U64, .value = &m->labels},
+                                 {"best_objective", TR_FIELD_F64, &m->last.objective, .of_scheduler = true}};
+    TR_TRY(tr_field_members(f, numbers, sizeof numbers / sizeof *numbers));
     m->forest.trees = (size_t)trees;
     m->forest.nodes = (size_t)nodes;
     m->label_column = (int64_t)label_column;
@@ -637,7 +566,8 @@ int tr_trees_fields(void *model, tr_fields *f)
     int status = reads ? TR_OK : arrays_from_forest(m, &a);
     if (reads) a.categorical = tr_fields_have(f, "categories");
     if (status == TR_OK && a.categorical) status = tr_field_count(f, "categories", &a.categories);
-    if (status == TR_OK) status = members_visit(m, &a, member_field, f);
+    arrays_list(m, &a, list);
+    if (status == TR_OK) status = tr_field_members(f, list, ARRAYS);
     if (status == TR_OK && reads) status = arrays_to_forest(m, &a);
     if (status == TR_OK && reads) status = model_check_trees(m);
     arrays_free(&a);

@@ -33,8 +33,9 @@ static int initial_refuse(const struct tr_trees *m, const char *what)
                    what);
 }
 
-static int initial_check(const struct tr_trees *m, const struct tr_trees *from)
+static int initial_add_trees(struct tr_trees *m, const struct tr_trees *from, const tr_saved_values *values)
 {
+    struct tr_forest *f = &m->forest;
     if (from->columns != m->columns || from->first_index != m->first_index)
         return initial_refuse(m, "its columns differ from those of the training data");
     if (from->loss != m->loss || from->outputs != m->outputs)
@@ -43,39 +44,24 @@ static int initial_check(const struct tr_trees *m, const struct tr_trees *from)
         (m->labels > 0 &&
          memcmp(from->label_name, m->label_name, (size_t)m->labels * sizeof *m->label_name) != 0))
         return initial_refuse(m, "its labels differ from those of the training data");
-    return TR_OK;
-}
-
-/* Appends the set of a node: values of a category have other numbers in the new data. */
-static int initial_renumber(const struct tr_forest *from, const tr_saved_values *values, struct tr_node *node,
-                            struct tr_forest *to)
-{
-    const struct tr_node old = *node;
-    uint32_t *number = NULL;
-    size_t n = 0, capacity = 0;
-    int status = TR_OK;
-    for (uint32_t value = 0; value < old.flags >> TR_NODE_SET_WORDS << 5 && status == TR_OK; value++) {
-        if (!tr_node_has(from, &old, value)) continue;
-        status = TR_GROW(&number, &capacity, n + 1);
-        if (status == TR_OK) status = tr_saved_value_number(values, old.feature, value, &number[n++]);
-    }
-    if (status == TR_OK) status = tr_forest_add_set(to, number, n, node);
-    free(number);
-    return status;
-}
-
-static int initial_add_trees(struct tr_trees *m, const struct tr_trees *from, const tr_saved_values *values)
-{
-    struct tr_forest *f = &m->forest;
-    TR_TRY(initial_check(m, from));
     for (size_t t = 0; t < from->forest.trees; t++) {
         size_t first = (size_t)from->forest.begin[t];
         TR_TRY(tr_forest_add(f, from->forest.node + first, from->forest.note + first,
                              (size_t)from->forest.begin[t + 1] - first));
     }
-    for (size_t i = 0; i < f->nodes; i++)
-        if (f->node[i].flags & TR_NODE_CATEGORY)
-            TR_TRY(initial_renumber(&from->forest, values, &f->node[i], f));
+    TR_FREED uint32_t *number = NULL;
+    size_t capacity = 0;
+    for (size_t i = 0; i < f->nodes; i++) { /* values of a category have other numbers in the new data */
+        const struct tr_node old = f->node[i];
+        size_t n = 0;
+        if (!(old.flags & TR_NODE_CATEGORY)) continue;
+        for (uint32_t value = 0; value < old.flags >> TR_NODE_SET_WORDS << 5; value++) {
+            if (!tr_node_has(&from->forest, &old, value)) continue;
+            TR_TRY(TR_GROW(&number, &capacity, n + 1));
+            TR_TRY(tr_saved_value_number(values, old.feature, value, &number[n++]));
+        }
+        TR_TRY(tr_forest_add_set(f, number, n, &f->node[i]));
+    }
     memcpy(m->base, from->base, (size_t)m->outputs * sizeof *m->base);
     return TR_OK;
 }
@@ -96,77 +82,46 @@ static int initial_read(struct tr_trees *m)
     return status;
 }
 
-static int initial_add_scores(const struct tr_trees *m, const tr_data *data, float *score)
-{
-    struct tr_scorer *s = NULL;
-    size_t rows = data->rows.n;
-    if (m->initial == 0) return TR_OK;
-    int status = tr_scorer_open(&m->forest, 0, (size_t)m->columns, &s);
-    for (size_t i = 0, n; status == TR_OK && (n = tr_data_ready(data, i, tr_min_size(TR_SIDE, rows - i))) > 0;
-         i += n) {
-        tr_scorer_read(s, &data->rows, data->keys, (size_t)m->columns, i, n);
-        tr_scorer_add(s, (size_t)m->outputs, n, score + i, rows);
-    }
-    tr_scorer_close(&s);
-    return status;
-}
-
 /* ================ model.monotone ================ */
 
 /* The prediction does not fall (up) or rise (down) with the numbers of a column: the values of the children of such a split are
- * ordered, and the middle between them bounds all leaves below (the basic method of LightGBM). */
-/* Reads «name: up». */
-static int monotone_read_pair(struct tr_trees *m, const char *pair)
-{
-    const char *colon = strrchr(pair, ':'), *word = colon ? colon + 1 + strspn(colon + 1, " ") : "";
-    char *name;
-    uint64_t column;
-    int direction = strcmp(word, "up") == 0 ? 1 : strcmp(word, "down") == 0 ? -1 : 0;
-    if (direction == 0)
-        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone: «%s»: expected «column: up» or «column: down»",
-                       tr_job_where(m->job, "model.monotone"), pair);
-    pair += strspn(pair, " ");
-    TR_TRY(tr_format(&name, "%.*s", (int)(colon - pair), pair));
-    bool found = tr_data_column(m->train, name, &column);
-    free(name);
-    if (!found)
-        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone: «%s»: no such column in the training data",
-                       tr_job_where(m->job, "model.monotone"), pair);
-    if (m->values && m->values[column] > 0)
-        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone: «%s»: expected a numeric column, found a category",
-                       tr_job_where(m->job, "model.monotone"), pair);
-    m->direction[column] = (int8_t)direction;
-    return TR_OK;
-}
-
+ * ordered, and the middle between them bounds all leaves below (the basic method of LightGBM). Reads pairs «name: up». */
 static int monotone_read(struct tr_trees *m)
 {
     const struct tr_job_list *list = &m->o->monotone;
+    const char *where = tr_job_where(m->job, "model.monotone");
     double part;
     if (list->n == 0) return TR_OK;
     if (m->outputs > 1 || tr_trees_is_quantile(m, &part))
-        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone is not supported for model.objective %s",
-                       tr_job_where(m->job, "model.monotone"), m->loss->objective);
+        return tr_fail(TR_ERR_CONFIG, "%s: model.monotone is not supported for model.objective %s", where,
+                       m->loss->objective);
     TR_TRY(TR_NEW(&m->direction, (size_t)m->columns));
-    for (size_t i = 0; i < list->n; i++) TR_TRY(monotone_read_pair(m, list->item[i]));
+    for (size_t i = 0; i < list->n; i++) {
+        const char *pair = list->item[i], *colon = strrchr(pair, ':'),
+                   *word = colon ? colon + 1 + strspn(colon + 1, " ") : "";
+        TR_FREED char *name = NULL;
+        uint64_t column;
+        int direction = strcmp(word, "up") == 0 ? 1 : strcmp(word, "down") == 0 ? -1 : 0;
+        if (direction == 0)
+            return tr_fail(TR_ERR_CONFIG, "%s: model.monotone: «%s»: expected «column: up» or «column: down»",
+                           where, pair);
+        pair += strspn(pair, " ");
+        TR_TRY(tr_format(&name, "%.*s", (int)(colon - pair), pair));
+        if (!tr_data_column(m->train, name, &column))
+            return tr_fail(TR_ERR_CONFIG, "%s: model.monotone: «%s»: no such column in the training data",
+                           where, pair);
+        if (m->values && m->values[column] > 0)
+            return tr_fail(TR_ERR_CONFIG,
+                           "%s: model.monotone: «%s»: expected a numeric column, found a category", where,
+                           pair);
+        m->direction[column] = (int8_t)direction;
+    }
     return TR_OK;
 }
 
 /* ---- opening ---- */
 
-static void choose_loss(struct tr_trees *m)
-{
-    const tr_data *train = m->train;
-    m->loss = tr_objective_losses[m->o->objective];
-    if (m->loss) return; /* not auto */
-    bool classes = tr_labels_are_classes(train);
-    m->loss = train->labels <= 2 ? &tr_loss_logistic : classes ? &tr_loss_softmax : &tr_loss_linear;
-    tr_say(m->tr, "objective:     %s, because the labels are %s%zu different %s", m->loss->objective,
-           train->labels > 65535 ? "more than " : "", train->labels - (train->labels > 65535),
-           classes ? "whole numbers" : "numbers");
-}
-
-static int check_data(const struct tr_trees *m)
+static int trees_check_data(const struct tr_trees *m)
 {
     const tr_data *train = m->train;
     const char *lacks = train->labels == 0                ? "data.train"
@@ -203,45 +158,6 @@ static int check_data(const struct tr_trees *m)
     return TR_OK;
 }
 
-/* Sets m->values if there are categories. */
-static int find_values(struct tr_trees *m)
-{
-    bool any = false;
-    TR_TRY(TR_NEW(&m->values, (size_t)m->columns));
-    tr_data_values(m->train, m->values);
-    for (size_t c = 0; c < m->columns; c++) any = any || m->values[c] > 0;
-    if (any) return TR_OK;
-    free(m->values);
-    m->values = NULL;
-    return TR_OK;
-}
-
-static int name_labels(struct tr_trees *m)
-{
-    if (!tr_trees_classify(m)) return TR_OK;
-    m->labels = m->train->labels;
-    TR_TRY(TR_NEW(&m->label_name, (size_t)m->labels + 1));
-    memcpy(m->label_name, m->train->label, (size_t)m->labels * sizeof *m->label_name);
-    if (m->labels == 1) {
-        tr_say(m->tr, "note:          all labels of data.train are %.9g: there is nothing to learn",
-               (double)m->label_name[0]);
-        m->label_name[m->labels++] = m->label_name[0] + 1;
-    }
-    return TR_OK;
-}
-
-/* Stores global row numbers in 32 bits: there are fewer than 2^32 rows (most_rows()). */
-static int number_rows(struct tr_trees *m)
-{
-    uint64_t *number;
-    m->own_rows = m->train->rows.n;
-    TR_TRY(tr_data_row_numbers(m->train, &number));
-    int status = TR_NEW(&m->number, m->own_rows);
-    for (size_t i = 0; i < m->own_rows && status == TR_OK; i++) m->number[i] = (uint32_t)number[i];
-    free(number);
-    return status;
-}
-
 /* solve.parallel feature: finds the members of the group. */
 static int find_members(struct tr_trees *m)
 {
@@ -256,7 +172,41 @@ static int find_members(struct tr_trees *m)
     return TR_OK;
 }
 
-static int open_rows(struct tr_trees *m)
+/* Sets the labels, the numbers of values of categories, constraints, and the numbers of rows. */
+static int describe_data(struct tr_trees *m)
+{
+    const tr_data *train = m->train;
+    bool categories = false;
+    if (tr_trees_classify(m)) {
+        m->labels = train->labels;
+        TR_TRY(TR_NEW(&m->label_name, (size_t)m->labels + 1));
+        memcpy(m->label_name, train->label, (size_t)m->labels * sizeof *m->label_name);
+        if (m->labels == 1) {
+            tr_say(m->tr, "note:          all labels of data.train are %.9g: there is nothing to learn",
+                   (double)m->label_name[0]);
+            m->label_name[m->labels++] = m->label_name[0] + 1;
+        }
+    }
+    TR_TRY(TR_NEW(&m->values, (size_t)m->columns));
+    tr_data_values(train, m->values);
+    for (size_t c = 0; c < m->columns; c++) categories = categories || m->values[c] > 0;
+    if (!categories) {
+        free(m->values);
+        m->values = NULL;
+    }
+    TR_TRY(monotone_read(m));
+    m->label = train->rows.label;
+    if (!(tr_roles(m->tr) & TR_SLAVE)) return TR_OK;
+    TR_FREED uint64_t *number = NULL;
+    m->own_rows = train->rows.n;
+    TR_TRY(tr_data_row_numbers(train, &number));
+    TR_TRY(TR_NEW(&m->number, m->own_rows));
+    for (size_t i = 0; i < m->own_rows; i++)
+        m->number[i] = (uint32_t)number[i]; /* fewer than 2^32: most_rows() */
+    return TR_OK;
+}
+
+static int trees_open_rows(struct tr_trees *m)
 {
     const struct tr_loss *loss = tr_objective_losses[m->o->objective]; /* NULL: auto */
     const enum tr_data_part form = TR_DATA_RAW | TR_DATA_DENSE | TR_DATA_CODES | TR_DATA_PASSES |
@@ -271,16 +221,18 @@ static int open_rows(struct tr_trees *m)
     m->total_rows = m->train->total_rows;
     m->first_index = m->train->format == TR_FORMAT_CSV ? 1 : m->train->first_index;
     m->label_column = m->train->label_column;
-    choose_loss(m);
-    TR_TRY(tr_agree(m->tr, check_data(m)));
-    m->outputs = m->loss->joint ? tr_max_size(m->train->labels, 2) : 1;
-    int status = name_labels(m);
-    if (status == TR_OK) status = find_values(m);
-    if (status == TR_OK) status = monotone_read(m);
-    bool works = tr_roles(m->tr) & TR_SLAVE;
-    m->label = m->train->rows.label;
-    if (status == TR_OK && works) status = number_rows(m);
-    TR_TRY(tr_agree(m->tr, status));
+    const tr_data *train = m->train;
+    m->loss = tr_objective_losses[m->o->objective];
+    if (!m->loss) { /* not auto */
+        bool classes = tr_labels_are_classes(train);
+        m->loss = train->labels <= 2 ? &tr_loss_logistic : classes ? &tr_loss_softmax : &tr_loss_linear;
+        tr_say(m->tr, "objective:     %s, because the labels are %s%zu different %s", m->loss->objective,
+               train->labels > 65535 ? "more than " : "", train->labels - (train->labels > 65535),
+               classes ? "whole numbers" : "numbers");
+    }
+    TR_TRY(tr_agree(m->tr, trees_check_data(m)));
+    m->outputs = m->loss->joint ? tr_max_size(train->labels, 2) : 1;
+    TR_TRY(tr_agree(m->tr, describe_data(m)));
     TR_TRY(tr_agree(m->tr, tr_trees_weigh(m)));
     return initial_read(m);
 }
@@ -290,7 +242,7 @@ static int refuse_key(const tr_job *job, const char *key, const char *why)
     return tr_fail(TR_ERR_CONFIG, "%s: %s is %s", tr_job_where(job, key), key, why);
 }
 
-static int check(const tr_job *job, const void *options)
+static int trees_check(const tr_job *job, const void *options)
 {
     const struct tr_trees_options *o = options;
     const struct tr_loss *loss = tr_objective_losses[o->objective]; /* NULL: auto */
@@ -310,7 +262,7 @@ static int check(const tr_job *job, const void *options)
     return tr_class_weights_check(job, o->class_weights);
 }
 
-static int open_model(tr_context *tr, const void *options, void *model)
+static int trees_open(tr_context *tr, const void *options, void *model)
 {
     struct tr_trees *m = model;
     m->tr = tr;
@@ -324,12 +276,12 @@ static int open_model(tr_context *tr, const void *options, void *model)
                                  tr_job_where(m->job, "ranks.layout"))));
     else TR_TRY(tr_agree(tr, TR_OK));
     TR_TRY(tr_agree(tr, find_members(m)));
-    TR_TRY(open_rows(m));
+    TR_TRY(trees_open_rows(m));
     TR_TRY(tr_data_describe(m->train, "training data"));
     return m->test ? tr_data_describe(m->test, "test data") : TR_OK;
 }
 
-static void close_model(void *model)
+static void trees_close(void *model)
 {
     struct tr_trees *m = model;
     tr_trees_answers_close(m);
@@ -345,41 +297,11 @@ static void close_model(void *model)
 
 /* ---- before the first tree ---- */
 
-/* Computes sums of weights, and per output sums of weight × label or of the weights of a class, in integer steps, so that they do
- * not depend on the order. */
-static int sum_labels(const struct tr_trees *m, double most, int64_t *sum)
-{
-    double heaviest = m->weight ? 0 : 1;
-    size_t n = m->train->rows.n;
-    for (size_t i = 0; i < n && m->weight; i++) heaviest = fmax(heaviest, (double)m->weight[i]);
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, &heaviest, 1));
-    for (size_t i = 0; i < n; i++) {
-        double w = (m->weight ? (double)m->weight[i] : 1) / heaviest, y = (double)m->label[i];
-        size_t class = tr_trees_classify(m) ? tr_trees_class_of(m, m->label[i]) : 0;
-        sum[0] += llrint(w * 0x1p24);
-        if (m->loss->joint) sum[1 + class] += llrint(w * 0x1p24);
-        else sum[1] += llrint(w * (tr_trees_classify(m) ? (double)class : y / most) * 0x1p24);
-    }
-    return tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, (size_t)m->outputs + 1);
-}
-
-/* Returns the initial score of an output.
- *
- * @param [in] mean   share of the class, or mean label
- * @param [in] least  minimum share: half a row */
-static double base_of(const struct tr_trees *m, double mean, double least)
-{
-    if (m->loss->joint) mean = fmax(mean, least);
-    else if (tr_trees_classify(m)) mean = fmin(fmax(mean, least), 1 - least);
-    else if (m->loss->labels == TR_LABELS_COUNTS) mean = fmax(mean, 1e-9);
-    return m->loss->constant(mean);
-}
-
 /* Computes the initial score of each output: the best constant. Huber's loss uses the median, which is close to it. */
 static int find_base(struct tr_trees *m)
 {
-    double most = 1, part;
-    int64_t *sum;
+    double most = 1, least = 0.5 / (double)m->total_rows /* share of half a row */, part;
+    TR_FREED int64_t *sum = NULL;
     size_t outputs = (size_t)m->outputs;
     struct tr_row_set all = {NULL, m->train->rows.n};
     float quantile;
@@ -392,13 +314,28 @@ static int find_base(struct tr_trees *m)
     TR_TRY(TR_NEW(&sum, outputs + 1));
     for (size_t i = 0; i < m->train->labels && !tr_trees_classify(m); i++)
         most = fmax(most, fabs((double)m->train->label[i]));
-    int status = sum_labels(m, most, sum);
-    for (size_t k = 0; k < outputs && status == TR_OK; k++) {
-        double mean = (double)sum[1 + k] * (m->loss->joint ? 1 : most) / (double)sum[0];
-        m->base[k] = (double)(float)base_of(m, mean, 0.5 / (double)m->total_rows);
+    /* Sums of weights, and per output sums of weight × label or of the weights of a class, in integer steps, so that they do not
+     * depend on the order. */
+    double heaviest = m->weight ? 0 : 1;
+    size_t n = m->train->rows.n;
+    for (size_t i = 0; i < n && m->weight; i++) heaviest = fmax(heaviest, (double)m->weight[i]);
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, &heaviest, 1));
+    for (size_t i = 0; i < n; i++) {
+        double w = (m->weight ? (double)m->weight[i] : 1) / heaviest, y = (double)m->label[i];
+        size_t class = tr_trees_classify(m) ? tr_trees_class_of(m, m->label[i]) : 0;
+        sum[0] += llrint(w * 0x1p24);
+        if (m->loss->joint) sum[1 + class] += llrint(w * 0x1p24);
+        else sum[1] += llrint(w * (tr_trees_classify(m) ? (double)class : y / most) * 0x1p24);
     }
-    free(sum);
-    return status;
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, (size_t)m->outputs + 1));
+    for (size_t k = 0; k < outputs; k++) {
+        double mean = (double)sum[1 + k] * (m->loss->joint ? 1 : most) / (double)sum[0];
+        if (m->loss->joint) mean = fmax(mean, least);
+        else if (tr_trees_classify(m)) mean = fmin(fmax(mean, least), 1 - least);
+        else if (m->loss->labels == TR_LABELS_COUNTS) mean = fmax(mean, 1e-9);
+        m->base[k] = (double)(float)m->loss->constant(mean);
+    }
+    return TR_OK;
 }
 
 static int open_scores(const struct tr_trees *m, const tr_data *data, float **score)
@@ -407,7 +344,16 @@ static int open_scores(const struct tr_trees *m, const tr_data *data, float **sc
     TR_TRY(TR_NEW(score, n * (size_t)m->outputs));
     for (size_t k = 0; k < m->outputs; k++)
         for (size_t i = 0; i < n; i++) (*score)[k * n + i] = (float)m->base[k];
-    return initial_add_scores(m, data, *score);
+    if (m->initial == 0) return TR_OK;
+    struct tr_scorer *s = NULL;
+    int status = tr_scorer_open(&m->forest, 0, (size_t)m->columns, &s);
+    for (size_t i = 0, some;
+         status == TR_OK && (some = tr_data_ready(data, i, tr_min_size(TR_SIDE, n - i))) > 0; i += some) {
+        tr_scorer_read(s, &data->rows, data->keys, (size_t)m->columns, i, some);
+        tr_scorer_add(s, (size_t)m->outputs, some, *score + i, n);
+    }
+    tr_scorer_close(&s);
+    return status;
 }
 
 /* Computes initial scores, and replaces the numbers of the data by bins. */
@@ -420,7 +366,7 @@ static int bin_rows(const struct tr_trees *m, tr_data *data, bool bundle, struct
     return m->initial > 0 ? TR_OK : open_scores(m, data, score);
 }
 
-static int prepare(tr_worker *me, void *state)
+static int trees_prepare(tr_worker *me, void *state)
 {
     struct tr_trees *m = state;
     (void)me;
@@ -445,7 +391,7 @@ static int prepare(tr_worker *me, void *state)
 
 /* ---- a clock: a tree for each output ---- */
 
-static int compute(tr_worker *me, void *state)
+static int trees_compute(tr_worker *me, void *state)
 {
     struct tr_trees *m = state;
     tr_gradients_begin(m);
@@ -462,41 +408,38 @@ static int score_test(struct tr_trees *m)
     return TR_OK;
 }
 
-static size_t class_of(const struct tr_trees *m, const float *score, size_t apart)
+/* Copies the outputs of a row to `margin`. */
+static void outputs_of(const struct tr_trees *m, const float *score, size_t apart, double *margin)
 {
-    size_t best = 0;
-    if (m->outputs == 1) return score[0] > 0;
-    for (size_t k = 1; k < m->outputs; k++)
-        if (score[k * apart] > score[best * apart]) best = k;
-    return best;
+    for (size_t k = 0; k < m->outputs; k++) margin[k] = (double)score[k * apart];
 }
 
-static int evaluate(tr_worker *me, void *state, tr_report *report)
+static int trees_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_trees *m = state;
     size_t n = m->test_rows.n;
+    double margin[MOST_CLASSES], shape = tr_trees_shape(m);
     (void)me;
-    const float *weight = m->weight ? m->weight + m->own_first : NULL;
-    report->sum[LOSS] +=
-        tr_trees_loss(m, m->label + m->own_first, weight, m->score + m->own_first, m->own_rows, m->rows.n);
-    for (size_t i = 0; i < m->own_rows; i++) report->sum[WEIGHT] += weight ? (double)weight[i] : 1;
+    for (size_t i = m->own_first; i < m->own_first + m->own_rows; i++) {
+        double weight = m->weight ? (double)m->weight[i] : 1;
+        outputs_of(m, m->score + i, m->rows.n, margin);
+        report->sum[LOSS] += weight * tr_trees_judge(m, m->label[i], margin, shape).loss;
+        report->sum[WEIGHT] += weight;
+    }
     if (!m->test) return TR_OK;
     TR_TRY(score_test(m));
-    const float *label = m->test->rows.label;
-    weight = m->test->rows.weight;
     for (size_t i = 0; i < n; i++) {
-        double w = weight ? (double)weight[i] : 1;
-        float s = m->test_score[i];
-        double error = (m->loss->mean ? m->loss->mean((double)s) : (double)s) - (double)label[i];
-        report->sum[TEST_ROWS] += w;
-        if (!tr_trees_classify(m)) report->sum[TEST_SQUARES] += w * error * error;
-        else if (class_of(m, m->test_score + i, n) == tr_trees_class_of(m, label[i]))
-            report->sum[TEST_RIGHT] += w;
+        double weight = m->test->rows.weight ? (double)m->test->rows.weight[i] : 1;
+        outputs_of(m, m->test_score + i, n, margin);
+        struct tr_trees_judged row = tr_trees_judge(m, m->test->rows.label[i], margin, shape);
+        report->sum[TEST_ROWS] += weight;
+        report->sum[TEST_RIGHT] += row.as == row.is ? weight : 0;
+        report->sum[TEST_SQUARES] += weight * row.error * row.error;
     }
     return TR_OK;
 }
 
-static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
+static int trees_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_trees *m = state;
     const double *sum = report->sum;
@@ -523,7 +466,7 @@ static int keep_scores(const struct tr_trees *m, const tr_data *data, const char
     return TR_OK;
 }
 
-static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
+static int trees_snapshot(tr_worker *me, void *state, tr_snapshot *s)
 {
     struct tr_trees *m = state;
     (void)me;
@@ -539,26 +482,6 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
 
 /* ---- training ---- */
 
-static int find_area(struct tr_trees *m)
-{
-    struct tr_area *area = NULL;
-    double auc = NAN;
-    if (!m->test || m->loss != &tr_loss_logistic) return TR_OK;
-    TR_TRY(tr_agree(m->tr, score_test(m)));
-    TR_TRY(tr_agree(m->tr, tr_area_open(m->test_rows.n, &area)));
-    const float *weight = m->test->rows.weight;
-    int status = TR_OK;
-    for (size_t i = 0; i < m->test_rows.n && status == TR_OK; i++) {
-        size_t is = tr_trees_class_of(m, m->test->rows.label[i]);
-        if (is < m->labels)
-            status = tr_area_add(area, m->test_score[i], is > 0, weight ? (double)weight[i] : 1);
-    }
-    status = tr_agree(m->tr, status);
-    if (status == TR_OK) status = tr_area_find(m->tr, area, &auc);
-    tr_area_close(&area);
-    return status == TR_OK ? tr_report_figure(m->tr, "test_auc", auc) : status;
-}
-
 /* Reports the traffic of a split: sums of bins, to the owners of the columns, unless all ranks share memory; and, if columns are
  * divided, a bit per row of the leaf. */
 enum { SENT, HISTOGRAMS, MERGES, BINS, SIDES, SIDE_BYTES, TOLD };
@@ -569,11 +492,10 @@ static int report_traffic(const struct tr_trees *m)
     if (workers < 2) return TR_OK;
     if (tr_roles(m->tr) & TR_SLAVE) {
         groups /= (double)m->members;
-        struct tr_trees_merged done = tr_trees_merge_done(m->merge);
-        sum[HISTOGRAMS] = done.histograms;
-        sum[MERGES] = done.merges;
-        sum[SENT] = done.bytes / fmax(done.histograms, 1);
-        sum[BINS] = done.bins / fmax(done.histograms, 1);
+        sum[HISTOGRAMS] = m->merge->done.histograms;
+        sum[MERGES] = m->merge->done.merges;
+        sum[SENT] = m->merge->done.bytes / fmax(sum[HISTOGRAMS], 1);
+        sum[BINS] = m->merge->done.bins / fmax(sum[HISTOGRAMS], 1);
         sum[SIDES] = (double)m->sides;
         sum[SIDE_BYTES] = (double)m->side_bytes;
     }
@@ -597,7 +519,7 @@ static int report_traffic(const struct tr_trees *m)
     return tr_report_figure(m->tr, "histogram_bytes", sum[SENT]);
 }
 
-static int train_model(void *model)
+static int trees_train(void *model)
 {
     struct tr_trees *m = model;
     tr_stage stage = {.name = "train",
@@ -609,16 +531,31 @@ static int train_model(void *model)
                                      : tr_trees_classify(m) ? "accuracy"
                                                             : "rmse",
                       .metric_ascends = tr_trees_classify(m),
-                      .prepare = prepare,
-                      .compute = compute,
-                      .evaluate = evaluate,
-                      .summarize = summarize,
-                      .snapshot = snapshot};
+                      .prepare = trees_prepare,
+                      .compute = trees_compute,
+                      .evaluate = trees_evaluate,
+                      .summarize = trees_summarize,
+                      .snapshot = trees_snapshot};
     TR_TRY(tr_run(m->tr, &stage));
     tr_say(m->tr, "model:         %zu trees of %.1f leaves", m->forest.trees,
            ((double)m->forest.nodes / fmax(1, (double)m->forest.trees) + 1) / 2);
     TR_TRY(report_traffic(m));
-    return find_area(m);
+    struct tr_area *area = NULL;
+    double auc = NAN;
+    if (!m->test || m->loss != &tr_loss_logistic) return TR_OK;
+    TR_TRY(tr_agree(m->tr, score_test(m)));
+    TR_TRY(tr_agree(m->tr, tr_area_open(m->test_rows.n, &area)));
+    const float *weight = m->test->rows.weight;
+    int status = TR_OK;
+    for (size_t i = 0; i < m->test_rows.n && status == TR_OK; i++) {
+        size_t is = tr_trees_class_of(m, m->test->rows.label[i]);
+        if (is < m->labels)
+            status = tr_area_add(area, m->test_score[i], is > 0, weight ? (double)weight[i] : 1);
+    }
+    status = tr_agree(m->tr, status);
+    if (status == TR_OK) status = tr_area_find(m->tr, area, &auc);
+    tr_area_close(&area);
+    return status == TR_OK ? tr_report_figure(m->tr, "test_auc", auc) : status;
 }
 
 /* Estimates the number of bins of all columns. Rare sparse columns have one bin; a column has no more bins than numbers. */
@@ -632,7 +569,8 @@ static double count_bins(const struct tr_trees_options *o, const tr_data_size *s
 
 /* Estimates memory: first the numbers, which are freed while they become bins, and labels; then bins, and data per row; and
  * histograms. */
-static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
+static void trees_estimate(const tr_job *job, const void *options, const tr_data_size *size,
+                           tr_memory *memory)
 {
     const struct tr_trees_options *o = options;
     bool csv = strcmp(size->format, "csv") == 0,
@@ -774,12 +712,12 @@ const tr_model_class tr_trees_class = {
     .rules = rules,
     .flags = flags,
     .model_size = sizeof(struct tr_trees),
-    .check = check,
-    .open = open_model,
-    .train = train_model,
+    .check = trees_check,
+    .open = trees_open,
+    .train = trees_train,
     .fields = tr_trees_fields,
-    .close = close_model,
-    .memory = estimate,
+    .close = trees_close,
+    .memory = trees_estimate,
     .ready = tr_trees_ready,
     .predict = tr_trees_predict,
     .evaluate = tr_trees_evaluate,

@@ -3,8 +3,7 @@
  *   trees      options, data, stage; one clock grows one tree per output
  *   bins       columns divided into bins; rows stored by bins
  *   gradients  gradients of the loss, rounded to small integers (Shi et al. 2022); row weights; sampling; quantiles
- *   splits     the best split of a leaf by one column
- *   grow       one tree: histograms of its leaves, splits, leaf values
+ *   grow       one tree: splits, histograms and rows of its leaves, leaf values
  *   parallel   communication of the workers while a tree grows; solve.parallel feature and voting
  *   forest     finished trees, prediction, contributions
  *   saved      members of the model: model.h5, checkpoints, model.txt and model.json
@@ -25,7 +24,118 @@
 
 #include "../loss.h"
 #include "bins.h"
-#include "forest.h"
+
+/* ---- finished trees (forest.c) ---- */
+
+/* A node of a tree. Children are counted from the first node of their tree, and a child has a larger index than its parent.
+ *
+ * An inner node sends a row to `child` (left) or to child + 1 (right). Numeric column: left if x <= number; a missing x goes
+ * left if TR_NODE_MISSING_LEFT is set. Category: left if x is in the set; every other value, known or not, goes right. */
+struct tr_node {
+    uint32_t feature; /* column; TR_LEAF (as uint32_t): this is a leaf */
+    uint32_t child;
+    union {
+        float number; /* threshold; leaf: value that is added to the score */
+        uint32_t set; /* category: index of the first word of the set in tr_forest.set */
+    };
+    uint32_t flags;
+};
+enum { TR_LEAF = -1 };
+enum {
+    TR_NODE_MISSING_LEFT = 1,
+    TR_NODE_CATEGORY = 2,
+    TR_NODE_SET_WORDS = 8 /* the bits of flags from this one on contain the number of words of the set */
+};
+
+/* Information about a node that predictions do not need. */
+struct tr_node_note {
+    float gain;   /* of the split; 0 for leaves */
+    float weight; /* sum of the second derivatives of the training rows */
+};
+
+/* Tree t has the nodes begin[t] .. begin[t + 1] - 1. */
+struct tr_forest {
+    size_t trees, nodes;
+    uint64_t *begin;
+    struct tr_node *node;
+    struct tr_node_note *note;
+    uint32_t *set; /* sets of all nodes: bit v % 32 of word v / 32 is value v */
+    size_t set_words;
+    size_t begin_capacity, node_capacity, note_capacity, set_capacity;
+};
+
+/* Appends a tree. */
+int tr_forest_add(struct tr_forest *forest, const struct tr_node *node, const struct tr_node_note *note,
+                  size_t nodes);
+
+/* Makes `node` split a category: the n values go left. */
+int tr_forest_add_set(struct tr_forest *forest, const uint32_t *value, size_t n, struct tr_node *node);
+
+void tr_forest_free(struct tr_forest *forest);
+
+static inline bool tr_node_has(const struct tr_forest *forest, const struct tr_node *node, uint32_t value)
+{
+    return value / 32 < node->flags >> TR_NODE_SET_WORDS &&
+           forest->set[node->set + value / 32] >> value % 32 & 1;
+}
+
+/* Returns whether an inner node sends a row with the value x in the node's column to the left. */
+static inline bool tr_goes_left(const struct tr_forest *forest, const struct tr_node *node, float x)
+{
+    if (node->flags & TR_NODE_CATEGORY)
+        return x >= 0 && x < 0x1p24f && tr_node_has(forest, node, (uint32_t)x);
+    return x == x ? x <= node->number : node->flags & TR_NODE_MISSING_LEFT;
+}
+
+/* ---- prediction ---- */
+
+enum { TR_SIDE = 64 }; /* number of rows that a scorer processes together */
+
+struct tr_scorer;
+
+/* Opens a scorer for the trees first .. forest->trees - 1. The forest must not change until the scorer is closed.
+ *
+ * @param [in]  columns  number of columns of the model
+ * @param [out] scorer   to be closed, also after an error
+ */
+int tr_scorer_open(const struct tr_forest *forest, size_t first, size_t columns, struct tr_scorer **scorer);
+void tr_scorer_close(struct tr_scorer **scorer); /* *scorer may be NULL */
+
+/* Reads the rows first .. first + n - 1, n <= TR_SIDE.
+ *
+ * @param [in] keys     sparse rows: maps the column indices of the rows to columns of the model; NULL: they are equal
+ * @param [in] columns  dense rows: number of columns
+ */
+void tr_scorer_read(struct tr_scorer *s, const tr_batch *rows, const tr_key *keys, size_t columns,
+                    size_t first, size_t n);
+
+/* Returns for each of the TR_SIDE rows the leaf that it reaches in a tree, counted from the tree's first node. The array is
+ * valid until the next call. */
+const uint32_t *tr_scorer_leaves(struct tr_scorer *s, size_t tree);
+
+/* Adds the values of all trees to the scores of the first n rows.
+ *
+ * @param [in,out] score  score[k * apart + i]: output k of row i
+ */
+void tr_scorer_add(struct tr_scorer *s, size_t outputs, size_t n, float *score, size_t apart);
+
+/* ---- contributions of features ---- */
+
+struct tr_contributions {
+    double *weight, *mean; /* per node: weight of the training rows; mean value of the leaves below */
+    size_t depth;          /* of the deepest tree */
+    struct tr_known *path; /* scratch: the features on the path to a node, one copy per level */
+};
+int tr_contributions_open(const struct tr_forest *forest, struct tr_contributions *c);
+void tr_contributions_close(struct tr_contributions *c);
+
+/* Adds the contributions of the columns to one row, without the base of the model.
+ *
+ * @param [in]     row  dense, `columns` numbers
+ * @param [in,out] to   outputs × (columns + 1): the contribution of each column, then the mean of the trees
+ */
+void tr_contributions_add(const struct tr_contributions *c, const struct tr_forest *forest, size_t outputs,
+                          size_t columns, const float *row, double *to);
 
 /* ---- the model ---- */
 
@@ -90,14 +200,13 @@ struct tr_trees {
     size_t own_first, own_rows; /* the rows that this worker read; other members read the rest */
     uint64_t *side;             /* a bit per row of the leaf that is split: 1 = left */
     uint64_t sides, side_bytes; /* number of broadcasts of side, and bytes */
-    tr_evaluation last;
 
     /* members that are saved */
+    tr_evaluation last; /* objective: of the training rows; from the file or on the scheduler */
     const struct tr_loss *loss;
     uint64_t outputs; /* trees per round: 1, or the number of classes */
     uint64_t columns, first_index, total_rows, labels;
     int64_t label_column;
-    double best;       /* last objective */
     float *label_name; /* of classes, ascending */
     double *base;      /* per output: initial score */
     uint32_t
@@ -109,7 +218,7 @@ struct tr_trees {
     struct tr_scorer *scorer;
     struct tr_contributions contributions; /* --contributions */
     uint32_t *leaf_number;                 /* --leaves: per node */
-    int output;                            /* PREDICT_… of answers.c */
+    int output;                            /* a PREDICT_ constant of answers.c */
 };
 
 static inline bool tr_trees_classify(const struct tr_trees *m)
@@ -165,13 +274,14 @@ enum { TR_GRADIENTS = 1024 };
 void tr_gradients_of(const struct tr_trees *m, const uint32_t *row, size_t first, size_t n, float *g,
                      float *h);
 
-/* Returns Σ weight × loss over n rows.
- *
- * @param [in] weight  NULL: all are 1
- * @param [in] score   score[k * apart + i]: output k of row i
- */
-double tr_trees_loss(const struct tr_trees *m, const float *label, const float *weight, const float *score,
-                     size_t n, size_t apart);
+/* Compares the outputs for a row with its label, for evaluations in training and of files. */
+struct tr_trees_judged {
+    double loss;
+    size_t is, as; /* class of the label (m->labels: an unknown one; the loss is 0), and predicted class */
+    double error;  /* numbers: prediction minus label */
+};
+struct tr_trees_judged tr_trees_judge(const struct tr_trees *m, float label, const double *margin,
+                                      double shape);
 
 /* Returns whether the values of leaves are quantiles of the residuals, and which one. */
 bool tr_trees_is_quantile(const struct tr_trees *m, double *part);
@@ -241,30 +351,48 @@ struct tr_trees_share {
     size_t offset, bins;
 };
 
+/* Each worker finds the splits of some columns, its share, and needs the sums of their bins over all rows. If all workers are on
+ * one node, each writes its histogram to shared memory and reads its share of the others. Otherwise the shares are sent with a
+ * reduce-scatter, or, if columns are divided over a group, with an exchange. */
+enum { TR_MOST_TOGETHER = 32, TR_BYTES_TOGETHER = 1 << 20 };
+struct tr_trees_merge {
+    tr_context *tr;
+    size_t workers, me;
+    size_t members, groups;       /* columns are divided over members, rows over groups */
+    struct tr_trees_share *share; /* per worker */
+    tr_set_memory
+        *memory;  /* per worker: its histogram and two messages; NULL: not all workers are on one node */
+    size_t apart; /* bytes per worker */
+    /* Maximum number of histograms per reduction. More than 1 only if they are sent between nodes and are short: then the
+     * latency of messages dominates. */
+    size_t together;
+    size_t bins; /* of one histogram */
+    tr_pair
+        *local; /* histograms of this worker's rows, all bins, to be filled; NULL: there is only one worker */
+    tr_pair *packed;  /* the same, worker by worker; NULL: only one histogram */
+    tr_pair *arrived; /* without shared memory: shares that other workers sent */
+    size_t *bytes;
+    char *messages;
+    size_t message_at,
+        most_sent; /* offset of the messages; two of most_sent bytes: the last one stays readable */
+    bool second;
+    struct {
+        double histograms, merges, bins, bytes;
+    } done; /* histograms, reductions, bins of the histograms, bytes sent */
+};
+
 /* Opens the communication of the workers. All workers, in a stage.
  *
  * @param [in] members    number of members of a group that share its columns
  * @param [in] most_sent  maximum number of bytes of tr_trees_merge_send()
  * @param [in] together   maximum number of histograms that are summed together
  */
-struct tr_trees_merge;
 int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t members, size_t most_sent,
                         size_t together, struct tr_trees_merge **merge);
 void tr_trees_merge_close(struct tr_trees_merge **merge); /* *merge may be NULL */
 
-const struct tr_trees_share *
-tr_trees_merge_share(const struct tr_trees_merge *merge); /* this worker's share */
-
 /* Returns the columns of a member of each group. */
 struct tr_trees_share tr_trees_merge_columns(const struct tr_trees_merge *merge, size_t member);
-
-/* Returns how many histograms may be summed together. More than 1 only if they are sent between nodes and are short: then the
- * latency of messages dominates. */
-enum { TR_MOST_TOGETHER = 32, TR_BYTES_TOGETHER = 1 << 20 };
-size_t tr_trees_merge_together(const struct tr_trees_merge *merge);
-
-/* Returns this worker's histograms, all bins, one after the other, to be filled; NULL if there is only one worker. */
-tr_pair *tr_trees_merge_local(const struct tr_trees_merge *merge);
 
 /* Sums n histograms over all workers. The caller must call tr_trees_merge_send() before it fills histograms again. All
  * workers.
@@ -279,12 +407,6 @@ int tr_trees_merge_add(struct tr_trees_merge *merge, const struct tr_trees_share
  * workers. */
 int tr_trees_merge_send(struct tr_trees_merge *merge, const void *mine, size_t bytes);
 const void *tr_trees_merge_sent(const struct tr_trees_merge *merge, size_t worker);
-
-/* Traffic of this worker so far: histograms, reductions, bins of the histograms, bytes sent. */
-struct tr_trees_merged {
-    double histograms, merges, bins, bytes;
-};
-struct tr_trees_merged tr_trees_merge_done(const struct tr_trees_merge *merge);
 
 /* solve.parallel feature: exchanges the rows of the group, so that each member has its columns of all rows. All workers, after
  * tr_bins_apply() and the first scores. */
