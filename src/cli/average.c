@@ -1,11 +1,11 @@
+/* Tasks that run `average`. */
 #define _GNU_SOURCE
-#include "cli/average.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "class/class.h"
+#include "cli/train.h"
 #include "data/dataset.h"
 #include "monitor/json.h"
 #include "ranks/ranks.h"
@@ -38,8 +38,19 @@ struct tr_average {
 
 /* ---- checking ---- */
 
-static int check(const struct tr_job_task *task, const tr_job *const *jobs, const char **flag, size_t *by)
+/* Finds the jobs of the models, and checks that the mean of their predictions is defined. */
+static int average_members(const tr_job *job, const struct tr_job_task *task, const tr_job ***of,
+                           const char **flag, size_t *by)
 {
+    TR_TRY(TR_NEW(of, task->after.n));
+    for (size_t i = 0; i < task->after.n; i++) {
+        const struct tr_job_task *other = tr_job_task_of(job, task->after.item[i]);
+        (*of)[i] = other->job;
+        if (other->run == TR_RUN_AVERAGE)
+            return tr_fail(TR_ERR_CONFIG, "%s: task %s is an average, and leaves no model for task %s",
+                           other->first, other->name, task->name);
+    }
+    const tr_job *const *jobs = *of;
     const tr_model_class *class = jobs[0]->class;
     for (size_t i = 0; i < task->after.n; i++)
         if (!jobs[i]->class->mean || jobs[i]->class != class)
@@ -53,19 +64,6 @@ static int check(const struct tr_job_task *task, const tr_job *const *jobs, cons
     return tr_fail(TR_ERR_CONFIG, "%s: task %s: %s", task->first, task->name, why);
 }
 
-static int find_members(const tr_job *job, const struct tr_job_task *task, const tr_job ***of)
-{
-    TR_TRY(TR_NEW(of, task->after.n));
-    for (size_t i = 0; i < task->after.n; i++) {
-        const struct tr_job_task *other = tr_job_task_of(job, task->after.item[i]);
-        (*of)[i] = other->job;
-        if (other->run == TR_RUN_AVERAGE)
-            return tr_fail(TR_ERR_CONFIG, "%s: task %s is an average, and leaves no model for task %s",
-                           other->first, other->name, task->name);
-    }
-    return TR_OK;
-}
-
 int tr_average_check(const tr_job *job, const struct tr_job_task *task)
 {
     const tr_job **of = NULL;
@@ -74,8 +72,7 @@ int tr_average_check(const tr_job *job, const struct tr_job_task *task)
     if (task->job->data.test.n == 0)
         return tr_fail(TR_ERR_CONFIG, "%s: task %s evaluates on data.test, which names no files", task->first,
                        task->name);
-    int status = find_members(job, task, &of);
-    if (status == TR_OK) status = check(task, of, &flag, &by);
+    int status = average_members(job, task, &of, &flag, &by);
     free(of);
     return status;
 }
@@ -87,31 +84,15 @@ int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_
     a->task = task;
     a->n = task->after.n;
     a->ask = (struct tr_ask){.command = TR_EVALUATE, .given = &a->flag};
-    TR_TRY(find_members(job, task, &a->of));
-    TR_TRY(check(task, a->of, &a->flag.name, &a->by));
+    TR_TRY(average_members(job, task, &a->of, &a->flag.name, &a->by));
     a->ask.n_given = a->flag.name != NULL;
     return TR_OK;
 }
 
 /* ---- test data ---- */
 
-/* Reads the rows as they are in the files; each row is complete on one worker. */
-static int read_data(struct tr_average *a)
-{
-    tr_job *job = a->tr->job;
-    uint64_t features = job->data.features;
-    int partition = job->data.partition;
-    job->data.features = 0;
-    job->data.partition = TR_DATA_HORIZONTAL;
-    int status =
-        tr_data_open(a->tr, (enum tr_data_part)(TR_DATA_TEST | TR_DATA_RAW | TR_DATA_SPARSE), NULL, &a->data);
-    job->data.features = features;
-    job->data.partition = partition;
-    return status;
-}
-
-/* Gathers the rows of all ranks, `bytes` bytes each, on rank 0. */
-static int collect(struct tr_average *a, const void *mine, size_t bytes, void **all)
+/* Gathers rows of all ranks, of this number of bytes each, on rank 0. */
+static int average_collect(struct tr_average *a, const void *mine, size_t bytes, void **all)
 {
     size_t ranks = (size_t)a->tr->size, *counts;
     TR_TRY(TR_NEW(&counts, 2 * ranks));
@@ -125,16 +106,26 @@ static int collect(struct tr_average *a, const void *mine, size_t bytes, void **
     return status;
 }
 
-static int open_average(tr_context *tr, const void *options, void *model)
+static int average_open(tr_context *tr, const void *options, void *model)
 {
     struct tr_average *a = model;
+    tr_job *job = tr->job;
+    uint64_t features = job->data.features;
+    int partition = job->data.partition;
     (void)options;
     a->tr = tr;
-    TR_TRY(read_data(a));
+    job->data.features = 0; /* rows as they are in the files, each complete on one worker */
+    job->data.partition = TR_DATA_HORIZONTAL;
+    int status =
+        tr_data_open(tr, (enum tr_data_part)(TR_DATA_TEST | TR_DATA_RAW | TR_DATA_SPARSE), NULL, &a->data);
+    job->data.features = features;
+    job->data.partition = partition;
+    TR_TRY(status);
     a->rows = a->data->rows.n;
     TR_TRY(tr_agree(tr, TR_NEW(&a->column, a->data->n_keys)));
-    TR_TRY(collect(a, a->data->rows.label, sizeof *a->label, (void **)&a->label));
-    if (a->data->weighted) TR_TRY(collect(a, a->data->rows.weight, sizeof *a->weight, (void **)&a->weight));
+    TR_TRY(average_collect(a, a->data->rows.label, sizeof *a->label, (void **)&a->label));
+    if (a->data->weighted)
+        TR_TRY(average_collect(a, a->data->rows.weight, sizeof *a->weight, (void **)&a->weight));
     tr->trained_on.rows = a->data->total_rows;
     tr->trained_on.columns = a->data->columns;
     tr->trained_on.nonzeros = a->data->total_nonzeros;
@@ -162,17 +153,9 @@ static int check_outputs(struct tr_average *a, const tr_query *q, const char *fo
                    tr_query_output_name(q, 0), a->of[0]->output, a->name[0]);
 }
 
-static void find_columns(struct tr_average *a, const tr_read_options *form)
-{
-    for (size_t k = 0; k < a->data->n_keys; k++) {
-        uint64_t column =
-            a->data->keys[k] + a->data->first_index - form->first_index; /* or far beyond the last column */
-        a->column[k] = column < form->columns ? (uint32_t)column : UINT32_MAX;
-    }
-}
-
 /* Predicts some rows, with the columns of the model. */
-static int predict_piece(struct tr_average *a, const struct tr_model *m, tr_query *q, size_t first, size_t n)
+static int average_predict_rows(struct tr_average *a, const struct tr_model *m, tr_query *q, size_t first,
+                                size_t n)
 {
     const tr_batch *b = &a->data->rows;
     uint64_t *begin = NULL, at = 0, most = b->begin[first + n] - b->begin[first];
@@ -199,12 +182,17 @@ static int predict_piece(struct tr_average *a, const struct tr_model *m, tr_quer
     return status;
 }
 
-static int predict(struct tr_average *a, const struct tr_model *m, tr_query *q, const char *folder)
+static int average_predict(struct tr_average *a, const struct tr_model *m, tr_query *q, const char *folder)
 {
+    const tr_read_options *form = tr_query_form(q);
     TR_TRY(check_outputs(a, q, folder));
-    find_columns(a, tr_query_form(q));
+    for (size_t k = 0; k < a->data->n_keys; k++) {
+        uint64_t column =
+            a->data->keys[k] + a->data->first_index - form->first_index; /* or far beyond the last column */
+        a->column[k] = column < form->columns ? (uint32_t)column : UINT32_MAX;
+    }
     for (size_t first = 0; first < a->rows; first += PIECE) {
-        TR_TRY(predict_piece(a, m, q, first, tr_min_size(PIECE, a->rows - first)));
+        TR_TRY(average_predict_rows(a, m, q, first, tr_min_size(PIECE, a->rows - first)));
         TR_TRY(tr_progress(a->tr, &(int){0}));
     }
     for (size_t i = 0; i < a->rows * a->width; i++) a->mean[i] += a->out[i] / (double)a->n;
@@ -213,65 +201,50 @@ static int predict(struct tr_average *a, const struct tr_model *m, tr_query *q, 
 
 /* ---- evaluation: rank 0 has the predictions of all ranks ---- */
 
-static int find_figures(struct tr_average *a, const struct tr_model *m, tr_query *q, const double *out)
-{
-    if (a->tr->rank != 0) return TR_OK;
-    tr_records records = {.rows = {.n = a->all, .label = a->label, .weight = a->weight}};
-    TR_TRY(m->class->evaluate(m->model, q, &records, out));
-    return m->class->figures(m->model, q, a->all);
-}
-
-static int evaluate(struct tr_average *a, const struct tr_model *m, tr_query *q, const double *mine)
+static int average_evaluate(struct tr_average *a, const struct tr_model *m, tr_query *q, const double *mine)
 {
     double *all = NULL;
-    int status = collect(a, mine, a->width * sizeof *mine, (void **)&all);
-    if (status == TR_OK) status = tr_agree(a->tr, find_figures(a, m, q, all));
+    int status = average_collect(a, mine, a->width * sizeof *mine, (void **)&all);
+    if (status == TR_OK && a->tr->rank == 0) {
+        tr_records records = {.rows = {.n = a->all, .label = a->label, .weight = a->weight}};
+        status = m->class->evaluate(m->model, q, &records, all);
+        if (status == TR_OK) status = m->class->figures(m->model, q, a->all);
+    }
+    status = tr_agree(a->tr, status);
     free(all);
     return status;
 }
 
-static void say(const struct tr_average *a, const char *name, const tr_query *q)
+/* Reports the figures of the model of task i; after the last one those of the mean, as "test_" and their names. */
+static int average_report(struct tr_average *a, size_t i, const struct tr_model *m, const tr_query *q)
 {
-    enum { MOST = 6 }; /* figures per line */
+    enum { MOST = 8, MOST_IN_LINE = 6 };
+    static char names[MOST][64];
     char text[256] = "";
-    const char *figure;
+    const char *figure, *task = i < a->n ? a->task->after.item[i] : "the mean";
     double value;
-    for (size_t i = 0, at = 0; i < MOST && at < sizeof text && (figure = tr_query_figure(q, i, &value)); i++)
+    for (size_t k = 0, at = 0;
+         k < MOST_IN_LINE && at < sizeof text && (figure = tr_query_figure(q, k, &value)); k++)
         at += (size_t)snprintf(text + at, sizeof text - at, "  %s %.6g", figure, value);
-    tr_say(a->tr, "%-12s %s", name, text);
-}
-
-static void note_member(struct tr_average *a, size_t i, const struct tr_model *m, const tr_query *q)
-{
-    const char *figure;
-    double value;
-    if (a->tr->rank != 0) return;
+    tr_say(a->tr, "%-12s %s", task, text);
+    for (size_t k = 0; i == a->n && k < MOST && (figure = tr_query_figure(q, k, &value)); k++) {
+        snprintf(names[k], sizeof names[k], "test_%s", figure);
+        TR_TRY(tr_report_figure(a->tr, names[k], value));
+    }
+    if (i == a->n || a->tr->rank != 0) return TR_OK;
     fprintf(a->json, "%s\n    {\"task\": ", i ? "," : "");
-    tr_json_text(a->json, a->task->after.item[i]);
+    tr_json_text(a->json, task);
     fputs(", \"model\": ", a->json);
     tr_json_text(a->json, a->of[i]->output);
     tr_json_text_behind(a->json, "type", m->type);
     for (size_t k = 0; (figure = tr_query_figure(q, k, &value)); k++)
         tr_json_real_behind(a->json, figure, value);
     fputc('}', a->json);
-}
-
-/* Reports the figures of the mean as "test_" and their names. */
-static int report(struct tr_average *a, const tr_query *q)
-{
-    enum { MOST = 8 };
-    static char names[MOST][64];
-    const char *figure;
-    double value;
-    for (size_t i = 0; i < MOST && (figure = tr_query_figure(q, i, &value)); i++) {
-        snprintf(names[i], sizeof names[i], "test_%s", figure);
-        TR_TRY(tr_report_figure(a->tr, names[i], value));
-    }
     return TR_OK;
 }
 
 /* Evaluates the model of task i; after the last one the mean, by the model of task `by`. */
-static int ask(struct tr_average *a, size_t i)
+static int average_ask(struct tr_average *a, size_t i)
 {
     const char *folder = a->of[i < a->n ? i : a->by]->output;
     struct tr_model m;
@@ -283,25 +256,21 @@ static int ask(struct tr_average *a, size_t i)
             TR_ERR_DATA,
             "%s: an average is of models whose columns are numbers, and in the same order as in data.test",
             a->task->first);
-    if (status == TR_OK && i < a->n) status = predict(a, &m, q, folder);
+    if (status == TR_OK && i < a->n) status = average_predict(a, &m, q, folder);
     status = tr_agree(a->tr, status);
-    if (status == TR_OK) status = evaluate(a, &m, q, i < a->n ? a->out : a->mean);
-    if (status == TR_OK) {
-        say(a, i < a->n ? a->task->after.item[i] : "the mean", q);
-        if (i < a->n) note_member(a, i, &m, q);
-        else status = report(a, q);
-    }
+    if (status == TR_OK) status = average_evaluate(a, &m, q, i < a->n ? a->out : a->mean);
+    if (status == TR_OK) status = average_report(a, i, &m, q);
     tr_query_close(&q);
     tr_model_close(&m);
     return status;
 }
 
-static int run(void *model)
+static int average_train(void *model)
 {
     struct tr_average *a = model;
     a->json = open_memstream(&a->figures, &a->length);
     TR_TRY(tr_agree(a->tr, a->json ? TR_OK : tr_fail(TR_ERR_SYSTEM, "out of memory")));
-    for (size_t i = 0; i <= a->n; i++) TR_TRY(ask(a, i));
+    for (size_t i = 0; i <= a->n; i++) TR_TRY(average_ask(a, i));
     return TR_OK;
 }
 
@@ -312,7 +281,7 @@ void tr_average_members(FILE *file, void *who)
     fprintf(file, "  \"models\": [%s\n  ],\n", a->figures);
 }
 
-static void close_average(void *model)
+static void average_close(void *model)
 {
     struct tr_average *a = model;
     tr_data_close(&a->data);
@@ -323,4 +292,5 @@ static void close_average(void *model)
 }
 
 /* Only the functions that training calls: the class is not registered. */
-const tr_model_class tr_average_class = {.open = open_average, .train = run, .close = close_average};
+const tr_model_class tr_average_class = {
+    .open = average_open, .train = average_train, .close = average_close};

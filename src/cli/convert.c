@@ -1,4 +1,4 @@
-/* trireme convert. */
+/* trireme convert: data as HDF5. */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "job/job.h"
 #include "trireme/model.h"
 
-/* What training knows of reading tables; of no model. */
+/* A class without models: its job has only the keys of reading data. */
 static const tr_method no_method[] = {{.name = "none", .help = "none"}, {0}};
 static const tr_rule rules[] = {{.key = "data.label", .value = "auto"}, {.key = NULL}};
 static const tr_model_class table_class = {.abi = TR_MODEL_ABI,
@@ -30,16 +30,6 @@ static int show_progress(double part)
     return TR_OK;
 }
 
-static void say_result(const struct tr_conversion *c)
-{
-    tr_live_end();
-    tr_printf(stdout, "%s: %llu rows, %llu columns, %llu %s, %s\n", c->out, (unsigned long long)c->rows,
-              (unsigned long long)c->columns,
-              (unsigned long long)(c->sparse ? c->nonzeros : c->rows * c->columns),
-              c->sparse ? "non-zeros" : "numbers", tr_bytes((double)c->bytes).text);
-    if (c->skipped > 0) printf("%llu malformed records left out\n", (unsigned long long)c->skipped);
-}
-
 static int convert_command(struct tr_arguments *arguments, void *options)
 {
     tr_job *job;
@@ -50,7 +40,14 @@ static int convert_command(struct tr_arguments *arguments, void *options)
     struct tr_conversion c = {
         .job = job, .files = arguments->word, .n = n, .out = arguments->word[n], .progress = show_progress};
     int status = tr_convert(&c);
-    if (status == TR_OK) say_result(&c);
+    if (status == TR_OK) {
+        tr_live_end();
+        tr_printf(stdout, "%s: %llu rows, %llu columns, %llu %s, %s\n", c.out, (unsigned long long)c.rows,
+                  (unsigned long long)c.columns,
+                  (unsigned long long)(c.sparse ? c.nonzeros : c.rows * c.columns),
+                  c.sparse ? "non-zeros" : "numbers", tr_bytes((double)c.bytes).text);
+        if (c.skipped > 0) printf("%llu malformed records left out\n", (unsigned long long)c.skipped);
+    }
     tr_job_free(job);
     return status;
 }

@@ -17,7 +17,7 @@
 #include "job/job.h"
 #include "ranks/ranks.h"
 
-/* Of a category. */
+/* A value of a category. */
 struct value {
     uint64_t count;
     const char *text;
@@ -29,13 +29,13 @@ struct values {
     size_t n;
 };
 
-/* Of one column. */
+/* The statistics of one column. */
 struct sum {
-    uint64_t n, missing; /* numbers, or different values; rows without one */
+    uint64_t n, missing; /* n: numbers, or different values; missing: rows without one */
     double mean, apart;  /* running mean, and Σ (x - mean)² (Welford) */
     float least, most;
     struct tr_quantiles quantiles;
-    uint64_t *count; /* categories: by place */
+    uint64_t *count; /* of a category: the rows of each value, by its code */
     size_t capacity;
     struct values top; /* the most frequent */
 };
@@ -43,32 +43,19 @@ struct sum {
 struct count {
     char **file;
     size_t files, top;
-    char **setting;
-    int settings;
     tr_job *job;
     struct tr_schema *schema;
     struct tr_column_seen *seen;
     struct sum *sum;
     uint64_t rows;
-    tr_context *tr;      /* of several ranks, which share the rows; NULL: this process has all */
-    struct tr_ids texts; /* … of the most frequent values of all columns */
+    tr_context *tr;      /* ranks that share the rows; NULL: this process reads all rows */
+    struct tr_ids texts; /* with ranks: the most frequent values of all columns */
 };
 
 /* ---- reading ---- */
 
-static int add_number(struct sum *s, float x)
-{
-    if (isnan(x)) return s->missing++, TR_OK;
-    double from_old = (double)x - s->mean;
-    s->least = s->n == 0 ? x : fminf(s->least, x);
-    s->most = s->n == 0 ? x : fmaxf(s->most, x);
-    s->mean += from_old / (double)++s->n;
-    s->apart += from_old * ((double)x - s->mean);
-    return tr_quantiles_add(&s->quantiles, x);
-}
-
-/* Room to count so many values. */
-static int cover(struct sum *s, size_t values)
+/* Makes space for this number of values. */
+static int count_reserve(struct sum *s, size_t values)
 {
     size_t before = s->capacity;
     if (values <= before) return TR_OK;
@@ -77,27 +64,38 @@ static int cover(struct sum *s, size_t values)
     return TR_OK;
 }
 
-static int add_rows(void *state, struct tr_reader *r)
+static int count_rows(void *state, struct tr_reader *r)
 {
     struct count *c = state;
     const struct tr_matrix *m = &r->matrix;
     for (size_t k = 0; k < c->schema->n; k++) {
         const struct tr_column *column = &c->schema->column[k];
         struct sum *s = &c->sum[k];
-        if (column->type > TR_COLUMN_CATEGORY) continue;
-        bool number = column->type == TR_COLUMN_NUMBER;
-        if (!number) TR_TRY(cover(s, c->seen[k].values.n));
+        if (column->type == TR_COLUMN_CATEGORY) {
+            TR_TRY(count_reserve(s, c->seen[k].values.n));
+            for (size_t i = 0; i < m->rows; i++)
+                s->count[tr_slot_place(m->value[i * m->columns + column->slot])]++;
+        }
+        if (column->type != TR_COLUMN_NUMBER) continue;
         for (size_t i = 0; i < m->rows; i++) {
             float x = m->value[i * m->columns + column->slot];
-            if (number) TR_TRY(add_number(s, x));
-            else s->count[tr_slot_place(x)]++;
+            if (isnan(x)) {
+                s->missing++;
+                continue;
+            }
+            double from_old = (double)x - s->mean;
+            s->least = s->n == 0 ? x : fminf(s->least, x);
+            s->most = s->n == 0 ? x : fmaxf(s->most, x);
+            s->mean += from_old / (double)++s->n;
+            s->apart += from_old * ((double)x - s->mean);
+            TR_TRY(tr_quantiles_add(&s->quantiles, x));
         }
     }
     c->rows += m->rows;
     return TR_OK;
 }
 
-static void forget(struct count *c)
+static void count_free(struct count *c)
 {
     for (size_t k = 0; c->sum && k < c->schema->n; k++) {
         free(c->sum[k].top.value);
@@ -131,9 +129,9 @@ static int read_once(struct count *c, const struct tr_files *files, struct tr_he
                                         .rows_without_label = true,
                                         .progress = show_progress,
                                         .progress_state = (void *)(uintptr_t)files,
-                                        .piece = add_rows,
+                                        .piece = count_rows,
                                         .piece_state = c};
-    forget(c);
+    count_free(c);
     TR_TRY(TR_NEW(&c->sum, c->schema->n));
     c->seen = options.seen = tr_schema_seen(c->schema);
     if (!c->seen) return TR_ERR_SYSTEM;
@@ -147,36 +145,31 @@ static int read_once(struct count *c, const struct tr_files *files, struct tr_he
     return TR_OK;
 }
 
-/* Whether a column of numbers has turned out to have words, at any rank. */
-static int take_words_met(struct count *c, bool *any)
-{
-    int32_t *word;
-    TR_TRY(TR_NEW(&word, c->schema->n));
-    for (size_t k = 0; k < c->schema->n; k++) word[k] = c->seen[k].word;
-    int status = c->tr ? tr_all_reduce(c->tr, TR_SET_ALL, TR_MAX, TR_I32, word, c->schema->n) : TR_OK;
-    for (size_t k = 0; k < c->schema->n; k++) c->seen[k].word = word[k];
-    free(word);
-    *any = tr_schema_take_words(c->schema, c->seen);
-    return status;
-}
-
-static int agree(const struct count *c, int status)
+static int count_agree(const struct count *c, int status)
 {
     return c->tr ? tr_agree(c->tr, status) : status;
 }
 
-/* Again, where a column of numbers turns out to have words. */
+/* Reads the rows; reads them again if a column of numbers contains words on any rank. */
 static int read_table(struct count *c, const struct tr_files *files, struct tr_head *heads)
 {
     struct tr_bindings bindings = {.n = 0};
+    int32_t *word = NULL;
     int status = tr_schema_make(c->job, files, heads, &c->schema);
-    if (status == TR_OK) c->schema->hash = 0; /* values are counted, whatever keys a job makes of them */
+    if (status == TR_OK) c->schema->hash = 0; /* values are counted, not keys */
     if (status == TR_OK) status = tr_schema_bind(c->schema, files, heads, true, &bindings);
-    status = agree(c, status);
+    if (status == TR_OK) status = TR_NEW(&word, c->schema->n);
+    status = count_agree(c, status);
     for (bool again = true; again && status == TR_OK;) {
-        status = agree(c, read_once(c, files, heads, &bindings));
-        if (status == TR_OK) status = take_words_met(c, &again);
+        size_t n = c->schema->n;
+        status = count_agree(c, read_once(c, files, heads, &bindings));
+        if (status != TR_OK) break;
+        for (size_t k = 0; k < n; k++) word[k] = c->seen[k].word;
+        if (c->tr) status = tr_all_reduce(c->tr, TR_SET_ALL, TR_MAX, TR_I32, word, n);
+        for (size_t k = 0; k < n; k++) c->seen[k].word = word[k];
+        again = tr_schema_take_words(c->schema, c->seen);
     }
+    free(word);
     tr_bindings_free(&bindings);
     return status;
 }
@@ -191,18 +184,7 @@ static int by_count(const void *a, const void *b)
     return order ? order : (x->length > y->length) - (x->length < y->length);
 }
 
-/* Rows whose value is empty miss it, and do not count. */
-static int take_missing(struct sum *s, const struct tr_ids *values)
-{
-    TR_TRY(cover(s, values->n));
-    uint32_t empty = tr_ids_find_text(values, "", 0);
-    if (empty == UINT32_MAX) return TR_OK;
-    s->missing = s->count[empty];
-    s->count[empty] = 0;
-    return TR_OK;
-}
-
-/* Of one process that has all rows. */
+/* One process: finds the most frequent values of a column. */
 static int find_top(const struct count *c, struct sum *s, const struct tr_ids *values)
 {
     TR_TRY(TR_NEW(&s->top.value, values->n));
@@ -216,32 +198,12 @@ static int find_top(const struct count *c, struct sum *s, const struct tr_ids *v
     return TR_OK;
 }
 
-/* The values of a column that have numbers, in their order; the first of them is text `at` of all. */
-static int sum_top(struct count *c, struct sum *s, const struct tr_dictionary_column *column, size_t at,
-                   size_t met, const uint32_t *number)
-{
-    uint64_t *count;
-    size_t n = (size_t)column->values;
-    TR_TRY(TR_NEW(&count, n));
-    TR_TRY(TR_NEW(&s->top.value, n));
-    for (size_t i = 0; i < met; i++)
-        if (number[i] < n) count[number[i]] += s->count[i];
-    int status = tr_all_reduce(c->tr, TR_SET_ALL, TR_SUM, TR_I64, count, n);
-    for (size_t i = 0; i < n; i++) {
-        s->top.value[i].count = count[i];
-        s->top.value[i].text = tr_ids_text(&c->texts, at + i, &s->top.value[i].length);
-    }
-    s->n = column->met;
-    s->top.n = tr_min_size(n, c->top);
-    free(count);
-    return status;
-}
-
-/* Of several ranks: values are numbered as those of training data are, the most frequent first. */
+/* Several ranks: values are numbered as those of training data are, the most frequent first. */
 static int find_top_together(struct count *c)
 {
     static const struct tr_ids none = {.are_text = true};
-    size_t n = c->schema->n, at = 0;
+    size_t n = c->schema->n,
+           at = 0; /* at: index of the first value of a column in the texts of all columns */
     struct tr_counted *met;
     struct tr_dictionary_column *column;
     struct tr_dictionary *dictionary = NULL;
@@ -255,9 +217,24 @@ static int find_top_together(struct count *c)
     }
     int status = tr_dictionary_make(c->tr, met, n, 1, tr_max_size(c->top, 1), &dictionary, column, number);
     if (status == TR_OK) status = tr_names_gather(tr_dictionary_names(dictionary), &c->texts);
-    for (size_t k = 0; k < n && status == TR_OK; at += (size_t)column[k++].values)
-        if (c->schema->column[k].type == TR_COLUMN_CATEGORY)
-            status = sum_top(c, &c->sum[k], &column[k], at, met[k].values->n, number[k]);
+    for (size_t k = 0; k < n && status == TR_OK; at += (size_t)column[k++].values) {
+        struct sum *s = &c->sum[k];
+        size_t values = (size_t)column[k].values;
+        uint64_t *count;
+        if (c->schema->column[k].type != TR_COLUMN_CATEGORY) continue;
+        TR_TRY(TR_NEW(&count, values));
+        TR_TRY(TR_NEW(&s->top.value, values));
+        for (size_t i = 0; i < met[k].values->n; i++)
+            if (number[k][i] < values) count[number[k][i]] += s->count[i];
+        status = tr_all_reduce(c->tr, TR_SET_ALL, TR_SUM, TR_I64, count, values);
+        for (size_t i = 0; i < values; i++) {
+            s->top.value[i].count = count[i];
+            s->top.value[i].text = tr_ids_text(&c->texts, at + i, &s->top.value[i].length);
+        }
+        s->n = column[k].met;
+        s->top.n = tr_min_size(values, c->top);
+        free(count);
+    }
     for (size_t k = 0; k < n; k++) free(number[k]);
     tr_dictionary_free(&dictionary);
     free(met);
@@ -268,57 +245,57 @@ static int find_top_together(struct count *c)
 
 /* ---- numbers ---- */
 
-static void add_sum(struct sum *a, const struct sum *b)
+/* Combines moments and quantiles of a column on rank 0; the other ranks get the moments only. */
+static int join_numbers(const struct count *c, struct sum *s)
 {
-    double n = (double)(a->n + b->n), apart = b->mean - a->mean;
-    if (b->n == 0) return;
-    a->least = a->n == 0 ? b->least : fminf(a->least, b->least);
-    a->most = a->n == 0 ? b->most : fmaxf(a->most, b->most);
-    a->apart += b->apart + apart * apart * (double)a->n * (double)b->n / n;
-    a->mean += apart * (double)b->n / n;
-    a->n += b->n;
-}
-
-/* The first rank's sketch gets what the others have. */
-static int join_quantiles(const struct count *c, struct tr_quantiles *q)
-{
+    struct sum *all;
+    struct tr_quantiles *q = &s->quantiles;
     int32_t levels = 0;
+    TR_TRY(TR_NEW(&all, (size_t)c->tr->size));
+    int status = tr_all_gather(c->tr, TR_SET_ALL, s, sizeof *s, all);
+    s->n = 0;
+    s->apart = 0;
+    for (const struct sum *b = all; b < all + c->tr->size && status == TR_OK; b++) {
+        double n = (double)(s->n + b->n), apart = b->mean - s->mean;
+        if (b->n == 0) continue;
+        s->least = s->n == 0 ? b->least : fminf(s->least, b->least);
+        s->most = s->n == 0 ? b->most : fmaxf(s->most, b->most);
+        s->apart += b->apart + apart * apart * (double)s->n * (double)b->n / n;
+        s->mean += apart * (double)b->n / n;
+        s->n += b->n;
+    }
+    free(all);
+    TR_TRY(status);
     for (int32_t l = 0; l < TR_QUANTILES_LEVELS; l++)
         if (q->level[l].n > 0) levels = l + 1;
     TR_TRY(tr_all_reduce(c->tr, TR_SET_ALL, TR_MAX, TR_I32, &levels, 1));
     for (int32_t l = 0; l < levels; l++) {
         uint32_t *key;
-        uint64_t all;
+        uint64_t n;
         size_t own = c->tr->rank == 0 ? q->level[l].n : 0;
         TR_TRY(tr_gather_to_all(c->tr, TR_SET_ALL, q->level[l].key, q->level[l].n, sizeof *key, (void **)&key,
-                                &all));
-        int status = c->tr->rank == 0 ? tr_quantiles_join(q, (size_t)l, key + own, (size_t)all - own) : TR_OK;
+                                &n));
+        status = c->tr->rank == 0 ? tr_quantiles_join(q, (size_t)l, key + own, (size_t)n - own) : TR_OK;
         free(key);
         TR_TRY(status);
     }
     return TR_OK;
 }
 
-static int join_numbers(const struct count *c, struct sum *s)
-{
-    struct sum *all;
-    TR_TRY(TR_NEW(&all, (size_t)c->tr->size));
-    int status = tr_all_gather(c->tr, TR_SET_ALL, s, sizeof *s, all);
-    s->n = 0;
-    s->apart = 0;
-    for (int r = 0; r < c->tr->size && status == TR_OK; r++) add_sum(s, &all[r]);
-    free(all);
-    return status == TR_OK ? join_quantiles(c, &s->quantiles) : status;
-}
-
-/* From what this rank has met to what all have. */
+/* Combines the counts of all ranks. */
 static int unite(struct count *c)
 {
     for (size_t k = 0; k < c->schema->n; k++) {
         struct sum *s = &c->sum[k];
         int type = c->schema->column[k].type;
-        if (type == TR_COLUMN_CATEGORY) TR_TRY(take_missing(s, &c->seen[k].values));
-        if (type == TR_COLUMN_CATEGORY && !c->tr) TR_TRY(find_top(c, s, &c->seen[k].values));
+        if (type == TR_COLUMN_CATEGORY) { /* rows with an empty value are missing values */
+            const struct tr_ids *values = &c->seen[k].values;
+            TR_TRY(count_reserve(s, values->n));
+            uint32_t empty = tr_ids_find_text(values, "", 0);
+            if (empty != UINT32_MAX) s->missing = s->count[empty];
+            if (empty != UINT32_MAX) s->count[empty] = 0;
+            if (!c->tr) TR_TRY(find_top(c, s, values));
+        }
         if (!c->tr || type > TR_COLUMN_CATEGORY) continue;
         if (type == TR_COLUMN_NUMBER) TR_TRY(join_numbers(c, s));
         TR_TRY(tr_all_reduce(c->tr, TR_SET_ALL, TR_SUM, TR_I64, &s->missing, 1));
@@ -330,48 +307,39 @@ static int unite(struct count *c)
 
 /* ---- showing ---- */
 
-static void show_values(const struct sum *s, const char *name)
-{
-    tr_printf(stdout, "%-20s category  %" PRIu64 " different, %" PRIu64 " missing\n", name, s->n, s->missing);
-    for (size_t i = 0; i < s->top.n; i++)
-        tr_printf(stdout, "%12" PRIu64 "  %.*s\n", s->top.value[i].count, (int)s->top.value[i].length,
-                  s->top.value[i].text);
-}
-
-static int show_number(const struct sum *s, const char *name)
-{
-    static const double share[] = {0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99};
-    enum { SHARES = sizeof share / sizeof *share };
-    float x[SHARES];
-    tr_printf(stdout, "%-20s number    %" PRIu64 " missing", name, s->missing);
-    if (s->n == 0) return putchar('\n'), TR_OK;
-    tr_printf(stdout, ", mean %.9g, deviation %.9g, from %.9g to %.9g\n%12s", s->mean,
-              sqrt(s->apart / (double)s->n), (double)s->least, (double)s->most, "");
-    TR_TRY(tr_quantiles_at(&s->quantiles, share, SHARES, x));
-    for (int i = 0; i < SHARES; i++)
-        printf("  %g %%: %.6g%c", 100 * share[i], (double)x[i], i + 1 < SHARES ? ',' : '\n');
-    return TR_OK;
-}
-
 static int show(const struct count *c)
 {
     static const char *const others[] = {"", "", "label", "label", "id", "ignored", "weight"};
+    static const double share[] = {0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99};
+    enum { SHARES = sizeof share / sizeof *share };
     printf("%" PRIu64 " rows, %zu columns\n", c->rows, c->schema->n);
     for (size_t k = 0; k < c->schema->n; k++) {
         char name[TR_SHOWN_NAME];
         const struct sum *s = &c->sum[k];
+        float x[SHARES];
         int type = c->schema->column[k].type;
         tr_schema_column_text(c->schema, k, name);
+        if (type > TR_COLUMN_CATEGORY) tr_printf(stdout, "%-20s %s\n", name, others[type]);
         if (type == TR_COLUMN_CATEGORY) {
-            show_values(s, name);
-        } else if (type > TR_COLUMN_CATEGORY) {
-            tr_printf(stdout, "%-20s %s\n", name, others[type]);
-        } else {
-            TR_TRY(show_number(s, name));
+            tr_printf(stdout, "%-20s category  %" PRIu64 " different, %" PRIu64 " missing\n", name, s->n,
+                      s->missing);
+            for (size_t i = 0; i < s->top.n; i++)
+                tr_printf(stdout, "%12" PRIu64 "  %.*s\n", s->top.value[i].count, (int)s->top.value[i].length,
+                          s->top.value[i].text);
         }
+        if (type != TR_COLUMN_NUMBER) continue;
+        tr_printf(stdout, "%-20s number    %" PRIu64 " missing", name, s->missing);
+        if (s->n == 0) {
+            putchar('\n');
+            continue;
+        }
+        tr_printf(stdout, ", mean %.9g, deviation %.9g, from %.9g to %.9g\n%12s", s->mean,
+                  sqrt(s->apart / (double)s->n), (double)s->least, (double)s->most, "");
+        TR_TRY(tr_quantiles_at(&s->quantiles, share, SHARES, x));
+        for (int i = 0; i < SHARES; i++)
+            printf("  %g %%: %.6g%c", 100 * share[i], (double)x[i], i + 1 < SHARES ? ',' : '\n');
     }
-    return fflush(stdout) == 0 && !ferror(stdout) ? TR_OK
-                                                  : tr_fail(TR_ERR_IO, "standard output: cannot be written");
+    return tr_flush_output(TR_OK);
 }
 
 /* ---- the command ---- */
@@ -391,33 +359,13 @@ static int count_files(struct count *c)
 {
     struct tr_files files = {.n = 0};
     struct tr_head *heads = NULL;
-    int status = agree(c, open_files(c, &files, &heads));
+    int status = count_agree(c, open_files(c, &files, &heads));
     if (status == TR_OK) status = read_table(c, &files, heads);
-    if (status == TR_OK) status = agree(c, unite(c));
-    if (status == TR_OK) status = agree(c, !c->tr || c->tr->rank == 0 ? show(c) : TR_OK);
+    if (status == TR_OK) status = count_agree(c, unite(c));
+    if (status == TR_OK) status = count_agree(c, !c->tr || c->tr->rank == 0 ? show(c) : TR_OK);
     free(heads);
     tr_files_close(&files);
     return status;
-}
-
-static int count_together(struct count *c)
-{
-    int none = 0;
-    char **nothing = NULL;
-    TR_TRY(tr_ranks_start(&none, &nothing, &c->tr));
-    c->tr->job = c->job;
-    c->tr->lent = true; /* the job is ours to free */
-    int status = tr_agree(c->tr, tr_ranks_assign(c->tr));
-    if (status == TR_OK) status = count_files(c);
-    forget(c);
-    int outcome = tr_ranks_stop(c->tr);
-    return status != TR_OK ? status : outcome;
-}
-
-static int parse_job(struct count *c)
-{
-    static const char usual[] = "data: {format: csv, label: none}\nranks: {layout: colocated}\n";
-    return tr_job_parse(usual, strlen(usual), "count", c->settings, c->setting, &c->job);
 }
 
 struct count_options {
@@ -426,18 +374,27 @@ struct count_options {
 
 static int count_command(struct tr_arguments *arguments, void *options)
 {
+    static const char usual[] = "data: {format: csv, label: none}\nranks: {layout: colocated}\n";
     struct count c = {.file = arguments->word,
                       .files = arguments->words,
-                      .top = (size_t)((const struct count_options *)options)->top,
-                      .setting = arguments->setting,
-                      .settings = arguments->settings};
-    int status = parse_job(&c);
+                      .top = (size_t)((const struct count_options *)options)->top};
+    int status = tr_job_parse(usual, strlen(usual), "count", arguments->settings, arguments->setting, &c.job);
+    int none = 0;
+    char **nothing = NULL;
     bool together = status == TR_OK && tr_started_ranks() > 1;
-    if (together) status = count_together(&c);
-    else if (status == TR_OK) status = count_files(&c);
-    forget(&c);
+    if (together) status = tr_ranks_start(&none, &nothing, &c.tr);
+    if (status != TR_OK) c.tr = NULL;
+    if (together && status == TR_OK) {
+        c.tr->job = c.job;
+        c.tr->lent = true; /* the job is ours to free */
+        status = tr_agree(c.tr, tr_ranks_assign(c.tr));
+    }
+    if (status == TR_OK) status = count_files(&c);
+    count_free(&c);
+    int outcome = c.tr ? tr_ranks_stop(c.tr) : TR_OK;
     tr_schema_release(&c.schema);
     tr_job_free(c.job);
+    if (status == TR_OK) status = outcome;
     return together || tr_is_an_echo() ? status : tr_complain(status);
 }
 

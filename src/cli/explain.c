@@ -1,26 +1,154 @@
+/* Before training: an estimate of the memory that a job needs, and train --explain. */
 #define _GNU_SOURCE
-#include "cli/explain.h"
-
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base.h"
+#include "base/terminal.h"
+#include "cli/train.h"
+#include "data/dataset.h"
 #include "table/merge.h"
 #include "table/view.h"
+#include "trireme/collective.h"
 #include "trireme/cpu.h"
+
+/* ---- estimate of memory ---- */
+
+struct memory {
+    tr_memory role;    /* bytes of one rank in each */
+    double rank, node; /* of the fullest */
+};
+
+struct ranks {
+    int all, workers, servers; /* a rank may be both */
+};
+
+static struct ranks count_node(const tr_context *tr, int node)
+{
+    struct ranks n = {0};
+    for (int r = 0; r < tr->layout.ranks; r++) {
+        if (tr->node_of[r] != node) continue;
+        n.all++;
+        n.workers += (tr->layout.place[r].roles & TR_SLAVE) != 0;
+        n.servers += (tr->layout.place[r].roles & TR_SERVER) != 0;
+    }
+    return n;
+}
+
+/* Returns the memory of all ranks of a node; shared memory counts once. m->rank becomes the maximum over all ranks of the memory that
+ * one rank uses, where all shared memory that it uses counts, as in the system's figures. */
+static double estimate_node(const tr_context *tr, int node, struct memory *m)
+{
+    const double program = 32e6,
+                 libraries = 20e6; /* the program itself and MPI, and what processes share of it */
+    bool replicated = tr->job->data.partition == TR_DATA_REPLICATED,
+         once = replicated && tr_data_is_shared(tr);
+    struct ranks n = count_node(tr, node);
+    int size = tr->layout.group_size, groups = (n.workers + size - 1) / size;
+    double read = m->role.rows * (replicated ? tr->layout.group_size : 1), held = once ? m->role.rows : read,
+           shared = n.servers * m->role.server + (n.workers > 0 ? m->role.node : 0),
+           rank = n.workers > 0   ? read + m->role.worker + m->role.group + shared
+                  : n.servers > 0 ? m->role.server
+                                  : 0;
+    m->rank = fmax(m->rank, program + rank);
+    return libraries + n.all * (program - libraries) + n.workers * (held + m->role.worker) +
+           groups * m->role.group + shared;
+}
+
+static struct memory estimate(const tr_context *tr, const tr_data_size *size)
+{
+    const struct tr_layout *l = &tr->layout;
+    struct memory m = {0};
+    if (tr->job->class->memory) tr->job->class->memory(tr->job, tr->job->options, size, &m.role);
+    if (tr->job->data.hash > 0 &&
+        tr->job->data.scale != TR_SCALE_NONE) /* sums of its columns, and their factors */
+        m.role.worker += 3 * sizeof(double) * size->features / fmax(1, size->workers);
+    for (int node = 0; node < l->nodes; node++) m.node = fmax(m.node, estimate_node(tr, node, &m));
+    return m;
+}
+
+/* Rows on disk belong to one worker, so each worker of a group has its own, unless the job sets the partition. */
+static int partition_on_disk(const tr_job *job)
+{
+    return tr_job_given(job, "data.partition") ? job->data.partition : TR_DATA_HORIZONTAL;
+}
+
+/* Decides where rows are stored if the job leaves it open: in memory if they fit, otherwise on disk if there is a folder and the model
+ * can read rows from disk. */
+static int decide_storage(tr_context *tr, const struct memory *m, const tr_data_size *size)
+{
+    tr_job *job = tr->job;
+    double left = (double)tr_memory_free();
+    bool fits = m->node <= left;
+    int storage = job->data.storage, partition = job->data.partition, wanted = partition_on_disk(job);
+    if (storage == TR_LEVEL_MEMORY && !fits)
+        tr_say(tr, "memory:        this may not fit, as only %s are free", tr_bytes(left).text);
+    tr->storage = storage;
+    if (storage != TR_LEVEL_AUTO) return TR_OK;
+    tr->storage = TR_LEVEL_MEMORY;
+    if (fits) return TR_OK;
+    job->data.storage = TR_LEVEL_DISK;
+    job->data.partition = wanted;
+    bool on_disk = estimate(tr, size).node < 0.9 * m->node;
+    job->data.storage = storage;
+    job->data.partition = partition;
+    bool can = wanted == TR_DATA_HORIZONTAL || tr->layout.group_size == 1;
+    if (on_disk && can && *job->data.scratch) {
+        tr->storage = TR_LEVEL_MEMORY_DISK;
+        tr_say(tr, "storage:       memory_disk, in %s, as %s are free", job->data.scratch,
+               tr_bytes(left).text);
+        return TR_OK;
+    }
+    const char *advice =
+        job->data.hash > 0 ? "set a smaller data.hash; or "
+        : !on_disk         ? ""
+        : *job->data.scratch
+            ? "set data.partition: horizontal, so that rows may lie in data.scratch; or "
+            : "set data.storage: disk and data.scratch: FOLDER, a folder on a disk of each node; or ";
+    return tr_fail(
+        TR_ERR_CONFIG,
+        "this needs about %s of memory on a node, which has %s: %suse more nodes, or fewer files in "
+        "data.train (data.storage: memory tries it all the same)",
+        tr_bytes(m->node).text, tr_bytes(left).text, advice);
+}
+
+static int say_estimate(tr_context *tr)
+{
+    if (tr->rank != 0) return TR_OK;
+    const tr_job *job = tr->job;
+    if (job->data.train.n == 0)
+        return tr_fail(TR_ERR_CONFIG, "%s: data.train is missing: the files to learn from",
+                       tr_job_where(job, "data.train"));
+    tr_data_size size = {.workers = tr_layout_workers(&tr->layout),
+                         .servers = tr->layout.servers,
+                         .group_workers = tr->layout.group_size};
+    for (int node = 0; node < tr->layout.nodes; node++)
+        size.node_workers = tr_max_int(size.node_workers, count_node(tr, node).workers);
+    TR_TRY(tr_data_guess(job, &size));
+    struct memory m = estimate(tr, &size);
+    double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    tr_say(tr, "memory:        about %s a rank, %s a node of %s", tr_bytes(m.rank).text,
+           tr_bytes(m.node).text, tr_bytes(present).text);
+    return decide_storage(tr, &m, &size);
+}
+
+int tr_say_estimate(tr_context *tr)
+{
+    TR_TRY(tr_agree(tr, say_estimate(tr)));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &tr->storage, sizeof tr->storage));
+    if (tr->storage != TR_LEVEL_MEMORY) tr->job->data.partition = partition_on_disk(tr->job);
+    return TR_OK;
+}
+
+/* ---- train --explain ---- */
 
 extern char **environ;
 
-/* ---- MPI ---- */
+/* ---- settings and layout ---- */
 
-static bool is_in(char *const *list, size_t n, const char *entry)
-{
-    for (size_t i = 0; i < n; i++)
-        if (list[i] == entry) return true;
-    return false;
-}
-
-/* What tr_mpi_environment() adds is seen by comparing. */
+/* Finds the settings that tr_mpi_environment() makes by comparing the environment. */
 void tr_explain_settings(void)
 {
     size_t n = 0;
@@ -32,7 +160,9 @@ void tr_explain_settings(void)
     bool speaks = before && (!rank || atoi(rank) == 0);
     int made = 0;
     for (char **now = environ; speaks && *now; now++) {
-        if (is_in(before, n, *now)) continue;
+        bool old = false;
+        for (size_t i = 0; i < n && !old; i++) old = before[i] == *now;
+        if (old) continue;
         tr_printf(stderr, "explain: MPI setting %s made by trireme, as it was not set\n", *now);
         made++;
     }
@@ -40,41 +170,19 @@ void tr_explain_settings(void)
     free(before);
 }
 
-/* ---- layout ---- */
-
-enum { HOST = 64 };
-
-/* Without the difference between leaders and others, which the groups tell. */
+/* Returns the roles without the difference between leaders and other workers, which the groups show. */
 static unsigned roles_of(const tr_context *tr, int rank)
 {
     return tr->layout.place[rank].roles & ~(unsigned)TR_LEADER;
 }
 
-static bool alike(const tr_context *tr, int a, int b)
-{
-    return roles_of(tr, a) == roles_of(tr, b) && tr->node_of[a] == tr->node_of[b];
-}
-
-static void add_role(char *text, size_t size, const char *role, bool several)
+static void explain_add_role(char *text, size_t size, const char *role, bool several)
 {
     size_t length = strlen(text);
     snprintf(text + length, size - length, "%s%s%s", length ? ", " : "", role, several ? "s" : "");
 }
 
-static void add_groups(const tr_context *tr, int first, int last, char *text, size_t size)
-{
-    int lowest = tr->layout.groups, highest = 0;
-    for (int rank = first; rank <= last; rank++) {
-        int group = tr->layout.place[rank].group;
-        if (group < lowest) lowest = group;
-        highest = tr_max_int(highest, group);
-    }
-    size_t length = strlen(text);
-    if (lowest == highest) snprintf(text + length, size - length, " of group %d", lowest);
-    else snprintf(text + length, size - length, " of groups %d-%d", lowest, highest);
-}
-
-/* Ranks first .. last, which are alike. */
+/* Prints the roles of ranks first .. last, which have the same roles and the same node. */
 static void explain_ranks(const tr_context *tr, int first, int last, const char *host)
 {
     char ranks[64], text[256] = "";
@@ -82,11 +190,18 @@ static void explain_ranks(const tr_context *tr, int first, int last, const char 
     unsigned roles = roles_of(tr, first);
     if (several) snprintf(ranks, sizeof ranks, "ranks %d-%d", first, last);
     else snprintf(ranks, sizeof ranks, "rank %d", first);
-    if (roles & TR_SCHEDULER) add_role(text, sizeof text, "scheduler", several);
-    if (roles & TR_SERVER) add_role(text, sizeof text, "server", several);
+    if (roles & TR_SCHEDULER) explain_add_role(text, sizeof text, "scheduler", several);
+    if (roles & TR_SERVER) explain_add_role(text, sizeof text, "server", several);
     if (roles & TR_SLAVE) {
-        add_role(text, sizeof text, "worker", several);
-        add_groups(tr, first, last, text, sizeof text);
+        explain_add_role(text, sizeof text, "worker", several);
+        int lowest = tr->layout.groups, highest = 0;
+        for (int rank = first; rank <= last; rank++) {
+            lowest = tr_min_int(lowest, tr->layout.place[rank].group);
+            highest = tr_max_int(highest, tr->layout.place[rank].group);
+        }
+        size_t length = strlen(text);
+        if (lowest == highest) snprintf(text + length, sizeof text - length, " of group %d", lowest);
+        else snprintf(text + length, sizeof text - length, " of groups %d-%d", lowest, highest);
     }
     tr_printf(stderr, "explain: %s on node %d (%s): %s\n", ranks, tr->node_of[first], host,
               *text ? text : "not used");
@@ -94,16 +209,17 @@ static void explain_ranks(const tr_context *tr, int first, int last, const char 
 
 int tr_explain_layout(tr_context *tr)
 {
+    enum { HOST = 64 };
     char host[HOST] = "", *hosts = NULL;
     gethostname(host, sizeof host - 1);
     TR_TRY(tr_agree(tr, TR_NEW(&hosts, (size_t)tr->size * HOST)));
     MPI_Request request;
     MPI_Igather(host, HOST, MPI_CHAR, hosts, HOST, MPI_CHAR, 0, tr->world, &request);
     int status = tr_wait_request(tr, &request, "all ranks to say their host");
-    for (int first = 0, last; status == TR_OK && tr->rank == 0 && first < tr->size; first = last + 1) {
-        last = first;
-        while (last + 1 < tr->size && alike(tr, first, last + 1)) last++;
-        explain_ranks(tr, first, last, hosts + (size_t)first * HOST);
+    for (int first = 0, end; status == TR_OK && tr->rank == 0 && first < tr->size; first = end) {
+        for (end = first + 1; end < tr->size; end++)
+            if (roles_of(tr, first) != roles_of(tr, end) || tr->node_of[first] != tr->node_of[end]) break;
+        explain_ranks(tr, first, end - 1, hosts + (size_t)first * HOST);
     }
     if (tr->rank == 0)
         tr_printf(stderr, "explain: kernels of %s, as all ranks can use them\n", tr_cpu_name(tr_cpu()));
@@ -113,37 +229,35 @@ int tr_explain_layout(tr_context *tr)
 
 /* ---- tables ---- */
 
-static const char *const dtype_name[] = {"f32", "f64", "i32", "i64"};
-
-static void explain_share(const struct tr_table *t)
+/* Rank 0 may have no part in merging; server 0 always knows. */
+static int explain_table(tr_context *tr, const struct tr_table *t)
 {
+    static const char *const dtype_name[] = {"f32", "f64", "i32", "i64"};
+    const struct tr_partition *p = &t->partition;
+    unsigned long long keys = t->keys;
+    char merge[160], pieces[64] = "", servers[64] = "";
+    tr_merge_describe(t, merge, sizeof merge);
+    MPI_Request request;
+    MPI_Ibcast(merge, sizeof merge, MPI_CHAR, tr->layout.server_rank[0], tr->world, &request);
+    TR_TRY(tr_wait_request(tr, &request, "server 0 to describe a table"));
+    if (tr->rank != 0) return TR_OK;
     if (t->sparse) {
         tr_printf(stderr, "explain: table %s: %llu rows of up to %zu %s, as lists of what is not zero\n",
-                  t->name, (unsigned long long)t->keys, t->width, dtype_name[t->dtype]);
-        return;
-    }
-    if (t->hash) {
+                  t->name, keys, t->width, dtype_name[t->dtype]);
+    } else if (t->hash) {
         tr_printf(stderr,
                   "explain: table %s: %llu possible keys of %zu %s, in hash maps of those that are updated\n",
-                  t->name, (unsigned long long)t->keys, t->width, dtype_name[t->dtype]);
-        return;
+                  t->name, keys, t->width, dtype_name[t->dtype]);
+    } else {
+        uint64_t least = UINT64_MAX, most = 0;
+        for (uint32_t s = 0; s < p->servers; s++) {
+            uint64_t bytes = tr_partition_share(p, s) * t->unit_bytes;
+            if (bytes < least) least = bytes;
+            if (bytes > most) most = bytes;
+        }
+        tr_printf(stderr, "explain: table %s: %llu keys of %zu %s, %llu to %llu bytes a server\n", t->name,
+                  keys, t->width, dtype_name[t->dtype], (unsigned long long)least, (unsigned long long)most);
     }
-    uint64_t least = UINT64_MAX, most = 0;
-    for (uint32_t s = 0; s < t->partition.servers; s++) {
-        uint64_t bytes = tr_partition_share(&t->partition, s) * t->unit_bytes;
-        if (bytes < least) least = bytes;
-        if (bytes > most) most = bytes;
-    }
-    tr_printf(stderr, "explain: table %s: %llu keys of %zu %s, %llu to %llu bytes a server\n", t->name,
-              (unsigned long long)t->keys, t->width, dtype_name[t->dtype], (unsigned long long)least,
-              (unsigned long long)most);
-}
-
-static void explain_partition(const struct tr_table *t)
-{
-    const struct tr_partition *p = &t->partition;
-    char pieces[64] = "";
-    char servers[64] = "";
     if (p->servers < (uint32_t)t->tr->layout.servers)
         snprintf(servers, sizeof servers, " of %d, from server %u on", t->tr->layout.servers,
                  t->first_server);
@@ -151,32 +265,13 @@ static void explain_partition(const struct tr_table *t)
     tr_printf(stderr, "explain: table %s: partition %s, %llu blocks of size %llu (%s) over %u servers%s%s\n",
               t->name, tr_partition_name(p->kind), (unsigned long long)p->blocks,
               (unsigned long long)p->block, t->pieces > 1 ? "pieces" : "keys", p->servers, servers, pieces);
-}
-
-static void explain_messages(const struct tr_table *t)
-{
-    const char *encoding, *precision, *filter;
-    if (tr_job_string(t->tr->job, "table.encoding", &encoding) != TR_OK ||
-        tr_job_string(t->tr->job, "table.precision", &precision) != TR_OK ||
-        tr_job_string(t->tr->job, "table.filter", &filter) != TR_OK)
-        return;
+    const char *encoding = "", *precision = "", *filter = "";
+    TR_TRY(tr_job_string(tr->job, "table.encoding", &encoding));
+    TR_TRY(tr_job_string(tr->job, "table.precision", &precision));
+    TR_TRY(tr_job_string(tr->job, "table.filter", &filter));
     tr_printf(stderr, "explain: table %s: updates are %s%s; messages: encoding %s, precision %s, filter %s\n",
               t->name, t->use ? "taken by server function " : "added", t->use ? t->use->function.name : "",
               encoding, precision, filter);
-}
-
-/* Rank 0 may have no part in merging; server 0 always knows. */
-static int explain_table(tr_context *tr, const struct tr_table *t)
-{
-    char merge[160];
-    tr_merge_describe(t, merge, sizeof merge);
-    MPI_Request request;
-    MPI_Ibcast(merge, sizeof merge, MPI_CHAR, tr->layout.server_rank[0], tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "server 0 to describe a table"));
-    if (tr->rank != 0) return TR_OK;
-    explain_share(t);
-    explain_partition(t);
-    explain_messages(t);
     tr_printf(stderr, "explain: table %s: updates %s; %s\n", t->name, merge,
               t->window == MPI_WIN_NULL ? "no RMA window" : "an RMA window");
     return TR_OK;
@@ -184,7 +279,7 @@ static int explain_table(tr_context *tr, const struct tr_table *t)
 
 /* ---- views ---- */
 
-/* One view of one worker. Those with the same words are counted together. */
+/* One view of one worker. Views with the same text are counted together. */
 struct described {
     uint64_t keys;
     char text[248];
@@ -197,40 +292,7 @@ static int by_text_and_keys(const void *a, const void *b)
     return order ? order : (x->keys > y->keys) - (x->keys < y->keys);
 }
 
-static int describe_own_views(const tr_context *tr, struct described **views, int *n)
-{
-    *n = (int)tr->tables->view_count;
-    TR_TRY(TR_NEW(views, (size_t)*n));
-    for (int i = 0; i < *n; i++) {
-        const tr_view *view = &tr->tables->views[i]->view;
-        (*views)[i].keys = view->n;
-        tr_view_describe(view, (*views)[i].text, sizeof(*views)[i].text);
-    }
-    return TR_OK;
-}
-
-/* Those of all ranks, on rank 0. */
-static int gather_views(tr_context *tr, const struct described *mine, int n, struct described **all,
-                        int *total)
-{
-    int bytes = n * (int)sizeof *mine, *count = NULL, *at = NULL;
-    int status = TR_NEW(&count, (size_t)tr->size);
-    if (status == TR_OK) status = TR_NEW(&at, (size_t)tr->size + 1);
-    TR_TRY(tr_agree(tr, status));
-    MPI_Request request;
-    MPI_Iallgather(&bytes, 1, MPI_INT, count, 1, MPI_INT, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all ranks to count their views"));
-    for (int r = 0; r < tr->size; r++) at[r + 1] = at[r] + count[r];
-    *total = at[tr->size] / (int)sizeof *mine;
-    TR_TRY(tr_agree(tr, tr->rank == 0 ? TR_NEW(all, (size_t)*total) : TR_OK));
-    MPI_Igatherv(mine, bytes, MPI_BYTE, *all, count, at, MPI_BYTE, 0, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all ranks to describe their views"));
-    free(count);
-    free(at);
-    return TR_OK;
-}
-
-static void explain_gathered(struct described *view, int n)
+static void explain_views_of_all(struct described *view, int n)
 {
     if (n > 0) qsort(view, (size_t)n, sizeof *view, by_text_and_keys);
     for (int first = 0, end; first < n; first = end) {
@@ -251,56 +313,56 @@ static void explain_gathered(struct described *view, int n)
 static int explain_views(tr_context *tr)
 {
     struct described *mine = NULL, *all = NULL;
-    int n, total;
-    int status = tr_agree(tr, describe_own_views(tr, &mine, &n));
-    if (status == TR_OK) status = gather_views(tr, mine, n, &all, &total);
-    if (status == TR_OK && tr->rank == 0) explain_gathered(all, total);
+    int n = (int)tr->tables->view_count, bytes = n * (int)sizeof *mine, *count = NULL, *at = NULL;
+    MPI_Request request;
+    int status = TR_NEW(&mine, (size_t)n);
+    if (status == TR_OK) status = TR_NEW(&count, (size_t)tr->size);
+    if (status == TR_OK) status = TR_NEW(&at, (size_t)tr->size + 1);
+    for (int i = 0; i < n && status == TR_OK; i++) {
+        const tr_view *view = &tr->tables->views[i]->view;
+        mine[i].keys = view->n;
+        tr_view_describe(view, mine[i].text, sizeof mine[i].text);
+    }
+    status = tr_agree(tr, status);
+    if (status == TR_OK) {
+        MPI_Iallgather(&bytes, 1, MPI_INT, count, 1, MPI_INT, tr->world, &request);
+        status = tr_wait_request(tr, &request, "all ranks to count their views");
+    }
+    for (int r = 0; r < tr->size && status == TR_OK; r++) at[r + 1] = at[r] + count[r];
+    int total = status == TR_OK ? at[tr->size] / (int)sizeof *mine : 0;
+    if (status == TR_OK) status = tr_agree(tr, tr->rank == 0 ? TR_NEW(&all, (size_t)total) : TR_OK);
+    if (status == TR_OK) {
+        MPI_Igatherv(mine, bytes, MPI_BYTE, all, count, at, MPI_BYTE, 0, tr->world, &request);
+        status = tr_wait_request(tr, &request, "all ranks to describe their views");
+    }
+    if (status == TR_OK && tr->rank == 0) explain_views_of_all(all, total);
     free(mine);
     free(all);
+    free(count);
+    free(at);
     return status;
-}
-
-/* ---- a stage ---- */
-
-static int has_view(const struct tr_table *t)
-{
-    const struct tr_tables *tables = t->tr->tables;
-    for (size_t i = 0; i < tables->view_count; i++)
-        if (tables->views[i]->view.table == t) return 1;
-    return 0;
-}
-
-/* Of how many tables the stage has views, and which: used is by table. */
-static int count_used_tables(tr_context *tr, int *used, size_t *n)
-{
-    MPI_Request request;
-    for (size_t i = 0; i < tr->tables->count; i++) used[i] = has_view(tr->tables->table[i]);
-    MPI_Iallreduce(MPI_IN_PLACE, used, (int)tr->tables->count, MPI_INT, MPI_MAX, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all ranks to name their tables"));
-    *n = 0;
-    for (size_t i = 0; i < tr->tables->count; i++) *n += (size_t)used[i];
-    return TR_OK;
-}
-
-static void explain_clocks(const tr_stage *stage)
-{
-    if (stage->epochs_per_clock > 0)
-        tr_printf(stderr, "explain: stage %s: %lld clocks, %.4g in an epoch\n", stage->name,
-                  (long long)stage->clocks, 1 / stage->epochs_per_clock);
-    else
-        tr_printf(stderr, "explain: stage %s: %lld clock%s\n", stage->name, (long long)stage->clocks,
-                  stage->clocks == 1 ? "" : "s");
 }
 
 int tr_explain_stage(void *who, const tr_stage *stage)
 {
     tr_context *tr = who;
     const struct tr_tables *tables = tr->tables;
-    int *used = NULL;
+    int *used = NULL; /* by table: a worker has a view of it in this stage */
     size_t n = 0;
+    MPI_Request request;
     TR_TRY(tr_agree(tr, TR_NEW(&used, tables->count)));
-    int status = count_used_tables(tr, used, &n);
-    if (status == TR_OK && n > 0 && tr->rank == 0) explain_clocks(stage);
+    for (size_t i = 0; i < tables->count; i++)
+        for (size_t k = 0; k < tables->view_count; k++)
+            used[i] |= tables->views[k]->view.table == tables->table[i];
+    MPI_Iallreduce(MPI_IN_PLACE, used, (int)tables->count, MPI_INT, MPI_MAX, tr->world, &request);
+    int status = tr_wait_request(tr, &request, "all ranks to name their tables");
+    for (size_t i = 0; i < tables->count; i++) n += status == TR_OK && used[i];
+    if (n > 0 && tr->rank == 0 && stage->epochs_per_clock > 0)
+        tr_printf(stderr, "explain: stage %s: %lld clocks, %.4g in an epoch\n", stage->name,
+                  (long long)stage->clocks, 1 / stage->epochs_per_clock);
+    else if (n > 0 && tr->rank == 0)
+        tr_printf(stderr, "explain: stage %s: %lld clock%s\n", stage->name, (long long)stage->clocks,
+                  stage->clocks == 1 ? "" : "s");
     for (size_t i = 0; status == TR_OK && i < tables->count; i++)
         if (used[i]) status = explain_table(tr, tables->table[i]);
     free(used);

@@ -1,12 +1,19 @@
+/* trireme generate: artificial data, written by several threads; the file appears when it is complete. */
+#define _GNU_SOURCE
 #include "cli/cli.h"
 
-#include <stddef.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
 
 #include "base/base.h"
-#include "base/escape.h"
-#include "cli/generate_file.h"
+#include "base/terminal.h"
 #include "data/generate.h"
 
 /* ---- kinds of data ---- */
@@ -155,22 +162,170 @@ static const struct tr_variant variants[KINDS + 1] = {
         "a table for trees: csv of 28 numbers and a label, 0 or 1, that no linear model of them predicts.",
         events_arguments}};
 
-static int check_request(struct request *request)
+/* ---- files ---- */
+
+/* A file of lines of units (users, documents, rows). Each range of units can be written alone. */
+struct output {
+    const char *file;   /* its name; - is standard output, and a file that ends in .gz is compressed */
+    const char *header; /* text before the lines, or NULL */
+    const char *what;   /* meaning of a line, in the plural */
+    uint64_t units;
+    uint64_t lines;                                                           /* of all units, about */
+    int (*write)(const void *state, uint64_t begin, uint64_t end, FILE *out); /* units begin to end - 1 */
+    const void *state;
+};
+
+/* The part of a thread. Gzip files may be concatenated as text files may. */
+struct part {
+    const struct output *job;
+    uint64_t begin, end; /* units */
+    int fd; /* -1: lines are only counted. Part 0 writes the output, the others files without a name beside it */
+    bool compresses;
+    gzFile gzip;
+    uint64_t lines; /* written, without those of the header */
+    pthread_t thread;
+    int status;
+    char error[1024];
+};
+
+enum { PARTS = 64, PART_LINES = 20000 };
+
+static ssize_t write_text(void *cookie, const char *text, size_t length)
 {
-    if (!request->file)
-        return tr_fail(TR_ERR_USAGE, "no file to write to: add -o FILE, or -o - for standard output");
-    if (request->kind == &kinds[CTR] && request->ctr.rows == 0)
-        return tr_fail(TR_ERR_USAGE, "rows: 0, expected at least 1");
-    if (request->ratings.test != 0 && !request->test)
-        return tr_fail(TR_ERR_USAGE, "test: no file for these ratings: add -t FILE");
-    const char *second = request->test ? request->test : request->vocabulary;
-    if (second && strcmp(second, request->file) == 0 && strcmp(second, "-") != 0)
-        return tr_fail(TR_ERR_USAGE, "%s: expected two different files", tr_shown(second).text);
-    if (request->test && request->ratings.test == 0) request->ratings.test = 0.1;
-    return TR_OK;
+    struct part *part = cookie;
+    int error = 0;
+    errno = 0;
+    if (part->gzip)
+        error = gzwrite(part->gzip, text, (unsigned)length) == (int)length ? 0 : errno ? errno : EIO;
+    else if (part->fd >= 0) error = tr_write_all(part->fd, text, length);
+    if (error) {
+        errno = error;
+        return 0;
+    }
+    for (const char *at = text; (at = memchr(at, '\n', (size_t)(text + length - at))); at++) part->lines++;
+    if (part->begin == 0 && part->fd >= 0) /* the others are about as far */
+        tr_show_part("generating", (double)part->lines / (double)part->job->lines * (double)part->job->units /
+                                       (double)(part->end - part->begin));
+    return (ssize_t)length;
 }
 
-/* ---- files ---- */
+static int write_failed(void)
+{
+    return tr_fail(TR_ERR_IO, "writing generated rows: %s", strerror(errno ? errno : EIO));
+}
+
+static int write_units(struct part *part)
+{
+    const struct output *job = part->job;
+    if (part->compresses && !(part->gzip = gzdopen(dup(part->fd), "wb6")))
+        return tr_fail(TR_ERR_SYSTEM, "out of memory: zlib");
+    FILE *out = fopencookie(part, "w", (cookie_io_functions_t){.write = write_text});
+    if (!out) return tr_fail(TR_ERR_SYSTEM, "out of memory: a stream");
+    setvbuf(out, NULL, _IONBF, 0); /* lines come in large pieces already */
+    int status = part->begin == 0 && job->header && fputs(job->header, out) < 0 ? write_failed() : TR_OK;
+    part->lines = 0;
+    if (status == TR_OK) status = job->write(job->state, part->begin, part->end, out);
+    fclose(out);
+    errno = 0;
+    if (part->gzip && gzclose(part->gzip) != Z_OK && status == TR_OK) status = write_failed();
+    return status;
+}
+
+/* Error texts are the thread's own. */
+static void *run_part(void *which)
+{
+    struct part *part = which;
+    part->status = write_units(part);
+    bool io = part->status == TR_ERR_IO;
+    if (part->status != TR_OK)
+        snprintf(part->error, sizeof part->error, "%s%s%s", io ? part->job->file : "", io ? ": " : "",
+                 tr_error_text());
+    return NULL;
+}
+
+static int run_parts(struct part *part, int n, const char *path)
+{
+    bool counts = part->fd < 0;
+    int status = TR_OK, started = 1;
+    for (int i = 1; i < n && !counts && status == TR_OK; i++) {
+        char *name;
+        status = tr_format(&name, "%s.XXXXXX", path);
+        if (status != TR_OK) break;
+        part[i].fd = mkostemp(name, O_CLOEXEC);
+        if (part[i].fd >= 0) unlink(name);
+        else status = tr_file_failed(name, "created", errno);
+        free(name);
+    }
+    for (; status == TR_OK && started < n; started++)
+        if (pthread_create(&part[started].thread, NULL, run_part, &part[started]) != 0) break;
+    if (status == TR_OK && started < n) status = tr_fail(TR_ERR_SYSTEM, "no thread for a part of the rows");
+    if (status == TR_OK) run_part(part);
+    tr_live_end();
+    for (int i = 1; i < started; i++) pthread_join(part[i].thread, NULL);
+    for (int i = 0; i < n && status == TR_OK; i++) /* report the first failure */
+        if (part[i].status != TR_OK) status = tr_fail(part[i].status, "%s", part[i].error);
+    for (int i = 1; i < n && !counts; i++) {
+        off_t at = 0, end = status == TR_OK ? lseek(part[i].fd, 0, SEEK_END) : 0;
+        while (status == TR_OK && at < end)
+            if (sendfile(part->fd, part[i].fd, &at, (size_t)(end - at)) <= 0)
+                status = tr_file_failed(path, "written", errno);
+        if (part[i].fd >= 0) close(part[i].fd);
+    }
+    return status;
+}
+
+/* Writes to the descriptor (-1: only counts), and returns the number of lines. */
+static int write_lines(const struct output *job, int fd, const char *path, bool seekable, uint64_t *lines)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t most = job->lines / PART_LINES;
+    if (most > job->units) most = job->units;
+    if (most > PARTS) most = PARTS;
+    if (most > (uint64_t)cores) most = (uint64_t)cores;
+    size_t length = strlen(job->file), n = seekable && most > 1 ? (size_t)most : 1;
+    bool gzip = fd >= 0 && length > 3 && strcmp(job->file + length - 3, ".gz") == 0;
+    struct part *part;
+    TR_TRY(TR_NEW(&part, n));
+    for (size_t i = 0; i < n; i++) {
+        part[i].job = job;
+        part[i].begin = job->units / n * i;
+        part[i].end = i + 1 == n ? job->units : job->units / n * (i + 1);
+        part[i].compresses = gzip;
+        part[i].fd = i == 0 ? fd : -1;
+    }
+    int status = run_parts(part, (int)n, path);
+    *lines = 0;
+    for (size_t i = 0; i < n; i++) *lines += part[i].lines;
+    free(part);
+    return status;
+}
+
+static int write_file(const struct output *job)
+{
+    double begin = tr_now();
+    struct stat there, made;
+    struct tr_target target;
+    char *folder;
+    uint64_t lines = 0;
+    if (stat(job->file, &there) == 0 && S_ISDIR(there.st_mode))
+        return tr_fail(TR_ERR_NO_OUTPUT, "%s: is a folder, expected the name of a file", job->file);
+    if (strcmp(job->file, "-") == 0) return write_lines(job, STDOUT_FILENO, job->file, false, &lines);
+    const char *slash = strrchr(job->file, '/');
+    TR_TRY(tr_format(&folder, "%.*s", slash ? (int)(slash - job->file) + 1 : 1, slash ? job->file : "."));
+    int status = tr_make_folder(folder, false);
+    free(folder);
+    TR_TRY(status);
+    status = tr_target_open(&target, TR_TARGET_NAMED, "%s", job->file);
+    bool directly = target.in_place;
+    if (status == TR_OK) status = write_lines(job, fileno(target.file), job->file, !directly, &lines);
+    status = tr_target_close(&target, status);
+    if (status == TR_OK && !directly && stat(job->file, &made) == 0)
+        tr_printf(stderr, "generate: %s: %llu %s, %.1f MB, %s\n", job->file, (unsigned long long)lines,
+                  job->what, (double)made.st_size * 1e-6, tr_duration(tr_now() - begin).text);
+    return status;
+}
+
+/* ---- the command ---- */
 
 static int write_vocabulary(const void *state, uint64_t begin, uint64_t end, FILE *out)
 {
@@ -178,26 +333,8 @@ static int write_vocabulary(const void *state, uint64_t begin, uint64_t end, FIL
     return tr_generate_vocabulary((uint32_t)begin, (uint32_t)end, out);
 }
 
-/* A bag of words begins with how many documents, words and counts it has. */
-static int generate_docword(struct request *request, struct tr_generate_job *job)
-{
-    char header[80];
-    TR_TRY(tr_generate_count(job, &job->lines));
-    snprintf(header, sizeof header, "%u\n%u\n%llu\n", (unsigned)request->docword.documents,
-             (unsigned)request->docword.words, (unsigned long long)job->lines);
-    job->header = header;
-    TR_TRY(tr_generate_file(job));
-    if (!request->vocabulary) return TR_OK;
-    uint64_t words = request->docword.words;
-    return tr_generate_file(&(struct tr_generate_job){.file = request->vocabulary,
-                                                      .what = "words",
-                                                      .units = words,
-                                                      .lines = words,
-                                                      .write = write_vocabulary});
-}
-
-/* How many units there are, and lines, about. */
-static void size_up(const struct request *request, struct tr_generate_job *job)
+/* Sets the number of units and, approximately, of lines. */
+static void output_measure(const struct request *request, struct output *job)
 {
     const struct tr_generate_ratings *r = &request->ratings;
     switch ((int)(request->kind - kinds)) {
@@ -211,32 +348,52 @@ static void size_up(const struct request *request, struct tr_generate_job *job)
         job->lines = request->docword.tokens;
         break;
     case DENSE: job->units = job->lines = request->dense.rows; break;
-    default: job->units = job->lines = request->events.rows;
+    case EVENTS: job->units = job->lines = request->events.rows; break;
     }
 }
 
 static int generate(struct request *request)
 {
-    struct tr_generate_job job = {
+    struct output job = {
         .file = request->file, .what = request->kind->lines, .write = request->kind->write, .state = request};
+    char header[80];
+    if (!request->file)
+        return tr_fail(TR_ERR_USAGE, "no file to write to: add -o FILE, or -o - for standard output");
+    if (request->kind == &kinds[CTR] && request->ctr.rows == 0)
+        return tr_fail(TR_ERR_USAGE, "rows: 0, expected at least 1");
+    if (request->ratings.test != 0 && !request->test)
+        return tr_fail(TR_ERR_USAGE, "test: no file for these ratings: add -t FILE");
+    const char *second = request->test ? request->test : request->vocabulary;
+    if (second && strcmp(second, request->file) == 0 && strcmp(second, "-") != 0)
+        return tr_fail(TR_ERR_USAGE, "%s: expected two different files", tr_shown(second).text);
+    if (request->test && request->ratings.test == 0) request->ratings.test = 0.1;
     if (request->test) request->ratings.part = TR_RATING_TRAIN;
-    size_up(request, &job);
-    if (request->kind == &kinds[DOCWORD]) return generate_docword(request, &job);
-    TR_TRY(tr_generate_file(&job));
-    if (!request->test) return TR_OK;
-    job.file = request->test;
+    output_measure(request, &job);
+    if (request->kind ==
+        &kinds[DOCWORD]) { /* the file starts with the numbers of documents, words and counts */
+        TR_TRY(write_lines(&job, -1, NULL, true, &job.lines));
+        snprintf(header, sizeof header, "%u\n%u\n%llu\n", (unsigned)request->docword.documents,
+                 (unsigned)request->docword.words, (unsigned long long)job.lines);
+        job.header = header;
+    }
+    TR_TRY(write_file(&job));
+    if (!second) return TR_OK;
+    if (request->vocabulary)
+        job = (struct output){.what = "words", .write = write_vocabulary, .units = request->docword.words};
+    job.file = second;
+    job.lines = job.units;
     request->ratings.part = TR_RATING_TEST;
-    size_up(request, &job);
-    return tr_generate_file(&job);
+    if (request->test) output_measure(request, &job);
+    return write_file(&job);
 }
 
 static int generate_command(struct tr_arguments *arguments, void *options)
 {
     struct request *request = options;
     request->kind = &kinds[arguments->variant];
-    int status = check_request(request);
-    if (status == TR_OK) status = generate(request);
-    return status == TR_ERR_CONFIG ? TR_ERR_USAGE : status; /* impossible options are of no job file here */
+    int status = generate(request);
+    return status == TR_ERR_CONFIG ? TR_ERR_USAGE
+                                   : status; /* here impossible options are not those of a job file */
 }
 
 const struct tr_cli_command tr_generate_command = {

@@ -84,7 +84,7 @@ static int help_width(void)
     return tr_min_int(tr_terminal_columns(stdout, WIDEST), WIDEST);
 }
 
-static void put_text(const char *text)
+static void help_text(const char *text)
 {
     while (*text) {
         char *line = strndup(text, strcspn(text, "\n"));
@@ -100,7 +100,7 @@ static void put_text(const char *text)
     }
 }
 
-static void put_item(const char *term, const char *text)
+static void help_item(const char *term, const char *text)
 {
     int column = TERM + 4;
     if (strlen(term) > TERM) tr_printf(stdout, "  %s\n%*s", term, column, "");
@@ -108,7 +108,7 @@ static void put_item(const char *term, const char *text)
     tr_put_paragraph(stdout, text, column, help_width());
 }
 
-static void put_option(const struct tr_argument *option, const void *defaults)
+static void help_option(const struct tr_argument *option, const void *defaults)
 {
     char term[128], text[512];
     struct tr_argument_text value = tr_argument_value(option), usual = tr_argument_default(option, defaults);
@@ -123,38 +123,15 @@ static void put_option(const struct tr_argument *option, const void *defaults)
         snprintf(text, sizeof text, "%s%s%s", option->help, option->words ? ": " : "",
                  option->words ? tr_shown_words(option->words).text : "");
     }
-    put_item(term, text);
+    help_item(term, text);
 }
 
-static void put_flags(const struct tr_syntax *s)
-{
-    const tr_flag *flag;
-    const tr_model_class *class;
-    for (size_t i = 0; (flag = tr_argument_flag(s, i, &class)); i++) {
-        char term[80], text[400];
-        snprintf(term, sizeof term, "%s%s%s", flag->name, flag->value ? " " : "",
-                 flag->value ? flag->value : "");
-        snprintf(text, sizeof text, "%s: %s", class->name, flag->help);
-        put_item(term, text);
-    }
-}
-
-/* What each class of models predicts, or measures. */
-static void put_classes(unsigned asked)
-{
-    for (size_t i = 0; i < tr_model_class_count; i++) {
-        const tr_model_class *class = tr_model_classes[i];
-        const char *text = asked == TR_PREDICT    ? class->predicts
-                           : asked == TR_EVALUATE ? class->evaluates
-                                                  : NULL;
-        if (text) put_item(class->name, text);
-    }
-}
-
-static void put_command(const struct tr_cli_command *c)
+static void help_command(const struct tr_cli_command *c)
 {
     const struct tr_syntax *s = &c->syntax;
     const struct tr_argument *option;
+    const tr_model_class *class;
+    const tr_flag *flag;
     for (const char *line = c->usage; *line;) {
         char usage[256];
         size_t length = strcspn(line, "\n"), word = strcspn(line, " ") + 1;
@@ -165,54 +142,38 @@ static void put_command(const struct tr_cli_command *c)
     }
     if (c->about) {
         putchar('\n');
-        put_text(c->about);
+        help_text(c->about);
     }
-    put_classes(s->asked);
+    for (size_t i = 0; i < tr_model_class_count && s->asked; i++) { /* predictions or metrics of each class */
+        class = tr_model_classes[i];
+        const char *text = s->asked == TR_PREDICT    ? class->predicts
+                           : s->asked == TR_EVALUATE ? class->evaluates
+                                                     : NULL;
+        if (text) help_item(class->name, text);
+    }
     if (tr_argument_at(s, NULL, 0) || s->asked) putchar('\n');
-    for (size_t i = 0; (option = tr_argument_at(s, NULL, i)); i++) put_option(option, c->defaults);
-    put_flags(s);
+    for (size_t i = 0; (option = tr_argument_at(s, NULL, i)); i++) help_option(option, c->defaults);
+    for (size_t i = 0; (flag = tr_argument_flag(s, i, &class)); i++) {
+        char term[80], text[400];
+        snprintf(term, sizeof term, "%s%s%s", flag->name, flag->value ? " " : "",
+                 flag->value ? flag->value : "");
+        snprintf(text, sizeof text, "%s: %s", class->name, flag->help);
+        help_item(term, text);
+    }
     for (const struct tr_variant *v = s->variants; v && v->name; v++) {
         int column = tr_printf(stdout, "\n%s: ", v->name) - 1;
         tr_put_paragraph(stdout, v->help, column, help_width());
-        for (option = v->options; option->name; option++) put_option(option, c->defaults);
+        for (option = v->options; option->name; option++) help_option(option, c->defaults);
     }
     if (!c->notes) return;
     putchar('\n');
-    put_text(c->notes);
+    help_text(c->notes);
 }
 
 /* ---- trireme help ---- */
 
-static void show_overview(void)
-{
-    const char *name, *brief;
-    puts("Trireme trains models on many ranks of MPI.\n\n"
-         "  trireme COMMAND ...\n"
-         "  mpirun -n RANKS trireme COMMAND ...\n\n"
-         "Commands:");
-    for (size_t i = 0; (name = topic_at(i, &brief)); i++) {
-        if (name == topics[0].name) puts("\nMore help, by trireme help TOPIC: the commands above, and");
-        tr_printf(stdout, "  %-10s %s\n", name, brief);
-    }
-    puts("\nTo begin with:\n"
-         "  trireme generate ctr -o datasets/ctr-small.svm rows=40k features=100k nonzeros=30\n"
-         "  trireme train jobs/ctr-small.yaml");
-}
-
-static int unknown_topic(const char *name)
-{
-    enum { MOST = 64 };
-    const char *names[MOST], *brief;
-    size_t n = 0;
-    while (n < MOST && (names[n] = topic_at(n, &brief))) n++;
-    const char *meant = tr_job_suggest(name, names, n);
-    return tr_complain(tr_fail(TR_ERR_USAGE, "no help on %s: %s%s?", tr_shown(name).text,
-                               meant ? "did you mean " : "see trireme help; or did you mean help job ",
-                               meant ? meant : tr_shown(name).text));
-}
-
-/* A name that is not known goes to stderr. */
-static int show_job(const char *filter)
+/* Shows keys of the job. An unknown name goes to stderr. */
+static int help_job(const char *filter)
 {
     char *text = NULL;
     size_t length;
@@ -224,19 +185,23 @@ static int show_job(const char *filter)
     return known ? TR_OK : TR_ERR_USAGE;
 }
 
-static bool is_of_job(const char *name)
+static int help_topic(int argc, char **argv)
 {
-    const struct tr_model_class *class;
-    bool found = tr_job_find_section(name) || tr_job_known_key(name, 0, &class);
-    for (size_t i = 0; i < tr_model_class_count; i++)
-        found = found || !strcmp(tr_model_classes[i]->name, name);
-    return found;
-}
-
-static int show_topic(int argc, char **argv)
-{
+    enum { MOST = 64 };
+    const char *names[MOST], *brief;
+    size_t n = 0;
     if (argc == 0) {
-        show_overview();
+        puts("Trireme trains models on many ranks of MPI.\n\n"
+             "  trireme COMMAND ...\n"
+             "  mpirun -n RANKS trireme COMMAND ...\n\n"
+             "Commands:");
+        for (const char *name; (name = topic_at(n, &brief)); n++) {
+            if (name == topics[0].name) puts("\nMore help, by trireme help TOPIC: the commands above, and");
+            tr_printf(stdout, "  %-10s %s\n", name, brief);
+        }
+        puts("\nTo begin with:\n"
+             "  trireme generate ctr -o datasets/ctr-small.svm rows=40k features=100k nonzeros=30\n"
+             "  trireme train jobs/ctr-small.yaml");
         return TR_OK;
     }
     const char *name = strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0 ? "help" : argv[0];
@@ -244,41 +209,27 @@ static int show_topic(int argc, char **argv)
     if (argc > 1 + is_job)
         return tr_complain(tr_fail(TR_ERR_USAGE, "too many words: trireme help %s",
                                    is_job ? "job [SECTION|KEY]" : "[TOPIC]"));
-    if (is_job) return show_job(argc > 1 ? argv[1] : NULL);
+    if (is_job) return help_job(argc > 1 ? argv[1] : NULL);
     const struct tr_cli_command *command = tr_command_of(name);
     if (command) {
-        put_command(command);
+        help_command(command);
         return TR_OK;
     }
     for (size_t i = 0; i < TOPICS; i++)
         if (topics[i].text && strcmp(topics[i].name, name) == 0) {
-            put_text(topics[i].text);
+            help_text(topics[i].text);
             return TR_OK;
         }
-    return is_of_job(name) ? show_job(name) : unknown_topic(name);
-}
-
-/* On a terminal, help is shown by less or by PAGER, which ends at once if all lines fit. COLUMNS tells the width of the
- * terminal, since stdout is a pipe then. A rank has no keyboard, though Open MPI 5 gives it a terminal to write to. */
-static FILE *open_pager(int *terminal)
-{
-    char columns[16];
-    if (!isatty(STDOUT_FILENO) || tr_started_by_launcher()) return NULL;
-    snprintf(columns, sizeof columns, "%d", tr_terminal_columns(stdout, 80));
-    setenv("COLUMNS", columns, true);
-    setenv("LESS", "FRX", false);
-    FILE *pager = popen("${PAGER:-$(command -v less || echo cat)}", "w");
-    *terminal = pager ? dup(STDOUT_FILENO) : -1;
-    if (pager) dup2(fileno(pager), STDOUT_FILENO);
-    return pager;
-}
-
-static void close_pager(FILE *pager, int terminal)
-{
-    signal(SIGPIPE, SIG_IGN); /* people leave before the end */
-    fflush(stdout);
-    if (terminal >= 0) dup2(terminal, STDOUT_FILENO);
-    if (pager) pclose(pager);
+    const struct tr_model_class *class;
+    bool of_job = tr_job_find_section(name) || tr_job_known_key(name, 0, &class);
+    for (size_t i = 0; i < tr_model_class_count; i++)
+        of_job = of_job || !strcmp(tr_model_classes[i]->name, name);
+    if (of_job) return help_job(name);
+    while (n < MOST && (names[n] = topic_at(n, &brief))) n++;
+    const char *meant = tr_job_suggest(name, names, n);
+    return tr_complain(tr_fail(TR_ERR_USAGE, "no help on %s: %s%s?", tr_shown(name).text,
+                               meant ? "did you mean " : "see trireme help; or did you mean help job ",
+                               meant ? meant : tr_shown(name).text));
 }
 
 /* ---- completion ---- */
@@ -318,16 +269,10 @@ static void offer_keys(const char *begin, const struct tr_syntax *s)
     }
 }
 
-static void offer_value(const char *begin, const char *name, const char *value)
-{
-    if (*value && !strpbrk(value, " <>") && strcmp(value, "number") != 0 && strcmp(value, "integer") != 0 &&
-        strcmp(value, "text") != 0)
-        offer(begin, "%s=%s", name, value);
-}
-
-/* The words among the values of the key in front of the =. */
+/* Offers the words among the values of the key in front of the =. */
 static void offer_values(const char *begin)
 {
+    static const char *const kinds_of_value[] = {"number", "integer", "text"};
     struct tr_job_name name = {""};
     const tr_model_class *class;
     const tr_option *key;
@@ -335,14 +280,18 @@ static void offer_values(const char *begin)
     for (size_t n = 0; (key = tr_job_known_key(name.text, n, &class)); n++) {
         struct tr_job_words kinds = tr_job_kind_words(key);
         char *left = kinds.text;
-        for (char *value; (value = strsep(&left, "|"));) offer_value(begin, name.text, value);
+        for (char *value; (value = strsep(&left, "|"));) {
+            bool is_word = *value && !strpbrk(value, " <>");
+            for (size_t i = 0; i < 3; i++) is_word = is_word && strcmp(value, kinds_of_value[i]) != 0;
+            if (is_word) offer(begin, "%s=%s", name.text, value);
+        }
     }
     for (size_t c = 0; c < tr_model_class_count; c++) {
         class = tr_model_classes[c];
         for (size_t i = 0; class->types[i] && !strcmp(name.text, "model.type"); i++)
-            offer_value(begin, name.text, class->types[i]);
+            offer(begin, "%s=%s", name.text, class->types[i]);
         for (const tr_method *m = class->methods; m->name && !strcmp(name.text, "solve.method"); m++)
-            offer_value(begin, name.text, m->name);
+            offer(begin, "%s=%s", name.text, m->name);
     }
 }
 
@@ -390,17 +339,33 @@ static void complete(int argc, char **argv)
     if (command) offer_arguments(&command->syntax, argc - 1, argv + 1);
 }
 
+/* On a terminal, help is shown by less or by PAGER, which ends at once if all lines fit. COLUMNS is the width of the terminal, since
+ * stdout is a pipe then. A rank has no keyboard, although Open MPI 5 gives it a terminal to write to. */
 int tr_help(int argc, char **argv)
 {
+    FILE *pager = NULL;
     int terminal = -1;
     if (argc > 0 && strcmp(argv[0], "--complete") == 0) {
         complete(argc - 1, argv + 1);
         return TR_OK;
     }
-    FILE *pager = open_pager(&terminal);
-    int status = show_topic(argc, argv);
-    if (pager) close_pager(pager, terminal);
-    else if ((fflush(stdout) != 0 || ferror(stdout)) && status == TR_OK)
-        status = tr_complain(tr_file_failed("standard output", "written", errno));
-    return status;
+    if (isatty(STDOUT_FILENO) && !tr_started_by_launcher()) {
+        char columns[16];
+        snprintf(columns, sizeof columns, "%d", tr_terminal_columns(stdout, 80));
+        setenv("COLUMNS", columns, true);
+        setenv("LESS", "FRX", false);
+        pager = popen("${PAGER:-$(command -v less || echo cat)}", "w");
+        terminal = pager ? dup(STDOUT_FILENO) : -1;
+        if (pager) dup2(fileno(pager), STDOUT_FILENO);
+    }
+    int status = help_topic(argc, argv);
+    if (pager) {
+        signal(SIGPIPE, SIG_IGN); /* people leave before the end */
+        fflush(stdout);
+        if (terminal >= 0) dup2(terminal, STDOUT_FILENO);
+        pclose(pager);
+        return status;
+    }
+    int flushed = tr_flush_output(status);
+    return flushed != status ? tr_complain(flushed) : status;
 }

@@ -14,7 +14,6 @@
 #include "base/base.h"
 #include "base/escape.h"
 #include "base/terminal.h"
-#include "cli/ask.h"
 #include "data/input.h"
 #include "table/plan.h"
 #include "trireme/records.h"
@@ -39,19 +38,14 @@ enum { KINDS = 32 };
 
 /* ---- a model on servers ---- */
 
-/* The job of the model, changed by settings of the command line. */
-static int parse_settings(const struct tr_model *m, const struct tr_arguments *a, tr_job **job)
-{
-    static const char none[] = "{}";
-    const char *text = m->text ? m->text : none;
-    return tr_job_parse_as(TR_JOB_WRITTEN, NULL, text, strlen(text), m->path, a->settings, a->setting, job);
-}
-
+/* Makes the partition of the model's keys, by the job of the model and settings of the command line. */
 static int make_partition(const struct tr_model *m, const struct tr_arguments *a, uint64_t keys, long servers,
                           struct tr_partition *partition)
 {
+    static const char none[] = "{}";
+    const char *text = m->text ? m->text : none;
     tr_job *job;
-    TR_TRY(parse_settings(m, a, &job));
+    TR_TRY(tr_job_parse_as(TR_JOB_WRITTEN, NULL, text, strlen(text), m->path, a->settings, a->setting, &job));
     struct tr_partition_options options = {.kind = (enum tr_partition_kind)job->table.partition,
                                            .block = job->table.block,
                                            .points = (uint32_t)job->table.virtual_nodes,
@@ -67,7 +61,7 @@ static uint64_t end_of_block(const struct tr_partition *p, uint64_t unit)
     return end < p->units ? end : p->units;
 }
 
-/* Units that lie on another server under one than under the other. */
+/* Returns the number of units whose servers differ between the partitions. */
 static uint64_t count_moved(const struct tr_partition *a, const struct tr_partition *b)
 {
     uint64_t moved = 0;
@@ -85,40 +79,33 @@ static int by_count(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-static int show_loads(const struct tr_partition *p, double key_bytes)
+/* Shows the keys of all servers, and the number of keys that move if a server is added. */
+static int show_servers(const struct tr_partition *now, const struct tr_partition *then, double key_bytes)
 {
-    uint64_t *keys;
-    TR_TRY(TR_NEW(&keys, p->servers));
-    tr_partition_count(p, keys);
-    qsort(keys, p->servers, sizeof *keys, by_count);
-    uint64_t least = keys[0], median = keys[p->servers / 2], most = keys[p->servers - 1];
+    uint64_t *keys, *sorted;
+    uint32_t n = now->servers;
+    char points[48] = "";
+    TR_TRY(TR_NEW(&keys, 2 * (size_t)n));
+    sorted = keys + n;
+    tr_partition_count(now, keys);
+    memcpy(sorted, keys, n * sizeof *keys);
+    qsort(sorted, n, sizeof *sorted, by_count);
+    if (now->kind == TR_PARTITION_RING) snprintf(points, sizeof points, ", %u points a server", now->points);
+    show_line("partition", "%s, %llu blocks of %llu%s", tr_partition_name(now->kind),
+              (unsigned long long)now->blocks, (unsigned long long)now->block, points);
+    uint64_t least = sorted[0], median = sorted[n / 2], most = sorted[n - 1];
     show_line("each server", "keys %llu / %llu / %llu, %s / %s / %s (min / median / max)",
               (unsigned long long)least, (unsigned long long)median, (unsigned long long)most,
               tr_bytes((double)least * key_bytes).text, tr_bytes((double)median * key_bytes).text,
               tr_bytes((double)most * key_bytes).text);
-    show_line("max / mean", "%.3f", (double)most * p->servers / (double)p->units);
-    free(keys);
-    return TR_OK;
-}
-
-static int show_servers(const struct tr_partition *p, double key_bytes)
-{
-    uint64_t *keys;
-    TR_TRY(TR_NEW(&keys, p->servers));
-    tr_partition_count(p, keys);
+    show_line("max / mean", "%.3f", (double)most * n / (double)now->units);
+    show_line("one more", "%.2f %% of the keys would move with %u servers (an even share is %.2f %%)",
+              100 * (double)count_moved(now, then) / (double)now->units, n + 1, 100 / (double)(n + 1));
     tr_printf(stdout, "\n%12s  %12s  bytes\n", "server", "keys");
-    for (uint32_t s = 0; s < p->servers; s++)
+    for (uint32_t s = 0; s < n; s++)
         printf("%12u  %12llu  %.0f\n", s, (unsigned long long)keys[s], (double)keys[s] * key_bytes);
     free(keys);
     return TR_OK;
-}
-
-static void show_partition(const struct tr_partition *p)
-{
-    char points[48] = "";
-    if (p->kind == TR_PARTITION_RING) snprintf(points, sizeof points, ", %u points a server", p->points);
-    show_line("partition", "%s, %llu blocks of %llu%s", tr_partition_name(p->kind),
-              (unsigned long long)p->blocks, (unsigned long long)p->block, points);
 }
 
 static int show_keys(const struct tr_model *m, const struct tr_arguments *a, long servers)
@@ -134,27 +121,10 @@ static int show_keys(const struct tr_model *m, const struct tr_arguments *a, lon
     if (status == TR_OK) {
         show_line("keys", "%llu of %s%s%s, %s", (unsigned long long)keys, dtype == TR_F32 ? "f32" : "f64",
                   with ? " with " : "", with ? with : "", tr_bytes((double)keys * key_bytes).text);
-        show_partition(&now);
-        status = show_loads(&now, key_bytes);
-    }
-    if (status == TR_OK) {
-        show_line("one more", "%.2f %% of the keys would move with %ld servers (an even share is %.2f %%)",
-                  100 * (double)count_moved(&now, &then) / (double)now.units, servers + 1,
-                  100 / (double)(servers + 1));
-        status = show_servers(&now, key_bytes);
+        status = show_servers(&now, &then, key_bytes);
     }
     tr_partition_free(&now);
     tr_partition_free(&then);
-    return status;
-}
-
-static int show_on_servers(const struct tr_arguments *a, const struct inspect_options *o)
-{
-    struct tr_model model;
-    TR_TRY(tr_model_open(a->word[0], o->ask.plugin, &model));
-    int status = tr_model_read(&model);
-    if (status == TR_OK) status = show_keys(&model, a, o->servers);
-    tr_model_close(&model);
     return status;
 }
 
@@ -214,33 +184,6 @@ static int count_rows(void *state, const tr_records *records)
     return TR_OK;
 }
 
-static void show_labels(const struct data *d)
-{
-    if (d->kinds > KINDS) {
-        show_line("labels", "more than %d kinds, from %.9g to %.9g", KINDS, (double)d->least_label,
-                  (double)d->most_label);
-        return;
-    }
-    for (size_t i = 0; i < d->kinds; i++)
-        show_line(i == 0 ? "labels" : "", "%.9g: %llu rows (%.2f %%)", (double)d->kind[i].label,
-                  (unsigned long long)d->kind[i].rows, 100 * (double)d->kind[i].rows / (double)d->rows);
-}
-
-static void show_counts(const struct data *d)
-{
-    show_line("rows", "%llu", (unsigned long long)d->rows);
-    if (d->nonzeros > 0) {
-        show_line("features", "%llu", (unsigned long long)d->highest + 1 - (d->lowest > 0));
-        show_line("index base", "%d (indices %u to %u)", d->lowest > 0, d->lowest, d->highest);
-    }
-    show_line("non-zeros", "%llu, %.4g in a row, %llu at most", (unsigned long long)d->nonzeros,
-              (double)d->nonzeros / (double)d->rows, (unsigned long long)d->longest);
-    if (d->empty > 0) show_line("empty rows", "%llu", (unsigned long long)d->empty);
-    if (d->nonzeros > 0 && d->binary) show_line("values", "all 1");
-    else if (d->nonzeros > 0) show_line("values", "%.6g to %.6g", (double)d->least, (double)d->most);
-    show_labels(d);
-}
-
 static int show_data(char *path)
 {
     struct tr_files files;
@@ -260,7 +203,22 @@ static int show_data(char *path)
     if (status == TR_OK) {
         const char *packing = tr_packing_word(files.file[0].packing);
         show_line("data", "LIBSVM%s%s", packing ? ", " : "", packing ? packing : "");
-        show_counts(d);
+        show_line("rows", "%llu", (unsigned long long)d->rows);
+        if (d->nonzeros > 0) {
+            show_line("features", "%llu", (unsigned long long)d->highest + 1 - (d->lowest > 0));
+            show_line("index base", "%d (indices %u to %u)", d->lowest > 0, d->lowest, d->highest);
+        }
+        show_line("non-zeros", "%llu, %.4g in a row, %llu at most", (unsigned long long)d->nonzeros,
+                  (double)d->nonzeros / (double)d->rows, (unsigned long long)d->longest);
+        if (d->empty > 0) show_line("empty rows", "%llu", (unsigned long long)d->empty);
+        if (d->nonzeros > 0 && d->binary) show_line("values", "all 1");
+        else if (d->nonzeros > 0) show_line("values", "%.6g to %.6g", (double)d->least, (double)d->most);
+        if (d->kinds > KINDS)
+            show_line("labels", "more than %d kinds, from %.9g to %.9g", KINDS, (double)d->least_label,
+                      (double)d->most_label);
+        for (size_t i = 0; i < d->kinds && d->kinds <= KINDS; i++)
+            show_line(i == 0 ? "labels" : "", "%.9g: %llu rows (%.2f %%)", (double)d->kind[i].label,
+                      (unsigned long long)d->kind[i].rows, 100 * (double)d->kind[i].rows / (double)d->rows);
     }
     free(d);
     tr_files_close(&files);
@@ -287,23 +245,19 @@ static int show_file(const char *folder, const char *name)
     return TR_OK;
 }
 
-static int not_hidden(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.';
-}
-
 static int show_folder(const struct tr_arguments *a, const struct inspect_options *o)
 {
     const char *folder = a->word[0];
     struct dirent **entries;
-    int n = scandir(folder, &entries, not_hidden, alphasort);
+    int n = scandir(folder, &entries, NULL, alphasort), files = 0;
     if (n < 0) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", folder, strerror(errno));
     bool model = false;
-    show_line("folder", "%d files", n);
+    for (int i = 0; i < n; i++) files += entries[i]->d_name[0] != '.'; /* not hidden */
+    show_line("folder", "%d files", files);
     for (int i = 0; i < n; i++) {
         struct stat status;
         char *path;
-        if (tr_format(&path, "%s/%s", folder, entries[i]->d_name) == TR_OK) {
+        if (entries[i]->d_name[0] != '.' && tr_format(&path, "%s/%s", folder, entries[i]->d_name) == TR_OK) {
             if (stat(path, &status) == 0)
                 tr_printf(stdout, "%12lld  %s\n", (long long)status.st_size, entries[i]->d_name);
             free(path);
@@ -328,22 +282,27 @@ static int inspect(const struct tr_arguments *a, const struct inspect_options *o
     enum tr_file_kind kind = TR_FILE_OTHER;
     bool there = access(path, F_OK) == 0; /* else it may be a glob of data files */
     if (there) TR_TRY(tr_file_kind(path, &kind));
-    bool on_servers = o->servers > 0, model = kind != TR_FILE_OTHER;
-    if (on_servers && there && !model)
+    bool on_servers = o->servers > 0, is_model = kind != TR_FILE_OTHER;
+    if (on_servers && there && !is_model)
         return tr_fail(TR_ERR_USAGE, "inspect: --servers is for models, but %s is none", path);
     if (!on_servers && a->settings > 0)
         return tr_fail(TR_ERR_USAGE, "inspect: %s has a meaning with --servers only", a->setting[0]);
-    if (kind == TR_FILE_FOLDER && !on_servers && a->flags == 0)
-        return show_folder(a, o); /* no question to its model */
-    if (on_servers) return show_on_servers(a, o);
-    return model ? tr_ask_model(TR_INSPECT, a, &o->ask, NULL) : show_data(path);
+    if (on_servers) {
+        struct tr_model model;
+        TR_TRY(tr_model_open(path, o->ask.plugin, &model));
+        int status = tr_model_read(&model);
+        if (status == TR_OK) status = show_keys(&model, a, o->servers);
+        tr_model_close(&model);
+        return status;
+    }
+    if (kind == TR_FILE_FOLDER && a->flags == 0) return show_folder(a, o); /* no question to its model */
+    return is_model ? tr_ask_model(TR_INSPECT, a, &o->ask, NULL) : show_data(path);
 }
 
 static int inspect_command(struct tr_arguments *arguments, void *options)
 {
     TR_TRY(inspect(arguments, options));
-    if (fflush(stdout) == 0 && !ferror(stdout)) return TR_OK;
-    return tr_fail(TR_ERR_IO, "standard output: cannot be written");
+    return tr_flush_output(TR_OK);
 }
 
 static const struct tr_argument inspect_arguments[] = {

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <blis.h>
+#include <errno.h>
 #include <hdf5.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -32,18 +33,14 @@ int tr_complain(int status)
     return status;
 }
 
-static int unknown_command(const char *name)
+int tr_flush_output(int status)
 {
-    const char *names[COMMANDS];
-    for (size_t i = 0; i < COMMANDS; i++) names[i] = tr_commands[i]->syntax.command;
-    const char *meant = tr_job_suggest(name, names, COMMANDS);
-    return tr_complain(tr_fail(TR_ERR_USAGE, "unknown command %s: %s%s%s", tr_shown(name).text,
-                               meant ? "did you mean " : "see trireme help", meant ? meant : "",
-                               meant ? "?" : ""));
+    bool failed = fflush(stdout) != 0 || ferror(stdout);
+    return failed && status == TR_OK ? tr_file_failed("standard output", "written", errno) : status;
 }
 
 /* Prints the version with the libraries that the program was built with or uses. */
-static int show_version(void)
+static int main_version(void)
 {
     unsigned major, minor, release;
     char mpi[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -66,15 +63,7 @@ static int show_version(void)
     return TR_OK;
 }
 
-/* Whether --help or -h stands before the words that belong to another program. */
-static bool wants_help(int argc, char **argv)
-{
-    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
-    return false;
-}
-
-static int run_command(const struct tr_cli_command *command, int argc, char **argv)
+static int main_run(const struct tr_cli_command *command, int argc, char **argv)
 {
     void *options = NULL;
     struct tr_arguments arguments = {.words = 0};
@@ -95,15 +84,26 @@ static int run_command(const struct tr_cli_command *command, int argc, char **ar
 
 int main(int argc, char **argv)
 {
-    const char *name = argc > 1 ? argv[1] : "help";
+    const char *name = argc > 1 ? argv[1] : "help", *names[COMMANDS];
     int words = tr_max_int(argc - 2, 0);
+    bool asks_help = false;
     tr_stderr_by_lines();
     tr_blis_environment();
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
-    if (strcmp(name, "--version") == 0) return tr_is_an_echo() ? TR_OK : show_version();
+    if (strcmp(name, "--version") == 0) return tr_is_an_echo() ? TR_OK : main_version();
     if (strcmp(name, "help") == 0) return tr_is_an_echo() ? TR_OK : tr_help(words, argv + 2);
     const struct tr_cli_command *command = tr_command_of(name);
-    if (!command) return tr_is_an_echo() ? TR_OK : unknown_command(name);
-    if (wants_help(words, argv + 2)) return tr_is_an_echo() ? TR_OK : tr_help(1, argv + 1);
-    return run_command(command, words, argv + 2);
+    if (!command && tr_is_an_echo()) return TR_OK;
+    if (!command) {
+        for (size_t i = 0; i < COMMANDS; i++) names[i] = tr_commands[i]->syntax.command;
+        const char *meant = tr_job_suggest(name, names, COMMANDS);
+        return tr_complain(tr_fail(TR_ERR_USAGE, "unknown command %s: %s%s%s", tr_shown(name).text,
+                                   meant ? "did you mean " : "see trireme help", meant ? meant : "",
+                                   meant ? "?" : ""));
+    }
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0;
+         i++) /* words behind -- belong to another program */
+        asks_help = asks_help || strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
+    if (asks_help) return tr_is_an_echo() ? TR_OK : tr_help(1, argv + 1);
+    return main_run(command, words, argv + 2);
 }

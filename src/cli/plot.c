@@ -1,4 +1,4 @@
-/* trireme plot: curves of one or several runs, as their metrics.csv has them, drawn by gnuplot. */
+/* Drawings by gnuplot, and trireme plot: curves of one or several runs, from their metrics.csv. */
 #define _GNU_SOURCE
 #include "cli/cli.h"
 
@@ -6,12 +6,91 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "base/escape.h"
-#include "cli/gnuplot.h"
+#include "base/terminal.h"
 
-/* What can be drawn: the sum of some columns of metrics.csv, which are counted from 1, over that of others. */
+/* ---- gnuplot ---- */
+
+/* Colours and lines as on the page of trireme watch. */
+static const char style[] =
+    "set linetype 1 linewidth 2 linecolor rgb '#14706a'\nset linetype 2 linewidth 2 linecolor rgb '#c05621'\n"
+    "set linetype 3 linewidth 2 linecolor rgb '#4c6fb5'\nset linetype 4 linewidth 2 linecolor rgb '#a0457f'\n"
+    "set linetype 5 linewidth 2 linecolor rgb '#7a8b1f'\nset linetype 6 linewidth 2 linecolor rgb '#6b5bb0'\n"
+    "set linetype 7 linewidth 2 linecolor rgb '#2f9bb5'\nset linetype 8 linewidth 2 linecolor rgb '#9b7653'\n"
+    "set linetype cycle 8\nset border 3 linecolor rgb '#8a949b'\nset tics nomirror\nset grid linetype 1 "
+    "linewidth 1 linecolor rgb "
+    "'#dfe2df'\n";
+
+/* Pixels where the terminal takes them, else characters: dots of Braille if this gnuplot knows them (6). */
+static void drawing_put_screen(FILE *script, int columns, int diagrams)
+{
+    const char *term = isatty(STDOUT_FILENO) ? getenv("TERM") : NULL;
+    const char *pixels = !term                   ? "none"
+                         : strstr(term, "kitty") ? "kittycairo"
+                         : strstr(term, "sixel") || strstr(term, "mlterm") || strncmp(term, "foot", 4) == 0
+                             ? "sixelgd"
+                             : "none";
+    fprintf(script,
+            "if (strstrt(GPVAL_TERMINALS, '%s')) { set term %s size %d,%d\n%s} else {\n"
+            "if (strstrt(GPVAL_TERMINALS, 'block ')) { set term block braille %s size %d,%d\n%s} else {\n"
+            "set term dumb %d %d\n} }\nset termoption noenhanced\n",
+            pixels, pixels, columns * 8, 400 * diagrams, style, term ? "ansi" : "mono", columns,
+            22 * diagrams, style, columns, 22 * diagrams);
+}
+
+int tr_drawing_open(struct tr_drawing *d, const char *command, const char *output, int diagrams)
+{
+    static const char *const kinds[][2] = {{".svg", "svg noenhanced size 900,%d"},
+                                           {".png", "pngcairo noenhanced size 900,%d"},
+                                           {".pdf", "pdfcairo noenhanced size 9,%d.0"}};
+    *d = (struct tr_drawing){.command = command, .output = output};
+    d->script = open_memstream(&d->text, &d->length);
+    if (!d->script) return tr_fail(TR_ERR_SYSTEM, "out of memory");
+    if (!output) {
+        drawing_put_screen(d->script, tr_terminal_columns(stdout, 80) - 1, diagrams);
+        return TR_OK;
+    }
+    fputs(style, d->script);
+    const char *ends = strrchr(output, '.');
+    for (int i = 0; i < 3; i++) {
+        if (!ends || strcmp(ends, kinds[i][0]) != 0) continue;
+        TR_TRY(tr_target_open(&d->target, TR_TARGET_NAMED, "%s", output));
+        fputs("set term ", d->script);
+        fprintf(d->script, kinds[i][1], (i == 2 ? 5 : 450) * diagrams);
+        fputc('\n', d->script);
+        return TR_OK;
+    }
+    return tr_fail(TR_ERR_USAGE, "%s: %s: expected a name that ends in .svg, .png or .pdf", command, output);
+}
+
+/* The script is whole before gnuplot sees it, so that no error leaves half a drawing. It contains no name of a file: gnuplot
+ * starts a command if such a name begins with < or |. The drawing comes from its standard output. */
+static int drawing_run_gnuplot(const struct tr_drawing *d)
+{
+    if (system("command -v gnuplot >/dev/null") != 0)
+        return tr_fail(TR_ERR_SYSTEM, "%s: gnuplot is not installed here (Debian: gnuplot-nox)", d->command);
+    fflush(stdout);
+    if (d->target.part) setenv("TRIREME_DRAWING", d->target.part, true);
+    FILE *gnuplot = popen(d->target.part ? "exec gnuplot >\"$TRIREME_DRAWING\"" : "exec gnuplot", "w");
+    if (!gnuplot) return tr_fail(TR_ERR_SYSTEM, "%s: gnuplot cannot be started", d->command);
+    fputs(d->text, gnuplot);
+    return pclose(gnuplot) == 0 ? TR_OK : tr_fail(TR_ERR_SYSTEM, "%s: gnuplot failed", d->command);
+}
+
+int tr_drawing_close(struct tr_drawing *d, int status)
+{
+    if (d->script) fclose(d->script);
+    if (status == TR_OK) status = drawing_run_gnuplot(d);
+    free(d->text);
+    return tr_target_close(&d->target, status);
+}
+
+/* ---- curves of runs ---- */
+
+/* A curve is the sum of some columns of metrics.csv (counted from 1), divided by the sum of others. */
 struct columns {
     int first, last;
 };
@@ -39,7 +118,7 @@ _Static_assert(sizeof curve_names / sizeof *curve_names == sizeof curves / sizeo
 struct plot {
     char **run;
     int runs;
-    bool *has; /* by run: points on the curve at hand */
+    bool *has; /* by run: points on the current curve */
     const char *output;
     int what; /* index in curves; -1: the objective and the metric */
     enum { TIME, EPOCH } over;
@@ -67,8 +146,8 @@ static double number_of(const char *run, const char *name)
     return value;
 }
 
-/* What befell a run: restarts from top to bottom, checkpoints as short lines at the bottom, in the colour of its curve. */
-static void draw_marks(FILE *script, const struct plot *p, int run)
+/* Draws the events of a run in the colour of its curve: restarts from top to bottom, checkpoints as short lines at the bottom. */
+static void plot_marks(FILE *script, const struct plot *p, int run)
 {
     char *path, line[4096];
     if (tr_format(&path, "%s/events.csv", p->run[run]) != TR_OK) return;
@@ -88,8 +167,8 @@ static void draw_marks(FILE *script, const struct plot *p, int run)
     if (file) fclose(file);
 }
 
-/* Seconds of training over ranks, and what they would be if twice the ranks took half. */
-static int draw_scale(FILE *script, const struct plot *p)
+/* Draws seconds of training over ranks, and the line of ideal scaling. */
+static int plot_scale(FILE *script, const struct plot *p)
 {
     double least = INFINITY, most = 0, work = 0;
     fputs("$runs << end\n", script);
@@ -109,16 +188,6 @@ static int draw_scale(FILE *script, const struct plot *p)
     return TR_OK;
 }
 
-/* The columns of a line of metrics.csv; NaN: empty, or missing. */
-static void take_columns(char *line, double column[COLUMNS + 1])
-{
-    for (int i = 1; i <= COLUMNS; i++) {
-        char *field = strsep(&line, ","), *end = field;
-        double value = field ? strtod(field, &end) : NAN;
-        column[i] = end == field ? NAN : value;
-    }
-}
-
 static double sum_columns(const double *column, struct columns of)
 {
     double sum = 0;
@@ -126,15 +195,9 @@ static double sum_columns(const double *column, struct columns of)
     return sum;
 }
 
-static void grow(struct range *range, double value)
-{
-    range->least = fmin(range->least, value);
-    range->most = fmax(range->most, value);
-}
-
 /* Puts the points of a run on that curve into a block of data of the script, unless that is NULL, and into the ranges. */
-static int put_points(FILE *script, const struct plot *p, const struct curve *curve, int run, struct range *x,
-                      struct range *y)
+static int plot_points(FILE *script, const struct plot *p, const struct curve *curve, int run,
+                       struct range *x, struct range *y)
 {
     char *path, line[4096];
     double column[COLUMNS + 1], scale = curve->by_rows ? number_of(p->run[run], "rows") : 1;
@@ -146,14 +209,19 @@ static int put_points(FILE *script, const struct plot *p, const struct curve *cu
     p->has[run] = false;
     if (script) fprintf(script, "$%s%d << end\n", curve_names[curve - curves], run);
     for (; fgets(line, sizeof line, file); header = false) {
-        take_columns(line, column);
+        char *rest = line;
+        for (int i = 1; i <= COLUMNS; i++) { /* NaN: empty, or missing */
+            char *field = strsep(&rest, ","), *end = field;
+            double value = field ? strtod(field, &end) : NAN;
+            column[i] = end == field ? NAN : value;
+        }
         double across = column[p->over == EPOCH ? 2 : 1],
                up = scale * sum_columns(column, curve->top) / (curve->unit > 0 ? curve->unit : 1);
         if (curve->bottom.first > 0) up /= sum_columns(column, curve->bottom);
         if (header || !isfinite(across) || !isfinite(up) || (curve->logarithmic && up <= 0)) continue;
         if (script) fprintf(script, "%.9g %.9g\n", across, up);
-        grow(x, across);
-        grow(y, up);
+        *x = (struct range){fmin(x->least, across), fmax(x->most, across)};
+        *y = (struct range){fmin(y->least, up), fmax(y->most, up)};
         p->has[run] = true;
     }
     if (script) fputs("end\n", script);
@@ -162,7 +230,7 @@ static int put_points(FILE *script, const struct plot *p, const struct curve *cu
 }
 
 /* A range that is empty, of one point or a level line, is widened; gnuplot 6 would warn of it. */
-static void set_range(FILE *script, char axis, struct range range)
+static void plot_range(FILE *script, char axis, struct range range)
 {
     double width = range.least == 0 ? 1 : 0.01 * fabs(range.least);
     if (range.most - range.least >= 1e-6 * width) fprintf(script, "set %crange [*:*]\n", axis);
@@ -170,18 +238,18 @@ static void set_range(FILE *script, char axis, struct range range)
 }
 
 /* One diagram with a curve for each run that has it; *drawn becomes true if any has. */
-static int draw(FILE *script, const struct plot *p, const struct curve *curve, bool *drawn)
+static int plot_diagram(FILE *script, const struct plot *p, const struct curve *curve, bool *drawn)
 {
     struct range x = {INFINITY, -INFINITY}, y = x;
     const char *before = "plot ";
-    for (int i = 0; i < p->runs; i++) TR_TRY(put_points(script, p, curve, i, &x, &y));
+    for (int i = 0; i < p->runs; i++) TR_TRY(plot_points(script, p, curve, i, &x, &y));
     if (x.least > x.most) return TR_OK;
     *drawn = true;
     fprintf(script, "set title '%s'\n%sset logscale y\nunset arrow\n", curve->label,
             curve->logarithmic ? "" : "un");
-    set_range(script, 'x', x);
-    set_range(script, 'y', y);
-    for (int i = 0; i < p->runs; i++) draw_marks(script, p, i);
+    plot_range(script, 'x', x);
+    plot_range(script, 'y', y);
+    for (int i = 0; i < p->runs; i++) plot_marks(script, p, i);
     for (int i = 0; i < p->runs; i++) {
         if (!p->has[i]) continue;
         fprintf(script, "%s$%s%d with lines linetype %d title ", before, curve_names[curve - curves], i,
@@ -193,21 +261,21 @@ static int draw(FILE *script, const struct plot *p, const struct curve *curve, b
     return TR_OK;
 }
 
-static int write_script(struct tr_drawing *d, const struct plot *p)
+static int plot_write(struct tr_drawing *d, const struct plot *p)
 {
     const struct curve *chosen = p->what >= 0 ? &curves[p->what] : NULL;
     bool metric = false, drawn = false;
     for (int i = 0; i < p->runs && !metric && !chosen; i++) {
-        TR_TRY(put_points(NULL, p, &curves[METRIC], i, &(struct range){0}, &(struct range){0}));
+        TR_TRY(plot_points(NULL, p, &curves[METRIC], i, &(struct range){0}, &(struct range){0}));
         metric = p->has[i];
     }
     TR_TRY(tr_drawing_open(d, "plot", p->output, metric ? 2 : 1));
     FILE *script = d->script;
     fprintf(script, "set key below\nset xlabel '%s'\n", p->over == EPOCH ? "epoch" : "seconds");
-    if (chosen && chosen->top.first == 0) return draw_scale(script, p);
+    if (chosen && chosen->top.first == 0) return plot_scale(script, p);
     if (metric) fputs("set multiplot layout 2,1\n", script);
-    TR_TRY(draw(script, p, chosen ? chosen : &curves[OBJECTIVE], &drawn));
-    if (metric) TR_TRY(draw(script, p, &curves[METRIC], &drawn));
+    TR_TRY(plot_diagram(script, p, chosen ? chosen : &curves[OBJECTIVE], &drawn));
+    if (metric) TR_TRY(plot_diagram(script, p, &curves[METRIC], &drawn));
     if (metric) fputs("unset multiplot\n", script);
     if (drawn) return TR_OK;
     return tr_fail(TR_ERR_NO_INPUT, "%s: nothing of that has been evaluated%s", p->run[0],
@@ -221,7 +289,7 @@ static int plot_command(struct tr_arguments *arguments, void *given)
     p->run = arguments->word;
     p->runs = (int)arguments->words;
     TR_TRY(TR_NEW(&p->has, arguments->words));
-    int status = tr_drawing_close(&drawing, write_script(&drawing, p));
+    int status = tr_drawing_close(&drawing, plot_write(&drawing, p));
     free(p->has);
     return status;
 }

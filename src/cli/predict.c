@@ -1,6 +1,6 @@
 /* trireme predict and trireme evaluate. */
 #define _GNU_SOURCE
-#include "cli/ask.h"
+#include "cli/cli.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -12,15 +12,11 @@
 #include "base/base.h"
 #include "base/escape.h"
 #include "base/file.h"
-#include "cli/cli.h"
-#include "cli/gnuplot.h"
 #include "data/dataset.h"
 #include "data/input.h"
 #include "ranks/ranks.h"
 
-/* ---- where predictions go ---- */
-
-/* Neither the model nor what it is applied to may be where the predictions go. */
+/* Checks that predictions do not overwrite the model or the data. */
 static int check_inputs(const struct tr_ask *ask, const struct tr_model *model, const char *output)
 {
     int status = tr_check_not_input(output, model->path);
@@ -38,7 +34,7 @@ static int check_inputs(const struct tr_ask *ask, const struct tr_model *model, 
     return status;
 }
 
-/* Ranks but the first write into a file that has no name. */
+/* Opens the output of predictions. Ranks other than 0 write to a file without a name. */
 static int open_target(struct tr_target *t, enum tr_asked command, const char *to,
                        const struct tr_model *model, struct tr_ask *ask)
 {
@@ -54,34 +50,9 @@ static int open_target(struct tr_target *t, enum tr_asked command, const char *t
     return TR_OK;
 }
 
-static int close_target(struct tr_target *t, const struct tr_ask *ask, int status)
-{
-    if (ask->out == stdout) {
-        bool failed = fflush(stdout) != 0 || ferror(stdout);
-        if (status == TR_OK && failed) status = tr_file_failed("standard output", "written", errno);
-    } else if (ask->out && !t->file) {
-        fclose(ask->out);
-    }
-    return tr_target_close(t, status);
-}
-
 /* ---- curves of evaluate ---- */
 
-static void draw_curve(FILE *script, const struct tr_curve *c, bool own_line)
-{
-    fputs("$curve << end\n", script);
-    for (size_t i = 0; i < c->n; i++) fprintf(script, "%.6g %.6g\n", c->point[i][0], c->point[i][1]);
-    fputs("end\nset title ", script);
-    tr_put_gnuplot(script, c->name);
-    fputs("\nset xlabel ", script);
-    tr_put_gnuplot(script, c->x);
-    fputs("\nset ylabel ", script);
-    tr_put_gnuplot(script, c->y);
-    tr_printf(script, "\nplot $curve with %s%s\n", c->n > 20 ? "lines" : "linespoints",
-              own_line ? ", x with lines dashtype 2" : "");
-}
-
-/* One below the other, each in a square; dashed is what guessing would be, or where all is as predicted. */
+/* Draws curves below each other, each in a square; the dashed line is random guessing, or perfect calibration. */
 static int draw_curves(void *state, const struct tr_curve *curve, size_t n)
 {
     const char *const *output = state;
@@ -90,12 +61,23 @@ static int draw_curves(void *state, const struct tr_curve *curve, size_t n)
         return tr_fail(TR_ERR_USAGE,
                        "evaluate: there are no curves to plot of such a model, or of such rows");
     int status = tr_drawing_open(&drawing, "evaluate", *output, (int)n);
+    FILE *script = drawing.script;
     if (status == TR_OK)
-        fprintf(drawing.script,
+        fprintf(script,
                 "unset key\nset xrange [0:1]\nset yrange [0:1]\nset grid\nset multiplot layout %zu,1\n", n);
-    for (size_t i = 0; i < n && status == TR_OK; i++)
-        draw_curve(drawing.script, &curve[i], strcmp(curve[i].x, "recall") != 0);
-    if (status == TR_OK) fputs("unset multiplot\n", drawing.script);
+    for (const struct tr_curve *c = curve; c < curve + n && status == TR_OK; c++) {
+        fputs("$curve << end\n", script);
+        for (size_t i = 0; i < c->n; i++) fprintf(script, "%.6g %.6g\n", c->point[i][0], c->point[i][1]);
+        fputs("end\nset title ", script);
+        tr_put_gnuplot(script, c->name);
+        fputs("\nset xlabel ", script);
+        tr_put_gnuplot(script, c->x);
+        fputs("\nset ylabel ", script);
+        tr_put_gnuplot(script, c->y);
+        tr_printf(script, "\nplot $curve with %s%s\n", c->n > 20 ? "lines" : "linespoints",
+                  strcmp(c->x, "recall") != 0 ? ", x with lines dashtype 2" : "");
+    }
+    if (status == TR_OK) fputs("unset multiplot\n", script);
     return tr_drawing_close(&drawing, status);
 }
 
@@ -122,8 +104,11 @@ int tr_ask_model(enum tr_asked command, const struct tr_arguments *a, const stru
     if (opened) status = open_target(&target, command, o->output, &model, &ask);
     if (tr) status = tr_agree(tr, status);
     if (status == TR_OK) status = tr_model_ask(&model, &ask);
-    if (opened) status = close_target(&target, &ask, status);
-    if (opened) tr_model_close(&model);
+    if (!opened) return status;
+    if (ask.out == stdout) status = tr_flush_output(status);
+    else if (ask.out && !target.file) fclose(ask.out);
+    status = tr_target_close(&target, status);
+    tr_model_close(&model);
     return status;
 }
 
@@ -139,7 +124,7 @@ const tr_flag *tr_plugin_flags(const struct tr_arguments *arguments, const void 
     return flags;
 }
 
-/* What comes from standard input, as a file that can be read as others are, more than once. It stays until the end. */
+/* Copies standard input to a file, which can be read more than once. It stays until the process ends. */
 static int spool_input(char **path)
 {
     char piece[1 << 14];
@@ -167,18 +152,6 @@ static int ask_alone(enum tr_asked command, struct tr_arguments *a, const struct
     return status;
 }
 
-static int ask_together(const struct tr_arguments *a, const struct tr_ask_options *o)
-{
-    int none = 0;
-    char **nothing = NULL;
-    tr_context *tr;
-    TR_TRY(tr_ranks_start(&none, &nothing, &tr));
-    int status = tr_ask_model(TR_PREDICT, a, o, tr);
-    if (tr->status == TR_OK) status = tr_agree(tr, status); /* else the ranks have agreed on it */
-    int outcome = tr_ranks_stop(tr);
-    return status != TR_OK ? status : outcome;
-}
-
 /* A flag such as --user may take the place of data. */
 static int check_data(const struct tr_arguments *a, const char *command)
 {
@@ -193,8 +166,16 @@ static int predict_command(struct tr_arguments *a, void *options)
 {
     bool input = false;
     for (size_t i = 1; i < a->words; i++) input = input || !strcmp(a->word[i], "-");
-    int status = check_data(a, "predict");
-    if (status == TR_OK && !input && tr_started_ranks() > 1) return ask_together(a, options);
+    int status = check_data(a, "predict"), none = 0;
+    if (status == TR_OK && !input && tr_started_ranks() > 1) {
+        char **nothing = NULL;
+        tr_context *tr;
+        TR_TRY(tr_ranks_start(&none, &nothing, &tr));
+        status = tr_ask_model(TR_PREDICT, a, options, tr);
+        if (tr->status == TR_OK) status = tr_agree(tr, status); /* else the ranks have agreed on it */
+        int outcome = tr_ranks_stop(tr);
+        return status != TR_OK ? status : outcome;
+    }
     if (tr_is_an_echo()) return TR_OK;
     if (status == TR_OK) status = ask_alone(TR_PREDICT, a, options);
     return tr_complain(status);

@@ -33,25 +33,8 @@ struct run_words {
     char **mpirun; /* the words behind --, ended by NULL */
 };
 
-/* The first of mpirun's words that is neither an option nor its value, which it would take for the program; NULL. Options
- * have one value at most, those of MCA parameters two. */
-static const char *stray_word(char *const *word)
-{
-    int values = 0;
-    for (; *word; word++) {
-        const char *equals = strchr(*word, '=');
-        struct tr_job_name name = {""};
-        const struct tr_model_class *class;
-        if (equals) snprintf(name.text, sizeof name.text, "%.*s", (int)(equals - *word), *word);
-        if (**word == '-') values = strstr(*word, "mca") ? 2 : 1;
-        else if (--values < 0 || tr_job_known_key(name.text, 0, &class)) return *word;
-    }
-    return NULL;
-}
-
 /* The words behind -- are for mpirun if there is a job already, else a program, its job and its settings. */
-static int read_words(struct tr_arguments *arguments, const struct tr_syntax *syntax, struct run_options *o,
-                      struct run_words *w)
+static int read_words(struct tr_arguments *arguments, struct run_options *o, struct run_words *w)
 {
     static char *none[] = {NULL};
     if (arguments->rest && arguments->words == 0 && arguments->settings == 0 && *arguments->rest) {
@@ -59,7 +42,7 @@ static int read_words(struct tr_arguments *arguments, const struct tr_syntax *sy
         int n = 0;
         while (words[n]) n++;
         w->program = words[-1];
-        TR_TRY(tr_arguments_read(syntax, n, words, o, arguments));
+        TR_TRY(tr_arguments_read(&tr_run_command.syntax, n, words, o, arguments));
     }
     w->job = arguments->words > 0 ? arguments->word[0] : NULL;
     w->setting = arguments->setting;
@@ -68,11 +51,20 @@ static int read_words(struct tr_arguments *arguments, const struct tr_syntax *sy
     if (!w->job && w->settings == 0)
         return tr_fail(TR_ERR_USAGE, "run: expected JOB.yaml%s: see trireme help run",
                        w->program ? " behind the program" : "");
-    const char *stray = stray_word(w->mpirun);
-    if (stray)
-        return tr_fail(TR_ERR_USAGE,
-                       "run: unexpected %s behind --: expected options of mpirun and their values",
-                       tr_shown(stray).text);
+    /* mpirun would take a word that is neither an option nor its value for the program. Options have one value at most, those of
+     * MCA parameters two. */
+    int values = 0;
+    for (char **word = w->mpirun; *word; word++) {
+        struct tr_job_name name = {""};
+        const struct tr_model_class *class;
+        if (strchr(*word, '='))
+            snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(*word, "="), *word);
+        if (**word == '-') values = strstr(*word, "mca") ? 2 : 1;
+        else if (--values < 0 || tr_job_known_key(name.text, 0, &class))
+            return tr_fail(TR_ERR_USAGE,
+                           "run: unexpected %s behind --: expected options of mpirun and their values",
+                           tr_shown(*word).text);
+    }
     if (o->limit < 2 * o->heartbeat)
         return tr_fail(
             TR_ERR_USAGE,
@@ -80,7 +72,7 @@ static int read_words(struct tr_arguments *arguments, const struct tr_syntax *sy
     return TR_OK;
 }
 
-/* Whether ranks are on other hosts, too: hosts are given, or an allocation of several. */
+/* Returns whether ranks run on other hosts too: hosts are given, or an allocation of several. */
 static bool is_everywhere(const struct run_words *w)
 {
     static const char *const allocations[] = {"PBS_NODEFILE",
@@ -97,16 +89,7 @@ static bool is_everywhere(const struct run_words *w)
     return tr_number_in("SLURM_JOB_NUM_NODES", 1) > 1;
 }
 
-/* More ranks than cores on this host, which mpirun has to be told to allow. */
-static bool is_crowded(const struct run_words *w)
-{
-    if (w->o->ranks <= tr_supervisor_cores() || is_everywhere(w)) return false;
-    for (char **word = w->mpirun; *word; word++)
-        if (strcasestr(*word, "oversubscribe")) return false;
-    return true;
-}
-
-/* mpirun's name and options, the program, and train with its words: fills in what supervision says of them. */
+/* Writes the command: mpirun and its options, the program, and train with its words; and sets their positions in `supervision`. */
 static void write_command(const struct run_words *w, const char *self, const char *ranks,
                           const char **command, struct tr_supervision *supervision)
 {
@@ -120,7 +103,10 @@ static void write_command(const struct run_words *w, const char *self, const cha
         *to++ = given[i][0];
         *to++ = given[i][1];
     }
-    if (is_crowded(w)) *to++ = "--oversubscribe";
+    /* mpirun must be told to allow more ranks than cores on this host */
+    bool crowded = o->ranks > tr_supervisor_cores() && !is_everywhere(w);
+    for (char **word = w->mpirun; *word; word++) crowded = crowded && !strcasestr(*word, "oversubscribe");
+    if (crowded) *to++ = "--oversubscribe";
     for (char **word = w->mpirun; *word; word++) *to++ = *word;
     supervision->options = (size_t)(to - command);
     *to++ = w->program ? w->program : self;
@@ -134,7 +120,7 @@ static void write_command(const struct run_words *w, const char *self, const cha
     supervision->command = command;
 }
 
-/* A program of one's own may have a class of models of its own, whose keys only it knows. */
+/* A program of the user may have its own class of models, whose keys are unknown here. */
 static int read_job(const struct run_words *w, tr_job **job)
 {
     char *text = NULL;
@@ -148,7 +134,7 @@ static int read_job(const struct run_words *w, tr_job **job)
     return status;
 }
 
-/* What a run that is not started again has in memory. */
+/* Frees the checkpoints in memory of a run that is not started again. */
 static void forget_memory(const tr_job *job)
 {
     tr_memory_give_up(job->checkpoint.to, job->output);
@@ -187,7 +173,7 @@ static int run_command(struct tr_arguments *arguments, void *options)
     if (tr_is_an_echo()) return TR_OK;
     if (tr_started_by_launcher())
         return tr_complain(tr_fail(TR_ERR_USAGE, "run: starts mpirun itself, and must not be started by it"));
-    TR_TRY(tr_complain(read_words(arguments, &tr_run_command.syntax, options, &words)));
+    TR_TRY(tr_complain(read_words(arguments, options, &words)));
     TR_TRY(tr_complain(read_job(&words, &job))); /* errors of the job are reported before mpirun starts */
     int status = run_job(&words, job);
     tr_job_free(job);

@@ -68,12 +68,7 @@ static int add_value(struct axis *a, const char *text, size_t length)
     return TR_OK;
 }
 
-static bool is_range(const char *text)
-{
-    return strstr(text, "..") && strchr(text, ':');
-}
-
-/* «1e-6..1e-2:log5». */
+/* Adds the values of «1e-6..1e-2:log5». */
 static int add_range(struct axis *a, const char *text)
 {
     double from = NAN, to = NAN;
@@ -118,26 +113,28 @@ static int add_list(struct axis *a, const char *text)
     }
 }
 
-/* In the value of a key that is a list of files or names, commas separate the members of the list. */
-static bool can_vary(const char *key)
+/* Appends an axis without values. */
+static int add_axis(struct sweep *s, const char *key, size_t length, struct axis **axis)
 {
-    const struct tr_model_class *class;
-    const tr_option *option = tr_job_known_key(key, 0, &class);
-    return !option ||
-           (option->kind != TR_KIND_LIST && option->kind != TR_KIND_NAMES && option->kind != TR_KIND_PAIRS);
+    TR_TRY(TR_GROW(&s->axis, &s->axis_capacity, s->axes + 1));
+    *axis = &s->axis[s->axes];
+    **axis = (struct axis){.key = strndup(key, length)};
+    s->axes++;
+    return (*axis)->key ? TR_OK : tr_fail(TR_ERR_SYSTEM, "out of memory");
 }
 
-/* A setting with several values varies; any other one is a setting of all tasks. */
-static int take_setting(struct sweep *s, const char *text)
+/* A setting with several values varies; any other setting applies to all tasks. */
+static int add_setting(struct sweep *s, const char *text)
 {
-    const char *equals = strchr(text, '=');
-    TR_TRY(TR_GROW(&s->axis, &s->axis_capacity, s->axes + 1));
-    struct axis *a = &s->axis[s->axes];
-    *a = (struct axis){.key = strndup(text, (size_t)(equals - text))};
-    s->axes++;
-    if (!a->key) return tr_fail(TR_ERR_SYSTEM, "out of memory");
-    if (!can_vary(a->key)) TR_TRY(add_value(a, equals + 1, strlen(equals + 1)));
-    else TR_TRY(is_range(equals + 1) ? add_range(a, equals + 1) : add_list(a, equals + 1));
+    const char *equals = strchr(text, '='), *value = equals + 1;
+    const struct tr_model_class *class;
+    struct axis *a;
+    TR_TRY(add_axis(s, text, (size_t)(equals - text), &a));
+    const tr_option *option = tr_job_known_key(a->key, 0, &class);
+    bool is_list = option && (option->kind == TR_KIND_LIST || option->kind == TR_KIND_NAMES ||
+                              option->kind == TR_KIND_PAIRS); /* commas separate its members */
+    if (is_list) TR_TRY(add_value(a, value, strlen(value)));
+    else TR_TRY(strstr(value, "..") && strchr(value, ':') ? add_range(a, value) : add_list(a, value));
     if (a->n > 1) return TR_OK;
     free(a->value[0]);
     free(a->value);
@@ -146,20 +143,20 @@ static int take_setting(struct sweep *s, const char *text)
     return add_word(s, "%s", text);
 }
 
-static bool is_comment(const char *line)
-{
-    size_t blanks = strspn(line, " \t\r\n");
-    return !line[blanks] || line[blanks] == '#';
-}
-
-static int add_lines(struct axis *a, FILE *file, const char *path)
+/* The lines of the file are the values of an axis without a key. */
+static int add_lines(struct sweep *s, const char *path)
 {
     char *line = NULL, *rest;
     size_t room = 0;
+    struct axis *a;
+    TR_TRY(add_axis(s, "", 0, &a));
+    FILE *file = fopen(path, "r");
+    if (!file) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, strerror(errno));
     int status = TR_OK;
     for (int number = 1; status == TR_OK && getline(&line, &room, file) >= 0; number++) {
         line[strcspn(line, "\r\n")] = '\0';
-        if (is_comment(line)) continue;
+        size_t blanks = strspn(line, " \t");
+        if (!line[blanks] || line[blanks] == '#') continue;
         status = add_value(a, line, strlen(line));
         for (char *word = strtok_r(line, " \t", &rest); word && status == TR_OK;
              word = strtok_r(NULL, " \t", &rest))
@@ -168,34 +165,13 @@ static int add_lines(struct axis *a, FILE *file, const char *path)
                                  tr_shown(word).text);
     }
     free(line);
+    fclose(file);
     if (status == TR_OK && a->n == 0)
         status = tr_fail(TR_ERR_USAGE, "%s: there is no line of settings", path);
     return status;
 }
 
-/* The lines of the file are the values of an axis without a key. */
-static int take_list(struct sweep *s, const char *path)
-{
-    TR_TRY(TR_GROW(&s->axis, &s->axis_capacity, s->axes + 1));
-    struct axis *a = &s->axis[s->axes];
-    *a = (struct axis){.key = strdup("")};
-    s->axes++;
-    if (!a->key) return tr_fail(TR_ERR_SYSTEM, "out of memory");
-    FILE *file = fopen(path, "r");
-    if (!file) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, strerror(errno));
-    int status = add_lines(a, file, path);
-    fclose(file);
-    return status;
-}
-
 /* ---- the tasks ---- */
-
-static int add_line(struct sweep *s, const char *task, const char *line)
-{
-    for (const char *at = line; *(at += strspn(at, " \t")); at += strcspn(at, " \t"))
-        TR_TRY(add_word(s, "tasks.%s.%.*s", task, (int)strcspn(at, " \t"), at));
-    return TR_OK;
-}
 
 static int add_task_settings(struct sweep *s, const char *task, size_t combination)
 {
@@ -204,10 +180,23 @@ static int add_task_settings(struct sweep *s, const char *task, size_t combinati
     for (size_t k = 0; k < s->axes; k++) {
         const struct axis *a = &s->axis[k];
         const char *value = a->value[combination / of_rest % a->n];
-        TR_TRY(*a->key ? add_word(s, "tasks.%s.%s=%s", task, a->key, value) : add_line(s, task, value));
+        if (*a->key) TR_TRY(add_word(s, "tasks.%s.%s=%s", task, a->key, value));
+        else
+            for (; *(value += strspn(value, " \t")); value += strcspn(value, " \t"))
+                TR_TRY(add_word(s, "tasks.%s.%.*s", task, (int)strcspn(value, " \t"), value));
         if (k + 1 < s->axes) of_rest /= s->axis[k + 1].n;
     }
     return TR_OK;
+}
+
+/* Adds the task that trains the combination if it is the best one. */
+static int add_best(struct sweep *s, size_t combination, const char *after)
+{
+    char task[32];
+    snprintf(task, sizeof task, "s%zu", combination + 1);
+    TR_TRY(add_task_settings(s, task, combination));
+    TR_TRY(add_word(s, "tasks.%s.run=best", task));
+    return add_word(s, "tasks.%s.after=%s", task, after);
 }
 
 /* A combination in rounds: in each round half of the combinations are left, and train for twice the number of epochs (Jamieson and
@@ -227,10 +216,7 @@ static int add_rounds(struct sweep *s, size_t combination, size_t combinations, 
         if (round > 1) TR_TRY(add_word(s, "tasks.%s.best=%zu", task, left));
         if (left <= 2) break;
     }
-    snprintf(task, sizeof task, "s%zu", combination + 1);
-    TR_TRY(add_task_settings(s, task, combination));
-    TR_TRY(add_word(s, "tasks.%s.run=best", task));
-    return add_word(s, "tasks.%s.after=s%zu-%zu", task, combination + 1, round);
+    return add_best(s, combination, task);
 }
 
 static int add_combination(struct sweep *s, size_t combination, size_t ranks)
@@ -245,10 +231,7 @@ static int add_combination(struct sweep *s, size_t combination, size_t ranks)
         TR_TRY(add_word(s, "tasks.%s.ranks=%zu", task, ranks));
         if (s->folds > 0) TR_TRY(add_word(s, "tasks.%s.data.test=fold %zu/%zu", task, fold, folds));
     }
-    snprintf(task, sizeof task, "s%zu", combination + 1);
-    TR_TRY(add_task_settings(s, task, combination));
-    TR_TRY(add_word(s, "tasks.%s.run=best", task));
-    return add_word(s, "tasks.%s.after=%s", task, after);
+    return add_best(s, combination, after);
 }
 
 static int add_tasks(struct sweep *s)
@@ -270,41 +253,23 @@ static int add_tasks(struct sweep *s)
     return TR_OK;
 }
 
-static void free_sweep(struct sweep *s)
-{
-    for (size_t k = 0; k < s->axes; k++) {
-        for (size_t i = 0; i < s->axis[k].n; i++) free(s->axis[k].value[i]);
-        free(s->axis[k].value);
-        free(s->axis[k].key);
-    }
-    for (size_t i = 0; i < s->words; i++) free(s->word[i]);
-    free(s->axis);
-    free(s->word);
-}
-
-/* Fills in the settings that become the job: those of the command line, and then the tasks. */
-static int write_job(struct sweep *s, const struct tr_arguments *arguments,
-                     const struct sweep_options *options)
-{
-    for (int i = 0; i < arguments->settings; i++) {
-        bool setting = tr_job_is_setting(arguments->setting[i]);
-        TR_TRY(setting ? take_setting(s, arguments->setting[i]) : add_word(s, "%s", arguments->setting[i]));
-    }
-    if (options->list) TR_TRY(take_list(s, options->list));
-    if (s->folds == 1)
-        return tr_fail(TR_ERR_USAGE, "sweep: one fold leaves nothing to learn from: expected 2 or more");
-    if (s->axes == 0)
-        return tr_fail(TR_ERR_USAGE, "sweep: no setting has several values: see trireme help sweep");
-    return add_tasks(s);
-}
-
 static int sweep_command(struct tr_arguments *arguments, void *given)
 {
     const struct sweep_options *options = given;
     struct sweep s = {.folds = (size_t)options->folds,
                       .halving = (size_t)options->halving,
                       .parallel = (size_t)options->parallel};
-    int status = write_job(&s, arguments, options);
+    int status = TR_OK;
+    for (int i = 0; i < arguments->settings && status == TR_OK; i++) {
+        const char *word = arguments->setting[i];
+        status = tr_job_is_setting(word) ? add_setting(&s, word) : add_word(&s, "%s", word);
+    }
+    if (status == TR_OK && options->list) status = add_lines(&s, options->list);
+    if (status == TR_OK && s.folds == 1)
+        status = tr_fail(TR_ERR_USAGE, "sweep: one fold leaves nothing to learn from: expected 2 or more");
+    if (status == TR_OK && s.axes == 0)
+        status = tr_fail(TR_ERR_USAGE, "sweep: no setting has several values: see trireme help sweep");
+    if (status == TR_OK) status = add_tasks(&s);
     if (status == TR_OK) {
         struct tr_arguments job = {
             .word = arguments->word, .words = arguments->words, .setting = s.word, .settings = (int)s.words};
@@ -312,7 +277,14 @@ static int sweep_command(struct tr_arguments *arguments, void *given)
     } else {
         status = tr_is_an_echo() ? TR_OK : tr_complain(status); /* all ranks have read the same options */
     }
-    free_sweep(&s);
+    for (size_t k = 0; k < s.axes; k++) {
+        for (size_t i = 0; i < s.axis[k].n; i++) free(s.axis[k].value[i]);
+        free(s.axis[k].value);
+        free(s.axis[k].key);
+    }
+    for (size_t i = 0; i < s.words; i++) free(s.word[i]);
+    free(s.axis);
+    free(s.word);
     return status;
 }
 

@@ -1,20 +1,229 @@
-#include "cli/tasks.h"
-
+/* Jobs of several tasks. Files that several tasks train on are read once on each node, by all its ranks, before the first task starts
+ * (data/dataset.h), and are freed when the last of these tasks has ended. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "base/terminal.h"
-#include "cli/average.h"
-#include "cli/task_rows.h"
+#include "cli/train.h"
+#include "data/dataset.h"
 #include "monitor/monitor.h"
 #include "stage/scheduler.h"
-#include "stage/stage.h"
-#include "store/shard.h"
 #include "store/checkpoint.h"
+#include "store/persistent.h"
+#include "store/shard.h"
+#include "trireme/collective.h"
 
-/* Orders: the team of a task runs it; a team parts, as its ranks get other tasks; rows of the node are not needed any more. */
+/* ---- rows that several tasks share ---- */
+
+/* Rows that are read once. */
+struct set {
+    tr_job
+        job; /* of the first task, for a group of all ranks of a node; its pointers are owned by that task */
+    tr_context *node;
+    struct tr_node_rows rows;
+    int tasks;
+};
+
+struct task_rows {
+    struct set *set;
+    int n;
+    int *of;                       /* by task: its set, or -1: it reads its own rows */
+    struct tr_cache_folder folder; /* in the memory of the node, opened by one of its ranks */
+    char *pool; /* files in this folder with rows that tasks derive from the sets; NULL: none */
+};
+
+/* Finds the sets of rows that several tasks use, and numbers them. */
+static int rows_find_sets(const tr_job *job, const bool *wanted, struct task_rows *r)
+{
+    char **key;
+    int status = TR_OK, *of = r->of; /* the first task with the same rows, then the number of the set */
+    TR_TRY(TR_NEW(&key, job->tasks));
+    for (size_t i = 0; i < job->tasks && status == TR_OK; i++) {
+        const tr_job *own = job->task[i].job;
+        bool in_memory = own->data.storage == TR_LEVEL_AUTO || own->data.storage == TR_LEVEL_MEMORY;
+        of[i] = -1;
+        if (!wanted[i] || !in_memory || own->data.cache == TR_CACHE_MEMORY) continue;
+        status = tr_store_rows_key(own, NULL, &key[i]);
+        size_t first = 0;
+        while (status == TR_OK && first < i && !(of[first] == (int)first && strcmp(key[first], key[i]) == 0))
+            first++;
+        of[i] = (int)first;
+    }
+    for (size_t i = 0; i < job->tasks; i++) free(key[i]);
+    free(key);
+    for (size_t i = 0; i < job->tasks && status == TR_OK; i++) {
+        int users = 0;
+        for (size_t k = i; k < job->tasks && of[i] == (int)i; k++) users += of[k] == (int)i;
+        for (size_t k = job->tasks; users > 0 && k-- > i;)
+            if (of[k] == (int)i) of[k] = users > 1 ? -2 - r->n : -1;
+        r->n += users > 1;
+    }
+    for (size_t i = 0; i < job->tasks; i++) of[i] = of[i] < -1 ? -2 - of[i] : -1;
+    return status;
+}
+
+/* A copy of the task's job without folds, scaling and layout: every rank of the node loads all raw rows. */
+static void rows_choose_job(const tr_job *job, const int *of, int which, struct set *set)
+{
+    const struct tr_job_task *first = NULL;
+    const tr_job *tested = NULL;
+    for (size_t i = 0; i < job->tasks; i++) {
+        if (of[i] != which) continue;
+        if (!first) first = &job->task[i];
+        struct tr_job_held_out held;
+        const tr_job *own = job->task[i].job;
+        bool test_files = own->data.test.n > 0 && tr_job_held_out(own, &held) == TR_OK && held.to == 0;
+        if (!tested && test_files) tested = own;
+        set->tasks++;
+    }
+    set->rows.task = first->name;
+    set->job = tested ? *tested : *first->job;
+    if (!tested) set->job.data.test.n = 0;
+    set->job.data.partition = TR_DATA_REPLICATED;
+    set->job.data.order = TR_ORDER_FILE;
+    set->job.data.storage = TR_LEVEL_MEMORY;
+    set->job.data.cache = TR_CACHE_NO;
+    set->job.data.scale = TR_SCALE_NONE;
+    set->job.table.prune = true;
+    set->job.ranks.layout = TR_ROLES_AUTO;
+    set->job.ranks.servers = set->job.ranks.group_size = 0;
+    set->job.ranks.groups = 1;
+    set->job.stages = 0;
+}
+
+/* Checks that the rows fit into memory. Estimates: the text of packed files is eight times as long, of HDF5 four times; numbers take up
+ * to twice as many bytes as their text, and offsets of rows more. */
+static int rows_check_memory(const tr_job *job)
+{
+    struct tr_files files = {.n = 0};
+    struct tr_persistent_bases bases;
+    tr_persistent_bases(&bases);
+    uint64_t need = 0, most = job->data.memory ? job->data.memory : UINT64_MAX,
+             room = tr_persistent_free(bases.base[0]), half = tr_memory_free() / 2;
+    TR_TRY(tr_data_files(job, false, &files));
+    for (size_t i = 0; i < files.n; i++)
+        need += files.file[i].size * (files.file[i].packing ? 8 : files.file[i].hdf5 ? 4 : 2);
+    tr_files_close(&files);
+    need += need / 2;
+    if (most > room) most = room;
+    if (most > half) most = half;
+    return need <= most ? TR_OK
+                        : tr_fail(TR_ERR_SYSTEM, "they may need %.1f MB, and a node has %.1f MB for them",
+                                  (double)need / 1e6, (double)most / 1e6);
+}
+
+static uint64_t rows_bytes(const tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    if (s->file) return tr_row_file_bytes(s->file);
+    uint64_t row = 2 * sizeof(uint64_t) + sizeof(float), number = s->rows.value ? 8 : 4;
+    return (data->total_rows + 1) * (row + s->rows.columns * sizeof(float)) +
+           (data->dense ? 0 : data->total_nonzeros * number) + data->n_keys * sizeof(tr_key);
+}
+
+static void rows_close_set(tr_context *world, struct set *set)
+{
+    if (!set->node) return;
+    tr_node_rows_close(world, &set->rows);
+    (void)tr_context_close(set->node);
+    set->node = NULL;
+}
+
+static int rows_read_set(tr_context *world, int number, struct set *set)
+{
+    int *rank, n = 0;
+    TR_TRY(TR_NEW(&rank, (size_t)world->size));
+    for (int i = 0; i < world->size; i++)
+        if (world->node_of[i] == world->node_of[world->rank]) rank[n++] = i;
+    int status = tr_ranks_start_team(world, rank, n, number, &set->node);
+    free(rank);
+    TR_TRY(status);
+    set->node->lent = true;
+    set->node->quiet = true;
+    TR_TRY(tr_context_assign(set->node, &set->job));
+    TR_TRY(tr_agree(set->node, rows_check_memory(&set->job)));
+    TR_TRY(tr_node_rows_open(set->node, world, &set->rows));
+    const tr_data *train = set->rows.train, *test = set->rows.test;
+    double seconds = train->state->load_seconds + (test ? test->state->load_seconds : 0);
+    uint64_t bytes = rows_bytes(train) + (test ? rows_bytes(test) : 0);
+    char more[64] = "";
+    if (test) snprintf(more, sizeof more, " and %llu of test data", (unsigned long long)test->total_rows);
+    tr_say(world,
+           "rows:          %llu of training data%s, read once for %d tasks in %.2f s, %.1f MB on each node",
+           (unsigned long long)train->total_rows, more, set->tasks, seconds, (double)bytes / 1e6);
+    return TR_OK;
+}
+
+/* Opens the folder for derived rows, if there can be one. Simulated nodes would share it. */
+static int rows_open_pool(tr_context *world, struct task_rows *r)
+{
+    char *path = NULL;
+    int status = TR_OK;
+    if (world->job->ranks.node_size > 0) return TR_OK;
+    if (world->node_rank == 0) (void)tr_cache_folder_lock(NULL, world->job->output, &r->folder);
+    else status = tr_cache_folder_path(NULL, world->job->output, &path);
+    TR_TRY(tr_barrier(world, world->node, "a folder for rows"));
+    const char *folder = path ? path : r->folder.path;
+    if (status == TR_OK && folder) status = tr_format(&r->pool, "%s/" TR_CACHE_FILES, folder);
+    free(path);
+    if (status != TR_OK || !r->pool || tr_persistent_is_own(r->pool)) return status;
+    free(r->pool);
+    r->pool = NULL;
+    return TR_OK;
+}
+
+/* wanted: whether each task will run; on rank 0. All ranks. */
+static int rows_open(tr_context *world, const bool *wanted, struct task_rows *r)
+{
+    enum { LAST_NUMBER = 32767 };
+    const tr_job *job = world->job;
+    bool *sent = NULL;
+    int status = TR_NEW(&sent, job->tasks);
+    if (status == TR_OK && world->rank == 0) memcpy(sent, wanted, job->tasks * sizeof *sent);
+    if (status == TR_OK) status = TR_NEW(&r->of, job->tasks);
+    r->folder.lock = -1;
+    status = tr_agree(world, status);
+    if (status == TR_OK) status = tr_broadcast(world, TR_SET_ALL, 0, sent, job->tasks * sizeof *sent);
+    if (status == TR_OK) {
+        status = rows_find_sets(job, sent, r);
+        if (status == TR_OK) status = TR_NEW(&r->set, (size_t)r->n);
+        status = tr_agree(world, status);
+    }
+    if (status == TR_OK && r->n > 0) status = tr_agree(world, rows_open_pool(world, r));
+    free(sent);
+    for (int i = 0; status == TR_OK && i < r->n; i++) {
+        struct set *set = &r->set[i];
+        rows_choose_job(job, r->of, i, set);
+        set->rows.folder = r->pool;
+        int outcome = rows_read_set(world, LAST_NUMBER - i, set);
+        /* a failure is no error: the tasks read the data themselves and report errors in them */
+        if (outcome == TR_ERR_SYSTEM)
+            tr_say(world, "note:          each task reads its rows: %s", tr_error_text());
+        if (outcome != TR_OK) rows_close_set(world, set);
+    }
+    return status;
+}
+
+static void rows_close(tr_context *world, struct task_rows *r)
+{
+    for (int i = 0; r->set && i < r->n; i++) rows_close_set(world, &r->set[i]);
+    if (r->pool && world->node_rank == 0) tr_cache_folder_remove(&r->folder);
+    free(r->pool);
+    free(r->set);
+    free(r->of);
+}
+
+/* No task will use these rows any more: the memory is freed when all ranks of the node have called this. Each rank on its own. */
+static void rows_forget(struct task_rows *r, int which)
+{
+    if (r->set[which].node) tr_node_rows_forget(&r->set[which].rows);
+}
+
+/* ---- state ---- */
+
+/* Orders: the team of a task runs it; a team is dissolved, as its ranks get other tasks; rows of the node are not needed any more. */
 enum { RUN, PART, FORGET };
 struct call {
     struct tr_order order; /* number: of the task or of the rows */
@@ -33,9 +242,9 @@ struct tasks {
     tr_context *world;
     const struct tr_run_options *options;
     struct tr_scheduler scheduler;
-    struct tr_task_rows *rows;
+    struct task_rows rows;
     tr_context *resting; /* a team of this rank that can run another task; or NULL */
-    /* rank 0: */
+    /* on rank 0: */
     struct tr_schedule *schedule;
     struct tr_tasks_folder *folder;
     struct tr_task_row *row; /* by task */
@@ -75,28 +284,6 @@ static size_t task_before(const tr_job *job, size_t task, size_t i)
     return (size_t)(tr_job_task_of(job, job->task[task].after.item[i]) - job->task);
 }
 
-/* The tasks before it can be compared. */
-static int check_chosen(const tr_job *job, const struct tr_job_task *task)
-{
-    for (size_t i = 0; i < task->after.n; i++) {
-        const struct tr_job_task *other = tr_job_task_of(job, task->after.item[i]);
-        if (other->job->data.test.n == 0)
-            return tr_fail(TR_ERR_CONFIG,
-                           "%s: task %s runs the best, but %s has no data.test to be compared by",
-                           task->first, task->name, other->name);
-    }
-    return TR_OK;
-}
-
-/* Whether a task that is chosen comes after this one: if this one fails, the others still have a best one. */
-static bool has_chosen_after(const tr_job *job, size_t task)
-{
-    for (size_t i = 0; i < job->tasks; i++)
-        for (size_t k = 0; is_chosen(&job->task[i]) && k < job->task[i].after.n; k++)
-            if (task_before(job, i, k) == task) return true;
-    return false;
-}
-
 static struct merit merit_of(const tr_job *job, const struct tr_schedule *schedule, size_t task)
 {
     struct merit m = {.n = job->task[task].after.n};
@@ -113,69 +300,50 @@ static struct merit merit_of(const tr_job *job, const struct tr_schedule *schedu
     return m;
 }
 
-static bool is_better(const struct merit *a, const struct merit *b)
-{
-    if (b->n == 0 || a->n == 0) return a->n > 0;
-    return a->seen.ascends ? a->mean > b->mean : a->mean < b->mean;
-}
-
-/* The settings of a task, except for its output and its test data. */
-static void name_settings(const tr_job *job, const struct tr_job_task *task, char *text, size_t size)
-{
-    static const char *const own[] = {"run", "after", "ranks", "priority", "output", "data.test"};
-    size_t at = 0;
-    text[0] = '\0';
-    for (size_t i = 0; i < task->job->settings && at < size; i++) {
-        const struct tr_job_setting *s = &task->job->setting[i];
-        bool tells = s->value.n == 1;
-        for (size_t k = 0; tells && k < sizeof own / sizeof *own; k++) tells = strcmp(s->key, own[k]) != 0;
-        if (tells)
-            at += (size_t)snprintf(text + at, size - at, "%s%s=%s", at > 0 ? " " : "", s->key,
-                                   s->value.item[0]);
-    }
-    if (at == 0) snprintf(text, size, "as the whole %s", job->name);
-}
-
+/* Prints the merits of the candidates with their settings, except for output and test data. */
 static void say_merits(const tr_context *world, const struct tr_schedule *schedule, size_t best)
 {
+    static const char *const own[] = {"run", "after", "ranks", "priority", "output", "data.test"};
     const tr_job *job = world->job;
     bool headed = false;
     for (size_t i = 0; i < job->tasks; i++) {
-        char settings[512];
-        if (job->task[i].run != TR_RUN_BEST) continue;
+        const struct tr_job_task *task = &job->task[i];
+        char settings[512] = "";
+        size_t at = 0;
+        if (task->run != TR_RUN_BEST) continue;
         struct merit m = merit_of(job, schedule, i);
         if (m.n > 0 && !headed)
             tr_say(world, "%-12s  %12s  %10s  %11s  settings", "task", m.seen.name, "deviation", "took");
         headed = headed || m.n > 0;
-        name_settings(job, &job->task[i], settings, sizeof settings);
+        for (size_t k = 0; k < task->job->settings && at < sizeof settings; k++) {
+            const struct tr_job_setting *set = &task->job->setting[k];
+            bool shown = set->value.n == 1;
+            for (size_t o = 0; shown && o < sizeof own / sizeof *own; o++)
+                shown = strcmp(set->key, own[o]) != 0;
+            if (shown)
+                at += (size_t)snprintf(settings + at, sizeof settings - at, "%s%s=%s", at > 0 ? " " : "",
+                                       set->key, set->value.item[0]);
+        }
+        if (at == 0) snprintf(settings, sizeof settings, "as the whole %s", job->name);
         bool given_up = schedule->task[task_before(job, i, 0)].state == TR_TASK_DROPPED;
         if (m.n == 0)
-            tr_say(world, "%-12s  %12s  %10s  %11s  %s", job->task[i].name, given_up ? "given up" : "failed",
-                   "-", "-", settings);
+            tr_say(world, "%-12s  %12s  %10s  %11s  %s", task->name, given_up ? "given up" : "failed", "-",
+                   "-", settings);
         else
-            tr_say(world, "%-12s  %12.6g  %10.2g  %11s  %s%s", job->task[i].name, m.mean, m.deviation,
+            tr_say(world, "%-12s  %12.6g  %10.2g  %11s  %s%s", task->name, m.mean, m.deviation,
                    tr_duration(m.seconds).text, settings, i == best ? "  <- best" : "");
     }
 }
 
-/* Whether all tasks before it have ended, and it still waits to be chosen. */
-static bool can_be_judged(const tr_job *job, const struct tr_schedule *schedule, size_t task)
-{
-    for (size_t i = 0; i < job->task[task].after.n; i++) {
-        const struct tr_scheduled *t = &schedule->task[task_before(job, task, i)];
-        if (t->held || t->state == TR_TASK_WAITING || t->state == TR_TASK_RUNNING) return false;
-    }
-    return schedule->task[task].held;
-}
-
-/* The candidate with the best merit; the number of tasks: none. */
+/* Returns the candidate with the best merit; the number of tasks if there is none. */
 static size_t find_best(const tr_job *job, const struct tr_schedule *schedule, const bool *candidate)
 {
     struct merit most = {0};
     size_t best = job->tasks;
     for (size_t i = 0; i < job->tasks; i++) {
         struct merit m = candidate[i] ? merit_of(job, schedule, i) : (struct merit){0};
-        if (!is_better(&m, &most)) continue;
+        bool better = m.seen.ascends ? m.mean > most.mean : m.mean < most.mean;
+        if (m.n == 0 || (most.n > 0 && !better)) continue;
         most = m;
         best = i;
     }
@@ -197,7 +365,12 @@ static bool choose_best(struct tasks *d, bool *any)
     }
     if (TR_NEW(&candidate, job->tasks) != TR_OK) return false;
     for (size_t i = 0; i < job->tasks; i++) {
-        candidate[i] = can_be_judged(job, schedule, i);
+        candidate[i] = schedule->task[i].held;
+        for (size_t k = 0; k < job->task[i].after.n && candidate[i];
+             k++) { /* all tasks before it have ended */
+            const struct tr_scheduled *t = &schedule->task[task_before(job, i, k)];
+            candidate[i] = !t->held && t->state != TR_TASK_WAITING && t->state != TR_TASK_RUNNING;
+        }
         candidates += candidate[i];
         if (!candidate[i] || job->task[i].run == TR_RUN_BEST) continue;
         last = false;
@@ -223,35 +396,13 @@ static bool choose_best(struct tasks *d, bool *any)
 
 /* ---- a team ---- */
 
-/* Trains as a plain job does, or computes an average. */
-static int run_in_team(tr_context *team, const tr_job *job, const struct tr_job_task *task,
-                       const struct tr_run_options *options, double *objective)
-{
-    if (task->run != TR_RUN_AVERAGE) return tr_train_here(team, team->job->class, NULL, options, objective);
-    struct tr_average *average = NULL;
-    int status = tr_agree(team, tr_average_new(job, task, &average));
-    if (status == TR_OK) return tr_train_here(team, &tr_average_class, average, options, objective);
-    if (average) tr_average_class.close(average);
-    free(average);
-    return status;
-}
-
 static tr_poll_fn poll_tasks;
 
-/* The team of this rank parts, all its ranks together. */
+/* Dissolves the team of this rank. All its ranks call this. */
 static void part_team(tr_context **resting)
 {
     if (*resting) (void)tr_context_close(*resting);
     *resting = NULL;
-}
-
-/* Whether all ranks of the team have done the task. */
-static bool can_rest(tr_context *team, int status)
-{
-    int well = status == TR_OK && team->status == TR_OK;
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &well, 1, MPI_INT, MPI_MIN, team->world, &request);
-    return tr_wait_request(team, &request, "the team to end its task") == TR_OK && well;
 }
 
 /* Runs a task on this rank, one of its team. Rank 0 continues to direct meanwhile. The team of the task before is used again if
@@ -267,10 +418,26 @@ static void run_task(struct tasks *d, const struct call *call, struct outcome *o
                       : tr_team_open(d->world, call->rank, call->n, number, task->name, task->job, &team);
     if (status == TR_OK)
         status = tr_agree(team, d->world->rank == 0 ? tr_poll_add(team, poll_tasks, d) : TR_OK);
-    if (status == TR_OK) status = run_in_team(team, d->world->job, task, d->options, &outcome->objective);
+    if (status == TR_OK && task->run == TR_RUN_AVERAGE) {
+        struct tr_average *average = NULL;
+        status = tr_agree(team, tr_average_new(d->world->job, task, &average));
+        if (status == TR_OK) {
+            status = tr_train_here(team, &tr_average_class, average, d->options, &outcome->objective);
+        } else if (average) {
+            tr_average_class.close(average);
+            free(average);
+        }
+    } else if (status == TR_OK) {
+        status = tr_train_here(team, team->job->class, NULL, d->options, &outcome->objective);
+    }
     if (status != TR_OK) snprintf(outcome->error, sizeof outcome->error, "%s", tr_error_text());
     outcome->readings = team ? team->readings : 0;
-    outcome->rests = team && can_rest(team, status);
+    if (team) { /* it can run another task if all its ranks have completed this one */
+        int well = status == TR_OK && team->status == TR_OK;
+        MPI_Request request;
+        MPI_Iallreduce(MPI_IN_PLACE, &well, 1, MPI_INT, MPI_MIN, team->world, &request);
+        outcome->rests = tr_wait_request(team, &request, "the team to end its task") == TR_OK && well;
+    }
     if (outcome->rests) {
         tr_team_rest(team);
         d->resting = team;
@@ -286,7 +453,7 @@ static int run_order(void *state, const struct tr_order *order, void *report)
     switch (order->kind) {
     case RUN: run_task(d, (const struct call *)order, report); break;
     case PART: part_team(&d->resting); break;
-    case FORGET: tr_task_rows_forget(d->rows, (int)order->number); break;
+    case FORGET: rows_forget(&d->rows, (int)order->number); break;
     }
     return TR_OK;
 }
@@ -312,31 +479,6 @@ static void dismiss_team(struct tasks *d, int task)
     if (own) part_team(&d->resting); /* the others will do so soon */
 }
 
-/* Dismisses teams that rest on ranks of the new one, unless it has the same ranks. */
-static void take_ranks(struct tasks *d, const struct call *call)
-{
-    for (int i = 0; i < call->n; i++) {
-        int before = d->rests[call->rank[i]];
-        if (before < 0) continue;
-        const struct call *team = d->call[before];
-        bool same =
-            team->n == call->n && memcmp(team->rank, call->rank, (size_t)call->n * sizeof *call->rank) == 0;
-        if (same) d->rests[call->rank[i]] = -1;
-        else dismiss_team(d, before);
-    }
-}
-
-/* A team rests for a task on the same data, if there is one. */
-static void keep_team(struct tasks *d, int task)
-{
-    const struct tr_schedule *s = d->schedule;
-    bool wanted = false;
-    for (size_t i = 0; i < s->tasks; i++)
-        wanted = wanted || (s->task[i].state == TR_TASK_WAITING && s->task[i].data == s->task[task].data);
-    for (int i = 0; i < d->call[task]->n; i++) d->rests[d->call[task]->rank[i]] = task;
-    if (!wanted) dismiss_team(d, task);
-}
-
 /* Orders the ranks that the schedule has chosen to run the task. */
 static int start_task(struct tasks *d, int task)
 {
@@ -347,34 +489,34 @@ static int start_task(struct tasks *d, int task)
     for (int rank = 0; rank < s->ranks; rank++)
         if (s->owner[rank] == task) call->rank[call->n++] = rank;
     call->order = (struct tr_order){.kind = RUN, .number = task, .reporter = call->rank[0]};
-    take_ranks(d, call);
+    for (int i = 0; i < call->n;
+         i++) { /* dismiss teams that rest on these ranks, except a team of the same ranks */
+        int before = d->rests[call->rank[i]];
+        const struct call *team = before >= 0 ? d->call[before] : NULL;
+        if (!team) continue;
+        if (team->n != call->n || memcmp(team->rank, call->rank, (size_t)call->n * sizeof *call->rank) != 0)
+            dismiss_team(d, before);
+        else d->rests[call->rank[i]] = -1;
+    }
     return tr_scheduler_order(&d->scheduler, &call->order, call_bytes(call->n), call->rank, call->n);
 }
 
-static void say_dropped(const struct tasks *d, int task)
-{
-    int because = d->schedule->task[task].because;
-    tr_printf(stderr, "trireme: task %s is not run: it comes after %s, which %s\n", d->row[task].name,
-              d->row[because].name,
-              d->schedule->task[because].state == TR_TASK_FAILED ? "failed" : "was not run");
-}
-
-/* Frees rows that no task takes any more, on all ranks. */
+/* Frees rows that no task will use any more, on all ranks. */
 static void free_rows(struct tasks *d)
 {
     const struct tr_schedule *s = d->schedule;
-    for (int i = 0; i < tr_task_rows_count(d->rows); i++) {
+    for (int i = 0; i < d->rows.n; i++) {
         bool wanted = false;
         for (size_t k = 0; k < s->tasks; k++) {
             bool open = s->task[k].state == TR_TASK_WAITING || s->task[k].state == TR_TASK_RUNNING;
-            wanted = wanted || (open && tr_task_rows_of(d->rows, k) == i);
+            wanted = wanted || (open && d->rows.of[k] == i);
         }
         if (wanted || !d->wanted[i]) continue;
         d->wanted[i] = false;
         const struct tr_order forget = {.kind = FORGET, .number = i, .reporter = -1};
         for (int rank = 1; rank < d->world->size; rank++)
             note_status(d, tr_scheduler_order(&d->scheduler, &forget, sizeof forget, &rank, 1));
-        tr_task_rows_forget(d->rows, i);
+        rows_forget(&d->rows, i);
     }
 }
 
@@ -392,9 +534,14 @@ static int start_tasks(void *state)
     bool any;
     while (d->status == TR_OK && !is_stopping(d) && choose_best(d, &any))
         if (!any && d->failed == TR_OK) d->failed = d->worse;
-    while (d->status == TR_OK && !is_stopping(d) && tr_schedule_next(d->schedule, tr_now(), &task))
-        if (d->schedule->task[task].state == TR_TASK_RUNNING) note_status(d, start_task(d, task));
-        else say_dropped(d, task);
+    while (d->status == TR_OK && !is_stopping(d) && tr_schedule_next(d->schedule, tr_now(), &task)) {
+        const struct tr_scheduled *t = &d->schedule->task[task];
+        if (t->state == TR_TASK_RUNNING) note_status(d, start_task(d, task));
+        else
+            tr_printf(stderr, "trireme: task %s is not run: it comes after %s, which %s\n", d->row[task].name,
+                      d->row[t->because].name,
+                      d->schedule->task[t->because].state == TR_TASK_FAILED ? "failed" : "was not run");
+    }
     note_status(d, tr_tasks_folder_renew(d->folder, true));
     free_rows(d);
     return TR_OK;
@@ -411,10 +558,24 @@ static void end_task(void *state, const void *report)
     row->objective = outcome->objective;
     row->readings = outcome->readings;
     snprintf(row->error, sizeof row->error, "%s", stopped ? "" : outcome->error);
-    int *code = has_chosen_after(d->world->job, (size_t)outcome->task) ? &d->worse : &d->failed;
+    const tr_job *job = d->world->job;
+    bool among_others =
+        false; /* a task that is chosen comes after this one: if this one fails, the others still have a best one */
+    for (size_t i = 0; i < job->tasks; i++)
+        for (size_t k = 0; is_chosen(&job->task[i]) && k < job->task[i].after.n; k++)
+            among_others = among_others || task_before(job, i, k) == (size_t)outcome->task;
+    int *code = among_others ? &d->worse : &d->failed;
     if (failed && !stopped && *code == TR_OK) *code = row->status;
     tr_schedule_ended(d->schedule, (int)outcome->task, failed, tr_now());
-    if (outcome->rests) keep_team(d, (int)outcome->task);
+    if (!outcome->rests) return;
+    const struct tr_schedule *s = d->schedule;
+    const struct call *team = d->call[outcome->task];
+    bool wanted = false; /* the team rests for a task on the same data, if there is one */
+    for (size_t i = 0; i < s->tasks; i++)
+        wanted =
+            wanted || (s->task[i].state == TR_TASK_WAITING && s->task[i].data == s->task[outcome->task].data);
+    for (int i = 0; i < team->n; i++) d->rests[team->rank[i]] = (int)outcome->task;
+    if (!wanted) dismiss_team(d, (int)outcome->task);
 }
 
 /* Handles the end of a task, or else keeps status.json up to date; never waits. A failure here is not a failure of the task that
@@ -438,12 +599,7 @@ static bool are_equal(const struct tr_job_list *x, const struct tr_job_list *y)
     return same;
 }
 
-static bool has_same_data(const tr_job *a, const tr_job *b)
-{
-    return are_equal(&a->data.train, &b->data.train) && are_equal(&a->data.test, &b->data.test);
-}
-
-/* Describes a task to the schedule. A task that wants more ranks than there are gets all of them. */
+/* Adds a task to the schedule. A task that wants more ranks than there are gets all of them. */
 static int describe_task(struct tasks *d, int i)
 {
     const tr_job *job = d->world->job;
@@ -451,15 +607,17 @@ static int describe_task(struct tasks *d, int i)
     struct tr_scheduled *t = &d->schedule->task[i];
     int *after;
     TR_TRY(TR_NEW(&after, task->after.n));
-    for (size_t k = 0; k < task->after.n; k++)
-        after[k] = (int)(tr_job_task_of(job, task->after.item[k]) - job->task);
+    for (size_t k = 0; k < task->after.n; k++) after[k] = (int)task_before(job, (size_t)i, k);
     bool enough = task->ranks <= (uint64_t)d->world->size;
     t->priority = task->priority;
     t->wanted = enough ? (int)task->ranks : d->world->size;
     t->after = after;
     t->after_count = task->after.n;
     t->held = is_chosen(task);
-    while (!has_same_data(job->task[t->data].job, task->job)) t->data++;
+    for (const tr_job *other;
+         other = job->task[t->data].job, !are_equal(&other->data.train, &task->job->data.train) ||
+                                             !are_equal(&other->data.test, &task->job->data.test);)
+        t->data++; /* the first task with the same data */
     d->row[i] = (struct tr_task_row){
         .name = task->name, .output = task->job->output, .objective = NAN, .scheduled = t};
     if (!enough)
@@ -468,35 +626,31 @@ static int describe_task(struct tasks *d, int i)
     return TR_OK;
 }
 
-static bool has_checkpoints(const tr_job *job)
-{
-    char *to = NULL;
-    uint64_t *number = NULL;
-    size_t n = 0;
-    int status = tr_checkpoints_place(job->checkpoint.to, job->output, &to);
-    if (status == TR_OK) status = tr_checkpoints_list(to, &number, &n);
-    free(number);
-    free(to);
-    return status == TR_OK && n > 0;
-}
-
-/* Notes which tasks are done, and returns whether there is something to continue. */
+/* Finds the tasks that an earlier run has completed; returns whether there is something to resume. */
 static bool find_done_tasks(struct tasks *d)
 {
     const tr_job *job = d->world->job;
     bool any = false;
     for (size_t i = 0; i < job->tasks; i++) {
+        const tr_job *own = job->task[i].job;
         struct tr_status_seen seen = tr_status_look(d->row[i].output);
         if (seen.done && !d->schedule->task[i].held) { /* others are chosen first */
             d->schedule->task[i].state = TR_TASK_DONE;
             d->row[i].objective = seen.objective;
         }
-        any = any || seen.done || has_checkpoints(job->task[i].job);
+        char *to = NULL;
+        uint64_t *number = NULL;
+        size_t n = 0;
+        bool listed = tr_checkpoints_place(own->checkpoint.to, own->output, &to) == TR_OK &&
+                      tr_checkpoints_list(to, &number, &n) == TR_OK;
+        any = any || seen.done || (listed && n > 0);
+        free(number);
+        free(to);
     }
     return any;
 }
 
-/* The job of the folder must be this one. */
+/* Checks that the job in the folder is this one. */
 static int compare_jobs(const tr_context *world)
 {
     char *path, *text = NULL, *change = NULL;
@@ -564,7 +718,7 @@ static int direct(struct tasks *d)
 
 /* ---- all ---- */
 
-/* A task cannot change settings of the whole job; and errors that can be found now are reported before the first task begins. */
+/* Reports errors that can be found before the first task starts. A task cannot change settings of the whole job. */
 static int check_task(const tr_job *job, const struct tr_job_task *task)
 {
     if (task->job->ranks.node_size != job->ranks.node_size)
@@ -572,33 +726,37 @@ static int check_task(const tr_job *job, const struct tr_job_task *task)
             TR_ERR_CONFIG, "%s: ranks.node_size of task %s: it is the same for the whole job, %llu",
             tr_job_where(task->job, "ranks.node_size"), task->name, (unsigned long long)job->ranks.node_size);
     if (task->run == TR_RUN_AVERAGE) return tr_average_check(job, task);
-    if (is_chosen(task)) TR_TRY(check_chosen(job, task));
+    for (size_t i = 0; i < task->after.n && is_chosen(task); i++) {
+        const struct tr_job_task *other = tr_job_task_of(job, task->after.item[i]);
+        if (other->job->data.test.n == 0)
+            return tr_fail(TR_ERR_CONFIG,
+                           "%s: task %s runs the best, but %s has no data.test to be compared by",
+                           task->first, task->name, other->name);
+    }
     const tr_model_class *class = task->job->class;
     return class->check ? class->check(task->job, task->job->options) : TR_OK;
 }
 
-static int check_tasks(const tr_job *job)
-{
-    for (size_t i = 0; i < job->tasks; i++) TR_TRY(check_task(job, &job->task[i]));
-    return TR_OK;
-}
-
-/* Reads the rows that several tasks take. */
+/* Reads the rows that several tasks use. */
 static int open_rows(struct tasks *d)
 {
     tr_context *world = d->world;
     size_t tasks = world->job->tasks;
     bool *wanted = NULL;
+    uint64_t readings = 0;
     int status = world->rank == 0 ? TR_NEW(&wanted, tasks) : TR_OK;
     for (size_t i = 0; status == TR_OK && wanted && i < tasks; i++)
         wanted[i] = d->schedule->task[i].state == TR_TASK_WAITING;
     status = tr_agree(world, status);
-    if (status == TR_OK) status = tr_task_rows_open(world, wanted, &d->rows);
+    if (status == TR_OK) status = rows_open(world, wanted, &d->rows);
     free(wanted);
     if (status != TR_OK || world->rank != 0) return tr_agree(world, status);
-    tr_tasks_folder_note_readings(d->folder, tr_task_rows_readings(d->rows));
-    status = TR_NEW(&d->wanted, (size_t)tr_task_rows_count(d->rows));
-    for (int i = 0; status == TR_OK && i < tr_task_rows_count(d->rows); i++) d->wanted[i] = true;
+    status = TR_NEW(&d->wanted, (size_t)d->rows.n);
+    for (int i = 0; status == TR_OK && i < d->rows.n; i++) {
+        d->wanted[i] = true;
+        readings += d->rows.set[i].node != NULL;
+    }
+    tr_tasks_folder_note_readings(d->folder, readings);
     return tr_agree(world, status);
 }
 
@@ -612,7 +770,9 @@ int tr_tasks_run(tr_context *world, const struct tr_run_options *options)
                                         .next = start_tasks,
                                         .run = run_order,
                                         .ended = end_task};
-    int status = check_tasks(world->job);
+    int status = TR_OK;
+    for (size_t i = 0; i < world->job->tasks && status == TR_OK; i++)
+        status = check_task(world->job, &world->job->task[i]);
     if (status == TR_OK) status = tr_ranks_find_nodes(world, world->job->ranks.node_size);
     if (status == TR_OK && world->rank == 0) status = open_director(&d);
     if (status == TR_OK) status = tr_scheduler_open(&d.scheduler);
@@ -630,7 +790,7 @@ int tr_tasks_run(tr_context *world, const struct tr_run_options *options)
         if (status == TR_OK) status = outcome;
     }
     part_team(&d.resting);
-    tr_task_rows_close(world, &d.rows);
+    rows_close(world, &d.rows);
     close_director(&d);
     tr_scheduler_close(&d.scheduler);
     return status;

@@ -6,23 +6,8 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "class/class.h"
-#include "cli/average.h"
-#include "cli/estimate.h"
-#include "cli/explain.h"
-#include "cli/tasks.h"
 #include "cli/train.h"
-#include "program/program.h"
-#include "stage/stage.h"
 #include "store/checkpoint.h"
-
-/* ---- one job ---- */
-
-static int explain(tr_context *tr)
-{
-    tr_on_ready(tr, tr_explain_stage, tr);
-    return tr_explain_layout(tr);
-}
 
 static int train(tr_context *tr, const tr_model_class *class, void *model)
 {
@@ -39,7 +24,7 @@ static int train(tr_context *tr, const tr_model_class *class, void *model)
     return tr_services_summary(tr, class == &tr_average_class ? tr_average_members : NULL, model);
 }
 
-/* Whether the class reads data of the format that the job names. */
+/* Checks that the class reads data of the format that the job names. */
 static int check_format(const tr_job *job, const tr_model_class *class)
 {
     const char *format = "auto", *const *known = class->data_formats;
@@ -61,7 +46,10 @@ int tr_train_here(tr_context *tr, const tr_model_class *class, void *model,
     if (status == TR_OK && !model) status = tr_new(&model, 1, class->model_size, "model");
     status = tr_agree(tr, status);
     if (status == TR_OK) status = tr_services_open(tr, options->fresh);
-    if (status == TR_OK && options->explain) status = explain(tr);
+    if (status == TR_OK && options->explain) {
+        tr_on_ready(tr, tr_explain_stage, tr);
+        status = tr_explain_layout(tr);
+    }
     if (status == TR_OK) status = train(tr, class, model);
     if (tr->monitor) *objective = tr_monitor_objective(tr->monitor);
     if (model) class->close(model);
@@ -69,23 +57,22 @@ int tr_train_here(tr_context *tr, const tr_model_class *class, void *model,
     return tr_services_close(tr, status);
 }
 
-static int train_plain(tr_context *tr, const struct tr_run_options *options)
-{
-    double objective;
-    TR_TRY(tr_context_assign(tr, tr->job));
-    tr_context_describe(tr);
-    return tr_train_here(tr, tr->job->class, NULL, options, &objective);
-}
-
-/* ---- the command ---- */
-
-static int run(int argc, char **argv, const struct tr_run_options *options)
+static int train_job(int argc, char **argv, const struct tr_run_options *options)
 {
     tr_context *tr;
-    tr_signals_open(); /* a signal that asks for a checkpoint must not end the process, however early it comes */
+    double objective;
+    tr_signals_open(); /* a signal that requests a checkpoint must not end the process, however early it comes */
     TR_TRY(tr_context_read(&argc, &argv, NULL, &tr));
     int status = tr_agree(tr, tr_job_check_use(tr->job));
-    if (status == TR_OK) status = tr->job->tasks > 0 ? tr_tasks_run(tr, options) : train_plain(tr, options);
+    if (status == TR_OK && tr->job->tasks > 0) {
+        status = tr_tasks_run(tr, options);
+    } else if (status == TR_OK) {
+        status = tr_context_assign(tr, tr->job);
+        if (status == TR_OK) {
+            tr_context_describe(tr);
+            status = tr_train_here(tr, tr->job->class, NULL, options, &objective);
+        }
+    }
     int outcome = tr_context_close(tr);
     return status != TR_OK ? status : outcome;
 }
@@ -98,7 +85,7 @@ int tr_train(const struct tr_arguments *arguments, const struct tr_run_options *
     if (status != TR_OK) return tr_complain(status);
     argv[0] = name; /* tr_context_read() expects a name in front */
     if (options->explain) tr_explain_settings();
-    status = run(tr_arguments_join(arguments, argv), argv, options);
+    status = train_job(tr_arguments_join(arguments, argv), argv, options);
     free(argv);
     return status;
 }

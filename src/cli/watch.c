@@ -17,17 +17,6 @@ int tr_watch(const struct tr_watch_options *options)
 }
 #endif
 
-static int look_for_runs(struct tr_watch_options *o)
-{
-    static char runs[] = "runs", here[] = ".";
-    struct stat seen;
-    if (o->folders == 0) o->folder[o->folders++] = stat(runs, &seen) == 0 ? runs : here;
-    for (size_t i = 0; i < o->folders; i++)
-        if (stat(o->folder[i], &seen) == 0 && !S_ISDIR(seen.st_mode))
-            return tr_fail(TR_ERR_USAGE, "watch: %s: expected a folder", o->folder[i]);
-    return TR_OK;
-}
-
 struct watch_options {
     const char *host;
     long port;
@@ -35,12 +24,17 @@ struct watch_options {
 
 static int watch_command(struct tr_arguments *arguments, void *given)
 {
+    static char runs[] = "runs", here[] = ".";
     const struct watch_options *options = given;
+    struct stat seen;
     struct tr_watch_options o = {.folder = arguments->word,
                                  .folders = arguments->words,
                                  .host = options->host,
                                  .port = (int)options->port};
-    TR_TRY(look_for_runs(&o));
+    if (o.folders == 0) o.folder[o.folders++] = stat(runs, &seen) == 0 ? runs : here;
+    for (size_t i = 0; i < o.folders; i++)
+        if (stat(o.folder[i], &seen) == 0 && !S_ISDIR(seen.st_mode))
+            return tr_fail(TR_ERR_USAGE, "watch: %s: expected a folder", o.folder[i]);
     return tr_watch(&o);
 }
 

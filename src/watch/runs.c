@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "watch/runs.h"
+#include "watch/watch.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -118,28 +118,12 @@ int tr_watched_open(const struct tr_watched_run *run, int file)
 
 /* ---- the scan ---- */
 
-static int read_status(struct tr_watched_run *run, int folder)
-{
-    char *text = NULL;
-    size_t length = 0;
-    int fd = open_file(folder, STATUS);
-    int status = TR_NEW(&text, LONGEST_STATUS + 1);
-    for (ssize_t n = 1; fd >= 0 && status == TR_OK && n > 0 && length < LONGEST_STATUS;) {
-        n = read(fd, text + length, LONGEST_STATUS - length);
-        if (n > 0) length += (size_t)n;
-    }
-    if (fd >= 0) close(fd);
-    if (status != TR_OK) return status;
-    tr_shrink((void **)&text, length + 1, 1);
-    free(run->status);
-    run->status = text;
-    return TR_OK;
-}
-
 /* Adds the run, or updates it if one of its files has changed since the last scan. */
 static int scan_run(struct tr_watched_runs *w, int folder, const bool *has, const char *id, const char *path)
 {
     struct tr_watched_run *run;
+    char *text = NULL;
+    size_t length = 0;
     TR_TRY(find_or_add(w, id, path, &run));
     bool changed = !run->there, status_changed = changed;
     run->there = true;
@@ -161,7 +145,18 @@ static int scan_run(struct tr_watched_runs *w, int folder, const bool *has, cons
         run->size[i] = size;
     }
     if (changed) run->changed = w->scans;
-    return status_changed ? read_status(run, folder) : TR_OK;
+    if (!status_changed) return TR_OK;
+    TR_TRY(TR_NEW(&text, LONGEST_STATUS + 1));
+    int fd = open_file(folder, STATUS);
+    for (ssize_t n = 1; fd >= 0 && n > 0 && length < LONGEST_STATUS;) {
+        n = read(fd, text + length, LONGEST_STATUS - length);
+        if (n > 0) length += (size_t)n;
+    }
+    if (fd >= 0) close(fd);
+    tr_shrink((void **)&text, length + 1, 1);
+    free(run->status);
+    run->status = text;
+    return TR_OK;
 }
 
 /* Scans the folder `name` of the open folder `above`, and its subfolders. A folder that cannot be opened is skipped. */

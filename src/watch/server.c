@@ -30,7 +30,6 @@
 
 #include "base/base.h"
 #include "monitor/json.h"
-#include "watch/runs.h"
 #include "page.h"
 
 enum {
@@ -112,11 +111,6 @@ static struct endpoint endpoint_of_socket(const void *any)
 static bool endpoint_is_v4(const struct endpoint *e)
 {
     return memcmp(e->address, v4_mapped, 12) == 0;
-}
-
-static bool endpoint_is_loopback(const struct endpoint *e)
-{
-    return endpoint_is_v4(e) ? e->address[12] == 127 : memcmp(e->address, &in6addr_loopback, 16) == 0;
 }
 
 static bool endpoint_equals(const struct endpoint *a, const struct endpoint *b)
@@ -377,29 +371,11 @@ struct stream {
     size_t length, sent;
 };
 
-static bool render_changes(struct stream *s)
-{
-    struct tr_watch_server *server = s->server;
-    FILE *file = open_memstream(&s->text, &s->length);
-    if (!file) return false;
-    lock_runs(server);
-    for (size_t i = 0; i < server->runs.n; i++) {
-        if (server->runs.run[i].changed <= s->scan) continue;
-        fprintf(file, "id: %llu\ndata: ", (unsigned long long)server->runs.scans);
-        tr_watched_write(file, &server->runs.run[i]);
-        fputs("\n\n", file);
-    }
-    s->scan = server->runs.scans;
-    pthread_mutex_unlock(&server->lock);
-    if (s->written == 0 || tr_now() - s->written > 10) fputs(": all is well\n\n", file);
-    s->sent = 0;
-    return fclose(file) == 0;
-}
-
 /* Copies the next bytes of the stream to the buffer. Waits for a change; ends when the client closes its connection. */
 static ssize_t read_stream(void *what, uint64_t position, char *buffer, size_t size)
 {
     struct stream *s = what;
+    const struct tr_watched_runs *runs = &s->server->runs;
     (void)position;
     while (s->sent == s->length) {
         struct pollfd end = {.fd = s->fd, .events = POLLRDHUP};
@@ -408,7 +384,19 @@ static ssize_t read_stream(void *what, uint64_t position, char *buffer, size_t s
         free(s->text);
         s->text = NULL;
         s->length = s->sent = 0;
-        if (!render_changes(s)) return MHD_CONTENT_READER_END_WITH_ERROR;
+        FILE *file = open_memstream(&s->text, &s->length);
+        if (!file) return MHD_CONTENT_READER_END_WITH_ERROR;
+        lock_runs(s->server);
+        for (size_t i = 0; i < runs->n; i++) {
+            if (runs->run[i].changed <= s->scan) continue;
+            fprintf(file, "id: %llu\ndata: ", (unsigned long long)runs->scans);
+            tr_watched_write(file, &runs->run[i]);
+            fputs("\n\n", file);
+        }
+        s->scan = runs->scans;
+        pthread_mutex_unlock(&s->server->lock);
+        if (s->written == 0 || tr_now() - s->written > 10) fputs(": all is well\n\n", file);
+        if (fclose(file) != 0) return MHD_CONTENT_READER_END_WITH_ERROR;
     }
     s->written = tr_now();
     size_t n = tr_min_size(size, s->length - s->sent);
@@ -457,16 +445,11 @@ static enum MHD_Result send_stream(struct tr_watch_server *server, connection *c
 
 /* ---- requests ---- */
 
-static bool is_address(const char *text)
-{
-    unsigned char address[sizeof(struct in6_addr)];
-    return inet_pton(AF_INET, text, address) == 1 || inet_pton(AF_INET6, text, address) == 1;
-}
-
-/* Whether the Host header is an address, localhost, or a name of this machine; with a port or without. */
+/* Returns whether the Host header is an address, localhost, or a name of this machine; with a port or without. */
 static bool host_is_allowed(const struct tr_watch_server *s, const char *header)
 {
     char host[256];
+    unsigned char address[sizeof(struct in6_addr)];
     bool bracket = header && *header == '[';
     if (!header) return false;
     size_t length = strcspn(header += bracket, bracket ? "]" : ":");
@@ -475,7 +458,8 @@ static bool host_is_allowed(const struct tr_watch_server *s, const char *header)
     if (*port && (*port != ':' || port[1 + strspn(port + 1, "0123456789")])) return false;
     memcpy(host, header, length);
     host[length] = '\0';
-    return is_address(host) || strcasecmp(host, "localhost") == 0 || strcasecmp(host, s->host) == 0 ||
+    return inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1 ||
+           strcasecmp(host, "localhost") == 0 || strcasecmp(host, s->host) == 0 ||
            (s->foreign && strcasecmp(host, s->name) == 0);
 }
 
@@ -503,17 +487,6 @@ static enum MHD_Result send_cookie(struct tr_watch_server *s, connection *c, str
     if (!own) MHD_add_response_header(r, MHD_HTTP_HEADER_SET_COOKIE, cookie);
     MHD_add_response_header(r, MHD_HTTP_HEADER_LOCATION, "/");
     return send_response(c, MHD_HTTP_SEE_OTHER, "text/plain; charset=utf-8", r);
-}
-
-static enum MHD_Result send_page(connection *c, const char *path)
-{
-    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
-        if (strcmp(path, pages[i].path) == 0)
-            return send_response(c, MHD_HTTP_OK, pages[i].type,
-                                 MHD_create_response_from_buffer(pages[i].length,
-                                                                 (void *)(uintptr_t)pages[i].text,
-                                                                 MHD_RESPMEM_PERSISTENT));
-    return send_text(c, MHD_HTTP_NOT_FOUND, "no such page\n");
 }
 
 static enum MHD_Result answer(void *what, connection *c, const char *path, const char *method,
@@ -544,7 +517,13 @@ static enum MHD_Result answer(void *what, connection *c, const char *path, const
     if (runs) return send_runs(s, c);
     if (events) return send_stream(s, c, client);
     if (file) return send_file_of_run(s, c, path + 5);
-    return send_page(c, path);
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
+        if (strcmp(path, pages[i].path) == 0)
+            return send_response(c, MHD_HTTP_OK, pages[i].type,
+                                 MHD_create_response_from_buffer(pages[i].length,
+                                                                 (void *)(uintptr_t)pages[i].text,
+                                                                 MHD_RESPMEM_PERSISTENT));
+    return send_text(c, MHD_HTTP_NOT_FOUND, "no such page\n");
 }
 
 /* ---- start and end ---- */
@@ -575,7 +554,8 @@ static int open_listener(struct tr_watch_server *s, const struct tr_watch_option
         *fd = open_port(s, a, s->port = first + i);
     freeaddrinfo(a);
     struct endpoint listener = endpoint_of_socket(&s->address);
-    s->foreign = !endpoint_is_loopback(&listener);
+    s->foreign = endpoint_is_v4(&listener) ? listener.address[12] != 127
+                                           : memcmp(listener.address, &in6addr_loopback, 16) != 0;
     if (*fd >= 0) return TR_OK;
     return tr_fail(TR_ERR_SYSTEM, "watch: port %d at %s: %s%s", s->port, o->host, strerror(errno),
                    errno == EADDRINUSE && o->port ? "; without --port a free one is found" : "");

@@ -3,10 +3,9 @@
 # printf, or prints a variable by fputs or puts, is an error outside of the files below. tr_printf() is the way to print.
 cd "$(dirname "$0")/../.." || exit 1
 allowed='
-src/cli/gnuplot.c                scripts: words of the program, and the whole script to gnuplot
-src/cli/plot.c                   scripts: words of the program
+src/cli/plot.c                   scripts: words of the program, and the whole script to gnuplot
 src/cli/average.c                commas of JSON
-src/cli/generate_file.c          generated data
+src/cli/generate.c               generated data
 src/cli/help.c                   help
 src/data/dataset.c               a text that is compared, not shown
 src/job/value.c                  plain words of YAML
