@@ -7,7 +7,7 @@
 #include "class/class.h"
 #include "cli/train.h"
 #include "data/dataset.h"
-#include "monitor/json.h"
+#include "monitor/monitor.h"
 #include "ranks/ranks.h"
 #include "trireme/collective.h"
 #include "trireme/data.h"

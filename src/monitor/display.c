@@ -19,34 +19,19 @@ struct shown {
     struct tr_number_text objective, gap, rate, time, left;
 };
 
-/* Seconds until the gap reaches the goal if its logarithm continues to fall as in the later half of the gaps that are kept; NAN:
- * not known. */
-static double seconds_to_goal(const struct tr_display *d)
-{
-    int64_t last = d->gaps - 1, known = d->gaps < TR_DISPLAY_GAPS ? d->gaps : TR_DISPLAY_GAPS;
-    if (known < 3 || d->gap_goal <= 0) return NAN;
-    int64_t now = last % TR_DISPLAY_GAPS, then = (last - known / 2) % TR_DISPLAY_GAPS;
-    double fall = log(d->gap[then] / d->gap[now]), seconds = d->gap_seconds[now] - d->gap_seconds[then];
-    return fall > 0 ? fmax(0, seconds * log(d->gap[now] / d->gap_goal) / fall) : NAN;
-}
-
-static void remember_gap(struct tr_display *d, const tr_stage *stage, const struct tr_progress_row *row)
-{
-    if (d->stage != stage->name) d->gaps = 0;
-    d->stage = stage->name;
-    d->clocks = stage->clocks;
-    d->gap_goal = stage->gap_goal;
-    if (!(row->evaluation.gap > 0)) return;
-    d->gap[d->gaps % TR_DISPLAY_GAPS] = row->evaluation.gap;
-    d->gap_seconds[d->gaps++ % TR_DISPLAY_GAPS] = row->seconds;
-}
-
 double tr_display_left(const struct tr_display *d, const struct tr_progress_row *row, bool *by_gap)
 {
     *by_gap = false;
     if (row->evaluation.stop || row->clock >= d->clocks) return 0;
     double left = row->seconds * (double)(d->clocks - row->clock) / (double)row->clock;
-    double estimate = isfinite(row->evaluation.gap) ? seconds_to_goal(d) : NAN;
+    int64_t known = d->gaps < TR_DISPLAY_GAPS ? d->gaps : TR_DISPLAY_GAPS;
+    double estimate = NAN;
+    if (isfinite(row->evaluation.gap) && known >= 3 && d->gap_goal > 0) {
+        /* the logarithm of the gap continues to fall as in the later half of the gaps that are kept */
+        int64_t now = (d->gaps - 1) % TR_DISPLAY_GAPS, then = (d->gaps - 1 - known / 2) % TR_DISPLAY_GAPS;
+        double fall = log(d->gap[then] / d->gap[now]), seconds = d->gap_seconds[now] - d->gap_seconds[then];
+        if (fall > 0) estimate = fmax(0, seconds * log(d->gap[now] / d->gap_goal) / fall);
+    }
     *by_gap = estimate < left;
     return *by_gap ? estimate : left;
 }
@@ -92,59 +77,36 @@ static bool has_gap(const struct tr_display *d)
     return d->with_gap && tr_terminal_columns(d->out, 80) >= 66;
 }
 
-static void show_header(const struct tr_display *d)
-{
-    tr_printf(d->out, "%7s  %9s  %12s", "epoch", "time", d->objective_name);
-    if (has_gap(d)) tr_printf(d->out, "  %9s", "gap");
-    if (d->metric_name) tr_printf(d->out, "  %8s", d->metric_name);
-    if (has_rate(d)) tr_printf(d->out, "  %8s", rate_unit(d));
-    tr_printf(d->out, "  %10s\n", "time left");
-}
-
-static void show_in_table(const struct tr_display *d, const struct tr_progress_row *row)
+static void display_show(struct tr_display *d, const struct tr_progress_row *row)
 {
     struct shown s = derive(d, row);
-    tr_printf(d->out, "%7.2f  %9s  %12s", row->epoch, s.time.text, s.objective.text);
-    if (has_gap(d)) tr_printf(d->out, "  %9s", s.gap.text);
-    if (d->metric_name)
-        fprintf(d->out, "  %*.5f", tr_max_int(8, (int)strlen(d->metric_name)), row->evaluation.metric);
-    if (has_rate(d)) tr_printf(d->out, "  %8s", s.rate.text);
-    tr_printf(d->out, "  %10s\n", s.left.text);
-}
-
-/* Shows a row that is held back as a bar, until another one comes. */
-static void show_held(struct tr_display *d)
-{
-    struct shown s = derive(d, &d->held);
-    char what[64], more[160];
-    double now = d->held.seconds;
-    if (d->style != TR_DISPLAY_TABLE || now - d->live_seconds < 0.2) return;
-    d->live_seconds = now;
-    snprintf(what, sizeof what, "epoch %.2f", d->held.epoch);
-    snprintf(more, sizeof more, "%s %s  %s  left %s", s.rate.text, rate_unit(d), s.objective.text,
-             s.left.text);
-    tr_live_bar(d->out, what, (double)d->held.clock / (double)d->clocks, more);
-}
-
-static void show_as_line(const struct tr_display *d, const struct tr_progress_row *row)
-{
-    struct shown s = derive(d, row);
-    if (d->task) tr_printf(d->out, "%s: ", d->task);
-    tr_printf(d->out, "epoch %.2f  time %s  %s %s", row->epoch, s.time.text, d->objective_name,
-              s.objective.text);
-    if (d->with_gap)
-        tr_printf(d->out, "  gap %s%s", s.gap.text, row->evaluation.estimated ? " (estimated)" : "");
-    if (d->metric_name) tr_printf(d->out, "  %s %.5f", d->metric_name, row->evaluation.metric);
-    tr_printf(d->out, "  %s %s  left %s\n", rate_unit(d), s.rate.text, s.left.text);
-}
-
-static void show(struct tr_display *d, const struct tr_progress_row *row)
-{
+    FILE *out = d->out;
     tr_live_end();
-    if (d->style == TR_DISPLAY_TABLE && !d->begun) show_header(d);
-    if (d->style == TR_DISPLAY_TABLE) show_in_table(d, row);
-    if (d->style == TR_DISPLAY_LINES) show_as_line(d, row);
-    fflush(d->out);
+    if (d->style == TR_DISPLAY_TABLE && !d->begun) {
+        tr_printf(out, "%7s  %9s  %12s", "epoch", "time", d->objective_name);
+        if (has_gap(d)) tr_printf(out, "  %9s", "gap");
+        if (d->metric_name) tr_printf(out, "  %8s", d->metric_name);
+        if (has_rate(d)) tr_printf(out, "  %8s", rate_unit(d));
+        tr_printf(out, "  %10s\n", "time left");
+    }
+    if (d->style == TR_DISPLAY_TABLE) {
+        tr_printf(out, "%7.2f  %9s  %12s", row->epoch, s.time.text, s.objective.text);
+        if (has_gap(d)) tr_printf(out, "  %9s", s.gap.text);
+        if (d->metric_name)
+            fprintf(out, "  %*.5f", tr_max_int(8, (int)strlen(d->metric_name)), row->evaluation.metric);
+        if (has_rate(d)) tr_printf(out, "  %8s", s.rate.text);
+        tr_printf(out, "  %10s\n", s.left.text);
+    }
+    if (d->style == TR_DISPLAY_LINES) {
+        if (d->task) tr_printf(out, "%s: ", d->task);
+        tr_printf(out, "epoch %.2f  time %s  %s %s", row->epoch, s.time.text, d->objective_name,
+                  s.objective.text);
+        if (d->with_gap)
+            tr_printf(out, "  gap %s%s", s.gap.text, row->evaluation.estimated ? " (estimated)" : "");
+        if (d->metric_name) tr_printf(out, "  %s %.5f", d->metric_name, row->evaluation.metric);
+        tr_printf(out, "  %s %s  left %s\n", rate_unit(d), s.rate.text, s.left.text);
+    }
+    fflush(out);
     d->begun = true;
     d->holds = false;
     d->shown = row->evaluation;
@@ -169,45 +131,49 @@ void tr_display_loading(struct tr_display *d, const struct tr_loading *l)
 
 /* ---- which rows ---- */
 
-static bool is_due(const struct tr_display *d, const struct tr_progress_row *row)
-{
-    double pause = fmin(fmax(1, row->seconds / 20), 60);
-    bool doubled = (d->seen & (d->seen - 1)) == 0;
-    return doubled || row->seconds - d->shown_seconds >= pause || row->clock >= d->clocks ||
-           row->evaluation.stop;
-}
-
-/* Whether a stage after the last epoch has changed nothing that is shown. */
-static bool repeats(const struct tr_display *d, const struct tr_progress_row *row)
-{
-    const tr_evaluation *now = &row->evaluation;
-    bool same_metric = !d->metric_name || now->metric == d->shown.metric;
-    return d->begun && row->epoch == d->shown_epoch && same_metric && now->estimated == d->shown.estimated &&
-           fabs(now->objective - d->shown.objective) < 1e-8 * fabs(now->objective);
-}
-
 void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr_progress_row *row)
 {
-    remember_gap(d, stage, row);
+    const tr_evaluation *e = &row->evaluation;
+    if (d->stage != stage->name) d->gaps = 0;
+    d->stage = stage->name;
+    d->clocks = stage->clocks;
+    d->gap_goal = stage->gap_goal;
+    if (e->gap > 0) {
+        d->gap[d->gaps % TR_DISPLAY_GAPS] = e->gap;
+        d->gap_seconds[d->gaps++ % TR_DISPLAY_GAPS] = row->seconds;
+    }
     if (d->style == TR_DISPLAY_SILENT) return;
     if (d->seen++ == 0) {
         d->objective_name = stage->objective_name ? stage->objective_name : "objective";
         d->metric_name = stage->metric_name;
-        d->with_gap = !isnan(row->evaluation.gap); /* infinite: nothing is proven yet */
+        d->with_gap = !isnan(e->gap); /* infinite: nothing is proven yet */
     }
-    if (repeats(d, row)) return;
-    if (is_due(d, row)) {
-        show(d, row);
-    } else {
-        d->held = *row;
-        d->holds = true;
-        show_held(d);
+    /* a stage after the last epoch may have changed nothing that is shown */
+    bool same_metric = !d->metric_name || e->metric == d->shown.metric;
+    if (d->begun && row->epoch == d->shown_epoch && same_metric && e->estimated == d->shown.estimated &&
+        fabs(e->objective - d->shown.objective) < 1e-8 * fabs(e->objective))
+        return;
+    double pause = fmin(fmax(1, row->seconds / 20), 60);
+    bool doubled = (d->seen & (d->seen - 1)) == 0;
+    if (doubled || row->seconds - d->shown_seconds >= pause || row->clock >= d->clocks || e->stop) {
+        display_show(d, row);
+        return;
     }
+    d->held = *row; /* shown as a bar until another row comes */
+    d->holds = true;
+    if (d->style != TR_DISPLAY_TABLE || row->seconds - d->live_seconds < 0.2) return;
+    struct shown s = derive(d, row);
+    char what[64], more[160];
+    d->live_seconds = row->seconds;
+    snprintf(what, sizeof what, "epoch %.2f", row->epoch);
+    snprintf(more, sizeof more, "%s %s  %s  left %s", s.rate.text, rate_unit(d), s.objective.text,
+             s.left.text);
+    tr_live_bar(d->out, what, (double)row->clock / (double)d->clocks, more);
 }
 
 void tr_display_end(struct tr_display *d)
 {
-    if (d->holds) show(d, &d->held);
+    if (d->holds) display_show(d, &d->held);
 }
 
 /* ---- stages ---- */

@@ -15,24 +15,108 @@
 
 #include "base/escape.h"
 #include "base/file.h"
-#include "monitor/json.h"
 #include "stage/scheduler.h"
+
+/* ---- JSON ---- */
+
+void tr_json_text(FILE *file, const char *text)
+{
+    if (text) tr_put_quoted(file, text);
+    else fputs("null", file);
+}
+
+void tr_json_real(FILE *file, double number)
+{
+    if (!isfinite(number)) {
+        fputs("null", file);
+        return;
+    }
+    char text[32];
+    for (int digits = 9; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, number);
+        if (strtod(text, NULL) == number) break;
+    }
+    fputs(text, file);
+}
+
+static void json_put_name(FILE *file, const char *before, const char *name)
+{
+    fputs(before, file);
+    tr_put_quoted(file, name);
+    fputs(": ", file);
+}
+
+void tr_json_text_member(FILE *file, const char *name, const char *text)
+{
+    json_put_name(file, "  ", name);
+    tr_json_text(file, text);
+    fputs(",\n", file);
+}
+
+void tr_json_real_member(FILE *file, const char *name, double number)
+{
+    json_put_name(file, "  ", name);
+    tr_json_real(file, number);
+    fputs(",\n", file);
+}
+
+void tr_json_count_member(FILE *file, const char *name, uint64_t number)
+{
+    json_put_name(file, "  ", name);
+    fprintf(file, "%" PRIu64 ",\n", number);
+}
+
+void tr_json_text_behind(FILE *file, const char *name, const char *text)
+{
+    json_put_name(file, ", ", name);
+    tr_json_text(file, text);
+}
+
+void tr_json_real_behind(FILE *file, const char *name, double number)
+{
+    json_put_name(file, ", ", name);
+    tr_json_real(file, number);
+}
+
+double tr_milliseconds(double seconds)
+{
+    return round(seconds * 1000) / 1000;
+}
+
+/* Writes the content of a file. */
+typedef int json_writer(FILE *file, const void *what);
+
+/* Writes to memory, to be freed. */
+static int json_render(json_writer *write, const void *what, char **text, size_t *length)
+{
+    *text = NULL;
+    FILE *file = open_memstream(text, length);
+    int status = file ? write(file, what) : TR_OK;
+    if (!file || fclose(file) != 0) status = tr_fail(TR_ERR_SYSTEM, "out of memory: a JSON file");
+    return status;
+}
+
+/* Writes the file folder/name by tr_replace_file(). */
+static int json_replace(const char *folder, const char *name, bool durable, json_writer *write,
+                        const void *what)
+{
+    char *text;
+    size_t length;
+    int status = json_render(write, what, &text, &length);
+    if (status == TR_OK) status = tr_replace_file(folder, name, text, length, durable);
+    free(text);
+    return status;
+}
 
 /* ---- tasks of a job, in its status.json and summary.json ---- */
 
-static const char *task_state(const struct tr_task_row *row)
+static void tasks_write(FILE *file, const struct tr_record *r)
 {
     static const char *const name[] = {[TR_TASK_WAITING] = "waiting",
                                        [TR_TASK_RUNNING] = "running",
                                        [TR_TASK_DONE] = "done",
                                        [TR_TASK_FAILED] = "failed",
                                        [TR_TASK_DROPPED] = "not run"};
-    enum tr_task_state state = row->scheduled->state;
-    return state == TR_TASK_FAILED && row->status == TR_ERR_STOPPED ? "stopped" : name[state];
-}
-
-static void write_tasks(FILE *file, const struct tr_record *r)
-{
     fputs("  \"tasks\": [", file);
     for (size_t i = 0; i < r->tasks; i++) {
         const struct tr_task_row *row = &r->task[i];
@@ -41,7 +125,8 @@ static void write_tasks(FILE *file, const struct tr_record *r)
         double end = t->state == TR_TASK_RUNNING ? tr_now() : t->end;
         fputs(i ? ",\n    {\"name\": " : "\n    {\"name\": ", file);
         tr_json_text(file, row->name);
-        tr_json_text_behind(file, "state", task_state(row));
+        bool stopped = t->state == TR_TASK_FAILED && row->status == TR_ERR_STOPPED;
+        tr_json_text_behind(file, "state", stopped ? "stopped" : name[t->state]);
         tr_json_real_behind(file, "ranks", t->ranks > 0 ? t->ranks : (double)NAN);
         tr_json_real_behind(file, "waited", tr_milliseconds(t->begin - t->since));
         tr_json_real_behind(file, "seconds", tr_milliseconds(end - t->begin));
@@ -56,7 +141,7 @@ static void write_tasks(FILE *file, const struct tr_record *r)
 
 /* ---- status.json ---- */
 
-static void format_time(char text[32])
+static void time_format(char text[32])
 {
     time_t now = time(NULL);
     struct tm parts;
@@ -70,7 +155,7 @@ void tr_record_open(tr_context *tr, struct tr_record *r)
     r->account.last.evaluation = (tr_evaluation){.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
     r->account.target.seconds = NAN;
     if (gethostname(r->host, sizeof r->host - 1) < 0) strcpy(r->host, "unknown");
-    format_time(r->started);
+    time_format(r->started);
 }
 
 static int status_write_file(FILE *file, const void *what)
@@ -82,7 +167,7 @@ static int status_write_file(FILE *file, const void *what)
     const struct tr_progress_row *last = &r->account.last;
     bool ended = r->state == TR_DONE || r->state == TR_FAILED || r->state == TR_STOPPED;
     char now[32];
-    format_time(now);
+    time_format(now);
     fputs("{\n", file);
     tr_json_text_member(file, "state", state_name[r->state]);
     tr_json_text_member(file, "name", r->tr->job->name);
@@ -100,7 +185,7 @@ static int status_write_file(FILE *file, const void *what)
     tr_json_text_member(file, "host", r->host);
     tr_json_text_member(file, "started", r->started);
     tr_json_count_member(file, "continued", r->account.restarts);
-    if (r->tasks > 0) write_tasks(file, r);
+    if (r->tasks > 0) tasks_write(file, r);
     fprintf(file, "  \"updated\": \"%s\"\n}\n", now);
     return TR_OK;
 }
@@ -112,40 +197,19 @@ enum { GUARDS = 2 };
 
 static _Atomic(const struct tr_last_words *) current[GUARDS];
 
-static void last_words_write(const struct tr_last_words *w, int i)
-{
-    int fd = tr_create_file(w->temporary);
-    if (fd < 0) return;
-    bool whole = write(fd, w->text[i], w->length[i]) == (ssize_t)w->length[i];
-    close(fd);
-    if (whole) rename(w->temporary, w->path);
-    else unlink(w->temporary);
-}
-
 static void on_signal(int number)
 {
     int i = number != signals[0];
     for (int guard = 0; guard < GUARDS; guard++) {
         const struct tr_last_words *w = atomic_load(&current[guard]);
-        if (w && w->text[i]) last_words_write(w, i);
+        int fd = w && w->text[i] ? tr_create_file(w->temporary) : -1;
+        if (fd < 0) continue;
+        bool whole = write(fd, w->text[i], w->length[i]) == (ssize_t)w->length[i];
+        close(fd);
+        if (whole) rename(w->temporary, w->path);
+        else unlink(w->temporary);
     }
     raise(number); /* SA_RESETHAND: the default action, once this handler returns */
-}
-
-static int last_words_prepare(struct tr_status_file *s)
-{
-    struct tr_last_words *w = &s->words[atomic_load(&current[s->guard - 1]) == &s->words[0]];
-    for (int i = 0; i < TR_LAST_WORDS; i++) {
-        struct tr_record end = *s->record;
-        end.state = TR_FAILED;
-        end.code = 128 + signals[i];
-        end.error = signals[i] == SIGTERM ? "ended by SIGTERM" : "ended by SIGINT";
-        free(w->text[i]);
-        w->text[i] = NULL;
-        TR_TRY(tr_json_render(status_write_file, &end, &w->text[i], &w->length[i]));
-    }
-    atomic_store(&current[s->guard - 1], w);
-    return TR_OK;
 }
 
 /* Replaces the handler `from`, where it is set, by `to`. */
@@ -171,18 +235,6 @@ void tr_status_guard(struct tr_status_file *s)
                                (struct sigaction){.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND});
 }
 
-static void status_stop_guarding(struct tr_status_file *s)
-{
-    bool others = false;
-    if (!s->guard) return;
-    atomic_store(&current[s->guard - 1], NULL);
-    for (int guard = 0; guard < GUARDS; guard++) others = others || atomic_load(&current[guard]);
-    if (!others) last_words_change_handlers(on_signal, (struct sigaction){.sa_handler = SIG_DFL});
-    for (int copy = 0; copy < 2; copy++)
-        for (int i = 0; i < TR_LAST_WORDS; i++) free(s->words[copy].text[i]);
-    s->guard = 0;
-}
-
 int tr_status_open(struct tr_status_file *s, const struct tr_record *record)
 {
     *s = (struct tr_status_file){.record = record};
@@ -193,7 +245,11 @@ int tr_status_open(struct tr_status_file *s, const struct tr_record *record)
 
 void tr_status_close(struct tr_status_file *s)
 {
-    status_stop_guarding(s);
+    bool others = false;
+    if (s->guard) atomic_store(&current[s->guard - 1], NULL);
+    for (int guard = 0; guard < GUARDS; guard++) others = others || atomic_load(&current[guard]);
+    if (s->guard && !others) last_words_change_handlers(on_signal, (struct sigaction){.sa_handler = SIG_DFL});
+    for (int i = 0; i < 2 * TR_LAST_WORDS; i++) free(s->words[i / TR_LAST_WORDS].text[i % TR_LAST_WORDS]);
     free(s->path);
     free(s->temporary);
     *s = (struct tr_status_file){0};
@@ -203,9 +259,20 @@ int tr_status_write(struct tr_status_file *s)
 {
     s->written = tr_now();
     s->stale = true;
-    int status =
-        tr_json_replace(s->record->tr->job->output, "status.json", false, status_write_file, s->record);
-    if (status == TR_OK && s->guard) status = last_words_prepare(s);
+    int status = json_replace(s->record->tr->job->output, "status.json", false, status_write_file, s->record);
+    if (status == TR_OK && s->guard) { /* prepare the copy that is not in use, and use it */
+        struct tr_last_words *w = &s->words[atomic_load(&current[s->guard - 1]) == &s->words[0]];
+        for (int i = 0; i < TR_LAST_WORDS && status == TR_OK; i++) {
+            struct tr_record end = *s->record;
+            end.state = TR_FAILED;
+            end.code = 128 + signals[i];
+            end.error = signals[i] == SIGTERM ? "ended by SIGTERM" : "ended by SIGINT";
+            free(w->text[i]);
+            w->text[i] = NULL;
+            status = json_render(status_write_file, &end, &w->text[i], &w->length[i]);
+        }
+        if (status == TR_OK) atomic_store(&current[s->guard - 1], w);
+    }
     s->stale = status != TR_OK;
     return status;
 }
@@ -324,19 +391,13 @@ int64_t tr_metrics_length(const struct tr_metrics *m)
     return end < 0 ? 0 : (int64_t)end;
 }
 
-/* The end of the last whole line at or before `end`. */
-static int64_t metrics_line_end(const struct tr_metrics *m, int64_t end)
-{
-    char last;
-    while (end > 0 && pread(m->fd, &last, 1, (off_t)end - 1) == 1 && last != '\n') end--;
-    return end;
-}
-
 int tr_metrics_cut(struct tr_metrics *m, int64_t length, bool *lacking)
 {
     int64_t there = tr_metrics_length(m);
     *lacking = there < length;
-    if (*lacking) length = metrics_line_end(m, there);
+    char last;
+    if (*lacking) length = there;
+    while (*lacking && length > 0 && pread(m->fd, &last, 1, (off_t)length - 1) == 1 && last != '\n') length--;
     if (ftruncate(m->fd, (off_t)length) < 0) return tr_file_failed(m->path, "written", errno);
     return length == 0 ? metrics_append(m, metrics_header, sizeof metrics_header - 1) : TR_OK;
 }
@@ -389,86 +450,6 @@ static const struct {
                       {"test_perplexity", TR_NO_METRIC}};
 enum { SUMMARY_FIGURES = sizeof summary_figure / sizeof *summary_figure };
 
-static void summary_write_quality(FILE *file, const struct tr_record *r)
-{
-    const struct tr_evaluation *last = &r->account.last.evaluation;
-    tr_json_real_member(file, "objective", last->objective);
-    tr_json_real_member(file, "gap", last->estimated ? (double)NAN : last->gap);
-    if (last->estimated) tr_json_real_member(file, "estimated_gap", last->gap);
-    for (size_t k = 0; k < SUMMARY_FIGURES; k++) {
-        double value = NAN;
-        for (size_t i = 0; i < r->tr->figures; i++)
-            if (!strcmp(r->tr->figure[i].name, summary_figure[k].name)) value = r->tr->figure[i].value;
-        bool evaluated =
-            summary_figure[k].metric != TR_NO_METRIC && r->account.metric == summary_figure[k].metric;
-        tr_json_real_member(file, summary_figure[k].name, evaluated ? last->metric : value);
-    }
-}
-
-/* All other figures that the model has reported. */
-static void summary_write_figures(FILE *file, const tr_context *tr)
-{
-    for (size_t i = 0; i < tr->figures; i++) {
-        bool written = false;
-        for (size_t k = 0; k < SUMMARY_FIGURES; k++)
-            written = written || !strcmp(tr->figure[i].name, summary_figure[k].name);
-        if (!written) tr_json_real_member(file, tr->figure[i].name, tr->figure[i].value);
-    }
-}
-
-static void summary_write_cost(FILE *file, const struct tr_record *r, const struct tr_outcome *o)
-{
-    const struct tr_account *a = &r->account;
-    const struct tr_traffic *t = &a->last.traffic;
-    summary_write_seconds(file, "load_seconds", a->spent[TR_LOADING]);
-    summary_write_seconds(file, "train_seconds", a->spent[TR_TRAINING]);
-    summary_write_seconds(file, "total_seconds", a->total);
-    tr_json_count_member(file, "bytes_pulled", t->bytes_pulled);
-    tr_json_count_member(file, "bytes_pushed", t->bytes_pushed);
-    summary_write_seconds(file, "way_seconds", t->way_seconds);
-    /* the part of way_seconds in which workers computed */
-    tr_json_real_member(file, "hidden",
-                        t->way_seconds > 0 ? t->hidden_seconds / t->way_seconds : (double)NAN);
-    tr_json_count_member(file, "updates", a->last.updates);
-    tr_json_count_member(file, "filter_seen", t->filtered.seen);
-    tr_json_count_member(file, "filter_held", t->filtered.held);
-    tr_json_count_member(file, "filter_dropped", t->filtered.dropped);
-    summary_write_seconds(file, "serve_seconds", o->service.seconds);
-    tr_json_count_member(file, "served_while_computing", (uint64_t)o->service.at_seams);
-    tr_json_count_member(file, "updates_under_way", (uint64_t)o->service.under_way);
-    tr_json_count_member(file, "table_bytes", (uint64_t)o->service.share_bytes);
-    tr_json_count_member(file, "version_bytes", (uint64_t)o->service.version_bytes);
-}
-
-static void summary_write_target(FILE *file, const struct tr_record *r)
-{
-    const struct tr_account *a = &r->account;
-    const struct tr_progress_row *target = &a->target;
-    const char *reached = !tr_has_target(r->tr->job) ? "null" : a->reached_target ? "true" : "false";
-    fprintf(file, "  \"reached_target\": %s,\n", reached);
-    summary_write_seconds(file, "target_time", target->seconds);
-    summary_write_seconds(file, "target_training_time", target->seconds - target->evaluate_seconds);
-    tr_json_real_member(file, "target_updates", a->reached_target ? (double)target->updates : (double)NAN);
-}
-
-static void summary_write_sizes(FILE *file, const struct tr_record *r, const struct tr_outcome *o)
-{
-    const struct tr_account *a = &r->account;
-    const struct tr_heterogeneity *h = &a->last.heterogeneity;
-    tr_json_real_member(file, "slowed_workers", h->slowed ? h->slowed : (double)NAN);
-    tr_json_real_member(file, "level_reached", h->slowed ? tr_milliseconds(h->reached) : (double)NAN);
-    tr_json_count_member(file, "peak_rss_bytes", (uint64_t)o->peak_rss);
-    tr_json_real_member(file, "epochs", a->last.epoch);
-    tr_json_count_member(file, "rows", r->tr->trained_on.rows);
-    tr_json_count_member(file, "features", r->tr->trained_on.columns);
-    tr_json_count_member(file, "nonzeros", r->tr->trained_on.nonzeros);
-    fprintf(file, "  \"dense\": %s,\n", r->tr->trained_on.dense ? "true" : "false");
-    tr_json_count_member(file, "restarts", a->restarts);
-    tr_json_count_member(file, "checkpoints", a->checkpoints);
-    tr_json_count_member(file, "checkpoints_failed", a->failed);
-    summary_write_seconds(file, "checkpoint_seconds", a->copying);
-}
-
 static void summary_write_stages(FILE *file, const struct tr_record *r)
 {
     const struct tr_stage_sum *sums = r->stages;
@@ -494,22 +475,6 @@ static void summary_write_stages(FILE *file, const struct tr_record *r)
     fputs("\n  ],\n", file);
 }
 
-/* One line for each rank. */
-static void summary_write_timeline(FILE *file, const struct tr_outcome *o)
-{
-    const struct tr_span *span = o->spans;
-    size_t n = o->span_count;
-    fputs("  \"timeline\": [", file);
-    for (size_t i = 0; i < n; i++) {
-        bool begins = i == 0 || span[i].rank != span[i - 1].rank;
-        fprintf(file, begins && i ? ",\n    " : begins ? "\n    " : ", ");
-        fprintf(file, "{\"rank\": %lld, \"stage\": ", (long long)span[i].rank);
-        tr_json_text(file, span[i].stage);
-        fprintf(file, ", \"begin\": %.6f, \"end\": %.6f}", span[i].begin, span[i].end);
-    }
-    fputs(n > 0 ? "\n  ],\n" : "],\n", file);
-}
-
 /* Ends a summary: ranks, version, host, and the whole resolved job. */
 static int summary_write_end(FILE *file, const struct tr_record *r)
 {
@@ -533,23 +498,84 @@ static int summary_write_run(FILE *file, const void *what)
     const struct summary *s = what;
     const struct tr_record *r = s->record;
     const struct tr_outcome *o = s->outcome;
+    const tr_context *tr = r->tr;
+    const struct tr_account *a = &r->account;
+    const struct tr_evaluation *last = &a->last.evaluation;
+    const struct tr_traffic *t = &a->last.traffic;
+    const struct tr_progress_row *target = &a->target;
+    const struct tr_heterogeneity *h = &a->last.heterogeneity;
     fputs("{\n", file);
-    summary_write_quality(file, r);
-    summary_write_cost(file, r, o);
-    summary_write_target(file, r);
-    summary_write_sizes(file, r, o);
-    summary_write_figures(file, r->tr);
+    tr_json_real_member(file, "objective", last->objective);
+    tr_json_real_member(file, "gap", last->estimated ? (double)NAN : last->gap);
+    if (last->estimated) tr_json_real_member(file, "estimated_gap", last->gap);
+    for (size_t k = 0; k < SUMMARY_FIGURES; k++) {
+        double value = NAN;
+        for (size_t i = 0; i < tr->figures; i++)
+            if (!strcmp(tr->figure[i].name, summary_figure[k].name)) value = tr->figure[i].value;
+        bool evaluated = summary_figure[k].metric != TR_NO_METRIC && a->metric == summary_figure[k].metric;
+        tr_json_real_member(file, summary_figure[k].name, evaluated ? last->metric : value);
+    }
+    summary_write_seconds(file, "load_seconds", a->spent[TR_LOADING]);
+    summary_write_seconds(file, "train_seconds", a->spent[TR_TRAINING]);
+    summary_write_seconds(file, "total_seconds", a->total);
+    tr_json_count_member(file, "bytes_pulled", t->bytes_pulled);
+    tr_json_count_member(file, "bytes_pushed", t->bytes_pushed);
+    summary_write_seconds(file, "way_seconds", t->way_seconds);
+    /* the part of way_seconds in which workers computed */
+    tr_json_real_member(file, "hidden",
+                        t->way_seconds > 0 ? t->hidden_seconds / t->way_seconds : (double)NAN);
+    tr_json_count_member(file, "updates", a->last.updates);
+    tr_json_count_member(file, "filter_seen", t->filtered.seen);
+    tr_json_count_member(file, "filter_held", t->filtered.held);
+    tr_json_count_member(file, "filter_dropped", t->filtered.dropped);
+    summary_write_seconds(file, "serve_seconds", o->service.seconds);
+    tr_json_count_member(file, "served_while_computing", (uint64_t)o->service.at_seams);
+    tr_json_count_member(file, "updates_under_way", (uint64_t)o->service.under_way);
+    tr_json_count_member(file, "table_bytes", (uint64_t)o->service.share_bytes);
+    tr_json_count_member(file, "version_bytes", (uint64_t)o->service.version_bytes);
+    const char *reached = !tr_has_target(tr->job) ? "null" : a->reached_target ? "true" : "false";
+    fprintf(file, "  \"reached_target\": %s,\n", reached);
+    summary_write_seconds(file, "target_time", target->seconds);
+    summary_write_seconds(file, "target_training_time", target->seconds - target->evaluate_seconds);
+    tr_json_real_member(file, "target_updates", a->reached_target ? (double)target->updates : (double)NAN);
+    tr_json_real_member(file, "slowed_workers", h->slowed ? h->slowed : (double)NAN);
+    tr_json_real_member(file, "level_reached", h->slowed ? tr_milliseconds(h->reached) : (double)NAN);
+    tr_json_count_member(file, "peak_rss_bytes", (uint64_t)o->peak_rss);
+    tr_json_real_member(file, "epochs", a->last.epoch);
+    tr_json_count_member(file, "rows", tr->trained_on.rows);
+    tr_json_count_member(file, "features", tr->trained_on.columns);
+    tr_json_count_member(file, "nonzeros", tr->trained_on.nonzeros);
+    fprintf(file, "  \"dense\": %s,\n", tr->trained_on.dense ? "true" : "false");
+    tr_json_count_member(file, "restarts", a->restarts);
+    tr_json_count_member(file, "checkpoints", a->checkpoints);
+    tr_json_count_member(file, "checkpoints_failed", a->failed);
+    summary_write_seconds(file, "checkpoint_seconds", a->copying);
+    for (size_t i = 0; i < tr->figures; i++) { /* all other figures that the model has reported */
+        bool written = false;
+        for (size_t k = 0; k < SUMMARY_FIGURES; k++)
+            written = written || !strcmp(tr->figure[i].name, summary_figure[k].name);
+        if (!written) tr_json_real_member(file, tr->figure[i].name, tr->figure[i].value);
+    }
     if (o->more) o->more(file, o->who);
     if (r->stages) summary_write_stages(file, r);
-    summary_write_timeline(file, o);
+    const struct tr_span *span = o->spans;
+    fputs("  \"timeline\": [", file); /* one line for each rank */
+    for (size_t i = 0; i < o->span_count; i++) {
+        bool begins = i == 0 || span[i].rank != span[i - 1].rank;
+        fprintf(file, begins && i ? ",\n    " : begins ? "\n    " : ", ");
+        fprintf(file, "{\"rank\": %lld, \"stage\": ", (long long)span[i].rank);
+        tr_json_text(file, span[i].stage);
+        fprintf(file, ", \"begin\": %.6f, \"end\": %.6f}", span[i].begin, span[i].end);
+    }
+    fputs(o->span_count > 0 ? "\n  ],\n" : "],\n", file);
     tr_json_text_member(file, "layout", o->layout);
     return summary_write_end(file, r);
 }
 
 int tr_summary_write(const struct tr_record *record, const struct tr_outcome *outcome, const char *folder)
 {
-    return tr_json_replace(folder, "summary.json", true, summary_write_run,
-                           &(struct summary){record, outcome, 0});
+    return json_replace(folder, "summary.json", true, summary_write_run,
+                        &(struct summary){record, outcome, 0});
 }
 
 static int summary_write_job(FILE *file, const void *what)
@@ -559,7 +585,7 @@ static int summary_write_job(FILE *file, const void *what)
     uint64_t readings = s->readings;
     for (size_t i = 0; i < r->tasks; i++) readings += r->task[i].readings;
     fputs("{\n", file);
-    write_tasks(file, r);
+    tasks_write(file, r);
     tr_json_real_member(file, "total_seconds", tr_milliseconds(r->account.total));
     tr_json_count_member(file, "status", (uint64_t)r->code);
     tr_json_count_member(file, "readings", readings);
@@ -568,8 +594,8 @@ static int summary_write_job(FILE *file, const void *what)
 
 int tr_summary_write_tasks(const struct tr_record *record, uint64_t readings, const char *folder)
 {
-    return tr_json_replace(folder, "summary.json", true, summary_write_job,
-                           &(struct summary){record, NULL, readings});
+    return json_replace(folder, "summary.json", true, summary_write_job,
+                        &(struct summary){record, NULL, readings});
 }
 
 /* ---- ranks.json ---- */
@@ -606,7 +632,7 @@ int tr_ranks_write(const tr_context *tr, const char *folder)
     struct ranks_file f = {.tr = tr};
     TR_TRY(TR_NEW(&f.seen, (size_t)tr->size));
     tr_clock_see(tr->sync->clock, f.seen);
-    int status = tr_json_replace(folder, "ranks.json", false, ranks_write_file, &f);
+    int status = json_replace(folder, "ranks.json", false, ranks_write_file, &f);
     free(f.seen);
     return status;
 }

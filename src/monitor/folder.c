@@ -17,18 +17,9 @@
 
 /* ---- folders ---- */
 
-static int no_folder(const char *folder, const char *why)
+static int folder_fail(const char *folder, const char *why)
 {
     return tr_fail(TR_ERR_NO_OUTPUT, "output %s: %s", folder, why);
-}
-
-static int make(const char *folder)
-{
-    char why[512];
-    int status = tr_make_folder(folder, false);
-    if (status == TR_OK) return TR_OK;
-    snprintf(why, sizeof why, "%s", tr_error_text());
-    return tr_fail(status, "output %s", why);
 }
 
 /* Files that a run writes before its first evaluation. */
@@ -36,7 +27,7 @@ static const char *const begun[] = {"job.yaml",   "status.json", "metrics.csv", 
                                     "events.csv", "log",         LOCK_NAME};
 enum { BEGUN = sizeof begun / sizeof *begun };
 
-/* Whether it is one of these files, or the temporary file of one (job.yaml.part) that a killed run has left. */
+/* Returns whether it is one of these files, or the temporary file of one (job.yaml.part) that a killed run has left. */
 static bool is_begun(const char *name)
 {
     for (int i = 0; i < BEGUN; i++) {
@@ -48,10 +39,10 @@ static bool is_begun(const char *name)
 
 enum contents { NOTHING, EARLIER_RUN, OTHER };
 
-static int look_into(const char *folder, enum contents *contents)
+static int folder_look(const char *folder, enum contents *contents)
 {
     DIR *files = opendir(folder);
-    if (!files) return no_folder(folder, strerror(errno));
+    if (!files) return folder_fail(folder, strerror(errno));
     *contents = NOTHING;
     for (struct dirent *file; (file = readdir(files));) {
         const char *name = file->d_name;
@@ -65,7 +56,7 @@ static int look_into(const char *folder, enum contents *contents)
 }
 
 /* Renames the folder to the first free name of <folder>.1, .2, …, and removes the lock in it. */
-static int move_away(const char *folder, char **moved)
+static int folder_move_away(const char *folder, char **moved)
 {
     for (int number = 1;; number++) {
         char *name, *lock;
@@ -88,38 +79,32 @@ static int move_away(const char *folder, char **moved)
     }
 }
 
-/* ---- the lock ---- */
-
-/* The error for a folder that another run has locked names that run. */
-static int take_lock(const char *folder, const char *path, int *fd)
-{
-    char who[400];
-    if (!tr_lock_file(path, fd, who, sizeof who))
-        return tr_fail(TR_ERR_NO_OUTPUT,
-                       "output %s: another run is writing there now (%s): choose another output", folder,
-                       who);
-    return *fd < 0 ? no_folder(folder, strerror(errno)) : TR_OK;
-}
-
 /* ---- taking a folder ---- */
 
 /* One turn: look, lock, look again, since another run may have done the same meanwhile. *lock stays -1 if it has, or
  * if an earlier run in the folder has been moved away. */
-static int try_to_take(const char *folder, const char *path, char **moved, int *lock)
+static int folder_try_to_take(const char *folder, const char *path, char **moved, int *lock)
 {
     enum contents contents;
     int fd;
-    TR_TRY(make(folder));
-    TR_TRY(look_into(folder, &contents));
+    char text[512];
+    int status = tr_make_folder(folder, false);
+    snprintf(text, sizeof text, "%s", tr_error_text());
+    if (status != TR_OK) return tr_fail(status, "output %s", text);
+    TR_TRY(folder_look(folder, &contents));
     if (contents == OTHER)
-        return no_folder(folder, "holds files, but none of an earlier run: choose another output");
-    TR_TRY(take_lock(folder, path, &fd));
+        return folder_fail(folder, "holds files, but none of an earlier run: choose another output");
+    if (!tr_lock_file(path, &fd, text, sizeof text)) /* the text names the other run */
+        return tr_fail(TR_ERR_NO_OUTPUT,
+                       "output %s: another run is writing there now (%s): choose another output", folder,
+                       text);
+    if (fd < 0) return folder_fail(folder, strerror(errno));
     bool ours = tr_is_still_at(fd, path);
-    int status = ours ? look_into(folder, &contents) : TR_OK;
+    status = ours ? folder_look(folder, &contents) : TR_OK;
     if (status == TR_OK && ours && moved && contents == EARLIER_RUN) {
         free(*moved);
         *moved = NULL;
-        status = move_away(folder, moved);
+        status = folder_move_away(folder, moved);
         ours = false;
     }
     if (status == TR_OK && ours) {
@@ -131,7 +116,7 @@ static int try_to_take(const char *folder, const char *path, char **moved, int *
     return status;
 }
 
-static int take_folder(const char *folder, char **moved, int *lock)
+static int folder_take(const char *folder, char **moved, int *lock)
 {
     char *path;
     int length = (int)strlen(folder);
@@ -140,7 +125,7 @@ static int take_folder(const char *folder, char **moved, int *lock)
     TR_TRY(tr_format(&path, "%.*s/" LOCK_NAME, length, folder));
     char *name = strndup(folder, (size_t)length);
     int status = name ? TR_OK : tr_fail(TR_ERR_SYSTEM, "out of memory: %s", path);
-    while (status == TR_OK && *lock < 0) status = try_to_take(name, path, moved, lock);
+    while (status == TR_OK && *lock < 0) status = folder_try_to_take(name, path, moved, lock);
     free(path);
     free(name);
     return status;
@@ -149,7 +134,7 @@ static int take_folder(const char *folder, char **moved, int *lock)
 int tr_output_prepare(const char *folder, char **moved, int *lock)
 {
     *moved = NULL;
-    int status = take_folder(folder, moved, lock);
+    int status = folder_take(folder, moved, lock);
     if (status == TR_OK) return TR_OK;
     free(*moved);
     *moved = NULL;
@@ -158,24 +143,17 @@ int tr_output_prepare(const char *folder, char **moved, int *lock)
 
 int tr_output_resume(const char *folder, int *lock)
 {
-    return take_folder(folder, NULL, lock);
-}
-
-/* Whether it contains only files that every run begins with. */
-static bool has_only_begun(const char *folder)
-{
-    DIR *files = opendir(folder);
-    if (!files) return false;
-    bool only = true;
-    for (struct dirent *file; (file = readdir(files));)
-        only = only && (!strcmp(file->d_name, ".") || !strcmp(file->d_name, "..") || is_begun(file->d_name));
-    closedir(files);
-    return only;
+    return folder_take(folder, NULL, lock);
 }
 
 bool tr_output_put_back(const char *folder, const char *moved)
 {
-    if (!has_only_begun(folder)) return false;
+    DIR *files = opendir(folder);
+    bool only = files != NULL; /* it contains only files that every run begins with */
+    for (struct dirent *file; only && (file = readdir(files));)
+        only = !strcmp(file->d_name, ".") || !strcmp(file->d_name, "..") || is_begun(file->d_name);
+    if (files) closedir(files);
+    if (!only) return false;
     for (size_t i = 0; i < BEGUN; i++) {
         char *path;
         if (tr_format(&path, "%s/%s", folder, begun[i]) != TR_OK) return false;

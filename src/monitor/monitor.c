@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "monitor/json.h"
 #include "monitor/record.h"
 #include "stage/scheduler.h"
 #include "store/shard.h"
@@ -36,24 +35,6 @@ static void add_counts(struct tr_counts *sum, const struct tr_counts *one)
 {
     tr_traffic_add(&sum->traffic, &one->traffic);
     sum->updates += one->updates;
-}
-
-/* A row of the current stage becomes one of the whole run, over all its stages and parts. */
-static void record_add_earlier_stages(struct tr_record *r, struct tr_progress_row *row)
-{
-    r->stage = (struct tr_tally){{row->traffic, row->updates}, row->compute_seconds, row->evaluate_seconds};
-    tr_traffic_add(&row->traffic, &r->before.counts.traffic);
-    row->updates += r->before.counts.updates;
-    row->compute_seconds += r->before.compute_seconds;
-    row->evaluate_seconds += r->before.evaluate_seconds;
-}
-
-static void record_end_stage(struct tr_record *r)
-{
-    add_counts(&r->before.counts, &r->stage.counts);
-    r->before.compute_seconds += r->stage.compute_seconds;
-    r->before.evaluate_seconds += r->stage.evaluate_seconds;
-    r->stage = (struct tr_tally){.compute_seconds = 0};
 }
 
 /* ---- while it runs ---- */
@@ -94,27 +75,6 @@ static int poll(void *what, int *did)
     return TR_OK;
 }
 
-/* Records the first exact evaluation that reaches solve.target. An objective that is maximized can start above the target;
- * it counts only while it rises. */
-static void look_for_target(struct tr_monitor *m, bool ascends, double before)
-{
-    struct tr_account *a = &m->record.account;
-    double objective = a->last.evaluation.objective;
-    if (!tr_has_target(m->tr->job) || !a->last.exact || a->reached_target ||
-        (ascends && !(objective >= before)))
-        return;
-    if (!((ascends ? -objective : objective) <= m->tr->job->solve.target)) return;
-    a->reached_target = true;
-    a->target = a->last;
-}
-
-static enum tr_test_metric metric_of(const tr_stage *stage)
-{
-    if (!stage->metric_name) return TR_NO_METRIC;
-    if (!strcmp(stage->metric_name, "accuracy")) return TR_ACCURACY;
-    return strstr(stage->metric_name, "rmse") ? TR_RMSE : TR_NO_METRIC;
-}
-
 static void estimate_time_left(struct tr_monitor *m)
 {
     bool by_gap;
@@ -122,18 +82,36 @@ static void estimate_time_left(struct tr_monitor *m)
         m->display.clocks ? tr_display_left(&m->display, &m->record.account.last, &by_gap) : (double)NAN;
 }
 
-/* Stages before the one of the checkpoint run again after a restart; they are in the record already. */
+/* Records an evaluation. Stages before the one of the checkpoint run again after a restart; they are in the record already. */
 static int observe(void *who, const tr_stage *stage, const struct tr_progress_row *seen)
 {
     struct tr_monitor *m = who;
+    struct tr_record *r = &m->record;
+    struct tr_account *a = &r->account;
+    const char *metric = stage->metric_name;
+    double target = m->tr->job->solve.target, before = a->last.evaluation.objective;
     if (tr_context_continues(m->tr)) return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
-    struct tr_progress_row *row = &m->record.account.last;
-    double before = row->evaluation.objective;
+    struct tr_progress_row *row = &a->last;
     *row = *seen;
-    row->seconds = tr_now() - m->record.entered; /* since training began */
-    record_add_earlier_stages(&m->record, row);
-    look_for_target(m, stage->ascends, before);
-    m->record.account.metric = metric_of(stage);
+    row->seconds = tr_now() - r->entered; /* since training began */
+    /* a row of the current stage becomes one of the whole run, over all its stages and parts */
+    r->stage = (struct tr_tally){{row->traffic, row->updates}, row->compute_seconds, row->evaluate_seconds};
+    tr_traffic_add(&row->traffic, &r->before.counts.traffic);
+    row->updates += r->before.counts.updates;
+    row->compute_seconds += r->before.compute_seconds;
+    row->evaluate_seconds += r->before.evaluate_seconds;
+    /* The first exact evaluation that reaches solve.target. An objective that is maximized can start above the target; it counts
+     * only while it rises. */
+    double objective = row->evaluation.objective;
+    bool counts = row->exact && !a->reached_target && (!stage->ascends || objective >= before);
+    if (tr_has_target(m->tr->job) && counts && (stage->ascends ? -objective : objective) <= target) {
+        a->reached_target = true;
+        a->target = *row;
+    }
+    a->metric = !metric                       ? TR_NO_METRIC
+                : !strcmp(metric, "accuracy") ? TR_ACCURACY
+                : strstr(metric, "rmse")      ? TR_RMSE
+                                              : TR_NO_METRIC;
     tr_display_row(&m->display, stage, row);
     tr_display_row(&m->logged, stage, row);
     estimate_time_left(m);
@@ -202,28 +180,6 @@ static struct tr_account account_until_now(const struct tr_monitor *m)
     return now;
 }
 
-/* Truncates metrics.csv to its length at the checkpoint; the seconds of training continue. */
-static int resume(struct tr_monitor *m, uint64_t restarts)
-{
-    struct tr_account *a = &m->record.account;
-    bool lacking;
-    if (restarts > a->restarts) a->restarts = restarts;
-    else a->restarts++;
-    a->checkpoints++; /* the one that the run continues from */
-    m->record.entered = tr_now() - a->spent[m->record.state];
-    a->spent[m->record.state] = 0;
-    estimate_time_left(m);
-    const struct tr_manifest *from = tr_checkpoint_found(m->tr);
-    add_event(m, "restart", a->last.epoch, from->number, from->facts.clock);
-    m->display.shown_epoch = m->logged.shown_epoch = a->last.epoch;
-    m->display.shown_seconds = m->logged.shown_seconds = a->last.seconds;
-    TR_TRY(tr_metrics_cut(&m->metrics, a->metrics_bytes, &lacking));
-    if (lacking)
-        tr_say(m->tr,
-               "note:          metrics.csv has lost lines, and continues with the lines that are left");
-    return TR_OK;
-}
-
 /* The account and the tallies are saved as numbers of 8 bytes. */
 enum {
     ACCOUNT = sizeof(struct tr_account) / sizeof(int64_t),
@@ -233,48 +189,53 @@ static_assert(sizeof(struct tr_account) % sizeof(int64_t) == 0 &&
                   sizeof(struct tr_counts) % sizeof(int64_t) == 0,
               "both are saved as numbers of 8 bytes");
 
-/* Saves the counts of this rank. Rank 0 adds those of earlier stages. */
-static int save_counts(const struct tr_record *r, tr_snapshot *snapshot)
+static int snapshot_account(void *who, tr_snapshot *snapshot)
 {
+    struct tr_monitor *m = who;
+    struct tr_record *r = &m->record;
+    struct tr_account now = r->account, *a = &r->account;
     const tr_context *tr = r->tr;
-    const struct tr_traffic *t = &tr->tables->traffic;
-    struct tr_counts now = r->before.counts;
-    if (tr_works(tr)) add_counts(&now, &(struct tr_counts){*t, tr->active->member == 0 ? t->pushes : 0});
-    return tr_snapshot_rows(snapshot, "counted", TR_I64, (uint64_t)tr->size, COUNTS, NULL, (uint64_t)tr->rank,
-                            1, &now);
-}
-
-/* Sums the counts of the ranks that the checkpoint was taken on, on rank 0. */
-static int restore_counts(struct tr_record *r, const struct tr_progress_row *last, tr_snapshot *snapshot)
-{
-    const struct tr_facts *facts = &tr_checkpoint_found(r->tr)->facts;
-    size_t ranks = (size_t)facts->ranks, mine = r->tr->rank == 0 ? ranks : 0;
+    uint64_t restarts = a->restarts;
+    if (!tr_snapshot_restores(snapshot)) {
+        if (m->writes) now = account_until_now(m);
+        if (m->writes) now.metrics_bytes = tr_metrics_length(&m->metrics);
+        TR_TRY(tr_snapshot_common(snapshot, "account", TR_I64, ACCOUNT, &now));
+        const struct tr_traffic *t = &tr->tables->traffic;
+        struct tr_counts counts = r->before.counts; /* of earlier stages: on rank 0 */
+        if (tr_works(tr))
+            add_counts(&counts, &(struct tr_counts){*t, tr->active->member == 0 ? t->pushes : 0});
+        return tr_snapshot_rows(snapshot, "counted", TR_I64, (uint64_t)tr->size, COUNTS, NULL,
+                                (uint64_t)tr->rank, 1, &counts);
+    }
+    TR_TRY(tr_snapshot_common(snapshot, "account", TR_I64, ACCOUNT, &now));
+    /* rank 0 sums the counts of the ranks that the checkpoint was taken on */
+    const struct tr_manifest *from = tr_checkpoint_found(tr);
+    size_t ranks = (size_t)from->facts.ranks, mine = tr->rank == 0 ? ranks : 0;
     struct tr_counts *each;
-    r->before = (struct tr_tally){.compute_seconds = last->compute_seconds,
-                                  .evaluate_seconds = last->evaluate_seconds};
+    r->before = (struct tr_tally){.compute_seconds = now.last.compute_seconds,
+                                  .evaluate_seconds = now.last.evaluate_seconds};
     r->stage = (struct tr_tally){.compute_seconds = 0};
     TR_TRY(TR_NEW(&each, ranks));
     int status = tr_snapshot_rows(snapshot, "counted", TR_I64, ranks, COUNTS, NULL, 0, mine, each);
     for (size_t i = 0; status == TR_OK && i < mine; i++) add_counts(&r->before.counts, &each[i]);
     free(each);
-    return status;
-}
-
-static int snapshot_account(void *who, tr_snapshot *snapshot)
-{
-    struct tr_monitor *m = who;
-    bool restores = tr_snapshot_restores(snapshot);
-    uint64_t restarts = m->record.account.restarts;
-    struct tr_account now = m->record.account;
-    if (!restores && m->writes) {
-        now = account_until_now(m);
-        now.metrics_bytes = tr_metrics_length(&m->metrics);
-    }
-    TR_TRY(tr_snapshot_common(snapshot, "account", TR_I64, ACCOUNT, &now));
-    TR_TRY(restores ? restore_counts(&m->record, &now.last, snapshot) : save_counts(&m->record, snapshot));
-    if (!restores || !m->writes) return TR_OK;
-    m->record.account = now;
-    return resume(m, restarts);
+    if (status != TR_OK || !m->writes) return status;
+    /* the seconds of training continue, and metrics.csv is truncated to its length at the checkpoint */
+    bool lacking;
+    *a = now;
+    a->restarts = restarts > a->restarts ? restarts : a->restarts + 1;
+    a->checkpoints++; /* the one that the run continues from */
+    r->entered = tr_now() - a->spent[r->state];
+    a->spent[r->state] = 0;
+    estimate_time_left(m);
+    add_event(m, "restart", a->last.epoch, from->number, from->facts.clock);
+    m->display.shown_epoch = m->logged.shown_epoch = a->last.epoch;
+    m->display.shown_seconds = m->logged.shown_seconds = a->last.seconds;
+    TR_TRY(tr_metrics_cut(&m->metrics, a->metrics_bytes, &lacking));
+    if (lacking)
+        tr_say(m->tr,
+               "note:          metrics.csv has lost lines, and continues with the lines that are left");
+    return TR_OK;
 }
 
 /* ---- start ---- */
@@ -294,15 +255,22 @@ static int take_folder(tr_context *tr, bool continues, char **moved, int *lock)
     return status;
 }
 
-/* Seconds since the checkpoint was completed, when its manifest was written; NaN if that is not known. */
-static double checkpoint_age(const struct tr_job *job, uint64_t number)
+/* Prints the checkpoint from which the run continues, and its age since its manifest was written. */
+static void say_continues(const struct tr_monitor *m, const struct tr_manifest *from)
 {
+    const struct tr_job *job = m->tr->job;
     char *to = NULL, *folder = NULL, *path = NULL;
     struct stat file;
     struct timespec now;
     double age = NAN;
+    if (tr_checkpoint_found_in_memory(m->tr)) {
+        tr_say(m->tr,
+               "continues:     from checkpoint %" PRIu64 " in memory, at epoch %.2f (clock %" PRId64 ")",
+               from->number, from->facts.epoch, from->facts.clock);
+        return;
+    }
     if (tr_checkpoints_place(job->checkpoint.to, job->output, &to) == TR_OK &&
-        tr_checkpoint_path(to, number, &folder) == TR_OK &&
+        tr_checkpoint_path(to, from->number, &folder) == TR_OK &&
         tr_format(&path, "%s/manifest.h5", folder) == TR_OK && stat(path, &file) == 0 &&
         clock_gettime(CLOCK_REALTIME, &now) == 0)
         age =
@@ -310,21 +278,9 @@ static double checkpoint_age(const struct tr_job *job, uint64_t number)
     free(to);
     free(folder);
     free(path);
-    return age;
-}
-
-static void say_continues(const struct tr_monitor *m, const struct tr_manifest *from)
-{
-    if (tr_checkpoint_found_in_memory(m->tr)) {
-        tr_say(m->tr,
-               "continues:     from checkpoint %" PRIu64 " in memory, at epoch %.2f (clock %" PRId64 ")",
-               from->number, from->facts.epoch, from->facts.clock);
-        return;
-    }
     tr_say(m->tr,
            "continues:     from checkpoint %" PRIu64 " at epoch %.2f (clock %" PRId64 "), written %s ago",
-           from->number, from->facts.epoch, from->facts.clock,
-           tr_duration(checkpoint_age(m->tr->job, from->number)).text);
+           from->number, from->facts.epoch, from->facts.clock, tr_duration(age).text);
 }
 
 /* Rank 0: the folder, its first files, and the displays. */
@@ -355,8 +311,12 @@ static int start(struct tr_monitor *m)
 
 static int begin_stage(tr_context *tr)
 {
-    record_end_stage(&tr->monitor->record); /* the one before */
-    return tr->monitor->record.state < TR_TRAINING ? tr_monitor_enter(tr->monitor, TR_TRAINING) : TR_OK;
+    struct tr_record *r = &tr->monitor->record;
+    add_counts(&r->before.counts, &r->stage.counts); /* of the stage before */
+    r->before.compute_seconds += r->stage.compute_seconds;
+    r->before.evaluate_seconds += r->stage.evaluate_seconds;
+    r->stage = (struct tr_tally){.compute_seconds = 0};
+    return r->state < TR_TRAINING ? tr_monitor_enter(tr->monitor, TR_TRAINING) : TR_OK;
 }
 
 int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
@@ -406,39 +366,6 @@ double tr_monitor_objective(const struct tr_monitor *m)
 
 /* ---- the end ---- */
 
-/* Sums over all servers: seconds of work, bytes of tables. */
-static int sum_service(tr_context *tr, struct tr_service *sum)
-{
-    const struct tr_service *own = &tr->tables->service;
-    double parts[] = {own->seconds, 0, own->version_bytes, own->at_seams, own->under_way};
-    for (size_t i = 0; i < tr->tables->count; i++) parts[1] += (double)tr_table_bytes(tr->tables->table[i]);
-    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, parts, sizeof parts / sizeof *parts));
-    *sum = (struct tr_service){.seconds = parts[0],
-                               .share_bytes = parts[1],
-                               .version_bytes = parts[2],
-                               .at_seams = parts[3],
-                               .under_way = parts[4]};
-    return TR_OK;
-}
-
-/* Prints whether and when solve.target was reached. */
-static void say_target(const struct tr_monitor *m)
-{
-    const struct tr_account *a = &m->record.account;
-    const struct tr_progress_row *t = &a->target;
-    if (!tr_has_target(m->tr->job)) return;
-    if (a->reached_target)
-        tr_say(m->tr,
-               "target:        %g reached after %s (%s without evaluating), %" PRIu64 " updates, epoch %.2f",
-               m->tr->job->solve.target, tr_duration(t->seconds).text,
-               tr_duration(t->seconds - t->evaluate_seconds).text, t->updates, t->epoch);
-    else
-        tr_say(
-            m->tr,
-            "note:          solve.target %g is not reached, the objective is %.8g: more solve.epochs may do",
-            m->tr->job->solve.target, a->last.evaluation.objective);
-}
-
 int tr_monitor_summary(struct tr_monitor *m, tr_summary_members *more, void *who)
 {
     tr_context *tr = m->tr;
@@ -448,9 +375,28 @@ int tr_monitor_summary(struct tr_monitor *m, tr_summary_members *more, void *who
     struct tr_outcome outcome = {.peak_rss = (double)tr_peak_rss(), .more = more, .who = who};
     tr_layout_describe(&tr->layout, outcome.layout, sizeof outcome.layout);
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_F64, &outcome.peak_rss, 1));
-    TR_TRY(sum_service(tr, &outcome.service));
+    const struct tr_service *own = &tr->tables->service; /* summed over all servers */
+    double parts[] = {own->seconds, 0, own->version_bytes, own->at_seams, own->under_way};
+    for (size_t i = 0; i < tr->tables->count; i++) parts[1] += (double)tr_table_bytes(tr->tables->table[i]);
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, parts, sizeof parts / sizeof *parts));
+    outcome.service = (struct tr_service){.seconds = parts[0],
+                                          .share_bytes = parts[1],
+                                          .version_bytes = parts[2],
+                                          .at_seams = parts[3],
+                                          .under_way = parts[4]};
     TR_TRY(tr_timeline_gather(tr, &outcome.spans, &outcome.span_count));
-    if (m->writes) say_target(m);
+    const struct tr_account *a = &m->record.account;
+    if (m->writes && tr_has_target(tr->job) && a->reached_target)
+        tr_say(tr,
+               "target:        %g reached after %s (%s without evaluating), %" PRIu64 " updates, epoch %.2f",
+               tr->job->solve.target, tr_duration(a->target.seconds).text,
+               tr_duration(a->target.seconds - a->target.evaluate_seconds).text, a->target.updates,
+               a->target.epoch);
+    else if (m->writes && tr_has_target(tr->job))
+        tr_say(
+            tr,
+            "note:          solve.target %g is not reached, the objective is %.8g: more solve.epochs may do",
+            tr->job->solve.target, a->last.evaluation.objective);
     int status = tr_agree(tr, m->writes ? tr_summary_write(&record, &outcome, tr->job->output) : TR_OK);
     free(outcome.spans);
     return status;
@@ -474,18 +420,6 @@ void tr_monitor_say_stopped(struct tr_monitor *m)
                tr_checkpoint_found(m->tr) ? "continues from the last one" : "starts over");
 }
 
-/* A run that failed before its first evaluation, or diverged, must not replace an earlier model: the earlier run gets its
- * name back. */
-static void put_back(const struct tr_monitor *m, int status)
-{
-    const char *folder = m->tr->job->output;
-    if (!m->moved || status == TR_OK || status == TR_ERR_STOPPED) return;
-    if (!tr_record_is_evaluated(&m->record) && tr_output_put_back(folder, m->moved))
-        tr_say(m->tr, "output:        the earlier run is in %s again", folder);
-    else if (status == TR_ERR_DIVERGED && tr_output_exchange(folder, m->moved))
-        tr_say(m->tr, "output:        the earlier run is in %s again, this one in %s", folder, m->moved);
-}
-
 int tr_monitor_close(struct tr_monitor **monitor, int status)
 {
     struct tr_monitor *m = *monitor;
@@ -505,7 +439,16 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
     }
     tr_before_run(m->tr, NULL);
     tr_output_release(m->tr->job->output, m->lock);
-    if (m->writes) put_back(m, status);
+    /* A run that failed before its first evaluation, or diverged, must not replace an earlier model: the earlier run gets its
+     * name back. */
+    const char *folder = m->tr->job->output;
+    if (!m->writes || !m->moved || status == TR_OK || status == TR_ERR_STOPPED) {
+        /* this run keeps the folder */
+    } else if (!tr_record_is_evaluated(&m->record) && tr_output_put_back(folder, m->moved)) {
+        tr_say(m->tr, "output:        the earlier run is in %s again", folder);
+    } else if (status == TR_ERR_DIVERGED && tr_output_exchange(folder, m->moved)) {
+        tr_say(m->tr, "output:        the earlier run is in %s again, this one in %s", folder, m->moved);
+    }
     if (status == TR_OK) status = tr_agree(m->tr, outcome);
     free(m->record.stages);
     free(m->moved);
@@ -523,39 +466,30 @@ struct tr_tasks_folder {
     int lock;
 };
 
-static bool is_stopped(const struct tr_task_row *row)
-{
-    return row->scheduled->state == TR_TASK_FAILED && row->status == TR_ERR_STOPPED;
-}
-
-static void tasks_say_row(const struct tr_record *r, const struct tr_task_row *row, int width)
-{
-    const struct tr_scheduled *t = row->scheduled;
-    if (t->ranks == 0 && t->state == TR_TASK_DONE) {
-        tr_say(r->tr, "%-*s  %5s  %11s  %11s  done before", width, row->name, "-", "-", "-");
-        return;
-    }
-    if (t->ranks == 0) {
-        tr_say(r->tr, "%-*s  %5s  %11s  %11s  not run%s%s", width, row->name, "-", "-", "-",
-               t->because >= 0 ? ": it comes after " : "", t->because >= 0 ? r->task[t->because].name : "");
-        return;
-    }
-    char outcome[64] = "done";
-    if (is_stopped(row)) snprintf(outcome, sizeof outcome, "stopped");
-    else if (t->state == TR_TASK_FAILED)
-        snprintf(outcome, sizeof outcome, "failed, exit code %d", row->status);
-    else if (isfinite(row->objective))
-        snprintf(outcome, sizeof outcome, "done, objective %.8g", row->objective);
-    tr_say(r->tr, "%-*s  %5d  %11s  %11s  %s", width, row->name, t->ranks,
-           tr_duration(t->begin - t->since).text, tr_duration(t->end - t->begin).text, outcome);
-}
-
 static void tasks_say_table(const struct tr_record *r)
 {
     int width = 4;
     for (size_t i = 0; i < r->tasks; i++) width = tr_max_int(width, (int)strlen(r->task[i].name));
     tr_say(r->tr, "%-*s  %5s  %11s  %11s  outcome", width, "task", "ranks", "waited", "took");
-    for (size_t i = 0; i < r->tasks; i++) tasks_say_row(r, &r->task[i], width);
+    for (const struct tr_task_row *row = r->task; row < r->task + r->tasks; row++) {
+        const struct tr_scheduled *t = row->scheduled;
+        bool done = t->state == TR_TASK_DONE, after = !done && t->because >= 0;
+        char outcome[64] = "done";
+        if (t->ranks == 0) {
+            tr_say(r->tr, "%-*s  %5s  %11s  %11s  %s%s%s", width, row->name, "-", "-", "-",
+                   done ? "done before" : "not run", after ? ": it comes after " : "",
+                   after ? r->task[t->because].name : "");
+            continue;
+        }
+        if (t->state == TR_TASK_FAILED && row->status == TR_ERR_STOPPED)
+            snprintf(outcome, sizeof outcome, "stopped");
+        else if (t->state == TR_TASK_FAILED)
+            snprintf(outcome, sizeof outcome, "failed, exit code %d", row->status);
+        else if (isfinite(row->objective))
+            snprintf(outcome, sizeof outcome, "done, objective %.8g", row->objective);
+        tr_say(r->tr, "%-*s  %5d  %11s  %11s  %s", width, row->name, t->ranks,
+               tr_duration(t->begin - t->since).text, tr_duration(t->end - t->begin).text, outcome);
+    }
 }
 
 static size_t tasks_count_done(const struct tr_record *r)

@@ -1,13 +1,12 @@
-/* monitor/ — the record of a run, and what a run shows and leaves behind: its folder, progress, state and summary.
+/* monitor/: the record of a run, its folder, and the renderings of the record: progress, state and summary.
  *
  *   monitor   the record of a run (record.h) and its states; the record of a job of several tasks
- *   files     status.json, metrics.csv, summary.json, ranks.json and events.csv: renderings of the record
+ *   files     JSON; status.json, metrics.csv, summary.json, ranks.json and events.csv
  *   display   a table on a terminal, lines elsewhere; at the end a table of the stages
  *   folder    the folder of a run, locked while the run lasts
- *   json      text and numbers in JSON
  *
- * Only rank 0 shows and writes; the others call the same functions, so that a full disk is an error on all ranks.
- * Nothing here depends on the class of models. The files that a run leaves in its folder:
+ * Only rank 0 prints and writes; the others call the same functions, so that a full disk is an error on all ranks.
+ * Nothing here depends on the class of models. The files of a run in its folder:
  *
  *   job.yaml      the job with every key resolved; reads back as the same job
  *   status.json   always complete; rewritten at every change of state, and about once a second
@@ -191,6 +190,28 @@ struct tr_outcome_seen {
     double seconds;   /* of the whole run */
 };
 struct tr_outcome_seen tr_outcome_look(const char *folder);
+
+/* ---- valid JSON for any text and any number (files.c) ---- */
+
+/* tr_put_quoted() of base/escape.h; null for NULL. */
+void tr_json_text(FILE *file, const char *text);
+
+/* The fewest digits that give the same number when read; null for NaN and infinities, which JSON does not have. */
+void tr_json_real(FILE *file, double number);
+
+/* «  "name": value,» on a line of its own. */
+void tr_json_text_member(FILE *file, const char *name, const char *text);
+void tr_json_real_member(FILE *file, const char *name, double number);
+void tr_json_count_member(FILE *file, const char *name, uint64_t number);
+
+/* «, "name": value» after other members in a line. */
+void tr_json_text_behind(FILE *file, const char *name, const char *text);
+void tr_json_real_behind(FILE *file, const char *name, double number);
+
+/* Rounds seconds to three decimals. */
+double tr_milliseconds(double seconds);
+
+/* ---- events ---- */
 
 /* Where in a run an event happened; NaN: not known. */
 struct tr_event_place {

@@ -8,26 +8,20 @@
 
 #include "base/base.h"
 
-/* No rank has connected, and the reason is unknown. */
-static bool is_of_none(const struct tr_failure *f)
+void tr_failure_describe(const struct tr_failure *f, char *text, size_t size)
 {
-    return f->kind == TR_CAUSE_SILENT && !f->mpirun && f->rank < 0 && f->pid == 0;
-}
-
-static void print_who(const struct tr_failure *f, FILE *to)
-{
+    const char *name = f->kind == TR_CAUSE_SIGNAL ? sigabbrev_np(f->number) : NULL;
+    FILE *to = fmemopen(text, size, "w");
+    *text = '\0';
+    if (!to) return;
     if (f->kind == TR_CAUSE_STUCK)
         fprintf(to, "all ranks have been waiting for one another for %d s,", f->number);
     else if (f->mpirun) fputs("mpirun", to);
-    else if (is_of_none(f)) fputs("no rank has started: mpirun waits for a host or its daemon there and", to);
     else if (f->rank >= 0) fprintf(to, "rank %ld", f->rank);
+    else if (f->kind == TR_CAUSE_SILENT && f->pid == 0) /* no rank has connected, and the reason is unknown */
+        fputs("no rank has started: mpirun waits for a host or its daemon there and", to);
     else fputs("a rank", to);
     if (f->pid > 0) tr_printf(to, " (pid %ld%s%s)", f->pid, *f->host ? " on " : "", f->host);
-}
-
-static void print_what(const struct tr_failure *f, FILE *to)
-{
-    const char *name = f->kind == TR_CAUSE_SIGNAL ? sigabbrev_np(f->number) : NULL;
     switch (f->kind) {
     case TR_CAUSE_SIGNAL:
         if (name) tr_printf(to, " was killed by SIG%s", name);
@@ -40,32 +34,17 @@ static void print_what(const struct tr_failure *f, FILE *to)
     case TR_CAUSE_HOST:
         fputs(" could not start its daemon on a host, or lost it: expected ssh and Open MPI on each", to);
         break;
-    case TR_CAUSE_STUCK: break; /* the subject already contains it, see print_who() */
+    case TR_CAUSE_STUCK: break; /* the subject already contains it */
     case TR_CAUSE_GONE: fputs(" is gone", to); break;
     case TR_CAUSE_NONE: fputs(" is well", to); break;
     }
-}
-
-static void print_where(const struct tr_failure *f, FILE *to)
-{
-    if (f->kind == TR_CAUSE_HOST) return;
-    if (f->at.phase == TR_LIFE_STARTING) fputs(" while starting", to);
-    if (f->at.phase == TR_LIFE_LOADING) fputs(" while loading data", to);
-    if (f->at.phase != TR_LIFE_TRAINING) return;
-    if (f->at.stage > 1) fprintf(to, " in stage %lld", (long long)f->at.stage);
-    if (f->at.clock >= 0) fprintf(to, " at clock %lld", (long long)f->at.clock);
-    else fputs(" before its first clock", to);
-    if (isfinite(f->epoch)) fprintf(to, ", epoch %.2f", f->epoch);
-}
-
-void tr_failure_describe(const struct tr_failure *f, char *text, size_t size)
-{
-    FILE *to = fmemopen(text, size, "w");
-    *text = '\0';
-    if (!to) return;
-    print_who(f, to);
-    print_what(f, to);
-    print_where(f, to);
+    bool training = f->at.phase == TR_LIFE_TRAINING && f->kind != TR_CAUSE_HOST;
+    if (f->kind != TR_CAUSE_HOST && f->at.phase == TR_LIFE_STARTING) fputs(" while starting", to);
+    if (f->kind != TR_CAUSE_HOST && f->at.phase == TR_LIFE_LOADING) fputs(" while loading data", to);
+    if (training && f->at.stage > 1) fprintf(to, " in stage %lld", (long long)f->at.stage);
+    if (training && f->at.clock >= 0) fprintf(to, " at clock %lld", (long long)f->at.clock);
+    if (training && f->at.clock < 0) fputs(" before its first clock", to);
+    if (training && isfinite(f->epoch)) fprintf(to, ", epoch %.2f", f->epoch);
     fclose(to);
 }
 
@@ -107,22 +86,18 @@ bool tr_failure_is_final(const struct tr_failure *f, const struct tr_history *be
            before->best.phase < TR_LIFE_TRAINING;
 }
 
-/* Returns true if both failures are of the same kind at the same clock, up to one: whether other ranks complete the clock of the
- * failure is chance. */
-static bool is_alike(const struct tr_failure *a, const struct tr_failure *b)
-{
-    bool counts =
-        a->kind != TR_CAUSE_SILENT && a->kind != TR_CAUSE_STUCK; /* the number of seconds is not compared */
-    return a->kind == b->kind && a->rank == b->rank && a->mpirun == b->mpirun &&
-           (!counts || a->number == b->number) && a->at.phase == b->at.phase && a->at.stage == b->at.stage &&
-           llabs((long long)(a->at.clock - b->at.clock)) <= 1;
-}
-
 enum tr_decision tr_history_add(struct tr_history *h, const struct tr_failure *f, int max_restarts,
                                 double *pause)
 {
     bool kept = tr_life_is_kept_beyond(&f->at, &h->best), farther = tr_life_is_beyond(&f->at, &h->best);
-    h->alike = h->alike > 0 && !kept && is_alike(f, &h->last) ? h->alike + 1 : 1;
+    /* Alike: of the same kind at the same clock, up to one, because it is chance whether other ranks complete the clock of the
+     * failure. Seconds are not compared. */
+    const struct tr_failure *l = &h->last;
+    bool timed = f->kind == TR_CAUSE_SILENT || f->kind == TR_CAUSE_STUCK;
+    bool alike = f->kind == l->kind && f->rank == l->rank && f->mpirun == l->mpirun &&
+                 (timed || f->number == l->number) && f->at.phase == l->at.phase &&
+                 f->at.stage == l->at.stage && llabs((long long)(f->at.clock - l->at.clock)) <= 1;
+    h->alike = h->alike > 0 && !kept && alike ? h->alike + 1 : 1;
     h->idle = kept || farther ? 1 : h->idle + 1;
     h->last = *f;
     tr_life_advance(&h->best, &f->at);

@@ -26,12 +26,12 @@
 
 /* ---- listening ---- */
 
-static int no_port(const char *what)
+static int members_fail(const char *what)
 {
     return tr_fail(TR_ERR_SYSTEM, "the supervisor cannot listen to its ranks: %s: %s", what, strerror(errno));
 }
 
-static bool listen_as(struct tr_members *c, int family)
+static bool members_listen(struct tr_members *c, int family)
 {
     union {
         struct sockaddr any;
@@ -54,10 +54,10 @@ static bool listen_as(struct tr_members *c, int family)
     return false;
 }
 
-static int watch(const struct tr_members *c, int fd, struct tr_member *m)
+static int members_watch(const struct tr_members *c, int fd, struct tr_member *m)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = m};
-    return epoll_ctl(c->ready, EPOLL_CTL_ADD, fd, &event) == 0 ? TR_OK : no_port("epoll");
+    return epoll_ctl(c->ready, EPOLL_CTL_ADD, fd, &event) == 0 ? TR_OK : members_fail("epoll");
 }
 
 int tr_members_open(bool everywhere, double period, double limit, struct tr_members *c)
@@ -65,14 +65,14 @@ int tr_members_open(bool everywhere, double period, double limit, struct tr_memb
     *c = (struct tr_members){.listener = -1, .everywhere = everywhere, .period = period, .limit = limit};
     gethostname(c->host, sizeof c->host - 1);
     c->ready = epoll_create1(EPOLL_CLOEXEC);
-    if (c->ready < 0) return no_port("epoll");
-    bool open = everywhere && listen_as(c, AF_INET6);
-    if (!open && !listen_as(c, AF_INET)) return no_port("no port");
-    TR_TRY(watch(c, c->listener, NULL));
+    if (c->ready < 0) return members_fail("epoll");
+    bool open = everywhere && members_listen(c, AF_INET6);
+    if (!open && !members_listen(c, AF_INET)) return members_fail("no port");
+    TR_TRY(members_watch(c, c->listener, NULL));
     return tr_members_renew(c);
 }
 
-static void forget_all(struct tr_members *c)
+static void members_forget(struct tr_members *c)
 {
     for (size_t i = 0; i < c->n; i++) {
         if (c->member[i]->socket >= 0) close(c->member[i]->socket);
@@ -88,26 +88,28 @@ static void forget_all(struct tr_members *c)
 int tr_members_renew(struct tr_members *c)
 {
     unsigned long long random[2];
-    forget_all(c);
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) return no_port("no random numbers");
+    members_forget(c);
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return members_fail("no random numbers");
     snprintf(c->token, sizeof c->token, "%016llx%016llx", random[0], random[1]);
     return TR_OK;
 }
 
 void tr_members_close(struct tr_members *c)
 {
-    forget_all(c);
+    members_forget(c);
     free(c->member);
     if (c->listener >= 0) close(c->listener);
     if (c->ready >= 0) close(c->ready);
 }
 
-/* Lists all addresses that other hosts might reach. Ranks try them in turn. */
-static size_t list_addresses(char *text, size_t size)
+/* All addresses that other hosts might reach: ranks try them in turn. */
+int tr_members_address(const struct tr_members *c, char **address)
 {
-    struct ifaddrs *all;
+    char list[TR_LIFELINE_LINE - 64] = "";
+    struct ifaddrs *all = NULL;
     size_t n = 0;
-    if (getifaddrs(&all) != 0) return 0;
+    if (c->everywhere && getifaddrs(&all) != 0) all = NULL;
     for (struct ifaddrs *a = all; a; a = a->ifa_next) {
         char name[INET6_ADDRSTRLEN];
         if (!a->ifa_addr || !(a->ifa_flags & IFF_UP) || (a->ifa_flags & IFF_LOOPBACK)) continue;
@@ -116,25 +118,16 @@ static size_t list_addresses(char *text, size_t size)
         if (family != AF_INET && (family != AF_INET6 || IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr))) continue;
         socklen_t length = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
         if (getnameinfo(a->ifa_addr, length, name, sizeof name, NULL, 0, NI_NUMERICHOST) != 0) continue;
-        int more = snprintf(text + n, size - n, "%s%s", n ? "," : "", name);
-        if (more < 0 || (size_t)more >= size - n) break;
-        n += (size_t)more;
+        if (n + strlen(name) + 2 > sizeof list) break;
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? "," : "", name);
     }
-    freeifaddrs(all);
-    text[n] = '\0';
-    return n;
-}
-
-int tr_members_address(const struct tr_members *c, char **address)
-{
-    char list[TR_LIFELINE_LINE - 64] = "";
-    if (!c->everywhere || list_addresses(list, sizeof list) == 0) strcpy(list, "127.0.0.1");
-    return tr_format(address, "%s:%d:%s", list, c->port, c->token);
+    if (all) freeifaddrs(all);
+    return tr_format(address, "%s:%d:%s", n ? list : "127.0.0.1", c->port, c->token);
 }
 
 /* ---- messages of ranks ---- */
 
-static void break_line(struct tr_members *c, struct tr_member *m)
+static void member_disconnect(struct tr_members *c, struct tr_member *m)
 {
     if (m->socket < 0) return;
     close(m->socket); /* this also removes it from the epoll */
@@ -164,7 +157,7 @@ static bool take_hello(struct tr_members *c, struct tr_member *m, const char *li
 }
 
 /* Handles a line of a rank. Returns false if it is invalid. */
-static bool take_line(struct tr_members *c, struct tr_member *m, const char *line)
+static bool member_take_line(struct tr_members *c, struct tr_member *m, const char *line)
 {
     long long stage, clock, kept_stage, kept_clock;
     int phase;
@@ -183,7 +176,7 @@ static bool take_line(struct tr_members *c, struct tr_member *m, const char *lin
 }
 
 /* Reads the pending lines of a rank. Returns false if it has disconnected or must be disconnected. */
-static bool take_lines(struct tr_members *c, struct tr_member *m)
+static bool member_read(struct tr_members *c, struct tr_member *m)
 {
     for (;;) {
         ssize_t n = recv(m->socket, m->line + m->filled, sizeof m->line - 1 - m->filled, MSG_DONTWAIT);
@@ -194,7 +187,7 @@ static bool take_lines(struct tr_members *c, struct tr_member *m)
         char *begin = m->line, *end;
         for (; (end = strchr(begin, '\n')) != NULL; begin = end + 1) {
             *end = '\0';
-            if (!take_line(c, m, begin)) return false;
+            if (!member_take_line(c, m, begin)) return false;
         }
         m->filled -= (size_t)(begin - m->line);
         memmove(m->line, begin, m->filled);
@@ -202,56 +195,47 @@ static bool take_lines(struct tr_members *c, struct tr_member *m)
     }
 }
 
-static struct tr_member *free_place(struct tr_members *c)
-{
-    for (size_t i = 0; i < c->n;
-         i++) /* reuse the entry of a disconnected peer that was no rank: rare, a linear search suffices */
-        if (c->member[i]->socket < 0 && !c->member[i]->known && c->known < c->n) return c->member[i];
-    if (TR_GROW(&c->member, &c->capacity, c->n + 1) != TR_OK || TR_NEW(&c->member[c->n], 1) != TR_OK)
-        return NULL;
-    return c->member[c->n++];
-}
-
-static int take_newcomers(struct tr_members *c)
+/* Accepts all pending connections. */
+static int members_accept(struct tr_members *c)
 {
     for (;;) {
         int yes = 1, fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) return TR_OK; /* no connection, already closed, or no descriptor left: ranks retry */
-        struct tr_member *m = free_place(c);
+        struct tr_member *m = NULL;
+        /* reuse the entry of a disconnected peer that was no rank: rare, a linear search suffices */
+        for (size_t i = 0; i < c->n && !m && c->known < c->n; i++)
+            if (c->member[i]->socket < 0 && !c->member[i]->known) m = c->member[i];
         if (!m) {
-            close(fd);
-            return TR_ERR_SYSTEM;
+            int status = TR_GROW(&c->member, &c->capacity, c->n + 1);
+            if (status == TR_OK) status = TR_NEW(&c->member[c->n], 1);
+            if (status != TR_OK) {
+                close(fd);
+                return TR_ERR_SYSTEM;
+            }
+            m = c->member[c->n++];
         }
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
         *m = (struct tr_member){.socket = fd, .beat = tr_now()};
-        TR_TRY(watch(c, fd, m));
+        TR_TRY(members_watch(c, fd, m));
     }
-}
-
-/* Disconnects peers that have not sent a valid hello in time. */
-static void turn_strangers_away(struct tr_members *c)
-{
-    enum { PATIENCE = 5 };
-    if (c->known == c->n) return;
-    double now = tr_now();
-    for (size_t i = 0; i < c->n; i++)
-        if (!c->member[i]->known && now - c->member[i]->beat > PATIENCE) break_line(c, c->member[i]);
 }
 
 int tr_members_receive(struct tr_members *c)
 {
-    enum { MANY = 64 };
+    enum { MANY = 64, PATIENCE = 5 };
     struct epoll_event event[MANY];
     int n;
     do {
         n = epoll_wait(c->ready, event, MANY, 0);
         for (int i = 0; i < n; i++) {
             struct tr_member *m = event[i].data.ptr;
-            if (!m) TR_TRY(take_newcomers(c));
-            else if (m->socket >= 0 && !take_lines(c, m)) break_line(c, m);
+            if (!m) TR_TRY(members_accept(c));
+            else if (m->socket >= 0 && !member_read(c, m)) member_disconnect(c, m);
         }
     } while (n == MANY);
-    turn_strangers_away(c);
+    double now = tr_now();
+    for (size_t i = 0; i < c->n && c->known < c->n; i++) /* peers without a valid hello */
+        if (!c->member[i]->known && now - c->member[i]->beat > PATIENCE) member_disconnect(c, c->member[i]);
     return TR_OK;
 }
 
@@ -262,20 +246,16 @@ static bool listens(const struct tr_member *m)
     return m->known && m->socket >= 0;
 }
 
-/* The rank has sent bye, but its process is stopped, so that mpirun waits for it. */
-static bool is_stopped_at_end(const struct tr_member *m, double since)
-{
-    return m->bye && m->socket < 0 && m->local && m->broke < since &&
-           tr_process_state(m->pid, m->start, NULL) == TR_PROCESS_STOPPED;
-}
-
 const struct tr_member *tr_members_silent(const struct tr_members *c)
 {
     const struct tr_member *longest = NULL;
     double since = tr_now() - c->limit;
     for (size_t i = 0; i < c->n; i++) {
         const struct tr_member *m = c->member[i];
-        bool silent = (listens(m) && m->beat < since) || is_stopped_at_end(m, since);
+        bool silent = listens(m) && m->beat < since;
+        /* the rank has sent bye, but its process is stopped, so that mpirun waits for it */
+        if (m->bye && m->socket < 0 && m->local && m->broke < since)
+            silent = tr_process_state(m->pid, m->start, NULL) == TR_PROCESS_STOPPED;
         if (silent && (!longest || m->beat < longest->beat)) longest = m;
     }
     return longest;
@@ -303,7 +283,7 @@ void tr_members_excuse(struct tr_members *c)
     }
 }
 
-static void tell(const struct tr_members *c, const char *text)
+static void members_tell(const struct tr_members *c, const char *text)
 {
     for (size_t i = 0; i < c->n; i++)
         if (listens(c->member[i]))
@@ -313,14 +293,14 @@ static void tell(const struct tr_members *c, const char *text)
 void tr_members_tell_to_die(struct tr_members *c)
 {
     c->ending = true;
-    tell(c, "die\n");
+    members_tell(c, "die\n");
 }
 
 void tr_members_tell_signal(const struct tr_members *c, int number)
 {
     char text[32];
     snprintf(text, sizeof text, "signal %d\n", number);
-    tell(c, text);
+    members_tell(c, text);
 }
 
 size_t tr_members_left(const struct tr_members *c, bool kill)
@@ -409,17 +389,6 @@ void tr_process_kill(long pid, tr_start_time start)
     if (held >= 0) close(held);
 }
 
-static bool is_new_segment(const char *path, const struct tr_segments *s)
-{
-    static const char *const begins[] = {"/dev/shm/vader_segment.", "/dev/shm/sm_segment.",
-                                         "/dev/shm/osc_rdma.", "/dev/shm/osc_sm."};
-    bool ours = false;
-    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
-        ours = ours || strncmp(path, begins[i], strlen(begins[i])) == 0;
-    for (size_t i = 0; ours && i < s->n; i++) ours = strcmp(path, s->path[i]) != 0;
-    return ours;
-}
-
 static int add_segment(struct tr_segments *s, const char *path)
 {
     TR_TRY(TR_GROW(&s->path, &s->capacity, s->n + 1));
@@ -452,6 +421,8 @@ static int find_job(long pid, struct tr_segments *s)
 
 int tr_segments_find(long pid, struct tr_segments *s)
 {
+    static const char *const begins[] = {"/dev/shm/vader_segment.", "/dev/shm/sm_segment.",
+                                         "/dev/shm/osc_rdma.", "/dev/shm/osc_sm."};
     char name[64], line[PATH_MAX + 128];
     int status = find_job(pid, s);
     snprintf(name, sizeof name, "/proc/%ld/maps", pid);
@@ -459,7 +430,11 @@ int tr_segments_find(long pid, struct tr_segments *s)
     while (file && status == TR_OK && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
         const char *path = strstr(line, "/dev/shm/");
-        if (path && is_new_segment(path, s)) status = add_segment(s, path);
+        bool adds = false;
+        for (size_t i = 0; path && i < sizeof begins / sizeof *begins; i++)
+            adds = adds || strncmp(path, begins[i], strlen(begins[i])) == 0;
+        for (size_t i = 0; adds && i < s->n; i++) adds = strcmp(path, s->path[i]) != 0;
+        if (adds) status = add_segment(s, path);
     }
     if (file) fclose(file);
     return status;
@@ -480,22 +455,20 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
     return 0;
 }
 
-static double seconds_since(const struct timespec *then)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)(now.tv_sec - then->tv_sec) + 1e-9 * (double)(now.tv_nsec - then->tv_nsec);
-}
-
 /* Removes files, and folders with their contents, that are at least `age` seconds old. */
 static void remove_matches(const char *pattern, double age)
 {
     struct stat status;
+    struct timespec now;
     glob_t found;
+    clock_gettime(CLOCK_REALTIME, &now);
     if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0) return;
     for (size_t i = 0; i < found.gl_pathc; i++) {
         if (lstat(found.gl_pathv[i], &status) != 0 || status.st_uid != getuid()) continue;
-        if (age > 0 && seconds_since(&status.st_ctim) < age) continue;
+        if (age > 0 && (double)(now.tv_sec - status.st_ctim.tv_sec) +
+                               1e-9 * (double)(now.tv_nsec - status.st_ctim.tv_nsec) <
+                           age)
+            continue;
         if (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))
             nftw(found.gl_pathv[i], remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
     }

@@ -31,49 +31,40 @@ static void write_all(int fd, const char *text, size_t n)
     }
 }
 
-static bool is_dashes(const char *line, size_t n)
+/* Passes on a line with its line feed, or the last line without one. Omits the banner of mpirun, messages of Open MPI in other
+ * processes, which start with "[host:pid]", and messages of mpirun about its own end, which start with "mpirun: ". */
+static void relay_pass_line(struct tr_relay *r)
 {
+    char *line = r->line, *end;
+    size_t n = r->filled, host = 0;
+    line[n] = '\0';
     while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) n--;
-    return n >= 40 && strspn(line, "-") >= n;
-}
-
-/* Messages of Open MPI in a process start with "[host:pid]", those of mpirun about its own end with "mpirun:". */
-static bool is_noise(const struct tr_relay *r, const char *line)
-{
-    if (strncmp(line, "mpirun: ", 8) == 0 || strncmp(line, "prterun: ", 9) == 0) return true;
-    size_t host = strcspn(line, ":]\n");
-    if (*line != '[' || line[host] != ':') return false;
-    char *end;
-    long pid = strtol(line + host + 1, &end, 10);
-    return end != line + host + 1 && *end == ']' && pid != r->first;
-}
-
-static void add_to_banner(struct tr_relay *r)
-{
-    size_t n = tr_min_size(r->filled, sizeof r->banner - 1 - r->banner_length);
-    for (size_t i = 0; i < n; i++)
-        r->banner[r->banner_length++] = (char)(r->line[i] == '\n' ? ' ' : r->line[i]);
-    r->banner[r->banner_length] = '\0';
-}
-
-/* Passes on a line with its line feed, or the last line without one. */
-static void pass_line(struct tr_relay *r)
-{
-    r->line[r->filled] = '\0';
-    if (is_dashes(r->line, r->filled)) r->in_banner = !r->in_banner;
-    else if (r->in_banner) add_to_banner(r);
-    else if (!is_noise(r, r->line)) write_all(r->to, r->line, r->filled);
+    if (n >= 40 && strspn(line, "-") >= n) {
+        r->in_banner = !r->in_banner;
+    } else if (r->in_banner) {
+        n = tr_min_size(r->filled, sizeof r->banner - 1 - r->banner_length);
+        for (size_t i = 0; i < n; i++)
+            r->banner[r->banner_length++] = (char)(line[i] == '\n' ? ' ' : line[i]);
+        r->banner[r->banner_length] = '\0';
+    } else {
+        bool noise = strncmp(line, "mpirun: ", 8) == 0 || strncmp(line, "prterun: ", 9) == 0;
+        if (*line == '[' && line[host = strcspn(line, ":]\n")] == ':') {
+            long pid = strtol(line + host + 1, &end, 10);
+            noise = end != line + host + 1 && *end == ']' && pid != r->first;
+        }
+        if (!noise) write_all(r->to, line, r->filled);
+    }
     r->filled = 0;
 }
 
 void tr_relay_pass(struct tr_relay *r, const char *text, size_t n)
 {
-    if (n == 0 && r->filled > 0) pass_line(r);
+    if (n == 0 && r->filled > 0) relay_pass_line(r);
     if (!r->filters) write_all(r->to, text, n);
     for (size_t i = 0; r->filters && i < n; i++) {
         if (text[i] == '\0') continue; /* Open MPI 5 also writes the terminating NUL of strings */
         r->line[r->filled++] = text[i];
-        if (text[i] == '\n' || r->filled == sizeof r->line - 1) pass_line(r);
+        if (text[i] == '\n' || r->filled == sizeof r->line - 1) relay_pass_line(r);
     }
 }
 
@@ -87,27 +78,21 @@ void tr_relay_take(struct tr_relay *r)
     else if (r->taken == 0) r->taken = -1;
 }
 
-static bool has_taken(const struct tr_relay *r, const char *words)
+static bool relay_has_taken(const struct tr_relay *r, const char *words)
 {
     return r->taken > 0 && memmem(r->chunk, (size_t)r->taken, words, strlen(words));
 }
 
-static bool has_page(const struct tr_relay *r)
-{
-    return has_taken(r, "----------------------------------------");
-}
-
-static bool is_to_be_held(struct tr_relay *r)
-{
-    if (r->filters || !has_page(r)) return false;
-    if (r->held == 0) r->held = tr_now();
-    return tr_now() - r->held < r->patience;
-}
+static const char relay_dashes[] = "----------------------------------------";
 
 void tr_relay_give(struct tr_relay *r)
 {
     ssize_t n = r->taken;
-    if (n == 0 || is_to_be_held(r)) return;
+    if (n == 0) return;
+    if (!r->filters && relay_has_taken(r, relay_dashes)) {
+        if (r->held == 0) r->held = tr_now();
+        if (tr_now() - r->held < r->patience) return;
+    }
     r->held = 0;
     r->taken = 0;
     tr_relay_pass(r, r->chunk, n > 0 ? (size_t)n : 0);
@@ -126,16 +111,6 @@ static bool number_behind(const char *text, const char *words, long *number)
     return end != at;
 }
 
-/* Parses the rank in "[[1234,1],2]" or "[prterun-host-1234@1,2]": the last number. */
-static bool rank_of_name(const char *text, long *rank)
-{
-    const char *at = strstr(text, "Process name: "), *comma = NULL;
-    if (!at) return false;
-    for (at += strlen("Process name: "); *at && *at != ' '; at++)
-        if (*at == ',') comma = at;
-    return comma && number_behind(comma, ",", rank);
-}
-
 bool tr_relay_blames(const struct tr_relay *r, long *rank, int *signal, int *exit_code)
 {
     long number = -1;
@@ -144,14 +119,19 @@ bool tr_relay_blames(const struct tr_relay *r, long *rank, int *signal, int *exi
         *signal = (int)number;
         return number_behind(r->banner, "process rank ", rank);
     }
-    if (!rank_of_name(r->banner, rank) || !number_behind(r->banner, "Exit code: ", &number)) return false;
+    /* the rank is the last number of "[[1234,1],2]" or "[prterun-host-1234@1,2]" */
+    const char *at = strstr(r->banner, "Process name: "), *comma = NULL;
+    for (at += at ? strlen("Process name: ") : 0; at && *at && *at != ' '; at++)
+        if (*at == ',') comma = at;
+    if (!comma || !number_behind(comma, ",", rank) || !number_behind(r->banner, "Exit code: ", &number))
+        return false;
     *exit_code = (int)number;
     return true;
 }
 
 bool tr_relay_misses_daemon(const struct tr_relay *r)
 {
-    return strstr(r->banner, "daemon") || (has_page(r) && has_taken(r, "daemon"));
+    return strstr(r->banner, "daemon") || (relay_has_taken(r, relay_dashes) && relay_has_taken(r, "daemon"));
 }
 
 /* ---- the process ---- */
@@ -175,17 +155,6 @@ static void become(const char *const argv[], pid_t parent, int out, int err, int
     _exit(127);
 }
 
-/* Waits until execvp() has succeeded, or returns its error. */
-static int wait_for_start(int trouble, const char *program)
-{
-    int error;
-    ssize_t n;
-    do n = read(trouble, &error, sizeof error);
-    while (n < 0 && errno == EINTR);
-    if (n != (ssize_t)sizeof error) return TR_OK;
-    return tr_fail(TR_ERR_NO_INPUT, "%s cannot be started: %s", program, strerror(error));
-}
-
 int tr_mpirun_start(const char *const argv[], struct tr_mpirun *m)
 {
     enum { OUT, ERR, TROUBLE, PIPES };
@@ -195,7 +164,7 @@ int tr_mpirun_start(const char *const argv[], struct tr_mpirun *m)
     while (opened < PIPES && pipe2(pipes[opened], O_CLOEXEC) == 0) opened++;
     if (opened == PIPES) child = fork();
     if (child == 0) become(argv, parent, pipes[OUT][1], pipes[ERR][1], pipes[TROUBLE][1]);
-    int error = errno, status;
+    int error = errno;
     if (child > 0)
         setpgid(child, child); /* parent and child both call it, because their order is undefined */
     for (int i = 0; i < opened; i++) close(pipes[i][1]);
@@ -203,17 +172,19 @@ int tr_mpirun_start(const char *const argv[], struct tr_mpirun *m)
         for (int i = 0; i < opened; i++) close(pipes[i][0]);
         return tr_fail(TR_ERR_SYSTEM, "%s cannot be started: %s", argv[0], strerror(error));
     }
-    status = wait_for_start(pipes[TROUBLE][0], argv[0]);
+    ssize_t n;
+    do n = read(pipes[TROUBLE][0], &error, sizeof error); /* until execvp() has succeeded, or its error */
+    while (n < 0 && errno == EINTR);
     close(pipes[TROUBLE][0]);
     for (int i = OUT; i <= ERR; i++) fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
     m->pid = child;
     m->out = (struct tr_relay){.from = pipes[OUT][0], .to = STDOUT_FILENO};
     m->err = (struct tr_relay){.from = pipes[ERR][0], .to = STDERR_FILENO};
-    if (status == TR_OK) return TR_OK;
+    if (n != (ssize_t)sizeof error) return TR_OK;
     waitpid(child, &m->wait_status, 0);
     m->ended = true;
     tr_mpirun_close(m);
-    return status;
+    return tr_fail(TR_ERR_NO_INPUT, "%s cannot be started: %s", argv[0], strerror(error));
 }
 
 bool tr_mpirun_is_over(struct tr_mpirun *m)

@@ -200,17 +200,6 @@ static bool find_end(struct supervisor *s)
     return f->kind != TR_CAUSE_GONE;
 }
 
-static void begin_ending(struct supervisor *s, struct tr_failure failure)
-{
-    s->ending = true;
-    s->noticed = tr_now();
-    s->failure = failure;
-    tr_mpirun_filter(&s->mpirun, failure.pid);
-    find_end(s);
-    remember_segments(s);
-    note(s, "noticed", "rank %ld pid %ld", failure.rank, failure.pid);
-}
-
 /* Returns a rank that has exited with an error while other ranks continue. */
 static const struct tr_member *left_alone(const struct tr_members *all)
 {
@@ -240,40 +229,6 @@ static bool is_stuck_at_start(struct supervisor *s)
     return false;
 }
 
-/* Returns a stopped child of mpirun if no rank has connected yet, or 0. Ranks that wait for hosts or a batch system are not a
- * failure, but a stopped process is. */
-static long stopped_at_start(const struct supervisor *s)
-{
-    if (s->members.known > 0 || tr_now() - s->begun <= 3 * s->members.limit) return 0;
-    return tr_process_stopped_child(s->mpirun.pid);
-}
-
-/* Returns true if no rank has connected within the limit of a start, and no local process is stopped: mpirun waits for an
- * unreachable host or its daemon. Ranks give MPI_Init the same time (src/ranks/lifeline.c). */
-static bool nobody_comes(const struct supervisor *s)
-{
-    return s->members.known == 0 && tr_now() - s->begun > TR_LIFELINE_STARTS * s->members.limit;
-}
-
-/* Returns the seconds for which mpirun itself has been stopped if they exceed the limit of a rank, else 0. Ranks that start or
- * exit wait for mpirun, and it does not report exits. */
-static double launcher_stopped(struct supervisor *s)
-{
-    double now = tr_now();
-    if (!tr_process_is_stopped(s->mpirun.pid)) s->launcher_ran = now;
-    return now - s->launcher_ran > s->members.limit ? now - s->launcher_ran : 0;
-}
-
-static long first_missing(const struct tr_members *all)
-{
-    for (long rank = 0;; rank++) {
-        bool known = false;
-        for (size_t i = 0; i < all->n; i++)
-            known = known || (all->member[i]->known && all->member[i]->rank == rank);
-        if (!known) return rank;
-    }
-}
-
 static struct tr_failure look_for_failure(struct supervisor *s)
 {
     const struct tr_members *all = &s->members;
@@ -287,7 +242,9 @@ static struct tr_failure look_for_failure(struct supervisor *s)
         s->options->heartbeat / 2) { /* the check visits all ranks, therefore not at every heartbeat */
         s->looked = now;
         m = tr_members_silent(all);
-        stopped = launcher_stopped(s);
+        /* mpirun itself may be stopped: ranks that start or exit wait for it, and it does not report exits */
+        if (!tr_process_is_stopped(s->mpirun.pid)) s->launcher_ran = now;
+        if (now - s->launcher_ran > all->limit) stopped = now - s->launcher_ran;
     }
     if (m) {
         f = failure_of(m, TR_CAUSE_SILENT, (int)lround(tr_now() - m->beat));
@@ -302,9 +259,17 @@ static struct tr_failure look_for_failure(struct supervisor *s)
         return f;
     }
     if ((m = left_alone(all)) != NULL) return failure_of(m, TR_CAUSE_EXIT, m->status);
-    if (stuck || (pid = stopped_at_start(s)) > 0 || nobody_comes(s)) {
+    /* No rank has connected yet. Ranks that wait for hosts or a batch system are not a failure, but a stopped process is. After the
+     * limit of a start, which is the time of MPI_Init (src/ranks/lifeline.c), mpirun waits for an unreachable host or its daemon. */
+    if (all->known == 0 && now - s->begun > 3 * all->limit) pid = tr_process_stopped_child(s->mpirun.pid);
+    if (stuck || pid > 0 || (all->known == 0 && now - s->begun > TR_LIFELINE_STARTS * all->limit)) {
         f = failure_of(NULL, TR_CAUSE_SILENT, (int)lround(now - s->begun));
-        f.rank = stuck ? first_missing(all) : -1;
+        for (bool known = stuck; known;) { /* the first rank that is missing */
+            known = false;
+            f.rank++;
+            for (size_t i = 0; i < all->n; i++)
+                known = known || (all->member[i]->known && all->member[i]->rank == f.rank);
+        }
         f.pid = pid;
         f.stopped = pid > 0;
         return f;
@@ -416,7 +381,15 @@ static int turn(struct supervisor *s)
     note_state(s);
     if (!s->ending) {
         struct tr_failure failure = look_for_failure(s);
-        if (failure.kind != TR_CAUSE_NONE) begin_ending(s, failure);
+        if (failure.kind != TR_CAUSE_NONE) {
+            s->ending = true;
+            s->noticed = tr_now();
+            s->failure = failure;
+            tr_mpirun_filter(&s->mpirun, failure.pid);
+            find_end(s);
+            remember_segments(s);
+            note(s, "noticed", "rank %ld pid %ld", failure.rank, failure.pid);
+        }
     }
     tr_relay_give(out);
     tr_relay_give(err);
@@ -508,34 +481,12 @@ static bool sees_status(const struct supervisor *s, struct tr_status_seen *seen)
     return false;
 }
 
-/* Returns true if training has completed. A failure after it is final, as another attempt would train again from the start. */
-static bool is_trained(const struct supervisor *s, const struct tr_status_seen *seen)
-{
-    char *summary;
-    if (seen->done || tr_format(&summary, "%s/summary.json", s->options->output) != TR_OK) return seen->done;
-    bool there = access(summary, F_OK) == 0;
-    free(summary);
-    return there;
-}
-
 static void print_failure(const struct tr_failure *f, const char *more)
 {
     char what[512], loss[128];
     tr_failure_describe(f, what, sizeof what);
     tr_failure_loss(f, loss, sizeof loss);
     tr_printf(stderr, "trireme: %s%s%s%s\n", what, *loss ? "; " : "", loss, more);
-}
-
-/* Adds the failure to the events in the folder of the run, if this attempt has opened it. */
-static void note_failure(const struct supervisor *s)
-{
-    char what[512];
-    struct tr_status_seen seen;
-    const struct tr_failure *f = &s->failure;
-    if (!sees_status(s, &seen)) return;
-    tr_failure_describe(f, what, sizeof what);
-    tr_event_add(s->options->output, "failure", (struct tr_event_place){(double)NAN, f->epoch, (double)NAN},
-                 f->mpirun ? -1 : f->rank, what);
 }
 
 /* Returns the exit code of a job that the user stopped and that did not end in order: it can resume from its checkpoint. */
@@ -562,7 +513,13 @@ static bool is_the_end(struct supervisor *s, int *code)
         *code = TR_OK;
         return true;
     }
-    if (sees && exits && is_trained(s, &seen)) return true;
+    if (sees && exits) { /* training has completed: another attempt would train again from the start */
+        char *summary = NULL;
+        bool trained = seen.done || (tr_format(&summary, "%s/summary.json", s->options->output) == TR_OK &&
+                                     access(summary, F_OK) == 0);
+        free(summary);
+        if (trained) return true;
+    }
     bool killed =
         f->kind == TR_CAUSE_SIGNAL || (exits && f->number > 128); /* as mpirun reports it of a rank */
     bool silent = f->kind == TR_CAUSE_SILENT;
@@ -577,16 +534,6 @@ static bool is_the_end(struct supervisor *s, int *code)
     return true;
 }
 
-/* Waits while handling signals of the user. */
-static void wait_before_start(struct supervisor *s, double seconds)
-{
-    double end = tr_now() + seconds, left;
-    while (!s->asked && (left = end - tr_now()) > 0) {
-        poll(&(struct pollfd){.fd = s->signals, .events = POLLIN}, 1, (int)(left * 1e3) + 1);
-        take_signals(s);
-    }
-}
-
 /* Decides after an attempt: sets *again, or returns the exit code. */
 static int decide(struct supervisor *s, bool *again)
 {
@@ -595,7 +542,14 @@ static int decide(struct supervisor *s, bool *again)
     char more[128] = "";
     *again = false;
     if (is_the_end(s, &code)) return code;
-    note_failure(s);
+    struct tr_status_seen seen;
+    if (sees_status(s, &seen)) { /* this attempt has opened the folder of the run */
+        char what[512];
+        tr_failure_describe(&s->failure, what, sizeof what);
+        tr_event_add(s->options->output, "failure",
+                     (struct tr_event_place){(double)NAN, s->failure.epoch, (double)NAN},
+                     s->failure.mpirun ? -1 : s->failure.rank, what);
+    }
     enum tr_decision decision = tr_history_add(&s->history, &s->failure, most, &pause);
     int restarts = s->history.restarts;
     if (decision == TR_START_AGAIN && pause > 0)
@@ -610,7 +564,10 @@ static int decide(struct supervisor *s, bool *again)
         tr_printf(stderr, "trireme: error: gave up: started again %d time%s, the limit of --max-restarts\n",
                   restarts, restarts == 1 ? "" : "s");
     if (decision != TR_START_AGAIN) return tr_failure_code(&s->failure);
-    wait_before_start(s, pause);
+    for (double end = tr_now() + pause, left; !s->asked && (left = end - tr_now()) > 0;) {
+        poll(&(struct pollfd){.fd = s->signals, .events = POLLIN}, 1, (int)(left * 1e3) + 1);
+        take_signals(s);
+    }
     if (s->asked) return stopped_code(s);
     *again = true;
     return TR_OK;
@@ -673,11 +630,12 @@ static int open_all(struct supervisor *s)
     return tr_members_open(o->everywhere, o->heartbeat, o->limit, &s->members);
 }
 
-/* Sets the environment of mpirun and the ranks. Ranks write to pipes, so the supervisor tells them which of its outputs are
- * terminals. After the death of a rank mpirun kills the others immediately instead of sending SIGTERM and waiting for a second:
- * checkpoints are already complete. */
-static void set_environment(void)
+int tr_supervise(const struct tr_supervision *options)
 {
+    struct supervisor s = {
+        .options = options, .history.best = TR_LIFE_NOWHERE, .opened = tr_now(), .signals = -1};
+    /* Ranks write to pipes, so the supervisor tells them which of its outputs are terminals. After the death of a rank mpirun kills
+     * the others immediately instead of sending SIGTERM and waiting for a second: checkpoints are already complete. */
     char terminal[4] = "";
     if (isatty(STDOUT_FILENO)) strcat(terminal, "1");
     if (isatty(STDERR_FILENO)) strcat(terminal, "2");
@@ -685,13 +643,6 @@ static void set_environment(void)
     else unsetenv("TRIREME_TERMINAL");
     setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
     setenv("PRTE_MCA_odls_base_sigkill_timeout", "0", 0);
-}
-
-int tr_supervise(const struct tr_supervision *options)
-{
-    struct supervisor s = {
-        .options = options, .history.best = TR_LIFE_NOWHERE, .opened = tr_now(), .signals = -1};
-    set_environment();
     int status = open_all(&s);
     if (status == TR_OK) {
         tr_fail(TR_OK, "%s", "");

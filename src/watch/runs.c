@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "monitor/json.h"
+#include "monitor/monitor.h"
 
 enum { STATUS, METRICS, SUMMARY };
 enum { DEEPEST = 6, MOST_ENTRIES = 200000, LONGEST_STATUS = 1 << 20 };

@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "monitor/json.h"
+#include "monitor/monitor.h"
 #include "page.h"
 
 enum {

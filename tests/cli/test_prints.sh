@@ -13,8 +13,7 @@ src/job/write.c                  YAML: names of keys; shown words of a message; 
 src/model/linear/descent/descent.c  CSV: names of metrics
 src/model/linear/text.c          model.txt: numbers, words of the program
 src/model/trees/saved.c          model.txt: numbers, words of the program
-src/monitor/json.c               numbers of JSON
-src/monitor/files.c             commas of JSON, names of events, dates
+src/monitor/files.c              numbers and commas of JSON, names of events, dates
 src/stage/scheduler.c            separators
 src/store/persistent.c           a state that the program reads back
 src/watch/runs.c                 commas of JSON

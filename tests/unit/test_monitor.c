@@ -13,7 +13,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/terminal.h"
-#include "monitor/json.h"
+#include "monitor/monitor.h"
 #include "monitor/record.h"
 
 /* Every case works in a folder of its own, which its process removes at its exit. */
