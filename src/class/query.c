@@ -355,20 +355,23 @@ static int query_inspect(tr_query *q)
 
 /* ---- execution ---- */
 
+/* Checks that the class has the flag for this command, and the range of its number. */
 static int query_check_flag(const struct tr_model *m, const struct tr_ask *ask, const struct tr_given *given)
 {
-    static const char *const commands[] = {
-        [TR_PREDICT] = "predict", [TR_EVALUATE] = "evaluate", [TR_INSPECT] = "inspect"};
-    for (const tr_flag *flag = m->class->flags; flag && flag->name; flag++) {
-        if (strcmp(flag->name, given->name) != 0 || !(flag->commands & ask->command)) continue;
-        char *end = NULL;
-        long n = flag->most > 0 && given->value ? strtol(given->value, &end, 10) : 0;
-        if (flag->most > 0 && (!end || end == given->value || *end || n < flag->least || n > flag->most))
-            return tr_fail(TR_ERR_USAGE, "%s: expected a number from %ld to %ld behind %s",
-                           commands[ask->command], flag->least, flag->most, flag->name);
+    const char *command = ask->command == TR_PREDICT    ? "predict"
+                          : ask->command == TR_EVALUATE ? "evaluate"
+                                                        : "inspect";
+    const tr_flag *flag = m->class->flags;
+    while (flag && flag->name && (strcmp(flag->name, given->name) != 0 || !(flag->commands & ask->command)))
+        flag++;
+    if (!flag || !flag->name)
+        return tr_fail(TR_ERR_USAGE, "%s: %s is not for %s", command, given->name, m->class->noun);
+    char *end = NULL;
+    long n = flag->most > 0 && given->value ? strtol(given->value, &end, 10) : 0;
+    if (flag->most == 0 || (end && end != given->value && !*end && n >= flag->least && n <= flag->most))
         return TR_OK;
-    }
-    return tr_fail(TR_ERR_USAGE, "%s: %s is not for %s", commands[ask->command], given->name, m->class->noun);
+    return tr_fail(TR_ERR_USAGE, "%s: expected a number from %ld to %ld behind %s", command, flag->least,
+                   flag->most, flag->name);
 }
 
 static int query_run(tr_query *q)
@@ -407,22 +410,6 @@ static void query_free(tr_query *q)
 
 enum { PIECE = 1 << 20 };
 
-/* Sends the output of this rank to rank 0 in pieces; the last piece is empty. */
-static int query_send_printed(const tr_query *q, char *piece)
-{
-    tr_context *tr = q->ask->tr;
-    FILE *file = q->ask->out;
-    MPI_Request request;
-    size_t n;
-    rewind(file);
-    do {
-        n = fread(piece, 1, PIECE, file);
-        MPI_Isend(piece, (int)n, MPI_BYTE, 0, TR_TAG_FIELD, tr->world, &request);
-        TR_TRY(tr_wait_request(tr, &request, "rank 0 to receive predictions"));
-    } while (n > 0);
-    return ferror(file) ? tr_fail(TR_ERR_IO, "predictions cannot be read back: %s", strerror(errno)) : TR_OK;
-}
-
 static bool query_message_is_here(const tr_context *tr, int rank, MPI_Message *message, int *bytes)
 {
     int here = 0;
@@ -432,38 +419,32 @@ static bool query_message_is_here(const tr_context *tr, int rank, MPI_Message *m
     return here;
 }
 
-/* Appends the outputs of the other ranks in the order of ranks, which is the order of the rows. */
-static int query_receive_printed(const tr_query *q, char *piece)
+/* Moves the outputs of all ranks to rank 0 in the order of ranks, which is the order of the rows, in pieces; the last piece of a rank
+ * is empty. */
+static int query_move_printed(const tr_query *q, char *piece)
 {
     tr_context *tr = q->ask->tr;
+    FILE *file = q->ask->out;
+    MPI_Request request;
+    if (tr->rank > 0) rewind(file);
+    for (size_t n = 1; n > 0 && tr->rank > 0;) {
+        n = fread(piece, 1, PIECE, file);
+        MPI_Isend(piece, (int)n, MPI_BYTE, 0, TR_TAG_FIELD, tr->world, &request);
+        TR_TRY(tr_wait_request(tr, &request, "rank 0 to receive predictions"));
+    }
+    if (tr->rank > 0 && ferror(file))
+        return tr_fail(TR_ERR_IO, "predictions cannot be read back: %s", strerror(errno));
     bool written = true;
-    for (int rank = 1; rank < tr->size; rank++)
+    for (int rank = 1; rank < tr->size && tr->rank == 0; rank++)
         for (int n = 1; n > 0;) {
             MPI_Message message;
-            MPI_Request request;
             TR_WAIT_UNTIL(tr, query_message_is_here(tr, rank, &message, &n),
                           "rank %d to send its predictions", rank);
             MPI_Imrecv(piece, n, MPI_BYTE, &message, &request);
             TR_TRY(tr_wait_request(tr, &request, "the remaining predictions"));
-            written = written && fwrite(piece, 1, (size_t)n, q->ask->out) == (size_t)n;
+            written = written && fwrite(piece, 1, (size_t)n, file) == (size_t)n;
         }
     return written ? TR_OK : query_cannot_write(q);
-}
-
-static int query_collect(tr_query *q, int status)
-{
-    tr_context *tr = q->ask->tr;
-    char *piece = NULL;
-    if (status == TR_OK) status = TR_NEW(&piece, PIECE);
-    status = tr_agree(tr, status);
-    if (status == TR_OK)
-        status = tr->rank == 0 ? query_receive_printed(q, piece) : query_send_printed(q, piece);
-    free(piece);
-    uint64_t counts[] = {q->unknown, q->unlabelled};
-    int counted = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, counts, 2);
-    q->unknown = counts[0];
-    q->unlabelled = counts[1];
-    return status != TR_OK ? status : counted;
 }
 
 int tr_model_ask(struct tr_model *model, const struct tr_ask *ask)
@@ -478,7 +459,18 @@ int tr_model_ask(struct tr_model *model, const struct tr_ask *ask)
     q.rows.readers = ask->tr ? (size_t)ask->tr->size : 1;
     bool takes_part = rank == 0 || !model->class->answer;
     if (status == TR_OK && takes_part) status = query_run(&q);
-    if (ask->tr) status = query_collect(&q, status);
+    if (ask->tr) {
+        char *piece = NULL;
+        if (status == TR_OK) status = TR_NEW(&piece, PIECE);
+        status = tr_agree(ask->tr, status);
+        if (status == TR_OK) status = query_move_printed(&q, piece);
+        free(piece);
+        uint64_t counts[] = {q.unknown, q.unlabelled};
+        int counted = tr_all_reduce(ask->tr, TR_SET_ALL, TR_SUM, TR_I64, counts, 2);
+        q.unknown = counts[0];
+        q.unlabelled = counts[1];
+        if (status == TR_OK) status = counted;
+    }
     if (status == TR_OK && rank == 0 && ask->command == TR_PREDICT) query_note_unknown(&q);
     query_free(&q);
     return status;

@@ -54,8 +54,8 @@ static int average_members(const tr_job *job, const struct tr_job_task *task, co
     const tr_model_class *class = jobs[0]->class;
     for (size_t i = 0; i < task->after.n; i++)
         if (!jobs[i]->class->mean || jobs[i]->class != class)
-            return tr_fail(TR_ERR_CONFIG, "%s: task %s: there is no mean of what %s and %s predict",
-                           task->first, task->name, jobs[0]->class->noun, jobs[i]->class->noun);
+            return tr_fail(TR_ERR_CONFIG, "%s: task %s: predictions of %s and %s have no mean", task->first,
+                           task->name, jobs[0]->class->noun, jobs[i]->class->noun);
     *flag = NULL;
     *by = 0;
     if (class->mean(jobs, task->after.n, flag, by) == TR_OK) return TR_OK;

@@ -30,7 +30,7 @@ TR_COMMANDS
 extern const struct tr_cli_command *const tr_commands[];      /* in the order of help; ends with NULL */
 const struct tr_cli_command *tr_command_of(const char *name); /* or NULL */
 
-/* `trireme help WORD…`, with a pager on a terminal. Returns the exit code. */
+/* `trireme help WORD...`, with a pager on a terminal. Returns the exit code. */
 int tr_help(int argc, char **argv);
 
 /* Prints the error that tr_fail() has described as one line on stderr, and returns its status. For commands that run without ranks;

@@ -59,7 +59,7 @@ const struct tr_cli_command tr_convert_command = {
                .keys = TR_WORDS("data.format", "data.header", "data.label", "data.index_base",
                                 "data.on_error", "data.features", "data.max_record", "data.folders",
                                 "data.missing", "data.columns")},
-    .brief = "write data as HDF5 that all ranks read at once",
+    .brief = "write data as HDF5, which all ranks read in parallel",
     .usage = "trireme convert DATA... OUT.h5 [data.KEY=value ...]",
     .about =
         "Writes the rows of all files DATA (globs are allowed; found as the files of jobs are) to one HDF5 "

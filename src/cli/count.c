@@ -1,4 +1,4 @@
-/* trireme count: what is in the columns of tables. */
+/* trireme count: statistics of the columns of tables. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <limits.h>

@@ -242,11 +242,11 @@ static int explain_table(tr_context *tr, const struct tr_table *t)
     TR_TRY(tr_wait_request(tr, &request, "server 0 to describe a table"));
     if (tr->rank != 0) return TR_OK;
     if (t->sparse) {
-        tr_printf(stderr, "explain: table %s: %llu rows of up to %zu %s, as lists of what is not zero\n",
-                  t->name, keys, t->width, dtype_name[t->dtype]);
+        tr_printf(stderr, "explain: table %s: %llu rows of up to %zu %s, as lists of non-zeros\n", t->name,
+                  keys, t->width, dtype_name[t->dtype]);
     } else if (t->hash) {
         tr_printf(stderr,
-                  "explain: table %s: %llu possible keys of %zu %s, in hash maps of those that are updated\n",
+                  "explain: table %s: %llu possible keys of %zu %s, in hash maps of the updated keys\n",
                   t->name, keys, t->width, dtype_name[t->dtype]);
     } else {
         uint64_t least = UINT64_MAX, most = 0;

@@ -339,7 +339,7 @@ static void complete(int argc, char **argv)
     if (command) offer_arguments(&command->syntax, argc - 1, argv + 1);
 }
 
-/* On a terminal, help is shown by less or by PAGER, which ends at once if all lines fit. COLUMNS is the width of the terminal, since
+/* On a terminal, help is shown by less or by PAGER, which ends if all lines fit. COLUMNS is the width of the terminal, since
  * stdout is a pipe then. A rank has no keyboard, although Open MPI 5 gives it a terminal to write to. */
 int tr_help(int argc, char **argv)
 {

@@ -237,7 +237,7 @@ static void plot_range(FILE *script, char axis, struct range range)
     else fprintf(script, "set %crange [%.9g:%.9g]\n", axis, range.least - width, range.most + width);
 }
 
-/* One diagram with a curve for each run that has it; *drawn becomes true if any has. */
+/* Draws a diagram with a curve for each run that has points; sets *drawn if there is one. */
 static int plot_diagram(FILE *script, const struct plot *p, const struct curve *curve, bool *drawn)
 {
     struct range x = {INFINITY, -INFINITY}, y = x;
@@ -279,7 +279,7 @@ static int plot_write(struct tr_drawing *d, const struct plot *p)
     if (metric) fputs("unset multiplot\n", script);
     if (drawn) return TR_OK;
     return tr_fail(TR_ERR_NO_INPUT, "%s: nothing of that has been evaluated%s", p->run[0],
-                   p->runs > 1 ? ", nor in the other runs" : " yet");
+                   p->runs > 1 ? " or in the other runs" : " yet");
 }
 
 static int plot_command(struct tr_arguments *arguments, void *given)
@@ -312,8 +312,8 @@ const struct tr_cli_command tr_plot_command = {
     .usage = "trireme plot RUN... [OPTION...]",
     .about =
         "Draws curves of the runs in these folders by gnuplot: in characters on the terminal, or to a file. "
-        "Without --what it draws the objective, and below it the metric on the test data, if there is "
-        "one. Lines from top to bottom are restarts, short ones at the bottom checkpoints.",
+        "Without --what it draws the objective and below it the metric on the test data, if it exists."
+        " Lines from top to bottom are restarts, short ones at the bottom checkpoints.",
     .defaults = &(const struct plot){.what = -1},
     .options_size = sizeof(struct plot),
     .run = plot_command,

@@ -51,7 +51,7 @@ static int read_words(struct tr_arguments *arguments, struct run_options *o, str
     if (!w->job && w->settings == 0)
         return tr_fail(TR_ERR_USAGE, "run: expected JOB.yaml%s: see trireme help run",
                        w->program ? " behind the program" : "");
-    /* mpirun would take a word that is neither an option nor its value for the program. Options have one value at most, those of
+    /* mpirun would take a word that is no option and no value of one for the program. Options have one value at most, those of
      * MCA parameters two. */
     int values = 0;
     for (char **word = w->mpirun; *word; word++) {
@@ -218,7 +218,7 @@ const struct tr_cli_command tr_run_command = {
              "between, ends "
              "the job. So do errors that would occur again: exit codes 64, 65, 66, 73, 76, 77 and 78. "
              "SIGUSR1, SIGUSR2, "
-             "SIGTERM and SIGINT are passed on to the ranks; a second SIGINT or SIGTERM ends them at once.",
+             "SIGTERM and SIGINT are passed on to the ranks; a second SIGINT or SIGTERM kills them.",
     .defaults = &(const struct run_options){.max_restarts = 5, .heartbeat = 1, .limit = 10},
     .options_size = sizeof(struct run_options),
     .on_ranks = true,

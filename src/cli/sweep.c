@@ -295,7 +295,7 @@ static const struct tr_argument sweep_arguments[] = {
     {"--halving", TR_ARG_NUMBER, offsetof(struct sweep_options, halving), .least = 1, .most = MOST_TASKS,
      .value = "E",
      .help = "train all for E epochs and test them on the first fold only; then train the better half for "
-             "twice as many "
+             "double the number of "
              "epochs, each on more ranks, and so on, until two are left"},
     {"--list", TR_ARG_TEXT, offsetof(struct sweep_options, list), .value = "FILE",
      .help = "a file with a combination per line, KEY=VALUE KEY=VALUE ...; empty lines and lines with # in "

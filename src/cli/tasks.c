@@ -94,7 +94,7 @@ static void rows_choose_job(const tr_job *job, const int *of, int which, struct 
 }
 
 /* Checks that the rows fit into memory. Estimates: the text of packed files is eight times as long, of HDF5 four times; numbers take up
- * to twice as many bytes as their text, and offsets of rows more. */
+ * to twice the bytes of their text, and offsets of rows more. */
 static int rows_check_memory(const tr_job *job)
 {
     struct tr_files files = {.n = 0};

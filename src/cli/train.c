@@ -14,7 +14,7 @@ static int train(tr_context *tr, const tr_model_class *class, void *model)
     const tr_job *job = tr_context_job(tr);
     if (class->memory) TR_TRY(tr_say_estimate(tr));
     int status = class->open(tr, job->options, model);
-    TR_TRY(tr->status != TR_OK ? tr->status : tr_agree(tr, status)); /* what was agreed on has been printed */
+    TR_TRY(tr->status != TR_OK ? tr->status : tr_agree(tr, status)); /* an agreed status has been printed */
     if (*job->model.plugin) TR_TRY(tr_agree(tr, tr_model_check_fields(tr, class, model)));
     TR_TRY(tr_monitor_enter(tr->monitor, TR_TRAINING));
     TR_TRY(class->train(model));

@@ -61,7 +61,7 @@ void tr_average_members(FILE *file, void *average);
  * that open. All ranks. TR_ERR_CONFIG: there is not enough memory. */
 int tr_say_estimate(tr_context *tr);
 
-/* train --explain prints all decisions before training starts: lines «explain: …» on stderr of rank 0, even with report.progress=no. */
+/* train --explain prints all decisions before training starts: lines «explain: ...» on stderr of rank 0, even with report.progress=no. */
 
 /* Makes the settings of MPI and prints them. Call it before MPI starts, which adds its own. */
 void tr_explain_settings(void);

@@ -47,7 +47,7 @@ struct tr_given {
 };
 
 struct tr_arguments {
-    char **word; /* neither options nor settings */
+    char **word; /* not options, not settings */
     size_t words;
     char **setting; /* key=value, for a job */
     int settings;
@@ -62,14 +62,14 @@ struct tr_arguments {
 
 struct tr_syntax {
     const char *command;               /* in messages; NULL: a program of the user */
-    const char *expected;              /* the words, in messages: "FILE…" */
+    const char *expected;              /* the words, in messages: "FILE..." */
     size_t least, most;                /* number of words; most 0: any number */
     const struct tr_argument *options; /* ends with a name of NULL; may be NULL */
     const struct tr_argument *shared;  /* more options, of the same struct; may be NULL */
     const struct tr_variant *variants; /* ends with a name of NULL; may be NULL */
     /* The keys or sections ("data.") of settings, ends with NULL; "" stands for all keys; NULL: no settings. */
     const char *const *keys;
-    bool job;       /* the first word is a job file; all others are settings, whatever they look like */
+    bool job;       /* the first word is a job file; all others are settings, of any form */
     bool divides;   /* reading stops at -- */
     unsigned asked; /* enum tr_asked: the classes' flags of this command are options too; 0: none */
     /* The flags of a class that the words read so far name, as of a plugin; NULL: none. */
@@ -83,7 +83,7 @@ int tr_arguments_read(const struct tr_syntax *syntax, int argc, char **argv, voi
                       struct tr_arguments *arguments);
 void tr_arguments_free(struct tr_arguments *arguments);
 
-/* Writes the words and then the settings to argv[1], …, which must have room for them and a final NULL. Returns the new argc. */
+/* Writes the words and then the settings to argv[1] and the following elements, which must have room for them and a final NULL. Returns the new argc. */
 int tr_arguments_join(const struct tr_arguments *arguments, char **argv);
 
 /* The option number i of the command and of the variant (NULL: of none); NULL if there are no more. */

@@ -545,7 +545,7 @@ static int find_cycle(struct search *s, size_t task)
         for (size_t i = first; i < s->length && !enough; i++) {
             enough = at + 2 * TR_JOB_LONGEST_WORD + 24 > sizeof text;
             at += (size_t)snprintf(text + at, sizeof text - at, "%s -> ",
-                                   enough ? "…" : job->task[s->path[i]].name);
+                                   enough ? "..." : job->task[s->path[i]].name);
         }
         return tr_job_fail(place_of(job, &job->task[task], "after"), "tasks wait for each other: %s%s", text,
                            job->task[task].name);

@@ -36,7 +36,7 @@ static const tr_option job_keys[] = {
     {"name", TR_KIND_TEXT, AT(name), "<job file>", .may_change = true,
      .help = "name of the run; by default the job file without folder and .yaml"},
     {"output", TR_KIND_TEXT, AT(output), "runs/<name>", .may_change = true,
-     .help = "folder of all files that the run writes"},
+     .help = "folder of the output files"},
     {"seed", TR_KIND_INTEGER, AT(seed), "1",
      .help = "seed of all random numbers"},
 
@@ -283,7 +283,7 @@ static const tr_option task_keys[] = {
      .help = "train: train a model; average: evaluate the mean prediction of the models of the tasks in `after` on data.test; "
              "best: train, but only if the tasks in `after` are better than those of the other tasks with run best"},
     {"tasks.NAME.best", TR_KIND_INTEGER, AT_TASK(best), "0", .most = ANY_INT,
-     .help = "run only if the one task in `after` is among this number of best ones, by data.test, of all tasks that such tasks "
+     .help = "number of best tasks: run only if the task in `after` is one of them, by data.test, among the tasks that tasks with best "
              "depend on; otherwise skip"},
 };
 /* clang-format on */

@@ -80,7 +80,7 @@ bool tr_job_is_list(const tr_option *key);
 /* One value of a job, a stage or a task. */
 struct tr_job_slot {
     const tr_option *key;
-    void *field; /* uint64_t, double, …, by kind */
+    void *field; /* uint64_t, double or another type, by kind */
     const char **where;
 };
 

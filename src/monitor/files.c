@@ -608,22 +608,22 @@ struct ranks_file {
 static int ranks_write_file(FILE *file, const void *what)
 {
     static const char letter[] = "-cepuws?"; /* by enum tr_rank_state */
+    static const char *const name[] = {"node", "clock", "compute", "serving", "held"};
     const struct ranks_file *f = what;
-    int n = f->tr->size;
     fputs("{\n  \"does\": \"", file);
-    for (int rank = 0; rank < n; rank++) fputc(letter[f->seen[rank].state], file);
-    fputs("\",\n  \"node\": [", file);
-    for (int rank = 0; rank < n; rank++) fprintf(file, "%s%d", rank ? "," : "", f->tr->node_of[rank]);
-    fputs("],\n  \"clock\": [", file);
-    for (int rank = 0; rank < n; rank++)
-        fprintf(file, "%s%lld", rank ? "," : "", (long long)f->seen[rank].clock);
-    fputs("],\n  \"compute\": [", file);
-    for (int rank = 0; rank < n; rank++) fprintf(file, "%s%.3f", rank ? "," : "", f->seen[rank].seconds);
-    fputs("],\n  \"serving\": [", file);
-    for (int rank = 0; rank < n; rank++) fprintf(file, "%s%.3f", rank ? "," : "", f->seen[rank].serving);
-    fputs("],\n  \"held\": [", file);
-    for (int rank = 0; rank < n; rank++) fprintf(file, "%s%.0f", rank ? "," : "", f->seen[rank].held);
-    fprintf(file, "],\n  \"updated\": %lld\n}\n", (long long)time(NULL));
+    for (int rank = 0; rank < f->tr->size; rank++) fputc(letter[f->seen[rank].state], file);
+    fputs("\"", file);
+    for (int k = 0; k < 5; k++) {
+        fprintf(file, ",\n  \"%s\": [", name[k]);
+        for (int rank = 0; rank < f->tr->size; rank++) {
+            const struct tr_rank_seen *seen = &f->seen[rank];
+            const double value[] = {f->tr->node_of[rank], (double)seen->clock, seen->seconds, seen->serving,
+                                    seen->held};
+            fprintf(file, "%s%.*f", rank ? "," : "", k == 2 || k == 3 ? 3 : 0, value[k]);
+        }
+        fputc(']', file);
+    }
+    fprintf(file, ",\n  \"updated\": %lld\n}\n", (long long)time(NULL));
     return TR_OK;
 }
 

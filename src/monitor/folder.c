@@ -55,7 +55,7 @@ static int folder_look(const char *folder, enum contents *contents)
     return TR_OK;
 }
 
-/* Renames the folder to the first free name of <folder>.1, .2, …, and removes the lock in it. */
+/* Renames the folder to the first free name of <folder>.1, .2, ..., and removes the lock in it. */
 static int folder_move_away(const char *folder, char **moved)
 {
     for (int number = 1;; number++) {

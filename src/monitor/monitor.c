@@ -150,14 +150,13 @@ static int on_loading(void *who, const struct tr_loading *loading)
 
 /* ---- continuing from a checkpoint ---- */
 
-/* Seconds since this process was started, before main(); NaN if the system does not tell. */
+/* Returns the seconds since this process was started, before main(); NaN if they are unknown. */
 static double process_seconds(void)
 {
     uint64_t ticks = tr_start_ticks();
     struct timespec now;
     if (ticks == 0 || clock_gettime(CLOCK_BOOTTIME, &now) < 0) return NAN;
-    double started = (double)ticks / (double)sysconf(_SC_CLK_TCK);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 - started;
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 - (double)ticks / (double)sysconf(_SC_CLK_TCK);
 }
 
 static double total_seconds(const struct tr_monitor *m)
@@ -393,10 +392,9 @@ int tr_monitor_summary(struct tr_monitor *m, tr_summary_members *more, void *who
                tr_duration(a->target.seconds - a->target.evaluate_seconds).text, a->target.updates,
                a->target.epoch);
     else if (m->writes && tr_has_target(tr->job))
-        tr_say(
-            tr,
-            "note:          solve.target %g is not reached, the objective is %.8g: more solve.epochs may do",
-            tr->job->solve.target, a->last.evaluation.objective);
+        tr_say(tr,
+               "note:          solve.target %g is not reached, the objective is %.8g: increase solve.epochs",
+               tr->job->solve.target, a->last.evaluation.objective);
     int status = tr_agree(tr, m->writes ? tr_summary_write(&record, &outcome, tr->job->output) : TR_OK);
     free(outcome.spans);
     return status;
@@ -499,21 +497,6 @@ static size_t tasks_count_done(const struct tr_record *r)
     return done;
 }
 
-static int tasks_start(struct tr_tasks_folder *f, bool continues)
-{
-    struct tr_record *r = &f->record;
-    char *moved;
-    int status = take_folder(r->tr, continues, &moved, &f->lock);
-    free(moved);
-    TR_TRY(status);
-    if (continues) r->account.restarts = tr_status_look(r->tr->job->output).continued + 1;
-    TR_TRY(tr_status_open(&f->status, r));
-    r->state = TR_TRAINING;
-    tr_status_guard(&f->status);
-    if (continues) tr_say(r->tr, "continues:     %zu of %zu tasks are done", tasks_count_done(r), r->tasks);
-    return tr_status_write(&f->status);
-}
-
 static void tasks_folder_free(struct tr_tasks_folder **folder)
 {
     struct tr_tasks_folder *f = *folder;
@@ -533,7 +516,18 @@ int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_
     f->record.tasks = n;
     f->lock = -1;
     *folder = f;
-    int status = tasks_start(f, continues);
+    struct tr_record *r = &f->record;
+    char *moved;
+    int status = take_folder(world, continues, &moved, &f->lock);
+    free(moved);
+    if (status == TR_OK && continues) r->account.restarts = tr_status_look(world->job->output).continued + 1;
+    if (status == TR_OK) status = tr_status_open(&f->status, r);
+    if (status == TR_OK) {
+        r->state = TR_TRAINING;
+        tr_status_guard(&f->status);
+        if (continues) tr_say(world, "continues:     %zu of %zu tasks are done", tasks_count_done(r), n);
+        status = tr_status_write(&f->status);
+    }
     if (status != TR_OK) tasks_folder_free(folder);
     return status;
 }

@@ -109,7 +109,7 @@ struct tr_scheduled;
 enum tr_monitor_state { TR_STARTING, TR_LOADING, TR_TRAINING, TR_WRITING, TR_DONE, TR_FAILED, TR_STOPPED };
 
 /* Prepares the job's folder, with job.yaml and status.json in it, and records the evaluations of tr_run(). The folder of an
- * earlier run is renamed to <folder>.1, .2, … and never overwritten, unless the context continues from a checkpoint of that
+ * earlier run is renamed to <folder>.1, .2, ... and never overwritten, unless the context continues from a checkpoint of that
  * run (tr_checkpoints_open(), before). It gets its name back if this run fails before its first evaluation. All ranks;
  * agreed on. TR_ERR_NO_OUTPUT: there can be no such folder. */
 int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor);
@@ -155,7 +155,7 @@ int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_
 /* Sets how many readings were made for several tasks. */
 void tr_tasks_folder_note_readings(struct tr_tasks_folder *folder, uint64_t readings);
 
-/* Writes status.json, at once or if about a second has passed. */
+/* Writes status.json, immediately or if about a second has passed. */
 int tr_tasks_folder_renew(struct tr_tasks_folder *folder, bool at_once);
 
 /* Records how the job ended, prints the table of tasks, and frees the folder (*folder may be NULL). Returns the status, or,
@@ -166,7 +166,7 @@ int tr_tasks_folder_close(struct tr_tasks_folder **folder, int status);
 
 /* Creates the folder of a new run and locks it until tr_output_release() or the end of this process. A folder that another
  * run has locked is an error, which names that run's process and host. A folder with an earlier run (job.yaml, status.json
- * or checkpoints) is renamed to the first free name of <folder>.1, .2, …, which is put in *moved (to be freed; else NULL).
+ * or checkpoints) is renamed to the first free name of <folder>.1, .2, ..., which is put in *moved (to be freed; else NULL).
  * An empty folder is taken as it is; any other is an error, as its files may be valuable. */
 int tr_output_prepare(const char *folder, char **moved, int *lock);
 

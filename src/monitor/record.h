@@ -168,7 +168,7 @@ struct tr_display {
     const char *stage;           /* name of the stage of the last row */
     int64_t clocks;
     double gap_goal; /* of that stage; 0: none */
-    int64_t gaps;    /* rows of it that had a gap: row i is at i % TR_DISPLAY_GAPS of … */
+    int64_t gaps;    /* rows of it that had a gap: row i is at i % TR_DISPLAY_GAPS of the next arrays */
     double gap_seconds[TR_DISPLAY_GAPS], gap[TR_DISPLAY_GAPS];
     const char *objective_name, *metric_name;
     bool with_gap;
@@ -180,7 +180,7 @@ struct tr_display {
  * stream, also at the other end of mpirun's pipe. */
 enum tr_display_style tr_display_choose(int setting, FILE *out);
 
-/* Shows a row, or holds it back. The 1st, 2nd, 4th, 8th … row is shown, and one after a pause that grows with the run from
+/* Shows a row, or holds it back. The 1st, 2nd, 4th, 8th ... row is shown, and one after a pause that grows with the run from
  * a second to a minute. */
 void tr_display_row(struct tr_display *display, const tr_stage *stage, const struct tr_progress_row *row);
 

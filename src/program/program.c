@@ -18,33 +18,26 @@ const struct tr_argument tr_run_arguments[] = {
      .help = "start over; the results of an earlier run are renamed"},
     {"--max-time", TR_ARG_SETTING, .value = "T", .key = "checkpoint.max_time",
      .help = "stop early enough to write a checkpoint when the program has run for this time: minutes, "
-             "minutes:seconds, "
-             "hours:minutes:seconds, days-hours, or with a unit, as 90s or 2h"},
+             "minutes:seconds, hours:minutes:seconds, days-hours, or with a unit, as 90s or 2h"},
     {"--plugin", TR_ARG_SETTING, .value = "FILE", .key = "model.plugin",
      .help = "the shared object of a model class, as model.plugin; FILE and its folder must belong to you or "
-             "root, and no "
-             "other user may be able to write to them"},
+             "root, and no other user may be able to write to them"},
     {"--explain", TR_ARG_FLAG, offsetof(struct tr_run_options, explain),
      .help = "print all decisions before training starts: settings of MPI, roles of the ranks, where tables "
-             "lie, and how "
-             "parameters and updates travel"},
+             "lie, and how parameters and updates travel"},
     {0}};
 
 /* ---- services ---- */
 
-/* Files that cannot be opened are reported when they are read. */
-static uint64_t digest_data(const tr_job *job)
-{
-    struct tr_files files;
-    if (job->data.train.n == 0 || tr_data_files(job, false, &files) != TR_OK) return 0;
-    uint64_t digest = tr_files_digest(&files);
-    tr_files_close(&files);
-    return digest;
-}
-
 int tr_services_open(tr_context *tr, bool fresh)
 {
-    if (tr->rank == 0) tr->data_digest = digest_data(tr->job);
+    struct tr_files files;
+    const tr_job *job = tr->job;
+    /* files that cannot be opened are reported when they are read */
+    if (tr->rank == 0 && job->data.train.n > 0 && tr_data_files(job, false, &files) == TR_OK) {
+        tr->data_digest = tr_files_digest(&files);
+        tr_files_close(&files);
+    }
     int ended = tr->rank == 0 && !fresh && tr_status_look(tr->job->output).done;
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &ended, sizeof ended));
     TR_TRY(tr_checkpoints_open(tr, fresh ? TR_BEGIN_ANEW : ended ? TR_GO_FURTHER : TR_GO_ON));
@@ -84,18 +77,16 @@ static const tr_model_class no_class = {.abi = TR_MODEL_ABI,
                                             TR_WORDS("libsvm", "csv", "ratings", "docword", "hdf5"),
                                         .methods = own_method};
 
-static int check_job(const tr_job *job)
+static int program_open(tr_context *tr, bool fresh)
 {
+    const tr_job *job = tr->job;
+    int status = TR_OK;
     if (job->tasks > 0)
-        return tr_fail(TR_ERR_CONFIG, "%s: task %s: this program runs no tasks, only trireme train does",
-                       job->task[0].first, job->task[0].name);
-    TR_TRY(tr_job_check_use(job));
-    return job->class->check ? job->class->check(job, job->options) : TR_OK;
-}
-
-static int open_all(tr_context *tr, bool fresh)
-{
-    TR_TRY(tr_agree(tr, check_job(tr->job)));
+        status = tr_fail(TR_ERR_CONFIG, "%s: task %s: this program runs no tasks, only trireme train does",
+                         job->task[0].first, job->task[0].name);
+    if (status == TR_OK) status = tr_job_check_use(job);
+    if (status == TR_OK && job->class->check) status = job->class->check(job, job->options);
+    TR_TRY(tr_agree(tr, status));
     TR_TRY(tr_context_assign(tr, tr->job));
     tr_context_describe(tr);
     return tr_services_open(tr, fresh);
@@ -119,7 +110,7 @@ int tr_open_as(int *argc, char ***argv, const tr_model_class *class, tr_context 
     }
     tr_arguments_free(&arguments);
     TR_TRY(status);
-    status = open_all(tr, options.fresh);
+    status = program_open(tr, options.fresh);
     if (status == TR_OK) {
         *out = tr;
         return TR_OK;
@@ -148,17 +139,14 @@ int tr_model_save(tr_context *tr, void *model)
     return tr_model_write(tr, class, model, tr->job->output);
 }
 
-static int write_summary(tr_context *tr)
-{
-    TR_TRY(tr_monitor_enter(tr->monitor, TR_WRITING));
-    TR_TRY(tr_checkpoint_settle(tr));
-    return tr_services_summary(tr, NULL, NULL);
-}
-
 int tr_close(tr_context *tr)
 {
     int status = tr->status;
-    if (status == TR_OK && tr->monitor) status = write_summary(tr);
+    if (status == TR_OK && tr->monitor) {
+        status = tr_monitor_enter(tr->monitor, TR_WRITING);
+        if (status == TR_OK) status = tr_checkpoint_settle(tr);
+        if (status == TR_OK) status = tr_services_summary(tr, NULL, NULL);
+    }
     status = tr_services_close(tr, status);
     int outcome = tr_context_close(tr);
     return status != TR_OK ? status : outcome;

@@ -58,7 +58,7 @@ enum { TR_ALIKE = 3, TR_LONGEST_PAUSE = 60 };
 
 /* Adds a failure that is not final and decides whether to start again.
  *
- * @param [out] pause  seconds to wait before the next start: 0 after progress, then 1, 2, 4, … up to TR_LONGEST_PAUSE
+ * @param [out] pause  seconds to wait before the next start: 0 after progress, then 1, 2, 4, ... up to TR_LONGEST_PAUSE
  * @return TR_FAILS_ALIKE: the same failure has occurred TR_ALIKE times in a row at the same clock, without a new checkpoint;
  *         TR_FAILS_TOO_OFTEN: more than max_restarts restarts; TR_START_AGAIN otherwise
  */

@@ -475,7 +475,7 @@ static void remove_matches(const char *pattern, double age)
     globfree(&found);
 }
 
-/* Segments are named PLACE_segment.HOST.USER.JOB.RANK, windows osc_sm.HOST.JOB.…. The last component becomes a wildcard: a rank
+/* Segments are named PLACE_segment.HOST.USER.JOB.RANK, windows osc_sm.HOST.JOB.NUMBER. The last component becomes a wildcard: a rank
  * that is starting has not mapped the segments of all other ranks, and no rank has mapped a window that is being created. The
  * session folder is ompi.HOST.USER/pid.PID (Open MPI 4) or prte.HOST.USER/dvm.PID (later versions). */
 void tr_segments_remove(const struct tr_segments *s, long mpirun)

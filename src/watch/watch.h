@@ -36,7 +36,7 @@ const char *tr_watch_token(const struct tr_watch_server *server);
 /* ---- runs (runs.c) ----
  *
  * The list of runs below the folders, and the changes since an earlier scan. A scan takes place on request, at most once a second and
- * for at most a tenth of the time. Neither the scan nor a later opening of a file follows symbolic links, so nothing outside the
+ * for at most a tenth of the time. Scans and later reads of files do not follow symbolic links, so nothing outside the
  * folders is listed or read.
  */
 

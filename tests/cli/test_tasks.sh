@@ -183,7 +183,7 @@ refused 78 'tasks wait for each other: one -> mean -> one' tasks.one.after=mean
 refuse() { words=$1; shift; expect 78 "$words" train job.yaml output=no "$@"; }
 refuse 'write the same output' tasks.two.output=no/one
 refuse 'ranks.node_size of task one: it is the same for the whole job' tasks.one.ranks.node_size=1
-refuse 'task mean: there is no mean of what clusters' tasks.one.model.type=kmeans tasks.one.solve.method=lloyd
+refuse 'task mean: predictions of clusters' tasks.one.model.type=kmeans tasks.one.solve.method=lloyd
 refuse 'task mean: classifiers and regression have no mean' tasks.two.model.type=linear
 refuse 'task two is an average, and leaves no model' tasks.two.run=average tasks.two.after=one
 sed 's/, test: test//' job.yaml >untested.yaml
