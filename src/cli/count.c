@@ -355,19 +355,6 @@ static int open_files(struct count *c, struct tr_files *files, struct tr_head **
     return tr_heads_read(files, TR_FORMAT_CSV, c->job->data.header, heads);
 }
 
-static int count_files(struct count *c)
-{
-    struct tr_files files = {.n = 0};
-    struct tr_head *heads = NULL;
-    int status = count_agree(c, open_files(c, &files, &heads));
-    if (status == TR_OK) status = read_table(c, &files, heads);
-    if (status == TR_OK) status = count_agree(c, unite(c));
-    if (status == TR_OK) status = count_agree(c, !c->tr || c->tr->rank == 0 ? show(c) : TR_OK);
-    free(heads);
-    tr_files_close(&files);
-    return status;
-}
-
 struct count_options {
     long top;
 };
@@ -389,7 +376,14 @@ static int count_command(struct tr_arguments *arguments, void *options)
         c.tr->lent = true; /* the job is ours to free */
         status = tr_agree(c.tr, tr_ranks_assign(c.tr));
     }
-    if (status == TR_OK) status = count_files(&c);
+    struct tr_files files = {.n = 0};
+    struct tr_head *heads = NULL;
+    if (status == TR_OK) status = count_agree(&c, open_files(&c, &files, &heads));
+    if (status == TR_OK) status = read_table(&c, &files, heads);
+    if (status == TR_OK) status = count_agree(&c, unite(&c));
+    if (status == TR_OK) status = count_agree(&c, !c.tr || c.tr->rank == 0 ? show(&c) : TR_OK);
+    free(heads);
+    tr_files_close(&files);
     count_free(&c);
     int outcome = c.tr ? tr_ranks_stop(c.tr) : TR_OK;
     tr_schema_release(&c.schema);

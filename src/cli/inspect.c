@@ -143,23 +143,6 @@ struct data {
     float least_label, most_label;
 };
 
-static void count_label(struct data *d, float label)
-{
-    d->least_label = fminf(d->least_label, label);
-    d->most_label = fmaxf(d->most_label, label);
-    if (d->kinds > KINDS) return;
-    size_t at = 0;
-    while (at < d->kinds && d->kind[at].label < label) at++;
-    if (at < d->kinds && d->kind[at].label == label) {
-        d->kind[at].rows++;
-        return;
-    }
-    if (d->kinds++ == KINDS) return;
-    memmove(&d->kind[at + 1], &d->kind[at], (d->kinds - 1 - at) * sizeof *d->kind);
-    d->kind[at].label = label;
-    d->kind[at].rows = 1;
-}
-
 static int count_rows(void *state, const tr_records *records)
 {
     struct data *d = state;
@@ -168,10 +151,21 @@ static int count_rows(void *state, const tr_records *records)
         uint64_t first = rows->begin[i], end = rows->begin[i + 1];
         d->empty += first == end;
         if (end - first > d->longest) d->longest = end - first;
-        count_label(d, rows->label[i]);
-        if (first == end) continue;
-        if (rows->column[first] < d->lowest) d->lowest = rows->column[first];
-        if (rows->column[end - 1] > d->highest) d->highest = rows->column[end - 1];
+        if (first < end && rows->column[first] < d->lowest) d->lowest = rows->column[first];
+        if (first < end && rows->column[end - 1] > d->highest) d->highest = rows->column[end - 1];
+        float label = rows->label[i];
+        size_t at = 0;
+        d->least_label = fminf(d->least_label, label);
+        d->most_label = fmaxf(d->most_label, label);
+        if (d->kinds > KINDS) continue;
+        while (at < d->kinds && d->kind[at].label < label) at++;
+        if (at < d->kinds && d->kind[at].label == label) {
+            d->kind[at].rows++;
+        } else if (d->kinds++ < KINDS) {
+            memmove(&d->kind[at + 1], &d->kind[at], (d->kinds - 1 - at) * sizeof *d->kind);
+            d->kind[at].label = label;
+            d->kind[at].rows = 1;
+        }
     }
     for (uint64_t k = 0; k < rows->begin[rows->n]; k++) {
         float value = rows->value ? rows->value[k] : 1;
@@ -301,8 +295,7 @@ static int inspect(const struct tr_arguments *a, const struct inspect_options *o
 
 static int inspect_command(struct tr_arguments *arguments, void *options)
 {
-    TR_TRY(inspect(arguments, options));
-    return tr_flush_output(TR_OK);
+    return tr_flush_output(inspect(arguments, options));
 }
 
 static const struct tr_argument inspect_arguments[] = {

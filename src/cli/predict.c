@@ -34,24 +34,6 @@ static int check_inputs(const struct tr_ask *ask, const struct tr_model *model, 
     return status;
 }
 
-/* Opens the output of predictions. Ranks other than 0 write to a file without a name. */
-static int open_target(struct tr_target *t, enum tr_asked command, const char *to,
-                       const struct tr_model *model, struct tr_ask *ask)
-{
-    if (ask->tr && ask->tr->rank > 0) {
-        ask->out = tmpfile();
-        return ask->out ? TR_OK : tr_fail(TR_ERR_IO, "no file for predictions: %s", strerror(errno));
-    }
-    if (command != TR_PREDICT || !to) return TR_OK;
-    TR_TRY(check_inputs(ask, model, to));
-    TR_TRY(tr_target_open(t, TR_TARGET_NAMED | TR_TARGET_DURABLE, "%s", to));
-    ask->out = t->file;
-    ask->output = to;
-    return TR_OK;
-}
-
-/* ---- curves of evaluate ---- */
-
 /* Draws curves below each other, each in a square; the dashed line is random guessing, or perfect calibration. */
 static int draw_curves(void *state, const struct tr_curve *curve, size_t n)
 {
@@ -101,7 +83,16 @@ int tr_ask_model(enum tr_asked command, const struct tr_arguments *a, const stru
                          .tr = tr};
     int status = tr_model_open(a->word[0], o->plugin, &model);
     bool opened = status == TR_OK;
-    if (opened) status = open_target(&target, command, o->output, &model, &ask);
+    if (opened && tr && tr->rank > 0) { /* a file without a name, which rank 0 receives */
+        ask.out = tmpfile();
+        if (!ask.out) status = tr_fail(TR_ERR_IO, "no file for predictions: %s", strerror(errno));
+    } else if (opened && command == TR_PREDICT && o->output) {
+        status = check_inputs(&ask, &model, o->output);
+        if (status == TR_OK)
+            status = tr_target_open(&target, TR_TARGET_NAMED | TR_TARGET_DURABLE, "%s", o->output);
+        if (status == TR_OK) ask.out = target.file;
+        if (status == TR_OK) ask.output = o->output;
+    }
     if (tr) status = tr_agree(tr, status);
     if (status == TR_OK) status = tr_model_ask(&model, &ask);
     if (!opened) return status;

@@ -120,20 +120,6 @@ static void write_command(const struct run_words *w, const char *self, const cha
     supervision->command = command;
 }
 
-/* A program of the user may have its own class of models, whose keys are unknown here. */
-static int read_job(const struct run_words *w, tr_job **job)
-{
-    char *text = NULL;
-    size_t length = 0;
-    const char *path = w->job ? w->job : TR_NO_JOB_FILE;
-    int status = tr_job_read_text(path, &text, &length);
-    if (status == TR_OK)
-        status = tr_job_parse_as(w->program ? TR_JOB_FOREIGN : TR_JOB_STRICT, NULL, text, length, path,
-                                 w->settings, w->setting, job);
-    free(text);
-    return status;
-}
-
 /* Frees the checkpoints in memory of a run that is not started again. */
 static void forget_memory(const tr_job *job)
 {
@@ -141,41 +127,46 @@ static void forget_memory(const tr_job *job)
     for (size_t i = 0; i < job->tasks; i++) forget_memory(job->task[i].job);
 }
 
-static int run_job(const struct run_words *w, tr_job *job)
-{
-    char self[PATH_MAX] = "", ranks[24];
-    const char **command;
-    size_t words = 20 + (size_t)w->settings;
-    for (char **word = w->mpirun; *word; word++) words++;
-    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
-        return tr_complain(tr_fail(TR_ERR_SYSTEM, "this program does not find itself"));
-    struct tr_supervision supervision = {.output = job->output,
-                                         .everywhere = is_everywhere(w),
-                                         .heartbeat = w->o->heartbeat,
-                                         .limit = w->o->limit,
-                                         .max_restarts = (int)w->o->max_restarts,
-                                         .max_time = job->checkpoint.max_time,
-                                         .log = w->o->log};
-    TR_TRY(tr_complain(TR_NEW(&command, words)));
-    snprintf(ranks, sizeof ranks, "%ld", w->o->ranks);
-    write_command(w, self, ranks, command, &supervision);
-    int status = tr_supervise(&supervision);
-    if (status != TR_ERR_STOPPED) forget_memory(job);
-    tr_cache_clean(job->output); /* it is not started again */
-    free(command);
-    return status;
-}
-
 static int run_command(struct tr_arguments *arguments, void *options)
 {
-    struct run_words words = {.o = options};
+    struct run_words w = {.o = options};
+    const struct run_options *o = options;
     tr_job *job;
+    char self[PATH_MAX] = "", ranks[24], *text = NULL;
+    const char **command;
+    size_t length = 0;
     if (tr_is_an_echo()) return TR_OK;
     if (tr_started_by_launcher())
         return tr_complain(tr_fail(TR_ERR_USAGE, "run: starts mpirun itself, and must not be started by it"));
-    TR_TRY(tr_complain(read_words(arguments, options, &words)));
-    TR_TRY(tr_complain(read_job(&words, &job))); /* errors of the job are reported before mpirun starts */
-    int status = run_job(&words, job);
+    TR_TRY(tr_complain(read_words(arguments, options, &w)));
+    /* Errors of the job are reported before mpirun starts. A program of the user may have its own class of models, whose keys are
+     * unknown here. */
+    const char *path = w.job ? w.job : TR_NO_JOB_FILE;
+    int status = tr_job_read_text(path, &text, &length);
+    if (status == TR_OK)
+        status = tr_job_parse_as(w.program ? TR_JOB_FOREIGN : TR_JOB_STRICT, NULL, text, length, path,
+                                 w.settings, w.setting, &job);
+    free(text);
+    TR_TRY(tr_complain(status));
+    size_t words = 20 + (size_t)w.settings;
+    for (char **word = w.mpirun; *word; word++) words++;
+    status = TR_NEW(&command, words);
+    if (status == TR_OK && readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        status = tr_fail(TR_ERR_SYSTEM, "this program does not find itself");
+    TR_TRY(tr_complain(status));
+    struct tr_supervision supervision = {.output = job->output,
+                                         .everywhere = is_everywhere(&w),
+                                         .heartbeat = o->heartbeat,
+                                         .limit = o->limit,
+                                         .max_restarts = (int)o->max_restarts,
+                                         .max_time = job->checkpoint.max_time,
+                                         .log = o->log};
+    snprintf(ranks, sizeof ranks, "%ld", o->ranks);
+    write_command(&w, self, ranks, command, &supervision);
+    status = tr_supervise(&supervision);
+    if (status != TR_ERR_STOPPED) forget_memory(job);
+    tr_cache_clean(job->output); /* it is not started again */
+    free(command);
     tr_job_free(job);
     return status;
 }

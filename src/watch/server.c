@@ -246,17 +246,6 @@ static void finish_response(void *what, connection *c, void **state, enum MHD_Re
     pthread_mutex_unlock(&s->client_lock);
 }
 
-/* The timeout of libmicrohttpd starts again with each byte. This limit is on the time of the whole request. */
-static void close_slow_connections(struct tr_watch_server *s)
-{
-    double now = tr_now();
-    pthread_mutex_lock(&s->client_lock);
-    for (struct client *client = s->client; client < s->client + TABLE_SIZE; client++)
-        if (client->peer && !client->busy && now - client->since > REQUEST_SECONDS)
-            shutdown(client->fd, SHUT_RDWR);
-    pthread_mutex_unlock(&s->client_lock);
-}
-
 /* ---- responses ---- */
 
 static enum MHD_Result send_response(connection *c, unsigned code, const char *type, struct MHD_Response *r)
@@ -324,26 +313,10 @@ static enum MHD_Result send_runs(struct tr_watch_server *s, connection *c)
                          MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_FREE));
 }
 
-/* With ?from=N the bytes after the first N; with ?from=-N the last N. At most FILE_BYTES. */
-static enum MHD_Result send_file(connection *c, int fd)
-{
-    const char *from = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "from");
-    int64_t size = lseek(fd, 0, SEEK_END), at = from ? strtoll(from, NULL, 10) : 0;
-    char *text = NULL;
-    if (at < 0) at = size + at > 0 ? size + at : 0;
-    int64_t length = at < size ? size - at : 0;
-    if (length > FILE_BYTES) length = FILE_BYTES;
-    if (TR_NEW(&text, (size_t)length + 1) != TR_OK) return MHD_NO;
-    ssize_t got = pread(fd, text, (size_t)length, at);
-    if (got < 0) return free(text), send_text(c, MHD_HTTP_FORBIDDEN, "this file cannot be read\n");
-    return send_response(c, MHD_HTTP_OK, "text/plain; charset=utf-8",
-                         MHD_create_response_from_buffer((size_t)got, text, MHD_RESPMEM_MUST_FREE));
-}
-
-/* /run/ID/FILE */
+/* Sends a file of a run: with ?from=N the bytes after the first N; with ?from=-N the last N. At most FILE_BYTES. */
 static enum MHD_Result send_file_of_run(struct tr_watch_server *s, connection *c, const char *path)
 {
-    char id[PATH_MAX];
+    char id[PATH_MAX], *text = NULL;
     const char *slash = strrchr(path, '/');
     int file = slash ? tr_watched_file_number(slash + 1) : -1, fd = -1;
     if (file < 0) return send_text(c, MHD_HTTP_NOT_FOUND, "no such page\n");
@@ -354,9 +327,18 @@ static enum MHD_Result send_file_of_run(struct tr_watch_server *s, connection *c
     pthread_mutex_unlock(&s->lock);
     if (!run) return send_text(c, MHD_HTTP_NOT_FOUND, "no such run\n");
     if (fd < 0) return send_text(c, MHD_HTTP_NOT_FOUND, "this run has no such file\n");
-    enum MHD_Result result = send_file(c, fd);
+    const char *from = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "from");
+    int64_t size = lseek(fd, 0, SEEK_END), at = from ? strtoll(from, NULL, 10) : 0;
+    if (at < 0) at = size + at > 0 ? size + at : 0;
+    int64_t length = at < size ? size - at : 0;
+    if (length > FILE_BYTES) length = FILE_BYTES;
+    bool allocated = TR_NEW(&text, (size_t)length + 1) == TR_OK;
+    ssize_t got = allocated ? pread(fd, text, (size_t)length, at) : 0;
     close(fd);
-    return result;
+    if (!allocated) return MHD_NO;
+    if (got < 0) return free(text), send_text(c, MHD_HTTP_FORBIDDEN, "this file cannot be read\n");
+    return send_response(c, MHD_HTTP_OK, "text/plain; charset=utf-8",
+                         MHD_create_response_from_buffer((size_t)got, text, MHD_RESPMEM_MUST_FREE));
 }
 
 /* ---- the stream of changes ---- */
@@ -528,53 +510,34 @@ static enum MHD_Result answer(void *what, connection *c, const char *path, const
 
 /* ---- start and end ---- */
 
-static int open_port(struct tr_watch_server *s, const struct addrinfo *a, int port)
-{
-    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
-    if (fd < 0) return -1;
-    memcpy(&s->address, a->ai_addr, a->ai_addrlen);
-    if (a->ai_family == AF_INET6) ((struct sockaddr_in6 *)&s->address)->sin6_port = htons((uint16_t)port);
-    else ((struct sockaddr_in *)&s->address)->sin_port = htons((uint16_t)port);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (bind(fd, (struct sockaddr *)&s->address, a->ai_addrlen) == 0 && listen(fd, 64) == 0) return fd;
-    int error = errno;
-    close(fd);
-    errno = error;
-    return -1;
-}
-
 static int open_listener(struct tr_watch_server *s, const struct tr_watch_options *o, int *fd)
 {
     struct addrinfo *a, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     int error = getaddrinfo(o->host, NULL, &hints, &a);
     if (error) return tr_fail(TR_ERR_USAGE, "watch: --host %s: %s", o->host, gai_strerror(error));
     int first = o->port ? o->port : TR_WATCH_PORT, ports = o->port ? 1 : TR_WATCH_PORTS;
+    int yes = 1;
     *fd = -1;
-    for (int i = 0; i < ports && *fd < 0 && (i == 0 || errno == EADDRINUSE); i++)
-        *fd = open_port(s, a, s->port = first + i);
+    for (int i = 0; i < ports && *fd < 0 && (i == 0 || error == EADDRINUSE); i++) {
+        in_port_t port = htons((uint16_t)(s->port = first + i));
+        memcpy(&s->address, a->ai_addr, a->ai_addrlen);
+        if (a->ai_family == AF_INET6) ((struct sockaddr_in6 *)&s->address)->sin6_port = port;
+        else ((struct sockaddr_in *)&s->address)->sin_port = port;
+        int opened = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (opened >= 0) setsockopt(opened, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        if (opened >= 0 && bind(opened, (struct sockaddr *)&s->address, a->ai_addrlen) == 0 &&
+            listen(opened, 64) == 0)
+            *fd = opened;
+        error = errno;
+        if (*fd < 0 && opened >= 0) close(opened);
+    }
     freeaddrinfo(a);
     struct endpoint listener = endpoint_of_socket(&s->address);
     s->foreign = endpoint_is_v4(&listener) ? listener.address[12] != 127
                                            : memcmp(listener.address, &in6addr_loopback, 16) != 0;
     if (*fd >= 0) return TR_OK;
-    return tr_fail(TR_ERR_SYSTEM, "watch: port %d at %s: %s%s", s->port, o->host, strerror(errno),
-                   errno == EADDRINUSE && o->port ? "; without --port a free one is found" : "");
-}
-
-static int find_folders(struct tr_watch_server *s, const struct tr_watch_options *o)
-{
-    char **folder;
-    TR_TRY(TR_NEW(&folder, o->folders));
-    s->runs.folder = folder;
-    s->runs.folders = o->folders;
-    for (size_t i = 0; i < o->folders; i++) {
-        DIR *opened = opendir(o->folder[i]);
-        if (opened) folder[i] = realpath(o->folder[i], NULL);
-        int error = errno;
-        if (opened) closedir(opened);
-        if (!folder[i]) return tr_fail(TR_ERR_NO_INPUT, "watch: %s: %s", o->folder[i], strerror(error));
-    }
-    return TR_OK;
+    return tr_fail(TR_ERR_SYSTEM, "watch: port %d at %s: %s%s", s->port, o->host, strerror(error),
+                   error == EADDRINUSE && o->port ? "; without --port a free one is found" : "");
 }
 
 int tr_watch_start(const struct tr_watch_options *o, struct tr_watch_server **server)
@@ -587,7 +550,17 @@ int tr_watch_start(const struct tr_watch_options *o, struct tr_watch_server **se
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->client_lock, NULL);
     gethostname(s->name, sizeof s->name - 1);
-    int status = find_folders(s, o);
+    char **folder;
+    int status = TR_NEW(&folder, o->folders);
+    if (status == TR_OK) s->runs.folder = folder;
+    s->runs.folders = status == TR_OK ? o->folders : 0;
+    for (size_t i = 0; i < o->folders && status == TR_OK; i++) {
+        DIR *opened = opendir(o->folder[i]);
+        if (opened) folder[i] = realpath(o->folder[i], NULL);
+        int error = errno;
+        if (opened) closedir(opened);
+        if (!folder[i]) status = tr_fail(TR_ERR_NO_INPUT, "watch: %s: %s", o->folder[i], strerror(error));
+    }
     if (status == TR_OK && getrandom(random, sizeof random, 0) != sizeof random)
         status = tr_fail(TR_ERR_SYSTEM, "watch: no random numbers for the token: %s", strerror(errno));
     if (status == TR_OK) status = open_listener(s, o, &fd);
@@ -634,28 +607,6 @@ const char *tr_watch_token(const struct tr_watch_server *s)
     return s->token;
 }
 
-static void print_addresses(const struct tr_watch_server *s)
-{
-    const char *user = getenv("USER"), *name = s->foreign ? s->name : s->host;
-    bool bracket = strchr(name, ':') != NULL;
-    char url[400];
-    snprintf(url, sizeof url, "http://%s%s%s:%d/", bracket ? "[" : "", name, bracket ? "]" : "", s->port);
-    printf("watching:      ");
-    for (size_t i = 0; i < s->runs.folders; i++) tr_printf(stdout, "%s%s", i ? ", " : "", s->runs.folder[i]);
-    if (s->foreign) {
-        tr_printf(stdout, "\nopen:          %s?token=%s\n", url, s->token);
-        printf("note:          the connection is not encrypted: without --host, ssh -L encrypts it\n");
-    } else {
-        tr_printf(stdout, "\nopen:          %s\n", url);
-        tr_printf(stdout, "from afar:     ssh -N -L %d:%s%s%s:%d %s%s%s, then open http://localhost:%d/\n",
-                  s->port, bracket ? "[" : "", s->host, bracket ? "]" : "", s->port, user ? user : "",
-                  user ? "@" : "", s->name, s->port);
-        tr_printf(stdout, "other users:   need the token: %s?token=%s\n", url, s->token);
-    }
-    printf("to end:        Ctrl-C\n");
-    fflush(stdout);
-}
-
 int tr_watch(const struct tr_watch_options *o)
 {
     struct tr_watch_server *s;
@@ -666,8 +617,32 @@ int tr_watch(const struct tr_watch_options *o)
     pthread_sigmask(SIG_BLOCK, &end, NULL);
     signal(SIGPIPE, SIG_IGN);
     TR_TRY(tr_watch_start(o, &s));
-    print_addresses(s);
-    while (sigtimedwait(&end, NULL, &(struct timespec){.tv_sec = 1}) < 0) close_slow_connections(s);
+    const char *user = getenv("USER"), *name = s->foreign ? s->name : s->host;
+    const char *open = strchr(name, ':') ? "[" : "", *shut = *open ? "]" : "";
+    char url[400];
+    snprintf(url, sizeof url, "http://%s%s%s:%d/", open, name, shut, s->port);
+    printf("watching:      ");
+    for (size_t i = 0; i < s->runs.folders; i++) tr_printf(stdout, "%s%s", i ? ", " : "", s->runs.folder[i]);
+    if (s->foreign) {
+        tr_printf(stdout, "\nopen:          %s?token=%s\n", url, s->token);
+        printf("note:          the connection is not encrypted: without --host, ssh -L encrypts it\n");
+    } else {
+        tr_printf(stdout, "\nopen:          %s\n", url);
+        tr_printf(stdout, "from afar:     ssh -N -L %d:%s%s%s:%d %s%s%s, then open http://localhost:%d/\n",
+                  s->port, open, s->host, shut, s->port, user ? user : "", user ? "@" : "", s->name, s->port);
+        tr_printf(stdout, "other users:   need the token: %s?token=%s\n", url, s->token);
+    }
+    printf("to end:        Ctrl-C\n");
+    fflush(stdout);
+    while (sigtimedwait(&end, NULL, &(struct timespec){.tv_sec = 1}) < 0) {
+        /* The timeout of libmicrohttpd starts again with each byte. This limit is on the time of the whole request. */
+        double now = tr_now();
+        pthread_mutex_lock(&s->client_lock);
+        for (struct client *client = s->client; client < s->client + TABLE_SIZE; client++)
+            if (client->peer && !client->busy && now - client->since > REQUEST_SECONDS)
+                shutdown(client->fd, SHUT_RDWR);
+        pthread_mutex_unlock(&s->client_lock);
+    }
     tr_watch_stop(s);
     return TR_OK;
 }

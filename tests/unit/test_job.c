@@ -985,7 +985,7 @@ START_TEST(long_chains_of_tasks_are_fine_and_long_cycles_told_shortly)
     tr_job_free(job);
     ck_fails(parse_chain(true, &job), TR_ERR_CONFIG,
              "a-rather-long-name-of-one-1 -> a-rather-long-name-of-one-2 -> ");
-    ck_contains(tr_error_text(), " -> … -> a-rather-long-name-of-one-0");
+    ck_contains(tr_error_text(), " -> ... -> a-rather-long-name-of-one-0");
 }
 END_TEST
 
