@@ -312,8 +312,8 @@ const struct tr_cli_command tr_plot_command = {
     .usage = "trireme plot RUN... [OPTION...]",
     .about =
         "Draws curves of the runs in these folders by gnuplot: in characters on the terminal, or to a file. "
-        "Without --what it draws the objective and below it the metric on the test data, if it exists."
-        " Lines from top to bottom are restarts, short ones at the bottom checkpoints.",
+        "By default it draws the objective and, if there are test data, the metric below it. Lines from top "
+        "to bottom are restarts, short ones at the bottom checkpoints.",
     .defaults = &(const struct plot){.what = -1},
     .options_size = sizeof(struct plot),
     .run = plot_command,

@@ -429,25 +429,6 @@ static int resolve_task(struct tr_job *whole, struct tr_job_task *task)
     return TR_OK;
 }
 
-static int fail_unused(const struct tr_job *job, const struct tr_job_setting *s, const char *name,
-                       bool foreign)
-{
-    char others[160] = "", where[512];
-    const struct tr_model_class *class;
-    for (size_t n = 0, at = 0; foreign && tr_job_known_key(s->key, n, &class) && at < sizeof others; n++)
-        if (class)
-            at += (size_t)snprintf(others + at, sizeof others - at, "%s%s", n > 0 ? ", " : "", class->name);
-    if (*others && job->own)
-        return tr_job_fail(s->where, "%s is for %s, and of no use to this program", name, others);
-    if (*others)
-        return tr_job_fail(s->where, "%s is for %s, and model.type is %s", name, others,
-                           job->type_key.words[job->model.type]);
-    snprintf(where, sizeof where, "%s: %s=%s", s->where, tr_shown(name).text,
-             s->value.n ? tr_shown(s->value.item[0]).text : "");
-    return tr_job_fail_unknown(s->commanded ? where : s->where, "key", name,
-                               tr_job_suggest_key(job->class, name).text);
-}
-
 /* Reports unused settings. Unknown keys are reported before keys of other classes. */
 static int check_used(const struct tr_job *job, const char *prefix)
 {
@@ -455,8 +436,24 @@ static int check_used(const struct tr_job *job, const char *prefix)
     for (int foreign = 0; foreign < 2; foreign++)
         for (size_t i = 0; i < job->settings; i++) {
             const struct tr_job_setting *s = &job->setting[i];
-            if (!s->used && foreign == !!tr_job_known_key(s->key, 0, &class))
-                return fail_unused(job, s, tr_job_join(prefix, s->key).text, foreign);
+            struct tr_job_name name = tr_job_join(prefix, s->key);
+            char others[160] = "", where[512];
+            if (s->used || foreign != !!tr_job_known_key(s->key, 0, &class)) continue;
+            for (size_t n = 0, at = 0; foreign && tr_job_known_key(s->key, n, &class) && at < sizeof others;
+                 n++)
+                if (class)
+                    at += (size_t)snprintf(others + at, sizeof others - at, "%s%s", n > 0 ? ", " : "",
+                                           class->name);
+            if (*others && job->own)
+                return tr_job_fail(s->where, "%s is for %s, and of no use to this program", name.text,
+                                   others);
+            if (*others)
+                return tr_job_fail(s->where, "%s is for %s, and model.type is %s", name.text, others,
+                                   job->type_key.words[job->model.type]);
+            snprintf(where, sizeof where, "%s: %s=%s", s->where, tr_shown(name.text).text,
+                     s->value.n ? tr_shown(s->value.item[0]).text : "");
+            return tr_job_fail_unknown(s->commanded ? where : s->where, "key", name.text,
+                                       tr_job_suggest_key(job->class, name.text).text);
         }
     return TR_OK;
 }

@@ -200,17 +200,6 @@ static bool find_end(struct supervisor *s)
     return f->kind != TR_CAUSE_GONE;
 }
 
-/* Returns a rank that has exited with an error while other ranks continue. */
-static const struct tr_member *left_alone(const struct tr_members *all)
-{
-    if (all->byes == 0 || all->byes == all->known) return NULL;
-    for (size_t i = 0; i < all->n; i++) {
-        const struct tr_member *m = all->member[i];
-        if (m->bye && m->status != TR_OK && m->socket < 0 && tr_now() - m->broke > all->limit) return m;
-    }
-    return NULL;
-}
-
 /* Some ranks connected long ago, others have not. MPI_Init needs all ranks: before it returns, the connected ranks wait for the
  * missing ones, which is a failure. After it, the missing ranks run but cannot reach the supervisor: they are not watched, which
  * is reported once. */
@@ -258,7 +247,11 @@ static struct tr_failure look_for_failure(struct supervisor *s)
         strcpy(f.host, all->host);
         return f;
     }
-    if ((m = left_alone(all)) != NULL) return failure_of(m, TR_CAUSE_EXIT, m->status);
+    for (size_t i = 0; i < all->n && all->byes > 0 && all->byes < all->known; i++) {
+        m = all->member[i]; /* a rank has exited with an error while other ranks continue */
+        if (m->bye && m->status != TR_OK && m->socket < 0 && tr_now() - m->broke > all->limit)
+            return failure_of(m, TR_CAUSE_EXIT, m->status);
+    }
     /* No rank has connected yet. Ranks that wait for hosts or a batch system are not a failure, but a stopped process is. After the
      * limit of a start, which is the time of MPI_Init (src/ranks/lifeline.c), mpirun waits for an unreachable host or its daemon. */
     if (all->known == 0 && now - s->begun > 3 * all->limit) pid = tr_process_stopped_child(s->mpirun.pid);
