@@ -101,39 +101,6 @@ static int holding_allocate(const struct rounds *r, struct holding *h)
     return TR_NEW(&h->position, h->total);
 }
 
-static int holding_of_own_keys(const struct rounds *r, struct holding *h)
-{
-    *h = (struct holding){.end = r->size};
-    TR_TRY(TR_NEW(&h->n, r->chunks * holding_width(h)));
-    for (uint32_t c = 0; c < r->chunks; c++)
-        for (int p = 0; p < r->size; p++) h->n[c * holding_width(h) + (size_t)p] = rounds_own(r, p, c).n;
-    TR_TRY(holding_allocate(r, h));
-    uint32_t *to = h->position;
-    for (uint32_t c = 0; c < r->chunks; c++)
-        for (int p = 0; p < r->size; p++) {
-            struct own_keys own = rounds_own(r, p, c);
-            if (own.n > 0) memcpy(to, own.segment->position + own.first, own.n * sizeof *to);
-            to += own.n;
-        }
-    return TR_OK;
-}
-
-/* The union of two ascending lists; its length. */
-static uint32_t holding_unite_lists(const uint32_t *a, uint32_t n, const uint32_t *b, uint32_t m,
-                                    uint32_t *both)
-{
-    uint32_t i = 0, k = 0, all = 0;
-    while (i < n && k < m) {
-        uint32_t next = a[i] < b[k] ? a[i] : b[k];
-        i += a[i] == next;
-        k += b[k] == next;
-        both[all++] = next;
-    }
-    for (; i < n; i++) both[all++] = a[i];
-    for (; k < m; k++) both[all++] = b[k];
-    return all;
-}
-
 /* ---- flows ---- */
 
 static int flow_open(const struct rounds *r, struct flow *f, int peer, int first, int end)
@@ -148,18 +115,6 @@ static void flow_free(struct flow *f)
     free(f->units);
     free(f->at);
     free(f->place);
-}
-
-/* Drops the list of places if the units of each chunk are contiguous. */
-static void flow_drop_places(const struct rounds *r, struct flow *f)
-{
-    const uint32_t *place = f->place;
-    for (uint32_t c = 0; c < r->chunks; place += f->units[c++])
-        if (f->units[c] > 0 && place[f->units[c] - 1] - place[0] + 1 != f->units[c]) return;
-    place = f->place;
-    for (uint32_t c = 0; c < r->chunks; place += f->units[c++]) f->at[c] = f->units[c] > 0 ? place[0] : 0;
-    free(f->place);
-    f->place = NULL;
 }
 
 /* Finds the place of each unit of a part in the units that are held after the round or, held NULL, in the share. */
@@ -185,7 +140,14 @@ static int flow_find_places(const struct rounds *r, struct flow *f, const struct
         }
         f->units[c] = (uint32_t)at - f->at[c];
     }
-    flow_drop_places(r, f);
+    /* no list of places is needed if the units of each chunk are contiguous */
+    const uint32_t *place = f->place;
+    for (uint32_t c = 0; c < r->chunks; place += f->units[c++])
+        if (f->units[c] > 0 && place[f->units[c] - 1] - place[0] + 1 != f->units[c]) return TR_OK;
+    place = f->place;
+    for (uint32_t c = 0; c < r->chunks; place += f->units[c++]) f->at[c] = f->units[c] > 0 ? place[0] : 0;
+    free(f->place);
+    f->place = NULL;
     return TR_OK;
 }
 
@@ -208,13 +170,6 @@ static int rounds_start(struct requests *all, uint32_t *number, size_t n, int pe
         else MPI_Irecv(number + at, count, MPI_UINT32_T, peer, TR_TAG_NONE, comm, request);
     }
     return TR_OK;
-}
-
-static void rounds_wait(tr_context *tr, struct requests *all)
-{
-    for (size_t i = 0; i < all->n; i++)
-        tr_wait_alone(tr, &all->request[i], "other ranks to say which keys they merge");
-    all->n = 0;
 }
 
 /* ---- rounds ---- */
@@ -278,7 +233,9 @@ static int round_plan_flows(tr_context *tr, MPI_Comm comm, struct rounds *r, str
                 TR_TRY(rounds_start(&all, turn == 0 ? out[i].n : out[i].position,
                                     turn == 0 ? r->chunks * holding_width(&out[i]) : out[i].total,
                                     round->out[i].peer, true, comm));
-        rounds_wait(tr, &all);
+        for (size_t i = 0; i < all.n; i++)
+            tr_wait_alone(tr, &all.request[i], "other ranks to send the keys that they merge");
+        all.n = 0;
     }
     free(all.request);
     struct holding *kept = &out[flow_of_peer(round->out, r->me) - round->out];
@@ -301,8 +258,15 @@ static int round_plan_flows(tr_context *tr, MPI_Comm comm, struct rounds *r, str
         for (size_t cell = 0; cell < r->chunks * holding_width(h) && status == TR_OK; cell++) {
             uint32_t n = 0;
             for (size_t i = 0; i < round->ins; i++) {
+                const uint32_t *a = spare, *b = in[i].position + at[i], *a_end = a + n,
+                               *b_end = b + in[i].n[cell];
                 memcpy(spare, to, n * sizeof *to);
-                n = holding_unite_lists(spare, n, in[i].position + at[i], in[i].n[cell], to);
+                for (n = 0; a < a_end || b < b_end;) {
+                    uint32_t next = b == b_end || (a < a_end && *a < *b) ? *a : *b;
+                    a += a < a_end && *a == next;
+                    b += b < b_end && *b == next;
+                    to[n++] = next;
+                }
                 at[i] += in[i].n[cell];
             }
             h->n[cell] = n;
@@ -361,8 +325,18 @@ static int rounds_open(tr_context *tr, MPI_Comm comm, int server, const struct t
     MPI_Request request;
     MPI_Iallgather(&server, 1, MPI_INT, r->server, 1, MPI_INT, comm, &request);
     tr_wait_alone(tr, &request, "all ranks to open the merge of a table");
-    struct holding h;
-    TR_TRY(holding_of_own_keys(r, &h));
+    struct holding h = {.end = r->size}; /* own keys */
+    TR_TRY(TR_NEW(&h.n, r->chunks * holding_width(&h)));
+    for (uint32_t c = 0; c < r->chunks; c++)
+        for (int p = 0; p < r->size; p++) h.n[c * holding_width(&h) + (size_t)p] = rounds_own(r, p, c).n;
+    TR_TRY(holding_allocate(r, &h));
+    uint32_t *to = h.position;
+    for (uint32_t c = 0; c < r->chunks; c++)
+        for (int p = 0; p < r->size; p++) {
+            struct own_keys own = rounds_own(r, p, c);
+            if (own.n > 0) memcpy(to, own.segment->position + own.first, own.n * sizeof *to);
+            to += own.n;
+        }
     int first = 0, end = r->size, status = TR_OK;
     do {
         status = round_plan(tr, comm, r, first, end, &h);
@@ -390,28 +364,21 @@ static void rounds_close(struct rounds *r)
 
 /* ---- the degree ---- */
 
-/* Estimated seconds of all rounds. Keys of different ranks are assumed independent, which overestimates their union if all ranks
- * have the frequent keys. The constants are those of a common cluster. */
-static double rounds_seconds(int n, double density, double bytes, int degree)
-{
-    const double round = 2e-5, message = 3e-6, bandwidth = 1e9;
-    double seconds = 0, among = n;
-    while (among > 1) {
-        double parts = fmin(degree, among), ranks = n / among;
-        double held = bytes * among / n * (1 - pow(1 - density, ranks));
-        seconds += round + (parts - 1) * message + held * (parts - 1) / parts / bandwidth;
-        among /= parts;
-    }
-    return seconds;
-}
-
 int tr_merge_choose_degree(int n, double held, double units, size_t unit_bytes)
 {
+    /* Estimates the seconds of all rounds. Keys of different ranks are assumed independent, which overestimates their union if
+     * all ranks have the frequent keys. The constants are those of a common cluster. */
+    const double round = 2e-5, message = 3e-6, bandwidth = 1e9;
     const int degrees[] = {n, 2, 4, 8}; /* equals for the first: fewer rounds */
     int best = n;
     double density = fmin(1, held / (units * n)), least = INFINITY;
     for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++) {
-        double seconds = rounds_seconds(n, density, units * (double)unit_bytes, degrees[i]);
+        double seconds = 0, parts;
+        for (double among = n; among > 1; among /= parts) {
+            parts = fmin(degrees[i], among);
+            double bytes = units * (double)unit_bytes * among / n * (1 - pow(1 - density, n / among));
+            seconds += round + (parts - 1) * message + bytes * (parts - 1) / parts / bandwidth;
+        }
         if (degrees[i] > n || seconds >= least) continue;
         best = degrees[i];
         least = seconds;
@@ -511,22 +478,6 @@ static size_t shared_lay_out(const struct shared_merge *m, struct line *part)
     return at;
 }
 
-/* A worker's update of this rank's share, in that worker's part. */
-static struct source shared_source(const struct shared_merge *m, const struct tr_shm_part *part)
-{
-    struct source source = {.line = (const struct line *)(void *)part->at};
-    int server = m->table->server;
-    if (server < 0 || !source.line->updates) return source;
-    const struct entry *e = (const struct entry *)(void *)(part->at + sizeof(struct line)) + server;
-    source.delta = part->at + e->delta;
-    source.segment = (struct tr_segment){.n = e->n,
-                                         .runs = e->runs,
-                                         .run = (struct tr_run *)(void *)(part->at + e->run),
-                                         .local = (uint32_t *)(void *)(part->at + e->local),
-                                         .position = (uint32_t *)(void *)(part->at + e->position)};
-    return source;
-}
-
 static int shared_merge_open(struct tr_table *t, struct shared_merge **merge)
 {
     tr_context *tr = t->tr;
@@ -545,31 +496,30 @@ static int shared_merge_open(struct tr_table *t, struct shared_merge **merge)
     for (int rank = 0; rank < tr->size; rank++) {
         const struct tr_shm_part *part = &m->memory.part[rank];
         int server = tr_table_server_of(t, rank);
-        if (tr_worker_set_has(tr, tr->active, rank)) m->source[m->workers++] = shared_source(m, part);
-        if (server >= 0) m->server[server] = (const struct line *)(void *)part->at;
+        const struct line *line = (const struct line *)(void *)part->at;
+        if (server >= 0) m->server[server] = line;
+        if (!tr_worker_set_has(tr, tr->active, rank)) continue;
+        struct source *source = &m->source[m->workers++];
+        source->line = line;
+        if (t->server < 0 || !line->updates) continue;
+        /* a worker's update of this rank's share, in that worker's part */
+        const struct entry *e = (const struct entry *)(const void *)(line + 1) + t->server;
+        source->delta = part->at + e->delta;
+        source->segment = (struct tr_segment){.n = e->n,
+                                              .runs = e->runs,
+                                              .run = (struct tr_run *)(void *)(part->at + e->run),
+                                              .local = (uint32_t *)(void *)(part->at + e->local),
+                                              .position = (uint32_t *)(void *)(part->at + e->position)};
     }
     return TR_OK;
-}
-
-static bool shared_all_ready(const struct shared_merge *m, int64_t clock)
-{
-    for (size_t w = 0; w < m->workers; w++)
-        if (atomic_load_explicit(&m->source[w].line->ready, memory_order_acquire) <= clock) return false;
-    return true;
-}
-
-static bool shared_all_added(const struct shared_merge *m, int64_t clock)
-{
-    for (size_t s = 0; s < m->servers; s++)
-        if (atomic_load_explicit(&m->server[s]->added, memory_order_acquire) <= clock) return false;
-    return true;
 }
 
 static bool shared_merge_poll(struct shared_merge *m, int64_t clock, int *did)
 {
     struct tr_table *t = m->table;
     if (t->server >= 0 && m->mine->added <= clock) {
-        if (m->next == 0 && !shared_all_ready(m, clock)) return false;
+        for (size_t w = 0; w < m->workers && m->next == 0; w++)
+            if (atomic_load_explicit(&m->source[w].line->ready, memory_order_acquire) <= clock) return false;
         const struct source *source = &m->source[m->next];
         const struct tr_segment *segment = &source->segment;
         char *share = t->share[t->server];
@@ -584,7 +534,9 @@ static bool shared_merge_poll(struct shared_merge *m, int64_t clock, int *did)
         if (++m->next < m->workers) return false; /* the other roles of this rank come in between */
         atomic_store_explicit(&m->mine->added, clock + 1, memory_order_release);
     }
-    return !tr_works(t->tr) || shared_all_added(m, clock);
+    for (size_t s = 0; s < m->servers && tr_works(t->tr); s++)
+        if (atomic_load_explicit(&m->server[s]->added, memory_order_acquire) <= clock) return false;
+    return true;
 }
 
 /* ======== merging in rounds ======== */
@@ -656,33 +608,26 @@ static size_t lane_message_bytes(const struct tr_merge *m, const struct lane *l,
     return sizeof(struct readers) + f->units[l->chunk] * m->table->unit_bytes;
 }
 
-/* Memory for a message of each flow, side by side. */
-static int lane_allocate(const struct tr_merge *m, const struct lane *l, const struct flow *flow, size_t n,
-                         char **memory, size_t *room)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < n; i++) bytes += lane_message_bytes(m, l, &flow[i]);
-    return TR_GROW(memory, room, bytes);
-}
-
-/* Packs the units that this rank holds for a flow; and unpacks received units. Before the first round they lie in the view. */
-static void lane_pack_held(const struct tr_merge *m, const struct lane *l, const struct flow *f, char *to)
+/* Packs the units of a flow from the memory in which this rank has them: at its own keys, or at the places of the flow. */
+static void lane_pack(const struct tr_merge *m, const struct lane *l, const struct flow *f, bool own,
+                      const char *from, char *to)
 {
     size_t bytes = m->table->unit_bytes;
-    if (f->units[l->chunk] == 0) return;
-    if (l->round > 0) {
-        memcpy(to, l->held + f->at[l->chunk] * bytes, f->units[l->chunk] * bytes);
-        return;
+    uint32_t at = f->at[l->chunk], n = f->units[l->chunk];
+    if (n == 0) return;
+    for (int p = f->first; own && p < f->end; p++) {
+        struct own_keys keys = rounds_own(&m->rounds, p, l->chunk);
+        if (keys.n > 0) tr_gather(keys.segment->local + keys.first, keys.n, bytes, from, to);
+        to += keys.n * bytes;
     }
-    for (int p = f->first; p < f->end; p++) {
-        struct own_keys own = rounds_own(&m->rounds, p, l->chunk);
-        if (own.n > 0) tr_gather(own.segment->local + own.first, own.n, bytes, m->view->view.delta, to);
-        to += own.n * bytes;
-    }
+    if (own) return;
+    if (f->place) tr_gather(f->place + at, n, bytes, from, to);
+    else memcpy(to, from + at * bytes, n * bytes);
 }
 
-static void lane_unpack_held(const struct tr_merge *m, const struct lane *l, const struct flow *f,
-                             const char *from)
+/* Writes received values to this rank's keys or, before the last round down, to the values that are held. */
+static void lane_unpack(const struct tr_merge *m, const struct lane *l, const struct flow *f,
+                        const char *from)
 {
     const struct rounds *plan = lane_rounds(m, l);
     size_t bytes = m->table->unit_bytes;
@@ -690,31 +635,12 @@ static void lane_unpack_held(const struct tr_merge *m, const struct lane *l, con
         memcpy(l->next + f->at[l->chunk] * bytes, from, f->units[l->chunk] * bytes);
         return;
     }
-    char *to = plan == &m->spread ? tr_subscription_memory(m->table->subscription) : m->view->merged_value;
+    char *to = plan == &m->spread ? m->table->subscription->slice_value : m->view->merged_value;
     for (int p = f->first; p < f->end; p++) {
         struct own_keys own = rounds_own(plan, p, l->chunk);
         if (own.n > 0) tr_scatter(own.segment->local + own.first, own.n, bytes, from, to);
         from += own.n * bytes;
     }
-}
-
-/* Adds packed units to the sums that are held after the round, or to the share; and packs units from there. */
-static void lane_add(const struct tr_merge *m, const struct lane *l, const struct flow *f, const char *from,
-                     char *sum)
-{
-    const struct tr_table *t = m->table;
-    uint32_t at = f->at[l->chunk], n = f->units[l->chunk];
-    if (f->place) tr_add_units(t->dtype, NULL, f->place + at, n, t->unit_width, from, sum);
-    else tr_add_elements(t->dtype, n * t->unit_width, from, sum + at * t->unit_bytes);
-}
-
-static void lane_pack_sum(const struct tr_merge *m, const struct lane *l, const struct flow *f,
-                          const char *sum, char *to)
-{
-    size_t bytes = m->table->unit_bytes;
-    uint32_t at = f->at[l->chunk], n = f->units[l->chunk];
-    if (f->place) tr_gather(f->place + at, n, bytes, sum, to);
-    else tr_gather(NULL, n, bytes, sum + at * bytes, to);
 }
 
 static bool lane_is_last(const struct tr_merge *m, const struct lane *l)
@@ -727,110 +653,92 @@ static char *merge_own_share(const struct tr_merge *m)
     return m->table->server >= 0 ? m->table->share[m->table->server] : NULL;
 }
 
-/* Sends the messages of flows `to` from `out`, and receives those of flows `from` into `in`. */
-static void lane_post(struct tr_merge *m, struct lane *l, const struct flow *to, size_t tos,
-                      const struct flow *from, size_t froms)
+/* The flows of a round of a chunk: messages to peers and from peers. */
+struct lane_flows {
+    const struct round *round;
+    const struct flow *to, *from;
+    size_t tos, froms;
+};
+
+static struct lane_flows lane_flows(const struct tr_merge *m, const struct lane *l)
 {
-    int tag = (int)(2 * l->chunk + l->down);
-    char *at = l->in;
+    const struct round *r = &lane_rounds(m, l)->round[l->round];
+    return l->down ? (struct lane_flows){r, r->in, r->out, r->ins, r->outs}
+                   : (struct lane_flows){r, r->out, r->in, r->outs, r->ins};
+}
+
+/* Starts a round: packs updates (up) or new values (down) and sends them, and starts to receive those of the peers. */
+static int lane_post(struct tr_merge *m, struct lane *l)
+{
+    const struct lane_flows f = lane_flows(m, l);
+    const int tag = (int)(2 * l->chunk + l->down);
+    const bool own = !l->down && l->round == 0;
+    const char *values = l->held;
+    uint64_t bytes = 0;
+    size_t out = 0, in = 0;
+    if (own && m->view) values = m->view->view.delta;
+    if (l->down && lane_is_last(m, l)) values = merge_own_share(m);
+    for (size_t i = 0; i < f.tos; i++) out += lane_message_bytes(m, l, &f.to[i]);
+    for (size_t i = 0; i < f.froms; i++) in += lane_message_bytes(m, l, &f.from[i]);
+    TR_TRY(TR_GROW(&l->out, &l->out_room, out));
+    TR_TRY(TR_GROW(&l->in, &l->in_room, in));
     l->requests = 0;
-    for (size_t i = 0; i < froms; at += lane_message_bytes(m, l, &from[i++]))
-        if (lane_sends(m, l, &from[i]))
-            MPI_Irecv(at, (int)lane_message_bytes(m, l, &from[i]), MPI_BYTE, from[i].peer, tag, m->comm,
+    char *at = l->in;
+    for (size_t i = 0; i < f.froms; at += lane_message_bytes(m, l, &f.from[i++]))
+        if (lane_sends(m, l, &f.from[i]))
+            MPI_Irecv(at, (int)lane_message_bytes(m, l, &f.from[i]), MPI_BYTE, f.from[i].peer, tag, m->comm,
                       &l->request[l->requests++]);
     at = l->out;
-    for (size_t i = 0; i < tos; at += lane_message_bytes(m, l, &to[i++]))
-        if (lane_sends(m, l, &to[i]))
-            MPI_Isend(at, (int)lane_message_bytes(m, l, &to[i]), MPI_BYTE, to[i].peer, tag, m->comm,
-                      &l->request[l->requests++]);
-}
-
-static uint64_t lane_bytes(const struct tr_merge *m, const struct lane *l, const struct flow *flow, size_t n)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < n; i++)
-        if (lane_sends(m, l, &flow[i])) bytes += flow[i].units[l->chunk] * m->table->unit_bytes;
-    return bytes;
-}
-
-/* The units that this rank keeps lie among the messages to be sent. */
-static const char *lane_kept(const struct tr_merge *m, const struct lane *l, const struct flow *flow)
-{
-    const char *at = l->out;
-    for (; flow->peer != m->rounds.me; flow++) at += lane_message_bytes(m, l, flow);
-    return at;
-}
-
-/* ---- up: updates to the servers ---- */
-
-static int lane_post_up(struct tr_merge *m, struct lane *l)
-{
-    const struct round *r = &m->rounds.round[l->round];
-    TR_TRY(lane_allocate(m, l, r->out, r->outs, &l->out, &l->out_room));
-    TR_TRY(lane_allocate(m, l, r->in, r->ins, &l->in, &l->in_room));
-    char *at = l->out;
-    for (size_t i = 0; i < r->outs; at += lane_message_bytes(m, l, &r->out[i++])) {
+    for (size_t i = 0; i < f.tos; at += lane_message_bytes(m, l, &f.to[i++])) {
         memcpy(at, &m->readers, sizeof m->readers);
-        lane_pack_held(m, l, &r->out[i], at + sizeof(struct readers));
+        lane_pack(m, l, &f.to[i], own, values, at + sizeof(struct readers));
+        if (lane_sends(m, l, &f.to[i]))
+            MPI_Isend(at, (int)lane_message_bytes(m, l, &f.to[i]), MPI_BYTE, f.to[i].peer, tag, m->comm,
+                      &l->request[l->requests++]);
     }
-    lane_post(m, l, r->out, r->outs, r->in, r->ins);
-    m->table->tr->tables->traffic.bytes_pushed += lane_bytes(m, l, r->out, r->outs);
+    for (size_t i = 0; i < f.round->outs; i++)
+        if (lane_sends(m, l, &f.round->out[i]))
+            bytes += f.round->out[i].units[l->chunk] * m->table->unit_bytes;
+    struct tr_traffic *traffic = &m->table->tr->tables->traffic;
+    *(l->down ? &traffic->bytes_pulled : &traffic->bytes_pushed) += bytes;
     return TR_OK;
 }
 
-static int lane_finish_up(struct tr_merge *m, struct lane *l)
+/* Ends a round whose messages have arrived: adds updates to the sums or to the share (up), or writes new values (down). */
+static int lane_finish(struct tr_merge *m, struct lane *l)
 {
-    const struct round *r = &m->rounds.round[l->round];
+    const struct tr_table *t = m->table;
+    const struct lane_flows f = lane_flows(m, l);
     char *sum = merge_own_share(m);
-    if (!lane_is_last(m, l)) {
-        size_t bytes = r->held[l->chunk] * m->table->unit_bytes;
+    if (l->down ? l->round > 0 : !lane_is_last(m, l)) {
+        /* units that are held after the round */
+        const struct round *held = &lane_rounds(m, l)->round[l->down ? l->round - 1 : l->round];
+        size_t bytes = held->held[l->chunk] * t->unit_bytes;
         TR_TRY(TR_GROW(&l->next, &l->next_room, bytes));
-        if (bytes > 0) memset(l->next, 0, bytes);
+        if (bytes > 0 && !l->down) memset(l->next, 0, bytes);
         sum = l->next;
     }
-    const char *at = l->in;
-    for (size_t i = 0; i < r->ins; at += lane_message_bytes(m, l, &r->in[i++])) {
-        const char *from = r->in[i].peer == m->rounds.me ? lane_kept(m, l, r->out) : at;
-        if (l->chunk == 0) {
+    /* the units that this rank keeps lie among the messages to be sent */
+    const char *kept = l->out, *at = l->in;
+    for (const struct flow *to = f.to; to->peer != m->rounds.me; to++) kept += lane_message_bytes(m, l, to);
+    for (size_t i = 0; i < f.froms; at += lane_message_bytes(m, l, &f.from[i++])) {
+        const struct flow *from = &f.from[i];
+        const char *message = from->peer == m->rounds.me ? kept : at,
+                   *values = message + sizeof(struct readers);
+        uint32_t first = from->at[l->chunk], n = from->units[l->chunk];
+        if (!l->down && l->chunk == 0) {
             struct readers heard;
-            memcpy(&heard, from, sizeof heard);
+            memcpy(&heard, message, sizeof heard);
             m->readers.some |= heard.some;
             m->readers.not_all |= heard.not_all;
         }
-        if (r->in[i].units[l->chunk] > 0) lane_add(m, l, &r->in[i], from + sizeof(struct readers), sum);
+        if (n == 0) continue;
+        if (l->down) lane_unpack(m, l, from, values);
+        else if (from->place)
+            tr_add_units(t->dtype, NULL, from->place + first, n, t->unit_width, values, sum);
+        else tr_add_elements(t->dtype, n * t->unit_width, values, sum + first * t->unit_bytes);
     }
-    return TR_OK;
-}
-
-/* ---- down: new values to the workers ---- */
-
-static int lane_post_down(struct tr_merge *m, struct lane *l)
-{
-    const struct round *r = &lane_rounds(m, l)->round[l->round];
-    const char *sum = lane_is_last(m, l) ? merge_own_share(m) : l->held;
-    TR_TRY(lane_allocate(m, l, r->in, r->ins, &l->out, &l->out_room));
-    TR_TRY(lane_allocate(m, l, r->out, r->outs, &l->in, &l->in_room));
-    char *at = l->out;
-    for (size_t i = 0; i < r->ins; at += lane_message_bytes(m, l, &r->in[i++]))
-        if (r->in[i].units[l->chunk] > 0) lane_pack_sum(m, l, &r->in[i], sum, at + sizeof(struct readers));
-    lane_post(m, l, r->in, r->ins, r->out, r->outs);
-    m->table->tr->tables->traffic.bytes_pulled += lane_bytes(m, l, r->out, r->outs);
-    return TR_OK;
-}
-
-static int lane_finish_down(struct tr_merge *m, struct lane *l)
-{
-    const struct round *r = &lane_rounds(m, l)->round[l->round];
-    if (l->round > 0) {
-        uint32_t units = lane_rounds(m, l)->round[l->round - 1].held[l->chunk];
-        TR_TRY(TR_GROW(&l->next, &l->next_room, units * m->table->unit_bytes));
-    }
-    const char *at = l->in;
-    for (size_t i = 0; i < r->outs; at += lane_message_bytes(m, l, &r->out[i++])) {
-        const char *from = r->out[i].peer == m->rounds.me ? lane_kept(m, l, r->in) : at;
-        if (r->out[i].units[l->chunk] > 0) lane_unpack_held(m, l, &r->out[i], from + sizeof(struct readers));
-    }
-    if (l->round == 0 && m->spread.n > 0) tr_subscription_put(m->table->subscription, l->chunk);
+    if (l->down && l->round == 0 && m->spread.n > 0) tr_subscription_put(t->subscription, l->chunk);
     return TR_OK;
 }
 
@@ -882,13 +790,13 @@ static int lane_advance(struct tr_merge *m, struct lane *l, bool *moved)
         l->down = l->posted = false;
     }
     if (!l->posted) {
-        TR_TRY(l->down ? lane_post_down(m, l) : lane_post_up(m, l));
+        TR_TRY(lane_post(m, l));
         l->posted = *moved = true;
     }
     int done;
     MPI_Testall(l->requests, l->request, &done, MPI_STATUSES_IGNORE);
     if (!done || (!l->down && lane_is_last(m, l) && l->chunk > 0 && !m->heard_all)) return TR_OK;
-    TR_TRY(l->down ? lane_finish_down(m, l) : lane_finish_up(m, l));
+    TR_TRY(lane_finish(m, l));
     *moved = true;
     TR_TRY(lane_next(m, l));
     m->finished += !l->busy;
@@ -931,16 +839,6 @@ int tr_merge_poll(void *what, int *did)
     return TR_OK;
 }
 
-/* Whether new values should come back to the view: it was read since the last merge, and the job does not fix the route. */
-static struct readers merge_readers(const struct tr_view_state *v)
-{
-    if (!v) return (struct readers){0};
-    const struct tr_table *t = v->view.table;
-    bool read = v->view.clock >= 0 && v->view.clock > v->push_clock - t->every;
-    bool reads = read && t->route == TR_ROUTE_AUTO && !v->node_pull;
-    return (struct readers){.some = reads && !(v->channel && tr_view_reads_near(v)), .not_all = !reads};
-}
-
 int tr_merge_start(struct tr_table *t, tr_view *view)
 {
     struct tr_merge *m = t->merge;
@@ -950,8 +848,16 @@ int tr_merge_start(struct tr_table *t, tr_view *view)
     m->clock = m->done;
     m->begun = m->added = m->finished = 0;
     m->heard_all = false;
-    m->readers = merge_readers(m->view);
-    if (t->subscription) tr_subscription_next(t->subscription);
+    m->readers = (struct readers){0};
+    if (m->view) {
+        /* new values should return to the view if it was read since the last merge, and the job does not fix the route */
+        const struct tr_view_state *v = m->view;
+        bool reads = v->view.clock >= 0 && v->view.clock > v->push_clock - t->every &&
+                     t->route == TR_ROUTE_AUTO && !v->node_pull;
+        m->readers.some = reads && !(v->channel && tr_view_reads_near(v));
+        m->readers.not_all = !reads;
+    }
+    if (t->subscription) t->subscription->wanted = ++t->subscription->merge;
     if (m->shared) {
         m->shared->next = 0;
         if (m->shared->view) t->tr->tables->traffic.bytes_pushed += tr_view_bytes(m->shared->view);
@@ -964,7 +870,7 @@ void tr_merge_begin(struct tr_table *t)
 {
     if (!t->merge) return;
     t->merge->done = tr_table_next_update(t, 0);
-    if (t->subscription) tr_subscription_reset(t->subscription);
+    if (t->subscription) t->subscription->wanted = 0;
     if (t->merge->shared) {
         atomic_store_explicit(&t->merge->shared->mine->ready, 0, memory_order_relaxed);
         atomic_store_explicit(&t->merge->shared->mine->added, 0, memory_order_relaxed);
@@ -1002,43 +908,27 @@ static uint32_t merge_chunk(const struct tr_table *t)
     return (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / t->partition.servers, 1024);
 }
 
-static size_t merge_most_flows(const struct rounds *rounds)
-{
-    size_t most = 0;
-    for (size_t i = 0; i < rounds->n; i++)
-        most = tr_max_size(most, rounds->round[i].ins + rounds->round[i].outs);
-    return most;
-}
-
 static int merge_open_rounds(struct tr_merge *m, double held)
 {
     const struct tr_table *t = m->table;
     const struct tr_view_state *view = merged_view(t);
     const struct tr_subscription *s = t->subscription;
     uint64_t longest = tr_partition_longest(&t->partition);
-    double comes = s ? (double)tr_subscription_units(s) : 0;
+    double comes = s ? (double)s->slice.units : 0;
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, &comes, 1, MPI_DOUBLE, MPI_SUM, m->comm, &request);
     tr_wait_alone(t->tr, &request, opening);
     TR_TRY(rounds_open(t->tr, m->comm, t->server, view ? view->keys.segment : NULL, longest, merge_chunk(t),
                        merge_degree(m, held), &m->rounds));
     if (comes > 0)
-        TR_TRY(rounds_open(t->tr, m->comm, t->server, tr_subscription_segments(s), longest, merge_chunk(t),
+        TR_TRY(rounds_open(t->tr, m->comm, t->server, s->slice.segment, longest, merge_chunk(t),
                            merge_degree(m, comes), &m->spread));
-    size_t most = tr_max_size(merge_most_flows(&m->rounds), merge_most_flows(&m->spread));
+    size_t most = 0;
+    for (size_t i = 0; i < m->rounds.n; i++)
+        most = tr_max_size(most, m->rounds.round[i].ins + m->rounds.round[i].outs);
+    for (size_t i = 0; i < m->spread.n; i++)
+        most = tr_max_size(most, m->spread.round[i].ins + m->spread.round[i].outs);
     for (int i = 0; i < IN_FLIGHT; i++) TR_TRY(TR_NEW(&m->lane[i].request, most));
-    return TR_OK;
-}
-
-/* Subscribed rows come with merges if the job does not fix the route, and each row is one unit. */
-static int merge_open_subscription(struct tr_table *t, bool wanted)
-{
-    bool comes = wanted && !t->merges_shared && t->route == TR_ROUTE_AUTO && t->pieces == 1;
-    uint32_t chunk = merge_chunk(t);
-    if (comes)
-        return tr_subscription_open(t, chunk,
-                                    (uint32_t)((tr_partition_longest(&t->partition) + chunk - 1) / chunk));
-    tr_subscription_discard(t);
     return TR_OK;
 }
 
@@ -1051,7 +941,14 @@ int tr_merge_open(struct tr_table *t)
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, sum, 3, MPI_DOUBLE, MPI_SUM, tr->world, &request);
     tr_wait_alone(tr, &request, opening);
-    TR_TRY(merge_open_subscription(t, sum[1] > 0 && sum[2] > 0));
+    /* subscribed rows arrive with merges if the job does not fix the route, and each row is one unit */
+    if (sum[1] > 0 && sum[2] > 0 && !t->merges_shared && t->route == TR_ROUTE_AUTO && t->pieces == 1) {
+        uint32_t chunk = merge_chunk(t);
+        uint64_t chunks = (tr_partition_longest(&t->partition) + chunk - 1) / chunk;
+        TR_TRY(tr_subscription_open(t, chunk, (uint32_t)chunks));
+    } else {
+        tr_subscription_discard(t);
+    }
     if (sum[1] == 0) return TR_OK; /* nobody updates it */
     MPI_Comm comm = MPI_COMM_NULL;
     if (!t->merges_shared)
@@ -1096,22 +993,17 @@ void tr_merge_close(struct tr_table *t)
     free(m);
 }
 
-/* "direct", "in rounds of degree 4". */
-static void merge_describe_rounds(const struct rounds *r, char *text, size_t size)
-{
-    if (r->degree >= r->size) snprintf(text, size, "direct");
-    else snprintf(text, size, "in rounds of degree %d", r->degree);
-}
-
 void tr_merge_describe(const struct tr_table *t, char *text, size_t size)
 {
     const struct tr_merge *m = t->merge;
-    char up[32], down[32];
     if (!m) snprintf(text, size, "not merged");
     if (m && m->shared) snprintf(text, size, "merged near, in memory that the node shares");
     if (!m || m->shared) return;
-    merge_describe_rounds(&m->rounds, up, sizeof up);
-    merge_describe_rounds(&m->spread, down, sizeof down);
-    int n = snprintf(text, size, "merged %s, in %u chunks a clock", up, m->rounds.chunks);
-    if (m->spread.n > 0) snprintf(text + n, size - (size_t)n, "; rows come behind that %s", down);
+    char how[2][32] = {"direct", "direct"}; /* up, and down to subscribers */
+    const struct rounds *rounds[] = {&m->rounds, &m->spread};
+    for (int i = 0; i < 2; i++)
+        if (rounds[i]->degree < rounds[i]->size)
+            snprintf(how[i], sizeof how[i], "in rounds of degree %d", rounds[i]->degree);
+    int n = snprintf(text, size, "merged %s, in %u chunks a clock", how[0], m->rounds.chunks);
+    if (m->spread.n > 0) snprintf(text + n, size - (size_t)n, "; rows come behind that %s", how[1]);
 }

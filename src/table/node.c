@@ -184,6 +184,11 @@ bool tr_node_pull_shares(const struct tr_node_pull *p, uint32_t server)
     return p->source[server].own.n > 0;
 }
 
+int tr_node_pull_route(const struct tr_node_pull *p, uint32_t server)
+{
+    return p->source[server].channel.route;
+}
+
 void tr_node_pull_read(struct tr_node_pull *p, uint32_t server)
 {
     p->source[server].state = WANTED;
@@ -208,35 +213,35 @@ static void node_pull_copy(struct tr_node_pull *p, uint32_t server, const struct
     s->state = NOTHING;
 }
 
-/* Uses the latest fetch if it suits, or claims the next one. Workers that need one at the same time divide the servers: at the
- * first poll each claims only those that it prefers. */
-static int node_pull_take_or_claim(struct tr_node_pull *p, uint32_t server)
-{
-    struct node_source *s = &p->source[server];
-    struct tr_cache_terms terms = node_pull_terms(p, s, p->view->least);
-    struct tr_cache_fetch fetch;
-    enum tr_cache_state state = tr_cache_take(&s->cache, 0, &terms, &fetch);
-    if (state == TR_CACHE_HERE) {
-        node_pull_copy(p, server, &fetch);
-        tr_cache_give_back(&s->cache, 0);
-    }
-    if (state != TR_CACHE_NONE || (!s->prefers && s->waited++ == 0)) return TR_OK;
-    if (tr_cache_claim(&s->cache, 0, &terms, p->table->tr->tables->written) != TR_CACHE_CLAIMED) return TR_OK;
-    s->state = FETCHING;
-    return tr_channel_read(&s->channel, tr_cache_value(&s->cache, 0), -1);
-}
-
 int tr_node_pull_poll(struct tr_node_pull *p, uint32_t server, bool *done, int *did)
 {
     struct node_source *s = &p->source[server];
+    struct tr_cache_fetch fetch;
     int before = (int)s->state;
-    bool here = false;
-    if (s->state == WANTED) TR_TRY(node_pull_take_or_claim(p, server));
-    if (s->state == FETCHING) TR_TRY(tr_channel_poll(&s->channel, &here, did));
-    if (here) {
-        struct tr_cache_fetch fetch = tr_cache_fetched(&s->cache, 0, s->channel.seen);
-        node_pull_copy(p, server, &fetch); /* while nobody can claim it again */
-        tr_cache_put(&s->cache, 0, true);
+    if (s->state == WANTED) {
+        /* Uses the latest fetch if it suits, or claims the next one. Workers that need one at the same time divide the servers:
+         * at the first poll each claims only those that it prefers. */
+        struct tr_cache_terms terms = node_pull_terms(p, s, p->view->least);
+        enum tr_cache_state state = tr_cache_take(&s->cache, 0, &terms, &fetch);
+        if (state == TR_CACHE_HERE) {
+            node_pull_copy(p, server, &fetch);
+            tr_cache_give_back(&s->cache, 0);
+        }
+        bool claims = state == TR_CACHE_NONE && (s->prefers || s->waited++ > 0);
+        if (claims &&
+            tr_cache_claim(&s->cache, 0, &terms, p->table->tr->tables->written) == TR_CACHE_CLAIMED) {
+            s->state = FETCHING;
+            TR_TRY(tr_channel_read(&s->channel, tr_cache_value(&s->cache, 0), -1));
+        }
+    }
+    if (s->state == FETCHING) {
+        bool here;
+        TR_TRY(tr_channel_poll(&s->channel, &here, did));
+        if (here) {
+            fetch = tr_cache_fetched(&s->cache, 0, s->channel.seen);
+            node_pull_copy(p, server, &fetch); /* while no other worker can claim it again */
+            tr_cache_put(&s->cache, 0, true);
+        }
     }
     *did += (int)s->state != before;
     *done = s->state == NOTHING;
@@ -258,16 +263,55 @@ bool tr_node_pull_has_news(const struct tr_node_pull *p, int64_t least)
     return true;
 }
 
-/* ---- opening: the union of keys ---- */
+/* ---- closing ---- */
 
-static const char opening[] = "the ranks of this node to open node pulls";
+void tr_node_pull_leave(struct tr_node_pull *p)
+{
+    for (uint32_t s = 0; s < p->servers; s++) p->source[s].own.n = 0;
+    p->view->node_pull = NULL;
+    p->view = NULL;
+}
+
+void tr_node_pull_forget(struct tr_table *t)
+{
+    for (struct tr_node_pull *p = t->node_pulls; p; p = p->next) {
+        if (p->view) tr_node_pull_leave(p);
+        for (uint32_t s = 0; s < p->servers; s++)
+            if (p->source[s].cache.head) tr_channel_forget(&p->source[s].channel);
+    }
+}
+
+static void node_pull_free_one(struct tr_node_pull *p)
+{
+    if (p->view && p->view->node_pull == p) tr_node_pull_leave(p);
+    for (uint32_t i = 0; p->source && i < p->servers; i++) {
+        struct node_source *s = &p->source[i];
+        if (s->cache.head) tr_channel_close(&s->channel);
+        free(s->list);
+        free(s->all.run);
+        free(s->own.position);
+        free(s->own.run);
+    }
+    tr_shm_close(&p->memory);
+    free(p->source);
+    free(p);
+}
+
+void tr_node_pull_free(struct tr_table *t)
+{
+    for (struct tr_node_pull *p; (p = t->node_pulls); node_pull_free_one(p)) t->node_pulls = p->next;
+}
+
+/* ---- opening ---- */
+
+static const char node_opening[] = "the ranks of this node to open node pulls";
 
 static bool node_agrees(tr_context *tr, int status)
 {
     int well = status == TR_OK;
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, &well, 1, MPI_INT, MPI_MIN, tr->node, &request);
-    tr_wait_alone(tr, &request, opening);
+    tr_wait_alone(tr, &request, node_opening);
     return well;
 }
 
@@ -286,48 +330,39 @@ static int node_pull_readers(const struct tr_node_pull *p, const uint32_t *units
     return readers;
 }
 
-/* Fetching the union of `all` units once saves a fifth of the bytes. Under BSP it is fetched once a clock; otherwise more often,
- * because readers are not in step: 1.6 times by four readers (measured). */
-static bool node_pull_pays(const struct tr_node_pull *p, const uint32_t *units, uint32_t server, uint32_t all)
-{
-    int size = p->table->tr->node_size;
-    uint64_t sum = 0;
-    for (int r = 0; r < size; r++) sum += units[(size_t)r * p->servers + server];
-    uint64_t fifths = p->table->lockstep ? 5 : 4 + (uint64_t)node_pull_readers(p, units, server, size);
-    return all * fifths <= sum * 4;
-}
-
 /* Finds for each server the union of the units that several ranks of the node read, and the index of this rank's units in it. The
  * keeper lists its positions. False on all ranks of the node if one of them has no memory. */
 static bool node_pull_unite(struct tr_node_pull *p, const uint32_t *units)
 {
     tr_context *tr = p->table->tr;
-    const struct tr_partition *partition = &p->table->partition;
     struct tr_union u;
     int status = TR_OK;
-    if (tr_union_open(tr, tr_partition_longest(partition), &u) != TR_OK) return false;
+    if (tr_union_open(tr, tr_partition_longest(&p->table->partition), &u) != TR_OK) return false;
     for (uint32_t server = 0; server < p->servers; server++) {
         struct node_source *s = &p->source[server];
         bool reads = units[(size_t)tr->node_rank * p->servers + server] > 0;
         const struct tr_segment *view = reads ? p->view->channel[server].segment : NULL;
-        if (node_pull_readers(p, units, server, tr->node_size) < 2) continue;
+        int readers = node_pull_readers(p, units, server, tr->node_size);
+        if (readers < 2) continue;
         for (uint32_t i = 0; view && i < view->n; i++) tr_union_add(&u, view->position[i]);
-        tr_union_seal(&u, opening);
+        tr_union_seal(&u, node_opening);
         s->all.n = tr_union_size(&u);
-        if (!node_pull_pays(p, units, server, s->all.n)) s->all.n = 0;
+        /* Fetching the union once must save a fifth of the bytes. Under BSP it is fetched once a clock; otherwise more often,
+         * because readers are not in step: 1.6 times by four readers (measured). */
+        uint64_t sum = 0, fifths = p->table->lockstep ? 5 : 4 + (uint64_t)readers;
+        for (int r = 0; r < tr->node_size; r++) sum += units[(size_t)r * p->servers + server];
+        if (s->all.n * fifths > sum * 4) s->all.n = 0;
         if (s->all.n > 0 && node_pull_keeper(p, server) == tr->node_rank && status == TR_OK)
             status = TR_NEW(&s->list, s->all.n);
         if (s->list) tr_union_list(&u, 0, s->all.n, s->list);
         if (s->all.n > 0 && view && status == TR_OK) status = TR_NEW(&s->own.position, view->n);
         for (uint32_t i = 0; s->own.position && i < view->n; i++)
             s->own.position[i] = tr_union_index(&u, view->position[i]);
-        tr_union_clear(&u, opening);
+        tr_union_clear(&u, node_opening);
     }
     tr_union_close(&u);
     return node_agrees(tr, status);
 }
-
-/* ---- opening: shared memory ---- */
 
 static size_t node_pull_kept_bytes(const struct tr_node_pull *p, uint64_t n)
 {
@@ -344,7 +379,7 @@ static bool node_pull_share(struct tr_node_pull *p)
     bool some = false;
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, &t->next_tag, 1, MPI_UINT32_T, MPI_MAX, tr->node, &request);
-    tr_wait_alone(tr, &request, opening);
+    tr_wait_alone(tr, &request, node_opening);
     uint32_t tag = t->next_tag;
     t->next_tag += p->servers;
     for (uint32_t s = 0; s < p->servers; s++) {
@@ -371,21 +406,8 @@ static bool node_pull_share(struct tr_node_pull *p)
         s->channel = tr_channel_of(t, server, &s->all, tag + server);
         s->channel.owner = owner;
     }
-    tr_meet(tr, tr->node, opening); /* nobody reads a part before it is written */
+    tr_meet(tr, tr->node, node_opening); /* no rank reads a part before it is written */
     return true;
-}
-
-/* ---- opening: the view ---- */
-
-/* Lists the runs of a union, which the choice of a route and a get need: its values lie in the order of its positions. */
-static int node_pull_find_runs(struct tr_segment *all)
-{
-    TR_TRY(TR_NEW(&all->local, all->n));
-    for (uint32_t i = 0; i < all->n; i++) all->local[i] = i;
-    int status = tr_segment_find_runs(all);
-    free(all->local);
-    all->local = NULL;
-    return status;
 }
 
 static int node_pull_join(struct tr_node_pull *p, const uint32_t *units)
@@ -398,7 +420,7 @@ static int node_pull_join(struct tr_node_pull *p, const uint32_t *units)
         s->own.local = own->segment->local;
         s->own.n = own->segment->n;
         TR_TRY(tr_segment_find_runs(&s->own));
-        TR_TRY(node_pull_find_runs(&s->all));
+        TR_TRY(tr_segment_find_runs(&s->all));
         s->channel.exact = own->exact;
         TR_TRY(tr_channel_choose_route(&s->channel));
         uint32_t readers = (uint32_t)node_pull_readers(p, units, server, all);
@@ -408,72 +430,27 @@ static int node_pull_join(struct tr_node_pull *p, const uint32_t *units)
     return TR_OK;
 }
 
-/* ---- opening and closing ---- */
-
-void tr_node_pull_leave(struct tr_node_pull *p)
-{
-    for (uint32_t s = 0; s < p->servers; s++) p->source[s].own.n = 0;
-    p->view->node_pull = NULL;
-    p->view = NULL;
-}
-
-void tr_node_pull_forget(struct tr_table *t)
-{
-    for (struct tr_node_pull *p = t->node_pulls; p; p = p->next) {
-        if (p->view) tr_node_pull_leave(p);
-        for (uint32_t s = 0; s < p->servers; s++) {
-            if (p->source[s].cache.head) tr_channel_forget(&p->source[s].channel);
-        }
-    }
-}
-
-static void node_pull_free_one(struct tr_node_pull *p)
-{
-    if (p->view && p->view->node_pull == p) tr_node_pull_leave(p);
-    for (uint32_t i = 0; p->source && i < p->servers; i++) {
-        struct node_source *s = &p->source[i];
-        if (s->cache.head) tr_channel_close(&s->channel);
-        free(s->list);
-        free(s->all.run);
-        free(s->own.position);
-        free(s->own.run);
-    }
-    tr_shm_close(&p->memory);
-    free(p->source);
-    free(p);
-}
-
-void tr_node_pull_free(struct tr_table *t)
-{
-    for (struct tr_node_pull *p; (p = t->node_pulls); node_pull_free_one(p)) t->node_pulls = p->next;
-}
-
-static bool node_pull_build(struct tr_node_pull *p, uint32_t *units)
-{
-    tr_context *tr = p->table->tr;
-    uint32_t *mine = units + (size_t)tr->node_rank * p->servers;
-    for (uint32_t s = 0; p->view && s < p->servers; s++)
-        if (!tr_same_node(tr, p->view->channel[s].rank)) mine[s] = p->view->channel[s].segment->n;
-    MPI_Request request;
-    MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, units, (int)p->servers, MPI_UINT32_T, tr->node,
-                   &request);
-    tr_wait_alone(tr, &request, opening);
-    return node_pull_unite(p, units) && node_pull_share(p) && node_agrees(tr, node_pull_join(p, units));
-}
-
 /* Opens the node pull of one view of each worker of the node (NULL: this rank has none). Collective over the node. */
 static void node_pull_open_one(struct tr_table *t, struct tr_view_state *view)
 {
     tr_context *tr = t->tr;
-    uint32_t *units = NULL;
+    uint32_t *units = NULL, servers = t->partition.servers;
     struct tr_node_pull *p = NULL;
     int status = TR_NEW(&p, 1);
-    if (p)
-        *p = (struct tr_node_pull){
-            .table = t, .view = view, .servers = t->partition.servers, .memory = TR_SHM_CLOSED};
-    if (p) status = TR_NEW(&p->source, p->servers);
-    if (status == TR_OK) status = TR_NEW(&units, (size_t)tr->node_size * p->servers);
-    bool well = node_agrees(tr, status) && node_pull_build(p, units);
+    if (p) *p = (struct tr_node_pull){.table = t, .view = view, .servers = servers, .memory = TR_SHM_CLOSED};
+    if (p) status = TR_NEW(&p->source, servers);
+    if (status == TR_OK) status = TR_NEW(&units, (size_t)tr->node_size * servers);
+    bool well = node_agrees(tr, status);
+    if (well) {
+        MPI_Request request;
+        for (uint32_t s = 0; view && s < servers; s++)
+            if (!tr_same_node(tr, view->channel[s].rank))
+                units[(size_t)tr->node_rank * servers + s] = view->channel[s].segment->n;
+        MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, units, (int)servers, MPI_UINT32_T, tr->node,
+                       &request);
+        tr_wait_alone(tr, &request, node_opening);
+        well = node_pull_unite(p, units) && node_pull_share(p) && node_agrees(tr, node_pull_join(p, units));
+    }
     free(units);
     if (well) {
         p->next = t->node_pulls;
@@ -509,67 +486,29 @@ static void node_pull_open_table(struct tr_table *t)
         while (node_pull_find_view(t, use, views[use])) views[use]++;
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, views, USES, MPI_INT, MPI_MAX, tr->node, &request);
-    tr_wait_alone(tr, &request, opening);
+    tr_wait_alone(tr, &request, node_opening);
     for (int use = 0; use < USES; use++)
         for (int i = 0; i < views[use]; i++) node_pull_open_one(t, node_pull_find_view(t, use, i));
 }
 
-static int node_pull_register(struct tr_table *t)
-{
-    for (struct tr_node_pull *p = t->node_pulls; p; p = p->next)
-        for (uint32_t s = 0; s < p->servers; s++)
-            if (p->source[s].cache.head && node_pull_keeper(p, s) == t->tr->node_rank)
-                TR_TRY(tr_channel_register(&p->source[s].channel, 0));
-    return TR_OK;
-}
-
-int tr_node_pull_route(const struct tr_node_pull *p, uint32_t server)
-{
-    return p->source[server].channel.route;
-}
-
 int tr_node_pull_open(tr_context *tr)
 {
+    const struct tr_tables *tables = tr->tables;
     int status = TR_OK;
-    if (tr->active != &tr->all) return TR_OK; /* not all ranks are there when a stage of a task reads */
+    if (tr->active != &tr->all) return TR_OK; /* not all ranks take part when a stage of a task reads */
     /* first steps within each node, which do not poll; then registration, which needs servers of other nodes */
-    for (size_t i = 0; i < tr->tables->count; i++) node_pull_open_table(tr->tables->table[i]);
-    for (size_t i = 0; i < tr->tables->count && status == TR_OK; i++)
-        status = node_pull_register(tr->tables->table[i]);
+    for (size_t i = 0; i < tables->count; i++) node_pull_open_table(tables->table[i]);
+    for (size_t i = 0; i < tables->count; i++)
+        for (struct tr_node_pull *p = tables->table[i]->node_pulls; p; p = p->next)
+            for (uint32_t s = 0; s < p->servers && status == TR_OK; s++)
+                if (p->source[s].cache.head && node_pull_keeper(p, s) == tr->node_rank)
+                    status = tr_channel_register(&p->source[s].channel, 0);
     return tr_agree(tr, status);
-}
-
-void tr_node_pull_describe(const struct tr_node_pull *p, char *text, size_t size)
-{
-    unsigned servers = 0;
-    for (uint32_t s = 0; s < p->servers; s++) servers += p->source[s].own.n > 0;
-    snprintf(text, size, " (%u together with the node)", servers);
 }
 
 /* ======== subscriptions ======== */
 
-struct tr_subscription {
-    struct tr_table *table;
-    tr_key *key; /* the subscribed list of this worker */
-    size_t n;
-    int members, member; /* workers of this node, and which this one is; -1: none */
-    uint32_t chunk, chunks;
-
-    size_t units;         /* slots: units of the node's union */
-    struct tr_plan slice; /* the rows that this rank receives */
-    size_t first;         /* the first slot of the slice */
-    struct tr_shm memory; /* the first rank's: */
-    /* by chunk and member: the number of the merge with which the rows have arrived */
-    _Atomic int64_t *behind;
-    char *value;    /* by slot */
-    int64_t merge;  /* number of merges in which this rank has taken part */
-    int64_t wanted; /* number of the last merge of this stage, or 0 */
-
-    /* own rows that come, by chunk and member: a part begins at each of these */
-    uint32_t *begin, *place, *slot;
-    uint32_t *left; /* parts that have not been taken, ascending */
-    size_t lefts;
-};
+static const char subscribing[] = "the ranks of this node to open subscriptions";
 
 int tr_rows_subscribe(struct tr_table *t, const tr_key *keys, size_t n)
 {
@@ -596,40 +535,15 @@ void tr_subscription_discard(struct tr_table *t)
     t->subscribing = NULL;
 }
 
-/* ---- the union ---- */
+/* ---- opening and closing ---- */
 
-static const char subscribing[] = "the ranks of this node to open subscriptions";
-
-static bool subscription_is_far(const struct tr_table *t, struct tr_location at)
-{
-    return !t->share[at.server];
-}
-
-/* Sizes of slices differ by at most one. */
+/* The first slot of a member's slice: sizes of slices differ by at most one. */
 static size_t subscription_slice_start(const struct tr_subscription *s, size_t member)
 {
     return s->units * member / (size_t)s->members;
 }
 
-static int subscription_find_slice(struct tr_subscription *s, const struct tr_union *rows)
-{
-    const struct tr_table *t = s->table;
-    if (s->member < 0) return TR_OK;
-    size_t end = subscription_slice_start(s, (size_t)s->member + 1);
-    tr_key *keys;
-    s->first = subscription_slice_start(s, (size_t)s->member);
-    TR_TRY(TR_NEW(&keys, end - s->first));
-    size_t n = tr_union_list(rows, s->first, end, keys);
-    int status = tr_plan_make(
-        &(struct tr_plan_keys){
-            .partition = &t->partition, .table_keys = t->keys, .pieces = 1, .key = keys, .n = n},
-        &s->slice);
-    free(keys);
-    return status;
-}
-
-/* ---- parts ---- */
-
+/* The number of the part, by chunk and member, in which a row arrives. */
 static size_t subscription_part(const struct tr_subscription *s, uint32_t slot, uint32_t position)
 {
     size_t members = (size_t)s->members, member = slot * members / s->units;
@@ -637,25 +551,36 @@ static size_t subscription_part(const struct tr_subscription *s, uint32_t slot, 
     return position / s->chunk * members + member;
 }
 
-/* ---- subscribing and closing ---- */
-
-/* Allocates memory for the union. If the node has too little, it receives nothing. */
+/* Allocates memory for the union, and makes the plan of this member's slice. If the node has too little memory, it receives
+ * nothing. */
 static int subscription_open_memory(struct tr_subscription *s, const struct tr_union *rows)
 {
     const struct tr_table *t = s->table;
     const size_t most = (size_t)1 << 28;
-    size_t flags = (size_t)s->members * s->chunks * sizeof *s->behind, units = tr_union_size(rows);
-    flags = (flags + 63) & ~(size_t)63;
+    size_t parts = (size_t)s->members * s->chunks, units = tr_union_size(rows);
+    size_t flags = node_padded(parts * sizeof *s->arrived);
     if (units == 0 || units * t->unit_bytes > most) return TR_OK;
     size_t bytes = t->tr->node_rank == 0 ? flags + units * t->unit_bytes : 0;
     if (tr_shm_open(t->tr, t->tr->node, bytes, false, &s->memory) != TR_OK) return TR_OK;
     s->units = units;
-    s->behind = (_Atomic int64_t *)(void *)s->memory.part[0].at;
+    s->arrived = (_Atomic int64_t *)(void *)s->memory.part[0].at;
     s->value = s->memory.part[0].at + flags;
     tr_meet(t->tr, t->tr->node, subscribing);
-    TR_TRY(subscription_find_slice(s, rows));
-    /* sort own rows by the part in which they come: count, then fill */
-    size_t parts = (size_t)s->members * s->chunks;
+    if (s->member >= 0) {
+        size_t first = subscription_slice_start(s, (size_t)s->member),
+               end = subscription_slice_start(s, (size_t)s->member + 1);
+        tr_key *keys;
+        s->slice_value = s->value + first * t->unit_bytes;
+        TR_TRY(TR_NEW(&keys, end - first));
+        size_t n = tr_union_list(rows, first, end, keys);
+        int status = tr_plan_make(
+            &(struct tr_plan_keys){
+                .partition = &t->partition, .table_keys = t->keys, .pieces = 1, .key = keys, .n = n},
+            &s->slice);
+        free(keys);
+        TR_TRY(status);
+    }
+    /* sort own rows by the part in which they arrive: count, then fill */
     TR_TRY(TR_NEW(&s->begin, parts + 2));
     TR_TRY(TR_NEW(&s->left, parts));
     TR_TRY(TR_NEW(&s->place, s->n));
@@ -664,7 +589,7 @@ static int subscription_open_memory(struct tr_subscription *s, const struct tr_u
         struct tr_walker walker = {.partition = &t->partition};
         for (size_t i = 0; i < s->n; i++) {
             struct tr_location at = tr_walk_to(&walker, s->key[i]);
-            if (!subscription_is_far(t, at)) continue;
+            if (t->share[at.server]) continue;
             uint32_t slot = tr_union_index(rows, s->key[i]),
                      *to = &s->begin[subscription_part(s, slot, at.position) + 2 - (size_t)turn];
             if (turn == 1) {
@@ -680,6 +605,7 @@ static int subscription_open_memory(struct tr_subscription *s, const struct tr_u
 
 int tr_subscription_open(struct tr_table *t, uint32_t chunk, uint32_t chunks)
 {
+    const tr_context *tr = t->tr;
     struct tr_union rows;
     struct tr_subscription *s = t->subscribing;
     if (!s) TR_TRY(TR_NEW(&s, 1));
@@ -688,7 +614,6 @@ int tr_subscription_open(struct tr_table *t, uint32_t chunk, uint32_t chunks)
     t->subscription = s;
     s->chunk = chunk;
     s->chunks = chunks;
-    const tr_context *tr = s->table->tr;
     s->member = -1;
     for (int w = 0; w < tr_worker_set_size(tr->active); w++) {
         int rank = tr_worker_rank(tr, tr->active, w);
@@ -698,7 +623,7 @@ int tr_subscription_open(struct tr_table *t, uint32_t chunk, uint32_t chunks)
     if (tr_union_open(t->tr, t->keys, &rows) != TR_OK) return TR_OK;
     struct tr_walker walker = {.partition = &t->partition};
     for (size_t i = 0; i < s->n; i++)
-        if (subscription_is_far(t, tr_walk_to(&walker, s->key[i]))) tr_union_add(&rows, s->key[i]);
+        if (!t->share[tr_walk_to(&walker, s->key[i]).server]) tr_union_add(&rows, s->key[i]);
     tr_union_seal(&rows, subscribing);
     int status = subscription_open_memory(s, &rows);
     tr_union_close(&rows);
@@ -716,46 +641,19 @@ void tr_subscription_close(struct tr_table *t)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
 }
 
-/* ---- what comes ---- */
-
-const struct tr_segment *tr_subscription_segments(const struct tr_subscription *s)
-{
-    return s->slice.segment;
-}
-
-size_t tr_subscription_units(const struct tr_subscription *s)
-{
-    return s->slice.units;
-}
-
-char *tr_subscription_memory(const struct tr_subscription *s)
-{
-    return s->value + s->first * s->table->unit_bytes;
-}
-
-void tr_subscription_next(struct tr_subscription *s)
-{
-    s->wanted = ++s->merge;
-}
+/* ---- receiving ---- */
 
 void tr_subscription_put(struct tr_subscription *s, uint32_t chunk)
 {
-    if (!s->behind || s->member < 0) return;
-    atomic_store_explicit(&s->behind[(size_t)chunk * (size_t)s->members + (size_t)s->member], s->merge,
+    if (!s->arrived || s->member < 0) return;
+    atomic_store_explicit(&s->arrived[(size_t)chunk * (size_t)s->members + (size_t)s->member], s->merge,
                           memory_order_release);
 }
-
-void tr_subscription_reset(struct tr_subscription *s)
-{
-    s->wanted = 0;
-}
-
-/* ---- taking it ---- */
 
 bool tr_subscription_has(const struct tr_table *t, const tr_key *keys, size_t n)
 {
     const struct tr_subscription *s = t->subscription;
-    return s && s->behind && s->wanted > 0 && n == s->n && memcmp(keys, s->key, n * sizeof *keys) == 0;
+    return s && s->arrived && s->wanted > 0 && n == s->n && memcmp(keys, s->key, n * sizeof *keys) == 0;
 }
 
 void tr_subscription_begin(struct tr_subscription *s)
@@ -767,10 +665,10 @@ void tr_subscription_begin(struct tr_subscription *s)
 
 bool tr_subscription_take(struct tr_subscription *s, struct tr_subscribed *rows)
 {
-    enum { LOOK = 256 }; /* at these: chunks come about in their order */
+    enum { LOOK = 256 }; /* parts that are tested: chunks arrive approximately in their order */
     for (size_t i = 0; i < s->lefts && i < LOOK; i++) {
         uint32_t p = s->left[i];
-        if (atomic_load_explicit(&s->behind[p], memory_order_acquire) < s->wanted) continue;
+        if (atomic_load_explicit(&s->arrived[p], memory_order_acquire) < s->wanted) continue;
         memmove(&s->left[i], &s->left[i + 1], (--s->lefts - i) * sizeof *s->left);
         *rows = (struct tr_subscribed){.n = s->begin[p + 1] - s->begin[p],
                                        .place = s->place + s->begin[p],

@@ -135,9 +135,6 @@ void tr_node_pull_pushed(struct tr_node_pull *pull);
 /* For each server there is a fetch that this view may use, with all updates of clocks < least. */
 bool tr_node_pull_has_news(const struct tr_node_pull *pull, int64_t least);
 
-/* " (2 together with the node)", behind the routes of a view */
-void tr_node_pull_describe(const struct tr_node_pull *pull, char *text, size_t size);
-
 /* ======== subscriptions ======== */
 
 /* Subscriptions: rows that a worker reads after each update of a table (tr_rows_subscribe()). Under BSP they arrive with each
@@ -150,7 +147,28 @@ void tr_node_pull_describe(const struct tr_node_pull *pull, char *text, size_t s
  *
  * Rows of servers on the node itself are left out: they are read directly. */
 
-struct tr_subscription;
+struct tr_subscription {
+    struct tr_table *table;
+    tr_key *key; /* the subscribed list of this worker */
+    size_t n;
+    int members, member; /* number of workers of this node, and which one this is; -1: none */
+    uint32_t chunk, chunks;
+
+    size_t units;         /* slots: units of the node's union */
+    struct tr_plan slice; /* the rows that this rank receives */
+    char *slice_value;    /* memory in which `local` of the slice counts */
+    struct tr_shm memory; /* the first rank's: */
+    _Atomic int64_t *
+        arrived; /* by chunk and member: the number of the merge with which the rows have arrived; NULL: none do */
+    char *value;    /* by slot */
+    int64_t merge;  /* number of merges in which this rank has taken part */
+    int64_t wanted; /* number of the last merge of this stage, or 0 */
+
+    /* own rows that arrive, by chunk and member: a part begins at each of these */
+    uint32_t *begin, *place, *slot;
+    uint32_t *left; /* parts that have not been taken, ascending */
+    size_t lefts;
+};
 
 /* Rows that have arrived: row place[i] of the subscribed list has its values in slot slot[i]. */
 struct tr_subscribed {
@@ -167,15 +185,8 @@ void tr_subscription_close(struct tr_table *table);
 /* Forgets rows that this worker has subscribed to since the last call of tr_subscription_open(). */
 void tr_subscription_discard(struct tr_table *table);
 
-/* The slice that this rank receives: its segments by server, its units, and the memory in which `local` counts. */
-const struct tr_segment *tr_subscription_segments(const struct tr_subscription *subscription);
-size_t tr_subscription_units(const struct tr_subscription *subscription);
-char *tr_subscription_memory(const struct tr_subscription *subscription);
-
-/* This rank takes part in the next merge; a chunk of its slice has arrived with that; the stage starts, without a merge yet. */
-void tr_subscription_next(struct tr_subscription *subscription);
+/* A chunk of this rank's slice has arrived with the current merge. */
 void tr_subscription_put(struct tr_subscription *subscription, uint32_t chunk);
-void tr_subscription_reset(struct tr_subscription *subscription);
 
 /* tr_subscription_has(): the rows of this list arrive with the last merge, except those of this node. Then begin, and take until
  * all have been delivered: *rows are some that have arrived, with all updates of earlier clocks and none of later ones. False:

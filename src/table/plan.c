@@ -271,19 +271,22 @@ uint64_t tr_partition_print(const struct tr_partition *p)
 
 /* ======== plans ======== */
 
+static inline bool segment_starts_run(const struct tr_segment *s, uint32_t i)
+{
+    return i == 0 || s->position[i] != s->position[i - 1] + 1 ||
+           (s->local && s->local[i] != s->local[i - 1] + 1);
+}
+
 int tr_segment_find_runs(struct tr_segment *s)
 {
-    enum {
-        MEAN_RUN_WORTH_IT = 16
-    }; /* units: shorter runs are copied faster by indexed loops than by memcpy() */
+    enum { MEAN_RUN_WORTH_IT = 16 }; /* units: indexed loops copy shorter runs faster than memcpy() */
     uint32_t runs = 0;
-    for (uint32_t i = 0; i < s->n; i++)
-        runs += i == 0 || s->position[i] != s->position[i - 1] + 1 || s->local[i] != s->local[i - 1] + 1;
+    for (uint32_t i = 0; i < s->n; i++) runs += segment_starts_run(s, i);
     if (s->n == 0 || s->n / runs < MEAN_RUN_WORTH_IT) return TR_OK;
     TR_TRY(TR_NEW(&s->run, runs));
     for (uint32_t i = 0; i < s->n; i++) {
-        if (i == 0 || s->position[i] != s->position[i - 1] + 1 || s->local[i] != s->local[i - 1] + 1)
-            s->run[s->runs++] = (struct tr_run){s->local[i], s->position[i], 0};
+        if (segment_starts_run(s, i))
+            s->run[s->runs++] = (struct tr_run){s->local ? s->local[i] : i, s->position[i], 0};
         s->run[s->runs - 1].length++;
     }
     return TR_OK;

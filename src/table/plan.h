@@ -137,8 +137,9 @@ struct tr_run {
 };
 
 struct tr_segment {
-    uint32_t n;         /* units at this server */
-    uint32_t *local;    /* their numbers in the caller's memory: number of the key × pieces + piece */
+    uint32_t n; /* units at this server */
+    uint32_t
+        *local; /* their numbers in the caller's memory: number of the key × pieces + piece; NULL: 0 .. n-1 */
     uint32_t *position; /* their positions in the server's share; NULL with hash storage */
     tr_key *key;        /* hash storage: their keys; else NULL */
     uint32_t runs;      /* > 0: the same as runs, because they are long */

@@ -66,7 +66,6 @@ struct pull {
     size_t flying_n;
     uint64_t ahead, row_bytes;
     struct pull_part *parts; /* of sparse rows that were cut */
-    bool subscribed;         /* rows of other nodes come behind the last merge */
 
     double computed, computing_since; /* seconds: by row() before it was called in turn, as it is now */
     double looked;                    /* when messages were last looked after */
@@ -153,39 +152,9 @@ static int row_push_send(struct tr_table *t, uint32_t server, uint32_t flags)
         tr_message_send(tables, m, p->bytes, rank, &p->sending);
         return TR_OK;
     }
-    int status = tr_server_push_here(t, &m->header, m->body, p->bytes);
+    int status = tr_server_push(t, t->tr->rank, &m->header, m->body, p->bytes);
     tr_message_release(tables, m);
     return status;
-}
-
-static int row_push_check(const struct tr_table *t, const tr_row *row)
-{
-    if (row->key >= t->keys)
-        return tr_fail(TR_ERR_INTERNAL, "table %s: row %llu is pushed, but there are %llu", t->name,
-                       (unsigned long long)row->key, (unsigned long long)t->keys);
-    for (size_t i = 0; i < row->n; i++)
-        if (row->column[i] >= t->width || (i > 0 && row->column[i] <= row->column[i - 1]))
-            return tr_fail(
-                TR_ERR_INTERNAL,
-                "table %s: entry %zu of a row that is pushed is in column %u: columns must ascend and lie "
-                "below %zu",
-                t->name, i, row->column[i], t->width);
-    return TR_OK;
-}
-
-/* Writes the entries of a row that fit, and returns their number. */
-static size_t row_push_write(const struct tr_table *t, struct row_push *p, uint32_t position,
-                             const tr_row *row, size_t first)
-{
-    const uint32_t *value = row->value;
-    size_t bytes;
-    memcpy(p->open->body + p->bytes, &position, sizeof position);
-    p->bytes += sizeof position;
-    uint32_t n =
-        tr_sparse_write(t->dtype == TR_F32, (uint32_t)(row->n - first), row->column + first, value + first,
-                        p->open->body + p->bytes, TR_MESSAGE_BYTES - p->bytes, &bytes);
-    p->bytes += bytes;
-    return n;
 }
 
 int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
@@ -197,18 +166,34 @@ int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
     if (t->rests)
         return tr_fail(TR_ERR_INTERNAL, "table %s: rows are pushed while it rests (tr_table_rest())",
                        t->name);
+    for (const tr_row *row = rows; row < rows + n; row++) {
+        if (row->key >= t->keys)
+            return tr_fail(TR_ERR_INTERNAL, "table %s: row %llu is pushed, but there are %llu", t->name,
+                           (unsigned long long)row->key, (unsigned long long)t->keys);
+        for (size_t i = 0; i < row->n; i++)
+            if (row->column[i] >= t->width || (i > 0 && row->column[i] <= row->column[i - 1]))
+                return tr_fail(TR_ERR_INTERNAL,
+                               "table %s: entry %zu of a row that is pushed is in column %u: columns must "
+                               "ascend and lie "
+                               "below %zu",
+                               t->name, i, row->column[i], t->width);
+    }
     if (!t->rows->push) TR_TRY(TR_NEW(&t->rows->push, t->partition.servers));
-    for (size_t i = 0; i < n; i++) TR_TRY(row_push_check(t, &rows[i]));
-    for (size_t i = 0; i < n; i++) {
+    for (const tr_row *row = rows; row < rows + n; row++) {
         /* in one message if it fits, so that no reader sees half of a row without BSP */
-        struct tr_location at = tr_walk_to(&walker, rows[i].key);
-        const tr_row *row = &rows[i];
+        struct tr_location at = tr_walk_to(&walker, row->key);
         enum { LEAST = sizeof at.position + TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST };
         struct row_push *p = &t->rows->push[at.server];
-        for (size_t first = 0; first < row->n;) {
+        for (size_t first = 0, bytes; first < row->n;) {
             if (p->open && p->bytes + LEAST > TR_MESSAGE_BYTES) TR_TRY(row_push_send(t, at.server, 0));
             if (!p->open) TR_TRY(row_push_open_message(t, at.server, clock));
-            size_t before = p->bytes, written = row_push_write(t, p, at.position, row, first);
+            size_t before = p->bytes;
+            memcpy(p->open->body + p->bytes, &at.position, sizeof at.position);
+            p->bytes += sizeof at.position;
+            uint32_t written = tr_sparse_write(t->dtype == TR_F32, (uint32_t)(row->n - first),
+                                               row->column + first, (const uint32_t *)row->value + first,
+                                               p->open->body + p->bytes, TR_MESSAGE_BYTES - p->bytes, &bytes);
+            p->bytes += bytes;
             if (first + written < row->n && before > 0) {
                 p->bytes = before;
                 TR_TRY(row_push_send(t, at.server, 0));
@@ -268,32 +253,9 @@ int tr_rows_open(struct tr_table *t)
     return TR_OK;
 }
 
-/* ---- units of the list ---- */
-
-static bool rows_is_near(const struct tr_table *t, uint32_t server)
-{
-    if (t->sparse) return (int)server == t->server;
-    return t->share[server] && (t->route == TR_ROUTE_AUTO || t->route == TR_ROUTE_LOAD);
-}
-
 void tr_table_rest(struct tr_table *t, bool rests)
 {
     t->rests = rests;
-}
-
-/* Memory in which rows of several pieces are assembled. */
-static int rows_open_window(struct pull *p)
-{
-    const struct tr_table *t = p->table;
-    size_t bytes = t->pieces * t->unit_bytes;
-    TR_TRY(TR_NEW(&p->scratch, t->sparse ? 0 : bytes));
-    if (t->pieces == 1) return TR_OK;
-    p->window = tr_max_size(2, (p->ahead + 1) * p->row_bytes / bytes * t->partition.servers);
-    if (p->window > p->n) p->window = p->n;
-    TR_TRY(TR_NEW(&p->whole, p->window * bytes));
-    TR_TRY(TR_NEW(&p->missing, p->window));
-    for (size_t i = 0; i < p->window; i++) p->missing[i] = t->pieces;
-    return TR_OK;
 }
 
 static int part_grow(struct pull_part *part, size_t n)
@@ -333,90 +295,26 @@ static bool request_choose(struct pull *p, struct pull_source *s, struct pull_as
     return false;
 }
 
-/* Units of a request. For sparse rows, the number that fills an answer is an estimate. The first requests are short, so that
- * computing starts early. */
-static size_t request_most(const struct pull *p, const struct pull_source *s)
-{
-    enum { FIRST = 8 };
-    const struct tr_table *t = p->table;
-    double rows = (double)p->row_bytes / t->rows->row_bytes;
-    size_t most = t->sparse ? (size_t)rows : p->row_bytes / t->unit_bytes;
-    most = tr_min_size(most, p->row_bytes / sizeof(struct tr_sparse_request));
-    if (p->ahead > 0) most = tr_min_size(most, tr_max_size(most / FIRST, s->asked));
-    return tr_max_size(1, most);
-}
-
-static size_t request_sparse_room(const struct pull *p)
-{
-    return tr_max_size(p->row_bytes, TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST);
-}
-
-/* Maximum size of the answer. */
-static size_t request_answer_room(const struct pull *p, const struct pull_request *r)
-{
-    const struct tr_table *t = p->table;
-    enum { PLACE = 5, HEADS = sizeof(struct tr_reply_head) + TR_ENCODING_HEADER + sizeof(uint64_t) };
-    if (t->sparse) return sizeof(struct tr_sparse_head) + request_sparse_room(p);
-    return HEADS + r->n * (t->unit_bytes + PLACE); /* a gap is longer than a bit */
-}
-
-static unsigned char *request_write(const struct pull *p, const struct pull_ask *ask, unsigned char *out)
-{
-    const struct tr_table *t = p->table;
-    struct tr_sparse_request wish = {p->plan.position ? p->plan.position[ask->want] : 0, ask->from};
-    tr_key key = p->keys[rows_place(p, ask->want)];
-    const void *from = t->hash ? (void *)&key : (void *)&wish; /* which begins with the position */
-    size_t bytes = t->hash ? sizeof key : t->sparse ? sizeof wish : sizeof wish.position;
-    memcpy(out, from, bytes);
-    return out + bytes;
-}
-
-/* Starts to read the rows by RMA, without the server's help. */
-static int request_get(struct pull *p, struct pull_request *r)
-{
-    struct tr_table *t = p->table;
-    MPI_Datatype there;
-    int *position;
-    TR_TRY(TR_NEW(&position, r->n));
-    for (uint32_t i = 0; i < r->n; i++) position[i] = (int)p->plan.position[r->ask[i].want];
-    there = tr_type_of_units(t, r->n, NULL, position);
-    MPI_Rget(r->answer + sizeof(struct tr_reply_head), (int)(r->n * t->unit_width), tr_dtype_mpi(t->dtype),
-             tr_table_server_rank(t, r->server), 0, 1, there, t->window, &p->received[p->flying_n]);
-    MPI_Type_free(&there);
-    free(position);
-    return TR_OK;
-}
-
-static int request_send_message(struct pull *p, struct pull_request *r, size_t room)
-{
-    struct tr_table *t = p->table;
-    struct tr_tables *tables = t->tr->tables;
-    struct tr_sending *m;
-    int rank = tr_table_server_rank(t, r->server);
-    TR_TRY(tr_message_new(tables, r->n * sizeof(tr_key), &m));
-    m->header = (struct tr_message){.kind = TR_MESSAGE_ROWS,
-                                    .table = t->index,
-                                    .n = r->n,
-                                    .flags = p->terms->exact ? TR_FLAG_EXACT : 0,
-                                    .clock = (int64_t)request_sparse_room(p)};
-    unsigned char *end = m->body;
-    for (uint32_t i = 0; i < r->n; i++) end = request_write(p, &r->ask[i], end);
-    size_t bytes = (size_t)(end - m->body);
-    tables->traffic.bytes_pulled += sizeof m->header + bytes;
-    tr_message_ask(tables, m, bytes, rank, r->answer, room, &p->received[p->flying_n]);
-    return TR_OK;
-}
-
 /* Sends one request to a server; *sent = false: no unit is left to be requested. */
 static int request_one(struct pull *p, uint32_t server, bool *sent)
 {
-    struct tr_rows *rows = p->table->rows;
+    enum { FIRST = 8, PLACE = 5 };
+    enum { HEADS = sizeof(struct tr_reply_head) + TR_ENCODING_HEADER + sizeof(uint64_t) };
+    struct tr_table *t = p->table;
+    struct tr_tables *tables = t->tr->tables;
+    struct tr_rows *rows = t->rows;
     struct pull_source *s = &p->source[server];
+    const int rank = tr_table_server_rank(t, server);
     *sent = false;
     if (s->agains == 0 && !rows_may_begin(p, s)) return TR_OK;
     if (!rows->spare) TR_TRY(TR_NEW(&rows->spare, 1));
     struct pull_request *r = rows->spare;
-    size_t most = request_most(p, s);
+    /* For sparse rows, the number that fills an answer is an estimate. The first requests are short, so that computing starts
+     * early. */
+    size_t most = t->sparse ? (size_t)((double)p->row_bytes / rows->row_bytes) : p->row_bytes / t->unit_bytes;
+    most = tr_min_size(most, p->row_bytes / sizeof(struct tr_sparse_request));
+    if (p->ahead > 0) most = tr_min_size(most, tr_max_size(most / FIRST, s->asked));
+    most = tr_max_size(1, most);
     TR_TRY(TR_GROW(&r->ask, &r->ask_room, most));
     r->server = server;
     r->n = 0;
@@ -425,15 +323,45 @@ static int request_one(struct pull *p, uint32_t server, bool *sent)
     s->asked += r->n;
     *sent = true;
     rows->spare = r->next;
-    /* hash storage and sparse rows have no window, and only messages round */
-    const struct tr_table *t = p->table;
-    size_t room = request_answer_room(p, r);
+    size_t sparse_room = tr_max_size(p->row_bytes, TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST);
+    size_t room = HEADS + r->n * (t->unit_bytes + PLACE); /* a gap is longer than a bit */
+    if (t->sparse) room = sizeof(struct tr_sparse_head) + sparse_room;
     TR_TRY(TR_GROW(&r->answer, &r->answer_room, room));
+    /* hash storage and sparse rows have no window, and only messages round */
     r->got = t->route == TR_ROUTE_GET && t->window != MPI_WIN_NULL;
-    TR_TRY(r->got ? request_get(p, r) : request_send_message(p, r, room));
+    if (r->got) {
+        int *position;
+        TR_TRY(TR_NEW(&position, r->n));
+        for (uint32_t i = 0; i < r->n; i++) position[i] = (int)p->plan.position[r->ask[i].want];
+        MPI_Datatype there = tr_type_of_units(t, r->n, NULL, position);
+        MPI_Rget(r->answer + sizeof(struct tr_reply_head), (int)(r->n * t->unit_width),
+                 tr_dtype_mpi(t->dtype), rank, 0, 1, there, t->window, &p->received[p->flying_n]);
+        MPI_Type_free(&there);
+        free(position);
+    } else {
+        struct tr_sending *m;
+        TR_TRY(tr_message_new(tables, r->n * sizeof(tr_key), &m));
+        m->header = (struct tr_message){.kind = TR_MESSAGE_ROWS,
+                                        .table = t->index,
+                                        .n = r->n,
+                                        .flags = p->terms->exact ? TR_FLAG_EXACT : 0,
+                                        .clock = (int64_t)sparse_room};
+        size_t each = t->hash     ? sizeof(tr_key)
+                      : t->sparse ? sizeof(struct tr_sparse_request)
+                                  : sizeof(uint32_t);
+        for (uint32_t i = 0; i < r->n; i++) {
+            const struct pull_ask *ask = &r->ask[i];
+            struct tr_sparse_request wish = {p->plan.position ? p->plan.position[ask->want] : 0, ask->from};
+            tr_key key = p->keys[rows_place(p, ask->want)];
+            memcpy(m->body + i * each, t->hash ? (void *)&key : (void *)&wish,
+                   each); /* or the position alone */
+        }
+        tables->traffic.bytes_pulled += sizeof m->header + r->n * each;
+        tr_message_ask(tables, m, r->n * each, rank, r->answer, room, &p->received[p->flying_n]);
+    }
     p->flying[p->flying_n++] = r;
-    p->source[r->server].under_way++;
-    p->source[r->server].requests++;
+    s->under_way++;
+    s->requests++;
     return TR_OK;
 }
 
@@ -441,9 +369,9 @@ static int rows_ask_more(struct pull *p)
 {
     uint32_t servers = p->table->partition.servers, first = (uint32_t)p->table->tr->rank;
     if (p->ahead == 0) {
-        /* table.ahead = 0: one request in flight in all, when nothing else is left to be delivered */
-        bool sent = p->flying_n > 0 || p->here || rows_next_near(p) < p->table->partition.servers;
-        for (uint32_t s = 0; s < p->table->partition.servers && !sent; s++)
+        /* one request in flight in all, when nothing else is left to be delivered */
+        bool sent = p->flying_n > 0 || p->here || rows_next_near(p) < servers;
+        for (uint32_t s = 0; s < servers && !sent; s++)
             if (!p->source[s].near) TR_TRY(request_one(p, s, &sent));
         return TR_OK;
     }
@@ -515,16 +443,6 @@ static int answer_open_sparse(struct pull *p, struct pull_request *r)
     return rows_ask_again(s, (struct pull_ask){.want = r->ask[rows - 1].want, .from = r->head.from});
 }
 
-static int answer_take(struct pull *p, struct pull_request *r)
-{
-    int status = p->table->sparse ? answer_open_sparse(p, r) : answer_open_dense(p, r);
-    r->next = NULL;
-    *p->here_end = r;
-    p->here_end = &r->next;
-    p->source[r->server].under_way--;
-    return status;
-}
-
 /* Tests all requests at once, since each test progresses MPI. */
 static int rows_take_answers(struct pull *p, bool *did)
 {
@@ -533,8 +451,12 @@ static int rows_take_answers(struct pull *p, bool *did)
     MPI_Testsome((int)p->flying_n, p->received, &arrived, p->arrived, MPI_STATUSES_IGNORE);
     for (int i = 0; i < arrived; i++) {
         struct pull_request *r = p->flying[p->arrived[i]];
-        int taken = answer_take(p, r);
-        if (status == TR_OK) status = taken;
+        int opened = p->table->sparse ? answer_open_sparse(p, r) : answer_open_dense(p, r);
+        if (status == TR_OK) status = opened;
+        r->next = NULL;
+        *p->here_end = r;
+        p->here_end = &r->next;
+        p->source[r->server].under_way--;
         *did = true;
     }
     size_t n = 0;
@@ -615,57 +537,53 @@ static void part_free(struct pull_part **link)
     free(part);
 }
 
-static int rows_deliver_list(struct pull *p, const struct pull_request *r, uint32_t i,
-                             const unsigned char **at)
-{
-    const struct tr_table *t = p->table;
-    const unsigned char *end = (const unsigned char *)r->answer + sizeof r->head + r->head.bytes;
-    uint32_t want = r->ask[i].want, n;
-    bool cut = i >= r->head.rows, partly = cut || r->ask[i].from > 0;
-    struct pull_part **link = part_find(p, want), *part = partly ? *link : &t->rows->part;
-    if (!part) {
-        TR_TRY(TR_NEW(link, 1));
-        part = *link;
-    }
-    part->want = want;
-    if (!partly) part->n = 0;
-    if (!tr_sparse_next(*at, end, &n))
-        return tr_fail(TR_ERR_PEER, "table %s: rows that came are malformed", t->name);
-    TR_TRY(part_grow(part, (size_t)n + 1));
-    if (!tr_sparse_read(t->dtype == TR_F32, t->width, at, end, part->column + part->n, part->value + part->n))
-        return tr_fail(TR_ERR_PEER, "table %s: rows that came are malformed", t->name);
-    part->n += n;
-    if (cut) return TR_OK;
-    int status = rows_deliver(p, rows_place(p, want), part->n, part->column, part->value);
-    if (partly) part_free(part_find(p, want));
-    return status;
-}
-
 static int rows_deliver_lists(struct pull *p, const struct pull_request *r)
 {
-    const unsigned char *at = (const unsigned char *)r->answer + sizeof r->head;
-    for (uint32_t i = 0; i < r->n; i++) TR_TRY(rows_deliver_list(p, r, i, &at));
+    const struct tr_table *t = p->table;
+    const unsigned char *at = (const unsigned char *)r->answer + sizeof r->head, *end = at + r->head.bytes;
+    for (uint32_t i = 0; i < r->n; i++) {
+        uint32_t want = r->ask[i].want, n;
+        bool cut = i >= r->head.rows, partly = cut || r->ask[i].from > 0;
+        struct pull_part **link = part_find(p, want), *part = partly ? *link : &t->rows->part;
+        if (!part) {
+            TR_TRY(TR_NEW(link, 1));
+            part = *link;
+        }
+        part->want = want;
+        if (!partly) part->n = 0;
+        bool good = tr_sparse_next(at, end, &n);
+        if (good) TR_TRY(part_grow(part, (size_t)n + 1));
+        if (!good || !tr_sparse_read(t->dtype == TR_F32, t->width, &at, end, part->column + part->n,
+                                     part->value + part->n))
+            return tr_fail(TR_ERR_PEER, "table %s: rows that came are malformed", t->name);
+        part->n += n;
+        if (cut) continue;
+        int status = rows_deliver(p, rows_place(p, want), part->n, part->column, part->value);
+        if (partly) part_free(part_find(p, want));
+        TR_TRY(status);
+    }
     return TR_OK;
 }
 
 /* ---- from memory of this rank or its node ---- */
 
+/* Delivers a row that this rank reads directly. */
 static int rows_deliver_near(struct pull *p, uint32_t server, uint32_t want)
 {
     struct tr_table *t = p->table;
+    uint32_t position = p->plan.position[want];
     if (t->sparse) {
-        struct pull_part *copy = &p->table->rows->part;
-        const struct tr_sparse_row *row = &p->table->sparse_share->row[p->plan.position[want]];
+        struct pull_part *copy = &t->rows->part;
+        const struct tr_sparse_row *row = &t->sparse_share->row[position];
         size_t place = rows_place(p, want), bytes = row->n * sizeof *row->column;
+        if (p->terms->still && row->n > 0)
+            return rows_deliver(p, place, row->n, row->column, tr_sparse_values(row));
         copy->n = 0;
         TR_TRY(part_grow(copy, tr_max_size(row->n, 1)));
-        if (row->n == 0) return rows_deliver(p, place, 0, copy->column, copy->value);
-        if (p->terms->still) return rows_deliver(p, place, row->n, row->column, tr_sparse_values(row));
-        memcpy(copy->column, row->column, bytes);
-        memcpy(copy->value, tr_sparse_values(row), bytes);
+        if (row->n > 0) memcpy(copy->column, row->column, bytes);
+        if (row->n > 0) memcpy(copy->value, tr_sparse_values(row), bytes);
         return rows_deliver(p, place, row->n, copy->column, copy->value);
     }
-    uint32_t position = p->plan.position[want];
     const char *value = (const char *)t->share[server] + position * t->unit_bytes;
     t->tr->tables->traffic.bytes_pulled += t->unit_bytes;
     if (p->terms->still) return rows_deliver_unit(p, want, value);
@@ -673,42 +591,7 @@ static int rows_deliver_near(struct pull *p, uint32_t server, uint32_t want)
     return rows_deliver_unit(p, want, p->scratch);
 }
 
-/* Delivers rows that this rank reads directly, until an answer arrives; of a subscribed list, once all updates are in them. */
-static int rows_deliver_all_near(struct pull *p, bool *did)
-{
-    uint32_t servers = p->table->partition.servers, s;
-    if (p->subscribed && p->table->tr->tables->written < p->terms->least) return TR_OK;
-    while (!p->here && (s = rows_next_near(p)) < servers) {
-        struct pull_source *source = &p->source[s];
-        *did = true;
-        while (!p->here && rows_may_begin(p, source)) TR_TRY(rows_deliver_near(p, s, source->next++));
-    }
-    return TR_OK;
-}
-
-/* Delivers some subscribed rows that have arrived. */
-static int rows_deliver_subscribed(struct pull *p, bool *did)
-{
-    const struct tr_table *t = p->table;
-    struct tr_subscribed rows;
-    if (!p->subscribed || !tr_subscription_take(t->subscription, &rows)) return TR_OK;
-    *did = true;
-    for (size_t i = 0; i < rows.n; i++)
-        TR_TRY(rows_deliver(p, rows.place[i], t->width, NULL, rows.value + rows.slot[i] * t->unit_bytes));
-    return TR_OK;
-}
-
 /* ---- rows from answers and from the cache ---- */
-
-static int rows_deliver_units(struct pull *p, const struct pull_request *r)
-{
-    struct tr_rows *rows = p->table->rows;
-    const char *value;
-    TR_TRY(answer_decode(p, r, &rows->decoded, &rows->decoded_room, &value));
-    for (uint32_t i = 0; i < r->n; i++)
-        TR_TRY(rows_deliver_unit(p, r->ask[i].want, value + i * p->table->unit_bytes));
-    return TR_OK;
-}
 
 /* Keeps the memory of a completed request for the next one. */
 static void rows_put_back(struct tr_rows *rows, struct pull_request *r)
@@ -717,18 +600,26 @@ static void rows_put_back(struct tr_rows *rows, struct pull_request *r)
     rows->spare = r;
 }
 
+/* Delivers the rows of the next answer. */
 static int rows_deliver_answer(struct pull *p)
 {
+    struct tr_rows *rows = p->table->rows;
     struct pull_request *r = p->here;
+    const char *value;
     p->here = r->next;
     if (!p->here) p->here_end = &p->here;
-    int status = p->table->sparse ? rows_deliver_lists(p, r) : rows_deliver_units(p, r);
+    int status = p->table->sparse ? rows_deliver_lists(p, r)
+                                  : answer_decode(p, r, &rows->decoded, &rows->decoded_room, &value);
+    for (uint32_t i = 0; !p->table->sparse && i < r->n && status == TR_OK; i++)
+        status = rows_deliver_unit(p, r->ask[i].want, value + i * p->table->unit_bytes);
     p->source[r->server].requests--;
-    rows_put_back(p->table->rows, r);
+    rows_put_back(rows, r);
     return status;
 }
 
-static int rows_take_from_cache(struct pull *p, uint32_t want, bool *did)
+/* Delivers a unit that another worker of the node fetches or has fetched, if it has arrived. If it was evicted since, it is
+ * requested. */
+static int rows_deliver_cached(struct pull *p, uint32_t want, bool *did)
 {
     uint32_t server = 0;
     uint64_t unit = rows_unit(p, want);
@@ -747,32 +638,40 @@ static int rows_take_from_cache(struct pull *p, uint32_t want, bool *did)
     return rows_ask_again(&p->source[server], (struct pull_ask){.want = want});
 }
 
-/* Tries each unit that other workers fetch once, unless an answer arrives. */
-static int rows_deliver_elsewhere(struct pull *p, bool *did)
+/* Delivers rows that have arrived: subscribed ones, those that other workers of the node fetch (each is tried once), and those
+ * that this rank reads directly; of a subscribed list, these once all updates are in them. Ends when an answer arrives. */
+static int rows_deliver_others(struct pull *p, bool *did)
 {
+    const struct tr_table *t = p->table;
+    uint32_t servers = t->partition.servers, server;
+    struct tr_subscribed rows;
+    if (p->terms->subscribed && tr_subscription_take(t->subscription, &rows)) {
+        *did = true;
+        for (size_t i = 0; i < rows.n; i++)
+            TR_TRY(rows_deliver(p, rows.place[i], t->width, NULL, rows.value + rows.slot[i] * t->unit_bytes));
+    }
     for (size_t left = p->elsewhere_n; left > 0 && !p->here; left--) {
         uint32_t want = p->elsewhere[p->elsewhere_first];
         p->elsewhere_first = (p->elsewhere_first + 1) % p->plan.units;
         p->elsewhere_n--;
-        TR_TRY(rows_take_from_cache(p, want, did));
+        TR_TRY(rows_deliver_cached(p, want, did));
+    }
+    if (p->terms->subscribed && t->tr->tables->written < p->terms->least) return TR_OK;
+    while (!p->here && (server = rows_next_near(p)) < servers) {
+        struct pull_source *source = &p->source[server];
+        *did = true;
+        while (!p->here && rows_may_begin(p, source)) TR_TRY(rows_deliver_near(p, server, source->next++));
     }
     return TR_OK;
 }
 
 static int rows_advance(struct pull *p, bool *did)
 {
-    int status = TR_OK;
     TR_TRY(rows_take_answers(p, did));
     TR_TRY(rows_ask_more(p));
     rows_begin_computing(p);
-    if (p->here) {
-        *did = true;
-        status = rows_deliver_answer(p);
-    } else {
-        status = rows_deliver_subscribed(p, did);
-        if (status == TR_OK) status = rows_deliver_elsewhere(p, did);
-        if (status == TR_OK) status = rows_deliver_all_near(p, did);
-    }
+    *did = *did || p->here;
+    int status = p->here ? rows_deliver_answer(p) : rows_deliver_others(p, did);
     rows_stop_computing(p);
     return status;
 }
@@ -803,46 +702,26 @@ static int rows_wait_for_answers(struct pull *p, int status)
     return tr_fail(status, "%s", text);
 }
 
-static void rows_close_pull(struct pull *p)
-{
-    struct tr_rows *rows = p->table->rows;
-    while (p->here) {
-        struct pull_request *r = p->here;
-        p->here = r->next;
-        rows_put_back(rows, r);
-    }
-    while (p->parts) part_free(&p->parts);
-    for (uint32_t s = 0; p->source && s < p->table->partition.servers; s++) free(p->source[s].again);
-    free(p->source);
-    tr_plan_free(&p->plan);
-    free(p->elsewhere);
-    free(p->flying);
-    free(p->received);
-    free(p->arrived);
-    free(p->missing);
-    free(p->whole);
-    free(p->scratch);
-    rows->pull = NULL;
-}
-
 static int rows_open_pull(struct pull *p)
 {
     struct tr_table *t = p->table;
     struct tr_rows *rows = t->rows;
     const tr_job *job = t->tr->job;
+    uint32_t servers = t->partition.servers;
+    bool subscribed = p->terms->subscribed, *skip = NULL;
     p->ahead = job ? job->table.ahead : AHEAD;
     p->row_bytes = job ? job->table.row_bytes : ROW_BYTES;
     p->here_end = &p->here;
     p->left = p->n;
     p->looked = tr_now();
-    p->subscribed = p->terms->subscribed;
-    if (p->subscribed) tr_subscription_begin(t->subscription);
-    /* subscribed rows of other nodes come with merges and are left out of the plan */
-    uint32_t servers = t->partition.servers;
-    bool *skip = NULL;
+    if (subscribed) tr_subscription_begin(t->subscription);
     TR_TRY(TR_NEW(&p->source, servers));
-    for (uint32_t s = 0; s < servers; s++) p->source[s].near = rows_is_near(t, s);
-    if (p->subscribed) TR_TRY(TR_NEW(&skip, servers));
+    for (uint32_t s = 0; s < servers; s++)
+        p->source[s].near = t->sparse
+                                ? (int)s == t->server
+                                : t->share[s] && (t->route == TR_ROUTE_AUTO || t->route == TR_ROUTE_LOAD);
+    /* subscribed rows of other nodes arrive with merges and are left out of the plan */
+    if (subscribed) TR_TRY(TR_NEW(&skip, servers));
     for (uint32_t s = 0; skip && s < servers; s++) skip[s] = !p->source[s].near;
     int status = tr_plan_make(&(struct tr_plan_keys){.partition = &t->partition,
                                                      .table_keys = t->keys,
@@ -858,8 +737,15 @@ static int rows_open_pull(struct pull *p)
         p->source[s].next = first;
         p->source[s].end = first += p->plan.segment[s].n;
     }
-    TR_TRY(rows_open_window(p));
-    size_t requests = p->ahead > 0 ? p->ahead * t->partition.servers : 1;
+    size_t bytes = t->pieces * t->unit_bytes, requests = p->ahead > 0 ? p->ahead * servers : 1;
+    TR_TRY(TR_NEW(&p->scratch, t->sparse ? 0 : bytes));
+    if (t->pieces > 1) {
+        p->window = tr_max_size(2, (p->ahead + 1) * p->row_bytes / bytes * servers);
+        if (p->window > p->n) p->window = p->n;
+        TR_TRY(TR_NEW(&p->whole, p->window * bytes));
+        TR_TRY(TR_NEW(&p->missing, p->window));
+        for (size_t i = 0; i < p->window; i++) p->missing[i] = t->pieces;
+    }
     TR_TRY(TR_NEW(&p->flying, requests));
     TR_TRY(TR_NEW(&p->received, requests));
     TR_TRY(TR_NEW(&p->arrived, requests));
@@ -904,7 +790,16 @@ int tr_rows_move(struct tr_table *t, const tr_key *keys, size_t n, tr_row_fn *ro
     if (status != TR_OK && p.flying_n > 0) status = rows_wait_for_answers(&p, status);
     *computed = p.computed;
     tr_way_end(t->tr->tables);
-    rows_close_pull(&p);
+    for (struct pull_request *r; (r = p.here);) {
+        p.here = r->next;
+        rows_put_back(rows, r);
+    }
+    while (p.parts) part_free(&p.parts);
+    for (uint32_t s = 0; p.source && s < t->partition.servers; s++) free(p.source[s].again);
+    tr_plan_free(&p.plan);
+    void *memory[] = {p.source, p.elsewhere, p.flying, p.received, p.arrived, p.missing, p.whole, p.scratch};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
+    rows->pull = NULL;
     return status;
 }
 
@@ -944,39 +839,35 @@ void tr_rows_pushed(struct tr_table *t)
     t->rows->after = tr_cache_number(&t->rows->cache);
 }
 
-/* Opens a cache for four times the rows that all workers of the node have in flight, so that slower workers still find them. */
-static void rows_open_cache(struct tr_table *t)
+int tr_rows_begin(struct tr_table *t)
 {
     enum { MOST = 1 << 26, FEWEST = 16, LEAST_UNIT = 32 }; /* bytes, entries, bytes */
     tr_context *tr = t->tr;
     const tr_job *job = tr->job;
     struct tr_rows *rows = t->rows;
     int workers = 0, servers = 0; /* workers of this node, servers on others */
+    bool first = !rows->looked_for_cache, pays = !t->sparse && t->unit_bytes >= LEAST_UNIT && t->width > 1;
+    rows->looked_for_cache = true;
     for (int w = 0; w < tr_worker_set_size(tr->active); w++)
         workers += tr_same_node(tr, tr_worker_rank(tr, tr->active, w));
     for (uint32_t s = 0; s < t->partition.servers; s++)
         servers += !tr_same_node(tr, tr_table_server_rank(t, s));
-    uint64_t ahead = job ? job->table.ahead : AHEAD, row_bytes = job ? job->table.row_bytes : ROW_BYTES;
-    bool pays = !t->sparse && t->unit_bytes >= LEAST_UNIT && t->width > 1;
-    if (rows->looked_for_cache) return;
-    rows->looked_for_cache = true;
-    if (!pays || workers < 2 || servers == 0 || (job && !job->table.share_pulls)) return;
-    uint64_t bytes = 4 * (uint64_t)(workers * servers) * (ahead + 1) * tr_max_size(row_bytes, t->unit_bytes);
-    uint64_t entries = tr_max_size(tr_min_size(bytes, MOST) / t->unit_bytes, FEWEST);
-    entries = tr_min_size(entries, t->keys * t->pieces);
-    size_t mine = tr->node_rank == 0 ? tr_cache_bytes(entries, t->unit_bytes) : 0;
-    /* without memory each worker fetches for itself */
-    if (tr_shm_open(tr, tr->node, mine, false, &rows->cache_memory) != TR_OK) return;
-    rows->cache = tr_cache_at(rows->cache_memory.part[0].at, entries, t->unit_bytes);
-    if (tr->node_rank == 0) tr_cache_clear(&rows->cache);
-    tr_meet(tr, tr->node,
-            "the ranks of this node to open a cache of rows"); /* nobody looks before it is empty */
-}
-
-int tr_rows_begin(struct tr_table *t)
-{
-    struct tr_rows *rows = t->rows;
-    rows_open_cache(t);
+    if (first && pays && workers > 1 && servers > 0 && (!job || job->table.share_pulls)) {
+        /* A cache of four times the rows that all workers of the node have in flight, so that slower workers still find them.
+         * Without memory each worker fetches for itself. */
+        uint64_t ahead = job ? job->table.ahead : AHEAD, row_bytes = job ? job->table.row_bytes : ROW_BYTES;
+        uint64_t bytes =
+            4 * (uint64_t)(workers * servers) * (ahead + 1) * tr_max_size(row_bytes, t->unit_bytes);
+        uint64_t entries = tr_max_size(tr_min_size(bytes, MOST) / t->unit_bytes, FEWEST);
+        entries = tr_min_size(entries, t->keys * t->pieces);
+        size_t mine = tr->node_rank == 0 ? tr_cache_bytes(entries, t->unit_bytes) : 0;
+        if (tr_shm_open(tr, tr->node, mine, false, &rows->cache_memory) == TR_OK) {
+            rows->cache = tr_cache_at(rows->cache_memory.part[0].at, entries, t->unit_bytes);
+            if (tr->node_rank == 0) tr_cache_clear(&rows->cache);
+            tr_meet(tr, tr->node,
+                    "the ranks of this node to open a cache of rows"); /* no rank looks before it is empty */
+        }
+    }
     rows->after = rows->pulled = rows->cache.head ? tr_cache_number(&rows->cache) : 0;
     return TR_OK;
 }
@@ -985,12 +876,12 @@ void tr_rows_free(struct tr_table *t)
 {
     struct tr_rows *rows = t->rows;
     if (!rows) return;
-    for (uint32_t s = 0; t->rows->push && s < t->partition.servers; s++) {
-        if (t->rows->push[s].open) tr_message_release(t->tr->tables, t->rows->push[s].open);
-        tr_message_orphan(t->tr->tables, &t->rows->push[s].sending);
+    for (uint32_t s = 0; rows->push && s < t->partition.servers; s++) {
+        if (rows->push[s].open) tr_message_release(t->tr->tables, rows->push[s].open);
+        tr_message_orphan(t->tr->tables, &rows->push[s].sending);
     }
-    free(t->rows->push);
-    t->rows->push = NULL;
+    free(rows->push);
+    rows->push = NULL;
     while (rows->spare) {
         struct pull_request *r = rows->spare;
         rows->spare = r->next;

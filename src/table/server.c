@@ -81,11 +81,20 @@ void tr_message_await(struct tr_tables *tables, struct tr_sending *m, MPI_Reques
 }
 
 /* Sends the body as an answer. */
-static void message_reply(struct tr_tables *tables, struct tr_sending *m, size_t bytes, int rank,
-                          uint32_t number)
+static void reply_send(struct tr_tables *tables, struct tr_sending *m, size_t bytes, int rank,
+                       uint32_t number)
 {
     MPI_Isend(m->body, (int)bytes, MPI_BYTE, rank, TR_TAG_REPLY + (int)number, tables->tr->wire, &m->sent);
     message_list(tables, m);
+}
+
+static int reply_acknowledge(struct tr_table *t, int rank, const struct tr_message *m)
+{
+    struct tr_sending *reply;
+    if (m->reply == 0) return TR_OK;
+    TR_TRY(tr_message_new(t->tr->tables, 0, &reply));
+    reply_send(t->tr->tables, reply, 0, rank, m->reply);
+    return TR_OK;
 }
 
 void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending)
@@ -94,33 +103,11 @@ void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending)
         if (m->pending == pending) m->pending = NULL;
 }
 
-int tr_message_forget(struct tr_table *t, int rank, uint32_t tag)
-{
-    struct tr_sending *m = NULL;
-    TR_TRY(tr_message_new(t->tr->tables, 0, &m));
-    m->header = (struct tr_message){.kind = TR_MESSAGE_FORGET, .table = t->index, .tag = tag};
-    tr_message_send(t->tr->tables, m, 0, rank, NULL);
-    return TR_OK;
-}
-
 uint32_t tr_request_number(struct tr_tables *tables)
 {
     enum { NUMBERS = 16384 }; /* far more than are ever under way, well below MPI's smallest tag limit */
     tables->next_request = tables->next_request % NUMBERS + 1;
     return tables->next_request;
-}
-
-void tr_messages_free(struct tr_tables *tables)
-{
-    for (struct tr_sending *m; (m = tables->spare);) {
-        tables->spare = m->next;
-        free(m);
-    }
-}
-
-uint32_t tr_message_units(const struct tr_table *t)
-{
-    return (uint32_t)tr_max_size(1, TR_MESSAGE_BYTES / t->unit_bytes);
 }
 
 struct tr_wire tr_push_wire(const struct tr_table *t)
@@ -263,16 +250,7 @@ int tr_server_reply(struct tr_table *t, int rank, uint32_t number, const struct 
     TR_TRY(tr_message_new(t->tr->tables, sizeof *head + head->bytes, &reply));
     memcpy(reply->body, head, sizeof *head);
     memcpy(reply->body + sizeof *head, data, head->bytes);
-    message_reply(t->tr->tables, reply, sizeof *head + head->bytes, rank, number);
-    return TR_OK;
-}
-
-static int reply_acknowledge(struct tr_table *t, int rank, const struct tr_message *m)
-{
-    struct tr_sending *reply;
-    if (m->reply == 0) return TR_OK;
-    TR_TRY(tr_message_new(t->tr->tables, 0, &reply));
-    message_reply(t->tr->tables, reply, 0, rank, m->reply);
+    reply_send(t->tr->tables, reply, sizeof *head + head->bytes, rank, number);
     return TR_OK;
 }
 
@@ -287,174 +265,142 @@ static int reply_packed(struct tr_table *t, int rank, const struct tr_message *m
     TR_TRY(tr_message_new(tables, sizeof head + tr_encode_room(&slice, wire), &reply));
     head.bytes = (uint32_t)tr_encode(&slice, wire, tables->packed, NULL, 0, NULL, reply->body + sizeof head);
     memcpy(reply->body, &head, sizeof head);
-    message_reply(tables, reply, sizeof head + head.bytes, rank, m->reply);
+    reply_send(tables, reply, sizeof head + head.bytes, rank, m->reply);
     return TR_OK;
 }
 
 /* ---- kinds of messages ---- */
 
-/* Appends the keys or positions of a registration message. */
-static int register_entries(struct tr_table *t, struct client *c, int rank, const struct tr_message *m,
-                            const unsigned char *data, size_t bytes)
-{
-    uint64_t *entry;
-    TR_TRY(TR_NEW(&entry, m->n));
-    int status = TR_OK;
-    if (!tr_take_ascending(data, bytes, t->hash ? UINT64_MAX : t->share_units, m->n, entry))
-        status = tr_fail(TR_ERR_PEER, "rank %d registers keys that table %s has not", rank, t->name);
-    if (status == TR_OK && t->hash) status = tr_hash_list_append(&c->keys, entry, m->n);
-    if (status == TR_OK && !t->hash) {
-        uint32_t *longer = realloc(c->position, ((size_t)m->first + m->n) * sizeof *longer);
-        if (longer) c->position = longer;
-        else status = tr_fail(TR_ERR_SYSTEM, "out of memory: %u keys of rank %d", m->first + m->n, rank);
-        for (uint32_t i = 0; longer && i < m->n; i++) longer[m->first + i] = (uint32_t)entry[i];
-    }
-    free(entry);
-    return status;
-}
-
 static int server_register(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
                            size_t bytes)
 {
+    struct tr_serving *s = t->serving;
     if (m->first == 0) {
         struct client *c;
         size_t i;
-        TR_TRY(TR_GROW(&t->serving->client, &t->serving->capacity, t->serving->clients + 1));
+        TR_TRY(TR_GROW(&s->client, &s->capacity, s->clients + 1));
         TR_TRY(TR_NEW(&c, 1));
-        c->rank = rank;
-        c->tag = m->tag;
-        for (i = t->serving->clients++; i > 0 && client_compare(&t->serving->client[i - 1], &c) > 0; i--)
-            t->serving->client[i] = t->serving->client[i - 1];
-        t->serving->client[i] = c;
+        *c = (struct client){.rank = rank, .tag = m->tag, .pushes = m->flags & TR_FLAG_PUSHES};
+        for (i = s->clients++; i > 0 && client_compare(&s->client[i - 1], &c) > 0; i--)
+            s->client[i] = s->client[i - 1];
+        s->client[i] = c;
+        s->pushing += c->pushes;
     }
     struct client *c = client_find(t, rank, m->tag);
-    if (!(m->flags & TR_FLAG_IDENTITY) && (m->n > 0 || t->hash))
-        TR_TRY(register_entries(t, c, rank, m, data, bytes));
     c->n = m->first + m->n;
-    if (m->first == 0 && (m->flags & TR_FLAG_PUSHES)) {
-        c->pushes = true;
-        t->serving->pushing++;
+    if (!(m->flags & TR_FLAG_IDENTITY) && (m->n > 0 || t->hash)) {
+        /* appends the keys or positions of the message */
+        uint64_t *entry;
+        TR_TRY(TR_NEW(&entry, m->n));
+        int status = TR_OK;
+        if (!tr_take_ascending(data, bytes, t->hash ? UINT64_MAX : t->share_units, m->n, entry))
+            status = tr_fail(TR_ERR_PEER, "rank %d registers keys that table %s has not", rank, t->name);
+        if (status == TR_OK && t->hash) status = tr_hash_list_append(&c->keys, entry, m->n);
+        if (status == TR_OK && !t->hash) {
+            uint32_t *longer = realloc(c->position, c->n * sizeof *longer);
+            if (longer) c->position = longer;
+            else status = tr_fail(TR_ERR_SYSTEM, "out of memory: %u keys of rank %d", c->n, rank);
+            for (uint32_t i = 0; longer && i < m->n; i++) longer[m->first + i] = (uint32_t)entry[i];
+        }
+        free(entry);
+        TR_TRY(status);
     }
     return reply_acknowledge(t, rank, m);
 }
 
 /* ---- pulls ---- */
 
-/* Reads n units of a key set into packed memory: from the share, or by the server function. */
-static int pull_read_units(struct tr_table *t, struct client *c, const struct tr_message *m, char *packed)
+/* Reads n units of hash storage whose values the server function computes; absent ones read as zeros. */
+static int pull_read_slots(struct tr_table *t, int64_t version, uint32_t n, const uint32_t *slot,
+                           char *packed)
 {
-    if (t->hash) {
-        const uint32_t *slot = c->keys.slot + m->first;
-        tr_hash_list_refresh(&c->keys, t->map);
-        if (tr_table_keeps_versions(t)) {
-            /* the function reads the slots that exist; the others read as zeros */
-            uint64_t *present;
-            uint32_t some = 0;
-            /* slots and their places; behind them memory to sort, then the slots alone */
-            TR_TRY(TR_NEW(&present, 2 * (size_t)m->n));
-            uint32_t *unit = (uint32_t *)(present + m->n);
-            char *read = NULL;
-            for (uint32_t i = 0; i < m->n; i++)
-                if (slot[i] != TR_NO_SLOT) present[some++] = (uint64_t)slot[i] << 32 | i;
-            /* functions get ascending units */
-            tr_sort_by_upper_half(present, present + m->n, some);
-            for (uint32_t i = 0; i < some; i++) unit[i] = (uint32_t)(present[i] >> 32);
-            int status = TR_NEW(&read, m->n * t->unit_bytes);
-            if (status == TR_OK) status = tr_use_read(t, m->clock, some, unit, read);
-            memset(packed, 0, m->n * t->unit_bytes);
-            for (uint32_t i = 0; status == TR_OK && i < some; i++)
-                memcpy(packed + (uint32_t)present[i] * t->unit_bytes, read + i * t->unit_bytes,
-                       t->unit_bytes);
-            free(present);
-            free(read);
-            return status;
-        }
-        tr_copy_slots_to_packed(slot, m->n, t->unit_bytes, t->map->array[0].at, packed);
-        return TR_OK;
-    }
-    const char *share = t->share[t->server];
-    const uint32_t *position = c->position ? c->position + m->first : NULL;
-    if (tr_table_keeps_versions(t)) {
-        uint32_t *list = NULL;
-        if (!position && m->first > 0) { /* a function knows the first units, or lists of them */
-            TR_TRY(TR_NEW(&list, m->n));
-            for (uint32_t i = 0; i < m->n; i++) list[i] = m->first + i;
-        }
-        int status = tr_use_read(t, m->clock, m->n, list ? list : position, packed);
-        free(list);
-        return status;
-    }
-    if (position) tr_gather(position, m->n, t->unit_bytes, share, packed);
-    else memcpy(packed, share + m->first * t->unit_bytes, m->n * t->unit_bytes);
-    return TR_OK;
+    uint64_t *present;
+    uint32_t some = 0;
+    char *read = NULL;
+    /* slots and their places, and memory to sort; then the slots alone, because functions get ascending units */
+    TR_TRY(TR_NEW(&present, 2 * (size_t)n));
+    uint32_t *unit = (uint32_t *)(present + n);
+    for (uint32_t i = 0; i < n; i++)
+        if (slot[i] != TR_NO_SLOT) present[some++] = (uint64_t)slot[i] << 32 | i;
+    tr_sort_by_upper_half(present, present + n, some);
+    for (uint32_t i = 0; i < some; i++) unit[i] = (uint32_t)(present[i] >> 32);
+    int status = TR_NEW(&read, n * t->unit_bytes);
+    if (status == TR_OK) status = tr_use_read(t, version, some, unit, read);
+    memset(packed, 0, n * t->unit_bytes);
+    for (uint32_t i = 0; status == TR_OK && i < some; i++)
+        memcpy(packed + (uint32_t)present[i] * t->unit_bytes, read + i * t->unit_bytes, t->unit_bytes);
+    free(present);
+    free(read);
+    return status;
 }
 
+/* Answers with n units of a key set: from the share, or by the server function. */
 static int server_pull(struct tr_table *t, int rank, const struct tr_message *m)
 {
     struct tr_tables *tables = t->tr->tables;
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
     struct client *c = client_find(t, m->owner, m->tag);
-    TR_TRY(pull_read_units(t, c, m, tables->packed));
+    bool versions = tr_table_keeps_versions(t);
+    if (t->hash) {
+        const uint32_t *slot = c->keys.slot + m->first;
+        tr_hash_list_refresh(&c->keys, t->map);
+        if (versions) TR_TRY(pull_read_slots(t, m->clock, m->n, slot, tables->packed));
+        else tr_copy_slots_to_packed(slot, m->n, t->unit_bytes, t->map->array[0].at, tables->packed);
+    } else {
+        const char *share = t->share[t->server];
+        const uint32_t *position = c->position ? c->position + m->first : NULL;
+        if (versions && !position && m->first > 0) { /* a function knows the first units, or lists of them */
+            TR_TRY(TR_GROW(&tables->unit, &tables->unit_size, m->n));
+            for (uint32_t i = 0; i < m->n; i++) tables->unit[i] = m->first + i;
+            position = tables->unit;
+        }
+        if (versions) TR_TRY(tr_use_read(t, m->clock, m->n, position, tables->packed));
+        else if (position) tr_gather(position, m->n, t->unit_bytes, share, tables->packed);
+        else memcpy(tables->packed, share + m->first * t->unit_bytes, m->n * t->unit_bytes);
+    }
     return reply_packed(t, rank, m);
 }
 
 /* ---- pushes ---- */
-
-/* Decodes an update: positions of its units in the share, and their values, in memory of the message or of `tables`. */
-static int push_open(struct tr_table *t, const struct client *c, const struct tr_message *m, const void *data,
-                     size_t bytes, uint32_t *n, const uint32_t **unit, const void **value)
-{
-    struct tr_tables *tables = t->tr->tables;
-    struct tr_slice slice = tr_slice_of(t, m->n);
-    struct tr_encoded message;
-    TR_TRY(tr_encoded_open(data, bytes, &slice, &message));
-    bool whole = message.encoding == TR_ENCODING_DENSE;
-    TR_TRY(TR_GROW(&tables->unit, &tables->unit_size, m->n));
-    if (whole && message.precision == TR_PRECISION_FULL) {
-        *value = message.value;
-    } else {
-        TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
-        *value = tables->packed;
-        if (whole) TR_TRY(tr_decode_packed(&message, tables->packed));
-        else TR_TRY(tr_decode_units(&message, tables->unit, tables->packed, n));
-    }
-    if (whole) *n = m->n;
-    *unit = whole && c->position ? c->position + m->first : tables->unit;
-    for (uint32_t i = 0; *unit == tables->unit && i < *n; i++) {
-        uint32_t at = m->first + (whole ? i : tables->unit[i]);
-        tables->unit[i] = c->position ? c->position[at] : at;
-    }
-    return TR_OK;
-}
-
-/* Hash storage: replaces indices into the key list by slots, and adds absent keys. Units of zeros are left out, so that the first
- * update does not add all keys of a view. */
-static int push_make_slots(struct tr_table *t, struct client *c, uint32_t *n, const void **value)
-{
-    struct tr_tables *tables = t->tr->tables;
-    uint32_t *unit = tables->unit;
-    if (!t->use || t->use->function.sparse || t->use->function.gradients) {
-        TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, *n * t->unit_bytes));
-        *n = tr_leave_zeros_out(*n, t->unit_bytes, unit, *value, tables->packed);
-        *value = tables->packed;
-    }
-    TR_TRY(tr_hash_list_add(&c->keys, t->map, unit, *n));
-    for (uint32_t i = 0; i < *n; i++) unit[i] = c->keys.slot[unit[i]];
-    tr_use_follow(t);
-    return TR_OK;
-}
 
 /* Adds an update to the share. Other ranks may be adding at the same time (not in lockstep, where locks cost little). */
 static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
                       size_t bytes)
 {
     if (t->sparse) return tr_sparse_take(t->sparse_share, t->width, data, bytes);
+    struct tr_tables *tables = t->tr->tables;
     struct client *c = client_find(t, rank, m->tag);
-    uint32_t n = 0;
-    const uint32_t *unit;
-    const void *value;
-    TR_TRY(push_open(t, c, m, data, bytes, &n, &unit, &value));
-    if (t->hash) TR_TRY(push_make_slots(t, c, &n, &value));
+    struct tr_slice slice = tr_slice_of(t, m->n);
+    struct tr_encoded message;
+    uint32_t n = m->n;
+    /* decode: positions of the units in the share, and their values, in memory of the message or of `tables` */
+    TR_TRY(tr_encoded_open(data, bytes, &slice, &message));
+    bool whole = message.encoding == TR_ENCODING_DENSE;
+    const void *value = message.value;
+    TR_TRY(TR_GROW(&tables->unit, &tables->unit_size, m->n));
+    if (!whole || message.precision != TR_PRECISION_FULL) {
+        TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
+        value = tables->packed;
+        if (whole) TR_TRY(tr_decode_packed(&message, tables->packed));
+        else TR_TRY(tr_decode_units(&message, tables->unit, tables->packed, &n));
+    }
+    const uint32_t *unit = whole && c->position ? c->position + m->first : tables->unit;
+    for (uint32_t i = 0; unit == tables->unit && i < n; i++) {
+        uint32_t at = m->first + (whole ? i : tables->unit[i]);
+        tables->unit[i] = c->position ? c->position[at] : at;
+    }
+    if (t->hash) {
+        /* replaces indices into the key list by slots, and adds absent keys. Units of zeros are left out, so that the first
+         * update does not add all keys of a view */
+        if (!t->use || t->use->function.sparse || t->use->function.gradients) {
+            TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, n * t->unit_bytes));
+            n = tr_leave_zeros_out(n, t->unit_bytes, tables->unit, value, tables->packed);
+            value = tables->packed;
+        }
+        TR_TRY(tr_hash_list_add(&c->keys, t->map, unit, n));
+        for (uint32_t i = 0; i < n; i++) tables->unit[i] = c->keys.slot[unit[i]];
+        tr_use_follow(t);
+    }
     if (t->use) {
         /* a server function gets whole updates */
         bool first = m->first == 0, last = m->flags & TR_FLAG_LAST;
@@ -470,13 +416,11 @@ static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, 
         memcpy(a->value + a->n * t->unit_bytes, value, n * t->unit_bytes);
         a->n += n;
         if (last) tr_use_update(t, c->pusher, m, a->n, a->unit, a->value);
-        return TR_OK;
-    }
-    if (t->hash) { /* nobody else writes there */
+    } else if (t->hash) { /* no other rank writes there */
         tr_add_units(t->dtype, NULL, unit, n, t->unit_width, value, t->map->array[0].at);
-        return TR_OK;
+    } else {
+        tr_share_add(t, n == m->n && !c->position ? NULL : unit, m->first, n, value);
     }
-    tr_share_add(t, n == m->n && !c->position ? NULL : unit, m->first, n, value);
     return TR_OK;
 }
 
@@ -536,83 +480,60 @@ int tr_server_serve(struct tr_table *t, int64_t visible, int *did)
     return status;
 }
 
-static int push_hold(struct tr_table *t, int rank, const struct tr_message *m, const void *data, size_t bytes)
+int tr_server_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data, size_t bytes)
 {
+    struct tr_serving *s = t->serving;
+    if (!t->lockstep) {
+        TR_TRY(push_apply(t, rank, m, data, bytes));
+        return reply_acknowledge(t, rank, m);
+    }
     struct held *held = malloc(sizeof *held + bytes);
     if (!held) return tr_fail(TR_ERR_SYSTEM, "out of memory: an update of %zu bytes of rank %d", bytes, rank);
-    held->rank = rank;
-    held->message = *m;
-    held->bytes = bytes;
+    *held = (struct held){.next = s->held, .rank = rank, .message = *m, .bytes = bytes};
     memcpy(held->data, data, bytes);
-    held->next = t->serving->held;
-    t->serving->held = held;
-    if (m->clock == t->serving->served && m->flags & TR_FLAG_LAST) t->serving->held_last++;
-    return TR_OK;
-}
-
-static int server_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
-                       size_t bytes)
-{
-    TR_TRY(t->lockstep ? push_hold(t, rank, m, data, bytes) : push_apply(t, rank, m, data, bytes));
+    s->held = held;
+    if (m->clock == s->served && m->flags & TR_FLAG_LAST) s->held_last++;
     return reply_acknowledge(t, rank, m);
-}
-
-int tr_server_push_here(struct tr_table *t, const struct tr_message *m, const void *data, size_t bytes)
-{
-    return server_push(t, t->tr->rank, m, data, bytes);
 }
 
 /* ---- rows ---- */
 
-static int rows_check(const struct tr_table *t, int rank, const struct tr_message *m, size_t bytes)
-{
-    size_t each = t->hash ? sizeof(tr_key) : t->sparse ? sizeof(struct tr_sparse_request) : sizeof(uint32_t);
-    if (bytes == m->n * each) return TR_OK;
-    return tr_fail(TR_ERR_PEER, "rank %d asks for %u rows of table %s in %zu bytes", rank, m->n, t->name,
-                   bytes);
-}
-
-/* Reads the units at the positions (hash storage: of the keys) in a message. */
-static int rows_read(struct tr_table *t, uint32_t n, const void *list, char *packed)
-{
-    struct tr_tables *tables = t->tr->tables;
-    TR_TRY(TR_GROW(&tables->unit, &tables->unit_size, n));
-    if (t->hash) {
-        for (uint32_t i = 0; i < n; i++) {
-            tr_key key;
-            memcpy(&key, (const char *)list + i * sizeof key, sizeof key);
-            tables->unit[i] = tr_hashmap_find(t->map, key);
-        }
-        tr_copy_slots_to_packed(tables->unit, n, t->unit_bytes, t->map->array[0].at, packed);
-        return TR_OK;
-    }
-    memcpy(tables->unit, list, n * sizeof *tables->unit);
-    for (uint32_t i = 0; i < n; i++)
-        if (tables->unit[i] >= t->share_units)
-            return tr_fail(TR_ERR_PEER, "row %u of table %s is asked for, but the share has %llu",
-                           tables->unit[i], t->name, (unsigned long long)t->share_units);
-    tr_gather(tables->unit, n, t->unit_bytes, t->share[t->server], packed);
-    return TR_OK;
-}
-
+/* Answers with the units at the positions (hash storage: of the keys) that are listed in a message. */
 static int server_rows(struct tr_table *t, int rank, const struct tr_message *m, const void *list,
                        size_t bytes)
 {
     struct tr_tables *tables = t->tr->tables;
-    TR_TRY(rows_check(t, rank, m, bytes));
+    size_t each = t->hash ? sizeof(tr_key) : t->sparse ? sizeof(struct tr_sparse_request) : sizeof(uint32_t);
+    if (bytes != m->n * each)
+        return tr_fail(TR_ERR_PEER, "rank %d asks for %u rows of table %s in %zu bytes", rank, m->n, t->name,
+                       bytes);
     if (t->sparse) {
         struct tr_sparse_head head = {0};
         struct tr_sending *reply;
         size_t room = (size_t)m->clock;
-        TR_TRY(tr_message_new(t->tr->tables, sizeof head + room, &reply));
+        TR_TRY(tr_message_new(tables, sizeof head + room, &reply));
         int status = tr_sparse_answer(t->sparse_share, m->n, list, reply->body + sizeof head, room, &head);
         memcpy(reply->body, &head, sizeof head);
-        if (status == TR_OK) message_reply(t->tr->tables, reply, sizeof head + head.bytes, rank, m->reply);
-        else tr_message_release(t->tr->tables, reply);
+        if (status == TR_OK) reply_send(tables, reply, sizeof head + head.bytes, rank, m->reply);
+        else tr_message_release(tables, reply);
         return status;
     }
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
-    TR_TRY(rows_read(t, m->n, list, tables->packed));
+    TR_TRY(TR_GROW(&tables->unit, &tables->unit_size, m->n));
+    if (!t->hash) memcpy(tables->unit, list, bytes);
+    for (uint32_t i = 0; i < m->n; i++) {
+        tr_key key;
+        if (t->hash) {
+            memcpy(&key, (const char *)list + i * sizeof key, sizeof key);
+            tables->unit[i] = tr_hashmap_find(t->map, key);
+        } else if (tables->unit[i] >= t->share_units) {
+            return tr_fail(TR_ERR_PEER, "row %u of table %s is asked for, but the share has %llu",
+                           tables->unit[i], t->name, (unsigned long long)t->share_units);
+        }
+    }
+    if (t->hash)
+        tr_copy_slots_to_packed(tables->unit, m->n, t->unit_bytes, t->map->array[0].at, tables->packed);
+    else tr_gather(tables->unit, m->n, t->unit_bytes, t->share[t->server], tables->packed);
     return reply_packed(t, rank, m);
 }
 
@@ -626,7 +547,7 @@ static int server_handle(struct tr_tables *tables, int rank, const struct tr_mes
     case TR_MESSAGE_REGISTER: return server_register(t, rank, m, data, bytes);
     case TR_MESSAGE_FORGET: client_forget(t, rank, m->tag); return TR_OK;
     case TR_MESSAGE_PULL: return server_pull(t, rank, m);
-    case TR_MESSAGE_PUSH: return server_push(t, rank, m, data, bytes);
+    case TR_MESSAGE_PUSH: return tr_server_push(t, rank, m, data, bytes);
     case TR_MESSAGE_ASK: return tr_use_answer(t, rank, m, data);
     case TR_MESSAGE_ROWS: return server_rows(t, rank, m, data, bytes);
     }

@@ -3,7 +3,7 @@
  * A worker that cannot access a share in memory sends its server a message with TR_TAG_SERVER, which starts with a struct
  * tr_message. If the message has a reply number, the server answers with TR_TAG_REPLY + that number: values behind a struct
  * tr_reply_head, or nothing, as an acknowledgement. Messages are sent without waiting, and their memory is kept until they have
- * left.
+ * left; then it is kept for later messages.
  */
 #ifndef TR_TABLE_SERVER_H
 #define TR_TABLE_SERVER_H
@@ -79,17 +79,14 @@ void tr_message_release(struct tr_tables *tables, struct tr_sending *message);
 /* Messages in flight do not count in *pending any more, because its memory will be freed. */
 void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending);
 
-/* Unregisters a key set, without waiting: the server has received that when tables->sending is empty. */
-int tr_message_forget(struct tr_table *table, int rank, uint32_t tag);
-
 /* A number for header.reply, different from all in flight. */
 uint32_t tr_request_number(struct tr_tables *tables);
 
-/* Frees the memory of messages that have left. */
-void tr_messages_free(struct tr_tables *tables);
-
 /* Units in one message of a pull or push. */
-uint32_t tr_message_units(const struct tr_table *table);
+static inline uint32_t tr_message_units(const struct tr_table *t)
+{
+    return (uint32_t)tr_max_size(1, TR_MESSAGE_BYTES / t->unit_bytes);
+}
 
 /* The slice of n units; and the encoding and precision of updates, and of values that are read (exact: never rounded;
  * otherwise to 16 bits at least). */
@@ -131,9 +128,9 @@ int64_t tr_server_settled(const struct tr_table *table);
 /* Adds the updates of the next clock c if all of them have arrived and c < visible; then ++*did. */
 int tr_server_serve(struct tr_table *table, int64_t visible, int *did);
 
-/* Handles a push of this rank to itself as if it had come in a message. */
-int tr_server_push_here(struct tr_table *table, const struct tr_message *message, const void *data,
-                        size_t bytes);
+/* Handles an update of a rank, which may be this one: holds or adds it, and acknowledges it. */
+int tr_server_push(struct tr_table *table, int rank, const struct tr_message *message, const void *data,
+                   size_t bytes);
 
 /* Sends an answer: the head, then head->bytes bytes of data. */
 int tr_server_reply(struct tr_table *table, int rank, uint32_t number, const struct tr_reply_head *head,

@@ -1,11 +1,287 @@
 #include "table/sync.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "table/function.h"
 #include "table/node.h"
 #include "table/rows.h"
+
+/* ======== the clock window ======== */
+
+/* A rank's words, or a node's copy of the minima and maxima, in cache lines of their own. */
+struct clock_line {
+    _Alignas(64) _Atomic int64_t word[TR_CLOCK_WORDS];
+};
+
+/* Shared by a node: words over all ranks, words over the ranks of the node, a line of words per rank, and behind these a line with
+ * the activity of each rank. */
+struct clock_board {
+    struct clock_line world, node;
+    struct clock_line rank[];
+};
+enum { DOES, REACHED, COMPUTED, SERVED, HELD }; /* words of these; times are in microseconds */
+
+struct tr_clock {
+    tr_context *tr;
+    struct tr_shm memory;            /* of the board */
+    struct clock_board *board;       /* this node's */
+    struct clock_line *mine, *doing; /* this rank's two lines */
+    /* several nodes: windows over a line per node at the scheduler, and over the world line of each node */
+    MPI_Win nodes, worlds;
+    int64_t *node_line;         /* scheduler's memory behind `nodes` */
+    int *head;                  /* by node: the rank that holds its board */
+    struct tr_rank_seen *heard; /* at rank 0: of ranks of other nodes */
+    int64_t sent[TR_CLOCK_WORDS];
+    bool resetting; /* nothing is published meanwhile */
+};
+
+static int64_t clock_load(const _Atomic int64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+int64_t tr_clock_get(const struct tr_clock *c, enum tr_clock_word word)
+{
+    return clock_load(&c->board->world.word[word]);
+}
+
+/* Raises a word to at least `value`; true: it was lower. */
+static bool clock_raise(_Atomic int64_t *word, int64_t value)
+{
+    int64_t old = clock_load(word);
+    while (old < value)
+        if (atomic_compare_exchange_weak(word, &old, value)) return true;
+    return false;
+}
+
+/* ---- raising ---- */
+
+/* Sends a growing number to another rank's window. With MPI_MAX the order of arrival does not matter. */
+static void clock_send(MPI_Win window, int rank, int at, const int64_t *value)
+{
+    MPI_Accumulate(value, 1, MPI_INT64_T, rank, at, 1, MPI_INT64_T, MPI_MAX, window);
+    MPI_Win_flush_local(rank, window);
+}
+
+/* Publishes a word on this node and, from the scheduler, on all nodes. */
+static void clock_publish(struct tr_clock *c, int word, int64_t value)
+{
+    clock_raise(&c->board->world.word[word], value);
+    if (c->tr->layout.nodes == 1 || c->sent[word] >= value) return;
+    c->sent[word] = value;
+    for (int node = 0; node < c->tr->layout.nodes; node++)
+        if (c->head[node] != 0) clock_send(c->worlds, c->head[node], word, &c->sent[word]);
+}
+
+/* Publishes the word of this node: to all ranks if there is one node, else to the scheduler. */
+static void clock_report(struct tr_clock *c, int word, int64_t value)
+{
+    tr_context *tr = c->tr;
+    if (tr->layout.nodes == 1) clock_raise(&c->board->world.word[word], value);
+    else clock_send(c->nodes, 0, tr->node_of[tr->rank] * TR_CLOCK_WORDS + word, &value);
+}
+
+static int64_t clock_least(const struct tr_clock *c, int word)
+{
+    int64_t least = INT64_MAX;
+    for (int rank = 0; rank < c->tr->node_size; rank++) {
+        int64_t value = atomic_load(&c->board->rank[rank].word[word]);
+        if (value < least) least = value;
+    }
+    return least;
+}
+
+/* Raises the node's minimum of a word, if this rank's raise may have changed it. Checks again after each success: a rank that
+ * raises its own word meanwhile relies on that. */
+static void clock_raise_node(struct tr_clock *c, int word)
+{
+    int64_t least = clock_least(c, word), next;
+    if (!clock_raise(&c->board->node.word[word], least)) return;
+    for (; (next = clock_least(c, word)) > least; least = next)
+        if (!clock_raise(&c->board->node.word[word], next)) break;
+    clock_report(c, word, least);
+}
+
+void tr_clock_raise(struct tr_clock *c, enum tr_clock_word word, int64_t value)
+{
+    if (word >= TR_CLOCK_MAXIMA) {
+        clock_publish(c, (int)word, value);
+    } else if (word >= TR_CLOCK_MINIMA) {
+        if (clock_raise(&c->board->node.word[word], value)) clock_report(c, (int)word, value);
+    } else {
+        int64_t old = clock_load(&c->mine->word[word]);
+        if (value <= old) return;
+        atomic_store(&c->mine->word[word],
+                     value); /* sequentially consistent: two that raise see one another */
+        if (old <= atomic_load(&c->board->node.word[word])) clock_raise_node(c, (int)word);
+    }
+}
+
+/* The scheduler publishes the minimum or maximum of the words of all nodes. */
+static int clock_poll(void *what, int *did)
+{
+    struct tr_clock *c = what;
+    if (c->tr->rank != 0 || c->tr->layout.nodes == 1 || c->resetting) return TR_OK;
+    MPI_Win_sync(c->nodes);
+    for (int word = 0; word < TR_CLOCK_MAXIMA; word++) {
+        int64_t least = INT64_MAX, most = 0;
+        for (int node = 0; node < c->tr->layout.nodes; node++) {
+            int64_t value = *(volatile int64_t *)&c->node_line[node * TR_CLOCK_WORDS + word];
+            if (value < least) least = value;
+            if (value > most) most = value;
+        }
+        int64_t value = word < TR_CLOCK_MINIMA ? least : most;
+        if (value <= c->sent[word]) continue;
+        clock_publish(c, word, value);
+        ++*did;
+    }
+    return TR_OK;
+}
+
+/* ---- activity, for the monitor ---- */
+
+enum tr_rank_state tr_clock_say(struct tr_clock *c, enum tr_rank_state state)
+{
+    int64_t before = atomic_load_explicit(&c->doing->word[DOES], memory_order_relaxed);
+    atomic_store_explicit(&c->doing->word[DOES], state, memory_order_relaxed);
+    return (enum tr_rank_state)before;
+}
+
+void tr_clock_count(struct tr_clock *c, struct tr_rank_seen seen)
+{
+    tr_clock_say(c, seen.state);
+    atomic_store_explicit(&c->doing->word[REACHED], seen.clock, memory_order_relaxed);
+    atomic_store_explicit(&c->doing->word[COMPUTED], (int64_t)(seen.seconds * 1e6), memory_order_relaxed);
+}
+
+void tr_clock_serve(struct tr_clock *c, double serving, double held)
+{
+    atomic_store_explicit(&c->doing->word[SERVED], (int64_t)(serving * 1e6), memory_order_relaxed);
+    atomic_store_explicit(&c->doing->word[HELD], (int64_t)held, memory_order_relaxed);
+}
+
+void tr_clock_hear(struct tr_clock *c, int rank, struct tr_rank_seen seen)
+{
+    if (c->heard) c->heard[rank] = seen;
+}
+
+void tr_clock_see(const struct tr_clock *c, struct tr_rank_seen seen[])
+{
+    const struct clock_line *doing = &c->board->rank[c->tr->node_size];
+    for (int rank = 0; rank < c->tr->size; rank++) {
+        bool here = tr_same_node(c->tr, rank);
+        if (!here) seen[rank] = c->heard[rank];
+        else
+            seen[rank] = (struct tr_rank_seen){
+                (enum tr_rank_state)clock_load(&doing->word[DOES]), clock_load(&doing->word[REACHED]),
+                1e-6 * (double)clock_load(&doing->word[COMPUTED]),
+                1e-6 * (double)clock_load(&doing->word[SERVED]), (double)clock_load(&doing->word[HELD])};
+        doing += here;
+    }
+}
+
+/* ---- stages ---- */
+
+/* Words of this rank arrive before a stage starts without it. */
+static void clock_flush(const struct tr_clock *c)
+{
+    if (c->tr->layout.nodes == 1) return;
+    MPI_Win_flush_all(c->nodes);
+    MPI_Win_flush_all(c->worlds);
+}
+
+void tr_clock_leave(struct tr_clock *c)
+{
+    clock_flush(c);
+    for (int word = 0; word < TR_CLOCK_MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
+}
+
+int tr_clock_reset(struct tr_clock *c, const bool counts[TR_CLOCK_MINIMA])
+{
+    tr_context *tr = c->tr;
+    bool first = true; /* the lowest rank of the node that takes part in the stage */
+    for (int rank = 0; rank < tr->rank; rank++)
+        if (tr_same_node(tr, rank) && tr_participates(tr->active, rank)) first = false;
+    c->resetting = true;
+    clock_flush(c);
+    for (int word = 0; word < TR_CLOCK_MINIMA; word++)
+        atomic_store(&c->mine->word[word], counts[word] ? 0 : INT64_MAX);
+    for (int word = 0; word < TR_CLOCK_WORDS; word++) {
+        if (first) atomic_store(&c->board->world.word[word], 0);
+        if (first) atomic_store(&c->board->node.word[word], 0);
+        c->sent[word] = 0;
+    }
+    /* a node without participants does not count for minima */
+    for (int i = 0; c->node_line && i < tr->layout.nodes * TR_CLOCK_WORDS; i++)
+        c->node_line[i] = i % TR_CLOCK_WORDS < TR_CLOCK_MINIMA ? INT64_MAX : 0;
+    for (int rank = 0; c->node_line && rank < tr->size; rank++)
+        for (int word = 0; tr_participates(tr->active, rank) && word < TR_CLOCK_MINIMA; word++)
+            c->node_line[tr->node_of[rank] * TR_CLOCK_WORDS + word] = 0;
+    TR_TRY(tr_barrier(tr, tr->active->participants, "all ranks to set their clocks back"));
+    c->resetting = false;
+    for (int word = 0; word < TR_CLOCK_MINIMA;
+         word++) /* a node without participants must not hold up the others */
+        if (!counts[word]) clock_raise_node(c, word);
+    return TR_OK;
+}
+
+/* ---- opening and closing ---- */
+
+static int clock_open_window(tr_context *tr, void *memory, size_t words, MPI_Win *window)
+{
+    return tr_window_open(tr, memory, words * sizeof(int64_t), sizeof(int64_t),
+                          "all ranks to open their clocks", window);
+}
+
+int tr_clock_open(tr_context *tr, struct tr_clock **clock)
+{
+    struct tr_clock *c;
+    TR_TRY(TR_NEW(&c, 1));
+    *clock = c;
+    c->tr = tr;
+    c->memory = TR_SHM_CLOSED;
+    c->nodes = c->worlds = MPI_WIN_NULL;
+    bool holds_board = tr->node_rank == 0;
+    size_t bytes = sizeof(struct clock_board) + 2 * (size_t)tr->node_size * sizeof(struct clock_line);
+    TR_TRY(tr_shm_open(tr, tr->node, holds_board ? bytes : 0, true, &c->memory));
+    c->board = (struct clock_board *)(void *)c->memory.part[0].at;
+    c->mine = &c->board->rank[tr->node_rank];
+    c->doing = c->mine + tr->node_size;
+    tr_clock_count(c, (struct tr_rank_seen){.clock = -1});
+    for (int word = 0; word < TR_CLOCK_MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
+    if (tr->layout.nodes > 1) {
+        size_t nodes = (size_t)tr->layout.nodes;
+        TR_TRY(TR_NEW(&c->head, nodes));
+        for (int rank = tr->size - 1; rank >= 0; rank--) c->head[tr->node_of[rank]] = rank;
+        if (tr->rank == 0) TR_TRY(TR_NEW(&c->node_line, nodes * TR_CLOCK_WORDS));
+        if (tr->rank == 0) TR_TRY(TR_NEW(&c->heard, (size_t)tr->size));
+        for (int rank = 0; c->heard && rank < tr->size; rank++)
+            c->heard[rank] = (struct tr_rank_seen){.state = TR_RANK_STATES, .clock = -1};
+        TR_TRY(clock_open_window(tr, c->node_line, tr->rank == 0 ? nodes * TR_CLOCK_WORDS : 0, &c->nodes));
+        TR_TRY(clock_open_window(tr, &c->board->world, holds_board ? TR_CLOCK_WORDS : 0, &c->worlds));
+    }
+    return tr_poll_add(tr, clock_poll, c);
+}
+
+void tr_clock_close(struct tr_clock **clock)
+{
+    struct tr_clock *c = *clock;
+    if (!c) return;
+    tr_poll_remove(c->tr, clock_poll, c);
+    MPI_Win *window[] = {&c->nodes, &c->worlds};
+    for (int i = 0; i < 2; i++)
+        tr_window_close(c->tr, c->tr->world, "all ranks to close their clocks", window[i]);
+    tr_shm_close(&c->memory);
+    free(c->node_line);
+    free(c->head);
+    free(c->heard);
+    free(c);
+    *clock = NULL;
+}
+
+/* ======== consistency ======== */
 
 static int64_t sync_written(const struct tr_sync *s)
 {
@@ -52,7 +328,9 @@ static int64_t sync_own_version(const struct tr_sync *s)
 {
     int64_t least = INT64_MAX;
     for (size_t i = 0; i < s->tr->tables->count; i++) {
-        int64_t version = tr_table_version(s->tr->tables->table[i]);
+        const struct tr_table *t = s->tr->tables->table[i];
+        if (!tr_table_keeps_versions(t) || t->server < 0) continue;
+        int64_t version = atomic_load_explicit(&t->line[t->server]->version, memory_order_relaxed);
         if (version < least) least = version;
     }
     return least;
@@ -65,35 +343,15 @@ static int64_t sync_settled(const struct tr_sync *s)
     int64_t least = s->works && !s->left ? s->now : INT64_MAX;
     for (size_t i = 0; i < tables->view_count; i++) {
         const struct tr_view_state *v = tables->views[i];
-        bool merges = v->merged && v->channel; /* covered by tr_table_settled() below */
+        bool merges = v->merged && v->channel; /* covered by tr_merge_done() below */
         if (!merges && tr_push_busy(&v->view) && v->push_clock < least) least = v->push_clock;
     }
     for (size_t i = 0; i < tables->count; i++) {
-        int64_t settled = tr_table_settled(tables->table[i]);
-        if (settled < least) least = settled;
+        const struct tr_table *t = tables->table[i];
+        const int64_t owed[] = {tr_merge_done(t), tr_rows_sending(t), tr_server_settled(t)};
+        for (int k = 0; k < 3; k++) least = owed[k] < least ? owed[k] : least;
     }
     return least;
-}
-
-/* Under BSP: the number of clocks whose rows, pushed by this worker, have all reached their servers. */
-static int64_t sync_pushed_rows(const struct tr_sync *s)
-{
-    const struct tr_tables *tables = s->tr->tables;
-    int64_t least = s->now;
-    for (size_t i = 0; i < tables->count; i++) {
-        int64_t sending = tr_rows_sending(tables->table[i]);
-        if (sending < least) least = sending;
-    }
-    return least;
-}
-
-/* Rows of some table may be pushed in this stage, and servers hold them. */
-static bool sync_holds_rows(const struct tr_sync *s)
-{
-    const struct tr_tables *tables = s->tr->tables;
-    for (size_t i = 0; i < tables->count; i++)
-        if (tr_rows_wait(tables->table[i])) return true;
-    return false;
 }
 
 /* ---- pulling a view ---- */
@@ -148,13 +406,6 @@ static int prefetch_want(struct tr_sync *s, struct tr_view_state *v)
     return prefetch_start(s, v);
 }
 
-/* A prefetched copy becomes up to date by adding this worker's own update: updates are simply added, and this worker alone
- * knows its own. */
-static bool view_adds_own_update(const struct tr_sync *s, const struct tr_view_state *v)
-{
-    return !v->view.table->use && !s->caching && !v->group;
-}
-
 int tr_view_prefetch(tr_view *view)
 {
     struct tr_view_state *v = view->state;
@@ -174,7 +425,10 @@ int tr_view_prefetch(tr_view *view)
 static int prefetch_take_over(struct tr_sync *s, struct tr_view_state *v)
 {
     int64_t next = s->now + 1;
-    if (!v->node_pull || tr_sync_lockstep(s) || !s->counting || !view_adds_own_update(s, v)) return TR_OK;
+    /* a prefetched copy becomes up to date by adding this worker's own update, if updates are simply added and this worker
+     * alone knows its own */
+    bool adds = !v->view.table->use && !s->caching && !v->group;
+    if (!v->node_pull || tr_sync_lockstep(s) || !s->counting || !adds) return TR_OK;
     if (v->ahead_started || tr_pull_busy(&v->view) || !sync_may_read(s, next)) return TR_OK;
     return tr_node_pull_has_news(v->node_pull, next - s->staleness) ? prefetch_want(s, v) : TR_OK;
 }
@@ -185,25 +439,6 @@ static bool view_is_cached(const struct tr_sync *s, const struct tr_view_state *
 {
     const struct tr_use *use = v->view.table->use;
     return s->caching && v->use != TR_VIEW_READ && !v->group && !(use && use->function.gradients);
-}
-
-/* The values of a view contain every update that they must contain at this clock. */
-static bool view_is_fresh(const struct tr_sync *s, const struct tr_view_state *v)
-{
-    if (v->view.clock == s->now) return true;
-    return s->running && view_is_cached(s, v) && v->view.clock >= 0 && v->holds >= s->now - s->staleness;
-}
-
-/* The prefetched copy is for this clock. It contains own updates, even one that is in flight. */
-static bool prefetch_is_due(const struct tr_sync *s, const struct tr_view_state *v)
-{
-    return v->ahead_started && v->ahead_clock == s->now;
-}
-
-/* A worker that stands in waits for its group's broadcast, but all other workers have ended the clock without it. */
-static bool view_is_left_out(const struct tr_sync *s, const struct tr_view_state *v)
-{
-    return s->stands_in && v->pull == PULL_SPREADING && tr_clock_get(s->clock, TR_CLOCK_READ) > s->now;
 }
 
 /* Fills the view with the prefetched copy for this clock or, where there is none, from the servers. */
@@ -228,7 +463,10 @@ static int view_read(struct tr_sync *s, struct tr_view_state *v, double *waited)
     *waited = tr_now() - begin;
     v->holds = sync_written(s);
     TR_TRY(view_start_pull(s, v, v->view.value, s->now));
-    TR_WAIT_UNTIL(s->tr, !tr_pull_busy(&v->view) || view_is_left_out(s, v),
+    /* a worker that stands in gives up if all other workers have ended the clock without its group's broadcast */
+    TR_WAIT_UNTIL(s->tr,
+                  !tr_pull_busy(&v->view) || (s->stands_in && v->pull == PULL_SPREADING &&
+                                              tr_clock_get(s->clock, TR_CLOCK_READ) > s->now),
                   "the servers of table %s to send %zu keys", v->view.table->name, v->view.n);
     if (tr_pull_busy(&v->view)) tr_pull_leave(&v->view);
     return TR_OK;
@@ -240,10 +478,13 @@ int tr_view_pull(tr_view *view)
     struct tr_sync *s = view->table->tr->sync;
     struct tr_traffic *traffic = &s->tr->tables->traffic;
     double begin = tr_now(), pushed, waited = 0;
-    if (!view_is_fresh(s, v)) {
+    bool fresh = view->clock == s->now || (s->running && view_is_cached(s, v) && view->clock >= 0 &&
+                                           v->holds >= s->now - s->staleness);
+    if (!fresh) {
         enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_PULLS);
         tr_wait_begin(s->tr->tables);
-        if (!prefetch_is_due(s, v)) TR_TRY(sync_wait_for_push(s, v));
+        /* a prefetched copy for this clock contains own updates, even one that is in flight */
+        if (!v->ahead_started || v->ahead_clock != s->now) TR_TRY(sync_wait_for_push(s, v));
         pushed = tr_now();
         TR_TRY(view_read(s, v, &waited));
         traffic->push_seconds += pushed - begin;
@@ -324,16 +565,6 @@ int tr_sync_stand_in(struct tr_sync *s, bool pushes)
 
 /* ---- rows (rows.h) ---- */
 
-/* This worker has pushed a view in this clock. Under BSP that update becomes visible as soon as all workers have read; a worker
- * that pushes has read. */
-static bool sync_has_pushed(const struct tr_sync *s)
-{
-    const struct tr_tables *tables = s->tr->tables;
-    for (size_t i = 0; i < tables->view_count; i++)
-        if (tables->views[i]->push_clock >= s->now) return true;
-    return false;
-}
-
 /* An update of this worker by a view of the table is in flight. A worker sees its own updates, so rows wait for it. */
 static bool sync_is_pushing(const struct tr_table *t)
 {
@@ -350,9 +581,11 @@ int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void
     double begin = tr_now(), pushed, waited, computed = 0;
     bool lockstep = tr_sync_lockstep(s), inside = s->running && s->counting;
     bool subscribed = lockstep && inside && tr_subscription_has(t, keys, n);
-    if (s->running && lockstep && sync_has_pushed(s))
-        return tr_fail(TR_ERR_INTERNAL,
-                       "rows of table %s are pulled after a view was pushed in the same clock", t->name);
+    /* under BSP an update becomes visible as soon as all workers have read, and a worker that pushes has read */
+    for (size_t i = 0; i < t->tr->tables->view_count && s->running && lockstep; i++)
+        if (t->tr->tables->views[i]->push_clock >= s->now)
+            return tr_fail(TR_ERR_INTERNAL,
+                           "rows of table %s are pulled after a view was pushed in the same clock", t->name);
     tr_wait_begin(t->tr->tables);
     if (!lockstep) /* in lockstep, the clock window says that it has arrived */
         TR_WAIT_UNTIL(t->tr, !sync_is_pushing(t), "the servers of table %s to take an update", t->name);
@@ -412,7 +645,13 @@ int tr_sync_tick(struct tr_sync *s)
         TR_TRY(tr_view_push(&v->view));
         tables->traffic.pushes--; /* servers wait for it, but it contains no update */
     }
-    TR_TRY(tr_tables_end_clock(tr, s->now));
+    for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_rows_end_clock(tables->table[i], s->now));
+    for (size_t i = 0; i < tables->count; i++) { /* merges to which this worker contributes nothing */
+        struct tr_table *t = tables->table[i];
+        if (!t->merge || t->updating_views > 0 || tr_table_next_update(t, s->now) > s->now) continue;
+        TR_WAIT_UNTIL(tr, !tr_merge_busy(t), "the merge of table %s", t->name);
+        TR_TRY(tr_merge_start(t, NULL));
+    }
     tr_clock_raise(s->clock, TR_CLOCK_READ, s->now + 1);
     s->now++;
     /* with more ranks than cores, workers that never wait would drift apart by whole time slices */
@@ -429,19 +668,29 @@ static int sync_poll(void *what, int *did)
     if (!s->counting) return TR_OK;
     tables->written = sync_written(s);
     int64_t version = sync_own_version(s);
-    if (version < INT64_MAX) tr_tables_set_stable(tables, tr_clock_get(s->clock, TR_CLOCK_VERSION));
-    if (version < INT64_MAX) tr_clock_raise(s->clock, TR_CLOCK_VERSION, version);
+    if (version < INT64_MAX) {
+        /* all servers have the stable version: server functions need not keep earlier ones for readers */
+        int64_t stable = tr_clock_get(s->clock, TR_CLOCK_VERSION) + tables->before;
+        for (size_t i = 0; i < tables->count; i++)
+            if (tables->table[i]->use) tables->table[i]->use->share.stable = stable;
+        tr_clock_raise(s->clock, TR_CLOCK_VERSION, version);
+    }
     if (tables->status != TR_OK && !tr_clock_get(s->clock, TR_CLOCK_FAILED))
         tr_clock_raise(s->clock, TR_CLOCK_FAILED, 1);
     /* A rank that only serves takes part in every merge that is sure to come. Updates that came as messages become visible
      * when all workers have read for their clock; rows, when besides all workers' rows have arrived. */
-    const struct tr_table_clocks clocks = {.works = s->works,
-                                           .limit = tr_clock_get(s->clock, TR_CLOCK_LIMIT),
-                                           .read = tr_clock_get(s->clock, TR_CLOCK_READ),
-                                           .pushed = tr_clock_get(s->clock, TR_CLOCK_PUSHED)};
-    for (size_t i = 0; i < s->tr->tables->count; i++)
-        TR_TRY(tr_table_serve(s->tr->tables->table[i], &clocks, did));
-    if (s->tells_rows) tr_clock_raise(s->clock, TR_CLOCK_PUSHED, sync_pushed_rows(s));
+    int64_t limit = tr_clock_get(s->clock, TR_CLOCK_LIMIT), pushed = s->now;
+    for (size_t i = 0; i < tables->count; i++) {
+        struct tr_table *t = tables->table[i];
+        if (!s->works && t->merge && !tr_merge_busy(t) && tr_merge_done(t) < limit) {
+            TR_TRY(tr_merge_start(t, NULL));
+            ++*did;
+        }
+        TR_TRY(tr_server_serve(t, tr_clock_get(s->clock, t->sparse ? TR_CLOCK_PUSHED : TR_CLOCK_READ), did));
+        int64_t sending = tr_rows_sending(t);
+        if (sending < pushed) pushed = sending;
+    }
+    if (s->tells_rows) tr_clock_raise(s->clock, TR_CLOCK_PUSHED, pushed);
     for (size_t i = 0; i < tables->view_count; i++)
         if (tables->views[i]->ahead_wanted) TR_TRY(prefetch_start(s, tables->views[i]));
     int64_t now = sync_settled(s);
@@ -458,7 +707,9 @@ int tr_sync_begin(struct tr_sync *s)
 {
     tr_context *tr = s->tr;
     bool works = tr_works(tr), owes = works || (tr_is(tr, TR_SERVER) && tr_sync_lockstep(s));
-    s->tells_rows = works && sync_holds_rows(s);
+    s->tells_rows = false; /* unless servers hold rows of some table */
+    for (size_t i = 0; i < tr->tables->count; i++)
+        if (works && tr_rows_wait(tr->tables->table[i])) s->tells_rows = true;
     const bool counts[TR_CLOCK_MINIMA] = {[TR_CLOCK_WRITTEN] = owes,
                                           [TR_CLOCK_READ] = works,
                                           [TR_CLOCK_PUSHED] = s->tells_rows,
@@ -510,12 +761,20 @@ static int sync_settle(struct tr_sync *s)
     return TR_OK;
 }
 
+/* Some merge of this rank is running. */
+static bool sync_merges(const struct tr_sync *s)
+{
+    for (size_t i = 0; i < s->tr->tables->count; i++)
+        if (tr_merge_busy(s->tr->tables->table[i])) return true;
+    return false;
+}
+
 int tr_sync_barrier(struct tr_sync *s)
 {
     if (s->works) TR_TRY(sync_settle(s));
     /* for servers and the scheduler this is the whole of training */
     TR_TRY(tr_barrier(s->tr, s->tr->active->participants, s->works ? "all ranks to end a stage" : NULL));
-    TR_WAIT_UNTIL(s->tr, !tr_tables_merge(s->tr->tables), "the last merges to bring new values");
+    TR_WAIT_UNTIL(s->tr, !sync_merges(s), "the last merges to bring new values");
     return TR_OK;
 }
 
@@ -533,7 +792,13 @@ static int sync_push_held(struct tr_sync *s)
 int tr_sync_flush(struct tr_sync *s, bool *flushed)
 {
     struct tr_tables *tables = s->tr->tables;
-    *flushed = tr_tables_hold_back(tables);
+    /* residuals of rounding are not sent if some table has a server function, which would treat them as one more gradient */
+    bool functions = false, filters = false;
+    for (size_t i = 0; i < tables->count; i++) {
+        functions = functions || tables->table[i]->use;
+        filters = filters || tables->table[i]->filter.kind != TR_FILTER_NONE;
+    }
+    *flushed = filters || (tr_tables_round(tables) && !functions);
     if (!*flushed) return TR_OK;
     tables->flushes = true;
     int status = s->works ? sync_push_held(s) : TR_OK;

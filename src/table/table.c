@@ -403,7 +403,7 @@ void tr_tables_close(tr_context *tr)
     for (size_t i = 0; i < sizeof polls / sizeof *polls; i++) tr_poll_remove(tr, polls[i], tables);
     while (tables->count > 0) tables_free_table(tables->table[--tables->count]);
     tr_functions_close(tables);
-    tr_messages_free(tables);
+    for (struct tr_sending *m; (m = tables->spare); free(m)) tables->spare = m->next;
     free(tables->table);
     free(tables->views);
     free(tables->inbox);
@@ -548,64 +548,4 @@ void tr_tables_end(tr_context *tr, struct tr_suspended *s)
     while (tables->view_count > 0) tr_view_end(tables->views[0]);
     suspended_swap(tables, s);
     suspended_free(s);
-}
-
-/* ---- for consistency ---- */
-
-int tr_table_serve(struct tr_table *t, const struct tr_table_clocks *clocks, int *did)
-{
-    if (!clocks->works && t->merge && !tr_merge_busy(t) && tr_merge_done(t) < clocks->limit) {
-        TR_TRY(tr_merge_start(t, NULL));
-        ++*did;
-    }
-    return tr_server_serve(t, t->sparse ? clocks->pushed : clocks->read, did);
-}
-
-int64_t tr_table_settled(const struct tr_table *t)
-{
-    int64_t merged = tr_merge_done(t), sending = tr_rows_sending(t), served = tr_server_settled(t);
-    int64_t least = merged < sending ? merged : sending;
-    return least < served ? least : served;
-}
-
-int64_t tr_table_version(const struct tr_table *t)
-{
-    if (!tr_table_keeps_versions(t) || t->server < 0) return INT64_MAX;
-    return atomic_load_explicit(&t->line[t->server]->version, memory_order_relaxed);
-}
-
-int tr_tables_end_clock(tr_context *tr, int64_t clock)
-{
-    struct tr_tables *tables = tr->tables;
-    for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_rows_end_clock(tables->table[i], clock));
-    for (size_t i = 0; i < tables->count; i++) {
-        struct tr_table *t = tables->table[i];
-        if (!t->merge || t->updating_views > 0 || tr_table_next_update(t, clock) > clock) continue;
-        TR_WAIT_UNTIL(tr, !tr_merge_busy(t), "the merge of table %s", t->name);
-        TR_TRY(tr_merge_start(t, NULL));
-    }
-    return TR_OK;
-}
-
-bool tr_tables_merge(const struct tr_tables *tables)
-{
-    for (size_t i = 0; i < tables->count; i++)
-        if (tr_merge_busy(tables->table[i])) return true;
-    return false;
-}
-
-void tr_tables_set_stable(struct tr_tables *tables, int64_t version)
-{
-    for (size_t i = 0; i < tables->count; i++)
-        if (tables->table[i]->use) tables->table[i]->use->share.stable = version + tables->before;
-}
-
-bool tr_tables_hold_back(const struct tr_tables *tables)
-{
-    bool functions = false;
-    for (size_t i = 0; i < tables->count; i++) {
-        if (tables->table[i]->filter.kind != TR_FILTER_NONE) return true;
-        functions = functions || tables->table[i]->use;
-    }
-    return tr_tables_round(tables) && !functions;
 }

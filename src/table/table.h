@@ -248,38 +248,4 @@ int tr_tables_resume(tr_context *tr, struct tr_suspended *suspended);
 /* Ends a suspended stage (zeros: none): its views can only be closed. Collective over all ranks. */
 void tr_tables_end(tr_context *tr, struct tr_suspended *suspended);
 
-/* ---- the interface of consistency (sync.c) to tables: local, and none of it waits but tr_tables_end_clock() ---- */
-
-/* What the clock window says. */
-struct tr_table_clocks {
-    bool works;     /* this rank computes, and so starts merges itself */
-    int64_t limit;  /* clocks below it will be run */
-    int64_t read;   /* all workers have read for clocks < read */
-    int64_t pushed; /* all rows that were pushed in clocks < pushed have reached their servers */
-};
-
-/* Starts the next merge on a rank that only serves, if that clock will be run; and adds the updates of the next clock that
- * this server holds, as soon as they may become visible. ++*did for each. */
-int tr_table_serve(struct tr_table *table, const struct tr_table_clocks *clocks, int *did);
-
-/* All updates of clocks < the result that this rank owes the table have arrived: of merges, of rows that it pushed, and those
- * that it holds as a server. INT64_MAX: it owes none. Views that are not merged do not count: see tr_push_busy(). */
-int64_t tr_table_settled(const struct tr_table *table);
-
-/* The version of this rank's share; INT64_MAX: it serves none, or the table keeps no versions. */
-int64_t tr_table_version(const struct tr_table *table);
-
-/* A worker ends its clock: rows that it added are sent, and merges start to which it contributes nothing. */
-int tr_tables_end_clock(tr_context *tr, int64_t clock);
-
-/* Some merge of this rank is running. */
-bool tr_tables_merge(const struct tr_tables *tables);
-
-/* All servers have this version: server functions need not keep earlier ones for readers. */
-void tr_tables_set_stable(struct tr_tables *tables, int64_t version);
-
-/* Filters or rounding hold back residuals that a flush at the end of the stage can send. Residuals of rounding are not sent
- * if some table has a server function, which would treat them as one more gradient. */
-bool tr_tables_hold_back(const struct tr_tables *tables);
-
 #endif

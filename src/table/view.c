@@ -689,13 +689,14 @@ void tr_view_describe(const tr_view *view, char *text, size_t size)
         snprintf(text, size, "table %s, %s: by the leader of the group", view->table->name, use_name[v->use]);
         return;
     }
-    unsigned routes[NOTHING + 1] = {0}, ways[TR_WAY_MESSAGE + 1] = {0};
+    unsigned routes[NOTHING + 1] = {0}, ways[TR_WAY_MESSAGE + 1] = {0}, shares = 0;
     size_t registered = 0;
     for (uint32_t server = 0; server < v->keys.servers; server++) {
         const struct tr_channel *c = &v->channel[server];
         bool shared = v->node_pull && tr_node_pull_shares(v->node_pull, server);
         int route = shared ? tr_node_pull_route(v->node_pull, server) : c->route;
         routes[c->segment->n > 0 ? route : NOTHING]++;
+        shares += shared;
         ways[c->way]++;
         registered += c->registered ? c->segment->n : 0;
     }
@@ -704,7 +705,7 @@ void tr_view_describe(const tr_view *view, char *text, size_t size)
     if (v->merged) strcpy(way, "merge");
     else if (v->use != TR_VIEW_READ) view_list_counts(way_name, ways, TR_WAY_MESSAGE + 1, way, sizeof way);
     char together[64] = "";
-    if (v->node_pull) tr_node_pull_describe(v->node_pull, together, sizeof together);
+    if (v->node_pull) snprintf(together, sizeof together, " (%u together with the node)", shares);
     snprintf(text, size, "table %s, %s: route %s%s; way %s; %s keys registered", view->table->name,
              use_name[v->use], route, together, way,
              registered == 0               ? "no"

@@ -9,14 +9,12 @@
 
 /* ---- the clock window ---- */
 
-#define raise raise_word /* which is a function of the C library */
-#include "table/clock.c"
-#undef raise
+#include "table/sync.c"
 
 enum { RANKS = 3, CLOCKS = 2 };
 
 static struct {
-    _Alignas(64) char memory[sizeof(struct board) + 2 * RANKS * sizeof(struct line)];
+    _Alignas(64) char memory[sizeof(struct clock_board) + 2 * RANKS * sizeof(struct clock_line)];
     int node_of[RANKS];
     tr_context tr[RANKS];
     struct tr_clock clock[RANKS];
@@ -26,7 +24,7 @@ static struct {
 static void open_clocks(void)
 {
     memset(&window, 0, sizeof window);
-    struct board *board = (struct board *)(void *)window.memory;
+    struct clock_board *board = (struct clock_board *)(void *)window.memory;
     for (int r = 0; r < RANKS; r++) {
         window.tr[r] = (tr_context){.rank = r,
                                     .size = RANKS,
