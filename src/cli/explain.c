@@ -9,7 +9,6 @@
 #include "base/terminal.h"
 #include "cli/train.h"
 #include "data/dataset.h"
-#include "table/merge.h"
 #include "table/view.h"
 #include "trireme/collective.h"
 #include "trireme/cpu.h"

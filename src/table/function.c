@@ -28,7 +28,7 @@ static int answer_find(const struct tr_functions *f, const char *name)
     return -1;
 }
 
-int tr_function_add(struct tr_tables *tables, const tr_function *function)
+static int function_add(struct tr_tables *tables, const tr_function *function)
 {
     struct tr_functions *f = tables->functions;
     if (!function->name || !function->update)
@@ -43,7 +43,7 @@ int tr_function_add(struct tr_tables *tables, const tr_function *function)
     return TR_OK;
 }
 
-int tr_answer_add(struct tr_tables *tables, const tr_answer *answer)
+static int answer_add(struct tr_tables *tables, const tr_answer *answer)
 {
     struct tr_functions *f = tables->functions;
     if (!answer->name || !answer->get || !answer->combine)
@@ -57,17 +57,21 @@ int tr_answer_add(struct tr_tables *tables, const tr_answer *answer)
 
 int tr_function_register(tr_context *tr, const tr_function *function)
 {
-    return tr_agree(tr, tr_function_add(tr->tables, function));
+    return tr_agree(tr, function_add(tr->tables, function));
 }
 
 int tr_answer_register(tr_context *tr, const tr_answer *answer)
 {
-    return tr_agree(tr, tr_answer_add(tr->tables, answer));
+    return tr_agree(tr, answer_add(tr->tables, answer));
 }
 
 int tr_functions_open(struct tr_tables *tables)
 {
-    return TR_NEW(&tables->functions, 1);
+    TR_TRY(TR_NEW(&tables->functions, 1));
+    for (size_t i = 0; i < tr_builtin_function_count; i++)
+        TR_TRY(function_add(tables, tr_builtin_functions[i]));
+    for (size_t i = 0; i < tr_builtin_answer_count; i++) TR_TRY(answer_add(tables, tr_builtin_answers[i]));
+    return TR_OK;
 }
 
 void tr_functions_close(struct tr_tables *tables)
@@ -112,43 +116,15 @@ void tr_use_follow(struct tr_table *t)
     if (use->sums) use->sum = array->at;
 }
 
-/* Allocates arrays of the size of the share: the state, and one for sums. */
-static int function_make_arrays(struct tr_table *t)
-{
-    struct tr_use *use = t->use;
-    size_t bytes = t->share_units * t->unit_bytes, arrays = use->function.state_arrays;
-    if (t->map) {
-        for (size_t i = 0; i < arrays + use->sums; i++) TR_TRY(tr_hashmap_add_array(t->map, t->unit_bytes));
-        tr_use_follow(t);
-        return TR_OK;
-    }
-    for (size_t i = 0; i < arrays; i++) TR_TRY(TR_NEW((char **)&use->share.state[i], bytes));
-    return use->sums ? TR_NEW(&use->sum, bytes) : TR_OK;
-}
-
-/* A server function needs updates as messages. */
-static int function_check_push(const struct tr_table *t)
-{
-    if (t->push != TR_PUSH_MERGE && t->push != TR_PUSH_ACCUMULATE) return TR_OK;
-    return tr_fail(
-        TR_ERR_CONFIG,
-        "%s: table.push %s is of no use: what servers do with updates of %s needs them as messages",
-        tr_job_where(t->tr->job, "table.push"), t->push == TR_PUSH_MERGE ? "merge" : "accumulate", t->name);
-}
-
-/* Versions are computed by the server as they are read. */
-static int function_check_route(const struct tr_table *t, const tr_function *function)
-{
-    if (!function->read || (t->route != TR_ROUTE_LOAD && t->route != TR_ROUTE_GET)) return TR_OK;
-    return tr_fail(
-        TR_ERR_CONFIG,
-        "%s: table.route %s is of no use: servers keep versions of %s, which are read by asking for them",
-        tr_job_where(t->tr->job, "table.route"), t->route == TR_ROUTE_LOAD ? "load" : "get", t->name);
-}
-
 static int function_use(struct tr_table *t, const char *name, const void *argument)
 {
-    TR_TRY(function_check_push(t));
+    /* updates must arrive as messages */
+    if (t->push == TR_PUSH_MERGE || t->push == TR_PUSH_ACCUMULATE)
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "%s: table.push %s is of no use: what servers do with updates of %s needs them as messages",
+            tr_job_where(t->tr->job, "table.push"), t->push == TR_PUSH_MERGE ? "merge" : "accumulate",
+            t->name);
     const struct tr_functions *known = t->tr->tables->functions;
     const tr_function *function = function_find(known, name);
     if (!function) {
@@ -166,7 +142,11 @@ static int function_use(struct tr_table *t, const char *name, const void *argume
         return tr_fail(TR_ERR_CONFIG, "table %s: unknown server function %s: expected %s", t->name, name,
                        names);
     }
-    TR_TRY(function_check_route(t, function));
+    if (function->read && (t->route == TR_ROUTE_LOAD || t->route == TR_ROUTE_GET))
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "%s: table.route %s is of no use: servers keep versions of %s, which are read by asking for them",
+            tr_job_where(t->tr->job, "table.route"), t->route == TR_ROUTE_LOAD ? "load" : "get", t->name);
     TR_TRY(TR_NEW(&t->use, 1));
     t->use->function = *function;
     struct tr_use *use = t->use;
@@ -179,7 +159,13 @@ static int function_use(struct tr_table *t, const char *name, const void *argume
     }
     if (t->server < 0) return TR_OK;
     use->sums = use->function.merged && t->lockstep;
-    TR_TRY(function_make_arrays(t));
+    /* arrays of the size of the share: the state, and one for sums */
+    size_t bytes = t->share_units * t->unit_bytes, arrays = use->function.state_arrays;
+    for (size_t i = 0; t->map && i < arrays + use->sums; i++)
+        TR_TRY(tr_hashmap_add_array(t->map, t->unit_bytes));
+    for (size_t i = 0; !t->map && i < arrays; i++) TR_TRY(TR_NEW((char **)&use->share.state[i], bytes));
+    if (!t->map && use->sums) TR_TRY(TR_NEW(&use->sum, bytes));
+    tr_use_follow(t);
     return use->function.open ? use->function.open(&use->share) : TR_OK;
 }
 
@@ -234,14 +220,6 @@ static void function_fail(struct tr_table *t, const char *what, int status)
 
 /* ---- updates ---- */
 
-static int64_t versions_lowest_passed(const struct tr_use *use)
-{
-    int64_t lowest = INT64_MAX;
-    for (int i = 0; i < use->share.pushers; i++)
-        if (use->passed[i] < lowest) lowest = use->passed[i];
-    return lowest;
-}
-
 static int versions_expire(struct tr_table *t, int64_t version)
 {
     struct tr_use *use = t->use;
@@ -285,52 +263,28 @@ static int update_apply(struct tr_table *t, tr_update *u)
     int64_t past = 1 + (u->version < u->clock ? u->version : u->clock);
     if (u->pusher < 0 || past <= use->passed[u->pusher]) return TR_OK;
     use->passed[u->pusher] = past;
-    int64_t unneeded =
-        versions_lowest_passed(use); /* versions above the stable one must stay separate for readers */
+    int64_t unneeded = INT64_MAX; /* versions above the stable one must stay separate for readers */
+    for (int i = 0; i < use->share.pushers; i++)
+        if (use->passed[i] < unneeded) unneeded = use->passed[i];
     if (use->function.read && use->share.stable < unneeded) unneeded = use->share.stable;
     return versions_expire(t, unneeded);
 }
 
-/* Removes units of zeros, in memory of the use. */
-static int update_drop_zeros(struct tr_table *t, tr_update *u)
-{
-    struct tr_use *use = t->use;
-    TR_TRY(TR_GROW(&use->unit, &use->unit_room, u->n));
-    TR_TRY(TR_GROW(&use->value, &use->value_room, u->n * t->unit_bytes));
-    for (size_t i = 0; i < u->n; i++) use->unit[i] = u->unit ? u->unit[i] : (uint32_t)i;
-    u->n = tr_leave_zeros_out((uint32_t)u->n, t->unit_bytes, use->unit, u->value, use->value);
-    u->unit = use->unit;
-    u->value = use->value;
-    return TR_OK;
-}
-
-/* Hash storage: units come in the order of keys, but functions get ascending slots. */
-static int update_sort(struct tr_table *t, tr_update *u)
+static int update_handle(struct tr_table *t, tr_update *u)
 {
     struct tr_use *use = t->use;
     size_t bytes = t->unit_bytes, ascending = 1;
-    while (ascending < u->n && u->unit[ascending - 1] < u->unit[ascending]) ascending++;
-    if (ascending >= u->n) return TR_OK;
-    TR_TRY(TR_GROW(&use->sorted, &use->sorted_room, 2 * u->n));
-    TR_TRY(TR_GROW(&use->unit, &use->unit_room, u->n));
-    TR_TRY(TR_GROW(&use->value, &use->value_room, u->n * bytes));
-    for (size_t i = 0; i < u->n; i++) use->sorted[i] = (uint64_t)u->unit[i] << 32 | i;
-    tr_sort_by_upper_half(use->sorted, use->sorted + u->n, u->n);
-    for (size_t i = 0; i < u->n; i++) use->unit[i] = (uint32_t)use->sorted[i];
-    tr_gather(use->unit, u->n, bytes, u->value, use->value);
-    for (size_t i = 0; i < u->n; i++) use->unit[i] = (uint32_t)(use->sorted[i] >> 32);
-    u->unit = use->unit;
-    u->value = use->value;
-    return TR_OK;
-}
-
-static int update_handle(struct tr_table *t, tr_update *u)
-{
-    if (t->use->function.gradients && !t->hash)
-        TR_TRY(update_drop_zeros(t, u)); /* else they are left out already */
-    if (t->use->sums) {
+    if (use->function.gradients && !t->hash) {
+        /* leaves units of zeros out; with hash storage they are left out already */
+        TR_TRY(TR_GROW(&use->unit, &use->unit_room, u->n));
+        TR_TRY(TR_GROW(&use->value, &use->value_room, u->n * bytes));
+        for (size_t i = 0; i < u->n; i++) use->unit[i] = u->unit ? u->unit[i] : (uint32_t)i;
+        u->n = tr_leave_zeros_out((uint32_t)u->n, bytes, use->unit, u->value, use->value);
+        u->unit = use->unit;
+        u->value = use->value;
+    }
+    if (use->sums) {
         /* summed up until the clock is complete */
-        struct tr_use *use = t->use;
         size_t words = use->touched_words;
         TR_TRY(TR_GROW(&use->touched, &use->touched_words, use->share.units / 64 + 1));
         memset(use->touched + words, 0, (use->touched_words - words) * sizeof *use->touched);
@@ -341,7 +295,20 @@ static int update_handle(struct tr_table *t, tr_update *u)
         }
         return TR_OK;
     }
-    if (t->hash) TR_TRY(update_sort(t, u));
+    while (t->hash && ascending < u->n && u->unit[ascending - 1] < u->unit[ascending]) ascending++;
+    if (t->hash && ascending < u->n) {
+        /* units of hash storage come in the order of keys, but functions get ascending slots */
+        TR_TRY(TR_GROW(&use->sorted, &use->sorted_room, 2 * u->n));
+        TR_TRY(TR_GROW(&use->unit, &use->unit_room, u->n));
+        TR_TRY(TR_GROW(&use->value, &use->value_room, u->n * bytes));
+        for (size_t i = 0; i < u->n; i++) use->sorted[i] = (uint64_t)u->unit[i] << 32 | i;
+        tr_sort_by_upper_half(use->sorted, use->sorted + u->n, u->n);
+        for (size_t i = 0; i < u->n; i++) use->unit[i] = (uint32_t)use->sorted[i];
+        tr_gather(use->unit, u->n, bytes, u->value, use->value);
+        for (size_t i = 0; i < u->n; i++) use->unit[i] = (uint32_t)(use->sorted[i] >> 32);
+        u->unit = use->unit;
+        u->value = use->value;
+    }
     return update_apply(t, u);
 }
 

@@ -30,10 +30,7 @@ static inline bool tr_table_keeps_versions(const struct tr_table *t)
     return t->use && t->use->function.read;
 }
 
-/* tr_function_register() and tr_answer_register() without agreement of the ranks, for built-in ones. Local. */
-int tr_function_add(struct tr_tables *tables, const tr_function *function);
-int tr_answer_add(struct tr_tables *tables, const tr_answer *answer);
-
+/* Registers the built-in functions and answers. */
 int tr_functions_open(struct tr_tables *tables);
 void tr_functions_close(struct tr_tables *tables);
 

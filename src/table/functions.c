@@ -263,32 +263,18 @@ static int version_find(struct versions *own, int64_t number, struct version **f
 
 /* ---- adding an update to its version ---- */
 
-/* The sum as an array. */
-static void version_revise_array(const tr_share *share, struct version *v, const tr_update *u, double old,
-                                 void *value)
-{
-    size_t width = share->width;
-    TR_FOR_REAL(share->dtype, {
-        const T *update = u->value;
-        T *sum = v->sum, *w = value, weight = (T)v->weight, change = (T)(v->weight - old);
-        for (size_t i = 0; w && v->count > 1 && i < share->units * width; i++) w[i] += change * sum[i];
-        for (size_t i = 0; i < u->n; i++) {
-            size_t at = (u->unit ? u->unit[i] : i) * width;
-            for (size_t k = 0; k < width; k++) {
-                sum[at + k] += update[i * width + k];
-                if (w) w[at + k] += weight * update[i * width + k];
-            }
-        }
-    })
-}
-
 /* The sum as a list: merges the ascending lists of sum and update into a new list. */
-static size_t version_merge_lists(const tr_share *share, const struct version *v, const tr_update *u,
-                                  double old, void *value, uint32_t *unit, void *merged)
+static int version_revise_list(const tr_share *share, struct version *v, const tr_update *u, double old,
+                               void *value)
 {
-    size_t width = share->width, n = 0, i = 0, j = 0;
+    size_t bytes = version_unit_bytes(share), width = share->width, n = 0, i = 0, j = 0;
+    uint32_t *unit;
+    char *merged;
+    TR_TRY(TR_NEW(&unit, v->n + u->n));
+    TR_TRY(TR_NEW(&merged, (v->n + u->n) * bytes));
     TR_FOR_REAL(share->dtype, {
-        T *sum = v->sum, *to = merged, *w = value, weight = (T)v->weight, change = (T)(v->weight - old);
+        T *sum = v->sum, *to = (T *)(void *)merged, *w = value;
+        T weight = (T)v->weight, change = (T)(v->weight - old);
         while (i < v->n || j < u->n) {
             uint32_t a = i < v->n ? v->unit[i] : UINT32_MAX, b = UINT32_MAX;
             if (j < u->n) b = u->unit ? u->unit[j] : (uint32_t)j;
@@ -305,23 +291,11 @@ static size_t version_merge_lists(const tr_share *share, const struct version *v
             n += any;
         }
     })
-    return n;
-}
-
-static int version_revise_list(const tr_share *share, struct version *v, const tr_update *u, double old,
-                               void *value)
-{
-    size_t bytes = version_unit_bytes(share);
-    uint32_t *unit;
-    char *sum;
-    TR_TRY(TR_NEW(&unit, v->n + u->n));
-    TR_TRY(TR_NEW(&sum, (v->n + u->n) * bytes));
-    size_t n = version_merge_lists(share, v, u, old, value, unit, sum);
     version_drop(v);
     TR_SHRINK(&unit, n); /* units that both have were counted twice */
-    TR_SHRINK(&sum, n * bytes);
+    TR_SHRINK(&merged, n * bytes);
     v->unit = unit;
-    v->sum = sum;
+    v->sum = merged;
     v->n = n;
     return TR_OK;
 }
@@ -378,7 +352,19 @@ static int version_add_update(const tr_share *share, const tr_update *u, bool ag
         v->sum = sum;
     }
     if (v->unit) return version_revise_list(share, v, u, old, value);
-    version_revise_array(share, v, u, old, value);
+    TR_FOR_REAL(share->dtype, {
+        const size_t width = share->width;
+        const T *update = u->value;
+        T *sum = v->sum, *w = value, change = (T)(weight - old);
+        for (size_t i = 0; w && v->count > 1 && i < share->units * width; i++) w[i] += change * sum[i];
+        for (size_t i = 0; i < u->n; i++) {
+            size_t at = (u->unit ? u->unit[i] : i) * width;
+            for (size_t k = 0; k < width; k++) {
+                sum[at + k] += update[i * width + k];
+                if (w) w[at + k] += (T)weight * update[i * width + k];
+            }
+        }
+    })
     return TR_OK;
 }
 
@@ -658,13 +644,7 @@ static int get_present(const tr_share *share, const void *question, size_t quest
     return answer_result("present", &present, sizeof present, result, bytes);
 }
 
-/* ---- soft ---- */
-
-static double soften(double v, double threshold)
-{
-    double beyond = fabs(v) - threshold;
-    return beyond > 0 ? copysign(beyond, v) : isnan(v) ? v : 0;
-}
+/* ---- soft: values moved towards 0 by a threshold ---- */
 
 /* Keys that are not here are 0 in the part, so that parts add up. */
 static int get_soft(const tr_share *share, const void *question, size_t question_bytes, void *result,
@@ -683,7 +663,8 @@ static int get_soft(const tr_share *share, const void *question, size_t question
             size_t unit;
             if (!tr_share_find(share, soft.first + k, piece, &unit)) continue;
             for (size_t i = 0; i < share->width; i++) {
-                double v = soften(answer_element(share, unit * share->width + i), soft.threshold);
+                double v = answer_element(share, unit * share->width + i), beyond = fabs(v) - soft.threshold;
+                v = beyond > 0 ? copysign(beyond, v) : isnan(v) ? v : 0;
                 memcpy((char *)result + ((k * pieces + piece) * share->width + i) * sizeof v, &v, sizeof v);
             }
         }

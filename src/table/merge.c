@@ -1,4 +1,4 @@
-#include "table/merge.h"
+#include "table/view.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -6,7 +6,6 @@
 
 #include "base/fault.h"
 #include "table/node.h"
-#include "table/view.h"
 
 /* ======== the plan of rounds ======== */
 

@@ -74,63 +74,7 @@ static uint32_t ring_owner(const struct tr_ring_point *points, size_t n, uint64_
     return points[low < n ? low : 0].server;
 }
 
-static int partition_place_on_ring(struct tr_partition *p)
-{
-    struct tr_ring_point *points;
-    TR_TRY(ring_points(p, &points));
-    size_t n = (size_t)p->servers * p->points;
-    for (uint64_t block = 0; block < p->blocks; block++)
-        p->placed[block].server = ring_owner(points, n, block);
-    free(points);
-    return TR_OK;
-}
-
-static int partition_place_by_user(const struct tr_partition_options *options, struct tr_partition *p)
-{
-    for (uint64_t block = 0; block < p->blocks; block++) {
-        uint32_t server = options->place(options->who, block, p->blocks, p->servers);
-        if (server >= p->servers)
-            return tr_fail(
-                TR_ERR_CONFIG,
-                "table %s: its place function puts block %llu of %llu on server %u, but there are %u",
-                options->table, (unsigned long long)block, (unsigned long long)p->blocks, server, p->servers);
-        p->placed[block].server = server;
-    }
-    return TR_OK;
-}
-
-/* ---- unbounded ---- */
-
-static uint32_t partition_unbounded_server(const struct tr_partition *p, uint64_t block)
-{
-    if (p->kind == TR_PARTITION_RANGE) return (uint32_t)block;
-    if (p->kind == TR_PARTITION_RING) return ring_owner(p->ring, (size_t)p->servers * p->points, block);
-    /* by another hash than that of keys in the servers' maps, which would find some of its bits alike in all */
-    return (uint32_t)((tr_mix(~block) >> 32) * p->servers >> 32);
-}
-
 /* ---- all ---- */
-
-/* 64 blocks a server keep the shares of range-hash within some per cent of each other; blocks above 65536 units
- * gain nothing more for runs. Unbounded ones have no runs; 64 keys save looking each of neighbours up. */
-static uint64_t partition_choose_block(const struct tr_partition_options *options, uint64_t even,
-                                       uint64_t units)
-{
-    enum { PLACED_BLOCKS = 65536 };
-    uint64_t longest = options->unbounded ? 64 : 65536, block = even / 64;
-    if (options->kind == TR_PARTITION_RANGE) return even;
-    if (options->kind == TR_PARTITION_HASH) return 1;
-    if (options->block > 0) return tr_min_size(options->block, units);
-    if (options->kind != TR_PARTITION_RANGE_HASH) block = (units + PLACED_BLOCKS - 1) / PLACED_BLOCKS;
-    return block < longest ? block : longest;
-}
-
-static uint64_t partition_blocks(const struct tr_partition *p, uint32_t server)
-{
-    if (p->unbounded) return 0;
-    if (partition_is_placed(p)) return p->first[server + 1] - p->first[server];
-    return p->blocks / p->servers + (server < p->blocks % p->servers);
-}
 
 static int partition_check_share(const struct tr_partition_options *options, const struct tr_partition *p,
                                  uint64_t units)
@@ -167,10 +111,20 @@ static int partition_lay_out(const struct tr_partition_options *options, struct 
         TR_TRY(TR_NEW(&p->placed, (size_t)p->blocks));
         TR_TRY(TR_NEW(&p->block_at, (size_t)p->blocks));
         TR_TRY(TR_NEW(&p->first, (size_t)p->servers + 1));
-        TR_TRY(p->kind == TR_PARTITION_RING ? partition_place_on_ring(p)
-                                            : partition_place_by_user(options, p));
-        for (uint64_t block = 0; block < p->blocks; block++)
-            p->placed[block].position = p->first[p->placed[block].server + 1]++;
+        struct tr_ring_point *points = NULL;
+        if (p->kind == TR_PARTITION_RING) TR_TRY(ring_points(p, &points));
+        for (uint64_t block = 0; block < p->blocks; block++) {
+            uint32_t server = points ? ring_owner(points, (size_t)p->servers * p->points, block)
+                                     : options->place(options->who, block, p->blocks, p->servers);
+            if (server >= p->servers)
+                return tr_fail(
+                    TR_ERR_CONFIG,
+                    "table %s: its place function puts block %llu of %llu on server %u, but there are %u",
+                    options->table, (unsigned long long)block, (unsigned long long)p->blocks, server,
+                    p->servers);
+            p->placed[block] = (struct tr_location){server, p->first[server + 1]++};
+        }
+        free(points);
         for (uint32_t server = 0; server < p->servers; server++) p->first[server + 1] += p->first[server];
         for (uint64_t block = 0; block < p->blocks; block++)
             p->block_at[p->first[p->placed[block].server] + p->placed[block].position] = (uint32_t)block;
@@ -190,7 +144,15 @@ int tr_partition_make(const struct tr_partition_options *options, uint64_t units
                              .servers = servers,
                              .points = options->points};
     uint64_t even = (units + servers - 1) / servers; /* an even share, rounded up */
-    p.block = partition_choose_block(options, even, units);
+    /* 64 blocks a server keep the shares of range-hash within some per cent of each other; blocks above 65536 units gain nothing
+     * more for runs. Unbounded partitions have no runs; with 64 keys, one look-up serves neighbours. */
+    enum { PLACED_BLOCKS = 65536 };
+    uint64_t longest = options->unbounded ? 64 : 65536, block = even / 64;
+    if (options->kind != TR_PARTITION_RANGE_HASH) block = (units + PLACED_BLOCKS - 1) / PLACED_BLOCKS;
+    p.block = options->kind == TR_PARTITION_RANGE  ? even
+              : options->kind == TR_PARTITION_HASH ? 1
+              : options->block > 0                 ? tr_min_size(options->block, units)
+                                                   : tr_min_size(block, longest);
     if (p.block < 1) p.block = 1;
     p.blocks = (units + p.block - 1) / p.block;
     int status = partition_lay_out(options, &p, even);
@@ -210,7 +172,9 @@ void tr_partition_free(struct tr_partition *p)
 
 uint64_t tr_partition_share(const struct tr_partition *p, uint32_t server)
 {
-    return partition_blocks(p, server) * p->block;
+    if (p->unbounded) return 0;
+    if (partition_is_placed(p)) return (p->first[server + 1] - p->first[server]) * p->block;
+    return (p->blocks / p->servers + (server < p->blocks % p->servers)) * p->block;
 }
 
 uint64_t tr_partition_longest(const struct tr_partition *p)
@@ -226,7 +190,12 @@ uint64_t tr_partition_longest(const struct tr_partition *p)
 static struct tr_location partition_locate_block(const struct tr_partition *p, uint64_t block)
 {
     if (partition_is_placed(p)) return p->placed[block];
-    if (p->unbounded) return (struct tr_location){.server = partition_unbounded_server(p, block)};
+    if (p->unbounded && p->kind == TR_PARTITION_RING)
+        return (struct tr_location){.server = ring_owner(p->ring, (size_t)p->servers * p->points, block)};
+    if (p->unbounded && p->kind != TR_PARTITION_RANGE)
+        /* by another hash than that of keys in the servers' maps, which would find some of its bits alike in all */
+        return (struct tr_location){.server = (uint32_t)((tr_mix(~block) >> 32) * p->servers >> 32)};
+    if (p->unbounded) return (struct tr_location){.server = (uint32_t)block};
     if (p->kind != TR_PARTITION_RANGE) block = partition_permute(p, block, false);
     return (struct tr_location){(uint32_t)(block % p->servers), (uint32_t)(block / p->servers)};
 }
@@ -292,24 +261,6 @@ int tr_segment_find_runs(struct tr_segment *s)
     return TR_OK;
 }
 
-/* Sorts a segment by position. A permutation of blocks leaves positions ascending only within each block. */
-static int segment_sort(struct tr_segment *s)
-{
-    uint64_t *entry;
-    uint32_t ascending = 1;
-    while (ascending < s->n && s->position[ascending - 1] < s->position[ascending]) ascending++;
-    if (ascending >= s->n) return TR_OK;
-    TR_TRY(TR_NEW(&entry, 2 * (size_t)s->n));
-    for (uint32_t i = 0; i < s->n; i++) entry[i] = (uint64_t)s->position[i] << 32 | s->local[i];
-    tr_sort_by_upper_half(entry, entry + s->n, s->n);
-    for (uint32_t i = 0; i < s->n; i++) {
-        s->position[i] = (uint32_t)(entry[i] >> 32);
-        s->local[i] = (uint32_t)entry[i];
-    }
-    free(entry);
-    return TR_OK;
-}
-
 /* Counts the units of each server, allocates memory in which the segments lie side by side, and fills them. */
 static int plan_fill(const struct tr_plan_keys *k, struct tr_plan *p)
 {
@@ -348,8 +299,22 @@ static int plan_fill(const struct tr_plan_keys *k, struct tr_plan *p)
             else s->position[s->n++] = at.position;
         }
     for (uint32_t server = 0; server < p->servers && !listed && !unbounded; server++) {
-        TR_TRY(segment_sort(&p->segment[server]));
-        TR_TRY(tr_segment_find_runs(&p->segment[server]));
+        /* a permutation of blocks leaves positions ascending only within each block */
+        struct tr_segment *s = &p->segment[server];
+        uint64_t *entry;
+        uint32_t ascending = 1;
+        while (ascending < s->n && s->position[ascending - 1] < s->position[ascending]) ascending++;
+        if (ascending < s->n) {
+            TR_TRY(TR_NEW(&entry, 2 * (size_t)s->n));
+            for (uint32_t i = 0; i < s->n; i++) entry[i] = (uint64_t)s->position[i] << 32 | s->local[i];
+            tr_sort_by_upper_half(entry, entry + s->n, s->n);
+            for (uint32_t i = 0; i < s->n; i++) {
+                s->position[i] = (uint32_t)(entry[i] >> 32);
+                s->local[i] = (uint32_t)entry[i];
+            }
+            free(entry);
+        }
+        TR_TRY(tr_segment_find_runs(s));
     }
     return TR_OK;
 }

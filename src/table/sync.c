@@ -827,10 +827,6 @@ int tr_sync_continue(struct tr_sync *s)
 int tr_sync_open(tr_context *tr)
 {
     struct tr_sync *s;
-    for (size_t i = 0; i < tr_builtin_function_count; i++)
-        TR_TRY(tr_function_add(tr->tables, tr_builtin_functions[i]));
-    for (size_t i = 0; i < tr_builtin_answer_count; i++)
-        TR_TRY(tr_answer_add(tr->tables, tr_builtin_answers[i]));
     TR_TRY(TR_NEW(&s, 1));
     tr->sync = s;
     s->tr = tr;

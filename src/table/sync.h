@@ -9,7 +9,6 @@
 
 #include "ranks/ranks.h"
 #include "table/function.h"
-#include "table/merge.h"
 #include "table/server.h"
 #include "table/table.h"
 #include "table/view.h"

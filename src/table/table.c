@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "table/function.h"
-#include "table/merge.h"
 #include "table/node.h"
 #include "table/rows.h"
 #include "table/server.h"
@@ -15,42 +14,25 @@
 
 /* ======== one table ======== */
 
-/* Rows above LONGEST bytes are cut into pieces, which lie on several servers (2-D blocks). */
-static uint32_t table_pieces(size_t width, size_t element)
-{
-    enum { LONGEST = 16384 };
-    for (size_t pieces = 1; pieces <= 1024; pieces++)
-        if (width % pieces == 0 && width / pieces * element <= LONGEST) return (uint32_t)pieces;
-    return 1;
-}
-
-/* Chooses the servers of a table. A table on some of the servers starts after the previous such table, so that several small
- * tables do not all lie on the first servers. All ranks make the same tables and so choose alike. */
-static int table_choose_servers(struct tr_table *t, const tr_table_options *options,
-                                const struct tr_table *like, uint32_t *servers)
-{
-    const tr_job *job = t->tr->job;
-    uint32_t all = (uint32_t)t->tr->layout.servers;
-    uint64_t wish = options->servers > 0 ? options->servers : job ? job->table.servers : 0;
-    if (wish > all)
-        return tr_fail(TR_ERR_CONFIG, "table %s: it cannot lie on %llu servers, there are %u", t->name,
-                       (unsigned long long)wish, all);
-    *servers = wish > 0 ? (uint32_t)wish : all;
-    if (like) {
-        t->first_server = like->first_server;
-    } else if (*servers < all) {
-        t->first_server = t->tr->tables->next_server;
-        t->tr->tables->next_server = (t->first_server + *servers) % all;
-    }
-    return TR_OK;
-}
-
-/* By the options or, where they are not set, by the job. */
+/* Distributes the units by the options or, where they are not set, by the job. A table on some of the servers starts after the
+ * previous such table, so that several small tables do not all lie on the first servers. */
 static int table_partition(struct tr_table *t, const tr_table_options *options, const struct tr_table *like)
 {
     const tr_job *job = t->tr->job;
+    uint32_t all = (uint32_t)t->tr->layout.servers;
+    uint64_t servers = options->servers > 0 ? options->servers : job ? job->table.servers : 0;
     struct tr_partition_options wish = {
         .kind = TR_PARTITION_RANGE_HASH, .table = t->name, .unbounded = t->hash};
+    if (servers > all)
+        return tr_fail(TR_ERR_CONFIG, "table %s: it cannot lie on %llu servers, there are %u", t->name,
+                       (unsigned long long)servers, all);
+    if (servers == 0) servers = all;
+    if (like) {
+        t->first_server = like->first_server;
+    } else if (servers < all) {
+        t->first_server = t->tr->tables->next_server;
+        t->tr->tables->next_server = (t->first_server + (uint32_t)servers) % all;
+    }
     if (job) {
         wish.kind = (enum tr_partition_kind)job->table.partition;
         wish.block = job->table.block;
@@ -62,9 +44,7 @@ static int table_partition(struct tr_table *t, const tr_table_options *options, 
         wish.place = options->place;
         wish.who = options->who;
     }
-    uint32_t servers = 0;
-    TR_TRY(table_choose_servers(t, options, like, &servers));
-    TR_TRY(tr_partition_make(&wish, t->keys * t->pieces, servers, &t->partition));
+    TR_TRY(tr_partition_make(&wish, t->keys * t->pieces, (uint32_t)servers, &t->partition));
     t->server = tr_table_server_of(t, t->tr->rank);
     if (t->server >= 0 && !t->sparse) t->share_units = tr_partition_share(&t->partition, (uint32_t)t->server);
     return TR_OK;
@@ -86,43 +66,6 @@ static int table_check_hash(const tr_context *tr)
     return TR_OK;
 }
 
-/* Only the server of a share can read its map. So t->share is NULL on all ranks, and they read and push as on a server of another
- * node. */
-static int table_make_map(struct tr_table *t)
-{
-    if (!t->hash) return TR_OK;
-    TR_TRY(table_check_hash(t->tr));
-    if (t->server < 0) return TR_OK;
-    TR_TRY(TR_NEW(&t->map, 1));
-    return tr_hashmap_open(&t->unit_bytes, 1, t->map);
-}
-
-/* Sparse rows move when they grow, too. */
-static int table_make_sparse(struct tr_table *t)
-{
-    if (!t->sparse) return TR_OK;
-    if ((t->dtype != TR_F32 && t->dtype != TR_I32) || t->hash || t->width > UINT64_C(1) << 32)
-        return tr_fail(
-            TR_ERR_INTERNAL,
-            "table %s: sparse rows are of f32 or i32 and at most 2^32 columns, without hash storage",
-            t->name);
-    if (t->server < 0) return TR_OK;
-    return tr_sparse_open(t->dtype, tr_partition_share(&t->partition, (uint32_t)t->server), &t->sparse_share);
-}
-
-/* A place function with different results on different ranks would silently mix up parameters. */
-static int table_agree_on_places(const struct tr_table *t)
-{
-    uint64_t print = tr_partition_print(&t->partition), bounds[2] = {print, ~print};
-    TR_TRY(tr_all_reduce(t->tr, TR_SET_ALL, TR_MIN, TR_I64, bounds,
-                         2));                  /* signed: ~ turns their order as well */
-    if (bounds[0] == ~bounds[1]) return TR_OK; /* the least is the greatest */
-    return tr_agree(t->tr, tr_fail(TR_ERR_CONFIG,
-                                   "table %s: ranks put its keys in different places: size, options and "
-                                   "place function must be the same on all",
-                                   t->name));
-}
-
 /* Frees the memory of a table without views, merges and function. Collective over all ranks. */
 static void table_free(struct tr_table *t)
 {
@@ -140,60 +83,95 @@ static void table_free(struct tr_table *t)
     free(t);
 }
 
-/* tr_table_create_with(), with the same server 0 as table `like`, which may be NULL. Collective over all ranks. */
-static int table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
-                      const tr_table_options *options, const struct tr_table *like, struct tr_table **table)
+/* Sets the members of a table and allocates its memory, but for the dense share. Local. */
+static int table_fill(struct tr_table *t, const char *name, enum tr_dtype dtype, uint64_t rows,
+                      uint64_t columns, const tr_table_options *options, const struct tr_table *like)
 {
-    static const tr_table_options as_the_job_says = {0};
-    if (!options) options = &as_the_job_says;
-    struct tr_tables *tables = tr->tables;
-    struct tr_table *t;
-    TR_TRY(TR_NEW(&t, 1));
-    t->tr = tr;
+    enum { LONGEST = 16384, MOST_PIECES = 1024 };
+    const tr_context *tr = t->tr;
+    const tr_job *job = tr->job;
+    t->memory = TR_SHM_CLOSED;
+    t->window = MPI_WIN_NULL;
+    TR_TRY(tr_copy_string(name, &t->name));
     t->dtype = dtype;
     t->sparse = options->sparse;
     t->fallback = options->fallback;
     t->keys = rows == 1 && !t->sparse ? columns : rows;
     t->width = rows == 1 && !t->sparse ? 1 : columns;
+    if (t->keys == 0 || t->width == 0)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: %llu rows of %llu columns are nothing", name,
+                       (unsigned long long)rows, (unsigned long long)columns);
     bool by_job = !t->sparse && !options->place;
-    t->hash = options->hash || (by_job && tr->job && tr->job->table.storage == TR_STORAGE_HASH);
-    t->pieces = options->place || t->hash || t->sparse ? 1 : table_pieces(t->width, tr_dtype_size(dtype));
+    t->hash = options->hash || (by_job && job && job->table.storage == TR_STORAGE_HASH);
+    /* rows above LONGEST bytes are cut into pieces, which lie on several servers (2-D blocks) */
+    t->pieces = 1;
+    for (size_t pieces = MOST_PIECES; pieces > 0 && !options->place && !t->hash && !t->sparse; pieces--)
+        if (t->width % pieces == 0 && t->width / pieces * tr_dtype_size(dtype) <= LONGEST)
+            t->pieces = (uint32_t)pieces;
     t->unit_width = t->width / t->pieces;
     t->unit_bytes = t->unit_width * tr_dtype_size(dtype);
-    t->memory = TR_SHM_CLOSED;
-    t->window = MPI_WIN_NULL;
     t->next_tag = 1;
     t->every = 1;
     t->lockstep = tr->staleness == 0;
-    int status = tr_copy_string(name, &t->name);
-    if (status == TR_OK && (t->keys == 0 || t->width == 0))
-        status = tr_fail(TR_ERR_INTERNAL, "table %s: %llu rows of %llu columns are nothing", name,
-                         (unsigned long long)rows, (unsigned long long)columns);
-    if (status == TR_OK && options->initial != TR_INITIAL_ZERO && (t->hash || t->sparse))
-        status =
-            tr_fail(TR_ERR_CONFIG, "table %s: only dense tables have initial values: expected zeros", name);
-    if (tr->job) {
-        t->route = tr->job->table.route;
-        t->push = tr->job->table.push;
-        t->merges_shared = tr->job->table.merge == TR_MERGE_AUTO;
-        t->wire = (struct tr_wire){tr->job->table.encoding, tr->job->table.precision};
-        t->filter = (struct tr_filter){.kind = tr->job->table.filter,
-                                       .limit = tr->job->table.filter_limit,
-                                       .skip = tr->job->table.filter_skip,
-                                       .seed = tr_mix(tr->job->seed + (uint64_t)tr->rank)};
+    if (options->initial != TR_INITIAL_ZERO && (t->hash || t->sparse))
+        return tr_fail(TR_ERR_CONFIG, "table %s: only dense tables have initial values: expected zeros",
+                       name);
+    if (t->sparse && ((dtype != TR_F32 && dtype != TR_I32) || t->hash || t->width > UINT64_C(1) << 32))
+        return tr_fail(
+            TR_ERR_INTERNAL,
+            "table %s: sparse rows are of f32 or i32 and at most 2^32 columns, without hash storage", name);
+    if (job) {
+        t->route = job->table.route;
+        t->push = job->table.push;
+        t->wire = (struct tr_wire){job->table.encoding, job->table.precision};
+        t->filter = (struct tr_filter){.kind = job->table.filter,
+                                       .limit = job->table.filter_limit,
+                                       .skip = job->table.filter_skip,
+                                       .seed = tr_mix(job->seed + (uint64_t)tr->rank)};
+        t->merges_shared = job->table.merge == TR_MERGE_AUTO && t->lockstep && tr->layout.nodes == 1 &&
+                           !t->hash && !t->sparse;
     }
-    t->merges_shared = t->merges_shared && t->lockstep && tr->layout.nodes == 1 && !t->hash && !t->sparse;
-    if (status == TR_OK) status = table_partition(t, options, like);
-    if (status == TR_OK) status = table_make_map(t);
-    if (status == TR_OK) status = table_make_sparse(t);
-    if (status == TR_OK) status = tr_rows_open(t);
-    if (status == TR_OK) status = tr_server_open(t);
-    uint32_t servers = t->partition.servers;
-    if (status == TR_OK) status = TR_NEW(&t->share, servers);
-    if (status == TR_OK) status = TR_NEW(&t->line, servers);
-    if (status == TR_OK) status = TR_GROW(&tables->table, &tables->capacity, tables->count + 1);
-    status = tr_agree(tr, status);
-    if (status == TR_OK) status = table_agree_on_places(t);
+    TR_TRY(table_partition(t, options, like));
+    if (t->hash) TR_TRY(table_check_hash(tr));
+    if (t->hash && t->server >= 0) {
+        /* Only the server of a share can read its map. So t->share is NULL on all ranks, and they read and push as on a server
+         * of another node. */
+        TR_TRY(TR_NEW(&t->map, 1));
+        TR_TRY(tr_hashmap_open(&t->unit_bytes, 1, t->map));
+    }
+    if (t->sparse && t->server >= 0)
+        TR_TRY(
+            tr_sparse_open(dtype, tr_partition_share(&t->partition, (uint32_t)t->server), &t->sparse_share));
+    TR_TRY(tr_rows_open(t));
+    TR_TRY(tr_server_open(t));
+    TR_TRY(TR_NEW(&t->share, t->partition.servers));
+    TR_TRY(TR_NEW(&t->line, t->partition.servers));
+    return TR_GROW(&tr->tables->table, &tr->tables->capacity, tr->tables->count + 1);
+}
+
+/* tr_table_create_with(), with the same server 0 as table `like`, which may be NULL. Collective over all ranks. */
+static int table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
+                      const tr_table_options *options, const struct tr_table *like, struct tr_table **table)
+{
+    static const tr_table_options as_the_job_says = {0};
+    struct tr_tables *tables = tr->tables;
+    struct tr_table *t;
+    if (!options) options = &as_the_job_says;
+    TR_TRY(TR_NEW(&t, 1));
+    t->tr = tr;
+    int status = tr_agree(tr, table_fill(t, name, dtype, rows, columns, options, like));
+    if (status == TR_OK) {
+        /* A place function with different results on different ranks would silently mix up parameters. Numbers are compared as
+         * signed ones: ~ reverses their order as well. */
+        uint64_t print = tr_partition_print(&t->partition), bounds[2] = {print, ~print};
+        status = tr_all_reduce(tr, TR_SET_ALL, TR_MIN, TR_I64, bounds, 2);
+        if (status == TR_OK && bounds[0] != ~bounds[1])
+            status =
+                tr_agree(tr, tr_fail(TR_ERR_CONFIG,
+                                     "table %s: ranks put its keys in different places: size, options and "
+                                     "place function must be the same on all",
+                                     t->name));
+    }
     if (status != TR_OK) {
         table_free(t);
         return status;
@@ -257,22 +235,6 @@ void tr_table_filter_l1(struct tr_table *t, double alpha, double scale)
  * table.partition=ring the fewest units move: a new server takes its part from all others, and a leaving one gives its part to all
  * others (Li et al. 2014, "Scaling distributed machine learning with the parameter server", section 4.3). */
 
-static int resize_check(const struct tr_table *t, uint32_t servers)
-{
-    if (t->hash || t->sparse || t->use || t->partition.kind == TR_PARTITION_OWN)
-        return tr_fail(
-            TR_ERR_CONFIG,
-            "table %s: only dense tables without server function and place function move to other servers",
-            t->name);
-    if (servers < 1 || servers > (uint32_t)t->tr->layout.servers)
-        return tr_fail(TR_ERR_CONFIG, "table %s: it cannot lie on %u servers, there are %d", t->name, servers,
-                       t->tr->layout.servers);
-    if (tr_server_has_clients(t) || t->updating_views > 0 || t->merge)
-        return tr_fail(TR_ERR_INTERNAL, "table %s moves to other servers while views of it are open",
-                       t->name);
-    return TR_OK;
-}
-
 /* Copies this rank's share of the old table to the servers of the new one, by runs of units that are contiguous in both. Returns
  * the bytes that left this rank. */
 static uint64_t resize_move(const struct tr_table *old, const struct tr_table *new)
@@ -312,7 +274,19 @@ int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
     *moved = 0;
     if (t->partition.servers == servers) return TR_OK;
     TR_TRY(tr_tables_forget_views(tr));
-    TR_TRY(tr_agree(tr, resize_check(t, servers)));
+    int status = TR_OK;
+    if (t->hash || t->sparse || t->use || t->partition.kind == TR_PARTITION_OWN)
+        status = tr_fail(
+            TR_ERR_CONFIG,
+            "table %s: only dense tables without server function and place function move to other servers",
+            t->name);
+    else if (servers < 1 || servers > (uint32_t)tr->layout.servers)
+        status = tr_fail(TR_ERR_CONFIG, "table %s: it cannot lie on %u servers, there are %d", t->name,
+                         servers, tr->layout.servers);
+    else if (tr_server_has_clients(t) || t->updating_views > 0 || t->merge)
+        status =
+            tr_fail(TR_ERR_INTERNAL, "table %s moves to other servers while views of it are open", t->name);
+    TR_TRY(tr_agree(tr, status));
     tr_table_options options = {.servers = servers, .block = t->partition.block};
     if (t->partition.kind == TR_PARTITION_RANGE || t->partition.kind == TR_PARTITION_HASH) options.block = 0;
     TR_TRY(table_make(tr, t->name, t->dtype, t->width == 1 ? 1 : t->keys, t->width == 1 ? t->keys : t->width,
@@ -338,22 +312,18 @@ int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
 
 /* ---- opening and closing ---- */
 
-/* Checked before any data is read. */
-static int tables_check_servers(const tr_context *tr)
-{
-    if (!tr->job || tr->job->table.servers <= (uint64_t)tr->layout.servers) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG, "%s: table.servers is %llu, but there are %d servers: see ranks.servers",
-                   tr_job_where(tr->job, "table.servers"), (unsigned long long)tr->job->table.servers,
-                   tr->layout.servers);
-}
-
 /* In this order: answers and acknowledgements first. */
 static tr_poll_fn *const polls[] = {tr_server_poll, tr_merge_poll, tr_rows_poll, tr_view_poll};
 
 int tr_tables_open(tr_context *tr)
 {
-    TR_TRY(tables_check_servers(tr));
-    if (tr->job && tr->job->table.storage == TR_STORAGE_HASH) TR_TRY(table_check_hash(tr));
+    const tr_job *job = tr->job;
+    /* checked before any data is read */
+    if (job && job->table.servers > (uint64_t)tr->layout.servers)
+        return tr_fail(
+            TR_ERR_CONFIG, "%s: table.servers is %llu, but there are %d servers: see ranks.servers",
+            tr_job_where(job, "table.servers"), (unsigned long long)job->table.servers, tr->layout.servers);
+    if (job && job->table.storage == TR_STORAGE_HASH) TR_TRY(table_check_hash(tr));
     TR_TRY(TR_NEW(&tr->tables, 1));
     tr->tables->tr = tr;
     TR_TRY(tr_functions_open(tr->tables));

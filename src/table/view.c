@@ -6,7 +6,6 @@
 #include "base/fault.h"
 #include "table/codec.h"
 #include "table/function.h"
-#include "table/merge.h"
 #include "table/node.h"
 #include "table/rows.h"
 #include "table/storage.h"

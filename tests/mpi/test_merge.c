@@ -2,7 +2,6 @@
  * test_clocks.c check the sums); rows that follow merges; and collective calls in rounds. */
 #include "mpi_unit.h"
 
-#include "table/merge.h"
 #include "table/table.h"
 #include "table/view.h"
 #include "trireme/collective.h"
