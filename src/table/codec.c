@@ -214,7 +214,7 @@ static size_t codec_words(size_t n)
 }
 
 /* Eight bytes of 0 or 1 as bits: the multiplication moves byte i's to bit 56 + i, and nothing else there. */
-INLINE uint64_t gather_bits(const uint8_t flag[8])
+INLINE uint64_t codec_gather_bits(const uint8_t flag[8])
 {
     uint64_t eight;
     memcpy(&eight, flag, sizeof eight);
@@ -239,35 +239,24 @@ INLINE uint64_t gather_bits(const uint8_t flag[8])
     } break;
 
 TR_CPU_CLONES static void codec_mark(const struct form *form, size_t n, size_t width, const void *value,
-                                     uint64_t *bits)
-{
-    FOR_BITS(form->element, {
-        const B *v = value, mask = (B)form->mask;
-        for (size_t i = 0; i < n; i += 64) {
-            uint8_t flag[64] = {0};
-            for (size_t k = 0; k < 64 && width == 1 && i + 64 <= n; k++) flag[k] = (v[i + k] & mask) != 0;
-            for (size_t k = 0; k < n - i && k < 64 && (width > 1 || i + 64 > n); k++) {
-                B any = 0;
-                for (size_t j = 0; j < width; j++) any |= v[(i + k) * width + j] & mask;
-                flag[k] = any != 0;
-            }
-            uint64_t word = 0;
-            for (unsigned k = 0; k < 64; k += 8) word |= gather_bits(flag + k) << k;
-            bits[i / 64] = word;
-        }
-    })
-}
-
-/* The same for a single unit. */
-static bool codec_is_zero(const struct form *form, const char *unit)
-{
-    uint64_t any = 0;
-    FOR_BITS(form->element, {
-        for (const B *at = (const B *)unit; (const char *)at < unit + form->unit; at++)
-            any |= *at & form->mask;
-    })
-    return !any;
-}
+                                     uint64_t *bits){
+    FOR_BITS(form->element,
+             {
+                 const B *v = value, mask = (B)form->mask;
+                 for (size_t i = 0; i < n; i += 64) {
+                     uint8_t flag[64] = {0};
+                     for (size_t k = 0; k < 64 && width == 1 && i + 64 <= n; k++)
+                         flag[k] = (v[i + k] & mask) != 0;
+                     for (size_t k = 0; k < n - i && k < 64 && (width > 1 || i + 64 > n); k++) {
+                         B any = 0;
+                         for (size_t j = 0; j < width; j++) any |= v[(i + k) * width + j] & mask;
+                         flag[k] = any != 0;
+                     }
+                     uint64_t word = 0;
+                     for (unsigned k = 0; k < 64; k += 8) word |= codec_gather_bits(flag + k) << k;
+                     bits[i / 64] = word;
+                 }
+             })}
 
 TR_CPU_CLONES static size_t codec_count_bits(size_t n, const uint64_t *word)
 {
@@ -297,21 +286,6 @@ static void codec_compact(size_t n_words, const uint64_t *word, size_t unit_byte
 })
 }
 
-/* ---- gaps ---- */
-
-/* Most gaps are one byte; the loop is for the others. */
-static size_t gaps_bytes(size_t n_words, const uint64_t *word)
-{
-    size_t bytes = 0, next = 0;
-    FOR_EACH_BIT(i, n_words, word)
-    {
-        bytes++;
-        for (size_t gap = i - next; gap >= 128; gap >>= 7) bytes++;
-        next = i + 1;
-    }
-    return bytes;
-}
-
 /* ---- encoding ---- */
 
 /* Where in the room the bits are noted while values and places are written. Places take a bitmap, or fewer bytes if the
@@ -332,8 +306,16 @@ size_t tr_encode_room(const struct tr_slice *s, struct tr_wire wire)
 static int encode_choose(const struct tr_slice *s, const struct form *form, size_t count,
                          const uint64_t *bits)
 {
-    size_t bitmap = codec_words(s->n) * sizeof *bits, places = bitmap;
-    if (count < bitmap) places = tr_min_size(bitmap, gaps_bytes(codec_words(s->n), bits));
+    size_t bitmap = codec_words(s->n) * sizeof *bits, places = bitmap, gaps = 0, next = 0;
+    if (count < bitmap) {
+        FOR_EACH_BIT(i, codec_words(s->n), bits)
+        {
+            gaps++; /* most gaps are one byte; the loop is for the others */
+            for (size_t gap = i - next; gap >= 128; gap >>= 7) gaps++;
+            next = i + 1;
+        }
+        places = tr_min_size(bitmap, gaps);
+    }
     if ((s->n - count) * form->unit <= places) return TR_ENCODING_DENSE;
     return places < bitmap ? TR_ENCODING_SPARSE : TR_ENCODING_BITMAP;
 }
@@ -362,32 +344,12 @@ static size_t encode_finish(const struct tr_slice *s, const struct form *form, i
     return bytes + bitmap;
 }
 
-size_t tr_encode(const struct tr_slice *s, struct tr_wire wire, const void *value, const uint32_t *touched,
-                 size_t touched_n, void *residual, void *out)
+size_t tr_encode(const struct tr_slice *s, struct tr_wire wire, const void *value, void *residual, void *out)
 {
     struct form form = codec_form(s, wire.precision);
     int encoding = wire.encoding;
     char *values = (char *)out + TR_ENCODING_HEADER;
     uint64_t *bits = (uint64_t *)((char *)out + encode_bits_offset(s, wire));
-    /* so few that looking at each costs less than at all, and that dense is out of the question */
-    if (touched && touched_n < s->n / 32 && encoding != TR_ENCODING_DENSE) {
-        size_t unit = s->width * tr_dtype_size(s->dtype), count = 0;
-        memset(bits, 0, codec_words(s->n) * sizeof *bits);
-        for (size_t i = 0; i < touched_n; i++) bits[touched[i] / 64] |= UINT64_C(1) << touched[i] % 64;
-        FOR_EACH_BIT(i, codec_words(s->n), bits)
-        {
-            const char *from = (const char *)value + i * unit;
-            char *to = values + count * form.unit;
-            if (!form.narrowing) memcpy(to, from, unit);
-            else form.narrowing->narrow(s->width, from, to);
-            if (form.narrowing && residual)
-                form.narrowing->keep_rest(s->width, from, to, (char *)residual + i * unit);
-            if (!codec_is_zero(&form, to)) count++;
-            else bits[i / 64] &= ~(UINT64_C(1) << i % 64);
-        }
-        if (encoding == TR_ENCODING_AUTO) encoding = encode_choose(s, &form, count, bits);
-        return encode_finish(s, &form, encoding, count, bits, out);
-    }
     const void *from = value;
     size_t count = s->n;
     if (form.narrowing) {

@@ -230,12 +230,10 @@ enum { TR_ENCODING_HEADER = 8 };
 size_t tr_encode_room(const struct tr_slice *slice, struct tr_wire wire);
 
 /* Writes the slice's value (n × width) to out and returns the bytes to be sent.
- *   touched   NULL, or a list of touched_n units (in any order, possibly repeated) outside of which all is zero: where
- *             it is short, the rest is not looked at
  *   residual  NULL, or n × width: what rounding took is added; nothing is for infinities and NaNs
  *   out       tr_encode_room() bytes, aligned to 8; overlaps nothing */
-size_t tr_encode(const struct tr_slice *slice, struct tr_wire wire, const void *value,
-                 const uint32_t *touched, size_t touched_n, void *residual, void *out);
+size_t tr_encode(const struct tr_slice *slice, struct tr_wire wire, const void *value, void *residual,
+                 void *out);
 
 /* A message that has arrived, its head checked. Points into it: the values of a dense message in full are packed values
  * as they lie there. */

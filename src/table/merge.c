@@ -888,7 +888,7 @@ int64_t tr_merge_done(const struct tr_table *t)
 
 /* ---- opening and closing ---- */
 
-static const char opening[] = "all ranks to open the merge of a table";
+static const char merge_opening[] = "all ranks to open the merge of a table";
 
 /* The degree of rounds that start with `held` units in all. */
 static int merge_degree(const struct tr_merge *m, double held)
@@ -907,30 +907,6 @@ static uint32_t merge_chunk(const struct tr_table *t)
     return (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / t->partition.servers, 1024);
 }
 
-static int merge_open_rounds(struct tr_merge *m, double held)
-{
-    const struct tr_table *t = m->table;
-    const struct tr_view_state *view = merged_view(t);
-    const struct tr_subscription *s = t->subscription;
-    uint64_t longest = tr_partition_longest(&t->partition);
-    double comes = s ? (double)s->slice.units : 0;
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &comes, 1, MPI_DOUBLE, MPI_SUM, m->comm, &request);
-    tr_wait_alone(t->tr, &request, opening);
-    TR_TRY(rounds_open(t->tr, m->comm, t->server, view ? view->keys.segment : NULL, longest, merge_chunk(t),
-                       merge_degree(m, held), &m->rounds));
-    if (comes > 0)
-        TR_TRY(rounds_open(t->tr, m->comm, t->server, s->slice.segment, longest, merge_chunk(t),
-                           merge_degree(m, comes), &m->spread));
-    size_t most = 0;
-    for (size_t i = 0; i < m->rounds.n; i++)
-        most = tr_max_size(most, m->rounds.round[i].ins + m->rounds.round[i].outs);
-    for (size_t i = 0; i < m->spread.n; i++)
-        most = tr_max_size(most, m->spread.round[i].ins + m->spread.round[i].outs);
-    for (int i = 0; i < IN_FLIGHT; i++) TR_TRY(TR_NEW(&m->lane[i].request, most));
-    return TR_OK;
-}
-
 int tr_merge_open(struct tr_table *t)
 {
     tr_context *tr = t->tr;
@@ -939,7 +915,7 @@ int tr_merge_open(struct tr_table *t)
     double sum[3] = {view ? (double)view->keys.units : 0, t->updating_views > 0, t->subscribing != NULL};
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, sum, 3, MPI_DOUBLE, MPI_SUM, tr->world, &request);
-    tr_wait_alone(tr, &request, opening);
+    tr_wait_alone(tr, &request, merge_opening);
     /* subscribed rows arrive with merges if the job does not fix the route, and each row is one unit */
     if (sum[1] > 0 && sum[2] > 0 && !t->merges_shared && t->route == TR_ROUTE_AUTO && t->pieces == 1) {
         uint32_t chunk = merge_chunk(t);
@@ -951,8 +927,8 @@ int tr_merge_open(struct tr_table *t)
     if (sum[1] == 0) return TR_OK; /* nobody updates it */
     MPI_Comm comm = MPI_COMM_NULL;
     if (!t->merges_shared)
-        tr_comm_split(tr, tr->world, t->server >= 0 || tr_works(tr) ? 0 : MPI_UNDEFINED, tr->rank, opening,
-                      &comm);
+        tr_comm_split(tr, tr->world, t->server >= 0 || tr_works(tr) ? 0 : MPI_UNDEFINED, tr->rank,
+                      merge_opening, &comm);
     if (!t->merges_shared && comm == MPI_COMM_NULL) return TR_OK;
     struct tr_merge *m;
     TR_TRY(TR_NEW(&m, 1));
@@ -960,7 +936,24 @@ int tr_merge_open(struct tr_table *t)
     m->table = t;
     m->comm = comm;
     m->done = tr_table_next_update(t, 0);
-    return t->merges_shared ? shared_merge_open(t, &m->shared) : merge_open_rounds(m, sum[0]);
+    if (t->merges_shared) return shared_merge_open(t, &m->shared);
+    const struct tr_subscription *s = t->subscription;
+    uint64_t longest = tr_partition_longest(&t->partition);
+    double comes = s ? (double)s->slice.units : 0;
+    MPI_Iallreduce(MPI_IN_PLACE, &comes, 1, MPI_DOUBLE, MPI_SUM, comm, &request);
+    tr_wait_alone(tr, &request, merge_opening);
+    TR_TRY(rounds_open(tr, comm, t->server, view ? view->keys.segment : NULL, longest, merge_chunk(t),
+                       merge_degree(m, sum[0]), &m->rounds));
+    if (comes > 0)
+        TR_TRY(rounds_open(tr, comm, t->server, s->slice.segment, longest, merge_chunk(t),
+                           merge_degree(m, comes), &m->spread));
+    size_t most = 0;
+    for (size_t i = 0; i < m->rounds.n; i++)
+        most = tr_max_size(most, m->rounds.round[i].ins + m->rounds.round[i].outs);
+    for (size_t i = 0; i < m->spread.n; i++)
+        most = tr_max_size(most, m->spread.round[i].ins + m->spread.round[i].outs);
+    for (int i = 0; i < IN_FLIGHT; i++) TR_TRY(TR_NEW(&m->lane[i].request, most));
+    return TR_OK;
 }
 
 void tr_merge_close(struct tr_table *t)

@@ -476,28 +476,25 @@ static struct tr_view_state *node_pull_find_view(const struct tr_table *t, int u
     }
 }
 
-static void node_pull_open_table(struct tr_table *t)
-{
-    tr_context *tr = t->tr;
-    int views[USES] = {0};
-    if ((tr->job && !tr->job->table.share_pulls) || tr->layout.nodes == 1 || tr->node_size == 1) return;
-    if (t->hash || tr_table_keeps_versions(t)) return;
-    for (int use = 0; use < USES; use++)
-        while (node_pull_find_view(t, use, views[use])) views[use]++;
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, views, USES, MPI_INT, MPI_MAX, tr->node, &request);
-    tr_wait_alone(tr, &request, node_opening);
-    for (int use = 0; use < USES; use++)
-        for (int i = 0; i < views[use]; i++) node_pull_open_one(t, node_pull_find_view(t, use, i));
-}
-
 int tr_node_pull_open(tr_context *tr)
 {
     const struct tr_tables *tables = tr->tables;
     int status = TR_OK;
     if (tr->active != &tr->all) return TR_OK; /* not all ranks take part when a stage of a task reads */
     /* first steps within each node, which do not poll; then registration, which needs servers of other nodes */
-    for (size_t i = 0; i < tables->count; i++) node_pull_open_table(tables->table[i]);
+    for (size_t i = 0; i < tables->count; i++) {
+        struct tr_table *t = tables->table[i];
+        int views[USES] = {0};
+        if ((tr->job && !tr->job->table.share_pulls) || tr->layout.nodes == 1 || tr->node_size == 1) break;
+        if (t->hash || tr_table_keeps_versions(t)) continue;
+        for (int use = 0; use < USES; use++)
+            while (node_pull_find_view(t, use, views[use])) views[use]++;
+        MPI_Request request;
+        MPI_Iallreduce(MPI_IN_PLACE, views, USES, MPI_INT, MPI_MAX, tr->node, &request);
+        tr_wait_alone(tr, &request, node_opening);
+        for (int use = 0; use < USES; use++)
+            for (int k = 0; k < views[use]; k++) node_pull_open_one(t, node_pull_find_view(t, use, k));
+    }
     for (size_t i = 0; i < tables->count; i++)
         for (struct tr_node_pull *p = tables->table[i]->node_pulls; p; p = p->next)
             for (uint32_t s = 0; s < p->servers && status == TR_OK; s++)

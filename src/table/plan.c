@@ -327,10 +327,9 @@ int tr_plan_make(const struct tr_plan_keys *k, struct tr_plan *plan)
         if (k->key[i] >= k->table_keys || (i > 0 && k->key[i] <= k->key[i - 1]))
             return tr_fail(TR_ERR_INTERNAL, "key %zu of a view is %llu: keys must ascend and lie below %llu",
                            i, (unsigned long long)k->key[i], (unsigned long long)k->table_keys);
-    struct tr_plan p = {.servers = k->partition->servers};
-    int status = plan_fill(k, &p);
-    if (status == TR_OK) *plan = p;
-    else tr_plan_free(&p);
+    *plan = (struct tr_plan){.servers = k->partition->servers};
+    int status = plan_fill(k, plan);
+    if (status != TR_OK) tr_plan_free(plan);
     return status;
 }
 

@@ -815,19 +815,6 @@ static int replica_barrier(struct tr_replica *l, const tr_worker *me)
 
 /* ---- taking and giving ---- */
 
-static int replica_check_workers(const struct tr_replica *l)
-{
-    const tr_context *tr = l->tr;
-    for (int w = 0; w < tr_worker_set_size(tr->active); w++)
-        if (!tr_same_node(tr, tr_worker_rank(tr, tr->active, w)))
-            return tr_fail(
-                TR_ERR_CONFIG,
-                "table %s: the workers of a stage with a local model must be of one node, but worker "
-                "%d is of another: see ranks.groups and ranks.group_size",
-                l->table->name, w);
-    return TR_OK;
-}
-
 /* Starts the use of a replica: of the tables' values or, direct, of the replica of another node. */
 static int replica_take(struct tr_replica *l, const tr_worker *me, bool direct, int group, unsigned again)
 {
@@ -839,7 +826,13 @@ static int replica_take(struct tr_replica *l, const tr_worker *me, bool direct, 
     if (!direct && tr->status != TR_OK && atomic_load(&l->head->failed) != TR_OK)
         status = tr_fail(TR_ERR_INTERNAL, "table %s: its local model was left by a stage that has failed",
                          l->table->name);
-    if (status == TR_OK) status = replica_check_workers(l);
+    for (int w = 0; w < tr_worker_set_size(tr->active) && status == TR_OK; w++)
+        if (!tr_same_node(tr, tr_worker_rank(tr, tr->active, w)))
+            status =
+                tr_fail(TR_ERR_CONFIG,
+                        "table %s: the workers of a stage with a local model must be of one node, but worker "
+                        "%d is of another: see ranks.groups and ranks.group_size",
+                        l->table->name, w);
     if (status == TR_OK && direct && l->model != TR_LOCAL_INTEGRAL)
         status = tr_fail(TR_ERR_INTERNAL, "table %s: a local model on demand goes through its table",
                          l->table->name);

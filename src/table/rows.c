@@ -665,24 +665,19 @@ static int rows_deliver_others(struct pull *p, bool *did)
     return TR_OK;
 }
 
-static int rows_advance(struct pull *p, bool *did)
-{
-    TR_TRY(rows_take_answers(p, did));
-    TR_TRY(rows_ask_more(p));
-    rows_begin_computing(p);
-    *did = *did || p->here;
-    int status = p->here ? rows_deliver_answer(p) : rows_deliver_others(p, did);
-    rows_stop_computing(p);
-    return status;
-}
-
 static int rows_deliver_all(struct pull *p)
 {
     tr_context *tr = p->table->tr;
     struct tr_waiting waiting = tr_waiting_begin();
     while (p->left > 0) {
         bool did = false;
-        TR_TRY(rows_advance(p, &did));
+        TR_TRY(rows_take_answers(p, &did));
+        TR_TRY(rows_ask_more(p));
+        rows_begin_computing(p);
+        did = did || p->here;
+        int status = p->here ? rows_deliver_answer(p) : rows_deliver_others(p, &did);
+        rows_stop_computing(p);
+        TR_TRY(status);
         if (did) waiting = tr_waiting_begin();
         else
             TR_TRY(tr_waiting_turn(tr, &waiting, "the servers of table %s to send %zu rows", p->table->name,

@@ -191,17 +191,6 @@ static void client_free(struct client *c)
     free(c);
 }
 
-static void client_forget(struct tr_table *t, int rank, uint32_t tag)
-{
-    struct tr_serving *s = t->serving;
-    struct client **place = client_place(t, rank, tag);
-    if (!place) return;
-    s->pushing -= (*place)->pushes;
-    client_free(*place);
-    size_t behind = (size_t)(s->client + --s->clients - place);
-    memmove(place, place + 1, behind * sizeof *place);
-}
-
 int tr_server_open(struct tr_table *t)
 {
     return TR_NEW(&t->serving, 1);
@@ -263,7 +252,7 @@ static int reply_packed(struct tr_table *t, int rank, const struct tr_message *m
     struct tr_reply_head head = {.version = atomic_load(&t->line[t->server]->version)};
     struct tr_sending *reply;
     TR_TRY(tr_message_new(tables, sizeof head + tr_encode_room(&slice, wire), &reply));
-    head.bytes = (uint32_t)tr_encode(&slice, wire, tables->packed, NULL, 0, NULL, reply->body + sizeof head);
+    head.bytes = (uint32_t)tr_encode(&slice, wire, tables->packed, NULL, reply->body + sizeof head);
     memcpy(reply->body, &head, sizeof head);
     reply_send(tables, reply, sizeof head + head.bytes, rank, m->reply);
     return TR_OK;
@@ -310,30 +299,6 @@ static int server_register(struct tr_table *t, int rank, const struct tr_message
 
 /* ---- pulls ---- */
 
-/* Reads n units of hash storage whose values the server function computes; absent ones read as zeros. */
-static int pull_read_slots(struct tr_table *t, int64_t version, uint32_t n, const uint32_t *slot,
-                           char *packed)
-{
-    uint64_t *present;
-    uint32_t some = 0;
-    char *read = NULL;
-    /* slots and their places, and memory to sort; then the slots alone, because functions get ascending units */
-    TR_TRY(TR_NEW(&present, 2 * (size_t)n));
-    uint32_t *unit = (uint32_t *)(present + n);
-    for (uint32_t i = 0; i < n; i++)
-        if (slot[i] != TR_NO_SLOT) present[some++] = (uint64_t)slot[i] << 32 | i;
-    tr_sort_by_upper_half(present, present + n, some);
-    for (uint32_t i = 0; i < some; i++) unit[i] = (uint32_t)(present[i] >> 32);
-    int status = TR_NEW(&read, n * t->unit_bytes);
-    if (status == TR_OK) status = tr_use_read(t, version, some, unit, read);
-    memset(packed, 0, n * t->unit_bytes);
-    for (uint32_t i = 0; status == TR_OK && i < some; i++)
-        memcpy(packed + (uint32_t)present[i] * t->unit_bytes, read + i * t->unit_bytes, t->unit_bytes);
-    free(present);
-    free(read);
-    return status;
-}
-
 /* Answers with n units of a key set: from the share, or by the server function. */
 static int server_pull(struct tr_table *t, int rank, const struct tr_message *m)
 {
@@ -344,8 +309,30 @@ static int server_pull(struct tr_table *t, int rank, const struct tr_message *m)
     if (t->hash) {
         const uint32_t *slot = c->keys.slot + m->first;
         tr_hash_list_refresh(&c->keys, t->map);
-        if (versions) TR_TRY(pull_read_slots(t, m->clock, m->n, slot, tables->packed));
-        else tr_copy_slots_to_packed(slot, m->n, t->unit_bytes, t->map->array[0].at, tables->packed);
+        if (versions) {
+            /* the function reads the slots that exist, in ascending order; absent ones read as zeros. Behind slots and their
+             * places lie memory to sort, then the slots alone */
+            uint64_t *present;
+            uint32_t some = 0;
+            char *read = NULL;
+            TR_TRY(TR_NEW(&present, 2 * (size_t)m->n));
+            uint32_t *unit = (uint32_t *)(present + m->n);
+            for (uint32_t i = 0; i < m->n; i++)
+                if (slot[i] != TR_NO_SLOT) present[some++] = (uint64_t)slot[i] << 32 | i;
+            tr_sort_by_upper_half(present, present + m->n, some);
+            for (uint32_t i = 0; i < some; i++) unit[i] = (uint32_t)(present[i] >> 32);
+            int status = TR_NEW(&read, m->n * t->unit_bytes);
+            if (status == TR_OK) status = tr_use_read(t, m->clock, some, unit, read);
+            memset(tables->packed, 0, m->n * t->unit_bytes);
+            for (uint32_t i = 0; status == TR_OK && i < some; i++)
+                memcpy(tables->packed + (uint32_t)present[i] * t->unit_bytes, read + i * t->unit_bytes,
+                       t->unit_bytes);
+            free(present);
+            free(read);
+            TR_TRY(status);
+        } else {
+            tr_copy_slots_to_packed(slot, m->n, t->unit_bytes, t->map->array[0].at, tables->packed);
+        }
     } else {
         const char *share = t->share[t->server];
         const uint32_t *position = c->position ? c->position + m->first : NULL;
@@ -545,7 +532,15 @@ static int server_handle(struct tr_tables *tables, int rank, const struct tr_mes
     struct tr_table *t = tables->table[m->table];
     switch ((enum tr_message_kind)m->kind) {
     case TR_MESSAGE_REGISTER: return server_register(t, rank, m, data, bytes);
-    case TR_MESSAGE_FORGET: client_forget(t, rank, m->tag); return TR_OK;
+    case TR_MESSAGE_FORGET: {
+        struct tr_serving *s = t->serving;
+        struct client **place = client_place(t, rank, m->tag);
+        if (!place) return TR_OK;
+        s->pushing -= (*place)->pushes;
+        client_free(*place);
+        memmove(place, place + 1, (size_t)(s->client + --s->clients - place) * sizeof *place);
+        return TR_OK;
+    }
     case TR_MESSAGE_PULL: return server_pull(t, rank, m);
     case TR_MESSAGE_PUSH: return tr_server_push(t, rank, m, data, bytes);
     case TR_MESSAGE_ASK: return tr_use_answer(t, rank, m, data);

@@ -441,37 +441,6 @@ static bool view_is_cached(const struct tr_sync *s, const struct tr_view_state *
     return s->caching && v->use != TR_VIEW_READ && !v->group && !(use && use->function.gradients);
 }
 
-/* Fills the view with the prefetched copy for this clock or, where there is none, from the servers. */
-static int view_read(struct tr_sync *s, struct tr_view_state *v, double *waited)
-{
-    if ((v->ahead_wanted || v->ahead_started) &&
-        v->ahead_clock < s->now) { /* for a clock in which the view was not pulled */
-        TR_TRY(prefetch_wait(s, v));
-        v->ahead_started = false;
-    }
-    if (v->ahead_started) {
-        TR_TRY(prefetch_wait(s, v));
-        void *old = v->view.value;
-        v->view.value = v->ahead;
-        v->ahead = old;
-        v->ahead_started = false;
-        return TR_OK;
-    }
-    v->ahead_wanted = false;
-    double begin = tr_now();
-    if (v->channel && !view_has_merged_value(s, v, s->now)) TR_TRY(sync_wait_to_read(s));
-    *waited = tr_now() - begin;
-    v->holds = sync_written(s);
-    TR_TRY(view_start_pull(s, v, v->view.value, s->now));
-    /* a worker that stands in gives up if all other workers have ended the clock without its group's broadcast */
-    TR_WAIT_UNTIL(s->tr,
-                  !tr_pull_busy(&v->view) || (s->stands_in && v->pull == PULL_SPREADING &&
-                                              tr_clock_get(s->clock, TR_CLOCK_READ) > s->now),
-                  "the servers of table %s to send %zu keys", v->view.table->name, v->view.n);
-    if (tr_pull_busy(&v->view)) tr_pull_leave(&v->view);
-    return TR_OK;
-}
-
 int tr_view_pull(tr_view *view)
 {
     struct tr_view_state *v = view->state;
@@ -486,7 +455,29 @@ int tr_view_pull(tr_view *view)
         /* a prefetched copy for this clock contains own updates, even one that is in flight */
         if (!v->ahead_started || v->ahead_clock != s->now) TR_TRY(sync_wait_for_push(s, v));
         pushed = tr_now();
-        TR_TRY(view_read(s, v, &waited));
+        if ((v->ahead_wanted || v->ahead_started) && v->ahead_clock < s->now) {
+            TR_TRY(prefetch_wait(s, v)); /* for a clock in which the view was not pulled */
+            v->ahead_started = false;
+        }
+        if (v->ahead_started) {
+            TR_TRY(prefetch_wait(s, v));
+            void *old = view->value;
+            view->value = v->ahead;
+            v->ahead = old;
+            v->ahead_started = false;
+        } else {
+            v->ahead_wanted = false;
+            if (v->channel && !view_has_merged_value(s, v, s->now)) TR_TRY(sync_wait_to_read(s));
+            waited = tr_now() - pushed;
+            v->holds = sync_written(s);
+            TR_TRY(view_start_pull(s, v, view->value, s->now));
+            /* a worker that stands in gives up if all other workers have ended the clock without its group's broadcast */
+            TR_WAIT_UNTIL(s->tr,
+                          !tr_pull_busy(view) || (s->stands_in && v->pull == PULL_SPREADING &&
+                                                  tr_clock_get(s->clock, TR_CLOCK_READ) > s->now),
+                          "the servers of table %s to send %zu keys", view->table->name, view->n);
+            if (tr_pull_busy(view)) tr_pull_leave(view);
+        }
         traffic->push_seconds += pushed - begin;
         traffic->wait_seconds += waited;
         traffic->pull_seconds += tr_now() - pushed - waited;

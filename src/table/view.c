@@ -264,33 +264,6 @@ int tr_channel_poll(struct tr_channel *c, bool *done, int *did)
 
 /* ---- pushing ---- */
 
-/* Writes n units of the segment, from entry `first` on, with the table's filter and encoding; *bytes: the size. */
-static int channel_write_update(struct tr_channel *c, const tr_view *view, uint32_t first, uint32_t n,
-                                int64_t clock, void *out, size_t *bytes)
-{
-    struct tr_table *t = c->table;
-    struct tr_tables *tables = t->tr->tables;
-    struct tr_slice slice = tr_slice_of(t, n);
-    struct tr_wire wire = tr_push_wire(t);
-    size_t length = n * t->unit_bytes;
-    bool rounds = t->wire.precision != TR_PRECISION_FULL;
-    TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, 2 * length));
-    char *packed = tables->packed, *value = packed + length, *residual = NULL;
-    tr_gather(c->segment->local + first, n, t->unit_bytes, view->delta, packed);
-    if (t->filter.kind != TR_FILTER_NONE || rounds) {
-        if (!c->residual) TR_TRY(TR_NEW(&c->residual, c->segment->n * t->unit_bytes));
-        residual = c->residual + first * t->unit_bytes;
-        if (tr_filter_reads_value(&t->filter))
-            tr_gather(c->segment->local + first, n, t->unit_bytes, view->value, value);
-        const struct tr_filter none = {0}, *filter = tables->flushes ? &none : &t->filter;
-        tr_filter_apply(filter, &slice, first, clock + tables->before, value, packed, residual,
-                        &tables->traffic.filtered);
-    }
-    *bytes =
-        tr_encode(&slice, wire, packed, NULL, 0, wire.precision != TR_PRECISION_FULL ? residual : NULL, out);
-    return TR_OK;
-}
-
 /* Starts to push the segment's part of view->delta as part of `clock`; on return, delta may be changed. */
 static int channel_push(struct tr_channel *c, const tr_view *view, int64_t clock)
 {
@@ -314,13 +287,14 @@ static int channel_push(struct tr_channel *c, const tr_view *view, int64_t clock
                         c->there, MPI_SUM, t->window, &c->accumulate);
         return TR_OK;
     }
+    const struct tr_wire wire = tr_push_wire(t);
     uint32_t first = 0, n;
-    do { /* in chunks; the last one is acknowledged */
+    do { /* in chunks, with the table's filter and encoding; the last one is acknowledged */
         n = (uint32_t)tr_min_size(s->n - first, tr_message_units(t));
         bool last = first + n == s->n;
         struct tr_slice slice = tr_slice_of(t, n);
         struct tr_sending *m;
-        TR_TRY(tr_message_new(tables, tr_encode_room(&slice, tr_push_wire(t)), &m));
+        TR_TRY(tr_message_new(tables, tr_encode_room(&slice, wire), &m));
         m->header = (struct tr_message){.kind = TR_MESSAGE_PUSH,
                                         .table = t->index,
                                         .tag = c->tag,
@@ -330,7 +304,20 @@ static int channel_push(struct tr_channel *c, const tr_view *view, int64_t clock
                                         .reply = last ? tr_request_number(tables) : 0,
                                         .clock = clock,
                                         .seen = c->seen};
-        TR_TRY(channel_write_update(c, view, first, n, clock, m->body, &bytes));
+        TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, 2 * n * t->unit_bytes));
+        char *packed = tables->packed, *value = packed + n * t->unit_bytes, *residual = NULL;
+        tr_gather(s->local + first, n, t->unit_bytes, view->delta, packed);
+        if (t->filter.kind != TR_FILTER_NONE || t->wire.precision != TR_PRECISION_FULL) {
+            const struct tr_filter none = {0}, *filter = tables->flushes ? &none : &t->filter;
+            if (!c->residual) TR_TRY(TR_NEW(&c->residual, s->n * t->unit_bytes));
+            residual = c->residual + first * t->unit_bytes;
+            if (tr_filter_reads_value(&t->filter))
+                tr_gather(s->local + first, n, t->unit_bytes, view->value, value);
+            tr_filter_apply(filter, &slice, first, clock + tables->before, value, packed, residual,
+                            &tables->traffic.filtered);
+        }
+        bytes =
+            tr_encode(&slice, wire, packed, wire.precision != TR_PRECISION_FULL ? residual : NULL, m->body);
         tr_message_send(tables, m, bytes, c->rank, &c->sending);
         tables->traffic.bytes_pushed += sizeof m->header + bytes;
         first += n;
@@ -351,15 +338,6 @@ struct tr_group_share {
 };
 
 /* ---- opening and closing ---- */
-
-/* Direct adding is 4 times as fast as an RMA accumulate (measured), but the two must not be mixed in one share: one uses locks, the
- * other is atomic inside MPI. So on several nodes `accumulate` means RMA for all ranks. */
-static enum tr_way view_choose_way(const struct tr_table *t, uint32_t server)
-{
-    if (tr_table_by_message(t)) return TR_WAY_MESSAGE;
-    if (t->push == TR_PUSH_ACCUMULATE) return t->tr->layout.nodes > 1 ? TR_WAY_ACCUMULATE : TR_WAY_ADD;
-    return t->share[server] ? TR_WAY_ADD : TR_WAY_MESSAGE;
-}
 
 static int group_join(tr_context *tr, struct group_way *way)
 {
@@ -412,7 +390,13 @@ static int view_fill(struct tr_view_state *v, const tr_key *keys, size_t n)
         t->updating_views += v->merged;
         for (uint32_t server = 0; server < v->keys.servers; server++) {
             v->channel[server] = tr_channel_of(t, server, &v->keys.segment[server], v->tag);
-            v->channel[server].way = view_choose_way(t, server);
+            /* Direct adding is 4 times as fast as an RMA accumulate (measured), but the two must not be mixed in one share: one
+             * uses locks, the other is atomic inside MPI. So on several nodes `accumulate` means RMA for all ranks. */
+            bool far = t->push == TR_PUSH_ACCUMULATE ? t->tr->layout.nodes > 1 : !t->share[server];
+            v->channel[server].way = tr_table_by_message(t)          ? TR_WAY_MESSAGE
+                                     : !far                          ? TR_WAY_ADD
+                                     : t->push == TR_PUSH_ACCUMULATE ? TR_WAY_ACCUMULATE
+                                                                     : TR_WAY_MESSAGE;
             v->channel[server].exact = !pushes;
         }
         for (uint32_t server = 0; server < v->keys.servers; server++) {

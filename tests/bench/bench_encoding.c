@@ -12,8 +12,7 @@ struct bench {
     struct tr_slice slice;
     int repeats;
     float *value, *back, *residual, *update;
-    uint32_t *touched, *unit;
-    size_t touched_n;
+    uint32_t *unit;
     void *message;
 };
 
@@ -25,7 +24,6 @@ static int make(struct bench *b, uint32_t n)
     TR_TRY(TR_NEW(&b->back, n));
     TR_TRY(TR_NEW(&b->residual, n));
     TR_TRY(TR_NEW(&b->update, n));
-    TR_TRY(TR_NEW(&b->touched, n));
     TR_TRY(TR_NEW(&b->unit, n));
     return TR_NEW((char **)&b->message, tr_encode_room(&b->slice, longest));
 }
@@ -34,11 +32,9 @@ static void fill(struct bench *b, double density)
 {
     struct tr_rng rng;
     tr_rng_seed(&rng, 1, 2, 3);
-    b->touched_n = 0;
     for (uint32_t i = 0; i < b->slice.n; i++) {
         bool there = tr_rng_uniform(&rng) < density;
         b->value[i] = there ? (float)tr_rng_normal(&rng) : 0;
-        if (there) b->touched[b->touched_n++] = i;
     }
 }
 
@@ -56,15 +52,14 @@ static double rate(const struct bench *b, double seconds)
     return (double)b->slice.n * sizeof(float) / seconds / 1e9;
 }
 
-static int measure(struct bench *b, const char *name, double density, struct tr_wire wire, bool listed)
+static int measure(struct bench *b, const char *name, double density, struct tr_wire wire)
 {
     fill(b, density);
     struct tr_encoded message;
     size_t size = 0;
     uint32_t n;
     void *residual = wire.precision == TR_PRECISION_FULL ? NULL : b->residual;
-    const uint32_t *touched = listed ? b->touched : NULL;
-    BEST(b, encode, size = tr_encode(&b->slice, wire, b->value, touched, b->touched_n, residual, b->message));
+    BEST(b, encode, size = tr_encode(&b->slice, wire, b->value, residual, b->message));
     BEST(b, packed, {
         TR_TRY(tr_encoded_open(b->message, size, &b->slice, &message));
         TR_TRY(tr_decode_packed(&message, b->back));
@@ -104,16 +99,15 @@ int main(int argc, char **argv)
     const struct tr_wire full = {TR_ENCODING_AUTO, TR_PRECISION_FULL};
     const struct tr_wire f16 = {TR_ENCODING_AUTO, TR_PRECISION_F16};
     const struct tr_wire bf16 = {TR_ENCODING_AUTO, TR_PRECISION_BF16};
-    TR_TRY(measure(&b, "dense f32", 1, full, false));
-    TR_TRY(measure(&b, "dense f16, kept", 1, f16, false));
-    TR_TRY(measure(&b, "dense bf16, kept", 1, bf16, false));
-    TR_TRY(measure(&b, "40 % f32", 0.4, full, false));
-    TR_TRY(measure(&b, "40 % f16, kept", 0.4, f16, false));
-    TR_TRY(measure(&b, "10 % f32", 0.1, full, false));
-    TR_TRY(measure(&b, "10 % f16, kept", 0.1, f16, false));
-    TR_TRY(measure(&b, "1 % f32", 0.01, full, false));
-    TR_TRY(measure(&b, "1 % f32, listed", 0.01, full, true));
-    TR_TRY(measure(&b, "1 % f16, kept, listed", 0.01, f16, true));
+    TR_TRY(measure(&b, "dense f32", 1, full));
+    TR_TRY(measure(&b, "dense f16, kept", 1, f16));
+    TR_TRY(measure(&b, "dense bf16, kept", 1, bf16));
+    TR_TRY(measure(&b, "40 % f32", 0.4, full));
+    TR_TRY(measure(&b, "40 % f16, kept", 0.4, f16));
+    TR_TRY(measure(&b, "10 % f32", 0.1, full));
+    TR_TRY(measure(&b, "10 % f16, kept", 0.1, f16));
+    TR_TRY(measure(&b, "1 % f32", 0.01, full));
+    TR_TRY(measure(&b, "1 % f16, kept", 0.01, f16));
     measure_filter(&b, "threshold", TR_FILTER_THRESHOLD);
     measure_filter(&b, "significant", TR_FILTER_SIGNIFICANT);
     measure_filter(&b, "kkt", TR_FILTER_KKT);
@@ -122,7 +116,6 @@ int main(int argc, char **argv)
     free(b.back);
     free(b.residual);
     free(b.update);
-    free(b.touched);
     free(b.unit);
     free(b.message);
     return TR_OK;

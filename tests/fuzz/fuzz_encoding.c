@@ -71,7 +71,7 @@ static void check_again(const struct tr_slice *s, const char *packed)
         struct tr_wire wire = {encoding, TR_PRECISION_FULL};
         struct tr_encoded e;
         char *message = get_memory(tr_encode_room(s, wire)), *back = get_memory(bytes);
-        size_t size = tr_encode(s, wire, packed, NULL, 0, NULL, message);
+        size_t size = tr_encode(s, wire, packed, NULL, message);
         expect(tr_encoded_open(message, size, s, &e) == TR_OK, "own message not opened");
         expect(tr_decode_packed(&e, back) == TR_OK, "own message not decoded");
         expect(same(s, s->n, packed, back), "encoded again it is another");

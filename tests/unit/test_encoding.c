@@ -128,15 +128,14 @@ static void end(struct trial *t)
 
 /* Encodes into just the room that is said to be needed, and decodes from just the bytes that were sent. One check for
  * all: Check writes each of them to a file. */
-static void send(struct trial *t, struct tr_wire wire, const uint32_t *touched, size_t touched_n,
-                 void *residual)
+static void send(struct trial *t, struct tr_wire wire, void *residual)
 {
     static const char guard[16] = "nothing of yours";
     size_t room = tr_encode_room(&t->slice, wire);
     free(t->room);
     t->room = malloc(room + sizeof guard);
     memcpy((char *)t->room + room, guard, sizeof guard);
-    t->size = tr_encode(&t->slice, wire, t->value, touched, touched_n, residual, t->room);
+    t->size = tr_encode(&t->slice, wire, t->value, residual, t->room);
     bool inside = t->size <= room && memcmp((char *)t->room + room, guard, sizeof guard) == 0;
     t->room = realloc(t->room, t->size);
     memset(t->packed, 0xff, t->bytes);
@@ -209,55 +208,13 @@ START_TEST(everything_comes_back)
                 fill(&t, densities[i], i);
                 for (int encoding = TR_ENCODING_AUTO; encoding <= TR_ENCODING_BITMAP; encoding++)
                     for (int precision = TR_PRECISION_FULL; precision <= TR_PRECISION_F8; precision++) {
-                        send(&t, (struct tr_wire){encoding, precision}, NULL, 0, NULL);
+                        send(&t, (struct tr_wire){encoding, precision}, NULL);
                         check_arrived(&t, precision);
                         if (encoding != TR_ENCODING_AUTO) ck_assert_int_eq(t.message.encoding, encoding);
                     }
             }
             end(&t);
         }
-}
-END_TEST
-
-/* A list, in any order and with repeats, gives the same bytes. */
-START_TEST(a_list_of_touched_units_changes_nothing)
-{
-    enum { N = 20000 };
-    for (size_t d = 0; d < 8; d++) {
-        struct trial t = begin(dtypes[d % 4], N, d < 4 ? 1 : 3);
-        uint32_t *touched;
-        ck_ok(TR_NEW(&touched, 2 * N));
-        for (size_t i = 0; i < DENSITIES; i++) {
-            fill(&t, densities[i], i);
-            size_t n = 0;
-            for (uint32_t unit = N; unit-- > 0;) {
-                bool zero = true;
-                for (size_t j = 0; j < t.slice.width; j++)
-                    zero &= element(t.slice.dtype, t.value, unit * t.slice.width + j) == 0;
-                if (!zero || unit % 500 == 7) touched[n++] = unit;
-                if (unit % 1000 == 7) touched[n++] = unit;
-            }
-            for (int encoding = TR_ENCODING_AUTO; encoding <= TR_ENCODING_BITMAP; encoding++)
-                for (int precision = TR_PRECISION_FULL; precision <= TR_PRECISION_F8; precision++) {
-                    struct tr_wire wire = {encoding, precision};
-                    memset(t.residual, 0, t.bytes);
-                    send(&t, wire, NULL, 0, t.residual);
-                    void *room = t.room, *residual;
-                    size_t size = t.size;
-                    t.room = NULL;
-                    ck_ok(TR_NEW((char **)&residual, t.bytes));
-                    send(&t, wire, touched, n, residual);
-                    check_arrived(&t, precision);
-                    ck_assert_uint_eq(size, t.size);
-                    ck_assert_int_eq(memcmp(room, t.room, size), 0);
-                    ck_assert_int_eq(memcmp(residual, t.residual, t.bytes), 0);
-                    free(room);
-                    free(residual);
-                }
-        }
-        free(touched);
-        end(&t);
-    }
 }
 END_TEST
 
@@ -301,11 +258,11 @@ START_TEST(the_smallest_is_chosen_and_sizes_are_as_promised)
                 for (int precision = TR_PRECISION_FULL; precision <= TR_PRECISION_F8; precision++) {
                     size_t least = SIZE_MAX;
                     for (int encoding = TR_ENCODING_DENSE; encoding <= TR_ENCODING_BITMAP; encoding++) {
-                        send(&t, (struct tr_wire){encoding, precision}, NULL, 0, NULL);
+                        send(&t, (struct tr_wire){encoding, precision}, NULL);
                         ck_assert_uint_eq(t.size, promised(&t, encoding, precision));
                         least = tr_min_size(least, t.size);
                     }
-                    send(&t, (struct tr_wire){TR_ENCODING_AUTO, precision}, NULL, 0, NULL);
+                    send(&t, (struct tr_wire){TR_ENCODING_AUTO, precision}, NULL);
                     ck_assert_uint_eq(t.size, least);
                     chosen[t.message.encoding] = true;
                 }
@@ -323,14 +280,14 @@ START_TEST(long_gaps_come_back)
     enum { N = 5000000 };
     static const uint32_t gaps[] = {0, 127, 128, 0, 16383, 16384, 1, 2097151, 2097152};
     struct trial t = begin(TR_I32, N, 1);
-    uint32_t touched[9], next = 0;
+    uint32_t unit[9], next = 0;
     for (int i = 0; i < 9; i++) {
-        touched[i] = next + gaps[i];
-        set_element(TR_I32, t.value, touched[i], i - 20);
-        next = touched[i] + 1;
+        unit[i] = next + gaps[i];
+        set_element(TR_I32, t.value, unit[i], i - 20);
+        next = unit[i] + 1;
     }
-    set_element(TR_I32, t.value, touched[4], INT32_MIN); /* only its sign bit is set */
-    send(&t, (struct tr_wire){TR_ENCODING_AUTO, TR_PRECISION_FULL}, touched, 9, NULL);
+    set_element(TR_I32, t.value, unit[4], INT32_MIN); /* only its sign bit is set */
+    send(&t, (struct tr_wire){TR_ENCODING_AUTO, TR_PRECISION_FULL}, NULL);
     ck_assert_int_eq(t.message.encoding, TR_ENCODING_SPARSE);
     ck_assert_uint_eq(t.size, TR_ENCODING_HEADER + 9 * 4 + 1 + 1 + 2 + 1 + 2 + 3 + 1 + 3 + 4);
     check_arrived(&t, TR_PRECISION_FULL);
@@ -413,7 +370,7 @@ START_TEST(what_rounding_takes_comes_later)
                 tr_add_elements(t.slice.dtype, N, t.residual, t.value);
                 memset(t.residual, 0, t.bytes);
                 int encoding = update % 4; /* they may change on the way */
-                send(&t, (struct tr_wire){encoding, precision}, NULL, 0, t.residual);
+                send(&t, (struct tr_wire){encoding, precision}, t.residual);
                 for (size_t i = 0; i < N; i++) arrived[i] += element(t.slice.dtype, t.packed, i);
             }
             size_t lost = 0, silent = 0;
@@ -443,7 +400,7 @@ START_TEST(overflow_is_kept_and_infinity_is_not)
         const double x[] = {1e6, -1e5, INFINITY, NAN};
         for (size_t i = 0; i < 4; i++) set_element(t.slice.dtype, t.value, i, x[i]);
         set_element(t.slice.dtype, t.residual, 0, 1);
-        send(&t, (struct tr_wire){TR_ENCODING_AUTO, TR_PRECISION_F16}, NULL, 0, t.residual);
+        send(&t, (struct tr_wire){TR_ENCODING_AUTO, TR_PRECISION_F16}, t.residual);
         ck_assert(element(t.slice.dtype, t.packed, 0) == 65504);
         ck_assert(element(t.slice.dtype, t.packed, 1) == -65504);
         ck_assert(element(t.slice.dtype, t.packed, 2) == INFINITY);
@@ -489,7 +446,7 @@ START_TEST(damage_is_found)
     struct trial t = begin(TR_F32, N, 1);
     for (size_t i = 0; i < 5; i++) set_element(TR_F32, t.value, i * 64 + 40, 1 + (double)i);
     const size_t places = TR_ENCODING_HEADER + 5 * 4;
-    send(&t, (struct tr_wire){TR_ENCODING_SPARSE, TR_PRECISION_FULL}, NULL, 0, NULL);
+    send(&t, (struct tr_wire){TR_ENCODING_SPARSE, TR_PRECISION_FULL}, NULL);
     ck_assert_uint_eq(t.size, places + 5);
     ck_fails(decode_with(&t, 0, 0, t.size), TR_ERR_PEER, "unknown encoding");
     ck_fails(decode_with(&t, 1, 9, t.size), TR_ERR_PEER, "unknown encoding");
@@ -505,12 +462,12 @@ START_TEST(damage_is_found)
         ck_assert_int_eq(decode_with(&t, SIZE_MAX, 0, size), TR_ERR_PEER);
     ck_ok(decode_with(&t, SIZE_MAX, 0, t.size));
 
-    send(&t, (struct tr_wire){TR_ENCODING_BITMAP, TR_PRECISION_FULL}, NULL, 0, NULL);
+    send(&t, (struct tr_wire){TR_ENCODING_BITMAP, TR_PRECISION_FULL}, NULL);
     ck_fails(decode_with(&t, places, 1, t.size), TR_ERR_PEER, "does not fit");
     ck_fails(decode_with(&t, t.size - 1, 1, t.size), TR_ERR_PEER, "behind the last unit");
     ck_fails(decode_with(&t, SIZE_MAX, 0, t.size - 8), TR_ERR_PEER, "another size");
     ck_fails(decode_with(&t, SIZE_MAX, 0, t.size + 8), TR_ERR_PEER, "another size");
-    send(&t, (struct tr_wire){TR_ENCODING_DENSE, TR_PRECISION_FULL}, NULL, 0, NULL);
+    send(&t, (struct tr_wire){TR_ENCODING_DENSE, TR_PRECISION_FULL}, NULL);
     ck_fails(decode_with(&t, 4, 7, t.size), TR_ERR_PEER, "number of units");
     ck_fails(decode_with(&t, SIZE_MAX, 0, t.size + 4), TR_ERR_PEER, "too long");
     ck_fails(decode_with(&t, SIZE_MAX, 0, t.size - 4), TR_ERR_PEER, "too early");
@@ -519,14 +476,14 @@ START_TEST(damage_is_found)
     /* short gaps, which are read eight at a time */
     t = begin(TR_F32, N, 1);
     for (size_t i = 0; i < 24; i++) set_element(TR_F32, t.value, i * 12 + 11, 1);
-    send(&t, (struct tr_wire){TR_ENCODING_SPARSE, TR_PRECISION_FULL}, NULL, 0, NULL);
+    send(&t, (struct tr_wire){TR_ENCODING_SPARSE, TR_PRECISION_FULL}, NULL);
     ck_assert_uint_eq(t.size, TR_ENCODING_HEADER + 24 * 4 + 24);
     ck_fails(decode_with(&t, t.size - 24, 127, t.size), TR_ERR_PEER, "behind the last unit");
     ck_fails(decode_with(&t, t.size - 1, 127, t.size), TR_ERR_PEER, "behind the last unit");
     end(&t);
 
     t = begin(TR_I64, N, 1);
-    send(&t, (struct tr_wire){TR_ENCODING_DENSE, TR_PRECISION_F16}, NULL, 0, NULL);
+    send(&t, (struct tr_wire){TR_ENCODING_DENSE, TR_PRECISION_F16}, NULL);
     ck_fails(decode_with(&t, 1, TR_PRECISION_F16, t.size), TR_ERR_PEER, "another type");
     end(&t);
 }
@@ -587,6 +544,6 @@ END_TEST
 
 UNIT_MAIN("encoding", ascending_numbers_are_a_bitmap_or_gaps, gaps_read_back_and_end_where_they_end,
           eight_bits_round_to_the_nearest, halves_round_to_the_nearest, halves_saturate,
-          everything_comes_back, a_list_of_touched_units_changes_nothing,
-          the_smallest_is_chosen_and_sizes_are_as_promised, long_gaps_come_back, the_longest_gap_comes_back,
-          what_rounding_takes_comes_later, overflow_is_kept_and_infinity_is_not, damage_is_found)
+          everything_comes_back, the_smallest_is_chosen_and_sizes_are_as_promised, long_gaps_come_back,
+          the_longest_gap_comes_back, what_rounding_takes_comes_later, overflow_is_kept_and_infinity_is_not,
+          damage_is_found)

@@ -259,7 +259,7 @@ START_TEST(filter_and_rounding_share_what_is_kept)
                 given[i] += t->delta[i];
             }
             apply(t, &f, clock);
-            size_t size = tr_encode(&t->slice, wire, t->delta, NULL, 0, t->kept, room);
+            size_t size = tr_encode(&t->slice, wire, t->delta, t->kept, room);
             struct tr_encoded message;
             ck_ok(tr_encoded_open(room, size, &t->slice, &message));
             ck_ok(tr_decode_packed(&message, packed));
