@@ -540,14 +540,6 @@ static size_t subscription_slice_start(const struct tr_subscription *s, size_t m
     return s->units * member / (size_t)s->members;
 }
 
-/* The number of the part, by chunk and member, in which a row arrives. */
-static size_t subscription_part(const struct tr_subscription *s, uint32_t slot, uint32_t position)
-{
-    size_t members = (size_t)s->members, member = slot * members / s->units;
-    while (subscription_slice_start(s, member + 1) <= slot) member++;
-    return position / s->chunk * members + member;
-}
-
 /* Allocates memory for the union, and makes the plan of this member's slice. If the node has too little memory, it receives
  * nothing. */
 static int subscription_open_memory(struct tr_subscription *s, const struct tr_union *rows)
@@ -587,8 +579,10 @@ static int subscription_open_memory(struct tr_subscription *s, const struct tr_u
         for (size_t i = 0; i < s->n; i++) {
             struct tr_location at = tr_walk_to(&walker, s->key[i]);
             if (t->share[at.server]) continue;
-            uint32_t slot = tr_union_index(rows, s->key[i]),
-                     *to = &s->begin[subscription_part(s, slot, at.position) + 2 - (size_t)turn];
+            uint32_t slot = tr_union_index(rows, s->key[i]);
+            size_t members = (size_t)s->members, member = slot * members / s->units;
+            while (subscription_slice_start(s, member + 1) <= slot) member++;
+            uint32_t *to = &s->begin[at.position / s->chunk * members + member + 2 - (size_t)turn];
             if (turn == 1) {
                 s->place[*to] = (uint32_t)i;
                 s->slot[*to] = slot;

@@ -385,20 +385,14 @@ static int hashmap_grow_arrays(struct tr_hashmap *m, size_t slots)
     return TR_OK;
 }
 
-static int hashmap_make_slot(struct tr_hashmap *m)
-{
-    if (m->count < m->capacity) return TR_OK;
-    if (m->count == TR_NO_SLOT) return tr_fail(TR_ERR_SYSTEM, "a hash map holds at most 2^32 - 1 keys");
-    size_t wanted = tr_max_size((size_t)m->count + m->count / 2, FIRST_SLOTS);
-    if (hashmap_grow_arrays(m, tr_min_size(wanted, TR_NO_SLOT)) == TR_OK) return TR_OK;
-    return hashmap_grow_arrays(m, (size_t)m->count + 1);
-}
-
 static int hashmap_add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, uint32_t *slot)
 {
     uint32_t found = hashmap_find_hashed(m, key, hash);
     if (found == TR_NO_SLOT) {
-        TR_TRY(hashmap_make_slot(m));
+        if (m->count == TR_NO_SLOT) return tr_fail(TR_ERR_SYSTEM, "a hash map holds at most 2^32 - 1 keys");
+        size_t wanted = tr_max_size((size_t)m->count + m->count / 2, FIRST_SLOTS);
+        if (m->count == m->capacity && hashmap_grow_arrays(m, tr_min_size(wanted, TR_NO_SLOT)) != TR_OK)
+            TR_TRY(hashmap_grow_arrays(m, (size_t)m->count + 1));
         const struct fill *fill = &hashmap_fills(m)[hash_page_number(m, hash)];
         /* pages of keys that are alike in bits of their hashes, which chance does not bring about, would make a directory
          * without end */

@@ -336,24 +336,6 @@ static int64_t sync_own_version(const struct tr_sync *s)
     return least;
 }
 
-/* The number of clocks whose updates that this rank owes have all arrived in the tables. */
-static int64_t sync_settled(const struct tr_sync *s)
-{
-    const struct tr_tables *tables = s->tr->tables;
-    int64_t least = s->works && !s->left ? s->now : INT64_MAX;
-    for (size_t i = 0; i < tables->view_count; i++) {
-        const struct tr_view_state *v = tables->views[i];
-        bool merges = v->merged && v->channel; /* covered by tr_merge_done() below */
-        if (!merges && tr_push_busy(&v->view) && v->push_clock < least) least = v->push_clock;
-    }
-    for (size_t i = 0; i < tables->count; i++) {
-        const struct tr_table *t = tables->table[i];
-        const int64_t owed[] = {tr_merge_done(t), tr_rows_sending(t), tr_server_settled(t)};
-        for (int k = 0; k < 3; k++) least = owed[k] < least ? owed[k] : least;
-    }
-    return least;
-}
-
 /* ---- pulling a view ---- */
 
 /* The last merge has brought the values to be read at `clock`. */
@@ -416,21 +398,8 @@ int tr_view_prefetch(tr_view *view)
         return TR_OK; /* memory of the node is best read late, when it is fresh */
     if (view->table->use || s->caching)
         return TR_OK; /* only the server knows the effect of this worker's own update */
-    if (v->node_pull && !tr_sync_lockstep(s) && !v->group) return TR_OK; /* see prefetch_take_over() */
+    if (v->node_pull && !tr_sync_lockstep(s) && !v->group) return TR_OK; /* see tr_view_push() */
     return prefetch_want(s, v);
-}
-
-/* If another worker of the node has read values that are new enough for the next clock, takes them over like a prefetched copy
- * (node.h). */
-static int prefetch_take_over(struct tr_sync *s, struct tr_view_state *v)
-{
-    int64_t next = s->now + 1;
-    /* a prefetched copy becomes up to date by adding this worker's own update, if updates are simply added and this worker
-     * alone knows its own */
-    bool adds = !v->view.table->use && !s->caching && !v->group;
-    if (!v->node_pull || tr_sync_lockstep(s) || !s->counting || !adds) return TR_OK;
-    if (v->ahead_started || tr_pull_busy(&v->view) || !sync_may_read(s, next)) return TR_OK;
-    return tr_node_pull_has_news(v->node_pull, next - s->staleness) ? prefetch_want(s, v) : TR_OK;
 }
 
 /* A view keeps its values over several clocks if the worker's own updates can be added to them: not gradients, whose steps only
@@ -511,7 +480,14 @@ int tr_view_push(tr_view *view)
     enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_PUSHES);
     tr_wait_begin(tr->tables);
     TR_TRY(sync_wait_for_push(s, v));
-    TR_TRY(prefetch_take_over(s, v));
+    /* If another worker of the node has read values that are new enough for the next clock, takes them over like a prefetched
+     * copy (node.h). Such a copy becomes up to date by adding this worker's own update, if updates are simply added and this
+     * worker alone knows its own. */
+    bool adds = !view->table->use && !s->caching && !v->group;
+    if (v->node_pull && !tr_sync_lockstep(s) && s->counting && adds && !v->ahead_started &&
+        !tr_pull_busy(view) && sync_may_read(s, s->now + 1) &&
+        tr_node_pull_has_news(v->node_pull, s->now + 1 - s->staleness))
+        TR_TRY(prefetch_want(s, v));
     if (v->ahead_started) { /* the prefetched copy lacks the update that is pushed now */
         TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "the prefetch of table %s", view->table->name);
         tr_add_elements(view->table->dtype, elements, view->delta, v->ahead);
@@ -684,7 +660,18 @@ static int sync_poll(void *what, int *did)
     if (s->tells_rows) tr_clock_raise(s->clock, TR_CLOCK_PUSHED, pushed);
     for (size_t i = 0; i < tables->view_count; i++)
         if (tables->views[i]->ahead_wanted) TR_TRY(prefetch_start(s, tables->views[i]));
-    int64_t now = sync_settled(s);
+    /* the number of clocks whose updates that this rank owes have all arrived in the tables */
+    int64_t now = s->works && !s->left ? s->now : INT64_MAX;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        const struct tr_view_state *v = tables->views[i];
+        bool merges = v->merged && v->channel; /* covered by tr_merge_done() below */
+        if (!merges && tr_push_busy(&v->view) && v->push_clock < now) now = v->push_clock;
+    }
+    for (size_t i = 0; i < tables->count; i++) {
+        const struct tr_table *t = tables->table[i];
+        const int64_t owed[] = {tr_merge_done(t), tr_rows_sending(t), tr_server_settled(t)};
+        for (int k = 0; k < 3; k++) now = owed[k] < now ? owed[k] : now;
+    }
     if (now <= s->written) return TR_OK;
     s->written = now;
     ++*did;
@@ -734,24 +721,6 @@ static bool prefetch_none(const struct tr_tables *tables)
     return true;
 }
 
-/* Waits until this worker's updates have arrived and prefetches have ended. A worker that stops early does not delay the reads of
- * others. Under BSP all workers end at the same clock, and servers may still be adding updates that were sent long ago. */
-static int sync_settle(struct tr_sync *s)
-{
-    tr_context *tr = s->tr;
-    s->left = !tr_sync_lockstep(s);
-    /* no member of a group prefetches a view for a clock that will not be run */
-    for (size_t i = 0; i < tr->tables->view_count; i++)
-        if (tr->tables->views[i]->ahead_clock > s->now) tr->tables->views[i]->ahead_wanted = false;
-    TR_WAIT_UNTIL(tr, s->written >= s->now, "own updates of clock %lld to arrive", (long long)s->now - 1);
-    if (tr_sync_lockstep(s))
-        TR_WAIT_UNTIL(tr, sync_written(s) >= s->now, "all updates of clock %lld to arrive",
-                      (long long)s->now - 1);
-    TR_WAIT_UNTIL(tr, prefetch_none(tr->tables), "prefetches to end");
-    for (size_t i = 0; i < tr->tables->view_count; i++) tr->tables->views[i]->ahead_started = false;
-    return TR_OK;
-}
-
 /* Some merge of this rank is running. */
 static bool sync_merges(const struct tr_sync *s)
 {
@@ -762,7 +731,22 @@ static bool sync_merges(const struct tr_sync *s)
 
 int tr_sync_barrier(struct tr_sync *s)
 {
-    if (s->works) TR_TRY(sync_settle(s));
+    tr_context *tr = s->tr;
+    if (s->works) {
+        /* Waits until this worker's updates have arrived and prefetches have ended. A worker that stops early does not delay the
+         * reads of others. Under BSP all workers end at the same clock, and servers may still be adding updates. */
+        bool lockstep = tr_sync_lockstep(s);
+        s->left = !lockstep;
+        /* no member of a group prefetches a view for a clock that will not be run */
+        for (size_t i = 0; i < tr->tables->view_count; i++)
+            if (tr->tables->views[i]->ahead_clock > s->now) tr->tables->views[i]->ahead_wanted = false;
+        TR_WAIT_UNTIL(tr, s->written >= s->now, "own updates of clock %lld to arrive", (long long)s->now - 1);
+        if (lockstep)
+            TR_WAIT_UNTIL(tr, sync_written(s) >= s->now, "all updates of clock %lld to arrive",
+                          (long long)s->now - 1);
+        TR_WAIT_UNTIL(tr, prefetch_none(tr->tables), "prefetches to end");
+        for (size_t i = 0; i < tr->tables->view_count; i++) tr->tables->views[i]->ahead_started = false;
+    }
     /* for servers and the scheduler this is the whole of training */
     TR_TRY(tr_barrier(s->tr, s->tr->active->participants, s->works ? "all ranks to end a stage" : NULL));
     TR_WAIT_UNTIL(s->tr, !sync_merges(s), "the last merges to bring new values");
