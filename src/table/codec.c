@@ -432,7 +432,7 @@ struct reader {
     uint64_t left;
 };
 
-/* Eight gaps of one byte each, if they are and surely end before the last unit. */
+/* Reads eight gaps of one byte each; false: some are longer, or might end behind the last unit. */
 INLINE bool decode_short_gaps(struct reader *r, uint32_t *unit)
 {
     uint64_t eight;

@@ -12,11 +12,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "job/job.h" /* TR_ENCODING_…, TR_PRECISION_… */
+#include "job/job.h" /* words of table.encoding and table.precision */
 #include "table/plan.h"
 #include "trireme/table.h"
 
-/* TR_FOR_TYPE(dtype, { … }): compiles the block for every element type, and runs that of dtype; T is the type in it. */
+/* TR_FOR_TYPE(dtype, block) compiles the block for every element type and runs that of dtype; T is the type in it. */
 #define TR_FOR_TYPE(dtype, ...)                                                                              \
     switch (dtype) {                                                                                         \
         TR_CASE_TYPE(TR_F32, float, __VA_ARGS__)                                                             \
@@ -25,7 +25,7 @@
         TR_CASE_TYPE(TR_I64, int64_t, __VA_ARGS__)                                                           \
     }
 
-/* The same where there can only be TR_F32 and TR_F64; other types do nothing. */
+/* The same for TR_F32 and TR_F64; other types do nothing. */
 #define TR_FOR_REAL(dtype, ...)                                                                              \
     switch (dtype) {                                                                                         \
         TR_CASE_TYPE(TR_F32, float, __VA_ARGS__)                                                             \
@@ -39,8 +39,8 @@
         __VA_ARGS__                                                                                          \
     } break;
 
-/* TR_FOR_SIZE(bytes, { … }): compiles the block for units of any SIZE, and for those of 1, 2, 4 and 8 bytes, which are
- * moved by one instruction. */
+/* TR_FOR_SIZE(bytes, block) compiles the block for units of any SIZE, and for those of 1, 2, 4 and 8 bytes, which one
+ * instruction moves. */
 #define TR_FOR_SIZE(bytes, ...)                                                                              \
     switch (bytes) {                                                                                         \
         TR_CASE_SIZE(case 1, 1, __VA_ARGS__)                                                                 \
@@ -61,7 +61,7 @@ static inline size_t tr_dtype_size(enum tr_dtype dtype)
     return dtype == TR_F32 || dtype == TR_I32 ? 4 : 8;
 }
 
-/* Whether a unit is all zeros: -0 counts as something, and does no harm. */
+/* Whether all bits of a unit are zero: -0 counts as a value, which does no harm. */
 static inline bool tr_is_zero(const char *unit, size_t bytes)
 {
     uint64_t both;
@@ -122,8 +122,8 @@ static inline float tr_bits_float(uint32_t bits)
     return x;
 }
 
-/* The f32 next to a double, rounded to odd: towards zero, and the last bit set where anything was lost. Rounding that
- * once more to 16 bits gives what rounding the double itself would: the odd bit tells a tie from its neighbours. */
+/* A double as f32, rounded to odd: towards zero, with the last bit set if the result is inexact. Rounding this to 16 bits gives
+ * the same as rounding the double itself: the odd bit distinguishes a tie from its neighbours. */
 static inline float tr_odd_float(double x)
 {
     float nearest = (float)x;
@@ -138,7 +138,7 @@ static inline uint16_t tr_f16_round(float x)
     const uint32_t infinity = 0x7f800000, least_normal = 0x38800000; /* 2^-14 */
     uint32_t sign = tr_float_bits(x) >> 16 & 0x8000, a = tr_float_bits(x) & 0x7fffffff;
     uint32_t normal = (a + 0xfff + (a >> 13 & 1) - (112u << 23)) >> 13;
-    /* behind 0.5 the last bit of an f32 is worth as much as the last of a small f16: the addition rounds */
+    /* from 0.5 on the last bit of an f32 is worth as much as that of a small f16: the addition rounds */
     uint32_t small = tr_float_bits(tr_bits_float(a) + 0.5f) - 0x3f000000;
     uint32_t finite = a < least_normal ? small : normal;
     finite = finite < 0x7bff ? finite : 0x7bff;
@@ -186,14 +186,14 @@ static inline float tr_f8_widen(uint8_t b)
 
 /* ======== encodings ======== */
 
-/* How the values of a message are written: which units, and with how many bits.
+/* Format of the values in a message: which units, and with how many bits.
  *
- * A slice of n units × width elements, packed, most of them perhaps zeros, is written in one of three ways:
+ * A slice of n units × width elements, packed, is written in one of three encodings:
  *
  *   dense   all units
- *   sparse  the units that are not zero; where they lie, as gaps of 1 to 5 bytes (7 bits a byte, lowest first, the
- *           upper bit says that more follow): the units left out since the unit before
- *   bitmap  the units that are not zero; where they lie, as a bit for each of the n
+ *   sparse  the units that are not zero; their places as gaps of 1 to 5 bytes (7 bits a byte, lowest first, the upper bit
+ *           says that more follow): the number of units left out since the previous unit
+ *   bitmap  the units that are not zero; their places as a bit for each of the n
  *
  * with values in full or, if they are reals, rounded to f16, bf16 or f8. Which way is left to TR_ENCODING_AUTO:
  * exact counts decide, equals for the one that is read faster. A message is
@@ -205,7 +205,7 @@ static inline float tr_f8_widen(uint8_t b)
  * in the byte order of the machine, as all messages. n, width and element type are known at both ends; values come
  * first so that they are aligned.
  *
- * The way makes no difference to what arrives: the units of which some element is not zero after rounding (-0 is a
+ * The result does not depend on the encoding: the units of which some element is not zero after rounding (-0 is a
  * zero), with their values to the last bit. In a list of units they are just these, even from a dense message.
  *
  * Rounding loses nothing if the sender adds the rounding error to its next update: error feedback, as Seide et al. 2014 (1-bit
@@ -230,7 +230,7 @@ enum { TR_ENCODING_HEADER = 8 };
 size_t tr_encode_room(const struct tr_slice *slice, struct tr_wire wire);
 
 /* Writes the slice's value (n × width) to out and returns the bytes to be sent.
- *   residual  NULL, or n × width: what rounding took is added; nothing is for infinities and NaNs
+ *   residual  NULL, or n × width: rounding errors are added, except those of infinities and NaNs
  *   out       tr_encode_room() bytes, aligned to 8; overlaps nothing */
 size_t tr_encode(const struct tr_slice *slice, struct tr_wire wire, const void *value, void *residual,
                  void *out);
@@ -295,7 +295,7 @@ bool tr_take_ascending(const unsigned char *bytes, size_t size, uint64_t limit, 
 
 /* ======== filters ======== */
 
-/* Filters: which units of an update stay behind on the worker (PS: user-defined filters; Li et al. 2014b, "Communication
+/* Filters: which units of an update are held back on the worker (PS: user-defined filters; Li et al. 2014b, "Communication
  * efficient distributed machine learning with the parameter server").
  *
  * A unit is sent or held as a whole; |u| is the largest of its elements, |w| that of its value as last pulled.
@@ -308,22 +308,22 @@ bool tr_take_ascending(const unsigned char *bytes, size_t size, uint64_t limit, 
  *   skip         held with probability `skip`, by a hash of seed, clock and unit, so that the result does not depend on the
  *                order or the slices in which an update is filtered
  *
- * What is held lies in `kept` and is added to the next update first: besides what kkt drops, nothing is lost. A last
- * update without a filter (and at full precision) brings all of it. What is not finite is always sent.
+ * Held units lie in `kept` and are added to the next update first: nothing is lost except units that kkt drops. A last
+ * update without a filter (and at full precision) sends all of them. Values that are not finite are always sent.
  *
  * An update is sent in this order: tr_filter_apply() adds kept and holds back; tr_encode() (encoding.h) takes kept as
- * its residual and adds what rounding took. Both want packed slices, so kept lies in the order of packed values.
+ * its residual and adds the rounding errors. Both take packed slices, so kept has the order of packed values.
  */
 
 struct tr_filter {
     int kind;     /* one of TR_FILTER_NONE to TR_FILTER_SKIP (job/job.h) */
     double limit; /* threshold: absolute; significant: relative to |w|; kkt: δ, how far inside α */
     double skip;  /* skip: a probability; 1 holds all, for ever */
-    /* kkt: the factor of |w|₁ in what u is the gradient of: the part of the pusher alone, where many push parts of a
-     * sum */
+    /* kkt: the factor of |w|₁ in the function whose gradient u is: if many workers push parts of a sum, in the part of this
+     * one */
     double alpha;
-    double scale;  /* kkt: u = scale × gradient, of any sign: the rate, where updates are steps */
-    uint64_t seed; /* skip: of this pusher, another one for each */
+    double scale;  /* kkt: u = scale × gradient, of any sign: the learning rate if updates are steps */
+    uint64_t seed; /* skip: different for each pusher */
 };
 
 /* Units that were not zero, added up over calls. */

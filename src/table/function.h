@@ -66,7 +66,7 @@ int tr_use_answer(struct tr_table *table, int rank, const struct tr_message *mes
 /* The server functions and answers that are built in. They know shares, but not how these are spread or how updates
  * reach them; every context registers them when it opens. */
 
-/* All that are built in, by name; their meaning is in trireme/function.h.
+/* The built-in ones, by name; trireme/function.h describes them.
  *
  * add and scale are linear, so under BSP they get the sum of a clock's updates, as optimizers do; assign and max
  * get the updates one by one, and of assignments the last in the order of workers wins. Details that matter to few: i32
@@ -79,8 +79,8 @@ extern const tr_function tr_dyn_function, tr_dyn_stable_function, tr_agree_funct
 extern const tr_answer *const tr_builtin_answers[];
 extern const size_t tr_builtin_answer_count;
 
-/* Whether ascending units (NULL: 0 .. n-1) follow each other without a gap, as they mostly do where whole shares are
- * touched, and which is the first: loops over memory in a row are several times as fast. */
+/* Whether ascending units (NULL: 0 .. n-1) are contiguous, and the first of them: loops over contiguous memory are several times
+ * as fast. */
 static inline bool tr_units_in_a_row(const uint32_t *unit, size_t n, size_t *first)
 {
     *first = unit && n > 0 ? unit[0] : 0;

@@ -174,7 +174,7 @@ const size_t tr_builtin_function_count = sizeof tr_builtin_functions / sizeof *t
 struct version {
     int64_t number;
     double count;           /* S: updates that are in it */
-    double weight;          /* t: what their sum counts */
+    double weight;          /* t: the factor of their sum */
     double squares, square; /* Σ|u|² and |U|² */
     size_t n;               /* units listed */
     uint32_t *unit;         /* NULL: all units of the share */
@@ -239,7 +239,7 @@ static size_t versions_memory(const tr_share *share)
     return bytes;
 }
 
-/* What the worker has read, and its own updates since: the version that it computes for. */
+/* The version that the worker computes for: the one that it has read, plus its own updates since. */
 static int versions_map(const tr_share *share, const tr_update *u, int64_t *version)
 {
     (void)share;
@@ -280,7 +280,7 @@ static int version_revise_list(const tr_share *share, struct version *v, const t
             if (j < u->n) b = u->unit ? u->unit[j] : (uint32_t)j;
             const T *before = a <= b ? sum + i++ * width : NULL;
             const T *more = b <= a ? (const T *)u->value + j++ * width : NULL;
-            bool any = before != NULL; /* else there may be nothing new */
+            bool any = before != NULL; /* a unit of the update alone may be zero */
             for (size_t k = 0; k < width; k++) {
                 T x = before ? before[k] : 0, y = more ? more[k] : 0;
                 any = any || y != 0;
@@ -443,7 +443,7 @@ static double answer_element(const tr_share *share, size_t at)
     return 0;
 }
 
-/* ---- what answers are made of ---- */
+/* ---- questions and results ---- */
 
 static int answer_question(const char *answer, const void *question, size_t bytes, void *into, size_t wanted)
 {
@@ -555,8 +555,8 @@ static int get_dot(const tr_share *share, const void *question, size_t question_
 
 /* ---- top ---- */
 
-/* Below zero where a comes before b. An order of all pairs, so that parts join in any order. NaN is above all
- * numbers, so that callers see it. */
+/* Negative if a precedes b. A total order of pairs, so that parts can be combined in any order. NaN is above all numbers,
+ * so that callers see it. */
 static int top_compare(const void *a, const void *b)
 {
     const struct tr_top_pair *p = a, *q = b;
@@ -570,7 +570,7 @@ static size_t top_bytes(uint32_t n)
     return sizeof(struct tr_top) + n * sizeof(struct tr_top_pair);
 }
 
-/* Sorts n pairs and writes the best k, for which there is room. */
+/* Sorts n pairs and writes the best k. */
 static void top_result(struct tr_top_pair *pair, size_t n, uint32_t k, void *result, size_t *bytes)
 {
     struct tr_top top = {.k = k, .n = (uint32_t)tr_min_size(n, k)};
@@ -771,8 +771,8 @@ int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved)
         __VA_ARGS__                                                                                          \
     }
 
-/* With the divisor d of the new w, z is -sign(w) l1 - d w wherever w is not 0, its proximal terms included. So w may
- * be set from outside (initial values, other workers), and the stored z is needed only if l1 keeps w at 0. */
+/* d is the divisor of the new w. If w is not 0, z is -sign(w) l1 - d w, including the proximal terms. So w may be set
+ * elsewhere (initial values, other workers), and the stored z is needed only if l1 keeps w at 0. */
 #define FTRL_ELEMENT                                                                                         \
     *b += g * g;                                                                                             \
     T old = *w, d = (epsilon + sqrt(*b)) * rate + l2;                                                        \

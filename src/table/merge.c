@@ -530,7 +530,7 @@ static bool shared_merge_poll(struct shared_merge *m, int64_t clock, int *did)
                             source->delta + segment->run[r].local * t->unit_bytes,
                             share + segment->run[r].position * t->unit_bytes);
         ++*did;
-        if (++m->next < m->workers) return false; /* the other roles of this rank come in between */
+        if (++m->next < m->workers) return false; /* lets the other roles of this rank run */
         atomic_store_explicit(&m->mine->added, clock + 1, memory_order_release);
     }
     for (size_t s = 0; s < m->servers && tr_works(t->tr); s++)
@@ -577,7 +577,7 @@ struct tr_merge {
     struct shared_merge *shared; /* in shared memory instead: nothing below but busy and done is used */
     MPI_Comm comm;
     struct rounds rounds;
-    struct rounds spread;       /* down, to what workers subscribe to; without rounds: nobody does */
+    struct rounds spread;       /* down, to subscribed rows; no rounds: there are none */
     struct tr_view_state *view; /* gives its delta */
     bool busy;
     int64_t clock;                   /* of the running merge */
@@ -778,9 +778,9 @@ static int lane_next(struct tr_merge *m, struct lane *l)
     return TR_OK;
 }
 
+/* Advances a chunk, or starts the next one; *moved = true: something happened. */
 static int lane_advance(struct tr_merge *m, struct lane *l, bool *moved)
 {
-    *moved = false;
     if (!l->busy) {
         if (m->begun == m->rounds.chunks) return TR_OK;
         l->chunk = m->begun++;
@@ -807,16 +807,10 @@ static int merge_poll_table(struct tr_table *t, int *did)
     struct tr_merge *m = t->merge;
     if (!m || !m->busy) return TR_OK;
     if (m->shared && !shared_merge_poll(m->shared, m->clock, did)) return TR_OK;
-    if (!m->shared) {
-        for (bool moved = true; moved && m->finished < m->rounds.chunks;) {
-            moved = false;
-            for (int i = 0; i < IN_FLIGHT; i++) {
-                bool this_one;
-                TR_TRY(lane_advance(m, &m->lane[i], &this_one));
-                moved = moved || this_one;
-            }
-            *did += moved;
-        }
+    for (bool moved = true; moved && m->finished < m->rounds.chunks;) {
+        moved = false;
+        for (int i = 0; i < IN_FLIGHT; i++) TR_TRY(lane_advance(m, &m->lane[i], &moved));
+        *did += moved;
     }
     if (m->added == m->rounds.chunks && m->done == m->clock) {
         atomic_thread_fence(memory_order_release); /* the sums must be visible before m->done */
@@ -924,7 +918,7 @@ int tr_merge_open(struct tr_table *t)
     } else {
         tr_subscription_discard(t);
     }
-    if (sum[1] == 0) return TR_OK; /* nobody updates it */
+    if (sum[1] == 0) return TR_OK; /* no rank updates it */
     MPI_Comm comm = MPI_COMM_NULL;
     if (!t->merges_shared)
         tr_comm_split(tr, tr->world, t->server >= 0 || tr_works(tr) ? 0 : MPI_UNDEFINED, tr->rank,

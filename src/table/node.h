@@ -62,7 +62,7 @@ void tr_cache_clear(struct tr_node_cache *cache);
 /* Number of the latest fetch. */
 uint64_t tr_cache_number(const struct tr_node_cache *cache);
 
-/* Looks an item up, and claims its entry if it is neither cached nor being fetched and the entry is free. holds: the fetch that
+/* Looks up an item. If it is not cached and no worker fetches it, claims its entry unless that is in use. holds: the fetch that
  * the caller will start contains all updates of clocks < holds. */
 enum tr_cache_state tr_cache_claim(struct tr_node_cache *cache, uint64_t item,
                                    const struct tr_cache_terms *terms, int64_t holds);

@@ -17,8 +17,8 @@ const char *tr_partition_name(enum tr_partition_kind kind)
 /* ---- by arithmetic: range, hash, range-hash ---- */
 
 /* A pseudo-random bijection of 0..blocks-1 or, `back`, its inverse: a four-round Feistel network over the next even
- * number of bits, walked until it falls into the range again (fewer than four steps on average). Backwards the halves
- * change places and the rounds come in reverse order; what the walk passes lies outside the range. */
+ * number of bits, repeated until the result lies in the range (fewer than four times on average). For the inverse the halves
+ * change places and the rounds run in reverse order. */
 static inline uint64_t partition_permute(const struct tr_partition *p, uint64_t block, bool back)
 {
     uint64_t mask = (UINT64_C(1) << p->half_bits) - 1;
@@ -95,7 +95,7 @@ static int partition_lay_out(const struct tr_partition_options *options, struct 
                            (unsigned long long)p->units);
         if (p->kind == TR_PARTITION_OWN)
             return tr_fail(TR_ERR_CONFIG,
-                           "table %s: with hash storage its keys cannot be placed by a function of one's own",
+                           "table %s: with hash storage its keys cannot be placed by a user-defined function",
                            options->table);
         return p->kind == TR_PARTITION_RING ? ring_points(p, &p->ring) : TR_OK;
     }

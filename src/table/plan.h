@@ -1,4 +1,4 @@
-/* Which server holds what: the same on every rank, found without asking anybody.
+/* Which server holds which unit: every rank computes the same, without communication.
  *
  * The units of a table are numbered 0..units-1 and lie in blocks of equal size. Three kinds are pure
  * arithmetic: a bijection of the block numbers spreads the blocks over the servers in turn.
@@ -6,17 +6,16 @@
  *   hash        blocks of one unit, permuted: even load, no neighbours
  *   range-hash  blocks of some units, permuted: even load, and runs of neighbours (DynSGD, section 5)
  *
- * Two give each block a server of its own. Servers keep their blocks in ascending order, and every rank lists
- * where they are: 12 bytes a block, 0.8 MB for the 65536 blocks that are chosen where nobody says how many.
+ * Two choose a server for each block. Servers keep their blocks in ascending order, and every rank lists the places:
+ * 12 bytes a block, 0.8 MB for the default of 65536 blocks.
  *   ring        consistent hashing with virtual nodes (Karger et al. 1997; PS, section 4.3): servers have
  *               points on a ring, and a block belongs to the next point clockwise of its hash. One more
  *               server takes its part from all others, and nothing else moves
- *   own         a function of the table's user says it
+ *   own         a function of the table's user
  *
- * Unbounded partitions, of up to 2^63 keys with hash storage, say only which server a key belongs to; where it lies
- * there, its server finds out. So nothing is listed, and shares have no size beforehand: the server of a block is
- * found by range as above, for hash and range-hash by a hash of the block's number, and on a ring by a search
- * among its points. own has none.
+ * Unbounded partitions, of up to 2^63 keys with hash storage, determine only the server of a key; the server finds its
+ * place. So nothing is listed, and shares have no size in advance. The server of a block is found by range as above, for
+ * hash and range-hash by a hash of the block's number, and on a ring by a search among its points; own is not possible.
  */
 #ifndef TR_TABLE_PLAN_H
 #define TR_TABLE_PLAN_H
@@ -36,10 +35,10 @@ enum tr_partition_kind {
     TR_PARTITION_OWN
 };
 
-/* More blocks than this have no lists. */
+/* Maximum number of blocks of ring and own. */
 enum { TR_MOST_PLACED_BLOCKS = 1 << 24 };
 
-/* What is asked for. */
+/* The wishes of the job and of the table. */
 struct tr_partition_options {
     enum tr_partition_kind kind;
     uint64_t block;     /* units of a block for range-hash, ring and own; 0 to choose */
@@ -50,7 +49,7 @@ struct tr_partition_options {
     bool unbounded;
 };
 
-/* Where a unit or a block lies: a server, and the place in its share. */
+/* The place of a unit or a block: a server, and the position in its share. */
 struct tr_location {
     uint32_t server, position;
 };
@@ -76,7 +75,7 @@ struct tr_partition {
     struct tr_ring_point *ring; /* unbounded ring: servers × points, in their order */
 };
 
-/* All ranks get the same from the same options. Blocks of ring and own that are chosen do not depend on the number
+/* The same options give the same partition on all ranks. Blocks of ring and own that are chosen do not depend on the number
  * of servers, so that they are the same after a change of servers. TR_ERR_CONFIG if a share would exceed
  * 2^32 units, if there are too many blocks to list, and if place() names a server that does not exist; unbounded,
  * for more than 2^63 keys and for own. Making a ring takes 16 bytes a point meanwhile, which unbounded ones keep.
@@ -96,7 +95,7 @@ void tr_partition_count(const struct tr_partition *partition, uint64_t *count);
 /* Where a unit lies: the units of a block follow each other. Unbounded, the position says nothing. */
 struct tr_location tr_partition_locate(const struct tr_partition *partition, uint64_t unit);
 
-/* Where neighbouring units lie: one look-up serves a whole block. Begins with the partition and zeros. */
+/* Locates neighbouring units: one look-up serves a whole block. Starts as the partition and zeros. */
 struct tr_walker {
     const struct tr_partition *partition;
     uint64_t first, end; /* units of the block last looked up */
@@ -117,10 +116,10 @@ static inline struct tr_location tr_walk_to(struct tr_walker *w, uint64_t unit)
  * unbounded ones. */
 uint64_t tr_partition_unit(const struct tr_partition *partition, uint32_t server, uint32_t position);
 
-/* "range-hash", as table.partition has it; "own". */
+/* "range-hash", as in table.partition; "own". */
 const char *tr_partition_name(enum tr_partition_kind kind);
 
-/* One number that tells partitions apart: ranks compare it. */
+/* A checksum of the partition, which ranks compare. */
 uint64_t tr_partition_print(const struct tr_partition *partition);
 
 /* ======== plans: keys → segments by server ========
@@ -193,7 +192,7 @@ struct tr_union {
 int tr_union_open(tr_context *tr, uint64_t limit, struct tr_union *u);
 void tr_union_close(struct tr_union *u);
 void tr_union_seal(struct tr_union *u,
-                   const char *whom); /* whom: «the ranks of this node to …», for a wait that is too long */
+                   const char *whom); /* whom: the subject of the message about a wait that takes too long */
 void tr_union_clear(struct tr_union *u, const char *whom);
 
 static inline void tr_union_add(struct tr_union *u, uint64_t number)

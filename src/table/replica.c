@@ -15,16 +15,16 @@
 #include "table/view.h"
 #include "trireme/collective.h"
 
-/* Keys of a chunk, where there is no job. */
+/* Keys of a chunk without a job. */
 enum { CHUNK = 1024 };
 /* Bytes of a chunk, if it has more keys than one. */
 enum { LARGEST = 1 << 27 };
-/* Bytes of a transfer: large enough for the latency of a round trip not to matter. */
+/* Bytes of a transfer: large enough to hide the latency of a round trip. */
 enum { AT_ONCE = 1 << 22 };
 
 /* ---- memory ---- */
 
-/* The next array in one block of memory, where a line of the cache begins; NULL without memory. */
+/* Returns the next array in one block of memory, aligned to a cache line; NULL if memory is NULL. */
 static void *replica_reserve(char *memory, size_t *taken, size_t bytes)
 {
     size_t at = *taken;
@@ -132,32 +132,24 @@ static int replica_open_file(struct tr_replica *l)
     return status;
 }
 
-/* Reads or writes all bytes, with several calls if necessary; *error = 0: the file is too short. */
-static bool replica_move_bytes(int file, bool writes, char *at, size_t bytes, size_t offset, int *error)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = writes ? pwrite(file, at + done, bytes - done, (off_t)(offset + done))
-                           : pread(file, at + done, bytes - done, (off_t)(offset + done));
-        *error = n < 0 ? errno : 0;
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
-        done += (size_t)n;
-    }
-    return true;
-}
-
 int tr_replica_transfer(struct tr_replica *l, bool writes, size_t chunk)
 {
     size_t offset = chunk * l->frame_bytes, keys = tr_replica_keys_of(l, chunk), all = 0;
-    int error = 0;
     for (size_t i = 0; i < l->columns; i++) {
         const struct tr_replica_column *c = &l->column[i];
         char *at = c->values + l->chunk[chunk].frame * c->chunk_bytes;
-        if (!replica_move_bytes(l->file, writes, at, keys * c->key_bytes, offset, &error))
-            return tr_fail(TR_ERR_IO,
-                           "%s: a chunk of %zu bytes of the local model of table %s cannot be %s: %s",
-                           l->folder, l->frame_bytes, l->table->name, writes ? "written" : "read back",
-                           error ? strerror(error) : "the file is too short");
+        for (size_t done = 0, bytes = keys * c->key_bytes;
+             done < bytes;) { /* one call may transfer a part only */
+            ssize_t n = writes ? pwrite(l->file, at + done, bytes - done, (off_t)(offset + done))
+                               : pread(l->file, at + done, bytes - done, (off_t)(offset + done));
+            if (n < 0 && errno == EINTR) continue;
+            if (n <= 0)
+                return tr_fail(TR_ERR_IO,
+                               "%s: a chunk of %zu bytes of the local model of table %s cannot be %s: %s",
+                               l->folder, l->frame_bytes, l->table->name, writes ? "written" : "read back",
+                               n < 0 ? strerror(errno) : "the file is too short");
+            done += (size_t)n;
+        }
         offset += c->chunk_bytes;
         all += keys * c->key_bytes;
     }
@@ -265,7 +257,7 @@ void *tr_replica_values(tr_replica *l)
     return l->column[0].values;
 }
 
-/* All chunks are here to stay, side by side. */
+/* All chunks are in memory, contiguously, and are never evicted. */
 static bool replica_is_whole(const struct tr_replica *l)
 {
     return !l->limited && atomic_load_explicit(&l->head->absent, memory_order_acquire) == 0;
@@ -384,7 +376,7 @@ int tr_replica_add(tr_replica *l, const tr_key *keys, size_t n, const void *delt
 
 /* ======== moving ======== */
 
-/* The ways of a replica's values: from and to the tables, and directly from another node. */
+/* Transfers of values from and to the tables, and directly from another node. */
 
 /* ---- some chunks of one array, from or to its table ---- */
 
@@ -395,19 +387,19 @@ struct move {
     size_t n;
     char *values;
     uint32_t servers;           /* 0: this rank reaches all of them directly */
-    struct tr_segment *segment; /* by server: what lies there, as runs */
+    struct tr_segment *segment; /* by server: its units, as runs */
     struct tr_channel *channel; /* by server */
     char *packed;               /* values to be added */
 };
 
-/* Units of the table that follow each other where they lie, and in memory. */
+/* Units of the table that are contiguous in the share and in memory. */
 struct stretch {
     uint32_t server;
     struct tr_run run;
 };
 
-/* Goes through all stretches of a move; begins with zeros. In a table whose rows are cut, units of a row are not
- * neighbours, and each is a stretch. */
+/* Iterator over all stretches of a move; starts as zeros. In a table whose rows are cut, units of a row are not neighbours, and
+ * each is a stretch. */
 struct stretches {
     struct tr_walker walker;
     size_t chunk, key; /* index of the chunk in the move, and of the key in the chunk */
@@ -645,7 +637,7 @@ static bool replica_differ(enum tr_dtype dtype, size_t n, void *now, void *value
     return some;
 }
 
-/* Fetches what the tables have of the chunks in the list, each array's behind the one before; or adds what differs. */
+/* Fetches the tables' values of the chunks in the list to `spare`, array after array; or adds the differences to the tables. */
 static int replica_move_batch(struct tr_replica *l, size_t n, bool adds)
 {
     char *spare = l->spare;

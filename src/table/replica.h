@@ -4,8 +4,8 @@
  *   replica_chunks  locks of chunks, loading of absent chunks, and eviction
  *
  * A chunk has a frame while it is in memory: a part of every array. Where all fit, frame and chunk have one number, and
- * arrays are contiguous. A worker holds one chunk at a time and does not wait for another one meanwhile, so that there is no
- * deadlock: it takes a second chunk, to free a frame or to fetch several chunks together, only if that one is free.
+ * arrays are contiguous. A worker that holds a chunk never waits for another one, so there is no deadlock: it takes a second
+ * chunk, to free a frame or to fetch several chunks together, only if that one is free.
  */
 #ifndef TR_TABLE_REPLICA_H
 #define TR_TABLE_REPLICA_H
@@ -14,39 +14,38 @@
 #include "table/table.h"
 #include "trireme/replica.h"
 
-/* Of a lock: one holds it alone; below, how many hold it together. */
+/* Bit of a lock: held exclusively; the lower bits count the shared holders. */
 #define TR_LOCKED_ALONE 0x80000000u
 
-/* A line of the cache, so that neighbours do not slow each other. */
+/* One cache line, so that neighbours do not share one. */
 struct tr_replica_chunk {
     _Atomic uint32_t lock;
     _Atomic uint32_t here;    /* in its frame */
-    _Atomic uint32_t changed; /* since it was fetched or written */
-    /* a later version than the tables' lies in the file, and was the last before `changed` */
-    _Atomic uint32_t stored;
+    _Atomic uint32_t changed; /* since it was fetched or written to the file */
+    _Atomic uint32_t stored;  /* the file has a later version than the tables */
     uint32_t frame;
     uint32_t pad;
-    _Atomic uint64_t stamp; /* lru: when it was visited last; fifo: brought */
+    _Atomic uint64_t stamp; /* lru: tick of the last visit; fifo: of its loading */
     char rest[32];
 };
 
-/* What the workers of a node have in common. */
+/* State shared by the workers of a node. */
 struct tr_replica_head {
-    _Atomic uint32_t arrived, round; /* workers that wait for the others, and how often all have come */
-    _Atomic int64_t clock;           /* of those who wait */
-    _Atomic uint32_t noted;          /* somebody writes, or has written: */
-    char why[512];                   /* the text of the first failure; "": not of ours */
-    _Atomic int failed;              /* its status, which others look at first */
+    _Atomic uint32_t arrived, round; /* barrier: workers that wait, and number of completed barriers */
+    _Atomic int64_t clock;           /* of the workers that wait */
+    _Atomic uint32_t noted;          /* a worker writes, or has written, `why` */
+    char why[512];                   /* text of the first failure; "": outside of the replica */
+    _Atomic int failed;              /* its status, which others test first */
     _Atomic uint32_t absent;         /* chunks */
-    _Atomic uint32_t all_changed;    /* chunks may have been changed by those who do it for themselves */
+    _Atomic uint32_t all_changed;    /* any chunk may have been changed without setting its `changed` */
     _Alignas(64) _Atomic uint64_t tick;
-    _Alignas(64) _Atomic uint32_t choosing; /* lock of all that follows */
+    _Alignas(64) _Atomic uint32_t choosing; /* lock of the following members */
     uint32_t used;                          /* frames below have had a chunk */
     uint32_t heaped;                        /* frames that are in the heap */
     struct tr_rng random;
 };
 
-/* A rank's own, a cache line or two. */
+/* Of one rank, in cache lines of its own. */
 struct tr_replica_line {
     _Alignas(64) tr_replica_counts counts;
 };
@@ -65,12 +64,12 @@ struct tr_replica {
     size_t columns;
     void *state;
     tr_replica_fn *fetched, *finish;
-    int model, replace; /* TR_LOCAL_…, TR_REPLACE_… */
+    int model, replace; /* TR_LOCAL_INTEGRAL or TR_LOCAL_DEMAND; TR_REPLACE_LRU, FIFO or RANDOM */
     enum tr_update_mode mode;
     bool limited; /* fewer frames than chunks */
     bool taken, waiting;
-    bool idle;      /* taken in a stage that has failed elsewhere: there is nothing in it */
-    bool astray;    /* a chunk could not be brought: this rank works on the spare frame */
+    bool idle;      /* taken in a stage that has failed elsewhere: it has no values */
+    bool astray;    /* a chunk could not be loaded: this rank works on the spare frame */
     unsigned shift; /* key >> shift is its chunk */
     size_t chunks, frames;
     size_t frame_bytes; /* in all arrays */
@@ -82,7 +81,7 @@ struct tr_replica {
     struct tr_replica_line *line; /* by rank of the node */
     struct tr_replica_chunk *chunk;
     char *shared;
-    /* limited: frames, the one to go first on top; by frame its stamp when it was put there, and its chunk */
+    /* limited: a heap of frames, the next one to be evicted on top; by frame: its stamp in the heap, and its chunk */
     uint32_t *heap, *owner;
     uint64_t *heap_stamp;
     int file;           /* of chunks that are not in memory; -1: none */
@@ -110,7 +109,7 @@ static inline size_t tr_replica_keys_of(const struct tr_replica *l, size_t chunk
     return tr_min_size((size_t)1 << l->shift, l->table->keys - tr_replica_first_key(l, chunk));
 }
 
-/* Where a chunk's first key is in every array. */
+/* Position of a chunk's first key in every array. */
 static inline size_t tr_replica_place(const struct tr_replica *l, size_t chunk)
 {
     return (size_t)l->chunk[chunk].frame << l->shift;
@@ -121,7 +120,7 @@ static inline size_t tr_replica_part(const struct tr_replica *l, int part, int p
     return l->chunks * (size_t)part / (size_t)parts;
 }
 
-/* What another worker has met: its status and text, or TR_OK. */
+/* The failure of another worker: its status and text, or TR_OK. */
 int tr_replica_failure(const struct tr_replica *l);
 
 /* Reads or writes a chunk in the file, in or from its frame. */
@@ -134,10 +133,10 @@ static inline bool tr_replica_is_here(const struct tr_replica_chunk *chunk)
     return atomic_load_explicit(&chunk->here, memory_order_acquire);
 }
 
-/* Begins with all chunks here, or none: worker `part` of `parts` for its part of them. */
+/* Starts with all chunks in memory, or none: worker `part` of `parts` sets its part of them. */
 void tr_replica_clear(struct tr_replica *l, int part, int parts, bool here);
 
-/* Waits until the chunk is here and held as the mode wants it; lets it go. */
+/* Waits until the chunk is in memory and holds it as the mode demands; releases it. */
 int tr_replica_get(struct tr_replica *l, size_t chunk);
 void tr_replica_let_go(struct tr_replica *l, size_t chunk);
 

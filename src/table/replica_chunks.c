@@ -1,11 +1,11 @@
-/* Who holds a chunk of a replica, bringing those that are absent, and which one makes room.
+/* Locks of chunks, loading of absent chunks, and eviction.
  *
- * Locked, one worker at a time holds a chunk. Otherwise any number hold it together, as numbers are changed atomically or
- * without regard; and where no chunk ever makes room for another, none needs to be held.
+ * In mode locked, one worker at a time holds a chunk. In the other modes any number of workers hold it together, because they
+ * change numbers atomically or accept races. If all chunks fit into memory, none is evicted, and none needs to be held.
  *
- * Frames lie in a heap by the stamps that their chunks had when they were last looked at. A visit only writes the chunk's
- * stamp; who looks for room sees whether the top has one that is newer, and lets it sink. Stamps only grow, so what stays
- * on top is the least of all: exactly the chunk that was visited (lru) or brought (fifo) longest ago. */
+ * Frames lie in a heap ordered by the stamps that their chunks had when they were inspected last. A visit only writes the
+ * chunk's stamp. Eviction inspects the top: if the chunk has a newer stamp, the frame sinks. Stamps only grow, so the frame
+ * that stays on top has the least stamp: exactly the chunk that was visited (lru) or loaded (fifo) the longest time ago. */
 #include <sched.h>
 #include <string.h>
 
@@ -122,7 +122,7 @@ static uint32_t heap_choose(struct tr_replica *l)
     return UINT32_MAX;
 }
 
-/* The chunk lies in its frame from now on, and may make room. */
+/* The chunk lies in its frame from now on, and can be evicted. */
 static void frame_fill(struct tr_replica *l, size_t c)
 {
     struct tr_replica_head *head = l->head;
@@ -137,7 +137,7 @@ static void frame_fill(struct tr_replica *l, size_t c)
     heap_unlock(head);
 }
 
-/* A chunk that cannot be written stays, in its frame: others may wait for that one. */
+/* A chunk that cannot be written stays in its frame: other workers may wait for it. */
 static int chunk_evict(struct tr_replica *l, uint32_t c)
 {
     struct tr_replica_chunk *chunk = &l->chunk[c];
@@ -156,7 +156,7 @@ static int chunk_evict(struct tr_replica *l, uint32_t c)
     return status;
 }
 
-/* A frame for a chunk; *found false where all are in use just now. Another chunk may have made room. */
+/* Finds a frame for a chunk, and evicts another one if necessary; *found = false: all frames are in use now. */
 static int frame_take(struct tr_replica *l, uint32_t *frame, bool *found)
 {
     struct tr_replica_head *head = l->head;
@@ -180,7 +180,7 @@ static int frame_take(struct tr_replica *l, uint32_t *frame, bool *found)
     return *found ? chunk_evict(l, l->owner[*frame]) : TR_OK;
 }
 
-/* ---- bringing ---- */
+/* ---- loading ---- */
 
 void tr_replica_clear(struct tr_replica *l, int part, int parts, bool here)
 {
@@ -197,7 +197,7 @@ void tr_replica_clear(struct tr_replica *l, int part, int parts, bool here)
     atomic_store(&l->head->all_changed, here);
 }
 
-/* Chunks that have frames, and are held alone: from the file, or else from the tables. */
+/* Loads chunks that have frames and are held exclusively: from the file, or else from the tables. */
 static int chunks_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n)
 {
     uint32_t list[AHEAD];
@@ -216,14 +216,14 @@ static int chunks_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n)
     return TR_OK;
 }
 
-/* The chunk is held alone, and absent. */
+/* Loads an absent chunk that is held exclusively. */
 static int chunk_fetch(struct tr_replica *l, uint32_t chunk)
 {
     struct tr_waiting waiting = tr_waiting_begin();
     for (bool found = !l->limited; !found;) {
         TR_TRY(frame_take(l, &l->chunk[chunk].frame, &found));
         if (found) break;
-        TR_TRY(tr_replica_failure(l)); /* one that cannot read its chunk back keeps the frame */
+        TR_TRY(tr_replica_failure(l)); /* a worker that cannot read its chunk back keeps the frame */
         TR_TRY(tr_waiting_turn(l->tr, &waiting, "memory for a chunk of table %s", l->table->name));
     }
     return chunks_fetch(l, &chunk, 1);
@@ -267,7 +267,7 @@ void tr_replica_let_go(struct tr_replica *l, size_t c)
     else if (l->limited) atomic_fetch_sub_explicit(&chunk->lock, 1, memory_order_release);
 }
 
-/* Takes a chunk into the list if it is absent, free, and has a frame. */
+/* Appends a chunk to the list if it is absent and free, and a frame is found for it. */
 static int chunks_list_absent(struct tr_replica *l, size_t c, uint32_t *list, size_t *n)
 {
     struct tr_replica_chunk *chunk = &l->chunk[c];
@@ -294,7 +294,7 @@ int tr_replica_bring_ahead(struct tr_replica *l, const tr_key *keys, size_t n)
         status = chunks_list_absent(l, c, list, &some);
     }
     if (status == TR_OK && some > 0) status = chunks_fetch(l, list, some);
-    tr_replica_own_counts(l)->hits -= status == TR_OK ? some : 0; /* that are still to be visited */
+    tr_replica_own_counts(l)->hits -= status == TR_OK ? some : 0; /* the visits come later */
     for (size_t i = 0; i < some; i++) chunk_end_alone(&l->chunk[list[i]]);
     return status;
 }

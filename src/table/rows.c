@@ -66,8 +66,8 @@ struct pull {
     uint64_t ahead, row_bytes;
     struct pull_part *parts; /* of sparse rows that were cut */
 
-    double computed, computing_since; /* seconds: by row() before it was called in turn, as it is now */
-    double looked;                    /* when messages were last looked after */
+    double computed, computing_since; /* seconds in row() so far; start of the current period in row() */
+    double looked;                    /* time of the last poll */
 
     /* rows of several pieces */
     size_t base, window; /* rows below base are complete; those from base + window on are not begun */
@@ -91,10 +91,11 @@ struct tr_rows {
     struct tr_node_cache cache; /* an item a unit; none: nothing is shared */
     struct tr_shm cache_memory;
     bool looked_for_cache;
-    uint64_t after, pulled; /* fetches before lack own updates; the latest when the last pull began */
+    uint64_t after;  /* fetches up to this one lack own updates */
+    uint64_t pulled; /* the latest fetch when the last pull began */
 };
 
-/* The number in the list of a unit's row; and the unit's number in the table. */
+/* Index in the list of the row of a unit; and the unit's number in the table. */
 static inline size_t rows_place(const struct pull *p, uint32_t want)
 {
     return p->plan.local[want] / p->table->pieces;
@@ -173,8 +174,7 @@ int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
             if (row->column[i] >= t->width || (i > 0 && row->column[i] <= row->column[i - 1]))
                 return tr_fail(TR_ERR_INTERNAL,
                                "table %s: entry %zu of a row that is pushed is in column %u: columns must "
-                               "ascend and lie "
-                               "below %zu",
+                               "ascend and lie below %zu",
                                t->name, i, row->column[i], t->width);
     }
     if (!t->rows->push) TR_TRY(TR_NEW(&t->rows->push, t->partition.servers));
@@ -424,7 +424,7 @@ static int answer_open_sparse(struct pull *p, struct pull_request *r)
     return rows_ask_again(s, (struct pull_ask){.want = r->ask[rows - 1].want, .from = r->head.from});
 }
 
-/* Tests all requests at once, since each test progresses MPI. */
+/* One call tests all requests, since each test progresses MPI. */
 static int rows_take_answers(struct pull *p, bool *did)
 {
     int arrived = 0, status = TR_OK;
@@ -786,7 +786,7 @@ int tr_rows_meanwhile(tr_table *t)
     return tr_progress(t->tr, &did);
 }
 
-/* Receives answers wherever this rank waits: other workers of the node may wait for units that it has claimed. */
+/* Receives answers in every wait of this rank: other workers of the node may wait for units that it has claimed. */
 int tr_rows_poll(void *what, int *did)
 {
     struct tr_tables *tables = what;

@@ -1,7 +1,7 @@
 /* Rows in any order (trireme/rows.h), pulled as a stream and delivered to a function; and updates of sparse rows. sync.c
  * decides when that is allowed.
  *
- * Pulling. The list is split by server. Rows that this rank reads directly are delivered when nothing else is to be done. For
+ * Pulling. The list is split by server. Rows that this rank reads directly are delivered while no answer has arrived. For
  * the others, up to table.ahead requests to each server are in flight, each for the number of rows that fit into
  * table.row_bytes, while the rows of an answer are delivered. Between two rows, but at most every 0.5 ms, the rank polls: it
  * receives answers, sends further requests, and serves other ranks. So a request is sent as soon as there is a free slot. Rows
@@ -26,7 +26,7 @@ struct tr_rows_terms {
     bool shared;   /* rows that other workers of the node have fetched may be used; see `least` */
     int64_t least; /* rows must contain all updates of clocks < least and, in lockstep, no others */
     int64_t holds; /* all updates of clocks < holds are in the tables now */
-    /* Rows of other nodes come with the last merge (subscriptions, node.h), so the pull starts before that is complete. Rows of
+    /* Rows of other nodes arrive with the last merge (subscriptions, node.h), so the pull starts before that is complete. Rows of
      * this node are delivered once all updates of clocks < least are known to be in the tables. */
     bool subscribed;
 };

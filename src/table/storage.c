@@ -169,7 +169,7 @@ enum {
 
 struct bucket {
     uint8_t tag[TR_HASH_PLACES]; /* 0: free; places are taken in order */
-    uint8_t passed;              /* it was full, and a key was placed in a later bucket */
+    uint8_t passed;              /* it was full when a key was added, which lies in a later bucket */
     uint8_t pad[3];
     uint32_t slot[TR_HASH_PLACES];
 };
@@ -179,7 +179,7 @@ struct page {
     struct bucket bucket[TR_HASH_BUCKETS];
 };
 
-/* Kept apart from the pages: adding a key should not touch one more line of them. */
+/* In an array of its own, so that adding a key touches one cache line of a page only. */
 struct fill {
     uint16_t keys;
     uint16_t depth; /* bits of the hash that all keys of the page have in common */
@@ -187,8 +187,7 @@ struct fill {
 
 /* ---- areas ---- */
 
-/* Moves an area to where huge pages fit: they spare random access much of the translation of addresses, and
- * moving means a few entries in the page tables. */
+/* Moves an area to an address that is aligned to huge pages, which make random access faster. Moving changes page tables only. */
 static void *area_move(const struct tr_hash_area *area, size_t bytes)
 {
     char *all = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -246,7 +245,7 @@ static struct fill *hashmap_fills(const struct tr_hashmap *m)
 
 /* ---- where a hash leads ---- */
 
-/* The lowest and the highest bits are left alone: what spreads keys over servers may have used them up. */
+/* Omits the lowest and the highest bits, which may be equal in all keys of a server, because they determined the server. */
 static inline uint32_t hash_directory_bits(uint64_t hash)
 {
     return (uint32_t)(hash >> 12);
@@ -413,8 +412,8 @@ static int hashmap_add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, u
 
 /* ---- many keys ---- */
 
-/* Looks up to BATCH keys up with their cache misses at the same time. Returns those, one bit each, of which slot
- * does not say the truth yet: where another key had the same tag, or had taken the place. */
+/* Looks up to BATCH keys up, with overlapping cache misses. Returns a bit for each key whose slot is not certain yet, because
+ * another key has the same tag or the bucket is full. */
 static uint32_t hashmap_find_some(const struct tr_hashmap *m, const tr_key *key, size_t n, uint64_t *hash,
                                   uint32_t *slot)
 {
@@ -554,8 +553,8 @@ void tr_hash_list_forget(struct tr_hash_list *l)
     l->seen = 0;
 }
 
-/* Collects the next absent keys, at most BATCH, among those that the n numbers in `among` (NULL: 0 .. n-1) stand for,
- * from *from on; at[i]: where they stand in the list. */
+/* Collects the next absent keys, at most BATCH, among the keys with the n indices in `among` (NULL: 0 .. n-1), from *from on;
+ * at[i]: their indices in the list. */
 static uint32_t hash_list_next_absent(const struct tr_hash_list *l, const uint32_t *among, uint32_t *from,
                                       uint32_t n, tr_key *key, uint32_t *at)
 {
@@ -837,7 +836,7 @@ int tr_sparse_answer(const struct tr_sparse *s, uint32_t n, const void *requests
                                            row->n > 0 ? values + first : NULL, out + head->bytes,
                                            room - head->bytes, &bytes);
         bool whole = first + written == row->n;
-        if (!whole && head->rows > 0) break; /* it will come in one piece if it can */
+        if (!whole && head->rows > 0) break; /* the next answer may have room for all of it */
         head->bytes += (uint32_t)bytes;
         if (whole) continue;
         head->cut = 1;

@@ -29,9 +29,9 @@ void tr_share_copy(const struct tr_table *table, uint32_t server, uint32_t posit
 
 /* The share of a table with hash storage: a map from keys to slots, and arrays indexed by slot.
  *
- * A key that is added gets the next slot (0, 1, 2, …) and keeps it; keys are never removed. Beside the
- * map lie arrays with a fixed number of bytes a slot (values, state of server functions), zeros at first. They
- * grow without being copied, so that addresses into them hold only until a key is added.
+ * A key that is added gets the next slot, from 0 on, and keeps it; keys are never removed. Arrays have a fixed number of bytes
+ * a slot (values, state of server functions), zeros at first. They grow without being copied, so that addresses into them
+ * are valid only until a key is added.
  *
  * The index is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, 1979, section 2):
  * some bits of the hash choose, through a directory, a page of 64 buckets; a page that has filled up is split in
@@ -40,13 +40,13 @@ void tr_share_copy(const struct tr_table *table, uint32_t server, uint32_t posit
  * more keys than one page holds; 6.4 to 12.8 bytes of index go with the 8 of each key, and memory follows the
  * keys present, not the space they come from. Only the directory, 4 bytes for some 500 keys, is doubled as a whole.
  *
- * Threads take turns by themselves: there are no locks in here.
+ * Not thread-safe.
  */
 
-/* Where an absent key lies. */
+/* The slot of an absent key. */
 #define TR_NO_SLOT UINT32_MAX
 
-/* TR_HASH_PAGE_KEYS: what one call moves at most. */
+/* TR_HASH_PAGE_KEYS: maximum number of keys that one call moves. */
 enum { TR_HASH_ARRAYS = 8, TR_HASH_BUCKETS = 64, TR_HASH_PLACES = 12 };
 enum { TR_HASH_PAGE_KEYS = TR_HASH_BUCKETS * TR_HASH_PLACES };
 
@@ -75,13 +75,13 @@ struct tr_hashmap {
 int tr_hashmap_open(const size_t *slot_bytes, uint32_t arrays, struct tr_hashmap *map);
 void tr_hashmap_close(struct tr_hashmap *map);
 
-/* One more array of zeros, the last one; the others stay where they are. Errors as above: nothing has changed. */
+/* Appends an array of zeros; the others keep their places. On errors (as above) nothing has changed. */
 int tr_hashmap_add_array(struct tr_hashmap *map, size_t slot_bytes);
 
 /* Gives back all arrays but the first ones. */
 void tr_hashmap_keep_arrays(struct tr_hashmap *map, uint32_t arrays);
 
-/* Takes all keys out; the arrays remain, of zeros. TR_ERR_SYSTEM: there is nothing left but to close it. */
+/* Removes all keys; the arrays remain, of zeros. TR_ERR_SYSTEM: the map can only be closed. */
 int tr_hashmap_clear(struct tr_hashmap *map);
 
 /* The slot of a key, or TR_NO_SLOT. */
@@ -90,8 +90,8 @@ uint32_t tr_hashmap_find(const struct tr_hashmap *map, tr_key key);
 /* The same for n keys in any order, twice as fast as one by one. */
 void tr_hashmap_find_all(const struct tr_hashmap *map, const tr_key *key, size_t n, uint32_t *slot);
 
-/* The slots of n keys in any order, new ones for those that have none. TR_ERR_SYSTEM without memory: the keys before
- * the one that failed have been added, and slot says nothing. */
+/* The slots of n keys in any order; absent keys are added. TR_ERR_SYSTEM without memory: the keys before the failed one have been
+ * added, and slot is undefined. */
 int tr_hashmap_add_all(struct tr_hashmap *map, const tr_key *key, size_t n, uint32_t *slot);
 
 static inline tr_key tr_hashmap_key(const struct tr_hashmap *map, uint32_t slot)
@@ -102,8 +102,8 @@ static inline tr_key tr_hashmap_key(const struct tr_hashmap *map, uint32_t slot)
 /* Bytes that have been touched, of index, keys and arrays; address space held in reserve does not count. */
 size_t tr_hashmap_memory(const struct tr_hashmap *map);
 
-/* A list of keys whose slots are remembered: what a server keeps of each client's registered keys. Slots hold
- * for ever, so that only absent keys are looked up again, and only when the map has grown since. */
+/* A list of keys with their slots, which a server keeps for each client's registered keys. Slots never change, so only absent
+ * keys are looked up again, and only if the map has grown since. */
 struct tr_hash_list {
     uint32_t n;
     tr_key *key;     /* ascending */
@@ -112,15 +112,15 @@ struct tr_hash_list {
     uint32_t seen;   /* keys of the map then */
 };
 
-/* Lengthens a list, of zeros at first, by n ascending keys above those that it has. They are copied, and none of
- * them looked up. Free it with tr_hash_list_free(). TR_ERR_SYSTEM without memory: the list is as before. */
+/* Appends n ascending keys, all above the present ones, to a list (zeros at first). They are copied and not looked up. Free it
+ * with tr_hash_list_free(). TR_ERR_SYSTEM without memory: the list is unchanged. */
 int tr_hash_list_append(struct tr_hash_list *list, const tr_key *key, uint32_t n);
 void tr_hash_list_free(struct tr_hash_list *list);
 
 /* All keys are absent again: the map has been cleared. */
 void tr_hash_list_forget(struct tr_hash_list *list);
 
-/* Before reading: finds out which of the absent keys have come into being. */
+/* Before reading: looks up absent keys that have been added to the map since. */
 void tr_hash_list_refresh(struct tr_hash_list *list, const struct tr_hashmap *map);
 
 /* Before writing to n keys of the list, those with the ascending numbers at[0 .. n-1]: adds the absent ones.
@@ -129,15 +129,15 @@ int tr_hash_list_add(struct tr_hash_list *list, struct tr_hashmap *map, const ui
 
 /* ======== sparse rows ======== */
 
-/* Shares whose rows are sparse: what a server keeps of such a table, and how rows travel.
+/* Shares with sparse rows: storage and format of messages.
  *
- * Each row is a compact list: its columns, ascending, and their values in an array of its own beside them, zeros left
- * out. 8 bytes an entry, a quarter more where a row has grown, and 16 bytes a row.
+ * A row is a list of ascending columns, followed by the list of their values, without zeros: 8 bytes an entry, a quarter more
+ * if a row has grown, and 16 bytes a row.
  *
- * In messages an entry is its column's distance from the one before and its value, both as few bytes as they need: 7
- * bits a byte, lowest first, the upper bit says that more follow. Whole numbers are written with their sign in the
- * lowest bit (Protocol Buffers call it zigzag), reals as 4 bytes in the order of the machine. A row, or a part of one,
- * has the number of its entries (uint32) in front. So counts of words and topics take 2 to 3 bytes.
+ * In messages an entry is the distance of its column from the previous one, and its value: 7 bits a byte, lowest first, the
+ * upper bit says that more follow. Integers have their sign in the lowest bit (the zigzag encoding of Protocol Buffers), reals
+ * are 4 bytes in the order of the machine. The number of entries (uint32) precedes a row or a part of one. So counts of words
+ * and topics take 2 to 3 bytes.
  */
 
 struct tr_sparse_row {
@@ -149,7 +149,7 @@ struct tr_sparse {
     bool real; /* TR_F32; else TR_I32 */
     uint64_t rows;
     struct tr_sparse_row *row;
-    uint64_t entry_bytes;     /* of all rows, with their spare room */
+    uint64_t entry_bytes;     /* of all rows, with unused capacity */
     uint32_t *column, *value; /* one row of a message */
     size_t column_room, value_room;
 };
@@ -163,55 +163,56 @@ static inline void *tr_sparse_values(const struct tr_sparse_row *row)
 int tr_sparse_open(enum tr_dtype dtype, uint64_t rows, struct tr_sparse **sparse);
 void tr_sparse_close(struct tr_sparse **sparse);
 
-/* Adds n values at ascending columns to a row, and leaves out what becomes zero. value: n int32_t or float. TR_ERR_SYSTEM
- * without memory: the row is as before. Whole numbers that exceed 32 bits wrap. */
+/* Adds n values at ascending columns to a row, and removes entries that become zero. value: n int32_t or float. TR_ERR_SYSTEM
+ * without memory: the row is unchanged. Integers wrap at 32 bits. */
 int tr_sparse_add(struct tr_sparse *sparse, uint64_t row, uint32_t n, const uint32_t *column,
                   const void *value);
 
-/* Makes a row just these n entries, as tr_sparse_add() to an empty one. */
+/* Replaces a row by n entries, as tr_sparse_add() to an empty row. */
 int tr_sparse_set(struct tr_sparse *sparse, uint64_t row, uint32_t n, const uint32_t *column,
                   const void *value);
 
-/* Bytes of the share: rows, entries and their spare room. */
+/* Bytes of the share: rows, entries and unused capacity. */
 uint64_t tr_sparse_bytes(const struct tr_sparse *sparse);
 
 /* ---- rows in messages ---- */
 
 enum { TR_SPARSE_HEAD = 4, TR_SPARSE_ENTRY_MOST = 10 };
 
-/* Writes the first of n entries that fit into `room` bytes (TR_SPARSE_HEAD and TR_SPARSE_ENTRY_MOST at least), and their
- * number in front. *bytes: how long that is. Returns how many. */
+/* Writes a head and the first of n entries that fit into `room` bytes (at least TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST). *bytes: the
+ * length. Returns the number of written entries. */
 uint32_t tr_sparse_write(bool real, uint32_t n, const uint32_t *column, const void *value, unsigned char *out,
                          size_t room, size_t *bytes);
 
-/* The number of entries of the row that comes next; false where the bytes end or the row cannot be in them. */
+/* The number of entries of the next row; false: the bytes end, or are too few for the row. */
 bool tr_sparse_next(const unsigned char *at, const unsigned char *end, uint32_t *n);
 
-/* Reads such a row: room for that many columns, which ascend below `width`, and values. false: it is none. */
+/* Reads the next row into `column` and `value`, which have room for its entries. false: it is malformed, or columns do not ascend
+ * below `width`. */
 bool tr_sparse_read(bool real, uint64_t width, const unsigned char **at, const unsigned char *end,
                     uint32_t *column, void *value);
 
 /* ---- requests ---- */
 
-/* One row that is asked for. */
+/* A requested row. */
 struct tr_sparse_request {
     uint32_t position, from; /* only columns from there on */
 };
 
 /* In front of the rows of an answer, in the order of the requests. Only a row that is longer than an answer is cut. */
 struct tr_sparse_head {
-    uint32_t bytes; /* that follow */
-    uint32_t rows;  /* that are complete */
+    uint32_t bytes; /* of the rows that follow */
+    uint32_t rows;  /* number of complete rows */
     uint32_t cut;   /* 1: the first part of one more row follows */
     uint32_t from;  /* the column at which the rest of that row starts */
 };
 
-/* Answers n requests (4 bytes each for position and column, unaligned) into `room` bytes behind the head. TR_ERR_PEER: a
- * row that is not there. */
+/* Writes the answer to n requests (4 bytes each for position and column, unaligned) to `room` bytes behind the head.
+ * TR_ERR_PEER: a row does not exist. */
 int tr_sparse_answer(const struct tr_sparse *sparse, uint32_t n, const void *requests, unsigned char *out,
                      size_t room, struct tr_sparse_head *head);
 
-/* Adds an update, rows with their positions (uint32) in front. TR_ERR_PEER: it is none. */
+/* Adds an update, rows with their positions (uint32) in front. TR_ERR_PEER: it is malformed. */
 int tr_sparse_take(struct tr_sparse *sparse, uint64_t width, const void *update, size_t bytes);
 
 #endif

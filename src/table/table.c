@@ -83,7 +83,7 @@ static void table_free(struct tr_table *t)
     free(t);
 }
 
-/* Sets the members of a table and allocates its memory, but for the dense share. Local. */
+/* Sets the members of a table and allocates its memory, except the dense share. Local. */
 static int table_fill(struct tr_table *t, const char *name, enum tr_dtype dtype, uint64_t rows,
                       uint64_t columns, const tr_table_options *options, const struct tr_table *like)
 {

@@ -15,7 +15,7 @@
  *   clock      the clock window: how far each rank has come
  *   sync       consistency: when a worker may read, when its clock ends, when updates become visible
  *
- * A unit is what lies in one piece at one place: an element of a vector, a row of a matrix, or, where rows are cut (2-D
+ * A unit is stored contiguously on one server: an element of a vector, a row of a matrix, or, where rows are cut (2-D
  * blocks), a piece of a row. All files but clock and sync move values when they are told to; sync decides when. */
 #ifndef TR_TABLE_TABLE_H
 #define TR_TABLE_TABLE_H
@@ -69,8 +69,8 @@ struct tr_table {
     int server;       /* number of this rank among the table's servers, or -1 */
 
     /* ---- wishes of the job and of the model ---- */
-    int route;               /* TR_ROUTE_… */
-    int push;                /* TR_PUSH_… */
+    int route;               /* one of TR_ROUTE_AUTO to TR_ROUTE_REQUEST (job/job.h) */
+    int push;                /* one of TR_PUSH_AUTO to TR_PUSH_MESSAGE */
     bool lockstep;           /* BSP: an update becomes visible only with all updates of its clock */
     struct tr_wire wire;     /* encoding and precision of values in messages */
     struct tr_filter filter; /* holds back parts of updates that are sent as messages */
@@ -88,7 +88,7 @@ struct tr_table {
     void **share; /* by server: its dense share, if this rank can read it directly, else NULL */
     struct tr_share_line **line; /* by server: behind the share, or NULL */
     struct tr_shm memory;        /* of the shares of this node */
-    MPI_Win window;              /* of all dense shares; MPI_WIN_NULL: nobody needs it */
+    MPI_Win window;              /* of all dense shares; MPI_WIN_NULL: not needed */
 
     /* ---- private to the file that is named ---- */
     struct tr_use *use;              /* function.c: the server function; NULL: updates are added */
@@ -135,7 +135,7 @@ struct tr_tables {
     bool exact; /* views read without rounding now, whichever table.precision is set */
     uint32_t next_request;
     uint32_t next_server; /* of the layout, for server 0 of the next table that does not use all servers */
-    int64_t written;      /* updates of clocks < written are in the tables (as last told by sync.c) */
+    int64_t written;      /* updates of clocks < written are in the tables, as far as sync.c knows */
     /* Clocks of this stage that earlier parts of the run have ended. Server functions and filters count clocks from the start
      * of the run, the rest of the room from the start of this part. */
     int64_t before;

@@ -337,7 +337,7 @@ START_TEST(unbounded_partitions_count_and_refuse)
     struct tr_partition_options wish = {.kind = TR_PARTITION_HASH, .table = "w", .unbounded = true};
     ck_fails(tr_partition_make(&wish, (UINT64_C(1) << 63) + 1, 3, &p), TR_ERR_CONFIG, "more than 2^63");
     wish.kind = TR_PARTITION_OWN;
-    ck_fails(tr_partition_make(&wish, 10, 3, &p), TR_ERR_CONFIG, "function of one's own");
+    ck_fails(tr_partition_make(&wish, 10, 3, &p), TR_ERR_CONFIG, "user-defined function");
     wish = (struct tr_partition_options){.kind = TR_PARTITION_HASH, .table = "w"};
     ck_fails(tr_partition_make(&wish, UINT64_C(1) << 63, 3, &p), TR_ERR_CONFIG, "table.storage=hash");
 }
