@@ -79,12 +79,4 @@ extern const tr_function tr_dyn_function, tr_dyn_stable_function, tr_agree_funct
 extern const tr_answer *const tr_builtin_answers[];
 extern const size_t tr_builtin_answer_count;
 
-/* Whether ascending units (NULL: 0 .. n-1) are contiguous, and the first of them: loops over contiguous memory are several times
- * as fast. */
-static inline bool tr_units_in_a_row(const uint32_t *unit, size_t n, size_t *first)
-{
-    *first = unit && n > 0 ? unit[0] : 0;
-    return !unit || n == 0 || unit[n - 1] - unit[0] == n - 1;
-}
-
 #endif

@@ -8,6 +8,14 @@
 
 /* ---- arithmetic: value = f(value, update) ---- */
 
+/* Whether ascending units (NULL: 0 .. n-1) are contiguous, and the first of them: loops over contiguous memory are several times
+ * as fast. */
+static inline bool units_in_a_row(const uint32_t *unit, size_t n, size_t *first)
+{
+    *first = unit && n > 0 ? unit[0] : 0;
+    return !unit || n == 0 || unit[n - 1] - unit[0] == n - 1;
+}
+
 /* Rounds an increment of an integer, clamped to the range of its type. */
 static inline int64_t function_whole(double x)
 {
@@ -31,7 +39,7 @@ static double scale_rate(const tr_share *share)
         size_t n = update->n, width = share->width, first;                                                   \
         double rate = scale_rate(share);                                                                     \
         (void)rate;                                                                                          \
-        if (tr_units_in_a_row(unit, n, &first)) n *= width, first *= width, width = 1, unit = NULL;          \
+        if (units_in_a_row(unit, n, &first)) n *= width, first *= width, width = 1, unit = NULL;             \
         TR_FOR_TYPE(share->dtype, {                                                                          \
             const T *from = update->value;                                                                   \
             T *to = share->value;                                                                            \
@@ -87,7 +95,7 @@ static int optimizer_open(tr_share *share, enum tr_optimizer_kind kind)
 static int optimizer_update(tr_share *share, const tr_update *u)
 {
     size_t first;
-    bool in_a_row = tr_units_in_a_row(u->unit, u->n, &first);
+    bool in_a_row = units_in_a_row(u->unit, u->n, &first);
     size_t skip = in_a_row ? first * share->width * tr_dtype_size(share->dtype) : 0;
     void *state[TR_STATE_ARRAYS];
     for (size_t a = 0; a < TR_STATE_ARRAYS; a++)

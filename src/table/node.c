@@ -143,7 +143,8 @@ void tr_cache_give_back(struct tr_node_cache *c, uint64_t item)
     cache_unlock(e);
 }
 
-bool tr_cache_has_news(struct tr_node_cache *c, uint64_t item, const struct tr_cache_terms *terms)
+/* tr_cache_take() will get the item, now or when the running fetch ends (with any `holds`). */
+static bool cache_has_news(struct tr_node_cache *c, uint64_t item, const struct tr_cache_terms *terms)
 {
     struct cache_entry *e = cache_lock(c, item);
     bool news = cache_is_new(e, item, terms) && (e->state == COMING || e->fetch.holds >= terms->least);
@@ -258,7 +259,7 @@ bool tr_node_pull_has_news(const struct tr_node_pull *p, int64_t least)
 {
     for (uint32_t s = 0; s < p->servers; s++) {
         struct tr_cache_terms terms = node_pull_terms(p, &p->source[s], least);
-        if (p->source[s].own.n > 0 && !tr_cache_has_news(&p->source[s].cache, 0, &terms)) return false;
+        if (p->source[s].own.n > 0 && !cache_has_news(&p->source[s].cache, 0, &terms)) return false;
     }
     return true;
 }

@@ -82,9 +82,6 @@ enum tr_cache_state tr_cache_take(struct tr_node_cache *cache, uint64_t item,
                                   const struct tr_cache_terms *terms, struct tr_cache_fetch *fetch);
 void tr_cache_give_back(struct tr_node_cache *cache, uint64_t item);
 
-/* tr_cache_take() will get the item, now or when the running fetch ends (with any `holds`). */
-bool tr_cache_has_news(struct tr_node_cache *cache, uint64_t item, const struct tr_cache_terms *terms);
-
 /* ======== pulls ======== */
 
 /* Node pulls: workers of a node that read the same keys of a server on another node fetch them once.

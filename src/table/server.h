@@ -82,12 +82,6 @@ void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending);
 /* A number for header.reply, different from all in flight. */
 uint32_t tr_request_number(struct tr_tables *tables);
 
-/* Units in one message of a pull or push. */
-static inline uint32_t tr_message_units(const struct tr_table *t)
-{
-    return (uint32_t)tr_max_size(1, TR_MESSAGE_BYTES / t->unit_bytes);
-}
-
 /* The slice of n units; and the encoding and precision of updates, and of values that are read (exact: never rounded;
  * otherwise to 16 bits at least). */
 static inline struct tr_slice tr_slice_of(const struct tr_table *t, uint32_t n)

@@ -156,7 +156,8 @@ void tr_clock_count(struct tr_clock *c, struct tr_rank_seen seen)
     atomic_store_explicit(&c->doing->word[COMPUTED], (int64_t)(seen.seconds * 1e6), memory_order_relaxed);
 }
 
-void tr_clock_serve(struct tr_clock *c, double serving, double held)
+/* Sets serving and held of this rank. */
+static void clock_serve(struct tr_clock *c, double serving, double held)
 {
     atomic_store_explicit(&c->doing->word[SERVED], (int64_t)(serving * 1e6), memory_order_relaxed);
     atomic_store_explicit(&c->doing->word[HELD], (int64_t)held, memory_order_relaxed);
@@ -198,7 +199,9 @@ void tr_clock_leave(struct tr_clock *c)
     for (int word = 0; word < TR_CLOCK_MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
 }
 
-int tr_clock_reset(struct tr_clock *c, const bool counts[TR_CLOCK_MINIMA])
+/* Sets all words to 0 for a new stage; counts[w]: word w of this rank counts for the minimum. Collective over the participants
+ * of the stage, which then run a barrier. Participants of the stage before must have agreed on its outcome. */
+static int clock_reset(struct tr_clock *c, const bool counts[TR_CLOCK_MINIMA])
 {
     tr_context *tr = c->tr;
     bool first = true; /* the lowest rank of the node that takes part in the stage */
@@ -235,7 +238,7 @@ static int clock_open_window(tr_context *tr, void *memory, size_t words, MPI_Win
                           "all ranks to open their clocks", window);
 }
 
-int tr_clock_open(tr_context *tr, struct tr_clock **clock)
+static int clock_open(tr_context *tr, struct tr_clock **clock)
 {
     struct tr_clock *c;
     TR_TRY(TR_NEW(&c, 1));
@@ -265,7 +268,7 @@ int tr_clock_open(tr_context *tr, struct tr_clock **clock)
     return tr_poll_add(tr, clock_poll, c);
 }
 
-void tr_clock_close(struct tr_clock **clock)
+static void clock_close(struct tr_clock **clock)
 {
     struct tr_clock *c = *clock;
     if (!c) return;
@@ -631,7 +634,7 @@ static int sync_poll(void *what, int *did)
 {
     struct tr_sync *s = what;
     struct tr_tables *tables = s->tr->tables;
-    tr_clock_serve(s->clock, tables->service.seconds, tables->service.share_bytes);
+    clock_serve(s->clock, tables->service.seconds, tables->service.share_bytes);
     if (!s->counting) return TR_OK;
     tables->written = sync_written(s);
     int64_t version = sync_own_version(s);
@@ -692,7 +695,7 @@ int tr_sync_begin(struct tr_sync *s)
                                           [TR_CLOCK_READ] = works,
                                           [TR_CLOCK_PUSHED] = s->tells_rows,
                                           [TR_CLOCK_VERSION] = sync_own_version(s) != INT64_MAX};
-    TR_TRY(tr_clock_reset(s->clock, counts));
+    TR_TRY(clock_reset(s->clock, counts));
     s->now = s->written = 0;
     s->works = works;
     s->running = owes;
@@ -808,7 +811,7 @@ int tr_sync_open(tr_context *tr)
     s->staleness = tr->staleness;
     s->caching =
         tr->job && tr->job->sync.pull == TR_PULL_STALE && s->staleness > 0 && s->staleness < INT64_MAX;
-    TR_TRY(tr_clock_open(tr, &s->clock));
+    TR_TRY(clock_open(tr, &s->clock));
     return tr_poll_add(tr, sync_poll, s);
 }
 
@@ -816,7 +819,7 @@ void tr_sync_close(tr_context *tr)
 {
     if (!tr->sync) return;
     tr_poll_remove(tr, sync_poll, tr->sync);
-    tr_clock_close(&tr->sync->clock);
+    clock_close(&tr->sync->clock);
     free(tr->sync);
     tr->sync = NULL;
 }

@@ -97,14 +97,6 @@ enum tr_clock_word {
 
 struct tr_clock;
 
-/* Collective over all ranks. */
-int tr_clock_open(tr_context *tr, struct tr_clock **clock);
-void tr_clock_close(struct tr_clock **clock);
-
-/* Sets all words to 0 for a new stage; counts[w]: word w of this rank counts for the minimum. Collective over the participants
- * of the stage, which then run a barrier. Participants of the stage before must have agreed on its outcome. */
-int tr_clock_reset(struct tr_clock *clock, const bool counts[TR_CLOCK_MINIMA]);
-
 /* Words of this rank do not count any more, because the next stage may run without it. On each participant, after all of them
  * have ended the clocks of the stage. */
 void tr_clock_leave(struct tr_clock *clock);
@@ -141,9 +133,6 @@ enum tr_rank_state tr_clock_say(struct tr_clock *clock, enum tr_rank_state state
 
 /* Sets state, clock and seconds of this rank. */
 void tr_clock_count(struct tr_clock *clock, struct tr_rank_seen seen);
-
-/* Sets serving and held of this rank. */
-void tr_clock_serve(struct tr_clock *clock, double serving, double held);
 
 /* On rank 0: notes the report of a rank of another node; and lists the state of all ranks, by rank. */
 void tr_clock_hear(struct tr_clock *clock, int rank, struct tr_rank_seen seen);

@@ -157,10 +157,16 @@ void tr_channel_close(struct tr_channel *c)
 
 /* ---- reading ---- */
 
+/* Units in one message of a pull or push. */
+static uint32_t channel_message_units(const struct tr_table *t)
+{
+    return (uint32_t)tr_max_size(1, TR_MESSAGE_BYTES / t->unit_bytes);
+}
+
 /* Maximum size of an answer to a request. */
 static size_t channel_answer_bytes(const struct tr_channel *c)
 {
-    struct tr_slice slice = tr_slice_of(c->table, tr_message_units(c->table));
+    struct tr_slice slice = tr_slice_of(c->table, channel_message_units(c->table));
     return sizeof(struct tr_reply_head) + tr_encode_room(&slice, tr_pull_wire(c->table, true));
 }
 
@@ -171,7 +177,7 @@ static int channel_ask(struct tr_channel *c, struct tr_slot *slot)
     struct tr_sending *m;
     TR_TRY(tr_message_new(tables, 0, &m));
     slot->first = c->asked;
-    slot->n = (uint32_t)tr_min_size(c->segment->n - c->asked, tr_message_units(t));
+    slot->n = (uint32_t)tr_min_size(c->segment->n - c->asked, channel_message_units(t));
     c->asked += slot->n;
     m->header = (struct tr_message){.kind = TR_MESSAGE_PULL,
                                     .table = t->index,
@@ -284,7 +290,7 @@ static int channel_push(struct tr_channel *c, const tr_view *view, int64_t clock
     const struct tr_wire wire = tr_push_wire(t);
     uint32_t first = 0, n;
     do { /* in chunks, with the table's filter and encoding; the last one is acknowledged */
-        n = (uint32_t)tr_min_size(s->n - first, tr_message_units(t));
+        n = (uint32_t)tr_min_size(s->n - first, channel_message_units(t));
         bool last = first + n == s->n;
         struct tr_slice slice = tr_slice_of(t, n);
         struct tr_sending *m;
