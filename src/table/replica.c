@@ -311,18 +311,20 @@ struct call {
 static void replica_work(const struct tr_replica *l, const struct call *c, void *at, tr_key first,
                          size_t from, size_t to)
 {
-    size_t width = l->table->width;
+    const size_t width = l->table->width;
     const tr_key *keys = c->keys;
+    const bool atomically = l->mode == TR_UPDATE_ATOMIC, reads = c->out != NULL;
     TR_FOR_TYPE(l->table->dtype, {
-        for (size_t i = from; i < to && c->out; i++)
+        T *values = at, *out = c->out;
+        const T *delta = c->delta;
+        for (size_t i = from; i < to && reads; i++)
             for (size_t j = 0; j < width; j++)
-                __atomic_load((T *)at + (keys[i] - first) * width + j, (T *)c->out + i * width + j,
-                              __ATOMIC_RELAXED);
-        for (size_t i = from; i < to && !c->out; i++)
+                __atomic_load(values + (keys[i] - first) * width + j, out + i * width + j, __ATOMIC_RELAXED);
+        for (size_t i = from; i < to && !reads; i++)
             for (size_t j = 0; j < width; j++) {
-                T *value = (T *)at + (keys[i] - first) * width + j, by = ((const T *)c->delta)[i * width + j],
-                  seen = *value, next;
-                if (l->mode != TR_UPDATE_ATOMIC) {
+                T *value = values + (keys[i] - first) * width + j, by = delta[i * width + j], seen = *value,
+                  next;
+                if (!atomically) {
                     *value = seen + by;
                     continue;
                 }
