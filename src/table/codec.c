@@ -286,6 +286,32 @@ static void codec_compact(size_t n_words, const uint64_t *word, size_t unit_byte
 })
 }
 
+/* ---- gaps: functions of their own, whose loops keep all variables in registers ---- */
+
+/* Most gaps are one byte; the inner loop is for the others. */
+static size_t gaps_bytes(size_t n_words, const uint64_t *word)
+{
+    size_t bytes = 0, next = 0;
+    FOR_EACH_BIT(i, n_words, word)
+    {
+        bytes++;
+        for (size_t gap = i - next; gap >= 128; gap >>= 7) bytes++;
+        next = i + 1;
+    }
+    return bytes;
+}
+
+static unsigned char *gaps_write(size_t n_words, const uint64_t *word, unsigned char *out)
+{
+    size_t next = 0;
+    FOR_EACH_BIT(i, n_words, word)
+    {
+        out = tr_put_gap(i - next, out);
+        next = i + 1;
+    }
+    return out;
+}
+
 /* ---- encoding ---- */
 
 /* Where in the room the bits are noted while values and places are written. Places take a bitmap, or fewer bytes if the
@@ -306,16 +332,8 @@ size_t tr_encode_room(const struct tr_slice *s, struct tr_wire wire)
 static int encode_choose(const struct tr_slice *s, const struct form *form, size_t count,
                          const uint64_t *bits)
 {
-    size_t bitmap = codec_words(s->n) * sizeof *bits, places = bitmap, gaps = 0, next = 0;
-    if (count < bitmap) {
-        FOR_EACH_BIT(i, codec_words(s->n), bits)
-        {
-            gaps++; /* most gaps are one byte; the loop is for the others */
-            for (size_t gap = i - next; gap >= 128; gap >>= 7) gaps++;
-            next = i + 1;
-        }
-        places = tr_min_size(bitmap, gaps);
-    }
+    size_t bitmap = codec_words(s->n) * sizeof *bits, places = bitmap;
+    if (count < bitmap) places = tr_min_size(bitmap, gaps_bytes(codec_words(s->n), bits));
     if ((s->n - count) * form->unit <= places) return TR_ENCODING_DENSE;
     return places < bitmap ? TR_ENCODING_SPARSE : TR_ENCODING_BITMAP;
 }
@@ -332,12 +350,7 @@ static size_t encode_finish(const struct tr_slice *s, const struct form *form, i
     if (encoding == TR_ENCODING_DENSE) return bytes;
     if (encoding == TR_ENCODING_SPARSE) {
         unsigned char *place = (unsigned char *)out + bytes;
-        size_t next = 0;
-        FOR_EACH_BIT(i, codec_words(s->n), bits)
-        {
-            place = tr_put_gap(i - next, place);
-            next = i + 1;
-        }
+        place = gaps_write(codec_words(s->n), bits, place);
         return (size_t)(place - (unsigned char *)out);
     }
     memcpy(out + bytes, bits, bitmap);
