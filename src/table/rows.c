@@ -21,6 +21,7 @@ struct pull_ask {
 struct pull_request {
     struct pull_request *next;
     uint32_t server, n;
+    bool got; /* by an RMA get: the answer is values alone, behind the place of their head */
     struct pull_ask *ask;
     char *answer;
     size_t ask_room, answer_room;
@@ -326,22 +327,38 @@ static int request_one(struct pull *p, uint32_t server, bool *sent)
     size_t room = HEADS + r->n * (t->unit_bytes + PLACE); /* a gap is longer than a bit */
     if (t->sparse) room = sizeof(struct tr_sparse_head) + sparse_room;
     TR_TRY(TR_GROW(&r->answer, &r->answer_room, room));
-    struct tr_sending *m;
-    TR_TRY(tr_message_new(tables, r->n * sizeof(tr_key), &m));
-    m->header = (struct tr_message){.kind = TR_MESSAGE_ROWS,
-                                    .table = t->index,
-                                    .n = r->n,
-                                    .flags = p->terms->exact ? TR_FLAG_EXACT : 0,
-                                    .clock = (int64_t)sparse_room};
-    size_t each = t->hash ? sizeof(tr_key) : t->sparse ? sizeof(struct tr_sparse_request) : sizeof(uint32_t);
-    for (uint32_t i = 0; i < r->n; i++) {
-        const struct pull_ask *ask = &r->ask[i];
-        struct tr_sparse_request wish = {p->plan.position ? p->plan.position[ask->want] : 0, ask->from};
-        tr_key key = p->keys[rows_place(p, ask->want)];
-        memcpy(m->body + i * each, t->hash ? (void *)&key : (void *)&wish, each); /* or the position alone */
+    /* hash storage and sparse rows have no window, and only messages round */
+    r->got = t->route == TR_ROUTE_GET && t->window != MPI_WIN_NULL;
+    if (r->got) {
+        int *position;
+        TR_TRY(TR_NEW(&position, r->n));
+        for (uint32_t i = 0; i < r->n; i++) position[i] = (int)p->plan.position[r->ask[i].want];
+        MPI_Datatype there = tr_type_of_units(t, r->n, NULL, position);
+        MPI_Rget(r->answer + sizeof(struct tr_reply_head), (int)(r->n * t->unit_width),
+                 tr_dtype_mpi(t->dtype), rank, 0, 1, there, t->window, &p->received[p->flying_n]);
+        MPI_Type_free(&there);
+        free(position);
+    } else {
+        struct tr_sending *m;
+        TR_TRY(tr_message_new(tables, r->n * sizeof(tr_key), &m));
+        m->header = (struct tr_message){.kind = TR_MESSAGE_ROWS,
+                                        .table = t->index,
+                                        .n = r->n,
+                                        .flags = p->terms->exact ? TR_FLAG_EXACT : 0,
+                                        .clock = (int64_t)sparse_room};
+        size_t each = t->hash     ? sizeof(tr_key)
+                      : t->sparse ? sizeof(struct tr_sparse_request)
+                                  : sizeof(uint32_t);
+        for (uint32_t i = 0; i < r->n; i++) {
+            const struct pull_ask *ask = &r->ask[i];
+            struct tr_sparse_request wish = {p->plan.position ? p->plan.position[ask->want] : 0, ask->from};
+            tr_key key = p->keys[rows_place(p, ask->want)];
+            memcpy(m->body + i * each, t->hash ? (void *)&key : (void *)&wish,
+                   each); /* or the position alone */
+        }
+        tables->traffic.bytes_pulled += sizeof m->header + r->n * each;
+        tr_message_ask(tables, m, r->n * each, rank, r->answer, room, &p->received[p->flying_n]);
     }
-    tables->traffic.bytes_pulled += sizeof m->header + r->n * each;
-    tr_message_ask(tables, m, r->n * each, rank, r->answer, room, &p->received[p->flying_n]);
     p->flying[p->flying_n++] = r;
     s->under_way++;
     s->requests++;
@@ -375,6 +392,8 @@ static int answer_decode(const struct pull *p, const struct pull_request *r, cha
     const struct tr_table *t = p->table;
     struct tr_slice slice = tr_slice_of(t, r->n);
     struct tr_encoded message;
+    *value = r->answer + sizeof(struct tr_reply_head);
+    if (r->got) return TR_OK;
     TR_TRY(tr_encoded_open(r->answer + sizeof(struct tr_reply_head), r->head.bytes, &slice, &message));
     *value = message.value;
     if (message.encoding == TR_ENCODING_DENSE && message.precision == TR_PRECISION_FULL) return TR_OK;
@@ -388,10 +407,10 @@ static int answer_open_dense(struct pull *p, struct pull_request *r)
 {
     struct tr_table *t = p->table;
     struct tr_rows *rows = t->rows;
-    struct tr_reply_head head;
+    struct tr_reply_head head = {.bytes = (uint32_t)(r->n * t->unit_bytes)};
     const char *value = NULL;
     bool claimed = false;
-    memcpy(&head, r->answer, sizeof head);
+    if (!r->got) memcpy(&head, r->answer, sizeof head);
     r->head = (struct tr_sparse_head){.bytes = head.bytes, .rows = r->n};
     t->tr->tables->traffic.bytes_pulled += sizeof head + head.bytes;
     for (uint32_t i = 0; i < r->n; i++) claimed = claimed || r->ask[i].claimed;

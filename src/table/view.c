@@ -55,6 +55,17 @@ int tr_channel_choose_route(struct tr_channel *c)
                    c->rank);
 }
 
+MPI_Datatype tr_type_of_units(const struct tr_table *t, size_t n, const int *length, const int *position)
+{
+    MPI_Datatype unit, type;
+    MPI_Type_contiguous((int)t->unit_width, tr_dtype_mpi(t->dtype), &unit);
+    if (length) MPI_Type_indexed((int)n, length, position, unit, &type);
+    else MPI_Type_create_indexed_block((int)n, 1, position, unit, &type);
+    MPI_Type_commit(&type);
+    MPI_Type_free(&unit);
+    return type;
+}
+
 int tr_channel_open_types(struct tr_channel *c)
 {
     const struct tr_segment *s = c->segment;
@@ -68,13 +79,8 @@ int tr_channel_open_types(struct tr_channel *c)
         position[i] = (int)(s->runs ? s->run[i].position : s->position[i]);
         length[i] = (int)(s->runs ? s->run[i].length : 1);
     }
-    MPI_Datatype unit;
-    MPI_Type_contiguous((int)c->table->unit_width, tr_dtype_mpi(c->table->dtype), &unit);
-    MPI_Type_indexed((int)pieces, length, local, unit, &c->here);
-    MPI_Type_indexed((int)pieces, length, position, unit, &c->there);
-    MPI_Type_commit(&c->here);
-    MPI_Type_commit(&c->there);
-    MPI_Type_free(&unit);
+    c->here = tr_type_of_units(c->table, pieces, length, local);
+    c->there = tr_type_of_units(c->table, pieces, length, position);
     free(local);
     return TR_OK;
 }

@@ -52,6 +52,10 @@ struct tr_channel tr_channel_of(struct tr_table *table, uint32_t server, const s
  * table.route=load, but the server is on another node. */
 int tr_channel_choose_route(struct tr_channel *channel);
 
+/* An MPI datatype of n blocks of units, for the caller to free: block i begins at unit position[i] and has length[i] units
+ * (length NULL: one). */
+MPI_Datatype tr_type_of_units(const struct tr_table *table, size_t n, const int *length, const int *position);
+
 /* Makes the datatypes of get and accumulate. */
 int tr_channel_open_types(struct tr_channel *channel);
 
