@@ -158,6 +158,13 @@ void tr_record_open(tr_context *tr, struct tr_record *r)
     time_format(r->started);
 }
 
+/* A proven gap, or an estimated one under its own name. */
+static void write_gap(FILE *file, const tr_evaluation *e)
+{
+    tr_json_real_member(file, "gap", e->estimated ? (double)NAN : e->gap);
+    if (e->estimated) tr_json_real_member(file, "estimated_gap", e->gap);
+}
+
 static int status_write_file(FILE *file, const void *what)
 {
     static const char *const state_name[] = {"starting", "loading", "training", "writing",
@@ -174,7 +181,7 @@ static int status_write_file(FILE *file, const void *what)
     tr_json_real_member(file, "epoch", tr_record_is_evaluated(r) ? last->epoch : (double)NAN);
     tr_json_count_member(file, "clock", (uint64_t)last->clock);
     tr_json_real_member(file, "objective", last->evaluation.objective);
-    tr_json_real_member(file, "gap", last->evaluation.gap);
+    write_gap(file, &last->evaluation);
     tr_json_real_member(file, "loaded", tr_milliseconds(r->loaded));
     tr_json_real_member(file, "seconds", tr_milliseconds(tr_now() - r->begin));
     tr_json_real_member(file, "left", ended ? (double)NAN : tr_milliseconds(r->left));
@@ -506,8 +513,7 @@ static int summary_write_run(FILE *file, const void *what)
     const struct tr_heterogeneity *h = &a->last.heterogeneity;
     fputs("{\n", file);
     tr_json_real_member(file, "objective", last->objective);
-    tr_json_real_member(file, "gap", last->estimated ? (double)NAN : last->gap);
-    if (last->estimated) tr_json_real_member(file, "estimated_gap", last->gap);
+    write_gap(file, last);
     for (size_t k = 0; k < SUMMARY_FIGURES; k++) {
         double value = NAN;
         for (size_t i = 0; i < tr->figures; i++)

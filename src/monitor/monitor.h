@@ -21,7 +21,7 @@
  *
  *   state             starting, loading, training, writing, done, failed, stopped (on request; it can continue)
  *   name              of the job
- *   epoch, clock, objective, gap
+ *   epoch, clock, objective, gap, estimated_gap   as in summary.json
  *   loaded            part of the files being read (training, then test data) that is done, an estimate
  *   seconds           since the start
  *   left              seconds until training ends, at most, as of the last evaluation
@@ -50,7 +50,7 @@
  *
  *   time              seconds since training began, as train_seconds of the summary counts
  *   epoch, clock, objective
- *   gap               proven relative distance from the optimum; else null, and estimated_gap is an estimate
+ *   gap               relative distance from the optimum, proven or estimated; the summary tells which for the last row
  *   test_metric       as the model names it: accuracy, rmse
  *   bytes_pulled, bytes_pushed, pulls, pushes, compute_seconds, wait_seconds, pull_seconds, push_seconds
  *                     summed over the workers, and all stages that are evaluated
@@ -61,7 +61,8 @@
  *
  * Members of summary.json, null if there is no value:
  *
- *   objective, gap, test_accuracy, test_auc, test_rmse, test_perplexity, epochs
+ *   objective, test_accuracy, test_auc, test_rmse, test_perplexity, epochs
+ *   gap               proven relative distance from the optimum; null, and estimated_gap a number, without a proof
  *   load_seconds, train_seconds
  *   total_seconds     since the process started
  *   bytes_pulled, bytes_pushed, updates

@@ -338,6 +338,8 @@ function curves(t, rows) {
     return list.filter(curve => curve.lines.some(([, ys]) => ys.some(v => is(v) && (v !== 0 || curve.key === "objective"))));
 }
 
+// A gap that is not proven is marked by ~.
+const gapOf = (s, digits) => is(s.gap) ? s.gap.toExponential(digits) : is(s.estimated_gap) ? "~" + s.estimated_gap.toExponential(digits) : "";
 const REQUIRED = ["time", "epoch", "objective", "gap", "test_metric", "bytes_pulled", "bytes_pushed", "compute_seconds",
     "wait_seconds", "pull_seconds", "push_seconds", "peak_rss_bytes", "updates"];
 
@@ -397,7 +399,7 @@ function listPage() {
         box.checked = ticked.has(run.id);
         return [el("td", {}, box),
             el("td", { class: "name" }, el("a", { href: link(run.id) }, run.name), s.error ? el("div", { class: "bad" }, String(s.error)) : run.problem && el("div", { class: "bad" }, run.problem)),
-            el("td", {}, stateOfRun(run)), cell("objective", number(s.objective, 8)), cell("gap", is(s.gap) ? s.gap.toExponential(1) : ""),
+            el("td", {}, stateOfRun(run)), cell("objective", number(s.objective, 8)), cell("gap", gapOf(s, 1)),
             cell("epoch", is(s.epoch) ? number(s.epoch, 5) : ""), cell("time", duration(s.seconds)), cell("left", is(s.left) && stateOf(run) !== "silent" ? duration(s.left) : ""), cell("restarts", s.continued ? String(s.continued) : ""),
             cell("host", String(s.host ?? "")), cell("started", is(Date.parse(s.started)) ? new Date(s.started).toLocaleString() : ""), sketch(run)];
     }
@@ -509,7 +511,7 @@ function head(run, summary, problems) {
     const metric = ["test_accuracy", "test_auc", "test_rmse", "test_perplexity"].map(name => summary && is(summary[name]) && fact(name.slice(5), number(summary[name], 5)));
     return [el("h1", {}, run.name, " ", el("small", {}, stateOfRun(run))), el("div", { class: "path" }, run.path),
         s.error && el("p", { class: "note bad" }, String(s.error)), ...problems.map(text => el("p", { class: "note" }, text)),
-        el("div", { class: "facts" }, fact("objective", number(s.objective, 8)), fact("gap", is(s.gap) ? s.gap.toExponential(2) : null), metric, fact("epoch", number(s.epoch, 5)),
+        el("div", { class: "facts" }, fact("objective", number(s.objective, 8)), fact("gap", gapOf(s, 2) || null), metric, fact("epoch", number(s.epoch, 5)),
             fact("time", duration(s.seconds)), fact("at most left", is(s.left) ? duration(s.left) : null), fact("rows", many((summary?.rows ?? s.rows) || NaN)), fact("features", summary && many(summary.features)), fact("ranks", summary && number(summary.ranks)),
             fact("restarts", s.continued ? String(s.continued) : null), fact("host", s.host && String(s.host)), fact("process", is(s.pid) ? String(s.pid) : null))].filter(Boolean);
 }
