@@ -190,7 +190,7 @@ int tr_members_keep(tr_snapshot *snapshot, const tr_member *list, size_t n);
  *
  * @return the agreed status
  */
-int tr_members_tell(tr_context *tr, const tr_member *list, size_t n);
+int tr_members_send(tr_context *tr, const tr_member *list, size_t n);
 
 /* Reads the final values of keys first .. first + n - 1 of a table, for fill functions. One rank, outside tr_run().
  *

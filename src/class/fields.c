@@ -404,7 +404,7 @@ int tr_members_keep(tr_snapshot *snapshot, const tr_member *list, size_t n)
     return TR_OK;
 }
 
-int tr_members_tell(tr_context *tr, const tr_member *list, size_t n)
+int tr_members_send(tr_context *tr, const tr_member *list, size_t n)
 {
     for (const tr_member *m = list; m < list + n; m++) {
         void *values;

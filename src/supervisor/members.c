@@ -54,7 +54,7 @@ static bool members_listen(struct tr_members *c, int family)
     return false;
 }
 
-static int members_watch(const struct tr_members *c, int fd, struct tr_member *m)
+static int members_watch(const struct tr_members *c, int fd, struct tr_supervised_rank *m)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = m};
     return epoll_ctl(c->ready, EPOLL_CTL_ADD, fd, &event) == 0 ? TR_OK : members_fail("epoll");
@@ -127,7 +127,7 @@ int tr_members_address(const struct tr_members *c, char **address)
 
 /* ---- messages of ranks ---- */
 
-static void member_disconnect(struct tr_members *c, struct tr_member *m)
+static void member_disconnect(struct tr_members *c, struct tr_supervised_rank *m)
 {
     if (m->socket < 0) return;
     close(m->socket); /* this also removes it from the epoll */
@@ -138,7 +138,7 @@ static void member_disconnect(struct tr_members *c, struct tr_member *m)
     if (!m->bye && !c->dead) c->dead = m;
 }
 
-static bool take_hello(struct tr_members *c, struct tr_member *m, const char *line)
+static bool take_hello(struct tr_members *c, struct tr_supervised_rank *m, const char *line)
 {
     int version = 0;
     long size = 0;
@@ -157,7 +157,7 @@ static bool take_hello(struct tr_members *c, struct tr_member *m, const char *li
 }
 
 /* Handles a line of a rank. Returns false if it is invalid. */
-static bool member_take_line(struct tr_members *c, struct tr_member *m, const char *line)
+static bool member_take_line(struct tr_members *c, struct tr_supervised_rank *m, const char *line)
 {
     long long stage, clock, kept_stage, kept_clock;
     int phase;
@@ -176,7 +176,7 @@ static bool member_take_line(struct tr_members *c, struct tr_member *m, const ch
 }
 
 /* Reads the pending lines of a rank. Returns false if it has disconnected or must be disconnected. */
-static bool member_read(struct tr_members *c, struct tr_member *m)
+static bool member_read(struct tr_members *c, struct tr_supervised_rank *m)
 {
     for (;;) {
         ssize_t n = recv(m->socket, m->line + m->filled, sizeof m->line - 1 - m->filled, MSG_DONTWAIT);
@@ -201,7 +201,7 @@ static int members_accept(struct tr_members *c)
     for (;;) {
         int yes = 1, fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) return TR_OK; /* no connection, already closed, or no descriptor left: ranks retry */
-        struct tr_member *m = NULL;
+        struct tr_supervised_rank *m = NULL;
         /* reuse the entry of a disconnected peer that was no rank: rare, a linear search suffices */
         for (size_t i = 0; i < c->n && !m && c->known < c->n; i++)
             if (c->member[i]->socket < 0 && !c->member[i]->known) m = c->member[i];
@@ -215,7 +215,7 @@ static int members_accept(struct tr_members *c)
             m = c->member[c->n++];
         }
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-        *m = (struct tr_member){.socket = fd, .beat = tr_now()};
+        *m = (struct tr_supervised_rank){.socket = fd, .beat = tr_now()};
         TR_TRY(members_watch(c, fd, m));
     }
 }
@@ -228,7 +228,7 @@ int tr_members_receive(struct tr_members *c)
     do {
         n = epoll_wait(c->ready, event, MANY, 0);
         for (int i = 0; i < n; i++) {
-            struct tr_member *m = event[i].data.ptr;
+            struct tr_supervised_rank *m = event[i].data.ptr;
             if (!m) TR_TRY(members_accept(c));
             else if (m->socket >= 0 && !member_read(c, m)) member_disconnect(c, m);
         }
@@ -241,17 +241,17 @@ int tr_members_receive(struct tr_members *c)
 
 /* ---- all ranks ---- */
 
-static bool listens(const struct tr_member *m)
+static bool listens(const struct tr_supervised_rank *m)
 {
     return m->known && m->socket >= 0;
 }
 
-const struct tr_member *tr_members_silent(const struct tr_members *c)
+const struct tr_supervised_rank *tr_members_silent(const struct tr_members *c)
 {
-    const struct tr_member *longest = NULL;
+    const struct tr_supervised_rank *longest = NULL;
     double since = tr_now() - c->limit;
     for (size_t i = 0; i < c->n; i++) {
-        const struct tr_member *m = c->member[i];
+        const struct tr_supervised_rank *m = c->member[i];
         bool silent = listens(m) && m->beat < since;
         /* the rank has sent bye, but its process is stopped, so that mpirun waits for it */
         if (m->bye && m->socket < 0 && m->local && m->broke < since)
@@ -266,7 +266,7 @@ long tr_members_waits(const struct tr_members *c)
     long least = 0;
     if (c->known == 0 || (long)c->known < c->size || c->byes > 0) return 0;
     for (size_t i = 0; i < c->n; i++) {
-        const struct tr_member *m = c->member[i];
+        const struct tr_supervised_rank *m = c->member[i];
         if (!m->known) continue;
         if (m->waits == 0) return 0;
         least = least == 0 || m->waits < least ? m->waits : least;
@@ -307,7 +307,7 @@ size_t tr_members_left(const struct tr_members *c, bool kill)
 {
     size_t left = 0;
     for (size_t i = 0; i < c->n; i++) {
-        const struct tr_member *m = c->member[i];
+        const struct tr_supervised_rank *m = c->member[i];
         if (!m->local || tr_process_state(m->pid, m->start, NULL) <= TR_PROCESS_ENDED) continue;
         left++;
         if (kill) tr_process_kill(m->pid, m->start);

@@ -11,7 +11,7 @@
 
 typedef unsigned long long tr_start_time; /* field 22 of /proc/PID/stat */
 
-struct tr_member {
+struct tr_supervised_rank {
     int socket; /* -1: closed */
     bool known; /* it has sent hello */
     bool local; /* its process is on this host */
@@ -34,13 +34,13 @@ struct tr_members {
     char token[33];
     double period, limit; /* seconds */
     bool ending;          /* ranks that connect from now on must exit, too */
-    struct tr_member **member;
+    struct tr_supervised_rank **member;
     size_t n, capacity;
     size_t known, byes,
         broken; /* number of ranks that are known, that have sent bye, that are disconnected */
     long size;  /* expected number of ranks; 0: not known yet */
-    const struct tr_member *dead;  /* the first rank that disconnected without bye */
-    struct tr_life_state farthest; /* most advanced state of all ranks */
+    const struct tr_supervised_rank *dead; /* the first rank that disconnected without bye */
+    struct tr_life_state farthest;         /* most advanced state of all ranks */
 };
 
 /* Opens a listening socket: on all interfaces if `everywhere`, else on the loopback interface. TR_ERR_SYSTEM. */
@@ -58,7 +58,7 @@ int tr_members_receive(struct tr_members *members);
 
 /* Returns a rank that has sent nothing for longer than the limit, or a rank of this host that has sent bye and was stopped before
  * it exited; NULL if there is none. */
-const struct tr_member *tr_members_silent(const struct tr_members *members);
+const struct tr_supervised_rank *tr_members_silent(const struct tr_members *members);
 
 /* Returns the shortest current wait of all ranks in seconds if all ranks are connected and have reported a wait; 0 otherwise. */
 long tr_members_waits(const struct tr_members *members);

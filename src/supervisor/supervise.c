@@ -109,7 +109,7 @@ static void note_state(struct supervisor *s)
 static void remember_segments(struct supervisor *s)
 {
     for (size_t i = 0; i < s->members.n && s->segments.n == 0; i++) {
-        const struct tr_member *m = s->members.member[i];
+        const struct tr_supervised_rank *m = s->members.member[i];
         if (m->local && tr_process_state(m->pid, m->start, NULL) > TR_PROCESS_ENDED)
             (void)tr_segments_find(m->pid, &s->segments);
     }
@@ -167,7 +167,7 @@ static void take_signals(struct supervisor *s)
 /* ---- failures ---- */
 
 /* m: the rank that failed, or NULL if it was not a rank. */
-static struct tr_failure failure_of(const struct tr_member *m, enum tr_cause_kind kind, int number)
+static struct tr_failure failure_of(const struct tr_supervised_rank *m, enum tr_cause_kind kind, int number)
 {
     struct tr_failure f = {.kind = kind, .number = number, .rank = m ? m->rank : -1, .epoch = NAN};
     if (!m) return f;
@@ -186,7 +186,7 @@ static void set_end(struct tr_failure *f, int wait_status)
 static bool find_end(struct supervisor *s)
 {
     struct tr_failure *f = &s->failure;
-    const struct tr_member *m = s->members.dead;
+    const struct tr_supervised_rank *m = s->members.dead;
     int wait_status = -1, number, code;
     long rank;
     if (f->kind != TR_CAUSE_GONE) return true;
@@ -221,7 +221,7 @@ static bool is_stuck_at_start(struct supervisor *s)
 static struct tr_failure look_for_failure(struct supervisor *s)
 {
     const struct tr_members *all = &s->members;
-    const struct tr_member *m = NULL;
+    const struct tr_supervised_rank *m = NULL;
     struct tr_failure f;
     long pid = 0;
     bool stuck = is_stuck_at_start(s);
@@ -273,10 +273,10 @@ static struct tr_failure look_for_failure(struct supervisor *s)
 }
 
 /* Returns a rank that has exited with this code (-1: any code except 0), or NULL. */
-static const struct tr_member *who_left_with(const struct tr_members *all, int code)
+static const struct tr_supervised_rank *who_left_with(const struct tr_members *all, int code)
 {
     for (size_t i = 0; i < all->n; i++) {
-        const struct tr_member *m = all->member[i];
+        const struct tr_supervised_rank *m = all->member[i];
         if (m->bye && (code < 0 ? m->status != TR_OK : m->status == code)) return m;
     }
     return NULL;
@@ -290,7 +290,7 @@ static struct tr_failure conclude(const struct supervisor *s)
     int number, code;
     set_end(&f, s->mpirun.wait_status);
     bool left = f.kind == TR_CAUSE_EXIT, well = left && f.number == TR_OK;
-    const struct tr_member *m = left ? who_left_with(&s->members, well ? -1 : f.number) : NULL;
+    const struct tr_supervised_rank *m = left ? who_left_with(&s->members, well ? -1 : f.number) : NULL;
     if (m) return failure_of(m, TR_CAUSE_EXIT, m->status);
     if (well) f.kind = TR_CAUSE_NONE;
     strcpy(f.host, s->members.host);
@@ -314,7 +314,7 @@ static void blame(struct supervisor *s)
     if (f->kind == TR_CAUSE_SIGNAL && (f->number == SIGTERM || f->number == SIGKILL)) {
         /* when a rank exits with an error, mpirun terminates the ranks that are still exiting: the status of the first one
          * counts, unless it reports the death of another rank */
-        const struct tr_member *left = who_left_with(&s->members, -1);
+        const struct tr_supervised_rank *left = who_left_with(&s->members, -1);
         if (left && left->status != TR_ERR_PEER) *f = failure_of(left, TR_CAUSE_EXIT, left->status);
     }
     if (f->kind == TR_CAUSE_NONE) *f = end;
@@ -468,7 +468,7 @@ static bool sees_status(const struct supervisor *s, struct tr_status_seen *seen)
     if (!s->options->output) return false;
     *seen = tr_status_look(s->options->output);
     for (size_t i = 0; i < s->members.n; i++) {
-        const struct tr_member *m = s->members.member[i];
+        const struct tr_supervised_rank *m = s->members.member[i];
         if (m->known && m->rank == 0) return m->pid == (long)seen->pid;
     }
     return false;

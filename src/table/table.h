@@ -1,7 +1,7 @@
 /* table/: parameter tables, and the consistency of their values. From the bottom up:
  *
  *   plan       which server holds which unit (partition); the keys of a view or a list of rows, split by server
- *   codec      element loops; encodings, Huffman codes and filters of values in messages
+ *   codec      element loops; encodings and filters of values in messages
  *   storage    the memory of a server's share: dense (shared by the node, open to RMA) and sparse rows; hashmap: hash storage
  *   server     messages between workers and servers, and the server role: key sets, pulls, pushes, rows
  *   function   server functions and answers: the registry, and their calls; functions: those that are built in

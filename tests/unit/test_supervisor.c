@@ -378,7 +378,7 @@ START_TEST(one_that_is_stopped_is_silent)
     LISTEN_UNTIL(&members, members.known == 1);
     kill(rank, SIGSTOP);
     LISTEN_UNTIL(&members, tr_members_silent(&members));
-    const struct tr_member *m = tr_members_silent(&members);
+    const struct tr_supervised_rank *m = tr_members_silent(&members);
     ck_assert_int_eq(tr_process_state(m->pid, m->start, NULL), TR_PROCESS_STOPPED);
     ck_assert(!members.dead);
     tr_members_excuse(&members);

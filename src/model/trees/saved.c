@@ -499,7 +499,7 @@ int tr_trees_broadcast(struct tr_trees *m)
     if (status == TR_OK) status = tr_broadcast(m->tr, TR_SET_ALL, 0, size, sizeof size);
     arrays_resize(m, &a, size);
     arrays_list(m, &a, list);
-    if (status == TR_OK) status = tr_members_tell(m->tr, list, ARRAYS);
+    if (status == TR_OK) status = tr_members_send(m->tr, list, ARRAYS);
     if (status == TR_OK) status = tr_agree(m->tr, root ? TR_OK : arrays_to_forest(m, &a));
     arrays_free(&a);
     return status;
