@@ -498,8 +498,8 @@ static int csv_enter(struct tr_reader *r)
     }
     r->any = !plain;
     if (!o->id || (has_id && r->id_column < tr_schema_fields(s))) return TR_OK;
-    return tr_fail(TR_ERR_USAGE, "%s: there is no column %s, of those that the model knows, for --id",
-                   r->files->file[r->file].path, o->id);
+    return tr_fail(TR_ERR_USAGE, "%s: the model has no column %s for --id", r->files->file[r->file].path,
+                   o->id);
 }
 
 int tr_csv_make_room(struct tr_reader *r, size_t more)

@@ -56,7 +56,7 @@ static int array_find_type(const struct tr_hdf5 *t, struct tr_hdf5_array *a, hid
                          class == H5T_STRING ? "texts, expected numbers"
                          : class == H5T_COMPOUND
                              ? "records of several fields (a compound type), expected numbers"
-                             : "neither integers nor reals, expected numbers");
+                             : "values of another type, expected integers or reals");
     a->type = H5Tget_native_type(stored, H5T_DIR_ASCEND);
     hid_t base = class == H5T_ENUM ? H5Tget_super(a->type) : H5Tcopy(a->type);
     int number = 0;

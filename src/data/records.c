@@ -136,7 +136,7 @@ static int pass_read_csv(struct pass *p)
         float *weight = NULL;
         if (o->columns != 0 && o->columns != o->schema->keys)
             return tr_fail(TR_ERR_DATA,
-                           "the model has %llu columns, but what it says of tables makes %llu: damaged",
+                           "the model has %llu columns, but its description of tables gives %llu: damaged",
                            (unsigned long long)o->columns, (unsigned long long)o->schema->keys);
         TR_TRY(tr_schema_bind(o->schema, &p->files, p->heads, false, &bindings));
         options.schema = o->schema;

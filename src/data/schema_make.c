@@ -20,7 +20,7 @@ struct steps {
     size_t n, differ, lost; /* numbers; different from the one before; of these, equal in single precision */
 };
 
-/* What is read of the first lines. */
+/* The values of the first lines. */
 struct look {
     const char *path;
     struct tr_ids *names;

@@ -479,7 +479,7 @@ static int link_task(struct tr_job *job, struct tr_job_task *task)
     const char *name = *init + strlen(begins_with_task), *place = place_of(job, task, "model.init");
     const struct tr_job_task *other = tr_job_task_of(job, name);
     if (!other)
-        return tr_job_fail(place, "task %s is to begin with the model of %s, which is no task", task->name,
+        return tr_job_fail(place, "task %s starts with the model of %s, which is no task", task->name,
                            tr_shown(name).text);
     if (other->run == TR_RUN_AVERAGE)
         return tr_job_fail(place, "task %s is an average, and leaves no model for task %s", other->name,

@@ -139,7 +139,7 @@ for ranks in 1 3; do
 done
 starts() { words=$1 code=$2; shift 2; rm -rf starts; refuses "$*" $code "$words" "$trireme" train pipeline.yaml output=starts "$@"; }
 starts 'tasks wait for each other: clusters -> topics -> again -> clusters' 78 tasks.topics.after=again
-starts 'task clusters is to begin with the model of topic, which is no task' 78 tasks.clusters.model.init='task topic'
+starts 'task clusters starts with the model of topic, which is no task' 78 tasks.clusters.model.init='task topic'
 starts 'task clusters is to run after itself' 78 tasks.clusters.model.init='task clusters'
 starts 'solve.start has no effect, because model.init has the initial centres' 78 tasks.again.solve.start=random
 # ends WORDS SETTING: the job fails in task again, and says it once

@@ -115,9 +115,9 @@ static void close_auto(struct tr_linear *m)
 
 /* ---- watching ---- */
 
-/* How many epochs there are to the target if the gap goes on to fall as in the later half of the evaluations that have been:
- * between as many as if it falls by the same factor in each epoch, and as if by a power of their number, as it does where
- * workers merge copies. INFINITY if it does not fall. */
+/* Predicts the number of epochs to the target from the later half of the evaluations: the mean of two predictions, that the gap
+ * falls by a constant factor per epoch, and that it falls by a power of the epoch, as for workers that merge copies. INFINITY
+ * if the gap does not fall. */
 static double epochs_left(const struct tr_linear_auto *a, double goal)
 {
     int64_t last = a->n - 1, watched = a->n < WATCHED ? a->n : WATCHED, before = last - watched / 2;
@@ -128,7 +128,7 @@ static double epochs_left(const struct tr_linear_auto *a, double goal)
     return (to_go * (epoch - first) + epoch * (pow(epoch / first, to_go) - 1)) / 2;
 }
 
-/* A run that goes on from a checkpoint of a later stage has left dual coordinate descent already. */
+/* A run that resumes from a checkpoint of a later stage has left dual coordinate descent already. */
 void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation)
 {
     struct tr_linear_auto *a = m->chooser;

@@ -13,15 +13,15 @@
 #define STAGES TR_WORDS("gradient", "evaluate")
 
 static const tr_method methods[] = {
-    [TR_METHOD_AUTO] = {.name = "auto", .help = "what suits the data: descent for model.l1, newton where columns are few or nodes have a hinge in common, otherwise dual, and newton from where that gets slow", .stages = STAGES, .in_groups = true, .in_step = true},
-    [TR_METHOD_DUAL] = {.name = "dual", .help = "dual coordinate descent; needs no step size and proves how far it is", .stages = STAGES, .in_groups = true, .in_step = true},
+    [TR_METHOD_AUTO] = {.name = "auto", .help = "follows from the data: descent for model.l1, newton for few columns and for a hinge on several nodes, otherwise dual, and newton when dual becomes slow", .stages = STAGES, .in_groups = true, .in_step = true},
+    [TR_METHOD_DUAL] = {.name = "dual", .help = "dual coordinate descent; needs no step size and proves the gap", .stages = STAGES, .in_groups = true, .in_step = true},
     [TR_METHOD_SGD] = {.name = "sgd", .help = "mini-batch gradient descent", .stages = STAGES},
     [TR_METHOD_SVRG] = {.name = "svrg", .help = "variance reduction, for smooth losses", .stages = TR_WORDS(NULL), .in_groups = true},
     [TR_METHOD_SVRGPP] = {.name = "svrg++", .help = "the same with ever longer epochs", .stages = TR_WORDS(NULL), .in_groups = true},
     [TR_METHOD_KATYUSHA] = {.name = "katyusha", .help = "variance reduction with momentum", .stages = TR_WORDS(NULL), .in_groups = true},
     [TR_METHOD_GROWING] = {.name = "growing", .help = "mini-batches that grow from phase to phase", .stages = TR_WORDS(NULL), .in_groups = true},
-    [TR_METHOD_NEWTON] = {.name = "newton", .help = "Newton's method, not for quantile: as many passes on any number of ranks, and as far as one likes", .stages = STAGES},
-    [TR_METHOD_DESCENT] = {.name = "descent", .help = "coordinate descent, for model.l1: steps of all workers together, and a proof how far it is", .stages = STAGES},
+    [TR_METHOD_NEWTON] = {.name = "newton", .help = "Newton's method: the same number of passes on any number of ranks, and any target gap", .stages = STAGES},
+    [TR_METHOD_DESCENT] = {.name = "descent", .help = "coordinate descent, for model.l1: all workers take steps together, and the gap is proven", .stages = STAGES},
     {.name = NULL},
 };
 

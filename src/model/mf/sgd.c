@@ -217,7 +217,7 @@ static int list_keys(const struct tr_mf_sgd *s, size_t block, tr_key **keys)
     return TR_OK;
 }
 
-/* Number of items per tile: half of a typical L2 cache, but for long rows a minimum that keeps visits long. */
+/* Number of items per tile: half of a typical L2 cache, and at least a minimum for long rows, so that visits are long. */
 static size_t tile_items(const struct tr_mf_sgd *s)
 {
     enum { TILE_BYTES = 640 << 10, LEAST_TILE_ITEMS = 2048, MOST_TILE_ITEMS = 1 << 16 };

@@ -107,9 +107,9 @@ static bool proof_read_row(const struct tr_linear *m, size_t row, double *u)
     return true;
 }
 
-/* Sums over all rows: for each output those of negative variables, of positive ones, and of the probabilities of a softmax. Makes
- * factors of the projection of them: of negative and positive variables; of a softmax what is added, and the share of the mixed
- * distribution. */
+/* Sums the negative variables, the positive variables and the probabilities of a softmax over all rows, for each output, and
+ * computes the projection from the sums: factors of the negative and of the positive variables; for a softmax, the added
+ * probability and the share of the mixed distribution. */
 static int proof_find_projection(tr_worker *me, struct proof *s)
 {
     const struct tr_linear *m = s->m;
