@@ -1,5 +1,6 @@
 /* The only file that calls blocking MPI functions. Before each such call its ranks meet in a waiting loop that prints a message, so
- * that a missing rank is reported and the call itself is short. */
+ * that a missing rank is reported and the call itself is short. During the call a rank cannot report its wait, therefore the
+ * lifeline does. */
 #include "ranks/ranks.h"
 
 #include "base/fault.h"
@@ -24,41 +25,30 @@ void tr_meet(tr_context *tr, MPI_Comm comm, const char *what)
     tr_wait_alone(tr, &request, what);
 }
 
-/* Called before and after each blocking call. During the call a rank cannot report its wait, therefore the lifeline does. */
-static void blocking_enter(const tr_context *tr)
-{
-    tr_lifeline_enter(tr->lifeline, tr_patience(tr));
-}
-
-static void blocking_leave(const tr_context *tr)
-{
-    tr_lifeline_through(tr->lifeline);
-}
-
 /* ---- communicators ---- */
 
 void tr_comm_dup(tr_context *tr, MPI_Comm of, const char *what, MPI_Comm *comm)
 {
     tr_meet(tr, of, what);
-    blocking_enter(tr);
+    tr_lifeline_enter(tr->lifeline, tr_patience(tr));
     MPI_Comm_dup(of, comm);
-    blocking_leave(tr);
+    tr_lifeline_through(tr->lifeline);
 }
 
 void tr_comm_split(tr_context *tr, MPI_Comm of, int color, int key, const char *what, MPI_Comm *comm)
 {
     tr_meet(tr, of, what);
-    blocking_enter(tr);
+    tr_lifeline_enter(tr->lifeline, tr_patience(tr));
     MPI_Comm_split(of, color, key, comm);
-    blocking_leave(tr);
+    tr_lifeline_through(tr->lifeline);
 }
 
 void tr_comm_split_hosts(tr_context *tr, const char *what, MPI_Comm *host)
 {
     tr_meet(tr, tr->world, what);
-    blocking_enter(tr);
+    tr_lifeline_enter(tr->lifeline, tr_patience(tr));
     MPI_Comm_split_type(tr->world, MPI_COMM_TYPE_SHARED, tr->rank, MPI_INFO_NULL, host);
-    blocking_leave(tr);
+    tr_lifeline_through(tr->lifeline);
 }
 
 /* The ranks of the team have no communicator yet. Instead of a barrier, all send a message to the first, which answers. */
@@ -75,9 +65,9 @@ void tr_comm_of_team(tr_context *of, const int *rank, int n, int number, const c
         }
     MPI_Comm_group(of->world, &all);
     MPI_Group_incl(all, n, rank, &some);
-    blocking_enter(of);
+    tr_lifeline_enter(of->lifeline, tr_patience(of));
     MPI_Comm_create_group(of->world, some, number, comm);
-    blocking_leave(of);
+    tr_lifeline_through(of->lifeline);
     MPI_Group_free(&some);
     MPI_Group_free(&all);
 }
@@ -85,7 +75,7 @@ void tr_comm_of_team(tr_context *of, const int *rank, int n, int number, const c
 /* ---- windows ---- */
 
 /* Sets the error handler of the communicator to MPI_ERRORS_RETURN. Returns the previous handler. */
-static MPI_Errhandler return_errors(MPI_Comm comm)
+static MPI_Errhandler comm_return_errors(MPI_Comm comm)
 {
     MPI_Errhandler before;
     MPI_Comm_get_errhandler(comm, &before);
@@ -93,7 +83,7 @@ static MPI_Errhandler return_errors(MPI_Comm comm)
     return before;
 }
 
-static void restore_errors(MPI_Comm comm, MPI_Errhandler before)
+static void comm_restore_errors(MPI_Comm comm, MPI_Errhandler before)
 {
     MPI_Comm_set_errhandler(comm, before);
     MPI_Errhandler_free(&before);
@@ -102,11 +92,11 @@ static void restore_errors(MPI_Comm comm, MPI_Errhandler before)
 int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const char *what, MPI_Win *window)
 {
     tr_meet(tr, tr->world, what);
-    MPI_Errhandler before = return_errors(tr->world);
-    blocking_enter(tr);
+    MPI_Errhandler before = comm_return_errors(tr->world);
+    tr_lifeline_enter(tr->lifeline, tr_patience(tr));
     int failed = MPI_Win_create(memory, (MPI_Aint)bytes, unit, MPI_INFO_NULL, tr->world, window);
-    blocking_leave(tr);
-    restore_errors(tr->world, before);
+    tr_lifeline_through(tr->lifeline);
+    comm_restore_errors(tr->world, before);
     int status =
         failed == MPI_SUCCESS
             ? TR_OK
@@ -119,22 +109,23 @@ int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const c
     return status;
 }
 
-bool tr_window_share(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *window)
+int tr_window_share(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *window)
 {
-    if (TR_FAULT("window") != TR_FAULT_NONE)
-        return false; /* fails on this rank only, as can happen with Open MPI */
+    int failed = TR_FAULT("window") != TR_FAULT_NONE; /* on this rank only, as can happen with Open MPI */
     MPI_Info info;
     void *own;
     MPI_Info_create(&info);
     MPI_Info_set(info, "alloc_shared_noncontig", "true"); /* each part on its own pages, local to its rank */
-    MPI_Errhandler before = return_errors(comm);
-    blocking_enter(tr);
-    int failed = MPI_Win_allocate_shared((MPI_Aint)bytes, 1, info, comm, &own, window);
-    blocking_leave(tr);
-    restore_errors(comm, before);
+    MPI_Errhandler before = comm_return_errors(comm);
+    tr_lifeline_enter(tr->lifeline, tr_patience(tr));
+    if (!failed)
+        failed = MPI_Win_allocate_shared((MPI_Aint)bytes, 1, info, comm, &own, window) != MPI_SUCCESS;
+    tr_lifeline_through(tr->lifeline);
+    comm_restore_errors(comm, before);
     MPI_Info_free(&info);
-    if (failed == MPI_SUCCESS) MPI_Win_lock_all(MPI_MODE_NOCHECK, *window);
-    return failed == MPI_SUCCESS;
+    if (failed) return tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %zu bytes of shared memory", bytes);
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, *window);
+    return TR_OK;
 }
 
 void tr_window_close(tr_context *tr, MPI_Comm comm, const char *what, MPI_Win *window)
@@ -142,7 +133,7 @@ void tr_window_close(tr_context *tr, MPI_Comm comm, const char *what, MPI_Win *w
     if (*window == MPI_WIN_NULL) return;
     tr_meet(tr, comm, what);
     MPI_Win_unlock_all(*window);
-    blocking_enter(tr);
+    tr_lifeline_enter(tr->lifeline, tr_patience(tr));
     MPI_Win_free(window);
-    blocking_leave(tr);
+    tr_lifeline_through(tr->lifeline);
 }

@@ -36,12 +36,6 @@ static void shm_find_parts(MPI_Win window, int members, struct tr_shm_part *part
     }
 }
 
-static int shm_share_window(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *window)
-{
-    if (tr_window_share(tr, comm, bytes, window)) return TR_OK;
-    return tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %zu bytes of shared memory", bytes);
-}
-
 enum { SLOTS = 16, SLOT_BYTES = 16 << 10, ALL_SLOTS = SLOTS * SLOT_BYTES };
 
 /* All ranks of a node open and close memory in the same order and therefore agree on the used slots. */
@@ -94,12 +88,12 @@ static int shm_open(struct tr_shm *shm, size_t bytes, int status)
     int same = MPI_UNEQUAL;
     if (has_slot) MPI_Comm_compare(shm->comm, tr->node, &same);
     if (same != MPI_IDENT && same != MPI_CONGRUENT) {
-        TR_TRY(shm_share_window(tr, shm->comm, bytes, &shm->window));
+        TR_TRY(tr_window_share(tr, shm->comm, bytes, &shm->window));
         shm_find_parts(shm->window, shm->members, shm->part);
         return TR_OK;
     }
     if (slots->window == MPI_WIN_NULL) {
-        TR_TRY(shm_share_window(tr, tr->node, ALL_SLOTS + SHM_LINE, &slots->window));
+        TR_TRY(tr_window_share(tr, tr->node, ALL_SLOTS + SHM_LINE, &slots->window));
         shm_find_parts(slots->window, tr->node_size, slots->part);
     }
     shm->slot = 0;
@@ -154,24 +148,18 @@ void tr_shm_close(struct tr_shm *shm)
 
 static MPI_Comm set_comm(const tr_context *tr, enum tr_set set)
 {
-    switch (set) {
-    case TR_SET_SERVERS: return tr->servers;
-    case TR_SET_WORKERS: return tr->workers;
-    case TR_SET_GROUP: return tr->group;
-    case TR_SET_LEADERS: return tr->leaders;
-    case TR_SET_NODE: return tr->node;
-    default: return tr->world;
-    }
+    const MPI_Comm comm[] = {
+        [TR_SET_ALL] = tr->world,   [TR_SET_SERVERS] = tr->servers, [TR_SET_WORKERS] = tr->workers,
+        [TR_SET_GROUP] = tr->group, [TR_SET_LEADERS] = tr->leaders, [TR_SET_NODE] = tr->node};
+    return comm[set];
 }
 
-static const char *set_waiting_for(enum tr_set set)
-{
-    static const char *const whom[] = {
-        "all ranks to exchange numbers",   "all servers to exchange numbers",
-        "all workers to exchange numbers", "the group to exchange numbers",
-        "all leaders to exchange numbers", "the ranks of this node to exchange numbers"};
-    return whom[set];
-}
+static const char *const set_waiting_for[] = {[TR_SET_ALL] = "all ranks to exchange numbers",
+                                              [TR_SET_SERVERS] = "all servers to exchange numbers",
+                                              [TR_SET_WORKERS] = "all workers to exchange numbers",
+                                              [TR_SET_GROUP] = "the group to exchange numbers",
+                                              [TR_SET_LEADERS] = "all leaders to exchange numbers",
+                                              [TR_SET_NODE] = "the ranks of this node to exchange numbers"};
 
 static int set_check(const tr_context *tr, enum tr_set set, size_t bytes)
 {
@@ -197,20 +185,6 @@ int tr_set_size(const tr_context *tr, enum tr_set set)
     return size;
 }
 
-static MPI_Datatype set_type(enum tr_dtype dtype)
-{
-    const MPI_Datatype types[] = {
-        [TR_F32] = MPI_FLOAT, [TR_F64] = MPI_DOUBLE, [TR_I32] = MPI_INT32_T, [TR_I64] = MPI_INT64_T};
-    return types[dtype];
-}
-
-static size_t set_type_size(enum tr_dtype dtype)
-{
-    int size;
-    MPI_Type_size(set_type(dtype), &size);
-    return (size_t)size;
-}
-
 enum { LONG = 1 << 16 };
 
 /* Above LONG bytes each member sums one part and sends it to the others: MPI_Iallreduce of Open MPI sends all data up and down a tree,
@@ -220,7 +194,7 @@ int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, 
 {
     const MPI_Op operations[] = {[TR_SUM] = MPI_SUM, [TR_MIN] = MPI_MIN, [TR_MAX] = MPI_MAX};
     size_t members = (size_t)tr_set_size(tr, set), me = (size_t)tr_set_rank(tr, set),
-           size = set_type_size(dtype);
+           size = tr_dtype_size(dtype);
     TR_TRY(set_check(tr, set, n));
     if (operation == TR_SUM && n * size >= LONG && members > 1) {
         TR_FREED size_t *counts = NULL;
@@ -231,9 +205,9 @@ int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, 
         return tr_all_gather_lists(tr, set, (char *)values + n * me / members * size, counts, values);
     }
     MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, values, (int)n, set_type(dtype), operations[operation], set_comm(tr, set),
-                   &request);
-    return tr_wait_request(tr, &request, set_waiting_for(set));
+    MPI_Iallreduce(MPI_IN_PLACE, values, (int)n, tr_dtype_mpi(dtype), operations[operation],
+                   set_comm(tr, set), &request);
+    return tr_wait_request(tr, &request, set_waiting_for[set]);
 }
 
 int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *before)
@@ -242,7 +216,7 @@ int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *bef
     MPI_Request request;
     *before = 0; /* MPI_Exscan does not set it on the first rank */
     MPI_Iexscan(&value, before, 1, MPI_UINT64_T, MPI_SUM, set_comm(tr, set), &request);
-    return tr_wait_request(tr, &request, set_waiting_for(set));
+    return tr_wait_request(tr, &request, set_waiting_for[set]);
 }
 
 int tr_broadcast(tr_context *tr, enum tr_set set, int root, void *data, size_t bytes)
@@ -250,38 +224,32 @@ int tr_broadcast(tr_context *tr, enum tr_set set, int root, void *data, size_t b
     TR_TRY(set_check(tr, set, bytes));
     MPI_Request request;
     MPI_Ibcast(data, (int)bytes, MPI_BYTE, root, set_comm(tr, set), &request);
-    return tr_wait_request(tr, &request, set_waiting_for(set));
+    return tr_wait_request(tr, &request, set_waiting_for[set]);
 }
 
-/* Pending messages. Counts of MPI are limited to 2 GiB - 1, and pieces of 64 MiB keep its buffers small. */
-struct messages {
-    MPI_Request *request;
-    size_t n, capacity;
-};
-
-static int messages_start(struct messages *m, char *memory, size_t bytes, int member, bool sends,
-                          MPI_Comm comm)
+int tr_messages_start(struct tr_messages *m, void *memory, size_t bytes, int member, bool sends,
+                      MPI_Comm comm)
 {
     const size_t most = (size_t)64 << 20;
     for (size_t at = 0; at < bytes; at += most) {
         int n = (int)tr_min_size(bytes - at, most);
         TR_TRY(TR_GROW(&m->request, &m->capacity, m->n + 1));
         MPI_Request *request = &m->request[m->n++];
-        if (sends) MPI_Isend(memory + at, n, MPI_BYTE, member, TR_TAG_SET, comm, request);
-        else MPI_Irecv(memory + at, n, MPI_BYTE, member, TR_TAG_SET, comm, request);
+        if (sends) MPI_Isend((char *)memory + at, n, MPI_BYTE, member, TR_TAG_SET, comm, request);
+        else MPI_Irecv((char *)memory + at, n, MPI_BYTE, member, TR_TAG_SET, comm, request);
     }
     return TR_OK;
 }
 
-static void messages_free(struct messages *messages)
+void tr_messages_free(struct tr_messages *messages)
 {
     free(messages->request);
 }
 
-static int messages_wait(tr_context *tr, enum tr_set set, struct messages *messages)
+static int messages_wait(tr_context *tr, enum tr_set set, struct tr_messages *messages)
 {
     for (size_t i = 0; i < messages->n; i++)
-        TR_TRY(tr_wait_request(tr, &messages->request[i], set_waiting_for(set)));
+        TR_TRY(tr_wait_request(tr, &messages->request[i], set_waiting_for[set]));
     return TR_OK;
 }
 
@@ -299,16 +267,16 @@ int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t 
     MPI_Comm comm = set_comm(tr, set);
     int members = tr_set_size(tr, set), me = tr_set_rank(tr, set);
     char *in = received, *out = (char *)(uintptr_t)sent; /* only read, by MPI_Isend */
-    struct messages messages TR_CLOSED_BY(messages_free) = {0};
+    struct tr_messages messages TR_CLOSED_BY(tr_messages_free) = {0};
     if (to_each[me] > 0)
         memcpy(in + sum_of_sizes(from_each, me), out + sum_of_sizes(to_each, me), to_each[me]);
     for (int turn = 1; turn < members; turn++) {
         int m = (me + members - turn) % members;
-        TR_TRY(messages_start(&messages, in + sum_of_sizes(from_each, m), from_each[m], m, false, comm));
+        TR_TRY(tr_messages_start(&messages, in + sum_of_sizes(from_each, m), from_each[m], m, false, comm));
     }
     for (int turn = 1; turn < members; turn++) { /* in different order on each rank */
         int m = (me + turn) % members;
-        TR_TRY(messages_start(&messages, out + sum_of_sizes(to_each, m), to_each[m], m, true, comm));
+        TR_TRY(tr_messages_start(&messages, out + sum_of_sizes(to_each, m), to_each[m], m, true, comm));
     }
     return messages_wait(tr, set, &messages);
 }
@@ -347,7 +315,7 @@ int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void
     int members = tr_set_size(tr, set), me = tr_set_rank(tr, set);
     TR_TRY(set_check(tr, set, sum_of_sizes(counts, members)));
     int halvings = halves_find(tr, set, halves);
-    size_t room = 0, size = set_type_size(dtype);
+    size_t room = 0, size = tr_dtype_size(dtype);
     char *values = values_;
     TR_FREED size_t *at = NULL; /* start of the numbers of each member */
     TR_FREED char *spare = NULL;
@@ -358,16 +326,16 @@ int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void
         int number = me - h->own;
         char *own = values + at[h->own] * size;
         size_t part = (at[h->own + h->members] - at[h->own]) * size, arrived = 0;
-        struct messages messages TR_CLOSED_BY(messages_free) = {0};
+        struct tr_messages messages TR_CLOSED_BY(tr_messages_free) = {0};
         TR_TRY(TR_GROW(&spare, &room, part * (size_t)(h->others / h->members + 1)));
         for (int i = number; i < h->others; i += h->members)
-            TR_TRY(messages_start(&messages, spare + part * arrived++, part, h->other + i, false, comm));
-        TR_TRY(messages_start(&messages, values + at[h->other] * size,
-                              (at[h->other + h->others] - at[h->other]) * size, h->other + number % h->others,
-                              true, comm));
+            TR_TRY(tr_messages_start(&messages, spare + part * arrived++, part, h->other + i, false, comm));
+        TR_TRY(tr_messages_start(&messages, values + at[h->other] * size,
+                                 (at[h->other + h->others] - at[h->other]) * size,
+                                 h->other + number % h->others, true, comm));
         TR_TRY(messages_wait(tr, set, &messages));
         for (size_t i = 0; i < arrived; i++)
-            MPI_Reduce_local(spare + part * i, own, (int)(part / size), set_type(dtype), MPI_SUM);
+            MPI_Reduce_local(spare + part * i, own, (int)(part / size), tr_dtype_mpi(dtype), MPI_SUM);
     }
     if (sum && counts[me] > 0) memcpy(sum, values + at[me] * size, counts[me] * size);
     return TR_OK;
@@ -387,13 +355,13 @@ int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const
     if (counts[me] > 0) memmove(all + at[me], mine, counts[me]);
     for (int n = halves_find(tr, set, halves) - 1; n >= 0; n--) {
         const struct halves *h = &halves[n];
-        struct messages messages TR_CLOSED_BY(messages_free) = {0};
+        struct tr_messages messages TR_CLOSED_BY(tr_messages_free) = {0};
         int number = me - h->own;
         size_t own = at[h->own + h->members] - at[h->own];
-        TR_TRY(messages_start(&messages, all + at[h->other], at[h->other + h->others] - at[h->other],
-                              h->other + number % h->others, false, comm));
+        TR_TRY(tr_messages_start(&messages, all + at[h->other], at[h->other + h->others] - at[h->other],
+                                 h->other + number % h->others, false, comm));
         for (int i = number; i < h->others; i += h->members)
-            TR_TRY(messages_start(&messages, all + at[h->own], own, h->other + i, true, comm));
+            TR_TRY(tr_messages_start(&messages, all + at[h->own], own, h->other + i, true, comm));
         TR_TRY(messages_wait(tr, set, &messages));
     }
     return TR_OK;
@@ -414,13 +382,13 @@ int tr_exchange_counts(tr_context *tr, enum tr_set set, const size_t *to_each, s
     MPI_Request request;
     MPI_Ialltoall(to_each, sizeof *to_each, MPI_BYTE, from_each, sizeof *from_each, MPI_BYTE,
                   set_comm(tr, set), &request);
-    return tr_wait_request(tr, &request, set_waiting_for(set));
+    return tr_wait_request(tr, &request, set_waiting_for[set]);
 }
 
 int tr_barrier_of(tr_context *tr, enum tr_set set)
 {
     TR_TRY(set_check(tr, set, 0));
-    return tr_barrier(tr, set_comm(tr, set), set_waiting_for(set));
+    return tr_barrier(tr, set_comm(tr, set), set_waiting_for[set]);
 }
 
 struct tr_set_memory {
@@ -460,7 +428,7 @@ int tr_set_memory_meet(tr_set_memory *memory)
     memory->met += (uint64_t)memory->shm.members;
     atomic_fetch_add_explicit(counter, 1, memory_order_acq_rel);
     TR_WAIT_UNTIL(memory->tr, atomic_load_explicit(counter, memory_order_acquire) >= memory->met, "%s",
-                  set_waiting_for(memory->set));
+                  set_waiting_for[memory->set]);
     return TR_OK;
 }
 

@@ -1,22 +1,20 @@
-#include "ranks/layout.h"
+#include "ranks/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
-#include "trireme/context.h"
-
-static const char *kind_name[] = {"auto", "dedicated", "colocated", "alone"};
+static const char *layout_kind_name[] = {"auto", "dedicated", "colocated", "alone"};
 
 /* Returns whether rank 0 is scheduler and server: one server is requested and one rank is missing. Scheduling needs little time. */
-static bool first_rank_serves(const struct tr_layout_options *options, int ranks, const struct tr_layout *l)
+static bool layout_first_rank_serves(const struct tr_layout_options *options, int ranks,
+                                     const struct tr_layout *l)
 {
     return l->kind == TR_ROLES_DEDICATED && l->servers == 1 && options->groups > 0 &&
            1 + (int64_t)l->groups * l->group_size == ranks;
 }
 
-static int count_nodes(int ranks, const int *node_of)
+static int layout_count_nodes(int ranks, const int *node_of)
 {
     int nodes = 0;
     for (int rank = 0; rank < ranks; rank++) nodes = tr_max_int(nodes, node_of[rank] + 1);
@@ -32,12 +30,12 @@ static int count_nodes(int ranks, const int *node_of)
  *   between two seeds, and the perplexity of new documents is lower by 0.5 %; but every node stores the whole model.
  * One group of P ranks needs 2 P messages of about 3 us: 0.4 ms on 64 ranks, equal to the computing time of a pass over a
  * million ratings with rank 32, which takes one rank 25 ms. On 128 ranks messages would take four times as long as computing. */
-static int usual_group_size(const struct tr_layout_options *options, int ranks, const int *node_of)
+static int layout_usual_group_size(const struct tr_layout_options *options, int ranks, const int *node_of)
 {
     enum { MOST_TOGETHER = 64 };
     bool open = options->groups == 0 && options->group_size == 0 && options->servers == 0 &&
                 (options->kind == TR_ROLES_AUTO || options->kind == TR_ROLES_COLOCATED);
-    int nodes = count_nodes(ranks, node_of), most = 0;
+    int nodes = layout_count_nodes(ranks, node_of), most = 0;
     TR_FREED int *count = NULL;
     if (!open || options->grouping == TR_GROUP_OF_ONE || TR_NEW(&count, (size_t)nodes) != TR_OK) return 0;
     for (int rank = 0; rank < ranks; rank++) most = tr_max_int(most, ++count[node_of[rank]]);
@@ -50,36 +48,14 @@ static int usual_group_size(const struct tr_layout_options *options, int ranks, 
 }
 
 /* Returns the group size: the possible workers are divided among the requested groups. */
-static int choose_group_size(const struct tr_layout_options *options, int can_work)
+static int layout_choose_group_size(const struct tr_layout_options *options, int can_work)
 {
     if (options->group_size > 0) return options->group_size;
     return options->groups > 0 ? tr_max_int(can_work / options->groups, 1) : 1;
 }
 
-static int too_few(const struct tr_layout_options *options, int ranks, const struct tr_layout *l,
-                   int64_t needed)
-{
-    const struct {
-        int set;
-        const char *key;
-    } keys[] = {{options->servers, "ranks.servers"},
-                {options->groups, "ranks.groups"},
-                {options->group_size, "ranks.group_size"}};
-    char advice[80] = "";
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        size_t end = strlen(advice);
-        if (keys[i].set > 0)
-            snprintf(advice + end, sizeof advice - end, "%s%s", end ? " or " : ", or lower ", keys[i].key);
-    }
-    return tr_fail(TR_ERR_CONFIG,
-                   "the %s layout with %d servers and %d groups of %d needs %lld ranks, but there are %d: "
-                   "start more ranks%s",
-                   kind_name[l->kind], tr_max_int(l->servers, 1), tr_max_int(l->groups, 1), l->group_size,
-                   (long long)needed, ranks, advice);
-}
-
 /* Sets kind and numbers; numbers that the job does not give follow from the number of ranks. */
-static int choose_numbers(const struct tr_layout_options *options, int ranks, struct tr_layout *l)
+static int layout_choose_numbers(const struct tr_layout_options *options, int ranks, struct tr_layout *l)
 {
     l->kind = options->kind;
     if (l->kind == TR_ROLES_AUTO) {
@@ -95,7 +71,7 @@ static int choose_numbers(const struct tr_layout_options *options, int ranks, st
     bool dedicated = l->kind == TR_ROLES_DEDICATED;
     if (dedicated) {
         int left = ranks - 1, usual = options->servers > 0 ? options->servers : (left + 3) / 4;
-        l->group_size = choose_group_size(options, left - usual);
+        l->group_size = layout_choose_group_size(options, left - usual);
         int64_t workers =
             (int64_t)options->groups * l->group_size; /* 0 if the number of groups is not given */
         l->servers = options->servers > 0            ? options->servers
@@ -104,77 +80,89 @@ static int choose_numbers(const struct tr_layout_options *options, int ranks, st
                                                      : usual;
         l->groups = options->groups > 0 ? options->groups : (left - l->servers) / l->group_size;
     } else {
-        l->group_size = choose_group_size(options, ranks);
+        l->group_size = layout_choose_group_size(options, ranks);
         l->servers = options->servers > 0 ? options->servers : ranks;
         l->groups = options->groups > 0 ? options->groups : ranks / l->group_size;
     }
     int64_t serving = tr_max_int(l->servers, 1);
     int64_t working = (int64_t)tr_max_int(l->groups, 1) * l->group_size;
-    int64_t needed = first_rank_serves(options, ranks, l) ? ranks
-                     : dedicated                          ? 1 + serving + working
-                     : serving > working                  ? serving
-                                                          : working;
-    return needed > ranks ? too_few(options, ranks, l, needed) : TR_OK;
+    int64_t needed = layout_first_rank_serves(options, ranks, l) ? ranks
+                     : dedicated                                 ? 1 + serving + working
+                     : serving > working                         ? serving
+                                                                 : working;
+    if (needed <= ranks) return TR_OK;
+    const struct {
+        int set;
+        const char *key;
+    } keys[] = {{options->servers, "ranks.servers"},
+                {options->groups, "ranks.groups"},
+                {options->group_size, "ranks.group_size"}};
+    char advice[80] = "";
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        size_t end = strlen(advice);
+        if (keys[i].set > 0)
+            snprintf(advice + end, sizeof advice - end, "%s%s", end ? " or " : ", or lower ", keys[i].key);
+    }
+    return tr_fail(TR_ERR_CONFIG,
+                   "the %s layout with %d servers and %d groups of %d needs %lld ranks, but there are %d: "
+                   "start more ranks%s",
+                   layout_kind_name[l->kind], (int)serving, tr_max_int(l->groups, 1), l->group_size,
+                   (long long)needed, ranks, advice);
 }
 
 /* Assigns the server role to a rank. */
-static void serve(struct tr_layout *l, int rank, int server)
+static void layout_add_server(struct tr_layout *l, int rank, int server)
 {
     l->place[rank].roles |= TR_SERVER;
     l->place[rank].server = server;
     l->server_rank[server] = rank;
 }
 
-/* Fills the groups with free ranks: of one node if a node has enough of them, else of several nodes. */
-static int place_groups(struct tr_layout *l, const int *node_of, bool take_servers, int first)
-{
-    TR_FREED int *left = NULL;
-    TR_TRY(TR_NEW(&left, (size_t)l->nodes));
-    for (int rank = first; rank < l->ranks; rank++)
-        if (take_servers || l->place[rank].server < 0) left[node_of[rank]]++;
-    for (int group = 0; group < l->groups; group++) {
-        int home = -1;
-        for (int node = 0; node < l->nodes && home < 0; node++)
-            if (left[node] >= l->group_size) home = node;
-        for (int rank = first, member = 0; rank < l->ranks && member < l->group_size; rank++) {
-            struct tr_place *place = &l->place[rank];
-            if (place->group >= 0 || (!take_servers && place->server >= 0)) continue;
-            if (home >= 0 && node_of[rank] != home) continue;
-            place->roles |= TR_SLAVE | (member == 0 ? TR_LEADER : 0);
-            place->group = group;
-            place->member = member;
-            l->worker_rank[group * l->group_size + member++] = rank;
-            left[node_of[rank]]--;
-        }
-    }
-    return TR_OK;
-}
-
 int tr_layout_choose(const struct tr_layout_options *wish, int ranks, const int *node_of,
                      struct tr_layout *layout)
 {
-    struct tr_layout l TR_CLOSED_BY(tr_layout_free) = {.ranks = ranks, .nodes = count_nodes(ranks, node_of)};
+    struct tr_layout l TR_CLOSED_BY(tr_layout_free) = {.ranks = ranks,
+                                                       .nodes = layout_count_nodes(ranks, node_of)};
     struct tr_layout_options options = *wish;
-    int size = usual_group_size(wish, ranks, node_of);
+    int size = layout_usual_group_size(wish, ranks, node_of);
     if (size > 0) options.group_size = size;
-    TR_TRY(choose_numbers(&options, ranks, &l));
+    TR_TRY(layout_choose_numbers(&options, ranks, &l));
     TR_TRY(TR_NEW(&l.place, (size_t)ranks));
     TR_TRY(TR_NEW(&l.server_rank, (size_t)l.servers));
     TR_TRY(TR_NEW(&l.worker_rank, (size_t)tr_layout_workers(&l)));
     for (int rank = 0; rank < ranks; rank++) l.place[rank] = (struct tr_place){0, -1, -1, -1};
     bool dedicated = l.kind == TR_ROLES_DEDICATED;
     l.place[0].roles = TR_SCHEDULER;
-    if (first_rank_serves(&options, ranks, &l)) {
-        serve(&l, 0, 0);
+    if (layout_first_rank_serves(&options, ranks, &l)) {
+        layout_add_server(&l, 0, 0);
     } else { /* the nodes take turns, so that the traffic of the servers is distributed over their networks */
         for (int server = 0, turn = 0; server < l.servers; turn++)
             for (int node = 0; node < l.nodes && server < l.servers; node++) {
                 int rank = dedicated, seen = 0;
                 while (rank < ranks && (node_of[rank] != node || seen++ < turn)) rank++;
-                if (rank < ranks) serve(&l, rank, server++);
+                if (rank < ranks) layout_add_server(&l, rank, server++);
             }
     }
-    TR_TRY(place_groups(&l, node_of, !dedicated, dedicated));
+    /* fills the groups with free ranks: of one node if a node has enough of them, else of several nodes */
+    TR_FREED int *left = NULL;
+    TR_TRY(TR_NEW(&left, (size_t)l.nodes));
+    for (int rank = dedicated; rank < l.ranks; rank++)
+        if (!dedicated || l.place[rank].server < 0) left[node_of[rank]]++;
+    for (int group = 0; group < l.groups; group++) {
+        int home = -1;
+        for (int node = 0; node < l.nodes && home < 0; node++)
+            if (left[node] >= l.group_size) home = node;
+        for (int rank = dedicated, member = 0; rank < l.ranks && member < l.group_size; rank++) {
+            struct tr_place *place = &l.place[rank];
+            if (place->group >= 0 || (dedicated && place->server >= 0)) continue;
+            if (home >= 0 && node_of[rank] != home) continue;
+            place->roles |= TR_SLAVE | (member == 0 ? TR_LEADER : 0);
+            place->group = group;
+            place->member = member;
+            l.worker_rank[group * l.group_size + member++] = rank;
+            left[node_of[rank]]--;
+        }
+    }
     *layout = l;
     l = (struct tr_layout){0};
     return TR_OK;
@@ -203,7 +191,7 @@ void tr_layout_describe(const struct tr_layout *l, char *text, size_t size)
     int used = 0;
     for (int rank = 0; rank < l->ranks; rank++) used += l->place[rank].roles != 0;
     int length = snprintf(text, size, "%s: %d ranks on %d node%s: %d server%s, %d group%s of %d",
-                          kind_name[l->kind], l->ranks, l->nodes, l->nodes > 1 ? "s" : "", l->servers,
+                          layout_kind_name[l->kind], l->ranks, l->nodes, l->nodes > 1 ? "s" : "", l->servers,
                           l->servers > 1 ? "s" : "", l->groups, l->groups > 1 ? "s" : "", l->group_size);
     if (used < l->ranks && length > 0 && (size_t)length < size)
         snprintf(text + length, size - (size_t)length, ", %d not used", l->ranks - used);

@@ -49,28 +49,6 @@ struct tr_waiting tr_waiting_begin(void)
     return (struct tr_waiting){.since = 0};
 }
 
-/* Pauses in a waiting loop: spins first (an answer within the node takes a microsecond), then yields the core, then sleeps, finally
- * for a hundredth of the time waited so far. A long wait needs no core, a short wait loses no time. Sleeps are shorter between
- * hosts, see tr_progress(). Returns whether it slept for a millisecond or more. */
-static bool pause_a_little(const tr_context *tr, unsigned idle)
-{
-    enum {
-        SHORT = 50,
-        LONGER = 128
-    }; /* number of sleeps up to 1 ms; number of sleeps after which they grow by 1 ms */
-    const double longest = tr->layout.nodes > 1 ? 1e-3 : 5e-3;
-    unsigned spins = tr->crowded ? 2 : 2000, yields = tr->crowded ? 20 : 200;
-    if (idle < spins) return false;
-    if (idle < spins + yields) {
-        sched_yield();
-        return false;
-    }
-    unsigned slept = idle - spins - yields;
-    double pause = slept < SHORT ? 20e-6 * (1 + slept) : 1e-3 * (1 + (double)(slept - SHORT) / LONGER);
-    tr_sleep(pause < longest ? pause : longest);
-    return slept >= SHORT;
-}
-
 uint64_t tr_bytes_moved(void)
 {
     uint64_t sum = 0;
@@ -89,8 +67,8 @@ uint64_t tr_bytes_moved(void)
 /* Prints the event that this rank waits for, at intervals that double (a rank may load data for hours). Reports the wait to the
  * supervisor, which detects that all ranks wait. The wait restarts while a transfer over TCP is in progress. A rank that has failed
  * ends before the supervisor would detect a hang: other ranks wait for it in a collective and never reach tr_agree(). */
-static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, const char *what,
-                          va_list arguments)
+static void waiting_lose_patience(const tr_context *tr, struct tr_waiting *waiting, const char *what,
+                                  va_list arguments)
 {
     const double often = 1,
                  rate = 64 << 10; /* seconds; bytes per second, far above the traffic of the lifeline */
@@ -133,11 +111,24 @@ int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what
         *waiting = tr_waiting_begin();
         return TR_OK;
     }
-    bool slept = pause_a_little(tr, waiting->idle++);
+    /* Pauses: spins first (an answer within the node takes a microsecond), then yields the core, then sleeps, finally for a
+     * hundredth of the time waited so far. A long wait needs no core, a short wait loses no time. Sleeps are shorter between hosts,
+     * see tr_progress(). */
+    enum { SHORT = 50, LONGER = 128 }; /* sleeps up to 1 ms; sleeps after which they grow by 1 ms */
+    const double longest = tr->layout.nodes > 1 ? 1e-3 : 5e-3;
+    const unsigned spins = tr->crowded ? 2 : 2000, yields = tr->crowded ? 20 : 200, idle = waiting->idle++;
+    bool slept = idle >= spins + yields + SHORT; /* for a millisecond or more */
+    if (idle >= spins + yields) {
+        unsigned sleeps = idle - spins - yields;
+        double pause = slept ? 1e-3 * (1 + (double)(sleeps - SHORT) / LONGER) : 20e-6 * (1 + sleeps);
+        tr_sleep(pause < longest ? pause : longest);
+    } else if (idle >= spins) {
+        sched_yield();
+    }
     if (!slept && waiting->idle % 256) return TR_OK; /* reading the time costs as much as a poll */
     va_list arguments;
     va_start(arguments, what);
-    lose_patience(tr, waiting, what, arguments);
+    waiting_lose_patience(tr, waiting, what, arguments);
     va_end(arguments);
     return TR_OK;
 }

@@ -60,21 +60,16 @@ bool tr_is_an_echo(void)
     return rank && atoi(rank) > 0;
 }
 
-/* Sets the accuracy of sleeps. Waiting ranks sleep for microseconds; the default of the system adds 50 us. */
-static void set_timer_slack(double seconds)
-{
-    prctl(PR_SET_TIMERSLACK, (unsigned long)(seconds * 1e9));
-}
-
-static const double prompt = 1e-6;
+/* Accuracy of sleeps in nanoseconds. Waiting ranks sleep for microseconds; the default of the system adds 50 us. */
+static const unsigned long prompt = 1000;
 
 /* In MPI_Init and MPI_Finalize each waiting rank wakes every 100 us. With 64 ranks on two cores this would take the cores from the
  * ranks that they wait for. Therefore the interval grows with the number of ranks of the host. */
 static void set_timer_slack_by_ranks(void)
 {
-    const double nap = 100e-6;
+    const unsigned long nap = 100000;
     int here = ranks_here();
-    set_timer_slack(here > online_cores() ? here * nap : prompt);
+    prctl(PR_SET_TIMERSLACK, here > online_cores() ? (unsigned long)here * nap : prompt);
 }
 
 void tr_mpi_environment(void)
@@ -116,7 +111,7 @@ void tr_mpi_environment(void)
 }
 
 /* Numbers the nodes by their lowest rank. */
-static int number_nodes(tr_context *tr)
+static int ranks_number_nodes(tr_context *tr)
 {
     TR_FREED int *number = NULL;
     int head = tr->rank, nodes = 0;
@@ -141,12 +136,12 @@ int tr_ranks_find_nodes(tr_context *tr, uint64_t node_size)
     if (node_size > 0)
         tr_comm_split(tr, tr->host, (int)((uint64_t)tr->rank / node_size), tr->rank,
                       "the ranks of this host to divide it", &tr->node);
-    return number_nodes(tr);
+    return ranks_number_nodes(tr);
 }
 
 /* ---- log ---- */
 
-static void close_log(tr_context *tr)
+static void log_close(tr_context *tr)
 {
     if (tr->log) fclose(tr->log);
     tr->log = NULL;
@@ -167,26 +162,24 @@ int tr_log_open(tr_context *tr, const char *folder, bool append)
              fwrite(tr->said, 1, tr->said_bytes, log) != tr->said_bytes ||
              setvbuf(log, NULL, _IOLBF, BUFSIZ) != 0)
         status = tr_file_failed(path, "written", errno);
-    close_log(tr);
+    log_close(tr);
     tr->log = log;
     return status;
 }
 
 /* Creates a context without ranks. */
-static int begin(struct tr_lifeline *lifeline, double began, tr_context **out)
+static int context_new(struct tr_lifeline *lifeline, double began, tr_context **tr)
 {
-    tr_context *tr;
-    TR_TRY(TR_NEW(&tr, 1));
-    tr->world = tr->wire = tr->node = tr->host = tr->workers = tr->group = tr->leaders = tr->servers =
-        MPI_COMM_NULL;
-    tr->lifeline = lifeline;
-    tr->began = began;
-    *out = tr;
+    TR_TRY(TR_NEW(tr, 1));
+    (*tr)->world = (*tr)->wire = (*tr)->node = (*tr)->host = MPI_COMM_NULL;
+    (*tr)->workers = (*tr)->group = (*tr)->leaders = (*tr)->servers = MPI_COMM_NULL;
+    (*tr)->lifeline = lifeline;
+    (*tr)->began = began;
     return TR_OK;
 }
 
 /* Sets rank and size from world, and opens wire and log: messages stay in memory until the folder exists. */
-static void join_world(tr_context *tr)
+static void context_join_world(tr_context *tr)
 {
     MPI_Comm_rank(tr->world, &tr->rank);
     MPI_Comm_size(tr->world, &tr->size);
@@ -194,7 +187,7 @@ static void join_world(tr_context *tr)
     if (tr->rank == 0) tr->log = open_memstream(&tr->said, &tr->said_bytes);
 }
 
-static int start(int *argc, char ***argv, tr_context **tr)
+static int context_start(int *argc, char ***argv, tr_context **tr)
 {
     double began = tr_now();
     tr_mpi_environment();
@@ -218,15 +211,15 @@ static int start(int *argc, char ***argv, tr_context **tr)
     if (!running && MPI_Init(argc, argv) != MPI_SUCCESS)
         return tr_fail(TR_ERR_SYSTEM, "MPI cannot be started");
     tr_lifeline_through(lifeline);
-    set_timer_slack(prompt);
-    TR_TRY(begin(lifeline, began, tr));
+    prctl(PR_SET_TIMERSLACK, prompt);
+    TR_TRY(context_new(lifeline, began, tr));
     int here = ranks_here();
     MPI_Comm_rank(MPI_COMM_WORLD, &(*tr)->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &(*tr)->size);
     (*tr)->crowded = (here > 0 ? here : (*tr)->size) > online_cores();
     (*tr)->started_mpi = !running;
     tr_comm_dup(*tr, MPI_COMM_WORLD, "all ranks to start", &(*tr)->world);
-    join_world(*tr);
+    context_join_world(*tr);
     /* The ranks use the instruction set that the processors of all ranks support. Then sums are rounded equally on all hosts, and a
      * job under BSP gives the same model on any assignment of ranks to hosts. */
     int least = (int)tr_cpu();
@@ -239,24 +232,24 @@ static int start(int *argc, char ***argv, tr_context **tr)
 
 int tr_ranks_start(int *argc, char ***argv, tr_context **tr)
 {
-    int status = start(argc, argv, tr);
+    int status = context_start(argc, argv, tr);
     if (status != TR_OK && !tr_is_an_echo()) tr_printf(stderr, "trireme: error: %s\n", tr_error_text());
     return status;
 }
 
 int tr_ranks_start_team(tr_context *of, const int *rank, int n, int number, tr_context **team)
 {
-    TR_TRY(begin(of->lifeline, of->began, team));
+    TR_TRY(context_new(of->lifeline, of->began, team));
     tr_comm_of_team(of, rank, n, number, "the ranks of a task to form a team", &(*team)->world);
     (*team)->crowded = of->crowded; /* teams share the cores */
-    join_world(*team);
+    context_join_world(*team);
     (*team)->node_rows = of->node_rows;
     if (!of->node_of) return TR_OK;
     tr_comm_split(*team, (*team)->world, of->node_of[of->rank], (*team)->rank, "the team to find its nodes",
                   &(*team)->node);
     (*team)->host = (*team)->node;
     if (of->host != of->node) tr_comm_split_hosts(*team, "the team to find its hosts", &(*team)->host);
-    return number_nodes(*team);
+    return ranks_number_nodes(*team);
 }
 
 /* ---- sets of workers ---- */
@@ -275,7 +268,7 @@ int tr_worker_rank(const tr_context *tr, const struct tr_worker_set *set, int wo
     return tr->layout.worker_rank[group * tr->layout.group_size + member];
 }
 
-static void find_own_numbers(const tr_context *tr, struct tr_worker_set *set)
+static void worker_set_find_self(const tr_context *tr, struct tr_worker_set *set)
 {
     bool works = tr_worker_set_has(tr, set, tr->rank);
     set->group = works ? tr->me.group - set->of.first_group : -1;
@@ -287,7 +280,7 @@ int tr_worker_set_open(tr_context *tr, struct tr_worker_choice choice, struct tr
 {
     *set = (struct tr_worker_set){
         .of = choice, .members = MPI_COMM_NULL, .participants = tr->world, .owned = true};
-    find_own_numbers(tr, set);
+    worker_set_find_self(tr, set);
     tr_comm_split(tr, tr->world, set->worker < 0 ? MPI_UNDEFINED : set->group, set->member,
                   "all ranks to make groups of workers", &set->members);
     return TR_OK;
@@ -314,20 +307,20 @@ void tr_worker_set_close(struct tr_worker_set *set)
 
 /* ---- roles ---- */
 
-static void free_comms(MPI_Comm *const *comms, size_t n)
+static void comms_free(MPI_Comm *const *comms, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (*comms[i] != MPI_COMM_NULL) MPI_Comm_free(comms[i]);
 }
 
-static void take_back_roles(tr_context *tr)
+static void roles_free(tr_context *tr)
 {
     MPI_Comm *comms[] = {&tr->servers, &tr->leaders, &tr->group, &tr->workers};
     if (tr->let_go) tr->let_go(tr);
     for (size_t i = 0; i < sizeof comms / sizeof *comms; i++)
         if (*comms[i] == tr->wire || *comms[i] == MPI_COMM_SELF) *comms[i] = MPI_COMM_NULL;
     if (tr->group == tr->workers) tr->group = MPI_COMM_NULL;
-    free_comms(comms, sizeof comms / sizeof *comms);
+    comms_free(comms, sizeof comms / sizeof *comms);
     tr_layout_free(&tr->layout);
 }
 
@@ -342,7 +335,7 @@ static int role_order(const struct tr_layout *layout, int rank, unsigned role)
 }
 
 /* Creates a communicator of a role, unless an existing one has the same ranks in the same order. All ranks. */
-static void make_comm(tr_context *tr, unsigned role, MPI_Comm *comm)
+static void role_make_comm(tr_context *tr, unsigned role, MPI_Comm *comm)
 {
     int mine = role_order(&tr->layout, tr->rank, role), members = 0, in_order = 0;
     for (int rank = 0; rank < tr->size; rank++) {
@@ -383,12 +376,12 @@ int tr_ranks_assign(tr_context *tr)
     if (tr_layout_equal(&layout, &tr->layout)) {
         tr_layout_free(&layout);
     } else {
-        take_back_roles(tr);
+        roles_free(tr);
         tr->layout = layout;
         tr->me = layout.place[tr->rank];
-        make_comm(tr, TR_SLAVE, &tr->workers);
-        make_comm(tr, TR_LEADER, &tr->leaders);
-        make_comm(tr, TR_SERVER, &tr->servers);
+        role_make_comm(tr, TR_SLAVE, &tr->workers);
+        role_make_comm(tr, TR_LEADER, &tr->leaders);
+        role_make_comm(tr, TR_SERVER, &tr->servers);
         bool works = tr_is(tr, TR_SLAVE);
         if (layout.group_size == 1) tr->group = works ? MPI_COMM_SELF : MPI_COMM_NULL;
         else if (layout.groups == 1) tr->group = tr->workers;
@@ -398,7 +391,7 @@ int tr_ranks_assign(tr_context *tr)
     }
     tr->all = (struct tr_worker_set){
         .of = {0, tr->layout.groups, tr->layout.group_size}, .members = tr->group, .participants = tr->world};
-    find_own_numbers(tr, &tr->all);
+    worker_set_find_self(tr, &tr->all);
     tr->active = &tr->all;
     return TR_OK;
 }
@@ -408,7 +401,7 @@ void tr_ranks_rest(tr_context *team)
     const size_t lasting = offsetof(struct tr_context, job);
     if (team->at_end) team->at_end(team);
     free(team->polls);
-    close_log(team);
+    log_close(team);
     memset((char *)team + lasting, 0, sizeof *team - lasting);
     team->lent = true;
     if (team->rank == 0) team->log = open_memstream(&team->said, &team->said_bytes);
@@ -417,14 +410,14 @@ void tr_ranks_rest(tr_context *team)
 int tr_ranks_stop(tr_context *tr)
 {
     int status = tr->status;
-    close_log(tr);
+    log_close(tr);
     if (tr->at_end) tr->at_end(tr);
-    take_back_roles(tr);
+    roles_free(tr);
     tr_shm_end(tr);
     if (tr->started_mpi) tr_meet(tr, tr->world, "all ranks to end");
     MPI_Comm *comms[] = {&tr->node, &tr->host, &tr->wire, &tr->world};
     if (tr->host == tr->node) tr->host = MPI_COMM_NULL;
-    free_comms(comms, sizeof comms / sizeof *comms);
+    comms_free(comms, sizeof comms / sizeof *comms);
     if (tr->started_mpi) tr_lifeline_enter(tr->lifeline, tr_patience(tr));
     if (!tr->lent) tr_job_free(tr->job);
     free(tr->polls);
@@ -482,7 +475,7 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
 }
 
 /* Prints a line; continuation lines are indented to column 15. */
-static void write_line(const tr_context *tr, bool shown, const char *format, va_list arguments)
+static void log_write_line(const tr_context *tr, bool shown, const char *format, va_list arguments)
 {
     char raw[2048], text[sizeof raw];
     int n = tr->team ? snprintf(text, sizeof text, "%s: ", tr->team) : 0;
@@ -511,7 +504,7 @@ void tr_say(const tr_context *tr, const char *format, ...)
     if (tr->rank != 0) return;
     va_list arguments;
     va_start(arguments, format);
-    write_line(tr, !tr->job || tr->job->report.progress != TR_PROGRESS_NO, format, arguments);
+    log_write_line(tr, !tr->job || tr->job->report.progress != TR_PROGRESS_NO, format, arguments);
     va_end(arguments);
 }
 
@@ -520,7 +513,7 @@ void tr_warn(const tr_context *tr, const char *format, ...)
     if (tr->rank != 0) return;
     va_list arguments;
     va_start(arguments, format);
-    write_line(tr, true, format, arguments);
+    log_write_line(tr, true, format, arguments);
     va_end(arguments);
 }
 

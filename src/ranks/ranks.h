@@ -12,9 +12,78 @@
 
 #include "base/base.h"
 #include "job/job.h"
-#include "ranks/layout.h"
 #include "ranks/lifeline.h"
-#include "trireme/context.h"
+#include "trireme/table.h"
+
+/* ---- layout: the roles of the ranks, a pure function of the options of the job and the nodes of the ranks ---- */
+
+enum tr_layout_kind { TR_ROLES_AUTO, TR_ROLES_DEDICATED, TR_ROLES_COLOCATED, TR_ROLES_ALONE };
+
+/* Default groups of colocated ranks: single workers; the workers of a node; the workers of a node if there are several nodes; all
+ * workers; the workers of a node if all nodes have several ranks, otherwise all workers. Groups of all workers need at most 64
+ * ranks (a step of a rotation would be shorter than a message); with more ranks, nodes are used. Groups of nodes require the
+ * same number of ranks on all nodes. */
+enum tr_grouping {
+    TR_GROUP_OF_ONE,
+    TR_GROUP_OF_NODE,
+    TR_GROUP_OF_SPREAD,
+    TR_GROUP_OF_ALL,
+    TR_GROUP_OF_NODE_OR_ALL
+};
+
+/* Options of the job; 0: choose the number. */
+struct tr_layout_options {
+    enum tr_layout_kind kind;
+    int servers, groups, group_size;
+    enum tr_grouping grouping;
+};
+
+struct tr_place {
+    unsigned roles; /* set of enum tr_role; 0: the rank is not used */
+    int server;     /* number of the server, or -1 */
+    int group;      /* group of the worker, or -1 */
+    int member;     /* number within the group; 0 is the leader */
+};
+
+struct tr_layout {
+    enum tr_layout_kind kind; /* dedicated, colocated or alone */
+    int ranks, nodes;
+    int servers, groups, group_size;
+    struct tr_place *place; /* by rank */
+    int *server_rank;       /* by server */
+    int *worker_rank;       /* by group * group_size + member */
+};
+
+/* Computes a layout.
+ *   alone      one rank has all roles
+ *   colocated  all ranks are servers, groups × group_size of them are workers; default: groups of one worker (if the number of
+ *              groups is given: the largest possible groups)
+ *   dedicated  rank 0 is the scheduler, `servers` ranks (default: a quarter) are servers, the rest are workers; rank 0 is also
+ *              the server if one server is requested and one rank is missing
+ * The default is colocated, which was faster in measurements as long as servers compute little; dedicated if a number of servers
+ * is given and enough ranks remain for the groups. Servers are distributed over the nodes; a group lies within one node if
+ * possible.
+ *
+ * @param [in]  node_of  `ranks` numbers of nodes, from 0
+ * @param [out] layout   free it with tr_layout_free()
+ * @return TR_OK, or TR_ERR_CONFIG if there are too few ranks
+ */
+int tr_layout_choose(const struct tr_layout_options *wish, int ranks, const int *node_of,
+                     struct tr_layout *layout);
+void tr_layout_free(struct tr_layout *layout);
+
+/* Returns whether every rank has the same place in both. */
+bool tr_layout_equal(const struct tr_layout *a, const struct tr_layout *b);
+
+static inline int tr_layout_workers(const struct tr_layout *layout)
+{
+    return layout->groups * layout->group_size;
+}
+
+/* Describes the layout: "colocated: 4 ranks on 1 node: 4 servers, 4 groups of 1" */
+void tr_layout_describe(const struct tr_layout *layout, char *text, size_t size);
+
+/* ---- the context ---- */
 
 /* Tags of point-to-point messages on context->wire. */
 enum tr_tag {
@@ -184,6 +253,19 @@ int tr_log_open(tr_context *tr, const char *folder, bool append);
 /* Frees the context, and calls MPI_Finalize if tr_ranks_start() called MPI_Init. All ranks. */
 int tr_ranks_stop(tr_context *tr);
 
+/* The type of elements in MPI, and their size in bytes. */
+static inline MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
+{
+    const MPI_Datatype type[] = {
+        [TR_F32] = MPI_FLOAT, [TR_F64] = MPI_DOUBLE, [TR_I32] = MPI_INT32_T, [TR_I64] = MPI_INT64_T};
+    return type[dtype];
+}
+
+static inline size_t tr_dtype_size(enum tr_dtype dtype)
+{
+    return dtype == TR_F32 || dtype == TR_I32 ? 4 : 8;
+}
+
 /* Returns true if memory of the other rank can be read directly. */
 static inline bool tr_same_node(const tr_context *tr, int rank)
 {
@@ -299,7 +381,7 @@ void tr_comm_of_team(tr_context *of, const int *rank, int n, int number, const c
 int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const char *what, MPI_Win *window);
 
 /* Allocates a locked window of shared memory of a node. Call tr_meet() directly before it. */
-bool tr_window_share(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *window);
+int tr_window_share(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *window);
 
 /* comm: the ranks of the window. *window may be MPI_WIN_NULL. */
 void tr_window_close(tr_context *tr, MPI_Comm comm, const char *what, MPI_Win *window);
@@ -347,7 +429,20 @@ void tr_shm_end(tr_context *tr);
  * allocated memory kills the process. */
 uint64_t tr_shm_free(void);
 
-/* ---- messages ---- */
+/* ---- long messages ---- */
+
+/* Pending messages. Counts of MPI are limited to 2 GiB - 1, and pieces of 64 MiB keep its buffers small. */
+struct tr_messages {
+    MPI_Request *request;
+    size_t n, capacity;
+};
+
+/* Starts to send memory to a member of a communicator, or to receive it, in pieces. */
+int tr_messages_start(struct tr_messages *messages, void *memory, size_t bytes, int member, bool sends,
+                      MPI_Comm comm);
+void tr_messages_free(struct tr_messages *messages); /* after all requests are complete */
+
+/* ---- messages to the user ---- */
 
 /* As tr_report_figure(). */
 int tr_context_report(tr_context *tr, const char *name, double value);

@@ -23,10 +23,6 @@
 #include <sys/mman.h>
 
 #include "store/checkpoint.h"
-#include "table/function.h"
-#include "table/rows.h"
-#include "table/server.h"
-#include "table/table.h"
 #include "table/view.h"
 
 /* The numbers of tables/NAME_about. */

@@ -71,7 +71,7 @@ uint32_t tr_leave_zeros_out(uint32_t n, size_t bytes, uint32_t *unit, const void
     return left;
 }
 
-/* By 11 bits at a time, the lowest first, which leaves out bits that are alike in all. */
+/* Radix sort by 11 bits at a time, the lowest first; bits that are equal in all entries are skipped. */
 void tr_sort_by_upper_half(uint64_t *entry, uint64_t *spare, size_t n)
 {
     enum { BITS = 11, DIGITS = 1 << BITS };
@@ -126,7 +126,7 @@ void tr_add_units(enum tr_dtype dtype, const uint32_t *local, const uint32_t *po
 /* Units of a block: places are read, and units filtered, block by block. */
 enum { BLOCK = 256 };
 
-/* Elements seen as their bits. */
+/* Elements as bit patterns. */
 typedef uint8_t bits8;
 typedef uint16_t __attribute__((may_alias)) bits16;
 typedef uint32_t __attribute__((may_alias)) bits32;
@@ -273,7 +273,7 @@ TR_CPU_CLONES static size_t codec_count_bits(size_t n, const uint64_t *word)
 
 /* ---- moving units ---- */
 
-/* Puts the marked units of `from` together; `to` may be `from` itself. */
+/* Copies the marked units of `from` contiguously to `to`, which may be `from` itself. */
 static void codec_compact(size_t n_words, const uint64_t *word, size_t unit_bytes, const void *from, void *to)
 {
     char *out = to;
@@ -286,7 +286,7 @@ static void codec_compact(size_t n_words, const uint64_t *word, size_t unit_byte
 })
 }
 
-/* ---- gaps: functions of their own, whose loops keep all variables in registers ---- */
+/* ---- gaps between set bits: functions of their own, whose loops keep all variables in registers ---- */
 
 /* Most gaps are one byte; the inner loop is for the others. */
 static size_t gaps_bytes(size_t n_words, const uint64_t *word)
@@ -314,8 +314,8 @@ static unsigned char *gaps_write(size_t n_words, const uint64_t *word, unsigned 
 
 /* ---- encoding ---- */
 
-/* Where in the room the bits are noted while values and places are written. Places take a bitmap, or fewer bytes if the
- * encoding is chosen. If sparse is asked for, at most a byte for each unit: a longer gap leaves out more than it costs. */
+/* Offset of a scratch bitmap behind the longest values and places. Places take at most a bitmap; if the job fixes `sparse`, at most
+ * a byte for each unit, because a longer gap skips more units than it has bytes. */
 static size_t encode_bits_offset(const struct tr_slice *s, struct tr_wire wire)
 {
     size_t places = codec_words(s->n) * sizeof(uint64_t);
@@ -328,43 +328,15 @@ size_t tr_encode_room(const struct tr_slice *s, struct tr_wire wire)
     return encode_bits_offset(s, wire) + codec_words(s->n) * sizeof(uint64_t);
 }
 
-/* The shortest way; of equals the one that is read faster. */
-static int encode_choose(const struct tr_slice *s, const struct form *form, size_t count,
-                         const uint64_t *bits)
-{
-    size_t bitmap = codec_words(s->n) * sizeof *bits, places = bitmap;
-    if (count < bitmap) places = tr_min_size(bitmap, gaps_bytes(codec_words(s->n), bits));
-    if ((s->n - count) * form->unit <= places) return TR_ENCODING_DENSE;
-    return places < bitmap ? TR_ENCODING_SPARSE : TR_ENCODING_BITMAP;
-}
-
-/* Head, and the places behind the values. */
-static size_t encode_finish(const struct tr_slice *s, const struct form *form, int encoding, size_t count,
-                            const uint64_t *bits, char *out)
-{
-    uint32_t count32 = (uint32_t)count;
-    const char head[4] = {(char)encoding, (char)form->precision, (char)s->dtype, 0};
-    memcpy(out, head, sizeof head);
-    memcpy(out + sizeof head, &count32, sizeof count32);
-    size_t bytes = TR_ENCODING_HEADER + count * form->unit, bitmap = codec_words(s->n) * sizeof *bits;
-    if (encoding == TR_ENCODING_DENSE) return bytes;
-    if (encoding == TR_ENCODING_SPARSE) {
-        unsigned char *place = (unsigned char *)out + bytes;
-        place = gaps_write(codec_words(s->n), bits, place);
-        return (size_t)(place - (unsigned char *)out);
-    }
-    memcpy(out + bytes, bits, bitmap);
-    return bytes + bitmap;
-}
-
 size_t tr_encode(const struct tr_slice *s, struct tr_wire wire, const void *value, void *residual, void *out)
 {
-    struct form form = codec_form(s, wire.precision);
+    const struct form form = codec_form(s, wire.precision);
+    const size_t words = codec_words(s->n);
     int encoding = wire.encoding;
     char *values = (char *)out + TR_ENCODING_HEADER;
     uint64_t *bits = (uint64_t *)((char *)out + encode_bits_offset(s, wire));
     const void *from = value;
-    size_t count = s->n;
+    size_t count = s->n, bitmap = words * sizeof *bits;
     if (form.narrowing) {
         form.narrowing->narrow(s->n * s->width, value, values);
         if (residual) form.narrowing->keep_rest(s->n * s->width, value, values, residual);
@@ -372,12 +344,29 @@ size_t tr_encode(const struct tr_slice *s, struct tr_wire wire, const void *valu
     }
     if (encoding != TR_ENCODING_DENSE) {
         codec_mark(&form, s->n, s->width, from, bits);
-        count = codec_count_bits(codec_words(s->n), bits);
+        count = codec_count_bits(words, bits);
     }
-    if (encoding == TR_ENCODING_AUTO) encoding = encode_choose(s, &form, count, bits);
-    if (encoding != TR_ENCODING_DENSE) codec_compact(codec_words(s->n), bits, form.unit, from, values);
+    if (encoding == TR_ENCODING_AUTO) { /* the shortest; of equals the one that is read faster */
+        size_t places = count < bitmap ? tr_min_size(bitmap, gaps_bytes(words, bits)) : bitmap;
+        encoding = (s->n - count) * form.unit <= places ? TR_ENCODING_DENSE
+                   : places < bitmap                    ? TR_ENCODING_SPARSE
+                                                        : TR_ENCODING_BITMAP;
+    }
+    const bool dense = encoding == TR_ENCODING_DENSE;
+    if (!dense) codec_compact(words, bits, form.unit, from, values);
     else if (from != values && s->n > 0) memcpy(values, from, s->n * form.unit);
-    return encode_finish(s, &form, encoding, encoding == TR_ENCODING_DENSE ? s->n : count, bits, out);
+    /* the head, and the places behind the values */
+    const uint32_t units = (uint32_t)(dense ? s->n : count);
+    const char head[4] = {(char)encoding, (char)form.precision, (char)s->dtype, 0};
+    memcpy(out, head, sizeof head);
+    memcpy((char *)out + sizeof head, &units, sizeof units);
+    unsigned char *end = (unsigned char *)values + units * form.unit;
+    if (encoding == TR_ENCODING_BITMAP) {
+        memcpy(end, bits, bitmap);
+        end += bitmap;
+    }
+    if (encoding == TR_ENCODING_SPARSE) end = gaps_write(words, bits, end);
+    return (size_t)(end - (unsigned char *)out);
 }
 
 /* ---- decoding ---- */
@@ -529,6 +518,15 @@ int tr_decode_packed(const struct tr_encoded *e, void *packed)
     return TR_OK;
 }
 
+int tr_decode(const struct tr_encoded *e, char **memory, size_t *room, const void **value)
+{
+    *value = e->value;
+    if (e->encoding == TR_ENCODING_DENSE && e->precision == TR_PRECISION_FULL) return TR_OK;
+    TR_TRY(TR_GROW(memory, room, e->slice.n * e->slice.width * tr_dtype_size(e->slice.dtype)));
+    *value = *memory;
+    return tr_decode_packed(e, *memory);
+}
+
 int tr_decode_units(const struct tr_encoded *e, uint32_t *unit, void *value, uint32_t *n)
 {
     const struct tr_slice *s = &e->slice;
@@ -613,7 +611,7 @@ bool tr_take_ascending(const unsigned char *at, size_t size, uint64_t limit, uin
 /* A filter sets a bound for each unit, and holds back units whose elements are all below it. A bound ≤ 0 holds nothing back, and
  * numbers that are not finite are below no bound. */
 
-/* What elements of type T are compared as: R. Whole numbers as doubles. */
+/* R: the type in which elements of type T are compared; integers are compared as doubles. */
 #define COMPARED_AS_R typedef __typeof__(_Generic((T)0, float : 0.0F, default : 0.0)) R
 
 /* Adds residuals to n units, and holds back units below their bounds. Also compiled for a width of 1. */

@@ -1,8 +1,7 @@
-/* Moving and adding elements: the inner loops of pulling and pushing, and how any loop is made for all element types.
+/* Loops over elements of all types, and encodings and filters of values in messages.
  *
- * "packed" is a buffer in which the units of a segment follow each other; "share" is a server's memory, "view" a view's.
- * Loops take a slice [first, first + n) of a segment; `width` is elements of one unit.
- */
+ * «packed» is a buffer in which the units of a segment follow each other; «share» is a server's memory, «view» that of a view.
+ * `width` is the number of elements of a unit. */
 #ifndef TR_TABLE_CODEC_H
 #define TR_TABLE_CODEC_H
 
@@ -55,11 +54,6 @@
         const size_t SIZE = (BYTES);                                                                         \
         __VA_ARGS__                                                                                          \
     } break;
-
-static inline size_t tr_dtype_size(enum tr_dtype dtype)
-{
-    return dtype == TR_F32 || dtype == TR_I32 ? 4 : 8;
-}
 
 /* Whether all bits of a unit are zero: -0 counts as a value, which does no harm. */
 static inline bool tr_is_zero(const char *unit, size_t bytes)
@@ -184,33 +178,25 @@ static inline float tr_f8_widen(uint8_t b)
     return tr_f16_widen((uint16_t)(b << 8));
 }
 
-/* ======== encodings ======== */
-
-/* Format of the values in a message: which units, and with how many bits.
+/* ======== encodings ========
  *
  * A slice of n units × width elements, packed, is written in one of three encodings:
  *
  *   dense   all units
- *   sparse  the units that are not zero; their places as gaps of 1 to 5 bytes (7 bits a byte, lowest first, the upper bit
- *           says that more follow): the number of units left out since the previous unit
- *   bitmap  the units that are not zero; their places as a bit for each of the n
+ *   sparse  the units that are not zero, and their places as gaps: the number of units left out since the previous unit, in 1
+ *           to 5 bytes (7 bits a byte, lowest first; the upper bit says that more follow)
+ *   bitmap  the units that are not zero, and their places as a bit for each of the n
  *
- * with values in full or, if they are reals, rounded to f16, bf16 or f8. Which way is left to TR_ENCODING_AUTO:
- * exact counts decide, equals for the one that is read faster. A message is
+ * Values are written in full or, if they are reals, rounded to f16, bf16 or f8. TR_ENCODING_AUTO chooses the shortest encoding, of
+ * equally long ones the one that is decoded faster. A message is, in the byte order of the machine,
  *
- *   8 bytes   encoding, precision, element type, 0, and how many units follow (uint32)
- *   values    that many units × width elements
+ *   8 bytes   encoding, precision, element type, 0, and the number of units that follow (uint32)
+ *   values    that number of units × width elements; they come first so that they are aligned
  *   places    nothing, gaps, or ⌈n / 64⌉ words
  *
- * in the byte order of the machine, as all messages. n, width and element type are known at both ends; values come
- * first so that they are aligned.
- *
- * The result does not depend on the encoding: the units of which some element is not zero after rounding (-0 is a
- * zero), with their values to the last bit. In a list of units they are just these, even from a dense message.
- *
- * Rounding loses nothing if the sender adds the rounding error to its next update: error feedback, as Seide et al. 2014 (1-bit
- * SGD), section 3.
- */
+ * Both ends know n, width and element type. The result does not depend on the encoding: the units with an element that is not zero
+ * after rounding (-0 is a zero), bit by bit. Rounding loses nothing if the sender adds the rounding error to its next update: error
+ * feedback (Seide et al. 2014, 1-bit SGD, section 3). */
 
 /* The part of a message that both ends know. */
 struct tr_slice {
@@ -226,7 +212,7 @@ struct tr_wire {
 
 enum { TR_ENCODING_HEADER = 8 };
 
-/* Bytes that tr_encode() needs room for: no message is longer, and some serve it as working space. */
+/* Bytes that tr_encode() may write: the longest message and working space. */
 size_t tr_encode_room(const struct tr_slice *slice, struct tr_wire wire);
 
 /* Writes the slice's value (n × width) to out and returns the bytes to be sent.
@@ -235,8 +221,7 @@ size_t tr_encode_room(const struct tr_slice *slice, struct tr_wire wire);
 size_t tr_encode(const struct tr_slice *slice, struct tr_wire wire, const void *value, void *residual,
                  void *out);
 
-/* A message that has arrived, its head checked. Points into it: the values of a dense message in full are packed values
- * as they lie there. */
+/* A received message whose head has been checked; it points into the message. In a dense message in full, `value` is packed. */
 struct tr_encoded {
     struct tr_slice slice;
     int encoding, precision;
@@ -245,17 +230,21 @@ struct tr_encoded {
     const unsigned char *place, *end; /* end: of the message */
 };
 
-/* Opens any bytes (aligned to 8) as a message of this slice. TR_ERR_PEER: they are none. */
+/* Opens bytes (aligned to 8) as a message of this slice. TR_ERR_PEER: they are not one. */
 int tr_encoded_open(const void *bytes, size_t size, const struct tr_slice *slice, struct tr_encoded *message);
 
-/* Writes all n units, zeros where nothing came. TR_ERR_PEER, with anything in packed: it is no message after all. */
+/* Writes all n units; units that are not in the message become zero. TR_ERR_PEER: the message is damaged, packed is undefined. */
 int tr_decode_packed(const struct tr_encoded *message, void *packed);
 
-/* Lists the units that came and are not zero, ascending, and their values: room for message->count of both. *n: how
- * many. TR_ERR_PEER as above. */
+/* Finds the values of all n units: in the message itself if they lie there, else decoded in *memory, which has `room` bytes and
+ * grows. */
+int tr_decode(const struct tr_encoded *message, char **memory, size_t *room, const void **value);
+
+/* Lists the units of the message that are not zero, ascending, and their values (at most message->count of both). *n: their
+ * number. TR_ERR_PEER as above. */
 int tr_decode_units(const struct tr_encoded *message, uint32_t *unit, void *value, uint32_t *n);
 
-/* ---- gaps: ascending numbers, as the distances between them, of 1 to 10 bytes each: 7 bits a byte, lowest first ---- */
+/* ---- gaps: distances between ascending numbers, in 1 to 10 bytes each: 7 bits a byte, lowest first ---- */
 
 enum { TR_GAP_BYTES = 10 };
 
@@ -267,7 +256,7 @@ static inline unsigned char *tr_put_gap(uint64_t gap, unsigned char *out)
     return out;
 }
 
-/* Reads the next; false where the bytes end or are none. */
+/* Reads the next distance; false: the bytes end or are malformed. */
 static inline bool tr_take_gap(const unsigned char **at, const unsigned char *end, uint64_t *gap)
 {
     *gap = 0;
@@ -279,49 +268,44 @@ static inline bool tr_take_gap(const unsigned char **at, const unsigned char *en
     return false;
 }
 
-/* ---- lists of ascending numbers: as gaps, or as a bitmap behind the first of them where that is shorter ---- */
+/* ---- lists of ascending numbers: gaps, or the first number and a bitmap if that is shorter ---- */
 
-/* Bytes of n numbers at most. */
+/* Maximum number of bytes of n numbers. */
 static inline size_t tr_ascending_room(uint32_t n)
 {
     return 1 + TR_GAP_BYTES * ((size_t)n + 1);
 }
 
-/* Writes n numbers that ascend; bytes. */
+/* Writes n ascending numbers; returns the number of bytes. */
 size_t tr_put_ascending(uint32_t n, const uint64_t *number, unsigned char *out);
 
-/* Reads just n numbers below a limit; false: these bytes are none. */
+/* Reads exactly n numbers below a limit; false: the bytes are malformed. */
 bool tr_take_ascending(const unsigned char *bytes, size_t size, uint64_t limit, uint32_t n, uint64_t *number);
 
-/* ======== filters ======== */
-
-/* Filters: which units of an update are held back on the worker (PS: user-defined filters; Li et al. 2014b, "Communication
- * efficient distributed machine learning with the parameter server").
+/* ======== filters ========
  *
- * A unit is sent or held as a whole; |u| is the largest of its elements, |w| that of its value as last pulled.
+ * Filters select the units of an update that the worker holds back (PS: user-defined filters; Li et al. 2014b, "Communication
+ * efficient distributed machine learning with the parameter server"). A unit is sent or held as a whole; |u| is the largest of its
+ * elements, |w| that of its value as last pulled.
  *
- *   threshold    held if |u| < limit. DynSGD drops these (section 5.3: 1e-6); they are not lost here
+ *   threshold    held if |u| < limit. DynSGD drops these (section 5.3: 1e-6); here they are only delayed
  *   significant  held if |u| < limit |w|: a parameter that is 0 is always sent
- *   kkt          for problems with α |w|₁: dropped if w = 0 and its gradient lies inside (-α + limit, α - limit), where
- *                a proximal step leaves w at 0. Dropped, not held: the gradient is computed again in the next clock, and
- *                the sum of old gradients would be useless
- *   skip         held with probability `skip`, by a hash of seed, clock and unit, so that the result does not depend on the
- *                order or the slices in which an update is filtered
+ *   kkt          for problems with α |w|₁: dropped if w = 0 and its gradient lies inside (-α + limit, α - limit), where a proximal
+ *                step leaves w at 0. Not held, because the gradient is computed again in the next clock
+ *   skip         held with probability `skip`, by a hash of seed, clock and unit, so that the result does not depend on the order
+ *                or the slices in which an update is filtered
  *
- * Held units lie in `kept` and are added to the next update first: nothing is lost except units that kkt drops. A last
- * update without a filter (and at full precision) sends all of them. Values that are not finite are always sent.
+ * Held units lie in `kept` and are added to the next update first: nothing is lost except units that kkt drops. A last update
+ * without a filter (and at full precision) sends all of them. Values that are not finite are always sent.
  *
- * An update is sent in this order: tr_filter_apply() adds kept and holds back; tr_encode() (encoding.h) takes kept as
- * its residual and adds the rounding errors. Both take packed slices, so kept has the order of packed values.
- */
+ * tr_filter_apply() adds kept and holds back units; then tr_encode() takes kept as its residual and adds the rounding errors. Both
+ * take packed slices, so kept has the order of packed values. */
 
 struct tr_filter {
-    int kind;     /* one of TR_FILTER_NONE to TR_FILTER_SKIP (job/job.h) */
-    double limit; /* threshold: absolute; significant: relative to |w|; kkt: δ, how far inside α */
-    double skip;  /* skip: a probability; 1 holds all, for ever */
-    /* kkt: the factor of |w|₁ in the function whose gradient u is: if many workers push parts of a sum, in the part of this
-     * one */
-    double alpha;
+    int kind;      /* one of TR_FILTER_NONE to TR_FILTER_SKIP (job/job.h) */
+    double limit;  /* threshold: absolute; significant: relative to |w|; kkt: δ, how far inside α */
+    double skip;   /* skip: a probability; 1 holds all, for ever */
+    double alpha;  /* kkt: the factor of |w|₁ in this pusher's part of the objective */
     double scale;  /* kkt: u = scale × gradient, of any sign: the learning rate if updates are steps */
     uint64_t seed; /* skip: different for each pusher */
 };
@@ -331,7 +315,7 @@ struct tr_filter_counts {
     uint64_t seen, held, dropped; /* held and dropped are parts of seen; the others were sent */
 };
 
-/* Whether tr_filter_apply() reads value. */
+/* tr_filter_apply() reads `value`. */
 static inline bool tr_filter_reads_value(const struct tr_filter *filter)
 {
     return filter->kind == TR_FILTER_SIGNIFICANT || filter->kind == TR_FILTER_KKT;
@@ -340,7 +324,7 @@ static inline bool tr_filter_reads_value(const struct tr_filter *filter)
 /* Filters a slice of n × width elements in place.
  *   first   number of its first unit among those of the pusher
  *   clock   of the update
- *   value   the parameters, n × width; NULL where they are not read
+ *   value   the parameters, n × width; NULL if they are not read
  *   delta   in: the update; out: the units to be sent, zeros elsewhere
  *   kept    n × width, zeros at first; in and out: the residuals, which are held back */
 void tr_filter_apply(const struct tr_filter *filter, const struct tr_slice *slice, uint64_t first,

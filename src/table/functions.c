@@ -1,8 +1,10 @@
-#include "table/function.h"
+/* Built-in server functions and answers, and optimizers. */
 
 #include <stdlib.h>
 #include <string.h>
 #include <tgmath.h> /* sqrt() of a float is one of floats */
+
+#include "table/server.h"
 
 /* ======== arithmetic and optimizers ======== */
 
@@ -106,57 +108,20 @@ static int optimizer_update(tr_share *share, const tr_update *u)
 }
 
 /* open() does not know for which function it is called, so each function has its own. */
-#define OPTIMIZER(NAME, KIND, ARRAYS)                                                                        \
+#define OPEN(NAME, KIND)                                                                                     \
     static int open_##NAME(tr_share *share)                                                                  \
     {                                                                                                        \
         return optimizer_open(share, KIND);                                                                  \
-    }                                                                                                        \
-    static const tr_function NAME = {.name = #NAME,                                                          \
-                                     .state_arrays = ARRAYS,                                                 \
-                                     .merged = true,                                                         \
-                                     .sparse = true,                                                         \
-                                     .gradients = true,                                                      \
-                                     .argument = sizeof(tr_optimizer),                                       \
-                                     .open = open_##NAME,                                                    \
-                                     .update = optimizer_update};
+    }
 
-OPTIMIZER(sgd, TR_SGD, 0)
-OPTIMIZER(momentum, TR_MOMENTUM, 1)
-OPTIMIZER(nesterov, TR_NESTEROV, 1)
-OPTIMIZER(adagrad, TR_ADAGRAD, 1)
-OPTIMIZER(adadelta, TR_ADADELTA, 2)
-OPTIMIZER(rmsprop, TR_RMSPROP, 1)
-OPTIMIZER(adam, TR_ADAM, 2)
-OPTIMIZER(ftrl, TR_FTRL, 2)
-
-/* ---- the list ---- */
-
-static const tr_function add = {.name = "add", .merged = true, .sparse = true, .update = update_add};
-static const tr_function assign = {.name = "assign", .update = update_assign};
-static const tr_function max = {.name = "max", .update = update_max};
-static const tr_function scale = {.name = "scale",
-                                  .merged = true,
-                                  .sparse = true,
-                                  .argument = sizeof(double),
-                                  .open = scale_open,
-                                  .update = update_scale};
-
-const tr_function *const tr_builtin_functions[] = {&add,
-                                                   &assign,
-                                                   &max,
-                                                   &scale,
-                                                   &tr_dyn_function,
-                                                   &tr_dyn_stable_function,
-                                                   &tr_agree_function,
-                                                   &sgd,
-                                                   &momentum,
-                                                   &nesterov,
-                                                   &adagrad,
-                                                   &adadelta,
-                                                   &rmsprop,
-                                                   &adam,
-                                                   &ftrl};
-const size_t tr_builtin_function_count = sizeof tr_builtin_functions / sizeof *tr_builtin_functions;
+OPEN(sgd, TR_SGD)
+OPEN(momentum, TR_MOMENTUM)
+OPEN(nesterov, TR_NESTEROV)
+OPEN(adagrad, TR_ADAGRAD)
+OPEN(adadelta, TR_ADADELTA)
+OPEN(rmsprop, TR_RMSPROP)
+OPEN(adam, TR_ADAM)
+OPEN(ftrl, TR_FTRL)
 
 /* ======== versions ======== */
 
@@ -169,11 +134,11 @@ const size_t tr_builtin_function_count = sizeof tr_builtin_functions / sizeof *t
  *   dyn         t(v) = 1/S(v), S(v) being the updates in v: their mean, as DynSGD has it (Jiang et al. 2017, section 5)
  *   dyn-stable  the same, but the value contains only versions that all workers have passed; a read adds later ones, up to
  *               the version that is requested (section 6: partition synchronisation)
- *   agree       t(v) = Σ|u|² / 2|U(v)|², between 1/S(v) and 1: updates that say all the same are averaged, others are
- *               added up. (Up to 4 was a little faster where they cancel each other, and unsteady near the optimum.)
+ *   agree       t(v) = Σ|u|² / 2|U(v)|², between 1/S(v) and 1: equal updates are averaged, orthogonal ones are added. (A limit
+ *               of 4 instead of 1 was slightly faster if updates cancel each other, but unstable near the optimum.)
  *
- * That one rule of agree serves data whose workers pull in one direction, where sums overshoot, and data whose workers
- * do not, where means throw work away. It was found by simulation; each share judges by its own part of the updates.
+ * The rule of agree was found by simulation. It averages updates that point in one direction, whose sum would overshoot, and adds
+ * updates that do not, whose mean would waste work. Each share applies it to its own part of the updates.
  *
  * A version is a sorted list of units while it has less than half of them, then an array. In shares that grow it
  * stays a list.
@@ -219,18 +184,21 @@ static int versions_open(tr_share *share)
     return TR_OK;
 }
 
-static void versions_forget(struct versions *own, int64_t version)
+/* Drops the versions below a number. */
+static int versions_expire(tr_share *share, int64_t version)
 {
+    struct versions *own = share->own;
     size_t gone = 0;
     while (gone < own->n && own->version[gone].number < version) version_drop(&own->version[gone++]);
     own->n -= gone;
     memmove(own->version, own->version + gone, own->n * sizeof *own->version);
+    return TR_OK;
 }
 
 static void versions_close(tr_share *share)
 {
     struct versions *own = share->own;
-    for (size_t i = 0; i < own->n; i++) version_drop(&own->version[i]);
+    (void)versions_expire(share, INT64_MAX);
     free(own->version);
     free(own);
 }
@@ -310,8 +278,8 @@ static int version_revise_list(const tr_share *share, struct version *v, const t
 
 /* ---- reading a version ---- */
 
-/* Where the version has a unit: its place in the sum, or SIZE_MAX. Units must be looked up in ascending order; *next: the
- * start of the next search. */
+/* The index of a unit in the sum of a version, or SIZE_MAX. Units must be looked up in ascending order; *next: the start of the
+ * next search. */
 static inline size_t version_place(const struct version *v, size_t unit, size_t *next)
 {
     if (!v->unit) return unit;
@@ -344,12 +312,12 @@ static int version_add_update(const tr_share *share, const tr_update *u, bool ag
     struct version *v;
     TR_TRY(version_find(share->own, u->version, &v));
     v->count++;
-    /* One more update: it joins the sum, and the parameters, if they are given, move by as much as the version does. */
+    /* adds the update to the sum; the parameters, if given, change by the same amount as t(v) U(v) */
     double weight = agree ? version_agreement(v, share, u) : 1 / v->count;
     double old = v->weight;
     v->weight = weight;
     if (v->unit && !share->growing && 2 * (v->n + u->n) > share->units) {
-        /* From here on the version is an array. */
+        /* the list becomes an array */
         size_t bytes = version_unit_bytes(share);
         char *sum;
         TR_TRY(TR_NEW(&sum, share->units * bytes));
@@ -391,12 +359,6 @@ static int update_agree(tr_share *share, const tr_update *u)
     return version_add_update(share, u, true, share->value);
 }
 
-static int expire_dyn(tr_share *share, int64_t version)
-{
-    versions_forget(share->own, version);
-    return TR_OK;
-}
-
 /* value += t(v) U(v) */
 static int expire_stable(tr_share *share, int64_t version)
 {
@@ -410,8 +372,7 @@ static int expire_stable(tr_share *share, int64_t version)
                 for (size_t k = 0, at = (v->unit ? v->unit[i] : i) * width; k < width; k++)
                     value[at + k] += weight * sum[i * width + k];
         })
-    versions_forget(own, version);
-    return TR_OK;
+    return versions_expire(share, version);
 }
 
 /* The same for some units, which ascend, into packed memory. */
@@ -432,19 +393,9 @@ static int read_stable(const tr_share *share, int64_t version, size_t n, const u
     return TR_OK;
 }
 
-#define VERSIONS(NAME, UPDATE, EXPIRE, READ)                                                                 \
-    {                                                                                                        \
-        .name = NAME, .sparse = true, .open = versions_open, .close = versions_close, .map = versions_map,   \
-        .update = UPDATE, .expire = EXPIRE, .read = READ, .memory = versions_memory                          \
-    }
-
-const tr_function tr_dyn_function = VERSIONS("dyn", update_dyn, expire_dyn, NULL);
-const tr_function tr_agree_function = VERSIONS("agree", update_agree, expire_dyn, NULL);
-const tr_function tr_dyn_stable_function = VERSIONS("dyn-stable", update_stable, expire_stable, read_stable);
-
 /* ======== answers ======== */
 
-/* For single elements. */
+/* One element as a double; loops over many elements use TR_FOR_TYPE. */
 static double answer_element(const tr_share *share, size_t at)
 {
     TR_FOR_TYPE(share->dtype, { return (double)((const T *)share->value)[at]; })
@@ -600,7 +551,7 @@ static int get_top(const tr_share *share, const void *question, size_t question_
         return tr_fail(TR_ERR_INTERNAL, "answer top: room for %zu bytes: expected %zu, for %u pairs", *bytes,
                        top_bytes(k), k);
     size_t most = tr_min_size(k, share->units), n = 0;
-    struct tr_top_pair *pair;
+    TR_FREED struct tr_top_pair *pair = NULL;
     TR_TRY(TR_NEW(&pair, 2 * most));
     double least = 0; /* of the best so far, once there are enough: others do not matter */
     for (size_t unit = 0; unit < share->units && most > 0; unit++) {
@@ -613,14 +564,13 @@ static int get_top(const tr_share *share, const void *question, size_t question_
         least = isnan(pair[n - 1].value) ? INFINITY : fabs(pair[n - 1].value);
     }
     top_result(pair, n, k, result, bytes);
-    free(pair);
     return TR_OK;
 }
 
 static int top_combine(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes)
 {
     struct tr_top a, b;
-    struct tr_top_pair *pair;
+    TR_FREED struct tr_top_pair *pair = NULL;
     memcpy(&a, result, sizeof a);
     memcpy(&b, part, sizeof b);
     if (top_bytes(a.n) != *bytes || top_bytes(b.n) != part_bytes || a.k != b.k || room < top_bytes(a.k))
@@ -629,7 +579,6 @@ static int top_combine(void *result, size_t *bytes, size_t room, const void *par
     memcpy(pair, (char *)result + sizeof a, a.n * sizeof *pair);
     memcpy(pair + a.n, (const char *)part + sizeof b, b.n * sizeof *pair);
     top_result(pair, (size_t)a.n + b.n, a.k, result, bytes);
-    free(pair);
     return TR_OK;
 }
 
@@ -679,19 +628,6 @@ static int get_soft(const tr_share *share, const void *question, size_t question
     return TR_OK;
 }
 
-/* ---- the list ---- */
-
-static const tr_answer squares = {"squares", true, get_squares, tr_answer_add_doubles};
-static const tr_answer sum1 = {"sum1", true, get_sum1, tr_answer_add_doubles};
-static const tr_answer nonzeros = {"nonzeros", true, get_nonzeros, answer_add_count};
-static const tr_answer dot = {"dot", true, get_dot, answer_add_dot};
-static const tr_answer top = {"top", true, get_top, top_combine};
-static const tr_answer present = {"present", true, get_present, answer_add_count};
-static const tr_answer soft = {"soft", true, get_soft, tr_answer_add_doubles};
-
-const tr_answer *const tr_builtin_answers[] = {&squares, &sum1, &nonzeros, &dot, &top, &present, &soft};
-const size_t tr_builtin_answer_count = sizeof tr_builtin_answers / sizeof *tr_builtin_answers;
-
 /* ======== optimizers ======== */
 
 static const struct {
@@ -734,7 +670,7 @@ static tr_optimizer optimizer_fill_in(const tr_optimizer *optimizer)
     return o;
 }
 
-/* Infinities and NaN fit nowhere. */
+/* Infinities and NaN are never valid. */
 static int optimizer_check(const tr_optimizer *o, const char *what, double x, bool fits, const char *expected)
 {
     if (isfinite(x) && fits) return TR_OK;
@@ -832,3 +768,52 @@ void tr_optimizer_step(const tr_optimizer *optimizer, enum tr_dtype dtype, int64
         }
     })
 }
+
+/* ======== the lists ======== */
+
+#define VERSIONS(NAME, UPDATE, EXPIRE, READ)                                                                 \
+    {                                                                                                        \
+        .name = NAME, .sparse = true, .open = versions_open, .close = versions_close, .map = versions_map,   \
+        .update = UPDATE, .expire = EXPIRE, .read = READ, .memory = versions_memory                          \
+    }
+
+#define OPTIMIZER(NAME, ARRAYS)                                                                              \
+    {                                                                                                        \
+        .name = #NAME, .state_arrays = ARRAYS, .merged = true, .sparse = true, .gradients = true,            \
+        .argument = sizeof(tr_optimizer), .open = open_##NAME, .update = optimizer_update                    \
+    }
+
+const tr_function tr_builtin_functions[] = {
+    {.name = "add", .merged = true, .sparse = true, .update = update_add},
+    {.name = "assign", .update = update_assign},
+    {.name = "max", .update = update_max},
+    {.name = "scale",
+     .merged = true,
+     .sparse = true,
+     .argument = sizeof(double),
+     .open = scale_open,
+     .update = update_scale},
+    VERSIONS("dyn", update_dyn, versions_expire, NULL),
+    VERSIONS("dyn-stable", update_stable, expire_stable, read_stable),
+    VERSIONS("agree", update_agree, versions_expire, NULL),
+    OPTIMIZER(sgd, 0),
+    OPTIMIZER(momentum, 1),
+    OPTIMIZER(nesterov, 1),
+    OPTIMIZER(adagrad, 1),
+    OPTIMIZER(adadelta, 2),
+    OPTIMIZER(rmsprop, 1),
+    OPTIMIZER(adam, 2),
+    OPTIMIZER(ftrl, 2),
+};
+const size_t tr_builtin_function_count = sizeof tr_builtin_functions / sizeof *tr_builtin_functions;
+
+const tr_answer tr_builtin_answers[] = {
+    {"squares", true, get_squares, tr_answer_add_doubles},
+    {"sum1", true, get_sum1, tr_answer_add_doubles},
+    {"nonzeros", true, get_nonzeros, answer_add_count},
+    {"dot", true, get_dot, answer_add_dot},
+    {"top", true, get_top, top_combine},
+    {"present", true, get_present, answer_add_count},
+    {"soft", true, get_soft, tr_answer_add_doubles},
+};
+const size_t tr_builtin_answer_count = sizeof tr_builtin_answers / sizeof *tr_builtin_answers;

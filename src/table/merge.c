@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/fault.h"
-#include "table/node.h"
 
 /* ======== the plan of rounds ======== */
 
@@ -72,35 +71,41 @@ static struct own_keys rounds_own(const struct rounds *r, int participant, uint3
 
 /* ---- units that a rank holds, while the plan is made ---- */
 
-/* Positions in the shares of the participants first .. end-1: by chunk, then by participant, ascending. */
-struct holding {
-    int first, end;
-    uint32_t *n; /* by chunk and participant: how many */
-    uint32_t *position;
-    size_t total;
+/* Units are numbered by chunk, then participant, then position in its share. Lists of them ascend. */
+struct units {
+    uint64_t *number;
+    uint64_t n;
 };
 
-static void holding_free(struct holding *h)
+static uint64_t unit_number(const struct rounds *r, int participant, uint32_t position)
 {
-    free(h->n);
-    free(h->position);
-    *h = (struct holding){0};
+    uint64_t cell = (uint64_t)(position / r->chunk) * (uint64_t)r->size + (uint64_t)participant;
+    return cell * r->chunk + position % r->chunk;
 }
 
-static size_t holding_width(const struct holding *h)
+static uint32_t unit_chunk(const struct rounds *r, uint64_t number)
 {
-    return (size_t)(h->end - h->first);
+    return (uint32_t)(number / r->chunk / (uint64_t)r->size);
 }
 
-/* Allocates the positions, after n has been filled in. */
-static int holding_allocate(const struct rounds *r, struct holding *h)
+/* Replaces a list by its union with another one. */
+static int units_unite(struct units *all, const struct units *more)
 {
-    h->total = 0;
-    for (size_t i = 0; i < r->chunks * holding_width(h); i++) h->total += h->n[i];
-    return TR_NEW(&h->position, h->total);
+    uint64_t *both, n = 0;
+    TR_TRY(TR_NEW(&both, all->n + more->n));
+    for (uint64_t a = 0, b = 0; a < all->n || b < more->n;) {
+        bool first = b == more->n || (a < all->n && all->number[a] < more->number[b]);
+        uint64_t next = first ? all->number[a] : more->number[b];
+        a += a < all->n && all->number[a] == next;
+        b += b < more->n && more->number[b] == next;
+        both[n++] = next;
+    }
+    free(all->number);
+    *all = (struct units){both, n};
+    return TR_OK;
 }
 
-/* ---- flows ---- */
+/* ---- rounds ---- */
 
 static int flow_open(const struct rounds *r, struct flow *f, int peer, int first, int end)
 {
@@ -109,35 +114,22 @@ static int flow_open(const struct rounds *r, struct flow *f, int peer, int first
     return TR_NEW(&f->at, r->chunks);
 }
 
-static void flow_free(struct flow *f)
-{
-    free(f->units);
-    free(f->at);
-    free(f->place);
-}
-
 /* Finds the place of each unit of a part in the units that are held after the round or, held NULL, in the share. */
-static int flow_find_places(const struct rounds *r, struct flow *f, const struct holding *part,
-                            const struct holding *held)
+static int flow_find_places(const struct rounds *r, struct flow *f, const struct units *part,
+                            const struct units *held)
 {
-    TR_TRY(TR_NEW(&f->place, part->total));
-    size_t at = 0, first = 0;
-    for (uint32_t c = 0; c < r->chunks; c++) {
-        uint32_t before = 0;
-        f->at[c] = (uint32_t)at;
-        for (size_t p = 0; p < holding_width(part); p++) {
-            uint32_t n = part->n[c * holding_width(part) + p],
-                     all = held ? held->n[c * holding_width(part) + p] : 0;
-            for (uint32_t i = 0, k = 0; i < n; i++) {
-                uint32_t position = part->position[at + i];
-                while (held && held->position[first + k] != position) k++;
-                f->place[at + i] = held ? before + k : position;
-            }
-            at += n;
-            before += all;
-            first += all;
+    uint64_t k = 0, begin = 0; /* index of the unit in `held`; of the first one of its chunk */
+    TR_TRY(TR_NEW(&f->place, part->n));
+    for (uint64_t i = 0; i < part->n; i++) {
+        uint64_t number = part->number[i];
+        uint32_t c = unit_chunk(r, number);
+        if (f->units[c]++ == 0) {
+            f->at[c] = (uint32_t)i;
+            while (held && held->number[k] < unit_number(r, 0, c * r->chunk)) k++;
+            begin = k;
         }
-        f->units[c] = (uint32_t)at - f->at[c];
+        while (held && held->number[k] != number) k++;
+        f->place[i] = held ? (uint32_t)(k - begin) : c * r->chunk + (uint32_t)(number % r->chunk);
     }
     /* no list of places is needed if the units of each chunk are contiguous */
     const uint32_t *place = f->place;
@@ -150,144 +142,30 @@ static int flow_find_places(const struct rounds *r, struct flow *f, const struct
     return TR_OK;
 }
 
-/* ---- exchanging keys ---- */
-
-struct requests {
-    MPI_Request *request;
-    size_t n, capacity;
-};
-
-/* Starts to send or receive numbers, in messages whose length fits into an int. */
-static int rounds_start(struct requests *all, uint32_t *number, size_t n, int peer, bool sends, MPI_Comm comm)
-{
-    const size_t most = (size_t)1 << 28;
-    for (size_t at = 0; at < n; at += most) {
-        int count = (int)tr_min_size(n - at, most);
-        TR_TRY(TR_GROW(&all->request, &all->capacity, all->n + 1));
-        MPI_Request *request = &all->request[all->n++];
-        if (sends) MPI_Isend(number + at, count, MPI_UINT32_T, peer, TR_TAG_NONE, comm, request);
-        else MPI_Irecv(number + at, count, MPI_UINT32_T, peer, TR_TAG_NONE, comm, request);
-    }
-    return TR_OK;
-}
-
-/* ---- rounds ---- */
-
 /* The first participant of part k of first .. end-1; sizes of parts differ by at most one. */
 static int rounds_part_start(int first, int end, int parts, int k)
 {
     return first + (int)((int64_t)(end - first) * k / parts);
 }
 
-static struct flow *flow_of_peer(struct flow *flow, int peer)
+/* Lists of units that this rank sends to its peers, and behind them those that it receives. */
+struct round_lists {
+    struct units *list;
+    size_t n;
+};
+
+static void round_lists_free(struct round_lists *lists)
 {
-    while (flow->peer != peer) flow++;
-    return flow;
+    for (size_t i = 0; i < lists->n; i++) free(lists->list[i].number);
+    free(lists->list);
 }
 
-static int round_plan_flows(tr_context *tr, MPI_Comm comm, struct rounds *r, struct round *round,
-                            struct holding *h, struct holding *out, struct holding *in)
-{
-    for (size_t i = 0; i < round->ins; i++)
-        in[i] = (struct holding){.first = round->first, .end = round->end};
-    for (size_t i = 0; i < round->outs; i++) {
-        /* What is held for the participants of a flow, and where in each chunk. */
-        const struct flow *f = &round->out[i];
-        struct holding *part = &out[i];
-        *part = (struct holding){.first = f->first, .end = f->end};
-        TR_TRY(TR_NEW(&part->n, r->chunks * holding_width(part)));
-        for (uint32_t c = 0; c < r->chunks; c++)
-            memcpy(part->n + c * holding_width(part), h->n + c * holding_width(h) + (f->first - h->first),
-                   holding_width(part) * sizeof *part->n);
-        TR_TRY(holding_allocate(r, part));
-        const uint32_t *from = h->position;
-        uint32_t *to = part->position;
-        for (uint32_t c = 0; c < r->chunks; c++) {
-            const uint32_t *begin = from;
-            for (int p = h->first; p < h->end; p++) {
-                uint32_t n = h->n[c * holding_width(h) + (size_t)(p - h->first)];
-                if (p == f->first) f->at[c] = (uint32_t)(from - begin);
-                if (p >= f->first && p < f->end) {
-                    if (n > 0) memcpy(to, from, n * sizeof *to);
-                    to += n;
-                    f->units[c] += n;
-                }
-                from += n;
-            }
-        }
-    }
-    /* Sends each peer the list of units that it will get from this rank, and receives such lists. */
-    struct requests all = {0};
-    for (int turn = 0; turn < 2; turn++) { /* how many, then which */
-        for (size_t i = 0; i < round->ins; i++) {
-            if (round->in[i].peer == r->me) continue;
-            if (turn == 0) TR_TRY(TR_NEW(&in[i].n, r->chunks * holding_width(&in[i])));
-            else TR_TRY(holding_allocate(r, &in[i]));
-            TR_TRY(rounds_start(&all, turn == 0 ? in[i].n : in[i].position,
-                                turn == 0 ? r->chunks * holding_width(&in[i]) : in[i].total,
-                                round->in[i].peer, false, comm));
-        }
-        for (size_t i = 0; i < round->outs; i++)
-            if (round->out[i].peer != r->me)
-                TR_TRY(rounds_start(&all, turn == 0 ? out[i].n : out[i].position,
-                                    turn == 0 ? r->chunks * holding_width(&out[i]) : out[i].total,
-                                    round->out[i].peer, true, comm));
-        for (size_t i = 0; i < all.n; i++)
-            tr_wait_alone(tr, &all.request[i], "other ranks to send the keys that they merge");
-        all.n = 0;
-    }
-    free(all.request);
-    struct holding *kept = &out[flow_of_peer(round->out, r->me) - round->out];
-    in[flow_of_peer(round->in, r->me) - round->in] = *kept;
-    *kept = (struct holding){0};
-    holding_free(h);
-    bool last = round->end - round->first == 1;
-    if (!last) {
-        /* the union of the parts */
-        *h = (struct holding){.first = in->first, .end = in->end};
-        TR_TRY(TR_NEW(&h->n, r->chunks * holding_width(h)));
-        size_t most = 0;
-        for (size_t i = 0; i < round->ins; i++) most += in[i].total;
-        uint32_t *spare = NULL;
-        size_t *at = NULL; /* in each part */
-        int status = TR_NEW(&h->position, most);
-        if (status == TR_OK) status = TR_NEW(&spare, most);
-        if (status == TR_OK) status = TR_NEW(&at, round->ins);
-        uint32_t *to = h->position;
-        for (size_t cell = 0; cell < r->chunks * holding_width(h) && status == TR_OK; cell++) {
-            uint32_t n = 0;
-            for (size_t i = 0; i < round->ins; i++) {
-                const uint32_t *a = spare, *b = in[i].position + at[i], *a_end = a + n,
-                               *b_end = b + in[i].n[cell];
-                memcpy(spare, to, n * sizeof *to);
-                for (n = 0; a < a_end || b < b_end;) {
-                    uint32_t next = b == b_end || (a < a_end && *a < *b) ? *a : *b;
-                    a += a < a_end && *a == next;
-                    b += b < b_end && *b == next;
-                    to[n++] = next;
-                }
-                at[i] += in[i].n[cell];
-            }
-            h->n[cell] = n;
-            to += n;
-        }
-        h->total = (size_t)(to - h->position);
-        free(spare);
-        free(at);
-        TR_TRY(status);
-    }
-    for (size_t i = 0; i < round->ins; i++)
-        TR_TRY(flow_find_places(r, &round->in[i], &in[i], last ? NULL : h));
-    for (uint32_t c = 0; c < r->chunks && !last; c++)
-        for (size_t p = 0; p < holding_width(h); p++) round->held[c] += h->n[c * holding_width(h) + p];
-    return TR_OK;
-}
-
-static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first, int end, struct holding *h)
+/* Plans a round among the participants first .. end-1. held: the units of this rank before the round, and after it. */
+static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first, int end, struct units *held)
 {
     struct round *round = &r->round[r->n++];
-    /* Finds the peers among participants first .. end-1. A rank sends to the member of a part that has its own number there,
-     * or to the first one where that part is smaller. */
+    /* Finds the peers. A rank sends to the member of a part that has its own number there, or to the first one where that part
+     * is smaller. */
     int parts = r->degree < end - first ? r->degree : end - first, mine = 0;
     while (rounds_part_start(first, end, parts, mine + 1) <= r->me) mine++;
     round->first = rounds_part_start(first, end, parts, mine);
@@ -303,12 +181,58 @@ static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first
         for (int i = number; i < size; i += members)
             TR_TRY(flow_open(r, &round->in[round->ins++], begin + i, round->first, round->end));
     }
-    struct holding *out;
-    TR_TRY(TR_NEW(&out, round->outs + round->ins));
-    int status = round_plan_flows(tr, comm, r, round, h, out, out + round->outs);
-    for (size_t i = 0; i < round->outs + round->ins; i++) holding_free(&out[i]);
-    free(out);
-    return status;
+    struct round_lists lists TR_CLOSED_BY(round_lists_free) = {.n = round->outs + round->ins};
+    TR_TRY(TR_NEW(&lists.list, lists.n));
+    struct units *out = lists.list, *in = out + round->outs;
+    /* counts, then lists the units that each peer gets, and notes where they lie in each chunk */
+    for (int turn = 0; turn < 2; turn++) {
+        uint32_t chunk = UINT32_MAX, index = 0;
+        size_t k = 0;
+        for (uint64_t i = 0; i < held->n; i++, index++) {
+            int participant = (int)(held->number[i] / r->chunk % (uint64_t)r->size);
+            if (unit_chunk(r, held->number[i]) != chunk) index = 0, k = 0;
+            chunk = unit_chunk(r, held->number[i]);
+            while (participant >= round->out[k].end) k++;
+            if (turn == 1 && round->out[k].units[chunk]++ == 0) round->out[k].at[chunk] = index;
+            if (turn == 1) out[k].number[out[k].n] = held->number[i];
+            out[k].n++;
+        }
+        for (k = 0; k < round->outs && turn == 0; k++) {
+            TR_TRY(TR_NEW(&out[k].number, out[k].n));
+            out[k].n = 0;
+        }
+    }
+    /* exchanges these lists: how many units, then which */
+    struct tr_messages all TR_CLOSED_BY(tr_messages_free) = {0};
+    for (int turn = 0; turn < 2; turn++) {
+        for (size_t i = 0; i < lists.n; i++) {
+            bool sends = i < round->outs;
+            int peer = sends ? round->out[i].peer : round->in[i - round->outs].peer;
+            struct units *list = &lists.list[i];
+            if (peer == r->me) continue;
+            if (turn == 1 && !sends) TR_TRY(TR_NEW(&list->number, list->n));
+            TR_TRY(tr_messages_start(&all, turn == 0 ? &list->n : list->number,
+                                     turn == 0 ? sizeof list->n : list->n * sizeof *list->number, peer, sends,
+                                     comm));
+        }
+        for (size_t i = 0; i < all.n; i++)
+            tr_wait_alone(tr, &all.request[i], "other ranks to send the keys that they merge");
+        all.n = 0;
+    }
+    /* the units that this rank keeps are one of the lists */
+    size_t from = 0, to = 0;
+    while (round->out[from].peer != r->me) from++;
+    while (round->in[to].peer != r->me) to++;
+    in[to] = out[from];
+    out[from] = (struct units){0};
+    free(held->number);
+    *held = (struct units){0};
+    bool last = members == 1;
+    for (size_t i = 0; i < round->ins && !last; i++) TR_TRY(units_unite(held, &in[i]));
+    for (size_t i = 0; i < round->ins; i++)
+        TR_TRY(flow_find_places(r, &round->in[i], &in[i], last ? NULL : held));
+    for (uint64_t i = 0; i < held->n; i++) round->held[unit_chunk(r, held->number[i])]++;
+    return TR_OK;
 }
 
 static int rounds_open(tr_context *tr, MPI_Comm comm, int server, const struct tr_segment *keys,
@@ -324,25 +248,24 @@ static int rounds_open(tr_context *tr, MPI_Comm comm, int server, const struct t
     MPI_Request request;
     MPI_Iallgather(&server, 1, MPI_INT, r->server, 1, MPI_INT, comm, &request);
     tr_wait_alone(tr, &request, "all ranks to open the merge of a table");
-    struct holding h = {.end = r->size}; /* own keys */
-    TR_TRY(TR_NEW(&h.n, r->chunks * holding_width(&h)));
+    struct units held = {0}; /* own keys */
     for (uint32_t c = 0; c < r->chunks; c++)
-        for (int p = 0; p < r->size; p++) h.n[c * holding_width(&h) + (size_t)p] = rounds_own(r, p, c).n;
-    TR_TRY(holding_allocate(r, &h));
-    uint32_t *to = h.position;
+        for (int p = 0; p < r->size; p++) held.n += rounds_own(r, p, c).n;
+    TR_TRY(TR_NEW(&held.number, held.n));
+    held.n = 0;
     for (uint32_t c = 0; c < r->chunks; c++)
         for (int p = 0; p < r->size; p++) {
             struct own_keys own = rounds_own(r, p, c);
-            if (own.n > 0) memcpy(to, own.segment->position + own.first, own.n * sizeof *to);
-            to += own.n;
+            for (uint32_t i = 0; i < own.n; i++)
+                held.number[held.n++] = unit_number(r, p, own.segment->position[own.first + i]);
         }
     int first = 0, end = r->size, status = TR_OK;
     do {
-        status = round_plan(tr, comm, r, first, end, &h);
+        status = round_plan(tr, comm, r, first, end, &held);
         first = r->round[r->n - 1].first;
         end = r->round[r->n - 1].end;
     } while (status == TR_OK && end - first > 1);
-    holding_free(&h);
+    free(held.number);
     return status;
 }
 
@@ -350,8 +273,12 @@ static void rounds_close(struct rounds *r)
 {
     for (size_t i = 0; i < r->n; i++) {
         struct round *round = &r->round[i];
-        for (size_t k = 0; k < round->outs; k++) flow_free(&round->out[k]);
-        for (size_t k = 0; k < round->ins; k++) flow_free(&round->in[k]);
+        for (size_t k = 0; k < round->outs + round->ins; k++) {
+            struct flow *f = k < round->outs ? &round->out[k] : &round->in[k - round->outs];
+            free(f->units);
+            free(f->at);
+            free(f->place);
+        }
         free(round->out);
         free(round->in);
         free(round->held);
@@ -546,7 +473,7 @@ static bool shared_merge_poll(struct shared_merge *m, int64_t clock, int *did)
  * A chunk first goes up: in each round a rank sends messages to its peers, receives theirs, and adds them up. After the last round
  * the servers add the sums to their shares. If all workers have read the keys that they push, they will read them again for the
  * next clock, and the chunk goes down: the rounds run in reverse and bring each rank the new values of its keys. So the number of
- * messages of a rank per clock depends on the rounds, not on the number of servers. If workers subscribe to rows (node.h), the
+ * messages of a rank per clock depends on the rounds, not on the number of servers. If workers subscribe to rows (view.h), the
  * chunk goes down by separate rounds for the subscribed rows instead.
  *
  * Sums are taken in the order of ranks, so that results are bit-identical from run to run. BSP is exact: in the first chunk all
@@ -563,6 +490,7 @@ struct readers {
 
 /* A chunk in flight. */
 struct lane {
+    const struct rounds *rounds; /* by which the chunk travels */
     uint32_t chunk;
     size_t round;
     bool busy, down, posted;
@@ -587,12 +515,6 @@ struct tr_merge {
     bool heard_all; /* of all workers: the first chunk is up */
     struct lane lane[IN_FLIGHT];
 };
-
-/* The rounds by which a chunk travels. */
-static const struct rounds *lane_rounds(const struct tr_merge *m, const struct lane *l)
-{
-    return l->down && m->spread.n > 0 ? &m->spread : &m->rounds;
-}
 
 /* ---- messages of a round ---- */
 
@@ -628,28 +550,22 @@ static void lane_pack(const struct tr_merge *m, const struct lane *l, const stru
 static void lane_unpack(const struct tr_merge *m, const struct lane *l, const struct flow *f,
                         const char *from)
 {
-    const struct rounds *plan = lane_rounds(m, l);
     size_t bytes = m->table->unit_bytes;
     if (l->round > 0) {
         memcpy(l->next + f->at[l->chunk] * bytes, from, f->units[l->chunk] * bytes);
         return;
     }
-    char *to = plan == &m->spread ? m->table->subscription->slice_value : m->view->merged_value;
+    char *to = l->rounds == &m->spread ? m->table->subscription->slice_value : m->view->merged_value;
     for (int p = f->first; p < f->end; p++) {
-        struct own_keys own = rounds_own(plan, p, l->chunk);
+        struct own_keys own = rounds_own(l->rounds, p, l->chunk);
         if (own.n > 0) tr_scatter(own.segment->local + own.first, own.n, bytes, from, to);
         from += own.n * bytes;
     }
 }
 
-static bool lane_is_last(const struct tr_merge *m, const struct lane *l)
+static bool lane_is_last(const struct lane *l)
 {
-    return l->round + 1 == lane_rounds(m, l)->n;
-}
-
-static char *merge_own_share(const struct tr_merge *m)
-{
-    return m->table->server >= 0 ? m->table->share[m->table->server] : NULL;
+    return l->round + 1 == l->rounds->n;
 }
 
 /* The flows of a round of a chunk: messages to peers and from peers. */
@@ -659,9 +575,9 @@ struct lane_flows {
     size_t tos, froms;
 };
 
-static struct lane_flows lane_flows(const struct tr_merge *m, const struct lane *l)
+static struct lane_flows lane_flows(const struct lane *l)
 {
-    const struct round *r = &lane_rounds(m, l)->round[l->round];
+    const struct round *r = &l->rounds->round[l->round];
     return l->down ? (struct lane_flows){r, r->in, r->out, r->ins, r->outs}
                    : (struct lane_flows){r, r->out, r->in, r->outs, r->ins};
 }
@@ -669,14 +585,14 @@ static struct lane_flows lane_flows(const struct tr_merge *m, const struct lane 
 /* Starts a round: packs updates (up) or new values (down) and sends them, and starts to receive those of the peers. */
 static int lane_post(struct tr_merge *m, struct lane *l)
 {
-    const struct lane_flows f = lane_flows(m, l);
+    const struct lane_flows f = lane_flows(l);
     const int tag = (int)(2 * l->chunk + l->down);
     const bool own = !l->down && l->round == 0;
     const char *values = l->held;
     uint64_t bytes = 0;
     size_t out = 0, in = 0;
     if (own && m->view) values = m->view->view.delta;
-    if (l->down && lane_is_last(m, l)) values = merge_own_share(m);
+    if (l->down && lane_is_last(l)) values = m->table->server >= 0 ? m->table->share[m->table->server] : NULL;
     for (size_t i = 0; i < f.tos; i++) out += lane_message_bytes(m, l, &f.to[i]);
     for (size_t i = 0; i < f.froms; i++) in += lane_message_bytes(m, l, &f.from[i]);
     TR_TRY(TR_GROW(&l->out, &l->out_room, out));
@@ -707,11 +623,11 @@ static int lane_post(struct tr_merge *m, struct lane *l)
 static int lane_finish(struct tr_merge *m, struct lane *l)
 {
     const struct tr_table *t = m->table;
-    const struct lane_flows f = lane_flows(m, l);
-    char *sum = merge_own_share(m);
-    if (l->down ? l->round > 0 : !lane_is_last(m, l)) {
+    const struct lane_flows f = lane_flows(l);
+    char *sum = t->server >= 0 ? t->share[t->server] : NULL;
+    if (l->down ? l->round > 0 : !lane_is_last(l)) {
         /* units that are held after the round */
-        const struct round *held = &lane_rounds(m, l)->round[l->down ? l->round - 1 : l->round];
+        const struct round *held = &l->rounds->round[l->down ? l->round - 1 : l->round];
         size_t bytes = held->held[l->chunk] * t->unit_bytes;
         TR_TRY(TR_GROW(&l->next, &l->next_room, bytes));
         if (bytes > 0 && !l->down) memset(l->next, 0, bytes);
@@ -753,7 +669,7 @@ static bool merge_returns_to_views(const struct tr_merge *m)
 static int lane_next(struct tr_merge *m, struct lane *l)
 {
     l->posted = false;
-    if (!l->down && !lane_is_last(m, l)) {
+    if (!l->down && !lane_is_last(l)) {
         l->round++;
     } else if (!l->down) {
         m->heard_all = true; /* the first chunk, or a later one */
@@ -762,7 +678,10 @@ static int lane_next(struct tr_merge *m, struct lane *l)
         l->busy = l->down;
         if (merge_returns_to_views(m) && m->view && !m->view->merged_value)
             TR_TRY(TR_NEW(&m->view->merged_value, tr_view_bytes(&m->view->view)));
-        if (m->spread.n > 0) l->round = m->spread.n - 1;
+        if (m->spread.n > 0) {
+            l->rounds = &m->spread;
+            l->round = m->spread.n - 1;
+        }
         if (l->down) return TR_OK; /* begins with the last round, and the share */
     } else if (l->round > 0) {
         l->round--;
@@ -784,6 +703,7 @@ static int lane_advance(struct tr_merge *m, struct lane *l, bool *moved)
     if (!l->busy) {
         if (m->begun == m->rounds.chunks) return TR_OK;
         l->chunk = m->begun++;
+        l->rounds = &m->rounds;
         l->round = 0;
         l->busy = true;
         l->down = l->posted = false;
@@ -794,7 +714,7 @@ static int lane_advance(struct tr_merge *m, struct lane *l, bool *moved)
     }
     int done;
     MPI_Testall(l->requests, l->request, &done, MPI_STATUSES_IGNORE);
-    if (!done || (!l->down && lane_is_last(m, l) && l->chunk > 0 && !m->heard_all)) return TR_OK;
+    if (!done || (!l->down && lane_is_last(l) && l->chunk > 0 && !m->heard_all)) return TR_OK;
     TR_TRY(lane_finish(m, l));
     *moved = true;
     TR_TRY(lane_next(m, l));
@@ -802,33 +722,29 @@ static int lane_advance(struct tr_merge *m, struct lane *l, bool *moved)
     return TR_OK;
 }
 
-static int merge_poll_table(struct tr_table *t, int *did)
-{
-    struct tr_merge *m = t->merge;
-    if (!m || !m->busy) return TR_OK;
-    if (m->shared && !shared_merge_poll(m->shared, m->clock, did)) return TR_OK;
-    for (bool moved = true; moved && m->finished < m->rounds.chunks;) {
-        moved = false;
-        for (int i = 0; i < IN_FLIGHT; i++) TR_TRY(lane_advance(m, &m->lane[i], &moved));
-        *did += moved;
-    }
-    if (m->added == m->rounds.chunks && m->done == m->clock) {
-        atomic_thread_fence(memory_order_release); /* the sums must be visible before m->done */
-        m->done = tr_table_next_update(t, m->clock + 1);
-        ++*did;
-    }
-    if (m->finished < m->rounds.chunks) return TR_OK;
-    if (m->view) memset(m->view->view.delta, 0, tr_view_bytes(&m->view->view));
-    ++*did;
-    m->busy = false;
-    if (m->view && !m->shared && merge_returns_to_views(m)) m->view->merged_for = m->clock + 1;
-    return TR_OK;
-}
-
 int tr_merge_poll(void *what, int *did)
 {
-    struct tr_tables *tables = what;
-    for (size_t i = 0; i < tables->count; i++) TR_TRY(merge_poll_table(tables->table[i], did));
+    const struct tr_tables *tables = what;
+    for (size_t i = 0; i < tables->count; i++) {
+        struct tr_merge *m = tables->table[i]->merge;
+        if (!m || !m->busy) continue;
+        if (m->shared && !shared_merge_poll(m->shared, m->clock, did)) continue;
+        for (bool moved = true; moved && m->finished < m->rounds.chunks;) {
+            moved = false;
+            for (int k = 0; k < IN_FLIGHT; k++) TR_TRY(lane_advance(m, &m->lane[k], &moved));
+            *did += moved;
+        }
+        if (m->added == m->rounds.chunks && m->done == m->clock) {
+            atomic_thread_fence(memory_order_release); /* the sums must be visible before m->done */
+            m->done = tr_table_next_update(tables->table[i], m->clock + 1);
+            ++*did;
+        }
+        if (m->finished < m->rounds.chunks) continue;
+        if (m->view) memset(m->view->view.delta, 0, tr_view_bytes(&m->view->view));
+        ++*did;
+        m->busy = false;
+        if (m->view && !m->shared && merge_returns_to_views(m)) m->view->merged_for = m->clock + 1;
+    }
     return TR_OK;
 }
 
@@ -895,12 +811,6 @@ static int merge_degree(const struct tr_merge *m, double held)
     return tr_merge_choose_degree(size, held, (double)t->partition.units, t->unit_bytes);
 }
 
-/* Positions of a share in a chunk. */
-static uint32_t merge_chunk(const struct tr_table *t)
-{
-    return (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / t->partition.servers, 1024);
-}
-
 int tr_merge_open(struct tr_table *t)
 {
     tr_context *tr = t->tr;
@@ -910,11 +820,12 @@ int tr_merge_open(struct tr_table *t)
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, sum, 3, MPI_DOUBLE, MPI_SUM, tr->world, &request);
     tr_wait_alone(tr, &request, merge_opening);
+    const uint32_t chunk =
+        (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / t->partition.servers, 1024); /* positions */
+    const uint64_t longest = tr_partition_longest(&t->partition);
     /* subscribed rows arrive with merges if the job does not fix the route, and each row is one unit */
     if (sum[1] > 0 && sum[2] > 0 && !t->merges_shared && t->route == TR_ROUTE_AUTO && t->pieces == 1) {
-        uint32_t chunk = merge_chunk(t);
-        uint64_t chunks = (tr_partition_longest(&t->partition) + chunk - 1) / chunk;
-        TR_TRY(tr_subscription_open(t, chunk, (uint32_t)chunks));
+        TR_TRY(tr_subscription_open(t, chunk, (uint32_t)((longest + chunk - 1) / chunk)));
     } else {
         tr_subscription_discard(t);
     }
@@ -932,15 +843,14 @@ int tr_merge_open(struct tr_table *t)
     m->done = tr_table_next_update(t, 0);
     if (t->merges_shared) return shared_merge_open(t, &m->shared);
     const struct tr_subscription *s = t->subscription;
-    uint64_t longest = tr_partition_longest(&t->partition);
     double comes = s ? (double)s->slice.units : 0;
     MPI_Iallreduce(MPI_IN_PLACE, &comes, 1, MPI_DOUBLE, MPI_SUM, comm, &request);
     tr_wait_alone(tr, &request, merge_opening);
-    TR_TRY(rounds_open(tr, comm, t->server, view ? view->keys.segment : NULL, longest, merge_chunk(t),
+    TR_TRY(rounds_open(tr, comm, t->server, view ? view->keys.segment : NULL, longest, chunk,
                        merge_degree(m, sum[0]), &m->rounds));
     if (comes > 0)
-        TR_TRY(rounds_open(tr, comm, t->server, s->slice.segment, longest, merge_chunk(t),
-                           merge_degree(m, comes), &m->spread));
+        TR_TRY(rounds_open(tr, comm, t->server, s->slice.segment, longest, chunk, merge_degree(m, comes),
+                           &m->spread));
     size_t most = 0;
     for (size_t i = 0; i < m->rounds.n; i++)
         most = tr_max_size(most, m->rounds.round[i].ins + m->rounds.round[i].outs);

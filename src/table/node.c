@@ -1,12 +1,8 @@
-#include "table/node.h"
-
-#include <sched.h>
-#include <stdatomic.h>
+/* Reads that the workers of a node share: caches, node pulls and subscriptions (view.h). */
 #include <stdlib.h>
 #include <string.h>
 
-#include "table/function.h"
-#include "trireme/rows.h"
+#include "table/view.h"
 
 /* ======== caches ======== */
 
@@ -47,11 +43,6 @@ struct tr_node_cache tr_cache_at(void *memory, uint64_t entries, size_t value_by
                                   node_padded(value_bytes)};
 }
 
-void tr_cache_clear(struct tr_node_cache *c)
-{
-    memset(c->head, 0, cache_values_offset(c->entries));
-}
-
 uint64_t tr_cache_number(const struct tr_node_cache *c)
 {
     return atomic_load(&c->head->fetches);
@@ -67,13 +58,8 @@ void *tr_cache_value(const struct tr_node_cache *c, uint64_t item)
 static struct cache_entry *cache_lock(struct tr_node_cache *c, uint64_t item)
 {
     struct cache_entry *e = &c->head->entry[item % c->entries];
-    while (atomic_exchange_explicit(&e->lock, 1, memory_order_acquire)) sched_yield();
+    tr_spin_lock(&e->lock);
     return e;
-}
-
-static void cache_unlock(struct cache_entry *e)
-{
-    atomic_store_explicit(&e->lock, 0, memory_order_release);
 }
 
 /* The entry has, or will have, a fetch of the item that is new enough; cache_suits(): and that contains the right updates. */
@@ -102,7 +88,7 @@ enum tr_cache_state tr_cache_claim(struct tr_node_cache *c, uint64_t item, const
         e->fetch.number = atomic_fetch_add(&c->head->fetches, 1) + 1;
         state = TR_CACHE_CLAIMED;
     }
-    cache_unlock(e);
+    tr_spin_unlock(&e->lock);
     return state;
 }
 
@@ -111,7 +97,7 @@ struct tr_cache_fetch tr_cache_fetched(struct tr_node_cache *c, uint64_t item, i
     struct cache_entry *e = cache_lock(c, item);
     e->fetch.version = version;
     struct tr_cache_fetch fetch = e->fetch;
-    cache_unlock(e);
+    tr_spin_unlock(&e->lock);
     return fetch;
 }
 
@@ -119,7 +105,7 @@ void tr_cache_put(struct tr_node_cache *c, uint64_t item, bool fetched)
 {
     struct cache_entry *e = cache_lock(c, item);
     e->state = fetched ? HERE : EMPTY;
-    cache_unlock(e);
+    tr_spin_unlock(&e->lock);
 }
 
 enum tr_cache_state tr_cache_take(struct tr_node_cache *c, uint64_t item, const struct tr_cache_terms *terms,
@@ -132,7 +118,7 @@ enum tr_cache_state tr_cache_take(struct tr_node_cache *c, uint64_t item, const 
         e->readers += state == TR_CACHE_HERE;
         if (fetch) *fetch = e->fetch;
     }
-    cache_unlock(e);
+    tr_spin_unlock(&e->lock);
     return state;
 }
 
@@ -140,19 +126,10 @@ void tr_cache_give_back(struct tr_node_cache *c, uint64_t item)
 {
     struct cache_entry *e = cache_lock(c, item);
     e->readers--;
-    cache_unlock(e);
+    tr_spin_unlock(&e->lock);
 }
 
-/* tr_cache_take() will get the item, now or when the running fetch ends (with any `holds`). */
-static bool cache_has_news(struct tr_node_cache *c, uint64_t item, const struct tr_cache_terms *terms)
-{
-    struct cache_entry *e = cache_lock(c, item);
-    bool news = cache_is_new(e, item, terms) && (e->state == COMING || e->fetch.holds >= terms->least);
-    cache_unlock(e);
-    return news;
-}
-
-/* ======== pulls ======== */
+/* ======== node pulls ======== */
 
 enum { USES = TR_VIEW_GROUP + 1 };
 
@@ -180,14 +157,9 @@ struct tr_node_pull {
 
 /* ---- reading ---- */
 
-bool tr_node_pull_shares(const struct tr_node_pull *p, uint32_t server)
-{
-    return p->source[server].own.n > 0;
-}
-
 int tr_node_pull_route(const struct tr_node_pull *p, uint32_t server)
 {
-    return p->source[server].channel.route;
+    return p->source[server].own.n > 0 ? p->source[server].channel.route : -1;
 }
 
 void tr_node_pull_read(struct tr_node_pull *p, uint32_t server)
@@ -259,7 +231,12 @@ bool tr_node_pull_has_news(const struct tr_node_pull *p, int64_t least)
 {
     for (uint32_t s = 0; s < p->servers; s++) {
         struct tr_cache_terms terms = node_pull_terms(p, &p->source[s], least);
-        if (p->source[s].own.n > 0 && !cache_has_news(&p->source[s].cache, 0, &terms)) return false;
+        if (p->source[s].own.n == 0) continue;
+        /* tr_cache_take() will get the values, now or when the running fetch ends (with any `holds`) */
+        struct cache_entry *e = cache_lock(&p->source[s].cache, 0);
+        bool news = cache_is_new(e, 0, &terms) && (e->state == COMING || e->fetch.holds >= least);
+        tr_spin_unlock(&e->lock);
+        if (!news) return false;
     }
     return true;
 }
@@ -399,10 +376,7 @@ static bool node_pull_share(struct tr_node_pull *p)
         char *part = p->memory.part[keeper].at + at;
         s->all.position = (uint32_t *)(void *)part;
         s->cache = tr_cache_at(part + node_padded(n * sizeof(uint32_t)), 1, n * t->unit_bytes);
-        if (keeper == tr->node_rank) {
-            for (uint32_t i = 0; i < n; i++) s->all.position[i] = (uint32_t)s->list[i];
-            tr_cache_clear(&s->cache);
-        }
+        for (uint32_t i = 0; i < n && keeper == tr->node_rank; i++) s->all.position[i] = (uint32_t)s->list[i];
         while (!tr_same_node(tr, owner) || tr_node_rank(tr, owner) != keeper) owner++;
         s->channel = tr_channel_of(t, server, &s->all, tag + server);
         s->channel.owner = owner;
@@ -559,16 +533,14 @@ static int subscription_open_memory(struct tr_subscription *s, const struct tr_u
     if (s->member >= 0) {
         size_t first = subscription_slice_start(s, (size_t)s->member),
                end = subscription_slice_start(s, (size_t)s->member + 1);
-        tr_key *keys;
+        TR_FREED tr_key *keys = NULL;
         s->slice_value = s->value + first * t->unit_bytes;
         TR_TRY(TR_NEW(&keys, end - first));
         size_t n = tr_union_list(rows, first, end, keys);
-        int status = tr_plan_make(
+        TR_TRY(tr_plan_make(
             &(struct tr_plan_keys){
                 .partition = &t->partition, .table_keys = t->keys, .pieces = 1, .key = keys, .n = n},
-            &s->slice);
-        free(keys);
-        TR_TRY(status);
+            &s->slice));
     }
     /* sort own rows by the part in which they arrive: count, then fill */
     TR_TRY(TR_NEW(&s->begin, parts + 2));

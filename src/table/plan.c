@@ -76,73 +76,14 @@ static uint32_t ring_owner(const struct tr_ring_point *points, size_t n, uint64_
 
 /* ---- all ---- */
 
-static int partition_check_share(const struct tr_partition_options *options, const struct tr_partition *p,
-                                 uint64_t units)
-{
-    if (units <= UINT32_MAX) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG,
-                   "table %s: its %llu elements need more than %u servers: one holds at most 2^32 (or, with "
-                   "table.storage=hash, 2^32 keys that are used)",
-                   options->table, (unsigned long long)p->units, p->servers);
-}
-
-static int partition_lay_out(const struct tr_partition_options *options, struct tr_partition *p,
-                             uint64_t even)
-{
-    if (p->unbounded) {
-        if (p->units > UINT64_C(1) << 63)
-            return tr_fail(TR_ERR_CONFIG, "table %s: %llu keys are more than 2^63", options->table,
-                           (unsigned long long)p->units);
-        if (p->kind == TR_PARTITION_OWN)
-            return tr_fail(TR_ERR_CONFIG,
-                           "table %s: with hash storage its keys cannot be placed by a user-defined function",
-                           options->table);
-        return p->kind == TR_PARTITION_RING ? ring_points(p, &p->ring) : TR_OK;
-    }
-    if (partition_is_placed(p)) {
-        /* Gives every block a server, and numbers the blocks of each in ascending order. */
-        if (p->blocks > TR_MOST_PLACED_BLOCKS)
-            return tr_fail(TR_ERR_CONFIG,
-                           "table %s: %llu blocks of %llu are more than the %d that every rank can list: "
-                           "make the blocks "
-                           "larger (table.block)",
-                           options->table, (unsigned long long)p->blocks, (unsigned long long)p->block,
-                           TR_MOST_PLACED_BLOCKS);
-        TR_TRY(TR_NEW(&p->placed, (size_t)p->blocks));
-        TR_TRY(TR_NEW(&p->block_at, (size_t)p->blocks));
-        TR_TRY(TR_NEW(&p->first, (size_t)p->servers + 1));
-        struct tr_ring_point *points = NULL;
-        if (p->kind == TR_PARTITION_RING) TR_TRY(ring_points(p, &points));
-        for (uint64_t block = 0; block < p->blocks; block++) {
-            uint32_t server = points ? ring_owner(points, (size_t)p->servers * p->points, block)
-                                     : options->place(options->who, block, p->blocks, p->servers);
-            if (server >= p->servers)
-                return tr_fail(
-                    TR_ERR_CONFIG,
-                    "table %s: its place function puts block %llu of %llu on server %u, but there are %u",
-                    options->table, (unsigned long long)block, (unsigned long long)p->blocks, server,
-                    p->servers);
-            p->placed[block] = (struct tr_location){server, p->first[server + 1]++};
-        }
-        free(points);
-        for (uint32_t server = 0; server < p->servers; server++) p->first[server + 1] += p->first[server];
-        for (uint64_t block = 0; block < p->blocks; block++)
-            p->block_at[p->first[p->placed[block].server] + p->placed[block].position] = (uint32_t)block;
-        return partition_check_share(options, p, tr_partition_longest(p));
-    }
-    TR_TRY(partition_check_share(options, p, even + p->block));
-    while ((UINT64_C(1) << (2 * p->half_bits)) < p->blocks) p->half_bits++;
-    return TR_OK;
-}
-
 int tr_partition_make(const struct tr_partition_options *options, uint64_t units, uint32_t servers,
                       struct tr_partition *partition)
 {
-    struct tr_partition p = {.kind = options->kind,
-                             .unbounded = options->unbounded,
-                             .units = units,
-                             .servers = servers,
-                             .points = options->points};
+    struct tr_partition p TR_CLOSED_BY(tr_partition_free) = {.kind = options->kind,
+                                                             .unbounded = options->unbounded,
+                                                             .units = units,
+                                                             .servers = servers,
+                                                             .points = options->points};
     uint64_t even = (units + servers - 1) / servers; /* an even share, rounded up */
     /* 64 blocks a server keep the shares of range-hash within some per cent of each other; blocks above 65536 units gain nothing
      * more for runs. Unbounded partitions have no runs; with 64 keys, one look-up serves neighbours. */
@@ -155,10 +96,52 @@ int tr_partition_make(const struct tr_partition_options *options, uint64_t units
                                                    : tr_min_size(block, longest);
     if (p.block < 1) p.block = 1;
     p.blocks = (units + p.block - 1) / p.block;
-    int status = partition_lay_out(options, &p, even);
-    if (status == TR_OK) *partition = p;
-    else tr_partition_free(&p);
-    return status;
+    if (p.unbounded) {
+        if (p.units > UINT64_C(1) << 63)
+            return tr_fail(TR_ERR_CONFIG, "table %s: %llu keys are more than 2^63", options->table,
+                           (unsigned long long)p.units);
+        if (p.kind == TR_PARTITION_OWN)
+            return tr_fail(TR_ERR_CONFIG,
+                           "table %s: with hash storage its keys cannot be placed by a user-defined function",
+                           options->table);
+        if (p.kind == TR_PARTITION_RING) TR_TRY(ring_points(&p, &p.ring));
+    }
+    if (partition_is_placed(&p)) { /* gives every block a server, and numbers the blocks of each */
+        if (p.blocks > TR_MOST_PLACED_BLOCKS)
+            return tr_fail(TR_ERR_CONFIG,
+                           "table %s: %llu blocks of %llu are more than the %d that every rank can list: "
+                           "make the blocks larger (table.block)",
+                           options->table, (unsigned long long)p.blocks, (unsigned long long)p.block,
+                           TR_MOST_PLACED_BLOCKS);
+        TR_TRY(TR_NEW(&p.placed, (size_t)p.blocks));
+        TR_TRY(TR_NEW(&p.block_at, (size_t)p.blocks));
+        TR_TRY(TR_NEW(&p.first, (size_t)p.servers + 1));
+        TR_FREED struct tr_ring_point *points = NULL;
+        if (p.kind == TR_PARTITION_RING) TR_TRY(ring_points(&p, &points));
+        for (uint64_t b = 0; b < p.blocks; b++) {
+            uint32_t server = points ? ring_owner(points, (size_t)p.servers * p.points, b)
+                                     : options->place(options->who, b, p.blocks, p.servers);
+            if (server >= p.servers)
+                return tr_fail(
+                    TR_ERR_CONFIG,
+                    "table %s: its place function puts block %llu of %llu on server %u, but there are %u",
+                    options->table, (unsigned long long)b, (unsigned long long)p.blocks, server, p.servers);
+            p.placed[b] = (struct tr_location){server, p.first[server + 1]++};
+        }
+        for (uint32_t server = 0; server < p.servers; server++) p.first[server + 1] += p.first[server];
+        for (uint64_t b = 0; b < p.blocks; b++)
+            p.block_at[p.first[p.placed[b].server] + p.placed[b].position] = (uint32_t)b;
+    }
+    if (!p.unbounded && (partition_is_placed(&p) ? tr_partition_longest(&p) : even + p.block) > UINT32_MAX)
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "table %s: its %llu elements need more than %u servers: one holds at most 2^32 (or, with "
+            "table.storage=hash, 2^32 keys that are used)",
+            options->table, (unsigned long long)p.units, p.servers);
+    while (!p.unbounded && (UINT64_C(1) << (2 * p.half_bits)) < p.blocks) p.half_bits++;
+    *partition = p;
+    p = (struct tr_partition){0};
+    return TR_OK;
 }
 
 void tr_partition_free(struct tr_partition *p)
@@ -193,7 +176,7 @@ static struct tr_location partition_locate_block(const struct tr_partition *p, u
     if (p->unbounded && p->kind == TR_PARTITION_RING)
         return (struct tr_location){.server = ring_owner(p->ring, (size_t)p->servers * p->points, block)};
     if (p->unbounded && p->kind != TR_PARTITION_RANGE)
-        /* by another hash than that of keys in the servers' maps, which would find some of its bits alike in all */
+        /* not the hash of the servers' maps: all keys of a server would have some hash bits in common */
         return (struct tr_location){.server = (uint32_t)((tr_mix(~block) >> 32) * p->servers >> 32)};
     if (p->unbounded) return (struct tr_location){.server = (uint32_t)block};
     if (p->kind != TR_PARTITION_RANGE) block = partition_permute(p, block, false);
@@ -261,30 +244,37 @@ int tr_segment_find_runs(struct tr_segment *s)
     return TR_OK;
 }
 
-/* Counts the units of each server, allocates memory in which the segments lie side by side, and fills them. */
-static int plan_fill(const struct tr_plan_keys *k, struct tr_plan *p)
+int tr_plan_make(const struct tr_plan_keys *k, struct tr_plan *plan)
 {
+    if (k->n * k->pieces > UINT32_MAX)
+        return tr_fail(TR_ERR_INTERNAL, "a view has at most 2^32 units, not %zu", k->n * k->pieces);
+    for (size_t i = 0; i < k->n && k->order == TR_PLAN_ASCENDING; i++)
+        if (k->key[i] >= k->table_keys || (i > 0 && k->key[i] <= k->key[i - 1]))
+            return tr_fail(TR_ERR_INTERNAL, "key %zu of a view is %llu: keys must ascend and lie below %llu",
+                           i, (unsigned long long)k->key[i], (unsigned long long)k->table_keys);
+    struct tr_plan p TR_CLOSED_BY(tr_plan_free) = {.servers = k->partition->servers};
+    /* counts the units of each server, allocates memory in which the segments lie side by side, and fills them */
     const bool listed = k->order == TR_PLAN_LISTED, unbounded = k->partition->unbounded;
     const bool by_key =
         listed && k->pieces > 1; /* else piece by piece: one look-up serves a block of neighbours */
     const size_t outer = by_key ? k->n : k->pieces, inner = by_key ? k->pieces : k->n;
     struct tr_walker walker = {.partition = k->partition};
-    TR_TRY(TR_NEW(&p->segment, p->servers));
+    TR_TRY(TR_NEW(&p.segment, p.servers));
     for (uint64_t piece = 0; piece < k->pieces; piece++)
         for (size_t i = 0; i < k->n; i++)
-            p->segment[tr_walk_to(&walker, piece * k->table_keys + k->key[i]).server].n++;
-    for (uint32_t server = 0; server < p->servers; server++) {
-        if (k->skip && k->skip[server]) p->segment[server].n = 0;
-        p->units += p->segment[server].n;
+            p.segment[tr_walk_to(&walker, piece * k->table_keys + k->key[i]).server].n++;
+    for (uint32_t server = 0; server < p.servers; server++) {
+        if (k->skip && k->skip[server]) p.segment[server].n = 0;
+        p.units += p.segment[server].n;
     }
-    TR_TRY(TR_NEW(&p->local, p->units));
-    TR_TRY(unbounded ? TR_NEW(&p->key, p->units) : TR_NEW(&p->position, p->units));
+    TR_TRY(TR_NEW(&p.local, p.units));
+    TR_TRY(unbounded ? TR_NEW(&p.key, p.units) : TR_NEW(&p.position, p.units));
     size_t first = 0;
-    for (uint32_t server = 0; server < p->servers; server++) {
-        struct tr_segment *s = &p->segment[server];
-        s->local = p->local + first;
-        if (unbounded) s->key = p->key + first;
-        else s->position = p->position + first;
+    for (uint32_t server = 0; server < p.servers; server++) {
+        struct tr_segment *s = &p.segment[server];
+        s->local = p.local + first;
+        if (unbounded) s->key = p.key + first;
+        else s->position = p.position + first;
         first += s->n;
         s->n = 0;
     }
@@ -292,16 +282,16 @@ static int plan_fill(const struct tr_plan_keys *k, struct tr_plan *p)
         for (size_t b = 0; b < inner; b++) {
             size_t i = by_key ? a : b, piece = by_key ? b : a;
             struct tr_location at = tr_walk_to(&walker, piece * k->table_keys + k->key[i]);
-            struct tr_segment *s = &p->segment[at.server];
+            struct tr_segment *s = &p.segment[at.server];
             if (k->skip && k->skip[at.server]) continue;
             s->local[s->n] = (uint32_t)(i * k->pieces + piece);
             if (unbounded) s->key[s->n++] = k->key[i];
             else s->position[s->n++] = at.position;
         }
-    for (uint32_t server = 0; server < p->servers && !listed && !unbounded; server++) {
+    for (uint32_t server = 0; server < p.servers && !listed && !unbounded; server++) {
         /* a permutation of blocks leaves positions ascending only within each block */
-        struct tr_segment *s = &p->segment[server];
-        uint64_t *entry;
+        struct tr_segment *s = &p.segment[server];
+        TR_FREED uint64_t *entry = NULL;
         uint32_t ascending = 1;
         while (ascending < s->n && s->position[ascending - 1] < s->position[ascending]) ascending++;
         if (ascending < s->n) {
@@ -312,25 +302,12 @@ static int plan_fill(const struct tr_plan_keys *k, struct tr_plan *p)
                 s->position[i] = (uint32_t)(entry[i] >> 32);
                 s->local[i] = (uint32_t)entry[i];
             }
-            free(entry);
         }
         TR_TRY(tr_segment_find_runs(s));
     }
+    *plan = p;
+    p = (struct tr_plan){0};
     return TR_OK;
-}
-
-int tr_plan_make(const struct tr_plan_keys *k, struct tr_plan *plan)
-{
-    if (k->n * k->pieces > UINT32_MAX)
-        return tr_fail(TR_ERR_INTERNAL, "a view has at most 2^32 units, not %zu", k->n * k->pieces);
-    for (size_t i = 0; i < k->n && k->order == TR_PLAN_ASCENDING; i++)
-        if (k->key[i] >= k->table_keys || (i > 0 && k->key[i] <= k->key[i - 1]))
-            return tr_fail(TR_ERR_INTERNAL, "key %zu of a view is %llu: keys must ascend and lie below %llu",
-                           i, (unsigned long long)k->key[i], (unsigned long long)k->table_keys);
-    *plan = (struct tr_plan){.servers = k->partition->servers};
-    int status = plan_fill(k, plan);
-    if (status != TR_OK) tr_plan_free(plan);
-    return status;
 }
 
 void tr_plan_free(struct tr_plan *plan)

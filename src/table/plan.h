@@ -1,22 +1,21 @@
-/* Which server holds which unit: every rank computes the same, without communication.
+/* Which server holds which unit (partitions); the units of some keys by server (plans); unions of numbers of a node's ranks.
  *
- * The units of a table are numbered 0..units-1 and lie in blocks of equal size. Three kinds are pure
- * arithmetic: a bijection of the block numbers spreads the blocks over the servers in turn.
+ * The units of a table are numbered 0..units-1 and lie in blocks of equal size. Every rank computes the same partition, without
+ * communication. In three kinds, a bijection of the block numbers spreads the blocks over the servers in turn:
  *   range       one block for each server, in order: neighbours stay together, hot ranges too
  *   hash        blocks of one unit, permuted: even load, no neighbours
  *   range-hash  blocks of some units, permuted: even load, and runs of neighbours (DynSGD, section 5)
  *
- * Two choose a server for each block. Servers keep their blocks in ascending order, and every rank lists the places:
- * 12 bytes a block, 0.8 MB for the default of 65536 blocks.
- *   ring        consistent hashing with virtual nodes (Karger et al. 1997; PS, section 4.3): servers have
- *               points on a ring, and a block belongs to the next point clockwise of its hash. One more
- *               server takes its part from all others, and nothing else moves
+ * Two kinds choose a server for each block. Servers keep their blocks in ascending order, and every rank lists the places: 12 bytes
+ * a block, 0.8 MB for the default of 65536 blocks.
+ *   ring        consistent hashing with virtual nodes (Karger et al. 1997; PS, section 4.3): servers have points on a ring, and a
+ *               block belongs to the next point clockwise of its hash. A new server takes its part from all others, and no other
+ *               block moves
  *   own         a function of the table's user
  *
- * Unbounded partitions, of up to 2^63 keys with hash storage, determine only the server of a key; the server finds its
- * place. So nothing is listed, and shares have no size in advance. The server of a block is found by range as above, for
- * hash and range-hash by a hash of the block's number, and on a ring by a search among its points; own is not possible.
- */
+ * Unbounded partitions, of up to 2^63 keys with hash storage, determine only the server of a key; the server finds its place.
+ * Nothing is listed, and shares have no size in advance. The server of a block is found by range as above, for hash and range-hash
+ * by a hash of the block's number, and on a ring by a search among its points; own is not possible. */
 #ifndef TR_TABLE_PLAN_H
 #define TR_TABLE_PLAN_H
 
@@ -75,24 +74,21 @@ struct tr_partition {
     struct tr_ring_point *ring; /* unbounded ring: servers × points, in their order */
 };
 
-/* The same options give the same partition on all ranks. Blocks of ring and own that are chosen do not depend on the number
- * of servers, so that they are the same after a change of servers. TR_ERR_CONFIG if a share would exceed
- * 2^32 units, if there are too many blocks to list, and if place() names a server that does not exist; unbounded,
- * for more than 2^63 keys and for own. Making a ring takes 16 bytes a point meanwhile, which unbounded ones keep.
- * Free with tr_partition_free(). */
+/* Blocks of ring and own do not depend on the number of servers, so that they are the same after a change of servers. TR_ERR_CONFIG
+ * if a share would exceed 2^32 units, if there are too many blocks to list, and if place() returns a server that does not exist;
+ * unbounded, for more than 2^63 keys and for own. Free with tr_partition_free(). */
 int tr_partition_make(const struct tr_partition_options *options, uint64_t units, uint32_t servers,
                       struct tr_partition *partition);
 void tr_partition_free(struct tr_partition *partition);
 
-/* The number of units that a server keeps room for (the last block is padded; none if unbounded), and the longest of
- * them all. */
+/* The number of units of a server's share, with the padding of the last block (unbounded: 0); and of the longest share. */
 uint64_t tr_partition_share(const struct tr_partition *partition, uint32_t server);
 uint64_t tr_partition_longest(const struct tr_partition *partition);
 
-/* The number of units that each server holds, by server. Unbounded, all blocks are gone through. */
+/* The number of units of each server without padding. Unbounded: takes time for each block. */
 void tr_partition_count(const struct tr_partition *partition, uint64_t *count);
 
-/* Where a unit lies: the units of a block follow each other. Unbounded, the position says nothing. */
+/* The place of a unit: the units of a block are contiguous. Unbounded: the position is meaningless. */
 struct tr_location tr_partition_locate(const struct tr_partition *partition, uint64_t unit);
 
 /* Locates neighbouring units: one look-up serves a whole block. Starts as the partition and zeros. */
@@ -112,8 +108,7 @@ static inline struct tr_location tr_walk_to(struct tr_walker *w, uint64_t unit)
     return (struct tr_location){w->at.server, w->at.position + (uint32_t)(unit - w->first)};
 }
 
-/* The inverse: which unit lies at a position below the server's share; UINT64_MAX where it is padding. Not for
- * unbounded ones. */
+/* The inverse: the unit at a position of a server's share; UINT64_MAX: padding. Not for unbounded partitions. */
 uint64_t tr_partition_unit(const struct tr_partition *partition, uint32_t server, uint32_t position);
 
 /* "range-hash", as in table.partition; "own". */
@@ -124,13 +119,13 @@ uint64_t tr_partition_print(const struct tr_partition *partition);
 
 /* ======== plans: keys → segments by server ========
  *
- * A plan says where each unit of some keys lies: at which server, at which position of its share, and where its values go in
- * the caller's memory. Views, lists of rows, unions of a node and subscriptions all read and write by plans.
+ * A plan contains for each unit of some keys its server, its position in the server's share, and the place of its values in the
+ * caller's memory. Views, lists of rows, unions of a node and subscriptions all read and write by plans.
  *
- * A segment lists the units at one server. In TR_PLAN_ASCENDING order, positions ascend, and where neighbours are mostly
- * kept together (whole ranges), runs say the same in less space, and values move by memcpy(). In TR_PLAN_LISTED order, all
- * pieces of the first key come first, then those of the second. With hash storage only servers know positions, and a segment
- * lists keys instead, in the caller's order. */
+ * A segment lists the units at one server. In TR_PLAN_ASCENDING order, positions ascend; if most units have neighbours (whole
+ * ranges), there is also a shorter list of runs, and values move by memcpy(). In TR_PLAN_LISTED order, all pieces of the first key
+ * come first, then those of the second. With hash storage only servers know positions, and a segment lists keys instead, in the
+ * caller's order. */
 struct tr_run {
     uint32_t local, position, length;
 };

@@ -1,6 +1,10 @@
+/* Replicas (trireme/replica.h): memory and file, chunks, transfers from and to the tables, and the workers that use a replica
+ * together.
+ *
+ * A chunk has a frame while it is in memory: a part of every array. If all chunks fit, frame and chunk have the same number, and
+ * arrays are contiguous. A worker that holds a chunk never waits for another one, so there is no deadlock: it takes a second
+ * chunk, to free a frame or to fetch several chunks together, only if that one is free. */
 #define _GNU_SOURCE
-#include "table/replica.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -8,21 +12,647 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "job/job.h"
-#include "table/codec.h"
-#include "table/storage.h"
 #include "table/sync.h"
 #include "table/view.h"
 #include "trireme/collective.h"
+#include "trireme/replica.h"
 
-/* Keys of a chunk without a job. */
-enum { CHUNK = 1024 };
-/* Bytes of a chunk, if it has more keys than one. */
-enum { LARGEST = 1 << 27 };
-/* Bytes of a transfer: large enough to hide the latency of a round trip. */
-enum { AT_ONCE = 1 << 22 };
+enum {
+    USUAL_CHUNK = 1024,      /* keys of a chunk without a job */
+    LARGEST_CHUNK = 1 << 27, /* bytes of a chunk that has more keys than one */
+    AT_ONCE = 1 << 22,       /* bytes of a transfer: large enough to hide the latency of a round trip */
+    AHEAD = 64               /* maximum number of chunks that an access fetches together */
+};
 
-/* ---- memory ---- */
+/* Bit of a lock: held exclusively; the lower bits count the shared holders. */
+#define LOCKED_ALONE 0x80000000u
+
+/* One cache line, so that neighbours do not share one. */
+struct chunk {
+    _Atomic uint32_t lock;
+    _Atomic uint32_t here;    /* in its frame */
+    _Atomic uint32_t changed; /* since it was fetched or written to the file */
+    _Atomic uint32_t stored;  /* the file has a later version than the tables */
+    uint32_t frame;
+    uint32_t pad;
+    _Atomic uint64_t stamp; /* lru: tick of the last visit; fifo: of its loading */
+    char rest[32];
+};
+_Static_assert(sizeof(struct chunk) == TR_LOCK_STRIDE * sizeof(uint32_t), "a lock for each chunk");
+
+/* State shared by the workers of a node. */
+struct replica_head {
+    _Atomic uint32_t arrived, round; /* barrier: workers that wait, and number of completed barriers */
+    _Atomic int64_t clock;           /* of the workers that wait */
+    _Atomic uint32_t noted;          /* a worker writes, or has written, `why` */
+    char why[512];                   /* text of the first failure; "": outside of the replica */
+    _Atomic int failed;              /* its status, which others test first */
+    _Atomic uint32_t absent;         /* chunks */
+    _Atomic uint32_t all_changed;    /* any chunk may have been changed without setting its `changed` */
+    _Alignas(64) _Atomic uint64_t tick;
+    _Alignas(64) atomic_uint choosing; /* lock of the following members */
+    uint32_t used;                     /* frames below have had a chunk */
+    uint32_t heaped;                   /* frames that are in the heap */
+    struct tr_rng random;
+};
+
+/* Of one rank, in cache lines of its own. */
+struct replica_line {
+    _Alignas(64) tr_replica_counts counts;
+};
+
+struct replica_column {
+    struct tr_table *table; /* NULL: the workers' own */
+    bool given;
+    size_t key_bytes, chunk_bytes;
+    char *values; /* by frame */
+};
+
+struct tr_replica {
+    tr_context *tr;
+    struct tr_table *table; /* of the first array */
+    struct replica_column column[TR_REPLICA_ARRAYS];
+    size_t columns;
+    void *state;
+    tr_replica_fn *fetched, *finish;
+    int model, replace; /* TR_LOCAL_INTEGRAL or TR_LOCAL_DEMAND; TR_REPLACE_LRU, FIFO or RANDOM */
+    enum tr_update_mode mode;
+    bool limited; /* fewer frames than chunks */
+    bool taken, waiting;
+    bool idle;      /* taken in a stage that has failed elsewhere: it has no values */
+    bool astray;    /* a chunk could not be loaded: this rank works on the spare frame */
+    unsigned shift; /* key >> shift is its chunk */
+    size_t chunks, frames;
+    size_t frame_bytes; /* in all arrays */
+    struct tr_shm memory;
+    size_t moves;   /* number of arrays that other nodes may read */
+    MPI_Win window; /* over the memory of all nodes; MPI_WIN_NULL: moves = 0 or one node */
+    int *first_of;  /* by node: the rank whose window has its memory */
+    struct replica_head *head;
+    struct replica_line *line; /* by rank of the node */
+    struct chunk *chunk;
+    char *shared;
+    /* limited: a heap of frames, the next one to be evicted on top; by frame: its stamp in the heap, and its chunk */
+    uint32_t *heap, *owner;
+    uint64_t *heap_stamp;
+    int file;           /* of chunks that are not in memory; -1: none */
+    const char *folder; /* of the file */
+    size_t batch;       /* maximum number of chunks in one transfer */
+    uint32_t *list;     /* chunks of a transfer; the three following arrays lie behind it */
+    uint32_t *chosen;   /* chunks of a transfer of one array */
+    uint32_t *slot;     /* their slots in a buffer or an array */
+    uint32_t *given_to; /* by chunk of the transfer: bit i: array i has changed */
+    char *spare;        /* by given array: the changes of the chunks of a transfer */
+};
+
+static tr_replica_counts *replica_own_counts(struct tr_replica *l)
+{
+    return &l->line[l->tr->node_rank].counts;
+}
+
+static tr_key chunk_first_key(const struct tr_replica *l, size_t chunk)
+{
+    return (tr_key)chunk << l->shift;
+}
+
+static size_t chunk_keys(const struct tr_replica *l, size_t chunk)
+{
+    return tr_min_size((size_t)1 << l->shift, l->table->keys - chunk_first_key(l, chunk));
+}
+
+/* Position of a chunk's first key in every array. */
+static size_t chunk_place(const struct tr_replica *l, size_t chunk)
+{
+    return (size_t)l->chunk[chunk].frame << l->shift;
+}
+
+/* The first chunk of part `part` of `parts`: a worker has a part in transfers of all chunks. */
+static size_t replica_part(const struct tr_replica *l, int part, int parts)
+{
+    return l->chunks * (size_t)part / (size_t)parts;
+}
+
+static bool chunk_is_here(const struct chunk *chunk)
+{
+    return atomic_load_explicit(&chunk->here, memory_order_acquire);
+}
+
+/* ---- failures ---- */
+
+/* Reports a failure of this worker to the other workers of the node; returns the status. */
+static int replica_note(struct tr_replica *l, int status)
+{
+    int none = TR_OK;
+    if (status == TR_OK || atomic_load(&l->head->failed) != TR_OK) return status;
+    if (atomic_exchange(&l->head->noted, 1)) return status; /* another worker writes its text */
+    snprintf(l->head->why, sizeof l->head->why, "%s", tr_error_text());
+    atomic_compare_exchange_strong(&l->head->failed, &none, status);
+    return status;
+}
+
+/* The failure of another worker: its status and text, or TR_OK. */
+static int replica_failure(const struct tr_replica *l)
+{
+    int status = atomic_load(&l->head->failed);
+    if (status == TR_OK) return TR_OK;
+    if (*l->head->why) return tr_fail(status, "%s", l->head->why);
+    return tr_fail(status, "table %s: another worker has failed while its local model was used",
+                   l->table->name);
+}
+
+/* ======== transfers ======== */
+
+/* Reads or writes a chunk in the file, in or from its frame. */
+static int chunk_transfer(struct tr_replica *l, bool writes, size_t chunk)
+{
+    size_t offset = chunk * l->frame_bytes, keys = chunk_keys(l, chunk), all = 0;
+    for (size_t i = 0; i < l->columns; i++) {
+        const struct replica_column *c = &l->column[i];
+        char *at = c->values + l->chunk[chunk].frame * c->chunk_bytes;
+        for (size_t done = 0, bytes = keys * c->key_bytes;
+             done < bytes;) { /* one call may transfer a part only */
+            ssize_t n = writes ? pwrite(l->file, at + done, bytes - done, (off_t)(offset + done))
+                               : pread(l->file, at + done, bytes - done, (off_t)(offset + done));
+            if (n < 0 && errno == EINTR) continue;
+            if (n <= 0)
+                return tr_fail(TR_ERR_IO,
+                               "%s: a chunk of %zu bytes of the local model of table %s cannot be %s: %s",
+                               l->folder, l->frame_bytes, l->table->name, writes ? "written" : "read back",
+                               n < 0 ? strerror(errno) : "the file is too short");
+            done += (size_t)n;
+        }
+        offset += c->chunk_bytes;
+        all += keys * c->key_bytes;
+    }
+    tr_replica_counts *counts = replica_own_counts(l);
+    if (writes) counts->written++, counts->bytes_written += all;
+    else counts->read_back++;
+    return TR_OK;
+}
+
+/* Chunks of one array, to be read from its table or added to it. */
+struct move {
+    struct tr_table *table;
+    const uint32_t *chunks, *slots; /* n chunks; the values of chunk i are those of slot i behind `values` */
+    size_t n;
+    char *values;
+    uint64_t bytes;             /* of the values */
+    struct tr_segment *segment; /* by server: units that are contiguous in the share and in memory, as runs */
+    struct tr_channel *channel; /* by server */
+};
+
+/* Lists the units of the chunks by server: counts runs first, then lists them. If rows are cut, the units of a row are not
+ * neighbours, and each unit is a run. */
+static int move_open(const struct tr_replica *l, struct move *m)
+{
+    struct tr_table *t = m->table;
+    const uint32_t servers = t->partition.servers;
+    TR_TRY(TR_NEW(&m->segment, servers));
+    TR_TRY(TR_NEW(&m->channel, servers));
+    for (int turn = 0; turn < 2; turn++) {
+        struct tr_walker walker = {.partition = &t->partition};
+        for (size_t i = 0; i < m->n * t->pieces; i++) {
+            uint32_t chunk = m->chunks[i / t->pieces], piece = (uint32_t)(i % t->pieces);
+            size_t keys = chunk_keys(l, chunk), first = (size_t)m->slots[i / t->pieces] << l->shift;
+            for (size_t key = 0, length; key < keys; key += length) {
+                uint64_t unit = piece * t->keys + chunk_first_key(l, chunk) + key;
+                struct tr_location at = tr_walk_to(&walker, unit);
+                struct tr_segment *s = &m->segment[at.server];
+                length = t->pieces > 1 ? 1 : tr_min_size(walker.end - unit, keys - key);
+                uint32_t local = (uint32_t)((first + key) * t->pieces + piece);
+                if (turn == 1) s->run[s->runs] = (struct tr_run){local, at.position, (uint32_t)length};
+                s->runs++;
+                s->n += (uint32_t)length;
+            }
+            if (turn == 1 && piece == 0) m->bytes += keys * t->pieces * t->unit_bytes;
+        }
+        for (uint32_t server = 0; server < servers && turn == 0; server++) {
+            TR_TRY(TR_NEW(&m->segment[server].run, m->segment[server].runs));
+            m->segment[server].runs = m->segment[server].n = 0;
+        }
+    }
+    for (uint32_t server = 0; server < servers; server++) {
+        struct tr_channel *c = &m->channel[server];
+        *c = tr_channel_of(t, server, &m->segment[server], 0);
+        c->route = t->share[server] ? TR_ROUTE_LOAD : TR_ROUTE_GET;
+        c->way = t->share[server] ? TR_WAY_ADD : TR_WAY_ACCUMULATE;
+    }
+    return TR_OK;
+}
+
+static void move_close(struct move *m)
+{
+    for (uint32_t s = 0; m->channel && s < m->table->partition.servers; s++) {
+        if (m->channel[s].table) tr_channel_close(&m->channel[s]);
+        free(m->segment[s].run);
+    }
+    free(m->segment);
+    free(m->channel);
+}
+
+/* Reads the chunks, or adds them to the table. No other rank adds to these keys meanwhile, so additions in shared memory do not
+ * meet accumulates of other nodes. */
+static int replica_move(struct tr_replica *l, struct move m, bool adds, uint64_t *bytes)
+{
+    struct move move TR_CLOSED_BY(move_close) = m;
+    struct tr_table *t = m.table;
+    struct tr_traffic *traffic = &t->tr->tables->traffic;
+    const uint32_t servers = t->partition.servers;
+    traffic->pushes += adds;
+    traffic->pulls += !adds;
+    TR_TRY(move_open(l, &move));
+    *bytes += move.bytes;
+    for (uint32_t s = 0; s < servers; s++)
+        TR_TRY(adds ? tr_channel_push(&move.channel[s], m.values, NULL, 0)
+                    : tr_channel_read(&move.channel[s], m.values, -1));
+    for (uint32_t s = 0; s < servers; s++) {
+        struct tr_channel *c = &move.channel[s];
+        TR_WAIT_UNTIL(t->tr, tr_request_done(&c->get) && tr_request_done(&c->accumulate),
+                      "the servers of table %s to move a local model", t->name);
+        /* completion of a request means that the values have left; only a flush means that they have arrived */
+        if (adds && !t->share[s] && c->segment->n > 0) MPI_Win_flush(c->rank, t->window);
+    }
+    return TR_OK;
+}
+
+/* Fetches n chunks, which have frames, from the tables of the arrays in the set `arrays` (a bit each). */
+static int replica_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n, unsigned arrays)
+{
+    uint32_t first = UINT32_MAX; /* frame */
+    for (size_t i = 0; i < n; i++)
+        if (l->chunk[chunks[i]].frame < first) first = l->chunk[chunks[i]].frame;
+    for (size_t i = 0; i < n; i++) l->slot[i] = l->chunk[chunks[i]].frame - first;
+    for (size_t i = 0; i < l->columns; i++) {
+        const struct replica_column *c = &l->column[i];
+        struct move m = {.table = c->table,
+                         .chunks = chunks,
+                         .slots = l->slot,
+                         .n = n,
+                         .values = c->values + first * c->chunk_bytes};
+        if (!(arrays >> i & 1)) continue;
+        for (size_t k = 0; k < n && !c->table; k++)
+            memset(m.values + l->slot[k] * c->chunk_bytes, 0, c->chunk_bytes);
+        if (!c->table) continue;
+        TR_TRY(replica_move(l, m, false, &replica_own_counts(l)->bytes_fetched));
+    }
+    for (size_t k = 0; k < n && l->fetched && arrays == UINT32_MAX; k++)
+        l->fetched(l->state, chunk_first_key(l, chunks[k]), chunk_keys(l, chunks[k]),
+                   chunk_place(l, chunks[k]));
+    replica_own_counts(l)->fetched += n;
+    return TR_OK;
+}
+
+static int replica_fetch_part(struct tr_replica *l, int part, int parts, unsigned arrays)
+{
+    size_t to = replica_part(l, part + 1, parts);
+    for (size_t c = replica_part(l, part, parts), n; c < to; c += n) {
+        n = tr_min_size(l->batch, to - c);
+        for (size_t i = 0; i < n; i++) l->list[i] = (uint32_t)(c + i);
+        TR_TRY(replica_fetch(l, l->list, n, arrays));
+        for (size_t i = 0; i < n && arrays == UINT32_MAX; i++) {
+            atomic_store_explicit(&l->chunk[c + i].here, 1, memory_order_relaxed);
+            atomic_fetch_sub(&l->head->absent, 1);
+        }
+    }
+    return TR_OK;
+}
+
+/* Copies a part of the arrays from another node by RMA: arrays have the same layout on all nodes. The other node takes no part. */
+static int replica_fetch_from(struct tr_replica *l, int node, int part, int parts)
+{
+    enum { PIECE = 1 << 24 };
+    size_t first = replica_part(l, part, parts), end = replica_part(l, part + 1, parts);
+    size_t keys =
+        tr_min_size(end << l->shift, l->table->keys) - tr_min_size(first << l->shift, l->table->keys);
+    for (size_t i = 0; i < l->moves; i++) {
+        char *at = l->column[i].values + first * l->column[i].chunk_bytes;
+        size_t bytes = keys * l->column[i].key_bytes;
+        for (size_t done = 0; done < bytes; done += PIECE) {
+            int n = (int)tr_min_size(bytes - done, PIECE);
+            MPI_Request request;
+            MPI_Rget(at + done, n, MPI_BYTE, l->first_of[node], at + done - l->memory.part[0].at, n, MPI_BYTE,
+                     l->window, &request);
+            TR_TRY(tr_wait_request(l->tr, &request, "the model from the node that had it last"));
+        }
+        replica_own_counts(l)->bytes_moved += bytes;
+    }
+    if (keys > 0 && l->fetched) l->fetched(l->state, first << l->shift, keys, first << l->shift);
+    return TR_OK;
+}
+
+/* ======== chunks ========
+ *
+ * In mode locked, one worker at a time holds a chunk. In the other modes any number of workers hold it together, because they
+ * change numbers atomically or accept races. If all chunks fit into memory, none is evicted, and none needs to be held.
+ *
+ * Frames lie in a heap ordered by the stamps that their chunks had when they were inspected last. A visit only writes the
+ * chunk's stamp. Eviction inspects the top: if the chunk has a newer stamp, the frame sinks. Stamps only grow, so the frame
+ * that stays on top has the least stamp: exactly the chunk that was visited (lru) or loaded (fifo) the longest time ago. */
+
+/* ---- locks ---- */
+
+typedef bool chunk_try_fn(struct chunk *chunk);
+
+static bool chunk_try_alone(struct chunk *chunk)
+{
+    uint32_t free = 0;
+    return atomic_compare_exchange_strong_explicit(&chunk->lock, &free, LOCKED_ALONE, memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
+static bool chunk_try_together(struct chunk *chunk)
+{
+    uint32_t held = atomic_load_explicit(&chunk->lock, memory_order_relaxed);
+    return !(held & LOCKED_ALONE) &&
+           atomic_compare_exchange_strong_explicit(&chunk->lock, &held, held + 1, memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
+static void chunk_end_alone(struct chunk *chunk)
+{
+    atomic_store_explicit(&chunk->lock, 0, memory_order_release);
+}
+
+/* Waits for a chunk. A chunk in memory is held for some hundred cycles, unless its holder has lost its core; a chunk that is being
+ * fetched takes longer. */
+static int chunk_wait(struct tr_replica *l, struct chunk *chunk, chunk_try_fn *try)
+{
+    enum { PATIENCE = 100 };
+    struct tr_waiting waiting = tr_waiting_begin();
+    for (int turn = 0; !try(chunk); turn++) {
+        if (turn < PATIENCE) continue;
+        if (chunk_is_here(chunk)) sched_yield();
+        else
+            TR_TRY(tr_waiting_turn(l->tr, &waiting, "another worker of the node to bring a chunk of table %s",
+                                   l->table->name));
+    }
+    return TR_OK;
+}
+
+/* ---- the heap of frames ---- */
+
+static uint64_t heap_next_tick(struct replica_head *head)
+{
+    return atomic_fetch_add_explicit(&head->tick, 1, memory_order_relaxed) + 1;
+}
+
+static bool heap_goes_before(const struct tr_replica *l, uint32_t i, uint32_t j)
+{
+    return l->heap_stamp[l->heap[i]] < l->heap_stamp[l->heap[j]];
+}
+
+static void heap_swap(struct tr_replica *l, uint32_t i, uint32_t j)
+{
+    uint32_t frame = l->heap[i];
+    l->heap[i] = l->heap[j];
+    l->heap[j] = frame;
+}
+
+static void heap_rise(struct tr_replica *l, uint32_t i)
+{
+    for (; i > 0 && heap_goes_before(l, i, (i - 1) / 2); i = (i - 1) / 2) heap_swap(l, i, (i - 1) / 2);
+}
+
+static void heap_sink(struct tr_replica *l, uint32_t i)
+{
+    for (uint32_t n = l->head->heaped, child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && heap_goes_before(l, child + 1, child)) child++;
+        if (!heap_goes_before(l, child, i)) return;
+        heap_swap(l, i, child);
+    }
+}
+
+/* The index in the heap of a frame whose chunk can be evicted and is held exclusively then; UINT32_MAX: none. A chunk that others
+ * hold gets a new stamp, since it is in use. */
+static uint32_t heap_choose(struct tr_replica *l)
+{
+    for (uint32_t tries = 0, n = l->head->heaped; tries < n;) {
+        uint32_t i = l->replace == TR_REPLACE_RANDOM ? (uint32_t)tr_rng_below(&l->head->random, n) : 0;
+        struct chunk *chunk = &l->chunk[l->owner[l->heap[i]]];
+        uint64_t stamp = atomic_load_explicit(&chunk->stamp, memory_order_relaxed);
+        bool visited = l->replace == TR_REPLACE_LRU && stamp > l->heap_stamp[l->heap[i]];
+        if (!visited && chunk_try_alone(chunk)) return i;
+        l->heap_stamp[l->heap[i]] = visited ? stamp : heap_next_tick(l->head);
+        heap_sink(l, i);
+        tries += !visited;
+    }
+    return UINT32_MAX;
+}
+
+/* The chunk lies in its frame from now on, and can be evicted. */
+static void frame_fill(struct tr_replica *l, size_t c)
+{
+    struct replica_head *head = l->head;
+    struct chunk *chunk = &l->chunk[c];
+    uint64_t stamp = heap_next_tick(head);
+    atomic_store_explicit(&chunk->stamp, stamp, memory_order_relaxed);
+    tr_spin_lock(&head->choosing);
+    l->owner[chunk->frame] = (uint32_t)c;
+    l->heap_stamp[chunk->frame] = stamp;
+    l->heap[head->heaped] = chunk->frame;
+    heap_rise(l, head->heaped++);
+    tr_spin_unlock(&head->choosing);
+}
+
+/* Finds a frame for a chunk, and evicts another one if necessary; *found = false: all frames are in use now. */
+static int frame_take(struct tr_replica *l, uint32_t *frame, bool *found)
+{
+    struct replica_head *head = l->head;
+    uint32_t i = UINT32_MAX;
+    tr_spin_lock(&head->choosing);
+    bool is_new = head->used < l->frames;
+    if (is_new) *frame = head->used++;
+    else i = heap_choose(l);
+    if (i != UINT32_MAX) {
+        *frame = l->heap[i];
+        l->heap[i] = l->heap[--head->heaped];
+        if (i < head->heaped) {
+            heap_rise(l, i);
+            heap_sink(l, i);
+        }
+    }
+    tr_spin_unlock(&head->choosing);
+    *found = is_new || i != UINT32_MAX;
+    if (is_new || !*found) return TR_OK;
+    /* evicts the chunk in the frame; if it cannot be written, it stays there: other workers may wait for it */
+    uint32_t c = l->owner[*frame];
+    struct chunk *chunk = &l->chunk[c];
+    bool changed = atomic_load_explicit(&chunk->changed, memory_order_relaxed);
+    int status = changed ? chunk_transfer(l, true, c) : TR_OK;
+    if (status == TR_OK) {
+        if (changed) atomic_store(&chunk->stored, 1); /* before it counts as unchanged */
+        atomic_store(&chunk->changed, 0);
+        atomic_store_explicit(&chunk->here, 0, memory_order_relaxed);
+        atomic_fetch_add_explicit(&head->absent, 1, memory_order_relaxed);
+        replica_own_counts(l)->evicted++;
+    } else {
+        frame_fill(l, c);
+    }
+    chunk_end_alone(chunk);
+    return status;
+}
+
+/* ---- loading and holding ---- */
+
+/* Starts with all chunks in memory, or none: worker `part` of `parts` sets its part of them. */
+static void chunks_clear(struct tr_replica *l, int part, int parts, bool here)
+{
+    for (size_t c = replica_part(l, part, parts), to = replica_part(l, part + 1, parts); c < to; c++) {
+        struct chunk *chunk = &l->chunk[c];
+        atomic_store_explicit(&chunk->here, here, memory_order_relaxed);
+        atomic_store_explicit(&chunk->changed, 0, memory_order_relaxed);
+        atomic_store_explicit(&chunk->stored, 0, memory_order_relaxed);
+        chunk->frame = l->limited ? 0 : (uint32_t)c;
+    }
+    if (part > 0) return;
+    l->head->used = l->head->heaped = 0;
+    atomic_store(&l->head->absent, here ? 0 : (uint32_t)l->chunks);
+    atomic_store(&l->head->all_changed, here);
+}
+
+/* Loads chunks that have frames and are held exclusively: from the file, or else from the tables. */
+static int chunks_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n)
+{
+    uint32_t list[AHEAD];
+    size_t left = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (atomic_load(&l->chunk[chunks[i]].stored)) TR_TRY(chunk_transfer(l, false, chunks[i]));
+        else list[left++] = chunks[i];
+    }
+    if (left > 0) TR_TRY(replica_fetch(l, list, left, UINT32_MAX));
+    for (size_t i = 0; i < n; i++) {
+        atomic_store_explicit(&l->chunk[chunks[i]].here, 1, memory_order_release);
+        atomic_fetch_sub_explicit(&l->head->absent, 1, memory_order_release);
+        replica_own_counts(l)->misses++;
+        if (l->limited) frame_fill(l, chunks[i]);
+    }
+    return TR_OK;
+}
+
+/* Loads an absent chunk that is held exclusively. */
+static int chunk_fetch(struct tr_replica *l, uint32_t chunk)
+{
+    struct tr_waiting waiting = tr_waiting_begin();
+    for (bool found = !l->limited; !found;) {
+        TR_TRY(frame_take(l, &l->chunk[chunk].frame, &found));
+        if (found) break;
+        TR_TRY(replica_failure(l)); /* a worker that cannot read its chunk back keeps the frame */
+        TR_TRY(tr_waiting_turn(l->tr, &waiting, "memory for a chunk of table %s", l->table->name));
+    }
+    return chunks_fetch(l, &chunk, 1);
+}
+
+/* Waits until the chunk is in memory, and holds it as the mode demands. The worker that loads an absent chunk holds it exclusively
+ * meanwhile. */
+static int chunk_get(struct tr_replica *l, size_t c)
+{
+    struct chunk *chunk = &l->chunk[c];
+    const bool together = l->mode != TR_UPDATE_LOCKED, shared = together && l->limited;
+    if (shared) TR_TRY(chunk_wait(l, chunk, chunk_try_together));
+    bool here = together && chunk_is_here(chunk);
+    if (!here) {
+        if (shared) atomic_fetch_sub_explicit(&chunk->lock, 1, memory_order_relaxed);
+        TR_TRY(chunk_wait(l, chunk, chunk_try_alone));
+        here = chunk_is_here(chunk);
+        int status = here ? TR_OK : chunk_fetch(l, (uint32_t)c);
+        if (status != TR_OK) chunk_end_alone(chunk);
+        TR_TRY(status);
+        if (together) atomic_store_explicit(&chunk->lock, shared, memory_order_release);
+    }
+    replica_own_counts(l)->hits += here;
+    if (here && l->limited && l->replace == TR_REPLACE_LRU)
+        atomic_store_explicit(&chunk->stamp, heap_next_tick(l->head), memory_order_relaxed);
+    return TR_OK;
+}
+
+static void chunk_release(struct tr_replica *l, size_t c)
+{
+    struct chunk *chunk = &l->chunk[c];
+    if (l->mode == TR_UPDATE_LOCKED) chunk_end_alone(chunk);
+    else if (l->limited) atomic_fetch_sub_explicit(&chunk->lock, 1, memory_order_release);
+}
+
+/* Fetches some absent chunks of the keys together: those that are free, and for which there is a frame. */
+static int chunks_bring_ahead(struct tr_replica *l, const tr_key *keys, size_t n)
+{
+    uint32_t list[AHEAD];
+    size_t some = 0, before = SIZE_MAX, most = tr_min_size(AHEAD, l->batch);
+    if (l->limited) most = tr_min_size(most, l->frames / (2 * (size_t)l->tr->node_size));
+    if (((uint64_t)l->frames << l->shift) * l->table->pieces > UINT32_MAX) return TR_OK;
+    if (most < 2 || atomic_load_explicit(&l->head->absent, memory_order_relaxed) == 0) return TR_OK;
+    int status = TR_OK;
+    for (size_t i = 0; i < n && some < most && status == TR_OK; i++) {
+        size_t c = (size_t)(keys[i] >> l->shift);
+        if (c == before || c >= l->chunks) continue;
+        before = c;
+        struct chunk *chunk = &l->chunk[c];
+        if (chunk_is_here(chunk) || !chunk_try_alone(chunk)) continue;
+        bool found = !chunk_is_here(chunk);
+        if (found && l->limited) status = frame_take(l, &chunk->frame, &found);
+        if (status == TR_OK && found) list[some++] = (uint32_t)c;
+        else chunk_end_alone(chunk);
+    }
+    if (status == TR_OK && some > 0) status = chunks_fetch(l, list, some);
+    replica_own_counts(l)->hits -= status == TR_OK ? some : 0; /* the visits come later */
+    for (size_t i = 0; i < some; i++) chunk_end_alone(&l->chunk[list[i]]);
+    return status;
+}
+
+/* ======== the workers of a node ========
+ *
+ * A replica is taken and given by all workers of a stage together (trireme/replica.h). They wait for each other at a barrier in
+ * shared memory. A worker that fails continues with its clocks, but does not compute, and would never reach the barrier: its polls
+ * find that it is at a later clock than the workers that wait, and release them. */
+
+static int replica_watch(void *replica, int *did)
+{
+    struct tr_replica *l = replica;
+    const struct tr_sync *s = l->tr->sync;
+    struct replica_head *head = l->head;
+    (void)did;
+    if (l->waiting || atomic_load_explicit(&head->arrived, memory_order_acquire) == 0) return TR_OK;
+    if (!s->running || !tr_works(l->tr) || s->now <= atomic_load(&head->clock)) return TR_OK;
+    int none = TR_OK;
+    atomic_compare_exchange_strong(&head->failed, &none, TR_ERR_PEER);
+    return TR_OK;
+}
+
+/* Another worker has failed outside of the replica. It reports its own error when the stage ends, which errors of the waiting workers
+ * must not replace. Until then reads return zeros, and changes are dropped. */
+static bool replica_is_left(const struct tr_replica *l)
+{
+    return atomic_load(&l->head->failed) != TR_OK && !*l->head->why;
+}
+
+static int replica_wait(struct tr_replica *l, uint32_t round)
+{
+    struct replica_head *head = l->head;
+    TR_WAIT_UNTIL(l->tr,
+                  atomic_load_explicit(&head->round, memory_order_acquire) != round ||
+                      atomic_load(&head->failed) != TR_OK,
+                  "the other workers of the node that share table %s", l->table->name);
+    return replica_failure(l);
+}
+
+static int replica_barrier(struct tr_replica *l, const tr_worker *me)
+{
+    struct replica_head *head = l->head;
+    uint32_t round = atomic_load(&head->round);
+    TR_TRY(replica_failure(l));
+    atomic_store(&head->clock, l->tr->sync->now);
+    l->waiting = true;
+    int status = TR_OK;
+    if (atomic_fetch_add(&head->arrived, 1) + 1 == (uint32_t)me->workers) {
+        atomic_store(&head->arrived, 0);
+        atomic_store(&head->round, round + 1);
+    } else {
+        status = replica_wait(l, round);
+    }
+    l->waiting = false;
+    return status;
+}
+
+/* ======== opening and closing ======== */
 
 /* Returns the next array in one block of memory, aligned to a cache line; NULL if memory is NULL. */
 static void *replica_reserve(char *memory, size_t *taken, size_t bytes)
@@ -56,14 +686,13 @@ static int replica_choose_sizes(struct tr_replica *l, const tr_replica_options *
     const tr_job *job = l->tr->job;
     uint64_t memory = job ? job->local.memory : 0, keys = options->chunk;
     size_t bytes = 0;
-    if (keys == 0) keys = job ? job->local.chunk : CHUNK;
+    if (keys == 0) keys = job ? job->local.chunk : USUAL_CHUNK;
     l->columns = options->arrays;
     for (size_t i = 0; i < options->arrays; i++) {
         const tr_replica_array *array = &options->array[i];
         const struct tr_table *copied = array->table;
-        struct tr_replica_column *c = &l->column[i];
-        *c = (struct tr_replica_column){
-            .table = array->table, .given = array->given, .key_bytes = array->bytes};
+        struct replica_column *c = &l->column[i];
+        *c = (struct replica_column){.table = array->table, .given = array->given, .key_bytes = array->bytes};
         if (copied && (copied->hash || copied->sparse || copied->use))
             return tr_fail(TR_ERR_CONFIG,
                            "table %s: a local model needs dense storage and no server function",
@@ -72,11 +701,11 @@ static int replica_choose_sizes(struct tr_replica *l, const tr_replica_options *
         bytes += c->key_bytes;
     }
     keys = tr_min_size(keys, t->keys);
-    while ((UINT64_C(1) << l->shift) < keys && ((uint64_t)bytes << l->shift) < LARGEST) l->shift++;
+    while ((UINT64_C(1) << l->shift) < keys && ((uint64_t)bytes << l->shift) < LARGEST_CHUNK) l->shift++;
     for (size_t i = 0; i < l->columns; i++) l->column[i].chunk_bytes = l->column[i].key_bytes << l->shift;
     l->frame_bytes = bytes << l->shift;
     l->chunks = (size_t)((t->keys - 1) >> l->shift) + 1;
-    if (l->chunks >= TR_LOCKED_ALONE)
+    if (l->chunks >= LOCKED_ALONE)
         return tr_fail(TR_ERR_CONFIG, "table %s: %zu chunks of a local model are too many: raise local.chunk",
                        t->name, l->chunks);
     uint64_t fit = memory / l->frame_bytes;
@@ -96,8 +725,6 @@ static int replica_choose_sizes(struct tr_replica *l, const tr_replica_options *
                        l->frame_bytes);
     return TR_OK;
 }
-
-/* ---- the file ---- */
 
 /* Opens the file of chunks that are not in memory. It has no name once all ranks of the node have opened it, so it is removed when
  * the last of them ends. Collective over all ranks. */
@@ -132,40 +759,27 @@ static int replica_open_file(struct tr_replica *l)
     return status;
 }
 
-int tr_replica_transfer(struct tr_replica *l, bool writes, size_t chunk)
-{
-    size_t offset = chunk * l->frame_bytes, keys = tr_replica_keys_of(l, chunk), all = 0;
-    for (size_t i = 0; i < l->columns; i++) {
-        const struct tr_replica_column *c = &l->column[i];
-        char *at = c->values + l->chunk[chunk].frame * c->chunk_bytes;
-        for (size_t done = 0, bytes = keys * c->key_bytes;
-             done < bytes;) { /* one call may transfer a part only */
-            ssize_t n = writes ? pwrite(l->file, at + done, bytes - done, (off_t)(offset + done))
-                               : pread(l->file, at + done, bytes - done, (off_t)(offset + done));
-            if (n < 0 && errno == EINTR) continue;
-            if (n <= 0)
-                return tr_fail(TR_ERR_IO,
-                               "%s: a chunk of %zu bytes of the local model of table %s cannot be %s: %s",
-                               l->folder, l->frame_bytes, l->table->name, writes ? "written" : "read back",
-                               n < 0 ? strerror(errno) : "the file is too short");
-            done += (size_t)n;
-        }
-        offset += c->chunk_bytes;
-        all += keys * c->key_bytes;
-    }
-    tr_replica_counts *counts = tr_replica_own_counts(l);
-    if (writes) counts->written++, counts->bytes_written += all;
-    else counts->read_back++;
-    return TR_OK;
-}
-
-/* ---- opening ---- */
-
-static int replica_open(struct tr_replica *l, const tr_replica_options *options)
+int tr_replica_open_with(tr_context *tr, const tr_replica_options *options, tr_replica **replica)
 {
     static const char *const replaced[] = {"lru", "fifo", "random"};
     static const char *const updates[] = {"under locks", "atomic", "plain"};
-    tr_context *tr = l->tr;
+    const tr_job *job = tr->job;
+    struct tr_replica *l = NULL;
+    int status = tr_agree(tr, TR_NEW(&l, 1));
+    if (status != TR_OK) return free(l), status;
+    tr_replica *opened TR_CLOSED_BY(tr_replica_close) = l;
+    *l = (struct tr_replica){.tr = tr,
+                             .table = options->array[0].table,
+                             .state = options->state,
+                             .fetched = options->fetched,
+                             .finish = options->finish,
+                             .moves = options->moves,
+                             .model = job ? job->local.model : TR_LOCAL_INTEGRAL,
+                             .mode = job ? (enum tr_update_mode)job->sync.race : TR_UPDATE_LOCKED,
+                             .replace = job ? job->local.replace : TR_REPLACE_LRU,
+                             .memory = TR_SHM_CLOSED,
+                             .window = MPI_WIN_NULL,
+                             .file = -1};
     uint64_t shared = options->shared;
     TR_TRY(tr_agree(tr, replica_choose_sizes(l, options)));
     TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_MAX, TR_I64, &shared, 1));
@@ -187,19 +801,43 @@ static int replica_open(struct tr_replica *l, const tr_replica_options *options)
     size_t given = 0;
     for (size_t i = 0; i < l->columns; i++) given += l->column[i].given ? l->column[i].chunk_bytes : 0;
     l->batch = tr_min_size(l->chunks, tr_max_size(AT_ONCE / tr_max_size(given, 1), 1));
-    int status = TR_NEW(&l->list, l->batch);
-    if (status == TR_OK) status = TR_NEW(&l->chosen, l->batch);
-    if (status == TR_OK) status = TR_NEW(&l->slot, l->batch);
-    if (status == TR_OK) status = TR_NEW(&l->given_to, l->batch);
+    status = TR_NEW(&l->list, 4 * l->batch);
     if (status == TR_OK) status = TR_NEW(&l->spare, l->batch * given);
     TR_TRY(tr_agree(tr, status));
+    l->chosen = l->list + l->batch;
+    l->slot = l->chosen + l->batch;
+    l->given_to = l->slot + l->batch;
     char frames[64] = "all in memory";
     if (l->limited)
         snprintf(frames, sizeof frames, "%zu in memory, %s makes room", l->frames, replaced[l->replace]);
     tr_say(tr, "local model:   %s, %zu chunks of %llu keys and %zu bytes, %s; updates %s",
            l->model == TR_LOCAL_DEMAND ? "on demand" : "integral", l->chunks, 1ull << l->shift,
            l->frame_bytes, frames, updates[l->mode]);
+    TR_TRY(tr_agree(tr, tr_poll_add(tr, replica_watch, l)));
+    *replica = l;
+    opened = NULL;
     return TR_OK;
+}
+
+int tr_replica_open(tr_table *table, tr_replica **replica)
+{
+    const tr_replica_array array = {.table = table, .given = true};
+    return tr_replica_open_with(table->tr, &(tr_replica_options){.array = &array, .arrays = 1}, replica);
+}
+
+void tr_replica_close(tr_replica **replica)
+{
+    struct tr_replica *l = *replica;
+    if (!l) return;
+    tr_poll_remove(l->tr, replica_watch, l);
+    tr_window_close(l->tr, l->tr->world, "all ranks to close a local model", &l->window);
+    tr_shm_close(&l->memory);
+    if (l->file >= 0) close(l->file);
+    free(l->first_of);
+    free(l->spare);
+    free(l->list);
+    free(l);
+    *replica = NULL;
 }
 
 void tr_replica_count(const tr_replica *l, tr_replica_counts *counts)
@@ -211,29 +849,7 @@ void tr_replica_count(const tr_replica *l, tr_replica_counts *counts)
             sum[i] += ((const uint64_t *)&l->line[r].counts)[i];
 }
 
-/* ---- failures ---- */
-
-/* Reports a failure of this worker to the other workers of the node; returns the status. */
-static int replica_note(struct tr_replica *l, int status)
-{
-    int none = TR_OK;
-    if (status == TR_OK || atomic_load(&l->head->failed) != TR_OK) return status;
-    if (atomic_exchange(&l->head->noted, 1)) return status; /* another worker writes its text */
-    snprintf(l->head->why, sizeof l->head->why, "%s", tr_error_text());
-    atomic_compare_exchange_strong(&l->head->failed, &none, status);
-    return status;
-}
-
-int tr_replica_failure(const struct tr_replica *l)
-{
-    int status = atomic_load(&l->head->failed);
-    if (status == TR_OK) return TR_OK;
-    if (*l->head->why) return tr_fail(status, "%s", l->head->why);
-    return tr_fail(status, "table %s: another worker has failed while its local model was used",
-                   l->table->name);
-}
-
-/* ---- by place ---- */
+/* ======== access ======== */
 
 void *tr_replica_array_of(const tr_replica *l, size_t i)
 {
@@ -276,25 +892,24 @@ void tr_replica_updates(tr_replica *l, tr_updates *updates)
                             .lock = (uint32_t *)(void *)l->chunk,
                             .replica = replica_is_whole(l) ? NULL : l};
     if (!updates->replica) replica_note_change(&l->head->all_changed);
-    _Static_assert(sizeof *l->chunk == TR_LOCK_STRIDE * sizeof(uint32_t), "a lock for each chunk");
 }
 
 size_t tr_replica_hold(tr_replica *l, size_t chunk)
 {
-    if (!l->astray) l->astray = replica_note(l, tr_replica_get(l, chunk)) != TR_OK;
-    return l->astray ? l->frames << l->shift : tr_replica_place(l, chunk);
+    if (!l->astray) l->astray = replica_note(l, chunk_get(l, chunk)) != TR_OK;
+    return l->astray ? l->frames << l->shift : chunk_place(l, chunk);
 }
 
 void tr_replica_release(tr_replica *l, size_t chunk, bool changed)
 {
     if (l->astray) return;
     if (changed) replica_note_change(&l->chunk[chunk].changed);
-    tr_replica_let_go(l, chunk);
+    chunk_release(l, chunk);
 }
 
 int tr_replica_status(const tr_replica *l)
 {
-    return l->astray ? tr_replica_failure(l) : TR_OK;
+    return l->astray ? replica_failure(l) : TR_OK;
 }
 
 /* ---- by keys ---- */
@@ -346,20 +961,20 @@ static int replica_call(struct tr_replica *l, const struct call *c)
         return tr_fail(TR_ERR_INTERNAL, "table %s: there is no key %llu in its local model, but %llu keys",
                        l->table->name, (unsigned long long)most, (unsigned long long)l->table->keys);
     if (l->mode == TR_UPDATE_LOCKED || !replica_is_whole(l)) {
-        TR_TRY(tr_replica_bring_ahead(l, c->keys, c->n));
+        TR_TRY(chunks_bring_ahead(l, c->keys, c->n));
         for (size_t i = 0, end; i < c->n; i = end) {
             size_t chunk = (size_t)(c->keys[i] >> l->shift);
-            TR_TRY(tr_replica_get(l, chunk));
+            TR_TRY(chunk_get(l, chunk));
             for (end = i; end < c->n && c->keys[end] >> l->shift == chunk;) end++;
             char *at = l->column[0].values + l->chunk[chunk].frame * l->column[0].chunk_bytes;
-            replica_work(l, c, at, tr_replica_first_key(l, chunk), i, end);
+            replica_work(l, c, at, chunk_first_key(l, chunk), i, end);
             if (c->delta) replica_note_change(&l->chunk[chunk].changed);
-            tr_replica_let_go(l, chunk);
+            chunk_release(l, chunk);
         }
         return TR_OK;
     }
     if (c->delta) replica_note_change(&l->head->all_changed);
-    tr_replica_own_counts(l)->hits++;
+    replica_own_counts(l)->hits++;
     replica_work(l, c, l->column[0].values, 0, 0, c->n);
     return TR_OK;
 }
@@ -376,251 +991,7 @@ int tr_replica_add(tr_replica *l, const tr_key *keys, size_t n, const void *delt
     return replica_note(l, replica_call(l, &(struct call){.keys = keys, .n = n, .delta = delta}));
 }
 
-/* ======== moving ======== */
-
-/* Transfers of values from and to the tables, and directly from another node. */
-
-/* ---- some chunks of one array, from or to its table ---- */
-
-struct move {
-    struct tr_replica *replica;
-    struct tr_table *table;
-    const uint32_t *chunks, *slots; /* n chunks; the values of chunk i are those of slot i behind `values` */
-    size_t n;
-    char *values;
-    uint32_t servers;           /* 0: this rank reaches all of them directly */
-    struct tr_segment *segment; /* by server: its units, as runs */
-    struct tr_channel *channel; /* by server */
-    char *packed;               /* values to be added */
-};
-
-/* Units of the table that are contiguous in the share and in memory. */
-struct stretch {
-    uint32_t server;
-    struct tr_run run;
-};
-
-/* Iterator over all stretches of a move; starts as zeros. In a table whose rows are cut, units of a row are not neighbours, and
- * each is a stretch. */
-struct stretches {
-    struct tr_walker walker;
-    size_t chunk, key; /* index of the chunk in the move, and of the key in the chunk */
-    uint32_t piece;
-};
-
-static bool stretch_next(const struct move *m, struct stretches *at, struct stretch *s)
-{
-    const struct tr_replica *l = m->replica;
-    const struct tr_table *t = m->table;
-    if (at->chunk == m->n) return false;
-    size_t chunk = m->chunks[at->chunk], keys = tr_replica_keys_of(l, chunk);
-    uint64_t unit = at->piece * t->keys + tr_replica_first_key(l, chunk) + at->key;
-    at->walker.partition = &t->partition;
-    struct tr_location here = tr_walk_to(&at->walker, unit);
-    size_t length = t->pieces > 1 ? 1 : tr_min_size(at->walker.end - unit, keys - at->key);
-    size_t local = (((size_t)m->slots[at->chunk] << l->shift) + at->key) * t->pieces + at->piece;
-    *s = (struct stretch){here.server, {(uint32_t)local, here.position, (uint32_t)length}};
-    at->key += length;
-    if (at->key < keys) return true;
-    at->key = 0;
-    if (++at->piece < t->pieces) return true;
-    at->piece = 0;
-    at->chunk++;
-    return true;
-}
-
-/* Lists the stretches at servers of other nodes, in two passes: count, then fill. */
-static int move_open_far(struct move *m)
-{
-    struct tr_table *t = m->table;
-    struct stretch s;
-    uint32_t servers = t->partition.servers;
-    bool near = true;
-    for (uint32_t i = 0; i < servers; i++) near = near && t->share[i];
-    if (near) return TR_OK;
-    TR_TRY(TR_NEW(&m->segment, servers));
-    TR_TRY(TR_NEW(&m->channel, servers));
-    m->servers = servers;
-    for (struct stretches at = {.piece = 0}; stretch_next(m, &at, &s);)
-        if (!t->share[s.server]) m->segment[s.server].runs++;
-    for (uint32_t i = 0; i < servers; i++) {
-        TR_TRY(TR_NEW(&m->segment[i].run, m->segment[i].runs));
-        m->segment[i].runs = 0;
-        m->channel[i] = tr_channel_of(t, i, &m->segment[i], 0);
-        m->channel[i].route = TR_ROUTE_GET;
-    }
-    for (struct stretches at = {.piece = 0}; stretch_next(m, &at, &s);) {
-        struct tr_segment *segment = &m->segment[s.server];
-        if (t->share[s.server]) continue;
-        segment->run[segment->runs++] = s.run;
-        segment->n += s.run.length;
-    }
-    for (uint32_t i = 0; i < servers; i++)
-        if (m->segment[i].n > 0) TR_TRY(tr_channel_open_types(&m->channel[i]));
-    return TR_OK;
-}
-
-static uint64_t move_bytes_of(const struct move *m)
-{
-    uint64_t keys = 0;
-    for (size_t i = 0; i < m->n; i++) keys += tr_replica_keys_of(m->replica, m->chunks[i]);
-    return keys * m->table->width * tr_dtype_size(m->table->dtype);
-}
-
-static bool move_is_done(const struct move *m)
-{
-    bool all = true;
-    for (uint32_t s = 0; s < m->servers; s++) all = tr_request_done(&m->channel[s].get) && all;
-    return all;
-}
-
-static int move_end_far(const struct move *m)
-{
-    TR_WAIT_UNTIL(m->table->tr, move_is_done(m), "the servers of table %s to move a local model",
-                  m->table->name);
-    return TR_OK;
-}
-
-static void move_close(struct move *m)
-{
-    for (uint32_t s = 0; s < m->servers; s++) {
-        tr_channel_close(&m->channel[s]);
-        free(m->segment[s].run);
-    }
-    free(m->segment);
-    free(m->channel);
-    free(m->packed);
-}
-
-static int move_fetch(struct move *m)
-{
-    struct tr_table *t = m->table;
-    struct stretch s;
-    struct tr_traffic *traffic = &t->tr->tables->traffic;
-    int status = move_open_far(m);
-    for (uint32_t i = 0; i < m->servers && status == TR_OK; i++)
-        tr_channel_read(&m->channel[i], m->values, -1);
-    for (struct stretches at = {.piece = 0}; status == TR_OK && stretch_next(m, &at, &s);) {
-        if (!t->share[s.server]) continue;
-        size_t bytes = s.run.length * t->unit_bytes;
-        memcpy(m->values + s.run.local * t->unit_bytes,
-               (const char *)t->share[s.server] + s.run.position * t->unit_bytes, bytes);
-        traffic->bytes_pulled += bytes;
-    }
-    if (status == TR_OK) status = move_end_far(m);
-    move_close(m);
-    traffic->pulls++;
-    return status;
-}
-
-/* No other rank adds to these keys meanwhile, so adds in shared memory and accumulates at other nodes do not meet. */
-static int move_add(struct move *m)
-{
-    struct tr_table *t = m->table;
-    struct stretch s;
-    uint64_t bytes = move_bytes_of(m);
-    int status = move_open_far(m);
-    if (status == TR_OK && m->servers > 0) status = TR_NEW(&m->packed, bytes);
-    char *packed = m->packed;
-    for (uint32_t i = 0; i < m->servers && status == TR_OK; i++) {
-        struct tr_channel *c = &m->channel[i];
-        const struct tr_segment *segment = c->segment;
-        char *first = packed;
-        if (segment->n == 0) continue;
-        for (uint32_t r = 0; r < segment->runs; r++) {
-            size_t length = segment->run[r].length * t->unit_bytes;
-            memcpy(packed, m->values + segment->run[r].local * t->unit_bytes, length);
-            packed += length;
-        }
-        MPI_Raccumulate(first, (int)(segment->n * t->unit_width), tr_dtype_mpi(t->dtype), c->rank, 0, 1,
-                        c->there, MPI_SUM, t->window, &c->get);
-    }
-    for (struct stretches at = {.piece = 0}; status == TR_OK && stretch_next(m, &at, &s);) {
-        struct tr_run run = s.run;
-        struct tr_segment segment = {.n = run.length, .runs = 1, .run = &run};
-        if (t->share[s.server]) tr_share_add_view(t, s.server, &segment, m->values);
-    }
-    if (status == TR_OK) status = move_end_far(m);
-    /* completion of a request means that the values have left; only a flush means that they have arrived */
-    for (uint32_t i = 0; i < m->servers && status == TR_OK; i++)
-        if (m->segment[i].n > 0) MPI_Win_flush(m->channel[i].rank, t->window);
-    move_close(m);
-    t->tr->tables->traffic.pushes++;
-    t->tr->tables->traffic.bytes_pushed += bytes;
-    tr_replica_own_counts(m->replica)->given += m->n;
-    tr_replica_own_counts(m->replica)->bytes_given += bytes;
-    return status;
-}
-
-/* ---- taking ---- */
-
-int tr_replica_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n, unsigned arrays)
-{
-    uint32_t first = UINT32_MAX; /* frame */
-    for (size_t i = 0; i < n; i++)
-        if (l->chunk[chunks[i]].frame < first) first = l->chunk[chunks[i]].frame;
-    for (size_t i = 0; i < n; i++) l->slot[i] = l->chunk[chunks[i]].frame - first;
-    for (size_t i = 0; i < l->columns; i++) {
-        const struct tr_replica_column *c = &l->column[i];
-        struct move m = {.replica = l,
-                         .table = c->table,
-                         .chunks = chunks,
-                         .slots = l->slot,
-                         .n = n,
-                         .values = c->values + first * c->chunk_bytes};
-        if (!(arrays >> i & 1)) continue;
-        for (size_t k = 0; k < n && !c->table; k++)
-            memset(m.values + l->slot[k] * c->chunk_bytes, 0, c->chunk_bytes);
-        if (!c->table) continue;
-        TR_TRY(move_fetch(&m));
-        tr_replica_own_counts(l)->bytes_fetched += move_bytes_of(&m);
-    }
-    for (size_t k = 0; k < n && l->fetched && arrays == UINT32_MAX; k++)
-        l->fetched(l->state, tr_replica_first_key(l, chunks[k]), tr_replica_keys_of(l, chunks[k]),
-                   tr_replica_place(l, chunks[k]));
-    tr_replica_own_counts(l)->fetched += n;
-    return TR_OK;
-}
-
-static int replica_fetch_part(struct tr_replica *l, int part, int parts, unsigned arrays)
-{
-    size_t to = tr_replica_part(l, part + 1, parts);
-    for (size_t c = tr_replica_part(l, part, parts), n; c < to; c += n) {
-        n = tr_min_size(l->batch, to - c);
-        for (size_t i = 0; i < n; i++) l->list[i] = (uint32_t)(c + i);
-        TR_TRY(tr_replica_fetch(l, l->list, n, arrays));
-        for (size_t i = 0; i < n && arrays == UINT32_MAX; i++) {
-            atomic_store_explicit(&l->chunk[c + i].here, 1, memory_order_relaxed);
-            atomic_fetch_sub(&l->head->absent, 1);
-        }
-    }
-    return TR_OK;
-}
-
-/* Copies a part of the arrays from another node by RMA: arrays have the same layout on all nodes. The other node takes no part. */
-static int replica_fetch_from(struct tr_replica *l, int node, int part, int parts)
-{
-    enum { PIECE = 1 << 24 };
-    size_t first = tr_replica_part(l, part, parts), end = tr_replica_part(l, part + 1, parts);
-    size_t keys =
-        tr_min_size(end << l->shift, l->table->keys) - tr_min_size(first << l->shift, l->table->keys);
-    for (size_t i = 0; i < l->moves; i++) {
-        char *at = l->column[i].values + first * l->column[i].chunk_bytes;
-        size_t bytes = keys * l->column[i].key_bytes;
-        for (size_t done = 0; done < bytes; done += PIECE) {
-            int n = (int)tr_min_size(bytes - done, PIECE);
-            MPI_Request request;
-            MPI_Rget(at + done, n, MPI_BYTE, l->first_of[node], at + done - l->memory.part[0].at, n, MPI_BYTE,
-                     l->window, &request);
-            TR_TRY(tr_wait_request(l->tr, &request, "the model from the node that had it last"));
-        }
-        tr_replica_own_counts(l)->bytes_moved += bytes;
-    }
-    if (keys > 0 && l->fetched) l->fetched(l->state, first << l->shift, keys, first << l->shift);
-    return TR_OK;
-}
-
-/* ---- giving ---- */
+/* ======== taking and giving ======== */
 
 /* Replaces n values, which are the table's at first, by their differences from `now`, and `now` by the result of adding these: sums
  * are rounded, and node and table must hold the same bits. Returns whether there is any difference. */
@@ -644,16 +1015,18 @@ static int replica_move_batch(struct tr_replica *l, size_t n, bool adds)
 {
     char *spare = l->spare;
     for (size_t i = 0; i < l->columns; i++) {
-        const struct tr_replica_column *c = &l->column[i];
-        struct move m = {
-            .replica = l, .table = c->table, .chunks = l->chosen, .slots = l->slot, .values = spare};
+        const struct replica_column *c = &l->column[i];
+        struct move m = {.table = c->table, .chunks = l->chosen, .slots = l->slot, .values = spare};
         if (!c->given) continue;
         for (size_t k = 0; k < n; k++) {
             if (adds && !(l->given_to[k] >> i & 1)) continue;
             l->chosen[m.n] = l->list[k];
             l->slot[m.n++] = (uint32_t)k;
         }
-        if (m.n > 0) TR_TRY(adds ? move_add(&m) : move_fetch(&m));
+        uint64_t compared = 0;
+        tr_replica_counts *counts = replica_own_counts(l);
+        if (m.n > 0) TR_TRY(replica_move(l, m, adds, adds ? &counts->bytes_given : &compared));
+        counts->given += adds ? m.n : 0;
         spare += l->batch * c->chunk_bytes;
     }
     return TR_OK;
@@ -667,15 +1040,15 @@ static int replica_give_batch(struct tr_replica *l, size_t n, bool gives)
         /* finish chunk k of the list, and find the changes in it */
         size_t c = l->list[k];
         char *spare = l->spare;
-        tr_replica_counts *counts = tr_replica_own_counts(l);
+        tr_replica_counts *counts = replica_own_counts(l);
         uint64_t hits = counts->hits;
-        TR_TRY(tr_replica_get(l, c));
+        TR_TRY(chunk_get(l, c));
         counts->hits = hits; /* this visit is not one of a worker's */
-        size_t place = tr_replica_place(l, c), keys = tr_replica_keys_of(l, c);
-        if (l->finish) l->finish(l->state, tr_replica_first_key(l, c), keys, place);
+        size_t place = chunk_place(l, c), keys = chunk_keys(l, c);
+        if (l->finish) l->finish(l->state, chunk_first_key(l, c), keys, place);
         l->given_to[k] = 0;
         for (size_t i = 0; i < l->columns && gives; i++) {
-            const struct tr_replica_column *col = &l->column[i];
+            const struct replica_column *col = &l->column[i];
             if (!col->given) continue;
             if (replica_differ(col->table->dtype, keys * col->table->width,
                                col->values + place * col->key_bytes, spare + k * col->chunk_bytes))
@@ -684,7 +1057,7 @@ static int replica_give_batch(struct tr_replica *l, size_t n, bool gives)
         }
         atomic_store(&l->chunk[c].stored, 0);
         atomic_store(&l->chunk[c].changed, 0);
-        tr_replica_let_go(l, c);
+        chunk_release(l, c);
     }
     return gives ? replica_move_batch(l, n, true) : TR_OK;
 }
@@ -693,10 +1066,10 @@ static int replica_give_part(struct tr_replica *l, int part, int parts, bool giv
 {
     bool all = atomic_load(&l->head->all_changed);
     size_t n = 0;
-    for (size_t c = tr_replica_part(l, part, parts), to = tr_replica_part(l, part + 1, parts); c < to; c++) {
+    for (size_t c = replica_part(l, part, parts), to = replica_part(l, part + 1, parts); c < to; c++) {
         /* a chunk that has been written to the file counts as stored before it counts as unchanged */
-        const struct tr_replica_chunk *chunk = &l->chunk[c];
-        if (l->finish || (all && tr_replica_is_here(chunk)) || atomic_load(&chunk->changed) ||
+        const struct chunk *chunk = &l->chunk[c];
+        if (l->finish || (all && chunk_is_here(chunk)) || atomic_load(&chunk->changed) ||
             atomic_load(&chunk->stored))
             l->list[n++] = (uint32_t)c;
         if (n < l->batch) continue;
@@ -705,109 +1078,6 @@ static int replica_give_part(struct tr_replica *l, int part, int parts, bool giv
     }
     return replica_give_batch(l, n, gives);
 }
-
-/* ======== taking and giving ======== */
-
-/* A replica is taken and given by all workers of a stage together (trireme/replica.h). They wait for each other at a barrier in
- * shared memory. A worker that fails continues with its clocks, but does not compute, and would never reach the barrier: its polls
- * find that it is at a later clock than the workers that wait, and release them. */
-
-static int replica_watch(void *replica, int *did)
-{
-    struct tr_replica *l = replica;
-    const struct tr_sync *s = l->tr->sync;
-    struct tr_replica_head *head = l->head;
-    (void)did;
-    if (l->waiting || atomic_load_explicit(&head->arrived, memory_order_acquire) == 0) return TR_OK;
-    if (!s->running || !tr_works(l->tr) || s->now <= atomic_load(&head->clock)) return TR_OK;
-    int none = TR_OK;
-    atomic_compare_exchange_strong(&head->failed, &none, TR_ERR_PEER);
-    return TR_OK;
-}
-
-int tr_replica_open_with(tr_context *tr, const tr_replica_options *options, tr_replica **replica)
-{
-    struct tr_replica *l = NULL;
-    const tr_job *job = tr->job;
-    int status = tr_agree(tr, TR_NEW(&l, 1));
-    if (status != TR_OK) return free(l), status;
-    *l = (struct tr_replica){.tr = tr,
-                             .table = options->array[0].table,
-                             .state = options->state,
-                             .fetched = options->fetched,
-                             .finish = options->finish,
-                             .moves = options->moves,
-                             .model = job ? job->local.model : TR_LOCAL_INTEGRAL,
-                             .mode = job ? (enum tr_update_mode)job->sync.race : TR_UPDATE_LOCKED,
-                             .replace = job ? job->local.replace : TR_REPLACE_LRU,
-                             .memory = TR_SHM_CLOSED,
-                             .window = MPI_WIN_NULL,
-                             .file = -1};
-    status = replica_open(l, options);
-    if (status == TR_OK) status = tr_agree(tr, tr_poll_add(tr, replica_watch, l));
-    if (status != TR_OK) tr_replica_close(&l);
-    else *replica = l;
-    return status;
-}
-
-int tr_replica_open(tr_table *table, tr_replica **replica)
-{
-    const tr_replica_array array = {.table = table, .given = true};
-    return tr_replica_open_with(table->tr, &(tr_replica_options){.array = &array, .arrays = 1}, replica);
-}
-
-void tr_replica_close(tr_replica **replica)
-{
-    struct tr_replica *l = *replica;
-    if (!l) return;
-    tr_poll_remove(l->tr, replica_watch, l);
-    tr_window_close(l->tr, l->tr->world, "all ranks to close a local model", &l->window);
-    tr_shm_close(&l->memory);
-    if (l->file >= 0) close(l->file);
-    void *arrays[] = {l->first_of, l->spare, l->list, l->chosen, l->slot, l->given_to};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    free(l);
-    *replica = NULL;
-}
-
-/* ---- waiting for each other ---- */
-
-/* Another worker has failed outside of the replica. It reports its own error when the stage ends, which errors of the waiting workers
- * must not replace. Until then reads return zeros, and changes are dropped. */
-static bool replica_is_left(const struct tr_replica *l)
-{
-    return atomic_load(&l->head->failed) != TR_OK && !*l->head->why;
-}
-
-static int replica_wait(struct tr_replica *l, uint32_t round)
-{
-    struct tr_replica_head *head = l->head;
-    TR_WAIT_UNTIL(l->tr,
-                  atomic_load_explicit(&head->round, memory_order_acquire) != round ||
-                      atomic_load(&head->failed) != TR_OK,
-                  "the other workers of the node that share table %s", l->table->name);
-    return tr_replica_failure(l);
-}
-
-static int replica_barrier(struct tr_replica *l, const tr_worker *me)
-{
-    struct tr_replica_head *head = l->head;
-    uint32_t round = atomic_load(&head->round);
-    TR_TRY(tr_replica_failure(l));
-    atomic_store(&head->clock, l->tr->sync->now);
-    l->waiting = true;
-    int status = TR_OK;
-    if (atomic_fetch_add(&head->arrived, 1) + 1 == (uint32_t)me->workers) {
-        atomic_store(&head->arrived, 0);
-        atomic_store(&head->round, round + 1);
-    } else {
-        status = replica_wait(l, round);
-    }
-    l->waiting = false;
-    return status;
-}
-
-/* ---- taking and giving ---- */
 
 /* Starts the use of a replica: of the tables' values or, direct, of the replica of another node. */
 static int replica_take(struct tr_replica *l, const tr_worker *me, bool direct, int group, unsigned again)
@@ -831,7 +1101,7 @@ static int replica_take(struct tr_replica *l, const tr_worker *me, bool direct, 
         status = tr_fail(TR_ERR_INTERNAL, "table %s: a local model on demand goes through its table",
                          l->table->name);
     if (status == TR_OK) {
-        tr_replica_clear(l, me->worker, me->workers, direct);
+        chunks_clear(l, me->worker, me->workers, direct);
         if (direct && node != tr->node_of[tr->rank])
             status = replica_fetch_from(l, node, me->worker, me->workers);
         else if (direct) status = again ? replica_fetch_part(l, me->worker, me->workers, again) : TR_OK;

@@ -1,14 +1,8 @@
-#include "table/rows.h"
-
+/* Rows in any order: pulls as a stream, and updates of sparse rows (view.h). */
 #include <stdlib.h>
 #include <string.h>
 
-#include "table/function.h"
-#include "table/server.h"
-#include "table/storage.h"
-#include "table/node.h"
 #include "table/view.h"
-#include "table/table.h"
 
 /* One unit of a request. */
 struct pull_ask {
@@ -330,14 +324,13 @@ static int request_one(struct pull *p, uint32_t server, bool *sent)
     /* hash storage and sparse rows have no window, and only messages round */
     r->got = t->route == TR_ROUTE_GET && t->window != MPI_WIN_NULL;
     if (r->got) {
-        int *position;
+        TR_FREED int *position = NULL;
         TR_TRY(TR_NEW(&position, r->n));
         for (uint32_t i = 0; i < r->n; i++) position[i] = (int)p->plan.position[r->ask[i].want];
         MPI_Datatype there = tr_type_of_units(t, r->n, NULL, position);
         MPI_Rget(r->answer + sizeof(struct tr_reply_head), (int)(r->n * t->unit_width),
                  tr_dtype_mpi(t->dtype), rank, 0, 1, there, t->window, &p->received[p->flying_n]);
         MPI_Type_free(&there);
-        free(position);
     } else {
         struct tr_sending *m;
         TR_TRY(tr_message_new(tables, r->n * sizeof(tr_key), &m));
@@ -386,20 +379,16 @@ static int rows_ask_more(struct pull *p)
 
 /* ---- answers ---- */
 
+/* Finds the values of a dense answer: in the answer, or decoded in *memory. */
 static int answer_decode(const struct pull *p, const struct pull_request *r, char **memory, size_t *room,
-                         const char **value)
+                         const void **value)
 {
-    const struct tr_table *t = p->table;
-    struct tr_slice slice = tr_slice_of(t, r->n);
+    struct tr_slice slice = tr_slice_of(p->table, r->n);
     struct tr_encoded message;
     *value = r->answer + sizeof(struct tr_reply_head);
     if (r->got) return TR_OK;
-    TR_TRY(tr_encoded_open(r->answer + sizeof(struct tr_reply_head), r->head.bytes, &slice, &message));
-    *value = message.value;
-    if (message.encoding == TR_ENCODING_DENSE && message.precision == TR_PRECISION_FULL) return TR_OK;
-    TR_TRY(TR_GROW(memory, room, r->n * t->unit_bytes));
-    *value = *memory;
-    return tr_decode_packed(&message, *memory);
+    TR_TRY(tr_encoded_open(*value, r->head.bytes, &slice, &message));
+    return tr_decode(&message, memory, room, value);
 }
 
 /* Copies claimed units to the cache, for the other workers of the node. */
@@ -408,7 +397,7 @@ static int answer_open_dense(struct pull *p, struct pull_request *r)
     struct tr_table *t = p->table;
     struct tr_rows *rows = t->rows;
     struct tr_reply_head head = {.bytes = (uint32_t)(r->n * t->unit_bytes)};
-    const char *value = NULL;
+    const void *value = NULL;
     bool claimed = false;
     if (!r->got) memcpy(&head, r->answer, sizeof head);
     r->head = (struct tr_sparse_head){.bytes = head.bytes, .rows = r->n};
@@ -420,7 +409,8 @@ static int answer_open_dense(struct pull *p, struct pull_request *r)
         if (r->ask[i].claimed) {
             uint64_t unit = rows_unit(p, r->ask[i].want);
             if (status == TR_OK)
-                memcpy(tr_cache_value(&rows->cache, unit), value + i * t->unit_bytes, t->unit_bytes);
+                memcpy(tr_cache_value(&rows->cache, unit), (const char *)value + i * t->unit_bytes,
+                       t->unit_bytes);
             tr_cache_put(&rows->cache, unit, status == TR_OK);
         }
     return status;
@@ -593,27 +583,21 @@ static int rows_deliver_near(struct pull *p, uint32_t server, uint32_t want)
 
 /* ---- rows from answers and from the cache ---- */
 
-/* Keeps the memory of a completed request for the next one. */
-static void rows_put_back(struct tr_rows *rows, struct pull_request *r)
-{
-    r->next = rows->spare;
-    rows->spare = r;
-}
-
 /* Delivers the rows of the next answer. */
 static int rows_deliver_answer(struct pull *p)
 {
     struct tr_rows *rows = p->table->rows;
     struct pull_request *r = p->here;
-    const char *value;
+    const void *value;
     p->here = r->next;
     if (!p->here) p->here_end = &p->here;
     int status = p->table->sparse ? rows_deliver_lists(p, r)
                                   : answer_decode(p, r, &rows->decoded, &rows->decoded_room, &value);
     for (uint32_t i = 0; !p->table->sparse && i < r->n && status == TR_OK; i++)
-        status = rows_deliver_unit(p, r->ask[i].want, value + i * p->table->unit_bytes);
+        status = rows_deliver_unit(p, r->ask[i].want, (const char *)value + i * p->table->unit_bytes);
     p->source[r->server].requests--;
-    rows_put_back(rows, r);
+    r->next = rows->spare; /* keeps its memory for the next request */
+    rows->spare = r;
     return status;
 }
 
@@ -703,7 +687,8 @@ static int rows_open_pull(struct pull *p)
     struct tr_rows *rows = t->rows;
     const tr_job *job = t->tr->job;
     uint32_t servers = t->partition.servers;
-    bool subscribed = p->terms->subscribed, *skip = NULL;
+    bool subscribed = p->terms->subscribed;
+    TR_FREED bool *skip = NULL;
     p->ahead = job ? job->table.ahead : AHEAD;
     p->row_bytes = job ? job->table.row_bytes : ROW_BYTES;
     p->here_end = &p->here;
@@ -718,16 +703,14 @@ static int rows_open_pull(struct pull *p)
     /* subscribed rows of other nodes arrive with merges and are left out of the plan */
     if (subscribed) TR_TRY(TR_NEW(&skip, servers));
     for (uint32_t s = 0; skip && s < servers; s++) skip[s] = !p->source[s].near;
-    int status = tr_plan_make(&(struct tr_plan_keys){.partition = &t->partition,
-                                                     .table_keys = t->keys,
-                                                     .pieces = t->pieces,
-                                                     .key = p->keys,
-                                                     .n = p->n,
-                                                     .order = TR_PLAN_LISTED,
-                                                     .skip = skip},
-                              &p->plan);
-    free(skip);
-    TR_TRY(status);
+    TR_TRY(tr_plan_make(&(struct tr_plan_keys){.partition = &t->partition,
+                                               .table_keys = t->keys,
+                                               .pieces = t->pieces,
+                                               .key = p->keys,
+                                               .n = p->n,
+                                               .order = TR_PLAN_LISTED,
+                                               .skip = skip},
+                        &p->plan));
     for (uint32_t s = 0, first = 0; s < servers; s++) {
         p->source[s].next = first;
         p->source[s].end = first += p->plan.segment[s].n;
@@ -787,7 +770,8 @@ int tr_rows_move(struct tr_table *t, const tr_key *keys, size_t n, tr_row_fn *ro
     tr_way_end(t->tr->tables);
     for (struct pull_request *r; (r = p.here);) {
         p.here = r->next;
-        rows_put_back(rows, r);
+        r->next = rows->spare;
+        rows->spare = r;
     }
     while (p.parts) part_free(&p.parts);
     for (uint32_t s = 0; p.source && s < t->partition.servers; s++) free(p.source[s].again);
@@ -858,9 +842,8 @@ int tr_rows_begin(struct tr_table *t)
         size_t mine = tr->node_rank == 0 ? tr_cache_bytes(entries, t->unit_bytes) : 0;
         if (tr_shm_open(tr, tr->node, mine, false, &rows->cache_memory) == TR_OK) {
             rows->cache = tr_cache_at(rows->cache_memory.part[0].at, entries, t->unit_bytes);
-            if (tr->node_rank == 0) tr_cache_clear(&rows->cache);
-            tr_meet(tr, tr->node,
-                    "the ranks of this node to open a cache of rows"); /* no rank looks before it is empty */
+            /* no rank looks before it is empty */
+            tr_meet(tr, tr->node, "the ranks of this node to open a cache of rows");
         }
     }
     rows->after = rows->pulled = rows->cache.head ? tr_cache_number(&rows->cache) : 0;

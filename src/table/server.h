@@ -1,4 +1,4 @@
-/* Messages between workers and the servers of tables, and the server role.
+/* Messages between workers and the servers of tables, the server role, and server functions (trireme/function.h).
  *
  * A worker that cannot access a share in memory sends its server a message with TR_TAG_SERVER, which starts with a struct
  * tr_message. If the message has a reply number, the server answers with TR_TAG_REPLY + that number: values behind a struct
@@ -11,6 +11,8 @@
 #include "table/codec.h"
 #include "table/storage.h"
 #include "table/table.h"
+#include "trireme/function.h"
+#include "trireme/optimizer.h"
 
 /* Bytes of values in one message of a pull or a push. */
 enum { TR_MESSAGE_BYTES = 1 << 18 };
@@ -109,9 +111,6 @@ void tr_server_begin(struct tr_table *table);
 /* Some key set is registered. */
 bool tr_server_has_clients(const struct tr_table *table);
 
-/* Numbers the key sets of pushing views, from 0 on, and returns their count. */
-int tr_server_number_pushers(struct tr_table *table);
-
 /* Hash storage was cleared: keys of key sets must be looked up again. */
 void tr_server_forget_slots(struct tr_table *table);
 
@@ -126,11 +125,56 @@ int tr_server_serve(struct tr_table *table, int64_t visible, int *did);
 int tr_server_push(struct tr_table *table, int rank, const struct tr_message *message, const void *data,
                    size_t bytes);
 
-/* Sends an answer: the head, then head->bytes bytes of data. */
-int tr_server_reply(struct tr_table *table, int rank, uint32_t number, const struct tr_reply_head *head,
-                    const void *data);
+/* ======== server functions ======== */
 
-/* ---- time that values are in flight ---- */
+/* The server function of a table, on this rank. */
+struct tr_use {
+    tr_function function;
+    tr_share share;    /* of this rank, if it serves */
+    int64_t *passed;   /* by pusher: it has pushed for all versions < passed */
+    int64_t expired;   /* versions < expired are not needed any more */
+    bool sums;         /* under BSP it gets the sum of all updates of a clock */
+    char *sum;         /* the sum so far */
+    uint64_t *touched; /* a bit for each unit that the sum contains */
+    size_t touched_words;
+    uint64_t *sorted; /* units that did not ascend */
+    size_t sorted_room;
+    uint32_t *unit; /* an update without its zeros */
+    char *value;
+    size_t unit_room, value_room;
+};
+
+/* The server function computes the values of a version when they are read. */
+static inline bool tr_table_keeps_versions(const struct tr_table *t)
+{
+    return t->use && t->use->function.read;
+}
+
+/* Registers the built-in functions and answers. */
+int tr_functions_open(struct tr_tables *tables);
+
+/* Starts a stage with all versions at 0, after all pushing views are registered. Local, as all functions below. */
+int tr_use_begin(struct tr_table *table);
+
+/* All updates of a stage have arrived: adds the versions that are kept apart to the values. */
+void tr_use_end(struct tr_table *table);
+void tr_use_free(struct tr_table *table);
+
+/* Hash storage has grown and may have moved: finds the arrays again. */
+void tr_use_follow(struct tr_table *table);
+
+/* The functions and answers that are built in (trireme/function.h describes them).
+ *
+ * add and scale are linear, so under BSP they get the sum of a clock's updates, as optimizers do; assign and max get the updates
+ * one by one: of assignments, the last in the order of workers counts. i32 and i64 are scaled in double and rounded; max keeps a
+ * value that is compared with NaN, and tables begin with zeros, so negative numbers never replace the initial value. Optimizers
+ * need TR_F32 or TR_F64 and a tr_optimizer. */
+extern const tr_function tr_builtin_functions[];
+extern const size_t tr_builtin_function_count;
+extern const tr_answer tr_builtin_answers[];
+extern const size_t tr_builtin_answer_count;
+
+/* ======== time that values are in flight ======== */
 
 /* A pull or push of this rank starts and ends: time with at least one in flight counts as way_seconds. */
 void tr_way_begin(struct tr_tables *tables);

@@ -2,7 +2,6 @@
 #include "table/storage.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -90,13 +89,8 @@ void tr_share_close(struct tr_table *t)
 static atomic_uint *share_lock(const struct tr_table *t, uint32_t server, uint32_t position)
 {
     atomic_uint *locks = (atomic_uint *)(void *)(t->line[server] + 1), *its = &locks[position / LOCK_UNITS];
-    while (atomic_exchange_explicit(its, 1, memory_order_acquire)) sched_yield();
+    tr_spin_lock(its);
     return its;
-}
-
-static void share_unlock(atomic_uint *lock)
-{
-    atomic_store_explicit(lock, 0, memory_order_release);
 }
 
 /* The end of the entries from `first` on that lie under one lock. */
@@ -116,7 +110,7 @@ static void share_add_run(struct tr_table *t, uint32_t server, uint32_t first, u
         atomic_uint *its = share_lock(t, server, position);
         tr_add_elements(t->dtype, length * t->unit_width, values + i * t->unit_bytes,
                         (char *)t->share[server] + position * t->unit_bytes);
-        share_unlock(its);
+        tr_spin_unlock(its);
     }
 }
 
@@ -130,7 +124,7 @@ void tr_share_add(struct tr_table *t, const uint32_t *position, uint32_t first, 
         atomic_uint *its = share_lock(t, server, position[i]);
         tr_add_units(t->dtype, NULL, position + i, end - i, t->unit_width, values + i * t->unit_bytes,
                      t->share[server]);
-        share_unlock(its);
+        tr_spin_unlock(its);
     }
 }
 
@@ -143,7 +137,7 @@ void tr_share_add_view(struct tr_table *t, uint32_t server, const struct tr_segm
         end = share_end_of_lock(s->position, s->n, i);
         atomic_uint *its = share_lock(t, server, s->position[i]);
         tr_add_units(t->dtype, s->local + i, s->position + i, end - i, t->unit_width, view, t->share[server]);
-        share_unlock(its);
+        tr_spin_unlock(its);
     }
 }
 
@@ -151,20 +145,20 @@ void tr_share_copy(const struct tr_table *t, uint32_t server, uint32_t position,
 {
     atomic_uint *its = share_lock(t, server, position);
     memcpy(to, (const char *)t->share[server] + position * t->unit_bytes, t->unit_bytes);
-    share_unlock(its);
+    tr_spin_unlock(its);
 }
 
 /* ======== hash maps ======== */
 
 enum {
-    SPLIT_AT = TR_HASH_PAGE_KEYS / 6 * 5, /* fuller pages are split when a key is added */
-    SPREAD = 6,                           /* no page is split by more bits than this beyond the usual */
+    SPLIT_AT = TR_HASH_PAGE_KEYS / 6 * 5, /* a page with more keys is split when a key is added */
+    SPREAD = 6, /* additional bits by which a page may be split, beyond those of the mean page */
     DEEPEST = 31,
     BATCH = 32,           /* keys whose cache misses overlap */
-    FIRST_SLOTS = 256,    /* room to begin with */
+    FIRST_SLOTS = 256,    /* initial capacity */
     SMALL_PAGE = 1 << 16, /* no machine has larger ones */
     HUGE_PAGE = 2 << 20,
-    LARGE_AREA = 4 * HUGE_PAGE, /* from here on a huge page more or less is no waste */
+    LARGE_AREA = 4 * HUGE_PAGE, /* areas of this size are aligned to huge pages */
 };
 
 struct bucket {
@@ -187,29 +181,23 @@ struct fill {
 
 /* ---- areas ---- */
 
-/* Moves an area to an address that is aligned to huge pages, which make random access faster. Moving changes page tables only. */
-static void *area_move(const struct tr_hash_area *area, size_t bytes)
-{
-    char *all = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (all == MAP_FAILED) return MAP_FAILED;
-    size_t before = (HUGE_PAGE - (uintptr_t)all % HUGE_PAGE) % HUGE_PAGE;
-    char *at = all + before;
-    if (before > 0) munmap(all, before);
-    munmap(at + bytes, HUGE_PAGE - before);
-    if (mremap(area->at, area->bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED) {
-        munmap(at, bytes);
-        return MAP_FAILED;
-    }
-    (void)madvise(at, bytes, MADV_HUGEPAGE);
-    return at;
-}
-
+/* Large areas move to an address that is aligned to huge pages, which make random access faster. Moving changes page tables only. */
 static bool area_resize(struct tr_hash_area *area, size_t bytes)
 {
     void *at = MAP_FAILED;
     bytes = (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
+    char *all = MAP_FAILED;
     if (!area->at) at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    else if (bytes >= LARGE_AREA) at = area_move(area, bytes);
+    else if (bytes >= LARGE_AREA)
+        all = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all != MAP_FAILED) {
+        size_t before = (HUGE_PAGE - (uintptr_t)all % HUGE_PAGE) % HUGE_PAGE;
+        if (before > 0) munmap(all, before);
+        munmap(all + before + bytes, HUGE_PAGE - before);
+        at = mremap(area->at, area->bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, all + before);
+        if (at == MAP_FAILED) munmap(all + before, bytes);
+        else (void)madvise(at, bytes, MADV_HUGEPAGE);
+    }
     if (area->at && at == MAP_FAILED) at = mremap(area->at, area->bytes, bytes, MREMAP_MAYMOVE);
     if (at != MAP_FAILED) *area = (struct tr_hash_area){at, bytes};
     return at != MAP_FAILED;
@@ -243,7 +231,7 @@ static struct fill *hashmap_fills(const struct tr_hashmap *m)
     return m->fill.at;
 }
 
-/* ---- where a hash leads ---- */
+/* ---- from a hash to its page and bucket ---- */
 
 /* Omits the lowest and the highest bits, which may be equal in all keys of a server, because they determined the server. */
 static inline uint32_t hash_directory_bits(uint64_t hash)
@@ -341,7 +329,7 @@ static int hashmap_add_page(struct tr_hashmap *m, unsigned depth)
     return TR_OK;
 }
 
-/* Splits the page to which this hash leads: moves its keys to two, by the bit of the hash that now tells these apart. */
+/* Splits the page of this hash: moves its keys to two pages, by the next bit of their hashes. */
 static int hashmap_split(struct tr_hashmap *m, uint64_t hash)
 {
     uint32_t number = hash_page_number(m, hash), fresh = m->pages;
@@ -393,8 +381,7 @@ static int hashmap_add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, u
         if (m->count == m->capacity && hashmap_grow_arrays(m, tr_min_size(wanted, TR_NO_SLOT)) != TR_OK)
             TR_TRY(hashmap_grow_arrays(m, (size_t)m->count + 1));
         const struct fill *fill = &hashmap_fills(m)[hash_page_number(m, hash)];
-        /* pages of keys that are alike in bits of their hashes, which chance does not bring about, would make a directory
-         * without end */
+        /* keys that were chosen to have equal hash bits would make the directory grow without limit */
         bool may_split = fill->depth < DEEPEST && (UINT64_C(1) << fill->depth) <= (uint64_t)m->pages
                                                                                       << SPREAD;
         if (fill->keys >= SPLIT_AT && may_split) TR_TRY(hashmap_split(m, hash));
@@ -467,15 +454,12 @@ int tr_hashmap_open(const size_t *slot_bytes, uint32_t arrays, struct tr_hashmap
 {
     if (arrays > TR_HASH_ARRAYS)
         return tr_fail(TR_ERR_INTERNAL, "a hash map has at most %d arrays, not %u", TR_HASH_ARRAYS, arrays);
-    struct tr_hashmap m = {.arrays = arrays};
+    struct tr_hashmap m TR_CLOSED_BY(tr_hashmap_close) = {.arrays = arrays};
     for (uint32_t i = 0; i < arrays; i++) m.slot_bytes[i] = slot_bytes[i];
-    int status = area_grow(&m.directory, 1, sizeof(uint32_t), "the directory of a hash map");
-    if (status == TR_OK) status = hashmap_add_page(&m, 0);
-    if (status != TR_OK) {
-        tr_hashmap_close(&m);
-        return status;
-    }
+    TR_TRY(area_grow(&m.directory, 1, sizeof(uint32_t), "the directory of a hash map"));
+    TR_TRY(hashmap_add_page(&m, 0));
     *map = m;
+    m = (struct tr_hashmap){0};
     return TR_OK;
 }
 
@@ -668,17 +652,6 @@ static void sparse_clear_row(struct tr_sparse *s, struct tr_sparse_row *row)
     *row = (struct tr_sparse_row){.n = 0};
 }
 
-static uint32_t sparse_sum(bool real, uint32_t a, uint32_t b)
-{
-    if (!real) return a + b;
-    float x, y;
-    memcpy(&x, &a, sizeof x);
-    memcpy(&y, &b, sizeof y);
-    x += y;
-    memcpy(&a, &x, sizeof a);
-    return a;
-}
-
 /* -0 is a zero, too. */
 static bool sparse_is_zero(bool real, uint32_t bits)
 {
@@ -717,7 +690,14 @@ int tr_sparse_add(struct tr_sparse *s, uint64_t number, uint32_t n, const uint32
             continue;
         }
         uint32_t sum = added[--k];
-        if (i > 0 && row->column[i - 1] == column[k]) sum = sparse_sum(s->real, values[--i], sum);
+        if (i > 0 && row->column[i - 1] == column[k]) {
+            float x, y;
+            memcpy(&x, &values[--i], sizeof x);
+            memcpy(&y, &sum, sizeof y);
+            x += y;
+            if (s->real) memcpy(&sum, &x, sizeof sum);
+            else sum += values[i];
+        }
         row->column[to] = column[k];
         values[to] = sum;
         whole = whole && !sparse_is_zero(s->real, sum);
@@ -753,16 +733,6 @@ static inline bool sparse_read_number(const unsigned char **at, const unsigned c
     return true;
 }
 
-/* Whole numbers with their sign in the lowest bit, and back. */
-static inline uint32_t zigzag(uint32_t bits)
-{
-    return bits << 1 ^ (0u - (bits >> 31));
-}
-static inline uint32_t unzigzag(uint32_t bits)
-{
-    return bits >> 1 ^ (0u - (bits & 1));
-}
-
 uint32_t tr_sparse_write(bool real, uint32_t n, const uint32_t *column, const void *value, unsigned char *out,
                          size_t room, size_t *bytes)
 {
@@ -776,7 +746,7 @@ uint32_t tr_sparse_write(bool real, uint32_t n, const uint32_t *column, const vo
             memcpy(at, &values[i], sizeof *values);
             at += sizeof *values;
         } else {
-            at = tr_put_gap(zigzag(values[i]), at);
+            at = tr_put_gap((uint32_t)(values[i] << 1 ^ (0u - (values[i] >> 31))), at); /* zigzag */
         }
     }
     memcpy(out, &i, sizeof i);
@@ -810,7 +780,7 @@ bool tr_sparse_read(bool real, uint64_t width, const unsigned char **at, const u
             *at += sizeof *values;
         } else {
             if (!sparse_read_number(at, end, &bits)) return false;
-            values[i] = unzigzag(bits);
+            values[i] = bits >> 1 ^ (0u - (bits & 1));
         }
     }
     return true;

@@ -25,23 +25,19 @@ void tr_share_add(struct tr_table *table, const uint32_t *position, uint32_t fir
 /* Copies a unit of a share in shared memory under its lock. */
 void tr_share_copy(const struct tr_table *table, uint32_t server, uint32_t position, void *to);
 
-/* ======== hash maps ======== */
-
-/* The share of a table with hash storage: a map from keys to slots, and arrays indexed by slot.
+/* ======== hash maps ========
  *
- * A key that is added gets the next slot, from 0 on, and keeps it; keys are never removed. Arrays have a fixed number of bytes
- * a slot (values, state of server functions), zeros at first. They grow without being copied, so that addresses into them
- * are valid only until a key is added.
+ * The share of a table with hash storage: a map from keys to slots, and arrays indexed by slot.
  *
- * The index is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, 1979, section 2):
- * some bits of the hash choose, through a directory, a page of 64 buckets; a page that has filled up is split in
- * two by one more bit. A bucket is a cache line of 12 places, each a byte of the hash and a slot, so that a
- * look-up costs one cache miss in the index and, where the byte fits, one in the array of keys. No call moves
- * more keys than one page holds; 6.4 to 12.8 bytes of index go with the 8 of each key, and memory follows the
- * keys present, not the space they come from. Only the directory, 4 bytes for some 500 keys, is doubled as a whole.
+ * A key that is added gets the next slot, from 0 on, and keeps it; keys are never removed. Arrays have a fixed number of bytes a
+ * slot (values, state of server functions), zeros at first. They grow without being copied, so addresses in them are valid only
+ * until a key is added.
  *
- * Not thread-safe.
- */
+ * The index is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, 1979, section 2): some bits of the hash
+ * choose, through a directory, a page of 64 buckets; a full page is split in two by one more bit. A bucket is a cache line of 12
+ * places, each a byte of the hash and a slot: a look-up takes one cache miss in the index and, if the byte matches, one in the array
+ * of keys. No call moves more keys than a page has. A key takes 6.4 to 12.8 bytes of index and 8 of its own; memory grows with the
+ * number of keys. Only the directory, 4 bytes for some 500 keys, is doubled as a whole. Not thread-safe. */
 
 /* The slot of an absent key. */
 #define TR_NO_SLOT UINT32_MAX
@@ -99,7 +95,7 @@ static inline tr_key tr_hashmap_key(const struct tr_hashmap *map, uint32_t slot)
     return ((const tr_key *)map->key.at)[slot];
 }
 
-/* Bytes that have been touched, of index, keys and arrays; address space held in reserve does not count. */
+/* Bytes of index, keys and arrays without reserved address space. */
 size_t tr_hashmap_memory(const struct tr_hashmap *map);
 
 /* A list of keys with their slots, which a server keeps for each client's registered keys. Slots never change, so only absent
@@ -127,18 +123,15 @@ void tr_hash_list_refresh(struct tr_hash_list *list, const struct tr_hashmap *ma
  * Errors as tr_hashmap_add_all(): list and map stay consistent, and a second call continues. */
 int tr_hash_list_add(struct tr_hash_list *list, struct tr_hashmap *map, const uint32_t *at, uint32_t n);
 
-/* ======== sparse rows ======== */
-
-/* Shares with sparse rows: storage and format of messages.
+/* ======== sparse rows ========
  *
- * A row is a list of ascending columns, followed by the list of their values, without zeros: 8 bytes an entry, a quarter more
- * if a row has grown, and 16 bytes a row.
+ * A row is a list of ascending columns, followed by the list of their values, without zeros: 8 bytes an entry, a quarter more if a
+ * row has grown, and 16 bytes a row.
  *
- * In messages an entry is the distance of its column from the previous one, and its value: 7 bits a byte, lowest first, the
- * upper bit says that more follow. Integers have their sign in the lowest bit (the zigzag encoding of Protocol Buffers), reals
- * are 4 bytes in the order of the machine. The number of entries (uint32) precedes a row or a part of one. So counts of words
- * and topics take 2 to 3 bytes.
- */
+ * In messages an entry is the distance of its column from the previous one, and its value: 7 bits a byte, lowest first, the upper
+ * bit says that more follow. Integers have their sign in the lowest bit (the zigzag encoding of Protocol Buffers), reals are 4 bytes
+ * in the order of the machine. The number of entries (uint32) precedes a row or a part of one. So counts of words and topics take 2
+ * to 3 bytes. */
 
 struct tr_sparse_row {
     uint32_t n, room;

@@ -1,12 +1,6 @@
 #include "table/sync.h"
 
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-
-#include "table/function.h"
-#include "table/node.h"
-#include "table/rows.h"
 
 /* ======== the clock window ======== */
 
@@ -156,13 +150,6 @@ void tr_clock_count(struct tr_clock *c, struct tr_rank_seen seen)
     atomic_store_explicit(&c->doing->word[COMPUTED], (int64_t)(seen.seconds * 1e6), memory_order_relaxed);
 }
 
-/* Sets serving and held of this rank. */
-static void clock_serve(struct tr_clock *c, double serving, double held)
-{
-    atomic_store_explicit(&c->doing->word[SERVED], (int64_t)(serving * 1e6), memory_order_relaxed);
-    atomic_store_explicit(&c->doing->word[HELD], (int64_t)held, memory_order_relaxed);
-}
-
 void tr_clock_hear(struct tr_clock *c, int rank, struct tr_rank_seen seen)
 {
     if (c->heard) c->heard[rank] = seen;
@@ -199,91 +186,6 @@ void tr_clock_leave(struct tr_clock *c)
     for (int word = 0; word < TR_CLOCK_MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
 }
 
-/* Sets all words to 0 for a new stage; counts[w]: word w of this rank counts for the minimum. Collective over the participants
- * of the stage, which then run a barrier. Participants of the stage before must have agreed on its outcome. */
-static int clock_reset(struct tr_clock *c, const bool counts[TR_CLOCK_MINIMA])
-{
-    tr_context *tr = c->tr;
-    bool first = true; /* the lowest rank of the node that takes part in the stage */
-    for (int rank = 0; rank < tr->rank; rank++)
-        if (tr_same_node(tr, rank) && tr_participates(tr->active, rank)) first = false;
-    c->resetting = true;
-    clock_flush(c);
-    for (int word = 0; word < TR_CLOCK_MINIMA; word++)
-        atomic_store(&c->mine->word[word], counts[word] ? 0 : INT64_MAX);
-    for (int word = 0; word < TR_CLOCK_WORDS; word++) {
-        if (first) atomic_store(&c->board->world.word[word], 0);
-        if (first) atomic_store(&c->board->node.word[word], 0);
-        c->sent[word] = 0;
-    }
-    /* a node without participants does not count for minima */
-    for (int i = 0; c->node_line && i < tr->layout.nodes * TR_CLOCK_WORDS; i++)
-        c->node_line[i] = i % TR_CLOCK_WORDS < TR_CLOCK_MINIMA ? INT64_MAX : 0;
-    for (int rank = 0; c->node_line && rank < tr->size; rank++)
-        for (int word = 0; tr_participates(tr->active, rank) && word < TR_CLOCK_MINIMA; word++)
-            c->node_line[tr->node_of[rank] * TR_CLOCK_WORDS + word] = 0;
-    TR_TRY(tr_barrier(tr, tr->active->participants, "all ranks to set their clocks back"));
-    c->resetting = false;
-    for (int word = 0; word < TR_CLOCK_MINIMA;
-         word++) /* a node without participants must not hold up the others */
-        if (!counts[word]) clock_raise_node(c, word);
-    return TR_OK;
-}
-
-/* ---- opening and closing ---- */
-
-static int clock_open_window(tr_context *tr, void *memory, size_t words, MPI_Win *window)
-{
-    return tr_window_open(tr, memory, words * sizeof(int64_t), sizeof(int64_t),
-                          "all ranks to open their clocks", window);
-}
-
-static int clock_open(tr_context *tr, struct tr_clock **clock)
-{
-    struct tr_clock *c;
-    TR_TRY(TR_NEW(&c, 1));
-    *clock = c;
-    c->tr = tr;
-    c->memory = TR_SHM_CLOSED;
-    c->nodes = c->worlds = MPI_WIN_NULL;
-    bool holds_board = tr->node_rank == 0;
-    size_t bytes = sizeof(struct clock_board) + 2 * (size_t)tr->node_size * sizeof(struct clock_line);
-    TR_TRY(tr_shm_open(tr, tr->node, holds_board ? bytes : 0, true, &c->memory));
-    c->board = (struct clock_board *)(void *)c->memory.part[0].at;
-    c->mine = &c->board->rank[tr->node_rank];
-    c->doing = c->mine + tr->node_size;
-    tr_clock_count(c, (struct tr_rank_seen){.clock = -1});
-    for (int word = 0; word < TR_CLOCK_MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
-    if (tr->layout.nodes > 1) {
-        size_t nodes = (size_t)tr->layout.nodes;
-        TR_TRY(TR_NEW(&c->head, nodes));
-        for (int rank = tr->size - 1; rank >= 0; rank--) c->head[tr->node_of[rank]] = rank;
-        if (tr->rank == 0) TR_TRY(TR_NEW(&c->node_line, nodes * TR_CLOCK_WORDS));
-        if (tr->rank == 0) TR_TRY(TR_NEW(&c->heard, (size_t)tr->size));
-        for (int rank = 0; c->heard && rank < tr->size; rank++)
-            c->heard[rank] = (struct tr_rank_seen){.state = TR_RANK_STATES, .clock = -1};
-        TR_TRY(clock_open_window(tr, c->node_line, tr->rank == 0 ? nodes * TR_CLOCK_WORDS : 0, &c->nodes));
-        TR_TRY(clock_open_window(tr, &c->board->world, holds_board ? TR_CLOCK_WORDS : 0, &c->worlds));
-    }
-    return tr_poll_add(tr, clock_poll, c);
-}
-
-static void clock_close(struct tr_clock **clock)
-{
-    struct tr_clock *c = *clock;
-    if (!c) return;
-    tr_poll_remove(c->tr, clock_poll, c);
-    MPI_Win *window[] = {&c->nodes, &c->worlds};
-    for (int i = 0; i < 2; i++)
-        tr_window_close(c->tr, c->tr->world, "all ranks to close their clocks", window[i]);
-    tr_shm_close(&c->memory);
-    free(c->node_line);
-    free(c->head);
-    free(c->heard);
-    free(c);
-    *clock = NULL;
-}
-
 /* ======== consistency ======== */
 
 static int64_t sync_written(const struct tr_sync *s)
@@ -314,13 +216,6 @@ static int sync_wait_for_push(struct tr_sync *s, const struct tr_view_state *v)
 {
     TR_WAIT_UNTIL(s->tr, !tr_push_busy(&v->view), "the servers of table %s to take the update of clock %lld",
                   v->view.table->name, (long long)v->push_clock);
-    return TR_OK;
-}
-
-static int prefetch_wait(struct tr_sync *s, const struct tr_view_state *v)
-{
-    TR_WAIT_UNTIL(s->tr, !v->ahead_wanted && !tr_pull_busy(&v->view), "the prefetch of table %s",
-                  v->view.table->name);
     return TR_OK;
 }
 
@@ -427,12 +322,13 @@ int tr_view_pull(tr_view *view)
         /* a prefetched copy for this clock contains own updates, even one that is in flight */
         if (!v->ahead_started || v->ahead_clock != s->now) TR_TRY(sync_wait_for_push(s, v));
         pushed = tr_now();
-        if ((v->ahead_wanted || v->ahead_started) && v->ahead_clock < s->now) {
-            TR_TRY(prefetch_wait(s, v)); /* for a clock in which the view was not pulled */
-            v->ahead_started = false;
-        }
+        /* a prefetch for a clock in which the view was not pulled is dropped */
+        bool late = (v->ahead_wanted || v->ahead_started) && v->ahead_clock < s->now;
+        if (late || v->ahead_started)
+            TR_WAIT_UNTIL(s->tr, !v->ahead_wanted && !tr_pull_busy(view), "the prefetch of table %s",
+                          view->table->name);
+        if (late) v->ahead_started = false;
         if (v->ahead_started) {
-            TR_TRY(prefetch_wait(s, v));
             void *old = view->value;
             view->value = v->ahead;
             v->ahead = old;
@@ -484,7 +380,7 @@ int tr_view_push(tr_view *view)
     tr_wait_begin(tr->tables);
     TR_TRY(sync_wait_for_push(s, v));
     /* If another worker of the node has read values that are new enough for the next clock, takes them over like a prefetched
-     * copy (node.h). Such a copy becomes up to date by adding this worker's own update, if updates are simply added and this
+     * copy (node pulls, view.h). Such a copy becomes up to date by adding this worker's own update, if updates are simply added and this
      * worker alone knows its own. */
     bool adds = !view->table->use && !s->caching && !v->group;
     if (v->node_pull && !tr_sync_lockstep(s) && s->counting && adds && !v->ahead_started &&
@@ -533,16 +429,7 @@ int tr_sync_stand_in(struct tr_sync *s, bool pushes)
     return TR_OK;
 }
 
-/* ---- rows (rows.h) ---- */
-
-/* An update of this worker by a view of the table is in flight. A worker sees its own updates, so rows wait for it. */
-static bool sync_is_pushing(const struct tr_table *t)
-{
-    const struct tr_tables *tables = t->tr->tables;
-    for (size_t i = 0; i < tables->view_count; i++)
-        if (tables->views[i]->view.table == t && tr_push_busy(&tables->views[i]->view)) return true;
-    return false;
-}
+/* ---- rows ---- */
 
 int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void *state)
 {
@@ -557,8 +444,12 @@ int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void
             return tr_fail(TR_ERR_INTERNAL,
                            "rows of table %s are pulled after a view was pushed in the same clock", t->name);
     tr_wait_begin(t->tr->tables);
-    if (!lockstep) /* in lockstep, the clock window says that it has arrived */
-        TR_WAIT_UNTIL(t->tr, !sync_is_pushing(t), "the servers of table %s to take an update", t->name);
+    /* a worker sees its own updates, so rows wait for them; in lockstep, the clock window says that they have arrived */
+    for (size_t i = 0; i < t->tr->tables->view_count && !lockstep; i++) {
+        const struct tr_view_state *v = t->tr->tables->views[i];
+        TR_WAIT_UNTIL(t->tr, v->view.table != t || !tr_push_busy(&v->view),
+                      "the servers of table %s to take an update", t->name);
+    }
     pushed = tr_now();
     if (!subscribed) TR_TRY(sync_wait_to_read(s));
     waited = tr_now();
@@ -634,7 +525,9 @@ static int sync_poll(void *what, int *did)
 {
     struct tr_sync *s = what;
     struct tr_tables *tables = s->tr->tables;
-    clock_serve(s->clock, tables->service.seconds, tables->service.share_bytes);
+    _Atomic int64_t *doing = s->clock->doing->word;
+    atomic_store_explicit(&doing[SERVED], (int64_t)(tables->service.seconds * 1e6), memory_order_relaxed);
+    atomic_store_explicit(&doing[HELD], (int64_t)tables->service.share_bytes, memory_order_relaxed);
     if (!s->counting) return TR_OK;
     tables->written = sync_written(s);
     int64_t version = sync_own_version(s);
@@ -684,18 +577,42 @@ static int sync_poll(void *what, int *did)
 
 /* ---- stages ---- */
 
+/* Sets all words of the clock window to 0. Participants of the stage before must have agreed on its outcome. */
 int tr_sync_begin(struct tr_sync *s)
 {
     tr_context *tr = s->tr;
+    struct tr_clock *c = s->clock;
     bool works = tr_works(tr), owes = works || (tr_is(tr, TR_SERVER) && tr_sync_lockstep(s));
     s->tells_rows = false; /* unless servers hold rows of some table */
     for (size_t i = 0; i < tr->tables->count; i++)
         if (works && tr_rows_wait(tr->tables->table[i])) s->tells_rows = true;
+    /* words of this rank that count for the minimum over all ranks */
     const bool counts[TR_CLOCK_MINIMA] = {[TR_CLOCK_WRITTEN] = owes,
                                           [TR_CLOCK_READ] = works,
                                           [TR_CLOCK_PUSHED] = s->tells_rows,
                                           [TR_CLOCK_VERSION] = sync_own_version(s) != INT64_MAX};
-    TR_TRY(clock_reset(s->clock, counts));
+    bool first = true; /* the lowest rank of the node that takes part in the stage */
+    for (int rank = 0; rank < tr->rank; rank++)
+        if (tr_same_node(tr, rank) && tr_participates(tr->active, rank)) first = false;
+    c->resetting = true;
+    clock_flush(c);
+    for (int word = 0; word < TR_CLOCK_MINIMA; word++)
+        atomic_store(&c->mine->word[word], counts[word] ? 0 : INT64_MAX);
+    for (int word = 0; word < TR_CLOCK_WORDS; word++) {
+        if (first) atomic_store(&c->board->world.word[word], 0);
+        if (first) atomic_store(&c->board->node.word[word], 0);
+        c->sent[word] = 0;
+    }
+    /* a node without participants does not count for minima */
+    for (int i = 0; c->node_line && i < tr->layout.nodes * TR_CLOCK_WORDS; i++)
+        c->node_line[i] = i % TR_CLOCK_WORDS < TR_CLOCK_MINIMA ? INT64_MAX : 0;
+    for (int rank = 0; c->node_line && rank < tr->size; rank++)
+        for (int word = 0; tr_participates(tr->active, rank) && word < TR_CLOCK_MINIMA; word++)
+            c->node_line[tr->node_of[rank] * TR_CLOCK_WORDS + word] = 0;
+    TR_TRY(tr_barrier(tr, tr->active->participants, "all ranks to set their clocks back"));
+    c->resetting = false;
+    for (int word = 0; word < TR_CLOCK_MINIMA; word++)
+        if (!counts[word]) clock_raise_node(c, word);
     s->now = s->written = 0;
     s->works = works;
     s->running = owes;
@@ -716,22 +633,6 @@ void tr_sync_count(struct tr_sync *s)
         tables->service.share_bytes += (double)tr_table_bytes(tables->table[i]);
 }
 
-/* No view is being prefetched or waits for it. */
-static bool prefetch_none(const struct tr_tables *tables)
-{
-    for (size_t i = 0; i < tables->view_count; i++)
-        if (tables->views[i]->ahead_wanted || tr_pull_busy(&tables->views[i]->view)) return false;
-    return true;
-}
-
-/* Some merge of this rank is running. */
-static bool sync_merges(const struct tr_sync *s)
-{
-    for (size_t i = 0; i < s->tr->tables->count; i++)
-        if (tr_merge_busy(s->tr->tables->table[i])) return true;
-    return false;
-}
-
 int tr_sync_barrier(struct tr_sync *s)
 {
     tr_context *tr = s->tr;
@@ -747,12 +648,16 @@ int tr_sync_barrier(struct tr_sync *s)
         if (lockstep)
             TR_WAIT_UNTIL(tr, sync_written(s) >= s->now, "all updates of clock %lld to arrive",
                           (long long)s->now - 1);
-        TR_WAIT_UNTIL(tr, prefetch_none(tr->tables), "prefetches to end");
-        for (size_t i = 0; i < tr->tables->view_count; i++) tr->tables->views[i]->ahead_started = false;
+        for (size_t i = 0; i < tr->tables->view_count; i++) {
+            struct tr_view_state *v = tr->tables->views[i];
+            TR_WAIT_UNTIL(tr, !v->ahead_wanted && !tr_pull_busy(&v->view), "prefetches to end");
+            v->ahead_started = false;
+        }
     }
     /* for servers and the scheduler this is the whole of training */
     TR_TRY(tr_barrier(s->tr, s->tr->active->participants, s->works ? "all ranks to end a stage" : NULL));
-    TR_WAIT_UNTIL(s->tr, !sync_merges(s), "the last merges to bring new values");
+    for (size_t i = 0; i < tr->tables->count; i++)
+        TR_WAIT_UNTIL(tr, !tr_merge_busy(tr->tables->table[i]), "the last merges to bring new values");
     return TR_OK;
 }
 
@@ -804,22 +709,61 @@ int tr_sync_continue(struct tr_sync *s)
 
 int tr_sync_open(tr_context *tr)
 {
+    static const char opening[] = "all ranks to open their clocks";
     struct tr_sync *s;
+    struct tr_clock *c;
     TR_TRY(TR_NEW(&s, 1));
     tr->sync = s;
     s->tr = tr;
     s->staleness = tr->staleness;
     s->caching =
         tr->job && tr->job->sync.pull == TR_PULL_STALE && s->staleness > 0 && s->staleness < INT64_MAX;
-    TR_TRY(clock_open(tr, &s->clock));
+    TR_TRY(TR_NEW(&c, 1));
+    s->clock = c;
+    c->tr = tr;
+    c->memory = TR_SHM_CLOSED;
+    c->nodes = c->worlds = MPI_WIN_NULL;
+    bool holds_board = tr->node_rank == 0;
+    size_t bytes = sizeof(struct clock_board) + 2 * (size_t)tr->node_size * sizeof(struct clock_line);
+    TR_TRY(tr_shm_open(tr, tr->node, holds_board ? bytes : 0, true, &c->memory));
+    c->board = (struct clock_board *)(void *)c->memory.part[0].at;
+    c->mine = &c->board->rank[tr->node_rank];
+    c->doing = c->mine + tr->node_size;
+    tr_clock_count(c, (struct tr_rank_seen){.clock = -1});
+    for (int word = 0; word < TR_CLOCK_MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
+    if (tr->layout.nodes > 1) {
+        size_t nodes = (size_t)tr->layout.nodes, line = TR_CLOCK_WORDS * sizeof(int64_t);
+        TR_TRY(TR_NEW(&c->head, nodes));
+        for (int rank = tr->size - 1; rank >= 0; rank--) c->head[tr->node_of[rank]] = rank;
+        if (tr->rank == 0) TR_TRY(TR_NEW(&c->node_line, nodes * TR_CLOCK_WORDS));
+        if (tr->rank == 0) TR_TRY(TR_NEW(&c->heard, (size_t)tr->size));
+        for (int rank = 0; c->heard && rank < tr->size; rank++)
+            c->heard[rank] = (struct tr_rank_seen){.state = TR_RANK_STATES, .clock = -1};
+        TR_TRY(tr_window_open(tr, c->node_line, tr->rank == 0 ? nodes * line : 0, sizeof(int64_t), opening,
+                              &c->nodes));
+        TR_TRY(tr_window_open(tr, &c->board->world, holds_board ? line : 0, sizeof(int64_t), opening,
+                              &c->worlds));
+    }
+    TR_TRY(tr_poll_add(tr, clock_poll, c));
     return tr_poll_add(tr, sync_poll, s);
 }
 
 void tr_sync_close(tr_context *tr)
 {
+    static const char closing[] = "all ranks to close their clocks";
     if (!tr->sync) return;
+    struct tr_clock *c = tr->sync->clock;
     tr_poll_remove(tr, sync_poll, tr->sync);
-    clock_close(&tr->sync->clock);
+    if (c) {
+        tr_poll_remove(tr, clock_poll, c);
+        tr_window_close(tr, tr->world, closing, &c->nodes);
+        tr_window_close(tr, tr->world, closing, &c->worlds);
+        tr_shm_close(&c->memory);
+        free(c->node_line);
+        free(c->head);
+        free(c->heard);
+        free(c);
+    }
     free(tr->sync);
     tr->sync = NULL;
 }

@@ -7,10 +7,6 @@
 #ifndef TR_TABLE_SYNC_H
 #define TR_TABLE_SYNC_H
 
-#include "ranks/ranks.h"
-#include "table/function.h"
-#include "table/server.h"
-#include "table/table.h"
 #include "table/view.h"
 
 struct tr_sync {

@@ -3,12 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "table/function.h"
-#include "table/node.h"
-#include "table/rows.h"
-#include "table/server.h"
-#include "table/storage.h"
-#include "table/codec.h"
 #include "table/view.h"
 #include "trireme/collective.h"
 
@@ -66,9 +60,11 @@ static int table_check_hash(const tr_context *tr)
     return TR_OK;
 }
 
-/* Frees the memory of a table without views, merges and function. Collective over all ranks. */
+/* Precondition: its views are closed, and their messages have arrived. Collective over all ranks. */
 static void table_free(struct tr_table *t)
 {
+    tr_merge_close(t);
+    tr_use_free(t);
     tr_share_close(t);
     tr_partition_free(&t->partition);
     tr_sparse_close(&t->sparse_share);
@@ -341,21 +337,13 @@ int tr_tables_forget_views(tr_context *tr)
     return TR_OK;
 }
 
-/* Precondition: its views are closed, and their messages have arrived. */
-static void tables_free_table(struct tr_table *t)
-{
-    tr_merge_close(t);
-    tr_use_free(t);
-    table_free(t);
-}
-
 int tr_table_drop(tr_table **table)
 {
     struct tr_tables *tables = (*table)->tr->tables;
     /* messages of its views must be handled before the tables are renumbered */
     TR_TRY(tr_tables_forget_views(tables->tr));
     size_t index = (*table)->index;
-    tables_free_table(*table);
+    table_free(*table);
     tables->count--;
     for (size_t i = index; i < tables->count; i++) {
         tables->table[i] = tables->table[i + 1];
@@ -371,9 +359,10 @@ void tr_tables_close(tr_context *tr)
     if (!tables) return;
     (void)tr_tables_forget_views(tr);
     for (size_t i = 0; i < sizeof polls / sizeof *polls; i++) tr_poll_remove(tr, polls[i], tables);
-    while (tables->count > 0) tables_free_table(tables->table[--tables->count]);
-    tr_functions_close(tables);
+    while (tables->count > 0) table_free(tables->table[--tables->count]);
     for (struct tr_sending *m; (m = tables->spare); free(m)) tables->spare = m->next;
+    free(tables->functions.function);
+    free(tables->functions.answer);
     free(tables->table);
     free(tables->views);
     free(tables->inbox);
@@ -437,13 +426,13 @@ static bool table_counts_pushers(const struct tr_table *t)
 int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend)
 {
     const struct tr_tables *tables = tr->tables;
-    int *open; /* by table: views of any rank */
+    TR_FREED int *open = NULL; /* by table: views of any rank */
     *needed = false;
     *can_suspend = true;
     if (tables->count == 0) return TR_OK;
     TR_TRY(TR_NEW(&open, tables->count));
     for (size_t i = 0; i < tables->view_count; i++) open[tables->views[i]->view.table->index] = 1;
-    int status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, open, tables->count);
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, open, tables->count));
     for (size_t i = 0; i < tables->count; i++) {
         const struct tr_table *t = tables->table[i];
         if (!open[i]) continue;
@@ -451,8 +440,7 @@ int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend)
         if (serves && t->server >= 0) *needed = true;
         if (table_counts_pushers(t)) *can_suspend = false;
     }
-    free(open);
-    return status;
+    return TR_OK;
 }
 
 /* Exchanges the open and the suspended views and merges. */

@@ -1,10 +1,10 @@
 /* table/: parameter tables, and the consistency of their values. From the bottom up:
  *
- *   plan       which server holds which unit (partition); the keys of a view or a list of rows, split by server
+ *   plan       the server of each unit (partition); the keys of a view or a list of rows, split by server
  *   codec      element loops; encodings and filters of values in messages
- *   storage    the memory of a server's share: dense (shared by the node, open to RMA) and sparse rows; hashmap: hash storage
- *   server     messages between workers and servers, and the server role: key sets, pulls, pushes, rows
- *   function   server functions and answers: the registry, and their calls; functions: those that are built in
+ *   storage    the memory of a server's share: dense (shared by the node, open to RMA), hash maps, sparse rows
+ *   server     messages between workers and servers; key sets, pulls, pushes, rows; server functions and answers
+ *   functions  the server functions, answers and optimizers that are built in
  *   node       reads that the workers of a node share: caches, node pulls, subscriptions
  *   merge      one sum of all updates of a clock (BSP), in shared memory or in rounds between nodes
  *   view       channels: access to one server by load, get or request, pushes by add, accumulate or message; views: a worker's
@@ -12,21 +12,21 @@
  *   rows       rows in any order, pulled as a stream; updates of sparse rows
  *   replica    a node's own copy of a table
  *   table      creation, resizing and the life of all tables from stage to stage
- *   clock      the clock window: how far each rank has come
- *   sync       consistency: when a worker may read, when its clock ends, when updates become visible
+ *   sync       the clock window (progress of all ranks); when a worker may read, and when updates become visible
  *
- * A unit is stored contiguously on one server: an element of a vector, a row of a matrix, or, where rows are cut (2-D
- * blocks), a piece of a row. All files but clock and sync move values when they are told to; sync decides when. */
+ * A unit is stored contiguously on one server: an element of a vector, a row of a matrix, or, if rows are cut (2-D blocks), a piece
+ * of a row. All files except sync move values when they are called; sync decides when. */
 #ifndef TR_TABLE_TABLE_H
 #define TR_TABLE_TABLE_H
 
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "ranks/ranks.h"
 #include "table/codec.h"
 #include "table/storage.h"
 #include "table/plan.h"
-#include "trireme/table.h"
+#include "trireme/function.h"
 
 /* Values that have moved, as counted by the worker that asked for them; bytes include message headers. */
 struct tr_traffic {
@@ -91,7 +91,7 @@ struct tr_table {
     MPI_Win window;              /* of all dense shares; MPI_WIN_NULL: not needed */
 
     /* ---- private to the file that is named ---- */
-    struct tr_use *use;              /* function.c: the server function; NULL: updates are added */
+    struct tr_use *use;              /* server.c: the server function; NULL: updates are added */
     struct tr_serving *serving;      /* server.c: key sets of clients, and updates that are held */
     struct tr_merge *merge;          /* merge.c */
     struct tr_rows *rows;            /* rows.c */
@@ -123,7 +123,12 @@ struct tr_tables {
     } way;
     struct tr_view_state **views; /* open views of this rank */
     size_t view_count, view_capacity;
-    struct tr_functions *functions; /* server functions and answers by name */
+    struct tr_functions { /* server functions and answers by name */
+        tr_function *function;
+        size_t functions, function_capacity;
+        tr_answer *answer;
+        size_t answers, answer_capacity;
+    } functions;
     int status;    /* of the first server function that failed on this rank; later updates are ignored */
     char why[512]; /* its error text */
     struct tr_sending *sending, *spare; /* messages in flight; memory for more */
@@ -167,15 +172,15 @@ static inline int tr_node_rank(const tr_context *tr, int rank)
     return number;
 }
 
-static inline MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
+/* Locks in memory that the ranks of a node share; they are held for a few microseconds. */
+static inline void tr_spin_lock(atomic_uint *lock)
 {
-    switch (dtype) {
-    case TR_F32: return MPI_FLOAT;
-    case TR_F64: return MPI_DOUBLE;
-    case TR_I32: return MPI_INT32_T;
-    case TR_I64: return MPI_INT64_T;
-    }
-    return MPI_BYTE;
+    while (atomic_exchange_explicit(lock, 1, memory_order_acquire)) sched_yield();
+}
+
+static inline void tr_spin_unlock(atomic_uint *lock)
+{
+    atomic_store_explicit(lock, 0, memory_order_release);
 }
 
 /* Updates are not merged: they travel as messages, which servers hold under BSP until all of a clock have arrived. */

@@ -4,11 +4,6 @@
 #include <string.h>
 
 #include "base/fault.h"
-#include "table/codec.h"
-#include "table/function.h"
-#include "table/node.h"
-#include "table/rows.h"
-#include "table/storage.h"
 
 /* ======== channels ======== */
 
@@ -66,14 +61,14 @@ MPI_Datatype tr_type_of_units(const struct tr_table *t, size_t n, const int *len
     return type;
 }
 
-int tr_channel_open_types(struct tr_channel *c)
+/* Makes the datatypes of get and accumulate. */
+static int channel_open_types(struct tr_channel *c)
 {
     const struct tr_segment *s = c->segment;
     size_t pieces = s->runs ? s->runs : s->n;
-    int *local, *position, *length;
+    TR_FREED int *local = NULL;
     TR_TRY(TR_NEW(&local, 3 * pieces));
-    position = local + pieces;
-    length = position + pieces;
+    int *position = local + pieces, *length = position + pieces;
     for (size_t i = 0; i < pieces; i++) {
         local[i] = (int)(s->runs ? s->run[i].local : s->local ? s->local[i] : (uint32_t)i);
         position[i] = (int)(s->runs ? s->run[i].position : s->position[i]);
@@ -81,7 +76,6 @@ int tr_channel_open_types(struct tr_channel *c)
     }
     c->here = tr_type_of_units(c->table, pieces, length, local);
     c->there = tr_type_of_units(c->table, pieces, length, position);
-    free(local);
     return TR_OK;
 }
 
@@ -107,11 +101,10 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
                                         .reply = tr_request_number(tables),
                                         .flags = (identity ? TR_FLAG_IDENTITY : 0u) | flags};
         if (!identity) {
-            uint64_t *entry;
+            TR_FREED uint64_t *entry = NULL;
             TR_TRY(TR_NEW(&entry, n));
             for (uint32_t i = 0; i < n; i++) entry[i] = t->hash ? s->key[first + i] : s->position[first + i];
             bytes = tr_put_ascending(n, entry, m->body);
-            free(entry);
         }
         tr_message_send(tables, m, bytes, c->rank, &c->sending);
         TR_WAIT_UNTIL(t->tr, c->sending == 0, "server rank %d to register keys of table %s", c->rank,
@@ -213,7 +206,7 @@ int tr_channel_read(struct tr_channel *c, void *into, int64_t version)
         return TR_OK;
     }
     if (c->route == TR_ROUTE_GET) {
-        if (c->there == MPI_DATATYPE_NULL) TR_TRY(tr_channel_open_types(c));
+        if (c->there == MPI_DATATYPE_NULL) TR_TRY(channel_open_types(c));
         MPI_Rget(into, 1, c->here, c->rank, 0, 1, c->there, t->window, &c->get);
         return TR_OK;
     }
@@ -227,31 +220,10 @@ int tr_channel_read(struct tr_channel *c, void *into, int64_t version)
     return TR_OK;
 }
 
-/* Writes the values of an answer to the destination. */
-static int channel_read_answer(struct tr_channel *c, const struct tr_slot *slot)
-{
-    struct tr_table *t = c->table;
-    struct tr_tables *tables = t->tr->tables;
-    struct tr_slice slice = tr_slice_of(t, slot->n);
-    struct tr_reply_head head;
-    struct tr_encoded message;
-    memcpy(&head, slot->answer->body, sizeof head);
-    TR_TRY(tr_encoded_open(slot->answer->body + sizeof head, head.bytes, &slice, &message));
-    if (slot->first == 0) c->seen = c->version >= 0 ? c->version : head.version;
-    tables->traffic.bytes_pulled += sizeof head + head.bytes;
-    if (!c->segment->local) return tr_decode_packed(&message, (char *)c->into + slot->first * t->unit_bytes);
-    const void *packed = message.value;
-    if (message.encoding != TR_ENCODING_DENSE || message.precision != TR_PRECISION_FULL) {
-        TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, slice.n * t->unit_bytes));
-        TR_TRY(tr_decode_packed(&message, tables->packed));
-        packed = tables->packed;
-    }
-    tr_scatter(c->segment->local + slot->first, slot->n, t->unit_bytes, packed, c->into);
-    return TR_OK;
-}
-
 int tr_channel_poll(struct tr_channel *c, bool *done, int *did)
 {
+    const struct tr_table *t = c->table;
+    struct tr_tables *tables = t->tr->tables;
     *done = true;
     if (c->segment->n == 0) return TR_OK;
     if (c->route == TR_ROUTE_GET) *done = tr_request_done(&c->get);
@@ -260,7 +232,21 @@ int tr_channel_poll(struct tr_channel *c, bool *done, int *did)
         struct tr_slot *slot = &c->slot[i];
         if (slot->received == MPI_REQUEST_NULL || !tr_request_done(&slot->received)) continue;
         ++*did;
-        TR_TRY(channel_read_answer(c, slot));
+        /* writes the values of the answer to the destination */
+        struct tr_slice slice = tr_slice_of(t, slot->n);
+        struct tr_encoded message;
+        struct tr_reply_head head;
+        const void *packed;
+        memcpy(&head, slot->answer->body, sizeof head);
+        if (slot->first == 0) c->seen = c->version >= 0 ? c->version : head.version;
+        tables->traffic.bytes_pulled += sizeof head + head.bytes;
+        TR_TRY(tr_encoded_open(slot->answer->body + sizeof head, head.bytes, &slice, &message));
+        if (c->segment->local) {
+            TR_TRY(tr_decode(&message, &tables->packed, &tables->packed_size, &packed));
+            tr_scatter(c->segment->local + slot->first, slot->n, t->unit_bytes, packed, c->into);
+        } else {
+            TR_TRY(tr_decode_packed(&message, (char *)c->into + slot->first * t->unit_bytes));
+        }
         c->got += slot->n;
         if (c->asked < c->segment->n) TR_TRY(channel_ask(c, slot));
     }
@@ -270,8 +256,7 @@ int tr_channel_poll(struct tr_channel *c, bool *done, int *did)
 
 /* ---- pushing ---- */
 
-/* Starts to push the segment's part of view->delta as part of `clock`; on return, delta may be changed. */
-static int channel_push(struct tr_channel *c, const tr_view *view, int64_t clock)
+int tr_channel_push(struct tr_channel *c, const void *delta, const void *value, int64_t clock)
 {
     struct tr_table *t = c->table;
     struct tr_tables *tables = t->tr->tables;
@@ -282,13 +267,19 @@ static int channel_push(struct tr_channel *c, const tr_view *view, int64_t clock
     if (s->n == 0 && !always) return TR_OK;
     if (c->way != TR_WAY_MESSAGE) tables->traffic.bytes_pushed += bytes;
     if (c->way == TR_WAY_ADD) {
-        tr_share_add_view(t, c->server, s, view->delta);
+        tr_share_add_view(t, c->server, s, delta);
         return TR_OK;
     }
     if (c->way == TR_WAY_ACCUMULATE) {
-        if (c->there == MPI_DATATYPE_NULL) TR_TRY(tr_channel_open_types(c));
+        if (c->there == MPI_DATATYPE_NULL) TR_TRY(channel_open_types(c));
         if (!c->packed) TR_TRY(TR_NEW(&c->packed, bytes));
-        tr_gather(s->local, s->n, t->unit_bytes, view->delta, c->packed);
+        char *to = c->packed;
+        for (uint32_t r = 0; r < s->runs; r++) {
+            size_t length = s->run[r].length * t->unit_bytes;
+            memcpy(to, (const char *)delta + s->run[r].local * t->unit_bytes, length);
+            to += length;
+        }
+        if (s->runs == 0) tr_gather(s->local, s->n, t->unit_bytes, delta, to);
         MPI_Raccumulate(c->packed, (int)(s->n * t->unit_width), tr_dtype_mpi(t->dtype), c->rank, 0, 1,
                         c->there, MPI_SUM, t->window, &c->accumulate);
         return TR_OK;
@@ -311,15 +302,15 @@ static int channel_push(struct tr_channel *c, const tr_view *view, int64_t clock
                                         .clock = clock,
                                         .seen = c->seen};
         TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, 2 * n * t->unit_bytes));
-        char *packed = tables->packed, *value = packed + n * t->unit_bytes, *residual = NULL;
-        tr_gather(s->local + first, n, t->unit_bytes, view->delta, packed);
+        char *packed = tables->packed, *pulled = packed + n * t->unit_bytes, *residual = NULL;
+        tr_gather(s->local + first, n, t->unit_bytes, delta, packed);
         if (t->filter.kind != TR_FILTER_NONE || t->wire.precision != TR_PRECISION_FULL) {
             const struct tr_filter none = {0}, *filter = tables->flushes ? &none : &t->filter;
             if (!c->residual) TR_TRY(TR_NEW(&c->residual, s->n * t->unit_bytes));
             residual = c->residual + first * t->unit_bytes;
             if (tr_filter_reads_value(&t->filter))
-                tr_gather(s->local + first, n, t->unit_bytes, view->value, value);
-            tr_filter_apply(filter, &slice, first, clock + tables->before, value, packed, residual,
+                tr_gather(s->local + first, n, t->unit_bytes, value, pulled);
+            tr_filter_apply(filter, &slice, first, clock + tables->before, pulled, packed, residual,
                             &tables->traffic.filtered);
         }
         bytes =
@@ -345,32 +336,39 @@ struct tr_group_share {
 
 /* ---- opening and closing ---- */
 
-static int group_join(tr_context *tr, struct group_way *way)
-{
-    MPI_Request request;
-    MPI_Comm_idup(tr->active->members, &way->comm, &request);
-    return tr_wait_request(tr, &request, "the other members of the group to open a view");
-}
-
 int tr_views_ready(tr_context *tr)
 {
     struct tr_tables *tables = tr->tables;
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_group_share *g = tables->views[i]->group;
         if (!g || g->push.comm != MPI_COMM_NULL) continue;
-        TR_TRY(group_join(tr, &g->pull));
-        TR_TRY(group_join(tr, &g->push));
+        MPI_Comm *const comms[] = {&g->pull.comm, &g->push.comm};
+        for (int k = 0; k < 2; k++) {
+            MPI_Request request;
+            MPI_Comm_idup(tr->active->members, comms[k], &request);
+            TR_TRY(tr_wait_request(tr, &request, "the other members of the group to open a view"));
+        }
     }
     return TR_OK;
 }
 
-static int view_fill(struct tr_view_state *v, const tr_key *keys, size_t n)
+int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use, tr_view **view)
 {
-    struct tr_table *t = v->view.table;
     struct tr_tables *tables = t->tr->tables;
+    struct tr_view_state *v;
+    if (t->sparse)
+        return tr_fail(TR_ERR_INTERNAL, "table %s has sparse rows: they are pulled and pushed as rows",
+                       t->name);
+    TR_TRY(TR_NEW(&v, 1));
+    tr_view *opened TR_CLOSED_BY(tr_view_close) = &v->view;
+    v->view = (tr_view){.table = t, .n = n, .width = t->width, .clock = -1, .state = v};
+    v->use = use;
+    v->push_clock = v->merged_for = -1;
+    v->tag = t->next_tag++;
+    v->merged = use != TR_VIEW_READ && t->lockstep && !tr_table_by_message(t) &&
+                (t->push == TR_PUSH_AUTO || t->push == TR_PUSH_MERGE);
     size_t bytes = tr_view_bytes(&v->view);
-    bool pushes = v->use != TR_VIEW_READ,
-         shared = v->use == TR_VIEW_GROUP && t->tr->active->of.group_size > 1;
+    bool pushes = use != TR_VIEW_READ, shared = use == TR_VIEW_GROUP && t->tr->active->of.group_size > 1;
     TR_TRY(TR_NEW((char **)&v->view.value, bytes));
     if (pushes) TR_TRY(TR_NEW((char **)&v->view.delta, bytes));
     if (shared) {
@@ -410,33 +408,15 @@ static int view_fill(struct tr_view_state *v, const tr_key *keys, size_t n)
             TR_TRY(tr_channel_choose_route(c));
             bool some = c->segment->n > 0, requests = some && c->route == TR_ROUTE_REQUEST;
             bool messages = pushes && !v->merged && c->way == TR_WAY_MESSAGE &&
-                            (some || t->lockstep || t->use); /* see channel_push() */
+                            (some || t->lockstep || t->use); /* see tr_channel_push() */
             if (requests || messages) TR_TRY(tr_channel_register(c, pushes ? TR_FLAG_PUSHES : 0));
         }
     }
     TR_TRY(TR_GROW(&tables->views, &tables->view_capacity, tables->view_count + 1));
     tables->views[tables->view_count++] = v;
+    *view = opened;
+    opened = NULL;
     return TR_OK;
-}
-
-int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use, tr_view **view)
-{
-    struct tr_view_state *v;
-    if (t->sparse)
-        return tr_fail(TR_ERR_INTERNAL, "table %s has sparse rows: they are pulled and pushed as rows",
-                       t->name);
-    TR_TRY(TR_NEW(&v, 1));
-    v->view = (tr_view){.table = t, .n = n, .width = t->width, .clock = -1, .state = v};
-    v->use = use;
-    v->push_clock = v->merged_for = -1;
-    v->tag = t->next_tag++;
-    v->merged = use != TR_VIEW_READ && t->lockstep && !tr_table_by_message(t) &&
-                (t->push == TR_PUSH_AUTO || t->push == TR_PUSH_MERGE);
-    tr_view *opened = &v->view;
-    int status = view_fill(v, keys, n);
-    if (status != TR_OK) tr_view_close(&opened);
-    else *view = opened;
-    return status;
 }
 
 void tr_view_end(struct tr_view_state *v)
@@ -527,14 +507,8 @@ void tr_pull_leave(tr_view *view)
 /* The node pull by which the running pull reads from a server; NULL: the view reads by its own channel. */
 static struct tr_node_pull *view_node_pull(const struct tr_view_state *v, uint32_t server)
 {
-    bool joins = v->from == TR_PULL_NODE && v->node_pull && tr_node_pull_shares(v->node_pull, server);
+    bool joins = v->from == TR_PULL_NODE && v->node_pull && tr_node_pull_route(v->node_pull, server) >= 0;
     return joins ? v->node_pull : NULL;
-}
-
-static void pull_spread(struct tr_view_state *v)
-{
-    group_start(v, v->into, &v->group->pull, false);
-    v->pull = PULL_SPREADING;
 }
 
 static int pull_advance(struct tr_view_state *v, int *did)
@@ -550,7 +524,8 @@ static int pull_advance(struct tr_view_state *v, int *did)
         }
         if (!all) return TR_OK;
         ++*did;
-        if (v->group) pull_spread(v);
+        if (v->group) group_start(v, v->into, &v->group->pull, false);
+        if (v->group) v->pull = PULL_SPREADING;
         else tr_pull_leave(&v->view);
     }
     if (v->pull == PULL_SPREADING && group_done(v, &v->group->pull)) {
@@ -570,17 +545,13 @@ int tr_pull_start(tr_view *view, void *into, enum tr_pull_from from, int64_t num
     v->least = number;
     view->table->tr->tables->traffic.pulls++;
     tr_way_begin(view->table->tr->tables);
-    if (v->channel) {
-        (void)TR_FAULT("pull");
-        v->pull = PULL_READING;
-        if (from == TR_PULL_MERGE) memcpy(into, v->merged_value, tr_view_bytes(view));
-        for (uint32_t server = 0; server < v->keys.servers && from != TR_PULL_MERGE; server++) {
-            struct tr_node_pull *shared = view_node_pull(v, server);
-            if (shared) tr_node_pull_read(shared, server);
-            else TR_TRY(tr_channel_read(&v->channel[server], into, v->version));
-        }
-    } else {
-        pull_spread(v);
+    v->pull = PULL_READING; /* a member of a group without channels has nothing to read */
+    if (v->channel) (void)TR_FAULT("pull");
+    if (v->channel && from == TR_PULL_MERGE) memcpy(into, v->merged_value, tr_view_bytes(view));
+    for (uint32_t server = 0; server < v->keys.servers && from != TR_PULL_MERGE; server++) {
+        struct tr_node_pull *shared = view_node_pull(v, server);
+        if (shared) tr_node_pull_read(shared, server);
+        else TR_TRY(tr_channel_read(&v->channel[server], into, v->version));
     }
     int did = 0;
     return pull_advance(v, &did);
@@ -603,7 +574,7 @@ static int push_advance(struct tr_view_state *v, int *did)
         if (v->merged && tr_merge_busy(t)) return TR_OK;
         if (v->merged) TR_TRY(tr_merge_start(t, &v->view));
         for (uint32_t server = 0; server < servers && !v->merged; server++)
-            TR_TRY(channel_push(&v->channel[server], &v->view, v->push_clock));
+            TR_TRY(tr_channel_push(&v->channel[server], v->view.delta, v->view.value, v->push_clock));
         /* it is all in the shares or in messages */
         if (!v->merged) memset(v->view.delta, 0, tr_view_bytes(&v->view));
         v->push = PUSH_SENDING;
@@ -682,10 +653,10 @@ void tr_view_describe(const tr_view *view, char *text, size_t size)
     size_t registered = 0;
     for (uint32_t server = 0; server < v->keys.servers; server++) {
         const struct tr_channel *c = &v->channel[server];
-        bool shared = v->node_pull && tr_node_pull_shares(v->node_pull, server);
-        int route = shared ? tr_node_pull_route(v->node_pull, server) : c->route;
+        int shared = v->node_pull ? tr_node_pull_route(v->node_pull, server) : -1;
+        int route = shared >= 0 ? shared : c->route;
         routes[c->segment->n > 0 ? route : NOTHING]++;
-        shares += shared;
+        shares += shared >= 0;
         ways[c->way]++;
         registered += c->registered ? c->segment->n : 0;
     }

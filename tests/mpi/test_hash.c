@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "table/function.h"
+#include "table/server.h"
 #include "../elements.h"
 
 enum { KEYS = 700, CLOCKS = 4 };

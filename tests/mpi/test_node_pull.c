@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "table/codec.h"
-#include "table/node.h"
+#include "table/view.h"
 
 enum { KEYS = 1200, CLOCKS = 5 };
 
@@ -181,7 +181,7 @@ static int shared_servers(const struct trial *h)
 {
     int n = 0;
     const struct tr_node_pull *pull = h->view ? h->view->state->node_pull : NULL;
-    for (uint32_t s = 0; pull && s < h->table->partition.servers; s++) n += tr_node_pull_shares(pull, s);
+    for (uint32_t s = 0; pull && s < h->table->partition.servers; s++) n += tr_node_pull_route(pull, s) >= 0;
     return n;
 }
 

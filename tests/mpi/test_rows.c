@@ -4,7 +4,7 @@
 #include "../elements.h"
 
 #include "table/codec.h"
-#include "table/rows.h"
+#include "table/view.h"
 
 enum { CLOCKS = 4 };
 

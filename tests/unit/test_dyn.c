@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "table/function.h"
+#include "table/server.h"
 
 enum {
     MOST = 300,
@@ -22,6 +22,13 @@ struct server {
     int64_t next[WORKERS];        /* V(m): the version of a worker's next update */
     int64_t newest;               /* c_max */
 };
+
+static const tr_function *builtin(const char *name)
+{
+    size_t i = 0;
+    while (strcmp(tr_builtin_functions[i].name, name) != 0) i++;
+    return &tr_builtin_functions[i];
+}
 
 static void open_server(struct server *s, const tr_function *function, enum tr_dtype dtype, size_t units,
                         size_t width)
@@ -80,7 +87,7 @@ static void expect(const struct server *s, double first, double second)
 START_TEST(the_example_of_the_paper)
 {
     struct server s;
-    open_server(&s, &tr_dyn_function, TR_F64, 2, 1);
+    open_server(&s, builtin("dyn"), TR_F64, 2, 1);
     push(&s, 0, 0, 12, 8); /* a */
     expect(&s, 12, 8);
     push(&s, 0, 1, 5, 0); /* b */
@@ -117,7 +124,7 @@ static void expect_read(const struct server *s, int64_t version, double first, d
 START_TEST(the_example_read_at_its_versions)
 {
     struct server s;
-    open_server(&s, &tr_dyn_stable_function, TR_F64, 2, 1);
+    open_server(&s, builtin("dyn-stable"), TR_F64, 2, 1);
     push(&s, 0, 0, 12, 8);
     push(&s, 0, 1, 5, 0);
     push(&s, 1, 0, 24, 0);
@@ -248,10 +255,10 @@ START_TEST(versions_are_means)
     static const size_t units[] = {1, 7, 64, MOST};
     for (size_t k = 0; k < 4; k++)
         for (size_t width = 1; width <= WIDEST; width += 2) {
-            compare(&tr_dyn_function, TR_F32, units[k], width);
-            compare(&tr_dyn_function, TR_F64, units[k], width);
-            compare(&tr_dyn_stable_function, TR_F32, units[k], width);
-            compare(&tr_dyn_stable_function, TR_F64, units[k], width);
+            compare(builtin("dyn"), TR_F32, units[k], width);
+            compare(builtin("dyn"), TR_F64, units[k], width);
+            compare(builtin("dyn-stable"), TR_F32, units[k], width);
+            compare(builtin("dyn-stable"), TR_F64, units[k], width);
         }
 }
 END_TEST
@@ -277,7 +284,7 @@ static void push_units(struct server *s, int64_t version, uint32_t first, size_t
 START_TEST(memory_is_what_active_versions_need)
 {
     struct server s;
-    open_server(&s, &tr_dyn_function, TR_F64, MOST, WIDEST);
+    open_server(&s, builtin("dyn"), TR_F64, MOST, WIDEST);
     ck_assert_double_le(copies(&s), 0.01);
     for (int64_t v = 0; v < WINDOW; v++) push_units(&s, v, 0, MOST / 10);
     ck_assert_double_ge(copies(&s), WINDOW * 0.1); /* lists: the values, and which they are */
@@ -302,7 +309,7 @@ START_TEST(whole_numbers_have_no_means)
 {
     static const enum tr_dtype whole[] = {TR_I32, TR_I64};
     for (int i = 0; i < 4; i++) {
-        const tr_function *function = i < 2 ? &tr_dyn_function : &tr_dyn_stable_function;
+        const tr_function *function = i < 2 ? builtin("dyn") : builtin("dyn-stable");
         tr_share share = {.table = "counts", .dtype = whole[i % 2], .width = 1, .units = 3};
         ck_fails(function->open(&share), TR_ERR_CONFIG, "table counts");
         ck_assert_ptr_null(share.own);
@@ -316,7 +323,7 @@ END_TEST
 START_TEST(updates_count_by_how_they_agree)
 {
     struct server s;
-    open_server(&s, &tr_agree_function, TR_F64, 2, 1);
+    open_server(&s, builtin("agree"), TR_F64, 2, 1);
     push(&s, 0, 0, 6, 8); /* the first counts fully */
     expect(&s, 6, 8);
     push(&s, 1, 0, 6, 8); /* the same again: 200 / (2 · 400) is below 1/2, and the mean is unchanged */
@@ -341,7 +348,7 @@ START_TEST(agreement_is_that_of_the_formula)
     for (int round = 0; round < 4; round++) {
         enum tr_dtype dtype = round % 2 ? TR_F32 : TR_F64;
         struct server s;
-        open_server(&s, &tr_agree_function, dtype, UNITS, 1);
+        open_server(&s, builtin("agree"), dtype, UNITS, 1);
         tr_rng_seed(&rng, 5, (uint64_t)round, 0);
         double sum[VERSIONS][UNITS] = {{0}}, squares[VERSIONS] = {0}, count[VERSIONS] = {0},
                weight[VERSIONS] = {0};

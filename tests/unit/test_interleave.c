@@ -3,9 +3,9 @@
 #define _GNU_SOURCE
 #include "interleave.h"
 
+#include <sys/mman.h>
+
 #include "table/sync.h"
-#include "table/node.h"
-#include "table/replica.h"
 
 /* ---- the clock window ---- */
 
@@ -84,7 +84,6 @@ static void open_cache(void)
     cached.staleness = staleness;
     interleave_check(tr_cache_bytes(1, 2 * sizeof(int64_t)) <= sizeof cached.memory);
     for (int w = 0; w < WORKERS; w++) cached.cache[w] = tr_cache_at(cached.memory, 1, 2 * sizeof(int64_t));
-    tr_cache_clear(&cached.cache[0]);
 }
 
 static int64_t least_clock(_Atomic int64_t *clock)
@@ -168,71 +167,60 @@ END_TEST
 
 /* ---- chunks of replicas ---- */
 
+#include "table/replica.c"
+
 /* A chunk's values are one number, and which chunk they are of. */
 struct values {
-    uint32_t chunk;
+    size_t chunk;
     _Atomic int64_t number;
 };
 
 enum { CHUNKS = 2, VISITS = 2 };
 
 static struct {
-    struct tr_replica_head head;
-    struct tr_replica_chunk chunk[CHUNKS];
-    struct tr_replica_line line[WORKERS];
-    uint32_t heap[CHUNKS], owner[CHUNKS];
+    struct replica_head head;
+    struct chunk chunk[CHUNKS];
+    struct replica_line line[WORKERS];
+    uint32_t heap[CHUNKS], owner[CHUNKS], slot[WORKERS][CHUNKS];
     uint64_t stamp[CHUNKS];
-    struct values frame[CHUNKS], file[CHUNKS];
+    struct values frame[CHUNKS];
     struct tr_table table;
     tr_context tr[WORKERS];
     struct tr_replica replica[WORKERS];
+    int file;
     /* parameters of the run */
     enum tr_update_mode mode;
     size_t frames;
 } node_replica;
 
-static int move_values(struct tr_replica *l, bool writes, size_t chunk)
+static void note_chunk(void *state, tr_key first, size_t n, size_t place)
 {
-    (void)l;
-    struct values *frame = &node_replica.frame[node_replica.chunk[chunk].frame],
-                  *file = &node_replica.file[chunk];
-    if (writes) interleave_check(frame->chunk == chunk);
-    struct values *from = writes ? frame : file, *to = writes ? file : frame;
-    to->chunk = from->chunk;
-    int64_t number = atomic_load(&from->number);
-    atomic_store(&to->number, number);
-    return TR_OK;
+    (void)state, (void)n;
+    node_replica.frame[place].chunk = first;
 }
-
-static int fetch_values(struct tr_replica *l, const uint32_t *chunks, size_t n, unsigned arrays)
-{
-    (void)l, (void)arrays;
-    for (size_t i = 0; i < n; i++) {
-        struct values *frame = &node_replica.frame[node_replica.chunk[chunks[i]].frame];
-        frame->chunk = chunks[i];
-        atomic_store(&frame->number, 0);
-    }
-    return TR_OK;
-}
-
-#define tr_replica_transfer move_values
-#define tr_replica_fetch    fetch_values
-#include "table/replica_chunks.c"
-#undef tr_replica_transfer
-#undef tr_replica_fetch
 
 static void open_chunks(void)
 {
     enum tr_update_mode mode = node_replica.mode;
     size_t frames = node_replica.frames;
+    int file = node_replica.file;
     memset(&node_replica, 0, sizeof node_replica);
     node_replica.mode = mode;
     node_replica.frames = frames;
-    node_replica.table = (struct tr_table){.name = "w", .pieces = 1};
+    node_replica.file = file;
+    node_replica.table = (struct tr_table){.name = "w", .pieces = 1, .keys = CHUNKS};
     for (int w = 0; w < WORKERS; w++) {
         node_replica.tr[w] = (tr_context){.rank = w, .node_rank = w, .node_size = WORKERS};
         node_replica.replica[w] = (struct tr_replica){.tr = &node_replica.tr[w],
                                                       .table = &node_replica.table,
+                                                      .column[0] = {.key_bytes = sizeof(struct values),
+                                                                    .chunk_bytes = sizeof(struct values),
+                                                                    .values = (char *)node_replica.frame},
+                                                      .columns = 1,
+                                                      .frame_bytes = sizeof(struct values),
+                                                      .fetched = note_chunk,
+                                                      .slot = node_replica.slot[w],
+                                                      .file = file,
                                                       .model = TR_LOCAL_DEMAND,
                                                       .mode = mode,
                                                       .limited = frames < CHUNKS,
@@ -246,7 +234,7 @@ static void open_chunks(void)
                                                       .owner = node_replica.owner,
                                                       .heap_stamp = node_replica.stamp};
     }
-    tr_replica_clear(&node_replica.replica[0], 0, 1, false);
+    chunks_clear(&node_replica.replica[0], 0, 1, false);
 }
 
 /* Adds one to each chunk. */
@@ -254,17 +242,17 @@ static void visit_chunks(int self)
 {
     static const tr_key visited[WORKERS][VISITS] = {{0, 1}, {1, 0}};
     struct tr_replica *l = &node_replica.replica[self];
-    interleave_check(tr_replica_bring_ahead(l, visited[self], VISITS) == TR_OK);
+    interleave_check(chunks_bring_ahead(l, visited[self], VISITS) == TR_OK);
     for (int i = 0; i < VISITS; i++) {
         size_t c = visited[self][i];
-        interleave_check(tr_replica_get(l, c) == TR_OK);
+        interleave_check(chunk_get(l, c) == TR_OK);
         struct values *v = &node_replica.frame[node_replica.chunk[c].frame];
         interleave_check(v->chunk == c);
         int64_t number = atomic_load(&v->number);
         if (l->mode == TR_UPDATE_LOCKED) atomic_store(&v->number, number + 1);
         else atomic_fetch_add(&v->number, 1);
         atomic_store_explicit(&l->chunk[c].changed, 1, memory_order_relaxed);
-        tr_replica_let_go(l, c);
+        chunk_release(l, c);
     }
 }
 
@@ -273,8 +261,13 @@ static void check_chunks(void)
 {
     uint32_t absent = 0;
     for (size_t c = 0; c < CHUNKS; c++) {
-        const struct tr_replica_chunk *chunk = &node_replica.chunk[c];
-        const struct values *v = chunk->here ? &node_replica.frame[chunk->frame] : &node_replica.file[c];
+        const struct chunk *chunk = &node_replica.chunk[c];
+        struct values stored;
+        const struct values *v = &stored;
+        if (chunk->here) v = &node_replica.frame[chunk->frame];
+        else
+            interleave_check(pread(node_replica.file, &stored, sizeof stored, (off_t)(c * sizeof stored)) ==
+                             sizeof stored);
         interleave_check(v->chunk == c);
         interleave_check(v->number == WORKERS);
         interleave_check(chunk->lock == 0);
@@ -285,21 +278,22 @@ static void check_chunks(void)
 
 START_TEST(no_visit_of_a_chunk_is_lost)
 {
+    node_replica.file = memfd_create("chunks", MFD_CLOEXEC);
+    ck_assert_int_ge(node_replica.file, 0);
     for (int mode = TR_UPDATE_LOCKED; mode <= TR_UPDATE_ATOMIC; mode++)
         for (size_t frames = 1; frames <= CHUNKS; frames++) {
             node_replica.mode = (enum tr_update_mode)mode;
             node_replica.frames = frames;
             interleave((struct interleaving){WORKERS, 2, open_chunks, visit_chunks, check_chunks});
         }
+    close(node_replica.file);
 }
 END_TEST
 
 /* ---- the barrier of those who use a replica ---- */
 
-#include "table/replica.c"
-
 static struct {
-    struct tr_replica_head head;
+    struct replica_head head;
     struct tr_table table;
     struct tr_worker_set set;
     tr_context tr[RANKS];

@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "ranks/layout.h"
+#include "ranks/ranks.h"
 #include "trireme/context.h"
 
 static const int one_node[16] = {0};

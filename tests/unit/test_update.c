@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "table/function.h"
+#include "table/server.h"
 
 /* ---- optimizers ---- */
 
@@ -318,7 +318,7 @@ END_TEST
 static const tr_function *function_named(const char *name)
 {
     for (size_t i = 0; i < tr_builtin_function_count; i++)
-        if (!strcmp(tr_builtin_functions[i]->name, name)) return tr_builtin_functions[i];
+        if (!strcmp(tr_builtin_functions[i].name, name)) return &tr_builtin_functions[i];
     ck_abort_msg("no function %s", name);
     return NULL;
 }
@@ -330,7 +330,7 @@ START_TEST(functions_have_names_of_their_own)
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
         ck_assert(function_named(expected[i])->update);
     for (size_t i = 0; i < tr_builtin_function_count; i++)
-        ck_assert_ptr_eq(function_named(tr_builtin_functions[i]->name), tr_builtin_functions[i]);
+        ck_assert_ptr_eq(function_named(tr_builtin_functions[i].name), &tr_builtin_functions[i]);
 }
 END_TEST
 
@@ -550,7 +550,7 @@ static void make_parts(struct part part[SHARES], enum tr_dtype dtype, uint32_t p
 static const tr_answer *answer_named(const char *name)
 {
     for (size_t i = 0; i < tr_builtin_answer_count; i++)
-        if (!strcmp(tr_builtin_answers[i]->name, name)) return tr_builtin_answers[i];
+        if (!strcmp(tr_builtin_answers[i].name, name)) return &tr_builtin_answers[i];
     ck_abort_msg("no answer %s", name);
     return NULL;
 }
