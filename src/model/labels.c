@@ -47,39 +47,30 @@ bool tr_labels_are_classes(const tr_data *train)
     return true;
 }
 
-static int bad_weights(const tr_job *job, const char *at)
+/* Reads one «label:weight» of the list and moves *at behind it. */
+static int class_weights_next(const tr_job *job, const char **at, float *label, double *weight)
 {
-    return tr_fail(
-        TR_ERR_CONFIG,
-        "%s: model.class_weights, at «%.40s»: expected balanced, or label:weight pairs with blanks "
-        "between them, weights from 0 to 1e12",
-        tr_job_where(job, "model.class_weights"), at);
-}
-
-/* One «label:weight» of the list; *at moves behind it. */
-static int next_pair(const tr_job *job, const char **at, float *label, double *weight)
-{
-    char *end, *behind;
+    char *end, *behind = NULL;
     *label = strtof(*at, &end);
-    if (end == *at || *end != ':' || !isfinite(*label)) return bad_weights(job, *at);
-    *weight = strtod(end + 1, &behind);
-    if (behind == end + 1 || (*behind && !strchr(" ,", *behind)) || !(*weight >= 0 && *weight <= 1e12))
-        return bad_weights(job, *at);
+    bool fine = end > *at && *end == ':' && isfinite(*label);
+    *weight = fine ? strtod(end + 1, &behind) : 0;
+    fine = fine && behind > end + 1 && (!*behind || strchr(" ,", *behind)) && *weight >= 0 && *weight <= 1e12;
+    if (!fine)
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "%s: model.class_weights, at «%.40s»: expected balanced, or label:weight pairs with blanks "
+            "between them, weights from 0 to 1e12",
+            tr_job_where(job, "model.class_weights"), *at);
     *at = behind + strspn(behind, " ,");
     return TR_OK;
-}
-
-static bool is_balanced(const char *text)
-{
-    return strcmp(text, "balanced") == 0;
 }
 
 int tr_class_weights_check(const tr_job *job, const char *text)
 {
     float label;
     double weight;
-    if (is_balanced(text)) return TR_OK;
-    while (*text) TR_TRY(next_pair(job, &text, &label, &weight));
+    if (strcmp(text, "balanced") == 0) return TR_OK;
+    while (*text) TR_TRY(class_weights_next(job, &text, &label, &weight));
     return TR_OK;
 }
 
@@ -87,16 +78,16 @@ int tr_class_weights_find(const tr_job *job, const char *text, const float *labe
                           size_t n, double *weight)
 {
     double total = 0, labels = 0;
+    bool balanced = strcmp(text, "balanced") == 0;
     for (size_t k = 0; k < n; k++) {
         total += count[k];
         labels += count[k] > 0;
     }
-    for (size_t k = 0; k < n; k++)
-        weight[k] = is_balanced(text) && count[k] > 0 ? total / (labels * count[k]) : 1;
-    while (*text && !is_balanced(text)) {
+    for (size_t k = 0; k < n; k++) weight[k] = balanced && count[k] > 0 ? total / (labels * count[k]) : 1;
+    while (*text && !balanced) {
         float of;
         double w = 0;
-        TR_TRY(next_pair(job, &text, &of, &w));
+        TR_TRY(class_weights_next(job, &text, &of, &w));
         size_t k = tr_label_place(label, n, of);
         if (k == n)
             return tr_fail(TR_ERR_CONFIG, "%s: model.class_weights has label %.9g, which no row has",
@@ -111,4 +102,55 @@ int tr_check_initial(const tr_job *job, const char *path)
     if (!tr_job_output_has(job, path)) return TR_OK;
     return tr_fail(TR_ERR_CONFIG, "%s: model.init is in the folder of this run: expected another output",
                    tr_job_where(job, "model.init"));
+}
+
+/* ---- weighted quantiles ---- */
+
+/* The rows of a set are distributed over ranks. The 32 bits of a quantile are found eight at a time by counting, from the highest.
+ * Sums are of integers, so any number of ranks finds the same numbers. */
+enum { COUNTERS = 256 };
+
+struct quantile_search {
+    uint32_t found;     /* the highest bits, as far as they are known */
+    int64_t below, all; /* weight of smaller numbers; of all numbers */
+};
+
+int tr_weighted_quantiles(tr_context *tr, enum tr_set ranks, const struct tr_row_set *set, size_t n,
+                          const float *value, const float *weight, double part, float *quantile)
+{
+    TR_FREED struct quantile_search *search = NULL;
+    TR_FREED int64_t *counters = NULL;
+    double most = 0;
+    TR_TRY(TR_NEW(&search, n));
+    TR_TRY(TR_NEW(&counters, n * COUNTERS));
+    for (size_t k = 0; k < n && weight; k++)
+        for (size_t i = 0; i < set[k].n; i++)
+            most = fmax(most, (double)weight[set[k].row ? set[k].row[i] : i]);
+    TR_TRY(tr_all_reduce(tr, ranks, TR_MAX, TR_F64, &most, 1));
+    float scale = most > 0 ? (float)(0x1p20 / most) : 0;
+    for (unsigned shift = 32; shift > 0;) {
+        shift -= 8;
+        memset(counters, 0, n * COUNTERS * sizeof *counters);
+        for (size_t k = 0; k < n; k++)
+            for (size_t i = 0; i < set[k].n; i++) {
+                size_t r = set[k].row ? set[k].row[i] : i;
+                uint32_t key = tr_key_of_float(value[r]);
+                if ((uint64_t)key >> (shift + 8) != search[k].found) continue;
+                counters[k * COUNTERS + (key >> shift & 255)] += weight ? llrintf(weight[r] * scale) : 1;
+            }
+        TR_TRY(tr_all_reduce(tr, ranks, TR_SUM, TR_I64, counters, n * COUNTERS));
+        for (size_t k = 0; k < n; k++) {
+            /* the next eight bits: the first counter at which the sum reaches the part of the total weight */
+            struct quantile_search *s = &search[k];
+            const int64_t *counter = counters + k * COUNTERS;
+            size_t bits = 0;
+            for (size_t c = 0; c < COUNTERS && shift == 24; c++) s->all += counter[c];
+            int64_t least = (int64_t)ceil(part * (double)s->all);
+            least = least > 1 ? least : 1;
+            while (bits + 1 < COUNTERS && s->below + counter[bits] < least) s->below += counter[bits++];
+            s->found = s->found << 8 | (uint32_t)bits;
+        }
+    }
+    for (size_t k = 0; k < n; k++) quantile[k] = search[k].all > 0 ? tr_float_of_key(search[k].found) : 0;
+    return TR_OK;
 }

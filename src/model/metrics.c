@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels.h"
+
 /* ---- the area under the ROC curve ---- */
 
 /* Rows with the same score. */
@@ -37,11 +39,8 @@ void tr_area_close(struct tr_area **area)
 
 int tr_area_add(struct tr_area *a, float score, bool positive, double weight)
 {
-    uint32_t bits;
-    score += 0.0f; /* -0 is 0 */
-    memcpy(&bits, &score, sizeof bits);
     TR_TRY(TR_GROW(&a->run, &a->capacity, a->n + 1));
-    a->run[a->n] = (struct run){.key = bits & 0x80000000u ? ~bits : bits | 0x80000000u};
+    a->run[a->n] = (struct run){.key = tr_key_of_float(score)};
     a->run[a->n++].weight[positive] = weight;
     a->has_nan = a->has_nan || isnan(score);
     return TR_OK;
@@ -117,22 +116,23 @@ static int area_compare_keys(const void *a, const void *b)
  * samples. */
 int tr_area_find(tr_context *tr, struct tr_area *a, double *auc)
 {
-    size_t ranks = (size_t)tr_size(tr), total = 0, bytes = 0,
-           *count = NULL;                             /* count: bytes to and from each rank */
-    uint32_t *samples = NULL, own[SAMPLES + 2] = {0}; /* own: their number, and the keys */
-    double *negative = NULL, below = 0, mine = 0, sum[AREA_SUMS] = {0};
+    size_t ranks = (size_t)tr_size(tr), total = 0, bytes = 0;
+    TR_FREED size_t *count = NULL; /* bytes to and from each rank */
+    TR_FREED uint32_t *samples = NULL;
+    TR_FREED double *negative = NULL;
+    uint32_t own[SAMPLES + 2] = {0}; /* their number, and the keys */
+    double below = 0, mine = 0, sum[AREA_SUMS] = {0};
     struct run *incoming = NULL;
     int status = area_sort(a);
     if (status == TR_OK) status = TR_NEW(&samples, ranks * (SAMPLES + 3));
     if (status == TR_OK) status = TR_NEW(&count, 2 * ranks);
     if (status == TR_OK) status = TR_NEW(&negative, ranks);
-    status = tr_agree(tr, status);
+    TR_TRY(tr_agree(tr, status));
     uint64_t most = a->n;
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &most, 1);
-    if (status != TR_OK) goto end;
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &most, 1));
     uint64_t step = most / SAMPLES + 1;
     for (uint64_t i = step / 2; i < a->n; i += step) own[++own[0]] = a->run[i].key;
-    if ((status = tr_all_gather(tr, TR_SET_ALL, own, sizeof own, samples)) != TR_OK) goto end;
+    TR_TRY(tr_all_gather(tr, TR_SET_ALL, own, sizeof own, samples));
     for (size_t r = 0; r < ranks; r++) {
         const uint32_t *from = samples + r * (SAMPLES + 2);
         uint32_t n = *from;
@@ -146,26 +146,22 @@ int tr_area_find(tr_context *tr, struct tr_area *a, double *auc)
         while (i < a->n && (r + 1 == ranks || a->run[i].key < splitter)) i++;
         count[r] = (i - first) * sizeof *a->run;
     }
-    if ((status = tr_exchange_counts(tr, TR_SET_ALL, count, count + ranks)) != TR_OK) goto end;
+    TR_TRY(tr_exchange_counts(tr, TR_SET_ALL, count, count + ranks));
     for (size_t r = 0; r < ranks; r++) bytes += count[ranks + r];
     status = tr_agree(tr, TR_NEW(&incoming, bytes / sizeof *incoming));
     if (status == TR_OK) status = tr_exchange(tr, TR_SET_ALL, a->run, count, incoming, count + ranks);
     free(a->run);
     a->run = incoming;
     a->n = a->capacity = bytes / sizeof *incoming;
-    if (status == TR_OK) status = tr_agree(tr, area_sort(a));
-    for (size_t i = 0; i < a->n && status == TR_OK; i++) mine += a->run[i].weight[0];
-    if (status == TR_OK) status = tr_all_gather(tr, TR_SET_ALL, &mine, sizeof mine, negative);
-    if (status != TR_OK) goto end;
+    TR_TRY(status);
+    TR_TRY(tr_agree(tr, area_sort(a)));
+    for (size_t i = 0; i < a->n; i++) mine += a->run[i].weight[0];
+    TR_TRY(tr_all_gather(tr, TR_SET_ALL, &mine, sizeof mine, negative));
     for (int r = 0; r < tr_rank(tr); r++) below += negative[r];
     area_sum(a, below, sum);
-    status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, AREA_SUMS);
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, AREA_SUMS));
     *auc = area_of_sums(sum);
-end:
-    free(samples);
-    free(count);
-    free(negative);
-    return status;
+    return TR_OK;
 }
 
 /* ---- errors of numbers ---- */
@@ -294,10 +290,12 @@ static int curve_report(tr_query *q, const char *name, const char *x, const char
 static int curves_report(const struct tr_classified *c, tr_query *q)
 {
     const struct tr_area *a = c->area; /* sorted */
-    double(*roc)[2] = NULL, (*precision)[2] = NULL, area = 0, above[2] = {0, 0};
-    int status = TR_NEW(&roc, a->n + 1);
-    if (status == TR_OK) status = TR_NEW(&precision, a->n);
-    for (size_t i = 0; i < a->n && status == TR_OK; i++) {
+    double area = 0, above[2] = {0, 0};
+    TR_FREED double(*roc)[2] = NULL;
+    TR_FREED double(*precision)[2] = NULL;
+    TR_TRY(TR_NEW(&roc, a->n + 1));
+    TR_TRY(TR_NEW(&precision, a->n));
+    for (size_t i = 0; i < a->n; i++) {
         const struct run *run = &a->run[a->n - 1 - i];
         for (int k = 0; k < 2; k++) above[k] += run->weight[k];
         roc[i + 1][0] = ratio(above[0], c->is[0]);
@@ -305,14 +303,9 @@ static int curves_report(const struct tr_classified *c, tr_query *q)
         precision[i][1] = ratio(above[1], above[0] + above[1]);
         area += (precision[i][0] - (i > 0 ? precision[i - 1][0] : 0)) * precision[i][1];
     }
-    if (status == TR_OK)
-        status = curve_report(q, "ROC", "false positive rate", "true positive rate (recall)", a->n + 1, roc);
-    if (status == TR_OK) status = tr_figure(q, "pr_auc", area, "%.6f", area);
-    if (status == TR_OK)
-        status = curve_report(q, "precision and recall", "recall", "precision", a->n, precision);
-    free(roc);
-    free(precision);
-    return status;
+    TR_TRY(curve_report(q, "ROC", "false positive rate", "true positive rate (recall)", a->n + 1, roc));
+    TR_TRY(tr_figure(q, "pr_auc", area, "%.6f", area));
+    return curve_report(q, "precision and recall", "recall", "precision", a->n, precision);
 }
 
 /* Reports how often label 1 occurs among the rows whose predicted probability lies in each tenth of [0, 1]. */

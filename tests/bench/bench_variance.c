@@ -1,7 +1,7 @@
 /* Stochastic steps with variance reduction, in one process or some on one machine, without MPI:
  *
  *   bench_variance curves FILE MODEL PASSES [INNER [L2 [FACTOR]]]
- *       log10 of F - F* by passes over the rows, of SGD, SVRG, SVRG++ and Katyusha in f64; F* is the
+ *       log10 of F - F* by passes over the rows, of SVRG, SVRG++ and Katyusha in f64; F* is the
  *       lowest that any of them, or SVRG with many more passes, finds. INNER: passes of steps in an epoch. L2: 0 for
  *       1/n. FACTOR of the usual rates.
  *   bench_variance speed FILE MODEL
@@ -122,6 +122,13 @@ static double full_stage(struct run *r)
     return loss / p->n + p->l2 / 2 * squares;
 }
 
+static void start_epoch(struct run *r)
+{
+    memset(r->model.last, 0, r->model.n * sizeof *r->model.last);
+    memset(r->model.sum, 0, r->model.n * sizeof *r->model.sum);
+    *r->model.step = 0;
+}
+
 static int inner_stage(struct run *r, struct tr_variance_options *o, double inner)
 {
     const struct tr_problem *p = r->problem;
@@ -129,8 +136,7 @@ static int inner_stage(struct run *r, struct tr_variance_options *o, double inne
     o->epoch = r->epoch++;
     o->steps = tr_variance_epoch_steps(o->method, p->n, inner, o->batch, o->epoch);
     TR_TRY(tr_variance_open(p, o, &v));
-    tr_variance_start(v, &r->model, 0, r->model.n);
-    r->step = 0;
+    start_epoch(r);
     tr_variance_steps(v, 0, p->rows.n, r->slope, o->steps, &r->rng, &r->model, NULL);
     tr_variance_settle(v, &r->model, 0, r->model.n, 0);
     tr_variance_snapshot(v, &r->model, 0, r->model.n, r->snapshot);
@@ -141,8 +147,8 @@ static int inner_stage(struct run *r, struct tr_variance_options *o, double inne
 
 /* ---- curves ---- */
 
-enum { METHODS = 4 };
-static const int methods[METHODS] = {TR_METHOD_GROWING, TR_METHOD_SVRG, TR_METHOD_SVRGPP, TR_METHOD_KATYUSHA};
+enum { METHODS = 3 };
+static const int methods[METHODS] = {TR_METHOD_SVRG, TR_METHOD_SVRGPP, TR_METHOD_KATYUSHA};
 
 /* F after every epoch: at most `most` points of passes and F. */
 static int follow(const struct tr_problem *p, int method, double L, double factor, double inner,
@@ -150,16 +156,15 @@ static int follow(const struct tr_problem *p, int method, double L, double facto
 {
     struct run r;
     TR_TRY(open_run(p, &r));
-    double rate =
-        tr_variance_rate(method == TR_METHOD_GROWING ? TR_METHOD_SVRG : method, p->loss, L) * factor;
+    double rate = tr_variance_rate(method, p->loss, L) * factor;
     struct tr_variance_options o = {.method = method, .rate = rate, .batch = 1};
     for (*n = 0; *n < most && r.passes < passes;) {
         double f = full_stage(&r);
         point[2 * *n] = r.passes;
         point[2 * (*n)++ + 1] = f;
         if (!isfinite(f) || f > 1e9) break;
-        if (method != TR_METHOD_GROWING) r.passes += 1;
-        TR_TRY(inner_stage(&r, &o, method == TR_METHOD_GROWING ? 1 : inner));
+        r.passes += 1;
+        TR_TRY(inner_stage(&r, &o, inner));
     }
     close_run(&r);
     return TR_OK;
@@ -176,8 +181,8 @@ static int curves(const struct tr_problem *p, double passes, double inner, doubl
     TR_TRY(follow(p, TR_METHOD_SVRG, L, 1, 2, 10 * passes, point[METHODS], MOST, &n[METHODS]));
     for (int k = 0; k <= METHODS; k++)
         for (size_t i = 0; i < n[k]; i++) best = fmin(best, point[k][2 * i + 1]);
-    printf("%zu rows, %zu keys, L %g, l2 %g, F* %.15g\n%7s%9s%9s%9s%9s\n", p->rows.n, p->keys, L, p->l2, best,
-           "passes", "sgd", "svrg", "svrg++", "katyusha");
+    printf("%zu rows, %zu keys, L %g, l2 %g, F* %.15g\n%7s%9s%9s%9s\n", p->rows.n, p->keys, L, p->l2, best,
+           "passes", "svrg", "svrg++", "katyusha");
     for (size_t row = 0; row <= rows; row++) {
         double at = passes * (double)row / (double)rows;
         printf("%7.1f", at);
@@ -218,8 +223,7 @@ static int time_steps(struct run *r, int method, const tr_updates *race, double 
     struct tr_variance_options o = {
         .method = method, .smoothness = L, .rate = 1e-3 / L, .steps = p->rows.n, .batch = 1};
     TR_TRY(tr_variance_open(p, &o, &v));
-    tr_variance_start(v, &r->model, 0, r->model.n);
-    r->step = 0;
+    start_epoch(r);
     double begin = tr_now();
     tr_variance_steps(v, 0, p->rows.n, r->slope, o.steps, &r->rng, &r->model, race);
     *seconds = tr_now() - begin;
@@ -229,9 +233,8 @@ static int time_steps(struct run *r, int method, const tr_updates *race, double 
 
 static int speed(struct tr_problem *p)
 {
-    enum { REPEATS = 15, COLUMNS = 7, SHIFT = 10 };
-    static const char *const names[COLUMNS] = {"plain sgd", "full",     "growing", "svrg",
-                                               "svrg++",    "katyusha", "full+F"};
+    enum { REPEATS = 15, COLUMNS = 6, SHIFT = 10 };
+    static const char *const names[COLUMNS] = {"plain sgd", "full", "svrg", "svrg++", "katyusha", "full+F"};
     static const char *const races[] = {"chunk", "atomic", "none"};
     double L = tr_variance_smoothness(p, tr_variance_largest_norm(p, 0, p->rows.n));
     double per = 1e9 / (double)p->rows.begin[p->rows.n];
@@ -255,7 +258,7 @@ static int speed(struct tr_problem *p)
                 best[1] = fmin(best[1], tr_now() - t);
                 t = tr_now();
                 tr_variance_gradient(p, 0, p->rows.n, r.snapshot, &loss, r.slope, r.gradient);
-                best[6] = fmin(best[6], tr_now() - t);
+                best[5] = fmin(best[5], tr_now() - t);
                 for (int k = 0; k < METHODS; k++) {
                     TR_TRY(time_steps(&r, methods[k], &race, L, &t));
                     best[2 + k] = fmin(best[2 + k], t);
@@ -302,8 +305,7 @@ static int race(const struct tr_problem *p, int workers, int epochs, unsigned sh
             if (kind >= 0) f[kind][e] = now;
             struct tr_variance *v;
             TR_TRY(tr_variance_open(p, &o, &v));
-            tr_variance_start(v, &r.model, 0, r.model.n);
-            *r.model.step = 0;
+            start_epoch(&r);
             double begin = tr_now();
             for (int w = 0; w < mine; w++) {
                 if (fork()) continue;

@@ -11,7 +11,7 @@ src/data/dataset.c               a text that is compared, not shown
 src/job/value.c                  plain words of YAML
 src/job/write.c                  YAML: names of keys; shown words of a message; help
 src/model/linear/descent/descent.c  CSV: names of metrics
-src/model/linear/text.c          model.txt: numbers, words of the program
+src/model/linear/saved.c         model.txt: numbers, words of the program
 src/model/trees/saved.c          model.txt: numbers, words of the program
 src/monitor/files.c              numbers and commas of JSON, names of events, dates
 src/stage/scheduler.c            separators

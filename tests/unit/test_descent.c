@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "model/linear/descent/blocks.h"
+#include "model/linear/descent/descent.h"
 
 enum { N = 40, ROWS = 25 }; /* fewer rows than columns: the Gram matrix is singular */
 
-static double x[N], gradient[N], start[N], work[4 * N];
+static double x[N], gradient[N], start[N], work[5 * N];
 static float gram[N * N], columns[ROWS][N];
 
 static void make(uint64_t seed, double alike)

@@ -88,7 +88,7 @@ int tr_linear_predict(void *model, tr_query *q, const tr_records *records, doubl
     const struct tr_linear_model *s = &m->saved;
     const tr_batch *rows = &records->rows;
     size_t width = s->outputs, n = m->output == TR_OUT_LABEL ? 1 : width;
-    double *margin;
+    TR_FREED double *margin = NULL;
     (void)q;
     TR_TRY(TR_NEW(&margin, width));
     for (size_t i = 0; i < rows->n; i++, out += n) {
@@ -108,46 +108,20 @@ int tr_linear_predict(void *model, tr_query *q, const tr_records *records, doubl
             *margin = s->loss->mean(*margin);
         memcpy(out, margin, n * sizeof *out);
     }
-    free(margin);
     return TR_OK;
-}
-
-/* Adds a row of a classifier. The margins are overwritten. */
-static int evaluate_class(const struct tr_linear *m, const tr_records *records, size_t i, double *margin,
-                          double weight)
-{
-    const struct tr_linear_model *s = &m->saved;
-    struct tr_classified *c = m->evaluation->classified;
-    float label = records->rows.label[i];
-    size_t is = 0, as = tr_predicted_class(margin, s->outputs);
-    char text[160];
-    while (is < s->labels && s->label[is] != label) is++;
-    if (is == s->labels) {
-        if (s->outputs > 1)
-            snprintf(text, sizeof text, "label %.9g, expected one of the %zu of training", (double)label,
-                     s->labels);
-        else
-            snprintf(text, sizeof text, "label %.9g, expected %.9g or %.9g as in training", (double)label,
-                     (double)s->label[1], (double)s->label[0]);
-        return tr_records_fail(records, i, text);
-    }
-    if (s->outputs == 1)
-        return tr_classified_add(c, is == 0, as, tr_loss_logistic.value(*margin, is == 0 ? 1 : -1, 0),
-                                 *margin, weight);
-    margins_to_probabilities(s, margin);
-    return tr_classified_add(c, is, as, -log(fmax(margin[is], 1e-300)), 0, weight);
 }
 
 int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records, const double *out)
 {
     struct tr_linear *m = model;
     const struct tr_linear_model *s = &m->saved;
+    struct tr_classified *c = m->evaluation->classified;
     const tr_batch *rows = &records->rows;
     size_t width = s->outputs;
-    double *margin;
-    int status = TR_NEW(&margin, width);
+    TR_FREED double *margin = NULL;
     (void)q;
-    for (size_t i = 0; i < rows->n && status == TR_OK; i++) {
+    TR_TRY(TR_NEW(&margin, width));
+    for (size_t i = 0; i < rows->n; i++) {
         double weight = rows->weight ? (double)rows->weight[i] : 1;
         m->evaluation->weight += weight;
         for (size_t k = 0; k < width; k++) {
@@ -155,13 +129,33 @@ int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records,
             if (m->output == TR_OUT_PROBABILITY) /* back to margins */
                 margin[k] = fmin(fmax(s->softmax ? log(fmax(x, 1e-300)) : log(x) - log1p(-x), -700), 700);
         }
-        if (!rows->label || isnan(rows->label[i])) status = tr_records_fail(records, i, "expected a label");
-        else if (tr_linear_model_classifies(s)) status = evaluate_class(m, records, i, margin, weight);
-        else
-            tr_errors_add(&m->evaluation->errors, s->loss, s->shape, *margin, (double)rows->label[i], weight);
+        if (!rows->label || isnan(rows->label[i])) return tr_records_fail(records, i, "expected a label");
+        float label = rows->label[i];
+        if (!tr_linear_model_classifies(s)) {
+            tr_errors_add(&m->evaluation->errors, s->loss, s->shape, *margin, (double)label, weight);
+            continue;
+        }
+        size_t is = 0, as = tr_predicted_class(margin, width);
+        while (is < s->labels && s->label[is] != label) is++;
+        if (is == s->labels) {
+            char text[160];
+            if (width > 1)
+                snprintf(text, sizeof text, "label %.9g, expected one of the %zu of training", (double)label,
+                         s->labels);
+            else
+                snprintf(text, sizeof text, "label %.9g, expected %.9g or %.9g as in training", (double)label,
+                         (double)s->label[1], (double)s->label[0]);
+            return tr_records_fail(records, i, text);
+        }
+        if (width == 1) {
+            double loss = tr_loss_logistic.value(*margin, is == 0 ? 1 : -1, 0);
+            TR_TRY(tr_classified_add(c, is == 0, as, loss, *margin, weight));
+        } else {
+            margins_to_probabilities(s, margin);
+            TR_TRY(tr_classified_add(c, is, as, -log(fmax(margin[is], 1e-300)), 0, weight));
+        }
     }
-    free(margin);
-    return status;
+    return TR_OK;
 }
 
 int tr_linear_figures(void *model, tr_query *q, uint64_t rows)
@@ -182,7 +176,8 @@ static int inspect_top(const struct tr_linear_model *m, tr_query *q, size_t outp
 {
     size_t n = 0, most = (size_t)tr_query_number(q, "--top", 10);
     char of[TR_LABEL_TEXT + 16] = "", label[TR_LABEL_TEXT];
-    uint64_t weights = m->features * m->outputs, *top; /* indices of weights, the best first */
+    uint64_t weights = m->features * m->outputs;
+    TR_FREED uint64_t *top = NULL; /* indices of weights, the best first */
     if (m->outputs > 1) {
         tr_query_label_text(q, m->label[output], label);
         snprintf(of, sizeof of, " for label %s", label);
@@ -198,42 +193,20 @@ static int inspect_top(const struct tr_linear_model *m, tr_query *q, size_t outp
         for (; at > 0 && sign * tr_linear_model_weight(m, top[at - 1]) < w; at--) top[at] = top[at - 1];
         top[at] = i;
     }
-    int status = n == 0 ? TR_OK
-                        : tr_print(q, "\nlargest %s weights%s\n%12s  weight\n",
-                                   sign > 0 ? "positive" : "negative", of, "feature");
-    for (size_t i = 0; i < n && status == TR_OK; i++) {
+    const char *kind = sign > 0 ? "positive" : "negative";
+    if (n > 0) TR_TRY(tr_print(q, "\nlargest %s weights%s\n%12s  weight\n", kind, of, "feature"));
+    for (size_t i = 0; i < n; i++) {
         char name[TR_LABEL_TEXT];
         tr_query_key_text(q, top[i] / m->outputs, m->first_index, name);
-        status = tr_print(q, "%12s  %+.6g\n", name, tr_linear_model_weight(m, top[i]));
+        TR_TRY(tr_print(q, "%12s  %+.6g\n", name, tr_linear_model_weight(m, top[i])));
     }
-    free(top);
-    return status;
-}
-
-/* Prints the labels, of several at most the first hundred. */
-static int inspect_labels(const struct tr_linear_model *m, tr_query *q)
-{
-    enum { MOST = 100 };
-    char label[TR_LABEL_TEXT];
-    if (m->outputs == 1) {
-        char other[TR_LABEL_TEXT];
-        tr_query_label_text(q, m->label[0], label);
-        tr_query_label_text(q, m->label[1], other);
-        tr_line(q, "labels", "%s (positive), %s", label, other);
-        return TR_OK;
-    }
-    TR_TRY(
-        tr_print(q, "%-13s %zu, %s:", "labels", m->labels, m->softmax ? "softmax" : "each against the rest"));
-    for (size_t i = 0; i < m->labels && i < MOST; i++) {
-        tr_query_label_text(q, m->label[i], label);
-        TR_TRY(tr_print(q, " %s", label));
-    }
-    return tr_print(q, "%s\n", m->labels > MOST ? " ..." : "");
+    return TR_OK;
 }
 
 int tr_linear_inspect(void *model, tr_query *q)
 {
     const struct tr_linear_model *m = &((struct tr_linear *)model)->saved;
+    enum { MOST_LABELS = 100 };
     uint64_t nonzero = 0;
     double squares = 0, least = INFINITY, most = -INFINITY;
     uint64_t weights = m->features * m->outputs;
@@ -248,7 +221,20 @@ int tr_linear_inspect(void *model, tr_query *q)
         least = fmin(least, 0);
         most = fmax(most, 0);
     }
-    if (tr_linear_model_classifies(m)) TR_TRY(inspect_labels(m, q));
+    char label[TR_LABEL_TEXT], other[TR_LABEL_TEXT];
+    if (tr_linear_model_classifies(m) && m->outputs == 1) {
+        tr_query_label_text(q, m->label[0], label);
+        tr_query_label_text(q, m->label[1], other);
+        tr_line(q, "labels", "%s (positive), %s", label, other);
+    } else if (tr_linear_model_classifies(m)) {
+        const char *kind = m->softmax ? "softmax" : "each against the rest";
+        TR_TRY(tr_print(q, "%-13s %zu, %s:", "labels", m->labels, kind));
+        for (size_t i = 0; i < m->labels && i < MOST_LABELS; i++) {
+            tr_query_label_text(q, m->label[i], label);
+            TR_TRY(tr_print(q, " %s", label));
+        }
+        TR_TRY(tr_print(q, "%s\n", m->labels > MOST_LABELS ? " ..." : ""));
+    }
     tr_line(q, "features", "%llu, the first has index %llu", (unsigned long long)m->features,
             (unsigned long long)m->first_index);
     tr_line(q, "weights", "%llu not zero (%.3g %%), %s", (unsigned long long)nonzero,

@@ -6,9 +6,6 @@
 #include "../metrics.h"
 #include "linear.h"
 
-/* Sums over the workers. */
-enum { LOSS, CONJUGATE, SQUARES, ABSOLUTES, BIAS_SQUARE, TEST_WEIGHT, TEST_RIGHT, TEST_ERRORS };
-
 int tr_linear_turn_begin(const struct tr_linear *m, const char *stage)
 {
     return m->vertical ? TR_OK : tr_turn_begin(m->tr, stage);
@@ -19,29 +16,8 @@ int tr_linear_turn_end(const struct tr_linear *m, int status)
     return m->vertical ? status : tr_turn_end(m->tr, status);
 }
 
-/* Adds test rows to the sums of the metric, and to the area under the ROC curve if it is open. A row whose label does not occur in
- * the training data is wrong, and not part of the area. */
-static int evaluate_add_test(struct tr_linear *m, size_t first, size_t n, double *sum)
-{
-    const struct tr_problem *p = &m->test_problem;
-    const double *margin = m->margin;
-    for (size_t i = first; i < first + n; i++, margin += p->outputs) {
-        double y = (double)p->target[i], weight = p->weight ? (double)p->weight[i] : 1;
-        sum[TEST_WEIGHT] += weight;
-        if (tr_linear_classifies(m)) {
-            size_t class = tr_predicted_class(margin, p->outputs);
-            if (p->outputs > 1 ? (double)class == y : y == (class > 0 ? 1 : -1)) sum[TEST_RIGHT] += weight;
-        } else {
-            struct tr_errors e = {0};
-            tr_errors_add(&e, p->loss, p->shape, *margin, y, weight);
-            sum[TEST_ERRORS] += p->loss->metric == TR_METRIC_FIGURE ? e.figure : e.squares;
-        }
-        if (m->area && !isnan(y)) TR_TRY(tr_area_add(m->area, (float)*margin, y > 0, weight));
-    }
-    return TR_OK;
-}
-
-/* Sums over this worker's part of the training or test rows at w. In a vertical group member 0 sums over the rows of the group. */
+/* Sums over this worker's part of the training or test rows at w. In a vertical group member 0 sums over the rows of the group. A test
+ * row whose label does not occur in the training data is wrong, and not part of the area under the ROC curve. */
 static int evaluate_rows(tr_worker *me, struct tr_linear *m, const tr_data *data, const void *w, double *sum)
 {
     const struct tr_problem *p = data == m->test ? &m->test_problem : &m->problem;
@@ -51,12 +27,27 @@ static int evaluate_rows(tr_worker *me, struct tr_linear *m, const tr_data *data
         tr_margins(p, first, n, w, m->margin);
         if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n * p->outputs));
         if (m->vertical && me->member > 0) continue;
-        if (data == m->test) {
-            TR_TRY(evaluate_add_test(m, first, n, sum));
+        if (data == m->train) {
+            sum[TR_LINEAR_LOSS] = tr_row_losses(p, first, n, m->margin, sum[TR_LINEAR_LOSS]);
+            for (size_t i = 0; i < n && m->see; i++) m->see(m, first + i, m->margin[i]);
             continue;
         }
-        sum[LOSS] = tr_row_losses(p, first, n, m->margin, sum[LOSS]);
-        for (size_t i = 0; i < n && m->see; i++) m->see(m, first + i, m->margin[i]);
+        const double *margin = m->margin;
+        for (size_t i = first; i < first + n; i++, margin += p->outputs) {
+            double y = (double)p->target[i], weight = tr_row_weight(p, i);
+            sum[TR_LINEAR_TEST_WEIGHT] += weight;
+            if (tr_linear_classifies(m)) {
+                size_t class = tr_predicted_class(margin, p->outputs);
+                if (p->outputs > 1 ? (double)class == y : y == (class > 0 ? 1 : -1))
+                    sum[TR_LINEAR_TEST_RIGHT] += weight;
+            } else {
+                struct tr_errors errors = {0};
+                tr_errors_add(&errors, p->loss, p->shape, *margin, y, weight);
+                sum[TR_LINEAR_TEST_ERRORS] +=
+                    p->loss->metric == TR_METRIC_FIGURE ? errors.figure : errors.squares;
+            }
+            if (m->area && !isnan(y)) TR_TRY(tr_area_add(m->area, (float)*margin, y > 0, weight));
+        }
     }
     return TR_OK;
 }
@@ -64,15 +55,15 @@ static int evaluate_rows(tr_worker *me, struct tr_linear *m, const tr_data *data
 int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report)
 {
     if (me->worker != 0) return TR_OK;
-    TR_TRY(tr_table_squares(m->w, &report->sum[SQUARES]));
+    TR_TRY(tr_table_squares(m->w, &report->sum[TR_LINEAR_SQUARES]));
     if (m->o->l1 > 0) {
-        size_t bytes = sizeof report->sum[ABSOLUTES];
-        TR_TRY(tr_table_ask(m->w, "sum1", NULL, 0, &report->sum[ABSOLUTES], &bytes));
+        size_t bytes = sizeof report->sum[TR_LINEAR_ABSOLUTES];
+        TR_TRY(tr_table_ask(m->w, "sum1", NULL, 0, &report->sum[TR_LINEAR_ABSOLUTES], &bytes));
     }
     size_t width = m->problem.outputs, last = m->problem.keys * width;
     for (size_t o = last; m->problem.bias && o < last + width; o++) {
         double bias = tr_real_get(m->problem.dtype, w, o);
-        report->sum[BIAS_SQUARE] += bias * bias;
+        report->sum[TR_LINEAR_BIAS_SQUARE] += bias * bias;
     }
     return TR_OK;
 }
@@ -84,20 +75,10 @@ int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_
     return tr_linear_turn_end(m, evaluate_rows(me, m, m->test, view->value, report->sum));
 }
 
-void tr_linear_report_loss(tr_report *report, double loss)
-{
-    report->sum[LOSS] += loss;
-}
-
-void tr_linear_report_conjugate(tr_report *report, double conjugate)
-{
-    report->sum[CONJUGATE] += conjugate;
-}
-
 int tr_linear_report(tr_worker *me, struct tr_linear *m, double loss, const void *w, tr_view *test,
                      tr_report *report)
 {
-    report->sum[LOSS] += loss;
+    report->sum[TR_LINEAR_LOSS] += loss;
     TR_TRY(tr_linear_report_size(me, m, w, report));
     return m->test ? tr_linear_report_test(me, m, test, report) : TR_OK;
 }
@@ -107,25 +88,26 @@ int tr_linear_evaluate(tr_worker *me, void *state, tr_report *report)
     struct tr_linear *m = state;
     tr_view *view = m->fresh_view ? m->fresh_view : m->view;
     TR_TRY(tr_view_pull(view));
-    return tr_linear_evaluate_at(me, m, view->value, report);
+    return tr_linear_evaluate_at(me, m, view->value, m->test_view, report);
 }
 
-int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report)
+int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_view *test, tr_report *report)
 {
     TR_TRY(tr_linear_turn_begin(m, "evaluate"));
     TR_TRY(tr_linear_turn_end(m, evaluate_rows(me, m, m->train, w, report->sum)));
-    return tr_linear_report(me, m, 0, w, m->test_view, report);
+    return tr_linear_report(me, m, 0, w, test, report);
 }
 
 double tr_linear_penalty(const struct tr_linear *m, const tr_report *report)
 {
-    return m->o->l1 * report->sum[ABSOLUTES] +
-           0.5 * m->l2 * (report->sum[SQUARES] - (m->o->bias_l2 ? 0 : report->sum[BIAS_SQUARE]));
+    return m->o->l1 * report->sum[TR_LINEAR_ABSOLUTES] +
+           0.5 * m->l2 *
+               (report->sum[TR_LINEAR_SQUARES] - (m->o->bias_l2 ? 0 : report->sum[TR_LINEAR_BIAS_SQUARE]));
 }
 
 double tr_linear_dual_value(const struct tr_linear *m, const tr_report *report)
 {
-    return -tr_linear_penalty(m, report) - report->sum[CONJUGATE] / m->total_weight;
+    return -tr_linear_penalty(m, report) - report->sum[TR_LINEAR_CONJUGATE] / m->total_weight;
 }
 
 void tr_linear_prove(struct tr_linear *m, double gap, bool proven, tr_evaluation *evaluation)
@@ -143,14 +125,26 @@ void tr_linear_prove(struct tr_linear *m, double gap, bool proven, tr_evaluation
 double tr_linear_test_metric(const struct tr_linear *m, const tr_report *report)
 {
     const double *sum = report->sum;
-    double mean = sum[tr_linear_classifies(m) ? TEST_RIGHT : TEST_ERRORS] / sum[TEST_WEIGHT];
+    double mean = sum[tr_linear_classifies(m) ? TR_LINEAR_TEST_RIGHT : TR_LINEAR_TEST_ERRORS] /
+                  sum[TR_LINEAR_TEST_WEIGHT];
     return m->loss->metric == TR_METRIC_RMSE ? sqrt(mean) : mean;
 }
 
 /* Fails if the objective is not finite or has grown by a factor of 1000, from which no run recovers. The message names only
  * settings that can help. */
-static int evaluate_check_divergence(struct tr_linear *m, double objective)
+int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
+    struct tr_linear *m = state;
+    double target = tr_job_number(m->job, "solve.target"),
+           objective = report->sum[TR_LINEAR_LOSS] / m->total_weight + tr_linear_penalty(m, report);
+    evaluation->objective = objective;
+    if (m->test) evaluation->metric = tr_linear_test_metric(m, report);
+    if (target != TR_JOB_AUTO && objective <= target) evaluation->stop = true;
+    m->last = *evaluation;
+    if (m->solver->counts_passes) evaluation->epoch = m->passes;
+    m->epoch = (double)report->clock / (double)m->clocks_per_epoch;
+    if (isfinite(evaluation->epoch)) m->epoch = evaluation->epoch;
+
     double zero = m->softmax ? log((double)m->outputs) : (double)m->outputs * m->loss->value(0, 1, m->shape);
     if (m->usual == 0) m->usual = fmax(objective, zero);
     if (isfinite(objective) && objective <= 1000 * m->usual) return TR_OK;
@@ -163,20 +157,6 @@ static int evaluate_check_divergence(struct tr_linear *m, double objective)
     bool adds = m->solver->weighs_updates && m->sums && tr_groups(m->tr) > 1;
     return tr_fail(TR_ERR_DIVERGED, "epoch %.2f: the objective is %s: %s%s%s", m->epoch, what,
                    m->solver->diverged, stale, adds ? ", or set sync.weight to con or dyn" : "");
-}
-
-int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
-{
-    struct tr_linear *m = state;
-    double target = tr_job_number(m->job, "solve.target");
-    evaluation->objective = report->sum[LOSS] / m->total_weight + tr_linear_penalty(m, report);
-    if (m->test) evaluation->metric = tr_linear_test_metric(m, report);
-    if (target != TR_JOB_AUTO && evaluation->objective <= target) evaluation->stop = true;
-    m->last = *evaluation;
-    if (m->solver->counts_passes) evaluation->epoch = m->passes;
-    m->epoch = (double)report->clock / (double)m->clocks_per_epoch;
-    if (isfinite(evaluation->epoch)) m->epoch = evaluation->epoch;
-    return evaluate_check_divergence(m, evaluation->objective);
 }
 
 int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot)
@@ -195,24 +175,20 @@ const char *tr_linear_metric(const struct tr_linear *m)
 
 /* ---- comparison with the best constant ---- */
 
-/* Computes the objective of the best model without weights.
- *
- * sums: outputs + 1 zeros, for the sums of weights, and of weights times targets by output
- * margin: outputs zeros, for the margins of that model
- */
-static int constant_objective(const struct tr_linear *m, double *sums, double *margin, double *objective)
+int tr_linear_check_worth(struct tr_linear *m)
 {
     const struct tr_problem *p = &m->problem;
-    size_t first = 0, end = 0;
-    double loss = 0;
-    if (tr_roles(m->tr) & TR_SLAVE) {
-        tr_worker me = tr_linear_self(m->tr);
-        first = tr_data_part_begin(m->train, &me);
-        end = m->vertical && me.member > 0 ? first : tr_data_part_end(m->train, &me);
-    }
+    TR_FREED double *sums =
+        NULL; /* of weights, and of weights times targets by output; margins of the best constant */
+    double loss = 0, objective = m->last.objective;
+    size_t first, end;
+    if (tr_linear_classifies(m) && m->train->labels < 2) return TR_OK; /* the loss of a constant is 0 */
+    TR_TRY(tr_agree(m->tr, TR_NEW(&sums, 2 * m->outputs + 1)));
+    double *margin = sums + m->outputs + 1;
+    tr_linear_own_rows(m, &first, &end);
     if (m->o->bias) {
         for (size_t i = first; i < end; i++) {
-            double weight = p->weight ? (double)p->weight[i] : 1, target = (double)p->target[i];
+            double weight = tr_row_weight(p, i), target = (double)p->target[i];
             sums[0] += weight;
             if (m->outputs == 1) sums[1] += weight * target;
             else sums[1 + (size_t)target] += weight;
@@ -228,21 +204,10 @@ static int constant_objective(const struct tr_linear *m, double *sums, double *m
     }
     for (size_t i = first; i < end; i++) loss = tr_row_losses(p, i, 1, margin, loss);
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &loss, 1));
-    *objective = loss / m->total_weight;
-    for (size_t k = 0; m->o->bias_l2 && k < m->outputs; k++)
-        *objective += 0.5 * m->l2 * margin[k] * margin[k];
-    return TR_OK;
-}
-
-int tr_linear_check_worth(struct tr_linear *m)
-{
-    double *sums, constant = 0, objective = m->last.objective;
-    if (tr_linear_classifies(m) && m->train->labels < 2) return TR_OK; /* the loss of a constant is 0 */
-    TR_TRY(tr_agree(m->tr, TR_NEW(&sums, 2 * m->outputs + 1)));
-    int status = constant_objective(m, sums, sums + m->outputs + 1, &constant);
-    free(sums);
-    if (status == TR_OK) status = tr_model_tell(m->tr, 1, &objective);
-    if (status != TR_OK || objective <= constant * (1 + 1e-3) + 1e-12) return status;
+    double constant = loss / m->total_weight;
+    for (size_t k = 0; m->o->bias_l2 && k < m->outputs; k++) constant += 0.5 * m->l2 * margin[k] * margin[k];
+    TR_TRY(tr_model_tell(m->tr, 1, &objective));
+    if (objective <= constant * (1 + 1e-3) + 1e-12) return TR_OK;
     const char *of = m->o->bias ? "the best constant" : "weights of zero";
     if (tr_job_number(m->job, "solve.patience") > 0) { /* the test data decide which model is good */
         tr_warn(
@@ -268,8 +233,11 @@ tr_stage tr_linear_stage(struct tr_linear *m)
                       .gap_goal = m->o->target_gap,
                       .metric_name = tr_linear_metric(m),
                       .metric_ascends = tr_linear_classifies(m),
-                      .evaluate = tr_linear_evaluate,
-                      .summarize = tr_linear_summarize};
+                      .prepare = m->solver->prepare,
+                      .compute = m->solver->compute,
+                      .evaluate = m->solver->evaluate ? m->solver->evaluate : tr_linear_evaluate,
+                      .summarize = m->solver->summarize ? m->solver->summarize : tr_linear_summarize,
+                      .snapshot = m->solver->snapshot};
 }
 
 /* ---- figures of summary.json ---- */

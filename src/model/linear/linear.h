@@ -1,15 +1,13 @@
 /* Linear models: a table "w" with a weight per feature and output, and one for the bias.
  *
- *   linear      the class: options, checks, weights of rows, opening, views
+ *   linear      the class: options, checks, weights of rows, opening, views; the method that chooses among the others
  *   evaluate    objective, metric of the test data, gap, area under the ROC curve
  *   pass        passes over rows, sparse or dense
- *   columns     vectors over all columns, divided among workers
- *   saved       model.h5, scaling back, model.init; text: model.txt; answers: predict, evaluate, inspect
- *   auto        a method that chooses among the others
+ *   products    products of rows and vectors in f64; vectors over all columns, divided among workers
+ *   saved       model.txt, model.h5, scaling back, model.init; answers: predict, evaluate, inspect
  *   dual/       dual coordinate descent
- *   newton/     Newton's method; solver: its steps; rows: products of rows and vectors
- *   descent/    coordinate descent for penalties with |w|₁, with paths of penalties and cross-validation; step: its steps;
- *               blocks: blocks of columns
+ *   newton/     Newton's method; solver: its steps
+ *   descent/    coordinate descent for penalties with |w|₁, with paths of penalties and cross-validation; step: its steps
  *   sgd/        mini-batch gradient descent, also with growing batches; variance: variance reduction; steps: its steps
  */
 #ifndef TR_LINEAR_H
@@ -66,6 +64,19 @@ struct tr_linear_model {
 };
 
 struct tr_linear;
+struct tr_linear_method;
+
+/* Properties of a loss that a method needs. */
+enum tr_linear_property {
+    TR_LOSS_SLOPE = 1,          /* of one margin */
+    TR_LOSS_STEP = 2,           /* a step of the dual */
+    TR_LOSS_CURVED = 4,         /* a curvature, or a corner that can be rounded */
+    TR_LOSS_BOUNDED_CURVE = 8,  /* a bound of the curvature. It supports no shape parameters */
+    TR_LOSS_BOUNDED_SLOPE = 16, /* a bound of the slope */
+    TR_LOSS_QUADRATIC_MODEL =
+        32, /* a quadratic model and a proven gap: bounded curvature, conjugate, no shape parameter */
+};
+bool tr_linear_minimises(const struct tr_linear_method *method, const struct tr_loss *loss);
 
 /* A value of solve.method. The functions check, open and train have the same contract as those of a class. */
 struct tr_linear_method {
@@ -75,14 +86,20 @@ struct tr_linear_method {
     uint32_t (*servers)(const struct tr_linear *m);
     /* All ranks, after the data are read and the table w is made: sets clocks_per_epoch. */
     int (*open)(struct tr_linear *m);
-    /* All ranks: runs the stages. */
+    /* All ranks: runs the stages. NULL: runs tr_linear_stage(). */
     int (*train)(struct tr_linear *m);
+    /* Functions of tr_linear_stage(), whose state is the model. evaluate, summarize: NULL: those of the class. */
+    int (*prepare)(tr_worker *me, void *linear);
+    int (*compute)(tr_worker *me, void *linear);
+    int (*evaluate)(tr_worker *me, void *linear, tr_report *report);
+    int (*summarize)(void *linear, const tr_report *report, tr_evaluation *evaluation);
+    int (*snapshot)(tr_worker *me, void *linear, tr_snapshot *snapshot);
     /* Frees the memory of the method. It may not have been opened. */
     void (*close)(struct tr_linear *m);
     bool many_outputs;                         /* learns more than two classes */
     const struct tr_linear_method *of_classes; /* replaces it for more than two classes */
     bool weighs_rows;                          /* supports data.weight and model.class_weights */
-    bool (*minimises)(const struct tr_loss *loss);
+    unsigned minimises;   /* losses with one of these properties, enum tr_linear_property */
     bool passes;          /* passes over rows in order, so they need not be in memory */
     bool sparse_rows;     /* steps on single non-zeros, so dense rows are converted to sparse ones */
     bool counts_rows;     /* makes a second table, of the number of rows of each feature */
@@ -183,6 +200,14 @@ int tr_linear_open_range(tr_table *table, tr_key first, size_t n, enum tr_view_u
 /* Returns whether the rows of this worker have the bias. */
 bool tr_linear_has_bias(const struct tr_linear *m, const tr_worker *me);
 
+/* Views of a worker in a stage of a task, in me->kept: of w, of another table, of w for the test data. Released by
+ * tr_linear_release_views(). */
+struct tr_linear_views {
+    tr_view *w, *other, *test;
+    double loss; /* of the rows of this worker */
+};
+void tr_linear_release_views(void *kept);
+
 /* Prepares a stage of all workers: the problem, a view of w and one for the test data, and memory for this number of margins. The
  * second function does not open the view of w. */
 int tr_linear_prepare(tr_worker *me, struct tr_linear *m, size_t margins);
@@ -195,6 +220,9 @@ void tr_linear_keep_difference(tr_view *view, enum tr_dtype dtype, double diviso
 
 /* Returns this rank as a worker of its group, for work outside of stages. */
 tr_worker tr_linear_self(tr_context *tr);
+
+/* Finds the training rows that this rank counts: a row that several workers have is counted by one of them. */
+void tr_linear_own_rows(const struct tr_linear *m, size_t *first, size_t *end);
 
 /* Returns the index of a label of the training data; the number of labels if it is not one of them. */
 size_t tr_linear_label(const tr_data *train, float label);
@@ -223,33 +251,41 @@ int tr_linear_dual_prove(struct tr_linear *m);
 /* Returns the dual variables of a row of the training data as slopes dφ/dm, for each output; 0 for classes of other workers. Those of
  * a softmax sum to 0. Returns false if they belong to another worker or are not known. */
 bool tr_linear_dual_variables(const struct tr_linear *m, size_t row, double *u);
-bool tr_linear_dual_variables_of_classes(const struct tr_linear *m, size_t row, double *u);
 
 /* ---- evaluation ---- */
 
 /* Number of rows whose margins are computed together: least capacity of m->margin. */
 enum { TR_LINEAR_MARGINS = 4096 };
 
-/* First of the sums of an evaluation that belong to the method. */
-enum { TR_LINEAR_OWN_SUMS = 12 };
+/* Sums of an evaluation over the workers; from TR_LINEAR_OWN_SUMS on they belong to the method. */
+enum {
+    TR_LINEAR_LOSS,      /* of the training rows */
+    TR_LINEAR_CONJUGATE, /* of their dual variables */
+    TR_LINEAR_SQUARES,   /* of the weights, with the biases */
+    TR_LINEAR_ABSOLUTES,
+    TR_LINEAR_BIAS_SQUARE,
+    TR_LINEAR_TEST_WEIGHT,
+    TR_LINEAR_TEST_RIGHT,
+    TR_LINEAR_TEST_ERRORS,
+    TR_LINEAR_OWN_SUMS = 12
+};
 
 /* Report the sums that tr_linear_summarize() needs: the loss of this worker's rows, the size of the weights w (worker 0 only), and
  * the metric of this worker's part of the test data. The penalty follows from the size. */
-void tr_linear_report_loss(tr_report *report, double loss);
 int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);
 double tr_linear_penalty(const struct tr_linear *m, const tr_report *report);
 int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report);
 int tr_linear_report(tr_worker *me, struct tr_linear *m, double loss, const void *w, tr_view *test,
                      tr_report *report);                                /* all three */
 int tr_linear_evaluate(tr_worker *me, void *linear, tr_report *report); /* at m->view and m->test_view */
-int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);
+int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_view *test,
+                          tr_report *report);
 int tr_linear_summarize(void *linear, const tr_report *report, tr_evaluation *evaluation);
 
 /* The dual value is a lower bound of the objective. If w is the w(α) of the dual variables, it follows from the sum of the
  * conjugates of the rows and from the size of w. After tr_linear_summarize(), tr_linear_prove() sets the relative gap, and stops at
  * solve.target_gap. gap: F - D, with rounding errors if it is proven. Under SSP and ASP the parts of the workers belong to different
  * parameters, so the gap is an estimate. */
-void tr_linear_report_conjugate(tr_report *report, double conjugate);
 double tr_linear_dual_value(const struct tr_linear *m, const tr_report *report);
 void tr_linear_prove(struct tr_linear *m, double gap, bool proven, tr_evaluation *evaluation);
 
@@ -259,17 +295,11 @@ void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation);
 double tr_linear_epochs_before(const struct tr_linear *m);
 int tr_linear_keep_watch(struct tr_linear *m, tr_snapshot *snapshot);
 
-/* Returns whether Newton's method, which is open, factors the whole Hessian; the same on all ranks. */
-bool tr_linear_newton_is_exact(const struct tr_linear *m);
-
-/* Returns the least number of passes that the first step of Newton's method takes. */
-int tr_linear_newton_least_passes(const struct tr_linear *m);
-
 /* Checks that the last objective is better than that of the best constant, or, without a bias, of zero weights. All ranks, after
  * training. TR_ERR_DIVERGED; a warning with solve.patience, because the test data decide then. */
 int tr_linear_check_worth(struct tr_linear *m);
 
-/* Returns the stage «train» of methods whose epochs are clocks. They add prepare, compute, snapshot and other functions. */
+/* Returns the stage «train» of the method m->solver, whose epochs are clocks. */
 tr_stage tr_linear_stage(struct tr_linear *m);
 
 /* For snapshot functions: the state of tr_linear_summarize(). */
@@ -296,8 +326,13 @@ int64_t tr_linear_stage_number(const struct tr_linear *m, const char *stage, con
  * stage with one clock. All ranks. */
 int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one_group, bool has_clocks);
 
-/* Returns TR_ERR_CONFIG with the place of a setting and the reason. */
+/* Return TR_ERR_CONFIG with the place of a setting and the reason; for the first of a list that applies. */
 int tr_linear_refuse(const tr_job *job, const char *key, const char *why);
+struct tr_refusal {
+    bool applies;
+    const char *key, *why; /* key NULL ends a list */
+};
+int tr_linear_refuse_any(const tr_job *job, const struct tr_refusal *list);
 
 /* Returns a number of servers for w that gives each share some thousand keys, or 0 for the number of the job: sync.weight auto
  * compares the directions of updates of each share (simulated on a9a: with one share 11 clocks to the target, with 4 shares 18,

@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "../loss_inline.h"
 #include "trireme/cpu.h"
 
 /* The clones of TR_CPU_CLONES compute the same bits: they have the same number of partial sums. */
@@ -16,11 +15,6 @@ enum { TILE_ROWS = 64, TILE_COLUMNS = 256, TILE_OUTPUTS = 64 };
 typedef float f32s __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef double f64s __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
 
-static double row_weight(const struct tr_problem *p, size_t i)
-{
-    return p->weight ? (double)p->weight[i] : 1;
-}
-
 double tr_row_target(const struct tr_problem *p, size_t i, size_t k)
 {
     double target = (double)p->target[i];
@@ -29,7 +23,7 @@ double tr_row_target(const struct tr_problem *p, size_t i, size_t k)
 
 /* The new probabilities q of a row of a softmax: those that minimise Σ q log q - Σ m (q - q_old) + s/2 |q - q_old|² where
  * Σ q = 1. Newton steps on log q and the multiplier; m is overwritten. */
-static void softmax_step(size_t n, double s, const float *old, const double *margin, double *q)
+static void dual_softmax_step(size_t n, double s, const float *old, const double *margin, double *q)
 {
     double change = 1;
     for (size_t k = 0; k < n; k++) q[k] = fmax((double)old[k], 1e-12);
@@ -51,9 +45,10 @@ static void softmax_step(size_t n, double s, const float *old, const double *mar
     }
 }
 
-/* By how much a row moves w along -x, up to the factor that makes q of |x|². Whether anything moves. */
-static bool find_change(const struct tr_problem *p, size_t i, struct tr_class_block own, const float *old,
-                        const float *a, double *change)
+/* Computes the movement of w along -x by the changes of the dual variables of a row, up to the factor that makes q of |x|². Returns
+ * whether w moves. */
+static bool dual_find_change(const struct tr_problem *p, size_t i, struct tr_class_block own,
+                             const float *old, const float *a, double *change)
 {
     bool moves = false;
     for (size_t k = 0; k < own.n; k++) {
@@ -65,11 +60,11 @@ static bool find_change(const struct tr_problem *p, size_t i, struct tr_class_bl
 }
 
 /* Sets the dual variables of a row. margin: its margins, followed by memory for the same number of elements. */
-static void set_row(const struct tr_problem *p, size_t i, struct tr_class_block own, double q, float *a,
-                    double *margin)
+static void dual_set_row(const struct tr_problem *p, size_t i, struct tr_class_block own, double q, float *a,
+                         double *margin)
 {
     double *next = margin + own.n;
-    if (p->softmax) softmax_step(own.n, q, a, margin, next);
+    if (p->softmax) dual_softmax_step(own.n, q, a, margin, next);
     for (size_t k = 0; k < own.n; k++)
         a[k] = (float)(p->softmax ? next[k]
                                   : tr_loss_step(p->loss, (double)a[k], margin[k],
@@ -114,8 +109,8 @@ double tr_row_losses(const struct tr_problem *p, size_t first, size_t n, const d
 #define LOSSES(name)                                                                                         \
     if (p->loss == &tr_loss_##name && outputs == 1) {                                                        \
         for (size_t i = 0; i < n; i++)                                                                       \
-            sum +=                                                                                           \
-                row_weight(p, first + i) * name##_value(margin[i], (double)p->target[first + i], p->shape);  \
+            sum += tr_row_weight(p, first + i) *                                                             \
+                   name##_value(margin[i], (double)p->target[first + i], p->shape);                          \
         return sum;                                                                                          \
     }
     TR_INLINE_LOSSES(LOSSES)
@@ -124,7 +119,7 @@ double tr_row_losses(const struct tr_problem *p, size_t first, size_t n, const d
         double loss = p->softmax ? log_sum(outputs, margin) - margin[(size_t)p->target[i]] : 0;
         for (size_t k = 0; k < outputs && !p->softmax; k++)
             loss += tr_loss_value(p->loss, margin[k], tr_row_target(p, i, k), p->shape);
-        sum += row_weight(p, i) * loss;
+        sum += tr_row_weight(p, i) * loss;
     }
     return sum;
 }
@@ -135,14 +130,14 @@ void tr_row_slopes(const struct tr_problem *p, size_t first, size_t n, double *m
 #define SLOPES(name)                                                                                         \
     if (p->loss == &tr_loss_##name && outputs == 1) {                                                        \
         for (size_t i = 0; i < n; i++)                                                                       \
-            margin[i] =                                                                                      \
-                row_weight(p, first + i) * name##_slope(margin[i], (double)p->target[first + i], p->shape);  \
+            margin[i] = tr_row_weight(p, first + i) *                                                        \
+                        name##_slope(margin[i], (double)p->target[first + i], p->shape);                     \
         return;                                                                                              \
     }
     TR_INLINE_LOSSES(SLOPES)
 #undef SLOPES
     for (size_t i = first; i < first + n; i++, margin += outputs) {
-        double weight = row_weight(p, i), sum = p->softmax ? log_sum(outputs, margin) : 0;
+        double weight = tr_row_weight(p, i), sum = p->softmax ? log_sum(outputs, margin) : 0;
         for (size_t k = 0; k < outputs; k++)
             margin[k] =
                 weight * (p->softmax ? exp(margin[k] - sum) - ((size_t)p->target[i] == k)
@@ -169,11 +164,10 @@ void tr_dual_pass(const struct tr_problem *p, const uint32_t *order, size_t n, d
     else dual_pass_f64(p, order, n, sigma, norm, a, w);
 }
 
-void tr_add_rows_shared(const struct tr_problem *p, size_t first, size_t n, void *w)
+void tr_add_row_shared(const struct tr_problem *p, size_t i, void *w)
 {
-    for (size_t i = first; i < first + n; i++)
-        if (p->dtype == TR_F32) add_shared_f32(p, i, 1, w);
-        else add_shared_f64(p, i, 1, w);
+    if (p->dtype == TR_F32) add_shared_f32(p, i, 1, w);
+    else add_shared_f64(p, i, 1, w);
 }
 
 void tr_add_shared(enum tr_dtype dtype, void *w, size_t at, double x)
@@ -204,7 +198,7 @@ double tr_dual_sum(const struct tr_problem *p, struct tr_class_block own, size_t
     for (size_t i = base; i < base + n; i++, a += own.n)
         for (size_t k = 0; k < own.n; k++) {
             double q = (double)a[k], y = tr_row_target(p, i, own.first + k);
-            sum += row_weight(p, i) * (!p->softmax ? p->loss->conjugate(q, y) : q > 0 ? q * log(q) : 0);
+            sum += tr_row_weight(p, i) * (!p->softmax ? p->loss->conjugate(q, y) : q > 0 ? q * log(q) : 0);
         }
     return sum;
 }

@@ -6,6 +6,7 @@
 
 #include "../loss.h"
 #include "trireme/base.h"
+#include "trireme/collective.h"
 #include "trireme/data.h"
 
 /* Methods in the order of solve.method. */
@@ -87,6 +88,11 @@ static inline size_t tr_row_key(const struct tr_data_row *row, size_t k)
 static inline float tr_row_value(const struct tr_data_row *row, size_t k)
 {
     return row->value ? row->value[k] : 1;
+}
+
+static inline double tr_row_weight(const struct tr_problem *p, size_t i)
+{
+    return p->weight ? (double)p->weight[i] : 1;
 }
 
 /* Returns |x|² of a row, without the bias. */
@@ -181,8 +187,8 @@ static inline size_t tr_ready_piece(const struct tr_problem *p, size_t first, si
 void tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,
                   const float *norm, float *a, void *w, bool shared);
 
-/* w += x_i for each of the rows first .. first + n - 1, while other processes change w. */
-void tr_add_rows_shared(const struct tr_problem *problem, size_t first, size_t n, void *w);
+/* w += x_i, while other processes change w. */
+void tr_add_row_shared(const struct tr_problem *problem, size_t i, void *w);
 
 /* w[at] += x, while other processes change w. */
 void tr_add_shared(enum tr_dtype dtype, void *w, size_t at, double x);
@@ -209,5 +215,74 @@ double tr_dual_sum(const struct tr_problem *problem, struct tr_class_block own, 
 
 /* norm[i] = |x_i|² of these rows, plus of_bias if there is a bias. */
 void tr_row_norms(const struct tr_problem *problem, size_t first, size_t n, float *norm);
+
+/* ---- products.c: products of rows and vectors over their keys, in f64. A key and a row have K = outputs elements ---- */
+
+/* z = X w for the rows first .. first + n - 1. */
+void tr_newton_times(const struct tr_problem *problem, size_t first, size_t n, const double *w, double *z);
+
+/* w += X' c; and the same with the squares of the elements of X. */
+void tr_newton_add(const struct tr_problem *problem, size_t first, size_t n, const double *c, double *w);
+void tr_newton_add_squares(const struct tr_problem *problem, size_t first, size_t n, const double *c,
+                           double *w);
+
+/* H += X' C X. Rows with few non-zeros are added one by one, others by BLIS in tiles.
+ *
+ * @param [in]     c      diagonal of C: c[i] ≥ 0 of row i
+ * @param [in]     place  column of H for each key of the rows
+ * @param [in,out] h      columns × columns by rows; only the lower triangle is changed
+ * @return TR_ERR_SYSTEM without memory
+ */
+int tr_newton_add_outer(const struct tr_problem *problem, size_t first, size_t n, const double *c,
+                        const tr_key *place, size_t columns, double *h);
+
+/* H -= Σ (x ⊗ c) (x ⊗ c)' over the rows, with K elements of c for each row and K columns of H for each key. */
+int tr_newton_subtract_outer(const struct tr_problem *problem, size_t first, size_t n, const double *c,
+                             const tr_key *place, size_t columns, double *h);
+
+/* Returns the time of tr_newton_add_outer() relative to a product X' C X v, for rows with this number of non-zeros. */
+double tr_newton_outer_cost(double nonzeros, double columns);
+
+/* Replaces the lower triangle of a symmetric matrix by its Cholesky factor. If a diagonal element is lost to rounding, its
+ * column is treated as orthogonal to the previous ones. */
+void tr_cholesky(size_t n, double *h);
+
+/* Solves L L' x = b in place for `width` vectors, stored as n × width. */
+void tr_cholesky_solve(size_t n, const double *factor, size_t width, double *b);
+
+/* ---- products.c: vectors over all columns, for workers whose rows have different columns: `width` f64 elements per column ----
+ *
+ * Small vectors are replicated at all workers and summed by one collective call. Large vectors are distributed: each
+ * worker owns a range of columns and exchanges the columns of its rows with the owners. */
+
+struct tr_columns {
+    tr_context *tr; /* NULL: one worker */
+    int workers;
+    size_t width;
+    const tr_key *keys; /* columns of this worker's rows */
+    size_t local;       /* their number */
+    bool whole;
+    uint64_t first; /* first column, and number of columns, that this worker owns */
+    size_t n;
+    /* distributed: bytes to each worker in a sum, and from each worker; owned column of each received element */
+    size_t *to, *from;
+    uint32_t *place;
+    size_t places;
+    double *buffer;
+};
+
+/* Opens vectors. All workers. The keys ascend, are below `columns`, and must outlive *c. */
+int tr_columns_open(struct tr_columns *c, tr_context *tr, const tr_key *keys, size_t n, uint64_t columns,
+                    size_t width);
+void tr_columns_close(struct tr_columns *c);
+
+/* own = Σ over workers of `local`, at the owners; local = own at the keys of this worker. All workers. */
+int tr_columns_sum(struct tr_columns *c, const double *local, double *own);
+int tr_columns_fetch(struct tr_columns *c, const double *own, double *local);
+
+/* Sums n values over the workers: of rows; of parts of vectors, which for replicated vectors are the whole already. All
+ * workers. */
+int tr_columns_sum_rows(struct tr_columns *c, double *sums, size_t n);
+int tr_columns_sum_parts(struct tr_columns *c, double *sums, size_t n);
 
 #endif

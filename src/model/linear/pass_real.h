@@ -36,18 +36,15 @@ struct NAME(tile) {
     REAL x[TILE_ROWS * TILE_COLUMNS], of_outputs[TILE_ROWS * TILE_OUTPUTS];
 };
 
-TR_CPU_CLONES static void NAME(copy_row)(size_t n, const float *from, REAL *to)
-{
-    size_t j = 0;
-    for (; j + LANES <= n; j += LANES) W(to + j) = X(from + j);
-    for (; j < n; j++) to[j] = (REAL)from[j];
-}
-
-static void NAME(copy_rows)(const struct tr_problem *p, size_t first, size_t n, size_t column, size_t columns,
-                            REAL *x)
+TR_CPU_CLONES static void NAME(copy_rows)(const struct tr_problem *p, size_t first, size_t n, size_t column,
+                                          size_t columns, REAL *x)
 {
     const float *from = p->rows.dense + first * p->keys + column;
-    for (size_t i = 0; i < n; i++, from += p->keys, x += columns) NAME(copy_row)(columns, from, x);
+    for (size_t i = 0; i < n; i++, from += p->keys, x += columns) {
+        size_t j = 0;
+        for (; j + LANES <= columns; j += LANES) W(x + j) = X(from + j);
+        for (; j < columns; j++) x[j] = (REAL)from[j];
+    }
 }
 
 void NAME(tr_dense_margins)(const struct tr_problem *p, size_t first, size_t n, const REAL *w, double *margin)
@@ -215,8 +212,8 @@ static void NAME(add_rows)(const struct tr_problem *p, size_t first, size_t n, c
     bool dense = p->rows.dense != NULL;
     if (dense && p->outputs > 1) NAME(tr_dense_add_rows)(p, first, n, -rate, slope, w);
     for (size_t i = 0; i < n; i++) {
-        if (p->outputs == 1) NAME(add)(p, first + i, (REAL)(-rate * slope[i]), w);
-        else if (!dense) NAME(add_outer)
+        if (p->outputs == 1 && slope[i] != 0) NAME(add)(p, first + i, (REAL)(-rate * slope[i]), w);
+        else if (p->outputs > 1 && !dense) NAME(add_outer)
         (p, first + i, (struct tr_class_block){0, p->outputs}, rate, slope + i * p->outputs, w);
         if (reg && !dense) NAME(shrink)(p, first + i, rate, 1, reg, old, w);
     }
@@ -303,12 +300,12 @@ static void NAME(dual_pass_classes)(const struct tr_problem *p, struct tr_class_
     double step = 1 / (p->l2 * p->n);
     for (size_t s = 0; s < n; s++) {
         size_t i = base + order[s];
-        double by = sigma * step * row_weight(p, i);
+        double by = sigma * step * tr_row_weight(p, i);
         float *mine = a + order[s] * own.n;
         NAME(dots)(p, i, own, w, room);
         memcpy(old, mine, own.n * sizeof *old);
-        set_row(p, i, own, by * (double)norm[i], mine, room);
-        if (find_change(p, i, own, old, mine, room)) NAME(add_outer)(p, i, own, by, room, w);
+        dual_set_row(p, i, own, by * (double)norm[i], mine, room);
+        if (dual_find_change(p, i, own, old, mine, room)) NAME(add_outer)(p, i, own, by, room, w);
     }
 }
 
@@ -317,8 +314,8 @@ static void NAME(add_changes)(const struct tr_problem *p, struct tr_class_block 
 {
     double step = 1 / (p->l2 * p->n);
     for (size_t i = base; i < base + n; i++, old += own.n, a += own.n)
-        if (find_change(p, i, own, old, a, room))
-            NAME(add_outer)(p, i, own, step * row_weight(p, i), room, w);
+        if (dual_find_change(p, i, own, old, a, room))
+            NAME(add_outer)(p, i, own, step * tr_row_weight(p, i), room, w);
 }
 
 #undef REAL

@@ -3,7 +3,7 @@
 #ifndef TR_TREES_BINS_H
 #define TR_TREES_BINS_H
 
-#include "../quantile.h"
+#include "../labels.h"
 #include "trireme/trireme.h"
 
 enum { TR_BINS = 256 }; /* maximum number of bins of a column that is stored in bytes, with the last bin */

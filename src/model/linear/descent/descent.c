@@ -1,6 +1,6 @@
 /* Coordinate descent for penalties with |w|₁, by proximal Newton steps (newGLMNET, Yuan, Ho and Lin 2012).
  * A step minimises the quadratic model of the loss at the current weights, plus the penalty, over a working set of
- * columns in blocks (blocks.h). The set has the columns that are not 0 or whose gradient could let them leave 0. A line
+ * columns in blocks (descent.h). The set has the columns that are not 0 or whose gradient could let them leave 0. A line
  * search follows. Workers divide the rows; the gradient of each block is summed over the workers, and all of them
  * compute the same minimum. Steps and passes therefore do not depend on the number of workers.
  *
@@ -29,15 +29,10 @@ struct folds_worth {
     double l1, nonzeros, loss, error;
 };
 
-/* Number of values stored for each penalty: loss and non-zeros of each fold, and model.l1. */
-static size_t fold_numbers(const struct tr_descent_folds *f)
+/* Values of a penalty: loss of each fold, non-zeros of each fold, model.l1. */
+static double *folds_numbers(const struct tr_descent_folds *f, size_t value)
 {
-    return 2 * f->n + 1;
-}
-
-static double *fold_of_value(const struct tr_descent_folds *f, size_t value)
-{
-    return f->told + value * fold_numbers(f);
+    return f->told + value * (2 * f->n + 1);
 }
 
 /* Distributes each n consecutive rows over the n folds in random order, and computes the share of the total weight outside of each
@@ -46,17 +41,18 @@ static int folds_open(const tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     struct tr_descent_folds *f = &d->folds;
-    uint64_t *number, drawn = UINT64_MAX;
-    uint32_t *order = NULL;
+    uint64_t drawn = UINT64_MAX;
+    TR_FREED uint64_t *number = NULL;
+    TR_FREED uint32_t *order = NULL;
     if (f->n == 0) return TR_OK;
     TR_TRY(TR_NEW(&f->of, d->rows.n));
     TR_TRY(TR_NEW(&f->weight, d->rows.n));
     TR_TRY(TR_NEW(&f->share, f->n + 1));
     TR_TRY(TR_NEW(&number, m->train->rows.n));
-    int status = TR_NEW(&order, f->n);
+    TR_TRY(TR_NEW(&order, f->n));
     tr_data_numbers(m->train, number);
     const uint64_t *own = number + tr_data_part_begin(m->train, me);
-    for (size_t i = 0; i < d->rows.n && status == TR_OK; i++) {
+    for (size_t i = 0; i < d->rows.n; i++) {
         struct tr_rng rng;
         if (own[i] / f->n != drawn) {
             drawn = own[i] / f->n;
@@ -66,9 +62,6 @@ static int folds_open(const tr_worker *me, struct tr_linear *m)
         f->of[i] = order[own[i] % f->n];
         f->share[f->of[i]] += tr_descent_weight(d, i);
     }
-    free(order);
-    free(number);
-    TR_TRY(status);
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, f->share, f->n + 1));
     for (size_t k = 0; k <= f->n; k++) {
         f->share[k] = 1 - f->share[k] / m->total_weight;
@@ -83,22 +76,20 @@ static void folds_hold_out(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     struct tr_descent_folds *f = &d->folds;
-    double share = f->n > 0 ? f->share[f->lap] : 1;
     for (size_t i = 0; i < d->rows.n && f->n > 0; i++)
         f->weight[i] = f->of[i] == f->lap ? 0 : m->problem.weight ? m->problem.weight[d->first_row + i] : 1;
     if (f->n > 0) d->row_weight = f->weight;
-    d->share = share;
-    d->l2 = m->l2 * m->total_weight * share;
+    d->share = f->n > 0 ? f->share[f->lap] : 1;
+    d->l2 = m->l2 * m->total_weight * d->share;
     d->bias_l2 = m->o->bias && m->o->bias_l2 ? d->l2 : 0;
 }
 
-/* ---- the loss of held-out rows ---- */
-
+/* Measures the loss of the held-out rows. */
 static int folds_judge(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     struct tr_descent_folds *f = &d->folds;
-    double sums[2] = {0, 0}, *told = fold_of_value(f, d->value);
+    double sums[2] = {0, 0}, *told = folds_numbers(f, d->value);
     for (size_t i = 0; i < d->rows.n; i++) {
         if (f->of[i] != f->lap) continue;
         double weight = m->problem.weight ? (double)m->problem.weight[d->first_row + i] : 1;
@@ -114,7 +105,7 @@ static int folds_judge(struct tr_linear *m)
 
 static struct folds_worth folds_worth(const struct tr_descent_folds *f, size_t value)
 {
-    const double *told = fold_of_value(f, value);
+    const double *told = folds_numbers(f, value);
     struct folds_worth worth = {.l1 = told[2 * f->n]};
     double squares = 0, n = (double)f->n;
     for (size_t k = 0; k < f->n; k++) worth.loss += told[k] / n, worth.nonzeros += told[f->n + k] / n;
@@ -132,8 +123,7 @@ static void folds_choose_value(struct tr_descent_folds *f, size_t values)
     while (folds_worth(f, f->chosen).loss > least.loss + least.error) f->chosen++;
 }
 
-/* ---- report after training: all ranks ---- */
-
+/* After training, on all ranks. */
 static int folds_report(struct tr_linear *m)
 {
     enum { LINES = 20 };
@@ -144,7 +134,7 @@ static int folds_report(struct tr_linear *m)
     if (chosen == 0)
         return tr_fail(TR_ERR_DIVERGED,
                        "the folds are not done: give it more solve.epochs, or raise solve.target_gap");
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, f->told, d->values * fold_numbers(f)));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, f->told, d->values * (2 * f->n + 1)));
     folds_choose_value(f, d->values);
     tr_say(m->tr,
            "folds:         %zu; model.l1, weights that are not 0, loss of rows held out ± standard error",
@@ -166,26 +156,6 @@ static int folds_report(struct tr_linear *m)
     return tr_report_figure(m->tr, "least_loss", worth.loss);
 }
 
-/* ---- opening, checkpoints, closing ---- */
-
-/* All workers have the same values; the first one saves them. */
-static int folds_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
-{
-    struct tr_linear_descent *d = m->descent;
-    struct tr_descent_folds *f = &d->folds;
-    bool restores = tr_snapshot_restores(snapshot), has = restores ? me->worker >= 0 : me->worker == 0;
-    double lap = (double)f->lap;
-    if (f->n == 0) return TR_OK;
-    TR_TRY(tr_snapshot_rows(snapshot, "lap", TR_F64, 1, 1, NULL, 0, has, &lap));
-    TR_TRY(
-        tr_snapshot_rows(snapshot, "folds", TR_F64, 1, d->values * fold_numbers(f), NULL, 0, has, f->told));
-    if (!restores || me->worker < 0) return TR_OK;
-    f->lap = (size_t)lap;
-    if (f->lap == f->n) folds_choose_value(f, d->values);
-    folds_hold_out(m);
-    return TR_OK;
-}
-
 /* ---- the path of penalties ---- */
 
 /* The regularisation path: the first penalty is the smallest for which all weights are 0, the last one is a thousandth
@@ -199,113 +169,87 @@ static double path_alpha(const struct tr_linear *m, size_t i)
     return d->share * d->first_alpha * (d->values > 1 ? pow(last, (double)i / (double)(d->values - 1)) : 1);
 }
 
-/* ---- the best penalty ---- */
-
+/* Copies the current weights to d->best. */
 static int path_remember(struct tr_linear *m, double metric)
 {
     struct tr_linear_descent *d = m->descent;
     struct tr_descent_best *b = &d->best;
     const struct tr_descent_set *s = &d->set;
+    size_t n = 0;
     free(b->key);
     free(b->weight);
-    *b = (struct tr_descent_best){.metric = metric,
-                                  .objective = tr_descent_objective(d),
-                                  .distance = tr_descent_distance(d),
-                                  .bias = d->bias,
-                                  .nonzeros = d->at.nonzeros,
-                                  .value = d->value + 1};
+    *b = (struct tr_descent_best){.of = {.metric = metric,
+                                         .objective = tr_descent_objective(d),
+                                         .distance = tr_descent_distance(d),
+                                         .bias = d->bias,
+                                         .nonzeros = d->at.nonzeros,
+                                         .value = (double)d->value + 1}};
     TR_TRY(TR_NEW(&b->key, s->n));
     TR_TRY(TR_NEW(&b->weight, s->n));
     for (size_t j = 0; j < s->n; j++)
-        if (s->weight[j] != 0) b->key[b->n] = s->key[j], b->weight[b->n++] = s->weight[j];
+        if (s->weight[j] != 0) b->key[n] = s->key[j], b->weight[n++] = s->weight[j];
+    b->of.n = (double)n;
     return TR_OK;
 }
 
-/* Saves the weights of the penalty that the folds have chosen; without folds those with the best test metric; without
- * test data those of the last penalty. */
-static int path_compare(struct tr_linear *m, const tr_report *report)
-{
-    struct tr_linear_descent *d = m->descent;
-    tr_report all = *report;
-    if (d->folds.n > 0) return d->value == d->folds.chosen ? path_remember(m, 0) : TR_OK;
-    if (!m->test) return path_remember(m, 0);
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, all.sum, TR_SUMS));
-    double metric = tr_linear_test_metric(m, &all);
-    bool better = tr_linear_classifies(m) ? metric > d->best.metric : metric < d->best.metric;
-    return better || d->best.value == 0 ? path_remember(m, metric) : TR_OK;
-}
-
-static void path_choose(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    const struct tr_descent_best *b = &d->best;
-    d->chosen = true;
-    d->bias = b->bias;
-    memset(d->weight, 0, d->shared.n * sizeof *d->weight);
-    for (size_t i = 0; i < b->n; i++) {
-        uint32_t slot = tr_descent_slot(d, b->key[i]);
-        if (slot != UINT32_MAX) d->weight[slot] = b->weight[i];
-    }
-}
-
-/* ---- path.csv ---- */
-
+/* Writes path.csv. */
 static int path_write(const struct tr_linear *m)
 {
     const struct tr_linear_descent *d = m->descent;
     const char *folder, *metric = tr_linear_metric(m);
+    bool folds = d->folds.n > 0;
     struct tr_target target;
     TR_TRY(tr_job_string(m->job, "output", &folder));
-    int status = tr_target_open(&target, TR_TARGET_DURABLE, "%s/path.csv", folder);
-    if (status == TR_OK) {
-        fprintf(target.file, "l1,nonzeros,objective,gap%s%s%s\n", metric ? "," : "", metric ? metric : "",
-                d->folds.n > 0 ? ",held_out_loss,standard_error" : "");
-        for (size_t i = 0; i < d->values && (d->done[i].alpha > 0 || d->folds.n > 0); i++) {
-            const struct tr_descent_value *v = &d->done[i];
-            struct folds_worth worth = {0};
-            if (d->folds.n > 0) worth = folds_worth(&d->folds, i);
-            if (v->alpha > 0)
-                fprintf(target.file, "%.9g,%.0f,%.9g,%.3g", v->alpha, v->nonzeros, v->objective, v->gap);
-            else fprintf(target.file, "%.9g,,,", worth.l1); /* below the chosen penalty */
-            if (metric && v->alpha > 0) fprintf(target.file, ",%.9g", v->metric);
-            else if (metric) fputc(',', target.file);
-            if (d->folds.n > 0) fprintf(target.file, ",%.9g,%.9g", worth.loss, worth.error);
-            fputc('\n', target.file);
-        }
+    TR_TRY(tr_target_open(&target, TR_TARGET_DURABLE, "%s/path.csv", folder));
+    fprintf(target.file, "l1,nonzeros,objective,gap%s%s%s\n", metric ? "," : "", metric ? metric : "",
+            folds ? ",held_out_loss,standard_error" : "");
+    for (size_t i = 0; i < d->values && (d->done[i].alpha > 0 || folds); i++) {
+        const struct tr_descent_value *v = &d->done[i];
+        struct folds_worth worth = {0};
+        if (folds) worth = folds_worth(&d->folds, i);
+        if (v->alpha > 0)
+            fprintf(target.file, "%.9g,%.0f,%.9g,%.3g", v->alpha, v->nonzeros, v->objective, v->gap);
+        else fprintf(target.file, "%.9g,,,", worth.l1); /* below the chosen penalty */
+        if (metric && v->alpha > 0) fprintf(target.file, ",%.9g", v->metric);
+        else if (metric) fputc(',', target.file);
+        if (folds) fprintf(target.file, ",%.9g,%.9g", worth.loss, worth.error);
+        fputc('\n', target.file);
     }
-    return tr_target_close(&target, status);
+    return tr_target_close(&target, TR_OK);
 }
 
-/* ---- checkpoints ---- */
-
-/* All workers have the same best weights; the first one saves them. */
+/* Keeps the path and the folds. All workers have the same best weights and folds; the first one saves them. */
 static int path_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
 {
+    enum { NUMBERS = sizeof(((struct tr_descent_best *)NULL)->of) / sizeof(double) };
     struct tr_linear_descent *d = m->descent;
     struct tr_descent_best *b = &d->best;
+    struct tr_descent_folds *f = &d->folds;
     bool restores = tr_snapshot_restores(snapshot), has = restores ? me->worker >= 0 : me->worker == 0;
-    double number[7] = {b->metric,   b->objective, b->distance,     b->bias,
-                        b->nonzeros, (double)b->n, (double)b->value};
+    double lap = (double)f->lap;
     if (d->values == 0) return TR_OK;
     TR_TRY(
         tr_snapshot_common(snapshot, "path", TR_F64, d->values * sizeof *d->done / sizeof(double), d->done));
-    TR_TRY(tr_snapshot_rows(snapshot, "best", TR_F64, 1, 7, NULL, 0, has, number));
-    size_t n = has ? (size_t)number[5] : 0;
+    TR_TRY(tr_snapshot_rows(snapshot, "best", TR_F64, 1, NUMBERS, NULL, 0, has, &b->of));
+    size_t n = has ? (size_t)b->of.n : 0, numbers = d->values * (2 * f->n + 1);
     if (restores) {
         free(b->key);
         free(b->weight);
-        *b = (struct tr_descent_best){.metric = number[0],
-                                      .objective = number[1],
-                                      .distance = number[2],
-                                      .bias = number[3],
-                                      .nonzeros = number[4],
-                                      .n = n,
-                                      .value = (size_t)number[6]};
+        b->key = NULL;
+        b->weight = NULL;
         TR_TRY(TR_NEW(&b->key, n));
         TR_TRY(TR_NEW(&b->weight, n));
     }
     TR_TRY(tr_snapshot_rows(snapshot, "best_key", TR_I64, n, 1, NULL, 0, n, b->key));
-    return tr_snapshot_rows(snapshot, "best_weight", TR_F64, n, 1, NULL, 0, n, b->weight);
+    TR_TRY(tr_snapshot_rows(snapshot, "best_weight", TR_F64, n, 1, NULL, 0, n, b->weight));
+    if (f->n == 0) return TR_OK;
+    TR_TRY(tr_snapshot_rows(snapshot, "lap", TR_F64, 1, 1, NULL, 0, has, &lap));
+    TR_TRY(tr_snapshot_rows(snapshot, "folds", TR_F64, 1, numbers, NULL, 0, has, f->told));
+    if (!restores || me->worker < 0) return TR_OK;
+    f->lap = (size_t)lap;
+    if (f->lap == f->n) folds_choose_value(f, d->values);
+    folds_hold_out(m);
+    return TR_OK;
 }
 
 /* ---- columns that can leave 0 ---- */
@@ -318,40 +262,28 @@ enum { STAYS = -1, LEAVES };
 /* Columns are accessed in random order, so their sums are prefetched this many entries ahead. */
 enum { AHEAD = 24 };
 
-static void screen_sum_columns(const struct tr_linear *m, double *sums)
+/* Computes the sums of the columns. The owners of the columns find those whose weight is 0 at all penalties:
+ * |Σ x φ'| ≤ Σ |x| if |φ'| ≤ 1; and |Σ x φ'| ≤ |x| |φ'| with |φ'|² ≤ 2 L Σ φ, because φ ≥ 0 and φ'' ≤ L. If these columns have few of
+ * the entries, removing them is not worth a copy of the rows, and all columns are kept. */
+static int screen_columns(struct tr_linear *m, struct tr_columns *columns, double *local, double *own)
 {
+    const double few = 0.2;
+    struct tr_linear_descent *d = m->descent;
     const tr_batch *rows = &m->problem.rows;
-    uint64_t end = rows->begin[rows->n];
+    double most = 0, entries[2] = {0, 0}; /* of kept columns; of columns that stay 0 */
     for (size_t i = 0; i < rows->n; i++) {
-        double weight = tr_descent_weight(m->descent, i), slope = m->descent->model[i].slope;
+        double weight = tr_descent_weight(d, i), slope = d->model[i].slope;
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
-            double x = rows->value ? (double)rows->value[k] : 1, *sum = sums + (size_t)rows->column[k] * SUMS;
-            if (k + AHEAD < end) __builtin_prefetch(sums + (size_t)rows->column[k + AHEAD] * SUMS, 1);
+            double x = rows->value ? (double)rows->value[k] : 1,
+                   *sum = local + (size_t)rows->column[k] * SUMS;
+            if (k + AHEAD < rows->begin[rows->n])
+                __builtin_prefetch(local + (size_t)rows->column[k + AHEAD] * SUMS, 1);
             sum[ABSOLUTES] += weight * fabs(x);
             sum[SQUARES] += weight * x * x;
             sum[GRADIENT] += slope * x;
             sum[ENTRIES] += 1;
         }
     }
-}
-
-/* Returns whether the weight of a column is 0 for this alpha. |Σ x φ'| ≤ Σ |x| if |φ'| ≤ 1; and |Σ x φ'| ≤ |x| |φ'|
- * with |φ'|² ≤ 2 L Σ φ, because φ ≥ 0 and φ'' ≤ L. */
-static bool screen_stays(const struct tr_linear *m, const double *sum, double alpha)
-{
-    double limit = sqrt(sum[SQUARES] * 2 * m->loss->most_curvature * m->descent->zeros_loss);
-    if (m->loss->bounded_slope) limit = fmin(limit, sum[ABSOLUTES]);
-    return limit * (1 + 1e-6) <= alpha;
-}
-
-/* Sums over the workers. The owners of the columns find those whose weights stay 0. If these columns have few of the
- * entries, removing them is not worth a copy of the rows, and all columns are kept. */
-static int screen_columns(struct tr_linear *m, struct tr_columns *columns, double *local, double *own)
-{
-    const double few = 0.2;
-    struct tr_linear_descent *d = m->descent;
-    double most = 0, entries[2] = {0, 0}; /* of kept columns; of columns that stay 0 */
-    screen_sum_columns(m, local);
     for (size_t j = 0; j < columns->local; j++) d->rows.entries[j] = (uint32_t)local[j * SUMS + ENTRIES];
     TR_TRY(tr_columns_sum(columns, local, own));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, &d->at.loss, 1));
@@ -363,7 +295,9 @@ static int screen_columns(struct tr_linear *m, struct tr_columns *columns, doubl
     for (size_t k = 0; k < d->folds.n; k++) share = fmin(share, d->folds.share[k]);
     for (size_t j = 0; j < columns->n; j++) {
         double *sum = own + j * SUMS;
-        bool is_zero = screen_stays(m, sum, share * least);
+        double limit = sqrt(sum[SQUARES] * 2 * m->loss->most_curvature * d->zeros_loss);
+        if (m->loss->bounded_slope) limit = fmin(limit, sum[ABSOLUTES]);
+        bool is_zero = limit * (1 + 1e-6) <= share * least;
         entries[is_zero] += sum[ENTRIES];
         sum[0] = is_zero ? STAYS : LEAVES;
     }
@@ -379,7 +313,7 @@ static int screen_open_rows(struct tr_linear *m, const double *local)
 {
     const tr_batch *from = &m->problem.rows;
     struct tr_descent_rows *to = &m->descent->rows;
-    uint32_t *number;
+    TR_FREED uint32_t *number = NULL;
     uint64_t n = 0, first = from->begin[0];
     TR_TRY(TR_NEW(&number, m->train->n_keys));
     for (size_t j = 0; j < m->train->n_keys; j++) {
@@ -391,13 +325,12 @@ static int screen_open_rows(struct tr_linear *m, const double *local)
         number[j] = (uint32_t)to->columns++;
     }
     bool all = to->columns == m->train->n_keys;
-    int status = TR_OK;
-    if (!all) status = TR_NEW(&to->own_column, n);
-    if (status == TR_OK && (!all || !from->value)) status = TR_NEW(&to->own_value, n);
+    if (!all) TR_TRY(TR_NEW(&to->own_column, n));
+    if (!all || !from->value) TR_TRY(TR_NEW(&to->own_value, n));
     to->column = all && from->column ? from->column + first : to->own_column;
     to->value = all && from->value ? from->value + first : to->own_value;
     n = 0;
-    for (size_t i = 0; i < from->n && status == TR_OK; i++) {
+    for (size_t i = 0; i < from->n; i++) {
         for (uint64_t k = from->begin[i]; k < from->begin[i + 1]; k++) {
             uint32_t j = number[from->column[k]];
             if (j == UINT32_MAX) continue;
@@ -407,16 +340,25 @@ static int screen_open_rows(struct tr_linear *m, const double *local)
         }
         to->begin[i + 1] = n;
     }
-    free(number);
-    return status;
+    return TR_OK;
 }
 
-/* Opens vectors of these columns, and lists the columns that this worker reports: those of its vectors, or a share of them if all
- * workers have the same vectors. */
-static int screen_open_columns(struct tr_linear *m)
+/* Finds the columns that can leave 0, opens vectors of them, and lists the columns that this worker reports: those of its vectors, or a
+ * share of them if all workers have the same vectors. */
+static int screen_find_columns(struct tr_linear *m)
 {
+    TR_CLOSED_BY(tr_columns_close) struct tr_columns all = {.n = 0};
+    TR_FREED double *local = NULL;
+    TR_FREED double *own = NULL;
     struct tr_linear_descent *d = m->descent;
     struct tr_columns *c = &d->shared;
+    TR_TRY(TR_NEW(&d->key, m->train->n_keys));
+    TR_TRY(TR_NEW(&d->rows.entries, m->train->n_keys));
+    TR_TRY(tr_columns_open(&all, m->tr, m->train->keys, m->train->n_keys, m->train->columns, SUMS));
+    TR_TRY(TR_NEW(&local, all.local * SUMS));
+    TR_TRY(TR_NEW(&own, all.n * SUMS));
+    TR_TRY(screen_columns(m, &all, local, own));
+    TR_TRY(screen_open_rows(m, local));
     TR_TRY(tr_columns_open(c, m->tr, d->key, d->rows.columns, m->train->columns, 1));
     TR_TRY(TR_NEW(&d->partial, d->rows.columns));
     TR_TRY(TR_NEW(&d->gradient, c->n));
@@ -435,87 +377,40 @@ static int screen_open_columns(struct tr_linear *m)
     return TR_OK;
 }
 
-static int screen_find_columns(struct tr_linear *m)
-{
-    struct tr_columns columns = {.n = 0};
-    double *local = NULL, *own = NULL;
-    struct tr_linear_descent *d = m->descent;
-    TR_TRY(TR_NEW(&d->key, m->train->n_keys));
-    TR_TRY(TR_NEW(&d->rows.entries, m->train->n_keys));
-    int status = tr_columns_open(&columns, m->tr, m->train->keys, m->train->n_keys, m->train->columns, SUMS);
-    if (status == TR_OK) status = TR_NEW(&local, columns.local * SUMS);
-    if (status == TR_OK) status = TR_NEW(&own, columns.n * SUMS);
-    if (status == TR_OK) status = screen_columns(m, &columns, local, own);
-    if (status == TR_OK) status = screen_open_rows(m, local);
-    free(local);
-    free(own);
-    tr_columns_close(&columns);
-    return status == TR_OK ? screen_open_columns(m) : status;
-}
-
 /* ---- checking ---- */
 
 static int descent_check(const tr_job *job, const struct tr_linear_options *o)
 {
-    if (o->l1 == 0)
-        return tr_linear_refuse(job, "model.l1",
-                                "model.l1 is 0, but solve.method descent is for model.l1 > 0");
-    if (o->l1 < 0 && o->target_gap == 0)
-        return tr_linear_refuse(job, "solve.target_gap",
-                                "model.l1 path starts the next penalty at solve.target_gap: expected > 0");
-    if (o->l1 < 0 && *o->init)
-        return tr_linear_refuse(job, "model.init",
-                                "model.l1 path begins with the largest penalty, where weights are 0");
-    if (!tr_job_is(job, "sync.mode", "bsp") && !tr_job_is(job, "sync.mode", "auto"))
-        return tr_linear_refuse(job, "sync.mode",
-                                "solve.method descent takes steps of all workers together: expected bsp");
-    if (tr_job_is(job, "data.partition", "vertical"))
-        return tr_linear_refuse(job, "data.partition",
-                                "solve.method descent divides the rows: expected horizontal or replicated");
-    if (o->folds == 1)
-        return tr_linear_refuse(
-            job, "solve.folds",
-            "solve.folds is 1, which leaves no row to learn from: expected 0, or 2 or more");
-    if (o->folds > 0 && tr_job_given(job, "solve.target"))
-        return tr_linear_refuse(job, "solve.target",
-                                "solve.target would end solve.folds before they are done: expected none");
-    if (!tr_job_is(job, "table.filter", "none"))
-        return tr_linear_refuse(job, "table.filter",
-                                "solve.method descent writes whole weights: expected none");
-    if (!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD)
-        return tr_linear_refuse(job, "solve.method",
-                                "sync.weight and solve.optimizer are for solve.method sgd");
-    return TR_OK;
+    const struct tr_refusal list[] = {
+        {o->l1 == 0, "model.l1", "model.l1 is 0, but solve.method descent is for model.l1 > 0"},
+        {o->l1 < 0 && o->target_gap == 0, "solve.target_gap",
+         "model.l1 path starts the next penalty at solve.target_gap: expected > 0"},
+        {o->l1 < 0 && *o->init, "model.init",
+         "model.l1 path begins with the largest penalty, where weights are 0"},
+        {!tr_job_is(job, "sync.mode", "bsp") && !tr_job_is(job, "sync.mode", "auto"), "sync.mode",
+         "solve.method descent takes steps of all workers together: expected bsp"},
+        {tr_job_is(job, "data.partition", "vertical"), "data.partition",
+         "solve.method descent divides the rows: expected horizontal or replicated"},
+        {o->folds == 1, "solve.folds",
+         "solve.folds is 1, which leaves no row to learn from: expected 0, or 2 or more"},
+        {o->folds > 0 && tr_job_given(job, "solve.target"), "solve.target",
+         "solve.target would end solve.folds before they are done: expected none"},
+        {!tr_job_is(job, "table.filter", "none"), "table.filter",
+         "solve.method descent writes whole weights: expected none"},
+        {!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD, "solve.method",
+         "sync.weight and solve.optimizer are for solve.method sgd"},
+        {.key = NULL}};
+    return tr_linear_refuse_any(job, list);
 }
 
 /* ---- preparing ---- */
-
-/* Opens a view of the columns that this worker owns, at the last worker also of the bias; for model.init one of the columns of its
- * rows and the bias. */
-static int descent_open_views(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    bool last = tr_set_rank(m->tr, TR_SET_WORKERS) + 1 == tr_set_size(m->tr, TR_SET_WORKERS);
-    size_t n = d->rows.columns;
-    tr_key *keys;
-    TR_TRY(TR_NEW(&keys, tr_max_size(d->n_mine, n) + 1));
-    for (size_t i = 0; i < d->n_mine; i++) keys[i] = d->shared.first + d->mine[i];
-    keys[d->n_mine] = m->train->columns;
-    int status = tr_view_open(m->w, keys, d->n_mine + (m->o->bias && last), TR_VIEW_UPDATE, &d->view);
-    memcpy(keys, d->key, n * sizeof *keys);
-    keys[n] = m->train->columns;
-    if (status == TR_OK && m->initial)
-        status = tr_view_open(m->w, keys, n + m->o->bias, TR_VIEW_READ, &d->initial);
-    free(keys);
-    return status;
-}
 
 /* If all members of a group have the same rows, each member processes a share of them. */
 static int descent_prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
-    bool bias = tr_linear_has_bias(m, me);
+    bool bias = tr_linear_has_bias(m, me), last = me->worker + 1 == me->workers;
     TR_TRY(tr_linear_set_problem(m, bias, m->train, &m->problem, &m->target));
     size_t rows = m->problem.rows.n, first = tr_data_part_begin(m->train, me);
     d->first_row = first;
@@ -534,7 +429,18 @@ static int descent_prepare(tr_worker *me, void *state)
     TR_TRY(tr_descent_model_rows(m));
     TR_TRY(folds_open(me, m));
     TR_TRY(screen_find_columns(m));
-    TR_TRY(descent_open_views(m));
+
+    /* views of the columns that this worker owns, at the last worker also of the bias; for model.init of the columns of its rows */
+    TR_FREED tr_key *keys = NULL;
+    size_t n = d->rows.columns;
+    TR_TRY(TR_NEW(&keys, tr_max_size(d->n_mine, n) + 1));
+    for (size_t i = 0; i < d->n_mine; i++) keys[i] = d->shared.first + d->mine[i];
+    keys[d->n_mine] = m->train->columns;
+    TR_TRY(tr_view_open(m->w, keys, d->n_mine + (m->o->bias && last), TR_VIEW_UPDATE, &d->view));
+    memcpy(keys, d->key, n * sizeof *keys);
+    keys[n] = m->train->columns;
+    if (m->initial) TR_TRY(tr_view_open(m->w, keys, n + m->o->bias, TR_VIEW_READ, &d->initial));
+
     folds_hold_out(m);
     if (d->folds.n > 0) TR_TRY(tr_descent_minimise_bias(m));
     d->alpha = path_alpha(m, 0);
@@ -546,54 +452,9 @@ static int descent_prepare(tr_worker *me, void *state)
 
 /* ---- the stage ---- */
 
-/* Pushes the differences between the weights and the table. */
-static int descent_push(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    const tr_view *view = d->view;
-    for (size_t j = 0; j < view->n; j++) {
-        double x = j < d->n_mine ? d->weight[d->mine[j]] : d->bias;
-        if (m->o->dtype == TR_F32) ((float *)view->delta)[j] = (float)x - ((const float *)view->value)[j];
-        else ((double *)view->delta)[j] = x - ((const double *)view->value)[j];
-    }
-    return tr_view_push(d->view);
-}
-
 static bool descent_is_proven(const struct tr_linear *m)
 {
     return tr_descent_gap(m->descent) <= m->o->target_gap;
-}
-
-/* Moves to the next penalty. The gradient of the loss remains valid. */
-static int descent_next_alpha(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    double last = d->alpha;
-    d->alpha = path_alpha(m, ++d->value);
-    /* the sequential strong rule (Tibshirani et al. 2012): no gradient is expected to change by more than alpha */
-    d->margin_of_zeros = last - d->alpha;
-    d->dual = -INFINITY;
-    d->steps = 1;
-    return tr_descent_look_at_penalty(m);
-}
-
-/* model.init: reads the weights from the table and computes the margins. */
-static int descent_read_initial(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    const struct tr_descent_rows *rows = &d->rows;
-    TR_TRY(tr_view_pull(d->initial));
-    for (size_t j = 0; j < d->n_mine; j++)
-        d->weight[d->mine[j]] = tr_real_get((enum tr_dtype)m->o->dtype, d->view->value, j);
-    d->bias = m->o->bias ? tr_real_get((enum tr_dtype)m->o->dtype, d->initial->value, rows->columns) : 0;
-    for (size_t i = 0; i < rows->n; i++) {
-        d->margin[i] = d->bias;
-        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
-            d->margin[i] += tr_real_get((enum tr_dtype)m->o->dtype, d->initial->value, rows->column[k]) *
-                            (double)rows->value[k];
-    }
-    tr_view_close(&d->initial);
-    return tr_descent_minimise_bias(m);
 }
 
 /* Restarts the path for the next fold. */
@@ -619,21 +480,59 @@ static bool descent_is_last_lap(const struct tr_linear_descent *d)
     return d->folds.lap == d->folds.n;
 }
 
-/* Takes one step, unless the last penalty is complete. */
+/* Takes one step, unless the last penalty is complete, and pushes the differences between the weights and the table. */
 static int descent_compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
+    const struct tr_descent_rows *rows = &d->rows;
+    const tr_view *view = d->view;
+    enum tr_dtype dtype = (enum tr_dtype)m->o->dtype;
     TR_TRY(tr_view_pull(d->view));
-    if (me->clock == 0 && d->initial) TR_TRY(descent_read_initial(m));
+    if (me->clock == 0 && d->initial) { /* model.init: computes the margins of its weights */
+        TR_TRY(tr_view_pull(d->initial));
+        for (size_t j = 0; j < d->n_mine; j++) d->weight[d->mine[j]] = tr_real_get(dtype, view->value, j);
+        d->bias = m->o->bias ? tr_real_get(dtype, d->initial->value, rows->columns) : 0;
+        for (size_t i = 0; i < rows->n; i++) {
+            d->margin[i] = d->bias;
+            for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
+                d->margin[i] +=
+                    tr_real_get(dtype, d->initial->value, rows->column[k]) * (double)rows->value[k];
+        }
+        tr_view_close(&d->initial);
+        TR_TRY(tr_descent_minimise_bias(m));
+    }
     if (!d->known) TR_TRY(tr_descent_look(m));
     bool done = d->values > 0 && d->told && descent_is_proven(m);
     size_t last = d->folds.n > 0 && descent_is_last_lap(d) ? d->folds.chosen : d->values - 1;
-    if (done && d->value < last) TR_TRY(descent_next_alpha(m));
-    else if (done && !descent_is_last_lap(d)) TR_TRY(descent_next_fold(m));
-    else if (done) path_choose(m);
+    if (done && d->value < last) {
+        /* the next penalty; the gradient of the loss remains valid. The sequential strong rule (Tibshirani et al. 2012): no gradient is
+         * expected to change by more than alpha */
+        double before = d->alpha;
+        d->alpha = path_alpha(m, ++d->value);
+        d->margin_of_zeros = before - d->alpha;
+        d->dual = -INFINITY;
+        d->steps = 1;
+        TR_TRY(tr_descent_look_at_penalty(m));
+    } else if (done && !descent_is_last_lap(d)) {
+        TR_TRY(descent_next_fold(m));
+    } else if (done) { /* the model is the best one of the path */
+        const struct tr_descent_best *b = &d->best;
+        d->chosen = true;
+        d->bias = b->of.bias;
+        memset(d->weight, 0, d->shared.n * sizeof *d->weight);
+        for (size_t i = 0; i < (size_t)b->of.n; i++) {
+            uint32_t slot = tr_descent_slot(d, b->key[i]);
+            if (slot != UINT32_MAX) d->weight[slot] = b->weight[i];
+        }
+    }
     if (!descent_is_proven(m)) TR_TRY(tr_descent_step(m));
-    return descent_push(m);
+    for (size_t j = 0; j < view->n; j++) {
+        double x = j < d->n_mine ? d->weight[d->mine[j]] : d->bias;
+        if (dtype == TR_F32) ((float *)view->delta)[j] = (float)x - ((const float *)view->value)[j];
+        else ((double *)view->delta)[j] = x - ((const double *)view->value)[j];
+    }
+    return tr_view_push(d->view);
 }
 
 /* Sums that the first worker reports in addition to those of the class. */
@@ -646,9 +545,10 @@ static int descent_evaluate(tr_worker *me, void *state, tr_report *report)
     bool done = d->values > 0 && !d->chosen && descent_is_proven(m);
     TR_TRY(tr_view_pull(d->view)); /* all pushes have been applied */
     if (me->worker == 0) {         /* values of a part of the rows are scaled to all rows */
-        tr_linear_report_loss(report, d->chosen ? d->best.objective : tr_descent_objective(d) / d->share);
-        report->sum[GAP] = (d->chosen ? d->best.distance : tr_descent_distance(d) / d->share) / m->problem.n;
-        report->sum[NONZEROS] = d->chosen ? d->best.nonzeros : d->at.nonzeros;
+        report->sum[TR_LINEAR_LOSS] += d->chosen ? d->best.of.objective : tr_descent_objective(d) / d->share;
+        report->sum[GAP] =
+            (d->chosen ? d->best.of.distance : tr_descent_distance(d) / d->share) / m->problem.n;
+        report->sum[NONZEROS] = d->chosen ? d->best.of.nonzeros : d->at.nonzeros;
         report->sum[PASSES] = d->passes;
         report->sum[DONE] = d->lacking > 0                   ? -d->lacking
                             : done && descent_is_last_lap(d) ? (double)d->value + 1
@@ -659,7 +559,17 @@ static int descent_evaluate(tr_worker *me, void *state, tr_report *report)
     if (m->test) TR_TRY(tr_linear_report_test(me, m, m->test_view, report));
     d->told = true;
     if (!done) return TR_OK;
-    return descent_is_last_lap(d) ? path_compare(m, report) : folds_judge(m);
+    if (!descent_is_last_lap(d)) return folds_judge(m);
+
+    /* remembers the weights of the penalty that the folds have chosen; without folds those with the best test metric; without test
+     * data those of the last penalty */
+    if (d->folds.n > 0) return d->value == d->folds.chosen ? path_remember(m, 0) : TR_OK;
+    if (!m->test) return path_remember(m, 0);
+    tr_report all = *report;
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, all.sum, TR_SUMS));
+    double metric = tr_linear_test_metric(m, &all);
+    bool better = tr_linear_classifies(m) ? metric > d->best.of.metric : metric < d->best.of.metric;
+    return better || d->best.of.value == 0 ? path_remember(m, metric) : TR_OK;
 }
 
 static int descent_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
@@ -684,48 +594,33 @@ static int descent_summarize(void *state, const tr_report *report, tr_evaluation
 
 /* ---- checkpoints ---- */
 
-/* Rebuilds the set from its keys, weights and block sizes. */
-static int descent_restore_set(struct tr_linear_descent *d, const int64_t *key, const double *weight,
-                               const int64_t *block_columns, size_t blocks)
-{
-    size_t at = 0;
-    tr_descent_clear_set(d);
-    memset(d->weight, 0, d->shared.n * sizeof *d->weight);
-    for (size_t b = 0; b < blocks; at += (size_t)block_columns[b++])
-        TR_TRY(tr_descent_add_columns(d, (const tr_key *)key + at, weight + at, (size_t)block_columns[b]));
-    for (size_t j = 0; j < d->set.n; j++)
-        if (d->set.slot[j] != UINT32_MAX) d->weight[d->set.slot[j]] = weight[j];
-    d->known = false;
-    return TR_OK;
-}
-
-/* All workers have the same set; the first one saves it. */
+/* All workers have the same set, as keys, weights and sizes of blocks; the first one saves it. */
 static int descent_keep_set(tr_worker *me, struct tr_linear_descent *d, tr_snapshot *snapshot, int64_t n,
                             int64_t blocks)
 {
-    const struct tr_descent_set *s = &d->set;
+    struct tr_descent_set *s = &d->set;
     bool restores = tr_snapshot_restores(snapshot), has = restores ? me->worker >= 0 : me->worker == 0;
-    int64_t *key = NULL, *columns = NULL;
-    double *weight = NULL;
-    size_t rows = has ? (size_t)n : 0, parts = has ? (size_t)blocks : 0;
-    int status = TR_NEW(&key, rows);
-    if (status == TR_OK) status = TR_NEW(&weight, rows);
-    if (status == TR_OK) status = TR_NEW(&columns, parts);
-    for (size_t j = 0; status == TR_OK && !restores && j < rows; j++)
-        key[j] = (int64_t)s->key[j], weight[j] = s->weight[j];
-    for (size_t b = 0; status == TR_OK && !restores && b < parts; b++) columns[b] = (int64_t)s->block[b].n;
-    if (status == TR_OK)
-        status = tr_snapshot_rows(snapshot, "set", TR_I64, (uint64_t)n, 1, NULL, 0, rows, key);
-    if (status == TR_OK)
-        status = tr_snapshot_rows(snapshot, "set_weight", TR_F64, (uint64_t)n, 1, NULL, 0, rows, weight);
-    if (status == TR_OK)
-        status =
-            tr_snapshot_rows(snapshot, "set_blocks", TR_I64, (uint64_t)blocks, 1, NULL, 0, parts, columns);
-    if (status == TR_OK && restores && has) status = descent_restore_set(d, key, weight, columns, parts);
-    free(key);
-    free(weight);
-    free(columns);
-    return status;
+    TR_FREED int64_t *key = NULL;
+    TR_FREED int64_t *columns = NULL;
+    TR_FREED double *weight = NULL;
+    size_t rows = has ? (size_t)n : 0, parts = has ? (size_t)blocks : 0, at = 0;
+    TR_TRY(TR_NEW(&key, rows));
+    TR_TRY(TR_NEW(&weight, rows));
+    TR_TRY(TR_NEW(&columns, parts));
+    for (size_t j = 0; !restores && j < rows; j++) key[j] = (int64_t)s->key[j], weight[j] = s->weight[j];
+    for (size_t b = 0; !restores && b < parts; b++) columns[b] = (int64_t)s->block[b].n;
+    TR_TRY(tr_snapshot_rows(snapshot, "set", TR_I64, (uint64_t)n, 1, NULL, 0, rows, key));
+    TR_TRY(tr_snapshot_rows(snapshot, "set_weight", TR_F64, (uint64_t)n, 1, NULL, 0, rows, weight));
+    TR_TRY(tr_snapshot_rows(snapshot, "set_blocks", TR_I64, (uint64_t)blocks, 1, NULL, 0, parts, columns));
+    if (!restores || !has) return TR_OK;
+    tr_descent_clear_set(d);
+    memset(d->weight, 0, d->shared.n * sizeof *d->weight);
+    for (size_t b = 0; b < parts; at += (size_t)columns[b++])
+        TR_TRY(tr_descent_add_columns(d, (const tr_key *)key + at, weight + at, (size_t)columns[b]));
+    for (size_t j = 0; j < s->n; j++)
+        if (s->slot[j] != UINT32_MAX) d->weight[s->slot[j]] = weight[j];
+    d->known = false;
+    return TR_OK;
 }
 
 /* Values that follow from margins and weights are not saved. */
@@ -745,7 +640,6 @@ static int descent_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     TR_TRY(descent_keep_set(me, d, snapshot, (int64_t)number[0], (int64_t)number[1]));
     TR_TRY(tr_data_keep(m->train, snapshot, "margin", TR_F64, d->all_margins));
     TR_TRY(path_keep(me, m, snapshot));
-    TR_TRY(folds_keep(me, m, snapshot));
     if (!tr_snapshot_restores(snapshot)) return TR_OK;
     d->bias = number[2];
     d->dual = number[3];
@@ -778,7 +672,7 @@ static int descent_open(struct tr_linear *m)
     d->values = m->o->l1 < 0 ? m->o->path : 0;
     d->folds.n = (size_t)m->o->folds;
     m->clocks_per_epoch = 1;
-    TR_TRY(tr_agree(m->tr, TR_NEW(&d->folds.told, d->folds.n > 0 ? d->values * fold_numbers(&d->folds) : 0)));
+    TR_TRY(tr_agree(m->tr, TR_NEW(&d->folds.told, d->folds.n > 0 ? d->values * (2 * d->folds.n + 1) : 0)));
     d->most_passes = (double)m->epochs * (double)(d->values > 0 ? d->values * (d->folds.n + 1) : 1);
     return tr_agree(m->tr, TR_NEW(&d->done, d->values));
 }
@@ -797,11 +691,6 @@ static int descent_train(struct tr_linear *m)
     train.clocks = (int64_t)d->most_passes; /* each step takes more than one pass */
     train.evaluate_every = d->values > 0 ? 1 : m->report_every;
     train.epochs_per_clock = 1;
-    train.prepare = descent_prepare;
-    train.compute = descent_compute;
-    train.evaluate = descent_evaluate;
-    train.summarize = descent_summarize;
-    train.snapshot = descent_snapshot;
     TR_TRY(tr_run(m->tr, &train));
     tr_say(m->tr, "non-zeros:     %.0f of %llu weights, after %.1f passes over the data", d->nonzeros,
            (unsigned long long)m->train->columns, d->all_passes);
@@ -820,49 +709,26 @@ static void descent_close(struct tr_linear *m)
     tr_columns_close(&d->shared);
     tr_view_close(&d->view);
     tr_view_close(&d->initial);
-    void *arrays[] = {d->probe,
-                      d->mine,
-                      d->rows.entries,
-                      d->rows.begin,
-                      d->rows.own_column,
-                      d->rows.own_value,
-                      d->key,
-                      d->all_margins,
-                      d->model,
-                      d->partial,
-                      d->gradient,
-                      d->weight,
-                      d->entries,
-                      d->working,
-                      d->set.key,
-                      d->set.weight,
-                      d->set.next,
-                      d->set.column,
-                      d->folds.of,
-                      d->folds.weight,
-                      d->folds.share,
-                      d->folds.told,
-                      d->set.slot,
-                      d->set.block,
-                      d->done,
-                      d->best.key,
-                      d->best.weight,
-                      d};
+    /* clang-format off */
+    void *arrays[] = {d->probe, d->mine, d->rows.entries, d->rows.begin, d->rows.own_column, d->rows.own_value, d->key,
+                      d->all_margins, d->model, d->partial, d->gradient, d->weight, d->entries, d->working, d->set.key,
+                      d->set.weight, d->set.next, d->set.column, d->set.slot, d->set.block, d->folds.of, d->folds.weight,
+                      d->folds.share, d->folds.told, d->done, d->best.key, d->best.weight, d};
+    /* clang-format on */
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     m->descent = NULL;
-}
-
-/* The quadratic model needs the curvature, the gap needs the conjugate. Shape parameters are not supported. */
-static bool descent_minimises(const struct tr_loss *loss)
-{
-    return loss->conjugate && isfinite(loss->most_curvature) && loss->shape == TR_SHAPE_NONE;
 }
 
 const struct tr_linear_method tr_linear_descent = {.check = descent_check,
                                                    .sparse_rows = true,
                                                    .open = descent_open,
                                                    .train = descent_train,
+                                                   .prepare = descent_prepare,
+                                                   .compute = descent_compute,
+                                                   .evaluate = descent_evaluate,
+                                                   .summarize = descent_summarize,
+                                                   .snapshot = descent_snapshot,
                                                    .close = descent_close,
                                                    .weighs_rows = true,
-                                                   .minimises = descent_minimises,
+                                                   .minimises = TR_LOSS_QUADRATIC_MODEL,
                                                    .diverged = "raise model.l1 or model.l2"};

@@ -1,12 +1,261 @@
-/* Steps of coordinate descent: a step minimises the quadratic model of the loss over the working set, followed by a
- * line search. */
+/* Steps of coordinate descent: a step minimises the quadratic model of the loss over the working set, in blocks of columns, followed by
+ * a line search. */
 #include "descent.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../loss_inline.h"
+/* ---- blocks of columns ---- */
+
+/* Copies the rows. Most entries belong to other columns, so a bit for each column of the rows tells which are in the blocks: a bitmap
+ * stays in the caches. */
+int tr_blocks_make(const struct tr_descent_rows *rows, const uint32_t *columns, size_t n,
+                   struct tr_column_block *blocks)
+{
+    size_t n_blocks = (n + TR_BLOCK_COLUMNS - 1) / TR_BLOCK_COLUMNS;
+    TR_FREED uint64_t *has = NULL;     /* the bitmap */
+    TR_FREED uint32_t *place = NULL;   /* index of a column in the blocks */
+    TR_FREED uint64_t *entries = NULL; /* of each block so far */
+    TR_FREED size_t *last = NULL;      /* of each block: the last row with an entry, counted from 1 */
+    TR_TRY(TR_NEW(&has, rows->columns / 64 + 1));
+    TR_TRY(TR_NEW(&place, rows->columns));
+    TR_TRY(TR_NEW(&entries, n_blocks));
+    TR_TRY(TR_NEW(&last, n_blocks));
+    for (size_t b = 0; b < n_blocks; b++) {
+        size_t first = b * TR_BLOCK_COLUMNS, end = tr_min_size(first + TR_BLOCK_COLUMNS, n);
+        uint64_t most = 0; /* entries of the block */
+        for (size_t k = first; k < end; k++) {
+            uint32_t column = columns[k];
+            if (column == UINT32_MAX) continue;
+            has[column / 64] |= (uint64_t)1 << column % 64;
+            place[column] = (uint32_t)k;
+            most += rows->entries[column];
+        }
+        struct tr_column_block *block = &blocks[b];
+        *block = (struct tr_column_block){.n = end - first};
+        TR_TRY(TR_NEW(&block->row, tr_min_size(rows->n, most))); /* pages that are not used are not touched */
+        TR_TRY(TR_NEW(&block->begin, tr_min_size(rows->n, most) + 1));
+        TR_TRY(TR_NEW(&block->column, most));
+        TR_TRY(TR_NEW(&block->value, most));
+        TR_TRY(TR_NEW(&block->gram, (block->n + 1) * (block->n + 1)));
+    }
+    for (size_t i = 0; i < rows->n; i++)
+        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
+            uint32_t column = rows->column[k];
+            if (!(has[column / 64] >> column % 64 & 1)) continue;
+            size_t at = place[column], b = at / TR_BLOCK_COLUMNS;
+            struct tr_column_block *block = &blocks[b];
+            if (last[b] != i + 1) {
+                last[b] = i + 1;
+                block->begin[block->rows] = entries[b];
+                block->row[block->rows++] = (uint32_t)i;
+            }
+            block->column[entries[b]] = (uint8_t)(at % TR_BLOCK_COLUMNS);
+            block->value[entries[b]++] = rows->value[k];
+        }
+    for (size_t b = 0; b < n_blocks; b++) blocks[b].begin[blocks[b].rows] = entries[b];
+    return TR_OK;
+}
+
+void tr_block_free(struct tr_column_block *block)
+{
+    free(block->row);
+    free(block->begin);
+    free(block->column);
+    free(block->value);
+    free(block->gram);
+    *block = (struct tr_column_block){.n = 0};
+}
+
+/* Each pair of columns of a row is added once, in the triangle that their order in the row selects. */
+void tr_block_products(const struct tr_column_block *block, const struct tr_row_model *model, float *triangle)
+{
+    size_t width = block->n + 1;
+    float *square = block->gram, *bias = square + block->n * width, all = 0;
+    memset(square, 0, width * width * sizeof *square);
+    for (size_t i = 0; i < block->rows; i++) {
+        float curve = model[block->row[i]].curve;
+        uint64_t first = block->begin[i], n = block->begin[i + 1] - first;
+        const uint8_t *column = block->column + first;
+        const float *value = block->value + first;
+        all += curve;
+        for (size_t a = 0; a < n; a++) {
+            float x = curve * value[a], *row = square + column[a] * width;
+            bias[column[a]] += x;
+            for (size_t k = 0; k <= a; k++) row[column[k]] += x * value[k];
+        }
+    }
+    for (size_t a = 0, at = 0; a < width; a++)
+        for (size_t k = 0; k <= a; k++)
+            triangle[at++] = a == k ? square[a * width + a] : square[a * width + k] + square[k * width + a];
+    triangle[tr_block_triangle(block) - 1] = all;
+}
+
+void tr_block_set_gram(struct tr_column_block *block, const float *triangle, double all_rows_curve,
+                       double ridge)
+{
+    size_t width = block->n + 1;
+    for (size_t a = 0, at = 0; a < width; a++)
+        for (size_t b = 0; b <= a; b++)
+            block->gram[a * width + b] = block->gram[b * width + a] = triangle[at++];
+    for (size_t a = 0; a < block->n; a++) block->gram[a * width + a] += (float)ridge;
+    block->gram[width * width - 1] = (float)all_rows_curve;
+}
+
+void tr_block_gradient(const struct tr_column_block *block, const struct tr_row_model *model,
+                       double *gradient)
+{
+    memset(gradient, 0, block->n * sizeof *gradient);
+    for (size_t i = 0; i < block->rows; i++) {
+        const struct tr_row_model *row = &model[block->row[i]];
+        double slope = row->slope + (double)row->curve * (double)row->move;
+        for (uint64_t k = block->begin[i]; k < block->begin[i + 1]; k++)
+            gradient[block->column[k]] += slope * (double)block->value[k];
+    }
+}
+
+void tr_block_move(const struct tr_column_block *block, const double *change, struct tr_row_model *model)
+{
+    for (size_t i = 0; i < block->rows; i++) {
+        double sum = 0;
+        for (uint64_t k = block->begin[i]; k < block->begin[i + 1]; k++)
+            sum += change[block->column[k]] * (double)block->value[k];
+        model[block->row[i]].move += (float)sum;
+    }
+}
+
+/* ---- a quadratic model with an l1 penalty ---- */
+
+/* Minimises over the coordinates that are not 0, and those without a penalty. Coordinate descent finds the coordinates that are 0, but
+ * is slow for correlated columns. */
+struct support {
+    size_t n, penalised; /* coordinates; the first `penalised` ones have the penalty */
+    double alpha, *x, *gradient;
+    double *diagonal, *step, *residual, *direction, *product; /* of n elements */
+    /* product = Hessian times vector */
+    int (*multiply)(void *state, const double *vector, double *product);
+    void *state;
+};
+
+/* Divides memory for five vectors of n elements. */
+static void support_divide(struct support *s, double *memory)
+{
+    s->diagonal = memory;
+    s->step = memory + s->n;
+    s->residual = memory + 2 * s->n;
+    s->direction = memory + 3 * s->n;
+    s->product = memory + 4 * s->n;
+}
+
+static bool support_is_free(const struct support *s, size_t j)
+{
+    return j >= s->penalised || s->x[j] != 0;
+}
+
+static double support_dot(const struct support *s, const double *a, const double *b)
+{
+    double sum = 0;
+    for (size_t j = 0; j < s->n; j++) sum += a[j] * b[j];
+    return sum;
+}
+
+/* Σ r²/H_jj: norm of the residual, preconditioned by the diagonal. */
+static double support_norm(const struct support *s)
+{
+    double sum = 0;
+    for (size_t j = 0; j < s->n; j++) sum += s->residual[j] * s->residual[j] / s->diagonal[j];
+    return sum;
+}
+
+/* Finds the step to the minimum without sign changes by conjugate gradients with diagonal preconditioning: at most `most` iterations,
+ * or until the square of the residual has fallen by the factor `enough`. Halves the step until it lowers the objective, down to the
+ * length `least`, and takes it; coordinates that would change their sign become 0. Returns with the change in `direction` and its
+ * product. taken: false if no length lowers the objective. */
+static int support_minimise(struct support *s, size_t most, double enough, double least, bool *taken)
+{
+    for (size_t j = 0; j < s->n; j++) {
+        double sign = j < s->penalised ? (s->x[j] > 0) - (s->x[j] < 0) : 0;
+        s->step[j] = 0;
+        s->residual[j] = support_is_free(s, j) ? -(s->gradient[j] + s->alpha * sign) : 0;
+        s->direction[j] = s->residual[j] / s->diagonal[j];
+    }
+    double size = support_norm(s);
+    enough *= size;
+    for (size_t i = 0; i < most && size > enough; i++) {
+        TR_TRY(s->multiply(s->state, s->direction, s->product));
+        double curve = support_dot(s, s->direction, s->product), last = size;
+        if (!(curve > 0)) break;
+        for (size_t j = 0; j < s->n; j++) {
+            s->step[j] += last / curve * s->direction[j];
+            s->residual[j] = support_is_free(s, j) ? s->residual[j] - last / curve * s->product[j] : 0;
+        }
+        size = support_norm(s);
+        for (size_t j = 0; j < s->n; j++)
+            s->direction[j] = s->residual[j] / s->diagonal[j] + size / last * s->direction[j];
+    }
+    double *change = s->direction;
+    *taken = false;
+    for (double t = 1; t > least && !*taken; t /= 2) {
+        double absolutes = 0;
+        for (size_t j = 0; j < s->n; j++) {
+            double x = s->x[j] + t * s->step[j];
+            if (j < s->penalised && x * s->x[j] < 0) x = 0;
+            if (j < s->penalised) absolutes += fabs(x) - fabs(s->x[j]);
+            change[j] = x - s->x[j];
+        }
+        TR_TRY(s->multiply(s->state, change, s->product));
+        double first = support_dot(s, s->gradient, change) + s->alpha * absolutes;
+        *taken = first + 0.5 * support_dot(s, change, s->product) < 0;
+    }
+    for (size_t j = 0; *taken && j < s->n; j++) s->x[j] += change[j], s->gradient[j] += s->product[j];
+    return TR_OK;
+}
+
+static int quadratic_multiply(void *state, const double *vector, double *product)
+{
+    const struct tr_quadratic *q = state;
+    memset(product, 0, q->n * sizeof *product);
+    for (size_t j = 0; j < q->n; j++) {
+        const float *row = q->gram + j * q->n;
+        if (vector[j] == 0) continue;
+        for (size_t k = 0; k < q->n; k++) product[k] += vector[j] * (double)row[k];
+    }
+    return TR_OK;
+}
+
+double tr_quadratic_minimise(struct tr_quadratic *q, double tolerance, int sweeps)
+{
+    enum { SWEEPS_BETWEEN = 4 };
+    double first = 0;
+    bool taken;
+    struct support s = {.n = q->n,
+                        .penalised = q->penalised,
+                        .alpha = q->alpha,
+                        .x = q->x,
+                        .gradient = q->gradient,
+                        .multiply = quadratic_multiply,
+                        .state = q};
+    support_divide(&s, q->work);
+    for (size_t j = 0; j < q->n; j++) s.diagonal[j] = (double)q->gram[j * q->n + j];
+    for (int i = 0; i < sweeps; i++) {
+        double most = 0; /* change of a coordinate's own gradient */
+        for (size_t j = 0; j < q->n; j++) {
+            double curve = s.diagonal[j], old = q->x[j], x = old - q->gradient[j] / curve;
+            if (j < q->penalised) x = tr_soft_threshold(x, q->alpha / curve);
+            if (x == old) continue;
+            most = fmax(most, fabs(x - old) * curve);
+            const float *row = q->gram + j * q->n;
+            double change = x - old, *gradient = q->gradient;
+            q->x[j] = x;
+            for (size_t k = 0; k < q->n; k++) gradient[k] += change * (double)row[k];
+        }
+        if (i == 0) first = most;
+        if (most <= tolerance) break;
+        if (i % SWEEPS_BETWEEN == SWEEPS_BETWEEN - 1) (void)support_minimise(&s, q->n, 1e-10, 1e-3, &taken);
+    }
+    return first;
+}
 
 /* ---- sums over workers ---- */
 
@@ -53,31 +302,22 @@ int tr_descent_model_rows(struct tr_linear *m)
     return TR_OK;
 }
 
-/* Includes the penalty of the bias. */
-static int bias_find_slope(struct tr_linear *m, double change, double *slope, double *curve)
-{
-    const struct tr_linear_descent *d = m->descent;
-    double sums[2] = {0, 0};
-    for (size_t i = 0; i < d->rows.n; i++) {
-        double y = (double)d->target[i], margin = d->margin[i] + change,
-               one = tr_loss_slope(m->loss, margin, y, 0), weight = tr_descent_weight(d, i);
-        sums[0] += weight * one;
-        sums[1] += weight * tr_loss_curvature(m->loss, margin, y, one, 0);
-    }
-    TR_TRY(descent_sum(m, sums, 2));
-    *slope = sums[0] + d->bias_l2 * (d->bias + change);
-    *curve = sums[1] + d->bias_l2;
-    return TR_OK;
-}
-
 /* Newton steps. A step that leaves the interval known to contain the minimum is replaced by bisection. */
 int tr_descent_minimise_bias(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
-    double change = 0, low = -INFINITY, high = INFINITY, slope, curve;
+    double change = 0, low = -INFINITY, high = INFINITY;
     if (!m->o->bias) return TR_OK;
     for (int i = 0; i < 60; i++) {
-        TR_TRY(bias_find_slope(m, change, &slope, &curve));
+        double sums[2] = {0, 0}; /* slope and curvature of the rows */
+        for (size_t k = 0; k < d->rows.n; k++) {
+            double y = (double)d->target[k], margin = d->margin[k] + change,
+                   one = tr_loss_slope(m->loss, margin, y, 0), weight = tr_descent_weight(d, k);
+            sums[0] += weight * one;
+            sums[1] += weight * tr_loss_curvature(m->loss, margin, y, one, 0);
+        }
+        TR_TRY(descent_sum(m, sums, 2));
+        double slope = sums[0] + d->bias_l2 * (d->bias + change), curve = sums[1] + d->bias_l2;
         if (fabs(slope) <= 1e-12 * m->problem.n || curve == 0) break;
         *(slope > 0 ? &high : &low) = change;
         double next = change - slope / curve;
@@ -92,26 +332,6 @@ int tr_descent_minimise_bias(struct tr_linear *m)
 
 /* ---- gradient, objective and gap ---- */
 
-static void point_sum_gradient(struct tr_linear_descent *d)
-{
-    const struct tr_descent_rows *rows = &d->rows;
-    memset(d->partial, 0, rows->columns * sizeof *d->partial);
-    for (size_t i = 0; i < rows->n; i++) {
-        double slope = d->model[i].slope;
-        if (slope == 0) continue;
-        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
-            d->partial[rows->column[k]] += slope * (double)rows->value[k];
-    }
-}
-
-/* Violation of the optimality condition of a column. */
-static double point_violation(const struct tr_linear_descent *d, size_t j)
-{
-    double w = d->weight[j], gradient = d->gradient[j] + d->l2 * w;
-    if (w != 0) return fabs(gradient + (w > 0 ? d->alpha : -d->alpha));
-    return fmax(0, fabs(gradient) - d->alpha);
-}
-
 static int point_look_at_columns(struct tr_linear *m)
 {
     const struct tr_linear_descent *d = m->descent;
@@ -120,12 +340,15 @@ static int point_look_at_columns(struct tr_linear *m)
     for (size_t i = 0; i < d->n_mine; i++) {
         uint32_t j = d->mine[i];
         double w = d->weight[j], size = fabs(d->gradient[j]), over = fmax(0, size - d->alpha);
+        double smooth = d->gradient[j] + d->l2 * w; /* gradient of the smooth part */
+        double violation =
+            w != 0 ? fabs(smooth + (w > 0 ? d->alpha : -d->alpha)) : fmax(0, fabs(smooth) - d->alpha);
         sums[0] += fabs(w);
         sums[1] += w * w;
         sums[2] += w != 0;
         sums[3] += over * over;
         most[0] = fmax(most[0], size);
-        most[1] = fmax(most[1], point_violation(d, j));
+        most[1] = fmax(most[1], violation);
     }
     TR_TRY(descent_sum(m, sums, 9));
     TR_TRY(descent_max(m, most, 2));
@@ -142,7 +365,7 @@ double tr_descent_objective(const struct tr_linear_descent *d)
 }
 
 /* Updates the dual value from the slopes times two scales: the largest scale that is feasible without l2, and 1, which
- * is feasible with l2 only. The removed columns are feasible if the loss is not above that of zeros (screen_stays()). */
+ * is feasible with l2 only. The removed columns are feasible if the loss is not above that of zeros (screen_columns()). */
 static int point_find_dual(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
@@ -178,7 +401,7 @@ double tr_descent_gap(const struct tr_linear_descent *d)
 
 int tr_descent_find_margins(struct tr_linear_descent *d, bool all)
 {
-    double *weight;
+    TR_FREED double *weight = NULL;
     TR_TRY(TR_NEW(&weight, d->rows.columns));
     for (size_t j = 0; j < d->set.n; j++)
         if (d->set.column[j] != UINT32_MAX) weight[d->set.column[j]] = d->set.weight[j];
@@ -188,30 +411,33 @@ int tr_descent_find_margins(struct tr_linear_descent *d, bool all)
         for (uint64_t k = d->rows.begin[i]; k < d->rows.begin[i + 1]; k++)
             d->margin[i] += weight[d->rows.column[k]] * (double)d->rows.value[k];
     }
-    free(weight);
     return TR_OK;
 }
 
 int tr_descent_look(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
-    for (bool again = true; again;) {
+    const struct tr_descent_rows *rows = &d->rows;
+    for (;;) {
         TR_TRY(tr_descent_model_rows(m));
         TR_TRY(tr_turn_begin(m->tr, "gradient"));
-        point_sum_gradient(d);
+        memset(d->partial, 0, rows->columns * sizeof *d->partial);
+        for (size_t i = 0; i < rows->n; i++) {
+            double slope = d->model[i].slope;
+            for (uint64_t k = rows->begin[i]; slope != 0 && k < rows->begin[i + 1]; k++)
+                d->partial[rows->column[k]] += slope * (double)rows->value[k];
+        }
         TR_TRY(tr_turn_end(m->tr, TR_OK));
         TR_TRY(tr_columns_sum(&d->shared, d->partial, d->gradient));
         TR_TRY(point_look_at_columns(m));
         TR_TRY(point_find_dual(m));
-        again = d->at.drift > 0.1 * tr_descent_distance(d);
-        if (!again) break;
+        d->known = true;
+        if (d->at.drift <= 0.1 * tr_descent_distance(d)) return TR_OK;
         d->drift = 0;
         d->passes += 1;
         TR_TRY(tr_descent_find_margins(d, true));
         TR_TRY(tr_descent_minimise_bias(m));
     }
-    d->known = true;
-    return TR_OK;
 }
 
 int tr_descent_look_at_penalty(struct tr_linear *m)
@@ -243,17 +469,6 @@ static bool set_matters(const struct tr_linear_descent *d, size_t j)
     return d->weight[j] != 0 || fabs(d->gradient[j]) > d->alpha - d->margin_of_zeros;
 }
 
-static uint32_t set_find(const tr_key *keys, size_t n, tr_key key)
-{
-    size_t first = 0, end = n;
-    while (first < end) {
-        size_t middle = (first + end) / 2;
-        if (keys[middle] < key) first = middle + 1;
-        else end = middle;
-    }
-    return first < n && keys[first] == key ? (uint32_t)first : UINT32_MAX;
-}
-
 void tr_descent_clear_set(struct tr_linear_descent *d)
 {
     struct tr_descent_set *s = &d->set;
@@ -278,7 +493,13 @@ int tr_descent_add_columns(struct tr_linear_descent *d, const tr_key *keys, cons
         size_t at = first + i;
         s->key[at] = keys[i];
         s->weight[at] = s->next[at] = weights[i];
-        s->column[at] = set_find(d->key, d->rows.columns, keys[i]);
+        size_t low = 0, high = d->rows.columns; /* binary search */
+        while (low < high) {
+            size_t middle = (low + high) / 2;
+            if (d->key[middle] < keys[i]) low = middle + 1;
+            else high = middle;
+        }
+        s->column[at] = low < d->rows.columns && d->key[low] == keys[i] ? (uint32_t)low : UINT32_MAX;
         s->slot[at] = tr_descent_slot(d, keys[i]);
         if (s->slot[at] != UINT32_MAX) d->working[s->slot[at]] = true;
     }
@@ -288,42 +509,18 @@ int tr_descent_add_columns(struct tr_linear_descent *d, const tr_key *keys, cons
     return tr_blocks_make(&d->rows, s->column + first, n, s->block + s->blocks - blocks);
 }
 
-/* Adds the columns that matter at any worker. */
-static int set_gather(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    size_t workers = (size_t)tr_set_size(m->tr, TR_SET_WORKERS), own = 0, n = 0, *bytes = NULL;
-    struct set_entry *mine, *all = NULL;
-    tr_key *keys = NULL;
-    double *weights = NULL;
-    TR_TRY(TR_NEW(&mine, d->n_mine));
-    for (size_t i = 0; i < d->n_mine; i++) {
-        uint32_t j = d->mine[i];
-        if (!d->working[j] && set_matters(d, j))
-            mine[own++] = (struct set_entry){d->shared.first + j, d->weight[j], d->entries[j]};
-    }
-    own *= sizeof *mine;
-    int status = TR_NEW(&bytes, workers);
-    if (status == TR_OK) status = tr_all_gather(m->tr, TR_SET_WORKERS, &own, sizeof own, bytes);
-    for (size_t r = 0; status == TR_OK && r < workers; r++) n += bytes[r] / sizeof *mine;
-    if (status == TR_OK) status = TR_NEW(&all, n);
-    if (status == TR_OK) status = tr_all_gather_lists(m->tr, TR_SET_WORKERS, mine, bytes, all);
-    if (status == TR_OK) status = TR_NEW(&keys, n);
-    if (status == TR_OK) status = TR_NEW(&weights, n);
-    if (status == TR_OK) {
-        qsort(all, n, sizeof *all, set_compare_entries);
-        for (size_t i = 0; i < n; i++) keys[i] = all[i].key, weights[i] = all[i].weight;
-        status = tr_descent_add_columns(d, keys, weights, n);
-    }
-    void *arrays[] = {mine, bytes, all, keys, weights};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    return status;
-}
-
+/* Adds the columns that matter at any worker. Empties the set before if many of its columns no longer matter, or if all fit into one
+ * block. */
 static int set_choose_columns(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
-    double sums[3] = {0, 0, 0};
+    size_t workers = (size_t)tr_set_size(m->tr, TR_SET_WORKERS), own = 0, n = 0;
+    double sums[3] = {0, 0, 0}; /* new columns; entries of columns that matter, and of those in the set */
+    TR_FREED struct set_entry *mine = NULL;
+    TR_FREED struct set_entry *all = NULL;
+    TR_FREED size_t *bytes = NULL;
+    TR_FREED tr_key *keys = NULL;
+    TR_FREED double *weights = NULL;
     for (size_t i = 0; i < d->n_mine; i++) {
         uint32_t j = d->mine[i];
         sums[0] += set_matters(d, j) && !d->working[j];
@@ -334,7 +531,23 @@ static int set_choose_columns(struct tr_linear *m)
     bool fewer = sums[1] < 0.5 * sums[2], one = (double)d->set.n + sums[0] <= TR_BLOCK_COLUMNS;
     if (sums[0] == 0 && !fewer) return TR_OK;
     if (fewer || one) tr_descent_clear_set(d);
-    return set_gather(m);
+    TR_TRY(TR_NEW(&mine, d->n_mine));
+    for (size_t i = 0; i < d->n_mine; i++) {
+        uint32_t j = d->mine[i];
+        if (!d->working[j] && set_matters(d, j))
+            mine[own++] = (struct set_entry){d->shared.first + j, d->weight[j], d->entries[j]};
+    }
+    own *= sizeof *mine;
+    TR_TRY(TR_NEW(&bytes, workers));
+    TR_TRY(tr_all_gather(m->tr, TR_SET_WORKERS, &own, sizeof own, bytes));
+    for (size_t r = 0; r < workers; r++) n += bytes[r] / sizeof *mine;
+    TR_TRY(TR_NEW(&all, n));
+    TR_TRY(tr_all_gather_lists(m->tr, TR_SET_WORKERS, mine, bytes, all));
+    TR_TRY(TR_NEW(&keys, n));
+    TR_TRY(TR_NEW(&weights, n));
+    qsort(all, n, sizeof *all, set_compare_entries);
+    for (size_t i = 0; i < n; i++) keys[i] = all[i].key, weights[i] = all[i].weight;
+    return tr_descent_add_columns(d, keys, weights, n);
 }
 
 /* Cost of a pass over the blocks first .. end - 1, relative to a pass over all entries of the data. */
@@ -345,37 +558,13 @@ static double step_pass_of_blocks(const struct tr_linear_descent *d, size_t firs
     return entries / fmax(1, (double)d->rows.begin[d->rows.n]);
 }
 
-/* The same for all blocks of the set. */
-static double step_pass(const struct tr_linear_descent *d)
-{
-    return step_pass_of_blocks(d, 0, d->set.blocks);
-}
-
 /* ---- conjugate gradients over the non-zero columns of all blocks ----
  *
  * They run between passes over the blocks, which converge slowly if columns of different blocks are correlated, and which
- * need one collective call per block. */
-
-/* Vectors over the set; the last element belongs to the bias. */
-struct support {
-    size_t n;
-    double *gradient, *diagonal, *step, *residual, *direction, *product;
-};
-
-static bool support_is_free(const struct tr_descent_set *set, size_t j)
-{
-    return j == set->n || set->next[j] != 0;
-}
-
-static double support_dot(const double *a, const double *b, size_t n)
-{
-    double sum = 0;
-    for (size_t j = 0; j < n; j++) sum += a[j] * b[j];
-    return sum;
-}
+ * need one collective call per block. The last element of a vector belongs to the bias. */
 
 /* Sums the product over workers and adds the terms of l2 and of the bias. */
-static int support_complete(struct tr_linear *m, const double *vector, double *product)
+static int set_complete_product(struct tr_linear *m, const double *vector, double *product)
 {
     const struct tr_linear_descent *d = m->descent;
     const struct tr_descent_set *set = &d->set;
@@ -395,8 +584,9 @@ static int support_complete(struct tr_linear *m, const double *vector, double *p
 }
 
 /* product = Hessian of the model times vector. The products of the rows with the vector are left in d->probe[].move. */
-static int support_multiply(struct tr_linear *m, const double *vector, double *product)
+static int set_multiply(void *state, const double *vector, double *product)
 {
+    struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
     const struct tr_descent_set *set = &d->set;
     size_t at = 0;
@@ -406,130 +596,45 @@ static int support_multiply(struct tr_linear *m, const double *vector, double *p
     at = 0;
     for (size_t b = 0; b < set->blocks; at += set->block[b++].n)
         tr_block_gradient(&set->block[b], d->probe, product + at);
-    d->passes += step_pass(d);
-    return support_complete(m, vector, product);
+    d->passes += step_pass_of_blocks(d, 0, set->blocks);
+    return set_complete_product(m, vector, product);
 }
 
-/* Gradient of the smooth part of the model after the step so far. */
-static int support_find_gradient(struct tr_linear *m, struct support *s)
+/* Takes a step over the non-zero columns of the set, from the gradient of the smooth part of the model. */
+static int set_follow_support(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     const struct tr_descent_set *set = &d->set;
-    size_t at = 0;
-    for (size_t b = 0; b < set->blocks; at += set->block[b++].n)
-        tr_block_gradient(&set->block[b], d->model, s->gradient + at);
-    memcpy(s->step, set->next, set->n * sizeof *s->step);
-    s->step[set->n] = d->bias_move;
-    TR_TRY(support_complete(m, s->step, s->gradient));
-    s->gradient[set->n] = d->bias_gradient;
-    d->passes += 0.5 * step_pass(d);
-    return TR_OK;
-}
-
-static double support_precondition(const struct tr_descent_set *set, const struct support *s)
-{
-    double size = 0;
-    for (size_t j = 0; j <= set->n; j++)
-        if (support_is_free(set, j)) size += s->residual[j] * s->residual[j] / s->diagonal[j];
-        else s->residual[j] = 0;
-    return size;
-}
-
-static void support_begin(const struct tr_linear *m, struct support *s)
-{
-    const struct tr_linear_descent *d = m->descent;
-    const struct tr_descent_set *set = &d->set;
-    size_t at = 0;
-    for (size_t b = 0; b < set->blocks; at += set->block[b++].n)
-        for (size_t k = 0; k < set->block[b].n; k++)
-            s->diagonal[at + k] = (double)set->block[b].gram[k * (set->block[b].n + 2)];
-    s->diagonal[set->n] = d->at.curve + d->bias_l2;
-    for (size_t j = 0; j <= set->n; j++) {
-        double sign = j < set->n ? (set->next[j] > 0) - (set->next[j] < 0) : 0;
-        s->step[j] = 0;
-        s->residual[j] = support_is_free(set, j) ? -(s->gradient[j] + d->alpha * sign) : 0;
-        s->direction[j] = s->residual[j] / s->diagonal[j];
-    }
-    if (!m->o->bias) s->residual[set->n] = s->direction[set->n] = 0;
-}
-
-/* Approximate step to the minimum without sign changes. */
-static int support_find_step(struct tr_linear *m, struct support *s)
-{
-    enum { MOST = 15 };
-    const struct tr_descent_set *set = &m->descent->set;
-    support_begin(m, s);
-    double size = support_precondition(set, s), enough = 1e-3 * size;
-    for (int i = 0; i < MOST && size > enough; i++) {
-        TR_TRY(support_multiply(m, s->direction, s->product));
-        double t = size / support_dot(s->direction, s->product, s->n), last = size;
-        for (size_t j = 0; j < s->n; j++) {
-            s->step[j] += t * s->direction[j];
-            s->residual[j] -= t * s->product[j];
-        }
-        if (!m->o->bias) s->residual[set->n] = 0;
-        size = support_precondition(set, s);
-        for (size_t j = 0; j < s->n; j++)
-            s->direction[j] = s->residual[j] / s->diagonal[j] + size / last * s->direction[j];
-    }
-    return TR_OK;
-}
-
-/* Computes the change of each weight; weights that would change their sign become 0. Returns the first-order change of
- * the objective including the penalty. */
-static double support_project(const struct tr_linear_descent *d, const struct support *s, double t,
-                              double *change)
-{
-    const struct tr_descent_set *set = &d->set;
-    double absolutes = 0;
-    for (size_t j = 0; j < set->n; j++) {
-        double x = set->next[j] + t * s->step[j];
-        if (x * set->next[j] < 0) x = 0;
-        absolutes += fabs(x) - fabs(set->next[j]);
-        change[j] = x - set->next[j];
-    }
-    change[set->n] = t * s->step[set->n];
-    return support_dot(s->gradient, change, s->n) + d->alpha * absolutes;
-}
-
-/* Halves the step until it lowers the objective, and takes it. */
-static int support_take_step(struct tr_linear *m, struct support *s)
-{
-    struct tr_linear_descent *d = m->descent;
-    struct tr_descent_set *set = &d->set;
-    double *change = s->direction;
-    for (double t = 1; t > 0.1; t /= 2) {
-        double first = support_project(d, s, t, change);
-        TR_TRY(support_multiply(m, change, s->product));
-        if (!(first + 0.5 * support_dot(change, s->product, s->n) < 0)) continue;
-        for (size_t j = 0; j < set->n; j++) set->next[j] += change[j];
-        for (size_t i = 0; i < d->rows.n; i++) d->model[i].move += d->probe[i].move;
-        d->bias_move += change[set->n];
-        d->bias_gradient += s->product[set->n];
-        return TR_OK;
-    }
-    return TR_OK;
-}
-
-static int support_follow(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    struct support s = {.n = d->set.n + 1};
-    double *vectors;
-    TR_TRY(TR_NEW(&vectors, 6 * s.n));
-    s.gradient = vectors;
-    s.diagonal = vectors + s.n;
-    s.step = vectors + 2 * s.n;
-    s.residual = vectors + 3 * s.n;
-    s.direction = vectors + 4 * s.n;
-    s.product = vectors + 5 * s.n;
+    struct support s = {
+        .n = set->n + 1, .penalised = set->n, .alpha = d->alpha, .multiply = set_multiply, .state = m};
+    TR_FREED double *vectors = NULL;
+    bool taken;
+    TR_TRY(TR_NEW(&vectors, 7 * s.n));
+    support_divide(&s, vectors);
+    s.gradient = vectors + 5 * s.n;
+    s.x = vectors + 6 * s.n;
     for (size_t i = 0; i < d->rows.n; i++)
         d->probe[i] = (struct tr_row_model){.slope = 0, .curve = d->model[i].curve, .move = 0};
-    int status = support_find_gradient(m, &s);
-    if (status == TR_OK) status = support_find_step(m, &s);
-    if (status == TR_OK) status = support_take_step(m, &s);
-    free(vectors);
-    return status;
+    size_t at = 0;
+    for (size_t b = 0; b < set->blocks; at += set->block[b++].n) {
+        tr_block_gradient(&set->block[b], d->model, s.gradient + at);
+        for (size_t k = 0; k < set->block[b].n; k++)
+            s.diagonal[at + k] = (double)set->block[b].gram[k * (set->block[b].n + 2)];
+    }
+    s.diagonal[set->n] = d->at.curve + d->bias_l2;
+    memcpy(s.x, set->next, set->n * sizeof *s.x);
+    s.x[set->n] = d->bias_move;
+    TR_TRY(set_complete_product(m, s.x, s.gradient));
+    s.gradient[set->n] = d->bias_gradient;
+    s.x[set->n] = 0; /* the bias counts from its current value */
+    d->passes += 0.5 * step_pass_of_blocks(d, 0, set->blocks);
+    TR_TRY(support_minimise(&s, 15, 1e-3, 0.1, &taken));
+    if (!taken) return TR_OK;
+    memcpy(set->next, s.x, set->n * sizeof *s.x);
+    for (size_t i = 0; i < d->rows.n; i++) d->model[i].move += d->probe[i].move;
+    d->bias_move += s.x[set->n];
+    d->bias_gradient += s.product[set->n];
+    return TR_OK;
 }
 
 /* ---- a step ---- */
@@ -543,24 +648,20 @@ static bool step_needs_products(const struct tr_linear *m, const struct tr_colum
 static int step_find_products(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
-    struct tr_descent_set *s = &d->set;
-    float *triangle;
+    TR_FREED float *triangle = NULL;
     TR_TRY(TR_NEW(&triangle, (TR_BLOCK_COLUMNS + 1) * (TR_BLOCK_COLUMNS + 2) / 2));
-    int status = TR_OK;
-    for (size_t b = 0; status == TR_OK && b < s->blocks; b++) {
-        struct tr_column_block *block = &s->block[b];
+    for (size_t b = 0; b < d->set.blocks; b++) {
+        struct tr_column_block *block = &d->set.block[b];
         if (!step_needs_products(m, block)) continue;
-        status = tr_turn_begin(m->tr, "gradient");
-        if (status == TR_OK) tr_block_products(block, d->model, triangle);
-        if (status == TR_OK) status = tr_turn_end(m->tr, TR_OK);
-        if (status == TR_OK)
-            status = tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F32, triangle, tr_block_triangle(block));
+        TR_TRY(tr_turn_begin(m->tr, "gradient"));
+        tr_block_products(block, d->model, triangle);
+        TR_TRY(tr_turn_end(m->tr, TR_OK));
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F32, triangle, tr_block_triangle(block)));
         tr_block_set_gram(block, triangle, d->at.curve + d->bias_l2, d->l2);
         for (size_t k = 0; k < block->n && !m->o->bias; k++) /* the bias does not move */
             block->gram[block->n * (block->n + 1) + k] = block->gram[k * (block->n + 1) + block->n] = 0;
     }
-    free(triangle);
-    return status;
+    return TR_OK;
 }
 
 /* Minimises over a block. *most: largest change of a gradient. */
@@ -569,7 +670,7 @@ static int step_block(struct tr_linear *m, const struct tr_column_block *block, 
 {
     enum { ROOM = TR_BLOCK_COLUMNS + 1 };
     struct tr_linear_descent *d = m->descent;
-    double x[ROOM], gradient[ROOM], work[4 * ROOM];
+    double x[ROOM], gradient[ROOM], work[5 * ROOM];
     size_t n = block->n;
     const float *bias = block->gram + n * (n + 1);
     tr_block_gradient(block, d->model, gradient);
@@ -618,28 +719,14 @@ static int step_minimise_model(struct tr_linear *m)
         double most = 0, *next = s->next;
         for (size_t b = 0; b < s->blocks; next += s->block[b++].n)
             TR_TRY(step_block(m, &s->block[b], next, tolerance, &most));
-        double one = step_pass(d);
+        double one = step_pass_of_blocks(d, 0, s->blocks);
         d->passes += one;
         double all[] = {most, d->passes + one, d->passes + (SUPPORT + 1) * one};
         TR_TRY(descent_max(m, all, 3));
         if (s->blocks == 1 || all[0] <= tolerance || all[1] > d->most_passes) break;
-        if (pass >= ALONE && pass < passes - 1 && all[2] <= d->most_passes) TR_TRY(support_follow(m));
+        if (pass >= ALONE && pass < passes - 1 && all[2] <= d->most_passes) TR_TRY(set_follow_support(m));
     }
     return TR_OK;
-}
-
-/* Change of the penalties from the current weights to t times the step. */
-static double step_penalty_change(const struct tr_linear_descent *d, double t)
-{
-    const struct tr_descent_set *s = &d->set;
-    double absolutes = 0, squares = 0, bias = d->bias + t * d->bias_move;
-    for (size_t j = 0; j < s->n; j++) {
-        double old = s->weight[j], x = old + t * (s->next[j] - old);
-        absolutes += fabs(x) - fabs(old);
-        squares += x * x - old * old;
-    }
-    return d->alpha * absolutes + 0.5 * d->l2 * squares +
-           0.5 * d->bias_l2 * (bias * bias - d->bias * d->bias);
 }
 
 /* Armijo's rule for proximal steps (Tseng and Yun 2009): finds the largest t among 1, 1/2, 1/4 and so on; 0 if rounding prevents
@@ -647,16 +734,26 @@ static double step_penalty_change(const struct tr_linear_descent *d, double t)
 static int step_search(struct tr_linear *m, double *t)
 {
     const struct tr_linear_descent *d = m->descent;
+    const struct tr_descent_set *s = &d->set;
     double rounding = 1e-13 * tr_descent_objective(d), promise = 0;
     for (*t = 1; *t > 1e-4; *t /= 2) {
-        double sums[3] = {0, 0, 0};
-        for (size_t i = 0; i < d->rows.n; i++)
+        double sums[3] = {0, 0, 0}; /* loss; change of the penalties; first-order change of the loss */
+        for (size_t i = 0; i < d->rows.n; i++) {
+            double move = (double)d->model[i].move + d->bias_move;
             sums[0] += tr_descent_weight(d, i) *
-                       tr_loss_value(m->loss, d->margin[i] + *t * ((double)d->model[i].move + d->bias_move),
-                                     (double)d->target[i], 0);
-        if (tr_set_rank(m->tr, TR_SET_WORKERS) == 0) sums[1] = step_penalty_change(d, *t);
-        for (size_t i = 0; i < d->rows.n && *t == 1; i++) /* first-order change of the loss */
-            sums[2] += d->model[i].slope * ((double)d->model[i].move + d->bias_move);
+                       tr_loss_value(m->loss, d->margin[i] + *t * move, (double)d->target[i], 0);
+            if (*t == 1) sums[2] += d->model[i].slope * move;
+        }
+        if (tr_set_rank(m->tr, TR_SET_WORKERS) == 0) {
+            double absolutes = 0, squares = 0, bias = d->bias + *t * d->bias_move;
+            for (size_t j = 0; j < s->n; j++) {
+                double old = s->weight[j], x = old + *t * (s->next[j] - old);
+                absolutes += fabs(x) - fabs(old);
+                squares += x * x - old * old;
+            }
+            sums[1] = d->alpha * absolutes + 0.5 * d->l2 * squares +
+                      0.5 * d->bias_l2 * (bias * bias - d->bias * d->bias);
+        }
         TR_TRY(descent_sum(m, sums, 3));
         if (*t == 1) promise = sums[2] + sums[1];
         if (sums[0] - d->at.loss + sums[1] <= 0.01 * *t * promise + rounding) return TR_OK;
@@ -665,9 +762,23 @@ static int step_search(struct tr_linear *m, double *t)
     return TR_OK;
 }
 
-static void step_take(struct tr_linear_descent *d, double t)
+int tr_descent_step(struct tr_linear *m)
 {
+    struct tr_linear_descent *d = m->descent;
     struct tr_descent_set *s = &d->set;
+    double t, products = 0;
+    TR_TRY(set_choose_columns(m));
+    for (size_t b = 0; b < s->blocks; b++)
+        if (step_needs_products(m, &s->block[b])) products += step_pass_of_blocks(d, b, b + 1);
+    d->lacking = d->passes + 1 + products + step_pass_of_blocks(d, 0, s->blocks);
+    TR_TRY(descent_max(m, &d->lacking, 1));
+    if (d->lacking > d->most_passes) return TR_OK;
+    d->lacking = 0;
+    d->passes += 1 + products; /* 1: gradient at the current weights */
+    d->margin_of_zeros = 0.5 * fmin(d->at.violation, d->alpha);
+    TR_TRY(step_find_products(m));
+    TR_TRY(step_minimise_model(m));
+    TR_TRY(step_search(m, &t));
     for (size_t i = 0; i < d->rows.n; i++) {
         double move = t * (double)d->model[i].move;
         d->margin[i] += move + t * d->bias_move;
@@ -678,26 +789,6 @@ static void step_take(struct tr_linear_descent *d, double t)
         s->weight[j] = s->next[j] = t == 1 ? s->next[j] : s->weight[j] + t * (s->next[j] - s->weight[j]);
         if (s->slot[j] != UINT32_MAX) d->weight[s->slot[j]] = s->weight[j];
     }
-}
-
-int tr_descent_step(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    double t;
-    TR_TRY(set_choose_columns(m));
-    double products = 0;
-    for (size_t b = 0; b < d->set.blocks; b++)
-        if (step_needs_products(m, &d->set.block[b])) products += step_pass_of_blocks(d, b, b + 1);
-    d->lacking = d->passes + 1 + products + step_pass(d);
-    TR_TRY(descent_max(m, &d->lacking, 1));
-    if (d->lacking > d->most_passes) return TR_OK;
-    d->lacking = 0;
-    d->passes += 1 + products; /* 1: gradient at the current weights */
-    d->margin_of_zeros = 0.5 * fmin(d->at.violation, d->alpha);
-    TR_TRY(step_find_products(m));
-    TR_TRY(step_minimise_model(m));
-    TR_TRY(step_search(m, &t));
-    step_take(d, t);
     TR_TRY(tr_descent_minimise_bias(m));
     return tr_descent_look(m);
 }

@@ -1,20 +1,18 @@
-/* Dual coordinate descent. Each row has a dual variable. Its worker sets it to its minimum, row by row in random order,
- * and updates w = Σ α x / (λ n) immediately (Hsieh et al. 2008; Yu, Huang and Lin 2011). The method needs no step size, and
- * the dual value bounds the distance from the optimum.
+/* Dual coordinate descent. Each row has a dual variable. Its worker sets it to its minimum, row by row in random order, and updates
+ * w = Σ α x / (λ n) immediately (Hsieh et al. 2008; Yu, Huang and Lin 2011). The method needs no step size, and the dual value bounds
+ * the distance from the optimum.
  *
- * Each worker has a copy of w and merges its changes with those of other workers; or the workers of a group, which have
- * the same rows, share one w in memory. More than two classes follow at the end of this file.
+ * Each worker has a copy of w and merges its changes with those of other workers; or the workers of a group, which have the same rows,
+ * share one w in memory. More than two classes follow at the end of this file.
  *
- * A bias without λ is learnt as anchor + b'. b' = c² Σ α / (λ n) is regularised as the weight of a feature that is c in all
- * rows, and the anchor follows the bias. This is the proximal point method, whose dual is the method of multipliers
- * (Rockafellar 1976). At the end b' is nearly 0 and costs nothing. The anchor moves in many small steps, because the rows
- * after a large one would have to compensate for it.
+ * A bias without λ is learnt as anchor + b'. b' = c² Σ α / (λ n) is regularised as the weight of a feature that is c in all rows, and
+ * the anchor follows the bias. This is the proximal point method, whose dual is the method of multipliers (Rockafellar 1976). At the
+ * end b' is nearly 0 and costs nothing. The anchor moves in many small steps, because the rows after a large one would have to
+ * compensate for it.
  *
- * c is small compared to the rows. Otherwise the bias is the largest common component of the rows, and their steps on it
- * undo each other. (Passes to a gap of 1e-3 with c² = |x|² = 1, and with c² = 0.03: 20 newsgroups svm 17 and 8, l2svm 9 and 5;
- * clicks 10 and 7, 14 and 8. Simulated, svm on four groups: 20 newsgroups more than 40 and 11; clicks 18 and 9.) If λ n is
- * large compared to c², the bias lags behind the rows: with logistic loss 4000 clicks take 4 passes for c² = 400 λ, and 8 for
- * 120 λ. */
+ * c is small compared to the rows. Otherwise the bias is the largest common component of the rows, and their steps on it undo each
+ * other (20 newsgroups, svm: 17 passes to a gap of 1e-3 with c² = |x|² = 1, 8 with c² = 0.03). If λ n is large compared to c², the bias
+ * lags behind the rows (4000 clicks, logistic: 4 passes for c² = 400 λ, 8 for 120 λ). */
 #include "../linear.h"
 
 #include <math.h>
@@ -41,22 +39,16 @@ static bool dual_has_common_rows(const struct tr_linear *m)
 
 static int dual_check(const tr_job *job, const struct tr_linear_options *o)
 {
-    if (!tr_job_is(job, "sync.weight", "sum"))
-        return tr_linear_refuse(job, "sync.weight",
-                                "sync.weight is for solve.method sgd: the dual needs whole updates");
-    if (o->optimizer != TR_PLAIN_SGD)
-        return tr_linear_refuse(job, "solve.optimizer", "solve.optimizer is for solve.method sgd");
-    if (o->l1 > 0)
-        return tr_linear_refuse(job, "model.l1",
-                                "model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl");
-    if (o->l2 == 0)
-        return tr_linear_refuse(job, "model.l2",
-                                "solve.method dual needs model.l2 > 0, or use solve.method sgd");
-    if (tr_job_is(job, "data.partition", "vertical"))
-        return tr_linear_refuse(
-            job, "data.partition",
-            "data.partition vertical needs solve.method sgd: a dual step needs whole rows");
-    return TR_OK;
+    const struct tr_refusal list[] = {
+        {!tr_job_is(job, "sync.weight", "sum"), "sync.weight",
+         "sync.weight is for solve.method sgd: the dual needs whole updates"},
+        {o->optimizer != TR_PLAIN_SGD, "solve.optimizer", "solve.optimizer is for solve.method sgd"},
+        {o->l1 > 0, "model.l1", "model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl"},
+        {o->l2 == 0, "model.l2", "solve.method dual needs model.l2 > 0, or use solve.method sgd"},
+        {tr_job_is(job, "data.partition", "vertical"), "data.partition",
+         "data.partition vertical needs solve.method sgd: a dual step needs whole rows"},
+        {.key = NULL}};
+    return tr_linear_refuse_any(job, list);
 }
 
 /* ---- turns ---- */
@@ -69,11 +61,10 @@ struct turns {
 /* Sets the number of turns of an epoch, and m->clocks_per_epoch, from solve.batch and sync.push, or for this number of workers that
  * each have a copy of w.
  *
- * Workers that merge often conflict less. On the way to a gap of 1e-3 several nodes need a number of merges rather than
- * a number of passes, until the passes are as few as on one node (two nodes, with 1, 4 and 16 turns in a pass:
- * amazon-access 172, 41 and 15 passes, frappe 41, 18 and 17, rcv1 15, 4 and 4; four nodes: frappe above 100, 63 and
- * 32). But each turn costs a pull and a push of the whole view: more than four turns are worth it only if a turn
- * processes several non-zeros per key and takes longer than a message. */
+ * Workers that merge often conflict less: several nodes need a number of merges rather than a number of passes, until the passes are as
+ * few as on one node (passes of two nodes to a gap of 1e-3 with 1, 4 and 16 turns in a pass: amazon-access 172, 41 and 15, rcv1 15, 4
+ * and 4). But each turn costs a pull and a push of the whole view: more than four turns are worth it only if a turn processes several
+ * non-zeros per key and takes longer than a message. */
 static struct turns turns_open(struct tr_linear *m, int workers)
 {
     double rows = (double)m->train->total_rows, batch = (double)m->o->batch,
@@ -134,9 +125,8 @@ static int bias_norms(struct tr_linear *m, size_t first, size_t n, float *norm)
 
 /* Returns the part of the conjugate that accounts for a bias that is not at its optimum. own: its b'.
  *
- * With a fixed bias the dual value is a bound for all weights with this bias. The possible gain from another bias
- * follows from the slope along it, Σ α / n, and the distance to its optimum. The distance is estimated as |bias| + 1,
- * but the slope is nearly 0 when the result matters. */
+ * With a fixed bias the dual value is a bound for all weights with this bias. The gain from another bias follows from the slope along
+ * it, Σ α / n, and the distance to its optimum, estimated as |bias| + 1: the slope is nearly 0 when the result matters. */
 static double bias_cost(const struct tr_linear *m, double bias, double own)
 {
     return m->problem.n * m->l2 / m->problem.of_bias * (own * bias + fabs(own) * (1 + fabs(bias)));
@@ -176,8 +166,9 @@ struct tr_linear_dual {
     void *average;   /* the mean of w */
     struct tr_linear_dual_added *added;
 
-    /* Memory of the group, which also holds a, norm and order if its members have the same rows. */
+    /* Memory of the arrays: of the group if its members have the same rows, otherwise of this worker. */
     tr_set_memory *memory;
+    char *own;
     struct tr_linear_dual_group *group; /* NULL: each worker has a copy of w */
     void *w;
     size_t key, keys; /* this member's slice of w, which its view has */
@@ -189,26 +180,12 @@ struct tr_linear_dual {
 
 /* The model is the mean of w over the last quarter of the steps of a clock.
  *
- * A step fits one row, so w oscillates, the more the larger the common component of the rows: with hinge loss on a9a
- * the objective of w is worse than that of a constant for ten passes, that of the mean never. (Simulated, passes to
- * 1.001 times the optimum with w and with the mean: a9a 100 and 26 for svm, 95 and 25 for l2svm; clicks 8 and 7.)
- * Shalev-Shwartz and Zhang 2013 prove bounds of the gap for such means. Any weights bound the optimum from above, so
- * the current dual variables and the mean of w prove a gap.
+ * A step fits one row, so w oscillates, the more the larger the common component of the rows. (Simulated, passes to 1.001 times the
+ * optimum with w and with the mean: a9a, svm, 100 and 26; clicks 8 and 7.) Shalev-Shwartz and Zhang 2013 prove bounds of the gap for
+ * such means. Any weights bound the optimum from above, so the current dual variables and the mean of w prove a gap.
  *
- * If several groups merge their changes, the model is w. The table w therefore holds the values from which steps
- * continue in every layout, because a resumed job may change the layout. The mean is in a second table. */
-
-static int mean_open(struct tr_linear *m)
-{
-    /* additions in a clock, each of which is a pass over all keys */
-    enum { LEAST_ADDED = 2, MOST_ADDED = 32, NONZEROS_FOR_KEY = 32 };
-    struct tr_linear_dual *d = m->dual;
-    double clocks = (double)m->clocks_per_epoch, nonzeros = (double)m->train->total_nonzeros / clocks;
-    d->adds = (size_t)fmax(LEAST_ADDED,
-                           fmin(MOST_ADDED, nonzeros / (NONZEROS_FOR_KEY * (double)m->train->columns)));
-    d->table = m->w;
-    return tr_linear_make_table(m, "mean", "w", &m->w);
-}
+ * If several groups merge their changes, the model is w. The table w therefore holds the values from which steps continue in every
+ * layout, because a resumed job may change the layout. The mean is in a second table. */
 
 static void mean_axpy(enum tr_dtype dtype, size_t n, const void *from, double scale, void *to)
 {
@@ -260,12 +237,10 @@ static int mean_push(struct tr_linear *m, const void *w, size_t first, size_t n)
 
 /* ---- rows that rest ---- */
 
-/* A row of a hinge loss rests if its dual variable is at a bound and the margin of the model indicates that it will
- * stay there. Steps skip such rows until the next evaluation, which visits all rows, so the proven gap is that of all
- * rows. The saved time is spent on more steps for the other rows. (LIBLINEAR shrinks by the slopes seen in steps. The
- * margins of the mean of w are more reliable. Simulated, to a gap of 1e-3, passes and steps per row: a9a, svm 111 and
- * 111 without resting rows, 29 and 20 with them; w8a, svm 41 and 7, steps 41 and 2; l2svm 149 and 40, steps 149 and 9;
- * 20 newsgroups, svm 14 and 8, steps 14 and 5.) */
+/* A row of a hinge loss rests if its dual variable is at a bound and the margin of the model indicates that it will stay there. Steps
+ * skip such rows until the next evaluation, which visits all rows, so the proven gap is that of all rows. The saved time is spent on
+ * more steps for the other rows. (LIBLINEAR shrinks by the slopes seen in steps. The margins of the mean of w are more reliable.
+ * Simulated, to a gap of 1e-3, passes and steps per row: w8a, svm, 41 and 41 without resting rows, 7 and 2 with them.) */
 
 static bool rest_is_enabled(const struct tr_linear *m)
 {
@@ -309,12 +284,12 @@ static size_t rest_remove(const struct tr_linear_dual *d, uint32_t *rows, size_t
 
 /* ---- workers that share w ---- */
 
-/* Several workers update one w in shared memory: each takes the next few rows of the epoch's order and changes w
- * element by element, atomically (PASSCoDe-Atomic, Hsieh, Yu and Dhillon 2015).
+/* Several workers update one w in shared memory: each takes the next few rows of the epoch's order and changes w element by element,
+ * atomically (PASSCoDe-Atomic, Hsieh, Yu and Dhillon 2015).
  *
- * The order covers all rows of the group, and no worker owns rows. If each worker owned a part, the workers that run
- * first would finish their parts before the others start, and coordinate descent in such blocks takes many times the
- * passes (a9a to a gap of 1e-3 on one processor: 13 in one order, 69 in two consecutive parts, 237 in eight).
+ * The order covers all rows of the group, and no worker owns rows. If each worker owned a part, the workers that run first would finish
+ * their parts before the others start, and coordinate descent in such blocks takes many times the passes (a9a to a gap of 1e-3 on one
+ * processor: 13 in one order, 69 in two consecutive parts, 237 in eight).
  *
  * w is also in a table. Each member pulls and pushes a slice of it in every clock, for other groups and checkpoints. */
 
@@ -335,19 +310,15 @@ static size_t shared_slice_begin(const struct tr_linear *m, int member, int memb
 
 /* Chooses the number of members that take steps.
  *
- * A step does not see the concurrent steps of other processors. Each of these changes the margin by a share equal to
- * the overlap of the rows. If the shares sum to more than the whole change, w oscillates. (Simulated on a9a, where the
- * overlap is one half: a delay of 2 steps does no harm, a delay of 8 diverges. On text and clicks a delay of 64 does no
- * harm.)
+ * A step does not see the concurrent steps of other processors. Each of these changes the margin by a share equal to the overlap of the
+ * rows. If the shares sum to more than the whole change, w oscillates.
  *
- * Unless sync.mode is auto, a run must be reproducible bit by bit: a single member takes all steps. That is slower than
- * concurrent steps, but hardly slower than a copy of w for each member: if copies are merged, the number of passes
- * grows as fast as the number of copies (CoCoA+, also with an exact line search along the sum of the changes, as Lee
- * and Chang 2017 propose; simulated on a9a).
+ * Unless sync.mode is auto, a run must be reproducible bit by bit: a single member takes all steps. That is slower than concurrent
+ * steps, but hardly slower than a copy of w for each member: if copies are merged, the number of passes grows as fast as the number of
+ * copies (CoCoA+, also with an exact line search along the sum of the changes, as Lee and Chang 2017 propose; simulated on a9a).
  *
- * Few rows are processed by few members. If a row touches a large share of the cache lines of w, one member takes all
- * steps: these lines are usually in the cache of another processor, and fetching them takes longer than the steps (a9a,
- * w8a: two ranks together took three to five times as long as one of them alone). The second clock measures whether
+ * Few rows are processed by few members. If a row touches a large share of the cache lines of w, one member takes all steps: these lines
+ * are usually in the cache of another processor, and fetching them takes longer than the steps. The second clock measures whether
  * several members are faster for other data (shared_leaves()). */
 static int shared_choose_working(tr_worker *me, struct tr_linear *m)
 {
@@ -361,7 +332,7 @@ static int shared_choose_working(tr_worker *me, struct tr_linear *m)
     /* mean overlap of two rows: (|Σ x|² - Σ |x|²) / ((n - 1) Σ |x|²), from a sample of rows, with w as a buffer */
     double sum[3] = {0, 0, 0};
     for (size_t i = d->first; i < d->end; i += p->rows.n / SAMPLE + 1) {
-        tr_add_rows_shared(p, i, 1, d->w);
+        tr_add_row_shared(p, i, d->w);
         sum[1] += (double)d->norm[i];
         sum[2]++;
     }
@@ -384,17 +355,15 @@ static int shared_choose_working(tr_worker *me, struct tr_linear *m)
 static int shared_prepare(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
-    tr_key *keys;
+    TR_FREED tr_key *keys = NULL;
     d->key = shared_slice_begin(m, me->member, me->group_size);
     d->keys = shared_slice_begin(m, me->member + 1, me->group_size) - d->key;
     TR_TRY(TR_NEW(&keys, d->keys));
     for (size_t i = 0; i < d->keys; i++)
         keys[i] = d->key + i < m->train->n_keys ? m->train->keys[d->key + i] : m->train->columns;
-    int status = tr_view_open(m->w, keys, d->keys, TR_VIEW_UPDATE, &m->view);
-    if (!d->table) d->view = m->view;
-    else if (status == TR_OK) status = tr_view_open(d->table, keys, d->keys, TR_VIEW_UPDATE, &d->view);
-    free(keys);
-    TR_TRY(status);
+    TR_TRY(tr_view_open(m->w, keys, d->keys, TR_VIEW_UPDATE, &m->view));
+    d->view = m->view;
+    if (d->table) TR_TRY(tr_view_open(d->table, keys, d->keys, TR_VIEW_UPDATE, &d->view));
     if (me->member == 0) {
         struct tr_rng rng;
         tr_rng_seed(&rng, m->seed, (uint64_t)me->group, UINT64_MAX);
@@ -404,26 +373,6 @@ static int shared_prepare(tr_worker *me, struct tr_linear *m)
     return tr_barrier_of(me->tr, TR_SET_GROUP);
 }
 
-/* The order of an epoch: position s has row order[(step · s + begin) mod n] of a fixed random order. A new shuffle in
- * each epoch would be serial work. */
-struct walk {
-    uint64_t step, begin, n;
-};
-
-static struct walk walk_of_epoch(const tr_worker *me, const struct tr_linear *m, int64_t epoch)
-{
-    struct walk walk = {.n = m->problem.rows.n};
-    struct tr_rng rng;
-    if (walk.n == 0) return walk;
-    tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)epoch);
-    walk.begin = tr_rng_below(&rng, walk.n);
-    for (uint64_t divisor = 0; divisor != 1;) { /* the greatest common divisor of step and n */
-        divisor = walk.step = tr_rng_below(&rng, walk.n) + 1;
-        for (uint64_t b = walk.n, rest; b > 0; divisor = b, b = rest) rest = divisor % b;
-    }
-    return walk;
-}
-
 /* Positions of a clock's rows in the epoch's order. In the second clock of a run, one worker takes those before
  * `joined`. */
 struct shared_rows {
@@ -431,10 +380,8 @@ struct shared_rows {
     double sigma;
 };
 
-/* Steps of several members can be slower than those of one: if rows share elements of w, its cache lines move between
- * processors (rows per second of two ranks relative to one of them alone: 20 newsgroups 0.4, clicks 0.8 to 1.2,
- * uniformly distributed features 1.3). In the second clock, when all rows are in the caches, member 0 starts alone. The
- * others join it, and leave again if that is no gain. */
+/* Steps of several members can be slower than those of one: if rows share elements of w, its cache lines move between processors. In
+ * the second clock, when all rows are in the caches, member 0 starts alone. The others join it, and leave again if that is no gain. */
 static bool shared_leaves(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows)
 {
     struct tr_linear_dual_group *g = m->dual->group;
@@ -447,33 +394,42 @@ static bool shared_leaves(const tr_worker *me, struct tr_linear *m, const struct
     return false;
 }
 
-/* Takes steps up to the position `end`. The anchor moves after each piece of rows, in proportion to the epoch. Members may move it
- * concurrently from the same anchor. The movement is then slightly larger, which does no harm because the bias moves by the same
- * amount. */
+/* Takes steps up to the position `end`.
+ *
+ * The order of an epoch: position s has row order[(step · s + begin) mod n] of a fixed random order. A new shuffle in each epoch would
+ * be serial work. The anchor moves after each piece of rows, in proportion to the epoch. Members may move it concurrently from the same
+ * anchor. The movement is then slightly larger, which does no harm because the bias moves by the same amount. */
 static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows,
                               uint64_t end, bool shared)
 {
     struct tr_linear_dual *d = m->dual;
     struct tr_linear_dual_group *g = d->group;
-    struct walk walk = walk_of_epoch(me, m, me->clock / m->clocks_per_epoch);
     bool moves = dual_has_free_bias(m) && me->group == 0;
-    size_t taken = moves ? tr_min_size(TAKEN, m->problem.rows.n / ANCHOR_STEPS + 1) : TAKEN;
+    uint64_t all = m->problem.rows.n, begin, step = 1, at;
+    size_t taken = moves ? tr_min_size(TAKEN, all / ANCHOR_STEPS + 1) : TAKEN;
     uint32_t row[TAKEN];
-    uint64_t at;
+    struct tr_rng rng;
+    if (all == 0) return;
+    tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)(me->clock / m->clocks_per_epoch));
+    begin = tr_rng_below(&rng, all);
+    for (uint64_t divisor = 0; divisor != 1;) { /* the greatest common divisor of step and n */
+        divisor = step = tr_rng_below(&rng, all) + 1;
+        for (uint64_t b = all, rest; b > 0; divisor = b, b = rest) rest = divisor % b;
+    }
     while (!(d->untried == 1 && shared && shared_leaves(me, m, rows)) &&
            (at = atomic_fetch_add_explicit(&g->next, taken, memory_order_relaxed)) < end) {
         size_t n = tr_min_size(taken, end - at);
-        uint64_t place = (walk.step * (at % walk.n) + walk.begin) % walk.n;
+        uint64_t place = (step * (at % all) + begin) % all;
         tr_seam();
-        for (size_t i = 0; i < n; i++, place += walk.step) {
-            if (place >= walk.n) place -= walk.n;
+        for (size_t i = 0; i < n; i++, place += step) {
+            if (place >= all) place -= all;
             row[i] = d->order[place];
         }
         size_t left = rest_remove(d, row, n);
         tr_dual_pass(&m->problem, row, left, rows->sigma, d->norm, d->a, d->w, shared);
         if (moves) {
-            double by = (double)n / (double)m->problem.rows.n *
-                        (tr_real_get(m->problem.dtype, d->w, m->problem.keys) - g->anchor);
+            double by =
+                (double)n / (double)all * (tr_real_get(m->problem.dtype, d->w, m->problem.keys) - g->anchor);
             tr_add_shared(TR_F64, &g->anchor, 0, by);
             tr_add_shared(TR_F64, &g->moved, 0, by);
             tr_add_shared(m->problem.dtype, d->w, m->problem.keys, by);
@@ -481,20 +437,6 @@ static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const st
         mean_add(m, d->w, (double)(at - rows->begin), (double)(at + n - rows->begin),
                  (double)(rows->end - rows->begin));
     }
-}
-
-/* Member 0 takes the first rows of the second clock alone. */
-static int shared_begin_alone(tr_worker *me, struct tr_linear *m, const struct shared_rows *rows)
-{
-    struct tr_linear_dual_group *g = m->dual->group;
-    if (me->member == 0) {
-        double begun = tr_now();
-        shared_take_steps(me, m, rows, rows->joined, false);
-        g->since = tr_now();
-        g->rate = (double)(rows->joined - rows->begin) / (g->since - begun);
-        atomic_store(&g->next, rows->joined);
-    }
-    return tr_barrier_of(me->tr, TR_SET_GROUP);
 }
 
 /* Copies the view's slice of w to the memory of the group. */
@@ -535,7 +477,16 @@ static int shared_compute(tr_worker *me, struct tr_linear *m)
     }
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
     rows.end = rows.begin + (rows.end - rows.begin) * rest_sweeps(m, atomic_load(&g->resting));
-    if (d->untried == 1) TR_TRY(shared_begin_alone(me, m, &rows));
+    if (d->untried == 1) {
+        if (me->member == 0) { /* takes the first rows of the second clock alone */
+            double begun = tr_now();
+            shared_take_steps(me, m, &rows, rows.joined, false);
+            g->since = tr_now();
+            g->rate = (double)(rows.joined - rows.begin) / (g->since - begun);
+            atomic_store(&g->next, rows.joined);
+        }
+        TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+    }
     TR_TRY(tr_turn_begin(m->tr, "gradient"));
     if (me->member < d->working) shared_take_steps(me, m, &rows, rows.end, d->working > 1);
     TR_TRY(tr_turn_end(m->tr, TR_OK));
@@ -564,13 +515,13 @@ static bool dual_shares_w(const struct tr_linear *m)
     return dual_has_common_rows(m) && tr_in_lockstep(m->tr);
 }
 
-/* Places the arrays in the memory of the group and returns its size. memory NULL: only the size. */
+/* Places the arrays in memory and returns its size. memory NULL: only the size. */
 static size_t dual_lay_out(struct tr_linear *m, char *memory)
 {
     struct tr_linear_dual *d = m->dual;
     size_t at = 0, rows = m->train->rows.n, keys = m->train->n_keys + 1,
            element = tr_real_size((enum tr_dtype)m->o->dtype);
-    bool shares = dual_shares_w(m), has_mean = shares && d->table;
+    bool shares = dual_shares_w(m), has_mean = d->table != NULL;
     const struct {
         void **array;
         size_t bytes;
@@ -582,7 +533,7 @@ static size_t dual_lay_out(struct tr_linear *m, char *memory)
                 {&d->w, keys * element, shares},
                 {(void **)&d->added, sizeof *d->added, has_mean},
                 {&d->average, keys * element, has_mean},
-                {(void **)&d->rests, rows * sizeof *d->rests, shares && rest_is_enabled(m)}};
+                {(void **)&d->rests, rows * sizeof *d->rests, rest_is_enabled(m)}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         if (!list[i].exists) continue;
         if (memory) *list[i].array = memory + at;
@@ -597,11 +548,22 @@ static int dual_open(struct tr_linear *m)
     struct tr_linear_dual *d = m->dual;
     bool shares = dual_shares_w(m);
     d->turns = turns_open(m, shares ? tr_groups(m->tr) : tr_workers(m->tr));
-    if (tr_workers(m->tr) == 1 || (shares && tr_groups(m->tr) == 1)) TR_TRY(mean_open(m));
+    if (tr_workers(m->tr) == 1 || (shares && tr_groups(m->tr) == 1)) {
+        enum { LEAST_ADDED = 2, MOST_ADDED = 32, NONZEROS_FOR_KEY = 32 }; /* each is a pass over all keys */
+        double nonzeros = (double)m->train->total_nonzeros / (double)m->clocks_per_epoch,
+               adds = nonzeros / (NONZEROS_FOR_KEY * (double)m->train->columns);
+        d->adds = (size_t)fmax(LEAST_ADDED, fmin(MOST_ADDED, adds));
+        d->table = m->w;
+        TR_TRY(tr_linear_make_table(m, "mean", "w", &m->w));
+    }
+    if (!m->o->bias_l2) d->mean = m->start;
     int status = TR_OK;
     if (tr_roles(m->tr) & TR_SLAVE && dual_has_common_rows(m)) {
         status = tr_set_memory_open(m->tr, TR_SET_GROUP, dual_lay_out(m, NULL), &d->memory);
         if (status == TR_OK) dual_lay_out(m, tr_set_memory_at(d->memory));
+    } else if (tr_roles(m->tr) & TR_SLAVE) {
+        status = TR_NEW(&d->own, dual_lay_out(m, NULL));
+        if (status == TR_OK) dual_lay_out(m, d->own);
     }
     return tr_agree(m->tr, status);
 }
@@ -611,9 +573,7 @@ static void dual_close(struct tr_linear *m)
     struct tr_linear_dual *d = m->dual;
     if (!d) return;
     if (d->table) tr_view_close(&d->view);
-    void *own[] = {d->added, d->average, d->rests,
-                   d->order, d->a,       d->norm}; /* unless in the memory of the group */
-    for (size_t i = d->group ? 6 : 0; i < (d->memory ? 3 : 6); i++) free(own[i]);
+    free(d->own);
     tr_set_memory_close(&d->memory);
     free(d);
     m->dual = NULL;
@@ -627,24 +587,12 @@ static int dual_prepare(tr_worker *me, void *state)
     struct tr_linear_dual *d = m->dual;
     if (rest_is_enabled(m)) m->see = rest_see;
     TR_TRY((d->group ? tr_linear_prepare_rows : tr_linear_prepare)(me, m, 0));
-    size_t rows = m->problem.rows.n;
     d->first = tr_data_part_begin(m->train, me);
     d->end = tr_data_part_end(m->train, me);
-    if (!d->memory) {
-        TR_TRY(TR_NEW(&d->order, rows));
-        TR_TRY(TR_NEW(&d->a, rows));
-        TR_TRY(TR_NEW(&d->norm, rows));
-    }
     TR_TRY(bias_norms(m, d->first, d->end - d->first, d->norm));
     if (d->group) return shared_prepare(me, m);
-    if (!d->table) {
-        d->view = m->view;
-        return TR_OK;
-    }
-    TR_TRY(tr_linear_open_view(m, me, m->train, d->table, TR_VIEW_UPDATE, &d->view));
-    TR_TRY(TR_NEW(&d->added, 1));
-    if (rest_is_enabled(m)) TR_TRY(TR_NEW(&d->rests, rows));
-    return TR_NEW((char **)&d->average, (d->view->n + 1) * tr_real_size(m->problem.dtype));
+    d->view = m->view;
+    return d->table ? tr_linear_open_view(m, me, m->train, d->table, TR_VIEW_UPDATE, &d->view) : TR_OK;
 }
 
 /* Passes over the rows begin .. end - 1 of the order. Worker 0 moves the anchor by a share of b', and the bias by the same amount,
@@ -683,10 +631,8 @@ static void dual_pass(const tr_worker *me, struct tr_linear *m, size_t begin, si
     }
 }
 
-/* Each worker minimises the dual over its rows against its view. The sum of all changes is safe if each worker counts
- * its own changes sigma times, with sigma the number of workers (CoCoA+, Ma et al. 2015, lemma 4). Measuring the
- * largest sigma that the last merge would have allowed, for use in the next one, was tried: it saves nothing with 2 to
- * 8 workers, and oscillates if the estimate lags behind. */
+/* Each worker minimises the dual over its rows against its view. The sum of all changes is safe if each worker counts its own changes
+ * sigma times, with sigma the number of workers (CoCoA+, Ma et al. 2015, lemma 4). */
 static int dual_compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
@@ -728,7 +674,7 @@ static int dual_evaluate(tr_worker *me, void *state, tr_report *report)
             memcpy((char *)d->average + d->key * element, m->view->value, d->keys * element);
         }
         TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
-        TR_TRY(tr_linear_evaluate_at(me, m, d->table ? d->average : d->w, report));
+        TR_TRY(tr_linear_evaluate_at(me, m, d->table ? d->average : d->w, m->test_view, report));
     } else {
         TR_TRY(tr_linear_evaluate(me, state, report));
         if (d->table) TR_TRY(tr_view_pull(d->view));
@@ -738,12 +684,12 @@ static int dual_evaluate(tr_worker *me, void *state, tr_report *report)
         double squares, bias = m->problem.bias ? tr_real_get(m->problem.dtype, w, m->problem.keys) : 0;
         TR_TRY(tr_table_squares(d->table ? d->table : m->w, &squares));
         if (!m->o->bias_l2) squares -= bias * bias;
-        tr_linear_report_conjugate(report, m->problem.n * 0.5 * m->l2 * squares);
-        if (dual_has_free_bias(m)) tr_linear_report_conjugate(report, bias_cost(m, bias, bias - d->anchor));
+        report->sum[TR_LINEAR_CONJUGATE] += m->problem.n * 0.5 * m->l2 * squares;
+        if (dual_has_free_bias(m)) report->sum[TR_LINEAR_CONJUGATE] += bias_cost(m, bias, bias - d->anchor);
     }
     struct tr_class_block one = {0, 1};
-    tr_linear_report_conjugate(report,
-                               tr_dual_sum(&m->problem, one, d->first, d->end - d->first, d->a + d->first));
+    report->sum[TR_LINEAR_CONJUGATE] +=
+        tr_dual_sum(&m->problem, one, d->first, d->end - d->first, d->a + d->first);
     return TR_OK;
 }
 
@@ -751,8 +697,8 @@ static int dual_summarize(void *state, const tr_report *report, tr_evaluation *e
 {
     struct tr_linear *m = state;
     TR_TRY(tr_linear_summarize(m, report, evaluation));
-    double dual = tr_linear_dual_value(m, report) +
-                  tr_linear_penalty(m, report); /* the dual value has |w|² of its own w */
+    /* the dual value has |w|² of its own w */
+    double dual = tr_linear_dual_value(m, report) + tr_linear_penalty(m, report);
     tr_linear_prove(m, evaluation->objective - dual, false, evaluation);
     return TR_OK;
 }
@@ -770,42 +716,18 @@ static int dual_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     return tr_data_keep(m->train, snapshot, "dual", TR_F32, m->dual->a);
 }
 
-static int dual_train(struct tr_linear *m)
-{
-    if (!m->o->bias_l2) m->dual->mean = m->start;
-    tr_stage train = tr_linear_stage(m);
-    train.prepare = dual_prepare;
-    train.compute = dual_compute;
-    train.evaluate = dual_evaluate;
-    train.summarize = dual_summarize;
-    train.snapshot = dual_snapshot;
-    int status = tr_run(m->tr, &train);
-    m->see = NULL;
-    return status;
-}
-
-bool tr_linear_dual_variables(const struct tr_linear *m, size_t row, double *u)
-{
-    const struct tr_linear_dual *d = m->dual;
-    double y = (double)m->problem.target[row];
-    if (!d || !d->a || row < d->first || row >= d->end) return false;
-    *u = -(double)d->a[row] * (tr_linear_classifies(m) ? y : 1);
-    return true;
-}
-
-static bool dual_minimises(const struct tr_loss *loss)
-{
-    return loss->step != NULL;
-}
-
 const struct tr_linear_method tr_linear_dual = {.check = dual_check,
                                                 .open = dual_open,
-                                                .train = dual_train,
+                                                .prepare = dual_prepare,
+                                                .compute = dual_compute,
+                                                .evaluate = dual_evaluate,
+                                                .summarize = dual_summarize,
+                                                .snapshot = dual_snapshot,
                                                 .close = dual_close,
                                                 .of_classes = &tr_linear_dual_classes,
                                                 .weighs_rows = true,
                                                 .passes = true,
-                                                .minimises = dual_minimises,
+                                                .minimises = TR_LOSS_STEP,
                                                 .diverged = "raise solve.sigma"};
 
 /* ---- more than two classes ---- */
@@ -813,14 +735,13 @@ const struct tr_linear_method tr_linear_dual = {.check = dual_check,
 /* Each row has a dual variable for each class. The variables of a row are set to their minimum, row by row, and
  * w = Σ α x / (λ n) is updated immediately.
  *   one-against-rest   the classes are separate problems that share the passes over the rows (Hsieh et al. 2008)
- *   softmax            the variables of a row are e_y - q with probabilities q, which are set together (Yu, Huang and Lin
- *                      2011, section 5; here by Newton steps on log q and the multiplier of Σ q = 1)
+ *   softmax            the variables of a row are e_y - q with probabilities q, which are set together (Yu, Huang and Lin 2011,
+ *                      section 5; here by Newton steps on log q and the multiplier of Σ q = 1)
  *
- * If the members of a group have the same rows, the classes are divided among them. Different classes do not interact,
- * so a pass has the same effect as on one worker. Members that process different rows of the same classes update one w
- * in shared memory without locks (PASSCoDe-Wild, Hsieh et al. 2015). Lost updates are repaired at the end of each
- * clock: each member sums the changes of its dual variables. With sync.mode bsp, and between groups, they merge as
- * CoCoA+ does. A bias without λ is learnt with an anchor. */
+ * If the members of a group have the same rows, the classes are divided among them. Different classes do not interact, so a pass has the
+ * same effect as on one worker. Members that process different rows of the same classes update one w in shared memory without locks
+ * (PASSCoDe-Wild, Hsieh et al. 2015). Lost updates are repaired at the end of each clock: each member sums the changes of its dual
+ * variables. With sync.mode bsp, and between groups, they merge as CoCoA+ does. A bias without λ is learnt with an anchor. */
 struct tr_linear_dual_classes {
     struct turns turns;
     struct tr_class_block own; /* classes of this worker */
@@ -881,34 +802,29 @@ static void classes_close(struct tr_linear *m)
 
 /* Distributes classes and rows. Member g has part g % C of the classes. Members with the same classes divide the rows;
  * members beyond the last complete set of classes are idle. */
-static void classes_divide(const tr_worker *me, struct tr_linear *m)
-{
-    struct tr_linear_dual_classes *d = m->dual_classes;
-    bool common = dual_has_common_rows(m);
-    size_t rows = m->problem.rows.n, parts = classes_parts(m), g = (size_t)me->member,
-           row_parts = common ? (size_t)me->group_size / parts : 1, row_part = common ? g / parts : 0,
-           class_part = common ? g % parts : 0, first = m->outputs * class_part / parts,
-           end = m->outputs * (class_part + 1) / parts;
-    bool works = row_part < row_parts;
-    d->own = (struct tr_class_block){first, works ? end - first : 0};
-    d->begin = works ? rows * row_part / row_parts : 0;
-    d->end = works ? rows * (row_part + 1) / row_parts : 0;
-    d->sharing = d->w     ? (double)me->groups
-                 : common ? (double)(row_parts * (size_t)me->groups)
-                          : (double)me->workers;
-    if (m->o->sigma >= 1) d->sharing = m->o->sigma;
-    d->stream = common ? (uint64_t)me->group * row_parts + row_part : (uint64_t)me->worker;
-    d->anchors =
-        dual_has_free_bias(m) && me->group == 0 && d->own.n > 0 && (common ? row_part == 0 : me->member == 0);
-}
-
 static int classes_prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_dual_classes *d = m->dual_classes;
     TR_TRY(tr_linear_prepare(me, m, 2));
-    classes_divide(me, m);
-    size_t all = m->problem.rows.n, rows = d->end - d->begin;
+    bool common = dual_has_common_rows(m);
+    size_t all = m->problem.rows.n, parts = classes_parts(m), g = (size_t)me->member,
+           row_parts = common ? (size_t)me->group_size / parts : 1, row_part = common ? g / parts : 0,
+           class_part = common ? g % parts : 0, first = m->outputs * class_part / parts,
+           end = m->outputs * (class_part + 1) / parts;
+    bool works = row_part < row_parts;
+    d->own = (struct tr_class_block){first, works ? end - first : 0};
+    d->begin = works ? all * row_part / row_parts : 0;
+    d->end = works ? all * (row_part + 1) / row_parts : 0;
+    d->sharing = m->o->sigma >= 1 ? m->o->sigma
+                 : d->w           ? (double)me->groups
+                 : common         ? (double)(row_parts * (size_t)me->groups)
+                                  : (double)me->workers;
+    d->stream = common ? (uint64_t)me->group * row_parts + row_part : (uint64_t)me->worker;
+    d->anchors =
+        dual_has_free_bias(m) && me->group == 0 && d->own.n > 0 && (common ? row_part == 0 : me->member == 0);
+
+    size_t rows = d->end - d->begin;
     TR_TRY(TR_NEW(&d->order, rows));
     TR_TRY(TR_NEW(&d->a, rows * d->own.n));
     if (d->w) TR_TRY(TR_NEW(&d->before, rows * d->own.n));
@@ -990,14 +906,20 @@ static int classes_evaluate(tr_worker *me, void *state, tr_report *report)
         double bias = tr_real_get(m->problem.dtype, w, m->problem.keys * m->outputs + k);
         cost += bias_cost(m, bias, bias - d->anchor[k]);
     }
-    tr_linear_report_conjugate(report, cost);
-    tr_linear_report_conjugate(report, tr_dual_sum(&m->problem, d->own, d->begin, d->end - d->begin, d->a));
+    report->sum[TR_LINEAR_CONJUGATE] += cost;
+    report->sum[TR_LINEAR_CONJUGATE] += tr_dual_sum(&m->problem, d->own, d->begin, d->end - d->begin, d->a);
     return TR_OK;
 }
 
-bool tr_linear_dual_variables_of_classes(const struct tr_linear *m, size_t row, double *u)
+bool tr_linear_dual_variables(const struct tr_linear *m, size_t row, double *u)
 {
     const struct tr_linear_dual_classes *d = m->dual_classes;
+    if (m->outputs == 1) {
+        const struct tr_linear_dual *one = m->dual;
+        if (!one || !one->a || row < one->first || row >= one->end) return false;
+        *u = -(double)one->a[row] * (tr_linear_classifies(m) ? (double)m->problem.target[row] : 1);
+        return true;
+    }
     if (!d || !d->a || row < d->begin || row >= d->end) return false;
     const float *a = d->a + (row - d->begin) * d->own.n;
     double sum = 0;
@@ -1017,60 +939,46 @@ static int classes_summarize(void *state, const tr_report *report, tr_evaluation
     return TR_OK;
 }
 
-/* Each member gets the variables of a class from all members, so they can be restored for any distribution of
- * classes. */
-static int classes_keep(struct tr_linear *m, tr_snapshot *snapshot, size_t k, float *all)
-{
-    struct tr_linear_dual_classes *d = m->dual_classes;
-    size_t rows = m->train->rows.n, i = k - d->own.first;
-    bool mine = d->norm && k >= d->own.first && i < d->own.n;
-    char name[32];
-    snprintf(name, sizeof name, "dual_%zu", k);
-    memset(all, 0, rows * sizeof *all);
-    for (size_t r = d->begin; mine && r < d->end; r++) all[r] = d->a[(r - d->begin) * d->own.n + i];
-    if (dual_has_common_rows(m) && tr_set_rank(m->tr, TR_SET_GROUP) >= 0)
-        TR_TRY(tr_all_reduce(m->tr, TR_SET_GROUP, TR_SUM, TR_F32, all, rows));
-    TR_TRY(tr_data_keep(m->train, snapshot, name, TR_F32, all));
-    if (!tr_snapshot_restores(snapshot)) return TR_OK;
-    for (size_t r = d->begin; mine && r < d->end; r++) d->a[(r - d->begin) * d->own.n + i] = all[r];
-    return TR_OK;
-}
-
 /* The order of rows follows from the seed and the epoch. One worker moves each anchor, so the sum over workers is its value, also
  * after the number of workers has changed. (The sum is not made in the first clock: without BSP a worker may have finished its last
- * one.) */
+ * one.) Each member gets the variables of a class from all members, so they can be restored for any distribution of classes. */
 static int classes_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_linear *m = state;
     struct tr_linear_dual_classes *d = m->dual_classes;
-    float *all;
+    bool restores = tr_snapshot_restores(snapshot);
+    size_t rows = m->train->rows.n, width = d->own.n;
+    TR_FREED float *all = NULL;
     TR_TRY(tr_linear_keep_summary(m, snapshot));
     TR_TRY(tr_model_keep_sums(me, snapshot, "anchor", m->outputs, d->anchor));
-    if (tr_snapshot_restores(snapshot) && me->worker >= 0) {
+    if (restores && me->worker >= 0) {
         TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, d->anchor, m->outputs));
         for (size_t k = 0; k < m->outputs; k++)
-            if (!d->anchors || k < d->own.first || k >= d->own.first + d->own.n) d->anchor[k] = 0;
+            if (!d->anchors || k < d->own.first || k >= d->own.first + width) d->anchor[k] = 0;
     }
-    TR_TRY(TR_NEW(&all, m->train->rows.n));
-    int status = TR_OK;
-    for (size_t k = 0; k < m->outputs && status == TR_OK; k++) status = classes_keep(m, snapshot, k, all);
-    free(all);
-    return status;
-}
-
-static int classes_train(struct tr_linear *m)
-{
-    tr_stage train = tr_linear_stage(m);
-    train.prepare = classes_prepare;
-    train.compute = classes_compute;
-    train.evaluate = classes_evaluate;
-    train.summarize = classes_summarize;
-    train.snapshot = classes_snapshot;
-    return tr_run(m->tr, &train);
+    TR_TRY(TR_NEW(&all, rows));
+    for (size_t k = 0; k < m->outputs; k++) {
+        size_t i = k - d->own.first;
+        bool mine = d->norm && k >= d->own.first && i < width;
+        char name[32];
+        snprintf(name, sizeof name, "dual_%zu", k);
+        memset(all, 0, rows * sizeof *all);
+        for (size_t r = d->begin; mine && r < d->end; r++) all[r] = d->a[(r - d->begin) * width + i];
+        if (dual_has_common_rows(m) && tr_set_rank(m->tr, TR_SET_GROUP) >= 0)
+            TR_TRY(tr_all_reduce(m->tr, TR_SET_GROUP, TR_SUM, TR_F32, all, rows));
+        TR_TRY(tr_data_keep(m->train, snapshot, name, TR_F32, all));
+        for (size_t r = d->begin; mine && restores && r < d->end; r++)
+            d->a[(r - d->begin) * width + i] = all[r];
+    }
+    return TR_OK;
 }
 
 const struct tr_linear_method tr_linear_dual_classes = {.open = classes_open,
-                                                        .train = classes_train,
+                                                        .prepare = classes_prepare,
+                                                        .compute = classes_compute,
+                                                        .evaluate = classes_evaluate,
+                                                        .summarize = classes_summarize,
+                                                        .snapshot = classes_snapshot,
                                                         .close = classes_close,
                                                         .many_outputs = true,
                                                         .weighs_rows = true,

@@ -14,9 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../columns.h"
 #include "../linear.h"
-#include "../newton/newton.h"
 
 enum { BLOCK_ROWS = 256 };
 
@@ -32,21 +30,11 @@ struct proof {
     bool known;            /* all workers have their dual variables */
 };
 
-static size_t proof_first(const struct proof *s, const tr_worker *me)
-{
-    return tr_data_part_begin(s->m->train, me);
-}
-
-static double proof_weight(const struct tr_problem *p, size_t row)
-{
-    return p->weight ? (double)p->weight[row] : 1;
-}
-
 static int proof_prepare(tr_worker *me, void *state)
 {
     struct proof *s = state;
     struct tr_linear *m = s->m;
-    size_t outputs = m->outputs, rows = tr_data_part_end(m->train, me) - proof_first(s, me);
+    size_t outputs = m->outputs, rows = tr_data_part_end(m->train, me) - tr_data_part_begin(s->m->train, me);
     TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_READ, &m->view));
     if (s->settles) TR_TRY(tr_linear_open_range(m->w, m->train->columns, 1, TR_VIEW_UPDATE, &s->bias));
     TR_TRY(TR_NEW(&s->w, (m->problem.keys + 1) * outputs));
@@ -61,10 +49,10 @@ static int proof_prepare(tr_worker *me, void *state)
 static int proof_sum_up(tr_worker *me, const struct proof *s, double by, double *sum)
 {
     const struct tr_problem *p = &s->m->problem;
-    size_t first = proof_first(s, me), end = tr_data_part_end(s->m->train, me);
+    size_t first = tr_data_part_begin(s->m->train, me), end = tr_data_part_end(s->m->train, me);
     sum[0] = sum[1] = sum[2] = 0;
     for (size_t i = first; i < end; i++) {
-        double margin = s->margin[i - first] + by, weight = proof_weight(p, i);
+        double margin = s->margin[i - first] + by, weight = tr_row_weight(p, i);
         sum[0] = tr_row_losses(p, i, 1, &margin, sum[0]);
         double y = (double)p->target[i], slope = p->loss->slope(margin, y, p->shape);
         sum[1] += weight * slope;
@@ -97,8 +85,7 @@ static bool proof_read_row(const struct tr_linear *m, size_t row, double *u)
 {
     const struct tr_problem *p = &m->problem;
     double low = -INFINITY, high = INFINITY;
-    if (!(m->outputs > 1 ? tr_linear_dual_variables_of_classes : tr_linear_dual_variables)(m, row, u))
-        return false;
+    if (!tr_linear_dual_variables(m, row, u)) return false;
     for (size_t k = 0; k < m->outputs && !m->softmax; k++) {
         if (p->loss->corner) p->loss->corner(tr_row_target(p, row, k), p->shape, &low, &high);
         else if (p->loss->shape == TR_SHAPE_DELTA) low = -p->shape, high = p->shape;
@@ -120,7 +107,7 @@ static int proof_find_projection(tr_worker *me, struct proof *s)
     for (size_t i = 0; i < p->rows.n; i++) {
         if (!proof_read_row(m, i, s->u)) continue;
         for (size_t k = 0; k < outputs; k++) {
-            double c = proof_weight(p, i);
+            double c = tr_row_weight(p, i);
             sums[3 * k + (s->u[k] > 0)] += c * fabs(s->u[k]);
             if (m->softmax) sums[3 * k + 2] += c * (s->u[k] + ((size_t)p->target[i] == k));
         }
@@ -144,71 +131,55 @@ static int proof_find_projection(tr_worker *me, struct proof *s)
     return TR_OK;
 }
 
-/* Makes the variables of a row feasible, and adds φ*(u) and its size to sums. */
-static void proof_project_row(const struct proof *s, size_t row, double *u, double *sums)
-{
-    const struct tr_linear *m = s->m;
-    const struct tr_problem *p = &m->problem;
-    double c = proof_weight(p, row);
-    for (size_t k = 0; k < m->outputs; k++) {
-        double y = tr_row_target(p, row, k), conjugate = 0;
-        if (m->softmax) {
-            double q = u[k] + (y > 0);
-            q = (1 - s->project[3 * k + 1]) * q + s->project[3 * k];
-            u[k] = q - (y > 0);
-            if (q > 0) conjugate = q * log(q);
-        } else if (u[k] != 0) {
-            u[k] *= s->project[3 * k + (u[k] > 0)];
-            conjugate = p->loss->conjugate(-u[k] * (tr_linear_classifies(m) ? y : 1), y);
-        }
-        u[k] *= c;
-        sums[0] += c * conjugate;
-        sums[1] += c * fabs(conjugate);
-    }
-}
-
 /* Computes the dual value. */
 static int proof_find_dual(tr_worker *me, struct proof *s)
 {
     struct tr_linear *m = s->m;
     const struct tr_problem *p = &m->problem;
-    struct tr_columns columns = {0};
+    TR_CLOSED_BY(tr_columns_close) struct tr_columns columns = {0};
+    TR_FREED tr_key *keys = NULL;
+    TR_FREED double *own = NULL;
     size_t outputs = m->outputs, n_keys = m->train->n_keys;
     bool is_free = p->bias && !m->o->bias_l2;
-    double sums[3] = {0}, rows = (double)p->rows.n, *own = NULL;
-    tr_key *keys = NULL;
+    double sums[3] = {0}, rows = (double)p->rows.n; /* Σ φ*(u), Σ |φ*(u)|, |X' u|² */
     TR_TRY(proof_find_projection(me, s));
     memset(s->w, 0, (p->keys + 1) * outputs * sizeof *s->w);
     for (size_t first = 0, n; first < p->rows.n; first += n) {
         n = tr_min_size(BLOCK_ROWS, p->rows.n - first);
         double block[2] = {0};
-        for (size_t i = 0; i < n; i++) {
-            double *u = s->u + i * outputs;
-            if (proof_read_row(m, first + i, u)) proof_project_row(s, first + i, u, block);
-            else memset(u, 0, outputs * sizeof *u);
+        for (size_t i = first; i < first + n; i++) {
+            double *u = s->u + (i - first) * outputs, c = tr_row_weight(p, i);
+            bool known = proof_read_row(m, i, u);
+            if (!known) memset(u, 0, outputs * sizeof *u);
+            for (size_t k = 0; k < outputs && known; k++) { /* makes the variables feasible */
+                double y = tr_row_target(p, i, k), conjugate = 0;
+                if (m->softmax) {
+                    double q = u[k] + (y > 0);
+                    q = (1 - s->project[3 * k + 1]) * q + s->project[3 * k];
+                    u[k] = q - (y > 0);
+                    if (q > 0) conjugate = q * log(q);
+                } else if (u[k] != 0) {
+                    u[k] *= s->project[3 * k + (u[k] > 0)];
+                    conjugate = p->loss->conjugate(-u[k] * (tr_linear_classifies(m) ? y : 1), y);
+                }
+                u[k] *= c;
+                block[0] += c * conjugate;
+                block[1] += c * fabs(conjugate);
+            }
         }
         tr_newton_add(p, first, n, s->u, s->w);
         sums[0] += block[0];
         sums[1] += block[1];
     }
-    int status = TR_NEW(&keys, n_keys + 1);
-    if (status == TR_OK) {
-        memcpy(keys, m->train->keys, n_keys * sizeof *keys);
-        keys[n_keys] = m->train->columns;
-        status =
-            tr_columns_open(&columns, m->tr, keys, n_keys + p->bias, m->train->columns + p->bias, outputs);
-    }
-    if (status == TR_OK) status = TR_NEW(&own, columns.n * outputs);
-    if (status == TR_OK) status = tr_columns_sum(&columns, s->w, own);
-    if (status == TR_OK) {
-        size_t last = is_free && columns.first + columns.n > m->train->columns;
-        for (size_t j = 0; j < (columns.n - last) * outputs; j++) sums[2] += own[j] * own[j];
-        status = tr_columns_sum_parts(&columns, &sums[2], 1);
-    }
-    tr_columns_close(&columns);
-    free(own);
-    free(keys);
-    TR_TRY(status);
+    TR_TRY(TR_NEW(&keys, n_keys + 1));
+    memcpy(keys, m->train->keys, n_keys * sizeof *keys);
+    keys[n_keys] = m->train->columns;
+    TR_TRY(tr_columns_open(&columns, m->tr, keys, n_keys + p->bias, m->train->columns + p->bias, outputs));
+    TR_TRY(TR_NEW(&own, columns.n * outputs));
+    TR_TRY(tr_columns_sum(&columns, s->w, own));
+    size_t last = is_free && columns.first + columns.n > m->train->columns;
+    for (size_t j = 0; j < (columns.n - last) * outputs; j++) sums[2] += own[j] * own[j];
+    TR_TRY(tr_columns_sum_parts(&columns, &sums[2], 1));
     TR_TRY(tr_all_reduce(me->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sums, 2));
     TR_TRY(tr_all_reduce(me->tr, TR_SET_WORKERS, TR_MAX, TR_F64, &rows, 1));
     double of_weights = sums[2] / (2 * m->l2 * p->n);
@@ -224,7 +195,7 @@ static int proof_compute(tr_worker *me, void *state)
     struct proof *s = state;
     struct tr_linear *m = s->m;
     const struct tr_problem *p = &m->problem;
-    size_t first = proof_first(s, me), end = tr_data_part_end(m->train, me);
+    size_t first = tr_data_part_begin(s->m->train, me), end = tr_data_part_end(m->train, me);
     double unknown = m->outputs > 1 ? !m->dual_classes : !m->dual, loss = 0;
     TR_TRY(tr_view_pull(m->view));
     for (size_t j = 0; j < (p->keys + p->bias) * m->outputs; j++)
@@ -255,8 +226,8 @@ static int proof_evaluate(tr_worker *me, void *state, tr_report *report)
         memcpy((char *)m->view->value + m->problem.keys * bytes, s->bias->value, bytes);
     }
     if (me->worker == 0) {
-        tr_linear_report_loss(report, s->loss);
-        tr_linear_report_conjugate(report, -s->dual);
+        report->sum[TR_LINEAR_LOSS] += s->loss;
+        report->sum[TR_LINEAR_CONJUGATE] += -s->dual;
         report->sum[TR_LINEAR_OWN_SUMS] = s->rounding;
         report->sum[TR_LINEAR_OWN_SUMS + 1] = s->known;
     }

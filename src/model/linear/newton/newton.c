@@ -5,32 +5,20 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../linear.h"
-
-struct tr_linear_newton {
-    struct tr_newton_options options;
-    struct tr_newton *solver; /* of a worker */
-    tr_view *own; /* keys of this worker's weights; without deltas if another worker writes them */
-    bool started;
-    struct tr_newton_state state;
-};
-
 /* ---- checking, opening ---- */
 
 static int newton_check(const tr_job *job, const struct tr_linear_options *o)
 {
-    if (o->l1 > 0)
-        return tr_linear_refuse(job, "model.l1", "model.l1 is not smooth: not for solve.method newton");
-    if (!tr_job_is(job, "sync.mode", "bsp") && !tr_job_is(job, "sync.mode", "auto"))
-        return tr_linear_refuse(job, "sync.mode", "with newton all workers step together: expected bsp");
-    if (!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD)
-        return tr_linear_refuse(job, "solve.method",
-                                "sync.weight and solve.optimizer are for solve.method sgd");
-    if (tr_job_is(job, "data.partition", "vertical"))
-        return tr_linear_refuse(
-            job, "data.partition",
-            "data.partition vertical is not for solve.method newton, which needs whole rows");
-    return TR_OK;
+    const struct tr_refusal list[] = {
+        {o->l1 > 0, "model.l1", "model.l1 is not smooth: not for solve.method newton"},
+        {!tr_job_is(job, "sync.mode", "bsp") && !tr_job_is(job, "sync.mode", "auto"), "sync.mode",
+         "with newton all workers step together: expected bsp"},
+        {!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD, "solve.method",
+         "sync.weight and solve.optimizer are for solve.method sgd"},
+        {tr_job_is(job, "data.partition", "vertical"), "data.partition",
+         "data.partition vertical is not for solve.method newton, which needs whole rows"},
+        {.key = NULL}};
+    return tr_linear_refuse_any(job, list);
 }
 
 static int newton_open(struct tr_linear *m)
@@ -49,16 +37,6 @@ static int newton_open(struct tr_linear *m)
                                                     .scale = m->unit,
                                                     .nonzeros = (double)m->train->total_nonzeros};
     return TR_OK;
-}
-
-bool tr_linear_newton_is_exact(const struct tr_linear *m)
-{
-    return tr_newton_is_exact(&m->newton->options);
-}
-
-int tr_linear_newton_least_passes(const struct tr_linear *m)
-{
-    return tr_newton_least_passes(&m->newton->options);
 }
 
 static void newton_close(struct tr_linear *m)
@@ -110,18 +88,6 @@ static int newton_start(struct tr_linear *m)
     return tr_newton_moved(s->solver);
 }
 
-static void newton_write_weights(struct tr_linear *m)
-{
-    struct tr_linear_newton *s = m->newton;
-    struct tr_newton_weights weights = tr_newton_weights(s->solver);
-    tr_view *view = s->own;
-    for (size_t i = 0; i < weights.n * m->outputs; i++) {
-        if (m->problem.dtype == TR_F32)
-            ((float *)view->delta)[i] = (float)weights.value[i] - ((const float *)view->value)[i];
-        else ((double *)view->delta)[i] = weights.value[i] - ((const double *)view->value)[i];
-    }
-}
-
 static int newton_compute(tr_worker *me, void *state)
 {
     (void)me;
@@ -135,7 +101,12 @@ static int newton_compute(tr_worker *me, void *state)
     if (!(s->state.gap <= goal * (s->state.objective - s->state.gap)))
         TR_TRY(tr_newton_step(s->solver, &s->state));
     if (!s->own->delta) return TR_OK;
-    newton_write_weights(m);
+    struct tr_newton_weights weights = tr_newton_weights(s->solver);
+    for (size_t i = 0; i < weights.n * m->outputs; i++) {
+        if (m->problem.dtype == TR_F32)
+            ((float *)s->own->delta)[i] = (float)weights.value[i] - ((const float *)s->own->value)[i];
+        else ((double *)s->own->delta)[i] = weights.value[i] - ((const double *)s->own->value)[i];
+    }
     return tr_view_push(s->own);
 }
 
@@ -145,7 +116,7 @@ static int newton_evaluate(tr_worker *me, void *state, tr_report *report)
     struct tr_linear *m = state;
     const struct tr_newton_state *at = &m->newton->state;
     if (me->worker == 0) {
-        tr_linear_report_loss(report, at->objective * m->problem.n);
+        report->sum[TR_LINEAR_LOSS] += at->objective * m->problem.n;
         report->sum[TR_LINEAR_OWN_SUMS] = at->gap;
         report->sum[TR_LINEAR_OWN_SUMS + 1] = at->decrease + at->excess / at->objective;
         report->sum[TR_LINEAR_OWN_SUMS + 2] = at->passes;
@@ -185,7 +156,7 @@ static int newton_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 static int newton_train(struct tr_linear *m)
 {
     tr_stage train = tr_linear_stage(m);
-    int least = tr_linear_newton_least_passes(m);
+    int least = tr_newton_least_passes(&m->newton->options);
     if (m->epochs < least)
         return tr_agree(m->tr,
                         tr_fail(TR_ERR_CONFIG,
@@ -196,11 +167,6 @@ static int newton_train(struct tr_linear *m)
     train.clocks = m->epochs;
     train.evaluate_every = 1;
     train.epochs_per_clock = 1;
-    train.prepare = newton_prepare;
-    train.compute = newton_compute;
-    train.evaluate = newton_evaluate;
-    train.summarize = newton_summarize;
-    train.snapshot = newton_snapshot;
     if (m->l2 == 0)
         tr_say(
             m->tr,
@@ -209,17 +175,17 @@ static int newton_train(struct tr_linear *m)
     return tr_run(m->tr, &train);
 }
 
-static bool newton_minimises(const struct tr_loss *loss)
-{
-    return loss->curvature || loss->corner;
-}
-
 const struct tr_linear_method tr_linear_newton = {.check = newton_check,
                                                   .passes = true,
                                                   .open = newton_open,
                                                   .train = newton_train,
+                                                  .prepare = newton_prepare,
+                                                  .compute = newton_compute,
+                                                  .evaluate = newton_evaluate,
+                                                  .summarize = newton_summarize,
+                                                  .snapshot = newton_snapshot,
                                                   .close = newton_close,
                                                   .many_outputs = true,
                                                   .weighs_rows = true,
-                                                  .minimises = newton_minimises,
+                                                  .minimises = TR_LOSS_CURVED,
                                                   .diverged = "set model.dtype to f64"};

@@ -19,12 +19,12 @@
  * violate Fenchel's equality are added.
  *
  * Vectors over few columns are replicated at all workers. Vectors over many columns are distributed: each worker has a range
- * of columns (columns.h).
+ * of columns (pass.h).
  */
 #ifndef TR_LINEAR_NEWTON_H
 #define TR_LINEAR_NEWTON_H
 
-#include "../pass.h"
+#include "../linear.h"
 #include "trireme/context.h"
 #include "trireme/snapshot.h"
 
@@ -102,38 +102,13 @@ int tr_newton_keep(const struct tr_newton_options *options, struct tr_newton *ne
 int tr_newton_gradient(struct tr_newton *newton, const double **gradient);
 int tr_newton_product(struct tr_newton *newton, const double *direction, double *product);
 
-/* ---- rows.c: products of rows and vectors over their keys, in f64. A key and a row have K = outputs elements ---- */
-
-/* z = X w for the rows first .. first + n - 1. */
-void tr_newton_times(const struct tr_problem *problem, size_t first, size_t n, const double *w, double *z);
-
-/* w += X' c; and the same with the squares of the elements of X. */
-void tr_newton_add(const struct tr_problem *problem, size_t first, size_t n, const double *c, double *w);
-void tr_newton_add_squares(const struct tr_problem *problem, size_t first, size_t n, const double *c,
-                           double *w);
-
-/* H += X' C X. Rows with few non-zeros are added one by one, others by BLIS in tiles.
- *
- * @param [in]     c      diagonal of C: c[i] ≥ 0 of row i
- * @param [in]     place  column of H for each key of the rows
- * @param [in,out] h      columns × columns by rows; only the lower triangle is changed
- * @return TR_ERR_SYSTEM without memory
- */
-int tr_newton_add_outer(const struct tr_problem *problem, size_t first, size_t n, const double *c,
-                        const tr_key *place, size_t columns, double *h);
-
-/* H -= Σ (x ⊗ c) (x ⊗ c)' over the rows, with K elements of c for each row and K columns of H for each key. */
-int tr_newton_subtract_outer(const struct tr_problem *problem, size_t first, size_t n, const double *c,
-                             const tr_key *place, size_t columns, double *h);
-
-/* Returns the time of tr_newton_add_outer() relative to a product X' C X v, for rows with this number of non-zeros. */
-double tr_newton_outer_cost(double nonzeros, double columns);
-
-/* Replaces the lower triangle of a symmetric matrix by its Cholesky factor. If a diagonal element is lost to rounding, its
- * column is treated as orthogonal to the previous ones. */
-void tr_cholesky(size_t n, double *h);
-
-/* Solves L L' x = b in place for `width` vectors, stored as n × width. */
-void tr_cholesky_solve(size_t n, const double *factor, size_t width, double *b);
+/* State of solve.method newton (newton.c). */
+struct tr_linear_newton {
+    struct tr_newton_options options;
+    struct tr_newton *solver; /* of a worker */
+    tr_view *own; /* keys of this worker's weights; without deltas if another worker writes them */
+    bool started;
+    struct tr_newton_state state;
+};
 
 #endif

@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../loss_inline.h"
-#include "../columns.h"
-
 /* Rows per block: intermediate results of a block stay in the cache until they are summed. */
 enum { BLOCK_ROWS = 256 };
 
@@ -78,12 +75,6 @@ static void newton_axpy(size_t n, double a, const double *restrict x, double *re
     for (size_t j = 0; j < n; j++) y[j] += a * x[j];
 }
 
-/* Number of rows in the block that starts after `done` rows of this worker. */
-static size_t newton_block(const struct tr_newton *t, size_t done)
-{
-    return tr_min_size(BLOCK_ROWS, t->o.n - done);
-}
-
 /* ---- passes over the rows ---- */
 
 /* sum = (Σ over workers of t->out) / n + λ w */
@@ -122,11 +113,6 @@ static double row_curvature(const struct tr_newton *t, double m, double y, doubl
     return t->careful && slope != 0 ? slope / (off + (low + high) / 2 * t->width) : 0;
 }
 
-static double row_weight(const struct tr_problem *p, size_t row)
-{
-    return p->weight ? (double)p->weight[row] : 1;
-}
-
 /* Replaces the margins of a block of rows by slopes × weight, and computes φ'' × weight. For softmax the curvature is the
  * probabilities × weight. */
 static void pass_slopes(const struct tr_newton *t, size_t done, size_t n, double *slope, double *curvature)
@@ -138,33 +124,16 @@ static void pass_slopes(const struct tr_newton *t, size_t done, size_t n, double
         tr_row_slopes(p, first, n, slope);
         for (size_t i = 0; i < n * outputs; i++) {
             bool is = (size_t)p->target[first + i / outputs] == i % outputs;
-            curvature[i] = slope[i] + (is ? row_weight(p, first + i / outputs) : 0);
+            curvature[i] = slope[i] + (is ? tr_row_weight(p, first + i / outputs) : 0);
         }
         return;
     }
     for (size_t i = 0; i < n * outputs; i++) {
-        double weight = row_weight(p, first + i / outputs),
+        double weight = tr_row_weight(p, first + i / outputs),
                y = tr_row_target(p, first + i / outputs, i % outputs), m = slope[i];
         slope[i] = row_slope(t, m, y);
         curvature[i] = weight * row_curvature(t, m, y, slope[i]);
         slope[i] *= weight;
-    }
-}
-
-static void pass_product_of_rows(const struct tr_newton *t, size_t done, size_t n, const double *z,
-                                 double *out)
-{
-    size_t outputs = t->outputs;
-    const double *curvature = t->curvature + done * outputs;
-    if (!t->problem->softmax) {
-        for (size_t i = 0; i < n * outputs; i++) out[i] = curvature[i] * z[i];
-        return;
-    }
-    for (size_t i = 0; i < n; i++, curvature += outputs, z += outputs, out += outputs) {
-        double weight = 0, mean = 0;
-        for (size_t k = 0; k < outputs; k++) weight += curvature[k], mean += curvature[k] * z[k];
-        if (weight > 0) mean /= weight;
-        for (size_t k = 0; k < outputs; k++) out[k] = curvature[k] * (z[k] - mean);
     }
 }
 
@@ -184,14 +153,22 @@ static void pass_diagonal_of_rows(const struct tr_newton *t, size_t done, size_t
 
 static int pass_hessian(struct tr_newton *t, const double *direction, double *product)
 {
+    size_t outputs = t->outputs;
     TR_TRY(tr_columns_fetch(&t->columns, direction, t->in));
-    memset(t->out, 0, t->columns.local * t->outputs * sizeof *t->out);
+    memset(t->out, 0, t->columns.local * outputs * sizeof *t->out);
     TR_TRY(tr_turn_begin(t->o.tr, "gradient"));
     for (size_t done = 0, n; done < t->o.n; done += n) {
-        n = newton_block(t, done);
-        double *z = t->direction_margin + done * t->outputs;
+        n = tr_min_size(BLOCK_ROWS, t->o.n - done);
+        double *z = t->direction_margin + done * outputs;
+        const double *curvature = t->curvature + done * outputs;
         tr_newton_times(t->problem, t->o.first + done, n, t->in, z);
-        pass_product_of_rows(t, done, n, z, t->part);
+        for (size_t i = 0; i < n * outputs; i += outputs) {
+            double weight = 0, mean = 0; /* of a softmax */
+            for (size_t k = i; k < i + outputs && t->problem->softmax; k++)
+                weight += curvature[k], mean += curvature[k] * z[k];
+            if (weight > 0) mean /= weight;
+            for (size_t k = i; k < i + outputs; k++) t->part[k] = curvature[k] * (z[k] - mean);
+        }
         tr_newton_add(t->problem, t->o.first + done, n, t->part, t->out);
     }
     TR_TRY(tr_turn_end(t->o.tr, TR_OK));
@@ -207,7 +184,7 @@ static int pass_sum_losses(struct tr_newton *t, double by, const double *shift, 
     size_t outputs = t->outputs;
     double sum = 0;
     for (size_t done = 0, n; done < t->o.n; done += n) {
-        n = newton_block(t, done);
+        n = tr_min_size(BLOCK_ROWS, t->o.n - done);
         tr_seam();
         const double *margin = t->margin + done * outputs, *moved = t->step_margin + done * outputs;
         double *at = t->part, of_block = 0;
@@ -218,7 +195,7 @@ static int pass_sum_losses(struct tr_newton *t, double by, const double *shift, 
             double y = tr_row_target(p, row, i % outputs), low, high, u = row_slope(t, at[i], y);
             p->loss->corner(y, p->shape, &low, &high);
             double off = u - (low + high) / 2;
-            of_block += row_weight(p, row) * (u * (at[i] - y) + t->width * (0.125 - off * off / 2));
+            of_block += tr_row_weight(p, row) * (u * (at[i] - y) + t->width * (0.125 - off * off / 2));
         }
         sum += t->width > 0 ? of_block : tr_row_losses(p, t->o.first + done, n, at, 0);
     }
@@ -248,33 +225,6 @@ struct bias_search {
     bool found;
 };
 
-static int bias_sum(struct tr_newton *t, struct bias_search *of, double *sums)
-{
-    size_t outputs = t->outputs;
-    double *slope = t->part, *curvature = slope + BLOCK_ROWS * outputs, *block = sums + 3 * outputs;
-    memset(sums, 0, 3 * outputs * sizeof *sums);
-    for (size_t done = 0, n; done < t->o.n; done += n) {
-        n = newton_block(t, done);
-        for (size_t i = 0; i < n * outputs; i++)
-            slope[i] = t->margin[done * outputs + i] + of[i % outputs].by;
-        pass_slopes(t, done, n, slope, curvature);
-        memset(block, 0, 3 * outputs * sizeof *block);
-        for (size_t i = 0; i < n * outputs; i++) {
-            double *sum = block + 3 * (i % outputs);
-            sum[slope[i] > 0] += fabs(slope[i]);
-            sum[2] += curvature[i];
-        }
-        newton_axpy(3 * outputs, 1, block, sums);
-    }
-    TR_TRY(tr_columns_sum_rows(&t->columns, sums, 3 * outputs));
-    for (size_t k = 0; k < outputs; k++) {
-        of[k].negative = sums[3 * k];
-        of[k].positive = sums[3 * k + 1];
-        of[k].curvature = sums[3 * k + 2];
-    }
-    return TR_OK;
-}
-
 /* Newton's method, with bisection inside the bracket and growing steps before there is one: the curvature may be 0. */
 static void bias_advance(const struct tr_newton *t, struct bias_search *b, int turn)
 {
@@ -295,26 +245,46 @@ static void bias_advance(const struct tr_newton *t, struct bias_search *b, int t
     b->by = next;
 }
 
+/* turns: maximum number of steps; 0 only computes the projection. */
 static int bias_settle_each(struct tr_newton *t, int turns)
 {
     size_t outputs = t->outputs;
-    struct bias_search *of;
-    double *sums = NULL;
+    double *slope = t->part, *curvature = slope + BLOCK_ROWS * outputs;
+    TR_FREED struct bias_search *of = NULL;
+    TR_FREED double *sums = NULL;
     bool all_found = false;
     TR_TRY(TR_NEW(&of, outputs));
-    int status = TR_NEW(&sums, 6 * outputs);
+    TR_TRY(TR_NEW(&sums, 6 * outputs));
+    double *block = sums + 3 * outputs;
     for (size_t k = 0; k < outputs; k++)
         of[k] = (struct bias_search){.low = -INFINITY, .high = INFINITY, .reach = t->o.scale};
-    for (int turn = 0; status == TR_OK && !all_found; turn++) {
-        status = bias_sum(t, of, sums);
+    for (int turn = 0; !all_found; turn++) {
+        memset(sums, 0, 3 * outputs * sizeof *sums);
+        for (size_t done = 0, n; done < t->o.n; done += n) {
+            n = tr_min_size(BLOCK_ROWS, t->o.n - done);
+            for (size_t i = 0; i < n * outputs; i++)
+                slope[i] = t->margin[done * outputs + i] + of[i % outputs].by;
+            pass_slopes(t, done, n, slope, curvature);
+            memset(block, 0, 3 * outputs * sizeof *block);
+            for (size_t i = 0; i < n * outputs; i++) {
+                double *sum = block + 3 * (i % outputs);
+                sum[slope[i] > 0] += fabs(slope[i]);
+                sum[2] += curvature[i];
+            }
+            newton_axpy(3 * outputs, 1, block, sums);
+        }
+        TR_TRY(tr_columns_sum_rows(&t->columns, sums, 3 * outputs));
         all_found = true;
-        for (size_t k = 0; k < outputs && turn < turns; k++) {
-            if (!of[k].found) bias_advance(t, &of[k], turn);
-            all_found = all_found && of[k].found;
+        for (size_t k = 0; k < outputs; k++) {
+            of[k].negative = sums[3 * k];
+            of[k].positive = sums[3 * k + 1];
+            of[k].curvature = sums[3 * k + 2];
+            if (!of[k].found && turn < turns) bias_advance(t, &of[k], turn);
+            all_found = all_found && (of[k].found || turn >= turns);
         }
     }
     for (size_t k = 0; k < outputs; k++) sums[k] = of[k].by;
-    if (status == TR_OK) bias_move(t, 1, sums);
+    bias_move(t, 1, sums);
     t->projected = 0;
     for (size_t k = 0; k < outputs; k++) {
         double most = fmax(of[k].negative, of[k].positive), least = fmin(of[k].negative, of[k].positive);
@@ -323,9 +293,7 @@ static int bias_settle_each(struct tr_newton *t, int turns)
         t->project[2 * k + 1] = of[k].positive > of[k].negative ? ratio : 1;
         t->projected = fmax(t->projected, 1 - ratio);
     }
-    free(sums);
-    free(of);
-    return status;
+    return TR_OK;
 }
 
 /* Newton's method on all biases of a softmax together. At the end t->project contains the share of the mixed
@@ -333,15 +301,15 @@ static int bias_settle_each(struct tr_newton *t, int turns)
 static int bias_settle_softmax(struct tr_newton *t, int turns)
 {
     size_t outputs = t->outputs;
-    double n = t->problem->n, *sums, last = INFINITY, loss = t->loss;
+    double n = t->problem->n, last = INFINITY, loss = t->loss;
+    TR_FREED double *sums = NULL;
     TR_TRY(TR_NEW(&sums, outputs * (outputs + 3)));
     double *hessian = sums + 2 * outputs, *shift = hessian + outputs * outputs;
-    int status = TR_OK;
     for (int turn = 0;; turn++) {
         double *slope = t->part, *curvature = slope + BLOCK_ROWS * outputs, size = 0;
         memset(sums, 0, outputs * (outputs + 2) * sizeof *sums);
         for (size_t done = 0, some; done < t->o.n; done += some) {
-            some = newton_block(t, done);
+            some = tr_min_size(BLOCK_ROWS, t->o.n - done);
             memcpy(slope, t->margin + done * outputs, some * outputs * sizeof *slope);
             pass_slopes(t, done, some, slope, curvature);
             for (size_t i = 0; i < some; i++) {
@@ -357,10 +325,9 @@ static int bias_settle_softmax(struct tr_newton *t, int turns)
                     newton_axpy(k + 1, -q[k] / weight, q, hessian + k * outputs);
             }
         }
-        status = tr_columns_sum_rows(&t->columns, sums, outputs * (outputs + 2));
+        TR_TRY(tr_columns_sum_rows(&t->columns, sums, outputs * (outputs + 2)));
         for (size_t k = 0; k < outputs; k++) size = fmax(size, fabs(sums[k]));
-        if (status != TR_OK || turn == turns || size <= 1e-13 * n || (size < 1e-8 * n && size > last / 2))
-            break;
+        if (turn == turns || size <= 1e-13 * n || (size < 1e-8 * n && size > last / 2)) break;
         last = size;
         for (size_t k = 0; k < outputs; k++) {
             if (!(hessian[k * outputs + k] > 1e-12 * n))
@@ -371,27 +338,17 @@ static int bias_settle_softmax(struct tr_newton *t, int turns)
         tr_cholesky(outputs, hessian);
         tr_cholesky_solve(outputs, hessian, 1, shift);
         double by = -1;
-        do status = pass_sum_losses(t, by, shift, &loss);
-        while (status == TR_OK && !(loss <= t->loss * (1 + 1e-14)) && (by /= 2) < -1e-6);
-        if (status != TR_OK || !(by < -1e-6)) break;
+        do TR_TRY(pass_sum_losses(t, by, shift, &loss));
+        while (!(loss <= t->loss * (1 + 1e-14)) && (by /= 2) < -1e-6);
+        if (!(by < -1e-6)) break;
         bias_move(t, by, shift);
         t->loss = loss;
     }
     double mix = 0, *all = sums + outputs;
-    for (size_t k = 0; k < outputs && status == TR_OK; k++)
-        mix = fmax(mix, all[k] > 0 ? sums[k] / all[k] : 0);
+    for (size_t k = 0; k < outputs; k++) mix = fmax(mix, all[k] > 0 ? sums[k] / all[k] : 0);
     t->project[0] = mix;
-    for (size_t k = 0; k < outputs && status == TR_OK; k++)
-        t->project[1 + k] = fmax(0, mix * all[k] / n - sums[k] / n);
-    free(sums);
-    return status;
-}
-
-/* turns: maximum number of steps; 0 only computes the projection. */
-static int bias_settle(struct tr_newton *t, int turns)
-{
-    if (!t->problem->bias || t->o.bias_l2) return TR_OK;
-    return t->problem->softmax ? bias_settle_softmax(t, turns) : bias_settle_each(t, turns);
+    for (size_t k = 0; k < outputs; k++) t->project[1 + k] = fmax(0, mix * all[k] / n - sums[k] / n);
+    return TR_OK;
 }
 
 /* Makes the slopes of a block of rows feasible. */
@@ -406,7 +363,7 @@ static void bias_project(struct tr_newton *t, size_t done, size_t n, double *slo
     if (t->project[0] == 0) return;
     for (size_t i = 0; i < n; i++, slope += outputs) {
         const double *q = t->curvature + (done + i) * outputs;
-        double weight = row_weight(t->problem, t->o.first + done + i), least = 1;
+        double weight = tr_row_weight(t->problem, t->o.first + done + i), least = 1;
         if (!(weight > 0)) continue;
         for (size_t k = 0; k < outputs; k++) {
             least = fmin(least, q[k] / weight);
@@ -422,7 +379,8 @@ static int pass_gradient(struct tr_newton *t)
 {
     size_t outputs = t->outputs, local = t->columns.local * outputs;
     double *squares = t->in, *part = t->part, *more = part + BLOCK_ROWS * outputs;
-    TR_TRY(bias_settle(t, t->restored ? 0 : 60));
+    if (t->problem->bias && !t->o.bias_l2)
+        TR_TRY((t->problem->softmax ? bias_settle_softmax : bias_settle_each)(t, t->restored ? 0 : 60));
     if (!t->restored) TR_TRY(pass_sum_losses(t, 0, NULL, &t->loss));
     if (t->problem->softmax) t->projected = 0;
     t->restored = false;
@@ -431,7 +389,7 @@ static int pass_gradient(struct tr_newton *t)
     memset(squares, 0, local * sizeof *squares);
     TR_TRY(tr_turn_begin(t->o.tr, "gradient"));
     for (size_t done = 0, n; done < t->o.n; done += n) {
-        n = newton_block(t, done);
+        n = tr_min_size(BLOCK_ROWS, t->o.n - done);
         const double *margin = t->margin + done * outputs;
         double terms = 0;
         memcpy(part, margin, n * outputs * sizeof *part);
@@ -451,12 +409,6 @@ static int pass_gradient(struct tr_newton *t)
 }
 
 /* ---- the preconditioner ---- */
-
-/* Number of elements of a factor. */
-static size_t factor_square(const struct factors *f)
-{
-    return f->side * f->side;
-}
 
 /* Factors that this worker makes and solves with. */
 struct factor_range {
@@ -510,32 +462,14 @@ static struct factor_range factor_own_part(const tr_context *tr, const struct fa
     return tr ? factor_part_of(f, tr_set_rank(tr, TR_SET_WORKERS), tr_workers(tr)) : factor_part_of(f, 0, 1);
 }
 
-/* Adds the diagonal blocks of the Hessian for the rows of this worker. */
-static int factor_add_blocks(struct tr_newton *t, double *blocks)
-{
-    size_t outputs = t->outputs;
-    double *of_class = t->part + BLOCK_ROWS * outputs;
-    for (size_t done = 0, n; done < t->o.n; done += n) {
-        n = newton_block(t, done);
-        pass_diagonal_of_rows(t, done, n, t->part);
-        for (size_t k = 0; k < outputs; k++) {
-            for (size_t i = 0; i < n; i++) of_class[i] = t->part[i * outputs + k];
-            TR_TRY(tr_newton_add_outer(t->problem, t->o.first + done, n, of_class, t->keys, t->all,
-                                       blocks + k * t->all * t->all));
-        }
-    }
-    return TR_OK;
-}
-
 /* Adds the whole Hessian of a softmax: X' (diag(q) - q q') X for the probabilities q of a row. */
 static int factor_add_whole(struct tr_newton *t, double *whole)
 {
     size_t outputs = t->outputs, all = t->all, side = t->factors.side;
-    double *blocks;
+    TR_FREED double *blocks = NULL;
     TR_TRY(TR_NEW(&blocks, outputs * all * all));
-    int status = TR_OK;
-    for (size_t done = 0, n; done < t->o.n && status == TR_OK; done += n) {
-        n = newton_block(t, done);
+    for (size_t done = 0, n; done < t->o.n; done += n) {
+        n = tr_min_size(BLOCK_ROWS, t->o.n - done);
         const double *curvature = t->curvature + done * outputs;
         for (size_t i = 0; i < n * outputs; i += outputs) {
             double weight = 0;
@@ -543,19 +477,18 @@ static int factor_add_whole(struct tr_newton *t, double *whole)
             for (size_t k = 0; k < outputs; k++)
                 t->part[i + k] = weight > 0 ? curvature[i + k] / sqrt(weight) : 0;
         }
-        status = tr_newton_subtract_outer(t->problem, t->o.first + done, n, t->part, t->keys, all, whole);
-        for (size_t k = 0; k < outputs && status == TR_OK; k++) {
+        TR_TRY(tr_newton_subtract_outer(t->problem, t->o.first + done, n, t->part, t->keys, all, whole));
+        for (size_t k = 0; k < outputs; k++) {
             for (size_t i = 0; i < n; i++) t->part[i] = curvature[i * outputs + k];
-            status = tr_newton_add_outer(t->problem, t->o.first + done, n, t->part, t->keys, all,
-                                         blocks + k * all * all);
+            TR_TRY(tr_newton_add_outer(t->problem, t->o.first + done, n, t->part, t->keys, all,
+                                       blocks + k * all * all));
         }
     }
     for (size_t k = 0; k < outputs; k++)
         for (size_t i = 0; i < all; i++)
             for (size_t j = 0; j <= i; j++)
                 whole[(i * outputs + k) * side + j * outputs + k] += blocks[(k * all + i) * all + j];
-    free(blocks);
-    return status;
+    return TR_OK;
 }
 
 /* Computes the Hessian or its blocks, sums them over the workers, and factors them. Of several blocks each worker gets its own. */
@@ -564,24 +497,35 @@ static int factor_make(struct tr_newton *t)
     const struct factors *f = &t->factors;
     int workers = t->columns.workers;
     struct factor_range part = factor_own_part(t->o.tr, f);
-    size_t side = f->side, lambdas = newton_regularised(t) * side / newton_own(t), *counts;
-    memset(t->factor, 0, f->n * factor_square(f) * sizeof *t->factor);
-    TR_TRY((side > t->all ? factor_add_whole : factor_add_blocks)(t, t->factor));
+    size_t outputs = t->outputs, side = f->side, square = side * side,
+           lambdas = newton_regularised(t) * side / newton_own(t);
+    bool whole = side > t->all;
+    memset(t->factor, 0, f->n * square * sizeof *t->factor);
+    if (whole) TR_TRY(factor_add_whole(t, t->factor));
+    for (size_t done = 0, n; done < t->o.n && !whole; done += n) {
+        double *of_class = t->part + BLOCK_ROWS * outputs;
+        n = tr_min_size(BLOCK_ROWS, t->o.n - done);
+        pass_diagonal_of_rows(t, done, n, t->part);
+        for (size_t k = 0; k < outputs; k++) {
+            for (size_t i = 0; i < n; i++) of_class[i] = t->part[i * outputs + k];
+            TR_TRY(tr_newton_add_outer(t->problem, t->o.first + done, n, of_class, t->keys, t->all,
+                                       t->factor + k * square));
+        }
+    }
     if (f->n == 1 || workers == 1) {
-        TR_TRY(tr_columns_sum_rows(&t->columns, t->factor, f->n * factor_square(f)));
+        TR_TRY(tr_columns_sum_rows(&t->columns, t->factor, f->n * square));
     } else {
+        TR_FREED size_t *counts = NULL;
         TR_TRY(TR_NEW(&counts, (size_t)workers));
         for (int w = 0; w < workers; w++) {
             struct factor_range of = factor_part_of(f, w, workers);
-            counts[w] = (of.end - of.first) * factor_square(f);
+            counts[w] = (of.end - of.first) * square;
         }
-        int status = tr_reduce_scatter(t->o.tr, TR_SET_WORKERS, TR_F64, t->factor, counts, NULL);
-        free(counts);
-        TR_TRY(status);
+        TR_TRY(tr_reduce_scatter(t->o.tr, TR_SET_WORKERS, TR_F64, t->factor, counts, NULL));
     }
     for (size_t k = part.first; k < part.end; k++) {
-        double *h = t->factor + k * factor_square(f), share = 1 / t->problem->n;
-        for (size_t j = 0; j < factor_square(f); j++) h[j] *= share;
+        double *h = t->factor + k * square, share = 1 / t->problem->n;
+        for (size_t j = 0; j < square; j++) h[j] *= share;
         for (size_t j = 0; j < lambdas; j++) h[j * side + j] += t->problem->l2;
         tr_cholesky(side, h);
     }
@@ -625,7 +569,7 @@ static int factor_solve_blocks(struct tr_newton *t, const double *r, double *out
         double *x = of_class + k * all;
         for (size_t j = 0; j < all; j++)
             x[j] = r[j * outputs + k] - (softmax ? factor_mean(outputs, r + j * outputs, 1) : 0);
-        tr_cholesky_solve(all, t->factor + k * factor_square(&t->factors), 1, x);
+        tr_cholesky_solve(all, t->factor + k * t->factors.side * t->factors.side, 1, x);
     }
     TR_TRY(tr_columns_sum_rows(&t->columns, of_class, newton_own(t)));
     for (size_t j = 0; j < all; j++) {
@@ -672,33 +616,31 @@ static int search_corners(struct tr_newton *t, double *by)
     enum { MOST = 100, LONGEST = 64 };
     const struct tr_problem *p = t->problem;
     size_t outputs = t->outputs;
-    struct along *along;
-    double *sums = NULL, *squares = NULL; /* slope and curvature of Σ φ; w · step and |step|² */
+    TR_FREED struct along *along = NULL;
+    TR_FREED double *sums = NULL; /* slope and curvature of Σ φ; w · step and |step|² */
     TR_TRY(TR_NEW(&along, outputs));
-    int status = TR_NEW(&sums, 4 * outputs);
-    if (status == TR_OK) {
-        squares = sums + 2 * outputs;
-        for (size_t j = 0; j < newton_regularised(t); j++) {
-            squares[2 * (j % outputs)] += t->w[j] * t->step[j];
-            squares[2 * (j % outputs) + 1] += t->step[j] * t->step[j];
-        }
-        status = tr_columns_sum_parts(&t->columns, squares, 2 * outputs);
+    TR_TRY(TR_NEW(&sums, 4 * outputs));
+    double *squares = sums + 2 * outputs;
+    for (size_t j = 0; j < newton_regularised(t); j++) {
+        squares[2 * (j % outputs)] += t->w[j] * t->step[j];
+        squares[2 * (j % outputs) + 1] += t->step[j] * t->step[j];
     }
+    TR_TRY(tr_columns_sum_parts(&t->columns, squares, 2 * outputs));
     for (size_t k = 0; k < outputs; k++) along[k] = (struct along){.by = 1, .high = INFINITY};
     bool all_found = false;
-    for (int turn = 0; status == TR_OK && turn < MOST && !all_found; turn++) {
+    for (int turn = 0; turn < MOST && !all_found; turn++) {
         memset(sums, 0, 2 * outputs * sizeof *sums);
         for (size_t i = 0; i < t->o.n * outputs; i++) {
             size_t row = t->o.first + i / outputs, k = i % outputs;
             double y = tr_row_target(p, row, k), d = t->step_margin[i], m = t->margin[i] + along[k].by * d;
-            double weight = row_weight(p, row), slope = row_slope(t, m, y);
+            double weight = tr_row_weight(p, row), slope = row_slope(t, m, y);
             if (i % 4096 == 0) tr_seam();
             sums[2 * k] += weight * d * slope;
             sums[2 * k + 1] += weight * d * d * row_curvature(t, m, y, slope);
         }
-        status = tr_columns_sum_rows(&t->columns, sums, 2 * outputs);
+        TR_TRY(tr_columns_sum_rows(&t->columns, sums, 2 * outputs));
         all_found = true;
-        for (size_t k = 0; k < outputs && status == TR_OK; k++) {
+        for (size_t k = 0; k < outputs; k++) {
             struct along *a = &along[k];
             const double *sum = sums + 2 * k, *square = squares + 2 * k;
             double slope = sum[0] / p->n + p->l2 * (square[0] + a->by * square[1]),
@@ -718,9 +660,7 @@ static int search_corners(struct tr_newton *t, double *by)
     for (size_t k = 0; k < outputs; k++) *by = fmin(*by, along[k].by);
     for (size_t j = 0; j < newton_own(t); j++) t->step[j] *= along[j % outputs].by;
     for (size_t i = 0; i < t->o.n * outputs; i++) t->step_margin[i] *= along[i % outputs].by;
-    free(sums);
-    free(along);
-    return status;
+    return TR_OK;
 }
 
 /* Halves the step until the decrease is at least 1e-4 of the first-order prediction (Armijo), up to rounding. */
@@ -753,32 +693,27 @@ enum { FEW_PRODUCTS = 10 };
 
 /* ---- opening ---- */
 
-static int solver_allocate(double **const *vectors, size_t n_vectors, size_t n)
-{
-    for (size_t i = 0; i < n_vectors; i++) TR_TRY(TR_NEW(vectors[i], n));
-    return TR_OK;
-}
-
-static int open_solver(struct tr_newton *t)
+static int solver_open(struct tr_newton *t)
 {
     const struct tr_problem *p = t->problem;
-    size_t k = t->outputs;
     TR_TRY(TR_NEW(&t->keys, p->keys + 1));
     if (p->keys > 0) memcpy(t->keys, t->o.keys, p->keys * sizeof *t->keys);
     t->keys[p->keys] = t->o.columns;
     t->all = (size_t)t->o.columns + p->bias;
-    TR_TRY(tr_columns_open(&t->columns, t->o.tr, t->keys, p->keys + p->bias, t->all, k));
-    TR_TRY(solver_allocate((double **[]){&t->in, &t->out}, 2, t->columns.local * k));
-    TR_TRY(solver_allocate((double **[]){&t->margin, &t->step_margin, &t->direction_margin, &t->curvature}, 4,
-                           t->o.n * k));
-    TR_TRY(solver_allocate((double **[]){&t->w, &t->gradient, &t->step, &t->residual, &t->direction,
-                                         &t->product, &t->solved, &t->diagonal},
-                           8, newton_own(t)));
-    if (t->width > 0) TR_TRY(TR_NEW(&t->shift, t->o.n * k));
-    TR_TRY(TR_NEW(&t->part, 3 * BLOCK_ROWS * k));
-    TR_TRY(TR_NEW(&t->project, 2 * k));
+    TR_TRY(tr_columns_open(&t->columns, t->o.tr, t->keys, p->keys + p->bias, t->all, t->outputs));
+    size_t local = t->columns.local * t->outputs, rows = t->o.n * t->outputs, own = newton_own(t);
+    double **of_keys[] = {&t->in, &t->out},
+           **of_rows[] = {&t->margin, &t->step_margin, &t->direction_margin, &t->curvature},
+           **of_columns[] = {&t->w,         &t->gradient, &t->step,   &t->residual,
+                             &t->direction, &t->product,  &t->solved, &t->diagonal};
+    for (size_t i = 0; i < 2; i++) TR_TRY(TR_NEW(of_keys[i], local));
+    for (size_t i = 0; i < 4; i++) TR_TRY(TR_NEW(of_rows[i], rows));
+    for (size_t i = 0; i < 8; i++) TR_TRY(TR_NEW(of_columns[i], own));
+    if (t->width > 0) TR_TRY(TR_NEW(&t->shift, rows));
+    TR_TRY(TR_NEW(&t->part, 3 * BLOCK_ROWS * t->outputs));
+    TR_TRY(TR_NEW(&t->project, 2 * t->outputs));
     t->factors = factor_choose(&t->o);
-    if (t->factors.n > 0) TR_TRY(TR_NEW(&t->factor, t->factors.n * factor_square(&t->factors)));
+    if (t->factors.n > 0) TR_TRY(TR_NEW(&t->factor, t->factors.n * t->factors.side * t->factors.side));
     if (p->bias && !t->o.bias_l2 && t->o.start != 0) bias_move(t, t->o.start, &(double){1});
     return TR_OK;
 }
@@ -796,7 +731,7 @@ int tr_newton_open(const struct tr_newton_options *options, struct tr_newton **n
     t->ridged.l2 = 1e-9 / t->o.scale;
     if (t->problem->loss->corner) t->width = first_width * t->o.scale;
     if (t->problem->loss->corner && t->problem->l2 == 0) t->problem = &t->ridged;
-    int status = open_solver(t);
+    int status = solver_open(t);
     if (status != TR_OK) tr_newton_close(&t);
     *newton = t;
     return status;
@@ -823,23 +758,6 @@ struct tr_newton_weights tr_newton_weights(struct tr_newton *t)
 
 /* ---- evaluation of the weights ---- */
 
-/* Without rounded corners: Σ φ, and Σ (φ(m) + φ*(u) - u m) of the feasible slopes u, which is the part of the gap due to the
- * corners. */
-static void solver_measure_corners(const struct tr_newton *t, double *sums)
-{
-    const struct tr_problem *p = t->problem;
-    bool projects = p->bias && !t->o.bias_l2;
-    for (size_t i = 0; i < t->o.n * t->outputs; i++) {
-        size_t row = t->o.first + i / t->outputs;
-        double y = tr_row_target(p, row, i % t->outputs), u = row_slope(t, t->margin[i], y), low, high;
-        double r = t->margin[i] + t->shift[i] - y;
-        if (projects) u *= t->project[2 * (i % t->outputs) + (u > 0)];
-        p->loss->corner(y, p->shape, &low, &high);
-        sums[0] += row_weight(p, row) * (r > 0 ? high : low) * r;
-        sums[1] += row_weight(p, row) * ((r > 0 ? high : low) - u) * r;
-    }
-}
-
 static bool solver_moves_corners(const struct tr_newton *t)
 {
     return t->width > 0 && t->state.gap - t->state.excess <= few_times * t->state.excess;
@@ -855,7 +773,18 @@ int tr_newton_look(struct tr_newton *t, struct tr_newton_state *state)
     parts[0] = newton_dot(regularised, t->w, t->w);
     parts[1] = newton_dot(regularised, t->gradient, t->gradient);
     TR_TRY(tr_columns_sum_parts(&t->columns, parts, 2));
-    if (t->width > 0) solver_measure_corners(t, rows);
+    /* without rounded corners: Σ φ, and Σ (φ(m) + φ*(u) - u m) of the feasible slopes u, which is the part of the gap due to the
+     * corners */
+    bool projects = t->problem->bias && !t->o.bias_l2;
+    for (size_t i = 0; i < t->o.n * t->outputs && t->width > 0; i++) {
+        size_t row = t->o.first + i / t->outputs, k = i % t->outputs;
+        double y = tr_row_target(t->problem, row, k), u = row_slope(t, t->margin[i], y), low, high;
+        double r = t->margin[i] + t->shift[i] - y, weight = tr_row_weight(t->problem, row);
+        if (projects) u *= t->project[2 * k + (u > 0)];
+        t->problem->loss->corner(y, t->problem->shape, &low, &high);
+        rows[0] += weight * (r > 0 ? high : low) * r;
+        rows[1] += weight * ((r > 0 ? high : low) - u) * r;
+    }
     rows[2] = t->terms;
     rows[3] = t->problem->softmax ? t->projected : 0;
     rows[4] = (double)t->o.n;
@@ -989,19 +918,17 @@ int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
 static int solver_keep_margins(const struct tr_newton *t, const char *of, double *numbers, size_t outputs,
                                const tr_data *data, tr_snapshot *snapshot)
 {
-    double *one;
+    TR_FREED double *one = NULL;
     size_t n = t ? t->o.n : 0;
     TR_TRY(TR_NEW(&one, data->rows.n));
-    int status = TR_OK;
-    for (size_t k = 0; k < outputs && status == TR_OK; k++) {
+    for (size_t k = 0; k < outputs; k++) {
         char name[32];
         snprintf(name, sizeof name, "%s_%zu", of, k);
         for (size_t i = 0; i < n; i++) one[t->o.first + i] = numbers[i * outputs + k];
-        status = tr_data_keep(data, snapshot, name, TR_F64, one);
+        TR_TRY(tr_data_keep(data, snapshot, name, TR_F64, one));
         for (size_t i = 0; i < n; i++) numbers[i * outputs + k] = one[t->o.first + i];
     }
-    free(one);
-    return status;
+    return TR_OK;
 }
 
 /* Values that all workers have alike are saved by the first worker, and restored at all. */
@@ -1027,11 +954,12 @@ int tr_newton_keep(const struct tr_newton_options *o, struct tr_newton *t, const
     if (o->problem->loss->corner)
         TR_TRY(solver_keep_margins(t, "shift", t ? t->shift : NULL, outputs, data, snapshot));
     struct factor_range part = factor_own_part(o->tr, &factors);
+    size_t square = factors.side * factors.side;
     bool has_factor = t && (factors.n > 1 || alike) && part.end > part.first;
     if (factors.n > 0)
-        TR_TRY(tr_snapshot_rows(snapshot, "factor", TR_F64, factors.n, factor_square(&factors), NULL,
-                                part.first, has_factor ? part.end - part.first : 0,
-                                t ? t->factor + part.first * factor_square(&factors) : NULL));
+        TR_TRY(tr_snapshot_rows(snapshot, "factor", TR_F64, factors.n, square, NULL, part.first,
+                                has_factor ? part.end - part.first : 0,
+                                t ? t->factor + part.first * square : NULL));
     if (!t || !restores) return TR_OK;
     t->state.decrease = numbers[0];
     t->state.passes = numbers[1];

@@ -16,9 +16,10 @@
 static int batches_prepare_count(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
+    tr_table *count = m->batches.count;
     TR_TRY(tr_linear_set_problem(m, tr_linear_has_bias(m, me), m->train, &m->problem, &m->target));
-    if (!m->batches.count) return TR_OK;
-    return tr_linear_open_view(m, me, m->train, m->batches.count, TR_VIEW_UPDATE, &m->batches.count_view);
+    return count ? tr_linear_open_view(m, me, m->train, count, TR_VIEW_UPDATE, &m->batches.count_view)
+                 : TR_OK;
 }
 
 static int batches_count_rows(tr_worker *me, void *state)
@@ -42,6 +43,7 @@ static int batches_count_rows(tr_worker *me, void *state)
 static int batches_count_features(struct tr_linear *m)
 {
     struct tr_linear_batches *b = &m->batches;
+    int status = TR_OK;
     if (m->l2 > 0)
         TR_TRY(tr_table_create(m->tr, "count", TR_F32, 1, m->train->columns + m->o->bias, &b->count));
     tr_stage stage = {.name = "count",
@@ -50,15 +52,17 @@ static int batches_count_features(struct tr_linear *m)
                       .prepare = batches_prepare_count,
                       .compute = batches_count_rows};
     TR_TRY(tr_run(m->tr, &stage));
-    size_t n = b->count_view ? b->count_view->n : 0;
-    int status = b->count_view ? tr_view_pull(b->count_view) : TR_OK;
-    if (status == TR_OK && b->count_view) status = TR_NEW(&b->reg, n);
-    for (size_t j = 0; j < n && status == TR_OK; j++) {
-        double count = (double)((const float *)b->count_view->value)[j];
-        b->reg[j] = count > 0 ? (float)(m->l2 * m->problem.n / count) : 0;
+    if (b->count_view) {
+        size_t n = b->count_view->n;
+        status = tr_view_pull(b->count_view);
+        if (status == TR_OK) status = TR_NEW(&b->reg, n);
+        for (size_t j = 0; j < n && status == TR_OK; j++) {
+            double count = (double)((const float *)b->count_view->value)[j];
+            b->reg[j] = count > 0 ? (float)(m->l2 * m->problem.n / count) : 0;
+        }
+        if (status == TR_OK && m->problem.bias && !m->o->bias_l2) b->reg[m->problem.keys] = 0;
+        tr_view_close(&b->count_view);
     }
-    if (status == TR_OK && n > 0 && m->problem.bias && !m->o->bias_l2) b->reg[m->problem.keys] = 0;
-    tr_view_close(&b->count_view);
     TR_TRY(tr_agree(m->tr, status));
     return b->count ? tr_table_drop(&b->count) : TR_OK;
 }
@@ -84,7 +88,8 @@ static size_t batches_begin(const struct tr_linear *m, int64_t i)
 
 static int batches_shuffle(const tr_worker *me, struct tr_linear *m, int64_t epoch)
 {
-    size_t n = (size_t)m->batches.n, *begin;
+    size_t n = (size_t)m->batches.n;
+    TR_FREED size_t *begin = NULL;
     struct tr_rng rng;
     if (!m->batches.order) TR_TRY(TR_NEW(&m->batches.order, n));
     for (size_t i = 0; i < n; i++) m->batches.order[i] = (uint32_t)i;
@@ -92,9 +97,7 @@ static int batches_shuffle(const tr_worker *me, struct tr_linear *m, int64_t epo
     TR_TRY(TR_NEW(&begin, n));
     for (size_t i = 0; i < n; i++) begin[i] = batches_begin(m, (int64_t)i);
     tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)epoch);
-    int status = tr_data_permute_parts(m->train, &rng, begin, n, m->batches.order);
-    free(begin);
-    return status;
+    return tr_data_permute_parts(m->train, &rng, begin, n, m->batches.order);
 }
 
 /* into -= rate × mean gradient of mini-batch `turn` at w. If updates are averaged, the step of a group is that of a
@@ -406,40 +409,6 @@ static int trial_run(struct tr_linear *m, double rate, double *objective)
     return TR_OK;
 }
 
-/* Guesses the first rate from the mean |x|² of all rows and, for regression, the standard deviation of the labels, to
- * which weights are proportional. A plain step is about the inverse of the mean curvature. Steps of adaptive optimizers
- * do not depend on the size of gradients, so their rates are proportional to the size of weights. */
-static int rate_guess(struct tr_linear *m, double *rate)
-{
-    enum { ROWS, NORMS, LABELS, SQUARES, SUMS };
-    double sum[SUMS] = {0};
-    const struct tr_problem train = {.rows = m->train->rows, .keys = m->train->n_keys};
-    const float *label = m->train->rows.label;
-    tr_worker me = tr_linear_self(m->tr);
-    bool mine = !m->vertical || me.member == 0;
-    for (size_t i = tr_data_part_begin(m->train, &me); i < tr_data_part_end(m->train, &me); i++) {
-        struct tr_data_row x = tr_row_of(&train, i);
-        sum[NORMS] += tr_row_square(&x);
-        sum[ROWS] += mine;
-        sum[LABELS] += mine ? (double)label[i] : 0;
-        sum[SQUARES] += mine ? (double)label[i] * (double)label[i] : 0;
-    }
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, SUMS));
-    double n = fmax(sum[ROWS], 1), mean = sum[LABELS] / n, norm = sum[NORMS] / n + m->o->bias;
-    double spread = sqrt(fmax(sum[SQUARES] / n - mean * mean, 0));
-    double size = m->loss->labels == TR_LABELS_NUMBERS && spread > 0 ? spread : 1;
-    double plain = norm > 0 ? 1 / norm : 1;
-    if (m->loss->bounded_slope) plain *= size;
-    switch (m->o->optimizer) {
-    case TR_SGD: *rate = plain; break;
-    case TR_MOMENTUM:
-    case TR_NESTEROV: *rate = plain * (1 - m->o->momentum); break;
-    case TR_ADADELTA: *rate = 10 * size; break;
-    default: *rate = 0.1 * size; break;
-    }
-    return TR_OK;
-}
-
 struct rate_trials {
     double best, least; /* the best rate, and its objective */
     int n;
@@ -455,28 +424,41 @@ static int rate_try(struct tr_linear *m, double rate, struct rate_trials *t, boo
     return TR_OK;
 }
 
-/* Tries rates larger or smaller by a factor until the objective is worse. */
-static int rate_search(struct tr_linear *m, double factor, struct rate_trials *t)
-{
-    enum { MOST_TRIALS = 16 };
-    bool better = true;
-    for (double rate = t->best * factor; t->n < MOST_TRIALS; rate *= factor) {
-        TR_TRY(rate_try(m, rate, t, &better));
-        if (!better && (isfinite(t->least) || factor > 1)) break;
-    }
-    return TR_OK;
-}
-
+/* The first guess follows from the mean |x|² of all rows and, for regression, from the standard deviation of the labels, to
+ * which weights are proportional. A plain step is about the inverse of the mean curvature. Steps of adaptive optimizers
+ * do not depend on the size of gradients, so their rates are proportional to the size of weights. */
 static int rate_find(struct tr_linear *m)
 {
-    struct rate_trials t = {.n = 1};
-    double first;
-    bool better;
-    TR_TRY(rate_guess(m, &first));
-    t.best = first;
+    enum { ROWS, NORMS, LABELS, SQUARES, SUMS, MOST_TRIALS = 16 };
+    double sum[SUMS] = {0};
+    const struct tr_problem train = {.rows = m->train->rows, .keys = m->train->n_keys};
+    tr_worker me = tr_linear_self(m->tr);
+    bool mine = !m->vertical || me.member == 0, better;
+    for (size_t i = tr_data_part_begin(m->train, &me); i < tr_data_part_end(m->train, &me); i++) {
+        struct tr_data_row x = tr_row_of(&train, i);
+        double label = (double)m->train->rows.label[i];
+        sum[NORMS] += tr_row_square(&x);
+        sum[ROWS] += mine;
+        sum[LABELS] += mine ? label : 0;
+        sum[SQUARES] += mine ? label * label : 0;
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, SUMS));
+    double n = fmax(sum[ROWS], 1), mean = sum[LABELS] / n, norm = sum[NORMS] / n + m->o->bias;
+    double spread = sqrt(fmax(sum[SQUARES] / n - mean * mean, 0));
+    double size = m->loss->labels == TR_LABELS_NUMBERS && spread > 0 ? spread : 1, first = 0.1 * size;
+    double plain = (norm > 0 ? 1 / norm : 1) * (m->loss->bounded_slope ? size : 1);
+    if (m->o->optimizer == TR_SGD) first = plain;
+    if (m->o->optimizer == TR_MOMENTUM || m->o->optimizer == TR_NESTEROV)
+        first = plain * (1 - m->o->momentum);
+    if (m->o->optimizer == TR_ADADELTA) first = 10 * size;
+
+    struct rate_trials t = {.best = first, .n = 1};
     TR_TRY(trial_run(m, first, &t.least));
-    TR_TRY(rate_search(m, 4, &t));
-    if (t.best == first) TR_TRY(rate_search(m, 1. / 4, &t));
+    for (double factor = 4; factor > 0; factor = factor > 1 && t.best == first ? 1. / 4 : 0)
+        for (double rate = t.best * factor; t.n < MOST_TRIALS; rate *= factor) {
+            TR_TRY(rate_try(m, rate, &t, &better));
+            if (!better && (isfinite(t.least) || factor > 1)) break;
+        }
     double rate = t.best;
     TR_TRY(rate_try(m, rate / 2, &t, &better));
     if (!better) TR_TRY(rate_try(m, rate * 2, &t, &better));
@@ -513,18 +495,16 @@ static int sgd_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     }
     if (!sgd_optimizes(m, AT_WORKER)) return TR_OK;
     size_t n = m->view ? m->view->n : 0, bytes = sgd_view_bytes(m);
-    uint64_t *key;
-    int status = TR_NEW(&key, n);
-    for (size_t i = 0; i < n && status == TR_OK; i++)
-        key[i] = i < m->train->n_keys ? m->train->keys[i] : m->train->columns;
-    for (size_t a = 0; a < tr_optimizer_arrays(s->optimizer.kind) && status == TR_OK; a++) {
+    TR_FREED uint64_t *key = NULL;
+    TR_TRY(TR_NEW(&key, n));
+    for (size_t i = 0; i < n; i++) key[i] = i < m->train->n_keys ? m->train->keys[i] : m->train->columns;
+    for (size_t a = 0; a < tr_optimizer_arrays(s->optimizer.kind); a++) {
         char name[] = "optimizer_0";
         name[sizeof name - 2] = (char)('0' + a);
-        status = tr_snapshot_rows(snapshot, name, (enum tr_dtype)m->o->dtype, m->train->columns + 1,
-                                  m->outputs, key, 0, n, n > 0 ? (char *)s->state + a * bytes : NULL);
+        TR_TRY(tr_snapshot_rows(snapshot, name, (enum tr_dtype)m->o->dtype, m->train->columns + 1, m->outputs,
+                                key, 0, n, n > 0 ? (char *)s->state + a * bytes : NULL));
     }
-    free(key);
-    return status;
+    return TR_OK;
 }
 
 static int sgd_train(struct tr_linear *m)
@@ -534,16 +514,8 @@ static int sgd_train(struct tr_linear *m)
     if (m->rate == TR_JOB_AUTO) TR_TRY(rate_find(m));
     TR_TRY(sgd_use_function(m, m->epochs * m->clocks_per_epoch));
     tr_stage train = tr_linear_stage(m);
-    train.prepare = sgd_prepare;
-    train.compute = sgd_compute;
-    train.snapshot = sgd_snapshot;
     TR_TRY(tr_run(m->tr, &train));
     return m->o->rate == TR_JOB_AUTO ? tr_report_figure(m->tr, "rate", m->rate) : TR_OK;
-}
-
-static bool sgd_minimises(const struct tr_loss *loss)
-{
-    return loss->slope != NULL;
 }
 
 const struct tr_linear_method tr_linear_sgd = {.check = sgd_check,
@@ -551,10 +523,13 @@ const struct tr_linear_method tr_linear_sgd = {.check = sgd_check,
                                                .servers = sgd_servers,
                                                .open = sgd_open,
                                                .train = sgd_train,
+                                               .prepare = sgd_prepare,
+                                               .compute = sgd_compute,
+                                               .snapshot = sgd_snapshot,
                                                .close = sgd_close,
                                                .many_outputs = true,
                                                .weighs_rows = true,
-                                               .minimises = sgd_minimises,
+                                               .minimises = TR_LOSS_SLOPE,
                                                .counts_rows = true,
                                                .weighs_updates = true,
                                                .diverged = "lower solve.rate"};
@@ -587,11 +562,6 @@ struct tr_linear_growing {
     int64_t leg;  /* mini-batches in the current run */
 };
 
-/* Views of a worker in a stage. */
-struct phase_views {
-    tr_view *view, *test;
-};
-
 static int growing_check(const tr_job *job, const struct tr_linear_options *o)
 {
     char name[TR_GROWING_PHASES][32];
@@ -605,19 +575,16 @@ static int growing_check(const tr_job *job, const struct tr_linear_options *o)
     }
     names[o->phases] = evaluate_name;
     TR_TRY(tr_job_check_stages(job, names, (size_t)o->phases + 1));
-    if (!tr_job_is(job, "sync.mode", "bsp"))
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: with growing batches all work on one at a time: expected sync.mode bsp",
-                       tr_job_where(job, "sync.mode"));
-    if (!tr_job_is(job, "data.partition", "replicated"))
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: with growing batches a phase's workers divide the rows of their group: expected "
-                       "data.partition replicated",
-                       tr_job_where(job, "data.partition"));
-    if (!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD)
-        return tr_fail(TR_ERR_CONFIG, "%s: sync.weight and solve.optimizer are for solve.method sgd",
-                       tr_job_where(job, "solve.method"));
-    return TR_OK;
+    const struct tr_refusal list[] = {
+        {!tr_job_is(job, "sync.mode", "bsp"), "sync.mode",
+         "with growing batches all work on one at a time: expected sync.mode bsp"},
+        {!tr_job_is(job, "data.partition", "replicated"), "data.partition",
+         "with growing batches a phase's workers divide the rows of their group: expected data.partition "
+         "replicated"},
+        {!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD, "solve.method",
+         "sync.weight and solve.optimizer are for solve.method sgd"},
+        {.key = NULL}};
+    return tr_linear_refuse_any(job, list);
 }
 
 static double phase_rows_of_batch(const struct tr_linear *m, int phase)
@@ -682,13 +649,12 @@ static int growing_choose_rates(struct tr_linear *m)
     double norms = 0, largest = 0; /* |x|² of all rows; each worker has its share of the rows of its group */
     for (int i = 0; i < g->phases; i++) g->phase[i].rate = m->rate;
     if (m->rate != TR_JOB_AUTO) return TR_OK;
-    if (tr_roles(m->tr) & TR_SLAVE) {
-        tr_worker me = tr_linear_self(m->tr);
-        for (size_t i = tr_data_part_begin(m->train, &me); i < tr_data_part_end(m->train, &me); i++) {
-            double norm = tr_variance_largest_norm(&m->problem, i, 1);
-            norms += norm;
-            largest = fmax(largest, norm);
-        }
+    size_t first, end;
+    tr_linear_own_rows(m, &first, &end);
+    for (size_t i = first; i < end; i++) {
+        double norm = tr_variance_largest_norm(&m->problem, i, 1);
+        norms += norm;
+        largest = fmax(largest, norm);
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &norms, 1));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &largest, 1));
@@ -703,24 +669,15 @@ static int growing_choose_rates(struct tr_linear *m)
 
 /* ---- worker ---- */
 
-static void growing_release(void *kept)
-{
-    struct phase_views *views = kept;
-    tr_view_close(&views->view);
-    tr_view_close(&views->test);
-    free(views);
-}
-
 static int phase_prepare(tr_worker *me, void *state)
 {
     const struct phase *p = state;
     struct tr_linear *m = p->m;
-    struct phase_views *views;
+    struct tr_linear_views *views;
     bool evaluates = p->number == m->growing->phases;
     TR_TRY(TR_NEW(&views, 1));
     me->kept = views;
-    TR_TRY(
-        tr_linear_open_view(m, me, m->train, m->w, evaluates ? TR_VIEW_READ : TR_VIEW_UPDATE, &views->view));
+    TR_TRY(tr_linear_open_view(m, me, m->train, m->w, evaluates ? TR_VIEW_READ : TR_VIEW_UPDATE, &views->w));
     if (!evaluates || !m->test) return TR_OK;
     return tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &views->test);
 }
@@ -731,7 +688,7 @@ static int phase_compute(tr_worker *me, void *state)
 {
     const struct phase *p = state;
     struct tr_linear *m = p->m;
-    tr_view *view = ((struct phase_views *)me->kept)->view;
+    tr_view *view = ((struct tr_linear_views *)me->kept)->w;
     if (p->number == m->growing->phases) return TR_OK;
     int64_t clock = me->command.word[0] + me->before + me->clock, turn = clock % p->iterations;
     double rate = p->rate / sqrt(m->o->decay * (double)(p->before + clock) + 1);
@@ -747,12 +704,9 @@ static int phase_compute(tr_worker *me, void *state)
 static int growing_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = ((struct phase *)state)->m;
-    struct phase_views *views = me->kept;
-    m->view = views->view;
-    m->test_view = views->test;
-    int status = tr_linear_evaluate(me, m, report);
-    m->view = m->test_view = NULL;
-    return status;
+    const struct tr_linear_views *views = me->kept;
+    TR_TRY(tr_view_pull(views->w));
+    return tr_linear_evaluate_at(me, m, views->w->value, views->test, report);
 }
 
 static int growing_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
@@ -815,7 +769,7 @@ static int growing_train(struct tr_linear *m)
 {
     struct tr_linear_growing *g = m->growing;
     int64_t evaluations = 0, every = m->report_every;
-    tr_stage *stages;
+    TR_FREED tr_stage *stages = NULL;
     TR_TRY(batches_count_features(m));
     TR_TRY(growing_choose_rates(m));
     for (int i = 0; i < g->phases; i++) TR_TRY(tr_linear_check_stage(m, g->phase[i].name, false, true));
@@ -829,7 +783,7 @@ static int growing_train(struct tr_linear *m)
                                .state = p,
                                .prepare = phase_prepare,
                                .compute = phase_compute,
-                               .release = growing_release};
+                               .release = tr_linear_release_views};
     }
     stages[g->phases] = (tr_stage){.name = evaluate_name,
                                    .state = &g->phase[g->phases],
@@ -839,7 +793,7 @@ static int growing_train(struct tr_linear *m)
                                    .compute = phase_compute,
                                    .evaluate = growing_evaluate,
                                    .summarize = growing_summarize,
-                                   .release = growing_release};
+                                   .release = tr_linear_release_views};
     const tr_task task = {.name = "train",
                           .stage = stages,
                           .n = (size_t)g->phases + 1,
@@ -849,19 +803,11 @@ static int growing_train(struct tr_linear *m)
                           .state = m,
                           .next = growing_next_stage,
                           .snapshot = growing_snapshot};
-    int status = tr_run_task(m->tr, &task);
-    free(stages);
-    return status;
-}
-
-/* The rate needs a bound of the curvature or the slope. Shape parameters are not supported. */
-static bool growing_minimises(const struct tr_loss *loss)
-{
-    return isfinite(loss->most_curvature) || loss->bounded_slope;
+    return tr_run_task(m->tr, &task);
 }
 
 const struct tr_linear_method tr_linear_growing = {.check = growing_check,
-                                                   .minimises = growing_minimises,
+                                                   .minimises = TR_LOSS_BOUNDED_CURVE | TR_LOSS_BOUNDED_SLOPE,
                                                    .sparse_rows = true,
                                                    .counts_passes = true,
                                                    .open = growing_open,

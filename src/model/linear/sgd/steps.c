@@ -1,4 +1,3 @@
-#include "../../loss_inline.h"
 #include "steps.h"
 
 #include <math.h>
@@ -159,35 +158,6 @@ ALWAYS void after(int shape, const struct side *side, uint32_t missed, double f,
 
 /* ---- tables ---- */
 
-/* Returns the map that applies a, and then b. */
-static struct map then(const struct map *a, const struct map *b)
-{
-    return (struct map){.zz = b->zz * a->zz,
-                        .zf = b->zz * a->zf + b->zf,
-                        .yz = b->yz * a->zz + b->yy * a->yz,
-                        .yy = b->yy * a->yy,
-                        .yf = b->yz * a->zf + b->yy * a->yf + b->yf,
-                        .sz = b->sz * a->zz + b->sy * a->yz + b->ss * a->sz,
-                        .sy = b->sy * a->yy + b->ss * a->sy,
-                        .ss = b->ss * a->ss,
-                        .sf = b->sz * a->zf + b->sy * a->yf + b->ss * a->sf + b->sf};
-}
-
-static size_t entry_bytes(enum shape shape)
-{
-    return shape == PLAIN  ? sizeof(struct map_plain)
-           : shape == MEAN ? sizeof(struct map_mean)
-                           : sizeof(struct map);
-}
-
-static void put(enum shape shape, void *power, size_t at, const struct map *map)
-{
-    if (shape == PLAIN) ((struct map_plain *)power)[at] = (struct map_plain){map->yy, map->yf};
-    else if (shape == MEAN)
-        ((struct map_mean *)power)[at] = (struct map_mean){map->yy, map->yf, map->sy, map->sf};
-    else ((struct map *)power)[at] = *map;
-}
-
 /* Fills the rates and powers of weights or of the bias. a: rate of z.
  *
  * svrg, svrg++: w' = w - η (f + λ w), s' = s + w'.
@@ -212,12 +182,28 @@ static int make_side(const struct tr_variance *v, double a, double l2, struct si
                             .ss = v->fading,
                             .sf = -v->rate * q};
     }
-    TR_TRY(TR_NEW((char **)&side->power, (size_t)LEVELS * POWERS * entry_bytes(v->shape)));
+    size_t entry = v->shape == PLAIN  ? sizeof(struct map_plain)
+                   : v->shape == MEAN ? sizeof(struct map_mean)
+                                      : sizeof(struct map);
+    TR_TRY(TR_NEW((char **)&side->power, (size_t)LEVELS * POWERS * entry));
     for (size_t level = 0; level < LEVELS; level++) {
         struct map power = {.zz = 1, .yy = 1, .ss = 1};
         for (size_t i = 0; i < POWERS; i++) {
-            put(v->shape, side->power, level * POWERS + i, &power);
-            power = then(&power, &step);
+            const struct map m = power, by = step; /* the next power applies m, and then by */
+            size_t at = level * POWERS + i;
+            if (v->shape == PLAIN) ((struct map_plain *)side->power)[at] = (struct map_plain){m.yy, m.yf};
+            else if (v->shape == MEAN)
+                ((struct map_mean *)side->power)[at] = (struct map_mean){m.yy, m.yf, m.sy, m.sf};
+            else ((struct map *)side->power)[at] = m;
+            power = (struct map){.zz = by.zz * m.zz,
+                                 .zf = by.zz * m.zf + by.zf,
+                                 .yz = by.yz * m.zz + by.yy * m.yz,
+                                 .yy = by.yy * m.yy,
+                                 .yf = by.yz * m.zf + by.yy * m.yf + by.yf,
+                                 .sz = by.sz * m.zz + by.sy * m.yz + by.ss * m.sz,
+                                 .sy = by.sy * m.yy + by.ss * m.sy,
+                                 .ss = by.ss * m.ss,
+                                 .sf = by.sz * m.zf + by.sy * m.yf + by.ss * m.sf + by.sf};
         }
         step = power;
     }
@@ -233,29 +219,11 @@ static double total_weight(const struct tr_variance *v, uint64_t steps)
 
 /* ---- opening ---- */
 
-static int steps_check(const struct tr_problem *p, const struct tr_variance_options *o, double rate)
-{
-    if (p->loss->corner && o->method != TR_METHOD_GROWING)
-        return tr_fail(TR_ERR_CONFIG,
-                       "variance reduction needs a smooth loss, and that of svm is not: expected "
-                       "logistic, linear or l2svm");
-    if (!(rate > 0 && isfinite(rate)))
-        return tr_fail(TR_ERR_CONFIG, "solve.rate: a rate of %g: expected a positive number", rate);
-    if (o->method != TR_METHOD_KATYUSHA && rate * p->l2 >= 1)
-        return tr_fail(TR_ERR_CONFIG, "solve.rate: a rate of %g with model.l2 %g: expected less than %g",
-                       rate, p->l2, 1 / p->l2);
-    if (o->steps > TR_VARIANCE_STEPS || !o->batch)
-        return tr_fail(TR_ERR_CONFIG,
-                       "%llu steps of %zu rows in an epoch: expected less than 2^31 of at least one",
-                       (unsigned long long)o->steps, o->batch);
-    return TR_OK;
-}
-
-static int steps_fill(struct tr_variance *v, const struct tr_variance_options *o)
+static int steps_open(struct tr_variance *v, const struct tr_variance_options *o)
 {
     double sigma = v->problem->l2, a = 0;
-    if (v->shape ==
-        KATYUSHA) { /* Allen-Zhu 2017: τ₂ = 1/2, a = 1/(3 τ₁ L), η = 1/(3L); τ₁ by σ, without it by epoch */
+    if (v->shape == KATYUSHA) {
+        /* Allen-Zhu 2017: τ₂ = 1/2, a = 1/(3 τ₁ L), η = 1/(3L); τ₁ by σ, without it by epoch */
         v->tau1 =
             sigma > 0 ? fmin(sqrt((double)o->steps * sigma * v->rate), 0.5) : 2 / ((double)o->epoch + 4);
         v->tau3 = 0.5 - v->tau1;
@@ -271,26 +239,38 @@ static int steps_fill(struct tr_variance *v, const struct tr_variance_options *o
     return TR_NEW(&v->slope, v->batch);
 }
 
-int tr_variance_open(const struct tr_problem *problem, const struct tr_variance_options *o,
+int tr_variance_open(const struct tr_problem *p, const struct tr_variance_options *o,
                      struct tr_variance **variance)
 {
     enum { NEAR = 1 << 20 };
-    double rate = o->rate != 0 ? o->rate : tr_variance_rate(o->method, problem->loss, o->smoothness);
-    *variance = NULL;
-    TR_TRY(steps_check(problem, o, rate));
+    double rate = o->rate != 0 ? o->rate : tr_variance_rate(o->method, p->loss, o->smoothness);
     struct tr_variance *v;
+    *variance = NULL;
+    if (p->loss->corner)
+        return tr_fail(TR_ERR_CONFIG,
+                       "variance reduction needs a smooth loss, and that of svm is not: expected "
+                       "logistic, linear or l2svm");
+    if (!(rate > 0 && isfinite(rate)))
+        return tr_fail(TR_ERR_CONFIG, "solve.rate: a rate of %g: expected a positive number", rate);
+    if (o->method != TR_METHOD_KATYUSHA && rate * p->l2 >= 1)
+        return tr_fail(TR_ERR_CONFIG, "solve.rate: a rate of %g with model.l2 %g: expected less than %g",
+                       rate, p->l2, 1 / p->l2);
+    if (o->steps > TR_VARIANCE_STEPS || !o->batch)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%llu steps of %zu rows in an epoch: expected less than 2^31 of at least one",
+                       (unsigned long long)o->steps, o->batch);
     TR_TRY(TR_NEW(&v, 1));
-    *v = (struct tr_variance){.problem = problem,
+    *v = (struct tr_variance){.problem = p,
                               .method = o->method,
                               .shape = o->method == TR_METHOD_KATYUSHA ? KATYUSHA
                                        : o->method == TR_METHOD_SVRGPP ? MEAN
                                                                        : PLAIN,
-                              .is_large = problem->keys * 12 > NEAR,
+                              .is_large = p->keys * 12 > NEAR,
                               .rate = rate,
                               .fading = 1,
                               .batch = o->batch,
                               .reserve = tr_max_size(RESERVE / o->batch, 1)};
-    int status = steps_fill(v, o);
+    int status = steps_open(v, o);
     if (status != TR_OK) tr_variance_close(&v);
     *variance = v;
     return status;
@@ -329,12 +309,9 @@ double tr_variance_smoothness(const struct tr_problem *p, double largest_norm)
 
 double tr_variance_rate(int method, const struct tr_loss *loss, double smoothness)
 {
-    switch (method) {
-    case TR_METHOD_SVRG: return (loss->rarely_curved ? 0.75 : 0.5) / smoothness;
-    case TR_METHOD_SVRGPP: return 1 / smoothness;
-    case TR_METHOD_KATYUSHA: return (loss->rarely_curved ? 4.0 / 3 : 1) / smoothness;
-    default: return 0;
-    }
+    bool more = loss->rarely_curved;
+    if (method == TR_METHOD_SVRG) return (more ? 0.75 : 0.5) / smoothness;
+    return (method == TR_METHOD_KATYUSHA && more ? 4.0 / 3 : 1) / smoothness;
 }
 
 uint64_t tr_variance_epoch_steps(int method, double n, double inner, size_t batch, uint64_t epoch)
@@ -376,18 +353,11 @@ void tr_variance_gradient(const struct tr_problem *p, size_t first, size_t n, co
 
 /* ---- the inner stage ---- */
 
-void tr_variance_start(const struct tr_variance *v, const struct tr_variance_model *m, size_t from, size_t to)
-{
-    memset(m->last + from, 0, (to - from) * sizeof *m->last);
-    if (v->shape != PLAIN) memset(m->sum + from, 0, (to - from) * sizeof *m->sum);
-}
-
 void tr_variance_steps(struct tr_variance *v, size_t first, size_t n, const void *slope, uint64_t steps,
                        struct tr_rng *rng, const struct tr_variance_model *model, const tr_updates *updates)
 {
     struct tr_draw from = {rng, first, n};
     bool f32 = v->problem->dtype == TR_F32;
-    if (v->method == TR_METHOD_GROWING) slope = NULL;
     switch (v->shape) {
     case PLAIN: (f32 ? PLAIN_steps_f32 : PLAIN_steps_f64)(v, &from, slope, steps, model, updates); break;
     case MEAN: (f32 ? MEAN_steps_f32 : MEAN_steps_f64)(v, &from, slope, steps, model, updates); break;

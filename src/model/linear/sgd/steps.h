@@ -13,7 +13,6 @@
  *   TR_METHOD_KATYUSHA  x = τ₁z + τ₂x̃ + (1-τ₁-τ₂)y, g at x; z and y take proximal steps of a and 1/(3L); the snapshot
  *                      becomes a weighted mean of the epoch's y (Allen-Zhu 2017, Algorithm 1, option I). Without λ, τ₁
  *                      falls from epoch to epoch (the same, Algorithm 2)
- *   TR_METHOD_GROWING   plain mini-batches: w -= η ((1/b) Σ φ'(x_i·w) x_i + λ w); no snapshot, no μ
  *
  * A step changes a coordinate that none of its rows has by a linear map that is the same in all steps. The change is
  * delayed until the coordinate is used: k missed steps are the k-th power of the map, which is composed from tables. So
@@ -22,7 +21,7 @@
  * An epoch of W workers on one model (| is a barrier):
  *
  *     tr_variance_gradient(own rows)              all workers of all nodes; the caller sums: μ = Σ / n
- *   | tr_variance_start(own coordinates); one worker: *step = 0
+ *   | own coordinates: last[j] = 0, sum[j] = 0; one worker: *step = 0
  *   | tr_variance_steps(all rows, m / W)          with the slopes of tr_variance_gradient()
  *   | tr_variance_settle(own coordinates); tr_variance_snapshot(own coordinates)
  *
@@ -44,16 +43,16 @@ struct tr_variance_model {
     void *w;     /* the iterate; katyusha: y */
     void *z;     /* katyusha. Before the first epoch w = z = snapshot; they continue from epoch to epoch */
     double *sum; /* svrg++: Σ w; katyusha: weighted Σ (y - x̃). f64 for each dtype */
-    const void *snapshot; /* x̃; svrg and svrg++ need it only for steps without slopes */
-    const void *mu; /* mean gradient of the loss over all rows at x̃, without λ x̃; not for growing */
-    uint32_t *last; /* number of steps that each coordinate has */
+    const void *snapshot;   /* x̃; svrg and svrg++ need it only for steps without slopes */
+    const void *mu;         /* mean gradient of the loss over all rows at x̃, without λ x̃ */
+    uint32_t *last;         /* number of steps that each coordinate has */
     _Atomic uint64_t *step; /* number of started steps of this epoch, of all workers */
 };
 
 enum { TR_VARIANCE_STEPS = (1u << 31) - 1 };
 
 struct tr_variance_options {
-    int method;        /* TR_METHOD_SVRG, _SVRGPP, _KATYUSHA, _GROWING */
+    int method;        /* TR_METHOD_SVRG, _SVRGPP, _KATYUSHA */
     double smoothness; /* L, from tr_variance_smoothness(); not used if rate is set */
     double rate;       /* η; katyusha: the rate of y, which determines L = 1/(3η). 0: tr_variance_rate() */
     bool bias_l2;      /* the bias is regularised */
@@ -80,7 +79,7 @@ double tr_variance_largest_norm(const struct tr_problem *problem, size_t first, 
  * whose curvature has no bound. */
 double tr_variance_smoothness(const struct tr_problem *problem, double largest_norm);
 
-/* Returns the default rate; 0 for growing, which has none: svrg 1/(2L), svrg++ and katyusha 1/L; for logistic, whose
+/* Returns the default rate: svrg 1/(2L), svrg++ and katyusha 1/L; for logistic, whose
  * curvature is below its bound nearly everywhere, svrg 3/(4L) and katyusha 4/(3L). Convergence is proven for smaller
  * rates: less than 1/(4L) in long epochs that start from a random iterate (svrg), 1/(7L) (svrg++), 1/(3L) (katyusha).
  * Measured on a9a (f64, λ = 1/n, two passes of steps in an epoch, one worker): after 30 passes logistic regression is
@@ -104,10 +103,6 @@ void tr_variance_gradient(const struct tr_problem *problem, size_t first, size_t
                           double *loss, void *slope, double *gradient);
 
 /* ---- the inner stage ---- */
-
-/* Prepares the coordinates from .. to - 1 for the first step of an epoch. */
-void tr_variance_start(const struct tr_variance *variance, const struct tr_variance_model *model, size_t from,
-                       size_t to);
 
 /* Takes `steps` steps on rows that are drawn uniformly and independently from first .. first + n - 1, n > 0.
  *

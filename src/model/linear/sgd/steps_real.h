@@ -18,7 +18,7 @@ ALWAYS struct NAME(model)
                                 .z = m->z,
                                 .sum = m->sum,
                                 .snapshot = m->snapshot,
-                                .mu = v->method == TR_METHOD_GROWING ? NULL : m->mu,
+                                .mu = m->mu,
                                 .last = m->last,
                                 .updates = updates};
 }
@@ -28,7 +28,7 @@ ALWAYS struct NAME(model)
 /* The constant f of its map. */
 ALWAYS double NAME(force)(const struct NAME(model) * m, int shape, int side, size_t j)
 {
-    double f = m->mu ? (double)m->mu[j] : 0;
+    double f = (double)m->mu[j];
     return shape == KATYUSHA ? f + m->v->side[side].l2 * (double)m->snapshot[j] : f;
 }
 
@@ -241,7 +241,7 @@ ALWAYS void NAME(fetch_model)(const struct NAME(model) * m, int shape, size_t i)
         uint32_t j = p->rows.column[k];
         __builtin_prefetch(&m->w[j], 1);
         __builtin_prefetch(&m->last[j], 1);
-        if (m->mu) __builtin_prefetch(&m->mu[j]);
+        __builtin_prefetch(&m->mu[j]);
         if (shape != PLAIN) __builtin_prefetch(&m->sum[j], 1);
         if (shape != KATYUSHA) continue;
         __builtin_prefetch(&m->z[j], 1);
@@ -257,7 +257,6 @@ ALWAYS double NAME(slope)(const struct NAME(model) * m, int shape, int kind, siz
     double y = (double)p->target[i];
     double at = tr_loss_slope(p->loss, NAME(margin)(m, shape, kind, i, t), y, p->shape);
     if (slope) return at - (double)slope[i];
-    if (m->v->method == TR_METHOD_GROWING) return at;
     /* rounded as in the full stage */
     return at - (double)(REAL)tr_loss_slope(p->loss, NAME(margin)(m, SNAPSHOT, kind, i, t), y, p->shape);
 }

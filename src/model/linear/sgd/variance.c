@@ -72,36 +72,27 @@ struct tr_linear_variance {
 
 static int variance_check(const tr_job *job, const struct tr_linear_options *o)
 {
-    static const struct {
-        const char *key, *value;
-        bool is; /* the key must have this value; otherwise it must not */
-        const char *why;
-    } must[] = {
-        {"sync.mode", "bsp", true,
-         "with variance reduction stages wait for each other: expected sync.mode bsp"},
-        {"data.partition", "replicated", true,
-         "variance reduction works on the rows of a node: expected data.partition replicated"},
-        {"table.precision", "full", true, "variance reduction needs table.precision: full"},
-        {"table.storage", "hash", false, "variance reduction cannot work with table.storage: hash"},
-        {"table.filter", "none", true, "variance reduction needs table.filter: none"},
-        {"table.push", "message", false, "variance reduction cannot work with table.push: message"},
-    };
     TR_TRY(tr_job_check_stages(job, stage_names, STAGES));
-    for (size_t i = 0; i < sizeof must / sizeof *must; i++)
-        if (tr_job_is(job, must[i].key, must[i].value) != must[i].is)
-            return tr_linear_refuse(job, must[i].key, must[i].why);
-    if (!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD)
-        return tr_linear_refuse(job, "solve.method",
-                                o->optimizer != TR_PLAIN_SGD ? "solve.optimizer is for solve.method: sgd"
-                                                             : "sync.weight is for solve.method: sgd");
-    if (!tr_job_is(job, "local.replace", "lru") && !tr_job_is(job, "local.model", "demand"))
-        return tr_linear_refuse(job, "local.replace",
-                                "local.replace is of no use where the model is there as a whole: "
-                                "expected local.model demand");
-    if (o->l1 > 0)
-        return tr_linear_refuse(job, "model.l1",
-                                "model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl");
-    return TR_OK;
+    const struct tr_refusal list[] = {
+        {!tr_job_is(job, "sync.mode", "bsp"), "sync.mode",
+         "with variance reduction stages wait for each other: expected sync.mode bsp"},
+        {!tr_job_is(job, "data.partition", "replicated"), "data.partition",
+         "variance reduction works on the rows of a node: expected data.partition replicated"},
+        {!tr_job_is(job, "table.precision", "full"), "table.precision",
+         "variance reduction needs table.precision: full"},
+        {tr_job_is(job, "table.storage", "hash"), "table.storage",
+         "variance reduction cannot work with table.storage: hash"},
+        {!tr_job_is(job, "table.filter", "none"), "table.filter",
+         "variance reduction needs table.filter: none"},
+        {tr_job_is(job, "table.push", "message"), "table.push",
+         "variance reduction cannot work with table.push: message"},
+        {o->optimizer != TR_PLAIN_SGD, "solve.method", "solve.optimizer is for solve.method: sgd"},
+        {!tr_job_is(job, "sync.weight", "sum"), "solve.method", "sync.weight is for solve.method: sgd"},
+        {!tr_job_is(job, "local.replace", "lru") && !tr_job_is(job, "local.model", "demand"), "local.replace",
+         "local.replace is of no use where the model is there as a whole: expected local.model demand"},
+        {o->l1 > 0, "model.l1", "model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl"},
+        {.key = NULL}};
+    return tr_linear_refuse_any(job, list);
 }
 
 /* Checks that the rows of a node belong to one group, because they are stored once in its memory; and that a group has
@@ -218,11 +209,39 @@ static void arrays_list(struct tr_linear *m, struct array list[ARRAYS])
     memcpy(list, arrays, sizeof arrays);
 }
 
-static int variance_open_replica(struct tr_linear *m, const struct array *list)
+/* Opens the problem of a worker, and finds the largest |x|² of a row: each worker processes its share of the rows of its group. */
+static int variance_open_worker(struct tr_linear *m, double *largest)
 {
-    struct tr_linear_variance *v = m->variance;
+    TR_TRY(TR_NEW(&m->margin, TR_LINEAR_MARGINS));
+    TR_TRY(TR_NEW(&m->variance->gradient, m->variance->model.n));
+    if (m->test) TR_TRY(tr_linear_set_problem(m, m->o->bias, m->test, &m->test_problem, &m->test_target));
+    TR_TRY(tr_linear_set_problem(m, m->o->bias, m->train, &m->problem, &m->target));
+    size_t first, end;
+    tr_linear_own_rows(m, &first, &end);
+    *largest = tr_variance_largest_norm(&m->problem, first, end - first);
+    return TR_OK;
+}
+
+static int variance_open(struct tr_linear *m)
+{
+    struct array list[ARRAYS];
     tr_replica_array array[ARRAYS];
     size_t n = 0, chunk = (size_t)tr_job_number(m->job, "local.chunk");
+    double largest = 0; /* |x|² of a row */
+    TR_TRY(tr_agree(m->tr, variance_check_groups(m)));
+    TR_TRY(tr_agree(m->tr, TR_NEW(&m->variance, 1)));
+    struct tr_linear_variance *v = m->variance;
+    m->clocks_per_epoch = 1;
+    v->model.n = (size_t)m->train->columns + m->o->bias;
+    v->element = tr_real_size((enum tr_dtype)m->o->dtype);
+    v->on_demand = tr_job_is(m->job, "local.model", "demand");
+    arrays_list(m, list);
+    tr_table_options place = {.servers = tr_linear_few_servers(m)};
+    v->table[SNAPSHOT] = m->w;
+    for (int i = MU; i < ARRAYS; i++)
+        if (list[i].in_table)
+            TR_TRY(tr_table_create_with(m->tr, list[i].name, list[i].dtype, 1, v->model.n, &place,
+                                        &v->table[i]));
     for (int i = 0; i < ARRAYS; i++)
         if (list[i].exists)
             array[n++] = (tr_replica_array){.table = v->table[i],
@@ -242,41 +261,7 @@ static int variance_open_replica(struct tr_linear *m, const struct array *list)
         if (list[i].exists) *list[i].place = tr_replica_array_of(v->replica, n++);
     v->shared = tr_replica_shared(v->replica);
     v->model.step = &v->shared->step;
-    return TR_OK;
-}
 
-/* Opens the problem of a worker, and finds the smoothness: each worker processes its share of the rows of its group. */
-static int variance_open_worker(struct tr_linear *m, double *largest)
-{
-    TR_TRY(TR_NEW(&m->margin, TR_LINEAR_MARGINS));
-    TR_TRY(TR_NEW(&m->variance->gradient, m->variance->model.n));
-    if (m->test) TR_TRY(tr_linear_set_problem(m, m->o->bias, m->test, &m->test_problem, &m->test_target));
-    TR_TRY(tr_linear_set_problem(m, m->o->bias, m->train, &m->problem, &m->target));
-    tr_worker me = tr_linear_self(m->tr);
-    size_t first = tr_data_part_begin(m->train, &me), end = tr_data_part_end(m->train, &me);
-    *largest = tr_variance_largest_norm(&m->problem, first, end - first);
-    return TR_OK;
-}
-
-static int variance_open(struct tr_linear *m)
-{
-    struct array list[ARRAYS];
-    double largest = 0;
-    TR_TRY(tr_agree(m->tr, variance_check_groups(m)));
-    TR_TRY(tr_agree(m->tr, TR_NEW(&m->variance, 1)));
-    struct tr_linear_variance *v = m->variance;
-    m->clocks_per_epoch = 1;
-    v->model.n = (size_t)m->train->columns + m->o->bias;
-    v->element = tr_real_size((enum tr_dtype)m->o->dtype);
-    v->on_demand = tr_job_is(m->job, "local.model", "demand");
-    arrays_list(m, list);
-    tr_table_options options = {.servers = tr_linear_few_servers(m)};
-    v->table[SNAPSHOT] = m->w;
-    for (int i = MU; i < ARRAYS; i++)
-        if (list[i].in_table)
-            TR_TRY(tr_table_create_with(m->tr, list[i].name, list[i].dtype, 1, v->model.n, &options,
-                                        &v->table[i]));
-    TR_TRY(variance_open_replica(m, list));
     TR_TRY(tr_agree(m->tr, tr_roles(m->tr) & TR_SLAVE ? variance_open_worker(m, &largest) : TR_OK));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &largest, 1));
     struct tr_problem p = m->problem; /* also on rank 0, which may not work */
@@ -299,29 +284,15 @@ static void variance_close(struct tr_linear *m)
 
 /* ---- the full stage ---- */
 
-struct full {
-    tr_view *w, *mu, *test;
-    double loss;
-};
-
-static void full_release(void *kept)
-{
-    struct full *f = kept;
-    tr_view_close(&f->w);
-    tr_view_close(&f->mu);
-    tr_view_close(&f->test);
-    free(f);
-}
-
 static int full_prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
-    struct full *f;
+    struct tr_linear_views *f;
     size_t n = m->variance->model.n;
     TR_TRY(TR_NEW(&f, 1));
     me->kept = f;
     TR_TRY(tr_linear_open_range(m->w, 0, n, TR_VIEW_READ, &f->w));
-    TR_TRY(tr_linear_open_range(m->variance->table[MU], 0, n, TR_VIEW_UPDATE, &f->mu));
+    TR_TRY(tr_linear_open_range(m->variance->table[MU], 0, n, TR_VIEW_UPDATE, &f->other));
     return m->test ? tr_linear_open_range(m->w, 0, n, TR_VIEW_READ, &f->test) : TR_OK;
 }
 
@@ -336,7 +307,7 @@ static int full_compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
-    struct full *f = me->kept;
+    struct tr_linear_views *f = me->kept;
     size_t n = v->model.n, first = tr_data_part_begin(m->train, me), end = tr_data_part_end(m->train, me);
     TR_TRY(tr_view_pull(f->w));
     memset(v->gradient, 0, n * sizeof *v->gradient);
@@ -345,15 +316,14 @@ static int full_compute(tr_worker *me, void *state)
                          v->gradient);
     if (me->member == 0) v->shared->slopes = me->command.word[EPOCH] + 1;
     double scale = 1 / m->problem.n;
-    for (size_t j = 0; j < n; j++) tr_real_set(m->problem.dtype, f->mu->delta, j, v->gradient[j] * scale);
-    return tr_view_push(f->mu);
+    for (size_t j = 0; j < n; j++) tr_real_set(m->problem.dtype, f->other->delta, j, v->gradient[j] * scale);
+    return tr_view_push(f->other);
 }
 
 static int full_evaluate(tr_worker *me, void *state, tr_report *report)
 {
-    struct tr_linear *m = state;
-    struct full *f = me->kept;
-    return tr_linear_report(me, m, f->loss, f->w->value, f->test, report);
+    const struct tr_linear_views *f = me->kept;
+    return tr_linear_report(me, state, f->loss, f->w->value, f->test, report);
 }
 
 /* ---- the inner stage ---- */
@@ -545,7 +515,7 @@ static int variance_train(struct tr_linear *m)
                                       .compute = full_compute,
                                       .evaluate = full_evaluate,
                                       .summarize = tr_linear_summarize,
-                                      .release = full_release},
+                                      .release = tr_linear_release_views},
                                      {.name = stage_names[INNER],
                                       .state = m,
                                       .one_group = true,
@@ -581,14 +551,8 @@ static int variance_train(struct tr_linear *m)
     return TR_OK;
 }
 
-/* The rate needs a bound of the curvature. Shape parameters are not supported. */
-static bool variance_minimises(const struct tr_loss *loss)
-{
-    return isfinite(loss->most_curvature);
-}
-
 const struct tr_linear_method tr_linear_variance = {.check = variance_check,
-                                                    .minimises = variance_minimises,
+                                                    .minimises = TR_LOSS_BOUNDED_CURVE,
                                                     .sparse_rows = true,
                                                     .counts_passes = true,
                                                     .servers = tr_linear_few_servers,
