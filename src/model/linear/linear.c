@@ -918,13 +918,13 @@ const tr_model_class tr_linear_class = {
     .abi = TR_MODEL_ABI,
     .name = "linear",
     .types = tr_loss_types,
-    .help = "logistic regression, support vectors with hinge (svm) or squared hinge loss (l2svm); regression "
-            "by least "
-            "squares (linear), robust (huber, logcosh), of quantiles, and of counts (poisson)",
+    .help =
+        "logistic regression, support vectors with hinge (svm) or squared hinge loss (l2svm); regression by "
+        "least squares (linear), robust (huber, logcosh), of quantiles, and of counts (poisson)",
     .predicts = "the label, or the value for regression",
-    .evaluates = "accuracy, area under the ROC curve and mean log-loss of a classifier, of several classes "
-                 "precision and "
-                 "recall of each; root mean squared and mean absolute error and R², deviance, pinball loss",
+    .evaluates =
+        "accuracy, area under the ROC curve and mean log-loss of a classifier, of several classes precision "
+        "and recall of each; root mean squared and mean absolute error and R², deviance, pinball loss",
     .noun = "a linear model",
     .format = "trireme-linear",
     .format_version = 1,

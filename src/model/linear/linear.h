@@ -248,8 +248,8 @@ int tr_linear_make_table(struct tr_linear *m, const char *name, const char *fall
  * regularised, and proves the gap. All ranks. */
 int tr_linear_dual_prove(struct tr_linear *m);
 
-/* Returns the dual variables of a row of the training data as slopes dφ/dm, for each output; 0 for classes of other workers. Those of
- * a softmax sum to 0. Returns false if they belong to another worker or are not known. */
+/* Returns the dual variables of a row of the training data as slopes dφ/dm, for each output, within the domain of φ*, which rounding to
+ * single precision may have left; 0 for classes of other workers. Those of a softmax sum to 0. Returns false if they belong to another worker or are not known. */
 bool tr_linear_dual_variables(const struct tr_linear *m, size_t row, double *u);
 
 /* ---- evaluation ---- */

@@ -87,10 +87,8 @@ static void dual_set_row(const struct tr_problem *p, size_t i, struct tr_class_b
 
 void tr_margins(const struct tr_problem *p, size_t first, size_t n, const void *w, double *margin)
 {
-    for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some) {
-        if (p->dtype == TR_F32) margins_f32(p, first + at, some, w, margin + at * p->outputs);
-        else margins_f64(p, first + at, some, w, margin + at * p->outputs);
-    }
+    for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some)
+        TR_BY_TYPE(p->dtype, margins, p, first + at, some, w, margin + at * p->outputs);
 }
 
 /* log Σ exp(m) */
@@ -148,26 +146,20 @@ void tr_row_slopes(const struct tr_problem *p, size_t first, size_t n, double *m
 void tr_add_rows(const struct tr_problem *p, size_t first, size_t n, const double *slope, double rate,
                  const float *reg, const void *old, void *w)
 {
-    for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some) {
-        const double *of_row = slope + at * p->outputs;
-        if (p->dtype == TR_F32) add_rows_f32(p, first + at, some, of_row, rate, reg, old, w);
-        else add_rows_f64(p, first + at, some, of_row, rate, reg, old, w);
-    }
+    for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some)
+        TR_BY_TYPE(p->dtype, add_rows, p, first + at, some, slope + at * p->outputs, rate, reg, old, w);
 }
 
 void tr_dual_pass(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
                   const float *norm, float *a, void *w, bool shared)
 {
-    if (p->dtype == TR_F32 && shared) dual_pass_shared_f32(p, order, n, sigma, norm, a, w);
-    else if (p->dtype == TR_F32) dual_pass_f32(p, order, n, sigma, norm, a, w);
-    else if (shared) dual_pass_shared_f64(p, order, n, sigma, norm, a, w);
-    else dual_pass_f64(p, order, n, sigma, norm, a, w);
+    if (shared) TR_BY_TYPE(p->dtype, dual_pass_shared, p, order, n, sigma, norm, a, w);
+    else TR_BY_TYPE(p->dtype, dual_pass, p, order, n, sigma, norm, a, w);
 }
 
 void tr_add_row_shared(const struct tr_problem *p, size_t i, void *w)
 {
-    if (p->dtype == TR_F32) add_shared_f32(p, i, 1, w);
-    else add_shared_f64(p, i, 1, w);
+    TR_BY_TYPE(p->dtype, add_shared, p, i, 1, w);
 }
 
 void tr_add_shared(enum tr_dtype dtype, void *w, size_t at, double x)
@@ -180,15 +172,13 @@ void tr_dual_pass_classes(const struct tr_problem *p, struct tr_class_block own,
                           const uint32_t *order, size_t n, double sigma, const float *norm, float *a,
                           double *room, void *w)
 {
-    if (p->dtype == TR_F32) dual_pass_classes_f32(p, own, base, order, n, sigma, norm, a, room, w);
-    else dual_pass_classes_f64(p, own, base, order, n, sigma, norm, a, room, w);
+    TR_BY_TYPE(p->dtype, dual_pass_classes, p, own, base, order, n, sigma, norm, a, room, w);
 }
 
 void tr_add_changes(const struct tr_problem *p, struct tr_class_block own, size_t base, size_t n,
                     const float *old, const float *a, double *room, void *w)
 {
-    if (p->dtype == TR_F32) add_changes_f32(p, own, base, n, old, a, room, w);
-    else add_changes_f64(p, own, base, n, old, a, room, w);
+    TR_BY_TYPE(p->dtype, add_changes, p, own, base, n, old, a, room, w);
 }
 
 double tr_dual_sum(const struct tr_problem *p, struct tr_class_block own, size_t base, size_t n,

@@ -45,6 +45,9 @@ static inline void tr_real_add(enum tr_dtype dtype, void *values, size_t i, doub
     else ((double *)values)[i] += x;
 }
 
+/* Calls the function of a pass for an element type. */
+#define TR_BY_TYPE(dtype, name, ...) ((dtype) == TR_F32 ? name##_f32(__VA_ARGS__) : name##_f64(__VA_ARGS__))
+
 /* The data and the loss of a pass. */
 struct tr_problem {
     const struct tr_loss *loss;

@@ -602,20 +602,6 @@ static int saved_head(struct tr_linear_model *s, tr_fields *f)
     return fine ? TR_OK : saved_refuse("the labels are not numbers that differ");
 }
 
-/* The bias follows the weights, because scaling back adds to it. Files of f32 have it as f32, but it is read as f64. */
-static int saved_bias(struct tr_linear_model *s, tr_fields *f)
-{
-    size_t rows = s->outputs > 1 ? s->outputs : 0;
-    bool reads = tr_fields_read(f);
-    if (reads) s->biased = tr_fields_have(f, "bias");
-    if (!s->biased) return reads ? TR_NEW(&s->bias, s->outputs) : TR_OK;
-    if (reads || s->dtype == TR_F64) return tr_field_array(f, "bias", TR_FIELD_F64, rows, 0, NULL, &s->bias);
-    TR_FREED float *f32 = NULL;
-    TR_TRY(TR_NEW(&f32, s->outputs));
-    for (size_t k = 0; k < s->outputs; k++) f32[k] = (float)s->bias[k];
-    return tr_field_array(f, "bias", TR_FIELD_F32, rows, 0, NULL, &f32);
-}
-
 int tr_linear_fields(void *model, tr_fields *f)
 {
     struct tr_linear *m = model;
@@ -629,9 +615,22 @@ int tr_linear_fields(void *model, tr_fields *f)
                         s->outputs > 1 ? s->outputs : 0, "weight i is of index first_index + i of the data",
                         saved_fill_weights, &s->weight);
     (void)tr_linear_text_close(&m->text, TR_ERR_IO); /* if it is not complete */
-    if (status == TR_OK) status = saved_bias(s, f);
-    if (status == TR_OK && m->scale) status = tr_table_drop(&m->scale);
-    return status == TR_OK && reads ? tr_linear_model_check(s, "model.h5") : status;
+    TR_TRY(status);
+    /* the bias follows the weights, because scaling back adds to it. Files of f32 have it as f32, but it is read as f64 */
+    size_t rows = s->outputs > 1 ? s->outputs : 0;
+    if (reads) s->biased = tr_fields_have(f, "bias");
+    if (reads && !s->biased) {
+        TR_TRY(TR_NEW(&s->bias, s->outputs));
+    } else if (s->biased && (reads || s->dtype == TR_F64)) {
+        TR_TRY(tr_field_array(f, "bias", TR_FIELD_F64, rows, 0, NULL, &s->bias));
+    } else if (s->biased) {
+        TR_FREED float *f32 = NULL;
+        TR_TRY(TR_NEW(&f32, s->outputs));
+        for (size_t k = 0; k < s->outputs; k++) f32[k] = (float)s->bias[k];
+        TR_TRY(tr_field_array(f, "bias", TR_FIELD_F32, rows, 0, NULL, &f32));
+    }
+    if (m->scale) TR_TRY(tr_table_drop(&m->scale));
+    return reads ? tr_linear_model_check(s, "model.h5") : TR_OK;
 }
 
 /* ---- model.init ---- */

@@ -336,25 +336,23 @@ static int point_look_at_columns(struct tr_linear *m)
 {
     const struct tr_linear_descent *d = m->descent;
     struct tr_descent_point *at = &m->descent->at;
-    double most[2] = {0, 0}, sums[9] = {0, 0, 0, 0, at->loss, at->slope, at->curve, at->terms, d->drift};
+    at->drift = d->drift;
+    at->absolutes = at->squares = at->nonzeros = at->excess = at->greatest = at->violation = 0;
     for (size_t i = 0; i < d->n_mine; i++) {
         uint32_t j = d->mine[i];
         double w = d->weight[j], size = fabs(d->gradient[j]), over = fmax(0, size - d->alpha);
         double smooth = d->gradient[j] + d->l2 * w; /* gradient of the smooth part */
         double violation =
             w != 0 ? fabs(smooth + (w > 0 ? d->alpha : -d->alpha)) : fmax(0, fabs(smooth) - d->alpha);
-        sums[0] += fabs(w);
-        sums[1] += w * w;
-        sums[2] += w != 0;
-        sums[3] += over * over;
-        most[0] = fmax(most[0], size);
-        most[1] = fmax(most[1], violation);
+        at->absolutes += fabs(w);
+        at->squares += w * w;
+        at->nonzeros += w != 0;
+        at->excess += over * over;
+        at->greatest = fmax(at->greatest, size);
+        at->violation = fmax(at->violation, violation);
     }
-    TR_TRY(descent_sum(m, sums, 9));
-    TR_TRY(descent_max(m, most, 2));
-    *at = (struct tr_descent_point){sums[4], sums[5], sums[6], sums[7], sums[8], sums[0],
-                                    sums[1], sums[2], sums[3], most[0], most[1]};
-    return TR_OK;
+    TR_TRY(descent_sum(m, &at->loss, offsetof(struct tr_descent_point, greatest) / sizeof(double)));
+    return descent_max(m, &at->greatest, 2);
 }
 
 double tr_descent_objective(const struct tr_linear_descent *d)
@@ -645,25 +643,6 @@ static bool step_needs_products(const struct tr_linear *m, const struct tr_colum
     return !m->loss->quadratic || block->gram[(block->n + 1) * (block->n + 1) - 1] == 0;
 }
 
-static int step_find_products(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    TR_FREED float *triangle = NULL;
-    TR_TRY(TR_NEW(&triangle, (TR_BLOCK_COLUMNS + 1) * (TR_BLOCK_COLUMNS + 2) / 2));
-    for (size_t b = 0; b < d->set.blocks; b++) {
-        struct tr_column_block *block = &d->set.block[b];
-        if (!step_needs_products(m, block)) continue;
-        TR_TRY(tr_turn_begin(m->tr, "gradient"));
-        tr_block_products(block, d->model, triangle);
-        TR_TRY(tr_turn_end(m->tr, TR_OK));
-        TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F32, triangle, tr_block_triangle(block)));
-        tr_block_set_gram(block, triangle, d->at.curve + d->bias_l2, d->l2);
-        for (size_t k = 0; k < block->n && !m->o->bias; k++) /* the bias does not move */
-            block->gram[block->n * (block->n + 1) + k] = block->gram[k * (block->n + 1) + block->n] = 0;
-    }
-    return TR_OK;
-}
-
 /* Minimises over a block. *most: largest change of a gradient. */
 static int step_block(struct tr_linear *m, const struct tr_column_block *block, double *next,
                       double tolerance, double *most)
@@ -776,7 +755,19 @@ int tr_descent_step(struct tr_linear *m)
     d->lacking = 0;
     d->passes += 1 + products; /* 1: gradient at the current weights */
     d->margin_of_zeros = 0.5 * fmin(d->at.violation, d->alpha);
-    TR_TRY(step_find_products(m));
+    TR_FREED float *triangle = NULL;
+    TR_TRY(TR_NEW(&triangle, (TR_BLOCK_COLUMNS + 1) * (TR_BLOCK_COLUMNS + 2) / 2));
+    for (size_t b = 0; b < s->blocks; b++) {
+        struct tr_column_block *block = &s->block[b];
+        if (!step_needs_products(m, block)) continue;
+        TR_TRY(tr_turn_begin(m->tr, "gradient"));
+        tr_block_products(block, d->model, triangle);
+        TR_TRY(tr_turn_end(m->tr, TR_OK));
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F32, triangle, tr_block_triangle(block)));
+        tr_block_set_gram(block, triangle, d->at.curve + d->bias_l2, d->l2);
+        for (size_t k = 0; k < block->n && !m->o->bias; k++) /* the bias does not move */
+            block->gram[block->n * (block->n + 1) + k] = block->gram[k * (block->n + 1) + block->n] = 0;
+    }
     TR_TRY(step_minimise_model(m));
     TR_TRY(step_search(m, &t));
     for (size_t i = 0; i < d->rows.n; i++) {

@@ -352,27 +352,6 @@ static int shared_choose_working(tr_worker *me, struct tr_linear *m)
     return TR_OK;
 }
 
-static int shared_prepare(tr_worker *me, struct tr_linear *m)
-{
-    struct tr_linear_dual *d = m->dual;
-    TR_FREED tr_key *keys = NULL;
-    d->key = shared_slice_begin(m, me->member, me->group_size);
-    d->keys = shared_slice_begin(m, me->member + 1, me->group_size) - d->key;
-    TR_TRY(TR_NEW(&keys, d->keys));
-    for (size_t i = 0; i < d->keys; i++)
-        keys[i] = d->key + i < m->train->n_keys ? m->train->keys[d->key + i] : m->train->columns;
-    TR_TRY(tr_view_open(m->w, keys, d->keys, TR_VIEW_UPDATE, &m->view));
-    d->view = m->view;
-    if (d->table) TR_TRY(tr_view_open(d->table, keys, d->keys, TR_VIEW_UPDATE, &d->view));
-    if (me->member == 0) {
-        struct tr_rng rng;
-        tr_rng_seed(&rng, m->seed, (uint64_t)me->group, UINT64_MAX);
-        tr_rng_permutation(&rng, d->order, m->problem.rows.n);
-    }
-    TR_TRY(shared_choose_working(me, m));
-    return tr_barrier_of(me->tr, TR_SET_GROUP);
-}
-
 /* Positions of a clock's rows in the epoch's order. In the second clock of a run, one worker takes those before
  * `joined`. */
 struct shared_rows {
@@ -590,9 +569,27 @@ static int dual_prepare(tr_worker *me, void *state)
     d->first = tr_data_part_begin(m->train, me);
     d->end = tr_data_part_end(m->train, me);
     TR_TRY(bias_norms(m, d->first, d->end - d->first, d->norm));
-    if (d->group) return shared_prepare(me, m);
-    d->view = m->view;
-    return d->table ? tr_linear_open_view(m, me, m->train, d->table, TR_VIEW_UPDATE, &d->view) : TR_OK;
+    if (d->group) { /* a slice of w */
+        TR_FREED tr_key *keys = NULL;
+        d->key = shared_slice_begin(m, me->member, me->group_size);
+        d->keys = shared_slice_begin(m, me->member + 1, me->group_size) - d->key;
+        TR_TRY(TR_NEW(&keys, d->keys));
+        for (size_t i = 0; i < d->keys; i++)
+            keys[i] = d->key + i < m->train->n_keys ? m->train->keys[d->key + i] : m->train->columns;
+        TR_TRY(tr_view_open(m->w, keys, d->keys, TR_VIEW_UPDATE, &m->view));
+        if (d->table) TR_TRY(tr_view_open(d->table, keys, d->keys, TR_VIEW_UPDATE, &d->view));
+    } else if (d->table) {
+        TR_TRY(tr_linear_open_view(m, me, m->train, d->table, TR_VIEW_UPDATE, &d->view));
+    }
+    if (!d->table) d->view = m->view;
+    if (!d->group) return TR_OK;
+    if (me->member == 0) {
+        struct tr_rng rng;
+        tr_rng_seed(&rng, m->seed, (uint64_t)me->group, UINT64_MAX);
+        tr_rng_permutation(&rng, d->order, m->problem.rows.n);
+    }
+    TR_TRY(shared_choose_working(me, m));
+    return tr_barrier_of(me->tr, TR_SET_GROUP);
 }
 
 /* Passes over the rows begin .. end - 1 of the order. Worker 0 moves the anchor by a share of b', and the bias by the same amount,
@@ -697,8 +694,9 @@ static int dual_summarize(void *state, const tr_report *report, tr_evaluation *e
 {
     struct tr_linear *m = state;
     TR_TRY(tr_linear_summarize(m, report, evaluation));
-    /* the dual value has |w|² of its own w */
-    double dual = tr_linear_dual_value(m, report) + tr_linear_penalty(m, report);
+    double dual = tr_linear_dual_value(m, report);
+    if (m->outputs == 1)
+        dual += tr_linear_penalty(m, report); /* dual_evaluate() has reported |w|² of its own w */
     tr_linear_prove(m, evaluation->objective - dual, false, evaluation);
     return TR_OK;
 }
@@ -913,30 +911,29 @@ static int classes_evaluate(tr_worker *me, void *state, tr_report *report)
 
 bool tr_linear_dual_variables(const struct tr_linear *m, size_t row, double *u)
 {
+    const struct tr_problem *p = &m->problem;
+    const struct tr_linear_dual *one = m->dual;
     const struct tr_linear_dual_classes *d = m->dual_classes;
+    double sum = 0, low = -INFINITY, high = INFINITY;
     if (m->outputs == 1) {
-        const struct tr_linear_dual *one = m->dual;
         if (!one || !one->a || row < one->first || row >= one->end) return false;
-        *u = -(double)one->a[row] * (tr_linear_classifies(m) ? (double)m->problem.target[row] : 1);
-        return true;
+        *u = -(double)one->a[row] * (tr_linear_classifies(m) ? (double)p->target[row] : 1);
+    } else {
+        if (!d || !d->a || row < d->begin || row >= d->end) return false;
+        const float *a = d->a + (row - d->begin) * d->own.n;
+        for (size_t k = 0; k < m->outputs; k++) u[k] = 0;
+        for (size_t k = 0; k < d->own.n; k++) sum += (double)a[k];
+        for (size_t k = 0; k < d->own.n; k++) {
+            double y = tr_row_target(p, row, d->own.first + k);
+            u[d->own.first + k] = !m->softmax ? -y * (double)a[k] : (double)a[k] / sum - (y > 0);
+        }
     }
-    if (!d || !d->a || row < d->begin || row >= d->end) return false;
-    const float *a = d->a + (row - d->begin) * d->own.n;
-    double sum = 0;
-    for (size_t k = 0; k < m->outputs; k++) u[k] = 0;
-    for (size_t k = 0; k < d->own.n; k++) sum += (double)a[k];
-    for (size_t k = 0; k < d->own.n; k++) {
-        double y = tr_row_target(&m->problem, row, d->own.first + k);
-        u[d->own.first + k] = !m->softmax ? -y * (double)a[k] : (double)a[k] / sum - (y > 0);
+    for (size_t k = 0; k < m->outputs && !m->softmax; k++) {
+        if (p->loss->corner) p->loss->corner(tr_row_target(p, row, k), p->shape, &low, &high);
+        else if (p->loss->shape == TR_SHAPE_DELTA) low = -p->shape, high = p->shape;
+        u[k] = fmin(fmax(u[k], low), high);
     }
     return true;
-}
-
-static int classes_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
-{
-    TR_TRY(tr_linear_summarize(state, report, evaluation));
-    tr_linear_prove(state, evaluation->objective - tr_linear_dual_value(state, report), false, evaluation);
-    return TR_OK;
 }
 
 /* The order of rows follows from the seed and the epoch. One worker moves each anchor, so the sum over workers is its value, also
@@ -977,7 +974,7 @@ const struct tr_linear_method tr_linear_dual_classes = {.open = classes_open,
                                                         .prepare = classes_prepare,
                                                         .compute = classes_compute,
                                                         .evaluate = classes_evaluate,
-                                                        .summarize = classes_summarize,
+                                                        .summarize = dual_summarize,
                                                         .snapshot = classes_snapshot,
                                                         .close = classes_close,
                                                         .many_outputs = true,

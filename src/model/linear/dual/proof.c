@@ -80,20 +80,6 @@ static int proof_settle_bias(tr_worker *me, struct proof *s)
 
 /* ---- the dual value ---- */
 
-/* The variables of a row, within the domain of φ*, which rounding to single precision may have left. */
-static bool proof_read_row(const struct tr_linear *m, size_t row, double *u)
-{
-    const struct tr_problem *p = &m->problem;
-    double low = -INFINITY, high = INFINITY;
-    if (!tr_linear_dual_variables(m, row, u)) return false;
-    for (size_t k = 0; k < m->outputs && !m->softmax; k++) {
-        if (p->loss->corner) p->loss->corner(tr_row_target(p, row, k), p->shape, &low, &high);
-        else if (p->loss->shape == TR_SHAPE_DELTA) low = -p->shape, high = p->shape;
-        u[k] = fmin(fmax(u[k], low), high);
-    }
-    return true;
-}
-
 /* Sums the negative variables, the positive variables and the probabilities of a softmax over all rows, for each output, and
  * computes the projection from the sums: factors of the negative and of the positive variables; for a softmax, the added
  * probability and the share of the mixed distribution. */
@@ -105,7 +91,7 @@ static int proof_find_projection(tr_worker *me, struct proof *s)
     double *sums = s->project, mix = 0;
     memset(sums, 0, 3 * outputs * sizeof *sums);
     for (size_t i = 0; i < p->rows.n; i++) {
-        if (!proof_read_row(m, i, s->u)) continue;
+        if (!tr_linear_dual_variables(m, i, s->u)) continue;
         for (size_t k = 0; k < outputs; k++) {
             double c = tr_row_weight(p, i);
             sums[3 * k + (s->u[k] > 0)] += c * fabs(s->u[k]);
@@ -149,7 +135,7 @@ static int proof_find_dual(tr_worker *me, struct proof *s)
         double block[2] = {0};
         for (size_t i = first; i < first + n; i++) {
             double *u = s->u + (i - first) * outputs, c = tr_row_weight(p, i);
-            bool known = proof_read_row(m, i, u);
+            bool known = tr_linear_dual_variables(m, i, u);
             if (!known) memset(u, 0, outputs * sizeof *u);
             for (size_t k = 0; k < outputs && known; k++) { /* makes the variables feasible */
                 double y = tr_row_target(p, i, k), conjugate = 0;

@@ -61,6 +61,7 @@ void tr_newton_close(struct tr_newton **newton);
  * workers have all weights, equal bit by bit. A caller that changes them calls tr_newton_moved() afterwards, on all workers. */
 struct tr_newton_weights {
     double *value;
+    const double *gradient; /* in the same shape, at the last evaluation */
     uint64_t first;
     size_t n;
     bool whole;
@@ -98,8 +99,7 @@ int tr_newton_step(struct tr_newton *newton, struct tr_newton_state *state);
 int tr_newton_keep(const struct tr_newton_options *options, struct tr_newton *newton, const tr_data *data,
                    tr_snapshot *snapshot);
 
-/* For tests: the gradient, in the shape of this worker's weights; H d at the point of the last gradient. All workers. */
-int tr_newton_gradient(struct tr_newton *newton, const double **gradient);
+/* For tests: H d at the point of the last gradient. All workers. */
 int tr_newton_product(struct tr_newton *newton, const double *direction, double *product);
 
 /* State of solve.method newton (newton.c). */

@@ -12,8 +12,9 @@ enum { BLOCK_ROWS = 256 };
 /* Matrices that are factored: for each class its diagonal block, which is the whole Hessian for one-against-rest; or
  * the whole Hessian of a softmax with few classes and columns. */
 struct factors {
-    size_t n, side; /* n matrices of side × side; 0: none */
-    double cost;    /* time to make the factors, in products with the Hessian */
+    size_t n, side;    /* n matrices of side × side; 0: none */
+    double cost;       /* time to make the factors, in products with the Hessian */
+    size_t first, end; /* those that this worker makes and solves with; a single one belongs to all workers */
 };
 
 struct tr_newton {
@@ -410,11 +411,6 @@ static int pass_gradient(struct tr_newton *t)
 
 /* ---- the preconditioner ---- */
 
-/* Factors that this worker makes and solves with. */
-struct factor_range {
-    size_t first, end;
-};
-
 /* Returns whether a factor is worth its cost. It takes longer than a pass, but saves passes in every step (most for
  * unscaled columns: covtype, 23 passes instead of 244). Each worker factors the whole matrix; blocks are divided among
  * the workers. */
@@ -433,10 +429,16 @@ static struct factors factor_choose(const struct tr_newton_options *o)
     const struct tr_problem *p = o->problem;
     size_t all = (size_t)o->columns + p->bias;
     double each = o->nonzeros / fmax(p->n, 1) + p->bias;
-    struct factors whole = {1, all * p->outputs, 0}, blocks = {p->outputs, all, 0}, none = {0};
-    if (o->preconditioner == TR_PRECONDITION_DIAGONAL) return none;
-    if (p->softmax && factor_is_possible(o, &whole, each * (double)p->outputs)) return whole;
-    return factor_is_possible(o, &blocks, each) || o->preconditioner == TR_PRECONDITION_DENSE ? blocks : none;
+    struct factors whole = {.n = 1, .side = all * p->outputs}, f = {.n = p->outputs, .side = all};
+    if (o->preconditioner == TR_PRECONDITION_DIAGONAL) return (struct factors){0};
+    if (p->softmax && factor_is_possible(o, &whole, each * (double)p->outputs)) f = whole;
+    else if (!factor_is_possible(o, &f, each) && o->preconditioner != TR_PRECONDITION_DENSE)
+        return (struct factors){0};
+    int worker = o->tr ? tr_set_rank(o->tr, TR_SET_WORKERS) : 0, workers = o->tr ? tr_workers(o->tr) : 1;
+    if (worker < 0) return f;
+    f.first = f.n == 1 ? 0 : f.n * (size_t)worker / (size_t)workers;
+    f.end = f.n == 1 ? 1 : f.n * ((size_t)worker + 1) / (size_t)workers;
+    return f;
 }
 
 bool tr_newton_is_exact(const struct tr_newton_options *o)
@@ -448,18 +450,6 @@ bool tr_newton_is_exact(const struct tr_newton_options *o)
 int tr_newton_least_passes(const struct tr_newton_options *o)
 {
     return factor_choose(o).n > 0 ? 3 : 2;
-}
-
-static struct factor_range factor_part_of(const struct factors *f, int worker, int workers)
-{
-    size_t w = (size_t)worker, all = (size_t)workers;
-    if (f->n == 1 || worker < 0) return (struct factor_range){0, worker < 0 ? 0 : f->n};
-    return (struct factor_range){f->n * w / all, f->n * (w + 1) / all};
-}
-
-static struct factor_range factor_own_part(const tr_context *tr, const struct factors *f)
-{
-    return tr ? factor_part_of(f, tr_set_rank(tr, TR_SET_WORKERS), tr_workers(tr)) : factor_part_of(f, 0, 1);
 }
 
 /* Adds the whole Hessian of a softmax: X' (diag(q) - q q') X for the probabilities q of a row. */
@@ -496,7 +486,6 @@ static int factor_make(struct tr_newton *t)
 {
     const struct factors *f = &t->factors;
     int workers = t->columns.workers;
-    struct factor_range part = factor_own_part(t->o.tr, f);
     size_t outputs = t->outputs, side = f->side, square = side * side,
            lambdas = newton_regularised(t) * side / newton_own(t);
     bool whole = side > t->all;
@@ -517,13 +506,11 @@ static int factor_make(struct tr_newton *t)
     } else {
         TR_FREED size_t *counts = NULL;
         TR_TRY(TR_NEW(&counts, (size_t)workers));
-        for (int w = 0; w < workers; w++) {
-            struct factor_range of = factor_part_of(f, w, workers);
-            counts[w] = (of.end - of.first) * square;
-        }
+        for (size_t w = 0, all = (size_t)workers; w < all; w++)
+            counts[w] = (f->n * (w + 1) / all - f->n * w / all) * square;
         TR_TRY(tr_reduce_scatter(t->o.tr, TR_SET_WORKERS, TR_F64, t->factor, counts, NULL));
     }
-    for (size_t k = part.first; k < part.end; k++) {
+    for (size_t k = f->first; k < f->end; k++) {
         double *h = t->factor + k * square, share = 1 / t->problem->n;
         for (size_t j = 0; j < square; j++) h[j] *= share;
         for (size_t j = 0; j < lambdas; j++) h[j * side + j] += t->problem->l2;
@@ -561,11 +548,10 @@ static double factor_mean(size_t n, const double *x, size_t stride)
 static int factor_solve_blocks(struct tr_newton *t, const double *r, double *out)
 {
     size_t outputs = t->outputs, all = t->all, free_bias = newton_regularised(t) / outputs;
-    struct factor_range part = factor_own_part(t->o.tr, &t->factors);
     bool softmax = t->problem->softmax;
     double *of_class = t->product, l2 = t->problem->l2; /* the last product is not needed any more */
     memset(of_class, 0, newton_own(t) * sizeof *of_class);
-    for (size_t k = part.first; k < part.end; k++) {
+    for (size_t k = t->factors.first; k < t->factors.end; k++) {
         double *x = of_class + k * all;
         for (size_t j = 0; j < all; j++)
             x[j] = r[j * outputs + k] - (softmax ? factor_mean(outputs, r + j * outputs, 1) : 0);
@@ -753,7 +739,7 @@ void tr_newton_close(struct tr_newton **newton)
 
 struct tr_newton_weights tr_newton_weights(struct tr_newton *t)
 {
-    return (struct tr_newton_weights){t->w, t->columns.first, t->columns.n, t->columns.whole};
+    return (struct tr_newton_weights){t->w, t->gradient, t->columns.first, t->columns.n, t->columns.whole};
 }
 
 /* ---- evaluation of the weights ---- */
@@ -953,13 +939,12 @@ int tr_newton_keep(const struct tr_newton_options *o, struct tr_newton *t, const
     TR_TRY(solver_keep_margins(t, "margin", t ? t->margin : NULL, outputs, data, snapshot));
     if (o->problem->loss->corner)
         TR_TRY(solver_keep_margins(t, "shift", t ? t->shift : NULL, outputs, data, snapshot));
-    struct factor_range part = factor_own_part(o->tr, &factors);
     size_t square = factors.side * factors.side;
-    bool has_factor = t && (factors.n > 1 || alike) && part.end > part.first;
+    bool has_factor = t && (factors.n > 1 || alike) && factors.end > factors.first;
     if (factors.n > 0)
-        TR_TRY(tr_snapshot_rows(snapshot, "factor", TR_F64, factors.n, square, NULL, part.first,
-                                has_factor ? part.end - part.first : 0,
-                                t ? t->factor + part.first * square : NULL));
+        TR_TRY(tr_snapshot_rows(snapshot, "factor", TR_F64, factors.n, square, NULL, factors.first,
+                                has_factor ? factors.end - factors.first : 0,
+                                t ? t->factor + factors.first * square : NULL));
     if (!t || !restores) return TR_OK;
     t->state.decrease = numbers[0];
     t->state.passes = numbers[1];
@@ -975,13 +960,6 @@ int tr_newton_keep(const struct tr_newton_options *o, struct tr_newton *t, const
 }
 
 /* ---- for tests ---- */
-
-int tr_newton_gradient(struct tr_newton *t, const double **gradient)
-{
-    struct tr_newton_state state;
-    *gradient = t->gradient;
-    return tr_newton_look(t, &state);
-}
 
 int tr_newton_product(struct tr_newton *t, const double *direction, double *product)
 {

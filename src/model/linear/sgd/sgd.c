@@ -132,7 +132,7 @@ struct tr_linear_sgd {
     uint32_t *touched; /* keys of a mini-batch */
     bool *is_touched;
     bool falls;          /* the rate falls linearly to 0 at the last clock */
-    int64_t tried;       /* clocks of a trial */
+    int64_t tried;       /* clocks of a trial; 0: training */
     tr_report report;    /* size of the weights after the trial */
     double loss, weight; /* of this worker's rows after the trial */
 };
@@ -255,9 +255,19 @@ static void sgd_close(struct tr_linear *m)
     m->sgd = NULL;
 }
 
-static int sgd_prepare_optimizer(struct tr_linear *m)
+/* Also prepares a trial, which has no views of its own for evaluation. */
+static int sgd_prepare(tr_worker *me, void *state)
 {
+    struct tr_linear *m = state;
     struct tr_linear_sgd *s = m->sgd;
+    size_t margins = m->problem.rows.n / (size_t)m->batches.n + 1;
+    batches_set_rows(me, m);
+    if (s->tried == 0) {
+        TR_TRY(tr_linear_prepare(me, m, margins));
+    } else {
+        TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &m->view));
+        TR_TRY(TR_NEW(&m->margin, margins * m->outputs));
+    }
     if (!sgd_optimizes(m, AT_WORKER)) return TR_OK;
     size_t n = m->view->n, bytes = sgd_view_bytes(m);
     TR_TRY(TR_NEW((char **)&s->gradient, bytes));
@@ -339,15 +349,6 @@ static int sgd_compute(tr_worker *me, void *state)
  * (Bottou, "Stochastic gradient descent tricks", 2012, section 5.2). Trials run on all ranks like training, so
  * consistency and weighting of updates are taken into account. */
 
-static int trial_prepare(tr_worker *me, void *state)
-{
-    struct tr_linear *m = state;
-    batches_set_rows(me, m);
-    TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &m->view));
-    TR_TRY(TR_NEW(&m->margin, (m->problem.rows.n / (size_t)m->batches.n + 1) * m->outputs));
-    return sgd_prepare_optimizer(m);
-}
-
 /* The last clock sums the loss of the mini-batches after those of the trial, or of the same ones if there are no
  * others. */
 static int trial_compute(tr_worker *me, void *state)
@@ -392,14 +393,14 @@ static int trial_run(struct tr_linear *m, double rate, double *objective)
     tr_stage trial = {.name = "trial",
                       .state = m,
                       .clocks = s->tried + 1,
-                      .prepare = trial_prepare,
+                      .prepare = sgd_prepare,
                       .compute = trial_compute};
     TR_TRY(tr_run(m->tr, &trial));
     tr_view_close(&m->view);
     sgd_free_arrays(s);
     free(m->margin);
     m->margin = NULL;
-    s->ordered = 0;
+    s->ordered = s->tried = 0;
     TR_TRY(tr_table_drop(&m->w));
     m->w = w;
     double sum[] = {s->loss, s->weight, tr_linear_penalty(m, &s->report)};
@@ -468,14 +469,6 @@ static int rate_find(struct tr_linear *m)
 }
 
 /* ---- the stage ---- */
-
-static int sgd_prepare(tr_worker *me, void *state)
-{
-    struct tr_linear *m = state;
-    batches_set_rows(me, m);
-    TR_TRY(tr_linear_prepare(me, m, m->problem.rows.n / (size_t)m->batches.n + 1));
-    return sgd_prepare_optimizer(m);
-}
 
 /* The order of mini-batches follows from the seed and the epoch. The rate is saved, because a search on other ranks
  * could find another one. An optimizer at the worker has a state for each of its keys. With another layout, a key gets

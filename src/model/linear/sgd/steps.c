@@ -347,8 +347,7 @@ static double slopes(const struct tr_problem *p, size_t n, const float *target, 
 void tr_variance_gradient(const struct tr_problem *p, size_t first, size_t n, const void *w, double *loss,
                           void *slope, double *gradient)
 {
-    if (p->dtype == TR_F32) gradient_f32(p, first, n, w, loss, slope, gradient);
-    else gradient_f64(p, first, n, w, loss, slope, gradient);
+    TR_BY_TYPE(p->dtype, gradient, p, first, n, w, loss, slope, gradient);
 }
 
 /* ---- the inner stage ---- */
@@ -357,24 +356,20 @@ void tr_variance_steps(struct tr_variance *v, size_t first, size_t n, const void
                        struct tr_rng *rng, const struct tr_variance_model *model, const tr_updates *updates)
 {
     struct tr_draw from = {rng, first, n};
-    bool f32 = v->problem->dtype == TR_F32;
-    switch (v->shape) {
-    case PLAIN: (f32 ? PLAIN_steps_f32 : PLAIN_steps_f64)(v, &from, slope, steps, model, updates); break;
-    case MEAN: (f32 ? MEAN_steps_f32 : MEAN_steps_f64)(v, &from, slope, steps, model, updates); break;
-    default: (f32 ? KATYUSHA_steps_f32 : KATYUSHA_steps_f64)(v, &from, slope, steps, model, updates);
-    }
+    enum tr_dtype dtype = v->problem->dtype;
+    if (v->shape == PLAIN) TR_BY_TYPE(dtype, PLAIN_steps, v, &from, slope, steps, model, updates);
+    else if (v->shape == MEAN) TR_BY_TYPE(dtype, MEAN_steps, v, &from, slope, steps, model, updates);
+    else TR_BY_TYPE(dtype, KATYUSHA_steps, v, &from, slope, steps, model, updates);
 }
 
 void tr_variance_settle(const struct tr_variance *v, const struct tr_variance_model *model, size_t from,
                         size_t to, size_t place)
 {
-    if (v->problem->dtype == TR_F32) settle_f32(v, model, from, to, place);
-    else settle_f64(v, model, from, to, place);
+    TR_BY_TYPE(v->problem->dtype, settle, v, model, from, to, place);
 }
 
 void tr_variance_snapshot(const struct tr_variance *v, const struct tr_variance_model *model, size_t from,
                           size_t to, void *snapshot)
 {
-    if (v->problem->dtype == TR_F32) snapshot_f32(v, model, from, to, snapshot);
-    else snapshot_f64(v, model, from, to, snapshot);
+    TR_BY_TYPE(v->problem->dtype, snapshot, v, model, from, to, snapshot);
 }
