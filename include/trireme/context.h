@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #include "trireme/job.h"
-#include "trireme/status.h"
+#include "trireme/base.h"
 
 #ifdef __cplusplus
 extern "C" {

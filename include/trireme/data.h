@@ -25,7 +25,6 @@
 #include "trireme/base.h"
 #include "trireme/context.h"
 #include "trireme/records.h"
-#include "trireme/snapshot.h"
 #include "trireme/stage.h"
 #include "trireme/table.h"
 

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "trireme/status.h"
+#include "trireme/base.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "trireme/status.h"
+#include "trireme/base.h"
 
 #ifdef __cplusplus
 extern "C" {

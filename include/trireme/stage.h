@@ -14,12 +14,87 @@
 #ifndef TRIREME_STAGE_H
 #define TRIREME_STAGE_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "trireme/context.h"
-#include "trireme/snapshot.h"
+#include "trireme/table.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ================ snapshots ================ */
+
+/* State of a stage in checkpoints.
+ *
+ * Checkpoints are taken of stages (and tasks) that have a snapshot function. The engine stores tables, the state of
+ * server functions, the clocks and the position in the job. The snapshot function lists all other state. It is called
+ *   when a checkpoint is taken: all workers are between two clocks, every update has arrived; listed state is copied;
+ *   when a run resumes: after prepare() and after the tables are restored, before the first clock; listed state is
+ *   overwritten with the stored values.
+ * It must list the same names in the same order both times, on all ranks that take part in the stage, and must not
+ * communicate except through these calls. State that follows from the seed and the clock need not be listed. A run may
+ * resume on other numbers of ranks, groups and members: rows are assigned to workers by their numbers.
+ *
+ * Names consist of letters, digits and _; they are the names that h5dump shows.
+ *
+ * Example:
+ *
+ *     static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
+ *     {
+ *         struct sampler *l = state;
+ *         TR_TRY(tr_snapshot_common(s, "alpha", TR_F64, 1, &l->alpha));
+ *         return tr_data_keep(l->data, s, "topic", TR_I32, l->topic);
+ *     }
+ */
+
+typedef struct tr_snapshot tr_snapshot;
+
+/* Returns true if state is being restored, false if it is being copied. */
+bool tr_snapshot_restores(const tr_snapshot *snapshot);
+
+/* Lists n elements that are equal on all ranks, or that only rank 0 needs.
+ *
+ * @param [in,out] values  copied from rank 0; restored on all ranks
+ */
+int tr_snapshot_common(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, size_t n, void *values);
+
+/* Lists rows of a matrix of total_rows × columns elements that is distributed over the workers.
+ *
+ * @param [in]     row     numbers of the n rows of this rank in ascending order; NULL: first, first + 1, ...
+ * @param [in]     n       number of rows of this rank; 0 on ranks without rows
+ * @param [in,out] values  n × columns elements
+ * @return TR_ERR_DATA if a row to restore is not in the checkpoint
+ *
+ * A row may be on several workers. It is restored from the copy that the rank of the same number stored, and if there is
+ * none, from the copy of any other rank.
+ */
+int tr_snapshot_rows(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, uint64_t total_rows,
+                     size_t columns, const uint64_t *row, uint64_t first, size_t n, void *values);
+
+/* Lists rows of different lengths.
+ *
+ * @param [in]     begin   n + 1 offsets: row i has the elements begin[i] - begin[0] .. begin[i + 1] - begin[0] - 1
+ * @param [in,out] values  the elements
+ * @return TR_ERR_DATA if a row to restore is missing or has another length
+ */
+int tr_snapshot_lists(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, uint64_t total_rows,
+                      const uint64_t *row, uint64_t first, size_t n, const uint64_t *begin, void *values);
+
+/* Lists bytes that have a meaning for this rank only. They are restored if the run resumes with the same number of ranks
+ * in the same roles and the size is equal; otherwise data is unchanged.
+ *
+ * @param [out] found  whether data was restored
+ */
+int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t bytes, bool *found);
+
+/* Excludes a table from checkpoints, because its values do not change during the stage or can be computed again. All
+ * ranks, before tr_run(). */
+void tr_table_leave_out(tr_table *table);
+
+/* ================ stages ================ */
 
 /* A message from the leader to one member for one round. The model defines the meaning. */
 typedef struct tr_command {
@@ -92,7 +167,7 @@ typedef struct tr_stage {
      * every round. NULL: one round per clock without commands. */
     int (*schedule)(tr_worker *me, void *state, tr_command *commands, bool *again);
 
-    /* compute() takes and passes blocks of a rotation (trireme/rotation.h), in which members wait for each other. */
+    /* compute() takes and passes blocks of a rotation (below), in which members wait for each other. */
     bool rotates;
 
     /* Adds this worker's part to the sums. Called on workers at the clocks of evaluate_every and at the end. Under BSP all
@@ -103,7 +178,7 @@ typedef struct tr_stage {
     /* Computes the evaluation from the sums of all workers. Called on the scheduler. */
     int (*summarize)(void *state, const tr_report *sums, tr_evaluation *evaluation);
 
-    /* Lists the state that checkpoints contain besides the tables: see trireme/snapshot.h. Called on all ranks that take
+    /* Lists the state that checkpoints contain besides the tables: see above. Called on all ranks that take
      * part; me->worker is negative on ranks that do not compute. NULL: no checkpoints of this stage; a resumed run repeats
      * it from its beginning. */
     int (*snapshot)(tr_worker *me, void *state, tr_snapshot *snapshot);
@@ -143,6 +218,138 @@ typedef struct tr_least {
     int place;
 } tr_least;
 int tr_group_least(tr_worker *me, tr_least *least, size_t n);
+
+/* ================ tasks ================ */
+
+/* Tasks: sequences of stages, each with the number of workers that its work is worth (FlexPS, sections 3 and 4).
+ *
+ * The scheduler selects the next stage, its number of clocks and of workers. The selected workers run it; the others sleep
+ * or run another stage. Tables, data and the views of a stage remain in place, so that a transition costs a few messages.
+ * A stage sees all updates of the stages before it, and its clocks start at 0.
+ */
+
+/* Special numbers of workers. Every group takes part in a stage unless the stage has one_group set. If the number of
+ * workers is no multiple of the number of groups, the workers take turns, that number at a time. */
+enum {
+    TR_ALL_WORKERS = 0,  /* all; in a stage with one_group all of that group */
+    TR_AUTO_WORKERS = -1 /* determined while the stage runs: FlexPS, section 5.4 */
+};
+
+/* The stage to run next. */
+typedef struct tr_next {
+    int stage; /* index in the task; -1: the task is complete */
+    int64_t clocks;
+    int workers;
+    int servers;        /* number of servers of the task's tables from now on; 0: unchanged */
+    tr_command command; /* passed to the workers as tr_worker.command */
+} tr_next;
+
+/* The stage that ran last. */
+typedef struct tr_ran {
+    int stage; /* -1: none yet */
+    int64_t clocks;
+    int workers;              /* number of workers that took part, some of them possibly in turns */
+    int first_group;          /* first group whose workers took part */
+    double seconds;           /* from the begin of the first clock to the end of the last */
+    tr_evaluation evaluation; /* its last evaluation, if the stage has evaluate() */
+} tr_ran;
+
+typedef struct tr_task {
+    const char *name;
+    const tr_stage *stage; /* n stages, equal on all ranks except for their state; next() sets their clocks */
+    size_t n;
+    tr_table *const *table; /* tables that tr_next.servers applies to; may be NULL */
+    size_t tables;          /* number of these tables */
+    int64_t evaluations;    /* upper bound of the evaluations of all stages, for progress; 0: unknown */
+    void *state;            /* argument of the functions below */
+
+    /* Selects the next stage. Called on the scheduler, before the first stage and after every stage. */
+    int (*next)(void *state, const tr_ran *ran, tr_next *next);
+
+    /* Lists the state of the task in checkpoints, above all the state of next(): see above. Called on all
+     * ranks that take part. `me` describes a stage of all workers (worker is negative on ranks that do not compute), but
+     * before, whole and command belong to the stage that runs next; they are restored when the run resumes. Checkpoints
+     * are taken between stages, after next(). For checkpoints during long stages, stages without begin() and evaluate()
+     * run in parts of about 0.1 s (tr_worker.before). NULL: no checkpoints; a resumed run repeats the task. */
+    int (*snapshot)(tr_worker *me, void *state, tr_snapshot *snapshot);
+} tr_task;
+
+/* Runs a task to its end. All ranks must call it.
+ *
+ * @return the agreed outcome; the first stage that fails ends the task
+ */
+int tr_run_task(tr_context *tr, const tr_task *task);
+
+/* ================ rotation ================ */
+
+/* Rotation: blocks move through the K members of a group, so that no two members hold the same block at the same time
+ * and each member has had every block after a full rotation (Angel, section 4.2: the schedule of LDA and of matrix
+ * factorization).
+ *
+ * Each member has D blocks: in round r member i holds block (D i + r) mod (D K), and a rotation has D K rounds. D is 1 if
+ * the members of a group are on one node. Across nodes D is 2, so that a block is transferred while its receiver works on
+ * the previous one (Teflioudi et al., Distributed matrix completion, ICDM 2012: DSGD++). Members wait for their blocks
+ * only: one may be some rounds ahead of another.
+ *
+ * A block is memory of a fixed size. The model defines its content: rows of a table, counts, anything. A model fills
+ * blocks from its tables before the rounds of a clock and writes changes back to the tables afterwards.
+ *
+ * Example: one clock of a member.
+ *
+ *     for (int r = 0; r < tr_rotation_depth(me->tr) * me->group_size; r++) {
+ *         tr_block block;
+ *         TR_TRY(tr_rotation_take(rotation, &block));
+ *         if (!block.memory) break;                          // a member has failed
+ *         sample_words(model, block.number, block.memory);
+ *         TR_TRY(tr_rotation_give(rotation));
+ *     }
+ */
+
+typedef struct tr_rotation tr_rotation;
+
+typedef struct tr_block {
+    int number;   /* 0 .. D K - 1 */
+    void *memory; /* aligned to 64 bytes */
+    size_t bytes;
+} tr_block;
+
+/* Returns D, equal on all ranks. Between two rotations a member holds D consecutive blocks. */
+int tr_rotation_depth(const tr_context *tr);
+
+/* Creates a rotation of D blocks per member. All members of the group must call it with the same sizes, in a stage's
+ * prepare function or later.
+ *
+ * @param [in]  bytes     sizes of the D K blocks, which contain zeros at first
+ * @param [in]  parts     maximum number of parts in which tr_rotation_pass() sends a block; 1 if it is not called
+ * @param [out] rotation  free it with tr_rotation_close(), on all members
+ *
+ * table.rotate selects how blocks move: through memory that the members share, if their node has enough, or as messages
+ * from each member to the previous one. Memory per member: D blocks, or D + 1 of the largest if blocks are sent.
+ */
+int tr_rotation_open(tr_worker *me, const size_t *bytes, int parts, tr_rotation **rotation);
+
+/* Frees a rotation after the stage and sets *rotation to NULL. All members. *rotation may be NULL. */
+void tr_rotation_close(tr_rotation **rotation);
+
+/* Waits for the block of this member's next round; the member owns it until tr_rotation_give(). For compute functions of
+ * stages with tr_stage.rotates. Every clock must take and give a multiple of D K blocks.
+ *
+ * @param [out] block  block->memory is NULL if a member has failed: the compute function should return
+ */
+int tr_rotation_take(tr_rotation *rotation, tr_block *block);
+int tr_rotation_give(tr_rotation *rotation);
+
+/* Declares, between take and give, that the first `bytes` bytes of the block will not change further. If blocks are sent,
+ * these bytes may leave while the member works on the rest; the member still has to give the block. Cheap enough to be
+ * called often. */
+void tr_rotation_pass(tr_rotation *rotation, size_t bytes);
+
+/* Waits, between two clocks or before the first round of one, for the block that this member will hold in the round after
+ * `rounds` more, 0 .. D - 1. The block remains with the member. */
+int tr_rotation_look(tr_rotation *rotation, int rounds, tr_block *block);
+
+/* Returns how blocks move, for reports: "share", "travel", or "alone" in a group of one. */
+const char *tr_rotation_way(const tr_rotation *rotation);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@
 #include "cli/commands.h" /* from the list in meson.build */
 #include "job/arguments.h"
 #include "trireme/context.h"
-#include "trireme/status.h"
+#include "trireme/base.h"
 
 struct tr_cli_command {
     struct tr_syntax syntax; /* with the name of the command */

@@ -1,4 +1,4 @@
-#include "trireme/rotation.h"
+#include "trireme/stage.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

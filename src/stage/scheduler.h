@@ -1,4 +1,4 @@
-/* The scheduler: what runs next, on which ranks, and on how many workers. The stages of a task (trireme/task.h) and the tasks
+/* The scheduler: what runs next, on which ranks, and on how many workers. The stages of a task (trireme/stage.h) and the tasks
  * of a job (src/cli/tasks.c) are scheduled alike: rank 0 orders what can begin, the ranks that get an order carry it out, one
  * of them reports the end, and rank 0 decides what can begin then. */
 #ifndef TR_STAGE_SCHEDULER_H

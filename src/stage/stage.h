@@ -12,7 +12,6 @@
 #include "table/sync.h"
 #include "table/view.h"
 #include "trireme/stage.h"
-#include "trireme/task.h"
 
 /* ---- stragglers on purpose: workers that are slowed, to measure the effect on an algorithm ----
  *

@@ -19,7 +19,7 @@
 #include "job/job.h"
 #include "ranks/ranks.h"
 #include "store/shard.h"
-#include "trireme/snapshot.h"
+#include "trireme/stage.h"
 
 /* ---- when a checkpoint is due; signals of the process ---- */
 
@@ -123,7 +123,7 @@ int tr_checkpoint_settle(tr_context *tr);
 
 /* ---- snapshots ---- */
 
-/* Snapshots of stages and tables (trireme/snapshot.h): parts in memory that are written to shards, or filled from shards. */
+/* Snapshots of stages and tables: parts in memory that are written to shards, or filled from shards. */
 
 struct tr_checkpoint_memory;
 

@@ -12,7 +12,6 @@
 #include "table/storage.h"
 #include "table/table.h"
 #include "trireme/function.h"
-#include "trireme/optimizer.h"
 
 /* Bytes of values in one message of a pull or a push. */
 enum { TR_MESSAGE_BYTES = 1 << 18 };

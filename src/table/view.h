@@ -13,7 +13,7 @@
 #include "table/plan.h"
 #include "table/server.h"
 #include "table/table.h"
-#include "trireme/rows.h"
+#include "trireme/table.h"
 
 /* ======== channels ======== */
 
@@ -364,7 +364,7 @@ bool tr_subscription_take(struct tr_subscription *subscription, struct tr_subscr
 
 /* ======== rows ========
  *
- * Rows in any order (trireme/rows.h) are pulled as a stream and delivered to a function; updates of sparse rows
+ * Rows in any order (trireme/table.h) are pulled as a stream and delivered to a function; updates of sparse rows
  * are pushed.
  *
  * Pulling. The list is split by server. Rows that this rank reads directly are delivered while no answer has arrived. For

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "trireme/rows.h"
+#include "trireme/table.h"
 #include "trireme/trireme.h"
 
 enum { CLOCK, COMPUTE, PULL, ALONE, FIGURES };

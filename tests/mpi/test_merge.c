@@ -5,7 +5,7 @@
 #include "table/table.h"
 #include "table/view.h"
 #include "trireme/collective.h"
-#include "trireme/rows.h"
+#include "trireme/table.h"
 
 enum { KEYS = 700, CLOCKS = 20, COUNTED_FROM = 6, SMALLEST = 64 };
 

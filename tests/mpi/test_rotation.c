@@ -2,7 +2,7 @@
 #include "mpi_unit.h"
 
 #include "ranks/ranks.h"
-#include "trireme/rotation.h"
+#include "trireme/stage.h"
 
 enum { CLOCKS = 3, ROTATIONS = 2, MOST = 32 };
 

@@ -10,8 +10,8 @@
 #include "table/sync.h"
 #include "store/shard.h"
 #include "store/checkpoint.h"
-#include "trireme/optimizer.h"
-#include "trireme/rows.h"
+#include "trireme/function.h"
+#include "trireme/table.h"
 
 enum { CLOCKS = 7, STAND = 4 };
 

@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "trireme/status.h"
+#include "trireme/base.h"
 
 enum { UNIT_CPU_SECONDS = 120, UNIT_WALL_SECONDS = 1500 };
 

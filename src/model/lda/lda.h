@@ -19,7 +19,7 @@
 #define TR_MODEL_LDA_H
 
 #include "sampler.h"
-#include "trireme/rows.h"
+#include "trireme/table.h"
 #include "trireme/trireme.h"
 
 /* ================ priors (priors.c) ================ */

@@ -26,7 +26,7 @@
 
 #include "../linear.h"
 #include "trireme/context.h"
-#include "trireme/snapshot.h"
+#include "trireme/stage.h"
 
 enum tr_preconditioner { TR_PRECONDITION_AUTO, TR_PRECONDITION_DENSE, TR_PRECONDITION_DIAGONAL };
 
