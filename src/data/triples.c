@@ -313,10 +313,10 @@ static inline const char *docword_read_number(const char **p, uint64_t most, con
                                               const char *outside, uint64_t *number)
 {
     const char *end = tr_read_whole(*p, number);
-    if (TR_RARELY(end == *p)) end = NULL;
-    else if (*end == ' ') end++;
-    while (TR_RARELY(end && tr_is_blank(*end))) end++;
-    if (!end || !(tr_is_blank(end[-1]) || tr_at_line_end(end))) {
+    bool digits = end != *p;
+    if (*end == ' ') end++;
+    while (TR_RARELY(tr_is_blank(*end))) end++;
+    if (TR_RARELY(!digits) || !(tr_is_blank(end[-1]) || tr_at_line_end(end))) {
         if (tr_token_is_binary(*p, TR_SEPARATOR_BLANKS)) return "found bytes that are not text";
         return tr_at_line_end(*p) ? "expected three columns" : not_a_number;
     }
