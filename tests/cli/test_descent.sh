@@ -79,4 +79,5 @@ refused 78 "model.l1" model.l1=0
 refused 78 "expected bsp" sync.mode=ssp
 refused 78 "model.l1 path" model.l1=path solve.method=sgd solve.target_gap=0
 refused 78 "solve.target_gap" model.l1=path solve.target_gap=0
+refused 78 "solve.target is not for model.l1 path" model.l1=path solve.target=0.1
 exit $bad

@@ -393,8 +393,10 @@ static int descent_check(const tr_job *job, const struct tr_linear_options *o)
          "solve.method descent divides the rows: expected horizontal or replicated"},
         {o->folds == 1, "solve.folds",
          "solve.folds is 1, which leaves no row to learn from: expected 0, or 2 or more"},
-        {o->folds > 0 && tr_job_given(job, "solve.target"), "solve.target",
+        {o->folds > 0 && tr_job_number(job, "solve.target") != TR_JOB_AUTO, "solve.target",
          "solve.target would end solve.folds before they are done: expected none"},
+        {o->l1 < 0 && tr_job_number(job, "solve.target") != TR_JOB_AUTO, "solve.target",
+         "solve.target is not for model.l1 path, which trains every penalty: expected none"},
         {!tr_job_is(job, "table.filter", "none"), "table.filter",
          "solve.method descent writes whole weights: expected none"},
         {!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD, "solve.method",
@@ -671,7 +673,6 @@ static int descent_open(struct tr_linear *m)
     d->share = 1;
     d->values = m->o->l1 < 0 ? m->o->path : 0;
     d->folds.n = (size_t)m->o->folds;
-    m->clocks_per_epoch = 1;
     TR_TRY(tr_agree(m->tr, TR_NEW(&d->folds.told, d->folds.n > 0 ? d->values * (2 * d->folds.n + 1) : 0)));
     d->most_passes = (double)m->epochs * (double)(d->values > 0 ? d->values * (d->folds.n + 1) : 1);
     return tr_agree(m->tr, TR_NEW(&d->done, d->values));
