@@ -53,21 +53,19 @@ struct tr_loss {
     /* A piecewise linear loss, whose slope jumps at m = y: φ(m) = the maximum of u (m - y) over low ≤ u ≤ high. NULL: others. */
     void (*corner)(double y, double s, double *low, double *high);
 
-    double (*mean)(
-        double margin); /* link: the mean (of classes, the probability) that a margin stands for; NULL:
-                                        regression predicts the margin, classes have no probabilities */
-    double (*constant)(
-        double
-            mean); /* margin of the best constant, from the mean label (of classes, the share of the positive
-                                        one); NULL: it is a quantile of the labels, at least about the median */
+    /* Link: the mean (of classes, the probability) that a margin stands for. NULL: regression predicts the margin, classes have no
+     * probabilities. */
+    double (*mean)(double margin);
+    /* Margin of the best constant, from the mean label (of classes, the share of the positive one). NULL: it is a quantile of the
+     * labels, at least about the median. */
+    double (*constant)(double mean);
 
     enum tr_loss_metric metric;
     const char *figure;  /* name of the mean loss in evaluate; NULL: not shown */
     double figure_times; /* factor of the mean loss in that figure */
 
-    const char
-        *liblinear; /* names of solver_type in model.txt, the first is written; NULL: that of squares, and the
-                              type's name and the shape stand behind the weights */
+    /* Names of solver_type in model.txt, the first is written. NULL: that of squares; type and shape stand behind the weights. */
+    const char *liblinear;
     struct {
         tr_loss_gradients *gradients;
         bool unit_curvature; /* h is 1 for all rows */

@@ -314,6 +314,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     m->rate = m->o->rate;
     m->epochs = (int64_t)tr_job_number(job, "solve.epochs");
     m->report_every = (int64_t)tr_job_number(job, "report.every");
+    m->clocks_per_epoch = 1;
     m->sums = tr_job_is(job, "sync.weight", "sum");
     m->vertical = tr_group_size(tr) > 1 && tr_job_is(job, "data.partition", "vertical");
     TR_TRY(tr_job_integer(job, "seed", &m->seed));

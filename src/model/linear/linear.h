@@ -84,7 +84,7 @@ struct tr_linear_method {
     int (*check)(const tr_job *job, const struct tr_linear_options *o);
     /* Returns the number of servers of w; 0 or NULL: as in the job. */
     uint32_t (*servers)(const struct tr_linear *m);
-    /* All ranks, after the data are read and the table w is made: sets clocks_per_epoch. */
+    /* All ranks, after the data are read and the table w is made: sets clocks_per_epoch, unless it is 1. */
     int (*open)(struct tr_linear *m);
     /* All ranks: runs the stages. NULL: runs tr_linear_stage(). */
     int (*train)(struct tr_linear *m);

@@ -57,8 +57,7 @@ struct tr_problem {
     const tr_data *data; /* asked for rows before they are used (tr_data_ready()) */
     const float *target; /* targets: ±1, a number, or the index of the row's class */
     const float *weight; /* weights of the rows' losses; NULL: all 1 */
-    size_t
-        outputs; /* margins of a row and weights of a key: 1, or the number of classes if there are more than two */
+    size_t outputs; /* margins of a row and weights of a key: 1, or the number of classes if more than two */
     bool softmax; /* one softmax over the outputs; else each class has a loss of its own, against the rest */
     bool bias;    /* each row has one more non-zero: 1 at key `keys` */
     double of_bias; /* square of that non-zero in dual steps: 1, or less if the bias is not regularised */

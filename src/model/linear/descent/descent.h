@@ -175,10 +175,10 @@ struct tr_linear_descent {
     struct tr_descent_set set;
     double bias, bias_move, bias_gradient;
     double
-        project[2]; /* factors of negative and positive slopes that make them a dual point: they sum to 0 */
+        project[2]; /* factors of negative and positive slopes, which then are a dual point: they sum to 0 */
     double drift;   /* Σ over the rows of this worker since the margins were computed from the weights */
     double
-        zeros_loss; /* objective of weights of zero, an upper bound of the loss, on which the choice of columns is based */
+        zeros_loss; /* objective of weights of zero: the bound of the loss that the choice of columns needs */
     struct tr_descent_point at;
     double dual;            /* largest dual value for this alpha so far */
     bool known;             /* `at` and `gradient` belong to the current weights */

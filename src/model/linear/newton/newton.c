@@ -23,7 +23,6 @@ static int newton_check(const tr_job *job, const struct tr_linear_options *o)
 
 static int newton_open(struct tr_linear *m)
 {
-    m->clocks_per_epoch = 1;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->newton, 1)));
     if (!m->target)
         m->problem = (struct tr_problem){

@@ -534,8 +534,6 @@ const struct tr_linear_method tr_linear_sgd = {.check = sgd_check,
  * own number of workers. A clock is one mini-batch of all workers of the stage. Evaluation, which visits all rows, is a
  * stage too. */
 
-static const char evaluate_name[] = "evaluate";
-
 struct phase {
     struct tr_linear *m;
     int number;         /* index */
@@ -549,10 +547,11 @@ struct phase {
 struct tr_linear_growing {
     int phases;
     struct phase *phase; /* phase[phases]: the stage that evaluates */
-    /* scheduler */
-    int at;       /* index of the phase */
-    int64_t done; /* completed mini-batches of the phase */
-    int64_t leg;  /* mini-batches in the current run */
+    struct {             /* of the scheduler; saved in checkpoints */
+        int64_t phase;   /* index */
+        int64_t done;    /* completed mini-batches of the phase */
+        int64_t leg;     /* mini-batches in the current run */
+    } at;
 };
 
 static int growing_check(const tr_job *job, const struct tr_linear_options *o)
@@ -566,7 +565,7 @@ static int growing_check(const tr_job *job, const struct tr_linear_options *o)
         snprintf(name[i], sizeof name[i], "phase-%d", i + 1);
         names[i] = name[i];
     }
-    names[o->phases] = evaluate_name;
+    names[o->phases] = "evaluate";
     TR_TRY(tr_job_check_stages(job, names, (size_t)o->phases + 1));
     const struct tr_refusal list[] = {
         {!tr_job_is(job, "sync.mode", "bsp"), "sync.mode",
@@ -595,10 +594,9 @@ static int growing_open(struct tr_linear *m)
     double left = (double)m->epochs, rows = (double)m->train->total_rows; /* left: passes of solve.epochs */
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->growing, 1)));
     g = m->growing;
-    m->clocks_per_epoch = 1;
     g->phases = (int)m->o->phases;
     TR_TRY(tr_agree(m->tr, TR_NEW(&g->phase, (size_t)g->phases + 1)));
-    g->phase[g->phases] = (struct phase){.m = m, .number = g->phases};
+    g->phase[g->phases] = (struct phase){.m = m, .number = g->phases, .name = "evaluate"};
     for (int i = 0; i < g->phases; i++) {
         struct phase *p = &g->phase[i];
         *p = (struct phase){.m = m, .number = i};
@@ -714,28 +712,26 @@ static int growing_next_stage(void *state, const tr_ran *ran, tr_next *next)
 {
     struct tr_linear *m = state;
     struct tr_linear_growing *g = m->growing;
-    if (ran->stage >= 0 && ran->stage < g->phases) {
-        g->done += g->leg;
-        m->passes += (double)g->leg / (double)g->phase[g->at].iterations;
-        *next = (tr_next){.stage = g->phases,
-                          .clocks = 1,
-                          .workers = tr_linear_stage_workers(m, evaluate_name, TR_ALL_WORKERS),
-                          .servers = (int)tr_linear_stage_number(m, evaluate_name, "servers")};
-        return TR_OK;
-    }
-    while (g->at < g->phases && g->done >= g->phase[g->at].clocks) g->at++, g->done = 0;
-    if (g->at == g->phases || ran->evaluation.stop) {
+    const struct phase *p = &g->phase[g->phases];
+    bool evaluates = ran->stage >= 0 && ran->stage < g->phases;
+    if (evaluates) {
+        g->at.done += g->at.leg;
+        m->passes += (double)g->at.leg / (double)g->phase[g->at.phase].iterations;
+    } else {
+        while (g->at.phase < g->phases && g->at.done >= g->phase[g->at.phase].clocks)
+            g->at.phase++, g->at.done = 0;
         *next = (tr_next){.stage = -1};
-        return TR_OK;
+        if (g->at.phase == g->phases || ran->evaluation.stop) return TR_OK;
+        p = &g->phase[g->at.phase];
+        int64_t every = m->report_every, left = p->clocks - g->at.done;
+        g->at.leg = every < left / p->iterations ? every * p->iterations : left;
     }
-    const struct phase *p = &g->phase[g->at];
-    int64_t every = m->report_every, left = p->clocks - g->done;
-    g->leg = every < left / p->iterations ? every * p->iterations : left;
     *next = (tr_next){.stage = p->number,
-                      .clocks = g->leg,
-                      .workers = tr_linear_stage_workers(m, p->name, TR_AUTO_WORKERS),
+                      .clocks = evaluates ? 1 : g->at.leg,
+                      .workers =
+                          tr_linear_stage_workers(m, p->name, evaluates ? TR_ALL_WORKERS : TR_AUTO_WORKERS),
                       .servers = (int)tr_linear_stage_number(m, p->name, "servers")};
-    next->command.word[0] = g->done;
+    next->command.word[0] = evaluates ? 0 : g->at.done;
     return TR_OK;
 }
 
@@ -745,17 +741,12 @@ static int growing_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     (void)me;
     struct tr_linear *m = state;
     struct tr_linear_growing *g = m->growing;
-    int64_t at[] = {g->at, g->done, g->leg};
     TR_TRY(tr_linear_keep_summary(m, snapshot));
     TR_TRY(tr_snapshot_common(snapshot, "passes", TR_F64, 1, &m->passes));
-    TR_TRY(tr_snapshot_common(snapshot, "phase", TR_I64, sizeof at / sizeof *at, at));
-    if (at[0] < 0 || at[0] >= g->phases)
-        return tr_fail(TR_ERR_DATA, "checkpoint: it was taken in phase %lld, there are %d",
-                       (long long)at[0] + 1, g->phases);
-    g->at = (int)at[0];
-    g->done = at[1];
-    g->leg = at[2];
-    return TR_OK;
+    TR_TRY(tr_snapshot_common(snapshot, "phase", TR_I64, sizeof g->at / sizeof(int64_t), &g->at));
+    if (g->at.phase >= 0 && g->at.phase < g->phases) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "checkpoint: it was taken in phase %lld, there are %d",
+                   (long long)g->at.phase + 1, g->phases);
 }
 
 static int growing_train(struct tr_linear *m)
@@ -765,8 +756,8 @@ static int growing_train(struct tr_linear *m)
     TR_FREED tr_stage *stages = NULL;
     TR_TRY(batches_count_features(m));
     TR_TRY(growing_choose_rates(m));
-    for (int i = 0; i < g->phases; i++) TR_TRY(tr_linear_check_stage(m, g->phase[i].name, false, true));
-    TR_TRY(tr_linear_check_stage(m, evaluate_name, false, false));
+    for (int i = 0; i <= g->phases; i++)
+        TR_TRY(tr_linear_check_stage(m, g->phase[i].name, false, i < g->phases));
     TR_TRY(tr_agree(m->tr, TR_NEW(&stages, (size_t)g->phases + 1)));
     for (int i = 0; i < g->phases; i++) {
         struct phase *p = &g->phase[i];
@@ -778,7 +769,7 @@ static int growing_train(struct tr_linear *m)
                                .compute = phase_compute,
                                .release = tr_linear_release_views};
     }
-    stages[g->phases] = (tr_stage){.name = evaluate_name,
+    stages[g->phases] = (tr_stage){.name = g->phase[g->phases].name,
                                    .state = &g->phase[g->phases],
                                    .metric_name = tr_linear_metric(m),
                                    .metric_ascends = tr_linear_classifies(m),

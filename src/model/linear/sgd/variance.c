@@ -231,7 +231,6 @@ static int variance_open(struct tr_linear *m)
     TR_TRY(tr_agree(m->tr, variance_check_groups(m)));
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->variance, 1)));
     struct tr_linear_variance *v = m->variance;
-    m->clocks_per_epoch = 1;
     v->model.n = (size_t)m->train->columns + m->o->bias;
     v->element = tr_real_size((enum tr_dtype)m->o->dtype);
     v->on_demand = tr_job_is(m->job, "local.model", "demand");
