@@ -336,14 +336,14 @@ struct line {
     _Atomic int64_t
         ready; /* worker: its deltas of clocks < ready are complete, and it has read for these clocks */
     _Atomic int64_t added; /* server: it has added everybody's deltas of clocks < added */
-    int64_t updates;       /* worker: lists and a delta follow */
+    uint64_t delta;        /* worker: its offset behind the lists; 0: there are none */
     char pad[40];
 };
 
 /* Offsets, in a worker's part, of its keys for one server. */
 struct entry {
     uint32_t n, runs;
-    uint64_t local, position, run, delta;
+    uint64_t local, position, run;
 };
 
 /* A worker of the node, as a server sees it. */
@@ -377,7 +377,7 @@ static uint64_t shared_put(struct line *part, size_t *at, const void *from, size
 static size_t shared_lay_out(const struct shared_merge *m, struct line *part)
 {
     size_t at = sizeof *part;
-    if (part) *part = (struct line){.updates = m->view != NULL};
+    if (part) *part = (struct line){.delta = 0};
     if (!m->view) return at;
     const struct tr_plan *keys = &m->view->state->keys;
     uint64_t directory = shared_put(part, &at, NULL, m->servers * sizeof(struct entry));
@@ -394,8 +394,8 @@ static size_t shared_lay_out(const struct shared_merge *m, struct line *part)
         if (entry) entry[s] = e;
     }
     uint64_t delta = shared_put(part, &at, NULL, tr_view_bytes(m->view));
-    for (uint32_t s = 0; entry && s < keys->servers; s++) entry[s].delta = delta;
     if (part) {
+        part->delta = delta;
         free(m->view->delta);
         m->view->delta = (char *)part + delta;
         memset(m->view->delta, 0, tr_view_bytes(m->view));
@@ -427,10 +427,10 @@ static int shared_merge_open(struct tr_table *t, struct shared_merge **merge)
         if (!tr_worker_set_has(tr, tr->active, rank)) continue;
         struct source *source = &m->source[m->workers++];
         source->line = line;
-        if (t->server < 0 || !line->updates) continue;
+        if (t->server < 0 || line->delta == 0) continue;
         /* a worker's update of this rank's share, in that worker's part */
         const struct entry *e = (const struct entry *)(const void *)(line + 1) + t->server;
-        source->delta = part->at + e->delta;
+        source->delta = part->at + line->delta;
         source->segment = (struct tr_segment){.n = e->n,
                                               .runs = e->runs,
                                               .run = (struct tr_run *)(void *)(part->at + e->run),

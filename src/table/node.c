@@ -293,10 +293,13 @@ static bool node_agrees(tr_context *tr, int status)
     return well;
 }
 
-/* The rank of the node that keeps the cache for a server and registers the union: the ranks take turns. */
+/* The rank of the node that registers the union of a server: the ranks take turns. */
 static int node_pull_keeper(const struct tr_node_pull *p, uint32_t server)
 {
-    return (int)(server % (uint32_t)p->table->tr->node_size);
+    const tr_context *tr = p->table->tr;
+    int rank = 0;
+    for (uint32_t left = server % (uint32_t)tr->node_size; !tr_same_node(tr, rank) || left-- > 0;) rank++;
+    return rank;
 }
 
 /* The number of ranks < node_rank of the node that read from a server on another node. */
@@ -330,7 +333,7 @@ static bool node_pull_unite(struct tr_node_pull *p, const uint32_t *units)
         uint64_t sum = 0, fifths = p->table->lockstep ? 5 : 4 + (uint64_t)readers;
         for (int r = 0; r < tr->node_size; r++) sum += units[(size_t)r * p->servers + server];
         if (s->all.n * fifths > sum * 4) s->all.n = 0;
-        if (s->all.n > 0 && node_pull_keeper(p, server) == tr->node_rank && status == TR_OK)
+        if (s->all.n > 0 && node_pull_keeper(p, server) == tr->rank && status == TR_OK)
             status = TR_NEW(&s->list, s->all.n);
         if (s->list) tr_union_list(&u, 0, s->all.n, s->list);
         if (s->all.n > 0 && view && status == TR_OK) status = TR_NEW(&s->own.position, view->n);
@@ -347,41 +350,38 @@ static size_t node_pull_kept_bytes(const struct tr_node_pull *p, uint64_t n)
     return n == 0 ? 0 : node_padded(n * sizeof(uint32_t)) + tr_cache_bytes(1, n * p->table->unit_bytes);
 }
 
-/* Lays out the shared memory of each keeper: for each of its unions, the list of positions and an empty cache. Makes the channels,
+/* Lays out the shared memory: for each union, the list of positions, which its keeper writes, and an empty cache. Makes the channels,
  * on which all ranks of the node read under the keeper's tag. */
 static bool node_pull_share(struct tr_node_pull *p)
 {
     struct tr_table *t = p->table;
     tr_context *tr = t->tr;
-    size_t bytes = 0, at;
-    bool some = false;
+    size_t bytes = 0, at = 0;
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, &t->next_tag, 1, MPI_UINT32_T, MPI_MAX, tr->node, &request);
     tr_wait_alone(tr, &request, node_opening);
     uint32_t tag = t->next_tag;
     t->next_tag += p->servers;
-    for (uint32_t s = 0; s < p->servers; s++) {
-        some = some || p->source[s].all.n > 0;
-        if (node_pull_keeper(p, s) == tr->node_rank) bytes += node_pull_kept_bytes(p, p->source[s].all.n);
-    }
-    if (!some || tr_shm_open(tr, tr->node, bytes, false, &p->memory) != TR_OK) return false;
+    for (uint32_t s = 0; s < p->servers; s++) bytes += node_pull_kept_bytes(p, p->source[s].all.n);
+    if (bytes == 0) return false;
+    if (tr_shm_open(tr, tr->node, tr->node_rank == 0 ? bytes : 0, false, &p->memory) != TR_OK) return false;
     for (uint32_t server = 0; server < p->servers; server++) {
         struct node_source *s = &p->source[server];
-        uint32_t n = s->all.n;
-        int keeper = node_pull_keeper(p, server), owner = 0;
+        const uint32_t n = s->all.n;
         if (n == 0) continue;
-        at = 0;
-        for (uint32_t k = 0; k < server; k++)
-            if (node_pull_keeper(p, k) == keeper) at += node_pull_kept_bytes(p, p->source[k].all.n);
-        char *part = p->memory.part[keeper].at + at;
+        char *part = p->memory.part[0].at + at;
+        at += node_pull_kept_bytes(p, n);
         s->all.position = (uint32_t *)(void *)part;
         s->cache = tr_cache_at(part + node_padded(n * sizeof(uint32_t)), 1, n * t->unit_bytes);
-        for (uint32_t i = 0; i < n && keeper == tr->node_rank; i++) s->all.position[i] = (uint32_t)s->list[i];
-        while (!tr_same_node(tr, owner) || tr_node_rank(tr, owner) != keeper) owner++;
         s->channel = tr_channel_of(t, server, &s->all, tag + server);
-        s->channel.owner = owner;
+        s->channel.owner = node_pull_keeper(p, server);
     }
-    tr_meet(tr, tr->node, node_opening); /* no rank reads a part before it is written */
+    tr_meet(tr, tr->node, node_opening); /* the memory is empty from now on */
+    for (uint32_t server = 0; server < p->servers; server++) {
+        struct node_source *s = &p->source[server];
+        for (uint32_t i = 0; s->list && i < s->all.n; i++) s->all.position[i] = (uint32_t)s->list[i];
+    }
+    tr_meet(tr, tr->node, node_opening); /* no rank reads a list before it is written */
     return true;
 }
 
@@ -473,7 +473,7 @@ int tr_node_pull_open(tr_context *tr)
     for (size_t i = 0; i < tables->count; i++)
         for (struct tr_node_pull *p = tables->table[i]->node_pulls; p; p = p->next)
             for (uint32_t s = 0; s < p->servers && status == TR_OK; s++)
-                if (p->source[s].cache.head && node_pull_keeper(p, s) == tr->node_rank)
+                if (p->source[s].cache.head && node_pull_keeper(p, s) == tr->rank)
                     status = tr_channel_register(&p->source[s].channel, 0);
     return tr_agree(tr, status);
 }

@@ -140,7 +140,6 @@ struct client {
 
 /* An update that is held until it may become visible. */
 struct held {
-    struct held *next;
     int rank;
     struct tr_message message;
     size_t bytes;
@@ -150,10 +149,11 @@ struct held {
 struct tr_serving {
     struct client **client; /* key sets, by rank and tag */
     size_t clients, capacity;
-    size_t pushing;    /* number of key sets of pushing views */
-    int64_t served;    /* BSP: number of clocks of this stage whose updates have been added */
-    struct held *held; /* messages of clock `served` and later ones */
-    size_t held_last;  /* number of clients whose messages of clock `served` have all arrived */
+    size_t pushing;     /* number of key sets of pushing views */
+    int64_t served;     /* BSP: number of clocks of this stage whose updates have been added */
+    struct held **held; /* messages of clock `served` and later ones */
+    size_t helds, held_capacity;
+    size_t held_last; /* number of clients whose messages of clock `served` have all arrived */
 };
 
 /* ---- registered key sets, sorted by rank and tag ---- */
@@ -192,7 +192,8 @@ void tr_server_close(struct tr_table *t)
     struct tr_serving *s = t->serving;
     if (!s) return;
     for (size_t i = 0; i < s->clients; i++) client_free(s->client[i]);
-    for (struct held *held; (held = s->held); free(held)) s->held = held->next;
+    for (size_t i = 0; i < s->helds; i++) free(s->held[i]);
+    free(s->held);
     free(s->client);
     free(s);
     t->serving = NULL;
@@ -847,6 +848,7 @@ static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, 
 static int held_compare(const void *a, const void *b)
 {
     const struct held *x = *(const struct held *const *)a, *y = *(const struct held *const *)b;
+    if (x->message.clock != y->message.clock) return x->message.clock < y->message.clock ? -1 : 1;
     if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
     if (x->message.tag != y->message.tag) return x->message.tag < y->message.tag ? -1 : 1;
     return (x->message.first > y->message.first) - (x->message.first < y->message.first);
@@ -870,30 +872,19 @@ int tr_server_serve(struct tr_table *t, int64_t visible, int *did)
     struct tr_serving *s = t->serving;
     if (!server_holds(t) || visible <= s->served) return TR_OK;
     if (!t->sparse && s->held_last < s->pushing) return TR_OK;
-    size_t n = 0;
-    for (struct held *held = s->held; held; held = held->next) n += held->message.clock == s->served;
-    struct held **sorted;
-    TR_TRY(TR_NEW(&sorted, n));
-    n = 0;
-    s->held_last = 0;
-    for (struct held **link = &s->held; *link;) {
-        struct held *held = *link;
-        if (held->message.clock == s->served) {
-            sorted[n++] = held;
-            *link = held->next;
-            continue;
-        }
-        if (held->message.clock == s->served + 1 && held->message.flags & TR_FLAG_LAST) s->held_last++;
-        link = &held->next;
-    }
-    qsort(sorted, n, sizeof *sorted, held_compare);
+    if (s->helds > 0) qsort(s->held, s->helds, sizeof *s->held, held_compare);
     int status = TR_OK;
-    for (size_t i = 0; i < n; i++) {
-        if (status == TR_OK)
-            status = push_apply(t, sorted[i]->rank, &sorted[i]->message, sorted[i]->data, sorted[i]->bytes);
-        free(sorted[i]);
+    size_t n = 0;
+    for (; n < s->helds && s->held[n]->message.clock == s->served; n++) {
+        const struct held *held = s->held[n];
+        if (status == TR_OK) status = push_apply(t, held->rank, &held->message, held->data, held->bytes);
+        free(s->held[n]);
     }
-    free(sorted);
+    s->helds -= n;
+    if (n > 0) memmove(s->held, s->held + n, s->helds * sizeof *s->held);
+    s->held_last = 0;
+    for (size_t i = 0; i < s->helds && s->held[i]->message.clock == s->served + 1; i++)
+        if (s->held[i]->message.flags & TR_FLAG_LAST) s->held_last++;
     function_note(t, "update", update_clock(t, s->served));
     s->served++;
     ++*did;
@@ -907,11 +898,12 @@ int tr_server_push(struct tr_table *t, int rank, const struct tr_message *m, con
         TR_TRY(push_apply(t, rank, m, data, bytes));
         return reply_acknowledge(t, rank, m);
     }
+    TR_TRY(TR_GROW(&s->held, &s->held_capacity, s->helds + 1));
     struct held *held = malloc(sizeof *held + bytes);
     if (!held) return tr_fail(TR_ERR_SYSTEM, "out of memory: an update of %zu bytes of rank %d", bytes, rank);
-    *held = (struct held){.next = s->held, .rank = rank, .message = *m, .bytes = bytes};
+    *held = (struct held){.rank = rank, .message = *m, .bytes = bytes};
     memcpy(held->data, data, bytes);
-    s->held = held;
+    s->held[s->helds++] = held;
     if (m->clock == s->served && m->flags & TR_FLAG_LAST) s->held_last++;
     return reply_acknowledge(t, rank, m);
 }

@@ -48,7 +48,9 @@ int tr_share_open(struct tr_table *t, const tr_table_options *options)
         int rank = tr_table_server_rank(t, server);
         if (!tr_same_node(tr, rank)) continue;
         uint64_t units = t->sparse ? 0 : tr_partition_share(&t->partition, server);
-        char *share = t->memory.part[tr_node_rank(tr, rank)].at;
+        int number = 0; /* on the node: in the order of world ranks */
+        for (int r = 0; r < rank; r++) number += tr_same_node(tr, r);
+        char *share = t->memory.part[number].at;
         t->line[server] = (struct tr_share_line *)(void *)(share + share_values_bytes(t, units));
         if (units > 0) t->share[server] = share;
     }
@@ -221,16 +223,6 @@ static void area_free(struct tr_hash_area *area)
     *area = (struct tr_hash_area){0};
 }
 
-static struct page *hashmap_pages(const struct tr_hashmap *m)
-{
-    return m->page.at;
-}
-
-static struct fill *hashmap_fills(const struct tr_hashmap *m)
-{
-    return m->fill.at;
-}
-
 /* ---- from a hash to its page and bucket ---- */
 
 /* Omits the lowest and the highest bits, which may be equal in all keys of a server, because they determined the server. */
@@ -283,7 +275,7 @@ static inline unsigned bucket_matches(const struct bucket *b, uint8_t tag)
 
 static uint32_t hashmap_find_hashed(const struct tr_hashmap *m, tr_key key, uint64_t hash)
 {
-    const struct page *page = &hashmap_pages(m)[hash_page_number(m, hash)];
+    const struct page *page = (struct page *)m->page.at + hash_page_number(m, hash);
     uint8_t tag = hash_tag(hash);
     for (uint32_t i = 0; i < TR_HASH_BUCKETS; i++) {
         const struct bucket *b = &page->bucket[(hash_first_bucket(hash) + i) % TR_HASH_BUCKETS];
@@ -306,7 +298,7 @@ uint32_t tr_hashmap_find(const struct tr_hashmap *m, tr_key key)
 /* Puts a slot into a page that has room. */
 static void hashmap_place(struct tr_hashmap *m, uint32_t number, uint64_t hash, uint32_t slot)
 {
-    struct page *page = &hashmap_pages(m)[number];
+    struct page *page = (struct page *)m->page.at + number;
     struct bucket *b;
     unsigned vacant;
     for (uint32_t i = hash_first_bucket(hash);; i++) {
@@ -318,14 +310,14 @@ static void hashmap_place(struct tr_hashmap *m, uint32_t number, uint64_t hash, 
     int at = __builtin_ctz(vacant);
     b->tag[at] = hash_tag(hash);
     b->slot[at] = slot;
-    hashmap_fills(m)[number].keys++;
+    ((struct fill *)m->fill.at)[number].keys++;
 }
 
 static int hashmap_add_page(struct tr_hashmap *m, unsigned depth)
 {
     TR_TRY(area_grow(&m->page, (size_t)m->pages + 1, sizeof(struct page), "the pages of a hash map"));
     TR_TRY(area_grow(&m->fill, (size_t)m->pages + 1, sizeof(struct fill), "the pages of a hash map"));
-    hashmap_fills(m)[m->pages++] = (struct fill){.depth = (uint16_t)depth};
+    ((struct fill *)m->fill.at)[m->pages++] = (struct fill){.depth = (uint16_t)depth};
     return TR_OK;
 }
 
@@ -333,7 +325,7 @@ static int hashmap_add_page(struct tr_hashmap *m, unsigned depth)
 static int hashmap_split(struct tr_hashmap *m, uint64_t hash)
 {
     uint32_t number = hash_page_number(m, hash), fresh = m->pages;
-    unsigned depth = hashmap_fills(m)[number].depth;
+    unsigned depth = ((struct fill *)m->fill.at)[number].depth;
     if (depth == m->depth) {
         size_t entries = (size_t)1 << m->depth;
         TR_TRY(area_grow(&m->directory, 2 * entries, sizeof(uint32_t), "the directory of a hash map"));
@@ -346,10 +338,10 @@ static int hashmap_split(struct tr_hashmap *m, uint64_t hash)
     for (uint64_t i = (hash_directory_bits(hash) & (bit - 1)) | bit; i >> m->depth == 0;
          i += 2 * (uint64_t)bit)
         directory[i] = fresh;
-    const struct page old = hashmap_pages(m)[number];
+    struct page *page = (struct page *)m->page.at + number, old = *page;
     const tr_key *key = m->key.at;
-    memset(&hashmap_pages(m)[number], 0, sizeof old);
-    hashmap_fills(m)[number] = (struct fill){.depth = (uint16_t)(depth + 1)};
+    memset(page, 0, sizeof old);
+    ((struct fill *)m->fill.at)[number] = (struct fill){.depth = (uint16_t)(depth + 1)};
     for (int b = 0; b < TR_HASH_BUCKETS; b++)
         for (int i = 0; i < TR_HASH_PLACES && old.bucket[b].tag[i]; i++)
             __builtin_prefetch(&key[old.bucket[b].slot[i]]);
@@ -380,13 +372,13 @@ static int hashmap_add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, u
         size_t wanted = tr_max_size((size_t)m->count + m->count / 2, FIRST_SLOTS);
         if (m->count == m->capacity && hashmap_grow_arrays(m, tr_min_size(wanted, TR_NO_SLOT)) != TR_OK)
             TR_TRY(hashmap_grow_arrays(m, (size_t)m->count + 1));
-        const struct fill *fill = &hashmap_fills(m)[hash_page_number(m, hash)];
+        const struct fill *fill = &((struct fill *)m->fill.at)[hash_page_number(m, hash)];
         /* keys that were chosen to have equal hash bits would make the directory grow without limit */
         bool may_split = fill->depth < DEEPEST && (UINT64_C(1) << fill->depth) <= (uint64_t)m->pages
                                                                                       << SPREAD;
         if (fill->keys >= SPLIT_AT && may_split) TR_TRY(hashmap_split(m, hash));
         uint32_t number = hash_page_number(m, hash);
-        if (hashmap_fills(m)[number].keys == TR_HASH_PAGE_KEYS)
+        if (((struct fill *)m->fill.at)[number].keys == TR_HASH_PAGE_KEYS)
             return tr_fail(TR_ERR_SYSTEM, "too many keys of a hash map have hashes like that of key %llu",
                            (unsigned long long)key);
         found = m->count++;
@@ -408,7 +400,8 @@ static uint32_t hashmap_find_some(const struct tr_hashmap *m, const tr_key *key,
     uint32_t unsure = 0;
     for (size_t i = 0; i < n; i++) {
         hash[i] = tr_mix(key[i]);
-        bucket[i] = &hashmap_pages(m)[hash_page_number(m, hash[i])].bucket[hash_first_bucket(hash[i])];
+        const struct page *page = (struct page *)m->page.at + hash_page_number(m, hash[i]);
+        bucket[i] = &page->bucket[hash_first_bucket(hash[i])];
         __builtin_prefetch(bucket[i]);
     }
     for (size_t i = 0; i < n; i++) {

@@ -164,14 +164,6 @@ static inline int tr_table_server_of(const struct tr_table *t, int rank)
     return server < (int)t->partition.servers ? server : -1;
 }
 
-/* Rank in the node communicator of a rank of this node: in the order of world ranks. */
-static inline int tr_node_rank(const tr_context *tr, int rank)
-{
-    int number = 0;
-    for (int r = 0; r < rank; r++) number += tr_same_node(tr, r);
-    return number;
-}
-
 /* Locks in memory that the ranks of a node share; they are held for a few microseconds. */
 static inline void tr_spin_lock(atomic_uint *lock)
 {

@@ -49,7 +49,7 @@ struct tr_channel {
 struct tr_channel tr_channel_of(struct tr_table *table, uint32_t server, const struct tr_segment *segment,
                                 uint32_t tag);
 
-/* Chooses the route: loads within the node, gets of ranges, requests otherwise, unless table.route fixes it. TR_ERR_CONFIG:
+/* Chooses the route: loads within the node, gets of ranges, requests otherwise, unless the job sets table.route. TR_ERR_CONFIG:
  * table.route=load, but the server is on another node. */
 int tr_channel_choose_route(struct tr_channel *channel);
 
@@ -166,12 +166,14 @@ static inline size_t tr_view_bytes(const tr_view *view)
 int tr_merge_open(struct tr_table *table);
 void tr_merge_close(struct tr_table *table);
 
-/* Starts the next merge, with view->delta or, view NULL, without a contribution. Each rank that serves the table or works calls
- * it once for each clock in which the table is updated. Precondition: !tr_merge_busy(). */
+/* Starts the next merge with view->delta, or without a contribution (view NULL). Each server and each worker calls it once for each
+ * clock in which the table is updated. Precondition: !tr_merge_busy(). */
 int tr_merge_start(struct tr_table *table, tr_view *view);
 bool tr_merge_busy(const struct tr_table *table);
+
 /* The next merge is that of the first clock again. On all participants, before the stage starts. */
 void tr_merge_begin(struct tr_table *table);
+
 /* The clock of the next merge: updates of earlier ones are in this rank's share. INT64_MAX: this rank takes part in none. */
 int64_t tr_merge_done(const struct tr_table *table);
 int tr_merge_poll(void *what, int *did); /* poll function; what: the tr_tables */
@@ -186,17 +188,16 @@ int tr_merge_choose_degree(int n, double held, double units, size_t unit_bytes);
 /* ======== caches of a node ========
  *
  * A node cache has values that one worker of a node has fetched from a server of another node, for the other workers. It lies in
- * memory that the node shares, with a fixed number of entries of one size; item i can only be in entry i modulo their number.
- * A worker that needs an item that is not cached claims its entry and fetches it. A worker that finds the entry claimed does
- * other work and returns later. This divides the fetching among workers that run in step. The claim fails if the entry is in use
- * for another item or is being read: workers wait only for items that are being fetched, and each fetch ends.
+ * memory that the node shares and has a fixed number of entries of one size; item i can only be in entry i modulo their number. A
+ * worker that needs an item that is not cached claims its entry and fetches it. A worker that finds the entry claimed does other
+ * work and returns later, so workers that run in step divide the fetching. The claim fails if the entry is in use for another item or
+ * is being read: workers wait only for items that are being fetched, and each fetch ends.
  *
- * Fetches are numbered. A fetch contains all updates of clocks < holds, because these were in the tables before it started. A
- * worker at clock c may use a fetch
- *   under BSP         if holds = c (no newer update is in it, because none of clock c is visible before all have read for c)
- *   under SSP, ASP    if holds ≥ c - s and its number is above `after`: a worker sees its own updates, so the fetch must have
- *                     started after the last of them had arrived; and a worker that only reads must see new values
- */
+ * Fetches are numbered. A fetch contains all updates of clocks < holds, because these were in the tables before it started. A worker
+ * at clock c may use a fetch
+ *   under BSP         if holds = c (it has no newer update: none of clock c is visible before all workers have read for c)
+ *   under SSP, ASP    if holds ≥ c - s and its number is above `after`: it started after the worker's own last update had arrived
+ *                     or, for a worker that only reads, after the fetch that this worker used last */
 struct tr_cache_head;
 
 struct tr_node_cache {
@@ -260,20 +261,17 @@ void tr_cache_give_back(struct tr_node_cache *cache, uint64_t item);
  * Workers of a node that read the same keys of a server on another node fetch them once.
  *
  * The i-th views that the workers of a node have opened of a table for the same use (read, update, group) form a node pull. So
- * workers that open their views in the same order share them, and rounded values are never mixed with exact ones. For each
- * server on another node that several of these views read, and if it saves at least a fifth, the union of their keys is
- * registered once, by one rank of the node, and a node cache with one entry holds its values. Any of the workers may fetch them;
- * then each copies its own keys. Each worker starts with other servers than its neighbours, so that workers in step divide the
- * fetching.
+ * workers that open their views in the same order share them, and rounded values are never mixed with exact ones. If several of
+ * these views read from a server on another node, and sharing saves at least a fifth, one rank of the node registers the union of
+ * their keys, and a node cache with one entry holds its values. Any of the workers may fetch them; then each copies its own keys.
+ * Each worker starts with other servers than its neighbours, so that workers in step divide the fetching.
  *
- * Under SSP, a worker cannot use a fetch that started before its own last update had arrived. That would end the sharing: of two
- * workers in step, the update of the second arrives during the fetch of the first, and each would fetch for itself. So if
- * updates are simply added (the condition of tr_view_prefetch()), a worker looks at the latest fetch just before it pushes. If
- * that started after its previous update had arrived, it lacks only the delta that is about to be sent: the worker takes it over
- * with the delta added, as if it had been prefetched. So only a worker that finds no fetch newer than its last clock makes one:
- * about one a clock of the faster workers. The values may be one clock of the worker old, as prefetched ones are; the staleness
- * bound holds. Such views are not prefetched, which would be a second fetch.
- */
+ * Under SSP, a worker cannot use a fetch that started before its own last update had arrived. Of two workers in step, the update of
+ * the second arrives during the fetch of the first, so each would fetch for itself. Therefore, if updates are simply added (the
+ * condition of tr_view_prefetch()), a worker looks at the latest fetch just before it pushes. If that started after its previous
+ * update had arrived, it lacks only the delta that is about to be sent: the worker adds the delta to a copy and uses it for the next
+ * clock, like a prefetched one. So there is about one fetch per clock of the faster workers. The values may be one clock of the
+ * worker old, as prefetched ones are; the staleness bound holds. Such views are not prefetched. */
 
 struct tr_node_pull;
 
@@ -304,15 +302,11 @@ bool tr_node_pull_has_news(const struct tr_node_pull *pull, int64_t least);
 
 /* ======== subscriptions ========
  *
- * Rows that a worker reads after each update of a table (tr_rows_subscribe()). Under BSP they arrive with each
- * merge, without requests.
- *
- * The rows that the workers of a node subscribe to are united. Each worker receives a slice of the union, by rounds (merge.c) that
- * run from the servers down, into memory that the node shares: a row travels to a node once, and all of its workers read it
- * there. It travels in the chunks of the merge, and a number for each slice and chunk says with which merge its rows have come. No
- * rank overwrites them before all workers take part in the next merge, and so have read them.
- *
- * Rows of servers on the node itself are left out: they are read directly. */
+ * Rows that a worker reads after each update of a table (tr_rows_subscribe()). Under BSP they arrive with each merge, without
+ * requests. The rows to which the workers of a node subscribe are united. Each worker receives a slice of the union, by rounds
+ * (merge.c) that run from the servers down, into memory that the node shares: a row travels to a node once, in the chunks of the
+ * merge. For each slice and chunk, a number says with which merge its rows have arrived. No rank overwrites them before all workers
+ * take part in the next merge, and so have read them. Rows of servers on the node itself are read directly. */
 
 struct tr_subscription {
     struct tr_table *table;
@@ -364,21 +358,18 @@ bool tr_subscription_take(struct tr_subscription *subscription, struct tr_subscr
 
 /* ======== rows ========
  *
- * Rows in any order (trireme/table.h) are pulled as a stream and delivered to a function; updates of sparse rows
- * are pushed.
+ * Pulling. The list is split by server. Rows that this rank reads directly are delivered while no answer has
+ * arrived. For the others, up to table.ahead requests to each server are in flight, each for the number of rows that fit into
+ * table.row_bytes, while the rows of an answer are delivered. Between two rows, but at most every 0.5 ms, the rank polls: it receives
+ * answers, sends further requests, and serves other ranks. Rows that other workers of the node fetch or have fetched come from a
+ * node cache. The length of a sparse row is known only from the answer: the server fills table.row_bytes, and rows that do not fit,
+ * or the rest of a row, are requested again.
  *
- * Pulling. The list is split by server. Rows that this rank reads directly are delivered while no answer has arrived. For
- * the others, up to table.ahead requests to each server are in flight, each for the number of rows that fit into
- * table.row_bytes, while the rows of an answer are delivered. Between two rows, but at most every 0.5 ms, the rank polls: it
- * receives answers, sends further requests, and serves other ranks. So a request is sent as soon as there is a free slot. Rows
- * that other workers of the node fetch or have fetched come from a node cache. The length of a sparse row is known only
- * from the answer: the server fills table.row_bytes, and rows that do not fit, or the rest of a row, are requested again.
- *
- * Pushing. Entries that are added to sparse rows are written into one message for each server. It is sent when it is full,
- * before this worker pulls from the table, and at the end of the clock. Under BSP servers hold such messages, as they do those of
- * views. The last message to each server in a clock is acknowledged, and TR_CLOCK_PUSHED says when those of all workers are:
- * a worker without entries for a server sends it nothing.
- */
+ * Pushing. Entries that are added to sparse rows are written into one message for each server. It is sent when it is full, before
+ * this worker pulls from the table, and at the end of the clock. Under BSP servers hold such messages, as they do those of views.
+ * The last message to each server in a clock is acknowledged, and TR_CLOCK_PUSHED says when those of all workers are: a worker
+ * without entries for a server sends it nothing. */
+
 /* Terms of a pull, set by sync.c. */
 struct tr_rows_terms {
     bool still;    /* no value changes during the pull: rows are delivered without a copy */
