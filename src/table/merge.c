@@ -64,8 +64,8 @@ static struct own_keys rounds_own(const struct rounds *r, int participant, uint3
     if (!r->keys || server < 0) return (struct own_keys){0};
     const struct tr_segment *s = &r->keys[server];
     uint64_t from = (uint64_t)chunk * r->chunk, to = from + r->chunk;
-    uint32_t first = from > UINT32_MAX ? s->n : tr_segment_find(s, (uint32_t)from);
-    uint32_t end = to > UINT32_MAX ? s->n : tr_segment_find(s, (uint32_t)to);
+    uint32_t first = from > UINT32_MAX ? s->n : (uint32_t)tr_place_u32(s->position, s->n, (uint32_t)from);
+    uint32_t end = to > UINT32_MAX ? s->n : (uint32_t)tr_place_u32(s->position, s->n, (uint32_t)to);
     return (struct own_keys){s, first, end - first};
 }
 

@@ -129,6 +129,71 @@ void tr_cache_give_back(struct tr_node_cache *c, uint64_t item)
     tr_spin_unlock(&e->lock);
 }
 
+/* ======== unions ======== */
+
+/* The union of numbers that the ranks of a node have: a bitmap in memory that the node shares. All functions but union_add() and
+ * union_index() are collective over the ranks of the node; they add between open (or clear) and seal, and look up from seal on. */
+struct node_union {
+    tr_context *tr;
+    size_t words;
+    _Atomic uint64_t *word; /* bit i % 64 of word i / 64: some rank has number i */
+    uint32_t *before;       /* by word, and one more: numbers of the union below it */
+    struct tr_shm memory;
+    const char *whom; /* the subject of the message about a wait that takes too long */
+};
+
+/* For numbers < limit. TR_ERR_SYSTEM, on all ranks of the node: there is no memory for it. */
+static int union_open(tr_context *tr, uint64_t limit, const char *whom, struct node_union *u)
+{
+    size_t words = (size_t)(limit / 64 + 1),
+           bytes = words * sizeof *u->word + (words + 1) * sizeof *u->before;
+    *u = (struct node_union){.tr = tr, .words = words, .memory = TR_SHM_CLOSED, .whom = whom};
+    TR_TRY(tr_shm_open(tr, tr->node, tr->node_rank == 0 ? bytes : 0, true, &u->memory));
+    u->word = (_Atomic uint64_t *)(void *)u->memory.part[0].at;
+    u->before = (uint32_t *)(void *)(u->word + words);
+    return TR_OK;
+}
+
+static void union_add(struct node_union *u, uint64_t number)
+{
+    atomic_fetch_or_explicit(&u->word[number / 64], UINT64_C(1) << number % 64, memory_order_relaxed);
+}
+
+/* Returns the size of the union. */
+static uint32_t union_seal(struct node_union *u)
+{
+    tr_meet(u->tr, u->tr->node, u->whom);
+    for (size_t w = 0; w < u->words && u->tr->node_rank == 0; w++)
+        u->before[w + 1] = u->before[w] + (uint32_t)__builtin_popcountll(u->word[w]);
+    tr_meet(u->tr, u->tr->node, u->whom);
+    return u->before[u->words];
+}
+
+static void union_clear(struct node_union *u)
+{
+    tr_meet(u->tr, u->tr->node, u->whom);
+    if (u->tr->node_rank == 0) memset((void *)u->word, 0, u->words * sizeof *u->word);
+    tr_meet(u->tr, u->tr->node, u->whom);
+}
+
+/* The index of a number that is in the union: how many lower ones it has. */
+static uint32_t union_index(const struct node_union *u, uint64_t number)
+{
+    uint64_t below = u->word[number / 64] & ((UINT64_C(1) << number % 64) - 1);
+    return u->before[number / 64] + (uint32_t)__builtin_popcountll(below);
+}
+
+/* Lists the numbers with indices first .. end - 1, ascending. */
+static void union_list(const struct node_union *u, size_t first, size_t end, uint64_t *number)
+{
+    for (size_t w = 0; w < u->words; w++) {
+        if (u->before[w + 1] <= first || u->before[w] >= end) continue;
+        size_t index = u->before[w];
+        for (uint64_t left = u->word[w]; left; left &= left - 1, index++)
+            if (index >= first && index < end) *number++ = 64 * w + (uint64_t)__builtin_ctzll(left);
+    }
+}
+
 /* ======== node pulls ======== */
 
 enum { USES = TR_VIEW_GROUP + 1 };
@@ -316,18 +381,17 @@ static int node_pull_readers(const struct tr_node_pull *p, const uint32_t *units
 static bool node_pull_unite(struct tr_node_pull *p, const uint32_t *units)
 {
     tr_context *tr = p->table->tr;
-    struct tr_union u;
+    struct node_union u;
     int status = TR_OK;
-    if (tr_union_open(tr, tr_partition_longest(&p->table->partition), &u) != TR_OK) return false;
+    if (union_open(tr, tr_partition_longest(&p->table->partition), node_opening, &u) != TR_OK) return false;
     for (uint32_t server = 0; server < p->servers; server++) {
         struct node_source *s = &p->source[server];
         bool reads = units[(size_t)tr->node_rank * p->servers + server] > 0;
         const struct tr_segment *view = reads ? p->view->channel[server].segment : NULL;
         int readers = node_pull_readers(p, units, server, tr->node_size);
         if (readers < 2) continue;
-        for (uint32_t i = 0; view && i < view->n; i++) tr_union_add(&u, view->position[i]);
-        tr_union_seal(&u, node_opening);
-        s->all.n = tr_union_size(&u);
+        for (uint32_t i = 0; view && i < view->n; i++) union_add(&u, view->position[i]);
+        s->all.n = union_seal(&u);
         /* Fetching the union once must save a fifth of the bytes. Under BSP it is fetched once a clock; otherwise more often,
          * because readers are not in step: 1.6 times by four readers (measured). */
         uint64_t sum = 0, fifths = p->table->lockstep ? 5 : 4 + (uint64_t)readers;
@@ -335,13 +399,13 @@ static bool node_pull_unite(struct tr_node_pull *p, const uint32_t *units)
         if (s->all.n * fifths > sum * 4) s->all.n = 0;
         if (s->all.n > 0 && node_pull_keeper(p, server) == tr->rank && status == TR_OK)
             status = TR_NEW(&s->list, s->all.n);
-        if (s->list) tr_union_list(&u, 0, s->all.n, s->list);
+        if (s->list) union_list(&u, 0, s->all.n, s->list);
         if (s->all.n > 0 && view && status == TR_OK) status = TR_NEW(&s->own.position, view->n);
         for (uint32_t i = 0; s->own.position && i < view->n; i++)
-            s->own.position[i] = tr_union_index(&u, view->position[i]);
-        tr_union_clear(&u, node_opening);
+            s->own.position[i] = union_index(&u, view->position[i]);
+        union_clear(&u);
     }
-    tr_union_close(&u);
+    tr_shm_close(&u.memory);
     return node_agrees(tr, status);
 }
 
@@ -517,11 +581,11 @@ static size_t subscription_slice_start(const struct tr_subscription *s, size_t m
 
 /* Allocates memory for the union, and makes the plan of this member's slice. If the node has too little memory, it receives
  * nothing. */
-static int subscription_open_memory(struct tr_subscription *s, const struct tr_union *rows)
+static int subscription_open_memory(struct tr_subscription *s, const struct node_union *rows, size_t units)
 {
     const struct tr_table *t = s->table;
     const size_t most = (size_t)1 << 28;
-    size_t parts = (size_t)s->members * s->chunks, units = tr_union_size(rows);
+    size_t parts = (size_t)s->members * s->chunks;
     size_t flags = node_padded(parts * sizeof *s->arrived);
     if (units == 0 || units * t->unit_bytes > most) return TR_OK;
     size_t bytes = t->tr->node_rank == 0 ? flags + units * t->unit_bytes : 0;
@@ -536,11 +600,8 @@ static int subscription_open_memory(struct tr_subscription *s, const struct tr_u
         TR_FREED tr_key *keys = NULL;
         s->slice_value = s->value + first * t->unit_bytes;
         TR_TRY(TR_NEW(&keys, end - first));
-        size_t n = tr_union_list(rows, first, end, keys);
-        TR_TRY(tr_plan_make(
-            &(struct tr_plan_keys){
-                .partition = &t->partition, .table_keys = t->keys, .pieces = 1, .key = keys, .n = n},
-            &s->slice));
+        union_list(rows, first, end, keys);
+        TR_TRY(tr_plan_make(t, keys, end - first, TR_PLAN_ASCENDING, NULL, &s->slice));
     }
     /* sort own rows by the part in which they arrive: count, then fill */
     TR_TRY(TR_NEW(&s->begin, parts + 2));
@@ -552,7 +613,7 @@ static int subscription_open_memory(struct tr_subscription *s, const struct tr_u
         for (size_t i = 0; i < s->n; i++) {
             struct tr_location at = tr_walk_to(&walker, s->key[i]);
             if (t->share[at.server]) continue;
-            uint32_t slot = tr_union_index(rows, s->key[i]);
+            uint32_t slot = union_index(rows, s->key[i]);
             size_t members = (size_t)s->members, member = slot * members / s->units;
             while (subscription_slice_start(s, member + 1) <= slot) member++;
             uint32_t *to = &s->begin[at.position / s->chunk * members + member + 2 - (size_t)turn];
@@ -570,7 +631,7 @@ static int subscription_open_memory(struct tr_subscription *s, const struct tr_u
 int tr_subscription_open(struct tr_table *t, uint32_t chunk, uint32_t chunks)
 {
     const tr_context *tr = t->tr;
-    struct tr_union rows;
+    struct node_union rows;
     struct tr_subscription *s = t->subscribing;
     if (!s) TR_TRY(TR_NEW(&s, 1));
     if (!t->subscribing) *s = (struct tr_subscription){.table = t, .memory = TR_SHM_CLOSED};
@@ -584,13 +645,12 @@ int tr_subscription_open(struct tr_table *t, uint32_t chunk, uint32_t chunks)
         if (rank == tr->rank) s->member = s->members;
         s->members += tr_same_node(tr, rank);
     }
-    if (tr_union_open(t->tr, t->keys, &rows) != TR_OK) return TR_OK;
+    if (union_open(t->tr, t->keys, subscribing, &rows) != TR_OK) return TR_OK;
     struct tr_walker walker = {.partition = &t->partition};
     for (size_t i = 0; i < s->n; i++)
-        if (!t->share[tr_walk_to(&walker, s->key[i]).server]) tr_union_add(&rows, s->key[i]);
-    tr_union_seal(&rows, subscribing);
-    int status = subscription_open_memory(s, &rows);
-    tr_union_close(&rows);
+        if (!t->share[tr_walk_to(&walker, s->key[i]).server]) union_add(&rows, s->key[i]);
+    int status = subscription_open_memory(s, &rows, union_seal(&rows));
+    tr_shm_close(&rows.memory);
     return status;
 }
 

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ranks/ranks.h"
-#include "table/codec.h"
+#include "table/table.h"
 
 /* ======== partitions ======== */
 
@@ -244,27 +243,27 @@ int tr_segment_find_runs(struct tr_segment *s)
     return TR_OK;
 }
 
-int tr_plan_make(const struct tr_plan_keys *k, struct tr_plan *plan)
+int tr_plan_make(const struct tr_table *t, const tr_key *key, size_t n, enum tr_plan_order order,
+                 const bool *skip, struct tr_plan *plan)
 {
-    if (k->n * k->pieces > UINT32_MAX)
-        return tr_fail(TR_ERR_INTERNAL, "a view has at most 2^32 units, not %zu", k->n * k->pieces);
-    for (size_t i = 0; i < k->n && k->order == TR_PLAN_ASCENDING; i++)
-        if (k->key[i] >= k->table_keys || (i > 0 && k->key[i] <= k->key[i - 1]))
+    if (n * t->pieces > UINT32_MAX)
+        return tr_fail(TR_ERR_INTERNAL, "a view has at most 2^32 units, not %zu", n * t->pieces);
+    for (size_t i = 0; i < n && order == TR_PLAN_ASCENDING; i++)
+        if (key[i] >= t->keys || (i > 0 && key[i] <= key[i - 1]))
             return tr_fail(TR_ERR_INTERNAL, "key %zu of a view is %llu: keys must ascend and lie below %llu",
-                           i, (unsigned long long)k->key[i], (unsigned long long)k->table_keys);
-    struct tr_plan p TR_CLOSED_BY(tr_plan_free) = {.servers = k->partition->servers};
+                           i, (unsigned long long)key[i], (unsigned long long)t->keys);
+    struct tr_plan p TR_CLOSED_BY(tr_plan_free) = {.servers = t->partition.servers};
     /* counts the units of each server, allocates memory in which the segments lie side by side, and fills them */
-    const bool listed = k->order == TR_PLAN_LISTED, unbounded = k->partition->unbounded;
+    const bool listed = order == TR_PLAN_LISTED, unbounded = t->partition.unbounded;
     const bool by_key =
-        listed && k->pieces > 1; /* else piece by piece: one look-up serves a block of neighbours */
-    const size_t outer = by_key ? k->n : k->pieces, inner = by_key ? k->pieces : k->n;
-    struct tr_walker walker = {.partition = k->partition};
+        listed && t->pieces > 1; /* else piece by piece: one look-up serves a block of neighbours */
+    const size_t outer = by_key ? n : t->pieces, inner = by_key ? t->pieces : n;
+    struct tr_walker walker = {.partition = &t->partition};
     TR_TRY(TR_NEW(&p.segment, p.servers));
-    for (uint64_t piece = 0; piece < k->pieces; piece++)
-        for (size_t i = 0; i < k->n; i++)
-            p.segment[tr_walk_to(&walker, piece * k->table_keys + k->key[i]).server].n++;
+    for (uint64_t piece = 0; piece < t->pieces; piece++)
+        for (size_t i = 0; i < n; i++) p.segment[tr_walk_to(&walker, piece * t->keys + key[i]).server].n++;
     for (uint32_t server = 0; server < p.servers; server++) {
-        if (k->skip && k->skip[server]) p.segment[server].n = 0;
+        if (skip && skip[server]) p.segment[server].n = 0;
         p.units += p.segment[server].n;
     }
     TR_TRY(TR_NEW(&p.local, p.units));
@@ -281,11 +280,11 @@ int tr_plan_make(const struct tr_plan_keys *k, struct tr_plan *plan)
     for (size_t a = 0; a < outer; a++)
         for (size_t b = 0; b < inner; b++) {
             size_t i = by_key ? a : b, piece = by_key ? b : a;
-            struct tr_location at = tr_walk_to(&walker, piece * k->table_keys + k->key[i]);
+            struct tr_location at = tr_walk_to(&walker, piece * t->keys + key[i]);
             struct tr_segment *s = &p.segment[at.server];
-            if (k->skip && k->skip[at.server]) continue;
-            s->local[s->n] = (uint32_t)(i * k->pieces + piece);
-            if (unbounded) s->key[s->n++] = k->key[i];
+            if (skip && skip[at.server]) continue;
+            s->local[s->n] = (uint32_t)(i * t->pieces + piece);
+            if (unbounded) s->key[s->n++] = key[i];
             else s->position[s->n++] = at.position;
         }
     for (uint32_t server = 0; server < p.servers && !listed && !unbounded; server++) {
@@ -319,54 +318,4 @@ void tr_plan_free(struct tr_plan *plan)
     free(plan->position);
     free(plan->key);
     *plan = (struct tr_plan){0};
-}
-
-uint32_t tr_segment_find(const struct tr_segment *s, uint32_t position)
-{
-    return (uint32_t)tr_place_u32(s->position, s->n, position);
-}
-
-/* ======== unions ======== */
-
-int tr_union_open(tr_context *tr, uint64_t limit, struct tr_union *u)
-{
-    size_t words = (size_t)(limit / 64 + 1),
-           bytes = words * sizeof *u->word + (words + 1) * sizeof *u->before;
-    *u = (struct tr_union){.tr = tr, .words = words, .memory = TR_SHM_CLOSED};
-    TR_TRY(tr_shm_open(tr, tr->node, tr->node_rank == 0 ? bytes : 0, true, &u->memory));
-    u->word = (_Atomic uint64_t *)(void *)u->memory.part[0].at;
-    u->before = (uint32_t *)(void *)(u->word + words);
-    return TR_OK;
-}
-
-void tr_union_close(struct tr_union *u)
-{
-    tr_shm_close(&u->memory);
-}
-
-void tr_union_seal(struct tr_union *u, const char *whom)
-{
-    tr_meet(u->tr, u->tr->node, whom);
-    for (size_t w = 0; w < u->words && u->tr->node_rank == 0; w++)
-        u->before[w + 1] = u->before[w] + (uint32_t)__builtin_popcountll(u->word[w]);
-    tr_meet(u->tr, u->tr->node, whom);
-}
-
-void tr_union_clear(struct tr_union *u, const char *whom)
-{
-    tr_meet(u->tr, u->tr->node, whom);
-    if (u->tr->node_rank == 0) memset((void *)u->word, 0, u->words * sizeof *u->word);
-    tr_meet(u->tr, u->tr->node, whom);
-}
-
-size_t tr_union_list(const struct tr_union *u, size_t first, size_t end, uint64_t *number)
-{
-    size_t n = 0;
-    for (size_t w = 0; w < u->words; w++) {
-        if (u->before[w + 1] <= first || u->before[w] >= end) continue;
-        size_t index = u->before[w];
-        for (uint64_t left = u->word[w]; left; left &= left - 1, index++)
-            if (index >= first && index < end) number[n++] = 64 * w + (uint64_t)__builtin_ctzll(left);
-    }
-    return n;
 }

@@ -1,4 +1,4 @@
-/* Which server holds which unit (partitions); the units of some keys by server (plans); unions of numbers of a node's ranks.
+/* Which server holds which unit (partitions), and the units of some keys by server (plans).
  *
  * The units of a table are numbered 0..units-1 and lie in blocks of equal size. Every rank computes the same partition, without
  * communication. In three kinds, a bijection of the block numbers spreads the blocks over the servers in turn:
@@ -18,8 +18,6 @@
  * by a hash of the block's number, and on a ring by a search among its points; own is not possible. */
 #ifndef TR_TABLE_PLAN_H
 #define TR_TABLE_PLAN_H
-
-#include <stdatomic.h>
 
 #include "base/base.h"
 #include "ranks/ranks.h"
@@ -150,64 +148,14 @@ struct tr_plan {
 
 enum tr_plan_order { TR_PLAN_ASCENDING, TR_PLAN_LISTED };
 
-struct tr_plan_keys {
-    const struct tr_partition *partition;
-    uint64_t table_keys;
-    uint32_t pieces; /* units of a key: unit number of piece p of key k is p × table_keys + k */
-    const tr_key *key;
-    size_t n;
-    enum tr_plan_order order;
-    const bool *skip; /* by server: its units are left out; NULL: of no server */
-};
-
-/* Splits n keys by server. TR_ERR_INTERNAL for more than 2^32 units and, in ascending order, for keys that do not ascend or
- * are not below table_keys (the caller has checked keys in listed order). Free with tr_plan_free(). */
-int tr_plan_make(const struct tr_plan_keys *keys, struct tr_plan *plan);
+/* Splits n keys of a table by server. skip: by server: its units are left out; NULL: of no server. TR_ERR_INTERNAL for more than
+ * 2^32 units and, in ascending order, for keys that do not ascend or do not exist (the caller has checked keys in listed order). Free
+ * with tr_plan_free(). */
+int tr_plan_make(const struct tr_table *table, const tr_key *key, size_t n, enum tr_plan_order order,
+                 const bool *skip, struct tr_plan *plan);
 void tr_plan_free(struct tr_plan *plan);
 
 /* Lists the runs of a segment in ascending order if they have 16 units on average. */
 int tr_segment_find_runs(struct tr_segment *segment);
-
-/* The first entry of a segment at or behind a position; segment->n: there is none. Cuts segments into chunks. */
-uint32_t tr_segment_find(const struct tr_segment *segment, uint32_t position);
-
-/* ======== unions of numbers that the ranks of a node have ========
- *
- * A bitmap in memory that the node shares. Collective over the ranks of the node: open, seal, clear, close. Between open (or
- * clear) and seal each rank adds its numbers; from seal on each rank looks up. */
-struct tr_union {
-    tr_context *tr;
-    size_t words;
-    _Atomic uint64_t *word; /* bit i % 64 of word i / 64: some rank has number i */
-    uint32_t *before;       /* by word, and one more: numbers of the union below it */
-    struct tr_shm memory;
-};
-
-/* For numbers < limit. TR_ERR_SYSTEM, on all ranks of the node: there is no memory for it. */
-int tr_union_open(tr_context *tr, uint64_t limit, struct tr_union *u);
-void tr_union_close(struct tr_union *u);
-void tr_union_seal(struct tr_union *u,
-                   const char *whom); /* whom: the subject of the message about a wait that takes too long */
-void tr_union_clear(struct tr_union *u, const char *whom);
-
-static inline void tr_union_add(struct tr_union *u, uint64_t number)
-{
-    atomic_fetch_or_explicit(&u->word[number / 64], UINT64_C(1) << number % 64, memory_order_relaxed);
-}
-
-static inline uint32_t tr_union_size(const struct tr_union *u)
-{
-    return u->before[u->words];
-}
-
-/* The index of a number that is in the union: how many lower ones it has. */
-static inline uint32_t tr_union_index(const struct tr_union *u, uint64_t number)
-{
-    uint64_t below = u->word[number / 64] & ((UINT64_C(1) << number % 64) - 1);
-    return u->before[number / 64] + (uint32_t)__builtin_popcountll(below);
-}
-
-/* Lists the numbers with indices first .. end - 1, ascending, and returns how many there are. */
-size_t tr_union_list(const struct tr_union *u, size_t first, size_t end, uint64_t *number);
 
 #endif

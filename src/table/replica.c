@@ -914,28 +914,19 @@ int tr_replica_status(const tr_replica *l)
 
 /* ---- by keys ---- */
 
-/* A call reads to `out` or adds `delta`; the other is NULL. */
-struct call {
-    const tr_key *keys;
-    size_t n;
-    void *out;
-    const void *delta;
-};
-
-/* Keys number `from` to `to` - 1 of the call, whose values begin at `at` with key `first`. */
-static void replica_work(const struct tr_replica *l, const struct call *c, void *at, tr_key first,
-                         size_t from, size_t to)
+/* Reads n keys to `out` or adds `delta`; the other is NULL. Key `first` is at `at`. */
+static void replica_work(const struct tr_replica *l, const tr_key *keys, size_t n, void *to, const void *from,
+                         void *at, tr_key first)
 {
     const size_t width = l->table->width;
-    const tr_key *keys = c->keys;
-    const bool atomically = l->mode == TR_UPDATE_ATOMIC, reads = c->out != NULL;
+    const bool atomically = l->mode == TR_UPDATE_ATOMIC;
     TR_FOR_TYPE(l->table->dtype, {
-        T *values = at, *out = c->out;
-        const T *delta = c->delta;
-        for (size_t i = from; i < to && reads; i++)
+        T *values = at, *out = to;
+        const T *delta = from;
+        for (size_t i = 0; i < n && out; i++)
             for (size_t j = 0; j < width; j++)
                 __atomic_load(values + (keys[i] - first) * width + j, out + i * width + j, __ATOMIC_RELAXED);
-        for (size_t i = from; i < to && !reads; i++)
+        for (size_t i = 0; i < n && !out; i++)
             for (size_t j = 0; j < width; j++) {
                 T *value = values + (keys[i] - first) * width + j, by = delta[i * width + j], seen = *value,
                   next;
@@ -950,45 +941,47 @@ static void replica_work(const struct tr_replica *l, const struct call *c, void 
     })
 }
 
-static int replica_call(struct tr_replica *l, const struct call *c)
+/* tr_replica_read() or tr_replica_add(), as above. */
+static int replica_access(struct tr_replica *l, const tr_key *keys, size_t n, char *out, const char *delta)
 {
+    const struct replica_column *column = &l->column[0];
     if (!l->taken)
         return tr_fail(TR_ERR_INTERNAL, "table %s: its local model is not taken: see tr_replica_take()",
                        l->table->name);
     tr_key most = 0;
-    for (size_t i = 0; i < c->n; i++) most = c->keys[i] > most ? c->keys[i] : most;
+    for (size_t i = 0; i < n; i++) most = keys[i] > most ? keys[i] : most;
     if (most >= l->table->keys)
         return tr_fail(TR_ERR_INTERNAL, "table %s: there is no key %llu in its local model, but %llu keys",
                        l->table->name, (unsigned long long)most, (unsigned long long)l->table->keys);
-    if (l->mode == TR_UPDATE_LOCKED || !replica_is_whole(l)) {
-        TR_TRY(chunks_bring_ahead(l, c->keys, c->n));
-        for (size_t i = 0, end; i < c->n; i = end) {
-            size_t chunk = (size_t)(c->keys[i] >> l->shift);
-            TR_TRY(chunk_get(l, chunk));
-            for (end = i; end < c->n && c->keys[end] >> l->shift == chunk;) end++;
-            char *at = l->column[0].values + l->chunk[chunk].frame * l->column[0].chunk_bytes;
-            replica_work(l, c, at, chunk_first_key(l, chunk), i, end);
-            if (c->delta) replica_note_change(&l->chunk[chunk].changed);
-            chunk_release(l, chunk);
-        }
+    if (l->mode != TR_UPDATE_LOCKED && replica_is_whole(l)) {
+        if (delta) replica_note_change(&l->head->all_changed);
+        replica_own_counts(l)->hits++;
+        replica_work(l, keys, n, out, delta, column->values, 0);
         return TR_OK;
     }
-    if (c->delta) replica_note_change(&l->head->all_changed);
-    replica_own_counts(l)->hits++;
-    replica_work(l, c, l->column[0].values, 0, 0, c->n);
+    TR_TRY(chunks_bring_ahead(l, keys, n));
+    for (size_t i = 0, end; i < n; i = end) {
+        size_t chunk = (size_t)(keys[i] >> l->shift), offset = i * column->key_bytes;
+        TR_TRY(chunk_get(l, chunk));
+        for (end = i; end < n && keys[end] >> l->shift == chunk;) end++;
+        replica_work(l, keys + i, end - i, out ? out + offset : NULL, delta ? delta + offset : NULL,
+                     column->values + l->chunk[chunk].frame * column->chunk_bytes, chunk_first_key(l, chunk));
+        if (delta) replica_note_change(&l->chunk[chunk].changed);
+        chunk_release(l, chunk);
+    }
     return TR_OK;
 }
 
 int tr_replica_read(tr_replica *l, const tr_key *keys, size_t n, void *out)
 {
     if (l->idle) return memset(out, 0, n * l->column[0].key_bytes), TR_OK;
-    return replica_note(l, replica_call(l, &(struct call){.keys = keys, .n = n, .out = out}));
+    return replica_note(l, replica_access(l, keys, n, out, NULL));
 }
 
 int tr_replica_add(tr_replica *l, const tr_key *keys, size_t n, const void *delta)
 {
     if (l->idle) return TR_OK;
-    return replica_note(l, replica_call(l, &(struct call){.keys = keys, .n = n, .delta = delta}));
+    return replica_note(l, replica_access(l, keys, n, NULL, delta));
 }
 
 /* ======== taking and giving ======== */

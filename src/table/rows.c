@@ -703,14 +703,7 @@ static int rows_open_pull(struct pull *p)
     /* subscribed rows of other nodes arrive with merges and are left out of the plan */
     if (subscribed) TR_TRY(TR_NEW(&skip, servers));
     for (uint32_t s = 0; skip && s < servers; s++) skip[s] = !p->source[s].near;
-    TR_TRY(tr_plan_make(&(struct tr_plan_keys){.partition = &t->partition,
-                                               .table_keys = t->keys,
-                                               .pieces = t->pieces,
-                                               .key = p->keys,
-                                               .n = p->n,
-                                               .order = TR_PLAN_LISTED,
-                                               .skip = skip},
-                        &p->plan));
+    TR_TRY(tr_plan_make(t, p->keys, p->n, TR_PLAN_LISTED, skip, &p->plan));
     for (uint32_t s = 0, first = 0; s < servers; s++) {
         p->source[s].next = first;
         p->source[s].end = first += p->plan.segment[s].n;

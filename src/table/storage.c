@@ -95,14 +95,6 @@ static atomic_uint *share_lock(const struct tr_table *t, uint32_t server, uint32
     return its;
 }
 
-/* The end of the entries from `first` on that lie under one lock. */
-static uint32_t share_end_of_lock(const uint32_t *position, uint32_t n, uint32_t first)
-{
-    uint32_t chunk = position[first] / LOCK_UNITS, end = first + 1;
-    while (end < n && position[end] / LOCK_UNITS == chunk) end++;
-    return end;
-}
-
 /* Adds n contiguous units from position `first` on. */
 static void share_add_run(struct tr_table *t, uint32_t server, uint32_t first, uint32_t n, const char *values)
 {
@@ -116,18 +108,24 @@ static void share_add_run(struct tr_table *t, uint32_t server, uint32_t first, u
     }
 }
 
+/* Adds units at ascending positions: values of unit local[i] or, local NULL, i. */
+static void share_add_listed(struct tr_table *t, uint32_t server, const uint32_t *local,
+                             const uint32_t *position, uint32_t n, const char *values)
+{
+    for (uint32_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && position[end] / LOCK_UNITS == position[i] / LOCK_UNITS;) end++;
+        atomic_uint *its = share_lock(t, server, position[i]);
+        tr_add_units(t->dtype, local ? local + i : NULL, position + i, end - i, t->unit_width,
+                     local ? values : values + i * t->unit_bytes, t->share[server]);
+        tr_spin_unlock(its);
+    }
+}
+
 void tr_share_add(struct tr_table *t, const uint32_t *position, uint32_t first, uint32_t n,
                   const char *values)
 {
-    uint32_t server = (uint32_t)t->server;
-    if (!position) share_add_run(t, server, first, n, values);
-    for (uint32_t i = 0, end; position && i < n; i = end) {
-        end = share_end_of_lock(position, n, i);
-        atomic_uint *its = share_lock(t, server, position[i]);
-        tr_add_units(t->dtype, NULL, position + i, end - i, t->unit_width, values + i * t->unit_bytes,
-                     t->share[server]);
-        tr_spin_unlock(its);
-    }
+    if (position) share_add_listed(t, (uint32_t)t->server, NULL, position, n, values);
+    else share_add_run(t, (uint32_t)t->server, first, n, values);
 }
 
 void tr_share_add_view(struct tr_table *t, uint32_t server, const struct tr_segment *s, const void *view)
@@ -135,12 +133,7 @@ void tr_share_add_view(struct tr_table *t, uint32_t server, const struct tr_segm
     for (uint32_t r = 0; r < s->runs; r++)
         share_add_run(t, server, s->run[r].position, s->run[r].length,
                       (const char *)view + s->run[r].local * t->unit_bytes);
-    for (uint32_t i = 0, end; s->runs == 0 && i < s->n; i = end) {
-        end = share_end_of_lock(s->position, s->n, i);
-        atomic_uint *its = share_lock(t, server, s->position[i]);
-        tr_add_units(t->dtype, s->local + i, s->position + i, end - i, t->unit_width, view, t->share[server]);
-        tr_spin_unlock(its);
-    }
+    if (s->runs == 0) share_add_listed(t, server, s->local, s->position, s->n, view);
 }
 
 void tr_share_copy(const struct tr_table *t, uint32_t server, uint32_t position, void *to)

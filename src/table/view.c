@@ -386,10 +386,7 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
         if (v->merged && t->updating_views > 0)
             return tr_fail(TR_ERR_INTERNAL, "table %s: a worker can update it through one view only",
                            t->name);
-        TR_TRY(tr_plan_make(
-            &(struct tr_plan_keys){
-                .partition = &t->partition, .table_keys = t->keys, .pieces = t->pieces, .key = keys, .n = n},
-            &v->keys));
+        TR_TRY(tr_plan_make(t, keys, n, TR_PLAN_ASCENDING, NULL, &v->keys));
         TR_TRY(TR_NEW(&v->channel, v->keys.servers));
         t->updating_views += v->merged;
         for (uint32_t server = 0; server < v->keys.servers; server++) {

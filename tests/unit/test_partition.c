@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "table/plan.h"
+#include "table/table.h"
 
 enum { KINDS = 5, POINTS = 128 };
 static const enum tr_partition_kind kinds[] = {TR_PARTITION_RANGE, TR_PARTITION_HASH, TR_PARTITION_RANGE_HASH,
@@ -346,10 +346,8 @@ END_TEST
 static int plan(const struct tr_partition *p, uint64_t table_keys, uint32_t pieces, const tr_key *keys,
                 size_t n, struct tr_plan *plan)
 {
-    return tr_plan_make(
-        &(struct tr_plan_keys){
-            .partition = p, .table_keys = table_keys, .pieces = pieces, .key = keys, .n = n},
-        plan);
+    const struct tr_table table = {.partition = *p, .keys = table_keys, .pieces = pieces};
+    return tr_plan_make(&table, keys, n, TR_PLAN_ASCENDING, NULL, plan);
 }
 
 /* Every key is in the segment of its server, by its number, however large. */
@@ -392,14 +390,8 @@ START_TEST(listed_keys_keep_their_order)
         const bool skip[SERVERS] = {false, true, false, false};
         ck_ok(make(TR_PARTITION_RANGE_HASH, KEYS * pieces, 4, SERVERS, &p));
         for (uint64_t i = 0; i < KEYS; i++) keys[i] = tr_mix(i) % KEYS;
-        ck_ok(tr_plan_make(&(struct tr_plan_keys){.partition = &p,
-                                                  .table_keys = KEYS,
-                                                  .pieces = pieces,
-                                                  .key = keys,
-                                                  .n = KEYS,
-                                                  .order = TR_PLAN_LISTED,
-                                                  .skip = skip},
-                           &set));
+        const struct tr_table table = {.partition = p, .keys = KEYS, .pieces = pieces};
+        ck_ok(tr_plan_make(&table, keys, KEYS, TR_PLAN_LISTED, skip, &set));
         size_t units = 0;
         for (uint32_t unit = 0; unit < KEYS * pieces; unit++) {
             struct tr_location at = tr_partition_locate(&p, unit % pieces * KEYS + keys[unit / pieces]);
@@ -445,7 +437,7 @@ START_TEST(key_sets_are_split_by_server)
                     tr_partition_locate(&p, s->local[i] % pieces * KEYS + keys[s->local[i] / pieces]);
                 ck_assert_uint_eq(at.server, server);
                 ck_assert_uint_eq(at.position, s->position[i]);
-                ck_assert_uint_eq(tr_segment_find(s, s->position[i]), i);
+                ck_assert_uint_eq(tr_place_u32(s->position, s->n, s->position[i]), i);
             }
             uint32_t at = 0;
             for (uint32_t r = 0; r < s->runs; r++)
