@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "data/ids.h"
+#include "data/names.h"
 
 /* ---- files ---- */
 

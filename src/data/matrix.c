@@ -55,30 +55,31 @@ int tr_matrix_to_sparse(const struct tr_matrix *dense, struct tr_matrix *sparse)
     return TR_OK;
 }
 
+void tr_matrix_replace(struct tr_matrix *m, struct tr_matrix *by)
+{
+    float *label = m->label;
+    m->label = NULL;
+    tr_matrix_free(m);
+    *m = *by;
+    m->label = label;
+    *by = (struct tr_matrix){0};
+}
+
 int tr_matrix_make_sparse(struct tr_matrix *m)
 {
-    struct tr_matrix sparse;
-    int status = tr_matrix_to_sparse(m, &sparse);
-    if (status != TR_OK) {
-        tr_matrix_free(&sparse);
-        return status;
-    }
-    free(m->value);
-    sparse.label = m->label;
-    *m = sparse;
+    TR_CLOSED_BY(tr_matrix_free) struct tr_matrix sparse = {0};
+    TR_TRY(tr_matrix_to_sparse(m, &sparse));
+    tr_matrix_replace(m, &sparse);
     return TR_OK;
 }
 
 int tr_matrix_make_dense(struct tr_matrix *m, size_t columns)
 {
-    float *value;
+    struct tr_matrix dense = {.rows = m->rows, .columns = columns};
     if (!m->begin) return TR_OK; /* it is, or has no rows */
-    TR_TRY(TR_NEW(&value, m->rows * columns));
-    tr_lists_fill(m->begin, m->rows, m->column, m->value, columns, value);
-    free(m->begin);
-    free(m->column);
-    free(m->value);
-    *m = (struct tr_matrix){.rows = m->rows, .columns = columns, .value = value, .label = m->label};
+    TR_TRY(TR_NEW(&dense.value, m->rows * columns));
+    tr_lists_fill(m->begin, m->rows, m->column, m->value, columns, dense.value);
+    tr_matrix_replace(m, &dense);
     return TR_OK;
 }
 
@@ -132,34 +133,30 @@ void tr_index_set_free(struct tr_index_set *set)
 /* By a hash table. *fits = false: it would take more than most_bytes, and nothing was changed. */
 static int renumber_by_hash(struct tr_matrix *m, size_t most_bytes, bool *fits, uint32_t **keys, size_t *n)
 {
-    struct tr_ids ids = {.are_text = false};
-    uint32_t *order = NULL, *rank = NULL, at;
+    TR_CLOSED_BY(tr_ids_free) struct tr_ids ids = {.are_text = false};
+    TR_FREED uint32_t *order = NULL, *rank = NULL;
     size_t nonzeros = tr_matrix_nonzeros(m);
-    int status = TR_OK;
+    uint32_t at;
     *fits = true;
-    for (size_t k = 0; k < nonzeros && status == TR_OK && *fits; k++) {
-        status = tr_ids_number(&ids, m->column[k], &at);
+    for (size_t k = 0; k < nonzeros; k++) {
+        TR_TRY(tr_ids_number(&ids, m->column[k], &at));
         size_t bytes = 3 * ids.slots * sizeof *ids.slot + (size_t)ids.direct_size * sizeof *ids.direct;
         *fits = bytes + 24 * ids.n <= most_bytes;
+        if (!*fits) return TR_OK;
     }
-    if (status == TR_OK && *fits) {
-        status = tr_ids_sort(&ids, &order);
-        if (status == TR_OK) status = TR_NEW(keys, ids.n);
-        if (status == TR_OK) status = TR_NEW(&rank, ids.n);
-        for (size_t i = 0; i < ids.n && status == TR_OK; i++) {
-            (*keys)[i] = (uint32_t)ids.number[order[i]];
-            rank[order[i]] = (uint32_t)i;
-        }
-        for (size_t k = 0; k < nonzeros && status == TR_OK; k++) {
-            status = tr_ids_number(&ids, m->column[k], &at);
-            m->column[k] = rank[at];
-        }
-        *n = ids.n;
+    TR_TRY(tr_ids_sort(&ids, &order));
+    TR_TRY(TR_NEW(keys, ids.n));
+    TR_TRY(TR_NEW(&rank, ids.n));
+    for (size_t i = 0; i < ids.n; i++) {
+        (*keys)[i] = (uint32_t)ids.number[order[i]];
+        rank[order[i]] = (uint32_t)i;
     }
-    free(order);
-    free(rank);
-    tr_ids_free(&ids);
-    return status;
+    for (size_t k = 0; k < nonzeros; k++) {
+        TR_TRY(tr_ids_number(&ids, m->column[k], &at));
+        m->column[k] = rank[at];
+    }
+    *n = ids.n;
+    return TR_OK;
 }
 
 /* A set takes 1/4 byte for each index of the range and is fast: it is used unless it may take more than the columns themselves and
@@ -171,42 +168,27 @@ int tr_renumber(struct tr_matrix *m, uint32_t lowest, uint32_t highest, uint32_t
     for (size_t i = 0; i < nonzeros; i++) outside |= m->column[i] < lowest || m->column[i] > highest;
     if (outside)
         return tr_fail(TR_ERR_INTERNAL, "columns outside of %u..%u", (unsigned)lowest, (unsigned)highest);
-    if (nonzeros == 0) {
-        *n = 0;
-        return TR_NEW(keys, 0);
-    }
+    *n = 0;
+    if (nonzeros == 0) return TR_NEW(keys, 0);
     size_t set_bytes = (size_t)(highest - lowest) / 4;
     if (set_bytes > nonzeros * sizeof *m->column + ((size_t)4 << 20))
         TR_TRY(renumber_by_hash(m, set_bytes, &fits, keys, n));
     if (fits) return TR_OK;
-    struct tr_index_set set = {NULL};
-    int status = tr_index_set_add(&set, m->column, nonzeros, 1);
-    if (status == TR_OK) status = tr_index_set_number(&set, 0, (uint64_t)1 << 32, keys, n);
-    for (size_t k = 0; k < nonzeros && status == TR_OK; k++)
-        m->column[k] = tr_index_set_find(&set, m->column[k]);
-    tr_index_set_free(&set);
-    return status;
+    TR_CLOSED_BY(tr_index_set_free) struct tr_index_set set = {NULL};
+    TR_TRY(tr_index_set_add(&set, m->column, nonzeros, 1));
+    TR_TRY(tr_index_set_number(&set, 0, (uint64_t)1 << 32, keys, n));
+    for (size_t k = 0; k < nonzeros; k++) m->column[k] = tr_index_set_find(&set, m->column[k]);
+    return TR_OK;
 }
 
-/* Radix sort in three passes of 11 bits. */
 int tr_keys_sort(uint32_t *keys, size_t *n)
 {
-    uint32_t *memory, *from = keys, *to;
+    TR_FREED uint32_t *scratch = NULL;
     size_t kept = 0;
-    TR_TRY(TR_NEW(&memory, *n));
-    to = memory;
-    for (unsigned shift = 0; shift < 33; shift += 11) {
-        size_t start[2049] = {0};
-        for (size_t i = 0; i < *n; i++) start[(from[i] >> shift & 2047) + 1]++;
-        for (size_t i = 0; i < 2048; i++) start[i + 1] += start[i];
-        for (size_t i = 0; i < *n; i++) to[start[from[i] >> shift & 2047]++] = from[i];
-        uint32_t *swap = from;
-        from = to;
-        to = swap;
-    }
-    for (size_t i = 0; i < *n; i++) /* three passes: the result is in `memory` */
-        if (i == 0 || from[i] != from[i - 1]) keys[kept++] = from[i];
-    free(memory);
+    TR_TRY(TR_NEW(&scratch, *n));
+    tr_sort_u32(keys, scratch, *n);
+    for (size_t i = 0; i < *n; i++)
+        if (i == 0 || keys[i] != keys[kept - 1]) keys[kept++] = keys[i];
     *n = kept;
     return TR_OK;
 }
@@ -220,8 +202,10 @@ int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t column
     struct entry {
         uint32_t row;
         float value;
-    } *entry = NULL; /* triples without their columns */
-    uint64_t *begin = NULL, *next;
+    };
+    TR_FREED struct entry *entry = NULL; /* triples without their columns */
+    TR_FREED uint64_t *begin = NULL;
+    uint64_t *next;
     size_t n = t->n;
     bool sorted = true;
     *m = (struct tr_matrix){0};
@@ -232,25 +216,21 @@ int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t column
 
     /* A triple's row becomes its position among the rows that occur; *numbers are their numbers. m->begin[i + 1] becomes the position
      * of the first non-zero of row i, and, as non-zeros are stored, of the next one: its end at last. */
-    struct tr_index_set rows = {NULL};
-    uint32_t *list = NULL;
+    TR_CLOSED_BY(tr_index_set_free) struct tr_index_set rows = {NULL};
+    TR_FREED uint32_t *list = NULL;
     const size_t stride = sizeof *t->triple / sizeof t->triple->row;
-    int status = n > 0 ? tr_index_set_add(&rows, &t->triple->row, n, stride) : TR_OK;
-    if (status == TR_OK) status = tr_index_set_number(&rows, 0, (uint64_t)1 << 32, &list, &m->rows);
-    if (status == TR_OK) status = TR_NEW(numbers, m->rows);
-    if (status == TR_OK) status = TR_NEW(&m->begin, m->rows + 2);
-    if (status == TR_OK) {
-        next = m->begin + 1;
-        for (size_t i = 0; i < m->rows; i++) (*numbers)[i] = list[i];
-        for (size_t i = 0; i < n; i++) {
-            if (m->rows != row_numbers) t->triple[i].row = tr_index_set_find(&rows, t->triple[i].row);
-            next[t->triple[i].row + 1]++;
-        }
-        for (size_t row = 0; row < m->rows; row++) next[row + 1] += next[row];
+    if (n > 0) TR_TRY(tr_index_set_add(&rows, &t->triple->row, n, stride));
+    TR_TRY(tr_index_set_number(&rows, 0, (uint64_t)1 << 32, &list, &m->rows));
+    TR_TRY(TR_NEW(numbers, m->rows));
+    TR_TRY(TR_NEW(&m->begin, m->rows + 2));
+    next = m->begin + 1;
+    for (size_t i = 0; i < m->rows; i++) (*numbers)[i] = list[i];
+    for (size_t i = 0; i < n; i++) {
+        if (m->rows != row_numbers) t->triple[i].row = tr_index_set_find(&rows, t->triple[i].row);
+        next[t->triple[i].row + 1]++;
     }
-    free(list);
+    for (size_t row = 0; row < m->rows; row++) next[row + 1] += next[row];
     tr_index_set_free(&rows);
-    TR_TRY(status);
 
     if (sorted) {
         TR_TRY(TR_NEW(&m->column, n));
@@ -291,8 +271,6 @@ int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t column
             m->column[to] = (uint32_t)c;
             m->value[to] = entry[k].value;
         }
-    free(entry);
-    free(begin);
     return TR_OK;
 }
 
@@ -366,7 +344,7 @@ static int quantiles_by_key(const void *a, const void *b)
 
 int tr_quantiles_at(const struct tr_quantiles *q, const double *share, size_t n, float *x)
 {
-    struct weighed_key *all;
+    TR_FREED struct weighed_key *all = NULL;
     size_t count = 0, at = 0;
     for (size_t level = 0; level < TR_QUANTILES_LEVELS; level++) count += q->level[level].n;
     TR_TRY(TR_NEW(&all, count));
@@ -382,7 +360,6 @@ int tr_quantiles_at(const struct tr_quantiles *q, const double *share, size_t n,
         uint32_t key = all[i].key, bits = key & 0x80000000u ? key & 0x7fffffffu : ~key;
         memcpy(&x[k], &bits, sizeof bits);
     }
-    free(all);
     return TR_OK;
 }
 

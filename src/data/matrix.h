@@ -34,6 +34,9 @@ static inline void tr_matrix_free(struct tr_matrix *m)
     *m = (struct tr_matrix){0};
 }
 
+/* Replaces the form of rows, which keep their labels; *by is empty afterwards. */
+void tr_matrix_replace(struct tr_matrix *m, struct tr_matrix *by);
+
 /* Sparse: makes columns count from first_index, and removes those that are then not below `columns` (0: none). Returns the number of
  * non-zeros that were removed. */
 uint64_t tr_matrix_limit(struct tr_matrix *m, uint32_t first_index, uint64_t columns);

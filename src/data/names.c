@@ -1,13 +1,384 @@
+#define _GNU_SOURCE
 #include "data/names.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "base/escape.h"
 #include "data/exchange.h"
+#include "ranks/ranks.h"
 
-/* ---- ids in lists, sorted or not ---- */
+/* ================ ids of one process ================ */
+
+bool tr_id_number(const char *text, size_t length, uint64_t *number)
+{
+    uint64_t id = 0;
+    if (length == 0 || (text[0] == '0' && length > 1)) return false;
+    for (size_t i = 0; i < length; i++) {
+        uint64_t digit = (uint64_t)(unsigned char)text[i] - '0';
+        if (digit > 9 || id > (UINT64_MAX - digit) / 10) return false;
+        id = id * 10 + digit;
+    }
+    *number = id;
+    return true;
+}
+
+void tr_ids_free(struct tr_ids *ids)
+{
+    void *parts[] = {ids->number, ids->text, ids->begin, ids->direct, ids->slot};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+    *ids = (struct tr_ids){.are_text = ids->are_text};
+}
+
+static int ids_check_number(const struct tr_ids *ids)
+{
+    if (ids->n < UINT32_MAX - 1) return TR_OK;
+    return tr_fail(TR_ERR_SYSTEM,
+                   "a worker can tell 2^32 - 2 ids apart, and here are more: use more workers");
+}
+
+/* ---- hashing: open addressing, at most two thirds full ---- */
+
+uint64_t tr_text_hash(const char *text, size_t n)
+{
+    uint64_t h = n, word;
+    size_t all = n;
+    uint32_t low, high;
+    for (; n >= sizeof word; n -= sizeof word, text += sizeof word) {
+        memcpy(&word, text, sizeof word);
+        h = tr_mix(h ^ word);
+    }
+    /* the last bytes, fewer than 8, as a number; no byte outside of the text is read */
+    const unsigned char *byte = (const unsigned char *)text;
+    if (n == 0) {
+        word = 0;
+    } else if (all >= sizeof word) {
+        memcpy(&word, text + n - sizeof word, sizeof word);
+        word >>= 64 - 8 * n;
+    } else if (n >= sizeof low) {
+        memcpy(&low, text, sizeof low);
+        memcpy(&high, text + n - sizeof high, sizeof high);
+        word = low | (uint64_t)high << 8 * (n - sizeof high);
+    } else {
+        word = byte[0] | (uint64_t)byte[n / 2] << 8 * (n / 2) | (uint64_t)byte[n - 1] << 8 * (n - 1);
+    }
+    return tr_mix(h ^ word);
+}
+
+static void ids_put_slot(struct tr_ids *ids, size_t i, uint64_t hash, uint32_t place, size_t length)
+{
+    ids->slot[i] = (struct tr_ids_slot){hash, place + 1, (uint32_t)length};
+    ids->hashed++;
+}
+
+/* Drops numbers that are in ids->direct. */
+static int ids_rehash(struct tr_ids *ids, size_t slots)
+{
+    struct tr_ids_slot *slot;
+    TR_TRY(TR_NEW(&slot, slots));
+    ids->hashed = 0;
+    for (size_t i = 0; i < ids->slots; i++) {
+        const struct tr_ids_slot *old = &ids->slot[i];
+        if (!old->place || (!ids->are_text && ids->number[old->place - 1] < ids->direct_size)) continue;
+        size_t to = tr_ids_first_slot(old->hash, slots);
+        while (slot[to].place) to = (to + 1) & (slots - 1);
+        slot[to] = *old;
+        ids->hashed++;
+    }
+    free(ids->slot);
+    ids->slot = slot;
+    ids->slots = slots;
+    return TR_OK;
+}
+
+static int ids_make_slot(struct tr_ids *ids)
+{
+    return ids->slots / 3 * 2 > ids->hashed ? TR_OK : ids_rehash(ids, ids->slots ? 2 * ids->slots : 64);
+}
+
+/* ---- numbers ---- */
+
+/* Enlarges ids->direct to include a number, and moves hashed numbers that are included now. */
+static int ids_enlarge_direct(struct tr_ids *ids, uint64_t number)
+{
+    uint64_t size = ids->direct_size ? 2 * ids->direct_size : 4096, old = ids->direct_size;
+    while (size <= number) size *= 2;
+    uint32_t *direct = realloc(ids->direct, (size_t)size * sizeof *direct);
+    if (!direct)
+        return tr_fail(TR_ERR_SYSTEM, "out of memory: a table of %llu ids", (unsigned long long)size);
+    memset(direct + old, 0, (size_t)(size - old) * sizeof *direct);
+    ids->direct = direct;
+    ids->direct_size = size;
+    for (size_t i = 0; i < ids->slots; i++) {
+        uint32_t place = ids->slot[i].place;
+        if (place && ids->number[place - 1] < size) direct[ids->number[place - 1]] = place;
+    }
+    return ids->hashed > 0 ? ids_rehash(ids, ids->slots) : TR_OK;
+}
+
+int tr_ids_append_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
+{
+    TR_TRY(ids_check_number(ids));
+    TR_TRY(TR_GROW(&ids->number, &ids->number_capacity, ids->n + 1));
+    ids->number[ids->n] = number;
+    *place = (uint32_t)ids->n++;
+    return TR_OK;
+}
+
+int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
+{
+    /* four bytes for each number up to the largest are worth it if about one in four occurs, or if it is little memory */
+    uint64_t worth = ((uint64_t)1 << 20) + 4 * (uint64_t)ids->n;
+    if (number >= ids->direct_size && number < worth) TR_TRY(ids_enlarge_direct(ids, number));
+    if (number < ids->direct_size) {
+        if (!ids->direct[number]) {
+            TR_TRY(tr_ids_append_number(ids, number, place));
+            ids->direct[number] = *place + 1;
+        }
+        *place = ids->direct[number] - 1;
+        return TR_OK;
+    }
+    TR_TRY(ids_make_slot(ids));
+    uint64_t hash = tr_mix(number);
+    size_t i = tr_ids_first_slot(hash, ids->slots);
+    for (; ids->slot[i].place; i = (i + 1) & (ids->slots - 1)) {
+        *place = ids->slot[i].place - 1;
+        if (ids->slot[i].hash == hash) return TR_OK; /* no two numbers have one */
+    }
+    TR_TRY(tr_ids_append_number(ids, number, place));
+    ids_put_slot(ids, i, hash, *place, 0);
+    return TR_OK;
+}
+
+/* ---- text ---- */
+
+int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *place)
+{
+    TR_TRY(ids_check_number(ids));
+    if (ids->n + 2 > ids->begin_capacity) TR_TRY(TR_GROW(&ids->begin, &ids->begin_capacity, ids->n + 2));
+    if (ids->n == 0) ids->begin[0] = 0;
+    uint64_t begin = ids->begin[ids->n];
+    if (begin + n >= ids->text_capacity)
+        TR_TRY(TR_GROW(&ids->text, &ids->text_capacity, (size_t)begin + n + 1));
+    memcpy(ids->text + begin, text, n);
+    *place = (uint32_t)ids->n++;
+    ids->begin[ids->n] = begin + n;
+    return TR_OK;
+}
+
+/* Finds the slot of a text, or the free one where it belongs. Short texts of equal length have different hashes, since tr_mix()
+ * has an inverse: they are not compared. */
+static size_t ids_find_slot(const struct tr_ids *ids, uint64_t hash, const char *text, size_t n)
+{
+    size_t i = tr_ids_first_slot(hash, ids->slots);
+    for (; ids->slot[i].place; i = (i + 1) & (ids->slots - 1)) {
+        const struct tr_ids_slot *s = &ids->slot[i];
+        if (s->hash != hash || s->length != (uint32_t)n) continue;
+        if (n <= sizeof hash || memcmp(ids->text + ids->begin[s->place - 1], text, n) == 0) return i;
+    }
+    return i;
+}
+
+int tr_ids_add_hashed(struct tr_ids *ids, const char *text, size_t n, uint64_t hash, uint32_t *place)
+{
+    TR_TRY(ids_make_slot(ids));
+    size_t i = ids_find_slot(ids, hash, text, n);
+    if (ids->slot[i].place) {
+        *place = ids->slot[i].place - 1;
+        return TR_OK;
+    }
+    TR_TRY(tr_ids_append_text(ids, text, n, place));
+    ids_put_slot(ids, i, hash, *place, n);
+    return TR_OK;
+}
+
+uint32_t tr_ids_find_text(const struct tr_ids *ids, const char *text, size_t n)
+{
+    if (ids->slots == 0) return UINT32_MAX;
+    uint64_t hash = tr_text_hash(text, n);
+    return ids->slot[ids_find_slot(ids, hash, text, n)].place - 1;
+}
+
+/* ---- sorting ---- */
+
+struct numbered {
+    uint64_t number;
+    uint32_t place;
+};
+
+static int ids_by_number(const void *a, const void *b)
+{
+    const struct numbered *x = a, *y = b;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+/* Numbers in ids->direct are in order; others are larger. A list that is not searched has neither. */
+static int ids_sort_numbers(const struct tr_ids *ids, uint32_t *order)
+{
+    TR_FREED struct numbered *large = NULL;
+    bool listed = ids->direct_size == 0 && ids->slots == 0;
+    size_t n = 0, k = 0;
+    TR_TRY(TR_NEW(&large, listed ? ids->n : ids->hashed));
+    for (size_t i = 0; i < ids->n && listed; i++) large[k++] = (struct numbered){ids->number[i], (uint32_t)i};
+    for (uint64_t number = 0; number < ids->direct_size; number++)
+        if (ids->direct[number]) order[n++] = ids->direct[number] - 1;
+    for (size_t i = 0; i < ids->slots; i++)
+        if (ids->slot[i].place)
+            large[k++] = (struct numbered){ids->number[ids->slot[i].place - 1], ids->slot[i].place - 1};
+    qsort(large, k, sizeof *large, ids_by_number);
+    for (size_t i = 0; i < k; i++) order[n++] = large[i].place;
+    return TR_OK;
+}
+
+struct word {
+    const char *text;
+    size_t n;
+    uint32_t place;
+};
+
+/* Returns the bucket of a text by its byte at a position: 0 if it ends there. */
+static size_t word_bucket(const struct word *w, size_t at)
+{
+    return at < w->n ? (size_t)(unsigned char)w->text[at] + 1 : 0;
+}
+
+static int words_compare(const struct word *a, const struct word *b, size_t at)
+{
+    return tr_bytes_compare(a->text + at, a->n - at, b->text + at, b->n - at);
+}
+
+/* Radix sort by one byte at a time, from `at` on. The largest bucket is sorted in a loop, the others by recursion, whose depth is
+ * log n at most. */
+static void words_sort(struct word *word, struct word *scratch, size_t n, size_t at)
+{
+    enum { FEW = 12, BUCKETS = 257 };
+    for (; n > FEW; at++) {
+        size_t end[BUCKETS + 1] = {0}, least = BUCKETS, most = 0;
+        for (size_t i = 0; i < n; i++) {
+            size_t b = word_bucket(&word[i], at);
+            end[b + 1]++;
+            least = tr_min_size(least, b);
+            most = tr_max_size(most, b);
+        }
+        if (least == most && least > 0) continue;
+        for (size_t b = least; b <= most; b++) end[b + 1] += end[b];
+        for (size_t i = 0; i < n; i++) scratch[end[word_bucket(&word[i], at)]++] = word[i];
+        memcpy(word, scratch, n * sizeof *word);
+        least = tr_max_size(least, 1);
+        size_t largest = least;
+        for (size_t b = least; b <= most; b++)
+            if (end[b] - end[b - 1] > end[largest] - end[largest - 1]) largest = b;
+        for (size_t b = least; b <= most; b++)
+            if (b != largest) words_sort(word + end[b - 1], scratch, end[b] - end[b - 1], at + 1);
+        word += end[largest - 1];
+        n = most > 0 ? end[largest] - end[largest - 1] : 0;
+    }
+    for (size_t i = 1; i < n; i++) { /* insertion sort of the rest */
+        struct word w = word[i];
+        size_t k = i;
+        for (; k > 0 && words_compare(&word[k - 1], &w, at) > 0; k--) word[k] = word[k - 1];
+        word[k] = w;
+    }
+}
+
+int tr_ids_sort(const struct tr_ids *ids, uint32_t **order)
+{
+    TR_FREED struct word *word = NULL;
+    TR_FREED uint32_t *sorted = NULL;
+    TR_TRY(TR_NEW(&sorted, ids->n));
+    if (ids->are_text) {
+        TR_TRY(TR_NEW(&word, 2 * ids->n));
+        for (size_t i = 0; i < ids->n; i++) {
+            word[i].text = tr_ids_text(ids, i, &word[i].n);
+            word[i].place = (uint32_t)i;
+        }
+        size_t ordered = 1; /* as a list that one worker alone has sorted */
+        while (ordered < ids->n && words_compare(&word[ordered - 1], &word[ordered], 0) <= 0) ordered++;
+        if (ordered < ids->n) words_sort(word, word + ids->n, ids->n, 0);
+        for (size_t i = 0; i < ids->n; i++) sorted[i] = word[i].place;
+    } else {
+        TR_TRY(ids_sort_numbers(ids, sorted));
+    }
+    *order = sorted;
+    sorted = NULL;
+    return TR_OK;
+}
+
+/* ================ ids of all workers ================ */
+
+/* ---- bytes, for other ranks and for the next start ---- */
+
+int tr_archive_copy(struct tr_archive *a, void *memory, size_t n)
+{
+    size_t whole = (n + 7) / 8 * 8;
+    if (a->writes) {
+        TR_TRY(TR_GROW(&a->bytes, &a->capacity, a->at + whole));
+        memset(a->bytes + a->at, 0, whole);
+        if (n > 0) memcpy(a->bytes + a->at, memory, n);
+        a->n = a->at + whole;
+    } else {
+        if (whole < n || whole > a->n - a->at) return tr_fail(TR_ERR_DATA, "damaged");
+        if (n > 0) memcpy(memory, a->bytes + a->at, n);
+    }
+    a->at += whole;
+    return TR_OK;
+}
+
+int tr_archive_array(struct tr_archive *a, void *pointer, uint64_t bytes)
+{
+    void **array = pointer;
+    TR_TRY(tr_archive_copy(a, &bytes, sizeof bytes));
+    if (!a->writes) {
+        *array = NULL;
+        if (bytes > a->n - a->at) return tr_fail(TR_ERR_DATA, "damaged");
+        if (bytes > 0) TR_TRY(tr_new(array, (size_t)bytes + 1, 1, "kept data"));
+    }
+    return bytes > 0 ? tr_archive_copy(a, *array, (size_t)bytes) : TR_OK;
+}
+
+int tr_archive_put_ids(struct tr_archive *a, const struct tr_ids *ids, size_t first, size_t end)
+{
+    size_t n = end - first;
+    bool are_text = ids->are_text;
+    TR_TRY(tr_archive_copy(a, &are_text, sizeof are_text));
+    TR_TRY(tr_archive_copy(a, &n, sizeof n));
+    if (n == 0) return TR_OK;
+    uint64_t *number = are_text ? ids->begin + first : ids->number + first;
+    TR_TRY(tr_archive_array(a, &number, (n + are_text) * sizeof *number));
+    if (!are_text) return TR_OK;
+    char *text = ids->text + number[0];
+    return tr_archive_array(a, &text, number[n] - number[0]);
+}
+
+int tr_archive_get_ids(struct tr_archive *a, struct tr_ids *ids, bool finds)
+{
+    TR_FREED uint64_t *number = NULL; /* or where texts begin */
+    TR_FREED char *text = NULL;
+    size_t n;
+    uint32_t place;
+    TR_TRY(tr_archive_copy(a, &ids->are_text, sizeof ids->are_text));
+    TR_TRY(tr_archive_copy(a, &n, sizeof n));
+    if (n == 0) return TR_OK;
+    TR_TRY(tr_archive_array(a, &number, 0));
+    if (ids->are_text) TR_TRY(tr_archive_array(a, &text, 0));
+    for (size_t i = 0; i < n; i++) {
+        const char *at = text ? text + (number[i] - number[0]) : "";
+        size_t length = ids->are_text ? (size_t)(number[i + 1] - number[i]) : 0;
+        TR_TRY(!ids->are_text ? tr_ids_append_number(ids, number[i], &place)
+               : finds        ? tr_ids_add_text(ids, at, length, &place)
+                              : tr_ids_append_text(ids, at, length, &place));
+    }
+    return TR_OK;
+}
+
+void tr_archive_free(struct tr_archive *a)
+{
+    free(a->bytes);
+}
+
+/* ---- lists of ids ---- */
 
 struct id {
     uint64_t number;
@@ -17,21 +388,16 @@ struct id {
 
 static struct id id_of(const struct tr_ids *list, size_t i)
 {
+    struct id id = {.number = 0};
     if (!list->are_text) return (struct id){.number = list->number[i]};
-    return (struct id){0, list->text + list->begin[i], (size_t)(list->begin[i + 1] - list->begin[i])};
-}
-
-static struct id id_of_piece(const tr_names_piece *list, size_t i)
-{
-    if (list->number) return (struct id){.number = list->number[i]};
-    return (struct id){0, list->text + list->begin[i], (size_t)(list->begin[i + 1] - list->begin[i])};
+    id.text = tr_ids_text(list, i, &id.length);
+    return id;
 }
 
 static int id_compare(const struct id *a, const struct id *b)
 {
     if (!a->text) return (a->number > b->number) - (a->number < b->number);
-    int order = memcmp(a->text, b->text, tr_min_size(a->length, b->length));
-    return order ? order : (a->length > b->length) - (a->length < b->length);
+    return tr_bytes_compare(a->text, a->length, b->text, b->length);
 }
 
 static int id_append(struct tr_ids *list, struct id id)
@@ -42,121 +408,54 @@ static int id_append(struct tr_ids *list, struct id id)
 }
 
 /* Returns the first id of a sorted list that is not smaller. */
-static size_t id_lower_bound(const tr_names_piece *list, const struct id *id)
+static size_t id_lower_bound(const struct tr_ids *list, const struct id *id)
 {
     size_t low = 0, high = list->n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        struct id other = id_of_piece(list, middle);
+        struct id other = id_of(list, middle);
         if (id_compare(&other, id) < 0) low = middle + 1;
         else high = middle;
     }
     return low;
 }
 
-/* ---- packed lists, for messages and for the next start ---- */
-
-/* n numbers follow; or n + 1 offsets of texts and the texts, padded to 8 bytes. */
-struct packed {
-    uint64_t are_text, n, bytes;
-};
-
-/* Describes the ids first .. end - 1. */
-static struct packed packed_of(const struct tr_ids *list, size_t first, size_t end)
-{
-    bool texts = list->are_text && end > first;
-    return (struct packed){list->are_text, end - first, texts ? list->begin[end] - list->begin[first] : 0};
-}
-
-static size_t packed_bytes(const struct packed *p)
-{
-    return sizeof *p + (p->n + p->are_text) * sizeof(uint64_t) + (p->bytes + 7) / 8 * 8;
-}
-
-static char *packed_write(const struct tr_ids *list, size_t first, size_t end, char *to)
-{
-    struct packed p = packed_of(list, first, end);
-    uint64_t *numbers = (uint64_t *)(void *)(to + sizeof p);
-    memcpy(to, &p, sizeof p);
-    for (size_t i = 0; i < p.n && !p.are_text; i++) numbers[i] = list->number[first + i];
-    if (p.are_text) numbers[0] = 0;
-    for (size_t i = 1; i <= p.n && p.are_text; i++) numbers[i] = list->begin[first + i] - list->begin[first];
-    if (p.bytes > 0) memcpy(numbers + p.n + 1, list->text + list->begin[first], p.bytes);
-    return to + packed_bytes(&p);
-}
-
-static int packed_new(const struct tr_ids *list, size_t first, size_t end, char **bytes, uint64_t *n)
-{
-    struct packed p = packed_of(list, first, end);
-    *n = packed_bytes(&p);
-    TR_TRY(TR_NEW(bytes, *n));
-    (void)packed_write(list, first, end, *bytes);
-    return TR_OK;
-}
-
-/* Finds the arrays of a packed list. Returns its end. */
-static const char *packed_read(const char *from, tr_names_piece *piece)
-{
-    const struct packed *p = (const struct packed *)(const void *)from;
-    const uint64_t *numbers = (const uint64_t *)(const void *)(from + sizeof *p);
-    *piece = (tr_names_piece){.n = (size_t)p->n, .number = p->are_text ? NULL : numbers};
-    if (p->are_text) {
-        piece->begin = numbers;
-        piece->text = (const char *)(numbers + p->n + 1);
-    }
-    return from + packed_bytes(p);
-}
-
-static int packed_append(struct tr_ids *list, const char **from)
-{
-    tr_names_piece piece;
-    *from = packed_read(*from, &piece);
-    for (size_t i = 0; i < piece.n; i++) TR_TRY(id_append(list, id_of_piece(&piece, i)));
-    return TR_OK;
-}
-
 /* Sends count[w] ids to each worker w, in the order of the list; *got has those of worker 0 first, got_count[w] of worker w. */
 static int ids_exchange(tr_context *tr, const struct tr_ids *list, const uint64_t *count, struct tr_ids *got,
                         uint64_t *got_count)
 {
-    size_t workers = (size_t)tr_layout_workers(&tr->layout), at = 0;
-    struct packed all = packed_of(list, 0, list->n);
-    uint64_t *bytes;
-    char *sent, *to, *received = NULL;
+    size_t workers = (size_t)tr_layout_workers(&tr->layout);
+    TR_CLOSED_BY(tr_archive_free) struct tr_archive sent = {.writes = true}, received = {.writes = false};
+    TR_FREED uint64_t *bytes = NULL;
     TR_TRY(TR_NEW(&bytes, 2 * workers));
-    TR_TRY(TR_NEW(&sent, packed_bytes(&all) + workers * (sizeof all + 16)));
-    to = sent;
-    for (size_t w = 0; w < workers; at += count[w++]) {
-        char *end = count[w] > 0 ? packed_write(list, at, at + count[w], to) : to; /* no message for no ids */
-        bytes[w] = (uint64_t)(end - to);
-        to = end;
+    for (size_t w = 0, at = 0; w < workers; at += count[w++]) {
+        size_t before = sent.n;
+        if (count[w] > 0) TR_TRY(tr_archive_put_ids(&sent, list, at, at + count[w]));
+        bytes[w] = sent.n - before; /* no message for no ids */
     }
-    int status = tr_all_to_all(tr, TR_SET_WORKERS, sent, bytes, 1, (void **)&received, bytes + workers);
-    const char *from = received;
+    TR_TRY(
+        tr_all_to_all(tr, TR_SET_WORKERS, sent.bytes, bytes, 1, (void **)&received.bytes, bytes + workers));
     *got = (struct tr_ids){.are_text = list->are_text};
-    for (size_t w = 0; w < workers && status == TR_OK; w++) {
+    for (size_t w = 0; w < workers; w++) {
         size_t before = got->n;
-        if (bytes[workers + w] > 0) status = packed_append(got, &from);
+        received.n += bytes[workers + w];
+        if (bytes[workers + w] > 0) TR_TRY(tr_archive_get_ids(&received, got, false));
         got_count[w] = got->n - before;
     }
-    free(bytes);
-    free(sent);
-    free(received);
-    return status;
+    return TR_OK;
 }
 
 int tr_ids_gather(tr_context *tr, enum tr_set set, const struct tr_ids *list, struct tr_ids *all)
 {
-    char *sent, *received = NULL;
-    uint64_t n, total = 0;
-    TR_TRY(packed_new(list, 0, list->n, &sent, &n));
-    int status = tr_gather_to_all(tr, set, sent, n, 1, (void **)&received, &total);
+    TR_CLOSED_BY(tr_archive_free) struct tr_archive sent = {.writes = true}, received = {.writes = false};
+    uint64_t total = 0;
     *all = (struct tr_ids){.are_text = list->are_text};
-    for (const char *from = received; status == TR_OK && from < received + total;)
-        status = packed_append(all, &from);
-    free(sent);
-    free(received);
-    return status;
+    TR_TRY(tr_archive_put_ids(&sent, list, 0, list->n));
+    TR_TRY(tr_gather_to_all(tr, set, sent.bytes, sent.n, 1, (void **)&received.bytes, &total));
+    received.n = total;
+    while (received.at < received.n) TR_TRY(tr_archive_get_ids(&received, all, false));
+    all->are_text = list->are_text;
+    return TR_OK;
 }
 
 /* ---- names ---- */
@@ -174,16 +473,13 @@ static int names_choose_splits(tr_context *tr, const struct tr_ids *ids, size_t 
 {
     enum { SAMPLES = 64 };
     size_t n = tr_min_size(ids->n, SAMPLES);
-    struct tr_ids sample = {.are_text = ids->are_text}, all;
-    uint32_t *order;
+    TR_CLOSED_BY(tr_ids_free) struct tr_ids sample = {.are_text = ids->are_text}, all = {.n = 0};
+    TR_FREED uint32_t *order = NULL;
     for (size_t i = 0; i < n && owners > 1; i++) TR_TRY(id_append(&sample, id_of(ids, ids->n * i / n)));
     TR_TRY(tr_ids_gather(tr, TR_SET_WORKERS, &sample, &all));
     TR_TRY(tr_ids_sort(&all, &order));
     for (size_t w = 1; w < owners && all.n > 0; w++)
         TR_TRY(id_append(split, id_of(&all, order[all.n * w / owners])));
-    free(order);
-    tr_ids_free(&sample);
-    tr_ids_free(&all);
     return TR_OK;
 }
 
@@ -201,15 +497,17 @@ static int names_place_range(tr_context *tr, tr_names *names)
 }
 
 /* Numbers the ids that the workers have sent to the owner of a range: answer[i] is the number of id i. New names are appended to
- * names->mine, marked, and counted from 0 until the number of the first is known. */
-static int names_number_range(const struct tr_ids *got, const tr_names *known, tr_names *names,
-                              uint32_t *answer, bool *is_new)
+ * names->mine. */
+static int names_number_range(tr_context *tr, const struct tr_ids *got, const tr_names *known,
+                              tr_names *names, uint32_t *answer)
 {
-    uint32_t *order;
+    TR_FREED uint32_t *order = NULL;
+    TR_FREED bool *is_new =
+        NULL; /* answers are counted from 0 until the number of the first new name is known */
     struct id id, last = {0};
+    TR_TRY(TR_NEW(&is_new, got->n));
     TR_TRY(tr_ids_sort(got, &order));
-    int status = TR_OK;
-    for (size_t i = 0, at = 0; i < got->n && status == TR_OK; i++, last = id) {
+    for (size_t i = 0, at = 0; i < got->n; i++, last = id) {
         size_t place = order[i];
         int differs = 1;
         id = id_of(got, place);
@@ -224,87 +522,58 @@ static int names_number_range(const struct tr_ids *got, const tr_names *known, t
         }
         is_new[place] = differs != 0;
         answer[place] = (uint32_t)(is_new[place] ? names->mine.n : known->begin + at);
-        if (is_new[place]) status = id_append(&names->mine, id);
+        if (is_new[place]) TR_TRY(id_append(&names->mine, id));
     }
-    free(order);
-    return status;
+    TR_TRY(names_place_range(tr, names));
+    for (size_t i = 0; i < got->n; i++)
+        if (is_new[i]) answer[i] += (uint32_t)names->begin;
+    return TR_OK;
 }
 
 /* The sorted ids of a worker are sent to the owners of their ranges, and the numbers are sent back. */
 static int names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known, size_t owners,
                        uint32_t *number, tr_names *names)
 {
-    size_t workers = (size_t)tr_layout_workers(&tr->layout), at = 0;
-    struct tr_ids sorted = {.are_text = ids->are_text}, got = {0};
-    uint32_t *order = NULL, *answer = NULL, *answers = NULL;
-    uint64_t *count = NULL;
-    bool *is_new = NULL;
+    size_t workers = (size_t)tr_layout_workers(&tr->layout);
+    TR_CLOSED_BY(tr_ids_free) struct tr_ids sorted = {.are_text = ids->are_text}, got = {0};
+    TR_FREED uint32_t *order = NULL, *answer = NULL, *answers = NULL;
+    TR_FREED uint64_t *count = NULL;
     names->mine.are_text = names->split.are_text = ids->are_text;
-    int status = tr_ids_sort(ids, &order);
-    for (size_t i = 0; i < ids->n && status == TR_OK; i++) status = id_append(&sorted, id_of(ids, order[i]));
-    for (size_t i = 0; known && i < known->split.n && status == TR_OK; i++)
-        status = id_append(&names->split, id_of(&known->split, i));
-    if (status == TR_OK && !known) status = names_choose_splits(tr, &sorted, owners, &names->split);
-    if (status == TR_OK) status = TR_NEW(&count, 2 * workers);
-    const tr_names_piece list = {.n = sorted.n,
-                                 .number = sorted.are_text ? NULL : sorted.number,
-                                 .begin = sorted.begin,
-                                 .text = sorted.text};
-    for (size_t w = 0; w < workers && status == TR_OK; w++) { /* without ids there are no splits */
+    TR_TRY(tr_ids_sort(ids, &order));
+    for (size_t i = 0; i < ids->n; i++) TR_TRY(id_append(&sorted, id_of(ids, order[i])));
+    for (size_t i = 0; known && i < known->split.n; i++)
+        TR_TRY(id_append(&names->split, id_of(&known->split, i)));
+    if (!known) TR_TRY(names_choose_splits(tr, &sorted, owners, &names->split));
+    TR_TRY(TR_NEW(&count, 2 * workers));
+    for (size_t w = 0, at = 0, end; w < workers; w++, at = end) { /* without ids there are no splits */
         struct id split = w < names->split.n ? id_of(&names->split, w) : (struct id){0};
-        size_t end = w < names->split.n ? id_lower_bound(&list, &split) : sorted.n;
+        end = w < names->split.n ? id_lower_bound(&sorted, &split) : sorted.n;
         count[w] = end - at;
-        at = end;
     }
-    if (status == TR_OK) status = ids_exchange(tr, &sorted, count, &got, count + workers);
-    if (status == TR_OK) status = TR_NEW(&answer, got.n);
-    if (status == TR_OK) status = TR_NEW(&is_new, got.n);
-    if (status == TR_OK) status = names_number_range(&got, known, names, answer, is_new);
-    if (status == TR_OK) status = names_place_range(tr, names);
-    for (size_t i = 0; i < got.n && status == TR_OK; i++)
-        if (is_new[i]) answer[i] += (uint32_t)names->begin;
-    if (status == TR_OK)
-        status = tr_all_to_all(tr, TR_SET_WORKERS, answer, count + workers, sizeof *answer, (void **)&answers,
-                               count);
-    for (size_t i = 0; i < ids->n && status == TR_OK; i++) number[order[i]] = answers[i];
-    tr_ids_free(&got);
-    tr_ids_free(&sorted);
-    void *parts[] = {order, answer, answers, count, is_new};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
-    return status;
+    TR_TRY(ids_exchange(tr, &sorted, count, &got, count + workers));
+    TR_TRY(TR_NEW(&answer, got.n));
+    TR_TRY(names_number_range(tr, &got, known, names, answer));
+    TR_TRY(
+        tr_all_to_all(tr, TR_SET_WORKERS, answer, count + workers, sizeof *answer, (void **)&answers, count));
+    for (size_t i = 0; i < ids->n; i++) number[order[i]] = answers[i];
+    return TR_OK;
 }
 
 int tr_names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known, size_t owners,
                    uint32_t *number, tr_names **out)
 {
-    tr_names *names;
+    TR_CLOSED_BY(tr_names_free) tr_names *names = NULL;
     TR_TRY(TR_NEW(&names, 1));
     names->tr = tr;
     names->first = known ? known->first + known->count : 0;
-    int status =
-        tr_agree(tr, tr_is(tr, TR_SLAVE) ? names_unite(tr, ids, known, owners, number, names) : TR_OK);
+    TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? names_unite(tr, ids, known, owners, number, names) : TR_OK));
     uint64_t facts[2] = {names->count, ids->are_text}; /* for ranks that are no workers */
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, facts, 2);
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, facts, 2));
     names->count = facts[0];
     names->mine.are_text = facts[1];
-    if (status == TR_OK) *out = names;
-    else tr_names_free(&names);
-    return status;
-}
-
-/* Makes names of lists of text that are ordered already: the names of worker 0 are first. The list is moved. */
-static int names_of_list(tr_context *tr, struct tr_ids *list, tr_names **out)
-{
-    tr_names *names;
-    TR_TRY(tr_agree(tr, TR_NEW(&names, 1)));
-    names->tr = tr;
-    names->mine = *list;
-    *list = (struct tr_ids){.are_text = true};
-    int status = tr_agree(tr, tr_is(tr, TR_SLAVE) ? names_place_range(tr, names) : TR_OK);
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &names->count, 1);
-    if (status == TR_OK) *out = names;
-    else tr_names_free(&names);
-    return status;
+    *out = names;
+    names = NULL;
+    return TR_OK;
 }
 
 int tr_names_gather(const tr_names *names, struct tr_ids *all)
@@ -336,48 +605,35 @@ bool tr_names_are_numbers(const tr_names *names)
     return !names->mine.are_text;
 }
 
-/* Three numbers, then the packed lists mine and split. */
-int tr_names_pack(const tr_names *names, char **bytes, size_t *n)
+int tr_names_archive(struct tr_archive *a, tr_context *tr, tr_names **names)
 {
-    const uint64_t head[] = {names->first, names->count, names->begin};
-    struct packed mine = packed_of(&names->mine, 0, names->mine.n);
-    struct packed split = packed_of(&names->split, 0, names->split.n);
-    *n = sizeof head + packed_bytes(&mine) + packed_bytes(&split);
-    TR_TRY(TR_NEW(bytes, *n));
-    memcpy(*bytes, head, sizeof head);
-    char *end = packed_write(&names->mine, 0, names->mine.n, *bytes + sizeof head);
-    (void)packed_write(&names->split, 0, names->split.n, end);
-    return TR_OK;
-}
-
-int tr_names_unpack(tr_context *tr, const char *bytes, tr_names **out)
-{
-    uint64_t head[3];
-    const char *from = bytes + sizeof head;
-    tr_names *names;
-    TR_TRY(TR_NEW(&names, 1));
-    memcpy(head, bytes, sizeof head);
-    *names = (struct tr_names){.tr = tr, .first = head[0], .count = head[1], .begin = head[2]};
-    names->mine.are_text = names->split.are_text = ((const struct packed *)(const void *)from)->are_text;
-    int status = packed_append(&names->mine, &from);
-    if (status == TR_OK) status = packed_append(&names->split, &from);
-    if (status == TR_OK) *out = names;
-    else tr_names_free(&names);
-    return status;
+    bool there = *names != NULL;
+    TR_TRY(tr_archive_copy(a, &there, sizeof there));
+    if (!there) return TR_OK;
+    if (!a->writes) TR_TRY(TR_NEW(names, 1));
+    tr_names *n = *names;
+    n->tr = tr;
+    TR_TRY(tr_archive_copy(a, &n->first, sizeof n->first));
+    TR_TRY(tr_archive_copy(a, &n->count, sizeof n->count));
+    TR_TRY(tr_archive_copy(a, &n->begin, sizeof n->begin));
+    TR_TRY(tr_archive_ids(a, &n->mine, false));
+    return tr_archive_ids(a, &n->split, false);
 }
 
 /* ---- all names at rank 0, range by range ---- */
 
-/* Returns the end of the piece that begins with a name: about 1 MiB. */
-static size_t names_piece_end(const struct tr_ids *list, size_t first)
+/* Packs the names from `first` on that make a piece of about 1 MiB; *end: behind the last of them. */
+static int names_pack_piece(const tr_names *names, size_t first, size_t *end, struct tr_archive *a)
 {
-    const size_t most = (size_t)1 << 20;
-    size_t end = first;
-    for (; end < list->n; end++) {
-        struct packed p = packed_of(list, first, end + 1);
-        if (end > first && packed_bytes(&p) > most) break;
+    const struct tr_ids *list = &names->mine;
+    size_t bytes = 0, n = 0;
+    *a = (struct tr_archive){.writes = true};
+    for (*end = first; *end < list->n; ++*end) {
+        if (list->are_text) (void)tr_ids_text(list, *end, &n);
+        bytes += sizeof(uint64_t) + n;
+        if (*end > first && bytes > (size_t)1 << 20) break;
     }
-    return end;
+    return tr_archive_put_ids(a, list, first, *end);
 }
 
 /* Sends a worker's names to rank 0: for each piece its size and its bytes. The last piece is empty. */
@@ -385,19 +641,14 @@ static int names_send(const tr_names *names)
 {
     tr_context *tr = names->tr;
     for (size_t first = 0, end;; first = end) {
-        char *bytes;
-        uint64_t n;
+        TR_CLOSED_BY(tr_archive_free) struct tr_archive piece;
         MPI_Request request;
-        end = names_piece_end(&names->mine, first);
-        TR_TRY(packed_new(&names->mine, first, end, &bytes, &n));
-        MPI_Isend(&n, 1, MPI_UINT64_T, 0, TR_TAG_NAMES, tr->wire, &request);
-        int status = tr_wait_request(tr, &request, "rank 0 to take names");
-        if (status == TR_OK) {
-            MPI_Isend(bytes, (int)n, MPI_BYTE, 0, TR_TAG_NAMES, tr->wire, &request);
-            status = tr_wait_request(tr, &request, "rank 0 to take names");
-        }
-        free(bytes);
-        if (status != TR_OK || end == first) return status;
+        TR_TRY(names_pack_piece(names, first, &end, &piece));
+        MPI_Isend(&piece.n, 1, MPI_UINT64_T, 0, TR_TAG_NAMES, tr->wire, &request);
+        TR_TRY(tr_wait_request(tr, &request, "rank 0 to take names"));
+        MPI_Isend(piece.bytes, (int)piece.n, MPI_BYTE, 0, TR_TAG_NAMES, tr->wire, &request);
+        TR_TRY(tr_wait_request(tr, &request, "rank 0 to take names"));
+        if (end == first) return TR_OK;
     }
 }
 
@@ -411,26 +662,31 @@ static int names_receive(const tr_names *names, tr_names_fn *hand_out, void *sta
         int rank = tr->layout.worker_rank[w];
         size_t first = 0, end = 0;
         for (bool more = true; more; first = end) {
-            char *bytes = NULL;
-            uint64_t n;
-            tr_names_piece piece;
+            TR_CLOSED_BY(tr_archive_free) struct tr_archive bytes = {.writes = false};
+            TR_CLOSED_BY(tr_ids_free) struct tr_ids list = {.n = 0};
             MPI_Request request;
             if (rank == tr->rank) {
-                end = names_piece_end(&names->mine, first);
-                TR_TRY(packed_new(&names->mine, first, end, &bytes, &n));
+                TR_TRY(names_pack_piece(names, first, &end, &bytes));
+                bytes.writes = false;
+                bytes.at = 0;
             } else {
-                MPI_Irecv(&n, 1, MPI_UINT64_T, rank, TR_TAG_NAMES, tr->wire, &request);
+                MPI_Irecv(&bytes.n, 1, MPI_UINT64_T, rank, TR_TAG_NAMES, tr->wire, &request);
                 TR_TRY(tr_wait_request(tr, &request, "a worker to send names"));
-                TR_TRY(TR_NEW(&bytes, (size_t)n));
-                MPI_Irecv(bytes, (int)n, MPI_BYTE, rank, TR_TAG_NAMES, tr->wire, &request);
+                char *received;
+                TR_TRY(TR_NEW(&received, bytes.n));
+                MPI_Irecv(received, (int)bytes.n, MPI_BYTE, rank, TR_TAG_NAMES, tr->wire, &request);
                 TR_TRY(tr_wait_request(tr, &request, "a worker to send names"));
+                bytes.bytes = received;
             }
-            (void)packed_read(bytes, &piece);
-            piece.first = next;
-            next += piece.n;
-            more = piece.n > 0;
+            TR_TRY(tr_archive_get_ids(&bytes, &list, false));
+            tr_names_piece piece = {.first = next,
+                                    .n = list.n,
+                                    .number = list.are_text ? NULL : list.number,
+                                    .begin = list.begin,
+                                    .text = list.text};
+            next += list.n;
+            more = list.n > 0;
             if (more && outcome == TR_OK) outcome = hand_out(state, &piece);
-            free(bytes);
         }
     }
     return outcome;
@@ -448,15 +704,17 @@ int tr_names_each(const tr_names *names, tr_names_fn *piece, void *state)
 
 bool tr_name_find(const struct tr_name_list *list, const char *text, size_t length, uint64_t *number)
 {
-    const tr_names_piece all = {
-        .n = list->n, .number = list->number, .begin = list->begin, .text = list->text};
+    const struct tr_ids all = {.are_text = !list->number,
+                               .n = list->n,
+                               .number = (uint64_t *)(uintptr_t)list->number,
+                               .begin = (uint64_t *)(uintptr_t)list->begin,
+                               .text = (char *)(uintptr_t)list->text};
     struct id wanted = {0, list->number ? NULL : text, length};
     if (list->number && !tr_id_number(text, length, &wanted.number)) return false;
     size_t at = id_lower_bound(&all, &wanted);
-    struct id found = at < list->n ? id_of_piece(&all, at) : (struct id){0};
-    if (at == list->n || id_compare(&found, &wanted) != 0) return false;
+    struct id found = at < all.n ? id_of(&all, at) : (struct id){0};
     *number = at;
-    return true;
+    return at < all.n && id_compare(&found, &wanted) == 0;
 }
 
 int tr_name_print(const struct tr_name_list *list, size_t i, FILE *file)
@@ -497,11 +755,9 @@ struct rounds {
     struct tr_ids got; /* the owned values of this round: column and value */
 };
 
-static int rounds_open(struct rounds *r, tr_context *tr, const struct tr_counted *mine, size_t n,
-                       const struct tr_dictionary *d)
+static int rounds_open(struct rounds *r)
 {
-    *r = (struct rounds){
-        .tr = tr, .mine = mine, .d = d, .n = n, .workers = (size_t)tr_layout_workers(&tr->layout)};
+    r->workers = (size_t)tr_layout_workers(&r->tr->layout);
     TR_TRY(TR_NEW(&r->to, 2 * r->workers));
     r->from = r->to + r->workers;
     return TR_OK;
@@ -510,19 +766,17 @@ static int rounds_open(struct rounds *r, tr_context *tr, const struct tr_counted
 static void rounds_close(struct rounds *r)
 {
     tr_ids_free(&r->got);
-    free(r->found);
-    free(r->ref);
-    free(r->to);
-    free(r->key);
+    void *arrays[] = {r->found, r->ref, r->to, r->key};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 
 /* Sends the values of the next round to their owners. *more: a worker had any. */
 static int rounds_next(struct rounds *r, bool *more)
 {
-    struct tr_ids keys = {.are_text = true};
+    TR_CLOSED_BY(tr_ids_free) struct tr_ids keys = {.are_text = true};
+    TR_FREED uint64_t *next = NULL;
     size_t bytes = 0, n;
     uint32_t at;
-    uint64_t *next, before = 0;
     r->refs = 0;
     memset(r->to, 0, r->workers * sizeof *r->to);
     for (; r->column < r->n && bytes < ROUND_BYTES; r->column++, r->place = 0) {
@@ -543,87 +797,72 @@ static int rounds_next(struct rounds *r, bool *more)
     TR_TRY(tr_all_reduce(r->tr, TR_SET_WORKERS, TR_MAX, TR_I32, &any, 1));
     *more = any;
     if (!any) return TR_OK;
+
+    /* sort by owner, and write column and value one after the other */
     TR_TRY(TR_GROW(&r->ref, &r->ref_capacity, r->refs));
     TR_TRY(TR_NEW(&next, r->workers));
-    for (size_t w = 0; w < r->workers; before += r->to[w++]) next[w] = before;
+    for (size_t w = 1; w < r->workers; w++) next[w] = next[w - 1] + r->to[w - 1];
     for (size_t i = 0; i < r->refs; i++) r->ref[next[r->found[i].owner]++] = r->found[i];
-    free(next);
-    int status = TR_OK;
-    for (size_t i = 0; i < r->refs && status == TR_OK; i++) {
+    for (size_t i = 0; i < r->refs; i++) {
         const struct value_ref *ref = &r->ref[i];
         const char *text = tr_ids_text(r->mine[ref->column].values, ref->place, &n);
-        status = TR_GROW(&r->key, &r->key_capacity, n + sizeof ref->column);
-        if (status != TR_OK) break;
+        TR_TRY(TR_GROW(&r->key, &r->key_capacity, n + sizeof ref->column));
         memcpy(r->key, &ref->column, sizeof ref->column);
         memcpy(r->key + sizeof ref->column, text, n);
-        status = tr_ids_append_text(&keys, r->key, n + sizeof ref->column, &at);
+        TR_TRY(tr_ids_append_text(&keys, r->key, n + sizeof ref->column, &at));
     }
     tr_ids_free(&r->got);
-    if (status == TR_OK) status = ids_exchange(r->tr, &keys, r->to, &r->got, r->from);
-    tr_ids_free(&keys);
-    return status;
+    return ids_exchange(r->tr, &keys, r->to, &r->got, r->from);
 }
 
-/* Adds up the counts of all workers: *count has one element per owned value. */
-static int dictionary_count(struct rounds *r, struct tr_dictionary *d, uint64_t **count)
+/* Sends the counts of this worker's values to their owners, which sum them: *count has one element per owned value. */
+static int dictionary_count(tr_context *tr, const struct tr_counted *mine, size_t n, struct tr_dictionary *d,
+                            uint64_t **count)
 {
-    uint64_t *got_from;
-    size_t capacity = 0, n;
-    TR_TRY(TR_NEW(&got_from, r->workers));
-    int status = TR_OK;
-    for (bool more = true; status == TR_OK;) {
-        uint64_t *sent = NULL, *got = NULL;
-        status = rounds_next(r, &more);
-        if (status != TR_OK || !more) break;
-        status = TR_NEW(&sent, r->refs);
-        for (size_t i = 0; i < r->refs && status == TR_OK; i++)
-            sent[i] = r->mine[r->ref[i].column].count[r->ref[i].place];
-        if (status == TR_OK)
-            status = tr_all_to_all(r->tr, TR_SET_WORKERS, sent, r->to, sizeof *sent, (void **)&got, got_from);
-        for (size_t i = 0; i < r->got.n && status == TR_OK; i++) {
+    TR_CLOSED_BY(rounds_close) struct rounds r = {.tr = tr, .mine = mine, .d = d, .n = n};
+    TR_FREED uint64_t *got_from = NULL;
+    size_t capacity = 0, length;
+    TR_TRY(rounds_open(&r));
+    TR_TRY(TR_NEW(&got_from, r.workers));
+    for (bool more = true;;) {
+        TR_FREED uint64_t *sent = NULL, *got = NULL;
+        TR_TRY(rounds_next(&r, &more));
+        if (!more) return TR_OK;
+        TR_TRY(TR_NEW(&sent, r.refs));
+        for (size_t i = 0; i < r.refs; i++) sent[i] = mine[r.ref[i].column].count[r.ref[i].place];
+        TR_TRY(tr_all_to_all(tr, TR_SET_WORKERS, sent, r.to, sizeof *sent, (void **)&got, got_from));
+        for (size_t i = 0; i < r.got.n; i++) {
             size_t known = d->owned.n;
             uint32_t place;
-            const char *text = tr_ids_text(&r->got, i, &n);
-            status = tr_ids_add_text(&d->owned, text, n, &place);
-            if (status == TR_OK) status = TR_GROW(count, &capacity, d->owned.n);
-            if (status != TR_OK) break;
+            const char *text = tr_ids_text(&r.got, i, &length);
+            TR_TRY(tr_ids_add_text(&d->owned, text, length, &place));
+            TR_TRY(TR_GROW(count, &capacity, d->owned.n));
             if (d->owned.n > known) (*count)[place] = 0;
             (*count)[place] += got[i];
         }
-        free(sent);
-        free(got);
     }
-    free(got_from);
-    return status;
 }
 
 static int dictionary_find(tr_context *tr, const struct tr_dictionary *d, const struct tr_counted *mine,
                            size_t n, uint32_t **number)
 {
-    struct rounds r;
-    int status = rounds_open(&r, tr, mine, n, d);
-    for (size_t c = 0; c < n && status == TR_OK; c++) status = TR_NEW(&number[c], mine[c].values->n);
-    for (bool more = true; status == TR_OK;) {
-        uint32_t *answer = NULL, *answers = NULL;
-        size_t length;
-        status = rounds_next(&r, &more);
-        if (status != TR_OK || !more) break;
-        status = TR_NEW(&answer, r.got.n);
-        for (size_t i = 0; i < r.got.n && status == TR_OK; i++) {
+    TR_CLOSED_BY(rounds_close) struct rounds r = {.tr = tr, .mine = mine, .d = d, .n = n};
+    size_t length;
+    TR_TRY(rounds_open(&r));
+    for (size_t c = 0; c < n; c++) TR_TRY(TR_NEW(&number[c], mine[c].values->n));
+    for (bool more = true;;) {
+        TR_FREED uint32_t *answer = NULL, *answers = NULL;
+        TR_TRY(rounds_next(&r, &more));
+        if (!more) return TR_OK;
+        TR_TRY(TR_NEW(&answer, r.got.n));
+        for (size_t i = 0; i < r.got.n; i++) {
             const char *text = tr_ids_text(&r.got, i, &length);
             uint32_t place = tr_ids_find_text(&d->owned, text, length);
             answer[i] = place == UINT32_MAX ? TR_NO_NUMBER : d->number[place];
         }
-        if (status == TR_OK)
-            status =
-                tr_all_to_all(tr, TR_SET_WORKERS, answer, r.from, sizeof *answer, (void **)&answers, r.to);
-        for (size_t i = 0; i < r.refs && status == TR_OK; i++)
-            number[r.ref[i].column][r.ref[i].place] = answers[i];
-        free(answer);
-        free(answers);
+        TR_TRY(tr_all_to_all(tr, TR_SET_WORKERS, answer, r.from, sizeof *answer, (void **)&answers, r.to));
+        for (size_t i = 0; i < r.refs; i++) number[r.ref[i].column][r.ref[i].place] = answers[i];
     }
-    rounds_close(&r);
-    return status;
 }
 
 int tr_dictionary_find(tr_context *tr, const struct tr_dictionary *dictionary, const struct tr_counted *mine,
@@ -638,15 +877,22 @@ struct frequent {
     uint32_t *place, *number; /* place among the owned values; number among the values of all columns */
 };
 
+static void frequent_free(struct frequent *q)
+{
+    tr_ids_free(&q->texts);
+    free(q->place);
+    free(q->number);
+}
+
 enum { BEFORE_VALUE = sizeof(uint32_t) + sizeof(uint64_t) };
 
 /* Counts the values that this worker owns. met: the number of values of each column; total: of frequent values. */
 static int dictionary_list(tr_context *tr, const struct tr_counted *mine, size_t n, uint64_t min_count,
                            struct tr_dictionary *d, uint64_t *met, uint64_t *total, struct frequent *q)
 {
-    struct rounds r;
-    uint64_t *count = NULL, bytes = 0, workers = (uint64_t)tr_layout_workers(&tr->layout);
-    char *text = NULL;
+    uint64_t bytes = 0, workers = (uint64_t)tr_layout_workers(&tr->layout);
+    TR_FREED uint64_t *count = NULL;
+    TR_FREED char *text = NULL;
     size_t capacity = 0, length;
     uint32_t column, at;
     for (size_t c = 0; c < n; c++)
@@ -654,32 +900,25 @@ static int dictionary_list(tr_context *tr, const struct tr_counted *mine, size_t
             bytes += mine[c].values->n * VALUE_BYTES + mine[c].values->begin[mine[c].values->n];
     TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, &bytes, 1));
     d->owners = 1 + bytes / OWNER_BYTES < workers ? 1 + bytes / OWNER_BYTES : workers;
-    int status = rounds_open(&r, tr, mine, n, d);
-    if (status == TR_OK) status = dictionary_count(&r, d, &count);
-    rounds_close(&r);
-    if (status == TR_OK) status = TR_NEW(&q->place, d->owned.n);
-    if (status == TR_OK) status = TR_NEW(&q->number, d->owned.n);
-    for (size_t i = 0; i < d->owned.n && status == TR_OK; i++) {
+    TR_TRY(dictionary_count(tr, mine, n, d, &count));
+    TR_TRY(TR_NEW(&q->place, d->owned.n));
+    TR_TRY(TR_NEW(&q->number, d->owned.n));
+    for (size_t i = 0; i < d->owned.n; i++) {
         const char *key = tr_ids_text(&d->owned, i, &length);
         memcpy(&column, key, sizeof column);
         met[column]++;
         if (count[i] < min_count) continue;
-        status = TR_GROW(&text, &capacity, sizeof count[i] + length);
-        if (status != TR_OK) break;
+        TR_TRY(TR_GROW(&text, &capacity, sizeof count[i] + length));
         for (size_t k = 0; k < BEFORE_VALUE; k++) /* highest byte first */
             text[k] = (char)(k < sizeof column ? column >> 8 * (sizeof column - 1 - k)
                                                : ~count[i] >> 8 * (BEFORE_VALUE - 1 - k));
         memcpy(text + BEFORE_VALUE, key + sizeof column, length - sizeof column);
-        status = tr_ids_append_text(&q->texts, text, sizeof count[i] + length, &at);
-        if (status != TR_OK) break;
+        TR_TRY(tr_ids_append_text(&q->texts, text, sizeof count[i] + length, &at));
         q->place[at] = (uint32_t)i;
         total[column]++;
     }
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, met, n);
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, total, n);
-    free(count);
-    free(text);
-    return status;
+    TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, met, n));
+    return tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, total, n);
 }
 
 /* Converts a number among the values of all columns to the number in its column; TR_NO_NUMBER: too large. */
@@ -696,106 +935,73 @@ static uint32_t number_in_column(const char *text, uint64_t number, const uint64
 static int dictionary_number(struct tr_dictionary *d, const struct frequent *q, const tr_names *all, size_t n,
                              uint64_t most_values, const uint64_t *total, struct tr_ids *list)
 {
-    uint64_t *begin;
+    TR_FREED uint64_t *begin = NULL;
     size_t length;
     uint32_t place;
     TR_TRY(TR_NEW(&begin, n));
     for (size_t c = 1; c < n; c++) begin[c] = begin[c - 1] + total[c - 1];
-    int status = TR_NEW(&d->number, d->owned.n);
-    for (size_t i = 0; i < d->owned.n && status == TR_OK; i++) d->number[i] = TR_NO_NUMBER;
-    for (size_t i = 0; i < q->texts.n && status == TR_OK; i++)
+    TR_TRY(TR_NEW(&d->number, d->owned.n));
+    for (size_t i = 0; i < d->owned.n; i++) d->number[i] = TR_NO_NUMBER;
+    for (size_t i = 0; i < q->texts.n; i++)
         d->number[q->place[i]] =
             number_in_column(tr_ids_text(&q->texts, i, &length), q->number[i], begin, most_values);
-    for (size_t i = 0; i < all->mine.n && status == TR_OK; i++) {
+    for (size_t i = 0; i < all->mine.n; i++) {
         const char *text = tr_ids_text(&all->mine, i, &length);
         if (number_in_column(text, all->begin + i, begin, most_values) != TR_NO_NUMBER)
-            status = tr_ids_append_text(list, text + BEFORE_VALUE, length - BEFORE_VALUE, &place);
+            TR_TRY(tr_ids_append_text(list, text + BEFORE_VALUE, length - BEFORE_VALUE, &place));
     }
-    free(begin);
-    return status;
+    return TR_OK;
 }
 
 int tr_dictionary_make(tr_context *tr, const struct tr_counted *mine, size_t n, uint64_t min_count,
                        uint64_t most_values, struct tr_dictionary **dictionary,
                        struct tr_dictionary_column *column, uint32_t **number)
 {
-    struct tr_dictionary *d = NULL;
-    struct frequent q = {.texts = {.are_text = true}};
-    struct tr_ids list = {.are_text = true};
-    tr_names *all = NULL;
-    uint64_t *met = NULL, *total = NULL;
+    TR_CLOSED_BY(tr_dictionary_free) struct tr_dictionary *d = NULL;
+    TR_CLOSED_BY(frequent_free) struct frequent q = {.texts = {.are_text = true}};
+    TR_CLOSED_BY(tr_names_free) tr_names *all = NULL;
+    TR_FREED uint64_t *met = NULL, *total = NULL;
     bool works = tr_is(tr, TR_SLAVE);
     if (most_values == 0) most_values = UINT64_MAX;
     int status = TR_NEW(&d, 1);
+    if (status == TR_OK) status = TR_NEW(&d->names, 1);
     if (status == TR_OK) status = TR_NEW(&met, n);
     if (status == TR_OK) status = TR_NEW(&total, n);
-    if (d) d->owned.are_text = true;
-    status = tr_agree(tr, status);
-    if (status == TR_OK)
-        status = tr_agree(tr, works ? dictionary_list(tr, mine, n, min_count, d, met, total, &q) : TR_OK);
-    if (status == TR_OK) status = tr_names_unite(tr, &q.texts, NULL, (size_t)d->owners, q.number, &all);
-    if (status == TR_OK)
-        status = tr_agree(tr, works ? dictionary_number(d, &q, all, n, most_values, total, &list) : TR_OK);
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, met, n);
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, total, n);
-    for (size_t c = 0; c < n && status == TR_OK; c++) {
+    TR_TRY(tr_agree(tr, status));
+    tr_names *list =
+        d->names; /* of the values with a number, which are in order: those of worker 0 are first */
+    list->tr = tr;
+    d->owned.are_text = list->mine.are_text = true;
+    TR_TRY(tr_agree(tr, works ? dictionary_list(tr, mine, n, min_count, d, met, total, &q) : TR_OK));
+    TR_TRY(tr_names_unite(tr, &q.texts, NULL, (size_t)d->owners, q.number, &all));
+    status = works ? dictionary_number(d, &q, all, n, most_values, total, &list->mine) : TR_OK;
+    TR_TRY(tr_agree(tr, status));
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, met, n));
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, total, n));
+    for (size_t c = 0; c < n; c++) {
         column[c].values = total[c] < most_values ? total[c] : most_values;
         column[c].others = met[c] > column[c].values;
         column[c].met = met[c];
     }
-    tr_names_free(&all);
-    if (status == TR_OK) status = names_of_list(tr, &list, &d->names);
-    if (status == TR_OK) status = tr_dictionary_find(tr, d, mine, n, number);
-    tr_ids_free(&q.texts);
-    tr_ids_free(&list);
-    void *parts[] = {q.place, q.number, met, total};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
-    if (status == TR_OK) *dictionary = d;
-    else tr_dictionary_free(&d);
-    return status;
+    TR_TRY(tr_agree(tr, works ? names_place_range(tr, list) : TR_OK));
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &list->count, 1));
+    TR_TRY(tr_dictionary_find(tr, d, mine, n, number));
+    *dictionary = d;
+    d = NULL;
+    return TR_OK;
 }
 
-/* The number of owners, the bytes of the names, the names, the owned values, their numbers. */
-int tr_dictionary_pack(const struct tr_dictionary *d, char **bytes, size_t *n)
+int tr_dictionary_archive(struct tr_archive *a, tr_context *tr, struct tr_dictionary **dictionary)
 {
-    char *names, *to;
-    size_t size;
-    TR_TRY(tr_names_pack(d->names, &names, &size));
-    const uint64_t head[2] = {d->owners, size};
-    struct packed owned = packed_of(&d->owned, 0, d->owned.n);
-    *n = sizeof head + size + packed_bytes(&owned) + d->owned.n * sizeof *d->number;
-    int status = TR_NEW(bytes, *n);
-    if (status == TR_OK) {
-        memcpy(*bytes, head, sizeof head);
-        memcpy(*bytes + sizeof head, names, size);
-        to = packed_write(&d->owned, 0, d->owned.n, *bytes + sizeof head + size);
-        if (d->owned.n > 0) memcpy(to, d->number, d->owned.n * sizeof *d->number);
-    }
-    free(names);
-    return status;
-}
-
-int tr_dictionary_unpack(tr_context *tr, const char *bytes, struct tr_dictionary **dictionary)
-{
-    struct tr_dictionary *d;
-    tr_names_piece owned;
-    uint64_t head[2];
-    uint32_t place;
-    TR_TRY(TR_NEW(&d, 1));
-    d->owned.are_text = true;
-    memcpy(head, bytes, sizeof head);
-    d->owners = head[0];
-    const char *numbers = packed_read(bytes + sizeof head + head[1], &owned);
-    int status = tr_names_unpack(tr, bytes + sizeof head, &d->names);
-    for (size_t i = 0; i < owned.n && status == TR_OK; i++) {
-        struct id id = id_of_piece(&owned, i);
-        status = tr_ids_add_text(&d->owned, id.text, id.length, &place);
-    }
-    if (status == TR_OK) status = TR_NEW(&d->number, owned.n);
-    if (status == TR_OK && owned.n > 0) memcpy(d->number, numbers, owned.n * sizeof *d->number);
-    if (status == TR_OK) *dictionary = d;
-    else tr_dictionary_free(&d);
-    return status;
+    bool there = *dictionary != NULL;
+    TR_TRY(tr_archive_copy(a, &there, sizeof there));
+    if (!there) return TR_OK;
+    if (!a->writes) TR_TRY(TR_NEW(dictionary, 1));
+    struct tr_dictionary *d = *dictionary;
+    TR_TRY(tr_archive_copy(a, &d->owners, sizeof d->owners));
+    TR_TRY(tr_names_archive(a, tr, &d->names));
+    TR_TRY(tr_archive_ids(a, &d->owned, true));
+    return tr_archive_array(a, &d->number, d->owned.n * sizeof *d->number);
 }
 
 const tr_names *tr_dictionary_names(const struct tr_dictionary *dictionary)

@@ -1,4 +1,5 @@
-/* Numbering of texts and numbers over all workers: users and items (names), and values of categories (dictionaries).
+/* Numbering of texts and numbers: by one process (ids), and over all workers: users and items (names), and values of categories
+ * (dictionaries).
  *
  * Names are numbered 0, 1, 2, ... in ascending order. Every worker holds a range of the sorted names, about equally many, and no
  * worker holds all: a sample of the names of each worker determines the ranges, names are sent to the owner of their range, and
@@ -11,10 +12,121 @@
 #ifndef TR_DATA_NAMES_H
 #define TR_DATA_NAMES_H
 
-#include "data/ids.h"
-#include "ranks/ranks.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
 #include "trireme/collective.h"
 #include "trireme/data.h"
+
+/* ---- ids: whole numbers or texts, numbered 0, 1, 2, ... in the order in which they are added: their places ---- */
+
+/* A slot of the hash table: place + 1 (0: free), and the bytes of a text. */
+struct tr_ids_slot {
+    uint64_t hash;
+    uint32_t place, length;
+};
+
+struct tr_ids {
+    bool are_text;
+    size_t n;
+    uint64_t *number; /* numbers */
+    char *text;       /* text: id i is text[begin[i]] .. text[begin[i + 1] - 1] */
+    uint64_t *begin;
+    /* The place of a small number is direct[number] - 1 unless 0; other ids are found by hashing. */
+    uint32_t *direct;
+    uint64_t direct_size;
+    struct tr_ids_slot *slot;
+    size_t slots, hashed, number_capacity, text_capacity, begin_capacity;
+};
+
+/* Converts text to an id; false unless it is a whole number of 64 bits without leading zeros. */
+bool tr_id_number(const char *text, size_t length, uint64_t *number);
+
+uint64_t tr_text_hash(const char *text, size_t length);
+
+/* Compares texts by bytes: less than, equal to, or greater than 0. */
+static inline int tr_bytes_compare(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    int order = memcmp(a, b, n_a < n_b ? n_a : n_b);
+    return order ? order : (n_a > n_b) - (n_a < n_b);
+}
+
+void tr_ids_free(struct tr_ids *ids);
+
+/* Finds the place of a number, or of a text (see below), or adds it. TR_ERR_SYSTEM for more than 2^32 - 2 ids. */
+int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place);
+
+/* Uses the upper half of the hash; the lower one is free for other uses. */
+static inline size_t tr_ids_first_slot(uint64_t hash, size_t slots)
+{
+    return (size_t)(hash >> 32) & (slots - 1);
+}
+
+/* The same in two steps, with the hash of the text. The memory that the second step needs is loaded between them. */
+static inline void tr_ids_fetch(const struct tr_ids *ids, uint64_t hash)
+{
+    if (ids->slots > 0) __builtin_prefetch(&ids->slot[tr_ids_first_slot(hash, ids->slots)]);
+}
+int tr_ids_add_hashed(struct tr_ids *ids, const char *text, size_t length, uint64_t hash, uint32_t *place);
+
+static inline int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t length, uint32_t *place)
+{
+    return tr_ids_add_hashed(ids, text, length, tr_text_hash(text, length), place);
+}
+
+/* Finds the place of a text; UINT32_MAX: not found. */
+uint32_t tr_ids_find_text(const struct tr_ids *ids, const char *text, size_t length);
+
+/* Appends an id without looking for it, to a list that is not searched. */
+int tr_ids_append_number(struct tr_ids *ids, uint64_t number, uint32_t *place);
+int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t length, uint32_t *place);
+
+/* tr_ids_add_number(), inline for small known numbers. */
+static inline int tr_ids_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
+{
+    if (number < ids->direct_size && ids->direct[number] > 0) {
+        *place = ids->direct[number] - 1;
+        return 0;
+    }
+    return tr_ids_add_number(ids, number, place);
+}
+
+static inline const char *tr_ids_text(const struct tr_ids *ids, size_t place, size_t *length)
+{
+    *length = (size_t)(ids->begin[place + 1] - ids->begin[place]);
+    return ids->text + ids->begin[place];
+}
+
+/* Lists the n places in ascending order of numbers or bytes, to be freed. Also for lists that are not searched. */
+int tr_ids_sort(const struct tr_ids *ids, uint32_t **order);
+
+/* ---- bytes, for other ranks and for the next start ---- */
+
+/* A sequence of bytes. A function that writes members of a struct also reads them, in the same order. */
+struct tr_archive {
+    bool writes;
+    char *bytes;
+    size_t n, capacity, at; /* at: position */
+};
+
+/* Copies n bytes to the archive, or from it. TR_ERR_DATA: it is damaged. */
+int tr_archive_copy(struct tr_archive *a, void *memory, size_t n);
+
+/* Copies the array at which `pointer` points. Reading allocates it, with a 0 behind it; NULL if it has no bytes. */
+int tr_archive_array(struct tr_archive *a, void *pointer, uint64_t bytes);
+
+/* Write the ids first .. end - 1 of a list; read them and append them to a list. finds: so that texts can be found there. */
+int tr_archive_put_ids(struct tr_archive *a, const struct tr_ids *ids, size_t first, size_t end);
+int tr_archive_get_ids(struct tr_archive *a, struct tr_ids *ids, bool finds);
+
+static inline int tr_archive_ids(struct tr_archive *a, struct tr_ids *ids, bool finds)
+{
+    return a->writes ? tr_archive_put_ids(a, ids, 0, ids->n) : tr_archive_get_ids(a, ids, finds);
+}
+
+void tr_archive_free(struct tr_archive *a);
 
 /* ---- names ---- */
 
@@ -38,9 +150,8 @@ int tr_names_gather(const tr_names *names, struct tr_ids *all);
 
 void tr_names_free(tr_names **names); /* *names may be NULL */
 
-/* Converts this rank's part of names to bytes (to be freed) and back, in the same layout. */
-int tr_names_pack(const tr_names *names, char **bytes, size_t *n);
-int tr_names_unpack(tr_context *tr, const char *bytes, tr_names **names);
+/* Copies this rank's part of names (*names may be NULL); reading needs the same layout of ranks. */
+int tr_names_archive(struct tr_archive *a, tr_context *tr, tr_names **names);
 
 /* ---- dictionaries ---- */
 
@@ -79,9 +190,8 @@ int tr_dictionary_find(tr_context *tr, const struct tr_dictionary *dictionary, c
 /* Returns all values, column by column, in the order of their numbers. */
 const tr_names *tr_dictionary_names(const struct tr_dictionary *dictionary);
 
-/* Converts this rank's part of a dictionary to bytes (to be freed) and back, in the same layout. */
-int tr_dictionary_pack(const struct tr_dictionary *dictionary, char **bytes, size_t *n);
-int tr_dictionary_unpack(tr_context *tr, const char *bytes, struct tr_dictionary **dictionary);
+/* The same as tr_names_archive() for a dictionary. */
+int tr_dictionary_archive(struct tr_archive *a, tr_context *tr, struct tr_dictionary **dictionary);
 
 void tr_dictionary_free(struct tr_dictionary **dictionary); /* *dictionary may be NULL */
 

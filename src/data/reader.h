@@ -12,7 +12,7 @@
 
 #include "base/base.h"
 #include "data/field.h"
-#include "data/ids.h"
+#include "data/names.h"
 #include "data/input.h"
 #include "data/matrix.h"
 #include "data/schema.h"

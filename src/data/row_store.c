@@ -81,7 +81,7 @@ static void rows_free(tr_data *data, size_t n)
 /* ---- files: layout ---- */
 
 #define FORMAT "trireme-data"
-enum { VERSION = 4 };
+enum { VERSION = 5 };
 
 struct tr_row_directory {
     struct tr_row_key key;
@@ -190,45 +190,46 @@ static int row_file_reserve(struct tr_row_file *file, size_t member, size_t memb
     return TR_OK;
 }
 
+/* Creates the file, without the format and the digest: until they are written, it is refused. */
+static int row_file_start_new(const char *path, struct tr_row_key key, const uint64_t *bytes, size_t n,
+                              bool reserve, struct tr_row_file **file)
+{
+    uint64_t area = 0;
+    for (size_t i = 0; i < n; i++) area += tr_to_pages(bytes[i]);
+    const uint64_t sums = (area + TR_ROW_PIECE - 1) / TR_ROW_PIECE, directory = row_file_directory_bytes(n);
+    uint64_t header = tr_to_pages(tr_checked_header_bytes(1, sums, directory));
+    TR_TRY(row_file_start(path, O_RDWR | O_CREAT | O_EXCL, file));
+    struct tr_row_file *f = *file;
+    if (ftruncate(f->fd, (off_t)(header + area)) < 0) return row_file_failed(TR_ERR_IO, path);
+    TR_TRY(row_file_allocate(f, 0, header)); /* otherwise writing to it may raise SIGBUS */
+    TR_TRY(row_file_map(f, header + area, PROT_READ | PROT_WRITE, 0));
+    *f->header = (struct tr_checked_header){.version = VERSION,
+                                            .order = TR_CHECKED_ORDER,
+                                            .bytes = header + area,
+                                            .header = header,
+                                            .areas = 1,
+                                            .sums = sums,
+                                            .directory = directory};
+    *f->area = (struct tr_checked_area){header, area, TR_ROW_PIECE, 0};
+    row_file_find_directory(f);
+    f->directory->key = key;
+    f->directory->arrays = n;
+    for (size_t i = 0; i < n; header += tr_to_pages(bytes[i++])) {
+        f->directory->array[i].first = header;
+        f->directory->array[i].bytes = bytes[i];
+    }
+    return reserve ? row_file_reserve(f, 0, 1) : TR_OK;
+}
+
 int tr_row_file_create(const char *path, struct tr_row_key key, const uint64_t *bytes, size_t n, bool reserve,
                        struct tr_row_file **file)
 {
     *file = NULL;
     /* a process that has opened an older file keeps its contents: it is removed, not overwritten */
     if (unlink(path) < 0 && errno != ENOENT) return row_file_failed(TR_ERR_NO_OUTPUT, path);
-    uint64_t area = 0, header;
-    for (size_t i = 0; i < n; i++) area += tr_to_pages(bytes[i]);
-    const uint64_t sums = (area + TR_ROW_PIECE - 1) / TR_ROW_PIECE, directory = row_file_directory_bytes(n);
-    header = tr_to_pages(tr_checked_header_bytes(1, sums, directory));
-    int status = row_file_start(path, O_RDWR | O_CREAT | O_EXCL, file);
-    struct tr_row_file *f = *file;
-    if (status == TR_OK && ftruncate(f->fd, (off_t)(header + area)) < 0)
-        status = row_file_failed(TR_ERR_IO, path);
-    if (status == TR_OK)
-        status = row_file_allocate(f, 0, header); /* otherwise writing to it may raise SIGBUS */
-    if (status == TR_OK) status = row_file_map(f, header + area, PROT_READ | PROT_WRITE, 0);
-    if (status ==
-        TR_OK) { /* without the format and the digest: until they are written, the file is refused */
-        *f->header = (struct tr_checked_header){.version = VERSION,
-                                                .order = TR_CHECKED_ORDER,
-                                                .bytes = header + area,
-                                                .header = header,
-                                                .areas = 1,
-                                                .sums = sums,
-                                                .directory = directory};
-        *f->area = (struct tr_checked_area){header, area, TR_ROW_PIECE, 0};
-        row_file_find_directory(f);
-        f->directory->key = key;
-        f->directory->arrays = n;
-        for (size_t i = 0; i < n; header += tr_to_pages(bytes[i++])) {
-            f->directory->array[i].first = header;
-            f->directory->array[i].bytes = bytes[i];
-        }
-    }
-    if (status == TR_OK && reserve) status = row_file_reserve(f, 0, 1);
+    int status = row_file_start_new(path, key, bytes, n, reserve, file), error = errno;
     if (status == TR_OK) return TR_OK;
-    int error = errno;
-    if (f && f->fd >= 0) unlink(path);
+    if (*file && (*file)->fd >= 0) unlink(path);
     tr_row_file_close(file);
     errno = error;
     return status;
@@ -311,21 +312,18 @@ static int row_file_check(const struct tr_row_file *f, struct tr_row_key key, si
 static int row_file_open(const char *path, struct tr_row_key key, size_t n, size_t member, size_t members,
                          struct tr_row_file **file)
 {
-    struct tr_checked checked;
-    *file = NULL;
-    int status = tr_checked_open(&checked, path, FORMAT, VERSION);
-    if (status == TR_OK) status = row_file_start(path, O_RDONLY, file);
-    if (status == TR_OK)
-        status = row_file_map(*file, checked.header->bytes, PROT_READ, members > 0 ? MAP_POPULATE : 0);
-    if (status == TR_OK && memcmp((*file)->header, checked.header, checked.header->header) != 0)
-        status = row_file_odd(*file, "damaged: it changes");
-    tr_checked_close(&checked);
-    if (status == TR_OK) {
-        row_file_find_directory(*file);
-        status = row_file_check(*file, key, n, member, members);
-    }
-    if (status != TR_OK) tr_row_file_close(file);
-    return status;
+    TR_CLOSED_BY(tr_checked_close) struct tr_checked checked;
+    TR_CLOSED_BY(tr_row_file_close) struct tr_row_file *f = NULL;
+    TR_TRY(tr_checked_open(&checked, path, FORMAT, VERSION));
+    TR_TRY(row_file_start(path, O_RDONLY, &f));
+    TR_TRY(row_file_map(f, checked.header->bytes, PROT_READ, members > 0 ? MAP_POPULATE : 0));
+    if (memcmp(f->header, checked.header, checked.header->header) != 0)
+        return row_file_odd(f, "damaged: it changes");
+    row_file_find_directory(f);
+    TR_TRY(row_file_check(f, key, n, member, members));
+    *file = f;
+    f = NULL;
+    return TR_OK;
 }
 
 /* ---- folders ---- */
@@ -337,30 +335,26 @@ enum { SILENCE = 3600 }; /* seconds after which a run without news is over */
 int tr_cache_folder_path(const char *base, const char *output, char **path)
 {
     struct tr_persistent_bases bases;
-    char *whole, *name = NULL, host[TR_HOST_BYTES];
+    TR_FREED char *whole = NULL, *name = NULL;
+    char host[TR_HOST_BYTES];
     TR_TRY(tr_whole_path(output, &whole));
     tr_persistent_bases(&bases);
     tr_host_name(host);
-    int status = tr_format(&name, "%s\n%s", whole, host);
-    if (status == TR_OK)
-        status = tr_format(path, "%s/" FOLDERS "-%u-%016llx", base ? base : bases.base[0],
-                           (unsigned)geteuid(), (unsigned long long)XXH3_64bits(name, strlen(name)));
-    free(name);
-    free(whole);
-    return status;
+    TR_TRY(tr_format(&name, "%s\n%s", whole, host));
+    return tr_format(path, "%s/" FOLDERS "-%u-%016llx", base ? base : bases.base[0], (unsigned)geteuid(),
+                     (unsigned long long)XXH3_64bits(name, strlen(name)));
 }
 
 /* The locked file `owner` of a folder, or -1. */
 static int folder_try_lock(const char *folder, bool make)
 {
-    char *path;
+    TR_FREED char *path = NULL;
     if (tr_format(&path, "%s/owner", folder) != TR_OK) return -1;
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (make ? O_CREAT : 0), 0600);
     if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) < 0 || !tr_is_still_at(fd, path))) {
         close(fd);
         fd = -1;
     }
-    free(path);
     return fd;
 }
 
@@ -435,13 +429,12 @@ static bool folder_is_over(const char *ended, int fd)
 static int folder_clean(void *what, const char *path, const char *rest)
 {
     const char *ended = what;
-    char *owner;
+    TR_FREED char *owner = NULL;
     if (strspn(rest, "0123456789abcdef") != 16 || rest[16]) return TR_OK;
     /* look without the lock first: a run that is being started again may be about to lock it */
     if (tr_format(&owner, "%s/owner", path) != TR_OK) return TR_OK;
     int fd = open(owner, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     bool over = fd < 0 || folder_is_over(ended, fd);
-    free(owner);
     if (fd >= 0) close(fd);
     if (!over) return TR_OK;
     int lock = folder_try_lock(path, false);
@@ -535,12 +528,10 @@ static int all_true(tr_context *tr, enum tr_set set, bool *all)
 
 static int cache_lock_folder(const tr_context *tr, struct cache_place *p, const char *base)
 {
-    char *folder;
+    TR_FREED char *folder = NULL;
     TR_TRY(tr_cache_folder_path(base, tr->job->output, &folder));
-    int status = tr_format(&p->path, "%s/" TR_CACHE_FILES, folder);
-    free(folder);
-    if (status == TR_OK && tr->cache->leads) status = tr_cache_folder_lock(base, tr->job->output, &p->folder);
-    return status;
+    TR_TRY(tr_format(&p->path, "%s/" TR_CACHE_FILES, folder));
+    return tr->cache->leads ? tr_cache_folder_lock(base, tr->job->output, &p->folder) : TR_OK;
 }
 
 /* Creates and locks the folder of this place; the first call in a context does it. */
@@ -599,77 +590,6 @@ void tr_data_free_head(tr_data *data)
     tr_bindings_free(&s->bindings);
 }
 
-/* A sequence of bytes that one start of the job writes and the next one reads. */
-struct archive {
-    bool writes;
-    char *bytes;
-    size_t n, capacity, at;
-};
-
-static int archive_copy(struct archive *a, void *memory, size_t n)
-{
-    size_t whole = (n + 7) / 8 * 8;
-    if (a->writes) {
-        TR_TRY(TR_GROW(&a->bytes, &a->capacity, a->at + whole));
-        memset(a->bytes + a->at, 0, whole);
-        memcpy(a->bytes + a->at, memory, n);
-        a->n = a->at + whole;
-    } else {
-        if (whole < n || whole > a->n - a->at) return tr_fail(TR_ERR_DATA, "damaged");
-        memcpy(memory, a->bytes + a->at, n);
-    }
-    a->at += whole;
-    return TR_OK;
-}
-
-/* The *n bytes that the pointer at `pointer` points to. Reading sets *n and allocates them, with a 0 behind them; NULL if *n is 0. */
-static int archive_bytes(struct archive *a, void *pointer, uint64_t *n)
-{
-    void **array = pointer;
-    TR_TRY(archive_copy(a, n, sizeof *n));
-    if (!a->writes) {
-        *array = NULL;
-        if (*n > a->n - a->at) return tr_fail(TR_ERR_DATA, "damaged");
-        if (*n > 0) TR_TRY(tr_new(array, (size_t)*n + 1, 1, "kept data"));
-    }
-    return *n > 0 ? archive_copy(a, *array, (size_t)*n) : TR_OK;
-}
-
-static int archive_array(struct archive *a, void *pointer, uint64_t bytes)
-{
-    return archive_bytes(a, pointer, &bytes);
-}
-
-static int archive_names(struct archive *a, tr_context *tr, tr_names **names)
-{
-    char *packed = NULL;
-    size_t n = 0;
-    int status = a->writes && *names ? tr_names_pack(*names, &packed, &n) : TR_OK;
-    if (status == TR_OK) status = archive_array(a, &packed, n);
-    if (status == TR_OK && !a->writes && packed) status = tr_names_unpack(tr, packed, names);
-    free(packed);
-    return status;
-}
-
-/* The dictionary of the schema belongs to the training data. */
-static int archive_schema(struct archive *a, struct tr_data_state *s)
-{
-    char *packed = NULL, *values = NULL;
-    size_t n = 0, values_n = 0;
-    int status = a->writes && s->schema ? tr_schema_pack(s->schema, &s->bindings, &packed, &n) : TR_OK;
-    if (status == TR_OK && a->writes && s->schema && s->schema->dictionary && !s->test)
-        status = tr_dictionary_pack(s->schema->dictionary, &values, &values_n);
-    if (status == TR_OK) status = archive_bytes(a, &packed, &n);
-    if (status == TR_OK) status = archive_bytes(a, &values, &values_n);
-    if (status == TR_OK && !a->writes && packed) {
-        status = tr_schema_unpack(packed, n, &s->schema, &s->bindings);
-        if (status == TR_OK && values) status = tr_dictionary_unpack(s->tr, values, &s->schema->dictionary);
-    }
-    free(packed);
-    free(values);
-    return status;
-}
-
 struct head {
     struct tr_row_key generation;
     tr_data data; /* its pointers are not valid */
@@ -678,8 +598,8 @@ struct head {
     uint64_t unknown, unlabelled, arrays; /* arrays: see struct tr_row_shape */
 };
 
-/* Everything that a data set knows besides its rows, in one order for writing and reading. */
-static int archive_data(struct archive *a, tr_data *data, struct head *h)
+/* Everything that a data set knows besides its rows. */
+static int archive_data(struct tr_archive *a, tr_data *data, struct head *h)
 {
     struct tr_data_state *s = data->state;
     *h = (struct head){.generation = s->cached->generation,
@@ -692,7 +612,7 @@ static int archive_data(struct archive *a, tr_data *data, struct head *h)
                        .unknown = s->unknown,
                        .unlabelled = s->unlabelled,
                        .arrays = rows_shape(data).arrays};
-    TR_TRY(archive_copy(a, h, sizeof *h));
+    TR_TRY(tr_archive_copy(a, h, sizeof *h));
     if (!a->writes) {
         *data = h->data;
         data->state = s;
@@ -710,24 +630,28 @@ static int archive_data(struct archive *a, tr_data *data, struct head *h)
         s->unknown = h->unknown;
         s->unlabelled = h->unlabelled;
     }
-    TR_TRY(archive_schema(a, s));
-    TR_TRY(archive_array(a, &s->heads, s->files.n * sizeof *s->heads));
-    TR_TRY(archive_array(a, &data->label, data->labels * sizeof *data->label));
-    TR_TRY(archive_array(a, &s->stretch, s->stretches * sizeof *s->stretch));
-    TR_TRY(archive_array(a, &s->block, s->blocks > 0 ? (s->blocks + 1) * sizeof *s->block : 0));
-    TR_TRY(archive_array(a, &s->weight, s->weight ? s->rows.rows * sizeof *s->weight : 0));
-    TR_TRY(archive_array(a, &s->third_label, s->third_label ? strlen(s->third_label) : 0));
-    TR_TRY(archive_names(a, s->tr, &s->row_names));
-    TR_TRY(archive_names(a, s->tr, &s->column_names));
+    bool schema = s->schema != NULL;
+    struct tr_dictionary *none = NULL; /* that of test data is that of the training data */
+    TR_TRY(tr_archive_copy(a, &schema, sizeof schema));
+    if (schema) TR_TRY(tr_schema_archive(a, &s->schema, &s->bindings));
+    if (schema) TR_TRY(tr_dictionary_archive(a, s->tr, s->test ? &none : &s->schema->dictionary));
+    TR_TRY(tr_archive_array(a, &s->heads, s->files.n * sizeof *s->heads));
+    TR_TRY(tr_archive_array(a, &data->label, data->labels * sizeof *data->label));
+    TR_TRY(tr_archive_array(a, &s->stretch, s->stretches * sizeof *s->stretch));
+    TR_TRY(tr_archive_array(a, &s->block, s->blocks > 0 ? (s->blocks + 1) * sizeof *s->block : 0));
+    TR_TRY(tr_archive_array(a, &s->weight, s->weight ? s->rows.rows * sizeof *s->weight : 0));
+    TR_TRY(tr_archive_array(a, &s->third_label, s->third_label ? strlen(s->third_label) : 0));
+    TR_TRY(tr_names_archive(a, s->tr, &s->row_names));
+    TR_TRY(tr_names_archive(a, s->tr, &s->column_names));
     data->row_names = s->row_names;
     data->column_names = s->column_names;
-    TR_TRY(archive_array(a, &s->scale, s->scale ? sizeof *s->scale : 0));
+    TR_TRY(tr_archive_array(a, &s->scale, s->scale ? sizeof *s->scale : 0));
     struct tr_scale *scale = s->scale;
     if (!scale) return TR_OK;
     uint64_t bytes = scale->share.n * sizeof(double), of_shift = scale->shift ? bytes : 0;
     if (!a->writes) scale->shift = scale->factor = NULL;
-    TR_TRY(archive_array(a, &scale->shift, of_shift));
-    TR_TRY(archive_array(a, &scale->factor, bytes));
+    TR_TRY(tr_archive_array(a, &scale->shift, of_shift));
+    TR_TRY(tr_archive_array(a, &scale->factor, bytes));
     scale->share.shift = scale->shift;
     scale->share.factor = scale->factor;
     data->scaling = &scale->share;
@@ -737,16 +661,13 @@ static int archive_data(struct archive *a, tr_data *data, struct head *h)
 static int cache_write_head(tr_data *data)
 {
     const struct tr_cached *c = data->state->cached;
-    struct archive a = {.writes = true};
-    struct tr_row_file *file = NULL;
+    TR_CLOSED_BY(tr_archive_free) struct tr_archive a = {.writes = true};
+    TR_CLOSED_BY(tr_row_file_close) struct tr_row_file *file = NULL;
     struct head h;
-    int status = archive_data(&a, data, &h);
+    TR_TRY(archive_data(&a, data, &h));
     void **const array[] = {(void **)&a.bytes};
     const uint64_t bytes[] = {a.n};
-    if (status == TR_OK) status = row_file_move(c->head, c->key, array, bytes, 1, &file);
-    tr_row_file_close(&file);
-    free(a.bytes);
-    return status;
+    return row_file_move(c->head, c->key, array, bytes, 1, &file);
 }
 
 /* ---- finding ---- */
@@ -755,14 +676,12 @@ static int cache_restore(tr_data *data)
 {
     struct tr_data_state *s = data->state;
     struct tr_cached *c = s->cached;
-    struct tr_row_file *file = NULL;
+    TR_CLOSED_BY(tr_row_file_close) struct tr_row_file *file = NULL;
     struct head h;
     bool shared = tr_data_is_shared(s->tr);
     TR_TRY(row_file_open(c->head, c->key, 1, 0, 1, &file));
-    struct archive a = {.bytes = tr_row_file_at(file, 0), .n = (size_t)file->directory->array[0].bytes};
-    int status = archive_data(&a, data, &h);
-    tr_row_file_close(&file);
-    TR_TRY(status);
+    struct tr_archive a = {.bytes = tr_row_file_at(file, 0), .n = (size_t)file->directory->array[0].bytes};
+    TR_TRY(archive_data(&a, data, &h));
     if (h.arrays != 0) {
         size_t member = shared ? (size_t)s->tr->me.member : 0,
                members = shared ? (size_t)s->tr->layout.group_size : 1;
@@ -787,7 +706,7 @@ int tr_row_store_find(tr_data *data, const char *what, const char *key, bool *fo
     const char *folder = cache_place(data)->path;
     int shared = tr_data_is_shared(tr), length = (int)strcspn(what, " "), rank = tr->rank;
     int owner = shared ? layout->worker_rank[tr->me.group * layout->group_size] : rank;
-    char *text = NULL;
+    TR_FREED char *text = NULL, *pattern = NULL;
     int status = TR_NEW(&s->cached, 1);
     struct tr_cached *c = s->cached;
     if (status == TR_OK)
@@ -796,7 +715,6 @@ int tr_row_store_find(tr_data *data, const char *what, const char *key, bool *fo
                       TR_VERSION, rank, tr->size, tr->me.roles, tr->me.group, layout->groups, tr->me.member,
                       layout->group_size, shared, key);
     if (status == TR_OK) c->key = row_key_of(text, strlen(text));
-    free(text);
     if (status == TR_OK) status = tr_format(&c->head, "%s/%.*s-%d", folder, length, what, rank);
     if (status == TR_OK) status = tr_format(&c->rows, "%s/%.*s-%d.rows", folder, length, what, owner);
     TR_TRY(tr_agree(tr, status));
@@ -820,14 +738,11 @@ int tr_row_store_find(tr_data *data, const char *what, const char *key, bool *fo
     *data = (tr_data){.state = s};
 
     /* Files of another layout are removed before any rank makes a new one. */
-    char *pattern;
-    if (tr->cache->leads && tr_format(&pattern, "%s/%.*s-*", folder, length, what) == TR_OK) {
-        glob_t old;
-        if (glob(pattern, GLOB_NOSORT, NULL, &old) == 0) {
-            for (size_t i = 0; i < old.gl_pathc; i++) unlink(old.gl_pathv[i]);
-            globfree(&old);
-        }
-        free(pattern);
+    glob_t old;
+    if (tr->cache->leads && tr_format(&pattern, "%s/%.*s-*", folder, length, what) == TR_OK &&
+        glob(pattern, GLOB_NOSORT, NULL, &old) == 0) {
+        for (size_t i = 0; i < old.gl_pathc; i++) unlink(old.gl_pathv[i]);
+        globfree(&old);
     }
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -924,54 +839,51 @@ static bool pool_join(const struct tr_row_file *file, const char *path)
 static bool pool_use(tr_data *data, struct tr_row_file *own)
 {
     struct tr_cached *c = data->state->cached;
-    struct tr_row_file *file;
+    TR_CLOSED_BY(tr_row_file_close) struct tr_row_file *file = NULL;
     if (row_file_open(c->rows, c->generation, TR_ROW_ARRAYS, 0, 0, &file) != TR_OK) return false;
-    if (!pool_join(file, c->rows)) {
-        tr_row_file_close(&file);
-        return false;
-    }
+    if (!pool_join(file, c->rows)) return false;
     uint64_t arrays = rows_shape(data).arrays;
     if (!own) rows_free(data, TR_ROW_ARRAYS);
     data->state->file = file;
+    file = NULL;
     tr_row_store_attach(data, arrays);
     c->found = true;
     return true;
 }
 
-void tr_row_store_pool(tr_data *data)
+/* Makes the file under another name and links it to its own, so that no team finds an incomplete one. If another team was faster, its
+ * file is used. */
+static int pool_make(tr_data *data, const char *folder)
 {
     struct tr_data_state *s = data->state;
     const tr_context *tr = s->tr;
+    TR_FREED char *key = NULL, *made = NULL;
+    TR_TRY(tr_format(&key, "worker %d\n%s", tr->me.group * tr->layout.group_size + tr->me.member,
+                     s->store->key));
+    TR_TRY(TR_NEW(&s->cached, 1));
+    struct tr_cached *c = s->cached;
+    c->generation = row_key_of(key, strlen(key));
+    TR_TRY(tr_format(&c->rows, "%s/%016llx%016llx", folder, (unsigned long long)c->generation.word[0],
+                     (unsigned long long)c->generation.word[1]));
+    if (pool_use(data, NULL)) return TR_OK;
+    TR_TRY(tr_format(&made, "%s.%ld", c->rows, (long)getpid()));
+    (void)cache_move_rows(data, made);
+    struct tr_row_file *own = s->file;
+    if (own) (void)pool_join(own, made);
+    if (own && link(made, c->rows) < 0 && pool_use(data, own)) tr_row_file_close(&own);
+    unlink(made);
+    return TR_OK;
+}
+
+void tr_row_store_pool(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
     const char *folder = s->node_rows ? s->node_rows->folder : NULL;
     bool forgets = s->form & TR_DATA_CODES || tr_data_is_triples(data);
-    char *key;
-    if (!folder || s->file || s->cached || forgets || !tr_is(tr, TR_SLAVE)) return;
-    if (tr_format(&key, "worker %d\n%s", tr->me.group * tr->layout.group_size + tr->me.member, s->store->key))
-        return;
-    struct tr_cached *c = NULL;
-    char *made = NULL;
-    int status = TR_NEW(&s->cached, 1);
-    if (status == TR_OK) {
-        c = s->cached;
-        c->generation = row_key_of(key, strlen(key));
-        const uint64_t *g = c->generation.word;
-        status = tr_format(&c->rows, "%s/%016llx%016llx", folder, (unsigned long long)g[0],
-                           (unsigned long long)g[1]);
-    }
-    if (status == TR_OK && !pool_use(data, NULL)) {
-        /* The file is made under another name and then linked, so that no team finds an incomplete one. If another team was faster, its
-         * file is used. */
-        status = tr_format(&made, "%s.%ld", c->rows, (long)getpid());
-        if (status == TR_OK) (void)cache_move_rows(data, made);
-        struct tr_row_file *own = s->file;
-        if (own) (void)pool_join(own, made);
-        if (own && link(made, c->rows) < 0 && pool_use(data, own)) tr_row_file_close(&own);
-        if (made) unlink(made);
-    }
-    if (c) c->pooled = s->file != NULL;
-    if (!s->file) cached_free(s);
-    free(made);
-    free(key);
+    if (!folder || s->file || s->cached || forgets || !tr_is(s->tr, TR_SLAVE)) return;
+    (void)pool_make(data, folder);
+    if (s->file) s->cached->pooled = true;
+    else cached_free(s);
 }
 
 /* ---- sharing: the rows of a group ---- */
@@ -1002,13 +914,13 @@ static int sharing_plan(struct sharing *m)
     tr_context *tr = m->data->state->tr;
     uint64_t members = (uint64_t)tr->layout.group_size, me = (uint64_t)tr->me.member;
     size_t n = (size_t)(m->data->columns * (me + 1) / members - m->data->columns * me / members);
-    struct tr_row_shape *every;
+    TR_FREED struct tr_row_shape *every = NULL;
     if (!m->all_columns) TR_TRY(tr_unite_keys(tr, m->own, m->n_own, &m->piece, &n));
     m->mine = rows_shape(m->data);
     m->mine.keys = n;
     TR_TRY(TR_NEW(&every, members));
-    int status = tr_all_gather(tr, TR_SET_GROUP, &m->mine, sizeof m->mine, every);
-    for (uint64_t k = 0; k < members && status == TR_OK; k++) {
+    TR_TRY(tr_all_gather(tr, TR_SET_GROUP, &m->mine, sizeof m->mine, every));
+    for (uint64_t k = 0; k < members; k++) {
         struct tr_row_shape *sums[] = {&m->all, &m->before};
         for (int i = 0; i < (k < me ? 2 : 1); i++) {
             sums[i]->rows += every[k].rows;
@@ -1017,11 +929,10 @@ static int sharing_plan(struct sharing *m)
             sums[i]->arrays |= every[k].arrays;
         }
     }
-    free(every);
     m->all.arrays |= 1u << TR_ROWS_KEYS;
     m->all.arrays |=
         m->data->state->rows.columns > 0 ? 1u << TR_ROWS_VALUE : 1u << TR_ROWS_BEGIN | 1u << TR_ROWS_COLUMN;
-    return status;
+    return TR_OK;
 }
 
 /* key = NULL: a file that is unlinked when all members have opened it. *well: all members can write to it. */
@@ -1063,7 +974,8 @@ static int sharing_open(struct sharing *m)
 {
     tr_context *tr = m->data->state->tr;
     const struct tr_cached *c = m->data->state->cached;
-    char path[TR_HOST_BYTES + 400] = "", pid[24], *mine;
+    char path[TR_HOST_BYTES + 400] = "", pid[24];
+    TR_FREED char *mine = NULL;
     bool well = false;
     TR_TRY(tr_barrier(tr, tr->group, "the group to open its memory"));
     if (m->kept) TR_TRY(sharing_open_file(m, c->rows, &c->generation, &well));
@@ -1071,7 +983,6 @@ static int sharing_open(struct sharing *m)
     snprintf(pid, sizeof pid, "%ld", (long)getpid());
     TR_TRY(unnamed_path(pid, &mine));
     snprintf(path, sizeof path, "%s", mine);
-    free(mine);
     TR_TRY(tr_broadcast(tr, TR_SET_GROUP, 0, path, sizeof path));
     TR_TRY(sharing_open_file(m, path, NULL, &well));
     return well ? TR_OK : tr_fail(TR_ERR_SYSTEM, "%s: there is no room for rows that a group shares", path);
@@ -1087,7 +998,7 @@ static int sharing_move(struct sharing *m)
                    n[] = {mine->rows, mine->values, mine->values, mine->rows, mine->rows},
                    some = ((uint64_t)4 << 20) / sizeof *s->rows.column;
     tr_key *keys = tr_row_file_at(s->file, TR_ROWS_KEYS);
-    uint32_t *number = NULL; /* of each own key among the group's keys; NULL: the same */
+    TR_FREED uint32_t *number = NULL; /* of each own key among the group's keys; NULL: the same */
     size_t u = 0;
     if (!m->all_columns) TR_TRY(TR_NEW(&number, m->n_own));
     for (uint64_t i = 0, at = before->keys; i < mine->keys; i++, at++)
@@ -1121,7 +1032,6 @@ static int sharing_move(struct sharing *m)
             tr_pages_move(to, array, n[i], tr_row_unit[i]);
         }
     }
-    free(number);
     tr_row_store_attach(m->data, m->all.arrays);
     s->rows.rows = (size_t)m->all.rows;
     m->data->n_keys = (size_t)m->all.keys;

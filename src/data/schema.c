@@ -87,21 +87,15 @@ const char *tr_value_number(const char *text, size_t *n, char room[TR_VALUE_ROOM
     return same ? text : room;
 }
 
-static int value_compare_bytes(const char *a, size_t n_a, const char *b, size_t n_b)
-{
-    int order = memcmp(a, b, tr_min_size(n_a, n_b));
-    return order ? order : (n_a > n_b) - (n_a < n_b);
-}
-
 int tr_value_compare(const char *a, size_t n_a, const char *b, size_t n_b)
 {
     struct decimal x, y;
     bool a_number = decimal_read(a, n_a, &x), b_number = decimal_read(b, n_b, &y);
-    if (!a_number || !b_number) return a_number ? -1 : b_number ? 1 : value_compare_bytes(a, n_a, b, n_b);
+    if (!a_number || !b_number) return a_number ? -1 : b_number ? 1 : tr_bytes_compare(a, n_a, b, n_b);
     int sign_x = x.n == 0 ? 0 : x.negative ? -1 : 1, sign_y = y.n == 0 ? 0 : y.negative ? -1 : 1;
     if (sign_x != sign_y) return sign_x < sign_y ? -1 : 1;
     if (x.point != y.point) return (x.point < y.point) == (sign_x > 0) ? -1 : 1;
-    return sign_x * value_compare_bytes(x.digit, x.n, y.digit, y.n);
+    return sign_x * tr_bytes_compare(x.digit, x.n, y.digit, y.n);
 }
 
 bool tr_value_is_number(const char *text, size_t n, double *number)
@@ -139,7 +133,7 @@ void tr_schema_release(struct tr_schema **schema)
 
 void tr_bindings_free(struct tr_bindings *b)
 {
-    for (size_t i = 0; i < b->n; i++) free(b->binding[i].column);
+    for (size_t i = 0; i < b->n && b->binding; i++) free(b->binding[i].column);
     free(b->binding);
     *b = (struct tr_bindings){.n = 0};
 }
@@ -323,101 +317,36 @@ void tr_schema_label_text(const struct tr_schema *s, float label, char text[TR_S
 
 /* ---- as bytes ---- */
 
-/* The bytes of a schema. The members are listed once, for writing and reading. */
-struct schema_bytes {
-    bool writes;
-    char *at;
-    size_t n, capacity; /* reading: n is the position */
-    int status;
-};
-
-static void schema_bytes_move(struct schema_bytes *b, void *x, size_t n)
+int tr_schema_archive(struct tr_archive *a, struct tr_schema **schema, struct tr_bindings *bindings)
 {
-    if (b->status == TR_OK && b->writes) b->status = TR_GROW(&b->at, &b->capacity, b->n + n);
-    if (b->status == TR_OK && !b->writes && b->capacity - b->n < n)
-        b->status = tr_fail(TR_ERR_DATA, "a schema is cut off");
-    if (b->status != TR_OK || n == 0) return;
-    if (b->writes) memcpy(b->at + b->n, x, n);
-    else memcpy(x, b->at + b->n, n);
-    b->n += n;
-}
-
-static void schema_bytes_texts(struct schema_bytes *b, struct tr_ids *texts)
-{
-    size_t n = texts->n;
-    uint32_t place;
-    schema_bytes_move(b, &n, sizeof n);
-    for (size_t i = 0; i < n && b->status == TR_OK; i++) {
-        size_t length = 0;
-        const char *text = b->writes ? tr_ids_text(texts, i, &length) : NULL;
-        schema_bytes_move(b, &length, sizeof length);
-        if (b->writes) schema_bytes_move(b, (void *)(uintptr_t)text, length);
-        if (b->writes || b->status != TR_OK || length > b->capacity - b->n) continue;
-        b->status = tr_ids_add_text(texts, b->at + b->n, length, &place);
-        b->n += length;
-    }
-}
-
-static int schema_bytes_all(struct schema_bytes *b, struct tr_schema *s, struct tr_bindings *bindings)
-{
-    size_t n = bindings->n;
+    if (!a->writes) TR_TRY(tr_schema_new(schema));
+    struct tr_schema *s = *schema;
     bool positive = s->positive != NULL;
-    schema_bytes_move(b, &s->n, sizeof s->n);
-    schema_bytes_move(b, &s->crosses, sizeof s->crosses);
-    schema_bytes_move(b, &s->named, sizeof s->named);
-    schema_bytes_move(b, &s->label, sizeof s->label);
-    schema_bytes_move(b, &s->hash, sizeof s->hash);
-    schema_bytes_move(b, &positive, sizeof positive);
-    schema_bytes_move(b, &n, sizeof n);
-    TR_TRY(b->status);
-    if (!b->writes) TR_TRY(TR_NEW(&s->column, s->n));
-    if (!b->writes) TR_TRY(TR_NEW(&s->cross, s->crosses));
-    if (!b->writes) TR_TRY(TR_NEW(&bindings->binding, n));
-    schema_bytes_move(b, s->column, s->n * sizeof *s->column);
-    schema_bytes_move(b, s->cross, s->crosses * sizeof *s->cross);
-    schema_bytes_texts(b, &s->names);
-    schema_bytes_texts(b, &s->missing);
-    schema_bytes_texts(b, &s->labels);
-    for (size_t i = 0; i < n && b->status == TR_OK; i++) {
-        struct tr_binding *binding = &bindings->binding[i];
-        bindings->n = i + 1;
-        schema_bytes_move(b, &binding->fields, sizeof binding->fields);
-        schema_bytes_move(b, &binding->labelled, sizeof binding->labelled);
-        if (!b->writes && b->status == TR_OK) b->status = TR_NEW(&binding->column, binding->fields);
-        schema_bytes_move(b, binding->column, binding->fields * sizeof *binding->column);
+    TR_TRY(tr_archive_copy(a, &s->n, sizeof s->n));
+    TR_TRY(tr_archive_copy(a, &s->crosses, sizeof s->crosses));
+    TR_TRY(tr_archive_copy(a, &s->named, sizeof s->named));
+    TR_TRY(tr_archive_copy(a, &s->label, sizeof s->label));
+    TR_TRY(tr_archive_copy(a, &s->hash, sizeof s->hash));
+    TR_TRY(tr_archive_copy(a, &positive, sizeof positive));
+    TR_TRY(tr_archive_array(a, &s->column, s->n * sizeof *s->column));
+    TR_TRY(tr_archive_array(a, &s->cross, s->crosses * sizeof *s->cross));
+    TR_TRY(tr_archive_ids(a, &s->names, true));
+    TR_TRY(tr_archive_ids(a, &s->missing, true));
+    TR_TRY(tr_archive_ids(a, &s->labels, true));
+    TR_TRY(tr_archive_copy(a, &bindings->n, sizeof bindings->n));
+    TR_TRY(tr_archive_array(a, &bindings->binding, bindings->n * sizeof *bindings->binding));
+    for (size_t i = 0; i < bindings->n && !a->writes; i++) bindings->binding[i].column = NULL;
+    for (size_t i = 0; i < bindings->n; i++) {
+        struct tr_binding *b = &bindings->binding[i];
+        TR_TRY(tr_archive_array(a, &b->column, b->fields * sizeof *b->column));
     }
-    TR_TRY(b->status);
-    if (b->writes || !positive) return b->writes ? TR_OK : tr_schema_number(s);
-    size_t length;
-    const char *text = tr_ids_text(&s->labels, 1, &length);
-    TR_TRY(tr_format(&s->positive, "%.*s", (int)length, text));
+    if (a->writes) return TR_OK;
+    if (positive) {
+        size_t length;
+        const char *text = tr_ids_text(&s->labels, 1, &length);
+        TR_TRY(tr_format(&s->positive, "%.*s", (int)length, text));
+    }
     return tr_schema_number(s);
-}
-
-int tr_schema_pack(const struct tr_schema *s, const struct tr_bindings *bindings, char **bytes, size_t *n)
-{
-    struct schema_bytes b = {.writes = true};
-    int status =
-        schema_bytes_all(&b, (struct tr_schema *)(uintptr_t)s, (struct tr_bindings *)(uintptr_t)bindings);
-    if (status != TR_OK) free(b.at);
-    *bytes = b.at;
-    *n = b.n;
-    return status;
-}
-
-int tr_schema_unpack(const char *bytes, size_t n, struct tr_schema **schema, struct tr_bindings *bindings)
-{
-    struct schema_bytes b = {.at = (char *)(uintptr_t)bytes, .capacity = n};
-    struct tr_bindings found = {.n = 0};
-    TR_TRY(tr_schema_new(schema));
-    int status = schema_bytes_all(&b, *schema, &found);
-    if (status == TR_OK) {
-        *bindings = found;
-        return TR_OK;
-    }
-    tr_bindings_free(&found);
-    tr_schema_release(schema);
-    return status;
 }
 
 /* ---- rows of keys ---- */
@@ -482,28 +411,21 @@ static void expansion_add_row(struct expansion *e, const float *row)
 
 static int expansion_make_sparse(struct expansion *e, struct tr_matrix *m)
 {
-    struct tr_matrix sparse = {.rows = m->rows};
+    TR_CLOSED_BY(tr_matrix_free) struct tr_matrix sparse = {.rows = m->rows};
     size_t capacity = 0, values = 0, most = m->rows * m->columns / 8 + 1;
-    int status = TR_NEW(&sparse.begin, m->rows + 1);
-    for (size_t i = 0; i < m->rows && status == TR_OK; i++) {
+    TR_TRY(TR_NEW(&sparse.begin, m->rows + 1));
+    for (size_t i = 0; i < m->rows; i++) {
         size_t room = e->n + 2 * m->columns;
-        if (room > capacity) status = TR_GROW(&sparse.column, &capacity, room + most);
-        if (status == TR_OK && room > values) status = TR_GROW(&sparse.value, &values, room + most);
-        if (status != TR_OK) break;
+        if (room > capacity) TR_TRY(TR_GROW(&sparse.column, &capacity, room + most));
+        if (room > values) TR_TRY(TR_GROW(&sparse.value, &values, room + most));
         e->key = sparse.column;
         e->value = sparse.value;
         expansion_add_row(e, m->value + i * m->columns);
         sparse.begin[i + 1] = e->n;
     }
-    if (status != TR_OK) {
-        tr_matrix_free(&sparse);
-        return status;
-    }
     TR_SHRINK(&sparse.column, e->n);
     TR_SHRINK(&sparse.value, e->n);
-    free(m->value);
-    sparse.label = m->label;
-    *m = sparse;
+    tr_matrix_replace(m, &sparse);
     return TR_OK;
 }
 

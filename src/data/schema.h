@@ -26,7 +26,7 @@
 
 #include <string.h>
 
-#include "data/ids.h"
+#include "data/names.h"
 #include "data/input.h"
 #include "data/matrix.h"
 #include "job/job.h"
@@ -194,9 +194,8 @@ void tr_schema_key_text(const struct tr_schema *s, uint64_t key, char text[TR_SH
 void tr_schema_value_text(const struct tr_schema *s, uint64_t key, uint64_t value, char text[TR_SHOWN_NAME]);
 void tr_schema_label_text(const struct tr_schema *s, float label, char text[TR_SHOWN_NAME]);
 
-/* Converts a schema to bytes and back, for other ranks and the next start; without values and dictionary. */
-int tr_schema_pack(const struct tr_schema *s, const struct tr_bindings *b, char **bytes, size_t *n);
-int tr_schema_unpack(const char *bytes, size_t n, struct tr_schema **s, struct tr_bindings *b);
+/* Copies a schema, without values and dictionary, and the bindings of files. Reading creates it; free both also after an error. */
+int tr_schema_archive(struct tr_archive *a, struct tr_schema **s, struct tr_bindings *b);
 
 /* ---- rows as they are read, and rows of keys ---- */
 

@@ -30,8 +30,9 @@ int tr_schema_open(tr_data *data, const tr_data *like)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
-    char *bytes = NULL;
-    size_t n = 0;
+    TR_CLOSED_BY(tr_archive_free) struct tr_archive a = {.writes = tr->rank == 0};
+    TR_CLOSED_BY(tr_schema_release)
+    struct tr_schema *other = NULL; /* that of test data is that of the training data */
     int status = TR_OK;
     if (like) {
         s->schema = like->state->schema;
@@ -42,18 +43,15 @@ int tr_schema_open(tr_data *data, const tr_data *like)
         for (size_t c = 0; status == TR_OK && !like && c < s->schema->n; c++)
             s->schema->column[c].raw = s->form & TR_DATA_CODES;
         if (status == TR_OK) status = tr_schema_bind(s->schema, &s->files, s->heads, true, &s->bindings);
-        if (status == TR_OK) status = tr_schema_pack(s->schema, &s->bindings, &bytes, &n);
+        if (status == TR_OK) status = tr_schema_archive(&a, &s->schema, &s->bindings);
     }
     TR_TRY(tr_agree(tr, status));
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, s->heads, s->files.n * sizeof *s->heads));
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &n, sizeof n));
-    TR_TRY(tr_agree(tr, tr->rank == 0 ? TR_OK : TR_NEW(&bytes, n)));
-    status = tr_broadcast(tr, TR_SET_ALL, 0, bytes, n);
-    struct tr_schema *schema = NULL;
-    if (status == TR_OK && tr->rank != 0) status = tr_schema_unpack(bytes, n, &schema, &s->bindings);
-    if (!like && tr->rank != 0) s->schema = schema;
-    else tr_schema_release(&schema);
-    free(bytes);
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &a.n, sizeof a.n));
+    TR_TRY(tr_agree(tr, tr->rank == 0 ? TR_OK : TR_NEW(&a.bytes, a.n)));
+    status = tr_broadcast(tr, TR_SET_ALL, 0, a.bytes, a.n);
+    if (status == TR_OK && tr->rank != 0)
+        status = tr_schema_archive(&a, like ? &other : &s->schema, &s->bindings);
     return tr_agree(tr, status);
 }
 
@@ -68,28 +66,26 @@ static int schema_say_change(tr_data *data, const struct tr_column_seen *seen, s
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
-    struct first_word mine = {.column = UINT64_MAX}, *all, *first = NULL;
-    char name[TR_SHOWN_NAME];
+    struct first_word mine = {.column = UINT64_MAX}, *first = NULL;
+    TR_FREED struct first_word *all = NULL;
+    uint64_t line = 0;
     if (seen && seen[column].word) {
         mine = (struct first_word){column, seen[column].place.file, seen[column].place.offset, ""};
         memcpy(mine.text, seen[column].text, sizeof mine.text);
     }
     TR_TRY(TR_NEW(&all, (size_t)tr->size));
-    int status = tr_all_gather(tr, TR_SET_ALL, &mine, sizeof mine, all);
-    for (int i = 0; i < tr->size && status == TR_OK; i++)
+    TR_TRY(tr_all_gather(tr, TR_SET_ALL, &mine, sizeof mine, all));
+    for (int i = 0; i < tr->size; i++)
         if (all[i].column == column && (!first || all[i].file < first->file ||
                                         (all[i].file == first->file && all[i].offset < first->offset)))
             first = &all[i];
-    if (status == TR_OK && first && tr->rank == 0) {
-        uint64_t line = 0;
-        status = tr_files_line(&s->files, (size_t)first->file, first->offset, &line);
-        tr_schema_column_text(s->schema, column, name);
-        tr_say(tr,
-               "note:          column %s is %s, as %s:%llu has '%s' (data.columns: {%s: number} refuses it)",
-               name, column == s->schema->label ? "of names" : "a category", s->files.file[first->file].path,
-               (unsigned long long)line, first->text, name);
-    }
-    free(all);
+    if (!first || tr->rank != 0) return TR_OK;
+    char name[TR_SHOWN_NAME];
+    int status = tr_files_line(&s->files, (size_t)first->file, first->offset, &line);
+    tr_schema_column_text(s->schema, column, name);
+    tr_say(tr, "note:          column %s is %s, as %s:%llu has '%s' (data.columns: {%s: number} refuses it)",
+           name, column == s->schema->label ? "of names" : "a category", s->files.file[first->file].path,
+           (unsigned long long)line, first->text, name);
     return status;
 }
 
@@ -112,21 +108,20 @@ int tr_schema_change(tr_data *data, const struct tr_column_seen *seen, bool *aga
 {
     struct tr_schema *s = data->state->schema;
     tr_context *tr = data->state->tr;
-    int32_t *word;
+    TR_FREED int32_t *word = NULL;
     size_t first = s->n;
     *again = false;
     TR_TRY(tr_agree(tr, TR_NEW(&word, s->n)));
     for (size_t c = 0; seen && c < s->n; c++) word[c] = seen[c].word;
-    int status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, word, s->n);
-    for (size_t c = 0; c < s->n && status == TR_OK; c++) {
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, word, s->n));
+    for (size_t c = 0; c < s->n; c++) {
         if (!word[c]) continue;
         column_make_words(&s->column[c]);
         *again = true;
-        if (first == s->n) first = c;
+        first = tr_min_size(first, c);
     }
-    free(word);
-    bool says = *again && !(data->state->form & TR_DATA_NODE);
-    if (status == TR_OK && says) status = schema_say_change(data, seen, first);
+    int status = TR_OK;
+    if (*again && !(data->state->form & TR_DATA_NODE)) status = schema_say_change(data, seen, first);
     if (status == TR_OK && *again) status = tr_schema_number(s);
     return tr_agree(tr, status);
 }
@@ -139,8 +134,9 @@ static int schema_find_means(tr_data *data, const int32_t *missing, const struct
 {
     struct tr_schema *s = data->state->schema;
     tr_context *tr = data->state->tr;
-    struct tr_disk_column *mine;
-    double *sum, *count, *apart;
+    TR_FREED struct tr_disk_column *mine = NULL;
+    TR_FREED double *sum = NULL;
+    double *count, *apart;
     TR_TRY(TR_NEW(&mine, s->n));
     TR_TRY(TR_NEW(&sum, 3 * s->n));
     count = sum + s->n;
@@ -154,12 +150,12 @@ static int schema_find_means(tr_data *data, const int32_t *missing, const struct
         sum[c] = mine[c].sum;
         count[c] = mine[c].n;
     }
-    int status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2 * s->n);
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2 * s->n));
     for (size_t c = 0; c < s->n; c++) {
         double from_all = count[c] > 0 ? mine[c].mean - sum[c] / count[c] : 0;
         apart[c] = mine[c].apart + mine[c].n * from_all * from_all;
     }
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, apart, s->n);
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, apart, s->n));
     for (size_t c = 0; c < s->n; c++) {
         if (!missing[c]) continue;
         double mean = count[c] > 0 ? sum[c] / count[c] : 0, spread = sqrt(apart[c] / count[c]);
@@ -167,28 +163,24 @@ static int schema_find_means(tr_data *data, const int32_t *missing, const struct
         double unit = count[c] > 0 && spread > 0 ? exp2(floor(log2(spread)) - 10) : 0;
         s->column[c].mean = unit > 0 && isfinite(1 / spread) ? unit * round(mean / unit) : mean;
     }
-    free(mine);
-    free(sum);
-    return status;
+    return TR_OK;
 }
 
 static int schema_settle_missing(tr_data *data, const struct tr_reading *in)
 {
-    const struct tr_column_seen *seen = in->seen;
     struct tr_schema *s = data->state->schema;
     tr_context *tr = data->state->tr;
-    int32_t *missing, any = 0;
+    TR_FREED int32_t *missing = NULL;
+    int32_t any = 0;
     TR_TRY(tr_agree(tr, TR_NEW(&missing, s->n)));
-    for (size_t c = 0; seen && c < s->n; c++) missing[c] = seen[c].missing;
-    int status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, missing, s->n);
+    for (size_t c = 0; in->seen && c < s->n; c++) missing[c] = in->seen[c].missing;
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, missing, s->n));
     for (size_t c = 0; c < s->n; c++) {
         s->column[c].missing = missing[c] && s->column[c].type == TR_COLUMN_NUMBER;
         missing[c] = s->column[c].missing && !s->column[c].raw;
         any |= missing[c];
     }
-    if (status == TR_OK && any) status = schema_find_means(data, missing, in->writer.column);
-    free(missing);
-    return status;
+    return any ? schema_find_means(data, missing, in->writer.column) : TR_OK;
 }
 
 /* ---- dictionaries ---- */
@@ -261,56 +253,57 @@ static int label_compare_names(const void *a, const void *b)
     return tr_value_compare(x->text, x->n, y->text, y->n);
 }
 
+/* Sets s->labels: the texts of all workers, sorted. */
+static int schema_sort_labels(struct tr_schema *s, const char *path, const struct tr_ids *all)
+{
+    TR_FREED struct label_name *sorted = NULL;
+    uint32_t place;
+    if (all->n >= TR_LABELS_MOST) {
+        char name[TR_SHOWN_NAME];
+        tr_schema_column_text(s, s->label, name);
+        return tr_fail(TR_ERR_DATA, "%s: column %s has %llu different labels, expected at most %d classes",
+                       path, name, (unsigned long long)all->n, TR_LABELS_MOST - 1);
+    }
+    TR_TRY(TR_NEW(&sorted, all->n));
+    for (size_t i = 0; i < all->n; i++) sorted[i].text = tr_ids_text(all, i, &sorted[i].n);
+    if (all->n > 0) qsort(sorted, all->n, sizeof *sorted, label_compare_names);
+    for (size_t i = 0; i < all->n; i++)
+        TR_TRY(tr_ids_add_text(&s->labels, sorted[i].text, sorted[i].n, &place));
+    return TR_OK;
+}
+
 /* Sets s->labels, and replaces the places of labels by their numbers. */
 static int schema_settle_labels(tr_data *data, const struct tr_column_seen *seen, struct tr_labels *labels)
 {
     struct tr_schema *s = data->state->schema;
     struct tr_matrix *m = &data->state->rows;
     tr_context *tr = data->state->tr;
-    struct tr_dictionary *d = NULL;
+    TR_CLOSED_BY(tr_dictionary_free) struct tr_dictionary *d = NULL;
+    TR_CLOSED_BY(tr_ids_free) struct tr_ids all = {.are_text = true};
+    TR_FREED uint64_t *count = NULL;
+    TR_FREED uint32_t *number = NULL;
     struct tr_dictionary_column column;
-    uint64_t *count;
-    uint32_t *number = NULL, place;
-    struct label_name *sorted = NULL;
-    struct tr_ids all = {.are_text = true};
     if (s->label == s->n || s->column[s->label].type != TR_COLUMN_NAMED_LABEL || s->positive) return TR_OK;
     struct tr_counted mine = {.values = seen ? &seen[s->label].values : &no_values};
     size_t n = mine.values->n, length;
     TR_TRY(tr_agree(tr, TR_NEW(&count, n)));
     for (size_t i = 0; i < n; i++) count[i] = 1;
     mine.count = count;
-    int status = tr_dictionary_make(tr, &mine, 1, 1, 0, &d, &column, &number);
-    free(count);
-    if (status == TR_OK) status = tr_names_gather(tr_dictionary_names(d), &all);
-    if (status == TR_OK && column.values >= TR_LABELS_MOST) {
-        char name[TR_SHOWN_NAME];
-        tr_schema_column_text(s, s->label, name);
-        status = tr_fail(TR_ERR_DATA, "%s: column %s has %llu different labels, expected at most %d classes",
-                         data->state->files.file[0].path, name, (unsigned long long)column.values,
-                         TR_LABELS_MOST - 1);
-    }
-    if (status == TR_OK) status = TR_NEW(&sorted, all.n);
-    for (size_t i = 0; i < all.n && status == TR_OK; i++) sorted[i].text = tr_ids_text(&all, i, &sorted[i].n);
-    if (status == TR_OK && all.n > 0) qsort(sorted, all.n, sizeof *sorted, label_compare_names);
-    for (size_t i = 0; i < all.n && status == TR_OK; i++)
-        status = tr_ids_add_text(&s->labels, sorted[i].text, sorted[i].n, &place);
-    for (size_t i = 0; i < n && status == TR_OK; i++) {
+    TR_TRY(tr_dictionary_make(tr, &mine, 1, 1, 0, &d, &column, &number));
+    TR_TRY(tr_names_gather(tr_dictionary_names(d), &all));
+    TR_TRY(tr_agree(tr, schema_sort_labels(s, data->state->files.file[0].path, &all)));
+    for (size_t i = 0; i < n; i++) {
         const char *text = tr_ids_text(mine.values, i, &length);
         number[i] = tr_ids_find_text(&s->labels, text, length);
     }
-    for (size_t i = 0; seen && m->label && i < m->rows && status == TR_OK; i++)
-        m->label[i] = (float)number[(size_t)m->label[i]];
-    for (size_t i = 0; seen && i < labels->bits.n && status == TR_OK; i++) {
+    for (size_t i = 0; seen && m->label && i < m->rows; i++) m->label[i] = (float)number[(size_t)m->label[i]];
+    for (size_t i = 0; seen && i < labels->bits.n; i++) {
         float label = (float)number[(size_t)tr_labels_value(labels, i)];
         uint32_t bits;
         memcpy(&bits, &label, sizeof bits);
         labels->bits.number[i] = bits;
     }
-    free(sorted);
-    free(number);
-    tr_ids_free(&all);
-    tr_dictionary_free(&d);
-    return tr_agree(tr, status);
+    return TR_OK;
 }
 
 /* ---- rows of keys ---- */

@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
 #include <fnmatch.h>
-#include <locale.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ static int look_at_field(void *state, size_t line, size_t field, const char *tex
     }
     if (!l->column || field >= l->n || tr_schema_is_missing(l->schema, text, n)) return TR_OK;
     char number[TR_TOKEN_ROOM + 32];
-    float value;
+    float value = NAN;
     bool is_number = n < TR_TOKEN_ROOM;
     if (is_number) {
         memcpy(number, text, n);
@@ -58,10 +58,8 @@ static int look_at_field(void *state, size_t line, size_t field, const char *tex
     }
     if (is_number) {
         struct steps *s = &l->steps[field];
-        number[n] = '\0';
-        locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-        double now = strtod_l(number, NULL, c);
-        freelocale(c);
+        double now = (double)value; /* unless it is finite */
+        (void)tr_value_is_number(text, n, &now);
         bool differs = s->n++ > 0 && now != s->last;
         s->differ += differs;
         s->lost += differs && (float)now == (float)s->last;
@@ -82,19 +80,19 @@ static int schema_look(const struct tr_files *files, const struct tr_head *heads
     s->named = heads[file].header;
     TR_TRY(TR_NEW(&s->column, s->n));
     look.column = s->column;
-    TR_TRY(TR_NEW(&look.known, s->n));
-    int status = TR_NEW(&look.steps, s->n);
-    if (status == TR_OK) status = tr_head_fields(files, file, &heads[file], look_at_field, &look);
-    for (size_t c = 0; c < s->n && status == TR_OK; c++)
-        s->column[c].rounded = 2 * look.steps[c].lost > look.steps[c].differ;
-    if (status == TR_OK && heads[file].named) { /* HDF5 stores the types */
-        status = tr_hdf5_read_kinds(&files->file[file], s->n, look.known);
+    TR_FREED bool *known = NULL;
+    TR_FREED struct steps *steps = NULL;
+    TR_TRY(TR_NEW(&known, s->n));
+    TR_TRY(TR_NEW(&steps, s->n));
+    look.known = known;
+    look.steps = steps;
+    TR_TRY(tr_head_fields(files, file, &heads[file], look_at_field, &look));
+    for (size_t c = 0; c < s->n; c++) s->column[c].rounded = 2 * steps[c].lost > steps[c].differ;
+    if (heads[file].named) { /* HDF5 stores the types */
+        TR_TRY(tr_hdf5_read_kinds(&files->file[file], s->n, known));
         for (size_t c = 0; c < s->n; c++)
-            s->column[c].type = look.known[c] ? TR_COLUMN_CATEGORY : TR_COLUMN_NUMBER;
+            s->column[c].type = known[c] ? TR_COLUMN_CATEGORY : TR_COLUMN_NUMBER;
     }
-    free(look.known);
-    free(look.steps);
-    TR_TRY(status);
     for (size_t k = s->names.n; k < s->n && !s->named; k++) {
         char text[24];
         uint32_t place;
@@ -128,7 +126,8 @@ static int schema_set_types(const tr_job *job, const struct tr_files *files, str
     for (size_t i = 0; i < job->data.columns.n; i++) {
         const char *pair = job->data.columns.item[i], *colon = strrchr(pair, ':'),
                    *word = colon ? colon + 1 : "";
-        char *name, text[TR_NAME_LONGEST + 1];
+        TR_FREED char *name = NULL;
+        char text[TR_NAME_LONGEST + 1];
         uint8_t type = 0;
         word += strspn(word, " ");
         while (type < TR_COLUMN_TYPES && strcmp(type_words[type], word) != 0) ++type;
@@ -152,9 +151,7 @@ static int schema_set_types(const tr_job *job, const struct tr_files *files, str
             any = true;
             if (!s->column[c].fixed && c != s->label) column_set_type(&s->column[c], type);
         }
-        int status = any ? TR_OK : fail_no_column(job, "data.columns", name, files);
-        free(name);
-        TR_TRY(status);
+        if (!any) return fail_no_column(job, "data.columns", name, files);
     }
     return TR_OK;
 }
@@ -256,19 +253,16 @@ static int schema_add_crosses(const tr_job *job, const struct tr_files *files, s
     for (size_t i = 0; i < list->n; i++) {
         const char *text = list->item[i];
         struct tr_cross *cross = &s->cross[i];
-        char *parts, *rest, *name;
+        TR_FREED char *parts = NULL;
         TR_TRY(tr_copy_string(text, &parts));
-        int status = TR_OK;
-        for (rest = parts; status == TR_OK && (name = strsep(&rest, "*"));) {
+        for (char *rest = parts, *name; (name = strsep(&rest, "*"));) {
             size_t c = tr_schema_find(s, name);
-            if (cross->n == TR_CROSS_MOST) status = fail_bad_cross(job, text, "expected at most 4 columns");
-            else if (c == s->n) status = fail_no_column(job, "data.cross", name, files);
-            else if (column_is_label(&s->column[c]) || s->column[c].type == TR_COLUMN_WEIGHT)
-                status = fail_bad_cross(job, text, "labels and weights cannot be crossed");
-            else cross->column[cross->n++] = (uint32_t)c;
+            if (cross->n == TR_CROSS_MOST) return fail_bad_cross(job, text, "expected at most 4 columns");
+            if (c == s->n) return fail_no_column(job, "data.cross", name, files);
+            if (column_is_label(&s->column[c]) || s->column[c].type == TR_COLUMN_WEIGHT)
+                return fail_bad_cross(job, text, "labels and weights cannot be crossed");
+            cross->column[cross->n++] = (uint32_t)c;
         }
-        free(parts);
-        TR_TRY(status);
         if (cross->n < 2) return fail_bad_cross(job, text, "expected columns with * between");
     }
     TR_TRY(TR_GROW(&s->column, &capacity, n + list->n));
@@ -359,34 +353,32 @@ static int binding_by_name(const struct tr_schema *s, const struct tr_files *fil
                            const struct tr_head *head, bool label_needed, struct tr_binding *b)
 {
     const char *path = files->file[file].path;
-    struct tr_ids names = {.are_text = true};
-    bool *there = NULL;
-    char name[TR_SHOWN_NAME];
+    TR_CLOSED_BY(tr_ids_free) struct tr_ids names = {.are_text = true};
+    TR_FREED bool *there = NULL;
     struct look look = {.path = path, .names = &names};
-    int status = tr_head_fields(files, file, head, look_at_field, &look);
+    TR_TRY(tr_head_fields(files, file, head, look_at_field, &look));
     b->fields = names.n;
-    if (status == TR_OK) status = TR_NEW(&b->column, b->fields);
-    if (status == TR_OK) status = TR_NEW(&there, s->n + 1);
-    for (size_t k = 0; k < b->fields && status == TR_OK; k++) {
+    TR_TRY(TR_NEW(&b->column, b->fields));
+    TR_TRY(TR_NEW(&there, s->n + 1));
+    for (size_t k = 0; k < b->fields; k++) {
         size_t n;
         const char *text = tr_ids_text(&names, k, &n);
         uint32_t c = tr_ids_find_text(&s->names, text, n);
         if (c >= tr_schema_fields(s))
-            status = tr_fail(TR_ERR_DATA, "%s: unknown column %.*s: the training data have none of that name",
-                             path, (int)tr_min_size(n, 80), text);
-        else there[b->column[k] = c] = true;
+            return tr_fail(TR_ERR_DATA, "%s: unknown column %.*s: the training data have none of that name",
+                           path, (int)tr_min_size(n, 80), text);
+        there[b->column[k] = c] = true;
     }
-    for (size_t c = 0; c < tr_schema_fields(s) && status == TR_OK; c++) {
+    for (size_t c = 0; c < tr_schema_fields(s); c++) {
         const struct tr_column *column = &s->column[c];
         bool needed = column->type <= TR_COLUMN_CATEGORY || (column_is_label(column) && label_needed) ||
                       schema_crosses_column(s, c);
+        char name[TR_SHOWN_NAME];
         if (there[c] || !needed) continue;
         tr_schema_column_text(s, c, name);
-        status = tr_fail(TR_ERR_DATA, "%s: there is no column %s, which the training data have", path, name);
+        return tr_fail(TR_ERR_DATA, "%s: there is no column %s, which the training data have", path, name);
     }
-    tr_ids_free(&names);
-    free(there);
-    return status;
+    return TR_OK;
 }
 
 /* Finds the columns of a file by their order: all columns, or all except those that may be absent, the label and the weight. */
@@ -414,10 +406,10 @@ static int binding_by_order(const struct tr_schema *s, const char *path, uint64_
 static int binding_check_kinds(const struct tr_schema *s, const struct tr_file *file,
                                const struct tr_binding *b)
 {
-    bool *texts;
+    TR_FREED bool *texts = NULL;
     TR_TRY(TR_NEW(&texts, b->fields));
-    int status = tr_hdf5_read_kinds(file, b->fields, texts);
-    for (size_t k = 0; k < b->fields && status == TR_OK; k++) {
+    TR_TRY(tr_hdf5_read_kinds(file, b->fields, texts));
+    for (size_t k = 0; k < b->fields; k++) {
         uint32_t column = b->column[k];
         uint8_t type = column < s->n ? s->column[column].type : TR_COLUMN_IGNORE;
         bool number = type == TR_COLUMN_NUMBER || type == TR_COLUMN_LABEL || type == TR_COLUMN_WEIGHT,
@@ -425,14 +417,13 @@ static int binding_check_kinds(const struct tr_schema *s, const struct tr_file *
         if (texts[k] ? !number : !text) continue;
         char name[TR_SHOWN_NAME];
         tr_schema_column_text(s, column, name);
-        status = tr_fail(TR_ERR_DATA,
-                         "%s: column %s is one of %s in this file, expected %s: convert it with "
-                         "data.columns='%s: %s'",
-                         file->path, name, texts[k] ? "words" : "numbers", texts[k] ? "numbers" : "words",
-                         name, texts[k] ? "number" : "category");
+        return tr_fail(TR_ERR_DATA,
+                       "%s: column %s is one of %s in this file, expected %s: convert it with "
+                       "data.columns='%s: %s'",
+                       file->path, name, texts[k] ? "words" : "numbers", texts[k] ? "numbers" : "words", name,
+                       texts[k] ? "number" : "category");
     }
-    free(texts);
-    return status;
+    return TR_OK;
 }
 
 int tr_schema_bind(const struct tr_schema *s, const struct tr_files *files, struct tr_head *heads,

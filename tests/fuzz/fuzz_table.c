@@ -126,16 +126,18 @@ static void check_division(const struct tr_files *files, const struct tr_head *h
 
 static void check_packed(const struct table *t)
 {
-    char *bytes;
-    size_t n;
+    struct tr_archive a = {.writes = true};
     struct tr_schema *copy = NULL;
     struct tr_bindings bindings = {0};
-    DEMAND(tr_schema_pack(t->schema, &t->bindings, &bytes, &n) == TR_OK);
-    DEMAND(tr_schema_unpack(bytes, n, &copy, &bindings) == TR_OK);
+    DEMAND(tr_schema_archive(&a, (struct tr_schema **)(uintptr_t)&t->schema,
+                             (struct tr_bindings *)(uintptr_t)&t->bindings) == TR_OK);
+    a.writes = false;
+    a.at = 0;
+    DEMAND(tr_schema_archive(&a, &copy, &bindings) == TR_OK);
     DEMAND(copy->n == t->schema->n && copy->keys == t->schema->keys);
     tr_schema_release(&copy);
     tr_bindings_free(&bindings);
-    free(bytes);
+    tr_archive_free(&a);
 }
 
 /* The rows of the file that this one is converted to are the same. */
