@@ -179,17 +179,14 @@ static int check_data(const struct tr_linear *m)
 
 /* ---- weights of rows ---- */
 
-size_t tr_linear_label(const tr_data *train, float label)
-{
-    return tr_label_place(train->label, train->labels, label);
-}
-
 /* The weight of row i of the training or test data. model.class_weights are for training only. */
 static double weight_of_row(const struct tr_linear *m, const tr_data *data, size_t i)
 {
     double own = data->rows.weight ? (double)data->rows.weight[i] : 1;
     bool by_class = m->class_weight && data == m->train;
-    return by_class ? own * m->class_weight[tr_linear_label(m->train, data->rows.label[i])] : own;
+    return by_class
+               ? own * m->class_weight[tr_label_place(m->train->label, m->train->labels, data->rows.label[i])]
+               : own;
 }
 
 void tr_linear_own_rows(const struct tr_linear *m, size_t *first, size_t *end)
@@ -214,7 +211,7 @@ static int weigh_rows(struct tr_linear *m)
         TR_TRY(tr_agree(m->tr, TR_NEW(&m->class_weight, train->labels)));
         TR_TRY(tr_agree(m->tr, TR_NEW(&count, train->labels)));
         for (size_t i = first; i < end; i++)
-            count[tr_linear_label(train, train->rows.label[i])] +=
+            count[tr_label_place(train->label, train->labels, train->rows.label[i])] +=
                 train->rows.weight ? (double)train->rows.weight[i] : 1;
         TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, count, train->labels));
         TR_TRY(tr_agree(m->tr, tr_class_weights_find(m->job, m->o->class_weights, train->label, count,
@@ -462,10 +459,10 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
     float positive = m->train->label[m->train->labels > 0 ? m->train->labels - 1 : 0];
     for (size_t i = 0; i < data->rows.n; i++) {
         float label = data->rows.label[i];
-        bool unknown = m->train->labels == 2 && tr_linear_label(m->train, label) == 2;
+        size_t place = tr_linear_classifies(m) ? tr_label_place(m->train->label, m->train->labels, label) : 0;
         (*target)[i] = !tr_linear_classifies(m) ? label
-                       : m->outputs > 1         ? (float)tr_linear_label(m->train, label)
-                       : unknown                ? NAN
+                       : m->outputs > 1         ? (float)place
+                       : place == 2             ? NAN
                        : label == positive      ? 1.0f
                                                 : -1.0f;
     }
@@ -686,32 +683,26 @@ static void auto_close(struct tr_linear *m)
     m->chooser = NULL;
 }
 
-/* Predicts the number of epochs to the target from the later half of the evaluations: the mean of two predictions, that the gap
- * falls by a constant factor per epoch, and that it falls by a power of the epoch, as for workers that merge copies. INFINITY
- * if the gap does not fall. */
-static double auto_epochs_left(const struct tr_linear_auto *a, double goal)
-{
-    int64_t last = a->n - 1, watched = a->n < WATCHED ? a->n : WATCHED, before = last - watched / 2;
-    double gap = a->gap[last % WATCHED], old = a->gap[before % WATCHED];
-    double epoch = a->epoch[last % WATCHED], first = a->epoch[before % WATCHED];
-    if (!(gap > 0) || !(old > gap)) return INFINITY;
-    double to_go = log(gap / goal) / log(old / gap);
-    return (to_go * (epoch - first) + epoch * (pow(epoch / first, to_go) - 1)) / 2;
-}
-
-/* A run that resumes from a checkpoint of a later stage has left dual coordinate descent already. */
+/* Predicts the number of epochs to the target from the later half of the evaluations: the mean of two predictions, that the gap falls by
+ * a constant factor per epoch, and that it falls by a power of the epoch, as for workers that merge copies. A run that resumes from a
+ * checkpoint of a later stage has left dual coordinate descent already. */
 void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation)
 {
     struct tr_linear_auto *a = m->chooser;
     if (!a || !(a->may_change || a->may_advise) || m->solver != a->first || !evaluation->estimated) return;
-    double epoch = (double)((a->n + 1) * m->report_every), left;
+    double epoch = (double)((a->n + 1) * m->report_every);
     bool has_left = tr_context_continues(m->tr);
     a->epoch[a->n % WATCHED] = epoch;
     a->gap[a->n % WATCHED] = fabs(evaluation->gap);
     a->n++;
     if ((evaluation->stop || a->n < LEAST_WATCHED) && !has_left) return;
-    left = auto_epochs_left(a, m->o->target_gap);
-    if (left <= passes_of_newton && !has_left) return;
+    int64_t last = a->n - 1, before = last - (a->n < WATCHED ? a->n : WATCHED) / 2;
+    double gap = a->gap[last % WATCHED], old = a->gap[before % WATCHED], first = a->epoch[before % WATCHED];
+    bool falls = gap > 0 && old > gap;
+    double factors =
+        falls ? log(gap / m->o->target_gap) / log(old / gap) : INFINITY; /* of old / gap, to the target */
+    double left = (factors * (epoch - first) + epoch * (pow(epoch / first, factors) - 1)) / 2;
+    if (falls && left <= passes_of_newton && !has_left) return;
     if (epoch + least_of_newton > (double)m->epochs && !has_left) return;
     if (a->may_advise) {
         tr_say(

@@ -224,9 +224,6 @@ tr_worker tr_linear_self(tr_context *tr);
 /* Finds the training rows that this rank counts: a row that several workers have is counted by one of them. */
 void tr_linear_own_rows(const struct tr_linear *m, size_t *first, size_t *end);
 
-/* Returns the index of a label of the training data; the number of labels if it is not one of them. */
-size_t tr_linear_label(const tr_data *train, float label);
-
 /* Returns the loss of model.type; for auto, which depends on the labels, that of classifiers. */
 const struct tr_loss *tr_linear_loss(const tr_job *job);
 

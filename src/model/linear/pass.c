@@ -21,30 +21,6 @@ double tr_row_target(const struct tr_problem *p, size_t i, size_t k)
     return p->outputs == 1 ? target : (size_t)target == k ? 1 : -1;
 }
 
-/* The new probabilities q of a row of a softmax: those that minimise Σ q log q - Σ m (q - q_old) + s/2 |q - q_old|² where
- * Σ q = 1. Newton steps on log q and the multiplier; m is overwritten. */
-static void dual_softmax_step(size_t n, double s, const float *old, const double *margin, double *q)
-{
-    double change = 1;
-    for (size_t k = 0; k < n; k++) q[k] = fmax((double)old[k], 1e-12);
-    for (int round = 0; round < 30 && change > 1e-4; round++) {
-        double sum = 0, slopes = 0, due = 0;
-        for (size_t k = 0; k < n; k++) {
-            double slope = q[k] / (1 + s * q[k]);
-            sum += q[k];
-            slopes += slope;
-            due += slope * (margin[k] - log(q[k]) - s * (q[k] - (double)old[k]));
-        }
-        double multiplier = (1 - sum - due) / slopes;
-        change = 0;
-        for (size_t k = 0; k < n; k++) {
-            double by = (margin[k] - log(q[k]) - s * (q[k] - (double)old[k]) + multiplier) / (1 + s * q[k]);
-            q[k] = fmax(q[k] * exp(fmin(fmax(by, -8), 8)), 1e-30);
-            if (q[k] > 1e-9) change = fmax(change, fabs(by));
-        }
-    }
-}
-
 /* Computes the movement of w along -x by the changes of the dual variables of a row, up to the factor that makes q of |x|². Returns
  * whether w moves. */
 static bool dual_find_change(const struct tr_problem *p, size_t i, struct tr_class_block own,
@@ -59,16 +35,35 @@ static bool dual_find_change(const struct tr_problem *p, size_t i, struct tr_cla
     return moves;
 }
 
-/* Sets the dual variables of a row. margin: its margins, followed by memory for the same number of elements. */
+/* Sets the dual variables of a row. margin: its margins, followed by memory for the same number of elements. The new probabilities of a
+ * softmax minimise Σ next log next - Σ m (next - a) + q/2 |next - a|² where Σ next = 1: Newton steps on log next and the multiplier. */
 static void dual_set_row(const struct tr_problem *p, size_t i, struct tr_class_block own, double q, float *a,
                          double *margin)
 {
-    double *next = margin + own.n;
-    if (p->softmax) dual_softmax_step(own.n, q, a, margin, next);
-    for (size_t k = 0; k < own.n; k++)
-        a[k] = (float)(p->softmax ? next[k]
-                                  : tr_loss_step(p->loss, (double)a[k], margin[k],
-                                                 tr_row_target(p, i, own.first + k), q, p->shape));
+    double *next = margin + own.n, change = 1;
+    for (size_t k = 0; k < own.n && !p->softmax; k++)
+        a[k] = (float)tr_loss_step(p->loss, (double)a[k], margin[k], tr_row_target(p, i, own.first + k), q,
+                                   p->shape);
+    if (!p->softmax) return;
+    for (size_t k = 0; k < own.n; k++) next[k] = fmax((double)a[k], 1e-12);
+    for (int round = 0; round < 30 && change > 1e-4; round++) {
+        double sum = 0, slopes = 0, due = 0;
+        for (size_t k = 0; k < own.n; k++) {
+            double slope = next[k] / (1 + q * next[k]);
+            sum += next[k];
+            slopes += slope;
+            due += slope * (margin[k] - log(next[k]) - q * (next[k] - (double)a[k]));
+        }
+        double multiplier = (1 - sum - due) / slopes;
+        change = 0;
+        for (size_t k = 0; k < own.n; k++) {
+            double by = margin[k] - log(next[k]) - q * (next[k] - (double)a[k]) + multiplier;
+            by /= 1 + q * next[k];
+            next[k] = fmax(next[k] * exp(fmin(fmax(by, -8), 8)), 1e-30);
+            if (next[k] > 1e-9) change = fmax(change, fabs(by));
+        }
+    }
+    for (size_t k = 0; k < own.n; k++) a[k] = (float)next[k];
 }
 
 #define REAL    float

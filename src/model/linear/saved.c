@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../labels.h"
 #include "linear.h"
 
 void tr_linear_model_free(struct tr_linear_model *model)
@@ -549,11 +550,6 @@ static int saved_fill_weights(void *model, uint64_t first, size_t n, void *value
     return tr_linear_text_close(&m->text, TR_OK);
 }
 
-static int saved_refuse(const char *what)
-{
-    return tr_fail(TR_ERR_DATA, "model.h5: damaged: %s", what);
-}
-
 /* The scalar members and the labels. */
 static int saved_head(struct tr_linear_model *s, tr_fields *f)
 {
@@ -584,7 +580,7 @@ static int saved_head(struct tr_linear_model *s, tr_fields *f)
     TR_TRY(tr_field_real(f, "objective", &s->objective));
     TR_TRY(tr_field_count(f, "rows", &s->rows));
     if (tr_fields_have(f, "label_column")) TR_TRY(tr_field_count(f, "label_column", &s->label_column));
-    if (s->first_index > 1) return saved_refuse("first_index is not 0 or 1");
+    if (s->first_index > 1) return tr_fail(TR_ERR_DATA, "model.h5: damaged: first_index is not 0 or 1");
     if (s->labels == 0) return TR_OK;
     if (reads ? tr_fields_have(f, "classes") : s->outputs > 1) {
         TR_TRY(tr_field_count(f, "classes", &classes));
@@ -593,13 +589,14 @@ static int saved_head(struct tr_linear_model *s, tr_fields *f)
             s->outputs = s->labels = classes;
             s->softmax = strcmp(kind, "softmax") == 0;
             free(kind);
-            if (classes < 2 || classes > TR_LINEAR_CLASSES) return saved_refuse("the number of classes");
+            if (classes < 2 || classes > TR_LINEAR_CLASSES)
+                return tr_fail(TR_ERR_DATA, "model.h5: damaged: the number of classes");
         }
     }
     TR_TRY(tr_field_array(f, "labels", TR_FIELD_F32, s->labels, 0,
                           s->outputs > 1 ? "of each output" : "the positive one first", &s->label));
     if (reads) TR_TRY(tr_linear_model_check_labels(s, &fine));
-    return fine ? TR_OK : saved_refuse("the labels are not numbers that differ");
+    return fine ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: damaged: the labels are not numbers that differ");
 }
 
 int tr_linear_fields(void *model, tr_fields *f)
@@ -644,7 +641,7 @@ static int initial_read(struct tr_linear *m, const struct tr_linear_model *s, co
          same = !classifies || (tr_linear_classifies(m) && tr_linear_model_classifies(s) &&
                                 s->labels == m->train->labels && s->outputs == outputs);
     for (size_t i = 0; classifies && same && i < s->labels; i++)
-        same = tr_linear_label(m->train, s->label[i]) < m->train->labels;
+        same = tr_label_place(m->train->label, m->train->labels, s->label[i]) < m->train->labels;
     if (!same)
         return tr_fail(
             TR_ERR_DATA,

@@ -84,25 +84,6 @@ static void folds_hold_out(struct tr_linear *m)
     d->bias_l2 = m->o->bias && m->o->bias_l2 ? d->l2 : 0;
 }
 
-/* Measures the loss of the held-out rows. */
-static int folds_judge(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    struct tr_descent_folds *f = &d->folds;
-    double sums[2] = {0, 0}, *told = folds_numbers(f, d->value);
-    for (size_t i = 0; i < d->rows.n; i++) {
-        if (f->of[i] != f->lap) continue;
-        double weight = m->problem.weight ? (double)m->problem.weight[d->first_row + i] : 1;
-        sums[0] += weight * m->loss->value(d->margin[i], (double)d->target[i], 0);
-        sums[1] += weight;
-    }
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sums, 2));
-    told[f->lap] = sums[0] / sums[1];
-    told[f->n + f->lap] = d->at.nonzeros;
-    told[2 * f->n] = d->alpha / (m->total_weight * d->share);
-    return TR_OK;
-}
-
 static struct folds_worth folds_worth(const struct tr_descent_folds *f, size_t value)
 {
     const double *told = folds_numbers(f, value);
@@ -474,7 +455,7 @@ static int descent_next_fold(struct tr_linear *m)
     d->value = 0;
     d->alpha = path_alpha(m, 0);
     TR_TRY(tr_descent_minimise_bias(m));
-    return tr_descent_look(m);
+    return tr_descent_look(m, true);
 }
 
 static bool descent_is_last_lap(const struct tr_linear_descent *d)
@@ -504,7 +485,7 @@ static int descent_compute(tr_worker *me, void *state)
         tr_view_close(&d->initial);
         TR_TRY(tr_descent_minimise_bias(m));
     }
-    if (!d->known) TR_TRY(tr_descent_look(m));
+    if (!d->known) TR_TRY(tr_descent_look(m, true));
     bool done = d->values > 0 && d->told && descent_is_proven(m);
     size_t last = d->folds.n > 0 && descent_is_last_lap(d) ? d->folds.chosen : d->values - 1;
     if (done && d->value < last) {
@@ -515,7 +496,7 @@ static int descent_compute(tr_worker *me, void *state)
         d->margin_of_zeros = before - d->alpha;
         d->dual = -INFINITY;
         d->steps = 1;
-        TR_TRY(tr_descent_look_at_penalty(m));
+        TR_TRY(tr_descent_look(m, false));
     } else if (done && !descent_is_last_lap(d)) {
         TR_TRY(descent_next_fold(m));
     } else if (done) { /* the model is the best one of the path */
@@ -561,7 +542,21 @@ static int descent_evaluate(tr_worker *me, void *state, tr_report *report)
     if (m->test) TR_TRY(tr_linear_report_test(me, m, m->test_view, report));
     d->told = true;
     if (!done) return TR_OK;
-    if (!descent_is_last_lap(d)) return folds_judge(m);
+    if (!descent_is_last_lap(d)) { /* measures the loss of the held-out rows */
+        struct tr_descent_folds *f = &d->folds;
+        double sums[2] = {0, 0}, *told = folds_numbers(f, d->value);
+        for (size_t i = 0; i < d->rows.n; i++) {
+            if (f->of[i] != f->lap) continue;
+            double weight = tr_row_weight(&m->problem, d->first_row + i);
+            sums[0] += weight * m->loss->value(d->margin[i], (double)d->target[i], 0);
+            sums[1] += weight;
+        }
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sums, 2));
+        told[f->lap] = sums[0] / sums[1];
+        told[f->n + f->lap] = d->at.nonzeros;
+        told[2 * f->n] = d->alpha / (m->total_weight * d->share);
+        return TR_OK;
+    }
 
     /* remembers the weights of the penalty that the folds have chosen; without folds those with the best test metric; without test
      * data those of the last penalty */

@@ -224,10 +224,9 @@ int tr_descent_model_rows(struct tr_linear *m);
 /* Minimises over the bias and updates the margins. */
 int tr_descent_minimise_bias(struct tr_linear *m);
 
-/* Computes the gradient, `at` and `dual` at the current weights. The second function reuses the gradient: only the penalty
- * has changed. */
-int tr_descent_look(struct tr_linear *m);
-int tr_descent_look_at_penalty(struct tr_linear *m);
+/* Computes the gradient, `at` and `dual` at the current weights. Without `moved` only the penalty has changed, and the gradient is
+ * reused. */
+int tr_descent_look(struct tr_linear *m, bool moved);
 
 /* The objective; a bound of its distance from the optimum, with rounding errors; and this relative to the optimum. */
 double tr_descent_objective(const struct tr_linear_descent *d);

@@ -412,37 +412,32 @@ int tr_descent_find_margins(struct tr_linear_descent *d, bool all)
     return TR_OK;
 }
 
-int tr_descent_look(struct tr_linear *m)
+int tr_descent_look(struct tr_linear *m, bool moved)
 {
     struct tr_linear_descent *d = m->descent;
     const struct tr_descent_rows *rows = &d->rows;
-    for (;;) {
+    for (;; moved = true) {
         TR_TRY(tr_descent_model_rows(m));
-        TR_TRY(tr_turn_begin(m->tr, "gradient"));
-        memset(d->partial, 0, rows->columns * sizeof *d->partial);
-        for (size_t i = 0; i < rows->n; i++) {
-            double slope = d->model[i].slope;
-            for (uint64_t k = rows->begin[i]; slope != 0 && k < rows->begin[i + 1]; k++)
-                d->partial[rows->column[k]] += slope * (double)rows->value[k];
+        if (moved) {
+            TR_TRY(tr_turn_begin(m->tr, "gradient"));
+            memset(d->partial, 0, rows->columns * sizeof *d->partial);
+            for (size_t i = 0; i < rows->n; i++) {
+                double slope = d->model[i].slope;
+                for (uint64_t k = rows->begin[i]; slope != 0 && k < rows->begin[i + 1]; k++)
+                    d->partial[rows->column[k]] += slope * (double)rows->value[k];
+            }
+            TR_TRY(tr_turn_end(m->tr, TR_OK));
+            TR_TRY(tr_columns_sum(&d->shared, d->partial, d->gradient));
         }
-        TR_TRY(tr_turn_end(m->tr, TR_OK));
-        TR_TRY(tr_columns_sum(&d->shared, d->partial, d->gradient));
         TR_TRY(point_look_at_columns(m));
         TR_TRY(point_find_dual(m));
         d->known = true;
-        if (d->at.drift <= 0.1 * tr_descent_distance(d)) return TR_OK;
+        if (!moved || d->at.drift <= 0.1 * tr_descent_distance(d)) return TR_OK;
         d->drift = 0;
         d->passes += 1;
         TR_TRY(tr_descent_find_margins(d, true));
         TR_TRY(tr_descent_minimise_bias(m));
     }
-}
-
-int tr_descent_look_at_penalty(struct tr_linear *m)
-{
-    TR_TRY(tr_descent_model_rows(m));
-    TR_TRY(point_look_at_columns(m));
-    return point_find_dual(m);
 }
 
 /* ---- the working set ---- */
@@ -781,5 +776,5 @@ int tr_descent_step(struct tr_linear *m)
         if (s->slot[j] != UINT32_MAX) d->weight[s->slot[j]] = s->weight[j];
     }
     TR_TRY(tr_descent_minimise_bias(m));
-    return tr_descent_look(m);
+    return tr_descent_look(m, true);
 }

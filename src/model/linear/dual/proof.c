@@ -45,36 +45,32 @@ static int proof_prepare(tr_worker *me, void *state)
 
 /* ---- the bias ---- */
 
-/* Sums over all rows with the bias moved: loss, slope, curvature. */
-static int proof_sum_up(tr_worker *me, const struct proof *s, double by, double *sum)
-{
-    const struct tr_problem *p = &s->m->problem;
-    size_t first = tr_data_part_begin(s->m->train, me), end = tr_data_part_end(s->m->train, me);
-    sum[0] = sum[1] = sum[2] = 0;
-    for (size_t i = first; i < end; i++) {
-        double margin = s->margin[i - first] + by, weight = tr_row_weight(p, i);
-        sum[0] = tr_row_losses(p, i, 1, &margin, sum[0]);
-        double y = (double)p->target[i], slope = p->loss->slope(margin, y, p->shape);
-        sum[1] += weight * slope;
-        sum[2] += weight * p->loss->curvature(margin, y, slope, p->shape);
-    }
-    return tr_all_reduce(me->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sum, 3);
-}
-
-/* A step that predicts a large decrease does not start close to the optimum, and is not taken. */
+/* Takes one Newton step of the bias. A step that predicts a large decrease does not start close to the optimum, and is not taken. */
 static int proof_settle_bias(tr_worker *me, struct proof *s)
 {
     struct tr_linear *m = s->m;
-    double here[3], there[3];
+    const struct tr_problem *p = &m->problem;
+    size_t first = tr_data_part_begin(m->train, me), end = tr_data_part_end(m->train, me);
+    double by = 0, sum[2][3] = {{0}}; /* loss, slope and curvature of all rows, without and with the step */
     TR_TRY(tr_view_pull(s->bias));
-    TR_TRY(proof_sum_up(me, s, 0, here));
-    bool near = here[2] > 0 && here[1] * here[1] < 0.1 * here[0] * here[2];
-    double old = tr_real_get(m->problem.dtype, s->bias->value, 0), by = near ? -here[1] / here[2] : 0;
-    if (m->problem.dtype == TR_F32) by = (double)(float)(old + by) - old; /* rounded as in the table */
-    TR_TRY(proof_sum_up(me, s, by, there));
-    if (!(there[0] < here[0])) by = 0;
-    s->loss = by == 0 ? here[0] : there[0];
-    if (me->worker == 0) tr_real_set(m->problem.dtype, s->bias->delta, 0, by);
+    for (int turn = 0; turn < 2; turn++) {
+        for (size_t i = first; i < end; i++) {
+            double margin = s->margin[i - first] + by, weight = tr_row_weight(p, i), y = (double)p->target[i];
+            double slope = p->loss->slope(margin, y, p->shape);
+            sum[turn][0] = tr_row_losses(p, i, 1, &margin, sum[turn][0]);
+            sum[turn][1] += weight * slope;
+            sum[turn][2] += weight * p->loss->curvature(margin, y, slope, p->shape);
+        }
+        TR_TRY(tr_all_reduce(me->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sum[turn], 3));
+        if (turn == 1) break;
+        bool near = sum[0][2] > 0 && sum[0][1] * sum[0][1] < 0.1 * sum[0][0] * sum[0][2];
+        double old = tr_real_get(p->dtype, s->bias->value, 0);
+        by = near ? -sum[0][1] / sum[0][2] : 0;
+        if (p->dtype == TR_F32) by = (double)(float)(old + by) - old; /* rounded as in the table */
+    }
+    if (!(sum[1][0] < sum[0][0])) by = 0;
+    s->loss = sum[by != 0][0];
+    if (me->worker == 0) tr_real_set(p->dtype, s->bias->delta, 0, by);
     return tr_view_push(s->bias);
 }
 
