@@ -183,7 +183,7 @@ struct form {
     int precision;
     const struct narrowing *narrowing; /* NULL: in full */
     size_t element, unit;              /* bytes of one */
-    uint64_t mask; /* the bits of an element that make it no zero: all but the sign of a real */
+    uint64_t mask;                     /* bits that are 0 only in zeros: all but the sign of a real */
 };
 
 static struct form codec_form(const struct tr_slice *s, int precision)
@@ -487,7 +487,7 @@ static void decode_values(const struct tr_encoded *e, size_t first, size_t n, vo
 {
     struct form form = codec_form(&e->slice, e->precision);
     const char *from = (const char *)e->value + first * form.unit;
-    if (n == 0) return; /* `to` may be no memory at all */
+    if (n == 0) return; /* `to` may be NULL */
     if (!form.narrowing) memcpy(to, from, n * form.unit);
     else form.narrowing->widen(n * e->slice.width, from, to);
 }
@@ -645,7 +645,7 @@ void tr_filter_apply(const struct tr_filter *f, const struct tr_slice *s, uint64
     const uint64_t hash = tr_mix(tr_mix(f->seed) ^ (uint64_t)clock), chance = (uint64_t)(f->skip * 0x1p53);
     TR_FOR_TYPE(s->dtype, {
         COMPARED_AS_R;
-        static const R none_or_all[] = {0, (R)INFINITY}; /* for a branch would be mispredicted */
+        static const R none_or_all[] = {0, (R)INFINITY}; /* because a branch would be mispredicted */
         R bound[BLOCK], limit = (R)most;
         for (size_t at = 0; at < s->n; at += BLOCK) {
             size_t n = tr_min_size(BLOCK, s->n - at);

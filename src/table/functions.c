@@ -33,7 +33,7 @@ static double scale_rate(const tr_share *share)
     return rate;
 }
 
-/* Makes update_NAME(), which gives every element v of which the update has an element u the value RESULT. */
+/* Defines update_NAME(), which replaces each element v by RESULT; u is the element of the update. */
 #define ARITHMETIC(NAME, RESULT)                                                                             \
     static int update_##NAME(tr_share *share, const tr_update *update)                                       \
     {                                                                                                        \
@@ -464,7 +464,7 @@ static int answer_add_dot(void *result, size_t *bytes, size_t room, const void *
 
 /* ---- sums over all elements, as four partial sums, in an order that depends on the number of elements only ---- */
 
-/* Makes get_NAME(), which answers the sum of TERM over the share's elements v. */
+/* Defines get_NAME(), which answers the sum of TERM over the share's elements v. */
 #define SUM(NAME, RESULT, TERM)                                                                              \
     static int get_##NAME(const tr_share *share, const void *question, size_t question_bytes, void *result,  \
                           size_t *bytes)                                                                     \
@@ -603,7 +603,7 @@ static int get_present(const tr_share *share, const void *question, size_t quest
 
 /* ---- soft: values moved towards 0 by a threshold ---- */
 
-/* Keys that are not here are 0 in the part, so that parts add up. */
+/* Keys of other servers are 0 in this server's part, so that parts add up. */
 static int get_soft(const tr_share *share, const void *question, size_t question_bytes, void *result,
                     size_t *bytes)
 {

@@ -238,7 +238,7 @@ static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first
 static int rounds_open(tr_context *tr, MPI_Comm comm, int server, const struct tr_segment *keys,
                        uint64_t longest, uint32_t chunk, int degree, struct rounds *r)
 {
-    enum { MOST = 32 }; /* of two parts each */
+    enum { MOST = 32 }; /* rounds: each has at least two parts */
     *r = (struct rounds){.degree = degree, .keys = keys, .chunk = chunk};
     r->chunks = (uint32_t)((longest + chunk - 1) / chunk);
     MPI_Comm_rank(comm, &r->me);
@@ -295,7 +295,7 @@ int tr_merge_choose_degree(int n, double held, double units, size_t unit_bytes)
     /* Estimates the seconds of all rounds. Keys of different ranks are assumed independent, which overestimates their union if
      * all ranks have the frequent keys. The constants are those of a common cluster. */
     const double round = 2e-5, message = 3e-6, bandwidth = 1e9;
-    const int degrees[] = {n, 2, 4, 8}; /* equals for the first: fewer rounds */
+    const int degrees[] = {n, 2, 4, 8}; /* of equal estimates, the first is chosen: it has fewer rounds */
     int best = n;
     double density = fmin(1, held / (units * n)), least = INFINITY;
     for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++) {
@@ -355,7 +355,7 @@ struct source {
 
 struct shared_merge {
     struct tr_table *table;
-    struct tr_shm memory; /* by rank: on one node all communicators count alike */
+    struct tr_shm memory; /* by rank, which is the rank on the node */
     struct line *mine;
     size_t workers, servers;
     struct source *source;      /* by worker, in the order of ranks */
@@ -512,7 +512,7 @@ struct tr_merge {
     int64_t done;                    /* updates of clocks before are in the share */
     uint32_t begun, added, finished; /* chunks of the running merge */
     struct readers readers;
-    bool heard_all; /* of all workers: the first chunk is up */
+    bool heard_all; /* the first chunk is up: all workers have read */
     struct lane lane[IN_FLIGHT];
 };
 
@@ -672,7 +672,7 @@ static int lane_next(struct tr_merge *m, struct lane *l)
     if (!l->down && !lane_is_last(l)) {
         l->round++;
     } else if (!l->down) {
-        m->heard_all = true; /* the first chunk, or a later one */
+        m->heard_all = true;
         m->added++;
         l->down = m->spread.n > 0 || merge_returns_to_views(m);
         l->busy = l->down;
@@ -682,7 +682,7 @@ static int lane_next(struct tr_merge *m, struct lane *l)
             l->rounds = &m->spread;
             l->round = m->spread.n - 1;
         }
-        if (l->down) return TR_OK; /* begins with the last round, and the share */
+        if (l->down) return TR_OK; /* it starts with the last round and the values of the share */
     } else if (l->round > 0) {
         l->round--;
     } else {
@@ -868,7 +868,7 @@ void tr_merge_close(struct tr_table *t)
     t->merge = NULL;
     if (m->shared) {
         struct tr_view_state *v = merged_view(m->shared->table);
-        if (v && &v->view == m->shared->view && v->lent) { /* it may be used again: by the next stage, say */
+        if (v && &v->view == m->shared->view && v->lent) { /* another stage may use the view */
             v->view.delta = NULL;
             (void)TR_NEW((char **)&v->view.delta, tr_view_bytes(&v->view));
             v->lent = false;

@@ -206,8 +206,8 @@ struct node_source {
     uint64_t *list;             /* keeper: the positions of the union, until they lie in shared memory */
     struct tr_channel channel;  /* fetches the union */
     bool prefers;               /* to fetch, if several want to at the same time */
-    uint64_t after;             /* fetches up to this one lack an own update, or have been used */
-    unsigned waited;            /* polls */
+    uint64_t after;  /* not in lockstep: fetches up to this one lack an own update, or have been used */
+    unsigned waited; /* polls */
     enum { NOTHING, WANTED, FETCHING } state;
 };
 
@@ -216,7 +216,7 @@ struct tr_node_pull {
     struct tr_table *table;
     struct tr_view_state *view; /* of this rank; NULL: none, or it has been closed */
     uint32_t servers;
-    struct tr_shm memory;       /* by rank: unions and caches that it keeps */
+    struct tr_shm memory;       /* the first rank's: unions and caches */
     struct node_source *source; /* by server */
 };
 
@@ -233,12 +233,6 @@ void tr_node_pull_read(struct tr_node_pull *p, uint32_t server)
     p->source[server].waited = 0;
 }
 
-static struct tr_cache_terms node_pull_terms(const struct tr_node_pull *p, const struct node_source *s,
-                                             int64_t least)
-{
-    return (struct tr_cache_terms){p->table->lockstep, least, p->table->lockstep ? 0 : s->after};
-}
-
 /* Copies the view's keys from the cache, while no rank writes there. */
 static void node_pull_copy(struct tr_node_pull *p, uint32_t server, const struct tr_cache_fetch *fetch)
 {
@@ -247,7 +241,7 @@ static void node_pull_copy(struct tr_node_pull *p, uint32_t server, const struct
     tr_copy_segment(&s->own, p->table->unit_bytes, tr_cache_value(&s->cache, 0), v->into);
     v->channel[server].seen = fetch->version;
     if (fetch->holds < v->holds) v->holds = fetch->holds;
-    s->after = fetch->number;
+    if (!p->table->lockstep) s->after = fetch->number;
     s->state = NOTHING;
 }
 
@@ -259,7 +253,7 @@ int tr_node_pull_poll(struct tr_node_pull *p, uint32_t server, bool *done, int *
     if (s->state == WANTED) {
         /* Uses the latest fetch if it suits, or claims the next one. Workers that need one at the same time divide the servers:
          * at the first poll each claims only those that it prefers. */
-        struct tr_cache_terms terms = node_pull_terms(p, s, p->view->least);
+        struct tr_cache_terms terms = {p->table->lockstep, p->view->least, s->after};
         enum tr_cache_state state = tr_cache_take(&s->cache, 0, &terms, &fetch);
         if (state == TR_CACHE_HERE) {
             node_pull_copy(p, server, &fetch);
@@ -288,14 +282,14 @@ int tr_node_pull_poll(struct tr_node_pull *p, uint32_t server, bool *done, int *
 
 void tr_node_pull_pushed(struct tr_node_pull *p)
 {
-    for (uint32_t s = 0; s < p->servers; s++)
+    for (uint32_t s = 0; s < p->servers && !p->table->lockstep; s++)
         if (p->source[s].own.n > 0) p->source[s].after = tr_cache_number(&p->source[s].cache);
 }
 
 bool tr_node_pull_has_news(const struct tr_node_pull *p, int64_t least)
 {
     for (uint32_t s = 0; s < p->servers; s++) {
-        struct tr_cache_terms terms = node_pull_terms(p, &p->source[s], least);
+        struct tr_cache_terms terms = {p->table->lockstep, least, p->source[s].after};
         if (p->source[s].own.n == 0) continue;
         /* tr_cache_take() will get the values, now or when the running fetch ends (with any `holds`) */
         struct cache_entry *e = cache_lock(&p->source[s].cache, 0);

@@ -7,7 +7,7 @@
 /* One unit of a request. */
 struct pull_ask {
     uint32_t want; /* its number in the plan */
-    uint32_t from; /* sparse: a part of the row has come, the rest begins at this column */
+    uint32_t from; /* sparse: the columns below have arrived already */
     bool claimed;  /* its entry of the node cache */
 };
 
@@ -78,7 +78,7 @@ struct tr_rows {
     struct row_push *push; /* by server, NULL: nothing was added yet */
     struct pull *pull;     /* NULL: none */
     struct pull_request *spare;
-    double row_bytes;       /* sparse: in messages, lately */
+    double row_bytes;       /* sparse: mean size of a row in recent answers */
     struct pull_part part;  /* sparse: one row */
     char *decoded, *cached; /* dense: one answer that is handed over, and one that goes to the cache */
     size_t decoded_room, cached_room;
@@ -347,7 +347,7 @@ static int request_one(struct pull *p, uint32_t server, bool *sent)
             struct tr_sparse_request wish = {p->plan.position ? p->plan.position[ask->want] : 0, ask->from};
             tr_key key = p->keys[rows_place(p, ask->want)];
             memcpy(m->body + i * each, t->hash ? (void *)&key : (void *)&wish,
-                   each); /* or the position alone */
+                   each); /* dense: the position alone */
         }
         tables->traffic.bytes_pulled += sizeof m->header + r->n * each;
         tr_message_ask(tables, m, r->n * each, rank, r->answer, room, &p->received[p->flying_n]);
@@ -474,7 +474,7 @@ static void rows_stop_computing(struct pull *p)
     tr_wait_begin(p->table->tr->tables);
 }
 
-/* Between two rows. */
+/* Polls between two rows. */
 static int rows_look_around(struct pull *p)
 {
     int did = 0;

@@ -1041,7 +1041,7 @@ void tr_way_compute(struct tr_tables *tables, bool computes)
 {
     way_count(tables);
     tables->way.computes = computes;
-    tables->way.waits = 0; /* one that failed did not say that it ended */
+    tables->way.waits = 0; /* a wait that failed has not ended */
 }
 
 void tr_wait_begin(struct tr_tables *tables)

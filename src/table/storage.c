@@ -151,7 +151,7 @@ enum {
     DEEPEST = 31,
     BATCH = 32,           /* keys whose cache misses overlap */
     FIRST_SLOTS = 256,    /* initial capacity */
-    SMALL_PAGE = 1 << 16, /* no machine has larger ones */
+    SMALL_PAGE = 1 << 16, /* the largest page size of supported machines */
     HUGE_PAGE = 2 << 20,
     LARGE_AREA = 4 * HUGE_PAGE, /* areas of this size are aligned to huge pages */
 };
@@ -384,7 +384,7 @@ static int hashmap_add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, u
 
 /* ---- many keys ---- */
 
-/* Looks up to BATCH keys up, with overlapping cache misses. Returns a bit for each key whose slot is not certain yet, because
+/* Looks up at most BATCH keys with overlapping cache misses. Returns a bit for each key whose slot is not certain yet, because
  * another key has the same tag or the bucket is full. */
 static uint32_t hashmap_find_some(const struct tr_hashmap *m, const tr_key *key, size_t n, uint64_t *hash,
                                   uint32_t *slot)
@@ -402,7 +402,7 @@ static uint32_t hashmap_find_some(const struct tr_hashmap *m, const tr_key *key,
         slot[i] = found ? bucket[i]->slot[__builtin_ctz(found)] : TR_NO_SLOT;
         unsure |= (uint32_t)(!found && bucket[i]->passed) << i;
         if (found) __builtin_prefetch((const tr_key *)m->key.at + slot[i]);
-        else __builtin_prefetch(bucket[i] + 1); /* mostly the next one to be looked at */
+        else __builtin_prefetch(bucket[i] + 1); /* mostly the next bucket to be inspected */
     }
     for (size_t i = 0; i < n; i++)
         unsure |= (uint32_t)(slot[i] != TR_NO_SLOT && tr_hashmap_key(m, slot[i]) != key[i]) << i;

@@ -293,7 +293,7 @@ int tr_view_prefetch(tr_view *view)
     /* An evaluation after the last clock has no next clock: nothing would wait for the read before the view is closed. */
     if (!s->counting) return TR_OK;
     if (v->ahead_started || (!v->group && tr_view_reads_near(v)))
-        return TR_OK; /* memory of the node is best read late, when it is fresh */
+        return TR_OK; /* memory of the node is read late, when its values are newest */
     if (view->table->use || s->caching)
         return TR_OK; /* only the server knows the effect of this worker's own update */
     if (v->node_pull && !tr_sync_lockstep(s) && !v->group) return TR_OK; /* see tr_view_push() */
@@ -654,7 +654,7 @@ int tr_sync_barrier(struct tr_sync *s)
             v->ahead_started = false;
         }
     }
-    /* for servers and the scheduler this is the whole of training */
+    /* servers and the scheduler wait here during the whole stage */
     TR_TRY(tr_barrier(s->tr, s->tr->active->participants, s->works ? "all ranks to end a stage" : NULL));
     for (size_t i = 0; i < tr->tables->count; i++)
         TR_WAIT_UNTIL(tr, !tr_merge_busy(tr->tables->table[i]), "the last merges to bring new values");
