@@ -253,7 +253,7 @@ static int messages_wait(tr_context *tr, enum tr_set set, struct tr_messages *me
     return TR_OK;
 }
 
-static size_t sum_of_sizes(const size_t *bytes, int n)
+static size_t set_sum_of_sizes(const size_t *bytes, int n)
 {
     size_t sum = 0;
     for (int i = 0; i < n; i++) sum += bytes[i];
@@ -269,14 +269,15 @@ int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t 
     char *in = received, *out = (char *)(uintptr_t)sent; /* only read, by MPI_Isend */
     struct tr_messages messages TR_CLOSED_BY(tr_messages_free) = {0};
     if (to_each[me] > 0)
-        memcpy(in + sum_of_sizes(from_each, me), out + sum_of_sizes(to_each, me), to_each[me]);
+        memcpy(in + set_sum_of_sizes(from_each, me), out + set_sum_of_sizes(to_each, me), to_each[me]);
     for (int turn = 1; turn < members; turn++) {
         int m = (me + members - turn) % members;
-        TR_TRY(tr_messages_start(&messages, in + sum_of_sizes(from_each, m), from_each[m], m, false, comm));
+        TR_TRY(
+            tr_messages_start(&messages, in + set_sum_of_sizes(from_each, m), from_each[m], m, false, comm));
     }
     for (int turn = 1; turn < members; turn++) { /* in different order on each rank */
         int m = (me + turn) % members;
-        TR_TRY(tr_messages_start(&messages, out + sum_of_sizes(to_each, m), to_each[m], m, true, comm));
+        TR_TRY(tr_messages_start(&messages, out + set_sum_of_sizes(to_each, m), to_each[m], m, true, comm));
     }
     return messages_wait(tr, set, &messages);
 }
@@ -313,7 +314,7 @@ int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void
     struct halves halves[MOST_HALVINGS];
     MPI_Comm comm = set_comm(tr, set);
     int members = tr_set_size(tr, set), me = tr_set_rank(tr, set);
-    TR_TRY(set_check(tr, set, sum_of_sizes(counts, members)));
+    TR_TRY(set_check(tr, set, set_sum_of_sizes(counts, members)));
     int halvings = halves_find(tr, set, halves);
     size_t room = 0, size = tr_dtype_size(dtype);
     char *values = values_;

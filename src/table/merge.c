@@ -235,8 +235,8 @@ static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first
     return TR_OK;
 }
 
-static int rounds_open(tr_context *tr, MPI_Comm comm, int server, const struct tr_segment *keys,
-                       uint64_t longest, uint32_t chunk, int degree, struct rounds *r)
+static int merge_rounds_open(tr_context *tr, MPI_Comm comm, int server, const struct tr_segment *keys,
+                             uint64_t longest, uint32_t chunk, int degree, struct rounds *r)
 {
     enum { MOST = 32 }; /* rounds: each has at least two parts */
     *r = (struct rounds){.degree = degree, .keys = keys, .chunk = chunk};
@@ -269,7 +269,7 @@ static int rounds_open(tr_context *tr, MPI_Comm comm, int server, const struct t
     return status;
 }
 
-static void rounds_close(struct rounds *r)
+static void merge_rounds_close(struct rounds *r)
 {
     for (size_t i = 0; i < r->n; i++) {
         struct round *round = &r->round[i];
@@ -846,11 +846,11 @@ int tr_merge_open(struct tr_table *t)
     double comes = s ? (double)s->slice.units : 0;
     MPI_Iallreduce(MPI_IN_PLACE, &comes, 1, MPI_DOUBLE, MPI_SUM, comm, &request);
     tr_wait_alone(tr, &request, merge_opening);
-    TR_TRY(rounds_open(tr, comm, t->server, view ? view->keys.segment : NULL, longest, chunk,
-                       merge_degree(m, sum[0]), &m->rounds));
+    TR_TRY(merge_rounds_open(tr, comm, t->server, view ? view->keys.segment : NULL, longest, chunk,
+                             merge_degree(m, sum[0]), &m->rounds));
     if (comes > 0)
-        TR_TRY(rounds_open(tr, comm, t->server, s->slice.segment, longest, chunk, merge_degree(m, comes),
-                           &m->spread));
+        TR_TRY(merge_rounds_open(tr, comm, t->server, s->slice.segment, longest, chunk,
+                                 merge_degree(m, comes), &m->spread));
     size_t most = 0;
     for (size_t i = 0; i < m->rounds.n; i++)
         most = tr_max_size(most, m->rounds.round[i].ins + m->rounds.round[i].outs);
@@ -883,8 +883,8 @@ void tr_merge_close(struct tr_table *t)
         void *memory[] = {l->request, l->out, l->in, l->held, l->next};
         for (size_t k = 0; k < sizeof memory / sizeof *memory; k++) free(memory[k]);
     }
-    rounds_close(&m->rounds);
-    rounds_close(&m->spread);
+    merge_rounds_close(&m->rounds);
+    merge_rounds_close(&m->spread);
     if (m->comm != MPI_COMM_NULL) MPI_Comm_free(&m->comm);
     free(m);
 }

@@ -692,8 +692,14 @@ int tr_sync_flush(struct tr_sync *s, bool *flushed)
 
 int tr_sync_end(struct tr_sync *s)
 {
+    tr_context *tr = s->tr;
+    bool used = false;
     s->running = s->counting = false;
-    return tr_tables_settle(s->tr);
+    for (size_t i = 0; i < tr->tables->count; i++) {
+        used = used || tr->tables->table[i]->use;
+        tr_use_end(tr->tables->table[i]);
+    }
+    return used ? tr_barrier(tr, tr->active->participants, "the servers to settle versions") : TR_OK;
 }
 
 int tr_sync_continue(struct tr_sync *s)

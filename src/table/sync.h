@@ -59,7 +59,8 @@ int tr_sync_barrier(struct tr_sync *sync);
  * *flushed = false, and nothing happens, if there can be none. Collective over the participants. */
 int tr_sync_flush(struct tr_sync *sync, bool *flushed);
 
-/* Ends the stage after the barrier. Collective over the participants. */
+/* Ends the stage after the barrier: server functions add the versions that they keep apart to the values. Collective over the
+ * participants. */
 int tr_sync_end(struct tr_sync *sync);
 
 /* Continues after the barrier: under BSP with the next clock; otherwise, after tr_sync_end(), with clock 0 again, because

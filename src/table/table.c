@@ -405,17 +405,6 @@ void tr_tables_count_from(tr_context *tr, int64_t clocks)
     }
 }
 
-int tr_tables_settle(tr_context *tr)
-{
-    bool used = false;
-    for (size_t i = 0; i < tr->tables->count; i++) {
-        used = used || tr->tables->table[i]->use;
-        tr_use_end(tr->tables->table[i]);
-    }
-    if (!used) return TR_OK;
-    return tr_barrier(tr, tr->active->participants, "the servers to settle versions");
-}
-
 /* ---- suspended stages ---- */
 
 static bool table_counts_pushers(const struct tr_table *t)

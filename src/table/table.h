@@ -216,10 +216,6 @@ int tr_tables_ready(tr_context *tr);
  * outdated. On all ranks, before the first clock; local. */
 void tr_tables_count_from(tr_context *tr, int64_t clocks);
 
-/* All updates of the stage have arrived: server functions add the versions that they keep apart to the values. Collective
- * over all participants of the stage. */
-int tr_tables_settle(tr_context *tr);
-
 /* The open views and merges of a suspended stage. */
 struct tr_suspended {
     struct tr_view_state **views;
