@@ -100,7 +100,7 @@ int tr_open_as(int *argc, char ***argv, const tr_model_class *class, tr_context 
     struct tr_run_options options = {.fresh = false};
     struct tr_arguments arguments = {.words = 0};
     tr_context *tr = NULL;
-    tr_signals_open(); /* a signal that requests a checkpoint must not kill the process before the first clock */
+    tr_signals_handle(TR_SIGNALS_ASK, true); /* a signal that requests a checkpoint must not kill the process before the first clock */
     int status = tr_arguments_read(&syntax, *argc - 1, *argv + 1, &options, &arguments);
     if (status == TR_OK) {
         *argc = tr_arguments_join(&arguments, *argv);

@@ -633,7 +633,7 @@ int tr_stage_run(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     bool kept = is_checkpointed(run);
-    if (kept) tr_signals_catch();
+    if (kept) tr_signals_handle(TR_SIGNALS_END, true);
     if (tr->rank == 0) TR_TRY(tr_poll_add(tr, poll_reports, run));
     if (tr_works(tr)) tr_straggler_open(tr, run->me.worker, &run->straggler);
     run->first = tr_now();
@@ -644,7 +644,7 @@ int tr_stage_run(struct tr_stage_run *run)
     tr_straggler_close(&run->straggler);
     if (tr->rank == 0) tr_poll_remove(tr, poll_reports, run);
     while (run->collections) drop_collection(run, run->collections);
-    if (kept) tr_signals_release();
+    if (kept) tr_signals_handle(TR_SIGNALS_END, false);
     if (status == TR_ERR_STOPPED) { /* on all ranks; not an error */
         tr_clock_leave(tr->sync->clock);
         if (tr->status == TR_OK) tr->status = TR_ERR_STOPPED;

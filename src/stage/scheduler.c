@@ -1016,7 +1016,7 @@ int tr_run_task(tr_context *tr, const tr_task *task)
     TR_TRY(tr_agree(tr, status));
     tr->tables->traffic = (struct tr_traffic){0};
     tr_lifeline_stage(tr->lifeline);
-    if (kept) tr_signals_catch();
+    if (kept) tr_signals_handle(TR_SIGNALS_END, true);
     k.agreed = restore_task(&k);
     if (k.agreed == TR_OK && tr->rank == 0) {
         status = tr_scheduler_direct(&k.scheduler);
@@ -1026,7 +1026,7 @@ int tr_run_task(tr_context *tr, const tr_task *task)
     } else if (k.agreed == TR_OK) {
         status = tr_scheduler_follow(&k.scheduler, &k.agreed);
     }
-    if (kept) tr_signals_release();
+    if (kept) tr_signals_handle(TR_SIGNALS_END, false);
     if (status == TR_OK && k.agreed == TR_OK && tr->rank == 0) status = show_records(&k);
     for (struct instance *s; (s = k.instances);) {
         k.instances = s->next;

@@ -80,7 +80,7 @@ void tr_hid_close(const hid_t *id)
     if (*id >= 0) H5Idec_ref(*id);
 }
 
-static int attribute_put(hid_t where, const char *name, hid_t type, const void *value)
+int tr_attribute(hid_t where, const char *name, hid_t type, const void *value)
 {
     TR_HID space = H5Screate(H5S_SCALAR);
     TR_HID attribute = H5Acreate2(where, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
@@ -89,29 +89,19 @@ static int attribute_put(hid_t where, const char *name, hid_t type, const void *
 
 int tr_attribute_count(hid_t where, const char *name, uint64_t value)
 {
-    return attribute_put(where, name, H5T_NATIVE_UINT64, &value);
-}
-
-int tr_attribute_int(hid_t where, const char *name, int64_t value)
-{
-    return attribute_put(where, name, H5T_NATIVE_INT64, &value);
-}
-
-int tr_attribute_real(hid_t where, const char *name, double value)
-{
-    return attribute_put(where, name, H5T_NATIVE_DOUBLE, &value);
+    return tr_attribute(where, name, H5T_NATIVE_UINT64, &value);
 }
 
 int tr_attribute_text(hid_t where, const char *name, const char *text)
 {
     TR_HID type = tr_text_type(strlen(text));
-    return attribute_put(where, name, type, text);
+    return tr_attribute(where, name, type, text);
 }
 
 int tr_attributes_of_format(hid_t file, const char *format, int64_t version, const char *trireme)
 {
     TR_TRY(tr_attribute_text(file, "format", format));
-    TR_TRY(tr_attribute_int(file, "format_version", version));
+    TR_TRY(tr_attribute(file, "format_version", H5T_NATIVE_INT64, &version));
     return tr_attribute_text(file, "trireme", trireme);
 }
 
@@ -509,8 +499,6 @@ int tr_checked_open(struct tr_checked *f, const char *path, const char *format, 
     }
     return checked_compare(f, false);
 }
-
-typedef int check_fn(struct tr_checked *f, XXH3_state_t *state, char *buffer);
 
 void tr_checked_close(struct tr_checked *f)
 {

@@ -100,10 +100,9 @@ int tr_checked_append_to(struct tr_checked_writer *w, size_t area, const void *d
 #define TR_HID __attribute__((cleanup(tr_hid_close))) hid_t
 void tr_hid_close(const hid_t *id);
 
-/* Set attributes of a file, group or dataset. */
+/* Set attributes of a file, group or dataset: one element of a type of HDF5, a count, a text. */
+int tr_attribute(hid_t where, const char *name, hid_t type, const void *value);
 int tr_attribute_count(hid_t where, const char *name, uint64_t value);
-int tr_attribute_int(hid_t where, const char *name, int64_t value);
-int tr_attribute_real(hid_t where, const char *name, double value);
 int tr_attribute_text(hid_t where, const char *name, const char *text);
 
 /* Sets the attributes format, format_version and trireme (the version of the program). */

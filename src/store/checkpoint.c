@@ -103,7 +103,7 @@ struct tr_checkpoints {
 };
 
 /* Global, because signals belong to the process and not to a context. */
-static _Atomic int signals_asked, signals_stops, signals_ends, signals_openers, signals_catchers;
+static _Atomic int signals_asked, signals_stops, signals_ends, signals_askers, signals_enders;
 
 /* ================ policy ================ */
 
@@ -146,35 +146,15 @@ static void signals_handle(int number)
     raise(number);
 }
 
-/* Handles two signals from the first user on (installs), or restores their handlers after the last user. */
-static void signals_install(_Atomic int *users, int first, bool installs)
+void tr_signals_handle(enum tr_signals which, bool on)
 {
     static const int numbers[4] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
     struct sigaction handle = {.sa_handler = signals_handle, .sa_flags = SA_RESTART};
-    if (installs ? atomic_fetch_add(users, 1) > 0 : atomic_fetch_sub(users, 1) > 1) return;
-    if (installs && first == 0) signals_asked = signals_stops = signals_ends = 0;
-    for (int i = first; i < first + 2; i++)
-        sigaction(numbers[i], installs ? &handle : &signals_before[i], installs ? &signals_before[i] : NULL);
-}
-
-void tr_signals_open(void)
-{
-    signals_install(&signals_openers, 0, true);
-}
-
-void tr_signals_close(void)
-{
-    signals_install(&signals_openers, 0, false);
-}
-
-void tr_signals_catch(void)
-{
-    signals_install(&signals_catchers, 2, true);
-}
-
-void tr_signals_release(void)
-{
-    signals_install(&signals_catchers, 2, false);
+    _Atomic int *users = which == TR_SIGNALS_ASK ? &signals_askers : &signals_enders;
+    if (on ? atomic_fetch_add(users, 1) > 0 : atomic_fetch_sub(users, 1) > 1) return;
+    if (on && which == TR_SIGNALS_ASK) signals_asked = signals_stops = signals_ends = 0;
+    for (int i = which; i < (int)which + 2; i++)
+        sigaction(numbers[i], on ? &handle : &signals_before[i], on ? &signals_before[i] : NULL);
 }
 
 bool tr_signals_stop(void)
@@ -203,15 +183,20 @@ static int snapshot_model(tr_context *tr, tr_snapshot *snapshot, tr_lister_fn *l
 
 /* ---- in memory ---- */
 
+/* Replaces the best model by an empty one. */
+static int best_open(tr_context *tr, tr_snapshot **best)
+{
+    tr_snapshot_close(best);
+    TR_TRY(tr_snapshot_open(tr, NULL, NULL, NULL, best));
+    (*best)->in_process = (*best)->same_layout = true;
+    return TR_OK;
+}
+
 int tr_best_keep(tr_context *tr, tr_lister_fn *list, void *who)
 {
     tr_snapshot **best = &tr->checkpoints->best;
-    tr_snapshot_close(best);
-    int status = tr_snapshot_open(tr, NULL, NULL, NULL, best);
-    if (status == TR_OK) {
-        (*best)->in_process = (*best)->same_layout = true;
-        status = snapshot_model(tr, *best, list, who);
-    }
+    int status = best_open(tr, best);
+    if (status == TR_OK) status = snapshot_model(tr, *best, list, who);
     return tr_agree(tr, status);
 }
 
@@ -240,18 +225,6 @@ static int best_append(struct best_bytes *b, const void *from, size_t n)
     return TR_OK;
 }
 
-static int best_pack(const tr_snapshot *best, struct best_bytes *b)
-{
-    for (size_t i = 0; best && i < best->parts; i++) {
-        const struct tr_part *p = &best->part[i];
-        TR_TRY(best_append(b, p, sizeof *p));
-        TR_TRY(best_append(b, p->run, p->runs * sizeof *p->run));
-        if (p->begin) TR_TRY(best_append(b, p->begin, ((size_t)p->rows + 1) * sizeof *p->begin));
-        TR_TRY(best_append(b, p->data, (size_t)tr_part_elements(p) * tr_part_type_size(p->type)));
-    }
-    return TR_OK;
-}
-
 /* Copies the next n bytes to new memory; NULL if n is 0. */
 static int best_copy_next(struct best_bytes *b, size_t n, void *copy)
 {
@@ -265,50 +238,50 @@ static int best_copy_next(struct best_bytes *b, size_t n, void *copy)
     return TR_OK;
 }
 
-/* Unpacks all parts from `capacity` bytes. */
-static int best_unpack(struct best_bytes *b, tr_snapshot *best)
+int tr_best_list(tr_context *tr, tr_snapshot *snapshot, bool *found)
 {
-    while (b->n < b->capacity) {
+    tr_snapshot **best = &tr->checkpoints->best;
+    TR_FREED struct best_bytes b = {.at = NULL}; /* frees b.at, its first member */
+    uint64_t about[2] = {sizeof(struct tr_part), 0};
+    bool restores = tr_snapshot_restores(snapshot);
+    *found = false;
+    for (size_t i = 0; !restores && *best && i < (*best)->parts; i++) {
+        const struct tr_part *p = &(*best)->part[i];
+        TR_TRY(best_append(&b, p, sizeof *p));
+        TR_TRY(best_append(&b, p->run, p->runs * sizeof *p->run));
+        if (p->begin) TR_TRY(best_append(&b, p->begin, ((size_t)p->rows + 1) * sizeof *p->begin));
+        TR_TRY(best_append(&b, p->data, (size_t)tr_part_elements(p) * tr_part_type_size(p->type)));
+    }
+    about[1] = b.n;
+    TR_TRY(tr_snapshot_own(snapshot, "best_bytes", about, sizeof about, found));
+    if (!restores) return tr_snapshot_own(snapshot, "best", b.at, b.n, found);
+
+    *found = *found && about[0] == sizeof(struct tr_part) && about[1] > 0;
+    if (!*found) return TR_OK;
+    b.capacity = (size_t)about[1];
+    TR_TRY(TR_NEW(&b.at, b.capacity));
+    TR_TRY(tr_snapshot_own(snapshot, "best", b.at, b.capacity, found));
+    if (!*found) {
+        tr_snapshot_close(best);
+        return TR_OK;
+    }
+    TR_TRY(best_open(tr, best));
+    while (b.n < b.capacity) {
         struct tr_part p TR_CLOSED_BY(tr_part_free) = {.rows = 0};
-        if (sizeof p > b->capacity - b->n)
+        if (sizeof p > b.capacity - b.n)
             return tr_fail(TR_ERR_DATA, "checkpoint: the best model in it is incomplete");
-        memcpy(&p, b->at + b->n, sizeof p);
-        b->n += sizeof p;
+        memcpy(&p, b.at + b.n, sizeof p);
+        b.n += sizeof p;
         bool lists = p.begin;
         p.run = NULL;
         p.begin = NULL;
         p.data = NULL;
-        TR_TRY(best_copy_next(b, p.runs * sizeof *p.run, &p.run));
-        if (lists) TR_TRY(best_copy_next(b, ((size_t)p.rows + 1) * sizeof *p.begin, &p.begin));
-        TR_TRY(best_copy_next(b, (size_t)tr_part_elements(&p) * tr_part_type_size(p.type), &p.data));
-        TR_TRY(tr_snapshot_give(best, &p));
+        TR_TRY(best_copy_next(&b, p.runs * sizeof *p.run, &p.run));
+        if (lists) TR_TRY(best_copy_next(&b, ((size_t)p.rows + 1) * sizeof *p.begin, &p.begin));
+        TR_TRY(best_copy_next(&b, (size_t)tr_part_elements(&p) * tr_part_type_size(p.type), &p.data));
+        TR_TRY(tr_snapshot_give(*best, &p));
     }
     return TR_OK;
-}
-
-int tr_best_list(tr_context *tr, tr_snapshot *snapshot, bool *found)
-{
-    tr_snapshot **best = &tr->checkpoints->best;
-    struct best_bytes b = {.at = NULL};
-    uint64_t about[2] = {sizeof(struct tr_part)};
-    bool restores = tr_snapshot_restores(snapshot);
-    *found = false;
-    int status = restores ? TR_OK : best_pack(*best, &b);
-    about[1] = b.n;
-    if (status == TR_OK) status = tr_snapshot_own(snapshot, "best_bytes", about, sizeof about, found);
-    if (restores && *found) *found = about[0] == sizeof(struct tr_part) && about[1] > 0;
-    if (status == TR_OK && restores && !*found) return TR_OK;
-    if (restores) b.capacity = (size_t)about[1];
-    if (status == TR_OK && restores) status = TR_NEW(&b.at, b.capacity);
-    if (status == TR_OK) status = tr_snapshot_own(snapshot, "best", b.at, restores ? b.capacity : b.n, found);
-    if (restores) tr_snapshot_close(best);
-    if (status == TR_OK && *found) status = tr_snapshot_open(tr, NULL, NULL, NULL, best);
-    if (status == TR_OK && *found) {
-        (*best)->in_process = (*best)->same_layout = true;
-        status = best_unpack(&b, *best);
-    }
-    free(b.at);
-    return status;
 }
 
 /* ================ finding a checkpoint ================ */
@@ -387,23 +360,9 @@ static bool find_is_whole(struct tr_checkpoints *c, uint64_t number, int rank)
     return false;
 }
 
-/* Refuses a job or data that have changed in a way that the run cannot resume with. It does not start over, because a typing error
- * must not cost days of training. */
-static int find_check_job(const struct tr_checkpoints *c)
-{
-    TR_FREED char *change = NULL;
-    TR_TRY(tr_job_compare(c->tr->job, c->found.job, &change));
-    if (change) tr_say(c->tr, "note:          the job has changed: %s", change);
-    uint64_t was = c->found.facts.data, is = c->tr->data_digest;
-    if (was == 0 || is == 0 || was == is) return TR_OK;
-    return tr_fail(TR_ERR_DATA,
-                   "%s: the files have changed since checkpoint %" PRIu64
-                   " was written: expected the same data; --fresh starts over",
-                   tr_job_where(c->tr->job, "data.train"), c->found.number);
-}
-
 /* Finds the newest undamaged checkpoint. If a checkpoint in memory has the same number as one on the disk (one of them has failed),
- * that on the disk comes first. */
+ * that on the disk comes first. Refuses a job or data that have changed in a way that the run cannot resume with: it does not start
+ * over, because a typing error must not cost days of training. */
 static int find_newest(struct tr_checkpoints *c, struct find_candidates *all)
 {
     tr_context *tr = c->tr;
@@ -421,7 +380,17 @@ static int find_newest(struct tr_checkpoints *c, struct find_candidates *all)
     c->continues = true;
     c->run = c->found.run;
     if (c->found_in_memory) c->memory->committed = c->found.number;
-    return tr_agree(tr, tr->rank == 0 ? find_check_job(c) : TR_OK);
+    if (tr->rank != 0) return tr_agree(tr, TR_OK);
+    TR_FREED char *change = NULL;
+    uint64_t was = c->found.facts.data, is = tr->data_digest;
+    int status = tr_job_compare(tr->job, c->found.job, &change);
+    if (change) tr_say(tr, "note:          the job has changed: %s", change);
+    if (status == TR_OK && was != 0 && is != 0 && was != is)
+        status = tr_fail(TR_ERR_DATA,
+                         "%s: the files have changed since checkpoint %" PRIu64
+                         " was written: expected the same data; --fresh starts over",
+                         tr_job_where(tr->job, "data.train"), c->found.number);
+    return tr_agree(tr, status);
 }
 
 /* Sets run, attempt, number, continues and found. All ranks; agreed on. */
@@ -575,7 +544,7 @@ static void checkpoint_end(struct tr_checkpoints *c, int status, const char *why
     tr_manifest_free(&now->manifest);
     if (status != TR_OK) {
         checkpoint_warn(c, why);
-        if (!in_memory) (void)tr_checkpoint_remove(c->to, now->number);
+        if (!in_memory) (void)tr_checkpoint_remove(c->to, now->number, true);
         return;
     }
     if (*now->error) tr_warn(c->tr, "warning:       %s", now->error);
@@ -725,7 +694,7 @@ static int checkpoint_make(tr_context *tr, struct tr_checkpoints **out)
     struct tr_checkpoints *c;
     TR_TRY(TR_NEW(&c, 1));
     *out = c;
-    tr_signals_open();
+    tr_signals_handle(TR_SIGNALS_ASK, true);
     c->tr = tr;
     c->sending = c->passing = MPI_REQUEST_NULL;
     c->lock = -1;
@@ -759,7 +728,7 @@ static void checkpoint_destroy(struct tr_checkpoints *c, bool forgets)
     free(c->lister);
     free(c->to);
     free(c);
-    tr_signals_close();
+    tr_signals_handle(TR_SIGNALS_ASK, false);
 }
 
 int tr_checkpoints_open(tr_context *tr, enum tr_beginning beginning)
@@ -861,53 +830,6 @@ static int checkpoint_list(struct tr_checkpoints *c, tr_snapshot *snapshot, tr_l
     return TR_OK;
 }
 
-/* Rank 0 creates folder and manifest. All ranks learn whether that succeeded, and the last complete checkpoint in memory, which
- * stays. */
-static int checkpoint_start(struct tr_checkpoints *c, const struct tr_facts *facts, bool in_memory)
-{
-    const tr_context *tr = c->tr;
-    const struct tr_layout *l = &tr->layout;
-    struct tr_being_written *now = &c->now;
-    c->number++;
-    *now = (struct tr_being_written){
-        .any = true,
-        .in_memory = in_memory,
-        .number = c->number,
-        .begin = tr_now(),
-        .manifest = {
-            .run = c->run, .number = c->number, .attempt = c->attempt, .shards = (uint32_t)tr->size}};
-    int64_t well = 1;
-    if (tr->rank == 0) {
-        struct tr_manifest *m = &now->manifest;
-        m->facts = *facts;
-        m->facts.stage_number = c->entered - 1;
-        m->facts.ranks = tr->size;
-        m->facts.servers = l->servers;
-        m->facts.groups = l->groups;
-        m->facts.group_size = l->group_size;
-        m->facts.data = tr->data_digest;
-        m->facts.seconds = c->before + tr_now() - c->began;
-        int status = TR_NEW(&m->seal, m->shards);
-        if (status == TR_OK) status = tr_job_as_text(tr->job, &m->job);
-        if (status == TR_OK)
-            status = in_memory ? tr_memory_name(c->to, c->run) : tr_checkpoint_make(c->to, now->number);
-        if (status == TR_OK && !in_memory) status = checkpoint_lock_folder(c);
-        well = status == TR_OK;
-        if (!well) {
-            checkpoint_warn(c, tr_error_text());
-            tr_manifest_free(m);
-        }
-    }
-    MPI_Request request;
-    int64_t word[3] = {well, in_memory, (int64_t)c->memory->committed};
-    MPI_Ibcast(word, 3, MPI_INT64_T, 0, tr->world, &request);
-    TR_TRY(tr_wait_request(c->tr, &request, "rank 0 to begin a checkpoint"));
-    now->any = word[0];
-    now->in_memory = word[1];
-    c->memory->committed = (uint64_t)word[2];
-    return TR_OK;
-}
-
 /* Adds the manifest to shard 0 of a checkpoint in memory. */
 static int checkpoint_list_manifest(struct tr_checkpoints *c, tr_snapshot *snapshot)
 {
@@ -956,11 +878,51 @@ int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops,
     struct tr_checkpoints *c = tr->checkpoints;
     double start = tr_now();
     TR_TRY(tr_checkpoint_settle(tr)); /* the previous checkpoint */
-    TR_TRY(checkpoint_start(c, facts, c->wants_memory && !stops));
-    if (c->now.any) checkpoint_copy_and_write(c, list, who);
+    bool in_memory = c->wants_memory && !stops;
+    const struct tr_layout *l = &tr->layout;
+    struct tr_being_written *now = &c->now;
+    c->number++;
+    *now = (struct tr_being_written){
+        .any = true,
+        .in_memory = in_memory,
+        .number = c->number,
+        .begin = tr_now(),
+        .manifest = {
+            .run = c->run, .number = c->number, .attempt = c->attempt, .shards = (uint32_t)tr->size}};
+    int64_t well = 1;
+    if (tr->rank == 0) { /* creates folder and manifest */
+        struct tr_manifest *m = &now->manifest;
+        m->facts = *facts;
+        m->facts.stage_number = c->entered - 1;
+        m->facts.ranks = tr->size;
+        m->facts.servers = l->servers;
+        m->facts.groups = l->groups;
+        m->facts.group_size = l->group_size;
+        m->facts.data = tr->data_digest;
+        m->facts.seconds = c->before + tr_now() - c->began;
+        int status = TR_NEW(&m->seal, m->shards);
+        if (status == TR_OK) status = tr_job_as_text(tr->job, &m->job);
+        if (status == TR_OK)
+            status = in_memory ? tr_memory_name(c->to, c->run) : tr_checkpoint_make(c->to, now->number);
+        if (status == TR_OK && !in_memory) status = checkpoint_lock_folder(c);
+        well = status == TR_OK;
+        if (!well) {
+            checkpoint_warn(c, tr_error_text());
+            tr_manifest_free(m);
+        }
+    }
+    /* all ranks learn whether that succeeded, and the last complete checkpoint in memory, which stays */
+    MPI_Request request;
+    int64_t word[3] = {well, in_memory, (int64_t)c->memory->committed};
+    MPI_Ibcast(word, 3, MPI_INT64_T, 0, tr->world, &request);
+    TR_TRY(tr_wait_request(tr, &request, "rank 0 to begin a checkpoint"));
+    now->any = word[0];
+    now->in_memory = word[1];
+    c->memory->committed = (uint64_t)word[2];
+    if (now->any) checkpoint_copy_and_write(c, list, who);
     c->taken = tr_now();
     c->counts.epoch = facts->epoch;
-    policy_taken(&c->policy, facts->clock, c->now.in_memory);
+    policy_taken(&c->policy, facts->clock, now->in_memory);
     c->wants_memory = false;
     TR_TRY(tr_barrier(tr, tr->world, "all ranks to copy a checkpoint"));
     if (stops) TR_TRY(tr_checkpoint_settle(tr));

@@ -26,13 +26,15 @@
 /* TR_DUE_EVALUATION: a pause for an evaluation; the best model is kept in memory. */
 enum tr_due { TR_NOT_DUE, TR_DUE_EVALUATION, TR_DUE, TR_DUE_AND_STOP };
 
-/* Signals of the process. From the first open to the last close, USR2 asks for a checkpoint, and USR1 for a checkpoint and a stop.
- * From the first catch to the last release, TERM and INT ask for a stop; a second signal, at least a second later, ends the
- * process. Opening forgets earlier requests. */
-void tr_signals_open(void);
-void tr_signals_close(void);
-void tr_signals_catch(void);
-void tr_signals_release(void);
+enum tr_signals {
+    TR_SIGNALS_ASK = 0, /* USR2 asks for a checkpoint, USR1 for a checkpoint and a stop */
+    TR_SIGNALS_END =
+        2 /* TERM and INT ask for a stop; a second signal, at least a second later, ends the process */
+};
+
+/* Handles these signals from the first call with `on` until there was a call without it for each call with it; then their handlers
+ * are restored. The first call for TR_SIGNALS_ASK forgets earlier requests. */
+void tr_signals_handle(enum tr_signals which, bool on);
 
 bool tr_signals_stop(void); /* returns whether a stop was requested */
 

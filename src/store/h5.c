@@ -36,7 +36,7 @@ int tr_h5_put_count(struct tr_h5_writer *w, const char *name, uint64_t value)
 
 int tr_h5_put_real(struct tr_h5_writer *w, const char *name, double value)
 {
-    return tr_attribute_real(w->file.file, name, value);
+    return tr_attribute(w->file.file, name, H5T_NATIVE_DOUBLE, &value);
 }
 
 int tr_h5_put_text(struct tr_h5_writer *w, const char *name, const char *text)
@@ -84,30 +84,27 @@ int tr_h5_describe(struct tr_h5_writer *w, const char *name, const char *text)
     return tr_attribute_text(w->file.array, name, text);
 }
 
-static int h5_start(struct tr_h5_writer *w, const char *folder, const char *format, int format_version,
-                    const char *job, const char *version)
+int tr_h5_create(const char *folder, const char *format, int format_version, const char *job,
+                 const char *version, struct tr_h5_writer **writer)
 {
+    struct tr_h5_writer *w TR_CLOSED_BY(tr_h5_abandon) = NULL;
     TR_FREED char *path = NULL;
+    TR_TRY(TR_NEW(&w, 1));
+    w->file = (struct tr_checked_writer){.fd = -1, .layout = -1, .file = -1, .array = -1};
     TR_TRY(tr_make_folder(folder, true));
     TR_TRY(tr_format(&path, "%s/model.h5", folder));
     TR_TRY(tr_checked_create(&w->file, path, CHECKED, VERSION,
                              tr_checked_header_bytes(MOST_ARRAYS, MOST_ARRAYS, 0), TR_TARGET_DURABLE,
                              "model.write", "model.name"));
     TR_TRY(tr_attributes_of_format(w->file.file, format, format_version, version ? version : TR_VERSION));
-    if (!job) return TR_OK;
-    TR_HID type = tr_text_type(strlen(job) + 1);
-    TR_TRY(h5_begin(w, "job", type, 0, 1, 0));
-    return tr_h5_append(w, job, 1);
-}
-
-int tr_h5_create(const char *folder, const char *format, int format_version, const char *job,
-                 const char *version, struct tr_h5_writer **writer)
-{
-    TR_TRY(TR_NEW(writer, 1));
-    (*writer)->file = (struct tr_checked_writer){.fd = -1, .layout = -1, .file = -1, .array = -1};
-    int status = h5_start(*writer, folder, format, format_version, job, version);
-    if (status != TR_OK) tr_h5_abandon(writer);
-    return status;
+    if (job) {
+        TR_HID type = tr_text_type(strlen(job) + 1);
+        TR_TRY(h5_begin(w, "job", type, 0, 1, 0));
+        TR_TRY(tr_h5_append(w, job, 1));
+    }
+    *writer = w;
+    w = NULL;
+    return TR_OK;
 }
 
 int tr_h5_finish(struct tr_h5_writer **writer)

@@ -57,51 +57,7 @@ static int folder_visit_all(struct folder_visit *v)
     return tr_persistent_each(MEMORY_KIND, folder_visit, v);
 }
 
-/* ---- making ---- */
-
-/* Creates the folder of a checkpoint and the folder of the node, *path, with its file owner. Free *path. Ranks of a node may call
- * it at the same time. TR_ERR_NO_OUTPUT. */
-static int folder_make(const char *base, uint64_t run, int node, const char *to, uint64_t number, char **path)
-{
-    char host[TR_HOST_BYTES], name[TR_HOST_BYTES + 40];
-    TR_FREED char *folder = NULL, *owner = NULL, *own = NULL;
-    tr_host_name(host);
-    snprintf(name, sizeof name, "%016" PRIx64 "-%s.%d", run, host, node);
-    TR_TRY(tr_persistent_path(base, MEMORY_KIND, name, &folder));
-    TR_TRY(tr_persistent_make(folder));
-    TR_TRY(tr_format(&owner, "%s/owner", folder));
-    if (access(owner, F_OK) < 0) {
-        int fd = open(owner, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        bool ok = fd >= 0 && tr_owner_write(fd, to);
-        if (!ok) tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", owner, strerror(errno));
-        if (fd >= 0) close(fd);
-        if (!ok) return TR_ERR_NO_OUTPUT;
-    }
-    TR_TRY(tr_checkpoint_path(folder, number, &own));
-    TR_TRY(tr_persistent_make(own));
-    *path = folder;
-    folder = NULL;
-    return TR_OK;
-}
-
 /* ---- listing ---- */
-
-static int folder_list_file(struct folder_visit *v, const char *folder, const char *path)
-{
-    struct tr_memory_file f = {.number = 0};
-    char is[64], name[TR_SHARD_NAME_BYTES];
-    uint32_t shard;
-    const char *rest = path + strlen(folder);
-    if (sscanf(rest, "/%20" SCNu64 "/shard-%10" SCNu32 ".h5", &f.number, &shard) != 2) return TR_OK;
-    tr_shard_name(shard, name);
-    snprintf(is, sizeof is, "/%08" PRIu64 "/%s", f.number, name);
-    if (strcmp(rest, is) != 0) return TR_OK;
-    f.shard = shard;
-    TR_TRY(TR_GROW(&v->file, &v->capacity, v->n + 1));
-    TR_TRY(tr_copy_string(path, &f.path));
-    v->file[v->n++] = f;
-    return TR_OK;
-}
 
 static int folder_list(struct folder_visit *v, const char *folder, uint64_t run)
 {
@@ -111,8 +67,20 @@ static int folder_list(struct folder_visit *v, const char *folder, uint64_t run)
     if (run != v->run) return TR_OK;
     TR_TRY(tr_format(&pattern, "%s/*/shard-*.h5", folder));
     if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0) return TR_OK;
-    for (size_t i = 0; i < found.gl_pathc && status == TR_OK; i++)
-        status = folder_list_file(v, folder, found.gl_pathv[i]);
+    for (size_t i = 0; i < found.gl_pathc && status == TR_OK; i++) {
+        const char *path = found.gl_pathv[i], *rest = path + strlen(folder);
+        struct tr_memory_file f = {.number = 0};
+        char is[64], name[TR_SHARD_NAME_BYTES];
+        uint32_t shard;
+        if (sscanf(rest, "/%20" SCNu64 "/shard-%10" SCNu32 ".h5", &f.number, &shard) != 2) continue;
+        tr_shard_name(shard, name);
+        snprintf(is, sizeof is, "/%08" PRIu64 "/%s", f.number, name);
+        if (strcmp(rest, is) != 0) continue;
+        f.shard = shard;
+        status = TR_GROW(&v->file, &v->capacity, v->n + 1);
+        if (status == TR_OK) status = tr_copy_string(path, &f.path);
+        if (status == TR_OK) v->file[v->n++] = f;
+    }
     globfree(&found);
     return status;
 }
@@ -132,10 +100,6 @@ int tr_memory_list(uint64_t run, struct tr_memory_file **files, size_t *n)
     if (v.n > 0) qsort(v.file, v.n, sizeof *v.file, folder_newest_first);
     *files = v.file;
     *n = v.n;
-    if (status == TR_OK) return TR_OK;
-    tr_memory_files_free(v.file, v.n);
-    *files = NULL;
-    *n = 0;
     return status;
 }
 
@@ -299,23 +263,6 @@ static void stream_send(struct tr_stream *s, tr_context *tr, int peer, uint64_t 
     stream_count_pieces(s);
 }
 
-/* Starts the next message: the head, then the pieces of the file. All announced pieces are received, also if the file cannot be
- * created; they are overwritten in `nowhere`. */
-static void stream_start_piece(struct tr_stream *s)
-{
-    static char nowhere[STREAM_PIECE];
-    char *at = (char *)&s->head;
-    int bytes = (int)sizeof s->head;
-    if (s->begun > 0) {
-        uint64_t first = (s->begun - 1) * STREAM_PIECE, left = s->head.bytes - first;
-        bytes = (int)(left < STREAM_PIECE ? left : STREAM_PIECE);
-        at = s->memory ? s->memory + first : nowhere;
-    }
-    MPI_Request *request = &s->request[s->begun++ % TR_STREAM_PIECES];
-    if (s->sends) MPI_Isend(at, bytes, MPI_BYTE, s->peer, TR_TAG_COPY, s->tr->wire, request);
-    else MPI_Irecv(at, bytes, MPI_BYTE, s->peer, TR_TAG_COPY, s->tr->wire, request);
-}
-
 static void stream_end(struct tr_stream *s)
 {
     s->over = true;
@@ -324,9 +271,12 @@ static void stream_end(struct tr_stream *s)
     if (!s->sends && s->status != TR_OK && s->path) (void)unlink(s->path);
 }
 
-/* Advances a stream without waiting. Returns whether something was done. A file that was not received completely is removed. */
+/* Advances a stream without waiting. Returns whether something was done. The first message is the head; the pieces of the file
+ * follow. All announced pieces are received, also if the file cannot be created; they are overwritten in `nowhere`. A file that was
+ * not received completely is removed. */
 static bool stream_move(struct tr_stream *s)
 {
+    static char nowhere[STREAM_PIECE];
     bool did = false;
     if (s->over || !s->tr) return false;
     while (s->ended < s->begun && tr_request_done(&s->request[s->ended % TR_STREAM_PIECES])) {
@@ -342,7 +292,16 @@ static bool stream_move(struct tr_stream *s)
     }
     /* a call starts one message to send: other work of the rank is done in between */
     while (s->begun < s->pieces && s->begun - s->ended < TR_STREAM_PIECES) {
-        stream_start_piece(s);
+        char *at = (char *)&s->head;
+        int bytes = (int)sizeof s->head;
+        if (s->begun > 0) {
+            uint64_t first = (s->begun - 1) * STREAM_PIECE, left = s->head.bytes - first;
+            bytes = (int)(left < STREAM_PIECE ? left : STREAM_PIECE);
+            at = s->memory ? s->memory + first : nowhere;
+        }
+        MPI_Request *request = &s->request[s->begun++ % TR_STREAM_PIECES];
+        if (s->sends) MPI_Isend(at, bytes, MPI_BYTE, s->peer, TR_TAG_COPY, s->tr->wire, request);
+        else MPI_Irecv(at, bytes, MPI_BYTE, s->peer, TR_TAG_COPY, s->tr->wire, request);
         did |= s->sends;
         if (s->sends) break;
     }
@@ -439,7 +398,8 @@ void tr_memory_close(struct tr_checkpoint_memory **out, uint64_t run, bool remov
 
 /* ---- taking ---- */
 
-/* Creates the folder of a checkpoint of this node in the first place with enough space. Free *folder.
+/* Creates the folder of the node, *folder, with its file owner, and the folder of a checkpoint in it, in the first place with enough
+ * space. Ranks of a node may call it at the same time. Free *folder. TR_ERR_NO_OUTPUT.
  *
  * @param [in] replaced  bytes in the first place that will be removed
  */
@@ -447,18 +407,34 @@ static int memory_make_folder(struct tr_checkpoint_memory *m, uint64_t number, u
                               uint64_t replaced, char **folder)
 {
     struct tr_persistent_bases bases;
+    char host[TR_HOST_BYTES], name[TR_HOST_BYTES + 40];
     tr_persistent_bases(&bases);
+    tr_host_name(host);
+    snprintf(name, sizeof name, "%016" PRIx64 "-%s.%d", m->run, host, m->node);
     int status =
         tr_fail(TR_ERR_NO_OUTPUT, "there is no room for %" PRIu64 " MB of a checkpoint in %s or elsewhere",
                 (bytes >> 20) + 1, bases.n > 0 ? bases.base[0] : "memory");
     for (size_t i = 0; i < bases.n; i++, replaced = 0) {
+        TR_FREED char *made = NULL, *owner = NULL, *own = NULL;
         if (tr_persistent_free(bases.base[i]) + replaced < bytes) continue;
-        status = folder_make(bases.base[i], m->run, m->node, m->to, number, folder);
+        status = tr_persistent_path(bases.base[i], MEMORY_KIND, name, &made);
+        if (status == TR_OK) status = tr_persistent_make(made);
+        if (status == TR_OK) status = tr_format(&owner, "%s/owner", made);
+        if (status == TR_OK && access(owner, F_OK) < 0) {
+            int fd = open(owner, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+            if (fd < 0 || !tr_owner_write(fd, m->to))
+                status = tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", owner, strerror(errno));
+            if (fd >= 0) close(fd);
+        }
+        if (status == TR_OK) status = tr_checkpoint_path(made, number, &own);
+        if (status == TR_OK) status = tr_persistent_make(own);
         if (status != TR_OK) continue;
         if (i > 0)
             snprintf(m->note, sizeof m->note,
                      "%.60s has no room for %" PRIu64 " MB; they are in %.60s instead", bases.base[0],
                      (bytes >> 20) + 1, bases.base[i]);
+        *folder = made;
+        made = NULL;
         return TR_OK;
     }
     return status;
@@ -649,39 +625,35 @@ int tr_memory_verify(struct tr_checkpoint_memory *m, const struct tr_manifest *m
 
 /* ---- fetching shards ---- */
 
-/* Fetches a shard. The file has its own name until it is complete, because several ranks of a node may fetch the same shard. */
-static int memory_fetch(struct tr_checkpoint_memory *m, uint32_t shard, const char *path)
-{
-    tr_context *tr = m->tr;
-    int holder = m->holder[shard], status = TR_OK;
-    TR_FREED char *part = NULL;
-    TR_TRY(tr_format(&part, "%s.%d", path, tr->rank));
-    m->wanted[0] = m->found;
-    m->wanted[1] = shard;
-    MPI_Isend(m->wanted, 2, MPI_UINT64_T, holder, TR_TAG_FETCH, tr->wire, &m->asking);
-    stream_start(&m->asked, tr, holder, m->found, part);
-    struct tr_waiting waiting = tr_waiting_begin();
-    while (status == TR_OK && !(m->asked.over && tr_request_done(&m->asking))) {
-        if (stream_move(&m->asked)) waiting = tr_waiting_begin();
-        status =
-            tr_waiting_turn(tr, &waiting, "shard %" PRIu32 " of a checkpoint from rank %d", shard, holder);
-    }
-    if (status == TR_OK && m->asked.status != TR_OK)
-        status = tr_fail(m->asked.status, "shard %" PRIu32 " does not come from rank %d: %s", shard, holder,
-                         m->asked.error);
-    stream_close(&m->asked);
-    if (status == TR_OK && rename(part, path) < 0)
-        return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-    return status;
-}
-
 int tr_memory_shard(struct tr_checkpoint_memory *m, uint32_t shard, char **path)
 {
-    TR_FREED char *fetched = NULL;
+    TR_FREED char *fetched = NULL, *part = NULL;
+    tr_context *tr = m->tr;
+    int holder = m->holder[shard], status = TR_OK;
     if (m->here[shard]) return tr_copy_string(m->here[shard], path);
     if (!m->fetched) TR_TRY(memory_make_folder(m, m->found, m->largest, 0, &m->fetched));
     TR_TRY(tr_format(&fetched, "%s/%08" PRIu64 "/fetched-%04" PRIu32 ".h5", m->fetched, m->found, shard));
-    if (access(fetched, R_OK) < 0) TR_TRY(memory_fetch(m, shard, fetched));
+    if (access(fetched, R_OK) < 0) {
+        /* its own name until it is complete, because several ranks of a node may fetch the same shard */
+        TR_TRY(tr_format(&part, "%s.%d", fetched, tr->rank));
+        m->wanted[0] = m->found;
+        m->wanted[1] = shard;
+        MPI_Isend(m->wanted, 2, MPI_UINT64_T, holder, TR_TAG_FETCH, tr->wire, &m->asking);
+        stream_start(&m->asked, tr, holder, m->found, part);
+        struct tr_waiting waiting = tr_waiting_begin();
+        while (status == TR_OK && !(m->asked.over && tr_request_done(&m->asking))) {
+            if (stream_move(&m->asked)) waiting = tr_waiting_begin();
+            status = tr_waiting_turn(tr, &waiting, "shard %" PRIu32 " of a checkpoint from rank %d", shard,
+                                     holder);
+        }
+        if (status == TR_OK && m->asked.status != TR_OK)
+            status = tr_fail(m->asked.status, "shard %" PRIu32 " does not come from rank %d: %s", shard,
+                             holder, m->asked.error);
+        stream_close(&m->asked);
+        TR_TRY(status);
+        if (rename(part, fetched) < 0)
+            return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", fetched, strerror(errno));
+    }
     *path = fetched;
     fetched = NULL;
     return TR_OK;

@@ -35,7 +35,7 @@ struct tr_memory_file {
     char *path;
 };
 
-/* Lists the files of a run: the highest numbers first, then by shard. Free with tr_memory_files_free(). */
+/* Lists the files of a run: the highest numbers first, then by shard. Free with tr_memory_files_free(), also if this fails. */
 int tr_memory_list(uint64_t run, struct tr_memory_file **files, size_t *n);
 void tr_memory_files_free(struct tr_memory_file *files, size_t n);
 

@@ -404,29 +404,7 @@ static bool manifest_map_part(hid_t how, hid_t whole, const struct manifest_part
     return true;
 }
 
-/* Creates the virtual dataset of n parts of one name. An array that HDF5 cannot show is omitted. */
-static void manifest_show_array(hid_t file, const struct manifest_part *f, size_t n)
-{
-    const struct tr_part *p = &f->part;
-    uint64_t shape[2];
-    int dimensions = part_shape(p, p->total_rows, p->total_columns, p->total_rows, shape);
-    hsize_t extent[2] = {shape[0], shape[1]};
-    TR_HID whole = H5Screate_simple(dimensions, extent, NULL), links = H5Pcreate(H5P_LINK_CREATE);
-    TR_HID how = H5Pcreate(H5P_DATASET_CREATE);
-    H5Pset_create_intermediate_group(links, 1);
-    H5Pset_obj_track_times(how, false);
-    if (whole < 0) return;
-    for (size_t i = 0; i < n; i++) {
-        const struct tr_part *q = &f[i].part;
-        bool same = p->kind == q->kind && p->type == q->type && p->total_rows == q->total_rows &&
-                    p->total_columns == q->total_columns;
-        if (!same || !manifest_map_part(how, whole, &f[i])) return;
-    }
-    if (H5Sselect_all(whole) < 0) return;
-    TR_HID set = H5Dcreate2(file, p->name, part_h5_type(p->type), whole, links, how, H5P_DEFAULT);
-    (void)set;
-}
-
+/* Creates a virtual dataset for all parts of one name. An array that HDF5 cannot show is omitted. */
 static int manifest_show_arrays(hid_t file, const char *folder, const struct tr_manifest *m)
 {
     struct manifest_parts all TR_CLOSED_BY(manifest_parts_free) = {.n = 0};
@@ -434,14 +412,29 @@ static int manifest_show_arrays(hid_t file, const char *folder, const struct tr_
     for (uint32_t i = 0; i < m->shards; i++) TR_TRY(manifest_list_parts(&all, folder, m, i));
     if (all.n > 0) qsort(all.found, all.n, sizeof *all.found, manifest_by_name);
     for (size_t i = 0, n; i < all.n; i += n) {
+        const struct manifest_part *f = &all.found[i];
+        const struct tr_part *p = &f->part;
         size_t maps = 0;
-        for (n = 0; i + n < all.n && !strcmp(all.found[i].part.name, all.found[i + n].part.name); n++) {
-            const struct tr_part *p = &all.found[i + n].part;
-            for (size_t r = 0; r < p->runs; r += manifest_regular_runs(p, r)) maps++;
-        }
+        for (n = 0; i + n < all.n && !strcmp(p->name, f[n].part.name); n++)
+            for (size_t r = 0; r < f[n].part.runs; r += manifest_regular_runs(&f[n].part, r)) maps++;
         if (maps > TR_MANIFEST_RUNS - shown) continue;
-        manifest_show_array(file, &all.found[i], n);
         shown += maps;
+
+        uint64_t shape[2];
+        int dimensions = part_shape(p, p->total_rows, p->total_columns, p->total_rows, shape);
+        hsize_t extent[2] = {shape[0], shape[1]};
+        TR_HID whole = H5Screate_simple(dimensions, extent, NULL), links = H5Pcreate(H5P_LINK_CREATE);
+        TR_HID how = H5Pcreate(H5P_DATASET_CREATE), set = -1;
+        H5Pset_create_intermediate_group(links, 1);
+        H5Pset_obj_track_times(how, false);
+        bool maps_all = whole >= 0;
+        for (size_t k = 0; k < n && maps_all; k++) {
+            const struct tr_part *q = &f[k].part;
+            maps_all = p->kind == q->kind && p->type == q->type && p->total_rows == q->total_rows &&
+                       p->total_columns == q->total_columns && manifest_map_part(how, whole, &f[k]);
+        }
+        if (maps_all && H5Sselect_all(whole) >= 0)
+            set = H5Dcreate2(file, p->name, part_h5_type(p->type), whole, links, how, H5P_DEFAULT);
     }
     return TR_OK;
 }
@@ -453,15 +446,15 @@ int tr_manifest_write(const char *folder, const struct tr_manifest *m, bool dura
     const struct tr_facts *f = &m->facts;
     const struct {
         const char *name;
-        int64_t value;
-    } number[] = {{"stage_number", f->stage_number},
-                  {"clock", f->clock},
-                  {"evaluations", f->evaluations},
-                  {"ended", f->ended},
-                  {"ranks", f->ranks},
-                  {"servers", f->servers},
-                  {"groups", f->groups},
-                  {"group_size", f->group_size}};
+        const int64_t *value;
+    } number[] = {{"stage_number", &f->stage_number},
+                  {"clock", &f->clock},
+                  {"evaluations", &f->evaluations},
+                  {"ended", &f->ended},
+                  {"ranks", &f->ranks},
+                  {"servers", &f->servers},
+                  {"groups", &f->groups},
+                  {"group_size", &f->group_size}};
     const char *job = m->job ? m->job : "";
     size_t bytes;
     TR_FREED char *packed = NULL, *path = NULL;
@@ -481,9 +474,9 @@ int tr_manifest_write(const char *folder, const struct tr_manifest *m, bool dura
     TR_TRY(tr_attribute_text(w.file, "created", created));
     TR_TRY(tr_attribute_text(w.file, "stage", f->stage));
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
-        TR_TRY(tr_attribute_int(w.file, number[i].name, number[i].value));
-    TR_TRY(tr_attribute_real(w.file, "epoch", f->epoch));
-    TR_TRY(tr_attribute_real(w.file, "seconds", f->seconds));
+        TR_TRY(tr_attribute(w.file, number[i].name, H5T_NATIVE_INT64, number[i].value));
+    TR_TRY(tr_attribute(w.file, "epoch", H5T_NATIVE_DOUBLE, &f->epoch));
+    TR_TRY(tr_attribute(w.file, "seconds", H5T_NATIVE_DOUBLE, &f->seconds));
     TR_HID type = tr_text_type(strlen(job) + 1);
     TR_TRY(tr_checked_begin(&w, w.file, "job", type, 0, NULL, 0, NULL));
     TR_TRY(tr_checked_append(&w, job, strlen(job) + 1));
@@ -595,35 +588,30 @@ static int folder_remove_file(int folder, const char *path, const char *name, si
     return tr_fail(TR_ERR_IO, "%s/%s: cannot be removed: %s", path, name, strerror(errno));
 }
 
-/* Removes the manifest first, on the disk as well: without it the rest is no checkpoint. Continues after a failure, and returns the
- * first one. */
-static int folder_remove_files(DIR *folder, const char *path, size_t *removed)
-{
-    char name[TR_SHARD_NAME_BYTES];
-    uint32_t shard;
-    TR_TRY(folder_remove_file(dirfd(folder), path, "manifest.h5", removed));
-    if (*removed > 0 && fsync(dirfd(folder)) < 0 && errno != EINVAL)
-        return folder_failed(TR_ERR_IO, path, "brought to the disk");
-    int first = folder_remove_file(dirfd(folder), path, "manifest.h5.part", removed);
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        if (sscanf(entry->d_name, "shard-%10" SCNu32 ".h5", &shard) != 1) continue;
-        tr_shard_name(shard, name);
-        if (strcmp(name, entry->d_name) != 0) continue;
-        if (first == TR_OK) first = folder_remove_file(dirfd(folder), path, name, removed);
-        else *removed += unlinkat(dirfd(folder), name, 0) == 0;
-    }
-    return first;
-}
-
-/* A folder that contains other files stays. This is an error if `strict`, or if files of a checkpoint were removed. */
-static int folder_remove_checkpoint(const char *to, uint64_t number, bool strict)
+/* Removes the manifest first, on the disk as well: without it the rest is no checkpoint. Continues after a failure to remove a
+ * shard, and returns the first one. */
+int tr_checkpoint_remove(const char *to, uint64_t number, bool strict)
 {
     TR_FREED char *path = NULL;
     size_t removed = 0;
     TR_TRY(tr_checkpoint_path(to, number, &path));
     DIR *folder = opendir(path);
     if (!folder && errno != ENOENT) return folder_failed(TR_ERR_IO, path, "removed");
-    int status = folder ? folder_remove_files(folder, path, &removed) : TR_OK;
+    int at = folder ? dirfd(folder) : -1;
+    int status = folder ? folder_remove_file(at, path, "manifest.h5", &removed) : TR_OK;
+    if (status == TR_OK && removed > 0 && fsync(at) < 0 && errno != EINVAL)
+        status = folder_failed(TR_ERR_IO, path, "brought to the disk");
+    bool continues = folder && status == TR_OK;
+    if (continues) status = folder_remove_file(at, path, "manifest.h5.part", &removed);
+    for (struct dirent *entry; continues && (entry = readdir(folder));) {
+        char name[TR_SHARD_NAME_BYTES];
+        uint32_t shard;
+        if (sscanf(entry->d_name, "shard-%10" SCNu32 ".h5", &shard) != 1) continue;
+        tr_shard_name(shard, name);
+        if (strcmp(name, entry->d_name) != 0) continue;
+        if (status == TR_OK) status = folder_remove_file(at, path, name, &removed);
+        else removed += unlinkat(at, name, 0) == 0;
+    }
     if (folder) closedir(folder);
     TR_TRY(status);
     if (rmdir(path) == 0 || errno == ENOENT) return TR_OK;
@@ -631,11 +619,6 @@ static int folder_remove_checkpoint(const char *to, uint64_t number, bool strict
     if (!strict && removed == 0) return TR_OK;
     return tr_fail(TR_ERR_IO, "%s: the folder stays: there are files in it that are none of a checkpoint",
                    path);
-}
-
-int tr_checkpoint_remove(const char *to, uint64_t number)
-{
-    return folder_remove_checkpoint(to, number, true);
 }
 
 int tr_checkpoints_prune(const char *to, size_t keep)
@@ -652,7 +635,7 @@ int tr_checkpoints_prune(const char *to, size_t keep)
         whole += is_whole;
         /* a folder without manifest above all others may be a checkpoint that is being written */
         if (is_whole ? whole <= keep : whole == 0) continue;
-        int status = folder_remove_checkpoint(to, number[i], false);
+        int status = tr_checkpoint_remove(to, number[i], false);
         if (first == TR_OK && status != TR_OK) snprintf(why, sizeof why, "%s", tr_error_text());
         if (first == TR_OK) first = status;
     }

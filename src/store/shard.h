@@ -196,8 +196,9 @@ int tr_checkpoints_list(const char *to, uint64_t **numbers, size_t *n);
 /* Creates the folder of a checkpoint, and `to` with its parents. TR_ERR_NO_OUTPUT. */
 int tr_checkpoint_make(const char *to, uint64_t number);
 
-/* Removes the files of a checkpoint, its manifest first. */
-int tr_checkpoint_remove(const char *to, uint64_t number);
+/* Removes the files of a checkpoint, its manifest first. A folder that contains other files stays. This is an error (TR_ERR_IO) if
+ * `strict`, or if files of a checkpoint were removed. */
+int tr_checkpoint_remove(const char *to, uint64_t number, bool strict);
 
 /* Removes all checkpoints but the `keep` highest that have a manifest, and folders without one below the newest that has one. */
 int tr_checkpoints_prune(const char *to, size_t keep);

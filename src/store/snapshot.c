@@ -35,20 +35,6 @@ static int snapshot_copy(const void *from, size_t n, size_t size, void **to)
     return TR_OK;
 }
 
-static int snapshot_take(tr_snapshot *snapshot, const struct tr_part *part)
-{
-    struct tr_part own TR_CLOSED_BY(tr_part_free) = *part;
-    own.run = NULL;
-    own.begin = NULL;
-    own.data = NULL;
-    TR_TRY(snapshot_copy(part->run, part->runs, sizeof *part->run, (void **)&own.run));
-    if (part->begin)
-        TR_TRY(snapshot_copy(part->begin, (size_t)part->rows + 1, sizeof *part->begin, (void **)&own.begin));
-    TR_TRY(
-        snapshot_copy(part->data, (size_t)tr_part_elements(part), tr_part_type_size(part->type), &own.data));
-    return tr_snapshot_give(snapshot, &own);
-}
-
 /* ---- shards ---- */
 
 /* Opens a shard. It stays open at least until the next one is opened. */
@@ -121,15 +107,6 @@ static uint64_t filled_end(const struct filled *f, uint64_t row, uint64_t end)
     return row < end ? row : end;
 }
 
-static void filled_mark(struct filled *f, uint64_t first, uint64_t n)
-{
-    f->rows += n;
-    for (uint64_t end = first + n, some; first < end; first += some) {
-        some = 64 - first % 64 < end - first ? 64 - first % 64 : end - first;
-        f->bit[first / 64] |= (some < 64 ? ((uint64_t)1 << some) - 1 : UINT64_MAX) << first % 64;
-    }
-}
-
 /* Fills the rows that a stored part has and that are not filled. */
 static int fill_from(struct tr_shard *shard, size_t number, const struct tr_part *wanted,
                      struct filled *filled)
@@ -152,7 +129,12 @@ static int fill_from(struct tr_shard *shard, size_t number, const struct tr_part
             next = row + filled_end(filled, to, before_k + end - b.first) - to;
             if (filled_has(filled, to)) continue;
             TR_TRY(fill_rows(shard, number, before_i + row - a.first, wanted, to, next - row));
-            filled_mark(filled, to, next - row);
+            filled->rows += next - row;
+            for (uint64_t first = to, last = to + next - row, some; first < last; first += some) {
+                some = 64 - first % 64 < last - first ? 64 - first % 64 : last - first;
+                uint64_t ones = some < 64 ? ((uint64_t)1 << some) - 1 : UINT64_MAX;
+                filled->bit[first / 64] |= ones << first % 64;
+            }
         }
         if (end_a <= end_b) before_i += a.n, i++;
         if (end_b <= end_a) before_k += b.n, k++;
@@ -186,7 +168,19 @@ static int fill_from_taken(const tr_snapshot *snapshot, const struct tr_part *wa
 int tr_snapshot_part(tr_snapshot *snapshot, struct tr_part *part)
 {
     TR_FREED uint64_t *bit = NULL;
-    if (!tr_snapshot_restores(snapshot)) return snapshot_take(snapshot, part);
+    if (!tr_snapshot_restores(snapshot)) {
+        struct tr_part own TR_CLOSED_BY(tr_part_free) = *part;
+        size_t n = (size_t)tr_part_elements(part);
+        own.run = NULL;
+        own.begin = NULL;
+        own.data = NULL;
+        TR_TRY(snapshot_copy(part->run, part->runs, sizeof *part->run, (void **)&own.run));
+        if (part->begin)
+            TR_TRY(
+                snapshot_copy(part->begin, (size_t)part->rows + 1, sizeof *part->begin, (void **)&own.begin));
+        TR_TRY(snapshot_copy(part->data, n, tr_part_type_size(part->type), &own.data));
+        return tr_snapshot_give(snapshot, &own);
+    }
     if (snapshot->in_process) return fill_from_taken(snapshot, part);
     TR_TRY(TR_NEW(&bit, part->rows / 64 + 1));
     struct filled filled = {.bit = bit};
@@ -218,28 +212,6 @@ int tr_snapshot_has(tr_snapshot *snapshot, const char *name, bool *has)
 
 /* ---- all rows of a name ---- */
 
-/* Reads a run, whose rows follow `before` others in the part, in pieces. */
-static int snapshot_read_run(struct tr_shard *shard, size_t number, struct tr_row_run run, uint64_t before,
-                             tr_piece_fn *piece, void *who)
-{
-    const struct tr_part *stored = &shard->part[number];
-    uint64_t columns = stored->columns, most = tr_max_size(1, TR_SHARD_PIECE / tr_max_size(1, columns));
-    for (uint64_t done = 0, n; done < run.n; done += n) {
-        n = run.n - done < most ? run.n - done : most;
-        TR_FREED char *data = NULL;
-        struct tr_row_run some = {run.first + done, n};
-        struct tr_part p = *stored;
-        TR_TRY(TR_NEW(&data, n * columns * tr_part_type_size(stored->type)));
-        p.runs = 1;
-        p.run = &some;
-        p.rows = n;
-        p.data = data;
-        TR_TRY(tr_shard_read(shard, number, (before + done) * columns, n * columns, data));
-        TR_TRY(piece(who, &p));
-    }
-    return TR_OK;
-}
-
 int tr_snapshot_each(tr_snapshot *snapshot, const char *name, tr_wanted_fn *wanted, tr_piece_fn *piece,
                      void *who)
 {
@@ -250,9 +222,25 @@ int tr_snapshot_each(tr_snapshot *snapshot, const char *name, tr_wanted_fn *want
             const struct tr_part *stored = &shard->part[k];
             uint64_t before = 0;
             if (stored->kind != TR_PART_ROWS || strcmp(stored->name, name) != 0) continue;
-            for (size_t r = 0; r < stored->runs; before += stored->run[r++].n)
-                if (wanted(who, &stored->run[r]))
-                    TR_TRY(snapshot_read_run(shard, k, stored->run[r], before, piece, who));
+            for (size_t r = 0; r < stored->runs; before += stored->run[r++].n) {
+                struct tr_row_run run = stored->run[r];
+                if (!wanted(who, &run)) continue;
+                uint64_t columns = stored->columns;
+                uint64_t most = tr_max_size(1, TR_SHARD_PIECE / tr_max_size(1, columns));
+                for (uint64_t done = 0, n; done < run.n; done += n) { /* in pieces */
+                    n = run.n - done < most ? run.n - done : most;
+                    TR_FREED char *data = NULL;
+                    struct tr_row_run some = {run.first + done, n};
+                    struct tr_part p = *stored;
+                    TR_TRY(TR_NEW(&data, n * columns * tr_part_type_size(stored->type)));
+                    p.runs = 1;
+                    p.run = &some;
+                    p.rows = n;
+                    p.data = data;
+                    TR_TRY(tr_shard_read(shard, k, (before + done) * columns, n * columns, data));
+                    TR_TRY(piece(who, &p));
+                }
+            }
         }
     }
     return TR_OK;

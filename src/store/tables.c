@@ -410,16 +410,6 @@ static int residuals_add_all(struct saved_table *s)
     return TR_OK;
 }
 
-/* Lists the residuals; all ranks. */
-static int saved_residuals(struct saved_table *s)
-{
-    const struct tr_table *t = s->table;
-    bool here = has_residuals(t) && (!s->restores || (s->same && s->about[TR_ABOUT_LEFT]));
-    bool adds = s->restores && s->about[TR_ABOUT_LEFT] && !here && t->server >= 0 && !t->use && !t->sparse &&
-                s->about[TR_ABOUT_PIECES] == t->pieces;
-    return here ? residuals_list_here(s) : adds ? residuals_add_all(s) : TR_OK;
-}
-
 /* ================ tables ================ */
 
 /* ---- description ---- */
@@ -608,20 +598,6 @@ static int share_clear(struct tr_table *t)
     }
     for (size_t i = 0; t->share_units > 0 && i <= state_arrays(t); i++)
         memset(array_of(t, i), 0, t->share_units * t->unit_bytes);
-    return TR_OK;
-}
-
-/* Fills the share from all rows of all shards. */
-static int share_fill_from_all(struct saved_table *s)
-{
-    struct tr_table *t = s->table;
-    TR_TRY(share_clear(t));
-    for (size_t i = 0; i <= state_arrays(t); i++) {
-        struct filling f = {.s = s, .array = i, .walker = {.partition = &t->partition}};
-        struct tr_part part = saved_make_part(s, array_name(i), TR_PART_ROWS, TR_PART_U8, 0, 0);
-        TR_TRY(tr_snapshot_each(s->snapshot, part.name, filling_wants, filling_add_piece, &f));
-    }
-    tr_use_follow(t);
     return TR_OK;
 }
 
@@ -824,7 +800,7 @@ static int list_sparse(struct saved_table *s)
 
 static int list_share(struct saved_table *s)
 {
-    const struct tr_table *t = s->table;
+    struct tr_table *t = s->table;
     int64_t form = s->about[TR_ABOUT_FORM];
     if (t->sparse) return list_sparse(s);
     if (!s->restores) {
@@ -833,7 +809,14 @@ static int list_share(struct saved_table *s)
     }
     bool known = t->hash ? s->same : form == TR_FORM_DENSE && s->about[TR_ABOUT_PIECES] == t->pieces;
     if (known && t->hash) TR_TRY(fill_order(s));
-    TR_TRY(known ? list_arrays(s) : share_fill_from_all(s));
+    if (known) TR_TRY(list_arrays(s));
+    if (!known) TR_TRY(share_clear(t)); /* fills the share from all rows of all shards */
+    for (size_t i = 0; !known && i <= state_arrays(t); i++) {
+        struct filling f = {.s = s, .array = i, .walker = {.partition = &t->partition}};
+        struct tr_part part = saved_make_part(s, array_name(i), TR_PART_ROWS, TR_PART_U8, 0, 0);
+        TR_TRY(tr_snapshot_each(s->snapshot, part.name, filling_wants, filling_add_piece, &f));
+    }
+    if (!known) tr_use_follow(t);
     return fill_own(s);
 }
 
@@ -844,23 +827,24 @@ static void sync_windows(const struct tr_table *t)
     if (t->memory.window != MPI_WIN_NULL) MPI_Win_sync(t->memory.window);
 }
 
-static int list_table(tr_snapshot *snapshot, struct tr_table *t)
-{
-    struct saved_table s = {.snapshot = snapshot, .table = t, .restores = tr_snapshot_restores(snapshot)};
-    saved_set_name(&s);
-    TR_TRY(list_description(&s));
-    sync_windows(t);
-    if (t->server >= 0) TR_TRY(list_share(&s));
-    TR_TRY(saved_residuals(&s));
-    sync_windows(t);
-    if (s.restores) tr_rows_pushed(t); /* rows in the cache of the node are outdated */
-    return TR_OK;
-}
-
 int tr_snapshot_tables(tr_context *tr, tr_snapshot *snapshot)
 {
-    for (size_t i = 0; i < tr->tables->count; i++)
-        if (!tr->tables->table[i]->left_out) TR_TRY(list_table(snapshot, tr->tables->table[i]));
+    for (size_t i = 0; i < tr->tables->count; i++) {
+        struct tr_table *t = tr->tables->table[i];
+        if (t->left_out) continue;
+        struct saved_table s = {.snapshot = snapshot, .table = t, .restores = tr_snapshot_restores(snapshot)};
+        saved_set_name(&s);
+        TR_TRY(list_description(&s));
+        sync_windows(t);
+        if (t->server >= 0) TR_TRY(list_share(&s));
+        bool here = has_residuals(t) && (!s.restores || (s.same && s.about[TR_ABOUT_LEFT]));
+        bool adds = s.restores && s.about[TR_ABOUT_LEFT] && !here && t->server >= 0 && !t->use &&
+                    !t->sparse && s.about[TR_ABOUT_PIECES] == t->pieces;
+        if (here) TR_TRY(residuals_list_here(&s));
+        if (adds) TR_TRY(residuals_add_all(&s));
+        sync_windows(t);
+        if (s.restores) tr_rows_pushed(t); /* rows in the cache of the node are outdated */
+    }
     if (snapshot->manifest) tr_tables_count_from(tr, snapshot->manifest->facts.clock);
     return TR_OK;
 }

@@ -250,7 +250,7 @@ static void seal_checkpoint(struct run *r)
 static void remove_checkpoint(const struct checkpoint *c)
 {
     MPI_Barrier(MPI_COMM_WORLD);
-    if (mpi_test.rank == 0) mpi_ok(tr_checkpoint_remove(c->folder, c->manifest.number));
+    if (mpi_test.rank == 0) mpi_ok(tr_checkpoint_remove(c->folder, c->manifest.number, true));
 }
 
 /* ---- what happens at a clock ---- */

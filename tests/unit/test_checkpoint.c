@@ -63,7 +63,7 @@ static void remove_folder(void)
     snprintf(name, sizeof name, "%s/stderr", to);
     ck_assert(stat(name, &status) == 0 && status.st_size == 0);
     unlink(name);
-    ck_ok(tr_checkpoint_remove(to, NUMBER));
+    ck_ok(tr_checkpoint_remove(to, NUMBER, true));
     ck_assert_msg(rmdir(to) == 0, "something was left in %s", to);
 }
 
@@ -733,9 +733,9 @@ START_TEST(folders_are_listed_by_number)
         ck_assert(rmdir(name) == 0);
     }
     ck_fails(tr_checkpoint_make(to, 3), TR_ERR_NO_OUTPUT, "00000003: cannot be made: File exists");
-    ck_ok(tr_checkpoint_remove(to, 123456789012));
-    ck_ok(tr_checkpoint_remove(to, 3));
-    ck_ok(tr_checkpoint_remove(to, 4)); /* which is not there */
+    ck_ok(tr_checkpoint_remove(to, 123456789012, true));
+    ck_ok(tr_checkpoint_remove(to, 3, true));
+    ck_ok(tr_checkpoint_remove(to, 4, true)); /* which is not there */
     remove_folder();
     ck_ok(tr_checkpoints_list("/tmp/no/such/folder", &number, &n));
     ck_assert_uint_eq(n, 0);
@@ -751,7 +751,7 @@ START_TEST(folders_are_made_with_those_above)
     strcat(to, "/a//b/");
     ck_ok(tr_checkpoint_make(to, 1));
     touch(1, "shard-0000.h5");
-    ck_ok(tr_checkpoint_remove(to, 1));
+    ck_ok(tr_checkpoint_remove(to, 1, true));
     ck_assert(rmdir(to) == 0);
     snprintf(to, sizeof to, "%s/a", above);
     ck_assert(rmdir(to) == 0);
@@ -805,7 +805,7 @@ START_TEST(old_checkpoints_are_pruned)
     snprintf(name, sizeof name, "%s/00000002/notes.txt", to);
     ck_assert(access(name, F_OK) == 0);
     ck_ok(tr_checkpoints_prune(to, 2)); /* told once: it is none of ours any more */
-    ck_fails(tr_checkpoint_remove(to, 2), TR_ERR_IO, "files in it that are none of a checkpoint");
+    ck_fails(tr_checkpoint_remove(to, 2, true), TR_ERR_IO, "files in it that are none of a checkpoint");
     unlink(name);
     touch(2, "shard-00001.h5"); /* not as we write it */
     touch(2, "shard-1.h5.bak");
@@ -815,8 +815,8 @@ START_TEST(old_checkpoints_are_pruned)
     unlink(name);
     snprintf(name, sizeof name, "%s/00000002/shard-1.h5.bak", to);
     unlink(name);
-    ck_ok(tr_checkpoint_remove(to, 2));
-    ck_ok(tr_checkpoint_remove(to, 6));
+    ck_ok(tr_checkpoint_remove(to, 2, true));
+    ck_ok(tr_checkpoint_remove(to, 6, true));
     remove_folder();
 }
 END_TEST
@@ -828,8 +828,8 @@ START_TEST(only_a_second_wish_to_end_ends)
     pid_t child = fork();
     if (child == 0) {
         signal(SIGTERM, SIG_DFL);
-        tr_signals_open();
-        tr_signals_catch();
+        tr_signals_handle(TR_SIGNALS_ASK, true);
+        tr_signals_handle(TR_SIGNALS_END, true);
         raise(SIGTERM);
         raise(SIGTERM);
         if (!tr_signals_stop()) _exit(1);
