@@ -179,33 +179,6 @@ static int open_travelling(tr_rotation *r)
     return r->members > 1 ? tr_poll_add(r->tr, poll_slots, r) : TR_OK;
 }
 
-static int open_memory(tr_rotation *r, const tr_worker *me)
-{
-    int way = r->tr->job ? r->tr->job->table.rotate : TR_ROTATE_AUTO;
-    int shares = r->members > 1 && way != TR_ROTATE_TRAVEL;
-    double needed = 0;
-    size_t own = 0;
-    /* sharing requires one node with enough memory; its other groups may need the same amount at the same time */
-    for (int m = 0; m < r->members; m++) shares = shares && tr_same_node(r->tr, rank_of(r, m));
-    for (int b = 0; b < r->blocks; b++) needed += (double)shared_bytes(r, b);
-    shares = shares && (double)tr_shm_free() > 1.05 * needed * me->groups;
-    /* the members meet here before a call that does not poll */
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &shares, 1, MPI_INT, MPI_MIN, r->tr->active->members, &request);
-    TR_TRY(tr_wait_request(r->tr, &request, "the group to open a rotation"));
-    if (way == TR_ROTATE_SHARE && !shares && r->members > 1)
-        return tr_fail(
-            TR_ERR_CONFIG,
-            "table.rotate is share, but the members of a group lie on several nodes, or their node has no "
-            "room for all blocks in shared memory");
-    r->shares = shares;
-    MPI_Comm_idup(r->tr->active->members, &r->comm, &request);
-    TR_TRY(tr_wait_request(r->tr, &request, "the group to open a rotation"));
-    for (int d = 0; d < r->depth; d++) own += shared_bytes(r, r->member * r->depth + d);
-    TR_TRY(shares ? tr_shm_open(r->tr, r->comm, own, true, &r->memory) : open_travelling(r));
-    return tr_barrier(r->tr, r->tr->active->members, "the group to open a rotation");
-}
-
 int tr_rotation_open(tr_worker *me, const size_t *bytes, int parts, tr_rotation **rotation)
 {
     tr_rotation *r;
@@ -220,13 +193,33 @@ int tr_rotation_open(tr_worker *me, const size_t *bytes, int parts, tr_rotation 
                        .posted = depth,
                        .comm = MPI_COMM_NULL,
                        .memory = TR_SHM_CLOSED};
-    int status = TR_NEW(&r->bytes, (size_t)r->blocks);
-    if (status == TR_OK) {
-        memcpy(r->bytes, bytes, (size_t)r->blocks * sizeof *bytes);
-        status = open_memory(r, me);
-    }
     *rotation = r;
-    return status;
+    TR_TRY(TR_NEW(&r->bytes, (size_t)r->blocks));
+    memcpy(r->bytes, bytes, (size_t)r->blocks * sizeof *bytes);
+
+    /* sharing requires one node with enough memory; its other groups may need the same amount at the same time */
+    int way = r->tr->job ? r->tr->job->table.rotate : TR_ROTATE_AUTO;
+    int shares = r->members > 1 && way != TR_ROTATE_TRAVEL;
+    double needed = 0;
+    size_t own = 0;
+    for (int m = 0; m < r->members; m++) shares = shares && tr_same_node(r->tr, rank_of(r, m));
+    for (int b = 0; b < r->blocks; b++) needed += (double)shared_bytes(r, b);
+    shares = shares && (double)tr_shm_free() > 1.05 * needed * me->groups;
+    /* the members meet here before a call that does not poll */
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &shares, 1, MPI_INT, MPI_MIN, r->tr->active->members, &request);
+    TR_TRY(tr_wait_request(r->tr, &request, "the group to open a rotation"));
+    if (way == TR_ROTATE_SHARE && !shares && r->members > 1)
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "table.rotate is share, but the members of a group lie on several nodes, or their node "
+            "has no room for all blocks in shared memory");
+    r->shares = shares;
+    MPI_Comm_idup(r->tr->active->members, &r->comm, &request);
+    TR_TRY(tr_wait_request(r->tr, &request, "the group to open a rotation"));
+    for (int d = 0; d < r->depth; d++) own += shared_bytes(r, r->member * r->depth + d);
+    TR_TRY(shares ? tr_shm_open(r->tr, r->comm, own, true, &r->memory) : open_travelling(r));
+    return tr_barrier(r->tr, r->tr->active->members, "the group to open a rotation");
 }
 
 /* ---- rounds ---- */
@@ -289,11 +282,18 @@ void tr_rotation_pass(tr_rotation *r, size_t bytes)
     if (r->taken && !r->shares && r->members > 1) send_until(r, bytes / part_bytes(r, block_of(r, 0)));
 }
 
-static int send_on(tr_rotation *r)
+int tr_rotation_give(tr_rotation *r)
 {
     struct tr_tables *tables = r->tr->tables;
-    struct slot *coming = &r->slot[(r->given + r->depth) % r->slots];
     int block = block_of(r, 0), next = block_of(r, r->depth);
+    r->taken = false;
+    if (r->shares)
+        atomic_store_explicit(&shared_block(r, block)->given, r->given / r->depth + 1, memory_order_release);
+    if (r->shares || r->members == 1) {
+        r->given += !r->halted;
+        return TR_OK;
+    }
+    struct slot *coming = &r->slot[(r->given + r->depth) % r->slots];
     if (coming->leaves) {
         double begin = tr_now();
         tr_wait_begin(tables);
@@ -307,21 +307,11 @@ static int send_on(tr_rotation *r)
     receive_next(r);
     send_until(r, messages_of(r, block));
     r->passed = 0;
+    r->given++;
     coming->awaited = coming->comes;
     if (coming->comes) tr_way_begin(tables);
     tables->traffic.bytes_pushed += r->bytes[block];
     tables->traffic.bytes_pulled += r->bytes[next];
-    return TR_OK;
-}
-
-int tr_rotation_give(tr_rotation *r)
-{
-    r->taken = false;
-    if (r->shares)
-        atomic_store_explicit(&shared_block(r, block_of(r, 0))->given, r->given / r->depth + 1,
-                              memory_order_release);
-    else if (r->members > 1) TR_TRY(send_on(r));
-    r->given += !r->halted;
     return TR_OK;
 }
 

@@ -433,52 +433,14 @@ static double epochs_per_evaluation(const struct tr_stage_run *run)
     return stage->evaluate_every > 0 ? (double)stage->evaluate_every * stage->epochs_per_clock : 0;
 }
 
-/* Takes the checkpoint, or keeps the best model, at the clock of the slowest worker. TR_ERR_STOPPED: the run must stop. */
-static int pause_at(struct tr_stage_run *run, int64_t clock, enum tr_due due)
-{
-    bool stops = due == TR_DUE_AND_STOP;
-    tr_context *tr = run->tr;
-    struct tr_facts facts = {.clock = clock,
-                             .evaluations = run->evaluations,
-                             .epochs_per_evaluation = epochs_per_evaluation(run),
-                             .epoch = (double)clock * run->stage->epochs_per_clock};
-    snprintf(facts.stage, sizeof facts.stage, "%s", run->stage->name);
-    tr_clock_say(tr->sync->clock, TR_RANK_SAVES);
-    if (!tr_works(tr)) run->me.clock = clock; /* ranks without a worker have no clock */
-    if (stops || !tr_sync_lockstep(tr->sync)) TR_TRY(tr_sync_end(tr->sync));
-    if (!tr_sync_lockstep(
-            tr->sync)) { /* if the stage seems to be over: an exact evaluation ends it, or does not */
-        int seems_over = run->seems_over, proven = false;
-        TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &seems_over, sizeof seems_over));
-        if (seems_over) {
-            TR_TRY(evaluate_again(run));
-            run->seems_over = false;
-            proven = run->stopping;
-            TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &proven, sizeof proven));
-            run->proven = proven;
-        }
-    }
-    if (is_patient(run)) TR_TRY(keep_best(run));
-    if (due != TR_DUE_EVALUATION) TR_TRY(tr_checkpoint_take(tr, &facts, stops, list_run, run));
-    if (stops) return TR_ERR_STOPPED;
-    run->called = tr_sync_lockstep(tr->sync) ? clock - run->base + 1 : 0;
-    if (!tr_sync_lockstep(tr->sync)) {
-        run->base = run->me.clock;
-        run->met = clock;
-    }
-    TR_TRY(tr_sync_continue(tr->sync));
-    if (!tr_sync_lockstep(tr->sync)) tr_tables_count_from(tr, clock);
-    run->calling = TR_NOT_DUE;
-    tr_clock_say(tr->sync->clock, tr_works(tr) ? TR_RANK_WAITS : TR_RANK_STANDS);
-    return TR_OK;
-}
-
 /* Called by all participants when their clocks have stopped. *again: a pause was called, and the clocks continue; otherwise the
- * stage is over. TR_ERR_STOPPED: it is over, because the run must stop. */
+ * stage is over. TR_ERR_STOPPED: it is over, because the run must stop. The pause takes the checkpoint, or keeps the best model, at the clock of
+ * the slowest worker. */
 static int pause_if_called(struct tr_stage_run *run, bool *again)
 {
     tr_context *tr = run->tr;
     const tr_stage *stage = run->stage;
+    bool lockstep = tr_sync_lockstep(tr->sync);
     *again = false;
     if (!is_checkpointed(run)) return TR_OK;
     if (tr->rank == 0 && run->calling == TR_NOT_DUE && !run->end_saved && tr_checkpoint_due_at_end(tr)) {
@@ -498,13 +460,45 @@ static int pause_if_called(struct tr_stage_run *run, bool *again)
     if (!vote.well || vote.due == TR_NOT_DUE) return TR_OK;
     /* all evaluations before the pause must be complete to be saved; that of the last clock comes later */
     if (tr_works(tr)) TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
-    if (tr->rank == 0 && tr_stage_is_evaluated(run) && stage->evaluate_every > 0 &&
-        tr_sync_lockstep(tr->sync)) {
+    if (tr->rank == 0 && tr_stage_is_evaluated(run) && stage->evaluate_every > 0 && lockstep) {
         int64_t due = (vote.clock < stage->clocks ? vote.clock : stage->clocks - 1) / stage->evaluate_every;
         TR_WAIT_UNTIL(tr, run->evaluations >= due, "the last reports of the workers");
     }
     *again = true;
-    return pause_at(run, vote.clock, (enum tr_due) - vote.due);
+
+    enum tr_due due = (enum tr_due) - vote.due;
+    bool stops = due == TR_DUE_AND_STOP;
+    struct tr_facts facts = {.clock = vote.clock,
+                             .evaluations = run->evaluations,
+                             .epochs_per_evaluation = epochs_per_evaluation(run),
+                             .epoch = (double)vote.clock * stage->epochs_per_clock};
+    snprintf(facts.stage, sizeof facts.stage, "%s", stage->name);
+    tr_clock_say(tr->sync->clock, TR_RANK_SAVES);
+    if (!tr_works(tr)) run->me.clock = vote.clock; /* ranks without a worker have no clock */
+    if (stops || !lockstep) TR_TRY(tr_sync_end(tr->sync));
+    int seems_over = run->seems_over, proven = false;
+    if (!lockstep) TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &seems_over, sizeof seems_over));
+    if (!lockstep && seems_over) { /* an exact evaluation ends the stage, or does not */
+        TR_TRY(evaluate_again(run));
+        run->seems_over = false;
+        proven = run->stopping;
+        TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &proven, sizeof proven));
+        run->proven = proven;
+    }
+    if (is_patient(run)) TR_TRY(keep_best(run));
+    if (due != TR_DUE_EVALUATION) TR_TRY(tr_checkpoint_take(tr, &facts, stops, list_run, run));
+    if (stops) return TR_ERR_STOPPED;
+
+    run->called = lockstep ? vote.clock - run->base + 1 : 0;
+    if (!lockstep) {
+        run->base = run->me.clock;
+        run->met = vote.clock;
+    }
+    TR_TRY(tr_sync_continue(tr->sync));
+    if (!lockstep) tr_tables_count_from(tr, vote.clock);
+    run->calling = TR_NOT_DUE;
+    tr_clock_say(tr->sync->clock, tr_works(tr) ? TR_RANK_WAITS : TR_RANK_STANDS);
+    return TR_OK;
 }
 
 /* ---- continuing from a checkpoint ---- */
@@ -545,25 +539,6 @@ static int restore_run(struct tr_stage_run *run)
 }
 
 /* ---- a run ---- */
-
-/* Evaluates the parameters that the stage leaves, unless that was done. All updates have been applied, so all workers see the
- * same. A stage that was stopped under BSP has been evaluated where it stopped; under other modes in the pause that confirmed
- * its end. Updates that filters had held back until then came later. */
-static int evaluate_end(struct tr_stage_run *run)
-{
-    tr_context *tr = run->tr;
-    int64_t now = tr->sync->now;
-    if (!tr_stage_is_evaluated(run)) return TR_OK;
-    bool stopped = tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED);
-    bool evaluated = !run->flushed &&
-                     (run->proven || (stopped && tr_sync_lockstep(tr->sync) && !tr_tables_round(tr->tables)));
-    if (!evaluated) TR_TRY(evaluate_now(run));
-    /* servers on other nodes may learn late that the stage was stopped: nothing below depends on it */
-    TR_TRY(tr_barrier(tr, tr->active->participants, "the last evaluation"));
-    if (is_patient(run)) TR_TRY(end_with_best(run));
-    if (tr_works(tr)) tr->sync->now = now;
-    return TR_OK;
-}
 
 void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *run)
 {
@@ -626,7 +601,21 @@ static int run_clocks(struct tr_stage_run *run)
     TR_TRY(tr_sync_flush(tr->sync, &run->flushed));
     TR_TRY(tr_sync_end(tr->sync));
     if (!tr_works(tr)) run->last = tr_now();
-    return evaluate_end(run);
+    if (!tr_stage_is_evaluated(run)) return TR_OK;
+
+    /* Evaluates the parameters that the stage leaves, unless that was done. All updates have been applied, so all workers see the
+     * same. A stage that was stopped under BSP has been evaluated where it stopped; under other modes in the pause that confirmed
+     * its end. Updates that filters had held back until then came later. */
+    int64_t now = tr->sync->now;
+    bool stopped = tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED);
+    bool evaluated = !run->flushed &&
+                     (run->proven || (stopped && tr_sync_lockstep(tr->sync) && !tr_tables_round(tr->tables)));
+    if (!evaluated) TR_TRY(evaluate_now(run));
+    /* servers on other nodes may learn late that the stage was stopped: nothing below depends on it */
+    TR_TRY(tr_barrier(tr, tr->active->participants, "the last evaluation"));
+    if (is_patient(run)) TR_TRY(end_with_best(run));
+    if (tr_works(tr)) tr->sync->now = now;
+    return TR_OK;
 }
 
 int tr_stage_run(struct tr_stage_run *run)

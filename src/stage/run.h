@@ -130,6 +130,10 @@ int tr_stage_run(struct tr_stage_run *run);
 /* Returns whether this worker must pause before its next clock. */
 bool tr_stage_is_called(const struct tr_stage_run *run);
 
+/* Adds clocks of a run to the times of its stage; the caller counts the runs. */
+void tr_stage_sum_add(struct tr_stage_sum *sum, int workers, int64_t clocks, double begin, double end,
+                      double seconds);
+
 /* ---- worker.c ---- */
 
 /* Runs clocks until the last one, or until the scheduler stops the stage or calls a pause. */

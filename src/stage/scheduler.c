@@ -818,6 +818,18 @@ static int ask(struct task *k, bool *over)
 
 /* ---- rank 0: records of the parts that have run ---- */
 
+void tr_stage_sum_add(struct tr_stage_sum *sum, int workers, int64_t clocks, double begin, double end,
+                      double seconds)
+{
+    if (sum->clocks == 0) sum->began = begin;
+    sum->fewest = sum->most == 0 ? workers : tr_min_int(sum->fewest, workers);
+    sum->most = tr_max_int(sum->most, workers);
+    sum->ended = end;
+    sum->clocks += clocks;
+    sum->seconds += seconds;
+    sum->worker_seconds += seconds * workers;
+}
+
 static void note_run(void *state, const void *report)
 {
     struct task *k = state;
@@ -838,16 +850,10 @@ static void note_run(void *state, const void *report)
     r->ran.first_group = a->workers.first_group;
     r->ran.seconds += seconds;
     r->ran.evaluation = run->evaluation;
-    sum->fewest = sum->runs == 0 ? workers : tr_min_int(sum->fewest, workers);
-    sum->most = tr_max_int(sum->most, workers);
+    tr_stage_sum_add(sum, workers, clocks, run->first, run->last, seconds);
     if (!r->is_rest) sum->runs++;
     for (int g = 0; g < a->workers.groups; g++)
         k->last[stage * k->tr->layout.groups + a->workers.first_group + g] = sum->runs;
-    if (sum->clocks == 0) sum->began = run->first;
-    sum->ended = run->last;
-    sum->clocks += clocks;
-    sum->seconds += seconds;
-    sum->worker_seconds += seconds * workers;
     /* preparing takes longer than a transition between stages, and continuing a stage less */
     if (!k->fresh && !r->is_rest && k->ended > 0)
         r->transition[r->transitions++ % TRANSITIONS] = run->first - k->ended;

@@ -175,15 +175,8 @@ int tr_turn_end(tr_context *tr, int status)
         tr->tables->traffic.wait_seconds += tr_now() - begin;
         if (ended == TR_OK && s->wished == TR_AUTO_DEGREE) tr_degree_report(&s->degree, &seconds, 1);
     }
-    struct tr_stage_sum *sum = &s->sum;
-    sum->fewest = sum->runs == 0 ? workers : tr_min_int(sum->fewest, workers);
-    sum->most = tr_max_int(sum->most, workers);
-    if (sum->runs == 0) sum->began = t->called;
-    sum->ended = tr_now();
-    sum->runs++;
-    sum->clocks++;
-    sum->seconds += seconds;
-    sum->worker_seconds += seconds * workers;
+    tr_stage_sum_add(&s->sum, workers, 1, t->called, tr_now(), seconds);
+    s->sum.runs++;
     return status != TR_OK ? status : ended;
 }
 
