@@ -14,19 +14,21 @@ size_t tr_label_place(const float *labels, size_t n, float label);
 /* Returns the index of the first label of the test data that the training data do not have; test->labels if they have all. */
 size_t tr_label_unknown(const tr_data *train, const tr_data *test);
 
-/* Prints the number of test rows with such a label. For test data that are a share of data.train, where this is chance. All ranks. */
+/* Prints the number of test rows with such a label. For test data that are a share of data.train, where this is chance.
+ * All ranks. */
 int tr_labels_note_unknown(tr_context *tr, const tr_data *train, const tr_data *test);
 
 /* Checks that the text of the key is «balanced», a list of «label:weight», or empty. TR_ERR_CONFIG. */
 int tr_class_weights_check(const tr_job *job, const char *text);
 
-/* Computes the weight of each of n ascending labels; 1 for labels that the text does not contain. count[k] is the weight of the rows
- * with label k by data.weight: «balanced» makes the weights of all labels equal. TR_ERR_CONFIG if no row has a label of the text. */
+/* Computes the weight of each of n ascending labels; 1 for labels that the text does not contain. count[k] is the
+ * weight of the rows with label k by data.weight: «balanced» makes the weights of all labels equal. TR_ERR_CONFIG if no
+ * row has a label of the text. */
 int tr_class_weights_find(const tr_job *job, const char *text, const float *label, const double *count,
                           size_t n, double *weight);
 
-/* Checks model.init: an earlier run in the output folder is moved away before the model is read, so `path` must not be in that folder.
- * TR_ERR_CONFIG. */
+/* Checks model.init: an earlier run in the output folder is moved away before the model is read, so `path` must not be
+ * in that folder. TR_ERR_CONFIG. */
 int tr_check_initial(const tr_job *job, const char *path);
 
 /* ---- weighted quantiles of numbers that are distributed over ranks: leaves of trees, targets of a regression ---- */

@@ -111,9 +111,9 @@ static int area_compare_keys(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The range of keys is divided among the ranks: rank r gets the keys from splitter r - 1 to below splitter r. The splitters follow
- * from samples, evenly spaced runs of all ranks, each of which stands for the same number of runs. So ranks with more runs give more
- * samples. */
+/* The range of keys is divided among the ranks: rank r gets the keys from splitter r - 1 to below splitter r. The
+ * splitters follow from samples, evenly spaced runs of all ranks, each of which stands for the same number of runs. So
+ * ranks with more runs give more samples. */
 int tr_area_find(tr_context *tr, struct tr_area *a, double *auc)
 {
     size_t ranks = (size_t)tr_size(tr), total = 0, bytes = 0;

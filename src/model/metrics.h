@@ -17,8 +17,8 @@ int tr_area_open(size_t rows, struct tr_area **area);
 void tr_area_close(struct tr_area **area);
 int tr_area_add(struct tr_area *area, float score, bool positive, double weight);
 
-/* The area of the rows of this process; of the rows of all ranks: all ranks, outside tr_run(), once. No rank receives more than about
- * its share of the scores. Both sort the rows. */
+/* The area of the rows of this process; of the rows of all ranks: all ranks, outside tr_run(), once. No rank receives
+ * more than about its share of the scores. Both sort the rows. */
 int tr_area_here(struct tr_area *area, double *auc);
 int tr_area_find(tr_context *tr, struct tr_area *area, double *auc);
 

@@ -16,8 +16,9 @@ int tr_linear_turn_end(const struct tr_linear *m, int status)
     return m->vertical ? status : tr_turn_end(m->tr, status);
 }
 
-/* Sums over this worker's part of the training or test rows at w. In a vertical group member 0 sums over the rows of the group. A test
- * row whose label does not occur in the training data is wrong, and not part of the area under the ROC curve. */
+/* Sums over this worker's part of the training or test rows at w. In a vertical group member 0 sums over the rows of
+ * the group. A test row whose label does not occur in the training data is wrong, and not part of the area under the
+ * ROC curve. */
 static int evaluate_rows(tr_worker *me, struct tr_linear *m, const tr_data *data, const void *w, double *sum)
 {
     const struct tr_problem *p = data == m->test ? &m->test_problem : &m->problem;

@@ -75,7 +75,7 @@ const struct tr_loss *tr_linear_loss(const tr_job *job)
     return loss ? loss : &tr_loss_logistic;
 }
 
-static int check(const tr_job *job, const void *options)
+static int linear_check(const tr_job *job, const void *options)
 {
     const struct tr_linear_options *o = options;
     const struct tr_loss *loss = tr_linear_loss(job);
@@ -134,7 +134,7 @@ static int check(const tr_job *job, const void *options)
 
 /* Checks the labels, and the size of the model: tables may hold only the features that occur, but model.h5 and model.txt have all.
  * A label of the test data that the training data do not have is refused, unless the test rows were drawn from them. */
-static int check_data(const struct tr_linear *m)
+static int linear_check_data(const struct tr_linear *m)
 {
     const uint64_t most = (uint64_t)1 << 32;
     const tr_data *train = m->train, *test = m->test;
@@ -299,7 +299,7 @@ int tr_linear_make_table(struct tr_linear *m, const char *name, const char *fall
                                 m->outputs > 1 ? m->outputs : columns, &place, table);
 }
 
-static int open_linear(tr_context *tr, const void *options, void *model)
+static int linear_open(tr_context *tr, const void *options, void *model)
 {
     struct tr_linear *m = model;
     const tr_job *job = m->job = tr_context_job(tr);
@@ -343,7 +343,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
         m->o->classes == TR_CLASSES_AUTO ? m->loss == &tr_loss_logistic : m->o->classes == TR_CLASSES_SOFTMAX;
     m->softmax = m->outputs > 1 && softmax;
     if (m->outputs > 1 && m->solver->of_classes) m->solver = m->solver->of_classes;
-    TR_TRY(tr_agree(tr, check_data(m)));
+    TR_TRY(tr_agree(tr, linear_check_data(m)));
     TR_TRY(weigh_rows(m));
     TR_TRY(tr_agree(tr, measure_targets(m)));
     TR_TRY(tr_linear_make_table(m, "w", NULL, &m->w));
@@ -364,7 +364,7 @@ static int solver_train(struct tr_linear *m)
 }
 
 /* Only the last evaluation is exact under every consistency, and epochs may run out. */
-static int train(void *model)
+static int linear_train(void *model)
 {
     struct tr_linear *m = model;
     double goal = m->o->target_gap;
@@ -386,7 +386,7 @@ static int train(void *model)
     return tr_linear_report_figures(m);
 }
 
-static void close_linear(void *model)
+static void linear_close(void *model)
 {
     struct tr_linear *m = model;
     for (size_t i = 0; i < sizeof solvers / sizeof *solvers; i++) {
@@ -593,9 +593,9 @@ int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one
 
 /* ---- solve.method auto ---- */
 
-/* Chooses among the methods while it works. With few columns Newton's method is best from the start; otherwise dual coordinate descent
- * begins, whose passes are cheap and gain most at first, and Newton's method takes over when the estimated gap predicts that it
- * reaches the target sooner. */
+/* Chooses among the methods while it works. With few columns Newton's method is best from the start; otherwise dual
+ * coordinate descent begins, whose passes are cheap and gain most at first, and Newton's method takes over when the
+ * estimated gap predicts that it reaches the target sooner. */
 
 /* Gaps of dual coordinate descent, by evaluation. */
 enum { WATCHED = 64, LEAST_WATCHED = 6 };
@@ -683,9 +683,9 @@ static void auto_close(struct tr_linear *m)
     m->chooser = NULL;
 }
 
-/* Predicts the number of epochs to the target from the later half of the evaluations: the mean of two predictions, that the gap falls by
- * a constant factor per epoch, and that it falls by a power of the epoch, as for workers that merge copies. A run that resumes from a
- * checkpoint of a later stage has left dual coordinate descent already. */
+/* Predicts the number of epochs to the target from the later half of the evaluations: the mean of two predictions, that
+ * the gap falls by a constant factor per epoch, and that it falls by a power of the epoch, as for workers that merge
+ * copies. A run that resumes from a checkpoint of a later stage has left dual coordinate descent already. */
 void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation)
 {
     struct tr_linear_auto *a = m->chooser;
@@ -762,7 +762,7 @@ const struct tr_linear_method tr_linear_auto = {.check = auto_check,
 /* ---- memory ---- */
 
 /* The text of the rows becomes numbers of about the same size at workers, with views of their keys. */
-static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
+static void linear_estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
 {
     const struct tr_linear_options *o = options;
     const struct tr_linear_method *solver = solvers[tr_job_method(job)];
@@ -928,13 +928,13 @@ const tr_model_class tr_linear_class = {
     .rules = rules,
     .flags = flags,
     .model_size = sizeof(struct tr_linear),
-    .check = check,
-    .open = open_linear,
-    .train = train,
+    .check = linear_check,
+    .open = linear_open,
+    .train = linear_train,
     .fields = tr_linear_fields,
     .read_text = tr_linear_read_text,
-    .close = close_linear,
-    .memory = estimate,
+    .close = linear_close,
+    .memory = linear_estimate,
     .ready = tr_linear_ready,
     .predict = tr_linear_predict,
     .evaluate = tr_linear_evaluate_rows,

@@ -2,11 +2,10 @@
  *
  *   linear      the class: options, checks, weights of rows, opening, views; the method that chooses among the others
  *   evaluate    objective, metric of the test data, gap, area under the ROC curve
- *   pass        passes over rows, sparse or dense
- *   products    products of rows and vectors in f64; vectors over all columns, divided among workers
- *   saved       model.txt, model.h5, scaling back, model.init; answers: predict, evaluate, inspect
+ *   pass        passes over rows, sparse or dense; products with vectors in f64; vectors divided among workers
+ *   saved       model.txt, model.h5, scaling back, model.init; predict, evaluate, inspect
  *   dual/       dual coordinate descent
- *   newton/     Newton's method; solver: its steps
+ *   newton/     Newton's method
  *   descent/    coordinate descent for penalties with |w|₁, with paths of penalties and cross-validation; step: its steps
  *   sgd/        mini-batch gradient descent, also with growing batches; variance: variance reduction; steps: its steps
  */
@@ -245,8 +244,9 @@ int tr_linear_make_table(struct tr_linear *m, const char *name, const char *fall
  * regularised, and proves the gap. All ranks. */
 int tr_linear_dual_prove(struct tr_linear *m);
 
-/* Returns the dual variables of a row of the training data as slopes dφ/dm, for each output, within the domain of φ*, which rounding to
- * single precision may have left; 0 for classes of other workers. Those of a softmax sum to 0. Returns false if they belong to another worker or are not known. */
+/* Returns the dual variables of a row of the training data as slopes dφ/dm, for each output, within the domain of φ*,
+ * which rounding to single precision may have left; 0 for classes of other workers. Those of a softmax sum to 0.
+ * Returns false if they belong to another worker or are not known. */
 bool tr_linear_dual_variables(const struct tr_linear *m, size_t row, double *u);
 
 /* ---- evaluation ---- */
@@ -279,10 +279,10 @@ int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_
                           tr_report *report);
 int tr_linear_summarize(void *linear, const tr_report *report, tr_evaluation *evaluation);
 
-/* The dual value is a lower bound of the objective. If w is the w(α) of the dual variables, it follows from the sum of the
- * conjugates of the rows and from the size of w. After tr_linear_summarize(), tr_linear_prove() sets the relative gap, and stops at
- * solve.target_gap. gap: F - D, with rounding errors if it is proven. Under SSP and ASP the parts of the workers belong to different
- * parameters, so the gap is an estimate. */
+/* The dual value is a lower bound of the objective. If w is the w(α) of the dual variables, it follows from the sum of
+ * the conjugates of the rows and from the size of w. After tr_linear_summarize(), tr_linear_prove() sets the relative
+ * gap, and stops at solve.target_gap. gap: F - D, with rounding errors if it is proven. Under SSP and ASP the parts of
+ * the workers belong to different parameters, so the gap is an estimate. */
 double tr_linear_dual_value(const struct tr_linear *m, const tr_report *report);
 void tr_linear_prove(struct tr_linear *m, double gap, bool proven, tr_evaluation *evaluation);
 
@@ -306,7 +306,8 @@ int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot);
 const char *tr_linear_metric(const struct tr_linear *m);
 double tr_linear_test_metric(const struct tr_linear *m, const tr_report *report);
 
-/* Adds the metric of the final model, or the area under the ROC curve of the test data, to summary.json. All ranks, after training. */
+/* Adds the metric of the final model, or the area under the ROC curve of the test data, to summary.json. All ranks,
+ * after training. */
 int tr_linear_report_figures(struct tr_linear *m);
 
 /* ---- stages in the job ---- */
@@ -355,8 +356,8 @@ static inline double tr_linear_model_weight(const struct tr_linear_model *model,
     return tr_real_get(model->dtype, model->weight, i);
 }
 
-/* Returns the index of the first weight from `from` on that is not zero, or features * outputs. Skips memory that was never written,
- * as most of it in models with hash storage. */
+/* Returns the index of the first weight from `from` on that is not zero, or features * outputs. Skips memory that was
+ * never written, as most of it in models with hash storage. */
 uint64_t tr_linear_model_next(const struct tr_linear_model *model, uint64_t from);
 
 /* Parses a model.txt. A zero byte must follow the text. The path is for messages. TR_ERR_DATA. */

@@ -107,8 +107,8 @@ static inline double tr_row_square(const struct tr_data_row *row)
 
 /* ---- dense rows ---- */
 
-/* Return x · w, and set w += a x, for rows of at least TR_DENSE_MANY columns, by vector instructions. Shorter rows are faster with the
- * inline functions below. Vectors are f32 or f64, rows always f32. */
+/* Return x · w, and set w += a x, for rows of at least TR_DENSE_MANY columns, by vector instructions. Shorter rows are
+ * faster with the inline functions below. Vectors are f32 or f64, rows always f32. */
 double tr_dense_dot_many_f32(size_t n, const float *x, const float *w);
 double tr_dense_dot_many_f64(size_t n, const float *x, const double *w);
 void tr_dense_add_many_f32(size_t n, float a, const float *x, float *w);
@@ -218,7 +218,7 @@ double tr_dual_sum(const struct tr_problem *problem, struct tr_class_block own, 
 /* norm[i] = |x_i|² of these rows, plus of_bias if there is a bias. */
 void tr_row_norms(const struct tr_problem *problem, size_t first, size_t n, float *norm);
 
-/* ---- products.c: products of rows and vectors over their keys, in f64. A key and a row have K = outputs elements ---- */
+/* ---- products of rows and vectors over their keys, in f64. A key and a row have K = outputs elements ---- */
 
 /* z = X w for the rows first .. first + n - 1. */
 void tr_newton_times(const struct tr_problem *problem, size_t first, size_t n, const double *w, double *z);
@@ -252,7 +252,7 @@ void tr_cholesky(size_t n, double *h);
 /* Solves L L' x = b in place for `width` vectors, stored as n × width. */
 void tr_cholesky_solve(size_t n, const double *factor, size_t width, double *b);
 
-/* ---- products.c: vectors over all columns, for workers whose rows have different columns: `width` f64 elements per column ----
+/* ---- vectors over all columns, for workers whose rows have different columns: `width` f64 elements per column ----
  *
  * Small vectors are replicated at all workers and summed by one collective call. Large vectors are distributed: each
  * worker owns a range of columns and exchanges the columns of its rows with the owners. */

@@ -220,8 +220,8 @@ static void NAME(add_rows)(const struct tr_problem *p, size_t first, size_t n, c
     if (reg && dense && n > 0) NAME(shrink)(p, first, rate, n, reg, old, w);
 }
 
-/* Rows come in random order, so a row is prefetched some steps ahead. Of a long row the beginning is enough; the processor prefetches
- * the rest. */
+/* Rows come in random order, so a row is prefetched some steps ahead. Of a long row the beginning is enough; the
+ * processor prefetches the rest. */
 static inline void NAME(fetch)(const struct tr_problem *p, size_t i)
 {
     enum { LINE = 16, MOST = 64 * LINE };

@@ -243,9 +243,9 @@ enum { STAYS = -1, LEAVES };
 /* Columns are accessed in random order, so their sums are prefetched this many entries ahead. */
 enum { AHEAD = 24 };
 
-/* Computes the sums of the columns. The owners of the columns find those whose weight is 0 at all penalties:
- * |Σ x φ'| ≤ Σ |x| if |φ'| ≤ 1; and |Σ x φ'| ≤ |x| |φ'| with |φ'|² ≤ 2 L Σ φ, because φ ≥ 0 and φ'' ≤ L. If these columns have few of
- * the entries, removing them is not worth a copy of the rows, and all columns are kept. */
+/* Computes the sums of the columns. The owners of the columns find those whose weight is 0 at all penalties: |Σ x φ'| ≤
+ * Σ |x| if |φ'| ≤ 1; and |Σ x φ'| ≤ |x| |φ'| with |φ'|² ≤ 2 L Σ φ, because φ ≥ 0 and φ'' ≤ L. If these columns have few
+ * of the entries, removing them is not worth a copy of the rows, and all columns are kept. */
 static int screen_columns(struct tr_linear *m, struct tr_columns *columns, double *local, double *own)
 {
     const double few = 0.2;
@@ -324,8 +324,8 @@ static int screen_open_rows(struct tr_linear *m, const double *local)
     return TR_OK;
 }
 
-/* Finds the columns that can leave 0, opens vectors of them, and lists the columns that this worker reports: those of its vectors, or a
- * share of them if all workers have the same vectors. */
+/* Finds the columns that can leave 0, opens vectors of them, and lists the columns that this worker reports: those of
+ * its vectors, or a share of them if all workers have the same vectors. */
 static int screen_find_columns(struct tr_linear *m)
 {
     TR_CLOSED_BY(tr_columns_close) struct tr_columns all = {.n = 0};
@@ -489,8 +489,8 @@ static int descent_compute(tr_worker *me, void *state)
     bool done = d->values > 0 && d->told && descent_is_proven(m);
     size_t last = d->folds.n > 0 && descent_is_last_lap(d) ? d->folds.chosen : d->values - 1;
     if (done && d->value < last) {
-        /* the next penalty; the gradient of the loss remains valid. The sequential strong rule (Tibshirani et al. 2012): no gradient is
-         * expected to change by more than alpha */
+        /* the next penalty; the gradient of the loss remains valid. The sequential strong rule (Tibshirani et al.
+         * 2012): no gradient is expected to change by more than alpha */
         double before = d->alpha;
         d->alpha = path_alpha(m, ++d->value);
         d->margin_of_zeros = before - d->alpha;

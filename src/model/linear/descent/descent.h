@@ -103,8 +103,8 @@ double tr_quadratic_minimise(struct tr_quadratic *q, double tolerance, int sweep
 
 /* ---- the state ---- */
 
-/* Loss, gradient and penalties at the current weights, over all workers. All values are sums over rows, not means. The sums come first,
- * followed by the two maxima. */
+/* Loss, gradient and penalties at the current weights, over all workers. All values are sums over rows, not means. The
+ * sums come first, followed by the two maxima. */
 struct tr_descent_point {
     double loss, slope, curve; /* Σ of the rows */
     double terms;              /* Σ |loss| + |slope · margin|, for the rounding error */

@@ -1,5 +1,5 @@
-/* Steps of coordinate descent: a step minimises the quadratic model of the loss over the working set, in blocks of columns, followed by
- * a line search. */
+/* Steps of coordinate descent: a step minimises the quadratic model of the loss over the working set, in blocks of
+ * columns, followed by a line search. */
 #include "descent.h"
 
 #include <math.h>
@@ -8,8 +8,8 @@
 
 /* ---- blocks of columns ---- */
 
-/* Copies the rows. Most entries belong to other columns, so a bit for each column of the rows tells which are in the blocks: a bitmap
- * stays in the caches. */
+/* Copies the rows. Most entries belong to other columns, so a bit for each column of the rows tells which are in the
+ * blocks: a bitmap stays in the caches. */
 int tr_blocks_make(const struct tr_descent_rows *rows, const uint32_t *columns, size_t n,
                    struct tr_column_block *blocks)
 {
@@ -127,8 +127,8 @@ void tr_block_move(const struct tr_column_block *block, const double *change, st
 
 /* ---- a quadratic model with an l1 penalty ---- */
 
-/* Minimises over the coordinates that are not 0, and those without a penalty. Coordinate descent finds the coordinates that are 0, but
- * is slow for correlated columns. */
+/* Minimises over the coordinates that are not 0, and those without a penalty. Coordinate descent finds the coordinates
+ * that are 0, but is slow for correlated columns. */
 struct support {
     size_t n, penalised; /* coordinates; the first `penalised` ones have the penalty */
     double alpha, *x, *gradient;
@@ -168,10 +168,10 @@ static double support_norm(const struct support *s)
     return sum;
 }
 
-/* Finds the step to the minimum without sign changes by conjugate gradients with diagonal preconditioning: at most `most` iterations,
- * or until the square of the residual has fallen by the factor `enough`. Halves the step until it lowers the objective, down to the
- * length `least`, and takes it; coordinates that would change their sign become 0. Returns with the change in `direction` and its
- * product. taken: false if no length lowers the objective. */
+/* Finds the step to the minimum without sign changes by conjugate gradients with diagonal preconditioning: at most
+ * `most` iterations, or until the square of the residual has fallen by the factor `enough`. Halves the step until it
+ * lowers the objective, down to the length `least`, and takes it; coordinates that would change their sign become 0.
+ * Returns with the change in `direction` and its product. taken: false if no length lowers the objective. */
 static int support_minimise(struct support *s, size_t most, double enough, double least, bool *taken)
 {
     for (size_t j = 0; j < s->n; j++) {
@@ -502,8 +502,8 @@ int tr_descent_add_columns(struct tr_linear_descent *d, const tr_key *keys, cons
     return tr_blocks_make(&d->rows, s->column + first, n, s->block + s->blocks - blocks);
 }
 
-/* Adds the columns that matter at any worker. Empties the set before if many of its columns no longer matter, or if all fit into one
- * block. */
+/* Adds the columns that matter at any worker. Empties the set before if many of its columns no longer matter, or if all
+ * fit into one block. */
 static int set_choose_columns(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;

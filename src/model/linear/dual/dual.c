@@ -1,18 +1,18 @@
-/* Dual coordinate descent. Each row has a dual variable. Its worker sets it to its minimum, row by row in random order, and updates
- * w = Σ α x / (λ n) immediately (Hsieh et al. 2008; Yu, Huang and Lin 2011). The method needs no step size, and the dual value bounds
- * the distance from the optimum.
+/* Dual coordinate descent. Each row has a dual variable. Its worker sets it to its minimum, row by row in random order,
+ * and updates w = Σ α x / (λ n) immediately (Hsieh et al. 2008; Yu, Huang and Lin 2011). The method needs no step size,
+ * and the dual value bounds the distance from the optimum.
  *
- * Each worker has a copy of w and merges its changes with those of other workers; or the workers of a group, which have the same rows,
- * share one w in memory. More than two classes follow at the end of this file.
+ * Each worker has a copy of w and merges its changes with those of other workers; or the workers of a group, which have
+ * the same rows, share one w in memory. More than two classes follow at the end of this file.
  *
- * A bias without λ is learnt as anchor + b'. b' = c² Σ α / (λ n) is regularised as the weight of a feature that is c in all rows, and
- * the anchor follows the bias. This is the proximal point method, whose dual is the method of multipliers (Rockafellar 1976). At the
- * end b' is nearly 0 and costs nothing. The anchor moves in many small steps, because the rows after a large one would have to
- * compensate for it.
+ * A bias without λ is learnt as anchor + b'. b' = c² Σ α / (λ n) is regularised as the weight of a feature that is c in
+ * all rows, and the anchor follows the bias. This is the proximal point method, whose dual is the method of multipliers
+ * (Rockafellar 1976). At the end b' is nearly 0 and costs nothing. The anchor moves in many small steps, because the
+ * rows after a large one would have to compensate for it.
  *
- * c is small compared to the rows. Otherwise the bias is the largest common component of the rows, and their steps on it undo each
- * other (20 newsgroups, svm: 17 passes to a gap of 1e-3 with c² = |x|² = 1, 8 with c² = 0.03). If λ n is large compared to c², the bias
- * lags behind the rows (4000 clicks, logistic: 4 passes for c² = 400 λ, 8 for 120 λ). */
+ * c is small compared to the rows. Otherwise the bias is the largest common component of the rows, and their steps on
+ * it undo each other (20 newsgroups, svm: 17 passes to a gap of 1e-3 with c² = |x|² = 1, 8 with c² = 0.03). If λ n is
+ * large compared to c², the bias lags behind the rows (4000 clicks, logistic: 4 passes for c² = 400 λ, 8 for 120 λ). */
 #include "../linear.h"
 
 #include <math.h>
@@ -58,13 +58,13 @@ struct turns {
     int64_t n, every; /* in an epoch; in a clock */
 };
 
-/* Sets the number of turns of an epoch, and m->clocks_per_epoch, from solve.batch and sync.push, or for this number of workers that
- * each have a copy of w.
+/* Sets the number of turns of an epoch, and m->clocks_per_epoch, from solve.batch and sync.push, or for this number of
+ * workers that each have a copy of w.
  *
- * Workers that merge often conflict less: several nodes need a number of merges rather than a number of passes, until the passes are as
- * few as on one node (passes of two nodes to a gap of 1e-3 with 1, 4 and 16 turns in a pass: amazon-access 172, 41 and 15, rcv1 15, 4
- * and 4). But each turn costs a pull and a push of the whole view: more than four turns are worth it only if a turn processes several
- * non-zeros per key and takes longer than a message. */
+ * Workers that merge often conflict less: several nodes need a number of merges rather than a number of passes, until
+ * the passes are as few as on one node (passes of two nodes to a gap of 1e-3 with 1, 4 and 16 turns in a pass:
+ * amazon-access 172, 41 and 15, rcv1 15, 4 and 4). But each turn costs a pull and a push of the whole view: more than
+ * four turns are worth it only if a turn processes several non-zeros per key and takes longer than a message. */
 static struct turns turns_open(struct tr_linear *m, int workers)
 {
     double rows = (double)m->train->total_rows, batch = (double)m->o->batch,
@@ -125,8 +125,9 @@ static int bias_norms(struct tr_linear *m, size_t first, size_t n, float *norm)
 
 /* Returns the part of the conjugate that accounts for a bias that is not at its optimum. own: its b'.
  *
- * With a fixed bias the dual value is a bound for all weights with this bias. The gain from another bias follows from the slope along
- * it, Σ α / n, and the distance to its optimum, estimated as |bias| + 1: the slope is nearly 0 when the result matters. */
+ * With a fixed bias the dual value is a bound for all weights with this bias. The gain from another bias follows from
+ * the slope along it, Σ α / n, and the distance to its optimum, estimated as |bias| + 1: the slope is nearly 0 when the
+ * result matters. */
 static double bias_cost(const struct tr_linear *m, double bias, double own)
 {
     return m->problem.n * m->l2 / m->problem.of_bias * (own * bias + fabs(own) * (1 + fabs(bias)));
@@ -180,12 +181,13 @@ struct tr_linear_dual {
 
 /* The model is the mean of w over the last quarter of the steps of a clock.
  *
- * A step fits one row, so w oscillates, the more the larger the common component of the rows. (Simulated, passes to 1.001 times the
- * optimum with w and with the mean: a9a, svm, 100 and 26; clicks 8 and 7.) Shalev-Shwartz and Zhang 2013 prove bounds of the gap for
- * such means. Any weights bound the optimum from above, so the current dual variables and the mean of w prove a gap.
+ * A step fits one row, so w oscillates, the more the larger the common component of the rows. (Simulated, passes to
+ * 1.001 times the optimum with w and with the mean: a9a, svm, 100 and 26; clicks 8 and 7.) Shalev-Shwartz and Zhang
+ * 2013 prove bounds of the gap for such means. Any weights bound the optimum from above, so the current dual variables
+ * and the mean of w prove a gap.
  *
- * If several groups merge their changes, the model is w. The table w therefore holds the values from which steps continue in every
- * layout, because a resumed job may change the layout. The mean is in a second table. */
+ * If several groups merge their changes, the model is w. The table w therefore holds the values from which steps
+ * continue in every layout, because a resumed job may change the layout. The mean is in a second table. */
 
 static void mean_axpy(enum tr_dtype dtype, size_t n, const void *from, double scale, void *to)
 {
@@ -237,10 +239,11 @@ static int mean_push(struct tr_linear *m, const void *w, size_t first, size_t n)
 
 /* ---- rows that rest ---- */
 
-/* A row of a hinge loss rests if its dual variable is at a bound and the margin of the model indicates that it will stay there. Steps
- * skip such rows until the next evaluation, which visits all rows, so the proven gap is that of all rows. The saved time is spent on
- * more steps for the other rows. (LIBLINEAR shrinks by the slopes seen in steps. The margins of the mean of w are more reliable.
- * Simulated, to a gap of 1e-3, passes and steps per row: w8a, svm, 41 and 41 without resting rows, 7 and 2 with them.) */
+/* A row of a hinge loss rests if its dual variable is at a bound and the margin of the model indicates that it will
+ * stay there. Steps skip such rows until the next evaluation, which visits all rows, so the proven gap is that of all
+ * rows. The saved time is spent on more steps for the other rows. (LIBLINEAR shrinks by the slopes seen in steps. The
+ * margins of the mean of w are more reliable. Simulated, to a gap of 1e-3, passes and steps per row: w8a, svm, 41 and
+ * 41 without resting rows, 7 and 2 with them.) */
 
 static bool rest_is_enabled(const struct tr_linear *m)
 {
@@ -284,12 +287,12 @@ static size_t rest_remove(const struct tr_linear_dual *d, uint32_t *rows, size_t
 
 /* ---- workers that share w ---- */
 
-/* Several workers update one w in shared memory: each takes the next few rows of the epoch's order and changes w element by element,
- * atomically (PASSCoDe-Atomic, Hsieh, Yu and Dhillon 2015).
+/* Several workers update one w in shared memory: each takes the next few rows of the epoch's order and changes w
+ * element by element, atomically (PASSCoDe-Atomic, Hsieh, Yu and Dhillon 2015).
  *
- * The order covers all rows of the group, and no worker owns rows. If each worker owned a part, the workers that run first would finish
- * their parts before the others start, and coordinate descent in such blocks takes many times the passes (a9a to a gap of 1e-3 on one
- * processor: 13 in one order, 69 in two consecutive parts, 237 in eight).
+ * The order covers all rows of the group, and no worker owns rows. If each worker owned a part, the workers that run
+ * first would finish their parts before the others start, and coordinate descent in such blocks takes many times the
+ * passes (a9a to a gap of 1e-3 on one processor: 13 in one order, 69 in two consecutive parts, 237 in eight).
  *
  * w is also in a table. Each member pulls and pushes a slice of it in every clock, for other groups and checkpoints. */
 
@@ -310,16 +313,17 @@ static size_t shared_slice_begin(const struct tr_linear *m, int member, int memb
 
 /* Chooses the number of members that take steps.
  *
- * A step does not see the concurrent steps of other processors. Each of these changes the margin by a share equal to the overlap of the
- * rows. If the shares sum to more than the whole change, w oscillates.
+ * A step does not see the concurrent steps of other processors. Each of these changes the margin by a share equal to
+ * the overlap of the rows. If the shares sum to more than the whole change, w oscillates.
  *
- * Unless sync.mode is auto, a run must be reproducible bit by bit: a single member takes all steps. That is slower than concurrent
- * steps, but hardly slower than a copy of w for each member: if copies are merged, the number of passes grows as fast as the number of
- * copies (CoCoA+, also with an exact line search along the sum of the changes, as Lee and Chang 2017 propose; simulated on a9a).
+ * Unless sync.mode is auto, a run must be reproducible bit by bit: a single member takes all steps. That is slower than
+ * concurrent steps, but hardly slower than a copy of w for each member: if copies are merged, the number of passes
+ * grows as fast as the number of copies (CoCoA+, also with an exact line search along the sum of the changes, as Lee
+ * and Chang 2017 propose; simulated on a9a).
  *
- * Few rows are processed by few members. If a row touches a large share of the cache lines of w, one member takes all steps: these lines
- * are usually in the cache of another processor, and fetching them takes longer than the steps. The second clock measures whether
- * several members are faster for other data (shared_leaves()). */
+ * Few rows are processed by few members. If a row touches a large share of the cache lines of w, one member takes all
+ * steps: these lines are usually in the cache of another processor, and fetching them takes longer than the steps. The
+ * second clock measures whether several members are faster for other data (shared_leaves()). */
 static int shared_choose_working(tr_worker *me, struct tr_linear *m)
 {
     enum { LINE = 64, PART = 8, SAMPLE = 4096 };
@@ -359,8 +363,9 @@ struct shared_rows {
     double sigma;
 };
 
-/* Steps of several members can be slower than those of one: if rows share elements of w, its cache lines move between processors. In
- * the second clock, when all rows are in the caches, member 0 starts alone. The others join it, and leave again if that is no gain. */
+/* Steps of several members can be slower than those of one: if rows share elements of w, its cache lines move between
+ * processors. In the second clock, when all rows are in the caches, member 0 starts alone. The others join it, and
+ * leave again if that is no gain. */
 static bool shared_leaves(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows)
 {
     struct tr_linear_dual_group *g = m->dual->group;
@@ -375,9 +380,10 @@ static bool shared_leaves(const tr_worker *me, struct tr_linear *m, const struct
 
 /* Takes steps up to the position `end`.
  *
- * The order of an epoch: position s has row order[(step · s + begin) mod n] of a fixed random order. A new shuffle in each epoch would
- * be serial work. The anchor moves after each piece of rows, in proportion to the epoch. Members may move it concurrently from the same
- * anchor. The movement is then slightly larger, which does no harm because the bias moves by the same amount. */
+ * The order of an epoch: position s has row order[(step · s + begin) mod n] of a fixed random order. A new shuffle in
+ * each epoch would be serial work. The anchor moves after each piece of rows, in proportion to the epoch. Members may
+ * move it concurrently from the same anchor. The movement is then slightly larger, which does no harm because the bias
+ * moves by the same amount. */
 static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows,
                               uint64_t end, bool shared)
 {
@@ -592,28 +598,46 @@ static int dual_prepare(tr_worker *me, void *state)
     return tr_barrier_of(me->tr, TR_SET_GROUP);
 }
 
-/* Passes over the rows begin .. end - 1 of the order. Worker 0 moves the anchor by a share of b', and the bias by the same amount,
- * because b' follows from the dual variables. Stale values of other workers change the amount slightly, which does no harm. */
-static void dual_pass(const tr_worker *me, struct tr_linear *m, size_t begin, size_t end, double sigma)
+/* Each worker minimises the dual over its rows against its view. The sum of all changes is safe if each worker counts
+ * its own changes sigma times, with sigma the number of workers (CoCoA+, Ma et al. 2015, lemma 4). Worker 0 moves the
+ * anchor by a share of b', and the bias by the same amount, because b' follows from the dual variables. Stale values of
+ * other workers change the amount slightly, which does no harm. */
+static int dual_compute(tr_worker *me, void *state)
 {
     enum { LISTED = 256 };
+    struct tr_linear *m = state;
     struct tr_linear_dual *d = m->dual;
     enum tr_dtype dtype = m->problem.dtype;
+    size_t begin, end, rows = d->end - d->first, bias = m->problem.keys;
     uint32_t list[LISTED];
+    if (d->group) return shared_compute(me, m);
+    turns_shuffle(m, me->clock / m->clocks_per_epoch, &d->ordered, (uint64_t)me->worker, d->first, rows,
+                  d->order + d->first);
+    TR_TRY(tr_view_pull(d->view));
+    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
+    double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->workers;
+    d->moved = 0;
+    if (me->clock == 0 && dual_has_free_bias(m)) { /* all start from the value that worker 0 will push */
+        tr_real_add(dtype, d->view->value, bias, d->mean);
+        if (me->worker == 0) d->anchor = d->moved = d->mean;
+    }
+    tr_linear_copy_to_delta(d->view, dtype);
+    mean_begin(m, 0, d->view->n);
+    turns_of_clock(m, me, &d->turns, rows, &begin, &end);
+
     bool moves = dual_has_free_bias(m) && me->worker == 0;
-    size_t rows = d->end - d->first, part = end - begin, bias = m->problem.keys;
-    size_t all = part * rest_sweeps(m, rest_count(d));
+    size_t part = end - begin, all = part * rest_sweeps(m, rest_count(d));
     size_t step = moves ? rows / ANCHOR_STEPS + 1 : part;
     if (d->table) step = tr_min_size(step, part / (4 * d->adds) + 1); /* an addition to the mean in each */
+    TR_TRY(tr_turn_begin(m->tr, "gradient"));
     for (size_t at = 0, n; at < all; at += n) {
         size_t place = begin + at % part;
-        n = tr_min_size(step, end - place);
-        n = tr_data_ready_in(m->train, d->order + d->first, place - d->first, n);
+        n = tr_data_ready_in(m->train, d->order + d->first, place, tr_min_size(step, end - place));
         if (n == 0) break;
         for (size_t stop = place + n, listed; place < stop; place += listed) {
             listed = tr_min_size(LISTED, stop - place);
             tr_seam();
-            memcpy(list, d->order + place, listed * sizeof *list);
+            memcpy(list, d->order + d->first + place, listed * sizeof *list);
             tr_dual_pass(&m->problem, list, rest_remove(d, list, listed), sigma, d->norm, d->a,
                          d->view->delta, false);
         }
@@ -626,36 +650,11 @@ static void dual_pass(const tr_worker *me, struct tr_linear *m, size_t begin, si
         }
         mean_add(m, d->view->delta, (double)at, (double)(at + n), (double)all);
     }
-}
-
-/* Each worker minimises the dual over its rows against its view. The sum of all changes is safe if each worker counts its own changes
- * sigma times, with sigma the number of workers (CoCoA+, Ma et al. 2015, lemma 4). */
-static int dual_compute(tr_worker *me, void *state)
-{
-    struct tr_linear *m = state;
-    struct tr_linear_dual *d = m->dual;
-    enum tr_dtype dtype = m->problem.dtype;
-    size_t begin, end;
-    if (d->group) return shared_compute(me, m);
-    turns_shuffle(m, me->clock / m->clocks_per_epoch, &d->ordered, (uint64_t)me->worker, d->first,
-                  d->end - d->first, d->order + d->first);
-    TR_TRY(tr_view_pull(d->view));
-    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
-    double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->workers;
-    d->moved = 0;
-    if (me->clock == 0 && dual_has_free_bias(m)) { /* all start from the value that worker 0 will push */
-        tr_real_add(dtype, d->view->value, m->problem.keys, d->mean);
-        if (me->worker == 0) d->anchor = d->moved = d->mean;
-    }
-    tr_linear_copy_to_delta(d->view, dtype);
-    mean_begin(m, 0, d->view->n);
-    turns_of_clock(m, me, &d->turns, d->end - d->first, &begin, &end);
-    TR_TRY(tr_turn_begin(m->tr, "gradient"));
-    dual_pass(me, m, d->first + begin, d->first + end, sigma);
     TR_TRY(tr_turn_end(m->tr, TR_OK));
+
     TR_TRY(mean_push(m, d->view->delta, 0, d->view->n));
     tr_linear_keep_difference(d->view, dtype, sigma);
-    if (d->moved != 0) tr_real_add(dtype, d->view->delta, m->problem.keys, d->moved);
+    if (d->moved != 0) tr_real_add(dtype, d->view->delta, bias, d->moved);
     return tr_view_push(d->view);
 }
 
@@ -736,10 +735,11 @@ const struct tr_linear_method tr_linear_dual = {.check = dual_check,
  *   softmax            the variables of a row are e_y - q with probabilities q, which are set together (Yu, Huang and Lin 2011,
  *                      section 5; here by Newton steps on log q and the multiplier of Σ q = 1)
  *
- * If the members of a group have the same rows, the classes are divided among them. Different classes do not interact, so a pass has the
- * same effect as on one worker. Members that process different rows of the same classes update one w in shared memory without locks
- * (PASSCoDe-Wild, Hsieh et al. 2015). Lost updates are repaired at the end of each clock: each member sums the changes of its dual
- * variables. With sync.mode bsp, and between groups, they merge as CoCoA+ does. A bias without λ is learnt with an anchor. */
+ * If the members of a group have the same rows, the classes are divided among them. Different classes do not interact, so
+ * a pass has the same effect as on one worker. Members that process different rows of the same classes update one w in
+ * shared memory without locks (PASSCoDe-Wild, Hsieh et al. 2015). Lost updates are repaired at the end of each clock: each
+ * member sums the changes of its dual variables. With sync.mode bsp, and between groups, they merge as CoCoA+ does. A bias
+ * without λ is learnt with an anchor. */
 struct tr_linear_dual_classes {
     struct turns turns;
     struct tr_class_block own; /* classes of this worker */

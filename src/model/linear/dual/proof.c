@@ -45,7 +45,8 @@ static int proof_prepare(tr_worker *me, void *state)
 
 /* ---- the bias ---- */
 
-/* Takes one Newton step of the bias. A step that predicts a large decrease does not start close to the optimum, and is not taken. */
+/* Takes one Newton step of the bias. A step that predicts a large decrease does not start close to the optimum, and is
+ * not taken. */
 static int proof_settle_bias(tr_worker *me, struct proof *s)
 {
     struct tr_linear *m = s->m;

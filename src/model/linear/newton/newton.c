@@ -1,11 +1,980 @@
-/* solve.method newton. A clock is one step of the solver (newton.h), after which the weights are written to the table
- * in its type. */
+/* Newton's method: the solver (passes over the rows, preconditioner, step length, steps, checkpoints), and solve.method newton.
+ * Functions of the solver that sum over rows or columns are collective over all workers. */
 #include "newton.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* ---- checking, opening ---- */
+/* Rows per block: intermediate results of a block stay in the cache until they are summed. */
+enum { BLOCK_ROWS = 256 };
+
+/* Matrices that are factored: for each class its diagonal block, which is the whole Hessian for one-against-rest; or
+ * the whole Hessian of a softmax with few classes and columns. */
+struct factors {
+    size_t n, side;    /* n matrices of side × side; 0: none */
+    double cost;       /* time to make the factors, in products with the Hessian */
+    size_t first, end; /* those that this worker makes and solves with; a single one belongs to all workers */
+};
+
+struct tr_newton {
+    struct tr_newton_options o;
+    const struct tr_problem *problem; /* that of the options, or `ridged` */
+    struct tr_problem ridged; /* for corners without λ: with a tiny one, because their curvature may be 0 */
+    double width;             /* of the rounded corners; 0: the loss has none */
+    size_t outputs;
+    struct tr_columns columns;
+    tr_key *keys;                                                /* of the rows; and the bias */
+    double *in, *out;                                            /* vectors over these keys */
+    double *part;                                                /* of a block: slopes or products; scratch */
+    double *margin, *step_margin, *direction_margin, *curvature; /* by row */
+    double *shift;   /* shift of the corner, by row. `margin` is relative to it. NULL without corners */
+    double *project; /* factors that make the slopes a feasible dual point (bias_project()) */
+    /* over the columns of this worker */
+    double *w, *gradient, *step, *residual, *direction, *product, *solved, *diagonal;
+    size_t all; /* columns including the bias */
+    struct factors factors;
+    double *factor; /* factors of the Hessian of an earlier step; NULL: diagonal preconditioner */
+    bool has_factor, has_gradient, restored;
+    bool careful; /* curvatures are those of parabolas above the loss, because the last step was too long */
+    double last_square; /* |∇F|² before the last step */
+    int64_t iterations; /* iterations of conjugate gradients in the last step */
+    double loss;        /* Σ φ / n, with rounded corners */
+    double projected; /* part of the gap due to the projection: of softmax Σ over the rows of this worker */
+    double terms;     /* Σ |slope · margin| over the rows of this worker */
+    struct tr_newton_state state;
+};
+
+/* ---- vectors over columns ---- */
+
+/* Number of elements of this worker's part of a vector that are regularised: all but a free bias, which is the last
+ * key. */
+static size_t newton_regularised(const struct tr_newton *t)
+{
+    bool has_last = t->columns.first + t->columns.n == t->all;
+    bool free_bias = t->problem->bias && !t->o.bias_l2 && has_last;
+    return (t->columns.n - free_bias) * t->outputs;
+}
+
+static size_t newton_own(const struct tr_newton *t)
+{
+    return t->columns.n * t->outputs;
+}
+
+static double newton_dot(size_t n, const double *x, const double *y)
+{
+    double s[8] = {0};
+    size_t j = 0;
+    for (; j + 8 <= n; j += 8)
+        for (size_t u = 0; u < 8; u++) s[u] += x[j + u] * y[j + u];
+    for (; j < n; j++) s[0] += x[j] * y[j];
+    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+}
+
+static void newton_axpy(size_t n, double a, const double *restrict x, double *restrict y)
+{
+    for (size_t j = 0; j < n; j++) y[j] += a * x[j];
+}
+
+/* ---- passes over the rows ---- */
+
+/* sum = (Σ over workers of t->out) / n + λ w */
+static int pass_finish(struct tr_newton *t, const double *w, double *sum)
+{
+    double part = 1 / t->problem->n;
+    TR_TRY(tr_columns_sum(&t->columns, t->out, sum));
+    for (size_t j = 0; j < newton_own(t); j++) sum[j] *= part;
+    newton_axpy(newton_regularised(t), t->problem->l2, w, sum);
+    return TR_OK;
+}
+
+/* The slope of a row at a margin. The corner of a piecewise linear loss is rounded (Nesterov 2005): φ = the maximum of
+ * u r - width/2 (u - middle)² + width/8 over low ≤ u ≤ high, r = m - y. This u is the slope. */
+static double row_slope(const struct tr_newton *t, double m, double y)
+{
+    const struct tr_problem *p = t->problem;
+    double low, high;
+    if (!(t->width > 0)) return tr_loss_slope(p->loss, m, y, p->shape);
+    p->loss->corner(y, p->shape, &low, &high);
+    return fmin(fmax((low + high) / 2 + (m - y) / t->width, low), high);
+}
+
+/* The curvature. A careful step uses that of the parabola that touches the loss at m and m0 - (m - m0), where m0 is its minimum. It
+ * lies above the loss (Huber 1964), so far from the optimum, where the curvature is 0, the step is not too long. */
+static double row_curvature(const struct tr_newton *t, double m, double y, double slope)
+{
+    const struct tr_problem *p = t->problem;
+    double low, high, off = m - y;
+    if (!(t->width > 0)) {
+        bool above = t->careful && p->loss->labels == TR_LABELS_NUMBERS && off != 0;
+        return above ? slope / off : tr_loss_curvature(p->loss, m, y, slope, p->shape);
+    }
+    p->loss->corner(y, p->shape, &low, &high);
+    if (slope > low && slope < high) return 1 / t->width;
+    return t->careful && slope != 0 ? slope / (off + (low + high) / 2 * t->width) : 0;
+}
+
+/* Replaces the margins of a block of rows by slopes × weight, and computes φ'' × weight. For softmax the curvature is the
+ * probabilities × weight. */
+static void pass_slopes(const struct tr_newton *t, size_t done, size_t n, double *slope, double *curvature)
+{
+    const struct tr_problem *p = t->problem;
+    size_t outputs = t->outputs, first = t->o.first + done;
+    tr_seam();
+    if (p->softmax) {
+        tr_row_slopes(p, first, n, slope);
+        for (size_t i = 0; i < n * outputs; i++) {
+            bool is = (size_t)p->target[first + i / outputs] == i % outputs;
+            curvature[i] = slope[i] + (is ? tr_row_weight(p, first + i / outputs) : 0);
+        }
+        return;
+    }
+    for (size_t i = 0; i < n * outputs; i++) {
+        double weight = tr_row_weight(p, first + i / outputs),
+               y = tr_row_target(p, first + i / outputs, i % outputs), m = slope[i];
+        slope[i] = row_slope(t, m, y);
+        curvature[i] = weight * row_curvature(t, m, y, slope[i]);
+        slope[i] *= weight;
+    }
+}
+
+static void pass_diagonal_of_rows(const struct tr_newton *t, size_t done, size_t n, double *out)
+{
+    size_t outputs = t->outputs;
+    const double *curvature = t->curvature + done * outputs;
+    for (size_t i = 0; i < n; i++, curvature += outputs, out += outputs) {
+        double weight = 0;
+        for (size_t k = 0; k < outputs; k++) weight += curvature[k];
+        for (size_t k = 0; k < outputs; k++)
+            out[k] = !t->problem->softmax ? curvature[k]
+                     : weight > 0         ? curvature[k] * (1 - curvature[k] / weight)
+                                          : 0;
+    }
+}
+
+static int pass_hessian(struct tr_newton *t, const double *direction, double *product)
+{
+    size_t outputs = t->outputs;
+    TR_TRY(tr_columns_fetch(&t->columns, direction, t->in));
+    memset(t->out, 0, t->columns.local * outputs * sizeof *t->out);
+    TR_TRY(tr_turn_begin(t->o.tr, "gradient"));
+    for (size_t done = 0, n; done < t->o.n; done += n) {
+        n = tr_min_size(BLOCK_ROWS, t->o.n - done);
+        double *z = t->direction_margin + done * outputs;
+        const double *curvature = t->curvature + done * outputs;
+        tr_newton_times(t->problem, t->o.first + done, n, t->in, z);
+        for (size_t i = 0; i < n * outputs; i += outputs) {
+            double weight = 0, mean = 0; /* of a softmax */
+            for (size_t k = i; k < i + outputs && t->problem->softmax; k++)
+                weight += curvature[k], mean += curvature[k] * z[k];
+            if (weight > 0) mean /= weight;
+            for (size_t k = i; k < i + outputs; k++) t->part[k] = curvature[k] * (z[k] - mean);
+        }
+        tr_newton_add(t->problem, t->o.first + done, n, t->part, t->out);
+    }
+    TR_TRY(tr_turn_end(t->o.tr, TR_OK));
+    t->state.passes++;
+    return pass_finish(t, direction, product);
+}
+
+/* Computes Σ φ / n over the rows of all workers at margin + by × shift, with a shift for each output; without a shift
+ * at margin + by × step_margin. */
+static int pass_sum_losses(struct tr_newton *t, double by, const double *shift, double *loss)
+{
+    const struct tr_problem *p = t->problem;
+    size_t outputs = t->outputs;
+    double sum = 0;
+    for (size_t done = 0, n; done < t->o.n; done += n) {
+        n = tr_min_size(BLOCK_ROWS, t->o.n - done);
+        tr_seam();
+        const double *margin = t->margin + done * outputs, *moved = t->step_margin + done * outputs;
+        double *at = t->part, of_block = 0;
+        for (size_t i = 0; i < n * outputs; i++)
+            at[i] = margin[i] + by * (shift ? shift[i % outputs] : moved[i]);
+        for (size_t i = 0; t->width > 0 && i < n * outputs; i++) {
+            size_t row = t->o.first + done + i / outputs;
+            double y = tr_row_target(p, row, i % outputs), low, high, u = row_slope(t, at[i], y);
+            p->loss->corner(y, p->shape, &low, &high);
+            double off = u - (low + high) / 2;
+            of_block += tr_row_weight(p, row) * (u * (at[i] - y) + t->width * (0.125 - off * off / 2));
+        }
+        sum += t->width > 0 ? of_block : tr_row_losses(p, t->o.first + done, n, at, 0);
+    }
+    TR_TRY(tr_columns_sum_rows(&t->columns, &sum, 1));
+    *loss = sum / p->n;
+    return TR_OK;
+}
+
+/* ---- a bias without λ ----
+ *
+ * The dual requires that the slopes of each output sum to 0. The bias is therefore minimised before each gradient. What rounding
+ * leaves is removed by a projection: the side (positive or negative slopes) with the larger sum is multiplied by the ratio of the
+ * sums; the probabilities of a softmax are mixed with a distribution. By convexity the gap grows by at most
+ * (1 - ratio) Σ φ / n, because 0 is a dual point with φ* = 0. */
+
+static void bias_move(struct tr_newton *t, double by, const double *shift)
+{
+    size_t outputs = t->outputs, at = newton_regularised(t);
+    for (size_t i = 0; i < t->o.n * outputs; i++) t->margin[i] += by * shift[i % outputs];
+    if (at < newton_own(t)) newton_axpy(outputs, by, shift, t->w + at);
+}
+
+/* The slope of Σ φ along the bias of an output is the difference of two sums, and is 0 within a bracket. */
+struct bias_search {
+    double by, low, high, reach;
+    double negative, positive, curvature; /* sums over all rows at `by`; the first one of -slope */
+    bool found;
+};
+
+/* Newton's method, with bisection inside the bracket and growing steps before there is one: the curvature may be 0. */
+static void bias_advance(const struct tr_newton *t, struct bias_search *b, int turn)
+{
+    double slope = b->positive - b->negative, sum = b->positive + b->negative;
+    b->found = fabs(slope) <= (turn < 20 ? 1e-12 : 1e-9) * sum || b->high - b->low <= 4e-16 * fabs(b->by);
+    if (b->found) return;
+    if (slope > 0) b->high = b->by;
+    else b->low = b->by;
+    double step = b->curvature > 0 ? -slope / b->curvature : (double)-INFINITY * slope;
+    bool open = !isfinite(b->high - b->low);
+    if (open && fabs(step) > b->reach && !t->problem->loss->quadratic) {
+        step = copysign(b->reach, step);
+        b->reach *= 4;
+    }
+    double next = b->by + step;
+    if (!open && !(next > b->low && next < b->high)) next = (b->low + b->high) / 2;
+    b->found = next == b->by;
+    b->by = next;
+}
+
+/* turns: maximum number of steps; 0 only computes the projection. */
+static int bias_settle_each(struct tr_newton *t, int turns)
+{
+    size_t outputs = t->outputs;
+    double *slope = t->part, *curvature = slope + BLOCK_ROWS * outputs;
+    TR_FREED struct bias_search *of = NULL;
+    TR_FREED double *sums = NULL;
+    bool all_found = false;
+    TR_TRY(TR_NEW(&of, outputs));
+    TR_TRY(TR_NEW(&sums, 6 * outputs));
+    double *block = sums + 3 * outputs;
+    for (size_t k = 0; k < outputs; k++)
+        of[k] = (struct bias_search){.low = -INFINITY, .high = INFINITY, .reach = t->o.scale};
+    for (int turn = 0; !all_found; turn++) {
+        memset(sums, 0, 3 * outputs * sizeof *sums);
+        for (size_t done = 0, n; done < t->o.n; done += n) {
+            n = tr_min_size(BLOCK_ROWS, t->o.n - done);
+            for (size_t i = 0; i < n * outputs; i++)
+                slope[i] = t->margin[done * outputs + i] + of[i % outputs].by;
+            pass_slopes(t, done, n, slope, curvature);
+            memset(block, 0, 3 * outputs * sizeof *block);
+            for (size_t i = 0; i < n * outputs; i++) {
+                double *sum = block + 3 * (i % outputs);
+                sum[slope[i] > 0] += fabs(slope[i]);
+                sum[2] += curvature[i];
+            }
+            newton_axpy(3 * outputs, 1, block, sums);
+        }
+        TR_TRY(tr_columns_sum_rows(&t->columns, sums, 3 * outputs));
+        all_found = true;
+        for (size_t k = 0; k < outputs; k++) {
+            of[k].negative = sums[3 * k];
+            of[k].positive = sums[3 * k + 1];
+            of[k].curvature = sums[3 * k + 2];
+            if (!of[k].found && turn < turns) bias_advance(t, &of[k], turn);
+            all_found = all_found && (of[k].found || turn >= turns);
+        }
+    }
+    for (size_t k = 0; k < outputs; k++) sums[k] = of[k].by;
+    bias_move(t, 1, sums);
+    t->projected = 0;
+    for (size_t k = 0; k < outputs; k++) {
+        double most = fmax(of[k].negative, of[k].positive), least = fmin(of[k].negative, of[k].positive);
+        double ratio = most > 0 ? least / most : 1;
+        t->project[2 * k] = of[k].negative > of[k].positive ? ratio : 1;
+        t->project[2 * k + 1] = of[k].positive > of[k].negative ? ratio : 1;
+        t->projected = fmax(t->projected, 1 - ratio);
+    }
+    return TR_OK;
+}
+
+/* Newton's method on all biases of a softmax together. At the end t->project contains the share of the mixed
+ * distribution, and for each class its part. */
+static int bias_settle_softmax(struct tr_newton *t, int turns)
+{
+    size_t outputs = t->outputs;
+    double n = t->problem->n, last = INFINITY, loss = t->loss;
+    TR_FREED double *sums = NULL;
+    TR_TRY(TR_NEW(&sums, outputs * (outputs + 3)));
+    double *hessian = sums + 2 * outputs, *shift = hessian + outputs * outputs;
+    for (int turn = 0;; turn++) {
+        double *slope = t->part, *curvature = slope + BLOCK_ROWS * outputs, size = 0;
+        memset(sums, 0, outputs * (outputs + 2) * sizeof *sums);
+        for (size_t done = 0, some; done < t->o.n; done += some) {
+            some = tr_min_size(BLOCK_ROWS, t->o.n - done);
+            memcpy(slope, t->margin + done * outputs, some * outputs * sizeof *slope);
+            pass_slopes(t, done, some, slope, curvature);
+            for (size_t i = 0; i < some; i++) {
+                const double *q = curvature + i * outputs;
+                double weight = 0;
+                newton_axpy(outputs, 1, slope + i * outputs, sums);
+                newton_axpy(outputs, 1, q, sums + outputs);
+                for (size_t k = 0; k < outputs; k++) {
+                    hessian[k * outputs + k] += q[k];
+                    weight += q[k];
+                }
+                for (size_t k = 0; k < outputs && weight > 0; k++)
+                    newton_axpy(k + 1, -q[k] / weight, q, hessian + k * outputs);
+            }
+        }
+        TR_TRY(tr_columns_sum_rows(&t->columns, sums, outputs * (outputs + 2)));
+        for (size_t k = 0; k < outputs; k++) size = fmax(size, fabs(sums[k]));
+        if (turn == turns || size <= 1e-13 * n || (size < 1e-8 * n && size > last / 2)) break;
+        last = size;
+        for (size_t k = 0; k < outputs; k++) {
+            if (!(hessian[k * outputs + k] > 1e-12 * n))
+                hessian[k * outputs + k] = n;     /* flat: a small step */
+            hessian[k * outputs + k] *= 1 + 1e-9; /* one flat direction */
+        }
+        memcpy(shift, sums, outputs * sizeof *shift);
+        tr_cholesky(outputs, hessian);
+        tr_cholesky_solve(outputs, hessian, 1, shift);
+        double by = -1;
+        do TR_TRY(pass_sum_losses(t, by, shift, &loss));
+        while (!(loss <= t->loss * (1 + 1e-14)) && (by /= 2) < -1e-6);
+        if (!(by < -1e-6)) break;
+        bias_move(t, by, shift);
+        t->loss = loss;
+    }
+    double mix = 0, *all = sums + outputs;
+    for (size_t k = 0; k < outputs; k++) mix = fmax(mix, all[k] > 0 ? sums[k] / all[k] : 0);
+    t->project[0] = mix;
+    for (size_t k = 0; k < outputs; k++) t->project[1 + k] = fmax(0, mix * all[k] / n - sums[k] / n);
+    return TR_OK;
+}
+
+/* Makes the slopes of a block of rows feasible. */
+static void bias_project(struct tr_newton *t, size_t done, size_t n, double *slope)
+{
+    size_t outputs = t->outputs;
+    if (!t->problem->bias || t->o.bias_l2) return;
+    if (!t->problem->softmax) {
+        for (size_t i = 0; i < n * outputs; i++) slope[i] *= t->project[2 * (i % outputs) + (slope[i] > 0)];
+        return;
+    }
+    if (t->project[0] == 0) return;
+    for (size_t i = 0; i < n; i++, slope += outputs) {
+        const double *q = t->curvature + (done + i) * outputs;
+        double weight = tr_row_weight(t->problem, t->o.first + done + i), least = 1;
+        if (!(weight > 0)) continue;
+        for (size_t k = 0; k < outputs; k++) {
+            least = fmin(least, q[k] / weight);
+            slope[k] += weight * t->project[1 + k] - t->project[0] * q[k];
+        }
+        /* Σ p log (p / q) ≤ -log of the least q */
+        t->projected += weight * t->project[0] * -log(fmax(least, 1e-300));
+    }
+}
+
+/* Minimises over the bias, and computes the gradient from slopes that are a feasible dual point. */
+static int pass_gradient(struct tr_newton *t)
+{
+    size_t outputs = t->outputs, local = t->columns.local * outputs;
+    double *squares = t->in, *part = t->part, *more = part + BLOCK_ROWS * outputs;
+    if (t->problem->bias && !t->o.bias_l2)
+        TR_TRY((t->problem->softmax ? bias_settle_softmax : bias_settle_each)(t, t->restored ? 0 : 60));
+    if (!t->restored) TR_TRY(pass_sum_losses(t, 0, NULL, &t->loss));
+    if (t->problem->softmax) t->projected = 0;
+    t->restored = false;
+    t->terms = 0;
+    memset(t->out, 0, local * sizeof *t->out);
+    memset(squares, 0, local * sizeof *squares);
+    TR_TRY(tr_turn_begin(t->o.tr, "gradient"));
+    for (size_t done = 0, n; done < t->o.n; done += n) {
+        n = tr_min_size(BLOCK_ROWS, t->o.n - done);
+        const double *margin = t->margin + done * outputs;
+        double terms = 0;
+        memcpy(part, margin, n * outputs * sizeof *part);
+        pass_slopes(t, done, n, part, t->curvature + done * outputs);
+        bias_project(t, done, n, part);
+        for (size_t i = 0; i < n * outputs; i++) terms += fabs(part[i] * margin[i]);
+        t->terms += terms;
+        tr_newton_add(t->problem, t->o.first + done, n, part, t->out);
+        if (t->factor) continue;
+        pass_diagonal_of_rows(t, done, n, more);
+        tr_newton_add_squares(t->problem, t->o.first + done, n, more, squares);
+    }
+    TR_TRY(tr_turn_end(t->o.tr, TR_OK));
+    TR_TRY(pass_finish(t, t->w, t->gradient));
+    t->has_gradient = true;
+    return t->factor ? TR_OK : tr_columns_sum(&t->columns, squares, t->diagonal);
+}
+
+/* ---- the preconditioner ---- */
+
+/* Returns whether a factor is worth its cost. It takes longer than a pass, but saves passes in every step (most for
+ * unscaled columns: covtype, 23 passes instead of 244). Each worker factors the whole matrix; blocks are divided among
+ * the workers. */
+static bool factor_is_possible(const struct tr_newton_options *o, struct factors *f, double nonzeros)
+{
+    enum { MOST_SIDE = 1024, MOST_NUMBERS = 1 << 23 };
+    double n = (double)f->side, workers = o->tr ? tr_workers(o->tr) : 1;
+    if (n > MOST_SIDE || (f->n > 1 && n * n * (double)f->n > MOST_NUMBERS)) return false;
+    double nanoseconds = n * n * (n / 30 + 8 * (workers > 1)) * ceil((double)f->n / workers) * workers;
+    f->cost = tr_newton_outer_cost(nonzeros, n);
+    return f->cost + nanoseconds / (2 * o->nonzeros * (double)o->problem->outputs + 1e6) < 60;
+}
+
+static struct factors factor_choose(const struct tr_newton_options *o)
+{
+    const struct tr_problem *p = o->problem;
+    size_t all = (size_t)o->columns + p->bias;
+    double each = o->nonzeros / fmax(p->n, 1) + p->bias;
+    struct factors whole = {.n = 1, .side = all * p->outputs}, f = {.n = p->outputs, .side = all};
+    if (o->preconditioner == TR_PRECONDITION_DIAGONAL) return (struct factors){0};
+    if (p->softmax && factor_is_possible(o, &whole, each * (double)p->outputs)) f = whole;
+    else if (!factor_is_possible(o, &f, each) && o->preconditioner != TR_PRECONDITION_DENSE)
+        return (struct factors){0};
+    int worker = o->tr ? tr_set_rank(o->tr, TR_SET_WORKERS) : 0, workers = o->tr ? tr_workers(o->tr) : 1;
+    if (worker < 0) return f;
+    f.first = f.n == 1 ? 0 : f.n * (size_t)worker / (size_t)workers;
+    f.end = f.n == 1 ? 1 : f.n * ((size_t)worker + 1) / (size_t)workers;
+    return f;
+}
+
+bool tr_newton_is_exact(const struct tr_newton_options *o)
+{
+    struct factors f = factor_choose(o);
+    return f.n == 1 || (f.n > 1 && !o->problem->softmax);
+}
+
+int tr_newton_least_passes(const struct tr_newton_options *o)
+{
+    return factor_choose(o).n > 0 ? 3 : 2;
+}
+
+/* Adds the whole Hessian of a softmax: X' (diag(q) - q q') X for the probabilities q of a row. */
+static int factor_add_whole(struct tr_newton *t, double *whole)
+{
+    size_t outputs = t->outputs, all = t->all, side = t->factors.side;
+    TR_FREED double *blocks = NULL;
+    TR_TRY(TR_NEW(&blocks, outputs * all * all));
+    for (size_t done = 0, n; done < t->o.n; done += n) {
+        n = tr_min_size(BLOCK_ROWS, t->o.n - done);
+        const double *curvature = t->curvature + done * outputs;
+        for (size_t i = 0; i < n * outputs; i += outputs) {
+            double weight = 0;
+            for (size_t k = 0; k < outputs; k++) weight += curvature[i + k];
+            for (size_t k = 0; k < outputs; k++)
+                t->part[i + k] = weight > 0 ? curvature[i + k] / sqrt(weight) : 0;
+        }
+        TR_TRY(tr_newton_subtract_outer(t->problem, t->o.first + done, n, t->part, t->keys, all, whole));
+        for (size_t k = 0; k < outputs; k++) {
+            for (size_t i = 0; i < n; i++) t->part[i] = curvature[i * outputs + k];
+            TR_TRY(tr_newton_add_outer(t->problem, t->o.first + done, n, t->part, t->keys, all,
+                                       blocks + k * all * all));
+        }
+    }
+    for (size_t k = 0; k < outputs; k++)
+        for (size_t i = 0; i < all; i++)
+            for (size_t j = 0; j <= i; j++)
+                whole[(i * outputs + k) * side + j * outputs + k] += blocks[(k * all + i) * all + j];
+    return TR_OK;
+}
+
+/* Computes the Hessian or its blocks, sums them over the workers, and factors them. Of several blocks each worker gets its own. */
+static int factor_make(struct tr_newton *t)
+{
+    const struct factors *f = &t->factors;
+    int workers = t->columns.workers;
+    size_t outputs = t->outputs, side = f->side, square = side * side,
+           lambdas = newton_regularised(t) * side / newton_own(t);
+    bool whole = side > t->all;
+    memset(t->factor, 0, f->n * square * sizeof *t->factor);
+    if (whole) TR_TRY(factor_add_whole(t, t->factor));
+    for (size_t done = 0, n; done < t->o.n && !whole; done += n) {
+        double *of_class = t->part + BLOCK_ROWS * outputs;
+        n = tr_min_size(BLOCK_ROWS, t->o.n - done);
+        pass_diagonal_of_rows(t, done, n, t->part);
+        for (size_t k = 0; k < outputs; k++) {
+            for (size_t i = 0; i < n; i++) of_class[i] = t->part[i * outputs + k];
+            TR_TRY(tr_newton_add_outer(t->problem, t->o.first + done, n, of_class, t->keys, t->all,
+                                       t->factor + k * square));
+        }
+    }
+    if (f->n == 1 || workers == 1) {
+        TR_TRY(tr_columns_sum_rows(&t->columns, t->factor, f->n * square));
+    } else {
+        TR_FREED size_t *counts = NULL;
+        TR_TRY(TR_NEW(&counts, (size_t)workers));
+        for (size_t w = 0, all = (size_t)workers; w < all; w++)
+            counts[w] = (f->n * (w + 1) / all - f->n * w / all) * square;
+        TR_TRY(tr_reduce_scatter(t->o.tr, TR_SET_WORKERS, TR_F64, t->factor, counts, NULL));
+    }
+    for (size_t k = f->first; k < f->end; k++) {
+        double *h = t->factor + k * square, share = 1 / t->problem->n;
+        for (size_t j = 0; j < square; j++) h[j] *= share;
+        for (size_t j = 0; j < lambdas; j++) h[j * side + j] += t->problem->l2;
+        tr_cholesky(side, h);
+    }
+    t->has_factor = true;
+    t->iterations = 0;
+    t->state.passes++;
+    return TR_OK;
+}
+
+/* Maximum number of corrections with an old factor. It is used until the corrections cost a third of a new factor; then
+ * the step ends, and the next one makes a new factor. With corners an old factor is never used, because rows that enter
+ * or leave a corner change the Hessian too much. */
+static int64_t factor_most_corrections(const struct tr_newton *t)
+{
+    return (int64_t)fmax(4, t->factors.cost / 3);
+}
+
+static bool factor_is_needed(const struct tr_newton *t)
+{
+    bool serves = t->has_factor && t->iterations < factor_most_corrections(t) && !(t->width > 0);
+    return t->factor && !serves;
+}
+
+static double factor_mean(size_t n, const double *x, size_t stride)
+{
+    double sum = 0;
+    for (size_t k = 0; k < n; k++) sum += x[k * stride];
+    return sum / (double)n;
+}
+
+/* Solves with the diagonal blocks, each worker with its own. The common component of all classes' weights of a column
+ * does not change the probabilities of a softmax: the Hessian along it is λ, and the blocks solve for the rest. */
+static int factor_solve_blocks(struct tr_newton *t, const double *r, double *out)
+{
+    size_t outputs = t->outputs, all = t->all, free_bias = newton_regularised(t) / outputs;
+    bool softmax = t->problem->softmax;
+    double *of_class = t->product, l2 = t->problem->l2; /* the last product is not needed any more */
+    memset(of_class, 0, newton_own(t) * sizeof *of_class);
+    for (size_t k = t->factors.first; k < t->factors.end; k++) {
+        double *x = of_class + k * all;
+        for (size_t j = 0; j < all; j++)
+            x[j] = r[j * outputs + k] - (softmax ? factor_mean(outputs, r + j * outputs, 1) : 0);
+        tr_cholesky_solve(all, t->factor + k * t->factors.side * t->factors.side, 1, x);
+    }
+    TR_TRY(tr_columns_sum_rows(&t->columns, of_class, newton_own(t)));
+    for (size_t j = 0; j < all; j++) {
+        double more = 0;
+        if (softmax) more -= factor_mean(outputs, of_class + j, all);
+        if (softmax && l2 > 0 && j < free_bias) more += factor_mean(outputs, r + j * outputs, 1) / l2;
+        for (size_t k = 0; k < outputs; k++) out[j * outputs + k] = of_class[k * all + j] + more;
+    }
+    return TR_OK;
+}
+
+/* Diagonal preconditioner of Hsia, Chiang and Lin 2018: a hundredth of the diagonal, and the rest of the identity, here
+ * λ. A free bias uses its diagonal element. */
+static int factor_apply(struct tr_newton *t, const double *r, double *out)
+{
+    const double share = 0.01;
+    double l2 = t->problem->l2, n = t->problem->n;
+    size_t free_bias = newton_regularised(t);
+    if (t->factors.n > 1) return factor_solve_blocks(t, r, out);
+    if (t->factor) {
+        memcpy(out, r, newton_own(t) * sizeof *out);
+        tr_cholesky_solve(t->factors.side, t->factor, 1, out);
+        return TR_OK;
+    }
+    for (size_t j = 0; j < newton_own(t); j++) {
+        double diagonal = j < free_bias && l2 > 0 ? l2 + share * t->diagonal[j] / n : t->diagonal[j] / n;
+        out[j] = diagonal > 0 ? r[j] / diagonal : 0;
+    }
+    return TR_OK;
+}
+
+/* ---- the length of a step ---- */
+
+/* Line search along the step of one class: the current length and its bounds. */
+struct along {
+    double by, low, high, first; /* first: slope at full length */
+    bool found;
+};
+
+/* Scales each class's part of the step to the minimum along it, by Newton's method on the slope. The model of the step ignores
+ * corners that it crosses, so a full or halved step rarely fits. *by: the smallest factor, at most 1. */
+static int search_corners(struct tr_newton *t, double *by)
+{
+    enum { MOST = 100, LONGEST = 64 };
+    const struct tr_problem *p = t->problem;
+    size_t outputs = t->outputs;
+    TR_FREED struct along *along = NULL;
+    TR_FREED double *sums = NULL; /* slope and curvature of Σ φ; w · step and |step|² */
+    TR_TRY(TR_NEW(&along, outputs));
+    TR_TRY(TR_NEW(&sums, 4 * outputs));
+    double *squares = sums + 2 * outputs;
+    for (size_t j = 0; j < newton_regularised(t); j++) {
+        squares[2 * (j % outputs)] += t->w[j] * t->step[j];
+        squares[2 * (j % outputs) + 1] += t->step[j] * t->step[j];
+    }
+    TR_TRY(tr_columns_sum_parts(&t->columns, squares, 2 * outputs));
+    for (size_t k = 0; k < outputs; k++) along[k] = (struct along){.by = 1, .high = INFINITY};
+    bool all_found = false;
+    for (int turn = 0; turn < MOST && !all_found; turn++) {
+        memset(sums, 0, 2 * outputs * sizeof *sums);
+        for (size_t i = 0; i < t->o.n * outputs; i++) {
+            size_t row = t->o.first + i / outputs, k = i % outputs;
+            double y = tr_row_target(p, row, k), d = t->step_margin[i], m = t->margin[i] + along[k].by * d;
+            double weight = tr_row_weight(p, row), slope = row_slope(t, m, y);
+            if (i % 4096 == 0) tr_seam();
+            sums[2 * k] += weight * d * slope;
+            sums[2 * k + 1] += weight * d * d * row_curvature(t, m, y, slope);
+        }
+        TR_TRY(tr_columns_sum_rows(&t->columns, sums, 2 * outputs));
+        all_found = true;
+        for (size_t k = 0; k < outputs; k++) {
+            struct along *a = &along[k];
+            const double *sum = sums + 2 * k, *square = squares + 2 * k;
+            double slope = sum[0] / p->n + p->l2 * (square[0] + a->by * square[1]),
+                   next = a->by - slope / (sum[1] / p->n + p->l2 * square[1]);
+            if (a->found) continue;
+            if (turn == 0) a->first = fabs(slope);
+            a->found =
+                fabs(slope) <= 1e-3 * a->first || a->high - a->low < 1e-6 * a->high || a->low >= LONGEST;
+            if (a->found) continue;
+            all_found = false;
+            *(slope > 0 ? &a->high : &a->low) = a->by;
+            if (next > a->low && next < a->high) a->by = next;
+            else a->by = isfinite(a->high) ? (a->low + a->high) / 2 : 2 * a->low;
+        }
+    }
+    *by = 1;
+    for (size_t k = 0; k < outputs; k++) *by = fmin(*by, along[k].by);
+    for (size_t j = 0; j < newton_own(t); j++) t->step[j] *= along[j % outputs].by;
+    for (size_t i = 0; i < t->o.n * outputs; i++) t->step_margin[i] *= along[i % outputs].by;
+    return TR_OK;
+}
+
+/* Halves the step until the decrease is at least 1e-4 of the first-order prediction (Armijo), up to rounding. */
+static int search_armijo(struct tr_newton *t, double *by)
+{
+    size_t n = newton_regularised(t);
+    double sums[] = {newton_dot(newton_own(t), t->gradient, t->step), newton_dot(n, t->w, t->w),
+                     newton_dot(n, t->w, t->step), newton_dot(n, t->step, t->step)};
+    double l2 = t->problem->l2, before, loss;
+    TR_TRY(tr_columns_sum_parts(&t->columns, sums, 4));
+    before = t->loss + l2 / 2 * sums[1];
+    for (*by = 1; *by > 1e-9; *by /= 2) {
+        TR_TRY(pass_sum_losses(t, *by, NULL, &loss));
+        double now = loss + l2 / 2 * (sums[1] + 2 * *by * sums[2] + *by * *by * sums[3]);
+        if (!(now <= before + 1e-4 * *by * sums[0] + 1e-15 * before)) continue;
+        t->loss = loss;
+        return TR_OK;
+    }
+    *by = 0;
+    return TR_OK;
+}
+
+/* Width of the corners, in the unit of the targets: at first, when nearly all rows are in them at zero weights; its factor each
+ * time the corners move, if the previous step took few products; minimum. The corners move when the rest of the gap is at
+ * most few_times their part of it. (Hinge, to a gap of 1e-3: these take 34 passes on a9a, 86 on w8a and on 20 newsgroups, 95
+ * on clicks. Corners fixed at the label that become narrower take 67, 223, and more than 400 on the others: their curvature
+ * grows.) */
+static const double first_width = 4, narrower = 0.7, least_width = 1e-4, few_times = 10;
+enum { FEW_PRODUCTS = 10 };
+
+/* ---- opening ---- */
+
+static int solver_open(struct tr_newton *t)
+{
+    const struct tr_problem *p = t->problem;
+    TR_TRY(TR_NEW(&t->keys, p->keys + 1));
+    if (p->keys > 0) memcpy(t->keys, t->o.keys, p->keys * sizeof *t->keys);
+    t->keys[p->keys] = t->o.columns;
+    t->all = (size_t)t->o.columns + p->bias;
+    TR_TRY(tr_columns_open(&t->columns, t->o.tr, t->keys, p->keys + p->bias, t->all, t->outputs));
+    size_t local = t->columns.local * t->outputs, rows = t->o.n * t->outputs, own = newton_own(t);
+    double **of_keys[] = {&t->in, &t->out},
+           **of_rows[] = {&t->margin, &t->step_margin, &t->direction_margin, &t->curvature},
+           **of_columns[] = {&t->w,         &t->gradient, &t->step,   &t->residual,
+                             &t->direction, &t->product,  &t->solved, &t->diagonal};
+    for (size_t i = 0; i < 2; i++) TR_TRY(TR_NEW(of_keys[i], local));
+    for (size_t i = 0; i < 4; i++) TR_TRY(TR_NEW(of_rows[i], rows));
+    for (size_t i = 0; i < 8; i++) TR_TRY(TR_NEW(of_columns[i], own));
+    if (t->width > 0) TR_TRY(TR_NEW(&t->shift, rows));
+    TR_TRY(TR_NEW(&t->part, 3 * BLOCK_ROWS * t->outputs));
+    TR_TRY(TR_NEW(&t->project, 2 * t->outputs));
+    t->factors = factor_choose(&t->o);
+    if (t->factors.n > 0) TR_TRY(TR_NEW(&t->factor, t->factors.n * t->factors.side * t->factors.side));
+    if (p->bias && !t->o.bias_l2 && t->o.start != 0) bias_move(t, t->o.start, &(double){1});
+    return TR_OK;
+}
+
+int tr_newton_open(const struct tr_newton_options *options, struct tr_newton **newton)
+{
+    struct tr_newton *t;
+    TR_TRY(TR_NEW(&t, 1));
+    *t = (struct tr_newton){.o = *options,
+                            .problem = options->problem,
+                            .outputs = options->problem->outputs,
+                            .state = {.decrease = 1}};
+    if (!(t->o.scale > 0)) t->o.scale = 1;
+    t->ridged = *options->problem;
+    t->ridged.l2 = 1e-9 / t->o.scale;
+    if (t->problem->loss->corner) t->width = first_width * t->o.scale;
+    if (t->problem->loss->corner && t->problem->l2 == 0) t->problem = &t->ridged;
+    int status = solver_open(t);
+    if (status != TR_OK) tr_newton_close(&t);
+    *newton = t;
+    return status;
+}
+
+void tr_newton_close(struct tr_newton **newton)
+{
+    struct tr_newton *t = *newton;
+    if (!t) return;
+    void *arrays[] = {
+        t->keys,      t->in,       t->out,      t->part,  t->margin,   t->step_margin, t->direction_margin,
+        t->curvature, t->w,        t->gradient, t->step,  t->residual, t->direction,   t->product,
+        t->solved,    t->diagonal, t->factor,   t->shift, t->project};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    tr_columns_close(&t->columns);
+    free(t);
+    *newton = NULL;
+}
+
+struct tr_newton_weights tr_newton_weights(struct tr_newton *t)
+{
+    return (struct tr_newton_weights){t->w, t->gradient, t->columns.first, t->columns.n, t->columns.whole};
+}
+
+/* ---- evaluation of the weights ---- */
+
+static bool solver_moves_corners(const struct tr_newton *t)
+{
+    return t->width > 0 && t->state.gap - t->state.excess <= few_times * t->state.excess;
+}
+
+/* The slopes of the last gradient are a dual point. With it, the gap is the sum of Fenchel's inequality over the rows, and of
+ * |∇F|² / (2 λ). The rounding error of the sums is added. */
+int tr_newton_look(struct tr_newton *t, struct tr_newton_state *state)
+{
+    double l2 = t->problem->l2, parts[2], rows[5] = {0}, n = t->problem->n;
+    size_t regularised = newton_regularised(t);
+    if (!t->has_gradient) TR_TRY(pass_gradient(t));
+    parts[0] = newton_dot(regularised, t->w, t->w);
+    parts[1] = newton_dot(regularised, t->gradient, t->gradient);
+    TR_TRY(tr_columns_sum_parts(&t->columns, parts, 2));
+    /* without rounded corners: Σ φ, and Σ (φ(m) + φ*(u) - u m) of the feasible slopes u, which is the part of the gap due to the
+     * corners */
+    bool projects = t->problem->bias && !t->o.bias_l2;
+    for (size_t i = 0; i < t->o.n * t->outputs && t->width > 0; i++) {
+        size_t row = t->o.first + i / t->outputs, k = i % t->outputs;
+        double y = tr_row_target(t->problem, row, k), u = row_slope(t, t->margin[i], y), low, high;
+        double r = t->margin[i] + t->shift[i] - y, weight = tr_row_weight(t->problem, row);
+        if (projects) u *= t->project[2 * k + (u > 0)];
+        t->problem->loss->corner(y, t->problem->shape, &low, &high);
+        rows[0] += weight * (r > 0 ? high : low) * r;
+        rows[1] += weight * ((r > 0 ? high : low) - u) * r;
+    }
+    rows[2] = t->terms;
+    rows[3] = t->problem->softmax ? t->projected : 0;
+    rows[4] = (double)t->o.n;
+    TR_TRY(tr_columns_sum_rows(&t->columns, rows, 5));
+    t->state.objective = (t->width > 0 ? rows[0] / n : t->loss) + t->o.problem->l2 / 2 * parts[0];
+    t->state.excess = t->width > 0 ? rows[1] / n : t->problem->softmax ? rows[3] / n : t->projected * t->loss;
+    double rounding = 2.3e-16 * (64 + rows[4] / (BLOCK_ROWS * (double)t->columns.workers));
+    t->state.gap = (double)NAN;
+    if (l2 > 0)
+        t->state.gap = t->state.excess + parts[1] / (2 * l2) + rounding * (t->state.objective + rows[2] / n);
+    t->state.next = 2 + solver_moves_corners(t) + factor_is_needed(t);
+    *state = t->state;
+    return TR_OK;
+}
+
+int tr_newton_moved(struct tr_newton *t)
+{
+    TR_TRY(tr_columns_fetch(&t->columns, t->w, t->in));
+    tr_newton_times(t->problem, t->o.first, t->o.n, t->in, t->margin);
+    if (t->width > 0) newton_axpy(t->o.n * t->outputs, -1, t->shift, t->margin);
+    t->state.passes += 1 + t->has_gradient; /* the gradient at the previous weights is not used */
+    t->has_gradient = t->has_factor = t->state.stuck = false;
+    return TR_OK;
+}
+
+/* ---- a step ---- */
+
+/* Applies the preconditioner to the residual. squares: its square in the norm of the preconditioner, and
+ * |residual|². */
+static int solver_measure_residual(struct tr_newton *t, double *squares)
+{
+    size_t n = newton_own(t);
+    TR_TRY(factor_apply(t, t->residual, t->solved));
+    squares[0] = newton_dot(n, t->residual, t->solved);
+    squares[1] = newton_dot(n, t->residual, t->residual);
+    return tr_columns_sum_parts(&t->columns, squares, 2);
+}
+
+/* Solves H s = -g by conjugate gradients. Sets state.decrease to the predicted decrease relative to F. Stops when the
+ * residual is a fifth of its first value, or when the model hardly decreases any more (Nash and Sofer 1990). The
+ * residual must be small in both norms: |residual|² determines the gap, and may be concentrated in few columns that
+ * have little weight in the norm of the preconditioner (clicks, to a gap of 1e-3: 47 passes for logistic loss, 81 for
+ * squared hinge; with the preconditioner's norm alone 270, and more than 400). With corners the preconditioner's norm
+ * suffices, because corners move first. */
+static int solver_solve(struct tr_newton *t, int64_t most)
+{
+    const double enough = 0.2 * 0.2, little = 0.1;
+    size_t n = newton_own(t);
+    double decrease = 0, square[2], first[2];
+    memset(t->step, 0, n * sizeof *t->step);
+    memset(t->step_margin, 0, t->o.n * t->outputs * sizeof *t->step_margin);
+    for (size_t j = 0; j < n; j++) t->residual[j] = -t->gradient[j];
+    TR_TRY(solver_measure_residual(t, square));
+    memcpy(t->direction, t->solved, n * sizeof *t->direction);
+    memcpy(first, square, sizeof first);
+    for (t->iterations = 0; t->iterations < most && square[0] > 0;) {
+        TR_TRY(pass_hessian(t, t->direction, t->product));
+        double curvature = newton_dot(n, t->direction, t->product);
+        TR_TRY(tr_columns_sum_parts(&t->columns, &curvature, 1));
+        if (!(curvature > 0)) break;
+        double a = square[0] / curvature, gained = a * square[0] / 2, before = square[0];
+        newton_axpy(n, a, t->direction, t->step);
+        newton_axpy(n, -a, t->product, t->residual);
+        newton_axpy(t->o.n * t->outputs, a, t->direction_margin, t->step_margin);
+        decrease += gained;
+        t->iterations++;
+        if ((double)t->iterations * gained <= little * decrease) break;
+        TR_TRY(solver_measure_residual(t, square));
+        if (square[0] <= enough * first[0] && (t->width > 0 || square[1] <= enough * first[1])) break;
+        for (size_t j = 0; j < n; j++) t->direction[j] = t->solved[j] + square[0] / before * t->direction[j];
+    }
+    t->state.decrease = decrease / t->state.objective;
+    return TR_OK;
+}
+
+/* The method of multipliers (Rockafellar 1976): moves the centre of the prox function from 1/2 to the dual variable of
+ * the row, which moves the row's corner along the margin. The gap therefore goes to 0 at any width. */
+static int solver_move_corners(struct tr_newton *t)
+{
+    const struct tr_problem *p = t->problem;
+    double least = least_width * t->o.scale, width = t->width, low, high;
+    if (t->iterations <= FEW_PRODUCTS) width = fmax(width * narrower, least);
+    for (size_t i = 0; i < t->o.n * t->outputs; i++) {
+        double y = tr_row_target(p, t->o.first + i / t->outputs, i % t->outputs), before = t->shift[i];
+        double u = row_slope(t, t->margin[i], y);
+        p->loss->corner(y, p->shape, &low, &high);
+        t->shift[i] = -width * (u - (low + high) / 2);
+        t->margin[i] += before - t->shift[i];
+    }
+    t->width = width;
+    t->state.passes++;
+    return pass_gradient(t);
+}
+
+/* Far below the rounding error of F, steps still lower the gap, which is a sum of squares. */
+int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
+{
+    const double too_long = 0.3, far = 0.1;
+    double by = 0, square;
+    int64_t most = 250;
+    TR_TRY(tr_newton_look(t, state));
+    if (t->o.passes > 0 && state->passes + state->next > t->o.passes) return TR_OK;
+    t->state.passes++; /* the gradient */
+    if (solver_moves_corners(t)) TR_TRY(solver_move_corners(t));
+    if (factor_is_needed(t)) TR_TRY(factor_make(t));
+    else if (t->factor) most = factor_most_corrections(t);
+    if (t->o.passes > 0) most = (int64_t)fmin((double)most, t->o.passes - t->state.passes);
+    TR_TRY(solver_solve(t, most));
+    bool corners = t->width > 0, was_careful = t->careful;
+    if (t->iterations > 0) TR_TRY((corners ? search_corners : search_armijo)(t, &by));
+    double length = corners && by > 0 ? 1 : by; /* the search has scaled the step */
+    newton_axpy(newton_own(t), length, t->step, t->w);
+    newton_axpy(t->o.n * t->outputs, length, t->step_margin, t->margin);
+    t->careful = t->state.decrease > far ? by < too_long || was_careful : by == 0;
+    if (t->careful != was_careful) t->has_factor = false;
+    square = newton_dot(newton_regularised(t), t->gradient, t->gradient);
+    TR_TRY(tr_columns_sum_parts(&t->columns, &square, 1));
+    bool slow = square > 0.25 * t->last_square, stuck = t->state.decrease < 1e-15 && slow;
+    t->last_square = square;
+    if (by == 0) stuck = !t->careful || was_careful;
+    if (by == 0 && !stuck) t->state.decrease = 1; /* nothing is known of the way */
+    if (by > 0 || t->careful != was_careful) TR_TRY(pass_gradient(t));
+    TR_TRY(tr_newton_look(t, state));
+    state->stuck = t->state.stuck = stuck && !solver_moves_corners(t);
+    return TR_OK;
+}
+
+/* ---- checkpoints ---- */
+
+/* Saves numbers by row, one array for each output. */
+static int solver_keep_margins(const struct tr_newton *t, const char *of, double *numbers, size_t outputs,
+                               const tr_data *data, tr_snapshot *snapshot)
+{
+    TR_FREED double *one = NULL;
+    size_t n = t ? t->o.n : 0;
+    TR_TRY(TR_NEW(&one, data->rows.n));
+    for (size_t k = 0; k < outputs; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s_%zu", of, k);
+        for (size_t i = 0; i < n; i++) one[t->o.first + i] = numbers[i * outputs + k];
+        TR_TRY(tr_data_keep(data, snapshot, name, TR_F64, one));
+        for (size_t i = 0; i < n; i++) numbers[i * outputs + k] = one[t->o.first + i];
+    }
+    return TR_OK;
+}
+
+/* Values that all workers have alike are saved by the first worker, and restored at all. Ranks that do not work have no solver. */
+static int newton_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
+{
+    (void)me;
+    struct tr_linear *m = state;
+    struct tr_newton *t = m->newton->solver;
+    const struct tr_newton_options *o = &m->newton->options;
+    const tr_data *data = m->train;
+    enum { NUMBERS = 8 };
+    bool restores = tr_snapshot_restores(snapshot),
+         alike = t && (restores || tr_set_rank(o->tr, TR_SET_WORKERS) == 0);
+    size_t all = (size_t)o->columns + o->problem->bias, outputs = o->problem->outputs;
+    struct factors factors = factor_choose(o);
+    double numbers[NUMBERS] = {0};
+    if (t)
+        memcpy(numbers,
+               (double[]){t->state.decrease, t->state.passes, t->loss, t->has_factor, (double)t->iterations,
+                          t->width, t->careful, t->last_square},
+               sizeof numbers);
+    TR_TRY(tr_linear_keep_summary(m, snapshot));
+    if (restores) m->newton->started = true;
+    TR_TRY(tr_snapshot_rows(snapshot, "newton", TR_F64, 1, NUMBERS, NULL, 0, alike, numbers));
+    bool has_part = t && (alike || !t->columns.whole);
+    TR_TRY(tr_snapshot_rows(snapshot, "weights", TR_F64, all, outputs, NULL, has_part ? t->columns.first : 0,
+                            has_part ? t->columns.n : 0, t ? t->w : NULL));
+    TR_TRY(solver_keep_margins(t, "margin", t ? t->margin : NULL, outputs, data, snapshot));
+    if (o->problem->loss->corner)
+        TR_TRY(solver_keep_margins(t, "shift", t ? t->shift : NULL, outputs, data, snapshot));
+    size_t square = factors.side * factors.side;
+    bool has_factor = t && (factors.n > 1 || alike) && factors.end > factors.first;
+    if (factors.n > 0)
+        TR_TRY(tr_snapshot_rows(snapshot, "factor", TR_F64, factors.n, square, NULL, factors.first,
+                                has_factor ? factors.end - factors.first : 0,
+                                t ? t->factor + factors.first * square : NULL));
+    if (!t || !restores) return TR_OK;
+    t->state.decrease = numbers[0];
+    t->state.passes = numbers[1];
+    t->loss = numbers[2];
+    t->has_factor = numbers[3] > 0;
+    t->iterations = (int64_t)numbers[4];
+    t->width = numbers[5];
+    t->careful = numbers[6] > 0;
+    t->last_square = numbers[7];
+    t->has_gradient = false;
+    t->restored = true;
+    return TR_OK;
+}
+
+/* ---- for tests ---- */
+
+int tr_newton_product(struct tr_newton *t, const double *direction, double *product)
+{
+    return pass_hessian(t, direction, product);
+}
+
+/* ==== solve.method newton ==== */
+
+/* A clock is one step of the solver, after which the weights are written to the table in its type. */
 
 static int newton_check(const tr_job *job, const struct tr_linear_options *o)
 {
@@ -141,15 +1110,6 @@ static int newton_summarize(void *state, const tr_report *report, tr_evaluation 
     m->stuck = sum[3] < 0;
     m->last = *evaluation;
     return TR_OK;
-}
-
-static int newton_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
-{
-    (void)me;
-    struct tr_linear *m = state;
-    TR_TRY(tr_linear_keep_summary(m, snapshot));
-    if (tr_snapshot_restores(snapshot)) m->newton->started = true;
-    return tr_newton_keep(&m->newton->options, m->newton->solver, m->train, snapshot);
 }
 
 static int newton_train(struct tr_linear *m)

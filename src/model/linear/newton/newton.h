@@ -12,7 +12,7 @@
  *
  * With α_i = -φ'(m_i), Fenchel's equality gives F(w) - D(α) = |∇F(w)|² / (2 λ): the gap follows from the gradient. A bias
  * without λ requires Σ α = 0, so it is minimised before each gradient, which needs only margins, and the slopes are projected
- * (solver.c).
+ * (bias_project()).
  *
  * Losses with a corner (hinge, quantile) are rounded, which gives them a curvature. The corner moves from row to row until the
  * minimum of the loss itself is found. The gap is always that of the loss itself: the terms by which rows in the corner
@@ -89,20 +89,10 @@ struct tr_newton_state {
 int tr_newton_look(struct tr_newton *newton, struct tr_newton_state *state);
 int tr_newton_step(struct tr_newton *newton, struct tr_newton_state *state);
 
-/* Saves or restores the solver in a snapshot function.
- *
- * @param [in] options  on ranks that do not work, tr, columns, nonzeros, preconditioner, and outputs, softmax, bias and n of the
- *                      problem must equal those of the workers
- * @param [in] newton   NULL on ranks that do not work
- * @param [in] data     the rows of the workers
- */
-int tr_newton_keep(const struct tr_newton_options *options, struct tr_newton *newton, const tr_data *data,
-                   tr_snapshot *snapshot);
-
 /* For tests: H d at the point of the last gradient. All workers. */
 int tr_newton_product(struct tr_newton *newton, const double *direction, double *product);
 
-/* State of solve.method newton (newton.c). */
+/* State of solve.method newton. */
 struct tr_linear_newton {
     struct tr_newton_options options;
     struct tr_newton *solver; /* of a worker */

@@ -17,7 +17,7 @@
 enum { FULL, INNER, STAGES };
 static const char *const stage_names[STAGES] = {"full", "inner"};
 
-/* Arrays of the replica, one element per coordinate (arrays_list()). All but the last move from node to node. */
+/* Arrays of the replica, one element per coordinate (replica_list_arrays()). All but the last move from node to node. */
 enum { SNAPSHOT, MU, ITERATE, SECOND, SUM, SEEN, ARRAYS };
 
 /* Words of the command to the workers of both stages. */
@@ -142,7 +142,7 @@ static uint64_t share_of(uint64_t n, int64_t i, int64_t parts)
     return first_of(n, i + 1, parts) - first_of(n, i, parts);
 }
 
-static struct position position_of(const tr_worker *me)
+static struct position position_now(const tr_worker *me)
 {
     return (struct position){me->command.word[EPOCH], me->command.word[TURN], me->before};
 }
@@ -192,7 +192,7 @@ struct array {
     bool in_table; /* kept from epoch to epoch, and on demand from turn to turn */
 };
 
-static void arrays_list(struct tr_linear *m, struct array list[ARRAYS])
+static void replica_list_arrays(struct tr_linear *m, struct array list[ARRAYS])
 {
     struct tr_variance_model *model = &m->variance->model;
     enum tr_dtype dtype = (enum tr_dtype)m->o->dtype;
@@ -234,7 +234,7 @@ static int variance_open(struct tr_linear *m)
     v->model.n = (size_t)m->train->columns + m->o->bias;
     v->element = tr_real_size((enum tr_dtype)m->o->dtype);
     v->on_demand = tr_job_is(m->job, "local.model", "demand");
-    arrays_list(m, list);
+    replica_list_arrays(m, list);
     tr_table_options place = {.servers = tr_linear_few_servers(m)};
     v->table[SNAPSHOT] = m->w;
     for (int i = MU; i < ARRAYS; i++)
@@ -334,7 +334,7 @@ static int inner_begin(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
     int64_t turns = me->command.word[TURNS];
-    v->at = position_of(me);
+    v->at = position_now(me);
     v->is_last_turn = v->at.turn == turns - 1;
     uint64_t all = epoch_steps(m, v->at.epoch);
     v->began =
@@ -376,7 +376,7 @@ static int inner_compute(tr_worker *me, void *state)
                       &v->model, alone ? NULL : &updates);
     TR_TRY(tr_replica_status(v->replica));
     if (me->worker == 0) { /* the position after this clock */
-        struct position now = position_of(me);
+        struct position now = position_now(me);
         now.done = at + 1;
         if (now.done == me->whole) now.turn++, now.done = 0;
         if (now.turn == turns) now.epoch++, now.turn = 0;
@@ -396,7 +396,7 @@ static int variance_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
-    struct position at = position_of(me);
+    struct position at = position_now(me);
     bool restores = tr_snapshot_restores(snapshot);
     int64_t progress[] = {v->epoch, v->turn, v->turns};
     TR_TRY(tr_linear_keep_summary(m, snapshot));
@@ -410,7 +410,7 @@ static int variance_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     struct array list[ARRAYS];
     size_t n = v->model.n, rank = (size_t)tr_set_rank(m->tr, TR_SET_NODE),
            ranks = (size_t)tr_set_size(m->tr, TR_SET_NODE), from = n * rank / ranks;
-    arrays_list(m, list);
+    replica_list_arrays(m, list);
     for (int i = ITERATE; i < ARRAYS; i++) {
         size_t bytes = list[i].dtype == TR_F64 ? sizeof(double) : sizeof(float);
         if (list[i].exists)
