@@ -34,6 +34,7 @@ done
 holds "few: better than nothing" "$(of few-none-1 objective) < 0.6"
 run again 2 job.yaml data.train=wide solve.method=newton data.scale=none solve.target_gap=1e-7
 cmp -s again/model.txt wide-2/model.txt || fail "the same ranks come to another model"
+run apart 3 job.yaml solve.method=newton ranks.layout=dedicated ranks.servers=1 checkpoint.every="1 clocks" # on ranks that do not work, too
 
 # ---- a gradient that lies in few columns, which most rows have: 139 and more than 400 passes where that is not looked at ----
 "$trireme" generate ctr -o clicks rows=20k features=20k nonzeros=20 2>generated || fail "generate: $(cat generated)"

@@ -994,8 +994,11 @@ static int newton_open(struct tr_linear *m)
 {
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->newton, 1)));
     if (!m->target)
-        m->problem = (struct tr_problem){
-            .outputs = m->outputs, .softmax = m->softmax, .bias = m->o->bias, .n = m->total_weight};
+        m->problem = (struct tr_problem){.loss = m->loss,
+                                         .outputs = m->outputs,
+                                         .softmax = m->softmax,
+                                         .bias = m->o->bias,
+                                         .n = m->total_weight};
     m->newton->options = (struct tr_newton_options){.tr = m->tr,
                                                     .problem = &m->problem,
                                                     .keys = m->train->keys,
