@@ -259,13 +259,13 @@ static void offer_keys(const char *begin, const struct tr_syntax *s)
             takes = takes || !*s->keys[k] || !strncmp(s->keys[k], section, strlen(section));
         if (takes) offer(begin, "%s%s", tr_job_sections[i].name, dot);
     }
-    for (size_t c = 0; c <= tr_model_class_count; c++) { /* the engine's keys, then those of classes */
-        const tr_option *key = c > 0 ? tr_model_classes[c - 1]->options : tr_job_tables[TR_TABLE_JOB].key;
-        size_t n = c > 0 ? tr_job_options(tr_model_classes[c - 1]) : tr_job_tables[TR_TABLE_JOB].n;
-        for (size_t i = 0; i < n; i++)
-            if (in_section == (strchr(key[i].name, '.') != NULL) &&
-                (!s || tr_argument_takes_key(s, key[i].name)))
-                offer(begin, "%s%s", key[i].name, after);
+    for (size_t t = 0; t < TR_JOB_TABLES + tr_model_class_count; t++) {
+        struct tr_job_keys keys = tr_job_table(t);
+        if (t == TR_TABLE_STAGE || t == TR_TABLE_TASK) continue; /* their keys contain names of the job */
+        for (size_t i = 0; i < keys.n; i++)
+            if (in_section == (strchr(keys.key[i].name, '.') != NULL) &&
+                (!s || tr_argument_takes_key(s, keys.key[i].name)))
+                offer(begin, "%s%s", keys.key[i].name, after);
     }
 }
 

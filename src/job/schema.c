@@ -288,12 +288,10 @@ static const tr_option task_keys[] = {
 };
 /* clang-format on */
 
-#define KEYS(table)                                                                                          \
-    {                                                                                                        \
-        table, sizeof table / sizeof *table                                                                  \
-    }
 const struct tr_job_keys tr_job_tables[TR_JOB_TABLES] = {
-    [TR_TABLE_JOB] = KEYS(job_keys), [TR_TABLE_STAGE] = KEYS(stage_keys), [TR_TABLE_TASK] = KEYS(task_keys)};
+    [TR_TABLE_JOB] = {job_keys, sizeof job_keys / sizeof *job_keys, NULL},
+    [TR_TABLE_STAGE] = {stage_keys, sizeof stage_keys / sizeof *stage_keys, NULL},
+    [TR_TABLE_TASK] = {task_keys, sizeof task_keys / sizeof *task_keys, NULL}};
 
 /* ---- looking up ---- */
 
@@ -302,6 +300,13 @@ size_t tr_job_options(const struct tr_model_class *class)
     size_t n = 0;
     while (class && class->options && class->options[n].name) n++;
     return n;
+}
+
+struct tr_job_keys tr_job_table(size_t table)
+{
+    if (table < TR_JOB_TABLES) return tr_job_tables[table];
+    const tr_model_class *class = tr_model_classes[table - TR_JOB_TABLES];
+    return (struct tr_job_keys){class->options, tr_job_options(class), class};
 }
 
 const char *tr_job_own_name(const char *name)
@@ -331,7 +336,7 @@ const struct tr_model_class *tr_model_class_of_format(const char *format)
 }
 
 /* Returns the part of a name after section.WORD., or the name itself. */
-static const char *behind_word(const char *name, const char *section)
+static const char *name_behind_word(const char *name, const char *section)
 {
     const char *dot = tr_job_in_section(name, section) ? strchr(name + strlen(section) + 1, '.') : NULL;
     return dot ? dot + 1 : name;
@@ -339,28 +344,22 @@ static const char *behind_word(const char *name, const char *section)
 
 const tr_option *tr_job_known_key(const char *name, size_t n, const struct tr_model_class **class)
 {
-    const char *in_task = behind_word(name, "tasks"), *in_stage = behind_word(in_task, "stages");
-    const struct {
-        enum tr_job_table table;
-        const char *name;
-        bool own; /* the name is without tasks.NAME. or stages.NAME. */
-    } places[] = {{TR_TABLE_TASK, in_task, in_task != name},
-                  {TR_TABLE_STAGE, in_stage, in_stage != in_task},
-                  {TR_TABLE_JOB, in_task, false}};
-    const tr_option *found = NULL;
-    *class = NULL;
-    for (size_t p = 0; p < sizeof places / sizeof *places && !found; p++)
-        for (size_t i = 0; i < tr_job_tables[places[p].table].n && !found; i++) {
-            const tr_option *key = &tr_job_tables[places[p].table].key[i];
-            if (!strcmp(key->name, places[p].name) ||
-                (places[p].own && !strcmp(tr_job_own_name(key->name), places[p].name)))
-                found = key;
+    static const enum tr_job_table order[] = {TR_TABLE_TASK, TR_TABLE_STAGE, TR_TABLE_JOB};
+    const char *in_task = name_behind_word(name, "tasks"), *in_stage = name_behind_word(in_task, "stages");
+    bool own[] = {in_task != name, in_stage != in_task,
+                  false}; /* names without tasks.NAME. or stages.NAME. */
+    bool found = false;   /* one key of the engine at most */
+    for (size_t t = 0; t < TR_JOB_TABLES + tr_model_class_count; t++) {
+        struct tr_job_keys keys = tr_job_table(t < TR_JOB_TABLES ? order[t] : t);
+        const char *sought = t == 1 ? in_stage : in_task;
+        *class = keys.class;
+        for (size_t i = 0; i < keys.n && !(found && t < TR_JOB_TABLES); i++) {
+            const tr_option *key = &keys.key[i];
+            bool is_own = t < TR_JOB_TABLES && own[t] && !strcmp(tr_job_own_name(key->name), sought);
+            if (strcmp(key->name, sought) != 0 && !is_own) continue;
+            found = true;
+            if (n-- == 0) return key;
         }
-    if (found && n-- == 0) return found;
-    for (size_t c = 0; c < tr_model_class_count; c++) {
-        *class = tr_model_classes[c];
-        for (size_t i = 0; i < tr_job_options(*class); i++)
-            if (!strcmp((*class)->options[i].name, in_task) && n-- == 0) return &(*class)->options[i];
     }
     return NULL;
 }
@@ -426,12 +425,6 @@ static size_t suggest_distance(const char *written, const char *meant)
     return edits <= strlen(written) / 3 ? edits : SIZE_MAX;
 }
 
-static const char *without_section(const char *name)
-{
-    const char *dot = strchr(name, '.');
-    return dot ? dot + 1 : name;
-}
-
 struct best {
     size_t distance;
     struct tr_job_name name;
@@ -444,27 +437,21 @@ static void suggest_consider(struct best *best, size_t distance, const char *pre
 
 /* Compares whole names, and names without section: the right key in the wrong section counts as one more edit. named: keys of the
  * table are named stages.NAME.key and compared as stages.key. */
-static void suggest_keys(struct best *best, const tr_option *key, size_t n, const char *written,
-                         const char *prefix, bool named)
+static void suggest_keys(struct best *best, struct tr_job_keys keys, const char *written, const char *prefix,
+                         bool named)
 {
-    for (size_t i = 0; i < n; i++) {
-        const char *name = key[i].name, *own = tr_job_own_name(name);
+    const char *dot = strchr(written, '.'), *without_section = dot ? dot + 1 : written;
+    for (size_t i = 0; i < keys.n; i++) {
+        const char *name = keys.key[i].name, *own = tr_job_own_name(name);
         if (named) {
             char meant[TR_JOB_LONGEST_NAME];
             snprintf(meant, sizeof meant, "%.*s.%s", (int)strcspn(name, "."), name, own);
             suggest_consider(best, suggest_distance(written, meant), prefix, own);
         } else {
-            size_t whole = suggest_distance(written, name);
-            size_t part = suggest_distance(without_section(written), own);
+            size_t whole = suggest_distance(written, name), part = suggest_distance(without_section, own);
             suggest_consider(best, part < whole ? part + 1 : whole, prefix, name);
         }
     }
-}
-
-static void suggest_table(struct best *best, enum tr_job_table table, const char *written, const char *prefix,
-                          bool named)
-{
-    suggest_keys(best, tr_job_tables[table].key, tr_job_tables[table].n, written, prefix, named);
 }
 
 /* Splits a name that resembles section.WORD.rest into a prefix and the section with the rest: «stage.full.clock» into
@@ -487,24 +474,26 @@ struct tr_job_name tr_job_suggest_key(const struct tr_model_class *class, const 
     struct tr_job_name task = {""}, stage, rest;
     bool in_task = suggest_split(name, "tasks", &task, &rest);
     const char *prefix = task.text;
-    if (in_task) suggest_table(&best, TR_TABLE_TASK, rest.text, prefix, true);
-    if (in_task) name = without_section(rest.text);
-    suggest_table(&best, TR_TABLE_JOB, name, prefix, false);
-    for (size_t c = 0; c <= tr_model_class_count; c++) {
-        const tr_model_class *other = c < tr_model_class_count ? tr_model_classes[c] : class;
-        if (other) suggest_keys(&best, other->options, tr_job_options(other), name, prefix, false);
-    }
+    if (in_task) suggest_keys(&best, tr_job_tables[TR_TABLE_TASK], rest.text, prefix, true);
+    if (in_task) name = strchr(rest.text, '.') + 1;
+    suggest_keys(&best, tr_job_tables[TR_TABLE_JOB], name, prefix, false);
+    for (size_t c = 0; c < tr_model_class_count; c++)
+        suggest_keys(&best, tr_job_table(TR_JOB_TABLES + c), name, prefix, false);
+    if (class)
+        suggest_keys(&best, (struct tr_job_keys){class->options, tr_job_options(class), class}, name, prefix,
+                     false);
     struct tr_job_name stage_rest;
     if (!suggest_split(name, "stages", &stage, &stage_rest)) {
-        suggest_table(&best, TR_TABLE_STAGE, name, prefix, false);
+        suggest_keys(&best, tr_job_tables[TR_TABLE_STAGE], name, prefix, false);
     } else {
-        suggest_table(&best, TR_TABLE_STAGE, stage_rest.text, tr_job_join(prefix, stage.text).text, true);
+        suggest_keys(&best, tr_job_tables[TR_TABLE_STAGE], stage_rest.text,
+                     tr_job_join(prefix, stage.text).text, true);
         /* Keys of the whole task that users look for in a stage. */
         if (!strcmp(stage_rest.text, "stages.priority"))
             suggest_consider(&best, 0, prefix, in_task ? "priority" : "tasks.NAME.priority");
         if (!strcmp(stage_rest.text, "stages.consistency")) suggest_consider(&best, 0, prefix, "sync.mode");
     }
-    if (!in_task) suggest_table(&best, TR_TABLE_TASK, name, "", false);
+    if (!in_task) suggest_keys(&best, tr_job_tables[TR_TABLE_TASK], name, "", false);
     return best.name;
 }
 

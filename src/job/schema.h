@@ -14,13 +14,15 @@ struct tr_job_section {
     bool named;            /* keys are below names that the job defines */
 };
 
-/* Keys of the engine, of a stage and of a task. */
+/* Tables of keys: those of the engine for a job, a stage and a task; then one for each of the tr_model_class_count classes. */
 enum tr_job_table { TR_TABLE_JOB, TR_TABLE_STAGE, TR_TABLE_TASK, TR_JOB_TABLES };
 struct tr_job_keys {
     const tr_option *key;
     size_t n;
+    const struct tr_model_class *class; /* NULL: the engine */
 };
 extern const struct tr_job_keys tr_job_tables[TR_JOB_TABLES];
+struct tr_job_keys tr_job_table(size_t table);
 enum { TR_JOB_SECTIONS = 12 };
 extern const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS];
 

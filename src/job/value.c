@@ -93,54 +93,18 @@ static bool in_range(const tr_option *key, double value)
     return key->above ? value > key->least : value >= key->least;
 }
 
-static bool set_integer(void *field, const tr_option *key, const char *text)
-{
-    int word = find_word(key, text);
-    uint64_t value;
-    if (word >= 0) return *(uint64_t *)field = 0 - (uint64_t)word, true;
-    bool good = key->kind == TR_KIND_BYTES ? parse_bytes(text, &value) : parse_integer(text, &value);
-    if (!good || !in_range(key, (double)value)) return false;
-    return *(uint64_t *)field = value, true;
-}
-
-static bool set_real(void *field, const tr_option *key, const char *text)
-{
-    int word = find_word(key, text);
-    double value = -(word + 1);
-    if (word < 0 && (!parse_real(text, &value) || !in_range(key, value))) return false;
-    return *(double *)field = value, true;
-}
-
-static bool set_choice(void *field, const tr_option *key, const char *text)
-{
-    int word = find_word(key, text);
-    return word < 0 ? false : (*(int *)field = word, true);
-}
-
-static bool set_bool(void *field, const tr_option *key, const char *text)
-{
-    static const char *const words[] = {"no", "yes", "false", "true", "off", "on"};
-    (void)key;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcasecmp(text, words[i]) == 0) return *(bool *)field = i % 2, true;
-    return false;
-}
-
 /* Parses «auto», «every N» or «N per epoch», with any number of blanks between the words. */
-static bool set_often(void *field, const tr_option *key, const char *text)
+static bool parse_often(const char *text, struct tr_job_often *often)
 {
     char number[32], tail;
-    struct tr_job_often often = {.unit = TR_OFTEN_AUTO};
-    (void)key;
-    if (strcmp(text, "auto") == 0) return *(struct tr_job_often *)field = often, true;
-    if (sscanf(text, "every %31s%c", number, &tail) == 1) often.unit = TR_OFTEN_EVERY;
-    else {
-        int end = 0;
-        if (sscanf(text, "%31s per epoch%n", number, &end) != 1 || end == 0 || text[end]) return false;
-        often.unit = TR_OFTEN_PER_EPOCH;
-    }
-    if (!parse_integer(number, &often.n) || often.n == 0 || often.n > INT64_MAX) return false;
-    return *(struct tr_job_often *)field = often, true;
+    int end = 0;
+    *often = (struct tr_job_often){.unit = TR_OFTEN_AUTO};
+    if (strcmp(text, "auto") == 0) return true;
+    if (sscanf(text, "every %31s%c", number, &tail) == 1) often->unit = TR_OFTEN_EVERY;
+    else if (sscanf(text, "%31s per epoch%n", number, &end) == 1 && end > 0 && !text[end])
+        often->unit = TR_OFTEN_PER_EPOCH;
+    else return false;
+    return parse_integer(number, &often->n) && often->n > 0 && often->n <= INT64_MAX;
 }
 
 /* ---- times ---- */
@@ -195,28 +159,60 @@ static bool slurm_time(const char *text, double *seconds)
     return *seconds = sum, true;
 }
 
-static bool set_time(void *field, const tr_option *key, const char *text)
-{
-    (void)key;
-    if (strcmp(text, "no") == 0) return *(double *)field = 0, true;
-    return slurm_time(text, field) || tr_job_duration(text, field);
-}
-
 /* Parses «no», a time, or «N clocks». */
-static bool set_pace(void *field, const tr_option *key, const char *text)
+static bool parse_pace(const char *text, struct tr_job_pace *pace)
 {
-    struct tr_job_pace pace = {0};
     char number[32];
     int end = 0;
-    bool never = strcmp(text, "no") == 0;
-    (void)key;
-    if (!never && sscanf(text, "%31s clock%n", number, &end) == 1 && end > 0) {
-        if (strcmp(text + end, "s") != 0 && text[end]) return false;
-        if (!parse_integer(number, &pace.clocks) || pace.clocks == 0 || pace.clocks > INT64_MAX) return false;
-    } else if (!never && !tr_job_duration(text, &pace.seconds)) {
+    *pace = (struct tr_job_pace){0};
+    if (strcmp(text, "no") == 0) return true;
+    if (sscanf(text, "%31s clock%n", number, &end) != 1 || end == 0)
+        return tr_job_duration(text, &pace->seconds);
+    if (strcmp(text + end, "s") != 0 && text[end]) return false;
+    return parse_integer(number, &pace->clocks) && pace->clocks > 0 && pace->clocks <= INT64_MAX;
+}
+
+/* Sets a field that is neither text nor a list. Returns false if the text is no value of this kind. */
+static bool parse_value(void *field, const tr_option *key, const char *text)
+{
+    static const char *const switches[] = {"no", "yes", "false", "true", "off", "on"};
+    struct tr_job_often often;
+    struct tr_job_pace pace;
+    int word = find_word(key, text);
+    uint64_t count = 0 - (uint64_t)word;
+    double real = -(word + 1);
+    bool good = word >= 0;
+    switch (key->kind) {
+    case TR_KIND_INTEGER:
+    case TR_KIND_BYTES:
+        if (!good)
+            good = key->kind == TR_KIND_BYTES ? parse_bytes(text, &count) : parse_integer(text, &count);
+        good = good && (word >= 0 || in_range(key, (double)count));
+        if (good) *(uint64_t *)field = count;
+        return good;
+    case TR_KIND_REAL:
+        good = good || (parse_real(text, &real) && in_range(key, real));
+        if (good) *(double *)field = real;
+        return good;
+    case TR_KIND_CHOICE:
+        if (good) *(int *)field = word;
+        return good;
+    case TR_KIND_BOOL:
+        for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+            if (strcasecmp(text, switches[i]) == 0) return *(bool *)field = i % 2, true;
         return false;
+    case TR_KIND_OFTEN: return parse_often(text, &often) && (*(struct tr_job_often *)field = often, true);
+    case TR_KIND_PACE: return parse_pace(text, &pace) && (*(struct tr_job_pace *)field = pace, true);
+    case TR_KIND_TIME:
+        if (strcmp(text, "no") == 0) return *(double *)field = 0, true;
+        return slurm_time(text, field) || tr_job_duration(text, field);
+    case TR_KIND_NONE:
+    case TR_KIND_TEXT:
+    case TR_KIND_LIST:
+    case TR_KIND_NAMES:
+    case TR_KIND_PAIRS: break;
     }
-    return *(struct tr_job_pace *)field = pace, true;
+    return false;
 }
 
 /* ---- fields to text ---- */
@@ -229,100 +225,47 @@ void tr_job_put_text(FILE *file, const char *text, bool json)
     else tr_put_quoted(file, text);
 }
 
-static void put_text(FILE *file, const void *field, bool json)
-{
-    tr_job_put_text(file, *(char *const *)field, json);
-}
-
-static void put_list(FILE *file, const void *field, bool json)
-{
-    const struct tr_job_list *list = field;
-    fputc('[', file);
-    for (size_t i = 0; i < list->n; i++) {
-        if (i) fputs(", ", file);
-        tr_job_put_text(file, list->item[i], json);
-    }
-    fputc(']', file);
-}
-
-static void put_integer(FILE *file, const void *field, bool json)
-{
-    (void)json;
-    fprintf(file, "%" PRIu64, *(const uint64_t *)field);
-}
-
 /* Writes the fewest digits that read back as the same number. */
-static void put_real(FILE *file, const void *field, bool json)
+static void put_real(FILE *file, double number)
 {
     char text[40];
-    (void)json;
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, *(const double *)field);
-        if (strtod(text, NULL) == *(const double *)field) break;
+        snprintf(text, sizeof text, "%.*g", digits, number);
+        if (strtod(text, NULL) == number) break;
     }
     fputs(text, file);
 }
 
-static void put_bool(FILE *file, const void *field, bool json)
-{
-    (void)json;
-    fputs(*(const bool *)field ? "true" : "false", file);
-}
-
 /* Writes a time in the largest unit that gives a whole number, otherwise in seconds. */
-static void put_time(FILE *file, const void *field, bool json)
+static void put_time(FILE *file, double seconds)
 {
-    double seconds = *(const double *)field, number;
     size_t i = 0;
     while (i < 3 && fmod(seconds, units[i].seconds) != 0) i++;
-    number = seconds / units[i].seconds;
-    if (json) fputc('"', file);
     if (seconds == 0) fputs("no", file);
-    else put_real(file, &number, false), fputs(units[i].name, file);
-    if (json) fputc('"', file);
-}
-
-static void put_pace(FILE *file, const void *field, bool json)
-{
-    const struct tr_job_pace *pace = field;
-    const char *quote = json ? "\"" : "";
-    if (pace->clocks == 0) put_time(file, &pace->seconds, json);
-    else fprintf(file, "%s%" PRIu64 " clock%s%s", quote, pace->clocks, pace->clocks == 1 ? "" : "s", quote);
-}
-
-static void put_often(FILE *file, const void *field, bool json)
-{
-    const struct tr_job_often *often = field;
-    if (json) fputc('"', file);
-    if (often->unit == TR_OFTEN_AUTO) fputs("auto", file);
-    else fprintf(file, often->unit == TR_OFTEN_EVERY ? "every %" PRIu64 : "%" PRIu64 " per epoch", often->n);
-    if (json) fputc('"', file);
+    else put_real(file, seconds / units[i].seconds), fputs(units[i].name, file);
 }
 
 /* ---- kinds ---- */
 
 static const struct kind {
     const char *expected, *brief; /* description for errors and for the help */
-    bool (*set)(void *field, const tr_option *key, const char *text); /* NULL: text and lists */
-    void (*put)(FILE *file, const void *field, bool json);            /* NULL: always a word */
-    bool numeric;
+    bool numeric;                 /* a number, possibly with a range */
 } kinds[] = {
-    [TR_KIND_TEXT] = {"text (UTF-8)", "text", NULL, put_text, false},
-    [TR_KIND_LIST] = {"a path or a list of paths (UTF-8)", "paths", NULL, put_list, false},
-    [TR_KIND_NAMES] = {"a name or a list of names", "names", NULL, put_list, false},
-    [TR_KIND_INTEGER] = {"an integer", "integer", set_integer, put_integer, true},
-    [TR_KIND_BYTES] = {"a number of bytes, as 65536, 64K, 1MB or 2G,", "bytes", set_integer, put_integer,
-                       true},
-    [TR_KIND_REAL] = {"a number", "number", set_real, put_real, true},
-    [TR_KIND_BOOL] = {"yes or no", "yes|no", set_bool, put_bool, false},
+    [TR_KIND_TEXT] = {"text (UTF-8)", "text", false},
+    [TR_KIND_LIST] = {"a path or a list of paths (UTF-8)", "paths", false},
+    [TR_KIND_NAMES] = {"a name or a list of names", "names", false},
+    [TR_KIND_INTEGER] = {"an integer", "integer", true},
+    [TR_KIND_BYTES] = {"a number of bytes, as 65536, 64K, 1MB or 2G,", "bytes", true},
+    [TR_KIND_REAL] = {"a number", "number", true},
+    [TR_KIND_BOOL] = {"yes or no", "yes|no", false},
     [TR_KIND_OFTEN] = {"auto, «every N» or «N per epoch» with an integer N > 0", "auto|every N|N per epoch",
-                       set_often, put_often, false},
+                       false},
     [TR_KIND_PACE] = {"no, a time as 30s, 5min or 2h, or «N clocks» with an integer N > 0",
-                      "no|time|N clocks", set_pace, put_pace, false},
+                      "no|time|N clocks", false},
     [TR_KIND_TIME] = {"no, or a time as 90 or 1:30:00 (both 90 minutes), 1-12 (days-hours) or 90min",
-                      "no|time", set_time, put_time, false},
-    [TR_KIND_CHOICE] = {"", "", set_choice, NULL, false},
-    [TR_KIND_PAIRS] = {"pairs of a name and a word, «name: word»,", "name: word", NULL, put_list, false},
+                      "no|time", false},
+    [TR_KIND_CHOICE] = {"", "", false},
+    [TR_KIND_PAIRS] = {"pairs of a name and a word, «name: word»,", "name: word", false},
 };
 
 const char *tr_job_word(const struct tr_job_slot *slot)
@@ -340,9 +283,50 @@ const char *tr_job_word(const struct tr_job_slot *slot)
 
 void tr_job_put_value(FILE *file, const struct tr_job_slot *slot, bool json)
 {
-    const char *word = tr_job_word(slot);
-    if (word) tr_job_put_text(file, word, json);
-    else if (kinds[slot->key->kind].put) kinds[slot->key->kind].put(file, slot->field, json);
+    const void *field = slot->field;
+    const struct tr_job_list *list = field;
+    const struct tr_job_pace *pace = field;
+    const struct tr_job_often *often = field;
+    const char *word = tr_job_word(slot), *quote = json ? "\"" : "";
+    if (word) {
+        tr_job_put_text(file, word, json);
+        return;
+    }
+    switch (slot->key->kind) {
+    case TR_KIND_TEXT: tr_job_put_text(file, *(char *const *)field, json); break;
+    case TR_KIND_INTEGER:
+    case TR_KIND_BYTES: fprintf(file, "%" PRIu64, *(const uint64_t *)field); break;
+    case TR_KIND_REAL: put_real(file, *(const double *)field); break;
+    case TR_KIND_BOOL: fputs(*(const bool *)field ? "true" : "false", file); break;
+    case TR_KIND_OFTEN:
+        fputs(quote, file);
+        if (often->unit == TR_OFTEN_AUTO) fputs("auto", file);
+        else
+            fprintf(file, often->unit == TR_OFTEN_EVERY ? "every %" PRIu64 : "%" PRIu64 " per epoch",
+                    often->n);
+        fputs(quote, file);
+        break;
+    case TR_KIND_PACE:
+    case TR_KIND_TIME:
+        fputs(quote, file);
+        if (slot->key->kind == TR_KIND_TIME) put_time(file, *(const double *)field);
+        else if (pace->clocks == 0) put_time(file, pace->seconds);
+        else fprintf(file, "%" PRIu64 " clock%s", pace->clocks, pace->clocks == 1 ? "" : "s");
+        fputs(quote, file);
+        break;
+    case TR_KIND_LIST:
+    case TR_KIND_NAMES:
+    case TR_KIND_PAIRS:
+        fputc('[', file);
+        for (size_t i = 0; i < list->n; i++) {
+            if (i) fputs(", ", file);
+            tr_job_put_text(file, list->item[i], json);
+        }
+        fputc(']', file);
+        break;
+    case TR_KIND_NONE:
+    case TR_KIND_CHOICE: break; /* a choice is always a word */
+    }
 }
 
 bool tr_job_value_text(const struct tr_job_slot *slot, char **text)
@@ -430,7 +414,7 @@ int tr_job_fail(const char *where, const char *format, ...)
 static int bad_value(const struct tr_job_slot *slot, const struct tr_job_setting *s, const char *name,
                      const char *text)
 {
-    bool misled = s->quoted && kinds[slot->key->kind].set;
+    bool misled = s->quoted && slot->key->kind != TR_KIND_TEXT && !tr_job_is_list(slot->key);
     return tr_job_fail(s->where, "%s is «%s»: expected %s%s", name, tr_shown(text).text,
                        tr_job_expected(slot->key).text, misled ? " without quotes" : "");
 }
@@ -492,16 +476,15 @@ static int set_list(const struct tr_job_slot *slot, const struct tr_job_setting 
 int tr_job_set(const struct tr_job_slot *slot, const struct tr_job_setting *s, const char *name)
 {
     const tr_option *key = slot->key;
-    const struct kind *kind = &kinds[key->kind];
     if (s->list && !tr_job_is_list(key))
         return tr_job_fail(s->where, "%s is a list: expected %s", name, tr_job_expected(key).text);
     tr_job_free_value(slot);
     if (tr_job_is_list(key)) return set_list(slot, s, name);
     const char *text = s->value.item[0];
-    if (!kind->set) return set_text(slot, s, name, text);
-    bool number = kind->numeric || key->kind == TR_KIND_BOOL;
+    if (key->kind == TR_KIND_TEXT) return set_text(slot, s, name, text);
+    bool number = kinds[key->kind].numeric || key->kind == TR_KIND_BOOL;
     if (s->quoted && number && find_word(key, text) < 0) return bad_value(slot, s, name, text);
-    return kind->set(slot->field, key, text) ? TR_OK : bad_value(slot, s, name, text);
+    return parse_value(slot->field, key, text) ? TR_OK : bad_value(slot, s, name, text);
 }
 
 int tr_job_set_default(const struct tr_job_slot *slot, const char *text)

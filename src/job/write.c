@@ -341,15 +341,13 @@ static int help_wider(int width, const char *text, int widest)
 /* Measures all keys, so that a section has the same columns when it is shown alone. */
 static struct widths help_measure(void)
 {
-    struct widths w = {.line = tr_terminal_columns(stdout, LINE)};
-    if (w.line > LINE) w.line = LINE;
+    struct widths w = {.line = tr_min_int(tr_terminal_columns(stdout, LINE), LINE)};
     for (size_t t = 0; t < TR_JOB_TABLES + tr_model_class_count; t++) {
-        const tr_model_class *class = t < TR_JOB_TABLES ? NULL : tr_model_classes[t - TR_JOB_TABLES];
-        const tr_option *key = class ? class->options : tr_job_tables[t].key;
-        for (size_t i = 0; i < (class ? tr_job_options(class) : tr_job_tables[t].n); i++) {
-            w.name = help_wider(w.name, key[i].name, WIDEST_NAME);
-            w.kind = help_wider(w.kind, tr_job_kind_words(&key[i]).text, WIDEST_KIND);
-            w.value = help_wider(w.value, key[i].by_default, WIDEST_VALUE);
+        struct tr_job_keys keys = tr_job_table(t);
+        for (size_t i = 0; i < keys.n; i++) {
+            w.name = help_wider(w.name, keys.key[i].name, WIDEST_NAME);
+            w.kind = help_wider(w.kind, tr_job_kind_words(&keys.key[i]).text, WIDEST_KIND);
+            w.value = help_wider(w.value, keys.key[i].by_default, WIDEST_VALUE);
         }
     }
     return w;
@@ -385,29 +383,30 @@ static void help_key(FILE *file, const tr_option *key, struct widths w)
     tr_put_paragraph(file, text, column, w.line);
 }
 
-/* Prints the keys of a table in a section (NULL: all). */
-static void help_keys(FILE *file, const tr_option *key, size_t n, const char *section, struct widths w,
-                      const char *class)
+/* Prints the keys of a table in a section, below the name of their class; section NULL: all keys, without that name. */
+static void help_keys(FILE *file, struct tr_job_keys keys, const char *section, struct widths w)
 {
-    bool begun = false;
-    for (size_t i = 0; i < n; i++) {
-        if (section && !tr_job_in_section(key[i].name, section)) continue;
-        if (class && !begun) fprintf(file, " %s:\n", class);
-        begun = true;
-        help_key(file, &key[i], w);
+    bool named = !section || !keys.class;
+    for (size_t i = 0; i < keys.n; i++) {
+        if (section && !tr_job_in_section(keys.key[i].name, section)) continue;
+        if (!named) fprintf(file, " %s:\n", keys.class->name);
+        named = true;
+        help_key(file, &keys.key[i], w);
     }
+}
+
+/* Prints «name: text» after an empty line. */
+static void help_title(FILE *file, const char *name, const char *text, struct widths w)
+{
+    int column = fprintf(file, "\n%s: ", name) - 1;
+    tr_put_paragraph(file, text, column, w.line);
 }
 
 static void help_section(FILE *file, const struct tr_job_section *section, struct widths w)
 {
-    int column = fprintf(file, "\n%s: ", section->name) - 1;
-    tr_put_paragraph(file, section->help, column, w.line);
-    for (size_t t = 0; t < TR_JOB_TABLES; t++)
-        help_keys(file, tr_job_tables[t].key, tr_job_tables[t].n, section->name, w, NULL);
-    for (size_t c = 0; c < tr_model_class_count; c++) {
-        const tr_model_class *class = tr_model_classes[c];
-        help_keys(file, class->options, tr_job_options(class), section->name, w, class->name);
-    }
+    help_title(file, section->name, section->help, w);
+    for (size_t t = 0; t < TR_JOB_TABLES + tr_model_class_count; t++)
+        help_keys(file, tr_job_table(t), section->name, w);
 }
 
 /* Prints words from this column, with commas between them. */
@@ -427,34 +426,33 @@ static void help_methods(FILE *file, const tr_model_class *class, struct widths 
 }
 
 /* Prints types, methods and keys of a class. */
-static void help_class(FILE *file, const tr_model_class *class, struct widths w)
+static void help_class(FILE *file, struct tr_job_keys keys, struct widths w)
 {
-    int column = fprintf(file, "\n%s: ", class->name) - 1;
-    tr_put_paragraph(file, class->help, column, w.line);
+    const tr_model_class *class = keys.class;
+    help_title(file, class->name, class->help, w);
     help_words(file, class->types, fprintf(file, "  model.type   "), w);
     help_words(file, class->data_formats, fprintf(file, "  data.format  "), w);
     fputs("  solve.method\n", file);
     help_methods(file, class, w);
     fputc('\n', file);
-    help_keys(file, class->options, tr_job_options(class), NULL, w, NULL);
+    help_keys(file, keys, NULL, w);
 }
 
-/* Prints the names of keys in a section, of the engine or of a class (NULL: the engine's). */
-static void help_names(FILE *file, const tr_model_class *class, const char *section, struct widths w)
+/* Prints the names of all keys in a section: those of the engine, and those of each class in a paragraph of their own. */
+static void help_names(FILE *file, const char *section, struct widths w)
 {
-    char names[2048] = "";
-    size_t at = 0;
-    for (size_t t = 0; t < (class ? 1 : TR_JOB_TABLES); t++) {
-        const tr_option *key = class ? class->options : tr_job_tables[t].key;
-        size_t n = class ? tr_job_options(class) : tr_job_tables[t].n;
-        for (size_t i = 0; i < n && at < sizeof names; i++)
-            if (tr_job_in_section(key[i].name, section))
-                at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
-                                       tr_job_own_name(key[i].name));
+    for (size_t t = 0; t < TR_JOB_TABLES + tr_model_class_count; t++) {
+        struct tr_job_keys keys = tr_job_table(t);
+        const char *names[128];
+        size_t n = 0;
+        for (size_t i = 0; i < keys.n && n < 127; i++)
+            if (tr_job_in_section(keys.key[i].name, section)) names[n++] = tr_job_own_name(keys.key[i].name);
+        names[n] = NULL;
+        if (n == 0) continue;
+        bool of_class = keys.class != NULL;
+        help_words(file, names,
+                   fprintf(file, of_class ? "    %s: " : "    ", of_class ? keys.class->name : ""), w);
     }
-    if (at == 0) return;
-    int column = class ? fprintf(file, "    %s: ", class->name) : fprintf(file, "    ");
-    tr_put_paragraph(file, names, column, w.line);
 }
 
 /* Prints all keys, or only the names of sections, keys and classes. */
@@ -467,24 +465,17 @@ static void help_overview(FILE *file, bool all, struct widths w)
         "Some keys are those of a class of models, and mean nothing to others.",
         0, w.line);
     fputc('\n', file);
-    if (all) help_keys(file, tr_job_tables[TR_TABLE_JOB].key, tr_job_tables[TR_TABLE_JOB].n, "", w, NULL);
-    else {
-        fputs("  trireme help job SECTION | SECTION.KEY | CLASS | all\n\nKeys without a section\n", file);
-        help_names(file, NULL, "", w);
+    if (all) {
+        help_keys(file, tr_job_table(TR_TABLE_JOB), "", w);
+        for (size_t i = 0; i < TR_JOB_SECTIONS; i++) help_section(file, &tr_job_sections[i], w);
+        return;
     }
+    fputs("  trireme help job SECTION | SECTION.KEY | CLASS | all\n\nKeys without a section\n", file);
+    help_names(file, "", w);
     for (size_t i = 0; i < TR_JOB_SECTIONS; i++) {
-        const struct tr_job_section *section = &tr_job_sections[i];
-        if (all) {
-            help_section(file, section, w);
-            continue;
-        }
-        int column = fprintf(file, "\n%s: ", section->name) - 1;
-        tr_put_paragraph(file, section->help, column, w.line);
-        help_names(file, NULL, section->name, w);
-        for (size_t c = 0; c < tr_model_class_count; c++)
-            help_names(file, tr_model_classes[c], section->name, w);
+        help_title(file, tr_job_sections[i].name, tr_job_sections[i].help, w);
+        help_names(file, tr_job_sections[i].name, w);
     }
-    if (all) return;
     fputs("\nClasses of models\n", file);
     for (size_t c = 0; c < tr_model_class_count; c++)
         tr_put_paragraph(file, tr_model_classes[c]->help,
@@ -496,18 +487,13 @@ bool tr_job_help(FILE *file, const char *filter)
     struct widths w = help_measure();
     const tr_model_class *class;
     const tr_option *key;
-    if (!filter || !strcmp(filter, "all")) {
-        help_overview(file, filter, w);
-        return true;
-    }
-    const struct tr_job_section *section = tr_job_find_section(filter);
-    if (section) {
-        help_section(file, section, w);
-        return true;
-    }
+    const struct tr_job_section *section = filter ? tr_job_find_section(filter) : NULL;
+    if (section) help_section(file, section, w);
+    if (!filter || !strcmp(filter, "all")) help_overview(file, filter, w);
+    if (section || !filter || !strcmp(filter, "all")) return true;
     for (size_t c = 0; c < tr_model_class_count; c++)
         if (strcmp(tr_model_classes[c]->name, filter) == 0) {
-            help_class(file, tr_model_classes[c], w);
+            help_class(file, tr_job_table(TR_JOB_TABLES + c), w);
             return true;
         }
     size_t n = 0;

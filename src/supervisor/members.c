@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "supervisor/members.h"
+#include "supervisor/supervisor.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "supervisor/mpirun.h"
+#include "supervisor/supervisor.h"
 
 #include <errno.h>
 #include <fcntl.h>

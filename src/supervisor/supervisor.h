@@ -3,14 +3,16 @@
  *
  *   members    the ranks: their lifelines, their processes, their shared memory
  *   mpirun     mpirun as a child process, and its output
- *   failure    description of failures, decision to start again
- *   supervise  the loop of starts
+ *   supervise  the loop of starts; description of failures, decision to start again
  */
 #ifndef TR_SUPERVISOR_H
 #define TR_SUPERVISOR_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
+
+#include "ranks/lifeline.h"
 
 struct tr_supervision {
     /* command line of mpirun with the program and its arguments, ended by NULL, without the options that the supervisor adds */
@@ -32,5 +34,241 @@ int tr_supervise(const struct tr_supervision *options);
 
 /* Returns the number of cores that this process may use. */
 int tr_supervisor_cores(void);
+
+/* ---- members.c ----
+ *
+ * The ranks of one start of the job: connections to their lifelines (src/ranks/lifeline.h), the processes of this
+ * host in /proc, and shared memory that Open MPI does not remove. One thread, one epoll: the cost of a heartbeat
+ * does not depend on the number of ranks.
+ */
+
+typedef unsigned long long tr_start_time; /* field 22 of /proc/PID/stat */
+
+struct tr_supervised_rank {
+    int socket; /* -1: closed */
+    bool known; /* it has sent hello */
+    bool local; /* its process is on this host */
+    bool bye;   /* it has sent bye */
+    int status; /* of bye */
+    long rank, pid;
+    tr_start_time start; /* distinguishes the process from a later one with the same pid */
+    char host[128];
+    double beat, broke; /* time of the last message, time of disconnection (tr_now()) */
+    long waits;         /* seconds of its current wait */
+    char line[TR_LIFELINE_LINE];
+    size_t filled;
+};
+
+struct tr_members {
+    int listener, ready; /* ready: epoll descriptor of all sockets */
+    int port;
+    bool everywhere; /* accept ranks of other hosts */
+    char host[128];  /* name of this host */
+    char token[33];
+    double period, limit; /* seconds */
+    bool ending;          /* ranks that connect from now on must exit, too */
+    struct tr_supervised_rank **member;
+    size_t n, capacity;
+    size_t known, byes,
+        broken; /* number of ranks that are known, that have sent bye, that are disconnected */
+    long size;  /* expected number of ranks; 0: not known yet */
+    const struct tr_supervised_rank *dead; /* the first rank that disconnected without bye */
+    struct tr_life_state farthest;         /* most advanced state of all ranks */
+};
+
+/* Opens a listening socket: on all interfaces if `everywhere`, else on the loopback interface. TR_ERR_SYSTEM. */
+int tr_members_open(bool everywhere, double period, double limit, struct tr_members *members);
+void tr_members_close(struct tr_members *members);
+
+/* Forgets all ranks before the next start of the job, and creates a new token. */
+int tr_members_renew(struct tr_members *members);
+
+/* Returns the value of TR_LIFELINE_VARIABLE for the ranks; free it with free(). */
+int tr_members_address(const struct tr_members *members, char **address);
+
+/* Receives all pending messages and disconnects peers that are not ranks of this job. Does not block. */
+int tr_members_receive(struct tr_members *members);
+
+/* Returns a rank that has sent nothing for longer than the limit, or a rank of this host that has sent bye and was stopped before
+ * it exited; NULL if there is none. */
+const struct tr_supervised_rank *tr_members_silent(const struct tr_members *members);
+
+/* Returns the shortest current wait of all ranks in seconds if all ranks are connected and have reported a wait; 0 otherwise. */
+long tr_members_waits(const struct tr_members *members);
+
+/* Restarts the timeouts of all ranks, after a time in which the supervisor itself did not receive messages. */
+void tr_members_excuse(struct tr_members *members);
+
+/* Send to all connected ranks: exit immediately; handle a signal. */
+void tr_members_tell_to_die(struct tr_members *members);
+void tr_members_tell_signal(const struct tr_members *members, int number);
+
+/* Returns the number of local processes that have not exited. kill: sends SIGKILL to them. */
+size_t tr_members_left(const struct tr_members *members, bool kill);
+
+/* Processes of this host. */
+
+enum tr_process_state { TR_PROCESS_NONE, TR_PROCESS_ENDED, TR_PROCESS_STOPPED, TR_PROCESS_RUNS };
+
+/* Returns the state of a process. A later process with the same pid has another start time and counts as TR_PROCESS_NONE.
+ *
+ * @param [out] wait_status  status as of waitpid(), available once the files of the process are closed; -1: unknown. May be NULL
+ * @return TR_PROCESS_ENDED for a zombie
+ */
+enum tr_process_state tr_process_state(long pid, tr_start_time start, int *wait_status);
+
+/* Returns whether a child of this process is stopped. (The pid of a child cannot be reused before waitpid().) */
+bool tr_process_is_stopped(long pid);
+
+/* Returns a stopped child of a process, or 0. */
+long tr_process_stopped_child(long parent);
+
+/* Sends SIGKILL to this process, not to a later one with the same pid. */
+void tr_process_kill(long pid, tr_start_time start);
+
+struct tr_segments {
+    char **path; /* paths and patterns of glob() */
+    size_t n, capacity;
+};
+
+/* Adds the files of Open MPI in /dev/shm that a running process has mapped, and the pattern of the other files of its job. Other
+ * files in /dev/shm are not touched. */
+int tr_segments_find(long pid, struct tr_segments *segments);
+void tr_segments_free(struct tr_segments *segments);
+
+/* Cleans up after an mpirun that was killed, or whose ranks died while they created a window: removes these files, the files of
+ * other ranks and windows of their jobs, and the session folder of mpirun, if they belong to this user. */
+void tr_segments_remove(const struct tr_segments *segments, long mpirun);
+
+/* Removes files of this user from processes that were killed while MPI_Init tested shared memory. */
+void tr_segments_remove_trials(void);
+
+/* ---- mpirun.c ----
+ *
+ * mpirun as a child process. It has its own process group, so that signals of the terminal reach the supervisor
+ * only, and it is terminated when the supervisor dies. The supervisor copies the output of mpirun and of the ranks,
+ * unchanged as long as no rank has failed. After a failure it omits messages that follow from the failure: the text
+ * of mpirun between two lines of dashes, and messages of Open MPI in other processes.
+ */
+
+struct tr_relay {
+    int from, to; /* file descriptors; from is -1 after the end of the input */
+    bool filters;
+    long first; /* pid of the process that failed first; 0: unknown */
+    bool in_banner;
+    char chunk[16384]; /* bytes that were read and not yet passed on */
+    ssize_t taken;     /* their number; 0: none, -1: end of the input */
+    double held;       /* time since which the chunk is held back (tr_now()); 0: not held back */
+    double patience;   /* seconds for which a chunk with a line of dashes is held back at most */
+    char line[4096];
+    size_t filled;
+    char banner[2048]; /* text of mpirun between the lines of dashes, as one line */
+    size_t banner_length;
+};
+
+struct tr_mpirun {
+    pid_t pid; /* 0: none */
+    bool ended;
+    int wait_status; /* if ended */
+    struct tr_relay out, err;
+};
+
+/* Starts argv[0], which is searched for in PATH. TR_ERR_NO_INPUT if it cannot be executed. */
+int tr_mpirun_start(const char *const argv[], struct tr_mpirun *mpirun);
+
+/* Returns whether it has ended. Does not block. */
+bool tr_mpirun_is_over(struct tr_mpirun *mpirun);
+
+/* Starts to omit messages that follow from a failure.
+ *
+ * @param [in] first  pid of the process that failed first; 0: unknown
+ */
+void tr_mpirun_filter(struct tr_mpirun *mpirun, long first);
+
+/* Copies the rest of the output and closes the pipes. Call it after the end of mpirun. */
+void tr_mpirun_close(struct tr_mpirun *mpirun);
+
+/* Filters n bytes and passes them on. n = 0 at the end: passes on an incomplete last line. */
+void tr_relay_pass(struct tr_relay *relay, const char *text, size_t n);
+
+/* tr_relay_take() reads the available bytes without blocking; tr_relay_give() passes them on, and closes `from` at its end. In
+ * between, the supervisor checks whether a rank has died, because mpirun reports a death later than the lifeline does. Chunks
+ * with a line of dashes, and chunks that follow them, are held back: messages of ranks on other hosts may arrive before the
+ * lifeline reports the death. */
+void tr_relay_take(struct tr_relay *relay);
+void tr_relay_give(struct tr_relay *relay);
+
+/* Parses the report of mpirun about the first process that failed (Open MPI 4 and 5).
+ *
+ * @param [out] rank, signal, exit_code  -1 if the report does not contain it
+ * @return false if there is no report
+ */
+bool tr_relay_blames(const struct tr_relay *relay, long *rank, int *signal, int *exit_code);
+
+/* Returns whether mpirun has reported that it could not start its daemon on a host, or lost it. */
+bool tr_relay_misses_daemon(const struct tr_relay *relay);
+
+/* ---- failures (supervise.c) ----
+ *
+ * Failures of a job: their description, and the decision whether to start the job again.
+ */
+
+enum tr_cause_kind {
+    TR_CAUSE_NONE,   /* no failure */
+    TR_CAUSE_SIGNAL, /* killed by a signal */
+    TR_CAUSE_EXIT,   /* exited with a code */
+    TR_CAUSE_SILENT, /* no message for `number` seconds; possibly stopped */
+    TR_CAUSE_HOST,   /* mpirun could not start its daemon on a host, or lost it, before any rank started */
+    TR_CAUSE_STUCK,  /* all ranks have waited for each other for `number` seconds */
+    TR_CAUSE_GONE    /* ended, reason unknown */
+};
+
+struct tr_failure {
+    enum tr_cause_kind kind;
+    int number;  /* signal, exit code or seconds, depending on kind */
+    long rank;   /* -1: unknown, or mpirun itself */
+    long pid;    /* 0: unknown */
+    bool mpirun; /* mpirun failed, not a rank */
+    bool stopped;
+    char host[128];          /* "": unknown */
+    struct tr_life_state at; /* progress of the job */
+    double epoch;            /* NaN: unknown */
+};
+
+/* Describes a failure: "rank 2 (pid 4711 on node7) was killed by SIGKILL in stage 2 at clock 37, epoch 4.62". */
+void tr_failure_describe(const struct tr_failure *failure, char *text, size_t size);
+
+/* Describes the lost work: "5 clocks since the checkpoint of clock 32 are lost", or that there was no checkpoint. "" if no clock
+ * had ended. */
+void tr_failure_loss(const struct tr_failure *failure, char *text, size_t size);
+
+/* Returns the exit code of a job that ends with this failure. */
+int tr_failure_code(const struct tr_failure *failure);
+
+/* Failures of all starts of a job. Initial value: {.best = TR_LIFE_NOWHERE}. */
+struct tr_history {
+    int restarts;
+    int alike; /* consecutive failures of the same kind at the same clock */
+    int idle;  /* consecutive failures without progress between them */
+    struct tr_failure last;
+    struct tr_life_state best; /* most advanced state of the job, and its newest checkpoint */
+};
+
+/* Returns true if another start would fail in the same way: the rank exited with a code of Trireme, or a rank has reported a lack
+ * of system resources and no start has reached training. */
+bool tr_failure_is_final(const struct tr_failure *failure, const struct tr_history *before);
+
+enum tr_decision { TR_START_AGAIN, TR_FAILS_ALIKE, TR_FAILS_TOO_OFTEN };
+
+enum { TR_ALIKE = 3, TR_LONGEST_PAUSE = 60 };
+
+/* Adds a failure that is not final and decides whether to start again.
+ *
+ * @param [out] pause  seconds to wait before the next start: 0 after progress, then 1, 2, 4, ... up to TR_LONGEST_PAUSE
+ * @return TR_FAILS_ALIKE: the same failure has occurred TR_ALIKE times in a row at the same clock, without a new checkpoint;
+ *         TR_FAILS_TOO_OFTEN: more than max_restarts restarts; TR_START_AGAIN otherwise
+ */
+enum tr_decision tr_history_add(struct tr_history *history, const struct tr_failure *failure,
+                                int max_restarts, double *pause);
 
 #endif

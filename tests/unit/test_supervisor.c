@@ -12,9 +12,7 @@
 
 #include "base/base.h"
 #include "base/fault.h"
-#include "supervisor/failure.h"
-#include "supervisor/members.h"
-#include "supervisor/mpirun.h"
+#include "supervisor/supervisor.h"
 
 /* ---- faults ---- */
 
