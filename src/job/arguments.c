@@ -98,13 +98,9 @@ static struct tr_shown argument_expected(const struct tr_argument *option)
 struct tr_argument_text tr_argument_value(const struct tr_argument *option)
 {
     struct tr_argument_text text = {""};
-    size_t n = 0;
-    if (option->value || !option->words) {
-        snprintf(text.text, sizeof text.text, "%s",
-                 option->value ? option->value : kinds[option->kind].value);
-        return text;
-    }
-    for (size_t i = 0; option->words[i] && n < sizeof text.text; i++)
+    const char *value = option->value ? option->value : option->words ? "" : kinds[option->kind].value;
+    size_t n = (size_t)snprintf(text.text, sizeof text.text, "%s", value);
+    for (size_t i = 0; !option->value && option->words && option->words[i] && n < sizeof text.text; i++)
         n +=
             (size_t)snprintf(text.text + n, sizeof text.text - n, "%s%s", i > 0 ? "|" : "", option->words[i]);
     return text;
@@ -112,25 +108,32 @@ struct tr_argument_text tr_argument_value(const struct tr_argument *option)
 
 struct tr_argument_text tr_argument_default(const struct tr_argument *option, const void *defaults)
 {
+    static const char *const units[] = {"", "k", "M", "G"};
     struct tr_argument_text text = {""};
     const void *field = (const char *)defaults + option->offset;
     const char *word = NULL;
+    uint64_t count;
+    size_t unit = 0;
     if (!defaults) return text;
-    if (option->kind == TR_ARG_TEXT) word = *(const char *const *)field;
-    if (option->kind == TR_ARG_CHOICE && *(const int *)field >= 0) word = option->words[*(const int *)field];
-    if (word) snprintf(text.text, sizeof text.text, "%s", word);
-    if (option->kind == TR_ARG_NUMBER && *(const long *)field != 0)
-        snprintf(text.text, sizeof text.text, "%ld", *(const long *)field);
-    if (option->kind == TR_ARG_SECONDS || option->kind == TR_ARG_REAL)
-        snprintf(text.text, sizeof text.text, option->kind == TR_ARG_REAL ? "%g" : "%gs",
-                 *(const double *)field);
-    if (option->kind == TR_ARG_COUNT || option->kind == TR_ARG_COUNT32) {
-        static const char *const units[] = {"", "k", "M", "G"};
-        size_t unit = 0; /* the largest in which it is a whole number */
-        uint64_t count = option->kind == TR_ARG_COUNT ? *(const uint64_t *)field : *(const uint32_t *)field;
-        while (unit < 3 && count > 0 && count % 1000 == 0) count /= 1000, unit++;
+    switch (option->kind) {
+    case TR_ARG_TEXT: word = *(const char *const *)field; break;
+    case TR_ARG_CHOICE: word = *(const int *)field >= 0 ? option->words[*(const int *)field] : NULL; break;
+    case TR_ARG_NUMBER:
+        if (*(const long *)field != 0) snprintf(text.text, sizeof text.text, "%ld", *(const long *)field);
+        break;
+    case TR_ARG_SECONDS: snprintf(text.text, sizeof text.text, "%gs", *(const double *)field); break;
+    case TR_ARG_REAL: snprintf(text.text, sizeof text.text, "%g", *(const double *)field); break;
+    case TR_ARG_COUNT:
+    case TR_ARG_COUNT32: /* in the largest unit that gives a whole number */
+        count = option->kind == TR_ARG_COUNT ? *(const uint64_t *)field : *(const uint32_t *)field;
+        for (; unit < 3 && count > 0 && count % 1000 == 0; unit++) count /= 1000;
         snprintf(text.text, sizeof text.text, "%llu%s", (unsigned long long)count, units[unit]);
+        break;
+    case TR_ARG_FLAG:
+    case TR_ARG_SETTING:
+    case TR_ARG_KINDS: break;
     }
+    if (word) snprintf(text.text, sizeof text.text, "%s", word);
     return text;
 }
 
@@ -168,9 +171,8 @@ bool tr_argument_takes_key(const struct tr_syntax *s, const char *key)
 
 /* ---- errors ---- */
 
-static int argument_fail(const struct tr_syntax *s, const char *format, ...)
-    __attribute__((format(printf, 2, 3), cold));
-static int argument_fail(const struct tr_syntax *s, const char *format, ...)
+__attribute__((format(printf, 2, 3), cold)) static int argument_fail(const struct tr_syntax *s,
+                                                                     const char *format, ...)
 {
     char text[400];
     va_list arguments;
@@ -228,42 +230,16 @@ struct reader {
     struct tr_arguments *a;
 };
 
-static int read_option(const struct reader *r, const struct tr_argument *option, const char *value)
+/* Adds the setting that an option stands for, or replaces the one that it has made before. */
+static int read_setting(struct tr_arguments *a, const struct tr_argument *option, const char *value)
 {
-    if (!value) {
-        const char *sign = option->name[0] == '-' ? "" : "=";
-        return argument_fail(r->syntax, "%s%s: expected %s", option->name, sign,
-                             argument_expected(option).text);
-    }
-    if (option->kind == TR_ARG_SETTING) {
-        size_t i = 0, n = strlen(option->key);
-        while (i < r->a->mades && (strncmp(r->a->made[i], option->key, n) != 0 || r->a->made[i][n] != '='))
-            i++;
-        TR_TRY(TR_GROW(&r->a->made, &r->a->made_capacity, i + 1));
-        if (i < r->a->mades) free(r->a->made[i]);
-        else r->a->mades++;
-        r->a->made[i] = NULL;
-        return tr_format(&r->a->made[i], "%s=%s", option->key, value);
-    }
-    if (argument_set((char *)r->options + option->offset, option, value)) return TR_OK;
-    return argument_fail(r->syntax, "%s is «%s»: expected %s", option->name, tr_shown(value).text,
-                         argument_expected(option).text);
-}
-
-static int read_flag(const struct reader *r, const tr_flag *flag, const char *value)
-{
-    char *end = NULL;
-    long n = flag->most > 0 && value ? strtol(value, &end, 10) : 0;
-    if (flag->most > 0 && (!value || end == value || *end || n < flag->least || n > flag->most))
-        return argument_fail(r->syntax, "%s%s%s%s: expected a number from %ld to %ld", flag->name,
-                             value ? " is «" : "", value ? tr_shown(value).text : "", value ? "»" : "",
-                             flag->least, flag->most);
-    if (flag->value && !value) return argument_fail(r->syntax, "%s: expected %s", flag->name, flag->value);
-    size_t i = 0;
-    while (i < r->a->flags && strcmp(r->a->flag[i].name, flag->name) != 0) i++;
-    if (i == r->a->flags) r->a->flags++;
-    r->a->flag[i] = (struct tr_given){flag->name, flag->value ? value : NULL};
-    return TR_OK;
+    size_t i = 0, n = strlen(option->key);
+    while (i < a->mades && (strncmp(a->made[i], option->key, n) != 0 || a->made[i][n] != '=')) i++;
+    TR_TRY(TR_GROW(&a->made, &a->made_capacity, i + 1));
+    if (i < a->mades) free(a->made[i]);
+    else a->mades++;
+    a->made[i] = NULL;
+    return tr_format(&a->made[i], "%s=%s", option->key, value);
 }
 
 static const tr_flag *find_flag(const struct reader *r, const char *name)
@@ -282,6 +258,9 @@ static const tr_flag *find_flag(const struct reader *r, const char *name)
 static int read_known(const struct reader *r, char **word, int left, int *used)
 {
     const struct tr_argument *option;
+    struct tr_argument of_flag; /* a flag of a class as an option */
+    long unused[2];             /* its value, which the class will read */
+    struct tr_arguments *a = r->a;
     size_t length = strcspn(word[0], "=");
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)tr_min_size(length, sizeof name - 1), word[0]);
@@ -292,12 +271,30 @@ static int read_known(const struct reader *r, char **word, int left, int *used)
         if (strcmp(option->name, name) == 0) break;
     const tr_flag *flag = option || !dash || !r->syntax->asked ? NULL : find_flag(r, name);
     if ((!option && !flag) || (!dash && !value)) return TR_OK;
-    bool takes = option ? option->kind != TR_ARG_FLAG : flag->value != NULL;
+    void *field = flag ? (void *)unused : (char *)r->options + option->offset;
+    if (flag) {
+        enum tr_argument_kind kind = flag->most > 0 ? TR_ARG_NUMBER : flag->value ? TR_ARG_TEXT : TR_ARG_FLAG;
+        of_flag = (struct tr_argument){flag->name, kind, .value = flag->value, .least = flag->least,
+                                       .most = flag->most};
+        option = &of_flag;
+    }
+    bool takes = option->kind != TR_ARG_FLAG;
     if (value && !takes) return argument_fail(r->syntax, "%s has no value", name);
     *used = takes && !value && left > 1 ? 2 : 1;
-    if (takes && !value && left > 1) value = word[1];
-    if (flag) return read_flag(r, flag, value);
-    return read_option(r, option, takes ? value : "");
+    if (*used == 2) value = word[1];
+    if (takes && !value)
+        return argument_fail(r->syntax, "%s%s: expected %s", option->name, dash ? "" : "=",
+                             argument_expected(option).text);
+    if (option->kind == TR_ARG_SETTING) return read_setting(a, option, value);
+    if (!argument_set(field, option, value ? value : ""))
+        return argument_fail(r->syntax, "%s is «%s»: expected %s", option->name, tr_shown(value).text,
+                             argument_expected(option).text);
+    if (!flag) return TR_OK;
+    size_t i = 0; /* the last value of a flag counts */
+    while (i < a->flags && strcmp(a->flag[i].name, flag->name) != 0) i++;
+    if (i == a->flags) a->flags++;
+    a->flag[i] = (struct tr_given){flag->name, flag->value ? value : NULL};
+    return TR_OK;
 }
 
 /* A word that is no option: a setting of a section of which the command takes keys, the variant, or another word. */

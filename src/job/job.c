@@ -403,20 +403,22 @@ static int reader_next(struct reader *r)
     if (!yaml_parser_parse(&r->yaml, &r->event)) return reader_fail_syntax(r);
     r->line = r->event.start_mark.line + 1;
     const yaml_char_t *anchor = NULL, *tag = NULL;
-    if (r->event.type == YAML_ALIAS_EVENT) anchor = r->event.data.alias.anchor;
-    if (r->event.type == YAML_SCALAR_EVENT) {
+    switch ((int)r->event.type) {
+    case YAML_ALIAS_EVENT: anchor = r->event.data.alias.anchor; break;
+    case YAML_SCALAR_EVENT:
         if (strlen(reader_scalar(r)) != r->event.data.scalar.length)
             return READER_FAIL(r, "a NUL character in «%s»", tr_shown(reader_scalar(r)).text);
         anchor = r->event.data.scalar.anchor;
         tag = r->event.data.scalar.tag;
-    }
-    if (r->event.type == YAML_SEQUENCE_START_EVENT) {
+        break;
+    case YAML_SEQUENCE_START_EVENT:
         anchor = r->event.data.sequence_start.anchor;
         tag = r->event.data.sequence_start.tag;
-    }
-    if (r->event.type == YAML_MAPPING_START_EVENT) {
+        break;
+    case YAML_MAPPING_START_EVENT:
         anchor = r->event.data.mapping_start.anchor;
         tag = r->event.data.mapping_start.tag;
+        break;
     }
     if (anchor) return READER_FAIL(r, "anchors (&) and aliases (*) are not allowed: quote the text");
     if (tag) return READER_FAIL(r, "tags (!) are not allowed: quote the text");
@@ -442,30 +444,24 @@ static bool reader_is_null(const struct reader *r)
 /* Reads a list of texts, or a mapping of names to words as a list of «name: word». */
 static int read_items(struct reader *r, const char *name, bool pairs, struct tr_job_setting *s)
 {
-    s->list = true;
-    for (;;) {
-        char *pair, *key;
+    for (s->list = true;;) {
+        TR_FREED char *key = NULL, *pair = NULL;
         TR_TRY(reader_next(r));
         if (r->event.type == (pairs ? YAML_MAPPING_END_EVENT : YAML_SEQUENCE_END_EVENT)) return TR_OK;
         if (r->event.type != YAML_SCALAR_EVENT)
             return READER_FAIL(r, "%s: expected %s", name,
                                pairs ? "a name, not a list or keys"
                                      : "text in the list, not another list or keys");
-        if (!pairs) {
-            if (reader_is_null(r)) return READER_FAIL(r, "%s: an item has no value", name);
-            TR_TRY(tr_job_append(&s->value, reader_scalar(r)));
-            continue;
+        if (pairs) {
+            TR_TRY(tr_copy_string(reader_scalar(r), &key));
+            TR_TRY(reader_next(r));
+            if (r->event.type != YAML_SCALAR_EVENT || reader_is_null(r))
+                return READER_FAIL(r, "%s: %s: expected a word", name, tr_shown(key).text);
+            TR_TRY(tr_format(&pair, "%s: %s", key, reader_scalar(r)));
+        } else if (reader_is_null(r)) {
+            return READER_FAIL(r, "%s: an item has no value", name);
         }
-        TR_TRY(tr_copy_string(reader_scalar(r), &key));
-        int status = reader_next(r);
-        if (status == TR_OK && (r->event.type != YAML_SCALAR_EVENT || reader_is_null(r)))
-            status = READER_FAIL(r, "%s: %s: expected a word", name, tr_shown(key).text);
-        if (status == TR_OK) status = tr_format(&pair, "%s: %s", key, reader_scalar(r));
-        free(key);
-        TR_TRY(status);
-        status = tr_job_append(&s->value, pair);
-        free(pair);
-        TR_TRY(status);
+        TR_TRY(tr_job_append(&s->value, pairs ? pair : reader_scalar(r)));
     }
 }
 
@@ -636,39 +632,27 @@ int tr_job_read_list(const char *where, const char *name, const char *text, stru
     return status;
 }
 
-/* Reports a missing file and suggests e.yaml or jobs/e.yaml for e. */
-static int fail_no_file(const char *path)
-{
-    static const char *const forms[] = {"%s.yaml", "%s.yml", "jobs/%s", "jobs/%s.yaml"};
-    int error = errno;
-    char *meant = NULL;
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        free(meant);
-        if (asprintf(&meant, forms[i], path) < 0) return tr_fail(TR_ERR_SYSTEM, "out of memory");
-        if (error == ENOENT && access(meant, R_OK) == 0) break;
-        meant[0] = '\0';
-    }
-    int status = tr_fail(TR_ERR_NO_INPUT, "%s: cannot read the job file: %s%s%s%s", path, strerror(error),
-                         *meant ? ": did you mean " : "", meant, *meant ? "?" : "");
-    free(meant);
-    return status;
-}
-
 /* Reads one byte more than the limit, so that the parser can report files that are too long. */
 int tr_job_read_text(const char *path, char **text, size_t *length)
 {
+    static const char *const forms[] = {"%s.yaml", "%s.yml", "jobs/%s", "jobs/%s.yaml"};
     if (strcmp(path, TR_NO_JOB_FILE) == 0) {
         *length = 2;
         return tr_copy_string("{}", text);
     }
     FILE *file = strcmp(path, TR_STANDARD_INPUT) == 0 ? stdin : fopen(path, "rb");
-    if (!file) return fail_no_file(path);
-    int status = TR_NEW(text, LARGEST_FILE + 1);
-    if (status == TR_OK) {
-        *length = fread(*text, 1, LARGEST_FILE + 1, file);
-        if (ferror(file)) /* for example a folder */
-            status = tr_fail(TR_ERR_NO_INPUT, "%s: cannot read the job file: %s", path, strerror(errno));
+    int status = file ? TR_NEW(text, LARGEST_FILE + 1) : TR_OK;
+    if (file && status == TR_OK) *length = fread(*text, 1, LARGEST_FILE + 1, file);
+    if (status == TR_OK && (!file || ferror(file))) { /* it may be missing, or a folder */
+        int error = errno;
+        char meant[640] = "";
+        for (size_t i = 0; error == ENOENT && !*meant && i < sizeof forms / sizeof *forms; i++) {
+            snprintf(meant, sizeof meant, forms[i], path);
+            if (access(meant, R_OK) != 0) *meant = '\0';
+        }
+        status = tr_fail(TR_ERR_NO_INPUT, "%s: cannot read the job file: %s%s%s%s", path, strerror(error),
+                         *meant ? ": did you mean " : "", meant, *meant ? "?" : "");
     }
-    if (file != stdin) fclose(file);
+    if (file && file != stdin) fclose(file);
     return status;
 }

@@ -80,22 +80,16 @@ const struct tr_plugin *tr_plugin_of(const tr_model_class *class)
 
 static int plugin_checksum(int fd, uint64_t *checksum)
 {
-    enum { BYTES = 1 << 16 };
-    char *piece;
-    ssize_t n = 0;
+    char piece[1 << 14];
+    ssize_t n;
     XXH3_state_t *state = XXH3_createState();
     if (!state) return tr_fail(TR_ERR_SYSTEM, "out of memory for a checksum");
-    int status = TR_NEW(&piece, BYTES);
-    if (status == TR_OK) {
-        XXH3_64bits_reset(state);
-        for (off_t at = 0; (n = pread(fd, piece, BYTES, at)) > 0; at += n)
-            XXH3_64bits_update(state, piece, (size_t)n);
-        if (n < 0) status = tr_fail(TR_ERR_NO_INPUT, "cannot be read: %s", strerror(errno));
-        *checksum = XXH3_64bits_digest(state);
-        free(piece);
-    }
+    XXH3_64bits_reset(state);
+    for (off_t at = 0; (n = pread(fd, piece, sizeof piece, at)) > 0; at += n)
+        XXH3_64bits_update(state, piece, (size_t)n);
+    *checksum = XXH3_64bits_digest(state);
     XXH3_freeState(state);
-    return status;
+    return n < 0 ? tr_fail(TR_ERR_NO_INPUT, "cannot be read: %s", strerror(errno)) : TR_OK;
 }
 
 /* Loads the open file. The texts of its errors do not contain the path. */
@@ -242,8 +236,8 @@ static int choose(const struct sources *from, tr_option *key, const char *name, 
 {
     struct tr_job_setting *s = from->job->reader == TR_JOB_FOREIGN ? NULL : last_of(from, name);
     const char *where = NULL;
-    for (size_t i = 0; i < tr_job_tables[TR_TABLE_JOB].n; i++)
-        if (!strcmp(tr_job_tables[TR_TABLE_JOB].key[i].name, name)) *key = tr_job_tables[TR_TABLE_JOB].key[i];
+    const struct tr_model_class *class;
+    *key = *tr_job_known_key(name, 0, &class);
     key->words = words;
     struct tr_job_slot slot = {key, (char *)from->job + key->offset, &where};
     return s ? tr_job_set(&slot, s, name) : tr_job_set_default(&slot, otherwise);
@@ -301,13 +295,13 @@ static int choose_method(const struct sources *from)
     const struct tr_job_setting *s = job->reader == TR_JOB_FOREIGN ? NULL : last_of(from, "solve.method");
     const char *word = s && !s->list ? s->value.item[0] : "auto", **words;
     const tr_model_class *class;
-    /* With a method of another class, most likely the user has forgotten model.type. */
-    if (strcmp(word, "auto") != 0 && !class_has_method(job->class, word))
-        for (size_t c = 0; (class = class_at(job, c, NULL)); c++)
-            if (class_has_method(class, word))
-                return tr_job_fail(s->where, "solve.method %s is for %s, and model.type is %s", word,
-                                   class->name, job->type_key.words[job->model.type]);
     size_t n = 0;
+    /* With a method of another class, most likely the user has forgotten model.type. */
+    bool has = strcmp(word, "auto") == 0 || class_has_method(job->class, word);
+    for (size_t c = 0; !has && (class = class_at(job, c, NULL)); c++)
+        if (class_has_method(class, word))
+            return tr_job_fail(s->where, "solve.method %s is for %s, and model.type is %s", word, class->name,
+                               job->type_key.words[job->model.type]);
     while (job->class->methods[n].name) n++;
     TR_TRY(TR_NEW(&words, n + 2));
     words[0] = "auto";
@@ -349,13 +343,13 @@ static int merge_stages(const struct sources *from)
     job->stages = 0;
     for (size_t i = 0; i < whole->stages + n && status == TR_OK; i++) {
         const struct tr_job_stage *stage = i < whole->stages ? &whole->stage[i] : &own[i - whole->stages];
-        if (!tr_job_stage_of(job, stage->name)) status = tr_job_add_stage(job, stage->name, 0);
+        struct tr_job_stage *merged = (struct tr_job_stage *)(uintptr_t)tr_job_stage_of(job, stage->name);
+        if (!merged) status = tr_job_add_stage(job, stage->name, 0);
         if (status != TR_OK) break;
-        /* the place of the task's own stage wins */
-        char **first = (char **)(uintptr_t)&tr_job_stage_of(job, stage->name)->first;
-        free(*first);
-        *first = NULL;
-        status = tr_copy_string(stage->first, first);
+        if (!merged) merged = &job->stage[job->stages - 1];
+        free(merged->first); /* the place of the task's own stage has priority */
+        merged->first = NULL;
+        status = tr_copy_string(stage->first, &merged->first);
     }
     tr_job_free_stages(own, n);
     return status;
@@ -460,12 +454,11 @@ static int check_used(const struct tr_job *job, const char *prefix)
 
 /* ---- tasks ---- */
 
-static const char *place_of(const struct tr_job *job, const struct tr_job_task *task, const char *key)
+/* Returns the place of a setting of a task, or of the task. */
+static const char *task_place(const struct tr_job_task *task, const char *key)
 {
-    struct tr_job_name name;
-    snprintf(name.text, sizeof name.text, "tasks.%s.%s", task->name, key);
-    const char *where = tr_job_where(job, name.text);
-    return strcmp(where, "default") ? where : task->first;
+    struct tr_job_slot slot;
+    return tr_job_find_of(task->job, task, key, &slot) && *slot.where ? *slot.where : task->first;
 }
 
 /* Replaces «task a» in model.init of a task by the folder of a, and makes the task run after a. */
@@ -476,7 +469,7 @@ static int link_task(struct tr_job *job, struct tr_job_task *task)
     if (!tr_job_find(task->job, "model.init", &slot)) return TR_OK;
     char **init = slot.field;
     if (strncmp(*init, begins_with_task, strlen(begins_with_task)) != 0) return TR_OK;
-    const char *name = *init + strlen(begins_with_task), *place = place_of(job, task, "model.init");
+    const char *name = *init + strlen(begins_with_task), *place = task_place(task, "model.init");
     const struct tr_job_task *other = tr_job_task_of(job, name);
     if (!other)
         return tr_job_fail(place, "task %s starts with the model of %s, which is no task", task->name,
@@ -484,9 +477,9 @@ static int link_task(struct tr_job *job, struct tr_job_task *task)
     if (other->run == TR_RUN_AVERAGE)
         return tr_job_fail(place, "task %s is an average, and leaves no model for task %s", other->name,
                            task->name);
-    bool listed = false;
-    for (size_t i = 0; i < task->after.n; i++) listed |= strcmp(task->after.item[i], other->name) == 0;
-    if (!listed) {
+    size_t i = 0;
+    while (i < task->after.n && strcmp(task->after.item[i], other->name) != 0) i++;
+    if (i == task->after.n) {
         if (tr_job_find_in(tr_job_task_values(task), "after", &after) && !*after.where)
             *after.where = *slot.where;
         TR_TRY(tr_job_append(&task->after, other->name));
@@ -496,12 +489,11 @@ static int link_task(struct tr_job *job, struct tr_job_task *task)
     return tr_copy_string(other->job->output, init);
 }
 
-/* Checks `after` of a task. seen: for each task, the number (from 1) of the last task that named it. */
-static int check_after(const struct tr_job *job, size_t which, size_t *seen)
+/* Checks `after`, `best` and `run` of a task. */
+static int check_after(const struct tr_job *job, const struct tr_job_task *task)
 {
-    const struct tr_job_task *task = &job->task[which];
     for (size_t i = 0; i < task->after.n; i++) {
-        const char *name = task->after.item[i], *place = place_of(job, task, "after");
+        const char *name = task->after.item[i], *place = task_place(task, "after");
         const struct tr_job_task *other = tr_job_task_of(job, name);
         const char *meant = other ? NULL : tr_job_suggest_task(job, name);
         if (!other)
@@ -509,93 +501,78 @@ static int check_after(const struct tr_job *job, size_t which, size_t *seen)
                                tr_shown(name).text, meant ? ": did you mean " : "", meant ? meant : "",
                                meant ? "?" : "");
         if (other == task) return tr_job_fail(place, "task %s is to run after itself", name);
-        size_t *last = &seen[other - job->task];
-        if (*last == which + 1) return tr_job_fail(place, "tasks.%s.after names %s twice", task->name, name);
-        *last = which + 1;
+        for (size_t k = 0; k < i; k++)
+            if (!strcmp(task->after.item[k], name))
+                return tr_job_fail(place, "tasks.%s.after names %s twice", task->name, name);
     }
     if (task->best > 0 && (task->run != TR_RUN_TRAIN || task->after.n != 1))
-        return tr_job_fail(place_of(job, task, "best"),
+        return tr_job_fail(task_place(task, "best"),
                            "best needs run: train and exactly one task in `after`: check task %s",
                            task->name);
     if (task->run == TR_RUN_TRAIN || task->after.n > 0) return TR_OK;
-    return tr_job_fail(place_of(job, task, "run"),
+    return tr_job_fail(task_place(task, "run"),
                        "tasks.%s.run is %s: expected the names of tasks in tasks.%s.after", task->name,
                        task->run == TR_RUN_AVERAGE ? "average" : "best", task->name);
 }
 
-/* Depth-first search along `after`. path: tasks from the start to the current one; done: tasks from which no cycle is reachable. */
-struct search {
-    const struct tr_job *job;
-    size_t *path, length;
-    bool *reached, *done;
-};
-
-static int find_cycle(struct search *s, size_t task)
+/* Depth-first search along `after` for a cycle. path: tasks from the start to this one. state: 1: on the path; 2: no cycle is
+ * reachable from it. The depth is limited by the number of tasks. */
+static int find_cycle(const struct tr_job *job, size_t task, size_t *path, size_t length, char *state)
 {
-    const struct tr_job *job = s->job;
-    if (s->done[task]) return TR_OK;
-    if (s->reached[task]) {
+    if (state[task] == 2) return TR_OK;
+    if (state[task] == 1) {
         char text[400] = "";
         size_t first = 0, at = 0;
         bool enough = false; /* long cycles are truncated */
-        while (s->path[first] != task) first++;
-        for (size_t i = first; i < s->length && !enough; i++) {
+        while (path[first] != task) first++;
+        for (size_t i = first; i < length && !enough; i++) {
             enough = at + 2 * TR_JOB_LONGEST_WORD + 24 > sizeof text;
             at += (size_t)snprintf(text + at, sizeof text - at, "%s -> ",
-                                   enough ? "..." : job->task[s->path[i]].name);
+                                   enough ? "..." : job->task[path[i]].name);
         }
-        return tr_job_fail(place_of(job, &job->task[task], "after"), "tasks wait for each other: %s%s", text,
+        return tr_job_fail(task_place(&job->task[task], "after"), "tasks wait for each other: %s%s", text,
                            job->task[task].name);
     }
-    s->path[s->length++] = task;
-    s->reached[task] = true;
+    path[length] = task;
+    state[task] = 1;
     const struct tr_job_list *after = &job->task[task].after;
-    for (size_t i = 0; i < after->n; i++) /* the depth is limited by the number of tasks */
-        TR_TRY(find_cycle(s, (size_t)(tr_job_task_of(job, after->item[i]) - job->task)));
-    s->length--;
-    s->done[task] = true;
+    for (size_t i = 0; i < after->n; i++) {
+        size_t other = (size_t)(tr_job_task_of(job, after->item[i]) - job->task);
+        TR_TRY(find_cycle(job, other, path, length + 1, state));
+    }
+    state[task] = 2;
     return TR_OK;
 }
 
 static int check_order(const struct tr_job *job)
 {
-    struct search s = {.job = job};
-    int status = TR_NEW(&s.path, job->tasks);
-    if (status == TR_OK) status = TR_NEW(&s.reached, job->tasks);
-    if (status == TR_OK) status = TR_NEW(&s.done, job->tasks);
-    for (size_t i = 0; i < job->tasks && status == TR_OK; i++) status = check_after(job, i, s.path);
-    for (size_t i = 0; i < job->tasks && status == TR_OK; i++) status = find_cycle(&s, i);
-    free(s.path);
-    free(s.reached);
-    free(s.done);
-    return status;
+    TR_FREED size_t *path = NULL;
+    TR_FREED char *state = NULL;
+    TR_TRY(TR_NEW(&path, job->tasks));
+    TR_TRY(TR_NEW(&state, job->tasks));
+    for (size_t i = 0; i < job->tasks; i++) TR_TRY(check_after(job, &job->task[i]));
+    for (size_t i = 0; i < job->tasks; i++) TR_TRY(find_cycle(job, i, path, 0, state));
+    return TR_OK;
 }
 
-/* Advances to the next component of a path; returns false at its end. Empty components and "." are skipped. */
-static bool path_step(const char **path, size_t *length)
+/* Advances to the next component of a path and returns its length; 0 at the end. Skips empty components and ".". */
+static size_t path_step(const char **path)
 {
-    do {
+    for (;;) {
         *path += strspn(*path, "/");
-        *length = strcspn(*path, "/");
-        if (*length == 1 && **path == '.') *path += 1;
-        else break;
-    } while (**path);
-    return *length > 0 && **path;
+        size_t length = strcspn(*path, "/");
+        if (length != 1 || **path != '.') return length;
+        ++*path;
+    }
 }
 
 /* Returns whether two paths are equal after normalization. Links are not resolved. */
 static bool same_folder(const char *a, const char *b)
 {
-    if ((*a == '/') != (*b == '/')) return false;
-    for (;;) {
-        size_t n, m;
-        bool more = path_step(&a, &n);
-        if (path_step(&b, &m) != more) return false;
-        if (!more) return true;
-        if (n != m || strncmp(a, b, n) != 0) return false;
-        a += n;
-        b += m;
-    }
+    bool same = (*a == '/') == (*b == '/');
+    for (size_t n; same && (n = path_step(&a)) > 0; a += n, b += n)
+        same = path_step(&b) == n && strncmp(a, b, n) == 0;
+    return same && path_step(&b) == 0;
 }
 
 /* Checks that no two tasks write the same folder. Of several tasks with run=best only one runs. */
@@ -604,15 +581,15 @@ static int check_folders(const struct tr_job *job, size_t which)
     const struct tr_job_task *task = &job->task[which], *other;
     const char *output = task->job->output, *to = task->job->checkpoint.to;
     if (same_folder(output, job->output))
-        return tr_job_fail(place_of(job, task, "output"), "task %s writes the output of the whole job: %s",
+        return tr_job_fail(task_place(task, "output"), "task %s writes the output of the whole job: %s",
                            task->name, tr_shown(output).text);
     for (other = job->task; other < task; other++) {
         if (other->run == TR_RUN_BEST && task->run == TR_RUN_BEST) continue;
         if (same_folder(output, other->job->output))
-            return tr_job_fail(place_of(job, task, "output"), "tasks %s and %s write the same output: %s",
+            return tr_job_fail(task_place(task, "output"), "tasks %s and %s write the same output: %s",
                                other->name, task->name, tr_shown(output).text);
         if (*to && same_folder(to, other->job->checkpoint.to))
-            return tr_job_fail(place_of(job, task, "checkpoint.to"),
+            return tr_job_fail(task_place(task, "checkpoint.to"),
                                "tasks %s and %s have the same checkpoint.to: %s", other->name, task->name,
                                tr_shown(to).text);
     }
@@ -654,11 +631,10 @@ int tr_job_parse_as(enum tr_job_reader reader, const tr_model_class *own, const 
 {
     struct tr_job *job = NULL;
     int status = tr_job_new(path, &job);
-    if (status == TR_OK) {
-        job->reader = reader;
-        job->own = reader == TR_JOB_FOREIGN ? &foreign_class : own;
-        status = tr_job_read_yaml(job, text, length);
-    }
+    if (status != TR_OK) return status;
+    job->reader = reader;
+    job->own = reader == TR_JOB_FOREIGN ? &foreign_class : own;
+    status = tr_job_read_yaml(job, text, length);
     for (int i = 0; i < n && status == TR_OK; i++) status = tr_job_add_override(job, overrides[i]);
     if (status == TR_OK) status = resolve(job);
     if (status == TR_OK) *result = job;
@@ -674,12 +650,10 @@ int tr_job_parse(const char *text, size_t length, const char *path, int n, char 
 
 int tr_job_read(const char *path, int n, char *const overrides[], struct tr_job **job)
 {
-    char *text = NULL;
+    TR_FREED char *text = NULL;
     size_t length = 0;
-    int status = tr_job_read_text(path, &text, &length);
-    if (status == TR_OK) status = tr_job_parse(text, length, path, n, overrides, job);
-    free(text);
-    return status;
+    TR_TRY(tr_job_read_text(path, &text, &length));
+    return tr_job_parse(text, length, path, n, overrides, job);
 }
 
 /* ---- checks of a resolved job ---- */
