@@ -170,6 +170,15 @@ void tr_put_quoted(FILE *file, const char *text)
     fputc('"', file);
 }
 
+void tr_put_real(FILE *file, double number)
+{
+    char text[40];
+    int digits = 14;
+    do snprintf(text, sizeof text, "%.*g", ++digits, number);
+    while (digits < 17 && strtod(text, NULL) != number);
+    fprintf(file, "%.*g", digits, number);
+}
+
 void tr_put_csv(FILE *file, const char *text)
 {
     bool quoted = strpbrk(text, ",\"") != NULL;

@@ -44,6 +44,9 @@ int tr_vprintf(FILE *file, const char *format, va_list arguments) __attribute__(
  * UTF-8 becomes U+FFFD. */
 void tr_put_quoted(FILE *file, const char *text);
 
+/* Prints the fewest digits that read back as the same finite number. */
+void tr_put_real(FILE *file, double number);
+
 /* Prints one field of CSV: the visible form, in double quotes if it contains a comma or a quote. */
 void tr_put_csv(FILE *file, const char *text);
 

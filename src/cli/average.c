@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 #include "class/class.h"
-#include "cli/train.h"
+#include "cli/cli.h"
 #include "data/dataset.h"
 #include "monitor/monitor.h"
 #include "ranks/ranks.h"

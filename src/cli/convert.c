@@ -67,15 +67,12 @@ const struct tr_cli_command tr_convert_command = {
         "the time: nothing is unpacked or parsed, each rank reads its own rows, and all bytes are checked.\n"
         "LIBSVM, csv and other HDF5 are converted. Mostly empty rows become lists of non-zeros, group X in "
         "the form of AnnData and scipy; others an array X. Labels become y. All columns of csv are in X, "
-        "with "
-        "their names, and the words of columns in the group columns: jobs may use the same keys as for csv. "
-        "h5py and h5dump read all of it.\n"
+        "with their names, and the words of columns in the group columns: jobs may use the same keys as for "
+        "csv. h5py and h5dump read all of it.\n"
         "The keys are those of jobs: data.format, data.header, data.label, data.index_base, data.on_error, "
         "data.features, data.max_record, data.folders, data.missing, data.columns (the columns id and ignore "
-        "are "
-        "left out). data.label is auto by default; none: all columns are data.\n"
+        "are left out). data.label is auto by default; none: all columns are data.\n"
         "Files are read twice, in pieces: memory grows only with the number of different words. OUT.h5 "
-        "appears "
-        "when it is complete.",
+        "appears when it is complete.",
     .run = convert_command,
 };

@@ -405,14 +405,13 @@ const struct tr_cli_command tr_count_command = {
                .keys = TR_WORDS("data.")},
     .brief = "count the values in the columns of tables",
     .usage = "trireme count FILE... [data.KEY=value ...] [OPTION...]",
-    .about =
-        "Reads tables (csv) and describes their columns. Of numbers: how many are missing, mean, standard "
-        "deviation, smallest and largest, and quantiles (the values below which 1, 10, 25, ... % of them "
-        "lie: exact up to 65536 numbers, then with an error of at most 1/2560 of the rows). Of categories: "
-        "how many different values there are, and the most frequent with the number of their rows. Ranks "
-        "under mpirun share the rows.\n"
-        "Keys such as data.columns, data.missing and data.header mean the same as in a job: "
-        "data.columns='*: category' counts the values of all columns.",
+    .about = "Reads tables (csv) and describes their columns. Of numbers: how many are missing, mean, "
+             "standard deviation, smallest and largest, and quantiles (the values below which 1, 10, 25, ... "
+             "% of them lie: exact up to 65536 numbers, then with an error of at most 1/2560 of the rows). "
+             "Of categories: how many different values there are, and the most frequent with the number of "
+             "their rows. Ranks under mpirun share the rows.\n"
+             "Keys such as data.columns, data.missing and data.header mean the same as in a job: "
+             "data.columns='*: category' counts the values of all columns.",
     .defaults = &(const struct count_options){.top = 5},
     .options_size = sizeof(struct count_options),
     .on_ranks = true,

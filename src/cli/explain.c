@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "base/terminal.h"
-#include "cli/train.h"
+#include "cli/cli.h"
 #include "data/dataset.h"
 #include "table/view.h"
 #include "trireme/collective.h"
@@ -106,11 +106,10 @@ static int decide_storage(tr_context *tr, const struct memory *m, const tr_data_
         : *job->data.scratch
             ? "set data.partition: horizontal, so that rows may lie in data.scratch; or "
             : "set data.storage: disk and data.scratch: FOLDER, a folder on a disk of each node; or ";
-    return tr_fail(
-        TR_ERR_CONFIG,
-        "this needs about %s of memory on a node, which has %s: %suse more nodes, or fewer files in "
-        "data.train (data.storage: memory tries it all the same)",
-        tr_bytes(m->node).text, tr_bytes(left).text, advice);
+    return tr_fail(TR_ERR_CONFIG,
+                   "this needs about %s of memory on a node, which has %s: %suse more nodes, or fewer files "
+                   "in data.train (data.storage: memory tries it all the same)",
+                   tr_bytes(m->node).text, tr_bytes(left).text, advice);
 }
 
 static int say_estimate(tr_context *tr)

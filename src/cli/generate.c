@@ -404,8 +404,7 @@ const struct tr_cli_command tr_generate_command = {
     .brief = "make artificial data to try things with",
     .usage = "trireme generate ctr|ratings|docword|dense|events -o FILE [KEY=value ...]",
     .about = "Writes artificial data. k, M and G behind a number mean thousands, millions and billions. The "
-             "values "
-             "of the keys below are the defaults.",
+             "values of the keys below are the defaults.",
     .defaults = &(const struct request){.ctr = TR_GENERATE_DEFAULTS,
                                         .ratings = TR_GENERATE_RATINGS,
                                         .docword = TR_GENERATE_DOCWORD,

@@ -302,9 +302,8 @@ static const struct tr_argument inspect_arguments[] = {
     TR_ASK_PLUGIN,
     {"--servers", TR_ARG_NUMBER, offsetof(struct inspect_options, servers), .least = 1, .most = 65536,
      .help = "show the distribution of the model's keys over N servers, and the number of keys that would "
-             "move with one "
-             "server more; as the model's own job says, unless the next options or table.block=KEYS, "
-             "table.virtual_nodes=POINTS say otherwise (see trireme help job table)"},
+             "move with one server more; as the model's own job says, unless the next options or "
+             "table.block=KEYS, table.virtual_nodes=POINTS say otherwise (see trireme help job table)"},
     {"--partition", TR_ARG_SETTING, .value = "range|hash|range-hash|ring", .key = "table.partition",
      .help = "with --servers: the partition"},
     {0}};

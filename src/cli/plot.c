@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "base/escape.h"
 #include "base/terminal.h"
+#include "monitor/monitor.h"
 
 /* ---- gnuplot ---- */
 
@@ -21,8 +22,7 @@ static const char style[] =
     "set linetype 5 linewidth 2 linecolor rgb '#7a8b1f'\nset linetype 6 linewidth 2 linecolor rgb '#6b5bb0'\n"
     "set linetype 7 linewidth 2 linecolor rgb '#2f9bb5'\nset linetype 8 linewidth 2 linecolor rgb '#9b7653'\n"
     "set linetype cycle 8\nset border 3 linecolor rgb '#8a949b'\nset tics nomirror\nset grid linetype 1 "
-    "linewidth 1 linecolor rgb "
-    "'#dfe2df'\n";
+    "linewidth 1 linecolor rgb '#dfe2df'\n";
 
 /* Pixels where the terminal takes them, else characters: dots of Braille if this gnuplot knows them (6). */
 static void drawing_put_screen(FILE *script, int columns, int diagrams)
@@ -128,24 +128,6 @@ struct range {
     double least, most;
 };
 
-/* A number of the run's summary.json, or of status.json where there is none yet; NaN: none. */
-static double number_of(const char *run, const char *name)
-{
-    static const char *const files[] = {"summary.json", "status.json"};
-    char *path, line[4096], key[64];
-    double value = NAN;
-    snprintf(key, sizeof key, "  \"%s\": ", name);
-    for (int i = 0; i < 2 && isnan(value); i++) {
-        if (tr_format(&path, "%s/%s", run, files[i]) != TR_OK) return NAN;
-        FILE *file = fopen(path, "re");
-        free(path);
-        while (file && fgets(line, sizeof line, file))
-            if (strncmp(line, key, strlen(key)) == 0) sscanf(line + strlen(key), "%lf", &value);
-        if (file) fclose(file);
-    }
-    return value;
-}
-
 /* Draws the events of a run in the colour of its curve: restarts from top to bottom, checkpoints as short lines at the bottom. */
 static void plot_marks(FILE *script, const struct plot *p, int run)
 {
@@ -173,7 +155,7 @@ static int plot_scale(FILE *script, const struct plot *p)
     double least = INFINITY, most = 0, work = 0;
     fputs("$runs << end\n", script);
     for (int i = 0; i < p->runs; i++) {
-        double ranks = number_of(p->run[i], "ranks"), seconds = number_of(p->run[i], "train_seconds");
+        double ranks = tr_run_number(p->run[i], "ranks"), seconds = tr_run_number(p->run[i], "train_seconds");
         if (!(ranks > 0) || !(seconds > 0))
             return tr_fail(TR_ERR_NO_INPUT, "%s: no ranks and train_seconds in a summary.json", p->run[i]);
         fprintf(script, "%.0f %.9g\n", ranks, seconds);
@@ -182,8 +164,8 @@ static int plot_scale(FILE *script, const struct plot *p)
     }
     fprintf(script,
             "end\nset xlabel 'ranks'\nset logscale xy 2\nset title 'seconds of training'\n"
-            "set xrange [%.9g:%.9g]\nplot $runs smooth unique with linespoints title 'these runs', "
-            "%.17g/x with lines dashtype 2 title 'in proportion'\n",
+            "set xrange [%.9g:%.9g]\nplot $runs smooth unique with linespoints title 'these runs', %.17g/x "
+            "with lines dashtype 2 title 'in proportion'\n",
             least / 1.2, most * 1.2, work);
     return TR_OK;
 }
@@ -200,7 +182,7 @@ static int plot_points(FILE *script, const struct plot *p, const struct curve *c
                        struct range *x, struct range *y)
 {
     char *path, line[4096];
-    double column[COLUMNS + 1], scale = curve->by_rows ? number_of(p->run[run], "rows") : 1;
+    double column[COLUMNS + 1], scale = curve->by_rows ? tr_run_number(p->run[run], "rows") : 1;
     bool header = true;
     TR_TRY(tr_format(&path, "%s/metrics.csv", p->run[run]));
     FILE *file = fopen(path, "re");
@@ -298,10 +280,9 @@ static const struct tr_argument plot_arguments[] = {
     {"-o", TR_ARG_TEXT, offsetof(struct plot, output), .value = "FILE",
      .help = "write to FILE, which ends in .svg, .png or .pdf; it appears when it is complete"},
     {"--what", TR_ARG_CHOICE, offsetof(struct plot, what), .value = "W", .words = curve_names,
-     .help =
-         "objective, metric, gap, speed (epochs per second), rows (per second), bytes (pulled and pushed), "
-         "waits (the part of the workers' time that is not computing), or scale (seconds of training of "
-         "these runs over their ranks)"},
+     .help = "objective, metric, gap, speed (epochs per second), rows (per second), bytes (pulled and "
+             "pushed), waits (the part of the workers' time that is not computing), or scale (seconds of "
+             "training of these runs over their ranks)"},
     {"--over", TR_ARG_CHOICE, offsetof(struct plot, over), .words = TR_WORDS("time", "epoch"),
      .help = "the horizontal axis"},
     {0}};
@@ -310,10 +291,9 @@ const struct tr_cli_command tr_plot_command = {
     .syntax = {.command = "plot", .expected = "folders of runs", .least = 1, .options = plot_arguments},
     .brief = "draw curves of runs",
     .usage = "trireme plot RUN... [OPTION...]",
-    .about =
-        "Draws curves of the runs in these folders by gnuplot: in characters on the terminal, or to a file. "
-        "By default it draws the objective and, if there are test data, the metric below it. Lines from top "
-        "to bottom are restarts, short ones at the bottom checkpoints.",
+    .about = "Draws curves of the runs in these folders by gnuplot: in characters on the terminal, or to a "
+             "file. By default it draws the objective and, if there are test data, the metric below it. "
+             "Lines from top to bottom are restarts, short ones at the bottom checkpoints.",
     .defaults = &(const struct plot){.what = -1},
     .options_size = sizeof(struct plot),
     .run = plot_command,

@@ -209,14 +209,10 @@ const struct tr_cli_command tr_predict_command = {
     .brief = "apply a model to data",
     .usage = "trireme predict MODEL DATA... [OPTION...]",
     .about = "Writes a line for each record of the files DATA (globs and compressed files are allowed): the "
-             "prediction of "
-             "the model. MODEL is a model.h5, a model.txt, or a folder with one; DATA has the format that it "
-             "was trained "
-             "on. Labels and ratings in DATA are ignored and may be missing; DATA may be - for standard "
-             "input. Ranks under "
-             "mpirun share the rows, and the first writes all in their order. The content of a line depends "
-             "on the class "
-             "of the model:\n",
+             "prediction of the model. MODEL is a model.h5, a model.txt, or a folder with one; DATA has the "
+             "format that it was trained on. Labels and ratings in DATA are ignored and may be missing; DATA "
+             "may be - for standard input. Ranks under mpirun share the rows, and the first writes all in "
+             "their order. The content of a line depends on the class of the model:\n",
     .options_size = sizeof(struct tr_ask_options),
     .on_ranks = true,
     .run = predict_command,
@@ -242,10 +238,8 @@ const struct tr_cli_command tr_evaluate_command = {
     .brief = "measure a model on labelled data",
     .usage = "trireme evaluate MODEL DATA... [OPTION...]",
     .about = "Measures the quality of a model on the files DATA (globs and compressed files are allowed). "
-             "MODEL is a "
-             "model.h5, a model.txt, or a folder with one; DATA has the format that it was trained on. The "
-             "metrics depend "
-             "on the class of the model:\n",
+             "MODEL is a model.h5, a model.txt, or a folder with one; DATA has the format that it was "
+             "trained on. The metrics depend on the class of the model:\n",
     .options_size = sizeof(struct tr_ask_options),
     .run = evaluate_command,
 };

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "cli/train.h"
 #include "data/dataset.h"
 #include "job/job.h"
 #include "job/schema.h"
@@ -202,14 +201,12 @@ const struct tr_cli_command tr_run_command = {
              "trireme run [OPTION...] -- PROGRAM JOB.yaml [section.key=value ...]",
     .about =
         "Starts mpirun with trireme train, or with a program of the user, and starts it again when a rank "
-        "dies or "
-        "hangs: training continues from the newest checkpoint. One line reports what failed, where and how, "
-        "and how many clocks are lost. --max-time is the time of all starts together.",
+        "dies or hangs: training continues from the newest checkpoint. One line reports what failed, where "
+        "and how, and how many clocks are lost. --max-time is the time of all starts together.",
     .notes = "A failure that repeats three times in a row at the same clock, without a checkpoint in "
-             "between, ends "
-             "the job. So do errors that would occur again: exit codes 64, 65, 66, 73, 76, 77 and 78. "
-             "SIGUSR1, SIGUSR2, "
-             "SIGTERM and SIGINT are passed on to the ranks; a second SIGINT or SIGTERM kills them.",
+             "between, ends the job. So do errors that would occur again: exit codes 64, 65, 66, 73, 76, 77 "
+             "and 78. SIGUSR1, SIGUSR2, SIGTERM and SIGINT are passed on to the ranks; a second SIGINT or "
+             "SIGTERM kills them.",
     .defaults = &(const struct run_options){.max_restarts = 5, .heartbeat = 1, .limit = 10},
     .options_size = sizeof(struct run_options),
     .on_ranks = true,

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/train.h"
 #include "job/job.h"
 #include "job/schema.h"
 #include "ranks/ranks.h"
@@ -295,12 +294,10 @@ static const struct tr_argument sweep_arguments[] = {
     {"--halving", TR_ARG_NUMBER, offsetof(struct sweep_options, halving), .least = 1, .most = MOST_TASKS,
      .value = "E",
      .help = "train all for E epochs and test them on the first fold only; then train the better half for "
-             "double the number of "
-             "epochs, each on more ranks, and so on, until two are left"},
+             "double the number of epochs, each on more ranks, and so on, until two are left"},
     {"--list", TR_ARG_TEXT, offsetof(struct sweep_options, list), .value = "FILE",
      .help = "a file with a combination per line, KEY=VALUE KEY=VALUE ...; empty lines and lines with # in "
-             "front are left "
-             "out"},
+             "front are left out"},
     {"--parallel", TR_ARG_NUMBER, offsetof(struct sweep_options, parallel), .least = 1, .most = MOST_TASKS,
      .help = "the number of tasks at the same time; by default the number of ranks"},
     {0}};
@@ -315,13 +312,11 @@ const struct tr_cli_command tr_sweep_command = {
     .brief = "train with each of several settings, and keep the best",
     .usage = "trireme sweep [JOB.yaml] KEY=VALUES... [section.key=value ...] [OPTION...]\n"
              "mpirun -n RANKS trireme sweep [JOB.yaml] ...",
-    .about =
-        "Trains with each combination of the settings that have several VALUES, and tests them on rows that "
-        "were held out; then trains with the best combination on all rows. That model is in the folder best "
-        "of "
-        "the job's output, beside the results that led to it. After a stop or a failure the same command "
-        "continues.\n"
-        "VALUES are 0.1,0.01 or 1e-6..1e-2:log5 (five values in constant ratio) or 2..10:lin5.",
+    .about = "Trains with each combination of the settings that have several VALUES, and tests them on rows "
+             "that were held out; then trains with the best combination on all rows. That model is in the "
+             "folder best of the job's output, beside the results that led to it. After a stop or a failure "
+             "the same command continues.\n"
+             "VALUES are 0.1,0.01 or 1e-6..1e-2:log5 (five values in constant ratio) or 2..10:lin5.",
     .defaults = &(const struct sweep_options){.folds = 3},
     .options_size = sizeof(struct sweep_options),
     .on_ranks = true,

@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 #include "base/terminal.h"
-#include "cli/train.h"
+#include "cli/cli.h"
 #include "data/dataset.h"
 #include "monitor/monitor.h"
 #include "stage/scheduler.h"
@@ -251,6 +251,7 @@ struct tasks {
     struct call **call;      /* by task; NULL before it begins */
     bool *wanted;            /* by set of rows: a task takes it or will take it */
     int *rests;              /* by rank: the task whose team can run another one, or -1 */
+    uint64_t readings;       /* of data that several tasks learn from */
     int failed;              /* exit code of the first task that failed */
     int worse;               /* of the first failed task among those from which the best is chosen */
     bool stopped;            /* a task was, on request */
@@ -686,7 +687,7 @@ static int open_director(struct tasks *d)
 
 static void close_director(struct tasks *d)
 {
-    tr_tasks_folder_close(&d->folder, TR_OK);
+    tr_tasks_folder_close(&d->folder, 0, TR_OK);
     for (size_t i = 0; d->schedule && i < d->schedule->tasks; i++) {
         free((void *)d->schedule->task[i].after);
         free(d->call[i]);
@@ -710,7 +711,7 @@ static int direct(struct tasks *d)
     bool stopped = status == TR_OK && is_stopping(d) && (d->stopped || !tr_schedule_over(d->schedule));
     bool told = status == TR_OK && (stopped || d->failed != TR_OK);
     if (told) status = stopped ? TR_ERR_STOPPED : d->failed;
-    status = tr_tasks_folder_close(&d->folder, status);
+    status = tr_tasks_folder_close(&d->folder, d->readings, status);
     if (status != TR_OK && !told) tr_printf(stderr, "trireme: error: %s\n", tr_error_text());
     int ending = tr_scheduler_end(&d->scheduler, status);
     return status != TR_OK ? status : ending;
@@ -743,7 +744,6 @@ static int open_rows(struct tasks *d)
     tr_context *world = d->world;
     size_t tasks = world->job->tasks;
     bool *wanted = NULL;
-    uint64_t readings = 0;
     int status = world->rank == 0 ? TR_NEW(&wanted, tasks) : TR_OK;
     for (size_t i = 0; status == TR_OK && wanted && i < tasks; i++)
         wanted[i] = d->schedule->task[i].state == TR_TASK_WAITING;
@@ -754,9 +754,8 @@ static int open_rows(struct tasks *d)
     status = TR_NEW(&d->wanted, (size_t)d->rows.n);
     for (int i = 0; status == TR_OK && i < d->rows.n; i++) {
         d->wanted[i] = true;
-        readings += d->rows.set[i].node != NULL;
+        d->readings += d->rows.set[i].node != NULL;
     }
-    tr_tasks_folder_note_readings(d->folder, readings);
     return tr_agree(world, status);
 }
 

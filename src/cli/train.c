@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/train.h"
 #include "store/checkpoint.h"
 
 static int train(tr_context *tr, const tr_model_class *class, void *model)

@@ -50,10 +50,10 @@ const struct tr_cli_command tr_watch_command = {
     .syntax = {.command = "watch", .expected = "folders", .options = watch_arguments},
     .brief = "show running and finished jobs as a web page",
     .usage = "trireme watch [FOLDER...] [OPTION...]",
-    .about = "Serves a web page for the runs in these folders and below (default: runs, or the current "
-             "folder): the state of each run, curves, ranks, the job, and comparisons. It only reads the "
-             "files of the runs, so it can be started and stopped at any time, on any machine that has the "
-             "folders.",
+    .about =
+        "Serves a web page for the runs in these folders and below (default: runs, or the current folder): "
+        "the state of each run, curves, ranks, the job, and comparisons. It only reads the files of the "
+        "runs, so it can be started and stopped at any time, on any machine that has the folders.",
     .notes = "Access: the same user on this machine, which includes the user's ssh tunnels. Another user "
              "needs the token in the printed URL; with a --host of another address than loopback everybody "
              "needs it. Keep the token secret: it is new at each start.",

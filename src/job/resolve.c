@@ -713,11 +713,10 @@ int tr_job_held_out(const struct tr_job *job, struct tr_job_held_out *held)
     else if (!folds && sscanf(text, "%lf%%%n", &held->to, &end) == 1) held->to /= 100;
     bool is_part = folds ? n >= 2 && fold >= 1 && fold <= n : held->to > 0 && held->to < 1;
     if (is_part && end > 0 && text[end] == '\0') return TR_OK;
-    return tr_job_fail(
-        tr_job_where(job, "data.test"),
-        "data.test is «%s»: expected files, a share of data.train above 0%% and below 100%%, or "
-        "«fold 2/5», the second of five",
-        tr_shown(text).text);
+    return tr_job_fail(tr_job_where(job, "data.test"),
+                       "data.test is «%s»: expected files, a share of data.train above 0%% and below 100%%, "
+                       "or «fold 2/5», the second of five",
+                       tr_shown(text).text);
 }
 
 bool tr_job_output_has(const struct tr_job *job, const char *path)

@@ -225,24 +225,13 @@ void tr_job_put_text(FILE *file, const char *text, bool json)
     else tr_put_quoted(file, text);
 }
 
-/* Writes the fewest digits that read back as the same number. */
-static void put_real(FILE *file, double number)
-{
-    char text[40];
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, number);
-        if (strtod(text, NULL) == number) break;
-    }
-    fputs(text, file);
-}
-
 /* Writes a time in the largest unit that gives a whole number, otherwise in seconds. */
 static void put_time(FILE *file, double seconds)
 {
     size_t i = 0;
     while (i < 3 && fmod(seconds, units[i].seconds) != 0) i++;
     if (seconds == 0) fputs("no", file);
-    else put_real(file, seconds / units[i].seconds), fputs(units[i].name, file);
+    else tr_put_real(file, seconds / units[i].seconds), fputs(units[i].name, file);
 }
 
 /* ---- kinds ---- */
@@ -296,7 +285,7 @@ void tr_job_put_value(FILE *file, const struct tr_job_slot *slot, bool json)
     case TR_KIND_TEXT: tr_job_put_text(file, *(char *const *)field, json); break;
     case TR_KIND_INTEGER:
     case TR_KIND_BYTES: fprintf(file, "%" PRIu64, *(const uint64_t *)field); break;
-    case TR_KIND_REAL: put_real(file, *(const double *)field); break;
+    case TR_KIND_REAL: tr_put_real(file, *(const double *)field); break;
     case TR_KIND_BOOL: fputs(*(const bool *)field ? "true" : "false", file); break;
     case TR_KIND_OFTEN:
         fputs(quote, file);

@@ -458,12 +458,11 @@ static void help_names(FILE *file, const char *section, struct widths w)
 /* Prints all keys, or only the names of sections, keys and classes. */
 static void help_overview(FILE *file, bool all, struct widths w)
 {
-    tr_put_paragraph(
-        file,
-        "A job file is YAML: sections of keys, each with a default. Any key can be given on the "
-        "command line as section.key=value, which wins. A list is [a, b] or a,b, there as in the file. "
-        "Some keys are those of a class of models, and mean nothing to others.",
-        0, w.line);
+    tr_put_paragraph(file,
+                     "A job file is YAML: sections of keys, each with a default. Any key can be given on the "
+                     "command line as section.key=value, which wins. A list is [a, b] or a,b, there as in "
+                     "the file. Some keys are those of a class of models, and mean nothing to others.",
+                     0, w.line);
     fputc('\n', file);
     if (all) {
         help_keys(file, tr_job_table(TR_TABLE_JOB), "", w);

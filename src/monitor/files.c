@@ -27,16 +27,8 @@ void tr_json_text(FILE *file, const char *text)
 
 void tr_json_real(FILE *file, double number)
 {
-    if (!isfinite(number)) {
-        fputs("null", file);
-        return;
-    }
-    char text[32];
-    for (int digits = 9; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, number);
-        if (strtod(text, NULL) == number) break;
-    }
-    fputs(text, file);
+    if (isfinite(number)) tr_put_real(file, number);
+    else fputs("null", file);
 }
 
 static void json_put_name(FILE *file, const char *before, const char *name)
@@ -291,12 +283,12 @@ bool tr_status_due(const struct tr_status_file *s)
 
 /* ---- reading the files of other runs ---- */
 
-/* The text behind "name": in the line that begins with it, as the functions above write it; "" if there is none. */
+/* Returns the text behind "name": in the line that begins with it, as the functions above write it; "" if there is none. */
 static struct tr_number_text seen_member(const char *text, const char *name)
 {
     struct tr_number_text sought, value = {""};
     snprintf(sought.text, sizeof sought.text, "\n  \"%s\": ", name);
-    const char *at = strstr(text, sought.text);
+    const char *at = text ? strstr(text, sought.text) : NULL;
     if (at) at += strlen(sought.text);
     if (at) snprintf(value.text, sizeof value.text, "%.*s", (int)tr_min_size(strcspn(at, ",\n"), 31), at);
     return value;
@@ -308,18 +300,26 @@ static double seen_real(const char *text, const char *name)
     return *value.text && strcmp(value.text, "null") != 0 ? strtod(value.text, NULL) : (double)NAN;
 }
 
-/* Reads the beginning of a file; "" if there is none. */
-enum { LOOKED_AT = 4096 };
-static void seen_read(const char *folder, const char *name, char text[LOOKED_AT])
+/* Reads a file, to be freed; NULL if there is none. */
+static char *seen_read(const char *folder, const char *name)
 {
-    char *path;
-    text[0] = '\0';
-    if (tr_format(&path, "%s/%s", folder, name) != TR_OK) return;
-    FILE *file = fopen(path, "r");
-    free(path);
-    if (!file) return;
-    text[fread(text, 1, LOOKED_AT - 1, file)] = '\0';
-    fclose(file);
+    TR_FREED char *path = NULL;
+    char *text = NULL;
+    size_t capacity = 0;
+    FILE *file = tr_format(&path, "%s/%s", folder, name) == TR_OK ? fopen(path, "re") : NULL;
+    if (file && getdelim(&text, &capacity, '\0', file) < 0) { /* it is empty */
+        free(text);
+        text = NULL;
+    }
+    if (file) fclose(file);
+    return text;
+}
+
+double tr_run_number(const char *folder, const char *name)
+{
+    TR_FREED char *summary = seen_read(folder, "summary.json"), *status = seen_read(folder, "status.json");
+    double number = seen_real(summary, name);
+    return isnan(number) ? seen_real(status, name) : number;
 }
 
 struct tr_outcome_seen tr_outcome_look(const char *folder)
@@ -331,9 +331,8 @@ struct tr_outcome_seen tr_outcome_look(const char *folder)
                  {"test_rmse", "RMSE", false},
                  {"test_perplexity", "perplexity", false},
                  {"objective", "objective", false}};
-    char text[LOOKED_AT];
+    TR_FREED char *text = seen_read(folder, "summary.json");
     struct tr_outcome_seen seen = {.name = "objective", .value = NAN};
-    seen_read(folder, "summary.json", text);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && isnan(seen.value); i++)
         seen = (struct tr_outcome_seen){kinds[i].name, seen_real(text, kinds[i].member), kinds[i].ascends,
                                         seen_real(text, "total_seconds")};
@@ -342,8 +341,7 @@ struct tr_outcome_seen tr_outcome_look(const char *folder)
 
 struct tr_status_seen tr_status_look(const char *folder)
 {
-    char text[LOOKED_AT];
-    seen_read(folder, "status.json", text);
+    TR_FREED char *text = seen_read(folder, "status.json");
     struct tr_number_text state = seen_member(text, "state");
     return (struct tr_status_seen){.any = *state.text,
                                    .done = !strcmp(state.text, "\"done\""),
@@ -369,27 +367,17 @@ static int metrics_append(struct tr_metrics *m, const char *text, size_t length)
     return tr_file_failed(m->path, "written", error);
 }
 
-static int metrics_open_file(const char *folder, struct tr_metrics *m)
+int tr_metrics_open(const char *folder, bool continues, struct tr_metrics *m)
 {
     *m = (struct tr_metrics){.fd = -1};
     TR_TRY(tr_format(&m->path, "%s/metrics.csv", folder));
     m->fd = tr_open_file(m->path, O_RDWR | O_APPEND);
-    return m->fd < 0 ? tr_file_failed(m->path, "created", errno) : TR_OK;
-}
-
-int tr_metrics_open(const char *folder, struct tr_metrics *m)
-{
-    TR_TRY(metrics_open_file(folder, m));
-    int status = ftruncate(m->fd, 0) < 0 ? tr_file_failed(m->path, "written", errno) : TR_OK;
-    if (status == TR_OK) status = metrics_append(m, metrics_header, sizeof metrics_header - 1);
-    if (status != TR_OK) unlink(m->path);
+    if (m->fd < 0) return tr_file_failed(m->path, "created", errno);
+    if (continues && tr_metrics_length(m) > 0) return TR_OK;
+    int status = ftruncate(m->fd, 0) < 0 ? tr_file_failed(m->path, "written", errno)
+                                         : metrics_append(m, metrics_header, sizeof metrics_header - 1);
+    if (status != TR_OK && !continues) unlink(m->path);
     return status;
-}
-
-int tr_metrics_resume(const char *folder, struct tr_metrics *m)
-{
-    TR_TRY(metrics_open_file(folder, m));
-    return tr_metrics_length(m) == 0 ? metrics_append(m, metrics_header, sizeof metrics_header - 1) : TR_OK;
 }
 
 int64_t tr_metrics_length(const struct tr_metrics *m)
@@ -539,7 +527,9 @@ static int summary_write_run(FILE *file, const void *what)
     tr_json_count_member(file, "updates_under_way", (uint64_t)o->service.under_way);
     tr_json_count_member(file, "table_bytes", (uint64_t)o->service.share_bytes);
     tr_json_count_member(file, "version_bytes", (uint64_t)o->service.version_bytes);
-    const char *reached = !tr_has_target(tr->job) ? "null" : a->reached_target ? "true" : "false";
+    const char *reached = tr->job->solve.target == TR_JOB_AUTO ? "null"
+                          : a->reached_target                  ? "true"
+                                                               : "false";
     fprintf(file, "  \"reached_target\": %s,\n", reached);
     summary_write_seconds(file, "target_time", target->seconds);
     summary_write_seconds(file, "target_training_time", target->seconds - target->evaluate_seconds);

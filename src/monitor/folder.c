@@ -59,23 +59,18 @@ static int folder_look(const char *folder, enum contents *contents)
 static int folder_move_away(const char *folder, char **moved)
 {
     for (int number = 1;; number++) {
-        char *name, *lock;
+        TR_FREED char *name = NULL, *lock = NULL;
         struct stat status;
         TR_TRY(tr_format(&name, "%s.%d", folder, number));
-        bool is_free = lstat(name, &status) < 0 && errno == ENOENT;
-        if (is_free && rename(folder, name) == 0) {
-            *moved = name;
-            TR_TRY(tr_format(&lock, "%s/" LOCK_NAME, name));
-            unlink(lock);
-            free(lock);
-            return TR_OK;
-        }
-        int outcome = !is_free ? TR_OK
-                               : tr_fail(TR_ERR_NO_OUTPUT,
-                                         "output %s: the earlier run in it cannot be renamed to %s: %s",
-                                         folder, name, strerror(errno));
-        free(name);
-        TR_TRY(outcome);
+        TR_TRY(tr_format(&lock, "%s/" LOCK_NAME, name));
+        if (lstat(name, &status) == 0 || errno != ENOENT) continue;
+        if (rename(folder, name) < 0)
+            return tr_fail(TR_ERR_NO_OUTPUT, "output %s: the earlier run in it cannot be renamed to %s: %s",
+                           folder, name, strerror(errno));
+        unlink(lock);
+        *moved = name;
+        name = NULL;
+        return TR_OK;
     }
 }
 
@@ -116,34 +111,20 @@ static int folder_try_to_take(const char *folder, const char *path, char **moved
     return status;
 }
 
-static int folder_take(const char *folder, char **moved, int *lock)
+int tr_output_take(const char *folder, char **moved, int *lock)
 {
-    char *path;
-    int length = (int)strlen(folder);
+    int length = (int)strlen(folder), status = TR_OK;
+    TR_FREED char *name = NULL, *path = NULL;
     *lock = -1;
+    if (moved) *moved = NULL;
     while (length > 1 && folder[length - 1] == '/') length--; /* "runs/a/" is "runs/a" */
-    TR_TRY(tr_format(&path, "%.*s/" LOCK_NAME, length, folder));
-    char *name = strndup(folder, (size_t)length);
-    int status = name ? TR_OK : tr_fail(TR_ERR_SYSTEM, "out of memory: %s", path);
+    TR_TRY(tr_format(&name, "%.*s", length, folder));
+    TR_TRY(tr_format(&path, "%s/" LOCK_NAME, name));
     while (status == TR_OK && *lock < 0) status = folder_try_to_take(name, path, moved, lock);
-    free(path);
-    free(name);
-    return status;
-}
-
-int tr_output_prepare(const char *folder, char **moved, int *lock)
-{
-    *moved = NULL;
-    int status = folder_take(folder, moved, lock);
-    if (status == TR_OK) return TR_OK;
+    if (status == TR_OK || !moved) return status;
     free(*moved);
     *moved = NULL;
     return status;
-}
-
-int tr_output_resume(const char *folder, int *lock)
-{
-    return folder_take(folder, NULL, lock);
 }
 
 bool tr_output_put_back(const char *folder, const char *moved)
@@ -155,10 +136,9 @@ bool tr_output_put_back(const char *folder, const char *moved)
     if (files) closedir(files);
     if (!only) return false;
     for (size_t i = 0; i < BEGUN; i++) {
-        char *path;
+        TR_FREED char *path = NULL;
         if (tr_format(&path, "%s/%s", folder, begun[i]) != TR_OK) return false;
         unlink(path);
-        free(path);
     }
     return rmdir(folder) == 0 && rename(moved, folder) == 0;
 }
@@ -170,12 +150,8 @@ bool tr_output_exchange(const char *folder, const char *moved)
 
 void tr_output_release(const char *folder, int lock)
 {
-    char *path;
+    TR_FREED char *path = NULL;
     if (lock < 0) return;
-    if (tr_format(&path, "%s/" LOCK_NAME, folder) != TR_OK) {
-        close(lock);
-        return;
-    }
-    tr_unlock_file(path, lock);
-    free(path);
+    if (tr_format(&path, "%s/" LOCK_NAME, folder) == TR_OK) tr_unlock_file(path, lock);
+    else close(lock);
 }

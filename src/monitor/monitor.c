@@ -104,7 +104,7 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
      * only while it rises. */
     double objective = row->evaluation.objective;
     bool counts = row->exact && !a->reached_target && (!stage->ascends || objective >= before);
-    if (tr_has_target(m->tr->job) && counts && (stage->ascends ? -objective : objective) <= target) {
+    if (target != TR_JOB_AUTO && counts && (stage->ascends ? -objective : objective) <= target) {
         a->reached_target = true;
         a->target = *row;
     }
@@ -246,7 +246,7 @@ static int take_folder(tr_context *tr, bool continues, char **moved, int *lock)
     const struct tr_job *job = tr->job;
     char *text = NULL;
     *moved = NULL;
-    TR_TRY(continues ? tr_output_resume(job->output, lock) : tr_output_prepare(job->output, moved, lock));
+    TR_TRY(tr_output_take(job->output, continues ? NULL : moved, lock));
     if (*moved) tr_say(tr, "output:        the earlier run in %s is now %s", job->output, *moved);
     int status = tr_job_as_text(job, &text);
     if (status == TR_OK) status = tr_replace_file(job->output, "job.yaml", text, strlen(text), true);
@@ -296,7 +296,7 @@ static int start(struct tr_monitor *m)
     tr_status_guard(&m->status);
     TR_TRY(tr_status_write(&m->status));
     if (from) say_continues(m, from);
-    TR_TRY(from ? tr_metrics_resume(job->output, &m->metrics) : tr_metrics_open(job->output, &m->metrics));
+    TR_TRY(tr_metrics_open(job->output, from != NULL, &m->metrics));
     enum tr_display_style style = tr_display_choose(job->report.progress, stderr);
     if (tr->team && style == TR_DISPLAY_TABLE)
         style = TR_DISPLAY_LINES; /* lines of several tasks alternate */
@@ -385,13 +385,13 @@ int tr_monitor_summary(struct tr_monitor *m, tr_summary_members *more, void *who
                                           .under_way = parts[4]};
     TR_TRY(tr_timeline_gather(tr, &outcome.spans, &outcome.span_count));
     const struct tr_account *a = &m->record.account;
-    if (m->writes && tr_has_target(tr->job) && a->reached_target)
+    if (m->writes && tr->job->solve.target != TR_JOB_AUTO && a->reached_target)
         tr_say(tr,
                "target:        %g reached after %s (%s without evaluating), %" PRIu64 " updates, epoch %.2f",
                tr->job->solve.target, tr_duration(a->target.seconds).text,
                tr_duration(a->target.seconds - a->target.evaluate_seconds).text, a->target.updates,
                a->target.epoch);
-    else if (m->writes && tr_has_target(tr->job))
+    else if (m->writes && tr->job->solve.target != TR_JOB_AUTO)
         tr_say(tr,
                "note:          solve.target %g is not reached, the objective is %.8g: increase solve.epochs",
                tr->job->solve.target, a->last.evaluation.objective);
@@ -460,7 +460,6 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
 struct tr_tasks_folder {
     struct tr_record record;
     struct tr_status_file status;
-    uint64_t readings; /* of data that several tasks learn from */
     int lock;
 };
 
@@ -532,17 +531,12 @@ int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_
     return status;
 }
 
-void tr_tasks_folder_note_readings(struct tr_tasks_folder *f, uint64_t readings)
-{
-    f->readings = readings;
-}
-
 int tr_tasks_folder_renew(struct tr_tasks_folder *f, bool at_once)
 {
     return at_once || tr_status_due(&f->status) ? tr_status_write(&f->status) : TR_OK;
 }
 
-int tr_tasks_folder_close(struct tr_tasks_folder **folder, int status)
+int tr_tasks_folder_close(struct tr_tasks_folder **folder, uint64_t readings, int status)
 {
     struct tr_tasks_folder *f = *folder;
     if (!f) return status;
@@ -558,7 +552,7 @@ int tr_tasks_folder_close(struct tr_tasks_folder **folder, int status)
     r->code = status;
     r->error = status == TR_OK || stopped ? NULL : error;
     r->account.total = process_seconds();
-    int outcome = tr_summary_write_tasks(r, f->readings, r->tr->job->output);
+    int outcome = tr_summary_write_tasks(r, readings, r->tr->job->output);
     int last = tr_status_write(&f->status);
     if (outcome == TR_OK) outcome = last;
     tasks_say_table(r);

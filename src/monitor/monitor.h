@@ -153,23 +153,21 @@ struct tr_tasks_folder;
 int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_t n, bool continues,
                          struct tr_tasks_folder **folder);
 
-/* Sets how many readings were made for several tasks. */
-void tr_tasks_folder_note_readings(struct tr_tasks_folder *folder, uint64_t readings);
-
 /* Writes status.json, immediately or if about a second has passed. */
 int tr_tasks_folder_renew(struct tr_tasks_folder *folder, bool at_once);
 
-/* Records how the job ended, prints the table of tasks, and frees the folder (*folder may be NULL). Returns the status, or,
- * if that is TR_OK, the status of this last write. */
-int tr_tasks_folder_close(struct tr_tasks_folder **folder, int status);
+/* Records how the job ended, prints the table of tasks, and frees the folder (*folder may be NULL). readings: how often training
+ * data were read for several tasks. Returns the status, or, if that is TR_OK, the status of this last write. */
+int tr_tasks_folder_close(struct tr_tasks_folder **folder, uint64_t readings, int status);
 
 /* ---- folders of other runs, on one rank or in another process ---- */
 
 /* Creates the folder of a new run and locks it until tr_output_release() or the end of this process. A folder that another
  * run has locked is an error, which names that run's process and host. A folder with an earlier run (job.yaml, status.json
  * or checkpoints) is renamed to the first free name of <folder>.1, .2, ..., which is put in *moved (to be freed; else NULL).
- * An empty folder is taken as it is; any other is an error, as its files may be valuable. */
-int tr_output_prepare(const char *folder, char **moved, int *lock);
+ * An empty folder is taken as it is; any other is an error, as its files may be valuable. moved NULL: a run that continues takes
+ * its folder with everything in it. */
+int tr_output_take(const char *folder, char **moved, int *lock);
 
 void tr_output_release(const char *folder, int lock); /* lock may be -1 */
 
@@ -191,6 +189,9 @@ struct tr_outcome_seen {
     double seconds;   /* of the whole run */
 };
 struct tr_outcome_seen tr_outcome_look(const char *folder);
+
+/* A number in the summary.json of a run, or else in its status.json; NaN: none. */
+double tr_run_number(const char *folder, const char *name);
 
 /* ---- valid JSON for any text and any number (files.c) ---- */
 

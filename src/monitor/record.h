@@ -62,12 +62,6 @@ static inline bool tr_record_is_evaluated(const struct tr_record *record)
 /* Starts a record for the job of the context. */
 void tr_record_open(tr_context *tr, struct tr_record *record);
 
-/* Whether the job names an objective to be reached. */
-static inline bool tr_has_target(const struct tr_job *job)
-{
-    return job->solve.target != TR_JOB_AUTO;
-}
-
 /* ---- status.json (files.c) ---- */
 
 /* The text that a signal handler writes to status.json: one for each of two signals. */
@@ -108,11 +102,9 @@ struct tr_metrics {
     char *path;
 };
 
-/* Creates the file with its header. Close with tr_metrics_close(). */
-int tr_metrics_open(const char *folder, struct tr_metrics *metrics);
-
-/* Opens the file of a run that continues, or creates it. Lines are appended. */
-int tr_metrics_resume(const char *folder, struct tr_metrics *metrics);
+/* Creates the file with its header, or opens that of a run that continues, to which lines are appended. Close it with
+ * tr_metrics_close(). */
+int tr_metrics_open(const char *folder, bool continues, struct tr_metrics *metrics);
 
 /* Its length in bytes. */
 int64_t tr_metrics_length(const struct tr_metrics *metrics);
@@ -199,11 +191,8 @@ void tr_display_stages(FILE *out, const char *of, const struct tr_stage_sum *sum
 
 /* ---- folder.c: the folder of a run ---- */
 
-/* Takes the folder of a run that continues, locked, with everything that is in it; creates it if it is missing. */
-int tr_output_resume(const char *folder, int *lock);
-
 /* Removes the folder of a run that produced nothing but the files that every run begins with, and gives the earlier run,
- * which tr_output_prepare() renamed to `moved`, its name back. Returns whether that was possible. */
+ * which tr_output_take() renamed to `moved`, its name back. Returns whether that was possible. */
 bool tr_output_put_back(const char *folder, const char *moved);
 
 /* Exchanges the names of the earlier run and of the one that failed. Returns whether that was possible: not every file

@@ -65,13 +65,13 @@ START_TEST(a_folder_is_made_with_its_parents)
     char *moved;
     int lock;
     go_to_new_folder();
-    ck_ok(tr_output_prepare("runs/a/b/", &moved, &lock));
+    ck_ok(tr_output_take("runs/a/b/", &moved, &lock));
     ck_assert_ptr_null(moved);
     ck_assert(exists("runs/a/b/.lock"));
     tr_output_release("runs/a/b/", lock);
     ck_assert(!exists("runs/a/b/.lock"));
     put("runs/a/b/.lock", "process 1 on host x\n");      /* a process killed immediately leaves only this */
-    ck_ok(tr_output_prepare("runs/a/b", &moved, &lock)); /* still empty: taken as it is */
+    ck_ok(tr_output_take("runs/a/b", &moved, &lock)); /* still empty: taken as it is */
     ck_assert_ptr_null(moved);
     tr_output_release("runs/a/b", lock);
 }
@@ -82,9 +82,9 @@ START_TEST(a_run_that_is_alive_is_not_disturbed)
     char *moved, expected[64];
     int lock, other;
     go_to_new_folder();
-    ck_ok(tr_output_prepare("run", &moved, &lock));
+    ck_ok(tr_output_take("run", &moved, &lock));
     put("run/job.yaml", "alive");
-    ck_fails(tr_output_prepare("run", &moved, &other), TR_ERR_NO_OUTPUT,
+    ck_fails(tr_output_take("run", &moved, &other), TR_ERR_NO_OUTPUT,
              "run: another run is writing there now");
     snprintf(expected, sizeof expected, "process %ld on host ", (long)getpid());
     ck_assert_ptr_nonnull(strstr(tr_error_text(), expected));
@@ -93,7 +93,7 @@ START_TEST(a_run_that_is_alive_is_not_disturbed)
     ck_assert_str_eq(contents("run/job.yaml"), "alive");
     ck_assert(!exists("run.1"));
     tr_output_release("run", lock);
-    ck_ok(tr_output_prepare("run", &moved, &lock));
+    ck_ok(tr_output_take("run", &moved, &lock));
     ck_assert_str_eq(moved, "run.1");
     free(moved);
     tr_output_release("run", lock);
@@ -107,14 +107,14 @@ START_TEST(the_lock_of_a_dead_run_is_ignored)
     go_to_new_folder();
     pid_t run = fork();
     if (run == 0) {
-        int status = tr_output_prepare("run", &moved, &lock);
+        int status = tr_output_take("run", &moved, &lock);
         if (status == TR_OK) put("run/job.yaml", "dead");
         raise(SIGKILL);
     }
     waitpid(run, &how, 0);
     ck_assert(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
     ck_assert(exists("run/.lock"));
-    ck_ok(tr_output_prepare("run", &moved, &lock));
+    ck_ok(tr_output_take("run", &moved, &lock));
     ck_assert_str_eq(moved, "run.1");
     ck_assert_str_eq(contents("run.1/job.yaml"), "dead");
     ck_assert(!exists("run.1/.lock"));
@@ -141,7 +141,7 @@ START_TEST(of_many_that_begin_at_once_one_wins)
         close(go[1]);
         close(stay[1]);
         (void)!read(go[0], &c, 1); /* until the parent closes it */
-        int status = tr_output_prepare("run", &moved, &lock);
+        int status = tr_output_take("run", &moved, &lock);
         if (status != TR_OK) _exit(status);
         put("run/job.yaml", "new");
         alarm(600); /* if there are two winners, the parent waits for this */
@@ -169,13 +169,13 @@ START_TEST(an_earlier_run_is_renamed_and_never_overwritten)
     char *moved;
     int lock;
     go_to_new_folder();
-    ck_ok(tr_output_prepare("run", &moved, &lock));
+    ck_ok(tr_output_take("run", &moved, &lock));
     for (int earlier = 1; earlier <= 3; earlier++) {
         char name[32], text[32];
         snprintf(text, sizeof text, "run %d", earlier);
         put("run/job.yaml", text);
         tr_output_release("run", lock);
-        ck_ok(tr_output_prepare("run/", &moved, &lock));
+        ck_ok(tr_output_take("run/", &moved, &lock));
         snprintf(name, sizeof name, "run.%d", earlier);
         ck_assert_str_eq(moved, name);
         free(moved);
@@ -194,20 +194,20 @@ START_TEST(a_folder_of_something_else_is_left_alone)
     go_to_new_folder();
     ck_ok(tr_make_folder("home", false));
     put("home/thesis.tex", "years of work");
-    ck_fails(tr_output_prepare("home", &moved, &lock), TR_ERR_NO_OUTPUT,
+    ck_fails(tr_output_take("home", &moved, &lock), TR_ERR_NO_OUTPUT,
              "home: holds files, but none of an earlier run");
     ck_assert_ptr_null(moved);
     ck_assert(!exists("home/.lock"));
     ck_ok(tr_make_folder("killed", false)); /* as it began */
     put("killed/log", "layout");
     put("killed/job.yaml.part", "name: k");
-    ck_ok(tr_output_prepare("killed", &moved, &lock));
+    ck_ok(tr_output_take("killed", &moved, &lock));
     ck_assert_ptr_null(moved);
     tr_output_release("killed", lock);
     put("file", "");
-    ck_fails(tr_output_prepare("file", &moved, &lock), TR_ERR_NO_OUTPUT, "is a file");
-    ck_fails(tr_output_prepare("file/run", &moved, &lock), TR_ERR_NO_OUTPUT, "is a file");
-    ck_fails(tr_output_prepare("/proc/no/run", &moved, &lock), TR_ERR_NO_OUTPUT, "/proc/no");
+    ck_fails(tr_output_take("file", &moved, &lock), TR_ERR_NO_OUTPUT, "is a file");
+    ck_fails(tr_output_take("file/run", &moved, &lock), TR_ERR_NO_OUTPUT, "is a file");
+    ck_fails(tr_output_take("/proc/no/run", &moved, &lock), TR_ERR_NO_OUTPUT, "/proc/no");
 }
 END_TEST
 
@@ -252,7 +252,7 @@ START_TEST(metrics_have_a_header_and_a_line_each)
     struct tr_metrics m;
     struct tr_progress_row row = row_of(7);
     go_to_new_folder();
-    ck_ok(tr_metrics_open(".", &m));
+    ck_ok(tr_metrics_open(".", false, &m));
     ck_ok(tr_metrics_add(&m, &row));
     ck_assert_str_eq(
         contents("metrics.csv"),
@@ -277,7 +277,7 @@ START_TEST(metrics_end_with_a_whole_line_when_the_disk_is_full)
 {
     struct tr_metrics m;
     go_to_new_folder();
-    ck_ok(tr_metrics_open(".", &m));
+    ck_ok(tr_metrics_open(".", false, &m));
     pid_t filler = fork(); /* the limit would keep Check from writing its own files */
     if (filler == 0) _exit(fill(&m));
     int how;
@@ -639,19 +639,19 @@ START_TEST(a_run_that_goes_on_keeps_its_folder)
     char *moved;
     int lock, other;
     go_to_new_folder();
-    ck_ok(tr_output_prepare("run", &moved, &lock));
+    ck_ok(tr_output_take("run", &moved, &lock));
     put("run/job.yaml", "seed: 1\n");
-    ck_fails(tr_output_resume("run", &other), TR_ERR_NO_OUTPUT, "another run is writing there now");
+    ck_fails(tr_output_take("run", NULL, &other), TR_ERR_NO_OUTPUT, "another run is writing there now");
     tr_output_release("run", lock);
-    ck_ok(tr_output_resume("run/", &lock));
+    ck_ok(tr_output_take("run/", NULL, &lock));
     ck_assert(exists("run/job.yaml") && exists("run/.lock") && !exists("run.1"));
-    ck_fails(tr_output_prepare("run", &moved, &other), TR_ERR_NO_OUTPUT, "another run is writing there now");
+    ck_fails(tr_output_take("run", &moved, &other), TR_ERR_NO_OUTPUT, "another run is writing there now");
     tr_output_release("run", lock);
-    ck_ok(tr_output_resume("gone/run", &lock)); /* its checkpoints lie elsewhere */
+    ck_ok(tr_output_take("gone/run", NULL, &lock)); /* its checkpoints lie elsewhere */
     tr_output_release("gone/run", lock);
     ck_assert_int_eq(mkdir("kept", 0777), 0);
     ck_assert_int_eq(mkdir("kept/checkpoints", 0777), 0);
-    ck_ok(tr_output_prepare("kept", &moved, &lock));
+    ck_ok(tr_output_take("kept", &moved, &lock));
     ck_assert_str_eq(moved, "kept.1");
     ck_assert(exists("kept.1/checkpoints") && !exists("kept/checkpoints"));
     tr_output_release("kept", lock);
@@ -664,7 +664,7 @@ START_TEST(metrics_are_cut_back_and_go_on)
     struct tr_metrics m;
     bool lacking;
     go_to_new_folder();
-    ck_ok(tr_metrics_resume(".", &m)); /* nothing is there */
+    ck_ok(tr_metrics_open(".", true, &m)); /* nothing is there */
     int64_t length[4] = {tr_metrics_length(&m)};
     ck_assert_int_gt(length[0], 0);
     for (int i = 1; i < 4; i++) {
@@ -673,7 +673,7 @@ START_TEST(metrics_are_cut_back_and_go_on)
         length[i] = tr_metrics_length(&m);
     }
     tr_metrics_close(&m);
-    ck_ok(tr_metrics_resume(".", &m));
+    ck_ok(tr_metrics_open(".", true, &m));
     ck_assert_int_eq(tr_metrics_length(&m), length[3]);
     ck_ok(tr_metrics_cut(&m, length[2], &lacking));
     ck_assert(!lacking && tr_metrics_length(&m) == length[2]);
