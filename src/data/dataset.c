@@ -23,28 +23,24 @@ int tr_data_find(const tr_job *job, const char *path, char **found)
     if (!*found && strcmp(tr_job_where(job, "data.folders"), "default") == 0) {
         /* the folders of TRIREME_DATA, and ../datasets beside the job file, as in an installed Trireme */
         const char *slash = strrchr(job->path, '/'), *more = getenv("TRIREME_DATA");
-        char *list, *rest, *folder;
+        TR_FREED char *list = NULL;
         TR_TRY(tr_format(&list, "%s:%.*s../datasets", more ? more : "",
                          slash ? (int)(slash - job->path) + 1 : 0, job->path));
-        int status = TR_OK;
-        for (rest = list; status == TR_OK && !*found && (folder = strsep(&rest, ":"));)
-            if (*folder) status = tr_files_find(path, &folder, 1, found);
-        free(list);
-        TR_TRY(status);
+        for (char *rest = list, *folder; !*found && (folder = strsep(&rest, ":"));)
+            if (*folder) TR_TRY(tr_files_find(path, &folder, 1, found));
     }
     return *found ? TR_OK : tr_copy_string(path, found);
 }
 
 int tr_files_of(const tr_job *job, char *const names[], size_t n, struct tr_files *files)
 {
-    char **paths;
+    TR_FREED char **paths = NULL;
     TR_TRY(TR_NEW(&paths, n));
     int status = TR_OK;
     for (size_t i = 0; i < n && status == TR_OK; i++) status = tr_data_find(job, names[i], &paths[i]);
     if (status == TR_OK) status = tr_files_open(paths, n, files);
     if (status == TR_OK) files->max_record = job->data.max_record;
     for (size_t i = 0; i < n; i++) free(paths[i]);
-    free(paths);
     return status;
 }
 
@@ -281,32 +277,28 @@ static int fail_no_record(const tr_data *data)
 
 /* ---- keys ---- */
 
-/* Replaces *keys by the union of the keys of the group's members, ascending. *numbers (to be freed): the number in it of each of this
- * member's keys. */
-static int unite_keys(tr_context *tr, uint32_t **keys, size_t *n, uint32_t **numbers)
+/* Sets the keys to the union of these ascending columns over the group's members, or if the members do not share keys, to these; NULL:
+ * to all columns. *number (to be freed; NULL: the same): of each of this member's columns its number among the keys. */
+static int set_keys(tr_data *data, const uint32_t *columns, size_t n, uint32_t **number)
 {
-    uint32_t *piece, *all, *to;
-    size_t n_piece;
-    uint64_t distinct;
-    TR_TRY(tr_unite_keys(tr, *keys, *n, &piece, &n_piece));
-    TR_TRY(tr_gather_to_all(tr, TR_SET_GROUP, piece, n_piece, sizeof *piece, (void **)&all, &distinct));
-    free(piece);
-    TR_TRY(TR_NEW(&to, *n));
-    for (size_t i = 0, u = 0; i < *n; i++) {
-        while (all[u] < (*keys)[i]) u++;
-        to[i] = (uint32_t)u;
-    }
-    *numbers = to;
-    free(*keys);
-    *keys = all;
-    *n = (size_t)distinct;
-    return TR_OK;
-}
-
-/* The keys are these columns, or (NULL) all columns. */
-static int set_keys(tr_data *data, const uint32_t *columns, size_t n)
-{
+    tr_context *tr = data->state->tr;
+    TR_FREED uint32_t *piece = NULL, *united = NULL;
     tr_key *keys;
+    *number = NULL;
+    if (columns && tr_data_is_partitioned(tr, TR_DATA_HORIZONTAL)) {
+        size_t n_piece;
+        uint64_t distinct;
+        TR_TRY(tr_unite_keys(tr, columns, n, &piece, &n_piece));
+        TR_TRY(
+            tr_gather_to_all(tr, TR_SET_GROUP, piece, n_piece, sizeof *piece, (void **)&united, &distinct));
+        TR_TRY(TR_NEW(number, n));
+        for (size_t i = 0, u = 0; i < n; i++) {
+            while (united[u] < columns[i]) u++;
+            (*number)[i] = (uint32_t)u;
+        }
+        columns = united;
+        n = (size_t)distinct;
+    }
     TR_TRY(TR_NEW(&keys, n));
     for (size_t i = 0; i < n; i++) keys[i] = columns ? columns[i] : i;
     data->keys = keys;
@@ -321,23 +313,19 @@ static int number_keys(tr_data *data, struct tr_reading *in)
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
     bool vertical = tr_data_is_partitioned(tr, TR_DATA_VERTICAL), prune = tr->job->table.prune || vertical;
-    uint32_t *columns = NULL;
-    size_t n = 0;
+    TR_FREED uint32_t *columns = NULL, *to = NULL;
+    size_t n = (size_t)data->columns;
     if (vertical) TR_TRY(tr_exchange_columns(tr, &s->rows));
     if (prune) TR_TRY(tr_renumber(&s->rows, 0, (uint32_t)(data->columns - 1), &columns, &n));
     if (tr_data_is_shared(tr)) {
         in->keys = columns;
-        in->n_keys = n;
+        in->n_keys = prune ? n : 0;
+        columns = NULL;
         return TR_OK;
     }
-    uint32_t *to = NULL;
-    int status =
-        prune && tr_data_is_partitioned(tr, TR_DATA_HORIZONTAL) ? unite_keys(tr, &columns, &n, &to) : TR_OK;
+    TR_TRY(set_keys(data, columns, n, &to));
     for (size_t k = 0; to && k < tr_matrix_nonzeros(&s->rows); k++) s->rows.column[k] = to[s->rows.column[k]];
-    if (status == TR_OK) status = set_keys(data, columns, prune ? n : (size_t)data->columns);
-    free(to);
-    free(columns);
-    return status;
+    return TR_OK;
 }
 
 /* Whether each member has all rows of the group in its own memory. */
@@ -429,36 +417,32 @@ static int weights_read(tr_data *data)
 {
     const tr_job *job = data->state->tr->job;
     struct weights w = {.data = data, .path = job->data.weight, .weight = data->state->weight};
-    struct tr_files files = {.n = 0};
-    char *path;
+    TR_CLOSED_BY(tr_files_close) struct tr_files files = {.n = 0};
+    TR_FREED char *path = NULL;
     TR_TRY(tr_data_find(job, job->data.weight, &path));
-    int status = tr_files_open(&path, 1, &files);
-    free(path);
+    TR_TRY(tr_files_open(&path, 1, &files));
     files.max_record = job->data.max_record;
-    for (size_t i = 0; i < files.n && status == TR_OK; i++) {
+    for (size_t i = 0; i < files.n; i++) {
         struct tr_file_part part;
-        struct tr_text *text = NULL;
-        struct tr_chunk lines = {.too_long = false};
+        TR_CLOSED_BY(tr_text_close) struct tr_text *text = NULL;
+        struct tr_chunk lines;
         w.path = files.file[i].path;
         w.line = 0;
         if (!tr_files_part(&files, i, 0, 1, &part)) continue;
-        status = tr_text_open(&files, &part, TR_TEXT_CHUNK, &text);
-        while (status == TR_OK && (status = tr_text_next(text, &lines)) == TR_OK &&
-               (lines.begin < lines.end || lines.too_long)) {
-            if (lines.too_long) status = tr_text_fail_too_long(&files, i, lines.offset);
-            for (const char *p = lines.begin; p < lines.end && status == TR_OK;) {
-                status = weights_read_line(&w, p);
+        TR_TRY(tr_text_open(&files, &part, TR_TEXT_CHUNK, &text));
+        do {
+            TR_TRY(tr_text_next(text, &lines));
+            if (lines.too_long) return tr_text_fail_too_long(&files, i, lines.offset);
+            for (const char *p = lines.begin; p < lines.end;) {
+                TR_TRY(weights_read_line(&w, p));
                 p = (const char *)memchr(p, '\n', (size_t)(lines.end - p)) + 1;
             }
-        }
-        if (text) tr_text_close(text);
+        } while (lines.begin < lines.end);
     }
-    if (status == TR_OK && w.row < data->total_rows)
-        status = tr_fail(
-            TR_ERR_DATA, "%s:%llu: the weights end here, after %llu, but data.train has %llu rows", w.path,
-            (unsigned long long)w.line, (unsigned long long)w.row, (unsigned long long)data->total_rows);
-    tr_files_close(&files);
-    return status;
+    if (w.row == data->total_rows) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s:%llu: the weights end here, after %llu, but data.train has %llu rows",
+                   w.path, (unsigned long long)w.line, (unsigned long long)w.row,
+                   (unsigned long long)data->total_rows);
 }
 
 /* Whether data.weight is a file, not a column. */
@@ -517,26 +501,24 @@ static int weights_set(tr_data *data, struct tr_reading *in)
 static int finish_rows(tr_data *data, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
+    bool dense = tr_data_is_dense(data);
+    size_t n = (size_t)data->columns;
+    uint32_t *none;
     if (s->on_disk) { /* numbers the columns that occur, and creates the file */
         struct tr_disk_writer *c = &in->writer;
-        uint32_t *columns = NULL;
-        size_t n = (size_t)data->columns;
-        int status = TR_OK;
-        c->dense = tr_data_is_dense(data);
-        c->prunes = c->prunes && !c->dense;
+        TR_FREED uint32_t *columns = NULL;
+        c->dense = dense;
+        c->prunes = c->prunes && !dense;
         c->first_index = data->format == TR_FORMAT_HDF5 ? 0 : data->first_index;
         uint64_t end = data->columns > UINT32_MAX ? (uint64_t)1 << 32 : c->first_index + data->columns;
         if (c->prunes) TR_TRY(tr_index_set_number(&c->seen, c->first_index, end, &columns, &n));
-        if (c->prunes && tr_data_is_partitioned(s->tr, TR_DATA_HORIZONTAL))
-            status = unite_keys(s->tr, &columns, &n, &c->united);
-        if (status == TR_OK) status = set_keys(data, columns, n);
-        free(columns);
-        return status == TR_OK ? tr_disk_begin(c) : status;
+        TR_TRY(set_keys(data, columns, n, &c->united));
+        return tr_disk_begin(c);
     }
-    if (s->full && !tr_data_is_dense(data)) TR_TRY(tr_matrix_make_sparse(&s->rows));
-    if (tr_data_is_dense(data) && tr_data_is_shared(s->tr)) return TR_OK;
+    if (s->full && !dense) TR_TRY(tr_matrix_make_sparse(&s->rows));
+    if (dense && tr_data_is_shared(s->tr)) return TR_OK;
     if (has_copy_of_group(s->tr)) TR_TRY(tr_replicate_rows(s->tr, TR_SET_GROUP, &s->rows, NULL));
-    return tr_data_is_dense(data) ? set_keys(data, NULL, (size_t)data->columns) : number_keys(data, in);
+    return dense ? set_keys(data, NULL, n, &none) : number_keys(data, in);
 }
 
 /* A worker's own rows, columns counted from 0. */
@@ -721,21 +703,19 @@ static int number_ids(tr_data *data, const tr_data *like, struct tr_reading *in)
     struct tr_ids *ids[] = {&t->rows, &t->columns};
     tr_names **names[] = {&s->row_names, &s->column_names};
     const tr_names *known[] = {like ? like->row_names : NULL, like ? like->column_names : NULL};
-    uint32_t *number[2] = {NULL, NULL};
     size_t workers = (size_t)tr_layout_workers(&s->tr->layout);
     t->rows.are_text = in->text_rows;
     t->columns.are_text = in->text_columns;
     for (int k = 0; k < 2; k++) {
-        TR_TRY(TR_NEW(&number[k], ids[k]->n));
-        TR_TRY(tr_names_unite(s->tr, ids[k], known[k], workers, number[k], names[k]));
+        TR_FREED uint32_t *number = NULL;
+        TR_TRY(TR_NEW(&number, ids[k]->n));
+        TR_TRY(tr_names_unite(s->tr, ids[k], known[k], workers, number, names[k]));
         tr_ids_free(ids[k]);
+        for (size_t i = 0; i < t->n; i++) {
+            uint32_t *id = k == 0 ? &t->triple[i].row : &t->triple[i].column;
+            *id = number[*id];
+        }
     }
-    for (size_t i = 0; i < t->n; i++) {
-        t->triple[i].row = number[0][t->triple[i].row];
-        t->triple[i].column = number[1][t->triple[i].column];
-    }
-    free(number[0]);
-    free(number[1]);
     data->row_names = s->row_names;
     data->column_names = s->column_names;
     data->row_numbers = tr_names_first(s->row_names) + tr_names_count(s->row_names);
@@ -807,7 +787,9 @@ static int fill_triples(tr_data *data, const tr_data *like, struct tr_reading *i
         t->triple = NULL;
         size_t own;
         status = tr_number_rows(data, &in->runs, &own);
-        if (status == TR_OK && !tr_data_is_shared(tr)) status = set_keys(data, NULL, (size_t)data->columns);
+        uint32_t *none;
+        if (status == TR_OK && !tr_data_is_shared(tr))
+            status = set_keys(data, NULL, (size_t)data->columns, &none);
         return tr_agree(tr, status);
     }
     if (data->format == TR_FORMAT_RATINGS) TR_TRY(number_ids(data, like, in));

@@ -17,31 +17,28 @@ static uint64_t sum_counts(const uint64_t *count, int n)
 int tr_all_to_all(tr_context *tr, enum tr_set set, const void *from, const uint64_t *count, size_t unit,
                   void **to, uint64_t *to_count)
 {
-    size_t members = (size_t)tr_set_size(tr, set), *bytes, *to_bytes;
+    size_t members = (size_t)tr_set_size(tr, set), *to_bytes;
+    TR_FREED size_t *bytes = NULL;
     TR_TRY(TR_NEW(&bytes, 2 * members));
     to_bytes = bytes + members;
     for (size_t m = 0; m < members; m++) bytes[m] = (size_t)count[m] * unit;
-    int status = tr_exchange_counts(tr, set, bytes, to_bytes);
-    for (size_t m = 0; m < members && status == TR_OK; m++) to_count[m] = to_bytes[m] / unit;
-    if (status == TR_OK)
-        status = tr_new(to, (size_t)sum_counts(to_count, (int)members), unit, "data of other workers");
-    if (status == TR_OK) status = tr_exchange(tr, set, from, bytes, *to, to_bytes);
-    free(bytes);
-    return status;
+    TR_TRY(tr_exchange_counts(tr, set, bytes, to_bytes));
+    for (size_t m = 0; m < members; m++) to_count[m] = to_bytes[m] / unit;
+    TR_TRY(tr_new(to, (size_t)sum_counts(to_count, (int)members), unit, "data of other workers"));
+    return tr_exchange(tr, set, from, bytes, *to, to_bytes);
 }
 
 int tr_gather_to_all(tr_context *tr, enum tr_set set, const void *from, uint64_t n, size_t unit, void **all,
                      uint64_t *total)
 {
-    size_t members = (size_t)tr_set_size(tr, set), *bytes, mine = (size_t)n * unit, sum = 0;
+    size_t members = (size_t)tr_set_size(tr, set), mine = (size_t)n * unit, sum = 0;
+    TR_FREED size_t *bytes = NULL;
     TR_TRY(TR_NEW(&bytes, members));
-    int status = tr_all_gather(tr, set, &mine, sizeof mine, bytes);
+    TR_TRY(tr_all_gather(tr, set, &mine, sizeof mine, bytes));
     for (size_t m = 0; m < members; m++) sum += bytes[m];
     *total = sum / unit;
-    if (status == TR_OK) status = tr_new(all, (size_t)*total, unit, "data of other workers");
-    if (status == TR_OK) status = tr_all_gather_lists(tr, set, from, bytes, *all);
-    free(bytes);
-    return status;
+    TR_TRY(tr_new(all, (size_t)*total, unit, "data of other workers"));
+    return tr_all_gather_lists(tr, set, from, bytes, *all);
 }
 
 int tr_replicate(tr_context *tr, enum tr_set set, void **array, uint64_t n, size_t unit)
@@ -122,9 +119,11 @@ int tr_exchange_columns(tr_context *tr, struct tr_matrix *m)
 {
     int members = tr->layout.group_size;
     size_t n, rows = m->rows;
-    uint64_t *of_rows, *nonzeros, *got, *next; /* of each member */
-    uint32_t *length = NULL, *column = NULL;   /* pieces of all rows, by the member that owns their columns */
-    float *value = NULL;
+    TR_FREED uint64_t *of_rows = NULL;
+    uint64_t *nonzeros, *got, *next; /* of each member */
+    TR_FREED uint32_t *length = NULL,
+                      *column = NULL; /* pieces of all rows, by the member that owns their columns */
+    TR_FREED float *value = NULL;
     void *all = NULL;
     bool valued;
     TR_TRY(agree_on_values(tr, TR_SET_GROUP, m, &valued));
@@ -133,45 +132,41 @@ int tr_exchange_columns(tr_context *tr, struct tr_matrix *m)
     nonzeros = of_rows + members;
     got = nonzeros + members;
     next = got + members;
-    int status = TR_NEW(&length, (size_t)members * rows);
-    if (status == TR_OK) status = TR_NEW(&column, n);
-    if (status == TR_OK && m->value) status = TR_NEW(&value, n);
-    if (status == TR_OK) {
-        for (size_t k = 0; k < n; k++) nonzeros[tr_column_member(m->column[k], members)]++;
-        for (int to = 0; to < members; to++) {
-            of_rows[to] = rows;
-            next[to] = sum_counts(nonzeros, to);
-        }
-        for (size_t i = 0; i < rows; i++)
-            for (uint64_t k = m->begin[i]; k < m->begin[i + 1]; k++) {
-                int to = tr_column_member(m->column[k], members);
-                length[(size_t)to * rows + i]++;
-                column[next[to]] = m->column[k];
-                if (value) value[next[to]] = m->value[k];
-                next[to]++;
-            }
-        status = tr_all_to_all(tr, TR_SET_GROUP, length, of_rows, sizeof *length, &all, got);
+    TR_TRY(TR_NEW(&length, (size_t)members * rows));
+    TR_TRY(TR_NEW(&column, n));
+    if (m->value) TR_TRY(TR_NEW(&value, n));
+    for (size_t k = 0; k < n; k++) nonzeros[tr_column_member(m->column[k], members)]++;
+    for (int to = 0; to < members; to++) {
+        of_rows[to] = rows;
+        next[to] = sum_counts(nonzeros, to);
     }
-    if (status == TR_OK) status = rows_set_begins(all, sum_counts(got, members), m);
+    for (size_t i = 0; i < rows; i++)
+        for (uint64_t k = m->begin[i]; k < m->begin[i + 1]; k++) {
+            int to = tr_column_member(m->column[k], members);
+            length[(size_t)to * rows + i]++;
+            column[next[to]] = m->column[k];
+            if (value) value[next[to]] = m->value[k];
+            next[to]++;
+        }
+    TR_TRY(tr_all_to_all(tr, TR_SET_GROUP, length, of_rows, sizeof *length, &all, got));
+    TR_TRY(rows_set_begins(all, sum_counts(got, members), m));
     free(m->column); /* before the columns of other members arrive */
     m->column = NULL;
-    if (status == TR_OK)
-        status = tr_all_to_all(tr, TR_SET_GROUP, column, nonzeros, sizeof *column, (void **)&m->column, got);
-    if (value) free(m->value);
-    if (value) m->value = NULL;
-    if (status == TR_OK && value)
-        status = tr_all_to_all(tr, TR_SET_GROUP, value, nonzeros, sizeof *value, (void **)&m->value, got);
-    if (status == TR_OK) status = tr_replicate(tr, TR_SET_GROUP, (void **)&m->label, rows, sizeof *m->label);
-    void *parts[] = {of_rows, length, column, value};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
-    return status;
+    TR_TRY(tr_all_to_all(tr, TR_SET_GROUP, column, nonzeros, sizeof *column, (void **)&m->column, got));
+    if (value) {
+        free(m->value);
+        m->value = NULL;
+        TR_TRY(tr_all_to_all(tr, TR_SET_GROUP, value, nonzeros, sizeof *value, (void **)&m->value, got));
+    }
+    return tr_replicate(tr, TR_SET_GROUP, (void **)&m->label, rows, sizeof *m->label);
 }
 
 int tr_unite_keys(tr_context *tr, const uint32_t *keys, size_t n, uint32_t **piece, size_t *n_piece)
 {
     size_t members = (size_t)tr->layout.group_size, at = 0, samples = 0;
-    uint32_t *sample, *all;
-    uint64_t *count, total;
+    TR_FREED uint32_t *sample = NULL, *all = NULL;
+    TR_FREED uint64_t *count = NULL;
+    uint64_t total;
     /* a sample of `members` keys of each member divides the keys equally */
     TR_TRY(TR_NEW(&sample, members));
     for (; samples < members && n > 0; samples++) sample[samples] = keys[n * samples / members];
@@ -183,11 +178,8 @@ int tr_unite_keys(tr_context *tr, const uint32_t *keys, size_t n, uint32_t **pie
         while (at + 1 < members && keys[i] >= all[distinct * (at + 1) / members]) at++;
         count[at]++;
     }
-    free(sample);
-    free(all);
     TR_TRY(tr_all_to_all(tr, TR_SET_GROUP, keys, count, sizeof *keys, (void **)piece, count + members));
     *n_piece = (size_t)sum_counts(count + members, (int)members);
-    free(count);
     return tr_keys_sort(*piece, n_piece);
 }
 
@@ -200,6 +192,11 @@ struct dealing {
     uint64_t buckets;
     uint32_t *worker; /* of each bucket */
 };
+
+static void dealing_close(struct dealing *plan)
+{
+    free(plan->worker);
+}
 
 static uint64_t dealing_bucket(const struct dealing *plan, uint32_t row)
 {
@@ -228,31 +225,33 @@ static int load_descending(const void *a, const void *b)
 static int dealing_open(tr_context *tr, const struct tr_triples *t, struct dealing *plan)
 {
     enum { BUCKETS = 256 }; /* per worker */
-    uint64_t workers = (uint64_t)tr_layout_workers(&tr->layout), *count;
-    struct load *load = NULL;
+    uint64_t workers = (uint64_t)tr_layout_workers(&tr->layout);
+    TR_FREED uint64_t *count = NULL;
+    TR_FREED struct load *load = NULL;
     double total = 0, before = 0;
     plan->buckets = plan->rows < BUCKETS * workers ? plan->rows : BUCKETS * workers;
     TR_TRY(TR_NEW(&plan->worker, (size_t)plan->buckets));
     TR_TRY(TR_NEW(&count, (size_t)plan->buckets));
     for (size_t i = 0; i < t->n; i++) count[dealing_bucket(plan, t->triple[i].row)]++;
-    int status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, count, (size_t)plan->buckets);
-    if (status == TR_OK && plan->hashed) status = TR_NEW(&load, (size_t)plan->buckets);
-    for (uint64_t b = 0; b < plan->buckets && load; b++) load[b] = (struct load){count[b], b};
-    if (load) qsort(load, (size_t)plan->buckets, sizeof *load, load_descending);
-    for (uint64_t b = 0; b < plan->buckets && load; b++) {
-        uint64_t step = b % (2 * workers);
-        plan->worker[load[b].bucket] = (uint32_t)(step < workers ? step : 2 * workers - 1 - step);
+    TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, count, (size_t)plan->buckets));
+    if (plan->hashed) {
+        TR_TRY(TR_NEW(&load, (size_t)plan->buckets));
+        for (uint64_t b = 0; b < plan->buckets; b++) load[b] = (struct load){count[b], b};
+        qsort(load, (size_t)plan->buckets, sizeof *load, load_descending);
+        for (uint64_t b = 0; b < plan->buckets; b++) {
+            uint64_t step = b % (2 * workers);
+            plan->worker[load[b].bucket] = (uint32_t)(step < workers ? step : 2 * workers - 1 - step);
+        }
+        return TR_OK;
     }
     for (uint64_t b = 0; b < plan->buckets; b++) total += (double)count[b];
-    for (uint64_t b = 0; b < plan->buckets && !plan->hashed; b++) {
+    for (uint64_t b = 0; b < plan->buckets; b++) {
         double middle = before + 0.5 * (double)count[b];
         uint64_t worker = total > 0 ? (uint64_t)(middle / total * (double)workers) : 0;
         plan->worker[b] = (uint32_t)(worker < workers ? worker : workers - 1);
         before += (double)count[b];
     }
-    free(load);
-    free(count);
-    return status;
+    return TR_OK;
 }
 
 /* ---- triples: sending ---- */
@@ -269,9 +268,10 @@ static int triples_send_round(tr_context *tr, const struct dealing *plan, const 
                               const uint32_t *order, size_t n, struct arrivals *in)
 {
     int workers = tr_layout_workers(&tr->layout);
-    uint64_t *count, *got_count, *at, from = 0;
-    struct tr_triple *packed, *got;
-    uint32_t *packed_order = NULL, *got_order = NULL;
+    TR_FREED uint64_t *count = NULL;
+    TR_FREED struct tr_triple *packed = NULL, *got = NULL;
+    TR_FREED uint32_t *packed_order = NULL, *got_order = NULL;
+    uint64_t *got_count, *at, from = 0;
     TR_TRY(TR_NEW(&count, 3 * (size_t)workers + 1));
     got_count = count + workers;
     at = got_count + workers;
@@ -294,15 +294,14 @@ static int triples_send_round(tr_context *tr, const struct dealing *plan, const 
             memcpy(in->order + in->next[w], got_order + from, (size_t)got_count[w] * sizeof *got_order);
         in->next[w] += got_count[w];
     }
-    void *arrays[] = {count, packed, got, packed_order, got_order};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     return TR_OK;
 }
 
 /* *order: the position of each triple's piece among the pieces of all files, file by file. */
 static int triples_number_pieces(tr_context *tr, size_t files, const struct tr_triples *t, uint32_t **order)
 {
-    uint64_t *pieces, sum = 0; /* of each file, then of those before it */
+    TR_FREED uint64_t *pieces = NULL; /* of each file, then of those before it */
+    uint64_t sum = 0;
     TR_TRY(TR_NEW(&pieces, files));
     TR_TRY(TR_NEW(order, t->n));
     for (size_t i = 0; i < t->runs; i++)
@@ -318,7 +317,6 @@ static int triples_number_pieces(tr_context *tr, size_t files, const struct tr_t
         for (size_t k = t->run[i].first; k < end; k++)
             (*order)[k] = (uint32_t)(pieces[t->run[i].file] + t->run[i].piece);
     }
-    free(pieces);
     return TR_OK;
 }
 
@@ -342,44 +340,47 @@ static int triples_merge(struct arrivals *in, int workers)
     return TR_OK;
 }
 
+static void arrivals_free(struct arrivals *in)
+{
+    void *arrays[] = {in->begin, in->next, in->triple, in->order};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+}
+
 /* Sends in rounds. Each round frees the triples that were sent, so sent and received ones take little more memory than one copy. */
 int tr_shuffle_triples(tr_context *tr, uint64_t rows, bool hashed, size_t files, bool interleaved,
                        struct tr_triples *t)
 {
     enum { ROUND = 1 << 18 }; /* triples that a worker sends in a round: 3 MiB */
     size_t workers = (size_t)tr_layout_workers(&tr->layout);
-    struct dealing plan = {.rows = rows, .hashed = hashed};
-    struct arrivals in = {0};
-    uint32_t *order = NULL;
-    uint64_t *count = NULL, rounds = (t->n + ROUND - 1) / ROUND;
+    TR_CLOSED_BY(dealing_close) struct dealing plan = {.rows = rows, .hashed = hashed};
+    TR_CLOSED_BY(arrivals_free) struct arrivals in = {0};
+    TR_FREED uint32_t *order = NULL;
+    TR_FREED uint64_t *count = NULL;
+    uint64_t rounds = (t->n + ROUND - 1) / ROUND;
     if (workers == 1) return TR_OK;
-    int status = dealing_open(tr, t, &plan);
-    if (status == TR_OK) status = TR_NEW(&count, workers);
-    if (status == TR_OK) status = TR_NEW(&in.begin, workers + 1);
-    if (status == TR_OK) status = TR_NEW(&in.next, workers);
-    for (size_t i = 0; i < t->n && status == TR_OK; i++) count[dealing_worker(&plan, &t->triple[i])]++;
-    if (status == TR_OK) status = tr_exchange_counts(tr, TR_SET_WORKERS, count, in.begin + 1);
-    for (size_t w = 0; w < workers && status == TR_OK; w++) {
+    TR_TRY(dealing_open(tr, t, &plan));
+    TR_TRY(TR_NEW(&count, workers));
+    TR_TRY(TR_NEW(&in.begin, workers + 1));
+    TR_TRY(TR_NEW(&in.next, workers));
+    for (size_t i = 0; i < t->n; i++) count[dealing_worker(&plan, &t->triple[i])]++;
+    TR_TRY(tr_exchange_counts(tr, TR_SET_WORKERS, count, in.begin + 1));
+    for (size_t w = 0; w < workers; w++) {
         in.begin[w + 1] += in.begin[w];
         in.next[w] = in.begin[w];
     }
-    if (status == TR_OK) status = TR_NEW(&in.triple, (size_t)in.begin[workers]);
-    if (status == TR_OK && interleaved) status = TR_NEW(&in.order, (size_t)in.begin[workers]);
-    if (status == TR_OK && interleaved) status = triples_number_pieces(tr, files, t, &order);
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_WORKERS, TR_MAX, TR_I64, &rounds, 1);
-    for (uint64_t k = 0; k < rounds && status == TR_OK; k++) {
+    TR_TRY(TR_NEW(&in.triple, (size_t)in.begin[workers]));
+    if (interleaved) TR_TRY(TR_NEW(&in.order, (size_t)in.begin[workers]));
+    if (interleaved) TR_TRY(triples_number_pieces(tr, files, t, &order));
+    TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_MAX, TR_I64, &rounds, 1));
+    for (uint64_t k = 0; k < rounds; k++) {
         size_t first = tr_min_size((size_t)k * ROUND, t->n), n = tr_min_size(ROUND, t->n - first);
-        status = triples_send_round(tr, &plan, t->triple + first, order ? order + first : NULL, n, &in);
-        if (status == TR_OK) tr_pages_give_back(t->triple + first, n * sizeof *t->triple);
+        TR_TRY(triples_send_round(tr, &plan, t->triple + first, order ? order + first : NULL, n, &in));
+        tr_pages_give_back(t->triple + first, n * sizeof *t->triple);
     }
-    if (status == TR_OK && interleaved) status = triples_merge(&in, (int)workers);
-    if (status == TR_OK) {
-        free(t->triple);
-        t->triple = in.triple;
-        t->n = t->triple_capacity = (size_t)in.begin[workers];
-        in.triple = NULL;
-    }
-    void *arrays[] = {plan.worker, order, count, in.order, in.next, in.begin, in.triple};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    return status;
+    if (interleaved) TR_TRY(triples_merge(&in, (int)workers));
+    free(t->triple);
+    t->triple = in.triple;
+    t->n = t->triple_capacity = (size_t)in.begin[workers];
+    in.triple = NULL;
+    return TR_OK;
 }

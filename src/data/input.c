@@ -94,17 +94,15 @@ static int files_add(struct tr_files *files, size_t *capacity, const char *path,
     int n = scandir(path, &entries, NULL, files_by_bytes), result = TR_OK;
     if (n < 0) return fail_no_input(path, strerror(errno));
     for (int i = 0; i < n; i++) {
-        char *whole = NULL;
+        TR_FREED char *whole = NULL;
         bool hidden = entries[i]->d_name[0] == '.';
         if (result == TR_OK && !hidden) result = tr_format(&whole, "%s/%s", path, entries[i]->d_name);
         if (result == TR_OK && !hidden && stat(whole, &status) == 0 && S_ISREG(status.st_mode))
             result = files_add(files, capacity, whole, inside);
-        free(whole);
         free(entries[i]);
     }
     free(entries);
-    if (result == TR_OK && files->n == before) result = fail_no_input(path, "a folder without files");
-    return result;
+    return result == TR_OK && files->n == before ? fail_no_input(path, "a folder without files") : result;
 }
 
 static int files_compare_paths(const void *a, const void *b)
@@ -127,40 +125,32 @@ static int files_add_pattern(struct tr_files *files, size_t *capacity, const cha
     glob_t matches;
     if (stat(pattern, &status) == 0) return files_add(files, capacity, pattern, NULL);
     const char *inside = files_find_inside(pattern);
-    char *path;
+    TR_FREED char *path = NULL;
     TR_TRY(tr_copy_string(pattern, &path));
     if (inside) path[inside - 1 - pattern] = '\0';
-    int result = TR_OK, code = 0;
-    if (stat(path, &status) == 0) {
-        result = files_add(files, capacity, path, inside);
-    } else if ((code = glob(path, GLOB_NOSORT, NULL, &matches)) == 0) {
-        qsort(matches.gl_pathv, matches.gl_pathc, sizeof *matches.gl_pathv, files_compare_paths);
-        for (size_t i = 0; i < matches.gl_pathc && result == TR_OK; i++)
-            result = files_add(files, capacity, matches.gl_pathv[i], inside);
-        globfree(&matches);
-    } else if (code == GLOB_NOMATCH) {
-        result = fail_no_input(path, "no such file");
-    } else {
-        result = tr_fail(TR_ERR_SYSTEM, "%s: cannot expand this pattern", path);
-    }
-    free(path);
+    if (stat(path, &status) == 0) return files_add(files, capacity, path, inside);
+    int code = glob(path, GLOB_NOSORT, NULL, &matches), result = TR_OK;
+    if (code == GLOB_NOMATCH) return fail_no_input(path, "no such file");
+    if (code != 0) return tr_fail(TR_ERR_SYSTEM, "%s: cannot expand this pattern", path);
+    qsort(matches.gl_pathv, matches.gl_pathc, sizeof *matches.gl_pathv, files_compare_paths);
+    for (size_t i = 0; i < matches.gl_pathc && result == TR_OK; i++)
+        result = files_add(files, capacity, matches.gl_pathv[i], inside);
+    globfree(&matches);
     return result;
 }
 
 int tr_files_open(char *const patterns[], size_t n, struct tr_files *files)
 {
-    struct tr_files opened = {0};
+    TR_CLOSED_BY(tr_files_close) struct tr_files opened = {0};
     size_t capacity = 0;
-    int result = TR_OK;
-    for (size_t i = 0; i < n && result == TR_OK; i++)
-        result = files_add_pattern(&opened, &capacity, patterns[i]);
-    if (result == TR_OK && opened.n == 0) result = tr_fail(TR_ERR_NO_INPUT, "no input files");
-    if (result == TR_OK && opened.total == 0)
-        result = fail_no_input(opened.file[0].path,
-                               opened.n == 1 ? "empty" : "empty, as are all other input files");
-    if (result == TR_OK) *files = opened;
-    else tr_files_close(&opened);
-    return result;
+    for (size_t i = 0; i < n; i++) TR_TRY(files_add_pattern(&opened, &capacity, patterns[i]));
+    if (opened.n == 0) return tr_fail(TR_ERR_NO_INPUT, "no input files");
+    if (opened.total == 0)
+        return fail_no_input(opened.file[0].path,
+                             opened.n == 1 ? "empty" : "empty, as are all other input files");
+    *files = opened;
+    opened = (struct tr_files){0};
+    return TR_OK;
 }
 
 void tr_files_close(struct tr_files *files)
@@ -199,8 +189,8 @@ int tr_files_find(const char *pattern, char *const folders[], size_t n, char **f
 {
     *found = NULL;
     if (pattern[0] == '/') return tr_copy_string(pattern, found);
-    for (size_t i = 0; i < n; i++) {
-        char *path;
+    for (size_t i = 0; i < n && !*found; i++) {
+        TR_FREED char *path = NULL;
         struct stat status;
         glob_t matches;
         if (strcmp(folders[i], ".") == 0) TR_TRY(tr_copy_string(pattern, &path));
@@ -213,11 +203,9 @@ int tr_files_find(const char *pattern, char *const folders[], size_t n, char **f
             if (matched) globfree(&matches);
             if (inside) path[inside - 1 - path] = ':';
         }
-        if (matched) {
-            *found = path;
-            return TR_OK;
-        }
-        free(path);
+        if (!matched) continue;
+        *found = path;
+        path = NULL;
     }
     return TR_OK;
 }
@@ -492,27 +480,28 @@ int tr_text_open(const struct tr_files *files, const struct tr_file_part *part, 
                  struct tr_text **text)
 {
     const struct tr_file *file = &files->file[part->file];
-    struct tr_text *opened;
-    TR_TRY(TR_NEW(&opened, 1));
-    *opened = (struct tr_text){.source = {.file = file, .fd = -1},
-                               .part = *part,
-                               .longest = text_longest_line(files),
-                               .capacity = chunk_bytes};
-    text_next_range(opened);
-    if (!file->packing) opened->offset = byte_before(opened->begin);
-    int result = TR_NEW(&opened->buffer, chunk_bytes + TR_TEXT_SLACK);
-    if (result == TR_OK) result = tr_source_open(&opened->source, file, opened->offset);
-    if (result == TR_OK) *text = opened;
-    else tr_text_close(opened);
-    return result;
+    TR_CLOSED_BY(tr_text_close) struct tr_text *t = NULL;
+    TR_TRY(TR_NEW(&t, 1));
+    *t = (struct tr_text){.source = {.file = file, .fd = -1},
+                          .part = *part,
+                          .longest = text_longest_line(files),
+                          .capacity = chunk_bytes};
+    text_next_range(t);
+    if (!file->packing) t->offset = byte_before(t->begin);
+    TR_TRY(TR_NEW(&t->buffer, chunk_bytes + TR_TEXT_SLACK));
+    TR_TRY(tr_source_open(&t->source, file, t->offset));
+    *text = t;
+    t = NULL;
+    return TR_OK;
 }
 
-void tr_text_close(struct tr_text *text)
+void tr_text_close(struct tr_text **text)
 {
-    if (!text) return;
-    tr_source_close(&text->source);
-    free(text->buffer);
-    free(text);
+    if (!*text) return;
+    tr_source_close(&(*text)->source);
+    free((*text)->buffer);
+    free(*text);
+    *text = NULL;
 }
 
 uint64_t tr_text_done(const struct tr_text *text)
@@ -612,20 +601,17 @@ int tr_text_next(struct tr_text *text, struct tr_chunk *chunk)
 
 int tr_files_line(const struct tr_files *files, size_t file, uint64_t offset, uint64_t *line)
 {
-    struct tr_source source;
-    char *buffer;
-    size_t got = 1;
-    TR_TRY(TR_NEW(&buffer, AT_ONCE));
-    int result = tr_source_open(&source, &files->file[file], 0);
+    TR_CLOSED_BY(tr_source_close) struct tr_source source;
+    TR_FREED char *buffer = NULL;
     *line = 1;
-    for (; result == TR_OK && offset > 0 && got > 0; offset -= got) {
+    TR_TRY(tr_source_open(&source, &files->file[file], 0));
+    TR_TRY(TR_NEW(&buffer, AT_ONCE));
+    for (size_t got = 1; offset > 0 && got > 0; offset -= got) {
         got = 0;
-        result = tr_source_read(&source, buffer, tr_min_size(offset, AT_ONCE), &got);
+        TR_TRY(tr_source_read(&source, buffer, tr_min_size(offset, AT_ONCE), &got));
         for (size_t i = 0; i < got; i++) *line += buffer[i] == '\n';
     }
-    tr_source_close(&source);
-    free(buffer);
-    return result;
+    return TR_OK;
 }
 
 struct tr_text_problem tr_text_too_long(const struct tr_files *files)

@@ -134,7 +134,7 @@ struct tr_chunk {
 /* chunk_bytes: TR_TEXT_CHUNK, or small to test the borders. */
 int tr_text_open(const struct tr_files *files, const struct tr_file_part *part, size_t chunk_bytes,
                  struct tr_text **text);
-void tr_text_close(struct tr_text *text); /* may be NULL */
+void tr_text_close(struct tr_text **text); /* *text may be NULL */
 
 /* Reads the next lines of the part, valid until the next call. TR_ERR_DATA for a corrupt compressed file. */
 int tr_text_next(struct tr_text *text, struct tr_chunk *chunk);

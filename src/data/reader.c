@@ -203,12 +203,11 @@ static int first_lines_gather(const struct tr_files *files, size_t file, struct 
 static int first_lines_read(const struct tr_files *files, size_t file, struct tr_first_lines *first)
 {
     struct tr_file_part part;
-    struct tr_text *text;
+    TR_CLOSED_BY(tr_text_close) struct tr_text *text = NULL;
     *first = (struct tr_first_lines){.path = files->file[file].path};
     if (!tr_files_part(files, file, 0, 1, &part)) return TR_OK;
     TR_TRY(tr_text_open(files, &part, (size_t)64 << 10, &text));
     int status = first_lines_gather(files, file, text, first);
-    tr_text_close(text);
     size_t n = (size_t)(first->end - first->begin);
     first->text = n > 3 && memcmp(first->begin, "\xef\xbb\xbf", 3) == 0 ? first->begin + 3 : first->begin;
     bool utf16 = status == TR_OK && n >= 2 && first->offset == 0 &&
@@ -243,20 +242,17 @@ int tr_format_detect(const struct tr_files *files, enum tr_format *format)
 
 static int head_read_fields(const char *p, char separator, size_t line, tr_field_fn *read, void *state)
 {
-    char *text = NULL;
+    TR_FREED char *text = NULL;
     size_t capacity = 0;
-    int status = TR_OK;
     if (separator == TR_SEPARATOR_BLANKS) p = tr_skip_blanks(p);
-    for (size_t k = 0; status == TR_OK; k++) {
+    for (size_t k = 0;; k++) {
         struct tr_field f;
-        if (tr_read_field(p, separator, &f)) break; /* the reader of the line reports it */
-        status = TR_GROW(&text, &capacity, f.n + 1);
-        if (status == TR_OK) status = read(state, line, k, text, tr_field_copy(&f, text));
+        if (tr_read_field(p, separator, &f)) return TR_OK; /* the reader of the line reports it */
+        TR_TRY(TR_GROW(&text, &capacity, f.n + 1));
+        TR_TRY(read(state, line, k, text, tr_field_copy(&f, text)));
         p = f.end;
-        if (!tr_next_field(&p, separator)) break;
+        if (!tr_next_field(&p, separator)) return TR_OK;
     }
-    free(text);
-    return status;
 }
 
 int tr_head_fields(const struct tr_files *files, size_t file, const struct tr_head *head, tr_field_fn *read,
@@ -360,15 +356,14 @@ static int heads_compare(const struct tr_files *files, enum tr_format format, co
 
 int tr_heads_read(const struct tr_files *files, enum tr_format format, int header, struct tr_head **heads)
 {
-    struct tr_head *found;
+    TR_FREED struct tr_head *found = NULL;
     TR_TRY(TR_NEW(&found, files->n));
-    int status = TR_OK;
-    for (size_t file = 0; file < files->n && status == TR_OK; file++)
-        status = head_read(files, file, format, header, &found[file]);
-    if (status == TR_OK) status = heads_compare(files, format, found);
-    if (status == TR_OK) *heads = found;
-    else free(found);
-    return status;
+    for (size_t file = 0; file < files->n; file++)
+        TR_TRY(head_read(files, file, format, header, &found[file]));
+    TR_TRY(heads_compare(files, format, found));
+    *heads = found;
+    found = NULL;
+    return TR_OK;
 }
 
 /* ---- the share of a reader ---- */
@@ -466,22 +461,19 @@ static int reader_read_part(void *state, const struct tr_file_part *part)
     struct reader_progress *p = state;
     struct tr_reader *r = p->r;
     const struct tr_reader_options *o = r->options;
-    struct tr_text *text;
+    TR_CLOSED_BY(tr_text_close) struct tr_text *text = NULL;
     if (r->enough) return TR_OK;
     TR_TRY(tr_text_open(r->files, part, o->chunk_bytes ? o->chunk_bytes : TR_TEXT_CHUNK, &text));
     bool divided = r->files->file[part->file].packing && part->readers > 1;
-    int status = TR_OK;
-    while (!r->enough && status == TR_OK) {
+    while (!r->enough) {
         struct tr_chunk lines;
-        status = tr_text_next(text, &lines);
-        if (status == TR_OK && o->progress)
-            status = o->progress(o->progress_state, p->done + tr_text_done(text));
-        if (status != TR_OK || (lines.begin == lines.end && !lines.too_long)) break;
-        status = reader_parse_chunk(r, lines, part->file, divided ? lines.offset / part->bytes : 0);
+        TR_TRY(tr_text_next(text, &lines));
+        if (o->progress) TR_TRY(o->progress(o->progress_state, p->done + tr_text_done(text)));
+        if (lines.begin == lines.end && !lines.too_long) break;
+        TR_TRY(reader_parse_chunk(r, lines, part->file, divided ? lines.offset / part->bytes : 0));
     }
     p->done += tr_text_done(text);
-    tr_text_close(text);
-    return status;
+    return TR_OK;
 }
 
 bool tr_reader_is_hdf5(const struct tr_reader *r)

@@ -62,10 +62,11 @@ static int dense_moments(const struct tr_data_state *s, struct moments *moments)
 {
     const struct tr_matrix *m = &s->rows;
     size_t c = m->columns, first = 0;
-    double *sum, *square, rows = 0;
+    double *square, rows = 0;
     while (first < m->rows && weight_of(s, first) == 0) first++;
     if (first == m->rows) return TR_OK;
     const float *origin = m->value + first * c;
+    TR_FREED double *sum = NULL;
     TR_TRY(TR_NEW(&sum, 2 * c));
     square = sum + c;
     for (size_t i = first; i < m->rows; i++) {
@@ -87,7 +88,6 @@ static int dense_moments(const struct tr_data_state *s, struct moments *moments)
         moments[j].mean = (double)origin[j] + sum[j] / rows;
         moments[j].apart = fmax(0, square[j] - sum[j] * sum[j] / rows);
     }
-    free(sum);
     return TR_OK;
 }
 
@@ -115,25 +115,24 @@ static int gather_moments(tr_data *data, struct moments **all)
     struct tr_data_state *s = data->state;
     struct tr_matrix *m = &s->rows;
     const tr_scaling *share = &s->scale->share;
-    struct moments *mine = NULL, *got = NULL;
-    uint32_t *columns = NULL;
-    uint64_t *count = NULL, sum = 0;
+    TR_FREED struct moments *mine = NULL, *got = NULL;
+    TR_FREED uint32_t *columns = NULL;
+    TR_FREED uint64_t *count = NULL;
+    uint64_t sum = 0;
     size_t n = 0;
     int workers = tr_layout_workers(&s->tr->layout);
     TR_TRY(list_columns(data, m, &columns, &n));
-    int status = TR_NEW(&mine, n);
-    for (size_t j = 0; j < n && status == TR_OK; j++)
+    TR_TRY(TR_NEW(&mine, n));
+    for (size_t j = 0; j < n; j++)
         mine[j] = (struct moments){.column = columns[j], .least = INFINITY, .most = -INFINITY};
-    if (status == TR_OK && m->begin) sparse_moments(s, mine);
-    else if (status == TR_OK && n > 0) status = dense_moments(s, mine);
+    if (m->begin) sparse_moments(s, mine);
+    else if (n > 0) TR_TRY(dense_moments(s, mine));
     unlist_columns(m, columns);
-    if (status == TR_OK) status = TR_NEW(all, share->n);
-    if (status == TR_OK) status = count_by_owner(data, columns, n, &count);
-    if (status == TR_OK)
-        status =
-            tr_all_to_all(s->tr, TR_SET_WORKERS, mine, count, sizeof *mine, (void **)&got, count + workers);
-    for (int w = 0; w < workers && status == TR_OK; w++) sum += count[workers + w];
-    for (size_t j = 0; j < share->n && status == TR_OK; j++) {
+    TR_TRY(TR_NEW(all, share->n));
+    TR_TRY(count_by_owner(data, columns, n, &count));
+    TR_TRY(tr_all_to_all(s->tr, TR_SET_WORKERS, mine, count, sizeof *mine, (void **)&got, count + workers));
+    for (int w = 0; w < workers; w++) sum += count[workers + w];
+    for (size_t j = 0; j < share->n; j++) {
         (*all)[j].least = INFINITY;
         (*all)[j].most = -INFINITY;
     }
@@ -150,11 +149,7 @@ static int gather_moments(tr_data *data, struct moments **all)
         to->mean += d * more->rows / rows;
         to->rows = rows;
     }
-    free(mine);
-    free(columns);
-    free(got);
-    free(count);
-    return status;
+    return TR_OK;
 }
 
 /* ---- whether columns differ: data.scale auto ---- */
@@ -193,7 +188,8 @@ static int look_at_sizes(tr_data *data, const struct moments *own, bool *differ)
     enum { BINS = 2048, BINS_OCTAVE = 8 };
     struct tr_scale *scale = data->state->scale;
     tr_context *tr = data->state->tr;
-    double *bin, all = 0, below = 0, most = 0;
+    TR_FREED double *bin = NULL;
+    double all = 0, below = 0, most = 0;
     TR_TRY(TR_NEW(&bin, BINS));
     for (size_t j = 0; j < scale->share.n; j++) {
         if (own[j].n == 0) continue;
@@ -202,16 +198,15 @@ static int look_at_sizes(tr_data *data, const struct moments *own, bool *differ)
         bin[tr_max_int(0, tr_min_int(BINS - 1, b))] += own[j].n;
         most = fmax(most, size);
     }
-    int status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, bin, BINS);
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_F64, &most, 1);
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, bin, BINS));
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_F64, &most, 1));
     for (int b = 0; b < BINS; b++) all += bin[b];
     int least = 0;
     while (least + 1 < BINS && (below += bin[least]) < 0.01 * all) least++;
-    free(bin);
     scale->least = exp2((double)(least - BINS / 2) / BINS_OCTAVE);
     scale->most = most;
     *differ = fmax(most, 1) > 10 * fmin(scale->least, 1);
-    return status;
+    return TR_OK;
 }
 
 /* ---- decisions for columns ---- */
@@ -268,32 +263,29 @@ int tr_scale_matrix(const tr_data *data, const struct tr_scale *scale, struct tr
 {
     tr_context *tr = data->state->tr;
     int workers = tr_layout_workers(&tr->layout);
-    uint64_t *count = NULL, asked = 0;
-    uint32_t *columns = NULL, *got = NULL;
-    double *answer = NULL, *pairs = NULL;
+    TR_FREED uint64_t *count = NULL;
+    TR_FREED uint32_t *columns = NULL, *got = NULL;
+    TR_FREED double *answer = NULL, *pairs = NULL;
+    uint64_t asked = 0;
     size_t n = 0;
     TR_TRY(list_columns(data, m, &columns, &n));
 
     /* each worker asks the owners of its columns */
-    int status = count_by_owner(data, columns, n, &count);
-    if (status == TR_OK)
-        status = tr_all_to_all(tr, TR_SET_WORKERS, columns, count, sizeof *columns, (void **)&got,
-                               count + workers);
-    for (int w = 0; w < workers && status == TR_OK; w++) asked += count[workers + w];
-    if (status == TR_OK) status = TR_NEW(&answer, 2 * (size_t)asked);
-    for (uint64_t i = 0; i < asked && status == TR_OK; i++) {
+    TR_TRY(count_by_owner(data, columns, n, &count));
+    TR_TRY(
+        tr_all_to_all(tr, TR_SET_WORKERS, columns, count, sizeof *columns, (void **)&got, count + workers));
+    for (int w = 0; w < workers; w++) asked += count[workers + w];
+    TR_TRY(TR_NEW(&answer, 2 * (size_t)asked));
+    for (uint64_t i = 0; i < asked; i++) {
         size_t j = (size_t)(got[i] - scale->share.first);
         answer[2 * i] = scale->shift ? scale->shift[j] : 0;
         answer[2 * i + 1] = scale->factor[j];
     }
-    if (status == TR_OK)
-        status = tr_all_to_all(tr, TR_SET_WORKERS, answer, count + workers, 2 * sizeof *answer,
-                               (void **)&pairs, count);
-    if (status == TR_OK) status = apply_scale(m, pairs);
+    TR_TRY(tr_all_to_all(tr, TR_SET_WORKERS, answer, count + workers, 2 * sizeof *answer, (void **)&pairs,
+                         count));
+    TR_TRY(apply_scale(m, pairs));
     unlist_columns(m, columns);
-    void *arrays[] = {columns, got, answer, pairs, count};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    return status;
+    return TR_OK;
 }
 
 /* ---- all steps ---- */
@@ -308,7 +300,7 @@ static int find_scale(tr_data *data)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
-    struct moments *own = NULL;
+    TR_FREED struct moments *own = NULL;
     bool differ = true, automatic = tr->job->data.scale == TR_SCALE_AUTO;
     bool centre = s->full && may_centre(data), off = false;
     bool may_only_centre = automatic && centre && s->form & TR_DATA_FREE_BIAS && !(s->form & TR_DATA_SPARSE);
@@ -331,8 +323,8 @@ static int find_scale(tr_data *data)
     share->factor = scale->factor;
     TR_TRY(tr_agree(tr, status));
     TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? gather_moments(data, &own) : TR_OK));
-    status = look_at_sizes(data, own, &differ);
-    if (status == TR_OK && !differ && may_only_centre) {
+    TR_TRY(look_at_sizes(data, own, &differ));
+    if (!differ && may_only_centre) {
         /* Whether the means of columns exceed their deviations: then all columns resemble the bias, and the problem is ill-conditioned.
          * (letter, a softmax by sgd in ten epochs: 0.755 of the test rows are right without, 0.769 with; at the optimum 0.7685.) */
         double sum[2] = {0};
@@ -341,14 +333,13 @@ static int find_scale(tr_data *data)
             sum[0] += own[j].mean * own[j].mean;
             sum[1] += own[j].apart / own[j].rows;
         }
-        status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2);
+        TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2));
         off = sum[0] > sum[1];
     }
     if (off) scale->how = TR_SCALE_CENTRE;
     for (size_t j = 0; j < share->n; j++) decide_column(scale, &own[j], j);
-    free(own);
     if (automatic && !differ && !off) tr_scale_free(&s->scale);
-    return status;
+    return TR_OK;
 }
 
 bool tr_scale_is_wanted(const tr_data *data)
