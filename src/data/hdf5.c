@@ -58,10 +58,9 @@ static int array_find_type(const struct tr_hdf5 *t, struct tr_hdf5_array *a, hid
                              ? "records of several fields (a compound type), expected numbers"
                              : "values of another type, expected integers or reals");
     a->type = H5Tget_native_type(stored, H5T_DIR_ASCEND);
-    hid_t base = class == H5T_ENUM ? H5Tget_super(a->type) : H5Tcopy(a->type);
+    TR_HID base = class == H5T_ENUM ? H5Tget_super(a->type) : H5Tcopy(a->type);
     int number = 0;
     while (number < TR_HDF5_NUMBERS && (base < 0 || H5Tequal(base, *natives[number].type) <= 0)) number++;
-    if (base >= 0) H5Tclose(base);
     if (number == TR_HDF5_NUMBERS) {
         if (a->type >= 0) H5Tclose(a->type);
         a->type = H5Tcopy(H5T_NATIVE_DOUBLE);
@@ -77,18 +76,15 @@ static int array_find_layout(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
 {
     const uint64_t most = 1 << 20;
     hsize_t extent[2] = {0, 1}, chunk[2] = {0, 1};
-    hid_t space = H5Dget_space(a->set);
+    TR_HID space = H5Dget_space(a->set), how = H5Dget_create_plist(a->set);
     a->dimensions = H5Sget_simple_extent_ndims(space);
-    bool known = a->dimensions == 1 || a->dimensions == 2;
-    if (known) H5Sget_simple_extent_dims(space, extent, NULL);
-    H5Sclose(space);
-    if (!known) return hdf5_fail(t, a, "not of one or two dimensions");
+    if (a->dimensions != 1 && a->dimensions != 2) return hdf5_fail(t, a, "not of one or two dimensions");
+    H5Sget_simple_extent_dims(space, extent, NULL);
     a->rows = extent[0];
     a->columns = extent[1];
     uint64_t bytes;
     if (__builtin_mul_overflow(a->rows, a->columns, &bytes) || __builtin_mul_overflow(bytes, 16, &bytes))
         return hdf5_fail(t, a, "damaged: its shape is too large");
-    hid_t how = H5Dget_create_plist(a->set);
     H5D_layout_t layout = H5Pget_layout(how);
     if (layout == H5D_CHUNKED && H5Pget_chunk(how, 2, chunk) == a->dimensions) a->chunk_rows = chunk[0];
     char name[64] = "";
@@ -99,7 +95,6 @@ static int array_find_layout(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
         H5Z_filter_t filter = H5Pget_filter2(how, (unsigned)i, &flags, &none, NULL, sizeof name, name, NULL);
         if (H5Zfilter_avail(filter) <= 0) lacks = filter;
     }
-    H5Pclose(how);
     /* a few bytes may claim to be any number of rows, which would all be read as zeros; other layouts store values elsewhere */
     if ((layout == H5D_CHUNKED || layout == H5D_CONTIGUOUS) && a->rows * a->columns > most &&
         H5Dget_storage_size(a->set) == 0)
@@ -119,7 +114,7 @@ static hid_t array_open_set(hid_t where, const char *name)
     const size_t most = (size_t)64 << 20;
     hid_t set = H5Dopen2(where, name, H5P_DEFAULT);
     if (set < 0) return set;
-    hid_t how = H5Dget_create_plist(set), space = H5Dget_space(set), type = H5Dget_type(set);
+    TR_HID how = H5Dget_create_plist(set), space = H5Dget_space(set), type = H5Dget_type(set);
     hsize_t chunk[2] = {1, 1}, extent[2] = {1, 1};
     int dimensions = H5Sget_simple_extent_ndims(space);
     bool chunked = H5Pget_layout(how) == H5D_CHUNKED && dimensions >= 1 && dimensions <= 2;
@@ -128,16 +123,11 @@ static hid_t array_open_set(hid_t where, const char *name)
         H5Sget_simple_extent_dims(space, extent, NULL);
     }
     double row = (double)chunk[0] * (double)(extent[1] + chunk[1]) * (double)H5Tget_size(type);
-    H5Tclose(type);
-    H5Sclose(space);
-    H5Pclose(how);
     if (!chunked || row < 1 << 20 || row > (double)most) return set;
-    hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
+    TR_HID access = H5Pcreate(H5P_DATASET_ACCESS);
     H5Pset_chunk_cache(access, H5D_CHUNK_CACHE_NSLOTS_DEFAULT, (size_t)row, 1);
     H5Dclose(set);
-    set = H5Dopen2(where, name, access);
-    H5Pclose(access);
-    return set;
+    return H5Dopen2(where, name, access);
 }
 
 static int array_open(struct tr_hdf5 *t, hid_t where, const char *name, struct tr_hdf5_array *a)
@@ -145,13 +135,13 @@ static int array_open(struct tr_hdf5 *t, hid_t where, const char *name, struct t
     a->set = array_open_set(where, name);
     if (!hdf5_done(t, a->set >= 0)) return hdf5_fail_read(t, name);
     H5Iget_name(a->set, a->name, sizeof a->name);
-    hid_t stored = H5Dget_type(a->set);
-    int status = stored >= 0 ? array_find_type(t, a, stored) : hdf5_fail_read(t, a->name);
-    if (stored >= 0) H5Tclose(stored);
-    if (status == TR_OK) status = array_find_layout(t, a);
-    haddr_t at = t->checked.fd >= 0 && status == TR_OK ? H5Dget_offset(a->set) : 0;
+    TR_HID stored = H5Dget_type(a->set);
+    if (stored < 0) return hdf5_fail_read(t, a->name);
+    TR_TRY(array_find_type(t, a, stored));
+    TR_TRY(array_find_layout(t, a));
+    haddr_t at = t->checked.fd >= 0 ? H5Dget_offset(a->set) : 0;
     a->at = at == HADDR_UNDEF ? 0 : at;
-    return status;
+    return TR_OK;
 }
 
 /* Opens an array of one number per row. */
@@ -171,10 +161,8 @@ static bool object_exists(hid_t where, const char *name)
 
 static H5I_type_t object_kind(hid_t where, const char *name)
 {
-    hid_t object = H5Oopen(where, name, H5P_DEFAULT);
-    H5I_type_t type = object >= 0 ? H5Iget_type(object) : H5I_BADID;
-    if (object >= 0) H5Oclose(object);
-    return type;
+    TR_HID object = H5Oopen(where, name, H5P_DEFAULT);
+    return object >= 0 ? H5Iget_type(object) : H5I_BADID;
 }
 
 static const char *object_first(hid_t where, const char *const *names)
@@ -222,46 +210,34 @@ static void attribute_text(hid_t object, const char *name, char *text, size_t n)
 {
     *text = '\0';
     if (H5Aexists(object, name) <= 0) return;
-    hid_t attribute = H5Aopen(object, name, H5P_DEFAULT), stored = H5Aget_type(attribute);
-    if (H5Tget_class(stored) == H5T_STRING && H5Aget_storage_size(attribute) < 4096) {
-        hid_t type = H5Tcopy(H5T_C_S1);
-        char *pointer = NULL;
-        if (H5Tis_variable_str(stored) > 0) {
-            H5Tset_size(type, H5T_VARIABLE);
-            H5Tset_cset(type, H5Tget_cset(stored));
-            if (H5Aread(attribute, type, &pointer) >= 0 && pointer) snprintf(text, n, "%s", pointer);
-            if (pointer) H5free_memory(pointer);
-        } else {
-            H5Tset_size(type, n);
-            H5Tset_cset(type, H5Tget_cset(stored));
-            if (H5Aget_storage_size(attribute) >= n || H5Aread(attribute, type, text) < 0) *text = '\0';
-        }
-        H5Tclose(type);
+    TR_HID attribute = H5Aopen(object, name, H5P_DEFAULT), stored = H5Aget_type(attribute),
+           type = H5Tcopy(H5T_C_S1);
+    if (H5Tget_class(stored) != H5T_STRING || H5Aget_storage_size(attribute) >= 4096) return;
+    bool variable = H5Tis_variable_str(stored) > 0;
+    char *pointer = NULL;
+    H5Tset_size(type, variable ? H5T_VARIABLE : n);
+    H5Tset_cset(type, H5Tget_cset(stored));
+    if (variable) {
+        if (H5Aread(attribute, type, &pointer) >= 0 && pointer) snprintf(text, n, "%s", pointer);
+        if (pointer) H5free_memory(pointer);
+    } else if (H5Aget_storage_size(attribute) >= n || H5Aread(attribute, type, text) < 0) {
+        *text = '\0';
     }
-    H5Tclose(stored);
-    H5Aclose(attribute);
 }
 
 /* Reads two numbers: an attribute shape or h5sparse_shape, or a dataset shape. */
 static bool group_read_shape(hid_t group, uint64_t shape[2])
 {
-    hid_t object = -1, space = -1;
-    bool ok = false, attribute = true;
-    if (H5Aexists(group, "shape") > 0) object = H5Aopen(group, "shape", H5P_DEFAULT);
-    else if (H5Aexists(group, "h5sparse_shape") > 0) object = H5Aopen(group, "h5sparse_shape", H5P_DEFAULT);
-    else if (object_exists(group, "shape") && object_kind(group, "shape") == H5I_DATASET) {
-        object = H5Dopen2(group, "shape", H5P_DEFAULT);
-        attribute = false;
+    static const char *const names[] = {"shape", "h5sparse_shape"};
+    for (int i = 0; i < 2; i++) {
+        if (H5Aexists(group, names[i]) <= 0) continue;
+        TR_HID attribute = H5Aopen(group, names[i], H5P_DEFAULT), space = H5Aget_space(attribute);
+        return H5Sget_simple_extent_npoints(space) == 2 && H5Aread(attribute, H5T_NATIVE_UINT64, shape) >= 0;
     }
-    if (object < 0) return false;
-    space = attribute ? H5Aget_space(object) : H5Dget_space(object);
-    if (H5Sget_simple_extent_npoints(space) == 2)
-        ok = (attribute ? H5Aread(object, H5T_NATIVE_UINT64, shape)
-                        : H5Dread(object, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, shape)) >= 0;
-    H5Sclose(space);
-    if (attribute) H5Aclose(object);
-    else H5Dclose(object);
-    return ok;
+    if (!object_exists(group, "shape") || object_kind(group, "shape") != H5I_DATASET) return false;
+    TR_HID set = H5Dopen2(group, "shape", H5P_DEFAULT), space = H5Dget_space(set);
+    return H5Sget_simple_extent_npoints(space) == 2 &&
+           H5Dread(set, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, shape) >= 0;
 }
 
 /* Finds rows as lists of non-zeros. */
@@ -319,11 +295,10 @@ static int table_find_named(struct tr_hdf5 *t, hid_t group, const char *name)
             return hdf5_fail(t, &t->x, t->columns == 0 ? "no columns" : "more than 2^32 - 2 columns");
         return table_find_labels(t, group);
     }
-    hid_t inner = H5Gopen2(group, name, H5P_DEFAULT);
-    int status = inner < 0 ? hdf5_fail_read(t, name) : table_find_in_group(t, inner);
-    if (status == TR_OK && !t->labelled) status = table_find_labels(t, group);
-    if (inner >= 0) H5Gclose(inner);
-    return status;
+    TR_HID inner = H5Gopen2(group, name, H5P_DEFAULT);
+    if (inner < 0) return hdf5_fail_read(t, name);
+    TR_TRY(table_find_in_group(t, inner));
+    return t->labelled ? TR_OK : table_find_labels(t, group);
 }
 
 static int table_find_in_group(struct tr_hdf5 *t, hid_t group)
@@ -338,29 +313,23 @@ static int table_find_in_group(struct tr_hdf5 *t, hid_t group)
 
 static int table_find_path(struct tr_hdf5 *t, const char *inside)
 {
-    char *path;
+    TR_FREED char *path = NULL;
     TR_TRY(tr_copy_string(inside, &path));
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') path[--n] = '\0';
-    hid_t group = H5Gopen2(t->file, "/", H5P_DEFAULT);
-    int status = TR_OK;
-    char *name = path + 1, *slash;
-    while (status == TR_OK && (slash = strchr(name, '/'))) {
+    TR_HID group = H5Gopen2(t->file, "/", H5P_DEFAULT);
+    char *name = path + 1;
+    for (char *slash; (slash = strchr(name, '/')); name = slash + 1) {
         *slash = '\0';
-        hid_t inner = *name && object_exists(group, name) ? H5Gopen2(group, name, H5P_DEFAULT) : group;
-        if (*name && inner == group) status = group_fail_lacks(t, group, name);
-        else if (inner < 0) status = hdf5_fail_read(t, name);
-        if (inner >= 0 && inner != group) {
-            H5Gclose(group);
-            group = inner;
-        }
-        name = slash + 1;
+        if (!*name) continue;
+        if (!object_exists(group, name)) return group_fail_lacks(t, group, name);
+        hid_t inner = H5Gopen2(group, name, H5P_DEFAULT);
+        if (inner < 0) return hdf5_fail_read(t, name);
+        H5Gclose(group);
+        group = inner;
     }
-    if (status == TR_OK && *name && !object_exists(group, name)) status = group_fail_lacks(t, group, name);
-    if (status == TR_OK) status = *name ? table_find_named(t, group, name) : table_find_in_group(t, group);
-    H5Gclose(group);
-    free(path);
-    return status;
+    if (!*name) return table_find_in_group(t, group);
+    return object_exists(group, name) ? table_find_named(t, group, name) : group_fail_lacks(t, group, name);
 }
 
 /* ---- files ---- */
@@ -368,14 +337,11 @@ static int table_find_path(struct tr_hdf5 *t, const char *inside)
 /* Returns an attribute of one number, or `otherwise`. */
 static uint64_t attribute_count(hid_t object, const char *name, uint64_t otherwise)
 {
-    uint64_t value = otherwise;
-    if (H5Aexists(object, name) <= 0) return value;
-    hid_t attribute = H5Aopen(object, name, H5P_DEFAULT), space = H5Aget_space(attribute);
-    if (H5Sget_simple_extent_npoints(space) != 1 || H5Aread(attribute, H5T_NATIVE_UINT64, &value) < 0)
-        value = otherwise;
-    H5Sclose(space);
-    H5Aclose(attribute);
-    return value;
+    uint64_t value;
+    if (H5Aexists(object, name) <= 0) return otherwise;
+    TR_HID attribute = H5Aopen(object, name, H5P_DEFAULT), space = H5Aget_space(attribute);
+    bool one = H5Sget_simple_extent_npoints(space) == 1;
+    return one && H5Aread(attribute, H5T_NATIVE_UINT64, &value) >= 0 ? value : otherwise;
 }
 
 int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t)
@@ -466,22 +432,10 @@ static int array_read_raw(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint
         return tr_checked_read(&t->checked, &all, first * a->columns, n * a->columns, to);
     }
     const hsize_t start[2] = {first, 0}, count[2] = {n, a->columns}, flat = n * a->columns;
-    hid_t stored = H5Dget_space(a->set), memory = H5Screate_simple(1, &flat, NULL);
+    TR_HID stored = H5Dget_space(a->set), memory = H5Screate_simple(1, &flat, NULL);
     bool ok = H5Sselect_hyperslab(stored, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
               hdf5_done(t, H5Dread(a->set, a->type, memory, stored, H5P_DEFAULT, to) >= 0);
-    H5Sclose(memory);
-    H5Sclose(stored);
     return ok ? TR_OK : hdf5_fail_read(t, a->name);
-}
-
-static int array_read_to_raw(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n)
-{
-    size_t bytes = n * (size_t)a->columns * a->size;
-    char *raw = t->raw;
-    int status = TR_GROW(&raw, &t->raw_capacity, bytes);
-    t->raw = raw;
-    TR_TRY(status);
-    return array_read_raw(t, a, first, n, t->raw);
 }
 
 #define EACH_NUMBER(DO)                                                                                      \
@@ -496,56 +450,40 @@ static int array_read_to_raw(struct tr_hdf5 *t, const struct tr_hdf5_array *a, u
     DO(TR_HDF5_I64, int64_t)                                                                                 \
     DO(TR_HDF5_U64, uint64_t)
 
-/* Reads the rows first .. first + n - 1 of an array as single precision. */
-static int array_read_reals(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
-                            float *to)
+/* Reads the rows first .. first + n - 1 of an array to `real`, or as whole numbers to `whole`: negative ones become large. */
+static int array_read(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n, float *real,
+                      uint64_t *whole)
 {
-    if (a->number == TR_HDF5_F32) return array_read_raw(t, a, first, n, to);
-    TR_TRY(array_read_to_raw(t, a, first, n));
     size_t all = n * (size_t)a->columns;
+    bool same = real ? a->number == TR_HDF5_F32 : a->number == TR_HDF5_U64 || a->number == TR_HDF5_I64;
+    if (same) return array_read_raw(t, a, first, n, real ? (void *)real : whole);
+    TR_TRY(TR_GROW(&t->raw, &t->raw_capacity, all * a->size));
+    TR_TRY(array_read_raw(t, a, first, n, t->raw));
+    const void *raw = t->raw;
     switch (a->number) {
 #define CONVERT(NUMBER, TYPE)                                                                                \
     case NUMBER:                                                                                             \
-        for (size_t i = 0; i < all; i++) to[i] = (float)((const TYPE *)t->raw)[i];                           \
+        for (size_t i = 0; i < all && real; i++) real[i] = (float)((const TYPE *)raw)[i];                    \
+        for (size_t i = 0; i < all && !real; i++) whole[i] = (uint64_t)((const TYPE *)raw)[i];               \
         break;
         EACH_NUMBER(CONVERT)
 #undef CONVERT
-    default: break;
+    case TR_HDF5_NUMBERS: break;
     }
     return TR_OK;
 }
 
-/* The same as whole numbers; negative ones become large. */
-static int array_read_wholes(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
-                             uint64_t *to)
-{
-    if (a->number == TR_HDF5_U64 || a->number == TR_HDF5_I64) return array_read_raw(t, a, first, n, to);
-    TR_TRY(array_read_to_raw(t, a, first, n));
-    switch (a->number) {
-#define CONVERT(NUMBER, TYPE)                                                                                \
-    case NUMBER:                                                                                             \
-        for (size_t i = 0; i < n; i++) to[i] = (uint64_t)((const TYPE *)t->raw)[i];                          \
-        break;
-        EACH_NUMBER(CONVERT)
-#undef CONVERT
-    default: break;
-    }
-    return TR_OK;
-}
-
-/* The same as columns; negative and too large ones become UINT32_MAX. */
+/* Reads columns; negative and too large ones become UINT32_MAX. */
 static int array_read_indices(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
                               uint32_t *to)
 {
     bool narrow = a->number == TR_HDF5_U32 || (a->number == TR_HDF5_I32 && t->columns <= INT32_MAX);
     if (narrow) return array_read_raw(t, a, first, n, to);
-    uint64_t *wide;
+    TR_FREED uint64_t *wide = NULL;
     TR_TRY(TR_NEW(&wide, n));
-    int status = array_read_wholes(t, a, first, n, wide);
-    for (size_t i = 0; i < n && status == TR_OK; i++)
-        to[i] = wide[i] < UINT32_MAX ? (uint32_t)wide[i] : UINT32_MAX;
-    free(wide);
-    return status;
+    TR_TRY(array_read(t, a, first, n, NULL, wide));
+    for (size_t i = 0; i < n; i++) to[i] = wide[i] < UINT32_MAX ? (uint32_t)wide[i] : UINT32_MAX;
+    return TR_OK;
 }
 
 /* ---- origins of rows ---- */
@@ -557,7 +495,7 @@ int tr_hdf5_read_origins(struct tr_hdf5 *t, struct tr_reader *r, uint64_t first,
     r->origins = t->origin.set >= 0 && (o->held_out.to > 0 || o->piece);
     if (!r->origins) return TR_OK;
     TR_TRY(TR_GROW(&r->origin, &r->origin_capacity, n));
-    return array_read_wholes(t, &t->origin, first, n, r->origin);
+    return array_read(t, &t->origin, first, n, NULL, r->origin);
 }
 
 uint64_t tr_hdf5_origin_of(const struct tr_reader *r, uint64_t row)
@@ -631,53 +569,50 @@ static int array_get(struct tr_hdf5 *t, const struct tr_hdf5_array *a, void *val
 /* Free them also after an error. */
 static int strings_read(struct tr_hdf5 *t, struct strings *s)
 {
-    uint64_t *texts = NULL, n = t->columns;
+    TR_FREED uint64_t *texts = NULL;
+    uint64_t n = t->columns;
     struct tr_ids *all = &s->all;
+    bool right = true;
     *s = (struct strings){.all = {.are_text = true, .n = (size_t)t->string_begin.rows - 1}};
     TR_TRY(TR_NEW(&s->first, (size_t)t->columns + 1));
-    int status = array_get(t, &t->texts, &texts);
-    if (status == TR_OK) status = array_get(t, &t->string_begin, &all->begin);
-    if (status == TR_OK) status = array_get(t, &t->strings, &all->text);
-    bool right = status == TR_OK;
+    TR_TRY(array_get(t, &t->texts, &texts));
+    TR_TRY(array_get(t, &t->string_begin, &all->begin));
+    TR_TRY(array_get(t, &t->strings, &all->text));
     for (size_t c = 0; c < t->columns && right; c++) {
         s->first[c] = n;
         right = texts[c] <= all->n && n <= all->n;
         n += texts[c];
     }
     s->first[t->columns] = n;
-    free(texts);
     right = right && n == all->n && all->begin[0] == 0 && all->begin[all->n] <= t->strings.rows;
     for (size_t i = 0; i < all->n && right; i++) right = all->begin[i] <= all->begin[i + 1];
-    if (status != TR_OK || right) return status;
+    if (right) return TR_OK;
     return tr_fail(TR_ERR_DATA, "%s:%s: damaged: not what the columns have", t->path, t->string_begin.name);
 }
 
 int tr_hdf5_read_names(const struct tr_file *file, tr_field_fn *read, void *state)
 {
-    struct tr_hdf5 t;
-    struct strings s = {.first = NULL};
-    int status = tr_hdf5_table_open(file, &t);
-    if (status == TR_OK && t.named) status = strings_read(&t, &s);
-    for (size_t c = 0; c < t.columns && t.named && status == TR_OK; c++) {
+    TR_CLOSED_BY(tr_hdf5_table_close) struct tr_hdf5 t;
+    TR_CLOSED_BY(strings_free) struct strings s = {.first = NULL};
+    TR_TRY(tr_hdf5_table_open(file, &t));
+    if (!t.named) return TR_OK;
+    TR_TRY(strings_read(&t, &s));
+    for (size_t c = 0; c < t.columns; c++) {
         size_t n;
         const char *name = tr_ids_text(&s.all, c, &n);
-        status = read(state, 0, c, name, n);
+        TR_TRY(read(state, 0, c, name, n));
     }
-    strings_free(&s);
-    tr_hdf5_table_close(&t);
-    return status;
+    return TR_OK;
 }
 
 int tr_hdf5_read_kinds(const struct tr_file *file, size_t columns, bool *texts)
 {
-    struct tr_hdf5 t;
-    uint64_t *n = NULL;
-    int status = tr_hdf5_table_open(file, &t);
-    if (status == TR_OK && t.named) status = array_get(&t, &t.texts, &n);
-    for (size_t c = 0; c < columns && c < t.columns && n && status == TR_OK; c++) texts[c] = n[c] > 0;
-    free(n);
-    tr_hdf5_table_close(&t);
-    return status;
+    TR_CLOSED_BY(tr_hdf5_table_close) struct tr_hdf5 t;
+    TR_FREED uint64_t *n = NULL;
+    TR_TRY(tr_hdf5_table_open(file, &t));
+    if (t.named) TR_TRY(array_get(&t, &t.texts, &n));
+    for (size_t c = 0; c < columns && c < t.columns && n; c++) texts[c] = n[c] > 0;
+    return TR_OK;
 }
 
 /* ---- rows with named columns ---- */
@@ -827,7 +762,7 @@ static int named_add_rows(struct hdf5_pass *p, uint64_t first, size_t n)
     if (r->options->piece || r->options->places)
         TR_TRY(TR_GROW(&r->place, &r->place_capacity, r->matrix.rows + n));
     TR_TRY(TR_GROW(&p->raw, &p->raw_capacity, n * columns));
-    TR_TRY(array_read_reals(t, &t->x, first, n, p->raw));
+    TR_TRY(array_read(t, &t->x, first, n, p->raw, NULL));
     bool any_missing = r->options->schema->missing_numbers > 0,
          clean = !any_missing && tr_are_finite(p->raw, n * columns);
     for (size_t i = 0; i < n && !r->enough; i++) {
@@ -931,8 +866,8 @@ static int hdf5_add_dense(struct hdf5_pass *p, uint64_t first, size_t n)
     TR_TRY(hdf5_make_room(r, n));
     TR_TRY(TR_GROW(&m->value, &r->value_capacity, (old + n) * columns));
     float *value = m->value + old * columns, *label = m->label ? m->label + old : NULL;
-    TR_TRY(array_read_reals(&p->table, &p->table.x, first, n, value));
-    if (label) TR_TRY(array_read_reals(&p->table, &p->table.y, first, n, label));
+    TR_TRY(array_read(&p->table, &p->table.x, first, n, value, NULL));
+    if (label) TR_TRY(array_read(&p->table, &p->table.y, first, n, label, NULL));
     bool clean = tr_are_finite(value, n * columns);
     for (size_t i = 0; i < n && !r->enough; i++, value += columns) {
         bool wanted;
@@ -968,7 +903,7 @@ static int hdf5_check_row(struct hdf5_pass *p, uint64_t at, uint32_t *index, flo
 {
     const struct tr_hdf5 *t = &p->table;
     if (!ascends && !(ascends = count_falls(index, n) == 0)) {
-        struct pair *pairs;
+        TR_FREED struct pair *pairs = NULL;
         TR_TRY(TR_NEW(&pairs, n));
         for (size_t k = 0; k < n; k++) pairs[k] = (struct pair){index[k], value[k]};
         qsort(pairs, n, sizeof *pairs, pair_compare);
@@ -976,7 +911,6 @@ static int hdf5_check_row(struct hdf5_pass *p, uint64_t at, uint32_t *index, flo
             index[k] = pairs[k].index;
             value[k] = pairs[k].value;
         }
-        free(pairs);
         ascends = count_falls(index, n) == 0;
     }
     *right = ascends && (n == 0 || index[n - 1] < t->columns) && (clean || tr_are_finite(value, n));
@@ -1004,7 +938,7 @@ static int hdf5_add_lists(struct hdf5_pass *p, uint64_t first, const uint64_t *b
     uint32_t *index = m->column + r->nonzeros;
     float *value = m->value ? m->value + r->nonzeros : p->value, *label = m->label ? m->label + old : NULL;
     TR_TRY(array_read_indices(&p->table, &p->table.indices, begin[0], pairs, index));
-    TR_TRY(array_read_reals(&p->table, &p->table.x, begin[0], pairs, value));
+    TR_TRY(array_read(&p->table, &p->table.x, begin[0], pairs, value, NULL));
     bool ones = !m->value;
     for (size_t k = 0; k < pairs && ones; k++) ones = value[k] == 1;
     if (!m->value && !ones) {
@@ -1018,7 +952,7 @@ static int hdf5_add_lists(struct hdf5_pass *p, uint64_t first, const uint64_t *b
         size_t at = (size_t)(begin[i] - begin[0]);
         if (begin[i + 1] > begin[i] && at > 0) falls -= index[at] <= index[at - 1];
     }
-    if (label) TR_TRY(array_read_reals(&p->table, &p->table.y, first, n, label));
+    if (label) TR_TRY(array_read(&p->table, &p->table.y, first, n, label, NULL));
     for (size_t i = 0; i < n && !r->enough; i++) {
         size_t at = (size_t)(begin[i] - begin[0]), length = (size_t)(begin[i + 1] - begin[i]);
         bool wanted;
@@ -1047,7 +981,7 @@ static int hdf5_add_sparse(struct hdf5_pass *p, uint64_t first, size_t n)
 {
     const struct tr_hdf5 *t = &p->table;
     TR_TRY(TR_GROW(&p->begin, &p->begin_capacity, n + 1));
-    TR_TRY(array_read_wholes(&p->table, &t->indptr, first, n + 1, p->begin));
+    TR_TRY(array_read(&p->table, &t->indptr, first, n + 1, NULL, p->begin));
     for (size_t i = 0; i <= n; i++) {
         const char *what = NULL;
         unsigned long long number = p->begin[i], before = i > 0 ? p->begin[i - 1] : 0;
@@ -1096,6 +1030,12 @@ static int hdf5_add_rows(struct hdf5_pass *p, uint64_t begin, uint64_t end)
         TR_TRY(tr_reader_hand_out(r));
     }
     return TR_OK;
+}
+
+static void pass_close(struct hdf5_pass *p)
+{
+    void *arrays[] = {p->rows.file, p->begin, p->value, p->raw};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 
 static int hdf5_read_part(void *state, const struct tr_file_part *part)
@@ -1164,17 +1104,12 @@ static int hdf5_reserve(struct tr_reader *r, const struct tr_files *rows, size_t
 
 int tr_hdf5_read_share(struct tr_reader *r, size_t reader, size_t readers)
 {
-    struct hdf5_pass p = {.r = r};
+    TR_CLOSED_BY(pass_close) struct hdf5_pass p = {.r = r};
     uint64_t chunk;
     const struct tr_schema *schema = r->options->schema;
     TR_TRY(tr_reader_enter(r, tr_heads_first(r->options->heads, r->files->n)));
     TR_TRY(tr_hdf5_rows(r, readers, &p.rows, &chunk));
     r->matrix.columns = schema ? schema->slots : r->head->sparse ? 0 : (size_t)r->head->fields;
-    int status = hdf5_reserve(r, &p.rows, readers);
-    if (status == TR_OK) status = tr_files_each_part(&p.rows, reader, readers, chunk, hdf5_read_part, &p);
-    free(p.rows.file);
-    free(p.begin);
-    free(p.value);
-    free(p.raw);
-    return status;
+    TR_TRY(hdf5_reserve(r, &p.rows, readers));
+    return tr_files_each_part(&p.rows, reader, readers, chunk, hdf5_read_part, &p);
 }

@@ -74,7 +74,7 @@ struct tr_hdf5 {
     bool full;     /* rows are dense, or should be */
     uint64_t rows, columns, nonzeros;
     uint64_t first_index; /* number of column 0 in files of text: an attribute of the file, otherwise 0 */
-    void *raw;            /* numbers before conversion */
+    char *raw;            /* numbers before conversion */
     size_t raw_capacity;
 };
 
