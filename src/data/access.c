@@ -103,37 +103,33 @@ int tr_number_rows(tr_data *data, const struct tr_read_runs *runs, size_t *own)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
-    struct read *mine, *all = NULL;
+    TR_FREED struct read *mine = NULL, *all = NULL;
+    TR_FREED uint64_t *before = NULL;
     size_t members = (size_t)tr->layout.group_size, group = (size_t)tr->me.group * members, capacity = 0;
-    uint64_t worker = group + (size_t)tr->me.member, at = 0, n = 0, number = 0, *before;
+    uint64_t worker = group + (size_t)tr->me.member, at = 0, n = 0, number = 0;
     TR_TRY(TR_NEW(&mine, runs->n));
     for (size_t i = 0; i < runs->n; at += runs->run[i++].rows)
         mine[i] = (struct read){runs->run[i], worker, at};
-    int status = tr_gather_to_all(tr, TR_SET_WORKERS, mine, runs->n, sizeof *mine, (void **)&all, &n);
-    free(mine);
-    TR_TRY(status);
+    TR_TRY(tr_gather_to_all(tr, TR_SET_WORKERS, mine, runs->n, sizeof *mine, (void **)&all, &n));
     if (n > 0) qsort(all, (size_t)n, sizeof *all, runs_by_place);
 
     /* this worker holds its own rows, or those of its group: the rows of member 0 first */
     bool alone = tr->job->data.partition == TR_DATA_HORIZONTAL;
     uint64_t first = alone ? worker : group, end = alone ? worker + 1 : group + members;
-    status = TR_NEW(&before, members + 1);
-    for (uint64_t i = 0; i < n && status == TR_OK && !alone; i++)
+    TR_TRY(TR_NEW(&before, members + 1));
+    for (uint64_t i = 0; i < n && !alone; i++)
         if (all[i].worker >= first && all[i].worker < end)
             before[all[i].worker - first + 1] += all[i].run.rows;
-    for (size_t m = 0; m < members && status == TR_OK; m++) before[m + 1] += before[m];
-    if (status == TR_OK) *own = (size_t)before[worker - first];
-    for (uint64_t i = 0; i < n && status == TR_OK; number += all[i++].run.rows) {
+    for (size_t m = 0; m < members; m++) before[m + 1] += before[m];
+    *own = (size_t)before[worker - first];
+    for (uint64_t i = 0; i < n; number += all[i++].run.rows) {
         const struct read *r = &all[i];
         if (r->worker < first || r->worker >= end || r->run.rows == 0) continue;
-        status = TR_GROW(&s->stretch, &capacity, s->stretches + 1);
-        if (status == TR_OK)
-            s->stretch[s->stretches++] =
-                (struct tr_stretch){number, (size_t)(before[r->worker - first] + r->at), (size_t)r->run.rows};
+        TR_TRY(TR_GROW(&s->stretch, &capacity, s->stretches + 1));
+        s->stretch[s->stretches++] =
+            (struct tr_stretch){number, (size_t)(before[r->worker - first] + r->at), (size_t)r->run.rows};
     }
-    free(before);
-    free(all);
-    return status;
+    return TR_OK;
 }
 
 void tr_data_numbers(const tr_data *data, uint64_t *number)
@@ -166,22 +162,20 @@ int tr_data_keep(const tr_data *data, tr_snapshot *snapshot, const char *name, e
                  void *values)
 {
     const struct tr_data_state *s = data->state;
-    size_t n = data->rows.n, size = tr_dtype_size(dtype);
+    size_t n = data->rows.n, size = tr_dtype_size(dtype), k = 0;
+    bool restores = tr_snapshot_restores(snapshot);
     if (data->row_numbers > 0)
         return tr_snapshot_rows(snapshot, name, dtype, data->row_numbers, 1, data->row, 0, n, values);
-    uint64_t *row = NULL;
-    char *sorted = NULL;
-    int status = TR_NEW(&row, n);
-    for (size_t i = 0, k = 0; i < s->stretches && status == TR_OK; i++)
+    TR_FREED uint64_t *row = NULL;
+    TR_FREED char *sorted = NULL;
+    TR_TRY(TR_NEW(&row, n));
+    for (size_t i = 0; i < s->stretches; i++)
         for (size_t r = 0; r < s->stretch[i].n; r++) row[k++] = s->stretch[i].first + r;
-    if (status == TR_OK) status = TR_NEW(&sorted, n * size);
-    if (status == TR_OK && !tr_snapshot_restores(snapshot)) values_reorder(s, size, values, sorted, false);
-    if (status == TR_OK)
-        status = tr_snapshot_rows(snapshot, name, dtype, data->total_rows, 1, row, 0, n, sorted);
-    if (status == TR_OK && tr_snapshot_restores(snapshot)) values_reorder(s, size, values, sorted, true);
-    free(row);
-    free(sorted);
-    return status;
+    TR_TRY(TR_NEW(&sorted, n * size));
+    if (!restores) values_reorder(s, size, values, sorted, false);
+    TR_TRY(tr_snapshot_rows(snapshot, name, dtype, data->total_rows, 1, row, 0, n, sorted));
+    if (restores) values_reorder(s, size, values, sorted, true);
+    return TR_OK;
 }
 
 /* ---- the first rows of the files ---- */
@@ -196,7 +190,7 @@ static const void *row_of(const struct tr_matrix *m, size_t i, size_t *bytes)
 /* Keeps the first n rows, or the first n that differ from all earlier ones. */
 static int first_rows_keep(struct tr_matrix *m, size_t n, bool distinct)
 {
-    uint64_t *hash;
+    TR_FREED uint64_t *hash = NULL;
     size_t kept = 0;
     TR_TRY(TR_NEW(&hash, m->rows));
     for (size_t i = 0; i < m->rows && kept < n; i++) {
@@ -229,7 +223,6 @@ static int first_rows_keep(struct tr_matrix *m, size_t n, bool distinct)
         kept++;
         if (m->begin) m->begin[kept] = to + values;
     }
-    free(hash);
     m->rows = kept;
     return TR_OK;
 }
@@ -262,32 +255,30 @@ int tr_data_first_rows(const tr_data *data, size_t n, bool distinct, tr_batch **
     const struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
     int root = tr->layout.worker_rank[0];
-    struct tr_matrix m = {0};
+    TR_CLOSED_BY(tr_matrix_free) struct tr_matrix m = {0};
     struct tr_column_seen *seen = NULL;
     bool reads = tr->rank == root;
     if (data->row_numbers > 0) return tr_fail(TR_ERR_INTERNAL, "first rows are those of libsvm and csv data");
     int status = tr_agree(tr, reads && n > 0 ? read_first_rows(data, n, distinct, &seen, &m) : TR_OK);
-    if (status == TR_OK && s->schema) { /* rows of a table become rows of keys */
+    if (status == TR_OK && s->schema) /* rows of a table become rows of keys */
         status = tr_schema_expand_more(data, seen, reads && m.rows > 0 ? &m : NULL);
-        bool dense = reads && s->full && m.begin;
-        if (status == TR_OK)
-            status = tr_agree(tr, dense ? tr_matrix_make_dense(&m, (size_t)data->columns) : TR_OK);
-    }
     if (s->schema) tr_schema_seen_free(&seen, s->schema);
-    if (status == TR_OK) status = tr_broadcast(tr, TR_SET_ALL, root, &m.columns, sizeof m.columns);
-    if (status == TR_OK) status = tr_replicate_rows(tr, TR_SET_ALL, &m, NULL); /* no other rank has rows */
-    if (status == TR_OK && s->scale) { /* only workers know the scale */
+    TR_TRY(status);
+    bool dense = reads && s->schema && s->full && m.begin;
+    if (s->schema) TR_TRY(tr_agree(tr, dense ? tr_matrix_make_dense(&m, (size_t)data->columns) : TR_OK));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, root, &m.columns, sizeof m.columns));
+    TR_TRY(tr_replicate_rows(tr, TR_SET_ALL, &m, NULL)); /* no other rank has rows */
+    if (s->scale) {                                      /* only workers know the scale */
         size_t values = tr_matrix_nonzeros(&m);
-        status = tr_agree(tr, tr_is(tr, TR_SLAVE) ? tr_scale_matrix(data, s->scale, &m) : TR_OK);
-        if (status == TR_OK && !m.value) status = TR_NEW(&m.value, values);
-        if (status == TR_OK) status = tr_broadcast(tr, TR_SET_ALL, root, m.value, values * sizeof *m.value);
+        TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? tr_scale_matrix(data, s->scale, &m) : TR_OK));
+        if (!m.value) TR_TRY(TR_NEW(&m.value, values));
+        TR_TRY(tr_broadcast(tr, TR_SET_ALL, root, m.value, values * sizeof *m.value));
     }
-    if (status == TR_OK && s->full && s->form & TR_DATA_SPARSE) status = tr_matrix_make_sparse(&m);
-    if (status == TR_OK) status = TR_NEW(rows, 1);
-    if (status != TR_OK) tr_matrix_free(&m);
-    else if (m.begin) **rows = (tr_batch){m.rows, m.begin, m.column, m.value, m.label, NULL, NULL};
-    else **rows = (tr_batch){.n = m.rows, .label = m.label, .dense = m.value};
-    return status;
+    if (s->full && s->form & TR_DATA_SPARSE) TR_TRY(tr_matrix_make_sparse(&m));
+    TR_TRY(TR_NEW(rows, 1));
+    **rows = tr_matrix_batch(&m);
+    m = (struct tr_matrix){0};
+    return TR_OK;
 }
 
 void tr_batch_free(tr_batch **rows)
@@ -313,21 +304,19 @@ int tr_data_describe(const tr_data *data, const char *what)
     tr_context *tr = s->tr;
     const tr_batch *b = &data->rows;
     size_t workers = (size_t)tr_layout_workers(&tr->layout);
-    uint64_t mine[2] = {b->n}, *all, *sorted = NULL;
+    uint64_t mine[2] = {b->n};
+    TR_FREED uint64_t *all = NULL, *sorted = NULL;
     char text[2][96];
     mine[1] = b->n == 0 ? 0 : b->begin ? b->begin[b->n] : b->n * data->columns;
     TR_TRY(TR_NEW(&all, 2 * (size_t)tr->size));
-    int status = tr_all_gather(tr, TR_SET_ALL, mine, sizeof mine, all);
-    if (status == TR_OK) status = TR_NEW(&sorted, workers);
-    for (int k = 0; k < 2 && status == TR_OK; k++) {
+    TR_TRY(tr_all_gather(tr, TR_SET_ALL, mine, sizeof mine, all));
+    TR_TRY(TR_NEW(&sorted, workers));
+    for (int k = 0; k < 2; k++) {
         for (size_t w = 0; w < workers; w++) sorted[w] = all[2 * tr->layout.worker_rank[w] + k];
         qsort(sorted, workers, sizeof *sorted, by_size);
         snprintf(text[k], sizeof text[k], "%llu / %llu / %llu", (unsigned long long)sorted[0],
                  (unsigned long long)sorted[workers / 2], (unsigned long long)sorted[workers - 1]);
     }
-    free(sorted);
-    free(all);
-    TR_TRY(status);
     bool table = data->format == TR_FORMAT_CSV || (data->format == TR_FORMAT_HDF5 && s->full);
     const char *const *words =
         table                               ? (const char *const[]){"rows", "columns", "numbers"}

@@ -1056,11 +1056,9 @@ static int load(struct tr_store *store, struct tr_files *files, const tr_data *l
     if (status == TR_OK && !found) status = fill(data, like);
     if (status == TR_OK && !found) status = tr_row_store_keep(data);
     if (status == TR_OK) tr_row_store_pool(data);
-    const struct tr_matrix *m = &s->rows;
     data->dense = tr_data_is_dense(data);
     data->on_disk = s->on_disk;
-    if (data->dense) data->rows = (tr_batch){.n = m->rows, .label = m->label, .dense = m->value};
-    else data->rows = (tr_batch){m->rows, m->begin, m->column, m->value, m->label, NULL, NULL};
+    data->rows = tr_matrix_batch(&s->rows);
     data->rows.weight = s->weight;
     s->own_weight = NULL;
     data->row = s->row_number;
@@ -1092,8 +1090,8 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
     if (status == TR_OK) {
         const struct tr_cached *cached = store->data.state->cached;
         if (!found && tr->team && (!cached || cached->pooled)) { /* otherwise its files belong to the task */
-            store
-                ->users++; /* the team, for its next task; no reader: a task that forgets the non-zeros frees them */
+            /* the team uses it, for its next task; it is no reader: a task that forgets the non-zeros frees them */
+            store->users++;
             store->held = true;
             tr->let_go = store_drop_all_held;
         }

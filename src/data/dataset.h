@@ -45,14 +45,14 @@ struct tr_data_state {
     tr_context *tr;
     struct tr_store *store; /* the owner of all this */
     struct tr_files files;
-    struct tr_head *heads;       /* of each file */
-    struct tr_schema *schema;    /* csv; test data use that of the training data */
-    struct tr_bindings bindings; /* csv: of each file to the schema */
-    uint64_t unknown,
-        unlabelled;         /* csv: values of categories that have no key; rows without a label, left out */
-    int form;               /* TR_DATA_SPARSE and the like, as in tr_data_open() */
-    bool full;              /* rows are those of a table, or dense */
-    struct tr_scale *scale; /* of training data; NULL: not scaled */
+    struct tr_head *heads;           /* of each file */
+    struct tr_schema *schema;        /* csv; test data use that of the training data */
+    struct tr_bindings bindings;     /* csv: of each file to the schema */
+    uint64_t unknown;                /* csv: values of categories that have no key */
+    uint64_t unlabelled;             /* csv: rows without a label, which are left out */
+    int form;                        /* TR_DATA_SPARSE and the like, as in tr_data_open() */
+    bool full;                       /* rows are those of a table, or dense */
+    struct tr_scale *scale;          /* of training data; NULL: not scaled */
     struct tr_job_held_out held_out; /* the records that are test data, and not training data */
     bool test;                       /* these are test data */
     bool long_labels;                /* csv: labels are names because some are integers that are not floats */
@@ -71,7 +71,7 @@ struct tr_data_state {
     bool on_disk;    /* the file lies on a disk (data.storage) */
     uint64_t memory; /* bytes of it that this rank may keep in memory; 0: as few as possible */
     uint64_t
-        cacheable; /* bytes that the page cache may hold of it: a quarter of the free memory, of this rank */
+        cacheable; /* bytes that the page cache may hold of it: this rank's share of a quarter of the free memory */
     struct tr_data_block *block; /* blocks + 1 of them */
     size_t blocks;
     struct tr_row_stream *stream; /* NULL: rows are in memory */
@@ -80,7 +80,7 @@ struct tr_data_state {
     double load_seconds;
     char *third_label; /* its place and text, if there are more than two labels */
     struct tr_ids
-        *words; /* rows of a node: for each csv column, or for users and items, the texts by number */
+        *words; /* rows of a node: the texts of each csv column, or of users and of items, by number */
     size_t word_lists;
 };
 
@@ -92,6 +92,13 @@ static inline bool tr_data_is_triples(const tr_data *data)
 static inline bool tr_data_is_dense(const tr_data *data)
 {
     return data->state->full && !(data->state->form & TR_DATA_SPARSE);
+}
+
+/* Rows as models see them, without weights. */
+static inline tr_batch tr_matrix_batch(const struct tr_matrix *m)
+{
+    if (m->begin) return (tr_batch){m->rows, m->begin, m->column, m->value, m->label, NULL, NULL};
+    return (tr_batch){.n = m->rows, .label = m->label, .dense = m->value};
 }
 
 /* There are groups, and they have their rows in this way (data.partition). */
@@ -117,7 +124,7 @@ struct tr_reading {
     struct tr_column_seen *seen; /* csv: of each column */
     float *weight;               /* csv: of each row, if a column has weights */
     uint32_t
-        *keys; /* of rows that a group is to share: the columns that occur, ascending; the rows count these */
+        *keys; /* rows that a group will share: the columns that occur, ascending; the rows count these */
     size_t n_keys;
     struct tr_disk_writer writer; /* of rows on a disk */
     bool second;                  /* this is the second pass of the writer */
@@ -221,11 +228,11 @@ int tr_number_rows(tr_data *data, const struct tr_read_runs *runs, size_t *own);
 
 struct tr_scale {
     tr_scaling share; /* the value of tr_data.scaling */
-    double *shift,
-        *factor; /* of this worker's range of columns, see `share`; shift NULL: dense rows are not centred either */
-    double least,
-        most; /* sizes of columns in the files: below `least` lie 1 % of the non-zeros; of the largest */
-    int how;  /* TR_SCALE_... */
+    double
+        *shift; /* of this worker's range of columns, see `share`; NULL: dense rows are not centred either */
+    double *factor;     /* the same */
+    double least, most; /* sizes of columns in the files: 1 % of the non-zeros are smaller; the largest */
+    int how;            /* TR_SCALE_... */
 };
 
 /* Whether the job and the model want scaled rows, if data.scale auto finds that useful. */

@@ -334,14 +334,11 @@ static int disk_write_sparse(struct tr_disk_writer *c, struct tr_matrix *m)
 
 static int disk_write_matrix(struct tr_disk_writer *c, struct tr_matrix *m)
 {
-    struct tr_matrix sparse = {0};
+    TR_CLOSED_BY(tr_matrix_free) struct tr_matrix sparse = {0};
     if (m->begin) (void)tr_matrix_limit(m, c->first_index, c->data->columns);
     if (!c->dense) {
-        if (m->begin) return disk_write_sparse(c, m);
-        int status = tr_matrix_to_sparse(m, &sparse);
-        if (status == TR_OK) status = disk_write_sparse(c, &sparse);
-        tr_matrix_free(&sparse);
-        return status;
+        if (!m->begin) TR_TRY(tr_matrix_to_sparse(m, &sparse));
+        return disk_write_sparse(c, m->begin ? m : &sparse);
     }
     size_t columns = (size_t)c->data->columns;
     for (size_t i = 0; i < m->rows; i++) {
@@ -370,16 +367,12 @@ int tr_disk_write(void *writer, struct tr_reader *r)
     }
     if (s->blocks == 0 && c->row == 0) TR_TRY(disk_begin_block(c));
     if (s->rows.label) memcpy(s->rows.label + c->row, m->label, m->rows * sizeof(float));
-    if (c->makes_keys) { /* in memory of their own: the reader uses its memory for the next rows */
-        struct tr_matrix keys = {.rows = m->rows, .columns = m->columns};
+    if (c->makes_keys) {
+        TR_CLOSED_BY(tr_matrix_free) struct tr_matrix keys = {0};
         uint64_t unknown = 0;
-        TR_TRY(TR_NEW(&keys.value, m->rows * m->columns));
-        memcpy(keys.value, m->value, m->rows * m->columns * sizeof *m->value);
-        int status = tr_schema_expand(s->schema, c->number, &keys, &unknown);
+        TR_TRY(tr_schema_keys_of(s->schema, c->number, m, &keys, &unknown));
         s->unknown += unknown;
-        if (status == TR_OK) status = disk_write_matrix(c, &keys);
-        tr_matrix_free(&keys);
-        TR_TRY(status);
+        TR_TRY(disk_write_matrix(c, &keys));
     } else {
         TR_TRY(disk_write_matrix(c, &r->matrix));
     }
@@ -943,20 +936,15 @@ int tr_data_permute_parts(const tr_data *data, struct tr_rng *rng, const size_t 
     }
 
     /* parts are smaller than blocks: the parts of a group of blocks, mixed; then those of the next group */
-    uint32_t *mixed = NULL;
-    size_t *end = NULL;
-    int status = TR_NEW(&end, s->n / GROUP + 2);
-    if (status == TR_OK) status = TR_NEW(&mixed, n);
-    if (status == TR_OK) {
-        stream_mix_blocks(s, rng);
-        tr_rng_permutation(rng, mixed, n);
-        const uint32_t *rank = s->plans[1].rank;
-        for (size_t i = 0; i < n; i++) end[rank[stream_block_of(s, begin[i])] / GROUP + 1]++;
-        for (size_t g = 1; g < s->n / GROUP + 2; g++) end[g] += end[g - 1];
-        for (size_t i = 0; i < n; i++)
-            order[end[rank[stream_block_of(s, begin[mixed[i]])] / GROUP]++] = mixed[i];
-    }
-    free(mixed);
-    free(end);
-    return status;
+    TR_FREED uint32_t *mixed = NULL;
+    TR_FREED size_t *end = NULL;
+    TR_TRY(TR_NEW(&end, s->n / GROUP + 2));
+    TR_TRY(TR_NEW(&mixed, n));
+    stream_mix_blocks(s, rng);
+    tr_rng_permutation(rng, mixed, n);
+    const uint32_t *rank = s->plans[1].rank;
+    for (size_t i = 0; i < n; i++) end[rank[stream_block_of(s, begin[i])] / GROUP + 1]++;
+    for (size_t g = 1; g < s->n / GROUP + 2; g++) end[g] += end[g - 1];
+    for (size_t i = 0; i < n; i++) order[end[rank[stream_block_of(s, begin[mixed[i]])] / GROUP]++] = mixed[i];
+    return TR_OK;
 }

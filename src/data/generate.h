@@ -101,8 +101,7 @@ struct tr_generate_dense {
     double spread; /* standard deviation of the centres, in each column, around 0 */
     double noise;  /* standard deviation of the rows of a cluster, in each column, around its centre */
     enum tr_dense_format format;
-    enum tr_dense_label
-        label; /* the column of CSV with the cluster of the row; LIBSVM text always begins with it */
+    enum tr_dense_label label; /* the column of CSV with the cluster of the row; LIBSVM text begins with it */
     uint64_t seed;
 };
 

@@ -62,7 +62,7 @@ struct tr_file_part {
     size_t file;
     uint64_t end, bytes, stride;
     uint64_t
-        limit; /* plain files: end of the last range. Ranges of compressed files continue to the end of the text */
+        limit; /* plain files: end of the last range. Those of compressed files go to the end of the text */
     size_t readers; /* compressed files: number of readers that decompress the file */
 };
 

@@ -98,18 +98,16 @@ static inline float tr_labels_value(const struct tr_labels *labels, size_t i)
 }
 
 struct tr_read_report {
-    uint64_t rows, nonzeros;  /* ratings, docword: both the number of records */
-    uint32_t lowest, highest; /* columns; lowest > highest: none */
-    uint64_t text_bytes;      /* of this reader's lines */
-    struct tr_labels labels;  /* free labels.bits */
-    char
-        long_label[TR_TOKEN_ROOM]; /* libsvm, csv: the first integer label that is not a float; empty: none */
+    uint64_t rows, nonzeros;        /* ratings, docword: both the number of records */
+    uint32_t lowest, highest;       /* columns; lowest > highest: none */
+    uint64_t text_bytes;            /* of this reader's lines */
+    struct tr_labels labels;        /* free labels.bits */
+    char long_label[TR_TOKEN_ROOM]; /* libsvm, csv: the first integer label that is no float; empty: none */
     struct tr_file_place long_label_at;
     bool queries;                 /* libsvm: some rows have a qid, which is ignored */
     uint64_t skipped, unlabelled; /* malformed records (skip_errors); csv: rows without a label */
     struct tr_file_place first_skipped;
-    bool text_rows,
-        text_columns; /* ratings: an id is not a number. All readers must read again, ids as text */
+    bool text_rows, text_columns; /* ratings: an id is not a number. All readers must read again, as text */
 };
 
 /* A record of ratings or docword: numbers of document and word, or places of user and item in the reader's ids. */
@@ -243,8 +241,8 @@ struct tr_reader {
     size_t begin_capacity, column_capacity, value_capacity, label_capacity, place_capacity;
     uint64_t *place; /* of each row, if rows are passed on or places are requested */
     uint64_t *origin,
-        first_origin; /* hdf5: positions in the converted text of the current rows, from this row on; */
-    bool origins;     /* valid: the file has them, and they are needed */
+        first_origin; /* hdf5: positions of the current rows in the converted text; the first row */
+    bool origins;     /* these are valid: the file has them, and they are needed */
     size_t origin_capacity;
     float last_label;
     size_t fields;          /* csv: per line, with the label */

@@ -67,32 +67,25 @@ static int pass_take_rows(void *state, struct tr_reader *r)
     struct pass *p = state;
     const tr_read_options *o = p->options;
     struct where where = {&p->files, r->file, r->place, r->id_text, r->id};
-    struct tr_matrix own = {0}, *m = &r->matrix;
+    TR_CLOSED_BY(tr_matrix_free) struct tr_matrix own = {0};
+    struct tr_matrix *m = &r->matrix;
     uint64_t unknown = 0;
-    int status = TR_OK;
     if (r->options->schema) {
-        own = (struct tr_matrix){.rows = m->rows, .columns = m->columns};
-        status = TR_NEW(&own.value, m->rows * m->columns); /* the reader needs its own rows */
-        if (status == TR_OK) memcpy(own.value, m->value, m->rows * m->columns * sizeof *m->value);
-        if (status == TR_OK) status = tr_schema_expand(o->schema, NULL, &own, &unknown);
-        if (status == TR_OK && !own.begin && o->form == TR_ROWS_SPARSE) status = tr_matrix_make_sparse(&own);
+        TR_TRY(tr_schema_keys_of(o->schema, NULL, m, &own, &unknown));
+        if (!own.begin && o->form == TR_ROWS_SPARSE) TR_TRY(tr_matrix_make_sparse(&own));
         m = &own;
     } else if (!m->begin && o->form == TR_ROWS_SPARSE) {
-        status = tr_matrix_to_sparse(m, &own);
+        TR_TRY(tr_matrix_to_sparse(m, &own));
         m = &own;
     } else if (m->begin) {
         bool from_zero = r->options->format == TR_FORMAT_HDF5;
         unknown = tr_matrix_limit(m, from_zero ? 0 : o->first_index, o->columns);
     }
-    tr_batch rows = {.n = m->rows, .label = r->matrix.label, .dense = m->value};
-    if (m->begin) rows = (tr_batch){m->rows, m->begin, m->column, m->value, r->matrix.label, NULL, NULL};
+    tr_batch rows = tr_matrix_batch(m);
+    rows.label = r->matrix.label;
     if (r->weight) rows.weight = r->weight + r->report.rows;
     bool fills = m->begin && o->form == TR_ROWS_DENSE;
-    if (status == TR_OK)
-        status =
-            fills ? pass_hand_out_dense(p, &rows, unknown, &where) : pass_hand_out(p, &rows, unknown, &where);
-    tr_matrix_free(&own);
-    return status;
+    return fills ? pass_hand_out_dense(p, &rows, unknown, &where) : pass_hand_out(p, &rows, unknown, &where);
 }
 
 static int pass_show_progress(void *state, uint64_t bytes)
@@ -104,7 +97,7 @@ static int pass_show_progress(void *state, uint64_t bytes)
 
 static int pass_read(struct pass *p, struct tr_reader_options *options)
 {
-    struct tr_matrix none;
+    TR_CLOSED_BY(tr_matrix_free) struct tr_matrix none = {0};
     struct tr_read_report report;
     options->heads = p->heads;
     options->piece = pass_take_rows;
@@ -115,7 +108,6 @@ static int pass_read(struct pass *p, struct tr_reader_options *options)
                                 &none, &report);
     tr_live_end();
     TR_TRY(status);
-    tr_matrix_free(&none);
     tr_ids_free(&report.labels.bits);
     if (p->options->unlabelled) *p->options->unlabelled += report.unlabelled;
     return TR_OK;
@@ -132,8 +124,8 @@ static int pass_read_csv(struct pass *p)
     const tr_read_options *o = p->options;
     struct tr_reader_options options = {.format = TR_FORMAT_CSV};
     if (o->schema) {
-        struct tr_bindings bindings;
-        float *weight = NULL;
+        TR_CLOSED_BY(tr_bindings_free) struct tr_bindings bindings = {.n = 0};
+        TR_FREED float *weight = NULL;
         if (o->columns != 0 && o->columns != o->schema->keys)
             return tr_fail(TR_ERR_DATA,
                            "the model has %llu columns, but its description of tables gives %llu: damaged",
@@ -145,10 +137,7 @@ static int pass_read_csv(struct pass *p)
         options.id = o->id;
         options.rows_without_label = !o->labelled;
         if (o->labelled && tr_schema_weight(o->schema) < o->schema->n) options.weight = &weight;
-        int status = pass_read(p, &options);
-        tr_bindings_free(&bindings);
-        free(weight);
-        return status;
+        return pass_read(p, &options);
     }
     const struct tr_head *head = &p->heads[tr_heads_first(p->heads, p->files.n)];
     if (head->named)
@@ -174,29 +163,23 @@ static int pass_read_documents(struct pass *p, size_t file)
                            .n = 1,
                            .total = p->files.file[file].size,
                            .max_record = p->files.max_record};
-    struct tr_triples triples = {0};
-    struct tr_matrix m = {0};
+    TR_CLOSED_BY(tr_triples_free) struct tr_triples triples = {0};
+    TR_CLOSED_BY(tr_matrix_free) struct tr_matrix m = {0};
+    TR_FREED uint64_t *numbers = NULL, *begin = NULL;
     struct tr_read_report report;
-    uint64_t records, *numbers = NULL, *begin = NULL, documents = head->documents;
+    uint64_t records, documents = head->documents;
     struct tr_reader_options options = {.format = TR_FORMAT_DOCWORD, .heads = head, .records = &records};
     if (one.total == 0) return TR_OK;
     TR_TRY(tr_read_triples(&one, 0, 1, &options, &triples, &report));
-    int status = tr_docword_check(&one, head, &records);
-    if (status == TR_OK) status = tr_triples_to_rows(&triples, documents, (size_t)head->words, &m, &numbers);
-    if (status == TR_OK) status = TR_NEW(&begin, (size_t)documents + 1);
-    if (status == TR_OK) {
-        tr_rows_merge(&m, TR_DUPLICATES_SUM);
-        uint64_t unknown = tr_matrix_limit(&m, 0, p->options->columns);
-        for (size_t i = 0; i < m.rows; i++) begin[numbers[i] + 1] = m.begin[i + 1] - m.begin[i];
-        for (uint64_t i = 0; i < documents; i++) begin[i + 1] += begin[i]; /* with documents without words */
-        tr_batch rows = {.n = (size_t)documents, .begin = begin, .column = m.column, .value = m.value};
-        status = pass_hand_out(p, &rows, unknown, NULL);
-    }
-    tr_triples_free(&triples);
-    tr_matrix_free(&m);
-    free(numbers);
-    free(begin);
-    return status;
+    TR_TRY(tr_docword_check(&one, head, &records));
+    TR_TRY(tr_triples_to_rows(&triples, documents, (size_t)head->words, &m, &numbers));
+    TR_TRY(TR_NEW(&begin, (size_t)documents + 1));
+    tr_rows_merge(&m, TR_DUPLICATES_SUM);
+    uint64_t unknown = tr_matrix_limit(&m, 0, p->options->columns);
+    for (size_t i = 0; i < m.rows; i++) begin[numbers[i] + 1] = m.begin[i + 1] - m.begin[i];
+    for (uint64_t i = 0; i < documents; i++) begin[i + 1] += begin[i]; /* with documents without words */
+    tr_batch rows = {.n = (size_t)documents, .begin = begin, .column = m.column, .value = m.value};
+    return pass_hand_out(p, &rows, unknown, NULL);
 }
 
 /* ---- all formats ---- */
@@ -257,22 +240,18 @@ const char *tr_records_id(const tr_records *records, size_t i)
 
 int tr_read_ratings(char *const patterns[], size_t n, bool third_may_miss, tr_rating_fn *rating, void *state)
 {
-    struct tr_files files;
-    struct tr_head *heads = NULL;
-    struct tr_triples none;
+    TR_CLOSED_BY(tr_files_close) struct tr_files files = {.n = 0};
+    TR_CLOSED_BY(tr_triples_free) struct tr_triples none = {0};
+    TR_FREED struct tr_head *heads = NULL;
     struct tr_read_report report;
     TR_TRY(tr_files_open(patterns, n, &files));
-    int status = tr_heads_read(&files, TR_FORMAT_RATINGS, TR_HEADER_AUTO, &heads);
+    TR_TRY(tr_heads_read(&files, TR_FORMAT_RATINGS, TR_HEADER_AUTO, &heads));
     struct tr_reader_options options = {.format = TR_FORMAT_RATINGS,
                                         .heads = heads,
                                         .rating = rating,
                                         .rating_state = state,
                                         .third_may_miss = third_may_miss};
-    if (status == TR_OK) status = tr_read_triples(&files, 0, 1, &options, &none, &report);
-    if (status == TR_OK) tr_triples_free(&none);
-    free(heads);
-    tr_files_close(&files);
-    return status;
+    return tr_read_triples(&files, 0, 1, &options, &none, &report);
 }
 
 /* ---- estimate of the size of a job's data ---- */
@@ -309,23 +288,21 @@ static int estimate_file(const struct tr_file *file, double files, int format, t
     enum { SAMPLE = 1 << 17 };
     const struct tr_text_format *f = tr_text_format((enum tr_format)format);
     struct tr_sample sample = {.packing = 1};
+    TR_FREED char *text = NULL;
     double lines = 0;
-    int status = TR_OK;
-    TR_TRY(TR_NEW(&sample.text, 2 * SAMPLE + 1));
+    TR_TRY(TR_NEW(&text, 2 * SAMPLE + 1));
+    sample.text = text;
     bool halves = !file->packing && file->size > 4 * SAMPLE;
     sample_add_lines(file, 0, halves ? SAMPLE : 2 * SAMPLE, &sample);
     if (halves) sample_add_lines(file, file->size / 2, SAMPLE, &sample);
     sample.text[sample.n] = '\0';
     for (const char *line = sample.text; *line; line += strcspn(line, "\n"), line += *line == '\n')
         lines += *line != '\n' && *line != '\r';
-    if (sample.n > 0) {
-        double text = sample.packing * (double)file->size;
-        size->text += text;
-        if (format != TR_FORMAT_DOCWORD) size->records += fmax(lines, 1) * text / (double)sample.n;
-        if (f->estimate) status = f->estimate(&sample, text, files, size);
-    }
-    free(sample.text);
-    return status;
+    if (sample.n == 0) return TR_OK;
+    double bytes = sample.packing * (double)file->size;
+    size->text += bytes;
+    if (format != TR_FORMAT_DOCWORD) size->records += fmax(lines, 1) * bytes / (double)sample.n;
+    return f->estimate ? f->estimate(&sample, bytes, files, size) : TR_OK;
 }
 
 /* Adds the estimate for the files of data.train or data.test, which have the same format. Test data may be a part of the training
@@ -334,7 +311,7 @@ static int estimate_files(const struct tr_job *job, const struct tr_files *files
                           tr_data_size *size)
 {
     const double pair = 12; /* bytes of text of a non-zero */
-    struct tr_head *heads;
+    TR_FREED struct tr_head *heads = NULL;
     enum tr_format found = TR_FORMAT_AUTO;
     if (*format == TR_FORMAT_AUTO) TR_TRY(tr_data_format(job, files, &found));
     if (*format == TR_FORMAT_AUTO) *format = (int)found;
@@ -361,7 +338,6 @@ static int estimate_files(const struct tr_job *job, const struct tr_files *files
     } else {
         size->features = (double)tr_csv_columns(files, heads, TR_LABEL_NONE) + (double)job->data.hash;
     }
-    free(heads);
     return TR_OK;
 }
 
@@ -371,12 +347,10 @@ int tr_data_guess(const struct tr_job *job, tr_data_size *size)
     struct tr_job_held_out held;
     TR_TRY(tr_job_held_out(job, &held));
     for (int test = 0; test < 2; test++) {
-        struct tr_files files = {0};
+        TR_CLOSED_BY(tr_files_close) struct tr_files files = {0};
         if (test && (job->data.test.n == 0 || held.to > 0)) continue;
         TR_TRY(tr_data_files(job, test, &files));
-        int status = estimate_files(job, &files, &format, size);
-        tr_files_close(&files);
-        TR_TRY(status);
+        TR_TRY(estimate_files(job, &files, &format, size));
     }
     if (job->data.features > 0) size->features = (double)job->data.features;
     bool full = strcmp(size->format, "csv") == 0;

@@ -100,8 +100,8 @@ uint64_t tr_row_file_bytes(const struct tr_row_file *file);
 
 /* The files of a data set. */
 struct tr_cached {
-    char *head,
-        *rows; /* paths: of this rank's file of everything but rows; of the file of rows, which may be the group's */
+    char *head;                        /* path of this rank's file of everything but rows */
+    char *rows;                        /* path of the file of rows, which may be the group's */
     struct tr_row_key key, generation; /* hash of the source; of the time and process that made it */
     bool found;                        /* an earlier start, or another team, has made it */
     bool pooled;                       /* only the file of rows exists, which other teams use, too */
@@ -186,7 +186,7 @@ struct tr_disk_column {
     uint64_t *count; /* a category: number of rows with each value, by its place */
     size_t capacity;
     double n, sum, mean,
-        apart; /* a number: Σ w of the rows that have one, Σ w x, running mean, and Σ w (x - mean)² (West 1979) */
+        apart; /* numbers: Σ w of the rows that have one, Σ w x, mean, Σ w (x - mean)² (West 1979) */
 };
 
 struct tr_disk_writer {

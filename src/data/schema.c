@@ -452,3 +452,12 @@ int tr_schema_expand(const struct tr_schema *s, uint32_t *const *number, struct 
     *unknown = e.unknown;
     return status;
 }
+
+int tr_schema_keys_of(const struct tr_schema *s, uint32_t *const *number, const struct tr_matrix *m,
+                      struct tr_matrix *keys, uint64_t *unknown)
+{
+    *keys = (struct tr_matrix){.rows = m->rows, .columns = m->columns};
+    TR_TRY(TR_NEW(&keys->value, m->rows * m->columns));
+    memcpy(keys->value, m->value, m->rows * m->columns * sizeof *m->value);
+    return tr_schema_expand(s, number, keys, unknown);
+}

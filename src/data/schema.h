@@ -112,8 +112,7 @@ struct tr_schema {
     size_t label;        /* the label column; n: none */
     size_t slots;
     uint64_t keys;
-    uint64_t hash,
-        hashed; /* number of keys that all categories share, and the first of them; 0: dictionaries */
+    uint64_t hash, hashed;  /* number of keys that all categories share (0: none do), and the first of them */
     struct tr_cross *cross; /* of the last columns */
     size_t crosses;
     struct tr_ids missing; /* data.missing, in the form of tr_value_text() */
@@ -122,9 +121,9 @@ struct tr_schema {
     char *positive; /* the second of two classes; the first is all other labels. NULL: labels are unchanged */
     struct tr_ids labels; /* names of classes, ascending by tr_value_compare(); empty: labels are numbers */
     struct tr_ids
-        *values; /* of a model that was read: for each column all values of its dictionary; else NULL */
+        *values; /* a model that was read: of each column, all values of its dictionary; otherwise NULL */
     struct tr_dictionary
-        *dictionary; /* while training: the same, distributed over the workers; NULL: no categories */
+        *dictionary; /* training: the same, distributed over the workers; NULL: no categories */
 };
 
 /* The columns of the fields of a file, which may have the columns in any order. */
@@ -221,6 +220,10 @@ static inline float tr_slot_of_place(uint32_t place)
  */
 int tr_schema_expand(const struct tr_schema *s, uint32_t *const *number, struct tr_matrix *m,
                      uint64_t *unknown);
+
+/* The same in memory of its own, since a reader uses its rows for the next ones. Free `keys` also after an error. */
+int tr_schema_keys_of(const struct tr_schema *s, uint32_t *const *number, const struct tr_matrix *m,
+                      struct tr_matrix *keys, uint64_t *unknown);
 
 /* ---- all ranks together; they return the same status ---- */
 
