@@ -35,9 +35,8 @@ struct pull_source {
 /* A sparse row, or the first part of one. */
 struct pull_part {
     struct pull_part *next;
-    uint32_t want, n;
-    uint32_t *column, *value;
-    size_t column_room, value_room;
+    uint32_t want;
+    struct tr_sparse_entries entry;
 };
 
 struct pull {
@@ -78,8 +77,8 @@ struct tr_rows {
     struct row_push *push; /* by server, NULL: nothing was added yet */
     struct pull *pull;     /* NULL: none */
     struct pull_request *spare;
-    double row_bytes;       /* sparse: mean size of a row in recent answers */
-    struct pull_part part;  /* sparse: one row */
+    double row_bytes;               /* sparse: mean size of a row in recent answers */
+    struct tr_sparse_entries entry; /* sparse: one row */
     char *decoded, *cached; /* dense: one answer that is handed over, and one that goes to the cache */
     size_t decoded_room, cached_room;
 
@@ -250,12 +249,6 @@ int tr_rows_open(struct tr_table *t)
 void tr_table_rest(struct tr_table *t, bool rests)
 {
     t->rests = rests;
-}
-
-static int part_grow(struct pull_part *part, size_t n)
-{
-    TR_TRY(TR_GROW(&part->column, &part->column_room, part->n + n));
-    return TR_GROW(&part->value, &part->value_room, part->n + n);
 }
 
 static uint32_t rows_next_near(const struct pull *p)
@@ -522,8 +515,8 @@ static void part_free(struct pull_part **link)
 {
     struct pull_part *part = *link;
     *link = part->next;
-    free(part->column);
-    free(part->value);
+    free(part->entry.column);
+    free(part->entry.value);
     free(part);
 }
 
@@ -532,23 +525,23 @@ static int rows_deliver_lists(struct pull *p, const struct pull_request *r)
     const struct tr_table *t = p->table;
     const unsigned char *at = (const unsigned char *)r->answer + sizeof r->head, *end = at + r->head.bytes;
     for (uint32_t i = 0; i < r->n; i++) {
-        uint32_t want = r->ask[i].want, n;
+        uint32_t want = r->ask[i].want;
         bool cut = i >= r->head.rows, partly = cut || r->ask[i].from > 0;
-        struct pull_part **link = part_find(p, want), *part = partly ? *link : &t->rows->part;
-        if (!part) {
-            TR_TRY(TR_NEW(link, 1));
-            part = *link;
+        struct tr_sparse_entries *entry = &t->rows->entry;
+        if (partly) {
+            struct pull_part **link = part_find(p, want);
+            if (!*link) TR_TRY(TR_NEW(link, 1));
+            (*link)->want = want;
+            entry = &(*link)->entry;
+        } else {
+            entry->n = 0;
         }
-        part->want = want;
-        if (!partly) part->n = 0;
-        bool good = tr_sparse_next(at, end, &n);
-        if (good) TR_TRY(part_grow(part, (size_t)n + 1));
-        if (!good || !tr_sparse_read(t->dtype == TR_F32, t->width, &at, end, part->column + part->n,
-                                     part->value + part->n))
+        int status = tr_sparse_read(t->dtype == TR_F32, t->width, &at, end, entry);
+        if (status == TR_ERR_PEER)
             return tr_fail(TR_ERR_PEER, "table %s: rows that came are malformed", t->name);
-        part->n += n;
+        TR_TRY(status);
         if (cut) continue;
-        int status = rows_deliver(p, rows_place(p, want), part->n, part->column, part->value);
+        status = rows_deliver(p, rows_place(p, want), entry->n, entry->column, entry->value);
         if (partly) part_free(part_find(p, want));
         TR_TRY(status);
     }
@@ -563,13 +556,13 @@ static int rows_deliver_near(struct pull *p, uint32_t server, uint32_t want)
     struct tr_table *t = p->table;
     uint32_t position = p->plan.position[want];
     if (t->sparse) {
-        struct pull_part *copy = &t->rows->part;
+        struct tr_sparse_entries *copy = &t->rows->entry;
         const struct tr_sparse_row *row = &t->sparse_share->row[position];
         size_t place = rows_place(p, want), bytes = row->n * sizeof *row->column;
         if (p->terms->still && row->n > 0)
             return rows_deliver(p, place, row->n, row->column, tr_sparse_values(row));
         copy->n = 0;
-        TR_TRY(part_grow(copy, tr_max_size(row->n, 1)));
+        TR_TRY(tr_sparse_reserve(copy, row->n));
         if (row->n > 0) memcpy(copy->column, row->column, bytes);
         if (row->n > 0) memcpy(copy->value, tr_sparse_values(row), bytes);
         return rows_deliver(p, place, row->n, copy->column, copy->value);
@@ -863,8 +856,8 @@ void tr_rows_free(struct tr_table *t)
     tr_shm_close(&rows->cache_memory);
     free(rows->decoded);
     free(rows->cached);
-    free(rows->part.column);
-    free(rows->part.value);
+    free(rows->entry.column);
+    free(rows->entry.value);
     free(rows);
     t->rows = NULL;
 }

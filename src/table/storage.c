@@ -602,8 +602,8 @@ void tr_sparse_close(struct tr_sparse **sparse)
     if (!s) return;
     for (uint64_t i = 0; i < s->rows; i++) free(s->row[i].column);
     free(s->row);
-    free(s->column);
-    free(s->value);
+    free(s->entry.column);
+    free(s->entry.value);
     free(s);
     *sparse = NULL;
 }
@@ -711,14 +711,6 @@ int tr_sparse_set(struct tr_sparse *s, uint64_t number, uint32_t n, const uint32
 
 /* ---- rows in messages ---- */
 
-static inline bool sparse_read_number(const unsigned char **at, const unsigned char *end, uint32_t *number)
-{
-    uint64_t more;
-    if (!tr_take_gap(at, end, &more) || more > UINT32_MAX) return false;
-    *number = (uint32_t)more;
-    return true;
-}
-
 uint32_t tr_sparse_write(bool real, uint32_t n, const uint32_t *column, const void *value, unsigned char *out,
                          size_t room, size_t *bytes)
 {
@@ -740,36 +732,39 @@ uint32_t tr_sparse_write(bool real, uint32_t n, const uint32_t *column, const vo
     return i;
 }
 
-/* An entry takes two bytes at least. */
-bool tr_sparse_next(const unsigned char *at, const unsigned char *end, uint32_t *n)
+int tr_sparse_reserve(struct tr_sparse_entries *e, size_t n)
 {
-    if (end - at < TR_SPARSE_HEAD) return false;
-    memcpy(n, at, sizeof *n);
-    return *n <= (size_t)(end - at - TR_SPARSE_HEAD) / 2;
+    TR_TRY(TR_GROW(&e->column, &e->column_room, tr_max_size(e->n + n, 1)));
+    return TR_GROW(&e->value, &e->value_room, tr_max_size(e->n + n, 1));
 }
 
-bool tr_sparse_read(bool real, uint64_t width, const unsigned char **at, const unsigned char *end,
-                    uint32_t *column, void *value)
+int tr_sparse_read(bool real, uint64_t width, const unsigned char **at, const unsigned char *end,
+                   struct tr_sparse_entries *e)
 {
-    uint32_t n, gap, bits, *values = value;
-    uint64_t last = 0;
-    if (!tr_sparse_next(*at, end, &n)) return false;
+    uint64_t gap, bits, last = 0;
+    uint32_t n;
+    if (end - *at < TR_SPARSE_HEAD) return TR_ERR_PEER;
+    memcpy(&n, *at, sizeof n);
     *at += TR_SPARSE_HEAD;
+    if (n > (size_t)(end - *at) / 2) return TR_ERR_PEER; /* an entry takes two bytes at least */
+    TR_TRY(tr_sparse_reserve(e, n));
+    uint32_t *column = e->column + e->n, *value = e->value + e->n;
     for (uint32_t i = 0; i < n; i++) {
-        if (!sparse_read_number(at, end, &gap) || (i > 0 && gap == 0)) return false;
+        if (!tr_take_gap(at, end, &gap) || gap > UINT32_MAX || (i > 0 && gap == 0)) return TR_ERR_PEER;
         last += gap;
-        if (last >= width) return false;
+        if (last >= width) return TR_ERR_PEER;
         column[i] = (uint32_t)last;
         if (real) {
-            if (end - *at < (ptrdiff_t)sizeof *values) return false;
-            memcpy(&values[i], *at, sizeof *values);
-            *at += sizeof *values;
+            if (end - *at < (ptrdiff_t)sizeof *value) return TR_ERR_PEER;
+            memcpy(&value[i], *at, sizeof *value);
+            *at += sizeof *value;
         } else {
-            if (!sparse_read_number(at, end, &bits)) return false;
-            values[i] = bits >> 1 ^ (0u - (bits & 1));
+            if (!tr_take_gap(at, end, &bits) || bits > UINT32_MAX) return TR_ERR_PEER;
+            value[i] = (uint32_t)bits >> 1 ^ (0u - ((uint32_t)bits & 1));
         }
     }
-    return true;
+    e->n += n;
+    return TR_OK;
 }
 
 /* ---- requests ---- */
@@ -806,18 +801,15 @@ int tr_sparse_take(struct tr_sparse *s, uint64_t width, const void *update, size
 {
     const unsigned char *at = update, *end = at + bytes;
     while (at < end) {
-        uint32_t position = 0, n = 0;
-        bool good = end - at >= (ptrdiff_t)sizeof position;
-        if (good) memcpy(&position, at, sizeof position);
-        at += good ? sizeof position : 0;
-        good = good && position < s->rows && tr_sparse_next(at, end, &n);
-        if (good) {
-            TR_TRY(TR_GROW(&s->column, &s->column_room, n));
-            TR_TRY(TR_GROW(&s->value, &s->value_room, n));
-            good = tr_sparse_read(s->real, width, &at, end, s->column, s->value);
-        }
-        if (!good) return tr_fail(TR_ERR_PEER, "an update of sparse rows is malformed");
-        TR_TRY(tr_sparse_add(s, position, n, s->column, s->value));
+        uint32_t position = UINT32_MAX;
+        int status = TR_ERR_PEER;
+        if (end - at >= (ptrdiff_t)sizeof position) memcpy(&position, at, sizeof position);
+        at += sizeof position;
+        s->entry.n = 0;
+        if (position < s->rows) status = tr_sparse_read(s->real, width, &at, end, &s->entry);
+        if (status == TR_ERR_PEER) return tr_fail(TR_ERR_PEER, "an update of sparse rows is malformed");
+        TR_TRY(status);
+        TR_TRY(tr_sparse_add(s, position, s->entry.n, s->entry.column, s->entry.value));
     }
     return TR_OK;
 }

@@ -138,13 +138,19 @@ struct tr_sparse_row {
     uint32_t *column; /* room of them; the values, 4 bytes each, follow */
 };
 
+/* A row that was read or copied; zeros at first. */
+struct tr_sparse_entries {
+    uint32_t n;
+    uint32_t *column, *value; /* 4 bytes each; NULL until the first tr_sparse_reserve() */
+    size_t column_room, value_room;
+};
+
 struct tr_sparse {
     bool real; /* TR_F32; else TR_I32 */
     uint64_t rows;
     struct tr_sparse_row *row;
-    uint64_t entry_bytes;     /* of all rows, with unused capacity */
-    uint32_t *column, *value; /* one row of a message */
-    size_t column_room, value_room;
+    uint64_t entry_bytes;           /* of all rows, with unused capacity */
+    struct tr_sparse_entries entry; /* one row of a message */
 };
 
 static inline void *tr_sparse_values(const struct tr_sparse_row *row)
@@ -177,13 +183,12 @@ enum { TR_SPARSE_HEAD = 4, TR_SPARSE_ENTRY_MOST = 10 };
 uint32_t tr_sparse_write(bool real, uint32_t n, const uint32_t *column, const void *value, unsigned char *out,
                          size_t room, size_t *bytes);
 
-/* The number of entries of the next row; false: the bytes end, or are too few for the row. */
-bool tr_sparse_next(const unsigned char *at, const unsigned char *end, uint32_t *n);
+/* Makes room for n more entries. */
+int tr_sparse_reserve(struct tr_sparse_entries *entries, size_t n);
 
-/* Reads the next row into `column` and `value`, which have room for its entries. false: it is malformed, or columns do not ascend
- * below `width`. */
-bool tr_sparse_read(bool real, uint64_t width, const unsigned char **at, const unsigned char *end,
-                    uint32_t *column, void *value);
+/* Appends the next row to `entries`. TR_ERR_PEER, without an error text: it is malformed, or columns do not ascend below `width`. */
+int tr_sparse_read(bool real, uint64_t width, const unsigned char **at, const unsigned char *end,
+                   struct tr_sparse_entries *entries);
 
 /* ---- requests ---- */
 

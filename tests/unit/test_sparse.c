@@ -117,23 +117,25 @@ START_TEST(rows_come_back_from_messages)
     for (int real = 0; real < 2; real++)
         for (size_t room = TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST; room < 200; room++) {
             unsigned char message[200];
-            uint32_t got[N], bits[N], n;
+            uint32_t n;
             for (uint32_t i = 0; i < N; i += n) {
                 size_t bytes = 0;
                 n = tr_sparse_write(real, N - i, column + i, value + i, message, room, &bytes);
                 ck_assert_uint_ge(n, 1);
                 ck_assert_uint_le(bytes, room);
                 const unsigned char *at = message, *end = message + bytes;
-                uint32_t told = 0;
-                ck_assert(tr_sparse_next(at, end, &told) && told == n);
-                ck_assert(tr_sparse_read(real, UINT64_C(1) << 32, &at, end, got, bits));
+                struct tr_sparse_entries got = {0};
+                ck_ok(tr_sparse_read(real, UINT64_C(1) << 32, &at, end, &got));
                 ck_assert_ptr_eq(at, end);
-                ck_assert_mem_eq(got, column + i, n * sizeof *got);
-                ck_assert_mem_eq(bits, value + i, n * sizeof *bits);
+                ck_assert_uint_eq(got.n, n);
+                ck_assert_mem_eq(got.column, column + i, n * sizeof *column);
+                ck_assert_mem_eq(got.value, value + i, n * sizeof *value);
                 at = message;
-                ck_assert(!tr_sparse_read(real, UINT64_C(1) << 32, &at, end - 1, got, bits));
+                ck_assert_int_eq(tr_sparse_read(real, UINT64_C(1) << 32, &at, end - 1, &got), TR_ERR_PEER);
                 at = message;
-                ck_assert(!tr_sparse_read(real, column[i + n - 1], &at, end, got, bits));
+                ck_assert_int_eq(tr_sparse_read(real, column[i + n - 1], &at, end, &got), TR_ERR_PEER);
+                free(got.column);
+                free(got.value);
             }
         }
 }
@@ -164,10 +166,11 @@ START_TEST(answers_are_filled_and_continued)
             ck_assert_uint_ge(head.rows + head.cut, 1);
             const unsigned char *at = out, *end = out + head.bytes;
             for (uint32_t r = first; r < first + head.rows + head.cut; r++) {
-                uint32_t n = 0;
-                ck_assert(tr_sparse_next(at, end, &n));
-                ck_assert(tr_sparse_read(false, WIDTH, &at, end, column, value));
-                for (uint32_t i = 0; i < n; i++) seen[r][column[i]] += (int32_t)value[i];
+                struct tr_sparse_entries got = {0};
+                ck_ok(tr_sparse_read(false, WIDTH, &at, end, &got));
+                for (uint32_t i = 0; i < got.n; i++) seen[r][got.column[i]] += (int32_t)got.value[i];
+                free(got.column);
+                free(got.value);
             }
             ck_assert_ptr_eq(at, end);
             first += head.rows;
