@@ -1,6 +1,5 @@
 /* The losses, one struct each. The lists of losses for linear models and for trees are at the end of the file. */
 #include "loss.h"
-#include "loss.h"
 
 #include <string.h>
 

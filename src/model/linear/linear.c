@@ -46,7 +46,7 @@ static const struct tr_linear_method *solver_of(const tr_job *job, const struct 
     return method == TR_METHOD_AUTO && o->l1 != 0 ? &tr_linear_descent : solvers[method];
 }
 
-bool tr_linear_minimises(const struct tr_linear_method *method, const struct tr_loss *loss)
+static bool solver_minimises(const struct tr_linear_method *method, const struct tr_loss *loss)
 {
     bool bounded = isfinite(loss->most_curvature), plain = loss->shape == TR_SHAPE_NONE;
     unsigned has = (loss->slope ? TR_LOSS_SLOPE : 0) | (loss->step ? TR_LOSS_STEP : 0) |
@@ -93,11 +93,11 @@ static int linear_check(const tr_job *job, const void *options)
         {*o->class_weights && !classifies, "model.class_weights", "model.class_weights is for classifiers"},
         {.key = NULL}};
     TR_TRY(tr_linear_refuse_any(job, of_loss));
-    if (!tr_linear_minimises(solver, loss)) { /* the message names the methods that do */
+    if (!solver_minimises(solver, loss)) { /* the message names the methods that do */
         char others[128] = "sgd with solve.optimizer ftrl, for model.l1 > 0";
         size_t n = 0, length = 0;
         for (size_t i = 0; o->l1 == 0 && methods[i].name; i++)
-            if (tr_linear_minimises(solvers[i], loss) && solvers[i] != &tr_linear_descent)
+            if (solver_minimises(solvers[i], loss) && solvers[i] != &tr_linear_descent)
                 length += (size_t)snprintf(others + length, sizeof others - length, "%s%s",
                                            n++ > 0 ? ", " : "", methods[i].name);
         return tr_fail(
@@ -622,13 +622,13 @@ struct tr_linear_auto {
 
 static bool auto_dual_can(const struct tr_loss *loss, const struct tr_linear_options *o)
 {
-    return tr_linear_minimises(&tr_linear_dual, loss) && o->l2 != 0;
+    return solver_minimises(&tr_linear_dual, loss) && o->l2 != 0;
 }
 
 /* Newton's method does not return to an earlier model, as solve.patience does. */
 static bool auto_newton_can(const struct tr_loss *loss, const tr_job *job, bool any_mode)
 {
-    return tr_linear_minimises(&tr_linear_newton, loss) && !(tr_job_number(job, "solve.patience") > 0) &&
+    return solver_minimises(&tr_linear_newton, loss) && !(tr_job_number(job, "solve.patience") > 0) &&
            (any_mode || tr_job_is(job, "sync.mode", "bsp") || tr_job_is(job, "sync.mode", "auto"));
 }
 
@@ -638,7 +638,7 @@ static int auto_check(const tr_job *job, const struct tr_linear_options *o)
     bool newton = auto_newton_can(loss, job, false);
     if (tr_job_number(job, "solve.patience") > 0 && !auto_dual_can(loss, o))
         return tr_linear_refuse(job, "solve.patience", "solve.patience needs solve.method sgd here");
-    if (!newton && !tr_linear_minimises(&tr_linear_dual, loss))
+    if (!newton && !solver_minimises(&tr_linear_dual, loss))
         return tr_fail(TR_ERR_CONFIG,
                        "%s: model.type %s needs sync.mode bsp, for Newton's method: or use solve.method sgd",
                        tr_job_where(job, "sync.mode"), loss->type);

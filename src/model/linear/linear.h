@@ -63,7 +63,6 @@ struct tr_linear_model {
 };
 
 struct tr_linear;
-struct tr_linear_method;
 
 /* Properties of a loss that a method needs. */
 enum tr_linear_property {
@@ -75,7 +74,6 @@ enum tr_linear_property {
     TR_LOSS_QUADRATIC_MODEL =
         32, /* a quadratic model and a proven gap: bounded curvature, conjugate, no shape parameter */
 };
-bool tr_linear_minimises(const struct tr_linear_method *method, const struct tr_loss *loss);
 
 /* A value of solve.method. The functions check, open and train have the same contract as those of a class. */
 struct tr_linear_method {
@@ -356,20 +354,10 @@ static inline double tr_linear_model_weight(const struct tr_linear_model *model,
     return tr_real_get(model->dtype, model->weight, i);
 }
 
-/* Returns the index of the first weight from `from` on that is not zero, or features * outputs. Skips memory that was
- * never written, as most of it in models with hash storage. */
-uint64_t tr_linear_model_next(const struct tr_linear_model *model, uint64_t from);
-
 /* Parses a model.txt. A zero byte must follow the text. The path is for messages. TR_ERR_DATA. */
 int tr_linear_model_parse_text(const char *text, size_t length, const char *path,
                                struct tr_linear_model *model);
 void tr_linear_model_free(struct tr_linear_model *model); /* its arrays, not the struct */
-
-/* Check that all weights are finite (TR_ERR_DATA with the path); that the labels are finite and differ (*fine). */
-int tr_linear_model_check(const struct tr_linear_model *model, const char *path);
-int tr_linear_model_check_labels(const struct tr_linear_model *model, bool *fine);
-int tr_linear_compare_labels(const void *a,
-                             const void *b); /* for qsort(): floats, or structs that begin with one */
 
 /* Writes a model.txt for liblinear-predict. LIBLINEAR numbers features from 1: line i (from 1) behind «w» is weight i - 1, of index
  * i - 1 + first_index of the data. So for data that start at index 0, 1 must be added to each index; a last line «first_index 0»,

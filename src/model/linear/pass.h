@@ -138,17 +138,6 @@ TR_DENSE(double, TR_F64_NAME)
 #undef TR_F32_NAME
 #undef TR_F64_NAME
 
-/* Dense rows first .. first + n - 1 of a problem with several outputs, by BLIS: compute their margins, and set
- * w += by Σ x_i c_i, where c has an element for each row and output. With the bias. */
-void tr_dense_margins_f32(const struct tr_problem *problem, size_t first, size_t n, const float *w,
-                          double *margin);
-void tr_dense_margins_f64(const struct tr_problem *problem, size_t first, size_t n, const double *w,
-                          double *margin);
-void tr_dense_add_rows_f32(const struct tr_problem *problem, size_t first, size_t n, double by,
-                           const double *c, float *w);
-void tr_dense_add_rows_f64(const struct tr_problem *problem, size_t first, size_t n, double by,
-                           const double *c, double *w);
-
 /* ---- passes ---- */
 
 /* margin = w · x of the rows first .. first + n - 1, `outputs` elements for each. */

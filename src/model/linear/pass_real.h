@@ -31,7 +31,8 @@ TR_CPU_CLONES void NAME(tr_dense_add_many)(size_t n, REAL a, const float *x, REA
 
 /* ---- several outputs ---- */
 
-/* BLIS multiplies numbers of one type, so rows are converted, some of their columns at a time, and the results are copied. */
+/* Margins of dense rows, and w += by Σ x_i c_i, where c has an element for each row and output, with the bias.
+ * BLIS multiplies numbers of one type, so rows are converted, some of their columns at a time, and the results are copied. */
 struct NAME(tile) {
     REAL x[TILE_ROWS * TILE_COLUMNS], of_outputs[TILE_ROWS * TILE_OUTPUTS];
 };
@@ -47,7 +48,8 @@ TR_CPU_CLONES static void NAME(copy_rows)(const struct tr_problem *p, size_t fir
     }
 }
 
-void NAME(tr_dense_margins)(const struct tr_problem *p, size_t first, size_t n, const REAL *w, double *margin)
+static void NAME(dense_margins)(const struct tr_problem *p, size_t first, size_t n, const REAL *w,
+                                double *margin)
 {
     struct NAME(tile) tile;
     size_t width = p->outputs, rows, columns, outputs;
@@ -69,8 +71,8 @@ void NAME(tr_dense_margins)(const struct tr_problem *p, size_t first, size_t n, 
     }
 }
 
-void NAME(tr_dense_add_rows)(const struct tr_problem *p, size_t first, size_t n, double by, const double *c,
-                             REAL *w)
+static void NAME(dense_add_rows)(const struct tr_problem *p, size_t first, size_t n, double by,
+                                 const double *c, REAL *w)
 {
     struct NAME(tile) tile;
     size_t width = p->outputs, rows, columns, outputs;
@@ -163,7 +165,7 @@ static void NAME(margins)(const struct tr_problem *p, size_t first, size_t n, co
 {
     if (p->outputs == 1)
         for (size_t i = 0; i < n; i++) margin[i] = NAME(dot)(p, first + i, w);
-    else if (p->rows.dense) NAME(tr_dense_margins)(p, first, n, w, margin);
+    else if (p->rows.dense) NAME(dense_margins)(p, first, n, w, margin);
     else
         for (size_t i = 0; i < n; i++)
             NAME(dots)(p, first + i, (struct tr_class_block){0, p->outputs}, w, margin + i * p->outputs);
@@ -210,7 +212,7 @@ static void NAME(add_rows)(const struct tr_problem *p, size_t first, size_t n, c
                            double rate, const float *reg, const REAL *old, REAL *w)
 {
     bool dense = p->rows.dense != NULL;
-    if (dense && p->outputs > 1) NAME(tr_dense_add_rows)(p, first, n, -rate, slope, w);
+    if (dense && p->outputs > 1) NAME(dense_add_rows)(p, first, n, -rate, slope, w);
     for (size_t i = 0; i < n; i++) {
         if (p->outputs == 1 && slope[i] != 0) NAME(add)(p, first + i, (REAL)(-rate * slope[i]), w);
         else if (p->outputs > 1 && !dense) NAME(add_outer)

@@ -27,7 +27,9 @@ void tr_linear_model_free(struct tr_linear_model *model)
     model->label = NULL;
 }
 
-uint64_t tr_linear_model_next(const struct tr_linear_model *m, uint64_t from)
+/* Returns the index of the first weight from `from` on that is not zero, or features * outputs. Skips memory that was never
+ * written, as most of it in models with hash storage. */
+static uint64_t model_next_weight(const struct tr_linear_model *m, uint64_t from)
 {
     static const char zeros[1 << 14];
     uint64_t n = m->features * m->outputs, size = tr_real_size(m->dtype), block = sizeof zeros / size;
@@ -43,10 +45,11 @@ uint64_t tr_linear_model_next(const struct tr_linear_model *m, uint64_t from)
     return n;
 }
 
-int tr_linear_model_check(const struct tr_linear_model *m, const char *path)
+/* Checks that all weights are finite. TR_ERR_DATA with the path. */
+static int model_check(const struct tr_linear_model *m, const char *path)
 {
     uint64_t weights = m->features * m->outputs;
-    for (uint64_t i = tr_linear_model_next(m, 0); i < weights; i = tr_linear_model_next(m, i + 1))
+    for (uint64_t i = model_next_weight(m, 0); i < weights; i = model_next_weight(m, i + 1))
         if (!isfinite(tr_linear_model_weight(m, i)))
             return tr_fail(TR_ERR_DATA, "%s: weight %llu is not a finite number", path,
                            (unsigned long long)i);
@@ -55,20 +58,22 @@ int tr_linear_model_check(const struct tr_linear_model *m, const char *path)
     return TR_OK;
 }
 
-int tr_linear_compare_labels(const void *a, const void *b)
+/* For qsort(): floats, or structs that begin with one. */
+static int model_compare_labels(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
 
-int tr_linear_model_check_labels(const struct tr_linear_model *m, bool *fine)
+/* Checks that the labels are finite and differ: *fine. */
+static int model_check_labels(const struct tr_linear_model *m, bool *fine)
 {
     TR_FREED float *sorted = NULL;
     *fine = true;
     TR_TRY(TR_NEW(&sorted, m->labels));
     memcpy(sorted, m->label, m->labels * sizeof *sorted);
     for (size_t i = 0; i < m->labels; i++) *fine = *fine && isfinite(sorted[i]);
-    if (*fine) qsort(sorted, m->labels, sizeof *sorted, tr_linear_compare_labels);
+    if (*fine) qsort(sorted, m->labels, sizeof *sorted, model_compare_labels);
     for (size_t i = 1; i < m->labels; i++) *fine = *fine && sorted[i] != sorted[i - 1];
     return TR_OK;
 }
@@ -181,7 +186,7 @@ static int text_read_head(struct scanner *s, struct tr_linear_model *m, double *
                 TR_TRY(text_read_number(s, &label));
                 m->label[i] = (float)label;
             }
-            TR_TRY(tr_linear_model_check_labels(m, &fine));
+            TR_TRY(model_check_labels(m, &fine));
             if (!fine)
                 return text_refuse(s, m->labels == 2 ? "expected two labels that differ"
                                                      : "expected labels that differ");
@@ -279,7 +284,7 @@ static int text_sort_labels(struct tr_linear_model *m)
     TR_TRY(TR_NEW(&output, n));
     TR_TRY(TR_NEW(&line, n));
     for (size_t k = 0; k < n; k++) output[k] = (struct text_output){m->label[k], k};
-    qsort(output, n, sizeof *output, tr_linear_compare_labels);
+    qsort(output, n, sizeof *output, model_compare_labels);
     for (size_t k = 0; k < n; k++) m->label[k] = output[k].label;
     for (uint64_t i = 0; i <= m->features; i++) {
         double *to = i < m->features ? weight + i * n : m->bias;
@@ -296,14 +301,14 @@ static int text_parse(struct scanner *s, struct tr_linear_model *m)
     TR_TRY(text_read_weights(s, m, bias));
     if (!m->label) m->labels = 0;
     if (tr_linear_model_classifies(m)) TR_TRY(text_sort_labels(m));
-    if (m->dtype == TR_F64) return tr_linear_model_check(m, s->path);
+    if (m->dtype == TR_F64) return model_check(m, s->path);
     for (uint64_t i = 0; i < m->features * m->outputs; i++) {
         float x =
             (float)((double *)m->weight)[i]; /* in place: a float ends before the double it comes from */
         memcpy((float *)m->weight + i, &x, sizeof x);
     }
     for (size_t k = 0; k < m->outputs; k++) m->bias[k] = (double)(float)m->bias[k];
-    return tr_linear_model_check(m, s->path);
+    return model_check(m, s->path);
 }
 
 int tr_linear_model_parse_text(const char *text, size_t length, const char *path,
@@ -598,7 +603,7 @@ static int saved_head(struct tr_linear_model *s, tr_fields *f)
     }
     TR_TRY(tr_field_array(f, "labels", TR_FIELD_F32, s->labels, 0,
                           s->outputs > 1 ? "of each output" : "the positive one first", &s->label));
-    if (reads) TR_TRY(tr_linear_model_check_labels(s, &fine));
+    if (reads) TR_TRY(model_check_labels(s, &fine));
     return fine ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: damaged: the labels are not numbers that differ");
 }
 
@@ -630,7 +635,7 @@ int tr_linear_fields(void *model, tr_fields *f)
         TR_TRY(tr_field_array(f, "bias", TR_FIELD_F32, rows, 0, NULL, &f32));
     }
     if (m->scale) TR_TRY(tr_table_drop(&m->scale));
-    return reads ? tr_linear_model_check(s, "model.h5") : TR_OK;
+    return reads ? model_check(s, "model.h5") : TR_OK;
 }
 
 /* ---- model.init ---- */
@@ -898,7 +903,7 @@ static int inspect_top(const struct tr_linear_model *m, tr_query *q, size_t outp
         snprintf(of, sizeof of, " for label %s", label);
     }
     TR_TRY(TR_NEW(&top, most));
-    for (uint64_t i = tr_linear_model_next(m, 0); i < weights; i = tr_linear_model_next(m, i + 1)) {
+    for (uint64_t i = model_next_weight(m, 0); i < weights; i = model_next_weight(m, i + 1)) {
         double w = sign * tr_linear_model_weight(m, i);
         if (i % m->outputs != output || w <= 0) continue;
         size_t at = n;
@@ -925,7 +930,7 @@ int tr_linear_inspect(void *model, tr_query *q)
     uint64_t nonzero = 0;
     double squares = 0, least = INFINITY, most = -INFINITY;
     uint64_t weights = m->features * m->outputs;
-    for (uint64_t i = tr_linear_model_next(m, 0); i < weights; i = tr_linear_model_next(m, i + 1)) {
+    for (uint64_t i = model_next_weight(m, 0); i < weights; i = model_next_weight(m, i + 1)) {
         double w = tr_linear_model_weight(m, i);
         nonzero++;
         squares += w * w;
