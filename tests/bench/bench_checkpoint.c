@@ -6,13 +6,8 @@
  * each except the first, which warms up:
  *   copy_ms whole_ms
  * copy is what training would wait for, whole the time until the manifest is on the disk. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "bench.h"
 #include "store/checkpoint.h"
-#include "trireme/trireme.h"
 
 struct bench {
     tr_table *table;

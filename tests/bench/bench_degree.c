@@ -10,13 +10,11 @@
  * it had two clocks (nan otherwise); and then, with all that lies between the stages,
  *   wall seconds */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
-#include "trireme/trireme.h"
 
-enum { KEYS = 64, STAGES = 32 };
+enum { STAGES = 32 };
 
 struct bench;
 
@@ -42,10 +40,7 @@ struct bench {
 
 static int prepare(tr_worker *me, void *state)
 {
-    const struct stage *s = state;
-    tr_key key[KEYS];
-    for (tr_key k = 0; k < KEYS; k++) key[k] = k;
-    return tr_view_open(s->bench->table, key, KEYS, TR_VIEW_UPDATE, (tr_view **)&me->kept);
+    return bench_open_view(me, ((const struct stage *)state)->bench->table);
 }
 
 static int compute(tr_worker *me, void *state)
@@ -59,17 +54,10 @@ static int compute(tr_worker *me, void *state)
         s->began[me->clock] = begin;
         s->ran = me->clock + 1;
     }
-    TR_TRY(tr_view_pull(view));
-    for (int k = 0; k < KEYS; k++) ((float *)view->delta)[k] = 1;
+    TR_TRY(bench_pull(view));
     double left = begin + wanted - tr_now();
     if (left > 0) tr_sleep(left);
     return tr_view_push(view);
-}
-
-static void release(void *kept)
-{
-    tr_view *view = kept;
-    tr_view_close(&view);
 }
 
 static int next(void *state, const tr_ran *ran, tr_next *next)
@@ -83,18 +71,12 @@ static int next(void *state, const tr_ran *ran, tr_next *next)
     return TR_OK;
 }
 
-static int by_seconds(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median_clock(struct stage *s)
 {
     if (s->ran < 2) return NAN;
     size_t n = (size_t)s->ran - 1;
     for (size_t i = 0; i < n; i++) s->began[i] = s->began[i + 1] - s->began[i];
-    qsort(s->began, n, sizeof *s->began, by_seconds);
+    bench_sort(s->began, n);
     return s->began[n / 2];
 }
 
@@ -112,14 +94,14 @@ static int run(struct bench *b)
     tr_stage stages[STAGES];
     tr_on_task(b->tr, show, b);
     for (size_t i = 0; i < b->n; i++) TR_TRY(TR_NEW(&b->stage[i].began, (size_t)b->stage[i].clocks));
-    TR_TRY(tr_table_create(b->tr, "w", TR_F32, 1, KEYS, &b->table));
+    TR_TRY(tr_table_create(b->tr, "w", TR_F32, 1, BENCH_KEYS, &b->table));
     for (size_t i = 0; i < b->n; i++)
         stages[i] = (tr_stage){.name = b->stage[i].name,
                                .state = &b->stage[i],
                                .one_group = b->stage[i].one_group,
                                .prepare = prepare,
                                .compute = compute,
-                               .release = release};
+                               .release = bench_release};
     const tr_task task = {.name = "turns", .stage = stages, .n = b->n, .state = b, .next = next};
     double begin = tr_now();
     TR_TRY(tr_run_task(b->tr, &task));

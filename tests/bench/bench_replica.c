@@ -11,11 +11,9 @@
  * all workers have moved from and to the table, with message headers; loss is the mean over the worker's rows in the last
  * clock, each at its step. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
-#include "trireme/trireme.h"
 
 enum { SKEW = 6 };
 enum { TAKE, FIRST, ITERATION, GIVE, KILOBYTES, LOSS, FIGURES };
@@ -152,18 +150,12 @@ static int iterate(struct bench *b)
     return b->local ? TR_OK : tr_view_push(b->view);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* An iteration lasts until the next one starts, which waits for the push of this one. */
 static void summarize(struct bench *b)
 {
     size_t n = (size_t)b->iterations;
     b->figure[FIRST] = 1e3 * b->seconds[0];
-    qsort(b->seconds + 1, n - 1, sizeof(double), by_value);
+    bench_sort(b->seconds + 1, n - 1);
     b->figure[ITERATION] = 1e3 * b->seconds[1 + (n - 1) / 2];
     b->figure[LOSS] /= (double)b->rows;
 }

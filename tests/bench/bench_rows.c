@@ -10,12 +10,8 @@
  * time of computing without pulling, so that clock - alone also has what pulling slows the computation down. Kilobytes
  * and messages are a worker's, of one clock. */
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "bench.h"
-#include "trireme/table.h"
-#include "trireme/trireme.h"
 
 enum { CLOCK, COMPUTE, PULL, ALONE, FIGURES };
 enum { USERS = 16 };
@@ -91,12 +87,6 @@ static int fill(tr_worker *me, void *state)
     return tr_view_push(b->view);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int prepare(struct bench *b, tr_context *tr)
 {
     TR_TRY(TR_NEW(&b->keys, b->rows));
@@ -121,7 +111,7 @@ static int run(tr_context *tr, struct bench *b)
     bool works = (tr_roles(tr) & TR_SLAVE) != 0;
     double figure[2 * FIGURES] = {0}, slowest[2 * FIGURES];
     for (int f = 0; f < FIGURES && works; f++) {
-        qsort(b->seconds[f], b->clocks, sizeof(double), by_value);
+        bench_sort(b->seconds[f], b->clocks);
         figure[f] = 1e3 * b->seconds[f][b->clocks / 2];
         figure[FIGURES + f] = 1e3 * b->seconds[f][0];
     }

@@ -7,13 +7,9 @@
  *   W wide_ms narrow_ms
  * the medians, on rank 0, from the end of the one (when all who took part agree that it went well) to the first clock
  * of the other. */
-#include <math.h>
-#include <stdlib.h>
-
 #include "bench.h"
-#include "trireme/trireme.h"
 
-enum { WIDE, NARROW, STAGES, KEYS = 64 };
+enum { WIDE, NARROW, STAGES };
 
 struct bench {
     tr_context *tr;
@@ -23,25 +19,14 @@ struct bench {
 
 static int prepare(tr_worker *me, void *state)
 {
-    struct bench *b = state;
-    tr_key key[KEYS];
-    for (tr_key k = 0; k < KEYS; k++) key[k] = k;
-    return tr_view_open(b->table, key, KEYS, TR_VIEW_UPDATE, (tr_view **)&me->kept);
+    return bench_open_view(me, ((struct bench *)state)->table);
 }
 
 static int compute(tr_worker *me, void *state)
 {
     (void)state;
-    tr_view *view = me->kept;
-    TR_TRY(tr_view_pull(view));
-    for (int k = 0; k < KEYS; k++) ((float *)view->delta)[k] = 1;
-    return tr_view_push(view);
-}
-
-static void release(void *kept)
-{
-    tr_view *view = kept;
-    tr_view_close(&view);
+    TR_TRY(bench_pull(me->kept));
+    return tr_view_push(me->kept);
 }
 
 static int next(void *state, const tr_ran *ran, tr_next *next)
@@ -65,14 +50,11 @@ static int show(void *who, const struct tr_stage_sum *sums, size_t n)
 
 static int measure(struct bench *b, int workers)
 {
-    const tr_stage stages[STAGES] = {
-        {.name = "wide", .state = b, .prepare = prepare, .compute = compute, .release = release},
-        {.name = "narrow",
-         .state = b,
-         .one_group = true,
-         .prepare = prepare,
-         .compute = compute,
-         .release = release}};
+    const tr_stage wide = {
+        .name = "wide", .state = b, .prepare = prepare, .compute = compute, .release = bench_release};
+    tr_stage stages[STAGES] = {wide, wide};
+    stages[NARROW].name = "narrow";
+    stages[NARROW].one_group = true;
     const tr_task task = {.name = "turns", .stage = stages, .n = STAGES, .state = b, .next = next};
     b->workers = workers;
     b->done = 0;
@@ -83,7 +65,7 @@ static int run(tr_context *tr, int runs)
 {
     struct bench b = {.tr = tr, .runs = runs};
     tr_on_task(tr, show, &b);
-    TR_TRY(tr_table_create(tr, "w", TR_F32, 1, KEYS, &b.table));
+    TR_TRY(tr_table_create(tr, "w", TR_F32, 1, BENCH_KEYS, &b.table));
     int all = tr_workers(tr);
     for (int workers = tr->layout.groups; workers < all; workers *= 2) TR_TRY(measure(&b, workers));
     return measure(&b, all);

@@ -9,11 +9,9 @@
  * is the size of the largest view. link is the time of bare MPI for the values from other ranks: each worker sends each
  * server an empty message, and gets the values as one message. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
-#include "trireme/trireme.h"
 
 enum { PULL, PUSH, CLOCK, COPY, GATHER, SCATTER, LINK, FIGURES };
 
@@ -127,12 +125,6 @@ static int measure_link(struct bench *b, tr_context *tr, const uint64_t *viewed)
     return TR_OK;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int run(tr_context *tr, uint64_t table_keys, double fraction, size_t repeats)
 {
     struct bench b = {.repeats = repeats};
@@ -156,7 +148,7 @@ static int run(tr_context *tr, uint64_t table_keys, double fraction, size_t repe
     if (works) TR_TRY(measure_limits(&b, table_keys));
     double median[FIGURES] = {0}, slowest[FIGURES];
     for (int f = 0; f < FIGURES && works; f++) {
-        qsort(b.seconds[f], repeats, sizeof(double), by_value);
+        bench_sort(b.seconds[f], repeats);
         median[f] = 1e3 * b.seconds[f][repeats / 2];
     }
     MPI_Reduce(median, slowest, FIGURES, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);

@@ -18,86 +18,37 @@ int MPI_Init(int *argc, char ***argv)
     return PMPI_Init(argc, argv);
 }
 
-int MPI_Rget(void *to, int n, MPI_Datatype type, int rank, MPI_Aint at, int count, MPI_Datatype there,
-             MPI_Win win, MPI_Request *request)
-{
-    calls[RGET]++;
-    return PMPI_Rget(to, n, type, rank, at, count, there, win, request);
-}
+/* Counts one more call of this kind, and hands it on. */
+#define COUNT(kind, call, parameters, ...)                                                                   \
+    int MPI_##call parameters                                                                                \
+    {                                                                                                        \
+        calls[kind]++;                                                                                       \
+        return PMPI_##call(__VA_ARGS__);                                                                     \
+    }
 
-int MPI_Raccumulate(const void *from, int n, MPI_Datatype type, int rank, MPI_Aint at, int count,
-                    MPI_Datatype there, MPI_Op op, MPI_Win win, MPI_Request *request)
-{
-    calls[RACCUMULATE]++;
-    return PMPI_Raccumulate(from, n, type, rank, at, count, there, op, win, request);
-}
+/* clang-format off */
+COUNT(RGET, Rget, (void *to, int n, MPI_Datatype type, int rank, MPI_Aint at, int count, MPI_Datatype there, MPI_Win win,
+    MPI_Request *request), to, n, type, rank, at, count, there, win, request)
+COUNT(RACCUMULATE, Raccumulate, (const void *from, int n, MPI_Datatype type, int rank, MPI_Aint at, int count, MPI_Datatype there,
+    MPI_Op op, MPI_Win win, MPI_Request *request), from, n, type, rank, at, count, there, op, win, request)
 
-/* ---- what all ranks do together ---- */
-
-int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *out)
-{
-    calls[COMMUNICATORS]++;
-    return PMPI_Comm_dup(comm, out);
-}
-
-int MPI_Comm_idup(MPI_Comm comm, MPI_Comm *out, MPI_Request *request)
-{
-    calls[COMMUNICATORS]++;
-    return PMPI_Comm_idup(comm, out, request);
-}
-
-int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *out)
-{
-    calls[COMMUNICATORS]++;
-    return PMPI_Comm_split(comm, color, key, out);
-}
-
-int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *out)
-{
-    calls[COMMUNICATORS]++;
-    return PMPI_Comm_split_type(comm, type, key, info, out);
-}
-
-int MPI_Win_allocate_shared(MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, void *memory,
-                            MPI_Win *win)
-{
-    calls[WINDOWS]++;
-    return PMPI_Win_allocate_shared(bytes, unit, info, comm, memory, win);
-}
-
-int MPI_Win_create(void *memory, MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
-{
-    calls[WINDOWS]++;
-    return PMPI_Win_create(memory, bytes, unit, info, comm, win);
-}
-
-int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
-{
-    calls[COLLECTIVES]++;
-    return PMPI_Ibarrier(comm, request);
-}
-
-int MPI_Ibcast(void *data, int n, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request *request)
-{
-    calls[COLLECTIVES]++;
-    return PMPI_Ibcast(data, n, type, root, comm, request);
-}
-
-int MPI_Iallreduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                   MPI_Request *request)
-{
-    calls[COLLECTIVES]++;
-    return PMPI_Iallreduce(from, to, n, type, op, comm, request);
-}
-
-int MPI_Ialltoall(const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype there,
-                  MPI_Comm comm, MPI_Request *request)
-{
-    calls[COLLECTIVES]++;
-    return PMPI_Ialltoall(from, n, type, to, m, there, comm, request);
-}
-
-/* ---- the end ---- */
+/* what all ranks do together */
+COUNT(COMMUNICATORS, Comm_dup, (MPI_Comm comm, MPI_Comm *out), comm, out)
+COUNT(COMMUNICATORS, Comm_idup, (MPI_Comm comm, MPI_Comm *out, MPI_Request *request), comm, out, request)
+COUNT(COMMUNICATORS, Comm_split, (MPI_Comm comm, int color, int key, MPI_Comm *out), comm, color, key, out)
+COUNT(COMMUNICATORS, Comm_split_type, (MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *out), comm, type, key, info, out)
+COUNT(WINDOWS, Win_allocate_shared, (MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, void *memory, MPI_Win *win),
+    bytes, unit, info, comm, memory, win)
+COUNT(WINDOWS, Win_create, (void *memory, MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *win),
+    memory, bytes, unit, info, comm, win)
+COUNT(COLLECTIVES, Ibarrier, (MPI_Comm comm, MPI_Request *request), comm, request)
+COUNT(COLLECTIVES, Ibcast, (void *data, int n, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request *request),
+    data, n, type, root, comm, request)
+COUNT(COLLECTIVES, Iallreduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request *request),
+    from, to, n, type, op, comm, request)
+COUNT(COLLECTIVES, Ialltoall, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype there, MPI_Comm comm,
+    MPI_Request *request), from, n, type, to, m, there, comm, request)
+/* clang-format on */
 
 int MPI_Finalize(void)
 {

@@ -65,4 +65,3 @@ for name in E8 growth model wire report compare; do
 done
 refuses "an experiment that is none" 1 "no experiment such" $bench such
 refuses "an option that is none" 1 "no option --such" $bench E8 --such
-exit $bad

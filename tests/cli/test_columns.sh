@@ -1,19 +1,9 @@
 #!/bin/sh
-# Tables of named and typed columns: categories with dictionaries, missing values, labels that are names; the model knows them,
-# so that predict takes raw files in any order of columns. Usage: test_columns.sh TRIREME
+# Tables of named and typed columns: categories, missing values, labels that are names. The model stores them, so
+# predict reads raw files with the columns in any order.
 . "$(dirname "$0")/lib.sh"
 
-# learn NAME RANKS SETTING…: trains into the folder NAME; what it says is in NAME.said
-learn() {
-    name=$1 ranks=$2
-    shift 2
-    if [ "$ranks" -eq 1 ]; then "$trireme" train "$@" output="$name" sync.mode=bsp >"$name.said" 2>&1
-    else mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train "$@" output="$name" sync.mode=bsp >"$name.said" 2>&1
-    fi || fail "$name: $(tail -1 "$name.said")"
-}
-
-# says NAME WORDS: it has said them
-says() { grep -qF -- "$2" "$1.said" || fail "$1: «$(cat "$1.said")» lacks «$2»"; }
+learn() { run "$@" sync.mode=bsp; }
 
 # ---- a table: a category of three values, one of many, numbers, an identifier, a label ----
 awk 'BEGIN {
@@ -41,10 +31,10 @@ awk 'BEGIN {
 }'
 types="data.columns=id:id,note:ignore"
 learn one 1 data.train=train.csv data.label=price model.type=linear "$types"
-says one "1 number, 2 categories (city 3, road, no 39), 2 ignored; label price"
+says one.out "1 number, 2 categories (city 3, road, no 39), 2 ignored; label price"
 for ranks in 2 4; do
     learn many $ranks data.train=train.csv data.label=price model.type=linear "$types"
-    says many "categories (city 3, road, no 39)"
+    says many.out "categories (city 3, road, no 39)"
     "$trireme" inspect one/model.h5 --top 50 | grep '=' | sed 's/ .*//' >a
     "$trireme" inspect many/model.h5 --top 50 | grep '=' | sed 's/ .*//' >b
     h5dump -d dictionary_text one/model.h5 2>/dev/null | tail -n +2 >c
@@ -52,7 +42,7 @@ for ranks in 2 4; do
     cmp -s c d || fail "another dictionary on $ranks ranks"
 done
 learn braces 1 data.train=train.csv data.label=price model.type=linear 'data.columns={id: id, "not*": ignore}'
-says braces "1 number, 2 categories (city 3, road, no 39), 2 ignored; label price"
+says braces.out "1 number, 2 categories (city 3, road, no 39), 2 ignored; label price"
 learn served 3 data.train=train.csv data.label=price model.type=linear "$types" ranks.layout=dedicated ranks.servers=1
 "$trireme" evaluate one train.csv | awk '$1 == "rmse" && $2 > 0.1 { exit 1 }' || fail "cities and roads are not learnt"
 "$trireme" inspect one/model.h5 --top 50 >shown
@@ -85,7 +75,7 @@ printf 'city,"road, no",age\nOslo,r7,3\n' >new.csv
 
 # in test data too, and in one of two files of training data
 learn tested 2 data.train=train.csv,half.csv data.test=half.csv data.label=price model.type=linear "$types"
-says tested "training data: 3500 rows"
+says tested.out "training data: 3500 rows"
 
 # ---- missing values ----
 awk 'BEGIN { print "a,b,c,y"; for (i = 0; i < 400; i++) {
@@ -94,8 +84,8 @@ awk 'BEGIN { print "a,b,c,y"; for (i = 0; i < 400; i++) {
         i % 50 == 7 ? "" : (i % 10 == 3 ? 30 : a) + b }
 }' | sed '9s/,[^,]*$/,/' >holes.csv
 learn holes 2 data.train=holes.csv data.label=y data.missing=none model.type=linear
-says holes "2 numbers, 1 category (c 2), missing values in 1; label y"
-says holes "1 rows without a label left out"
+says holes.out "2 numbers, 1 category (c 2), missing values in 1; label y"
+says holes.out "1 rows without a label left out"
 "$trireme" inspect holes/model.h5 >shown
 grep -q ' a=missing ' shown && grep -q ' c=missing ' shown || fail "keys of missing values: $(cat shown)"
 [ "$("$trireme" predict holes holes.csv | wc -l)" -eq 400 ] || fail "rows without labels are not predicted"
@@ -109,7 +99,7 @@ learn empty 2 data.train=empty.csv model.type=linear
 # a field that is missing has a byte, and there may be hardly anything else
 awk 'BEGIN { print "a,b,c,d,e,f,g,h,y"; for (i = 0; i < 3000; i++) print (i % 97 ? "" : i) ",,,,,,,," i % 2 }' >bare.csv
 learn bare 1 data.train=bare.csv data.label=y model.type=logistic
-says bare "8 numbers, missing values in 8; label y"
+says bare.out "8 numbers, missing values in 8; label y"
 
 # ---- predictions with the identifiers of their rows, whatever the column is, on any number of ranks ----
 printf 'key,x,word,y\n' >known.csv
@@ -118,7 +108,7 @@ learn known 1 data.train=known.csv data.columns="key: id" model.type=linear
 awk 'BEGIN { for (i = 0; i < 300; i++) print (i % 3 ? "k " i : "k,\"" i) }' >keys
 "$trireme" predict known known.csv >predicted
 for ranks in 1 2; do
-    check "predict --id" mpirun $quiet --oversubscribe -n $ranks "$trireme" predict known known.csv --id key
+    check "predict --id" on $ranks "$trireme" predict known known.csv --id key
     paste keys predicted | cmp -s - out || fail "predict --id on $ranks ranks: $(paste keys predicted | diff - out | head -3)"
 done
 check "a column of words" "$trireme" predict known known.csv --id word
@@ -133,13 +123,13 @@ refuses "no columns" 64 "--id is for tables" "$trireme" predict plain plain.svm 
 awk 'BEGIN { srand(3); split("setosa virginica versicolor", name, " "); print "length,width,kind"
     for (i = 0; i < 300; i++) { k = 1 + i % 3; printf "%.2f,%.2f,%s\n", k + rand() / 2, 3 * (k == 2) + rand(), name[k] } }' >iris.csv
 learn names 2 data.train=iris.csv data.test=20%
-says names "label kind of 3 names"
-says names "classes:       3, one softmax"
+says names.out "label kind of 3 names"
+says names.out "classes:       3, one softmax"
 tail -n +2 iris.csv | cut -d, -f3 >kinds
 [ "$("$trireme" predict names iris.csv | paste - kinds | awk '$1 == $2' | wc -l)" -gt 290 ] || fail "names are not predicted"
 "$trireme" evaluate names iris.csv | grep -q '^recall_virginica' || fail "evaluate does not name classes"
 learn rest 1 data.train=iris.csv data.positive=setosa
-says rest "of 2 names"
+says rest.out "of 2 names"
 "$trireme" predict rest iris.csv | sort -u | tr '\n' ' ' | grep -qx 'not setosa setosa ' || fail "one class against the rest"
 refuses "no row has the label rose" 65 "no row has the label rose" "$trireme" train data.train=iris.csv data.positive=rose output=no report.progress=no
 sed 's/virginica/tulip/' iris.csv >tulip.csv
@@ -169,7 +159,7 @@ for how in "ranks.layout=colocated" "data.partition=replicated ranks.groups=1" "
     { learn by-file $ranks data.train=plain.csv data.weight=weights "$@" $how
       learn by-column $ranks data.train=weighed.csv data.weight=w "$@" $how
       [ $ranks = 2 ] || learn by-type 1 data.train=weighed.csv data.columns=w:weight data.test=plain.csv "$@"; }
-    says by-column "; weight w"
+    says by-column.out "; weight w"
     cmp -s by-file/model.txt by-column/model.txt || fail "weights by a column, $how: another model"
 done
 
@@ -180,13 +170,13 @@ refuses "weights are of no use" 78 "weights of rows are of no use to model.type 
 
 # ---- rare and many values; patterns ----
 learn rare 2 data.train=train.csv data.label=price model.type=linear "$types" data.most_values=2 data.min_count=30
-says rare "categories (city 2+, road, no 2+)"
+says rare.out "categories (city 2+, road, no 2+)"
 "$trireme" inspect rare/model.h5 | grep -q ' city=other ' || fail "no key of other values"
 learn all 1 data.train=train.csv data.label=price model.type=linear "data.columns=*: category,id: id,note: ignore" data.most_values=1000
-says all "3 categories (city 3, age 60, road, no 39), 2 ignored; label price"
+says all.out "3 categories (city 3, age 60, road, no 39), 2 ignored; label price"
 printf 'data: {train: train.csv, label: price, columns: {id: id, note: ignore, "*": category}}\nmodel: {type: linear}\noutput: file\n' >job.yaml
 learn file 1 job.yaml
-says file "3 categories"
+says file.out "3 categories"
 "$trireme" train file/job.yaml output=again >again.said 2>&1 || fail "the resolved job is no job: $(cat again.said)"
 
 # ---- crossed categories: the same as a column of pairs; hashed ones, which need no dictionary ----
@@ -204,11 +194,11 @@ awk 'BEGIN { srand(2); split("Rome,R*m,Oslo,", city, ","); split("phone,pc,\\", 
 set -- data.label=y model.type=linear solve.method=newton data.scale=none
 learn pairs 1 data.train=pairs.csv "$@"
 learn cross 2 data.train=parts.csv "data.cross=city*device" "$@"
-says cross "3 categories (city 4, device 3, city*device 12)"
+says cross.out "3 categories (city 4, device 3, city\*device 12)"
 sed 's/city\*device=/pair=/' cross/model.txt | sed 1,8d >a
 sed 1,8d pairs/model.txt | cmp -s - a || fail "another model by crossed columns than by pairs"
 learn hashed 2 data.train=parts.csv "data.cross=city*device,city*n" data.hash=2^16 "$@" solve.method=dual solve.target_gap=1e-6
-says hashed "hashed to 65536 keys"
+says hashed.out "hashed to 65536 keys"
 learn named 1 data.train=parts.csv "data.cross=city*device,city*n" "$@" solve.target_gap=1e-6
 near "$(of hashed objective)" "$(of named objective)" 1e-8 || fail "hashed: $(of hashed objective) $(of named objective)"
 for model in cross hashed; do
@@ -266,9 +256,9 @@ done
 "$trireme" count train.csv --top 100 >said || fail "count"
 "$trireme" count train.csv --top 100 data.hash=64 | cmp -s - said || fail "count with data.hash says something else"
 grep -q '^3000 rows, 6 columns' said || fail "count: $(cat said)"
-mpirun $quiet --oversubscribe -n 3 "$trireme" count train.csv --top 100 | cmp -s - said || fail "count on three ranks says something else"
+on 3 "$trireme" count train.csv --top 100 | cmp -s - said || fail "count on three ranks says something else"
 (cat train.csv; echo '"') >torn.csv
-refuses "a malformed row of another rank" 65 "torn.csv:300" mpirun $quiet --oversubscribe -n 2 "$trireme" count torn.csv
+refuses "a malformed row of another rank" 65 "torn.csv:300" on 2 "$trireme" count torn.csv
 sort city | uniq -c | sort -k1,1nr -k2 | awk '{ print $1, $2 }' >a
 awk '$1 == "city" { on = 1; next } $2 == "number" { on = 0 } on { print $1, $2 }' said >b
 cmp -s a b || fail "count: other numbers than those of sort and uniq: $(cat b)"
@@ -294,7 +284,7 @@ grep -q '^kind  *category  *4 different, 12 missing' said || fail "kinds: $(cat 
 grep -q '^x  *number  *20 missing' said || fail "missing numbers: $(cat said)"
 # of x there are 40 numbers, 1, 2, 4, 5, … 59: Σ = 59 · 60 / 2 - 3 (1 + … + 19) = 1200
 grep -q '^x .*mean 30,' said || fail "the mean of x: $(cat said)"
-mpirun $quiet --oversubscribe -n 3 "$trireme" count same.csv data.missing=-999.0 'data.columns={kind: category}' --top 9 | cmp -s - said ||
+on 3 "$trireme" count same.csv data.missing=-999.0 'data.columns={kind: category}' --top 9 | cmp -s - said ||
     fail "values on three ranks: other ones"
 "$trireme" convert same.csv same.h5 data.missing=-999 'data.columns={kind: category}' >/dev/null || fail "convert"
 for from in same.csv same.h5; do
@@ -316,14 +306,14 @@ awk 'BEGIN { print "a,day"; for (i = 1; i <= 40; i++) print i "," (i > 20 ? "202
 awk 'BEGIN { for (i = 1; i <= 40; i++) print (i > 20 ? 16777217 : 16777216) " 1:" i }' >days.svm
 for ranks in 1 3; do
     for model in model.type=logistic model.type=auto "model.type=trees model.min_rows=5"; do
-        mpirun $quiet --oversubscribe -n $ranks "$trireme" train data.train=days.csv data.label=day $model output=days --fresh >out 2>err ||
+        on $ranks "$trireme" train data.train=days.csv data.label=day $model output=days --fresh >out 2>err ||
             fail "days by $model: $(cat err)"
         "$trireme" predict days days.csv | sort -u | tr '\n' ' ' >said
         [ "$(cat said)" = "20240102 20240103 9 " ] || fail "$model on $ranks ranks: predicts $(cat said)"
         "$trireme" evaluate days days.csv >said && grep -q '^20240103 is' said || fail "evaluate days: $(cat said)"
         grep -q '^predicted  *9  *20240102  *20240103' said || fail "labels do not ascend by value: $(cat said)"
     done
-    mpirun $quiet --oversubscribe -n $ranks "$trireme" train data.train=days.svm output=never >out 2>err
+    on $ranks "$trireme" train data.train=days.svm output=never >out 2>err
     [ $? -eq 65 ] && grep -q 'days.svm:21: label 16777217 is not exact' err || fail "two labels of libsvm that are one float: $(cat err)"
 done
 learn regression 1 data.train=days.csv data.label=day model.type=linear
@@ -335,6 +325,3 @@ printf '\377\376a\000,\000y\000\n\0001\000,\0002\000\n\000' >utf16.csv
 refuses "UTF-16" 65 "utf16.csv: the text is UTF-16, expected UTF-8" "$trireme" count utf16.csv
 printf '\357\273\2774\n3\n6\n1 1 2\n1 2 1\n2 3 4\n3 1 1\n3 2 2\n4 3 1\n' >mark.txt
 "$trireme" train data.train=mark.txt model.type=lda model.topics=2 output=mark >out 2>err || fail "a mark before documents: $(cat err)"
-
-[ $bad -eq 0 ] && echo "columns: all is well"
-exit $bad

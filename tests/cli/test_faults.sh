@@ -16,11 +16,10 @@ TRIREME_FAULT=load=delay=0:1 "$trireme" train job.yaml output=probe >/dev/null 2
 TRIREME_FAULT=load=exit=9:1 "$trireme" train job.yaml output=probe >/dev/null 2>&1
 [ $? -eq 9 ] || { skip "built without faults"; exit 77; }
 
-is() { [ "$2" = "$3" ] || fail "$1: «$2», expected «$3»"; }
 # trains EXIT NAME RANKS SETTING…: what is said is in err
 trains() {
     code=$1 name=$2 ranks=$3; shift 3
-    timeout -s KILL $patience mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train job.yaml output="$name" "$@" >err 2>&1
+    on "$ranks" "$trireme" train job.yaml output="$name" "$@" >err 2>&1
     got=$?
     no_notices err
     [ $got -eq "$code" ] || fail "$name: exit $got, expected $code: $(tail -3 err)"
@@ -114,7 +113,7 @@ for rank in 0 1; do
     TRIREME_FAULT="compute=eio@$rank:#4" refuses "topics: rank $rank" 71 "clock 2 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe \
         -n 2 "$trireme" train sync.mode=asp report.progress=no output=fails --fresh $lda
 done
-TRIREME_FAULT="compute=eio@1:#1" refuses "rows that are counted" 71 "clock 0 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe -n 4 \
+TRIREME_FAULT="compute=eio@1:#1" refuses "rows that are counted" 71 "clock 0 fails" on 4 \
     "$trireme" train data.train=train.svm model.type=logistic solve.method=sgd solve.rate=0.1 ranks.groups=2 ranks.group_size=2 report.progress=no output=fails --fresh
 for at in 2 3 4 3; do # whether others evaluate before they have heard of it is a matter of luck: so several times
     for rank in 2 3; do
@@ -124,12 +123,12 @@ for at in 2 3 4 3; do # whether others evaluate before they have heard of it is 
 done
 # all wait in a sum for the rank whose clock has failed: after half of ranks.patience it says so and ends by itself
 for method in newton dual; do
-    TRIREME_FAULT="compute=eio@2:#1" refuses "$method: who is waited for in a sum" 71 "clock 0 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe -n 4 \
+    TRIREME_FAULT="compute=eio@2:#1" refuses "$method: who is waited for in a sum" 71 "clock 0 fails" on 4 \
         "$trireme" train data.train=train.svm model.type=logistic solve.method=$method ranks.patience=12 report.progress=no output=fails --fresh
 done
 # … or that could not make its stage ready
 for job in "data.train=r data.format=ratings model.type=mf model.rank=8 solve.method=sgd" "data.train=w model.type=lda model.topics=8"; do
-    TRIREME_FAULT="prepare=eio@1:#1" refuses "not ready: $job" 71 "is not made ready" timeout -s KILL $patience mpirun $quiet --oversubscribe -n 4 \
+    TRIREME_FAULT="prepare=eio@1:#1" refuses "not ready: $job" 71 "is not made ready" on 4 \
         "$trireme" train $job ranks.patience=12 report.progress=no output=fails --fresh
 done
 
@@ -159,7 +158,7 @@ checkpoint: {every: 1 clocks}
 END
 for ends in "solve.method=newton solve.epochs=9" solve.method=dual "solve.method=sgd solve.batch=1000 solve.optimizer=adam solve.rate=0.1 solve.epochs=40 data.test=train.svm solve.patience=2"; do
     rm -rf over once
-    timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train over.yaml output=once $ends >err 2>&1 || fail "$ends: $(cat err)"
+    on 2 "$trireme" train over.yaml output=once $ends >err 2>&1 || fail "$ends: $(cat err)"
     TRIREME_FAULT=stage.end=kill@1:#1:0:0 timeout -s KILL $patience "$trireme" run over.yaml -n 2 output=over $ends >err 2>&1
     is "$ends: restarts" "$(grep -c 'starting again' err)" 1
     same over once
@@ -197,7 +196,7 @@ mkdir small
 if $private mount -t tmpfs -o size=200k tmpfs small 2>/dev/null; then
     cat >in_small.sh <<END
 mount -t tmpfs -o size=200k tmpfs small || exit 99
-mpirun $quiet --oversubscribe -n 6 $trireme train job.yaml $layout output=small-run checkpoint.to=small/kept
+$mpirun -n 6 $trireme train job.yaml $layout output=small-run checkpoint.to=small/kept
 code=\$?
 ls small/kept >small-left
 exit \$code
@@ -218,7 +217,7 @@ for_a_while() {
     name=$1
     cat >on_disk.sh <<END
 mount -t tmpfs -o size=64m tmpfs disk || exit 99
-TRIREME_FAULT=clock=stop@0:#4,clock=stop@0:#16 mpirun $quiet --oversubscribe -n 2 $trireme train job.yaml output=disk/run checkpoint.every="1 clocks" &
+TRIREME_FAULT=clock=stop@0:#4,clock=stop@0:#16 $mpirun -n 2 $trireme train job.yaml output=disk/run checkpoint.every="1 clocks" &
 stopped() {
     until grep -q ') T ' "/proc/\$rank/stat" 2>/dev/null; do
         kill -0 \$! || return
@@ -246,7 +245,7 @@ if $private mount -t tmpfs tmpfs disk 2>/dev/null; then
         "No space left on device"
     for_a_while read-only "mount --bind disk disk && mount -o remount,ro,bind disk" "umount -l disk" "Read-only file system"
     name=unwritable
-    $private sh -c 'mount -t tmpfs -o ro tmpfs disk && exec "$@"' sh mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=disk/run >err 2>&1
+    $private sh -c 'mount -t tmpfs -o ro tmpfs disk && exec "$@"' sh $mpirun -n 2 "$trireme" train job.yaml output=disk/run >err 2>&1
     is "a disk that is read-only: exit" $? 73
     says 1 "^trireme: error: .*Read-only file system"
 fi
@@ -256,7 +255,7 @@ name=no-memory
 if $private sh -c 'mount -t tmpfs -o size=4k tmpfs /dev/shm' 2>/dev/null; then
     for try in 1 2 3; do # mpirun itself now and then dies of a signal there, before there are ranks
         $private sh -c 'mount -t tmpfs -o size=4k tmpfs /dev/shm && exec "$@"' sh \
-            timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=no-memory >err 2>&1
+            timeout -s KILL $patience $mpirun -n 2 "$trireme" train job.yaml output=no-memory >err 2>&1
         got=$?
         [ $got -eq 139 ] || break
     done
@@ -272,7 +271,7 @@ fi
 
 # ---- what is found is damaged ----
 
-TRIREME_FAULT=checkpoint.manifest=kill@0:#3 timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=torn >/dev/null 2>&1 &&
+TRIREME_FAULT=checkpoint.manifest=kill@0:#3 on 2 "$trireme" train job.yaml output=torn >/dev/null 2>&1 &&
     fail "torn: was not killed"
 set -- $(whole torn/checkpoints)
 [ $# -ge 2 ] || fail "torn: two checkpoints are needed: $*"
@@ -306,4 +305,3 @@ cp -r torn other
 trains 78 other 2 model.l2=0.1
 says 1 "^trireme: error: model.l2 was 0.001, is 0.1"
 [ -e "other/checkpoints/$newest/manifest.h5" ] || fail "other: its checkpoint is gone"
-exit $bad

@@ -46,4 +46,3 @@ refused 78 "solve.folds is 1, which leaves no row to learn from" solve.folds=1
 refused 78 "solve.target would end solve.folds" solve.target=0.1
 printf "data: {train: ones.svm}\nmodel: {type: linear, l1: path}\n" >job.yaml
 refused 65 "solve.folds: fold . of 7 has all rows that count, or none" solve.folds=7
-exit $bad

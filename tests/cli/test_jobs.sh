@@ -1,6 +1,5 @@
 #!/bin/sh
-# Each job file says in its first line how to run it, data included, and that works as typed: here where the repository
-# was just cloned and built, and, so that it does not take long, for a few passes only.
+# The command in the first line of each job file works in a fresh clone; here with few epochs.
 . "$(dirname "$0")/lib.sh"
 root=$(dirname "$jobs")
 unset BUILD # tools/data takes build, as it says
@@ -32,4 +31,3 @@ done
 
 # what is not there and cannot be made is said in one line
 refuses "unknown data" 64 "no data of the name a8a" tools/data a8a
-exit $bad

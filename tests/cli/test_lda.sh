@@ -1,6 +1,5 @@
 #!/bin/sh
-# Topics, with the program itself: tests/cli/test_lda.sh TRIREME
-# Trains, predicts, evaluates and inspects; what is wrong gets one line.
+# Topics: training, predictions, evaluation, inspection, errors.
 . "$(dirname "$0")/lib.sh"
 reuters=$data/reuters395
 
@@ -10,7 +9,7 @@ printf 'model: {type: lda, topics: 12}\nsolve: {epochs: 30}\nreport: {every: 5, 
 # ---- in any layout: the likelihood rises, and the file is what its readers expect ----
 trial() { # NAME RANKS SETTINGS…
     name=$1 ranks=$2; shift 2
-    check "$name: train" timeout $patience mpirun $quiet -n "$ranks" --oversubscribe "$trireme" train news.yaml output="$name" "$@"
+    check "$name: train" on "$ranks" "$trireme" train news.yaml output="$name" "$@"
     # evaluations without BSP are not of one moment, so may fall a little
     awk -F, 'NR > 1 { for (i = 1; i <= NF; i++) if ($i + 0 < -1) { if (n++ && $i + 0 < last - 0.05) bad = 1; last = $i + 0; break } }
         END { exit bad || n < 4 }' "$name/metrics.csv" || fail "$name: the likelihood does not rise"
@@ -43,7 +42,7 @@ command -v h5diff >/dev/null && for layout in "ranks.groups=1 ranks.group_size=3
     rm -rf again again.1
     for i in 1 2; do
         # shellcheck disable=SC2086
-        check "again: train" timeout $patience mpirun $quiet -n 3 --oversubscribe "$trireme" train news.yaml output=again $layout solve.epochs=22
+        check "again: train" on 3 "$trireme" train news.yaml output=again $layout solve.epochs=22
     done
     h5diff again/model.h5 again.1/model.h5 >out 2>&1 || fail "a second run with $layout gives another model"
 done
@@ -122,7 +121,7 @@ refuses "half a model" 65 "half.h5" "$trireme" predict half.h5 bag
 
 # ---- real documents ----
 if [ -d "$reuters" ]; then
-    check "reuters" timeout $patience mpirun $quiet -n 2 --oversubscribe "$trireme" train news.yaml output=reuters \
+    check "reuters" on 2 "$trireme" train news.yaml output=reuters \
         data.train="$reuters/docword.reuters.txt" data.test="$reuters/docword.reuters.txt" \
         data.vocabulary="$reuters/reuters.tokens" solve.epochs=60
     near "$(of reuters objective)" -8.0 0.1 || fail "reuters: log p is $(of reuters objective)"
@@ -131,4 +130,3 @@ if [ -d "$reuters" ]; then
 else
     skip "reuters395 is not in TRIREME_DATA"
 fi
-exit $bad

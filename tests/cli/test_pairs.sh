@@ -1,6 +1,6 @@
 #!/bin/sh
-# Each format of data with each type of model either works or is refused by name before data are read; and files as they
-# lie there, without a job: tests/cli/test_pairs.sh TRIREME
+# Each format of data with each type of model works, or is refused by name before data are read; data files without a
+# job.
 . "$(dirname "$0")/lib.sh"
 
 for i in 1 2 3 4 5 6 7 8; do
@@ -17,10 +17,8 @@ pair() {
     format=$1 type=$2 works=$3; shift 3
     for ranks in 1 2; do
         [ "$works$ranks" != refused2 ] || continue
-        launch=; [ $ranks -eq 1 ] || launch="mpirun $quiet --oversubscribe -n $ranks"
         name=$format-$type-$ranks
-        timeout -s KILL $patience $launch "$trireme" train data.train=$format data.format=$format model.type=$type output="$name" \
-            solve.epochs=200 "$@" >out 2>err
+        on $ranks "$trireme" train data.train=$format data.format=$format model.type=$type output="$name" solve.epochs=200 "$@" >out 2>err
         got=$?
         if [ "$works" = works ]; then
             [ $got -eq 0 ] && [ -f "$name/model.h5" ] || fail "$name: exit $got: $(grep error err)"
@@ -69,4 +67,3 @@ first zero.svm "training data" accuracy 0.9
 expect 78 "data.train is missing" train solve.epochs=3
 expect 66 "job.yaml: cannot read the job file" train job.yaml
 check "run without a job file" "$trireme" run data.train=last.csv -n 2 output=supervised -- --oversubscribe
-exit $bad

@@ -1,7 +1,6 @@
 #!/bin/sh
-# Dual coordinate descent takes about as many passes on many ranks as on one, to a gap of 1e-3 on a9a, for each of its losses:
-# where ranks change one model at the same time, and where runs can be repeated bit by bit. Usage: test_passes.sh TRIREME
-#   TRIREME_DATA  folder of the public datasets; without it, this is skipped
+# Dual coordinate descent takes about as many passes on many ranks as on one, to a gap of 1e-3 on a9a, for each of its
+# losses: with ranks that change one model at the same time, and with runs that repeat bit by bit.
 . "$(dirname "$0")/lib.sh"
 [ -r "$data/a9a/a9a.gz" ] || { skip "no a9a in $data"; exit 77; }
 printf 'data: {train: [%s]}\nmodel: {type: logistic}\nsolve: {method: dual, epochs: 400, target_gap: 1e-3}\n' \
@@ -73,6 +72,3 @@ run little 1 job.yaml model.l2=3e-6 && holds little "$(of little gap) <= 1e-3"
 for loss in svm l2svm; do
     run clicks.$loss 1 job.yaml data.train=sparse.svm model.type=$loss && holds clicks.$loss "$(of clicks.$loss epochs) <= 9"
 done
-
-[ $bad -eq 0 ] && echo "all well"
-exit $bad

@@ -1,6 +1,5 @@
 #!/bin/sh
-# A class of models in a shared object: from a job to predictions, checkpoints and trireme run, and what is refused.
-# Usage: test_plugin.sh TRIREME
+# A model class in a shared object: from a job to predictions, checkpoints and trireme run; errors.
 tests=$(cd "$(dirname "$0")" && pwd)
 . "$tests/lib.sh"
 
@@ -77,6 +76,5 @@ refuses "no symbol" 66 "none.so: it has no tr_plugin" "$trireme" train $job mode
 refuses "an option twice" 78 "twice.so: option model.classes is listed twice" "$trireme" train $job model.plugin=twice.so
 refuses "an option without a kind" 78 "kind.so: option model.more has no kind" "$trireme" train $job model.plugin=kind.so
 refuses "a field twice" 78 "model.plugin: field loss is listed twice" "$trireme" train $job model.plugin=field.so
-refuses "one rank" 78 "one rank does not like it" mpirun $quiet --oversubscribe -n 3 "$trireme" train $job model.plugin=one.so
+refuses "one rank" 78 "one rank does not like it" on 3 "$trireme" train $job model.plugin=one.so
 refuses "another key" 78 "command line: model.clusters is for kmeans, and model.type is softmax" "$trireme" train $job model.plugin=away/libsoftmax.so model.clusters=3
-exit $bad

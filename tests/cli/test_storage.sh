@@ -1,7 +1,6 @@
 #!/bin/sh
-# Rows that lie on a disk (data.storage): the same models as with rows in memory, of which only some are there at a time; what
-# was written is found by the next start if it is whole, and never otherwise.
-# Usage: test_storage.sh TRIREME
+# Rows on a disk (data.storage): the same models as with rows in memory; the next start finds the rows if they are
+# complete.
 . "$(dirname "$0")/lib.sh"
 
 "$trireme" generate ctr -o train.svm rows=20k features=4k nonzeros=10 >/dev/null 2>&1 || fail "generate"
@@ -17,8 +16,6 @@ sed 's/, target_gap: 0//' job.yaml >sgd.yaml
 mkdir scratch
 disk="data.storage=disk data.scratch=scratch data.memory=512K"
 
-is() { [ "$2" = "$3" ] || fail "$1: «$2», expected «$3»"; }
-says() { grep -q -- "$1" "$2.out" || fail "$2: «$1» is not said: $(cat "$2.out")"; }
 # same A B: the two runs have come to the same, bit for bit
 same() {
     is "$1 and $2: objective" "$(of "$1" objective)" "$(of "$2" objective)"
@@ -33,7 +30,7 @@ for ranks in 1 2; do
         memory=m-$method-$ranks on_disk=d-$method-$ranks
         run $memory $ranks $job
         run $on_disk $ranks $job $disk
-        says "written to disk" $on_disk
+        says $on_disk.out "written to disk"
         holds "$on_disk: some rows in memory" "$(of $on_disk data_memory_bytes) < 0.8 * $(of $on_disk data_disk_bytes)"
         holds "$on_disk: read again each epoch" "$(of $on_disk data_read_bytes) > 2 * $(of $on_disk data_disk_bytes)"
         holds "$on_disk: no more often" "$(of $on_disk data_read_bytes) < 20 * $(of $on_disk data_disk_bytes)"
@@ -41,7 +38,7 @@ for ranks in 1 2; do
         is "$on_disk: the system's cache keeps it" "$(of $on_disk data_dropped_bytes)" 0
         mv $on_disk first
         run $on_disk $ranks $job $disk # finds what the first has written
-        says "training data.*found on disk" $on_disk
+        says $on_disk.out "training data.*found on disk"
         same first $on_disk
         rm -rf first
     done
@@ -91,7 +88,7 @@ for point in data.spill cache.sum; do
     TRIREME_FAULT="$point:#1" timeout $patience "$trireme" train job.yaml output=$killed $disk >killed.out 2>&1
     is "$point: exit" $? 137
     run $killed 1 job.yaml $disk
-    says "training data.*written to disk" $killed
+    says $killed.out "training data.*written to disk"
     same $killed d-newton-1
 done
 
@@ -99,10 +96,9 @@ done
 sed "s/every: no/every: 1 clocks/" job.yaml >slow.yaml
 slow="slow.yaml solve.method=dual $disk"
 run whole 2 $slow
-TRIREME_FAULT="clock@1:#4" timeout $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train $slow output=again >again.out 2>&1 &&
-    fail "again: not killed"
+TRIREME_FAULT="clock@1:#4" on 2 "$trireme" train $slow output=again >again.out 2>&1 && fail "again: not killed"
 run again 2 $slow
-says "found on disk" again
+says again.out "found on disk"
 same whole again
 
 # ---- damaged: said by name, and read again by the next start ----
@@ -112,7 +108,7 @@ file=${file%/owner}/data/training-0.rows
 printf 'XXXXXXXX' | dd of="$file" bs=1 seek=200000 conv=notrunc 2>/dev/null
 refuses "damaged" 65 "damaged" "$trireme" train job.yaml output=bad $disk report.progress=no
 run bad 1 job.yaml $disk
-says "training data.*written to disk" bad
+says bad.out "training data.*written to disk"
 same bad d-newton-1
 
 # ---- what does not fit is known before: refused with what to set, or on the disk where there is one ----
@@ -121,9 +117,9 @@ refuses "huge" 78 "set data.storage: disk and data.scratch" \
     "$trireme" train job.yaml data.train=huge.svm output=huge report.progress=no
 refuses "huge for descent" 78 ": use more nodes" \
     "$trireme" train data.train=huge.svm solve.method=descent model.l1=0.1 output=huge report.progress=no
-TRIREME_FAULT=load:#1 timeout $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml data.train=huge.svm \
+TRIREME_FAULT=load:#1 on 2 "$trireme" train job.yaml data.train=huge.svm \
     solve.method=dual data.scratch=scratch output=huge >huge.out 2>&1 # though dual has its rows on all ranks of a host otherwise
-says "memory_disk, in scratch" huge
+says huge.out "memory_disk, in scratch"
 run auto 2 job.yaml data.storage=auto data.scratch=scratch
 is "auto: on disk" "$(of auto data_disk_bytes)" ""
 same auto m-newton-2
@@ -137,4 +133,3 @@ refuses "read-only" 73 "data.scratch: /proc/" \
     "$trireme" train job.yaml output=no data.storage=disk data.scratch=/proc report.progress=no
 refuses "no scratch" 78 "needs data.scratch" "$trireme" train job.yaml output=no data.storage=disk report.progress=no
 refuses "descent" 78 "needs memory" "$trireme" train job.yaml solve.method=descent model.l1=0.1 output=no $disk report.progress=no
-exit $bad

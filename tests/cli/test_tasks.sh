@@ -1,7 +1,6 @@
 #!/bin/sh
-# Jobs of several tasks: in order and at once, on as many ranks as there are; what fails, what is refused, what is left
-# behind; and the mean of several models. Usage: test_tasks.sh TRIREME
-#   TRIREME_DATA  folder of the public datasets; without it jobs/ensemble.yaml is not run
+# Jobs of several tasks, in order and at once, on any number of ranks; failures, errors, output; the mean of several
+# models.
 . "$(dirname "$0")/lib.sh"
 
 awk 'BEGIN { srand(5); for (i = 0; i < 2500; i++) { m = 0; row = "";
@@ -9,9 +8,8 @@ awk 'BEGIN { srand(5); for (i = 0; i < 2500; i++) { m = 0; row = "";
     file = i < 2000 ? "train" : "test"
     print (m + 3 * (rand() - 0.5) > 1 ? 1 : -1) row > file; print m + rand() row > file ".real" } }'
 
-# state FOLDER TASK MEMBER: of a task in summary.json
-state() { sed -n "s/^    {\"name\": \"$2\".*\"$3\": \"\{0,1\}\([^,\"}]*\).*/\1/p" "$1/summary.json"; }
-is() { [ "$2" = "$3" ] || fail "$1: «$2», expected «$3»"; }
+# task FOLDER TASK MEMBER: of a task in summary.json
+task() { sed -n "s/^    {\"name\": \"$2\".*\"$3\": \"\{0,1\}\([^,\"}]*\).*/\1/p" "$1/summary.json"; }
 # begun TASK: the line of $into.out in which it begins
 begun() { grep -n "^$1: layout:" "$into.out" | cut -d: -f1; }
 ended() { grep -n "^$1: output:" "$into.out" | cut -d: -f1; }
@@ -53,8 +51,8 @@ for ranks in 1 2 4; do
     for task in one two; do "$trireme" predict $into/$task test --probability >$task.$ranks; done
     # shellcheck disable=SC2046 # three words
     agrees $into/mean $(figures 1 test one.$ranks two.$ranks)
-    is "$into: all ended" "$(state $into one state) $(state $into two state) $(state $into mean state)" "done done done"
-    is "$into: ranks of the mean" "$(state $into mean ranks)" $ranks
+    is "$into: all ended" "$(task $into one state) $(task $into two state) $(task $into mean state)" "done done done"
+    is "$into: ranks of the mean" "$(task $into mean ranks)" $ranks
     follows "$(begun mean)" "$(ended one)" "$into: the mean begins before one has ended"
     follows "$(begun mean)" "$(ended two)" "$into: the mean begins before two has ended"
     is "$into: files" "$(ls $into | tr '\n' ' ')" "job.yaml mean one status.json summary.json two "
@@ -66,7 +64,7 @@ for ranks in 1 2 4; do
     grep -q "^mean *$ranks .* done" $into.out || fail "$into: no table of tasks"
     holds "$into: each model of the mean" "$(grep -c '"task": ' $into/mean/summary.json) == 2"
 done
-is "mean1: ranks of one" "$(state mean1 one ranks)" 1
+is "mean1: ranks of one" "$(task mean1 one ranks)" 1
 grep -q "note: *task one could have 2 ranks, the job has 1" mean1.out || fail "fewer ranks than wished for: not said"
 
 # a task is what a job of its own on as many ranks is
@@ -164,14 +162,12 @@ tasks:
   other: {ranks: 1, after: good}
 END
 for ranks in 1 3; do
-    launch="mpirun $quiet --oversubscribe -n $ranks"
-    [ $ranks -gt 1 ] || launch=
-    timeout $patience $launch "$trireme" train fails.yaml output=fails$ranks >said 2>&1
+    on $ranks "$trireme" train fails.yaml output=fails$ranks >said 2>&1
     is "fails: exit code" $? 66
     is "fails: errors" "$(grep '^trireme: error' said)" "trireme: error: task bad: missing: no such file"
     grep -q '^trireme: task next is not run: it comes after bad, which failed$' said || fail "next is not named"
     grep -q '^trireme: task mean is not run: it comes after next, which was not run$' said || fail "mean is not named"
-    is "fails: states" "$(for t in good bad next mean other; do state fails$ranks $t state; done | tr '\n' ' ')" \
+    is "fails: states" "$(for t in good bad next mean other; do task fails$ranks $t state; done | tr '\n' ' ')" \
         "done failed not run not run done "
     grep -q '"error": "task bad: missing: no such file"' fails$ranks/status.json || fail "fails: no error in status.json"
     grep -q '"status": 66' fails$ranks/bad/status.json || fail "fails: the status of the task itself"
@@ -195,7 +191,7 @@ is "no test data" "$(cat said)" \
 
 # ---- stopped from outside: the folders of the job and of its tasks say so ----
 # the ranks are told by themselves, as a batch system tells them: mpirun kills them so soon that it is a race
-timeout $patience mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=ended tasks.one.ranks=1 tasks.two.ranks=1 \
+on 2 "$trireme" train job.yaml output=ended tasks.one.ranks=1 tasks.two.ranks=1 \
     solve.epochs=10000000 tasks.two.solve.epochs=10000000 tasks.two.solve.rate=0.1 >said 2>&1 &
 mpirun=$!
 tries=0
@@ -222,7 +218,7 @@ if [ -r "$data/a9a/a9a.gz" ]; then
         [ "$(grep -c '^rows: *32561 of training data and 16281 of test data, read once for 3 tasks' $into.out)" -eq 1 ] &&
             ! grep 'data: .* read in' $into.out || fail "$into: rows are read more than once: $(grep -e rows: -e data: $into.out)"
         holds "$into: area" "$(of $into/mean test_auc) > 0.901"
-        is "$into: ranks of plain" "$(state $into plain ranks)" $((ranks < 4 ? ranks : 4))
+        is "$into: ranks of plain" "$(task $into plain ranks)" $((ranks < 4 ? ranks : 4))
     done
     for task in plain sparse; do "$trireme" predict ensemble6/$task datasets/a9a/a9a.t.gz --probability >$task.a9a; done
     gzip -dc datasets/a9a/a9a.t.gz | cut -d ' ' -f 1 | paste -d ' ' - plain.a9a sparse.a9a |
@@ -231,4 +227,3 @@ if [ -r "$data/a9a/a9a.gz" ]; then
 else
     skip "jobs/ensemble.yaml: no \$TRIREME_DATA/a9a"
 fi
-exit $bad

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Whoever waits for other ranks says for whom, and a job whose ranks all wait is started again: while it opens, too.
+# A rank that waits for others names them, and a job all of whose ranks wait is started again, also while it opens.
 . "$(dirname "$0")/lib.sh"
 
 # ---- what waits for other ranks inside of MPI is called in one file; a flush of a window ends when its target is in MPI ----
@@ -21,7 +21,7 @@ ranks: {patience: 1}
 END
 if TRIREME_FAULT=load=exit=9:1 "$trireme" train job.yaml output=probe >/dev/null 2>&1; then
     skip "built without faults"
-    exit $bad
+    exit
 fi
 
 # supervised NAME STARTS SETTING…: ends well after so many starts; what is said is in err
@@ -50,6 +50,3 @@ grep -q 'all ranks have been waiting for one another for' err || fail "$name: $(
 TRIREME_FAULT=meet=stop@1:#6:0:0 supervised stopped 2
 grep -q 'rank 1 (pid .* is stopped: no sign of life' err || fail "stopped: $(cat err)"
 grep -q 'rank [02] has been waiting [0-9]* s for \(all\|the\) ranks' err || fail "stopped: nobody says whom he waits for: $(cat err)"
-
-[ $bad -eq 0 ] && echo "ok waits"
-exit $bad

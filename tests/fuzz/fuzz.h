@@ -1,4 +1,4 @@
-/* What the fuzzing programs share: how they say what should not be. */
+/* What the fuzzing programs share: how they report a failure, and inputs that are read byte by byte. */
 #ifndef TR_FUZZ_H
 #define TR_FUZZ_H
 
@@ -29,6 +29,27 @@ static inline void expect(bool good, const char *what)
 static inline bool same_bits(float a, float b)
 {
     return memcmp(&a, &b, sizeof a) == 0;
+}
+
+/* The status is that of bad data, or `other`, and its text is one line. Returns the status. */
+static inline int expect_error(int status, int other)
+{
+    expect(status == TR_ERR_DATA || status == other, "odd status");
+    expect(*tr_error_text() && !strchr(tr_error_text(), '\n'), "not one line");
+    return status;
+}
+
+struct bytes {
+    const uint8_t *data;
+    size_t n;
+};
+
+/* The next byte of the input; 0 after the last. */
+static inline unsigned next_byte(struct bytes *in)
+{
+    if (in->n == 0) return 0;
+    in->n--;
+    return *in->data++;
 }
 
 #endif

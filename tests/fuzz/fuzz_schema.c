@@ -14,34 +14,22 @@
 
 enum { MOST = 8, ROWS = 6, ODD = 160 };
 
-struct input {
-    const uint8_t *data;
-    size_t n;
-};
-
-static unsigned next(struct input *in)
-{
-    if (in->n == 0) return 0;
-    in->n--;
-    return *in->data++;
-}
-
 /* Most often as it should be. */
-static uint64_t perhaps(struct input *in, uint64_t usual)
+static uint64_t perhaps(struct bytes *in, uint64_t usual)
 {
     static const uint64_t odd[] = {0, 1, 2, 255, UINT32_MAX - 1, UINT32_MAX, (uint64_t)1 << 32, UINT64_MAX};
-    unsigned byte = next(in);
+    unsigned byte = next_byte(in);
     if (byte < ODD) return usual;
     return byte % 2 ? usual + byte / 2 % 4 - 1 : odd[byte / 2 % 8];
 }
 
 /* ---- a file ---- */
 
-static void put(struct input *in, struct tr_h5_writer *w, const char *name, enum tr_h5_type type,
+static void put(struct bytes *in, struct tr_h5_writer *w, const char *name, enum tr_h5_type type,
                 uint64_t rows, uint64_t columns, const void *values)
 {
     static const float others[MOST * (1 + TR_CROSS_MOST) + 256];
-    unsigned byte = next(in);
+    unsigned byte = next_byte(in);
     if (byte >= ODD && byte % 16 == 0) return; /* it is missing */
     if (byte >= ODD && byte % 16 == 1 && rows * tr_max_size(columns, 1) <= sizeof others / sizeof *others) {
         type = TR_H5_F32;
@@ -53,14 +41,14 @@ static void put(struct input *in, struct tr_h5_writer *w, const char *name, enum
 }
 
 /* Names a, b and so on by default; otherwise equal, empty or longer ones. */
-static void put_texts(struct input *in, struct tr_h5_writer *w, const char *name, const char *count, size_t n)
+static void put_texts(struct bytes *in, struct tr_h5_writer *w, const char *name, const char *count, size_t n)
 {
     char text[8] = "";
     DEMAND(tr_h5_put_count(w, count, perhaps(in, n)) == TR_OK);
     if (n == 0) return;
     DEMAND(tr_h5_begin_texts(w, name, n, sizeof text) == TR_OK);
     for (size_t i = 0; i < n; i++) {
-        unsigned byte = next(in);
+        unsigned byte = next_byte(in);
         snprintf(text, sizeof text, "%c", byte < ODD ? 'a' + (int)i : (int)byte);
         if (byte >= ODD && byte % 16 == 15)
             memset(text, 'a' + (int)byte / 16, sizeof text); /* without an end */
@@ -68,20 +56,20 @@ static void put_texts(struct input *in, struct tr_h5_writer *w, const char *name
     }
 }
 
-static void put_columns(struct input *in, struct tr_h5_writer *w, size_t n, size_t crosses)
+static void put_columns(struct bytes *in, struct tr_h5_writer *w, size_t n, size_t crosses)
 {
     static const double means[] = {0, 1.5, -3e38, 1e300, INFINITY, NAN};
     uint8_t type[MOST], flags[MOST];
     double mean[MOST];
     uint64_t values[MOST], begin[64] = {0}, all = 0;
     uint32_t cross[MOST][1 + TR_CROSS_MOST];
-    const uint64_t raw = next(in) % 4 == 3 ? 4 : 0;
+    const uint64_t raw = next_byte(in) % 4 == 3 ? 4 : 0;
     for (size_t c = 0; c < n; c++) {
-        type[c] = (uint8_t)(c + crosses < n ? perhaps(in, next(in) % TR_COLUMN_TYPES)
+        type[c] = (uint8_t)(c + crosses < n ? perhaps(in, next_byte(in) % TR_COLUMN_TYPES)
                                             : perhaps(in, TR_COLUMN_CATEGORY));
-        flags[c] = (uint8_t)(next(in) % 4 + perhaps(in, raw));
-        mean[c] = means[next(in) % (sizeof means / sizeof *means)];
-        values[c] = perhaps(in, type[c] == TR_COLUMN_CATEGORY ? next(in) % 6 : 0);
+        flags[c] = (uint8_t)(next_byte(in) % 4 + perhaps(in, raw));
+        mean[c] = means[next_byte(in) % (sizeof means / sizeof *means)];
+        values[c] = perhaps(in, type[c] == TR_COLUMN_CATEGORY ? next_byte(in) % 6 : 0);
         all += values[c] < 7 ? values[c] : 0;
     }
     put(in, w, "table_types", TR_H5_U8, n, 0, type);
@@ -90,26 +78,27 @@ static void put_columns(struct input *in, struct tr_h5_writer *w, size_t n, size
     put(in, w, "table_values", TR_H5_U64, n, 0, values);
     for (size_t i = 0; i < crosses; i++)
         for (size_t k = 0; k <= TR_CROSS_MOST; k++)
-            cross[i][k] = (uint32_t)perhaps(in, k > 0 ? next(in) % (n - crosses) : 2 + next(in) % 3);
+            cross[i][k] =
+                (uint32_t)perhaps(in, k > 0 ? next_byte(in) % (n - crosses) : 2 + next_byte(in) % 3);
     if (crosses > 0) put(in, w, "table_crossed", TR_H5_U32, crosses, 1 + TR_CROSS_MOST, cross);
     char text[256];
     for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + (i * 7 + i / 26) % 26);
-    for (size_t i = 0; i < all && i < 63; i++) begin[i + 1] = perhaps(in, begin[i] + 1 + next(in) % 3);
+    for (size_t i = 0; i < all && i < 63; i++) begin[i + 1] = perhaps(in, begin[i] + 1 + next_byte(in) % 3);
     put(in, w, "dictionary_begin", TR_H5_U64, all + 1, 0, begin);
     put(in, w, "dictionary_text", TR_H5_U8, begin[all] < sizeof text ? begin[all] + 1 : 1, 0, text);
 }
 
-static void make(struct input *in, const char *folder)
+static void make(struct bytes *in, const char *folder)
 {
     struct tr_h5_writer *w;
-    size_t crosses = next(in) % 8 == 7 ? 1 + next(in) % 2 : 0, n = 1 + next(in) % 5 + crosses;
+    size_t crosses = next_byte(in) % 8 == 7 ? 1 + next_byte(in) % 2 : 0, n = 1 + next_byte(in) % 5 + crosses;
     DEMAND(tr_h5_create(folder, "trireme-fuzz", 1, NULL, NULL, &w) == TR_OK);
     put_texts(in, w, "table_names", "table_columns", n);
     DEMAND(tr_h5_put_count(w, "table_header", 1) == TR_OK);
-    put_texts(in, w, "table_labels", "table_label_names", next(in) % 4);
-    put_texts(in, w, "table_missing", "table_missing_words", next(in) % 3);
-    DEMAND(tr_h5_put_count(w, "table_one_positive", next(in) >= ODD) == TR_OK);
-    DEMAND(tr_h5_put_count(w, "table_hash", next(in) % 4 == 3 ? perhaps(in, 16) : 0) == TR_OK);
+    put_texts(in, w, "table_labels", "table_label_names", next_byte(in) % 4);
+    put_texts(in, w, "table_missing", "table_missing_words", next_byte(in) % 3);
+    DEMAND(tr_h5_put_count(w, "table_one_positive", next_byte(in) >= ODD) == TR_OK);
+    DEMAND(tr_h5_put_count(w, "table_hash", next_byte(in) % 4 == 3 ? perhaps(in, 16) : 0) == TR_OK);
     DEMAND(tr_h5_put_count(w, "table_crosses", perhaps(in, crosses)) == TR_OK);
     put_columns(in, w, n, crosses);
     DEMAND(tr_h5_finish(&w) == TR_OK);
@@ -117,20 +106,14 @@ static void make(struct input *in, const char *folder)
 
 /* ---- reading with it ---- */
 
-static void check_error(int status)
-{
-    expect(status == TR_ERR_DATA || status == TR_ERR_SYSTEM, "odd status");
-    expect(*tr_error_text() && !strchr(tr_error_text(), '\n'), "not one line");
-}
-
 /* A table with these columns, of letters and digits. */
-static size_t write_table(struct input *in, const struct tr_schema *s, char *text, size_t room)
+static size_t write_table(struct bytes *in, const struct tr_schema *s, char *text, size_t room)
 {
     size_t at = 0, fields = tr_schema_fields(s);
     for (size_t row = 0; row <= ROWS; row++)
         for (size_t c = 0; c < fields && at + 32 < room; c++) {
             size_t n = 1;
-            unsigned byte = next(in);
+            unsigned byte = next_byte(in);
             bool number =
                 s->column[c].type != TR_COLUMN_CATEGORY && s->column[c].type != TR_COLUMN_NAMED_LABEL;
             const char *name = tr_ids_text(&s->names, c, &n);
@@ -154,7 +137,7 @@ static void check_rows(const struct tr_schema *s, struct tr_matrix *m)
     if (!m->begin) DEMAND(m->columns == s->keys);
 }
 
-static void use(struct input *in, const struct tr_schema *s)
+static void use(struct bytes *in, const struct tr_schema *s)
 {
     char text[4096], shown[TR_SHOWN_NAME];
     int fd;
@@ -168,7 +151,7 @@ static void use(struct input *in, const struct tr_schema *s)
         tr_schema_value_text(s, key, key, shown);
     }
     for (int label = -1; label < 4; label++) tr_schema_label_text(s, (float)label, shown);
-    bool labelled = next(in) % 2;
+    bool labelled = next_byte(in) % 2;
     open_bytes((const uint8_t *)text, write_table(in, s, text, sizeof text), &fd, &files);
     struct tr_reader_options options = {.format = TR_FORMAT_CSV,
                                         .schema = s,
@@ -184,7 +167,7 @@ static void use(struct input *in, const struct tr_schema *s)
         tr_ids_free(&report.labels.bits);
         tr_matrix_free(&rows);
     } else {
-        check_error(status);
+        expect_error(status, TR_ERR_SYSTEM);
     }
     tr_bindings_free(&bindings);
     free(head);
@@ -195,7 +178,7 @@ static void use(struct input *in, const struct tr_schema *s)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     char folder[64], path[96];
-    struct input in = {data, n};
+    struct bytes in = {data, n};
     struct tr_h5_reader *r = NULL;
     struct tr_schema *s = NULL;
     snprintf(folder, sizeof folder, "/dev/shm/fuzz-schema-%d", (int)getpid());
@@ -204,7 +187,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     DEMAND(tr_h5_open(folder, "trireme-fuzz", 1, &r) == TR_OK);
     int status = tr_saved_schema_read(r, &s);
     if (status == TR_OK && s) use(&in, s);
-    else if (status != TR_OK) check_error(status);
+    else if (status != TR_OK) expect_error(status, TR_ERR_SYSTEM);
     DEMAND(status == TR_OK || !s);
     tr_schema_release(&s);
     tr_h5_close(&r);

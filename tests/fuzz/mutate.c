@@ -35,61 +35,16 @@ static struct {
     const char *prefix;
 } wish = {.runs = UINT64_MAX, .seconds = UINT64_MAX, .seed = 1, .prefix = ""};
 
-/* What parsers stumble over. */
-static const char *const token[] = {"0",
-                                    "-1",
-                                    "1e999",
-                                    "1e-999",
-                                    "nan",
-                                    "-inf",
-                                    "0x1p3",
-                                    "1.5e",
-                                    "4294967295",
-                                    "4294967296",
-                                    "18446744073709551616",
-                                    "+",
-                                    "-",
-                                    ".",
-                                    ":",
-                                    ": ",
-                                    "\n",
-                                    "\r\n",
-                                    "\r",
-                                    "\t",
-                                    "  ",
-                                    "#",
-                                    "[",
-                                    "]",
-                                    "{",
-                                    "}",
-                                    ",",
-                                    "'",
-                                    "\"",
-                                    "&a",
-                                    "*a",
-                                    "<<",
-                                    "|",
-                                    "\1",
-                                    "\x7f",
-                                    "\xff",
-                                    "\xc3",
-                                    "ä",
-                                    "~",
-                                    "null",
-                                    "yes",
-                                    "1/n",
-                                    "auto",
-                                    "solve.rate=1",
-                                    "w\n",
-                                    "bias",
-                                    "label",
-                                    "qid:1",
-                                    "1:1 ",
-                                    "-1 ",
-                                    "---\n",
-                                    "...\n",
-                                    "!!int",
-                                    "\x1f\x8b\x08"};
+/* Texts that parsers may fail on. */
+/* clang-format off */
+static const char *const token[] = {
+    "0", "-1", "1e999", "1e-999", "nan", "-inf", "0x1p3", "1.5e", "4294967295", "4294967296",
+    "18446744073709551616", "+", "-", ".", ":", ": ", "\n", "\r\n", "\r", "\t", "  ", "#", "[", "]", "{",
+    "}", ",", "'", "\"", "&a", "*a", "<<", "|", "\1", "\x7f", "\xff", "\xc3", "ä", "~", "null", "yes",
+    "1/n", "auto", "solve.rate=1", "w\n", "bias", "label", "qid:1", "1:1 ", "-1 ", "---\n", "...\n",
+    "!!int", "\x1f\x8b\x08",
+};
+/* clang-format on */
 
 static size_t below(struct tr_rng *rng, size_t n)
 {

@@ -41,10 +41,10 @@ def routes(quick):
 def reader(quick):
     path = ctr_data(quick)
     size = os.path.getsize(path) / 1e6
-    bench = program("bench_parse")
+    bench = program("bench_load")
     ours, theirs = [], []
     for _ in range(3):
-        ours.append(float(run(bench, path, 1).split()[2]))
+        ours.append(size / float(run(bench, "libsvm", path, 1).split()[1]))
         if shutil.which("liblinear-train"):
             begin = time.time()
             process = subprocess.Popen(["liblinear-train", "-s", "0", path, "/dev/null"], stdout=subprocess.PIPE)
