@@ -47,6 +47,24 @@ run() {
     fail "$into: trireme train $* on $ranks ranks: exit $?: $(grep -e error -e "$stack" "$into.out" || tail -3 "$into.out")"
     return 1
 }
+# run_all RANKS JOB: trains a model for each line «NAME SETTING…» of standard input into the folder NAME, all as tasks of one
+# run, one after the other on all ranks; messages are in NAME.out. A task gives the same model as a job of its own.
+run_all() {
+    ranks=$1 list=
+    rm -rf tasks && { cat "$2"; echo tasks:; } >tasks.yaml
+    while read -r task settings; do
+        list="$list $task"
+        echo "$task: ranks=$ranks $settings" | awk '{
+            for (i = 2; i <= NF; i++) { split($i, pair, "="); value[pair[1]] = pair[2] } # the last value of a key counts
+            for (key in value) { line = line comma key ": " value[key]; comma = ", " }
+            print "  " $1 " {" line "}" }' >>tasks.yaml
+    done
+    run tasks "$ranks" tasks.yaml
+    for task in $list; do
+        rm -rf "$task" && mv "tasks/$task" "$task"
+        sed -n "s/^$task: //p" tasks.out >"$task.out"
+    done
+}
 # starts EXIT RANKS WORD…: trireme train WORD… ends with this exit code (killed: any but 0); its messages are in the file out
 starts() {
     code=$1 ranks=$2; shift 2
@@ -87,6 +105,22 @@ same_model() { cmp -s "$1/model.txt" "$2/model.txt" || fail "$1 and $2 have diff
 # says FILE PATTERN [WHAT], silent FILE PATTERN [WHAT]: a line matches, or none
 says() { grep -q -- "$2" "$1" || fail "${3:-$1}: no line matches «$2»: $(cat "$1")"; }
 silent() { ! grep -q -- "$2" "$1" || fail "${3:-$1}: a line matches «$2»: $(cat "$1")"; }
+
+# dense_rows N SEED: LIBSVM lines of 8 features, of which each row has all
+dense_rows() {
+    awk -v n="$1" -v seed="$2" 'BEGIN { srand(seed); for (i = 0; i < n; i++) { m = 0; row = "";
+        for (j = 1; j <= 8; j++) { x = int(rand() * 1000) / 1000 - 0.3; m += x * (j - 4); row = row " " j ":" (x == 0 ? 1e-3 : x) }
+        print (m + 2 * (rand() - 0.5) > 1 ? 1 : -1) row } }'
+}
+# same_trees A B: the same arrays in both models; SETS names further ones
+same_trees() {
+    for folder in "$1" "$2"; do
+        for field in tree_begin feature child number missing_left gain weight base ${SETS-}; do
+            h5dump -d $field "$folder/model.h5" | tail -n +2
+        done >"${folder##*/}.dump"
+    done
+    [ -s "${1##*/}.dump" ] && cmp -s "${1##*/}.dump" "${2##*/}.dump" || fail "$1 and $2 have different trees"
+}
 
 # no_notices FILE: removes what mpirun says by itself: that of Open MPI 4 now and then, when it ends while a pipe is being
 # closed; that of 5 after an exit code other than 0, between two lines of dashes

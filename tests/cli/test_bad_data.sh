@@ -2,14 +2,13 @@
 # Malformed data in all formats except LIBSVM end with one line, from one rank, and the exit code that fits; unusual
 # but valid data are read.
 . "$(dirname "$0")/lib.sh"
-ranks=1 # of the next case: one process and three ranks take turns
+cases=0
 
-# train SETTING…: on one rank or on three
+# train SETTING…: on one rank, each third case on three
 train() {
     rm -rf out
-    on $ranks "$trireme" train job.yaml "$@" >said 2>err; got=$?
-    ranks=$((4 - ranks))
-    return $got
+    cases=$((cases + 1))
+    on $((cases % 3 ? 1 : 3)) "$trireme" train job.yaml "$@" >said 2>err
 }
 
 # refuses CODE WORDS SETTING…: ends with this exit code, and the one line that is an error has the words
@@ -38,7 +37,6 @@ printf 'name: job\noutput: out\nsolve: {epochs: 2}\ndata: {train: x}\n' >job.yam
 mf="model.type=mf model.rank=2"
 text '1\t2\t3\n1\t2\n';                 refuses 65 "x:2: '1': expected three columns" $mf
 text '1,2,3\n1,2,bad\n';                refuses 65 "x:2: 'bad': the rating is not a number" $mf
-text '1,2,3\n1,2,bad\n';                refuses 65 "x:2: 'bad': the rating is not a number" $mf
 text '1,2,3\n1,,3\n';                   refuses 65 "x:2: '1': the item is missing" $mf
 text '1,2,3\n1,2,inf\n';                refuses 65 "x:2: 'inf': the rating is not finite" $mf
 text 'user,item,rating\n';              refuses 66 "x: there is no record in it" $mf
@@ -47,7 +45,6 @@ text '1 2\n3 4\n';                      refuses 65 "x:1: '1': expected three col
 text '1,2,3\n2,2,1\n1,3,3\n';           printf '1,z,3\n' >y
 refuses 65 "y:1: 'z': the item is no whole number, as those of the training data are" $mf data.test=y
 text 'ann::The Matrix::5\nbob::Heat::1\nann::Heat::2::978300760\nann::Heat::3\n'
-accepts "2 users, 2 items, 3 ratings" $mf
 accepts "2 users, 2 items, 3 ratings" $mf
 text '1,2,3\n1,x\n2,2,1\n3,3,x\n1,3,1\n'
 accepts "2 malformed records left out" $mf data.on_error=skip
@@ -68,7 +65,6 @@ text '1 1:2 3:4\n';                     refuses 65 "x: looks like data.format: l
 text '2\n3\n2\n1 1 1\n2 1 1\n';         printf '1\n4\n1\n1 1 1\n' >y
 refuses 65 "y: its header says 4 words, but that of x 3" $lda data.train=x,y
 text '3\n4\n5\n3 4 2\n1 2 1\n1 1 7\n3 1 1\n1 2 4\n'
-accepts "2 documents, 4 words, 4 counts, 15 tokens" $lda
 accepts "2 documents, 4 words, 4 counts, 15 tokens" $lda
 
 # ---- tables ----
@@ -103,7 +99,6 @@ text '2\n3\n2\n1 1 1\n2 1 1\n';         refuses 65 "x: looks like data.format: d
 text 'a;b\n1;2\n3;4\n5;6,5\n';          refuses 65 "x:4: column b: '6,5' is not a number" $km "data.columns=*: number"
 text 'a;b\n1;2\n3;4\n5;6,5\n';          accepts "column b is a category, as x:4 has '6,5'" $km
 text '\0357\0273\0277a;b\r\n1;2\r\n\r\n3;4\r\n 5 ;"6"'
-accepts "3 dense rows, 2 columns" $km
 accepts "3 dense rows, 2 columns" $km
 text '1\t2\t3\n4\t5\t6\n7\t8\t9\n';     accepts "3 dense rows, 2 columns" $km data.label=first
 text '1,2\nx,3\n3,4\n';                 accepts "1 malformed records left out" $km data.on_error=skip

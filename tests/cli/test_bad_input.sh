@@ -25,19 +25,19 @@ refuses() {
     for ranks in 1 3; do refuses1 "$code" "$words" on $ranks "$trireme" "$@"; done
 }
 
-# refuses_somewhere CODE WORDS WORD…: on one rank or on three, which take turns
-ranks=1
-refuses_somewhere() {
+# refuses_alone CODE WORDS WORD…: on one rank, for errors of a kind that refuses() checks on three as well
+refuses_alone() {
     code=$1 words=$2; shift 2
-    ranks=$((4 - ranks))
-    refuses1 "$code" "$words" on $ranks "$trireme" "$@"
+    refuses1 "$code" "$words" "$trireme" "$@"
 }
 
-# record TEXT WORDS [SETTING…]: a file with this third line is refused, and file and line are named
+# record TEXT WORDS [SETTING…]: a file with this third line is refused, and file and line are named; each third one on three ranks
+records=0
 record() {
     printf '1 1:1\n-1 2:1\n%b\n1 1:1 3:0.5\n-1 2:1\n' "$1" >bad
     words=$2; shift 2
-    refuses_somewhere 65 "bad:3: $words" train job.yaml data.train=bad "$@"
+    records=$((records + 1))
+    refuses1 65 "bad:3: $words" on $((records % 3 ? 1 : 3)) "$trireme" train job.yaml data.train=bad "$@"
 }
 
 printf 'name: job\noutput: out\nsolve: {method: dual, epochs: 3, target_gap: 0}\n' >job.yaml
@@ -54,19 +54,19 @@ refuses1 64 "unknown option --zzz: settings are section.key=value" "$trireme" tr
 refuses1 66 "standard input: the job file is empty" "$trireme" train - </dev/null
 printf 'data: {trin: good}' | refuses1 78 "standard input:1: unknown key data.trin" mpirun $quiet -n 1 "$trireme" train -
 refuses 66 "nothing: no such file" train job.yaml data.train=nothing
-refuses 66 "nothing: no such file" train job.yaml data.train=good data.test=nothing
+refuses_alone 66 "nothing: no such file" train job.yaml data.train=good data.test=nothing
 : >empty
 refuses 66 "empty: empty" train job.yaml data.train=empty
 mkdir folder
-refuses 66 "folder: a folder without files" train job.yaml data.train=folder
+refuses_alone 66 "folder: a folder without files" train job.yaml data.train=folder
 seq 60000 | gzip -nc | tail -c +20 | tr '\n' x | sed '1s/^/\x01/' >garbage
-refuses 65 "garbage:1: " train job.yaml data.train=garbage
+refuses_alone 65 "garbage:1: " train job.yaml data.train=garbage
 awk 'BEGIN { srand(1); for (i = 0; i < 20000; i++) print (rand() > 0.5 ? 1 : -1), int(rand() * 9) + 1 ":" rand() }' |
     gzip >whole.gz
 head -c 70000 whole.gz >cut.gz
 refuses 65 "cut.gz: truncated gzip file" train job.yaml data.train=cut.gz
 (head -c 30000 whole.gz; head -c 20000 /dev/zero; tail -c +50001 whole.gz) >damaged.gz
-refuses 65 "damaged.gz:" train job.yaml data.train=damaged.gz
+refuses_alone 65 "damaged.gz:" train job.yaml data.train=damaged.gz
 (cat good; head -c 100000000 /dev/zero | tr '\0' 1; echo; cat good) >long
 refuses 65 "long:5: record longer than" train job.yaml data.train=long
 rm long
@@ -99,13 +99,13 @@ record '1 1:' "'1:': the value is missing"
 record '1 one:1' "'one:1': the index is not a number"
 record '7 1:1' "label 7 is the third kind" solve.method=growing
 printf '1 -1:1 2:3\n0 1:1 2:4\n1 1:2 2:9\n' >first # in the first line, too, which tells the format
-refuses 65 "first:1: '-1:1': the index is negative" $good data.train=first
+refuses_alone 65 "first:1: '-1:1': the index is negative" $good data.train=first
 printf '1,2 1:1 2:3\n2,3 1:1 2:4\n' >several
-refuses 65 "several:1: '1,2': several labels" $good data.train=several
+refuses_alone 65 "several:1: '1,2': several labels" $good data.train=several
 printf '1 1:1\n7 1:1\n' >strange
 refuses 65 "strange: label 7, expected -1 or 1" $good data.test=strange
 printf '# nothing\n\n' >comments
-refuses 66 "comments: there is no record" $good data.test=comments
+refuses_alone 66 "comments: there is no record" $good data.test=comments
 printf '1 1:1\n1 2:1 x\n-1 2:x\n-1 2:1\n1 1:1\n' >bad
 for ranks in 1 3; do
     rm -rf out
@@ -116,45 +116,45 @@ for ranks in 1 3; do
 done
 
 # ---- jobs ----
-refuses 66 "nothing.yaml" train nothing.yaml
+refuses_alone 66 "nothing.yaml" train nothing.yaml
 printf 'name: x\nsolve:\n\tepochs: 3\n' >broken.yaml
-refuses_somewhere 78 "broken.yaml:3: " train broken.yaml
+refuses 78 "broken.yaml:3: " train broken.yaml
 printf 'name: x\nsolve:\n  epoch: 3\n' >key.yaml
-refuses_somewhere 78 "key.yaml:3: unknown key solve.epoch: did you mean solve.epochs?" train key.yaml
+refuses_alone 78 "key.yaml:3: unknown key solve.epoch: did you mean solve.epochs?" train key.yaml
 printf 'solve: {epochs: many}\n' >type.yaml
-refuses_somewhere 78 "type.yaml:1: solve.epochs is «many»: expected an integer" train type.yaml
-refuses_somewhere 78 "did you mean solve.epochs?" $good solve.epoch=3
-refuses_somewhere 78 "solve.epochs is «0»" $good solve.epochs=0
-refuses_somewhere 78 "solve.rate is «nan»" $good solve.rate=nan
-refuses_somewhere 78 "sync.mode is «bps»" $good sync.mode=bps
-refuses_somewhere 78 "checkpoint.every is «5»: expected no, a time as 30s" $good checkpoint.every=5
-refuses_somewhere 78 "checkpoint.max_time is «soon»: expected no, or a time" $good --max-time soon
-refuses_somewhere 64 "train: --max-time: expected T" $good --max-time
-refuses_somewhere 78 "checkpoint.keep is «0»" $good --max-time=5 checkpoint.keep=0
+refuses_alone 78 "type.yaml:1: solve.epochs is «many»: expected an integer" train type.yaml
+refuses 78 "did you mean solve.epochs?" $good solve.epoch=3
+refuses_alone 78 "solve.epochs is «0»" $good solve.epochs=0
+refuses_alone 78 "solve.rate is «nan»" $good solve.rate=nan
+refuses_alone 78 "sync.mode is «bps»" $good sync.mode=bps
+refuses_alone 78 "checkpoint.every is «5»: expected no, a time as 30s" $good checkpoint.every=5
+refuses_alone 78 "checkpoint.max_time is «soon»: expected no, or a time" $good --max-time soon
+refuses_alone 64 "train: --max-time: expected T" $good --max-time
+refuses_alone 78 "checkpoint.keep is «0»" $good --max-time=5 checkpoint.keep=0
 refuses 64 "«epochs»: expected section.key=value" $good epochs
-refuses_somewhere 78 "needs 9 ranks" $good ranks.groups=9
-refuses_somewhere 78 "with table.filter updates are not merged" $good table.push=merge table.filter=skip
-refuses_somewhere 78 "with sync.mode ssp and asp updates are not merged" $good table.push=merge sync.mode=asp solve.method=sgd
-refuses_somewhere 78 "what servers do with updates of w needs them as messages" $good table.push=merge solve.method=sgd solve.optimizer=adam solve.rate=1
-refuses_somewhere 78 "solve.inner is «1e308»: expected a number above 0 to 1000000" $good solve.method=svrg solve.inner=1e308
-refuses_somewhere 78 "model.alpha is «1e308»: expected a number above 0 to 1000000 or auto" train data.train=good model.type=lda output=out model.alpha=1e308
-refuses_somewhere 78 "model.beta is «1e300»: expected a number above 0 to 1000000" train data.train=good model.type=lda output=out model.beta=1e300
+refuses 78 "needs 9 ranks" $good ranks.groups=9
+refuses 78 "with table.filter updates are not merged" $good table.push=merge table.filter=skip
+refuses_alone 78 "with sync.mode ssp and asp updates are not merged" $good table.push=merge sync.mode=asp solve.method=sgd
+refuses_alone 78 "what servers do with updates of w needs them as messages" $good table.push=merge solve.method=sgd solve.optimizer=adam solve.rate=1
+refuses_alone 78 "solve.inner is «1e308»: expected a number above 0 to 1000000" $good solve.method=svrg solve.inner=1e308
+refuses_alone 78 "model.alpha is «1e308»: expected a number above 0 to 1000000 or auto" train data.train=good model.type=lda output=out model.alpha=1e308
+refuses_alone 78 "model.beta is «1e300»: expected a number above 0 to 1000000" train data.train=good model.type=lda output=out model.beta=1e300
 # so many that counting them one by one would not end; the target is reached at once
 for method in svrg svrg++ katyusha; do
     timeout -s KILL $patience "$trireme" $good solve.method=$method solve.epochs=1000000000 solve.target=1 output=many >err 2>&1 ||
         fail "10^9 epochs of $method: exit $?: $(tail -1 err)"
 done
-refuses_somewhere 78 "data.train is missing" train job.yaml
-refuses_somewhere 78 "solve.method als is for mf, and model.type is auto" $good solve.method=als
-refuses_somewhere 78 "solve.method is «foo»: expected auto, dual, sgd, " $good solve.method=foo
-refuses_somewhere 78 "data.partition vertical needs solve.method sgd" $good data.partition=vertical
+refuses 78 "data.train is missing" train job.yaml
+refuses_alone 78 "solve.method als is for mf, and model.type is auto" $good solve.method=als
+refuses_alone 78 "solve.method is «foo»: expected auto, dual, sgd, " $good solve.method=foo
+refuses_alone 78 "data.partition vertical needs solve.method sgd" $good data.partition=vertical
 refuses 65 "data.features is 2, but the data has feature 4" $good data.features=2
 refuses 76 "the objective is not finite any more" $good solve.method=sgd model.type=linear solve.rate=1e30 solve.epochs=90
 
 # ---- output ----
 refuses 73 "output good: is a file, expected a folder" $good output=good/run
 echo mine >folder/notes
-refuses 73 "output folder: holds files" $good output=folder
+refuses_alone 73 "output folder: holds files" $good output=folder
 [ "$(ls folder)" = notes ] || fail "output folder: now holds $(ls folder)"
 rm -rf small && mkdir small
 if [ "$(id -u)" -eq 0 ] && mount -t tmpfs -o size=256k none small 2>err; then
@@ -186,8 +186,8 @@ TMPDIR="$here/temporary, other" mpirun $quiet -n 1 "$trireme" train data.train=g
 
 # ---- commands ----
 refuses 64 "unknown command zzz: see trireme help" zzz
-refuses 64 "unknown command trian: did you mean train?" trian
-refuses 64 "usage: trireme train [JOB.yaml]" train
+refuses_alone 64 "unknown command trian: did you mean train?" trian
+refuses_alone 64 "usage: trireme train [JOB.yaml]" train
 for ranks in 1 3; do
     on $ranks "$trireme" >said 2>err || fail "without words, on $ranks ranks: exit $?"
     [ "$(grep -c '^Commands:' said)" -eq 1 ] || fail "without words, on $ranks ranks: not one text of help"

@@ -103,23 +103,21 @@ says 1 "rank 5 (pid .* is stopped"
 one_fails() {
     name=$1 ranks=$2 rank=$3; shift 3
     for mode in bsp ssp; do
-        TRIREME_FAULT="compute=eio@$rank:#3" refuses "$name: rank $rank, $mode" 71 "clock 2 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe \
-            -n "$ranks" "$trireme" train sync.mode=$mode report.progress=no output=fails --fresh "$@"
+        TRIREME_FAULT="compute=eio@$rank:#3" refuses "$name: rank $rank, $mode" 71 "clock 2 fails" on "$ranks" \
+            "$trireme" train sync.mode=$mode report.progress=no output=fails --fresh "$@"
     done
 }
 lda="data.train=w model.type=lda model.topics=8 model.optimize=yes solve.optimize_every=1"
 for rank in 0 1; do
     one_fails factors 4 $rank data.train=r data.format=ratings model.type=mf model.rank=8 solve.method=sgd ranks.groups=2 ranks.group_size=2
-    TRIREME_FAULT="compute=eio@$rank:#4" refuses "topics: rank $rank" 71 "clock 2 fails" timeout -s KILL $patience mpirun $quiet --oversubscribe \
-        -n 2 "$trireme" train sync.mode=asp report.progress=no output=fails --fresh $lda
+    TRIREME_FAULT="compute=eio@$rank:#4" refuses "topics: rank $rank" 71 "clock 2 fails" on 2 \
+        "$trireme" train sync.mode=asp report.progress=no output=fails --fresh $lda
 done
 TRIREME_FAULT="compute=eio@1:#1" refuses "rows that are counted" 71 "clock 0 fails" on 4 \
     "$trireme" train data.train=train.svm model.type=logistic solve.method=sgd solve.rate=0.1 ranks.groups=2 ranks.group_size=2 report.progress=no output=fails --fresh
-for at in 2 3 4 3; do # whether others evaluate before they have heard of it is a matter of luck: so several times
-    for rank in 2 3; do
-        TRIREME_FAULT="compute=eio@$rank:#$at" refuses "points: rank $rank, visit $at" 71 "fails, as TRIREME_FAULT" timeout -s KILL $patience mpirun $quiet \
-            --oversubscribe -n 4 "$trireme" train sync.mode=bsp report.progress=no output=fails --fresh data.train=d model.type=kmeans model.clusters=8 ranks.node_size=2
-    done
+for fault in 2:#2 3:#3 2:#4 3:#3; do # whether others evaluate before they have heard of it is a matter of luck: several times
+    TRIREME_FAULT="compute=eio@$fault" refuses "points: $fault" 71 "fails, as TRIREME_FAULT" on 4 "$trireme" train sync.mode=bsp report.progress=no \
+        output=fails --fresh data.train=d model.type=kmeans model.clusters=8 ranks.node_size=2
 done
 # all wait in a sum for the rank whose clock has failed: after half of ranks.patience it says so and ends by itself
 for method in newton dual; do

@@ -133,35 +133,49 @@ predicted() {
     esac
 }
 
-# model FOLDER RANKS SETTING…: trains $job into FOLDER/RANKS, and predicts
-model() {
-    at=$1 ranks=$2
-    shift 2
-    # shellcheck disable=SC2046 # words on purpose
-    run "$at/$ranks" "$ranks" "$jobs/$job.yaml" $(settings "$job" "$ranks") "$@" </dev/null || return
-    rm "$at/$ranks.out"
-    find "$at/$ranks" -name model.h5 >found
+# selected NAME JOB: whether JOBS and the data allow it; sets the options of predict
+selected() {
+    case " ${JOBS:-$1} " in *" $1 "*) ;; *) return 1 ;; esac
+    options=$(predicted "$1" "$2")
+    [ -e "${options##* }" ] || { [ "$folder" != new ] || skip "$1: no ${options##* }" >&2; return 1; }
+}
+
+# predictions FOLDER: of all models in it
+predictions() {
+    find "$1" -name model.h5 >found
     while read -r file; do
-        # shellcheck disable=SC2086
-        check "$at/$ranks: predict" "$trireme" predict "$file" $options -o "${file%/*}/predictions" </dev/null
+        # shellcheck disable=SC2086 # words on purpose
+        check "$1: predict" "$trireme" predict "$file" $options -o "${file%/*}/predictions" </dev/null
     done <found
 }
 
-# models PROGRAM FOLDER: trains all jobs and variants
+# models PROGRAM FOLDER: trains all jobs and variants into FOLDER/NAME/RANKS
 models() {
-    trireme=$1
-    { for file in "$jobs"/*.yaml; do basename "$file" .yaml; done | sed 's/.*/& &/'; variants; } >all
-    while read -r name job more; do
-        case " ${JOBS:-$name} " in *" $name "*) ;; *) continue ;; esac
-        options=$(predicted "$name" "$job")
-        [ -e "${options##* }" ] || { [ "$2" != new ] || skip "$name: no ${options##* }"; continue; }
-        mkdir -p "$2/$name"
-        # shellcheck disable=SC2086
-        case $more in
-        '') for ranks in 1 2 5; do model "$2/$name" $ranks; done ;;
-        *) model "$2/$name" 2 $more ;;
-        esac
-    done <all
+    trireme=$1 folder=$2
+    for file in "$jobs"/*.yaml; do
+        job=$(basename "$file" .yaml)
+        selected "$job" "$job" || continue
+        mkdir -p "$folder/$job"
+        for ranks in 1 2 5; do
+            # shellcheck disable=SC2046
+            run "$folder/$job/$ranks" $ranks "$file" $(settings "$job" $ranks) || continue
+            rm "$folder/$job/$ranks.out"
+            predictions "$folder/$job/$ranks"
+        done
+    done
+    variants >all
+    for job in $(cut -d' ' -f2 all | sort -u); do
+        while read -r name base more; do
+            [ "$base" = "$job" ] && selected "$name" "$job" && echo "$(echo "$name" | tr + -) $(settings "$job" 2) $more"
+        done <all >lines
+        [ ! -s lines ] || run_all 2 "$jobs/$job.yaml" <lines
+        while read -r name base more; do
+            trained=$(echo "$name" | tr + -)
+            [ "$base" = "$job" ] && selected "$name" "$job" && [ -e "$trained/model.h5" ] || continue
+            mkdir -p "$folder/$name" && mv "$trained" "$folder/$name/2"
+            predictions "$folder/$name/2"
+        done <all
+    done
 }
 
 compared() { "$script" compare "$@" || bad=1; }

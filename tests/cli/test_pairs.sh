@@ -12,38 +12,42 @@ printf '8\n3\n8\n' >docword
 for i in 1 2 3 4 5 6 7 8; do printf '%d %d %d\n' $i $((i % 3 + 1)) $((i % 2 + 1)) >>docword; done
 check "convert" "$trireme" convert csv hdf5
 
-# pair FORMAT TYPE WORKS SETTING…: what works does on two ranks, too; jobs are refused before there are ranks that matter
-pair() {
-    format=$1 type=$2 works=$3; shift 3
-    for ranks in 1 2; do
-        [ "$works$ranks" != refused2 ] || continue
-        name=$format-$type-$ranks
-        on $ranks "$trireme" train data.train=$format data.format=$format model.type=$type output="$name" solve.epochs=200 "$@" >out 2>err
-        got=$?
-        if [ "$works" = works ]; then
-            [ $got -eq 0 ] && [ -f "$name/model.h5" ] || fail "$name: exit $got: $(grep error err)"
-            continue
-        fi
-        [ $got -eq 78 ] || fail "$name: exit $got, expected 78: $(grep error err)"
+# FORMATS TYPE SETTING…: the formats work, the others are refused before data are read
+cat >pairs <<'END'
+libsvm,csv,hdf5 auto
+libsvm,csv,hdf5 logistic
+libsvm,csv,hdf5 svm
+libsvm,csv,hdf5 l2svm
+libsvm,csv,hdf5 linear
+libsvm,csv,hdf5 huber
+libsvm,csv,hdf5 quantile
+libsvm,csv,hdf5 logcosh
+libsvm,csv,hdf5 poisson solve.method=sgd
+libsvm,csv,hdf5 trees
+libsvm,csv,hdf5 kmeans model.clusters=2
+ratings mf model.rank=2
+docword lda model.topics=2
+END
+for ranks in 1 2; do
+    run_all $ranks /dev/null <<END
+$(while read -r formats type settings; do for format in libsvm csv hdf5 ratings docword; do
+    case ,$formats, in *,$format,*) echo "$format-$type data.train=$format data.format=$format model.type=$type solve.epochs=200 $settings" ;; esac
+done; done <pairs)
+END
+    for folder in $list; do [ -f "$folder/model.h5" ] || fail "$folder on $ranks ranks: no model"; done
+done
+while read -r formats type settings; do
+    for format in libsvm csv hdf5 ratings docword; do
+        case ,$formats, in *,$format,*) continue ;; esac
+        name=$format-$type
+        # shellcheck disable=SC2086
+        "$trireme" train data.train=$format data.format=$format model.type=$type output="$name" $settings >out 2>err
+        is "$name: exit code" $? 78
         grep '^trireme: error: ' err | grep -q "data.format.*$format" || fail "$name: «$(cat err)» does not name data.format"
-        grep -q 'training data' err && fail "$name: data were read before it was refused"
-        [ ! -f "$name/status.json" ] || grep -q '"state": "failed"' "$name/status.json" ||
-            fail "$name: $(grep state "$name/status.json")"
+        silent err 'training data' "$name"
+        [ ! -f "$name/status.json" ] || is "$name" "$(state "$name")" failed
     done
-}
-for type in auto logistic svm l2svm; do
-    pair libsvm $type works; pair csv $type works; pair ratings $type refused; pair docword $type refused; pair hdf5 $type works
-done
-for type in linear huber quantile logcosh; do
-    pair libsvm $type works; pair csv $type works; pair ratings $type refused; pair docword $type refused; pair hdf5 $type works
-done
-pair libsvm poisson works solve.method=sgd; pair csv poisson works solve.method=sgd
-pair ratings poisson refused solve.method=sgd; pair docword poisson refused solve.method=sgd; pair hdf5 poisson works solve.method=sgd
-pair libsvm trees works; pair csv trees works; pair ratings trees refused; pair docword trees refused; pair hdf5 trees works
-pair libsvm kmeans works model.clusters=2; pair csv kmeans works model.clusters=2
-pair ratings kmeans refused model.clusters=2; pair docword kmeans refused model.clusters=2; pair hdf5 kmeans works model.clusters=2
-pair ratings mf works model.rank=2; pair libsvm mf refused model.rank=2; pair csv mf refused model.rank=2; pair docword mf refused model.rank=2; pair hdf5 mf refused model.rank=2
-pair docword lda works model.topics=2; pair libsvm lda refused model.topics=2; pair csv lda refused model.topics=2; pair ratings lda refused model.topics=2; pair hdf5 lda refused model.topics=2
+done <pairs
 
 # ---- what files look like: no job file, no format, no column of labels, no type of model ----
 awk 'BEGIN { srand(2); print "a\tb\tclass" >"header.tsv"; print "\"y\";\"a\";\"b\"" >"named.csv"

@@ -1,4 +1,6 @@
 #!/bin/sh
+# Rules of the source, besides those of test_models_use_public_headers.sh.
+#
 # Text from outside reaches terminals and files only through base/escape.h: a statement of src that prints a string by
 # printf, or prints a variable by fputs or puts, is an error outside of the files below. tr_printf() is the way to print.
 cd "$(dirname "$0")/../.." || exit 1
@@ -30,4 +32,10 @@ done
 for file in $(echo "$allowed" | awk 'NF { print $1 }'); do
     [ -f "$file" ] || { echo "FAILED: $file is listed but does not exist"; bad=1; }
 done
+
+# MPI's functions that wait for other ranks are called in one file; a flush of a window ends when its target is in MPI.
+found=$(grep -rnoE 'MPI_[A-Z][A-Za-z_]*\(' src | grep -v '/ranks/blocking\.c:' |
+    grep -vE ':MPI_(I[a-z]+|Test[a-z]*|Comm_(free|rank|size|idup|group|compare)|Type_[a-z_]+|Get_[a-z_]+|R?(get|put|accumulate)|Rget|Put|Accumulate|Raccumulate|Cancel|Reduce_local|Request_free|Win_(sync|flush|flush_all|flush_local|shared_query)|Initialized)\($' |
+    grep -vE '/ranks/ranks\.c:.*:MPI_(Init|Finalize)\($')
+[ -z "$found" ] || { echo "FAILED: a blocking call outside of src/ranks/blocking.c: $found"; bad=1; }
 exit $bad

@@ -140,6 +140,25 @@ TRIREME_FAULT=stage=exit=70@1:#1 supervised 70 3 alike
 grep -q "gave up: the same failure 3 times" err || fail "alike: $(cat err)"
 TRIREME_FAULT=stage=segv@0:#1 supervised 139 1 once --max-restarts 0 2>/dev/null
 grep -q "was killed by SIGSEGV" err || fail "once: $(cat err)"
+# ---- one rank does not come while the job opens: the others say for whom they wait ----
+
+opens="solve.epochs=2 ranks.patience=1"
+waits_for() { # it is said, and that the job starts again because of it
+    grep -q 'rank [02] has been waiting [0-9]* s for \(all\|the\) ranks' err || fail "$name: no rank says for whom it waits: $(cat err)"
+    grep -q "$1" err || fail "$name: $(cat err)"
+}
+hangs='all ranks have been waiting for one another for'
+for visit in 3 6 8; do # nodes, a merge, windows
+    nodes=
+    [ $visit -ne 8 ] || nodes=ranks.node_size=1
+    TRIREME_FAULT=meet=hang@1:#$visit:0:0 supervised 0 2 lost-$visit $opens $nodes
+    waits_for "$hangs"
+done
+# inside of MPI: one rank alone is told that there is no memory for a window, the others wait for it there
+TRIREME_FAULT=window=enospc@1:#1:0:0 supervised 0 2 inside $opens
+grep -q "$hangs" err || fail "$name: $(cat err)"
+TRIREME_FAULT=meet=stop@1:#6:0:0 supervised 0 2 halted $opens
+waits_for 'rank 1 (pid .* is stopped: no sign of life'
 unset TRIREME_FAULT
 
 # ---- who dies beside them ----

@@ -20,6 +20,7 @@ tasks:
   two: {ranks: 3, seed: 2}
   fold: {ranks: 2, data.test: fold 2/3}
 END
+turn=0
 read_once() {
     what=$1; shift
     rm -rf shared
@@ -28,7 +29,9 @@ read_once() {
     [ "$said" -eq 1 ] || fail "$what: read once is said $said times: $(grep -e ^rows: -e note: shared.out)"
     [ "$(of shared readings)" = 1 ] || fail "$what: $(of shared readings) readings: $(grep 'read in' shared.out)"
     [ "$(grep -c '^[a-z]*: training data: .* rows of task one$' shared.out)" -eq 2 ] || fail "$what: whose rows they are: $(grep 'g data' shared.out)"
-    for task in one:1:seed=1 two:3:seed=2 fold:2:data.test="fold 2/3"; do
+    turn=$((1 - turn)) # the same job alone, on one rank and in turns on two or three
+    [ $turn -eq 0 ] && other=two:3:seed=2 || other=fold:2:data.test="fold 2/3"
+    for task in one:1:seed=1 "$other"; do
         name=${task%%:*} ranks=${task#*:} setting=${task#*:*:}
         rm -rf alone
         run alone "${ranks%%:*}" "$@" "$setting" || continue

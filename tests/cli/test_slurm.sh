@@ -68,14 +68,6 @@ is() {
     got="$(says "$1" JobState) $(says "$1" ExitCode)"
     [ "$got" = "$2 $3" ] || fail "$4: ends as «$got», not «$2 $3»: $(cat "$4.out")"
 }
-# until COMMAND…: is true, for up to three minutes
-until_true() {
-    for _ in $(seq 900); do
-        "$@" >/dev/null 2>&1 && return
-        sleep 0.2
-    done
-    fail "in vain waited for: $*"
-}
 trains() { [ "$(state "$1")" = training ] && [ "$(wc -l <"$1/metrics.csv")" -gt 2 ]; }
 gone() { [ -z "$(squeue -h)" ]; }
 # the second rank of the training into that folder: its pid
@@ -88,9 +80,7 @@ second_rank() {
 }
 
 # A job that takes nine seconds on any machine.
-awk 'BEGIN { srand(3); for (i = 0; i < 3000; i++) { m = 0; row = "";
-    for (j = 1; j <= 8; j++) { x = int(rand() * 1000) / 1000 - 0.3; m += x * (j - 4); row = row " " j ":" (x == 0 ? 1e-3 : x) }
-    print (m + 2 * (rand() - 0.5) > 1 ? 1 : -1) row } }' >dense
+dense_rows 3000 3 >dense
 cat >job.yaml <<'END'
 data: {train: [dense]}
 model: {type: logistic, l2: 1/n}
@@ -127,16 +117,16 @@ folds=$(submit --job-name=folds --time=5 "$train" sweep job.yaml model.l2=1e-3,1
 sweep=$(submit --job-name=sweep --array=1-3 --ntasks=1 --time=5 "$scripts/sweep.sbatch" job.yaml list.txt)
 [ "$limit" ] && [ "$sweep" ] || fail "sbatch does not take jobs"
 # Each is dealt with as soon as it trains, however long others take to begin.
-act() { (folder=$1; shift; bad=0; until_true trains "$folder"; "$@"; exit $bad) & acts="$acts $!"; }
+act() { (folder=$1; shift; bad=0; wait_for "training" trains "$folder"; "$@"; exit $bad) & acts="$acts $!"; }
 kill_second() {
-    until_true test -e "$1/checkpoints/00000001/manifest.h5"
+    wait_for "a checkpoint" test -e "$1/checkpoints/00000001/manifest.h5"
     rank=$(second_rank "$1")
     kill -9 "$rank" || fail "$1: which is its second rank? «$rank»"
 }
 kill_and_stop() {
     kill_second supervised
-    until_true grep -q '^continues:' supervised.out
-    until_true trains supervised
+    wait_for "the second part" grep -q '^continues:' supervised.out
+    wait_for "training" trains supervised
     scancel --batch --signal=USR1 "$supervised"
 }
 acts=
@@ -148,7 +138,7 @@ act killed_mpirun kill_second killed_mpirun
 act supervised kill_and_stop
 for act in $acts; do wait "$act" || bad=1; done
 run undisturbed 2 job.yaml experiment.clock=0
-until_true gone
+wait_for "the end of all jobs" gone
 
 # ---- time limit, and signal: put back once, done, and the same model ----
 is "$limit" COMPLETED 0:0 limit

@@ -19,9 +19,7 @@ at_once() {
 best() { near "$(of "$1" objective)" "$optimum" "$(awk "BEGIN { print 1e-6 * $optimum }")" ||
     fail "$1: objective $(of "$1" objective), the least is $optimum"; }
 
-awk 'BEGIN { srand(5); for (i = 0; i < 1500; i++) { m = 0; row = "";
-    for (j = 1; j <= 8; j++) { x = int(rand() * 1000) / 1000 - 0.3; m += x * (j - 4); row = row " " j ":" (x == 0 ? 1e-3 : x) }
-    print (m + 2 * (rand() - 0.5) > 1 ? 1 : -1) row } }' >rows
+dense_rows 1500 5 >rows
 printf 'data: {train: rows}\nmodel: {l2: 1e-3, dtype: f64}\nsolve: {epochs: 36, method: svrg}\n' >job.yaml
 run dual 1 job.yaml solve.method=dual solve.epochs=500 solve.target_gap=1e-9
 optimum=$(of dual objective)

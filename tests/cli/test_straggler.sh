@@ -3,9 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 
 
-awk 'BEGIN { srand(3); for (i = 0; i < 2000; i++) { m = 0; row = "";
-    for (j = 1; j <= 8; j++) { x = int(rand() * 1000) / 1000 - 0.3; m += x * (j - 4); row = row " " j ":" (x == 0 ? 1e-3 : x) }
-    print (m + 2 * (rand() - 0.5) > 1 ? 1 : -1) row } }' >rows
+dense_rows 2000 3 >rows
 printf 'data: {train: rows}\nmodel: {l2: 1e-4}\nsolve: {method: sgd, rate: 0.5, epochs: 30}\n' >job.yaml
 slow() { # FOLDER SETTING…: four workers, of which one is slow
     into=$1

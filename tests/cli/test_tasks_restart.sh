@@ -33,9 +33,7 @@ in_parts() {
     cmp -s "$name-whole.rows" "$name.rows" || fail "$name: other evaluations than in one go: $(diff "$name-whole.rows" "$name.rows")"
 }
 
-awk 'BEGIN { srand(5); for (i = 0; i < 1500; i++) { m = 0; row = "";
-    for (j = 1; j <= 8; j++) { x = int(rand() * 1000) / 1000 - 0.3; m += x * (j - 4); row = row " " j ":" (x == 0 ? 1e-3 : x) }
-    print (m + 2 * (rand() - 0.5) > 1 ? 1 : -1) row } }' >rows
+dense_rows 1500 5 >rows
 cat >job.yaml <<END
 data: {train: rows}
 model: {l2: 1e-3, dtype: f64}

@@ -310,35 +310,43 @@ fi
 
 # ---- every route and way to push: the same objective ----
 if part routes; then
-    common="dense.yaml solve.epochs=3 solve.batch=1000 report.every=3 table.partition=range"
-    # shellcheck disable=SC2086
-    {
-        run auto 3 $common
+    common="solve.epochs=3 solve.batch=1000 report.every=3 table.partition=range"
+    # lines FAR: names and settings of all routes and ways to push
+    lines() {
         for push in merge accumulate message; do
-            run load-$push 3 $common table.route=load table.push=$push
+            [ "$1" ] || echo "load-$push $common table.route=load table.push=$push"
             for route in get request; do
-                [ $route-$push = get-message ] || [ $route-$push = request-merge ] || # the others, one by one, have it all
-                    run $route-$push 3 $common table.route=$route table.push=$push
-                run far-$route-$push 3 $common table.route=$route table.push=$push ranks.node_size=1
+                # the others, one by one, have it all
+                [ "$1$route-$push" = get-message ] || [ "$1$route-$push" = request-merge ] ||
+                    echo "$1$route-$push $common table.route=$route table.push=$push"
             done
         done
-        for merge in direct rounds; do
-            run merge-$merge 3 $common table.merge=$merge ranks.node_size=1
-            run merge-group-$merge 5 $common table.merge=$merge ranks.node_size=2 ranks.servers=2 ranks.groups=1 ranks.group_size=2 data.partition=horizontal
-        done
     }
+    run_all 3 dense.yaml <<END
+auto $common
+$(lines "")
+hash $common table.storage=hash
+END
+    { sed '/^ranks:/d' dense.yaml; echo 'ranks: {group_size: 1, node_size: 1}'; } >far.yaml
+    run_all 3 far.yaml <<END
+$(lines far-)
+merge-direct $common table.merge=direct
+merge-rounds $common table.merge=rounds
+far-hash $common table.storage=hash
+END
     for folder in *-merge *-accumulate *-message merge-direct merge-rounds; do
         holds "$folder" "($(of "$folder" objective) - $(of auto objective))^2 < 1e-12 * $(of auto objective)^2"
     done
+    same_model hash request-message # a hash map adds the same in the same order
+    same_model far-hash request-message
+    for merge in direct rounds; do
+        # shellcheck disable=SC2086
+        run merge-group-$merge 5 dense.yaml $common table.merge=$merge ranks.node_size=2 ranks.servers=2 ranks.groups=1 ranks.group_size=2 data.partition=horizontal
+    done
     holds "merge-group" "($(of merge-group-direct objective) - $(of merge-group-rounds objective))^2 < 1e-12 * $(of merge-group-rounds objective)^2"
 
-    # a hash map adds the same in the same order
     # shellcheck disable=SC2086
-    run hash 3 $common table.storage=hash && run far-hash 3 $common table.storage=hash ranks.node_size=1
-    same_model hash request-message
-    same_model far-hash request-message
-    # shellcheck disable=SC2086
-    "$trireme" train $common table.storage=hash table.route=get output=unfit >unfit.out 2>&1
+    "$trireme" train dense.yaml $common table.storage=hash table.route=get output=unfit >unfit.out 2>&1
     [ $? -eq 78 ] && grep -q "table.route: hash storage" unfit.out || fail "table.storage=hash with table.route=get: $(cat unfit.out)"
 fi
 

@@ -39,10 +39,6 @@ table() { awk -v n="$1" -v seed="$2" 'BEGIN { srand(seed); if (seed == 1) print 
 table 4000 1 >table.csv
 table 1000 2 >table.test.csv
 
-# model FOLDER: all that it consists of
-model() { for field in tree_begin feature child number missing_left gain weight base ${sets-}; do h5dump -d $field "$1/model.h5" | tail -n +2; done; }
-same() { model "$1" >a.dump; model "$2" >b.dump; [ -s a.dump ] && cmp -s a.dump b.dump || fail "$1 and $2 are not the same trees"; }
-
 cat >job.yaml <<END
 data: {train: all.class.csv}
 model: {type: trees, leaves: 15}
@@ -55,12 +51,36 @@ two_groups="ranks.groups=2 solve.parallel=feature"
 
 # ---- any number of ranks, which divide rows, columns or both; histograms are added up in memory that ranks share, or travel from node to node ----
 test=data.test=test.all.class.csv
+run class2 2 job.yaml $test ranks.node_size=1
 for ranks in 1 2 5; do
-    run class$ranks $ranks job.yaml $test ranks.node_size=$((ranks == 2))
     case $ranks in 1) how= ;; 2) how=$columns ;; *) how="solve.parallel=voting solve.votes=40" ;; esac # all: as without votes
-    run number$ranks $ranks job.yaml $how data.train=all.number.csv data.test=test.all.number.csv solve.row_share=0.7 solve.column_share=0.8
-    run sparse$ranks $ranks job.yaml $how data.train=sparse.svm data.test=sparse.test.svm solve.epochs=10 model.min_rows=5
-    for what in class number sparse; do same ${what}1 $what$ranks; done
+    run_all $ranks job.yaml <<END
+$([ $ranks -eq 2 ] || echo "class$ranks $test")
+number$ranks $how data.train=all.number.csv data.test=test.all.number.csv solve.row_share=0.7 solve.column_share=0.8
+sparse$ranks $how data.train=sparse.svm data.test=sparse.test.svm solve.epochs=10 model.min_rows=5
+END
+    for what in class number sparse; do same_trees ${what}1 $what$ranks; done
+done
+# all other models of three ranks, which divide columns, and of one
+awk 'BEGIN { srand(3); print "house,x,y"; for (i = 0; i < 6000; i++) { c = i % 600; x = rand(); printf "h%d,%.3f,%.3f\n", c, x, (c * 7 % 11 < 5) + (x > 0.5) + 0.1 * rand() } }' >wide.csv
+awk -F, -v OFS=, '{ $6 = ($1 > 0) + 2 * ($2 > 0.2) + 5; print }' all.class.csv >four.csv
+awk -F, -v OFS=, '{ $6 = $6 + (NR % 20 == 0) * NR; print }' all.number.csv >far.csv # some rows are far off
+awk -F, 'NR % 3 { print 1; next } { print($1 > 0 ? 2.5 : 0) }' all.class.csv >weights
+paste -d, all.class.csv weights | awk -F, -v OFS=, '{ print $1, $2, $3, $4, $5, $7, $6 }' >weighed.csv
+for ranks in 1 3; do
+    how=$columns weight="data.train=weighed.csv data.weight=6"
+    [ $ranks -eq 3 ] || how= weight="$test data.weight=weights"
+    run_all $ranks job.yaml <<END
+table$ranks $how data.train=table.csv data.test=table.test.csv model.category_rows=20
+wide$ranks $how data.train=wide.csv data.test=20% model.category_values=32 model.category_rows=5 model.category_smoothing=1 solve.epochs=30
+four$ranks $how data.train=four.csv data.test=10% solve.epochs=10
+$(for objective in absolute huber "quantile model.quantile=0.6"; do
+    echo "${objective%% *}$ranks $how data.train=far.csv data.test=test.all.number.csv model.objective=$objective"
+done)
+goss$ranks $how $test solve.top_share=0.2 solve.row_share=0.2 solve.decay=0.01
+weight$ranks $how $weight solve.epochs=10
+END
+    for what in four absolute huber quantile goss weight; do same_trees ${what}1 $what$ranks; done
 done
 [ "$(of class5 histogram_bytes)" = 0 ] || fail "one node: $(of class5 histogram_bytes) bytes travel"
 holds "two nodes: 8 x bins x (ranks - 1) / ranks" "$(of class2 histogram_bytes) == 4 * 5 * 255"
@@ -71,10 +91,10 @@ holds "classes" "$(of class1 test_accuracy) > 0.95 && $(of class1 test_auc) > 0.
 holds "numbers" "$(of number1 test_rmse) < 0.3"
 holds "sparse rows" "$(of sparse1 test_accuracy) > 0.99"
 run svm 1 job.yaml data.train=all.svm data.test=test.all.svm
-same class1 svm
+same_trees class1 svm
 run both 4 job.yaml solve.epochs=3 $two_groups ranks.node_size=1
 run three_rounds 1 job.yaml solve.epochs=3
-same three_rounds both
+same_trees three_rounds both
 # between two groups half the bins of half the columns; a bit for each row of the leaves that are divided, of which the root has all
 holds "bytes of both" "$(of both histogram_bytes) >= 8 * 2 * 255 / 2 && $(of both histogram_bytes) <= 8 * 3 * 255 / 2"
 holds "bytes of splits" "$(of both side_bytes) > 3 * 4000 / 2 / 8 && $(of both side_bytes) < 3 * 14 * 4000 / 2 / 8"
@@ -140,9 +160,7 @@ for margins in m.predict(rows, output_margin=True).reshape(200, -1): print(*("%.
 END
 }
 # ---- columns as they are: categories, and numbers that are missing ----
-run table1 1 job.yaml data.train=table.csv data.test=table.test.csv model.category_rows=20
-run table3 3 job.yaml $columns data.train=table.csv data.test=table.test.csv model.category_rows=20
-sets="column_values category_begin category" same table1 table3
+SETS="column_values category_begin category" same_trees table1 table3
 holds "categories" "$(of table1 test_rmse) < 0.1"
 "$trireme" evaluate table3 table.test.csv >said || fail "evaluate of a table"
 near "$(awk '$1 == "rmse" { print $2 }' said)" "$(of table1 test_rmse)" 1e-5 || fail "evaluate of a table: $(cat said)"
@@ -160,11 +178,7 @@ awk -F, 'FNR == 1 { file++; next } file == 1 { n["c", $1]++; n["s", $2]++; next 
 head -201 table.test.csv >named.csv
 same_margins table1 codes.csv named.csv
 # more values than a byte can say: each of 600 has its own bin
-awk 'BEGIN { srand(3); print "house,x,y"; for (i = 0; i < 6000; i++) { c = i % 600; x = rand(); printf "h%d,%.3f,%.3f\n", c, x, (c * 7 % 11 < 5) + (x > 0.5) + 0.1 * rand() } }' >wide.csv
-wide="data.train=wide.csv data.test=20% model.category_values=32 model.category_rows=5 model.category_smoothing=1 solve.epochs=30"
-run wide1 1 job.yaml $wide
-run wide3 3 job.yaml $wide $columns
-sets="column_values category_begin category" same wide1 wide3
+SETS="column_values category_begin category" same_trees wide1 wide3
 holds "600 values" "$(of wide1 test_rmse) < 0.2"
 # columns in which fewer than model.min_rows rows differ from most are left out: here the second
 awk -v OFS=, '{ print NR % 7, (NR <= 12), NR % 2 }' table.csv >differ.csv
@@ -210,10 +224,6 @@ same_margins between odd.csv
 grep -q '^label_index=2$' between/model.txt || fail "model.txt: label_index: $(head -7 between/model.txt)"
 
 # ---- objectives ----
-awk -F, -v OFS=, '{ $6 = ($1 > 0) + 2 * ($2 > 0.2) + 5; print }' all.class.csv >four.csv
-run four1 1 job.yaml data.train=four.csv data.test=10% solve.epochs=10
-run four3 3 job.yaml $columns data.train=four.csv data.test=10% solve.epochs=10
-same four1 four3
 holds "four classes" "$(of four1 test_accuracy) > 0.99"
 "$trireme" predict four1 four.csv --probability | awk '{ s = $1 + $2 + $3 + $4; if (NF != 4 || s < 0.999 || s > 1.001) exit 1 }' || fail "probabilities of four classes"
 same_margins four1 four.csv
@@ -223,39 +233,30 @@ run counts 2 job.yaml data.train=counts.csv data.test=10% model.objective=poisso
 same_margins counts counts.csv
 run counts_squared 1 job.yaml data.train=counts.csv data.test=10% model.objective=squared
 holds "counts" "$(of counts test_rmse) < 1.1 * $(of counts_squared test_rmse)"
-# some rows are far off; leaves are medians or quantiles of all ranks' rows
-awk -F, -v OFS=, '{ $6 = $6 + (NR % 20 == 0) * NR; print }' all.number.csv >odd.csv
-for objective in absolute huber "quantile model.quantile=0.6"; do
-    name=${objective%% *}
-    for ranks in 1 3; do run $name$ranks $ranks job.yaml $([ $ranks = 3 ] && echo $columns) data.train=odd.csv data.test=test.all.number.csv model.objective=$objective; done
-    same ${name}1 ${name}3
-    holds "$name" "$(of ${name}1 test_rmse) < 0.5"
-done
+# leaves are medians or quantiles of all ranks' rows
+for name in absolute huber quantile; do holds "$name" "$(of ${name}1 test_rmse) < 0.5"; done
 run below 1 job.yaml data.train=all.number.csv model.objective=quantile model.quantile=0.9
 "$trireme" predict below all.number.csv | paste -d, - all.number.csv | awk -F, '{ n += $7 < $1 } END { exit !(n > 3500 && n < 3700) }' || fail "not nine of ten rows lie below the quantile 0.9"
-run goss1 1 job.yaml $test solve.top_share=0.2 solve.row_share=0.2 solve.decay=0.01
-run goss3 3 job.yaml $columns $test solve.top_share=0.2 solve.row_share=0.2 solve.decay=0.01
-same goss1 goss3
 holds "rows with large gradients" "$(of goss1 test_accuracy) > 0.94"
 
 # ---- constraints, and more trees for a model ----
 for ranks in 1 3; do run monotone$ranks $ranks job.yaml data.train=all.number.csv data.test=test.all.number.csv "model.monotone={4: up, 1: down}" ranks.node_size=$((ranks == 3)); done
-same monotone1 monotone3
+same_trees monotone1 monotone3
 awk 'BEGIN { for (i = 0; i < 20; i++) for (x = -1; x < 1; x += 0.05) printf "%s,%s,%s,%s,0\n", i / 10 - 1, i % 3 - 1, i % 5 / 3 - 0.5, x }' >rising.csv
 "$trireme" predict monotone1 rising.csv | awk 'NR % 40 != 1 && $1 < before - 1e-6 { exit 1 } { before = $1 }' || fail "predictions do not rise with column 4"
 "$trireme" predict number1 rising.csv | awk 'NR % 40 != 1 && $1 < before - 1e-6 { exit 1 } { before = $1 }' && fail "they do rise without a constraint"
 run first20 2 job.yaml $test solve.epochs=20
 run more 3 job.yaml $test solve.epochs=20 model.init=first20
-same class1 more
+same_trees class1 more
 run first4 2 job.yaml data.train=sparse.svm data.test=sparse.test.svm solve.epochs=4 model.min_rows=5
 run sparse_more 3 job.yaml data.train=sparse.svm data.test=sparse.test.svm solve.epochs=6 model.min_rows=5 model.init=first4
-same sparse1 sparse_more
+same_trees sparse1 sparse_more
 
 # of categories: the same table; one with more cities, which come in another order of their numbers; names of labels
 category="model.category_rows=20 model.init=first_table"
 run first_table 2 job.yaml data.train=table.csv data.test=table.test.csv model.category_rows=20 solve.epochs=20
 run more_table 3 job.yaml ranks.node_size=1 data.train=table.csv data.test=table.test.csv $category solve.epochs=20
-sets="column_values category_begin category" same table1 more_table
+SETS="column_values category_begin category" same_trees table1 more_table
 awk -F, -v OFS=, 'NR == 1 { print; next } { print; if ($1 ~ /^c3?[5-9]$/ || NR % 3 == 0) print "new" NR % 7, $2, $3, $4; if ($1 == "c39") for (i = 0; i < 50; i++) print }' table.csv >wider.csv
 run wider 2 job.yaml data.train=wider.csv $category solve.epochs=1 solve.rate=1e-9
 h5dump -d dictionary_text wider/model.h5 >a.dump && h5dump -d dictionary_text table1/model.h5 >b.dump && cmp -s a.dump b.dump && fail "wider: no other dictionary"
@@ -271,18 +272,13 @@ awk -F, -v OFS=, '{ print $1, $2, ($3 > 0 ? "gain" : "loss") }' all.csv >words.c
 run words 1 job.yaml data.train=words.csv data.label=last solve.epochs=10
 run words4 2 job.yaml data.train=words.csv data.label=last solve.epochs=4
 run words6 2 job.yaml data.train=words.csv data.label=last solve.epochs=6 model.init=words4
-same words words6
+same_trees words words6
 sed 's/loss/lost/' words.csv >other.csv
 refused 65 'words4: the names of its labels are not those of the data' data.train=other.csv data.label=last model.init=words4
 
 # ---- weights ----
-awk -F, 'NR % 3 { print 1; next } { print($1 > 0 ? 2.5 : 0) }' all.class.csv >weights
-paste -d, all.class.csv weights | awk -F, -v OFS=, '{ print $1, $2, $3, $4, $5, $7, $6 }' >weighed.csv
-run weight1 1 job.yaml $test data.weight=weights solve.epochs=10
-run weight3 3 job.yaml $columns data.train=weighed.csv data.weight=6 solve.epochs=10
-same weight1 weight3
 run unweighted 1 job.yaml solve.epochs=10
-model weight1 >a.dump && model unweighted >b.dump && cmp -s a.dump b.dump && fail "weights change nothing"
+cmp -s weight1/model.txt unweighted/model.txt && fail "weights change nothing"
 awk -F, '$6 { if (NR % 5) next } { print }' all.class.csv >rare.csv
 run rare 1 job.yaml data.train=rare.csv $test
 run balanced 2 job.yaml data.train=rare.csv $test model.class_weights=balanced
@@ -296,7 +292,7 @@ run one 2 job.yaml data.train=one.csv
 head -10 all.class.csv >few.csv
 run few 6 job.yaml data.train=few.csv model.min_rows=1 solve.epochs=5
 run few1 1 job.yaml data.train=few.csv model.min_rows=1 solve.epochs=5
-same few1 few
+same_trees few1 few
 
 # columns that tell nothing: all missing, one value
 awk 'BEGIN { for (i = 0; i < 10; i++) print ",7,x," i % 2 }' >nothing.csv
@@ -306,7 +302,7 @@ run nothing 2 job.yaml data.train=nothing.csv data.label=last model.min_rows=1 s
 # ---- stopped, killed, gone on with ----
 run half 2 job.yaml $test solve.epochs=20 checkpoint.every="1 clock"
 run half 3 job.yaml $columns $test checkpoint.every="1 clock"
-same class1 half
+same_trees class1 half
 "$trireme" train job.yaml $test output=killed experiment.clock=0.1 checkpoint.every="1 clock" >killed.out 2>&1 &
 pid=$!
 i=0
@@ -315,7 +311,7 @@ kill -KILL $pid
 wait $pid 2>/dev/null
 run killed 2 job.yaml $test
 [ "$(number continued <killed/status.json)" -eq 1 ] || fail "it did not go on: $(cat killed/status.json)"
-same class1 killed
+same_trees class1 killed
 run patient 2 job.yaml $test solve.epochs=300 report.every=5 solve.patience=3 solve.rate=0.5
 holds "patience" "$(of patient test_accuracy) > 0.95"
 

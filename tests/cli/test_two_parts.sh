@@ -85,27 +85,28 @@ ends() {
     run "$name-end" "$ranks" "$@" checkpoint.every=no && same "$name" "$name-end"
 }
 
+# a variant of a method that ran on several ranks saves its state in the same way: one process
 parts dual 2 4 3 1e-4 linear.yaml solve.method=dual
 parts descent 2 3 "3 ranks.layout=dedicated ranks.servers=1" 1e-4 descent.yaml model.l1=0.002 solve.epochs=6 solve.target_gap=1e-12
-parts path 2 5 no 0 descent.yaml model.l1=path solve.path=9
+parts path 1 5 no 0 descent.yaml model.l1=path solve.path=9
 parts folds 2 6 3 1e-4 descent.yaml model.l1=path model.l2=0.01 solve.path=4 solve.folds=3
 parts descent-auto 3 2 2 1e-4 descent.yaml model.l1=0.002 solve.method=auto solve.epochs=6 solve.target_gap=1e-12
 parts dual-file 3 4 no 0 linear.yaml solve.method=dual data.order=file
 parts sgd 2 4 no 0 linear.yaml solve.method=sgd solve.rate=0.5
 parts sgd-adam 2 4 3 5e-3 linear.yaml solve.method=sgd solve.optimizer=adam solve.rate=0.01 solve.optimizer_at=worker
-parts sgd-adagrad 2 4 no 0 linear.yaml solve.method=sgd solve.optimizer=adagrad solve.rate=0.1
+parts sgd-adagrad 1 4 no 0 linear.yaml solve.method=sgd solve.optimizer=adagrad solve.rate=0.1
 parts sgd-vertical 4 4 "3 ranks.groups=1 ranks.group_size=3" 1e-3 linear.yaml solve.method=sgd solve.rate=0.5 data.partition=vertical ranks.group_size=2
 parts lloyd 2 3 3 1 kmeans.yaml
-parts lloyd-tolerance 2 3 no 0 kmeans.yaml solve.tolerance=1e-3
+parts lloyd-tolerance 1 3 no 0 kmeans.yaml solve.tolerance=1e-3
 parts lloyd-replicated 4 3 no 0 kmeans.yaml data.partition=replicated ranks.group_size=2
-parts lloyd-sparse 2 3 no 0 kmeans.yaml data.train=rows.svm
+parts lloyd-sparse 1 3 no 0 kmeans.yaml data.train=rows.svm
 parts minibatch 2 4 3 1e9 kmeans.yaml solve.method=minibatch solve.batch=200 report.every=4
 parts mf 2 3 "4 ranks.groups=2 ranks.group_size=2" 5e-2 mf.yaml ranks.groups=1
-parts mf-adagrad 2 3 no 0 mf.yaml ranks.groups=1 solve.optimizer=adagrad model.bias=yes model.l2_weighted=no
+parts mf-adagrad 1 3 no 0 mf.yaml ranks.groups=1 solve.optimizer=adagrad model.bias=yes model.l2_weighted=no
 parts mf-groups 4 20 "2 ranks.groups=1" 5e-2 mf.yaml ranks.groups=2 ranks.group_size=2 solve.optimizer=adagrad model.bias=yes
 parts als 2 3 3 1e-2 mf.yaml solve.method=als
-parts als-implicit 2 3 no 0 mf.yaml solve.method=als model.implicit=yes
-parts als-nonnegative 2 3 no 0 mf.yaml solve.method=als model.nonnegative=yes
+parts als-implicit 1 3 no 0 mf.yaml solve.method=als model.implicit=yes
+parts als-nonnegative 1 3 no 0 mf.yaml solve.method=als model.nonnegative=yes
 parts lda 2 5 "4 ranks.groups=2 ranks.group_size=2" 0.3 lda.yaml ranks.groups=1 model.optimize=yes
 parts lda-lists 2 5 3 0.5 lda.yaml ranks.groups=1 model.topics=300
 parts lda-groups 4 5 no 0 lda.yaml ranks.groups=2 ranks.group_size=2 model.optimize=yes

@@ -19,45 +19,58 @@ END
 goal=$(awk -v f="$(of best objective)" 'BEGIN { print 1.03 * f }')
 
 # ---- optimizers: every one gets there, at the servers and at the workers ----
-for at in server worker; do
-    for optimizer in momentum:0.1 nesterov:0.1 adagrad:0.2 adadelta:4 rmsprop:0.02 adam:0.02 ftrl:0.2; do
-        run "$at-${optimizer%:*}" 2 job.yaml solve.optimizer="${optimizer%:*}" solve.rate="${optimizer#*:}" solve.optimizer_at=$at
-        below "$at-${optimizer%:*}" objective "$goal"
-    done
-done
+optimizers="momentum:0.1 nesterov:0.1 adagrad:0.2 adadelta:4 rmsprop:0.02 adam:0.02 ftrl:0.2"
+run_all 2 job.yaml <<END
+$(for at in server worker; do for o in $optimizers; do
+    echo "$at-${o%:*} solve.optimizer=${o%:*} solve.rate=${o#*:} solve.optimizer_at=$at"
+done; done)
+l1 solve.optimizer=ftrl solve.rate=0.2 model.l1=2e-2
+kkt solve.optimizer=ftrl solve.rate=0.2 model.l1=2e-2 table.filter=kkt
+END
+for at in server worker; do for o in $optimizers; do below "$at-${o%:*}" objective "$goal"; done; done
 # the servers step once a clock with the sum of the gradients: however many workers share a mini-batch, but for which rows
 # are in it the model is one
 run adam1 1 job.yaml solve.optimizer=adam solve.rate=0.02 model.dtype=f64
-run adam3 3 job.yaml solve.optimizer=adam solve.rate=0.02 model.dtype=f64
+run_all 3 job.yaml <<END
+adam3 solve.optimizer=adam solve.rate=0.02 model.dtype=f64
+sum solve.rate=0.5
+con solve.rate=0.5 sync.weight=con
+dyn solve.rate=0.5 sync.weight=dyn
+half solve.rate=0.5 sync.weight=con sync.global_rate=0.1
+$(for weight in con dyn auto; do
+    [ $weight = auto ] || echo "$weight-ssp solve.rate=0.5 sync.weight=$weight sync.mode=ssp sync.staleness=2"
+    [ $weight = auto ] || echo "$weight-stale solve.rate=0.5 sync.weight=$weight sync.mode=ssp sync.staleness=2 sync.pull=stale"
+    echo "$weight-asp solve.rate=0.5 sync.weight=$weight sync.mode=asp"
+done)
+needed solve.epochs=5 data.features=600
+whole solve.epochs=5 data.features=600 table.prune=no
+plain solve.epochs=5 table.push=message table.encoding=dense
+$(for encoding in auto sparse bitmap; do echo "$encoding solve.epochs=5 table.push=message table.encoding=$encoding"; done)
+full solve.rate=0.5 table.push=message
+$(for precision in f16 bf16 f8; do echo "$precision solve.rate=0.5 table.precision=$precision"; done)
+$(for f in threshold:1e-3 significant:0.05 skip:0; do
+    echo "filter-${f%:*} solve.rate=0.5 table.filter=${f%:*} table.filter_limit=${f#*:}"
+done)
+held solve.rate=0.5 model.l2=0 solve.target=0.6 table.filter=threshold table.filter_limit=0.05
+END
 awk -v a="$(of adam1 objective)" -v b="$(of adam3 objective)" 'BEGIN { exit !((a - b) ^ 2 < 1e-6) }' || fail "adam on 1 and 3 ranks: $(of adam1 objective), $(of adam3 objective)"
 
 # ---- l1: weights that decide nothing are exactly 0, and the filter that knows that sends less ----
-run l1 2 job.yaml solve.optimizer=ftrl solve.rate=0.2 model.l1=2e-2
 zeros() { sed '1,/^w$/d' "$1/model.txt" | awk '$1 == 0' | wc -l; }
 [ "$(zeros l1)" -ge 20 ] || fail "model.l1 leaves $(zeros l1) weights of zero"
 [ "$(zeros server-ftrl)" -eq 0 ] || fail "without model.l1 weights are zero"
-run kkt 2 job.yaml solve.optimizer=ftrl solve.rate=0.2 model.l1=2e-2 table.filter=kkt
 above kkt filter_dropped 1000
 below kkt bytes_pushed "$(of l1 bytes_pushed)"
 below kkt objective "$(awk -v f="$(of l1 objective)" 'BEGIN { print 1.01 * f }')"
 
 # ---- weights ----
-run sum 3 job.yaml solve.rate=0.5
-run con 3 job.yaml solve.rate=0.5 sync.weight=con
-run dyn 3 job.yaml solve.rate=0.5 sync.weight=dyn
 for way in con dyn; do # under BSP, with one mini-batch a clock, the mean of local steps is the step of all
     awk -v a="$(of sum objective)" -v b="$(of $way objective)" 'BEGIN { exit !((a - b) ^ 2 < 1e-10) }' ||
         fail "sum $(of sum objective), $way $(of $way objective)"
 done
-run half 3 job.yaml solve.rate=0.5 sync.weight=con sync.global_rate=0.1
 above half objective "$(of con objective)"
-for weight in con dyn auto; do
-    for mode in "ssp sync.staleness=2" "ssp sync.staleness=2 sync.pull=stale" asp; do
-        [ "$weight ${mode%% *}" != "auto ssp" ] || continue # chooses one of the others
-        # shellcheck disable=SC2086
-        run weight 3 job.yaml solve.rate=0.5 sync.weight=$weight sync.mode=$mode
-        below weight objective "$(awk -v f="$goal" 'BEGIN { print 1.01 * f }')" # who is late decides, too
-    done
+for name in con-ssp con-stale con-asp dyn-ssp dyn-stale dyn-asp auto-asp; do
+    below $name objective "$(awk -v f="$goal" 'BEGIN { print 1.01 * f }')" # the late worker matters, too
 done
 run stable 4 job.yaml solve.rate=0.5 sync.weight=dyn sync.stable=yes sync.mode=ssp
 below stable objective "$goal"
@@ -72,31 +85,21 @@ run enough 2 job.yaml sync.push=auto solve.epochs=4
 [ "$(tail -1 enough/metrics.csv | cut -d, -f3)" -le 40 ] || fail "sync.push=auto: more clocks than mini-batches"
 
 # ---- only the parameters that the rows need are read, or all of them ----
-run needed 3 job.yaml solve.epochs=5 data.features=600
-run whole 3 job.yaml solve.epochs=5 data.features=600 table.prune=no
 [ "$(of needed objective)" = "$(of whole objective)" ] || fail "pruned $(of needed objective), whole $(of whole objective)"
 above whole bytes_pulled "$(awk -v b="$(of needed bytes_pulled)" 'BEGIN { print 9 * b }')"
 
 # ---- what travels: the same model whatever the way of writing, smaller messages where they can be ----
-run plain 3 job.yaml solve.epochs=5 table.push=message table.encoding=dense
-for encoding in auto sparse bitmap; do
-    run $encoding 3 job.yaml solve.epochs=5 table.push=message table.encoding=$encoding
-    same_model plain $encoding
-done
+for encoding in auto sparse bitmap; do same_model plain $encoding; done
 below auto bytes_pushed "$(of plain bytes_pushed)"
-run full 3 job.yaml solve.rate=0.5 table.push=message
 for precision in f16 bf16 f8; do
-    run $precision 3 job.yaml solve.rate=0.5 table.precision=$precision
     below $precision objective "$goal"
     below $precision bytes_pushed "$(awk -v b="$(of full bytes_pushed)" 'BEGIN { print 0.9 * b }')"
 done
-for filter in threshold:1e-3 significant:0.05 skip:0; do
-    run filter 3 job.yaml solve.rate=0.5 table.filter="${filter%:*}" table.filter_limit="${filter#*:}"
-    below filter objective "$goal"
-    above filter filter_held 100
+for filter in threshold significant skip; do
+    below filter-$filter objective "$goal"
+    above filter-$filter filter_held 100
 done
 # a run that stops at its target says what the model is worth with all that was held back
-run held 3 job.yaml solve.rate=0.5 model.l2=0 solve.target=0.6 table.filter=threshold table.filter_limit=0.05
 "$trireme" evaluate held rows --json >said 2>/dev/null
 awk -v a="$(of held objective)" -v b="$(number log_loss <said)" 'BEGIN { exit !(a != "" && (a - b) ^ 2 < 1e-12) }' ||
     fail "held: objective $(of held objective), log loss $(number log_loss <said)"

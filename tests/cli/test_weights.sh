@@ -8,22 +8,25 @@ paste -d' ' weights rows.svm | awk '{ n = $1; sub(/^[^ ]* /, ""); while (n-- > 0
 gzip -c weights >weights.gz
 printf 'data: {train: rows.svm, features: 40, scale: none}\nmodel: {type: logistic, dtype: f64}\nsolve: {target_gap: 1e-6}\n' >job.yaml
 
-# same RANKS SETTING…: with weights and with repeated rows the same objective
-same() {
-    ranks=$1; shift
-    run repeated 1 job.yaml data.train=repeated.svm "$@"
-    run weighed $ranks job.yaml data.weight=weights "$@"
-    near "$(of weighed objective)" "$(of repeated objective)" 2e-6 ||
-        fail "$ranks ranks, $*: objective $(of weighed objective), $(of repeated objective) of repeated rows"
-}
-for ranks in 1 2 8; do
-    same $ranks
-    same $ranks solve.method=dual model.type=svm model.l2=0.01
+# with weights and with repeated rows the same objective: lines NAME RANKS SETTING…
+svm="solve.method=dual model.type=svm model.l2=0.01"
+cat >cases <<END
+$(for ranks in 1 2 8; do printf '%s\n' "auto-$ranks $ranks" "svm-$ranks $ranks $svm"; done)
+classes 2 solve.method=dual model.class_weights=-1:2 model.l2=0.01
+huber 4 solve.method=dual data.partition=horizontal model.type=huber
+linear 2 solve.method=newton model.type=linear
+sparse 3 model.l1=0.01
+END
+sed 's/ [0-9]*/ data.train=repeated.svm/; s/^/repeated-/' cases >lines
+run_all 1 job.yaml <lines
+for ranks in 1 2 3 4 8; do
+    sed -n "s/^\([a-z0-9-]*\) $ranks\( \|\$\)/\1 data.weight=weights /p" cases >lines
+    run_all $ranks job.yaml <lines
 done
-same 2 solve.method=dual model.class_weights="-1:2" model.l2=0.01
-same 4 solve.method=dual data.partition=horizontal model.type=huber
-same 2 solve.method=newton model.type=linear
-same 3 model.l1=0.01
+while read -r name ranks settings; do
+    near "$(of $name objective)" "$(of repeated-$name objective)" 2e-6 ||
+        fail "$ranks ranks, $settings: objective $(of $name objective), $(of repeated-$name objective) of repeated rows"
+done <cases
 run plain 1 job.yaml data.weight=weights
 run packed 2 job.yaml data.weight=weights.gz data.order=file
 near "$(of plain objective)" "$(of packed objective)" 2e-6 || fail "packed weights, rows in the order of the file: another model"
@@ -52,23 +55,26 @@ awk 'BEGIN {
     printf "%.9g\n", s / n >"mean"
     print sum >"sum"
 }'
-# derived NAME SETTING…: both ways the same objective, 1/n and means
-derived() {
-    name=$1; shift
-    run copies 1 data.train=copies.csv data.label=y solve.target_gap=1e-7 solve.epochs=300 "$@"
-    for ranks in 1 3; do
-        run heavy $ranks data.train=table.csv data.label=y data.weight=w solve.target_gap=1e-7 solve.epochs=300 "$@"
-        near "$(of heavy objective)" "$(of copies objective)" 1e-5 ||
-            fail "$name, $ranks ranks: objective $(of heavy objective), $(of copies objective) of copies"
-        "$trireme" inspect heavy/model.h5 | awk '$1 == "l2" { print $2 }' >said
+# both ways the same objective, 1/n and means: lines NAME SETTING…
+cat >derived <<'END'
+scaled model.type=linear data.scale=standard
+balanced model.type=logistic model.class_weights=balanced
+minmax model.type=l2svm data.scale=minmax
+END
+sed 's/ / data.train=copies.csv data.label=y solve.target_gap=1e-7 solve.epochs=300 /; s/^/copies-/' derived >lines
+run_all 1 /dev/null <lines
+sed 's/ / data.train=table.csv data.label=y data.weight=w solve.target_gap=1e-7 solve.epochs=300 /' derived >lines
+for ranks in 1 3; do
+    run_all $ranks /dev/null <lines
+    while read -r name _; do
+        near "$(of $name objective)" "$(of copies-$name objective)" 1e-5 ||
+            fail "$name, $ranks ranks: objective $(of $name objective), $(of copies-$name objective) of copies"
+        "$trireme" inspect $name/model.h5 | awk '$1 == "l2" { print $2 }' >said
         near "$(cat said)" "$(awk '{ print 1 / $1 }' sum)" 1e-8 || fail "$name: 1/n is $(cat said) for the sum $(cat sum)"
-        h5dump -d table_means heavy/model.h5 | awk '/\(0\)/ { gsub(",", ""); print $3 }' >said
+        h5dump -d table_means $name/model.h5 | awk '/\(0\)/ { gsub(",", ""); print $3 }' >said
         near "$(cat said)" "$(cat mean)" 1e-3 || fail "$name: the mean of b is $(cat said), not $(cat mean)"
-    done
-}
-derived scaled model.type=linear data.scale=standard
-derived balanced model.type=logistic model.class_weights=balanced
-derived minmax model.type=l2svm data.scale=minmax
+    done <derived
+done
 
 # a class that weighs 3 is one whose rows do
 awk -F, 'NR == 1 { print $0 ",v"; next } $4 > 0 && $2 != "" { print $0 "," ($3 == 2 ? 3 : 1) }' table.csv >classes.csv
