@@ -15,20 +15,8 @@
 typedef long double real;
 
 enum { ROWS = 60, COLUMNS = 4, CLASSES = 3, MOST = (COLUMNS + 1) * CLASSES };
-enum loss {
-    LOGISTIC,
-    SVM,
-    L2SVM,
-    SOFTMAX,
-    REST_SVM,
-    REST_L2SVM,
-    POISSON,
-    LINEAR,
-    HUBER,
-    QUANTILE,
-    LOGCOSH,
-    LOSSES
-};
+enum loss { LOGISTIC, SVM, L2SVM, SOFTMAX, REST_SVM, REST_L2, POISSON, LINEAR, HUBER, QUANTILE, LOGCOSH };
+enum { LOSSES = LOGCOSH + 1 };
 enum target { PLAIN, SHIFTED, LARGE, SMALL, TARGETS };
 enum columns { AS_THEY_ARE, TIMES_A_MILLION, CONSTANT, COLLINEAR, KINDS };
 enum bias { FREE, NONE, REGULARISED, BIASES };
@@ -101,42 +89,48 @@ static bool is_real(enum loss loss)
     return loss >= LINEAR;
 }
 
+/* Takes the next digit, below n, off the number of a cell. */
+static int digit(int *number, int n)
+{
+    int value = *number % n;
+    *number /= n;
+    return value;
+}
+
+/* Whether the cell is trained: penalties and duals that its loss has, and units for losses of real targets. */
+static bool is_used(const struct cell *c)
+{
+    bool sparse = c->penalty == L1 || c->penalty == BOTH;
+    bool descends = c->loss == LOGISTIC || c->loss == L2SVM || c->loss == LINEAR;
+    bool has_dual = c->loss != POISSON && c->loss != LOGCOSH && c->penalty <= TINY;
+    if (c->target > PLAIN && !is_real(c->loss) && !(c->loss == POISSON && c->target == LARGE)) return false;
+    if ((sparse && !descends) || (c->dual && !has_dual)) return false;
+    return c->penalty != NO_PENALTY || (c->columns <= CONSTANT && !c->weights && c->bias <= NONE);
+}
+
 /* Calls use() for each cell. */
 static int for_cells(int every, int part, int (*use)(const struct cell *cell, void *with), void *with)
 {
-    struct cell c;
+    enum { ALL = 2 * PENALTIES * BIASES * 2 * KINDS * TARGETS * LOSSES };
     int number = 0, bad = 0;
-    for (int loss = 0; loss < LOSSES; loss++)
-        for (int target = 0; target < TARGETS; target++)
-            for (int columns = 0; columns < KINDS; columns++)
-                for (int weights = 0; weights < 2; weights++)
-                    for (int bias = 0; bias < BIASES; bias++)
-                        for (int penalty = 0; penalty < PENALTIES; penalty++)
-                            for (int dual = 0; dual < 2; dual++) {
-                                bool sparse = penalty == L1 || penalty == BOTH;
-                                bool descends = loss == LOGISTIC || loss == L2SVM || loss == LINEAR;
-                                bool has_dual = loss != POISSON && loss != LOGCOSH && penalty <= TINY;
-                                if (target > PLAIN && !is_real(loss) && !(loss == POISSON && target == LARGE))
-                                    continue;
-                                if ((sparse && !descends) || (dual && !has_dual)) continue;
-                                if (penalty == NO_PENALTY && (columns > CONSTANT || weights || bias > NONE))
-                                    continue;
-                                if (number++ % every != part) continue;
-                                double unit = factor_of(target), size = columns == TIMES_A_MILLION ? 1e6 : 1;
-                                c = (struct cell){.loss = loss,
-                                                  .target = target,
-                                                  .columns = columns,
-                                                  .bias = bias,
-                                                  .penalty = penalty,
-                                                  .weights = weights,
-                                                  .dual = dual,
-                                                  .number = number};
-                                c.l2 = penalty == L2 || penalty == BOTH ? 0.01 : penalty == TINY ? 1e-9 : 0;
-                                c.l1 = sparse ? 0.05 * size * (is_real(loss) ? unit : 1) : 0;
-                                c.shape = loss == QUANTILE ? 0.8 : 0.7 * unit;
-                                c.goal = dual || number % 2 ? 1e-3 : 1e-6;
-                                bad += use(&c, with);
-                            }
+    for (int i = 0, rest = 0; i < ALL; rest = ++i) {
+        struct cell c = {.dual = digit(&rest, 2)};
+        c.penalty = (enum penalty)digit(&rest, PENALTIES);
+        c.bias = (enum bias)digit(&rest, BIASES);
+        c.weights = digit(&rest, 2);
+        c.columns = (enum columns)digit(&rest, KINDS);
+        c.target = (enum target)digit(&rest, TARGETS);
+        c.loss = (enum loss)rest;
+        if (!is_used(&c) || number++ % every != part) continue;
+        double unit = factor_of(c.target), size = c.columns == TIMES_A_MILLION ? 1e6 : 1;
+        bool sparse = c.penalty == L1 || c.penalty == BOTH;
+        c.number = number;
+        c.l2 = c.penalty == L2 || c.penalty == BOTH ? 0.01 : c.penalty == TINY ? 1e-9 : 0;
+        c.l1 = sparse ? 0.05 * size * (is_real(c.loss) ? unit : 1) : 0;
+        c.shape = c.loss == QUANTILE ? 0.8 : 0.7 * unit;
+        c.goal = c.dual || number % 2 ? 1e-3 : 1e-6;
+        bad += use(&c, with);
+    }
     return bad;
 }
 
@@ -212,7 +206,7 @@ static real loss_at(const struct cell *c, real m, real target, real width, real 
         *curve = -target * *slope * (1 + target * *slope);
         return z > 0 ? log1pl(expl(-z)) : log1pl(expl(z)) - z;
     case L2SVM:
-    case REST_L2SVM:
+    case REST_L2:
         z = target * m;
         *slope = z < 1 ? -2 * target * (1 - z) : 0;
         *curve = z < 1 ? 2 : 0;
@@ -357,28 +351,30 @@ static real solve(const struct problem *p, real unit, real *w)
 
 /* ---- results ---- */
 
+/* Finds the first line of FOLDER/NAME that has the words; returns the place behind them, NULL if there is none. */
+static const char *find_line(const char *folder, const char *name, const char *words, char line[512])
+{
+    char path[96];
+    const char *found = NULL;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "r");
+    while (file && !found && fgets(line, 512, file)) found = strstr(line, words);
+    if (file) fclose(file);
+    return found ? found + strlen(words) : NULL;
+}
+
 static bool number_in(const char *folder, const char *name, double *value)
 {
-    char path[96], line[256], key[64];
-    bool found = false;
-    snprintf(path, sizeof path, "%s/summary.json", folder);
+    char line[512], key[64];
     snprintf(key, sizeof key, "  \"%s\": ", name);
-    FILE *file = fopen(path, "r");
-    while (file && !found && fgets(line, sizeof line, file))
-        found = !strncmp(line, key, strlen(key)) && sscanf(line + strlen(key), "%lf", value) == 1;
-    if (file) fclose(file);
-    return found;
+    const char *found = find_line(folder, "summary.json", key, line);
+    return found && sscanf(found, "%lf", value) == 1;
 }
 
 static bool log_has(const char *folder, const char *words)
 {
-    char path[96], line[512];
-    bool found = false;
-    snprintf(path, sizeof path, "%s/log", folder);
-    FILE *file = fopen(path, "r");
-    while (file && !found && fgets(line, sizeof line, file)) found = strstr(line, words) != NULL;
-    if (file) fclose(file);
-    return found;
+    char line[512];
+    return find_line(folder, "log", words, line);
 }
 
 /* Reads the weights of model.txt: for each output those of the columns and the bias. */

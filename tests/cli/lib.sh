@@ -53,6 +53,7 @@ run_all() {
     ranks=$1 list=
     rm -rf tasks && { cat "$2"; echo tasks:; } >tasks.yaml
     while read -r task settings; do
+        [ "$task" ] || continue
         list="$list $task"
         echo "$task: ranks=$ranks $settings" | awk '{
             for (i = 2; i <= NF; i++) { split($i, pair, "="); value[pair[1]] = pair[2] } # the last value of a key counts
