@@ -38,15 +38,21 @@ is_best() {
     [ "$rows" -eq $((first + $2 + 1)) ] || fail "$1: stopped at $rows, the best is $first: $(column "$1" 6)"
 }
 "$trireme" generate ctr -o noisy.svm rows=600 features=300 nonzeros=10 >out 2>&1 || fail "generate: $(cat out)"
-steps="job.yaml model.bias=no data.train=noisy.svm data.test=30% solve.method=sgd solve.rate=20 solve.epochs=60 solve.patience=5"
+steps="model.bias=no data.train=noisy.svm data.test=30% solve.method=sgd solve.rate=20 solve.epochs=60 solve.patience=5"
+run_all 3 job.yaml <<END
+every $steps report.every=1
+hash $steps table.storage=hash
+adagrad $steps solve.optimizer=adagrad solve.rate=2
+patient $steps sync.mode=ssp
+END
+steps="job.yaml $steps"
 # shellcheck disable=SC2086
-for way in report.every=1 table.storage=hash "solve.optimizer=adagrad solve.rate=2" "ranks.servers=1 solve.optimizer=momentum solve.optimizer_at=worker solve.rate=2"; do
-    run patient 3 $steps $way && is_best patient 5 -gr
-done
-run patient 1 $steps && is_best patient 5 -gr
-# shellcheck disable=SC2086
-run patient 3 $steps sync.mode=ssp && holds "under SSP it is no other: $(column patient 6)" \
-    "($(column patient 6 | tail -1) - $(of patient test_accuracy))^2 < 1e-20"
+{
+    run worker 3 $steps ranks.servers=1 solve.optimizer=momentum solve.optimizer_at=worker solve.rate=2
+    run alone 1 $steps
+}
+for name in every hash adagrad worker alone; do is_best $name 5 -gr; done
+holds "under SSP it is no other: $(column patient 6)" "($(column patient 6 | tail -1) - $(of patient test_accuracy))^2 < 1e-20"
 run rated 2 job.yaml data.train=rated.tsv model.type=mf model.l2=0 model.rank=20 solve.epochs=100 solve.patience=2 &&
     is_best rated 2 -g
 refuses "no test data" 78 'solve.patience needs data.test' "$trireme" train all.yaml data.train=rows.svm solve.patience=2
@@ -130,20 +136,30 @@ awk 'BEGIN { srand(3); for (i = 0; i < 3000; i++) { m = 0; row = "";
     for (j = 1; j <= 10; j++) { x = int(rand() * 1000) / 1000 - 0.4; m += x * (j - 5); row = row " " j ":" x * 300 }
     print (m + 2 * (rand() - 0.5) > 0.3 ? 1 : -1) row } }' >large.svm
 awk 'BEGIN { srand(4) } { n = split($0, f, /[ :]/); y = 7000 + 5e4 * rand(); for (i = 2; i < n; i += 2) y += f[i] * f[i + 1]; sub(/^[^ ]*/, y); print }' large.svm >far.svm
-for type in logistic linear; do
-    [ $type = logistic ] && words="data.train=large.svm data.scale=none" || words="data.train=far.svm data.scale=standard"
-    words="all.yaml model.type=$type model.bias=yes $words"
-    # shellcheck disable=SC2086
-    {
-        run optimum 1 $words solve.method=newton solve.epochs=50
-        for optimizer in sgd momentum nesterov adagrad adadelta rmsprop adam ftrl; do
-            ranks=1; case $optimizer in sgd|nesterov|adam) ranks=2 ;; esac
-            run near $ranks $words solve.method=sgd solve.epochs=10 solve.optimizer=$optimizer
-            grep -q '^rate: ' near.out || fail "$optimizer: no rate is said"
-            holds "$type by $optimizer on $ranks ranks: $(of near objective), the optimum is $(of optimum objective)" \
-                "$(of near objective) < 1.1 * $(of optimum objective)"
+lines() { # OPTIMIZER…: of both types
+    for type in logistic linear; do
+        [ $type = logistic ] && words="data.train=large.svm data.scale=none" || words="data.train=far.svm data.scale=standard"
+        words="model.type=$type model.bias=yes $words"
+        for optimizer; do
+            case $optimizer in
+            optimum) echo "optimum-$type $words solve.method=newton solve.epochs=50" ;;
+            *) echo "$optimizer-$type $words solve.method=sgd solve.epochs=10 solve.optimizer=$optimizer" ;;
+            esac
         done
-    }
+    done
+}
+run_all 1 all.yaml <<END
+$(lines optimum momentum adagrad adadelta rmsprop ftrl)
+END
+run_all 2 all.yaml <<END
+$(lines sgd nesterov adam)
+END
+for type in logistic linear; do
+    for optimizer in sgd momentum nesterov adagrad adadelta rmsprop adam ftrl; do
+        says $optimizer-$type.out '^rate: '
+        holds "$type by $optimizer: $(of $optimizer-$type objective), the optimum is $(of optimum-$type objective)" \
+            "$(of $optimizer-$type objective) < 1.1 * $(of optimum-$type objective)"
+    done
 done
 
 # … which a run keeps that goes on, on other ranks too
@@ -211,12 +227,14 @@ sed 's/^1 /2 /' large.svm >other.svm
 
 # ---- data.order: rows that are sorted by their labels come to the same ----
 sort -s -k1,1 large.svm >sorted.svm
-for method in dual sgd; do
-    for ranks in 1 3; do
-        for file in large sorted; do
-            run $file $ranks all.yaml data.train=$file.svm data.scale=standard solve.method=$method solve.epochs=15
-        done
-        holds "$method on $ranks ranks: $(of large objective), sorted $(of sorted objective)" \
-            "$(of sorted objective) < 1.01 * $(of large objective)"
+for ranks in 1 3; do
+    run_all $ranks all.yaml <<END
+$(for method in dual sgd; do for file in large sorted; do
+    echo "$file-$method data.train=$file.svm data.scale=standard solve.method=$method solve.epochs=15"
+done; done)
+END
+    for method in dual sgd; do
+        holds "$method on $ranks ranks: $(of large-$method objective), sorted $(of sorted-$method objective)" \
+            "$(of sorted-$method objective) < 1.01 * $(of large-$method objective)"
     done
 done

@@ -52,25 +52,24 @@ fi
 
 # ---- consistency: all of them come to the optimum, and in lockstep to the same bits ----
 if part consistency && [ "$a9a" ]; then
-    job="unbiased.yaml report.every=20 solve.method=dual solve.epochs=300"
-    # shellcheck disable=SC2086 # words on purpose
-    {
-        run bsp 4 $job sync.mode=bsp
-        run bsp_again 4 $job sync.mode=bsp
-        run ssp0 4 $job sync.mode=ssp sync.staleness=0
-        # old values need damping and small steps; workers may be far from each other: the last one settles it
-        run ssp2 4 $job sync.mode=ssp sync.staleness=2 solve.batch=1000 solve.epochs=200
-        run asp 4 $job sync.mode=asp solve.batch=1000 solve.epochs=600
-        run asp_sgd 4 $job sync.mode=asp solve.method=sgd solve.epochs=10
-    }
+    dual="report.every=20 solve.method=dual solve.epochs=300"
+    # old values need damping and small steps; workers may be far from each other: the last one settles it
+    run_all 4 unbiased.yaml <<END
+bsp $dual sync.mode=bsp
+again $dual sync.mode=bsp
+ssp0 $dual sync.mode=ssp sync.staleness=0
+ssp2 $dual sync.mode=ssp sync.staleness=2 solve.batch=1000 solve.epochs=200
+asp $dual sync.mode=asp solve.batch=1000 solve.epochs=600
+steps report.every=20 sync.mode=asp solve.method=sgd solve.epochs=10
+END
     for folder in bsp ssp2 asp; do reaches $folder $optimum 1e-3; done
-    reaches asp_sgd $optimum 2e-2
-    same_model bsp bsp_again
+    reaches steps $optimum 2e-2
+    same_model bsp again
     same_model bsp ssp0
     if has h5dump; then
-        for folder in bsp bsp_again ssp0; do h5dump -d /weights $folder/model.h5 | sed 1d >$folder.weights; done
+        for folder in bsp again ssp0; do h5dump -d /weights $folder/model.h5 | sed 1d >$folder.weights; done
         [ "$(wc -l <bsp.weights)" -gt 10 ] || fail "bsp: no weights in model.h5"
-        cmp -s bsp.weights bsp_again.weights || fail "bsp: another model.h5 at the second time"
+        cmp -s bsp.weights again.weights || fail "bsp: another model.h5 at the second time"
         cmp -s bsp.weights ssp0.weights || fail "ssp with staleness 0: another model.h5 than bsp"
     else
         skip "weights of model.h5: h5dump is not installed"
@@ -106,17 +105,18 @@ fi
 
 # ---- the same steps on any number of ranks ----
 if part fullbatch; then
-    full="dense.yaml solve.method=sgd solve.batch=3000 solve.rate=2 solve.epochs=8"
-    # shellcheck disable=SC2086
-    {
-        run full1 1 $full
-        run full4 4 $full
-        run full_horizontal 4 $full ranks.group_size=2
-        run full_vertical 4 $full ranks.group_size=2 data.partition=vertical
-        run full_bias1 1 $full model.bias=yes
-        run full_bias4 4 $full model.bias=yes ranks.group_size=2 data.partition=vertical
-    }
-    for pair in full1:full4 full1:full_horizontal full1:full_vertical full_bias1:full_bias4; do
+    full="solve.method=sgd solve.batch=3000 solve.rate=2 solve.epochs=8"
+    run_all 1 dense.yaml <<END
+full $full
+full-bias $full model.bias=yes
+END
+    run_all 4 dense.yaml <<END
+full4 $full
+full-horizontal $full ranks.group_size=2
+full-vertical $full ranks.group_size=2 data.partition=vertical
+full-bias4 $full model.bias=yes ranks.group_size=2 data.partition=vertical
+END
+    for pair in full:full4 full:full-horizontal full:full-vertical full-bias:full-bias4; do
         cut -d, -f4 "${pair%:*}/metrics.csv" >one
         cut -d, -f4 "${pair#*:}/metrics.csv" | paste -d' ' one - | awk 'NR > 1 { n++; d = $1 - $2; if (d < 0) d = -d
             if (!($1 > 0) || d > 1e-5 * $1) { print "epoch", n ":", $0; exit 1 } } END { exit n != 8 }' >said ||
