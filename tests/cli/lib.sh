@@ -42,25 +42,25 @@ on() {
 }
 # run FOLDER RANKS JOB SETTING…: trains into the folder; its messages are in FOLDER.out
 run() {
-    into=$1 ranks=$2; shift 2
-    on "$ranks" "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
-    fail "$into: trireme train $* on $ranks ranks: exit $?: $(grep -e error -e "$stack" "$into.out" || tail -3 "$into.out")"
+    into=$1 count=$2; shift 2
+    on "$count" "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
+    fail "$into: trireme train $* on $count ranks: exit $?: $(grep -e error -e "$stack" "$into.out" || tail -3 "$into.out")"
     return 1
 }
 # run_all RANKS JOB: trains a model for each line «NAME SETTING…» of standard input into the folder NAME, all as tasks of one
 # run, one after the other on all ranks; messages are in NAME.out. A task gives the same model as a job of its own.
 run_all() {
-    ranks=$1 list=
+    count=$1 list=
     rm -rf tasks && { cat "$2"; echo tasks:; } >tasks.yaml
     while read -r task settings; do
         [ "$task" ] || continue
         list="$list $task"
-        echo "$task: ranks=$ranks $settings" | awk '{
+        echo "$task: ranks=$count $settings" | awk '{
             for (i = 2; i <= NF; i++) { split($i, pair, "="); value[pair[1]] = pair[2] } # the last value of a key counts
             for (key in value) { line = line comma key ": " value[key]; comma = ", " }
             print "  " $1 " {" line "}" }' >>tasks.yaml
     done
-    run tasks "$ranks" tasks.yaml
+    run tasks "$count" tasks.yaml
     for task in $list; do
         rm -rf "$task" && mv "tasks/$task" "$task"
         sed -n "s/^$task: //p" tasks.out >"$task.out"
@@ -68,11 +68,11 @@ run_all() {
 }
 # starts EXIT RANKS WORD…: trireme train WORD… ends with this exit code (killed: any but 0); its messages are in the file out
 starts() {
-    code=$1 ranks=$2; shift 2
-    on "$ranks" "$trireme" train "$@" >out 2>&1; got=$?
+    code=$1 count=$2; shift 2
+    on "$count" "$trireme" train "$@" >out 2>&1; got=$?
     no_notices out
     if [ "$code" = killed ]; then [ $got -ne 0 ]; else [ $got -eq "$code" ]; fi ||
-        fail "trireme train $* on $ranks ranks: exit $got, expected $code: $(tail -3 out)"
+        fail "trireme train $* on $count ranks: exit $got, expected $code: $(tail -3 out)"
 }
 # check NAME COMMAND…: succeeds; its messages are in the files out and err
 check() {

@@ -13,7 +13,7 @@ svm="solve.method=dual model.type=svm model.l2=0.01"
 cat >cases <<END
 $(for ranks in 1 2 8; do printf '%s\n' "auto-$ranks $ranks" "svm-$ranks $ranks $svm"; done)
 classes 2 solve.method=dual model.class_weights=-1:2 model.l2=0.01
-huber 4 solve.method=dual data.partition=horizontal model.type=huber
+huber 4 solve.method=dual data.partition=horizontal model.type=huber model.l2=0.01
 linear 2 solve.method=newton model.type=linear
 sparse 3 model.l1=0.01
 END
